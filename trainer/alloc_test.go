@@ -22,26 +22,27 @@ func TestStepsAllocateNothing(t *testing.T) {
 			data := noise(1, rows+n.blocks*toyMoreSources, len(c.spec.Matrices), 3, 4)
 			data.layers, data.labels = n.blocks, data.labels[:rows]
 			alone := group{ranks: []*network{n}}
-			_, err = alone.eachBatch(t.Context(), []Epocher{data.feed(dev, rows)}, 0, 0, func(n *network, b *loader.Batch) {
-				step := 0
-				// The queue of the stream grows until it has room for what is behind: see that it ends.
-				count := 1.0
-				for range 5 {
-					if count = testing.AllocsPerRun(10, func() {
-						step++
-						n.trainBatch(b, uint64(step), stepOptions{number: step, learningRate: 0.01})
-						n.evaluateBatch(b)
-					}); count == 0 {
-						break
+			_, err = alone.eachBatch(t.Context(), []Epocher{data.feed(dev, rows)}, 0, 0,
+				func(n *network, b *loader.Batch) {
+					step := 0
+					// The queue of the stream grows until it has room for what is behind: see that it ends.
+					count := 1.0
+					for range 5 {
+						if count = testing.AllocsPerRun(10, func() {
+							step++
+							n.trainBatch(b, uint64(step), stepOptions{number: step, learningRate: 0.01})
+							n.evaluateBatch(b)
+						}); count == 0 {
+							break
+						}
 					}
-				}
-				if err := n.stream.Synchronize(t.Context()); err != nil {
-					t.Error(err)
-				}
-				if count > 0 {
-					t.Errorf("%v allocations in a step", count)
-				}
-			}, nil)
+					if err := n.stream.Synchronize(t.Context()); err != nil {
+						t.Error(err)
+					}
+					if count > 0 {
+						t.Errorf("%v allocations in a step", count)
+					}
+				}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

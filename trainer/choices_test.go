@@ -39,83 +39,88 @@ func TestOptimizersAndSchedulesFollowTheirDefinitions(t *testing.T) {
 	}{
 		{optimizer: "sgd", schedule: "halving", rates: [epochs]float64{1, 0.5, 0.25, 0.125}},
 		{optimizer: "sgd", schedule: "constant", clip: 0.1, rates: [epochs]float64{1, 1, 1, 1}},
-		{optimizer: "adam", schedule: "cosine", rates: [epochs]float64{1, 0.5 + math.Sqrt(0.125), 0.5, 0.5 - math.Sqrt(0.125)}},
+		{optimizer: "adam", schedule: "cosine", rates: [epochs]float64{1, 0.5 + math.Sqrt(0.125), 0.5,
+			0.5 - math.Sqrt(0.125)}},
 		{optimizer: "adam", schedule: "constant", warmUp: 3, clip: 0.2, rates: [epochs]float64{0.25, 0.5, 0.75, 1}},
 		{optimizer: "adamw", schedule: "step", rates: [epochs]float64{1, 1, 0.1, 0.01}},
 		{optimizer: "adamw", schedule: "constant", clip: 1000, rates: [epochs]float64{1, 1, 1, 1}},
 	} {
-		t.Run(fmt.Sprintf("%s, %s, warm-up %v, clip %v", c.optimizer, c.schedule, c.warmUp, c.clip), func(t *testing.T) {
-			dev := openDevice(t, host.Options{})
-			data := noise(1, rows, 1, 1, 3)
-			clear(data.x[0]) // so that weights have no gradient
-			o := Options{Epochs: epochs, LearningRate: rate, WeightDecay: decay, Seed: 2, Optimizer: c.optimizer, Schedule: c.schedule, WarmUp: c.warmUp, ClipNorm: c.clip}
-			spec := Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 1, Classes: 3}
-			r := mustFit(t, dev, spec, Data{Train: data.feed(dev, batch), BatchRows: batch}, o)
-			_, declared, err := spec.normalized()
-			if err != nil {
-				t.Fatal(err)
-			}
-			values := widen(declared.params.initial(2)) // three weights, three biases
-			first, second := make([]float64, 6), make([]float64, 6)
-			step := 0.0
-			for epoch := range epochs {
-				for lo := 0; lo < rows; lo += batch {
-					step++
-					labels := data.labels[lo:min(lo+batch, rows)]
-					grad, powers := make([]float64, 6), 0.0
-					for _, v := range values[3:] {
-						powers += math.Exp(v)
-					}
-					norm := 0.0
-					for i := 3; i < 6; i++ {
-						for _, label := range labels {
-							grad[i] += math.Exp(values[i]) / powers / float64(len(labels))
-							if int(label) == i-3 {
-								grad[i] -= 1 / float64(len(labels))
+		t.Run(fmt.Sprintf("%s, %s, warm-up %v, clip %v", c.optimizer, c.schedule, c.warmUp, c.clip),
+			func(t *testing.T) {
+				dev := openDevice(t, host.Options{})
+				data := noise(1, rows, 1, 1, 3)
+				clear(data.x[0]) // so that weights have no gradient
+				o := Options{Epochs: epochs, LearningRate: rate, WeightDecay: decay, Seed: 2, Optimizer: c.optimizer,
+					Schedule: c.schedule, WarmUp: c.warmUp, ClipNorm: c.clip}
+				spec := Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 1, Classes: 3}
+				r := mustFit(t, dev, spec, Data{Train: data.feed(dev, batch), BatchRows: batch}, o)
+				_, declared, err := spec.normalized()
+				if err != nil {
+					t.Fatal(err)
+				}
+				values := widen(declared.params.initial(2)) // three weights, three biases
+				first, second := make([]float64, 6), make([]float64, 6)
+				step := 0.0
+				for epoch := range epochs {
+					for lo := 0; lo < rows; lo += batch {
+						step++
+						labels := data.labels[lo:min(lo+batch, rows)]
+						grad, powers := make([]float64, 6), 0.0
+						for _, v := range values[3:] {
+							powers += math.Exp(v)
+						}
+						norm := 0.0
+						for i := 3; i < 6; i++ {
+							for _, label := range labels {
+								grad[i] += math.Exp(values[i]) / powers / float64(len(labels))
+								if int(label) == i-3 {
+									grad[i] -= 1 / float64(len(labels))
+								}
 							}
+							norm += grad[i] * grad[i]
 						}
-						norm += grad[i] * grad[i]
-					}
-					norm = math.Sqrt(norm)
-					part := float64(lo) / rows
-					rate := rate * c.rates[epoch]
-					switch {
-					case c.schedule == "cosine":
-						rate = rate / c.rates[epoch] * (1 + math.Cos(math.Pi*(float64(epoch)+part)/epochs)) / 2
-					case c.warmUp > 0:
-						rate = rate / c.rates[epoch] * min(1, (1+float64(epoch)+part)/4)
-					}
-					for i := range values {
-						g, decays := grad[i], 0.0
-						if c.clip > 0 && norm > c.clip {
-							g *= c.clip / norm
+						norm = math.Sqrt(norm)
+						part := float64(lo) / rows
+						rate := rate * c.rates[epoch]
+						switch {
+						case c.schedule == "cosine":
+							rate = rate / c.rates[epoch] * (1 + math.Cos(math.Pi*(float64(epoch)+part)/epochs)) / 2
+						case c.warmUp > 0:
+							rate = rate / c.rates[epoch] * min(1, (1+float64(epoch)+part)/4)
 						}
-						if i < 3 { // biases do not decay
-							decays = decay * values[i]
+						for i := range values {
+							g, decays := grad[i], 0.0
+							if c.clip > 0 && norm > c.clip {
+								g *= c.clip / norm
+							}
+							if i < 3 { // biases do not decay
+								decays = decay * values[i]
+							}
+							if c.optimizer == "sgd" {
+								first[i] = 0.9*first[i] + g + decays
+								values[i] -= rate * first[i]
+								continue
+							}
+							if c.optimizer == "adamw" {
+								values[i] -= rate * decays
+							} else {
+								g += decays
+							}
+							first[i], second[i] = 0.9*first[i]+0.1*g, 0.999*second[i]+0.001*g*g
+							values[i] -= rate * first[i] / (1 - math.Pow(0.9,
+								step)) / (math.Sqrt(second[i]/(1-math.Pow(0.999, step))) + 1e-8)
 						}
-						if c.optimizer == "sgd" {
-							first[i] = 0.9*first[i] + g + decays
-							values[i] -= rate * first[i]
-							continue
-						}
-						if c.optimizer == "adamw" {
-							values[i] -= rate * decays
-						} else {
-							g += decays
-						}
-						first[i], second[i] = 0.9*first[i]+0.1*g, 0.999*second[i]+0.001*g*g
-						values[i] -= rate * first[i] / (1 - math.Pow(0.9, step)) / (math.Sqrt(second[i]/(1-math.Pow(0.999, step))) + 1e-8)
 					}
 				}
-			}
-			for i, v := range r.Parameters {
-				if math.Abs(float64(v)-values[i]) > 2e-5 {
-					t.Errorf("parameter %d is %v, want %v", i, v, values[i])
+				for i, v := range r.Parameters {
+					if math.Abs(float64(v)-values[i]) > 2e-5 {
+						t.Errorf("parameter %d is %v, want %v", i, v, values[i])
+					}
 				}
-			}
-		})
+			})
 	}
-	if want := []float64{0, 0.4, 0.8, 1, 1.4, 1.8, 2, 2.4, 2.8, 3, 3.4, 3.8}; !slices.EqualFunc(passed, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
+	if want := []float64{0, 0.4, 0.8, 1, 1.4, 1.8, 2, 2.4, 2.8, 3, 3.4, 3.8}; !slices.EqualFunc(passed, want,
+		func(a, b float64) bool { return math.Abs(a-b) < 1e-12 }) {
 		t.Errorf("asked at %v, want %v", passed, want)
 	}
 }
@@ -215,10 +220,12 @@ func TestMetricsAreChoices(t *testing.T) {
 	add(t, metrics, "area", metric{meter: area, targets: []Target{ClassTarget}})
 	var last float64
 	for _, world := range []int{1, 3} {
-		train, valid, test := clusters(1, 60, 1, 4, 3, 0.5), clusters(2, 50, 1, 4, 3, 0.4), clusters(3, 41, 1, 4, 3, 0.4)
+		train, valid, test := clusters(1, 60, 1, 4, 3, 0.5), clusters(2, 50, 1, 4, 3, 0.4),
+			clusters(3, 41, 1, 4, 3, 0.4)
 		valid.labels[7] = -1
 		spec := Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 4, Classes: 3}
-		r := mustFitRanks(t, deal(openDevices(t, world), 20, train, valid, test), spec, Options{Epochs: 3, LearningRate: 0.1, Metric: "area"})
+		r := mustFitRanks(t, deal(openDevices(t, world), 20, train, valid, test), spec,
+			Options{Epochs: 3, LearningRate: 0.1, Metric: "area"})
 		if r.Metric != "area" || r.Selection != "best validation area" {
 			t.Errorf("%+v", r)
 		}
@@ -236,7 +243,8 @@ func TestMetricsAreChoices(t *testing.T) {
 			return *a.score().Value
 		}
 		if math.Abs(*r.ValidMetric-areaOf(valid)) > 1e-12 || math.Abs(*r.TestMetric-areaOf(test)) > 1e-12 {
-			t.Errorf("%d devices: validation %v, test %v; want %v, %v", world, *r.ValidMetric, *r.TestMetric, areaOf(valid), areaOf(test))
+			t.Errorf("%d devices: validation %v, test %v; want %v, %v", world, *r.ValidMetric, *r.TestMetric,
+				areaOf(valid), areaOf(test))
 		}
 		if last = max(last, *r.ValidMetric); last != *r.ValidMetric || last < 0.6 || last == 1 {
 			t.Errorf("%d devices: %v", world, last)
@@ -248,12 +256,15 @@ func TestMetricsAreChoices(t *testing.T) {
 			}
 			return all
 		}
-		e, err := Evaluate(t.Context(), devices, &r.Trained, 20, []NamedRows{{"valid", sets(valid)}, {"test", sets(test)}})
+		e, err := Evaluate(t.Context(), devices, &r.Trained, 20,
+			[]NamedRows{{"valid", sets(valid)}, {"test", sets(test)}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		both := &toy{features: 4, x: [][]float32{slices.Concat(valid.x[0], test.x[0])}, labels: slices.Concat(valid.labels, test.labels)}
-		if *e.ByName[0].Value != *r.ValidMetric || e.ByName[0].Rows != 49 || math.Abs(*e.Overall.Value-areaOf(both)) > 1e-12 || e.Overall.Rows != 90 {
+		both := &toy{features: 4, x: [][]float32{slices.Concat(valid.x[0], test.x[0])},
+			labels: slices.Concat(valid.labels, test.labels)}
+		if *e.ByName[0].Value != *r.ValidMetric || e.ByName[0].Rows != 49 ||
+			math.Abs(*e.Overall.Value-areaOf(both)) > 1e-12 || e.Overall.Rows != 90 {
 			t.Errorf("%d devices: evaluated %+v", world, e)
 		}
 	}
@@ -270,11 +281,13 @@ func TestLossesAreChoices(t *testing.T) {
 	dev := openDevice(t, host.Options{})
 	data := clusters(1, 60, 1, 4, 3, 0.2).feed(dev, 20)
 	fit := func(loss string) *Result {
-		return mustFit(t, dev, toySGC, Data{Train: data, Valid: data, BatchRows: 20}, Options{Epochs: 3, LearningRate: 0.1, Loss: loss})
+		return mustFit(t, dev, toySGC, Data{Train: data, Valid: data, BatchRows: 20},
+			Options{Epochs: 3, LearningRate: 0.1, Loss: loss})
 	}
 	whole, half := fit(""), fit("half")
 	for i, e := range whole.History {
-		if h := half.History[i]; math.Abs(e.TrainLoss/h.TrainLoss-2) > 1e-4 || math.Abs(e.ValidLoss/h.ValidLoss-2) > 1e-4 {
+		if h := half.History[i]; math.Abs(e.TrainLoss/h.TrainLoss-2) > 1e-4 ||
+			math.Abs(e.ValidLoss/h.ValidLoss-2) > 1e-4 {
 			t.Errorf("epoch %d: %+v, and half of that is %+v", i+1, e, h)
 		}
 	}

@@ -30,7 +30,8 @@ type Evaluation struct {
 // Evaluate applies a trained model to several sets of rows, and judges it by the metric of its
 // training. The devices share each batch, and a share has at most batchRows rows.
 // Checkpoint.CheckStore tells whether the model can be applied to a store.
-func Evaluate(ctx context.Context, devices []gds.Device, model *Trained, batchRows int, sets []NamedRows) (result *Evaluation, err error) {
+func Evaluate(ctx context.Context, devices []gds.Device, model *Trained, batchRows int,
+	sets []NamedRows) (result *Evaluation, err error) {
 	t, err := model.Options.task(model.Spec, false)
 	if err != nil {
 		return nil, err

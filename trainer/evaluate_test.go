@@ -15,7 +15,8 @@ func trainedToy(t testing.TB) (*Result, *toy) {
 	spec := toySIGN(3)
 	spec.Settings["dropout"] = 0.25
 	train, valid := clusters(1, 60, 3, 4, 3, 0.1), clusters(2, 60, 3, 4, 3, 0.1)
-	r, err := Fit(t.Context(), []Rank{{dev, Data{Train: train.feed(dev, 20), Valid: valid.feed(dev, 20), BatchRows: 20}}},
+	r, err := Fit(t.Context(), []Rank{{dev, Data{Train: train.feed(dev, 20), Valid: valid.feed(dev, 20),
+		BatchRows: 20}}},
 		spec, Options{Epochs: 6, LearningRate: 0.02, WeightDecay: 1e-5, Seed: 3}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +29,8 @@ func TestEvaluationGoesBySection(t *testing.T) {
 	dev := openDevice(t, host.Options{})
 	other := clusters(9, 35, 3, 4, 3, 0.5)
 	e, err := Evaluate(t.Context(), []gds.Device{dev}, &c.Trained, 20, []NamedRows{
-		{"valid", []Epocher{valid.feed(dev, 20)}}, {"empty", []Epocher{&toy{}}}, {"none", []Epocher{nil}}, {"rest", []Epocher{other.feed(dev, 13)}},
+		{"valid", []Epocher{valid.feed(dev, 20)}}, {"empty", []Epocher{&toy{}}}, {"none", []Epocher{nil}},
+		{"rest", []Epocher{other.feed(dev, 13)}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +39,8 @@ func TestEvaluationGoesBySection(t *testing.T) {
 		t.Fatalf("%+v", e)
 	}
 	a, b := e.ByName[0].Score, e.ByName[1].Score
-	if a.Rows != 60 || b.Rows != 35 || *b.Value >= 30.0/35 || *b.Value < 15.0/35 || e.Overall.Rows != 95 || math.Abs(*e.Overall.Value-(60**a.Value+35**b.Value)/95) > 1e-15 {
+	if a.Rows != 60 || b.Rows != 35 || *b.Value >= 30.0/35 || *b.Value < 15.0/35 || e.Overall.Rows != 95 ||
+		math.Abs(*e.Overall.Value-(60**a.Value+35**b.Value)/95) > 1e-15 {
 		t.Errorf("%+v", e)
 	}
 	// The test's own forward pass over the parameters as stored agrees.

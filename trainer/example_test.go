@@ -27,7 +27,8 @@ func (p points) EpochFrom(_ context.Context, _ gds.Stream, _, first int) iter.Se
 	return func(yield func(*loader.Batch, error) bool) {
 		for i := first; i*batchRows < p.x.Rows; i++ {
 			lo, hi := i*batchRows, min((i+1)*batchRows, p.x.Rows)
-			b := &loader.Batch{Index: i, Rows: hi - lo, GlobalRows: hi - lo, X: []gds.Tensor{p.x.Slice(lo, hi)}, Labels: p.labels.Columns(lo, hi)}
+			b := &loader.Batch{Index: i, Rows: hi - lo, GlobalRows: hi - lo, X: []gds.Tensor{p.x.Slice(lo, hi)},
+				Labels: p.labels.Columns(lo, hi)}
 			if !yield(b, nil) {
 				return
 			}
@@ -68,9 +69,11 @@ func Example() {
 			log.Fatal(err)
 		}
 	}
-	ranks := []trainer.Rank{{Device: device, Data: trainer.Data{Train: sets[0], Valid: sets[1], Test: sets[2], BatchRows: batchRows}}}
+	ranks := []trainer.Rank{{Device: device, Data: trainer.Data{Train: sets[0], Valid: sets[1], Test: sets[2],
+		BatchRows: batchRows}}}
 	spec := trainer.Spec{Model: "sgc", Matrices: []trainer.MatrixID{{Operator: "sym", Hop: 2}}, Features: 2, Classes: 3}
-	result, err := trainer.Fit(context.Background(), ranks, spec, trainer.Options{Epochs: 20, LearningRate: 0.1, Patience: 5}, nil)
+	result, err := trainer.Fit(context.Background(), ranks, spec,
+		trainer.Options{Epochs: 20, LearningRate: 0.1, Patience: 5}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

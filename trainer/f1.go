@@ -3,10 +3,11 @@ package trainer
 import "github.com/hopfeed/hopfeed/internal/dtype"
 
 // confusion counts, for each class or label, the rows that have it, the rows predicted to have it, and the rows of both
-// kinds. The F1 score of a class is 2 both / (had + predicted), the harmonic mean of precision and recall. Macro F1 is the
-// mean over classes that any row has or is predicted to have; with several labels a row it is the mean over all labels,
-// where a label that does not occur counts as 0. Micro F1 is the score of the sums over classes; where each row has one
-// class, that is the accuracy. These are the definitions of scikit-learn. A label is predicted if its logit is above 0.
+// kinds. The F1 score of a class is 2 both / (had + predicted), the harmonic mean of precision and recall. Macro F1 is
+// the mean over classes that any row has or is predicted to have; with several labels a row it is the mean over all
+// labels, where a label that does not occur counts as 0. Micro F1 is the score of the sums over classes; where each row
+// has one class, that is the accuracy. These are the definitions of scikit-learn. A label is predicted if its logit is
+// above 0.
 type confusion struct {
 	macro                bool
 	target               Target

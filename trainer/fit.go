@@ -69,8 +69,9 @@ func Start(ctx context.Context, ranks []Rank, spec Spec, o Options) (*Fitting, e
 	f.state.Epoch.Number = 1
 	initial := f.ranks[0].params.initial(o.Seed)
 	err = f.firstBatch(ctx, f.train, func(shares []*loader.Batch) (err error) {
-		if f.state.Inputs, err = f.measureInputs(ctx, shares, f.task.standardize); err == nil && f.ranks[0].rescaled != nil {
-			err = f.ranks[0].rescaled.measure(f.group, shares, initial)
+		f.state.Inputs, err = f.measureInputs(ctx, shares, f.task.standardize)
+		if r := f.ranks[0].rescaled; err == nil && r != nil {
+			err = r.measure(f.group, shares, initial)
 		}
 		return err
 	})
@@ -110,7 +111,8 @@ func newFitting(ranks []Rank, spec Spec, o Options) (f *Fitting, err error) {
 	if !hasRows(f.train[0]) {
 		err = errors.New("there are no training rows: choose another split")
 	} else {
-		err = errors.Join(f.checkSets("training", f.train), f.checkSets("validation", f.valid), f.checkSets("test", f.test))
+		err = errors.Join(f.checkSets("training", f.train), f.checkSets("validation", f.valid),
+			f.checkSets("test", f.test))
 	}
 	if err == nil && o.Queues != nil {
 		f.queues, err = f.newGradientQueues(o.Queues.Lag + 1)
@@ -260,7 +262,10 @@ func (f *Fitting) checkLoss(sum float64, first int) error {
 		return nil
 	}
 	batch := max(first, f.state.Batch-watchedBatches)
-	for batch < f.state.Batch-1 && !slices.ContainsFunc(f.ranks, func(n *network) bool { return !n.lossIsFinite(batch) }) {
+	found := func() bool {
+		return slices.ContainsFunc(f.ranks, func(n *network) bool { return !n.lossIsFinite(batch) })
+	}
+	for batch < f.state.Batch-1 && !found() {
 		batch++
 	}
 	return f.divergedAt(max(0, min(batch, f.state.Batch-1)))
@@ -270,12 +275,8 @@ func (f *Fitting) checkLoss(sum float64, first int) error {
 func (f *Fitting) stepOptions(step int, rows int64) stepOptions {
 	s := &f.state
 	passed := float64(s.Epoch.Number-1) + min(1, float64(rows)/float64(s.TrainRows)) // samplers may choose more rows
-	return stepOptions{
-		number:       step,
-		learningRate: s.Options.LearningRate * f.task.schedule(passed, s.Options.Epochs) * warmUp(passed, s.Options.WarmUp),
-		weightDecay:  s.Options.WeightDecay,
-		clip:         s.Options.ClipNorm,
-	}
+	rate := s.Options.LearningRate * f.task.schedule(passed, s.Options.Epochs) * warmUp(passed, s.Options.WarmUp)
+	return stepOptions{number: step, learningRate: rate, weightDecay: s.Options.WeightDecay, clip: s.Options.ClipNorm}
 }
 
 // DivergedError is ErrDiverged, found after a step of training.
@@ -295,7 +296,8 @@ func (f *Fitting) divergedAt(batch int) error {
 }
 
 func (f *Fitting) diverged(how string) error {
-	return fmt.Errorf("%w: %s: try a learning rate below %v, and check that the features are finite and of moderate size", ErrDiverged, how, f.state.Options.LearningRate)
+	return fmt.Errorf("%w: %s: try a learning rate below %v, "+
+		"and check that the features are finite and of moderate size", ErrDiverged, how, f.state.Options.LearningRate)
 }
 
 // validate evaluates the epoch, if it is one to be validated.

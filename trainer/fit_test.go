@@ -25,11 +25,13 @@ func TestSGCLearnsSeparableClasses(t *testing.T) {
 	dev := openDevice(t, host.Options{})
 	train, valid, test := clusters(1, 60, 1, 4, 3, 0), clusters(2, 40, 1, 4, 3, 0), clusters(3, 50, 1, 4, 3, 0)
 	train.shuffle = true
-	r := mustFit(t, dev, toySGC, Data{Train: train.feed(dev, 16), Valid: valid.feed(dev, 16), Test: test.feed(dev, 16), BatchRows: 16}, Options{Epochs: 30, LearningRate: 0.05, Seed: 1})
+	r := mustFit(t, dev, toySGC, Data{Train: train.feed(dev, 16), Valid: valid.feed(dev, 16), Test: test.feed(dev, 16),
+		BatchRows: 16}, Options{Epochs: 30, LearningRate: 0.05, Seed: 1})
 	if *r.ValidMetric != 1 || *r.TestMetric != 1 {
 		t.Errorf("validation %v, test %v", *r.ValidMetric, *r.TestMetric)
 	}
-	if r.Selection != "best validation accuracy" || r.Epochs != 30 || r.ConvergenceEpoch == nil || *r.ConvergenceEpoch > r.BestEpoch {
+	if r.Selection != "best validation accuracy" || r.Epochs != 30 || r.ConvergenceEpoch == nil ||
+		*r.ConvergenceEpoch > r.BestEpoch {
 		t.Errorf("%+v", r)
 	}
 }
@@ -38,7 +40,8 @@ func TestSIGNLearnsLabelsByHeart(t *testing.T) {
 	dev := openDevice(t, host.Options{})
 	data := noise(1, 40, 3, 4, 3)
 	fed := data.feed(dev, 40)
-	r := mustFit(t, dev, toySIGN(3), Data{Train: fed, Valid: fed, BatchRows: 40}, Options{Epochs: 150, LearningRate: 0.02, Seed: 1})
+	r := mustFit(t, dev, toySIGN(3), Data{Train: fed, Valid: fed, BatchRows: 40},
+		Options{Epochs: 150, LearningRate: 0.02, Seed: 1})
 	if *r.ValidMetric != 1 {
 		t.Errorf("accuracy on the training rows %v", *r.ValidMetric)
 	}
@@ -52,7 +55,8 @@ func TestOneLayerAndAdamFollowTheirDefinitions(t *testing.T) {
 	const rate, decay = 0.1, 0.01
 	dev := openDevice(t, host.Options{})
 	data := noise(3, rows, 1, features, classes)
-	r := mustFit(t, dev, toySGC, Data{Train: data.feed(dev, rows), BatchRows: rows}, Options{Epochs: epochs, LearningRate: rate, WeightDecay: decay, Seed: 9})
+	r := mustFit(t, dev, toySGC, Data{Train: data.feed(dev, rows), BatchRows: rows},
+		Options{Epochs: epochs, LearningRate: rate, WeightDecay: decay, Seed: 9})
 
 	_, declared, err := toySGC.normalized()
 	if err != nil {
@@ -115,7 +119,8 @@ func TestOneLayerAndAdamFollowTheirDefinitions(t *testing.T) {
 			}
 			m[i] = 0.9*m[i] + 0.1*g
 			v[i] = 0.999*v[i] + 0.001*g*g
-			w[i] -= rate * (m[i] / (1 - math.Pow(0.9, float64(step)))) / (math.Sqrt(v[i]/(1-math.Pow(0.999, float64(step)))) + 1e-8)
+			w[i] -= rate * (m[i] / (1 - math.Pow(0.9, float64(step)))) / (math.Sqrt(v[i]/(1-math.Pow(0.999,
+				float64(step)))) + 1e-8)
 		}
 	}
 	// What is kept is a layer of the features as they are, but for the scale.
@@ -135,12 +140,15 @@ func TestARunIsAFunctionOfItsSeed(t *testing.T) {
 	with := func(matrices int, settings Values, model string) Spec {
 		return Spec{Model: model, Matrices: hops("sym", matrices-1), Features: 4, Classes: 3, Settings: settings}
 	}
-	for _, spec := range []Spec{with(2, signOf(16, 3, 0.3), "sign"), with(3, signOf(40, 3, 0.3), "gamlp"), with(4, hogaOf(40, 1, 2, 0.3), "hoga"), with(3, nil, "ssgc")} {
+	for _, spec := range []Spec{with(2, signOf(16, 3, 0.3), "sign"), with(3, signOf(40, 3, 0.3), "gamlp"),
+		with(4, hogaOf(40, 1, 2, 0.3), "hoga"), with(3, nil, "ssgc")} {
 		run := func(device host.Options, seed uint64) *Result {
 			dev, matrices := openDevice(t, device), len(spec.Matrices)
-			train, valid, test := clusters(1, 300, matrices, 4, 3, 0.2), clusters(2, 100, matrices, 4, 3, 0.2), clusters(3, 90, matrices, 4, 3, 0.2)
+			train, valid, test := clusters(1, 300, matrices, 4, 3, 0.2), clusters(2, 100, matrices, 4, 3, 0.2),
+				clusters(3, 90, matrices, 4, 3, 0.2)
 			train.shuffle = true
-			return mustFit(t, dev, spec, Data{Train: train.feed(dev, 128), Valid: valid.feed(dev, 64), Test: test.feed(dev, 64), BatchRows: 128}, Options{Epochs: 5, LearningRate: 0.01, Seed: seed})
+			return mustFit(t, dev, spec, Data{Train: train.feed(dev, 128), Valid: valid.feed(dev, 64),
+				Test: test.feed(dev, 64), BatchRows: 128}, Options{Epochs: 5, LearningRate: 0.01, Seed: seed})
 		}
 		first := run(host.Options{Threads: 1}, 1)
 		devices := []host.Options{{Threads: 1}, {Threads: 2}, {Threads: 5}, {Threads: 2, Discrete: true}}
@@ -149,7 +157,8 @@ func TestARunIsAFunctionOfItsSeed(t *testing.T) {
 		}
 		for _, device := range devices {
 			again := run(device, 1)
-			if !sameBits(first.Parameters, again.Parameters) || first.TrainLoss != again.TrainLoss || *first.ValidMetric != *again.ValidMetric || *first.TestMetric != *again.TestMetric {
+			if !sameBits(first.Parameters, again.Parameters) || first.TrainLoss != again.TrainLoss ||
+				*first.ValidMetric != *again.ValidMetric || *first.TestMetric != *again.TestMetric {
 				t.Errorf("%s: on the device %+v the same seed gave another run", spec.Model, device)
 			}
 		}
@@ -183,7 +192,8 @@ func TestTheEpochWithTheBestValidationIsKept(t *testing.T) {
 		t.Fatal("validation did not fall: the test could not tell")
 	}
 	if r.BestEpoch != best+1 || *r.ValidMetric != *r.History[best].Valid || r.TrainLoss != r.History[best].TrainLoss {
-		t.Errorf("selected epoch %d with %v, want %d with %v", r.BestEpoch, *r.ValidMetric, best+1, *r.History[best].Valid)
+		t.Errorf("selected epoch %d with %v, want %d with %v", r.BestEpoch, *r.ValidMetric, best+1,
+			*r.History[best].Valid)
 	}
 	// Parameters and test metric are those of training for so many epochs.
 	o.Epochs = r.BestEpoch
@@ -197,7 +207,8 @@ func TestTheEpochWithTheBestValidationIsKept(t *testing.T) {
 		t.Errorf("patience %d stopped after %d epochs", o.Patience, patient.Epochs)
 	}
 	o.Patience--
-	if patient := mustFit(t, dev, toySIGN(2), data, o); patient.Epochs != best+1+o.Patience || !sameBits(r.Parameters, patient.Parameters) {
+	if patient := mustFit(t, dev, toySIGN(2), data, o); patient.Epochs != best+1+o.Patience ||
+		!sameBits(r.Parameters, patient.Parameters) {
 		t.Errorf("patience %d stopped after %d epochs, best %d", o.Patience, patient.Epochs, best+1)
 	}
 	// Validation now and then, and at the end.
@@ -224,7 +235,8 @@ func TestOfEquallyAccurateEpochsTheOneWithTheLowestLossIsKept(t *testing.T) {
 		t.Errorf("%d epochs, best %d with %v", r.Epochs, r.BestEpoch, *r.ValidMetric)
 	}
 	// The validation loss is that of the model: cross entropy, over the validation rows.
-	same := mustFit(t, dev, toySGC, Data{Train: data.Train, Valid: data.Train, BatchRows: 60}, Options{Epochs: 2, LearningRate: 1e-9})
+	same := mustFit(t, dev, toySGC, Data{Train: data.Train, Valid: data.Train, BatchRows: 60},
+		Options{Epochs: 2, LearningRate: 1e-9})
 	if a, b := same.History[0].ValidLoss, same.History[1].TrainLoss; math.Abs(a/b-1) > 1e-6 {
 		t.Errorf("the validation loss is %v, the training loss of the same rows and parameters %v", a, b)
 	}
@@ -250,14 +262,16 @@ func TestWithoutValidationTheLastEpochIsKept(t *testing.T) {
 				data.Valid, data.Test = c.valid.feed(dev, 10), c.test.feed(dev, 10)
 			}
 			r := mustFit(t, dev, toySGC, data, Options{Epochs: 3, LearningRate: 0.01})
-			if r.BestEpoch != 3 || r.Selection != SelectedLast || r.ConvergenceEpoch != nil || r.TrainLoss != r.History[2].TrainLoss {
+			if r.BestEpoch != 3 || r.Selection != SelectedLast || r.ConvergenceEpoch != nil ||
+				r.TrainLoss != r.History[2].TrainLoss {
 				t.Errorf("%+v", r)
 			}
 			text, err := json.Marshal(r)
 			if err != nil || !strings.Contains(string(text), `"valid_metric":null,"test_metric":null`) {
 				t.Errorf("%s, %v", text, err)
 			}
-			longer := mustFit(t, dev, toySGC, Data{Train: data.Train, BatchRows: 10}, Options{Epochs: 2, LearningRate: 0.01})
+			longer := mustFit(t, dev, toySGC, Data{Train: data.Train, BatchRows: 10},
+				Options{Epochs: 2, LearningRate: 0.01})
 			if sameBits(longer.Parameters, r.Parameters) {
 				t.Error("two epochs and three give the same parameters")
 			}
@@ -271,13 +285,15 @@ func TestUnlabelledRowsDoNotCountInAccuracy(t *testing.T) {
 	for i := range 20 {
 		test.labels[i] = -1
 	}
-	r := mustFit(t, dev, toySGC, Data{Train: clusters(1, 60, 1, 4, 3, 0).feed(dev, 60), Test: test.feed(dev, 16), BatchRows: 60}, Options{Epochs: 40, LearningRate: 0.1})
+	r := mustFit(t, dev, toySGC, Data{Train: clusters(1, 60, 1, 4, 3, 0).feed(dev, 60), Test: test.feed(dev, 16),
+		BatchRows: 60}, Options{Epochs: 40, LearningRate: 0.1})
 	if *r.TestMetric != 1 {
 		t.Errorf("accuracy %v", *r.TestMetric)
 	}
 }
 
-// Training on rows that have no label, beside others, is training on the others: SGD shows by how much a loss is scaled.
+// Training on rows that have no label, beside others, is training on the others: SGD shows by how much a loss is
+// scaled.
 func TestUnlabelledRowsDoNotCountInTheLoss(t *testing.T) {
 	all := clusters(1, 60, 1, 4, 3, 0.1)
 	labelled := *all
@@ -320,12 +336,16 @@ func TestADivergingRunSaysWhenAndWhatToTry(t *testing.T) {
 		rate float64
 		want string
 	}{
-		{"features that are no numbers", toySGC, broken, 0.01, "training diverged before it began: x/hop-0 holds values that are not finite"},
-		{"features that are no numbers, of several layers", toySIGN(1), broken, 0.01, "training diverged before it began: x/hop-0 holds values that are not finite"},
-		{"a learning rate far too high", toySGC, clusters(1, 30, 1, 4, 3, 0), 1e38, "in epoch 2, batch 1: try a learning rate below 1e+38"},
+		{"features that are no numbers", toySGC, broken, 0.01,
+			"training diverged before it began: x/hop-0 holds values that are not finite"},
+		{"features that are no numbers, of several layers", toySIGN(1), broken, 0.01,
+			"training diverged before it began: x/hop-0 holds values that are not finite"},
+		{"a learning rate far too high", toySGC, clusters(1, 30, 1, 4, 3, 0), 1e38,
+			"in epoch 2, batch 1: try a learning rate below 1e+38"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Fit(t.Context(), []Rank{{dev, Data{Train: c.data.feed(dev, 30), BatchRows: 30}}}, c.spec, Options{Epochs: 5, LearningRate: c.rate}, nil)
+			_, err := Fit(t.Context(), []Rank{{dev, Data{Train: c.data.feed(dev, 30), BatchRows: 30}}}, c.spec,
+				Options{Epochs: 5, LearningRate: c.rate}, nil)
 			if !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v", err)
 			}
@@ -368,7 +388,8 @@ func TestTrainingStopsBetweenBatches(t *testing.T) {
 			dev := openDevice(t, host.Options{}) // which reports memory that is not freed
 			data := clusters(1, 30, 1, 4, 3, 0)
 			data.hook = c.hook(cancel)
-			r, err := Fit(ctx, []Rank{{dev, Data{Train: data.feed(dev, 8), BatchRows: 8}}}, toySGC, Options{Epochs: 9, LearningRate: 0.01}, nil)
+			r, err := Fit(ctx, []Rank{{dev, Data{Train: data.feed(dev, 8), BatchRows: 8}}}, toySGC,
+				Options{Epochs: 9, LearningRate: 0.01}, nil)
 			if r == nil || !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), c.prefix) {
 				t.Errorf("got %v, %v", r, err)
 			}
@@ -410,18 +431,24 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 		{"no training set", nil, toySGC, 8, o, "no training rows"},
 		{"no epochs", data.feed(dev, 8), toySGC, 8, Options{LearningRate: 1}, "unusable options: 0 epochs"},
 		{"no learning rate", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1}, "unusable options: learning rate 0"},
-		{"negative weight decay", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, WeightDecay: -1}, "unusable options: weight decay -1"},
-		{"negative patience", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, Patience: -1}, "unusable options: validation every 1 epochs with patience -1"},
+		{"negative weight decay", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, WeightDecay: -1},
+			"unusable options: weight decay -1"},
+		{"negative patience", data.feed(dev, 8), toySGC, 8, Options{Epochs: 1, LearningRate: 1, Patience: -1},
+			"unusable options: validation every 1 epochs with patience -1"},
 		{"no batch rows", data.feed(dev, 8), toySGC, 0, o, "unusable options: batches of at most 0 rows"},
-		{"batches larger than said", data.feed(dev, 16), toySGC, 8, o, "first batch: batch 0: 16 rows, but memory for 8"},
+		{"batches larger than said", data.feed(dev, 16), toySGC, 8, o,
+			"first batch: batch 0: 16 rows, but memory for 8"},
 		{"too few matrices", data.feed(dev, 8), toySIGN(2), 8, o, "1 matrices, but sign was made for 2"},
-		{"other features", data.feed(dev, 8), Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 5, Classes: 3}, 8, o, "x/hop-0 is [8,4]"},
+		{"other features", data.feed(dev, 8), Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 5, Classes: 3}, 8,
+			o, "x/hop-0 is [8,4]"},
 		{"a label that is no class", outOfRange.feed(dev, 8), toySGC, 8, o, "label 3"},
-		{"several labels a row", severalLabels{data.feed(dev, 8)}, toySGC, 8, o, "batch 0: labels [8,5]int8(stride 5, offset 0), but sgc was made for 3 classes (int32)"},
+		{"several labels a row", severalLabels{data.feed(dev, 8)}, toySGC, 8, o,
+			"batch 0: labels [8,5]int8(stride 5, offset 0), but sgc was made for 3 classes (int32)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Fit(t.Context(), []Rank{{dev, Data{Train: c.train, BatchRows: c.batch}}}, c.spec, c.o, nil)
-			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, ErrOptions) != strings.HasPrefix(c.want, "unusable options") {
+			if err == nil || !strings.Contains(err.Error(), c.want) ||
+				errors.Is(err, ErrOptions) != strings.HasPrefix(c.want, "unusable options") {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 			if used := dev.Usage().InUse; used != 0 {
@@ -432,7 +459,8 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 }
 
 func TestModelsAreIndifferentToUnitAndOriginOfTheirFeatures(t *testing.T) {
-	for _, spec := range []Spec{toySIGN(3), {Model: "sgc", Matrices: hops("sym", 2), Features: 4, Classes: 3}, toySSGC, toyGAMLP, toyHOGA} {
+	for _, spec := range []Spec{toySIGN(3), {Model: "sgc", Matrices: hops("sym", 2), Features: 4, Classes: 3}, toySSGC,
+		toyGAMLP, toyHOGA} {
 		t.Run(spec.Model, func(t *testing.T) {
 			dev := openDevice(t, host.Options{})
 			data := clusters(1, 60, 3, 4, 3, 0.1)
@@ -477,7 +505,8 @@ func TestModelsAreIndifferentToUnitAndOriginOfTheirFeatures(t *testing.T) {
 			for i := range data.x[0] {
 				data.x[0][i] += float32(int(16) << (i % 4))
 			}
-			if other := fit(); math.Abs(other.TrainLoss/r.TrainLoss-1) > 1e-3 || math.Abs(other.History[0].TrainLoss/r.History[0].TrainLoss-1) > 1e-3 {
+			if other := fit(); math.Abs(other.TrainLoss/r.TrainLoss-1) > 1e-3 ||
+				math.Abs(other.History[0].TrainLoss/r.History[0].TrainLoss-1) > 1e-3 {
 				t.Errorf("around other means the loss is %v, not %v", other.TrainLoss, r.TrainLoss)
 			}
 		})
@@ -487,8 +516,10 @@ func TestModelsAreIndifferentToUnitAndOriginOfTheirFeatures(t *testing.T) {
 // TestTestRowsAreReadOnce also counts the other rows: training rows are begun once to be measured.
 func TestTestRowsAreReadOnce(t *testing.T) {
 	dev := openDevice(t, host.Options{})
-	train, valid, test := clusters(1, 30, 1, 4, 3, 0).feed(dev, 10), clusters(2, 30, 1, 4, 3, 0).feed(dev, 10), clusters(3, 30, 1, 4, 3, 0).feed(dev, 10)
-	mustFit(t, dev, toySGC, Data{Train: train, Valid: valid, Test: test, BatchRows: 10}, Options{Epochs: 4, LearningRate: 0.01, EvalEvery: 2})
+	train, valid, test := clusters(1, 30, 1, 4, 3, 0).feed(dev, 10), clusters(2, 30, 1, 4, 3, 0).feed(dev, 10),
+		clusters(3, 30, 1, 4, 3, 0).feed(dev, 10)
+	mustFit(t, dev, toySGC, Data{Train: train, Valid: valid, Test: test, BatchRows: 10},
+		Options{Epochs: 4, LearningRate: 0.01, EvalEvery: 2})
 	if train.epochs != 1+4 || valid.epochs != 2 || test.epochs != 1 {
 		t.Errorf("%d, %d and %d epochs", train.epochs, valid.epochs, test.epochs)
 	}
@@ -550,10 +581,19 @@ func TestATrainingThatEndsEarlyGivesTheBestOfTheEpochsThatHaveEnded(t *testing.T
 		stop  func(cancel context.CancelCauseFunc, d *toy) error
 		want  error
 	}{
-		{"by the context", true, func(cancel context.CancelCauseFunc, _ *toy) error { cancel(reason); return nil }, reason},
-		{"by the context, without validation", false, func(cancel context.CancelCauseFunc, _ *toy) error { cancel(reason); return nil }, reason},
+		{"by the context", true, func(cancel context.CancelCauseFunc, _ *toy) error { cancel(reason); return nil },
+			reason},
+		{"by the context, without validation", false, func(cancel context.CancelCauseFunc,
+			_ *toy) error {
+			cancel(reason)
+			return nil
+		}, reason},
 		{"by a batch that cannot be had", true, func(context.CancelCauseFunc, *toy) error { return reason }, reason},
-		{"by divergence", true, func(_ context.CancelCauseFunc, d *toy) error { d.x[0][len(d.x[0])-1] = float32(math.NaN()); return nil }, ErrDiverged},
+		{"by divergence", true, func(_ context.CancelCauseFunc,
+			d *toy) error {
+			d.x[0][len(d.x[0])-1] = float32(math.NaN())
+			return nil
+		}, ErrDiverged},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -586,7 +626,8 @@ func TestATrainingThatEndsEarlyGivesTheBestOfTheEpochsThatHaveEnded(t *testing.T
 			// It is what training for so many epochs gives, but for the test.
 			o.Epochs = 5
 			short := mustFit(t, dev, toySGC, data(train), o)
-			if !sameBits(r.Parameters, short.Parameters) || r.BestEpoch != short.BestEpoch || c.valid != (r.ValidMetric != nil) || c.valid && *r.ValidMetric != *short.ValidMetric {
+			if !sameBits(r.Parameters, short.Parameters) || r.BestEpoch != short.BestEpoch ||
+				c.valid != (r.ValidMetric != nil) || c.valid && *r.ValidMetric != *short.ValidMetric {
 				t.Errorf("epoch %d of 5, but %d when trained for 5", r.BestEpoch, short.BestEpoch)
 			}
 		})
@@ -613,7 +654,8 @@ func TestTheBestSoFarIsThatOfAShorterTraining(t *testing.T) {
 	}
 	o.Epochs = 4
 	short := mustFit(t, dev, toySGC, data, o)
-	if then.Epochs != 4 || then.BestEpoch != short.BestEpoch || !sameBits(then.Parameters, short.Parameters) || len(then.History) != 4 {
+	if then.Epochs != 4 || then.BestEpoch != short.BestEpoch || !sameBits(then.Parameters, short.Parameters) ||
+		len(then.History) != 4 {
 		t.Errorf("after 4 epochs: %+v", then)
 	}
 	if last.BestEpoch <= 4 || sameBits(last.Parameters, then.Parameters) {
@@ -625,7 +667,8 @@ func TestAModelThatIsNoNumbersIsNotGiven(t *testing.T) {
 	dev := openDevice(t, host.Options{})
 	data := clusters(1, 30, 1, 4, 3, 0)
 	// The last step of an epoch, whose loss was finite, is one too far.
-	r, err := Fit(t.Context(), []Rank{{dev, Data{Train: data.feed(dev, 30), BatchRows: 30}}}, toySGC, Options{Epochs: 1, LearningRate: 1e39}, nil)
+	r, err := Fit(t.Context(), []Rank{{dev, Data{Train: data.feed(dev, 30), BatchRows: 30}}}, toySGC,
+		Options{Epochs: 1, LearningRate: 1e39}, nil)
 	if r != nil || !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), "epoch 1") {
 		t.Errorf("%+v, %v", r, err)
 	}

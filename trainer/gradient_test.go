@@ -366,9 +366,10 @@ var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows
 		return v.messagePassing(s, x[0], true, seed, convolve64)
 	},
 	"gat": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
-		return v.messagePassing(s, x[0], s.Settings["residual"] == 1, seed, func(v *values64, b toyBlock, x rows64, out int) rows64 {
-			return v.attendAlong64(b, x, out, s.Settings.integer("heads"))
-		})
+		return v.messagePassing(s, x[0], s.Settings["residual"] == 1, seed,
+			func(v *values64, b toyBlock, x rows64, out int) rows64 {
+				return v.attendAlong64(b, x, out, s.Settings.integer("heads"))
+			})
 	},
 	"sgc": func(s Spec, v values64, x []rows64, _ uint64) rows64 { return v.affine(s.Classes, x...) },
 	"ssgc": func(s Spec, v values64, x []rows64, _ uint64) rows64 {
@@ -396,7 +397,8 @@ var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows
 	"gamlp": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
 		hidden := s.Settings.integer("hidden")
 		hops := v.hopLayers(s, x, seed)
-		z := v.recursiveAttention(tokens64(hops, hidden), len(hops[0])/hidden, float32(s.Settings["hop-dropout"]), rng.Hash(seed, attentionDropout))
+		z := v.recursiveAttention(tokens64(hops, hidden), len(hops[0])/hidden, float32(s.Settings["hop-dropout"]),
+			rng.Hash(seed, attentionDropout))
 		return v.mlp(s, s.Settings.integer("layers")-2, z, seed)
 	},
 	"hoga": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
@@ -499,7 +501,8 @@ func (v *values64) attendAlong64(b toyBlock, x rows64, out, heads int) rows64 {
 }
 
 // messagePassing is a model on toyBlocks, with a convolution.
-func (v *values64) messagePassing(s Spec, x rows64, self bool, seed uint64, convolve func(v *values64, b toyBlock, x rows64, out int) rows64) rows64 {
+func (v *values64) messagePassing(s Spec, x rows64, self bool, seed uint64,
+	convolve func(v *values64, b toyBlock, x rows64, out int) rows64) rows64 {
 	layers, hidden := s.Settings.integer("layers"), s.Settings.integer("hidden")
 	for i, b := range toyBlocks(layers, len(x)-layers*toyMoreSources) {
 		y := convolve(v, b, x, hidden)
@@ -535,7 +538,8 @@ func compareGradient(t *testing.T, what string, gradient []float32, values []flo
 }
 
 // compareElements returns the largest difference.
-func compareElements(t *testing.T, what string, gradient []float32, values []float64, f func() float64) (largest float64) {
+func compareElements(t *testing.T, what string, gradient []float32, values []float64,
+	f func() float64) (largest float64) {
 	t.Helper()
 	for i, v := range values {
 		const h = 1e-5 // differences are good to some 1e-10: 2^-53 / h and h^2 of curvature
@@ -629,7 +633,8 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 				inputs := make([]InputScale, len(c.spec.Matrices))
 				x := make([]rows64, len(inputs)) // standardized
 				for k := range inputs {
-					in := InputScale{0.5 + 0.25*float32(k), []float32{0.5, -0.25, 0.125 * float32(k)}, []float32{2, 1, 0.5}}
+					in := InputScale{0.5 + 0.25*float32(k), []float32{0.5, -0.25, 0.125 * float32(k)},
+						[]float32{2, 1, 0.5}}
 					if layers > 0 {
 						in.Mean = make([]float32, 3)
 					}
@@ -647,7 +652,8 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 				if n.rescaled != nil {
 					means, units = []float64{4, 8, 12, 16}, []float64{0.5, 1, 2, 4}
 					for j := range units {
-						initial[n.rescaled.mean.first+j], initial[n.rescaled.unit.first+j] = float32(means[j]), float32(units[j])
+						initial[n.rescaled.mean.first+j], initial[n.rescaled.unit.first+j] = float32(means[j]),
+							float32(units[j])
 					}
 				}
 				if err := n.upload(n.params.value, initial); err != nil {
@@ -659,10 +665,11 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 				n.restore() // the values are for standardized features, as the gradient is
 				n.stream.Fill(n.lossSum, 0)
 				alone := group{ranks: []*network{n}}
-				_, err = alone.eachBatch(t.Context(), []Epocher{data.feed(dev, rows)}, 0, 0, func(n *network, b *loader.Batch) {
-					b.GlobalRows = globalRows
-					n.gradient(b, seed)
-				}, nil)
+				_, err = alone.eachBatch(t.Context(), []Epocher{data.feed(dev, rows)}, 0, 0,
+					func(n *network, b *loader.Batch) {
+						b.GlobalRows = globalRows
+						n.gradient(b, seed)
+					}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -820,7 +827,8 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 			dev := openDevice(t, host.Options{Discrete: true})
 			b := &builder{}
 			layer := c.build(b)
-			n := &network{task: taskFor(t, true), builder: *b, batchRows: rows, mem: memory{dev: dev}, spec: Spec{Features: 1}}
+			n := &network{task: taskFor(t, true), builder: *b, batchRows: rows, mem: memory{dev: dev},
+				spec: Spec{Features: 1}}
 			if err := n.allocate(); err != nil {
 				t.Fatal(err)
 			}
@@ -842,7 +850,8 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 			if err := n.upload(n.params.value, initial); err != nil {
 				t.Fatal(err)
 			}
-			p := &pass{Stream: n.stream, rows: rows, globalRows: rows, train: true, seed: seed, meet: func(gds.Tensor) bool { return true }}
+			p := &pass{Stream: n.stream, rows: rows, globalRows: rows, train: true, seed: seed,
+				meet: func(gds.Tensor) bool { return true }}
 			c.run(layer, p, tensors["x"], tensors["gx"], tensors["y"], tensors["gy"])
 			read := func(tensor gds.Tensor) []float32 {
 				values := make([]float32, tensor.Rows*tensor.Cols)
@@ -912,7 +921,8 @@ func TestTheLossAndItsGradientAreThoseOfTheDefinition(t *testing.T) {
 	sum := upload(1, 1, gds.Float32, dtype.BytesOf([]float32{2}))
 	grad := upload(rows, classes, gds.Float32, dtype.BytesOf(make([]float32, rows*classes)))
 	crossEntropy(stream, lossTensors{
-		sum: sum, grad: grad, out: upload(rows, classes, gds.Float32, dtype.BytesOf(out.flat())), labels: upload(1, rows, gds.Int32, dtype.BytesOf(labels)),
+		sum: sum, grad: grad, out: upload(rows, classes, gds.Float32, dtype.BytesOf(out.flat())),
+		labels: upload(1, rows, gds.Int32, dtype.BytesOf(labels)),
 	}, scale)
 	var total [1]float32
 	got := make([]float32, rows*classes)

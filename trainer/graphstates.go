@@ -66,7 +66,8 @@ func (m *messagePassing) productColumns() int {
 func (s *graphStates) allocate(dev gds.Device, nodes int, columns [2]int) (err error) {
 	if s.pool == nil {
 		s.pool, s.mem.dev = gather.NewPool(0), dev
-		if s.staging, err = s.mem.pinned("rows on their way", gds.Bytes(stagingRows, max(columns[0], columns[1]), gds.Float32)); err != nil {
+		if s.staging, err = s.mem.pinned("rows on their way",
+			gds.Bytes(stagingRows, max(columns[0], columns[1]), gds.Float32)); err != nil {
 			return err
 		}
 	}
@@ -182,7 +183,8 @@ func (n *network) computeLayers(ctx context.Context, graph loader.GraphChunks) e
 }
 
 // computeChunk writes what compute returns for the destinations of a chunk, matrices side by side, to their rows.
-func (n *network) computeChunk(ctx context.Context, c loader.GraphChunk, x loader.WholeGraph, to *hostRows, compute func(p *pass) []gds.Tensor) error {
+func (n *network) computeChunk(ctx context.Context, c loader.GraphChunk, x loader.WholeGraph, to *hostRows,
+	compute func(p *pass) []gds.Tensor) error {
 	x.Blocks = []loader.Block{c.Block}
 	b := &loader.Batch{Whole: &x, Sparse: c.Sparse}
 	if err := n.reserve(b); err != nil {

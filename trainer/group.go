@@ -149,7 +149,7 @@ func (g *group) run(program func(n *network) error) error {
 		case met == 0:
 			return nil
 		case met < len(g.ranks):
-			return errors.New("there are more batches for some devices only")
+			return errors.New("the devices have different numbers of batches")
 		case g.exchange != nil && vectors[0] != nothing:
 			if err := g.exchange.sum(g, vectors); err != nil {
 				return err
@@ -168,7 +168,8 @@ var nothing gds.Tensor
 //
 // If ctx ends, a batch cannot be had, or whole returns an error, it stops between two batches: all ranks have enqueued
 // the one before, and none anything of the next.
-func (g *group) eachBatch(ctx context.Context, sets []Epocher, epoch, first int, share func(n *network, b *loader.Batch), whole func(b *loader.Batch) error) (waited time.Duration, err error) {
+func (g *group) eachBatch(ctx context.Context, sets []Epocher, epoch, first int,
+	share func(n *network, b *loader.Batch), whole func(b *loader.Batch) error) (waited time.Duration, err error) {
 	err = g.run(func(n *network) error {
 		var before gds.Event
 		asked := time.Now()

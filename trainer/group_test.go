@@ -48,15 +48,18 @@ func TestAnyNumberOfDevicesLearnsTheSame(t *testing.T) {
 			r := mustFitRanks(t, deal(openDevices(t, world), 20, train, valid, test), spec, o)
 			for i, e := range r.History {
 				if want := alone.History[i].TrainLoss; math.Abs(e.TrainLoss/want-1) > tolerance {
-					t.Errorf("%s on %d devices, epoch %d: loss %v, on one %v", spec.Model, world, e.Number, e.TrainLoss, want)
+					t.Errorf("%s on %d devices, epoch %d: loss %v, on one %v", spec.Model, world, e.Number, e.TrainLoss,
+						want)
 				}
 			}
-			if *r.ValidMetric != *alone.ValidMetric || *r.TestMetric != *alone.TestMetric || r.BestEpoch != alone.BestEpoch {
+			if *r.ValidMetric != *alone.ValidMetric || *r.TestMetric != *alone.TestMetric ||
+				r.BestEpoch != alone.BestEpoch {
 				t.Errorf("%s on %d devices: %+v, on one %+v", spec.Model, world, r, alone)
 			}
 			for i, scale := range r.Scales {
 				if math.Abs(float64(scale/alone.Scales[i])-1) > 1e-5 {
-					t.Errorf("%s on %d devices: matrix %d is multiplied by %v, on one by %v", spec.Model, world, i, scale, alone.Scales[i])
+					t.Errorf("%s on %d devices: matrix %d is multiplied by %v, on one by %v", spec.Model, world, i,
+						scale, alone.Scales[i])
 				}
 			}
 			// The checkpoint knows nothing of devices.
@@ -79,7 +82,8 @@ func TestParametersStayTheSameOnAllDevices(t *testing.T) {
 	var first []float32
 	for range 2 { // and in every run
 		train, valid, _ := sharedToys()
-		f, err := Start(t.Context(), deal(openDevices(t, 3), 20, train, valid, nil), spec, Options{Epochs: 3, LearningRate: 0.01, Seed: 5})
+		f, err := Start(t.Context(), deal(openDevices(t, 3), 20, train, valid, nil), spec,
+			Options{Epochs: 3, LearningRate: 0.01, Seed: 5})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,14 +118,16 @@ func TestNoTwoDevicesDropOutTheSame(t *testing.T) {
 	for _, dropout := range []float64{0, 0.5} {
 		spec := toySIGN(2)
 		spec.Settings["dropout"] = dropout
-		f, err := Start(t.Context(), deal(openDevices(t, 2), 40, rows, nil, nil), spec, Options{Epochs: 1, LearningRate: 0.01})
+		f, err := Start(t.Context(), deal(openDevices(t, 2), 40, rows, nil, nil), spec,
+			Options{Epochs: 1, LearningRate: 0.01})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := f.Train(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if same := sameBits(dtype.Float32s(f.exchange.partial[0].Bytes()), dtype.Float32s(f.exchange.partial[1].Bytes())); same != (dropout == 0) {
+		if same := sameBits(dtype.Float32s(f.exchange.partial[0].Bytes()),
+			dtype.Float32s(f.exchange.partial[1].Bytes())); same != (dropout == 0) {
 			t.Errorf("dropout %v: both devices have the same gradient: %t", dropout, same)
 		}
 		if err := f.Close(); err != nil {
@@ -132,7 +138,8 @@ func TestNoTwoDevicesDropOutTheSame(t *testing.T) {
 
 func TestAProfileOfSeveralDevicesSaysWhatTheirGradientsTake(t *testing.T) {
 	train, _, _ := sharedToys()
-	r := mustFitRanks(t, deal(openDevices(t, 2), 20, train, nil, nil), toySIGN(3), Options{Epochs: 2, LearningRate: 0.01, ProfileFrom: 2})
+	r := mustFitRanks(t, deal(openDevices(t, 2), 20, train, nil, nil), toySIGN(3),
+		Options{Epochs: 2, LearningRate: 0.01, ProfileFrom: 2})
 	e, sum := r.History[1], 0.0
 	for _, seconds := range e.StepSeconds {
 		sum += seconds
@@ -173,7 +180,8 @@ func TestWhateverFailsOnOneDeviceEndsAll(t *testing.T) {
 					}
 					return
 				}
-				if !device.Is(err) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "Copy(") && !strings.Contains(err.Error(), fmt.Sprintf("device %d: ", rank)) {
+				if !device.Is(err) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "Copy(") &&
+					!strings.Contains(err.Error(), fmt.Sprintf("device %d: ", rank)) {
 					t.Errorf("device %d failed at step %d: %v", rank, n, err)
 				}
 			})
@@ -211,7 +219,8 @@ func TestABatchThatOneDeviceCannotHaveEndsAll(t *testing.T) {
 							return failure
 						}
 						_, err := Fit(ctx, ranks, toySGC3, Options{Epochs: 3, LearningRate: 0.01}, nil)
-						if !errors.Is(err, failure) || !strings.HasPrefix(err.Error(), fmt.Sprintf("epoch %d: ", epoch+1)) {
+						if !errors.Is(err, failure) || !strings.HasPrefix(err.Error(),
+							fmt.Sprintf("epoch %d: ", epoch+1)) {
 							t.Errorf("device %d, epoch %d, batch %d: %v", rank, epoch, batch, err)
 						}
 					})
@@ -236,12 +245,16 @@ func TestRanksThatDisagreeAreRefused(t *testing.T) {
 		want  string
 	}{
 		{"no devices", nil, "unusable options: no device"},
-		{"other training rows", fewer(func(ranks []Rank) { ranks[1].Train = short.feed(ranks[1].Device, 20) }), "device 1: 150 training rows, but device 0 has 184"},
-		{"no validation rows on one", fewer(func(ranks []Rank) { ranks[1].Valid = nil }), "device 1: 0 validation rows, but device 0 has 65"},
-		{"smaller batches on one", fewer(func(ranks []Rank) { ranks[0].Train.(*toy).batch = 10 }), "there are more batches for some devices only"},
+		{"other training rows", fewer(func(ranks []Rank) { ranks[1].Train = short.feed(ranks[1].Device, 20) }),
+			"device 1: 150 training rows, but device 0 has 184"},
+		{"no validation rows on one", fewer(func(ranks []Rank) { ranks[1].Valid = nil }),
+			"device 1: 0 validation rows, but device 0 has 65"},
+		{"smaller batches on one", fewer(func(ranks []Rank) { ranks[0].Train.(*toy).batch = 10 }),
+			"the devices have different numbers of batches"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := Fit(t.Context(), c.ranks, toySGC3, Options{Epochs: 2, LearningRate: 0.01}, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := Fit(t.Context(), c.ranks, toySGC3, Options{Epochs: 2, LearningRate: 0.01}, nil); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})

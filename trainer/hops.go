@@ -65,8 +65,8 @@ func (s Spec) byOperator() (operators [][]int) {
 	return operators
 }
 
-// hopLayers adds a linear layer for each hop, on the concatenation of the hop's matrices, with ReLU and dropout of id 0.
-// It returns their outputs side by side.
+// hopLayers adds a linear layer for each hop, on the concatenation of the hop's matrices, with ReLU and dropout of id
+// 0. It returns their outputs side by side.
 func (b *builder) hopLayers(s Spec, width int, probability float32) (out *activation, hops int) {
 	var layers []*inputLayer
 	for _, from := range s.byHop() {

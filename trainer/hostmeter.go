@@ -20,7 +20,8 @@ func isNumber(label float32) bool { return label == label }
 
 // eachLabel calls do for each label that is there in [rows, cols] labels: at is its place, and column its column. It
 // returns the number of rows that have any.
-func eachLabel[T int8 | float32](labels []byte, cols int, there func(T) bool, do func(at, column int, label T)) (rows int64) {
+func eachLabel[T int8 | float32](labels []byte, cols int, there func(T) bool,
+	do func(at, column int, label T)) (rows int64) {
 	last := -1
 	for at, label := range dtype.As[T](labels) {
 		if there(label) {
@@ -54,8 +55,8 @@ func onHost(start func(Spec) rowTally) func(*memory, Spec, int) (meter, error) {
 	}
 }
 
-// hostMeter copies batches to pinned memory, and counts a batch when the next but one comes, so that the device does not
-// wait.
+// hostMeter copies batches to pinned memory, and counts a batch when the next but one comes, so that the device does
+// not wait.
 type hostMeter struct {
 	cols    int
 	start   func() rowTally

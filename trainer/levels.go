@@ -9,13 +9,13 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// Levels say which nodes the rows of an activation are of. Level 0 are the rows of a batch, and level i > 0 the
-// sources of the blocks that are i before the end. Others are:
+// Levels say which nodes an activation has rows for: level 0 the rows of a batch, level i > 0 the sources of the i-th
+// block from the end, and
 const (
 	graphLevel  = -1 // all nodes of a whole graph, or the sources of a chunk of one
-	chunkLevel  = -2 // some of the destinations, at most chunkRows
+	chunkLevel  = -2 // at most chunkRows of the destinations
 	targetLevel = -3 // all nodes of a whole graph, or the destinations of a chunk of one
-	columnLevel = -4 // columns of features, where these are sparse
+	columnLevel = -4 // the columns of sparse features
 )
 
 // use says in which passes an activation has memory.
@@ -36,15 +36,16 @@ func (p *pass) uses(u use) bool {
 	case multiplyingFirst:
 		return p.order == multiplyFirst
 	case readingRows:
-		return p.order == sumFirst || p.order == multiplyFirst && p.sparse == nil && p.whole != nil && p.whole.Inputs.Cols > 0
+		return p.order == sumFirst || p.order == multiplyFirst && p.sparse == nil && p.whole != nil &&
+			p.whole.Inputs.Cols > 0
 	}
 	return true
 }
 
-// chunkRows is how many nodes of a whole graph are computed at a time, where what is computed of them is not kept.
+// chunkRows is how many nodes of a whole graph are computed at a time, if their activations are not kept.
 const chunkRows = 8192
 
-// levels are the activations of a network by level, but for level 0. Their memory grows with the batches.
+// levels are the activations of a network by level, without level 0. Their memory grows with the batches.
 type levels []*levelMemory
 
 type levelMemory struct {
@@ -93,11 +94,13 @@ func (n *network) checkBlocks(b *loader.Batch) error {
 		if w.Chunks != nil {
 			fits = fits && len(w.Nodes) == b.Rows
 		} else {
-			fits = fits && (len(w.Blocks) == 1 && w.Blocks[0].Destinations == w.Blocks[0].Sources || len(w.Blocks) == want) &&
-				(w.Inputs.Cols == 0 || w.Inputs.Cols == w.Blocks[0].Sources)
+			first := w.Blocks[0]
+			all := len(w.Blocks) == 1 && first.Destinations == first.Sources
+			fits = fits && (all || len(w.Blocks) == want) && (w.Inputs.Cols == 0 || w.Inputs.Cols == first.Sources)
 		}
 		if !fits {
-			return fmt.Errorf("%d nodes of a whole graph and %d blocks, for %s", b.NodeIDs.Cols, len(b.Blocks), n.spec.Model)
+			return fmt.Errorf("%d nodes of a whole graph and %d blocks, for %s", b.NodeIDs.Cols, len(b.Blocks),
+				n.spec.Model)
 		}
 		return nil
 	}
@@ -110,13 +113,14 @@ func (n *network) checkBlocks(b *loader.Batch) error {
 			next = b.Blocks[i+1].Sources
 		}
 		if block.Destinations != next || block.Sources < block.Destinations {
-			return fmt.Errorf("block %d goes from %d sources to %d destinations, but %d are wanted", i, block.Sources, block.Destinations, next)
+			return fmt.Errorf("block %d goes from %d sources to %d destinations, but %d are wanted", i, block.Sources,
+				block.Destinations, next)
 		}
 	}
 	return nil
 }
 
-// reserve makes room for a batch on all levels. Where it has to grow, it waits for all work.
+// reserve makes room for a batch on all levels. If memory has to grow, it waits for all work.
 func (n *network) reserve(b *loader.Batch) error {
 	p := pass{rows: b.Rows}
 	p.setGraph(b, n.messages)
@@ -147,14 +151,15 @@ func (n *network) reserve(b *loader.Batch) error {
 			more = gds.Room(more)
 		}
 		m.rows, m.mem.dev = 0, n.mem.dev
-		if err := gds.AllocateRoom(int64(rows), more, func(rows int64) error { return m.allocate(int(rows), n.task.train) }); err != nil {
+		allocate := func(rows int64) error { return m.allocate(int(rows), n.task.train) }
+		if err := gds.AllocateRoom(int64(rows), more, allocate); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// allocate makes room for so many rows on a level that has none. After an error there is none again.
+// allocate makes room for so many rows on a level that has no memory. After an error it has none.
 func (m *levelMemory) allocate(rows int, train bool) (err error) {
 	for _, a := range m.activations {
 		if a.out, err = m.mem.matrix("activations", rows, a.cols, gds.Float32); err == nil && train && !a.scratch {
@@ -209,7 +214,7 @@ func (p *pass) rowsAt(level int) int {
 	return p.blocks[len(p.blocks)-level].Sources
 }
 
-// eachChunk calls do for consecutive ranges of so many rows. In it, chunkLevel are these rows.
+// eachChunk calls do for consecutive ranges of so many rows; chunkLevel then has the rows of the range.
 func (p *pass) eachChunk(rows int, do func(lo, hi int)) {
 	for lo := 0; lo < rows; lo += chunkRows {
 		hi := min(lo+chunkRows, rows)

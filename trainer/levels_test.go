@@ -13,7 +13,8 @@ import (
 func TestActivationsTakeWhatTheyNeedWhereThereIsNoMore(t *testing.T) {
 	spec := Spec{Model: "gcn", Matrices: hops("sym", 0), Features: 8, Classes: 3, Settings: blocksOf(16, 2, 0, 1, 0)}
 	batch := func(inner, sources int) *loader.Batch {
-		return &loader.Batch{Rows: 4, Blocks: []loader.Block{{Destinations: inner, Sources: sources}, {Destinations: 4, Sources: inner}}}
+		return &loader.Batch{Rows: 4, Blocks: []loader.Block{{Destinations: inner, Sources: sources},
+			{Destinations: 4, Sources: inner}}}
 	}
 	bytes := int64(0)
 	for _, limit := range []bool{false, true} {
@@ -43,16 +44,19 @@ func TestActivationsTakeWhatTheyNeedWhereThereIsNoMore(t *testing.T) {
 	}
 }
 
-// What validation of a few nodes takes, and then a test on all of them, is planned, whatever the order of the first layer.
+// What validation of a few nodes takes, and then a test on all of them, is planned, whatever the order of the first
+// layer.
 func TestPassesOverAGraphTakeNoMoreThanIsPlanned(t *testing.T) {
 	const nodes = 3000
 	for _, c := range []struct {
 		model            string
 		features, hidden int
 		sparse           bool
-	}{{"gcn", 4, 64, false}, {"sage", 4, 64, false}, {"sage", 64, 4, false}, {"gat", 64, 4, false}, {"sage", 64, 8, true}} {
+	}{{"gcn", 4, 64, false}, {"sage", 4, 64, false}, {"sage", 64, 4, false}, {"gat", 64, 4, false},
+		{"sage", 64, 8, true}} {
 		t.Run(fmt.Sprintf("%s of %d features, sparse=%t", c.model, c.features, c.sparse), func(t *testing.T) {
-			spec := Spec{Model: c.model, Matrices: hops("sym", 0), Features: c.features, Classes: 3, Settings: Values{"hidden": float64(c.hidden)}}
+			spec := Spec{Model: c.model, Matrices: hops("sym", 0), Features: c.features, Classes: 3,
+				Settings: Values{"hidden": float64(c.hidden)}}
 			dev := openDevice(t, host.Options{Threads: 1})
 			n, err := newNetwork(dev, spec, 4, taskFor(t, true))
 			if err != nil {
@@ -62,7 +66,8 @@ func TestPassesOverAGraphTakeNoMoreThanIsPlanned(t *testing.T) {
 			before := dev.Usage().InUse
 			near := &loader.Batch{Rows: 4, Whole: &loader.WholeGraph{Inputs: gds.Tensor{Rows: 1, Cols: 2700},
 				Blocks: []loader.Block{{Destinations: 500, Sources: 2700}, {Destinations: 4, Sources: 500}}}}
-			all := &loader.Batch{Rows: 4, Whole: &loader.WholeGraph{Blocks: []loader.Block{{Destinations: nodes, Sources: nodes}}}}
+			all := &loader.Batch{Rows: 4, Whole: &loader.WholeGraph{Blocks: []loader.Block{{Destinations: nodes,
+				Sources: nodes}}}}
 			if c.sparse {
 				near.Whole.Inputs = gds.Tensor{}
 				near.Sparse = &loader.SparseRows{Cols: c.features}

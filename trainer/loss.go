@@ -10,9 +10,9 @@ var losses = map[string]loss{
 	"mae":           {ValuesTarget, absoluteError},
 }
 
-// loss is a loss for models of one target. It adds the sum of the losses of rows to t.sum and, unless t.grad is the zero
-// Tensor, sets that to scale times the gradient of the sum. A row without a label adds nothing, and has no gradient; the
-// mean over a set of rows is over those with a label (see Data.TrainLabelled).
+// loss is a loss for models of one target. It adds the sum of the losses of rows to t.sum and, unless t.grad is the
+// zero Tensor, sets that to scale times the gradient of the sum. A row without a label adds nothing, and has no
+// gradient; the mean over a set of rows is over those with a label (see Data.TrainLabelled).
 type loss struct {
 	target Target
 	add    func(s gds.Stream, t lossTensors, scale float32)

@@ -56,7 +56,8 @@ func MeasureSteps(ctx context.Context, ranks []Rank, spec Spec) (r StepCosts, er
 }
 
 // secondsPerRow measures the time that share takes for each row of one rank's share.
-func (g *group) secondsPerRow(ctx context.Context, shares []*loader.Batch, rows float64, share func(n *network, b *loader.Batch), whole func(b *loader.Batch) error) (float64, error) {
+func (g *group) secondsPerRow(ctx context.Context, shares []*loader.Batch, rows float64,
+	share func(n *network, b *loader.Batch), whole func(b *loader.Batch) error) (float64, error) {
 	repeat := func(times int) error {
 		sets := make([]Epocher, len(shares))
 		for rank, b := range shares {
@@ -67,13 +68,15 @@ func (g *group) secondsPerRow(ctx context.Context, shares []*loader.Batch, rows 
 		}
 		return g.synchronize(ctx)
 	}
-	if err := repeat(1); err != nil { // not timed: touches memory for the first time, while the loaders fill their buffers
+	// not timed: touches memory for the first time, while the loaders fill their buffers
+	if err := repeat(1); err != nil {
 		return 0, err
 	}
 	var rounds []float64
 	begun, steps := time.Now(), 0
 	most := measuredEpochs * int(g.ranks[0].trainRows) / max(shares[0].GlobalRows, 1)
-	for len(rounds) < minMeasuredRounds || len(rounds) < maxMeasuredRounds && steps < most && time.Since(begun) < measuredTime {
+	for len(rounds) < minMeasuredRounds || len(rounds) < maxMeasuredRounds && steps < most &&
+		time.Since(begun) < measuredTime {
 		start, count := time.Now(), 0
 		for times := 1; time.Since(start) < measuredRound; times *= 2 {
 			if err := repeat(times); err != nil {

@@ -38,15 +38,18 @@ func TestMeasuringThatFailsLeavesNothingBehind(t *testing.T) {
 	bad := errors.New("bad disk")
 	failing := noise(1, 40, 3, 4, 3).feed(dev, 16)
 	failing.hook = func(_, _ int) error { return bad }
-	if _, err := MeasureSteps(t.Context(), []Rank{{dev, Data{Train: failing, BatchRows: 16}}}, toySIGN(3)); !errors.Is(err, bad) {
+	if _, err := MeasureSteps(t.Context(), []Rank{{dev, Data{Train: failing, BatchRows: 16}}},
+		toySIGN(3)); !errors.Is(err, bad) {
 		t.Errorf("error %v, want %v", err, bad)
 	}
-	if _, err := MeasureSteps(t.Context(), []Rank{{dev, Data{Train: noise(1, 0, 3, 4, 3).feed(dev, 16), BatchRows: 16}}}, toySIGN(3)); err == nil {
+	if _, err := MeasureSteps(t.Context(), []Rank{{dev, Data{Train: noise(1, 0, 3, 4, 3).feed(dev, 16),
+		BatchRows: 16}}}, toySIGN(3)); err == nil {
 		t.Error("measured without rows")
 	}
 	stopped, stop := context.WithCancelCause(t.Context())
 	stop(bad)
-	if _, err := MeasureSteps(stopped, []Rank{{dev, Data{Train: noise(1, 40, 3, 4, 3).feed(dev, 16), BatchRows: 16}}}, toySIGN(3)); !errors.Is(err, bad) {
+	if _, err := MeasureSteps(stopped, []Rank{{dev, Data{Train: noise(1, 40, 3, 4, 3).feed(dev, 16), BatchRows: 16}}},
+		toySIGN(3)); !errors.Is(err, bad) {
 		t.Errorf("error %v, want %v", err, bad)
 	}
 	if used := dev.Usage().InUse; used != 0 {

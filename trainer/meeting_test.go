@@ -88,7 +88,8 @@ func TestWhatLayersSetIsTheSameOnAllDevices(t *testing.T) {
 	initial := declared.params.initial(3)
 	for _, world := range []int{1, 2, 8} {
 		train, valid := clusters(1, 184, 3, 4, 3, 0.2), clusters(2, 65, 3, 4, 3, 0.2)
-		f, err := Start(t.Context(), deal(openDevices(t, world), 20, train, valid, nil), spec, Options{Epochs: 4, LearningRate: 0.01, Seed: 3})
+		f, err := Start(t.Context(), deal(openDevices(t, world), 20, train, valid, nil), spec,
+			Options{Epochs: 4, LearningRate: 0.01, Seed: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +134,8 @@ func TestASumOverDevicesThatIsTooLongIsAnError(t *testing.T) {
 		}
 		return nil
 	})
-	if err == nil || !strings.Contains(err.Error(), "a sum of 16 numbers over devices, but memory for 15") || ended != 2 {
+	if err == nil || !strings.Contains(err.Error(), "a sum of 16 numbers over devices, but memory for 15") ||
+		ended != 2 {
 		t.Errorf("%v, %d ranks ended", err, ended)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// messagePassing is a model on the blocks of sampled mini-batches, or on a whole graph. It has a layer for each block: a
-// convolution along edges, plus an optional linear layer of the destination's own features, then optional layer
+// messagePassing is a model on the blocks of sampled mini-batches, or on a whole graph. It has a layer for each block:
+// a convolution along edges, plus an optional linear layer of the destination's own features, then optional layer
 // normalisation, ReLU and dropout. A linear layer follows at the end (Luo et al. 2024, "Classic GNNs are strong
 // baselines", section 2).
 //
@@ -41,7 +41,8 @@ type messageLayer struct {
 	transposed *activation // in the input layer, if features are sparse: the weights by column
 }
 
-// alongBuilder declares the parameters of alongEdges for a layer whose sources are the rows of a level, with out columns.
+// alongBuilder declares the parameters of alongEdges for a layer whose sources are the rows of a level, with out
+// columns.
 type alongBuilder func(b *builder, name string, level, out int) alongEdges
 
 // messagePassingSettings are the settings that all models on blocks have.
@@ -50,7 +51,8 @@ func messagePassingSettings(hidden, layers, dropout, norm float64) []Setting {
 		{Name: "hidden", Help: "number of hidden units", Default: hidden, Least: 1, Below: maxWidth + 1, Integer: true},
 		{Name: "layers", Help: "number of layers", Default: layers, Least: 1, Below: 65, Integer: true},
 		{Name: "dropout", Help: "dropout probability", Default: dropout, Least: 0, Below: 1},
-		{Name: "norm", Help: "layer normalisation after each layer along edges: 1 yes, 0 no", Default: norm, Least: 0, Below: 2, Integer: true},
+		{Name: "norm", Help: "layer normalisation after each layer along edges: 1 yes, 0 no", Default: norm, Least: 0,
+			Below: 2, Integer: true},
 	}
 }
 
@@ -121,8 +123,8 @@ func newMessagePassing(s Spec, b *builder, self bool, along alongBuilder) *activ
 	return m.logits
 }
 
-// declareSums declares the activations of sum, for a layer whose sources are the rows of a level, with in columns. product
-// is for products of a whole graph.
+// declareSums declares the activations of sum, for a layer whose sources are the rows of a level, with in columns.
+// product is for products of a whole graph.
 func (l *messageLayer) declareSums(b *builder, level, in int, product *activation) {
 	linear, out := l.along.linear(), product.cols
 	if linear {
@@ -183,7 +185,8 @@ func (m *messagePassing) forward(p *pass) {
 	m.out.forward(p, logits, x)
 }
 
-// ofGraph sets states[0] to the output of the last layer for all nodes. It computes a layer for all nodes before the next.
+// ofGraph sets states[0] to the output of the last layer for all nodes. It computes a layer for all nodes before the
+// next.
 func (m *messagePassing) ofGraph(p *pass) {
 	x := p.x[0]
 	for i, l := range m.layers {

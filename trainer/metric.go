@@ -28,8 +28,8 @@ type metric struct {
 	loss    bool // it is the mean loss
 }
 
-// LowerIsBetter tells whether a metric is an error or a loss, in units of its own. Others are fractions of 1, and higher
-// is better.
+// LowerIsBetter tells whether a metric is an error or a loss, in units of its own. Others are fractions of 1, and
+// higher is better.
 func LowerIsBetter(name string) bool { return name == lossMetric || metrics[name].lower }
 
 // gain is a value of a metric, negated if lower is better.

@@ -40,7 +40,8 @@ func TestF1ScoresOfClasses(t *testing.T) {
 	expectScore(t, "micro", scoreOf(newConfusion(false), s, out, labels, 3), 8.0/13, 7)
 	// Where every row has a prediction, micro F1 is the accuracy.
 	expectScore(t, "micro", scoreOf(newConfusion(false), s, out[:28], labels[:28], 3), 4.0/6, 6)
-	if got := scoreOf(newConfusion(true), s, out, dtype.BytesOf([]int32{-1, -1, -1, -1, -1, -1, -1, -1}), 3); got.Value != nil || got.Rows != 0 {
+	if got := scoreOf(newConfusion(true), s, out, dtype.BytesOf([]int32{-1, -1, -1, -1, -1, -1, -1, -1}),
+		3); got.Value != nil || got.Rows != 0 {
 		t.Errorf("without labels: %+v", got)
 	}
 }
@@ -61,7 +62,8 @@ func TestTheAreaUnderTheROCCurveCountsPairs(t *testing.T) {
 		out, y := make([]float32, rows*labels), make([]int8, rows*labels)
 		for i := range out {
 			// Few values, so that there are ties, of both zeros too.
-			out[i] = []float32{-2, -1, float32(math.Copysign(0, -1)), 0, 0.5, 1, inf, -inf, nan}[rng.Hash(seed, uint64(i))%9]
+			out[i] = []float32{-2, -1, float32(math.Copysign(0, -1)), 0, 0.5, 1, inf, -inf,
+				nan}[rng.Hash(seed, uint64(i))%9]
 			y[i] = int8(rng.Hash(seed+100, uint64(i))%3) - 1
 			if i%labels == 2 {
 				y[i] = min(y[i], 0) // no row has the last label
@@ -98,8 +100,10 @@ func TestTheAreaUnderTheROCCurveCountsPairs(t *testing.T) {
 	two := func(s Spec) rowTally { return &rankings{target: s.Target, keys: make([][]uint64, 1)} }
 	// Logits of class 1 above class 0: 1, -1, 3, 1, 0.
 	out := []float32{0, 1, 1, 0, -1, 2, 4, 5, 2, 2}
-	expectScore(t, "two classes", scoreOf(two, Spec{Classes: 2}, out, dtype.BytesOf([]int32{1, 0, 0, 0, -1}), 2), 1.5/3, 4)
-	if got := scoreOf(two, Spec{Classes: 2}, out, dtype.BytesOf([]int32{1, 1, 1, 1, -1}), 2); got.Value != nil || got.Rows != 4 {
+	expectScore(t, "two classes", scoreOf(two, Spec{Classes: 2}, out, dtype.BytesOf([]int32{1, 0, 0, 0, -1}), 2), 1.5/3,
+		4)
+	if got := scoreOf(two, Spec{Classes: 2}, out, dtype.BytesOf([]int32{1, 1, 1, 1, -1}), 2); got.Value != nil ||
+		got.Rows != 4 {
 		t.Errorf("of one class: %+v", got)
 	}
 }
@@ -111,13 +115,15 @@ func TestErrorsOfValues(t *testing.T) {
 	s := Spec{Classes: 2, Target: ValuesTarget}
 	expectScore(t, "mse", scoreOf(newErrorSum(2), s, out, labels, 1), (1.0+4+9)/3, 2)
 	expectScore(t, "mae", scoreOf(newErrorSum(1), s, out, labels, 1), (1.0+2+3)/3, 2)
-	expectScore(t, "of no number", scoreOf(newErrorSum(2), s, []float32{nan, 2, 3, 4, 5, 6}, labels, 1), math.MaxFloat64, 2)
+	expectScore(t, "of no number", scoreOf(newErrorSum(2), s, []float32{nan, 2, 3, 4, 5, 6}, labels, 1),
+		math.MaxFloat64, 2)
 }
 
 func TestALowerErrorIsBetter(t *testing.T) {
 	at := func(v float64) *float64 { return &v }
 	low, high := Epoch{Valid: at(1), ValidLoss: 2}, Epoch{Valid: at(2), ValidLoss: 1}
-	for metric, lower := range map[string]bool{"accuracy": false, "macro-f1": false, "micro-f1": false, "roc-auc": false, "mse": true, "mae": true, "loss": true} {
+	for metric, lower := range map[string]bool{"accuracy": false, "macro-f1": false, "micro-f1": false,
+		"roc-auc": false, "mse": true, "mae": true, "loss": true} {
 		if low.better(high, metric) != lower || high.better(low, metric) == lower || LowerIsBetter(metric) != lower {
 			t.Errorf("%s: lower is better: %t", metric, !lower)
 		}
@@ -126,7 +132,8 @@ func TestALowerErrorIsBetter(t *testing.T) {
 			t.Errorf("runs by %s: lower is better: %t", metric, !lower)
 		}
 	}
-	history := []Epoch{{Number: 1, Valid: at(3)}, {Number: 2, Valid: at(1.02)}, {Number: 3, Valid: at(1.01)}, {Number: 4, Valid: at(1)}}
+	history := []Epoch{{Number: 1, Valid: at(3)}, {Number: 2, Valid: at(1.02)}, {Number: 3, Valid: at(1.01)},
+		{Number: 4, Valid: at(1)}}
 	if e := convergence(history, "mse"); *e != 3 {
 		t.Errorf("converged in epoch %d, want 3: 99 %% of 1.01 is less than 1", *e)
 	}

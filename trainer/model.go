@@ -130,10 +130,12 @@ func Matrices(model string, stored []MatrixID, operators []string, hops []int) (
 	}
 	if len(hops) > 0 {
 		if len(wanted) == 0 {
-			return nil, fmt.Errorf("%d hops wanted, but the store has the input features only: propagate with more hops", hops[0])
+			return nil, fmt.Errorf("%d hops wanted, but the store has the input features only: "+
+				"propagate with more hops", hops[0])
 		}
 		if len(hops) > 1 && len(hops) != len(wanted) {
-			return nil, fmt.Errorf("%d numbers of hops for the %d operators %s: give one for each, or one for all", len(hops), len(wanted), hopsText(wanted))
+			return nil, fmt.Errorf("%d numbers of hops for the %d operators %s: give one for each, or one for all",
+				len(hops), len(wanted), hopsText(wanted))
 		}
 		wanted = slices.Clone(wanted)
 		for i := range wanted {
@@ -142,7 +144,8 @@ func Matrices(model string, stored []MatrixID, operators []string, hops []int) (
 				return nil, fmt.Errorf("%d hops of %s wanted: leave out the operator instead", n, wanted[i].Operator)
 			}
 			if wanted[i].Hop < n {
-				return nil, fmt.Errorf("%d hops wanted, but the store has %s: propagate with more hops", n, hopsText(wanted[i:i+1]))
+				return nil, fmt.Errorf("%d hops wanted, but the store has %s: propagate with more hops", n,
+					hopsText(wanted[i:i+1]))
 			}
 			wanted[i].Hop = n
 		}

@@ -22,36 +22,50 @@ var gradientCases = []struct {
 	alone bool    // the model needs all rows of a batch on all ranks
 }{
 	{"sgc on one matrix", Spec{Model: "sgc", Matrices: hops("sym", 2)[2:]}, 0, false},
-	{"sgc on the last hops of two operators", Spec{Model: "sgc", Matrices: []MatrixID{hop("sym", 2), hop("rw", 2)}}, 0, false},
+	{"sgc on the last hops of two operators", Spec{Model: "sgc", Matrices: []MatrixID{hop("sym", 2), hop("rw", 2)}}, 0,
+		false},
 	{"sgc with unlabelled rows", Spec{Model: "sgc", Matrices: hops("sym", 0)}, 0.3, false},
 	{"sign of two layers", Spec{Model: "sign", Matrices: hops("sym", 2), Settings: signOf(5, 2, 0)}, 0, false},
-	{"sign of three layers with dropout", Spec{Model: "sign", Matrices: hops("sym", 2), Settings: signOf(5, 3, 0.4)}, 0, false},
+	{"sign of three layers with dropout", Spec{Model: "sign", Matrices: hops("sym", 2), Settings: signOf(5, 3, 0.4)}, 0,
+		false},
 	{"sign of four layers", Spec{Model: "sign", Matrices: hops("sym", 1), Settings: signOf(6, 4, 0)}, 0.2, false},
-	{"sign on two operators with dropout", Spec{Model: "sign", Matrices: append(hops("sym", 2), hop("rw", 1), hop("rw", 2)), Settings: signOf(4, 3, 0.2)}, 0, false},
+	{"sign on two operators with dropout", Spec{Model: "sign",
+		Matrices: append(hops("sym", 2), hop("rw", 1), hop("rw", 2)), Settings: signOf(4, 3, 0.2)}, 0, false},
 	{"sign on the input alone", Spec{Model: "sign", Matrices: hops("sym", 0), Settings: signOf(4, 3, 0)}, 0, false},
 	{"ssgc on one operator", Spec{Model: "ssgc", Matrices: hops("sym", 2)}, 0, false},
-	{"ssgc on two operators", Spec{Model: "ssgc", Matrices: append(hops("sym", 2), hop("rw", 1)), Settings: Values{"alpha": 0.3}}, 0.2, false},
-	{"ssgc without a share of the input", Spec{Model: "ssgc", Matrices: hops("sym", 2), Settings: Values{"alpha": 0}}, 0, false},
+	{"ssgc on two operators", Spec{Model: "ssgc", Matrices: append(hops("sym", 2), hop("rw", 1)),
+		Settings: Values{"alpha": 0.3}}, 0.2, false},
+	{"ssgc without a share of the input", Spec{Model: "ssgc", Matrices: hops("sym", 2), Settings: Values{"alpha": 0}},
+		0, false},
 	{"ssgc on the input alone", Spec{Model: "ssgc", Matrices: hops("sym", 0)}, 0, false},
 	{"gamlp of two layers", Spec{Model: "gamlp", Matrices: hops("sym", 2), Settings: signOf(5, 2, 0)}, 0, false},
-	{"gamlp of three layers on two operators with dropout", Spec{Model: "gamlp", Matrices: append(hops("sym", 3), hop("rw", 1)), Settings: Values{"hidden": 5, "layers": 3, "dropout": 0.3, "hop-dropout": 0.4}}, 0.2, false},
+	{"gamlp of three layers on two operators with dropout", Spec{Model: "gamlp",
+		Matrices: append(hops("sym", 3), hop("rw", 1)), Settings: Values{"hidden": 5, "layers": 3, "dropout": 0.3,
+			"hop-dropout": 0.4}}, 0.2, false},
 	{"gamlp on the input alone", Spec{Model: "gamlp", Matrices: hops("sym", 0), Settings: signOf(4, 3, 0)}, 0, false},
 	{"hoga", Spec{Model: "hoga", Matrices: hops("sym", 2), Settings: hogaOf(6, 1, 1, 0)}, 0, true},
-	{"hoga of two layers and two heads with dropout", Spec{Model: "hoga", Matrices: hops("sym", 2), Settings: hogaOf(6, 2, 2, 0.2)}, 0.2, true},
-	{"hoga on two operators, one with fewer hops", Spec{Model: "hoga", Matrices: append(hops("sym", 2), hop("rw", 1)), Settings: hogaOf(5, 1, 1, 0)}, 0, true},
+	{"hoga of two layers and two heads with dropout", Spec{Model: "hoga", Matrices: hops("sym", 2),
+		Settings: hogaOf(6, 2, 2, 0.2)}, 0.2, true},
+	{"hoga on two operators, one with fewer hops", Spec{Model: "hoga", Matrices: append(hops("sym", 2), hop("rw", 1)),
+		Settings: hogaOf(5, 1, 1, 0)}, 0, true},
 	{"gcn of one layer", Spec{Model: "gcn", Matrices: hops("sym", 0), Settings: blocksOf(5, 1, 0, 0, 0)}, 0, false},
-	{"gcn of three layers with dropout", Spec{Model: "gcn", Matrices: hops("sym", 0), Settings: blocksOf(5, 3, 0.3, 0, 0)}, 0.2, false},
-	{"gcn of two layers with residuals and norms", Spec{Model: "gcn", Matrices: hops("sym", 0), Settings: blocksOf(4, 2, 0.2, 1, 1)}, 0, false},
-	{"sage of two layers with dropout", Spec{Model: "sage", Matrices: hops("sym", 0), Settings: blocksOf(5, 2, 0.3, 0, 0)}, 0.2, false},
+	{"gcn of three layers with dropout", Spec{Model: "gcn", Matrices: hops("sym", 0),
+		Settings: blocksOf(5, 3, 0.3, 0, 0)}, 0.2, false},
+	{"gcn of two layers with residuals and norms", Spec{Model: "gcn", Matrices: hops("sym", 0),
+		Settings: blocksOf(4, 2, 0.2, 1, 1)}, 0, false},
+	{"sage of two layers with dropout", Spec{Model: "sage", Matrices: hops("sym", 0),
+		Settings: blocksOf(5, 2, 0.3, 0, 0)}, 0.2, false},
 	{"sage with norms", Spec{Model: "sage", Matrices: hops("sym", 0), Settings: blocksOf(5, 2, 0, 1, 0)}, 0, false},
 	{"gat of one head", Spec{Model: "gat", Matrices: hops("sym", 0), Settings: blocksOf(4, 1, 0, 0, 0)}, 0, false},
-	{"gat of two layers and two heads with residuals, norms and dropout", Spec{Model: "gat", Matrices: hops("sym", 0), Settings: gatOf(6, 2, 0.2, 2)}, 0.2, false},
+	{"gat of two layers and two heads with residuals, norms and dropout",
+		Spec{Model: "gat", Matrices: hops("sym", 0), Settings: gatOf(6, 2, 0.2, 2)}, 0.2, false},
 	{"hoga on the input alone", Spec{Model: "hoga", Matrices: hops("sym", 0), Settings: hogaOf(6, 1, 1, 0)}, 0, true},
 }
 
 // blocksOf are settings of models on blocks, and gatOf of one with residuals and norms.
 func blocksOf(hidden, layers int, dropout, norm, residual float64) Values {
-	return Values{"hidden": float64(hidden), "layers": float64(layers), "dropout": dropout, "norm": norm, "residual": residual, "heads": 1}
+	return Values{"hidden": float64(hidden), "layers": float64(layers), "dropout": dropout, "norm": norm,
+		"residual": residual, "heads": 1}
 }
 
 func gatOf(hidden, layers int, dropout float64, heads int) Values {
@@ -74,7 +88,8 @@ func TestEveryModelHasItsGradientsCompared(t *testing.T) {
 
 func TestABatchWithoutRowsOnThisRankHasNoGradient(t *testing.T) {
 	dev := openDevice(t, host.Options{})
-	n, err := newNetwork(dev, Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 2, Classes: 3}, 4, taskFor(t, true))
+	n, err := newNetwork(dev, Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 2, Classes: 3}, 4,
+		taskFor(t, true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,14 +121,20 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 		{"sgc without hops reads the input", "sgc", store, nil, []int{0}, "[x/hop-0]"},
 		{"sgc on a store of the input alone", "sgc", hops("sym", 0), nil, nil, "[x/hop-0]"},
 		{"sign reads all hops", "sign", hops("sym", 2), nil, nil, "[x/hop-0 sym/hop-1 sym/hop-2]"},
-		{"sign reads up to the hop that is asked for", "sign", store, nil, []int{2}, "[x/hop-0 sym/hop-1 sym/hop-2 rw/hop-1 rw/hop-2]"},
+		{"sign reads up to the hop that is asked for", "sign", store, nil, []int{2},
+			"[x/hop-0 sym/hop-1 sym/hop-2 rw/hop-1 rw/hop-2]"},
 		{"one operator of two", "sign", store, []string{"rw"}, nil, "[x/hop-0 rw/hop-1 rw/hop-2]"},
-		{"as many hops of each operator as are asked for", "ssgc", store, nil, []int{3, 1}, "[x/hop-0 sym/hop-1 sym/hop-2 sym/hop-3 rw/hop-1]"},
+		{"as many hops of each operator as are asked for", "ssgc", store, nil, []int{3, 1},
+			"[x/hop-0 sym/hop-1 sym/hop-2 sym/hop-3 rw/hop-1]"},
 		{"operators in another order", "sgc", store, []string{"rw", "sym"}, []int{2, 3}, "[rw/hop-2 sym/hop-3]"},
-		{"too many numbers of hops", "sign", store, []string{"rw"}, []int{1, 2}, "2 numbers of hops for the 1 operators rw (2 hops): give one for each, or one for all"},
-		{"no hops of one operator", "sign", store, nil, []int{1, 0}, "0 hops of rw wanted: leave out the operator instead"},
-		{"more hops than there are", "sign", store, nil, []int{3}, "3 hops wanted, but the store has rw (2 hops): propagate with more hops"},
-		{"hops of a store without any", "sgc", hops("sym", 0), nil, []int{2}, "2 hops wanted, but the store has the input features only: propagate with more hops"},
+		{"too many numbers of hops", "sign", store, []string{"rw"}, []int{1, 2},
+			"2 numbers of hops for the 1 operators rw (2 hops): give one for each, or one for all"},
+		{"no hops of one operator", "sign", store, nil, []int{1, 0},
+			"0 hops of rw wanted: leave out the operator instead"},
+		{"more hops than there are", "sign", store, nil, []int{3},
+			"3 hops wanted, but the store has rw (2 hops): propagate with more hops"},
+		{"hops of a store without any", "sgc", hops("sym", 0), nil, []int{2},
+			"2 hops wanted, but the store has the input features only: propagate with more hops"},
 		{"an operator that is not there", "sgc", store, []string{"ppr"}, nil, `the store has no operator "ppr": it has sym (3 hops), rw (2 hops)`},
 		{"a model that is not there", "mlp", store, nil, nil, `there is no model "mlp": the models are sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat`},
 	} {
@@ -162,7 +183,8 @@ func TestImpossibleModelsAreRefused(t *testing.T) {
 		{"dropout that is no number", set("dropout", math.NaN()), "dropout NaN"},
 		{"a matrix twice", func(s *Spec) { s.Matrices = append(s.Matrices, s.Matrices[1]) }, "matrices of a model"},
 		{"a negative hop", func(s *Spec) { s.Matrices = []MatrixID{hop("sym", -1)} }, "matrices of a model"},
-		{"a size that overflows", func(s *Spec) { s.Features, s.Settings = maxWidth, signOf(maxWidth, 256, 0) }, "too large"},
+		{"a size that overflows", func(s *Spec) { s.Features, s.Settings = maxWidth, signOf(maxWidth, 256, 0) },
+			"too large"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := good
@@ -183,7 +205,8 @@ func TestAModelHasAValueForEachOfItsSettings(t *testing.T) {
 		{"sign", nil, signOf(128, 3, 0.7)},
 		{"sign", Values{"hidden": 64, "dropout": 0, "heads": 2}, signOf(64, 3, 0)},
 	} {
-		s, err := Spec{Model: c.model, Matrices: hops("sym", 0), Features: 2, Classes: 2, Settings: c.given}.Normalized()
+		s, err := Spec{Model: c.model, Matrices: hops("sym", 0), Features: 2, Classes: 2,
+			Settings: c.given}.Normalized()
 		if err != nil || !maps.Equal(s.Settings, c.want) || s.Settings == nil {
 			t.Errorf("%s with %v has %v, %v; want %v", c.model, c.given, s.Settings, err, c.want)
 		}
@@ -218,7 +241,8 @@ func TestInitialValuesAreThoseOfALinearLayer(t *testing.T) {
 	p := &b.params
 	values := p.initial(1)
 	for _, q := range p.list {
-		bound := 1 / math.Sqrt(float64(map[string]int{"hop-0": 50, "hop-1": 50, "hidden-1": 80, "out": 40}[strings.Split(q.name, ".")[0]]))
+		bound := 1 / math.Sqrt(float64(map[string]int{"hop-0": 50, "hop-1": 50, "hidden-1": 80,
+			"out": 40}[strings.Split(q.name, ".")[0]]))
 		mean, largest := 0.0, 0.0
 		own := values[q.first : q.first+q.rows*q.cols]
 		for _, v := range own {
@@ -226,7 +250,8 @@ func TestInitialValuesAreThoseOfALinearLayer(t *testing.T) {
 			largest = max(largest, math.Abs(float64(v)))
 		}
 		// Uniform in [-bound, bound): the mean of n has deviation bound/sqrt(3n).
-		if largest > bound*(1+1e-6) || len(own) > 30 && largest < 0.85*bound || math.Abs(mean) > 4*bound/math.Sqrt(3*float64(len(own))) {
+		if largest > bound*(1+1e-6) || len(own) > 30 && largest < 0.85*bound ||
+			math.Abs(mean) > 4*bound/math.Sqrt(3*float64(len(own))) {
 			t.Errorf("%s: mean %v, largest %v, want within %v", q.name, mean, largest, bound)
 		}
 	}
@@ -242,7 +267,8 @@ func TestInitialValuesAreThoseOfALinearLayer(t *testing.T) {
 
 func TestANetworkFreesItsMemoryWhenTheDeviceIsFull(t *testing.T) {
 	dev := openDevice(t, host.Options{MemoryBytes: 64 << 10})
-	_, err := newNetwork(dev, Spec{Model: "sign", Matrices: hops("sym", 1), Features: 8, Classes: 3, Settings: signOf(16, 3, 0)}, 1000, taskFor(t, true))
+	_, err := newNetwork(dev, Spec{Model: "sign", Matrices: hops("sym", 1), Features: 8, Classes: 3,
+		Settings: signOf(16, 3, 0)}, 1000, taskFor(t, true))
 	if err == nil || !strings.Contains(err.Error(), gds.ErrOutOfMemory.Error()) {
 		t.Errorf("got %v", err)
 	}

@@ -43,11 +43,13 @@ func (g *group) firstBatch(ctx context.Context, sets []Epocher, do func(shares [
 // are divided by their sum are of the size 1/F) and around any mean (which propagation keeps,
 // while it averages out what differs); with these, learning rates and weight decay mean the
 // same for all of them.
-func (g *group) measureInputs(ctx context.Context, shares []*loader.Batch, factors standardization) ([]InputScale, error) {
+func (g *group) measureInputs(ctx context.Context, shares []*loader.Batch, factors standardization) ([]InputScale,
+	error) {
 	spec := g.ranks[0].spec
 	inputs := make([]InputScale, len(spec.Matrices))
 	for i := range inputs {
-		in := InputScale{Scale: 1, Factor: slices.Repeat([]float32{1}, spec.Features), Mean: make([]float32, spec.Features)}
+		in := InputScale{Scale: 1, Factor: slices.Repeat([]float32{1}, spec.Features),
+			Mean: make([]float32, spec.Features)}
 		if factors != nil {
 			m, err := g.moments(ctx, shares, i)
 			if err != nil {
@@ -61,7 +63,8 @@ func (g *group) measureInputs(ctx context.Context, shares []*loader.Batch, facto
 				in.Scale = float32(g.ranks[0].size / deviation)
 			}
 			if !(in.Scale > 0 && in.Scale <= math.MaxFloat32) {
-				return nil, fmt.Errorf("%w before it began: %s holds values that are not finite or far too large or small", ErrDiverged, spec.Matrices[i])
+				return nil, fmt.Errorf("%w before it began: "+
+					"%s holds values that are not finite or far too large or small", ErrDiverged, spec.Matrices[i])
 			}
 			for j, v := range m.mean {
 				in.Mean[j] = float32(v)
@@ -75,7 +78,8 @@ func (g *group) measureInputs(ctx context.Context, shares []*loader.Batch, facto
 // standardizations are what training can do with its input beside, in effect, centring columns and
 // bringing each matrix to one size: they give the factors of columns. With none (nil), it takes
 // features as they are.
-var standardizations = map[string]standardization{"matrix": moments.factors, "column": moments.columnFactors, "none": nil}
+var standardizations = map[string]standardization{"matrix": moments.factors, "column": moments.columnFactors,
+	"none": nil}
 
 const defaultStandardization = "matrix"
 
@@ -94,7 +98,8 @@ type moments struct {
 // moments measures matrix i of a batch.
 func (g *group) moments(ctx context.Context, shares []*loader.Batch, i int) (moments, error) {
 	cols := g.ranks[0].spec.Features
-	m := moments{mean: make([]float64, cols), raw: make([]float64, cols), squares: make([]float64, cols), fourths: make([]float64, cols), filled: make([]float64, cols)}
+	m := moments{mean: make([]float64, cols), raw: make([]float64, cols), squares: make([]float64, cols),
+		fourths: make([]float64, cols), filled: make([]float64, cols)}
 	for _, b := range shares {
 		m.rows += float64(b.X[i].Rows)
 	}
@@ -222,7 +227,8 @@ func (m moments) columnFactors() []float32 {
 	for j := range factors {
 		if m.squares[j] > least*m.raw[j] {
 			deviation := math.Sqrt(m.squares[j] / m.rows)
-			factors[j] = float32(math.Ldexp(1, int(max(-maxExponent, min(maxExponent, math.Round(-math.Log2(deviation)))))))
+			factors[j] = float32(math.Ldexp(1, int(max(-maxExponent,
+				min(maxExponent, math.Round(-math.Log2(deviation)))))))
 		}
 	}
 	return factors
@@ -232,7 +238,8 @@ func (m moments) columnFactors() []float32 {
 const momentRows = 64
 
 // eachRow calls do for the rows of matrix i of a batch, without columns.
-func (n *network) eachRow(ctx context.Context, b *loader.Batch, i int, do func(columns []uint32, values []float32)) error {
+func (n *network) eachRow(ctx context.Context, b *loader.Batch, i int,
+	do func(columns []uint32, values []float32)) error {
 	x := b.X[i]
 	rows := dtype.Float32s(n.momentBlock.Bytes())
 	for lo := 0; lo < x.Rows; lo += momentRows {
@@ -249,7 +256,8 @@ func (n *network) eachRow(ctx context.Context, b *loader.Batch, i int, do func(c
 }
 
 // eachElement calls do for elements of sparse rows, in order.
-func (n *network) eachElement(ctx context.Context, b *loader.Batch, _ int, do func(columns []uint32, values []float32)) error {
+func (n *network) eachElement(ctx context.Context, b *loader.Batch, _ int,
+	do func(columns []uint32, values []float32)) error {
 	s, most := b.Sparse, momentRows*n.spec.Features/2
 	columns := gds.NewTensor(n.momentBlock, 1, most, gds.Uint32)
 	values := gds.NewTensor(n.momentBlock, 1, 2*most, gds.Float32).Columns(most, 2*most)

@@ -35,7 +35,8 @@ func (s Spec) PinnedBytes(batchRows, devices, gradients int, train bool) (int64,
 
 // StepSeconds measures steps as MeasureSteps does, on the first batch of these sets, of which there
 // is one for each device, with shares of up to shareRows rows.
-func (s Spec) StepSeconds(ctx context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train, evaluate float64, err error) {
+func (s Spec) StepSeconds(ctx context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train,
+	evaluate float64, err error) {
 	ranks := make([]Rank, len(devices))
 	for i, device := range devices {
 		ranks[i] = Rank{Device: device, Data: Data{Train: sets[i], BatchRows: shareRows}}

@@ -167,11 +167,13 @@ func (n *network) checkBatch(b *loader.Batch) error {
 		return fmt.Errorf("batch %d: sparse rows, but %s reads dense ones", b.Index, n.spec.Model)
 	}
 	if len(b.X) != len(n.spec.Matrices) {
-		return fmt.Errorf("batch %d: %d matrices, but %s was made for %d", b.Index, len(b.X), n.spec.Model, len(n.spec.Matrices))
+		return fmt.Errorf("batch %d: %d matrices, but %s was made for %d", b.Index, len(b.X), n.spec.Model,
+			len(n.spec.Matrices))
 	}
 	for i, x := range b.X {
 		if rows := inputRows(b); x.Cols != n.spec.Features || x.Rows != rows || x.DType != gds.Float32 {
-			return fmt.Errorf("batch %d: %s is %v, but [%d,%d]float32 was expected", b.Index, n.spec.Matrices[i], x, rows, n.spec.Features)
+			return fmt.Errorf("batch %d: %s is %v, but [%d,%d]float32 was expected", b.Index, n.spec.Matrices[i], x,
+				rows, n.spec.Features)
 		}
 	}
 	if err := n.checkBlocks(b); err != nil {

@@ -36,9 +36,11 @@ func TestDeviceBytesAreWhatTrainingAndEvaluationTake(t *testing.T) {
 			}
 
 			rows, trained := fresh()
-			r := mustFit(t, rows.dev, c.spec, Data{Train: rows, Valid: rows, Test: rows, BatchRows: batch}, Options{Epochs: 1, LearningRate: 0.01})
+			r := mustFit(t, rows.dev, c.spec, Data{Train: rows, Valid: rows, Test: rows, BatchRows: batch},
+				Options{Epochs: 1, LearningRate: 0.01})
 			rows, evaluated := fresh()
-			if _, err := Evaluate(t.Context(), []gds.Device{rows.dev}, &r.Trained, batch, []NamedRows{{"all", []Epocher{rows}}}); err != nil {
+			if _, err := Evaluate(t.Context(), []gds.Device{rows.dev}, &r.Trained, batch,
+				[]NamedRows{{"all", []Epocher{rows}}}); err != nil {
 				t.Fatal(err)
 			}
 			for _, k := range []struct {

@@ -28,13 +28,15 @@ func affine(p *parameters, name string, cols int) (gain, shift *parameter) {
 
 func (l *layerNorm) forward(p *pass, y, x gds.Tensor) {
 	stats, _ := l.stats.of(p)
-	p.NormalizeRows(asTokens(y, l.tokens), asTokens(stats, l.tokens), asTokens(x, l.tokens), l.gain.value, l.shift.value, normEpsilon)
+	p.NormalizeRows(asTokens(y, l.tokens), asTokens(stats, l.tokens), asTokens(x, l.tokens), l.gain.value,
+		l.shift.value, normEpsilon)
 }
 
 // backward sets gx, which may be gy.
 func (l *layerNorm) backward(p *pass, gx, gy, x gds.Tensor) {
 	stats, _ := l.stats.of(p)
-	p.NormalizeRowsGrad(asTokens(gx, l.tokens), l.gain.grad, l.shift.grad, asTokens(gy, l.tokens), asTokens(x, l.tokens), asTokens(stats, l.tokens), l.gain.value)
+	p.NormalizeRowsGrad(asTokens(gx, l.tokens), l.gain.grad, l.shift.grad, asTokens(gy, l.tokens),
+		asTokens(x, l.tokens), asTokens(stats, l.tokens), l.gain.value)
 }
 
 // batchNorm normalises columns (Ioffe and Szegedy 2015): in training by mean and variance of the
@@ -52,9 +54,11 @@ type batchNorm struct {
 }
 
 func newBatchNorm(b *builder, name string, cols int) *batchNorm {
-	l := &batchNorm{batchMean: b.vector(cols), batchVariance: b.vector(cols), sum: b.vector(cols), sums: b.vector(2 * cols)}
+	l := &batchNorm{batchMean: b.vector(cols), batchVariance: b.vector(cols), sum: b.vector(cols),
+		sums: b.vector(2 * cols)}
 	l.gain, l.shift = affine(&b.params, name, cols)
-	l.mean, l.variance = b.params.declare(name+".running_mean", 1, cols, 0), b.params.declare(name+".running_var", 1, cols, 0)
+	l.mean, l.variance = b.params.declare(name+".running_mean", 1, cols, 0),
+		b.params.declare(name+".running_var", 1, cols, 0)
 	l.mean.fixed, l.variance.fixed, l.variance.centre = true, true, 1
 	return l
 }

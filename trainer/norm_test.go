@@ -19,7 +19,8 @@ type batchNormFixture struct {
 func newBatchNormFixture(t *testing.T) *batchNormFixture {
 	b := &builder{}
 	f := &batchNormFixture{T: t, layer: newBatchNorm(b, "norm", 2)}
-	f.n = &network{task: taskFor(t, true), builder: *b, batchRows: 1000, mem: memory{dev: openDevice(t, host.Options{})}, spec: Spec{Features: 1}}
+	f.n = &network{task: taskFor(t, true), builder: *b, batchRows: 1000,
+		mem: memory{dev: openDevice(t, host.Options{})}, spec: Spec{Features: 1}}
 	if err := f.n.allocate(); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,8 @@ func (f *batchNormFixture) forward(first float32, rows int, train bool) []float3
 	for i := range rows {
 		in = append(in, first+float32(i), first+float32(i))
 	}
-	p := &pass{Stream: f.n.stream, rows: rows, globalRows: rows, trainRows: 1000, train: train, meet: func(gds.Tensor) bool { return true }}
+	p := &pass{Stream: f.n.stream, rows: rows, globalRows: rows, trainRows: 1000, train: train,
+		meet: func(gds.Tensor) bool { return true }}
 	if err := gds.Upload(f.n.mem.dev, f.n.stream, f.x.Slice(0, rows), in); err != nil {
 		f.Fatal(err)
 	}
@@ -109,7 +111,8 @@ func TestABatchOfOneRowIsNormalisedByRunningStatistics(t *testing.T) {
 		t.Errorf("mean %v and variance %v have become %v and %v", mean, variance, m, v)
 	}
 	// They are constants of the backward pass.
-	p := &pass{Stream: f.n.stream, rows: 1, globalRows: 1, train: true, meet: func(gds.Tensor) bool { t.Error("there is a meeting"); return true }}
+	p := &pass{Stream: f.n.stream, rows: 1, globalRows: 1, train: true,
+		meet: func(gds.Tensor) bool { t.Error("there is a meeting"); return true }}
 	grad := f.y.Slice(0, 1)
 	if err := gds.Upload(f.n.mem.dev, f.n.stream, grad, []float32{3, -2}); err != nil {
 		t.Fatal(err)

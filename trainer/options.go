@@ -21,7 +21,7 @@ type Options struct {
 	Optimizer   string  `json:"optimizer"`           // "": adam
 	Schedule    string  `json:"schedule"`            // of the learning rate; "": constant
 	WarmUp      float64 `json:"warm_up,omitempty"`   // epochs in which the learning rate grows from almost zero
-	ClipNorm    float64 `json:"clip_norm,omitempty"` // largest norm of the gradient of all parameters that are learnt; 0: any
+	ClipNorm    float64 `json:"clip_norm,omitempty"` // largest norm of the gradient of all learnt parameters; 0: any
 	Loss        string  `json:"loss"`                // "": that of the target
 	Metric      string  `json:"metric"`              // that epochs are selected by; "": that of the target
 	Standardize string  `json:"standardize"`         // what of the input is brought to one unit; "": matrix
@@ -52,9 +52,11 @@ func Choices(option string, target Target) []string {
 	case "standardize":
 		names, first = slices.Sorted(maps.Keys(standardizations)), defaultStandardization
 	case "loss":
-		names, first = fits(slices.Sorted(maps.Keys(losses)), func(name string) bool { return losses[name].target == target }), d.loss
+		names, first = fits(slices.Sorted(maps.Keys(losses)),
+			func(name string) bool { return losses[name].target == target }), d.loss
 	case "metric":
-		names = fits(slices.Sorted(maps.Keys(metrics)), func(name string) bool { return slices.Contains(metrics[name].targets, target) })
+		names = fits(slices.Sorted(maps.Keys(metrics)),
+			func(name string) bool { return slices.Contains(metrics[name].targets, target) })
 		names, first = append(names, lossMetric), d.metric
 	default:
 		panic("trainer: no choice of " + option)
@@ -105,13 +107,15 @@ func (o Options) validate(s Spec) (Options, task, error) {
 	if !(o.LearningRate > 0) || math.IsInf(o.LearningRate, 0) {
 		return o, t, fmt.Errorf("learning rate %v: must be above 0", o.LearningRate)
 	}
-	for what, v := range map[string]float64{"weight decay": o.WeightDecay, "warm-up": o.WarmUp, "norm to clip at": o.ClipNorm} {
+	for what, v := range map[string]float64{"weight decay": o.WeightDecay, "warm-up": o.WarmUp,
+		"norm to clip at": o.ClipNorm} {
 		if !(v >= 0) || math.IsInf(v, 0) {
 			return o, t, fmt.Errorf("%s %v: must not be negative", what, v)
 		}
 	}
 	if o.EvalEvery < 0 || o.Patience < 0 {
-		return o, t, fmt.Errorf("validation every %d epochs with patience %d: must not be negative", o.EvalEvery, o.Patience)
+		return o, t, fmt.Errorf("validation every %d epochs with patience %d: must not be negative", o.EvalEvery,
+			o.Patience)
 	}
 	if err := o.Queues.check(); err != nil {
 		return o, t, err

@@ -41,7 +41,8 @@ func (s Spec) PredictBytes(batchRows int) int64 {
 // (loader.Options.RowNumbers), and need no labels. The devices share each batch, and a share has at
 // most batchRows rows. While the devices compute a batch, use has the one before. What is predicted of
 // a row does not depend on the rows that share its batch, nor on the number of devices.
-func Predict(ctx context.Context, devices []gds.Device, model *Trained, batchRows int, sets []NamedRows, use func(*Predictions) error) (err error) {
+func Predict(ctx context.Context, devices []gds.Device, model *Trained, batchRows int, sets []NamedRows,
+	use func(*Predictions) error) (err error) {
 	g, err := openTrained(devices, model, batchRows, task{}) // neither a loss nor a metric: there may be no labels
 	if err != nil {
 		return err
@@ -95,7 +96,8 @@ func (p *predictor) allocate() error {
 	return p.group.eachRank(func(n *network) (err error) {
 		for i := range p.slots {
 			var r rankOutput
-			if r.out, err = n.mem.pinned("predictions", gds.Bytes(n.batchRows, p.result.Columns, gds.Float32)); err != nil {
+			if r.out, err = n.mem.pinned("predictions", gds.Bytes(n.batchRows, p.result.Columns,
+				gds.Float32)); err != nil {
 				return err
 			}
 			if r.numbers, err = n.mem.pinned("row numbers", gds.Bytes(1, n.batchRows, gds.Uint32)); err != nil {
@@ -163,13 +165,15 @@ func (p *predictor) finish(ctx context.Context, shares []rankOutput) error {
 		for i, row := range dtype.Uint32s(s.numbers.Bytes())[:s.rows] {
 			at := int(row - first)
 			if at >= r.Rows {
-				return fmt.Errorf("rows %d and %d in a batch of %d: the rows of a batch must be consecutive", first, row, r.Rows)
+				return fmt.Errorf("rows %d and %d in a batch of %d: the rows of a batch must be consecutive", first,
+					row, r.Rows)
 			}
 			values := r.Values[at*r.Columns : (at+1)*r.Columns]
 			copy(values, out[i*r.Columns:])
 			class, ok := p.outputs.convert(values, p.scratch)
 			if !ok {
-				return fmt.Errorf("row %d of the store: the model puts out %v, which is not finite: its features are too large, or the training went wrong", row, out[i*r.Columns:(i+1)*r.Columns])
+				return fmt.Errorf("row %d of the store: the model puts out %v, which is not finite: "+
+					"its features are too large, or the training went wrong", row, out[i*r.Columns:(i+1)*r.Columns])
 			}
 			if r.Classes != nil {
 				r.Classes[at] = class

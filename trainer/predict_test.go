@@ -45,14 +45,16 @@ func sharesOf(d *toy, devices []gds.Device, batch int) (sets []Epocher) {
 }
 
 // predictAll applies a model to rows, and collects what it tells.
-func predictAll(ctx context.Context, devices []gds.Device, c *Result, d *toy, batch int) (values []float32, classes []int32, err error) {
-	err = Predict(ctx, devices, &c.Trained, batch, []NamedRows{{"rest", sharesOf(d, devices, batch)}}, func(p *Predictions) error {
-		if p.Columns != c.Spec.Classes || len(p.Values) != p.Rows*p.Columns {
-			return fmt.Errorf("%d values [%d,%d]", len(p.Values), p.Rows, p.Columns)
-		}
-		values, classes = append(values, p.Values...), append(classes, p.Classes...)
-		return nil
-	})
+func predictAll(ctx context.Context, devices []gds.Device, c *Result, d *toy, batch int) (values []float32,
+	classes []int32, err error) {
+	err = Predict(ctx, devices, &c.Trained, batch, []NamedRows{{"rest", sharesOf(d, devices, batch)}},
+		func(p *Predictions) error {
+			if p.Columns != c.Spec.Classes || len(p.Values) != p.Rows*p.Columns {
+				return fmt.Errorf("%d values [%d,%d]", len(p.Values), p.Rows, p.Columns)
+			}
+			values, classes = append(values, p.Values...), append(classes, p.Classes...)
+			return nil
+		})
 	return values, classes, err
 }
 
@@ -110,7 +112,8 @@ func TestPredictionsAreThoseOfTheDefinition(t *testing.T) {
 						}
 					}
 					if !sameBits(values, first) {
-						t.Errorf("%s, %d devices, batches of %d rows, %d threads: other predictions", outputs, world, batch, threads)
+						t.Errorf("%s, %d devices, batches of %d rows, %d threads: other predictions", outputs, world,
+							batch, threads)
 					}
 				}
 			}
@@ -157,7 +160,8 @@ func TestSetsArePredictedOneAfterAnother(t *testing.T) {
 		tail.x = append(tail.x, x[5*d.features:])
 	}
 	var got []float32
-	sets := []NamedRows{{"valid", sharesOf(&head, devices, 20)}, {"none", []Epocher{nil}}, {"test", sharesOf(&tail, devices, 20)}}
+	sets := []NamedRows{{"valid", sharesOf(&head, devices, 20)}, {"none", []Epocher{nil}},
+		{"test", sharesOf(&tail, devices, 20)}}
 	err = Predict(t.Context(), devices, &c.Trained, 20, sets, func(p *Predictions) error {
 		got = append(got, p.Values...)
 		return nil
@@ -191,7 +195,8 @@ func comparePredictions(t *testing.T, outputs Outputs, logits []float64, values 
 func TestPredictedClassesHaveTheAccuracyOfTheEvaluation(t *testing.T) {
 	c, d := trainedToy(t)
 	dev := openDevice(t, host.Options{})
-	e, err := Evaluate(t.Context(), []gds.Device{dev}, &c.Trained, 20, []NamedRows{{"test", []Epocher{d.feed(dev, 20)}}})
+	e, err := Evaluate(t.Context(), []gds.Device{dev}, &c.Trained, 20,
+		[]NamedRows{{"test", []Epocher{d.feed(dev, 20)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +227,8 @@ func TestExtremeOutputsStayProbabilities(t *testing.T) {
 		{ValueOutputs, []float32{-3e38, 2}, []float32{-3e38, 2}, 1},
 	} {
 		row := slices.Clone(c.row)
-		if largest, ok := c.outputs.convert(row, make([]float64, len(row))); !ok || largest != c.largest || !slices.Equal(row, c.wants) {
+		if largest, ok := c.outputs.convert(row, make([]float64, len(row))); !ok || largest != c.largest ||
+			!slices.Equal(row, c.wants) {
 			t.Errorf("%s: %v becomes %v, %d, %t", c.outputs, c.row, row, largest, ok)
 		}
 	}
@@ -234,12 +240,13 @@ func TestPredictionEndsWithTheFirstError(t *testing.T) {
 	full := errors.New("the disk is full")
 	for at := range 3 {
 		used := 0
-		err := Predict(t.Context(), devices, &c.Trained, 20, []NamedRows{{"rest", sharesOf(d, devices, 20)}}, func(*Predictions) error {
-			if used++; used == at+1 {
-				return full
-			}
-			return nil
-		})
+		err := Predict(t.Context(), devices, &c.Trained, 20, []NamedRows{{"rest", sharesOf(d, devices, 20)}},
+			func(*Predictions) error {
+				if used++; used == at+1 {
+					return full
+				}
+				return nil
+			})
 		if !errors.Is(err, full) || used != at+1 {
 			t.Errorf("error at batch %d: %v, %d batches used", at, err, used)
 		}
@@ -250,11 +257,13 @@ func TestPredictionEndsWithTheFirstError(t *testing.T) {
 		t.Errorf("interrupted: %v", err)
 	}
 	d.x[0][4*33] = float32(math.Inf(1))
-	if _, _, err := predictAll(t.Context(), devices, c, d, 20); err == nil || !strings.Contains(err.Error(), "row 33 ") || !strings.Contains(err.Error(), "not finite") {
+	if _, _, err := predictAll(t.Context(), devices, c, d, 20); err == nil ||
+		!strings.Contains(err.Error(), "row 33 ") || !strings.Contains(err.Error(), "not finite") {
 		t.Errorf("an infinite feature: %v", err)
 	}
 	d.x[0][4*33], d.shuffle = 0, true
-	if _, _, err := predictAll(t.Context(), devices, c, d, 20); err == nil || !strings.Contains(err.Error(), "must be consecutive") {
+	if _, _, err := predictAll(t.Context(), devices, c, d, 20); err == nil ||
+		!strings.Contains(err.Error(), "must be consecutive") {
 		t.Errorf("shuffled rows: %v", err)
 	}
 }
@@ -271,7 +280,8 @@ func TestAPredictionThatFailsOnOneDeviceEndsOnAll(t *testing.T) {
 				sets := sharesOf(d, devices, 20)
 				device.Device = devices[rank]
 				devices[rank] = &device
-				err := Predict(t.Context(), devices, &c.Trained, 20, []NamedRows{{"rest", sets}}, func(*Predictions) error { return nil })
+				err := Predict(t.Context(), devices, &c.Trained, 20, []NamedRows{{"rest", sets}},
+					func(*Predictions) error { return nil })
 				if !device.Failed() && err != nil || device.Failed() && !device.Is(err) {
 					t.Errorf("device %d at step %d: %v", rank, n, err)
 				}

@@ -43,7 +43,8 @@ type QueueTimes struct {
 
 func (q *Queues) check() error {
 	if q != nil && (q.Period < 1 || q.Lag < 0 || q.Lag >= q.Period) {
-		return fmt.Errorf("queues of %d gradients and a synchronisation each %d batches: want 0 or more, fewer than batches", q.Lag, q.Period)
+		return fmt.Errorf("queues of %d gradients and a synchronisation each %d batches: "+
+			"want 0 or more, fewer than batches", q.Lag, q.Period)
 	}
 	return nil
 }
@@ -143,7 +144,8 @@ type gradient struct {
 // average.
 func (f *Fitting) trainQueued(ctx context.Context, first int, pause func() bool) (waited time.Duration, err error) {
 	s := &f.state
-	q := &queued{Fitting: f, Queues: *s.Options.Queues, epoch: s.Epoch.Number - 1, steps: s.Steps - first, seed: rng.Derive(s.Options.Seed, "dropout")}
+	q := &queued{Fitting: f, Queues: *s.Options.Queues, epoch: s.Epoch.Number - 1, steps: s.Steps - first,
+		seed: rng.Derive(s.Options.Seed, "dropout")}
 	p := pipeline.New(ctx)
 	for _, n := range f.group.ranks {
 		r := &queuedRank{
@@ -189,7 +191,8 @@ func (r *queuedRank) train(w *pipeline.Worker, first int) error {
 	q := r.q
 	var met error
 	r.pass.meet = func(gds.Tensor) bool {
-		met = fmt.Errorf("%w: %s adds up rows of all devices in the middle of a batch, so none can go on by itself", ErrOptions, r.spec.Model)
+		met = fmt.Errorf("%w: %s adds up rows of all devices in the middle of a batch, so none can go on by itself",
+			ErrOptions, r.spec.Model)
 		return false
 	}
 	asked := time.Now()
@@ -313,7 +316,7 @@ func (q *queued) share(w *pipeline.Worker, pause func() bool) error {
 			}
 			continue
 		case ended+waiting > 0:
-			return errors.New("there are more batches for some devices only")
+			return errors.New("the devices have different numbers of batches")
 		}
 		if err := q.add(w, gradients); err != nil {
 			return err

@@ -43,7 +43,8 @@ func TestGradientsWaitAsPlanned(t *testing.T) {
 	const rate, period, lag = 0.05, 4, 2
 	data := noise(3, rows, 1, features, classes)
 	r := mustFitRanks(t, deal(openDevices(t, world), batch, data, nil, nil), toySGC,
-		Options{Epochs: epochs, LearningRate: rate, Seed: 9, Standardize: "none", Queues: &Queues{Period: period, Lag: lag}})
+		Options{Epochs: epochs, LearningRate: rate, Seed: 9, Standardize: "none",
+			Queues: &Queues{Period: period, Lag: lag}})
 	_, declared, err := toySGC.normalized()
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +86,8 @@ func TestGradientsWaitAsPlanned(t *testing.T) {
 		step++
 		for i, g := range waiting[0] {
 			m[i], v[i] = 0.9*m[i]+0.1*g, 0.999*v[i]+0.001*g*g
-			w[i] -= rate * (m[i] / (1 - math.Pow(0.9, float64(step)))) / (math.Sqrt(v[i]/(1-math.Pow(0.999, float64(step)))) + 1e-8)
+			w[i] -= rate * (m[i] / (1 - math.Pow(0.9, float64(step)))) / (math.Sqrt(v[i]/(1-math.Pow(0.999,
+				float64(step)))) + 1e-8)
 		}
 		waiting = waiting[1:]
 	}
@@ -144,8 +146,10 @@ func TestARunByQueuesThatIsStoppedEndsTheSame(t *testing.T) {
 					t.Fatalf("%d devices, stopped at batch %d: %v", world, n, err)
 				}
 				state, err := f.State()
-				if err != nil || state.Batch%3 != 0 && !state.Trained || state.Steps != 10*len(state.History)+state.Batch || state.Steps > n {
-					t.Fatalf("%d devices, stopped at batch %d: batch %d of epoch %d after %d steps, %v", world, n, state.Batch, state.Epoch.Number, state.Steps, err)
+				if err != nil || state.Batch%3 != 0 && !state.Trained ||
+					state.Steps != 10*len(state.History)+state.Batch || state.Steps > n {
+					t.Fatalf("%d devices, stopped at batch %d: batch %d of epoch %d after %d steps, %v", world, n,
+						state.Batch, state.Epoch.Number, state.Steps, err)
 				}
 				if cancels {
 					f = s.handOver(t, f, s.ranks(t, world, nil))
@@ -154,7 +158,8 @@ func TestARunByQueuesThatIsStoppedEndsTheSame(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := outcomeOf(t, f); !reflect.DeepEqual(got, want) || f.state.Steps != 30 {
-					t.Errorf("%d devices, stopped at batch %d: %+v after %d steps, want %+v", world, n, got, f.state.Steps, want)
+					t.Errorf("%d devices, stopped at batch %d: %+v after %d steps, want %+v", world, n, got,
+						f.state.Steps, want)
 				}
 				if err := f.Close(); err != nil {
 					t.Fatal(err)
@@ -216,7 +221,8 @@ func TestWhateverFailsOnOneDeviceEndsAllQueues(t *testing.T) {
 				ranks := deal(devices, 100, train, valid, test)
 				device.Device = devices[rank]
 				ranks[rank].Device = &device
-				_, err := Fit(t.Context(), ranks, toySIGN(3), Options{Epochs: 2, LearningRate: 0.01, Queues: &Queues{Period: 2, Lag: 1}}, nil)
+				_, err := Fit(t.Context(), ranks, toySIGN(3),
+					Options{Epochs: 2, LearningRate: 0.01, Queues: &Queues{Period: 2, Lag: 1}}, nil)
 				switch {
 				case !device.Failed():
 					if err != nil {
@@ -248,7 +254,7 @@ func TestQueuesThatCannotBeAreRefused(t *testing.T) {
 		{toySGC3, Queues{Period: 2, Lag: 2}, 20, "queues of 2 gradients"},
 		{toySGC3, Queues{Period: 2, Lag: -1}, 20, "queues of -1 gradients"},
 		{toyHOGA, Queues{Period: 2, Lag: 1}, 20, "hoga adds up rows of all devices"},
-		{toySGC3, Queues{Period: 4, Lag: 1}, 10, "there are more batches for some devices only"},
+		{toySGC3, Queues{Period: 4, Lag: 1}, 10, "the devices have different numbers of batches"},
 	} {
 		ranks := deal(openDevices(t, 2), 20, train, valid, nil)
 		ranks[0].Train.(*toy).batch = c.batch
@@ -265,7 +271,8 @@ func TestADivergingRunByQueuesSaysWhen(t *testing.T) {
 		train.x[0][i] = float32(math.NaN())
 	}
 	train.shuffle = false
-	_, err := Fit(t.Context(), deal(openDevices(t, 2), 20, train, nil, nil), toySGC3, Options{Epochs: 2, LearningRate: 0.01, Queues: &Queues{Period: 8, Lag: 3}}, nil)
+	_, err := Fit(t.Context(), deal(openDevices(t, 2), 20, train, nil, nil), toySGC3,
+		Options{Epochs: 2, LearningRate: 0.01, Queues: &Queues{Period: 8, Lag: 3}}, nil)
 	var d *DivergedError
 	if !errors.As(err, &d) || d.Epoch != 1 || d.Batch != 5 {
 		t.Errorf("%v: %s", err, fmt.Sprint(d))

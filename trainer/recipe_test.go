@@ -20,8 +20,10 @@ func TestEveryRecipeLearnsTheSameOnAnyNumberOfDevices(t *testing.T) {
 			for i, metric := range Choices("metric", loss.target) {
 				spec := toySIGN(3)
 				spec.Target, spec.Classes = loss.target, 2
-				o := Options{Epochs: 4, LearningRate: 0.01, WeightDecay: 1e-4, Seed: 3, Optimizer: optimizer, Loss: name, Metric: metric,
-					Schedule: "cosine", WarmUp: 1, ClipNorm: 0.5, Standardize: []string{"matrix", "column", "none"}[i%3]}
+				o := Options{Epochs: 4, LearningRate: 0.01, WeightDecay: 1e-4, Seed: 3, Optimizer: optimizer,
+					Loss: name, Metric: metric,
+					Schedule: "cosine", WarmUp: 1, ClipNorm: 0.5,
+					Standardize: []string{"matrix", "column", "none"}[i%3]}
 				if loss.target == ClassTarget {
 					o.ClassWeights = []float64{0.5, 2}
 				}
@@ -34,12 +36,16 @@ func TestEveryRecipeLearnsTheSameOnAnyNumberOfDevices(t *testing.T) {
 				alone := mustFitRanks(t, deal(openDevices(t, 1), 20, sets[0], sets[1], sets[2]), spec, o)
 				r := mustFitRanks(t, deal(openDevices(t, 3), 20, sets[0], sets[1], sets[2]), spec, o)
 				for i, e := range r.History {
-					if want := alone.History[i]; math.Abs(e.TrainLoss/want.TrainLoss-1) > 1e-3 || math.Abs(*e.Valid-*want.Valid) > 1e-3*math.Abs(*want.Valid)+0.02 {
-						t.Errorf("%s, epoch %d: loss %v, valid %v; on one device %v, %v", what, e.Number, e.TrainLoss, *e.Valid, want.TrainLoss, *want.Valid)
+					if want := alone.History[i]; math.Abs(e.TrainLoss/want.TrainLoss-1) > 1e-3 ||
+						math.Abs(*e.Valid-*want.Valid) > 1e-3*math.Abs(*want.Valid)+0.02 {
+						t.Errorf("%s, epoch %d: loss %v, valid %v; on one device %v, %v", what, e.Number, e.TrainLoss,
+							*e.Valid, want.TrainLoss, *want.Valid)
 					}
 				}
-				if first, last := alone.History[0], alone.History[3]; !(last.TrainLoss < 0.98*first.TrainLoss) || alone.Metric != metric || alone.TestMetric == nil {
-					t.Errorf("%s: the loss goes from %v to %v, test %v", what, first.TrainLoss, last.TrainLoss, alone.TestMetric)
+				if first, last := alone.History[0], alone.History[3]; !(last.TrainLoss < 0.98*first.TrainLoss) ||
+					alone.Metric != metric || alone.TestMetric == nil {
+					t.Errorf("%s: the loss goes from %v to %v, test %v", what, first.TrainLoss, last.TrainLoss,
+						alone.TestMetric)
 				}
 			}
 		}
@@ -50,9 +56,11 @@ func TestEveryRecipeLearnsTheSameOnAnyNumberOfDevices(t *testing.T) {
 func TestTheMetricOfARunIsThatOfItsPredictions(t *testing.T) {
 	for target, about := range targets {
 		spec := Spec{Model: "sgc", Matrices: hops("sym", 0), Features: 4, Classes: 2, Target: target}
-		train, valid := clusters(1, 60, 1, 4, 2, 0.3).withTarget(target, 2), clusters(2, 50, 1, 4, 2, 0.3).withTarget(target, 2)
+		train, valid := clusters(1, 60, 1, 4, 2, 0.3).withTarget(target, 2),
+			clusters(2, 50, 1, 4, 2, 0.3).withTarget(target, 2)
 		for _, metric := range Choices("metric", target) {
-			r := mustFitRanks(t, deal(openDevices(t, 2), 20, train, valid, nil), spec, Options{Epochs: 2, LearningRate: 0.1, Metric: metric})
+			r := mustFitRanks(t, deal(openDevices(t, 2), 20, train, valid, nil), spec,
+				Options{Epochs: 2, LearningRate: 0.1, Metric: metric})
 			values := values64(widen(r.Parameters))
 			x := make(rows64, 50)
 			for i := range x {
@@ -75,11 +83,14 @@ func TestTheMetricOfARunIsThatOfItsPredictions(t *testing.T) {
 			}
 			want := 0.0
 			if metric == lossMetric {
-				rows := scoreOf(map[Target]func(Spec) rowTally{ClassTarget: newConfusion(true), LabelsTarget: newConfusion(true), ValuesTarget: newErrorSum(1)}[target], spec, out.flat(), labels, 9).Rows
+				rows := scoreOf(map[Target]func(Spec) rowTally{ClassTarget: newConfusion(true),
+					LabelsTarget: newConfusion(true), ValuesTarget: newErrorSum(1)}[target], spec, out.flat(), labels,
+					9).Rows
 				want = loss64(about.loss, out, valid, units) / float64(rows)
 			} else {
 				start := map[string]func(Spec) rowTally{
-					"accuracy": newConfusion(false), "micro-f1": newConfusion(false), "macro-f1": newConfusion(true), "mse": newErrorSum(2), "mae": newErrorSum(1),
+					"accuracy": newConfusion(false), "micro-f1": newConfusion(false), "macro-f1": newConfusion(true),
+					"mse": newErrorSum(2), "mae": newErrorSum(1),
 					"roc-auc": func(s Spec) rowTally { return &rankings{target: s.Target, keys: make([][]uint64, 2)} },
 				}[metric]
 				want = *scoreOf(start, spec, out.flat(), labels, 9).Value
@@ -99,7 +110,8 @@ func TestModelsAreIndifferentToUnitAndOriginOfValues(t *testing.T) {
 	train := clusters(1, 60, 2, 4, 3, 0.1).withTarget(ValuesTarget, 2)
 	fit := func() *Result {
 		fed := train.feed(dev, 20)
-		return mustFit(t, dev, spec, Data{Train: fed, Valid: fed, BatchRows: 20}, Options{Epochs: 5, LearningRate: 0.01, WeightDecay: 0.01})
+		return mustFit(t, dev, spec, Data{Train: fed, Valid: fed, BatchRows: 20},
+			Options{Epochs: 5, LearningRate: 0.01, WeightDecay: 0.01})
 	}
 	first := fit()
 	inner := len(first.Parameters) - 4 // the rest are means and units
@@ -107,11 +119,14 @@ func TestModelsAreIndifferentToUnitAndOriginOfValues(t *testing.T) {
 		train.values[i] *= 1024 // exact
 	}
 	r := fit()
-	if !sameBits(r.Parameters[:inner], first.Parameters[:inner]) || r.TrainLoss != first.TrainLoss || math.Abs(*r.ValidMetric/(1024*1024**first.ValidMetric)-1) > 1e-6 {
-		t.Errorf("in another unit the run is another: loss %v, %v; valid %v, %v", r.TrainLoss, first.TrainLoss, *r.ValidMetric, *first.ValidMetric)
+	if !sameBits(r.Parameters[:inner], first.Parameters[:inner]) || r.TrainLoss != first.TrainLoss ||
+		math.Abs(*r.ValidMetric/(1024*1024**first.ValidMetric)-1) > 1e-6 {
+		t.Errorf("in another unit the run is another: loss %v, %v; valid %v, %v", r.TrainLoss, first.TrainLoss,
+			*r.ValidMetric, *first.ValidMetric)
 	}
 	for j := range 2 {
-		if r.Parameters[inner+j] != 1024*first.Parameters[inner+j] || r.Parameters[inner+2+j] != 1024*first.Parameters[inner+2+j] {
+		if r.Parameters[inner+j] != 1024*first.Parameters[inner+j] ||
+			r.Parameters[inner+2+j] != 1024*first.Parameters[inner+2+j] {
 			t.Errorf("mean and unit %v, before %v", r.Parameters[inner:], first.Parameters[inner:])
 		}
 	}
@@ -122,7 +137,8 @@ func TestClassWeightsMultiplyTheLossOfTheirRows(t *testing.T) {
 	data := clusters(1, 60, 1, 4, 3, 0.2)
 	fit := func(weights []float64) *Result {
 		fed := data.feed(dev, 60)
-		return mustFit(t, dev, toySGC, Data{Train: fed, BatchRows: 60}, Options{Epochs: 1, LearningRate: 0.1, ClassWeights: weights})
+		return mustFit(t, dev, toySGC, Data{Train: fed, BatchRows: 60},
+			Options{Epochs: 1, LearningRate: 0.1, ClassWeights: weights})
 	}
 	sum := 0.0
 	for class := range 3 {
@@ -130,7 +146,8 @@ func TestClassWeightsMultiplyTheLossOfTheirRows(t *testing.T) {
 		weights[class] = 1
 		sum += fit(weights).TrainLoss
 	}
-	if want := fit(nil).TrainLoss; math.Abs(sum/want-1) > 1e-6 || math.Abs(fit([]float64{2, 2, 2}).TrainLoss/want-2) > 1e-6 {
+	if want := fit(nil).TrainLoss; math.Abs(sum/want-1) > 1e-6 ||
+		math.Abs(fit([]float64{2, 2, 2}).TrainLoss/want-2) > 1e-6 {
 		t.Errorf("the losses of the classes add up to %v, want %v", sum, want)
 	}
 }
@@ -141,8 +158,10 @@ func TestColumnsAreStandardizedIfAskedFor(t *testing.T) {
 	for i := range data.x[0] {
 		data.x[0][i] *= []float32{1, 4, 0.25, 0}[i%4]
 	}
-	for name, want := range map[string][]float32{"matrix": {1, 1, 1, 1}, "column": {1, 0.25, 4, 1}, "none": {1, 1, 1, 1}} {
-		f, err := Start(t.Context(), []Rank{{dev, Data{Train: data.feed(dev, 64), BatchRows: 64}}}, toySGC, Options{Epochs: 1, LearningRate: 0.1, Standardize: name})
+	for name, want := range map[string][]float32{"matrix": {1, 1, 1, 1}, "column": {1, 0.25, 4, 1},
+		"none": {1, 1, 1, 1}} {
+		f, err := Start(t.Context(), []Rank{{dev, Data{Train: data.feed(dev, 64), BatchRows: 64}}}, toySGC,
+			Options{Epochs: 1, LearningRate: 0.1, Standardize: name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,10 +264,11 @@ func TestStepsAllocateNothingButEvents(t *testing.T) {
 		err = f.firstBatch(t.Context(), f.train, func(shares []*loader.Batch) error {
 			run := func(batches int) float64 {
 				return testing.AllocsPerRun(5, func() {
-					_, err := f.eachBatch(t.Context(), []Epocher{repeated{shares[0], batches}}, 0, 0, func(n *network, b *loader.Batch) {
-						n.trainBatch(b, 1, stepOptions{number: 1, learningRate: 0.01, clip: 1})
-						n.watchLoss(b.Index)
-					}, nil)
+					_, err := f.eachBatch(t.Context(), []Epocher{repeated{shares[0], batches}}, 0, 0,
+						func(n *network, b *loader.Batch) {
+							n.trainBatch(b, 1, stepOptions{number: 1, learningRate: 0.01, clip: 1})
+							n.watchLoss(b.Index)
+						}, nil)
 					if err == nil {
 						err = f.synchronize(t.Context())
 					}

@@ -13,7 +13,7 @@ const SelectedLast = "last epoch (none was validated)"
 type Epoch struct {
 	Number       int      `json:"number"`     // from 1
 	TrainLoss    float64  `json:"train_loss"` // mean over the rows, dropout and changing parameters included
-	Valid        *float64 `json:"valid"`      // the metric on the validation rows; nil where the epoch was not validated
+	Valid        *float64 `json:"valid"`      // the metric on the validation rows; nil: not validated
 	ValidLoss    float64  `json:"valid_loss"` // mean validation loss, where Valid is not nil
 	Best         bool     `json:"best"`       // selected so far: see Fit
 	Seconds      float64  `json:"seconds"`    // training and validation
@@ -43,8 +43,8 @@ type Figures struct {
 	RowsPerSecond    float64            `json:"rows_per_second"` // of training, by the median epoch
 	ConvergenceEpoch *int               `json:"convergence_epoch"`
 	EpochTraffic     loader.Traffic     `json:"epoch_traffic"`        // mean over the epochs
-	PeakDeviceBytes  int64              `json:"peak_device_bytes"`    // of the fullest device, whatever else it held included
-	Submission       string             `json:"submission,omitempty"` // how steps went to a device that takes graphs, and why
+	PeakDeviceBytes  int64              `json:"peak_device_bytes"`    // of the fullest device, other contents included
+	Submission       string             `json:"submission,omitempty"` // how steps were submitted, and why
 }
 
 // Trained is a model with its parameters: all that Evaluate and Predict need.

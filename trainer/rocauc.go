@@ -8,11 +8,11 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
-// rankings keeps the scores of all rows, for the area under the ROC curve: among all pairs of a row that has a label and
-// a row that does not, the part in which the first has the higher score; equal scores count as half a pair. A score that
-// is no number ranks as the worst one. For two classes, the score of a row is the logit of class 1 minus that of class 0.
-// With several labels a row, the area is the mean over labels that some labelled rows have and others do not (as
-// ogbn-proteins defines it).
+// rankings keeps the scores of all rows, for the area under the ROC curve: among all pairs of a row that has a label
+// and a row that does not, the part in which the first has the higher score; equal scores count as half a pair. A score
+// that is no number ranks as the worst one. For two classes, the score of a row is the logit of class 1 minus that of
+// class 0. With several labels a row, the area is the mean over labels that some labelled rows have and others do not
+// (as ogbn-proteins defines it).
 type rankings struct {
 	target Target
 	keys   [][]uint64 // of each label: see rankingKey

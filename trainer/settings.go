@@ -171,7 +171,8 @@ var defaultsTable = sync.OnceValue(func() string {
 		rows = append(rows, row{s.Name, func(of Settings) float64 { return of.Values[s.Name] }})
 	}
 	rows = append(rows, row{"lr", func(s Settings) float64 { return s.LearningRate }}, row{"weight-decay", nil},
-		row{"batch", func(s Settings) float64 { return float64(s.BatchRows) }}, row{"epochs", func(s Settings) float64 { return float64(s.Epochs) }},
+		row{"batch", func(s Settings) float64 { return float64(s.BatchRows) }},
+		row{"epochs", func(s Settings) float64 { return float64(s.Epochs) }},
 		row{"patience", func(s Settings) float64 { return float64(s.Patience) }})
 	head("")
 	for _, r := range rows {
@@ -189,7 +190,8 @@ var defaultsTable = sync.OnceValue(func() string {
 	}
 	for _, k := range kinds {
 		if k.leastBatches > 0 {
-			fmt.Fprintf(&b, "\n  batch of %s: rows / %d where that is less, but at least %d", k.name, k.leastBatches, leastBatchRows)
+			fmt.Fprintf(&b, "\n  batch of %s: rows / %d where that is less, but at least %d", k.name, k.leastBatches,
+				leastBatchRows)
 		}
 	}
 	fmt.Fprintf(&b, "\n\nand of at most %d training rows:\n\n", fewRows)

@@ -108,9 +108,14 @@ func TestDefaultsSucceedOnFeaturesOfAnyKind(t *testing.T) {
 		least float64 // accuracy
 	}{
 		{"few labels, many sparse features", papers, 60, 0.66},
-		{"the same in small units", func(seed uint64, rows int) *toy { return elsewhere(papers(seed, rows), 0, 1e-5) }, 60, 0.66},
-		{"counts in the thousands", func(seed uint64, rows int) *toy { return elsewhere(plain(seed, rows), 3000, 20) }, 120, 0.97},
-		{"columns in units of their own", func(seed uint64, rows int) *toy { return inTheirOwnUnits(plain(seed, rows)) }, 120, 0.97},
+		{"the same in small units", func(seed uint64, rows int) *toy { return elsewhere(papers(seed, rows), 0, 1e-5) },
+			60, 0.66},
+		{"counts in the thousands", func(seed uint64, rows int) *toy { return elsewhere(plain(seed, rows), 3000, 20) },
+			120, 0.97},
+		{"columns in units of their own", func(seed uint64, rows int) *toy {
+			return inTheirOwnUnits(plain(seed,
+				rows))
+		}, 120, 0.97},
 	} {
 		for _, model := range []string{"sgc", "sign"} {
 			t.Run(fmt.Sprintf("%s, %s", model, c.name), func(t *testing.T) {
@@ -125,8 +130,10 @@ func TestDefaultsSucceedOnFeaturesOfAnyKind(t *testing.T) {
 				if spec.Settings["hidden"] > 0 {
 					spec.Settings["hidden"] /= 4 // for the time they take
 				}
-				r := mustFit(t, dev, spec, Data{Train: train.feed(dev, s.BatchRows), Valid: valid.feed(dev, s.BatchRows), Test: test.feed(dev, s.BatchRows), BatchRows: s.BatchRows},
-					Options{Epochs: s.Epochs, LearningRate: s.LearningRate, WeightDecay: s.WeightDecay, Patience: s.Patience})
+				r := mustFit(t, dev, spec, Data{Train: train.feed(dev, s.BatchRows),
+					Valid: valid.feed(dev, s.BatchRows), Test: test.feed(dev, s.BatchRows), BatchRows: s.BatchRows},
+					Options{Epochs: s.Epochs, LearningRate: s.LearningRate, WeightDecay: s.WeightDecay,
+						Patience: s.Patience})
 				if *r.TestMetric < c.least {
 					t.Errorf("test accuracy %.3f, want %v", *r.TestMetric, c.least)
 				}

@@ -2,11 +2,10 @@ package trainer
 
 import "math"
 
-// sgcKind is Simple Graph Convolution (Wu et al. 2019; preprop-gnn section 2.5): a
-// linear classifier on the last hop alone: how many hops there are is chosen on validation
-// rows (ReadsLastHop). With several operators their last hops are concatenated. Each matrix is centred and multiplied by a number of its own,
-// so that its rows have a length of about one (group.measureInputs): a weight decay then means
-// the same for features of any unit, number and mean.
+// sgcKind is Simple Graph Convolution (Wu et al. 2019; preprop-gnn section 2.5): a linear classifier on the last hop
+// alone: how many hops there are is chosen on validation rows (ReadsLastHop). With several operators their last hops
+// are concatenated. Each matrix is centred and multiplied by a number of its own, so that its rows have a length of
+// about one (group.measureInputs): a weight decay then means the same for features of any unit, number and mean.
 var sgcKind = kind{
 	name:  "sgc",
 	about: "one linear layer on one hop, which validation chooses",

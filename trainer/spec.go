@@ -93,8 +93,8 @@ func (s Spec) validate() (Spec, *builder, error) {
 		b.rescale(s)
 	}
 	if b.params.count > maxParameters {
-		return s, nil, fmt.Errorf("%s of %d matrices of %d features and %d classes, %v, is too large: it has %d parameters",
-			s.Model, len(s.Matrices), s.Features, s.Classes, s.Settings, b.params.count)
+		return s, nil, fmt.Errorf("%s of %d matrices of %d features and %d classes, %v, "+
+			"is too large: it has %d parameters", s.Model, len(s.Matrices), s.Features, s.Classes, s.Settings, b.params.count)
 	}
 	return s, b, nil
 }
@@ -127,7 +127,8 @@ func (s Spec) Saved(scales []float32) SavedSpec {
 // Spec is the inverse of Spec.Saved, with a value for each setting. A setting that this version's model does not have
 // is an error, since it may change what parameters mean.
 func (saved SavedSpec) Spec() (s Spec, scales []float32, err error) {
-	s = Spec{Model: saved.Name, Features: saved.Features, Classes: saved.Classes, Target: saved.Target, Settings: saved.Settings}
+	s = Spec{Model: saved.Name, Features: saved.Features, Classes: saved.Classes, Target: saved.Target,
+		Settings: saved.Settings}
 	for _, m := range saved.Matrices {
 		s.Matrices = append(s.Matrices, MatrixID{Operator: m.Operator, Hop: m.Hop})
 		scales = append(scales, m.Scale)

@@ -33,16 +33,24 @@ func TestColumnsGetOneUnitWhereTheyHaveUnitsOfTheirOwn(t *testing.T) {
 		want    []int // exponents of the factors, give or take one
 	}{
 		{"units that are close", []func(row, col int) float64{dense(1), dense(10), dense(0.1)}, []int{0, 0, 0}},
-		{"words after many hops", []func(row, col int) float64{dense(1), dense(1.0 / 64), dense(1), dense(64)}, []int{0, 0, 0, 0}},
-		{"rare and frequent words", []func(row, col int) float64{word(2, 1), word(2, 1), word(64, 1), word(10, 1), word(3, 1)}, []int{0, 0, 0, 0, 0}},
-		{"words of which one is seldom and small", []func(row, col int) float64{word(3, 1), word(4, 1), word(5, 1), word(64, 1.0/1024)}, []int{0, 0, 0, 0}},
+		{"words after many hops", []func(row, col int) float64{dense(1), dense(1.0 / 64), dense(1), dense(64)},
+			[]int{0, 0, 0, 0}},
+		{"rare and frequent words", []func(row, col int) float64{word(2, 1), word(2, 1), word(64, 1), word(10, 1),
+			word(3, 1)}, []int{0, 0, 0, 0, 0}},
+		{"words of which one is seldom and small", []func(row, col int) float64{word(3, 1), word(4, 1), word(5, 1),
+			word(64, 1.0/1024)}, []int{0, 0, 0, 0}},
 		{"one column in thousands", []func(row, col int) float64{dense(1), dense(1), dense(1 << 12)}, []int{0, 0, -12}},
-		{"one in thousandths", []func(row, col int) float64{dense(1), dense(1), dense(1.0 / (1 << 12))}, []int{0, 0, 12}},
-		{"a sparse one in thousands", []func(row, col int) float64{dense(1), dense(1), dense(1), word(8, 1<<12)}, []int{0, 0, 0, -11}},
-		{"one in thousands and a constant", []func(row, col int) float64{dense(1), dense(1), dense(1 << 12), constant(1), constant(0)}, []int{0, 0, -12, 0, 0}},
-		{"a constant beyond all precision", []func(row, col int) float64{dense(1), dense(1), constant(1 << 30)}, []int{0, 0, -16}},
+		{"one in thousandths", []func(row, col int) float64{dense(1), dense(1), dense(1.0 / (1 << 12))},
+			[]int{0, 0, 12}},
+		{"a sparse one in thousands", []func(row, col int) float64{dense(1), dense(1), dense(1), word(8, 1<<12)},
+			[]int{0, 0, 0, -11}},
+		{"one in thousands and a constant", []func(row, col int) float64{dense(1), dense(1), dense(1 << 12),
+			constant(1), constant(0)}, []int{0, 0, -12, 0, 0}},
+		{"a constant beyond all precision", []func(row, col int) float64{dense(1), dense(1), constant(1 << 30)},
+			[]int{0, 0, -16}},
 		{"constants alone", []func(row, col int) float64{constant(1), constant(1 << 20), constant(0)}, []int{0, 0, 0}},
-		{"units at the ends of float32", []func(row, col int) float64{dense(1), dense(1), dense(1e37), dense(1e-37)}, []int{0, 0, -maxExponent, maxExponent}},
+		{"units at the ends of float32", []func(row, col int) float64{dense(1), dense(1), dense(1e37), dense(1e-37)},
+			[]int{0, 0, -maxExponent, maxExponent}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := &toy{features: len(c.columns), x: [][]float32{nil}, labels: make([]int32, rows)}
@@ -52,7 +60,8 @@ func TestColumnsGetOneUnitWhereTheyHaveUnitsOfTheirOwn(t *testing.T) {
 				}
 			}
 			dev := openDevice(t, host.Options{})
-			g, err := newGroup([]gds.Device{dev}, Spec{Model: "sgc", Matrices: hops("sym", 0), Features: len(c.columns), Classes: 2}, rows, taskFor(t, true))
+			g, err := newGroup([]gds.Device{dev}, Spec{Model: "sgc", Matrices: hops("sym", 0), Features: len(c.columns),
+				Classes: 2}, rows, taskFor(t, true))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +99,8 @@ func TestAColumnInAnotherUnitTrainsTheSame(t *testing.T) {
 				}
 			}
 			fed := data.feed(dev, 16)
-			return mustFit(t, dev, spec, Data{Train: fed, Valid: fed, BatchRows: 16}, Options{Epochs: 3, LearningRate: 0.01, WeightDecay: 0.01})
+			return mustFit(t, dev, spec, Data{Train: fed, Valid: fed, BatchRows: 16},
+				Options{Epochs: 3, LearningRate: 0.01, WeightDecay: 0.01})
 		}
 		one, other := fit(1<<8), fit(1<<20)
 		for i, e := range one.History {
@@ -132,7 +142,8 @@ func TestSparseFeaturesAreMeasuredAsDenseOnesAre(t *testing.T) {
 	var found []moments
 	for _, d.sparse = range []bool{false, true} {
 		dev := openDevice(t, host.Options{Discrete: true})
-		g, err := newGroup([]gds.Device{dev}, Spec{Model: "gcn", Matrices: hops("sym", 0), Features: features, Classes: 2}, rows, taskFor(t, true))
+		g, err := newGroup([]gds.Device{dev}, Spec{Model: "gcn", Matrices: hops("sym", 0), Features: features,
+			Classes: 2}, rows, taskFor(t, true))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -110,7 +110,8 @@ func Resume(ranks []Rank, s *State) (*Fitting, error) {
 
 func (f *Fitting) restore(s *State) error {
 	if s.TrainRows != f.state.TrainRows {
-		return fmt.Errorf("%w: the run was on %d training rows, but there are %d", ErrOptions, s.TrainRows, f.state.TrainRows)
+		return fmt.Errorf("%w: the run was on %d training rows, but there are %d", ErrOptions, s.TrainRows,
+			f.state.TrainRows)
 	}
 	losses := make([]float32, len(f.ranks))
 	for i, loss := range s.Losses {
@@ -143,16 +144,19 @@ func (s *State) check() error {
 		return err
 	}
 	switch {
-	case len(s.Inputs) != len(spec.Matrices) || len(s.Moments) != t.optimizer.moments || len(s.Losses) == 0 || s.StageSeconds == nil:
+	case len(s.Inputs) != len(spec.Matrices) || len(s.Moments) != t.optimizer.moments || len(s.Losses) == 0 ||
+		s.StageSeconds == nil:
 		return fmt.Errorf("a state of %d matrices, %d moments and %d devices for a model of %d and an optimizer of %d",
 			len(s.Inputs), len(s.Moments), len(s.Losses), len(spec.Matrices), t.optimizer.moments)
-	case s.Steps < 0 || s.Batch < 0 || s.Rows < 0 || s.Epoch.Number != len(s.History)+1 || s.Best < 0 || s.Best > max(0, len(s.History)-1):
+	case s.Steps < 0 || s.Batch < 0 || s.Rows < 0 || s.Epoch.Number != len(s.History)+1 || s.Best < 0 ||
+		s.Best > max(0, len(s.History)-1):
 		return fmt.Errorf("a state at epoch %d, batch %d after %d steps, with %d epochs of which number %d is the best",
 			s.Epoch.Number, s.Batch, s.Steps, len(s.History), s.Best+1)
 	}
 	for i, in := range s.Inputs {
 		if len(in.Mean) != spec.Features || len(in.Factor) != spec.Features {
-			return fmt.Errorf("%s has %d means and %d factors for %d features", spec.Matrices[i], len(in.Mean), len(in.Factor), spec.Features)
+			return fmt.Errorf("%s has %d means and %d factors for %d features", spec.Matrices[i], len(in.Mean),
+				len(in.Factor), spec.Features)
 		}
 	}
 	for _, v := range s.vectors() {
@@ -187,7 +191,8 @@ type namedVector struct {
 func (s *State) allVectors() []namedVector {
 	all := []namedVector{{"losses", &s.Losses}}
 	for i := range s.Inputs {
-		all = append(all, namedVector{fmt.Sprintf("mean-%d", i), &s.Inputs[i].Mean}, namedVector{fmt.Sprintf("factor-%d", i), &s.Inputs[i].Factor})
+		all = append(all, namedVector{fmt.Sprintf("mean-%d", i), &s.Inputs[i].Mean},
+			namedVector{fmt.Sprintf("factor-%d", i), &s.Inputs[i].Factor})
 	}
 	for i, v := range s.vectors() {
 		name := []string{"parameters", "best_parameters"}
@@ -228,7 +233,8 @@ func DecodeState(data []byte) (*State, error) {
 		return nil, fmt.Errorf("corrupt: %w", err)
 	}
 	if h.Kind != stateKind || h.Format != stateVersion {
-		return nil, fmt.Errorf("it is a %q of format version %d; this program reads %q, version %d", h.Kind, h.Format, stateKind, stateVersion)
+		return nil, fmt.Errorf("it is a %q of format version %d; this program reads %q, version %d", h.Kind, h.Format,
+			stateKind, stateVersion)
 	}
 	s := h.State
 	if s == nil {

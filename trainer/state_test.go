@@ -21,7 +21,8 @@ type stoppable struct {
 }
 
 func newStoppable() *stoppable {
-	s := &stoppable{batch: 20, spec: toySIGN(3), options: Options{Epochs: 3, LearningRate: 0.02, WeightDecay: 1e-3, Seed: 3, EvalEvery: 2}}
+	s := &stoppable{batch: 20, spec: toySIGN(3), options: Options{Epochs: 3, LearningRate: 0.02, WeightDecay: 1e-3,
+		Seed: 3, EvalEvery: 2}}
 	s.spec.Settings["dropout"] = 0.3
 	s.train, s.valid, s.test = sharedToys()
 	return s
@@ -219,7 +220,8 @@ func stoppedToy(t *testing.T) (*stoppable, *State) {
 
 func TestAStateSaysWhereTheRunIs(t *testing.T) {
 	_, s := stoppedToy(t)
-	if s.Epoch.Number != 2 || s.Batch != 4 || s.Steps != 14 || s.Rows != 80 || s.TrainRows != 184 || s.Trained || len(s.History) != 1 || len(s.Losses) != 2 || len(s.Moments) != 2 {
+	if s.Epoch.Number != 2 || s.Batch != 4 || s.Steps != 14 || s.Rows != 80 || s.TrainRows != 184 || s.Trained ||
+		len(s.History) != 1 || len(s.Losses) != 2 || len(s.Moments) != 2 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -260,22 +262,29 @@ func TestAStateThatDoesNotFitIsRefused(t *testing.T) {
 		change func(s *State, ranks []Rank)
 		want   string
 	}{
-		{"other rows", func(_ *State, ranks []Rank) { ranks[0].Train.(*toy).labels = ranks[0].Train.(*toy).labels[:100] }, "184 training rows, but there are 100"},
+		{"other rows", func(_ *State,
+			ranks []Rank) {
+			ranks[0].Train.(*toy).labels = ranks[0].Train.(*toy).labels[:100]
+		},
+			"184 training rows, but there are 100"},
 		{"another model", func(s *State, _ []Rank) { s.Spec.Settings = signOf(8, 3, 0) }, "values for"},
 		{"no options", func(s *State, _ []Rank) { s.Options.Epochs = 0 }, "0 epochs"},
 		{"an optimizer that there is not", func(s *State, _ []Rank) { s.Options.Optimizer = "luck" }, `there is no optimizer "luck": there is adam`},
 		{"a schedule that there is not", func(s *State, _ []Rank) { s.Options.Schedule = "luck" }, `there is no schedule "luck": there is constant`},
 		{"a moment less", func(s *State, _ []Rank) { s.Moments = s.Moments[1:] }, "1 moments"},
 		{"a matrix less", func(s *State, _ []Rank) { s.Inputs = s.Inputs[1:] }, "a state of 2 matrices"},
-		{"a mean less", func(s *State, _ []Rank) { s.Inputs[1].Mean = s.Inputs[1].Mean[1:] }, "3 means and 4 factors for 4 features"},
-		{"an epoch that it has not come to", func(s *State, _ []Rank) { s.Epoch.Number = 3 }, "a state at epoch 3, batch 4 after 14 steps, with 1 epochs"},
+		{"a mean less", func(s *State, _ []Rank) { s.Inputs[1].Mean = s.Inputs[1].Mean[1:] },
+			"3 means and 4 factors for 4 features"},
+		{"an epoch that it has not come to", func(s *State, _ []Rank) { s.Epoch.Number = 3 },
+			"a state at epoch 3, batch 4 after 14 steps, with 1 epochs"},
 		{"a best epoch that there is not", func(s *State, _ []Rank) { s.Best = 1 }, "of which number 2 is the best"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, state := stoppedToy(t)
 			ranks := s.ranks(t, 1, nil)
 			c.change(state, ranks)
-			if _, err := Resume(ranks, state); err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, ErrOptions) {
+			if _, err := Resume(ranks, state); err == nil || !strings.Contains(err.Error(), c.want) ||
+				!errors.Is(err, ErrOptions) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
@@ -303,7 +312,8 @@ func TestAStateThatEndsEarlyIsRefused(t *testing.T) {
 func FuzzDecodeState(f *testing.F) {
 	dev := openDevice(f, host.Options{})
 	toy := clusters(1, 20, 1, 4, 3, 0).feed(dev, 10)
-	fitting, err := Start(context.Background(), []Rank{{dev, Data{Train: toy, BatchRows: 10}}}, toySGC, Options{Epochs: 2, LearningRate: 0.1})
+	fitting, err := Start(context.Background(), []Rank{{dev, Data{Train: toy, BatchRows: 10}}}, toySGC,
+		Options{Epochs: 2, LearningRate: 0.1})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -363,7 +373,8 @@ func TestOnlyTrainingIsPaused(t *testing.T) {
 				t.Fatalf("%d devices, pause %d: %v", world, pauses, err)
 			}
 		}
-		if got := outcomeOf(t, f); !reflect.DeepEqual(got, want) || pauses != 3*10 || evaluated != 3 { // validated twice, tested once
+		// validated twice, tested once
+		if got := outcomeOf(t, f); !reflect.DeepEqual(got, want) || pauses != 3*10 || evaluated != 3 {
 			t.Errorf("%d devices, %d pauses, %d evaluations: %+v, want %+v", world, pauses, evaluated, got, want)
 		}
 		if err := f.Close(); err != nil {

@@ -83,7 +83,8 @@ func (s *submission) decide() {
 	if median[1] > worthGrouping*median[0] {
 		how, s.grouper = "one by one", nil
 	}
-	s.reason = fmt.Sprintf("operations are submitted %s: a step took %.3g ms one by one, and %.3g ms as a graph", how, 1000*median[0], 1000*median[1])
+	s.reason = fmt.Sprintf("operations are submitted %s: a step took %.3g ms one by one, and %.3g ms as a graph", how,
+		1000*median[0], 1000*median[1])
 }
 
 // group enqueues a step as a group or, where that cannot be, operation by operation from here on.

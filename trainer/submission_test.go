@@ -44,10 +44,15 @@ func TestStepsAreSubmittedInTheWayThatTakesLessTime(t *testing.T) {
 		groups         int // of 1000 steps
 		want           string
 	}{
-		{"groups are faster", 10 * time.Millisecond, 5 * time.Millisecond, nil, 1000 - trialWarmUp - trialRounds*(trialSteps+1), "submitted as graphs: a step took 10 ms one by one, and 5 ms as a graph"},
-		{"groups are hardly faster", 100 * time.Millisecond, 98 * time.Millisecond, nil, trialRounds * (trialSteps + 1), "submitted one by one: a step took 100 ms one by one, and 98 ms as a graph"},
-		{"groups are slower", time.Millisecond, 2 * time.Millisecond, nil, trialRounds * (trialSteps + 1), "submitted one by one"},
-		{"there are no groups after all", 10 * time.Millisecond, 5 * time.Millisecond, broken, 1, "one by one: no graphs today"},
+		{"groups are faster", 10 * time.Millisecond, 5 * time.Millisecond, nil,
+			1000 - trialWarmUp - trialRounds*(trialSteps+1),
+			"submitted as graphs: a step took 10 ms one by one, and 5 ms as a graph"},
+		{"groups are hardly faster", 100 * time.Millisecond, 98 * time.Millisecond, nil, trialRounds * (trialSteps + 1),
+			"submitted one by one: a step took 100 ms one by one, and 98 ms as a graph"},
+		{"groups are slower", time.Millisecond, 2 * time.Millisecond, nil, trialRounds * (trialSteps + 1),
+			"submitted one by one"},
+		{"there are no groups after all", 10 * time.Millisecond, 5 * time.Millisecond, broken, 1,
+			"one by one: no graphs today"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -112,10 +117,12 @@ func TestGroupsComputeTheSameBits(t *testing.T) {
 				step := 0
 				for _, batchRows := range []int{rows, 5, 9} {
 					alone := group{ranks: []*network{n}}
-					_, err = alone.eachBatch(t.Context(), []Epocher{data.feed(dev, batchRows)}, 0, 0, func(n *network, b *loader.Batch) {
-						step++
-						n.trainBatch(b, uint64(step), stepOptions{number: step, learningRate: 0.01 / float64(step), clip: float64(step % 2)})
-					}, nil)
+					_, err = alone.eachBatch(t.Context(), []Epocher{data.feed(dev, batchRows)}, 0, 0,
+						func(n *network, b *loader.Batch) {
+							step++
+							n.trainBatch(b, uint64(step), stepOptions{number: step, learningRate: 0.01 / float64(step),
+								clip: float64(step % 2)})
+						}, nil)
 					if err != nil {
 						t.Fatal(err)
 					}

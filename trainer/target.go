@@ -66,13 +66,14 @@ func (s Spec) checkLabels(labels gds.Tensor) error {
 }
 
 // rescaled is the last layer of a model of values. The layers before put out numbers of about one, which are multiplied
-// by a unit and moved by a mean: those of the training labels, one for each column. So a learning rate means the same for
-// values of any size, and the model puts out what the labels are.
+// by a unit and moved by a mean: those of the training labels, one for each column. So a learning rate means the same
+// for values of any size, and the model puts out what the labels are.
 type rescaled struct{ mean, unit *parameter }
 
 // rescale makes the model of a builder one of values.
 func (b *builder) rescale(s Spec) {
-	b.rescaled = &rescaled{b.params.declare("target.mean", 1, s.Classes, 0), b.params.declare("target.unit", 1, s.Classes, 0)}
+	b.rescaled = &rescaled{b.params.declare("target.mean", 1, s.Classes, 0),
+		b.params.declare("target.unit", 1, s.Classes, 0)}
 	b.rescaled.mean.fixed, b.rescaled.unit.fixed = true, true
 	b.inPlace(b.rescaled, b.logits)
 }

@@ -95,7 +95,8 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 				}
 			}
 			blocks := toyBlocks(d.layers, b.Rows)
-			out := &loader.Batch{Index: b.Index, Rows: b.Rows, GlobalRows: b.GlobalRows, Labels: labels.Slice(0, b.Rows)}
+			out := &loader.Batch{Index: b.Index, Rows: b.Rows, GlobalRows: b.GlobalRows,
+				Labels: labels.Slice(0, b.Rows)}
 			if d.outputs == 0 {
 				out.Labels = labels.Columns(0, b.Rows)
 			}
@@ -171,7 +172,8 @@ func toySparse(mem *memory, stream gds.Stream, x []float32, columns int) (gds.Te
 	}
 	onDevice, err := b.upload(mem, stream)
 	shape := gds.Tensor{Rows: len(x) / columns, Cols: columns, Stride: columns, DType: gds.Float32}
-	return shape, &loader.SparseRows{Cols: columns, Offsets: onDevice.Offsets, Columns: onDevice.Indices, Values: onDevice.Weights}, err
+	return shape, &loader.SparseRows{Cols: columns, Offsets: onDevice.Offsets, Columns: onDevice.Indices,
+		Values: onDevice.Weights}, err
 }
 
 // toyMoreSources is how many more nodes the sources of a toy's block are than its destinations.
@@ -203,7 +205,9 @@ func (t toyBlock) upload(mem *memory, stream gds.Stream) (b loader.Block, err er
 		kind gds.DType
 		from []byte
 		n    int
-	}{{&b.Offsets, gds.Uint32, dtype.BytesOf(t.Offsets), len(t.Offsets)}, {&b.Indices, gds.Uint32, dtype.BytesOf(t.Indices), len(t.Indices)}, {&b.Weights, gds.Float32, dtype.BytesOf(t.Weights), len(t.Weights)}} {
+	}{{&b.Offsets, gds.Uint32, dtype.BytesOf(t.Offsets), len(t.Offsets)},
+		{&b.Indices, gds.Uint32, dtype.BytesOf(t.Indices), len(t.Indices)},
+		{&b.Weights, gds.Float32, dtype.BytesOf(t.Weights), len(t.Weights)}} {
 		if *v.to, err = mem.matrix("toy", 1, v.n, v.kind); err != nil {
 			return b, err
 		}
@@ -284,7 +288,8 @@ func deal(devices []gds.Device, batch int, train, valid, test *toy) []Rank {
 	}
 	ranks := make([]Rank, len(devices))
 	for i := range ranks {
-		ranks[i] = Rank{devices[i], Data{Train: share(train, i), Valid: share(valid, i), Test: share(test, i), BatchRows: (batch-1)/len(devices) + 1}}
+		ranks[i] = Rank{devices[i], Data{Train: share(train, i), Valid: share(valid, i), Test: share(test, i),
+			BatchRows: (batch-1)/len(devices) + 1}}
 	}
 	return ranks
 }

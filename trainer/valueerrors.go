@@ -2,8 +2,8 @@ package trainer
 
 import "math"
 
-// errorSum adds up errors to a power: for the mean squared error and the mean absolute error over all labelled values, in
-// the units of the labels.
+// errorSum adds up errors to a power: for the mean squared error and the mean absolute error over all labelled values,
+// in the units of the labels.
 type errorSum struct {
 	power        float64
 	sum          float64

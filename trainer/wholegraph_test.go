@@ -36,7 +36,8 @@ func (w *wholeToy) EpochFrom(context.Context, gds.Stream, int, int) iter.Seq2[*l
 		for i, lo := 0, 0; lo < w.nodes.Cols; i, lo = i+1, lo+w.batch {
 			hi := min(lo+w.batch, w.nodes.Cols)
 			b := &loader.Batch{Index: i, Rows: hi - lo, GlobalRows: hi - lo, X: []gds.Tensor{w.x}, Sparse: w.sparse,
-				Labels: w.labels.Columns(lo, hi), NodeIDs: w.nodes.Columns(lo, hi), RowNumbers: w.nodes.Columns(lo, hi), Whole: w.whole}
+				Labels: w.labels.Columns(lo, hi), NodeIDs: w.nodes.Columns(lo, hi), RowNumbers: w.nodes.Columns(lo, hi),
+				Whole: w.whole}
 			if w.chunks != nil {
 				b.Whole = &loader.WholeGraph{Chunks: w.chunks, Nodes: w.ids[lo:hi]}
 				b.X = []gds.Tensor{{Cols: w.x.Cols, Stride: w.x.Cols, DType: gds.Float32}}
@@ -68,7 +69,8 @@ func (c *toyChunks) EachRows(_ context.Context, stream gds.Stream) iter.Seq2[loa
 		for first, size := 0, 5; first < c.block.Destinations; first, size = first+size, size+997 {
 			end := min(first+size, c.block.Destinations)
 			x := dtype.Float32s(c.x.memory.Bytes())[first*c.x.columns : end*c.x.columns]
-			chunk := loader.GraphChunk{First: first, Block: loader.Block{Destinations: end - first, Sources: end - first}}
+			chunk := loader.GraphChunk{First: first, Block: loader.Block{Destinations: end - first,
+				Sources: end - first}}
 			chunk.X, chunk.Sparse = uploadFeatures(c.t, c.mem, stream, x, c.x.columns, c.sparse)
 			if !yield(chunk, nil) {
 				return
@@ -78,7 +80,8 @@ func (c *toyChunks) EachRows(_ context.Context, stream gds.Stream) iter.Seq2[loa
 }
 
 // uploadFeatures brings rows of features to a device, as they are or sparse.
-func uploadFeatures(t *testing.T, mem *memory, stream gds.Stream, x []float32, columns int, sparse bool) (gds.Tensor, *loader.SparseRows) {
+func uploadFeatures(t *testing.T, mem *memory, stream gds.Stream, x []float32, columns int, sparse bool) (gds.Tensor,
+	*loader.SparseRows) {
 	t.Helper()
 	if !sparse {
 		tensor, err := mem.matrix("test", len(x)/columns, columns, gds.Float32)
@@ -125,7 +128,8 @@ func neighborhoodOf(all toyBlock, nodes []uint32, layers int) (blocks []toyBlock
 	return blocks, inputs
 }
 
-func (c *toyChunks) Each(ctx context.Context, stream gds.Stream, rows loader.RowSource) iter.Seq2[loader.GraphChunk, error] {
+func (c *toyChunks) Each(ctx context.Context, stream gds.Stream, rows loader.RowSource) iter.Seq2[loader.GraphChunk,
+	error] {
 	if rows == nil {
 		rows = c.x
 	}
@@ -146,7 +150,8 @@ func (c *toyChunks) Each(ctx context.Context, stream gds.Stream, rows loader.Row
 			b := toyBlock{Destinations: end - first, Offsets: []uint32{0}}
 			for v := first; v < end; v++ {
 				for e := c.block.Offsets[v]; e < c.block.Offsets[v+1]; e++ {
-					b.Indices, b.Weights = append(b.Indices, add(c.block.Indices[e])), append(b.Weights, c.block.Weights[e])
+					b.Indices, b.Weights = append(b.Indices, add(c.block.Indices[e])),
+						append(b.Weights, c.block.Weights[e])
 				}
 				b.Offsets = append(b.Offsets, uint32(len(b.Indices)))
 			}
@@ -252,7 +257,9 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 			denseX, _ := uploadFeatures(t, &mem, n.stream, x, features, false)
 			wholeX, sparse := uploadFeatures(t, &mem, n.stream, x, features, c.sparse)
 			whole := &loader.WholeGraph{Blocks: []loader.Block{onDevice}}
-			set := &wholeToy{whole: whole, x: wholeX, sparse: sparse, nodes: upload(1, nodes, gds.Uint32, dtype.BytesOf(ids)), labels: upload(1, nodes, gds.Int32, dtype.BytesOf(labels)), batch: 3000, ids: ids}
+			set := &wholeToy{whole: whole, x: wholeX, sparse: sparse,
+				nodes:  upload(1, nodes, gds.Uint32, dtype.BytesOf(ids)),
+				labels: upload(1, nodes, gds.Int32, dtype.BytesOf(labels)), batch: 3000, ids: ids}
 			if err := n.upload(n.params.value, someValues(n.params, 6)); err != nil {
 				t.Fatal(err)
 			}
@@ -270,7 +277,8 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 			exact := map[bool][]float32{}
 			for _, inChunks := range []bool{false, true} {
 				if set.chunks = nil; inChunks { // of one node, of two, and so on
-					set.chunks = &toyChunks{dev: dev, mem: &mem, block: block, x: hostRowsOf(t, x, features), t: t, sparse: c.sparse}
+					set.chunks = &toyChunks{dev: dev, mem: &mem, block: block, x: hostRowsOf(t, x, features), t: t,
+						sparse: c.sparse}
 				}
 				at := 0
 				alone := group{ranks: []*network{n}}
@@ -283,7 +291,8 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 					for i, v := range got {
 						node := int(ids[at+i/classes])
 						if w := want[node*classes+i%classes]; math.Abs(float64(v-w)) > 1e-5*(1+math.Abs(float64(w))) {
-							t.Fatalf("node %d: output %d is %v, want %v (in chunks: %v)", node, i%classes, v, w, inChunks)
+							t.Fatalf("node %d: output %d is %v, want %v (in chunks: %v)", node, i%classes, v, w,
+								inChunks)
 						}
 					}
 					exact[inChunks] = append(exact[inChunks], got...)
@@ -308,7 +317,8 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 				}
 				near.Blocks = append(near.Blocks, onDevice)
 			}
-			set = &wholeToy{whole: near, x: denseX, nodes: upload(1, len(some), gds.Uint32, dtype.BytesOf(ids[:len(some)])), labels: set.labels, batch: 17}
+			set = &wholeToy{whole: near, x: denseX, nodes: upload(1, len(some), gds.Uint32,
+				dtype.BytesOf(ids[:len(some)])), labels: set.labels, batch: 17}
 			local := make([]uint32, len(some))
 			for i := range local {
 				local[i] = uint32(i)
@@ -360,18 +370,25 @@ func TestBatchesThatAModelCannotComputeAreRefused(t *testing.T) {
 		"a block for other rows":          {"gcn", func(b *loader.Batch) { b.Blocks[1].Destinations-- }},
 		"fewer sources than destinations": {"gcn", func(b *loader.Batch) { b.Blocks[0].Sources, b.X[0].Rows = 5, 5 }},
 		"features of the destinations":    {"gcn", func(b *loader.Batch) { b.X[0].Rows = 4 }},
-		"a whole graph with blocks":       {"gcn", func(b *loader.Batch) { b.Whole = &loader.WholeGraph{Blocks: b.Blocks} }},
+		"a whole graph with blocks": {"gcn",
+			func(b *loader.Batch) { b.Whole = &loader.WholeGraph{Blocks: b.Blocks} }},
 		"a whole graph for a store's model": {"sgc", func(b *loader.Batch) {
 			b.Blocks, b.Whole, b.X[0].Rows = nil, &loader.WholeGraph{Blocks: make([]loader.Block, 1)}, 0
 		}},
-		"sparse rows for a store's model": {"sgc", func(b *loader.Batch) { b.Blocks, b.X[0].Rows, b.Sparse = nil, 4, &loader.SparseRows{} }},
+		"sparse rows for a store's model": {"sgc", func(b *loader.Batch) {
+			b.Blocks, b.X[0].Rows, b.Sparse = nil, 4,
+				&loader.SparseRows{}
+		}},
 	} {
-		n, err := newNetwork(dev, Spec{Model: c.model, Matrices: hops("sym", 0), Features: 2, Classes: 3}, 10, taskFor(t, true))
+		n, err := newNetwork(dev, Spec{Model: c.model, Matrices: hops("sym", 0), Features: 2, Classes: 3}, 10,
+			taskFor(t, true))
 		if err != nil {
 			t.Fatal(err)
 		}
-		x, labels := gds.Tensor{Rows: 8, Cols: 2, Stride: 2, DType: gds.Float32}, gds.Tensor{Rows: 1, Cols: 4, DType: gds.Int32}
-		b := &loader.Batch{Rows: 4, GlobalRows: 4, X: []gds.Tensor{x}, Labels: labels, Blocks: []loader.Block{{Sources: 8, Destinations: 6}, {Sources: 6, Destinations: 4}}}
+		x, labels := gds.Tensor{Rows: 8, Cols: 2, Stride: 2, DType: gds.Float32},
+			gds.Tensor{Rows: 1, Cols: 4, DType: gds.Int32}
+		b := &loader.Batch{Rows: 4, GlobalRows: 4, X: []gds.Tensor{x}, Labels: labels,
+			Blocks: []loader.Block{{Sources: 8, Destinations: 6}, {Sources: 6, Destinations: 4}}}
 		if c.model == "gcn" {
 			if err := n.admit(t.Context(), b); err != nil {
 				t.Fatal(err)

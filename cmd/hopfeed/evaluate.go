@@ -39,11 +39,11 @@ func newEvaluateCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "evaluate --checkpoint RUN STORE|GRAPH",
 		Short: "Apply a trained model to a hop store or a graph",
-		Long: "Evaluate applies a model that train --run has saved to labelled rows of a hop store, by default the test rows.\n" +
-			"A model that was trained on a graph is applied to a graph, each of its layers to all nodes before the next.\n\n" +
-			"In a store of the nodes that the model was trained on, these are the test rows of the training's split. In a\n" +
-			"store of other nodes (with the same features and classes) they are the test rows of that store's split.\n" +
-			"--split or --splits choose another split. Test or validation rows that the model was trained on are refused;\n" +
+		Long: "Evaluate applies a model that train --run has saved to labelled rows of a hop store, by default the test\n" +
+			"rows. A model that reads a graph is applied to a graph, one layer after another to all nodes.\n\n" +
+			"If the store has the nodes of the training, its test rows are those of the training's split. If it has other\n" +
+			"nodes (with the same features and classes), they are those of the store's own split. --split or --splits\n" +
+			"choose another split. Test or validation rows that the model was trained on are refused;\n" +
 			"--rows train and --rows all evaluate them too.",
 		Args: cobra.ExactArgs(1),
 	}
@@ -58,7 +58,8 @@ func newEvaluateCommand(a *app) *cobra.Command {
 	a.declareDevices(f)
 	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
 	f.StringVar(&o.rows, "rows", format.RegionTest, "labelled rows to evaluate on: test, valid, train or all")
-	f.IntVar(&o.split, "split", -1, "number of the split whose rows are evaluated (default that of the training or, for other nodes, of the store)")
+	f.IntVar(&o.split, "split", -1,
+		"number of the split whose rows are evaluated (default that of the training or, for other nodes, of the store)")
 	f.Lookup("split").DefValue = "0" // which help leaves out
 	f.StringVar(&o.splits, "splits", "", splitsUsage)
 	f.StringVar(&o.metric, "metric", "", "what rows are evaluated by (default that of the training)")
@@ -69,7 +70,8 @@ func newEvaluateCommand(a *app) *cobra.Command {
 }
 
 func (o *evaluateOptions) validate() error {
-	if err := oneOf("placement", o.placement, placement.Auto, placement.Device, placement.Host, placement.Storage); err != nil {
+	if err := oneOf("placement", o.placement, placement.Auto, placement.Device, placement.Host,
+		placement.Storage); err != nil {
 		return err
 	}
 	if err := oneOf("rows", o.rows, rowChoices...); err != nil {
@@ -93,7 +95,8 @@ type evaluation struct {
 
 // planEvaluation finds the rows to evaluate on. It refuses rows that the model was trained on,
 // unless --rows asks for them.
-func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *checkpoint.Checkpoint, o evaluateOptions) (e evaluation, err error) {
+func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *checkpoint.Checkpoint,
+	o evaluateOptions) (e evaluation, err error) {
 	m := &store.Manifest
 	stored, err := checkpoint.ReadRows(ctx, store)
 	if err != nil {
@@ -104,7 +107,8 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *checkpoi
 	var p session.Partition
 	var split string
 	if e.sameNodes && o.split < 0 && o.splits == "" {
-		p, split = session.PartitionOf(store, trainedParts), splitText(c.Data.Split, c.Data.SplitsFile)+", as in training"
+		p, split = session.PartitionOf(store, trainedParts),
+			splitText(c.Data.Split, c.Data.SplitsFile)+", as in training"
 		if !c.Data.SameRows(checkpoint.DataSetOf(m)) {
 			split += " (from another store of the same nodes)"
 		}
@@ -138,22 +142,25 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *checkpoi
 	}
 	switch {
 	case e.rows == 0:
-		return e, usagef("%s has no %s rows in %s: choose others by --rows %s, or another split by --split or --splits", o.store, o.rows, split, strings.Join(rowChoices, "|"))
+		return e, usagef("%s has no %s rows in %s: choose others by --rows %s, or another split by --split or --splits",
+			o.store, o.rows, split, strings.Join(rowChoices, "|"))
 	case e.labelled == 0:
-		return e, usagef("0 of the %s of %s in %s have a label to evaluate by: choose others by --rows %s, or another split by --split or --splits",
-			units.Count(e.rows, "row"), o.store, split, strings.Join(rowChoices, "|"))
+		return e, usagef("0 of the %s of %s in %s have a label to evaluate by: "+
+			"choose others by --rows %s, or another split by --split or --splits", units.Count(e.rows, "row"), o.store, split, strings.Join(rowChoices, "|"))
 	case e.trainedRows > 0 && o.rows != format.RegionTrain && o.rows != allRows:
-		return e, usagef("the model was trained on %d of the %d %s rows of %s (it was trained by %s): leave out --split and --splits, or give --rows all, which prints each part by itself",
-			e.trainedRows, e.rows, o.rows, split, splitText(c.Data.Split, c.Data.SplitsFile))
+		return e, usagef("the model was trained on %d of the %d %s rows of %s (it was trained by %s): "+
+			"leave out --split and --splits, or give --rows all, which prints each part by itself", e.trainedRows, e.rows, o.rows, split, splitText(c.Data.Split, c.Data.SplitsFile))
 	}
 	e.about = o.rows + " rows of " + split
 	if o.rows == allRows {
 		e.about = "all rows, by " + split
 	}
 	if !e.sameNodes {
-		e.about += fmt.Sprintf("; the model was trained on other data (%s, %s)", units.Printable(c.Data.Name), units.Count(c.Data.Nodes, "node"))
+		e.about += fmt.Sprintf("; the model was trained on other data (%s, %s)", units.Printable(c.Data.Name),
+			units.Count(c.Data.Nodes, "node"))
 		if grown {
-			e.about += ", whose labels are the same as far as it goes: if the nodes are, it may have been trained on some of these rows"
+			e.about += "; where both have labels, they agree: if the nodes are the same, it may have been trained on " +
+				"some of these rows"
 		}
 	}
 	return e, nil
@@ -170,7 +177,8 @@ func splitText(number int, file bool) string {
 
 // openToApply opens a store, or a graph, for a model that is applied to rows. It sets the machine, the matrices and the
 // model of the options.
-func (a *app) openToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint, so session.Options) (training.Input, error) {
+func (a *app) openToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint,
+	so session.Options) (training.Input, error) {
 	var in training.Input
 	var err error
 	so.Machine, so.Matrices, so.Model = a.machine(ctx), c.Spec.Matrices, c.Spec
@@ -236,7 +244,8 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	if err != nil {
 		return nil, err
 	}
-	so := session.Options{BatchRows: o.batch, Placement: o.placement, HeldBytes: held + training.MetricBytes(c.Options.Metric, plan.rows, c.Spec)}
+	so := session.Options{BatchRows: o.batch, Placement: o.placement, HeldBytes: held +
+		training.MetricBytes(c.Options.Metric, plan.rows, c.Spec)}
 	for _, part := range plan.parts {
 		so.Rows = append(so.Rows, part.Rows)
 	}

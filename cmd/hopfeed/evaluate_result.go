@@ -31,7 +31,8 @@ type partScore struct {
 }
 
 func (e *evaluated) text(w io.Writer) {
-	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", e.Model, units.Printable(e.trainedOn), units.Printable(e.checkpoint))
+	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", e.Model, units.Printable(e.trainedOn),
+		units.Printable(e.checkpoint))
 	if e.incomplete != "" {
 		fmt.Fprintf(w, "incomplete\t%s\n", e.incomplete)
 	}
@@ -39,10 +40,12 @@ func (e *evaluated) text(w io.Writer) {
 	fmt.Fprintf(w, "rows\t%s\n", e.RowsOf)
 	io.WriteString(w, warningLines(e.Warnings))
 	if e.TrainedRows > 0 {
-		fmt.Fprintf(w, "warning\tthe model was trained on %d of these rows: expect worse results on new ones\n", e.TrainedRows)
+		fmt.Fprintf(w, "warning\tthe model was trained on %d of these rows: expect worse results on new ones\n",
+			e.TrainedRows)
 	}
 	for _, name := range e.names {
-		fmt.Fprintf(w, "%s\t%s %s (%d rows)\n", name, e.Metric, metricText(e.Metric, e.Parts[name].Value), e.Parts[name].Rows)
+		fmt.Fprintf(w, "%s\t%s %s (%d rows)\n", name, e.Metric, metricText(e.Metric, e.Parts[name].Value),
+			e.Parts[name].Rows)
 	}
 	if len(e.names) > 1 {
 		fmt.Fprintf(w, "all\t%s %s (%d rows)\n", e.Metric, metricText(e.Metric, e.Value), e.Rows)

@@ -57,7 +57,8 @@ func TestEvaluateTestsTheRowsThatTrainingHasTested(t *testing.T) {
 		for _, store := range []string{"store", "again"} {
 			evaluate := "evaluate --json --checkpoint " + run + " " + store
 			o := object(t, must(t, d, evaluate))
-			if o["test_metric"] != trained["test_metric"] || o["value"] != trained["test_metric"] || o["valid_metric"] != nil || o["trained_rows"] != 0.0 || o["same_nodes"] != true {
+			if o["test_metric"] != trained["test_metric"] || o["value"] != trained["test_metric"] ||
+				o["valid_metric"] != nil || o["trained_rows"] != 0.0 || o["same_nodes"] != true {
 				t.Errorf("%s: %v, but training has tested %v", evaluate, o, trained["test_metric"])
 			}
 			o = object(t, must(t, d, evaluate+" --rows valid"))
@@ -67,7 +68,9 @@ func TestEvaluateTestsTheRowsThatTrainingHasTested(t *testing.T) {
 			// Rows that were trained on are told apart, and only when asked for.
 			only := object(t, must(t, d, evaluate+" --rows train"))
 			all := object(t, must(t, d, evaluate+" --rows all"))
-			if n := only["trained_rows"].(float64); n < 100 || all["trained_rows"] != n || all["rows"].(float64) <= only["rows"].(float64) || only["rows"].(float64) > n || all["test_metric"] != trained["test_metric"] {
+			if n := only["trained_rows"].(float64); n < 100 || all["trained_rows"] != n ||
+				all["rows"].(float64) <= only["rows"].(float64) || only["rows"].(float64) > n ||
+				all["test_metric"] != trained["test_metric"] {
 				t.Errorf("%s: train rows %v, all rows %v", evaluate, only, all)
 			}
 		}
@@ -98,13 +101,18 @@ func TestRowsThatTheModelWasTrainedOnAreNotTestedUnasked(t *testing.T) {
 		{"evaluate --checkpoint run store --splits file.npy", exitUsage, "split 0 of a file of splits"},
 		{"evaluate --checkpoint filerun store --split 0", exitUsage, "(it was trained by split 1 of a file of splits)"},
 		{"evaluate --checkpoint run store --split 1", exitDone, "test rows of split 1"},
-		{"evaluate --checkpoint filerun store --splits file.npy --split 1", exitDone, "test rows of split 1 of a file of splits"},
-		{"evaluate --checkpoint run again", exitDone, "test rows of split 1, as in training (from another store of the same nodes)"},
+		{"evaluate --checkpoint filerun store --splits file.npy --split 1", exitDone,
+			"test rows of split 1 of a file of splits"},
+		{"evaluate --checkpoint run again", exitDone,
+			"test rows of split 1, as in training (from another store of the same nodes)"},
 		{"evaluate --checkpoint run store --split 2 --rows all", exitDone, "the model was trained on 1"},
 		{"evaluate --checkpoint run store --rows train", exitDone, "the model was trained on 1"},
-		{"evaluate --checkpoint run otherstore", exitDone, "test rows of split 0; the model was trained on other data (sbm, 300 nodes)"},
-		{"evaluate --checkpoint run otherstore --rows all", exitDone, "all rows, by split 0; the model was trained on other data"},
-		{"evaluate --checkpoint run otherstore --splits file.npy --split 1", exitDone, "test rows of split 1 of a file of splits; the model was trained on other data"},
+		{"evaluate --checkpoint run otherstore", exitDone,
+			"test rows of split 0; the model was trained on other data (sbm, 300 nodes)"},
+		{"evaluate --checkpoint run otherstore --rows all", exitDone,
+			"all rows, by split 0; the model was trained on other data"},
+		{"evaluate --checkpoint run otherstore --splits file.npy --split 1", exitDone,
+			"test rows of split 1 of a file of splits; the model was trained on other data"},
 		{"evaluate --checkpoint run store --split 3", exitUsage, "3 splits"},
 		{"evaluate --checkpoint run store --split -1", exitUsage, "--split"},
 		{"evaluate --checkpoint run store --rows some", exitUsage, "--rows"},
@@ -125,12 +133,14 @@ func TestAStoreWithoutTestRowsSaysWhatElseToEvaluateOn(t *testing.T) {
 		must(t, d, line)
 	}
 	must(t, d, "train allstore --model sgc --epochs 5 --run allrun")
-	for _, line := range []string{"evaluate --checkpoint allrun allstore", "evaluate --checkpoint run allstore --split 0"} {
+	for _, line := range []string{"evaluate --checkpoint allrun allstore",
+		"evaluate --checkpoint run allstore --split 0"} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, "has no test rows") {
 			t.Errorf("hopfeed %s: exit status %d: %s", line, o.code, o.stderr)
 		}
 	}
-	if o := object(t, must(t, d, "evaluate --json --checkpoint allrun allstore --rows all")); o["trained_rows"] != 300.0 {
+	if o := object(t, must(t, d,
+		"evaluate --json --checkpoint allrun allstore --rows all")); o["trained_rows"] != 300.0 {
 		t.Errorf("%v", o)
 	}
 }
@@ -166,9 +176,15 @@ func TestRowsOfTrainingAreKnownInAGraphThatHasChanged(t *testing.T) {
 				*label, *split = -1, 255
 			}
 		}},
-		"lacks labels":         {300, func(node int, label *int32, split *byte) { *label -= int32(node%2) * (*label + 1) }},
-		"has corrected labels": {300, func(node int, label *int32, split *byte) { *label = (*label + int32(1-min(1, node%5))) % 3 }},
-		"has a node more":      {301, func(int, *int32, *byte) {}},
+		"lacks labels": {300, func(node int, label *int32,
+			split *byte) {
+			*label -= int32(node%2) * (*label + 1)
+		}},
+		"has corrected labels": {300, func(node int, label *int32,
+			split *byte) {
+			*label = (*label + int32(1-min(1, node%5))) % 3
+		}},
+		"has a node more": {301, func(int, *int32, *byte) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := d.CrashClone()
@@ -195,21 +211,25 @@ func TestRowsOfTrainingAreKnownInAGraphThatHasChanged(t *testing.T) {
 			}
 			write(t, d, "arrays/splits.npy", string(first)+string(second))
 			features := npy.AppendHeader(nil, npy.Float32, 1, int64(c.nodes), int64(store.Manifest.Features))
-			write(t, d, "arrays/node_feat.npy", string(features)+strings.Repeat("\x00\x00\x80\x3f", c.nodes*store.Manifest.Features))
+			write(t, d, "arrays/node_feat.npy", string(features)+strings.Repeat("\x00\x00\x80\x3f",
+				c.nodes*store.Manifest.Features))
 			must(t, d, "import npy arrays -o changed")
 			must(t, d, "propagate changed -o changedstore --hops 2 --operator sym")
 			if c.nodes > 300 {
 				o := object(t, must(t, d, "evaluate --json --checkpoint run changedstore"))
-				if o["same_nodes"] != false || !strings.Contains(o["rows_of"].(string), "may have been trained on some of these rows") {
+				if o["same_nodes"] != false || !strings.Contains(o["rows_of"].(string),
+					"may have been trained on some of these rows") {
 					t.Errorf("%v", o)
 				}
 				return
 			}
-			if o := object(t, must(t, d, "evaluate --json --checkpoint run changedstore")); o["same_nodes"] != true || o["trained_rows"] != 0.0 {
+			if o := object(t, must(t, d, "evaluate --json --checkpoint run changedstore")); o["same_nodes"] != true ||
+				o["trained_rows"] != 0.0 {
 				t.Errorf("%v", o)
 			}
 			// The second split tests the training rows of the first.
-			if o := hopfeed(t, d, "evaluate --checkpoint run changedstore --split 1"); o.code != exitUsage || !strings.Contains(o.stderr, "the model was trained on") {
+			if o := hopfeed(t, d, "evaluate --checkpoint run changedstore --split 1"); o.code != exitUsage ||
+				!strings.Contains(o.stderr, "the model was trained on") {
 				t.Errorf("exit status %d: %s%s", o.code, o.stdout, o.stderr)
 			}
 		})
@@ -224,12 +244,14 @@ func TestEvaluateByAnotherMetric(t *testing.T) {
 	for _, metric := range []string{"macro-f1", "loss"} { // one epoch, so the same model
 		want := object(t, must(t, d, "evaluate --json --checkpoint "+metric+" store"))
 		got := object(t, must(t, d, "evaluate --json --checkpoint accuracy store --metric "+metric))
-		if got["metric"] != metric || got["value"] != want["value"] || got["test_metric"] != want["test_metric"] || got["value"] == nil {
+		if got["metric"] != metric || got["value"] != want["value"] || got["test_metric"] != want["test_metric"] ||
+			got["value"] == nil {
 			t.Errorf("by %s: %v, want %v", metric, got, want)
 		}
 	}
 	for metric, wants := range map[string]string{"mse": "is not for classes", "best": `there is no metric "best"`, "roc-auc": "two classes"} {
-		if o := hopfeed(t, d, "evaluate --checkpoint accuracy store --metric "+metric); o.code != exitUsage || !strings.Contains(o.stderr, wants) {
+		if o := hopfeed(t, d, "evaluate --checkpoint accuracy store --metric "+metric); o.code != exitUsage ||
+			!strings.Contains(o.stderr, wants) {
 			t.Errorf("--metric %s: exit status %d: %s", metric, o.code, o.stderr)
 		}
 	}

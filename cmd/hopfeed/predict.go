@@ -42,27 +42,29 @@ func newPredictCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "predict --checkpoint RUN STORE|GRAPH -o OUT.arrow|.parquet|.csv",
 		Short: "Apply a trained model to unlabelled data, and write a table of predictions",
-		Long: "Predict applies a model that train --run has saved to rows of a hop store, labelled or not, and writes a row for\n" +
-			"each. The data need not be those of the training: they need as many features, with the same meaning.\n\n" +
-			"A model that was trained on a graph is applied to nodes of a graph, each of its layers to all of them before the\n" +
-			"next, and rows are in the order of nodes. Otherwise, of a graph, it first propagates the features of the chosen nodes, into a store in a folder beside OUT that it\n" +
-			"removes at the end. The operators, hops and type of the store are those that the model was trained on.\n\n" +
+		Long: "Predict applies a model that train --run has saved to rows of a hop store or nodes of a graph, labelled or\n" +
+			"not, and writes a row for each. The data may be other than those of the training, with the same features.\n\n" +
+			"A model that reads a graph is applied to a graph, one layer after another to all nodes; rows are then in the\n" +
+			"order of nodes. For another model, predict first propagates the graph, by the operators and hops of the\n" +
+			"training, into a store in a folder beside OUT, which it removes at the end.\n\n" +
 			"Columns, none with nulls:\n" +
 			"  node_id  number of the node in the graph, from 0\n" +
 			"  orig_id  its id in the input, if the graph has those\n" +
 			"  class    the most probable class: its name, or its number where classes have no names\n" +
 			"  p_NAME   the probability of each class (they add up to 1), or of each label, if a row has several\n" +
 			"  value    of a regression: the predicted value (value_0, value_1, ..., if there are several)\n" +
-			"Rows are in the order of the store: train, valid, test, rest; train rows are shuffled, the others by node.",
+			"Rows of a store are in its order: train, valid, test, rest; train rows shuffled, the others by node.",
 		Args: cobra.ExactArgs(1),
 	}
 	f := c.Flags()
 	a.declareDevices(f)
 	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
-	f.StringVarP(&o.output, "output", "o", "", "file to write: its suffix, .arrow, .parquet or .csv, chooses the format")
+	f.StringVarP(&o.output, "output", "o", "",
+		"file to write: its suffix, .arrow, .parquet or .csv, chooses the format")
 	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there
 	f.StringVar(&o.rows, "rows", allRows, "rows to predict: all, or those that train, valid or test, or the rest")
-	f.StringVar(&o.nodes, "node-file", "", "file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else node_id")
+	f.StringVar(&o.nodes, "node-file", "",
+		"file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else node_id")
 	f.IntVar(&o.split, "split", 0, "number of the split of a graph by which --rows chooses; a store goes by its own")
 	f.IntVar(&o.batch, "batch", 8000, batchUsage)
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
@@ -80,10 +82,12 @@ func newPredictCommand(a *app) *cobra.Command {
 }
 
 func (o *predictOptions) validate() error {
-	if err := oneOf("placement", o.placement, placement.Auto, placement.Device, placement.Host, placement.Storage); err != nil {
+	if err := oneOf("placement", o.placement, placement.Auto, placement.Device, placement.Host,
+		placement.Storage); err != nil {
 		return err
 	}
-	if err := oneOf("rows", o.rows, allRows, format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest); err != nil {
+	if err := oneOf("rows", o.rows, allRows, format.RegionTrain, format.RegionValid, format.RegionTest,
+		format.RegionRest); err != nil {
 		return err
 	}
 	if err := oneOf("output", strings.ToLower(filepath.Ext(o.output)), export.TableSuffixes()...); err != nil {
@@ -139,7 +143,8 @@ func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err er
 	defer func() { err = errors.Join(err, input.Close()) }()
 	isGraph := input.Manifest.Kind == format.KindGraph
 	if !isGraph && (o.nodes != "" || o.split > 0) {
-		return nil, usagef("%s is a hop store: --node-file and --split are for graphs (choose rows of a store by --rows)", o.input)
+		return nil, usagef("%s is a hop store: --node-file and --split are for graphs "+
+			"(choose rows of a store by --rows)", o.input)
 	}
 	p := &predicted{
 		Model: c.Spec.Model, Checkpoint: o.checkpoint, Dataset: input.Manifest.Name, Output: o.output,
@@ -173,7 +178,8 @@ func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err er
 }
 
 // predictByStore writes the predictions of nodes of a graph, by way of a store that the caller removes.
-func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions, p *predicted, dir string) (err error) {
+func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions,
+	p *predicted, dir string) (err error) {
 	began := time.Now()
 	if err := a.propagateFor(ctx, c, graph, o, dir); err != nil {
 		return err
@@ -189,7 +195,8 @@ func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, grap
 }
 
 // predict writes the predictions of rows of a store or, for a model that reads a graph, of nodes, and what it did to p.
-func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *format.Dir, o predictOptions, p *predicted) (err error) {
+func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *format.Dir, o predictOptions,
+	p *predicted) (err error) {
 	if err := c.CheckInput(input.Matrices(), input.Manifest.Features); err != nil {
 		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
 	}
@@ -235,10 +242,11 @@ func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *form
 	task := a.progress().Start("predict", table.Rows, progress.Items)
 	p.Bytes, err = table.Write(ctx, a.fs, o.output, func(add func(*trainer.Predictions) error) error {
 		defer task.Done()
-		return trainer.Predict(ctx, in.Devices(), &c.Trained, in.ShareRows(), sections, func(found *trainer.Predictions) error {
-			task.Add(int64(found.Rows))
-			return add(found)
-		})
+		return trainer.Predict(ctx, in.Devices(), &c.Trained, in.ShareRows(), sections,
+			func(found *trainer.Predictions) error {
+				task.Add(int64(found.Rows))
+				return add(found)
+			})
 	})
 	if err != nil {
 		return err
@@ -271,10 +279,12 @@ func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o predictOptio
 
 // propagateFor makes the store that a model reads of a graph: of all nodes, or of those that are
 // chosen.
-func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions, dir string) error {
+func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions,
+	dir string) error {
 	m := &graph.Manifest
 	if c.Spec.Features != m.Features {
-		return usagef("%s on %s: the model was trained on %d features (data %s), but the graph has %d", o.checkpoint, o.input, c.Spec.Features, units.Printable(c.Data.Name), m.Features)
+		return usagef("%s on %s: the model was trained on %d features (data %s), but the graph has %d", o.checkpoint,
+			o.input, c.Spec.Features, units.Printable(c.Data.Name), m.Features)
 	}
 	po := preprop.Options{
 		Rows: format.RowsAll, Split: o.split, Threads: a.threads, Seed: a.seed, Progress: a.progress(),
@@ -355,7 +365,8 @@ type predicted struct {
 }
 
 func (p *predicted) text(w io.Writer) {
-	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", p.Model, units.Printable(p.trainedOn), units.Printable(p.Checkpoint))
+	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", p.Model, units.Printable(p.trainedOn),
+		units.Printable(p.Checkpoint))
 	if p.incomplete != "" {
 		fmt.Fprintf(w, "incomplete\t%s\n", p.incomplete)
 	}
@@ -364,6 +375,7 @@ func (p *predicted) text(w io.Writer) {
 	if p.PropagateSeconds > 0 {
 		fmt.Fprintf(w, "propagated\tin %.2f s\n", p.PropagateSeconds)
 	}
-	fmt.Fprintf(w, "output\t%s: %s of %s, %s\n", units.Printable(p.Output), units.Count(p.Rows, "row"), p.Outputs, units.Bytes(p.Bytes))
+	fmt.Fprintf(w, "output\t%s: %s of %s, %s\n", units.Printable(p.Output), units.Count(p.Rows, "row"), p.Outputs,
+		units.Bytes(p.Bytes))
 	fmt.Fprintf(w, "time\t%.2f s, %.0f rows/s\n", p.Seconds, p.RowsPerSecond)
 }

@@ -25,7 +25,8 @@ type prediction struct {
 }
 
 // readPredictions reads a CSV file: predictions by node, and the nodes in order.
-func readPredictions(t *testing.T, fsys vfs.FS, path string) (header []string, byNode map[uint32]prediction, order []uint32) {
+func readPredictions(t *testing.T, fsys vfs.FS, path string) (header []string, byNode map[uint32]prediction,
+	order []uint32) {
 	t.Helper()
 	rows, err := csv.NewReader(strings.NewReader(content(t, fsys, path))).ReadAll()
 	if err != nil {
@@ -75,10 +76,12 @@ func TestPredictionsHaveTheAccuracyOfTheEvaluation(t *testing.T) {
 	d := predictable(t)
 	o := object(t, must(t, d, "predict --checkpoint run store -o out.csv --json"))
 	header, found, order := readPredictions(t, d, "out.csv")
-	if want := []string{"node_id", "class", "p_0", "p_1", "p_2"}; !slices.Equal(header, want) || o["rows"] != 300.0 || o["outputs"] != "class probabilities" || int(o["bytes"].(float64)) != len(content(t, d, "out.csv")) {
+	if want := []string{"node_id", "class", "p_0", "p_1", "p_2"}; !slices.Equal(header, want) || o["rows"] != 300.0 ||
+		o["outputs"] != "class probabilities" || int(o["bytes"].(float64)) != len(content(t, d, "out.csv")) {
 		t.Errorf("columns %q, %v", header, o)
 	}
-	if reasons := fmt.Sprint(o["reasons"]); !strings.Contains(reasons, "each row is read once") || strings.Contains(reasons, "asked for") {
+	if reasons := fmt.Sprint(o["reasons"]); !strings.Contains(reasons, "each row is read once") ||
+		strings.Contains(reasons, "asked for") {
 		t.Errorf("nobody asked for a placement: %s", reasons)
 	}
 	store, err := format.OpenStore(d, "store")
@@ -98,7 +101,8 @@ func TestPredictionsHaveTheAccuracyOfTheEvaluation(t *testing.T) {
 		correct, rows := 0, 0
 		for row := region.FirstRow; row < region.FirstRow+region.Rows; row++ {
 			p := found[table.NodeID[row]]
-			if sum := p.p[0] + p.p[1] + p.p[2]; sum < 0.99999 || sum > 1.00001 || fmt.Sprint(slices.Index(p.p, slices.Max(p.p))) != p.class {
+			if sum := p.p[0] + p.p[1] + p.p[2]; sum < 0.99999 || sum > 1.00001 ||
+				fmt.Sprint(slices.Index(p.p, slices.Max(p.p))) != p.class {
 				t.Errorf("node %d: %v", table.NodeID[row], p)
 			}
 			if table.Labels[row] < 0 {
@@ -114,10 +118,12 @@ func TestPredictionsHaveTheAccuracyOfTheEvaluation(t *testing.T) {
 		}
 		e := object(t, must(t, d, "evaluate --checkpoint run store --json --rows "+region.Name))
 		if accuracy := float64(correct) / float64(rows); accuracy != e["value"] || e["rows"] != float64(rows) {
-			t.Errorf("%s: accuracy %v on %d rows, evaluated %v on %v", region.Name, accuracy, rows, e["value"], e["rows"])
+			t.Errorf("%s: accuracy %v on %d rows, evaluated %v on %v", region.Name, accuracy, rows, e["value"],
+				e["rows"])
 		}
 		must(t, d, "predict --checkpoint run store -o part.csv --force --rows "+region.Name)
-		if _, _, part := readPredictions(t, d, "part.csv"); !slices.Equal(part, table.NodeID[region.FirstRow:region.FirstRow+region.Rows]) {
+		if _, _, part := readPredictions(t, d, "part.csv"); !slices.Equal(part,
+			table.NodeID[region.FirstRow:region.FirstRow+region.Rows]) {
 			t.Errorf("--rows %s: nodes %v", region.Name, part)
 		}
 	}
@@ -132,8 +138,10 @@ func TestPredictionsAreTheSameBytesHoweverTheyAreComputed(t *testing.T) {
 		must(t, d, "predict --checkpoint run store -o first"+suffix)
 		first := content(t, d, "first"+suffix)
 		for i, flags := range []string{
-			"--placement device", "--placement host", "--placement storage", "--batch 1", "--batch 37 --placement host", "--threads 1", "--memory 200MiB",
-			"--emulate gpu=2,mem=64MiB --placement device --batch 50", "--emulate gpu=3,mem=64MiB --placement host", "--emulate gpu=1,mem=64MiB",
+			"--placement device", "--placement host", "--placement storage", "--batch 1", "--batch 37 --placement host",
+			"--threads 1", "--memory 200MiB",
+			"--emulate gpu=2,mem=64MiB --placement device --batch 50", "--emulate gpu=3,mem=64MiB --placement host",
+			"--emulate gpu=1,mem=64MiB",
 		} {
 			if i > 4 && suffix != ".csv" {
 				break
@@ -154,7 +162,8 @@ func TestPredictionsOfAGraphAreThoseOfItsStore(t *testing.T) {
 	write(t, d, "some.txt", "299\n 17\n\n3\n17\n")
 	before := tree(t, d, ".")
 	for flags, rows := range map[string]int{
-		"": 300, "--node-file some.txt": 3, "--rows test": 0, "--rows rest --memory 150MiB": 0, "--rows valid --split 0 --seed 9": 0,
+		"": 300, "--node-file some.txt": 3, "--rows test": 0, "--rows rest --memory 150MiB": 0,
+		"--rows valid --split 0 --seed 9": 0,
 	} {
 		must(t, d, "predict --checkpoint run graph -o out.csv "+flags)
 		_, found, _ := readPredictions(t, d, "out.csv")
@@ -170,7 +179,8 @@ func TestPredictionsOfAGraphAreThoseOfItsStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		if after := tree(t, d, "."); !maps.Equal(before, after) {
-			t.Errorf("%s: the files were %q and are %q", flags, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)))
+			t.Errorf("%s: the files were %q and are %q", flags, slices.Sorted(maps.Keys(before)),
+				slices.Sorted(maps.Keys(after)))
 		}
 	}
 }
@@ -186,7 +196,8 @@ func TestPredictionsAreNamedAsTheInputNamesThem(t *testing.T) {
 	for i := range 90 {
 		fmt.Fprintf(&edges, "node %d,node %d\n", i, (i+3)%90)
 		f0, f1 := 1+i%3, (i+1)%3
-		fmt.Fprintf(&labelled, "node %d,%q,%s,%d,%d\n", i, []string{"Cat, domestic", "dog", "emu"}[i%3], []string{"train", "valid", "test", "train"}[i%4], f0, f1)
+		fmt.Fprintf(&labelled, "node %d,%q,%s,%d,%d\n", i, []string{"Cat, domestic", "dog", "emu"}[i%3],
+			[]string{"train", "valid", "test", "train"}[i%4], f0, f1)
 		fmt.Fprintf(&others, "node %d,%d,%d\n", i, f0, f1)
 	}
 	write(t, d, "edges.csv", edges.String())
@@ -204,7 +215,8 @@ func TestPredictionsAreNamedAsTheInputNamesThem(t *testing.T) {
 	for input, rows := range map[string]int{"store": 90, "graph": 90, "new": 90, "new --node-file some.txt": 2} {
 		must(t, d, "predict --checkpoint run -o out.csv --force "+input)
 		header, found, _ := readPredictions(t, d, "out.csv")
-		if want := []string{"node_id", "orig_id", "class", "p_Cat, domestic", "p_dog", "p_emu"}; !slices.Equal(header, want) || len(found) != rows {
+		if want := []string{"node_id", "orig_id", "class", "p_Cat, domestic", "p_dog", "p_emu"}; !slices.Equal(header,
+			want) || len(found) != rows {
 			t.Errorf("%s: columns %q, %d rows", input, header, len(found))
 		}
 		for node, p := range found {
@@ -242,16 +254,19 @@ func TestPredictionsThatCannotBeAreRefused(t *testing.T) {
 		code int
 		says string
 	}{
-		"store -o out.xlsx":                                     {exitUsage, "ends in .arrow, .csv, .parquet"},
-		"store -o there.csv":                                    {exitUsage, "there.csv: output exists (--force replaces it)"},
-		"store -o begun.csv":                                    {exitUsage, "begun.csv.tmp: output exists"},
-		"store -o taken.csv.job":                                {exitUsage, "want a name that ends in"},
-		"store -o store/out.csv":                                {exitUsage, "to which nothing may be added"},
-		"store -o run/out.csv --force":                          {exitUsage, "lies in run, which this command reads"},
-		"store -o out.csv --rows some":                          {exitUsage, "--rows"},
-		"store -o out.csv --rows rest":                          {exitDone, ""},
-		"short -o out.csv":                                      {exitUsage, "sym/hop-2, rw/hop-1, rw/hop-2, which the store lacks"},
-		"wide -o out.csv":                                       {exitUsage, "trained on 6 features (data sbm), but the graph has 7"},
+		"store -o out.xlsx": {exitUsage, "ends in .arrow, .csv, .parquet"},
+		"store -o there.csv": {exitUsage,
+			"there.csv: output exists (--force replaces it)"},
+		"store -o begun.csv":           {exitUsage, "begun.csv.tmp: output exists"},
+		"store -o taken.csv.job":       {exitUsage, "want a name that ends in"},
+		"store -o store/out.csv":       {exitUsage, "to which nothing may be added"},
+		"store -o run/out.csv --force": {exitUsage, "lies in run, which this command reads"},
+		"store -o out.csv --rows some": {exitUsage, "--rows"},
+		"store -o out.csv --rows rest": {exitDone, ""},
+		"short -o out.csv": {exitUsage,
+			"sym/hop-2, rw/hop-1, rw/hop-2, which the store lacks"},
+		"wide -o out.csv": {exitUsage,
+			"trained on 6 features (data sbm), but the graph has 7"},
 		"store -o out.csv --batch 0":                            {exitUsage, "--batch 0"},
 		"store -o out.csv --split 1":                            {exitUsage, "are for graphs"},
 		"store -o out.csv --node-file empty":                    {exitUsage, "are for graphs"},
@@ -268,19 +283,22 @@ func TestPredictionsThatCannotBeAreRefused(t *testing.T) {
 		"nothing -o out.csv":                                    {exitFailed, "nothing"},
 	} {
 		o := hopfeed(t, d, "predict --checkpoint run "+line)
-		if o.code != c.code || !strings.Contains(o.stderr, c.says) || o.code != exitDone && strings.Count(o.stderr, "hopfeed: ") != 1 {
+		if o.code != c.code || !strings.Contains(o.stderr, c.says) || o.code != exitDone &&
+			strings.Count(o.stderr, "hopfeed: ") != 1 {
 			t.Errorf("%s: status %d, no %q in %s", line, o.code, c.says, o.stderr)
 		}
 		_ = d.Remove("out.csv")
 		if after := tree(t, d, "."); !maps.Equal(before, after) {
-			t.Errorf("%s: the files were %q and are %q", line, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)))
+			t.Errorf("%s: the files were %q and are %q", line, slices.Sorted(maps.Keys(before)),
+				slices.Sorted(maps.Keys(after)))
 		}
 	}
 }
 
 func TestPredictionsThatDoNotFitTheDiskAreRefused(t *testing.T) {
 	d := predictable(t)
-	if o := hopfeed(t, tight{d}, "predict --checkpoint run store -o out.csv"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "out.csv needs up to") {
+	if o := hopfeed(t, tight{d}, "predict --checkpoint run store -o out.csv"); o.code != exitDoesNotFit ||
+		!strings.Contains(o.stderr, "out.csv needs up to") {
 		t.Errorf("status %d: %s", o.code, o.stderr)
 	}
 }
@@ -293,7 +311,8 @@ func (tight) FreeBytes(string) (int64, error) { return 1 << 10, nil }
 // A prediction of a graph that is killed or interrupted anywhere is replaced by the next one, and what
 // fails otherwise leaves nothing.
 func TestAPredictionThatEndsEarlyLeavesNothing(t *testing.T) {
-	d := disk(t, strings.Replace(generateLine, "--nodes 300 --edges 1500", "--nodes 40 --edges 100", 1), "propagate graph -o store --hops 1", "train store --model sgc --epochs 2 --run run").CrashClone()
+	d := disk(t, strings.Replace(generateLine, "--nodes 300 --edges 1500", "--nodes 40 --edges 100", 1),
+		"propagate graph -o store --hops 1", "train store --model sgc --epochs 2 --run run").CrashClone()
 	for _, input := range []string{"graph", "store"} {
 		t.Run(input, func(t *testing.T) {
 			endEarly(t, d.CrashClone(), "predict --checkpoint run "+input+" -o out.csv --threads 1")
@@ -347,7 +366,8 @@ func endEarly(t *testing.T, d *vfs.Mem, line string) {
 	var progress cancelAt
 	progress.cancel, progress.line = cancel, "predict"
 	code := execute(ctx, &app{fs: d, stdout: io.Discard, stderr: &progress}, strings.Fields(line))
-	if after := tree(t, d, "."); code != exitInterrupted && code != exitDone || code == exitInterrupted && !maps.Equal(before, after) {
+	if after := tree(t, d, "."); code != exitInterrupted && code != exitDone || code == exitInterrupted &&
+		!maps.Equal(before, after) {
 		t.Errorf("interrupted: status %d, %q", code, slices.Sorted(maps.Keys(after)))
 	}
 }
@@ -391,7 +411,8 @@ func TestLabelsAndValuesArePredicted(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, d, "import npy arrays -o labelled")
-	for graph, columns := range map[string][]string{"priced": {"node_id", "value"}, "labelled": {"node_id", "p_0", "p_1"}} {
+	for graph, columns := range map[string][]string{"priced": {"node_id", "value"},
+		"labelled": {"node_id", "p_0", "p_1"}} {
 		must(t, d, "propagate "+graph+" -o "+graph+"-store --hops 1 --rows all")
 		must(t, d, "train "+graph+"-store --model sgc --epochs 200 --run "+graph+"-run --splits halves.npy")
 		must(t, d, "predict --checkpoint "+graph+"-run "+graph+"-store -o out.csv --force")

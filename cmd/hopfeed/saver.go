@@ -44,7 +44,8 @@ func (o *trainOptions) keepMatrices(before *checkpoint.Checkpoint) {
 }
 
 // checkpoint is what is known of a training before it begins.
-func (o *trainOptions) checkpoint(m *format.Manifest, spec trainer.Spec, config map[string]string) checkpoint.Checkpoint {
+func (o *trainOptions) checkpoint(m *format.Manifest, spec trainer.Spec,
+	config map[string]string) checkpoint.Checkpoint {
 	c := checkpoint.Checkpoint{Data: checkpoint.DataSetOf(m), Config: config, Wanted: o.runs}
 	c.Spec, c.Options, c.Data.Split, c.Data.SplitsFile = spec, o.Options, o.Split, o.SplitsFile != ""
 	return c

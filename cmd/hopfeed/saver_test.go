@@ -41,18 +41,21 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 		d := base.CrashClone()
 		line := fmt.Sprintf("train store --model sgc --hops 2 --lr 0.01 --epochs 1000000 --runs %d --run run --save-every 0s", runs)
 		o := interruptedAtSave(t, d, 3, line)
-		if o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted after epoch ") || !strings.Contains(o.stderr, "hopfeed evaluate --checkpoint run store") {
+		if o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted after epoch ") ||
+			!strings.Contains(o.stderr, "hopfeed evaluate --checkpoint run store") {
 			t.Fatalf("exit status %d: %s", o.code, o.stderr)
 		}
 		c, err := checkpoint.LoadRun(d, "run")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if lacks := c.Incomplete(); !strings.Contains(lacks, "interrupted after epoch") || strings.Contains(lacks, "1 of 2 runs were not begun") != (runs == 2) {
+		if lacks := c.Incomplete(); !strings.Contains(lacks, "interrupted after epoch") ||
+			strings.Contains(lacks, "1 of 2 runs were not begun") != (runs == 2) {
 			t.Errorf("it lacks %q", lacks)
 		}
 		run := c.Runs[c.Best]
-		if len(c.Runs) != 1 || len(c.History) != run.Epochs || run.BestEpoch > run.Epochs || run.ValidMetric == nil || *c.History[run.BestEpoch-1].ValidMetric != *run.ValidMetric {
+		if len(c.Runs) != 1 || len(c.History) != run.Epochs || run.BestEpoch > run.Epochs || run.ValidMetric == nil ||
+			*c.History[run.BestEpoch-1].ValidMetric != *run.ValidMetric {
 			t.Errorf("%+v of %d epochs", run, len(c.History))
 		}
 		// It is the model of as many epochs of undisturbed training.
@@ -65,7 +68,8 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 			t.Errorf("evaluate does not say that it is incomplete: %s", o.stdout)
 		}
 		// It goes on with the same settings only.
-		if o := hopfeed(t, d, line+" --dropout 0.25 --batch 64"); o.code != exitUsage || !strings.Contains(o.stderr, "other settings: --batch 512 instead of 64 (--force starts over)") {
+		if o := hopfeed(t, d, line+" --dropout 0.25 --batch 64"); o.code != exitUsage ||
+			!strings.Contains(o.stderr, "other settings: --batch 512 instead of 64 (--force starts over)") {
 			t.Errorf("with other settings: exit status %d: %s", o.code, o.stderr)
 		}
 		must(t, d, line)
@@ -74,19 +78,22 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 			t.Errorf("continued: %+v, undisturbed: %+v", got, want)
 		}
 		// It is not lost by starting anew either, as long as there is nothing better to save.
-		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, "has ended (--force starts over)") {
+		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr,
+			"has ended (--force starts over)") {
 			t.Errorf("again: exit status %d: %s", o.code, o.stderr)
 		}
 		before := tree(t, d, "run")
 		for _, fails := range []string{"--force --lr 1e38", "--force --lr 1e38 --epochs 1"} {
 			o := hopfeed(t, d, "train store --model sgc --hops 2 --run run "+fails)
-			if o.code != exitFailed || !strings.Contains(o.stderr, "nothing was saved in run") || !reflect.DeepEqual(tree(t, d, "run"), before) {
+			if o.code != exitFailed || !strings.Contains(o.stderr, "nothing was saved in run") ||
+				!reflect.DeepEqual(tree(t, d, "run"), before) {
 				t.Errorf("%s: exit status %d: %s", fails, o.code, o.stderr)
 			}
 		}
 		done, stop := context.WithCancel(context.Background())
 		stop()
-		if o := hopfeedUntil(t, done, d, line+" --force"); o.code != exitInterrupted || !reflect.DeepEqual(tree(t, d, "run"), before) {
+		if o := hopfeedUntil(t, done, d, line+" --force"); o.code != exitInterrupted ||
+			!reflect.DeepEqual(tree(t, d, "run"), before) {
 			t.Errorf("interrupted at once: exit status %d: %s", o.code, o.stderr)
 		}
 	}
@@ -124,8 +131,8 @@ func lasting(t *testing.T, fsys vfs.FS, dir string) *checkpoint.Checkpoint {
 	return c
 }
 
-// TestATrainingThatIsKilledEndsTheSame kills trainings at each of their first saves and at some later ones, and lets them
-// go on: once more killed, and then to the end.
+// TestATrainingThatIsKilledEndsTheSame kills trainings at each of their first saves and at some later ones, and lets
+// them go on: once more killed, and then to the end.
 func TestATrainingThatIsKilledEndsTheSame(t *testing.T) {
 	base := disk(t, generateLine, propagateLine)
 	for _, settings := range []string{
@@ -154,7 +161,8 @@ func TestATrainingThatIsKilledEndsTheSame(t *testing.T) {
 			}}, line)
 			if again == nil {
 				again = killed // at its end
-			} else if o := hopfeed(t, again, line); o.code != exitDone || !strings.Contains(o.stderr, "going on with run: ") {
+			} else if o := hopfeed(t, again, line); o.code != exitDone ||
+				!strings.Contains(o.stderr, "going on with run: ") {
 				t.Fatalf("%s, killed at save %d: exit status %d: %s", settings, first, o.code, o.stderr)
 			}
 			if got := lasting(t, again, "run"); !reflect.DeepEqual(got, want) {
@@ -199,14 +207,16 @@ func TestADiskThatFillsUpWhileTrainingLosesNothingThatWasSaved(t *testing.T) {
 					d.SetCapacity(1 << 40)
 				}
 			}}, line)
-			if o.code != c.code || !strings.Contains(o.stderr, c.says) || c.not != "" && strings.Contains(o.stderr, c.not) {
+			if o.code != c.code || !strings.Contains(o.stderr, c.says) || c.not != "" &&
+				strings.Contains(o.stderr, c.not) {
 				t.Errorf("exit status %d: %s", o.code, o.stderr)
 			}
 			got, err := checkpoint.Load(d, "run")
 			if err != nil || (got.Incomplete() == "") != c.isComplete {
 				t.Fatalf("%+v, %v", got, err)
 			}
-			if says := fmt.Sprintf("run holds what was saved earlier, epoch %d (validation", got.Runs[0].BestEpoch); !c.isComplete && !strings.Contains(o.stderr, says) {
+			if says := fmt.Sprintf("run holds what was saved earlier, epoch %d (validation",
+				got.Runs[0].BestEpoch); !c.isComplete && !strings.Contains(o.stderr, says) {
 				t.Errorf("%s does not say %q", o.stderr, says)
 			}
 		}))
@@ -216,7 +226,8 @@ func TestADiskThatFillsUpWhileTrainingLosesNothingThatWasSaved(t *testing.T) {
 func TestARunThatDivergesDoesNotEndTheOthers(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	o := hopfeed(t, d, "train store --model sgc --hops 2 --lr 1e38 --runs 2 --epochs 5 --run run")
-	for _, says := range []string{"run 1 of 2 (seed 0): training diverged", "run 2 of 2 (seed 1): training diverged", "nothing was saved"} {
+	for _, says := range []string{"run 1 of 2 (seed 0): training diverged", "run 2 of 2 (seed 1): training diverged",
+		"nothing was saved"} {
 		if o.code != exitFailed || !strings.Contains(o.stderr, says) {
 			t.Errorf("exit status %d, %q does not say %q", o.code, o.stderr, says)
 		}
@@ -257,14 +268,19 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 		says   string
 	}{
 		{"all finish", []ending{{0.5, nil}, {0.7, nil}, {0.7, nil}}, 1, "finished finished finished", "", ""},
-		{"one diverges and is worse", []ending{{0.5, nil}, {0.3, trainer.ErrDiverged}, {0.4, nil}}, 0, "finished diverged finished",
-			"run 2 of 3 diverged after epoch 3 of 9", "run 2 of 3 (seed 1): training diverged; run holds the best epoch so far, 2 of run 1 (validation accuracy 50.00 %)"},
-		{"one diverges and was better", []ending{{0.5, nil}, {0.6, trainer.ErrDiverged}, {0.4, nil}}, 1, "finished diverged finished",
+		{"one diverges and is worse", []ending{{0.5, nil}, {0.3, trainer.ErrDiverged}, {0.4, nil}}, 0,
+			"finished diverged finished",
+			"run 2 of 3 diverged after epoch 3 of 9",
+			"run 2 of 3 (seed 1): training diverged; run holds the best epoch so far, 2 of run 1 (validation accuracy 50.00 %)"},
+		{"one diverges and was better", []ending{{0.5, nil}, {0.6, trainer.ErrDiverged}, {0.4, nil}}, 1,
+			"finished diverged finished",
 			"run 2 of 3 diverged after epoch 3 of 9", "holds the best epoch so far, 2 of run 2"},
-		{"the first diverges at once", []ending{{-1, trainer.ErrDiverged}, {0.1, nil}, {0.4, nil}}, 2, "diverged finished finished",
+		{"the first diverges at once", []ending{{-1, trainer.ErrDiverged}, {0.1, nil}, {0.4, nil}}, 2,
+			"diverged finished finished",
 			"run 1 of 3 diverged after epoch 0 of 9", "2 of run 3"},
 		{"the last fails", []ending{{0.5, nil}, {0.6, syscall.EIO}}, 1, "finished failed",
-			"run 2 of 3 failed after epoch 3 of 9; 1 of 3 runs were not begun", "run 2 of 3 (seed 1): input/output error; run holds"},
+			"run 2 of 3 failed after epoch 3 of 9; 1 of 3 runs were not begun",
+			"run 2 of 3 (seed 1): input/output error; run holds"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := vfs.NewMem()
@@ -326,8 +342,10 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 			for _, r := range got.Runs {
 				states = append(states, r.State)
 			}
-			if got.Best != c.best || got.Parameters[0] != float32(c.best) || got.Options.Seed != uint64(c.best) || strings.Join(states, " ") != c.states || got.Incomplete() != c.lacks {
-				t.Errorf("best %d, parameters %v, states %v, lacks %q", got.Best, got.Parameters, states, got.Incomplete())
+			if got.Best != c.best || got.Parameters[0] != float32(c.best) || got.Options.Seed != uint64(c.best) ||
+				strings.Join(states, " ") != c.states || got.Incomplete() != c.lacks {
+				t.Errorf("best %d, parameters %v, states %v, lacks %q", got.Best, got.Parameters, states,
+					got.Incomplete())
 			}
 		})
 	}

@@ -9,7 +9,8 @@ import (
 
 func sample(t testing.TB) []byte {
 	t.Helper()
-	data, err := Encode(map[string]string{"kind": "a \"test\""}, []Tensor{{"b", []int{2, 3}, []float32{1, 2, 3, 4, 5, 6}}, {"a", []int{1}, []float32{-0.5}}})
+	data, err := Encode(map[string]string{"kind": "a \"test\""},
+		[]Tensor{{"b", []int{2, 3}, []float32{1, 2, 3, 4, 5, 6}}, {"a", []int{1}, []float32{-0.5}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,8 @@ func (d DataSet) ComparePrepared(now DataSet, spec trainer.Spec, input string) (
 		return nil, fmt.Errorf("%s: its features were imported %s %s, and those of the training %s: "+
 			"import them the same way (and propagate again)", input, with(after), flag, with(before))
 	case before == "" && after == "":
-		warn("whether features were imported with %s is recorded neither of the training nor of %s: %s", flag, input, same)
+		warn("whether features were imported with %s is recorded neither of the training nor of %s: %s", flag, input,
+			same)
 	case before == "":
 		warn("the features of %s were imported %s %s, and of the training that is not recorded: %s",
 			input, with(after), flag, same)

@@ -137,7 +137,8 @@ func (c *Checkpoint) encode() (text []byte, files []namedFile, metrics []byte, e
 		scales = make([]float32, len(c.State.Inputs))
 	}
 	if len(scales) != len(spec.Matrices) {
-		return nil, nil, nil, fmt.Errorf("%d scales for a model that reads %d matrices", len(scales), len(spec.Matrices))
+		return nil, nil, nil, fmt.Errorf("%d scales for a model that reads %d matrices", len(scales),
+			len(spec.Matrices))
 	}
 	m := manifest{
 		Format: Version, Kind: kind, Tool: "hopfeed " + version.Version, Complete: c.Incomplete() == "",
@@ -306,7 +307,8 @@ func decodeManifest(text []byte) (*Checkpoint, *manifest, error) {
 	none := m.Best == 0 && m.Parameters == nil && m.State != nil
 	model := m.Best >= 1 && m.Best <= len(m.Runs) && m.Parameters != nil && m.Runs[m.Best-1].BestEpoch >= 1
 	if !none && !model || len(m.Runs) < 1 || len(m.Runs) > m.Wanted {
-		return nil, nil, fmt.Errorf("its model is of run %d, but %d of %d runs were begun", m.Best, len(m.Runs), m.Wanted)
+		return nil, nil, fmt.Errorf("its model is of run %d, but %d of %d runs were begun", m.Best, len(m.Runs),
+			m.Wanted)
 	}
 	for i, r := range m.Runs {
 		if !slices.Contains([]string{RunInProgress, RunFinished, RunInterrupted, RunDiverged, RunFailed}, r.State) {
@@ -340,7 +342,8 @@ func decodeParameters(data []byte, spec trainer.Spec) ([]float32, error) {
 	}
 	same := func(a, b safetensors.Tensor) bool { return a.Name == b.Name && slices.Equal(a.Shape, b.Shape) }
 	if !slices.EqualFunc(found, want, same) {
-		return nil, fmt.Errorf("it has the parameters %s, but %s has %s", shapesText(found), spec.Model, shapesText(want))
+		return nil, fmt.Errorf("it has the parameters %s, but %s has %s", shapesText(found), spec.Model,
+			shapesText(want))
 	}
 	for i, w := range want {
 		copy(w.Data, found[i].Data)
@@ -414,7 +417,8 @@ func decodeSplit(data []byte, nodes int64, spec trainer.Spec) (s Split, err erro
 	}
 	for i, node := range s.Nodes {
 		ascends := i == 0 || node > s.Nodes[i-1]
-		if int64(node) >= nodes || !ascends || s.Parts[i] < 1 || s.Parts[i] > 3 || s.Labels[i] < -1 || int(s.Labels[i]) >= classes {
+		if int64(node) >= nodes || !ascends || s.Parts[i] < 1 || s.Parts[i] > 3 || s.Labels[i] < -1 ||
+			int(s.Labels[i]) >= classes {
 			return s, fmt.Errorf("row %d: node %d after %d, of %d; split %d; label %d of %d classes",
 				i, node, s.Nodes[max(i-1, 0)], nodes, s.Parts[i], s.Labels[i], classes)
 		}

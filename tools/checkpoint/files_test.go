@@ -19,7 +19,8 @@ import (
 // someCheckpoint is a training whose first run has diverged, and whose second has finished.
 func someCheckpoint(t testing.TB) *Checkpoint {
 	t.Helper()
-	spec := trainer.Spec{Model: "sign", Features: 4, Classes: 3, Settings: trainer.Values{"hidden": 16, "layers": 3, "dropout": 0.25}}
+	spec := trainer.Spec{Model: "sign", Features: 4, Classes: 3,
+		Settings: trainer.Values{"hidden": 16, "layers": 3, "dropout": 0.25}}
 	for hop := range 3 {
 		spec.Matrices = append(spec.Matrices, trainer.MatrixID{Operator: "sym", Hop: hop})
 	}
@@ -45,13 +46,15 @@ func someCheckpoint(t testing.TB) *Checkpoint {
 		c.Parameters = append(c.Parameters, rng.Float32(rng.Hash(1, uint64(i))))
 	}
 	half := 0.5
-	figures := trainer.Figures{Epochs: 6, BestEpoch: 4, Metric: "accuracy", ValidMetric: &half, StageSeconds: map[string]float64{"compute": 1}}
+	figures := trainer.Figures{Epochs: 6, BestEpoch: 4, Metric: "accuracy", ValidMetric: &half,
+		StageSeconds: map[string]float64{"compute": 1}}
 	c.Runs = []Run{
 		{Seed: 2, State: RunDiverged, Reason: "too fast"},
 		{Seed: options.Seed, State: RunFinished, Figures: figures},
 	}
 	for i := range figures.Epochs {
-		c.History = append(c.History, EpochMetrics{Run: 2, Epoch: i + 1, TrainLoss: 1 / float64(i+1), ValidMetric: &half, Seconds: 0.25})
+		c.History = append(c.History, EpochMetrics{Run: 2, Epoch: i + 1, TrainLoss: 1 / float64(i+1),
+			ValidMetric: &half, Seconds: 0.25})
 	}
 	return c
 }
@@ -65,11 +68,14 @@ func someState(c *Checkpoint) *trainer.State {
 		return v
 	}
 	s := &trainer.State{
-		Spec: c.Spec, Options: c.Options, TrainRows: 184, Steps: 14, Epoch: trainer.Epoch{Number: 2}, Batch: 4, Rows: 80,
-		History: []trainer.Epoch{{Number: 1, TrainLoss: 0.5, Best: true}}, StageSeconds: map[string]float64{"compute": 0.5}, Losses: values(2),
+		Spec: c.Spec, Options: c.Options, TrainRows: 184, Steps: 14, Epoch: trainer.Epoch{Number: 2}, Batch: 4,
+		Rows:         80,
+		History:      []trainer.Epoch{{Number: 1, TrainLoss: 0.5, Best: true}},
+		StageSeconds: map[string]float64{"compute": 0.5}, Losses: values(2),
 	}
 	for range c.Spec.Matrices {
-		s.Inputs = append(s.Inputs, trainer.InputScale{Scale: 2, Mean: values(c.Spec.Features), Factor: values(c.Spec.Features)})
+		s.Inputs = append(s.Inputs, trainer.InputScale{Scale: 2, Mean: values(c.Spec.Features),
+			Factor: values(c.Spec.Features)})
 	}
 	n := len(c.Parameters)
 	s.Parameters, s.BestParameters, s.Moments = values(n), values(n), [][]float32{values(n), values(n)}
@@ -264,8 +270,10 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, ".safetensors: no usable checkpoint: corrupt: its SHA-256 is", false},
-		{"no parameters", func(t *testing.T, dir string) { os.Remove(fileOf(t, dir, "parameters")) }, "parameters-", true},
-		{"no checkpoint", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, File)) }, "checkpoint.json", true},
+		{"no parameters", func(t *testing.T, dir string) { os.Remove(fileOf(t, dir, "parameters")) }, "parameters-",
+			true},
+		{"no checkpoint", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, File)) }, "checkpoint.json",
+			true},
 		{"parameters far too long", func(t *testing.T, dir string) {
 			if err := os.Truncate(fileOf(t, dir, "parameters"), 1<<40); err != nil {
 				t.Fatal(err)
@@ -279,7 +287,8 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 			}
 			c2.damage(t, dir)
 			_, err := Load(vfs.OS(), dir)
-			if err == nil || !strings.Contains(err.Error(), c2.want) || errors.Is(err, ErrInvalid) == c2.usable || strings.Contains(err.Error(), "\n") {
+			if err == nil || !strings.Contains(err.Error(), c2.want) || errors.Is(err, ErrInvalid) == c2.usable ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want %q", err, c2.want)
 			}
 		})
@@ -304,9 +313,11 @@ func TestACheckpointSaysWhyItDoesNotFitAStore(t *testing.T) {
 	}{
 		{"the same matrices", hops("sym", 2), 4, 5, ""},
 		{"more matrices", append(hops("sym", 3), hops("rw", 1)[1]), 4, 5, ""},
-		{"other features", hops("sym", 2), 5, 5, "the model was trained on 4 features (data csa8), but the store has 5"},
+		{"other features", hops("sym", 2), 5, 5,
+			"the model was trained on 4 features (data csa8), but the store has 5"},
 		{"other classes", hops("sym", 2), 4, 0, "the model was trained on 5 classes (data csa8), but the store has 0"},
-		{"fewer hops", hops("sym", 1), 4, 5, "the model reads sym/hop-2, which the store lacks: propagate with that operator and as many hops"},
+		{"fewer hops", hops("sym", 1), 4, 5,
+			"the model reads sym/hop-2, which the store lacks: propagate with that operator and as many hops"},
 		{"another operator", hops("rw", 2), 4, 5, "the model reads sym/hop-1, sym/hop-2, which the store lacks"},
 	} {
 		t.Run(k.name, func(t *testing.T) {
@@ -428,11 +439,16 @@ func TestACheckpointSaysWhatItsTrainingLacks(t *testing.T) {
 		want   string
 	}{
 		{1, []Run{{State: RunFinished}}, ""},
-		{1, []Run{{State: RunInterrupted, Figures: trainer.Figures{Epochs: 3}}}, "training was interrupted after epoch 3 of 9"},
-		{1, []Run{{State: RunInProgress, Figures: trainer.Figures{Epochs: 3}}}, "training was running after epoch 3 of 9, when it was saved last"},
-		{3, []Run{{State: RunDiverged, Figures: trainer.Figures{Epochs: 2}}, {State: RunFailed, Figures: trainer.Figures{Epochs: 4}}}, "run 1 of 3 diverged after epoch 2 of 9; run 2 of 3 failed after epoch 4 of 9; 1 of 3 runs were not begun"},
+		{1, []Run{{State: RunInterrupted, Figures: trainer.Figures{Epochs: 3}}},
+			"training was interrupted after epoch 3 of 9"},
+		{1, []Run{{State: RunInProgress, Figures: trainer.Figures{Epochs: 3}}},
+			"training was running after epoch 3 of 9, when it was saved last"},
+		{3, []Run{{State: RunDiverged, Figures: trainer.Figures{Epochs: 2}},
+			{State: RunFailed, Figures: trainer.Figures{Epochs: 4}}},
+			"run 1 of 3 diverged after epoch 2 of 9; run 2 of 3 failed after epoch 4 of 9; 1 of 3 runs were not begun"},
 	} {
-		if got := (&Checkpoint{Wanted: c.wanted, Runs: c.runs, Trained: trainer.Trained{Options: trainer.Options{Epochs: 9}}}).Incomplete(); got != c.want {
+		if got := (&Checkpoint{Wanted: c.wanted, Runs: c.runs,
+			Trained: trainer.Trained{Options: trainer.Options{Epochs: 9}}}).Incomplete(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
@@ -441,11 +457,14 @@ func TestACheckpointSaysWhatItsTrainingLacks(t *testing.T) {
 func TestSummaryOfRuns(t *testing.T) {
 	at := func(v float64) *float64 { return &v }
 	run := func(seed uint64, loss float64, valid, test *float64) Run {
-		return Run{Seed: seed, Figures: trainer.Figures{TrainLoss: loss, ValidMetric: valid, TestMetric: test, StageSeconds: map[string]float64{"compute": loss}, PeakDeviceBytes: int64(seed)}}
+		return Run{Seed: seed, Figures: trainer.Figures{TrainLoss: loss, ValidMetric: valid, TestMetric: test,
+			StageSeconds: map[string]float64{"compute": loss}, PeakDeviceBytes: int64(seed)}}
 	}
 	s := Summarize([]Run{run(3, 1, at(0.5), at(0.6)), run(4, 2, at(0.9), at(0.8)), run(5, 6, at(0.9), nil)})
-	if s.TrainLoss.Mean != 3 || math.Abs(s.TrainLoss.Std-math.Sqrt(7)) > 1e-12 || s.Test.N != 2 || math.Abs(s.Test.Mean-0.7) > 1e-12 ||
-		math.Abs(s.Test.Std-math.Sqrt(0.02)) > 1e-12 || s.StageSeconds["compute"] != 3 || s.PeakDeviceBytes != 5 || s.ConvergenceEpoch != nil {
+	if s.TrainLoss.Mean != 3 || math.Abs(s.TrainLoss.Std-math.Sqrt(7)) > 1e-12 || s.Test.N != 2 ||
+		math.Abs(s.Test.Mean-0.7) > 1e-12 ||
+		math.Abs(s.Test.Std-math.Sqrt(0.02)) > 1e-12 || s.StageSeconds["compute"] != 3 || s.PeakDeviceBytes != 5 ||
+		s.ConvergenceEpoch != nil {
 		t.Errorf("%+v", s)
 	}
 	if s = Summarize([]Run{run(1, 5, nil, nil), run(2, 4, nil, nil)}); s.Valid != nil {

@@ -149,11 +149,11 @@ func countLabelled(labels []int32) (n int) {
 	return n
 }
 
-// sameNodes tells whether two graphs of n nodes have the same nodes, from their labels: the graphs have first and second
-// labelled nodes; a and b are the labels, in each graph, of the nodes that are labelled in both. The nodes are the same
-// if the number of common labels, and the part of them that agrees, are nearer to the largest possible than to what
-// chance gives, where each label belongs to a random node. So a graph is recognised that was imported again with other
-// edges, without some labels, or with corrected ones. It sorts a and b.
+// sameNodes tells whether two graphs of n nodes have the same nodes, from their labels: the graphs have first and
+// second labelled nodes; a and b are the labels, in each graph, of the nodes that are labelled in both. The nodes are
+// the same if the number of common labels, and the part of them that agrees, are nearer to the largest possible than to
+// what chance gives, where each label belongs to a random node. So a graph is recognised that was imported again with
+// other edges, without some labels, or with corrected ones. It sorts a and b.
 func sameNodes(n int64, first, second int, a, b []int32) bool {
 	both, agree := float64(len(a)), 0.0
 	for i, label := range a {

@@ -14,7 +14,8 @@ func TestLabelsTellWhetherNodesAreTheSame(t *testing.T) {
 		labels := make([]int32, n)
 		for i := range labels {
 			if labels[i] = -1; rng.Hash(seed, uint64(2*i))%10 > 0 {
-				labels[i] = math.MaxInt32 - int32(min(rng.Hash(seed, uint64(2*i+1))%uint64(of), rng.Hash(seed, uint64(i))%uint64(of)))
+				labels[i] = math.MaxInt32 - int32(min(rng.Hash(seed, uint64(2*i+1))%uint64(of),
+					rng.Hash(seed, uint64(i))%uint64(of)))
 			}
 		}
 		return labels
@@ -41,9 +42,12 @@ func TestLabelsTellWhetherNodesAreTheSame(t *testing.T) {
 				t.Errorf("%d nodes of %d classes are the same as others", n, classes)
 			}
 			for what, change := range map[string]func(i int, label int32) int32{
-				"nothing has changed":         func(_ int, label int32) int32 { return label },
-				"a fifth has another label":   func(i int, label int32) int32 { return label - int32(1-min(1, i%5)) },
-				"half of the labels are gone": func(i int, label int32) int32 { return max(-1, label-int32(i%2)*math.MaxInt32-int32(i%2)) },
+				"nothing has changed":       func(_ int, label int32) int32 { return label },
+				"a fifth has another label": func(i int, label int32) int32 { return label - int32(1-min(1, i%5)) },
+				"half of the labels are gone": func(i int, label int32) int32 {
+					return max(-1,
+						label-int32(i%2)*math.MaxInt32-int32(i%2))
+				},
 			} {
 				again := slices.Clone(first)
 				for i, label := range again {

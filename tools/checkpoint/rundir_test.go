@@ -127,7 +127,8 @@ func TestACrashWhileATrainingIsReplacedLeavesNoMixture(t *testing.T) {
 				}
 				found[is == other]++
 				if saved == nil && is != other || !reflect.DeepEqual(back, is.c) {
-					t.Errorf("trials %q, failure %d, survivor %d: saved %v, but there is %+v", trials, n, i, saved, back)
+					t.Errorf("trials %q, failure %d, survivor %d: saved %v, but there is %+v", trials, n, i, saved,
+						back)
 				}
 				if text, err := ReadTrials(survivor, "run"); err != nil || string(text) != is.trials {
 					t.Errorf("trials %q, failure %d, survivor %d: read %q, %v", trials, n, i, text, err)
@@ -145,14 +146,17 @@ func TestACrashWhileATrainingIsReplacedLeavesNoMixture(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for name, want := range map[string]string{ConfigFile: string(config), MetricsFile: string(metrics), TrialsFile: is.trials} {
+				for name, want := range map[string]string{ConfigFile: string(config), MetricsFile: string(metrics),
+					TrialsFile: is.trials} {
 					text, err := readFile(survivor, "run/"+name, 1<<20)
 					if string(text) != want || err != nil && want != "" {
-						t.Errorf("trials %q, failure %d, survivor %d: %s is %q, %v, want %q", trials, n, i, name, text, err, want)
+						t.Errorf("trials %q, failure %d, survivor %d: %s is %q, %v, want %q", trials, n, i, name, text,
+							err, want)
 					}
 				}
 				entries, err := survivor.ReadDir("run")
-				if err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), newSuffix) }) {
+				if err != nil || slices.ContainsFunc(entries,
+					func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), newSuffix) }) {
 					t.Errorf("trials %q, failure %d, survivor %d: there are %v, %v", trials, n, i, entries, err)
 				}
 			}
@@ -183,7 +187,8 @@ func TestASaveThatFailsOnceCanBeDoneAgain(t *testing.T) {
 		faulty.FailAt(done+n, failure)
 		saved := r.Save(after)
 		ended := faulty.Operations() < done+n
-		if back, err := LoadRun(disk, "run"); err != nil || !reflect.DeepEqual(back, before) && !reflect.DeepEqual(back, after) {
+		if back, err := LoadRun(disk, "run"); err != nil || !reflect.DeepEqual(back, before) &&
+			!reflect.DeepEqual(back, after) {
 			t.Errorf("failure %d: %v", n, err)
 		}
 		if !ended && !errors.Is(saved, failure) {
@@ -292,7 +297,8 @@ func TestADirectoryWithOtherFilesIsLeftAlone(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := save(disk, "run", c); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), "no training has written") {
+			if err := save(disk, "run", c); !errors.Is(err, ErrExists) ||
+				!strings.Contains(err.Error(), "no training has written") {
 				t.Errorf("got %v", err)
 			}
 			entries, err := disk.ReadDir("run")

@@ -89,7 +89,8 @@ func (s *Saver) Before() *Checkpoint { return s.before }
 // Begin begins a training, or goes on with the one that was saved. c has what is known of it: Spec, Options, Data,
 // Config, Wanted. differences lists how the settings of a saved training differ from c.Config, which it may change.
 // Begin checks that there is disk space for two checkpoints: the old one is removed after the new one is complete.
-func (s *Saver) Begin(ctx context.Context, store *format.Dir, part session.Partition, c Checkpoint, differences func(saved map[string]string) []string) error {
+func (s *Saver) Begin(ctx context.Context, store *format.Dir, part session.Partition, c Checkpoint,
+	differences func(saved map[string]string) []string) error {
 	s.Checkpoint = c
 	if s.dir == nil {
 		return nil

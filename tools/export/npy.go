@@ -82,7 +82,8 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	if e.topology != nil {
 		err = e.edges()
 	} else {
-		err = e.column("node_id.npy", npy.Uint32, 1, []int64{d.Manifest.Rows}, func(t *format.RowTable) []byte { return dtype.BytesOf(t.NodeID) })
+		err = e.column("node_id.npy", npy.Uint32, 1, []int64{d.Manifest.Rows},
+			func(t *format.RowTable) []byte { return dtype.BytesOf(t.NodeID) })
 	}
 	if err != nil {
 		return nil, err
@@ -125,7 +126,8 @@ func (e *npyExport) chunkBytes() int64 {
 
 // readAhead calls read for 0 to n-1, each with a buffer of so many bytes, and emit with what it returned, in
 // order.
-func readAhead[T any](e *npyExport, n int, bytes int64, read func(k int, buffer []byte) (T, error), emit func(T) error) error {
+func readAhead[T any](e *npyExport, n int, bytes int64, read func(k int, buffer []byte) (T, error),
+	emit func(T) error) error {
 	memory, err := offheap.Alloc(buffersBytes(e.readers, bytes))
 	if err != nil {
 		return err
@@ -136,7 +138,8 @@ func readAhead[T any](e *npyExport, n int, bytes int64, read func(k int, buffer 
 		buffer, free = free[:bytes], free[vfs.WholePages(bytes):]
 		return buffer
 	}
-	return parallel.Ordered(e.ctx, e.readers, int64(n), take, func(k int64, buffer []byte) (T, error) { return read(int(k), buffer) }, emit)
+	return parallel.Ordered(e.ctx, e.readers, int64(n), take,
+		func(k int64, buffer []byte) (T, error) { return read(int(k), buffer) }, emit)
 }
 
 // prepare opens the topology of a graph, refuses an export that needs more memory than it
@@ -199,7 +202,8 @@ func (e *npyExport) checkSpace(idWidth int) error {
 	}
 	free, err := e.out.fsys.FreeBytes(e.out.dir)
 	if err == nil && needed > free {
-		err = fmt.Errorf("%w: %s needs %v of disk space, and %v is free", machine.ErrDoesNotFit, e.out.dir, units.Bytes(needed), units.Bytes(free))
+		err = fmt.Errorf("%w: %s needs %v of disk space, and %v is free", machine.ErrDoesNotFit, e.out.dir,
+			units.Bytes(needed), units.Bytes(free))
 	}
 	return err
 }
@@ -224,7 +228,8 @@ func (e *npyExport) writeAll(w io.Writer, data []byte, task progress.Task) error
 }
 
 // array writes a file: the header, and then the elements, by calling body.
-func (e *npyExport) array(name string, t npy.Type, width int64, shape []int64, body func(io.Writer, progress.Task) error) error {
+func (e *npyExport) array(name string, t npy.Type, width int64, shape []int64,
+	body func(io.Writer, progress.Task) error) error {
 	h := npy.Header{Type: t, Width: width, Shape: shape}
 	task := e.options.Progress.Start("write "+name, h.DataBytes(), progress.Bytes)
 	defer task.Done()
@@ -286,7 +291,8 @@ func (e *npyExport) edges() error {
 }
 
 // featureTypes are the array types of stored features.
-var featureTypes = map[format.DType]npy.Type{format.Float32: npy.Float32, format.Float16: npy.Float16, format.BFloat16: npy.BFloat16}
+var featureTypes = map[format.DType]npy.Type{format.Float32: npy.Float32, format.Float16: npy.Float16,
+	format.BFloat16: npy.BFloat16}
 
 func (e *npyExport) matrix(id format.MatrixID) error {
 	m, err := e.dir.Matrix(id)
@@ -312,7 +318,8 @@ func (e *npyExport) matrix(id format.MatrixID) error {
 }
 
 // column writes an array, of which part returns the elements for each chunk of the row table.
-func (e *npyExport) column(name string, t npy.Type, width int64, shape []int64, part func(t *format.RowTable) []byte) error {
+func (e *npyExport) column(name string, t npy.Type, width int64, shape []int64,
+	part func(t *format.RowTable) []byte) error {
 	return e.array(name, t, width, shape, func(w io.Writer, task progress.Task) error { return e.rows(w, task, part) })
 }
 
@@ -334,11 +341,14 @@ func (e *npyExport) rowTable(idWidth int) error {
 	var err error
 	switch {
 	case m.LabelValues:
-		err = e.column("node_label.npy", npy.Float32, 1, []int64{rows, int64(m.Labels)}, func(t *format.RowTable) []byte { return dtype.BytesOf(t.LabelValues) })
+		err = e.column("node_label.npy", npy.Float32, 1, []int64{rows, int64(m.Labels)},
+			func(t *format.RowTable) []byte { return dtype.BytesOf(t.LabelValues) })
 	case m.Labels == 1:
-		err = e.column("node_label.npy", npy.Int32, 1, []int64{rows}, func(t *format.RowTable) []byte { return dtype.BytesOf(t.Labels) })
+		err = e.column("node_label.npy", npy.Int32, 1, []int64{rows},
+			func(t *format.RowTable) []byte { return dtype.BytesOf(t.Labels) })
 	case m.Labels > 1:
-		err = e.column("node_label.npy", npy.Int8, 1, []int64{rows, int64(m.Labels)}, func(t *format.RowTable) []byte { return dtype.BytesOf(t.MultiLabels) })
+		err = e.column("node_label.npy", npy.Int8, 1, []int64{rows, int64(m.Labels)},
+			func(t *format.RowTable) []byte { return dtype.BytesOf(t.MultiLabels) })
 	}
 	if err == nil && m.Splits > 0 {
 		err = e.splits()
@@ -352,22 +362,23 @@ func (e *npyExport) rowTable(idWidth int) error {
 // splits writes one split after another.
 func (e *npyExport) splits() error {
 	m := &e.dir.Manifest
-	return e.array("splits.npy", npy.Int8, 1, []int64{int64(m.Splits), m.Rows}, func(w io.Writer, task progress.Task) error {
-		var block []int8
-		for k := range m.Splits {
-			err := e.rows(w, task, func(t *format.RowTable) []byte {
-				block = block[:0]
-				for i := range int(t.Rows) {
-					block = append(block, int8(t.Splits[i*t.NumSplits+k])-1)
+	return e.array("splits.npy", npy.Int8, 1, []int64{int64(m.Splits), m.Rows},
+		func(w io.Writer, task progress.Task) error {
+			var block []int8
+			for k := range m.Splits {
+				err := e.rows(w, task, func(t *format.RowTable) []byte {
+					block = block[:0]
+					for i := range int(t.Rows) {
+						block = append(block, int8(t.Splits[i*t.NumSplits+k])-1)
+					}
+					return dtype.BytesOf(block)
+				})
+				if err != nil {
+					return err
 				}
-				return dtype.BytesOf(block)
-			})
-			if err != nil {
-				return err
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 }
 
 // origIDs writes strings in UTF-32, padded to the longest.
@@ -409,7 +420,7 @@ type npyMeta struct {
 	EdgeLayout     string            `json:"edge_layout,omitempty"`
 	Directed       bool              `json:"directed"`
 	ReversesStored bool              `json:"reverses_stored"`
-	LabelsAs       string            `json:"labels_as,omitempty"` // where node_label.npy does not show what its numbers are
+	LabelsAs       string            `json:"labels_as,omitempty"` // if node_label.npy alone is ambiguous
 	ClassNames     []string          `json:"class_names,omitempty"`
 	Normalized     bool              `json:"normalize_features,omitempty"` // they were
 	Regions        []format.Region   `json:"regions,omitempty"`

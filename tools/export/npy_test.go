@@ -23,12 +23,14 @@ import (
 // graph writes a small weighted graph with everything that one can have.
 func graph(t *testing.T, disk vfs.FS, dir string, dt format.DType, multi, undirected bool) {
 	t.Helper()
-	w, err := format.Create(disk, dir, layoutOf(dt, format.RegionSize{Name: format.RegionAll, Rows: 5}), format.CreateOptions{})
+	w, err := format.Create(disk, dir, layoutOf(dt, format.RegionSize{Name: format.RegionAll, Rows: 5}),
+		format.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Abort()
-	csc := &format.CSC{Offsets: []int64{0, 1, 3, 3, 5, 6}, Neighbors: []uint32{1, 0, 4, 3, 3, 1}, Weights: []float32{1, 1, 2, 0.5, 0.25, 2}}
+	csc := &format.CSC{Offsets: []int64{0, 1, 3, 3, 5, 6}, Neighbors: []uint32{1, 0, 4, 3, 3, 1},
+		Weights: []float32{1, 1, 2, 0.5, 0.25, 2}}
 	rows := &format.RowTable{
 		Rows:      5,
 		Labels:    []int32{0, 2, -1, 1, 1},
@@ -36,8 +38,10 @@ func graph(t *testing.T, disk vfs.FS, dir string, dt format.DType, multi, undire
 		NumSplits: 2,
 		OrigID:    []string{"a", "", "ä€", "long one", "e"},
 	}
-	m := &format.Manifest{Name: "tiny", Nodes: 5, Edges: 6, Weighted: true, Directed: !undirected, Labels: 1, Classes: 3, Splits: 2,
-		Input: map[string]string{"source": "npy", "duplicates": "keep", "self_loops": "keep", "normalize_features": "false", "splits": "splits.npy[2]"}}
+	m := &format.Manifest{Name: "tiny", Nodes: 5, Edges: 6, Weighted: true, Directed: !undirected, Labels: 1,
+		Classes: 3, Splits: 2,
+		Input: map[string]string{"source": "npy", "duplicates": "keep", "self_loops": "keep",
+			"normalize_features": "false", "splits": "splits.npy[2]"}}
 	if multi {
 		rows.Labels, rows.MultiLabels, rows.LabelColumns = nil, []int8{0, 1, 1, 1, -1, -1, 0, 0, 1, 0}, 2
 		m.Labels, m.Classes = 2, 0
@@ -50,7 +54,8 @@ func layoutOf(dt format.DType, regions ...format.RegionSize) format.Layout {
 }
 
 // publish fills in features 0, 0.25, 0.5, ... by row, plus ten a matrix.
-func publish(t *testing.T, w *format.Writer, csc *format.CSC, rows *format.RowTable, m *format.Manifest, dt format.DType, ids ...format.MatrixID) {
+func publish(t *testing.T, w *format.Writer, csc *format.CSC, rows *format.RowTable, m *format.Manifest,
+	dt format.DType, ids ...format.MatrixID) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -141,7 +146,8 @@ func TestAnExportedGraphIsImportedAsTheSameBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if _, err := ingest.Run(context.Background(), disk, s, "again", ingest.Options{DType: c.dtype, Duplicates: ingest.KeepDuplicates}); err != nil {
+			if _, err := ingest.Run(context.Background(), disk, s, "again",
+				ingest.Options{DType: c.dtype, Duplicates: ingest.KeepDuplicates}); err != nil {
 				t.Fatal(err)
 			}
 			// Chunks have other sizes here, which manifest, index and the headers of
@@ -155,7 +161,8 @@ func TestGraphsOfNextToNothingAreExportedAndImported(t *testing.T) {
 	for nodes := int64(0); nodes < 3; nodes++ {
 		for edges := range nodes * nodes {
 			disk := vfs.NewMem()
-			w, err := format.Create(disk, "graph", layoutOf(format.Float32, format.RegionSize{Name: format.RegionAll, Rows: nodes}), format.CreateOptions{})
+			w, err := format.Create(disk, "graph", layoutOf(format.Float32,
+				format.RegionSize{Name: format.RegionAll, Rows: nodes}), format.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +174,8 @@ func TestGraphsOfNextToNothingAreExportedAndImported(t *testing.T) {
 				}
 			}
 			rows := &format.RowTable{Rows: nodes, Labels: make([]int32, nodes), OrigID: make([]string, nodes)}
-			m := &format.Manifest{Name: "little", Nodes: nodes, Edges: edges, Directed: true, Labels: 1, Classes: int(min(1, nodes)), Input: map[string]string{}}
+			m := &format.Manifest{Name: "little", Nodes: nodes, Edges: edges, Directed: true, Labels: 1,
+				Classes: int(min(1, nodes)), Input: map[string]string{}}
 			publish(t, w, csc, rows, m, format.Float32, format.Input)
 			w.Abort()
 			if _, err := NPY(context.Background(), disk, "graph", "out", Options{}); err != nil {
@@ -228,7 +236,8 @@ func compareGraphs(t *testing.T, disk vfs.FS, a, b string) {
 		return whole{csc, rows, data, d.Manifest}
 	}
 	x, y := read(a), read(b)
-	if !slices.Equal(x.csc.Offsets, y.csc.Offsets) || !slices.Equal(x.csc.Neighbors, y.csc.Neighbors) || !slices.Equal(x.csc.Weights, y.csc.Weights) {
+	if !slices.Equal(x.csc.Offsets, y.csc.Offsets) || !slices.Equal(x.csc.Neighbors, y.csc.Neighbors) ||
+		!slices.Equal(x.csc.Weights, y.csc.Weights) {
 		t.Errorf("topologies differ: %+v, %+v", x.csc, y.csc)
 	}
 	if !slices.Equal(x.rows.Labels, y.rows.Labels) || !slices.Equal(x.rows.MultiLabels, y.rows.MultiLabels) ||
@@ -238,7 +247,8 @@ func compareGraphs(t *testing.T, disk vfs.FS, a, b string) {
 	if !slices.Equal(x.features, y.features) {
 		t.Error("features differ")
 	}
-	if x.m.Name != y.m.Name || x.m.Directed != y.m.Directed || x.m.Weighted != y.m.Weighted || x.m.DType != y.m.DType || x.m.Splits != y.m.Splits {
+	if x.m.Name != y.m.Name || x.m.Directed != y.m.Directed || x.m.Weighted != y.m.Weighted || x.m.DType != y.m.DType ||
+		x.m.Splits != y.m.Splits {
 		t.Errorf("manifests differ: %+v, %+v", x.m, y.m)
 	}
 }
@@ -251,19 +261,23 @@ func TestLabelsKeepTheirKindOnTheWayBack(t *testing.T) {
 	}{
 		"values":              {format.RowTable{LabelValues: []float32{0.5, nan, -1, 2, 3}, LabelColumns: 1}, nil},
 		"values that are all": {format.RowTable{LabelValues: []float32{0, 1, -1, 2, nan}, LabelColumns: 1}, nil},
-		"several values":      {format.RowTable{LabelValues: []float32{0, 1, nan, 2, 3, 1, 1, 1, 0, nan}, LabelColumns: 2}, nil},
-		"named classes":       {format.RowTable{Labels: []int32{0, 2, -1, 1, 1}}, []string{"a", "ä <b>", "c"}},
+		"several values": {format.RowTable{LabelValues: []float32{0, 1, nan, 2, 3, 1, 1, 1, 0, nan},
+			LabelColumns: 2}, nil},
+		"named classes": {format.RowTable{Labels: []int32{0, 2, -1, 1, 1}}, []string{"a", "ä <b>", "c"}},
 	} {
 		disk := vfs.NewMem()
-		w, err := format.Create(disk, "graph", layoutOf(format.Float32, format.RegionSize{Name: format.RegionAll, Rows: 5}), format.CreateOptions{})
+		w, err := format.Create(disk, "graph", layoutOf(format.Float32,
+			format.RegionSize{Name: format.RegionAll, Rows: 5}), format.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer w.Abort()
 		rows := c.rows
 		rows.Rows = 5
-		m := &format.Manifest{Name: "tiny", Nodes: 5, Edges: 1, Directed: true, Classes: len(c.names), ClassNames: c.names}
-		publish(t, w, &format.CSC{Offsets: []int64{0, 1, 1, 1, 1, 1}, Neighbors: []uint32{1}}, &rows, m, format.Float32, format.Input)
+		m := &format.Manifest{Name: "tiny", Nodes: 5, Edges: 1, Directed: true, Classes: len(c.names),
+			ClassNames: c.names}
+		publish(t, w, &format.CSC{Offsets: []int64{0, 1, 1, 1, 1, 1}, Neighbors: []uint32{1}}, &rows, m, format.Float32,
+			format.Input)
 		if _, err := NPY(context.Background(), disk, "graph", "arrays", Options{}); err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +295,8 @@ func TestLabelsKeepTheirKindOnTheWayBack(t *testing.T) {
 		}
 		defer d.Close()
 		got, err := d.Rows(context.Background())
-		if err != nil || fmt.Sprint(*got) != fmt.Sprint(rows) || !slices.Equal(d.Manifest.ClassNames, c.names) || d.Manifest.LabelValues != (rows.LabelValues != nil) {
+		if err != nil || fmt.Sprint(*got) != fmt.Sprint(rows) || !slices.Equal(d.Manifest.ClassNames, c.names) ||
+			d.Manifest.LabelValues != (rows.LabelValues != nil) {
 			t.Errorf("%s: %+v, %q, want %+v; %v", name, got, d.Manifest.ClassNames, rows, err)
 		}
 	}
@@ -289,7 +304,8 @@ func TestLabelsKeepTheirKindOnTheWayBack(t *testing.T) {
 
 func TestAStoreIsExportedMatrixByMatrix(t *testing.T) {
 	disk := vfs.NewMem()
-	regions := []format.RegionSize{{Name: format.RegionTrain, Rows: 3}, {Name: format.RegionValid, Rows: 1}, {Name: format.RegionTest, Rows: 0}, {Name: format.RegionRest, Rows: 1}}
+	regions := []format.RegionSize{{Name: format.RegionTrain, Rows: 3}, {Name: format.RegionValid, Rows: 1},
+		{Name: format.RegionTest, Rows: 0}, {Name: format.RegionRest, Rows: 1}}
 	w, err := format.Create(disk, "store", layoutOf(format.Float16, regions...), format.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -301,15 +317,18 @@ func TestAStoreIsExportedMatrixByMatrix(t *testing.T) {
 		}
 		return 1
 	})
-	rows := &format.RowTable{Rows: 5, NodeID: append(train, 3, 1), Labels: []int32{1, 0, 1, 0, -1}, Splits: []uint8{1, 1, 1, 2, 0}, NumSplits: 1}
-	publish(t, w, nil, rows, &format.Manifest{Nodes: 7, Edges: 9, Labels: 1, Classes: 2, Splits: 1, Seed: 9, RowSet: "labeled",
+	rows := &format.RowTable{Rows: 5, NodeID: append(train, 3, 1), Labels: []int32{1, 0, 1, 0, -1},
+		Splits: []uint8{1, 1, 1, 2, 0}, NumSplits: 1}
+	publish(t, w, nil, rows, &format.Manifest{Nodes: 7, Edges: 9, Labels: 1, Classes: 2, Splits: 1, Seed: 9,
+		RowSet:    "labeled",
 		Operators: []format.Operator{{Name: "ppr:alpha=0.15", Hops: 1}}, Input: map[string]string{}}, format.Float16,
 		format.Input, format.MatrixID{Operator: "ppr:alpha=0.15", Hop: 1})
 	r, err := NPY(context.Background(), disk, "store", "out", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"node_id.npy", "x_hop-0.npy", "ppr+alpha=0.15_hop-1.npy", "node_label.npy", "splits.npy", "meta.json"}
+	want := []string{"node_id.npy", "x_hop-0.npy", "ppr+alpha=0.15_hop-1.npy", "node_label.npy", "splits.npy",
+		"meta.json"}
 	if !slices.Equal(r.Files, want) {
 		t.Errorf("%v, want %v", r.Files, want)
 	}
@@ -319,7 +338,8 @@ func TestAStoreIsExportedMatrixByMatrix(t *testing.T) {
 			t.Errorf("%s is not what was stored", name)
 		}
 	}
-	if got := content(t, disk, "out/node_id.npy"); string(got) != string(npy.AppendHeader(nil, npy.Uint32, 1, 5))+string(dtype.BytesOf(rows.NodeID)) {
+	if got := content(t, disk, "out/node_id.npy"); string(got) != string(npy.AppendHeader(nil, npy.Uint32, 1,
+		5))+string(dtype.BytesOf(rows.NodeID)) {
 		t.Errorf("node ids: %q", got)
 	}
 	if got := string(content(t, disk, "out/meta.json")); !strings.Contains(got, `"first_row": 3`) || !strings.Contains(got, "ppr:alpha=0.15") {
@@ -412,7 +432,8 @@ func TestWhatAnExportLeavesTheNextReplacesAndNoImportTakes(t *testing.T) {
 				t.Errorf("%s at operation %d: exported, but %v is left", name, n, left)
 			}
 			isWhole := slices.Contains(left, "meta.json")
-			if files := slices.DeleteFunc(slices.Clone(left), func(name string) bool { return name == npy.LockName }); isWhole && !slices.Equal(files, whole) {
+			if files := slices.DeleteFunc(slices.Clone(left),
+				func(name string) bool { return name == npy.LockName }); isWhole && !slices.Equal(files, whole) {
 				t.Errorf("%s at operation %d: %v counts as whole", name, n, left)
 			}
 			if s, err := ingest.OpenNPY(m, c.out, ingest.NPYOptions{}); err == nil {
@@ -426,12 +447,14 @@ func TestWhatAnExportLeavesTheNextReplacesAndNoImportTakes(t *testing.T) {
 			}
 			if len(left) == 0 && c.out == "old" {
 				absent++
-				if _, err := NPY(context.Background(), m, "graph", "old", Options{}); !errors.Is(err, format.ErrExists) || !slices.Contains(tree(t, m, "old"), "meta.json") {
+				if _, err := NPY(context.Background(), m, "graph", "old", Options{}); !errors.Is(err,
+					format.ErrExists) || !slices.Contains(tree(t, m, "old"), "meta.json") {
 					t.Fatalf("%s at operation %d: not given back: %v", name, n, err)
 				}
 				isWhole = true
 			}
-			if _, err := NPY(context.Background(), m, "graph", c.out, Options{Force: isWhole}); err != nil || !slices.Equal(tree(t, m, c.out), whole) {
+			if _, err := NPY(context.Background(), m, "graph", c.out, Options{Force: isWhole}); err != nil ||
+				!slices.Equal(tree(t, m, c.out), whole) {
 				t.Fatalf("%s at operation %d: %v, then %v, %v", name, n, left, err, tree(t, m, c.out))
 			}
 			for _, suffix := range []string{".replacement", ".replaced"} {
@@ -440,7 +463,8 @@ func TestWhatAnExportLeavesTheNextReplacesAndNoImportTakes(t *testing.T) {
 				}
 			}
 		}
-		if c.killed && c.out != "old" && broken < 10 || c.out == "old" && broken > 0 || (absent > 0) == exchange && c.out == "old" {
+		if c.killed && c.out != "old" && broken < 10 || c.out == "old" && broken > 0 || (absent > 0) == exchange &&
+			c.out == "old" {
 			t.Errorf("%s: %d times something was left that is not whole, %d times nothing was", name, broken, absent)
 		}
 	}
@@ -457,14 +481,17 @@ func TestAnExportNeverReplacesTheFeaturesThatItReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := ingest.Run(context.Background(), disk, s, "light", ingest.Options{FeaturesInPlace: true, Duplicates: ingest.KeepDuplicates}); err != nil {
+	if _, err := ingest.Run(context.Background(), disk, s, "light",
+		ingest.Options{FeaturesInPlace: true, Duplicates: ingest.KeepDuplicates}); err != nil {
 		t.Fatal(err)
 	}
 	before := tree(t, disk, "arrays")
-	if _, err := NPY(context.Background(), disk, "light", "arrays", Options{Force: true}); !errors.Is(err, format.ErrExists) || !slices.Equal(tree(t, disk, "arrays"), before) {
+	if _, err := NPY(context.Background(), disk, "light", "arrays", Options{Force: true}); !errors.Is(err,
+		format.ErrExists) || !slices.Equal(tree(t, disk, "arrays"), before) {
 		t.Errorf("%v; left are %v", err, tree(t, disk, "arrays"))
 	}
-	if _, err := NPY(context.Background(), disk, "light", "others", Options{}); err != nil || !slices.Equal(content(t, disk, "others/node_feat.npy"), content(t, disk, "arrays/node_feat.npy")) {
+	if _, err := NPY(context.Background(), disk, "light", "others", Options{}); err != nil ||
+		!slices.Equal(content(t, disk, "others/node_feat.npy"), content(t, disk, "arrays/node_feat.npy")) {
 		t.Errorf("elsewhere: %v", err)
 	}
 }
@@ -481,7 +508,8 @@ func TestOnlyOneExportWritesADirectory(t *testing.T) {
 	}
 	put(t, disk, "out/edge_index.npy")
 	for _, force := range []bool{false, true} {
-		if _, err := NPY(context.Background(), disk, "graph", "out", Options{Force: force}); !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "another process is exporting to it") {
+		if _, err := NPY(context.Background(), disk, "graph", "out", Options{Force: force}); !errors.Is(err,
+			vfs.ErrLocked) || !strings.Contains(err.Error(), "another process is exporting to it") {
 			t.Error(err)
 		}
 	}
@@ -492,7 +520,8 @@ func TestOnlyOneExportWritesADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, disk, "out/meta.json") // somebody's own
-	if _, err := NPY(context.Background(), disk, "graph", "out", Options{Force: true}); !errors.Is(err, format.ErrExists) {
+	if _, err := NPY(context.Background(), disk, "graph", "out", Options{Force: true}); !errors.Is(err,
+		format.ErrExists) {
 		t.Errorf("over somebody's own meta.json: %v", err)
 	}
 }
@@ -514,7 +543,8 @@ func TestAFaultLeavesNoExport(t *testing.T) {
 		graph(t, disk, "graph", format.Float32, false, false)
 		faulty := vfs.NewFault(disk)
 		faulty.FailAt(n, syscall.EIO)
-		_, err := NPY(context.Background(), struct{ vfs.FS }{faulty}, "graph", "out", Options{}) // without direct reads, which may fail
+		// without direct reads, which may fail
+		_, err := NPY(context.Background(), struct{ vfs.FS }{faulty}, "graph", "out", Options{})
 		if faulty.Operations() < n {
 			if err != nil || n < 20 {
 				t.Fatalf("%d operations, %v", n-1, err)
@@ -533,7 +563,8 @@ func TestAFaultLeavesNoExport(t *testing.T) {
 func TestAnExportThatCannotBeIsRefused(t *testing.T) {
 	disk := vfs.NewMem()
 	graph(t, disk, "graph", format.Float32, false, false)
-	if _, err := NPY(context.Background(), disk, "nothing", "out", Options{}); err == nil || !strings.Contains(err.Error(), "nothing") {
+	if _, err := NPY(context.Background(), disk, "nothing", "out", Options{}); err == nil ||
+		!strings.Contains(err.Error(), "nothing") {
 		t.Error(err)
 	}
 	used := int64(0)

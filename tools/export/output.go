@@ -20,7 +20,8 @@ import (
 const metaName = "meta.json"
 
 // ours matches the names of files that an export writes.
-var ours = regexp.MustCompile(`^(meta\.json|edge_index\.npy|edge_weight\.npy|node_feat\.npy|node_label\.npy|node_id\.npy|splits\.npy|orig_id\.npy|.+_hop-[0-9]+\.npy)(` + regexp.QuoteMeta(vfs.TempSuffix) + `)?$`)
+var ours = regexp.MustCompile(`^(meta\.json|(edge_(index|weight)|node_(feat|label|id)|splits|orig_id|.+_hop-[0-9]+)\.npy)(` +
+	regexp.QuoteMeta(vfs.TempSuffix) + `)?$`)
 
 // output is the directory that an export writes. Each file appears when it is complete, and
 // meta.json last. To replace a complete export, the new one is written into a folder beside
@@ -174,7 +175,8 @@ func (o *output) replaceable(dir string) (names []string, err error) {
 		switch name := entry.Name(); {
 		case name == npy.LockName && killed:
 		case entry.IsDir() || !ours.MatchString(name):
-			return nil, fmt.Errorf("%s: %w, and holds %s, which no export has written: give another directory", dir, format.ErrExists, name)
+			return nil, fmt.Errorf("%s: %w, and holds %s, which no export has written: give another directory", dir,
+				format.ErrExists, name)
 		case name == metaName:
 			names = slices.Insert(names, 0, name) // removed first, so that the rest counts as incomplete
 		default:
@@ -203,7 +205,8 @@ func (o *output) checkSource(source *format.Dir) error {
 			return err
 		}
 		if filepath.Dir(at) == out {
-			return fmt.Errorf("%s: %w, and holds the features that %s refers to: give another directory", o.dir, format.ErrExists, source.Path())
+			return fmt.Errorf("%s: %w, and holds the features that %s refers to: give another directory", o.dir,
+				format.ErrExists, source.Path())
 		}
 	}
 	return nil

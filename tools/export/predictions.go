@@ -72,7 +72,8 @@ func PredictStore(model *trainer.Trained, classNames []string, store *format.Dir
 }
 
 // PredictNodes is a table of predictions for nodes of a graph, which ascend.
-func PredictNodes(ctx context.Context, model *trainer.Trained, classNames []string, graph *format.Dir, nodes []uint32) (*Predictions, error) {
+func PredictNodes(ctx context.Context, model *trainer.Trained, classNames []string, graph *format.Dir,
+	nodes []uint32) (*Predictions, error) {
 	rows := int64(len(nodes))
 	part := PredictedPart{"nodes", loader.Rows{List: nodes}, format.Region{Rows: rows}}
 	t := &Predictions{nodes: nodes, Rows: rows, Parts: []PredictedPart{part}}
@@ -167,7 +168,8 @@ func (t *Predictions) CheckSpace(fsys vfs.FS, path string) error {
 
 // Write writes the file, in the format of its suffix, and returns its size. predict calls its argument with the
 // predictions of all rows, in order; see trainer.Predict. After an error there is no file.
-func (t *Predictions) Write(ctx context.Context, fsys vfs.FS, path string, predict func(add func(*trainer.Predictions) error) error) (bytes int64, err error) {
+func (t *Predictions) Write(ctx context.Context, fsys vfs.FS, path string,
+	predict func(add func(*trainer.Predictions) error) error) (bytes int64, err error) {
 	if t.Outputs == trainer.ClassOutputs {
 		t.classes = make([]int32, t.blockRows)
 	}

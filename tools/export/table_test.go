@@ -37,12 +37,15 @@ func writeTable(t *testing.T, name string) (file *bytes.Buffer, rows [][]string)
 		offsets, text := []int64{0}, ""
 		for range n {
 			at := len(rows)
-			id, number, value, name := math.MaxUint32-uint32(at), int32(-at), float32(math.Exp(-float64(at*at))), names[at%len(names)]
+			id, number, value, name := math.MaxUint32-uint32(at), int32(-at), float32(math.Exp(-float64(at*at))),
+				names[at%len(names)]
 			ids, numbers, p, text = append(ids, id), append(numbers, number), append(p, value), text+name
 			offsets = append(offsets, int64(len(text)))
-			rows = append(rows, []string{fmt.Sprint(id), name, fmt.Sprint(number), strconv.FormatFloat(float64(value), 'x', -1, 32)})
+			rows = append(rows, []string{fmt.Sprint(id), name, fmt.Sprint(number),
+				strconv.FormatFloat(float64(value), 'x', -1, 32)})
 		}
-		if err := w.Batch(int64(n), dtype.BytesOf(ids), dtype.BytesOf(offsets), []byte(text), dtype.BytesOf(numbers), dtype.BytesOf(p)); err != nil {
+		if err := w.Batch(int64(n), dtype.BytesOf(ids), dtype.BytesOf(offsets), []byte(text), dtype.BytesOf(numbers),
+			dtype.BytesOf(p)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,8 +87,10 @@ func TestAnArrowTableIsReadByArrow(t *testing.T) {
 		}
 		for k := range int(b.NumRows()) {
 			got = append(got, []string{
-				fmt.Sprint(b.Column(0).(*array.Uint32).Value(k)), strings.Clone(b.Column(1).(*array.LargeString).Value(k)),
-				fmt.Sprint(b.Column(2).(*array.Int32).Value(k)), strconv.FormatFloat(float64(b.Column(3).(*array.Float32).Value(k)), 'x', -1, 32),
+				fmt.Sprint(b.Column(0).(*array.Uint32).Value(k)),
+				strings.Clone(b.Column(1).(*array.LargeString).Value(k)),
+				fmt.Sprint(b.Column(2).(*array.Int32).Value(k)),
+				strconv.FormatFloat(float64(b.Column(3).(*array.Float32).Value(k)), 'x', -1, 32),
 			})
 		}
 	}
@@ -96,7 +101,8 @@ func TestAnArrowTableIsReadByArrow(t *testing.T) {
 
 func TestTablesOfOtherFormatsAreRefused(t *testing.T) {
 	for _, name := range []string{"t", "t.xlsx", "csv"} {
-		if _, err := export.NewTableWriter(&bytes.Buffer{}, name, arrow.NewSchema(nil, nil)); err == nil || !strings.Contains(err.Error(), ".arrow, .csv, .parquet") {
+		if _, err := export.NewTableWriter(&bytes.Buffer{}, name, arrow.NewSchema(nil, nil)); err == nil ||
+			!strings.Contains(err.Error(), ".arrow, .csv, .parquet") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
