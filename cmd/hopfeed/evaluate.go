@@ -286,9 +286,7 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	}
 	e.Report = in.Report()
 	e.Shuffle, e.PredictedEpochSeconds, e.RemoteBytes, e.PredictedRemoteRows = "none", nil, 0, 0
-	for _, id := range c.Spec.Matrices {
-		e.Matrices = append(e.Matrices, id.String())
-	}
+	e.Matrices = matrixNames(c.Spec)
 	wait, rate := e.Load.LoopWaitSeconds, float64(plan.rows)/max(seconds, 1e-9)
 	e.LoadWaitSeconds, e.RowsPerSecond = &wait, &rate
 	e.Seconds = time.Since(start).Seconds()

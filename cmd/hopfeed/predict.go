@@ -150,9 +150,7 @@ func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err er
 		Model: c.Spec.Model, Checkpoint: o.checkpoint, Dataset: input.Manifest.Name, Output: o.output,
 		incomplete: c.Incomplete(), trainedOn: c.Data.Name,
 	}
-	for _, id := range c.Spec.Matrices {
-		p.Matrices = append(p.Matrices, id.String())
-	}
+	p.Matrices = matrixNames(c.Spec)
 	if p.Warnings, err = c.Data.ComparePrepared(checkpoint.DataSetOf(&input.Manifest), c.Spec, o.input); err != nil {
 		return nil, usagef("%s", err)
 	}

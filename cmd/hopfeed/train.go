@@ -313,8 +313,11 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	if m.Kind == format.KindStore {
 		addBatches(saver.Config, batches)
 	}
-	t := &runs{app: a, o: o, spec: spec, store: store, part: part, input: in, saver: saver}
-	a.note("%s on %s: %d features of %s, %s", o.Model, m.Name, m.Features, strings.Join(t.matrices(), ", "), spec.Outputs())
+	t := &training.Runs{
+		Request: &o.Request, Spec: spec, Dir: store, Input: in, Saver: saver, Count: o.runs, Seed: a.seed,
+		Note: a.note, Epoch: a.reportEpochs(o.Metric, o.Epochs),
+	}
+	a.note("%s on %s: %d features of %s, %s", o.Model, m.Name, m.Features, strings.Join(matrixNames(spec), ", "), spec.Outputs())
 	a.noteInput(in)
 	if graph, ok := in.(*training.Graph); ok {
 		if err := a.chooseSchedule(ctx, graph, o, saver.Resume); err != nil {
@@ -324,11 +327,11 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	if seconds := in.Report().PredictedEpochSeconds; seconds != nil {
 		saver.PredictedEpochSeconds = *seconds
 	}
-	err = trainingOutcome(saver, o, t.runAll(ctx))
-	if len(finishedRuns(saver.Runs)) == 0 {
+	err = trainingOutcome(saver, o, t.All(ctx))
+	if len(training.Finished(saver.Runs)) == 0 {
 		return nil, err
 	}
-	r := t.result(m.Name)
+	r := o.result(t)
 	r.Seconds = time.Since(start).Seconds()
 	return r, err
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
@@ -123,6 +124,18 @@ func (t *trained) text(w io.Writer) {
 	}
 }
 
+// reportEpochs prints an epoch every two seconds, and the last.
+func (a *app) reportEpochs(metric string, epochs int) func(string, trainer.Epoch) {
+	const gap = 2 * time.Second
+	last := time.Now()
+	return func(label string, e trainer.Epoch) {
+		if now := time.Now(); now.Sub(last) >= gap || e.Number == epochs {
+			last = now
+			a.note("%sepoch %d of %d: loss %s, valid %s, %.4f s", label, e.Number, epochs, lossText(e.TrainLoss), metricText(metric, e.Valid), e.Seconds)
+		}
+	}
+}
+
 // lossText is a loss with four decimals, or, if it is large, with six digits.
 func lossText(loss float64) string {
 	if math.Abs(loss) < 1000 {
@@ -132,28 +145,35 @@ func lossText(loss float64) string {
 }
 
 // result reports the runs that finished.
-func (t *runs) result(dataset string) *trained {
+func (o *trainOptions) result(t *training.Runs) *trained {
 	r := &trained{
-		Model: t.o.Model, Dataset: dataset, Matrices: t.matrices(), Settings: t.o.Settings,
-		RemoteRows: float64(t.remote) / float64(max(t.read, 1)), Runs: t.saver.Runs, Resumed: t.saver.Resumed, rows: t.rows,
+		Report: t.Input.Report(), Model: o.Model, Dataset: t.Dir.Manifest.Name, Matrices: matrixNames(t.Spec), Settings: o.Settings,
+		RemoteRows: float64(t.Remote) / float64(max(t.Read, 1)), Runs: t.Saver.Runs, Resumed: t.Saver.Resumed, rows: t.Rows,
 	}
-	r.processorSeconds = t.saver.LeastCPU.Seconds()
-	for i, e := range t.saver.History {
+	r.processorSeconds = t.Saver.LeastCPU.Seconds()
+	for i, e := range t.Saver.History {
 		if i == 0 || e.TrainSeconds < r.fastestSeconds {
 			r.fastestSeconds = e.TrainSeconds
 		}
 	}
-	r.Report = t.input.Report()
-	if t.saver.LastSaved != nil {
-		r.Output = t.o.run
+	if t.Saver.LastSaved != nil {
+		r.Output = o.run
 	}
 	r.summarize()
 	return r
 }
 
+// matrixNames are the names of the matrices that a model reads.
+func matrixNames(spec trainer.Spec) (names []string) {
+	for _, id := range spec.Matrices {
+		names = append(names, id.String())
+	}
+	return names
+}
+
 // summarize sets the figures of the runs that finished.
 func (r *trained) summarize() {
-	finished := finishedRuns(r.Runs)
+	finished := training.Finished(r.Runs)
 	s := checkpoint.Summarize(finished)
 	r.Selection, r.Metric = finished[0].Selection, finished[0].Metric
 	r.StageSeconds, r.EpochTraffic, r.PeakDeviceBytes, r.Seeds = s.StageSeconds, s.EpochTraffic, s.PeakDeviceBytes, s.Seeds

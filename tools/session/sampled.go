@@ -213,12 +213,11 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	if !o.Mapped {
 		what += " (less if the topology is mapped from disk)"
 	}
-	need := o.HeldBytes + o.samplingBytes(m)
-	cacheBytes, err := o.cacheBytes(graph)
+	need, err := o.hostBytes(graph)
 	if err != nil {
 		return err
 	}
-	if need += cacheBytes; cacheBytes > 0 {
+	if need += o.HeldBytes; o.Cache != "" {
 		what += " with cache " + o.Cache
 	}
 	defer func() { // with half of what is left
@@ -236,8 +235,7 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	default:
 		return fmt.Errorf("%w: features of a graph from %q: want %s, %s or %s", ErrOptions, o.Placement, placement.Auto, placement.Host, placement.Storage)
 	}
-	labelType, labelColumns := loader.LabelType(m)
-	need += m.Nodes * int64(labelColumns*labelType.Size())
+	need += sampling.LabelBytes(m)
 	all := featureBytes(graph) * m.Nodes
 	inMemory := o.Machine.Budget.Fits(what+" with all features in memory", need+all)
 	switch {
@@ -306,46 +304,21 @@ func (o *SampledOptions) cacheSpec(graph *format.Dir) (cache.Spec, error) {
 	return spec, err
 }
 
-// cacheBytes is the memory of the cache without its rows: its tables, what its policy looks at, and at
-// least a batch that an optimal one looks ahead.
-func (o *SampledOptions) cacheBytes(graph *format.Dir) (int64, error) {
+// hostBytes is the host memory of topology, sampler and cache, without what is cached: seeds, tables of samplers, and, for
+// an optimal cache, at least a batch that it looks ahead.
+func (o *SampledOptions) hostBytes(graph *format.Dir) (int64, error) {
+	m := &graph.Manifest
+	shared, each := sampling.SamplerBytes(o.Sampler, o.Sampling.Aggregation, m.Weighted, m.Nodes, m.Edges)
+	bytes := 4*int64(len(o.Seeds)) + 12*m.Nodes + shared + int64(o.Workers)*each // seeds are lists of nodes, and maps
+	if !o.Mapped {
+		bytes += sampling.TopologyBytes(m)
+	}
 	if o.Cache == "" {
-		return 0, nil
+		return bytes, nil
 	}
 	spec, err := o.cacheSpec(graph)
-	if err != nil {
-		return 0, err
-	}
-	nodes := graph.Manifest.Nodes
-	bytes := spec.TableBytes(nodes, featureBytes(graph)) + 12*nodes // and what a batch finds there
-	switch spec.Policy {
-	case "optimal":
-		bytes += cache.TraceBytes(nodes)
-	case "ducati": // lists: no more than there are, and 12 bytes for each
-		bytes += min(spec.Bytes, 16*nodes+8*graph.Manifest.Edges) + 12*nodes
-	}
-	return bytes, nil
-}
-
-// samplingBytes is the host memory of topology and sampler: seeds, factors and distributions of nodes,
-// counts of walks, and for each worker tables of local ids.
-func (o *SampledOptions) samplingBytes(m *format.Manifest) int64 {
-	tables := int64(o.Workers)
-	if o.Cache != "" {
-		tables *= 2 // a cache looks ahead by samplers of its own
-	}
-	bytes := 4*int64(len(o.Seeds)) + 20*m.Nodes + tables*4*2*m.Nodes
-	if o.Sampler == "saint-rw" {
-		bytes += 4 * m.Edges
-	}
-	if !o.Mapped {
-		perEdge := int64(4)
-		if m.Weighted {
-			perEdge = 8
-		}
-		bytes += 8*(m.Nodes+1) + perEdge*m.Edges
-	}
-	return bytes
+	off, heap := sampling.CacheNeed(spec, m, featureBytes(graph), m.Nodes)
+	return bytes + int64(o.Workers)*each + off + heap, err // it looks ahead by samplers of its own
 }
 
 // featureBytes is the size of a row of features, as stored.

@@ -188,7 +188,11 @@ func TestFeaturesThatDoNotFitStayInStorageAndBatchesThatDoNotAreRefused(t *testi
 	graph := openGraph(t, makeFiles(t))
 	o := sampledOptions(t, graph, "neighbor", enough)
 	o.Workers = o.Machine.Threads
-	need := o.samplingBytes(&graph.Manifest) + 4*graph.Manifest.Nodes // with labels
+	need, err := o.hostBytes(graph)
+	if err != nil {
+		t.Fatal(err)
+	}
+	need += 4 * graph.Manifest.Nodes // labels
 	all := 4 * int64(graph.Manifest.Features) * graph.Manifest.Nodes
 	for _, c := range []struct {
 		left int64
