@@ -16,7 +16,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/ingest"
 )
 
-// graphOptions are those of import and generate.
+// graphOptions are the options that import and generate share.
 type graphOptions struct {
 	output     string
 	name       string // of the data set

@@ -35,7 +35,7 @@ const (
 )
 
 // ReadLayout reads the metadata of a file of size bytes. Whatever the bytes are, what it returns lies inside the file
-// and fits schema and rows; bytes that are not such a file are ErrInvalid. Of the values nothing is read.
+// and fits schema and rows; bytes that are not such a file are ErrInvalid. It reads no values.
 func ReadLayout(r io.ReaderAt, size int64) (*Layout, error) {
 	const tail = 4 + len(magic)
 	if size < int64(8+8+8+tail) {

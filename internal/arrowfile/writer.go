@@ -217,7 +217,7 @@ func (w *Writer) Size() int64 { return w.size }
 // CRC32C covers the bytes written so far that are in no extent.
 func (w *Writer) CRC32C() uint32 { return w.crc }
 
-// Extents are those of the finished batches, ascending.
+// Extents lists the extents of the finished batches, ascending.
 func (w *Writer) Extents() []Extent { return w.extents }
 
 func (w *Writer) fail(err error) error {

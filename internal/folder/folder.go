@@ -26,14 +26,14 @@ const (
 const Suffix = ".scratch"
 
 // ErrDamaged is returned when a scratch file does not have the bytes that were written to it.
-var ErrDamaged = errors.New("a scratch file, of which the disk returned other bytes than were written (check the " +
-	"disk and run the command again)")
+var ErrDamaged = errors.New("the scratch file is damaged: the disk returned different bytes than were written " +
+	"(check the disk and run the command again)")
 
 // ErrForeign is returned when something that Hopfeed has not made is in the way.
 var ErrForeign = errors.New("it is there already, and Hopfeed has not made it")
 
 // Ours tells whether Hopfeed has made the folder at path: its lock file says so, or there is nothing in it, or only a
-// lock file without content, both of which a crash may leave. Without a folder the error is fs.ErrNotExist.
+// lock file without content; a crash may leave either. Without a folder the error is fs.ErrNotExist.
 func Ours(fsys vfs.FS, path, lockName string) (bool, error) {
 	entries, err := fsys.ReadDir(path)
 	if err != nil {

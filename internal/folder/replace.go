@@ -25,7 +25,7 @@ const (
 func CheckName(path string) error {
 	for _, suffix := range []string{ReplacementSuffix, ReplacedSuffix} {
 		if strings.HasSuffix(filepath.Clean(path), suffix) {
-			return fmt.Errorf("%s: %w: names that end in %s are those of folders in use while others are replaced "+
+			return fmt.Errorf("%s: %w: Hopfeed uses names that end in %s while it replaces folders "+
 				"(give another name)", path, ErrForeign, suffix)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// WriteFiles writes files into a directory, which is made if need be: all of them, or none. An older file that
-// was not replaced stays.
+// WriteFiles writes files into a directory, which is made if need be: all of them, or none. An older file that was not
+// replaced stays.
 func WriteFiles(fsys vfs.FS, dir string, names []string, data [][]byte) (err error) {
 	_, err = fsys.Stat(dir)
 	missing := errors.Is(err, fs.ErrNotExist)

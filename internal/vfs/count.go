@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// Count is an FS that counts the files that are opened and the bytes that pass it. Of what file systems can do beside,
-// direct writes alone are to be had through it.
+// Count is an FS that counts the files that are opened and the bytes that pass it. It passes direct writes through, and
+// no other optional operation.
 type Count struct {
 	FS
 	opened, read, written, direct atomic.Int64
@@ -101,7 +101,7 @@ func (f *countedPending) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// countedDirect counts what is written of the file, and not what it is filled up with to whole blocks.
+// countedDirect counts the bytes of the file, without the padding of its last block.
 type countedDirect struct {
 	DirectPending
 	count *Count

@@ -29,10 +29,10 @@ type Mem struct {
 type memNode struct {
 	attributes map[string]string
 
-	// Of a directory: what is seen now, and what it was when last synced.
+	// A directory: its entries now, and when it was last synced.
 	entries, durable map[string]*memNode
 
-	// Of a file. Synced content never changes again, so clones share it.
+	// A file. Synced content never changes again, so clones share it.
 	data   []byte
 	synced bool
 	locked bool
@@ -50,8 +50,8 @@ func (n *memNode) syncDir() { n.durable = maps.Clone(n.entries) }
 // NewMem makes an empty disk of 1 PiB.
 func NewMem() *Mem { return &Mem{root: newDir(), capacity: 1 << 50} }
 
-// SetCapacity sets how many bytes all files can have; what is beyond is not written, and the error is ENOSPC.
-// Directories take no space.
+// SetCapacity sets how many bytes all files together can have. A write beyond that ends with ENOSPC. Directories take
+// no space.
 func (m *Mem) SetCapacity(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

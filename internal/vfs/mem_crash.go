@@ -25,7 +25,7 @@ func (m *Mem) CrashCloneKeeping(seed uint64) *Mem {
 	})
 }
 
-// crash clones the disk. Of what is not synced at path, keep tells whether piece i survives.
+// crash clones the disk. keep tells whether piece i of what is not synced at path survives.
 func (m *Mem) crash(keep func(path string, i int) bool) *Mem {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -61,7 +61,7 @@ func (m *Mem) survivor(n *memNode, path string, keep func(string, int) bool) *me
 	return left
 }
 
-// keptPages gives a file that ends with the last page kept, and has zeros in the place of those that were not.
+// keptPages is the file up to its last kept page, with zeros in place of lost pages.
 func keptPages(data []byte, path string, keep func(string, int) bool) []byte {
 	const page = 4096
 	var left []byte

@@ -46,8 +46,8 @@ func refuseDangling(op, path string) error {
 		to))
 }
 
-// followLink is path or, if that is a link, what it leads to. What is neither a file nor a directory is an error: a new
-// file would take the place of a device.
+// followLink is path or, if that is a link, what it leads to. A device, pipe or socket is an error: a new file would
+// take the place of a device.
 func followLink(path string) (string, error) {
 	if _, err := os.Readlink(path); err == nil {
 		if err := refuseDangling("create", path); err != nil {

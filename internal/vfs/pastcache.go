@@ -9,9 +9,8 @@ import (
 )
 
 // PastCache is an FS whose files are read past the page cache, by whole pages, where the file system can (Directer).
-// What the cache has is taken from there, and so is what is not aligned: reads whose offset or memory is no multiple of
-// 4096. Whoever wants speed reads large ranges into offheap memory. Of what file systems can do beside, direct writes
-// alone are to be had through it.
+// Reads go through the cache if it has the range, or if offset or memory is not a multiple of 4096. For speed, read
+// large ranges into offheap memory. It passes direct writes through, and no other optional operation.
 type PastCache struct {
 	FS
 	direct, cached, buffered atomic.Int64

@@ -10,8 +10,8 @@ import (
 )
 
 // Stream writes a file from its start to its end: past the page cache where the file system can (DirectCreator), in
-// large requests of which several are on their way while the caller goes on; else through the page cache. The file has
-// the same bytes either way. Like a PendingFile it appears under its path only by Commit, and belongs to one goroutine.
+// large requests, several at a time, while the caller goes on; else through the page cache. The file has the same bytes
+// either way. Like a PendingFile it appears under its path only by Commit, and belongs to one goroutine.
 //
 // An error of a request is returned by a later Write, or by Commit.
 type Stream struct {

@@ -34,8 +34,8 @@ type FS interface {
 	// TempSuffix, which replaces a left-over one, and which may be opened meanwhile. Where path is a link, both are
 	// beside what it leads to. The parent directory must exist.
 	Create(path string) (PendingFile, error)
-	// MkdirAll makes a directory and its missing parents, durably. So are afterwards the names of those that were
-	// there: what made them may not have synced them.
+	// MkdirAll makes a directory and its missing parents, durably. The names of parents that exist become durable too:
+	// whoever made them may not have synced them.
 	MkdirAll(path string) error
 	// ReadDir lists a directory sorted by name.
 	ReadDir(path string) ([]fs.DirEntry, error)

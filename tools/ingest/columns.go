@@ -44,8 +44,8 @@ func columnKey(name string) string {
 	}, name)
 }
 
-// has tells whether a column is named as the role customarily is. Of Neo4j's names with a type (:START_ID(Person),
-// paper:ID, weight:float) the type tells if it is one of these, else what is before it.
+// has tells whether the role has the name. A name of Neo4j has a type behind a colon (:START_ID(Person), paper:ID,
+// weight:float): the types START_ID, END_ID, ID and LABEL decide; else the name before the colon does.
 func (r role) has(name string) bool {
 	if slices.Contains(r.names, columnKey(name)) {
 		return true
@@ -199,7 +199,7 @@ func (h header) find(flag, wanted string) (int, error) {
 	return 0, fmt.Errorf("--%s %s: there is no such column (the columns are %s)", flag, wanted, h.all())
 }
 
-// pattern is a column that a flag asks for, or all those that a glob matches.
+// pattern is the column that a flag asks for, or all columns that a glob matches.
 func (h header) pattern(flag, wanted string) (columns []int, glob bool, err error) {
 	one, err := h.find(flag, wanted)
 	if err == nil {
@@ -312,7 +312,7 @@ func (c edgeColumns) checkItems(bipartite bool) error {
 		return nil
 	}
 	src, dst := c.names[c.source], c.names[c.destination]
-	return fmt.Errorf("%s and %s look like ids of different things, of which id 1 would become one node: --ids "+
+	return fmt.Errorf("%s and %s look like ids of different things: id 1 of both would become one node. --ids "+
 		"bipartite makes two nodes, %q and %q; if both are ids of the same nodes, give --destination-column %s",
 		printedName(src), printedName(dst), src+":1", dst+":1", printedName(dst))
 }
@@ -349,7 +349,7 @@ func (h header) except(taken []int) (left []int) {
 	return left
 }
 
-// note says what is taken as what, and what is left out.
+// note says which column is what, and which are left out.
 func (h header) note(path, taken string, left []int) string {
 	if len(left) == 0 {
 		return path + ": " + taken

@@ -261,7 +261,7 @@ func (c *nodeColumns) chooseFeatures(values []columnValues, o Columns, alone boo
 	}
 	switch {
 	case len(lists) > 1:
-		return fmt.Errorf("columns %s are lists, of which one can be the features: say which with --%s NAME",
+		return fmt.Errorf("columns %s are lists, and one list can be the features: say which with --%s NAME",
 			c.list(lists), flag)
 	case len(lists) == 1:
 		c.features = lists
@@ -295,8 +295,8 @@ func (c *nodeColumns) taken() string {
 	return strings.Join(said, ", ")
 }
 
-// labelHint says how columns that may be the label become it, where none is: those that are left out, and before them
-// those that ask a question, as is_fraud, which would be features with the answer.
+// labelHint names columns that may be the label, if there is none. Columns that ask a question, as is_fraud, come
+// first; then the columns that are left out.
 func (c *nodeColumns) labelHint() string {
 	if len(c.labels) > 0 || !c.named {
 		return ""

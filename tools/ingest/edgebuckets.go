@@ -16,7 +16,7 @@ import (
 // bucketSet is records in buckets, by the upper bits of their keys. The spaces hold the lower bits of the keys, and the
 // weights, at the same indexes.
 type bucketSet struct {
-	shift         int   // bits of a key below those that tell the bucket
+	shift         int   // lower bits of a key: a bucket has all keys with the same upper bits
 	width         int64 // bytes of a stored key, little-endian
 	keys, weights *scratchSpace
 
@@ -50,7 +50,7 @@ func (s *checksums) add(p *bucketSet, keys, weights []byte) {
 	}
 }
 
-// damaged is the error of records that were read with other checksums than written. It names the file.
+// damaged is the error of records whose checksums differ from what was written. It names the file.
 func (p *bucketSet) damaged(found, written checksums) error {
 	file := p.keys
 	if found.keys == written.keys {

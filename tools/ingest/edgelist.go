@@ -53,7 +53,7 @@ func OpenCSV(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, o 
 //	nodes.parquet    optional, a row a node: id, which is the row's number unless ids
 //	                 are mapped; labels, of one column or a list; splits; features
 //
-// Columns are chosen as those of text tables are. o.Table is in place of nodes.parquet.
+// Columns are chosen as in text tables. o.Table replaces nodes.parquet.
 func OpenParquet(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, o TableOptions) (Source, error) {
 	path, nodes, err := parquetTables(fsys, path)
 	if err != nil {
@@ -311,7 +311,7 @@ folder of .parquet files, which are read in the order of their names. Columns ar
 	Declare: declareTables(OpenParquet, func(*TableOptions, *pflag.FlagSet) {}),
 }
 
-// declareTables declares the flags of tables, and those of a format.
+// declareTables declares the flags that both formats of tables have, and then the own flags of one.
 func declareTables(open func(context.Context, vfs.FS, string, ScratchOptions, TableOptions) (Source, error),
 	own func(*TableOptions, *pflag.FlagSet)) func(*pflag.FlagSet) func(context.Context, Input) (Source, error) {
 	return func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {

@@ -115,8 +115,8 @@ func (m *merger) mergeBucket(ctx context.Context, i int) error {
 	return nil
 }
 
-// mergeSorted adds the records of bucket i of a set to the edges, in order of their keys, whose bits above those of the
-// set are upperBits.
+// mergeSorted adds the records of bucket i of a set to the edges, in order of their keys. upperBits are the bits of a
+// key above the bits that the set has.
 func (m *merger) mergeSorted(ctx context.Context, p *bucketSet, i int, upperBits uint64) error {
 	b := &p.buckets[i]
 	upperBits |= uint64(i) << p.shift

@@ -48,7 +48,7 @@ type sortPlan struct {
 	threads       int   // that sort
 	bucketBits    int   // upper bits of a key that tell its bucket
 	bufferRecords int64 // records that a thread buffers for each bucket, and adds to it at once
-	sortRecords   int64 // records of a sort buffer, of which each thread has one
+	sortRecords   int64 // records of the sort buffer that each thread has
 }
 
 const (

@@ -100,7 +100,7 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 	return s, s.openIGBLabels(filepath.Join(paper, "node_label_"+o.Classes+".npy"), labeled)
 }
 
-// openIGBLabels opens the labels of the first labeled nodes, of which the splits are made.
+// openIGBLabels opens the labels of the first labeled nodes, and splits these nodes.
 func (s *arraySource) openIGBLabels(path string, labeled int64) error {
 	a, err := s.openHeaderless(path, 1)
 	if err != nil {
@@ -173,7 +173,7 @@ var igbFormat = Format{
 with all files in one folder). Of the labelled nodes the first 60 % train, the next 20 % validate, the rest test.`,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o IGBOptions
-		flags.StringVar(&o.Classes, "classes", "19", "which labels to import: those of 19 or of 2K classes")
+		flags.StringVar(&o.Classes, "classes", "19", "labels to import: 19 or 2K classes")
 		return func(_ context.Context, in Input) (Source, error) { return OpenIGB(in.FS, in.Path, o) }
 	},
 }

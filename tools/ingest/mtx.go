@@ -12,7 +12,7 @@ import (
 
 // mtxBanner is the first line of a MatrixMarket file (https://math.nist.gov/MatrixMarket/formats.html).
 type mtxBanner struct {
-	array     bool // every value is there, column by column; else those that are listed
+	array     bool // the file has every value, column by column; else it lists entries
 	pattern   bool // no values
 	symmetric bool // the lower triangle alone is there
 }

@@ -176,7 +176,7 @@ func (l *edgeList) noteNodes(t *nodeTable, labels bool) {
 	t.recordFeatures(l.info.Input)
 }
 
-// setRows makes n feature rows those of all nodes.
+// setRows says that n feature rows are the features of all nodes.
 func (l *edgeList) setRows(path string, n, features int64) error {
 	switch {
 	case l.ids.fixed && n != l.ids.nodes:

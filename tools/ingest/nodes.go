@@ -23,7 +23,7 @@ type source struct {
 	origIDs  func() ([]string, error) // nil: none
 }
 
-// splitReader reads count splits into those of a row table from number first on.
+// splitReader reads count splits into a row table, as splits first to first+count-1.
 type splitReader struct {
 	count int64
 	read  func(ctx context.Context, to *format.RowTable, first int64) error
@@ -119,7 +119,7 @@ func (s *source) openIntegers(path, want string, axes ...int) (*npy.Array, error
 	return a, err
 }
 
-// wrongShape is the error of an array of another type or shape than is wanted.
+// wrongShape is the error of an array whose type or shape is not what is wanted.
 func wrongShape(a *npy.Array, want string) error { return wrongHeader(a.Path(), &a.Header, want) }
 
 func wrongHeader(path string, h *npy.Header, want string) error {
@@ -166,7 +166,7 @@ func fromStart[T npy.Number](a *npy.Array) func([]T) error {
 	}
 }
 
-// openLabelArray opens labels in a .npy file with n rows (negative: any number), of which nodeOf tells the nodes.
+// openLabelArray opens labels in a .npy file with n rows (negative: any number). nodeOf is the node of a row.
 func (s *source) openLabelArray(path string, n int64, as LabelsAs, nodeOf func(row int64) (int64, bool)) error {
 	a, err := s.openArray(path)
 	if err != nil {
@@ -260,7 +260,7 @@ func (s *labelSink) texts(a *npy.Array, nodeOf func(row int64) (int64, bool)) er
 	return nil
 }
 
-// addSplits adds splits behind those that are known.
+// addSplits appends splits.
 func (s *source) addSplits(path string, count int64,
 	read func(ctx context.Context, to *format.RowTable, first int64) error) error {
 	s.splits = append(s.splits, splitReader{count, read})
@@ -282,8 +282,8 @@ func numSplits(a *npy.Array) int64 {
 	return a.Shape[0]
 }
 
-// addSplitArray adds the splits of an array [k,n] or [n] of n rows (negative: any number), of which nodeOf tells the
-// nodes.
+// addSplitArray appends the splits of an array [k,n] or [n] (a negative n: any number of nodes). nodeOf is the node of
+// a row.
 func (s *source) addSplitArray(path string, n int64, nodeOf func(row int64) (int64, bool)) error {
 	a, err := s.openIntegers(path, "integers [k,n]: 0 train, 1 valid, 2 test, -1 none", 1, 2)
 	if err != nil {

@@ -87,8 +87,8 @@ func (s *arraySource) openDenseFeatures(name string, o NPYOptions, meta npyMeta)
 	return s.openArray(s.path(name))
 }
 
-// openRawFeatures opens a file without header, of which options or meta.json tell shape and type. A shard has as many
-// rows as it has bytes for.
+// openRawFeatures opens a file without header. Options or meta.json tell its shape and type. A shard has as many rows
+// as it has bytes for.
 func (s *arraySource) openRawFeatures(name string, o NPYOptions, meta npyMeta) (*npy.Array, error) {
 	path, shape, t := s.path(name), o.FeatureShape, o.FeatureType
 	if len(shape) == 0 && meta.Nodes != nil && meta.Features != nil {

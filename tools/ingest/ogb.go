@@ -24,8 +24,8 @@ type OGBOptions struct {
 	LabelsAs  LabelsAs
 }
 
-// ogbSets are the data sets of which is known whether inverse edges are to be added, and whether their nodes have
-// features: OGB keeps that in its Python package.
+// ogbSets says of each data set whether inverse edges are added and whether nodes have features. OGB keeps this in its
+// Python package.
 var ogbSets = []struct {
 	name      string
 	alias     string // of the folder in its archive

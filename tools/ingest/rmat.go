@@ -7,7 +7,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// RMATOptions are the options of RMAT. A, B, C and D are the probabilities of the four quadrants; those of Graph500 are
+// RMATOptions are the options of RMAT. A, B, C and D are the probabilities of the four quadrants; Graph500 takes
 // 0.57, 0.19, 0.19 and 0.05.
 type RMATOptions struct {
 	GenerateOptions

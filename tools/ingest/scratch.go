@@ -35,7 +35,7 @@ type ScratchOptions struct {
 	Progress    progress.Reporter
 }
 
-// scratch is a folder of scratch files, which closing removes. The next import removes those of a killed process.
+// scratch is a folder of scratch files, which closing removes. The next import removes what a killed process has left.
 type scratch struct {
 	ScratchOptions
 	*folder.Scratch

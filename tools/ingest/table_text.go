@@ -49,8 +49,8 @@ func openPlainTable(fsys vfs.FS, path string) (*nodeTable, error) {
 type textNodes struct {
 	path    string
 	columns Columns
-	want    wanted // what is taken from it, if it is there
-	must    wanted // what has to be there
+	want    wanted // taken, if the table has it
+	must    wanted // the table must have it
 }
 
 // openTextNodes opens a table with ids, and decides which of its columns is what. A first line that names columns is a

@@ -96,8 +96,8 @@ func (h *Header) Elements() int64 {
 func (h *Header) ItemBytes() int64 { return h.Type.Size() * h.Width }
 func (h *Header) DataBytes() int64 { return h.Elements() * h.ItemBytes() }
 
-// ReadHeader reads the header of an array of version 1, 2 or 3 and leaves r at the first byte of the data. Errors other
-// than those of r are ErrInvalid and do not name a file.
+// ReadHeader reads the header of an array of version 1, 2 or 3 and leaves r at the first byte of the data. Errors of r
+// are returned as they are; all others are ErrInvalid and do not name a file.
 func ReadHeader(r io.Reader) (*Header, error) {
 	var prefix [12]byte
 	if _, err := io.ReadFull(r, prefix[:8]); err != nil {
@@ -183,7 +183,7 @@ func parseHeader(text string) (*Header, error) {
 		p.fail("text after the dictionary")
 	}
 	if p.err == nil && len(seen) != 3 {
-		p.fail("of descr, fortran_order and shape one is missing")
+		p.fail("descr, fortran_order or shape is missing")
 	}
 	if p.err != nil {
 		return nil, p.err

@@ -226,7 +226,7 @@ func TestSmallFilesThatAskForMuchAreRefused(t *testing.T) {
 			data: deflated(make([]byte, 8<<20)), inflated: 16}.file(), "its length differs"},
 		"a page of more values than rows": {crafted{physical: int64Type, rows: 2,
 			pages: crafted{physical: int64Type, rows: most,
-				data: ones}.page()}.file(), "2147483647 values, and of the row group 2"},
+				data: ones}.page()}.file(), "2147483647 values, and the row group has 2"},
 		"a dictionary of more than it holds": {crafted{physical: int64Type, rows: 2,
 			pages: crafted{kind: dictionaryPage, rows: most, data: ones}.page()}.file(), "ends before its last value"},
 		"deltas without end": {crafted{physical: int64Type, encoding: 5, rows: 2,

@@ -66,7 +66,7 @@ func (a *allowance) take(bytes int64) error {
 	return nil
 }
 
-// readFooter reads the metadata of a file. Its errors do not name the file, but those of the file system do.
+// readFooter reads the metadata of a file. Errors of the file system name the file; other errors do not.
 func readFooter(f vfs.File, size int64, memory *allowance) (*footer, error) {
 	var end [8]byte
 	if size < 12 {

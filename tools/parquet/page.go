@@ -30,8 +30,8 @@ type page struct {
 	kind     int64
 	cells    int64 // of a dictionary: its values
 	encoding encoding
-	// The encodings of levels are those of pages of version 1, in which a length precedes the levels; the lengths are
-	// those of version 2, which has one encoding.
+	// Version 1 states the encodings of levels, and a length precedes the levels; version 2 states the lengths, and has
+	// one encoding.
 	repEncoding, defEncoding encoding
 	repBytes, defBytes       int64
 	data                     []byte // valid until the next page

@@ -85,8 +85,7 @@ func (t *Table) Read(c *Column) (*Reader, error) {
 	return r, r.Restart(c, 0, len(t.groups))
 }
 
-// Restart makes the Reader read row groups first to end-1 of a column, which may be another one than before. It uses
-// the same memory for pages again.
+// Restart makes the Reader read row groups first to end-1 of any column. It reuses the memory for pages.
 func (r *Reader) Restart(c *Column, first, end int) error {
 	if c.Kind == Other {
 		return fmt.Errorf("%w: %s: column %q is a %s, which cannot be read; leave it out, or write it anew as "+
@@ -223,7 +222,7 @@ func (r *Reader) openGroup(g *Group) error {
 	}
 	if chunk.cells < g.Rows || chunk.cells > g.part.size*maxRowsPerByte || r.column.maxRep == 0 &&
 		chunk.cells != g.Rows {
-		return r.invalid(fmt.Errorf("it has %d values of %d rows", chunk.cells, g.Rows))
+		return r.invalid(fmt.Errorf("it has %d values in %d rows", chunk.cells, g.Rows))
 	}
 	r.left = chunk.cells
 	r.pages.start(r.file, chunk)
@@ -255,7 +254,7 @@ func (r *Reader) openPage() (found bool, err error) {
 		return false, err
 	}
 	if p.cells > r.left {
-		return false, fmt.Errorf("it has %d values, and of the row group %d are left", p.cells, r.left)
+		return false, fmt.Errorf("it has %d values, and the row group has %d more", p.cells, r.left)
 	}
 	data := p.data
 	levels := []struct {
@@ -329,7 +328,7 @@ func (r *Reader) take(c *Cells, k int) error {
 				null[i] = true
 				present--
 			case int(l) > most:
-				return fmt.Errorf("it has the level %d of %d", l, most)
+				return fmt.Errorf("a value has the level %d, and the greatest is %d", l, most)
 			}
 		}
 	}
@@ -348,8 +347,7 @@ func (r *Reader) readLevels(h *hybrid, k int) ([]uint32, error) {
 	return r.levels, h.read(r.levels)
 }
 
-// appendValues appends len(null) values: those that are not null, of which there are present, are read; the others are
-// 0.
+// appendValues appends len(null) values: it reads the present values that are not null, and writes 0 for nulls.
 func appendValues[T int64 | float64](to *[]T, null []bool, present int, read func([]T) error) error {
 	from := len(*to)
 	*to = slices.Grow(*to, len(null))[:from+len(null)]

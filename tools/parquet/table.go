@@ -26,8 +26,8 @@ var ErrInvalid = npy.ErrInvalid
 type Table struct {
 	Path string
 	Rows int64
-	// Columns are those of the first file: plain columns, fields of structures, and then keys. The other files must
-	// have those that are read.
+	// Columns lists the columns of the first file: plain columns, fields of structures, and then keys. The other files
+	// must have every column that is read.
 	Columns []Column
 
 	parts     []*part

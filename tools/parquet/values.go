@@ -102,7 +102,7 @@ type values struct {
 	whole   []int64
 }
 
-// setEncoding sets the encoding of the values of a page, of which there are at most most.
+// setEncoding sets the encoding of a page, which has at most most values.
 func (v *values) setEncoding(e encoding, d *dictionary, most int64) (err error) {
 	c := v.column
 	switch v.encoding = e; {
@@ -135,7 +135,7 @@ func (v *values) setEncoding(e encoding, d *dictionary, most int64) (err error) 
 		(c.store == storeBytes || c.store == storeDecimal):
 		return v.arrays.open(v.data, e == deltaBytes, most)
 	}
-	return fmt.Errorf("it has the encoding %v, in which values of this type do not come", e)
+	return fmt.Errorf("values of this type cannot have the encoding %v", e)
 }
 
 // ints reads integers, truth values, and decimals without their scale.
@@ -274,7 +274,7 @@ const maxText = 1 << 16
 
 var errLong = fmt.Errorf("%w: a text of more than %d bytes, which is no id, label or split", errCannot, maxText)
 
-// texts appends n texts to dst. With null, it appends len(null) texts, and those that are null are empty.
+// texts appends n texts to dst. With null, it appends len(null) texts: n, and empty ones for nulls.
 func (v *values) texts(dst *texts, null []bool, n int) error {
 	if v.encoding == dictionaryEncoding {
 		if err := v.references(n); err != nil {

@@ -27,7 +27,7 @@ type writtenField struct {
 	unsigned bool
 }
 
-// text tells that the values are texts; those of other columns have 4 bytes.
+// text tells that the values are texts; other values have 4 bytes.
 func (f *writtenField) text() bool { return f.physical == byteArray }
 
 const magic = "PAR1" // at both ends of a file
@@ -62,7 +62,7 @@ func NewWriter(w io.Writer, schema *arrow.Schema) (*Writer, error) {
 	return out, out.err
 }
 
-// Batch writes a row group. Its data are given column by column as those of a record batch of Arrow: little-endian
+// Batch writes a row group. buffers are the data of the columns as a record batch of Arrow has them: little-endian
 // numbers, and of a text the offsets (int64) before the bytes.
 func (w *Writer) Batch(rows int64, buffers ...[]byte) error {
 	if w.err == nil && rows > math.MaxInt32 {
@@ -146,7 +146,7 @@ func pageHeader(rows int64, bytes int) []byte {
 	b.structure(5, func() {
 		b.int(1, wireInt32, rows)
 		b.int(2, wireInt32, int64(plainEncoding))
-		b.int(3, wireInt32, int64(runsEncoding)) // of levels, of which columns without nulls have none
+		b.int(3, wireInt32, int64(runsEncoding)) // of levels; columns without nulls have none
 		b.int(4, wireInt32, int64(runsEncoding))
 	})
 	b.end()

@@ -185,7 +185,7 @@ type tally struct {
 	most                        uint64
 }
 
-// add reads a damaged copy of a file, of which want is the answer without damage.
+// add reads a damaged copy of a file. want is the answer without damage.
 func (t *tally) add(r *reader, what request, want answer) error {
 	t.copies++
 	got, err := r.read(what)
@@ -205,8 +205,8 @@ func (t *tally) add(r *reader, what request, want answer) error {
 	return nil
 }
 
-// damage prints a table of what becomes of files and of their damaged copies. The pages of files whose
-// names begin with "checked" have checksums; of these, copies with a bit changed in the pages are read too.
+// damage prints a table of what becomes of files and of their damaged copies. The pages of files whose names begin with
+// "checked" have checksums; of these, copies with a bit changed in the pages are read too.
 func damage(paths []string) error {
 	fmt.Println("| | files read | damaged copies | panics | process ended | no end in 10 s | most memory | other " +
 		"values, no error | the same, pages with checksums |")

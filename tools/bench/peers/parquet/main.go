@@ -1,14 +1,14 @@
-// Command parquet compares our decoder of Parquet tables (tools/parquet) with
-// github.com/parquet-go/parquet-go. It is a module of its own, since nothing else needs that.
+// Command parquet compares our decoder of Parquet tables (tools/parquet) with github.com/parquet-go/parquet-go. It is a
+// module of its own, since nothing else needs that.
 //
 //	go run . damage FILE...    how both read damaged copies of small files
 //	go run . speed FILE...     processor time of both for large files (make_tables.py), in turn
 //
-// Damage reads each file as it is, and then 200 damaged copies of those that could be read: a bit
-// changed anywhere or in the metadata, up to eight bytes changed, cut off, some bytes cut out. Both
-// read from memory, each in a process with 8 GiB of address space, which is started again when it ends
-// or a file takes more than ten seconds. The calls of parquet-go are within a recover, and it may read
-// 64 MB and return a million values a file: without these limits it would not end on some.
+// Damage reads each file as it is, and then 200 damaged copies of each file that could be read: a bit changed anywhere
+// or in the metadata, up to eight bytes changed, cut off, some bytes cut out. Both read from memory, each in a process
+// with 8 GiB of address space, which is started again when it ends or a file takes more than ten seconds. The calls of
+// parquet-go are within a recover, and it may read 64 MB and return a million values a file: without these limits it
+// would not end on some.
 package main
 
 import (
@@ -141,7 +141,7 @@ func ourSum(data []byte) (func() (float64, error), error) {
 	}, err
 }
 
-// limited is a file in memory of which no more than some bytes are read.
+// limited is a file in memory that fails when more than left bytes are read.
 type limited struct {
 	data []byte
 	left int
@@ -241,7 +241,7 @@ func theirSum(data []byte) (func() (float64, error), error) {
 	}, nil
 }
 
-// total adds up values or, if there is an index, those that it names.
+// total adds up values, or values[i] for each i in index if there is one.
 func total[T float32 | float64 | int32 | int64](values []T, index []int32) (sum float64) {
 	if index == nil {
 		for _, v := range values {

@@ -14,8 +14,8 @@ import (
 
 const rounds = 5
 
-// speed prints the processor time of our decoder over that of parquet-go: the median of the rounds, the
-// least and the greatest. Both read all values from memory and add them up, parquet-go's as slices.
+// speed prints the processor time of our decoder over that of parquet-go: the median of the rounds, the least and the
+// greatest. Both read all values from memory and add them up, parquet-go's as slices.
 func speed(paths []string) error {
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
