@@ -1,7 +1,5 @@
 package arrowfile
 
-import "encoding/binary"
-
 // flatbuffer is untrusted bytes that are walked with every access checked. The first access out of bounds sets err;
 // from then on everything reads as absent. (The accessors of the flatbuffers library panic instead.)
 type flatbuffer struct {
@@ -38,33 +36,26 @@ func (f *flatbuffer) ok(at, n int) bool {
 	return f.err == nil
 }
 
-func (f *flatbuffer) uint16(at int) uint16 {
-	if !f.ok(at, 2) {
+// uint is the little-endian number of size bytes at a position.
+func (f *flatbuffer) uint(at, size int) (v uint64) {
+	if !f.ok(at, size) {
 		return 0
 	}
-	return binary.LittleEndian.Uint16(f.b[at:])
+	for i := size - 1; i >= 0; i-- {
+		v = v<<8 | uint64(f.b[at+i])
+	}
+	return v
 }
 
-func (f *flatbuffer) uint32(at int) uint32 {
-	if !f.ok(at, 4) {
-		return 0
-	}
-	return binary.LittleEndian.Uint32(f.b[at:])
-}
-
-func (f *flatbuffer) uint64(at int) uint64 {
-	if !f.ok(at, 8) {
-		return 0
-	}
-	return binary.LittleEndian.Uint64(f.b[at:])
-}
+// offset is the position that the unsigned offset at a position leads to.
+func (f *flatbuffer) offset(at int) int { return at + int(f.uint(at, 4)) }
 
 // table follows the offset at position at.
 func (f *flatbuffer) table(at int) table {
 	t := table{f: f}
-	at += int(f.uint32(at))
-	vtable := at - int(int32(f.uint32(at)))
-	size := int(f.uint16(vtable))
+	at = f.offset(at)
+	vtable := at - int(int32(f.uint(at, 4)))
+	size := int(f.uint(vtable, 2))
 	if f.ok(vtable, size) && size >= 4 {
 		t.at, t.vtable, t.slots = at, vtable, (size-4)/2
 	}
@@ -83,7 +74,7 @@ func (t table) slot(i int) int {
 	if i >= t.slots {
 		return -1
 	}
-	offset := int(t.f.uint16(t.vtable + 4 + 2*i))
+	offset := int(t.f.uint(t.vtable+4+2*i, 2))
 	if offset == 0 || t.f.err != nil {
 		return -1
 	}
@@ -92,41 +83,19 @@ func (t table) slot(i int) int {
 
 func (t table) present(i int) bool { return t.slot(i) >= 0 }
 
-func (t table) uint8(i int, absent uint8) uint8 {
-	at := t.slot(i)
-	if at < 0 || !t.f.ok(at, 1) {
-		return absent
-	}
-	return t.f.b[at]
-}
-
-func (t table) bool(i int, absent bool) bool {
-	if !t.present(i) {
-		return absent
-	}
-	return t.uint8(i, 0) != 0
-}
-
-func (t table) int16(i int, absent int16) int16 {
+// number is the number of size bytes in a slot.
+func (t table) number(i, size int) uint64 {
 	if at := t.slot(i); at >= 0 {
-		return int16(t.f.uint16(at))
+		return t.f.uint(at, size)
 	}
-	return absent
+	return 0
 }
 
-func (t table) int32(i int, absent int32) int32 {
-	if at := t.slot(i); at >= 0 {
-		return int32(t.f.uint32(at))
-	}
-	return absent
-}
-
-func (t table) int64(i int, absent int64) int64 {
-	if at := t.slot(i); at >= 0 {
-		return int64(t.f.uint64(at))
-	}
-	return absent
-}
+func (t table) bool(i int) bool   { return t.number(i, 1) != 0 }
+func (t table) uint8(i int) uint8 { return uint8(t.number(i, 1)) }
+func (t table) int16(i int) int16 { return int16(t.number(i, 2)) }
+func (t table) int32(i int) int32 { return int32(t.number(i, 4)) }
+func (t table) int64(i int) int64 { return int64(t.number(i, 8)) }
 
 func (t table) table(i int) table {
 	if at := t.slot(i); at >= 0 {
@@ -141,8 +110,8 @@ func (t table) vector(i, size int) vector {
 	if at < 0 {
 		return vector{f: t.f}
 	}
-	at += int(t.f.uint32(at))
-	n := int(t.f.uint32(at))
+	at = t.f.offset(at)
+	n := int(t.f.uint(at, 4))
 	if !t.f.ok(at, 4) || !t.f.ok(at+4, n*size) {
 		return vector{f: t.f}
 	}
@@ -170,5 +139,5 @@ func (v vector) table(i int) table { return v.f.table(v.at + 4*i) }
 
 // int64 is the number at byte offset of element i, of size bytes each.
 func (v vector) int64(i, size, offset int) int64 {
-	return int64(v.f.uint64(v.at + i*size + offset))
+	return int64(v.f.uint(v.at+i*size+offset, 8))
 }

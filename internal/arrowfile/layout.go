@@ -75,8 +75,8 @@ func ReadLayout(r io.ReaderAt, size int64) (*Layout, error) {
 		return nil, err
 	}
 	footer := openFlatbuffer(buf)
-	if footer.int16(0, 0) != metadataVersion {
-		return nil, invalid("metadata version %d", footer.int16(0, 0)+1)
+	if footer.int16(0) != metadataVersion {
+		return nil, invalid("metadata version %d", footer.int16(0)+1)
 	}
 	again, err := readSchema(footer.table(1))
 	if err != nil {
@@ -120,7 +120,7 @@ func readBatch(r io.ReaderAt, scratch []byte, schema *arrow.Schema, offset, meta
 	if err != nil {
 		return Batch{}, err
 	}
-	b := Batch{Rows: header.int64(0, 0), Offset: offset + metadata, Length: body}
+	b := Batch{Rows: header.int64(0), Offset: offset + metadata, Length: body}
 	if body != found || body < 0 || body > size-b.Offset {
 		return b, invalid("a body of %d bytes at byte %d of %d", body, b.Offset, size)
 	}
@@ -178,7 +178,7 @@ func readMessage(r io.ReaderAt, scratch []byte, kind uint8, offset, length, size
 		return table{}, 0, invalid("no message of %d bytes at byte %d", length, offset)
 	}
 	m := openFlatbuffer(buf[8:])
-	version, found, body, header := m.int16(0, 0), m.uint8(1, 0), m.int64(3, 0), m.table(2)
+	version, found, body, header := m.int16(0), m.uint8(1), m.int64(3), m.table(2)
 	if m.err() != nil {
 		return table{}, 0, m.err()
 	}

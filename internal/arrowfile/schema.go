@@ -132,7 +132,7 @@ func appendMetadata(b *flatbuffers.Builder, m arrow.Metadata) flatbuffers.UOffse
 
 // readSchema is the inverse of appendSchema.
 func readSchema(t table) (*arrow.Schema, error) {
-	if t.int16(0, 0) != 0 {
+	if t.int16(0) != 0 {
 		return nil, invalid("big-endian data")
 	}
 	list := t.vector(1, 4)
@@ -163,10 +163,10 @@ func readField(t table, outer bool) (arrow.Field, error) {
 		return f, err
 	}
 	f.Metadata = metadata
-	if t.bool(1, false) || t.present(4) {
+	if t.bool(1) || t.present(4) {
 		return f, invalid("column %q is nullable or has a dictionary", f.Name)
 	}
-	kind, typ, children := t.uint8(2, 0), t.table(3), t.vector(5, 4)
+	kind, typ, children := t.uint8(2), t.table(3), t.vector(5, 4)
 
 	var child arrow.Field
 	if kind == typeFixedSizeList || kind == typeLargeList {
@@ -182,7 +182,7 @@ func readField(t table, outer bool) (arrow.Field, error) {
 
 	switch kind {
 	case typeFixedSizeList:
-		n := typ.int32(0, 0)
+		n := typ.int32(0)
 		if n <= 0 {
 			return f, invalid("column %q has lists of length %d", f.Name, n)
 		}
@@ -195,9 +195,9 @@ func readField(t table, outer bool) (arrow.Field, error) {
 		}
 	case typeFloat:
 		f.Type = map[int16]arrow.DataType{0: arrow.FixedWidthTypes.Float16,
-			1: arrow.PrimitiveTypes.Float32}[typ.int16(0, 0)]
+			1: arrow.PrimitiveTypes.Float32}[typ.int16(0)]
 	case typeInt:
-		width, signed := typ.int32(0, 0), typ.bool(1, false)
+		width, signed := typ.int32(0), typ.bool(1)
 		for _, i := range integers {
 			if int32(i.(arrow.FixedWidthDataType).BitWidth()) == width && arrow.IsSignedInteger(i.ID()) == signed {
 				f.Type = i

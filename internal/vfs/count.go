@@ -57,12 +57,7 @@ func (c *Count) Create(path string) (PendingFile, error) {
 }
 
 func (c *Count) CreateDirect(path string, bytes int64) (DirectPending, int, error) {
-	var f DirectPending
-	var align int
-	err := pathError("create", path, ErrNoDirect)
-	if direct, ok := c.FS.(DirectCreator); ok {
-		f, align, err = direct.CreateDirect(path, bytes)
-	}
+	f, align, err := createDirect(c.FS, path, bytes)
 	if errors.Is(err, ErrNoDirect) && bytes >= MinDirect {
 		why := withoutPath(err)
 		c.why.Store(&why)

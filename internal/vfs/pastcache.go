@@ -44,10 +44,7 @@ func (c *PastCache) Open(path string) (File, error) {
 }
 
 func (c *PastCache) CreateDirect(path string, bytes int64) (DirectPending, int, error) {
-	if direct, ok := c.FS.(DirectCreator); ok {
-		return direct.CreateDirect(path, bytes)
-	}
-	return nil, 0, pathError("create", path, ErrNoDirect)
+	return createDirect(c.FS, path, bytes)
 }
 
 // cacher is the capability, on a File, to tell whether the page cache has a range of it.

@@ -107,6 +107,14 @@ type DirectPending interface {
 	Abort() error
 }
 
+// createDirect is CreateDirect of fsys, if it has that.
+func createDirect(fsys FS, path string, bytes int64) (DirectPending, int, error) {
+	if direct, ok := fsys.(DirectCreator); ok {
+		return direct.CreateDirect(path, bytes)
+	}
+	return nil, 0, pathError("create", path, ErrNoDirect)
+}
+
 // Mapper is the capability, on a File, to be mapped into memory, read-only. The bytes must be touched only inside Guard
 // and not after the Mapping is closed; a mapping outlives its File.
 type Mapper interface {

@@ -239,6 +239,11 @@ func (h header) errAmbiguous(r role, columns []int) error {
 	return fmt.Errorf("columns %s are all named like %s: say which with --%s NAME", h.list(columns), r.what, r.flag)
 }
 
+// errNone is the error where no column is named like a role.
+func (h header) errNone(r role) error {
+	return fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)", r.what, r.flag, h.all())
+}
+
 // edgeColumns are the columns of a table of edges, from 0.
 type edgeColumns struct {
 	header
@@ -271,8 +276,7 @@ func (h header) edgeColumns(o Columns) (c edgeColumns, err error) {
 		}
 		switch found := h.withRoles(end.roles...); len(found) {
 		case 0:
-			return c, fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)", r.what,
-				r.flag, h.all())
+			return c, h.errNone(r)
 		case 1:
 			*end.column = found[0]
 		default:

@@ -41,12 +41,12 @@ func (h header) nodeColumns(values []columnValues, o Columns, want wanted) (c no
 		return c, err
 	}
 	if want.labels {
-		if err := c.chooseLabels(o, want == wanted{labels: true}); err != nil {
+		if c.labels, err = c.choose(labelRole, o.Label, want == wanted{labels: true}); err != nil {
 			return c, err
 		}
 	}
 	if want.splits {
-		if err := c.chooseSplits(o, want == wanted{splits: true}); err != nil {
+		if err := c.chooseSplits(o.Split, want == wanted{splits: true}); err != nil {
 			return c, err
 		}
 	}
@@ -123,64 +123,45 @@ func (c *nodeColumns) others() []int {
 	return slices.DeleteFunc(c.except([]int{c.id}), func(i int) bool { return c.named && isIndex(c.names[i]) })
 }
 
-func (c *nodeColumns) chooseLabels(o Columns, alone bool) (err error) {
-	if len(o.Label) > 0 {
-		c.labels, err = c.patterns(labelRole.flag, o.Label, c.isID)
-		return err
+// choose finds the columns of labels or splits. alone: the table is read for them only.
+func (c *nodeColumns) choose(r role, asked []string, alone bool) ([]int, error) {
+	if len(asked) > 0 {
+		return c.patterns(r.flag, asked, c.isID)
 	}
+	others := c.others()
 	if !c.named {
 		if alone {
-			c.labels = c.others()
+			return others, nil
 		}
-		return nil
+		return nil, nil
 	}
-	found := slices.DeleteFunc(c.withRoles(labelRole), c.isID)
-	switch others := c.others(); {
+	found := slices.DeleteFunc(c.withRoles(r), c.isID)
+	switch {
 	case len(found) > 1:
-		return c.errAmbiguous(labelRole, found)
+		return nil, c.errAmbiguous(r, found)
 	case len(found) == 0 && alone && len(others) == 1:
-		found = others
+		return others, nil
 	case len(found) == 0 && alone:
-		return fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)",
-			labelRole.what, labelRole.flag, c.all())
+		return nil, c.errNone(r)
 	}
-	c.labels = found
-	return nil
+	return found, nil
 }
 
-func (c *nodeColumns) chooseSplits(o Columns, alone bool) error {
-	if len(o.Split) > 0 {
-		found, err := c.patterns(splitRole.flag, o.Split, c.isID)
-		if err != nil {
-			return err
+func (c *nodeColumns) chooseSplits(asked []string, alone bool) (err error) {
+	masks := c.withRoles(maskRoles[:]...)
+	if len(asked) == 0 && len(masks) > 0 {
+		if found := c.withRoles(splitRole); len(found) > 0 {
+			return c.errAmbiguous(splitRole, append(found, masks...))
 		}
-		if masks := c.withRoles(maskRoles[:]...); !slices.ContainsFunc(found,
-			func(i int) bool { return !slices.Contains(masks, i) }) {
-			return c.chooseMasks(found)
-		}
-		c.splits = found
-		return nil
-	}
-	if !c.named {
-		if alone {
-			c.splits = c.others()
-		}
-		return nil
-	}
-	found, masks := c.withRoles(splitRole), c.withRoles(maskRoles[:]...)
-	switch others := c.others(); {
-	case len(found) > 1 || len(found) > 0 && len(masks) > 0:
-		return c.errAmbiguous(splitRole, append(found, masks...))
-	case len(masks) > 0:
 		return c.chooseMasks(masks)
-	case len(found) == 0 && alone && len(others) == 1:
-		found = others
-	case len(found) == 0 && alone:
-		return fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)",
-			splitRole.what, splitRole.flag, c.all())
 	}
-	c.splits = found
-	return nil
+	c.splits, err = c.choose(splitRole, asked, alone)
+	isOther := func(i int) bool { return !slices.Contains(masks, i) }
+	if len(asked) > 0 && len(c.splits) > 0 && !slices.ContainsFunc(c.splits, isOther) {
+		masks, c.splits = c.splits, nil
+		return c.chooseMasks(masks)
+	}
+	return err
 }
 
 func (c *nodeColumns) chooseMasks(columns []int) error {
