@@ -94,8 +94,10 @@ type Rules struct {
 	CPUBuffer, GPUBuffer int
 	OnDemand             bool // nothing moves while the device trains
 	Serial               bool // a stage at a time, of one batch after another; ByGPU is not nil
-	// Eager: a batch moves as soon as there is room, whatever the device does, and the next one may begin to.
-	Eager  bool
+	// Eager: a batch moves as soon as there is room, whatever the device does.
+	Eager bool
+	// Moving is how many batches move at a time at most, while the rows of the next are gathered; 0: 1. It needs Eager.
+	Moving int
 	Decide Decider
 }
 
@@ -105,7 +107,7 @@ func Pipelined(batches, workers, most, gpuBuffer int) Rules {
 	gpuBuffer = min(gpuBuffer, most-1)
 	return Rules{
 		Batches: batches, CPUBatches: batches, Workers: workers, CPUBuffer: most - gpuBuffer, GPUBuffer: gpuBuffer,
-		Eager: true, Decide: InOrder{},
+		Eager: true, Moving: 2, Decide: InOrder{},
 	}
 }
 
@@ -277,16 +279,8 @@ func (c *Course) ready() int {
 	return n
 }
 
-// overlapping is how many batches move at a time at most where rules are eager: while one is on the link, the rows of
-// the next are gathered.
-const overlapping = 2
-
 func (c *Course) mayMove() bool {
-	most := 1
-	if c.r.Eager {
-		most = overlapping
-	}
-	if c.moving >= most || c.ready() == 0 {
+	if c.moving >= max(c.r.Moving, 1) || c.ready() == 0 {
 		return false
 	}
 	if c.r.Eager {

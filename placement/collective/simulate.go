@@ -44,54 +44,21 @@ func Simulate(d Durations, p Plan, batches int, trace func(schedule.Span)) Run {
 	return simulate(d, p, p.Rules(d, batches), trace)
 }
 
-func simulate(d Durations, p Plan, rules schedule.Rules, trace func(schedule.Span)) Run {
-	lengths := [...]time.Duration{schedule.Sample: d.CPUBatch, schedule.Move: d.DMA, schedule.Prepare: d.GPUBatch, schedule.Train: d.Model}
+func simulate(d Durations, p Plan, rules schedule.Rules, trace func(schedule.Span)) (run Run) {
+	lengths := [...]time.Duration{
+		schedule.Sample: d.CPUBatch, schedule.Move: d.DMA, schedule.Prepare: d.GPUBatch, schedule.Train: d.Model,
+	}
 	if p.LateGather {
 		lengths[schedule.Sample], lengths[schedule.Move] = d.CPUBatch-d.Gather, d.DMA+d.Gather
 	}
-	workers := rules.Workers
-	course := schedule.New(rules)
-	var run Run
-	var now time.Duration
-	type running struct {
-		step schedule.Step
-		span schedule.Span
+	simulation := schedule.Simulation{
+		Rules: []schedule.Rules{rules}, Length: func(_ int, s schedule.Step) time.Duration { return lengths[s.Stage] },
+		Trace: func(_ int, s schedule.Span) {
+			if run.Add(s, rules.Workers); trace != nil {
+				trace(s)
+			}
+		},
 	}
-	var underWay []running // at most one on the link and the device, and one for each worker
-	idle := make([]int, 0, workers)
-	for w := workers - 1; w >= 0; w-- {
-		idle = append(idle, w)
-	}
-	for !course.Finished() {
-		for step, begins := course.Next(); begins; step, begins = course.Next() {
-			worker := 0
-			if step.Stage == schedule.Sample {
-				worker, idle = idle[len(idle)-1], idle[:len(idle)-1]
-			}
-			underWay = append(underWay, running{step, schedule.Span{Stage: step.Stage, Batch: step.Batch, Worker: worker, Start: now, End: now + lengths[step.Stage]}})
-		}
-		if len(underWay) == 0 {
-			panic("collective: no stage can begin, and the epoch has not ended")
-		}
-		now = underWay[0].span.End
-		for _, r := range underWay {
-			now = min(now, r.span.End)
-		}
-		left := underWay[:0]
-		for _, r := range underWay {
-			if r.span.End > now {
-				left = append(left, r)
-				continue
-			}
-			course.Done(r.step)
-			if r.step.Stage == schedule.Sample {
-				idle = append(idle, r.span.Worker)
-			}
-			if run.Add(r.span, workers); trace != nil {
-				trace(r.span)
-			}
-		}
-		underWay = left
-	}
+	simulation.Run()
 	return run
 }

@@ -2,10 +2,9 @@
 // MQ-GNN's multi-queue pipeline with RaCoM (IEEE Access 2025, §IV). Nothing here computes or waits: Size and
 // Period are formulas, and Simulate plays an epoch with given durations.
 //
-// The seven stages are: the graph is loaded, and the model comes to each device, once; then each device's
-// batches are sampled into its queue on the host, moved into its queue on the device, and computed, which
-// gives gradients; gradients wait in queues until all devices have theirs of the same batch, and are added
-// up; and each device makes a step with the sum.
+// Each device's batches are sampled into its queue on the host, moved into its queue on the device, and computed, which
+// gives gradients; gradients wait in queues until all devices have theirs of the same batch, and are added up; and each
+// device makes a step with the sum. (The paper's stages "load graph" and "load model" come before the first batch.)
 package multiqueue
 
 import (
