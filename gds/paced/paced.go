@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/schedule"
 )
 
@@ -68,6 +69,19 @@ func (d *Device) Gather() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stages.Gather
+}
+
+// Gradients says how long each of some devices that are alike computes the gradient of a batch at least; nil: as long
+// as it takes. Stragglers are others from batch to batch.
+func Gradients(devices []gds.Device) func(rank, epoch, batch int) time.Duration {
+	d, ok := devices[0].(*Device)
+	if !ok || d.stages.Compute == 0 {
+		return nil
+	}
+	return func(rank, epoch, batch int) time.Duration {
+		u := rng.Float64(rng.Hash(rng.Hash(uint64(rank), uint64(epoch)), uint64(batch)))
+		return time.Duration(float64(d.stages.Compute) * (1 + d.stages.Straggle*u))
+	}
 }
 
 // end is the earliest end of a stage.

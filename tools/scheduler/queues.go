@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/gds/host"
-	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/gds/paced"
 	"github.com/hopfeed/hopfeed/internal/schedule"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/sampling"
@@ -38,8 +37,7 @@ type QueueOptions struct {
 	Rows    int             // most that a batch has on a device
 	Spec    trainer.Spec
 	Options trainer.Options
-	Workers int         // of the processor, for each device
-	Stages  host.Stages // of a machine that is emulated
+	Workers int // of the processor, for each device
 	// What was asked for; 0: what is best.
 	Queue, Period, Gradients int
 	BatchBytes               func() int64 // memory of the largest batch on a device so far
@@ -52,8 +50,8 @@ type QueueOptions struct {
 type Queues struct {
 	Report QueueReport
 	plan   multiqueue.Plan
-	places int // of gradients that wait, on each device, the most so far
-	stages host.Stages
+	places int                                        // of gradients that wait, on each device, the most so far
+	pace   func(rank, epoch, batch int) time.Duration // see trainer.QueueTimes
 
 	mu sync.Mutex
 	queueTimes
@@ -99,7 +97,7 @@ type QueueReport struct {
 // queues (Equations 24 and 25) and the period (Equation 23, with a k that is fitted to the measured costs of
 // synchronisation and staleness). One device has no gradients that wait: its period is 1.
 func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
-	q := &Queues{stages: o.Stages}
+	q := &Queues{pace: paced.Gradients(o.Devices)}
 	q.compute = make([][]time.Duration, len(o.Devices))
 	r := &q.Report
 	r.Devices = len(o.Devices)
@@ -204,7 +202,7 @@ func batchText(n int) string {
 func (q *Queues) Synchronous() *Queues {
 	return &Queues{
 		Report: QueueReport{Devices: q.Report.Devices, Plan: multiqueue.Synchronous, Predicted: q.Report.PredictedBy, PredictedBy: q.Report.PredictedBy},
-		plan:   multiqueue.Synchronous, stages: q.stages, queueTimes: queueTimes{compute: make([][]time.Duration, q.Report.Devices)},
+		plan:   multiqueue.Synchronous, pace: q.pace, queueTimes: queueTimes{compute: make([][]time.Duration, q.Report.Devices)},
 	}
 }
 
@@ -326,7 +324,8 @@ func (q *Queues) Training() *trainer.Queues {
 
 // Times make a training wait where a machine is emulated, and measure it.
 func (q *Queues) Times() trainer.QueueTimes {
-	t := trainer.QueueTimes{
+	return trainer.QueueTimes{
+		Pace: q.pace,
 		Computed: func(rank int, took time.Duration) {
 			if len(q.compute[rank]) < queueProfile {
 				q.compute[rank] = append(q.compute[rank], took)
@@ -334,16 +333,6 @@ func (q *Queues) Times() trainer.QueueTimes {
 		},
 		Shared: func(took time.Duration) { q.share, q.shared = q.share+took, q.shared+1 },
 	}
-	if q.stages.Compute > 0 {
-		t.Pace = q.pace
-	}
-	return t
-}
-
-// pace is how long an emulated device computes a gradient: stragglers are others from batch to batch.
-func (q *Queues) pace(rank, epoch, batch int) time.Duration {
-	u := rng.Float64(rng.Hash(rng.Hash(uint64(rank), uint64(epoch)), uint64(batch)))
-	return time.Duration(float64(q.stages.Compute) * (1 + q.stages.Straggle*u))
 }
 
 // Reproducible says what of a training by queues can be had again.

@@ -13,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/gdstest"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/paced"
 	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
@@ -94,7 +95,8 @@ func queuedRanks(t *testing.T, world int, device func(rank int) gds.Device) (ran
 // straggling are queues of devices that take other times from batch to batch.
 func straggling(t *testing.T, sets []counted) *Queues {
 	t.Helper()
-	q := &Queues{plan: multiqueue.Plan{Queue: 3, Gradients: 3, Period: 4}, stages: host.Stages{CPU: time.Millisecond, Compute: time.Millisecond, Straggle: 3}}
+	q := &Queues{plan: multiqueue.Plan{Queue: 3, Gradients: 3, Period: 4}}
+	q.pace = paced.Gradients([]gds.Device{paced.New(nil, host.Stages{Compute: time.Millisecond, Straggle: 3})})
 	q.compute = make([][]time.Duration, len(sets))
 	for _, s := range sets {
 		if err := q.Apply([]*sampling.Set{s.Set}); err != nil {

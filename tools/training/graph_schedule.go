@@ -150,8 +150,8 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 	qo := scheduler.QueueOptions{
 		Graph:   multiqueue.Graph{Nodes: m.Nodes, Edges: m.Edges, Devices: count},
 		Devices: g.devices, Sets: sets, Rows: g.ShareRows(), Spec: g.o.Spec, Options: g.o.Options,
-		Workers: g.plan.job.workers, Stages: g.o.Stages,
-		Queue: g.o.Schedule.Queue, Period: g.o.Schedule.SyncEvery, Gradients: g.o.Schedule.Gradients,
+		Workers: g.plan.job.workers,
+		Queue:   g.o.Schedule.Queue, Period: g.o.Schedule.SyncEvery, Gradients: g.o.Schedule.Gradients,
 		BatchBytes: func() (most int64) {
 			for _, s := range g.samplers {
 				most = max(most, s.Loader.Stats().BatchBytes)
