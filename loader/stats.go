@@ -14,27 +14,19 @@ type Stats struct {
 	Memory    gds.Usage `json:"memory"` // of the device, now
 	Batches   int64     `json:"batches"`
 	Rows      int64     `json:"rows"` // of this rank
-	// RemoteRows are those of them that came from another rank's device, RemoteBytes
-	// what they are in all matrices, as stored.
-	RemoteRows  int64 `json:"remote_rows"`
-	RemoteBytes int64 `json:"remote_bytes"`
-	BytesRead   int64 `json:"bytes_read"` // from the store, by Open too
-	// AssembledBytes is what the host gathered or copied of rows, CopiedInBytes what was copied
-	// from host to device memory for batches, with labels and row numbers.
-	AssembledBytes int64 `json:"assembled_bytes"`
-	CopiedInBytes  int64 `json:"copied_in_bytes"`
-	// Gather is who gathers rows that live in host memory: "host", into pinned memory that is copied,
-	// or "device", by itself; "" for other placements, and where device memory is the host's.
-	Gather string `json:"gather,omitempty"`
-	// Reads is by which paths they were read.
-	Reads  []ReadStats  `json:"reads"`
-	Stages []StageStats `json:"stages"`
-	// LoopSeconds was spent in the loop over batches, LoopWaitSeconds waiting
-	// for the next one; LoaderWaitSeconds is what the loader waited for the loop
-	// to give a buffer back.
-	LoopSeconds       float64 `json:"loop_seconds"`
-	LoopWaitSeconds   float64 `json:"loop_wait_seconds"`
-	LoaderWaitSeconds float64 `json:"loader_wait_seconds"`
+	// RemoteRows came from another rank's device.
+	RemoteRows     int64 `json:"remote_rows"`
+	RemoteBytes    int64 `json:"remote_bytes"`
+	BytesRead      int64 `json:"bytes_read"`      // from the store, by Open too
+	AssembledBytes int64 `json:"assembled_bytes"` // rows that the host gathered or copied
+	CopiedInBytes  int64 `json:"copied_in_bytes"` // from host to device memory, with labels and row numbers
+	// Gather is who gathers rows of host memory for a device with memory of its own: "host" or "device".
+	Gather            string       `json:"gather,omitempty"`
+	Reads             []ReadStats  `json:"reads"`
+	Stages            []StageStats `json:"stages"`
+	LoopSeconds       float64      `json:"loop_seconds"`        // in the loop over batches
+	LoopWaitSeconds   float64      `json:"loop_wait_seconds"`   // the loop waited for the next batch
+	LoaderWaitSeconds float64      `json:"loader_wait_seconds"` // the loader waited for a free buffer
 }
 
 // ReadStats is what was read by one path; see gds.Receipt.
@@ -46,15 +38,13 @@ type ReadStats struct {
 	Bytes  int64  `json:"bytes"` // of chunks
 }
 
-// StageStats is the time of a stage of the pipeline: at work, with the threads that help it;
-// waiting for a disk or a device; blocked by later stages, or the loop; or idle for lack of items
-// from earlier stages.
+// StageStats is the time of a stage of the pipeline, threads that help it included.
 type StageStats struct {
 	Name           string  `json:"name"`
 	WorkSeconds    float64 `json:"work_seconds"`
-	WaitSeconds    float64 `json:"wait_seconds"`
-	BlockedSeconds float64 `json:"blocked_seconds"`
-	IdleSeconds    float64 `json:"idle_seconds"`
+	WaitSeconds    float64 `json:"wait_seconds"`    // for a disk or device
+	BlockedSeconds float64 `json:"blocked_seconds"` // by later stages
+	IdleSeconds    float64 `json:"idle_seconds"`    // earlier stages are slower
 }
 
 // Stats tells what the loader did so far.

@@ -2,15 +2,12 @@ package loader
 
 // Traffic counts what batches had of features, by where it came from, and their sampled edges.
 type Traffic struct {
-	// Rows are those of features: of a store, one of each matrix for each row of a batch; of a sampled
-	// batch, one for each input node.
+	// Rows of features: one of each matrix for each row of a store, one for each input node of a graph.
 	Rows       int64 `json:"rows"`
-	CachedRows int64 `json:"cached_rows"` // of Rows, those that a cache had
-	// LoadedRows were brought into a cache beside Rows, before the batches.
-	LoadedRows int64 `json:"loaded_rows"`
-	Edges      int64 `json:"edges"` // of all blocks
-	// Bytes of Rows and LoadedRows, as stored, by where they were: on the device with all others, in a
-	// cache, in host memory, or in storage.
+	CachedRows int64 `json:"cached_rows"` // the part of Rows that a cache had
+	LoadedRows int64 `json:"loaded_rows"` // brought into a cache before the batches
+	Edges      int64 `json:"edges"`       // of all blocks
+	// Bytes of Rows and LoadedRows, as stored, by where they were.
 	DeviceBytes  int64 `json:"device_bytes"`
 	CacheBytes   int64 `json:"cache_bytes"`
 	HostBytes    int64 `json:"host_bytes"`

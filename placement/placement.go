@@ -161,14 +161,11 @@ type Alternative struct {
 	Shuffle   string `json:"shuffle"`
 	Obstacle  string `json:"obstacle,omitempty"` // why it is impossible
 	Devices   int    `json:"devices"`
-	// Sharded tells that each device holds a part of the input; RemoteRows is the fraction of
-	// the rows of a batch that move between devices. It is about 0 if chunks are reshuffled:
-	// consecutive rows are spread evenly over the devices.
-	Sharded    bool    `json:"sharded"`
+	Sharded   bool   `json:"sharded"` // each device holds its share of the input
+	// RemoteRows is the fraction of a batch that moves between devices. It is about 0 if chunks are
+	// reshuffled, since consecutive rows are spread evenly over the devices.
 	RemoteRows float64 `json:"remote_rows"`
-	// Mapped tells that each device gathers rows of host memory by itself; else the host gathers
-	// them.
-	Mapped bool `json:"mapped"`
+	Mapped     bool    `json:"mapped"` // devices gather rows of host memory by themselves
 
 	DeviceBytes    units.Bytes `json:"device_bytes"` // on each device
 	HostBytes      units.Bytes `json:"host_bytes"`

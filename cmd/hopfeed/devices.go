@@ -61,7 +61,7 @@ func (r devicesResult) text(w io.Writer) {
 		if d.Unified {
 			memory = "memory of the host"
 		}
-		fmt.Fprintf(w, "%s\t%d, %s, %s: %s, %s free; multiplied by %s\n",
+		fmt.Fprintf(w, "%s\t%d, %s, %s: %s, %s free; matrices are multiplied by %s\n",
 			d.Kind, d.Count, d.Name, memory, units.Bytes(d.MemoryBytes), units.Bytes(d.FreeBytes), d.Products)
 		if d.Storage != "" {
 			fmt.Fprintf(w, "\tfiles are read: %s\n", d.Storage)

@@ -97,7 +97,7 @@ func (a *app) refuseModel(dir string) error {
 	if _, err := a.fs.Stat(filepath.Join(dir, checkpoint.File)); err != nil {
 		return nil // it is none, or what is wrong shows when it is opened
 	}
-	return usagef("%s is a trained model: hopfeed evaluate --checkpoint %s STORE says how good it is", dir, dir)
+	return usagef("%s is a trained model, no graph or store: see hopfeed evaluate --checkpoint %s STORE", dir, dir)
 }
 
 func runInspect(a *app, dir string) (result, error) {

@@ -319,7 +319,7 @@ func TestExitStatus(t *testing.T) {
 		{"an unknown export format", "export csv graph -o x", exitUsage, "npy"},
 		{"an unknown generator", "generate grid -o x", exitUsage, "rmat"},
 		{"a generator's impossible option", "generate sbm -o x --classes 0", exitUsage, "--classes 0"},
-		{"an unknown operator", "propagate graph -o x --operator laplace", exitUsage, "hopfeed: operator \"laplace\""},
+		{"an unknown operator", "propagate graph -o x --operator laplace", exitUsage, "hopfeed: there is no operator \"laplace\""},
 		{"negative hops", "propagate graph -o x --hops -1", exitUsage, "hops"},
 		{"a split that the graph lacks", "propagate graph -o x --split 3", exitUsage, "split 3"},
 		{"an unknown type", "propagate graph -o x --dtype float64", exitUsage, "float16"},

@@ -179,7 +179,7 @@ func pathLines(p preprop.FilePaths) []string {
 		return " (" + reason + ")"
 	}
 	return []string{
-		fmt.Sprintf("read: %s past the page cache, %s from what it had, %s through it%s",
+		fmt.Sprintf("read: %s past the page cache, %s that were in it, %s through it%s",
 			units.Bytes(p.ReadDirect), units.Bytes(p.ReadCached), units.Bytes(p.ReadBuffered), because(p.ReadReason)),
 		fmt.Sprintf("written: %s past the page cache, %s through it%s",
 			units.Bytes(p.WrittenDirect), units.Bytes(p.WrittenBuffered), because(p.WrittenReason)),

@@ -37,32 +37,32 @@ func newSampleCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sample GRAPH --sampler NAME --fanout 15,10,5 --batch B",
 		Short: "Sample mini-batches of a graph, and measure how fast",
-		Long: "Sample makes the mini-batches that message-passing models are trained on, in all threads, and says how many seeds\n" +
-			"and edges a second it samples, and how many nodes a batch needs the features of. It writes nothing.\n\n" +
+		Long: "Sample makes mini-batches for message-passing models in all threads, and prints how many seed nodes and edges a\n" +
+			"second it samples, and how many nodes' features a batch needs. It writes nothing.\n\n" +
 			"Samplers:\n" +
 			"  neighbor         up to fanout in-neighbours of each node\n" +
 			"  labor, labor-1   the same, with random numbers that destinations share, so that batches need fewer nodes\n" +
 			"  locality         the same, where cached nodes are preferred --bias times (a3gnn)\n" +
 			"  ladies, fastgcn  fanout nodes a layer; also -flat, -debias and -flat-debias\n" +
 			"  saint-node, saint-edge, saint-rw\n" +
-			"                   subgraphs of so many draws of nodes, edges or random walks as a batch has seeds\n" +
+			"                   subgraphs of as many draws of nodes, edges or random walks as a batch has seed nodes\n" +
 			"  full             all in-neighbours\n\n" +
-			"Caches of rows of features (--cache POLICY:SIZE, such as degree:1GiB or lru:20000rows), of which it counts hits:\n" + cache.Help(),
+			"Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000rows), whose hits it counts:\n" + cache.Help(),
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runSample(ctx, a, args[0], o) }),
 	}
 	f := c.Flags()
 	f.StringVar(&o.sampler, "sampler", "neighbor", "how to sample: one of the above")
 	f.IntSliceVar(&o.Fanouts, "fanout", []int{15, 10, 5}, fanoutUsage)
-	f.IntVar(&o.batch, "batch", 1024, "seeds of a batch")
-	f.IntVar(&o.epochs, "epochs", 1, "times that all seeds are sampled")
+	f.IntVar(&o.batch, "batch", 1024, "seed nodes of a batch")
+	f.IntVar(&o.epochs, "epochs", 1, "times that all seed nodes are sampled")
 	f.IntVar(&o.maxBatches, "max-batches", 0, "batches of an epoch to sample (0: all)")
-	f.StringVar(&o.seeds, "seeds", format.RegionTrain, "nodes that are seeds: train, valid, test, rest or all")
+	f.StringVar(&o.seeds, "seeds", format.RegionTrain, "seed nodes: train, valid, test, rest or all")
 	f.IntVar(&o.split, "split", 0, "split that --seeds refers to")
-	f.StringVar(&o.aggregation, "aggregation", string(sampling.Mean), "what the weights of edges estimate: mean, sym or plain")
+	f.StringVar(&o.aggregation, "aggregation", string(sampling.Mean), "what the weights of edges estimate: mean, sym (as in propagation) or plain (sum)")
 	f.BoolVar(&o.Replace, "replace", false, "draw with replacement")
 	f.BoolVar(&o.ByWeight, "by-weight", false, "neighbor: draw in-neighbours by the weights of their edges")
-	f.StringVar(&o.cache, "cache", "", "count the nodes of batches that a cache has: POLICY:SIZE")
+	f.StringVar(&o.cache, "cache", "", "count how many nodes of batches a cache has: POLICY:SIZE")
 	f.Float64Var(&o.Bias, "bias", 0, biasUsage)
 	f.BoolVar(&o.Debias, "debias", false, "locality: estimates without bias")
 	f.BoolVar(&o.mapped, "map", false, "map the topology from disk instead of loading it")
@@ -80,11 +80,11 @@ type sampleResult struct {
 	EdgesPerSecond  float64 `json:"edges_per_second"`
 	SeedsPerBatch   float64 `json:"seeds_per_batch"`
 	EdgesPerBatch   float64 `json:"edges_per_batch"`
-	NodesPerBatch   float64 `json:"nodes_per_batch"` // of which features are needed
+	NodesPerBatch   float64 `json:"nodes_per_batch"` // whose features are needed
 	PreparedSeconds float64 `json:"prepared_seconds"`
 	Cache           string  `json:"cache,omitempty"`
 	CacheHitRate    float64 `json:"cache_hit_rate"` // of the nodes of batches; 0 without a cache
-	// Of a joint cache: bytes of adjacency lists, and how many of those that were read it had.
+	// bytes of adjacency lists in a ducati cache; the rate is the part of the lists read that it had
 	CacheListBytes   int64    `json:"cache_list_bytes,omitempty"`
 	CacheListHitRate *float64 `json:"cache_list_hit_rate,omitempty"`
 }
@@ -92,7 +92,7 @@ type sampleResult struct {
 func (r *sampleResult) text(w io.Writer) {
 	fmt.Fprintf(w, "sampler\t%s, fanouts %v, %s\n", r.Sampler, r.Fanouts, units.Count(int64(r.Threads), "thread"))
 	fmt.Fprintf(w, "sampled\t%s in %.3g s (prepared in %.3g s)\n", units.Count(int64(r.Batches), "batch"), r.Seconds, r.PreparedSeconds)
-	fmt.Fprintf(w, "seeds/s\t%.4g\n", r.SeedsPerSecond)
+	fmt.Fprintf(w, "seed nodes/s\t%.4g\n", r.SeedsPerSecond)
 	fmt.Fprintf(w, "edges/s\t%.4g\n", r.EdgesPerSecond)
 	if r.Cache != "" {
 		fmt.Fprintf(w, "cache\t%s has %.2f %% of the nodes of batches", r.Cache, 100*r.CacheHitRate)
@@ -101,7 +101,7 @@ func (r *sampleResult) text(w io.Writer) {
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "a batch\t%.0f seeds, %.0f edges, features of %.0f nodes\n", r.SeedsPerBatch, r.EdgesPerBatch, r.NodesPerBatch)
+	fmt.Fprintf(w, "a batch\t%.0f seed nodes, %.0f edges, features of %.0f nodes\n", r.SeedsPerBatch, r.EdgesPerBatch, r.NodesPerBatch)
 }
 
 func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ result, err error) {

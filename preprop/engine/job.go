@@ -314,8 +314,8 @@ type TimeAccount struct {
 	Planning  float64 `json:"planning"`  // opening the graph, choosing rows, measuring the machine
 	Preparing float64 `json:"preparing"` // reading topologies, and computing factors of operators
 	Reading   float64 `json:"reading"`   // the input
-	// FirstUse is the time to get the memory of the matrices from the system, without the part done during Reading.
-	// Systems without such a call have 0, and Reading and Hops include it.
+	// FirstUse is the time to get memory from the system, beside Reading. Where it cannot be measured it is 0, and
+	// part of Reading and Hops.
 	FirstUse   float64 `json:"first_use"`
 	Hops       float64 `json:"hops"`
 	Transfers  float64 `json:"transfers"` // to and from a device, which are part of Hops, or ran beside them
