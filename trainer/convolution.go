@@ -57,7 +57,7 @@ func (m *messagePassing) orderOf(b *loader.Batch) order {
 	return sumFirst
 }
 
-// order is that of the layer in a pass.
+// order is the order of the layer in a pass.
 func (l *messageLayer) order(p *pass) order {
 	switch {
 	case l.input:
@@ -135,7 +135,7 @@ func (l *messageLayer) multiply(p *pass, y gds.Tensor, x operand, weights *linea
 	}
 }
 
-// products returns the products of x with the weights, and with those of self, in two matrices.
+// products returns the products of x with the weights and, if the layer has a self, with its weights.
 func (l *messageLayer) products(p *pass, x operand, in [2]*activation) []gds.Tensor {
 	v, _ := in[0].of(p)
 	l.multiply(p, v, x, l.weights)

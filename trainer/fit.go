@@ -21,18 +21,17 @@ var ErrDiverged = errors.New("training diverged")
 // ErrPaused is returned when training stops because it was asked to.
 var ErrPaused = errors.New("training is paused")
 
-// Report is told of each epoch as it ends. Best gives the result so far, without a test, as
-// Fit would return it if training ended here; it takes a copy of the parameters, so it is
-// asked for only when it is used. It is valid until Report returns.
+// Report is called as each epoch ends. best returns the result so far, without a test, as Fit would if training ended
+// here. It copies the parameters from the device, so call it only for a result that is used. It is valid until Report
+// returns.
 type Report func(e Epoch, best func() (*Result, error))
 
-// Fit trains a model on one rank or more, from initial values that the seed
-// determines, and returns the parameters of the selected epoch: of those with the best
-// validation metric the one with the lowest validation loss, or the last epoch if there are
-// no validation rows. All device memory is freed before it returns. Report may be nil.
+// Fit trains a model on one rank or more, from initial values that the seed determines, and returns the parameters of
+// the selected epoch: the epoch with the best validation metric and, among equals, the lowest validation loss; without
+// validation rows, the last epoch. It frees all device memory before it returns. Report may be nil.
 //
-// When training ends early (ctx ends, the loss diverges, a batch cannot be read), Fit returns
-// the error and, if any epoch has ended, the result of those epochs, without a test.
+// If training ends early (ctx ends, the loss diverges, a batch cannot be read), Fit returns the error and, if any epoch
+// has ended, the result of those epochs, without a test.
 func Fit(ctx context.Context, ranks []Rank, spec Spec, o Options, report Report) (result *Result, err error) {
 	f, err := Start(ctx, ranks, spec, o)
 	if err != nil {
@@ -54,7 +53,7 @@ type Fitting struct {
 	*group
 	task               task
 	train, valid, test []Epocher // of each rank
-	state              State     // but for what is on the devices
+	state              State     // without the vectors, which are on the devices
 	testMetric         *float64
 	queues             *gradientQueues // nil: ranks meet at each batch
 	times              QueueTimes
@@ -181,7 +180,7 @@ func (f *Fitting) TrainUntil(ctx context.Context, pause func() bool, report Repo
 	return nil
 }
 
-// trainEpoch trains on what is left of the epoch.
+// trainEpoch trains on the remaining batches of the epoch.
 func (f *Fitting) trainEpoch(ctx context.Context, pause func() bool) error {
 	s := &f.state
 	e, start := &s.Epoch, time.Now()
@@ -217,8 +216,8 @@ func (f *Fitting) trainEpoch(ctx context.Context, pause func() bool) error {
 	return nil
 }
 
-// trainTogether trains on what is left of an epoch from batch first on; all ranks add up their gradients of
-// each batch. It returns how long it waited for batches.
+// trainTogether trains on the batches of an epoch from first on; after each, all ranks add up their gradients. It
+// returns how long it waited for batches.
 func (f *Fitting) trainTogether(ctx context.Context, first int, pause func() bool) (waited time.Duration, err error) {
 	s := &f.state
 	e := &s.Epoch
@@ -410,9 +409,9 @@ func (f *Fitting) Result() (*Result, error) {
 	return r, nil
 }
 
-// convergence is the first epoch that reached 99 % of the peak validation
-// accuracy (preprop-gnn section 3.3 and Appendix B), or of another metric; where lower is better,
-// that of 99 % of which the lowest value is no more. It is nil without validation.
+// convergence is the first epoch that reached 99 % of the peak validation accuracy (preprop-gnn section 3.3 and
+// Appendix B) or other metric; for an error or a loss, the first that reached the lowest value divided by 0.99. It is
+// nil without validation.
 func convergence(history []Epoch, metric string) *int {
 	best := math.Inf(-1)
 	for _, e := range history {

@@ -2,16 +2,15 @@ package trainer
 
 import "github.com/hopfeed/hopfeed/gds"
 
-// gamlpKind is GAMLP with recursive attention (Zhang et al. 2022, section 4.2). Each hop has a linear
-// layer with ReLU and dropout of its own, as in SIGN; x_t is its output for a row. The score of a hop
-// depends on what the hops before it come to,
+// gamlpKind is GAMLP with recursive attention (Zhang et al. 2022, section 4.2). Each hop has a linear layer with ReLU
+// and dropout of its own, as in SIGN; x_t is its output for a row. The score of hop t depends on the sum of the hops
+// before it,
 //
 //	s_t = PReLU(a . sum over j < t of softmax(s_0 ... s_(t-1))_j x_j + b . x_t + c),
 //
-// where the sum is x_0 for the first. An MLP works on z = sum over t of softmax(s)_t x_t. The last
-// softmax may have dropout, as in the authors' program: without it, the attention of few training rows goes to the hop
-// by which they are learnt by heart, mostly the input.
-// Matrices are scaled as those of SIGN.
+// where the sum is x_0 for the first hop. An MLP works on z = sum over t of softmax(s)_t x_t. The last softmax may have
+// dropout, as in the authors' program: without it, with few training rows, attention goes to the hop that is easiest to
+// learn by heart, mostly the input. Matrices are scaled as in SIGN.
 var gamlpKind = kind{
 	name: "gamlp", about: "a linear layer for each hop, recursive attention over hops, then an MLP",
 	chooseMatrices: allHops,
@@ -36,7 +35,7 @@ func newGAMLP(s Spec, b *builder) *activation {
 	return b.mlp(z, s.Classes, hidden, s.Settings.integer("layers")-2, probability)
 }
 
-// attentionDropout is the id of the dropout of attention, beyond those of layers.
+// attentionDropout is the id of the dropout of attention; layers have smaller ids.
 const attentionDropout = 1 << 32
 
 // recursiveAttention sums up tokens. As a score is linear in the sum of the tokens before, it is

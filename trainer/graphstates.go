@@ -11,8 +11,8 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// graphStates are what layers put out for all nodes of a graph that comes in chunks: the layer that is computed, and
-// the one before. They are in host memory.
+// graphStates are the outputs of two layers, the present one and the one before, for all nodes of a graph that comes in
+// chunks. They are in host memory.
 type graphStates struct {
 	matrices [2]hostRows
 	pool     *gather.Pool
@@ -40,9 +40,9 @@ func (r *hostRows) Gather(_ context.Context, dst []byte, _ gds.DType, nodes []ui
 	return nil
 }
 
-// stateColumns is how many columns each of the matrices has at most, where the input layer computes in an order: a
-// layer reads one and writes the other. Products of features lie in the one that the first layer reads, beside
-// those with the weights of self.
+// stateColumns is the largest width of each of the two matrices, for an order of the input layer. A layer reads one
+// matrix and writes the other. The first layer reads products of features, beside their products with the weights of
+// self.
 func (m *messagePassing) stateColumns(o order) [2]int {
 	columns := [2]int{m.states[0].cols, 0}
 	if len(m.layers) > 1 {
@@ -62,7 +62,7 @@ func (m *messagePassing) productColumns() int {
 	return m.states[0].cols
 }
 
-// allocate makes room for so many rows, unless there is.
+// allocate makes room for so many rows, unless there is room.
 func (s *graphStates) allocate(dev gds.Device, nodes int, columns [2]int) (err error) {
 	if s.pool == nil {
 		s.pool, s.mem.dev = gather.NewPool(0), dev
@@ -104,9 +104,8 @@ func (s *graphStates) free() error {
 	return errors.Join(append(errs, s.mem.free())...)
 }
 
-// computeChunks brings the rows of a batch to the device, of what the last layer along edges puts out for a graph
-// that comes in chunks. When the first batch comes, it computes that: a layer for all nodes, chunk after chunk,
-// before the next.
+// computeChunks copies to the device the rows of a batch of the last layer's output, for a graph that comes in chunks.
+// With the first batch, it computes that output: a layer for all nodes, chunk after chunk, before the next layer.
 func (n *network) computeChunks(ctx context.Context, b *loader.Batch) error {
 	s, m, graph := &n.states, n.messages, b.Whole.Chunks
 	last := &s.matrices[(len(m.layers)-1)%2]
@@ -141,8 +140,8 @@ func (m *messagePassing) chunkOrder(sparse bool) order {
 	return m.orderOf(&all)
 }
 
-// computeLayers computes a layer for all nodes, chunk after chunk, before the next. Where features are multiplied
-// first, that is done once for each node before.
+// computeLayers computes a layer for all nodes, chunk after chunk, before the next. If features are multiplied first,
+// that is done once for each node before.
 func (n *network) computeLayers(ctx context.Context, graph loader.GraphChunks) error {
 	s, m := &n.states, n.messages
 	width := m.states[0].cols
@@ -182,7 +181,7 @@ func (n *network) computeLayers(ctx context.Context, graph loader.GraphChunks) e
 	return nil
 }
 
-// computeChunk writes what compute returns for the destinations of a chunk, matrices side by side, to their rows.
+// computeChunk writes the matrices that compute returns for the destinations of a chunk, side by side, to their rows.
 func (n *network) computeChunk(ctx context.Context, c loader.GraphChunk, x loader.WholeGraph, to *hostRows,
 	compute func(p *pass) []gds.Tensor) error {
 	x.Blocks = []loader.Block{c.Block}

@@ -11,8 +11,8 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// Rank is one of the devices that train a model together. Its sets yield its share
-// of each batch, which may be no rows; those of all ranks have the same batches.
+// Rank is one of the devices that train a model together. Its sets yield its share of each batch, perhaps no rows; the
+// sets of all ranks have the same batches.
 type Rank struct {
 	Device gds.Device
 	Data
@@ -114,13 +114,12 @@ func (g *group) peakBytes() (bytes int64) {
 	return bytes
 }
 
-// run runs a program on all ranks: each enqueues its work up to the next meeting (network.meet), in
-// the order of ranks; then what is met for is done, and each goes on. So a program, and a layer
-// inside, reads as if its rank were alone, and a meeting is a call in the middle of it.
+// run runs a program on all ranks. Each rank enqueues its work up to the next meeting (network.meet), in the order of
+// ranks; then the meeting is held, and each goes on. So a program, or a layer in it, reads as if its rank were alone: a
+// meeting is a call in the middle of it.
 //
-// The programs are coroutines of one goroutine. What one rank enqueues on its device runs beside
-// what the others enqueue on theirs, but no rank waits for another: so whatever fails ends all of
-// them, and nothing can hang.
+// The programs are coroutines of one goroutine. The devices work side by side, but no rank waits for another: a failure
+// of one ends all of them, and nothing can hang.
 func (g *group) run(program func(n *network) error) error {
 	next := make([]func() (gds.Tensor, bool), len(g.ranks))
 	errs := make([]error, len(g.ranks))

@@ -90,7 +90,7 @@ func (m *hostMeter) add(s gds.Stream, out, labels gds.Tensor) {
 	slot.copied = s.Record()
 }
 
-// take counts what a slot holds. An error of the copies stays with their stream.
+// take counts the batch in a slot. An error of the copies stays with their stream.
 func (m *hostMeter) take(slot *meterSlot) {
 	if slot.copied != nil && slot.copied.Wait(context.Background()) == nil {
 		out := dtype.Float32s(slot.out.Buf.Bytes())[:slot.rows*m.cols]

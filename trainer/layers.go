@@ -22,10 +22,9 @@ type pass struct {
 	meet func(vector gds.Tensor) bool
 }
 
-// sum makes a vector [1,n] of a layer the sum of those of all ranks, where n is at most the number
-// of parameters of the model. All ranks have to come to it, those without rows too. It may be
-// called anywhere in forward and backward of a training pass: the work enqueued before it has seen
-// the rank's own vector, the work enqueued after it sees the sum.
+// sum replaces a vector [1,n] of a layer by the sum of the vectors of all ranks; n is at most the number of parameters
+// of the model. All ranks must call it, even those without rows. It may be called anywhere in forward and backward of a
+// training pass: work that is enqueued before it sees the rank's own vector, later work sees the sum.
 func (p *pass) sum(vector gds.Tensor) { p.meet(vector) }
 
 // layer is a step of a model, from and to activations that it knows. Its methods enqueue work on the pass, and may wait
@@ -94,8 +93,8 @@ func (l *changed) backward(p *pass) {
 // inPlace adds a change of an activation.
 func (b *builder) inPlace(c change, y *activation) { b.add(&changed{c, y}) }
 
-// activation is what a layer puts out, [batch, cols], and the gradient with
-// respect to it. It lies in the network's scratch memory.
+// activation is the output of a layer, [batch, cols], and the gradient with respect to it, in scratch memory of the
+// network.
 type activation struct {
 	rows, cols int         // rows 0: as many as the largest batch
 	level      int         // of the nodes that rows are of: see levels; 0: the rows of a batch
@@ -126,10 +125,9 @@ type operand struct {
 	at    int
 }
 
-// linear is an affine layer on the concatenation of its inputs,
-// y = sum over k of x_k W_k^T + b, with the weights [out, sum of inputs] as
-// PyTorch's nn.Linear has them; W_k is a block of columns, so that nothing is
-// ever concatenated. Inputs that are multiplied by the same block are added up.
+// linear is an affine layer on the concatenation of its inputs, y = sum over k of x_k W_k^T + b, with the weights [out,
+// sum of inputs] of PyTorch's nn.Linear; W_k is a block of columns, so that nothing is ever concatenated. Inputs that
+// are multiplied by the same block are added up.
 type linear struct {
 	weight *parameter
 	bias   *parameter // or nil
@@ -242,7 +240,7 @@ type inputLayers struct {
 	y      *activation
 }
 
-// readInput adds layers that read input matrices, and returns what they put out, side by side.
+// readInput adds layers that read input matrices, and returns their outputs side by side.
 func (b *builder) readInput(layers ...*inputLayer) *activation {
 	y := b.activation(len(layers) * layers[0].weight.rows)
 	b.add(&inputLayers{layers, y})
@@ -318,7 +316,7 @@ func (l prelu) backward(p *pass, gx, gy, x gds.Tensor) {
 	p.PReLUGrad(gx, l.slope.grad, gy, x, l.slope.value)
 }
 
-// mlpSettings are those of a model that ends in an MLP, with the default of dropout.
+// mlpSettings are the settings of a model that ends in an MLP.
 func mlpSettings(dropout float64) []Setting {
 	return []Setting{
 		{Name: "hidden", Help: "number of hidden units", Default: 128, Least: 1, Below: maxWidth + 1, Integer: true},

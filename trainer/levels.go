@@ -86,7 +86,7 @@ func inputRows(b *loader.Batch) int {
 	return b.Rows
 }
 
-// checkBlocks returns an error unless the blocks of a batch are those that the network computes.
+// checkBlocks returns an error unless the network can compute the blocks of a batch.
 func (n *network) checkBlocks(b *loader.Batch) error {
 	want := n.blocks
 	if w := b.Whole; w != nil {
@@ -173,7 +173,7 @@ func (m *levelMemory) allocate(rows int, train bool) (err error) {
 	return nil
 }
 
-// graphPass is what a pass knows of the graph of its batch.
+// graphPass is the graph of a batch in a pass.
 type graphPass struct {
 	blocks []loader.Block
 	whole  *loader.WholeGraph // not nil: a pass of inference for some of its nodes

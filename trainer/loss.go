@@ -18,13 +18,13 @@ type loss struct {
 	add    func(s gds.Stream, t lossTensors, scale float32)
 }
 
-// lossTensors are what a loss is computed from.
+// lossTensors are the operands of a loss.
 type lossTensors struct {
 	sum       gds.Tensor // [1,1]
-	out, grad gds.Tensor // what the model puts out, [rows, Spec.Classes], and the gradient
-	labels    gds.Tensor // those of loader.Batch
+	out, grad gds.Tensor // of the model, [rows, Spec.Classes]
+	labels    gds.Tensor // see loader.Batch
 	weights   gds.Tensor // of classes, [1, Spec.Classes], or the zero Tensor for ones
-	rows      gds.Tensor // weights of rows, those of loader.Batch
+	rows      gds.Tensor // weights of rows: see loader.Batch
 	units     gds.Tensor // of values, [1, Spec.Classes]: see rescaled
 }
 
@@ -33,8 +33,8 @@ func crossEntropy(s gds.Stream, t lossTensors, scale float32) {
 	s.SoftmaxCrossEntropy(t.sum, t.grad, t.out, t.labels, t.weights, t.rows, scale)
 }
 
-// binaryCrossEntropy is the mean over labels of the negative logarithm of the probability that the
-// sigmoid gives what is so.
+// binaryCrossEntropy is the mean over labels of the negative logarithm of the probability that the sigmoid gives the
+// true value.
 func binaryCrossEntropy(s gds.Stream, t lossTensors, scale float32) {
 	s.SigmoidCrossEntropy(t.sum, t.grad, t.out, t.labels, t.rows, scale)
 }

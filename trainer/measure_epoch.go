@@ -27,8 +27,8 @@ const (
 	mostValidation  = 30 * time.Second
 )
 
-// MeasureEpoch trains a model on the first batches of its epochs, in the time in which they are loaded, and validates
-// it once. Memory counts in the devices' Usage; what was trained is dropped.
+// MeasureEpoch trains a model on the first batches of its epochs, as fast as they are loaded, and validates it once.
+// The devices' Usage shows its memory. It drops the trained parameters.
 func MeasureEpoch(ctx context.Context, ranks []Rank, spec Spec) (r EpochCosts, err error) {
 	f, err := Start(ctx, ranks, spec, Options{Epochs: math.MaxInt32, EvalEvery: math.MaxInt32, LearningRate: 1e-3})
 	if err != nil {

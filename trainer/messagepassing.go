@@ -19,7 +19,7 @@ type messagePassing struct {
 	logits *activation
 
 	// For a whole graph:
-	states [2]*activation // what layers put out, in turn
+	states [2]*activation // outputs of layers, in turn
 	stats  *activation    // of norm, for a chunk of nodes
 	rows   *activation    // of states, for a batch
 }

@@ -40,7 +40,7 @@ func gain(metric string, value float64) float64 {
 	return value
 }
 
-// meter counts, on a device, what a metric is computed from.
+// meter counts, on a device, the operands of a metric.
 type meter interface {
 	// reset enqueues that counts begin at zero.
 	reset(s gds.Stream)

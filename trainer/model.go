@@ -39,7 +39,7 @@ type kind struct {
 	leastBatches int
 }
 
-// values are those given, and defaults for the settings that are not. Others are left out.
+// values are the given values, defaults for settings without one, and no others.
 func (k *kind) values(given Values) Values {
 	v := Values{}
 	for _, s := range k.settings {
@@ -88,10 +88,9 @@ func findKind(name string) (*kind, error) {
 	return &kinds[i], nil
 }
 
-// Matrices selects what a model reads of a store that has the matrices stored
-// (the input first, as hop 0): hops of each of the operators named. No operators
-// means all there are. Of hops there is one number for all operators (0: the input alone), or one for each
-// of them; none means as many as each has.
+// Matrices selects the matrices that a model reads, from those stored (the input first, as hop 0): hops of each of the
+// operators named; no operators means all. hops has one number for all operators (0: the input alone) or one for each;
+// none means all hops of each.
 func Matrices(model string, stored []MatrixID, operators []string, hops []int) ([]MatrixID, error) {
 	k, err := findKind(model)
 	if err != nil {

@@ -37,11 +37,10 @@ func (g *group) firstBatch(ctx context.Context, sets []Epocher, do func(shares [
 	return do(shares)
 }
 
-// measureInputs finds, in the ranks' shares of the first batch of training, the mean of each column of the input
-// matrices, the factors of columns whose unit is far from that of others, and the scale that
-// brings each matrix to the size that the model wants (kind.size). Features come in any unit (rows that
-// are divided by their sum are of the size 1/F) and around any mean (which propagation keeps,
-// while it averages out what differs); with these, learning rates and weight decay mean the
+// measureInputs measures the input matrices in the ranks' shares of the first batch of training: the mean of each
+// column, factors for columns whose unit is far from that of others, and the scale that brings each matrix to the size
+// that the model wants (kind.size). Features come in any unit (rows divided by their sum have the size 1/F) and around
+// any mean (which propagation keeps, while it averages out differences). So learning rates and weight decay mean the
 // same for all of them.
 func (g *group) measureInputs(ctx context.Context, shares []*loader.Batch, factors standardization) ([]InputScale,
 	error) {
@@ -75,9 +74,8 @@ func (g *group) measureInputs(ctx context.Context, shares []*loader.Batch, facto
 	return inputs, nil
 }
 
-// standardizations are what training can do with its input beside, in effect, centring columns and
-// bringing each matrix to one size: they give the factors of columns. With none (nil), it takes
-// features as they are.
+// standardizations are the ways to scale the input, by name: they give the factors of columns, beside centring columns
+// and scaling each matrix to one size. nil takes features as they are.
 var standardizations = map[string]standardization{"matrix": moments.factors, "column": moments.columnFactors,
 	"none": nil}
 
@@ -103,7 +101,7 @@ func (g *group) moments(ctx context.Context, shares []*loader.Batch, i int) (mom
 	for _, b := range shares {
 		m.rows += float64(b.X[i].Rows)
 	}
-	// Of sparse rows, which are never centred, zeros add nothing.
+	// Sparse rows are never centred, so their zeros add nothing.
 	each := func(do func(columns []uint32, values []float32)) error {
 		for rank, n := range g.ranks {
 			read := n.eachRow
@@ -167,23 +165,21 @@ func (m moments) deviation(factors []float32) float64 {
 	return max(math.Sqrt(squares), leastDeviation*math.Sqrt(raw)) / math.Sqrt(m.rows*float64(len(factors)))
 }
 
-// unitSpan is how many times larger or smaller than the median a column's unit has to be for
-// the columns of a matrix to be in units of their own. Columns of words differ by more with each
-// hop, those of Cora by 31 times after 3 hops, by 36 after 4, when most are no longer zero, and by 65
-// after 10: of these none is to be changed, as a word that is made as large as a frequent one
-// costs accuracy.
+// unitSpan decides whether the columns of a matrix are in units of their own: they are if the unit of some column is
+// unitSpan times larger or smaller than the median. Columns of words differ by more with each hop: on Cora by 31 times
+// after 3 hops, by 36 after 4, when most are no longer zero, and by 65 after 10. None of these may be changed, as a
+// rare word that is scaled like a frequent one costs accuracy.
 const unitSpan = 128
 
 // maxExponent keeps factors, and one by them, far from the ends of float32.
 const maxExponent = 60
 
-// factors are the powers of two that columns are multiplied by. They are one unless the columns are
-// in units of their own; then those that are mostly not zero get the median unit, and others only
-// if theirs is far larger: what the first batch shows of a column that is mostly zero, or
-// constant, does not tell how large it can be.
+// factors are the powers of two that columns are multiplied by. They are one unless the columns are in units of their
+// own. Then columns that are mostly not zero get the median unit; other columns only if theirs is far larger, since the
+// first batch does not show how large a column that is mostly zero, or constant, can be.
 //
-// The unit of a column is the root mean square of its deviation, each value weighted by its
-// square: of a column that is 1 in some rows and else 0 it is about 1, however many they are.
+// The unit of a column is the root mean square of its deviation, each value weighted by its square: about 1 for a
+// column of ones and zeros, however many ones it has.
 func (m moments) factors() []float32 {
 	const least = leastDeviation * leastDeviation
 	units, known := make([]float64, len(m.mean)), make([]float64, 0, len(m.mean))
@@ -219,8 +215,8 @@ func (m moments) factors() []float32 {
 	return factors
 }
 
-// columnFactors are the powers of two that bring all columns to a standard deviation of about one,
-// but for those that are constant.
+// columnFactors are the powers of two that bring every column that is not constant to a standard deviation of about
+// one.
 func (m moments) columnFactors() []float32 {
 	const least = leastDeviation * leastDeviation
 	factors := slices.Repeat([]float32{1}, len(m.mean))

@@ -8,8 +8,8 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// HostBytes is what the model takes of host memory at most: for each device, three copies of its
-// parameters (gradients that meet on the host, their sum, and the best values so far).
+// HostBytes is the host memory that the model takes at most: for each device, three copies of its parameters (gradients
+// that meet on the host, their sum, and the best values so far).
 func (s Spec) HostBytes(devices int) (int64, error) {
 	parameters, err := s.Parameters()
 	return 3 * 4 * parameters * int64(devices), err
@@ -33,8 +33,8 @@ func (s Spec) PinnedBytes(batchRows, devices, gradients int, train bool) (int64,
 	return int64(devices)*n.mem.pinnedBytes + int64((devices+1)*vectors)*gds.Bytes(1, n.params.count, gds.Float32), nil
 }
 
-// StepSeconds measures steps as MeasureSteps does, on the first batch of these sets, of which there
-// is one for each device, with shares of up to shareRows rows.
+// StepSeconds measures steps as MeasureSteps does, on the first batch of sets, one for each device, with shares of up
+// to shareRows rows.
 func (s Spec) StepSeconds(ctx context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train,
 	evaluate float64, err error) {
 	ranks := make([]Rank, len(devices))
@@ -45,16 +45,14 @@ func (s Spec) StepSeconds(ctx context.Context, devices []gds.Device, sets []*loa
 	return r.TrainSeconds, r.ValidSeconds, err
 }
 
-// BlockBytes is the device memory that a model which reads a graph takes, beside DeviceBytes, for batches of so many
-// rows whose blocks have these nodes and edges: activations and, for training, gradients. sparse tells that features
-// are.
+// BlockBytes is the device memory of a model that reads a graph, in addition to DeviceBytes, for batches of so many
+// rows with these blocks and edges: activations and, for training, gradients. sparse: features are.
 func (s Spec) BlockBytes(rows int, blocks []loader.Block, edges int64, sparse, train bool) (int64, error) {
 	return s.graphBytes([]*loader.Batch{{Rows: rows, Blocks: blocks}}, edges, sparse, train)
 }
 
-// GraphBytes is the device memory that such a model takes, beside DeviceBytes, to compute a layer for so many nodes
-// of a whole graph, or of a chunk of one. some tells that at other times it computes what some nodes need, which may be
-// nearly all.
+// GraphBytes is the device memory of such a model, in addition to DeviceBytes, to compute a layer for so many nodes of
+// a whole graph or of a chunk. some: it also computes neighborhoods of some nodes, which may be nearly all nodes.
 func (s Spec) GraphBytes(nodes int, edges int64, sparse, some bool) (int64, error) {
 	whole := loader.WholeGraph{Blocks: []loader.Block{{Destinations: nodes, Sources: nodes}}}
 	passes := []*loader.Batch{{Whole: &whole}}
@@ -98,8 +96,8 @@ func (s Spec) graphBytes(batches []*loader.Batch, edges int64, sparse, train boo
 	return bytes, nil
 }
 
-// GraphShape is what a model makes of a graph that comes in chunks: its layers along edges, how many columns rows of
-// chunks have at most, and the columns of what layers put out for all nodes, which is in host memory.
+// GraphShape is the sizes of a model for a graph that comes in chunks: layers along edges, the most columns of rows in
+// chunks, and the columns of layer outputs for all nodes in host memory.
 func (s Spec) GraphShape(sparse bool) (layers, chunkColumns, stateColumns int, err error) {
 	_, b, err := s.normalized()
 	if err != nil {

@@ -40,14 +40,12 @@ type network struct {
 	mem          memory
 }
 
-// maxBatchRows is far beyond what is useful, and small enough that the bytes of any model fit
-// an int64.
+// maxBatchRows is more than is useful, and small enough that the bytes of any model fit an int64.
 const maxBatchRows = 1 << 28
 
-// DeviceBytes is the device memory that Fit (train) or Evaluate needs beside the batches, for
-// batches of up to batchRows rows: parameters, activations, and the meters of the loss and
-// the default metric; for training also gradients, the vectors of the default optimizer and
-// the best parameters. It is rounded up to pages of gds.Align bytes for each allocation.
+// DeviceBytes is the device memory that Fit (train) or Evaluate needs in addition to the batches, for batches of up to
+// batchRows rows: parameters, activations, the loss and the default metric; for training also gradients, the vectors of
+// the default optimizer and the best parameters. Each allocation is rounded up to pages of gds.Align bytes.
 func (s Spec) DeviceBytes(batchRows int, train bool) (int64, error) {
 	t, err := Options{}.task(s, train)
 	if err != nil {
@@ -60,9 +58,8 @@ func (s Spec) DeviceBytes(batchRows int, train bool) (int64, error) {
 	return n.mem.bytes, nil
 }
 
-// newNetwork allocates what a model needs for batches of up to batchRows rows;
-// for training, gradients too. Parameters are zero. Without a device, memory is
-// counted, and nothing can be computed.
+// newNetwork allocates the memory of a model for batches of up to batchRows rows; for training, gradients too.
+// Parameters are zero. Without a device, memory is only counted.
 func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, error) {
 	spec, declared, err := spec.normalized()
 	if err != nil {
@@ -146,8 +143,8 @@ func (n *network) close() error {
 	return errors.Join(n.stream.Close(), n.states.free(), n.levels.free(), n.mem.free())
 }
 
-// admit returns an error unless the network can compute the batch. Of a graph that comes in chunks, it computes
-// all layers along edges, when the first batch comes.
+// admit returns an error unless the network can compute the batch. For a graph that comes in chunks, the first batch
+// makes it compute all layers along edges.
 func (n *network) admit(ctx context.Context, b *loader.Batch) error {
 	if err := n.checkBatch(b); err != nil {
 		return err

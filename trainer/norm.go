@@ -49,7 +49,7 @@ func (l *layerNorm) backward(p *pass, gx, gy, x gds.Tensor) {
 type batchNorm struct {
 	gain, shift    *parameter
 	mean, variance *parameter // running, fixed
-	// Of the last batch, and its sums over rows, and over rows of the backward pass.
+	// Mean and variance of the last batch; sums over its rows, forward and backward.
 	batchMean, batchVariance, sum, sums *activation
 }
 

@@ -74,8 +74,7 @@ func (o Options) withDefaults(target Target) Options {
 	return o
 }
 
-// Normalized returns the options for a model with defaults filled in. Those of which no training can be
-// made are ErrOptions.
+// Normalized returns the options for a model with defaults filled in. Impossible options are ErrOptions.
 func (o Options) Normalized(s Spec) (Options, error) {
 	o, _, err := o.validate(s)
 	if err != nil {
@@ -90,8 +89,7 @@ func (o Options) CheckChoices(s Spec) error {
 	return err
 }
 
-// validate checks the options for a model, and fills in defaults. It also returns what they choose for
-// training.
+// validate checks the options for a model, fills in defaults, and finds what they name.
 func (o Options) validate(s Spec) (Options, task, error) {
 	o = o.withDefaults(s.Target)
 	t, err := o.task(s, true)
@@ -123,7 +121,7 @@ func (o Options) validate(s Spec) (Options, task, error) {
 	return o, t, nil
 }
 
-// task is what a network is made for, and how.
+// task is what a network is made for.
 type task struct {
 	train       bool // else it is only evaluated
 	optimizer   optimizer
@@ -134,7 +132,7 @@ type task struct {
 	weights     []float64 // of classes in the loss; nil: ones
 }
 
-// task finds what the options choose for a model.
+// task finds what the options name, for a model.
 func (o Options) task(s Spec, train bool) (t task, err error) {
 	o, t.train, t.weights = o.withDefaults(s.Target), train, o.ClassWeights
 	if t.optimizer, err = choose("optimizer", o.Optimizer, optimizers, s.Target); err != nil {

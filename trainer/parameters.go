@@ -20,10 +20,9 @@ type parameter struct {
 	moments     []gds.Tensor // of the optimizer, [1, rows*cols] each
 }
 
-// parameters are those of one model. Values, gradients, the moments of the optimizer and
-// the best values are one flat vector [1, count] each, in which the parameters follow each other,
-// row-major, in the order in which the model declared them. Backward passes add to gradients, so
-// layers may share parameters.
+// parameters are the parameters of one model. Values, gradients, the moments of the optimizer and the best values are
+// one flat vector [1, count] each: the parameters follow each other, row-major, in the order of declaration. Backward
+// passes add to gradients, so layers may share parameters.
 type parameters struct {
 	list  []*parameter
 	count int

@@ -11,7 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// Predictions are what a model tells of some rows.
+// Predictions are the outputs of a model for some rows.
 type Predictions struct {
 	Rows    int
 	Columns int       // of Values: classes, labels or targets
@@ -19,7 +19,7 @@ type Predictions struct {
 	Classes []int32   // [Rows], of ClassOutputs: the most probable class, of equals the first; else nil
 }
 
-// Outputs says what a trained model tells of a row, and so how Predict converts what it puts out.
+// Outputs says what the numbers that Predict returns for a row mean.
 type Outputs string
 
 const (
@@ -34,13 +34,12 @@ func (s Spec) PredictBytes(batchRows int) int64 {
 	return perRow * int64(batchRows)
 }
 
-// Predict applies a trained model to several sets of rows, one after another, and calls use with the
-// predictions of each batch, in order; they are valid until use returns. An error of use ends it.
+// Predict applies a trained model to several sets of rows, one after another, and calls use with the predictions of
+// each batch, in order; they are valid until use returns. An error of use ends it.
 //
-// The sets yield consecutive rows of a store in order, with their row numbers
-// (loader.Options.RowNumbers), and need no labels. The devices share each batch, and a share has at
-// most batchRows rows. While the devices compute a batch, use has the one before. What is predicted of
-// a row does not depend on the rows that share its batch, nor on the number of devices.
+// The sets yield consecutive rows of a store in order, with their row numbers (loader.Options.RowNumbers), and need no
+// labels. The devices share each batch; a share has at most batchRows rows. While the devices compute a batch, use has
+// the one before. The prediction for a row depends neither on other rows of its batch nor on the number of devices.
 func Predict(ctx context.Context, devices []gds.Device, model *Trained, batchRows int, sets []NamedRows,
 	use func(*Predictions) error) (err error) {
 	g, err := openTrained(devices, model, batchRows, task{}) // neither a loss nor a metric: there may be no labels
@@ -73,7 +72,7 @@ func Predict(ctx context.Context, devices []gds.Device, model *Trained, batchRow
 // predictSlots is how many batches have memory on the host: one that is computed, and one in use.
 const predictSlots = 2
 
-// predictor converts what a group puts out.
+// predictor converts the outputs of a group.
 type predictor struct {
 	group   *group
 	outputs Outputs
@@ -83,7 +82,7 @@ type predictor struct {
 	scratch []float64 // of one row
 }
 
-// rankOutput is what a rank puts out for its share of a batch.
+// rankOutput is the output of a rank for its share of a batch.
 type rankOutput struct {
 	out, numbers gds.Buffer // pinned: float32 [rows, columns] and uint32 [1, rows]
 	rows         int
@@ -183,8 +182,8 @@ func (p *predictor) finish(ctx context.Context, shares []rankOutput) error {
 	return p.use(r)
 }
 
-// convert converts what a model puts out for a row, in float64, and finds the largest element, the
-// first of equals. It is not ok if an element is not finite. Scratch has as many elements.
+// convert converts the outputs for a row, in float64, and finds the first largest element. ok is false if an element is
+// not finite. scratch has as many elements as the row.
 func (o Outputs) convert(row []float32, scratch []float64) (largest int32, ok bool) {
 	for j, v := range row {
 		if v-v != 0 {

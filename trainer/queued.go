@@ -130,7 +130,7 @@ type queuedRank struct {
 	dirty    bool                      // steps or gradients since the last synchronisation
 }
 
-// gradient is that of a rank's share of a batch.
+// gradient is the gradient of a rank's share of a batch.
 type gradient struct {
 	batch      int
 	globalRows int
@@ -139,9 +139,8 @@ type gradient struct {
 	took       time.Duration // if that was paced
 }
 
-// trainQueued trains on what is left of an epoch from batch first on, by queues. It ends between two periods,
-// whatever happens: steps of a period that did not end are undone. It returns how long a rank waited for batches, on
-// average.
+// trainQueued trains on the batches of an epoch from first on, by queues. It ends between two periods, whatever
+// happens: it undoes the steps of an unfinished period. It returns how long a rank waited for batches, on average.
 func (f *Fitting) trainQueued(ctx context.Context, first int, pause func() bool) (waited time.Duration, err error) {
 	s := &f.state
 	q := &queued{Fitting: f, Queues: *s.Options.Queues, epoch: s.Epoch.Number - 1, steps: s.Steps - first,
@@ -174,7 +173,7 @@ func (f *Fitting) trainQueued(ctx context.Context, first int, pause func() bool)
 	return waited / time.Duration(len(q.ranks)), err // ranks wait side by side
 }
 
-// copySaved saves what a step changes, or undoes all steps since it was saved.
+// copySaved saves the vectors that a step changes, or undoes all steps since.
 func (r *queuedRank) copySaved(save bool) {
 	for i, v := range r.synchronized() {
 		saved := r.q.queues.saved[r.rank][i].Columns(0, v.Cols)
@@ -256,8 +255,8 @@ func (r *queuedRank) train(w *pipeline.Worker, first int) error {
 	return nil
 }
 
-// update makes the step of the first gradient that waits, once it is added to those of the others. It
-// reports false if the pipeline has ended.
+// update makes the step of the first waiting gradient, once it is added to the gradients of the other ranks. It reports
+// false if the pipeline has ended.
 func (r *queuedRank) update(w *pipeline.Worker) bool {
 	batch, _, ok := r.sums.Receive(w)
 	if !ok {

@@ -18,7 +18,7 @@ type Epoch struct {
 	Best         bool     `json:"best"`       // selected so far: see Fit
 	Seconds      float64  `json:"seconds"`    // training and validation
 	TrainSeconds float64  `json:"train_seconds"`
-	// Traffic is what the batches of training had of features, over all devices.
+	// Traffic is the features of the batches of training, over all devices.
 	Traffic loader.Traffic `json:"traffic"`
 	// StepSeconds is the time by step: "load" (until a batch is on the device), "forward"
 	// (with the loss), "backward", "optimizer" and, with several devices, "reduce" (adding
@@ -27,8 +27,8 @@ type Epoch struct {
 	StepSeconds map[string]float64 `json:"step_seconds,omitempty"`
 }
 
-// Figures are what a run of training has come to. A metric is nil where there were no labelled
-// rows to compute it on, or training ended before it was computed. The JSON names are those of the train command.
+// Figures are the results of a run of training. A metric is nil if there were no labelled rows for it, or training
+// ended before it. The JSON names are those of the train command.
 type Figures struct {
 	Epochs           int                `json:"epochs"`     // that have ended
 	BestEpoch        int                `json:"best_epoch"` // 0 if none has ended

@@ -7,8 +7,8 @@ var schedules = map[string]schedule{"constant": constant, "cosine": cosine, "ste
 
 const defaultSchedule = "constant"
 
-// schedule is what the learning rate is multiplied by after a number of epochs, with a fraction, of
-// epochs in all. It is asked for every step.
+// schedule is the factor of the learning rate after passed epochs, a fraction, of epochs in all. It is called for every
+// step.
 type schedule func(passed float64, epochs int) float64
 
 func constant(float64, int) float64 { return 1 }
@@ -30,6 +30,6 @@ func stepwise(passed float64, epochs int) float64 {
 	return 0.01
 }
 
-// warmUp is what the learning rate is multiplied by beside, where it grows for so many epochs:
-// linearly, from 1 / (epochs + 1) to 1 (after Goyal et al. 2017, section 2.2).
+// warmUp is another factor of the learning rate, which grows over so many epochs: linearly, from 1 / (epochs + 1) to 1
+// (after Goyal et al. 2017, section 2.2).
 func warmUp(passed, epochs float64) float64 { return min(1, (1+passed)/(1+epochs)) }

@@ -125,7 +125,7 @@ func (k *kind) defaultsFor(trainRows int64) Settings {
 // epoch of them: patience and epochs that are enough for many steps an epoch end a training before it converges.
 const fewRows = 512
 
-// leastBatchRows is what the default batch is not made smaller than: batch normalisation needs some rows.
+// leastBatchRows is the smallest default batch: batch normalisation needs some rows.
 const leastBatchRows = 16
 
 // DefaultEvalEvery is how many epochs pass between two validations, so that validation takes about a tenth

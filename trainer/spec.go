@@ -11,15 +11,14 @@ import (
 // Spec is everything that determines a model's parameters and what they mean.
 type Spec struct {
 	Model    string
-	Matrices []MatrixID // what a batch holds, in this order
+	Matrices []MatrixID // of a batch, in this order
 	Features int        // columns of each
 	Classes  int        // columns that the model puts out: one for each class, label or value
-	Target   Target     // what they say of a row
-	Settings Values     // settings that are not here have their defaults; those of other models are ignored
+	Target   Target     // what they are
+	Settings Values     // missing ones have their defaults; settings of other models are ignored
 }
 
-// Limits of a Spec. They are far beyond what is useful, and keep sizes that come from a file
-// from overflowing.
+// Limits of a Spec. They are more than is useful, and keep sizes from a file from overflowing.
 const (
 	maxMatrices   = 1 << 12
 	maxWidth      = 1 << 20
@@ -42,8 +41,7 @@ func (s Spec) normalized() (Spec, *builder, error) {
 	return s, b, nil
 }
 
-// validate checks a Spec. It returns the Spec with a value for each setting, and what the model
-// declares.
+// validate checks a Spec. It returns the Spec with a value for each setting, and its declarations.
 func (s Spec) validate() (Spec, *builder, error) {
 	k, err := findKind(s.Model)
 	if err != nil {
@@ -171,7 +169,7 @@ func (s Spec) lastHop() int {
 	return last
 }
 
-// builder collects what a model consists of, before there is memory for it.
+// builder collects the declarations of a model, before there is memory for them.
 type builder struct {
 	layers      []layer     // in the order of the forward pass
 	logits      *activation // of the last of them

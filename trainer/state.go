@@ -13,8 +13,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/safetensors"
 )
 
-// State is a run of training between two batches: all that Resume needs to go on as if the run had
-// not been stopped. Rows and their order are not in it: they are those of the same Epochers.
+// State is a run of training between two batches: with it, Resume goes on as if the run had not been stopped. Rows and
+// their order are not in it: the same Epochers give them again.
 type State struct {
 	Spec      Spec         `json:"-"` // in the header of the encoding: see stateHeader
 	Options   Options      `json:"options"`
@@ -78,7 +78,7 @@ func (f *Fitting) State() (*State, error) {
 	return &s, nil
 }
 
-// vectors are those of the parameters' that make up a state, and State.vectors the same of a state.
+// vectors are the device vectors of a state; State.vectors are the same on the host.
 func (p *parameters) vectors() []gds.Tensor {
 	return append([]gds.Tensor{p.value, p.best}, p.moments...)
 }
@@ -91,9 +91,8 @@ func (s *State) vectors() []*[]float32 {
 	return all
 }
 
-// Resume continues a run from its state, which it copies. The ranks must have the same rows in the same
-// order as those of the run. Their number may be another one; then floating-point sums, and what is
-// dropped out, are not the same bit for bit.
+// Resume continues a run from its state, which it copies. The ranks must have the same rows in the same order as in the
+// run. If their number differs, floating-point sums and dropped elements are not the same bit for bit.
 func Resume(ranks []Rank, s *State) (*Fitting, error) {
 	if err := s.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)

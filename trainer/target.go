@@ -8,7 +8,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// Target is what a model predicts of a row, as its labels say.
+// Target is the kind of labels that a model predicts for a row.
 type Target string
 
 const (
@@ -40,7 +40,7 @@ func (t Target) about() string {
 	return "values"
 }
 
-// Outputs says in words what a model puts out for a row.
+// Outputs says in words what the outputs of a model for a row are.
 func (s Spec) Outputs() string {
 	if s.Classes == 1 {
 		return "1 " + map[Target]string{ClassTarget: "class", LabelsTarget: "label", ValuesTarget: "value"}[s.Target]
@@ -48,7 +48,7 @@ func (s Spec) Outputs() string {
 	return fmt.Sprintf("%d %s", s.Classes, s.Target.about())
 }
 
-// labelBytes is what the labels of a batch take.
+// labelBytes is the size of the labels of a batch.
 func (s Spec) labelBytes(rows int) int64 {
 	columns := s.Classes
 	if s.Target == ClassTarget {
@@ -57,7 +57,7 @@ func (s Spec) labelBytes(rows int) int64 {
 	return gds.Bytes(rows, columns, targets[s.Target].labels)
 }
 
-// checkLabels returns an error unless the labels of a batch are those of the target.
+// checkLabels returns an error unless the labels of a batch fit the target.
 func (s Spec) checkLabels(labels gds.Tensor) error {
 	if want := targets[s.Target].labels; labels.DType != want || s.Target != ClassTarget && labels.Cols != s.Classes {
 		return fmt.Errorf("labels %v, but %s was made for %s (%v)", labels, s.Model, s.Outputs(), want)
@@ -85,8 +85,8 @@ func (m *rescaled) forward(p *pass, y gds.Tensor) {
 
 func (m *rescaled) backward(p *pass, grad, _ gds.Tensor) { p.MulRow(grad, m.unit.value) }
 
-// measure sets mean and unit, in the parameters of a run, to mean and standard deviation of the labels of
-// a batch, of which the ranks have shares; 0 and 1 where there are none.
+// measure sets mean and unit, in the parameters of a run, to mean and standard deviation of the labels of a batch,
+// given the ranks' shares; to 0 and 1 if there are none.
 func (m *rescaled) measure(g *group, shares []*loader.Batch, parameters []float32) error {
 	columns := m.mean.cols
 	count, mean, squares := make([]float64, columns), make([]float64, columns), make([]float64, columns)
