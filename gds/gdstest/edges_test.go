@@ -182,7 +182,7 @@ var edgeTests = []test{
 						}
 						compare := func(got []float32, values []float64, cols int) {
 							few, step := e.sources*cols, len(layouts) // each layout has its part of the elements
-							if few > 400 {                            // differences of all elements would take long
+							if few > 150 {                            // differences of all elements would take long
 								few, step = 12, 1
 							}
 							for k := part % step; k < few; k += step {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -282,12 +283,21 @@ func (b *fixture) read(a *array) []float32 {
 // normal is n standard normal numbers, other ones at each call.
 func (b *fixture) normal(n int) []float32 {
 	b.seed++
-	x := make([]float32, n)
+	x, at := make([]float32, n), rng.Hash(b.seed, 0)
 	for i := range x {
-		x[i] = float32(rng.Normal(b.seed, uint64(i)))
+		x[i] = normals()[(at+uint64(i))%uint64(len(normals()))]
 	}
 	return x
 }
+
+// normals are as many as the largest matrix has elements.
+var normals = sync.OnceValue(func() []float32 {
+	x := make([]float32, 1<<17-1)
+	for i := range x {
+		x[i] = float32(rng.Normal(1, uint64(i)))
+	}
+	return x
+})
 
 // expect compares got[i] with want(i), which comes with its tolerance.
 func (b *fixture) expect(got []float32, n int, want func(i int) (value, tolerance float64)) {
