@@ -7,10 +7,9 @@
 // The model is CUDA's. Memory is allocated from a Device. Work is enqueued on a
 // Stream and runs later, in order within the stream and concurrently with other
 // streams and the caller; an Event marks a point in a stream that other streams
-// or the caller wait for. Whoever enqueues work keeps all of its buffers (also
-// those of other devices) allocated until an event recorded after it has happened,
-// and until then the host neither writes pinned memory that the work reads nor
-// touches what it writes.
+// or the caller wait for. Whoever enqueues work keeps its buffers, on all devices,
+// allocated until an event recorded after it has happened, and until then the host
+// neither writes pinned memory that the work reads nor touches what it writes.
 //
 // Devices never touch the Go heap: host memory in a copy is a pinned Buffer.
 // Upload and Download copy Go's slices through one.

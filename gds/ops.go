@@ -99,8 +99,8 @@ type NormOps interface {
 	// NormalizeColumnsSums computes sums [1,2*Cols]: the sums over rows of grad, and of
 	// grad * normal(src).
 	NormalizeColumnsSums(sums, grad, src, mean, variance Tensor, epsilon float32)
-	// NormalizeColumnsGrad is the backward pass of NormalizeColumns where mean and variance are
-	// those of 1/part rows, of which src may be a few, and sums are those of all of them:
+	// NormalizeColumnsGrad is the backward pass of NormalizeColumns. mean, variance and sums cover all
+	// 1/part rows of a batch; src and grad may hold a part of them:
 	// dst = gain / sqrt(variance + epsilon) * (grad - part * sums[0,j] - normal(src) * part * sums[0,Cols+j]).
 	// With part 0 mean and variance are constants.
 	NormalizeColumnsGrad(dst, grad, src, mean, variance, gain, sums Tensor, part, epsilon float32)

@@ -8,8 +8,8 @@ func Room(n int64) int64 { return n + n/4 }
 // Aligned is the size of an allocation of so many bytes: a multiple of Align.
 func Aligned(bytes int64) int64 { return (bytes + Align - 1) / Align * Align }
 
-// AllocateRoom calls allocate with wanted bytes or rows and, where there is no memory for so many, with those that are
-// needed. After an error, allocate has allocated nothing.
+// AllocateRoom calls allocate(wanted), in bytes or rows, and, if there is no memory for so many, allocate(needed).
+// After an error, allocate has allocated nothing.
 func AllocateRoom(needed, wanted int64, allocate func(n int64) error) error {
 	err := allocate(wanted)
 	if err != nil && wanted > needed {

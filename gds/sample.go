@@ -10,8 +10,8 @@ package gds
 // A block is sampled by CountSampled, after which the host reads how many edges there are, then
 // SampleEdges and Relabel.
 type SampleOps interface {
-	// CountSampled counts the edges that SampleEdges chooses for nodes uint32 [1,D]: those of nodes[v]
-	// will be the edges offsets[v] to offsets[v+1]-1. offsets are uint32 [1,D+1], and total, int64
+	// CountSampled counts the edges that SampleEdges chooses for nodes uint32 [1,D]: nodes[v] gets
+	// the edges offsets[v] to offsets[v+1]-1. offsets are uint32 [1,D+1], and total, int64
 	// [1,1], is the number of all edges; above 2^32-1 offsets have no meaning. A node that the graph
 	// has not is an error.
 	CountSampled(offsets, total, nodes Tensor, g *Graph, s Sampling)
@@ -25,7 +25,7 @@ type SampleOps interface {
 	// distinct; the others of items are put behind them in the order in which they come first. count,
 	// uint32 [1,1], is how many nodes there are then.
 	Relabel(ids, nodes, count, items Tensor, known int)
-	// GatherCached copies rows of all nodes, of which some are in a cache on the device:
+	// GatherCached copies rows of nodes, from a cache on the device where it has them:
 	// dst[i,:] = cached[slots[index[i]],:] where that slot is below cached.Rows, else
 	// src[index[i],:]; all are of one type, any type. index is uint32 [1,dst.Rows] and slots uint32
 	// [1,src.Rows]. The number of rows that came from the cache is added to hits, int64 [1,1]. src

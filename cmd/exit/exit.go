@@ -37,11 +37,15 @@ func Of(err error) int {
 		return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })
 	}
 	switch {
-	case is(format.ErrExists, format.ErrKind, folder.ErrForeign, vfs.ErrNotLock, vfs.ErrLink, checkpoint.ErrExists, placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, sampling.ErrOptions, session.ErrOptions, trainer.ErrOptions):
+	case is(format.ErrExists, format.ErrKind, folder.ErrForeign, vfs.ErrNotLock, vfs.ErrLink, checkpoint.ErrExists,
+		placement.ErrContradiction, ingest.ErrOptions, preprop.ErrOptions, sampling.ErrOptions, session.ErrOptions,
+		trainer.ErrOptions):
 		return Options
-	case is(format.ErrCorrupt, folder.ErrDamaged, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid, preprop.ErrInvalid, machine.ErrHardware, checkpoint.ErrInvalid, syscall.EISDIR):
+	case is(format.ErrCorrupt, folder.ErrDamaged, format.ErrVersion, format.ErrIncomplete, ingest.ErrInvalid,
+		preprop.ErrInvalid, machine.ErrHardware, checkpoint.ErrInvalid, syscall.EISDIR):
 		return Corrupt
-	case is(machine.ErrDoesNotFit, gds.ErrOutOfMemory, syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE):
+	case is(machine.ErrDoesNotFit, gds.ErrOutOfMemory, syscall.ENOSPC, syscall.EDQUOT, syscall.ENOMEM, syscall.EMFILE,
+		syscall.ENFILE):
 		return DoesNotFit
 	}
 	return Failed

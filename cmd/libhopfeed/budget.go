@@ -48,8 +48,8 @@ func (b *budget) Close() error {
 	return nil
 }
 
-// limit limits the process to the sum of all budgets, in which those that are shared count as the largest
-// of them. Without any there is no limit.
+// limit limits the process to the sum of all budgets; shared budgets count once, as the largest of them.
+// Without budgets there is no limit.
 func (t *budgetTable) limit() {
 	shared, sum := int64(0), int64(0)
 	for b := range t.of {

@@ -72,7 +72,8 @@ func (c *client) start(about *opened, device gds.Device) (err error) {
 		memory := C.calloc(C.size_t(about.Layers), C.sizeof_hopfeed_block)
 		c.blocks = unsafe.Slice((*C.hopfeed_block)(memory), about.Layers)
 	}
-	c.ring = C.hopfeed_ring_open(C.hopfeed_loader(about.Loader), C.int64_t(about.Buffers), C.int64_t(most), C.int64_t(about.Batches), C.int64_t(about.Layers), full)
+	c.ring = C.hopfeed_ring_open(C.hopfeed_loader(about.Loader), C.int64_t(about.Buffers), C.int64_t(most),
+		C.int64_t(about.Batches), C.int64_t(about.Layers), full)
 	c.done = make(chan struct{})
 	var ctx context.Context
 	ctx, c.stop = context.WithCancelCause(context.Background())
@@ -94,8 +95,8 @@ func (c *client) serve(ctx context.Context) {
 }
 
 // run puts the batches of an epoch into the ring as soon as they are assembled, until another epoch
-// is requested. Where those that are assembled or with the caller leave no memory for the next, it goes on from
-// there: at once, as what was not yet in the ring is gone, or when the caller has released one.
+// is requested. If assembled batches and batches with the caller leave no memory for the next, it drops what
+// is not yet in the ring and goes on from there, at once or when the caller has released a batch.
 func (c *client) run(ctx context.Context, epoch, batch int) error {
 	wanted := c.collect()
 	for wanted {
@@ -201,7 +202,8 @@ func (c *client) describe(b *loader.Batch, out *C.hopfeed_batch) error {
 		row_bytes: C.int64_t(x.Stride * x.DType.Size()), dtype: types[x.DType],
 		labels: address(b.Labels), label_columns: 1, label_dtype: types[b.Labels.DType],
 		row_numbers: (*C.uint32_t)(address(b.RowNumbers)), nodes: (*C.uint32_t)(address(b.NodeIDs)),
-		feature_rows: C.int64_t(x.Rows), inputs: (*C.uint32_t)(address(b.InputIDs)), row_weights: (*C.float)(address(b.RowWeights)),
+		feature_rows: C.int64_t(x.Rows), inputs: (*C.uint32_t)(address(b.InputIDs)),
+		row_weights: (*C.float)(address(b.RowWeights)),
 	}
 	if len(b.X) > 1 {
 		out.matrix_bytes = C.int64_t(b.X[1].Offset - x.Offset) // the same for all: see loader.Batch
@@ -220,7 +222,8 @@ func (c *client) describe(b *loader.Batch, out *C.hopfeed_batch) error {
 		}
 		c.blocks[i] = C.hopfeed_block{
 			destinations: C.int64_t(k.Destinations), sources: C.int64_t(k.Sources), edges: C.int64_t(k.Indices.Cols),
-			offsets: (*C.int32_t)(address(k.Offsets)), indices: (*C.int32_t)(address(k.Indices)), weights: (*C.float)(address(k.Weights)),
+			offsets: (*C.int32_t)(address(k.Offsets)), indices: (*C.int32_t)(address(k.Indices)),
+			weights: (*C.float)(address(k.Weights)),
 		}
 	}
 	out.layers, out.blocks = C.int64_t(len(c.blocks)), &c.blocks[0]

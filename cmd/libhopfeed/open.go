@@ -16,7 +16,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/session"
 )
 
-// openOptions are those of open and plan.
+// openOptions are the options of open and plan.
 type openOptions struct {
 	resources
 	Store     string   `json:"store"`
@@ -53,12 +53,15 @@ func (o *openOptions) session(m session.Machine, store *format.Dir) (so session.
 		return so, err
 	}
 	if o.World > 1 && o.Shuffle == placement.Auto {
-		return so, fmt.Errorf("%w: shuffle auto with %d ranks, which could decide differently: want rr, chunk or none", session.ErrOptions, o.World)
+		return so, fmt.Errorf("%w: shuffle auto with %d ranks, which could decide differently: want rr, chunk or none",
+			session.ErrOptions, o.World)
 	}
 	so = session.Options{
-		Machine: m, Rows: []loader.Rows{{Region: o.Region}}, Train: o.Shuffle != inOrder, BatchRows: (o.BatchRows-1)/o.World + 1,
-		Buffers: cmp.Or(o.Buffers, defaultBuffers), AsStored: o.Stored, RowNumbers: o.RowNumbers, NodeIDs: o.Nodes, Placement: o.Placement,
-		Owned: o.Owned,
+		Machine: m, Rows: []loader.Rows{{Region: o.Region}}, Train: o.Shuffle != inOrder,
+		BatchRows: (o.BatchRows-1)/o.World + 1,
+		Buffers:   cmp.Or(o.Buffers, defaultBuffers), AsStored: o.Stored, RowNumbers: o.RowNumbers, NodeIDs: o.Nodes,
+		Placement: o.Placement,
+		Owned:     o.Owned,
 	}
 	if o.Owned {
 		so.MostBuffers = mostBatches
@@ -81,7 +84,7 @@ func checkShare(batchRows, world, rank int) error {
 	return nil
 }
 
-// matrices are those that are asked for.
+// matrices are the matrices asked for, or all.
 func (o *openOptions) matrices(store *format.Dir) (out []format.MatrixID, err error) {
 	if o.Matrices == nil {
 		return store.Matrices(), nil
@@ -202,7 +205,9 @@ func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
 		out.Shuffle = inOrder
 	}
 	if o.Owned {
-		out.Reasons = append(out.Reasons, fmt.Sprintf("up to %d batches, of %s each, can be kept: as many as memory allows", opening.MostBuffers, opening.BufferBytes))
+		out.Reasons = append(out.Reasons,
+			fmt.Sprintf("up to %d batches, of %s each, can be kept: as many as memory allows", opening.MostBuffers,
+				opening.BufferBytes))
 	}
 	for _, m := range so.Matrices {
 		out.Matrices = append(out.Matrices, m.String())

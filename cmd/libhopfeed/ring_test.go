@@ -17,7 +17,8 @@ func TestRingsWithoutRaces(t *testing.T) {
 		t.Skipf("no C compiler: %v", err)
 	}
 	program := filepath.Join(t.TempDir(), "ring")
-	build := exec.Command(cc, "-Wall", "-Wextra", "-Werror", "-fsanitize=thread", "-O1", "-g", "-I.", "ring.c", "error.c", "testdata/ring_test.c", "-pthread", "-o", program)
+	build := exec.Command(cc, "-Wall", "-Wextra", "-Werror", "-fsanitize=thread", "-O1", "-g", "-I.", "ring.c",
+		"error.c", "testdata/ring_test.c", "-pthread", "-o", program)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", build, err, out)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/session"
 )
 
-// sampleOptions are those of sample.
+// sampleOptions are the options of sample.
 type sampleOptions struct {
 	resources
 	Graph string   `json:"graph"`
@@ -47,13 +47,15 @@ type sampleOptions struct {
 
 // plan is the order of the seeds.
 func (o *sampleOptions) plan() (p chunk.Plan, err error) {
-	p = chunk.Plan{BatchRows: o.BatchRows, ChunkRows: 1, Order: chunk.Shuffled, Seed: o.Seed, Rank: o.Rank, World: o.World}
+	p = chunk.Plan{BatchRows: o.BatchRows, ChunkRows: 1, Order: chunk.Shuffled, Seed: o.Seed, Rank: o.Rank,
+		World: o.World}
 	switch o.Shuffle {
 	case placement.RR, "":
 	case inOrder:
 		p.Order = chunk.Sequential
 	default:
-		return p, fmt.Errorf("%w: shuffle %q of sampled batches: want %s or %s", session.ErrOptions, o.Shuffle, placement.RR, inOrder)
+		return p, fmt.Errorf("%w: shuffle %q of sampled batches: want %s or %s", session.ErrOptions, o.Shuffle,
+			placement.RR, inOrder)
 	}
 	return p, checkShare(o.BatchRows, o.World, o.Rank)
 }
@@ -97,7 +99,8 @@ func sample(ctx context.Context, options []byte, _ *reports) (_ any, err error) 
 	so := session.SampledOptions{
 		Machine: machine, Sampler: o.Sampler, Seeds: seeds, Plan: plan, Cache: o.Cache, Mapped: o.Mapped,
 		Sampling: sampling.Options{
-			Fanouts: o.Fanout, Aggregation: sampling.Aggregation(o.Aggregation), Replace: o.Replace, ByWeight: o.ByWeight, Bias: o.Bias, Debias: o.Debias,
+			Fanouts: o.Fanout, Aggregation: sampling.Aggregation(o.Aggregation), Replace: o.Replace,
+			ByWeight: o.ByWeight, Bias: o.Bias, Debias: o.Debias,
 		},
 		Device: opening[0], Placement: o.Placement, Buffers: cmp.Or(o.Buffers, defaultBuffers), NodeIDs: true,
 	}
@@ -120,7 +123,8 @@ func sample(ctx context.Context, options []byte, _ *reports) (_ any, err error) 
 	out := &opened{
 		planned: planned{
 			Placement: sampled.Placement, Shuffle: cmp.Or(o.Shuffle, placement.RR), Reasons: []string{sampled.Reason},
-			InputBytes: sampled.Features.Rows() * gds.Bytes(1, sampled.Features.Columns(), sampled.Features.DType()), Rows: set.Rows(),
+			InputBytes: sampled.Features.Rows() * gds.Bytes(1, sampled.Features.Columns(), sampled.Features.DType()),
+			Rows:       set.Rows(),
 		},
 		Batches: set.Batches(), Buffers: so.Buffers, ChunkRows: 1, Layers: sampled.Method.Layers(),
 		Matrices: []string{format.Input.String()}, Fingerprint: graph.Manifest.Fingerprint,

@@ -129,7 +129,8 @@ func (r resources) machine(ctx context.Context) (session.Machine, *budget, error
 		threads = max(1, threads/r.Processes)
 	}
 	if r.Threads < 0 || r.Processes < 0 {
-		return session.Machine{}, nil, fmt.Errorf("%w: %d threads, %d processes: want 1 or more", session.ErrOptions, r.Threads, r.Processes)
+		return session.Machine{}, nil, fmt.Errorf("%w: %d threads, %d processes: want 1 or more", session.ErrOptions,
+			r.Threads, r.Processes)
 	}
 	m := session.ThisMachine(ctx, limit, cmp.Or(r.Threads, threads), devices.Options{})
 	return m, budgets.open(int64(limit.Bytes), r.Memory == ""), nil
@@ -198,7 +199,8 @@ func propagate(ctx context.Context, options []byte, p *reports) (any, error) {
 	if err := refuseWithin(o.Output); err != nil {
 		return nil, err
 	}
-	operators, err := operator.ParseList(cmp.Or(o.Operator, operator.Sym), value(o.Tolerance, operator.DefaultTolerance))
+	operators, err := operator.ParseList(cmp.Or(o.Operator, operator.Sym),
+		value(o.Tolerance, operator.DefaultTolerance))
 	if err != nil {
 		return nil, fmt.Errorf("%w: operator: %v", session.ErrOptions, err)
 	}
@@ -214,8 +216,9 @@ func propagate(ctx context.Context, options []byte, p *reports) (any, error) {
 	return preprop.Propagate(ctx, vfs.OS(), o.Graph, o.Output, preprop.Options{
 		Hops: value(o.Hops, 2), Operators: operators, Rows: o.Rows, DType: t, ChunkRows: o.ChunkRows,
 		Split: value(o.Split, 0), Seed: value(o.Seed, 0),
-		Defaulted: preprop.Defaulted{Hops: o.Hops == nil, Operators: o.Operator == "", Split: o.Split == nil, Seed: o.Seed == nil},
-		Threads:   m.Threads, MemoryBytes: int64(m.Budget.Bytes), Scratch: o.Scratch, Force: o.Force, DryRun: o.DryRun,
+		Defaulted: preprop.Defaulted{Hops: o.Hops == nil, Operators: o.Operator == "", Split: o.Split == nil,
+			Seed: o.Seed == nil},
+		Threads: m.Threads, MemoryBytes: int64(m.Budget.Bytes), Scratch: o.Scratch, Force: o.Force, DryRun: o.DryRun,
 		Note: p.note, Progress: p,
 	})
 }
@@ -224,7 +227,8 @@ func propagate(ctx context.Context, options []byte, p *reports) (any, error) {
 func refuseWithin(output string) error {
 	dir, err := format.Enclosing(vfs.OS(), output)
 	if err == nil && dir != "" {
-		return fmt.Errorf("%w: %s lies in the graph or store %s, to which nothing may be added", session.ErrOptions, output, dir)
+		return fmt.Errorf("%w: %s lies in the graph or store %s, to which nothing may be added", session.ErrOptions,
+			output, dir)
 	}
 	return err
 }

@@ -44,7 +44,8 @@ func makeStore(t *testing.T) (graph, store string) {
 	t.Helper()
 	dir := t.TempDir()
 	graph, store = filepath.Join(dir, "graph"), filepath.Join(dir, "store")
-	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 100, Edges: 300, Features: 4, Classes: 2, Labeled: 1}})
+	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 100, Edges: 300,
+		Features: 4, Classes: 2, Labeled: 1}})
 	if err == nil {
 		_, err = ingest.Run(context.Background(), vfs.OS(), source, graph, ingest.Options{})
 	}

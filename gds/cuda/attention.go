@@ -18,8 +18,8 @@ var (
 	weighTokensGradKernel = newKernel("attention", "weigh_tokens_grad")
 )
 
-// tokens requires shapes of an attention or its backward pass, of which output has the shape of the
-// output, weights that of the weights and qkv that of the input.
+// tokens requires shapes of Attention or its backward pass: output [n, T*w], weights [n, H*T*T] and qkv
+// [n, T*3w], or their gradients.
 func (c *call) tokens(output, weights, qkv gds.Tensor, tokens, heads int) {
 	if tokens < 1 || heads < 1 || output.Cols%tokens != 0 || output.Cols/tokens%heads != 0 {
 		c.require(false, fmt.Errorf("%d columns are not %d tokens for %d heads: %w", output.Cols, tokens, heads,
@@ -87,7 +87,7 @@ func (s *stream) SoftmaxRowsGrad(dst, grad, out gds.Tensor) {
 	})
 }
 
-// weights requires that weights [n,T] are for tokens [n, T*w], of which row [n,w] has one.
+// weights requires that row is [n,w], weights [n,T] and tokens [n, T*w].
 func (c *call) weights(row, weights, tokens gds.Tensor) {
 	c.require(row.Rows == tokens.Rows && weights.Rows == tokens.Rows && weights.Cols*row.Cols == tokens.Cols, errShape)
 }

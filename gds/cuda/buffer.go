@@ -124,7 +124,7 @@ func (b *buffer) pin() (err error) {
 	return nil
 }
 
-// hostAlloc allocates pinned memory, of which no more than there is of host memory can be had.
+// hostAlloc allocates pinned memory, at most as much as the host has.
 func (d *Device) hostAlloc(bytes int64) (p unsafe.Pointer, err error) {
 	err = check(C.hopfeed_host_alloc(handle(d.context), C.size_t(bytes), &p))
 	if err == error(outOfMemory) {

@@ -36,7 +36,7 @@ type block struct {
 	alphas, slopes  uint64 // [edges*heads] each
 }
 
-// block begins an operation along edges, of which edgeNames has the name: it checks them.
+// block begins the operation edgeNames[name] and checks its edges.
 func (c *call) block(name int, offsets, indices gds.Tensor, destinations, sources, heads int) block {
 	c.vectors(destinations+1, offsets)
 	c.require(indices.Rows == 1 || indices.Cols == 0, errShape)
@@ -73,7 +73,7 @@ func (c *call) zero(start uint64, words int) {
 	c.each(fillKernels[2], words)
 }
 
-// bySource orders the edges by source; those of a source stay in order.
+// bySource orders the edges by source, and the edges of a source by destination.
 func (b block) bySource(c *call) {
 	c.number(b.starts)
 	c.number(b.to)

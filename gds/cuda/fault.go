@@ -79,7 +79,7 @@ func (o outcome) err(d *Device, before uint64) error {
 	case noSuchNode:
 		return d.errorf("CountSampled or SampleEdges: nodes[%d] is node %d of a graph of %d", o.row, o.value, o.limit)
 	case otherCounts:
-		return d.errorf("SampleEdges: offsets are not those that CountSampled has set for these edges (edge %d)", o.row)
+		return d.errorf("SampleEdges: offsets differ from what CountSampled set for these nodes (edge %d)", o.row)
 	}
 	return d.errorf("a kernel reports fault %d", o.what)
 }

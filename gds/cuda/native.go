@@ -33,8 +33,7 @@ func check(r C.CUresult) error {
 	return failure(r)
 }
 
-// handle is the driver's handle in a type of gorgonia.org/cu, all of which are structures of one
-// pointer that they do not export.
+// handle is the driver's handle in a type of gorgonia.org/cu: a structure of one pointer, not exported.
 func handle[T any](of T) C.uintptr_t {
 	var _ [1]struct{} = [unsafe.Sizeof(uintptr(0)) / 8]struct{}{}
 	return *(*C.uintptr_t)(unsafe.Pointer(&of))

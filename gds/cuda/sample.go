@@ -59,7 +59,7 @@ func (c *call) vectorIn(t gds.Tensor, want gds.DType, n int, zero bool) uint64 {
 	return c.mapped(t)
 }
 
-// graph views a graph, and requires that offsets are those of edges of nodes.
+// graph views a graph, and requires one offset more than nodes.
 func (c *call) graph(g *gds.Graph, s gds.Sampling, offsets, nodes gds.Tensor) (v graph) {
 	if g == nil {
 		c.require(false, errors.New("there is no graph"))
@@ -293,7 +293,7 @@ func (s *stream) GatherCached(dst, cached, src, slots, index, hits gds.Tensor) {
 			return
 		}
 		size := uint64(dst.DType.Size())
-		// The largest unit that all rows, those of the cache too, are multiples of.
+		// The largest unit that divides the rows of source, cache and destination.
 		log := min(4, bits.TrailingZeros64(to|from|rows|size*uint64(dst.Cols)|size*uint64(dst.Stride)|size*uint64(src.Stride)|size*uint64(cached.Stride)))
 		cols := dst.Cols * int(size) >> log
 		c.number(to)

@@ -125,7 +125,7 @@ func (s *stream) Close() error {
 	}
 	d := s.device
 	if s.group.open {
-		_ = s.EndGroup() // its operations are those of whoever did not end it
+		_ = s.EndGroup() // a group that nobody ended: its operations are dropped
 	}
 	err := d.do(s.stream.Synchronize)
 	s.poisoned()

@@ -42,7 +42,7 @@ type Kind struct {
 // kinds lists all kinds of devices. Those that are asked for, or compute faster, come first.
 var kinds = []func(Options) Kind{emulated, nvidia, processor}
 
-// List lists all kinds, those too of which there are no devices. The host is always there.
+// List lists all kinds, also kinds without devices here. The host is always there.
 func List(o Options) []Kind {
 	list := make([]Kind, len(kinds))
 	for i, describe := range kinds {
@@ -51,7 +51,7 @@ func List(o Options) []Kind {
 	return list
 }
 
-// Default is the first kind of which there are devices.
+// Default is the first kind that has devices.
 func Default(o Options) Kind {
 	list := List(o)
 	return list[slices.IndexFunc(list, func(k Kind) bool { return k.Count > 0 })]
@@ -110,7 +110,7 @@ func emulated(o Options) Kind {
 	return k
 }
 
-// onHost is count devices of gds/host, of which options gives those of device i of n.
+// onHost is count devices of gds/host; options(i, n) are the options of device i of n.
 func onHost(name string, count int, options func(i, n int) host.Options) Kind {
 	first := options(0, 1)
 	return Kind{

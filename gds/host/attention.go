@@ -8,8 +8,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
-// viewTokens views the tensors of Attention or its backward pass, of which output has the shape of the
-// output, weights that of the weights and qkv that of the input.
+// viewTokens views the tensors of Attention or its backward pass: output [n, T*w], weights [n, H*T*T] and
+// qkv [n, T*3w], or their gradients.
 func (s *stream) viewTokens(output, weights, qkv gds.Tensor) error {
 	tokens, heads := s.op.tokens, s.op.heads
 	if tokens < 1 || heads < 1 || output.Cols%tokens != 0 || output.Cols/tokens%heads != 0 {
@@ -182,7 +182,7 @@ func (s *stream) SoftmaxRowsGrad(dst, grad, out gds.Tensor) {
 	s.push(op{kind: &softmaxRowsGradOp, tensors: [maxTensors]gds.Tensor{dst, grad, out}})
 }
 
-// checkTokens returns an error unless weights [n,T] are for tokens [n, T*w] of which row [n,w] has one.
+// checkTokens returns an error unless row is [n,w], weights [n,T] and tokens [n, T*w].
 func checkTokens(row, weights, tokens gds.Tensor) error {
 	if row.Rows != tokens.Rows || weights.Rows != tokens.Rows || weights.Cols*row.Cols != tokens.Cols {
 		return errShape

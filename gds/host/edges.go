@@ -11,7 +11,7 @@ import (
 type edgeScratch struct {
 	lengths []int // of the lists of a part, for each thread
 
-	// The edges by source: those of source u are fromOffsets[u] to fromOffsets[u+1].
+	// The edges by source: source u has the edges fromOffsets[u] to fromOffsets[u+1]-1.
 	fromOffsets []uint32
 	fromNodes   []uint32  // destinations
 	fromEdges   []uint32  // numbers, counted from the first edge of the block
@@ -72,7 +72,7 @@ func (s *stream) edgeGrain(rows, cols int) int {
 	return max(1, min(1024, 2*grainWork/perRow))
 }
 
-// bySource orders the edges by source; those of a source stay in order. Weights, of all edges, may be nil.
+// bySource orders the edges by source, and the edges of a source by destination. weights may be nil.
 func (s *stream) bySource(destinations int, weights []float32) {
 	e, v := &s.scratch.edges, &s.views
 	first := v.firstEdge
@@ -174,8 +174,7 @@ func (s *stream) SumEdgesGrad(dst, grad, offsets, indices, weights gds.Tensor) {
 	s.push(op{kind: &sumEdgesGradOp, tensors: [maxTensors]gds.Tensor{dst, grad, offsets, indices, weights}})
 }
 
-// viewAttention views the tensors of AttendEdges, or of its backward pass, of which the last two are offsets
-// and indices, and checks shapes: perDestination is [D,w], stats [D,2H], perSource [S,w] and scores [S,2H].
+// viewAttention views the tensors of AttendEdges, or of its backward pass, and checks shapes: perDestination is [D,w], stats [D,2H], perSource [S,w] and scores [S,2H].
 func (s *stream) viewAttention(perDestination, stats gds.Tensor, perSource, scores []gds.Tensor, offsets,
 	indices gds.Tensor) error {
 	w, heads2 := perSource[0].Cols, scores[0].Cols

@@ -76,7 +76,7 @@ func (s *stream) ReLUGrad(dst, grad, out gds.Tensor, scale float32) {
 	s.push(op{kind: &reluGradOp, tensors: [maxTensors]gds.Tensor{dst, grad, out}, alpha: scale})
 }
 
-// Its third tensor, the slope, is of another shape than those that kind.tensors counts.
+// kind.tensors counts tensors of one shape; the third, the slope, is [1,1].
 var preluOp = kind{name: "PReLU", tensors: 2, run: func(s *stream) error {
 	slope, err := s.slope(2)
 	if err != nil {

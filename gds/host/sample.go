@@ -252,7 +252,7 @@ func (s *stream) SampleEdges(sources, weights, offsets, nodes gds.Tensor, g *gds
 		sampling: o})
 }
 
-var errCounts = errors.New("offsets are not those that CountSampled has set for these edges")
+var errCounts = errors.New("offsets differ from what CountSampled set for these nodes")
 
 // sampleNode writes the edges of one of the nodes.
 func (s *stream) sampleNode(thread, i int) error {

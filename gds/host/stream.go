@@ -17,7 +17,7 @@ import (
 // that enqueueing allocates nothing.
 type op struct {
 	*kind
-	tensors        [maxTensors]gds.Tensor // of which kind.tensors count
+	tensors        [maxTensors]gds.Tensor // kind.tensors of them count
 	alpha, beta    float32
 	tokens, heads  int
 	transA, transB bool
@@ -51,7 +51,7 @@ type stream struct {
 
 	stopped chan struct{}
 
-	// Of the stream's goroutine alone:
+	// Used by the stream's goroutine alone:
 	err     error // the first
 	op      *op   // that runs
 	team    team
@@ -140,8 +140,7 @@ func (e *event) reach(err error) {
 
 var recordOp = kind{name: "Record", always: true, run: func(s *stream) error {
 	s.op.event.reach(s.err)
-	// Who waits for the event may have no processor to run on but this one and those of helpers, which are
-	// never idle while they look.
+	// Looking helpers keep their processors busy, so who waits for the event may find this processor alone.
 	if s.op.event.waited.Load() && s.team.looks() {
 		runtime.Gosched()
 	}

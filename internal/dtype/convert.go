@@ -43,9 +43,11 @@ func Encode(dst []byte, src []float32, t DType) (overflow int) {
 	case Float32:
 		copy(Float32s(dst)[:len(src)], src)
 	case Float16:
-		finite, largest = kernel.ScaleFloat16(Uint16s(dst)[:len(src)], src, unscaled, false), math.Float32frombits(0x477fefff)
+		finite, largest = kernel.ScaleFloat16(Uint16s(dst)[:len(src)], src, unscaled, false),
+			math.Float32frombits(0x477fefff)
 	case BFloat16:
-		finite, largest = kernel.ScaleBFloat16(Uint16s(dst)[:len(src)], src, unscaled, false), math.Float32frombits(0x7f7f7fff)
+		finite, largest = kernel.ScaleBFloat16(Uint16s(dst)[:len(src)], src, unscaled, false),
+			math.Float32frombits(0x7f7f7fff)
 	default:
 		panic("dtype: Encode to " + t.String())
 	}

@@ -17,7 +17,8 @@ func TestTypesHaveTheirSizesAndComeBackFromTheirNames(t *testing.T) {
 		{Int32, "int32", 4, false}, {Uint32, "uint32", 4, false}, {Int8, "int8", 1, false}, {Uint8, "uint8", 1, false},
 	} {
 		if c.t.String() != c.name || c.t.Size() != c.size || c.t.IsFloat() != c.isFloat {
-			t.Errorf("%s has %d bytes, float %t; want %s, %d, %t", c.t, c.t.Size(), c.t.IsFloat(), c.name, c.size, c.isFloat)
+			t.Errorf("%s has %d bytes, float %t; want %s, %d, %t", c.t, c.t.Size(), c.t.IsFloat(), c.name, c.size,
+				c.isFloat)
 		}
 		if got, err := Parse(c.name); got != c.t || err != nil {
 			t.Errorf("%q is %v, %v", c.name, got, err)

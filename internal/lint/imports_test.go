@@ -43,10 +43,12 @@ func violation(file, imported string) string {
 	if !known {
 		return "the table of top-level folders does not know this one"
 	}
-	if imported == "os" && from != "cmd" && !strings.HasPrefix(file, "internal/vfs/") && !strings.HasSuffix(file, "_test.go") {
+	if imported == "os" && from != "cmd" && !strings.HasPrefix(file, "internal/vfs/") &&
+		!strings.HasSuffix(file, "_test.go") {
 		return "all file access goes through internal/vfs"
 	}
-	if imported == module+"/trainer" && strings.HasPrefix(file, "tools/session/") && !strings.HasSuffix(file, "_test.go") {
+	if imported == module+"/trainer" && strings.HasPrefix(file, "tools/session/") &&
+		!strings.HasSuffix(file, "_test.go") {
 		return "a session is also for those who compute without the trainer: see session.Model"
 	}
 	rest, ours := strings.CutPrefix(imported, module+"/")
@@ -86,7 +88,8 @@ func TestImportsPointDownward(t *testing.T) {
 			return err
 		}
 		files++
-		if !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "internal/vfs/") && strings.Contains(string(src), ".RemoveAll(") {
+		if !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "internal/vfs/") &&
+			strings.Contains(string(src), ".RemoveAll(") {
 			t.Errorf("%s removes a tree, in which a user may have files: name what is removed (internal/folder)", name)
 		}
 		for _, spec := range f.Imports {
@@ -108,7 +111,8 @@ func TestImportsPointDownward(t *testing.T) {
 	}
 }
 
-// TestTheArchitecturePageShowsPackagesAndArrows compares the drawing and the table of docs/architecture.md with the code.
+// TestTheArchitecturePageShowsPackagesAndArrows compares the drawing and the table of docs/architecture.md with the
+// code.
 func TestTheArchitecturePageShowsPackagesAndArrows(t *testing.T) {
 	root := os.DirFS("../..")
 	page, err := fs.ReadFile(root, "docs/architecture.md")
@@ -116,8 +120,10 @@ func TestTheArchitecturePageShowsPackagesAndArrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for folder, may := range mayImport {
-		below := strings.Join(slices.DeleteFunc(slices.Clone(may), func(name string) bool { return name == "internal" }), ", ")
-		if folder != "tools" && folder != "cmd" && below != "" && !strings.Contains(string(page), folder+" ──▶ "+below+" ") &&
+		below := strings.Join(slices.DeleteFunc(slices.Clone(may),
+			func(name string) bool { return name == "internal" }), ", ")
+		if folder != "tools" && folder != "cmd" && below != "" &&
+			!strings.Contains(string(page), folder+" ──▶ "+below+" ") &&
 			!strings.Contains(string(page), folder+" ──▶ "+below+"\n") {
 			t.Errorf("the drawing lacks %s ──▶ %s", folder, below)
 		}
@@ -131,7 +137,8 @@ func TestTheArchitecturePageShowsPackagesAndArrows(t *testing.T) {
 			return err
 		}
 		_, err = fs.Stat(root, path.Join(name, "go.mod"))
-		if base := d.Name(); base == "testdata" || base == "demodata" || base[0] == '.' || base[0] == '_' || err == nil {
+		if base := d.Name(); base == "testdata" || base == "demodata" || base[0] == '.' || base[0] == '_' ||
+			err == nil {
 			return fs.SkipDir
 		}
 		files, err := fs.Glob(root, path.Join(name, "*.go"))

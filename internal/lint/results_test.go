@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestResultsSayWhereTheirDataComeFrom finds the data sets that published configurations import, and each in the table of
+// TestResultsSayWhereTheirDataComeFrom finds the data sets that published configurations import, and each in the table
+// of
 // data sets, with its origin and licence.
 func TestResultsSayWhereTheirDataComeFrom(t *testing.T) {
 	folder := filepath.Join("..", "..", "docs", "results")
@@ -31,7 +32,8 @@ func TestResultsSayWhereTheirDataComeFrom(t *testing.T) {
 			name, within := strings.CutPrefix(source[1], "DATA/")
 			row := regexp.MustCompile(`(?m)^\| (\w+, )*` + regexp.QuoteMeta(name) + `(, \w+)* \| [^|]+ \| [^|]+ \| [^|]+ \|$`)
 			if !within || !row.MatchString(data) {
-				t.Errorf("%s imports %s, of which the page does not say where it is from", filepath.Base(config), source[1])
+				t.Errorf("%s imports %s, of which the page does not say where it is from", filepath.Base(config),
+					source[1])
 			}
 		}
 	}

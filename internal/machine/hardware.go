@@ -49,7 +49,7 @@ type Storage struct {
 	Read, Write units.Rate // of each, in long runs
 }
 
-// ReadRate and WriteRate are those of all disks together.
+// ReadRate and WriteRate are the sums over all disks.
 func (s Storage) ReadRate() units.Rate  { return units.Rate(s.Count) * s.Read }
 func (s Storage) WriteRate() units.Rate { return units.Rate(s.Count) * s.Write }
 

@@ -57,8 +57,10 @@ func TestHardwareIsReadAsDescribed(t *testing.T) {
 		t.Errorf("two disks read %s and write %s", got.Storage.ReadRate(), got.Storage.WriteRate())
 	}
 
-	got, err = readHardware(t, "cores: 2\nmemory: 16GiB\npinnable: 64MiB\nmemory_bandwidth: 10GB/s\ngather_bandwidth: 5GB/s\nstorage: {read: 1GB/s, write: 1GB/s}\n")
-	want = Hardware{Cores: 2, Memory: 16 << 30, Pinnable: 64 << 20, MemoryBandwidth: 10e9, GatherBandwidth: 5e9, Storage: Storage{Count: 1, Read: 1e9, Write: 1e9}}
+	got, err = readHardware(t,
+		"cores: 2\nmemory: 16GiB\npinnable: 64MiB\nmemory_bandwidth: 10GB/s\ngather_bandwidth: 5GB/s\nstorage: {read: 1GB/s, write: 1GB/s}\n")
+	want = Hardware{Cores: 2, Memory: 16 << 30, Pinnable: 64 << 20, MemoryBandwidth: 10e9, GatherBandwidth: 5e9,
+		Storage: Storage{Count: 1, Read: 1e9, Write: 1e9}}
 	if err != nil || got != want {
 		t.Errorf("got %+v (%v)\nwant %+v", got, err, want)
 	}
@@ -89,7 +91,8 @@ func TestWhatIsWrongInHardwareIsToldByPlace(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := readHardware(t, c.text)
-			if !errors.Is(err, ErrHardware) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "machine.yaml: ") || strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, ErrHardware) || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "machine.yaml: ") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %q, want one line with %q", err, c.want)
 			}
 		})
@@ -104,7 +107,8 @@ func FuzzParseHardware(f *testing.F) {
 	f.Add([]byte("a: &x [*x]\n<<: *x\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		h, err := parseHardware(text)
-		if err == nil && (h.Cores < 1 || h.Memory < 1 || h.Storage.Count < 1 || h.Devices.Count > 0 && h.Devices.Link < 1) {
+		if err == nil && (h.Cores < 1 || h.Memory < 1 || h.Storage.Count < 1 || h.Devices.Count > 0 &&
+			h.Devices.Link < 1) {
 			t.Errorf("%q gives %+v", text, h)
 		}
 	})

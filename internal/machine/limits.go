@@ -18,7 +18,7 @@ const (
 	leastAddressSpace = runtimeBytes + arenasBytes + ProgramBytes
 )
 
-// A process has threads beside those that compute: the runtime's, and one for each read or write that waits.
+// A process has more threads than those that compute: the runtime's, and one for each read or write that waits.
 const (
 	threadsBeside = 16
 	threadsEach   = 3
@@ -42,16 +42,18 @@ func Threads() int {
 func CheckLimits(threads int) error {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && files.Cur < leastOpenFiles {
-		return fmt.Errorf("the program alone %w: it opens up to %d files, and ulimit -n allows %d", ErrDoesNotFit, leastOpenFiles, files.Cur)
+		return fmt.Errorf("the program alone %w: it opens up to %d files, and ulimit -n allows %d", ErrDoesNotFit,
+			leastOpenFiles, files.Cur)
 	}
-	time.Sleep(time.Nanosecond) // the runtime opens what its timers need now: later, without a file left, it would end the process
+	// the runtime opens what its timers need now: later, without a file left, it would end the process
+	time.Sleep(time.Nanosecond)
 	if space := AddressSpace(); space.By != "" && space.Bytes < ProgramBytes {
 		return fmt.Errorf("the program alone %w: needs %s of address space at least, with what Go's runtime reserves, and %s allows less",
 			ErrDoesNotFit, leastAddressSpace, space.By)
 	}
 	need := int64(threadsEach*threads + threadsBeside)
 	if most, by := mostThreads(vfs.OS()); by != "" && most < need {
-		return fmt.Errorf("--threads %d %w: needs room for %d threads, with those that wait for files, and %s has room for %d",
+		return fmt.Errorf("--threads %d %w: needs room for %d threads, some to wait for files, and %s has room for %d",
 			threads, ErrDoesNotFit, need, by, most)
 	}
 	return nil

@@ -44,8 +44,8 @@ func softLimit(fsys vfs.FS, name string) (int64, bool) {
 	return 0, false
 }
 
-// Lockable is how much more memory the process can lock: what is left of its limit,
-// of which a process with the capability to lock any memory has none.
+// Lockable is how much more memory the process can lock: what is left of its limit. A
+// process with the capability to lock any memory has no limit.
 func Lockable() Limit { return lockable(vfs.OS()) }
 
 func lockable(fsys vfs.FS) Limit {
@@ -70,8 +70,8 @@ func addressSpace(fsys vfs.FS) Limit {
 	return Limit{units.Bytes(max(0, limit-max(kib<<10, runtimeBytes)-arenasBytes)), "ulimit -v"}
 }
 
-// mostThreads is how many threads the process may have, those that it has included, and what limits them ("": nothing):
-// ulimit -u, which counts all threads of a user without privileges, or a cgroup.
+// mostThreads is how many threads the process may have in all, and what limits them ("": nothing): ulimit -u, which
+// counts all threads of a user without privileges, or a cgroup.
 func mostThreads(fsys vfs.FS) (most int64, by string) {
 	left := cgroupLeft(fsys, "pids", pidsFiles, pidsFiles)
 	limit, limited := softLimit(fsys, "Max processes")
@@ -110,5 +110,5 @@ func inUserNamespace(fsys vfs.FS) bool {
 
 var pidsFiles = cgroupFiles{limit: "pids.max", use: "pids.current"}
 
-// mostCounted is the limit of threads from which on there is no need to count those of the user.
+// mostCounted is the highest ulimit -u for which the user's threads are counted: a higher one never binds.
 const mostCounted = 1 << 14

@@ -80,7 +80,8 @@ func (t *lineTask) Done() {
 	if t.done < t.total {
 		state = "stopped"
 	}
-	fmt.Fprintf(t.w, "%s: %s, %s in %s\n", t.label, state, t.unit.format(t.done), t.now().Sub(t.start).Round(time.Second))
+	fmt.Fprintf(t.w, "%s: %s, %s in %s\n", t.label, state, t.unit.format(t.done),
+		t.now().Sub(t.start).Round(time.Second))
 }
 
 func (u Unit) format(n int64) string {

@@ -90,7 +90,8 @@ func TestRatesAreSizesBySecond(t *testing.T) {
 		want    Rate
 		printed string
 	}{
-		{"12GiB/s", 12 << 30, "12 GiB/s"}, {" 1.5 GiB/s", 3 << 29, "1.5 GiB/s"}, {"100/s", 100, "100 B/s"}, {"6.9GB/s", 6.9e9, "6.43 GiB/s"},
+		{"12GiB/s", 12 << 30, "12 GiB/s"}, {" 1.5 GiB/s", 3 << 29, "1.5 GiB/s"}, {"100/s", 100, "100 B/s"},
+		{"6.9GB/s", 6.9e9, "6.43 GiB/s"},
 	} {
 		var got Rate
 		if err := got.Set(c.s); got != c.want || err != nil || got.String() != c.printed {

@@ -170,7 +170,8 @@ func (f *File) Fill(memory []byte, length, offset int64) error {
 		if !errors.Is(err, syscall.EINVAL) {
 			return unexpectedEOF(err)
 		}
-		f.fallBack(fmt.Errorf("%w: the file system refused a read at %d (%w)", vfs.ErrNoDirect, offset, withoutPath(err)))
+		f.fallBack(fmt.Errorf("%w: the file system refused a read at %d (%w)", vfs.ErrNoDirect, offset,
+			withoutPath(err)))
 	}
 	n, err := f.buffered.ReadAt(memory[:length], offset)
 	if int64(n) == length {
