@@ -42,7 +42,8 @@ func TestAblationTrainsEveryModelInEveryWay(t *testing.T) {
 	d := disk(t, generateLine, propagateLine+" --force --chunk-rows 80")
 	for _, emulate := range []string{"", "--emulate gpu=1,mem=16MiB,link=8GiB/s"} {
 		a := ablation(t, d, emulate)
-		if len(a.Results) != 4*9 || len(a.LeftOut) != 0 || a.OneMemory != (emulate == "") || a.Rows != 160 || a.BatchRows != 80 || a.ChunkRows != 80 {
+		if len(a.Results) != 4*9 || len(a.LeftOut) != 0 || a.OneMemory != (emulate == "") || a.Rows != 160 ||
+			a.BatchRows != 80 || a.ChunkRows != 80 {
 			t.Errorf("%q: %d results, %+v left out, %+v", emulate, len(a.Results), a.LeftOut, a)
 		}
 		for _, model := range []string{"sgc", "sign"} {
@@ -73,30 +74,37 @@ func TestAblationTrainsEveryModelInEveryWay(t *testing.T) {
 			default:
 				copied = input + labels
 			}
-			if r.Matrices != matrices || r.InputBytes != input || r.StorageBytes != storage || r.AssembledBytes != assembled || r.CopiedInBytes != copied {
-				t.Errorf("%q: %+v: want %d matrices, %d bytes: %d from storage, %d assembled, %d copied in", emulate, r, matrices, input, storage, assembled, copied)
+			if r.Matrices != matrices || r.InputBytes != input || r.StorageBytes != storage ||
+				r.AssembledBytes != assembled || r.CopiedInBytes != copied {
+				t.Errorf("%q: %+v: want %d matrices, %d bytes: %d from storage, %d assembled, %d copied in", emulate, r,
+					matrices, input, storage, assembled, copied)
 			}
-			if r.EpochSeconds <= 0 || len(r.Seconds) != 2*2 || len(r.StepSeconds) != 4 || len(r.LoaderSeconds) != 4 || r.Speedup <= 0 {
+			if r.EpochSeconds <= 0 || len(r.Seconds) != 2*2 || len(r.StepSeconds) != 4 || len(r.LoaderSeconds) != 4 ||
+				r.Speedup <= 0 {
 				t.Errorf("%+v", r)
 			}
 			if first := r.Variant == "baseline" && r.Placement == "host"; first && r.Speedup != 1 {
 				t.Errorf("the reference is %v times as fast as itself", r.Speedup)
 			}
 		}
-		if got := len(a.Figure9.Bars); got != 2*9 || a.Figure9.Reference.Variant != "baseline" || a.Figure9.Reference.Placement != "host" {
+		if got := len(a.Figure9.Bars); got != 2*9 || a.Figure9.Reference.Variant != "baseline" ||
+			a.Figure9.Reference.Placement != "host" {
 			t.Errorf("figure 9 has %d bars of %+v", got, a.Figure9.Reference)
 		}
-		if got := len(a.Figure14.Bars); got != 2*5 || a.Figure14.Reference.Shuffle != "rr" || a.Figure14.Reference.Placement != "device" {
+		if got := len(a.Figure14.Bars); got != 2*5 || a.Figure14.Reference.Shuffle != "rr" ||
+			a.Figure14.Reference.Placement != "device" {
 			t.Errorf("figure 14 has %d bars of %+v", got, a.Figure14.Reference)
 		}
 	}
 	text := must(t, d, ablationLine+"--rounds 1 --epochs 1 --models sign --placement host").stdout
-	for _, want := range []string{"host memory are one", "double-buffer", "Figure 9: epoch times as multiples", "Figure 14: ", "optimizer", "copied to the device"} {
+	for _, want := range []string{"host memory are one", "double-buffer", "Figure 9: epoch times as multiples",
+		"Figure 14: ", "optimizer", "copied to the device"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	if a := ablation(t, d, "--rounds 1 --epochs 1 --models sgc --placement storage --chunk-rows 160"); ways(a.Ablation, "sgc", 2) != "storage chunk" || a.ChunkRows != 160 {
+	if a := ablation(t, d, "--rounds 1 --epochs 1 --models sgc --placement storage --chunk-rows 160"); ways(a.Ablation,
+		"sgc", 2) != "storage chunk" || a.ChunkRows != 160 {
 		t.Errorf("%+v", a)
 	}
 }
@@ -122,12 +130,14 @@ func TestAblationTakesTheHopsOfTheStore(t *testing.T) {
 }
 
 func TestAblationLeavesOutWhatDoesNotFit(t *testing.T) {
-	d := disk(t, "generate sbm -o graph --nodes 4000 --edges 4000 --features 24 --classes 3 --labeled 1", "propagate graph -o store --hops 2")
+	d := disk(t, "generate sbm -o graph --nodes 4000 --edges 4000 --features 24 --classes 3 --labeled 1",
+		"propagate graph -o store --hops 2")
 	a := ablation(t, d, "--rounds 1 --epochs 1 --emulate mem=400KiB")
 	if got := ways(a.Ablation, "sgc", 2); got != allWays {
 		t.Errorf("sgc: %s", got)
 	}
-	if got, want := ways(a.Ablation, "sign", 2), "host baseline, host fused, host double-buffer, host chunk, storage chunk"; got != want {
+	if got, want := ways(a.Ablation, "sign",
+		2), "host baseline, host fused, host double-buffer, host chunk, storage chunk"; got != want {
 		t.Errorf("sign: %s", got)
 	}
 	if len(a.LeftOut) != 2*4 {
@@ -146,16 +156,19 @@ func TestAblationLeavesOutWhatDoesNotFit(t *testing.T) {
 	if l := a.LeftOut; len(l) != 2 || l[0].Placement != "storage" || !strings.Contains(l[0].Reason, "whole chunks") {
 		t.Errorf("chunks that are cut: %+v", l)
 	}
-	if o := must(t, d, ablationLine+"--rounds 1 --epochs 1 --models sgc --chunk-rows 50"); !strings.Contains(o.stdout, "left out: sgc, hops 1, chunk from storage: ") {
+	if o := must(t, d, ablationLine+"--rounds 1 --epochs 1 --models sgc --chunk-rows 50"); !strings.Contains(o.stdout,
+		"left out: sgc, hops 1, chunk from storage: ") {
 		t.Errorf("%s", o.stdout)
 	}
-	if o := hopfeed(t, d, ablationLine+"--emulate mem=4KiB"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "4 KiB") {
+	if o := hopfeed(t, d, ablationLine+"--emulate mem=4KiB"); o.code != exitDoesNotFit ||
+		!strings.Contains(o.stderr, "4 KiB") {
 		t.Errorf("a device without memory: status %d, %s", o.code, o.stderr)
 	}
 }
 
 func TestAblationMeasuresWhatFitsByCount(t *testing.T) {
-	d := disk(t, "generate sbm -o graph --nodes 4000 --edges 4000 --features 24 --classes 3 --labeled 1", "propagate graph -o store --hops 2")
+	d := disk(t, "generate sbm -o graph --nodes 4000 --edges 4000 --features 24 --classes 3 --labeled 1",
+		"propagate graph -o store --hops 2")
 	for kib := 360; kib > 0; kib -= 20 {
 		o := hopfeed(t, d, fmt.Sprintf("bench ablation store --models sgc --batch 80 --rounds 2 --epochs 1 --emulate mem=%dKiB --json", kib))
 		if left := object(t, o)["left_out"].([]any); len(left) > 0 {
@@ -218,7 +231,8 @@ func TestAblationWritesChartsOnceOrNothing(t *testing.T) {
 	}
 	var printed, written map[string]any
 	printed = object(t, o)
-	if err := json.Unmarshal([]byte(files["deep/charts/ablation.json"]), &written); err != nil || printed["output"] != "deep/charts" {
+	if err := json.Unmarshal([]byte(files["deep/charts/ablation.json"]), &written); err != nil ||
+		printed["output"] != "deep/charts" {
 		t.Errorf("%v, output %v", err, printed["output"])
 	}
 	delete(printed, "output")

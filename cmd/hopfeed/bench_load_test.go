@@ -40,7 +40,8 @@ func TestBenchLoadMeasuresEveryVariantFromEveryPlacementThatHasIt(t *testing.T) 
 	}{
 		{"", all},
 		{"--placement storage", []string{"chunk storage"}},
-		{"--shuffle chunk --unchecked --compute 1us", []string{"chunk device", "chunk host", "chunk storage", "memcpy"}},
+		{"--shuffle chunk --unchecked --compute 1us",
+			[]string{"chunk device", "chunk host", "chunk storage", "memcpy"}},
 		{"--placement host --shuffle rr --variants fused,chunk --buffers 4", []string{"fused host", "memcpy"}},
 		{"--emulate gpu=1,mem=8MiB,link=8GiB/s", slices.Concat(all[:9], []string{"mapped host", "memcpy"})},
 		{"--emulate mem=8MiB --variants mapped", []string{"mapped host", "memcpy"}},
@@ -50,7 +51,8 @@ func TestBenchLoadMeasuresEveryVariantFromEveryPlacementThatHasIt(t *testing.T) 
 			t.Errorf("%q: %q, want %q", c.flags, got, c.want)
 		}
 		for name, line := range lines {
-			if want := map[bool]string{true: "chunk", false: "rr"}[strings.HasPrefix(name, "chunk")]; name != "memcpy" && line["shuffle"] != want {
+			if want := map[bool]string{true: "chunk",
+				false: "rr"}[strings.HasPrefix(name, "chunk")]; name != "memcpy" && line["shuffle"] != want {
 				t.Errorf("%s reshuffles %v", name, line["shuffle"])
 			}
 		}
@@ -79,7 +81,8 @@ func TestBenchLoadRefusesWhatCannotBeMeasured(t *testing.T) {
 			t.Errorf("%s: status %d, %s", flags, o.code, o.stderr)
 		}
 	}
-	if o := hopfeed(t, d, "bench load store --emulate mem=4KiB"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "4 KiB") {
+	if o := hopfeed(t, d, "bench load store --emulate mem=4KiB"); o.code != exitDoesNotFit ||
+		!strings.Contains(o.stderr, "4 KiB") {
 		t.Errorf("a device without memory: status %d, %s", o.code, o.stderr)
 	}
 	for _, flags := range []string{"", " --json"} {

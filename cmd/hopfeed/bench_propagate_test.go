@@ -15,17 +15,20 @@ func TestBenchPropagateMeasuresEveryTypeByEveryNumberOfThreads(t *testing.T) {
 	d := disk(t)
 	var got []string
 	edges := 0.0
-	for s := bufio.NewScanner(strings.NewReader(must(t, d, benchPropagateLine+"--json --dtype float32,bfloat16").stdout)); s.Scan(); {
+	for s := bufio.NewScanner(strings.NewReader(must(t, d,
+		benchPropagateLine+"--json --dtype float32,bfloat16").stdout)); s.Scan(); {
 		var line map[string]any
 		if err := json.Unmarshal(s.Bytes(), &line); err != nil {
 			t.Fatalf("%q: %v", s.Text(), err)
 		}
-		for _, key := range []string{"seconds", "fastest_seconds", "gathered_bytes_per_second", "read_bytes_per_second", "random_bytes_per_second"} {
+		for _, key := range []string{"seconds", "fastest_seconds", "gathered_bytes_per_second", "read_bytes_per_second",
+			"random_bytes_per_second"} {
 			if v, ok := line[key].(float64); !ok || v <= 0 {
 				t.Errorf("%s is %v in %s", key, line[key], s.Text())
 			}
 		}
-		if rounds := line["round_seconds"].([]any); len(rounds) != 2 || line["nodes"] != 500.0 || line["edges"] != 4000.0 || line["features"] != 20.0 {
+		if rounds := line["round_seconds"].([]any); len(rounds) != 2 || line["nodes"] != 500.0 ||
+			line["edges"] != 4000.0 || line["features"] != 20.0 {
 			t.Errorf("%s", s.Text())
 		}
 		// Each edge, and a loop for most nodes: the same in all lines.
@@ -41,7 +44,8 @@ func TestBenchPropagateMeasuresEveryTypeByEveryNumberOfThreads(t *testing.T) {
 	}
 
 	lines := regexp.MustCompile(`(?m)^BenchmarkHop/dtype=float16/threads=[13]-[13]\t1\t\d+ ns/op\t\d+\.\d\d MB/s$`)
-	if out := must(t, d, benchPropagateLine+"--gobench --dtype float16").stdout; len(lines.FindAllString(out, -1)) != 4 {
+	if out := must(t, d, benchPropagateLine+"--gobench --dtype float16").stdout; len(lines.FindAllString(out,
+		-1)) != 4 {
 		t.Errorf("Go benchmarks:\n%s", out)
 	}
 	if out := must(t, d, benchPropagateLine).stdout; strings.Count(out, "\n") != 1+3*2 {

@@ -26,14 +26,17 @@ func TestBenchScheduleComparesQueuesOnEachNumberOfDevices(t *testing.T) {
 	}
 	for i, r := range rows {
 		name := []string{bench.Synchronous, "multi-queue"}[i%2]
-		if r.Schedule != name || r.Devices != 1+i/2 || len(r.EpochsSeconds) != 2 || r.EpochSeconds <= 0 || r.PredictedSeconds <= 0 || r.RowsPerSecond <= 0 {
+		if r.Schedule != name || r.Devices != 1+i/2 || len(r.EpochsSeconds) != 2 || r.EpochSeconds <= 0 ||
+			r.PredictedSeconds <= 0 || r.RowsPerSecond <= 0 {
 			t.Errorf("%+v", r)
 		}
-		if (r.Lag() == 0) != (r.Staleness.Largest == 0) || name == bench.Synchronous && (r.Lag() != 0 || r.TimesSynchronous != 1) {
+		if (r.Lag() == 0) != (r.Staleness.Largest == 0) || name == bench.Synchronous &&
+			(r.Lag() != 0 || r.TimesSynchronous != 1) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if o := must(t, d, line); !strings.Contains(o.stdout, "times synchronous") || strings.Count(o.stdout, "multi-queue") != 2 {
+	if o := must(t, d, line); !strings.Contains(o.stdout, "times synchronous") ||
+		strings.Count(o.stdout, "multi-queue") != 2 {
 		t.Errorf("%s", o.stdout)
 	}
 	both := must(t, d, "bench schedule graph --hidden 8 --batch 16 --fanout 3,3 --rounds 1 --emulate gpu=1,mem=1GiB --schedules cpu,multi-queue")

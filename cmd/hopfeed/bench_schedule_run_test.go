@@ -37,7 +37,8 @@ func TestSchedulesRunOnTheMachinesOfThePaper(t *testing.T) {
 		}
 		for i, r := range all {
 			best := all[i/4*4+3]
-			if r.PredictedSeconds == nil || *r.PredictedSeconds < 0.95*r.EpochSeconds || *r.PredictedSeconds > 1.05*r.EpochSeconds {
+			if r.PredictedSeconds == nil || *r.PredictedSeconds < 0.95*r.EpochSeconds ||
+				*r.PredictedSeconds > 1.05*r.EpochSeconds {
 				t.Errorf("predicted %v: %+v", *r.PredictedSeconds, r)
 			}
 			if best.Schedule != "collective" || r.Schedule != "collective" && r.EpochSeconds <= best.EpochSeconds {
@@ -51,7 +52,8 @@ func TestSchedulesRunOnTheMachinesOfThePaper(t *testing.T) {
 			}
 			if r.PaperTimes != nil {
 				if gain := r.EpochSeconds / best.EpochSeconds; gain < 0.9**r.PaperTimes || gain > 1.4**r.PaperTimes {
-					t.Errorf("%s %s takes %.2f times as long as collective, %.2f in the paper", r.Setting, r.Schedule, gain, *r.PaperTimes)
+					t.Errorf("%s %s takes %.2f times as long as collective, %.2f in the paper", r.Setting, r.Schedule,
+						gain, *r.PaperTimes)
 				}
 			}
 		}
@@ -80,7 +82,8 @@ func TestBenchScheduleRunsWhatTheMachineHas(t *testing.T) {
 		t.Error("a page without a table")
 	}
 	o = must(t, d, benchScheduleLine+"--json")
-	if all := scheduleLines(t, o); len(all) != 4 || !strings.Contains(o.stderr, "schedule collective is left out: ") || all[0].Setting != "" {
+	if all := scheduleLines(t, o); len(all) != 4 || !strings.Contains(o.stderr, "schedule collective is left out: ") ||
+		all[0].Setting != "" {
 		t.Errorf("%+v, %s", all, o.stderr)
 	}
 	for flags, want := range map[string]string{

@@ -11,7 +11,8 @@ import (
 // in 20, and the processor takes 30 for one, so that both are always busy.
 func TestBenchScheduleSharesBatchesBetweenProcessorAndGPU(t *testing.T) {
 	const line = "bench schedule --cpu-batch 30ms --dma 5ms --gpu-batch 10ms --training 10ms --batches 400"
-	want := map[string]struct{ epoch, cpu float64 }{"cpu": {12, 400}, "gpu": {8, 0}, "collective": {6, 200}, "sequential": {18, 400}, "mode-1": {12, 400}, "mode-2": {12, 400}}
+	want := map[string]struct{ epoch, cpu float64 }{"cpu": {12, 400}, "gpu": {8, 0}, "collective": {6, 200},
+		"sequential": {18, 400}, "mode-1": {12, 400}, "mode-2": {12, 400}}
 	lines := strings.Split(strings.TrimSpace(must(t, disk(t), line+" --json").stdout), "\n")
 	for _, text := range lines {
 		var r struct {

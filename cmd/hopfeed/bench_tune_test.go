@@ -16,9 +16,12 @@ func tableOf(t *testing.T) string {
 	for batch := 1; batch <= 8; batch++ {
 		for fanout := 1; fanout <= 5; fanout++ {
 			valid := 0.9 - 0.01*float64(batch) + 0.02*float64(fanout)
-			trials = append(trials, tune.Trial{Number: len(trials) + 1, Settings: tune.Settings{"batch": fmt.Sprint(batch), "fanout": fmt.Sprint(fanout), "store": "graph"}, Outcome: tune.Outcome{
-				Metric: "accuracy", Valid: &valid, RowsPerSecond: float64(1000 * batch / fanout), PeakDeviceBytes: int64(1000 * batch * fanout), PeakRSSBytes: 5000,
-			}})
+			trials = append(trials, tune.Trial{Number: len(trials) + 1,
+				Settings: tune.Settings{"batch": fmt.Sprint(batch), "fanout": fmt.Sprint(fanout), "store": "graph"},
+				Outcome: tune.Outcome{
+					Metric: "accuracy", Valid: &valid, RowsPerSecond: float64(1000 * batch / fanout),
+					PeakDeviceBytes: int64(1000 * batch * fanout), PeakRSSBytes: 5000,
+				}})
 		}
 	}
 	text, err := tune.Encode(trials)
@@ -37,7 +40,8 @@ func TestSearchesAreComparedOnATable(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	for _, s := range r.Searches {
-		if s.Runs != 12 || s.Seeds != 2 || !(s.Share > 0.3 && s.Share <= 1) || s.ShareLeast > s.Share || s.Reached > 0 && s.RunsToReach == nil {
+		if s.Runs != 12 || s.Seeds != 2 || !(s.Share > 0.3 && s.Share <= 1) || s.ShareLeast > s.Share ||
+			s.Reached > 0 && s.RunsToReach == nil {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -48,7 +52,8 @@ func TestSearchesAreComparedOnATable(t *testing.T) {
 			t.Errorf("of all trials: %+v", s)
 		}
 	}
-	if o := must(t, d, "bench tune trials.jsonl --rounds 1 --trials 9"); !strings.Contains(o.stdout, "hypervolume after 9 runs") || !strings.Contains(o.stdout, "gaussian") {
+	if o := must(t, d, "bench tune trials.jsonl --rounds 1 --trials 9"); !strings.Contains(o.stdout,
+		"hypervolume after 9 runs") || !strings.Contains(o.stdout, "gaussian") {
 		t.Error(o.stdout)
 	}
 }
@@ -63,11 +68,13 @@ func TestModesAreFittedToATable(t *testing.T) {
 	if len(fit.Runs) != 3*8 || fit.TimeError <= 0 || len(fit.Model.Memory) != 3 {
 		t.Errorf("%+v", fit)
 	}
-	if o := must(t, d, "bench modes trials.jsonl"); strings.Count(o.stdout, "\nmode-1 ") != 8 || !strings.Contains(o.stdout, "contention of workers") {
+	if o := must(t, d, "bench modes trials.jsonl"); strings.Count(o.stdout, "\nmode-1 ") != 8 ||
+		!strings.Contains(o.stdout, "contention of workers") {
 		t.Error(o.stdout)
 	}
 	write(t, d, "none.jsonl", tableOf(t))
-	for line, says := range map[string]string{"none.jsonl": "no trial has a schedule of", "nothing.jsonl": "no such file", "": "accepts 1 arg"} {
+	for line, says := range map[string]string{"none.jsonl": "no trial has a schedule of",
+		"nothing.jsonl": "no such file", "": "accepts 1 arg"} {
 		if o := hopfeed(t, d, "bench modes "+line); o.code == exitDone || !strings.Contains(o.stderr, says) {
 			t.Errorf("%q: exit status %d: %s", line, o.code, o.stderr)
 		}
@@ -80,7 +87,8 @@ func TestTablesThatCannotBeReplayedAreRefused(t *testing.T) {
 	write(t, d, "errors.jsonl", strings.ReplaceAll(tableOf(t), `"accuracy"`, `"mse"`))
 	write(t, d, "empty.jsonl", "")
 	write(t, d, "bad.jsonl", "{}")
-	failed, _ := json.Marshal(tune.Trial{Number: 1, Settings: tune.Settings{"batch": "1"}, Outcome: tune.Outcome{Failed: "so it is"}})
+	failed, _ := json.Marshal(tune.Trial{Number: 1, Settings: tune.Settings{"batch": "1"},
+		Outcome: tune.Outcome{Failed: "so it is"}})
 	write(t, d, "failed.jsonl", string(failed))
 	for line, says := range map[string]string{
 		"empty.jsonl":                    "has no trials",

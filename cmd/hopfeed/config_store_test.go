@@ -38,7 +38,8 @@ func TestAConfigurationTrainsTheSameModelAfterTheStoreHasGrown(t *testing.T) {
 		must(t, d, "train --config run/config.yaml --run again")
 		before, after := lasting(t, d, "run"), lasting(t, d, "again")
 		if !reflect.DeepEqual(before.Parameters, after.Parameters) || before.Batches.Shuffle != after.Batches.Shuffle {
-			t.Errorf("%s: %s in batches of %+v, but %s in %+v", settings, matricesOf(t, d, "run"), before.Batches, matricesOf(t, d, "again"), after.Batches)
+			t.Errorf("%s: %s in batches of %+v, but %s in %+v", settings, matricesOf(t, d, "run"), before.Batches,
+				matricesOf(t, d, "again"), after.Batches)
 		}
 		if before, after := content(t, d, "run/config.yaml"), content(t, d, "again/config.yaml"); before != after {
 			t.Errorf("%s: the configuration %s becomes\n%s", settings, before, after)
@@ -47,7 +48,8 @@ func TestAConfigurationTrainsTheSameModelAfterTheStoreHasGrown(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	must(t, d, "train store --epochs 1 --hidden 4 --run run")
 	must(t, d, "propagate graph -o other --hops 1 --operator sym,rw")
-	if o := hopfeed(t, d, "train other --config run/config.yaml"); o.code != exitUsage || !strings.Contains(o.stderr, "2 hops wanted, but the store has sym (1 hops): propagate with more hops") {
+	if o := hopfeed(t, d, "train other --config run/config.yaml"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, "2 hops wanted, but the store has sym (1 hops): propagate with more hops") {
 		t.Errorf("a store with fewer hops: status %d, %s", o.code, o.stderr)
 	}
 	must(t, d, "train other --config run/config.yaml --hops 1 --run fewer") // the command line wins
@@ -59,7 +61,8 @@ func TestAConfigurationTrainsTheSameModelAfterTheStoreHasGrown(t *testing.T) {
 // TestAConfigurationNamesHowRowsAreShuffled, which may depend on the memory of the machine.
 func TestAConfigurationNamesHowRowsAreShuffled(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
-	for placement, want := range map[string]string{"storage": "chunk-rows: 16\n|shuffle: chunk\n", "host": "shuffle: rr\n"} {
+	for placement, want := range map[string]string{"storage": "chunk-rows: 16\n|shuffle: chunk\n",
+		"host": "shuffle: rr\n"} {
 		must(t, d, "train store --epochs 1 --hidden 4 --placement "+placement+" --run "+placement)
 		for _, line := range strings.Split(want, "|") {
 			if config := content(t, d, placement+"/config.yaml"); !strings.Contains(config, line) {
@@ -88,7 +91,8 @@ func TestATrainingGoesOnAfterTheStoreHasGrown(t *testing.T) {
 	d := base.CrashClone()
 	line := "train store --epochs 6 --run run --save-every 0s --model sgc"
 	interruptedAtSave(t, d, 3, line)
-	if o := hopfeed(t, d, line+" --hops 1"); o.code != exitUsage || !strings.Contains(o.stderr, "other settings: --hops 2 instead of 1 (--force starts over)") {
+	if o := hopfeed(t, d, line+" --hops 1"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, "other settings: --hops 2 instead of 1 (--force starts over)") {
 		t.Errorf("with other hops: status %d, %s", o.code, o.stderr)
 	}
 	must(t, d, "propagate graph -o store --hops 2 --operator sym,rw --chunk-rows 16 --seed 8 --force")

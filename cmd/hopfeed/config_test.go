@@ -26,7 +26,8 @@ func TestThreadsOfTheConfigurationAreUsed(t *testing.T) {
 	if _, err := a.applyConfig(c, "three.json"); err != nil || parallel.Threads() != 3 {
 		t.Errorf("%v, %d threads", err, parallel.Threads())
 	}
-	if o := hopfeed(t, d, "train store --config negative.json"); o.code != exitUsage || !strings.Contains(o.stderr, "--threads -3") {
+	if o := hopfeed(t, d, "train store --config negative.json"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, "--threads -3") {
 		t.Errorf("exit status %d, %s", o.code, o.stderr)
 	}
 }
@@ -34,7 +35,8 @@ func TestThreadsOfTheConfigurationAreUsed(t *testing.T) {
 func TestTheMemoryOfTheConfigurationIsTheBudget(t *testing.T) {
 	d := disk(t)
 	write(t, d, "small.json", `{"memory": "1MiB"}`)
-	if o := hopfeed(t, d, "train store --config small.json"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "--memory 1 MiB") {
+	if o := hopfeed(t, d, "train store --config small.json"); o.code != exitDoesNotFit ||
+		!strings.Contains(o.stderr, "--memory 1 MiB") {
 		t.Errorf("exit status %d, %s", o.code, o.stderr)
 	}
 }
@@ -47,7 +49,8 @@ func TestTheScheduleOfTheLearningRateHasANewName(t *testing.T) {
 			t.Errorf("%s: exit status %d, %s", line, o.code, o.stderr)
 		}
 	}
-	old, now := map[string]string{"schedule": "step", "lr": "0.1"}, map[string]string{"lr-schedule": "step", "lr": "0.1"}
+	old, now := map[string]string{"schedule": "step", "lr": "0.1"},
+		map[string]string{"lr-schedule": "step", "lr": "0.1"}
 	if found := differences(old, now); len(found) > 0 {
 		t.Errorf("the same settings, saved by the former name: %v", found)
 	}

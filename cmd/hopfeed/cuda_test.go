@@ -22,10 +22,14 @@ func TestATrainingThatLosesItsGPUGoesOnOnTheHost(t *testing.T) {
 		code       int
 		want       string
 	}{
-		{"lost while it trains on a store", "train store --model sign --hidden 8 --lr 0.02 --batch 50", "cuLaunchKernel", 700, testdevice.Lost, exitFailed, "launchfailed"},
-		{"lost while it reads a store", "train store --model sgc --hops 2 --lr 0.02 --batch 50 --placement storage", "cuMemcpyAsync", 300, testdevice.Lost, exitFailed, "launchfailed"},
-		{"lost while it trains on samples", "train graph --model sage --hidden 8 --batch 40 --fanout 3,3", "cuLaunchKernel", 900, testdevice.Lost, exitFailed, "launchfailed"},
-		{"full while it trains on samples", "train graph --model sage --hidden 8 --batch 40 --fanout 3,3", "cuMemAlloc_v2", 40, testdevice.OutOfMemory, exitDoesNotFit, "out of device memory"},
+		{"lost while it trains on a store", "train store --model sign --hidden 8 --lr 0.02 --batch 50",
+			"cuLaunchKernel", 700, testdevice.Lost, exitFailed, "launchfailed"},
+		{"lost while it reads a store", "train store --model sgc --hops 2 --lr 0.02 --batch 50 --placement storage",
+			"cuMemcpyAsync", 300, testdevice.Lost, exitFailed, "launchfailed"},
+		{"lost while it trains on samples", "train graph --model sage --hidden 8 --batch 40 --fanout 3,3",
+			"cuLaunchKernel", 900, testdevice.Lost, exitFailed, "launchfailed"},
+		{"full while it trains on samples", "train graph --model sage --hidden 8 --batch 40 --fanout 3,3",
+			"cuMemAlloc_v2", 40, testdevice.OutOfMemory, exitDoesNotFit, "out of device memory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := disk(t, generateLine, propagateLine)
@@ -68,7 +72,8 @@ func TestAThousandEpochsTakeNoMoreOfAGPUThanAFew(t *testing.T) {
 			}
 		}
 	}
-	d := disk(t, "generate sbm -o graph --nodes 60 --edges 200 --features 4 --classes 2 --labeled 0.9", "propagate graph -o store --hops 1 --chunk-rows 16")
+	d := disk(t, "generate sbm -o graph --nodes 60 --edges 200 --features 4 --classes 2 --labeled 0.9",
+		"propagate graph -o store --hops 1 --chunk-rows 16")
 	for _, line := range []string{
 		"train store --model sgc --batch 40 --placement host",
 		"train store --model sgc --batch 40 --placement storage",
@@ -77,9 +82,11 @@ func TestAThousandEpochsTakeNoMoreOfAGPUThanAFew(t *testing.T) {
 		var few, many figures
 		for epochs, to := range map[int]*figures{10: &few, 1000: &many} {
 			before := [2]uint64{soft.Allocated(), soft.Objects()}
-			readJSON(t, must(t, d, fmt.Sprintf("%s --epochs %d --eval-every 200 --patience 0 --json", line, epochs)).stdout, to)
+			readJSON(t, must(t, d, fmt.Sprintf("%s --epochs %d --eval-every 200 --patience 0 --json", line,
+				epochs)).stdout, to)
 			if after := [2]uint64{soft.Allocated(), soft.Objects()}; after != before {
-				t.Errorf("%s: %v bytes, and streams and events, after %d epochs, %v before", line, after, epochs, before)
+				t.Errorf("%s: %v bytes, and streams and events, after %d epochs, %v before", line, after, epochs,
+					before)
 			}
 		}
 		if many != few || few.Peak == 0 {
@@ -93,7 +100,8 @@ func TestAThousandEpochsTakeNoMoreOfAGPUThanAFew(t *testing.T) {
 func TestBatchesThatAGPUPreparesTrainTheSameModel(t *testing.T) {
 	testdevice.Software(t)
 	d := disk(t, generateLine)
-	for _, flags := range []string{"--model sage --fanout 3,3", "--model gcn --sampler labor --fanout 3,3 --cache degree:900"} {
+	for _, flags := range []string{"--model sage --fanout 3,3",
+		"--model gcn --sampler labor --fanout 3,3 --cache degree:900"} {
 		type figures struct {
 			Loss  float64 `json:"train_loss"`
 			Valid float64 `json:"valid_metric"`
@@ -101,7 +109,8 @@ func TestBatchesThatAGPUPreparesTrainTheSameModel(t *testing.T) {
 		}
 		var all [2]figures
 		for i, schedule := range []string{"cpu", "gpu"} {
-			line := "train graph --hidden 8 --epochs 3 --batch 40 --placement host --json " + flags + " --schedule " + schedule
+			line := "train graph --hidden 8 --epochs 3 --batch 40 --placement host --json " + flags + " --schedule " +
+				schedule
 			readJSON(t, must(t, d, line).stdout, &all[i])
 		}
 		if all[0] != all[1] || all[0].Loss == 0 {

@@ -23,7 +23,8 @@ import (
 )
 
 func TestTrainingOnSeveralDevicesIsTrainingOnOne(t *testing.T) {
-	d := disk(t, "generate sbm -o graph --nodes 4000 --edges 9000 --features 20 --classes 3 --labeled 1 --seed 7", "propagate graph -o store --hops 2 --operator sym")
+	d := disk(t, "generate sbm -o graph --nodes 4000 --edges 9000 --features 20 --classes 3 --labeled 1 --seed 7",
+		"propagate graph -o store --hops 2 --operator sym")
 	type report struct {
 		Devices   int
 		Sharded   bool
@@ -60,7 +61,8 @@ func TestTrainingOnSeveralDevicesIsTrainingOnOne(t *testing.T) {
 			want = train("--split 0 --splits splits.npy")
 		}
 		r = train(c.flags)
-		if r.Devices != c.devices || r.Sharded != c.sharded || math.Abs(r.Loss/want.Loss-1) > 1e-4 || math.Abs(r.Valid-want.Valid) > 0.002 || math.Abs(r.Test-want.Test) > 0.002 {
+		if r.Devices != c.devices || r.Sharded != c.sharded || math.Abs(r.Loss/want.Loss-1) > 1e-4 ||
+			math.Abs(r.Valid-want.Valid) > 0.002 || math.Abs(r.Test-want.Test) > 0.002 {
 			t.Errorf("%s: %+v, want %+v", c.flags, r, want)
 		}
 		if c.sharded != (r.Bytes > 0) || c.sharded && math.Abs(r.Remote/r.Predicted-1) > 0.3 {
@@ -104,15 +106,18 @@ func TestDevicesAreListedWithWhatThereIsNot(t *testing.T) {
 	counts := map[string]int{}
 	for _, k := range r.Devices {
 		counts[k.Kind] = k.Count
-		if (k.Count == 0) != (k.WhyNone != "") && k.Kind != "emulated" || k.Count > 0 && (k.Name == "" || k.FreeBytes <= 0) {
+		if (k.Count == 0) != (k.WhyNone != "") && k.Kind != "emulated" || k.Count > 0 &&
+			(k.Name == "" || k.FreeBytes <= 0) {
 			t.Errorf("%+v", k)
 		}
 	}
-	if _, listed := counts["cuda"]; !listed || len(r.Devices) != 3 || counts["emulated"] != 2 || counts["host"] != 1 || r.Devices[0].MemoryBytes != 4<<20 {
+	if _, listed := counts["cuda"]; !listed || len(r.Devices) != 3 || counts["emulated"] != 2 || counts["host"] != 1 ||
+		r.Devices[0].MemoryBytes != 4<<20 {
 		t.Errorf("%+v", r)
 	}
 	out := strings.Join(strings.Fields(must(t, d, "devices").stdout), " ")
-	if !strings.Contains(out, "emulated none: none was asked for") || !strings.Contains(out, "host 1, host, memory of the host: ") {
+	if !strings.Contains(out, "emulated none: none was asked for") ||
+		!strings.Contains(out, "host 1, host, memory of the host: ") {
 		t.Errorf("%s", out)
 	}
 }
@@ -144,8 +149,11 @@ func TestWhateverFailsOnADeviceEndsTraining(t *testing.T) {
 			}
 			failer.Device = opened[failing]
 			opened[failing] = &failer
-			spec := trainer.Spec{Model: "sgc", Matrices: store.Matrices(), Features: store.Manifest.Features, Classes: store.Manifest.Classes}
-			_, err = trainOn(t.Context(), opened, spec, loader.Options{Store: store, Matrices: spec.Matrices, Placement: placed, Sharded: placed == loader.Device, BatchRows: batch})
+			spec := trainer.Spec{Model: "sgc", Matrices: store.Matrices(), Features: store.Manifest.Features,
+				Classes: store.Manifest.Classes}
+			_, err = trainOn(t.Context(), opened, spec,
+				loader.Options{Store: store, Matrices: spec.Matrices, Placement: placed,
+					Sharded: placed == loader.Device, BatchRows: batch})
 			ended = !failer.Failed()
 			if err == nil && !ended {
 				unseen++
@@ -176,7 +184,8 @@ func TestWhateverFailsOnADeviceEndsTraining(t *testing.T) {
 }
 
 // trainOn opens loaders, trains for an epoch, and closes them.
-func trainOn(ctx context.Context, devices []gds.Device, spec trainer.Spec, o loader.Options) (r *trainer.Result, err error) {
+func trainOn(ctx context.Context, devices []gds.Device, spec trainer.Spec, o loader.Options) (r *trainer.Result,
+	err error) {
 	s := &session.Session{Devices: devices, BatchRows: o.BatchRows}
 	if s.Loaders, err = loader.OpenRanks(ctx, o, devices); err != nil {
 		return nil, err
@@ -186,7 +195,8 @@ func trainOn(ctx context.Context, devices []gds.Device, spec trainer.Spec, o loa
 	if err != nil {
 		return nil, err
 	}
-	return trainer.Fit(ctx, d.Ranks(training.Store{Session: s}), spec, trainer.Options{Epochs: 1, LearningRate: 0.01}, nil)
+	return trainer.Fit(ctx, d.Ranks(training.Store{Session: s}), spec, trainer.Options{Epochs: 1, LearningRate: 0.01},
+		nil)
 }
 
 // scatteredSplits is a .npy file [1, nodes] of int8 in which every third node trains and the

@@ -57,7 +57,8 @@ func TestForceThatFailsLeavesTheOldOutput(t *testing.T) {
 	before := tree(t, d, "good")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	code := execute(ctx, &app{fs: d, stdout: io.Discard, stderr: io.Discard}, strings.Fields(importNPYLine("arrays", "good")+" --force"))
+	code := execute(ctx, &app{fs: d, stdout: io.Discard, stderr: io.Discard},
+		strings.Fields(importNPYLine("arrays", "good")+" --force"))
 	if after := tree(t, d, "good"); code != exitInterrupted || !maps.Equal(before, after) {
 		t.Errorf("interrupted: exit status %d; the same: %v", code, maps.Equal(before, after))
 	}

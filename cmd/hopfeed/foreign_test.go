@@ -20,9 +20,12 @@ func TestAUsersFilesAreNeverRemoved(t *testing.T) {
 		named string
 	}{
 		{"import csv edges.csv -o g --ids map", map[string]string{"g.scratch/edges.csv": "the input"}, "g.scratch"},
-		{"import csv edges.csv -o g --ids map --force", map[string]string{"g.scratch/sub/thesis.tex": "mine"}, "g.scratch"},
-		{"import csv edges.csv -o g --ids map", map[string]string{"g.scratch/lock": "mine", "g.scratch/edges": "mine"}, "g.scratch"},
-		{"import csv g.scratch/edges.csv -o g --ids map", map[string]string{"g.scratch/edges.csv": csvEdges}, "g.scratch"},
+		{"import csv edges.csv -o g --ids map --force", map[string]string{"g.scratch/sub/thesis.tex": "mine"},
+			"g.scratch"},
+		{"import csv edges.csv -o g --ids map", map[string]string{"g.scratch/lock": "mine", "g.scratch/edges": "mine"},
+			"g.scratch"},
+		{"import csv g.scratch/edges.csv -o g --ids map", map[string]string{"g.scratch/edges.csv": csvEdges},
+			"g.scratch"},
 		{"import mtx edges.mtx -o g --features ones", map[string]string{"g.scratch/edges.csv": "mine"}, "g.scratch"},
 		{"import csv edges.csv -o g --ids map", map[string]string{"g/.job/notes.txt": "mine"}, ".job"},
 		{"import csv edges.csv -o g --ids map --force", map[string]string{"g/.job/notes.txt": "mine"}, ".job"},
@@ -32,11 +35,15 @@ func TestAUsersFilesAreNeverRemoved(t *testing.T) {
 		{"import npy arrays -o g --force", map[string]string{"g/nodes/part-00000.arrow": "mine"}, "nodes"},
 		{"propagate graph -o s --force", map[string]string{"s/.job/scratch/result-0-0-8.scratch": "mine"}, ".job"},
 		{"propagate graph -o s", map[string]string{"s/.job/scratch/shard-0-of-2.lock": "mine"}, ".job"},
-		{"export npy graph -o out --force", map[string]string{"out/.exporting": "mine", "out/edge_index.npy": "mine"}, "out"},
-		{"export npy graph -o out --force", map[string]string{"out/.exporting": "", "out/edge_index.npy": "mine"}, "out"},
-		{"export npy graph -o out --force", map[string]string{"out/meta.json": "mine", "out/edge_index.npy": "mine"}, "out"},
+		{"export npy graph -o out --force", map[string]string{"out/.exporting": "mine", "out/edge_index.npy": "mine"},
+			"out"},
+		{"export npy graph -o out --force", map[string]string{"out/.exporting": "", "out/edge_index.npy": "mine"},
+			"out"},
+		{"export npy graph -o out --force", map[string]string{"out/meta.json": "mine", "out/edge_index.npy": "mine"},
+			"out"},
 		{"demo", map[string]string{"hopfeed-demo/thesis.tex": "mine"}, "hopfeed-demo"},
-		{"demo", map[string]string{"hopfeed-demo/made-by-hopfeed-demo": "mine", "hopfeed-demo/thesis.tex": "mine"}, "hopfeed-demo"},
+		{"demo", map[string]string{"hopfeed-demo/made-by-hopfeed-demo": "mine", "hopfeed-demo/thesis.tex": "mine"},
+			"hopfeed-demo"},
 		{"bench ablation store -o charts", map[string]string{"charts/figure-5.svg.tmp": "mine"}, "figure-5.svg.tmp"},
 	} {
 		t.Run(c.line+" "+slices.Sorted(maps.Keys(c.files))[0], func(t *testing.T) {
@@ -55,7 +62,8 @@ func TestAUsersFilesAreNeverRemoved(t *testing.T) {
 				t.Errorf("exit status %d: %s", o.code, o.stderr)
 			}
 			if after := tree(t, d, "."); !maps.Equal(before, after) {
-				t.Errorf("the files were %q and are %q", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)))
+				t.Errorf("the files were %q and are %q", slices.Sorted(maps.Keys(before)),
+					slices.Sorted(maps.Keys(after)))
 			}
 		})
 	}
@@ -113,7 +121,8 @@ func TestScratchFoldersOfAUserAreNotTaken(t *testing.T) {
 			before := tree(t, d, ".")
 			o := hopfeed(t, d, c.line)
 			if strings.HasPrefix(c.line, "propagate") { // a new job draws another name for its folder
-				if o.code != exitDone || content(t, d, "big/"+made+"/thesis.tex") != "mine" || content(t, d, "big/mine") != "mine" {
+				if o.code != exitDone || content(t, d, "big/"+made+"/thesis.tex") != "mine" ||
+					content(t, d, "big/mine") != "mine" {
 					t.Errorf("exit status %d, %q: %s", o.code, list(d), o.stderr)
 				}
 				return
@@ -122,7 +131,8 @@ func TestScratchFoldersOfAUserAreNotTaken(t *testing.T) {
 				t.Errorf("exit status %d: %s", o.code, o.stderr)
 			}
 			if after := tree(t, d, "."); !maps.Equal(before, after) {
-				t.Errorf("the files were %q and are %q", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)))
+				t.Errorf("the files were %q and are %q", slices.Sorted(maps.Keys(before)),
+					slices.Sorted(maps.Keys(after)))
 			}
 		})
 	}

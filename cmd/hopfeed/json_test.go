@@ -65,7 +65,8 @@ func TestTheJSONPageIsThatOfTheTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(written) != page {
-		t.Errorf("%s is not that of the types: run HOPFEED_WRITE_DOCS=1 go test ./cmd/hopfeed -run TestTheJSONPage", jsonPage)
+		t.Errorf("%s is not that of the types: run HOPFEED_WRITE_DOCS=1 go test ./cmd/hopfeed -run TestTheJSONPage",
+			jsonPage)
 	}
 }
 
@@ -130,7 +131,8 @@ func (r *jsonTypes) table(of reflect.Type) string {
 	return "|key|type|meaning|\n|---|---|---|\n" + r.rows(of, of.PkgPath(), of.Name(), "")
 }
 
-// rows are those of a struct, of which nested structs without a name are a part. Its place in source is package and name.
+// rows are those of a struct, of which nested structs without a name are a part. Its place in source is package and
+// name.
 func (r *jsonTypes) rows(of reflect.Type, pkg, place, prefix string) string {
 	var rows strings.Builder
 	for i := range of.NumField() {
@@ -290,7 +292,8 @@ func (r *jsonTypes) parse(folder string) map[string]string {
 		if strings.HasSuffix(entry, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path.Join(folder, entry), nil, parser.ParseComments|parser.SkipObjectResolution)
+		file, err := parser.ParseFile(token.NewFileSet(), path.Join(folder, entry), nil,
+			parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			r.t.Fatal(err)
 		}

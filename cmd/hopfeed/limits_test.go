@@ -59,7 +59,8 @@ func TestLimitsOfTheSystemAreKeptOrNamed(t *testing.T) {
 			continue
 		}
 		o := underLimit(t, os.Args[0], dir, c.limit, c.line, nil)
-		if o.code != c.code || !strings.Contains(o.stderr, c.says) || c.code != exitDone && strings.Count(o.stderr, "\n") != 1 {
+		if o.code != c.code || !strings.Contains(o.stderr, c.says) || c.code != exitDone &&
+			strings.Count(o.stderr, "\n") != 1 {
 			t.Errorf("ulimit %s, %s: exit status %d: %s", c.limit, c.line, o.code, o.stderr)
 		}
 	}
@@ -83,8 +84,10 @@ func TestThreadsAreThoseThatAUserMayHave(t *testing.T) {
 	for _, c := range []struct {
 		processes, threads, code int
 	}{{12, 1, exitDoesNotFit}, {40, 1, exitDone}, {40, 0, exitDone}, {40, 9, exitDoesNotFit}, {400, 9, exitDone}} {
-		o := underLimit(t, program, "/", fmt.Sprintf("-u %d", c.processes), fmt.Sprintf("version --threads %d", c.threads), user)
-		if o.code != c.code || o.code != exitDone && (!strings.Contains(o.stderr, "ulimit -u") || strings.Count(o.stderr, "\n") != 1) {
+		o := underLimit(t, program, "/", fmt.Sprintf("-u %d", c.processes),
+			fmt.Sprintf("version --threads %d", c.threads), user)
+		if o.code != c.code || o.code != exitDone &&
+			(!strings.Contains(o.stderr, "ulimit -u") || strings.Count(o.stderr, "\n") != 1) {
 			t.Errorf("ulimit -u %d, --threads %d: exit status %d: %s", c.processes, c.threads, o.code, o.stderr)
 		}
 	}

@@ -68,7 +68,8 @@ func TestOutputsThatAreLinksAreFollowed(t *testing.T) {
 			}
 			if c.file {
 				write(t, disk, real, "old")
-				if o := hopfeed(t, disk, line); o.code != exitUsage && c.code == exitDone || content(t, disk, real) != "old" {
+				if o := hopfeed(t, disk, line); o.code != exitUsage && c.code == exitDone ||
+					content(t, disk, real) != "old" {
 					t.Errorf("without --force: exit status %d: %s", o.code, o.stderr)
 				}
 				line += " --force"
@@ -116,7 +117,8 @@ func TestTheWorkingFolderCanBeTheOutput(t *testing.T) {
 	must(t, disk, exportLine)
 	write(t, disk, "edges.csv", csvEdges)
 	for _, line := range []string{
-		"import csv ../edges.csv --ids map", "import npy ../arrays", "generate sbm --nodes 20 --edges 40", "propagate ../graph --hops 1", "export npy ../graph",
+		"import csv ../edges.csv --ids map", "import npy ../arrays", "generate sbm --nodes 20 --edges 40",
+		"propagate ../graph --hops 1", "export npy ../graph",
 	} {
 		if err := os.Mkdir("empty", 0o777); err != nil {
 			t.Fatal(err)
@@ -129,7 +131,8 @@ func TestTheWorkingFolderCanBeTheOutput(t *testing.T) {
 			if err := os.Chdir(".."); err != nil { // of the old folder, where there is a new one
 				t.Fatal(err)
 			}
-			if _, err := os.Stat("empty/manifest.json"); o.code != exitDone || err != nil && !strings.HasPrefix(line, "export") {
+			if _, err := os.Stat("empty/manifest.json"); o.code != exitDone || err != nil &&
+				!strings.HasPrefix(line, "export") {
 				t.Errorf("%s: exit status %d: %s (%v)", line, o.code, o.stderr, err)
 			}
 		}

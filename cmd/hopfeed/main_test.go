@@ -173,7 +173,8 @@ func write(t *testing.T, fsys vfs.FS, name, data string) {
 func sealed(manifest string) string {
 	at := strings.LastIndex(manifest, `"crc32c": "`) + len(`"crc32c": "`)
 	zeroed := manifest[:at] + "00000000" + manifest[at+8:]
-	return fmt.Sprintf("%s%08x%s", manifest[:at], crc32.Checksum([]byte(zeroed), crc32.MakeTable(crc32.Castagnoli)), manifest[at+8:])
+	return fmt.Sprintf("%s%08x%s", manifest[:at], crc32.Checksum([]byte(zeroed), crc32.MakeTable(crc32.Castagnoli)),
+		manifest[at+8:])
 }
 
 // object is the one JSON object that a command line prints.
@@ -193,7 +194,8 @@ func object(t *testing.T, o outcome) map[string]any {
 func TestAGraphBecomesATrainedModel(t *testing.T) {
 	d := disk(t, generateLine, exportLine, "import npy arrays -o again --json")
 	for file, data := range tree(t, d, "graph") {
-		if again := strings.Replace(file, "graph", "again", 1); path.Ext(file) == ".arrow" && path.Base(file) != "index.arrow" && content(t, d, again) != data {
+		if again := strings.Replace(file, "graph", "again", 1); path.Ext(file) == ".arrow" &&
+			path.Base(file) != "index.arrow" && content(t, d, again) != data {
 			t.Errorf("%s differs after export and import", file)
 		}
 	}
@@ -209,7 +211,8 @@ func TestAGraphBecomesATrainedModel(t *testing.T) {
 	for _, model := range []string{"sgc", "sign"} {
 		for _, placement := range []string{"device", "host", "storage"} {
 			run := model + "-" + placement
-			trained := object(t, must(t, d, "train store --json --model "+model+" --hidden 16 --lr 0.05 --epochs 40 --batch 32 --placement "+placement+" --run "+run))
+			trained := object(t, must(t, d,
+				"train store --json --model "+model+" --hidden 16 --lr 0.05 --epochs 40 --batch 32 --placement "+placement+" --run "+run))
 			if got := trained["test_metric"].(float64); got < 0.65 {
 				t.Errorf("%s from %s has a test accuracy of %v", model, placement, got)
 			}
@@ -243,7 +246,8 @@ func TestJSONHasTheKeysThatScriptsRelyOn(t *testing.T) {
 		{"inspect store", "kind name nodes edges features dtype rows regions matrices fingerprint"},
 		{"verify store", "files chunks bytes bad"},
 		{trainLine, training},
-		{"train store --model sgc --runs 3 --epochs 3", training + " train_loss_std valid_metric_std test_metric_std epoch_seconds_std"},
+		{"train store --model sgc --runs 3 --epochs 3",
+			training + " train_loss_std valid_metric_std test_metric_std epoch_seconds_std"},
 		{evaluateLine, training + " value rows parts rows_of same_nodes trained_rows"},
 	} {
 		o := must(t, d, c.line+" --json --threads 1")
@@ -303,7 +307,8 @@ func TestExitStatus(t *testing.T) {
 		{"an unknown verb", "embed graph", exitUsage, `hopfeed: unknown command "embed" (see hopfeed --help)`},
 		{"a verb with a slip", "trian store", exitUsage, `hopfeed: unknown command "trian": did you mean train? (see hopfeed --help)`},
 		{"an unknown benchmark", "bench loda store", exitUsage, `unknown command "loda": did you mean load? (see hopfeed bench --help)`},
-		{"emulated devices where nothing is computed on devices", "verify store --emulate gpu=1", exitUsage, "unknown flag: --emulate"},
+		{"emulated devices where nothing is computed on devices", "verify store --emulate gpu=1", exitUsage,
+			"unknown flag: --emulate"},
 		{"a number of runs as the directory of one", "train store --run 10", exitUsage, "--runs 10"},
 		{"an unknown flag", "train store --modle sgc", exitUsage, "--modle"},
 		{"a missing argument", "verify", exitUsage, "1 arg"},
@@ -312,9 +317,12 @@ func TestExitStatus(t *testing.T) {
 		{"negative threads", "verify store --threads -1", exitUsage, "--threads"},
 		{"a size without meaning", "verify store --memory lots", exitUsage, "lots"},
 		{"an unknown import format", "import gml arrays -o x", exitUsage, "npy"},
-		{"a flag of another import format", "import npy arrays -o x --ids map", exitUsage, "unknown flag: --ids (see hopfeed import npy --help)"},
-		{"self-loops of a third kind, before anything is read", "import csv nothing -o x --self-loops some", exitUsage, "keep or drop"},
-		{"a type that features cannot have, before anything is read", "import csv nothing -o x --dtype int8", exitUsage, "float16"},
+		{"a flag of another import format", "import npy arrays -o x --ids map", exitUsage,
+			"unknown flag: --ids (see hopfeed import npy --help)"},
+		{"self-loops of a third kind, before anything is read", "import csv nothing -o x --self-loops some", exitUsage,
+			"keep or drop"},
+		{"a type that features cannot have, before anything is read", "import csv nothing -o x --dtype int8", exitUsage,
+			"float16"},
 		{"an edge list's ids of a third kind", "import csv arrays -o x --ids some", exitUsage, "map"},
 		{"an unknown export format", "export csv graph -o x", exitUsage, "npy"},
 		{"an unknown generator", "generate grid -o x", exitUsage, "rmat"},
@@ -340,17 +348,25 @@ func TestExitStatus(t *testing.T) {
 		{"more threads than any machine has", "verify store --threads 1000000", exitUsage, "4096"},
 		{"a negative number of hops to use", "train store --hops -1", exitUsage, "--hops"},
 		{"a negative split", "train store --split -2", exitUsage, "--split"},
-		{"negative hidden units", "train store --model sign --hidden -4", exitUsage, "hidden -4: must be an integer from 1"},
-		{"a model with too few layers", "train store --model sign --layers 1", exitUsage, "layers 1: must be an integer from 2"},
-		{"more layers than the model can have", "train store --model sign --layers 1000", exitUsage, "layers 1000: must be an integer from 2 to 256"},
+		{"negative hidden units", "train store --model sign --hidden -4", exitUsage,
+			"hidden -4: must be an integer from 1"},
+		{"a model with too few layers", "train store --model sign --layers 1", exitUsage,
+			"layers 1: must be an integer from 2"},
+		{"more layers than the model can have", "train store --model sign --layers 1000", exitUsage,
+			"layers 1000: must be an integer from 2 to 256"},
 		{"a model for other features", "evaluate --checkpoint run widestore", exitUsage, "6 features"},
 		{"a checkpoint of an impossible model", "evaluate --checkpoint flat store", exitCorrupt, "layers 1: must be"},
 		{"a model in its store", "train store --run store", exitUsage, "graph or store"},
-		{"arrays below the graph that they are of", "export npy graph -o graph/arrays", exitUsage, "lies in the graph or store /graph"},
-		{"a store in the place of its graph", "propagate graph -o ./graph/ --force", exitUsage, "the graph that is read"},
-		{"a store below its graph", "propagate graph -o graph/features/x --force", exitUsage, "lies in the graph or store /graph"},
-		{"a store in the place of another graph", "propagate graph -o wide --force", exitUsage, "is a graph, and a store cannot replace it"},
-		{"a graph in the place of a store", strings.Replace(generateLine, "-o graph", "-o store --force", 1), exitUsage, "is a store, and a graph cannot replace it"},
+		{"arrays below the graph that they are of", "export npy graph -o graph/arrays", exitUsage,
+			"lies in the graph or store /graph"},
+		{"a store in the place of its graph", "propagate graph -o ./graph/ --force", exitUsage,
+			"the graph that is read"},
+		{"a store below its graph", "propagate graph -o graph/features/x --force", exitUsage,
+			"lies in the graph or store /graph"},
+		{"a store in the place of another graph", "propagate graph -o wide --force", exitUsage,
+			"is a graph, and a store cannot replace it"},
+		{"a graph in the place of a store", strings.Replace(generateLine, "-o graph", "-o store --force", 1), exitUsage,
+			"is a store, and a graph cannot replace it"},
 		{"a store where a graph is needed", "propagate store -o x", exitUsage, "reads a graph"},
 		{"a graph below a store", "generate rmat -o store/x", exitUsage, "lies in the graph or store /store"},
 		{"a model below a graph", "train store --run graph/models/a", exitUsage, "lies in the graph or store /graph"},
@@ -361,25 +377,34 @@ func TestExitStatus(t *testing.T) {
 		{"a store that is not there", "train nothing", exitFailed, "nothing"},
 		{"arrays that are not there", "import npy nothing -o x", exitFailed, "nothing"},
 		{"arrays that are none", "import npy bad -o x", exitCorrupt, "edge_index.npy"},
-		{"a folder in the place of an array", "import npy folders -o x", exitCorrupt, "folders/edge_index.npy: is a directory"},
-		{"a folder in the place of a text", "import csv folders -o x", exitCorrupt, "folders: a folder without edges.csv"},
-		{"a direction that the arrays contradict", "import npy contradicting -o x --directed", exitUsage, "contradicting/meta.json"},
-		{"edges that are undirected and directed", "import npy arrays -o x --undirected --directed", exitUsage, "exclude each other"},
+		{"a folder in the place of an array", "import npy folders -o x", exitCorrupt,
+			"folders/edge_index.npy: is a directory"},
+		{"a folder in the place of a text", "import csv folders -o x", exitCorrupt,
+			"folders: a folder without edges.csv"},
+		{"a direction that the arrays contradict", "import npy contradicting -o x --directed", exitUsage,
+			"contradicting/meta.json"},
+		{"edges that are undirected and directed", "import npy arrays -o x --undirected --directed", exitUsage,
+			"exclude each other"},
 		{"a graph in the place of a file", "import npy arrays -o config.json --force", exitUsage, `--output "config.json": want a directory`},
-		{"a graph in the folder that it is of", "import npy contradicting -o contradicting/split/x", exitUsage, "lies in contradicting"},
+		{"a graph in the folder that it is of", "import npy contradicting -o contradicting/split/x", exitUsage,
+			"lies in contradicting"},
 		{"a folder without arrays", "import npy empty -o x", exitCorrupt, "edge_index.npy"},
 		{"a directory without manifest", "verify empty", exitCorrupt, "empty"},
 		{"a model to look into", "inspect run", exitUsage, "evaluate --checkpoint run"},
 		{"a model to check", "verify run", exitUsage, "run is a trained model"},
-		{"more edges than any graph has", "generate rmat -o x --edges 1000000000000000000", exitUsage, "281474976710656"},
+		{"more edges than any graph has", "generate rmat -o x --edges 1000000000000000000", exitUsage,
+			"281474976710656"},
 		{"more edges than there is disk", "generate rmat -o x --edges 200000000000000", exitDoesNotFit, ""},
-		{"features too large for float16", "propagate large -o x --dtype float16 --rows all", exitCorrupt, "large: x/hop-0: node"},
-		{"a newer format", "train newer", exitCorrupt, "made by a later version of hopfeed (format 999; this one reads format 2): use that version"},
+		{"features too large for float16", "propagate large -o x --dtype float16 --rows all", exitCorrupt,
+			"large: x/hop-0: node"},
+		{"a newer format", "train newer", exitCorrupt,
+			"made by a later version of hopfeed (format 999; this one reads format 2): use that version"},
 		{"a damaged manifest", "inspect damaged", exitCorrupt, "manifest.json"},
 		{"a folder that is no model", "evaluate --checkpoint store store", exitFailed, "checkpoint.json"},
 		{"a graph that needs more memory", "propagate graph -o x --memory 1MB", exitDoesNotFit, "memory"},
 		{"an input that needs more memory", "train store --memory 4KiB", exitDoesNotFit, "does not fit"},
-		{"a placement that needs more memory", "train store --placement device --memory 49MiB", exitDoesNotFit, "device"},
+		{"a placement that needs more memory", "train store --placement device --memory 49MiB", exitDoesNotFit,
+			"device"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := tree(t, base, ".")
@@ -410,25 +435,30 @@ func TestWhatIsThereOnceIsNamedInTheSingularAndWhatIsNotIsNotNamed(t *testing.T)
 	if !strings.Contains(one, "1 node, 1 edge, 1 feature") || strings.Contains(one, "split") {
 		t.Errorf("generate: %q", one)
 	}
-	if store := must(t, base, "propagate one -o store --rows all --hops 1 --verbose").stdout; !strings.Contains(store, "1 row of 1 feature (float32): the input, and 1 hop of sym") || !strings.Contains(store, "1 edge\n") {
+	if store := must(t, base, "propagate one -o store --rows all --hops 1 --verbose").stdout; !strings.Contains(store,
+		"1 row of 1 feature (float32): the input, and 1 hop of sym") || !strings.Contains(store, "1 edge\n") {
 		t.Errorf("propagate: %q", store)
 	}
-	if one := must(t, base, "generate rmat -o class --nodes 9 --edges 9 --features 1 --classes 1 --labeled 1").stdout; !strings.Contains(one, "1 class\n") {
+	if one := must(t, base,
+		"generate rmat -o class --nodes 9 --edges 9 --features 1 --classes 1 --labeled 1").stdout; !strings.Contains(one, "1 class\n") {
 		t.Errorf("generate: %q", one)
 	}
-	if two := must(t, base, generateLine).stdout; !strings.Contains(two, "300 nodes, ") || !strings.Contains(two, ", 3 classes\n") || !strings.Contains(two, "split 0: ") {
+	if two := must(t, base, generateLine).stdout; !strings.Contains(two, "300 nodes, ") ||
+		!strings.Contains(two, ", 3 classes\n") || !strings.Contains(two, "split 0: ") {
 		t.Errorf("generate: %q", two)
 	}
 }
 
 func TestMultiLabelDataAreCalledSo(t *testing.T) {
 	d := disk(t, generateLine, exportLine)
-	write(t, d, "arrays/node_label.npy", string(npy.AppendHeader(nil, npy.Bool, 1, 300, 4))+strings.Repeat("\x00\x01", 600))
+	write(t, d, "arrays/node_label.npy", string(npy.AppendHeader(nil, npy.Bool, 1, 300, 4))+strings.Repeat("\x00\x01",
+		600))
 	if o := must(t, d, "import npy arrays -o multi").stdout; !strings.Contains(o, "4 labels a node (multi-label)\n") {
 		t.Error(o)
 	}
 	must(t, d, "propagate multi -o multistore --hops 1")
-	if o := must(t, d, "train multistore --epochs 1"); !strings.Contains(o.stderr, "4 labels\n") || !strings.Contains(o.stdout, "micro-f1 ") {
+	if o := must(t, d, "train multistore --epochs 1"); !strings.Contains(o.stderr, "4 labels\n") ||
+		!strings.Contains(o.stdout, "micro-f1 ") {
 		t.Errorf("%s%s", o.stderr, o.stdout)
 	}
 	must(t, d, "plan multistore")
@@ -438,7 +468,8 @@ func TestAnEmptyOutputIsBadUsage(t *testing.T) {
 	d := disk(t, generateLine)
 	for _, line := range []string{"import npy arrays", "generate rmat", "propagate graph", "export npy graph", "demo"} {
 		var stderr bytes.Buffer
-		code := execute(context.Background(), &app{fs: d, stdout: io.Discard, stderr: &stderr}, append(strings.Fields(line), "--output", ""))
+		code := execute(context.Background(), &app{fs: d, stdout: io.Discard, stderr: &stderr},
+			append(strings.Fields(line), "--output", ""))
 		if code != exitUsage || !strings.HasPrefix(stderr.String(), "hopfeed: --output \"\": ") {
 			t.Errorf("%s: exit status %d, %s", line, code, stderr.String())
 		}
@@ -514,8 +545,10 @@ func TestDamageStopsWhateverReadsIt(t *testing.T) {
 		{format.PartPath("graph/topology", 0), "export npy graph -o x"},
 		{format.PartPath("store/features/sym/hop-2", 0), "train store --model sgc --hops 2 --placement device --run x"},
 		{format.PartPath("store/features/sym/hop-2", 0), "train store --model sgc --hops 2 --placement host --run x"},
-		{format.PartPath("store/features/sym/hop-2", 0), "train store --model sgc --hops 2 --placement storage --run x"},
-		{format.PartPath("store/features/sym/hop-2", 0), "train store --model sgc --hops 2 --emulate gpu=3,mem=4MiB --run x"},
+		{format.PartPath("store/features/sym/hop-2", 0),
+			"train store --model sgc --hops 2 --placement storage --run x"},
+		{format.PartPath("store/features/sym/hop-2", 0),
+			"train store --model sgc --hops 2 --emulate gpu=3,mem=4MiB --run x"},
 		{format.PartPath("store/rows", 0), "train store --model sgc --hops 2 --run x"},
 		{"store/index.arrow", "train store --model sgc --hops 2 --run x"},
 		{"run/parameters-*", evaluateLine},
@@ -586,13 +619,16 @@ func TestTheOrderOfTheSplitDoesNotMatterToTheModel(t *testing.T) {
 		"--splits arrays/splits.npy --placement storage": "scattered",
 		"--split 1": "split 1",
 	} {
-		if o := hopfeed(t, d, "train store --model sgc "+line); o.code != exitUsage || !strings.Contains(o.stderr, says) {
+		if o := hopfeed(t, d, "train store --model sgc "+line); o.code != exitUsage ||
+			!strings.Contains(o.stderr, says) {
 			t.Errorf("%s: exit status %d, %s", line, o.code, o.stderr)
 		}
 	}
 	write(t, d, "arrays/wrong.npy", string(npy.AppendHeader(nil, npy.Int8, 1, 300))+strings.Repeat("\x03", 300))
-	for array, says := range map[string]string{"wrong.npy": "none of 0", "edge_index.npy": "shape", "node_feat.npy": "float32"} {
-		if o := hopfeed(t, d, "train store --splits arrays/"+array); o.code != exitCorrupt || !strings.Contains(o.stderr, says) {
+	for array, says := range map[string]string{"wrong.npy": "none of 0", "edge_index.npy": "shape",
+		"node_feat.npy": "float32"} {
+		if o := hopfeed(t, d, "train store --splits arrays/"+array); o.code != exitCorrupt ||
+			!strings.Contains(o.stderr, says) {
 			t.Errorf("splits from %s: exit status %d, %s", array, o.code, o.stderr)
 		}
 	}
@@ -623,7 +659,8 @@ func TestADryRunWritesNothingAndSaysWhatItTakes(t *testing.T) {
 	if done["memory_needed_bytes"] != needed || done["bytes_written"].(float64) > plan["disk_needed_bytes"].(float64) {
 		t.Errorf("planned %v, and did %v", plan, done)
 	}
-	if o := hopfeed(t, d, propagateLine+" --force --memory 64MiB"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "at least") {
+	if o := hopfeed(t, d, propagateLine+" --force --memory 64MiB"); o.code != exitDoesNotFit ||
+		!strings.Contains(o.stderr, "at least") {
 		t.Errorf("with 64 MiB: exit status %d, %s", o.code, o.stderr)
 	}
 }

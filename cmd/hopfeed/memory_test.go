@@ -144,13 +144,15 @@ func memoryCgroup(t *testing.T, limit units.Bytes) string {
 			continue
 		}
 		t.Cleanup(func() { os.Remove(dir) })
-		file, err := os.OpenFile(filepath.Join(dir, version.limit), os.O_WRONLY, 0) // which the kernel has made, if it is one
+		// which the kernel has made, if it is one
+		file, err := os.OpenFile(filepath.Join(dir, version.limit), os.O_WRONLY, 0)
 		if err == nil {
 			_, err = fmt.Fprint(file, int64(limit))
 			err = errors.Join(err, file.Close())
 		}
 		if err == nil {
-			if file, swapErr := os.OpenFile(filepath.Join(dir, version.swap), os.O_WRONLY, 0); swapErr == nil { // else there is none
+			// else there is none
+			if file, swapErr := os.OpenFile(filepath.Join(dir, version.swap), os.O_WRONLY, 0); swapErr == nil {
 				_, err = file.WriteString(version.no)
 				err = errors.Join(err, file.Close())
 			}
@@ -196,7 +198,8 @@ func checkMemory(t *testing.T, dir string, j memoryJob) {
 func writeHub(t *testing.T, dir string) {
 	t.Helper()
 	const nodes, splits = 400_000, 16
-	edges, features, labels, parts := make([]uint32, 2*nodes), make([]float32, nodes), make([]int32, nodes), make([]int8, splits*nodes)
+	edges, features, labels, parts := make([]uint32, 2*nodes), make([]float32, nodes), make([]int32, nodes),
+		make([]int8, splits*nodes)
 	for v := range nodes {
 		edges[v], features[v], labels[v] = uint32(v), float32(v%7), int32(v%3)
 		for k := range splits {
@@ -299,37 +302,53 @@ func TestCommandsKeepToTheirMemory(t *testing.T) {
 		{name: "generate", line: "generate rmat -o OUT/g --nodes 30000 --edges 100000 --features 128 --force --quiet"},
 		{name: "import npy", line: "import npy arrays -o OUT/g --force --quiet"},
 		{name: "import csv", line: "import csv edges.csv --ids map -o OUT/g --force --quiet"},
-		{name: "propagate a hub", line: "propagate hub -o OUT/s --hops 1 --operator sym,rw:reverse --rows all --force --quiet"},
+		{name: "propagate a hub",
+			line: "propagate hub -o OUT/s --hops 1 --operator sym,rw:reverse --rows all --force --quiet"},
 		{name: "propagate", more: true, line: "propagate graph -o OUT/s --hops 2 --operator sym --force --quiet"},
-		{name: "propagate all rows", line: "propagate graph -o OUT/s --hops 2 --operator sym,rw:reverse --rows all --force --quiet"},
-		{name: "propagate a series", line: "propagate graph -o OUT/s --hops 1 --operator ppr:alpha=0.5:tolerance=0.1 --dtype float16 --force --quiet"},
+		{name: "propagate all rows",
+			line: "propagate graph -o OUT/s --hops 2 --operator sym,rw:reverse --rows all --force --quiet"},
+		{name: "propagate a series",
+			line: "propagate graph -o OUT/s --hops 1 --operator ppr:alpha=0.5:tolerance=0.1 --dtype float16 --force --quiet"},
 		{name: "train sgc", line: "train store --model sgc --hops 1 --epochs 1 --quiet"},
-		{name: "train sgc from storage", line: "train store --model sgc --hops 1 --epochs 1 --placement storage --quiet"},
+		{name: "train sgc from storage",
+			line: "train store --model sgc --hops 1 --epochs 1 --placement storage --quiet"},
 		{name: "train sign", line: "train store --model sign --hidden 512 --layers 2 --hops 1 --batch 3000 --epochs 1 --quiet"},
-		{name: "train, of many rows with a checkpoint", line: "train hub-store --model sgc --hops 1 --epochs 1 --run OUT/run --force --quiet"},
-		{name: "train, by a file of splits", line: "train hub-store --model sgc --hops 1 --epochs 1 --splits arrays-hub/splits.npy --split 3 --quiet"},
+		{name: "train, of many rows with a checkpoint",
+			line: "train hub-store --model sgc --hops 1 --epochs 1 --run OUT/run --force --quiet"},
+		{name: "train, by a file of splits",
+			line: "train hub-store --model sgc --hops 1 --epochs 1 --splits arrays-hub/splits.npy --split 3 --quiet"},
 		{name: "train, by another split", line: "train hub-store --model sgc --hops 1 --epochs 1 --split 2 --quiet"},
-		{name: "train on all nodes of a graph", line: "train graph --model gcn --sampler full --hidden 16 --epochs 1 --quiet"},
-		{name: "train gat on all nodes of a graph", line: "train graph --model gat --sampler full --hidden 16 --epochs 1 --quiet"},
-		{name: "train on samples", line: "train graph --model sage --fanout 5,5 --batch 512 --hidden 16 --epochs 1 --quiet"},
-		{name: "train for an emulated device", line: "train store --model sgc --hops 1 --epochs 1 --placement host --emulate gpu=1,mem=4MiB,link=12GiB/s --quiet"},
+		{name: "train on all nodes of a graph",
+			line: "train graph --model gcn --sampler full --hidden 16 --epochs 1 --quiet"},
+		{name: "train gat on all nodes of a graph",
+			line: "train graph --model gat --sampler full --hidden 16 --epochs 1 --quiet"},
+		{name: "train on samples",
+			line: "train graph --model sage --fanout 5,5 --batch 512 --hidden 16 --epochs 1 --quiet"},
+		{name: "train for an emulated device",
+			line: "train store --model sgc --hops 1 --epochs 1 --placement host --emulate gpu=1,mem=4MiB,link=12GiB/s --quiet"},
 		{name: "bench load", line: "bench load store --rounds 1 --quiet"},
 		{name: "bench ablation", line: "bench ablation store --models sgc --hops 2 --rounds 1 --epochs 1 --quiet"},
 		{name: "evaluate", line: "evaluate --checkpoint hub-run hub-store --quiet"},
 		{name: "train by ROC-AUC", line: "train wide-store --model sgc --hops 1 --epochs 1 --metric roc-auc --quiet"},
 		{name: "evaluate by ROC-AUC", line: "evaluate --checkpoint wide-run wide-store --rows all --quiet"},
 		{name: "predict rows of a store", line: "predict --checkpoint run store -o OUT/p.parquet --force --quiet"},
-		{name: "predict rows with names and many columns", line: "predict --checkpoint wide-run wide-store -o OUT/p.arrow --force --quiet"},
+		{name: "predict rows with names and many columns",
+			line: "predict --checkpoint wide-run wide-store -o OUT/p.arrow --force --quiet"},
 		{name: "predict nodes of a hub", line: "predict --checkpoint hub-run hub -o OUT/p.csv --force --quiet"},
-		{name: "train from storage, of a store larger than memory", line: "train large-store --model sign --hidden 16 --layers 2 --batch 1000 --epochs 1 --placement storage --quiet"},
-		{name: "propagate many splits, labels and names", line: "propagate wide -o OUT/s --hops 1 --operator sym --force --quiet"},
+		{name: "train from storage, of a store larger than memory",
+			line: "train large-store --model sign --hidden 16 --layers 2 --batch 1000 --epochs 1 --placement storage --quiet"},
+		{name: "propagate many splits, labels and names",
+			line: "propagate wide -o OUT/s --hops 1 --operator sym --force --quiet"},
 		{name: "export a store", line: "export npy wide-store -o OUT/a --force --quiet"},
 		{name: "export a hub", line: "export npy hub -o OUT/a --force --quiet"},
 		{name: "sample", line: "sample graph --seeds all --fanout 5,5 --quiet"},
-		{name: "sample with an optimal cache", more: true, line: "sample graph --seeds all --fanout 5,5 --cache optimal:20000rows --quiet"},
+		{name: "sample with an optimal cache", more: true,
+			line: "sample graph --seeds all --fanout 5,5 --cache optimal:20000rows --quiet"},
 		{name: "sample with a joint cache", line: "sample graph --seeds all --fanout 5,5 --cache ducati:1MiB --quiet"},
-		{name: "sample layers of a hub", line: "sample hub --seeds all --fanout 3000,3000 --sampler fastgcn-flat --aggregation sym --cache gns:1000rows --max-batches 20 --quiet"},
-		{name: "sample all of a hub", line: "sample hub --seeds all --fanout -1,-1 --batch 100 --max-batches 20 --cache presampled:1000rows --quiet"},
+		{name: "sample layers of a hub",
+			line: "sample hub --seeds all --fanout 3000,3000 --sampler fastgcn-flat --aggregation sym --cache gns:1000rows --max-batches 20 --quiet"},
+		{name: "sample all of a hub",
+			line: "sample hub --seeds all --fanout -1,-1 --batch 100 --max-batches 20 --cache presampled:1000rows --quiet"},
 		{name: "plan", line: "plan store --model sign --quiet"},
 		{name: "verify", line: "verify store --quiet"},
 	} {

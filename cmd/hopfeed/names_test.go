@@ -28,7 +28,8 @@ func TestNamesFromFilesDoNotReachTheTerminalAsTheyAre(t *testing.T) {
 		{"verify store", "all is well\n"},
 	} {
 		o := must(t, disk, c.line)
-		if text := o.stdout + o.stderr; strings.ContainsAny(text, "\x1b\u202e") || !strings.Contains(text, c.says) || strings.Contains(text, "\nall is well\\u202e") {
+		if text := o.stdout + o.stderr; strings.ContainsAny(text, "\x1b\u202e") || !strings.Contains(text, c.says) ||
+			strings.Contains(text, "\nall is well\\u202e") {
 			t.Errorf("%s: %q", c.line, text)
 		}
 	}
@@ -38,14 +39,17 @@ func TestNamesFromFilesDoNotReachTheTerminalAsTheyAre(t *testing.T) {
 
 	write(t, disk, "store/"+bad, "")
 	o := hopfeed(t, disk, "verify store")
-	if o.code != exitCorrupt || strings.ContainsAny(o.stdout+o.stderr, "\x1b\u202e") || !strings.HasPrefix(o.stdout, "store/"+shown+": corrupt: the manifest does not list this file, so nothing reads it") {
+	if o.code != exitCorrupt || strings.ContainsAny(o.stdout+o.stderr, "\x1b\u202e") ||
+		!strings.HasPrefix(o.stdout,
+			"store/"+shown+": corrupt: the manifest does not list this file, so nothing reads it") {
 		t.Errorf("verify: %d %q %q", o.code, o.stdout, o.stderr)
 	}
 	o = hopfeed(t, disk, "verify store --json")
 	var report struct {
 		Bad []struct{ File string }
 	}
-	if err := json.Unmarshal([]byte(o.stdout), &report); err != nil || len(report.Bad) != 1 || report.Bad[0].File != "store/"+bad {
+	if err := json.Unmarshal([]byte(o.stdout), &report); err != nil || len(report.Bad) != 1 ||
+		report.Bad[0].File != "store/"+bad {
 		t.Errorf("verify --json: %q", o.stdout)
 	}
 	o = hopfeed(t, disk, "propagate graph -o store --hops 1 --rows all --force")
@@ -67,12 +71,14 @@ func TestWhatFileManagersLeaveIsNoted(t *testing.T) {
 		t.Errorf("%q", o.stdout)
 	}
 	write(t, disk, "graph/notes.txt", "")
-	if o := hopfeed(t, disk, "verify graph"); o.code != exitCorrupt || !strings.Contains(o.stdout, "move it elsewhere, or remove it") {
+	if o := hopfeed(t, disk, "verify graph"); o.code != exitCorrupt ||
+		!strings.Contains(o.stdout, "move it elsewhere, or remove it") {
 		t.Errorf("%d %q", o.code, o.stdout)
 	}
 }
 
-// TestAnInputIsNamedByItsFolderEverywhere imports a folder that does not say what it is called, to a graph and a store that
+// TestAnInputIsNamedByItsFolderEverywhere imports a folder that does not say what it is called, to a graph and a store
+// that
 // are called like any others.
 func TestAnInputIsNamedByItsFolderEverywhere(t *testing.T) {
 	d := disk(t, generateLine)
@@ -98,16 +104,19 @@ func TestAnInputIsNamedByItsFolderEverywhere(t *testing.T) {
 			t.Errorf("%s: %s%s", c.line, o.stdout, o.stderr)
 		}
 	}
-	for file, says := range map[string]string{"report.html": "<td>elliptic</td>", "tuning/tuning.html": "Tuning of sgc on elliptic"} {
+	for file, says := range map[string]string{"report.html": "<td>elliptic</td>",
+		"tuning/tuning.html": "Tuning of sgc on elliptic"} {
 		if !strings.Contains(content(t, d, file), says) {
 			t.Errorf("%s lacks %s", file, says)
 		}
 	}
 }
 
-// TestATrainingGoesOnWhenItsDataHaveAnotherName imports a graph again, under another name, between two parts of a training.
+// TestATrainingGoesOnWhenItsDataHaveAnotherName imports a graph again, under another name, between two parts of a
+// training.
 func TestATrainingGoesOnWhenItsDataHaveAnotherName(t *testing.T) {
-	d := disk(t, generateLine, "export npy graph -o data", "import npy data -o graph --force", "propagate graph -o store --hops 1")
+	d := disk(t, generateLine, "export npy graph -o data", "import npy data -o graph --force",
+		"propagate graph -o store --hops 1")
 	const line = "train store --model sgc --epochs 6 --save-every 0s --run run"
 	if o := interruptedAtSave(t, d, 2, line); o.code != exitInterrupted {
 		t.Fatalf("exit status %d: %s", o.code, o.stderr)

@@ -36,14 +36,16 @@ func TestPlanSaysOfAGraphWhatTrainDoes(t *testing.T) {
 				t.Errorf("%s: plan says %s %v, train %v", options, key, p[key], trained[key])
 			}
 		}
-		if scheduled := strings.Contains(options, "--schedule"); scheduled != (p["schedule"] != nil || p["multi_queue"] != nil) {
+		if scheduled := strings.Contains(options, "--schedule"); scheduled != (p["schedule"] != nil ||
+			p["multi_queue"] != nil) {
 			t.Errorf("%s: %v", options, p)
 		}
 		all := p["alternatives"].([]any)
 		found := false
 		for _, a := range all {
 			a := a.(map[string]any)
-			found = found || a["placement"] == p["placement"] && a["obstacle"] == nil && a["device_bytes"].(float64) > 0 &&
+			found = found || a["placement"] == p["placement"] && a["obstacle"] == nil &&
+				a["device_bytes"].(float64) > 0 &&
 				a["predicted_epoch_seconds"] == p["predicted_epoch_seconds"]
 		}
 		if len(all) != 3 || !found {
@@ -51,7 +53,8 @@ func TestPlanSaysOfAGraphWhatTrainDoes(t *testing.T) {
 		}
 	}
 	text := must(t, d, "plan graph --model gcn --hidden 4 --cache degree:20rows").stdout
-	for _, says := range []string{"sbm: 300 nodes", "neighbor, batches of 160, fanout 15,10, cache degree:20rows", "plan: device", "training on an epoch should take"} {
+	for _, says := range []string{"sbm: 300 nodes", "neighbor, batches of 160, fanout 15,10, cache degree:20rows",
+		"plan: device", "training on an epoch should take"} {
 		if !strings.Contains(text, says) {
 			t.Errorf("no %q in\n%s", says, text)
 		}

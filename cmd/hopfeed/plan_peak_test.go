@@ -58,15 +58,18 @@ func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
 			jobs = append(jobs, job{flags + one + staged, reached})
 		case scheduler.MultiQueue:
 			jobs = append(jobs, job{flags, everywhere}, job{flags + one + staged, everywhere})
-			for _, more := range []string{"", " --gradients 1", " --gradients 3 --sync-every 4", " --queue 5 --cache degree:200KB"} {
-				jobs = append(jobs, job{flags + " --hidden 100" + more + strings.Replace(one, "gpu=1", "gpu=3", 1) + staged, everywhere[:1]})
+			for _, more := range []string{"", " --gradients 1", " --gradients 3 --sync-every 4",
+				" --queue 5 --cache degree:200KB"} {
+				jobs = append(jobs, job{flags + " --hidden 100" + more + strings.Replace(one, "gpu=1", "gpu=3", 1) +
+					staged, everywhere[:1]})
 			}
 		default:
 			jobs = append(jobs, job{flags, everywhere}, job{flags + one + staged, everywhere})
 		}
 	}
 	for _, policy := range cache.Policies() {
-		jobs = append(jobs, job{" --cache " + policy + ":200KB", everywhere[2:]}, job{" --cache " + policy + ":200KB" + one, reached[:1]})
+		jobs = append(jobs, job{" --cache " + policy + ":200KB", everywhere[2:]},
+			job{" --cache " + policy + ":200KB" + one, reached[:1]})
 	}
 	d := disk(t, "generate sbm -o graph --nodes 3000 --edges 30000 --features 64 --classes 4 --labeled 0.4 --seed 5")
 	for _, j := range jobs {
@@ -77,7 +80,8 @@ func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
 				ratio := float64(p.planned) / float64(p.taken)
 				t.Logf("%.3f: %+v: %s", ratio, p, line)
 				if ratio < 1 || ratio > most || p.device > p.plannedDevice {
-					t.Errorf("hopfeed %s: %d bytes are planned, %d were taken; %d and %d of the fullest device", line, p.planned, p.taken, p.plannedDevice, p.device)
+					t.Errorf("hopfeed %s: %d bytes are planned, %d were taken; %d and %d of the fullest device", line,
+						p.planned, p.taken, p.plannedDevice, p.device)
 				}
 			}
 		})

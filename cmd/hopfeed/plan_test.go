@@ -22,8 +22,10 @@ func TestPlanSaysWhatScriptsRelyOn(t *testing.T) {
 	write(t, d, "machine.yaml", toyMachine)
 	for _, line := range []string{
 		"plan store", "plan store --emulate gpu=2,mem=4MiB", // these measure the machine
-		"plan store --hardware machine.yaml --model sgc --placement storage", "plan store --hardware machine.yaml --split 0 --shuffle chunk --chunk-rows 5",
-		"plan store --hardware machine.yaml", "plan --hardware machine.yaml --nodes 1000 --features 5", "plan --hardware machine.yaml --dataset pokec --hops 1",
+		"plan store --hardware machine.yaml --model sgc --placement storage",
+		"plan store --hardware machine.yaml --split 0 --shuffle chunk --chunk-rows 5",
+		"plan store --hardware machine.yaml", "plan --hardware machine.yaml --nodes 1000 --features 5",
+		"plan --hardware machine.yaml --dataset pokec --hops 1",
 	} {
 		p := object(t, must(t, d, line+" --json"))
 		for _, key := range strings.Fields("placement shuffle buffers predicted_epoch_seconds store_bytes reasons alternatives") {
@@ -42,7 +44,8 @@ func TestPlanSaysWhatScriptsRelyOn(t *testing.T) {
 			t.Errorf("%s: %v %v is not among %v", line, p["placement"], p["shuffle"], alternatives)
 		}
 		text := must(t, d, line).stdout
-		for _, word := range []string{"plan: ", p["placement"].(string), "by chunk", "placement  ", p["reasons"].([]any)[0].(string)} {
+		for _, word := range []string{"plan: ", p["placement"].(string), "by chunk", "placement  ",
+			p["reasons"].([]any)[0].(string)} {
 			if !strings.Contains(text, word) {
 				t.Errorf("%s: no %q in\n%s", line, word, text)
 			}
@@ -62,7 +65,8 @@ func TestADescribedDataSetIsPlannedAsItsStore(t *testing.T) {
 		options := " --json --hardware machine.yaml --model sign --hidden 16 --batch 128"
 		whole := object(t, must(t, d, "plan store"+options))
 		train, valid := whole["train_rows"].(float64)/4000, whole["valid_rows"].(float64)/4000
-		numbers := object(t, must(t, d, fmt.Sprintf("plan --nodes 4000 --features 24 --classes 3 --hops 2 --dtype %s --split-shares %v,%v,%v"+options, half, train, valid, 1-train-valid)))
+		numbers := object(t, must(t, d,
+			fmt.Sprintf("plan --nodes 4000 --features 24 --classes 3 --hops 2 --dtype %s --split-shares %v,%v,%v"+options, half, train, valid, 1-train-valid)))
 		for _, key := range strings.Fields("machine matrices features dtype rows train_rows valid_rows input_bytes work_bytes placement shuffle reasons predicted_epoch_seconds alternatives") {
 			if !reflect.DeepEqual(whole[key], numbers[key]) {
 				t.Errorf("%s: %v of the store, %v in numbers", key, whole[key], numbers[key])
@@ -90,7 +94,8 @@ func TestTheDataSetsOfThePaperArePlannedOnItsMachine(t *testing.T) {
 		{"igb-large", "storage chunk", "storage chunk"},
 	} {
 		for devices, want := range map[int]string{1: c.one, 4: c.four} {
-			p := object(t, must(t, d, fmt.Sprintf("plan --json --hardware paper.yaml --dataset %s --devices %d --model sign --hidden 512 --batch 8000", c.dataset, devices)))
+			p := object(t, must(t, d,
+				fmt.Sprintf("plan --json --hardware paper.yaml --dataset %s --devices %d --model sign --hidden 512 --batch 8000", c.dataset, devices)))
 			if got := fmt.Sprint(p["placement"], " ", p["shuffle"]); got != want {
 				t.Errorf("%s on %d devices: %s, want %s: %v", c.dataset, devices, got, want, p["reasons"])
 			}
@@ -109,10 +114,13 @@ func TestAPlanTellsHowMuchCanBePinned(t *testing.T) {
 	const line = "plan --dataset igb-medium --devices 1 --model sign --hidden 512 --batch 8000 --hardware "
 	all, some := object(t, must(t, d, line+"all.yaml --json")), object(t, must(t, d, line+"some.yaml --json"))
 	if m := all["machine"].(map[string]any); m["pinnable_bytes"] != nil || all["shuffle"] != "chunk" {
-		t.Errorf("where all can be pinned: %v of %v, shuffled by %v", m["pinnable_bytes"], m["memory_bytes"], all["shuffle"])
+		t.Errorf("where all can be pinned: %v of %v, shuffled by %v", m["pinnable_bytes"], m["memory_bytes"],
+			all["shuffle"])
 	}
-	if m := some["machine"].(map[string]any); m["pinnable_bytes"] != 64e9 || m["pinnable_by"] != "the machine's limit" || some["shuffle"] != "rr" {
-		t.Errorf("where 64 GB can be pinned: %v by %v, shuffled by %v", m["pinnable_bytes"], m["pinnable_by"], some["shuffle"])
+	if m := some["machine"].(map[string]any); m["pinnable_bytes"] != 64e9 ||
+		m["pinnable_by"] != "the machine's limit" || some["shuffle"] != "rr" {
+		t.Errorf("where 64 GB can be pinned: %v by %v, shuffled by %v", m["pinnable_bytes"], m["pinnable_by"],
+			some["shuffle"])
 	}
 	if out := must(t, d, line+"some.yaml").stdout; !strings.Contains(out, "59.6 GiB of it can be pinned") {
 		t.Errorf("nothing of pinning in %q", out)
@@ -122,7 +130,8 @@ func TestAPlanTellsHowMuchCanBePinned(t *testing.T) {
 func TestPlansThatCannotBeAreRefused(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	write(t, d, "machine.yaml", toyMachine)
-	write(t, d, "processor.yaml", "cores: 2\nmemory: 1GB\nmemory_bandwidth: 1GB/s\nstorage: {read: 1GB/s, write: 1GB/s}\n")
+	write(t, d, "processor.yaml",
+		"cores: 2\nmemory: 1GB\nmemory_bandwidth: 1GB/s\nstorage: {read: 1GB/s, write: 1GB/s}\n")
 	write(t, d, "bad.yaml", "cores: none\n")
 	for _, c := range []struct {
 		line string
@@ -142,7 +151,8 @@ func TestPlansThatCannotBeAreRefused(t *testing.T) {
 		{"plan --hardware machine.yaml --nodes 5 --features 2 --dtype int8", exitUsage, "int8"},
 		{"plan --hardware machine.yaml --nodes 5 --features 2 --model gpt", exitUsage, "gpt"},
 		{"plan store --devices 2", exitUsage, "--emulate"},
-		{"plan store --emulate mem=1GiB --hardware machine.yaml", exitUsage, "--emulate with --hardware: the first is for this machine"},
+		{"plan store --emulate mem=1GiB --hardware machine.yaml", exitUsage,
+			"--emulate with --hardware: the first is for this machine"},
 		{"plan store --devices 2 --hardware machine.yaml", exitUsage, "the machine has 1"},
 		{"plan store --devices -1 --hardware machine.yaml", exitUsage, "negative"},
 		{"plan store --hardware bad.yaml", exitCorrupt, "bad.yaml: line 1"},
@@ -154,7 +164,8 @@ func TestPlansThatCannotBeAreRefused(t *testing.T) {
 		{"plan store --placement device --memory 49MiB", exitDoesNotFit, "device"},
 	} {
 		o := hopfeed(t, d, c.line)
-		if o.code != c.code || !strings.Contains(o.stderr, c.want) || strings.Count(o.stderr, "\n") != 1 || o.stdout != "" {
+		if o.code != c.code || !strings.Contains(o.stderr, c.want) || strings.Count(o.stderr, "\n") != 1 ||
+			o.stdout != "" {
 			t.Errorf("%s: exit status %d, want %d, with %q in %q", c.line, o.code, c.code, c.want, o.stderr)
 		}
 	}
@@ -166,14 +177,17 @@ func TestPlansThatCannotBeAreRefused(t *testing.T) {
 }
 
 func TestTrainSaysWhatItPredicted(t *testing.T) {
-	d := disk(t, "generate sbm -o graph --nodes 2000 --edges 4500 --features 100 --classes 3 --labeled 1 --seed 7", "propagate graph -o store --hops 2 --operator sym")
+	d := disk(t, "generate sbm -o graph --nodes 2000 --edges 4500 --features 100 --classes 3 --labeled 1 --seed 7",
+		"propagate graph -o store --hops 2 --operator sym")
 	const line = "train store --hidden 8 --epochs 1 --batch 512"
-	for _, flags := range []string{"--placement device", "--placement host --shuffle chunk", "--placement storage", "--emulate gpu=1,mem=64MiB,link=1GiB/s --eval-every 3"} {
+	for _, flags := range []string{"--placement device", "--placement host --shuffle chunk", "--placement storage",
+		"--emulate gpu=1,mem=64MiB,link=1GiB/s --eval-every 3"} {
 		var trained struct {
 			Predicted float64 `json:"predicted_epoch_seconds"`
 			Measured  float64 `json:"epoch_seconds"`
 		}
-		if err := json.Unmarshal([]byte(must(t, d, line+" --json "+flags).stdout), &trained); err != nil || trained.Predicted <= 0 || trained.Measured <= 0 {
+		if err := json.Unmarshal([]byte(must(t, d, line+" --json "+flags).stdout), &trained); err != nil ||
+			trained.Predicted <= 0 || trained.Measured <= 0 {
 			t.Errorf("%s: %+v (%v)", flags, trained, err)
 		}
 	}
@@ -190,10 +204,12 @@ func TestAGraphThatIsNotThereIsPlannedFor(t *testing.T) {
 	if plan := p["propagation"].(map[string]any); plan["panels"].(float64) < 2 || p["rows"].(float64) != 1e8 {
 		t.Errorf("%v", p)
 	}
-	if text := must(t, d, line).stdout; !strings.Contains(text, "panels of up to") || !strings.Contains(text, "plan: storage") {
+	if text := must(t, d, line).stdout; !strings.Contains(text, "panels of up to") ||
+		!strings.Contains(text, "plan: storage") {
 		t.Error(text)
 	}
-	if p := object(t, must(t, d, strings.Replace(line, "--edges 100000000000 ", "", 1)+" --json")); p["propagation"] != nil {
+	if p := object(t, must(t, d, strings.Replace(line, "--edges 100000000000 ", "",
+		1)+" --json")); p["propagation"] != nil {
 		t.Errorf("%v", p["propagation"])
 	}
 	for wrong, says := range map[string]string{

@@ -42,7 +42,8 @@ func TestFeaturesThatWerePreparedDifferentlyAreRefused(t *testing.T) {
 	}
 	config := content(t, d, "run/config.yaml")
 	write(t, d, "open.yaml", strings.Replace(config, "prepared.normalize_features: false\n", "", 1))
-	if o := must(t, d, "train normalized-store --config open.yaml"); !strings.Contains(o.stderr, "--config is of a training on other data than normalized-store now has") {
+	if o := must(t, d, "train normalized-store --config open.yaml"); !strings.Contains(o.stderr,
+		"--config is of a training on other data than normalized-store now has") {
 		t.Errorf("a configuration that was opened: %s", o.stderr)
 	}
 	// Other hops of the same graph are the same features.
@@ -62,7 +63,9 @@ func TestATrainingDoesNotGoOnWithOtherFeatures(t *testing.T) {
 	must(t, d, "propagate plain -o store --hops 2")
 	interruptedAtSave(t, d, 3, line)
 	must(t, d, "propagate normalized -o store --hops 2 --force")
-	if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, "is on other features: store: its features were imported with --normalize-features") {
+	if o := hopfeed(t, d, line); o.code != exitUsage ||
+		!strings.Contains(o.stderr,
+			"is on other features: store: its features were imported with --normalize-features") {
 		t.Errorf("status %d, %s", o.code, o.stderr)
 	}
 	// Nor do trials.
@@ -73,7 +76,9 @@ func TestATrainingDoesNotGoOnWithOtherFeatures(t *testing.T) {
 	}
 	must(t, d, "tune store --model sgc --trial-epochs 2 --space rates.yaml --budget 2 -o tuning")
 	must(t, d, "propagate plain -o store --hops 2 --force")
-	if o := hopfeed(t, d, "tune store --model sgc --trial-epochs 2 --space rates.yaml --budget 2 -o tuning"); o.code == exitDone || !strings.Contains(o.stderr, "other data, of prepared.normalize_features false instead of true") {
+	if o := hopfeed(t, d,
+		"tune store --model sgc --trial-epochs 2 --space rates.yaml --budget 2 -o tuning"); o.code == exitDone ||
+		!strings.Contains(o.stderr, "other data, of prepared.normalize_features false instead of true") {
 		t.Errorf("trials of other data: status %d, %s", o.code, o.stderr)
 	}
 }
@@ -97,7 +102,8 @@ func TestWhatIsNotKnownOfFeaturesIsSaid(t *testing.T) {
 		"evaluate --checkpoint unknown plain-store":      "",
 		"evaluate --checkpoint unknown normalized-store": "warning  the features of normalized-store were imported with --normalize-features, and of the training that is not recorded",
 	} {
-		if o := must(t, d, line); strings.Contains(o.stdout, "warning") != (want != "") || !strings.Contains(o.stdout, want) {
+		if o := must(t, d, line); strings.Contains(o.stdout, "warning") != (want != "") ||
+			!strings.Contains(o.stdout, want) {
 			t.Errorf("%s: %s", line, o.stdout)
 		}
 	}
@@ -148,7 +154,8 @@ func TestOtherColumnsAndEdgesAreSaid(t *testing.T) {
 		"predict --checkpoint gcn both -o out.csv":       "warning  the edges of both are not directed, and those of the training were directed",
 		"train both --config gcn/config.yaml --epochs 1": "--config: the edges of both are not directed, and those of the training were directed",
 	} {
-		if o := must(t, d, line); !strings.Contains(o.stdout+o.stderr, want) || want == "" && strings.Contains(o.stdout, "warning") {
+		if o := must(t, d, line); !strings.Contains(o.stdout+o.stderr, want) || want == "" &&
+			strings.Contains(o.stdout, "warning") {
 			t.Errorf("%s: %s%s", line, o.stdout, o.stderr)
 		}
 	}

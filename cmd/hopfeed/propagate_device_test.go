@@ -24,7 +24,8 @@ func TestPropagateOnADeviceMakesTheSameStoreAndSaysWhy(t *testing.T) {
 		{"--device auto --emulate mem=1KiB", "cpu", "emulated:0 has 1 KiB of memory free", 0},
 		{"--device emulated:0 --emulate mem=1KiB", "", "emulated:0 has 1 KiB of memory free", exitDoesNotFit},
 		{"--device auto", "cpu", "GPU", 0},
-		{"--device emulated:2 --emulate gpu=2,mem=4MiB", "", "the number is too high: of 2 emulated devices, the first is emulated:0", exitUsage},
+		{"--device emulated:2 --emulate gpu=2,mem=4MiB", "",
+			"the number is too high: of 2 emulated devices, the first is emulated:0", exitUsage},
 		{"--device emulated:0", "", "none was asked for", exitFailed},
 		{"--device host:0", "", "no such kind of device", exitUsage},
 		{"--device gpu", "", "no such kind of device", exitUsage},
@@ -48,7 +49,8 @@ func TestPropagateOnADeviceMakesTheSameStoreAndSaysWhy(t *testing.T) {
 		if err := json.Unmarshal([]byte(o.stdout), &r); err != nil {
 			t.Fatal(err)
 		}
-		if dev := r.Plan.Device; dev == nil || dev.Name != c.name || !strings.Contains(dev.Reason, c.why) || (r.TransferredBytes > 0) != (c.name != "cpu") || (dev.Bytes > 0) != (c.name != "cpu") {
+		if dev := r.Plan.Device; dev == nil || dev.Name != c.name || !strings.Contains(dev.Reason, c.why) ||
+			(r.TransferredBytes > 0) != (c.name != "cpu") || (dev.Bytes > 0) != (c.name != "cpu") {
 			t.Errorf("%s: %+v, %d bytes to and from it", c.flags, r.Plan.Device, r.TransferredBytes)
 		}
 		if !reflect.DeepEqual(tree(t, d, "store"), want) {
@@ -75,14 +77,19 @@ func TestThePlanOfADescribedPropagationSaysTheDevice(t *testing.T) {
 	}
 	write(t, d, "paper.yaml", string(paper))
 	var seconds [2]float64
-	for i, c := range []struct{ device, name, says string }{{"auto", "cuda:0", "it is described, with 44.7 GiB of memory"}, {"cpu", "cpu", "--device asks for it"}} {
+	for i, c := range []struct {
+		device, name,
+		says string
+	}{{"auto", "cuda:0", "it is described, with 44.7 GiB of memory"},
+		{"cpu", "cpu", "--device asks for it"}} {
 		line := "plan --hardware paper.yaml --dataset papers100M --edges 1600000000 --device " + c.device
 		var r struct{ Propagation preprop.Plan }
 		if err := json.Unmarshal([]byte(must(t, d, line+" --json").stdout), &r); err != nil {
 			t.Fatal(err)
 		}
 		p := r.Propagation
-		if p.Device == nil || p.Device.Name != c.name || p.Device.Reason != c.says || p.Device.Columns%16 != 0 || p.Device.Bytes > 48_000_000_000 {
+		if p.Device == nil || p.Device.Name != c.name || p.Device.Reason != c.says || p.Device.Columns%16 != 0 ||
+			p.Device.Bytes > 48_000_000_000 {
 			t.Errorf("%s: %+v", c.device, p.Device)
 		}
 		seconds[i] = p.Seconds
@@ -100,7 +107,8 @@ func TestAGPUThatIsFullHasALimit(t *testing.T) {
 	if full.FreeBytes != 1 {
 		t.Errorf("%d bytes are free, of which 0 would be no limit", full.FreeBytes)
 	}
-	if free := (&app{}).deviceOf(devices.Kind{Name: "cuda", Count: 1, FreeBytes: 77}, 0, "a test").FreeBytes; free != 77 {
+	if free := (&app{}).deviceOf(devices.Kind{Name: "cuda", Count: 1, FreeBytes: 77}, 0,
+		"a test").FreeBytes; free != 77 {
 		t.Errorf("%d bytes are free, not 77", free)
 	}
 }

@@ -8,10 +8,12 @@ import (
 func TestAReportIsWrittenOnceAndByForceAgain(t *testing.T) {
 	d := disk(t, generateLine)
 	write(t, d, "grid.yaml", "lr: [0.1, 0.3]\n")
-	write(t, d, "propagation.json", must(t, d, "propagate graph -o store --hops 2 --operator sym --chunk-rows 40 --json").stdout)
+	write(t, d, "propagation.json", must(t, d,
+		"propagate graph -o store --hops 2 --operator sym --chunk-rows 40 --json").stdout)
 	must(t, d, "train store --model sgc --epochs 3 --runs 2 --run a/run")
 	must(t, d, "train store --model sgc --epochs 2 --run b/run --grid grid.yaml")
-	if o := must(t, d, "report a/run b/run --propagation propagation.json"); !strings.Contains(o.stdout, "report.html, about 2 trainings") {
+	if o := must(t, d, "report a/run b/run --propagation propagation.json"); !strings.Contains(o.stdout,
+		"report.html, about 2 trainings") {
 		t.Errorf("%s", o.stdout)
 	}
 	page := content(t, d, "report.html")
@@ -25,7 +27,8 @@ func TestAReportIsWrittenOnceAndByForceAgain(t *testing.T) {
 	}
 	must(t, d, "train graph --model sage --epochs 2 --hidden 4 --batch 60 --cache gns:50rows --run c/run")
 	must(t, d, "report a/run c/run -o both.html")
-	if page := content(t, d, "both.html"); !strings.Contains(page, "% cached") || !strings.Contains(page, "<title>c/run: ") || !strings.Contains(page, "<title>a/run: ") {
+	if page := content(t, d, "both.html"); !strings.Contains(page, "% cached") ||
+		!strings.Contains(page, "<title>c/run: ") || !strings.Contains(page, "<title>a/run: ") {
 		t.Error("trainings on a store and on a graph are not compared")
 	}
 	// The first content of the cache is loaded before the first epoch.
@@ -37,7 +40,8 @@ func TestAReportIsWrittenOnceAndByForceAgain(t *testing.T) {
 		must(t, d, "report a/run -o one.html --force"+options)
 		return content(t, d, "one.html")
 	}
-	if page := of(""); strings.Contains(page, "Not known for") || !strings.Contains(page, "propagation / run") || strings.Contains(page, "≥") {
+	if page := of(""); strings.Contains(page, "Not known for") || !strings.Contains(page, "propagation / run") ||
+		strings.Contains(page, "≥") {
 		t.Error("the store does not say how long its propagation took")
 	}
 	write(t, d, "hour.json", `{"output": "store", "seconds": 36000}`)
@@ -47,7 +51,8 @@ func TestAReportIsWrittenOnceAndByForceAgain(t *testing.T) {
 	if err := d.SetAttribute("store", "propagation-seconds", "7200+"); err != nil {
 		t.Fatal(err)
 	}
-	if page := of(""); !strings.Contains(page, "≥ 2 h") || !strings.Contains(page, "only the last one's time is known") {
+	if page := of(""); !strings.Contains(page, "≥ 2 h") ||
+		!strings.Contains(page, "only the last one's time is known") {
 		t.Error("the time of a part is shown as that of all")
 	}
 	must(t, d, "propagate graph -o store --hops 3")
@@ -72,7 +77,8 @@ func TestAReportIsWrittenOnceAndByForceAgain(t *testing.T) {
 	}
 	metrics := content(t, d, "a/run/metrics.jsonl")
 	write(t, d, "a/run/metrics.jsonl", strings.Replace(metrics, "0", "1", 1))
-	if o := hopfeed(t, d, "report a/run -o x"); o.code != exitCorrupt || !strings.Contains(o.stderr, "a/run/metrics.jsonl") {
+	if o := hopfeed(t, d, "report a/run -o x"); o.code != exitCorrupt ||
+		!strings.Contains(o.stderr, "a/run/metrics.jsonl") {
 		t.Errorf("damaged metrics: exit status %d: %s", o.code, o.stderr)
 	}
 	if _, err := d.Stat("x"); err == nil {

@@ -42,7 +42,8 @@ func TestSampleGivesTheSameBatchesByAnyThreadsLoadedOrMapped(t *testing.T) {
 	}
 	for _, flags := range []string{"--threads 3", "--threads 2 --map"} {
 		got := sampled(t, "sample graph --batch 20 --epochs 2 --cache lru:80rows "+flags)
-		for _, key := range []string{"batches", "seeds_per_batch", "edges_per_batch", "nodes_per_batch", "cache_hit_rate"} {
+		for _, key := range []string{"batches", "seeds_per_batch", "edges_per_batch", "nodes_per_batch",
+			"cache_hit_rate"} {
 			if got[key] != want[key] {
 				t.Errorf("%s: %s is %v, want %v", flags, key, got[key], want[key])
 			}
@@ -52,8 +53,10 @@ func TestSampleGivesTheSameBatchesByAnyThreadsLoadedOrMapped(t *testing.T) {
 
 func TestSampleCountsHitsOfEveryPolicy(t *testing.T) {
 	rates := map[string]float64{}
-	for _, policy := range []string{"degree:60rows", "presampled:60rows", "fifo:60rows", "lru:60rows", "gns:60rows", "optimal:60rows", "ducati:4KiB"} {
-		rates[policy] = sampled(t, "sample graph --batch 20 --epochs 2 --fanout 3,2 --cache "+policy)["cache_hit_rate"].(float64)
+	for _, policy := range []string{"degree:60rows", "presampled:60rows", "fifo:60rows", "lru:60rows", "gns:60rows",
+		"optimal:60rows", "ducati:4KiB"} {
+		rates[policy] = sampled(t,
+			"sample graph --batch 20 --epochs 2 --fanout 3,2 --cache "+policy)["cache_hit_rate"].(float64)
 		if rates[policy] <= 0 || rates[policy] >= 1 {
 			t.Errorf("%s: hit rate %v", policy, rates[policy])
 		}
@@ -78,7 +81,8 @@ func TestAJointCacheHasListsToo(t *testing.T) {
 			t.Errorf("mapped, %s is %v, want %v", key, mapped[key], want[key])
 		}
 	}
-	if all := sampled(t, line+"1GiB"); all["cache_list_hit_rate"].(float64) < 0.9 { // all lists that the presampled epoch visited
+	// all lists that the presampled epoch visited
+	if all := sampled(t, line+"1GiB"); all["cache_list_hit_rate"].(float64) < 0.9 {
 		t.Errorf("%v", all)
 	}
 	for _, flags := range []string{"--cache lru:80rows", "--cache ducati:8KiB --sampler saint-rw"} {

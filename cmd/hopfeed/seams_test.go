@@ -160,7 +160,8 @@ func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
 	}
 	for _, schedule := range byDevice {
 		refusals = append(refusals, refusal{schedule, "--placement storage", "the topology is not in pinned memory"})
-		for _, sampler := range []string{"--sampler ladies", "--sampler saint-edge", "--cache gns:60rows --sampler locality"} {
+		for _, sampler := range []string{"--sampler ladies", "--sampler saint-edge",
+			"--cache gns:60rows --sampler locality"} {
 			refusals = append(refusals, refusal{schedule, sampler, "runs on the processor alone"})
 		}
 	}

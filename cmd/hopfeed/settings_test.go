@@ -29,7 +29,8 @@ func settings(t *testing.T, o outcome) (s trainer.Settings, epochs, best int) {
 
 func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
 	d := disk(t, strings.Replace(generateLine, "--nodes 300 --edges 1500", "--nodes 80 --edges 400", 1), propagateLine)
-	rows := int64(object(t, must(t, d, "inspect store --json"))["regions"].([]any)[0].(map[string]any)["rows"].(float64))
+	rows := int64(object(t, must(t, d,
+		"inspect store --json"))["regions"].([]any)[0].(map[string]any)["rows"].(float64))
 	names, _ := trainer.Models()
 	for _, model := range names {
 		want, err := trainer.Defaults(model, rows)
@@ -62,20 +63,24 @@ func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
 		if evaluated.BatchRows = want.BatchRows; !reflect.DeepEqual(evaluated, want) {
 			t.Errorf("%s: evaluate says %+v, want %+v", model, evaluated, want)
 		}
-		saved := trainer.Settings{Values: c.Spec.Settings, Options: c.Options, BatchRows: want.BatchRows} // c.Batches.Rows is that of the largest batch that there was
+		// c.Batches.Rows is that of the largest batch that there was
+		saved := trainer.Settings{Values: c.Spec.Settings, Options: c.Options, BatchRows: want.BatchRows}
 		if !reflect.DeepEqual(saved, want) {
 			t.Errorf("%s: the checkpoint has %+v, want %+v", model, saved, want)
 		}
 	}
 	given := "train store --json --model sign --hidden 8 --layers 2 --dropout 0.25 --lr 0.125 --weight-decay 0.5 --epochs 9 --patience 2 --eval-every 1 --batch 64"
-	want := trainer.Settings{Values: trainer.Values{"hidden": 8, "layers": 2, "dropout": 0.25}, BatchRows: 64, Options: trainer.Options{
-		LearningRate: 0.125, WeightDecay: 0.5, Epochs: 9, Patience: 2, EvalEvery: 1,
-		Optimizer: "adam", Schedule: "constant", Loss: "cross-entropy", Metric: "accuracy", Standardize: "matrix",
-	}}
+	want := trainer.Settings{Values: trainer.Values{"hidden": 8, "layers": 2, "dropout": 0.25}, BatchRows: 64,
+		Options: trainer.Options{
+			LearningRate: 0.125, WeightDecay: 0.5, Epochs: 9, Patience: 2, EvalEvery: 1,
+			Optimizer: "adam", Schedule: "constant", Loss: "cross-entropy", Metric: "accuracy", Standardize: "matrix",
+		}}
 	if got, _, _ := settings(t, must(t, d, given)); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got, epochs, _ := settings(t, must(t, d, "train store --json --model sgc --weight-decay 0 --patience 0 --epochs 60")); got.WeightDecay != 0 || epochs != 60 {
+	if got, epochs, _ := settings(t, must(t, d,
+		"train store --json --model sgc --weight-decay 0 --patience 0 --epochs 60")); got.WeightDecay != 0 ||
+		epochs != 60 {
 		t.Errorf("zeros that were given are taken as %+v, %d epochs", got, epochs)
 	}
 }
@@ -91,7 +96,8 @@ func TestWithoutValidationRowsPatienceIsOff(t *testing.T) {
 	write(t, d, "splits.npy", string(splits))
 	o := must(t, d, "train store --json --model sgc --patience 3 --epochs 40 --splits splits.npy")
 	s, epochs, best := settings(t, o)
-	if s.Patience != 0 || epochs != 40 || best != 40 || !strings.Contains(o.stderr, "--patience is off, and the last epoch is selected") {
+	if s.Patience != 0 || epochs != 40 || best != 40 ||
+		!strings.Contains(o.stderr, "--patience is off, and the last epoch is selected") {
 		t.Errorf("patience %d, %d epochs, the best %d\n%s", s.Patience, epochs, best, o.stderr)
 	}
 }
@@ -127,13 +133,16 @@ func TestHelpListsTheDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		few, err := trainer.Defaults(model, 140)
-		if err != nil || few.BatchRows != s.BatchRows && !(few.BatchRows == 140/8 && strings.Contains(notes, "batch of "+model+": rows / 8 where that is less")) {
+		if err != nil || few.BatchRows != s.BatchRows &&
+			!(few.BatchRows == 140/8 && strings.Contains(notes, "batch of "+model+": rows / 8 where that is less")) {
 			t.Errorf("the batch of %s for 140 rows is %d, %v; said is %q", model, few.BatchRows, err, notes)
 		}
 		check := func(s trainer.Settings, rows map[string][]string) {
 			for flag, value := range map[string]float64{
-				"hidden": s.Values["hidden"], "layers": s.Values["layers"], "dropout": s.Values["dropout"], "lr": s.LearningRate,
-				"weight-decay": s.WeightDecay * many, "batch": float64(s.BatchRows), "epochs": float64(s.Epochs), "patience": float64(s.Patience),
+				"hidden": s.Values["hidden"], "layers": s.Values["layers"], "dropout": s.Values["dropout"],
+				"lr":           s.LearningRate,
+				"weight-decay": s.WeightDecay * many, "batch": float64(s.BatchRows), "epochs": float64(s.Epochs),
+				"patience": float64(s.Patience),
 			} {
 				if rows[flag] == nil { // of few rows, checked by itself
 					continue
@@ -146,7 +155,8 @@ func TestHelpListsTheDefaults(t *testing.T) {
 		}
 		check(s, ofMany)
 		most := fmt.Sprintf("weight-decay of %s: at most %v", model, few.WeightDecay)
-		if decay, _ := strconv.ParseFloat(fewDecays[1+i], 64); few.WeightDecay*140 != decay && !strings.Contains(notes, most) {
+		if decay, _ := strconv.ParseFloat(fewDecays[1+i], 64); few.WeightDecay*140 != decay &&
+			!strings.Contains(notes, most) {
 			t.Errorf("the weight decay of %s for 140 rows is %v; said is %q", model, few.WeightDecay, notes)
 		}
 		few.BatchRows = s.BatchRows

@@ -47,7 +47,8 @@ func sparseGraph(t *testing.T) *vfs.Mem {
 	return d
 }
 
-// Features that are mostly zero give what dense ones give, but for rounding, and the same bits wherever they are sparse.
+// Features that are mostly zero give what dense ones give, but for rounding, and the same bits wherever they are
+// sparse.
 func TestSparseFeaturesTrainAsDenseOnesDo(t *testing.T) {
 	d := sparseGraph(t)
 	type result struct {
@@ -60,7 +61,9 @@ func TestSparseFeaturesTrainAsDenseOnesDo(t *testing.T) {
 		readJSON(t, must(t, d, "train graph --json --hidden 8 --epochs 5 --lr 0.02 "+flags).stdout, &r)
 		return r, strings.Contains(strings.Join(r.Reasons, "\n"), "features are sparse, and kept so")
 	}
-	for _, flags := range []string{"--model gcn", "--model sage --batch 25", "--model gat", "--model gcn --sampler full --epochs 60 --dropout 0.1 --hidden 16", "--model sage --layers 1 --sampler saint-node --batch 50"} {
+	for _, flags := range []string{"--model gcn", "--model sage --batch 25", "--model gat",
+		"--model gcn --sampler full --epochs 60 --dropout 0.1 --hidden 16",
+		"--model sage --layers 1 --sampler saint-node --batch 50"} {
 		got, sparse := train(flags)
 		if !sparse {
 			t.Errorf("%s: %+v", flags, got)
@@ -77,7 +80,8 @@ func TestSparseFeaturesTrainAsDenseOnesDo(t *testing.T) {
 		}
 		for _, placed := range []string{flags + " --placement host", flags + " --emulate gpu=1,mem=1GiB,link=8GiB/s"} {
 			other, sparse := train(placed)
-			if other.Reasons, got.Reasons = nil, nil; !sparse || other.Loss != got.Loss || other.Valid != got.Valid || other.Test != got.Test {
+			if other.Reasons, got.Reasons = nil, nil; !sparse || other.Loss != got.Loss || other.Valid != got.Valid ||
+				other.Test != got.Test {
 				t.Errorf("%s: sparse=%t, %+v; want %+v", placed, sparse, other, got)
 			}
 		}

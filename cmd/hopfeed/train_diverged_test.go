@@ -43,8 +43,10 @@ func TestADivergedTrainingNamesTheNodesOfItsBatch(t *testing.T) {
 		must(t, d, "propagate graph -o store --hops 1 --chunk-rows 16 --force")
 		batches := map[string]map[string]bool{} // of each order, what is named
 		for _, place := range []string{
-			"--shuffle rr", "--shuffle rr --emulate gpu=2,mem=1MiB", "--shuffle rr --emulate gpu=3,mem=1MiB --placement host",
-			"--shuffle chunk", "--shuffle chunk --placement host", "--shuffle chunk --placement storage", "--shuffle chunk --placement storage --emulate gpu=2,mem=1MiB",
+			"--shuffle rr", "--shuffle rr --emulate gpu=2,mem=1MiB",
+			"--shuffle rr --emulate gpu=3,mem=1MiB --placement host",
+			"--shuffle chunk", "--shuffle chunk --placement host", "--shuffle chunk --placement storage",
+			"--shuffle chunk --placement storage --emulate gpu=2,mem=1MiB",
 		} {
 			o := hopfeed(t, d, fmt.Sprintf("train store --model sgc --hops 0 --epochs 1 --batch %d %s", batch, place))
 			found := named.FindStringSubmatch(o.stderr)

@@ -63,10 +63,13 @@ func TestModelsAreTrainedEvaluatedAndAppliedOnAGraph(t *testing.T) {
 // A training on a graph that is stopped goes on to the same bits, on any number of threads.
 func TestATrainingOnAGraphThatIsStoppedEndsTheSame(t *testing.T) {
 	for _, flags := range []string{
-		"--sampler full", "--sampler full --batch 50", "--batch 40", "--sampler labor --fanout 4,3 --batch 40 --cache lru:100rows",
+		"--sampler full", "--sampler full --batch 50", "--batch 40",
+		"--sampler labor --fanout 4,3 --batch 40 --cache lru:100rows",
 		"--sampler ladies --fanout 60,60 --batch 40 --cache degree:9000", "--fanout -1,3 --batch 40",
-		"--sampler saint-node --batch 60", "--sampler saint-edge --batch 30 --lr-schedule cosine", "--sampler saint-rw --batch 30 --cache fifo:50rows",
-		"--sampler locality --fanout 4,3 --bias 4 --batch 40 --cache gns:60rows", "--sampler locality --fanout 4,3 --bias 2.5 --batch 40 --cache presampled:60rows",
+		"--sampler saint-node --batch 60", "--sampler saint-edge --batch 30 --lr-schedule cosine",
+		"--sampler saint-rw --batch 30 --cache fifo:50rows",
+		"--sampler locality --fanout 4,3 --bias 4 --batch 40 --cache gns:60rows",
+		"--sampler locality --fanout 4,3 --bias 2.5 --batch 40 --cache presampled:60rows",
 	} {
 		whole, d := disk(t, generateLine), disk(t, generateLine)
 		line := graphLine + " --run run --epochs 4 " + flags
@@ -115,8 +118,10 @@ func TestSubgraphsAreTrainedOn(t *testing.T) {
 				Test float64 `json:"test_metric"`
 				Loss float64 `json:"train_loss"`
 			}
-			readJSON(t, must(t, d, strings.Replace(graphLine, "gcn", model, 1)+" --json --dropout 0.5 --batch 40 --epochs 20 --sampler "+sampler).stdout, &trained)
-			if trained.Test < 0.4 || !(trained.Loss > 0 && trained.Loss < 1.2) { // of three classes, whose loss begins at log 3
+			readJSON(t, must(t, d, strings.Replace(graphLine, "gcn", model,
+				1)+" --json --dropout 0.5 --batch 40 --epochs 20 --sampler "+sampler).stdout, &trained)
+			// of three classes, whose loss begins at log 3
+			if trained.Test < 0.4 || !(trained.Loss > 0 && trained.Loss < 1.2) {
 				t.Errorf("%s, %s: %+v", sampler, model, trained)
 			}
 		}
@@ -159,9 +164,11 @@ func TestAGraphAndAStoreAreToldApart(t *testing.T) {
 // Chunks have at most 8192 nodes, so the graph comes in two or more.
 func TestATrainingOnAGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 	d := disk(t, "generate sbm -o graph --nodes 9000 --edges 40000 --features 6 --classes 3 --labeled 0.2 --seed 5")
-	for _, flags := range []string{"--model gcn --fanout 4,3", "--model sage --sampler saint-edge", "--model gat --layers 1 --fanout 5 --cache lru:500rows --norm 0"} {
+	for _, flags := range []string{"--model gcn --fanout 4,3", "--model sage --sampler saint-edge",
+		"--model gat --layers 1 --fanout 5 --cache lru:500rows --norm 0"} {
 		want := ""
-		for i, place := range []string{"device", "host", "storage", "host --emulate gpu=1,mem=40MiB", "storage --emulate gpu=1,mem=40MiB", "auto --emulate gpu=1,mem=4800KiB"} {
+		for i, place := range []string{"device", "host", "storage", "host --emulate gpu=1,mem=40MiB",
+			"storage --emulate gpu=1,mem=40MiB", "auto --emulate gpu=1,mem=4800KiB"} {
 			placed := strings.Fields(place)[0]
 			if placed == "auto" { // the graph as a whole does not fit
 				if placed = "host"; !strings.Contains(flags, "gat") {
@@ -174,7 +181,8 @@ func TestATrainingOnAGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 				Reasons   []string
 				Test      float64 `json:"test_metric"`
 			}
-			readJSON(t, must(t, d, "train graph --json --force --hidden 8 --epochs 2 --batch 300 --lr 0.02 "+flags+" --placement "+place+" --run "+run).stdout, &trained)
+			readJSON(t, must(t, d,
+				"train graph --json --force --hidden 8 --epochs 2 --batch 300 --lr 0.02 "+flags+" --placement "+place+" --run "+run).stdout, &trained)
 			if trained.Placement != placed || len(trained.Reasons) == 0 {
 				t.Errorf("%s, %s: %+v", flags, place, trained)
 			}
@@ -199,18 +207,20 @@ func TestATrainingOnAGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]int{
-		"train graph --model gcn --sampler full --placement host":                                 exitUsage,
-		"train graph --model gcn --epochs 1 --batch 300 --emulate gpu=2,mem=1GiB":                 exitUsage,
-		"train graph --model gcn --epochs 1 --batch 300 --emulate gpu=1,mem=1MiB":                 exitDoesNotFit,
-		"train graph --model gcn --epochs 1 --placement device --emulate gpu=1,mem=1MiB":          exitDoesNotFit,
-		"train graph --model gcn --epochs 1 --placement storage --batch 300 --memory 20MiB":       exitDoesNotFit,
-		"train graph --model gcn --epochs 1 --hidden 1024 --emulate gpu=1,mem=30MiB --batch 1800": exitDoesNotFit, // as batches show
+		"train graph --model gcn --sampler full --placement host":                           exitUsage,
+		"train graph --model gcn --epochs 1 --batch 300 --emulate gpu=2,mem=1GiB":           exitUsage,
+		"train graph --model gcn --epochs 1 --batch 300 --emulate gpu=1,mem=1MiB":           exitDoesNotFit,
+		"train graph --model gcn --epochs 1 --placement device --emulate gpu=1,mem=1MiB":    exitDoesNotFit,
+		"train graph --model gcn --epochs 1 --placement storage --batch 300 --memory 20MiB": exitDoesNotFit,
+		// as batches show
+		"train graph --model gcn --epochs 1 --hidden 1024 --emulate gpu=1,mem=30MiB --batch 1800": exitDoesNotFit,
 	} {
 		if o := hopfeed(t, d, line); o.code != want {
 			t.Errorf("hopfeed %s: exit status %d, want %d: %s", line, o.code, want, o.stderr)
 		}
 	}
-	if o := hopfeed(t, d, "train graph --model sage --epochs 1 --hidden 64 --fanout 10,10 --emulate gpu=1,mem=20MiB --batch 1800"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "were expected to need") {
+	if o := hopfeed(t, d,
+		"train graph --model sage --epochs 1 --hidden 64 --fanout 10,10 --emulate gpu=1,mem=20MiB --batch 1800"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "were expected to need") {
 		t.Errorf("batches that do not fit: %s", o.stderr)
 	}
 }

@@ -33,7 +33,8 @@ var labelKinds = map[string]struct {
 	}, " --labels-as values"},
 }
 
-// labelled makes a store and a graph of 300 nodes of which 100 are for training, validation and test each, and as many of
+// labelled makes a store and a graph of 300 nodes of which 100 are for training, validation and test each, and as many
+// of
 // these have no label as are given.
 func labelled(t *testing.T, kind string, unlabelled [3]int) *vfs.Mem {
 	t.Helper()
@@ -59,14 +60,17 @@ func TestTrainingRowsWithoutLabelsAreRefused(t *testing.T) {
 		d := labelled(t, kind, [3]int{100, 0, 0})
 		write(t, d, "rates.yaml", "lr: [0.1, 0.01]\n")
 		for _, line := range []string{
-			"train store --model sign", "train store --model sgc", "train graph --model gcn", "train graph --model sage --sampler full",
-			"train store --model sign --tune 2", "train store --model sign --grid rates.yaml", "tune store --model sign --budget 1 -o out", "train store --split 0",
+			"train store --model sign", "train store --model sgc", "train graph --model gcn",
+			"train graph --model sage --sampler full",
+			"train store --model sign --tune 2", "train store --model sign --grid rates.yaml",
+			"tune store --model sign --budget 1 -o out", "train store --split 0",
 		} {
 			o := hopfeed(t, d, line+" --epochs 1 --run run")
 			if strings.HasPrefix(line, "tune") {
 				o = hopfeed(t, d, line)
 			}
-			if o.code != exitUsage || !strings.Contains(o.stderr, "0 of the 100 training rows of ") || !strings.Contains(o.stderr, " have a label: nothing can be learnt") {
+			if o.code != exitUsage || !strings.Contains(o.stderr, "0 of the 100 training rows of ") ||
+				!strings.Contains(o.stderr, " have a label: nothing can be learnt") {
 				t.Errorf("%s, %s: status %d, %s", kind, line, o.code, o.stderr)
 			}
 		}
@@ -77,7 +81,8 @@ func TestTrainingRowsWithoutLabelsAreRefused(t *testing.T) {
 		}
 		others[len(others)-300] = 0 // node 0
 		write(t, d, "splits.npy", string(others))
-		if o := must(t, d, "train store --epochs 1 --hidden 4 --splits splits.npy"); !strings.Contains(o.stderr, "1 of the 101 training rows have no label, and do not count") {
+		if o := must(t, d, "train store --epochs 1 --hidden 4 --splits splits.npy"); !strings.Contains(o.stderr,
+			"1 of the 101 training rows have no label, and do not count") {
 			t.Errorf("%s: %s", kind, o.stderr)
 		}
 	}
@@ -87,7 +92,8 @@ func TestValidationAndTestRowsWithoutLabelsAreSaid(t *testing.T) {
 	d := labelled(t, "classes", [3]int{0, 100, 3})
 	o := must(t, d, "train store --epochs 3 --hidden 4 --patience 1 --run run")
 	for _, says := range []string{
-		"0 of the 100 validation rows have a label: there is no validation metric", "3 of the 100 test rows have no label, and do not count",
+		"0 of the 100 validation rows have a label: there is no validation metric",
+		"3 of the 100 test rows have no label, and do not count",
 		"there are no labelled validation rows: --patience is off, and the last epoch is selected",
 	} {
 		if !strings.Contains(o.stderr, says) {

@@ -27,7 +27,8 @@ func queuedParameters(t *testing.T, flags string) (parameters string, r schedule
 }
 
 func TestOneDeviceTrainsByQueuesAsWithout(t *testing.T) {
-	for _, flags := range []string{"", "--emulate gpu=1,mem=1GiB --cache degree:600 --placement host", "--sampler saint-rw"} {
+	for _, flags := range []string{"", "--emulate gpu=1,mem=1GiB --cache degree:600 --placement host",
+		"--sampler saint-rw"} {
 		d := disk(t, generateLine)
 		must(t, d, scheduledLine+" --run run "+flags)
 		want := parametersOf(t, tree(t, d, "run"))
@@ -46,7 +47,8 @@ func TestModelsBySeveralDevicesDoNotDependOnTime(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	inBubble(func(t *testing.T) {
-		if got, _ := queuedParameters(t, machine+",workers=2,cpu=2ms,dma=1ms,compute=2ms,straggle=3"+plan); got != want {
+		if got, _ := queuedParameters(t,
+			machine+",workers=2,cpu=2ms,dma=1ms,compute=2ms,straggle=3"+plan); got != want {
 			t.Error("other parameters with stragglers")
 		}
 	})(t)
@@ -69,7 +71,8 @@ func TestModelsBySeveralDevicesDoNotDependOnTime(t *testing.T) {
 
 func TestQueuesAreChosenByMeasurement(t *testing.T) {
 	_, r := queuedParameters(t, "--emulate gpu=2,mem=1GiB,workers=4,cpu=30ms,dma=3ms,compute=8ms,straggle=1 --epochs 1")
-	if r.Queue < 2 || r.Capacity != scheduler.MostQueue || r.Prepare < 0.033 || r.Compute < 0.008 || r.Period < 1 || r.Gradients > r.Period {
+	if r.Queue < 2 || r.Capacity != scheduler.MostQueue || r.Prepare < 0.033 || r.Compute < 0.008 || r.Period < 1 ||
+		r.Gradients > r.Period {
 		t.Errorf("%+v", r)
 	}
 	if r.Predicted > r.PredictedBy {
@@ -94,7 +97,8 @@ func TestQueuesThatCannotBeAreUsageErrors(t *testing.T) {
 		if strings.Contains(flags, "full") {
 			line = strings.ReplaceAll(line, "--batch 16 ", "")
 		}
-		if o := hopfeed(t, disk(t, generateLine), line+" "+flags); o.code != exitUsage || !strings.Contains(o.stderr, says) {
+		if o := hopfeed(t, disk(t, generateLine), line+" "+flags); o.code != exitUsage ||
+			!strings.Contains(o.stderr, says) {
 			t.Errorf("%s: %d, %s", flags, o.code, o.stderr)
 		}
 	}
@@ -108,8 +112,10 @@ func TestDevicesThatWaitSideBySideLeaveTimeToCompute(t *testing.T) {
 			Seconds float64            `json:"epoch_seconds"`
 			Stages  map[string]float64 `json:"stage_seconds"`
 		}
-		readJSON(t, must(t, d, strings.Replace(queuedLine, "--run run ", "", 1)+"--emulate gpu=3,mem=1GiB,workers=1,cpu=60ms,dma=1ms,compute=2ms --queue 2 --gradients 2 --sync-every 4").stdout, &r)
-		if compute, wait := r.Stages["compute"], r.Stages["load_wait"]; compute <= 0 || wait <= 0 || compute+wait > 3.001*r.Seconds {
+		readJSON(t, must(t, d, strings.Replace(queuedLine, "--run run ", "",
+			1)+"--emulate gpu=3,mem=1GiB,workers=1,cpu=60ms,dma=1ms,compute=2ms --queue 2 --gradients 2 --sync-every 4").stdout, &r)
+		if compute, wait := r.Stages["compute"], r.Stages["load_wait"]; compute <= 0 || wait <= 0 ||
+			compute+wait > 3.001*r.Seconds {
 			t.Errorf("3 epochs of %v s: %v", r.Seconds, r.Stages)
 		}
 	})

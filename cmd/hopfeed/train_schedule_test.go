@@ -34,7 +34,8 @@ func TestModelsAreTheSameByAllSchedules(t *testing.T) {
 		only  []string // schedules; nil: all
 	}{
 		{"--emulate gpu=1,mem=1GiB", nil},
-		{"--emulate gpu=1,mem=1GiB --sampler labor --cache ducati:9000 --runs 2", []string{"gpu", "mixed", "collective"}},
+		{"--emulate gpu=1,mem=1GiB --sampler labor --cache ducati:9000 --runs 2",
+			[]string{"gpu", "mixed", "collective"}},
 		{"--emulate gpu=1,mem=1GiB --placement host --cache degree:600", []string{"collective", "mode-2"}},
 		{"--emulate gpu=1,mem=1GiB --placement storage --sampler ladies --fanout 40,40", []string{"auto", "cpu"}},
 		{"", []string{"auto", "cpu", "sequential", "mode-1", "mode-2"}},
@@ -49,7 +50,8 @@ func TestModelsAreTheSameByAllSchedules(t *testing.T) {
 		for i, name := range names {
 			d := disk(t, generateLine)
 			line := scheduledLine + " --run run --json " + c.flags + " --schedule "
-			if o := interruptedAtSave(t, d, 1, line+names[(i+1)%len(names)]+" --save-every 0s"); o.code != exitInterrupted {
+			if o := interruptedAtSave(t, d, 1,
+				line+names[(i+1)%len(names)]+" --save-every 0s"); o.code != exitInterrupted {
 				t.Fatalf("exit status %d: %s", o.code, o.stderr)
 			}
 			var r struct{ Schedule *scheduler.Report }
@@ -80,16 +82,20 @@ func TestPredictedEpochsAreThoseThatRun(t *testing.T) {
 		for _, name := range scheduler.Names() {
 			synctest.Test(t, func(t *testing.T) {
 				d := disk(t, "generate sbm -o graph --nodes 900 --edges 1500 --features 6 --classes 3 --labeled 0.9 --seed 7")
-				o := must(t, d, strings.Replace(scheduledLine, "--batch 16", "--batch 8", 1)+" --json --workers 4 --emulate gpu=1,mem=1GiB,"+strings.Replace(machine, "workers=12", "workers=4", 1)+" --schedule "+name)
+				o := must(t, d, strings.Replace(scheduledLine, "--batch 16", "--batch 8",
+					1)+" --json --workers 4 --emulate gpu=1,mem=1GiB,"+strings.Replace(machine, "workers=12",
+					"workers=4", 1)+" --schedule "+name)
 				var r struct{ Schedule scheduler.Report }
 				readJSON(t, o.stdout, &r)
 				s := r.Schedule
-				if s.MeasuredSeconds == nil || s.Epochs != 3 || math.Abs(*s.MeasuredSeconds/s.PredictedSeconds-1) > 0.05 {
+				if s.MeasuredSeconds == nil || s.Epochs != 3 ||
+					math.Abs(*s.MeasuredSeconds/s.PredictedSeconds-1) > 0.05 {
 					t.Errorf("%s on %s: %s", name, machine, o.stdout)
 					return
 				}
 				epoch[name] = *s.MeasuredSeconds
-				if busy := []float64{s.CPUBusy, s.LinkBusy, s.GPUBusy}; fmt.Sprint(busy) == "[0 0 0]" || max(busy[0], busy[1], busy[2]) > 1.0001 {
+				if busy := []float64{s.CPUBusy, s.LinkBusy, s.GPUBusy}; fmt.Sprint(busy) == "[0 0 0]" ||
+					max(busy[0], busy[1], busy[2]) > 1.0001 {
 					t.Errorf("%s on %s: busy %v", name, machine, busy)
 				}
 			})
@@ -115,7 +121,8 @@ func TestShortEpochsAreScheduledToo(t *testing.T) {
 				t.Errorf("batches of %s: %+v is of %d batches, want %d", batch, m, m.Batches, want)
 			}
 		}
-		if len(r.Schedule.Profile) != 5 || parametersOf(t, tree(t, d, "plain")) != parametersOf(t, tree(t, d, "scheduled")) {
+		if len(r.Schedule.Profile) != 5 || parametersOf(t, tree(t, d, "plain")) != parametersOf(t,
+			tree(t, d, "scheduled")) {
 			t.Errorf("batches of %s: another model, or not all stages: %+v", batch, r.Schedule.Profile)
 		}
 	}
@@ -139,7 +146,8 @@ func TestSchedulesThatCannotBeAreErrorsOfUsage(t *testing.T) {
 			t.Errorf("%s: exit status %d, %s", flags, o.code, o.stderr)
 		}
 	}
-	if o := hopfeed(t, d, "train graph --model gcn --sampler full --schedule cpu"); o.code != exitUsage || !strings.Contains(o.stderr, "every batch is all nodes") {
+	if o := hopfeed(t, d, "train graph --model gcn --sampler full --schedule cpu"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, "every batch is all nodes") {
 		t.Errorf("exit status %d, %s", o.code, o.stderr)
 	}
 }

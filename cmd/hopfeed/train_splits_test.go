@@ -38,10 +38,12 @@ func TestSeveralSplitsAreTrainedOnAsEachAlone(t *testing.T) {
 	for _, run := range both.Runs {
 		got = append(got, *run.TestMetric)
 	}
-	if !reflect.DeepEqual(got, tests) || !reflect.DeepEqual(both.Splits, []int{0, 2}) || !reflect.DeepEqual(both.Seeds, []uint64{0, 1, 0, 1}) {
+	if !reflect.DeepEqual(got, tests) || !reflect.DeepEqual(both.Splits, []int{0, 2}) ||
+		!reflect.DeepEqual(both.Seeds, []uint64{0, 1, 0, 1}) {
 		t.Errorf("runs %v, splits %v, seeds %v, want %v", got, both.Splits, both.Seeds, tests)
 	}
-	if math.Abs(*both.TestMetric-mean) > 1e-12 || math.Abs(*both.TestMetricStd-math.Sqrt(squares/3)) > 1e-12 || squares == 0 {
+	if math.Abs(*both.TestMetric-mean) > 1e-12 || math.Abs(*both.TestMetricStd-math.Sqrt(squares/3)) > 1e-12 ||
+		squares == 0 {
 		t.Errorf("test %v +- %v of %v", *both.TestMetric, *both.TestMetricStd, tests)
 	}
 	// Trials are compared by their mean over the splits.
@@ -67,7 +69,8 @@ func TestSeveralSplitsAreTrainedOnAsEachAlone(t *testing.T) {
 }
 
 func TestNumbersOfSplits(t *testing.T) {
-	for text, want := range map[string]string{"0": "0", "0-9": "0-9", "3, 0-1,7": "3,0-1,7", "1,2,3": "1-3", "0-999": "0-999"} {
+	for text, want := range map[string]string{"0": "0", "0-9": "0-9", "3, 0-1,7": "3,0-1,7", "1,2,3": "1-3",
+		"0-999": "0-999"} {
 		var s splitNumbers
 		if err := s.Set(text); err != nil || s.String() != want {
 			t.Errorf("%q: %q, %v", text, s.String(), err)

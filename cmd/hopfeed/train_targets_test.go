@@ -48,14 +48,18 @@ func TestSeveralLabelsAndValuesGoAllTheWay(t *testing.T) {
 			if trained["metric"] != metric || !ok || strings.Contains(metric, "f1") && valid > 1 {
 				t.Errorf("%s, %s: %v", c.name, line, trained)
 			}
-			if e := object(t, must(t, c.store, "evaluate --json --checkpoint "+metric+" store")); e["test_metric"] != trained["test_metric"] || e["same_nodes"] != true {
+			if e := object(t, must(t, c.store,
+				"evaluate --json --checkpoint "+metric+" store")); e["test_metric"] != trained["test_metric"] ||
+				e["same_nodes"] != true {
 				t.Errorf("%s: evaluated %v, trained %v", c.name, e["test_metric"], trained["test_metric"])
 			}
 		}
-		if o := hopfeed(t, c.store, "train store --metric accuracy"); o.code != exitUsage || !strings.Contains(o.stderr, c.refused) {
+		if o := hopfeed(t, c.store, "train store --metric accuracy"); o.code != exitUsage ||
+			!strings.Contains(o.stderr, c.refused) {
 			t.Errorf("%s: status %d, %s", c.name, o.code, o.stderr)
 		}
-		if o := hopfeed(t, c.store, "train store --class-weights balanced"); o.code != exitUsage || !strings.Contains(o.stderr, "are not classes") {
+		if o := hopfeed(t, c.store, "train store --class-weights balanced"); o.code != exitUsage ||
+			!strings.Contains(o.stderr, "are not classes") {
 			t.Errorf("%s: status %d, %s", c.name, o.code, o.stderr)
 		}
 	}
@@ -64,7 +68,8 @@ func TestSeveralLabelsAndValuesGoAllTheWay(t *testing.T) {
 func TestClassWeightsAreGivenOrBalanced(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	weights := func(given string) []any {
-		s, _ := object(t, must(t, d, "train store --epochs 2 --json --class-weights "+given))["settings"].(map[string]any)
+		s, _ := object(t, must(t, d,
+			"train store --epochs 2 --json --class-weights "+given))["settings"].(map[string]any)
 		w, _ := s["class_weights"].([]any)
 		return w
 	}
@@ -74,8 +79,10 @@ func TestClassWeightsAreGivenOrBalanced(t *testing.T) {
 	if w := weights("balanced"); len(w) != 3 || w[0] == w[1] && w[1] == w[2] {
 		t.Errorf("balanced weights are %v", w)
 	}
-	for given, want := range map[string]string{"1,2": "2 class weights for 3 classes", "1,x,2": "want numbers separated by commas", "1,-1,1": "weight -1 of class 1"} {
-		if o := hopfeed(t, d, "train store --class-weights "+given); o.code != exitUsage || !strings.Contains(o.stderr, want) {
+	for given, want := range map[string]string{"1,2": "2 class weights for 3 classes",
+		"1,x,2": "want numbers separated by commas", "1,-1,1": "weight -1 of class 1"} {
+		if o := hopfeed(t, d, "train store --class-weights "+given); o.code != exitUsage ||
+			!strings.Contains(o.stderr, want) {
 			t.Errorf("%s: status %d, %s", given, o.code, o.stderr)
 		}
 	}
@@ -84,7 +91,8 @@ func TestClassWeightsAreGivenOrBalanced(t *testing.T) {
 func TestADivergedRunNamesTheNodesOfItsBatch(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	o := hopfeed(t, d, "train store --lr 1e38 --batch 10 --epochs 3")
-	if o.code != exitFailed || !strings.Contains(o.stderr, "batch 2: try a learning rate below 1e+38") || !strings.Contains(o.stderr, "; the batch is of the nodes [") {
+	if o.code != exitFailed || !strings.Contains(o.stderr, "batch 2: try a learning rate below 1e+38") ||
+		!strings.Contains(o.stderr, "; the batch is of the nodes [") {
 		t.Errorf("status %d, %s", o.code, o.stderr)
 	}
 }

@@ -25,7 +25,8 @@ func trialsOf(t *testing.T, fsys vfs.FS, dir string) []tune.Trial {
 		t.Fatal(err)
 	}
 	for i := range trials {
-		trials[i].Seconds, trials[i].RowsPerSecond, trials[i].RowsPerProcessorSecond, trials[i].PeakRSSBytes = 0, 0, 0, 0
+		trials[i].Seconds, trials[i].RowsPerSecond, trials[i].RowsPerProcessorSecond, trials[i].PeakRSSBytes = 0, 0, 0,
+			0
 	}
 	return trials
 }
@@ -43,7 +44,9 @@ func TestTrialsChooseByValidationAndGoOn(t *testing.T) {
 		must(t, whole, line)
 		want, model := trialsOf(t, whole, "run"), lasting(t, whole, "run")
 		best := tune.Best(want)
-		if c := model.Config; c["lr"] != best.Settings["lr"] && best.Settings["lr"] != "" || best.Settings["hops"] != "" && c["hops"] != best.Settings["hops"] || c["runs"] != "2" || len(model.Runs) != 2 || model.Runs[0].TestMetric == nil {
+		if c := model.Config; c["lr"] != best.Settings["lr"] && best.Settings["lr"] != "" ||
+			best.Settings["hops"] != "" && c["hops"] != best.Settings["hops"] || c["runs"] != "2" ||
+			len(model.Runs) != 2 || model.Runs[0].TestMetric == nil {
 			t.Errorf("trained with %v, but the best trial is %+v", c, best)
 		}
 		// The winner's configuration alone trains the same.
@@ -63,7 +66,8 @@ func TestTrialsChooseByValidationAndGoOn(t *testing.T) {
 				t.Fatalf("%s: trial %d is not logged", line, n)
 			}
 			must(t, killed, line)
-			if got := trialsOf(t, killed, "run"); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(lasting(t, killed, "run"), model) {
+			if got := trialsOf(t, killed, "run"); !reflect.DeepEqual(got, want) ||
+				!reflect.DeepEqual(lasting(t, killed, "run"), model) {
 				t.Errorf("%s, killed while trial %d is logged: %+v, want %+v", line, n, got, want)
 			}
 		}
@@ -71,7 +75,8 @@ func TestTrialsChooseByValidationAndGoOn(t *testing.T) {
 		if !strings.Contains(line, "--grid") && !strings.Contains(line, "--tune") {
 			says = "the training in it has ended"
 		}
-		if o := hopfeed(t, whole, strings.Replace(line, "--runs 2", "--runs 2 --eval-every 2", 1)); o.code != exitUsage || !strings.Contains(o.stderr, says) {
+		if o := hopfeed(t, whole, strings.Replace(line, "--runs 2", "--runs 2 --eval-every 2",
+			1)); o.code != exitUsage || !strings.Contains(o.stderr, says) {
 			t.Errorf("other settings: exit status %d: %s", o.code, o.stderr)
 		}
 		must(t, whole, line+" --force")
@@ -100,7 +105,8 @@ func (f *trialsCounted) Create(path string) (vfs.PendingFile, error) {
 func TestTheNumberOfHopsIsChosenByValidation(t *testing.T) {
 	// Features of a node say little: each hop sees more of its block.
 	d := disk(t, "generate sbm -o graph --nodes 300 --edges 3000 --features 4 --classes 3 --labeled 1 --separation 1 --seed 7",
-		"propagate graph -o store --hops 3 --seed 7", "propagate graph -o wide --hops 2 --seed 7 --operator sym", "propagate graph -o wide --hops 3 --seed 7 --operator rw")
+		"propagate graph -o store --hops 3 --seed 7", "propagate graph -o wide --hops 2 --seed 7 --operator sym",
+		"propagate graph -o wide --hops 3 --seed 7 --operator rw")
 	valid := func(line string) (float64, []any) {
 		o := object(t, must(t, d, "train "+line+" --model sgc --epochs 20 --json"))
 		return o["valid_metric"].(float64), o["matrices"].([]any)
@@ -111,7 +117,8 @@ func TestTheNumberOfHopsIsChosenByValidation(t *testing.T) {
 			best, chosen = v, "sym/hop-"+hops
 		}
 	}
-	if v, matrices := valid("store"); v != best || len(matrices) != 1 || matrices[0] != chosen || chosen == "sym/hop-1" {
+	if v, matrices := valid("store"); v != best || len(matrices) != 1 || matrices[0] != chosen ||
+		chosen == "sym/hop-1" {
 		t.Errorf("valid %v of %v, want %v of %s", v, matrices, best, chosen)
 	}
 	// A grid tries hops too, whether or not it lists them.
@@ -122,7 +129,8 @@ func TestTheNumberOfHopsIsChosenByValidation(t *testing.T) {
 	}
 	// Of operators with different numbers of hops, those that all have; of one that is named, all of its hops.
 	for line, want := range map[string]int{"wide": 2, "wide --operator rw": 3} {
-		if o := must(t, d, "train "+line+" --model sgc --epochs 2 --run "+line[len(line)-2:]); strings.Count(o.stderr, "\ntrial ") != want-1 {
+		if o := must(t, d, "train "+line+" --model sgc --epochs 2 --run "+line[len(line)-2:]); strings.Count(o.stderr,
+			"\ntrial ") != want-1 {
 			t.Errorf("%s: want %d trials: %s", line, want, o.stderr)
 		}
 	}
@@ -146,7 +154,8 @@ func TestGridsAndTuningThatCannotBeAreRefused(t *testing.T) {
 		"[1]":          "grid.yaml",
 	} {
 		write(t, d, "grid.yaml", text)
-		if o := hopfeed(t, d, "train store --model sign --grid grid.yaml"); o.code != exitUsage || !strings.Contains(o.stderr, says) {
+		if o := hopfeed(t, d, "train store --model sign --grid grid.yaml"); o.code != exitUsage ||
+			!strings.Contains(o.stderr, says) {
 			t.Errorf("%s: exit status %d: %s", text, o.code, o.stderr)
 		}
 	}
@@ -157,7 +166,8 @@ func TestGridsAndTuningThatCannotBeAreRefused(t *testing.T) {
 		"--tune 2 --lr 1e38 --quiet": "none of 2 trials has a validation metric: diverged",
 		"--grid far.yaml":            "none of 2 trials can be made: refused: ",
 	} {
-		if o := hopfeed(t, d, "train store --model sgc "+line); o.code == exitDone || !strings.Contains(o.stderr, says) {
+		if o := hopfeed(t, d, "train store --model sgc "+line); o.code == exitDone ||
+			!strings.Contains(o.stderr, says) {
 			t.Errorf("%s: exit status %d: %s", line, o.code, o.stderr)
 		}
 	}
@@ -176,7 +186,8 @@ func TestAGridGoesOnAfterSettingsThatCannotBe(t *testing.T) {
 			refused = append(refused, trial.Settings["hidden"]+"/"+trial.Settings["heads"]+" "+trial.Failed)
 		}
 	}
-	if len(refused) != 1 || !strings.HasPrefix(refused[0], "4/3 refused: ") || !strings.Contains(refused[0], "must be a multiple") {
+	if len(refused) != 1 || !strings.HasPrefix(refused[0], "4/3 refused: ") ||
+		!strings.Contains(refused[0], "must be a multiple") {
 		t.Errorf("%q", refused)
 	}
 }
@@ -196,13 +207,16 @@ func TestForcedTrialsReplaceNothingBeforeTheTraining(t *testing.T) {
 		t.Fatalf("trials are saved %d times", len(killed))
 	}
 	after := tree(t, killed[0], "run")
-	if after["run/trials.jsonl"] != before["run/trials.jsonl"] || after["run/checkpoint.json"] != before["run/checkpoint.json"] {
+	if after["run/trials.jsonl"] != before["run/trials.jsonl"] ||
+		after["run/checkpoint.json"] != before["run/checkpoint.json"] {
 		t.Errorf("when trials are saved, there is %q", slices.Sorted(maps.Keys(after)))
 	}
-	if evaluated := object(t, must(t, killed[0], "evaluate --json --checkpoint run store")); evaluated["test_metric"] != *model.Runs[0].TestMetric {
+	if evaluated := object(t, must(t, killed[0],
+		"evaluate --json --checkpoint run store")); evaluated["test_metric"] != *model.Runs[0].TestMetric {
 		t.Errorf("the model that was to be replaced: %v", evaluated)
 	}
-	if got := trialsOf(t, d, "run"); len(got) != 3 || lasting(t, d, "run").Config["lr"] != tune.Best(got).Settings["lr"] {
+	if got := trialsOf(t, d, "run"); len(got) != 3 ||
+		lasting(t, d, "run").Config["lr"] != tune.Best(got).Settings["lr"] {
 		t.Errorf("%+v", got)
 	}
 }

@@ -38,7 +38,8 @@ func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
 	o := must(t, d, tuneLine+" --space space.yaml --search grid --budget 100")
 	r, trials := searched(t, o), trialsOf(t, d, "tuning")
 	// Two batches; neighbor without and with a cache, and locality with one.
-	if r.Trials != 6 || r.Combinations != 6 || r.Failed != 0 || len(trials) != 6 || r.Memory != "device" || r.Metric != "accuracy" {
+	if r.Trials != 6 || r.Combinations != 6 || r.Failed != 0 || len(trials) != 6 || r.Memory != "device" ||
+		r.Metric != "accuracy" {
 		t.Fatalf("%+v, %d trials", r, len(trials))
 	}
 	on := map[int]report.Point{}
@@ -47,11 +48,13 @@ func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
 		if i > 0 && p.RowsPerSecond > r.Front[i-1].RowsPerSecond {
 			t.Errorf("the front is not by throughput: %+v", r.Front)
 		}
-		if p.Settings["model"] != "" || p.Settings["batch"] == "" || p.MemoryBytes != trials[p.Trial-1].PeakDeviceBytes {
+		if p.Settings["model"] != "" || p.Settings["batch"] == "" ||
+			p.MemoryBytes != trials[p.Trial-1].PeakDeviceBytes {
 			t.Errorf("%+v of %+v", p, trials[p.Trial-1])
 		}
 	}
-	for name, number := range map[string]int{tune.BalancedConfig: r.Balanced, tune.FastestConfig: r.Fastest, tune.SmallestConfig: r.Smallest, tune.AccurateConfig: r.Accurate} {
+	for name, number := range map[string]int{tune.BalancedConfig: r.Balanced, tune.FastestConfig: r.Fastest,
+		tune.SmallestConfig: r.Smallest, tune.AccurateConfig: r.Accurate} {
 		p, ok := on[number]
 		if !ok {
 			t.Fatalf("%s is of trial %d, which is not on the front", name, number)
@@ -63,11 +66,14 @@ func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
 		}
 		trained := object(t, must(t, d, "train --json --config tuning/"+name+" --epochs 2"))
 		memory, _ := trained["peak_device_bytes"].(float64) // with the test rows
-		if trained["valid_metric"] != p.Valid || memory < float64(p.MemoryBytes) || memory > 1.05*float64(p.MemoryBytes) {
-			t.Errorf("%s gives %v in %v bytes, the trial %+v", name, trained["valid_metric"], trained["peak_device_bytes"], p)
+		if trained["valid_metric"] != p.Valid || memory < float64(p.MemoryBytes) ||
+			memory > 1.05*float64(p.MemoryBytes) {
+			t.Errorf("%s gives %v in %v bytes, the trial %+v", name, trained["valid_metric"],
+				trained["peak_device_bytes"], p)
 		}
 	}
-	if page := content(t, d, "tuning/"+tune.PageFile); !strings.Contains(page, "Tuning of sage on sbm") || strings.Count(page, "<figure") != 2 || strings.Count(page, "<circle") != 6*strings.Count(page, "<svg") {
+	if page := content(t, d, "tuning/"+tune.PageFile); !strings.Contains(page, "Tuning of sage on sbm") ||
+		strings.Count(page, "<figure") != 2 || strings.Count(page, "<circle") != 6*strings.Count(page, "<svg") {
 		t.Error(page)
 	}
 	if len(r.Surrogates) != 3 || r.Surrogates[0].Figure != "throughput" {
@@ -78,10 +84,13 @@ func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
 	if !reflect.DeepEqual(again.Front, r.Front) || again.Search != "random" {
 		t.Errorf("again: %+v, want %+v", again, r)
 	}
-	if p := searched(t, must(t, d, tuneLine+" --space space.yaml --budget 6 --throughput processor")); p.Throughput != "processor" || len(p.Front) == 0 || p.Front[0].RowsPerSecond == r.Front[0].RowsPerSecond {
+	if p := searched(t, must(t, d,
+		tuneLine+" --space space.yaml --budget 6 --throughput processor")); p.Throughput != "processor" ||
+		len(p.Front) == 0 || p.Front[0].RowsPerSecond == r.Front[0].RowsPerSecond {
 		t.Errorf("by the time of processors: %+v", p)
 	}
-	if o := must(t, d, strings.Replace(tuneLine, "--json ", "", 1)+" --space space.yaml"); !strings.Contains(o.stdout, ", balanced") || !strings.Contains(o.stdout, "saved") {
+	if o := must(t, d, strings.Replace(tuneLine, "--json ", "", 1)+" --space space.yaml"); !strings.Contains(o.stdout,
+		", balanced") || !strings.Contains(o.stdout, "saved") {
 		t.Error(o.stdout)
 	}
 }
@@ -133,7 +142,8 @@ func TestATuningProcessGoesOnAfterKill(t *testing.T) {
 	}
 	m := inProcess(t, dir, "", line)
 	text, err := os.ReadFile(filepath.Join(dir, "tuning", checkpoint.TrialsFile))
-	if err != nil || m.code != exitDone || strings.Count(string(text), "\n") != 6 || !strings.Contains(m.stderr, "going on after 2 trials") {
+	if err != nil || m.code != exitDone || strings.Count(string(text), "\n") != 6 ||
+		!strings.Contains(m.stderr, "going on after 2 trials") {
 		t.Errorf("%v, exit status %d: %s%s", err, m.code, text, m.stderr)
 	}
 }
@@ -147,7 +157,8 @@ func TestCtrlCSavesTrials(t *testing.T) {
 			cancel(context.Canceled)
 		}
 	}}, line)
-	if o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted after 3 trials") || len(trialsOf(t, d, "tuning")) != 3 {
+	if o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted after 3 trials") ||
+		len(trialsOf(t, d, "tuning")) != 3 {
 		t.Errorf("exit status %d: %s", o.code, o.stderr)
 	}
 	if r := searched(t, must(t, d, line)); r.Trials != 5 {
@@ -169,7 +180,8 @@ func TestSchedulesAreTried(t *testing.T) {
 	}
 	// A cache that changes from batch to batch goes with no schedule, and an epoch of one batch with any.
 	write(t, d, "space.yaml", "schedule: ['', mode-1]\ncache: ['', 'lru:60rows', 'degree:60rows']\nbatch: [40, 300]\n")
-	if r := searched(t, must(t, d, tuneLine+" --space space.yaml --search grid --budget 20 -o caches")); r.Trials != 10 || r.Failed != 0 {
+	if r := searched(t, must(t, d,
+		tuneLine+" --space space.yaml --search grid --budget 20 -o caches")); r.Trials != 10 || r.Failed != 0 {
 		t.Errorf("%+v: %+v", r, trialsOf(t, d, "caches"))
 	}
 	must(t, d, tuneLine+" --batch 40 --schedule mode-2 --budget 1 -o one")
@@ -179,10 +191,12 @@ func TestSchedulesAreTried(t *testing.T) {
 	must(t, d, "train --config one/"+tune.BalancedConfig+" --epochs 1")
 	// Queues are settings of trials, too.
 	queued := "--model sage --hidden 4 --fanout 3,3 --batch 40 --schedule multi-queue --gradients 2 --sync-every 4 --emulate gpu=2,mem=64MiB"
-	if r := searched(t, must(t, d, "tune graph --json "+queued+" --trial-epochs 1 --budget 2 -o queues")); r.Failed != 0 {
+	if r := searched(t, must(t, d,
+		"tune graph --json "+queued+" --trial-epochs 1 --budget 2 -o queues")); r.Failed != 0 {
 		t.Errorf("%+v", trialsOf(t, d, "queues"))
 	}
-	if config := content(t, d, "queues/"+tune.BalancedConfig); !strings.Contains(config, "gradients: 2") || !strings.Contains(config, "sync-every: 4") {
+	if config := content(t, d, "queues/"+tune.BalancedConfig); !strings.Contains(config, "gradients: 2") ||
+		!strings.Contains(config, "sync-every: 4") {
 		t.Error(config)
 	}
 	write(t, d, "grid.yaml", "lr: [0.01]\n")
@@ -230,12 +244,14 @@ func TestLimitsThatNothingMeetsAreSaid(t *testing.T) {
 		code   int
 		says   string
 	}{
-		{"--max-memory 1KiB", exitDoesNotFit, "does not fit: --max-memory 1 KiB: no trial takes so little memory: the least is"},
+		{"--max-memory 1KiB", exitDoesNotFit,
+			"does not fit: --max-memory 1 KiB: no trial takes so little memory: the least is"},
 		{"--min-accuracy 1.5", exitFailed, "--min-accuracy 1.5: no trial has so much accuracy: the best is"},
 		{"--max-memory 1KiB --min-accuracy 1.5", exitFailed, "no trial meets either limit"},
 	} {
 		o := hopfeed(t, d, line+" "+c.limits)
-		if r := searched(t, o); o.code != c.code || !strings.Contains(o.stderr, c.says) || len(r.Front) != 0 || r.Trials != 2 {
+		if r := searched(t, o); o.code != c.code || !strings.Contains(o.stderr, c.says) || len(r.Front) != 0 ||
+			r.Trials != 2 {
 			t.Errorf("%s: exit status %d: %s%s", c.limits, o.code, o.stderr, o.stdout)
 		}
 		if files := tree(t, d, "tuning"); len(files) != 1 {
@@ -277,7 +293,8 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 		}
 	}
 	must(t, d, tuneLine+" --budget 1")
-	if o := hopfeed(t, d, strings.Replace(tuneLine, "--hidden 4", "--hidden 5", 1)+" --budget 1"); o.code != exitUsage || !strings.Contains(o.stderr, "--hidden 4 instead of 5") {
+	if o := hopfeed(t, d, strings.Replace(tuneLine, "--hidden 4", "--hidden 5",
+		1)+" --budget 1"); o.code != exitUsage || !strings.Contains(o.stderr, "--hidden 4 instead of 5") {
 		t.Errorf("trials of other settings: exit status %d: %s", o.code, o.stderr)
 	}
 	write(t, d, "tuning/"+checkpoint.TrialsFile, "{")
@@ -290,11 +307,13 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 // training, within what Go and its threads take or not.
 func TestTheMemoryOfATrialIsThatOfItsTraining(t *testing.T) {
 	dir := t.TempDir()
-	inProcess(t, dir, "", "generate sbm -o graph --nodes 40000 --edges 400000 --features 64 --classes 4 --labeled 0.5 --seed 7")
+	inProcess(t, dir, "",
+		"generate sbm -o graph --nodes 40000 --edges 400000 --features 64 --classes 4 --labeled 0.5 --seed 7")
 	if err := os.WriteFile(filepath.Join(dir, "space.yaml"), []byte("batch: [1000, 16000]\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	m := inProcess(t, dir, "", "tune graph --model sage --hidden 64 --trial-epochs 1 --search grid --space space.yaml --budget 2")
+	m := inProcess(t, dir, "",
+		"tune graph --model sage --hidden 64 --trial-epochs 1 --search grid --space space.yaml --budget 2")
 	if m.code != exitDone {
 		t.Fatal(m.stderr)
 	}
@@ -310,10 +329,13 @@ func TestTheMemoryOfATrialIsThatOfItsTraining(t *testing.T) {
 		if trial.PeakRSSBytes == 0 {
 			t.Skip("this system cannot reset the peak")
 		}
-		alone := inProcess(t, dir, "", "train graph --model sage --hidden 64 --epochs 1 --batch "+trial.Settings["batch"])
-		t.Logf("batch %s: %d bytes in a trial, %d alone", trial.Settings["batch"], trial.PeakRSSBytes, int64(alone.peak))
+		alone := inProcess(t, dir, "",
+			"train graph --model sage --hidden 64 --epochs 1 --batch "+trial.Settings["batch"])
+		t.Logf("batch %s: %d bytes in a trial, %d alone", trial.Settings["batch"], trial.PeakRSSBytes,
+			int64(alone.peak))
 		if ratio := float64(trial.PeakRSSBytes) / float64(alone.peak); ratio < 0.8 || ratio > 1.25 {
-			t.Errorf("batch %s: %d bytes in a trial, %d alone", trial.Settings["batch"], trial.PeakRSSBytes, int64(alone.peak))
+			t.Errorf("batch %s: %d bytes in a trial, %d alone", trial.Settings["batch"], trial.PeakRSSBytes,
+				int64(alone.peak))
 		}
 	}
 }
