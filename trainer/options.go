@@ -29,7 +29,7 @@ type Options struct {
 	// ClassWeights multiply the losses of rows, by their class; nil: ones.
 	ClassWeights []float64 `json:"class_weights,omitempty"`
 
-	// Queues let the ranks of a model that reads a graph wait less for each other; nil: they meet at each batch.
+	// Queues let gradients wait; nil: ranks meet at each batch.
 	Queues *Queues `json:"queues,omitempty"`
 
 	// ProfileFrom is the first epoch that has Epoch.StepSeconds, as all later ones; 0: none.

@@ -163,7 +163,7 @@ func (r *jsonTypes) rows(of reflect.Type, pkg, place, prefix string) string {
 			name += "?"
 		}
 		meaning := withKeys(of, r.comment(pkg, place+"."+field.Name))
-		meaning = verb.ReplaceAllString(strings.TrimPrefix(meaning, key+" "), "")
+		meaning = verb.ReplaceAllString(strings.TrimPrefix(strings.TrimPrefix(meaning, key+": "), key+" "), "")
 		fmt.Fprintf(&rows, "|`%s%s`|%s|%s|\n", prefix, key, name, meaning)
 		if inner := element(field.Type); inner.Kind() == reflect.Struct && inner.Name() == "" {
 			rows.WriteString(r.rows(inner, pkg, place+"."+field.Name, prefix+key+"."))

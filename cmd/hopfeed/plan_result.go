@@ -49,14 +49,12 @@ type planned struct {
 
 // plannedMachine is what was planned for.
 type plannedMachine struct {
-	Described   string      `json:"described,omitempty"` // by this file
-	Cores       int         `json:"cores"`
-	NUMANodes   int         `json:"numa_nodes,omitempty"`
-	MemoryBytes units.Bytes `json:"memory_bytes"` // that may be used
-	MemoryBy    string      `json:"memory_by"`
-	// Pinnable is how much of the memory can be locked for devices to copy from, where
-	// something limits that.
-	PinnableBytes *units.Bytes    `json:"pinnable_bytes"`
+	Described     string          `json:"described,omitempty"` // by this file
+	Cores         int             `json:"cores"`
+	NUMANodes     int             `json:"numa_nodes,omitempty"`
+	MemoryBytes   units.Bytes     `json:"memory_bytes"` // that may be used
+	MemoryBy      string          `json:"memory_by"`
+	PinnableBytes *units.Bytes    `json:"pinnable_bytes"` // that can be locked, where that is limited
 	PinnableBy    string          `json:"pinnable_by,omitempty"`
 	Device        string          `json:"device"`
 	Unified       bool            `json:"unified"` // its memory is the host's

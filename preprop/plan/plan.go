@@ -19,14 +19,11 @@ import (
 
 // Plan tells how a job does its work within its memory. It changes no result.
 type Plan struct {
-	// The columns of the features are divided into panels. Each panel goes through all hops while it is in memory.
-	// There is one panel if memory allows it.
-	Panels       int `json:"panels"`
+	Panels       int `json:"panels"`        // of columns; each goes through all hops in memory
 	PanelColumns int `json:"panel_columns"` // of the widest panel
-	// InputFiles tells that the input is first cut into column files, on scratch disk, because reading the whole
-	// input for each panel would take longer.
+	// InputFiles: the input is first cut into column files. Reading all of it for each panel would take longer.
 	InputFiles bool `json:"strips"`
-	// InputKept: the first panel of an input that is cut stays in memory instead of being written and read back. Hop
+	// InputKept: the first panel stays in memory instead of being written and read back. Hop
 	// 0 goes to the store meanwhile if its rows fit in the memory of a matrix.
 	InputKept        bool `json:"input_kept"`
 	InputInMemory    bool `json:"input_in_memory"` // one panel of the input stays in memory for several operators

@@ -68,13 +68,11 @@ type Ablation struct {
 	Rounds    int    `json:"rounds"`
 	Epochs    int    `json:"epochs"`
 
-	Results []AblationResult `json:"results"`
-	LeftOut []LeftOut        `json:"left_out"`
-	// Figure9 compares the variants of loading for each placement; Figure14 compares placements
-	// and shuffles.
-	Figure9  AblationFigure `json:"figure_9"`
-	Figure14 AblationFigure `json:"figure_14"`
-	Output   string         `json:"output,omitempty"` // the folder with the charts
+	Results  []AblationResult `json:"results"`
+	LeftOut  []LeftOut        `json:"left_out"`
+	Figure9  AblationFigure   `json:"figure_9"`         // variants of loading, by placement
+	Figure14 AblationFigure   `json:"figure_14"`        // placements and shuffles
+	Output   string           `json:"output,omitempty"` // the folder with the charts
 }
 
 // AblationResult is the time of one model with a number of hops and one way of loading,
@@ -92,8 +90,7 @@ type AblationResult struct {
 	// StepSeconds is the time of each step of an epoch: load, forward, backward, optimizer. It
 	// is the median of separate epochs, in which the loop waits for every step to end.
 	StepSeconds map[string]float64 `json:"step_seconds"`
-	// LoaderSeconds is the time that each stage of the loader worked, while the model computed or
-	// before; "wait" is the time that the stages waited for storage and devices.
+	// LoaderSeconds is the work of each stage of the loader; "wait" is their wait for storage and devices.
 	LoaderSeconds map[string]float64 `json:"loader_seconds"`
 	// InputBytes is rows * matrices * features * bytes of an element (preprop-gnn Appendix I).
 	// The other numbers of bytes were counted by the loader.

@@ -134,8 +134,7 @@ type LoadResult struct {
 	WithinNoise    bool    `json:"within_noise"`
 	ComputeSeconds float64 `json:"compute_seconds"`   // time for which batches were kept
 	WaitSeconds    float64 `json:"load_wait_seconds"` // time that the loop waited for batches
-	// StageSeconds is the time that each stage of the loader worked; "wait" is the time that the
-	// stages waited for storage and devices.
+	// StageSeconds is the work of each stage of the loader; "wait" is their wait for storage and devices.
 	StageSeconds map[string]float64 `json:"stage_seconds,omitempty"`
 	Reads        []loader.ReadStats `json:"reads,omitempty"`
 	Memory       gds.Usage          `json:"memory"`

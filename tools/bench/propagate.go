@@ -58,10 +58,8 @@ type PropagateResult struct {
 	CoreSeconds    float64   `json:"core_seconds"` // least processor time of a hop, which other programs hardly change
 	// GatheredBytesPerSecond is the rate at which a hop reads rows.
 	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"`
-	// ReadBytesPerSecond is the rate at which memory is read from end to end, and
-	// RandomBytesPerSecond the rate at which random rows are summed.
-	ReadBytesPerSecond   float64 `json:"read_bytes_per_second"`
-	RandomBytesPerSecond float64 `json:"random_bytes_per_second"`
+	ReadBytesPerSecond     float64 `json:"read_bytes_per_second"`   // of memory, from end to end
+	RandomBytesPerSecond   float64 `json:"random_bytes_per_second"` // of random rows that are summed
 }
 
 // GoBench formats the rounds as lines of a Go benchmark, for benchstat.
