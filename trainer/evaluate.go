@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,11 +41,7 @@ func Evaluate(ctx context.Context, devices []gds.Device, model *Trained, batchRo
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if closeErr := g.close(); err == nil && closeErr != nil {
-			result, err = nil, closeErr
-		}
-	}()
+	defer func() { err = cmp.Or(err, g.close()) }()
 	result = &Evaluation{}
 	var overall evaluated
 	for _, s := range sets {

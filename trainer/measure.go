@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"time"
@@ -34,11 +35,7 @@ func MeasureSteps(ctx context.Context, ranks []Rank, spec Spec) (r StepCosts, er
 	if err != nil {
 		return r, err
 	}
-	defer func() {
-		if closeErr := f.Close(); err == nil {
-			err = closeErr
-		}
-	}()
+	defer func() { err = cmp.Or(err, f.Close()) }()
 	f.resetLoss()
 	err = f.firstBatch(ctx, f.train, func(shares []*loader.Batch) (err error) {
 		rows := float64(max(shares[0].GlobalRows, 1)) / float64(len(ranks))

@@ -174,6 +174,11 @@ const unitSpan = 128
 // maxExponent keeps factors, and one by them, far from the ends of float32.
 const maxExponent = 60
 
+// powerOfTwo is two to the exponent, rounded and within these limits.
+func powerOfTwo(exponent float64) float32 {
+	return float32(math.Ldexp(1, int(max(-maxExponent, min(maxExponent, math.Round(exponent))))))
+}
+
 // factors are the powers of two that columns are multiplied by. They are one unless the columns are in units of their
 // own. Then columns that are mostly not zero get the median unit; other columns only if theirs is far larger, since the
 // first batch does not show how large a column that is mostly zero, or constant, can be.
@@ -208,8 +213,7 @@ func (m moments) factors() []float32 {
 	}
 	for j, unit := range units {
 		if larger(j) || shown(j) {
-			e := int(max(-maxExponent, min(maxExponent, math.Round(math.Log2(median/unit)))))
-			factors[j] = float32(math.Ldexp(1, e))
+			factors[j] = powerOfTwo(math.Log2(median / unit))
 		}
 	}
 	return factors
@@ -222,9 +226,7 @@ func (m moments) columnFactors() []float32 {
 	factors := slices.Repeat([]float32{1}, len(m.mean))
 	for j := range factors {
 		if m.squares[j] > least*m.raw[j] {
-			deviation := math.Sqrt(m.squares[j] / m.rows)
-			factors[j] = float32(math.Ldexp(1, int(max(-maxExponent,
-				min(maxExponent, math.Round(-math.Log2(deviation)))))))
+			factors[j] = powerOfTwo(-math.Log2(math.Sqrt(m.squares[j] / m.rows)))
 		}
 	}
 	return factors

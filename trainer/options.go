@@ -135,19 +135,12 @@ type task struct {
 // task finds what the options name, for a model.
 func (o Options) task(s Spec, train bool) (t task, err error) {
 	o, t.train, t.weights = o.withDefaults(s.Target), train, o.ClassWeights
-	if t.optimizer, err = choose("optimizer", o.Optimizer, optimizers, s.Target); err != nil {
-		return t, err
-	}
-	if t.schedule, err = choose("schedule", o.Schedule, schedules, s.Target); err != nil {
-		return t, err
-	}
-	if t.standardize, err = choose("standardize", o.Standardize, standardizations, s.Target); err != nil {
-		return t, err
-	}
-	if t.loss, err = choose("loss", o.Loss, losses, s.Target); err != nil {
-		return t, err
-	}
-	if t.metric, err = choose("metric", o.Metric, metrics, s.Target); err != nil {
+	choose(&err, &t.optimizer, "optimizer", o.Optimizer, optimizers, s.Target)
+	choose(&err, &t.schedule, "schedule", o.Schedule, schedules, s.Target)
+	choose(&err, &t.standardize, "standardize", o.Standardize, standardizations, s.Target)
+	choose(&err, &t.loss, "loss", o.Loss, losses, s.Target)
+	choose(&err, &t.metric, "metric", o.Metric, metrics, s.Target)
+	if err != nil {
 		return t, err
 	}
 	if o.Metric == lossMetric {
@@ -165,16 +158,16 @@ func (o Options) task(s Spec, train bool) (t task, err error) {
 	return t, nil
 }
 
-// choose finds what one of Options names, in the table of what there is.
-func choose[T any](option, name string, from map[string]T, target Target) (T, error) {
+// choose sets to to the entry of a table that one of Options names; or err, unless that is set.
+func choose[T any](err *error, to *T, option, name string, from map[string]T, target Target) {
 	v, exists := from[name]
 	choices := Choices(option, target)
-	if slices.Contains(choices, name) {
-		return v, nil
+	if *to = v; slices.Contains(choices, name) || *err != nil {
+		return
 	}
 	text := fmt.Sprintf("there is no %s %q", option, name)
 	if exists {
 		text = fmt.Sprintf("the %s %q is not for %s", option, name, target.about())
 	}
-	return v, fmt.Errorf("%s: there is %s", text, strings.Join(choices, ", "))
+	*err = fmt.Errorf("%s: there is %s", text, strings.Join(choices, ", "))
 }

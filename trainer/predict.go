@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -46,11 +47,7 @@ func Predict(ctx context.Context, devices []gds.Device, model *Trained, batchRow
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if closeErr := g.close(); err == nil {
-			err = closeErr
-		}
-	}()
+	defer func() { err = cmp.Or(err, g.close()) }()
 	p := &predictor{group: g, outputs: model.Outputs(), use: use}
 	if err := p.allocate(); err != nil {
 		return err

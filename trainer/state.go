@@ -149,7 +149,7 @@ func (s *State) check() error {
 			len(s.Inputs), len(s.Moments), len(s.Losses), len(spec.Matrices), t.optimizer.moments)
 	case s.Steps < 0 || s.Batch < 0 || s.Rows < 0 || s.Epoch.Number != len(s.History)+1 || s.Best < 0 ||
 		s.Best > max(0, len(s.History)-1):
-		return fmt.Errorf("a state at epoch %d, batch %d after %d steps, with %d epochs of which number %d is the best",
+		return fmt.Errorf("a state at epoch %d, batch %d after %d steps, with %d epochs, the best of them number %d",
 			s.Epoch.Number, s.Batch, s.Steps, len(s.History), s.Best+1)
 	}
 	for i, in := range s.Inputs {

@@ -277,7 +277,7 @@ func TestAStateThatDoesNotFitIsRefused(t *testing.T) {
 			"3 means and 4 factors for 4 features"},
 		{"an epoch that it has not come to", func(s *State, _ []Rank) { s.Epoch.Number = 3 },
 			"a state at epoch 3, batch 4 after 14 steps, with 1 epochs"},
-		{"a best epoch that there is not", func(s *State, _ []Rank) { s.Best = 1 }, "of which number 2 is the best"},
+		{"a best epoch that there is not", func(s *State, _ []Rank) { s.Best = 1 }, "the best of them number 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, state := stoppedToy(t)
