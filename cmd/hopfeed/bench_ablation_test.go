@@ -170,7 +170,8 @@ func TestAblationMeasuresWhatFitsByCount(t *testing.T) {
 	d := disk(t, "generate sbm -o graph --nodes 4000 --edges 4000 --features 24 --classes 3 --labeled 1",
 		"propagate graph -o store --hops 2")
 	for kib := 360; kib > 0; kib -= 20 {
-		o := hopfeed(t, d, fmt.Sprintf("bench ablation store --models sgc --batch 80 --rounds 2 --epochs 1 --emulate mem=%dKiB --json", kib))
+		o := hopfeed(t, d, fmt.Sprintf("bench ablation store --models sgc --batch 80 --rounds 2 --epochs 1 "+
+			"--emulate mem=%dKiB --json", kib))
 		if left := object(t, o)["left_out"].([]any); len(left) > 0 {
 			if reason := fmt.Sprint(left[0]); !strings.Contains(reason, "batches and model") {
 				t.Errorf("of %d KiB: %s", kib, reason)

@@ -9,7 +9,8 @@ import (
 )
 
 func TestBenchScheduleComparesQueuesOnEachNumberOfDevices(t *testing.T) {
-	const line = "bench schedule graph --hidden 8 --batch 16 --fanout 3,3 --rounds 2 --emulate gpu=2,mem=1GiB,workers=2,cpu=2ms,dma=1ms,compute=3ms,straggle=2 "
+	const line = "bench schedule graph --hidden 8 --batch 16 --fanout 3,3 --rounds 2 --emulate " +
+		"gpu=2,mem=1GiB,workers=2,cpu=2ms,dma=1ms,compute=3ms,straggle=2 "
 	d := disk(t, generateLine)
 	o := must(t, d, line+"--json")
 	var rows []bench.QueueResult
@@ -39,13 +40,15 @@ func TestBenchScheduleComparesQueuesOnEachNumberOfDevices(t *testing.T) {
 		strings.Count(o.stdout, "multi-queue") != 2 {
 		t.Errorf("%s", o.stdout)
 	}
-	both := must(t, d, "bench schedule graph --hidden 8 --batch 16 --fanout 3,3 --rounds 1 --emulate gpu=1,mem=1GiB --schedules cpu,multi-queue")
+	both := must(t, d, "bench schedule graph --hidden 8 --batch 16 --fanout 3,3 --rounds 1 --emulate gpu=1,mem=1GiB "+
+		"--schedules cpu,multi-queue")
 	for _, says := range []string{"cpu ", "synchronous", "multi-queue"} {
 		if !strings.Contains(both.stdout, says) {
 			t.Errorf("no %q in %s", says, both.stdout)
 		}
 	}
-	for flags, says := range map[string]string{"--schedules multi-queue -o charts": "not by the schedule multi-queue alone", "--schedules queue": `no schedule "queue"`} {
+	for flags, says := range map[string]string{"--schedules multi-queue -o charts": "not by the schedule " +
+		"multi-queue alone", "--schedules queue": `no schedule "queue"`} {
 		if o := hopfeed(t, d, line+flags); o.code != exitUsage || !strings.Contains(o.stderr, says) {
 			t.Errorf("%s: %d, %s", flags, o.code, o.stderr)
 		}

@@ -59,7 +59,8 @@ func TestSchedulesRunOnTheMachinesOfThePaper(t *testing.T) {
 		}
 		for _, name := range []string{"A-PA", "C-UK"} {
 			for _, file := range scheduleFiles(name) {
-				if text := content(t, d, "charts/"+file); !strings.Contains(text, "collective") || !strings.Contains(text, `class="mark"`) {
+				if text := content(t, d, "charts/"+file); !strings.Contains(text, "collective") ||
+					!strings.Contains(text, `class="mark"`) {
 					t.Errorf("%s lacks stages", file)
 				}
 			}

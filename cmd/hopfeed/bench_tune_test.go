@@ -61,7 +61,8 @@ func TestSearchesAreComparedOnATable(t *testing.T) {
 func TestModesAreFittedToATable(t *testing.T) {
 	d := disk(t)
 	text := strings.ReplaceAll(tableOf(t), `"fanout":"1"`, `"schedule":"sequential"`)
-	text = strings.ReplaceAll(strings.ReplaceAll(text, `"fanout":"2"`, `"schedule":"mode-1","workers":"2"`), `"fanout":"3"`, `"schedule":"mode-2"`)
+	text = strings.ReplaceAll(strings.ReplaceAll(text, `"fanout":"2"`, `"schedule":"mode-1","workers":"2"`),
+		`"fanout":"3"`, `"schedule":"mode-2"`)
 	write(t, d, "trials.jsonl", text)
 	var fit papers.ModeFit
 	readJSON(t, must(t, d, "bench modes trials.jsonl --json").stdout, &fit)

@@ -249,7 +249,8 @@ func TestEvaluateByAnotherMetric(t *testing.T) {
 			t.Errorf("by %s: %v, want %v", metric, got, want)
 		}
 	}
-	for metric, wants := range map[string]string{"mse": "is not for classes", "best": `there is no metric "best"`, "roc-auc": "two classes"} {
+	for metric, wants := range map[string]string{"mse": "is not for classes", "best": `there is no metric "best"`,
+		"roc-auc": "two classes"} {
 		if o := hopfeed(t, d, "evaluate --checkpoint accuracy store --metric "+metric); o.code != exitUsage ||
 			!strings.Contains(o.stderr, wants) {
 			t.Errorf("--metric %s: exit status %d: %s", metric, o.code, o.stderr)

@@ -30,7 +30,8 @@ func TestWhatIsThereIsNamed(t *testing.T) {
 			map[string]string{"in/edge_index.npy": "arrays/edge_index.npy", "in/node_feat.npy": "arrays/node_feat.npy",
 				"in/y.npy": "arrays/node_label.npy"},
 			exitDone, []string{"y.npy is there: rename it to node_label.npy"}},
-		{"tensors", "import npy in -o g", map[string]string{"in/edge_index.pt": "tensor"}, exitCorrupt, []string{`numpy.save("edge_index.npy", torch.load("edge_index.pt").numpy())`}},
+		{"tensors", "import npy in -o g", map[string]string{"in/edge_index.pt": "tensor"}, exitCorrupt,
+			[]string{`numpy.save("edge_index.npy", torch.load("edge_index.pt").numpy())`}},
 		{"the folder around an OGB data set", "import ogb in -o g", map[string]string{"in/arxiv/raw/edge.csv.gz": "x"},
 			exitCorrupt, []string{"in/arxiv has one: give that"}},
 		{"the folder within an OGB data set", "import ogb in/raw -o g", map[string]string{"in/raw/edge.csv.gz": "x"},
@@ -91,14 +92,16 @@ func TestWhatIsThereIsNamed(t *testing.T) {
 // Each row of a table of predictions is one line, whatever classes and nodes are called.
 func TestNamesAreEscapedInCSV(t *testing.T) {
 	d := disk(t, generateLine, exportLine)
-	meta := strings.Replace(content(t, d, "arrays/meta.json"), "{", `{"class_names": ["a\nb", "c\u001b[31m", "d,e"],`, 1)
+	meta := strings.Replace(content(t, d, "arrays/meta.json"), "{", `{"class_names": ["a\nb", "c\u001b[31m", "d,e"],`,
+		1)
 	write(t, d, "arrays/meta.json", meta)
 	must(t, d, "import npy arrays -o named")
 	must(t, d, "propagate named -o store --hops 1")
 	must(t, d, "train store --model sgc --epochs 1 --run run")
 	must(t, d, "predict --checkpoint run store -o out.csv")
 	text := content(t, d, "out.csv")
-	if strings.Contains(text, "\x1b") || strings.Contains(text, "\"a\n") || !strings.Contains(text, `p_a\nb,p_c\x1b[31m,"p_d,e"`) {
+	if strings.Contains(text, "\x1b") || strings.Contains(text, "\"a\n") ||
+		!strings.Contains(text, `p_a\nb,p_c\x1b[31m,"p_d,e"`) {
 		t.Errorf("%.300q", text)
 	}
 }

@@ -16,7 +16,8 @@ import (
 // underLimit runs a command line in dir, in a process of its own with a limit of ulimit, and perhaps another user's.
 func underLimit(t *testing.T, program, dir, limit, line string, user *syscall.Credential) (o outcome) {
 	t.Helper()
-	c := exec.Command("bash", append([]string{"-c", `ulimit ` + limit + ` && exec "$0" "$@"`, program}, strings.Fields(line)...)...)
+	c := exec.Command("bash", append([]string{"-c", `ulimit ` + limit + ` && exec "$0" "$@"`, program},
+		strings.Fields(line)...)...)
 	var stdout, stderr bytes.Buffer
 	c.Dir, c.Stdout, c.Stderr, c.Env = dir, &stdout, &stderr, append(os.Environ(), peakFile+"=/dev/null")
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: user}

@@ -234,15 +234,19 @@ func TestAGraphBecomesATrainedModel(t *testing.T) {
 }
 
 func TestJSONHasTheKeysThatScriptsRelyOn(t *testing.T) {
-	const training = "model dataset placement shuffle epochs best_epoch train_loss valid_metric test_metric metric epoch_seconds " +
-		"stage_seconds load_wait_seconds rows_per_second convergence_epoch predicted_epoch_seconds peak_device_bytes seeds"
+	const training = "model dataset placement shuffle epochs best_epoch train_loss valid_metric test_metric metric " +
+		"epoch_seconds " +
+		"stage_seconds load_wait_seconds rows_per_second convergence_epoch predicted_epoch_seconds " +
+		"peak_device_bytes seeds"
 	d := vfs.NewMem()
 	for _, c := range []struct{ line, keys string }{
 		{generateLine, "nodes edges features classes train valid test seconds output"},
 		{exportLine, "files bytes output"},
 		{"import npy arrays -o imported", "nodes edges features classes train valid test seconds output"},
-		{propagateLine, "nodes edges features operators hops rows dtype seconds hop_seconds edges_processed gathered_bytes_per_second " +
-			"peak_rss_bytes memory_budget_bytes predicted_seconds bytes_read bytes_written scratch_bytes output resumed"},
+		{propagateLine, "nodes edges features operators hops rows dtype seconds hop_seconds edges_processed " +
+			"gathered_bytes_per_second " +
+			"peak_rss_bytes memory_budget_bytes predicted_seconds bytes_read bytes_written scratch_bytes output " +
+			"resumed"},
 		{"inspect store", "kind name nodes edges features dtype rows regions matrices fingerprint"},
 		{"verify store", "files chunks bytes bad"},
 		{trainLine, training},
@@ -268,11 +272,14 @@ func TestExitStatus(t *testing.T) {
 		"propagate bare -o barestore --rows all",
 		"generate sbm -o large --nodes 20 --edges 50 --features 2 --classes 3 --separation 1e6")
 	must(t, base, "propagate graph -o newer --hops 1")
-	write(t, base, "newer/manifest.json", sealed(strings.Replace(content(t, base, "newer/manifest.json"), fmt.Sprintf(`"format": %d`, format.Version), `"format": 999`, 1)))
+	write(t, base, "newer/manifest.json", sealed(strings.Replace(content(t, base, "newer/manifest.json"),
+		fmt.Sprintf(`"format": %d`, format.Version), `"format": 999`, 1)))
 	must(t, base, "propagate graph -o damaged --hops 1")
-	write(t, base, "damaged/manifest.json", strings.Replace(content(t, base, "damaged/manifest.json"), `"kind"`, `"kinf"`, 1))
+	write(t, base, "damaged/manifest.json", strings.Replace(content(t, base, "damaged/manifest.json"), `"kind"`,
+		`"kinf"`, 1))
 	must(t, base, strings.Replace(trainLine, "--run run", "--run flat", 1))
-	write(t, base, "flat/checkpoint.json", sealed(strings.Replace(content(t, base, "flat/checkpoint.json"), `"layers": 3`, `"layers": 1`, 1)))
+	write(t, base, "flat/checkpoint.json", sealed(strings.Replace(content(t, base, "flat/checkpoint.json"),
+		`"layers": 3`, `"layers": 1`, 1)))
 	if err := base.MkdirAll("empty"); err != nil {
 		t.Fatal(err)
 	}
@@ -305,8 +312,10 @@ func TestExitStatus(t *testing.T) {
 	}{
 		{"no verb is a request for help", "", exitDone, ""},
 		{"an unknown verb", "embed graph", exitUsage, `hopfeed: unknown command "embed" (see hopfeed --help)`},
-		{"a verb with a slip", "trian store", exitUsage, `hopfeed: unknown command "trian": did you mean train? (see hopfeed --help)`},
-		{"an unknown benchmark", "bench loda store", exitUsage, `unknown command "loda": did you mean load? (see hopfeed bench --help)`},
+		{"a verb with a slip", "trian store", exitUsage, `hopfeed: unknown command "trian": did you mean train? ` +
+			`(see hopfeed --help)`},
+		{"an unknown benchmark", "bench loda store", exitUsage, `unknown command "loda": did you mean load? (see ` +
+			`hopfeed bench --help)`},
 		{"emulated devices where nothing is computed on devices", "verify store --emulate gpu=1", exitUsage,
 			"unknown flag: --emulate"},
 		{"a number of runs as the directory of one", "train store --run 10", exitUsage, "--runs 10"},
@@ -327,7 +336,8 @@ func TestExitStatus(t *testing.T) {
 		{"an unknown export format", "export csv graph -o x", exitUsage, "npy"},
 		{"an unknown generator", "generate grid -o x", exitUsage, "rmat"},
 		{"a generator's impossible option", "generate sbm -o x --classes 0", exitUsage, "--classes 0"},
-		{"an unknown operator", "propagate graph -o x --operator laplace", exitUsage, "hopfeed: there is no operator \"laplace\""},
+		{"an unknown operator", "propagate graph -o x --operator laplace", exitUsage, "hopfeed: there is no " +
+			"operator \"laplace\""},
 		{"negative hops", "propagate graph -o x --hops -1", exitUsage, "hops"},
 		{"a split that the graph lacks", "propagate graph -o x --split 3", exitUsage, "split 3"},
 		{"an unknown type", "propagate graph -o x --dtype float64", exitUsage, "float16"},
@@ -385,7 +395,8 @@ func TestExitStatus(t *testing.T) {
 			"contradicting/meta.json"},
 		{"edges that are undirected and directed", "import npy arrays -o x --undirected --directed", exitUsage,
 			"exclude each other"},
-		{"a graph in the place of a file", "import npy arrays -o config.json --force", exitUsage, `--output "config.json": want a directory`},
+		{"a graph in the place of a file", "import npy arrays -o config.json --force", exitUsage, `--output ` +
+			`"config.json": want a directory`},
 		{"a graph in the folder that it is of", "import npy contradicting -o contradicting/split/x", exitUsage,
 			"lies in contradicting"},
 		{"a folder without arrays", "import npy empty -o x", exitCorrupt, "edge_index.npy"},
@@ -636,7 +647,8 @@ func TestTheOrderOfTheSplitDoesNotMatterToTheModel(t *testing.T) {
 
 func TestTheCommandLineWinsOverTheConfiguration(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
-	write(t, d, "config.json", `{"model": "sgc", "epochs": 3, "lr": 0.05, "quiet": true, "runs": 2, "seed": 12345678901234567890}`)
+	write(t, d, "config.json", `{"model": "sgc", "epochs": 3, "lr": 0.05, "quiet": true, "runs": 2, "seed": `+
+		`12345678901234567890}`)
 	o := must(t, d, "train store --json --config config.json --epochs 4")
 	v := object(t, o)
 	if v["model"] != "sgc" || v["epochs"] != 4.0 || len(v["seeds"].([]any)) != 2 {

@@ -65,7 +65,8 @@ func inProcess(t *testing.T, dir, cgroup, line string) (m measured) {
 	peak := filepath.Join(t.TempDir(), "peak")
 	c := exec.Command(os.Args[0], strings.Fields(line)...)
 	if cgroup != "" { // a shell enters it and becomes the command
-		c = exec.Command("sh", append([]string{"-c", `echo $$ >"$0"/cgroup.procs && exec "$@"`, cgroup, os.Args[0]}, strings.Fields(line)...)...)
+		c = exec.Command("sh", append([]string{"-c", `echo $$ >"$0"/cgroup.procs && exec "$@"`, cgroup, os.Args[0]},
+			strings.Fields(line)...)...)
 	}
 	var stdout, stderr bytes.Buffer
 	c.Dir, c.Stdout, c.Stderr = dir, &stdout, &stderr
@@ -308,11 +309,13 @@ func TestCommandsKeepToTheirMemory(t *testing.T) {
 		{name: "propagate all rows",
 			line: "propagate graph -o OUT/s --hops 2 --operator sym,rw:reverse --rows all --force --quiet"},
 		{name: "propagate a series",
-			line: "propagate graph -o OUT/s --hops 1 --operator ppr:alpha=0.5:tolerance=0.1 --dtype float16 --force --quiet"},
+			line: "propagate graph -o OUT/s --hops 1 --operator ppr:alpha=0.5:tolerance=0.1 --dtype float16 --force " +
+				"--quiet"},
 		{name: "train sgc", line: "train store --model sgc --hops 1 --epochs 1 --quiet"},
 		{name: "train sgc from storage",
 			line: "train store --model sgc --hops 1 --epochs 1 --placement storage --quiet"},
-		{name: "train sign", line: "train store --model sign --hidden 512 --layers 2 --hops 1 --batch 3000 --epochs 1 --quiet"},
+		{name: "train sign", line: "train store --model sign --hidden 512 --layers 2 --hops 1 --batch 3000 --epochs " +
+			"1 --quiet"},
 		{name: "train, of many rows with a checkpoint",
 			line: "train hub-store --model sgc --hops 1 --epochs 1 --run OUT/run --force --quiet"},
 		{name: "train, by a file of splits",
@@ -325,7 +328,8 @@ func TestCommandsKeepToTheirMemory(t *testing.T) {
 		{name: "train on samples",
 			line: "train graph --model sage --fanout 5,5 --batch 512 --hidden 16 --epochs 1 --quiet"},
 		{name: "train for an emulated device",
-			line: "train store --model sgc --hops 1 --epochs 1 --placement host --emulate gpu=1,mem=4MiB,link=12GiB/s --quiet"},
+			line: "train store --model sgc --hops 1 --epochs 1 --placement host --emulate " +
+				"gpu=1,mem=4MiB,link=12GiB/s --quiet"},
 		{name: "bench load", line: "bench load store --rounds 1 --quiet"},
 		{name: "bench ablation", line: "bench ablation store --models sgc --hops 2 --rounds 1 --epochs 1 --quiet"},
 		{name: "evaluate", line: "evaluate --checkpoint hub-run hub-store --quiet"},
@@ -336,7 +340,8 @@ func TestCommandsKeepToTheirMemory(t *testing.T) {
 			line: "predict --checkpoint wide-run wide-store -o OUT/p.arrow --force --quiet"},
 		{name: "predict nodes of a hub", line: "predict --checkpoint hub-run hub -o OUT/p.csv --force --quiet"},
 		{name: "train from storage, of a store larger than memory",
-			line: "train large-store --model sign --hidden 16 --layers 2 --batch 1000 --epochs 1 --placement storage --quiet"},
+			line: "train large-store --model sign --hidden 16 --layers 2 --batch 1000 --epochs 1 --placement " +
+				"storage --quiet"},
 		{name: "propagate many splits, labels and names",
 			line: "propagate wide -o OUT/s --hops 1 --operator sym --force --quiet"},
 		{name: "export a store", line: "export npy wide-store -o OUT/a --force --quiet"},
@@ -346,9 +351,11 @@ func TestCommandsKeepToTheirMemory(t *testing.T) {
 			line: "sample graph --seeds all --fanout 5,5 --cache optimal:20000rows --quiet"},
 		{name: "sample with a joint cache", line: "sample graph --seeds all --fanout 5,5 --cache ducati:1MiB --quiet"},
 		{name: "sample layers of a hub",
-			line: "sample hub --seeds all --fanout 3000,3000 --sampler fastgcn-flat --aggregation sym --cache gns:1000rows --max-batches 20 --quiet"},
+			line: "sample hub --seeds all --fanout 3000,3000 --sampler fastgcn-flat --aggregation sym --cache " +
+				"gns:1000rows --max-batches 20 --quiet"},
 		{name: "sample all of a hub",
-			line: "sample hub --seeds all --fanout -1,-1 --batch 100 --max-batches 20 --cache presampled:1000rows --quiet"},
+			line: "sample hub --seeds all --fanout -1,-1 --batch 100 --max-batches 20 --cache presampled:1000rows " +
+				"--quiet"},
 		{name: "plan", line: "plan store --model sign --quiet"},
 		{name: "verify", line: "verify store --quiet"},
 	} {

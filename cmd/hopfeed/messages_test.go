@@ -43,21 +43,29 @@ func TestDetailsAreForThoseWhoAsk(t *testing.T) {
 func TestASlipOfAFlagIsAnsweredWithTheFlag(t *testing.T) {
 	d := disk(t)
 	for line, want := range map[string]string{
-		"train store --hop 2":                 "unknown flag: --hop: did you mean --hops? (see hopfeed train --help)",
-		"train store --modle sgc":             "unknown flag: --modle: did you mean --model? (see hopfeed train --help)",
-		"import csv edges.csv --undirect":     "unknown flag: --undirect: did you mean --undirected? (see hopfeed import csv --help)",
-		"bench load store --plaement host":    "unknown flag: --plaement: did you mean --placement? (see hopfeed bench load --help)",
-		"train store --nothing-like-that":     "unknown flag: --nothing-like-that (see hopfeed train --help)",
-		"trian store":                         `unknown command "trian": did you mean train? (see hopfeed --help)`,
-		"bench laod store":                    `unknown command "laod": did you mean load? (see hopfeed bench --help)`,
-		"train store --epochs many":           `--epochs "many": want a whole number (see hopfeed train --help)`,
-		"train store --lr much":               `--lr "much": want a number (see hopfeed train --help)`,
-		"train store --hops 2,many":           `--hops "2,many": want whole numbers, separated by commas (see hopfeed train --help)`,
-		"plan --split-shares a":               `--split-shares "a": want numbers, separated by commas (see hopfeed plan --help)`,
-		"train store --schedule other":        `--schedule "other": want one of [auto cpu gpu mixed collective sequential mode-1 mode-2 multi-queue] (see hopfeed train --help)`,
-		"import cvs edges.csv":                `there is no import layout "cvs": did you mean csv? (want one of npy, csv, mtx, ogb, igb, parquet)`,
-		"generate smb -o graph":               `there is no generator "smb": did you mean sbm? (there are: rmat, sbm)`,
-		"train store --model sgin --epochs 1": `--model: there is no model "sgin": the models are sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat`,
+		"train store --hop 2": "unknown flag: --hop: did you mean --hops? (see hopfeed train --help)",
+		"train store --modle sgc": "unknown flag: --modle: did you mean --model? (see hopfeed train " +
+			"--help)",
+		"import csv edges.csv --undirect": "unknown flag: --undirect: did you mean --undirected? (see hopfeed " +
+			"import csv --help)",
+		"bench load store --plaement host": "unknown flag: --plaement: did you mean --placement? (see hopfeed " +
+			"bench load --help)",
+		"train store --nothing-like-that": "unknown flag: --nothing-like-that (see hopfeed train --help)",
+		"trian store":                     `unknown command "trian": did you mean train? (see hopfeed --help)`,
+		"bench laod store":                `unknown command "laod": did you mean load? (see hopfeed bench --help)`,
+		"train store --epochs many":       `--epochs "many": want a whole number (see hopfeed train --help)`,
+		"train store --lr much":           `--lr "much": want a number (see hopfeed train --help)`,
+		"train store --hops 2,many": `--hops "2,many": want whole numbers, separated by commas (see ` +
+			`hopfeed train --help)`,
+		"plan --split-shares a": `--split-shares "a": want numbers, separated by commas (see hopfeed ` +
+			`plan --help)`,
+		"train store --schedule other": `--schedule "other": want one of [auto cpu gpu mixed collective ` +
+			`sequential mode-1 mode-2 multi-queue] (see hopfeed train --help)`,
+		"import cvs edges.csv": `there is no import layout "cvs": did you mean csv? (want one of ` +
+			`npy, csv, mtx, ogb, igb, parquet)`,
+		"generate smb -o graph": `there is no generator "smb": did you mean sbm? (there are: rmat, sbm)`,
+		"train store --model sgin --epochs 1": `--model: there is no model "sgin": the models are sgc, ssgc, sign, ` +
+			`gamlp, hoga, gcn, sage, gat`,
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || o.stderr != "hopfeed: "+want+"\n" {
 			t.Errorf("%s: exit status %d: %swant %s", line, o.code, o.stderr, want)

@@ -53,7 +53,8 @@ func TestNamesFromFilesDoNotReachTheTerminalAsTheyAre(t *testing.T) {
 		t.Errorf("verify --json: %q", o.stdout)
 	}
 	o = hopfeed(t, disk, "propagate graph -o store --hops 1 --rows all --force")
-	if o.code == exitDone || strings.ContainsAny(o.stderr, "\x1b\u202e") || !strings.Contains(o.stderr, `evil\x1b[31m`) {
+	if o.code == exitDone || strings.ContainsAny(o.stderr, "\x1b\u202e") ||
+		!strings.Contains(o.stderr, `evil\x1b[31m`) {
 		t.Errorf("propagate: %d %q", o.code, o.stderr)
 	}
 }
@@ -63,7 +64,9 @@ func TestWhatFileManagersLeaveIsNoted(t *testing.T) {
 	must(t, disk, "generate sbm -o graph --nodes 60 --edges 200 --features 4 --classes 2 --seed 7")
 	write(t, disk, "graph/.DS_Store", "")
 	o := must(t, disk, "verify graph")
-	if want := "note: graph/.DS_Store: left by a file manager, a file server or an editor: nothing reads it, so it may stay or be removed\n"; !strings.HasPrefix(o.stdout, want) || !strings.HasSuffix(o.stdout, "all is well\n") {
+	if want := "note: graph/.DS_Store: left by a file manager, a file server or an editor: nothing reads it, so it " +
+		"may stay or be removed\n"; !strings.HasPrefix(o.stdout, want) ||
+		!strings.HasSuffix(o.stdout, "all is well\n") {
 		t.Errorf("%q", o.stdout)
 	}
 	o = must(t, disk, "verify graph --json")

@@ -22,7 +22,8 @@ func TestPlanSaysOfAGraphWhatTrainDoes(t *testing.T) {
 		options += " --hidden 4"
 		o := must(t, d, "plan graph "+options+" --json")
 		p := object(t, o)
-		for _, key := range strings.Fields("dataset placement shuffle buffers predicted_epoch_seconds store_bytes input_bytes work_bytes reasons alternatives sampler batch") {
+		for _, key := range strings.Fields("dataset placement shuffle buffers predicted_epoch_seconds store_bytes " +
+			"input_bytes work_bytes reasons alternatives sampler batch") {
 			if p[key] == nil {
 				t.Errorf("%s: no %s in %v", options, key, p)
 			}

@@ -75,7 +75,8 @@ func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
 	for _, j := range jobs {
 		synctest.Test(t, func(t *testing.T) { // so that what is measured is the same each time
 			for _, place := range j.places {
-				line := "train graph --model sage --hidden 16 --layers 2 --epochs 1 --batch 32 --fanout 3,3 --threads 2 --placement " + place + j.flags
+				line := "train graph --model sage --hidden 16 --layers 2 --epochs 1 --batch 32 --fanout 3,3 " +
+					"--threads 2 --placement " + place + j.flags
 				p := peakOf(t, d, line)
 				ratio := float64(p.planned) / float64(p.taken)
 				t.Logf("%.3f: %+v: %s", ratio, p, line)
@@ -92,7 +93,8 @@ func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
 func TestInferenceOfSomeAndOfAllNodesTakesWhatIsPlanned(t *testing.T) {
 	d := disk(t, "generate sbm -o graph --nodes 6000 --edges 12000 --features 8 --classes 4 --labeled 0.05 --seed 5")
 	for _, model := range []string{"gcn", "sage", "gat"} {
-		line := "train graph --hidden 128 --layers 2 --epochs 1 --batch 32 --fanout 3,3 --threads 2 --emulate gpu=1,mem=1GiB --model " + model
+		line := "train graph --hidden 128 --layers 2 --epochs 1 --batch 32 --fanout 3,3 --threads 2 --emulate " +
+			"gpu=1,mem=1GiB --model " + model
 		if p := peakOf(t, d, line); p.device > p.plannedDevice {
 			t.Errorf("hopfeed %s: %d bytes of the device are planned, %d were taken", line, p.plannedDevice, p.device)
 		}

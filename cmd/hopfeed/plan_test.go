@@ -28,7 +28,8 @@ func TestPlanSaysWhatScriptsRelyOn(t *testing.T) {
 		"plan --hardware machine.yaml --dataset pokec --hops 1",
 	} {
 		p := object(t, must(t, d, line+" --json"))
-		for _, key := range strings.Fields("placement shuffle buffers predicted_epoch_seconds store_bytes reasons alternatives") {
+		for _, key := range strings.Fields("placement shuffle buffers predicted_epoch_seconds store_bytes reasons " +
+			"alternatives") {
 			if p[key] == nil {
 				t.Errorf("%s: no %s in %v", line, key, p)
 			}
@@ -67,7 +68,8 @@ func TestADescribedDataSetIsPlannedAsItsStore(t *testing.T) {
 		train, valid := whole["train_rows"].(float64)/4000, whole["valid_rows"].(float64)/4000
 		numbers := object(t, must(t, d,
 			fmt.Sprintf("plan --nodes 4000 --features 24 --classes 3 --hops 2 --dtype %s --split-shares %v,%v,%v"+options, half, train, valid, 1-train-valid)))
-		for _, key := range strings.Fields("machine matrices features dtype rows train_rows valid_rows input_bytes work_bytes placement shuffle reasons predicted_epoch_seconds alternatives") {
+		for _, key := range strings.Fields("machine matrices features dtype rows train_rows valid_rows input_bytes " +
+			"work_bytes placement shuffle reasons predicted_epoch_seconds alternatives") {
 			if !reflect.DeepEqual(whole[key], numbers[key]) {
 				t.Errorf("%s: %v of the store, %v in numbers", key, whole[key], numbers[key])
 			}
@@ -95,7 +97,8 @@ func TestTheDataSetsOfThePaperArePlannedOnItsMachine(t *testing.T) {
 	} {
 		for devices, want := range map[int]string{1: c.one, 4: c.four} {
 			p := object(t, must(t, d,
-				fmt.Sprintf("plan --json --hardware paper.yaml --dataset %s --devices %d --model sign --hidden 512 --batch 8000", c.dataset, devices)))
+				fmt.Sprintf("plan --json --hardware paper.yaml --dataset %s --devices %d --model sign --hidden 512 "+
+					"--batch 8000", c.dataset, devices)))
 			if got := fmt.Sprint(p["placement"], " ", p["shuffle"]); got != want {
 				t.Errorf("%s on %d devices: %s, want %s: %v", c.dataset, devices, got, want, p["reasons"])
 			}
@@ -199,7 +202,8 @@ func TestTrainSaysWhatItPredicted(t *testing.T) {
 func TestAGraphThatIsNotThereIsPlannedFor(t *testing.T) {
 	d := disk(t)
 	write(t, d, "machine.yaml", toyMachine)
-	const line = "plan --hardware machine.yaml --nodes 1000000000 --edges 100000000000 --features 128 --labeled 0.1 --memory 64GiB"
+	const line = "plan --hardware machine.yaml --nodes 1000000000 --edges 100000000000 --features 128 --labeled 0.1 " +
+		"--memory 64GiB"
 	p := object(t, must(t, d, line+" --json"))
 	if plan := p["propagation"].(map[string]any); plan["panels"].(float64) < 2 || p["rows"].(float64) != 1e8 {
 		t.Errorf("%v", p)

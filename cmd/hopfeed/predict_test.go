@@ -204,7 +204,8 @@ func TestPredictionsAreNamedAsTheInputNamesThem(t *testing.T) {
 	write(t, d, "labelled.csv", labelled.String())
 	write(t, d, "others.csv", others.String())
 	for _, line := range []string{
-		"import csv edges.csv -o graph --ids map --node-table labelled.csv --id-column id --label-column label --split-column split --undirected",
+		"import csv edges.csv -o graph --ids map --node-table labelled.csv --id-column id --label-column label " +
+			"--split-column split --undirected",
 		"import csv edges.csv -o new --ids map --node-table others.csv --id-column id --undirected",
 		"propagate graph -o store --hops 1 --operator rw --dtype bfloat16",
 		"train store --model sgc --epochs 30 --run run",
@@ -227,7 +228,8 @@ func TestPredictionsAreNamedAsTheInputNamesThem(t *testing.T) {
 		}
 	}
 	write(t, d, "some.txt", "node 5\nnode 90\n")
-	if o := hopfeed(t, d, "predict --checkpoint run new -o x.csv --node-file some.txt"); o.code != exitUsage || !strings.Contains(o.stderr, `original id "node 90"`) {
+	if o := hopfeed(t, d, "predict --checkpoint run new -o x.csv --node-file some.txt"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, `original id "node 90"`) {
 		t.Errorf("status %d: %s", o.code, o.stderr)
 	}
 }
@@ -404,7 +406,8 @@ func TestLabelsAndValuesArePredicted(t *testing.T) {
 		halves = append(halves, byte(i%2)) // train, valid
 	}
 	write(t, d, "halves.npy", string(halves))
-	must(t, d, "import csv edges.csv -o priced --node-table prices.csv --id-column node_id --label-column price --labels-as values --undirected")
+	must(t, d, "import csv edges.csv -o priced --node-table prices.csv --id-column node_id --label-column price "+
+		"--labels-as values --undirected")
 	must(t, d, "export npy priced -o arrays")
 	write(t, d, "arrays/node_label.npy", string(labels))
 	if err := d.Remove("arrays/meta.json"); err != nil { // which says that labels are values

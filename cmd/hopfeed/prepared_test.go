@@ -24,14 +24,15 @@ func TestFeaturesThatWerePreparedDifferentlyAreRefused(t *testing.T) {
 	const want = "its features were imported %s --normalize-features, and those of the training %s"
 	plain, normalized := fmt.Sprintf(want, "without", "with"), fmt.Sprintf(want, "with", "without")
 	for line, want := range map[string]string{
-		"evaluate --checkpoint run normalized-store":               normalized,
-		"evaluate --checkpoint run normalized-store --rows all":    normalized,
-		"evaluate --checkpoint input plain-store":                  plain,
-		"evaluate --checkpoint gcn plain":                          plain,
-		"predict --checkpoint run normalized-store -o out.csv":     normalized,
-		"predict --checkpoint run normalized -o out.csv":           normalized,
-		"predict --checkpoint gcn plain -o out.csv":                plain,
-		"train normalized-store --config run/config.yaml":          normalized + `: import them the same way (and propagate again), or remove the line "prepared.normalize_features"`,
+		"evaluate --checkpoint run normalized-store":            normalized,
+		"evaluate --checkpoint run normalized-store --rows all": normalized,
+		"evaluate --checkpoint input plain-store":               plain,
+		"evaluate --checkpoint gcn plain":                       plain,
+		"predict --checkpoint run normalized-store -o out.csv":  normalized,
+		"predict --checkpoint run normalized -o out.csv":        normalized,
+		"predict --checkpoint gcn plain -o out.csv":             plain,
+		"train normalized-store --config run/config.yaml": normalized + `: import them the same way (and ` +
+			`propagate again), or remove the line "prepared.normalize_features"`,
 		"train plain --config gcn/config.yaml":                     plain,
 		"tune normalized-store --config run/config.yaml -o o":      normalized,
 		"train normalized-store --config run/config.yaml --tune 2": normalized,
@@ -98,9 +99,10 @@ func TestWhatIsNotKnownOfFeaturesIsSaid(t *testing.T) {
 	forget("plain-store")
 	must(t, d, "train plain-store --epochs 2 --hidden 4 --run unknown")
 	for line, want := range map[string]string{
-		"evaluate --checkpoint known plain-store":        "",
-		"evaluate --checkpoint unknown plain-store":      "",
-		"evaluate --checkpoint unknown normalized-store": "warning  the features of normalized-store were imported with --normalize-features, and of the training that is not recorded",
+		"evaluate --checkpoint known plain-store":   "",
+		"evaluate --checkpoint unknown plain-store": "",
+		"evaluate --checkpoint unknown normalized-store": "warning  the features of normalized-store were imported " +
+			"with --normalize-features, and of the training that is not recorded",
 	} {
 		if o := must(t, d, line); strings.Contains(o.stdout, "warning") != (want != "") ||
 			!strings.Contains(o.stdout, want) {
@@ -109,8 +111,10 @@ func TestWhatIsNotKnownOfFeaturesIsSaid(t *testing.T) {
 	}
 	forget("normalized-store")
 	for line, want := range map[string]string{
-		"evaluate --checkpoint known normalized-store --json":             "the features of the training were imported without --normalize-features, and of normalized-store that is not recorded",
-		"predict --checkpoint unknown normalized-store -o out.csv --json": "is recorded neither of the training nor of normalized-store",
+		"evaluate --checkpoint known normalized-store --json": "the features of the training were " +
+			"imported without --normalize-features, and of normalized-store that is not recorded",
+		"predict --checkpoint unknown normalized-store -o out.csv --json": "is recorded neither of the training nor " +
+			"of normalized-store",
 	} {
 		if warnings := fmt.Sprint(object(t, must(t, d, line))["warnings"]); !strings.Contains(warnings, want) {
 			t.Errorf("%s: %s", line, warnings)
@@ -118,7 +122,8 @@ func TestWhatIsNotKnownOfFeaturesIsSaid(t *testing.T) {
 	}
 	// A store that grows records what is known of its graph.
 	must(t, d, "propagate plain -o plain-store --hops 3")
-	if o := hopfeed(t, d, "evaluate --checkpoint known plain-store"); o.code != exitDone || !strings.Contains(content(t, d, "plain-store/manifest.json"), `"normalize_features": "false"`) {
+	if o := hopfeed(t, d, "evaluate --checkpoint known plain-store"); o.code != exitDone ||
+		!strings.Contains(content(t, d, "plain-store/manifest.json"), `"normalize_features": "false"`) {
 		t.Errorf("status %d, %s", o.code, o.stderr)
 	}
 }
@@ -148,11 +153,15 @@ func TestOtherColumnsAndEdgesAreSaid(t *testing.T) {
 	must(t, d, "import csv edges.csv -o both --undirected --node-table one.csv")
 	must(t, d, "train one --model gcn --hidden 4 --epochs 1 --run gcn")
 	for line, want := range map[string]string{
-		"evaluate --checkpoint gcn one":                  "",
-		"evaluate --checkpoint gcn other":                "warning  the features of other are the columns width, height, and those of the training were height, width",
-		"evaluate --checkpoint gcn both":                 "warning  the edges of both are not directed, and those of the training were directed",
-		"predict --checkpoint gcn both -o out.csv":       "warning  the edges of both are not directed, and those of the training were directed",
-		"train both --config gcn/config.yaml --epochs 1": "--config: the edges of both are not directed, and those of the training were directed",
+		"evaluate --checkpoint gcn one": "",
+		"evaluate --checkpoint gcn other": "warning  the features of other are the columns width, " +
+			"height, and those of the training were height, width",
+		"evaluate --checkpoint gcn both": "warning  the edges of both are not directed, and those " +
+			"of the training were directed",
+		"predict --checkpoint gcn both -o out.csv": "warning  the edges of both are not directed, and those " +
+			"of the training were directed",
+		"train both --config gcn/config.yaml --epochs 1": "--config: the edges of both are not directed, and those " +
+			"of the training were directed",
 	} {
 		if o := must(t, d, line); !strings.Contains(o.stdout+o.stderr, want) || want == "" &&
 			strings.Contains(o.stdout, "warning") {

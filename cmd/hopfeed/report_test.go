@@ -32,7 +32,8 @@ func TestAReportIsWrittenOnceAndByForceAgain(t *testing.T) {
 		t.Error("trainings on a store and on a graph are not compared")
 	}
 	// The first content of the cache is loaded before the first epoch.
-	if metrics := content(t, d, "c/run/metrics.jsonl"); strings.Contains(metrics, `"cached_rows":0`) || strings.Count(metrics, `"loaded_rows":0`) != 1 {
+	if metrics := content(t, d, "c/run/metrics.jsonl"); strings.Contains(metrics, `"cached_rows":0`) ||
+		strings.Count(metrics, `"loaded_rows":0`) != 1 {
 		t.Errorf("%s", metrics)
 	}
 	// Without --propagation, the store knows, until it is another or a copy; a file has precedence.

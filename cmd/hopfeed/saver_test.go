@@ -39,7 +39,8 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 	base := disk(t, generateLine, propagateLine)
 	for _, runs := range []int{1, 2} {
 		d := base.CrashClone()
-		line := fmt.Sprintf("train store --model sgc --hops 2 --lr 0.01 --epochs 1000000 --runs %d --run run --save-every 0s", runs)
+		line := fmt.Sprintf("train store --model sgc --hops 2 --lr 0.01 --epochs 1000000 --runs %d --run run "+
+			"--save-every 0s", runs)
 		o := interruptedAtSave(t, d, 3, line)
 		if o.code != exitInterrupted || !strings.Contains(o.stderr, "interrupted after epoch ") ||
 			!strings.Contains(o.stderr, "hopfeed evaluate --checkpoint run store") {
@@ -271,7 +272,8 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 		{"one diverges and is worse", []ending{{0.5, nil}, {0.3, trainer.ErrDiverged}, {0.4, nil}}, 0,
 			"finished diverged finished",
 			"run 2 of 3 diverged after epoch 3 of 9",
-			"run 2 of 3 (seed 1): training diverged; run holds the best epoch so far, 2 of run 1 (validation accuracy 50.00 %)"},
+			"run 2 of 3 (seed 1): training diverged; run holds the best epoch so far, 2 of run 1 (validation " +
+				"accuracy 50.00 %)"},
 		{"one diverges and was better", []ending{{0.5, nil}, {0.6, trainer.ErrDiverged}, {0.4, nil}}, 1,
 			"finished diverged finished",
 			"run 2 of 3 diverged after epoch 3 of 9", "holds the best epoch so far, 2 of run 2"},

@@ -97,7 +97,8 @@ func TestATrainingOnAGraphThatIsStoppedEndsTheSame(t *testing.T) {
 // A run is a function of its own seed, whatever runs come before it and share the cache.
 func TestARunThatPrefersCachedNodesIsAFunctionOfItsSeed(t *testing.T) {
 	d := disk(t, generateLine)
-	line := "train graph --json --model sage --hidden 8 --epochs 3 --batch 40 --sampler locality --fanout 3,3 --bias 8 --cache gns:60rows"
+	line := "train graph --json --model sage --hidden 8 --epochs 3 --batch 40 --sampler locality --fanout 3,3 " +
+		"--bias 8 --cache gns:60rows"
 	var two, one struct {
 		Runs []struct {
 			Loss float64 `json:"train_loss"`
@@ -135,25 +136,32 @@ func TestAGraphAndAStoreAreToldApart(t *testing.T) {
 	must(t, d, graphLine+" --run run")
 	must(t, d, trainLine+"-of-store")
 	for line, want := range map[string]string{
-		"train store --model gcn":                                                    "store is a hop store, and gcn reads the graph that it was made of",
-		"train graph --model sign":                                                   "graph is a graph, and sign reads a hop store: run hopfeed propagate graph",
-		"train store --model sign --sampler full":                                    "--sampler: sign reads a hop store",
-		"train graph --model gcn --hops 2":                                           "--hops: gcn reads a graph, which has no hops",
-		"train graph --model gcn --sampler none":                                     `--sampler "none"`,
-		"train graph --model gcn --fanout 5":                                         "--fanout has 1 numbers for 2 layers",
-		"train graph --model gcn --cache lru":                                        "--cache",
-		"train graph --model gcn --sampler saint-rw --fanout 5,5":                    "--fanout: --sampler saint-rw takes all edges",
+		"train store --model gcn": "store is a hop store, and " +
+			"gcn reads the graph that it was made of",
+		"train graph --model sign": "graph is a graph, and sign " +
+			"reads a hop store: run hopfeed propagate graph",
+		"train store --model sign --sampler full": "--sampler: sign reads a hop " +
+			"store",
+		"train graph --model gcn --hops 2": "--hops: gcn reads a graph, " +
+			"which has no hops",
+		"train graph --model gcn --sampler none": `--sampler "none"`,
+		"train graph --model gcn --fanout 5": "--fanout has 1 numbers for 2 " +
+			"layers",
+		"train graph --model gcn --cache lru": "--cache",
+		"train graph --model gcn --sampler saint-rw --fanout 5,5": "--fanout: --sampler saint-rw " +
+			"takes all edges",
 		"train graph --model gcn --sampler locality --cache degree:9rows":            "give --bias",
 		"train graph --model gcn --sampler locality --bias 4":                        "it needs a cache",
 		"train graph --model gcn --sampler locality --bias 0.5 --cache degree:9rows": "want 1 (no preference) or more",
 		"train graph --model gcn --sampler locality --bias NaN --cache degree:9rows": "want 1 (no preference) or more",
 		"train graph --model gcn --sampler locality --bias 4 --cache lru:9rows":      "changes from batch to batch",
-		"train graph --model gcn --bias 4":                                           "--bias: sampler neighbor ignores",
-		"train store --model sign --bias 4":                                          "--bias: sign reads a hop store",
-		"train graph --model gat --hidden 5 --heads 2":                               "must be a multiple of it",
-		"evaluate store --checkpoint run":                                            "gcn reads the graph",
-		"evaluate graph --checkpoint run-of-store":                                   "sign reads a hop store",
-		"predict store -o out.csv --checkpoint run":                                  "gcn reads the graph",
+		"train graph --model gcn --bias 4": "--bias: sampler neighbor " +
+			"ignores",
+		"train store --model sign --bias 4":            "--bias: sign reads a hop store",
+		"train graph --model gat --hidden 5 --heads 2": "must be a multiple of it",
+		"evaluate store --checkpoint run":              "gcn reads the graph",
+		"evaluate graph --checkpoint run-of-store":     "sign reads a hop store",
+		"predict store -o out.csv --checkpoint run":    "gcn reads the graph",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("hopfeed %s: exit status %d, no %q in %s", line, o.code, want, o.stderr)

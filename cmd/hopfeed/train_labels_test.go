@@ -101,8 +101,10 @@ func TestValidationAndTestRowsWithoutLabelsAreSaid(t *testing.T) {
 		}
 	}
 	for line, says := range map[string]string{
-		"tune store --model sign --budget 1 -o out":    "0 of the 100 validation rows of store have a label, and settings are compared by these",
-		"evaluate --checkpoint run store --rows valid": "0 of the 100 rows of store in split 0, as in training have a label to evaluate by",
+		"tune store --model sign --budget 1 -o out": "0 of the 100 validation rows of store have a label, and " +
+			"settings are compared by these",
+		"evaluate --checkpoint run store --rows valid": "0 of the 100 rows of store in split 0, as in training have " +
+			"a label to evaluate by",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, says) {
 			t.Errorf("%s: status %d, %s", line, o.code, o.stderr)

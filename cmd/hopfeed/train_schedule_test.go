@@ -81,7 +81,8 @@ func TestPredictedEpochsAreThoseThatRun(t *testing.T) {
 		epoch := map[string]float64{}
 		for _, name := range scheduler.Names() {
 			synctest.Test(t, func(t *testing.T) {
-				d := disk(t, "generate sbm -o graph --nodes 900 --edges 1500 --features 6 --classes 3 --labeled 0.9 --seed 7")
+				d := disk(t, "generate sbm -o graph --nodes 900 --edges 1500 --features 6 --classes 3 --labeled 0.9 "+
+					"--seed 7")
 				o := must(t, d, strings.Replace(scheduledLine, "--batch 16", "--batch 8",
 					1)+" --json --workers 4 --emulate gpu=1,mem=1GiB,"+strings.Replace(machine, "workers=12",
 					"workers=4", 1)+" --schedule "+name)
@@ -134,11 +135,13 @@ func TestSchedulesThatCannotBeAreErrorsOfUsage(t *testing.T) {
 		"--schedule quick":               "want one of",
 		"--emulate mem=1GiB,compute=2ms": "they need --schedule",
 		"--schedule gpu":                 "the memory of device host is the host's",
-		"--schedule collective --emulate mem=1GiB --sampler ladies --fanout 20,20": "sampler ladies runs on the processor alone",
-		"--schedule mixed --emulate mem=1GiB --placement storage":                  "the topology is not in pinned memory",
-		"--schedule cpu --sampler full --fanout -1,-1":                             "",
-		"--schedule cpu --cache lru:50rows":                                        "changes from batch to batch",
-		"--schedule mixed --cpu-share 1.5 --emulate mem=1GiB":                      "--cpu-share 1.5",
+		"--schedule collective --emulate mem=1GiB --sampler ladies --fanout 20,20": "sampler ladies runs on the " +
+			"processor alone",
+		"--schedule mixed --emulate mem=1GiB --placement storage": "the topology is not in pinned " +
+			"memory",
+		"--schedule cpu --sampler full --fanout -1,-1":        "",
+		"--schedule cpu --cache lru:50rows":                   "changes from batch to batch",
+		"--schedule mixed --cpu-share 1.5 --emulate mem=1GiB": "--cpu-share 1.5",
 		"--cpu-share 0.5":                "it is for --schedule mixed",
 		"--schedule cpu --cpu-share 0.5": "it is for --schedule mixed",
 	} {

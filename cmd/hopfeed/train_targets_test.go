@@ -35,8 +35,10 @@ func TestSeveralLabelsAndValuesGoAllTheWay(t *testing.T) {
 		metrics []string // the first is the default
 		refused string
 	}{
-		{"several labels", storeOf(t, npy.Bool, 4, several, ""), []string{"micro-f1", "macro-f1", "roc-auc", "loss"}, `the metric "accuracy" is not for labels`},
-		{"values", storeOf(t, npy.Float32, 2, values, " --labels-as values"), []string{"mse", "mae", "loss"}, `the metric "accuracy" is not for values`},
+		{"several labels", storeOf(t, npy.Bool, 4, several, ""), []string{"micro-f1", "macro-f1", "roc-auc", "loss"},
+			`the metric "accuracy" is not for labels`},
+		{"values", storeOf(t, npy.Float32, 2, values, " --labels-as values"), []string{"mse", "mae", "loss"},
+			`the metric "accuracy" is not for values`},
 	} {
 		for i, metric := range c.metrics {
 			line := "train store --epochs 5 --batch 60 --json --run " + metric

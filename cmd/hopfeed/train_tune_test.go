@@ -104,7 +104,8 @@ func (f *trialsCounted) Create(path string) (vfs.PendingFile, error) {
 // A model that reads one hop of each operator has the number of hops that is best on validation rows.
 func TestTheNumberOfHopsIsChosenByValidation(t *testing.T) {
 	// Features of a node say little: each hop sees more of its block.
-	d := disk(t, "generate sbm -o graph --nodes 300 --edges 3000 --features 4 --classes 3 --labeled 1 --separation 1 --seed 7",
+	d := disk(t, "generate sbm -o graph --nodes 300 --edges 3000 --features 4 --classes 3 --labeled 1 --separation "+
+		"1 --seed 7",
 		"propagate graph -o store --hops 3 --seed 7", "propagate graph -o wide --hops 2 --seed 7 --operator sym",
 		"propagate graph -o wide --hops 3 --seed 7 --operator rw")
 	valid := func(line string) (float64, []any) {
@@ -137,7 +138,8 @@ func TestTheNumberOfHopsIsChosenByValidation(t *testing.T) {
 	// Without validation rows it is all that there are, as of models that read all hops.
 	write(t, d, "all.npy", string(npy.AppendHeader(nil, npy.Int8, 1, 1, 300))+strings.Repeat("\x00", 300))
 	for _, line := range []string{"store --model sgc --epochs 2 --splits all.npy", "store --model sign --epochs 1"} {
-		if o := must(t, d, "train "+line+" --json"); strings.Contains(o.stderr, "trial") || !strings.Contains(o.stdout, `sym/hop-3`) {
+		if o := must(t, d, "train "+line+" --json"); strings.Contains(o.stderr, "trial") ||
+			!strings.Contains(o.stdout, `sym/hop-3`) {
 			t.Errorf("%s: %s%s", line, o.stdout, o.stderr)
 		}
 	}

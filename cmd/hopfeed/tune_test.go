@@ -21,7 +21,8 @@ import (
 // tuneSpace has settings of a graph that conflict: locality needs a cache and a bias.
 const tuneSpace = "batch: [40, 80]\nsampler: [neighbor, locality]\nbias: [4]\ncache: ['', 'degree:60rows']\n"
 
-const tuneLine = "tune graph --json --model sage --hidden 4 --fanout 3,3 --emulate gpu=1,mem=64MiB,link=1GiB/s --trial-epochs 2 --seed 7"
+const tuneLine = "tune graph --json --model sage --hidden 4 --fanout 3,3 --emulate gpu=1,mem=64MiB,link=1GiB/s " +
+	"--trial-epochs 2 --seed 7"
 
 // searched is what tune --json prints.
 func searched(t *testing.T, o outcome) (r tuned) {
@@ -190,7 +191,8 @@ func TestSchedulesAreTried(t *testing.T) {
 	}
 	must(t, d, "train --config one/"+tune.BalancedConfig+" --epochs 1")
 	// Queues are settings of trials, too.
-	queued := "--model sage --hidden 4 --fanout 3,3 --batch 40 --schedule multi-queue --gradients 2 --sync-every 4 --emulate gpu=2,mem=64MiB"
+	queued := "--model sage --hidden 4 --fanout 3,3 --batch 40 --schedule multi-queue --gradients 2 --sync-every 4 " +
+		"--emulate gpu=2,mem=64MiB"
 	if r := searched(t, must(t, d,
 		"tune graph --json "+queued+" --trial-epochs 1 --budget 2 -o queues")); r.Failed != 0 {
 		t.Errorf("%+v", trialsOf(t, d, "queues"))

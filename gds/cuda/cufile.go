@@ -119,7 +119,8 @@ func (c *cuFileDriver) path(descriptor uintptr) (path, reason string) {
 	}
 	kind := int64(C.hopfeed_file_system(C.int(descriptor)))
 	if c.fileSystems&fileSystems[kind] == 0 {
-		return "gds-compat", fmt.Sprintf("cuFile reads through memory of the host: %s has no way to file systems of type %#x", c.version, kind)
+		return "gds-compat", fmt.Sprintf("cuFile reads through memory of the host: %s has no way to file systems of "+
+			"type %#x", c.version, kind)
 	}
 	return "gds", ""
 }

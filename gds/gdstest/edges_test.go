@@ -130,7 +130,8 @@ var edgeTests = []test{
 									b.floats(dstLayout, e.sources, cols, nil)
 								b.stream.SumEdges(dst.Tensor, b.floats(l, e.sources, cols, x).Tensor, offsets, indices,
 									weights)
-								b.stream.SumEdgesGrad(gradX.Tensor, b.floats(l, e.destinations, cols, grad).Tensor, offsets,
+								b.stream.SumEdgesGrad(gradX.Tensor, b.floats(l, e.destinations, cols, grad).Tensor,
+									offsets,
 									indices, weights)
 								sum, magnitude, terms := e.sum(x, cols, false)
 								b.expect(b.read(dst), len(sum),

@@ -60,7 +60,8 @@ var _ gds.Device = (*Device)(nil)
 // New opens a device.
 func New(o Options) (*Device, error) {
 	if o.MemoryBytes < 0 || o.Threads < 0 || o.LinkBytesPerSecond < 0 {
-		return nil, fmt.Errorf("host device: memory of %d bytes, %d threads, link of %d bytes a second: want no negative numbers",
+		return nil, fmt.Errorf("host device: memory of %d bytes, %d threads, link of %d bytes a second: want no "+
+			"negative numbers",
 			o.MemoryBytes, o.Threads, o.LinkBytesPerSecond)
 	}
 	if o.Name == "" {

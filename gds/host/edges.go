@@ -174,7 +174,8 @@ func (s *stream) SumEdgesGrad(dst, grad, offsets, indices, weights gds.Tensor) {
 	s.push(op{kind: &sumEdgesGradOp, tensors: [maxTensors]gds.Tensor{dst, grad, offsets, indices, weights}})
 }
 
-// viewAttention views the tensors of AttendEdges, or of its backward pass, and checks shapes: perDestination is [D,w], stats [D,2H], perSource [S,w] and scores [S,2H].
+// viewAttention views the tensors of AttendEdges, or of its backward pass, and checks shapes: perDestination is [D,w],
+// stats [D,2H], perSource [S,w] and scores [S,2H].
 func (s *stream) viewAttention(perDestination, stats gds.Tensor, perSource, scores []gds.Tensor, offsets,
 	indices gds.Tensor) error {
 	w, heads2 := perSource[0].Cols, scores[0].Cols
@@ -343,7 +344,8 @@ var attendEdgesGradOp = kind{name: "AttendEdgesGrad", tensors: 8, run: func(s *s
 					gradScores.row(u, 2*h, 2*h+1)[0] = sum
 					if size > 0 {
 						length[0] = hi - lo
-						kernel.SumColumns(gradValues.row(u, h*size, (h+1)*size), grad.data[min(h*size, len(grad.data)):],
+						kernel.SumColumns(gradValues.row(u, h*size, (h+1)*size),
+							grad.data[min(h*size, len(grad.data)):],
 							grad.stride, size, e.fromNodes[lo:hi], length, alpha)
 					}
 				}

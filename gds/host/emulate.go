@@ -86,7 +86,8 @@ func (e *Emulation) Set(text string) error {
 		default:
 			length, known := out.durations()[name]
 			if !known {
-				err = fmt.Errorf("unknown setting (want gpu, mem, link, workers, cpu, gather, dma, sampling, compute and straggle)")
+				err = fmt.Errorf("unknown setting (want gpu, mem, link, workers, cpu, gather, dma, sampling, " +
+					"compute and straggle)")
 			} else if *length, err = time.ParseDuration(value); err != nil || *length < 0 || *length > maxStage {
 				err = fmt.Errorf("%q is no time of a stage (want such as 12ms)", value)
 			}

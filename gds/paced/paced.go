@@ -38,7 +38,8 @@ func (d *Device) Pace(stages host.Stages) {
 // too long. So small delays do not add up.
 const lateness = 2 * time.Millisecond
 
-// Begin begins a stage, and returns the event of its earliest end; nil: it takes as long as it takes. By lateGather, rows are gathered when a batch moves,
+// Begin begins a stage, and returns the event of its earliest end; nil: it takes as long as it takes. By lateGather,
+// rows are gathered when a batch moves,
 // else when it is sampled.
 func (d *Device) Begin(stage schedule.Stage, lateGather bool) pipeline.Event {
 	d.mu.Lock()

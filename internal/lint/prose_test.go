@@ -115,7 +115,8 @@ func headings(page string) map[string]bool {
 
 func TestLongProseIsFound(t *testing.T) {
 	long := strings.Repeat("word ", 21)
-	text := long + "\n| " + long + "\n```\n" + long + "\n```\n# " + long + "\n- " + long + "\nhttps://" + strings.Repeat("x", 120)
+	text := long + "\n| " + long + "\n```\n" + long + "\n```\n# " + long + "\n- " + long + "\nhttps://" +
+		strings.Repeat("x", 120)
 	if got := longProse(text); len(got) != 2 || got[0] != 1 || got[1] != 7 {
 		t.Errorf("%v", got)
 	}

@@ -30,7 +30,8 @@ func TestResultsSayWhereTheirDataComeFrom(t *testing.T) {
 		}
 		for _, source := range imports.FindAllStringSubmatch(string(text), -1) {
 			name, within := strings.CutPrefix(source[1], "DATA/")
-			row := regexp.MustCompile(`(?m)^\| (\w+, )*` + regexp.QuoteMeta(name) + `(, \w+)* \| [^|]+ \| [^|]+ \| [^|]+ \|$`)
+			row := regexp.MustCompile(`(?m)^\| (\w+, )*` + regexp.QuoteMeta(name) + `(, \w+)* \| [^|]+ \| [^|]+ \| ` +
+				`[^|]+ \|$`)
 			if !within || !row.MatchString(data) {
 				t.Errorf("%s imports %s, of which the page does not say where it is from", filepath.Base(config),
 					source[1])

@@ -139,7 +139,8 @@ func parseHardware(text []byte) (h Hardware, err error) {
 	var document, more yaml.Node
 	documents := yaml.NewDecoder(bytes.NewReader(text))
 	if err := documents.Decode(&document); err == io.EOF {
-		return h, errors.New("it is empty (want cores, memory, memory_bandwidth, storage and, if there are any, devices)")
+		return h, errors.New("it is empty (want cores, memory, memory_bandwidth, storage and, if there are any, " +
+			"devices)")
 	} else if err != nil {
 		return h, err
 	}

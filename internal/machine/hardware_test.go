@@ -58,7 +58,8 @@ func TestHardwareIsReadAsDescribed(t *testing.T) {
 	}
 
 	got, err = readHardware(t,
-		"cores: 2\nmemory: 16GiB\npinnable: 64MiB\nmemory_bandwidth: 10GB/s\ngather_bandwidth: 5GB/s\nstorage: {read: 1GB/s, write: 1GB/s}\n")
+		"cores: 2\nmemory: 16GiB\npinnable: 64MiB\nmemory_bandwidth: 10GB/s\ngather_bandwidth: 5GB/s\nstorage: "+
+			"{read: 1GB/s, write: 1GB/s}\n")
 	want = Hardware{Cores: 2, Memory: 16 << 30, Pinnable: 64 << 20, MemoryBandwidth: 10e9, GatherBandwidth: 5e9,
 		Storage: Storage{Count: 1, Read: 1e9, Write: 1e9}}
 	if err != nil || got != want {
@@ -70,7 +71,8 @@ func TestWhatIsWrongInHardwareIsToldByPlace(t *testing.T) {
 	const processor = "cores: 2\nmemory: 16GiB\nmemory_bandwidth: 10GB/s\nstorage: {read: 1GB/s, write: 1GB/s}\n"
 	for _, c := range []struct{ name, text, want string }{
 		{"an unknown key", processor + "gpus: 1\n", `line 5: there is no "gpus" (want cores, memory,`},
-		{"an unknown key in a section", processor + "devices:\n  memory: 1GB\n  speed: 3\n", `line 7: there is no "devices.speed"`},
+		{"an unknown key in a section", processor + "devices:\n  memory: 1GB\n  speed: 3\n", `line 7: there is no ` +
+			`"devices.speed"`},
 		{"a key of a section outside", "link: 1GB/s\n", `line 1: there is no "link"`},
 		{"a key twice", "cores: 2\ncores: 3\n", "line 2: cores was given in line 1"},
 		{"no number", "cores: many\n", `line 1: cores: "many" is no number of things`},

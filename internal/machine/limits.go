@@ -48,7 +48,8 @@ func CheckLimits(threads int) error {
 	// the runtime opens what its timers need now: later, without a file left, it would end the process
 	time.Sleep(time.Nanosecond)
 	if space := AddressSpace(); space.By != "" && space.Bytes < ProgramBytes {
-		return fmt.Errorf("the program alone %w: needs %s of address space at least, with what Go's runtime reserves, and %s allows less",
+		return fmt.Errorf("the program alone %w: needs %s of address space at least, with what Go's runtime "+
+			"reserves, and %s allows less",
 			ErrDoesNotFit, leastAddressSpace, space.By)
 	}
 	need := int64(threadsEach*threads + threadsBeside)

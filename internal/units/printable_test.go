@@ -5,8 +5,10 @@ import "testing"
 func TestPrintableEscapesWhatATerminalWouldObey(t *testing.T) {
 	for _, c := range [][2]string{
 		{"", ""}, {"cora", "cora"}, {"größe 世界.csv", "größe 世界.csv"}, {`a\b "c"`, `a\b "c"`},
-		{"\x1b[31mred\x1b[0m", `\x1b[31mred\x1b[0m`}, {"two\nlines\tand\r", `two\nlines\tand\r`}, {"\x00\x7f\u009b", `\x00\x7f\u009b`},
-		{"\u202egpj.exe", `\u202egpj.exe`}, {"a\xff\xfeb", `a\xff\xfeb`}, {"\ufffd", "\ufffd"}, {"a\u2028b", `a\u2028b`}, {"\U000e0041", `\U000e0041`},
+		{"\x1b[31mred\x1b[0m", `\x1b[31mred\x1b[0m`}, {"two\nlines\tand\r", `two\nlines\tand\r`},
+		{"\x00\x7f\u009b", `\x00\x7f\u009b`},
+		{"\u202egpj.exe", `\u202egpj.exe`}, {"a\xff\xfeb", `a\xff\xfeb`}, {"\ufffd", "\ufffd"},
+		{"a\u2028b", `a\u2028b`}, {"\U000e0041", `\U000e0041`},
 	} {
 		got := Printable(c[0])
 		if got != c[1] {
