@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,18 +35,22 @@ func newBenchAblationCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ablation STORE",
 		Short: "Measure training with one optimisation of loading after another, from each placement",
-		Long: "Ablation measures epochs of training, without validation, for each model and number of hops, loaded in each\n" +
-			"of the ways of hopfeed bench load (baseline, fused, double-buffer, chunk). It prints times, speedups over\n" +
-			"baseline, what an epoch waits for and the bytes it moves: figures 5, 9 and 14 and appendix I of the paper on\n" +
-			"pre-propagation GNNs. It leaves out what does not fit into memory.\n" +
-			"With -o, it also draws the figures: " + fmt.Sprint(bench.AblationFiles()) + ".",
+		Long: `Ablation measures epochs of training, without validation, for each model and number of hops, loaded in
+each of the ways of hopfeed bench load (baseline, fused, double-buffer, chunk). It prints times, speedups over
+baseline, what an epoch waits for and the bytes it moves: figures 5, 9 and 14 and appendix I of the paper on
+pre-propagation GNNs. It leaves out what does not fit into memory. With -o it also draws the figures:
+` + strings.Join(bench.AblationFiles(), ", ") + ".",
 		Args: cobra.ExactArgs(1),
-		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runBenchAblation(ctx, a, args[0], o) }),
+		RunE: a.verb(func(ctx context.Context, args []string) (result,
+			error) {
+			return runBenchAblation(ctx, a, args[0], o)
+		}),
 	}
 	f := c.Flags()
 	a.declareDevices(f)
 	f.StringSliceVar(&o.models, "models", []string{"sgc", "sign"}, "models to train, separated by commas")
-	f.IntSliceVar(&o.hops, "hops", nil, "numbers of hops to use, separated by commas (default 2 and all above that the store has)")
+	f.IntSliceVar(&o.hops, "hops", nil,
+		"numbers of hops to use, separated by commas (default 2 and all above that the store has)")
 	o.settings = declareModelSettings(f)
 	f.StringVar(&o.placement, "placement", "all", "where the input lives: device, host, storage or all")
 	f.IntVar(&o.BatchRows, "batch", 8000, batchUsage)
@@ -92,7 +97,8 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 	if _, columns := training.TargetOf(&store.Manifest); columns == 0 {
 		return nil, usagef("%s has no labels to train on", dir)
 	}
-	if err := bench.CheckStore(store, o.ChunkRows, slices.Equal(o.Placements, []loader.Placement{loader.Storage})); err != nil {
+	if err := bench.CheckStore(store, o.ChunkRows, slices.Equal(o.Placements,
+		[]loader.Placement{loader.Storage})); err != nil {
 		return nil, err
 	}
 	if err := a.checkWritable(o.output, bench.AblationFiles()[0]); err != nil {
@@ -133,7 +139,8 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 
 // describeMachine names the processor and the emulated device.
 func (a *app) describeMachine() string {
-	text := fmt.Sprintf("%s/%s (%s), %s", runtime.GOOS, runtime.GOARCH, kernel.Name(), units.Count(int64(a.threads), "thread"))
+	text := fmt.Sprintf("%s/%s (%s), %s", runtime.GOOS, runtime.GOARCH, kernel.Name(),
+		units.Count(int64(a.threads), "thread"))
 	if a.emulate.GPUs > 0 {
 		text += fmt.Sprintf(", as an emulated card of %s", a.emulate.Memory)
 		if a.emulate.Link > 0 {

@@ -23,22 +23,28 @@ func newBenchLoadCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "load STORE",
 		Short: "Measure how fast training rows are loaded, in several ways from each placement",
-		Long: "Load measures how long the loader takes for an epoch of the training rows. These are its ways (--variants):\n\n" +
-			"  baseline       rows are reshuffled, and copied one by one\n" +
-			"  fused          rows are reshuffled, and gathered by one operation a batch\n" +
-			"  double-buffer  as fused, while the previous batch is computed on\n" +
-			"  mapped         as double-buffer, but a GPU gathers the rows of host memory by itself\n" +
-			"  chunk          chunks are reshuffled; the only way from storage\n\n" +
-			"Figures are those of the median round. memcpy is the rate at which this machine copies memory. With --json,\n" +
-			"each result is one object on a line of its own.",
+		Long: `Load measures how long the loader takes for an epoch of the training rows, in these ways (--variants):
+
+  baseline       rows are reshuffled, and copied one by one
+  fused          rows are reshuffled, and gathered by one operation a batch
+  double-buffer  as fused, while the previous batch is computed on
+  mapped         as double-buffer, but a GPU gathers the rows of host memory by itself
+  chunk          chunks are reshuffled; the only way from storage
+
+Figures are those of the median round. memcpy is the rate at which this machine copies memory. With --json, each
+result is one object on a line of its own.`,
 		Args: cobra.ExactArgs(1),
-		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runBenchLoad(ctx, a, args[0], o) }),
+		RunE: a.verb(func(ctx context.Context, args []string) (result,
+			error) {
+			return runBenchLoad(ctx, a, args[0], o)
+		}),
 	}
 	f := c.Flags()
 	a.declareDevices(f)
 	f.StringVar(&o.placement, "placement", "all", "where the input lives: device, host, storage or all")
 	f.StringVar(&o.shuffle, "shuffle", "all", "what is reshuffled each epoch: rr (rows), chunk or all")
-	f.StringSliceVar(&o.Variants, "variants", bench.LoadVariants(), "ways to load: baseline, fused, double-buffer, mapped, chunk")
+	f.StringSliceVar(&o.Variants, "variants", bench.LoadVariants(),
+		"ways to load: baseline, fused, double-buffer, mapped, chunk")
 	f.IntVar(&o.BatchRows, "batch", 8000, batchUsage)
 	f.IntVar(&o.ChunkRows, "chunk-rows", 0, chunkRowsUsage)
 	f.Lookup("chunk-rows").DefValue = "0" // which help leaves out
@@ -78,7 +84,8 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 		}
 	}
 	if o.Rounds < 1 || o.Buffers < 1 || o.BatchRows < 1 || o.ChunkRows < 0 || o.Compute < 0 {
-		return nil, usagef("--rounds %d, --buffers %d, --batch %d, --chunk-rows %d, --compute %v: want 1 or more, and no negative ones",
+		return nil, usagef("--rounds %d, --buffers %d, --batch %d, --chunk-rows %d, --compute %v: want 1 or more, "+
+			"and no negative ones",
 			o.Rounds, o.Buffers, o.BatchRows, o.ChunkRows, o.Compute)
 	}
 	store, err := a.openStore(dir, "bench load")

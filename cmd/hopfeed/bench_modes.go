@@ -13,9 +13,9 @@ func newBenchModesCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "modes TRIALS",
 		Short: "Fit the equations of A3GNN's modes to trials",
-		Long: "Modes fits a3gnn's Equations 2 to 5, which give time and memory of its three modes, to trials.jsonl of a search\n" +
-			"that varied --schedule (sequential, mode-1, mode-2) and --workers. It prints predicted and measured figures. The\n" +
-			"times of stages and the parts of memory are proportional to the rows of a batch.",
+		Long: `Modes fits a3gnn's Equations 2 to 5, which give time and memory of its three modes, to trials.jsonl of
+a search that varied --schedule (sequential, mode-1, mode-2) and --workers. It prints measured and predicted
+figures. The times of stages and the parts of memory are proportional to the rows of a batch.`,
 		Example: "  hopfeed bench modes tuning/trials.jsonl",
 		Args:    cobra.ExactArgs(1),
 		RunE: a.verb(func(_ context.Context, args []string) (result, error) {

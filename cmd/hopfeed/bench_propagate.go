@@ -26,10 +26,10 @@ func newBenchPropagateCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "propagate",
 		Short: "Measure propagation over a random graph in memory, beside the speed of the memory",
-		Long: "Propagate measures hops of the operator sym over a random graph with skewed out-degrees. Beside it, it prints\n" +
-			"how fast memory is read from end to end, and how fast rows drawn at random are summed. Times are medians.\n" +
-			"With --json, there is one object a line for each element type and number of threads; with --gobench, one\n" +
-			"line a round in the format of benchstat.",
+		Long: `Propagate measures hops of the operator sym over a random graph with skewed out-degrees. Beside them it
+prints how fast memory is read from end to end, and how fast random rows are summed. Times are medians. With
+--json it prints one object a line for each element type and number of threads; with --gobench one line a round
+in the format of benchstat.`,
 		Args: cobra.NoArgs,
 		RunE: a.verb(func(ctx context.Context, _ []string) (result, error) { return runBenchPropagate(ctx, a, o) }),
 	}
@@ -38,15 +38,18 @@ func newBenchPropagateCommand(a *app) *cobra.Command {
 	f.Int64Var(&o.Edges, "edges", 25_000_000, "number of edges")
 	f.IntVar(&o.Features, "features", 128, "features of a node")
 	f.StringSliceVar(&o.dtypes, "dtype", []string{"float32", "float16", "bfloat16"}, "element types to measure")
-	f.IntSliceVar(&o.Threads, "threads", nil, "numbers of threads to measure (default 1 and those of CPU affinity and quota)")
+	f.IntSliceVar(&o.Threads, "threads", nil,
+		"numbers of threads to measure (default 1 and those of CPU affinity and quota)")
 	f.IntVar(&o.Rounds, "rounds", 5, roundsUsage)
 	f.BoolVar(&o.gobench, "gobench", false, "print lines as Go's benchmarks do")
 	return c
 }
 
 func runBenchPropagate(ctx context.Context, a *app, o benchPropagateOptions) (result, error) {
-	if o.Nodes < 1 || o.Nodes >= 1<<32 || o.Edges < 1 || o.Edges >= 1<<48 || o.Features < 1 || o.Features >= 1<<24 || o.Rounds < 1 {
-		return nil, usagef("--nodes %d, --edges %d, --features %d, --rounds %d: want 1 or more, and less than 2^32 nodes, 2^48 edges and 2^24 features",
+	if o.Nodes < 1 || o.Nodes >= 1<<32 || o.Edges < 1 || o.Edges >= 1<<48 || o.Features < 1 || o.Features >= 1<<24 ||
+		o.Rounds < 1 {
+		return nil, usagef("--nodes %d, --edges %d, --features %d, --rounds %d: want 1 or more, and less than 2^32 "+
+			"nodes, 2^48 edges and 2^24 features",
 			o.Nodes, o.Edges, o.Features, o.Rounds)
 	}
 	if a.json && o.gobench {
@@ -69,7 +72,8 @@ func runBenchPropagate(ctx context.Context, a *app, o benchPropagateOptions) (re
 	}
 	parallel.SetThreads(slices.Max(o.Threads))
 	if units.Bytes(o.Bytes()) > a.budget.Bytes {
-		return nil, fmt.Errorf("%w: needs %s of memory, and may use %s (%s): give fewer nodes, edges, features or element types",
+		return nil, fmt.Errorf("%w: needs %s of memory, and may use %s (%s): give fewer nodes, edges, features or "+
+			"element types",
 			machine.ErrDoesNotFit, units.Bytes(o.Bytes()), a.budget.Bytes, a.budget.By)
 	}
 	o.Seed, o.Progress = a.seed, a.progress()
@@ -78,7 +82,8 @@ func runBenchPropagate(ctx context.Context, a *app, o benchPropagateOptions) (re
 	case err != nil:
 		return nil, err
 	case o.gobench:
-		fmt.Fprintf(a.stdout, "goos: %s\ngoarch: %s\npkg: github.com/hopfeed/hopfeed/preprop\n", runtime.GOOS, runtime.GOARCH)
+		fmt.Fprintf(a.stdout, "goos: %s\ngoarch: %s\npkg: github.com/hopfeed/hopfeed/preprop\n", runtime.GOOS,
+			runtime.GOARCH)
 		for _, r := range results {
 			for _, line := range r.GoBench() {
 				fmt.Fprintln(a.stdout, line)

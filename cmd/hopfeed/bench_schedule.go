@@ -29,8 +29,10 @@ type benchScheduleOptions struct {
 
 // simulationFlags set durations for the simulation of an epoch; runFlags apply when epochs really run.
 var (
-	simulationFlags = []string{"cpu-batch", "dma", "gpu-batch", "training", "cpu-workers", "gather", "batches", "cpu-buffer", "gpu-buffer"}
-	runFlags        = []string{"emulate", "rounds", "paper", "output", "workers", "buffers", "sampler", "fanout", "batch", "cache", "model"}
+	simulationFlags = []string{"cpu-batch", "dma", "gpu-batch", "training", "cpu-workers", "gather", "batches",
+		"cpu-buffer", "gpu-buffer"}
+	runFlags = []string{"emulate", "rounds", "paper", "output", "workers", "buffers", "sampler", "fanout",
+		"batch", "cache", "model"}
 )
 
 func newBenchScheduleCommand(a *app) *cobra.Command {
@@ -38,23 +40,29 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "schedule [GRAPH]",
 		Short: "Compare who prepares sampled batches: the processor, the device, or both",
-		Long: "Schedule trains on epochs of a GRAPH by one schedule after another, each as it is predicted to be the fastest, and\n" +
-			"compares measured and predicted epochs, and how busy processor, link and device were. With -o it draws the\n" +
-			"stages of all batches: " + fmt.Sprint(scheduleFiles("")) + ". With --paper it does so on emulated machines with the\n" +
-			"durations of stages that follow from MorphGL's tables. Schedules prepare batches on the device if that has memory\n" +
-			"of its own, such as one that is emulated (--emulate). multi-queue is compared with synchronous training, on one\n" +
-			"device, two, and so on: with --emulate gpu=4 it is the default; on one device it runs if --schedules names it.\n\n" +
-			"Without a GRAPH, it simulates epochs with the durations of stages that you give, and trains nothing.\n\nThe schedules:\n\n" + schedulesTable(),
+		Long: `Schedule trains epochs of a GRAPH by one schedule after another, each with the plan that is predicted
+to be the fastest. It compares measured and predicted epochs, and how busy processor, link and device were. With
+-o it draws the stages of all batches: ` + strings.Join(scheduleFiles(""), ", ") + `. With --paper it emulates the
+machines of MorphGL's paper, by the durations of stages that follow from its tables. A device prepares batches if
+it has memory of its own, as emulated ones do (--emulate). multi-queue is compared with synchronous training on one
+device, two, and so on: it is the default with --emulate gpu=4, and runs on one device if --schedules names it.
+
+Without a GRAPH, it simulates epochs with the durations of stages that you give, and trains nothing.
+
+The schedules:
+
+` + schedulesTable(),
 		Example: "  hopfeed bench schedule GRAPH --emulate gpu=1,mem=1GiB,link=2GiB/s -o charts\n" +
 			"  hopfeed bench schedule --cpu-batch 54ms --dma 14ms --gpu-batch 8.8ms --training 11.6ms",
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
-	f.DurationVar(&o.durations.CPUBatch, "cpu-batch", 0, "time in which a worker of the processor samples and gathers a batch")
-	f.DurationVar(&o.durations.DMA, "dma", 0, "time in which that moves to the GPU")
+	f.DurationVar(&o.durations.CPUBatch, "cpu-batch", 0,
+		"time in which a worker of the processor samples and gathers a batch")
+	f.DurationVar(&o.durations.DMA, "dma", 0, "time in which a batch of the processor moves to the GPU")
 	f.DurationVar(&o.durations.GPUBatch, "gpu-batch", 0, "time in which the GPU samples and gathers a batch")
 	f.DurationVar(&o.durations.Model, "training", 0, "time in which the GPU trains on a batch")
-	f.IntVar(&o.durations.Workers, "cpu-workers", 1, "workers of the processor, each of which takes --cpu-batch for a batch")
+	f.IntVar(&o.durations.Workers, "cpu-workers", 1, "workers of the processor; each takes --cpu-batch for a batch")
 	f.DurationVar(&o.durations.Gather, "gather", 0, "the part of --cpu-batch that is gathering, for mode-2")
 	f.IntVar(&o.batches, "batches", 1000, "batches of an epoch")
 	f.IntVar(&o.cpuBuffer, "cpu-buffer", 64, "batches that memory of the host has room for")
@@ -96,8 +104,8 @@ func newBenchScheduleCommand(a *app) *cobra.Command {
 				return nil, usagef("--schedules: %s", err)
 			}
 		}
-		if o.Schedule.CPUShare > 1 || math.IsNaN(o.Schedule.CPUShare) || o.Schedule.CPUShare < 0 && o.Schedule.CPUShare != -1 {
-			return nil, usagef("--cpu-share %v: want a share from 0 to 1", o.Schedule.CPUShare)
+		if s := o.Schedule.CPUShare; s > 1 || math.IsNaN(s) || s < 0 && s != -1 {
+			return nil, usagef("--cpu-share %v: want a share from 0 to 1", s)
 		}
 		if o.Input != "" {
 			return runBenchSchedule(ctx, a, &o)
@@ -113,13 +121,15 @@ func schedulesTable() string {
 	for _, s := range collective.Schedules {
 		fmt.Fprintf(&b, "  %-11s %s\n", s.Name, s.About)
 	}
-	fmt.Fprintf(&b, "  %-11s %s\n", scheduler.MultiQueue, "queues of batches and of gradients for each of several devices (MQ-GNN); of a GRAPH only")
+	fmt.Fprintf(&b, "  %-11s %s\n", scheduler.MultiQueue,
+		"queues of batches and of gradients for each of several devices (MQ-GNN); of a GRAPH only")
 	return b.String()
 }
 
 func simulateSchedules(ctx context.Context, a *app, o benchScheduleOptions) (result, error) {
 	if o.durations == (collective.Durations{Workers: o.durations.Workers}) {
-		return nil, usagef("bench schedule needs a GRAPH, or durations of stages to simulate: --cpu-batch, --dma, --gpu-batch, --training")
+		return nil, usagef("bench schedule needs a GRAPH, or durations of stages to simulate: --cpu-batch, --dma, " +
+			"--gpu-batch, --training")
 	}
 	if err := o.durations.Check(); err != nil {
 		return nil, usagef("--cpu-batch, --dma, --gpu-batch, --training, --cpu-workers, --gather: %v", err)
@@ -128,10 +138,12 @@ func simulateSchedules(ctx context.Context, a *app, o benchScheduleOptions) (res
 		return nil, usagef("--cpu-workers %d: want 1 to %d", o.durations.Workers, maxThreads)
 	}
 	if min(o.batches, o.cpuBuffer, o.gpuBuffer) < 1 || max(o.batches, o.cpuBuffer, o.gpuBuffer) > mostScheduled {
-		return nil, usagef("--batches %d, --cpu-buffer %d, --gpu-buffer %d: want each from 1 to %d", o.batches, o.cpuBuffer, o.gpuBuffer, mostScheduled)
+		return nil, usagef("--batches %d, --cpu-buffer %d, --gpu-buffer %d: want each from 1 to %d", o.batches,
+			o.cpuBuffer, o.gpuBuffer, mostScheduled)
 	}
 	all, err := bench.SimulateSchedules(ctx, o.names, collective.Inputs{
-		Durations: o.durations, Batches: o.batches, CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer, Share: o.Schedule.CPUShare, Seed: a.seed,
+		Durations: o.durations, Batches: o.batches, CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer,
+		Share: o.Schedule.CPUShare, Seed: a.seed,
 	})
 	if err != nil {
 		return nil, err

@@ -31,7 +31,8 @@ func (o *benchScheduleOptions) settings(a *app) (all []*papers.MorphGL, files []
 		return []*papers.MorphGL{nil}, scheduleFiles(""), nil
 	}
 	if a.emulate.Stages != (host.Stages{}) {
-		return nil, nil, usagef("--paper says what stages take: leave their times out of --emulate %s", a.emulate.String())
+		return nil, nil, usagef("--paper says what stages take: leave their times out of --emulate %s",
+			a.emulate.String())
 	}
 	if a.emulate.GPUs == 0 {
 		a.emulate.GPUs, a.emulate.Memory = 1, 1<<30
@@ -69,7 +70,8 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	}
 	defer func() { err = errors.Join(err, graph.Close()) }()
 	if aggregation, _ := trainer.AggregationOf(o.Model); aggregation == "" {
-		return nil, usagef("--model %s reads a hop store, so no batches are sampled: want a model that reads a graph, such as sage", o.Model)
+		return nil, usagef("--model %s reads a hop store, so no batches are sampled: want a model that reads a "+
+			"graph, such as sage", o.Model)
 	}
 	if slices.Contains(o.names, scheduler.MultiQueue) {
 		o.Schedule.Name = scheduler.MultiQueue // whose flags are checked
@@ -103,24 +105,12 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	a.noteInput(in)
-	run := bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Names: o.names, Rounds: o.rounds, Note: a.note}
-	var results []bench.ScheduleResult
-	var charts [][]byte
-	for _, s := range settings {
-		found, timelines, err := run.Run(ctx, s)
-		if err != nil {
-			return nil, err
-		}
-		results = append(results, found...)
-		title := fmt.Sprintf("Schedules of %s on %s", o.Model, units.Printable(graph.Manifest.Name))
-		if s != nil {
-			title += fmt.Sprintf(": MorphGL's machine %s with %s, emulated", s.Machine, s.Data)
-		}
-		page, err := bench.TimelinesPage(title, bench.ScheduleTable(found).Rows(), timelines)
-		if err != nil {
-			return nil, err
-		}
-		charts = append(charts, bench.Timelines(title, timelines).File(), page)
+	run := bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Names: o.names, Rounds: o.rounds,
+		Note: a.note}
+	results, charts, err := run.RunAll(ctx, settings,
+		fmt.Sprintf("Schedules of %s on %s", o.Model, units.Printable(graph.Manifest.Name)))
+	if err != nil {
+		return nil, err
 	}
 	if o.output != "" {
 		if err := folder.WriteFiles(a.fs, o.output, files, charts); err != nil {

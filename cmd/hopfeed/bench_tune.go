@@ -27,10 +27,10 @@ func newBenchTuneCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tune TRIALS",
 		Short: "Compare searches on trials of all settings of a space",
-		Long: "Tune replays all searches of hopfeed tune on trials.jsonl of a search that tried a whole space: each search is told\n" +
-			"the outcomes of the settings that it proposes. It prints hypervolume of the Pareto front after --trials trials /\n" +
-			"hypervolume of the front of the whole table, and how well regressions predict the trials, by cross-validation. Each\n" +
-			"round has another seed, from 0 on.",
+		Long: `Tune replays all searches of hopfeed tune on trials.jsonl of a search that tried a whole space: each
+search is told the outcomes of the settings that it proposes. It prints hypervolume of the Pareto front after
+--trials trials / hypervolume of the front of the whole table, and how well regressions predict the trials, by
+cross-validation. Round i has seed i, from 0 on.`,
 		Example: "  hopfeed bench tune tuning/trials.jsonl --rounds 20",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -57,7 +57,8 @@ func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid b
 	if err != nil {
 		return nil, err
 	}
-	g := tune.Goals{ProcessorTime: o.throughput == processorTime, DeviceMemory: !o.resident, MaxMemory: int64(o.maxMemory)}
+	g := tune.Goals{ProcessorTime: o.throughput == processorTime, DeviceMemory: !o.resident,
+		MaxMemory: int64(o.maxMemory)}
 	if hasMinValid {
 		for _, t := range table { // one that has failed may have none
 			if err := checkMinAccuracy(o.minValid, t.Metric); err != nil {

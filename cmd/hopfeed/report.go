@@ -29,18 +29,19 @@ func newReportCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "report RUN...",
 		Short: "Write a page about trainings: curves, times, comparison",
-		Long: "Report writes one HTML file about trainings that train --run has saved, which may be unfinished: results,\n" +
-			"settings that differ, learning curves, time by stage, predicted beside measured epochs, and trials. The file has\n" +
-			"its charts in it, and needs no network.\n\n" +
-			"How long propagation took is an attribute of the store's folder, which is no part of the store. Where that was\n" +
-			"lost, as in copies without attributes, give files with what propagate --json has printed by --propagation; they\n" +
-			"are matched by the folder of the store.",
+		Long: `Report writes one HTML file about trainings that train --run has saved, finished or not: results,
+settings that differ, learning curves, time by stage, predicted beside measured epochs, and trials. The file has
+its charts in it, and needs no network.
+
+The time of propagation is an attribute of the store's folder. Copies without attributes lose it: then give
+--propagation the output of propagate --json. A file belongs to the trainings on the store that it names.`,
 		Args: cobra.MinimumNArgs(1),
 	}
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "report.html", "file to write")
 	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there
-	f.StringSliceVar(&o.propagation, "propagation", nil, "files with what propagate --json has printed, where stores do not say how long it took")
+	f.StringSliceVar(&o.propagation, "propagation", nil,
+		"files with what propagate --json has printed, where stores do not say how long it took")
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		o.runs = args
@@ -85,7 +86,8 @@ func runReport(a *app, o reportOptions) (result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := folder.WriteFiles(a.fs, filepath.Dir(o.output), []string{filepath.Base(o.output)}, [][]byte{html}); err != nil {
+	if err := folder.WriteFiles(a.fs, filepath.Dir(o.output), []string{filepath.Base(o.output)},
+		[][]byte{html}); err != nil {
 		return nil, err
 	}
 	return reported{o.runs, o.output}, nil

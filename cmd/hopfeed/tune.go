@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"path/filepath"
 	"slices"
@@ -49,19 +47,22 @@ func newTuneCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tune GRAPH|STORE --model NAME",
 		Short: "Search settings of a training for throughput, memory and accuracy",
-		Long: "Tune measures short trainings with different settings, one after another, and prints the Pareto front of training\n" +
-			"rows a second, peak memory and validation metric: what no other trial beats in all three. --max-memory and\n" +
-			"--min-accuracy say what is acceptable. Test rows are never read.\n\n" +
-			"On a graph it varies batch, fanout, sampler and bias, cache, placement, schedule, sampling workers and batch buffers;\n" +
-			"on a store learning rate, weight decay, dropout, hops, operators and batch: those that are not given as flags, or\n" +
-			"what --space lists. Memory is that of the device, or, where that is the host's, what the process has resident.\n\n" +
-			"In --output it writes trials.jsonl, a line for each trial as it ends, and configurations that train --config\n" +
-			"takes: config.yaml (a balanced point of the front), fastest.yaml, smallest.yaml and accurate.yaml (its ends), and\n" +
-			"tuning.html, a page with charts. When the same command is run again, after any interruption, it goes on after the last trial that is\n" +
-			"logged; with other limits, another budget or search, too. What it tries next is a function of the seed and the\n" +
-			"trials so far; throughput, and so what is tried, differs from one search to the next as measured times do.\n\n" +
-			"Searches: gaussian (Gaussian processes, by the hypervolume that they hope for), ppo (a policy that explores what they\n" +
-			"predict, as a3gnn), random, and grid (all, in order).",
+		Long: `Tune measures short trainings with different settings, one after another, and prints the Pareto front
+of training rows a second, peak memory and validation metric: the trials that no other trial beats in all three.
+--max-memory and --min-accuracy say what is acceptable. Test rows are never read.
+
+On a graph it varies batch, fanout, sampler, bias, cache, placement, schedule, sampling workers and batch buffers;
+on a store learning rate, weight decay, dropout, hops, operators and batch. Flags that are given stay as they are;
+--space lists other values to vary. Memory is the device's or, where device and host share it, the process's.
+
+In --output it writes trials.jsonl, a line for each trial as it ends, configurations for train --config
+(config.yaml, a balanced point of the front; fastest.yaml, smallest.yaml and accurate.yaml, its ends), and
+tuning.html, a page with charts. The same command goes on after the last logged trial, after any interruption and
+also with other limits, another budget or another search. The next trial is a function of the seed and of the
+trials so far. Throughput is measured, so two searches may try different settings.
+
+Searches: gaussian (Gaussian processes: the settings that may add most to the front), ppo (a policy that explores
+their predictions, as a3gnn), random, and grid (all, in order).`,
 		Example: "  hopfeed tune GRAPH --model sage --max-memory 2GiB --min-accuracy 0.93 --budget 10m",
 		Args:    cobra.MaximumNArgs(1),
 	}
@@ -71,11 +72,15 @@ func newTuneCommand(a *app) *cobra.Command {
 	f.Var(&o.maxMemory, "max-memory", maxMemoryUsage)
 	f.Float64Var(&o.minValid, "min-accuracy", 0, minAccuracyUsage)
 	o.budget.Seconds = 600
-	f.Var(&o.budget, "budget", "time of all trials together, such as 10m, or their number, such as 40; the last trial is finished")
-	f.StringVar(&o.search, "search", tune.DefaultSearch, "how settings are chosen: "+strings.Join(tune.Searches(), ", "))
+	f.Var(&o.budget, "budget",
+		"time of all trials together, such as 10m, or their number, such as 40; the last trial is finished")
+	f.StringVar(&o.search, "search", tune.DefaultSearch,
+		"how settings are chosen: "+strings.Join(tune.Searches(), ", "))
 	f.StringVar(&o.throughput, "throughput", wallTime, throughputUsage)
-	f.StringVar(&o.space, "space", "", "YAML file with a list of values for each of some flags, to search instead of the usual ones")
-	f.IntVar(&o.trialEpochs, "trial-epochs", -1, fmt.Sprintf("epochs of a trial, if --epochs is not given; 0: as many as a training has (default %d on a graph, 0 on a store)", graphTrialEpochs))
+	f.StringVar(&o.space, "space", "",
+		"YAML file with a list of values for each of some flags, to search instead of the usual ones")
+	f.IntVar(&o.trialEpochs, "trial-epochs", -1, fmt.Sprintf("epochs of a trial, if --epochs is not given; 0: as "+
+		"many as a training has (default %d on a graph, 0 on a store)", graphTrialEpochs))
 	f.Lookup("trial-epochs").DefValue = "0" // which help leaves out
 	f.StringVarP(&o.output, "output", "o", "tuning", "folder for trials and configurations")
 	f.StringVar(&config, "config", "", configUsage)
@@ -95,11 +100,7 @@ func newTuneCommand(a *app) *cobra.Command {
 		if err := o.fillDefaults(); err != nil {
 			return nil, err
 		}
-		r, err := runTune(ctx, a, &o)
-		if r == nil {
-			return nil, err
-		}
-		return r, err
+		return runTune(ctx, a, &o)
 	})
 	return c
 }
@@ -111,7 +112,7 @@ const (
 )
 
 // runTune searches. The result comes with an error if no trial meets the limits.
-func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error) {
+func runTune(ctx context.Context, a *app, o *searchOptions) (_ result, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -148,16 +149,19 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 		if ctx.Err() == nil {
 			return nil, err
 		}
-		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s, which are in %s; the same tune command goes on", units.Count(int64(len(trials)), "trial"), o.output)}
+		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s, which are in %s; the same tune command "+
+			"goes on", units.Count(int64(len(trials)), "trial"), o.output)}
 	}
 	if !slices.ContainsFunc(trials, func(t tune.Trial) bool { return goals.Measured(t.Outcome) }) {
 		if failed := slices.IndexFunc(trials, func(t tune.Trial) bool { return t.Failed != "" }); failed >= 0 {
-			return nil, fmt.Errorf("none of %s succeeded: %s", units.Count(int64(len(trials)), "trial"), trials[failed].Failed)
+			return nil, fmt.Errorf("none of %s succeeded: %s", units.Count(int64(len(trials)), "trial"),
+				trials[failed].Failed)
 		}
 		return nil, errors.New("no trial could be measured: this system does not say what memory a trial takes")
 	}
 	r := &report.Tuning{
-		Dataset: o.dataset, Search: o.search, Seed: a.seed, Output: o.output, Model: o.Model, Limits: o.limits(), Goals: goals, All: trials,
+		Dataset: o.dataset, Search: o.search, Seed: a.seed, Output: o.output, Model: o.Model, Limits: o.limits(),
+		Goals: goals, All: trials,
 	}
 	r.Sum(points)
 	files, err := r.Files(o.trialEpochs > 0)
@@ -173,7 +177,7 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ *tuned, err error
 			err = fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
 		}
 	}
-	return &tuned{r}, err
+	return shown{r}, err
 }
 
 // checkMinAccuracy refuses what values of a metric cannot be at least.
@@ -201,7 +205,8 @@ func (o *searchOptions) limits() string {
 
 // tuneSpace is what is searched, and for what.
 func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tune.Goals, error) {
-	goals := tune.Goals{ProcessorTime: o.throughput == processorTime, MaxMemory: int64(o.maxMemory), DeviceMemory: !a.machine(ctx).Devices.Info.Unified}
+	goals := tune.Goals{ProcessorTime: o.throughput == processorTime, MaxMemory: int64(o.maxMemory),
+		DeviceMemory: !a.machine(ctx).Devices.Info.Unified}
 	if o.hasMinValid {
 		goals.MinValid = &o.minValid
 	}
@@ -225,7 +230,8 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 		return nil, goals, err
 	}
 	if session.CountRows(input.Layout(), part.Valid) == 0 {
-		return nil, goals, usagef("%s has no validation rows, by which settings are compared (give a split that has some by --splits FILE)", o.Input)
+		return nil, goals, usagef("%s has no validation rows, by which settings are compared (give a split that has "+
+			"some by --splits FILE)", o.Input)
 	}
 	for _, split := range defaults.splitNumbers[min(1, len(defaults.splitNumbers)):] { // which would fail in each trial
 		other := *defaults
@@ -235,7 +241,8 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 		}
 	}
 	if rows := defaults.Labels[1]; rows.Labelled == 0 {
-		return nil, goals, usagef("0 of the %s of %s have a label, and settings are compared by these (choose another split by --split or --splits FILE)",
+		return nil, goals, usagef("0 of the %s of %s have a label, and settings are compared by these (choose "+
+			"another split by --split or --splits FILE)",
 			units.Count(rows.Rows, "validation row"), o.Input)
 	}
 	if o.hasMinValid {
@@ -262,7 +269,8 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 			space.Base[name] = flagValue(f)
 		}
 	}
-	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool { return space.Base[d.Name] != "" })
+	space.Dimensions = slices.DeleteFunc(space.Dimensions,
+		func(d tune.Dimension) bool { return space.Base[d.Name] != "" })
 	pinInput(&space, input)
 	if graph {
 		space.Simplify = tune.SimplifyGraph(space.Base, a.machine(ctx).Devices.Info.Unified, takesAllEdges)
@@ -287,7 +295,8 @@ func takesAllEdges(sampler string) bool {
 	return (&training.Sampling{Sampler: sampler}).TakesAllEdges()
 }
 
-// openTuning opens the folder of a search. The trials that are logged there must be of the points that are searched now.
+// openTuning opens the folder of a search. The trials that are logged there must be of the points that are searched
+// now.
 func (a *app) openTuning(path string, points *tune.Points) (f *tune.Folder, done []tune.Trial, err error) {
 	if path == "" {
 		return nil, nil, usagef("--output: want a folder")
@@ -300,7 +309,8 @@ func (a *app) openTuning(path string, points *tune.Points) (f *tune.Folder, done
 	}
 	for _, trial := range done {
 		if !points.Has(trial.Settings) {
-			err := fmt.Errorf("%s: %w, and holds trials of other settings (give another --output): trial %d: %s", path, format.ErrExists,
+			err := fmt.Errorf("%s: %w, and holds trials of other settings (give another --output): trial %d: %s", path,
+				format.ErrExists,
 				trial.Number, strings.Join(differences(trial.Settings, points.Nearest(trial.Settings)), ", "))
 			return nil, nil, errors.Join(err, f.Close())
 		}
@@ -310,35 +320,3 @@ func (a *app) openTuning(path string, points *tune.Points) (f *tune.Folder, done
 
 // machineFlags are no settings of a training, but throughput and memory depend on them.
 var machineFlags = []string{"threads", "memory", "tf32"}
-
-// tuned is the result of tune.
-type tuned struct{ *report.Tuning }
-
-func (r *tuned) text(w io.Writer) {
-	fmt.Fprintf(w, "input\t%s\n", units.Printable(r.Dataset))
-	fmt.Fprintf(w, "trials\t%d of %d combinations, %d failed, %.0f s; search by %s with seed %d\n",
-		r.Trials, r.Combinations, r.Failed, r.Seconds, r.Search, r.Seed)
-	fmt.Fprintf(w, "reproducible\t%s\n", r.Reproducible)
-	if len(r.Surrogates) > 0 {
-		var words []string
-		for _, f := range r.Surrogates {
-			if f.R2 != nil {
-				words = append(words, fmt.Sprintf("%s %.2f", f.Figure, *f.R2))
-			}
-		}
-		fmt.Fprintf(w, "predictable\tR2 of trials that a Gaussian process has not seen: %s\n", cmp.Or(strings.Join(words, ", "), "too few trials"))
-	}
-	if len(r.Front) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "front\trows/s (%s)\tmemory (%s)\t%s\tsettings\n", r.Throughput, r.Memory, r.Metric)
-	for _, p := range r.Front {
-		name := fmt.Sprintf("trial %d", p.Trial)
-		if roles := r.Roles(p.Trial); roles != "" {
-			name += ", " + roles
-		}
-		fmt.Fprintf(w, "%s\t%.0f\t%s\t%s\t%s\n", name, p.RowsPerSecond, units.Bytes(p.MemoryBytes), metricText(r.Metric, &p.Valid), settingsText(p.Settings))
-	}
-	fmt.Fprintf(w, "saved\t%s: %s (balanced), %s, %s, %s for train --config; %s\n", r.Output,
-		tune.BalancedConfig, tune.FastestConfig, tune.SmallestConfig, tune.AccurateConfig, tune.PageFile)
-}

@@ -24,7 +24,8 @@ func (a *app) readSpace(flag, path string, o *trainOptions) (space tune.Space, e
 	settings := pflag.NewFlagSet("trial", pflag.ContinueOnError)
 	new(trainOptions).declareFlags(settings)
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
-		if settings.Lookup(name) == nil || slices.Contains(notSettings, name) && !slices.Contains(scheduleFlags, name) || name == "runs" || name == "metric" {
+		if settings.Lookup(name) == nil || slices.Contains(notSettings, name) &&
+			!slices.Contains(scheduleFlags, name) || name == "runs" || name == "metric" {
 			return space, usagef("--%s %s: %q is no flag that trials can vary", flag, path, name)
 		}
 		node := nodes[name]
@@ -97,7 +98,10 @@ func pinInput(space *tune.Space, input *format.Dir) {
 		maps.DeleteFunc(s, func(_, value string) bool { return value == "" })
 		return s
 	}
-	if slices.ContainsFunc(space.Dimensions, func(d tune.Dimension) bool { return slices.Contains([]string{"model", "hops", "operator"}, d.Name) }) {
+	if slices.ContainsFunc(space.Dimensions, func(d tune.Dimension) bool {
+		return slices.Contains([]string{"model",
+			"hops", "operator"}, d.Name)
+	}) {
 		space.Simplify = pin
 	} else {
 		space.Base = pin(space.Base)

@@ -25,7 +25,7 @@ const tuneLine = "tune graph --json --model sage --hidden 4 --fanout 3,3 --emula
 	"--trial-epochs 2 --seed 7"
 
 // searched is what tune --json prints.
-func searched(t *testing.T, o outcome) (r tuned) {
+func searched(t *testing.T, o outcome) (r report.Tuning) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(o.stdout), &r); err != nil {
 		t.Fatalf("%v: %s%s", err, o.stdout, o.stderr)

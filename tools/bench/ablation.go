@@ -149,7 +149,8 @@ func Ablate(ctx context.Context, o AblationOptions) (*Ablation, error) {
 				if err := c.measure(ctx, o); errors.Is(err, gds.ErrOutOfMemory) {
 					c.obstacle = err.Error()
 				} else if err != nil {
-					return nil, fmt.Errorf("%s, hops %d, %s from %s: %w", c.Spec.Model, c.Hops, c.variant.name, c.placement, err)
+					return nil, fmt.Errorf("%s, hops %d, %s from %s: %w", c.Spec.Model, c.Hops, c.variant.name,
+						c.placement, err)
 				}
 			}
 			task.Add(1)
@@ -189,7 +190,8 @@ func (o *AblationOptions) cells() (cells []*cell) {
 					return alt.Placement == string(p) && alt.Shuffle == v.shuffle
 				})
 				alt := k.Alternatives[at]
-				cells = append(cells, &cell{AblationCase: k, variant: v, placement: p, inputBytes: int64(alt.EpochBytes), obstacle: alt.Obstacle})
+				cells = append(cells, &cell{AblationCase: k, variant: v, placement: p,
+					inputBytes: int64(alt.EpochBytes), obstacle: alt.Obstacle})
 			}
 		}
 	}
@@ -232,8 +234,10 @@ func (c *cell) measure(ctx context.Context, o AblationOptions) (err error) {
 	}
 	last := 1 + o.Epochs + 1
 	before := l.Stats()
-	_, err = trainer.Fit(ctx, []trainer.Rank{{Device: o.Device, Data: trainer.Data{Train: set, BatchRows: o.BatchRows}}}, c.Spec, trainer.Options{
-		Epochs: last, LearningRate: defaults.LearningRate, WeightDecay: defaults.WeightDecay, Seed: o.Seed, ProfileFrom: last,
+	_, err = trainer.Fit(ctx, []trainer.Rank{{Device: o.Device,
+		Data: trainer.Data{Train: set, BatchRows: o.BatchRows}}}, c.Spec, trainer.Options{
+		Epochs: last, LearningRate: defaults.LearningRate, WeightDecay: defaults.WeightDecay, Seed: o.Seed,
+		ProfileFrom: last,
 	}, func(e trainer.Epoch, _ func() (*trainer.Result, error)) {
 		after := l.Stats()
 		switch e.Number {
@@ -301,7 +305,10 @@ func (a *Ablation) compare() {
 
 // find returns the result of a model, a number of hops and a way, or nil if it was not measured.
 func (a *Ablation) find(model string, hops int, w Way) *AblationResult {
-	at := slices.IndexFunc(a.Results, func(r AblationResult) bool { return r.Model == model && r.Hops == hops && r.Way == w })
+	at := slices.IndexFunc(a.Results, func(r AblationResult) bool {
+		return r.Model == model && r.Hops == hops &&
+			r.Way == w
+	})
 	if at < 0 {
 		return nil
 	}
@@ -348,8 +355,8 @@ func (a *Ablation) figure(ways []Way) AblationFigure {
 	return f
 }
 
-// mean is the geometric mean, over the numbers of hops of a model, of the time of a way
-// divided by that of the reference. It is false if one of them was not measured.
+// mean is the geometric mean of (time of a way / time of the reference) over the model's numbers of hops. It is false
+// if one of them was not measured.
 func (a *Ablation) mean(model string, w, reference Way) (float64, bool) {
 	logs := 0.0
 	for _, hops := range a.hops(model) {

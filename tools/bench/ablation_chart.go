@@ -24,7 +24,8 @@ func (a *Ablation) Files() ([][]byte, error) {
 
 // Work describes in words what was measured.
 func (a *Ablation) Work() string {
-	return fmt.Sprintf("%s: training on %d rows of %d features (%s), without validation; batches of %d rows, chunks of %d",
+	return fmt.Sprintf("%s: training on %d rows of %d features (%s), without validation; batches of %d rows, chunks "+
+		"of %d",
 		a.Dataset, a.Rows, a.Features, a.DType, a.BatchRows, a.ChunkRows)
 }
 
@@ -47,7 +48,8 @@ func (f *AblationFigure) About() string {
 		return "no way to load could be measured with all models and hops"
 	}
 	w := f.Reference
-	return fmt.Sprintf("epoch times as multiples of that of %s (%s) from %s, geometric means over hops", w.Variant, w.Shuffle, memories[w.Placement])
+	return fmt.Sprintf("epoch times as multiples of that of %s (%s) from %s, geometric means over hops", w.Variant,
+		w.Shuffle, memories[w.Placement])
 }
 
 // chart9 draws Figure 9, with the bars of each placement.
@@ -62,7 +64,8 @@ func (a *Ablation) chart14() *chart.Figure {
 		func(w Way) string { return names[w.Shuffle] })
 }
 
-var memoryColors = map[loader.Placement]string{loader.Host: chart.Blue, loader.Device: chart.Green, loader.Storage: chart.Orange}
+var memoryColors = map[loader.Placement]string{loader.Host: chart.Blue, loader.Device: chart.Green,
+	loader.Storage: chart.Orange}
 
 func (a *Ablation) bars(title string, f *AblationFigure, name func(Way) string) *chart.Figure {
 	c := &chart.Figure{Title: title, Notes: []string{a.Work(), a.On(), f.About()}}
@@ -106,8 +109,10 @@ var steps = []struct {
 
 // chart5 draws Figure 5, the steps of an epoch, for every way of Figure 9.
 func (a *Ablation) chart5() *chart.Figure {
-	c := &chart.Figure{Title: "What an epoch of training waits for (preprop-gnn Figure 5)", Notes: []string{a.Work(), a.on(),
-		fmt.Sprintf("medians of %d epochs whose steps are waited for one by one, means over hops; behind bars, the share of loading", a.Rounds)}}
+	c := &chart.Figure{Title: "What an epoch of training waits for (preprop-gnn Figure 5)",
+		Notes: []string{a.Work(), a.on(),
+			fmt.Sprintf("medians of %d epochs whose steps are waited for one by one, means over hops; behind bars, "+
+				"the share of loading", a.Rounds)}}
 	for _, s := range steps {
 		c.Keys = append(c.Keys, s.Key)
 	}

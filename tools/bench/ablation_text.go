@@ -12,18 +12,23 @@ import (
 // Text prints the figures as tables.
 func (a *Ablation) Text(w io.Writer) {
 	fmt.Fprintf(w, "%s\n%s\n", units.Printable(a.Work()), a.On())
-	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tepoch\tspeedup\tload\tforward\tbackward\toptimizer\tfetching\tassembling")
+	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tepoch\tspeedup\tload\tforward\tbackward\toptimizer"+
+		"\tfetching\tassembling")
 	for _, m := range a.Results {
 		s, l := m.StepSeconds, m.LoaderSeconds
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.4f s\t%.2f%s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\n", m.Model, m.Hops, m.Placement, m.Variant,
-			m.EpochSeconds, m.Speedup, noiseMark(m.WithinNoise), s["load"], s["forward"], s["backward"], s["optimizer"], l["wait"], l["assemble"])
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.4f s\t%.2f%s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\n", m.Model,
+			m.Hops, m.Placement, m.Variant,
+			m.EpochSeconds, m.Speedup, noiseMark(m.WithinNoise), s["load"], s["forward"], s["backward"], s["optimizer"],
+			l["wait"], l["assemble"])
 	}
 	if slices.ContainsFunc(a.Results, func(m AblationResult) bool { return m.WithinNoise }) {
 		fmt.Fprintln(w, "\n~ its epochs overlap those that speedup is over: the difference may be noise")
 	}
-	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tby formula\tfrom storage\tassembled by the host\tcopied to the device")
+	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tby formula\tfrom storage\tassembled by the host\tcopied to the "+
+		"device")
 	for _, m := range a.Results {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, m.Hops, m.Placement, m.Variant, units.Bytes(m.InputBytes),
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, m.Hops, m.Placement, m.Variant,
+			units.Bytes(m.InputBytes),
 			units.Bytes(m.StorageBytes), units.Bytes(m.AssembledBytes), units.Bytes(m.CopiedInBytes))
 	}
 	fmt.Fprintf(w, "\nFigure 9: %s\n", a.Figure9.About())
@@ -49,7 +54,10 @@ func barsText(w io.Writer, bars []AblationBar, columns []string, column func(Way
 		fmt.Fprintf(w, "%s\t%s", b.Model, b.Placement)
 		for _, name := range columns {
 			cell := ""
-			if at := slices.IndexFunc(bars, func(other AblationBar) bool { return same(other) && column(other.Way) == name }); at >= 0 {
+			if at := slices.IndexFunc(bars, func(other AblationBar) bool {
+				return same(other) &&
+					column(other.Way) == name
+			}); at >= 0 {
 				cell = fmt.Sprintf("%.3f", bars[at].Normalized)
 			}
 			fmt.Fprintf(w, "\t%s", cell)

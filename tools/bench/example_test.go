@@ -20,7 +20,8 @@ func ExamplePropagate() {
 		log.Fatal(err)
 	}
 	for _, r := range results {
-		fmt.Printf("%s x%d: %d rounds, %d rows gathered; a rate: %t\n", r.DType, r.Threads, len(r.RoundSeconds), r.RowsGathered, r.GatheredBytesPerSecond > 0)
+		fmt.Printf("%s x%d: %d rounds, %d rows gathered; a rate: %t\n", r.DType, r.Threads, len(r.RoundSeconds),
+			r.RowsGathered, r.GatheredBytesPerSecond > 0)
 	}
 	// Output:
 	// float32 x1: 3 rounds, 20981 rows gathered; a rate: true

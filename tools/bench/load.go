@@ -61,7 +61,8 @@ func names(of []variant) (names []string) {
 
 // open makes a loader of this variant, and the set of the rows of a region. If chunks are
 // reshuffled, they have chunkRows rows (0: as in the store).
-func (v variant) open(ctx context.Context, o loader.Options, region string, chunkRows int, seed uint64) (*loader.Loader, *loader.Set, error) {
+func (v variant) open(ctx context.Context, o loader.Options, region string, chunkRows int, seed uint64) (*loader.Loader,
+	*loader.Set, error) {
 	o.Regions, o.BySpan, o.Mapped = []string{region}, v.bySpan, v.mapped
 	if v.oneBuffer {
 		o.Buffers = 1
@@ -164,13 +165,15 @@ func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 			if v.mapped && (info.Unified || !info.MapsPinned) {
 				continue
 			}
-			if slices.Contains(o.Variants, v.name) && slices.Contains(o.Shuffles, v.shuffle) && slices.Contains(v.placements, p) {
+			if slices.Contains(o.Variants, v.name) && slices.Contains(o.Shuffles, v.shuffle) &&
+				slices.Contains(v.placements, p) {
 				cells = append(cells, cell{v, p})
 			}
 		}
 	}
 	if len(cells) == 0 {
-		return nil, fmt.Errorf("%w: there is no way of %v to load from %v that reshuffles %v", placement.ErrContradiction, o.Variants, o.Placements, o.Shuffles)
+		return nil, fmt.Errorf("%w: there is no way of %v to load from %v that reshuffles %v",
+			placement.ErrContradiction, o.Variants, o.Placements, o.Shuffles)
 	}
 	if !slices.Equal(o.Placements, []loader.Placement{loader.Storage}) {
 		cells = slices.Insert(cells, 0, cell{})
@@ -209,7 +212,8 @@ func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 
 // epoch opens a loader, loads some batches, so that all buffers have been touched, and
 // measures an epoch.
-func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, p loader.Placement, n int) (r LoadResult, err error) {
+func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, p loader.Placement,
+	n int) (r LoadResult, err error) {
 	l, set, err := v.open(ctx, loader.Options{
 		Device: o.Device, Store: o.Store, Matrices: o.Matrices, Placement: p,
 		BatchRows: o.BatchRows, Buffers: o.Buffers, Threads: o.Threads, Unchecked: o.Unchecked,

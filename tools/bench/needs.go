@@ -20,7 +20,8 @@ func CheckStore(store *format.Dir, chunkRows int, fromStorage bool) error {
 		return session.Refuse("%s has no training rows: propagate with another --split", store.Path())
 	}
 	if rows := store.Layout().ChunkRows; fromStorage && chunkRows%rows != 0 {
-		return fmt.Errorf("%w: storage is read in whole chunks, so --chunk-rows must be a multiple of %d, or --placement leave storage out",
+		return fmt.Errorf("%w: storage is read in whole chunks, so --chunk-rows must be a multiple of %d, or "+
+			"--placement leave storage out",
 			placement.ErrContradiction, rows)
 	}
 	return nil
@@ -56,8 +57,10 @@ func (o *LoadOptions) CheckMemory(m session.Machine) error {
 	return refused
 }
 
-// FindCases sets Cases: each model with each number of hops, and its possible placements. Spec is what all cases have in
-// common. Without hops it takes 2 and all above that the store has. Where nothing is possible, the error is that of what
+// FindCases sets Cases: each model with each number of hops, and its possible placements. Spec is what all cases have
+// in
+// common. Without hops it takes 2 and all above that the store has. Where nothing is possible, the error is that of
+// what
 // needs least.
 func (o *AblationOptions) FindCases(m session.Machine, spec trainer.Spec, models []string, hops []int) error {
 	if len(hops) == 0 {

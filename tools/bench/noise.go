@@ -18,7 +18,8 @@ func markNoise(results []LoadResult) {
 		}
 	}
 	for i, r := range results {
-		results[i].WithinNoise = r.Variant != Memcpy && i != fastest && withinNoise(r.RoundSeconds, results[fastest].RoundSeconds)
+		results[i].WithinNoise = r.Variant != Memcpy && i != fastest &&
+			withinNoise(r.RoundSeconds, results[fastest].RoundSeconds)
 	}
 }
 

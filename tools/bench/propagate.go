@@ -100,7 +100,8 @@ func Propagate(ctx context.Context, o PropagateOptions) (_ []PropagateResult, er
 		hops = append(hops, hop)
 	}
 	results := make([]PropagateResult, len(hops)*len(o.Threads))
-	cores, reads, gathers := make([][]float64, len(results)), make([][]float64, len(results)), make([][]float64, len(results))
+	cores, reads, gathers := make([][]float64, len(results)), make([][]float64, len(results)), make([][]float64,
+		len(results))
 	for range o.Rounds {
 		for i := range results {
 			r, hop := &results[i], hops[i/len(o.Threads)]
@@ -207,6 +208,7 @@ func (l PropagateTable) Text(w io.Writer) {
 	fmt.Fprintln(w, "dtype\tthreads\thop\tgathers\tmemory reads\tratio\trandom rows")
 	for _, r := range l {
 		fmt.Fprintf(w, "%s\t%d\t%.3f s\t%.1f GB/s\t%.1f GB/s\t%.2f\t%.1f GB/s\n", r.DType, r.Threads, r.Seconds,
-			r.GatheredBytesPerSecond/1e9, r.ReadBytesPerSecond/1e9, r.GatheredBytesPerSecond/r.ReadBytesPerSecond, r.RandomBytesPerSecond/1e9)
+			r.GatheredBytesPerSecond/1e9, r.ReadBytesPerSecond/1e9, r.GatheredBytesPerSecond/r.ReadBytesPerSecond,
+			r.RandomBytesPerSecond/1e9)
 	}
 }

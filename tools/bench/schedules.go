@@ -28,7 +28,7 @@ type ScheduleResult struct {
 	PredictedSeconds *float64  `json:"predicted_epoch_seconds,omitempty"` // where epoch_seconds is measured
 	TimesBest        float64   `json:"times_best"`                        // epoch_seconds / the shortest
 	PaperTimes       *float64  `json:"paper_times_collective,omitempty"`  // published epoch / collective's
-	Used             []float64 `json:"used,omitempty"`                    // processor, link and GPU as in Table 5 of the paper
+	Used             []float64 `json:"used,omitempty"`                    // of processor, link and GPU: Table 5
 	PaperUsed        []float64 `json:"paper_used,omitempty"`
 	CPUBatches       int       `json:"cpu_batches"`
 	GPUBatches       int       `json:"gpu_batches"`
@@ -37,14 +37,15 @@ type ScheduleResult struct {
 	CPUBusy          float64   `json:"cpu_busy"` // share of the epoch
 	LinkBusy         float64   `json:"link_busy"`
 	GPUBusy          float64   `json:"gpu_busy"`
-	Rounds           int       `json:"dispatch_rounds,omitempty"` // simulations, also of the plans after measured epochs
+	Rounds           int       `json:"dispatch_rounds,omitempty"` // simulations
 	EpochsSeconds    []float64 `json:"measured_epochs_seconds,omitempty"`
 }
 
 func newScheduleResult(c collective.Choice, run collective.Run) ScheduleResult {
 	r := ScheduleResult{
 		Schedule: c.Name, EpochSeconds: run.Total.Seconds(), Rounds: c.Rounds,
-		CPUBatches: run.CPUBatches, GPUBatches: run.GPUBatches, CPUBuffer: c.Plan.CPUBuffer, GPUBuffer: c.Plan.GPUBuffer,
+		CPUBatches: run.CPUBatches, GPUBatches: run.GPUBatches, CPUBuffer: c.Plan.CPUBuffer,
+		GPUBuffer: c.Plan.GPUBuffer,
 	}
 	r.CPUBusy, r.LinkBusy, r.GPUBusy = run.Busy()
 	return r
@@ -75,7 +76,8 @@ func (all ScheduleTable) Text(w io.Writer) {
 func (all ScheduleTable) Rows() [][]string {
 	setting := slices.ContainsFunc(all, func(r ScheduleResult) bool { return r.Setting != "" })
 	measured := slices.ContainsFunc(all, func(r ScheduleResult) bool { return r.PredictedSeconds != nil })
-	head := []string{"schedule", "epoch", "times the best", "batches by CPU and GPU", "buffers", "CPU, link and GPU busy"}
+	head := []string{"schedule", "epoch", "times the best", "batches by CPU and GPU", "buffers",
+		"CPU, link and GPU busy"}
 	if measured {
 		head = slices.Insert(head, 2, "predicted")
 	}
@@ -92,11 +94,13 @@ func (all ScheduleTable) Rows() [][]string {
 	}
 	for _, r := range all {
 		row := []string{
-			r.Schedule, short(r.EpochSeconds), fmt.Sprintf("%.2f", r.TimesBest), fmt.Sprintf("%d, %d", r.CPUBatches, r.GPUBatches),
+			r.Schedule, short(r.EpochSeconds), fmt.Sprintf("%.2f", r.TimesBest), fmt.Sprintf("%d, %d", r.CPUBatches,
+				r.GPUBatches),
 			fmt.Sprintf("%d, %d", r.CPUBuffer, r.GPUBuffer), percents(r.CPUBusy, r.LinkBusy, r.GPUBusy),
 		}
 		if measured {
-			predicted := fmt.Sprintf("%s (%+.1f %%)", short(*r.PredictedSeconds), 100*(*r.PredictedSeconds/r.EpochSeconds-1))
+			predicted := fmt.Sprintf("%s (%+.1f %%)", short(*r.PredictedSeconds),
+				100*(*r.PredictedSeconds/r.EpochSeconds-1))
 			row = slices.Insert(row, 2, predicted)
 		}
 		if setting {
@@ -210,11 +214,34 @@ func (s *Schedules) Run(ctx context.Context, paper *papers.MorphGL) ([]ScheduleR
 			}
 		}
 		results = append(results, r)
-		timelines[i].Notes = fmt.Sprintf("%d batches by the processor, %d by the device; the median epoch took %.3g s, %.3g s were predicted",
+		timelines[i].Notes = fmt.Sprintf("%d batches by the processor, %d by the device; the median epoch took %.3g "+
+			"s, %.3g s were predicted",
 			r.CPUBatches, r.GPUBatches, r.EpochSeconds, report.PredictedSeconds)
 	}
 	compareToBest(results)
 	return results, timelines, nil
+}
+
+// RunAll is Run on each of some settings, nil for none, with two charts of each: a drawing and a page.
+func (s *Schedules) RunAll(ctx context.Context, settings []*papers.MorphGL, title string) (
+	all []ScheduleResult, charts [][]byte, err error) {
+	for _, paper := range settings {
+		found, timelines, err := s.Run(ctx, paper)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, found...)
+		title := title
+		if paper != nil {
+			title += fmt.Sprintf(": MorphGL's machine %s with %s, emulated", paper.Machine, paper.Data)
+		}
+		page, err := TimelinesPage(title, ScheduleTable(found).Rows(), timelines)
+		if err != nil {
+			return nil, nil, err
+		}
+		charts = append(charts, Timelines(title, timelines).File(), page)
+	}
+	return all, charts, nil
 }
 
 // epoch trains a model on an epoch, and drops it. It returns the seconds of the epoch.
@@ -230,7 +257,8 @@ func (s *Schedules) epoch(ctx context.Context, queues *scheduler.Queues) (second
 	}
 	var ranks []trainer.Rank
 	for i, device := range s.Graph.Devices() {
-		ranks = append(ranks, trainer.Rank{Device: device, Data: trainer.Data{Train: sets[i], BatchRows: s.Graph.ShareRows()}})
+		ranks = append(ranks, trainer.Rank{Device: device,
+			Data: trainer.Data{Train: sets[i], BatchRows: s.Graph.ShareRows()}})
 	}
 	f, err := trainer.Start(ctx, ranks, s.Spec, options)
 	if err != nil {
@@ -295,7 +323,8 @@ type QueueTable []QueueResult
 
 // Text prints a line for each result.
 func (t QueueTable) Text(w io.Writer) {
-	fmt.Fprintln(w, "devices\tschedule\tepoch\tpredicted\trows/s\ttimes synchronous\tqueue, gradients, period\tstaleness: mean, largest")
+	fmt.Fprintln(w, "devices\tschedule\tepoch\tpredicted\trows/s\ttimes synchronous\tqueue, gradients, "+
+		"period\tstaleness: mean, largest")
 	for _, r := range t {
 		fmt.Fprintf(w, "%d\t%s\t%.3g s\t%.3g s (%+.1f %%)\t%.0f\t%.2f\t%d, %d, %d\t%.2g, %d\n",
 			r.Devices, r.Schedule, r.EpochSeconds, r.PredictedSeconds, 100*(r.PredictedSeconds/r.EpochSeconds-1),

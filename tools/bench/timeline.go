@@ -44,8 +44,10 @@ func (t *Timeline) lanes() []chart.Row {
 	link.Name, device.Name = "link", "device"
 	for _, s := range t.Spans {
 		round := 10 * time.Microsecond
-		bar := chart.Bar{From: s.Start.Seconds(), To: s.End.Seconds(), Color: stageKeys[s.Stage].Color, Text: fmt.Sprint(s.Batch),
-			About: fmt.Sprintf("batch %d: %s, %v to %v", s.Batch, stageKeys[s.Stage].Name, s.Start.Round(round), s.End.Round(round))}
+		bar := chart.Bar{From: s.Start.Seconds(), To: s.End.Seconds(), Color: stageKeys[s.Stage].Color,
+			Text: fmt.Sprint(s.Batch),
+			About: fmt.Sprintf("batch %d: %s, %v to %v", s.Batch, stageKeys[s.Stage].Name, s.Start.Round(round),
+				s.End.Round(round))}
 		switch s.Stage {
 		case schedule.Sample:
 			rows[s.Worker].Bars = append(rows[s.Worker].Bars, bar)
@@ -82,7 +84,8 @@ func Timelines(title string, all []Timeline) *chart.Figure {
 	end = min(end, longest*shortest)
 	f := &chart.Figure{Title: title, Keys: stageKeys[:]}
 	for _, t := range all {
-		p := &chart.Rows{Title: t.Title, X: chart.Axis{Name: "time since the epoch began (s)"}, To: end.Seconds(), Cut: true, Rows: t.lanes()}
+		p := &chart.Rows{Title: t.Title, X: chart.Axis{Name: "time since the epoch began (s)"}, To: end.Seconds(),
+			Cut: true, Rows: t.lanes()}
 		if t.Notes != "" {
 			p.Notes = []string{t.Notes}
 		}
@@ -101,7 +104,8 @@ var timelinesPage = template.Must(template.New("timelines").Parse(timelinesText)
 func TimelinesPage(title string, table [][]string, all []Timeline) ([]byte, error) {
 	var b bytes.Buffer
 	err := timelinesPage.Execute(&b, map[string]any{
-		"Title": title, "Head": table[0], "Rows": table[1:], "Style": chart.Style, "Figure": Timelines("Stages of batches", all).HTML(),
+		"Title": title, "Head": table[0], "Rows": table[1:], "Style": chart.Style,
+		"Figure": Timelines("Stages of batches", all).HTML(),
 	})
 	return b.Bytes(), err
 }

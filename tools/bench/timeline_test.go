@@ -16,7 +16,8 @@ import (
 
 // The geometry of a drawing, as a reader of SVG sees it.
 func TestTimelinesShowEveryStageInItsLane(t *testing.T) {
-	d := collective.Durations{CPUBatch: 90 * time.Millisecond, Workers: 3, DMA: 4 * time.Millisecond, GPUBatch: 10 * time.Millisecond, Model: 5 * time.Millisecond}
+	d := collective.Durations{CPUBatch: 90 * time.Millisecond, Workers: 3, DMA: 4 * time.Millisecond,
+		GPUBatch: 10 * time.Millisecond, Model: 5 * time.Millisecond}
 	var timelines []Timeline
 	rects := 0
 	for _, name := range []string{"cpu", "collective"} {
@@ -41,7 +42,8 @@ func TestTimelinesShowEveryStageInItsLane(t *testing.T) {
 	svg := string(figure.File())
 	type rect struct{ x, width, y float64 }
 	var found []rect
-	for _, m := range regexp.MustCompile(`<rect class="mark" x="(\S+)" y="(\S+)" width="(\S+)"`).FindAllStringSubmatch(svg, -1) {
+	mark := regexp.MustCompile(`<rect class="mark" x="(\S+)" y="(\S+)" width="(\S+)"`)
+	for _, m := range mark.FindAllStringSubmatch(svg, -1) {
 		var r rect
 		for i, to := range []*float64{&r.x, &r.y, &r.width} {
 			v, err := strconv.ParseFloat(m[i+1], 64)
@@ -64,7 +66,8 @@ func TestTimelinesShowEveryStageInItsLane(t *testing.T) {
 			t.Errorf("%+v lies over %+v", r, found[i-1])
 		}
 	}
-	// The longest epoch fills the width: with three workers, ten turns of 90 ms, then the last batch moves and is trained.
+	// The longest epoch fills the width: with three workers, ten turns of 90 ms, then the last batch moves and is
+	// trained.
 	lane := regexp.MustCompile(`<rect class="lane" x="(\S+)" y="\S+" width="(\S+)"`).FindStringSubmatch(svg)
 	from, _ := strconv.ParseFloat(lane[1], 64)
 	width, _ := strconv.ParseFloat(lane[2], 64)
@@ -77,12 +80,14 @@ func TestTimelinesShowEveryStageInItsLane(t *testing.T) {
 			t.Errorf("no %q", want)
 		}
 	}
-	long := Timeline{Title: "long", Spans: []schedule.Span{{Stage: schedule.Train, End: time.Hour}, {Stage: schedule.Train, Start: time.Hour, End: 2 * time.Hour}}}
+	long := Timeline{Title: "long", Spans: []schedule.Span{{Stage: schedule.Train, End: time.Hour},
+		{Stage: schedule.Train, Start: time.Hour, End: 2 * time.Hour}}}
 	if cut := string(Timelines("", append(timelines, long)).File()); strings.Count(cut, `class="mark"`) != rects+1 {
 		t.Error("of a long epoch, more is drawn than its beginning")
 	}
 	page, err := TimelinesPage("x < y", [][]string{{"a", "b"}, {"1", "<2>"}}, timelines)
-	for _, want := range []string{"<td>&lt;2&gt;</td>", "<th>b</th>", "<h1>x &lt; y</h1>", "batch 29: trained", "prefers-color-scheme"} {
+	for _, want := range []string{"<td>&lt;2&gt;</td>", "<th>b</th>", "<h1>x &lt; y</h1>", "batch 29: trained",
+		"prefers-color-scheme"} {
 		if err != nil || !strings.Contains(string(page), want) {
 			t.Errorf("no %q: %v", want, err)
 		}

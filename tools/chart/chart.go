@@ -98,7 +98,8 @@ svg .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 `
 
 // Style is the style sheet of a page with figures.
-const Style template.CSS = `:root { color-scheme: light dark; --ink: #1a1a1a; --soft: #555; --page: #fff; --rule: #e4e4e4; }
+const Style template.CSS = `
+:root { color-scheme: light dark; --ink: #1a1a1a; --soft: #555; --page: #fff; --rule: #e4e4e4; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --soft: #aaa; --page: #16181c; --rule: #33363c; } }
 body { font: 15px/1.45 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; color: var(--ink);
   background: var(--page); max-width: 900px; margin: 2em auto; padding: 0 20px; overflow-wrap: break-word; }
@@ -130,7 +131,8 @@ func (f *Figure) HTML() template.HTML {
 	page.WriteString("<figure>")
 	for _, width := range widths {
 		body, height := f.draw(width)
-		fmt.Fprintf(&page, `<svg class="w%.0f" width="%.0f" viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`+"\n%s</svg>\n",
+		fmt.Fprintf(&page,
+			`<svg class="w%.0f" width="%.0f" viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`+"\n%s</svg>\n",
 			width, width, width, height, template.HTMLEscapeString(f.Title), body)
 	}
 	page.WriteString("</figure>")
@@ -141,7 +143,8 @@ func (f *Figure) HTML() template.HTML {
 func (f *Figure) File() []byte {
 	const margin = 12
 	body, height := f.draw(fileWidth - 2*margin)
-	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%.0[3]f" viewBox="-%[2]d -%[2]d %[1]d %.0[3]f" role="img" aria-label="%[4]s">
+	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" width="%[1]d" height="%.0[3]f"
+  viewBox="-%[2]d -%[2]d %[1]d %.0[3]f" role="img" aria-label="%[4]s">
 <style>
 svg { max-width: 100%%; height: auto; color-scheme: light dark; }
 %[5]s</style>
@@ -231,7 +234,8 @@ func (c *canvas) legend(y float64, keys []Key) float64 {
 		if i == 0 || x+width > c.width {
 			x, y = 0, y+lineHeight+3
 		}
-		c.add(`<rect x="%.1f" y="%.1f" width="%.0f" height="%.0f" rx="2" fill="%s"%s/>`, x, y-14, side, side, k.Color, paleness(k.Pale))
+		c.add(`<rect x="%.1f" y="%.1f" width="%.0f" height="%.0f" rx="2" fill="%s"%s/>`, x, y-14, side, side, k.Color,
+			paleness(k.Pale))
 		c.text(x+side+6, y-5, "start", "", name)
 		x += width + gap
 	}

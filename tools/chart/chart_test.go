@@ -34,14 +34,18 @@ func samples() map[string]*Figure {
 			line.X, line.Y = append(line.X, float64(e+1)), append(line.Y, y)
 			line.Low, line.High = append(line.Low, y/1.2), append(line.High, y*1.2)
 			at := float64(e) / 10
-			lane.Bars = append(lane.Bars, Bar{From: at, To: at + 0.09, Color: color, Text: fmt.Sprint(e), About: "<batch>"})
+			lane.Bars = append(lane.Bars, Bar{From: at, To: at + 0.09, Color: color, Text: fmt.Sprint(e),
+				About: "<batch>"})
 		}
 		curves.Lines = append(curves.Lines, line)
 		curves.Points = append(curves.Points, Point{X: 40, Y: line.Y[39], Color: color})
-		scatter.Points = append(scatter.Points, Point{X: 3 * math.Pow(7, v), Y: 80 + v/2, Spread: v / 3, Color: color, Mark: Mark(i % 4), Name: name, About: name})
+		scatter.Points = append(scatter.Points, Point{X: 3 * math.Pow(7, v), Y: 80 + v/2, Spread: v / 3, Color: color,
+			Mark: Mark(i % 4), Name: name, About: name})
 		mean := 80 + v
-		bars.Rows = append(bars.Rows, Row{Name: name, Label: "221 KiB (6.48 ×), 13 % cached", Bars: Stack(Stack(nil, v, Red), 2, Blue), Apart: i%2 == 0})
-		seeds.Rows = append(seeds.Rows, Row{Name: name, Label: "81.00 ± 1.00 %", Color: color, Rings: []float64{mean - 2, mean, mean + 2}, Mean: &mean,
+		bars.Rows = append(bars.Rows, Row{Name: name, Label: "221 KiB (6.48 ×), 13 % cached",
+			Bars: Stack(Stack(nil, v, Red), 2, Blue), Apart: i%2 == 0})
+		seeds.Rows = append(seeds.Rows, Row{Name: name, Label: "81.00 ± 1.00 %", Color: color,
+			Rings: []float64{mean - 2, mean, mean + 2}, Mean: &mean,
 			Bars: []Bar{{From: mean - 1, To: mean + 1, Color: color, Pale: true}}})
 		lanes.Rows = append(lanes.Rows, lane)
 	}
@@ -108,7 +112,8 @@ func drawn(t *testing.T, svg string) (texts, inside, marks []box) {
 			if text.Name.Local == "" {
 				continue
 			}
-			x, y, long := number(t, text, "x"), number(t, text, "y"), 5.5*float64(columns(string(token))) // a little less than it is
+			// a little less than it is
+			x, y, long := number(t, text, "x"), number(t, text, "y"), 5.5*float64(columns(string(token)))
 			switch attribute(text, "text-anchor") {
 			case "end":
 				x -= long
@@ -138,14 +143,16 @@ func TestNothingIsCoveredInAnyWidth(t *testing.T) {
 			left, _ := strconv.ParseFloat(svg[1], 64)
 			width, _ := strconv.ParseFloat(svg[2], 64)
 			height, _ := strconv.ParseFloat(svg[3], 64)
-			if i < len(widths) && (width != widths[i] || !strings.Contains(svg[0], fmt.Sprintf(`width="%.0f"`, widths[i]))) {
+			if i < len(widths) && (width != widths[i] ||
+				!strings.Contains(svg[0], fmt.Sprintf(`width="%.0f"`, widths[i]))) {
 				t.Errorf("%s: drawing %d is %v wide", name, i, width)
 			}
 			within := box{left - 1, left - 1, left + width + 1, left + height + 1}
 			texts, inside, marks := drawn(t, svg[0])
 			for k, b := range slices.Concat(texts, marks, inside) {
 				if b.left < within.left || b.right > within.right || b.top < within.top || b.bottom > within.bottom {
-					t.Errorf("%s, %v wide: %d of %d texts and %d marks, %v, is outside of %v", name, width, k, len(texts), len(marks), b, within)
+					t.Errorf("%s, %v wide: %d of %d texts and %d marks, %v, is outside of %v", name, width, k,
+						len(texts), len(marks), b, within)
 				}
 			}
 			for k, b := range texts {
@@ -184,17 +191,20 @@ func TestNothingIsCoveredInAnyWidth(t *testing.T) {
 
 // Bars and lanes lie where the axis says, worked by hand: 2 of 8 at a quarter of the way.
 func TestBarsAreAsLongAsTheirValues(t *testing.T) {
-	p := &Rows{X: Axis{Name: "s"}, Rows: []Row{{Name: "a", Bars: Stack(Stack(nil, 2, Red), 6, Blue)}, {Name: "b", Bars: Stack(nil, 4, Red)}}}
+	p := &Rows{X: Axis{Name: "s"}, Rows: []Row{{Name: "a", Bars: Stack(Stack(nil, 2, Red), 6, Blue)},
+		{Name: "b", Bars: Stack(nil, 4, Red)}}}
 	_, _, marks := drawn(t, svgPattern.FindString(string((&Figure{Plots: []Plot{p}}).HTML())))
 	whole := marks[1].right - marks[0].left
 	for i, want := range []box{{left: 0, right: 0.25}, {left: 0.25, right: 1}, {left: 0, right: 0.5}} {
-		if from, to := (marks[i].left-marks[0].left)/whole, (marks[i].right-marks[0].left)/whole; math.Abs(from-want.left)+math.Abs(to-want.right) > 1e-4 {
+		from, to := (marks[i].left-marks[0].left)/whole, (marks[i].right-marks[0].left)/whole
+		if math.Abs(from-want.left)+math.Abs(to-want.right) > 1e-4 {
 			t.Errorf("bar %d goes from %v to %v, want %v to %v", i, from, to, want.left, want.right)
 		}
 	}
 	p.To, p.Cut = 4, true
 	_, _, marks = drawn(t, svgPattern.FindString(string((&Figure{Plots: []Plot{p}}).HTML())))
-	if len(marks) != 3 || marks[1].right != marks[2].right || marks[1].right-marks[1].left != marks[0].right-marks[0].left {
+	if len(marks) != 3 || marks[1].right != marks[2].right ||
+		marks[1].right-marks[1].left != marks[0].right-marks[0].left {
 		t.Errorf("cut at 4: %v", marks)
 	}
 }
@@ -228,7 +238,8 @@ func TestNamesOfEastAsiaHaveRoom(t *testing.T) {
 		{"图神经网络训练", "…网络训练", 9 * charWidth},
 	} {
 		if got := Shorten(c.text, 10); got != c.short || textWidth(got) != c.width {
-			t.Errorf("%s is shortened to %s, %.0f pixels wide; want %s, %.0f", c.text, got, textWidth(got), c.short, c.width)
+			t.Errorf("%s is shortened to %s, %.0f pixels wide; want %s, %.0f", c.text, got, textWidth(got), c.short,
+				c.width)
 		}
 	}
 }

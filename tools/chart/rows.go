@@ -120,10 +120,12 @@ func (r *Row) draw(c *canvas, y, left, right, last float64, x func(float64) floa
 	}
 	for _, v := range r.Rings {
 		end = max(end, x(v)+4)
-		c.add(`<circle class="mark" cx="%.1f" cy="%.1f" r="4" fill="none" stroke="%s" stroke-width="1.5"/>`, x(v), y+rowHeight/2, r.Color)
+		c.add(`<circle class="mark" cx="%.1f" cy="%.1f" r="4" fill="none" stroke="%s" stroke-width="1.5"/>`, x(v),
+			y+rowHeight/2, r.Color)
 	}
 	if r.Mean != nil {
-		c.add(`<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="%s" stroke-width="2.5"/>`, x(*r.Mean), x(*r.Mean), y, y+rowHeight, r.Color)
+		c.add(`<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="%s" stroke-width="2.5"/>`, x(*r.Mean), x(*r.Mean),
+			y, y+rowHeight, r.Color)
 	}
 	return end
 }

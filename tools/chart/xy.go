@@ -128,9 +128,11 @@ func (o *Point) draw(c *canvas, x, y, low, high float64) box {
 	case Dot:
 		c.add(`<circle class="mark" cx="%.1f" cy="%.1f" r="5" fill="%s">%s</circle>`, x, y, o.Color, about)
 	case Ring:
-		c.add(`<circle class="mark" cx="%.1f" cy="%.1f" r="4" fill="none" stroke="%s" stroke-width="1.5">%s</circle>`, x, y, o.Color, about)
+		c.add(`<circle class="mark" cx="%.1f" cy="%.1f" r="4" fill="none" stroke="%s" stroke-width="1.5">%s</circle>`,
+			x, y, o.Color, about)
 	case Square:
-		c.add(`<rect class="mark" x="%.1f" y="%.1f" width="10" height="10" fill="%s">%s</rect>`, x-5, y-5, o.Color, about)
+		c.add(`<rect class="mark" x="%.1f" y="%.1f" width="10" height="10" fill="%s">%s</rect>`, x-5, y-5, o.Color,
+			about)
 	case Cross:
 		c.add(`<path class="mark" d="M%.1f %.1f l8 8 m0 -8 l-8 8" stroke="%s" stroke-width="1.5" fill="none">%s</path>`,
 			x-4, y-4, o.Color, about)

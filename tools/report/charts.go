@@ -201,7 +201,8 @@ func tradeoff(runs []Run) (drawn template.HTML, marks []string, why string) {
 		return "", nil, "Fewer than two trainings have been tested."
 	}
 	unit, per := chart.TimeUnit(all[len(all)-1].seconds)
-	p := &chart.XY{X: chart.Axis{Name: "an epoch of training (" + unit + ")", Log: true}, Y: metricAxis("test ", metric)}
+	p := &chart.XY{X: chart.Axis{Name: "an epoch of training (" + unit + ")", Log: true},
+		Y: metricAxis("test ", metric)}
 	best := frontier(all, trainer.LowerIsBetter(metric))
 	dashed := chart.Line{Color: chart.Grey, Dashed: true}
 	for _, b := range best {
@@ -235,7 +236,8 @@ func tradeoff(runs []Run) (drawn template.HTML, marks []string, why string) {
 	if stores {
 		marks = append(marks, "The time leaves propagation out.")
 	}
-	f := chart.Figure{Title: "Test " + metric + " against the time of an epoch", Keys: runKeys(runs), Plots: []chart.Plot{p}}
+	f := chart.Figure{Title: "Test " + metric + " against the time of an epoch", Keys: runKeys(runs),
+		Plots: []chart.Plot{p}}
 	return f.HTML(), marks, ""
 }
 
@@ -265,7 +267,8 @@ func stages(runs []Run) template.HTML {
 		if !(total > 0) {
 			continue
 		}
-		row := chart.Row{Name: r.Name, Label: fmt.Sprintf("%s, %.0f %% waiting", duration(total), 100*s["load_wait"]/total)}
+		row := chart.Row{Name: r.Name, Label: fmt.Sprintf("%s, %.0f %% waiting", duration(total),
+			100*s["load_wait"]/total)}
 		for _, k := range stageKeys {
 			row.Bars = chart.Stack(row.Bars, s[k.stage]/per, k.color)
 			occurs[k.stage] = occurs[k.stage] || s[k.stage] > 0
@@ -294,7 +297,8 @@ func epochs(runs []Run) (drawn template.HTML, predicted bool) {
 			continue
 		}
 		bar := chart.Bar{To: measured / per, Color: chart.Color(i)}
-		p.Rows = append(p.Rows, chart.Row{Name: r.Name, Label: "measured " + duration(measured), Bars: []chart.Bar{bar}, Apart: true})
+		p.Rows = append(p.Rows, chart.Row{Name: r.Name, Label: "measured " + duration(measured), Bars: []chart.Bar{bar},
+			Apart: true})
 		if seconds := r.PredictedEpochSeconds; seconds > 0 {
 			predicted = true
 			bar.To, bar.Pale = seconds/per, true

@@ -15,7 +15,8 @@ const drawings = 3
 
 // manyRuns are trainings with long names, several seeds, and epochs from milliseconds to minutes.
 func manyRuns() (runs []Run) {
-	for i, name := range []string{"runs/first", "a-very-long-folder/with-another-in-it/and-a-run-of-a-long-name", "x", "runs/y", "z"} {
+	for i, name := range []string{"runs/first", "a-very-long-folder/with-another-in-it/and-a-run-of-a-long-name", "x",
+		"runs/y", "z"} {
 		r := saved(name, 1+i%3)
 		if i%2 == 1 {
 			r.Spec = trainer.Spec{Model: "sage"}
@@ -23,7 +24,8 @@ func manyRuns() (runs []Run) {
 		for j := range r.Runs {
 			test := 0.8 + float64(i)/100 + float64(j)/200
 			r.Runs[j].TestMetric = &test
-			r.Runs[j].EpochTraffic = loader.Traffic{Rows: 1000, CachedRows: 250, StorageBytes: 6<<20 + int64(i), CacheBytes: 3 << 20}
+			r.Runs[j].EpochTraffic = loader.Traffic{Rows: 1000, CachedRows: 250, StorageBytes: 6<<20 + int64(i),
+				CacheBytes: 3 << 20}
 		}
 		for j := range r.History {
 			r.History[j].TrainSeconds = 0.003 * math.Pow(7, float64(i))
@@ -56,12 +58,19 @@ func TestNothingIsExplainedThatIsNotDrawn(t *testing.T) {
 		runs        []Run
 		says, lacks []string
 	}{
-		{"without an epoch", []Run{begun}, nil, []string{"Learning curves", "A dot is", "Bytes of features", "<h2>Time", "pale bar", "<figure>", "A ring", "±"}},
-		{"of one seed", []Run{saved("one", 1)}, []string{"A dot is", "pale bar", "Not known for one"}, []string{"With several seeds", "A ring", "A model that samples", "What a cache", ">storage</text>", "±"}},
-		{"of several seeds", []Run{saved("several", 3)}, []string{"With several seeds", "A ring", "±"}, []string{"A dot is"}},
-		{"on a graph", []Run{graph}, []string{"A model that samples"}, []string{"pale bar", "Preprocessing", "Not known for", "What a cache"}},
-		{"of two on stores", []Run{saved("one", 1), saved("two", 1)}, []string{"Better is up", "The time leaves propagation out"}, []string{"A circle is", "Bars are", "dashed line"}},
-		{"one of which has no epoch", []Run{saved("one", 1), begun}, []string{"Fewer than two trainings"}, []string{"Better is", "Figures 7"}},
+		{"without an epoch", []Run{begun}, nil, []string{"Learning curves", "A dot is", "Bytes of features", "<h2>Time",
+			"pale bar", "<figure>", "A ring", "±"}},
+		{"of one seed", []Run{saved("one", 1)}, []string{"A dot is", "pale bar", "Not known for one"},
+			[]string{"With several seeds", "A ring", "A model that samples", "What a cache", ">storage</text>", "±"}},
+		{"of several seeds", []Run{saved("several", 3)}, []string{"With several seeds", "A ring", "±"},
+			[]string{"A dot is"}},
+		{"on a graph", []Run{graph}, []string{"A model that samples"},
+			[]string{"pale bar", "Preprocessing", "Not known for", "What a cache"}},
+		{"of two on stores", []Run{saved("one", 1), saved("two", 1)},
+			[]string{"Better is up", "The time leaves propagation out"}, []string{"A circle is", "Bars are",
+				"dashed line"}},
+		{"one of which has no epoch", []Run{saved("one", 1), begun}, []string{"Fewer than two trainings"},
+			[]string{"Better is", "Figures 7"}},
 		{"of many", manyRuns(), []string{"A circle is", "Bars are", "dashed line", "What a cache", "A ring"}, nil},
 	} {
 		page := pageOf(t, c.runs...)
@@ -85,13 +94,15 @@ func TestSeedsAreDrawnWithTheirMeanAndDeviation(t *testing.T) {
 		r.Runs[i].TestMetric = &test
 	}
 	drawn := string(seeds([]Run{r, saved("one", 1)}))
-	if n := strings.Count(drawn, "<circle"); n != (3+1)*drawings || !strings.Contains(drawn, "81.00 ± 1.00 %") || !strings.Contains(drawn, "Test accuracy of each seed") {
+	if n := strings.Count(drawn, "<circle"); n != (3+1)*drawings || !strings.Contains(drawn, "81.00 ± 1.00 %") ||
+		!strings.Contains(drawn, "Test accuracy of each seed") {
 		t.Errorf("%d rings in %s", n, drawn)
 	}
 	for i := range r.Runs {
 		r.Runs[i].TestMetric = nil
 	}
-	if drawn := string(seeds([]Run{r})); !strings.Contains(drawn, "Validation accuracy of each seed") || !strings.Contains(drawn, "60.00 ± 10.00 %") {
+	if drawn := string(seeds([]Run{r})); !strings.Contains(drawn, "Validation accuracy of each seed") ||
+		!strings.Contains(drawn, "60.00 ± 10.00 %") {
 		t.Errorf("without a test: %s", drawn)
 	}
 	other := saved("other", 2)

@@ -33,7 +33,8 @@ type Run struct {
 //go:embed page.html
 var pageText string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"rows": tuningRows, "style": func() template.CSS { return chart.Style }}).Parse(pageText))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"rows": tuningRows,
+	"style": func() template.CSS { return chart.Style }}).Parse(pageText))
 
 // content is what the page is filled with.
 type content struct {
@@ -95,7 +96,8 @@ func Page(runs []Run) ([]byte, error) {
 		}
 		c.Runs = append(c.Runs, r.row(chart.Color(i)))
 		t := r.figures().EpochTraffic
-		c.Sampled, c.Cached, c.Spread = c.Sampled || r.readsGraph() && t.Rows > 0, c.Cached || t.CachedRows > 0, c.Spread || len(r.Runs) > 1
+		c.Sampled, c.Cached, c.Spread = c.Sampled || r.readsGraph() && t.Rows > 0, c.Cached ||
+			t.CachedRows > 0, c.Spread || len(r.Runs) > 1
 		if !r.readsGraph() { // which is not propagated
 			c.addPreprocessing(r)
 		}
@@ -109,7 +111,8 @@ func Page(runs []Run) ([]byte, error) {
 		axis  chart.Axis
 		value func(e checkpoint.EpochMetrics) *float64
 	}{
-		{"Validation " + c.Metric, metricAxis("", c.Metric), func(e checkpoint.EpochMetrics) *float64 { return e.ValidMetric }},
+		{"Validation " + c.Metric, metricAxis("", c.Metric),
+			func(e checkpoint.EpochMetrics) *float64 { return e.ValidMetric }},
 		{"Training loss", chart.Axis{Name: "loss"}, func(e checkpoint.EpochMetrics) *float64 { return &e.TrainLoss }},
 	} {
 		if drawn, dots, bands := curves(each.title, runs, each.axis, each.value); drawn != "" {
@@ -129,7 +132,8 @@ func Page(runs []Run) ([]byte, error) {
 
 // figures are the means over the runs that finished or, if none has, over all.
 func (r *Run) figures() *checkpoint.Summary {
-	finished := slices.DeleteFunc(slices.Clone(r.Runs), func(run checkpoint.Run) bool { return run.State != checkpoint.RunFinished })
+	finished := slices.DeleteFunc(slices.Clone(r.Runs),
+		func(run checkpoint.Run) bool { return run.State != checkpoint.RunFinished })
 	if len(finished) == 0 {
 		finished = r.Runs
 	}
@@ -148,7 +152,8 @@ func (r *Run) row(color string) runRow {
 	s := r.figures()
 	row := runRow{
 		Color: color, Name: r.Name, Model: r.Spec.Model, Data: r.Data.Name, State: "complete",
-		Valid: valueText(r.Options.Metric, s.Valid), Test: valueText(r.Options.Metric, s.Test), Epochs: number(s.Epochs), Best: number(s.BestEpoch),
+		Valid: valueText(r.Options.Metric, s.Valid), Test: valueText(r.Options.Metric,
+			s.Test), Epochs: number(s.Epochs), Best: number(s.BestEpoch),
 		Epoch: duration(s.EpochSeconds.Mean), Predicted: "–", Rate: count(s.RowsPerSecond.Mean),
 		Memory: fmt.Sprintf("%.1f MiB", float64(s.PeakDeviceBytes)/(1<<20)), Seconds: duration(r.trainSeconds()),
 	}
@@ -174,7 +179,8 @@ func (c *content) addPreprocessing(r Run) {
 	}
 	s, train := r.figures(), r.trainSeconds()
 	row := preprocessing{
-		Name: r.Name, Hops: fmt.Sprint(hops), Propagate: duration(r.Propagation.Seconds), Epoch: duration(s.EpochSeconds.Mean),
+		Name: r.Name, Hops: fmt.Sprint(hops), Propagate: duration(r.Propagation.Seconds),
+		Epoch:  duration(s.EpochSeconds.Mean),
 		Epochs: number(s.Epochs), Training: duration(train), Share: "–",
 	}
 	if train > 0 {

@@ -18,17 +18,21 @@ import (
 func saved(name string, seeds int) Run {
 	at := func(v float64) *float64 { return &v }
 	c := &checkpoint.Checkpoint{
-		Data: checkpoint.DataSet{Name: "<b>cora</b>"}, Wanted: seeds, PredictedEpochSeconds: 2.5, Config: map[string]string{"lr": "0.123456789", "name": name},
+		Data: checkpoint.DataSet{Name: "<b>cora</b>"}, Wanted: seeds, PredictedEpochSeconds: 2.5,
+		Config: map[string]string{"lr": "0.123456789", "name": name},
 	}
 	c.Spec = trainer.Spec{Model: "sign", Matrices: []trainer.MatrixID{{Operator: "x"}, {Operator: "sym", Hop: 3}}}
 	c.Options = trainer.Options{Metric: "accuracy", Epochs: 3}
 	for i := range seeds {
 		c.Runs = append(c.Runs, checkpoint.Run{Seed: uint64(i), State: checkpoint.RunFinished, Figures: trainer.Figures{
-			Epochs: 3, BestEpoch: 2, ValidMetric: at(0.5 + float64(i)/10), TestMetric: at(0.25), EpochSeconds: 2, RowsPerSecond: 1234567,
-			StageSeconds: map[string]float64{"compute": 5, "load_wait": 1}, EpochTraffic: loader.Traffic{Rows: 300, HostBytes: 3 << 20},
+			Epochs: 3, BestEpoch: 2, ValidMetric: at(0.5 +
+				float64(i)/10), TestMetric: at(0.25), EpochSeconds: 2, RowsPerSecond: 1234567,
+			StageSeconds: map[string]float64{"compute": 5, "load_wait": 1}, EpochTraffic: loader.Traffic{Rows: 300,
+				HostBytes: 3 << 20},
 		}})
 		for e := range 3 {
-			c.History = append(c.History, checkpoint.EpochMetrics{Run: i + 1, Epoch: e + 1, TrainLoss: math.Pow(10, float64(-e)), TrainSeconds: 1.5, ValidMetric: at(float64(e+i) / 10)})
+			c.History = append(c.History, checkpoint.EpochMetrics{Run: i + 1, Epoch: e + 1,
+				TrainLoss: math.Pow(10, float64(-e)), TrainSeconds: 1.5, ValidMetric: at(float64(e+i) / 10)})
 		}
 	}
 	return Run{Name: name, Checkpoint: c}
@@ -49,7 +53,8 @@ func TestAPageNeedsNothingElseAndIsWellFormed(t *testing.T) {
 	running.History, running.Best = nil, -1
 	for _, runs := range [][]Run{{saved("one", 1)}, {saved("a & b", 1), saved("several", 3), running}, {running}} {
 		text := pageOf(t, runs...)
-		if found := regexp.MustCompile(`https?:|src=|@import|url\(|<script|NaN|Inf|%!|<b>`).FindString(text); found != "" {
+		unwanted := regexp.MustCompile(`https?:|src=|@import|url\(|<script|NaN|Inf|%!|<b>`)
+		if found := unwanted.FindString(text); found != "" {
 			t.Errorf("the page has %q", found)
 		}
 		for i, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(text, -1) {
@@ -102,7 +107,8 @@ func TestThePageHasTheFigures(t *testing.T) {
 
 func TestSettingsAreShort(t *testing.T) {
 	const hash = "9f65818fa3505f41240b7cc3ae955300ff871effeb5ca197218397d79fdf63ba"
-	for value, want := range map[string]string{hash: "9f65818fa3505f41", "0.0006493506493506494": "0.0006494", "0.25": "0.25", "sym,rw": "sym,rw"} {
+	for value, want := range map[string]string{hash: "9f65818fa3505f41", "0.0006493506493506494": "0.0006494",
+		"0.25": "0.25", "sym,rw": "sym,rw"} {
 		if got := short(value); got != want {
 			t.Errorf("%s is shown as %s, want %s", value, got, want)
 		}
@@ -114,10 +120,13 @@ func TestErrorsAreInUnitsOfTheirOwnAndLowerIsBetter(t *testing.T) {
 	r.Options.Metric = "mae"
 	at := func(v float64) *float64 { return &v }
 	for i, v := range []float64{0.75, 0.125} {
-		r.Trials = append(r.Trials, tune.Trial{Number: i + 1, Outcome: tune.Outcome{Metric: "mae", Valid: at(v), Lower: true}})
+		r.Trials = append(r.Trials, tune.Trial{Number: i + 1,
+			Outcome: tune.Outcome{Metric: "mae", Valid: at(v), Lower: true}})
 	}
 	text := pageOf(t, r)
-	if strings.Index(text, ">0.125<") > strings.Index(text, ">0.75<") || !strings.Contains(text, "Trial 2 was chosen") || !strings.Contains(text, `<td class="n">0.5</td><td class="n">0.25</td>`) {
+	if strings.Index(text, ">0.125<") > strings.Index(text, ">0.75<") ||
+		!strings.Contains(text, "Trial 2 was chosen") ||
+		!strings.Contains(text, `<td class="n">0.5</td><td class="n">0.25</td>`) {
 		t.Errorf("%s", text)
 	}
 }
@@ -141,7 +150,8 @@ func TestACurveIsTheMeanOfTheSeeds(t *testing.T) {
 	}
 }
 
-// TestTrainingsOnStoresAndGraphsAreCompared draws three trainings of the same metric: the points, who is on the frontier, and what
+// TestTrainingsOnStoresAndGraphsAreCompared draws three trainings of the same metric: the points, who is on the
+// frontier, and what
 // their epochs moved.
 func TestTrainingsOnStoresAndGraphsAreCompared(t *testing.T) {
 	at := func(v float64) *float64 { return &v }
@@ -149,7 +159,8 @@ func TestTrainingsOnStoresAndGraphsAreCompared(t *testing.T) {
 	sage.Spec = trainer.Spec{Model: "sage"}
 	for i := range sage.Runs {
 		sage.Runs[i].TestMetric = at(0.25 + float64(i)/100)
-		sage.Runs[i].EpochTraffic = loader.Traffic{Rows: 1000, CachedRows: 250, StorageBytes: 6 << 20, CacheBytes: 3 << 20}
+		sage.Runs[i].EpochTraffic = loader.Traffic{Rows: 1000, CachedRows: 250, StorageBytes: 6 << 20,
+			CacheBytes: 3 << 20}
 	}
 	for i := range sage.History {
 		sage.History[i].TrainSeconds = 15
@@ -160,7 +171,8 @@ func TestTrainingsOnStoresAndGraphsAreCompared(t *testing.T) {
 	slow.Runs[0].EpochTraffic = loader.Traffic{}
 	text := pageOf(t, sign, sage, slow)
 	for _, want := range []string{
-		"<title>sign: 25.00 %, 1.5 s</title></circle>", "<title>sage: 26.00 ± 1.00 %, 15 s</title></rect>", "<title>slow: 25.00 %, 30 s</title></circle>",
+		"<title>sign: 25.00 %, 1.5 s</title></circle>", "<title>sage: 26.00 ± 1.00 %, 15 s</title></rect>",
+		"<title>slow: 25.00 %, 30 s</title></circle>",
 		">3 MiB<", ">9 MiB (3 ×), 25 % cached<",
 	} {
 		if !strings.Contains(text, want) {

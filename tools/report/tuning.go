@@ -57,9 +57,10 @@ type Point struct {
 	Settings      tune.Settings `json:"settings"` // that differ from trial to trial
 }
 
-const reproducibleSearch = "the next trial is a function of the seed and of the trials before it, whose times are measured"
+const reproducibleSearch = "the next trial is a function of the seed and of the trials before it, whose times are " +
+	"measured"
 
-// Sum fills in what follows from the trials, of which at least one is measured.
+// Sum fills in what follows from the trials. At least one must be measured.
 func (t *Tuning) Sum(points *tune.Points) {
 	g := t.Goals
 	t.Combinations, t.Trials, t.Reproducible, t.Front = points.Len(), len(t.All), reproducibleSearch, []Point{}
@@ -83,12 +84,14 @@ func (t *Tuning) Sum(points *tune.Points) {
 	for _, trial := range t.front {
 		varied := maps.Clone(trial.Settings)
 		maps.DeleteFunc(varied, func(name, value string) bool { return points.Base[name] == value })
-		t.Front = append(t.Front, Point{trial.Number, g.Throughput(trial.Outcome), g.Memory(trial.Outcome), *trial.Valid, varied})
+		t.Front = append(t.Front, Point{trial.Number, g.Throughput(trial.Outcome), g.Memory(trial.Outcome),
+			*trial.Valid, varied})
 	}
 	if len(t.front) > 0 {
 		c := g.Choose(t.front)
 		t.choice = c
-		t.Fastest, t.Smallest, t.Accurate, t.Balanced = c.Fastest.Number, c.Smallest.Number, c.Accurate.Number, c.Balanced.Number
+		t.Fastest, t.Smallest = c.Fastest.Number, c.Smallest.Number
+		t.Accurate, t.Balanced = c.Accurate.Number, c.Balanced.Number
 	}
 }
 
@@ -108,8 +111,10 @@ func (t *Tuning) Files(shortTrials bool) (files [][]byte, err error) {
 		if err != nil {
 			return nil, err
 		}
-		about := fmt.Appendf(nil, "# Trial %d of a search by hopfeed tune: %.0f rows/s (%s), %s of memory (%s), validation %s %s.\n",
-			trial.Number, t.Goals.Throughput(trial.Outcome), t.Throughput, units.Bytes(t.Goals.Memory(trial.Outcome)), t.Memory,
+		about := fmt.Appendf(nil,
+			"# Trial %d of a search by hopfeed tune: %.0f rows/s (%s), %s of memory (%s), validation %s %s.\n",
+			trial.Number, t.Goals.Throughput(trial.Outcome), t.Throughput, units.Bytes(t.Goals.Memory(trial.Outcome)),
+			t.Memory,
 			trial.Metric, t.valid(*trial.Valid))
 		files = append(files, append(about, config...))
 	}
@@ -172,7 +177,8 @@ func tuningRows(rows []tuningRow, columns []string, metric string) tuningTable {
 
 // Page returns the page about the search.
 func (t *Tuning) Page() ([]byte, error) {
-	c := tuningContent{Tuning: t, Version: version.Version, Title: "Tuning of " + t.Model + " on " + t.Dataset, Time: duration(t.Seconds)}
+	c := tuningContent{Tuning: t, Version: version.Version, Title: "Tuning of " + t.Model + " on " + t.Dataset,
+		Time: duration(t.Seconds)}
 	names := map[string]bool{}
 	for _, trial := range t.All {
 		for _, name := range tune.Differing(trial.Settings, t.All[0].Settings) {
@@ -194,7 +200,8 @@ func (t *Tuning) Page() ([]byte, error) {
 		}
 		c.Fits = append(c.Fits, row)
 	}
-	memory := scatterAxis{chart.Axis{Name: "memory (MiB)", Log: true}, func(o tune.Outcome) float64 { return float64(t.Goals.Memory(o)) / (1 << 20) }}
+	memory := scatterAxis{chart.Axis{Name: "memory (MiB)", Log: true},
+		func(o tune.Outcome) float64 { return float64(t.Goals.Memory(o)) / (1 << 20) }}
 	rate := scatterAxis{chart.Axis{Name: "training rows a second", Log: true, Text: count}, t.Goals.Throughput}
 	valid := scatterAxis{metricAxis("validation ", t.Metric), func(o tune.Outcome) float64 { return *o.Valid }}
 	c.Charts = []template.HTML{
@@ -238,7 +245,8 @@ func (t *Tuning) scatter(title string, x, y scatterAxis) template.HTML {
 		if !t.Goals.Measured(trial.Outcome) {
 			continue
 		}
-		mark := chart.Point{X: x.of(trial.Outcome), Y: y.of(trial.Outcome), Color: chart.Grey, Mark: chart.Ring, Name: t.Roles(trial.Number)}
+		mark := chart.Point{X: x.of(trial.Outcome), Y: y.of(trial.Outcome), Color: chart.Grey, Mark: chart.Ring,
+			Name: t.Roles(trial.Number)}
 		mark.About = fmt.Sprintf("trial %d: %s rows/s, %s, %s", trial.Number, count(t.Goals.Throughput(trial.Outcome)),
 			units.Bytes(t.Goals.Memory(trial.Outcome)), t.valid(*trial.Valid))
 		if slices.ContainsFunc(t.front, func(f tune.Trial) bool { return f.Number == trial.Number }) {

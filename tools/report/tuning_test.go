@@ -15,13 +15,17 @@ func tuningOf(t *testing.T, limit int64, trials int) *Tuning {
 	for i := range 10 {
 		valid := 0.5 + 0.04*float64(i%7)
 		values = append(values, fmt.Sprint(i))
-		all.All = append(all.All, tune.Trial{Number: i + 1, Settings: tune.Settings{"batch": fmt.Sprint(i), "model": "sage"}, Outcome: tune.Outcome{
-			Metric: "accuracy", Valid: &valid, RowsPerSecond: float64(100 * (i + 1)), PeakDeviceBytes: int64(i+1) << 20, Seconds: 2,
-		}})
+		all.All = append(all.All, tune.Trial{Number: i + 1,
+			Settings: tune.Settings{"batch": fmt.Sprint(i), "model": "sage"}, Outcome: tune.Outcome{
+				Metric: "accuracy", Valid: &valid, RowsPerSecond: float64(100 * (i +
+					1)), PeakDeviceBytes: int64(i+1) << 20, Seconds: 2,
+			}})
 	}
-	all.All = append(all.All, tune.Trial{Number: 11, Settings: tune.Settings{"batch": "99", "model": "sage"}, Outcome: tune.Outcome{Failed: "does <not> fit"}})
+	all.All = append(all.All, tune.Trial{Number: 11, Settings: tune.Settings{"batch": "99", "model": "sage"},
+		Outcome: tune.Outcome{Failed: "does <not> fit"}})
 	all.All = all.All[:trials]
-	points, err := tune.Space{Base: tune.Settings{"model": "sage"}, Dimensions: []tune.Dimension{{Name: "batch", Values: values}}}.List()
+	points, err := tune.Space{Base: tune.Settings{"model": "sage"},
+		Dimensions: []tune.Dimension{{Name: "batch", Values: values}}}.List()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,14 +36,17 @@ func tuningOf(t *testing.T, limit int64, trials int) *Tuning {
 func TestAPageAboutASearchHasFrontAndAllTrials(t *testing.T) {
 	r2 := 0.875
 	search := tuningOf(t, 8<<20, 11)
-	search.Limits, search.Surrogates = "--max-memory 8 MiB", []tune.Fitted{{Figure: "memory", Regression: "ridge", R2: &r2}, {Figure: "accuracy", Regression: "forest"}}
+	search.Limits, search.Surrogates = "--max-memory 8 MiB", []tune.Fitted{{Figure: "memory", Regression: "ridge",
+		R2: &r2}, {Figure: "accuracy", Regression: "forest"}}
 	html, err := search.Page()
 	if err != nil {
 		t.Fatal(err)
 	}
 	page := string(html)
 	// Trial 8 is the fastest within the limits, trial 1 the smallest; trials 9 and 10 are outside.
-	for _, says := range []string{"Tuning of sage on &lt;graph&gt;", "11 trials in 20 s, 1 failed", "--max-memory 8 MiB", "8, fastest", "1, smallest", ", balanced", "does &lt;not&gt; fit", "0.875", "of the device"} {
+	for _, says := range []string{
+		"Tuning of sage on &lt;graph&gt;", "11 trials in 20 s, 1 failed", "--max-memory 8 MiB", "8, fastest",
+		"1, smallest", ", balanced", "does &lt;not&gt; fit", "0.875", "of the device"} {
 		if !strings.Contains(page, says) {
 			t.Errorf("%q is missing", says)
 		}
@@ -57,11 +64,13 @@ func TestAPageAboutASearchHasFrontAndAllTrials(t *testing.T) {
 	if html, err := without.Page(); err != nil || strings.Contains(string(html), "Crosses are") {
 		t.Errorf("crosses are explained, and there are none: %v", err)
 	}
-	if html, err := tuningOf(t, 1, 11).Page(); err != nil || !strings.Contains(string(html), "No trial is within the limits") {
+	if html, err := tuningOf(t, 1, 11).Page(); err != nil ||
+		!strings.Contains(string(html), "No trial is within the limits") {
 		t.Errorf("%v: %s", err, html)
 	}
 	one := tuningOf(t, 0, 1)
-	if html, err := one.Page(); err != nil || !strings.Contains(string(html), "1, fastest, smallest, accurate, balanced") || strings.Contains(string(html), "NaN") {
+	if html, err := one.Page(); err != nil || !strings.Contains(string(html),
+		"1, fastest, smallest, accurate, balanced") || strings.Contains(string(html), "NaN") {
 		t.Errorf("of one trial: %v: %s", err, html)
 	}
 }

@@ -36,7 +36,8 @@ type Folder struct {
 	lock io.Closer
 }
 
-// OpenFolder locks the folder of a search, makes it if need be, and returns the trials that are logged there. It refuses
+// OpenFolder locks the folder of a search, makes it if need be, and returns the trials that are logged there. It
+// refuses
 // a folder that holds anything else.
 func OpenFolder(fsys vfs.FS, path string) (f *Folder, done []Trial, err error) {
 	entries, err := fsys.ReadDir(path)
@@ -47,7 +48,8 @@ func OpenFolder(fsys vfs.FS, path string) (f *Folder, done []Trial, err error) {
 	for _, e := range entries {
 		name := strings.TrimSuffix(e.Name(), vfs.TempSuffix)
 		if name != checkpoint.TrialsFile && !slices.Contains(Files, name) && name != filepath.Base(f.job) {
-			return nil, nil, fmt.Errorf("%s: %w, and holds %s, which no search has written (give another --output)", path, format.ErrExists, e.Name())
+			return nil, nil, fmt.Errorf("%s: %w, and holds %s, which no search has written (give another --output)",
+				path, format.ErrExists, e.Name())
 		}
 	}
 	if f.lock, err = folder.Lock(fsys, f.job); errors.Is(err, vfs.ErrLocked) {

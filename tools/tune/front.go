@@ -17,7 +17,7 @@ type Goals struct {
 	ProcessorTime bool
 	DeviceMemory  bool     // memory is that of the device, not what the process has resident
 	MaxMemory     int64    // bytes; 0: any
-	MinValid      *float64 // least validation metric, which no outcome meets of which less is better; nil: any
+	MinValid      *float64 // least validation metric; nil: any. No metric meets it where less is better
 }
 
 // Throughput is the training rows a second that count.
@@ -51,8 +51,8 @@ func (g Goals) accurate(o Outcome) bool {
 	return g.MinValid == nil || !o.Lower && *o.Valid >= *g.MinValid
 }
 
-// Score is an outcome as three numbers, of which more is better: logarithm of the rows a second, minus
-// that of the memory, and the metric, negative where less of it is better.
+// Score is an outcome as three numbers, where more is better: log(rows a second), -log(memory), and the metric, negated
+// where less of it is better.
 type Score [3]float64
 
 // Score is that of an outcome that is Measured.
@@ -69,8 +69,8 @@ func (a Score) dominates(b Score) bool {
 	return a != b && a[0] >= b[0] && a[1] >= b[1] && a[2] >= b[2]
 }
 
-// Front is the Pareto front of trials: those within the limits that no other of these dominates, by
-// throughput, the highest first. Of equals it has the first.
+// Front is the Pareto front of trials: those within the limits that no other trial within the limits dominates, by
+// falling throughput. Among equals it has the first.
 func (g Goals) Front(trials []Trial) (front []Trial) {
 	for i, t := range trials {
 		if !g.Meets(t.Outcome) {
@@ -87,7 +87,10 @@ func (g Goals) Front(trials []Trial) (front []Trial) {
 			front = append(front, t)
 		}
 	}
-	slices.SortStableFunc(front, func(a, b Trial) int { return cmp.Compare(g.Throughput(b.Outcome), g.Throughput(a.Outcome)) })
+	slices.SortStableFunc(front, func(a, b Trial) int {
+		return cmp.Compare(g.Throughput(b.Outcome),
+			g.Throughput(a.Outcome))
+	})
 	return front
 }
 
@@ -96,12 +99,11 @@ type Choice struct {
 	Fastest  Trial // T*: of the most throughput
 	Smallest Trial // M*: of the least memory
 	Accurate Trial // of the best metric
-	// Balanced is the trial nearest the point that has the best of each goal, where each goal of the front
-	// goes from 0 to 1.
+	// Balanced is the trial nearest the point with the best of each number, scaled from 0 to 1 over the front.
 	Balanced Trial
 }
 
-// Choose picks of a front that has at least one trial.
+// Choose picks from a front with at least one trial.
 func (g Goals) Choose(front []Trial) Choice {
 	c := Choice{front[0], front[0], front[0], front[0]}
 	scores := make([]Score, len(front))
@@ -149,15 +151,20 @@ func (g Goals) Unmet(trials []Trial) string {
 	valid := !g.accurate(best.Outcome)
 	switch {
 	case memory && valid:
-		return fmt.Sprintf("no trial meets either limit: the least memory is %s (trial %d), the best %s %.4f (trial %d)",
+		return fmt.Sprintf("no trial meets either limit: the least memory is %s (trial %d), the best %s %.4f (trial "+
+			"%d)",
 			units.Bytes(g.Memory(least.Outcome)), least.Number, best.Metric, *best.Valid, best.Number)
 	case memory:
-		return fmt.Sprintf("no trial takes so little memory: the least is %s (trial %d)", units.Bytes(g.Memory(least.Outcome)), least.Number)
+		return fmt.Sprintf("no trial takes so little memory: the least is %s (trial %d)",
+			units.Bytes(g.Memory(least.Outcome)), least.Number)
 	case valid:
-		return fmt.Sprintf("no trial has so much %s: the best is %.4f (trial %d)", best.Metric, *best.Valid, best.Number)
+		return fmt.Sprintf("no trial has so much %s: the best is %.4f (trial %d)", best.Metric, *best.Valid,
+			best.Number)
 	}
-	return fmt.Sprintf("no trial meets both limits: the least memory is %s (trial %d, %s %.4f), the best %s %.4f (trial %d, %s)",
-		units.Bytes(g.Memory(least.Outcome)), least.Number, least.Metric, *least.Valid, best.Metric, *best.Valid, best.Number, units.Bytes(g.Memory(best.Outcome)))
+	return fmt.Sprintf("no trial meets both limits: the least memory is %s (trial %d, %s %.4f), the best %s %.4f "+
+		"(trial %d, %s)",
+		units.Bytes(g.Memory(least.Outcome)), least.Number, least.Metric, *least.Valid, best.Metric, *best.Valid,
+		best.Number, units.Bytes(g.Memory(best.Outcome)))
 }
 
 // scale is the range of each number of scores.
@@ -186,19 +193,22 @@ func (s scale) unit(v Score) (u Score) {
 	return u
 }
 
-// Hypervolume is the volume of what some points dominate above a reference point, of which more is better
-// in all three. Points that are not above it count nothing.
+// Hypervolume is the volume that points dominate above a reference point, where more is better in all three numbers.
+// A point that is not above the reference counts nothing.
 func Hypervolume(points []Score, reference Score) (volume float64) {
 	above := slices.DeleteFunc(slices.Clone(points), func(p Score) bool {
 		return p[0] <= reference[0] || p[1] <= reference[1] || p[2] <= reference[2]
 	})
 	slices.SortFunc(above, func(a, b Score) int { return cmp.Compare(b[2], a[2]) })
-	// From the top, slice by slice: between two values of the last number, the area that the points above
-	// dominate in the other two.
+	// From the top, slice by slice: between two values of the last number, the area that the points above dominate
+	// in the other two.
 	var staircase []Score // not dominated in the first two; the first falls, the second grows
 	for i, p := range above {
 		staircase = append(staircase, p)
-		slices.SortFunc(staircase, func(a, b Score) int { return cmp.Or(cmp.Compare(b[0], a[0]), cmp.Compare(b[1], a[1])) })
+		slices.SortFunc(staircase, func(a, b Score) int {
+			return cmp.Or(cmp.Compare(b[0], a[0]),
+				cmp.Compare(b[1], a[1]))
+		})
 		top, area := reference[1], 0.0
 		kept := staircase[:0]
 		for _, q := range staircase {
@@ -218,8 +228,8 @@ func Hypervolume(points []Score, reference Score) (volume float64) {
 	return volume
 }
 
-// VolumeOn returns a function for the hypervolume of trials within the limits, on the scale of a front: each goal of
-// that goes from 0 to 1, and the reference point is at -0.1.
+// VolumeOn returns a function for the hypervolume of trials within the limits, on the scale of a front: each number of
+// its scores goes from 0 to 1, and the reference point is at -0.1.
 func (g Goals) VolumeOn(front []Trial) func(trials []Trial) float64 {
 	scores := func(trials []Trial) (all []Score) {
 		for _, t := range trials {

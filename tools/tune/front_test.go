@@ -50,7 +50,8 @@ func TestTheFrontIsWhatNothingDominatesWithinTheLimits(t *testing.T) {
 	// Balanced by hand: logarithms of rows over [10,200], of memory over [20,90], metric over [0.7,0.95]. Trial 1 has
 	// (0.77, 0.39, 0.8): the others have a goal at 0.
 	if c.Fastest.Number != 3 || c.Smallest.Number != 4 || c.Balanced.Number != 1 || c.Accurate.Number != 6 {
-		t.Errorf("fastest %d, smallest %d, balanced %d, accurate %d", c.Fastest.Number, c.Smallest.Number, c.Balanced.Number, c.Accurate.Number)
+		t.Errorf("fastest %d, smallest %d, balanced %d, accurate %d", c.Fastest.Number, c.Smallest.Number,
+			c.Balanced.Number, c.Accurate.Number)
 	}
 	if got := numbers(Goals{DeviceMemory: true}.Front(trials)); !reflect.DeepEqual(got, []int{7, 8, 3, 1, 4, 6}) {
 		t.Errorf("without limits the front is %v", got)
@@ -78,8 +79,10 @@ func TestWhatIsUnmetIsSaidWithTheNearest(t *testing.T) {
 	}{
 		{Goals{MaxMemory: 20}, "the least is 30 B (trial 2)"},
 		{Goals{MinValid: &higher}, "so much accuracy: the best is 0.9000 (trial 1)"},
-		{Goals{MaxMemory: 20, MinValid: &higher}, "either limit: the least memory is 30 B (trial 2), the best accuracy 0.9000 (trial 1)"},
-		{Goals{MaxMemory: 40, MinValid: &high}, "both limits: the least memory is 30 B (trial 2, accuracy 0.5000), the best accuracy 0.9000 (trial 1, 50 B)"},
+		{Goals{MaxMemory: 20, MinValid: &higher},
+			"either limit: the least memory is 30 B (trial 2), the best accuracy 0.9000 (trial 1)"},
+		{Goals{MaxMemory: 40, MinValid: &high}, "both limits: the least memory is 30 B (trial 2, accuracy 0.5000), " +
+			"the best accuracy 0.9000 (trial 1, 50 B)"},
 	} {
 		c.g.DeviceMemory = true
 		if len(c.g.Front(trials)) != 0 || !strings.Contains(c.g.Unmet(trials), c.says) {

@@ -42,14 +42,16 @@ func TestAProcessInterpolatesAndSaysWhereItKnowsNothing(t *testing.T) {
 	}
 	x, y = [][]float64{{0}, {1}}, []float64{1, 3} // mean 2, deviation 1
 	p = FitProcess(x, y)
-	k, a, b := matern(x[0], x[1], p.lengths), matern(x[0], []float64{0.3}, p.lengths), matern(x[1], []float64{0.3}, p.lengths)
+	k, a, b := matern(x[0], x[1], p.lengths), matern(x[0], []float64{0.3}, p.lengths), matern(x[1], []float64{0.3},
+		p.lengths)
 	s := 1 + p.noise
 	wantMean := 2 + (a*(-s-k)+b*(s+k))/(s*s-k*k)
 	wantStd := math.Sqrt(1 - (s*a*a-2*k*a*b+s*b*b)/(s*s-k*k))
 	if mean, std := p.Predict([]float64{0.3}); math.Abs(mean-wantMean) > 1e-12 || math.Abs(std-wantStd) > 1e-9 {
 		t.Errorf("between two rows: %v +- %v, want %v +- %v", mean, std, wantMean, wantStd)
 	}
-	if got := matern([]float64{0, 0}, []float64{3, 4}, []float64{1, 2}); math.Abs(got-(1+math.Sqrt(65)+65.0/3)*math.Exp(-math.Sqrt(65))) > 1e-15 {
+	if got := matern([]float64{0, 0}, []float64{3, 4},
+		[]float64{1, 2}); math.Abs(got-(1+math.Sqrt(65)+65.0/3)*math.Exp(-math.Sqrt(65))) > 1e-15 {
 		t.Errorf("covariance %v", got)
 	}
 }

@@ -72,7 +72,8 @@ func newExploration(l *learner, done []Trial) *exploration {
 	if len(x) == 0 || len(l.Dimensions) == 0 {
 		return nil
 	}
-	e := &exploration{learner: l, scale: scaleOf(scores), least: l.goals.limits(), known: map[int]Score{}, free: map[int]bool{}, best: -1, reward: math.Inf(-1)}
+	e := &exploration{learner: l, scale: scaleOf(scores), least: l.goals.limits(), known: map[int]Score{},
+		free: map[int]bool{}, best: -1, reward: math.Inf(-1)}
 	for k := range e.models {
 		e.models[k] = Gaussian(x, column(scores, k), l.seed)
 	}
@@ -140,7 +141,8 @@ type policy struct {
 func newPolicy(dimensions, inputs int, seed uint64) *policy {
 	return &policy{
 		dimensions: dimensions, seed: rng.Derive(seed, "actions"),
-		actor: newNetwork(inputs, ppoHidden, dimensions*ppoMoves, rng.Derive(seed, "actor")), critic: newNetwork(inputs, ppoHidden, 1, rng.Derive(seed, "critic")),
+		actor: newNetwork(inputs, ppoHidden, dimensions*ppoMoves, rng.Derive(seed, "actor")), critic: newNetwork(inputs,
+			ppoHidden, 1, rng.Derive(seed, "critic")),
 	}
 }
 
@@ -292,7 +294,8 @@ type network struct {
 func newNetwork(inputs, hidden, outputs int, seed uint64) *network {
 	n := &network{inputs: inputs, hidden: hidden, outputs: outputs}
 	size := hidden*(inputs+1) + outputs*(hidden+1)
-	n.weights, n.gradient, n.first, n.second = make([]float64, size), make([]float64, size), make([]float64, size), make([]float64, size)
+	n.weights, n.gradient, n.first, n.second = make([]float64, size), make([]float64, size), make([]float64,
+		size), make([]float64, size)
 	for i := range hidden * (inputs + 1) {
 		n.weights[i] = rng.Normal(seed, uint64(i)) / math.Sqrt(float64(inputs+1))
 	}

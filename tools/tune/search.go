@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// searches are the ways to choose what is tried next. Each is a function of the trials so far and of the seed, so that a
+// searches are the ways to choose what is tried next. Each is a function of the trials so far and of the seed, so that
+// a
 // search that was stopped goes on.
 var searches = map[string]func(p *Points, g Goals, seed uint64) Proposer{
 	"grid":     func(p *Points, _ Goals, _ uint64) Proposer { return p.Grid() },

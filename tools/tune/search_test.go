@@ -20,7 +20,8 @@ func world(t *testing.T) (*Points, func(Settings) Outcome) {
 		return all
 	}
 	p := list(t, Space{Base: Settings{"model": "sage"}, Dimensions: []Dimension{
-		{"batch", values(10), 4}, {"fanout", values(8), 3}, {"sampler", []string{"labor", "neighbor", "locality", "ladies", "full"}, 1},
+		{"batch", values(10), 4}, {"fanout", values(8), 3}, {"sampler",
+			[]string{"labor", "neighbor", "locality", "ladies", "full"}, 1},
 	}})
 	return p, func(s Settings) Outcome {
 		var batch, fanout float64
@@ -35,7 +36,11 @@ func world(t *testing.T) (*Points, func(Settings) Outcome) {
 // explore runs a search of so many trials.
 func explore(t *testing.T, search Proposer, runs int, f func(Settings) Outcome) []Trial {
 	t.Helper()
-	done, err := Run(t.Context(), First(runs, search), nil, func(_ context.Context, _ int, s Settings) (Outcome, error) { return f(s), nil }, func([]Trial) error { return nil })
+	done, err := Run(t.Context(), First(runs, search), nil,
+		func(_ context.Context, _ int, s Settings) (Outcome, error) {
+			return f(s),
+				nil
+		}, func([]Trial) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,14 +67,17 @@ func TestSearchesProposeWhatTheTrialsDetermineAndNothingTwice(t *testing.T) {
 		for i, trial := range done {
 			again, _ := NewSearch(name, p, Goals{DeviceMemory: true}, 3)
 			if s := again(done[:i]); !reflect.DeepEqual(s, trial.Settings) {
-				t.Errorf("%s: trial %d is of %v, and a search that goes on there proposes %v", name, i+1, trial.Settings, s)
+				t.Errorf("%s: trial %d is of %v, and a search that goes on there proposes %v", name, i+1,
+					trial.Settings, s)
 			}
-			if !p.Has(trial.Settings) || slices.ContainsFunc(done[:i], func(b Trial) bool { return reflect.DeepEqual(b.Settings, trial.Settings) }) {
+			if !p.Has(trial.Settings) || slices.ContainsFunc(done[:i],
+				func(b Trial) bool { return reflect.DeepEqual(b.Settings, trial.Settings) }) {
 				t.Errorf("%s: trial %d is of %v", name, i+1, trial.Settings)
 			}
 		}
 		// Where all trials fail, there is nothing to learn from.
-		if failing := explore(t, search, 100, func(Settings) Outcome { return Outcome{Failed: "so it is"} }); len(failing) != p.Len() {
+		if failing := explore(t, search, 100,
+			func(Settings) Outcome { return Outcome{Failed: "so it is"} }); len(failing) != p.Len() {
 			t.Errorf("%s: %d trials of %d points where all fail", name, len(failing), p.Len())
 		}
 	}
@@ -117,7 +125,8 @@ func TestFitSaysHowWellProcessesPredict(t *testing.T) {
 	trials := append(explore(t, search, 60, f), Trial{61, p.Settings(0), Outcome{Failed: "so it is"}})
 	g := Goals{DeviceMemory: true}
 	fitted := p.Fit(g, trials, 1)
-	if len(fitted) != 3 || fitted[0].Figure != "throughput" || fitted[1].Figure != "memory" || fitted[2].Figure != "accuracy" {
+	if len(fitted) != 3 || fitted[0].Figure != "throughput" || fitted[1].Figure != "memory" ||
+		fitted[2].Figure != "accuracy" {
 		t.Fatalf("%+v", fitted)
 	}
 	for _, f := range fitted {
@@ -141,7 +150,8 @@ func TestThePolicyGradientIsThatOfTheLoss(t *testing.T) {
 	}
 	var seen []*moment
 	for i := range uint64(12) {
-		m := &moment{state: []float64{rng.Normal(3, 3*i), rng.Normal(3, 3*i+1), rng.Normal(3, 3*i+2)}, actions: []int{int(i % 3), int(i / 3 % 3)}}
+		m := &moment{state: []float64{rng.Normal(3, 3*i), rng.Normal(3, 3*i+1), rng.Normal(3, 3*i+2)},
+			actions: []int{int(i % 3), int(i / 3 % 3)}}
 		m.likely = likelihood(softmax(p.actor.forward(m.state)), m.actions) + 0.4*rng.Normal(4, i)
 		m.advantage, m.target = rng.Normal(5, i), rng.Normal(6, i)
 		seen = append(seen, m)

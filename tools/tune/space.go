@@ -51,7 +51,8 @@ func (s Space) List() (*Points, error) {
 	p := &Points{Space: s, size: 1}
 	for _, d := range s.Dimensions {
 		if len(d.Values) == 0 || d.Default < 0 || d.Default >= len(d.Values) {
-			return nil, fmt.Errorf("%s has %d values, and number %d is the one to begin with", d.Name, len(d.Values), d.Default)
+			return nil, fmt.Errorf("%s has %d values, and number %d is the one to begin with", d.Name, len(d.Values),
+				d.Default)
 		}
 		if p.size *= len(d.Values); p.size > mostPoints {
 			return nil, fmt.Errorf("there are more than %d combinations of values", mostPoints)

@@ -35,15 +35,18 @@ func TestSettingsThatAreTheSameAreOnePoint(t *testing.T) {
 			t.Errorf("point %d, %v, is found as %d", i, s, p.find(s))
 		}
 	}
-	if first := p.first(); !reflect.DeepEqual(first, Settings{"model": "sage", "cache": "degree:10rows", "fanout": "10,5"}) {
+	if first := p.first(); !reflect.DeepEqual(first,
+		Settings{"model": "sage", "cache": "degree:10rows", "fanout": "10,5"}) {
 		t.Errorf("it begins with %v", first)
 	}
-	for _, s := range []Settings{{"model": "gcn", "fanout": "5,5"}, {"model": "sage", "fanout": "5,6"}, {"model": "sage", "fanout": "5,5", "bias": "2"}} {
+	for _, s := range []Settings{{"model": "gcn", "fanout": "5,5"}, {"model": "sage", "fanout": "5,6"},
+		{"model": "sage", "fanout": "5,5", "bias": "2"}} {
 		if p.find(s) >= 0 || p.Has(s) {
 			t.Errorf("%v is in the space", s)
 		}
 	}
-	if near := p.Nearest(Settings{"model": "gcn", "fanout": "5,5"}); !reflect.DeepEqual(near, Settings{"model": "sage", "fanout": "5,5"}) {
+	if near := p.Nearest(Settings{"model": "gcn", "fanout": "5,5"}); !reflect.DeepEqual(near,
+		Settings{"model": "sage", "fanout": "5,5"}) {
 		t.Errorf("nearest is %v", near)
 	}
 }
@@ -73,8 +76,10 @@ func TestValuesAreEncodedByTheirNumbersAndWords(t *testing.T) {
 		want []float64
 	}{
 		{Settings{"model": "sage", "fanout": "5,5"}, []float64{0, 0, 1, 0, 0, 0}},
-		{Settings{"model": "sage", "fanout": "10,5", "cache": "degree:10rows", "bias": "2"}, []float64{0.25, ratio, 0, 1, 0, 1}},
-		{Settings{"model": "sage", "fanout": "10,5", "cache": "lru:1000rows", "bias": "8"}, []float64{1, 1, 0, 0, 1, 1}},
+		{Settings{"model": "sage", "fanout": "10,5", "cache": "degree:10rows", "bias": "2"},
+			[]float64{0.25, ratio, 0, 1, 0, 1}},
+		{Settings{"model": "sage", "fanout": "10,5", "cache": "lru:1000rows", "bias": "8"},
+			[]float64{1, 1, 0, 0, 1, 1}},
 	} {
 		got := x[p.find(c.s)]
 		if len(got) == len(c.want) {

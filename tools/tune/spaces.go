@@ -11,12 +11,12 @@ import (
 // Defaults are the settings of a training around which a search looks.
 type Defaults struct {
 	BatchRows, TrainRows int64
-	// Of a store:
+	// For a store:
 	LearningRate, WeightDecay float64
 	Dropout                   *float64 // nil: the model has none
 	Operators                 []string // that the store has
 	Hops                      int      // that all operators have
-	// Of a graph:
+	// For a graph:
 	Nodes   int64
 	Fanouts []int
 	Threads int

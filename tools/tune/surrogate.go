@@ -134,7 +134,10 @@ func R2(fit Fit, x [][]float64, y []float64, seed uint64) float64 {
 		order[i] = i
 	}
 	seed = rng.Derive(seed, "folds")
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(rng.Hash(seed, uint64(a)), rng.Hash(seed, uint64(b))) })
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Compare(rng.Hash(seed, uint64(a)),
+			rng.Hash(seed, uint64(b)))
+	})
 	residual, total, mean := 0.0, 0.0, stat.Mean(y, nil)
 	for fold := range folds {
 		var trainX [][]float64

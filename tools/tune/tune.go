@@ -1,5 +1,6 @@
-// Package tune tries settings of a training one after another, and says which were best on the
-// validation rows. It knows neither models nor stores: a trial is a function of settings.
+// Package tune tries settings of a training one after another, and says which were best on the validation rows. It
+// knows
+// neither models nor stores: a trial is a function of settings.
 package tune
 
 import (
@@ -28,7 +29,7 @@ type Trial struct {
 	Outcome
 }
 
-// Outcome is the result of a trial. There is none of test rows, so that nobody chooses by it.
+// Outcome is the result of a trial. It has no test metric, so that nobody chooses by it.
 type Outcome struct {
 	Metric    string   `json:"metric"`
 	Valid     *float64 `json:"valid_metric"` // nil if the trial has failed
@@ -36,10 +37,10 @@ type Outcome struct {
 	BestEpoch float64  `json:"best_epoch"`
 	Epochs    float64  `json:"epochs"`
 	Seconds   float64  `json:"seconds"`
-	// Training rows a second, of the fastest epoch, without validation: other work on the machine only
-	// makes epochs slower.
+	// Training rows a second in the fastest epoch, without validation: other work on the machine only makes epochs
+	// slower.
 	RowsPerSecond float64 `json:"rows_per_second,omitempty"`
-	// The same by the time of all processors together, of the epoch that took the least of it.
+	// The same by the time of all processors together, in the epoch that took the least.
 	RowsPerProcessorSecond float64 `json:"rows_per_processor_second,omitempty"`
 	// Peak memory: of the fullest device, and what the process had resident (0: unknown).
 	PeakDeviceBytes int64  `json:"peak_device_bytes,omitempty"`
@@ -60,10 +61,11 @@ func First(n int, propose Proposer) Proposer {
 	}
 }
 
-// Run makes the trials that are proposed, after those that are done already, which the caller knows to be
-// of this search, and calls record, which may save them, after each. It ends with the first error of try or record; what was done is returned
-// with it.
-func Run(ctx context.Context, propose Proposer, done []Trial, try func(ctx context.Context, number int, s Settings) (Outcome, error), record func([]Trial) error) ([]Trial, error) {
+// Run makes the trials that are proposed after those done already, which must be of this search. After each it calls
+// record, which may save them. It ends with the first error of try or record, and returns what was done with it.
+func Run(ctx context.Context, propose Proposer, done []Trial,
+	try func(ctx context.Context, number int, s Settings) (Outcome,
+		error), record func([]Trial) error) ([]Trial, error) {
 	for {
 		s := propose(done)
 		if s == nil {
@@ -133,7 +135,8 @@ func Decode(data []byte) (trials []Trial, err error) {
 		if t.Number != len(trials)+1 {
 			return nil, fmt.Errorf("trial %d: corrupt: it has the number %d", len(trials)+1, t.Number)
 		}
-		for _, v := range []float64{t.Epochs, t.Seconds, t.RowsPerSecond, t.RowsPerProcessorSecond, float64(t.PeakDeviceBytes), float64(t.PeakRSSBytes)} {
+		for _, v := range []float64{t.Epochs, t.Seconds, t.RowsPerSecond, t.RowsPerProcessorSecond,
+			float64(t.PeakDeviceBytes), float64(t.PeakRSSBytes)} {
 			if v < 0 {
 				return nil, fmt.Errorf("trial %d: corrupt: it has a figure of %v, below zero", t.Number, v)
 			}

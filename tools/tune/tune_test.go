@@ -26,7 +26,8 @@ func list(t *testing.T, s Space) *Points {
 }
 
 func TestAGridHasAllCombinations(t *testing.T) {
-	points := list(t, Space{Base: Settings{"c": "1", "a": "base"}, Dimensions: []Dimension{{"a", []string{"x", "fails"}, 0}, {"b", []string{"22", "333", ""}, 0}}})
+	points := list(t, Space{Base: Settings{"c": "1", "a": "base"},
+		Dimensions: []Dimension{{"a", []string{"x", "fails"}, 0}, {"b", []string{"22", "333", ""}, 0}}})
 	trials, err := Run(t.Context(), points.Grid(), nil, score, func([]Trial) error { return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +36,8 @@ func TestAGridHasAllCombinations(t *testing.T) {
 	for _, trial := range trials {
 		got = append(got, trial.Settings["a"]+"/"+trial.Settings["b"]+"/"+trial.Settings["c"])
 	}
-	if want := []string{"x/22/1", "x/333/1", "x//1", "fails/22/1", "fails/333/1", "fails//1"}; !reflect.DeepEqual(got, want) {
+	if want := []string{"x/22/1", "x/333/1", "x//1", "fails/22/1", "fails/333/1", "fails//1"}; !reflect.DeepEqual(got,
+		want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if best := Best(trials); best == nil || best.Number != 3 {
@@ -53,7 +55,8 @@ func TestAGridHasAllCombinations(t *testing.T) {
 }
 
 func TestTrialsThatAreInterruptedAnywhereEndTheSame(t *testing.T) {
-	points := list(t, Space{Base: Settings{"c": "1"}, Dimensions: []Dimension{{"a", []string{"1", "2", "3", "4"}, 2}, {"b", []string{"", "2", "33"}, 1}}})
+	points := list(t, Space{Base: Settings{"c": "1"},
+		Dimensions: []Dimension{{"a", []string{"1", "2", "3", "4"}, 2}, {"b", []string{"", "2", "33"}, 1}}})
 	propose := First(6, points.Random(7))
 	run := func(done []Trial, stop int) (logged []byte, err error) {
 		_, err = Run(t.Context(), propose, done, func(ctx context.Context, n int, s Settings) (Outcome, error) {
@@ -93,7 +96,8 @@ func TestTrialsThatAreInterruptedAnywhereEndTheSame(t *testing.T) {
 	if !different {
 		t.Error("another seed proposes the same")
 	}
-	for _, damaged := range []string{`{"trial":2}`, `{"trial":1}{`, `[]`, `{"trial":1,"seconds":-1}`, `{"trial":1,"peak_rss_bytes":-1}`} {
+	for _, damaged := range []string{`{"trial":2}`, `{"trial":1}{`, `[]`, `{"trial":1,"seconds":-1}`,
+		`{"trial":1,"peak_rss_bytes":-1}`} {
 		if _, err := Decode([]byte(damaged)); err == nil {
 			t.Errorf("%s is accepted", damaged)
 		}

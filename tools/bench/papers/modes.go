@@ -74,11 +74,13 @@ type Training struct {
 func (r Training) check() error {
 	known := slices.Contains(Modes(), r.Mode)
 	s, p := r.Stages, r.Parts
-	for _, v := range []float64{r.Density, s.Sample, s.Batch, s.Train, p.Cache, p.Batch, p.Model, p.Runtime, r.Seconds, r.Bytes} {
+	for _, v := range []float64{r.Density, s.Sample, s.Batch, s.Train, p.Cache, p.Batch, p.Model, p.Runtime, r.Seconds,
+		r.Bytes} {
 		known = known && v >= 0 && v <= math.MaxFloat64
 	}
 	if !known || r.Workers < 1 || r.Iterations < 1 {
-		return fmt.Errorf("%w: %+v: want a mode of %v, at least 1 worker and 1 iteration, and no negative figure", ErrRuns, r, Modes())
+		return fmt.Errorf("%w: %+v: want a mode of %v, at least 1 worker and 1 iteration, and no negative figure",
+			ErrRuns, r, Modes())
 	}
 	return nil
 }

@@ -78,7 +78,8 @@ func (m *ModeModel) fitSeconds(runs []Training, workers, density bool) {
 		return sum / float64(len(runs))
 	}
 	best, found := math.Inf(1), []float64(nil)
-	for _, start := range [][]float64{{0, 0, 0}, {1, 0, -1}, {-1, 0, 1}, {0, 1, -1}, {-1, 1, 1}, {2, -1, 0}, {0, -2, 2}} {
+	for _, start := range [][]float64{{0, 0, 0}, {1, 0, -1}, {-1, 0, 1}, {0, 1, -1}, {-1, 1, 1}, {2, -1, 0},
+		{0, -2, 2}} {
 		v := append(append([]float64(nil), start...), -3)
 		if workers {
 			v = append(v, -2)

@@ -52,9 +52,11 @@ func TestTheEquationsAgreeWithSimulatedSchedules(t *testing.T) {
 		}
 		const batches = 2000
 		workers := 1 + int(rng.Hash(i, 3)%8)
-		d := collective.Durations{Gather: draw(1), DMA: time.Nanosecond, GPUBatch: time.Millisecond, Model: draw(2), Workers: workers}
+		d := collective.Durations{Gather: draw(1), DMA: time.Nanosecond, GPUBatch: time.Millisecond, Model: draw(2),
+			Workers: workers}
 		d.CPUBatch = draw(0) + d.Gather
-		r := Training{Workers: workers, Iterations: batches, Stages: Stages{(d.CPUBatch - d.Gather).Seconds(), d.Gather.Seconds(), d.Model.Seconds()}}
+		r := Training{Workers: workers, Iterations: batches,
+			Stages: Stages{(d.CPUBatch - d.Gather).Seconds(), d.Gather.Seconds(), d.Model.Seconds()}}
 		for _, r.Mode = range Modes() {
 			s, err := collective.Find(string(r.Mode))
 			if err != nil {
@@ -81,7 +83,8 @@ func runsOf(m ModeModel, noise float64, densities ...float64) (runs []Training) 
 					i := uint64(len(runs))
 					r := Training{
 						Mode: mode, Workers: workers, Iterations: iterations, Density: density, Stages: Stages{1, 1, 1},
-						Parts: Parts{1e6 * float64(rng.Hash(1, i)%9), 1e5 * float64(1+rng.Hash(2, i)%9), 2e5 * float64(1+rng.Hash(3, i)%5), 1},
+						Parts: Parts{1e6 * float64(rng.Hash(1, i)%9), 1e5 * float64(1+rng.Hash(2, i)%9),
+							2e5 * float64(1+rng.Hash(3, i)%5), 1},
 					}
 					r.Seconds = m.Seconds(r) * math.Exp(noise*rng.Normal(4, i))
 					r.Bytes = m.Bytes(r) * math.Exp(noise*rng.Normal(5, i))
@@ -94,9 +97,10 @@ func runsOf(m ModeModel, noise float64, densities ...float64) (runs []Training) 
 }
 
 func TestFittingFindsTheModelThatMadeTheRuns(t *testing.T) {
-	truth := ModeModel{Sample: 0.05, Batch: 0.02, Train: 0.012, Contention: 0.2, Overhead: 0.1, DensityPower: 0.4, Memory: map[Mode]Parts{
-		Sequential: {1, 2, 3, 5e6}, Parallel2: {1, 1.5, 2, 3e6}, Parallel1: {0.5, 1, 1, 4e6},
-	}}
+	truth := ModeModel{Sample: 0.05, Batch: 0.02, Train: 0.012, Contention: 0.2, Overhead: 0.1, DensityPower: 0.4,
+		Memory: map[Mode]Parts{
+			Sequential: {1, 2, 3, 5e6}, Parallel2: {1, 1.5, 2, 3e6}, Parallel1: {0.5, 1, 1, 4e6},
+		}}
 	within := func(noise, bound float64, densities ...float64) {
 		t.Helper()
 		m, err := FitEquations(runsOf(truth, noise, densities...))
@@ -104,10 +108,12 @@ func TestFittingFindsTheModelThatMadeTheRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, v := range map[string][2]float64{
-			"sample": {m.Sample, truth.Sample}, "batch": {m.Batch, truth.Batch}, "train": {m.Train, truth.Train}, "contention": {m.Contention, truth.Contention},
+			"sample": {m.Sample, truth.Sample}, "batch": {m.Batch, truth.Batch}, "train": {m.Train,
+				truth.Train}, "contention": {m.Contention, truth.Contention},
 			"density": {m.DensityPower, truth.DensityPower}, "overhead": {m.Overhead, truth.Overhead},
 		} {
-			if math.Abs(v[0]-v[1]) > bound*v[1] && !(name == "overhead" && noise > 0) { // of which noise leaves little to see
+			// noise hides the overhead
+			if math.Abs(v[0]-v[1]) > bound*v[1] && !(name == "overhead" && noise > 0) {
 				t.Errorf("noise %v: %s is %v, want %v", noise, name, v[0], v[1])
 			}
 		}
@@ -151,8 +157,10 @@ func TestWhatRunsDoNotTellStaysAsInThePaper(t *testing.T) {
 func TestRunsThatCannotBeAreRefused(t *testing.T) {
 	good := Training{Mode: Parallel1, Workers: 1, Iterations: 1, Stages: Stages{1, 1, 1}, Seconds: 1}
 	for _, change := range []func(*Training){
-		func(r *Training) { r.Mode = "mode-3" }, func(r *Training) { r.Workers = 0 }, func(r *Training) { r.Iterations = 0 },
-		func(r *Training) { r.Seconds = math.NaN() }, func(r *Training) { r.Bytes = -1 }, func(r *Training) { r.Stages.Train = math.Inf(1) }, func(r *Training) { r.Seconds = 0 },
+		func(r *Training) { r.Mode = "mode-3" }, func(r *Training) { r.Workers = 0 },
+		func(r *Training) { r.Iterations = 0 },
+		func(r *Training) { r.Seconds = math.NaN() }, func(r *Training) { r.Bytes = -1 },
+		func(r *Training) { r.Stages.Train = math.Inf(1) }, func(r *Training) { r.Seconds = 0 },
 	} {
 		r := good
 		change(&r)

@@ -53,7 +53,8 @@ func FitModes(trials []tune.Trial) (*ModeFit, error) {
 		}
 		batch := number("batch", 0)
 		if batch == 0 {
-			return nil, fmt.Errorf("trial %d does not say how large its batches are: give --batch, or vary it", t.Number)
+			return nil, fmt.Errorf("trial %d does not say how large its batches are: give --batch, or vary it",
+				t.Number)
 		}
 		var cached float64
 		if spec, err := cache.Parse(t.Settings["cache"]); err == nil {
@@ -61,12 +62,14 @@ func FitModes(trials []tune.Trial) (*ModeFit, error) {
 		}
 		rows := float64(batch)
 		r := Training{
-			Mode: mode, Workers: number("workers", 1), Iterations: 1, Stages: Stages{Sample: rows, Batch: rows, Train: rows},
+			Mode: mode, Workers: number("workers", 1), Iterations: 1, Stages: Stages{Sample: rows, Batch: rows,
+				Train: rows},
 			Parts:   Parts{Cache: cached, Batch: rows * float64(number("buffers", 1)), Model: rows, Runtime: 1},
 			Seconds: rows / t.RowsPerSecond, Bytes: float64(t.PeakDeviceBytes),
 		}
 		runs = append(runs, r)
-		fit.Runs = append(fit.Runs, ModeRun{Trial: t.Number, Mode: mode, Workers: r.Workers, BatchRows: batch, Seconds: r.Seconds, MemoryBytes: t.PeakDeviceBytes})
+		fit.Runs = append(fit.Runs, ModeRun{Trial: t.Number, Mode: mode, Workers: r.Workers, BatchRows: batch,
+			Seconds: r.Seconds, MemoryBytes: t.PeakDeviceBytes})
 	}
 	if len(runs) == 0 {
 		return nil, fmt.Errorf("no trial has a schedule of %v", Modes())
@@ -87,15 +90,18 @@ func FitModes(trials []tune.Trial) (*ModeFit, error) {
 // Text prints the fitted factors, and each trial beside its prediction.
 func (f *ModeFit) Text(w io.Writer) {
 	m := f.Model
-	fmt.Fprintf(w, "a row\tsampling %.3g us, batch %.3g us, training %.3g us; contention of workers %.2f; %.3g ms a batch beside\n",
+	fmt.Fprintf(w, "a row\tsampling %.3g us, batch %.3g us, training %.3g us; contention of workers %.2f; %.3g ms a "+
+		"batch beside\n",
 		1e6*m.Sample, 1e6*m.Batch, 1e6*m.Train, m.Contention, 1e3*m.Overhead)
 	for _, mode := range Modes() {
 		if p, ok := m.Memory[mode]; ok {
-			fmt.Fprintf(w, "memory, %s\t%.0f bytes a cached row, %.0f a row in buffers, %.0f a row trained on, %s beside\n",
+			fmt.Fprintf(w,
+				"memory, %s\t%.0f bytes a cached row, %.0f a row in buffers, %.0f a row trained on, %s beside\n",
 				mode, p.Cache, p.Batch, p.Model, units.Bytes(p.Runtime))
 		}
 	}
-	fmt.Fprintf(w, "mean error\ttime %.1f %%, memory %.1f %%, of %d trials\n", 100*f.TimeError, 100*f.MemoryError, len(f.Runs))
+	fmt.Fprintf(w, "mean error\ttime %.1f %%, memory %.1f %%, of %d trials\n", 100*f.TimeError, 100*f.MemoryError,
+		len(f.Runs))
 	fmt.Fprintln(w, "mode\tworkers\tbatch\ttime: measured, predicted\tmemory: measured, predicted")
 	for _, r := range f.Runs {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%.4g s, %.4g s\t%s, %s\n", r.Mode, r.Workers, r.BatchRows,

@@ -14,9 +14,11 @@ func TestModesAreFittedToTrials(t *testing.T) {
 	add := func(schedule string, workers, batch, buffers int, seconds, bytes float64) {
 		valid := 0.5
 		trials = append(trials, tune.Trial{
-			Number:   len(trials) + 1,
-			Settings: tune.Settings{"schedule": schedule, "workers": fmt.Sprint(workers), "batch": fmt.Sprint(batch), "buffers": fmt.Sprint(buffers), "cache": "degree:50rows"},
-			Outcome:  tune.Outcome{Valid: &valid, RowsPerSecond: float64(batch) / seconds, PeakDeviceBytes: int64(bytes)},
+			Number: len(trials) + 1,
+			Settings: tune.Settings{"schedule": schedule, "workers": fmt.Sprint(workers), "batch": fmt.Sprint(batch),
+				"buffers": fmt.Sprint(buffers), "cache": "degree:50rows"},
+			Outcome: tune.Outcome{Valid: &valid, RowsPerSecond: float64(batch) / seconds,
+				PeakDeviceBytes: int64(bytes)},
 		})
 	}
 	for workers := 1; workers <= 6; workers++ {
@@ -30,7 +32,8 @@ func TestModesAreFittedToTrials(t *testing.T) {
 			}
 		}
 	}
-	trials = append(trials, tune.Trial{Number: len(trials) + 1, Settings: tune.Settings{"schedule": "collective", "batch": "7"}, Outcome: trials[0].Outcome},
+	trials = append(trials, tune.Trial{Number: len(trials) + 1,
+		Settings: tune.Settings{"schedule": "collective", "batch": "7"}, Outcome: trials[0].Outcome},
 		tune.Trial{Number: len(trials) + 2, Settings: trials[0].Settings, Outcome: tune.Outcome{Failed: "so it is"}})
 	fit, err := FitModes(trials)
 	if err != nil {
@@ -40,7 +43,8 @@ func TestModesAreFittedToTrials(t *testing.T) {
 		t.Errorf("%d runs, errors of %v and %v: %+v", len(fit.Runs), fit.TimeError, fit.MemoryError, fit.Model)
 	}
 	for _, r := range fit.Runs {
-		if math.Abs(r.Predicted-r.Seconds) > 0.1*r.Seconds || math.Abs(float64(r.PredictedMemory-r.MemoryBytes)) > 0.1*float64(r.MemoryBytes) {
+		if math.Abs(r.Predicted-r.Seconds) > 0.1*r.Seconds ||
+			math.Abs(float64(r.PredictedMemory-r.MemoryBytes)) > 0.1*float64(r.MemoryBytes) {
 			t.Errorf("%+v", r)
 		}
 	}

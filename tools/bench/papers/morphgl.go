@@ -26,7 +26,8 @@ func (s MorphGL) Name() string { return s.Machine + "-" + s.Data }
 // Stages are the durations of an emulated machine.
 func (s MorphGL) Stages() host.Stages {
 	d := s.Durations
-	return host.Stages{Workers: d.Workers, CPU: d.CPUBatch, Gather: d.Gather, DMA: d.DMA, Sampling: d.GPUBatch, Compute: d.Model}
+	return host.Stages{Workers: d.Workers, CPU: d.CPUBatch, Gather: d.Gather, DMA: d.DMA, Sampling: d.GPUBatch,
+		Compute: d.Model}
 }
 
 // Times is the published epoch of a schedule (cpu: SALIENT, gpu: DUCATI) as a multiple of MorphGL's; nil: none.
@@ -69,9 +70,12 @@ func MorphGLSettings() (all []MorphGL) {
 		{"A", "PA", 12, 29.12, 22.75, 17.02, 0.65, 0, [3]float64{}, [3]float64{}},
 		{"A", "TW", 12, 10.89, 16.69, 10.33, 0.29, 0, [3]float64{}, [3]float64{}},
 		{"A", "UK", 12, 18.62, 35.59, 16.62, 0.19, 0, [3]float64{}, [3]float64{}},
-		{"B", "PA", 8, 53.63, 20.44, 19.40, 2.00, 0.216, [3]float64{8.01 / 8, 0.330, 0.693}, [3]float64{1.01 / 8, 0.129, 0.669}},
-		{"B", "TW", 8, 19.34, 14.11, 10.14, 1.12, 0.393, [3]float64{7.99 / 8, 0.515, 0.874}, [3]float64{1. / 8, 0.235, 0.877}},
-		{"B", "UK", 8, 33.40, 30.49, 21.24, 0.83, 0.304, [3]float64{7.98 / 8, 0.459, 0.887}, [3]float64{1. / 8, 0.252, 0.864}},
+		{"B", "PA", 8, 53.63, 20.44, 19.40, 2.00, 0.216, [3]float64{8.01 / 8, 0.330, 0.693},
+			[3]float64{1.01 / 8, 0.129, 0.669}},
+		{"B", "TW", 8, 19.34, 14.11, 10.14, 1.12, 0.393, [3]float64{7.99 / 8, 0.515, 0.874},
+			[3]float64{1. / 8, 0.235, 0.877}},
+		{"B", "UK", 8, 33.40, 30.49, 21.24, 0.83, 0.304, [3]float64{7.98 / 8, 0.459, 0.887},
+			[3]float64{1. / 8, 0.252, 0.864}},
 		{"C", "PA", 6, 56.58, 38.30, 31.57, 0.90, 0, [3]float64{}, [3]float64{}},
 		{"C", "TW", 6, 22.27, 26.04, 19.22, 0.41, 0, [3]float64{}, [3]float64{}},
 		{"C", "UK", 6, 38.33, 51.47, 34.65, 0.36, 0, [3]float64{}, [3]float64{}},

@@ -39,14 +39,16 @@ func TestCollectiveBatchingGainsWhatThePaperSays(t *testing.T) {
 				}
 			}
 		}
-		if got, want := total["cpu"]/total["gpu"], s.Salient.Seconds()/s.Ducati.Seconds(); math.Abs(got/want-1) > 0.02 { // the first batch of 12 workers takes 12 times as long
+		// the first batch of 12 workers takes 12 times as long
+		if got, want := total["cpu"]/total["gpu"], s.Salient.Seconds()/s.Ducati.Seconds(); math.Abs(got/want-1) > 0.02 {
 			t.Errorf("%s: cpu takes %.3f times as long as gpu, %.3f by Table 4", name, got, want)
 		}
 		if total["collective"] >= min(total["cpu"], total["gpu"], total["mixed"]) {
 			t.Errorf("%s: %v", name, total)
 		}
 		for of, published := range map[string]float64{"cpu": s.Salient.Seconds(), "gpu": s.Ducati.Seconds()} {
-			if got, want := total[of]/total["collective"], published/s.MorphGL.Seconds(); got < 0.95*want || got > 1.4*want {
+			if got, want := total[of]/total["collective"], published/s.MorphGL.Seconds(); got < 0.95*want ||
+				got > 1.4*want {
 				t.Errorf("%s: %.2f times as fast as %s, the paper has %.2f", name, got, of, want)
 			}
 		}

@@ -40,7 +40,8 @@ func TestRegressionsLearnWhatTheyCanRepresent(t *testing.T) {
 		f     func([]float64) float64
 		least map[string]float64
 	}{
-		{"quadratic", quadratic, map[string]float64{"ridge": 0.999, "gaussian": 0.999, "boosting": 0.95, "forest": 0.85, "neighbours": 0.85}},
+		{"quadratic", quadratic, map[string]float64{"ridge": 0.999, "gaussian": 0.999, "boosting": 0.95, "forest": 0.85,
+			"neighbours": 0.85}},
 		{"steps", steps, map[string]float64{"boosting": 0.97, "forest": 0.93}},
 		{"smooth", smooth, map[string]float64{"gaussian": 0.999, "boosting": 0.95, "forest": 0.85, "neighbours": 0.8}},
 	} {

@@ -1,4 +1,5 @@
-// Package papers reproduces tables and figures of the papers beside which Hopfeed is measured: MorphGL's machines, a3gnn's
+// Package papers reproduces tables and figures of the papers beside which Hopfeed is measured: MorphGL's machines,
+// a3gnn's
 // modes, surrogate models and searches. Nothing that a user's training needs is here.
 package papers
 
@@ -30,10 +31,12 @@ type SearchResult struct {
 	RunsToReach *int `json:"median_runs_to_reach"`
 }
 
-// ReplaySearch replays a search on a table of all trials of a space: it is told the table's outcome of the settings that
+// ReplaySearch replays a search on a table of all trials of a space: it is told the table's outcome of the settings
+// that
 // it proposes. Shares are hypervolume of the front after so many runs / that of the table's front, for the seeds from 0
 // on: see tune.Goals.VolumeOn.
-func ReplaySearch(ctx context.Context, table []tune.Trial, g tune.Goals, name string, runs, seeds int, reach float64) (r SearchResult, err error) {
+func ReplaySearch(ctx context.Context, table []tune.Trial, g tune.Goals, name string, runs, seeds int,
+	reach float64) (r SearchResult, err error) {
 	points, err := PointsOf(table)
 	if err != nil {
 		return r, err
@@ -117,7 +120,8 @@ func (r *Comparison) Text(w io.Writer) {
 		if s.RunsToReach != nil {
 			needed = strconv.Itoa(*s.RunsToReach)
 		}
-		fmt.Fprintf(w, "%s\t%.1f +- %.1f %%\t%.1f %%\t%d\t%s\n", s.Search, 100*s.Share, 100*s.ShareStd, 100*s.ShareLeast, s.Reached, needed)
+		fmt.Fprintf(w, "%s\t%.1f +- %.1f %%\t%.1f %%\t%d\t%s\n", s.Search, 100*s.Share, 100*s.ShareStd,
+			100*s.ShareLeast, s.Reached, needed)
 	}
 	fmt.Fprintln(w, "predicted\tregression\tR2")
 	for _, f := range r.Fits {
@@ -179,7 +183,8 @@ func PointsOf(trials []tune.Trial) (*tune.Points, error) {
 			space.Base[name] = of[0]
 			continue
 		}
-		space.Dimensions = append(space.Dimensions, tune.Dimension{Name: name, Values: of, Default: slices.Index(of, trials[0].Settings[name])})
+		space.Dimensions = append(space.Dimensions,
+			tune.Dimension{Name: name, Values: of, Default: slices.Index(of, trials[0].Settings[name])})
 	}
 	space.Simplify = func(s tune.Settings) tune.Settings {
 		best, least := 0, math.MaxInt
