@@ -46,7 +46,6 @@ var jsonResults = []struct {
 	{"demo", demo{}},
 	{"bench load, an object a line", bench.LoadTable{}},
 	{"bench propagate, an object a line", bench.PropagateTable{}},
-	{"bench ablation", bench.Ablation{}},
 }
 
 const jsonPage = "../../docs/json.md"
