@@ -139,7 +139,6 @@ func printedName(name string) string {
 	return name
 }
 
-// list names some columns, or the first of many.
 func (h header) list(columns []int) string {
 	var names []string
 	for _, i := range columns {
@@ -167,7 +166,6 @@ func (h header) all() string {
 	return h.list(columns)
 }
 
-// find is the column that a flag asks for.
 func (h header) find(flag, wanted string) (int, error) {
 	if h.named {
 		for _, same := range []func(name string) bool{
@@ -234,12 +232,10 @@ func (h header) withRoles(roles ...role) []int {
 	return out
 }
 
-// errAmbiguous is the error of several columns that are named as one should be.
 func (h header) errAmbiguous(r role, columns []int) error {
 	return fmt.Errorf("columns %s are all named like %s: say which with --%s NAME", h.list(columns), r.what, r.flag)
 }
 
-// errNone is the error where no column is named like a role.
 func (h header) errNone(r role) error {
 	return fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)", r.what, r.flag, h.all())
 }
@@ -321,7 +317,6 @@ func (c edgeColumns) checkItems(bipartite bool) error {
 		printedName(src), printedName(dst), src+":1", dst+":1", printedName(dst))
 }
 
-// taken says which column is what.
 func (c edgeColumns) taken() string {
 	s := fmt.Sprintf("source = %s, destination = %s", c.name(c.source), c.name(c.destination))
 	if c.weight >= 0 {
@@ -343,7 +338,6 @@ func (c edgeColumns) left() []int {
 	return c.except([]int{c.source, c.destination, c.weight})
 }
 
-// except are the columns that are not among taken.
 func (h header) except(taken []int) (left []int) {
 	for i := range h.names {
 		if !slices.Contains(taken, i) {
@@ -353,7 +347,6 @@ func (h header) except(taken []int) (left []int) {
 	return left
 }
 
-// note says which column is what, and which are left out.
 func (h header) note(path, taken string, left []int) string {
 	if len(left) == 0 {
 		return path + ": " + taken
@@ -369,7 +362,6 @@ func (h header) note(path, taken string, left []int) string {
 	return fmt.Sprintf("%s: %s; left out: %s", path, taken, listed(said))
 }
 
-// declare adds the flags of the columns of edges and nodes.
 func (o *Columns) declare(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Source, sourceRole.flag, "", "column of edges: source")
 	flags.StringVar(&o.Destination, destinationRole.flag, "", "column of edges: destination")
@@ -377,7 +369,6 @@ func (o *Columns) declare(flags *pflag.FlagSet) {
 	o.declareNodes(flags)
 }
 
-// declareNodes adds the flags of the columns of nodes.
 func (o *Columns) declareNodes(flags *pflag.FlagSet) {
 	flags.StringVar(&o.ID, idRole.flag, "", "column of nodes: id; none: row i is node i")
 	flags.StringSliceVar(&o.Label, labelRole.flag, nil,

@@ -176,7 +176,6 @@ func (c *nodeColumns) chooseMasks(columns []int) error {
 	return nil
 }
 
-// splitColumns are the columns of splits, or the masks of one.
 func (c *nodeColumns) splitColumns() []int {
 	if c.hasMasks() {
 		return slices.DeleteFunc(slices.Clone(c.masks[:]), func(i int) bool { return i < 0 })
@@ -184,7 +183,6 @@ func (c *nodeColumns) splitColumns() []int {
 	return c.splits
 }
 
-// numSplits is how many splits there are.
 func (c *nodeColumns) numSplits() int {
 	if c.hasMasks() {
 		return 1
@@ -192,7 +190,6 @@ func (c *nodeColumns) numSplits() int {
 	return len(c.splits)
 }
 
-// hasMasks tells whether there is a split that masks make.
 func (c *nodeColumns) hasMasks() bool { return c.masks != [3]int{-1, -1, -1} }
 
 func (c *nodeColumns) chooseFeatures(values []columnValues, o Columns, alone bool) (err error) {
@@ -253,7 +250,6 @@ func (c *nodeColumns) chooseFeatures(values []columnValues, o Columns, alone boo
 	return nil
 }
 
-// taken says which column is what.
 func (c *nodeColumns) taken() string {
 	said := []string{"id = the number of the row"}
 	if c.id >= 0 {
@@ -295,7 +291,6 @@ func (c *nodeColumns) labelHint() string {
 		strings.Join(c.printed(likely[:min(3, len(likely))]), " or "))
 }
 
-// printed are the names of columns as they may be shown.
 func (c *nodeColumns) printed(columns []int) (names []string) {
 	for _, i := range columns {
 		names = append(names, c.name(i))
@@ -303,7 +298,6 @@ func (c *nodeColumns) printed(columns []int) (names []string) {
 	return names
 }
 
-// left are the columns that are not taken.
 func (c *nodeColumns) left() []int {
 	return c.except(slices.Concat([]int{c.id}, c.labels, c.splits, c.masks[:], c.features))
 }

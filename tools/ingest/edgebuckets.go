@@ -105,7 +105,6 @@ type distributor struct {
 // newRecords is how many records are added at a time, at most.
 const newRecords = 1 << 12
 
-// distributorBytes is the memory of the buffers of a distributor.
 func distributorBytes(plan sortPlan, weighted bool) int64 {
 	record := int64(8)
 	if weighted {
@@ -134,7 +133,6 @@ func newDistributor(plan sortPlan, weighted bool) (*distributor, error) {
 	return p, nil
 }
 
-// add adds the first n records of newKeys and newWeights.
 func (p *distributor) add(to *bucketSet, n int) error {
 	shift, width := to.shift&63, int(to.width) // the mask spares a check at each shift
 	keys, used, capacity, stride := p.keys, p.used, int32(p.capacity), 8*p.capacity+8
@@ -167,7 +165,6 @@ func (p *distributor) flushBucket(to *bucketSet, b uint64) error {
 	return to.append(b, p.keys[int(b)*stride:][:n*int(to.width)], weights)
 }
 
-// flush adds the records of all buffers to their buckets.
 func (p *distributor) flush(to *bucketSet) error {
 	for b, n := range p.used {
 		if n > 0 {

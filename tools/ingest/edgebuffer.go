@@ -21,7 +21,6 @@ type sortBuffer struct {
 	memory       *offheap.Buffer
 }
 
-// sortBufferBytes is the memory of a sort buffer.
 func sortBufferBytes(records int64, weighted bool) int64 {
 	if weighted {
 		return 24 * records
@@ -121,7 +120,6 @@ func (c *digitCounts) toIndexes(width int) bool {
 	return values > 1
 }
 
-// records are keys with their weights, if any.
 type records struct {
 	keys    []uint64
 	weights []float32

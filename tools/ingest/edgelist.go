@@ -65,7 +65,6 @@ func OpenParquet(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions
 	return openTables(ctx, fsys, "parquet", path, w, o)
 }
 
-// openTables opens the tables of edges and nodes of a format.
 func openTables(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions, o TableOptions) (_ Source,
 	err error) {
 	o.MapIDs = o.MapIDs || o.Bipartite
@@ -148,7 +147,6 @@ func (l *edgeList) openParquetTables(ctx context.Context, path string, o TableOp
 	return l.readEdges(ctx, t, path, c, t.Rows)
 }
 
-// noteEdges says which column of a table of edges is what.
 func (l *edgeList) noteEdges(path string, c edgeColumns, o TableOptions) {
 	note := c.note(path, c.taken(), c.left())
 	if !c.named {
@@ -230,7 +228,6 @@ func (l *edgeList) end(r rows, end int) (uint32, error) {
 	return l.ids.node(id)
 }
 
-// setPrefixes keeps the ids of sources and destinations apart.
 func (l *edgeList) setPrefixes(c edgeColumns) {
 	l.prefixes = [2][]byte{[]byte("source:"), []byte("destination:")}
 	if c.named {

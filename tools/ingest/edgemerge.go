@@ -14,7 +14,6 @@ import (
 // noKey is greater than all keys, since ids are below 2^32 - 1.
 const noKey = math.MaxUint64
 
-// merge sorts the buckets, merges duplicates and counts in-degrees.
 func (s *edgeSort) merge(ctx context.Context) error {
 	task := s.o.Progress.Start("sort edges", s.recordCount, progress.Items)
 	defer task.Done()

@@ -61,7 +61,6 @@ const (
 	minSortRecords       = 1 << 16 // records
 )
 
-// recordBytes is the memory of a record in a buffer.
 func (t *topology) recordBytes() int64 {
 	if t.info.Weighted {
 		return 12
@@ -78,7 +77,6 @@ func (t *topology) bucketBits() int {
 	return min(1+bits.Len64(uint64(t.recordCount/bucketRecords)), maxBucketBits, t.nodeBits())
 }
 
-// bucketBytes is the size of all buckets together.
 func (t *topology) bucketBytes() int64 {
 	bytes := keyWidth(2*t.nodeBits() - t.bucketBits())
 	if t.weighted {
@@ -138,7 +136,6 @@ func (t *topology) leastMemory() int64 {
 		bufferRecords: t.leastBufferRecords(), sortRecords: minSortRecords})
 }
 
-// edgeSort sorts the edges of a topology.
 type edgeSort struct {
 	*topology
 	plan sortPlan
@@ -282,7 +279,6 @@ func (s *edgeSort) addEdges(p *distributor, e Edges) (loops int64, err error) {
 	return loops, p.add(s.bucketSet, used)
 }
 
-// write writes the topology of the graph.
 func (s *edgeSort) write(ctx context.Context, w *format.Writer) error {
 	task := s.o.Progress.Start("write edges", s.edgeBytes(s.storedEdges), progress.Bytes)
 	defer task.Done()

@@ -33,13 +33,11 @@ func featureMemory(info Info, o Options) int64 {
 // featureBlocks is how many blocks there are in memory: one is read while another is checked and written.
 const featureBlocks = 2
 
-// featureBlock is rows of the feature matrix from first on.
 type featureBlock struct {
 	first  int64
 	values []float32
 }
 
-// writeFeatures checks, normalizes and rounds the feature rows, block by block.
 func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer, o Options) error {
 	task := o.Progress.Start("write features", info.Nodes*int64(info.Features*o.DType.Size()), progress.Bytes)
 	defer task.Done()
@@ -101,7 +99,6 @@ func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer,
 	return m.Close()
 }
 
-// badValue is a feature that cannot be stored.
 type badValue struct {
 	row    int64
 	col    int
@@ -145,7 +142,6 @@ func encodeRows(dst []byte, values []float32, cols int, o Options) *badValue {
 	return bad
 }
 
-// encodeRow is encodeRows for one row.
 func encodeRow(dst []byte, row []float32, o Options) *badValue {
 	bad := func(col int, v float64, reason string) *badValue {
 		value := strconv.FormatFloat(v, 'g', -1, 32)

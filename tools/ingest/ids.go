@@ -74,7 +74,6 @@ func (n *numbering) has(id []byte) bool {
 	return ok
 }
 
-// name is the id of a node.
 func (n *numbering) name(node int64) string {
 	if n.ids != nil {
 		return fmt.Sprintf("id %q", n.ids.id(uint32(node)))
@@ -102,12 +101,10 @@ func newIDMap(limit int64) *idMap {
 	return &idMap{seed: maphash.MakeSeed(), table: make([]uint32, 1<<10), limit: limit}
 }
 
-// bytes is what the map takes in memory.
 func (m *idMap) bytes() int64 {
 	return int64(len(m.pieces))*idPiece + 8*int64(cap(m.starts)) + 4*int64(len(m.table))
 }
 
-// id is the text of a node's id.
 func (m *idMap) id(node uint32) []byte {
 	at := m.starts[node]
 	piece := m.pieces[at/idPiece][at%idPiece:]
@@ -162,7 +159,6 @@ func (m *idMap) find(id []byte) uint64 {
 	return at
 }
 
-// grow doubles the table.
 func (m *idMap) grow() error {
 	if err := m.checkRoom(8*int64(len(m.table)) + 8*m.count); err != nil {
 		return err
@@ -187,7 +183,6 @@ func (m *idMap) checkRoom(more int64) error {
 	return nil
 }
 
-// strings are the ids of all nodes.
 func (m *idMap) strings() []string {
 	out := make([]string, m.count)
 	for node := range out {

@@ -34,7 +34,6 @@ var igbSizes = []struct {
 	{"igb-full", 269_346_174, 227_130_858, 157_675_969},
 }
 
-// igbSize names a graph of n nodes, and tells how many have a label.
 func igbSize(n int64, classes string) (name string, labeled int64) {
 	for _, s := range igbSizes {
 		if s.nodes == n && classes == "2K" {
@@ -158,7 +157,6 @@ func (s *source) openHeaderless(path string, rowLength int64) (*npy.Array, error
 	return s.openRaw(path, npy.Float32, rows, rowLength)
 }
 
-// exists tells whether there is a file or folder of that name.
 func exists(fsys vfs.FS, path string) (bool, error) {
 	_, err := fsys.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -38,7 +38,6 @@ func (as *LabelsAs) declare(flags *pflag.FlagSet) {
 			"their content)")
 }
 
-// labelKind is what labels are stored as.
 type labelKind uint8
 
 const (
@@ -67,7 +66,6 @@ type labelError struct {
 
 func (e *labelError) Error() string { return e.text }
 
-// labelResult is what labels were found to be.
 type labelResult struct {
 	note  string
 	names []string // of classes

@@ -165,7 +165,6 @@ func (l *edgeList) tableOf(role wanted, own string) (*nodeTable, error) {
 	return t, nil
 }
 
-// noteNodes says which column of a table of nodes is what.
 func (l *edgeList) noteNodes(t *nodeTable, labels bool) {
 	note := t.note(t.path, t.taken(), t.left())
 	if labels {
@@ -260,31 +259,39 @@ func (l *edgeList) nodeOf(row int64) (node int64, ok bool) {
 }
 
 func (l *edgeList) copyRows(path string, cols int64, each func(put func(int64, []float32) error) error) error {
-	rows, err := l.scratch.newRows(cols)
+	place := func(row int64) string { return path + ": " + l.ids.name(row) }
+	rows := &scratchRows{scratch: l.scratch, cols: cols}
+	if err := l.copyFeatures(place, func(to vfs.PendingFile) (npy.Header, uint64, error) {
+		rows.pending = to
+		if err := each(rows.put); err != nil {
+			return npy.Header{}, 0, err
+		}
+		if missing := rows.missing(max(l.ids.nodes, rows.rows)); missing >= 0 {
+			hint := l.ids.hint("leaves out ids that do not occur")
+			return npy.Header{}, 0, invalid(path, "no features of %s%s", l.ids.name(missing), hint)
+		}
+		return npy.Header{Shape: []int64{rows.rows, cols}}, rows.sum, rows.flush()
+	}); err != nil {
+		return err
+	}
+	return l.setRows(path, rows.rows, cols)
+}
+
+// copyFeatures makes a scratch file the features. write fills it, and returns its shape, its order and its sumElements.
+func (l *edgeList) copyFeatures(place func(row int64) string,
+	write func(to vfs.PendingFile) (npy.Header, uint64, error)) error {
+	pending, err := l.fsys.Create(l.scratch.Path("features"))
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
-	if err := each(rows.put); err != nil {
+	defer pending.Abort()
+	h, sum, err := write(pending)
+	if err == nil {
+		err = pending.Commit()
+	}
+	if err != nil {
 		return err
 	}
-	nodes := max(l.ids.nodes, rows.rows)
-	if missing := rows.missing(nodes); missing >= 0 {
-		return invalid(path, "no features of %s%s", l.ids.name(missing), l.ids.hint("leaves out ids that do not occur"))
-	}
-	if err := rows.finish(); err != nil {
-		return err
-	}
-	place := func(row int64) string { return path + ": " + l.ids.name(row) }
-	if err := l.openCopied(npy.Header{Shape: []int64{rows.rows, cols}}, rows.sum, place); err != nil {
-		return err
-	}
-	return l.setRows(path, nodes, cols)
-}
-
-// openCopied opens a matrix that was copied to a scratch file as the features. sum is the sumElements of what was
-// written.
-func (l *edgeList) openCopied(h npy.Header, sum uint64, place func(row int64) string) error {
 	a, err := l.openRaw(l.scratch.Path("features"), npy.Float32, h.Shape...)
 	if err != nil {
 		return err
@@ -367,7 +374,6 @@ func (l *edgeList) openLabels() error {
 	return l.openLabelArray(path, n, l.files.LabelsAs, l.nodeOf)
 }
 
-// openTableLabels opens the labels of a table.
 func (l *edgeList) openTableLabels(t *nodeTable) error {
 	for _, i := range t.labels {
 		as := asLabel

@@ -37,7 +37,6 @@ func (s *source) Info() Info { return s.info }
 
 func (s *source) Features(threads int) (FeatureReader, error) { return s.features(threads) }
 
-// Close closes all files.
 func (s *source) Close() error {
 	var errs []error
 	for _, c := range slices.Backward(s.open) {
@@ -126,7 +125,6 @@ func wrongHeader(path string, h *npy.Header, want string) error {
 	return invalid(path, "%s array of shape %v (want %s)", h.Type, h.Shape, want)
 }
 
-// isColumn tells whether a shape is [n] or [n,1].
 func isColumn(shape []int64) bool {
 	return len(shape) == 1 || len(shape) == 2 && shape[1] == 1
 }
@@ -260,7 +258,6 @@ func (s *labelSink) texts(a *npy.Array, nodeOf func(row int64) (int64, bool)) er
 	return nil
 }
 
-// addSplits appends splits.
 func (s *source) addSplits(path string, count int64,
 	read func(ctx context.Context, to *format.RowTable, first int64) error) error {
 	s.splits = append(s.splits, splitReader{count, read})

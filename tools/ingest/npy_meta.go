@@ -28,7 +28,6 @@ type npyMeta struct {
 
 const maxMeta = 16 << 20 // bytes of meta.json
 
-// readMeta reads meta.json, if it is there.
 func (s *arraySource) readMeta() (meta npyMeta, err error) {
 	if !s.names["meta.json"] {
 		return meta, nil

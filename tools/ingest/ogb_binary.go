@@ -8,6 +8,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
@@ -150,30 +151,21 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 
 // copyColumns puts features in Fortran order, whose columns come one after another, into a scratch file.
 func (s *ogbSource) copyColumns(ctx context.Context, a *npy.Stream) error {
-	pending, err := s.fsys.Create(s.scratch.Path("features"))
-	if err != nil {
-		return err
-	}
-	defer pending.Abort()
-	sum, next, rows := uint64(0), int64(0), a.Shape[0] // next: element in Fortran order
-	err = each(ctx, a.Elements(), func(dst []float32) error {
-		if err := npy.Next(a, dst); err != nil {
+	return s.copyFeatures((&streamReader{nil, a}).Place, func(to vfs.PendingFile) (npy.Header, uint64, error) {
+		sum, next, rows := uint64(0), int64(0), a.Shape[0] // next: element in Fortran order
+		err := each(ctx, a.Elements(), func(dst []float32) error {
+			if err := npy.Next(a, dst); err != nil {
+				return err
+			}
+			for i := range dst {
+				sum += sumElements(next%rows*a.Shape[1]+next/rows, 0, dst[i:i+1])
+				next++
+			}
+			_, err := to.Write(dtype.BytesOf(dst))
 			return err
-		}
-		for i := range dst {
-			sum += sumElements(next%rows*a.Shape[1]+next/rows, 0, dst[i:i+1])
-			next++
-		}
-		_, err := pending.Write(dtype.BytesOf(dst))
-		return err
-	}, func(int64, float32) error { return nil })
-	if err == nil {
-		err = pending.Commit()
-	}
-	if err != nil {
-		return err
-	}
-	return s.openCopied(npy.Header{Fortran: true, Shape: a.Shape}, sum, (&streamReader{nil, a}).Place)
+		}, func(int64, float32) error { return nil })
+		return npy.Header{Fortran: true, Shape: a.Shape}, sum, err
+	})
 }
 
 // streamReader reads the rows of an array in an archive.

@@ -234,14 +234,6 @@ type scratchRows struct {
 	buffer  []float32
 }
 
-func (s *scratch) newRows(cols int64) (*scratchRows, error) {
-	pending, err := s.fsys.Create(s.Path("features"))
-	if err != nil {
-		return nil, err
-	}
-	return &scratchRows{scratch: s, cols: cols, pending: pending}, nil
-}
-
 // put writes a row. Its error names no file: the caller adds it.
 func (r *scratchRows) put(row int64, values []float32) error {
 	if bytes := row / 8; r.scratch.MemoryBytes > 0 && bytes > r.scratch.MemoryBytes {
@@ -288,17 +280,6 @@ func (r *scratchRows) missing(rows int64) int64 {
 	}
 	return -1
 }
-
-// finish completes the file. All rows must have been put.
-func (r *scratchRows) finish() error {
-	if err := r.flush(); err != nil {
-		return err
-	}
-	return r.pending.Commit()
-}
-
-// Close removes the file if it is not finished.
-func (r *scratchRows) Close() error { return r.pending.Abort() }
 
 // errTwice is returned for a second row of a node.
 var errTwice = errors.New("the node has a row already")

@@ -221,7 +221,6 @@ func (t *nodeTable) eachValue(ctx context.Context, columns []int, nodes int64,
 	return nil
 }
 
-// readLabels reads the labels.
 func (t *nodeTable) readLabels(ctx context.Context, sink *labelSink) error {
 	var buf [32]byte
 	return t.eachValue(ctx, t.labels, sink.rows.Rows, func(node int64, k int, c cell) error {

@@ -231,7 +231,6 @@ func (r *parquetRows) id(k int) ([]byte, error) {
 	return strconv.AppendInt(r.digits[:0], int64(v), 10), nil
 }
 
-// floats reads a list.
 func (r *parquetRows) floats(dst []float32) error {
 	c := r.cells[0]
 	for k := range dst {
@@ -313,7 +312,6 @@ func (l *edgeList) rowID(row int64, r rows) error {
 	return fmt.Errorf("id %s (want %d, as rows must be in the order of ids; --ids map takes any order)", id, row)
 }
 
-// openFeatures opens the features of the nodes.
 func (t *parquetTable) openFeatures(ctx context.Context, l *edgeList, columns []int, width int) error {
 	if !t.columns[columns[0]].List {
 		return t.copyColumns(ctx, l, columns)
@@ -333,21 +331,12 @@ func (t *parquetTable) copyColumns(ctx context.Context, l *edgeList, columns []i
 	if err := checkSpace(l.fsys, l.scratch.Dir(), bytes); err != nil {
 		return err
 	}
-	pending, err := l.fsys.Create(l.scratch.Path("features"))
-	if err != nil {
-		return err
-	}
-	defer pending.Abort()
 	task := l.scratch.Progress.Start("read features", bytes, progress.Bytes)
 	defer task.Done()
-	sum, err := t.copyGroups(ctx, pending, columns, task)
-	if err == nil {
-		err = pending.Commit()
-	}
-	if err != nil {
-		return err
-	}
-	return l.openCopied(npy.Header{Fortran: true, Shape: []int64{t.Rows, int64(len(columns))}}, sum, t.Place)
+	return l.copyFeatures(t.Place, func(to vfs.PendingFile) (npy.Header, uint64, error) {
+		sum, err := t.copyGroups(ctx, to, columns, task)
+		return npy.Header{Fortran: true, Shape: []int64{t.Rows, int64(len(columns))}}, sum, err
+	})
 }
 
 // copyGroups writes the feature columns, in the order in which the files have them, and returns their sumElements.

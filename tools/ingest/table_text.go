@@ -372,7 +372,6 @@ func listItems(items [][]byte, field []byte) [][]byte {
 	return split(items, field, sep)
 }
 
-// isList tells whether a field is a list of numbers.
 func isList(field []byte) bool {
 	field = bytes.TrimSpace(field)
 	if len(field) == 0 || isFloat(field) {

@@ -1,13 +1,13 @@
-// Command parquet compares our decoder of Parquet tables (tools/parquet) with github.com/parquet-go/parquet-go. It is a
-// module of its own, since nothing else needs that.
+// Command parquet compares our decoder of Parquet tables (tools/parquet) with github.com/parquet-go/parquet-go and
+// Arrow's. It is a module of its own, since nothing else needs these.
 //
-//	go run . damage FILE...    how both read damaged copies of small files
-//	go run . speed FILE...     processor time of both for large files (make_tables.py), in turn
+//	go run . damage FILE...    how each reads damaged copies of small files
+//	go run . speed FILE...     processor time of each for large files (make_tables.py), in turn
 //
 // Damage reads each file as it is, and then 200 damaged copies of each file that could be read: a bit changed anywhere
-// or in the metadata, up to eight bytes changed, cut off, some bytes cut out. Both read from memory, each in a process
+// or in the metadata, up to eight bytes changed, cut off, some bytes cut out. All read from memory, each in a process
 // with 8 GiB of address space, which is started again when it ends or a file takes more than ten seconds. The calls of
-// parquet-go are within a recover, and it may read 64 MB and return a million values a file: without these limits it
+// a library are within a recover, and parquet-go may read 64 MB and return a million values a file: without these limits it
 // would not end on some.
 package main
 
