@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/chunk"
@@ -185,20 +186,60 @@ type copied struct {
 	labels              []int32
 }
 
-// copyOut enqueues copies of a batch to the host. The memory is a device's of the test's own, so
-// that what the loader has of its device can be counted.
-func copyOut(t *testing.T, device gds.Device, stream gds.Stream, b *Batch) copied {
+// rooms is pinned memory for copies, until the end of each test.
+var rooms struct {
+	sync.Mutex
+	of map[*testing.T]*pinnedRooms
+}
+
+type pinnedRooms struct {
+	device gds.Device
+	last   gds.Buffer
+	used   int64 // of last
+}
+
+// pinnedRoom is memory of a device of the test's own, so that what the loader has of its device can be counted.
+func pinnedRoom(t *testing.T, device gds.Device, bytes int64) (b gds.Buffer, at int64) {
 	t.Helper()
-	pin := testdevice.Another(t, device).AllocPinned
-	c := copied{index: b.Index, rows: b.Rows, global: b.GlobalRows}
-	copyTensor := func(x gds.Tensor) []byte {
-		memory, err := pin(gds.Bytes(x.Rows, x.Cols, x.DType))
+	rooms.Lock()
+	defer rooms.Unlock()
+	r := rooms.of[t]
+	if r == nil {
+		r = &pinnedRooms{device: testdevice.Another(t, device)}
+		if rooms.of == nil {
+			rooms.of = map[*testing.T]*pinnedRooms{}
+		}
+		rooms.of[t] = r
+		t.Cleanup(func() {
+			rooms.Lock()
+			defer rooms.Unlock()
+			delete(rooms.of, t)
+		})
+	}
+	const aligned = 64
+	if r.last == nil || r.used+bytes > r.last.Len() {
+		memory, err := r.device.AllocPinned(max(bytes, 64<<10))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = memory.Free() })
-		stream.Copy(gds.NewTensor(memory, x.Rows, x.Cols, x.DType), x)
-		return memory.Bytes()
+		r.last, r.used = memory, 0
+	}
+	at = r.used
+	r.used += (bytes + aligned - 1) / aligned * aligned
+	return r.last, at
+}
+
+// copyOut enqueues copies of a batch to the host.
+func copyOut(t *testing.T, device gds.Device, stream gds.Stream, b *Batch) copied {
+	t.Helper()
+	c := copied{index: b.Index, rows: b.Rows, global: b.GlobalRows}
+	copyTensor := func(x gds.Tensor) []byte {
+		bytes := gds.Bytes(x.Rows, x.Cols, x.DType)
+		to := gds.NewTensor(nil, x.Rows, x.Cols, x.DType)
+		to.Buf, to.Offset = pinnedRoom(t, device, bytes)
+		stream.Copy(to, x)
+		return to.Buf.Bytes()[to.Offset:][:bytes]
 	}
 	c.labels = dtype.Int32s(copyTensor(b.Labels))
 	for _, x := range b.X {
