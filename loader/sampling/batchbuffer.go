@@ -121,7 +121,7 @@ func (l *Loader) layOut(j *job) {
 		p.index, p.missAt, p.into = take(4*int64(p.inputs)), take(4*int64(p.staged)), take(4*int64(b.into))
 	}
 	if l.o.Labels != nil {
-		p.labels = take(int64(b.seeds * l.o.Labels.rowBytes()))
+		p.labels = take(int64(b.seeds * l.o.Labels.RowBytes()))
 	}
 	if b.onDevice {
 		p.hits = take(8)
@@ -403,7 +403,7 @@ func (s *Set) writeLabels(dst []byte, j *job) {
 	if j.size.onDevice {
 		seeds = j.seeds
 	}
-	size := labels.rowBytes()
+	size := labels.RowBytes()
 	for i, node := range seeds {
 		to := dst[i*size:][:size]
 		if !j.size.chosen || s.isMember(node) {

@@ -66,8 +66,8 @@ func ReadLabels(ctx context.Context, graph *format.Dir) (*Labels, error) {
 	return &Labels{t, columns, data}, err
 }
 
-// rowBytes is the size of the labels of a node.
-func (l *Labels) rowBytes() int { return l.Columns * l.Type.Size() }
+// RowBytes is the size of the labels of a node.
+func (l *Labels) RowBytes() int { return l.Columns * l.Type.Size() }
 
 // Loader brings sampled mini-batches to a device. Its Sets are used one at a time; Stats may be
 // called at any time.
@@ -115,8 +115,8 @@ func Open(o LoaderOptions) (*Loader, error) {
 		o.Samples = most
 	}
 	o.Workers = min(o.Workers, o.Samples)
-	if l := o.Labels; l != nil && int64(len(l.Data)) != o.Features.Rows()*int64(l.rowBytes()) {
-		return nil, fmt.Errorf("loader of samples: %d bytes of labels for %d nodes of %d", len(l.Data), o.Features.Rows(), l.rowBytes())
+	if l := o.Labels; l != nil && int64(len(l.Data)) != o.Features.Rows()*int64(l.RowBytes()) {
+		return nil, fmt.Errorf("loader of samples: %d bytes of labels for %d nodes of %d", len(l.Data), o.Features.Rows(), l.RowBytes())
 	}
 	sparse, _ := o.Features.(*features.Sparse)
 	if sparse != nil && o.Cache != nil {

@@ -40,7 +40,7 @@ type Graph struct {
 	x       gds.Tensor
 	sparse  *loader.SparseRows // not nil: the elements of x, which has no memory
 	block   loader.Block       // of all nodes
-	labels  labels
+	labels  *sampling.Labels
 	buffers []gds.Buffer
 	chunks  *chunks // nil: the graph is on the device
 }
@@ -70,7 +70,7 @@ func Open(ctx context.Context, device gds.Device, o Options) (_ *Graph, err erro
 			err = errors.Join(err, g.Close())
 		}
 	}()
-	if g.labels, err = readLabels(ctx, o.Graph); err != nil {
+	if g.labels, err = sampling.ReadLabels(ctx, o.Graph); err != nil {
 		return nil, err
 	}
 	if o.ChunkBytes > 0 {
@@ -355,7 +355,7 @@ func (g *Graph) inference(nodes []uint32, batchRows int, first uint32, all *load
 			b.X[0] = shapeOf(0, c.features.Columns())
 			b.Whole = &loader.WholeGraph{Chunks: c, Nodes: nodes[lo:hi]}
 		}
-		if b.Labels = tensor.Columns(lo, hi); g.labels.perRow() {
+		if b.Labels = tensor.Columns(lo, hi); g.labelsPerRow() {
 			b.Labels = tensor.Slice(lo, hi)
 		}
 		s.batches, s.seeds = append(s.batches, b), append(s.seeds, nodes[lo:hi])
