@@ -8,13 +8,8 @@ import (
 )
 
 // accuracy is the part of labelled rows that are classified correctly.
-func accuracy(mem *memory, _ Spec, _ int) (_ meter, err error) {
-	m := &accuracyMeter{}
-	if m.count, err = mem.matrix("count", 1, 2, gds.Int64); err != nil {
-		return nil, err
-	}
-	m.host, err = mem.pinned("count", gds.Bytes(1, 2, gds.Int64))
-	return m, err
+func accuracy(mem *memory, _ Spec, _ int) (meter, error) {
+	return &accuracyMeter{mem.matrix("count", 1, 2, gds.Int64), mem.pinned("count", gds.Bytes(1, 2, gds.Int64))}, nil
 }
 
 type accuracyMeter struct {

@@ -167,11 +167,9 @@ type areaMeter struct {
 
 func area(mem *memory, s Spec, batchRows int) (_ meter, err error) {
 	m := &areaMeter{}
-	if m.out, err = mem.pinned("scores", gds.Bytes(batchRows, s.Classes, gds.Float32)); err != nil {
-		return nil, err
-	}
-	m.labels, err = mem.pinned("labels", gds.Bytes(1, batchRows, gds.Int32))
-	return m, err
+	m.out = mem.pinned("scores", gds.Bytes(batchRows, s.Classes, gds.Float32))
+	m.labels = mem.pinned("labels", gds.Bytes(1, batchRows, gds.Int32))
+	return m, nil
 }
 
 func (m *areaMeter) reset(gds.Stream) { m.scores = nil }

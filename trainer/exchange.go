@@ -26,13 +26,12 @@ func newExchange(devices []gds.Device, count int) (*exchange, error) {
 	bytes := gds.Bytes(1, count, gds.Float32)
 	for _, device := range append(devices[:1:1], devices...) {
 		x.mem.dev = device
-		b, err := x.mem.pinned("sums over devices", bytes)
-		if err != nil {
-			return nil, errors.Join(err, x.mem.free())
-		}
-		x.partial = append(x.partial, b)
+		x.partial = append(x.partial, x.mem.pinned("sums over devices", bytes))
 	}
 	x.total, x.partial = x.partial[0], x.partial[1:]
+	if err := x.mem.err; err != nil {
+		return nil, errors.Join(err, x.mem.free())
+	}
 	return x, nil
 }
 

@@ -837,7 +837,7 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 			weights, _ := random64(2, rows, c.out)
 			tensors := map[string]gds.Tensor{}
 			for name, values := range map[string]rows64{"x": x, "gx": x, "y": weights, "gy": weights} {
-				tensor, err := n.mem.matrix(name, rows, len(values[0]), gds.Float32)
+				tensor, err := matrixOf(&n.mem, name, rows, len(values[0]), gds.Float32)
 				if err == nil {
 					err = gds.Upload(dev, n.stream, tensor, values.flat())
 				}
@@ -909,7 +909,7 @@ func TestTheLossAndItsGradientAreThoseOfTheDefinition(t *testing.T) {
 	out, all := random64(1, rows, classes)
 	labels := []int32{0, 3, -1, 2, 2, 1}
 	upload := func(rows, cols int, kind gds.DType, data []byte) gds.Tensor {
-		tensor, err := mem.matrix("test", rows, cols, kind)
+		tensor, err := matrixOf(&mem, "test", rows, cols, kind)
 		if err == nil {
 			err = gds.Upload(dev, stream, tensor, data)
 		}

@@ -66,9 +66,9 @@ func (m *messagePassing) productColumns() int {
 func (s *graphStates) allocate(dev gds.Device, nodes int, columns [2]int) (err error) {
 	if s.pool == nil {
 		s.pool, s.mem.dev = gather.NewPool(0), dev
-		if s.staging, err = s.mem.pinned("rows on their way",
-			gds.Bytes(stagingRows, max(columns[0], columns[1]), gds.Float32)); err != nil {
-			return err
+		bytes := gds.Bytes(stagingRows, max(columns[0], columns[1]), gds.Float32)
+		if s.staging = s.mem.pinned("rows on their way", bytes); s.mem.err != nil {
+			return s.mem.err
 		}
 	}
 	for i := range s.matrices {

@@ -41,15 +41,9 @@ func onHost(start func(Spec) rowTally) func(*memory, Spec, int) (meter, error) {
 		m := &hostMeter{cols: s.Classes, start: func() rowTally { return start(s) }, counted: start(s)}
 		for i := range m.slots {
 			slot := &m.slots[i]
-			out, err := mem.pinned("metric", gds.Bytes(batchRows, s.Classes, gds.Float32))
-			if err != nil {
-				return nil, err
-			}
-			labels, err := mem.pinned("metric", s.labelBytes(batchRows))
-			if err != nil {
-				return nil, err
-			}
-			slot.out, slot.labels = gds.NewTensor(out, batchRows, s.Classes, gds.Float32), labels
+			out := mem.pinned("metric", gds.Bytes(batchRows, s.Classes, gds.Float32))
+			slot.out = gds.NewTensor(out, batchRows, s.Classes, gds.Float32)
+			slot.labels = mem.pinned("metric", s.labelBytes(batchRows))
 		}
 		return m, nil
 	}

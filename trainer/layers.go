@@ -105,6 +105,13 @@ type activation struct {
 	ofGraph    *activation // used instead in passes over a whole graph; nil: none is
 }
 
+func (a *activation) allocate(mem *memory, rows int, train bool) {
+	a.out = mem.matrix("activations", rows, a.cols, gds.Float32)
+	if train && !a.scratch {
+		a.grad = mem.matrix("gradients", rows, a.cols, gds.Float32)
+	}
+}
+
 // of returns the output and its gradient for the rows of a pass.
 func (a *activation) of(p *pass) (out, grad gds.Tensor) {
 	if p.whole != nil && a.ofGraph != nil {

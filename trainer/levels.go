@@ -160,14 +160,12 @@ func (n *network) reserve(b *loader.Batch) error {
 }
 
 // allocate makes room for so many rows on a level that has no memory. After an error it has none.
-func (m *levelMemory) allocate(rows int, train bool) (err error) {
+func (m *levelMemory) allocate(rows int, train bool) error {
 	for _, a := range m.activations {
-		if a.out, err = m.mem.matrix("activations", rows, a.cols, gds.Float32); err == nil && train && !a.scratch {
-			a.grad, err = m.mem.matrix("gradients", rows, a.cols, gds.Float32)
-		}
-		if err != nil {
-			return errors.Join(err, m.mem.free())
-		}
+		a.allocate(&m.mem, rows, train)
+	}
+	if err := m.mem.err; err != nil {
+		return errors.Join(err, m.mem.free())
 	}
 	m.rows = rows
 	return nil

@@ -125,7 +125,7 @@ func TestASumOverDevicesThatIsTooLongIsAnError(t *testing.T) {
 	ended := 0
 	err = g.run(func(n *network) error {
 		defer func() { ended++ }()
-		v, err := n.mem.matrix("test", 1, n.params.count+1, gds.Float32)
+		v, err := matrixOf(&n.mem, "test", 1, n.params.count+1, gds.Float32)
 		if err != nil {
 			return err
 		}

@@ -81,35 +81,18 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, err
 }
 
 func (n *network) allocate() (err error) {
-	if err := n.params.allocate(&n.mem, n.task); err != nil {
-		return err
-	}
+	n.params.allocate(&n.mem, n.task)
 	for _, a := range n.activations {
 		if a.level != 0 || a.use != always {
 			n.levels.add(a)
-			continue
-		}
-		rows := cmp.Or(a.rows, n.batchRows)
-		if a.out, err = n.mem.matrix("activations", rows, a.cols, gds.Float32); err != nil {
-			return err
-		}
-		if a.scratch || !n.task.train {
-			continue
-		}
-		if a.grad, err = n.mem.matrix("gradients", rows, a.cols, gds.Float32); err != nil {
-			return err
+		} else {
+			a.allocate(&n.mem, cmp.Or(a.rows, n.batchRows), n.task.train)
 		}
 	}
-	if n.lossSum, err = n.mem.matrix("loss", 1, 1, gds.Float32); err != nil {
-		return err
-	}
-	if n.lossHost, err = n.mem.pinned("loss", gds.Bytes(1, lossSlots, gds.Float32)); err != nil {
-		return err
-	}
+	n.lossSum = n.mem.matrix("loss", 1, 1, gds.Float32)
+	n.lossHost = n.mem.pinned("loss", gds.Bytes(1, lossSlots, gds.Float32))
 	if n.task.weights != nil {
-		if n.weights, err = n.mem.matrix("class weights", 1, n.spec.Classes, gds.Float32); err != nil {
-			return err
-		}
+		n.weights = n.mem.matrix("class weights", 1, n.spec.Classes, gds.Float32)
 	}
 	if n.task.metric.meter != nil {
 		if n.meter, err = n.task.metric.meter(&n.mem, n.spec, n.batchRows); err != nil {
@@ -117,12 +100,10 @@ func (n *network) allocate() (err error) {
 		}
 	}
 	if n.task.train {
-		if err := n.allocateColumns(); err != nil {
-			return err
-		}
+		n.allocateColumns()
 	}
-	if n.mem.dev == nil {
-		return nil
+	if n.mem.dev == nil || n.mem.err != nil {
+		return n.mem.err
 	}
 	if n.stream, err = n.mem.dev.NewStream(); err != nil {
 		return err

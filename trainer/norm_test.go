@@ -31,7 +31,7 @@ func newBatchNormFixture(t *testing.T) *batchNormFixture {
 	})
 	for _, to := range []*gds.Tensor{&f.x, &f.y} {
 		var err error
-		if *to, err = f.n.mem.matrix("test", 1000, 2, gds.Float32); err != nil {
+		if *to, err = matrixOf(&f.n.mem, "test", 1000, 2, gds.Float32); err != nil {
 			t.Fatal(err)
 		}
 	}

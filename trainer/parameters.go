@@ -41,7 +41,7 @@ func (p *parameters) declare(name string, rows, cols int, bound float64) *parame
 }
 
 // allocate gets the vectors; for training, all of them.
-func (p *parameters) allocate(mem *memory, t task) (err error) {
+func (p *parameters) allocate(mem *memory, t task) {
 	vectors := []*gds.Tensor{&p.value}
 	if t.train {
 		p.moments = make([]gds.Tensor, t.optimizer.moments)
@@ -51,9 +51,7 @@ func (p *parameters) allocate(mem *memory, t task) (err error) {
 		}
 	}
 	for _, vector := range vectors {
-		if *vector, err = mem.matrix("parameters", 1, p.count, gds.Float32); err != nil {
-			return err
-		}
+		*vector = mem.matrix("parameters", 1, p.count, gds.Float32)
 	}
 	for _, q := range p.list {
 		q.value = q.matrix(p.value)
@@ -64,7 +62,6 @@ func (p *parameters) allocate(mem *memory, t task) (err error) {
 			q.moments = append(q.moments, q.vector(m))
 		}
 	}
-	return nil
 }
 
 // matrix is the parameter's part of a vector, as it was declared, and vector the same as [1,n].

@@ -89,19 +89,13 @@ type rankOutput struct {
 func (p *predictor) allocate() error {
 	p.result.Columns = p.group.ranks[0].spec.Classes
 	p.scratch = make([]float64, p.result.Columns)
-	return p.group.eachRank(func(n *network) (err error) {
+	return p.group.eachRank(func(n *network) error {
 		for i := range p.slots {
-			var r rankOutput
-			if r.out, err = n.mem.pinned("predictions", gds.Bytes(n.batchRows, p.result.Columns,
-				gds.Float32)); err != nil {
-				return err
-			}
-			if r.numbers, err = n.mem.pinned("row numbers", gds.Bytes(1, n.batchRows, gds.Uint32)); err != nil {
-				return err
-			}
-			p.slots[i] = append(p.slots[i], r)
+			out := n.mem.pinned("predictions", gds.Bytes(n.batchRows, p.result.Columns, gds.Float32))
+			numbers := n.mem.pinned("row numbers", gds.Bytes(1, n.batchRows, gds.Uint32))
+			p.slots[i] = append(p.slots[i], rankOutput{out: out, numbers: numbers})
 		}
-		return nil
+		return n.mem.err
 	})
 }
 

@@ -74,26 +74,19 @@ func (g *group) newGradientQueues(places int) (*gradientQueues, error) {
 	for rank, n := range g.ranks {
 		m := &q.mem[rank]
 		m.dev = n.mem.dev
-		partial, err := m.pinned("a queue of gradients", gds.Bytes(places, count, gds.Float32))
-		if err == nil && rank == 0 {
-			q.total, err = m.pinned("sums of gradients", gds.Bytes(places, count, gds.Float32))
+		q.partial = append(q.partial, m.pinned("a queue of gradients", gds.Bytes(places, count, gds.Float32)))
+		if rank == 0 {
+			q.total = m.pinned("sums of gradients", gds.Bytes(places, count, gds.Float32))
 		}
-		var loss gds.Buffer
-		if err == nil {
-			loss, err = m.pinned("losses", gds.Bytes(1, places, gds.Float32))
-		}
+		q.loss = append(q.loss, m.pinned("losses", gds.Bytes(1, places, gds.Float32)))
 		var saved []gds.Tensor
 		for range n.synchronized() {
-			if err == nil {
-				var t gds.Tensor
-				t, err = m.matrix("parameters as of the last synchronisation", 1, count, gds.Float32)
-				saved = append(saved, t)
-			}
+			saved = append(saved, m.matrix("parameters as of the last synchronisation", 1, count, gds.Float32))
 		}
-		if err != nil {
-			return nil, errors.Join(g.rankError(rank, err), q.free())
+		q.saved = append(q.saved, saved)
+		if m.err != nil {
+			return nil, errors.Join(g.rankError(rank, m.err), q.free())
 		}
-		q.partial, q.loss, q.saved = append(q.partial, partial), append(q.loss, loss), append(q.saved, saved)
 	}
 	return q, nil
 }

@@ -22,19 +22,13 @@ type columns struct {
 }
 
 // allocateColumns gets memory for the columns, and for measuring them.
-func (n *network) allocateColumns() (err error) {
-	if n.momentBlock, err = n.mem.pinned("moments", gds.Bytes(momentRows, n.spec.Features, gds.Float32)); err != nil {
-		return err
-	}
+func (n *network) allocateColumns() {
+	n.momentBlock = n.mem.pinned("moments", gds.Bytes(momentRows, n.spec.Features, gds.Float32))
 	n.columns = make([]columns, len(n.spec.Matrices))
 	for i := range n.columns {
-		three, err := n.mem.matrix("means", 3, n.spec.Features, gds.Float32)
-		if err != nil {
-			return err
-		}
+		three := n.mem.matrix("means", 3, n.spec.Features, gds.Float32)
 		n.columns[i] = columns{mean: three.Slice(0, 1), factor: three.Slice(1, 2), inverse: three.Slice(2, 3)}
 	}
-	return nil
 }
 
 // setInputs sets the scales of the input matrices, and waits until they are there.

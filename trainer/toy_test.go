@@ -24,6 +24,12 @@ func openDevice(t testing.TB, o host.Options) gds.Device {
 	return testdevice.Open(t, o)
 }
 
+// matrixOf is memory.matrix with its error.
+func matrixOf(m *memory, what string, rows, cols int, t gds.DType) (gds.Tensor, error) {
+	x := m.matrix(what, rows, cols, t)
+	return x, m.err
+}
+
 // toy is rows in host memory that feed a trainer without a store.
 type toy struct {
 	x        [][]float32 // one [rows, features] for each matrix
@@ -59,7 +65,7 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 		mem := memory{dev: d.dev}
 		var xs []gds.Tensor
 		for range d.x {
-			x, err := mem.matrix("toy", d.batch+d.layers*toyMoreSources, d.features, gds.Float32)
+			x, err := matrixOf(&mem, "toy", d.batch+d.layers*toyMoreSources, d.features, gds.Float32)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -73,7 +79,7 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 		}
 		var numbers gds.Tensor
 		if d.numbered {
-			if numbers, err = mem.matrix("toy", 1, d.batch, gds.Uint32); err != nil {
+			if numbers, err = matrixOf(&mem, "toy", 1, d.batch, gds.Uint32); err != nil {
 				yield(nil, err)
 				return
 			}
@@ -208,7 +214,7 @@ func (t toyBlock) upload(mem *memory, stream gds.Stream) (b loader.Block, err er
 	}{{&b.Offsets, gds.Uint32, dtype.BytesOf(t.Offsets), len(t.Offsets)},
 		{&b.Indices, gds.Uint32, dtype.BytesOf(t.Indices), len(t.Indices)},
 		{&b.Weights, gds.Float32, dtype.BytesOf(t.Weights), len(t.Weights)}} {
-		if *v.to, err = mem.matrix("toy", 1, v.n, v.kind); err != nil {
+		if *v.to, err = matrixOf(mem, "toy", 1, v.n, v.kind); err != nil {
 			return b, err
 		}
 		if err = gds.Upload(mem.dev, stream, *v.to, v.from); err != nil {
@@ -269,11 +275,11 @@ func (d *toy) labelsOf(row int) []byte {
 func (d *toy) labelMemory(mem *memory) (gds.Tensor, error) {
 	switch {
 	case d.several != nil:
-		return mem.matrix("toy", d.batch, d.outputs, gds.Int8)
+		return matrixOf(mem, "toy", d.batch, d.outputs, gds.Int8)
 	case d.values != nil:
-		return mem.matrix("toy", d.batch, d.outputs, gds.Float32)
+		return matrixOf(mem, "toy", d.batch, d.outputs, gds.Float32)
 	}
-	return mem.matrix("toy", 1, d.batch, gds.Int32)
+	return matrixOf(mem, "toy", 1, d.batch, gds.Int32)
 }
 
 // deal makes ranks of devices that share batches of so many rows.

@@ -84,7 +84,7 @@ func uploadFeatures(t *testing.T, mem *memory, stream gds.Stream, x []float32, c
 	*loader.SparseRows) {
 	t.Helper()
 	if !sparse {
-		tensor, err := mem.matrix("test", len(x)/columns, columns, gds.Float32)
+		tensor, err := matrixOf(mem, "test", len(x)/columns, columns, gds.Float32)
 		if err == nil {
 			err = gds.Upload(mem.dev, stream, tensor, x)
 		}
@@ -164,7 +164,7 @@ func (c *toyChunks) Each(ctx context.Context, stream gds.Stream, rows loader.Row
 			if err != nil {
 				c.t.Fatal(err)
 			}
-			tensor, err := c.mem.matrix("test", len(nodes), rows.Columns(), gds.Float32)
+			tensor, err := matrixOf(c.mem, "test", len(nodes), rows.Columns(), gds.Float32)
 			if err == nil {
 				err = gds.Upload(c.dev, stream, tensor, dtype.BytesOf(x))
 			}
@@ -226,7 +226,7 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 				}
 			}()
 			upload := func(rows, cols int, kind gds.DType, data []byte) gds.Tensor {
-				tensor, err := mem.matrix("test", rows, cols, kind)
+				tensor, err := matrixOf(&mem, "test", rows, cols, kind)
 				if err == nil {
 					err = gds.Upload(dev, n.stream, tensor, data)
 				}
