@@ -212,7 +212,8 @@ func TestAGraphBecomesATrainedModel(t *testing.T) {
 		for _, placement := range []string{"device", "host", "storage"} {
 			run := model + "-" + placement
 			trained := object(t, must(t, d,
-				"train store --json --model "+model+" --hidden 16 --lr 0.05 --epochs 40 --batch 32 --placement "+placement+" --run "+run))
+				"train store --json --hidden 16 --lr 0.05 --epochs 40 --batch 32 --model "+model+
+					" --placement "+placement+" --run "+run))
 			if got := trained["test_metric"].(float64); got < 0.65 {
 				t.Errorf("%s from %s has a test accuracy of %v", model, placement, got)
 			}
@@ -450,8 +451,8 @@ func TestWhatIsThereOnceIsNamedInTheSingularAndWhatIsNotIsNotNamed(t *testing.T)
 		"1 row of 1 feature (float32): the input, and 1 hop of sym") || !strings.Contains(store, "1 edge\n") {
 		t.Errorf("propagate: %q", store)
 	}
-	if one := must(t, base,
-		"generate rmat -o class --nodes 9 --edges 9 --features 1 --classes 1 --labeled 1").stdout; !strings.Contains(one, "1 class\n") {
+	one = must(t, base, "generate rmat -o class --nodes 9 --edges 9 --features 1 --classes 1 --labeled 1").stdout
+	if !strings.Contains(one, "1 class\n") {
 		t.Errorf("generate: %q", one)
 	}
 	if two := must(t, base, generateLine).stdout; !strings.Contains(two, "300 nodes, ") ||

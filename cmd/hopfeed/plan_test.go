@@ -66,8 +66,8 @@ func TestADescribedDataSetIsPlannedAsItsStore(t *testing.T) {
 		options := " --json --hardware machine.yaml --model sign --hidden 16 --batch 128"
 		whole := object(t, must(t, d, "plan store"+options))
 		train, valid := whole["train_rows"].(float64)/4000, whole["valid_rows"].(float64)/4000
-		numbers := object(t, must(t, d,
-			fmt.Sprintf("plan --nodes 4000 --features 24 --classes 3 --hops 2 --dtype %s --split-shares %v,%v,%v"+options, half, train, valid, 1-train-valid)))
+		const line = "plan --nodes 4000 --features 24 --classes 3 --hops 2 --dtype %s --split-shares %v,%v,%v"
+		numbers := object(t, must(t, d, fmt.Sprintf(line, half, train, valid, 1-train-valid)+options))
 		for _, key := range strings.Fields("machine matrices features dtype rows train_rows valid_rows input_bytes " +
 			"work_bytes placement shuffle reasons predicted_epoch_seconds alternatives") {
 			if !reflect.DeepEqual(whole[key], numbers[key]) {

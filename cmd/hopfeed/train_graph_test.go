@@ -189,8 +189,8 @@ func TestATrainingOnAGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 				Reasons   []string
 				Test      float64 `json:"test_metric"`
 			}
-			readJSON(t, must(t, d,
-				"train graph --json --force --hidden 8 --epochs 2 --batch 300 --lr 0.02 "+flags+" --placement "+place+" --run "+run).stdout, &trained)
+			line := "train graph --json --force --hidden 8 --epochs 2 --batch 300 --lr 0.02 " + flags
+			readJSON(t, must(t, d, line+" --placement "+place+" --run "+run).stdout, &trained)
 			if trained.Placement != placed || len(trained.Reasons) == 0 {
 				t.Errorf("%s, %s: %+v", flags, place, trained)
 			}
@@ -227,8 +227,9 @@ func TestATrainingOnAGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 			t.Errorf("hopfeed %s: exit status %d, want %d: %s", line, o.code, want, o.stderr)
 		}
 	}
-	if o := hopfeed(t, d,
-		"train graph --model sage --epochs 1 --hidden 64 --fanout 10,10 --emulate gpu=1,mem=20MiB --batch 1800"); o.code != exitDoesNotFit || !strings.Contains(o.stderr, "were expected to need") {
+	o := hopfeed(t, d,
+		"train graph --model sage --epochs 1 --hidden 64 --fanout 10,10 --emulate gpu=1,mem=20MiB --batch 1800")
+	if o.code != exitDoesNotFit || !strings.Contains(o.stderr, "were expected to need") {
 		t.Errorf("batches that do not fit: %s", o.stderr)
 	}
 }

@@ -112,8 +112,8 @@ func TestDevicesThatWaitSideBySideLeaveTimeToCompute(t *testing.T) {
 			Seconds float64            `json:"epoch_seconds"`
 			Stages  map[string]float64 `json:"stage_seconds"`
 		}
-		readJSON(t, must(t, d, strings.Replace(queuedLine, "--run run ", "",
-			1)+"--emulate gpu=3,mem=1GiB,workers=1,cpu=60ms,dma=1ms,compute=2ms --queue 2 --gradients 2 --sync-every 4").stdout, &r)
+		line := strings.Replace(queuedLine, "--run run ", "", 1) + "--queue 2 --gradients 2 --sync-every 4"
+		readJSON(t, must(t, d, line+" --emulate gpu=3,mem=1GiB,workers=1,cpu=60ms,dma=1ms,compute=2ms").stdout, &r)
 		if compute, wait := r.Stages["compute"], r.Stages["load_wait"]; compute <= 0 || wait <= 0 ||
 			compute+wait > 3.001*r.Seconds {
 			t.Errorf("3 epochs of %v s: %v", r.Seconds, r.Stages)

@@ -294,7 +294,8 @@ func (s *stream) GatherCached(dst, cached, src, slots, index, hits gds.Tensor) {
 		}
 		size := uint64(dst.DType.Size())
 		// The largest unit that divides the rows of source, cache and destination.
-		log := min(4, bits.TrailingZeros64(to|from|rows|size*uint64(dst.Cols)|size*uint64(dst.Stride)|size*uint64(src.Stride)|size*uint64(cached.Stride)))
+		strides := uint64(dst.Cols) | uint64(dst.Stride) | uint64(src.Stride) | uint64(cached.Stride)
+		log := min(4, bits.TrailingZeros64(to|from|rows|size*strides))
 		cols := dst.Cols * int(size) >> log
 		c.number(to)
 		c.number(uint64(dst.Stride) * size >> log)

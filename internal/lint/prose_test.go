@@ -24,8 +24,9 @@ func longProse(text string) (numbers []int) {
 			code = !code
 			continue
 		}
-		free := code || strings.HasPrefix(trimmed, "|") || strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "!") || strings.HasPrefix(line, "    ")
-		if !free && utf8.RuneCountInString(line) > proseColumns && len(strings.Fields(strings.TrimLeft(trimmed, "-* "))) > 1 {
+		free := code || strings.IndexAny(trimmed, "|#!") == 0 || strings.HasPrefix(line, "    ")
+		words := strings.Fields(strings.TrimLeft(trimmed, "-* "))
+		if !free && utf8.RuneCountInString(line) > proseColumns && len(words) > 1 {
 			numbers = append(numbers, i+1)
 		}
 	}
