@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -151,41 +152,18 @@ func (v *verifier) checkUnlisted(m *Manifest) error {
 	return nil
 }
 
-// byteRange is what one checksum covers of a part: an extent, or all bytes that are in no extent.
-type byteRange struct {
-	part   *part
-	chunk  int // within the part; -1 where extent is
-	extent int // position in part.extents; -1: the bytes in no extent
-}
-
 // checkBytes checks all checksums of the parts, then their Arrow metadata.
 func (v *verifier) checkBytes(d *Dir) error {
-	var ranges []byteRange
 	for _, t := range d.tables {
 		v.report.Chunks += t.chunks
-		for i := range t.parts {
-			p := &t.parts[i]
-			if v.isDamaged(d.filePath(p.file)) {
-				continue
-			}
-			ranges = append(ranges, byteRange{p, -1, -1})
-			for k := range p.chunks() {
-				for e := p.extentStarts[k]; e < p.extentStarts[k+1]; e++ {
-					ranges = append(ranges, byteRange{p, k, e})
-				}
-			}
-		}
 	}
-	if err := parallel.For(v.ctx, v.threads, int64(len(ranges)), 16, func(lo, hi int64) error {
-		return v.checkRanges(d, ranges[lo:hi])
-	}); err != nil {
-		return err
-	}
-	for _, t := range d.tables {
-		for i := range t.parts {
-			if p := &t.parts[i]; d.Manifest.Files[p.file].Source == "" && !v.isDamaged(d.filePath(p.file)) {
-				if err := v.recordDamage(checkLayout(d, t, p)); err != nil {
-					return err
+	for _, check := range []func(*Dir, *table, *part) error{v.checkSums, v.checkMetadata} {
+		for _, t := range d.tables {
+			for i := range t.parts {
+				if p := &t.parts[i]; !v.isDamaged(d.filePath(p.file)) {
+					if err := check(d, t, p); err != nil {
+						return err
+					}
 				}
 			}
 		}
@@ -193,48 +171,44 @@ func (v *verifier) checkBytes(d *Dir) error {
 	return nil
 }
 
-// checkRanges checks ranges; ranges of one part follow each other.
-func (v *verifier) checkRanges(d *Dir, ranges []byteRange) error {
-	buf := make([]byte, outsideBufferBytes)
-	for len(ranges) > 0 {
-		n := 1
-		for n < len(ranges) && ranges[n].part == ranges[0].part {
-			n++
-		}
-		if err := v.recordDamage(v.checkRangesOfPart(d, ranges[:n], &buf)); err != nil {
-			return err
-		}
-		ranges = ranges[n:]
-	}
-	return nil
-}
-
-// checkRangesOfPart checks ranges of one part. It may replace buf by a larger buffer.
-func (v *verifier) checkRangesOfPart(d *Dir, ranges []byteRange, buf *[]byte) error {
-	p := ranges[0].part
+// checkSums checks all checksums of a part: one for each extent, and one for the bytes in no extent.
+func (v *verifier) checkSums(d *Dir, _ *table, p *part) error {
 	f, err := d.openPart(p)
 	if err != nil {
-		return err
+		return v.recordDamage(err)
 	}
 	defer f.Close()
-	for _, r := range ranges {
-		if err := v.ctx.Err(); err != nil {
-			return err
+	entry := &d.Manifest.Files[p.file]
+	return parallel.For(v.ctx, v.threads, int64(len(p.extents))+1, 16, func(lo, hi int64) error {
+		buf := make([]byte, outsideBufferBytes)
+		for at := lo; at < hi; at++ {
+			if err := v.ctx.Err(); err != nil {
+				return err
+			}
+			var err error
+			if at == 0 {
+				err = v.checkOutside(f, entry, p.extents, buf)
+			} else {
+				e := p.extents[at-1]
+				chunk := sort.SearchInts(p.extentStarts, int(at)) - 1
+				buf = slices.Grow(buf[:0], int(e.Length))[:e.Length]
+				err = readExtent(f, chunk, e, buf)
+				v.countBytes(e.Length)
+			}
+			if err := v.recordDamage(entry.withSourceHint(err)); err != nil {
+				return err
+			}
 		}
-		entry := &d.Manifest.Files[p.file]
-		if r.extent < 0 {
-			err = v.checkOutside(f, entry, p.extents, (*buf)[:cap(*buf)])
-		} else {
-			e := p.extents[r.extent]
-			*buf = slices.Grow((*buf)[:0], int(e.Length))[:e.Length]
-			err = readExtent(f, r.chunk, e, *buf)
-			v.countBytes(e.Length)
-		}
-		if err := v.recordDamage(entry.withSourceHint(err)); err != nil {
-			return err
-		}
+		return nil
+	})
+}
+
+// checkMetadata compares the metadata of an Arrow file with the index.
+func (v *verifier) checkMetadata(d *Dir, t *table, p *part) error {
+	if d.Manifest.Files[p.file].Source != "" {
+		return nil
 	}
-	return nil
+	return v.recordDamage(checkLayout(d, t, p))
 }
 
 // outsideBufferBytes is how much is read at once of the bytes in no extent, which are mostly one page between two
