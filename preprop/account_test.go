@@ -32,9 +32,9 @@ func TestWhatWouldMakeAJobFasterFollowsFromItsAccount(t *testing.T) {
 func TestThePartsOfAnAccountAreWithinTheWhole(t *testing.T) {
 	for _, planned := range []func(*Plan){nil, outOfCore} {
 		fsys := vfs.NewMem()
-		RandomGraph(0, 20_000, 16).Write(t, fsys, "graph")
+		randomGraph(0, 20_000, 16).write(t, fsys, "graph")
 		r, err := Propagate(context.Background(), fsys, "graph", "store",
-			Options{Hops: 2, Operators: AllOperators[:2], Rows: format.RowsAll, Planned: planned})
+			Options{Hops: 2, Operators: allOperators[:2], Rows: format.RowsAll, Planned: planned})
 		if err != nil {
 			t.Fatal(err)
 		}

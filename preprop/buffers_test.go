@@ -17,8 +17,8 @@ import (
 // TestPanelsDoNotAddToTheHeap looks at what one collection leaves of the loops of many panels.
 func TestPanelsDoNotAddToTheHeap(t *testing.T) {
 	ctx, fsys := context.Background(), vfs.NewMem()
-	g := RandomGraph(0, 1400, 40)
-	g.Write(t, fsys, "graph")
+	g := randomGraph(0, 1400, 40)
+	g.write(t, fsys, "graph")
 	graph, err := format.OpenGraph(fsys, "graph")
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestPanelsDoNotAddToTheHeap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer y.Buf.Free()
-	topology := &product.MemoryTopology{CSC: g.Csc(), Free: func() error { return nil }}
+	topology := &product.MemoryTopology{CSC: g.csc(), Free: func() error { return nil }}
 	p, err := product.NewPropagator(ctx, topology, operator.Operator{Name: operator.RW}, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 )
 
@@ -30,7 +29,7 @@ func slotJobs() map[string]Options {
 	return map[string]Options{
 		"two operators": {Hops: 2, Operators: []operator.Operator{{Name: operator.Sym},
 			{Name: operator.RW, Graph: operator.Reverse}}, Threads: 1},
-		"all rows": {Hops: 2, Operators: AllOperators[:1], Rows: format.RowsAll, Threads: 1},
+		"all rows": {Hops: 2, Operators: allOperators[:1], Rows: format.RowsAll, Threads: 1},
 		"a series": {Hops: 2, Operators: []operator.Operator{{Name: operator.Heat, Parameter: 0.5,
 			Tolerance: 0.01}}, Rows: format.RowsAll, DType: format.Float16, Threads: 1},
 	}
@@ -39,7 +38,7 @@ func slotJobs() map[string]Options {
 func slotGraph(t *testing.T) *vfs.Mem {
 	t.Helper()
 	fsys := vfs.NewMem()
-	RandomGraph(0, 16_000, 2).Write(t, fsys, "graph")
+	randomGraph(0, 16_000, 2).write(t, fsys, "graph")
 	return fsys
 }
 
@@ -174,8 +173,8 @@ func withoutCheckpoints(p *Plan) { p.DropCheckpoints() }
 
 func TestFinishedHopsOfAllRowsAreReadBack(t *testing.T) {
 	graph := vfs.NewMem()
-	RandomGraph(0, 3000, 3).Write(t, graph, "graph")
-	o := Options{Hops: 3, Operators: AllOperators[:1], Rows: format.RowsAll, Threads: 1, Planned: withoutCheckpoints}
+	randomGraph(0, 3000, 3).write(t, graph, "graph")
+	o := Options{Hops: 3, Operators: allOperators[:1], Rows: format.RowsAll, Threads: 1, Planned: withoutCheckpoints}
 	want := propagated(t, graph.CrashClone(), "store", o)
 	for _, budget := range []int64{0, least(t, graph, o)} {
 		o.MemoryBytes = budget
@@ -230,41 +229,10 @@ func TestADamagedCheckpointIsNotGoneOnWith(t *testing.T) {
 	}
 }
 
-func TestAnUndisturbedJobWritesNoMoreCheckpointsThanItsShare(t *testing.T) {
-	now := time.Unix(1000, 0)
-	p := &engine.Pace{Clock: func() time.Time { return now }, Share: engine.SteadyShare, Rate: 100 << 20,
-		Deadline: now.Add(100 * time.Second)}
-	p.BeginHops()
-	const state = 300 << 20 // 3 s
-	for _, c := range []struct {
-		after            time.Duration
-		due, stop, worth bool
-	}{{0, false, false, false}, {time.Second, false, false, true}, {96 * time.Second, false, false, true},
-		{97 * time.Second, false, true, true}} {
-		now = time.Unix(1000, 0).Add(c.after)
-		if p.CheckpointDue(state) != c.due || p.MustStop(context.Background(), state) != c.stop ||
-			p.WorthSaving(state) != c.worth {
-			t.Errorf("after %v: due %v, stop %v, worth %v", c.after, p.CheckpointDue(state),
-				p.MustStop(context.Background(), state), p.WorthSaving(state))
-		}
-	}
-	if p.Deadline = (time.Time{}); p.CheckpointDue(state) {
-		t.Error("due after 97 s, of which 3 s are more than 3 %")
-	}
-	if now = now.Add(5 * time.Second); !p.CheckpointDue(state) || p.MustStop(context.Background(), state) {
-		t.Error("not due after 102 s")
-	}
-	p.Share = engine.InterruptedShare
-	p.Saved(p.Clock())
-	if now = now.Add(16 * time.Second); !p.CheckpointDue(state) {
-		t.Error("an interrupted job: not due after 16 s")
-	}
-}
-
 func TestAJobThatKeepsNothingSaysThatItHadTooLittleTime(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 300, 3).Write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: AllOperators[:1], Threads: 1}
+	randomGraph(0, 300, 3).write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: allOperators[:1], Threads: 1}
 	ctx, cancel := context.WithCancel(context.Background())
 	var left atomic.Int64
 	left.Store(1)

@@ -45,7 +45,7 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 		{Rows: format.RowsAll},
 	} {
 		graph := vfs.NewMem()
-		RandomGraph(uint64(i), 6000, 48).Write(t, graph, "graph")
+		randomGraph(uint64(i), 6000, 48).write(t, graph, "graph")
 		o.Threads = 2
 		w := workOf(t, graph, o)
 		for _, c := range []struct {
@@ -98,6 +98,9 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 				if share := float64(k.real) / float64(k.declared); share > 1 || share < k.least {
 					t.Errorf("%s: %d %s, and %d are declared", name, k.real, k.what, k.declared)
 				}
+			}
+			if i%3 > 0 {
+				continue
 			}
 			if _, err := run(p.DiskBytes * 9 / 10); !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("%s: with nine tenths of its room on disk: %v", name, err)

@@ -72,12 +72,12 @@ func memoryFor(t *testing.T, fsys vfs.FS, o Options) map[string]int64 {
 // The bytes of a store are the same on a device, whatever stays in its memory.
 func TestStoresAreTheSameBytesOnADevice(t *testing.T) {
 	for i, o := range []Options{
-		{Hops: 3, Operators: AllOperators[:2]},
-		{Hops: 1, Operators: AllOperators[2:], Rows: format.RowsAll},
-		{Hops: 2, Operators: AllOperators[:1], DType: format.Float16},
-		{Hops: 2, Operators: AllOperators[3:7], DType: format.BFloat16, Rows: format.RowsAll},
-		{Hops: 2, Operators: SomeSeries},
-		{Hops: 2, Operators: SomeSeries, DType: format.Float16, Rows: format.RowsAll},
+		{Hops: 3, Operators: allOperators[:2]},
+		{Hops: 1, Operators: allOperators[2:], Rows: format.RowsAll},
+		{Hops: 2, Operators: allOperators[:1], DType: format.Float16},
+		{Hops: 2, Operators: allOperators[3:7], DType: format.BFloat16, Rows: format.RowsAll},
+		{Hops: 2, Operators: someSeries},
+		{Hops: 2, Operators: someSeries, DType: format.Float16, Rows: format.RowsAll},
 		{Hops: 1, Operators: []operator.Operator{{Name: operator.Sym, Graph: operator.Undirected},
 			{Name: operator.Heat, Parameter: 1, Tolerance: 0.01, Graph: operator.Reverse}}, DType: format.BFloat16},
 	} {
@@ -89,7 +89,7 @@ func TestStoresAreTheSameBytesOnADevice(t *testing.T) {
 				continue
 			}
 			fsys := vfs.NewMem()
-			RandomGraph(seed, 250, 9+i).Write(t, fsys, "graph")
+			randomGraph(seed, 250, 9+i).write(t, fsys, "graph")
 			o.Threads = 2
 			want := propagated(t, fsys.CrashClone(), "store", o)
 			sizes := memoryFor(t, fsys, o)
@@ -138,8 +138,8 @@ func TestStoresAreTheSameBytesOnADevice(t *testing.T) {
 // A list of terms that is longer than a block is computed by the processor.
 func TestListsThatADeviceHasNoRoomForAreAddedByTheProcessor(t *testing.T) {
 	fsys := vfs.NewMem()
-	g := RandomGraph(1, 3000, 4)
-	g.Write(t, fsys, "graph")
+	g := randomGraph(1, 3000, 4)
+	g.write(t, fsys, "graph")
 	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Sym},
 		{Name: operator.PPR, Parameter: 0.3, Tolerance: 0.1}}, Threads: 2, Rows: format.RowsAll}
 	want := propagated(t, fsys.CrashClone(), "store", o)
@@ -163,8 +163,8 @@ func TestListsThatADeviceHasNoRoomForAreAddedByTheProcessor(t *testing.T) {
 
 func TestADeviceWhoseMemoryIsTooSmallIsAnErrorOrLeftOut(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 1000, 4).Write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: AllOperators[:1], Device: always(4<<10, nil)}
+	randomGraph(0, 1000, 4).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Device: always(4<<10, nil)}
 	_, err := Propagate(context.Background(), fsys, "graph", "store", o)
 	if !errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), "card has 4 KiB") ||
 		!strings.Contains(err.Error(), "--device cpu") {
@@ -198,12 +198,12 @@ func TestADeviceWhoseMemoryIsTooSmallIsAnErrorOrLeftOut(t *testing.T) {
 }
 
 func TestNumbersThatAreNotFiniteHaveTheSameErrorOnADevice(t *testing.T) {
-	g := RandomGraph(1, 900, 6)
+	g := randomGraph(1, 900, 6)
 	for i := range g.x {
 		g.x[i] *= 1e38
 	}
 	fsys := vfs.NewMem()
-	g.Write(t, fsys, "graph")
+	g.write(t, fsys, "graph")
 	for _, dt := range []format.DType{format.Float32, format.BFloat16} {
 		o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Col}}, DType: dt, Threads: 2,
 			Rows: format.RowsAll}
@@ -272,7 +272,7 @@ func (e failingEvent) Wait(ctx context.Context) error {
 // A device that is lost at any moment is an error that names it, and the processor goes on to the same bytes.
 func TestAJobOnADeviceThatIsLostGoesOnOnTheProcessor(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(1, 400, 6).Write(t, fsys, "graph")
+	randomGraph(1, 400, 6).write(t, fsys, "graph")
 	for _, rows := range []string{format.RowsAll, format.RowsLabeled} {
 		o := Options{Hops: 3, Operators: []operator.Operator{{Name: operator.Sym},
 			{Name: operator.Heat, Parameter: 1, Tolerance: 0.1}}, Rows: rows, Threads: 2}
@@ -325,7 +325,7 @@ func TestAJobOnADeviceGoesOnAfterACrashAtAnyOperation(t *testing.T) {
 		t.Skip("as on the processor")
 	}
 	graph := vfs.NewMem()
-	RandomGraph(1, 50, 3).Write(t, graph, "graph")
+	randomGraph(1, 50, 3).write(t, graph, "graph")
 	crashAtAnyOperation(t, graph, 0, Options{
 		Hops: 1, Operators: []operator.Operator{{Name: operator.Heat, Parameter: 0.5, Tolerance: 0.01}}, Threads: 1,
 		clock: ticking(new(atomic.Int64)), Device: always(0, nil),
@@ -338,7 +338,7 @@ func TestAJobOnADeviceEndsInSlots(t *testing.T) {
 		t.Skip("as on the processor")
 	}
 	graph := vfs.NewMem()
-	RandomGraph(0, 3000, 2).Write(t, graph, "graph")
+	randomGraph(0, 3000, 2).write(t, graph, "graph")
 	ticks := new(atomic.Int64)
 	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Sym},
 		{Name: operator.RW, Graph: operator.Reverse}}, Threads: 1, clock: ticking(ticks), Device: always(400_000, nil)}
@@ -384,20 +384,10 @@ func TestADeviceThatIsMeasuredHasRates(t *testing.T) {
 	}
 }
 
-func TestRangesOfColumnsAreEven(t *testing.T) {
-	for _, c := range [][3]int{{256, 93, 88}, {256, 96, 96}, {128, 86, 64}, {128, 127, 64}, {128, 64, 64},
-		{100, 99, 64}, {100, 51, 52 - 4}, {10, 3, 3}, {9, 5, 4}, {5, 1, 1}, {7, 6, 4}} {
-		got := plan.RangeColumns(c[0], c[1])
-		if got != c[2] || got > c[1] {
-			t.Errorf("%d columns, %d at most: %d, want %d", c[0], c[1], got, c[2])
-		}
-	}
-}
-
 // Memory that was free when the job was planned may be taken since: the error says so, wherever it shows.
 func TestAJobOnADeviceWhoseMemoryIsTakenGoesOnOnTheProcessor(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 500, 7).Write(t, fsys, "graph")
+	randomGraph(0, 500, 7).write(t, fsys, "graph")
 	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Sym},
 		{Name: operator.PPR, Parameter: 0.3, Tolerance: 0.1}}, Rows: format.RowsAll, Threads: 2}
 	want := propagated(t, fsys.CrashClone(), "store", o)
@@ -431,7 +421,7 @@ func TestAJobOnADeviceWhoseMemoryIsTakenGoesOnOnTheProcessor(t *testing.T) {
 // A device that need not be used is not used where it is predicted to take longer, and what is predicted is said.
 func TestTheProcessorTakesAJobThatADeviceWouldSlowDown(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(2, 900, 24).Write(t, fsys, "graph")
+	randomGraph(2, 900, 24).write(t, fsys, "graph")
 	slow := plan.DefaultRates // of the processor, so that products count
 	slow.Edge *= 1000
 	for _, c := range []struct {
@@ -442,7 +432,7 @@ func TestTheProcessorTakesAJobThatADeviceWouldSlowDown(t *testing.T) {
 		{1e3, 1e12, true, CPU}, {1e12, 1e3, true, CPU}, {1e12, 1e12, true, "card"},
 		{1e3, 1e3, false, "card"}, {1e3, 0, true, "card"}, {0, 1e3, true, "card"}, // which asks for it, or is not known
 	} {
-		w := workOf(t, fsys, Options{Hops: 2, Operators: AllOperators[:1]})
+		w := workOf(t, fsys, Options{Hops: 2, Operators: allOperators[:1]})
 		p, err := w.PlanOn(func(float64) (*Device, error) {
 			d := aDevice(16<<20, nil)
 			d.LinkBytesPerSecond, d.GatherBytesPerSecond, d.Optional = c.link, c.gather, c.optional

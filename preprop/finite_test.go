@@ -61,7 +61,7 @@ func TestAnInputNamesTheSameNumberWhetherReadWholeOrNot(t *testing.T) {
 			"several in a chunk":    func(g *testGraph) { g.x[700*8+3], g.x[700*8+2], g.x[699*8+7] = inf, -inf, inf },
 			"in chunks far between": func(g *testGraph) { g.x[2900*8], g.x[0] = inf, -inf },
 		} {
-			g := RandomGraph(2, 3000, 8)
+			g := randomGraph(2, 3000, 8)
 			g.DType = of
 			set(g)
 			fsys := vfs.NewMem()
@@ -76,11 +76,11 @@ func TestAnInputNamesTheSameNumberWhetherReadWholeOrNot(t *testing.T) {
 			dtype.Encode(x, g.x, of)
 			m, err := w.Matrix(format.Input)
 			if err == nil {
-				err = errors.Join(m.Write(x), m.Close(), w.Topology(g.Csc()), w.Rows(&g.rows))
+				err = errors.Join(m.Write(x), m.Close(), w.Topology(g.csc()), w.Rows(&g.rows))
 			}
 			if err == nil {
 				err = w.Publish(&format.Manifest{Kind: format.KindGraph, Name: "test", Nodes: int64(g.nodes),
-					Edges: g.Csc().Edges(), Directed: true, Classes: 4})
+					Edges: g.csc().Edges(), Directed: true, Classes: 4})
 			}
 			if err != nil {
 				t.Fatal(err)

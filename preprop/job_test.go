@@ -31,7 +31,7 @@ func least(t *testing.T, fsys vfs.FS, o Options) int64 {
 
 func TestAJobGoesOnAfterACrashAtAnyOperation(t *testing.T) {
 	graph := vfs.NewMem()
-	RandomGraph(1, 50, 3).Write(t, graph, "graph")
+	randomGraph(1, 50, 3).write(t, graph, "graph")
 	o := Options{Hops: 1, Operators: []operator.Operator{{Name: operator.RW, Graph: operator.Undirected}}, Threads: 1}
 	series := Options{Hops: 1, Operators: []operator.Operator{{Name: operator.Heat, Parameter: 0.5, Tolerance: 0.01}},
 		Threads: 1, clock: ticking(new(atomic.Int64))}
@@ -85,8 +85,8 @@ func crashAtAnyOperation(t *testing.T, graph *vfs.Mem, budget int64, o Options) 
 
 func TestAFullDiskEndsAJobThatGoesOnOnceThereIsRoom(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 2000, 20).Write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: AllOperators[:1], Threads: 2}
+	randomGraph(0, 2000, 20).write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: allOperators[:1], Threads: 2}
 	want := propagated(t, fsys, "whole", o)
 	o.MemoryBytes = least(t, fsys, o)
 	used, err := usedBytes(fsys, "")
@@ -167,8 +167,8 @@ func TestShardsInAnyOrderMakeTheSameStore(t *testing.T) {
 	for seed := range uint64(6) {
 		random := rand.New(rand.NewPCG(seed, 5))
 		fsys := vfs.NewMem()
-		RandomGraph(seed, 600, 11).Write(t, fsys, "graph")
-		o := Options{Hops: 2, Operators: AllOperators[:2], Threads: 1}
+		randomGraph(seed, 600, 11).write(t, fsys, "graph")
+		o := Options{Hops: 2, Operators: allOperators[:2], Threads: 1}
 		want := propagated(t, fsys, "whole", o)
 		count := []int{2, 3, 11}[seed/2]
 		if o.Scratch = []string{"", "scratch"}[seed/2%2]; seed%2 == 1 {
@@ -213,8 +213,8 @@ func TestShardsInAnyOrderMakeTheSameStore(t *testing.T) {
 
 func TestShardsAtTheSameTimeMakeTheSameStore(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(1, 600, 11).Write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: AllOperators[:1], Threads: 1}
+	randomGraph(1, 600, 11).write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: allOperators[:1], Threads: 1}
 	want := propagated(t, fsys, "whole", o)
 	const count = 4
 	var wg sync.WaitGroup
@@ -237,8 +237,8 @@ func TestShardsAtTheSameTimeMakeTheSameStore(t *testing.T) {
 
 func TestWhatShardsHaveMadeIsFinishedByAWholeJobOrAssembled(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 600, 11).Write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: AllOperators[:1], Threads: 1}
+	randomGraph(0, 600, 11).write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: allOperators[:1], Threads: 1}
 	want := propagated(t, fsys, "whole", o)
 	shard := o
 	shard.Shard = Shard{1, 3}
@@ -277,8 +277,8 @@ func TestWhatShardsHaveMadeIsFinishedByAWholeJobOrAssembled(t *testing.T) {
 
 func TestJobsThatAreAtWorkAreLeftAlone(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 300, 4).Write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1}
+	randomGraph(0, 300, 4).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
 	shard := o
 	shard.Shard = Shard{0, 2}
 	if _, err := Propagate(context.Background(), fsys, "graph", "store", shard); err != nil {
@@ -310,9 +310,9 @@ func TestJobsThatAreAtWorkAreLeftAlone(t *testing.T) {
 
 func TestAFinishedJobRunAgainDoesNothingAndAnotherIsRefusedByName(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 300, 4).Write(t, fsys, "graph")
-	RandomGraph(2, 300, 4).Write(t, fsys, "other")
-	o := Options{Hops: 2, Operators: AllOperators[:1], Threads: 1}
+	randomGraph(0, 300, 4).write(t, fsys, "graph")
+	randomGraph(2, 300, 4).write(t, fsys, "other")
+	o := Options{Hops: 2, Operators: allOperators[:1], Threads: 1}
 	want := propagated(t, fsys, "store", o)
 	if r, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil || !r.AlreadyComplete ||
 		r.BytesWritten != 0 {
@@ -330,7 +330,7 @@ func TestAFinishedJobRunAgainDoesNothingAndAnotherIsRefusedByName(t *testing.T) 
 		says   string
 	}{
 		{"graph", func(o *Options) { o.Hops = 3 }, "operators: sym to hop 2 there, sym to hop 3 asked for"},
-		{"graph", func(o *Options) { o.Operators = AllOperators[1:2] },
+		{"graph", func(o *Options) { o.Operators = allOperators[1:2] },
 			"operators: sym to hop 2 there, rw to hop 2 asked for"},
 		{"graph", func(o *Options) { o.Rows = format.RowsAll }, "--rows: labeled there, all asked for"},
 		{"graph", func(o *Options) { o.DType = format.Float16 }, "--dtype: float32 there, float16 asked for"},
@@ -360,7 +360,7 @@ func TestAFinishedJobRunAgainDoesNothingAndAnotherIsRefusedByName(t *testing.T) 
 	if r, err := Propagate(context.Background(), fsys, "graph", "unfinished", force); err != nil || r.Resumed {
 		t.Errorf("by force: %+v, %v", r, err)
 	}
-	short := propagated(t, fsys, "short", Options{Hops: 1, Operators: AllOperators[:1]})
+	short := propagated(t, fsys, "short", Options{Hops: 1, Operators: allOperators[:1]})
 	if !sameFiles(files(t, fsys, "unfinished"), short) {
 		t.Error("by force: another store")
 	}
@@ -368,8 +368,8 @@ func TestAFinishedJobRunAgainDoesNothingAndAnotherIsRefusedByName(t *testing.T) 
 
 func TestDamagedPiecesAreFoundAndMadeAgain(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 600, 4).Write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1}
+	randomGraph(0, 600, 4).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
 	want := propagated(t, fsys, "whole", o)
 	o.Shard = Shard{0, 2}
 	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
@@ -416,10 +416,10 @@ func TestDamagedPiecesAreFoundAndMadeAgain(t *testing.T) {
 func TestGrownStoresAreThoseMadeAtOnce(t *testing.T) {
 	for seed, rows := range []string{format.RowsAll, format.RowsLabeled} {
 		graph := vfs.NewMem()
-		RandomGraph(uint64(seed), 700, 5).Write(t, graph, "graph")
-		o := Options{Hops: 1, Operators: AllOperators[:1], Rows: rows, Threads: 2,
+		randomGraph(uint64(seed), 700, 5).write(t, graph, "graph")
+		o := Options{Hops: 1, Operators: allOperators[:1], Rows: rows, Threads: 2,
 			DType: []format.DType{format.Float32, format.Float16}[seed], Seed: 3, Split: 1, ChunkRows: 64}
-		both := append(AllOperators[:1:1], SomeSeries[0])
+		both := append(allOperators[:1:1], someSeries[0])
 		said := func(hops int, operators []operator.Operator) Options {
 			more := o
 			more.Hops, more.Operators = hops, operators
@@ -431,17 +431,17 @@ func TestGrownStoresAreThoseMadeAtOnce(t *testing.T) {
 			asks []Options
 			want Options
 		}{
-			{"hops", []Options{said(3, AllOperators[:1])}, said(3, AllOperators[:1])},
-			{"hops twice, and again", []Options{said(2, AllOperators[:1]), said(3, AllOperators[:1]),
-				said(3, AllOperators[:1])}, said(3, AllOperators[:1])},
+			{"hops", []Options{said(3, allOperators[:1])}, said(3, allOperators[:1])},
+			{"hops twice, and again", []Options{said(2, allOperators[:1]), said(3, allOperators[:1]),
+				said(3, allOperators[:1])}, said(3, allOperators[:1])},
 			{"hops alone", []Options{{Hops: 3, Defaulted: Defaulted{Operators: true, Split: true, Seed: true}}},
-				said(3, AllOperators[:1])},
+				said(3, allOperators[:1])},
 			{"an operator", []Options{said(1, both)}, said(1, both)},
-			{"an operator alone", []Options{{Hops: 7, Operators: SomeSeries[:1],
+			{"an operator alone", []Options{{Hops: 7, Operators: someSeries[:1],
 				Defaulted: Defaulted{Hops: true, Split: true, Seed: true}}}, said(1, both)},
 			{"both, in another order", []Options{said(2, []operator.Operator{both[1], both[0]})}, said(2, both)},
 			{"the other operator first", []Options{said(2, both[1:]), said(2, both[:1])}, said(2, both)},
-			{"nothing", []Options{{Hops: 7, Operators: SomeSeries, Defaulted: left}}, o},
+			{"nothing", []Options{{Hops: 7, Operators: someSeries, Defaulted: left}}, o},
 		} {
 			wanted := propagated(t, graph.CrashClone(), "store", c.want)
 			for _, budget := range []int64{0, least(t, graph, c.want)}[:2-seed] {
@@ -469,7 +469,7 @@ func TestGrownStoresAreThoseMadeAtOnce(t *testing.T) {
 
 func TestWhatAStoreHasBeyondWhatIsAskedForStaysAndIsTold(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(1, 300, 3).Write(t, fsys, "graph")
+	randomGraph(1, 300, 3).write(t, fsys, "graph")
 	o := Options{Hops: 3, Operators: []operator.Operator{{Name: operator.Sym}, {Name: operator.RW}}, Threads: 1}
 	before := propagated(t, fsys, "store", o)
 	for _, c := range []struct {
@@ -510,9 +510,9 @@ func TestWhatAStoreHasBeyondWhatIsAskedForStaysAndIsTold(t *testing.T) {
 
 func TestGrowingByShardsMakesTheSameStoreAndRepeatedOnesDoNothing(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(1, 300, 5).Write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1}
-	more := Options{Hops: 3, Operators: AllOperators[:2], Threads: 1}
+	randomGraph(1, 300, 5).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
+	more := Options{Hops: 3, Operators: allOperators[:2], Threads: 1}
 	want := propagated(t, fsys, "whole", more)
 	propagated(t, fsys, "store", o)
 	for i, c := range []struct {
@@ -546,8 +546,8 @@ func (p *publishing) Lock(path string) (io.Closer, error) {
 
 func TestAStoreThatChangesBeforeItIsLockedIsLookedAtAgain(t *testing.T) {
 	graph := vfs.NewMem()
-	RandomGraph(1, 300, 3).Write(t, graph, "graph")
-	of := func(hops int) Options { return Options{Hops: hops, Operators: AllOperators[:1], Threads: 1} }
+	randomGraph(1, 300, 3).write(t, graph, "graph")
+	of := func(hops int) Options { return Options{Hops: hops, Operators: allOperators[:1], Threads: 1} }
 	want := propagated(t, graph.CrashClone(), "store", of(3))
 	for _, c := range []struct{ first, other, mine int }{
 		{1, 2, 3}, // the other adds a part of it
@@ -570,8 +570,8 @@ func TestAStoreThatChangesBeforeItIsLockedIsLookedAtAgain(t *testing.T) {
 
 func TestGrowingGoesOnAfterACrashAndReadersSeeACompleteStore(t *testing.T) {
 	graph := vfs.NewMem()
-	RandomGraph(1, 40, 2).Write(t, graph, "graph")
-	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1}
+	randomGraph(1, 40, 2).write(t, graph, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
 	more := o
 	more.Hops = 2
 	want := propagated(t, graph.CrashClone(), "store", more)
@@ -627,8 +627,8 @@ func (r refusing) MkdirAll(path string) error {
 
 func TestAScratchFolderThatCannotBeMadeCostsNothingThatIsDone(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 300, 4).Write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1, Scratch: "elsewhere"}
+	randomGraph(0, 300, 4).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Scratch: "elsewhere"}
 	want := propagated(t, fsys, "whole", o)
 	for range 2 {
 		if _, err := Propagate(context.Background(), refusing{fsys, "elsewhere"}, "graph", "store", o); !errors.Is(err,
@@ -644,9 +644,9 @@ func TestAScratchFolderThatCannotBeMadeCostsNothingThatIsDone(t *testing.T) {
 
 func TestScratchFilesDoNotLieInGraphOrStore(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 300, 4).Write(t, fsys, "graph")
+	randomGraph(0, 300, 4).write(t, fsys, "graph")
 	for _, folder := range []string{"graph", "graph/in/it", "store", "store/.job", "./x/../store"} {
-		o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1, Scratch: folder}
+		o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Scratch: folder}
 		if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, ErrOptions) {
 			t.Errorf("scratch files in %s: %v", folder, err)
 		}
@@ -655,8 +655,8 @@ func TestScratchFilesDoNotLieInGraphOrStore(t *testing.T) {
 
 func TestGrowingKeepsTheMatricesThatAreFinished(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 300, 4).Write(t, fsys, "graph")
-	of := func(hops int) Options { return Options{Hops: hops, Operators: AllOperators[:1], Threads: 1} }
+	randomGraph(0, 300, 4).write(t, fsys, "graph")
+	of := func(hops int) Options { return Options{Hops: hops, Operators: allOperators[:1], Threads: 1} }
 	want := propagated(t, fsys, "whole", of(3))
 	propagated(t, fsys, "store", of(1))
 	if _, err := Propagate(context.Background(), refusing{fsys, "hop-3"}, "graph", "store", of(3)); !errors.Is(err,
@@ -682,10 +682,10 @@ func TestGrowingKeepsTheMatricesThatAreFinished(t *testing.T) {
 
 func TestGrowingReadsOnlyWhatItStartsFrom(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 2000, 40).Write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: AllOperators[:2], Rows: format.RowsAll, Threads: 1}
+	randomGraph(0, 2000, 40).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:2], Rows: format.RowsAll, Threads: 1}
 	propagated(t, fsys, "store", o)
-	o.Operators = AllOperators[:3]
+	o.Operators = allOperators[:3]
 	o.Planned = func(p *Plan) { p.InputFiles, p.ResultFiles, p.PanelColumns = true, true, 13 }
 	r, err := Propagate(context.Background(), fsys, "graph", "store", o)
 	// column files of an input, and of results
@@ -706,17 +706,17 @@ func vfsWithout(t *testing.T, fsys *vfs.Mem, dir string) *vfs.Mem {
 
 func TestWhatCannotBeAddedIsRefused(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 300, 4).Write(t, fsys, "graph")
-	propagated(t, fsys, "store", Options{Hops: 2, Operators: AllOperators[:1], Threads: 1})
+	randomGraph(0, 300, 4).write(t, fsys, "graph")
+	propagated(t, fsys, "store", Options{Hops: 2, Operators: allOperators[:1], Threads: 1})
 	propagated(t, fsys, "bare", Options{Threads: 1})
 	for _, c := range []struct {
 		name, store string
 		o           Options
 	}{
-		{"fewer hops than none", "store", Options{Hops: -1, Operators: AllOperators[:1]}},
-		{"more hops than any store has", "store", Options{Hops: 1 << 20, Operators: AllOperators[:1]}},
+		{"fewer hops than none", "store", Options{Hops: -1, Operators: allOperators[:1]}},
+		{"more hops than any store has", "store", Options{Hops: 1 << 20, Operators: allOperators[:1]}},
 		{"an operator twice", "store", Options{Hops: 3,
-			Operators: []operator.Operator{AllOperators[0], AllOperators[0]}}},
+			Operators: []operator.Operator{allOperators[0], allOperators[0]}}},
 		{"hops of no operator", "bare", Options{Hops: 1}},
 	} {
 		if _, err := Propagate(context.Background(), fsys, "graph", c.store, c.o); !errors.Is(err, ErrOptions) {
@@ -724,7 +724,7 @@ func TestWhatCannotBeAddedIsRefused(t *testing.T) {
 		}
 	}
 	r, err := Propagate(context.Background(), fsys, "graph", "bare",
-		Options{Hops: 2, Operators: AllOperators[:1], Defaulted: Defaulted{Hops: true, Operators: true}})
+		Options{Hops: 2, Operators: allOperators[:1], Defaulted: Defaulted{Hops: true, Operators: true}})
 	if err != nil || r.AlreadyComplete || !sameFiles(files(t, fsys, "bare"), files(t, fsys, "store")) {
 		t.Errorf("what is the default of a store without operators: %+v, %v", r, err)
 	}
@@ -732,11 +732,11 @@ func TestWhatCannotBeAddedIsRefused(t *testing.T) {
 
 func TestBudgetsAreKeptOrRefusedWithTheLeastThatWillDo(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 3000, 8).Write(t, fsys, "graph")
+	randomGraph(0, 3000, 8).write(t, fsys, "graph")
 	for _, o := range []Options{
-		{Hops: 2, Operators: AllOperators[:1], Threads: 1},
-		{Hops: 2, Operators: SomeSeries, Threads: 3, DType: format.Float16},
-		{Hops: 1, Operators: AllOperators, Threads: 2, Rows: format.RowsAll, Shard: Shard{1, 2}},
+		{Hops: 2, Operators: allOperators[:1], Threads: 1},
+		{Hops: 2, Operators: someSeries, Threads: 3, DType: format.Float16},
+		{Hops: 1, Operators: allOperators, Threads: 2, Rows: format.RowsAll, Shard: Shard{1, 2}},
 		{Threads: 1},
 	} {
 		for _, budget := range budgetsFrom(t, fsys, o) {

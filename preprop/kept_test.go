@@ -16,15 +16,15 @@ import (
 func TestAKeptInputSavesBytesAndChangesNothing(t *testing.T) {
 	for _, labeled := range []int{10, 0} { // every tenth node, all
 		fsys := vfs.NewMem()
-		g := RandomGraph(3, 4000, 24)
+		g := randomGraph(3, 4000, 24)
 		for v := range g.rows.Labels {
 			if labeled > 0 && v%labeled > 0 {
 				g.rows.Labels[v] = -1
 			}
 		}
 		clear(g.rows.Splits)
-		g.Write(t, fsys, "graph")
-		o := Options{Hops: 2, Operators: AllOperators[:1], Threads: 2}
+		g.write(t, fsys, "graph")
+		o := Options{Hops: 2, Operators: allOperators[:1], Threads: 2}
 		if labeled == 0 {
 			o.Rows = format.RowsAll
 		}

@@ -21,10 +21,10 @@ func TestThePlannedDiskIsWhatAStoreTakes(t *testing.T) {
 		dt                         format.DType
 	}{{199, 64, 0, format.Float32}, {60, 100, 1_000_000, format.Float32}, {1500, 7, 100, format.Float16},
 		{20, 1, 0, format.BFloat16}, {700, 3, 1, format.Float32}} {
-		g := RandomGraph(uint64(c.nodes), c.nodes, c.features)
+		g := randomGraph(uint64(c.nodes), c.nodes, c.features)
 		fsys := vfs.NewMem()
-		g.Write(t, fsys, "graph")
-		o := Options{Hops: 2, Operators: AllOperators[:2], Rows: format.RowsAll, ChunkRows: c.chunkRows, DType: c.dt,
+		g.write(t, fsys, "graph")
+		o := Options{Hops: 2, Operators: allOperators[:2], Rows: format.RowsAll, ChunkRows: c.chunkRows, DType: c.dt,
 			DryRun: true}
 		planned, err := Propagate(context.Background(), fsys, "graph", "store", o)
 		if err != nil {
@@ -46,7 +46,7 @@ func TestThePlannedDiskIsWhatAStoreTakes(t *testing.T) {
 }
 
 func TestTheLeastThatIsSaidWillDo(t *testing.T) {
-	d, o := Described{Nodes: 1e6, Edges: 1e7, Features: 100}, Options{Hops: 2, Operators: AllOperators[:1]}
+	d, o := Described{Nodes: 1e6, Edges: 1e7, Features: 100}, Options{Hops: 2, Operators: allOperators[:1]}
 	for threads := range 64 {
 		o.Threads, o.MemoryBytes = threads+1, 1
 		_, err := PlanDescribed(d, o)
@@ -64,7 +64,7 @@ func TestTheLeastThatIsSaidWillDo(t *testing.T) {
 }
 
 func TestLargeGraphsCanBePlanned(t *testing.T) {
-	o := Options{Hops: 3, Operators: AllOperators[:1], MemoryBytes: 1 << 46, Threads: 64}
+	o := Options{Hops: 3, Operators: allOperators[:1], MemoryBytes: 1 << 46, Threads: 64}
 	r, err := PlanDescribed(Described{Nodes: format.MaxNodes, Edges: 1e12, Features: 1 << 16, Rows: 1e9}, o)
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestAnInputIsCutOnlyForPanelsThatAreReadFromTheFiles(t *testing.T) {
 	d := Described{Nodes: 1e7, Edges: 1e8, Features: 128, Rows: 1e6}
 	cut := 0
 	for budget := int64(1 << 30); budget < 12<<30; budget += 64 << 20 {
-		r, err := PlanDescribed(d, Options{Hops: 2, Operators: AllOperators[:2], MemoryBytes: budget, Threads: 2})
+		r, err := PlanDescribed(d, Options{Hops: 2, Operators: allOperators[:2], MemoryBytes: budget, Threads: 2})
 		if errors.Is(err, machine.ErrDoesNotFit) {
 			continue
 		}
@@ -101,7 +101,7 @@ func TestAnInputIsCutOnlyForPanelsThatAreReadFromTheFiles(t *testing.T) {
 // A budget that is too small even for the rows of the store is told what the whole job needs.
 func TestTheFirstErrorSaysWhatTheWholeJobNeeds(t *testing.T) {
 	graph := vfs.NewMem()
-	RandomGraph(1, 50, 3).Write(t, graph, "graph")
+	randomGraph(1, 50, 3).write(t, graph, "graph")
 	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.RW}}, Threads: 1}
 	need := least(t, graph, o)
 	o.MemoryBytes = 1

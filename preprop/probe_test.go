@@ -15,8 +15,8 @@ import (
 // TestTheRateOfReadingIsMeasuredWhereFeaturesAre has them in the graph, or at odd places of a file elsewhere.
 func TestTheRateOfReadingIsMeasuredWhereFeaturesAre(t *testing.T) {
 	root := t.TempDir()
-	g := RandomGraph(4, 3000, 20)
-	g.Write(t, vfs.OS(), filepath.Join(root, "own"))
+	g := randomGraph(4, 3000, 20)
+	g.write(t, vfs.OS(), filepath.Join(root, "own"))
 
 	const header = 10
 	data := filepath.Join(root, "x")
@@ -31,7 +31,7 @@ func TestTheRateOfReadingIsMeasuredWhereFeaturesAre(t *testing.T) {
 	defer w.Abort()
 	err = w.UseSources(context.Background(), []format.SourceFile{{Path: data, Offset: header, Rows: 3000}}, 1,
 		func(int64, []byte) error { return nil })
-	if err := errors.Join(err, w.Topology(g.Csc()), w.Rows(&g.rows),
+	if err := errors.Join(err, w.Topology(g.csc()), w.Rows(&g.rows),
 		w.Publish(&format.Manifest{Classes: 4})); err != nil {
 		t.Fatal(err)
 	}

@@ -61,8 +61,8 @@ type testGraph struct {
 	classNames      []string // of the four classes
 }
 
-// RandomGraph has labels, one in three missing, and two splits of 6 % of the nodes each.
-func RandomGraph(seed uint64, nodes, features int) *testGraph {
+// randomGraph has labels, one in three missing, and two splits of 6 % of the nodes each.
+func randomGraph(seed uint64, nodes, features int) *testGraph {
 	random := rand.New(rand.NewPCG(seed, 3))
 	g := &testGraph{
 		nodes: nodes, features: features, DType: format.Float32,
@@ -88,9 +88,9 @@ func RandomGraph(seed uint64, nodes, features int) *testGraph {
 	return g
 }
 
-func (g *testGraph) Csc() *format.CSC { return makeCSC(g.nodes, g.edges, g.weighted) }
+func (g *testGraph) csc() *format.CSC { return makeCSC(g.nodes, g.edges, g.weighted) }
 
-func (g *testGraph) Write(t *testing.T, fsys vfs.FS, dir string) {
+func (g *testGraph) write(t *testing.T, fsys vfs.FS, dir string) {
 	t.Helper()
 	chunkRows := format.ChunkRowsFor(700, g.features, g.DType)
 	w, err := format.Create(fsys, dir, format.Layout{
@@ -100,7 +100,7 @@ func (g *testGraph) Write(t *testing.T, fsys vfs.FS, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	csc := g.Csc()
+	csc := g.csc()
 	x := make([]byte, len(g.x)*g.DType.Size())
 	dtype.Encode(x, g.x, g.DType)
 	m, err := w.Matrix(format.Input)
@@ -205,18 +205,18 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 		graph dtype.DType
 		o     Options
 	}{
-		{"labelled rows", format.Float32, Options{Hops: 3, Operators: AllOperators[:2], Seed: 7}},
-		{"all rows", format.Float32, Options{Hops: 2, Operators: AllOperators, Rows: format.RowsAll}},
-		{"the second split", format.Float32, Options{Hops: 1, Operators: AllOperators[2:], Split: 1, ChunkRows: 64}},
-		{"float16 of float32", format.Float32, Options{Hops: 2, Operators: AllOperators[:1], DType: format.Float16}},
-		{"float16 of float16", format.Float16, Options{Hops: 2, Operators: AllOperators[:1]}},
-		{"float32 of float16", format.Float16, Options{Hops: 1, Operators: AllOperators[:1], DType: format.Float32}},
-		{"bfloat16", format.Float32, Options{Hops: 2, Operators: AllOperators[1:2], DType: format.BFloat16}},
-		{"other graphs", format.Float32, Options{Hops: 2, Operators: AllOperators[4:]}},
-		{"series", format.Float32, Options{Hops: 2, Operators: SomeSeries}},
-		{"series in float16", format.Float32, Options{Hops: 2, Operators: SomeSeries, DType: format.Float16}},
+		{"labelled rows", format.Float32, Options{Hops: 3, Operators: allOperators[:2], Seed: 7}},
+		{"all rows", format.Float32, Options{Hops: 2, Operators: allOperators, Rows: format.RowsAll}},
+		{"the second split", format.Float32, Options{Hops: 1, Operators: allOperators[2:], Split: 1, ChunkRows: 64}},
+		{"float16 of float32", format.Float32, Options{Hops: 2, Operators: allOperators[:1], DType: format.Float16}},
+		{"float16 of float16", format.Float16, Options{Hops: 2, Operators: allOperators[:1]}},
+		{"float32 of float16", format.Float16, Options{Hops: 1, Operators: allOperators[:1], DType: format.Float32}},
+		{"bfloat16", format.Float32, Options{Hops: 2, Operators: allOperators[1:2], DType: format.BFloat16}},
+		{"other graphs", format.Float32, Options{Hops: 2, Operators: allOperators[4:]}},
+		{"series", format.Float32, Options{Hops: 2, Operators: someSeries}},
+		{"series in float16", format.Float32, Options{Hops: 2, Operators: someSeries, DType: format.Float16}},
 		{"series in bfloat16, all rows", format.Float32,
-			Options{Hops: 2, Operators: SomeSeries, DType: format.BFloat16, Rows: format.RowsAll}},
+			Options{Hops: 2, Operators: someSeries, DType: format.BFloat16, Rows: format.RowsAll}},
 		{"hop 0 alone", format.Float32, Options{}},
 		{"more than is written at a time", format.Float32, Options{Rows: format.RowsAll}},
 	} {
@@ -226,10 +226,10 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 			if strings.HasPrefix(c.name, "more") {
 				features = plan.WriteBufferBytes/4/1200 + 1
 			}
-			g := RandomGraph(seed, 1200, features)
+			g := randomGraph(seed, 1200, features)
 			g.DType = c.graph
 			fsys := vfs.NewMem()
-			g.Write(t, fsys, "graph")
+			g.write(t, fsys, "graph")
 			c.o.Threads = 2
 			result, err := Propagate(context.Background(), fsys, "graph", "store", c.o)
 			if err != nil {
@@ -281,7 +281,7 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 			dtype.Encode(stored, g.x, g.DType)
 			input := make([]float32, len(g.x))
 			dtype.Decode(input, stored, g.DType)
-			csc, wantMatrices := g.Csc(), 1
+			csc, wantMatrices := g.csc(), 1
 			for _, o := range append([]operator.Operator{{}}, c.o.Operators...) {
 				src := fillMatrix(t, g.nodes, g.features, dt, input)
 				if o.Name == "" {
@@ -310,13 +310,13 @@ func TestStoresHoldTheHopsOfTheirRowsInOrder(t *testing.T) {
 }
 
 func TestStoresAreTheSameBytesForAnyThreads(t *testing.T) {
-	g := RandomGraph(1, 3000, 3)
+	g := randomGraph(1, 3000, 3)
 	fsys := vfs.NewMem()
-	g.Write(t, fsys, "graph")
+	g.write(t, fsys, "graph")
 	for _, dt := range []dtype.DType{format.Float32, format.Float16} {
 		var want map[string][]byte
 		for _, threads := range []int{1, 2, 3, 8} {
-			o := Options{Hops: 2, Operators: append(SomeSeries[:len(SomeSeries):len(SomeSeries)], AllOperators...),
+			o := Options{Hops: 2, Operators: append(someSeries[:len(someSeries):len(someSeries)], allOperators...),
 				DType: dt, Threads: threads, Force: true, MemoryBytes: int64(threads) << 30}
 			if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
 				t.Fatal(err)
@@ -349,9 +349,9 @@ func TestAStoreHasTheLabelsOfItsGraph(t *testing.T) {
 		g.rows, g.classNames = c.rows, c.names
 		g.rows.Rows = 3
 		fsys := vfs.NewMem()
-		g.Write(t, fsys, "graph")
+		g.write(t, fsys, "graph")
 		if _, err := Propagate(context.Background(), fsys, "graph", "store",
-			Options{Hops: 1, Operators: AllOperators[:1], Rows: format.RowsLabeled}); err != nil {
+			Options{Hops: 1, Operators: allOperators[:1], Rows: format.RowsLabeled}); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		store, err := format.OpenStore(fsys, "store")
@@ -402,9 +402,9 @@ func TestGraphsWithoutSplitsOrLabels(t *testing.T) {
 			g.rows.Rows = 4
 			c.change(&g.rows)
 			fsys := vfs.NewMem()
-			g.Write(t, fsys, "graph")
+			g.write(t, fsys, "graph")
 			_, err := Propagate(context.Background(), fsys, "graph", "store",
-				Options{Hops: 1, Operators: AllOperators[:1], Rows: c.rows})
+				Options{Hops: 1, Operators: allOperators[:1], Rows: c.rows})
 			if c.err != "" {
 				if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.err) {
 					t.Fatalf("error %v, want one with %q", err, c.err)
@@ -433,8 +433,8 @@ func TestGraphsWithoutSplitsOrLabels(t *testing.T) {
 // Stores of chosen nodes have the rows that a store of all nodes has, in the regions where they are there.
 func TestChosenNodesHaveTheRowsOfAStoreOfAllNodes(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(3, 100, 5).Write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: AllOperators[:2], Rows: format.RowsAll, Seed: 4, ChunkRows: 16}
+	randomGraph(3, 100, 5).write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: allOperators[:2], Rows: format.RowsAll, Seed: 4, ChunkRows: 16}
 	rowsOf := func(dir string, o Options) map[uint32]string {
 		t.Helper()
 		if _, err := Propagate(t.Context(), fsys, "graph", dir, o); err != nil {
@@ -482,7 +482,7 @@ func TestChosenNodesHaveTheRowsOfAStoreOfAllNodes(t *testing.T) {
 			t.Errorf("again: %v", err)
 		}
 		if _, err := Propagate(t.Context(), fsys, "graph", dir,
-			Options{Hops: 3, Operators: AllOperators[:2]}); !errors.Is(err, ErrOptions) ||
+			Options{Hops: 3, Operators: allOperators[:2]}); !errors.Is(err, ErrOptions) ||
 			!strings.Contains(err.Error(), "chosen") {
 			t.Errorf("grown: %v", err)
 		}
@@ -500,8 +500,8 @@ func TestChosenNodesHaveTheRowsOfAStoreOfAllNodes(t *testing.T) {
 
 func TestBadOptionsAreRefusedBeforeAnythingIsWritten(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 100, 2).Write(t, fsys, "graph")
-	sym := AllOperators[:1]
+	randomGraph(0, 100, 2).write(t, fsys, "graph")
+	sym := allOperators[:1]
 	for _, c := range []struct {
 		name string
 		o    Options
@@ -541,7 +541,7 @@ func TestAStoreIsNeverWrittenOverItsGraph(t *testing.T) {
 	if err := disk.MkdirAll(filepath.Dir(graph)); err != nil {
 		t.Fatal(err)
 	}
-	RandomGraph(0, 100, 2).Write(t, disk, graph)
+	randomGraph(0, 100, 2).write(t, disk, graph)
 	if err := errors.Join(os.Symlink(graph, filepath.Join(dir, "link")),
 		os.Symlink(filepath.Join(graph, "nodes"), filepath.Join(dir, "inner"))); err != nil {
 		t.Fatal(err)
@@ -575,10 +575,10 @@ func TestAStoreIsNeverWrittenOverItsGraph(t *testing.T) {
 }
 
 func TestWhatDoesNotFitIsRefusedBeforeAnythingIsWritten(t *testing.T) {
-	g := RandomGraph(0, 3000, 2)
-	o := Options{Hops: 1, Operators: AllOperators[:1], MemoryBytes: 60 << 20}
+	g := randomGraph(0, 3000, 2)
+	o := Options{Hops: 1, Operators: allOperators[:1], MemoryBytes: 60 << 20}
 	fsys := vfs.NewMem()
-	g.Write(t, fsys, "graph")
+	g.write(t, fsys, "graph")
 	_, err := Propagate(context.Background(), fsys, "graph", "store", o)
 	if !errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), "may use 60 MiB") {
 		t.Errorf("with 60 MiB of memory: %v", err)
@@ -603,7 +603,7 @@ func TestValuesTooLargeForFloat16AreNamed(t *testing.T) {
 		x: []float32{0, 50000, 0, 60000, 1, 1, 1, 1}, DType: format.Float32}
 	g.rows = format.RowTable{Rows: 4, Labels: []int32{0, 1, 2, 3}}
 	fsys := vfs.NewMem()
-	g.Write(t, fsys, "graph")
+	g.write(t, fsys, "graph")
 	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.RW, NoLoops: true},
 		{Name: operator.Sym, NoLoops: true}}, DType: format.Float16}
 	_, err := Propagate(context.Background(), fsys, "graph", "store", o)
@@ -613,7 +613,7 @@ func TestValuesTooLargeForFloat16AreNamed(t *testing.T) {
 		t.Errorf("hop: %v", err)
 	}
 	g.x[6] = 65520
-	g.Write(t, fsys, "large")
+	g.write(t, fsys, "large")
 	_, err = Propagate(context.Background(), fsys, "large", "store", o)
 	if !errors.Is(err, ErrInvalid) || !strings.HasPrefix(err.Error(),
 		"large: x/hop-0: node 3, column 0: invalid data: 65520") {
@@ -639,8 +639,8 @@ func (s stopper) Start(label string, total int64, unit progress.Unit) progress.T
 
 func TestACancelledPropagationGoesOnToTheSameBytes(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 2000, 5).Write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: AllOperators[:2], Threads: 2}
+	randomGraph(0, 2000, 5).write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: allOperators[:2], Threads: 2}
 	want := propagated(t, fsys, "whole", o)
 	for i, budget := range budgets(t, fsys, o) {
 		if o.MemoryBytes, o.Planned = budget, nil; i == 3 {
@@ -772,11 +772,11 @@ func outOfCore(p *Plan) {
 
 func TestAGraphWithoutNodesHasAStore(t *testing.T) {
 	fsys := vfs.NewMem()
-	g := RandomGraph(0, 2, 3)
+	g := randomGraph(0, 2, 3)
 	g.nodes, g.edges, g.x = 0, nil, nil
 	g.rows = format.RowTable{NumSplits: 2}
-	g.Write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: append(AllOperators[:4:4], SomeSeries...), Rows: format.RowsAll}
+	g.write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: append(allOperators[:4:4], someSeries...), Rows: format.RowsAll}
 	want := propagated(t, fsys, "whole", o)
 	o.MemoryBytes = 1 << 30
 	if !sameFiles(propagated(t, fsys, "store", o), want) {
@@ -800,20 +800,20 @@ func TestStoresAreTheSameBytesForAnyBudget(t *testing.T) {
 		features int
 		o        Options
 	}{
-		{"labelled rows", format.Float32, 7, Options{Hops: 3, Operators: AllOperators[:2]}},
+		{"labelled rows", format.Float32, 7, Options{Hops: 3, Operators: allOperators[:2]}},
 		{"all rows of all graphs", format.Float32, 20,
-			Options{Hops: 2, Operators: AllOperators, Rows: format.RowsAll, ChunkRows: 100}},
-		{"float16", format.Float32, 67, Options{Hops: 2, Operators: AllOperators[4:6], DType: format.Float16}},
-		{"series", format.Float16, 20, Options{Hops: 1, Operators: SomeSeries}},
-		{"series in bfloat16", format.Float32, 20, Options{Hops: 2, Operators: SomeSeries[:1], DType: format.BFloat16}},
+			Options{Hops: 2, Operators: allOperators, Rows: format.RowsAll, ChunkRows: 100}},
+		{"float16", format.Float32, 67, Options{Hops: 2, Operators: allOperators[4:6], DType: format.Float16}},
+		{"series", format.Float16, 20, Options{Hops: 1, Operators: someSeries}},
+		{"series in bfloat16", format.Float32, 20, Options{Hops: 2, Operators: someSeries[:1], DType: format.BFloat16}},
 		{"hop 0 alone", format.Float32, 9, Options{}},
 	} {
 		seed := uint64(k % 2) // unweighted and weighted
 		t.Run(fmt.Sprintf("%s, seed %d", c.name, seed), func(t *testing.T) {
 			fsys := vfs.NewMem()
-			g := RandomGraph(seed, 900, c.features)
+			g := randomGraph(seed, 900, c.features)
 			g.DType = c.graph
-			g.Write(t, fsys, "graph")
+			g.write(t, fsys, "graph")
 			o := c.o
 			o.Threads = 2
 			want := propagated(t, fsys, "whole", o)
@@ -857,8 +857,8 @@ func TestStoresAreTheSameBytesForAnyBudget(t *testing.T) {
 
 func TestEveryFailureOfTheDiskIsAnErrorAndTheJobGoesOn(t *testing.T) {
 	mem := vfs.NewMem()
-	RandomGraph(1, 40, 2).Write(t, mem, "graph")
-	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1}
+	randomGraph(1, 40, 2).write(t, mem, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
 	want := propagated(t, mem, "whole", o)
 	for i, budget := range budgets(t, mem, o) {
 		if i == 1 || i == 2 {
@@ -925,10 +925,10 @@ func TestEveryFailureOfTheDiskIsAnErrorAndTheJobGoesOn(t *testing.T) {
 }
 
 func TestResultHasTheKeysThatScriptsRelyOn(t *testing.T) {
-	g := RandomGraph(1, 500, 3)
+	g := randomGraph(1, 500, 3)
 	fsys := vfs.NewMem()
-	g.Write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: AllOperators[:2], Rows: format.RowsAll, MemoryBytes: 1 << 30}
+	g.write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: allOperators[:2], Rows: format.RowsAll, MemoryBytes: 1 << 30}
 	result, err := Propagate(context.Background(), fsys, "graph", "store", o)
 	if err != nil {
 		t.Fatal(err)
@@ -948,7 +948,7 @@ func TestResultHasTheKeysThatScriptsRelyOn(t *testing.T) {
 			t.Errorf("no key %s", key)
 		}
 	}
-	csc, loops := g.Csc(), 0
+	csc, loops := g.csc(), 0
 	for v := range uint32(g.nodes) {
 		if slices.Contains(csc.In(int64(v)), v) {
 			loops++

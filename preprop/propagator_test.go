@@ -16,9 +16,9 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// AllOperators has every operator that is one product, with every combination of flags, sym and rw on the graph as
+// allOperators has every operator that is one product, with every combination of flags, sym and rw on the graph as
 // given first.
-var AllOperators = func() []operator.Operator {
+var allOperators = func() []operator.Operator {
 	out := []operator.Operator{{Name: operator.Sym}, {Name: operator.RW}, {Name: operator.Sym, NoLoops: true},
 		{Name: operator.RW, NoLoops: true}}
 	for _, name := range []string{operator.Sym, operator.RW, operator.Col} {
@@ -236,7 +236,7 @@ func TestHopsAgreeWithADenseMatrixInFloat64(t *testing.T) {
 		}
 		csc := makeCSC(nodes, edges, weighted)
 		x := randomFeatures(random, nodes, features)
-		for _, o := range AllOperators {
+		for _, o := range allOperators {
 			want, magnitude := denseReference(nodes, features, edges, o, x)
 			src, dst := fillMatrix(t, nodes, features, format.Float32, x),
 				fillMatrix(t, nodes, features, format.Float32, nil)
@@ -345,7 +345,7 @@ func TestHopsAreTheDocumentedArithmeticBitForBit(t *testing.T) {
 			x := randomFeatures(random, nodes, features)
 			for _, dt := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 				src, dst := fillMatrix(t, nodes, features, dt, x), fillMatrix(t, nodes, features, dt, nil)
-				for _, o := range AllOperators {
+				for _, o := range allOperators {
 					if _, err := applyHop(t, csc, o, dst, src, nil, 3); err != nil {
 						t.Fatal(err)
 					}
@@ -548,7 +548,7 @@ func TestColPassesOnAllThatThereIs(t *testing.T) {
 }
 
 func TestSmallestGraphs(t *testing.T) {
-	for _, o := range AllOperators {
+	for _, o := range allOperators {
 		empty := makeCSC(0, nil, false)
 		if terms, err := applyHop(t, empty, o, fillMatrix(t, 0, 3, format.Float32, nil),
 			fillMatrix(t, 0, 3, format.Float32, nil), nil, 2); err != nil || terms != 0 {
@@ -584,7 +584,7 @@ func TestOnlyNeededRowsAreComputed(t *testing.T) {
 		for range 20 {
 			stored.Add(int64(random.Uint32N(nodes)))
 		}
-		for _, o := range AllOperators {
+		for _, o := range allOperators {
 			// The naive sets, by maps.
 			sets := make([]map[uint32]bool, hops+1)
 			sets[hops] = map[uint32]bool{}

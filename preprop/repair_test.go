@@ -34,14 +34,14 @@ func TestRepairComputesTheDamagedChunksAnewAndNoOthers(t *testing.T) {
 		name string
 		o    Options
 	}{
-		{"labelled rows", Options{Hops: 2, Operators: AllOperators[:2], ChunkRows: 100, Threads: 2}},
-		{"all rows, a series, float16", Options{Hops: 1, Operators: SomeSeries[:1], Rows: format.RowsAll,
+		{"labelled rows", Options{Hops: 2, Operators: allOperators[:2], ChunkRows: 100, Threads: 2}},
+		{"all rows, a series, float16", Options{Hops: 1, Operators: someSeries[:1], Rows: format.RowsAll,
 			DType: format.Float16, ChunkRows: 64, Threads: 1}},
 		{"another graph", Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Col,
 			Graph: operator.Undirected}}, ChunkRows: 333, Threads: 2}},
 	} {
 		base := vfs.NewMem()
-		RandomGraph(1, 1500, 5).Write(t, base, "graph")
+		randomGraph(1, 1500, 5).write(t, base, "graph")
 		want := propagated(t, base, "store", c.o)
 		for _, budget := range []int64{0, least(t, base, c.o) + 1<<20} {
 			for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -107,8 +107,8 @@ func chunkAt(t *testing.T, fsys vfs.FS, name string) int64 {
 
 func TestRepairOfASoundStoreDoesNothing(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 200, 3).Write(t, fsys, "graph")
-	want := propagated(t, fsys, "store", Options{Hops: 1, Operators: AllOperators[:1]})
+	randomGraph(0, 200, 3).write(t, fsys, "graph")
+	want := propagated(t, fsys, "store", Options{Hops: 1, Operators: allOperators[:1]})
 	r, err := Repair(context.Background(), fsys, "store", "graph", Options{})
 	if err != nil || len(r.Files)+len(r.Left)+r.Chunks != 0 || !sameFiles(files(t, fsys, "store"), want) {
 		t.Errorf("%+v, %v", r, err)
@@ -117,8 +117,8 @@ func TestRepairOfASoundStoreDoesNothing(t *testing.T) {
 
 func TestRepairLeavesAnUnfinishedGrowthAlone(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 1500, 6).Write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1}
+	randomGraph(0, 1500, 6).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
 	sound := propagated(t, fsys, "store", o)
 	o.Hops, o.Shard = 2, Shard{0, 2}
 	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
@@ -146,9 +146,9 @@ func TestRepairLeavesAnUnfinishedGrowthAlone(t *testing.T) {
 
 func TestWhatRepairCannotMendIsSaid(t *testing.T) {
 	base := vfs.NewMem()
-	RandomGraph(0, 200, 3).Write(t, base, "graph")
-	RandomGraph(2, 200, 3).Write(t, base, "other")
-	want := propagated(t, base, "store", Options{Hops: 1, Operators: AllOperators[:1]})
+	randomGraph(0, 200, 3).write(t, base, "graph")
+	randomGraph(2, 200, 3).write(t, base, "other")
+	want := propagated(t, base, "store", Options{Hops: 1, Operators: allOperators[:1]})
 	if _, err := Repair(context.Background(), base, "store", "other", Options{}); !errors.Is(err, ErrOptions) {
 		t.Errorf("by another graph: %v", err)
 	}

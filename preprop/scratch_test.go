@@ -16,8 +16,8 @@ import (
 func halfDone(t *testing.T, store, scratch string) (fsys *vfs.Mem, o Options, want map[string][]byte) {
 	t.Helper()
 	fsys = vfs.NewMem()
-	RandomGraph(1, 300, 4).Write(t, fsys, "graph")
-	o = Options{Hops: 1, Operators: AllOperators[:1], Threads: 1}
+	randomGraph(1, 300, 4).write(t, fsys, "graph")
+	o = Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
 	want = propagated(t, fsys, "whole", o)
 	o.Scratch, o.Shard = scratch, Shard{0, 2}
 	for range 2 { // the second finds its share done
@@ -104,7 +104,7 @@ func TestAJobThatStartsAnewUsesNoOldPiecesAndLeavesNone(t *testing.T) {
 		fsys, o, want := halfDone(t, "store", "scratch")
 		o.Shard, o.Force, o.Scratch = Shard{}, true, scratch
 		o.MemoryBytes = least(t, vfsWithout(t, fsys, "store"),
-			Options{Hops: 1, Operators: AllOperators[:1], Threads: 1})
+			Options{Hops: 1, Operators: allOperators[:1], Threads: 1})
 		r, err := Propagate(context.Background(), fsys, "graph", "store", o)
 		if err != nil || r.Resumed || !sameFiles(files(t, fsys, "store"), want) {
 			t.Errorf("with scratch files in %q: %+v, %v, or another store", scratch, r, err)

@@ -14,10 +14,10 @@ import (
 // ended early.
 func TestAStoreSaysHowLongItsPropagationTook(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 300, 3).Write(t, fsys, "graph")
+	randomGraph(0, 300, 3).write(t, fsys, "graph")
 	propagate := func(fsys vfs.FS, store string, o Options) (Took, *Result) {
 		t.Helper()
-		o.Operators, o.Rows = AllOperators[:1], format.RowsAll
+		o.Operators, o.Rows = allOperators[:1], format.RowsAll
 		r, err := Propagate(context.Background(), fsys, "graph", store, o)
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestAStoreSaysHowLongItsPropagationTook(t *testing.T) {
 		t.Errorf("%+v of a job of %v s that started over", anew, r.Seconds)
 	}
 	if _, err := Propagate(context.Background(), refusing{fsys, "hop-2"}, "graph", "unfinished",
-		Options{Hops: 3, Operators: AllOperators[:1], Rows: format.RowsAll}); !errors.Is(err, ErrUnfinished) {
+		Options{Hops: 3, Operators: allOperators[:1], Rows: format.RowsAll}); !errors.Is(err, ErrUnfinished) {
 		t.Fatal(err)
 	}
 	if resumed, r := propagate(fsys, "unfinished", Options{Hops: 3}); !resumed.AtLeast || !r.Resumed {

@@ -14,8 +14,8 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// SomeSeries has both series on all graphs, with 1 to 56 products a hop.
-var SomeSeries = []operator.Operator{
+// someSeries has both series on all graphs, with 1 to 56 products a hop.
+var someSeries = []operator.Operator{
 	{Name: operator.PPR, Graph: operator.AsGiven, NoLoops: false, Parameter: 0.15,
 		Tolerance: operator.DefaultTolerance},
 	{Name: operator.PPR, Graph: operator.Reverse, NoLoops: true, Parameter: 0.4, Tolerance: 0.01},
@@ -78,7 +78,7 @@ func reference(o operator.Operator) (theta, rest []float64) {
 }
 
 func TestSeriesAreCutOffAsSoonAsTheToleranceAllows(t *testing.T) {
-	operators := slices.Clone(SomeSeries)
+	operators := slices.Clone(someSeries)
 	for _, tolerance := range []float64{1e-7, 1e-5, 1e-3, 0.1} {
 		for _, alpha := range []float64{0.001, 0.05, 0.15, 0.999} {
 			operators = append(operators, operator.Operator{Name: operator.PPR, Graph: operator.AsGiven, NoLoops: false,
@@ -123,7 +123,7 @@ func TestSeriesAreCutOffAsSoonAsTheToleranceAllows(t *testing.T) {
 func propagateGraph(t *testing.T, g *testGraph, o operator.Operator, hops int) [][]float32 {
 	t.Helper()
 	fsys := vfs.NewMem()
-	g.Write(t, fsys, "graph")
+	g.write(t, fsys, "graph")
 	if _, err := Propagate(context.Background(), fsys, "graph", "store",
 		Options{Hops: hops, Operators: []operator.Operator{o}, Rows: format.RowsAll, Threads: 2}); err != nil {
 		t.Fatal(err)
@@ -167,8 +167,8 @@ func multiply(b, x []float64, nodes, features int) []float64 {
 func TestSeriesAgreeWithADenseMatrixInFloat64(t *testing.T) {
 	const nodes, features, hops = 150, 3, 2
 	for seed := range uint64(2) { // unweighted and weighted
-		g := RandomGraph(seed, nodes, features)
-		for _, o := range SomeSeries {
+		g := randomGraph(seed, nodes, features)
+		for _, o := range someSeries {
 			b := denseMatrix(nodes, weights(g), o.Base())
 			want, magnitude := make([]float64, len(g.x)), make([]float64, len(g.x))
 			for i, x := range g.x {
@@ -201,7 +201,7 @@ func TestSeriesAgreeWithADenseMatrixInFloat64(t *testing.T) {
 func TestCuttingOffASeriesCostsNoMoreThanIsStated(t *testing.T) {
 	const nodes, features, hops = 120, 3, 3
 	for seed := range uint64(2) { // unweighted and weighted
-		g := RandomGraph(seed, nodes, features)
+		g := randomGraph(seed, nodes, features)
 		for _, name := range []string{operator.PPR, operator.Heat} {
 			for _, graph := range []string{operator.AsGiven, operator.Undirected} {
 				for _, tolerance := range []float64{0.1, 0.01} {
@@ -320,7 +320,7 @@ func TestSeriesOfSmallGraphs(t *testing.T) {
 
 func TestAPlanSaysWhatSeriesCost(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 50, 2).Write(t, fsys, "graph")
+	randomGraph(0, 50, 2).write(t, fsys, "graph")
 	operators, err := operator.ParseList("sym,ppr,heat:tolerance=0.01", operator.DefaultTolerance)
 	if err != nil {
 		t.Fatal(err)

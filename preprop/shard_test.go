@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -18,7 +17,7 @@ import (
 // TestShardsDoNotReadEachOthersTopologies lets two turn edges round on disk at the same time.
 func TestShardsDoNotReadEachOthersTopologies(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(1, 500, 4).Write(t, fsys, "graph")
+	randomGraph(1, 500, 4).write(t, fsys, "graph")
 	graph, err := format.OpenGraph(fsys, "graph")
 	if err != nil {
 		t.Fatal(err)
@@ -52,8 +51,8 @@ func TestShardsDoNotReadEachOthersTopologies(t *testing.T) {
 
 func TestShardsWithColumnsInCommonAreNotAtWorkTogether(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 300, 6).Write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1, Shard: Shard{0, 3}}
+	randomGraph(0, 300, 6).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Shard: Shard{0, 3}}
 	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +75,8 @@ func TestShardsWithColumnsInCommonAreNotAtWorkTogether(t *testing.T) {
 
 func TestHalfWrittenFilesOfKilledShardsAreRemoved(t *testing.T) {
 	fsys := vfs.NewMem()
-	RandomGraph(0, 300, 6).Write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: AllOperators[:1], Threads: 1, Shard: Shard{0, 3}}
+	randomGraph(0, 300, 6).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Shard: Shard{0, 3}}
 	for _, folder := range []string{"", "scratch"} {
 		o.Scratch, o.Shard.Index = folder, 0
 		store := "store" + folder
@@ -108,87 +107,6 @@ func TestHalfWrittenFilesOfKilledShardsAreRemoved(t *testing.T) {
 			if strings.HasSuffix(path, vfs.TempSuffix) {
 				t.Errorf("scratch folder %q: %s is left", folder, path)
 			}
-		}
-	}
-}
-
-// syncing is a file system whose pending files can be made durable without a name,
-// as those of the operating system can. It lists what is there meanwhile, once all have removed theirs.
-type syncing struct {
-	*vfs.Mem
-	removed sync.WaitGroup
-	mu      sync.Mutex
-	seen    []string
-
-	synced int // how often files were
-}
-
-func (s *syncing) Remove(path string) error {
-	defer s.removed.Done()
-	return s.Mem.Remove(path)
-}
-
-func (s *syncing) list() error {
-	s.removed.Wait()
-	entries, err := s.ReadDir("folder")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.synced++
-	for _, e := range entries {
-		s.seen = append(s.seen, e.Name())
-	}
-	return err
-}
-
-type syncingFile struct {
-	vfs.PendingFile
-	fsys *syncing
-}
-
-func (f *syncingFile) Sync() error { return f.fsys.list() }
-
-func (s *syncing) Create(path string) (vfs.PendingFile, error) {
-	f, err := s.Mem.Create(path)
-	return &syncingFile{f, s}, err
-}
-
-type syncingDirect struct {
-	vfs.DirectPending
-	fsys *syncing
-}
-
-func (f *syncingDirect) Sync() error { return f.fsys.list() }
-
-func (s *syncing) CreateDirect(path string, bytes int64) (vfs.DirectPending, int, error) {
-	f, align, err := s.Mem.CreateDirect(path, bytes)
-	if err != nil {
-		return nil, 0, err
-	}
-	return &syncingDirect{f, s}, align, nil
-}
-
-func TestTheRateOfWritingIsMeasuredByManyAtOnceAndNothingIsLeftByTheKilled(t *testing.T) {
-	for _, refuse := range []bool{false, true} {
-		fsys := &syncing{Mem: vfs.NewMem()}
-		if refuse {
-			fsys.RefuseDirect()
-		}
-		if err := fsys.MkdirAll("folder"); err != nil {
-			t.Fatal(err)
-		}
-		var wg sync.WaitGroup
-		fsys.removed.Add(3)
-		for range 3 {
-			wg.Go(func() {
-				if rate, err := engine.MeasureWrite(fsys, "folder/store"); err != nil || !(rate > 0) {
-					t.Errorf("rate %v, %v", rate, err)
-				}
-			})
-		}
-		wg.Wait()
-		if entries, err := fsys.ReadDir("folder"); err != nil || len(entries) > 0 || len(fsys.seen) > 0 ||
-			fsys.synced != 3 {
-			t.Errorf("at the end %v, meanwhile %v, synced %d times, %v", entries, fsys.seen, fsys.synced, err)
 		}
 	}
 }

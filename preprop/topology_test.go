@@ -5,13 +5,10 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
@@ -107,7 +104,7 @@ func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
 		fsys := vfs.NewMem()
 		(&testGraph{nodes: nodes, features: 1, edges: edges, weighted: seed == 1, x: make([]float32, nodes),
 			DType: format.Float32,
-			rows:  format.RowTable{Rows: nodes, Labels: make([]int32, nodes)}}).Write(t, fsys, "graph")
+			rows:  format.RowTable{Rows: nodes, Labels: make([]int32, nodes)}}).write(t, fsys, "graph")
 		graph, err := format.OpenGraph(fsys, "graph")
 		if err != nil {
 			t.Fatal(err)
@@ -172,40 +169,5 @@ func TestACancelledDerivationEnds(t *testing.T) {
 		func(*format.NodeRange) error { return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
-	}
-}
-
-func TestABitThatFlipsInADerivedTopologyOnDiskIsAnError(t *testing.T) {
-	for n := int64(1); ; n++ {
-		for _, bit := range []int64{0, 33, 1<<40 - 1, 12345} {
-			fault := vfs.NewFault(vfs.NewMem())
-			w, err := engine.NewTopologyWriter(fault, "topology", 3, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, b := range []format.NodeRange{
-				{First: 0, Offsets: []int64{7, 9, 10}, Neighbors: []uint32{0, 2, 1}, Weights: []float32{1, 2, 3}},
-				{First: 2, Offsets: []int64{0, 2}, Neighbors: []uint32{0, 1}, Weights: []float32{4, 5}},
-			} {
-				if err := w.Add(&b); err != nil {
-					t.Fatal(err)
-				}
-			}
-			fault.FlipBit(n, bit)
-			g, err := w.Open(context.Background())
-			if fault.Reads() < n {
-				if err != nil || n < 4 {
-					t.Fatalf("%d reads: %v", n-1, err)
-				}
-				if err := g.Close(); err != nil {
-					t.Error(err)
-				}
-				return
-			}
-			if !errors.Is(err, folder.ErrDamaged) || !strings.Contains(err.Error(), "topology.scratch") &&
-				!strings.Contains(err.Error(), "topology-weights.scratch") {
-				t.Fatalf("bit %d flipped in read %d: %v", bit, n, err)
-			}
-		}
 	}
 }

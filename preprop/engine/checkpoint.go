@@ -133,7 +133,7 @@ func (e *Engine) saveCheckpoint(ctx context.Context, at position, matrices []sav
 		return err
 	}
 	e.Pace.measureRate(layout.size(), start)
-	e.Pace.Saved(e.Pace.Clock())
+	e.Pace.saved(e.Pace.Clock())
 	replaced := func(other checkpoint) bool { return other.ColumnRange == c.ColumnRange && other != c }
 	if err := e.removeCheckpoints(replaced); err != nil {
 		return err

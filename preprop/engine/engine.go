@@ -157,7 +157,7 @@ func (e *Engine) panel(ctx context.Context, s product.ColumnRange, inputFiles ma
 	e.setColumns(s)
 	var loaded *Input // is in e.inputBuffer
 	for _, c := range e.Sequences {
-		if e.Pace.SavedAny && e.Pace.MustStop(ctx, e.writingBytes()) {
+		if e.Pace.SavedAny && e.Pace.mustStop(ctx, e.writingBytes()) {
 			return errors.Join(endCause(ctx), e.finishWrite())
 		}
 		if e.back.matrix != nil && e.back.matrix.ID == c.Input.ID { // whether it is needed shows when it is written
@@ -227,7 +227,7 @@ func (e *Engine) load(ctx context.Context, in *Input, m *product.Matrix, inputFi
 // them, and y its rows that are computed.
 func (e *Engine) hops(ctx context.Context, c *HopSequence, at position, last int, x, y *product.Matrix) error {
 	_ = Timed(&e.Account.FirstUse, func() error { e.firstUse.finish(ctx, e.Threads); return nil })
-	e.Pace.BeginHops()
+	e.Pace.beginHops()
 	if last == 0 {
 		return nil
 	}
@@ -247,7 +247,7 @@ func (e *Engine) hops(ctx context.Context, c *HopSequence, at position, last int
 		}
 		at = position{at.matrix + 1, 1, 0}
 		state := e.savedMatrices(c.Operator.Series(), at, x, y)
-		if e.Pace.MustStop(ctx, stateBytes(state)+e.writingBytes()) {
+		if e.Pace.mustStop(ctx, stateBytes(state)+e.writingBytes()) {
 			return e.end(ctx, at, state)
 		}
 	}
@@ -276,8 +276,8 @@ func (e *Engine) hop(ctx context.Context, c *HopSequence, hop int, at position, 
 		// mustStop looks at ctx between node ranges, so a range that was begun is finished.
 		done := func(cost int64, canSave bool) bool {
 			task.Add(cost * x.RowBytes())
-			return e.Pace.MustStop(ctx, state+begun) || canSave && e.Plan.CheckpointBytes > 0 &&
-				e.Pace.CheckpointDue(state)
+			return e.Pace.mustStop(ctx, state+begun) || canSave && e.Plan.CheckpointBytes > 0 &&
+				e.Pace.checkpointDue(state)
 		}
 		var added, reached int64
 		var err error
@@ -326,10 +326,10 @@ func stateBytes(matrices []savedMatrix) int64 {
 // pause writes a checkpoint if it is time for one, or ends the job if it is time for that; the error is then why it
 // ends.
 func (e *Engine) pause(ctx context.Context, at position, state []savedMatrix) error {
-	if e.Pace.MustStop(ctx, stateBytes(state)+e.writingBytes()) {
+	if e.Pace.mustStop(ctx, stateBytes(state)+e.writingBytes()) {
 		return e.end(ctx, at, state)
 	}
-	if e.Plan.CheckpointBytes == 0 || !e.Pace.CheckpointDue(stateBytes(state)) {
+	if e.Plan.CheckpointBytes == 0 || !e.Pace.checkpointDue(stateBytes(state)) {
 		return nil // another goroutine looked a moment earlier and found the checkpoint due
 	}
 	if err := e.finishWrite(); err != nil { // no checkpoint makes up for that
@@ -360,7 +360,7 @@ func (e *Engine) save(ctx context.Context, why error, at position, state []saved
 	if err := e.finishWrite(); err != nil {
 		return fmt.Errorf("%w (and a matrix could not be written: %w)", why, err)
 	}
-	if e.Plan.CheckpointBytes > 0 && e.Pace.WorthSaving(stateBytes(state)) {
+	if e.Plan.CheckpointBytes > 0 && e.Pace.worthSaving(stateBytes(state)) {
 		if err := e.saveCheckpoint(context.WithoutCancel(ctx), at, state); err != nil {
 			why = fmt.Errorf("%w (and the last checkpoint could not be written: %w)", why, err)
 		}

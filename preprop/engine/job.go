@@ -258,7 +258,7 @@ func (j *Job) wrote(m *product.Matrix, start time.Time) {
 	}
 	j.Pace.measureRate(int64(len(j.Nodes))*m.RowBytes(), start)
 	if j.Pace.SavedAny = true; len(j.Nodes) == int(j.Graph.Manifest.Nodes) {
-		j.Pace.Saved(start)
+		j.Pace.saved(start)
 	}
 }
 

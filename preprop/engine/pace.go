@@ -49,11 +49,11 @@ func (p *Pace) measureRate(bytes int64, start time.Time) {
 	}
 }
 
-// Saved records that all that was computed up to a time is on disk.
-func (p *Pace) Saved(upTo time.Time) { p.savedAt, p.SavedAny = upTo, true }
+// saved records that all that was computed up to a time is on disk.
+func (p *Pace) saved(upTo time.Time) { p.savedAt, p.SavedAny = upTo, true }
 
-// BeginHops records that the first hop of a sequence begins.
-func (p *Pace) BeginHops() {
+// beginHops records that the first hop of a sequence begins.
+func (p *Pace) beginHops() {
 	if p.savedAt = p.Clock(); p.firstHop.IsZero() {
 		p.firstHop = p.savedAt
 	}
@@ -64,20 +64,20 @@ func (p *Pace) margin(bytes int64) time.Duration {
 	return p.writeTime(bytes)*5/4 + 100*time.Millisecond
 }
 
-// MustStop tells whether computing must end now: ctx is cancelled, or there is only time left to write a checkpoint
+// mustStop tells whether computing must end now: ctx is cancelled, or there is only time left to write a checkpoint
 // of so many bytes.
-func (p *Pace) MustStop(ctx context.Context, bytes int64) bool {
+func (p *Pace) mustStop(ctx context.Context, bytes int64) bool {
 	return ctx.Err() != nil || !p.Deadline.IsZero() && !p.Clock().Add(p.margin(bytes)).Before(p.Deadline)
 }
 
-// CheckpointDue tells whether it is time for a checkpoint of so many bytes.
-func (p *Pace) CheckpointDue(bytes int64) bool {
+// checkpointDue tells whether it is time for a checkpoint of so many bytes.
+func (p *Pace) checkpointDue(bytes int64) bool {
 	return float64(p.Clock().Sub(p.savedAt))*p.Share >= float64(p.writeTime(bytes))
 }
 
-// WorthSaving tells whether a job that ends should write a checkpoint of so many bytes: it should not if computing
+// worthSaving tells whether a job that ends should write a checkpoint of so many bytes: it should not if computing
 // since the last one took less than a quarter of the time.
-func (p *Pace) WorthSaving(bytes int64) bool { return p.Clock().Sub(p.savedAt) >= p.writeTime(bytes)/4 }
+func (p *Pace) worthSaving(bytes int64) bool { return p.Clock().Sub(p.savedAt) >= p.writeTime(bytes)/4 }
 
 // endCause is the reason why a job ended early.
 func endCause(ctx context.Context) error {

@@ -34,7 +34,7 @@ func Measure(ctx context.Context, fsys vfs.FS, in *Input, scratch string, w *pla
 		min(int64(w.Threads), room/max(w.InputChunk(), 1))))); err != nil {
 		return nil, err
 	}
-	if rate, err := MeasureWrite(fsys, scratch); err == nil {
+	if rate, err := measureWrite(fsys, scratch); err == nil {
 		r.Write = rate
 	} // else the folder cannot be written, which the job, if there is to be one, tells better
 	const narrow, wide = 64, 512
@@ -103,10 +103,10 @@ func MeasureRead(ctx context.Context, fsys vfs.FS, in *Input, threads int) (floa
 	return float64(max(1, read.Load())) / max(1e-9, time.Since(start).Seconds()), err
 }
 
-// MeasureWrite measures writing a file durably, by a stream as the job's files. The file loses its name before it is
+// measureWrite measures writing a file durably, by a stream as the job's files. The file loses its name before it is
 // written, so nothing is left if the process is killed. The name is random, since shards of a job may measure at the
 // same time.
-func MeasureWrite(fsys vfs.FS, folder string) (float64, error) {
+func measureWrite(fsys vfs.FS, folder string) (float64, error) {
 	const bytes, step = 64 << 20, 1 << 20
 	path := filepath.Join(NearestFolder(fsys, folder), fmt.Sprintf(".hopfeed-probe-%x", rand.Uint64()))
 	start := time.Now()

@@ -104,15 +104,15 @@ func (j *Job) Derive(ctx context.Context, given product.Topology, graph string) 
 		}
 		return made, nil
 	}
-	w, err := NewTopologyWriter(j.Fsys, filepath.Join(j.Scratch, "topology-"+graph+"-"+j.Process), given.Nodes(),
+	w, err := newTopologyWriter(j.Fsys, filepath.Join(j.Scratch, "topology-"+graph+"-"+j.Process), given.Nodes(),
 		given.Weighted())
 	if err != nil {
 		return nil, err
 	}
-	if err := product.Derive(ctx, given, graph, room, j.Threads, w.Add); err != nil {
+	if err := product.Derive(ctx, given, graph, room, j.Threads, w.add); err != nil {
 		return nil, errors.Join(err, w.abort())
 	}
-	return w.Open(ctx)
+	return w.open(ctx)
 }
 
 // topologyWriter writes a topology to scratch files, which are removed when it is closed.
@@ -126,7 +126,7 @@ type topologyWriter struct {
 	offsetsSum, neighborsSum, weightsSum uint32 // CRC-32C of what was written
 }
 
-func NewTopologyWriter(fsys vfs.FS, path string, nodes int64, weighted bool) (*topologyWriter, error) {
+func newTopologyWriter(fsys vfs.FS, path string, nodes int64, weighted bool) (*topologyWriter, error) {
 	w := &topologyWriter{fsys: fsys, path: path, nodes: nodes}
 	var err error
 	if w.lists, err = fsys.Create(w.listsPath()); err != nil {
@@ -156,8 +156,8 @@ func (w *topologyWriter) abort() (err error) {
 	return err
 }
 
-// Add appends a node range.
-func (w *topologyWriter) Add(b *format.NodeRange) error {
+// add appends a node range.
+func (w *topologyWriter) add(b *format.NodeRange) error {
 	const most = 1 << 16
 	offsets := make([]int64, 0, most)
 	for i := 1; i < len(b.Offsets); i += len(offsets) { // the first is the last of the node range before
@@ -184,8 +184,8 @@ func (w *topologyWriter) Add(b *format.NodeRange) error {
 	return nil
 }
 
-// Open opens the topology that was written. Its files never get their final names, as no other process uses them.
-func (w *topologyWriter) Open(ctx context.Context) (product.Topology, error) {
+// open opens the topology that was written. Its files never get their final names, as no other process uses them.
+func (w *topologyWriter) open(ctx context.Context) (product.Topology, error) {
 	raw := format.RawTopology{Nodes: w.nodes, Edges: w.edges, NeighborsAt: w.neighborsAt()}
 	raw.Expect(w.offsetsSum, w.neighborsSum, w.weightsSum)
 	var err error

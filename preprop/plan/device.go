@@ -121,7 +121,7 @@ func (w *Work) devicePlan(p *Plan) *DevicePlan {
 				if d.Columns == 0 {
 					continue
 				}
-				d.Columns = RangeColumns(p.PanelColumns, d.Columns)
+				d.Columns = rangeColumns(p.PanelColumns, d.Columns)
 				w.sizeDevice(d, p)
 			}
 			if best == nil || d.SentBytes < best.SentBytes {
@@ -132,9 +132,9 @@ func (w *Work) devicePlan(p *Plan) *DevicePlan {
 	return best
 }
 
-// RangeColumns is how many of a panel's columns are computed at a time, at most most: about as many in each range, in
+// rangeColumns is how many of a panel's columns are computed at a time, at most most: about as many in each range, in
 // a number that devices read as vectors, where that makes no more ranges than need be.
-func RangeColumns(columns, most int) int {
+func rangeColumns(columns, most int) int {
 	ranges := (columns + most - 1) / most
 	even := (columns + ranges - 1) / ranges
 	for unit := 16; unit >= 4; unit /= 2 {

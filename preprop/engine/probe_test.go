@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// syncing is a file system whose pending files can be made durable without a name,
+// as those of the operating system can. It lists what is there meanwhile, once all have removed theirs.
+type syncing struct {
+	*vfs.Mem
+	removed sync.WaitGroup
+	mu      sync.Mutex
+	seen    []string
+
+	synced int // how often files were
+}
+
+func (s *syncing) Remove(path string) error {
+	defer s.removed.Done()
+	return s.Mem.Remove(path)
+}
+
+func (s *syncing) list() error {
+	s.removed.Wait()
+	entries, err := s.ReadDir("folder")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.synced++
+	for _, e := range entries {
+		s.seen = append(s.seen, e.Name())
+	}
+	return err
+}
+
+type syncingFile struct {
+	vfs.PendingFile
+	fsys *syncing
+}
+
+func (f *syncingFile) Sync() error { return f.fsys.list() }
+
+func (s *syncing) Create(path string) (vfs.PendingFile, error) {
+	f, err := s.Mem.Create(path)
+	return &syncingFile{f, s}, err
+}
+
+type syncingDirect struct {
+	vfs.DirectPending
+	fsys *syncing
+}
+
+func (f *syncingDirect) Sync() error { return f.fsys.list() }
+
+func (s *syncing) CreateDirect(path string, bytes int64) (vfs.DirectPending, int, error) {
+	f, align, err := s.Mem.CreateDirect(path, bytes)
+	if err != nil {
+		return nil, 0, err
+	}
+	return &syncingDirect{f, s}, align, nil
+}
+
+func TestTheRateOfWritingIsMeasuredByManyAtOnceAndNothingIsLeftByTheKilled(t *testing.T) {
+	for _, refuse := range []bool{false, true} {
+		fsys := &syncing{Mem: vfs.NewMem()}
+		if refuse {
+			fsys.RefuseDirect()
+		}
+		if err := fsys.MkdirAll("folder"); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		fsys.removed.Add(3)
+		for range 3 {
+			wg.Go(func() {
+				if rate, err := measureWrite(fsys, "folder/store"); err != nil || !(rate > 0) {
+					t.Errorf("rate %v, %v", rate, err)
+				}
+			})
+		}
+		wg.Wait()
+		if entries, err := fsys.ReadDir("folder"); err != nil || len(entries) > 0 || len(fsys.seen) > 0 ||
+			fsys.synced != 3 {
+			t.Errorf("at the end %v, meanwhile %v, synced %d times, %v", entries, fsys.seen, fsys.synced, err)
+		}
+	}
+}
