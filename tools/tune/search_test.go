@@ -184,7 +184,7 @@ func TestThePolicyGradientIsThatOfTheLoss(t *testing.T) {
 // the predictions are exact.
 func TestThePolicyLearnsToClimb(t *testing.T) {
 	p, f := world(t)
-	l := &learner{Points: p, goals: Goals{DeviceMemory: true}, seed: 1, x: p.encode()}
+	l := &learner{Points: p, goals: Goals{DeviceMemory: true}, seed: 1, x: p.encode(p.all())}
 	var all []Trial
 	for i := range p.Len() {
 		all = append(all, Trial{i + 1, p.Settings(i), f(p.Settings(i))})

@@ -3,6 +3,7 @@ package tune
 import (
 	"cmp"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"math"
 	"regexp"
@@ -49,6 +50,8 @@ type listing struct {
 // List returns the settings of a space. It fails where there are too many.
 func (s Space) List() (*Points, error) {
 	p := &Points{Space: s, size: 1}
+	p.Base = maps.Clone(s.Base)
+	maps.DeleteFunc(p.Base, func(_, value string) bool { return value == "" })
 	for _, d := range s.Dimensions {
 		if len(d.Values) == 0 || d.Default < 0 || d.Default >= len(d.Values) {
 			return nil, fmt.Errorf("%s has %d values, and number %d is the one to begin with", d.Name, len(d.Values),
@@ -94,12 +97,19 @@ func (p *Points) list() *listing {
 
 // settings are those with these values of the dimensions.
 func (s *Space) settings(place []int) Settings {
-	all := make(Settings, len(s.Base)+len(place))
+	return s.fill(make(Settings, len(s.Base)+len(place)), place)
+}
+
+// fill makes settings in an empty map.
+func (s *Space) fill(all Settings, place []int) Settings {
 	maps.Copy(all, s.Base)
 	for d, at := range place {
-		all[s.Dimensions[d].Name] = s.Dimensions[d].Values[at]
+		if value := s.Dimensions[d].Values[at]; value != "" {
+			all[s.Dimensions[d].Name] = value
+		} else {
+			delete(all, s.Dimensions[d].Name)
+		}
 	}
-	maps.DeleteFunc(all, func(_, value string) bool { return value == "" })
 	if s.Simplify != nil {
 		all = s.Simplify(all)
 	}
@@ -123,8 +133,22 @@ func (s Settings) Text() string {
 	return string(b)
 }
 
-// Len is the number of distinct settings.
-func (p *Points) Len() int { return len(p.list().place) }
+// Len is the number of distinct settings. Without a listing it tells them apart by 64 bits of a hash.
+func (p *Points) Len() int {
+	if p.listed != nil {
+		return len(p.listed.place)
+	}
+	seed, seen, scratch := maphash.MakeSeed(), map[uint64]bool{}, Settings{}
+	for n := range p.size {
+		clear(scratch)
+		sum := uint64(0) // does not depend on the order of names
+		for name, value := range p.fill(scratch, p.combination(n)) {
+			sum += rng.Hash(maphash.String(seed, name), maphash.String(seed, value))
+		}
+		seen[sum] = true
+	}
+	return len(seen)
+}
 
 // Settings are those of a number from 0 to Len()-1.
 func (p *Points) Settings(i int) Settings { return p.settings(p.list().place[i]) }
@@ -270,12 +294,12 @@ func (p *Points) Random(seed uint64) Proposer {
 // pieces of a value: numbers, and what is between them.
 var pieces = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?`)
 
-// encode returns the columns that models of the outcome read, for each setting of the space, in [0,1]. A value is taken
-// apart into its numbers, with a column for each place, and the rest, with a column for each text that occurs: 10,5 has
-// two numbers, and degree:20MiB one and the word degree:MiB. A column whose numbers differ by more than ten times has
-// their logarithms.
-func (p *Points) encode() [][]float64 {
-	x := make([][]float64, p.Len())
+// encode returns the columns that models of the outcome read, for each of some settings, in [0,1]. A value is taken apart
+// into its numbers, with a column for each place, and the rest, with a column for each text that occurs: 10,5 has two
+// numbers, and degree:20MiB one and the word degree:MiB. A column whose numbers differ by more than ten times has their
+// logarithms.
+func (s *Space) encode(all []Settings) [][]float64 {
+	x := make([][]float64, len(all))
 	add := func(column []float64) {
 		low, high := slices.Min(column), slices.Max(column)
 		if low == high {
@@ -285,15 +309,12 @@ func (p *Points) encode() [][]float64 {
 			x[i] = append(x[i], (v-low)/(high-low))
 		}
 	}
-	values := make([][]string, len(p.Dimensions)) // of each dimension, for all settings
-	for i := range x {
-		s := p.Settings(i)
-		for d, dim := range p.Dimensions {
-			values[d] = append(values[d], s[dim.Name])
+	values := make([]string, len(all))
+	for _, d := range s.Dimensions {
+		for i, settings := range all {
+			values[i] = settings[d.Name]
 		}
-	}
-	for _, of := range values {
-		numbers, words := columnsOf(of)
+		numbers, words := columnsOf(values)
 		for _, column := range numbers {
 			least := math.Inf(1) // above zero
 			for _, v := range column {
@@ -313,6 +334,15 @@ func (p *Points) encode() [][]float64 {
 		}
 	}
 	return x
+}
+
+// all are the settings, by number.
+func (p *Points) all() []Settings {
+	all := make([]Settings, len(p.list().place))
+	for i := range all {
+		all[i] = p.Settings(i)
+	}
+	return all
 }
 
 // columnsOf takes values apart: a column for each place of a number, and one for each word, 1 where a value has it.

@@ -69,7 +69,7 @@ func TestRandomSearchTriesAllPointsOnce(t *testing.T) {
 // "", degree:rows and lru:rows; fanout two numbers, of which the second is always 5.
 func TestValuesAreEncodedByTheirNumbersAndWords(t *testing.T) {
 	p := caches(t)
-	x := p.encode()
+	x := p.encode(p.all())
 	ratio := math.Log1p(1) / math.Log1p(100)
 	for _, c := range []struct {
 		s    Settings

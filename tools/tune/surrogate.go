@@ -34,7 +34,7 @@ func learning(p *Points, g Goals, seed uint64, choose func(l *learner, done []Tr
 			return random(done)
 		}
 		if l.x == nil {
-			l.x = p.encode()
+			l.x = p.encode(p.all())
 		}
 		left := p.untried(done)
 		if len(left) == 0 {
@@ -177,22 +177,22 @@ type Fitted struct {
 }
 
 // Figures returns the columns of the measured trials, and their throughput, memory and metric; nil if there is none.
-func (p *Points) Figures(g Goals, trials []Trial) (x [][]float64, figures []Figure) {
-	columns := p.encode()
+func (s *Space) Figures(g Goals, trials []Trial) (x [][]float64, figures []Figure) {
 	figures = []Figure{{Name: "throughput", Log: true}, {Name: "memory", Log: true}, {}}
+	var measured []Settings
 	for _, t := range trials {
-		if i := p.find(t.Settings); i >= 0 && g.Measured(t.Outcome) {
-			x = append(x, columns[i])
+		if g.Measured(t.Outcome) {
+			measured = append(measured, t.Settings)
 			figures[2].Name = t.Metric
 			for k, v := range []float64{g.Throughput(t.Outcome), float64(g.Memory(t.Outcome)), *t.Valid} {
 				figures[k].Values = append(figures[k].Values, v)
 			}
 		}
 	}
-	if len(x) == 0 {
+	if len(measured) == 0 {
 		return nil, nil
 	}
-	return x, figures
+	return s.encode(measured), figures
 }
 
 // Fitted is the R2 of the figure by a regression.
@@ -208,8 +208,8 @@ func (f *Figure) Fitted(name string, fit Fit, x [][]float64, seed uint64) Fitted
 }
 
 // Fit says how well Gaussian processes predict throughput, memory and metric of trials.
-func (p *Points) Fit(g Goals, trials []Trial, seed uint64) (fitted []Fitted) {
-	x, figures := p.Figures(g, trials)
+func (s *Space) Fit(g Goals, trials []Trial, seed uint64) (fitted []Fitted) {
+	x, figures := s.Figures(g, trials)
 	for _, f := range figures {
 		fitted = append(fitted, f.Fitted("gaussian", Gaussian, x, seed))
 	}
