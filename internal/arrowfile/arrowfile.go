@@ -121,8 +121,8 @@ func fieldNodes(schema *arrow.Schema, rows int64, lengths []int64) (nodes []int6
 		n := lengths[next]
 		next++
 		if n < 0 || n%size != 0 || elements >= 0 && n/size != elements {
-			return 0, fmt.Errorf("column %q has a buffer of %d bytes for %d values of %d bytes", f.Name, n, elements,
-				size)
+			return 0, fmt.Errorf("column %q has a buffer of %d bytes for %d values of %d bytes",
+				f.Name, n, elements, size)
 		}
 		return n / size, nil
 	}

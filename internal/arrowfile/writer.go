@@ -162,8 +162,8 @@ func (w *Writer) End() error {
 	}
 	w.nextUnfilledBuffer()
 	if b.next < len(b.lengths) {
-		return w.fail(fmt.Errorf("record batch %d: buffer %d has %d of %d bytes", len(w.blocks)-1, b.next, b.filled,
-			b.lengths[b.next]))
+		return w.fail(fmt.Errorf("record batch %d: buffer %d has %d of %d bytes",
+			len(w.blocks)-1, b.next, b.filled, b.lengths[b.next]))
 	}
 	w.endExtent()
 	w.zeros(w.blocks[len(w.blocks)-1].body - b.at)

@@ -104,8 +104,7 @@ func (f *directPending) writeAt(p []byte, off int64) (n int, err error) {
 	}
 	if controlErr := conn.Control(func(fd uintptr) {
 		n, err = writeBlocks(p, off, f.align, func(p []byte, off int64) (int, error) {
-			return f.ring.write(int(fd), p,
-				off)
+			return f.ring.write(int(fd), p, off)
 		})
 	}); controlErr != nil {
 		return 0, fs.ErrClosed
@@ -203,8 +202,7 @@ func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
 		return 0, err
 	}
 	if controlErr := conn.Control(func(fd uintptr) {
-		n, err = readBlocks(p, off, f.align, f.Size, func(p []byte, off int64) (int,
-			error) {
+		n, err = readBlocks(p, off, f.align, f.Size, func(p []byte, off int64) (int, error) {
 			return f.ring.read(int(fd), p, off)
 		})
 	}); controlErr != nil {

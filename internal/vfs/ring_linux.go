@@ -181,8 +181,8 @@ func (r *ring) open() error {
 	}
 	r.results = os.NewFile(uintptr(event), "eventfd")
 	number := int32(event)
-	if _, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, fd, registerEventFD, uintptr(unsafe.Pointer(&number)),
-		1, 0, 0); errno != 0 {
+	if _, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER,
+		fd, registerEventFD, uintptr(unsafe.Pointer(&number)), 1, 0, 0); errno != 0 {
 		return errno
 	}
 	return nil

@@ -179,8 +179,8 @@ func (h header) find(flag, wanted string) (int, error) {
 				}
 			}
 			if len(found) > 1 {
-				return 0, fmt.Errorf("--%s %s: %d columns have that name (the columns are %s)", flag, wanted,
-					len(found), h.all())
+				return 0, fmt.Errorf("--%s %s: %d columns have that name (the columns are %s)",
+					flag, wanted, len(found), h.all())
 			}
 			if len(found) == 1 {
 				return found[0], nil
@@ -191,8 +191,8 @@ func (h header) find(flag, wanted string) (int, error) {
 		return n - 1, nil
 	}
 	if !h.named {
-		return 0, fmt.Errorf("--%s %s: without a header, want the number of a column, 1 to %d", flag, wanted,
-			len(h.names))
+		return 0, fmt.Errorf("--%s %s: without a header, want the number of a column, 1 to %d",
+			flag, wanted, len(h.names))
 	}
 	return 0, fmt.Errorf("--%s %s: there is no such column (the columns are %s)", flag, wanted, h.all())
 }
@@ -237,7 +237,8 @@ func (h header) errAmbiguous(r role, columns []int) error {
 }
 
 func (h header) errNone(r role) error {
-	return fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)", r.what, r.flag, h.all())
+	return fmt.Errorf("no column is named like %s: say which is with --%s NAME (the columns are %s)",
+		r.what, r.flag, h.all())
 }
 
 // edgeColumns are the columns of a table of edges, from 0.

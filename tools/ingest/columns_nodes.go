@@ -215,8 +215,8 @@ func (c *nodeColumns) chooseFeatures(values []columnValues, o Columns, alone boo
 		}
 		for _, i := range c.features {
 			if !values[i].list && !values[i].number {
-				return fmt.Errorf("--%s: column %s is %s (want numbers, or a list of them)", flag, c.name(i),
-					values[i].what)
+				return fmt.Errorf("--%s: column %s is %s (want numbers, or a list of them)",
+					flag, c.name(i), values[i].what)
 			}
 		}
 		return nil

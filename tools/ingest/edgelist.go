@@ -65,8 +65,8 @@ func OpenParquet(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions
 	return openTables(ctx, fsys, "parquet", path, w, o)
 }
 
-func openTables(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions, o TableOptions) (_ Source,
-	err error) {
+func openTables(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions,
+	o TableOptions) (_ Source, err error) {
 	o.MapIDs = o.MapIDs || o.Bipartite
 	l, err := newEdgeList(fsys, format, path, w, o.NodeFiles)
 	if err != nil {

@@ -152,8 +152,8 @@ type edgeSort struct {
 }
 
 // sort sorts and merges the edges, with scratch files in a folder. The caller frees the result.
-func (t *topology) sort(ctx context.Context, fsys vfs.FS, scratch *folder.Scratch, plan sortPlan) (_ *edgeSort,
-	err error) {
+func (t *topology) sort(ctx context.Context, fsys vfs.FS, scratch *folder.Scratch,
+	plan sortPlan) (_ *edgeSort, err error) {
 	s := &edgeSort{topology: t, plan: plan, bits: t.nodeBits(), fsys: fsys, scratch: scratch}
 	defer func() {
 		if err != nil {

@@ -54,8 +54,8 @@ func (s *scratchSpace) WriteAt(p []byte, off int64) (int, error) {
 func (s *scratchSpace) copyAt(off int64, n int, copyTo func([]byte) int) (int, error) {
 	b := s.memory.Bytes()
 	if off < 0 || off > int64(len(b)) || int64(n) > int64(len(b))-off {
-		return 0, fmt.Errorf("%d bytes at offset %d of a scratch buffer of %d bytes: %w", n, off, len(b),
-			io.ErrUnexpectedEOF)
+		return 0, fmt.Errorf("%d bytes at offset %d of a scratch buffer of %d bytes: %w",
+			n, off, len(b), io.ErrUnexpectedEOF)
 	}
 	return copyTo(b[off:]), nil
 }

@@ -87,8 +87,8 @@ func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer,
 			if in, ok := in.(valueReader); ok && bad.reason == notFinite {
 				bad.value = in.Value(b.first+bad.row, bad.col)
 			}
-			return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid, in.Place(b.first+bad.row), bad.col, bad.value,
-				bad.reason)
+			return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid,
+				in.Place(b.first+bad.row), bad.col, bad.value, bad.reason)
 		}
 		free <- b
 		if err := m.Write(stored); err != nil {

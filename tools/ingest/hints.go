@@ -26,8 +26,8 @@ func arrayHint(files map[string]bool, wanted string) string {
 			case ending == ".npy":
 				return fmt.Sprintf("; %s is there: rename it to %s if it is that array", name, wanted)
 			case ending == ".pt" || ending == ".pth":
-				return fmt.Sprintf("; %s is there: save it as %s by numpy.save(%q, torch.load(%q).numpy())", name,
-					wanted, wanted, name)
+				return fmt.Sprintf("; %s is there: save it as %s by numpy.save(%q, torch.load(%q).numpy())",
+					name, wanted, wanted, name)
 			default:
 				return fmt.Sprintf("; %s is there: save its array as %s by numpy.save", name, wanted)
 			}

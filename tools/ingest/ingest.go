@@ -121,8 +121,8 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	}
 	info := src.Info()
 	if info.Nodes > MaxNodes {
-		return nil, fmt.Errorf("%w: %d nodes (at most %d fit node ids of 32 bits)", ErrInvalid, info.Nodes,
-			int64(MaxNodes))
+		return nil, fmt.Errorf("%w: %d nodes (at most %d fit node ids of 32 bits)",
+			ErrInvalid, info.Nodes, int64(MaxNodes))
 	}
 	if info.Nodes == 0 {
 		return nil, fmt.Errorf("%w: the input has no nodes: is it the right file, and is it complete?", ErrInvalid)
@@ -141,8 +141,8 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		max(rowMemory(info), featureMemory(info, o))); err != nil {
 		return nil, err
 	}
-	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: info.Nodes}}, 0, info.Features,
-		o.DType)
+	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: info.Nodes}},
+		0, info.Features, o.DType)
 	matrixBytes := info.Nodes * int64(info.Features) * int64(o.DType.Size())
 	var arrays []*npy.Array
 	if o.FeaturesInPlace {

@@ -42,8 +42,8 @@ func inPlace(src Source, layout format.Layout, o Options) ([]*npy.Array, error) 
 		case a.Type.String() != o.DType.String():
 			reason = fmt.Sprintf("it holds %s, and %s is to be stored (--dtype)", a.Type, o.DType)
 		case i < len(arrays)-1 && a.Shape[0]%int64(layout.ChunkRows) != 0:
-			reason = fmt.Sprintf("it has %d rows, and all files but the last must have a multiple of %d", a.Shape[0],
-				layout.ChunkRows)
+			reason = fmt.Sprintf("it has %d rows, and all files but the last must have a multiple of %d",
+				a.Shape[0], layout.ChunkRows)
 		default:
 			continue
 		}
@@ -77,8 +77,8 @@ func referFeatures(ctx context.Context, w *format.Writer, arrays []*npy.Array, o
 			for i, v := range values[:n] {
 				if v-v != 0 {
 					row, col := (at+int64(i))/cols, int((at+int64(i))%cols)
-					return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid, in.Place(row), col, in.Value(row, col),
-						notFinite)
+					return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid,
+						in.Place(row), col, in.Value(row, col), notFinite)
 				}
 			}
 			left, at = left[n*size:], at+int64(n)

@@ -297,8 +297,8 @@ func (s *source) addSplitArray(path string, n int64, nodeOf func(row int64) (int
 				split, row = i%count, i/count
 			}
 			if v < -1 || v > 2 {
-				return invalid(a.Path(), "split %d has %s for node %d (want 0 train, 1 valid, 2 test or -1)", split,
-					a.Element(i), row)
+				return invalid(a.Path(), "split %d has %s for node %d (want 0 train, 1 valid, 2 test or -1)",
+					split, a.Element(i), row)
 			}
 			if node, ok := nodeOf(row); ok {
 				to.Splits[node*int64(to.NumSplits)+first+split] = uint8(v + 1)

@@ -103,8 +103,8 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 	if o.EdgeLayout == "" {
 		o.EdgeLayout = meta.EdgeLayout
 	} else if meta.EdgeLayout != "" && o.EdgeLayout != meta.EdgeLayout {
-		return nil, badOptions("%s says that the edge layout is %s; leave out --edge-layout", s.path("meta.json"),
-			meta.EdgeLayout)
+		return nil, badOptions("%s says that the edge layout is %s; leave out --edge-layout",
+			s.path("meta.json"), meta.EdgeLayout)
 	}
 	for _, open := range []func() error{
 		func() error { return s.openEdges(s.path("edge_index.npy"), o.EdgeLayout) },
@@ -268,8 +268,8 @@ func (s *arraySource) openSplits() error {
 }
 
 // readLists puts the nodes of lists into the parts of split 0, or compares these.
-func (s *arraySource) readLists(ctx context.Context, to *format.RowTable, lists []*npy.Array, parts []uint8,
-	compare bool) error {
+func (s *arraySource) readLists(ctx context.Context, to *format.RowTable,
+	lists []*npy.Array, parts []uint8, compare bool) error {
 	for k, list := range lists {
 		err := each(ctx, list.Elements(), fromStart[int64](list), func(i, v int64) error {
 			if uint64(v) >= uint64(s.info.Nodes) {

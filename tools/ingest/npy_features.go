@@ -57,8 +57,8 @@ func (s *arraySource) openFeatures(o NPYOptions, meta npyMeta) error {
 			}
 		}
 		if o.FeatureType != 0 && a.Type != o.FeatureType {
-			return badOptions("%s: its header says %s, and --feature-dtype %s: leave out --feature-dtype", a.Path(),
-				a.Type, o.FeatureType)
+			return badOptions("%s: its header says %s, and --feature-dtype %s: leave out --feature-dtype",
+				a.Path(), a.Type, o.FeatureType)
 		}
 		if err := s.setFeatures(a.Path(), max(0, s.info.Nodes)+a.Shape[0], a.Shape[1]); err != nil {
 			return err
@@ -271,8 +271,8 @@ func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
 	r.left = r.data.Elements()
 	switch {
 	case !r.indptr.Type.IsInteger() || len(r.indptr.Shape) != 1 || r.indptr.Shape[0] != s.info.Nodes+1:
-		err = invalid(r.indptr.Path(), "%s array of shape %v (want %d integers)", r.indptr.Type, r.indptr.Shape,
-			s.info.Nodes+1)
+		err = invalid(r.indptr.Path(), "%s array of shape %v (want %d integers)",
+			r.indptr.Type, r.indptr.Shape, s.info.Nodes+1)
 	case !r.indices.Type.IsInteger() || len(r.indices.Shape) != 1 || len(r.data.Shape) != 1 ||
 		r.indices.Shape[0] != r.left:
 		err = invalid(r.path, "%s indices %v of data %v (want an integer for each value)", r.indices.Type,
@@ -322,8 +322,8 @@ func (r *sparseReader) readRow(dst []float32, end int64) error {
 		}
 		c := r.columns[r.at]
 		if uint64(c) >= uint64(r.cols) {
-			return invalid(r.indices.Path(), "row %d has a value in column %d, but there are %d columns", r.row, c,
-				r.cols)
+			return invalid(r.indices.Path(), "row %d has a value in column %d, but there are %d columns",
+				r.row, c, r.cols)
 		}
 		dst[c] += r.values[r.at]
 		r.at++

@@ -123,8 +123,8 @@ func (s *arraySource) checkMeta(meta npyMeta) error {
 		return invalid(s.path("meta.json"), "num_nodes is %d, but the features have %d rows", *meta.Nodes, s.info.Nodes)
 	}
 	if meta.Features != nil && *meta.Features != int64(s.info.Features) {
-		return invalid(s.path("meta.json"), "num_features is %d, but the features have %d columns", *meta.Features,
-			s.info.Features)
+		return invalid(s.path("meta.json"), "num_features is %d, but the features have %d columns",
+			*meta.Features, s.info.Features)
 	}
 	return nil
 }

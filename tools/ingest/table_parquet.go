@@ -170,8 +170,8 @@ func (r *parquetRows) next() error {
 				return err
 			}
 			if r.cells[i] = cells; err != nil || cells.N != r.cells[0].N {
-				return invalid(r.table.Path, "columns %q and %q have different lengths", r.column(0).Name,
-					r.column(i).Name)
+				return invalid(r.table.Path, "columns %q and %q have different lengths",
+					r.column(0).Name, r.column(i).Name)
 			}
 		}
 	}
@@ -268,8 +268,8 @@ func (l *edgeList) openParquetNodes(ctx context.Context, path string, o TableOpt
 	for _, own := range []struct {
 		columns    []int
 		flag, file string
-	}{{n.features, "features", l.files.Features}, {n.labels, "labels", l.files.Labels}, {n.splitColumns(), "splits",
-		l.files.Splits}} {
+	}{{n.features, "features", l.files.Features}, {n.labels, "labels",
+		l.files.Labels}, {n.splitColumns(), "splits", l.files.Splits}} {
 		if own.columns != nil && own.file != "" {
 			return badOptions("%s has %s of its own: leave out --%s", path, own.flag, own.flag)
 		}

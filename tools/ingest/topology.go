@@ -27,15 +27,15 @@ type topology struct {
 }
 
 func newTopology(src Source, info Info, reverses bool, o Options) *topology {
-	return &topology{src: src, info: info, reverses: reverses, o: o, weighted: info.Weighted ||
-		o.Duplicates == SumDuplicates}
+	weighted := info.Weighted || o.Duplicates == SumDuplicates
+	return &topology{src: src, info: info, reverses: reverses, o: o, weighted: weighted}
 }
 
 // write sorts the edges by destination and source, merges duplicates as asked, and writes the topology to w, the graph
 // in dir. It returns the number of edges stored. other is the bytes that the caller will write to dir afterwards, for
 // the check of free space.
-func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer, other int64) (edges int64,
-	err error) {
+func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer,
+	other int64) (edges int64, err error) {
 	if err := t.count(ctx); err != nil {
 		return 0, err
 	}

@@ -124,8 +124,8 @@ func Read[T Number](a *Array, dst []T, first int64) error {
 		return err
 	}
 	if first < 0 || first+int64(len(dst)) > a.Elements() {
-		return fmt.Errorf("%w: %s: elements %d to %d of %d", ErrInvalid, a.Path(), first, first+int64(len(dst)),
-			a.Elements())
+		return fmt.Errorf("%w: %s: elements %d to %d of %d", ErrInvalid,
+			a.Path(), first, first+int64(len(dst)), a.Elements())
 	}
 	size := a.ItemBytes()
 	block := blocks.Get().(*[]byte)
@@ -182,8 +182,8 @@ func (a *Array) readAt(p []byte, off int64) error {
 // tooShort is the error of a read that ended at an offset.
 func (a *Array) tooShort(end int64, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: %s: ends at byte %d, within the data (truncated while being read?)", ErrInvalid,
-			a.Path(), end)
+		return fmt.Errorf("%w: %s: ends at byte %d, within the data (truncated while being read?)",
+			ErrInvalid, a.Path(), end)
 	}
 	return err
 }
@@ -362,8 +362,8 @@ func (h *Header) checkNumbers(path string) error {
 // AsBFloat16 changes the type of an array of 16-bit integers to BFloat16.
 func (h *Header) AsBFloat16(path string) error {
 	if h.Type != Uint16 && h.Type != Int16 {
-		return fmt.Errorf("%w: %s: %s cannot be bfloat16 (which is stored as uint16 or int16)", ErrInvalid, path,
-			h.Type)
+		return fmt.Errorf("%w: %s: %s cannot be bfloat16 (which is stored as uint16 or int16)",
+			ErrInvalid, path, h.Type)
 	}
 	h.Type = BFloat16
 	return nil

@@ -121,8 +121,8 @@ func (t *Table) addKeys() error {
 		c := Column{Name: k.name, Kind: Integer, Type: "whole numbers in names of folders", Key: true, leaf: i}
 		for _, p := range t.parts {
 			if len(p.keys) != len(t.parts[0].keys) || p.keys[i].name != k.name {
-				return fmt.Errorf("%w: %s: it is not in a folder %s=..., as %s is", ErrInvalid, p.path, k.name,
-					t.parts[0].path)
+				return fmt.Errorf("%w: %s: it is not in a folder %s=..., as %s is",
+					ErrInvalid, p.path, k.name, t.parts[0].path)
 			}
 			v := p.keys[i]
 			if n, err := strconv.ParseInt(v.value, 10, 64); !v.null &&

@@ -102,8 +102,8 @@ const (
 
 // Names of types in messages.
 var (
-	physicalNames = []string{"truth values", "int32", "int64", "int96 timestamp", "float32", "float64", "text",
-		"fixed-size binary"}
+	physicalNames = []string{"truth values", "int32", "int64",
+		"int96 timestamp", "float32", "float64", "text", "fixed-size binary"}
 	logicalNames = map[int64]string{6: "date", 7: "time", 8: "timestamp", 11: "null", 12: "json", 13: "bson",
 		14: "uuid", 16: "variant", 17: "geometry", 18: "geography"}
 	convertedOnes = map[int64]string{6: "date", 7: "time", 8: "time", 9: "timestamp", 10: "timestamp", 19: "json",
@@ -113,8 +113,8 @@ var (
 func (c *compact) element(t wire) element {
 	e := element{physical: -1, converted: convertedNothing}
 	c.group(t, fields{
-		{1, (*int64)(&e.physical)}, {2, &e.size}, {3, &e.repetition}, {5, &e.children}, {6, &e.converted}, {7,
-			&e.scale},
+		{1, (*int64)(&e.physical)}, {2, &e.size}, {3, &e.repetition}, {5,
+			&e.children}, {6, &e.converted}, {7, &e.scale},
 		{4, func(t wire) {
 			if t != wireBinary {
 				c.fail(errThrift)

@@ -224,8 +224,8 @@ func (p *part) open() (f vfs.File, owned bool, err error) {
 	}
 	size, err := f.Size()
 	if err == nil && size != p.size {
-		err = fmt.Errorf("%w: %s: it had %d bytes when it was opened first, and now %d", ErrInvalid, p.path, p.size,
-			size)
+		err = fmt.Errorf("%w: %s: it had %d bytes when it was opened first, and now %d",
+			ErrInvalid, p.path, p.size, size)
 	}
 	if err != nil {
 		f.Close()
