@@ -104,7 +104,7 @@ func newRoot(a *app, name string) *cobra.Command {
 	flags.IntVar(&a.threads, "threads", 0, "threads to use (0: CPU affinity and quota)")
 	flags.Var(&a.memory, "memory", "memory to use (default 80 % of what is available or the cgroup limit)")
 	flags.Lookup("memory").DefValue = ""
-	flags.Uint64Var(&a.seed, "seed", 0, "seed of everything random")
+	flags.Uint64Var(&a.seed, "seed", 0, "number that all random draws derive from")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object on stdout, logs on stderr")
 	flags.BoolVar(&a.quiet, "quiet", false, "print no progress and no notes")
 	flags.BoolVar(&a.verbose, "verbose", false, "print in detail what is planned, why, and what it took")

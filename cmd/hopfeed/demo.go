@@ -28,7 +28,7 @@ func newDemoCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Import, propagate, verify and train on small built-in graphs, in a minute",
-		Long: "Demo imports three graphs that are built into the program (products, and two circuits), propagates their\n" +
+		Long: "Demo imports three graphs that are built into the program (one of products, two of circuits), propagates their\n" +
 			"features, verifies what it wrote, and trains and tests models from storage. Everything stays in --output\n" +
 			"for you to look at. A later demo replaces it; it never replaces a directory that no demo has made.",
 		Args: cobra.NoArgs,

@@ -16,8 +16,8 @@ func newDevicesCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "devices",
 		Short: "List the devices that training can compute on, and why there are no others",
-		Long: "Devices lists the kinds of devices that this program knows, in the order in which training prefers them:\n" +
-			"it uses the first kind of which there is one. Of each kind there is how many, and their memory, or why there is none.",
+		Long: "Devices lists the kinds of devices that this program knows, in the order in which training prefers them, with\n" +
+			"their number and memory, or why there is none of a kind. Training uses the first kind that is there.",
 		Args: cobra.NoArgs,
 		RunE: a.verb(func(ctx context.Context, _ []string) (result, error) {
 			var r devicesResult

@@ -16,7 +16,7 @@ const (
 	dtypeUsage       = "type that features are stored in: float32, float16 or bfloat16"
 	forceUsage       = "replace existing output as soon as the new one is complete"
 	hardwareUsage    = "machine to plan for, described in a YAML file (default this one)"
-	maxMemoryUsage   = "most memory that a training may take (default any)"
+	maxMemoryUsage   = "most memory that a training may take; 0: any"
 	minAccuracyUsage = "least validation accuracy, or other --metric, of a trial (default any)"
 	placementUsage   = "where the input lives: auto, device, host or storage"
 	roundsUsage      = "number of times that everything is measured"

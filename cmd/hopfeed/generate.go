@@ -23,8 +23,8 @@ func newGenerateCommand(a *app) *cobra.Command {
 		Use:   "generate rmat|sbm -o GRAPH --nodes N --edges M --features F --classes C",
 		Short: "Make a random graph with features, labels and a split",
 		Long: "Generate draws a graph that is a function of the options and --seed alone.\n\n" +
-			"rmat: skewed degrees, features and labels that are noise: for measuring speed.\n" +
-			"sbm: blocks that are the classes, with Gaussian features around a mean of each: to be learnt.",
+			"rmat: skewed degrees; features and labels are noise. For measuring speed.\n" +
+			"sbm: communities that are the classes; features are Gaussian around a mean of each class. For learning.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
 			o.kind, o.Seed = args[0], a.seed

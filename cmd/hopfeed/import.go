@@ -72,7 +72,7 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 	var undirected, directed bool
 	c := &cobra.Command{
 		Use:   format.Name + " SRC -o GRAPH",
-		Short: "Import the layout " + format.Name,
+		Short: "Import " + format.Short,
 		Long:  format.Help,
 		Args:  cobra.ExactArgs(1),
 	}

@@ -38,8 +38,8 @@ func newPlanCommand(a *app) *cobra.Command {
 			"On this machine it measures for about a second: how fast rows are read and copied, and the time of a few\n" +
 			"training steps. For a machine that --hardware describes, it estimates. Without a STORE, it plans for a known\n" +
 			"data set (--dataset) or for one with --nodes and --features; with --edges, also its propagation.\n\n" +
-			"A GRAPH, for models that read one, is opened as by train; some batches are trained on, and one validation is made.\n" +
-			"Only the chosen placement is measured: --placement measures another.",
+			"For a GRAPH, plan trains some batches and validates once, from the placement that train would choose or that\n" +
+			"--placement names.",
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()

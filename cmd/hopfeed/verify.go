@@ -15,9 +15,9 @@ func newVerifyCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify GRAPH|STORE",
 		Short: "Read every byte of a graph or hop store and check it",
-		Long: "Verify checks all checksums, that the Arrow files hold what manifest and index say, that\n" +
-			"values are in range, and that no file is there that nobody listed. What is bad is printed, a\n" +
-			"line each, and the exit status is 3. What file managers and editors leave is noted, and no error.",
+		Long: "Verify reads every byte of a graph or hop store. It compares all checksums, compares the Arrow files with\n" +
+			"manifest and index, checks that values are in range, and looks for files that the manifest does not list.\n" +
+			"It prints a line for each damage, with exit status 3. Files that file managers and editors leave are notes.",
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runVerify(ctx, a, args[0]) }),
 	}

@@ -284,7 +284,8 @@ func parquetTables(fsys vfs.FS, path string) (edges, nodes string, err error) {
 }
 
 var csvFormat = Format{
-	Name: "csv",
+	Name:  "csv",
+	Short: "text tables of edges and nodes",
 	Help: `SRC is a text file, plain or compressed by gzip or zstd, with one edge a line: source, destination and
 perhaps a weight, separated by commas, semicolons, tabs or spaces. Lines that begin with # or % are comments.
 SRC may also be a folder of such files part-*, as Spark writes them, or a folder with edges.csv and perhaps
@@ -300,7 +301,8 @@ destination and, if there are exactly three, column 3 the weight.` + columnsHelp
 }
 
 var parquetFormat = Format{
-	Name: "parquet",
+	Name:  "parquet",
+	Short: "Parquet tables of edges and nodes",
 	Help: `SRC is a table of edges, or a folder with edges.parquet and perhaps nodes.parquet, which has a row for each
 node: its id (the number of the row, unless --ids map), labels, splits and features. A table is a file or a
 folder of .parquet files, which are read in the order of their names. Columns are found by their names.` +

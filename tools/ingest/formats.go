@@ -11,8 +11,9 @@ import (
 // Format is a layout of graph data that can be imported. To add one, declare a Format in a file of this package and
 // list it in Formats.
 type Format struct {
-	Name string
-	Help string // what SRC is, in paragraphs
+	Name  string
+	Short string // what SRC is, in a few words
+	Help  string // the same, in paragraphs
 	// Declare adds the flags of the format, and returns the function that opens a source with their values. Values that
 	// are wrong are ErrOptions.
 	Declare func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error)

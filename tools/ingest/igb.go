@@ -166,7 +166,8 @@ func exists(fsys vfs.FS, path string) (bool, error) {
 }
 
 var igbFormat = Format{
-	Name: "igb",
+	Name:  "igb",
+	Short: "a size of the Illinois Graph Benchmark",
 	Help: `SRC is the folder of one size of the homogeneous Illinois Graph Benchmark (with processed/paper in it, or
 with all files in one folder). Of the labelled nodes the first 60 % train, the next 20 % validate, the rest test.`,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {

@@ -209,7 +209,8 @@ func (l *edgeList) readMTXArray(ctx context.Context, t *textFile, b mtxBanner) e
 }
 
 var mtxFormat = Format{
-	Name: "mtx",
+	Name:  "mtx",
+	Short: "a MatrixMarket file",
 	Help: `SRC is a square MatrixMarket file. Rows are sources and columns destinations; a symmetric matrix is
 an undirected graph.` + nodeFilesHelp + columnsHelp,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {

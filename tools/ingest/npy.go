@@ -391,7 +391,8 @@ func (s *arraySource) badEdge(edge, end int64) error {
 }
 
 var npyFormat = Format{
-	Name: "npy",
+	Name:  "npy",
+	Short: "a folder of numpy arrays",
 	Help: `SRC holds edge_index.npy [2,E] (row 0 source, row 1 destination), node_feat.npy [n,F] or
 node_feat.npz (scipy CSR), and optionally node_label.npy [n] or [n,L], splits.npy [k,n] (0 train,
 1 valid, 2 test, -1 none) or train_idx.npy, valid_idx.npy and test_idx.npy, further splits_*.npy,

@@ -274,7 +274,8 @@ func withArray(fsys vfs.FS, path, name string, body func(*npy.Stream) error) err
 }
 
 var ogbFormat = Format{
-	Name: "ogb",
+	Name:  "ogb",
+	Short: "a data set of the Open Graph Benchmark",
 	Help: `SRC is the root folder of a data set for node property prediction of the Open Graph Benchmark, as text
 (raw/edge.csv.gz) or arrays (raw/data.npz). The graph must have one type of node and of edge.
 
