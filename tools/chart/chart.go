@@ -80,7 +80,7 @@ const look = `svg text { font: 12px system-ui, "Segoe UI", Roboto, Arial, sans-s
   stroke-width: 3px; stroke-linejoin: round; paint-order: stroke; }
 svg .title { font-size: 14px; font-weight: 600; }
 svg .plot { font-weight: 600; }
-svg .note { fill: #555; }
+svg .note { fill: #555; font-size: 12px; }
 svg .inside { fill: #000; stroke: none; }
 svg .page { fill: #fff; }
 svg .lane { fill: #f1f1f1; }
