@@ -314,7 +314,7 @@ func TestCommandsKeepToTheirMemory(t *testing.T) {
 		{name: "train sgc", line: "train store --model sgc --hops 1 --epochs 1 --quiet"},
 		{name: "train sgc from storage",
 			line: "train store --model sgc --hops 1 --epochs 1 --placement storage --quiet"},
-		{name: "train sign", line: "train store --model sign --hidden 512 --layers 2 --hops 1 --batch 3000 --epochs " +
+		{name: "train sign", line: "train store --model sign --hidden 256 --layers 2 --hops 1 --batch 3000 --epochs " +
 			"1 --quiet"},
 		{name: "train, of many rows with a checkpoint",
 			line: "train hub-store --model sgc --hops 1 --epochs 1 --run OUT/run --force --quiet"},
