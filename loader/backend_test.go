@@ -84,7 +84,8 @@ func TestAPlacementIsOneFile(t *testing.T) {
 		for _, unified := range []bool{true, false} {
 			testdevice.Bubble(t, func(t *testing.T) {
 				device := newDevice(t, unified, host.Options{Threads: 2})
-				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: memoryPlacement, BatchRows: 20})
+				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices,
+					Placement: memoryPlacement, BatchRows: 20})
 				for n, plan := range plans(memoryPlacement, spec.chunkRows, 20) {
 					got, err := collect(t, device, mustSet(t, l, Rows{Region: "train"}, plan), n, 0)
 					if err != nil {
@@ -107,7 +108,8 @@ func TestAPlacementIsOneFile(t *testing.T) {
 	testdevice.Bubble(t, func(t *testing.T) {
 		store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
 		devices := newDevices(t, 3)
-		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: memoryPlacement, BatchRows: 20}, devices)
+		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: memoryPlacement,
+			BatchRows: 20}, devices)
 		plan := chunk.Plan{BatchRows: 20, Order: chunk.Shuffled, ChunkRows: 8}
 		sets, err := ranks.Sets(Rows{Region: "train"}, plan)
 		if err != nil {

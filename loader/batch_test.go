@@ -59,17 +59,20 @@ func TestABatchCarriesWhatIsAskedFor(t *testing.T) {
 					testdevice.Bubble(t, func(t *testing.T) {
 						device := newDevice(t, p.unified, host.Options{Threads: 2})
 						o := asked
-						o.Device, o.Store, o.Matrices, o.Placement, o.BatchRows = device, store, testMatrices, p.placement, 7
+						o.Device, o.Store, o.Matrices, o.Placement, o.BatchRows = device, store, testMatrices,
+							p.placement, 7
 						l := mustOpen(t, o)
 						plan := chunk.Plan{BatchRows: 7, Order: chunk.Shuffled, ChunkRows: spec.chunkRows}
 						valid, _ := store.Region("valid")
 						var sets []*Set
 						var rowAt []func(int64) int
-						sets, rowAt = append(sets, mustSet(t, l, Rows{Region: "valid"}, plan)), append(rowAt, from(int(valid.FirstRow)))
+						sets, rowAt = append(sets, mustSet(t, l, Rows{Region: "valid"}, plan)),
+							append(rowAt, from(int(valid.FirstRow)))
 						if p.placement != Storage {
 							list := []uint32{78, 53, 69, 70, 53}
 							plan.ChunkRows = 1
-							sets, rowAt = append(sets, mustSet(t, l, Rows{List: list}, plan)), append(rowAt, func(i int64) int { return int(list[i]) })
+							sets, rowAt = append(sets, mustSet(t, l, Rows{List: list}, plan)),
+								append(rowAt, func(i int64) int { return int(list[i]) })
 						}
 						stream := mustStream(t, device)
 						defer stream.Close()
@@ -93,7 +96,8 @@ func TestABatchCarriesWhatIsAskedFor(t *testing.T) {
 								compareBatch(t, device, stream, b, o, spec, table, rows)
 								for at, number := range s.RowNumbers(0, k) {
 									if int(number) != rows[at] {
-										t.Errorf("batch %d without its data: row %d is called %d, want %d", k, at, number, rows[at])
+										t.Errorf("batch %d without its data: row %d is called %d, want %d", k, at,
+											number, rows[at])
 									}
 								}
 								k++
@@ -110,7 +114,8 @@ func TestABatchCarriesWhatIsAskedFor(t *testing.T) {
 }
 
 // compareBatch checks a batch of these rows of the store.
-func compareBatch(t *testing.T, d gds.Device, stream gds.Stream, b *Batch, o Options, spec storeSpec, table *format.RowTable, rows []int) {
+func compareBatch(t *testing.T, d gds.Device, stream gds.Stream, b *Batch, o Options, spec storeSpec,
+	table *format.RowTable, rows []int) {
 	t.Helper()
 	if b.Rows != len(rows) {
 		t.Fatalf("batch %d has %d rows, want %d", b.Index, b.Rows, len(rows))
@@ -132,7 +137,8 @@ func compareBatch(t *testing.T, d gds.Device, stream gds.Stream, b *Batch, o Opt
 		}
 	}
 	labels := readBack(t, d, stream, b.Labels)
-	numbers, nodes := dtype.Uint32s(readBack(t, d, stream, b.RowNumbers)), dtype.Uint32s(readBack(t, d, stream, b.NodeIDs))
+	numbers, nodes := dtype.Uint32s(readBack(t, d, stream, b.RowNumbers)),
+		dtype.Uint32s(readBack(t, d, stream, b.NodeIDs))
 	if !o.RowNumbers && len(numbers) > 0 || !o.NodeIDs && len(nodes) > 0 {
 		t.Errorf("batch %d has what was not asked for: %v, %v", b.Index, b.RowNumbers, b.NodeIDs)
 	}
@@ -149,11 +155,13 @@ func compareBatch(t *testing.T, d gds.Device, stream gds.Stream, b *Batch, o Opt
 		if n := spec.labels; o.NoLabels {
 			continue
 		} else if n > 1 {
-			if got, want := dtype.As[int8](labels)[i*n:(i+1)*n], table.MultiLabels[row*n:(row+1)*n]; b.Labels.DType != gds.Int8 || !slices.Equal(got, want) {
+			if got, want := dtype.As[int8](labels)[i*n:(i+1)*n],
+				table.MultiLabels[row*n:(row+1)*n]; b.Labels.DType != gds.Int8 || !slices.Equal(got, want) {
 				t.Errorf("batch %d: labels %v of row %d, want %v", b.Index, got, row, want)
 			}
 		} else if n < 0 {
-			if got, want := dtype.Float32s(labels)[i*-n:(i+1)*-n], table.LabelValues[row*-n:(row+1)*-n]; b.Labels.DType != gds.Float32 || !slices.Equal(got, want) {
+			if got, want := dtype.Float32s(labels)[i*-n:(i+1)*-n],
+				table.LabelValues[row*-n:(row+1)*-n]; b.Labels.DType != gds.Float32 || !slices.Equal(got, want) {
 				t.Errorf("batch %d: values %v of row %d, want %v", b.Index, got, row, want)
 			}
 		} else if got := dtype.Int32s(labels)[i]; got != table.Labels[row] {
@@ -164,7 +172,8 @@ func compareBatch(t *testing.T, d gds.Device, stream gds.Stream, b *Batch, o Opt
 
 // holdingLoader is a loader of batches of 8 of 53 rows in two buffers, and its plan.
 func holdingLoader(t *testing.T, device gds.Device, store *format.Dir, p Placement) (*Loader, *Set, chunk.Plan) {
-	l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p, BatchRows: 8, Buffers: 2})
+	l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p, BatchRows: 8,
+		Buffers: 2})
 	plan := chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, ChunkRows: 8}
 	s := mustSet(t, l, Rows{Region: "train"}, plan)
 	plan.Rows = 53
@@ -286,7 +295,8 @@ func TestALoaderGrowsForWhoHoldsAllBatchesOfAnEpoch(t *testing.T) {
 			testdevice.Bubble(t, func(t *testing.T) {
 				device := newDevice(t, p.unified, host.Options{Threads: 2})
 				plan := chunk.Plan{BatchRows: 8, Order: order, ChunkRows: 8}
-				o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 8, Buffers: 2, MostBuffers: 7, Owned: true}
+				o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, BatchRows: 8,
+					Buffers: 2, MostBuffers: 7, Owned: true}
 				l := mustOpen(t, o)
 				s := mustSet(t, l, Rows{Region: "train"}, plan)
 				plan.Rows = 53

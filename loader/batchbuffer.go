@@ -37,7 +37,8 @@ func (l *Loader) batchBufferBytes() (features, stored, columns int64) {
 	if l.layout.DType != l.batchType() {
 		stored = vectors * l.rowBytes()
 	}
-	return vectors * int64(l.layout.Features*l.batchType().Size()), stored, int64(l.columnBytes(l.o.BatchRows) + 4*l.o.BatchRows)
+	return vectors * int64(l.layout.Features*l.batchType().Size()), stored,
+		int64(l.columnBytes(l.o.BatchRows) + 4*l.o.BatchRows)
 }
 
 func newBatchBuffer(l *Loader) (f *batchBuffer, err error) {

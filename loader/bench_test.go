@@ -25,10 +25,13 @@ func BenchmarkEpoch(b *testing.B) {
 				if p.placement == Storage && chunkRows == 1 {
 					continue
 				}
-				b.Run(fmt.Sprintf("dtype=%v/placement=%s/unified=%v/chunk=%d", dtype, p.placement, p.unified, chunkRows), func(b *testing.B) {
+				b.Run(fmt.Sprintf("dtype=%v/placement=%s/unified=%v/chunk=%d", dtype, p.placement, p.unified,
+					chunkRows), func(b *testing.B) {
 					device := newDevice(b, p.unified, host.Options{})
-					l := mustOpen(b, Options{Device: device, Store: store, Matrices: testMatrices, Regions: []string{"train"}, Placement: p.placement, Mapped: p.mapped, BatchRows: 8000})
-					s := mustSet(b, l, Rows{Region: "train"}, chunk.Plan{BatchRows: 8000, ChunkRows: chunkRows, Order: chunk.Shuffled})
+					l := mustOpen(b, Options{Device: device, Store: store, Matrices: testMatrices,
+						Regions: []string{"train"}, Placement: p.placement, Mapped: p.mapped, BatchRows: 8000})
+					s := mustSet(b, l, Rows{Region: "train"},
+						chunk.Plan{BatchRows: 8000, ChunkRows: chunkRows, Order: chunk.Shuffled})
 					stream := mustStream(b, device)
 					defer stream.Close()
 					b.SetBytes(rows * 128 * 3 * int64(dtype.Size()))

@@ -31,7 +31,8 @@ func TestABatchIsKeptUntilTheStreamIsDoneWithIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			square := gds.NewTensor(buf, 3*128, 128, gds.Float32)
-			l, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 4})
+			l, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices,
+				Placement: p.placement, Mapped: p.mapped, BatchRows: 4})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -45,7 +46,8 @@ func TestABatchIsKeptUntilTheStreamIsDoneWithIt(t *testing.T) {
 						t.Fatal(err)
 					}
 					for range 5 {
-						stream.Gemm(false, false, 1, square.Slice(0, 128), square.Slice(128, 256), 0, square.Slice(256, 384))
+						stream.Gemm(false, false, 1, square.Slice(0, 128), square.Slice(128, 256), 0,
+							square.Slice(256, 384))
 					}
 					got = append(got, copyOut(t, device, stream, b))
 				}
@@ -76,7 +78,8 @@ func TestAnEpochThatIsLeftOrCancelledLeavesNothingBehind(t *testing.T) {
 			for _, cancels := range []bool{false, true} {
 				testdevice.Bubble(t, func(t *testing.T) {
 					device := newDevice(t, p.unified, host.Options{Threads: 2})
-					l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 8})
+					l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices,
+						Placement: p.placement, Mapped: p.mapped, BatchRows: 8})
 					plan := chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, ChunkRows: 8}
 					s := mustSet(t, l, Rows{Region: "train"}, plan)
 					before := device.Usage()
@@ -126,7 +129,8 @@ func TestAConsumersErrorEndsWithItsEpoch(t *testing.T) {
 	for _, p := range placements {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
-			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 8})
+			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement,
+				Mapped: p.mapped, BatchRows: 8})
 			plan := chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, ChunkRows: 8}
 			s := mustSet(t, l, Rows{Region: "train"}, plan)
 			stream := mustStream(t, device)
@@ -196,7 +200,8 @@ func TestAnEpochGoesOnWithAnyNumberOfRanks(t *testing.T) {
 		t.Run(fmt.Sprintf("%s, chunks of %d", c.placement, c.chunkRows), func(t *testing.T) {
 			testdevice.Bubble(t, func(t *testing.T) {
 				device := newDevice(t, true, host.Options{Threads: 2})
-				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: c.placement, BatchRows: 12})
+				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: c.placement,
+					BatchRows: 12})
 				plan := chunk.Plan{BatchRows: 12, ChunkRows: c.chunkRows, Order: chunk.Shuffled, Seed: 4, World: 1}
 				const epoch, batches = 3, 5
 				whole := ranks(t, device, l, plan, epoch, 0, batches)
@@ -223,7 +228,8 @@ func TestAnEpochGoesOnWithAnyNumberOfRanks(t *testing.T) {
 						plan.World = after
 						got = append(got, ranks(t, device, l, plan, epoch, next, batches)...)
 						if !slices.EqualFunc(got, whole, slices.Equal) {
-							t.Errorf("%d ranks up to batch %d, then %d: other rows than one rank has", before, next, after)
+							t.Errorf("%d ranks up to batch %d, then %d: other rows than one rank has", before, next,
+								after)
 						}
 					}
 				}
@@ -247,8 +253,10 @@ func TestLoadingGoesOnBesideComputing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				batchBytes := int64(batchRows * (5*4*len(testMatrices) + 4)) // and labels
 				device := newDevice(t, false, host.Options{LinkBytesPerSecond: batchBytes})
-				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: c.placement, BatchRows: batchRows, Buffers: buffers})
-				s := mustSet(t, l, Rows{Region: "train"}, chunk.Plan{BatchRows: batchRows, ChunkRows: c.chunkRows, Order: chunk.Shuffled})
+				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: c.placement,
+					BatchRows: batchRows, Buffers: buffers})
+				s := mustSet(t, l, Rows{Region: "train"},
+					chunk.Plan{BatchRows: batchRows, ChunkRows: c.chunkRows, Order: chunk.Shuffled})
 				stream := mustStream(t, device)
 				defer stream.Close()
 				start := time.Now()
@@ -262,7 +270,8 @@ func TestLoadingGoesOnBesideComputing(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				if took := time.Since(start).Seconds(); took < want-0.05 || took > want+0.05 {
-					t.Errorf("%s, chunks of %d, %d buffers: %.2f s, want %v", c.placement, c.chunkRows, buffers, took, want)
+					t.Errorf("%s, chunks of %d, %d buffers: %.2f s, want %v", c.placement, c.chunkRows, buffers, took,
+						want)
 				}
 			})
 		}
@@ -273,7 +282,8 @@ func TestALoaderIsUsedByOneEpochAtATime(t *testing.T) {
 	testdevice.Bubble(t, func(t *testing.T) {
 		store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
 		device := newDevice(t, true, host.Options{Threads: 2})
-		l, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: Device, BatchRows: 10})
+		l, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: Device,
+			BatchRows: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +294,8 @@ func TestALoaderIsUsedByOneEpochAtATime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := collect(t, device, s, 0, 0); err == nil || !strings.Contains(err.Error(), "another epoch is running") {
+			if _, err := collect(t, device, s, 0, 0); err == nil ||
+				!strings.Contains(err.Error(), "another epoch is running") {
 				t.Errorf("an epoch within an epoch: %v", err)
 			}
 			if err := l.Close(); err == nil {
@@ -325,7 +336,8 @@ func TestACancelledEpochKeepsItsBatchUntilTheConsumerIsDone(t *testing.T) {
 
 			spec := storeSpec{dtype: format.Float32, chunkRows: 4, features: 5, labels: 1}
 			device := newDevice(t, true, host.Options{Threads: 2})
-			l := mustOpen(t, Options{Device: device, Store: newStore(t, spec), Matrices: testMatrices, Placement: placement, BatchRows: 8, Buffers: 1})
+			l := mustOpen(t, Options{Device: device, Store: newStore(t, spec), Matrices: testMatrices,
+				Placement: placement, BatchRows: 8, Buffers: 1})
 			plan := chunk.Plan{BatchRows: 8, ChunkRows: 4, Order: chunk.Shuffled, Seed: 1}
 			s := mustSet(t, l, Rows{Region: "train"}, plan)
 			consumer := mustStream(t, device)

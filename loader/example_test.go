@@ -23,7 +23,8 @@ func Example() {
 	check(err)
 	defer device.Close()
 	l, err := loader.Open(ctx, loader.Options{
-		Device: device, Store: store, Matrices: store.Matrices(), Placement: loader.Storage, BatchRows: 1, NodeIDs: true,
+		Device: device, Store: store, Matrices: store.Matrices(), Placement: loader.Storage, BatchRows: 1,
+		NodeIDs: true,
 	})
 	check(err)
 	defer l.Close()

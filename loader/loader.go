@@ -255,7 +255,8 @@ func (l *Loader) configure() error {
 	case o.Sharded && (o.Placement != Device || o.Device.Info().Unified):
 		return errors.New("loader: only what is on devices with memory of their own is sharded")
 	case o.Mapped && (o.Placement != Host || o.Device.Info().Unified || !o.Device.Info().MapsPinned):
-		return errors.New("loader: only devices with memory of their own gather rows of host memory by themselves, if they reach it")
+		return errors.New("loader: only devices with memory of their own gather rows of host memory by themselves, " +
+			"if they reach it")
 	}
 	l.layout = o.Store.Layout()
 	for _, name := range o.Regions {
@@ -275,7 +276,8 @@ func (l *Loader) fillDefaults() error {
 	case o.BatchRows < 1:
 		return fmt.Errorf("loader: batches of %d rows (want 1 or more)", o.BatchRows)
 	case o.Buffers < 0 || o.ChunkSlots < 0 || o.Threads < 0:
-		return fmt.Errorf("loader: %d buffers, %d chunk slots, %d threads (want 0 or more)", o.Buffers, o.ChunkSlots, o.Threads)
+		return fmt.Errorf("loader: %d buffers, %d chunk slots, %d threads (want 0 or more)", o.Buffers, o.ChunkSlots,
+			o.Threads)
 	}
 	if o.Buffers == 0 {
 		o.Buffers = 2

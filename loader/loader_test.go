@@ -53,7 +53,8 @@ func plans(p Placement, chunkRows, batchRows int) []chunk.Plan {
 
 func TestEveryPlacementGivesTheBatchesOfThePlan(t *testing.T) {
 	for _, spec := range []storeSpec{
-		{format.Float32, 8, 5, 1, 0}, {format.Float16, 8, 5, 1, 0}, {format.BFloat16, 20, 3, 1, 0}, {format.Float32, 100, 1, 1, 0},
+		{format.Float32, 8, 5, 1, 0}, {format.Float16, 8, 5, 1, 0}, {format.BFloat16, 20, 3, 1, 0},
+		{format.Float32, 100, 1, 1, 0},
 	} {
 		store := newStore(t, spec)
 		for _, p := range placements {
@@ -62,7 +63,8 @@ func TestEveryPlacementGivesTheBatchesOfThePlan(t *testing.T) {
 					device := newDevice(t, p.unified, host.Options{Threads: 2})
 					for i, batchRows := range []int{1, 3, 7, 8, 9, 20, 52, 53, 1000} {
 						l := mustOpen(t, Options{
-							Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped,
+							Device: device, Store: store, Matrices: testMatrices, Placement: p.placement,
+							Mapped:    p.mapped,
 							BatchRows: batchRows, Buffers: i % 4, Threads: 3,
 						})
 						for n, plan := range plans(p.placement, spec.chunkRows, batchRows) {
@@ -95,7 +97,8 @@ func TestLongSpansAreCopiedToTheSameBatches(t *testing.T) {
 		for _, p := range placements {
 			testdevice.Bubble(t, func(t *testing.T) {
 				device := newDevice(t, p.unified, host.Options{Threads: 2})
-				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 350})
+				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement,
+					Mapped: p.mapped, BatchRows: 350})
 				plan := chunk.Plan{Rows: 730, BatchRows: 350, ChunkRows: 100, Order: chunk.Shuffled}
 				s := mustSet(t, l, Rows{Region: "train"}, plan)
 				for b := range plan.Epoch(0) {
@@ -126,7 +129,8 @@ func TestTheNaiveLoaderGivesTheSameBatches(t *testing.T) {
 	for _, p := range placements {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
-			o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 7, Buffers: 1, BySpan: true}
+			o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped,
+				BatchRows: 7, Buffers: 1, BySpan: true}
 			if p.placement == Storage {
 				if _, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "not rows one by one") {
 					t.Errorf("from storage: %v", err)
@@ -160,7 +164,8 @@ func TestASetRunsOverAListOfRows(t *testing.T) {
 	for _, p := range placements {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
-			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 7})
+			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement,
+				Mapped: p.mapped, BatchRows: 7})
 			list := someRows(40)
 			plan := chunk.Plan{Order: chunk.Shuffled, BatchRows: 7, ChunkRows: 8}
 			s, err := l.Set(Rows{List: list}, plan)
@@ -190,8 +195,9 @@ func TestALoaderHoldsOnlyItsRegions(t *testing.T) {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
 			l := mustOpen(t, Options{
-				Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 4,
-				Regions: []string{"rest", "valid"},
+				Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped,
+				BatchRows: 4,
+				Regions:   []string{"rest", "valid"},
 			})
 			for _, name := range []string{"valid", "rest"} {
 				r, _ := store.Region(name)
@@ -212,11 +218,13 @@ func TestALoaderHoldsOnlyItsRegions(t *testing.T) {
 					t.Fatal(err)
 				}
 				compare(t, got, plan, 0, 0, spec.features, func(r int64) int { return []int{78, 53}[r] })
-				if _, err := l.Set(Rows{List: []uint32{53, 52}}, plan); err == nil || !strings.Contains(err.Error(), "row 52, at place 1") {
+				if _, err := l.Set(Rows{List: []uint32{53, 52}}, plan); err == nil ||
+					!strings.Contains(err.Error(), "row 52, at place 1") {
 					t.Errorf("a row of another region: %v", err)
 				}
 			}
-			if _, err := l.Set(Rows{Region: "train"}, chunk.Plan{BatchRows: 4}); err == nil || !strings.Contains(err.Error(), `not for "train"`) {
+			if _, err := l.Set(Rows{Region: "train"}, chunk.Plan{BatchRows: 4}); err == nil ||
+				!strings.Contains(err.Error(), `not for "train"`) {
 				t.Errorf("another region: %v", err)
 			}
 		})
@@ -238,7 +246,8 @@ func faulty(t *testing.T, fsys vfs.FS, p Placement, unified bool, arm func()) (e
 		device := newDevice(t, unified, host.Options{Threads: 2})
 		arm()
 		var l *Loader
-		l, err = Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: p, BatchRows: 5})
+		l, err = Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: p,
+			BatchRows: 5})
 		if err != nil {
 			return
 		}
@@ -322,7 +331,8 @@ func TestStatsSayWhatWasDone(t *testing.T) {
 	for _, p := range placements {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, p.unified, host.Options{Threads: 2})
-			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 5})
+			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement,
+				Mapped: p.mapped, BatchRows: 5})
 			train := mustSet(t, l, Rows{Region: "train"}, chunk.Plan{BatchRows: 5, ChunkRows: 8, Order: chunk.Shuffled})
 			for n := range 2 {
 				if _, err := collect(t, device, train, n, 0); err != nil {
@@ -330,7 +340,8 @@ func TestStatsSayWhatWasDone(t *testing.T) {
 				}
 			}
 			s := l.Stats()
-			if s.Placement != p.placement || s.Batches != 22 || s.Rows != 106 || len(s.Stages) != 2 || s.Stages[1].Name != "assemble" {
+			if s.Placement != p.placement || s.Batches != 22 || s.Rows != 106 || len(s.Stages) != 2 ||
+				s.Stages[1].Name != "assemble" {
 				t.Errorf("%+v", s)
 			}
 			bytes, path := int64(testRows*5*4*3), "buffered"
@@ -371,15 +382,18 @@ func TestTheBytesThatMoveAreCounted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			device := newDevice(t, c.unified, host.Options{Threads: 2})
-			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Regions: []string{"train"}, Placement: c.placement, BatchRows: 128, BySpan: c.naive})
-			set := mustSet(t, l, Rows{Region: "train"}, chunk.Plan{BatchRows: 128, ChunkRows: c.chunkRows, Order: chunk.Shuffled})
+			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Regions: []string{"train"},
+				Placement: c.placement, BatchRows: 128, BySpan: c.naive})
+			set := mustSet(t, l, Rows{Region: "train"},
+				chunk.Plan{BatchRows: 128, ChunkRows: c.chunkRows, Order: chunk.Shuffled})
 			for n := range 2 {
 				if _, err := collect(t, device, set, n, 0); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if s := l.Stats(); s.AssembledBytes != 2*c.assembled || s.CopiedInBytes != 2*c.copiedIn {
-				t.Errorf("in two epochs %d bytes were assembled and %d copied in, want %d and %d", s.AssembledBytes, s.CopiedInBytes, 2*c.assembled, 2*c.copiedIn)
+				t.Errorf("in two epochs %d bytes were assembled and %d copied in, want %d and %d", s.AssembledBytes,
+					s.CopiedInBytes, 2*c.assembled, 2*c.copiedIn)
 			}
 			var got Traffic
 			stream := mustStream(t, device)
@@ -409,9 +423,11 @@ func TestWhatCannotBeLoadedIsRefused(t *testing.T) {
 	}{
 		{"no store", func(o *Options) { o.Store = nil }, "no store"},
 		{"no matrices", func(o *Options) { o.Matrices = nil }, "no matrices"},
-		{"a matrix that is not stored", func(o *Options) { o.Matrices = []MatrixID{{Operator: "sym", Hop: 2}} }, "sym/hop-2"},
+		{"a matrix that is not stored", func(o *Options) { o.Matrices = []MatrixID{{Operator: "sym", Hop: 2}} },
+			"sym/hop-2"},
 		{"a region that is not there", func(o *Options) { o.Regions = []string{"all"} }, `no region "all"`},
-		{"an unknown placement", func(o *Options) { o.Placement = "tape" }, `"tape" (want one of [device host memory storage])`},
+		{"an unknown placement", func(o *Options) { o.Placement = "tape" },
+			`"tape" (want one of [device host memory storage])`},
 		{"empty batches", func(o *Options) { o.BatchRows = 0 }, "batches of 0 rows"},
 		{"negative buffers", func(o *Options) { o.Buffers = -1 }, "-1 buffers"},
 		{"too few slots", func(o *Options) { o.ChunkSlots = 1 }, "batches of 20 rows need 5"},
@@ -436,19 +452,26 @@ func TestWhatCannotBeLoadedIsRefused(t *testing.T) {
 
 func TestSetsThatCannotBeAreRefused(t *testing.T) {
 	store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 5, labels: 1})
-	l := mustOpen(t, Options{Device: newDevice(t, true, host.Options{Threads: 2}), Store: store, Matrices: testMatrices, Placement: Storage, BatchRows: 10})
+	l := mustOpen(t, Options{Device: newDevice(t, true, host.Options{Threads: 2}), Store: store, Matrices: testMatrices,
+		Placement: Storage, BatchRows: 10})
 	for _, test := range []struct {
 		name string
 		rows Rows
 		plan chunk.Plan
 		want string
 	}{
-		{"a region that is not there", Rows{Region: "all"}, chunk.Plan{BatchRows: 1}, `no region "all" (it has ["train" "valid" "test" "rest"])`},
+		{"a region that is not there", Rows{Region: "all"}, chunk.Plan{BatchRows: 1},
+			`no region "all" (it has ["train" "valid" "test" "rest"])`},
 		{"a plan that is none", Rows{Region: "train"}, chunk.Plan{}, "batches of 0 rows"},
-		{"batches that are too large", Rows{Region: "train"}, chunk.Plan{BatchRows: 11}, "batches of 11 rows from a loader that was opened for 10"},
-		{"shares that are too large", Rows{Region: "train"}, chunk.Plan{BatchRows: 31, World: 3}, "batches of 11 rows from a loader that was opened for 10"},
-		{"rows reshuffled from storage", Rows{Region: "train"}, chunk.Plan{BatchRows: 1, Order: chunk.Shuffled}, "chunks of a multiple of 8 rows, not of 0"},
-		{"parts of chunks from storage", Rows{Region: "train"}, chunk.Plan{BatchRows: 1, Order: chunk.Shuffled, ChunkRows: 12}, "chunks of a multiple of 8 rows, not of 12"},
+		{"batches that are too large", Rows{Region: "train"}, chunk.Plan{BatchRows: 11}, "batches of 11 rows from a " +
+			"loader that was opened for 10"},
+		{"shares that are too large", Rows{Region: "train"}, chunk.Plan{BatchRows: 31, World: 3},
+			"batches of 11 rows from a loader that was opened for 10"},
+		{"rows reshuffled from storage", Rows{Region: "train"}, chunk.Plan{BatchRows: 1, Order: chunk.Shuffled},
+			"chunks of a multiple of 8 rows, not of 0"},
+		{"parts of chunks from storage", Rows{Region: "train"},
+			chunk.Plan{BatchRows: 1, Order: chunk.Shuffled, ChunkRows: 12},
+			"chunks of a multiple of 8 rows, not of 12"},
 	} {
 		if _, err := l.Set(test.rows, test.plan); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", test.name, err, test.want)
@@ -485,7 +508,8 @@ func TestMemoryThatIsMissingIsSaidAndNothingKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: p, BatchRows: 10})
+			l, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: p,
+				BatchRows: 10})
 			if err == nil {
 				succeeded = true
 				err = l.Close()
@@ -509,7 +533,8 @@ func TestNeedIsWhatOpenTakesBesideTheInput(t *testing.T) {
 		for _, p := range placements {
 			t.Run(fmt.Sprintf("%v, %s", spec.dtype, p.name), func(t *testing.T) {
 				device := newDevice(t, p.unified, host.Options{})
-				o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement, Mapped: p.mapped, BatchRows: 20, Buffers: 3}
+				o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement,
+					Mapped: p.mapped, BatchRows: 20, Buffers: 3}
 				need, err := Need(o.Store.Layout(), o)
 				if err != nil {
 					t.Fatal(err)
@@ -521,7 +546,8 @@ func TestNeedIsWhatOpenTakesBesideTheInput(t *testing.T) {
 					t.Fatal(err)
 				}
 				grown := device.Usage()
-				if more := grown.InUse + grown.PinnedInUse - used.InUse - used.PinnedInUse; p.unified && more != need.Buffer {
+				if more := grown.InUse + grown.PinnedInUse - used.InUse - used.PinnedInUse; p.unified &&
+					more != need.Buffer {
 					t.Errorf("one more buffer takes %d bytes, want %d", more, need.Buffer)
 				}
 				allocations := int64(3 * o.Buffers)
@@ -543,7 +569,8 @@ func TestNeedIsWhatOpenTakesBesideTheInput(t *testing.T) {
 					t.Errorf("%d bytes of the device are in use, and %d were", used.InUse, used.Peak)
 				}
 				if used.InUse < want || used.InUse >= want+allocations*page {
-					t.Errorf("%d bytes of the device are in use, want %d and less than a page for each of %d allocations", used.InUse, want, allocations)
+					t.Errorf("%d bytes of the device are in use, want %d and less than a page for each of %d "+
+						"allocations", used.InUse, want, allocations)
 				}
 			})
 		}

@@ -22,7 +22,8 @@ type Ranks []*Loader
 func OpenRanks(ctx context.Context, o Options, devices []gds.Device) (Ranks, error) {
 	world := len(devices)
 	if world == 0 || o.BatchRows < 1 || o.Threads < 0 {
-		return nil, fmt.Errorf("loader: %d devices, batches of %d rows, %d threads (want 1, 1 and 0, or more)", world, o.BatchRows, o.Threads)
+		return nil, fmt.Errorf("loader: %d devices, batches of %d rows, %d threads (want 1, 1 and 0, or more)", world,
+			o.BatchRows, o.Threads)
 	}
 	o.BatchRows = (o.BatchRows-1)/world + 1
 	if o.Threads == 0 {

@@ -91,54 +91,61 @@ func asRows(shares []copied, features int) (rows []string) {
 }
 
 func TestRanksMakeUpTheBatchesOfOne(t *testing.T) {
-	for _, spec := range []storeSpec{{format.Float32, 8, 5, 1, 0}, {format.Float16, 8, 5, 1, 0}, {format.Float32, 100, 3, 1, 730}} {
+	for _, spec := range []storeSpec{{format.Float32, 8, 5, 1, 0}, {format.Float16, 8, 5, 1, 0},
+		{format.Float32, 100, 3, 1, 730}} {
 		store := newStore(t, spec)
 		train, _ := store.Region(format.RegionTrain)
 		batchRows := int(train.Rows)/3 - 1
 		list := someRows(40)
 		for _, s := range shared {
 			for _, world := range []int{1, 2, 3, 8} {
-				t.Run(fmt.Sprintf("%v, chunks of %d, %s, %d ranks", spec.dtype, spec.chunkRows, s.name, world), func(t *testing.T) {
-					testdevice.Bubble(t, func(t *testing.T) {
-						alone := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, BatchRows: batchRows}, newDevices(t, 1))
-						devices := newDevices(t, world)
-						ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, Mapped: s.mapped, BatchRows: batchRows, Threads: 3}, devices)
-						for n, plan := range plans(s.placement, spec.chunkRows, batchRows) {
-							for _, rows := range []Rows{{Region: "train"}, {Region: "valid"}, {List: list}} {
-								if plan.DropLast && rows.Region == "valid" || rows.List != nil && s.placement == Storage {
-									continue
-								}
-								plan.World, plan.Rank = 1, 0
-								set := mustSet(t, alone[0], rows, plan)
-								want, err := collect(t, alone[0].o.Device, set, n, 0)
-								if err != nil {
-									t.Fatal(err)
-								}
-								got := beside(t, devices, ranks, rows, plan, n)
-								for k := range want {
-									var shares []copied
-									for rank := range got {
-										if len(got[rank]) != len(want) || got[rank][k].index != k || got[rank][k].global != want[k].rows {
-											t.Fatalf("rank %d, batch %d of %d: %+v", rank, k, len(want), got[rank][k])
-										}
-										if want, of := got[rank][k].rows, want[k].rows; want != of/world && want != of/world+1 {
-											t.Fatalf("rank %d has %d rows of %d", rank, want, of)
-										}
-										shares = append(shares, got[rank][k])
+				t.Run(fmt.Sprintf("%v, chunks of %d, %s, %d ranks", spec.dtype, spec.chunkRows, s.name, world),
+					func(t *testing.T) {
+						testdevice.Bubble(t, func(t *testing.T) {
+							alone := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device,
+								BatchRows: batchRows}, newDevices(t, 1))
+							devices := newDevices(t, world)
+							ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement,
+								Sharded: s.sharded, Mapped: s.mapped, BatchRows: batchRows, Threads: 3}, devices)
+							for n, plan := range plans(s.placement, spec.chunkRows, batchRows) {
+								for _, rows := range []Rows{{Region: "train"}, {Region: "valid"}, {List: list}} {
+									if plan.DropLast && rows.Region == "valid" || rows.List != nil &&
+										s.placement == Storage {
+										continue
 									}
-									a, b := asRows(want[k:k+1], spec.features), asRows(shares, spec.features)
-									if s.sharded {
-										slices.Sort(a)
-										slices.Sort(b)
+									plan.World, plan.Rank = 1, 0
+									set := mustSet(t, alone[0], rows, plan)
+									want, err := collect(t, alone[0].o.Device, set, n, 0)
+									if err != nil {
+										t.Fatal(err)
 									}
-									if !slices.Equal(a, b) {
-										t.Fatalf("%+v, batch %d: rows\n%v\nwant\n%v", plan, k, b, a)
+									got := beside(t, devices, ranks, rows, plan, n)
+									for k := range want {
+										var shares []copied
+										for rank := range got {
+											if len(got[rank]) != len(want) || got[rank][k].index != k ||
+												got[rank][k].global != want[k].rows {
+												t.Fatalf("rank %d, batch %d of %d: %+v", rank, k, len(want), got[rank][k])
+											}
+											if want, of := got[rank][k].rows,
+												want[k].rows; want != of/world && want != of/world+1 {
+												t.Fatalf("rank %d has %d rows of %d", rank, want, of)
+											}
+											shares = append(shares, got[rank][k])
+										}
+										a, b := asRows(want[k:k+1], spec.features), asRows(shares, spec.features)
+										if s.sharded {
+											slices.Sort(a)
+											slices.Sort(b)
+										}
+										if !slices.Equal(a, b) {
+											t.Fatalf("%+v, batch %d: rows\n%v\nwant\n%v", plan, k, b, a)
+										}
 									}
 								}
 							}
-						}
+						})
 					})
-				})
 			}
 		}
 	}
@@ -149,7 +156,8 @@ func TestRanksAreNotClosedWhileOneIsInAnEpoch(t *testing.T) {
 	for _, s := range shared {
 		t.Run(s.name, func(t *testing.T) {
 			devices := newDevices(t, 2)
-			ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, Mapped: s.mapped, BatchRows: 20}, devices)
+			ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement,
+				Sharded: s.sharded, Mapped: s.mapped, BatchRows: 20}, devices)
 			plan := plans(s.placement, 8, 20)[0]
 			plan.World, plan.Rank = 2, 1
 			set := mustSet(t, ranks[1], Rows{Region: "train"}, plan)
@@ -179,7 +187,9 @@ func TestRanksAreNotClosedWhileOneIsInAnEpoch(t *testing.T) {
 				t.Errorf("%d batches, want %d", batches, len(want))
 			}
 			for _, l := range ranks { // none was closed
-				if got, err := collect(t, l.o.Device, mustSet(t, l, Rows{Region: "valid"}, chunk.Plan{BatchRows: 20, World: 2, Rank: l.rank}), 0, 0); err != nil || len(got) == 0 {
+				if got, err := collect(t, l.o.Device,
+					mustSet(t, l, Rows{Region: "valid"}, chunk.Plan{BatchRows: 20, World: 2, Rank: l.rank}), 0,
+					0); err != nil || len(got) == 0 {
 					t.Errorf("rank %d: %d batches, %v", l.rank, len(got), err)
 				}
 			}
@@ -194,7 +204,8 @@ func TestRowsThatOthersHoldAreFewAndCounted(t *testing.T) {
 	testdevice.Bubble(t, func(t *testing.T) {
 		const world = 3
 		devices := newDevices(t, world)
-		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true, BatchRows: 100}, devices)
+		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true,
+			BatchRows: 100}, devices)
 		total := int64(0)
 		for _, rows := range []Rows{{Region: "train"}, {List: list}} {
 			place := func(row int64) int {
@@ -255,7 +266,8 @@ func TestRanksHoldTheInputOnceOrAPartEach(t *testing.T) {
 	input := int64(730+17+9) * 100 * 4 * 3
 	for _, s := range shared {
 		devices := newDevices(t, world)
-		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, Mapped: s.mapped, BatchRows: 3, Buffers: 1}, devices)
+		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement,
+			Sharded: s.sharded, Mapped: s.mapped, BatchRows: 3, Buffers: 1}, devices)
 		for rank, d := range devices {
 			var device, pinned, read int64
 			switch {
@@ -271,7 +283,8 @@ func TestRanksHoldTheInputOnceOrAPartEach(t *testing.T) {
 			}
 			const little = 64 << 10 // a batch, and the ends of pages
 			u := d.Usage()
-			if u.InUse < device || u.InUse > device+little || s.placement != Storage && (u.PinnedInUse < pinned || u.PinnedInUse > pinned+little) {
+			if u.InUse < device || u.InUse > device+little || s.placement != Storage &&
+				(u.PinnedInUse < pinned || u.PinnedInUse > pinned+little) {
 				t.Errorf("%s, rank %d: %+v, want %d on the device, %d pinned", s.name, rank, u, device, pinned)
 			}
 			if got := ranks[rank].Stats().BytesRead; got != read {
@@ -294,23 +307,30 @@ func TestRanksThatCannotBeAreRefused(t *testing.T) {
 		{"no device", nil, func(*Options) {}, "0 devices"},
 		{"a device that is none", []gds.Device{two[0], nil}, func(*Options) {}, "no device"},
 		{"host memory that is sharded", two, func(o *Options) { o.Placement = Host }, "only what is on devices"},
-		{"memory of the host that is sharded", []gds.Device{newDevice(t, true, host.Options{}), two[0]}, func(*Options) {}, "only what is on devices"},
-		{"rows of device memory that the device gathers from the host's", two, func(o *Options) { o.Sharded, o.Mapped = false, true }, "only devices with memory"},
-		{"a device that reaches no host memory", []gds.Device{testdevice.Host(t, host.Options{Discrete: true, Unmapped: true})}, func(o *Options) {
+		{"memory of the host that is sharded", []gds.Device{newDevice(t, true, host.Options{}), two[0]},
+			func(*Options) {}, "only what is on devices"},
+		{"rows of device memory that the device gathers from the host's", two,
+			func(o *Options) { o.Sharded, o.Mapped = false, true }, "only devices with memory"},
+		{"a device that reaches no host memory", []gds.Device{testdevice.Host(t,
+			host.Options{Discrete: true, Unmapped: true})}, func(o *Options) {
 			o.Sharded, o.Mapped, o.Placement = false, true, Host
 		}, "only devices with memory"},
-		{"a device that is too small", []gds.Device{two[0], newDevice(t, false, host.Options{MemoryBytes: 8 << 10})}, func(*Options) {}, "out of device memory"},
-		{"a matrix that is not there", two, func(o *Options) { o.Matrices = []MatrixID{{Operator: "none", Hop: 1}} }, "none"},
+		{"a device that is too small", []gds.Device{two[0], newDevice(t, false, host.Options{MemoryBytes: 8 << 10})},
+			func(*Options) {}, "out of device memory"},
+		{"a matrix that is not there", two, func(o *Options) { o.Matrices = []MatrixID{{Operator: "none", Hop: 1}} },
+			"none"},
 	} {
 		o := o
 		c.change(&o)
-		if ranks, err := OpenRanks(t.Context(), o, c.devices); err == nil || ranks != nil || !strings.Contains(err.Error(), c.want) {
+		if ranks, err := OpenRanks(t.Context(), o, c.devices); err == nil || ranks != nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
 	ranks := mustOpenRanks(t, o, two)
 	for _, plan := range []chunk.Plan{{BatchRows: 10}, {BatchRows: 10, World: 2, Rank: 1}, {BatchRows: 10, World: 3}} {
-		if _, err := ranks[0].Set(Rows{Region: "train"}, plan); err == nil || !strings.Contains(err.Error(), "shard of rank 0 of 2") {
+		if _, err := ranks[0].Set(Rows{Region: "train"}, plan); err == nil ||
+			!strings.Contains(err.Error(), "shard of rank 0 of 2") {
 			t.Errorf("%+v: %v", plan, err)
 		}
 	}
@@ -327,7 +347,9 @@ func TestAnyReadThatFailsEndsTheOpeningOfAllRanks(t *testing.T) {
 				store := openStore(t, fault, "store")
 				devices := newDevices(t, 3)
 				fault.FailAt(fault.Operations()+n, syscall.EIO)
-				ranks, err := OpenRanks(t.Context(), Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, Mapped: s.mapped, BatchRows: 9}, devices)
+				ranks, err := OpenRanks(t.Context(),
+					Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded,
+						Mapped: s.mapped, BatchRows: 9}, devices)
 				if err == nil {
 					if err := ranks.Close(); err != nil {
 						t.Error(err)
@@ -355,7 +377,8 @@ func TestMemoryThatIsGoneEndsTheRanksThatNeedItsRows(t *testing.T) {
 	plan := chunk.Plan{BatchRows: 7, Order: chunk.Shuffled, Seed: 2, World: 2}
 	testdevice.Bubble(t, func(t *testing.T) {
 		devices := newDevices(t, 2)
-		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true, BatchRows: 7}, devices)
+		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true,
+			BatchRows: 7}, devices)
 		set := mustSet(t, ranks[0], Rows{Region: "train"}, plan)
 		if err := ranks[1].memory.free(); err != nil {
 			t.Fatal(err)
@@ -379,7 +402,8 @@ func TestARankThatStopsLeavesTheOthersBe(t *testing.T) {
 		for at := range 4 {
 			testdevice.Bubble(t, func(t *testing.T) {
 				devices := newDevices(t, 3)
-				ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement, Sharded: s.sharded, Mapped: s.mapped, BatchRows: 14}, devices)
+				ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement,
+					Sharded: s.sharded, Mapped: s.mapped, BatchRows: 14}, devices)
 				enough := errors.New("enough")
 				plan := chunk.Plan{BatchRows: 14, Order: chunk.Shuffled, World: 3}
 				var g errgroup.Group

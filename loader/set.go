@@ -55,7 +55,8 @@ func (l *Loader) Set(rows Rows, plan chunk.Plan) (*Set, error) {
 	if s.plan = plan; l.o.Sharded {
 		s.plan.Holder = s.holder
 		if plan.World != len(l.ranks) || plan.Rank != l.rank {
-			return nil, fmt.Errorf("plan for rank %d of %d from the shard of rank %d of %d", plan.Rank, plan.World, l.rank, len(l.ranks))
+			return nil, fmt.Errorf("plan for rank %d of %d from the shard of rank %d of %d", plan.Rank, plan.World,
+				l.rank, len(l.ranks))
 		}
 	}
 	if err := plan.Check(); err != nil {
@@ -76,9 +77,11 @@ func (s *Set) checkChunks() error {
 	switch {
 	case !s.l.source.wholeChunks:
 	case s.list != nil:
-		return fmt.Errorf("the rows of this split are scattered over the chunks of the store, so %s cannot bring them: propagate again with that split, or use placement host or device", o.Placement)
+		return fmt.Errorf("the rows of this split are scattered over the chunks of the store, so %s cannot bring "+
+			"them: propagate again with that split, or use placement host or device", o.Placement)
 	case s.plan.Order == chunk.Shuffled && max(s.plan.ChunkRows, 1)%rows != 0:
-		return fmt.Errorf("%s reshuffles whole chunks: want chunks of a multiple of %d rows, not of %d", o.Placement, rows, s.plan.ChunkRows)
+		return fmt.Errorf("%s reshuffles whole chunks: want chunks of a multiple of %d rows, not of %d", o.Placement,
+			rows, s.plan.ChunkRows)
 	}
 	return nil
 }
@@ -91,7 +94,8 @@ func (s *Set) setList(list []uint32) error {
 			return int64(row) >= r.FirstRow && int64(row) < r.FirstRow+r.Rows
 		})
 		if in < 0 {
-			return fmt.Errorf("row %d, at place %d of the list, is not in the regions that the loader was opened for", row, i)
+			return fmt.Errorf("row %d, at place %d of the list, is not in the regions that the loader was opened for",
+				row, i)
 		}
 		r := s.l.regions[in]
 		at := int64(row) - r.FirstRow + r.firstRow

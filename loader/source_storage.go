@@ -106,7 +106,8 @@ func openStorage(_ context.Context, ranks Ranks) error {
 			files:  make(map[string]*storedFile),
 			stride: l.slotStride(),
 		}
-		l.source = source{wholeChunks: true, begin: s.begin, finish: s.finish, reset: s.reset, reads: s.reads, close: s.close}
+		l.source = source{wholeChunks: true, begin: s.begin, finish: s.finish, reset: s.reset, reads: s.reads,
+			close: s.close}
 		if err := s.openFiles(); err != nil {
 			return err
 		}
@@ -200,7 +201,9 @@ func (s *storageSource) allocate() error {
 }
 
 // allocateMemory allocates the slots of each matrix, all or none.
-func (s *storageSource) allocateMemory(bytes int64, alloc func(int64) (gds.Buffer, error)) (memory []gds.Buffer, err error) {
+func (s *storageSource) allocateMemory(bytes int64, alloc func(int64) (gds.Buffer, error)) (
+	memory []gds.Buffer, err error,
+) {
 	for range s.matrices {
 		b, err := alloc(bytes)
 		if err != nil {
@@ -313,7 +316,8 @@ func (s *storageSource) readMatrix(r *chunkRead, matrix int) error {
 	length := last.Offset + last.Length - first.Offset
 	if err := f.ReadInto(s.memory[matrix], int64(slots[0].index)*s.stride, length, first.Offset); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return &format.CorruptError{File: s.path(first.File), Chunk: first.Chunk, Reason: "the file ends early, in this chunk or one of the next"}
+			return &format.CorruptError{File: s.path(first.File), Chunk: first.Chunk,
+				Reason: "the file ends early, in this chunk or one of the next"}
 		}
 		return err
 	}
@@ -417,7 +421,10 @@ func (s *storageSource) reads() []ReadStats {
 	var out []ReadStats
 	for _, f := range s.files {
 		receipt := f.Receipt()
-		i := slices.IndexFunc(out, func(r ReadStats) bool { return r.Path == receipt.Path && r.Reason == receipt.Reason })
+		i := slices.IndexFunc(out, func(r ReadStats) bool {
+			return r.Path == receipt.Path &&
+				r.Reason == receipt.Reason
+		})
 		if i < 0 {
 			i = len(out)
 			out = append(out, ReadStats{Path: receipt.Path, Reason: receipt.Reason})

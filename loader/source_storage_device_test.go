@@ -44,17 +44,20 @@ func (d direct) Alloc(bytes int64) (gds.Buffer, error) {
 }
 
 func TestChunksAreReadIntoTheDeviceAndCheckedThere(t *testing.T) {
-	for _, spec := range []storeSpec{{format.Float32, 8, 5, 1, 0}, {format.Float16, 8, 5, 1, 0}, {format.BFloat16, 20, 3, 1, 0}} {
+	for _, spec := range []storeSpec{{format.Float32, 8, 5, 1, 0}, {format.Float16, 8, 5, 1, 0},
+		{format.BFloat16, 20, 3, 1, 0}} {
 		store := newStore(t, spec)
 		for i, batchRows := range []int{1, 7, 20, 53} {
 			testdevice.Bubble(t, func(t *testing.T) {
 				device := direct{Device: newDevice(t, false, host.Options{Threads: 2})}
-				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, ChunksOnDevice: true, BatchRows: batchRows, Buffers: i % 4, Threads: 3})
+				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage,
+					ChunksOnDevice: true, BatchRows: batchRows, Buffers: i % 4, Threads: 3})
 				need, err := Need(store.Layout(), l.o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if u := device.Usage(); u.InUse < need.Chunks+need.Batches || u.PinnedInUse >= need.Chunks+need.Staging+8*4096 {
+				if u := device.Usage(); u.InUse < need.Chunks+need.Batches ||
+					u.PinnedInUse >= need.Chunks+need.Staging+8*4096 {
 					t.Errorf("batches of %d: %+v, need is %+v", batchRows, u, need)
 				}
 				for n, plan := range plans(Storage, spec.chunkRows, batchRows) {
@@ -93,7 +96,8 @@ func TestDamageIsFoundOnTheDevice(t *testing.T) {
 	for _, onDevice := range []bool{true, false} {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := direct{Device: newDevice(t, false, host.Options{Threads: 2})}
-			o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, ChunksOnDevice: onDevice, BatchRows: 5}
+			o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage,
+				ChunksOnDevice: onDevice, BatchRows: 5}
 			got, err := collect(t, device.Device, mustSet(t, mustOpen(t, o), Rows{Region: "train"}, plan), 0, 0)
 			var corrupt *format.CorruptError
 			if !errors.As(err, &corrupt) || corrupt.Chunk != 3 || len(got) != 3*8/5 {
@@ -102,7 +106,8 @@ func TestDamageIsFoundOnTheDevice(t *testing.T) {
 			}
 			texts = append(texts, err.Error())
 			o.Unchecked = true
-			if got, err := collect(t, device.Device, mustSet(t, mustOpen(t, o), Rows{Region: "train"}, plan), 0, 0); err != nil || len(got) != plan.Batches() {
+			if got, err := collect(t, device.Device, mustSet(t, mustOpen(t, o), Rows{Region: "train"}, plan), 0,
+				0); err != nil || len(got) != plan.Batches() {
 				t.Errorf("unchecked: %d batches, %v", len(got), err)
 			}
 		})
@@ -130,7 +135,8 @@ func TestChunksThatTheDeviceCannotReadOrHoldArePinned(t *testing.T) {
 	} {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := direct{Device: newDevice(t, false, host.Options{Threads: 2}), but: c.but}
-			o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, ChunksOnDevice: c.onDevice, BatchRows: 20}
+			o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage,
+				ChunksOnDevice: c.onDevice, BatchRows: 20}
 			if c.from > 0 {
 				need, err := Need(store.Layout(), o)
 				if err != nil {
@@ -145,7 +151,8 @@ func TestChunksThatTheDeviceCannotReadOrHoldArePinned(t *testing.T) {
 				o.Device = device
 			}
 			l := mustOpen(t, o)
-			if on := l.memory.buffers[0] != nil && device.Usage().InUse > 0 && device.Usage().PinnedInUse < 100_000; on != c.want {
+			if on := l.memory.buffers[0] != nil && device.Usage().InUse > 0 &&
+				device.Usage().PinnedInUse < 100_000; on != c.want {
 				t.Errorf("%s: chunks are on the device: %t (%+v)", c.name, on, device.Usage())
 			}
 			plan := chunk.Plan{Rows: 53, BatchRows: 20}
@@ -167,7 +174,8 @@ func TestChunksComeByCuFileWhereThereIsOne(t *testing.T) {
 	fsys, dir := vfs.OS(), filepath.Join(t.TempDir(), "store")
 	writeStore(t, fsys, dir, storeSpec{dtype: format.Float32, chunkRows: 8, features: 300, labels: 1})
 	store := openStore(t, fsys, dir)
-	l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, ChunksOnDevice: true, BatchRows: 20})
+	l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage,
+		ChunksOnDevice: true, BatchRows: 20})
 	plan := chunk.Plan{Rows: 53, BatchRows: 20, Order: chunk.Shuffled, ChunkRows: 8}
 	got, err := collect(t, device, mustSet(t, l, Rows{Region: "train"}, plan), 0, 0)
 	if err != nil {

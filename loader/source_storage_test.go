@@ -70,22 +70,27 @@ func TestDamageComesWithTheBatchThatNeedsIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			device := newDevice(t, unified, host.Options{Threads: 2})
-			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, BatchRows: 5})
+			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage,
+				BatchRows: 5})
 			plan := chunk.Plan{Rows: 53, BatchRows: 5}
 			got, err := collect(t, device, mustSet(t, l, Rows{Region: "train"}, plan), 0, 0)
 			var corrupt *format.CorruptError
-			if !errors.As(err, &corrupt) || corrupt.Chunk != 3 || !strings.HasSuffix(corrupt.File, format.PartPath("sym/hop-1", 0)) {
+			if !errors.As(err, &corrupt) || corrupt.Chunk != 3 ||
+				!strings.HasSuffix(corrupt.File, format.PartPath("sym/hop-1", 0)) {
 				t.Errorf("error %v", err)
 			}
 			if want := 3 * 8 / 5; len(got) != want {
 				t.Errorf("%d batches before the damage, want %d", len(got), want)
 			}
-			unchecked := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, BatchRows: 5, Unchecked: true})
-			if got, err := collect(t, device, mustSet(t, unchecked, Rows{Region: "train"}, plan), 0, 0); err != nil || len(got) != plan.Batches() {
+			unchecked := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage,
+				BatchRows: 5, Unchecked: true})
+			if got, err := collect(t, device, mustSet(t, unchecked, Rows{Region: "train"}, plan), 0, 0); err != nil ||
+				len(got) != plan.Batches() {
 				t.Errorf("unchecked: %d batches, %v", len(got), err)
 			}
 			for _, p := range []Placement{Device, Host} {
-				if _, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices, Placement: p, BatchRows: 5}); !errors.Is(err, format.ErrCorrupt) {
+				if _, err := Open(t.Context(), Options{Device: device, Store: store, Matrices: testMatrices,
+					Placement: p, BatchRows: 5}); !errors.Is(err, format.ErrCorrupt) {
 					t.Errorf("%s: %v", p, err)
 				}
 			}
@@ -140,11 +145,13 @@ func TestNeighbouringChunksAreOneRead(t *testing.T) {
 		{"batches that end with chunks", chunk.Plan{BatchRows: 16}, 4},
 		{"chunks that are cut, and read with the first batch", chunk.Plan{BatchRows: 20}, 3},
 		{"batches within a chunk", chunk.Plan{BatchRows: 4}, 7},
-		{"plan chunks of three of the store's", chunk.Plan{BatchRows: 24, ChunkRows: 24, Order: chunk.Shuffled, Seed: 1}, 3},
+		{"plan chunks of three of the store's", chunk.Plan{BatchRows: 24, ChunkRows: 24, Order: chunk.Shuffled,
+			Seed: 1}, 3},
 	} {
 		testdevice.Bubble(t, func(t *testing.T) {
 			device := newDevice(t, true, host.Options{Threads: 2})
-			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, BatchRows: test.plan.BatchRows})
+			l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage,
+				BatchRows: test.plan.BatchRows})
 			s := mustSet(t, l, Rows{Region: "train"}, test.plan)
 			for n := range 2 {
 				before := l.Stats()
@@ -196,7 +203,8 @@ func TestChunksAreReadAheadInParallelAndNoReadOutlivesItsEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := slowFS{mem, new(atomic.Int64), new(atomic.Int64)}
 		device := newDevice(t, true, host.Options{Threads: 2})
-		l := mustOpen(t, Options{Device: device, Store: openStore(t, fsys, "store"), Matrices: testMatrices, Placement: Storage, BatchRows: 8})
+		l := mustOpen(t, Options{Device: device, Store: openStore(t, fsys, "store"), Matrices: testMatrices,
+			Placement: Storage, BatchRows: 8})
 		s := mustSet(t, l, Rows{Region: "train"}, chunk.Plan{BatchRows: 8, ChunkRows: 8, Order: chunk.Shuffled})
 		stream := mustStream(t, device)
 		defer stream.Close()

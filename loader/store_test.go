@@ -65,7 +65,8 @@ func writeStore(t testing.TB, fsys vfs.FS, dir string, spec storeSpec) {
 	w, err := format.Create(fsys, dir, layout, format.CreateOptions{})
 	must(err)
 	const seed = 1
-	table := &format.RowTable{Rows: int64(rows), NodeID: make([]uint32, rows), Splits: make([]uint8, rows), NumSplits: 1, LabelColumns: spec.labels}
+	table := &format.RowTable{Rows: int64(rows), NodeID: make([]uint32, rows), Splits: make([]uint8, rows),
+		NumSplits: 1, LabelColumns: spec.labels}
 	// Nodes in the order that the format asks for: train rows by key.
 	for row := range table.NodeID {
 		table.NodeID[row] = uint32(row)
@@ -114,7 +115,8 @@ func writeStore(t testing.TB, fsys vfs.FS, dir string, spec storeSpec) {
 		classes = 0
 	}
 	must(w.Publish(&format.Manifest{
-		Name: "toy", Nodes: int64(rows), Classes: classes, Labels: max(spec.labels, -spec.labels), LabelValues: spec.labels < 0, Splits: 1, RowSet: "all", Seed: seed,
+		Name: "toy", Nodes: int64(rows), Classes: classes, Labels: max(spec.labels, -spec.labels),
+		LabelValues: spec.labels < 0, Splits: 1, RowSet: "all", Seed: seed,
 		Operators: []format.Operator{{Name: "sym", Hops: 1}, {Name: "rw", Hops: 1}},
 		Input:     map[string]string{"importer": "test"},
 	}))
@@ -290,19 +292,22 @@ func compare(t *testing.T, got []copied, plan chunk.Plan, n, first, features int
 
 func (c copied) differs(want chunk.Batch, features int, rowAt func(int64) int) error {
 	if c.index != want.Index || c.rows != want.Rows || c.global != want.GlobalRows || len(c.x) != len(testMatrices) {
-		return fmt.Errorf("batch %d: index %d, %d rows of %d, %d matrices: want %+v", want.Index, c.index, c.rows, c.global, len(c.x), want)
+		return fmt.Errorf("batch %d: index %d, %d rows of %d, %d matrices: want %+v", want.Index, c.index, c.rows,
+			c.global, len(c.x), want)
 	}
 	i := 0
 	for _, s := range want.Spans() {
 		for r := range int64(s.Rows) {
 			row := rowAt(s.First + r)
 			if c.labels[i] != label(row) {
-				return fmt.Errorf("batch %d: label %d is %d, want %d of row %d", c.index, i, c.labels[i], label(row), row)
+				return fmt.Errorf("batch %d: label %d is %d, want %d of row %d", c.index, i, c.labels[i], label(row),
+					row)
 			}
 			for m := range c.x {
 				for f := range features {
 					if got, want := c.x[m][i*features+f], value(m, row, f); got != want {
-						return fmt.Errorf("batch %d: %v at (%d,%d) is %v, want %v of row %d", c.index, testMatrices[m], i, f, got, want, row)
+						return fmt.Errorf("batch %d: %v at (%d,%d) is %v, want %v of row %d", c.index, testMatrices[m],
+							i, f, got, want, row)
 					}
 				}
 			}

@@ -16,7 +16,8 @@ type Traffic struct {
 
 // counts are all that a Traffic counts.
 func (t *Traffic) counts() [8]*int64 {
-	return [...]*int64{&t.Rows, &t.CachedRows, &t.LoadedRows, &t.Edges, &t.DeviceBytes, &t.CacheBytes, &t.HostBytes, &t.StorageBytes}
+	return [...]*int64{&t.Rows, &t.CachedRows, &t.LoadedRows, &t.Edges, &t.DeviceBytes, &t.CacheBytes, &t.HostBytes,
+		&t.StorageBytes}
 }
 
 // Add adds what other batches had.

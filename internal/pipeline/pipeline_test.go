@@ -188,10 +188,11 @@ func TestAsTheyComeLosesAndRepeatsNothing(t *testing.T) {
 func TestTheFastestWorkerIsFirstWhereItemsLeaveAsTheyCome(t *testing.T) {
 	for asTheyCome, want := range map[bool][]int{false: {0, 1, 2, 3}, true: {3, 2, 1, 0}} {
 		synctest.Test(t, func(t *testing.T) {
-			got, err := drain(t.Context(), count(4), stage{Workers: 4, AsTheyCome: asTheyCome, Work: func(_ *pipeline.Worker, i int) error {
-				sleep(10 - i)
-				return nil
-			}})
+			got, err := drain(t.Context(), count(4),
+				stage{Workers: 4, AsTheyCome: asTheyCome, Work: func(_ *pipeline.Worker, i int) error {
+					sleep(10 - i)
+					return nil
+				}})
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("as they come %v: %v, %v", asTheyCome, got, err)
 			}
@@ -211,7 +212,8 @@ func TestAnErrorIsToldWhileTheFeedStandsStill(t *testing.T) {
 				}
 			}
 			p := pipeline.New(ctx)
-			failing := stage{Workers: 3, AsTheyCome: asTheyCome, Work: func(*pipeline.Worker, int) error { return itemError{} }}
+			failing := stage{Workers: 3, AsTheyCome: asTheyCome,
+				Work: func(*pipeline.Worker, int) error { return itemError{} }}
 			for _, err := range pipeline.Feed(p, "", one).Then(failing).All() {
 				if err != (itemError{}) {
 					t.Errorf("error %v", err)
@@ -251,14 +253,15 @@ func TestQueuesAreBounded(t *testing.T) {
 func TestEachWorkerHasANumberOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := make([]int, 3) // that only one worker may write to at a time
-		got, err := drain(t.Context(), count(30), stage{Workers: len(memory), Work: func(w *pipeline.Worker, i int) error {
-			memory[w.Index()] = i
-			sleep(i % 4)
-			if memory[w.Index()] != i {
-				t.Errorf("the memory of worker %d was written to by another", w.Index())
-			}
-			return nil
-		}})
+		got, err := drain(t.Context(), count(30), stage{Workers: len(memory),
+			Work: func(w *pipeline.Worker, i int) error {
+				memory[w.Index()] = i
+				sleep(i % 4)
+				if memory[w.Index()] != i {
+					t.Errorf("the memory of worker %d was written to by another", w.Index())
+				}
+				return nil
+			}})
 		if err != nil || len(got) != 30 {
 			t.Error(got, err)
 		}
@@ -384,7 +387,8 @@ func TestDurationsSayWhereTheTimeWent(t *testing.T) {
 func TestErrorsOfSeveralWorkersHoldNobodyUp(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
-			failing := stage{Workers: 3, AsTheyCome: true, Work: func(_ *pipeline.Worker, i int) error { return itemError{item: i} }}
+			failing := stage{Workers: 3, AsTheyCome: true,
+				Work: func(_ *pipeline.Worker, i int) error { return itemError{item: i} }}
 			passing := stage{Workers: 2, AsTheyCome: true}
 			if _, err := drain(t.Context(), count(9), failing, passing, passing); err == nil {
 				t.Error("no error")

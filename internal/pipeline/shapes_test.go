@@ -17,7 +17,8 @@ import (
 
 // fanOut passes each item to the queue of its device (MQ-GNN section IV: batch queues for each
 // device).
-func fanOut(p *pipeline.Pipeline, in *pipeline.Queue[int], devices, length int, deviceOf func(int) int) []*pipeline.Queue[int] {
+func fanOut(p *pipeline.Pipeline, in *pipeline.Queue[int], devices, length int,
+	deviceOf func(int) int) []*pipeline.Queue[int] {
 	out := make([]*pipeline.Queue[int], devices)
 	for d := range out {
 		out[d] = pipeline.NewQueue[int](p, length)
@@ -77,13 +78,14 @@ func TestAStageCanFeedAQueueForEachDevice(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := pipeline.New(t.Context())
 			defer p.Close()
-			sampled := pipeline.Feed(p, "seeds", count(batches)).Then(stage{Name: "sample", Workers: 3, Work: func(_ *pipeline.Worker, i int) error {
-				sleep(i % 5)
-				if i == failsAt {
-					return itemError{0, i}
-				}
-				return nil
-			}})
+			sampled := pipeline.Feed(p, "seeds", count(batches)).Then(stage{Name: "sample", Workers: 3,
+				Work: func(_ *pipeline.Worker, i int) error {
+					sleep(i % 5)
+					if i == failsAt {
+						return itemError{0, i}
+					}
+					return nil
+				}})
 			got, errs := make([][]int, devices), make([]error, devices)
 			var training sync.WaitGroup
 			for d, q := range fanOut(p, sampled, devices, 2, func(i int) int { return i % devices }) {
@@ -145,13 +147,14 @@ func TestTwoProducersMergeInTheOrderThatIsChosen(t *testing.T) {
 				p := pipeline.New(t.Context())
 				defer p.Close()
 				produce := func(name string, workers, seconds, sign int) *pipeline.Queue[int] {
-					return pipeline.Feed(p, name, count(100)).Then(stage{Name: name, Workers: workers, Queue: 3, Work: func(_ *pipeline.Worker, i int) error {
-						sleep(seconds)
-						if sign > 0 && i == failsAt {
-							return broken
-						}
-						return nil
-					}})
+					return pipeline.Feed(p, name, count(100)).Then(stage{Name: name, Workers: workers, Queue: 3,
+						Work: func(_ *pipeline.Worker, i int) error {
+							sleep(seconds)
+							if sign > 0 && i == failsAt {
+								return broken
+							}
+							return nil
+						}})
 				}
 				cpu, gpu := produce("processor", 2, pace[0], -1), produce("device", 1, pace[1], 1)
 				chosen := 0

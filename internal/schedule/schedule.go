@@ -290,7 +290,8 @@ func (c *Course) mayMove() bool {
 		return !c.r.OnDemand && len(c.device) < c.r.GPUBuffer
 	}
 	// Where the order is given, the next batch may be later than was planned.
-	return !c.busy && c.decided && (c.chosen == MoveNext || c.chosen == TrainNext && c.nextOnDevice() < 0 && !c.nextByGPU())
+	return !c.busy && c.decided && (c.chosen == MoveNext || c.chosen == TrainNext && c.nextOnDevice() < 0 &&
+		!c.nextByGPU())
 }
 
 // nextByGPU tells that the order is given, and the device prepares the batch to be trained next.
@@ -313,7 +314,8 @@ func (c *Course) nextOnDevice() int {
 
 func (c *Course) state() State {
 	return State{
-		CPU: c.ready(), GPU: len(c.device), Coming: c.r.CPUBatches - c.begun + c.sampling, Left: c.r.Batches - c.r.CPUBatches - c.prepared,
+		CPU: c.ready(), GPU: len(c.device), Coming: c.r.CPUBatches - c.begun + c.sampling,
+		Left:      c.r.Batches - c.r.CPUBatches - c.prepared,
 		NextByGPU: c.nextByGPU(),
 	}
 }

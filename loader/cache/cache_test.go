@@ -134,7 +134,8 @@ func TestNoPolicyBeatsTheOptimalCache(t *testing.T) {
 					continue
 				}
 				if s.Hits > best.Hits {
-					t.Errorf("seed %d, %d slots: %s has %d hits of %d, optimal %d", seed, slots, s.Policy, s.Hits, s.Lookups, best.Hits)
+					t.Errorf("seed %d, %d slots: %s has %d hits of %d, optimal %d", seed, slots, s.Policy, s.Hits,
+						s.Lookups, best.Hits)
 				}
 				if moved, least := s.Lookups-s.Hits+s.Loaded, best.Lookups-best.Hits+best.Loaded; moved < least {
 					t.Errorf("seed %d, %d slots: %s moves %d rows, optimal %d", seed, slots, s.Policy, moved, least)
@@ -308,7 +309,8 @@ func TestFIFOAndLRUAgreeWithANaiveModel(t *testing.T) {
 				}
 				for node := range c.slotOf {
 					if got, want := c.Contains(uint32(node)), slices.Contains(model.rows, uint32(node)); got != want {
-						t.Fatalf("seed %d, %s, batch %d: node %d is cached: %t, want %t", seed, c.Stats().Policy, b, node, got, want)
+						t.Fatalf("seed %d, %s, batch %d: node %d is cached: %t, want %t", seed, c.Stats().Policy, b,
+							node, got, want)
 					}
 				}
 			}
@@ -453,7 +455,8 @@ func TestJointIsAsGoodAsTheBestChoiceLessOneItem(t *testing.T) {
 		}
 		// By density alone it is the best less an item; the best single item makes it at least half.
 		if bytes > budget || value > best || value < best-largest || value < best/2 {
-			t.Errorf("seed %d: %v and %v have value %g and %d bytes of %d; the best is %g", seed, rows, lists, value, bytes, budget, best)
+			t.Errorf("seed %d: %v and %v have value %g and %d bytes of %d; the best is %g", seed, rows, lists, value,
+				bytes, budget, best)
 		}
 	}
 }
@@ -553,7 +556,8 @@ func TestSpecsAreReadAndOpened(t *testing.T) {
 			t.Errorf("%q gives %+v, %v; want an error with %q", text, s, err, want)
 		}
 	}
-	if _, err := (Spec{Policy: "lru", Bytes: 7}).Open(in); err == nil || !strings.Contains(err.Error(), "no room for a row, of 8 bytes: give lru:8 or more") {
+	if _, err := (Spec{Policy: "lru", Bytes: 7}).Open(in); err == nil ||
+		!strings.Contains(err.Error(), "no room for a row, of 8 bytes: give lru:8 or more") {
 		t.Errorf("a cache without room for a row: %v", err)
 	}
 	if _, err := NewGNS(1, []float32{1, -1}, 0); err == nil {

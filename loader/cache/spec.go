@@ -137,7 +137,8 @@ func openDucati(s Spec, _ int, in Inputs) (Opened, error) {
 	for node, count := range visits {
 		values[node] = float64(count) * float64(in.RowBytes)
 	}
-	rows, listNodes := Joint(s.Bytes, Items{values, func(uint32) int64 { return in.RowBytes }}, Items{lists, in.ListBytes})
+	rows, listNodes := Joint(s.Bytes, Items{values, func(uint32) int64 { return in.RowBytes }},
+		Items{lists, in.ListBytes})
 	c, err := NewOfNodes("ducati", in.Nodes, rows)
 	return Opened{c, listNodes}, err
 }
@@ -166,7 +167,8 @@ func Parse(text string) (Spec, error) {
 	s := Spec{Policy: name}
 	switch {
 	case !slices.Contains(Policies(), name):
-		return s, fmt.Errorf("%q is no cache: its policy %q is none of %v (write POLICY:SIZE, such as degree:1GiB)", text, name, Policies())
+		return s, fmt.Errorf("%q is no cache: its policy %q is none of %v (write POLICY:SIZE, such as degree:1GiB)",
+			text, name, Policies())
 	case !found || size == "":
 		return s, fmt.Errorf("%q is no cache: it has no size (write %s:1GiB or %s:20000rows)", text, name, name)
 	}
@@ -176,7 +178,8 @@ func Parse(text string) (Spec, error) {
 			return s, fmt.Errorf("%q is no cache: %q is no number of rows (want 1rows or more)", text, size)
 		}
 		if name == "ducati" {
-			return s, fmt.Errorf("%q is no cache: ducati shares bytes between rows and adjacency lists, so its size is in bytes", text)
+			return s, fmt.Errorf("%q is no cache: ducati shares bytes between rows and adjacency lists, so its size "+
+				"is in bytes", text)
 		}
 		s.Rows = n
 		return s, nil
@@ -212,7 +215,8 @@ func (s Spec) Slots(nodes, rowBytes int64) int64 {
 // CheckRoom is ErrNoRoom if the cache has no room for a row.
 func (s Spec) CheckRoom(nodes, rowBytes int64) error {
 	if s.Slots(nodes, rowBytes) < 1 && nodes > 0 {
-		return fmt.Errorf("cache %s has %w, of %d bytes: give %s:%d or more", s, ErrNoRoom, rowBytes, s.Policy, rowBytes)
+		return fmt.Errorf("cache %s has %w, of %d bytes: give %s:%d or more", s, ErrNoRoom, rowBytes, s.Policy,
+			rowBytes)
 	}
 	return nil
 }

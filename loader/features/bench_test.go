@@ -49,7 +49,8 @@ func BenchmarkGather(b *testing.B) {
 				after := s.Stats()
 				if reads := after.Reads - before.Reads; reads > 0 {
 					b.ReportMetric(float64(reads)/b.Elapsed().Seconds(), "reads/s")
-					b.ReportMetric(float64(after.ReadBytes-before.ReadBytes)/float64(after.Rows-before.Rows), "read-bytes/row")
+					b.ReportMetric(float64(after.ReadBytes-before.ReadBytes)/float64(after.Rows-before.Rows),
+						"read-bytes/row")
 				}
 			})
 		}

@@ -102,7 +102,8 @@ func TestRowsAreThoseOfTheNodesInAnyOrder(t *testing.T) {
 						dtype.Decode(got, dst, as)
 						for i, v := range got {
 							if want := g.Value(nodes[i/g.Columns], i%g.Columns); v != want {
-								t.Fatalf("%s as %v: element %d of the row of node %d is %g, want %g", way, as, i%g.Columns, nodes[i/g.Columns], v, want)
+								t.Fatalf("%s as %v: element %d of the row of node %d is %g, want %g", way, as,
+									i%g.Columns, nodes[i/g.Columns], v, want)
 							}
 						}
 						for _, b := range dst[count*rowBytes:] {
@@ -113,7 +114,8 @@ func TestRowsAreThoseOfTheNodesInAnyOrder(t *testing.T) {
 					}
 				}
 				stats := s.Stats()
-				if rows := int64(2 * (3 + 3*g.Nodes)); stats.Rows != rows || stats.Bytes != rows*int64(g.Columns*g.DType.Size()) {
+				if rows := int64(2 * (3 + 3*g.Nodes)); stats.Rows != rows ||
+					stats.Bytes != rows*int64(g.Columns*g.DType.Size()) {
 					t.Errorf("%s: %+v, want %d rows", way, stats, rows)
 				}
 			}
@@ -172,7 +174,8 @@ func TestNeighbouringRowsAreOneRead(t *testing.T) {
 
 func TestAFlippedBitOfAnyRowIsFound(t *testing.T) {
 	for _, external := range []bool{false, true} {
-		g := graphtest.Graph{Nodes: 60, Columns: 100, ChunkRows: 25, DType: format.Float32, Labels: 1, External: external}
+		g := graphtest.Graph{Nodes: 60, Columns: 100, ChunkRows: 25, DType: format.Float32, Labels: 1,
+			External: external}
 		dir := filepath.Join(t.TempDir(), "graph")
 		graph := graphtest.New(t, vfs.OS(), dir, g)
 		m, err := graph.Matrix(format.Input)
@@ -203,7 +206,8 @@ func TestAFlippedBitOfAnyRowIsFound(t *testing.T) {
 			if !errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), filepath.Base(file)) {
 				t.Errorf("node %d, external %t: %v", node, external, err)
 			}
-			if again, err := features.OpenStorage(t.Context(), graph, newDevice(t), 2, false); !errors.Is(err, format.ErrCorrupt) {
+			if again, err := features.OpenStorage(t.Context(), graph, newDevice(t), 2, false); !errors.Is(err,
+				format.ErrCorrupt) {
 				t.Errorf("a damaged file was opened: %v, %v", again, err)
 			}
 			flip()
@@ -252,7 +256,9 @@ func TestGatherRefusesWhatItCannotDo(t *testing.T) {
 			}
 		}
 	}
-	if _, err := features.LoadHost(t.Context(), graphtest.New(t, vfs.NewMem(), "/g", graphtest.Graph{Nodes: 3, ChunkRows: 2, DType: format.Float32, Labels: 1}), 1); err == nil || !strings.Contains(err.Error(), "no features") {
+	if _, err := features.LoadHost(t.Context(), graphtest.New(t, vfs.NewMem(), "/g",
+		graphtest.Graph{Nodes: 3, ChunkRows: 2, DType: format.Float32, Labels: 1}), 1); err == nil ||
+		!strings.Contains(err.Error(), "no features") {
 		t.Errorf("a graph without features: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -312,7 +318,8 @@ func TestSparseRowsAreTheElementsThatAreNotZero(t *testing.T) {
 			for j := range g.Columns {
 				if want := g.Value(v, j); want != 0 {
 					if columns[at] != uint32(j) || values[at] != want {
-						t.Fatalf("%v: node %d has %v in column %d, want %v in %d", dt, v, values[at], columns[at], want, j)
+						t.Fatalf("%v: node %d has %v in column %d, want %v in %d", dt, v, values[at], columns[at], want,
+							j)
 					}
 					at++
 				}
@@ -330,10 +337,12 @@ func TestSparseRowsAreTheElementsThatAreNotZero(t *testing.T) {
 				t.Fatalf("element %d of node %d is %v, want %v", i%g.Columns, nodes[i/g.Columns], x, want)
 			}
 		}
-		if stats := s.Stats(); stats.Rows != 10 || stats.Bytes != 2*8*n || s.Bytes() != elements.Bytes() || s.Bytes() != 4*998+8*elements.Count() {
+		if stats := s.Stats(); stats.Rows != 10 || stats.Bytes != 2*8*n || s.Bytes() != elements.Bytes() ||
+			s.Bytes() != 4*998+8*elements.Count() {
 			t.Errorf("%+v, %d bytes of %d elements", stats, s.Bytes(), elements.Count())
 		}
-		if s.GatherElements(offsets[:5], columns, values, nodes) == nil || s.GatherElements(offsets, columns[1:], values, nodes) == nil {
+		if s.GatherElements(offsets[:5], columns, values, nodes) == nil ||
+			s.GatherElements(offsets, columns[1:], values, nodes) == nil {
 			t.Error("too little room is accepted")
 		}
 		if err := s.Close(); err != nil {

@@ -49,7 +49,9 @@ func LoadPinned(ctx context.Context, graph *format.Dir, device gds.Device, threa
 }
 
 // load reads the features of a graph into the memory that alloc gives.
-func load(ctx context.Context, graph *format.Dir, threads int, alloc func(h *Host, bytes int64) error) (_ *Host, err error) {
+func load(ctx context.Context, graph *format.Dir, threads int, alloc func(h *Host, bytes int64) error) (
+	_ *Host, err error,
+) {
 	h := &Host{}
 	if h.shape, err = newShape(graph); err != nil {
 		return nil, err

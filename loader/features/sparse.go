@@ -214,7 +214,8 @@ func (s *Sparse) Elements(nodes []uint32) (n int64) {
 // len(nodes)+1, columns and values as many as Elements says.
 func (s *Sparse) GatherElements(offsets, columns []uint32, values []float32, nodes []uint32) error {
 	if n := s.Elements(nodes); int64(len(columns)) < n || int64(len(values)) < n || len(offsets) <= len(nodes) {
-		return fmt.Errorf("%d offsets, %d columns and %d values for %d rows with %d elements", len(offsets), len(columns), len(values), len(nodes), n)
+		return fmt.Errorf("%d offsets, %d columns and %d values for %d rows with %d elements", len(offsets),
+			len(columns), len(values), len(nodes), n)
 	}
 	at := 0
 	for i, v := range nodes {

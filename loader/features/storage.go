@@ -72,13 +72,16 @@ func StorageBytes(n, rowBytes, batchRows int64) (pinned, heap int64) {
 
 // OpenStorage opens the features of a graph. Unless unchecked, it reads and checks them once. The
 // graph must stay open as long. threads 0 is parallel.Threads.
-func OpenStorage(ctx context.Context, graph *format.Dir, device gds.Device, threads int, unchecked bool) (_ *Storage, err error) {
+func OpenStorage(ctx context.Context, graph *format.Dir, device gds.Device, threads int, unchecked bool) (
+	_ *Storage, err error,
+) {
 	s := &Storage{files: make(map[string]gds.File), free: make(chan int64, readers)}
 	if s.shape, err = newShape(graph); err != nil {
 		return nil, err
 	}
 	if s.rowBytes() > maxReadBytes-blockBytes {
-		return nil, fmt.Errorf("rows of %d bytes are too long to be read one by one (at most %d): load the features into memory", s.rowBytes(), maxReadBytes-blockBytes)
+		return nil, fmt.Errorf("rows of %d bytes are too long to be read one by one (at most %d): load the features "+
+			"into memory", s.rowBytes(), maxReadBytes-blockBytes)
 	}
 	defer func() {
 		if err != nil {
@@ -211,7 +214,8 @@ func (s *Storage) findRuns() {
 func (s *Storage) read(r *run, place int64, dst []byte, as gds.DType) error {
 	c := &s.chunks[r.chunk]
 	lo, hi := r.firstBlock*blockBytes, min(r.endBlock*blockBytes, c.length) // within the chunk
-	from := (c.offset + lo) / blockBytes * blockBytes                       // in the file, whose chunks need not begin with a page
+	// In the file, whose chunks need not begin with a page:
+	from := (c.offset + lo) / blockBytes * blockBytes
 	length := c.offset + hi - from
 	if err := c.file.ReadInto(s.memory, place, length, from); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
@@ -251,7 +255,8 @@ func (s *Storage) damaged(chunk int64) error {
 	}
 	e := s.matrix.Extent(int(chunk))
 	return &format.CorruptError{File: e.File, Chunk: e.Chunk,
-		Reason: "its bytes have changed since the file was opened and checked (run the command again; if this repeats, check the disk)"}
+		Reason: "its bytes have changed since the file was opened and checked (run the command again; if this " +
+			"repeats, check the disk)"}
 }
 
 // Stats tells what was read.

@@ -133,7 +133,8 @@ func (l *Loader) layOut(j *job) {
 	}
 	p.blocks = p.blocks[:0]
 	for _, k := range b.blocks {
-		p.blocks = append(p.blocks, blockPlace{take(4 * int64(k.destinations+1)), take(4 * int64(k.edges)), take(4 * int64(k.edges))})
+		p.blocks = append(p.blocks, blockPlace{take(4 * int64(k.destinations+1)), take(4 * int64(k.edges)),
+			take(4 * int64(k.edges))})
 	}
 	if p.end = at; !b.onDevice {
 		p.written = at
@@ -210,7 +211,8 @@ func (p *pinnedBuffer) release() error {
 func (l *Loader) tooLarge(j *job) error {
 	p := &j.layout
 	if limit, need := l.o.MaxBatchBytes, p.host+p.end; limit > 0 && need > limit {
-		return fmt.Errorf("%w: batch %d needs %v for %d rows of features and %d blocks, more than the %v that a batch may take: use fewer seeds or smaller fanouts",
+		return fmt.Errorf("%w: batch %d needs %v for %d rows of features and %d blocks, more than the %v that a "+
+			"batch may take: use fewer seeds or smaller fanouts",
 			gds.ErrOutOfMemory, j.plan.Index, units.Bytes(need), p.inputs, len(p.blocks), units.Bytes(limit))
 	}
 	return nil
@@ -218,7 +220,8 @@ func (l *Loader) tooLarge(j *job) error {
 
 // noRoom explains that there is no memory for a batch.
 func noRoom(j *job, err error) error {
-	return fmt.Errorf("batch %d of %d rows of features (use fewer seeds, smaller fanouts or fewer buffers): %w", j.plan.Index, j.layout.inputs, err)
+	return fmt.Errorf("batch %d of %d rows of features (use fewer seeds, smaller fanouts or fewer buffers): %w",
+		j.plan.Index, j.layout.inputs, err)
 }
 
 // grow makes room for a batch, and a quarter more, if there is, so that it is seldom called. Nothing
@@ -243,7 +246,8 @@ func (b *batchBuffer) grow(ctx context.Context, j *job) error {
 		}
 		room := l.roomBytes()
 		if room < need {
-			return fmt.Errorf("%w: batch %d needs %v, and %w %v: hold fewer batches, or use fewer seeds or smaller fanouts",
+			return fmt.Errorf("%w: batch %d needs %v, and %w %v: hold fewer batches, or use fewer seeds or smaller "+
+				"fanouts",
 				gds.ErrOutOfMemory, j.plan.Index, units.Bytes(need), ErrHeld, units.Bytes(max(room, 0)))
 		}
 		more = min(more, room)
@@ -357,7 +361,8 @@ func (l *Loader) setBatch(j *job) {
 	if j.size.chosen {
 		batch.GlobalRows = j.size.seeds
 	}
-	batch.Labels, batch.RowWeights, batch.NodeIDs, batch.InputIDs = gds.Tensor{}, gds.Tensor{}, gds.Tensor{}, gds.Tensor{}
+	batch.Labels, batch.RowWeights, batch.NodeIDs, batch.InputIDs = gds.Tensor{}, gds.Tensor{}, gds.Tensor{},
+		gds.Tensor{}
 	if labels := l.o.Labels; labels != nil {
 		rows, cols := j.size.seeds, labels.Columns
 		if labels.Type == gds.Int32 {
@@ -423,7 +428,8 @@ func (l *Loader) gatherRows(ctx context.Context, j *job) error {
 	switch {
 	case l.sparse != nil:
 		at, n := p.sparse, 4*j.size.elements
-		return l.sparse.GatherElements(dtype.Uint32s(memory[at.offsets:][:4*(p.inputs+1)]), dtype.Uint32s(memory[at.indices:][:n]), dtype.Float32s(memory[at.weights:][:n]), j.sample.Inputs)
+		return l.sparse.GatherElements(dtype.Uint32s(memory[at.offsets:][:4*(p.inputs+1)]),
+			dtype.Uint32s(memory[at.indices:][:n]), dtype.Float32s(memory[at.weights:][:n]), j.sample.Inputs)
 	case l.rows != nil && l.rows.onDevice():
 		index, missAt := dtype.Uint32s(memory[p.index:][:4*p.inputs]), dtype.Uint32s(memory[p.missAt:][:4*p.staged])
 		slots := uint32(l.o.Cache.Slots())
@@ -466,7 +472,8 @@ func (l *Loader) transfer(w *pipeline.Worker, j *job, stream gds.Stream) error {
 		n := j.size.elements
 		b.sparse = loader.SparseRows{
 			Cols: f.Columns(), Offsets: b.tensor(p, p.sparse.offsets, 1, p.inputs+1, gds.Uint32),
-			Columns: b.tensor(p, p.sparse.indices, 1, n, gds.Uint32), Values: b.tensor(p, p.sparse.weights, 1, n, gds.Float32),
+			Columns: b.tensor(p, p.sparse.indices, 1, n, gds.Uint32),
+			Values:  b.tensor(p, p.sparse.weights, 1, n, gds.Float32),
 		}
 		b.batch.Sparse = &b.sparse
 		b.batch.Traffic.AddBytes(l.placement(), 4*int64(p.inputs+1)+8*int64(n))

@@ -120,7 +120,8 @@ func reach(ctx context.Context, o CacheOptions) ([]float32, error) {
 	n := o.Topology.Nodes()
 	p := make([]float32, n)
 	if 2*int64(len(o.Nodes)) > n {
-		return p, visitLists(ctx, o.Topology, 1, false, func(v int64, sources []uint32, _ []float32) { p[v] = float32(len(sources)) })
+		return p, visitLists(ctx, o.Topology, 1, false,
+			func(v int64, sources []uint32, _ []float32) { p[v] = float32(len(sources)) })
 	}
 	for i, node := range o.Nodes {
 		if int64(node) >= n {

@@ -70,6 +70,7 @@ func (c *cacheWindow) begin(ctx context.Context, stream gds.Stream, batch int) e
 // trace yields the inputs of the batches from first on, which it samples for that.
 func (s *Set) trace(ctx context.Context, n, first int, failed *error) iter.Seq[[]uint32] {
 	return func(yield func([]uint32) bool) {
-		*failed = s.visit(ctx, s.l.o.Workers, s.l.o.Samples, n, first, func(b *MiniBatch) bool { return yield(b.Inputs) })
+		*failed = s.visit(ctx, s.l.o.Workers, s.l.o.Samples, n, first,
+			func(b *MiniBatch) bool { return yield(b.Inputs) })
 	}
 }

@@ -41,9 +41,11 @@ func (s *Set) PrepareOnDevice(m *DeviceMethod) error {
 	}
 	switch {
 	case !ok:
-		return fmt.Errorf("%w: the device cannot gather features by itself: they are not in pinned host memory", ErrOptions)
+		return fmt.Errorf("%w: the device cannot gather features by itself: they are not in pinned host memory",
+			ErrOptions)
 	case l.o.Cache != nil && !l.o.Cache.Fixed():
-		return fmt.Errorf("%w: the device cannot look rows up in cache %s, which changes from batch to batch (it can in degree, presampled, gns, ducati)", ErrOptions, l.o.Cache.Stats().Policy)
+		return fmt.Errorf("%w: the device cannot look rows up in cache %s, which changes from batch to batch (it "+
+			"can in degree, presampled, gns, ducati)", ErrOptions, l.o.Cache.Stats().Policy)
 	}
 	s.onDevice = r
 	return nil
@@ -122,7 +124,8 @@ func (r *deviceRoute) gather(w *pipeline.Worker, j *job, stream gds.Stream) erro
 	if b.Released != nil {
 		stream.WaitEvent(b.Released)
 	}
-	stream.Copy(b.tensor(p, 0, 1, int(p.written), gds.Uint8), gds.NewTensor(j.pinned.Buffer, 1, int(p.written), gds.Uint8))
+	stream.Copy(b.tensor(p, 0, 1, int(p.written), gds.Uint8),
+		gds.NewTensor(j.pinned.Buffer, 1, int(p.written), gds.Uint8))
 	l.copiedIn.Add(p.written)
 	if l.o.NodeIDs && p.inputs > 0 {
 		stream.Copy(b.batch.InputIDs, j.device.Inputs)

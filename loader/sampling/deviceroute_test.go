@@ -64,8 +64,10 @@ func TestTheDeviceSamplesWhatTheProcessorDoes(t *testing.T) {
 		fanouts []int
 		replace bool
 	}{
-		{"neighbor", []int{4, 3}, false}, {"neighbor", []int{1, 70, 2}, false}, {"neighbor", []int{5, All}, false}, {"neighbor", []int{6, 2}, true},
-		{"full", []int{1, 1}, false}, {"labor", []int{4, 3}, false}, {"labor", []int{61, 1, 2}, false}, {"labor", []int{All, 5}, false},
+		{"neighbor", []int{4, 3}, false}, {"neighbor", []int{1, 70, 2}, false}, {"neighbor", []int{5, All}, false},
+		{"neighbor", []int{6, 2}, true},
+		{"full", []int{1, 1}, false}, {"labor", []int{4, 3}, false}, {"labor", []int{61, 1, 2}, false},
+		{"labor", []int{All, 5}, false},
 	} {
 		for _, a := range []Aggregation{Mean, Sym, Plain} {
 			for _, weighted := range []bool{false, true} {
@@ -96,7 +98,8 @@ func TestTheDeviceSamplesWhatTheProcessorDoes(t *testing.T) {
 						}
 						for k, w := range want.Blocks {
 							g := got.Blocks[k]
-							if g.Destinations != w.Destinations || g.Sources != w.Sources || !slices.Equal(read[uint32](b, stream, g.Offsets), w.Offsets) ||
+							if g.Destinations != w.Destinations || g.Sources != w.Sources ||
+								!slices.Equal(read[uint32](b, stream, g.Offsets), w.Offsets) ||
 								!slices.Equal(read[uint32](b, stream, g.Indices), w.Indices) {
 								t.Fatalf("batch %d: block %d has other edges", i, k)
 							}
@@ -198,7 +201,9 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 					if policy != "" {
 						spec, err := cache.Parse(policy + ":600")
 						b.must(err)
-						opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: int64(g.Columns * g.DType.Size()), Method: m, Nodes: nodes, Plan: plan})
+						opened, err := OpenCache(t.Context(), spec,
+							CacheOptions{Topology: b.topology, RowBytes: int64(g.Columns * g.DType.Size()), Method: m,
+								Nodes: nodes, Plan: plan})
 						b.must(err)
 						o.Cache = opened.Cache
 					}
@@ -227,11 +232,13 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 					traffic := stats.Traffic
 					want := loader.Traffic{Rows: traffic.Rows, Edges: traffic.Edges}
 					if policy != "" {
-						want.Rows, want.CachedRows, want.LoadedRows = stats.Cache.Lookups, stats.Cache.Hits, stats.Cache.Loaded
+						want.Rows, want.CachedRows, want.LoadedRows = stats.Cache.Lookups, stats.Cache.Hits,
+							stats.Cache.Loaded
 						want.CacheBytes = want.CachedRows * l.rowBytes()
 					}
 					want.AddBytes(loader.Host, (want.Rows-want.CachedRows+want.LoadedRows)*l.rowBytes())
-					if traffic != want || policy != "" && traffic.HitRate() == 0 && stats.Cache.Slots > 0 || stats.Rows != 3*(train.Rows()+4) {
+					if traffic != want || policy != "" && traffic.HitRate() == 0 && stats.Cache.Slots > 0 ||
+						stats.Rows != 3*(train.Rows()+4) {
 						t.Errorf("%+v, want %+v", stats, want)
 					}
 				})
@@ -248,7 +255,8 @@ func TestRoutesHitTheCacheAlike(t *testing.T) {
 	for route := range hits {
 		spec, err := cache.Parse("degree:800")
 		b.must(err)
-		opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: 20, Plan: chunk.Plan{BatchRows: 1}})
+		opened, err := OpenCache(t.Context(), spec,
+			CacheOptions{Topology: b.topology, RowBytes: 20, Plan: chunk.Plan{BatchRows: 1}})
 		b.must(err)
 		l := b.open(LoaderOptions{Cache: opened.Cache})
 		s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 16, Order: chunk.Shuffled})
@@ -284,7 +292,8 @@ func TestTheDevicePreparesOnlyWhatItReaches(t *testing.T) {
 	t.Cleanup(func() { b.must(loaded.Close()) })
 	spec, err := cache.Parse("lru:800")
 	b.must(err)
-	opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: 20, Plan: chunk.Plan{BatchRows: 1}})
+	opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: 20,
+		Plan: chunk.Plan{BatchRows: 1}})
 	b.must(err)
 	for want, s := range map[string]*Set{
 		"not in pinned host memory":              set(LoaderOptions{}, loaded),
@@ -372,7 +381,8 @@ func TestABatchThatDoesNotFitTheDeviceIsAnErrorThatSaysSo(t *testing.T) {
 	for _, err = range s.Epoch(t.Context(), b.stream(), 0) {
 		batches++
 	}
-	if batches != 1 || !errors.Is(err, gds.ErrOutOfMemory) || !strings.Contains(err.Error(), "more than the 2.93 KiB that a batch may take") {
+	if batches != 1 || !errors.Is(err, gds.ErrOutOfMemory) ||
+		!strings.Contains(err.Error(), "more than the 2.93 KiB that a batch may take") {
 		t.Errorf("%d batches, %v", batches, err)
 	}
 }

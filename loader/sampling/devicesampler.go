@@ -50,10 +50,12 @@ func (m *Method) OnDevice(device gds.Device) (_ *DeviceMethod, err error) {
 	}
 	f := m.factors
 	d := &DeviceMethod{method: m, labor: m.name == "labor"}
-	d.graph = gds.Graph{Offsets: pinned.offsets, Sources: pinned.sources, Weights: pinned.weights, Mean: f.mean, AddLoops: f.added}
+	d.graph = gds.Graph{Offsets: pinned.offsets, Sources: pinned.sources, Weights: pinned.weights, Mean: f.mean,
+		AddLoops: f.added}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("coefficients of %d nodes for a device: %w", m.topology.Nodes(), err), d.Close())
+			err = errors.Join(fmt.Errorf("coefficients of %d nodes for a device: %w", m.topology.Nodes(), err),
+				d.Close())
 		}
 	}()
 	if d.graph.RowFactors, err = pinCopy(d, device, f.s, gds.Float32); err != nil {
@@ -160,7 +162,8 @@ func (s *DeviceSampler) Sample(ctx context.Context, seeds []uint32, key uint64) 
 	}
 	b.Blocks = make([]loader.Block, m.Layers())
 	for layer, fanout := range m.options.Fanouts {
-		sampling := gds.Sampling{Fanout: fanout, Random: rng.Start(rng.Hash(key, uint64(layer))), Replace: m.options.Replace, Labor: s.m.labor}
+		sampling := gds.Sampling{Fanout: fanout, Random: rng.Start(rng.Hash(key, uint64(layer))),
+			Replace: m.options.Replace, Labor: s.m.labor}
 		at := m.Layers() - 1 - layer
 		if b.Blocks[at], err = s.sampleBlock(ctx, &s.blocks[at], known, sampling); err != nil {
 			return b, err
@@ -185,12 +188,14 @@ func (s *DeviceSampler) begin(ctx context.Context, seeds []uint32) (int, error) 
 		}
 	}
 	copy(dtype.Uint32s(s.host.Bytes()[countBytes:][:4*n]), seeds)
-	s.stream.Copy(s.nodes.tensor(n), gds.Tensor{Buf: s.host, Offset: countBytes, Rows: 1, Cols: n, Stride: n, DType: gds.Uint32})
+	s.stream.Copy(s.nodes.tensor(n), gds.Tensor{Buf: s.host, Offset: countBytes, Rows: 1, Cols: n, Stride: n,
+		DType: gds.Uint32})
 	return n, nil
 }
 
 // sampleBlock samples the block whose destinations are the first nodes, and adds its sources to them.
-func (s *DeviceSampler) sampleBlock(ctx context.Context, v *blockVectors, destinations int, o gds.Sampling) (b loader.Block, err error) {
+func (s *DeviceSampler) sampleBlock(ctx context.Context, v *blockVectors, destinations int,
+	o gds.Sampling) (b loader.Block, err error) {
 	graph := &s.m.graph
 	if err := s.room(ctx, &v.offsets, destinations+1, 0); err != nil {
 		return b, err
@@ -216,7 +221,8 @@ func (s *DeviceSampler) sampleBlock(ctx context.Context, v *blockVectors, destin
 	}
 	b.Indices, b.Weights = v.indices.tensor(edges), v.weights.tensor(edges)
 	s.stream.SampleEdges(s.items.tensor(edges), b.Weights, b.Offsets, s.nodes.tensor(destinations), graph, o)
-	s.stream.Relabel(b.Indices, s.nodes.tensor(destinations+edges), s.count.tensor(1), s.items.tensor(edges), destinations)
+	s.stream.Relabel(b.Indices, s.nodes.tensor(destinations+edges), s.count.tensor(1), s.items.tensor(edges),
+		destinations)
 	if err := s.readCount(ctx, s.count.tensor(1)); err != nil {
 		return b, err
 	}
@@ -258,7 +264,8 @@ func (s *DeviceSampler) room(ctx context.Context, v *vector, n, keep int) error 
 }
 
 // regrow replaces memory, which what is enqueued on the stream may use, by so many bytes, and room for more.
-func (s *DeviceSampler) regrow(ctx context.Context, b *gds.Buffer, bytes int64, alloc func(int64) (gds.Buffer, error)) (err error) {
+func (s *DeviceSampler) regrow(ctx context.Context, b *gds.Buffer, bytes int64,
+	alloc func(int64) (gds.Buffer, error)) (err error) {
 	if *b != nil {
 		if err := s.stream.Synchronize(ctx); err != nil {
 			return err

@@ -51,8 +51,8 @@ func (s *Set) SetSchedule(o *Schedule) error {
 	case o.Queue > 0 && s.onDevice != nil:
 		return fmt.Errorf("%w: queues of batches that the device prepares", ErrOptions)
 	case o.Queue == 0 && c != nil && !c.Fixed():
-		return fmt.Errorf("%w: cache %s changes from batch to batch: batches that are prepared side by side need one that "+
-			"does not (degree, presampled, gns, ducati)", ErrOptions, c.Stats().Policy)
+		return fmt.Errorf("%w: cache %s changes from batch to batch: batches that are prepared side by side need "+
+			"one that does not (degree, presampled, gns, ducati)", ErrOptions, c.Stats().Policy)
 	}
 	s.schedule = o
 	return nil
@@ -73,15 +73,18 @@ func (s *Set) rules(n, first int) (r schedule.Rules, lateGather bool, buffers in
 		return schedule.Pipelined(left, l.o.Workers, l.o.Samples, buffers-1), true, buffers, nil
 	case s.schedule == nil:
 		byGPU := func(int) bool { return true }
-		return schedule.Rules{Batches: left, ByGPU: byGPU, GPUBuffer: 1, Eager: true, Decide: schedule.InOrder{}}, false, buffers, nil
+		return schedule.Rules{Batches: left, ByGPU: byGPU, GPUBuffer: 1, Eager: true, Decide: schedule.InOrder{}},
+			false, buffers, nil
 	}
 	r = s.schedule.Rules(n, first)
 	most := Buffers(r.CPUBuffer, r.GPUBuffer)
 	if most > buffers {
-		return r, false, 0, fmt.Errorf("%w: a schedule of %d batches at a time for a loader of %d", ErrOptions, most, buffers)
+		return r, false, 0, fmt.Errorf("%w: a schedule of %d batches at a time for a loader of %d",
+			ErrOptions, most, buffers)
 	}
 	if r.CPUBatches < r.Batches && s.onDevice == nil {
-		return r, false, 0, fmt.Errorf("%w: by the schedule the device prepares batches, and it was not told how (PrepareOnDevice)", ErrOptions)
+		return r, false, 0, fmt.Errorf("%w: by the schedule the device prepares batches, and it was not told how "+
+			"(PrepareOnDevice)", ErrOptions)
 	}
 	if !l.unified {
 		most = min(most, r.GPUBuffer+2)
@@ -119,7 +122,9 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	l := s.l
 	var batches, rows int64
 	var traffic loader.Traffic
-	return l.buffers.Epoch(ctx, l.o.Device, func(p *pipeline.Pipeline, stream gds.Stream) (func() error, func(), error) {
+	return l.buffers.Epoch(ctx, l.o.Device, func(p *pipeline.Pipeline, stream gds.Stream) (
+		do func() error, end func(), err error,
+	) {
 		rules, late, room, err := s.rules(n, first)
 		if err != nil {
 			return nil, nil, err
@@ -150,7 +155,9 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 				x.Consumer = consumer
 			}
 			if x.device, _ = l.o.Device.(*paced.Device); x.device != nil {
-				x.Least = func(stage schedule.Stage) pipeline.Event { return x.device.Begin(stage, s.schedule.LateGather) }
+				x.Least = func(stage schedule.Stage) pipeline.Event {
+					return x.device.Begin(stage, s.schedule.LateGather)
+				}
 			}
 		}
 		x.Train = func(j *job) bool {
@@ -281,7 +288,9 @@ func (l *Loader) giveJob(j *job) {
 func (l *Loader) setAside(but int) (put func()) {
 	all := len(l.buffers.All())
 	return l.buffers.SetAside(func(free []*batchBuffer) (stay int) {
-		slices.SortStableFunc(free, func(a, b *batchBuffer) int { return cmp.Compare(b.memoryBytes(), a.memoryBytes()) })
+		slices.SortStableFunc(free, func(a, b *batchBuffer) int {
+			return cmp.Compare(b.memoryBytes(), a.memoryBytes())
+		})
 		stay = max(0, len(free)-(all-but))
 		for _, b := range free[stay:] {
 			_ = b.release() // which nobody uses: there is no other error

@@ -116,7 +116,8 @@ func (f *factors) degrees(ctx context.Context, t Topology, threads int, set func
 
 // visitLists calls visit with each node's in-neighbours, and with their weights if these are wanted,
 // from several goroutines. The slices are valid in the call.
-func visitLists(ctx context.Context, t Topology, threads int, weighted bool, visit func(v int64, sources []uint32, weights []float32)) error {
+func visitLists(ctx context.Context, t Topology, threads int, weighted bool,
+	visit func(v int64, sources []uint32, weights []float32)) error {
 	return parallel.For(ctx, threads, t.Nodes(), factorGrain, func(lo, hi int64) error {
 		nodes, lists := make([]uint32, hi-lo), make([]List, hi-lo)
 		for i := range nodes {

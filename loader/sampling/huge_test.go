@@ -121,16 +121,18 @@ func TestListsOfHubsAreReadInChunks(t *testing.T) {
 				}
 				return nodes
 			}
-			if !slices.Equal(sources(&all, block.Indices[block.Offsets[v]:block.Offsets[v+1]]), sources(&alone, alone.Blocks[0].Indices)) {
+			if !slices.Equal(sources(&all, block.Indices[block.Offsets[v]:block.Offsets[v+1]]),
+				sources(&alone, alone.Blocks[0].Indices)) {
 				t.Errorf("%s: the edges of node %d depend on who else is in the batch", name, v)
 			}
 		}
 	}
 	// So are those of all nodes, once for a method.
 	most := 0
-	if err := visitLists(t.Context(), hubs{nodes: 64, degree: 1 << 16}, 1, false, func(_ int64, sources []uint32, _ []float32) {
-		most = max(most, cap(sources))
-	}); err != nil || most > 2*chunkEdges {
+	if err := visitLists(t.Context(), hubs{nodes: 64, degree: 1 << 16}, 1, false,
+		func(_ int64, sources []uint32, _ []float32) {
+			most = max(most, cap(sources))
+		}); err != nil || most > 2*chunkEdges {
 		t.Errorf("memory for %d edges, %v", most, err)
 	}
 }
@@ -140,7 +142,8 @@ func TestCountsOfVisitsDoNotWrap(t *testing.T) {
 		nodes int64
 		steps int
 		want  int64
-	}{{60, 2, minWalks}, {111_059_956, 2, 111_059_956 * 50 / 3}, {math.MaxUint32, 1, math.MaxUint32}, {math.MaxUint32, 3, math.MaxUint32}} {
+	}{{60, 2, minWalks}, {111_059_956, 2, 111_059_956 * 50 / 3}, {math.MaxUint32, 1, math.MaxUint32},
+		{math.MaxUint32, 3, math.MaxUint32}} {
 		if got := countedWalks(c.nodes, c.steps); got != c.want {
 			t.Errorf("%d walks of %d steps in a graph of %d nodes, want %d", got, c.steps, c.nodes, c.want)
 		}

@@ -84,7 +84,8 @@ func (s *layered) Sample(ctx context.Context, dst *MiniBatch, seeds []uint32, ke
 	var weights []float32
 	if chosen, ok := s.chooser.(seeder); ok {
 		var err error
-		if seeds, weights, err = chosen.seed(ctx, len(seeds), rng.Start(rng.Hash(key, uint64(s.Layers())))); err != nil {
+		if seeds, weights, err = chosen.seed(ctx, len(seeds),
+			rng.Start(rng.Hash(key, uint64(s.Layers())))); err != nil {
 			return err
 		}
 	}
@@ -237,7 +238,8 @@ func (c *chosenEdges) readLists(weights bool) error {
 
 // visitLists reads the lists of all nodes, chunk by chunk, and calls visit with each: the sources of
 // its edges, and their weights in a weighted graph.
-func (c *chosenEdges) visitLists(nodes []uint32, visit func(v uint32, l List, sources []uint32, weights []float32)) error {
+func (c *chosenEdges) visitLists(nodes []uint32, visit func(v uint32, l List, sources []uint32,
+	weights []float32)) error {
 	for len(nodes) > 0 {
 		chunk, err := c.beginChunk(nodes, func(d int64) int64 { return d })
 		if err != nil {

@@ -152,7 +152,8 @@ func (c *ListCache) Weights(edges []int64, weights []float32) error {
 
 // ofEdges sets the values of edges to those that are cached, and the others to what read gives, for which
 // there is scratch memory.
-func ofEdges[T any](c *ListCache, u *uncached, edges []int64, cached, values []T, scratch *[]T, read func([]int64, []T) error) error {
+func ofEdges[T any](c *ListCache, u *uncached, edges []int64, cached, values []T, scratch *[]T,
+	read func([]int64, []T) error) error {
 	first := c.Edges()
 	for i, e := range edges {
 		if e < first {
@@ -186,7 +187,8 @@ func (c *ListCache) ListWeights(lists []List, weights []float32) error {
 
 // ofLists sets the values of the edges of lists to those that are cached, and the others to what read
 // gives, for which there is scratch memory.
-func ofLists[T any](c *ListCache, u *uncached, lists []List, cached, values []T, scratch *[]T, read func([]List, []T) error) error {
+func ofLists[T any](c *ListCache, u *uncached, lists []List, cached, values []T, scratch *[]T,
+	read func([]List, []T) error) error {
 	at, first := 0, c.Edges()
 	for _, l := range lists {
 		if n := int(l.Degree()); l.First >= first {

@@ -101,7 +101,8 @@ func Open(o LoaderOptions) (*Loader, error) {
 	case o.Device == nil || o.Features == nil:
 		return nil, errors.New("loader of samples: no device or no features")
 	case o.Buffers < 0 || o.Workers < 0 || o.Samples < 0 || o.MaxBatchBytes < 0:
-		return nil, fmt.Errorf("loader of samples: %d buffers, %d workers, %d samples, batches of %d bytes (want 0 or more)",
+		return nil, fmt.Errorf("loader of samples: %d buffers, %d workers, %d samples, batches of %d bytes (want 0 "+
+			"or more)",
 			o.Buffers, o.Workers, o.Samples, o.MaxBatchBytes)
 	}
 	if o.Buffers == 0 {
@@ -116,7 +117,8 @@ func Open(o LoaderOptions) (*Loader, error) {
 	}
 	o.Workers = min(o.Workers, o.Samples)
 	if l := o.Labels; l != nil && int64(len(l.Data)) != o.Features.Rows()*int64(l.RowBytes()) {
-		return nil, fmt.Errorf("loader of samples: %d bytes of labels for %d nodes of %d", len(l.Data), o.Features.Rows(), l.RowBytes())
+		return nil, fmt.Errorf("loader of samples: %d bytes of labels for %d nodes of %d", len(l.Data),
+			o.Features.Rows(), l.RowBytes())
 	}
 	sparse, _ := o.Features.(*features.Sparse)
 	if sparse != nil && o.Cache != nil {

@@ -58,7 +58,8 @@ func BenchmarkLoad(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer method.Close()
-	for _, c := range []struct{ placement, cache string }{{"host", ""}, {"storage", ""}, {"storage", "lru:256MiB"}, {"storage", "degree:256MiB"}} {
+	for _, c := range []struct{ placement, cache string }{{"host", ""}, {"storage", ""}, {"storage", "lru:256MiB"},
+		{"storage", "degree:256MiB"}} {
 		b.Run(fmt.Sprintf("features=%s/cache=%s", c.placement, c.cache), func(b *testing.B) {
 			o := LoaderOptions{Device: device, Labels: labels}
 			var err error
@@ -77,7 +78,9 @@ func BenchmarkLoad(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				opened, err := OpenCache(b.Context(), spec, CacheOptions{Topology: topology, RowBytes: gds.Bytes(1, o.Features.Columns(), o.Features.DType()), Method: method, Nodes: nodes, Plan: plan})
+				opened, err := OpenCache(b.Context(), spec,
+					CacheOptions{Topology: topology, RowBytes: gds.Bytes(1, o.Features.Columns(), o.Features.DType()),
+						Method: method, Nodes: nodes, Plan: plan})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -149,8 +149,10 @@ func (b *bench) check(s *Set, stream gds.Stream, batch *loader.Batch, epoch int,
 	defer sampler.Close()
 	var want MiniBatch
 	b.must(sampler.Sample(t.Context(), &want, numbers, s.key(&job{plan: plan, epoch: epoch})))
-	if batch.Rows != len(want.Seeds) || batch.X[0].Rows != len(want.Inputs) || len(batch.X) != 1 || len(batch.Blocks) != len(want.Blocks) {
-		t.Fatalf("batch %d has %d rows, X %v, %d blocks; want %d, %d, %d", batch.Index, batch.Rows, batch.X, len(batch.Blocks), len(want.Seeds), len(want.Inputs), len(want.Blocks))
+	if batch.Rows != len(want.Seeds) || batch.X[0].Rows != len(want.Inputs) || len(batch.X) != 1 ||
+		len(batch.Blocks) != len(want.Blocks) {
+		t.Fatalf("batch %d has %d rows, X %v, %d blocks; want %d, %d, %d", batch.Index, batch.Rows, batch.X,
+			len(batch.Blocks), len(want.Seeds), len(want.Inputs), len(want.Blocks))
 	}
 	edges := int64(0)
 	for _, k := range want.Blocks {
@@ -163,21 +165,26 @@ func (b *bench) check(s *Set, stream gds.Stream, batch *loader.Batch, epoch int,
 	for i, node := range want.Inputs {
 		for c := range g.Columns {
 			if got := x[i*g.Columns+c]; got != g.Value(node, c) {
-				t.Fatalf("epoch %d, batch %d: column %d of input %d, node %d, is %g, want %g", epoch, batch.Index, c, i, node, got, g.Value(node, c))
+				t.Fatalf("epoch %d, batch %d: column %d of input %d, node %d, is %g, want %g", epoch, batch.Index, c, i,
+					node, got, g.Value(node, c))
 			}
 		}
 	}
 	for i, k := range want.Blocks {
 		got := batch.Blocks[i]
-		if got.Destinations != k.Destinations || got.Sources != k.Sources || !slices.Equal(read[uint32](b, stream, got.Offsets), k.Offsets) ||
-			!slices.Equal(read[uint32](b, stream, got.Indices), k.Indices) || !slices.Equal(read[float32](b, stream, got.Weights), k.Weights) {
+		if got.Destinations != k.Destinations || got.Sources != k.Sources ||
+			!slices.Equal(read[uint32](b, stream, got.Offsets), k.Offsets) ||
+			!slices.Equal(read[uint32](b, stream, got.Indices), k.Indices) ||
+			!slices.Equal(read[float32](b, stream, got.Weights), k.Weights) {
 			t.Fatalf("batch %d: block %d is not the one that was sampled", batch.Index, i)
 		}
 	}
-	if !slices.Equal(read[uint32](b, stream, batch.NodeIDs), want.Seeds) || !slices.Equal(read[uint32](b, stream, batch.InputIDs), want.Inputs) {
+	if !slices.Equal(read[uint32](b, stream, batch.NodeIDs), want.Seeds) ||
+		!slices.Equal(read[uint32](b, stream, batch.InputIDs), want.Inputs) {
 		t.Fatalf("batch %d: other node ids", batch.Index)
 	}
-	if len(want.SeedWeights) > 0 && !slices.Equal(read[float32](b, stream, batch.RowWeights), want.SeedWeights) || len(want.SeedWeights) == 0 && batch.RowWeights.Buf != nil {
+	if len(want.SeedWeights) > 0 && !slices.Equal(read[float32](b, stream, batch.RowWeights), want.SeedWeights) ||
+		len(want.SeedWeights) == 0 && batch.RowWeights.Buf != nil {
 		t.Fatalf("batch %d: other weights of seeds", batch.Index)
 	}
 	size := b.labels.RowBytes()
@@ -208,7 +215,8 @@ func (b *bench) features32(stream gds.Stream, batch *loader.Batch) []float32 {
 		return read[float32](b, stream, x)
 	}
 	out := make([]float32, x.Rows*x.Cols)
-	offsets, columns, values := read[uint32](b, stream, s.Offsets), read[uint32](b, stream, s.Columns), read[float32](b, stream, s.Values)
+	offsets, columns, values := read[uint32](b, stream, s.Offsets), read[uint32](b, stream, s.Columns),
+		read[float32](b, stream, s.Values)
 	for i := range x.Rows {
 		for e := offsets[i]; e < offsets[i+1]; e++ {
 			out[i*x.Cols+int(columns[e])] = values[e]
@@ -250,7 +258,9 @@ func TestBatchesAreThoseOfTheSamplerWhereverFeaturesAre(t *testing.T) {
 						if policy != "" {
 							spec, err := cache.Parse(policy + ":600")
 							b.must(err)
-							opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: int64(g.Columns * g.DType.Size()), Method: m, Nodes: nodes, Plan: plan})
+							opened, err := OpenCache(t.Context(), spec,
+								CacheOptions{Topology: b.topology, RowBytes: int64(g.Columns * g.DType.Size()),
+									Method: m, Nodes: nodes, Plan: plan})
 							b.must(err)
 							o.Cache = opened.Cache
 						}
@@ -275,19 +285,22 @@ func TestBatchesAreThoseOfTheSamplerWhereverFeaturesAre(t *testing.T) {
 						}
 						stats := l.Stats()
 						traffic := stats.Traffic
-						if stats.Rows != 3*(train.Rows()+4) || traffic.Rows == 0 || traffic.Edges == 0 || len(stats.Stages) != 3 {
+						if stats.Rows != 3*(train.Rows()+4) || traffic.Rows == 0 || traffic.Edges == 0 ||
+							len(stats.Stages) != 3 {
 							t.Errorf("%+v", stats)
 						}
 						want := loader.Traffic{Rows: traffic.Rows, Edges: traffic.Edges}
 						if policy != "" {
-							want.Rows, want.CachedRows, want.LoadedRows = stats.Cache.Lookups, stats.Cache.Hits, stats.Cache.Loaded
+							want.Rows, want.CachedRows, want.LoadedRows = stats.Cache.Lookups, stats.Cache.Hits,
+								stats.Cache.Loaded
 							want.CacheBytes = want.CachedRows * l.rowBytes()
 						}
 						want.AddBytes(stats.Placement, (want.Rows-want.CachedRows+want.LoadedRows)*l.rowBytes())
 						if g.Sparse { // elements, and where each row of a batch begins and ends
 							want.HostBytes = b.features.Stats().Bytes + 4*(traffic.Rows+3*int64(train.Batches()+valid.Batches()))
 						}
-						if traffic != want || (traffic.StorageBytes > 0) != storage || policy != "" && traffic.HitRate() == 0 {
+						if traffic != want || (traffic.StorageBytes > 0) != storage || policy != "" &&
+							traffic.HitRate() == 0 {
 							t.Errorf("%+v, want %+v", traffic, want)
 						}
 					})
@@ -303,9 +316,11 @@ func (b *bench) batchesOf(s *Set, epoch, first int) (out []string) {
 	stream := b.stream()
 	for batch, err := range s.EpochFrom(b.t.Context(), stream, epoch, first) {
 		b.must(err)
-		text := fmt.Sprint(batch.Index, batch.Rows, batch.GlobalRows, read[uint32](b, stream, batch.NodeIDs), read[float32](b, stream, batch.X[0]))
+		text := fmt.Sprint(batch.Index, batch.Rows, batch.GlobalRows, read[uint32](b, stream, batch.NodeIDs),
+			read[float32](b, stream, batch.X[0]))
 		for _, k := range batch.Blocks {
-			text += fmt.Sprint(read[uint32](b, stream, k.Offsets), read[uint32](b, stream, k.Indices), read[float32](b, stream, k.Weights))
+			text += fmt.Sprint(read[uint32](b, stream, k.Offsets), read[uint32](b, stream, k.Indices),
+				read[float32](b, stream, k.Weights))
 		}
 		out = append(out, text)
 	}
@@ -321,7 +336,8 @@ func TestWorkersAndTheFirstBatchChangeNothing(t *testing.T) {
 	var want []string
 	for _, workers := range []int{1, 2, 7} {
 		// With fewer samples than workers, some of these have nothing to do.
-		l := b.open(LoaderOptions{NodeIDs: true, Workers: workers, Buffers: 1 + workers/2, Samples: workers % 3, MaxBatchBytes: int64(workers) << 20})
+		l := b.open(LoaderOptions{NodeIDs: true, Workers: workers, Buffers: 1 + workers/2, Samples: workers % 3,
+			MaxBatchBytes: int64(workers) << 20})
 		s, err := l.Set(everyThird(toy.Nodes), m, plan)
 		b.must(err)
 		got := b.batchesOf(s, 1, 0)
@@ -379,7 +395,8 @@ func TestSeedsThatASamplerChoosesHaveLabelsOnlyIfTheyAreOfTheSet(t *testing.T) {
 		b.must(err)
 		ids, labels := read[uint32](b, stream, batch.NodeIDs), read[int32](b, stream, batch.Labels)
 		if batch.Rows != len(ids) || batch.GlobalRows != len(ids) || batch.RowWeights.Cols != len(ids) {
-			t.Fatalf("%d rows, %d on all ranks, %d ids, %d weights", batch.Rows, batch.GlobalRows, len(ids), batch.RowWeights.Cols)
+			t.Fatalf("%d rows, %d on all ranks, %d ids, %d weights", batch.Rows, batch.GlobalRows, len(ids),
+				batch.RowWeights.Cols)
 		}
 		for i, node := range ids {
 			want := graphtest.Label(node)
@@ -395,7 +412,8 @@ func TestSeedsThatASamplerChoosesHaveLabelsOnlyIfTheyAreOfTheSet(t *testing.T) {
 	if others == 0 {
 		t.Error("no seed is of another set")
 	}
-	if _, err := l.Set(nodes, m, chunk.Plan{BatchRows: 20, World: 2}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "several devices") {
+	if _, err := l.Set(nodes, m, chunk.Plan{BatchRows: 20, World: 2}); !errors.Is(err, ErrOptions) ||
+		!strings.Contains(err.Error(), "several devices") {
 		t.Errorf("several devices: %v", err)
 	}
 }
@@ -417,8 +435,10 @@ func TestAnEpochOfSeedsThatASamplerChoosesHasAboutAsManyAsThereAreNodes(t *testi
 			seeds, batches := 0, 0
 			for batch, err := range s.Epoch(t.Context(), stream, epoch) {
 				b.must(err)
-				if want, err := s.BatchNodes(t.Context(), epoch, batch.Index); err != nil || !slices.Equal(read[uint32](b, stream, batch.NodeIDs), want) {
-					t.Fatalf("%s: batch %d of epoch %d has other nodes than %d (%v)", name, batch.Index, epoch, want, err)
+				if want, err := s.BatchNodes(t.Context(), epoch, batch.Index); err != nil ||
+					!slices.Equal(read[uint32](b, stream, batch.NodeIDs), want) {
+					t.Fatalf("%s: batch %d of epoch %d has other nodes than %d (%v)", name, batch.Index, epoch, want,
+						err)
 				}
 				seeds, batches, most = seeds+batch.Rows, batches+1, max(most, batch.Rows)
 			}
@@ -430,15 +450,18 @@ func TestAnEpochOfSeedsThatASamplerChoosesHasAboutAsManyAsThereAreNodes(t *testi
 		}
 		mean := sum / epochs
 		tolerance := 6 * math.Sqrt((squares/epochs-mean*mean)/epochs)
-		if each := mean / float64(s.Batches()); mean < float64(s.Rows())-tolerance || mean > float64(s.Rows())+each+tolerance || s.Rows() != int64(len(nodes)) {
-			t.Errorf("%s: %v seeds in an epoch of %d batches, want %d to %.1f more, ± %.1f", name, mean, s.Batches(), s.Rows(), each, tolerance)
+		if each := mean / float64(s.Batches()); mean < float64(s.Rows())-tolerance ||
+			mean > float64(s.Rows())+each+tolerance || s.Rows() != int64(len(nodes)) {
+			t.Errorf("%s: %v seeds in an epoch of %d batches, want %d to %.1f more, ± %.1f", name, mean, s.Batches(),
+				s.Rows(), each, tolerance)
 		}
 		if bound := m.MostSeeds(5); most > bound || bound > 15 {
 			t.Errorf("%s: %d seeds in a batch, at most %d were said", name, most, bound)
 		}
 	}
 	m := b.method("saint-node", Options{Fanouts: []int{1}, Targets: nodes[:1]})
-	if _, err := l.Set(nodes[:1], m, chunk.Plan{BatchRows: 1, Order: chunk.Shuffled}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "draw more") {
+	if _, err := l.Set(nodes[:1], m, chunk.Plan{BatchRows: 1, Order: chunk.Shuffled}); !errors.Is(err, ErrOptions) ||
+		!strings.Contains(err.Error(), "draw more") {
 		t.Errorf("batches without seeds: %v", err)
 	}
 }
@@ -592,7 +615,9 @@ func TestWhatDoesNotFitOrIsWrongIsAnError(t *testing.T) {
 			t.Errorf("want an error with %q, got %v", c.want, err)
 		}
 	}
-	for _, o := range []LoaderOptions{{}, {Device: b.device, Features: b.features, Buffers: -1}, {Device: b.device, Features: b.features, Samples: -1}, {Device: b.device, Features: b.features, Labels: &Labels{Type: gds.Int32, Columns: 1}}} {
+	for _, o := range []LoaderOptions{{}, {Device: b.device, Features: b.features, Buffers: -1},
+		{Device: b.device, Features: b.features, Samples: -1},
+		{Device: b.device, Features: b.features, Labels: &Labels{Type: gds.Int32, Columns: 1}}} {
 		if _, err := Open(o); err == nil {
 			t.Errorf("%+v was opened", o)
 		}
@@ -643,7 +668,8 @@ func TestCachesLookAtTheGraphAndTheSampler(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	o := CacheOptions{Topology: topology, RowBytes: 4, Method: m, Nodes: []uint32{0}, Plan: chunk.Plan{BatchRows: 1}, Workers: 2}
+	o := CacheOptions{Topology: topology, RowBytes: 4, Method: m, Nodes: []uint32{0}, Plan: chunk.Plan{BatchRows: 1},
+		Workers: 2}
 	degrees, err := outDegrees(t.Context(), topology)
 	if err != nil || !slices.Equal(degrees, []uint32{0, 1, 2, 0}) {
 		t.Errorf("out-degrees %v, %v", degrees, err)
@@ -690,7 +716,9 @@ func TestEpochsThatAreLeftEarlyLeaveNothingFalseInTheCache(t *testing.T) {
 		for _, policy := range []string{"lru", "fifo", "optimal", "gns"} {
 			spec, err := cache.Parse(policy + ":30rows")
 			b.must(err)
-			opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: int64(toy.Columns * toy.DType.Size()), Method: m, Nodes: nodes, Plan: plan})
+			opened, err := OpenCache(t.Context(), spec,
+				CacheOptions{Topology: b.topology, RowBytes: int64(toy.Columns * toy.DType.Size()), Method: m,
+					Nodes: nodes, Plan: plan})
 			b.must(err)
 			l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Cache: opened.Cache})
 			s, err := l.Set(nodes, m, plan)

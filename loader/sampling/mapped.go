@@ -47,7 +47,8 @@ func (t *mappedTopology) guard(read func() error) error {
 }
 
 func (t *mappedTopology) changed(what string, value int64) error {
-	return &format.CorruptError{File: t.path, Reason: fmt.Sprintf("%s %d is out of range: the file has changed since it was opened and checked", what, value)}
+	return &format.CorruptError{File: t.path, Reason: fmt.Sprintf("%s %d is out of range: the file has changed "+
+		"since it was opened and checked", what, value)}
 }
 
 func (t *mappedTopology) Lists(nodes []uint32, lists []List) error {

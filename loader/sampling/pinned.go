@@ -23,12 +23,14 @@ type PinnedTopology struct {
 func PinTopology(device gds.Device, t Topology) (_ *PinnedTopology, err error) {
 	loaded, ok := t.(*loadedTopology)
 	if !ok {
-		return nil, errors.New("only a topology that has been loaded into memory can be pinned, not one that is mapped from files")
+		return nil, errors.New("only a topology that has been loaded into memory can be pinned, not one that is " +
+			"mapped from files")
 	}
 	p := &PinnedTopology{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("pinning a topology of %d nodes and %d edges: %w", t.Nodes(), t.Edges(), err), p.free())
+			err = errors.Join(fmt.Errorf("pinning a topology of %d nodes and %d edges: %w", t.Nodes(), t.Edges(), err),
+				p.free())
 		}
 	}()
 	c := &format.CSC{}

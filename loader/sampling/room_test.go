@@ -49,7 +49,8 @@ func TestBatchesTakeWhatTheyNeedWhereThereIsNoMore(t *testing.T) {
 		name               string
 		discrete, onDevice bool
 		schedule           bool
-	}{{"host", false, false, false}, {"device", true, false, false}, {"schedule", true, false, true}, {"device samples", true, true, false}, {"schedule of both", true, true, true}} {
+	}{{"host", false, false, false}, {"device", true, false, false}, {"schedule", true, false, true},
+		{"device samples", true, true, false}, {"schedule of both", true, true, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, toy, c.discrete, false)
 			if c.onDevice {

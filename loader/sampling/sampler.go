@@ -96,8 +96,10 @@ var methodKinds = map[string]*methodKind{
 	"ladies-debias":      {layerWise: true, newChooser: newLayerWise(false, false, true)},
 	"ladies-flat-debias": {layerWise: true, newChooser: newLayerWise(false, true, true)},
 
-	"fastgcn":             {layerWise: true, newChooser: newLayerWise(true, false, false), prepare: squaredColumns, replace: true},
-	"fastgcn-flat":        {layerWise: true, newChooser: newLayerWise(true, true, false), prepare: flatColumns, replace: true},
+	"fastgcn": {layerWise: true, newChooser: newLayerWise(true, false, false), prepare: squaredColumns,
+		replace: true},
+	"fastgcn-flat": {layerWise: true, newChooser: newLayerWise(true, true, false), prepare: flatColumns,
+		replace: true},
 	"fastgcn-debias":      {layerWise: true, newChooser: newLayerWise(true, false, true), prepare: squaredColumns},
 	"fastgcn-flat-debias": {layerWise: true, newChooser: newLayerWise(true, true, true), prepare: flatColumns},
 
@@ -127,14 +129,17 @@ var ErrOptions = errors.New("unusable options")
 func NewMethod(ctx context.Context, name string, topology Topology, o Options) (_ *Method, err error) {
 	kind := methodKinds[name]
 	if kind == nil {
-		return nil, fmt.Errorf("%w: no sampler is called %q: there are %s", ErrOptions, name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("%w: no sampler is called %q: there are %s", ErrOptions, name,
+			strings.Join(Names(), ", "))
 	}
 	if len(o.Fanouts) == 0 {
-		return nil, fmt.Errorf("%w: sampler %s: no fanouts: one for each layer of the model, such as 15,10,5", ErrOptions, name)
+		return nil, fmt.Errorf("%w: sampler %s: no fanouts: one for each layer of the model, such as 15,10,5",
+			ErrOptions, name)
 	}
 	for i, f := range o.Fanouts {
 		if (f < 1 || f > maxFanout) && f != All {
-			return nil, fmt.Errorf("%w: sampler %s: fanout %d of layer %d from the seeds: must be 1 to %d, or %d for all", ErrOptions, name, f, i, maxFanout, All)
+			return nil, fmt.Errorf("%w: sampler %s: fanout %d of layer %d from the seeds: must be 1 to %d, or %d "+
+				"for all", ErrOptions, name, f, i, maxFanout, All)
 		}
 	}
 	if err := o.check(name, topology); err != nil {
@@ -236,7 +241,8 @@ func (m *Method) start(dst *MiniBatch, seeds []uint32, known *relabeler, local *
 	if len(dst.Inputs) < len(seeds) {
 		for i, id := range *local {
 			if seeds[id] == seeds[i] && int(id) < i {
-				return fmt.Errorf("seeds %d and %d are both node %d: the seeds of a batch must be distinct", id, i, seeds[i])
+				return fmt.Errorf("seeds %d and %d are both node %d: the seeds of a batch must be distinct", id, i,
+					seeds[i])
 			}
 		}
 	}

@@ -126,12 +126,15 @@ func checkBatch(t *testing.T, c *format.CSC, b *MiniBatch, a Aggregation, repeat
 	sources := len(b.Inputs)
 	for i, block := range b.Blocks {
 		if block.Sources != sources || block.Destinations > sources || len(block.Offsets) != block.Destinations+1 {
-			t.Fatalf("block %d has %d sources and %d destinations with %d offsets, the one before %d destinations", i, block.Sources, block.Destinations, len(block.Offsets), sources)
+			t.Fatalf("block %d has %d sources and %d destinations with %d offsets, the one before %d destinations", i,
+				block.Sources, block.Destinations, len(block.Offsets), sources)
 		}
 		sources = block.Destinations
 		edges := int(block.Offsets[block.Destinations])
-		if block.Offsets[0] != 0 || !slices.IsSorted(block.Offsets) || len(block.Indices) != edges || len(block.Weights) != edges {
-			t.Fatalf("block %d: offsets %v for %d edges and %d weights", i, block.Offsets, len(block.Indices), len(block.Weights))
+		if block.Offsets[0] != 0 || !slices.IsSorted(block.Offsets) || len(block.Indices) != edges ||
+			len(block.Weights) != edges {
+			t.Fatalf("block %d: offsets %v for %d edges and %d weights", i, block.Offsets, len(block.Indices),
+				len(block.Weights))
 		}
 		for v := range block.Destinations {
 			node := b.Inputs[v]
@@ -165,9 +168,11 @@ func checkBatch(t *testing.T, c *format.CSC, b *MiniBatch, a Aggregation, repeat
 }
 
 func clone(b *MiniBatch) MiniBatch {
-	c := MiniBatch{Seeds: slices.Clone(b.Seeds), Inputs: slices.Clone(b.Inputs), SeedWeights: slices.Clone(b.SeedWeights)}
+	c := MiniBatch{Seeds: slices.Clone(b.Seeds), Inputs: slices.Clone(b.Inputs),
+		SeedWeights: slices.Clone(b.SeedWeights)}
 	for _, block := range b.Blocks {
-		block.Offsets, block.Indices, block.Weights = slices.Clone(block.Offsets), slices.Clone(block.Indices), slices.Clone(block.Weights)
+		block.Offsets, block.Indices, block.Weights = slices.Clone(block.Offsets), slices.Clone(block.Indices),
+			slices.Clone(block.Weights)
 		c.Blocks = append(c.Blocks, block)
 	}
 	return c
@@ -187,7 +192,8 @@ type methodCase struct {
 }
 
 func (c methodCase) String() string {
-	return fmt.Sprintf("%s/%s/fanouts=%v/weighted=%t/replace=%t/byweight=%t", c.name, c.options.Aggregation, c.options.Fanouts, c.weighted, c.options.Replace, c.options.ByWeight)
+	return fmt.Sprintf("%s/%s/fanouts=%v/weighted=%t/replace=%t/byweight=%t", c.name, c.options.Aggregation,
+		c.options.Fanouts, c.weighted, c.options.Replace, c.options.ByWeight)
 }
 
 // repeats tells whether an edge may be drawn twice.
@@ -199,7 +205,8 @@ func methodCases() (cases []methodCase) {
 	for _, name := range Names() {
 		for _, a := range []Aggregation{Mean, Sym, Plain} {
 			for _, weighted := range []bool{false, true} {
-				c := methodCase{name: name, options: Options{Fanouts: []int{4, 3}, Aggregation: a}, weighted: weighted, unbiased: true}
+				c := methodCase{name: name, options: Options{Fanouts: []int{4, 3}, Aggregation: a}, weighted: weighted,
+					unbiased: true}
 				switch name {
 				case "saint-rw":
 					c.tolerance = 0.04
@@ -438,13 +445,17 @@ func TestWhatCannotBeSampledIsRefused(t *testing.T) {
 		seeds         []uint32
 		want          string
 	}{
-		{"an unknown name", "neighbour", Options{Fanouts: []int{1}}, nil, `no sampler is called "neighbour": there are `},
+		{"an unknown name", "neighbour", Options{Fanouts: []int{1}}, nil,
+			`no sampler is called "neighbour": there are `},
 		{"no layers", "neighbor", Options{}, nil, "no fanouts"},
 		{"a fanout of none", "neighbor", Options{Fanouts: []int{5, 0}}, nil, "fanout 0 of layer 1"},
 		{"a negative fanout", "neighbor", Options{Fanouts: []int{-2}}, nil, "fanout -2 of layer 0"},
-		{"an unknown aggregation", "neighbor", Options{Fanouts: []int{1}, Aggregation: "sum"}, nil, `no aggregation is called "sum"`},
-		{"a repeated seed", "neighbor", Options{Fanouts: []int{1}}, []uint32{7, 3, 9, 3}, "seeds 1 and 3 are both node 3"},
-		{"a node that is not there", "neighbor", Options{Fanouts: []int{1}}, []uint32{7, 60}, "seed 1 is node 60: the graph has 60 nodes"},
+		{"an unknown aggregation", "neighbor", Options{Fanouts: []int{1}, Aggregation: "sum"}, nil,
+			`no aggregation is called "sum"`},
+		{"a repeated seed", "neighbor", Options{Fanouts: []int{1}}, []uint32{7, 3, 9, 3},
+			"seeds 1 and 3 are both node 3"},
+		{"a node that is not there", "neighbor", Options{Fanouts: []int{1}}, []uint32{7, 60},
+			"seed 1 is node 60: the graph has 60 nodes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, err := NewMethod(context.Background(), c.sampler, InMemory(g), c.options)
@@ -491,7 +502,8 @@ func TestPreparingASamplerCanBeInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, name := range []string{"fastgcn", "saint-node", "saint-rw"} {
-		if m, err := NewMethod(ctx, name, InMemory(g), Options{Fanouts: []int{2, 2}, Aggregation: Sym}); !errors.Is(err, context.Canceled) || m != nil {
+		if m, err := NewMethod(ctx, name, InMemory(g), Options{Fanouts: []int{2, 2}, Aggregation: Sym}); !errors.Is(err,
+			context.Canceled) || m != nil {
 			t.Errorf("%s: %v, %v", name, m, err)
 		}
 	}
@@ -514,7 +526,8 @@ func (c *endingContext) Err() error {
 func TestSamplingCanBeInterrupted(t *testing.T) {
 	for _, c := range methodCases() {
 		_, s := newTestMethod(t, c.name, smallGraph(c.weighted), c.options)
-		if err := s.Sample(&endingContext{Context: t.Context()}, new(MiniBatch), []uint32{0, 1, 5}, 1); !errors.Is(err, context.Canceled) {
+		if err := s.Sample(&endingContext{Context: t.Context()}, new(MiniBatch), []uint32{0, 1, 5}, 1); !errors.Is(err,
+			context.Canceled) {
 			t.Errorf("%v: %v", c, err)
 		}
 		if err := s.Sample(t.Context(), new(MiniBatch), []uint32{0, 1, 5}, 1); err != nil {
@@ -546,14 +559,16 @@ func TestSamplingCanBeInterrupted(t *testing.T) {
 		if err := s.Sample(ctx, new(MiniBatch), seeds, 1); err != nil || ctx.looks < c.looks {
 			t.Errorf("%s looks %d times whether it goes on, want %d; %v", c.name, ctx.looks, c.looks, err)
 		}
-		if err := s.Sample(&endingContext{Context: t.Context(), most: ctx.looks / 2}, new(MiniBatch), seeds, 1); !errors.Is(err, context.Canceled) {
+		if err := s.Sample(&endingContext{Context: t.Context(), most: ctx.looks / 2}, new(MiniBatch), seeds,
+			1); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s, interrupted after half of it: %v", c.name, err)
 		}
 	}
 }
 
 func TestAReservoirHasTheDrawsOfLeastTime(t *testing.T) {
-	for _, c := range []struct{ candidates, k int }{{0, 3}, {5, 9}, {300, 1}, {300, 64}, {300, 65}, {300, 100}, {300, 300}, {300, 1000}} {
+	for _, c := range []struct{ candidates, k int }{{0, 3}, {5, 9}, {300, 1}, {300, 64}, {300, 65}, {300, 100},
+		{300, 300}, {300, 1000}} {
 		var r reservoir
 		for round := range uint64(5) { // its memory is used again
 			var want []draw

@@ -50,8 +50,10 @@ func byChance(batches int, share float64, seed uint64) func(epoch, first int) sc
 	byGPU := func(batch int) bool { return rng.Float64(rng.Hash(seed, uint64(batch))) < share }
 	return func(_, first int) schedule.Rules {
 		r := schedule.Rules{
-			Batches: batches - first, Workers: 1 + int(seed%4), CPUBuffer: 1 + int(seed%5), GPUBuffer: 3, OnDemand: seed%2 == 0,
-			ByGPU: func(batch int) bool { return byGPU(first + batch) }, Decide: anyDecider{rand.New(rand.NewPCG(seed, 1))},
+			Batches: batches - first, Workers: 1 + int(seed%4), CPUBuffer: 1 + int(seed%5), GPUBuffer: 3,
+			OnDemand: seed%2 == 0,
+			ByGPU:    func(batch int) bool { return byGPU(first + batch) },
+			Decide:   anyDecider{rand.New(rand.NewPCG(seed, 1))},
 		}
 		for i := range r.Batches {
 			if !r.ByGPU(i) {
@@ -78,7 +80,9 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 				if policy != "" {
 					spec, err := cache.Parse(policy + ":600")
 					b.must(err)
-					opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: int64(toy.Columns * toy.DType.Size()), Method: m, Nodes: nodes, Plan: plan})
+					opened, err := OpenCache(t.Context(), spec,
+						CacheOptions{Topology: b.topology, RowBytes: int64(toy.Columns * toy.DType.Size()), Method: m,
+							Nodes: nodes, Plan: plan})
 					b.must(err)
 					o.Cache = opened.Cache
 				}
@@ -118,7 +122,8 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 						t.Errorf("%s: trained %v", name, trained)
 					}
 				}
-				if c := l.Stats().Cache; c != nil && (c.Lookups != l.Stats().Traffic.Rows || c.Hits != l.Stats().Traffic.CachedRows) {
+				if c := l.Stats().Cache; c != nil &&
+					(c.Lookups != l.Stats().Traffic.Rows || c.Hits != l.Stats().Traffic.CachedRows) {
 					t.Errorf("cache %q: %+v, %+v", policy, c, l.Stats().Traffic)
 				}
 				b.must(s.SetSchedule(nil))
@@ -203,7 +208,8 @@ func TestPacedStagesTakeTheirTime(t *testing.T) {
 		s, err := l.Set(everyThird(toy.Nodes)[:40], m, chunk.Plan{BatchRows: 4, Order: chunk.Shuffled})
 		b.must(err)
 		b.must(s.PrepareOnDevice(d))
-		rules := schedule.Rules{Batches: 10, CPUBatches: 10, Workers: 3, CPUBuffer: 6, GPUBuffer: 3, ByGPU: func(int) bool { return false }, Decide: schedule.InOrder{}}
+		rules := schedule.Rules{Batches: 10, CPUBatches: 10, Workers: 3, CPUBuffer: 6, GPUBuffer: 3,
+			ByGPU: func(int) bool { return false }, Decide: schedule.InOrder{}}
 		o := &Schedule{Rules: func(int, int) schedule.Rules { return rules }}
 		for _, c := range []struct {
 			change func()
@@ -236,7 +242,8 @@ func TestSchedulesThatCannotBeAreErrors(t *testing.T) {
 	plan := chunk.Plan{BatchRows: 4, Order: chunk.Shuffled}
 	s, err := b.open(LoaderOptions{Cache: c}).Set(everyThird(toy.Nodes), m, plan)
 	b.must(err)
-	if err := s.SetSchedule(&Schedule{}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "cache lru changes") {
+	if err := s.SetSchedule(&Schedule{}); !errors.Is(err, ErrOptions) ||
+		!strings.Contains(err.Error(), "cache lru changes") {
 		t.Errorf("with a cache that changes: %v", err)
 	}
 	s, err = b.open(LoaderOptions{Buffers: Buffers(5, 3)}).Set(everyThird(toy.Nodes), m, plan)
@@ -267,7 +274,8 @@ func TestOnlyBatchesOnTheDeviceTakeItsMemory(t *testing.T) {
 	want := b.batchesOf(s, 0, 0) // each with memory of its own
 	stream := b.stream()
 	for _, gpuBuffer := range []int{1, 3, 1} {
-		rules := schedule.Rules{Batches: len(want), CPUBatches: len(want), Workers: 3, CPUBuffer: 9, GPUBuffer: gpuBuffer, ByGPU: func(int) bool { return false }, Decide: schedule.InOrder{}}
+		rules := schedule.Rules{Batches: len(want), CPUBatches: len(want), Workers: 3, CPUBuffer: 9,
+			GPUBuffer: gpuBuffer, ByGPU: func(int) bool { return false }, Decide: schedule.InOrder{}}
 		b.must(s.SetSchedule(&Schedule{Rules: func(int, int) schedule.Rules { return rules }}))
 		var held *loader.Batch
 		seen := 0

@@ -83,7 +83,8 @@ func newEpochs(method *Method, nodes []uint32, plan chunk.Plan) (epochs, error) 
 		return s, err
 	}
 	if plan.World > 1 {
-		return s, fmt.Errorf("%w: sampler %s chooses the seeds of a batch itself, which several devices cannot share", ErrOptions, method.name)
+		return s, fmt.Errorf("%w: sampler %s chooses the seeds of a batch itself, which several devices cannot share",
+			ErrOptions, method.name)
 	}
 	for i, node := range nodes {
 		if int64(node) >= method.topology.Nodes() {
@@ -92,7 +93,8 @@ func newEpochs(method *Method, nodes []uint32, plan chunk.Plan) (epochs, error) 
 	}
 	mean := method.meanSeeds(plan.BatchRows, nodes)
 	if len(nodes) > 0 && mean < 0.5 {
-		return s, fmt.Errorf("%w: sampler %s: batches of %d draws have %.2g of the %d seeds on average: draw more", ErrOptions, method.name, plan.BatchRows, mean, len(nodes))
+		return s, fmt.Errorf("%w: sampler %s: batches of %d draws have %.2g of the %d seeds on average: draw more",
+			ErrOptions, method.name, plan.BatchRows, mean, len(nodes))
 	}
 	batches := int64(math.Ceil(float64(len(nodes)) / max(mean, 0.5)))
 	s.plan.Rows, s.plan.DropLast = batches*int64(plan.BatchRows), false
@@ -162,7 +164,8 @@ func (s *epochs) key(j *job) uint64 {
 // sample makes the mini-batch of a job.
 func (s *epochs) sample(ctx context.Context, sampler Sampler, j *job) error {
 	if len(j.seeds) == 0 {
-		j.sample.Seeds, j.sample.Inputs, j.sample.Blocks, j.sample.SeedWeights = j.sample.Seeds[:0], j.sample.Inputs[:0], j.sample.Blocks[:0], j.sample.SeedWeights[:0]
+		j.sample.Seeds, j.sample.Inputs, j.sample.Blocks, j.sample.SeedWeights = j.sample.Seeds[:0],
+			j.sample.Inputs[:0], j.sample.Blocks[:0], j.sample.SeedWeights[:0]
 		return nil
 	}
 	if err := sampler.Sample(ctx, &j.sample, j.seeds, s.key(j)); err != nil {

@@ -19,7 +19,8 @@ import (
 func writeGraph(t *testing.T, c *format.CSC) *format.Dir {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "graph")
-	l := format.Layout{Regions: format.Regions([]format.RegionSize{{Name: format.RegionAll, Rows: c.Nodes()}}, 1000), ChunkRows: 1000, Features: 1, DType: format.Float32}
+	l := format.Layout{Regions: format.Regions([]format.RegionSize{{Name: format.RegionAll, Rows: c.Nodes()}}, 1000),
+		ChunkRows: 1000, Features: 1, DType: format.Float32}
 	w, err := format.Create(vfs.OS(), dir, l, format.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

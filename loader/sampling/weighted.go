@@ -27,7 +27,8 @@ func newWeighted(m *Method) (chooser, error) {
 }
 
 func newLocality(m *Method) (chooser, error) {
-	return &weighted{cached: m.options.Cached, bias: m.options.Bias, replace: m.options.Replace, debias: m.options.Debias}, nil
+	return &weighted{cached: m.options.Cached, bias: m.options.Bias, replace: m.options.Replace,
+		debias: m.options.Debias}, nil
 }
 
 func (s *weighted) begin(_ *chosenEdges, _ []uint32, fanout int, random uint64) error {

@@ -39,7 +39,8 @@ func newChunks(ctx context.Context, device gds.Device, o Options) (_ *chunks, er
 	if o.Features == nil {
 		return nil, errors.New("a graph in chunks without features")
 	}
-	c := &chunks{device: device, topology: o.Topology, features: o.Features, limit: o.ChunkBytes, nodeBytes: o.NodeBytes, edgeBytes: o.EdgeBytes,
+	c := &chunks{device: device, topology: o.Topology, features: o.Features, limit: o.ChunkBytes,
+		nodeBytes: o.NodeBytes, edgeBytes: o.EdgeBytes,
 		nodes: make([]uint32, 0, chunkNodes), lists: make([]sampling.List, chunkNodes)}
 	if o.Aggregation != sampling.Mean {
 		c.added = 1
@@ -152,7 +153,8 @@ func (g *Graph) LargestChunk(columns int) (memory, model int64, err error) {
 }
 
 // Each yields chunks: see loader.GraphChunks.
-func (c *chunks) Each(ctx context.Context, stream gds.Stream, rows loader.RowSource) iter.Seq2[loader.GraphChunk, error] {
+func (c *chunks) Each(ctx context.Context, stream gds.Stream, rows loader.RowSource) iter.Seq2[loader.GraphChunk,
+	error] {
 	if rows == nil {
 		rows = c.features
 	}
@@ -178,7 +180,8 @@ func (c *chunks) EachRows(ctx context.Context, stream gds.Stream) iter.Seq2[load
 	}
 }
 
-// featureRows is how many nodes from first on have their features in a chunk: one, or as many as the limit has room for.
+// featureRows is how many nodes from first on have their features in a chunk: one, or as many as the limit has room
+// for.
 func (c *chunks) featureRows(first int64) int64 {
 	most := min(chunkNodes, c.topology.Nodes()-first)
 	more := sort.Search(int(most-1), func(i int) bool {
@@ -206,7 +209,8 @@ func (c *chunks) bringRows(ctx context.Context, stream gds.Stream, first int64) 
 	rows := c.featureRows(first)
 	c.nodes = append(c.nodes[:0], places(uint32(first), int(rows))...)
 	n := int(rows)
-	chunk = loader.GraphChunk{First: int(first), X: shapeOf(n, columns), Block: loader.Block{Destinations: n, Sources: n}}
+	chunk = loader.GraphChunk{First: int(first), X: shapeOf(n, columns),
+		Block: loader.Block{Destinations: n, Sources: n}}
 	if sparse != nil {
 		chunk.Sparse, err = c.bringSparse(stream, sparse)
 		return chunk, err
@@ -231,8 +235,10 @@ func (c *chunks) bringSparse(stream gds.Stream, source *features.Sparse) (*loade
 		return nil, fmt.Errorf("features of nodes %d to %d: %w", c.nodes[0], c.nodes[len(c.nodes)-1], err)
 	}
 	memory := c.hostMemory()
-	offsets, columns, values := memory[l.offsets:][:4*(len(c.nodes)+1)], memory[l.indices:][:4*n], memory[l.weights:][:4*n]
-	if err := source.GatherElements(dtype.Uint32s(offsets), dtype.Uint32s(columns), dtype.Float32s(values), c.nodes); err != nil {
+	offsets, columns, values := memory[l.offsets:][:4*(len(c.nodes)+1)], memory[l.indices:][:4*n],
+		memory[l.weights:][:4*n]
+	if err := source.GatherElements(dtype.Uint32s(offsets), dtype.Uint32s(columns), dtype.Float32s(values),
+		c.nodes); err != nil {
 		return nil, err
 	}
 	c.copyIn(stream, l.end)
@@ -254,7 +260,8 @@ func (c *chunks) hostMemory() []byte {
 
 func (c *chunks) copyIn(stream gds.Stream, bytes int64) {
 	if c.pinned != nil {
-		stream.Copy(gds.NewTensor(c.memory, 1, int(bytes), gds.Uint8), gds.NewTensor(c.pinned, 1, int(bytes), gds.Uint8))
+		stream.Copy(gds.NewTensor(c.memory, 1, int(bytes), gds.Uint8),
+			gds.NewTensor(c.pinned, 1, int(bytes), gds.Uint8))
 	}
 }
 
@@ -266,7 +273,8 @@ func (c *chunks) tensor(at int64, rows, cols int, t gds.DType) gds.Tensor {
 }
 
 // bring brings the chunk that begins with node first to the device.
-func (c *chunks) bring(ctx context.Context, stream gds.Stream, first int64, rows loader.RowSource) (chunk loader.GraphChunk, err error) {
+func (c *chunks) bring(ctx context.Context, stream gds.Stream, first int64,
+	rows loader.RowSource) (chunk loader.GraphChunk, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return chunk, err
 	}
@@ -280,10 +288,12 @@ func (c *chunks) bring(ctx context.Context, stream gds.Stream, first int64, rows
 	b := &batch.Blocks[0]
 	l := layOut(int64(b.Destinations), int64(b.Sources), int64(len(b.Indices)), rows.Columns())
 	if err := c.grow(l.end); err != nil {
-		return chunk, fmt.Errorf("nodes %d to %d with %d edges: %w", first, first+int64(len(c.nodes))-1, len(b.Indices), err)
+		return chunk, fmt.Errorf("nodes %d to %d with %d edges: %w", first, first+int64(len(c.nodes))-1, len(b.Indices),
+			err)
 	}
 	memory := c.hostMemory()
-	if err := rows.Gather(ctx, memory[:gds.Bytes(b.Sources, rows.Columns(), gds.Float32)], gds.Float32, batch.Inputs); err != nil {
+	if err := rows.Gather(ctx, memory[:gds.Bytes(b.Sources, rows.Columns(), gds.Float32)], gds.Float32,
+		batch.Inputs); err != nil {
 		return chunk, err
 	}
 	copy(dtype.Uint32s(memory[l.offsets:][:4*len(b.Offsets)]), b.Offsets)

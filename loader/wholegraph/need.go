@@ -14,7 +14,8 @@ func Edges(m *format.Manifest, a sampling.Aggregation) int64 {
 	return m.Edges + m.Nodes
 }
 
-// OpeningBytes is the host memory that Open takes beside the topology while all edges come to the device, off the Go heap
+// OpeningBytes is the host memory that Open takes beside the topology while all edges come to the device, off the Go
+// heap
 // and on it: the sampler of all edges with what is uploaded, and the block, which grows.
 func OpeningBytes(m *format.Manifest, a sampling.Aggregation) (off, heap int64) {
 	edges := Edges(m, a)

@@ -60,7 +60,9 @@ func (g *Graph) Neighborhood(ctx context.Context, nodes []uint32, batchRows, lay
 
 // collect makes the blocks of layers that some nodes need, and lists the nodes that the first reads; no blocks: they
 // are not far less than the whole graph.
-func (g *Graph) collect(ctx context.Context, nodes []uint32, layers int) (blocks []sampling.Block, inputs []uint32, err error) {
+func (g *Graph) collect(ctx context.Context, nodes []uint32, layers int) (
+	blocks []sampling.Block, inputs []uint32, err error,
+) {
 	all, err := newAllEdges(ctx, g.o)
 	if err != nil {
 		return nil, nil, err

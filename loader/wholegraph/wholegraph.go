@@ -240,7 +240,8 @@ type allEdges struct {
 
 func newAllEdges(ctx context.Context, o Options) (_ *allEdges, err error) {
 	a := &allEdges{}
-	if a.method, err = sampling.NewMethod(ctx, "full", o.Topology, sampling.Options{Fanouts: []int{sampling.All}, Aggregation: o.Aggregation, Threads: o.Threads}); err != nil {
+	if a.method, err = sampling.NewMethod(ctx, "full", o.Topology,
+		sampling.Options{Fanouts: []int{sampling.All}, Aggregation: o.Aggregation, Threads: o.Threads}); err != nil {
 		return nil, err
 	}
 	if a.Sampler, err = a.method.NewSampler(); err != nil {
@@ -325,13 +326,17 @@ func (g *Graph) Nodes(nodes []uint32, batchRows int, first uint32) (*Set, error)
 	if err != nil {
 		return nil, err
 	}
-	all := loader.Batch{X: []gds.Tensor{g.x}, Sparse: g.sparse, Whole: &loader.WholeGraph{Blocks: []loader.Block{g.block}}}
+	all := loader.Batch{X: []gds.Tensor{g.x}, Sparse: g.sparse,
+		Whole: &loader.WholeGraph{Blocks: []loader.Block{g.block}}}
 	return g.inference(nodes, batchRows, first, &all, ids)
 }
 
-// inference is a set of nodes whose local ids among the destinations of the last layer are given, for inference. Batches
+// inference is a set of nodes whose local ids among the destinations of the last layer are given, for inference.
+// Batches
 // have the features and the graph of all.
-func (g *Graph) inference(nodes []uint32, batchRows int, first uint32, all *loader.Batch, ids gds.Tensor) (*Set, error) {
+func (g *Graph) inference(nodes []uint32, batchRows int, first uint32, all *loader.Batch, ids gds.Tensor) (
+	*Set, error,
+) {
 	tensor, err := g.uploadLabels(len(nodes), func(label func(row int, node uint32)) {
 		for i, v := range nodes {
 			label(i, v)

@@ -50,7 +50,8 @@ func inChunks(t *testing.T, g graphtest.Graph, discrete bool, bytes int64) *Grap
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole, err := Open(t.Context(), device, Options{Graph: dir, Topology: topology, Features: loaded, Aggregation: sampling.Mean, Threads: 2, ChunkBytes: bytes})
+	whole, err := Open(t.Context(), device, Options{Graph: dir, Topology: topology, Features: loaded,
+		Aggregation: sampling.Mean, Threads: 2, ChunkBytes: bytes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +130,8 @@ func TestBatchesOfAWholeGraphHaveTheLabelsOfTheirNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := batches(t, all, 0)
-	if len(b) != 1 || all.Rows() != 5 || b[0].Rows != g.Nodes || b[0].GlobalRows != 5 || len(b[0].Blocks) != 3 || len(batches(t, all, 1)) != 0 {
+	if len(b) != 1 || all.Rows() != 5 || b[0].Rows != g.Nodes || b[0].GlobalRows != 5 || len(b[0].Blocks) != 3 ||
+		len(batches(t, all, 1)) != 0 {
 		t.Fatalf("%+v", b)
 	}
 	edges := int64(3 * w.block.Indices.Cols)
@@ -162,7 +164,8 @@ func TestBatchesOfAWholeGraphHaveTheLabelsOfTheirNodes(t *testing.T) {
 		}
 		seen, rows = append(seen, ids...), append(rows, download[uint32](t, w, b.RowNumbers)...)
 	}
-	if !slices.Equal(seen, nodes) || !slices.Equal(rows, []uint32{100, 101, 102, 103, 104}) || len(batches(t, some, 2)) != 1 {
+	if !slices.Equal(seen, nodes) || !slices.Equal(rows, []uint32{100, 101, 102, 103, 104}) ||
+		len(batches(t, some, 2)) != 1 {
 		t.Errorf("nodes %v, rows %v", seen, rows)
 	}
 	none, err := w.Batch(nil, 2)
@@ -207,7 +210,8 @@ func TestANeighborhoodHasTheEdgesThatItsNodesNeed(t *testing.T) {
 	ids := append(download[uint32](t, w, all[0].NodeIDs), download[uint32](t, w, all[1].NodeIDs)...)
 	labels := append(download[int32](t, w, all[0].Labels), download[int32](t, w, all[1].Labels)...)
 	inputs := download[uint32](t, w, whole.Inputs)
-	if len(whole.Blocks) != 2 || len(inputs) != whole.Blocks[0].Sources || whole.Blocks[1].Sources != whole.Blocks[0].Destinations || whole.Blocks[1].Destinations != len(nodes) {
+	if len(whole.Blocks) != 2 || len(inputs) != whole.Blocks[0].Sources ||
+		whole.Blocks[1].Sources != whole.Blocks[0].Destinations || whole.Blocks[1].Destinations != len(nodes) {
 		t.Fatalf("%+v", whole)
 	}
 	for _, b := range whole.Blocks { // destinations are the first sources, which are the first inputs
@@ -233,7 +237,8 @@ func TestANeighborhoodHasTheEdgesThatItsNodesNeed(t *testing.T) {
 		}
 	}
 	most := places(0, 300)
-	if some, err = w.Neighborhood(t.Context(), most, 300, 2); err != nil || batches(t, some, 0)[0].Whole.Inputs.Cols != 0 {
+	if some, err = w.Neighborhood(t.Context(), most, 300, 2); err != nil ||
+		batches(t, some, 0)[0].Whole.Inputs.Cols != 0 {
 		t.Errorf("300 of 400 nodes are not computed with all: %v", err)
 	}
 }
@@ -244,7 +249,8 @@ func TestChunksOfFeaturesAreThoseOfAllNodes(t *testing.T) {
 		w := inChunks(t, g, discrete, 300)
 		next, chunks := 0, 0
 		for chunk, err := range w.chunks.EachRows(t.Context(), w.stream) {
-			if err != nil || chunk.First != next || chunk.Destinations != chunk.X.Rows || chunk.Sources != chunk.X.Rows {
+			if err != nil || chunk.First != next || chunk.Destinations != chunk.X.Rows ||
+				chunk.Sources != chunk.X.Rows {
 				t.Fatalf("%+v, %v", chunk, err)
 			}
 			for i, x := range download[float32](t, w, chunk.X) {
@@ -266,7 +272,8 @@ func checkSparse(t *testing.T, w *Graph, g graphtest.Graph, x gds.Tensor, s *loa
 	if s == nil || x.Rows != len(nodes) || x.Cols != g.Columns || x.Buf != nil || s.Cols != g.Columns {
 		t.Fatalf("%v with %+v for %d nodes", x, s, len(nodes))
 	}
-	offsets, columns, values := download[uint32](t, w, s.Offsets), download[uint32](t, w, s.Columns), download[float32](t, w, s.Values)
+	offsets, columns, values := download[uint32](t, w, s.Offsets), download[uint32](t, w, s.Columns),
+		download[float32](t, w, s.Values)
 	at := 0
 	for i, v := range nodes {
 		if int(offsets[i]) != at {
@@ -341,7 +348,8 @@ func TestSparseFeaturesComeAsTheyAre(t *testing.T) {
 
 // Chunks of rows that have more elements than others keep to the limit, too, and to what is planned.
 func TestChunksOfUnevenSparseRowsKeepToTheirLimit(t *testing.T) {
-	g := graphtest.Graph{Nodes: 2000, Columns: 45, ChunkRows: 50, DType: format.Float32, Labels: 1, Sparse: true, DenseNodes: 4}
+	g := graphtest.Graph{Nodes: 2000, Columns: 45, ChunkRows: 50, DType: format.Float32, Labels: 1, Sparse: true,
+		DenseNodes: 4}
 	const limit = 5000
 	w := inChunks(t, g, true, limit)
 	planned, _, err := w.LargestChunk(1)
@@ -354,7 +362,8 @@ func TestChunksOfUnevenSparseRowsKeepToTheirLimit(t *testing.T) {
 		}
 		taken := layOut(int64(chunk.Destinations), 0, int64(chunk.Sparse.Values.Cols), 0).end
 		if taken > limit && chunk.Destinations > 1 || taken > planned || w.chunks.memory.Len() > planned {
-			t.Errorf("%d nodes from %d on take %d bytes, of %d: planned %d, limit %d", chunk.Destinations, chunk.First, taken, w.chunks.memory.Len(), planned, limit)
+			t.Errorf("%d nodes from %d on take %d bytes, of %d: planned %d, limit %d", chunk.Destinations, chunk.First,
+				taken, w.chunks.memory.Len(), planned, limit)
 		}
 	}
 }

@@ -166,7 +166,8 @@ func TestTheRatioIsTheMinimumOfTheRelaxedModel(t *testing.T) {
 // prepares for 10 ms, then the processor goes on for 20 while two are trained for 10: 30 ms for two. With
 // x = 5/3, the rest of the processor's batch, 30 - 50/3 = 40/3, takes as long as training 8/3 batches.
 func TestTheRelaxedModelByHand(t *testing.T) {
-	d := Durations{CPUBatch: 30 * time.Millisecond, DMA: 4 * time.Millisecond, GPUBatch: 10 * time.Millisecond, Model: 5 * time.Millisecond}
+	d := Durations{CPUBatch: 30 * time.Millisecond, DMA: 4 * time.Millisecond, GPUBatch: 10 * time.Millisecond,
+		Model: 5 * time.Millisecond}
 	if got := d.relaxed(1); math.Abs(got-0.015) > 1e-12 {
 		t.Errorf("C'(1)/n = %v s, want 0.015", got)
 	}
@@ -244,7 +245,8 @@ func TestASimulatedRunKeepsTheConstraints(t *testing.T) {
 			// the GPU, or on their way, and have not begun to be trained.
 			held, onDevice := 0, 0
 			for _, other := range stages {
-				if o, ok := other[schedule.Sample]; ok && o.Start <= sample.Start && other[schedule.Move].Start > sample.Start {
+				if o, ok := other[schedule.Sample]; ok && o.Start <= sample.Start &&
+					other[schedule.Move].Start > sample.Start {
 					held++
 				}
 				begun := other[schedule.Move].Start
@@ -266,7 +268,8 @@ func TestASimulatedRunKeepsTheConstraints(t *testing.T) {
 			}
 		}
 		if run.CPUBatches != cpu || run.GPUBatches != n-cpu || !p.Mixed && cpu != p.CPUBatches {
-			t.Fatalf("%+v: %d batches of the processor, %d and %d by the result", p, cpu, run.CPUBatches, run.GPUBatches)
+			t.Fatalf("%+v: %d batches of the processor, %d and %d by the result", p, cpu, run.CPUBatches,
+				run.GPUBatches)
 		}
 		if p.OnDemand { // no training beside a move
 			for _, m := range busy["link"] {
@@ -414,8 +417,10 @@ func TestWhatCannotBePlannedIsAnError(t *testing.T) {
 		d           Durations
 		n, cpu, gpu int
 	}{
-		{Durations{CPUBatch: ms, DMA: ms, GPUBatch: ms}, 1, 1, 1}, {Durations{CPUBatch: ms, DMA: ms, GPUBatch: -ms, Model: ms}, 1, 1, 1},
-		{Durations{CPUBatch: ms, DMA: ms, GPUBatch: ms, Model: ms, Gather: 2 * ms}, 1, 1, 1}, {Durations{CPUBatch: ms, DMA: ms, GPUBatch: ms, Model: ms, Workers: -1}, 1, 1, 1},
+		{Durations{CPUBatch: ms, DMA: ms, GPUBatch: ms}, 1, 1, 1},
+		{Durations{CPUBatch: ms, DMA: ms, GPUBatch: -ms, Model: ms}, 1, 1, 1},
+		{Durations{CPUBatch: ms, DMA: ms, GPUBatch: ms, Model: ms, Gather: 2 * ms}, 1, 1, 1},
+		{Durations{CPUBatch: ms, DMA: ms, GPUBatch: ms, Model: ms, Workers: -1}, 1, 1, 1},
 		{one, 0, 1, 1}, {one, 1, 0, 1}, {one, 1, 1, 0},
 	} {
 		if _, err := Dispatch(c.d, c.n, c.cpu, c.gpu); err == nil {

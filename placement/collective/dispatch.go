@@ -32,10 +32,12 @@ func (d Durations) cpu() float64 { return d.CPUBatch.Seconds() / float64(max(d.W
 // Check returns an error unless all durations are positive.
 func (d Durations) Check() error {
 	if min(d.CPUBatch, d.DMA, d.GPUBatch, d.Model) <= 0 {
-		return fmt.Errorf("durations of stages are %v, %v, %v and %v: want each above zero", d.CPUBatch, d.DMA, d.GPUBatch, d.Model)
+		return fmt.Errorf("durations of stages are %v, %v, %v and %v: want each above zero", d.CPUBatch, d.DMA,
+			d.GPUBatch, d.Model)
 	}
 	if d.Workers < 0 || d.Gather < 0 || d.Gather > d.CPUBatch {
-		return fmt.Errorf("%d workers, which gather for %v of %v: want 0 or more, and no longer", d.Workers, d.Gather, d.CPUBatch)
+		return fmt.Errorf("%d workers, which gather for %v of %v: want 0 or more, and no longer", d.Workers, d.Gather,
+			d.CPUBatch)
 	}
 	return nil
 }
@@ -90,7 +92,8 @@ func Dispatch(d Durations, batches, cpuBuffer, gpuBuffer int) (Dispatched, error
 		return Dispatched{}, err
 	}
 	if batches < 1 || cpuBuffer < 1 || gpuBuffer < 1 {
-		return Dispatched{}, fmt.Errorf("%d batches, and room for %d and %d of them: want 1 or more", batches, cpuBuffer, gpuBuffer)
+		return Dispatched{}, fmt.Errorf("%d batches, and room for %d and %d of them: want 1 or more", batches,
+			cpuBuffer, gpuBuffer)
 	}
 	found := Dispatched{Ratio: d.Ratio()}
 	tried := make(map[Plan]bool)
@@ -107,7 +110,8 @@ func Dispatch(d Durations, batches, cpuBuffer, gpuBuffer int) (Dispatched, error
 		}
 	}
 	share := 1 / (1 + found.Ratio)
-	try(Plan{CPUBuffer: int(min(float64(cpuBuffer), float64(gpuBuffer)/found.Ratio)), GPUBuffer: gpuBuffer, CPUBatches: int(math.Round(share * float64(batches)))})
+	try(Plan{CPUBuffer: int(min(float64(cpuBuffer), float64(gpuBuffer)/found.Ratio)), GPUBuffer: gpuBuffer,
+		CPUBatches: int(math.Round(share * float64(batches)))})
 	try(Plan{CPUBuffer: cpuBuffer, GPUBuffer: gpuBuffer, CPUBatches: batches})
 	try(Plan{CPUBuffer: cpuBuffer, GPUBuffer: gpuBuffer})
 	for step := 1 << bits.Len(uint(max(batches, cpuBuffer, gpuBuffer)/4)); step > 0; step /= 2 {
@@ -115,7 +119,8 @@ func Dispatch(d Durations, batches, cpuBuffer, gpuBuffer int) (Dispatched, error
 			before = found.Plan
 			for _, by := range []int{-step, step} {
 				for _, change := range []func(*Plan){
-					func(p *Plan) { p.CPUBatches += by }, func(p *Plan) { p.CPUBuffer += by }, func(p *Plan) { p.GPUBuffer += by },
+					func(p *Plan) { p.CPUBatches += by }, func(p *Plan) { p.CPUBuffer += by },
+					func(p *Plan) { p.GPUBuffer += by },
 				} {
 					p := before
 					change(&p)

@@ -40,8 +40,9 @@ func (p Plan) workers(d Durations) int {
 // unless the plan says who prepares which.
 func (p Plan) Rules(d Durations, batches int) schedule.Rules {
 	r := schedule.Rules{
-		Batches: batches, CPUBatches: p.CPUBatches, Workers: p.workers(d), CPUBuffer: p.CPUBuffer, GPUBuffer: p.GPUBuffer,
-		OnDemand: p.OnDemand, Serial: p.Serial, Decide: &Scheduler{Plan: p},
+		Batches: batches, CPUBatches: p.CPUBatches, Workers: p.workers(d), CPUBuffer: p.CPUBuffer,
+		GPUBuffer: p.GPUBuffer,
+		OnDemand:  p.OnDemand, Serial: p.Serial, Decide: &Scheduler{Plan: p},
 	}
 	if p.OnDemand {
 		r.Decide = schedule.InOrder{}
@@ -143,23 +144,28 @@ func fixed(reason string, plan func(Inputs) Plan) func(Inputs) (Plan, int, strin
 
 // pipelined: the buffers suffice that no worker, and neither link nor GPU, waits for room.
 func pipelined(in Inputs) Plan {
-	return Plan{CPUBuffer: min(in.CPUBuffer, 2*max(in.Durations.Workers, 1)), GPUBuffer: min(in.GPUBuffer, 2), CPUBatches: in.Batches}
+	return Plan{CPUBuffer: min(in.CPUBuffer, 2*max(in.Durations.Workers, 1)), GPUBuffer: min(in.GPUBuffer, 2),
+		CPUBatches: in.Batches}
 }
 
 // Schedules are those that there are. A new one is a row; one that neither Scheduler nor onDemand decides
 // brings a schedule.Decider of its own.
 var Schedules = []Schedule{
-	{"cpu", "the processor samples and gathers, DMA moves, the GPU trains, all at once (Category I, as SALIENT)", false, fixed("all batches by the processor", pipelined)},
+	{"cpu", "the processor samples and gathers, DMA moves, the GPU trains, all at once (Category I, as SALIENT)", false,
+		fixed("all batches by the processor", pipelined)},
 	{"gpu", "the GPU samples and gathers from memory of the host, then trains (Category II, as DUCATI)", true,
 		fixed("all batches by the GPU", func(in Inputs) Plan { return Plan{CPUBuffer: 1, GPUBuffer: 1} })},
 	{"mixed", "each batch by the processor with a probability, else by the GPU", true, bestMixture},
 	{"collective", "both, in the shares and with the buffers that give the shortest epoch (MorphGL)", true, dispatched},
 	{"sequential", "one stage after another, by one worker of the processor", false,
 		fixed("one stage after another", func(in Inputs) Plan {
-			return Plan{CPUBuffer: 1, GPUBuffer: 1, CPUBatches: in.Batches, OnDemand: true, Serial: true, OneWorker: true}
+			return Plan{CPUBuffer: 1, GPUBuffer: 1, CPUBatches: in.Batches, OnDemand: true, Serial: true,
+				OneWorker: true}
 		})},
-	{"mode-1", "workers sample and gather side by side, beside training (A3GNN's parallel mode 1)", false, fixed("workers sample and gather", pipelined)},
-	{"mode-2", "workers sample side by side; rows are gathered and moved between two trainings (A3GNN's parallel mode 2)", false,
+	{"mode-1", "workers sample and gather side by side, beside training (A3GNN's parallel mode 1)", false,
+		fixed("workers sample and gather", pipelined)},
+	{"mode-2", "workers sample side by side; rows are gathered and moved between two trainings (A3GNN's parallel " +
+		"mode 2)", false,
 		fixed("workers sample, and nothing is gathered beside training", func(in Inputs) Plan {
 			p := pipelined(in)
 			p.OnDemand, p.LateGather = true, true
@@ -198,7 +204,8 @@ func (in Inputs) check() error {
 		return err
 	}
 	if in.Batches < 1 || in.CPUBuffer < 1 || in.GPUBuffer < 1 {
-		return fmt.Errorf("%d batches, and room for %d and %d of them: want 1 or more", in.Batches, in.CPUBuffer, in.GPUBuffer)
+		return fmt.Errorf("%d batches, and room for %d and %d of them: want 1 or more", in.Batches, in.CPUBuffer,
+			in.GPUBuffer)
 	}
 	if in.Share > 1 || math.IsNaN(in.Share) {
 		return fmt.Errorf("a share of %v of the batches by the processor: want 0 to 1", in.Share)
@@ -208,14 +215,16 @@ func (in Inputs) check() error {
 
 func dispatched(in Inputs) (Plan, int, string, error) {
 	found, err := Dispatch(in.Durations, in.Batches, in.CPUBuffer, in.GPUBuffer)
-	reason := fmt.Sprintf("x = %.2f batches by the GPU for each of the processor by the model without buffers; of %d plans that were simulated, the shortest has %d of %d batches by the processor",
+	reason := fmt.Sprintf("x = %.2f batches by the GPU for each of the processor by the model without buffers; of "+
+		"%d plans that were simulated, the shortest has %d of %d batches by the processor",
 		found.Ratio, found.Rounds, found.Plan.CPUBatches, in.Batches)
 	return found.Plan, found.Rounds, reason, err
 }
 
 // bestMixture is the best share in steps of 0.05 (MorphGL §5.1), or the one that is given.
 func bestMixture(in Inputs) (best Plan, rounds int, reason string, err error) {
-	best = Plan{CPUBuffer: min(in.CPUBuffer, 2*max(in.Durations.Workers, 1)), GPUBuffer: 1, OnDemand: true, Mixed: true, Share: in.Share, Seed: in.Seed}
+	best = Plan{CPUBuffer: min(in.CPUBuffer, 2*max(in.Durations.Workers, 1)), GPUBuffer: 1, OnDemand: true, Mixed: true,
+		Share: in.Share, Seed: in.Seed}
 	if in.Share >= 0 {
 		return best, 1, fmt.Sprintf("a share of %v by the processor was asked for", in.Share), nil
 	}

@@ -35,7 +35,8 @@ func Capacity(deviceBytes, peakBytes, batchBytes int64) int {
 // Capacity gives.
 func Size(prepare, compute time.Duration, capacity int) (int, error) {
 	if prepare < 0 || compute <= 0 {
-		return 0, fmt.Errorf("batches are prepared in %v and trained on in %v: want 0 or more, and above 0", prepare, compute)
+		return 0, fmt.Errorf("batches are prepared in %v and trained on in %v: want 0 or more, and above 0", prepare,
+			compute)
 	}
 	if capacity < 1 {
 		return 0, fmt.Errorf("no batch fits on the device beside what training takes")
@@ -78,7 +79,8 @@ const mostBatches = 10
 // the cost is 0.
 func FitCosts(seconds [2]float64, progress [2]float64, period int) (Costs, error) {
 	if period < 2 || !(seconds[0] > 0 && seconds[1] > 0) {
-		return Costs{}, fmt.Errorf("batches of %v s and periods of 1 and %d: want times above 0 and a period of 2 or more", seconds, period)
+		return Costs{}, fmt.Errorf("batches of %v s and periods of 1 and %d: want times above 0 and a period of 2 "+
+			"or more", seconds, period)
 	}
 	var c Costs
 	// Of a batch, a synchronisation is 1/P.
@@ -120,7 +122,8 @@ func (p Plan) Within(gradients int) Plan {
 // Check returns an error unless all are 1 or more.
 func (p Plan) Check() error {
 	if p.Queue < 1 || p.Gradients < 1 || p.Period < 1 {
-		return fmt.Errorf("queues of %d batches and %d gradients and a synchronisation each %d batches: want 1 or more", p.Queue, p.Gradients, p.Period)
+		return fmt.Errorf("queues of %d batches and %d gradients and a synchronisation each %d batches: want 1 or more",
+			p.Queue, p.Gradients, p.Period)
 	}
 	return nil
 }

@@ -14,10 +14,12 @@ func TestTheQueueSizeIsThatOfEquation24(t *testing.T) {
 	const gib = 1 << 30
 	// 24 GiB, of which training takes 2 GiB and a tenth of that beside: 21.8 GiB, 43 batches of 0.5 GiB.
 	for _, c := range []struct{ device, peak, batch, want int64 }{
-		{24 * gib, 2 * gib, gib / 2, 43}, {24 * gib, 20 * gib, gib, 2}, {24 * gib, 22 * gib, gib, 0}, {24 * gib, 23 * gib, gib, 0}, {gib, 0, 0, 0},
+		{24 * gib, 2 * gib, gib / 2, 43}, {24 * gib, 20 * gib, gib, 2}, {24 * gib, 22 * gib, gib, 0},
+		{24 * gib, 23 * gib, gib, 0}, {gib, 0, 0, 0},
 	} {
 		if got := Capacity(c.device, c.peak, c.batch); int64(got) != c.want {
-			t.Errorf("a device of %d, peak %d, batches of %d: %d batches, want %d", c.device, c.peak, c.batch, got, c.want)
+			t.Errorf("a device of %d, peak %d, batches of %d: %d batches, want %d", c.device, c.peak, c.batch, got,
+				c.want)
 		}
 	}
 	for _, c := range []struct {
@@ -25,7 +27,8 @@ func TestTheQueueSizeIsThatOfEquation24(t *testing.T) {
 		capacity, want   int
 	}{
 		{51 * ms, 12 * ms, 43, 5}, // Reddit in §V-C: 51 ms, and 5 batches
-		{24 * ms, 8 * ms, 43, 3}, {25 * ms, 8 * ms, 43, 4}, {ms, 8 * ms, 43, 2}, {ms, 8 * ms, 1, 1}, {51 * ms, 12 * ms, 3, 3},
+		{24 * ms, 8 * ms, 43, 3}, {25 * ms, 8 * ms, 43, 4}, {ms, 8 * ms, 43, 2}, {ms, 8 * ms, 1, 1},
+		{51 * ms, 12 * ms, 3, 3},
 	} {
 		if got, err := Size(c.prepare, c.compute, c.capacity); err != nil || got != c.want {
 			t.Errorf("%+v: %d, %v", c, got, err)
@@ -43,7 +46,8 @@ func TestTheQueueSizeIsThatOfEquation24(t *testing.T) {
 
 // Equation 23 as printed is 1 for all graphs of Table 1, so that it says nothing.
 func TestThePeriodNeedsItsK(t *testing.T) {
-	for _, g := range []Graph{{132_534, 39_561_252, 4}, {160_343, 1_166_243, 1}, {232_965, 11_606_919, 2}, {2_449_029, 61_859_140, 3}, {10, 10, 1}} {
+	for _, g := range []Graph{{132_534, 39_561_252, 4}, {160_343, 1_166_243, 1}, {232_965, 11_606_919, 2},
+		{2_449_029, 61_859_140, 3}, {10, 10, 1}} {
 		if p := g.Period(1); p != 1 {
 			t.Errorf("%+v: %d", g, p)
 		}
@@ -74,7 +78,8 @@ func TestKMakesThePeriodTheBestOfTheMeasuredCosts(t *testing.T) {
 			t.Errorf("%+v, %+v: a period of %d, the best is %d", g, c, p, best)
 		}
 	}
-	if g := (Graph{100, 1000, 2}); g.Period(g.K(Costs{0, 1})) != 1 || g.Period(g.K(Costs{})) != 1 || g.Period(g.K(Costs{1, 0})) != math.MaxInt32 {
+	if g := (Graph{100, 1000, 2}); g.Period(g.K(Costs{0, 1})) != 1 || g.Period(g.K(Costs{})) != 1 ||
+		g.Period(g.K(Costs{1, 0})) != math.MaxInt32 {
 		t.Error("costs of 0")
 	}
 }
@@ -89,7 +94,8 @@ func TestCostsComeFromTwoTrainings(t *testing.T) {
 	if c, err := FitCosts([2]float64{0.02, 0.03}, [2]float64{1, 1.1}, 8); err != nil || c != (Costs{}) {
 		t.Errorf("neither costs anything: %+v, %v", c, err)
 	}
-	if c, err := FitCosts([2]float64{0.03, 0.023}, [2]float64{1, -1}, 2); err != nil || math.Abs(c.Stale-9*0.023) > 1e-9 {
+	if c, err := FitCosts([2]float64{0.03, 0.023}, [2]float64{1, -1}, 2); err != nil ||
+		math.Abs(c.Stale-9*0.023) > 1e-9 {
 		t.Errorf("no progress: %+v, %v", c, err)
 	}
 	if _, err := FitCosts([2]float64{0.03, 0.023}, [2]float64{1, 1}, 1); err == nil {
@@ -120,18 +126,22 @@ func TestEpochsAreThoseOfAHandCalculation(t *testing.T) {
 		stale   Staleness
 	}{
 		// Sampled 0-3, 3-6, 6-9; moved 3-5, 6-8, 11-13; computed 5-9, 11-15, 17-21, each with 2 ms after it.
-		{"one device, one batch at a time", Machine{1, 1, constant(3*ms, 2*ms, 4*ms, ms, ms)}, Synchronous, 3, 23 * ms, Staleness{}},
+		{"one device, one batch at a time", Machine{1, 1, constant(3*ms, 2*ms, 4*ms, ms, ms)}, Synchronous, 3, 23 * ms,
+			Staleness{}},
 		// Each batch takes as long as its slowest share.
 		{"stragglers in turn, synchronous", Machine{2, 1, straggling}, Synchronous, 4, 16 * ms, Staleness{}},
 		// Computed 0-4, 4-5, 5-9, 9-10 and 0-1, 1-5, 5-6, 6-10.
-		{"stragglers in turn, one gradient late", Machine{2, 1, straggling}, Plan{2, 2, 4}, 4, 10 * ms, Staleness{0.75, 1}},
+		{"stragglers in turn, one gradient late", Machine{2, 1, straggling}, Plan{2, 2, 4}, 4, 10 * ms,
+			Staleness{0.75, 1}},
 		// They meet after the second batch, at 5, and after the fourth.
 		{"synchronized each second batch", Machine{2, 1, straggling}, Plan{8, 8, 2}, 4, 10 * ms, Staleness{0.5, 1}},
 		// Nothing waits but the first batch: 3 + 2 + 5 * 4, and the last share and update.
-		{"two workers keep up with the device", Machine{1, 2, constant(3*ms, 2*ms, 4*ms, 0, 0)}, Plan{2, 2, 4}, 5, 25 * ms, Staleness{0.6, 1}},
+		{"two workers keep up with the device", Machine{1, 2, constant(3*ms, 2*ms, 4*ms, 0, 0)}, Plan{2, 2, 4}, 5,
+			25 * ms, Staleness{0.6, 1}},
 	} {
 		run, err := Simulate(c.machine, c.plan, c.batches)
-		if err != nil || run.Total != c.want || math.Abs(run.Staleness.Mean-c.stale.Mean) > 1e-12 || run.Staleness.Largest != c.stale.Largest {
+		if err != nil || run.Total != c.want || math.Abs(run.Staleness.Mean-c.stale.Mean) > 1e-12 ||
+			run.Staleness.Largest != c.stale.Largest {
 			t.Errorf("%s: %v, %+v, %v; want %v, %+v", c.name, run.Total, run.Staleness, err, c.want, c.stale)
 		}
 	}
@@ -157,7 +167,8 @@ func TestTheQueueOfGradientsIsTheShortestThatIsFast(t *testing.T) {
 		{100, []float64{5, 5, 5, 5, 5, 5, 5, 4.95}, 0, 1},
 		{1, []float64{5}, 0, 1},
 	} {
-		p, err := Plan{Queue: 3, Period: c.period}.WithGradients(4, Costs{Stale: c.stale}, func(p Plan) (float64, error) { return c.times[p.Gradients-1], nil })
+		p, err := Plan{Queue: 3, Period: c.period}.WithGradients(4, Costs{Stale: c.stale},
+			func(p Plan) (float64, error) { return c.times[p.Gradients-1], nil })
 		if err != nil || p != (Plan{3, c.want, c.period}) {
 			t.Errorf("%+v: %+v, %v", c, p, err)
 		}

@@ -50,7 +50,8 @@ func Simulate(m Machine, p Plan, batches int) (Run, error) {
 	u := &updates{Plan: p, times: times, batches: batches, devices: make([]deviceUpdates, m.Devices)}
 	simulation := schedule.Simulation{
 		Length: func(device int, s schedule.Step) time.Duration {
-			return times([...]Stage{schedule.Sample: Sample, schedule.Move: Move, schedule.Train: Compute}[s.Stage], device, s.Batch)
+			return times([...]Stage{schedule.Sample: Sample, schedule.Move: Move, schedule.Train: Compute}[s.Stage],
+				device, s.Batch)
 		},
 		Trained: u.computed,
 	}

@@ -51,12 +51,14 @@ var Operations = append(Table{
 // called.
 func OnDevice(kind, hardware string) Table {
 	return Table{
-		{"T_GBT", Batching, hardware + "+link", "sampling.DeviceSampler", kind, func(s schedule.Span) (time.Duration, bool) {
-			return s.End - s.Start - min(s.Gather, s.End-s.Start), s.Stage == schedule.Prepare
-		}},
-		{"T_UVA", Transferring, hardware + "+link", "gds.Stream.GatherCached", kind, func(s schedule.Span) (time.Duration, bool) {
-			return min(s.Gather, s.End-s.Start), s.Stage == schedule.Prepare
-		}},
+		{"T_GBT", Batching, hardware + "+link", "sampling.DeviceSampler", kind,
+			func(s schedule.Span) (time.Duration, bool) {
+				return s.End - s.Start - min(s.Gather, s.End-s.Start), s.Stage == schedule.Prepare
+			}},
+		{"T_UVA", Transferring, hardware + "+link", "gds.Stream.GatherCached", kind,
+			func(s schedule.Span) (time.Duration, bool) {
+				return min(s.Gather, s.End-s.Start), s.Stage == schedule.Prepare
+			}},
 		{"T_Model", Training, hardware, "trainer.Fitting", kind, whole(schedule.Train)},
 	}
 }
@@ -122,7 +124,8 @@ func (t Table) Measure(spans []schedule.Span, workers int) (p Profile) {
 		}
 	}
 	p.Durations = collective.Durations{
-		CPUBatch: means["T_CBT"], Workers: workers, Gather: min(gather/time.Duration(max(1, samples)), means["T_CBT"]), DMA: means["T_DMA"], Model: means["T_Model"],
+		CPUBatch: means["T_CBT"], Workers: workers, Gather: min(gather/time.Duration(max(1, samples)), means["T_CBT"]),
+		DMA: means["T_DMA"], Model: means["T_Model"],
 	}
 	if _, prepares := means["T_GBT"]; prepares {
 		p.Durations.GPUBatch = means["T_GBT"] + means["T_UVA"]
@@ -160,7 +163,8 @@ func (o ProfileOptions) Run(ctx context.Context) (Profile, error) {
 	err := o.Set.SetSchedule(&sampling.Schedule{
 		Rules: func(epoch, first int) schedule.Rules {
 			before = epoch * batches
-			return collective.Alternating(batches, first, func(batch int) bool { return prepares && (before+batch)%2 == 1 })
+			return collective.Alternating(batches, first,
+				func(batch int) bool { return prepares && (before+batch)%2 == 1 })
 		},
 		Trace: func(s schedule.Span) {
 			if started && before+s.Batch > 1 {

@@ -87,10 +87,11 @@ type QueueReport struct {
 	Prepare     float64              `json:"longest_preparation_seconds"` // of a batch: sampled, gathered and moved
 	Compute     float64              `json:"mean_compute_seconds"`
 	Synchronize float64              `json:"synchronization_seconds"` // what one costs
-	Stale       float64              `json:"staleness_seconds"`       // what it costs a batch for each batch of the period
-	Predicted   float64              `json:"predicted_epoch_seconds"`
-	PredictedBy float64              `json:"predicted_synchronous_epoch_seconds"`
-	Reason      string               `json:"reason"`
+	// Stale is what it costs a batch for each batch of the period.
+	Stale       float64 `json:"staleness_seconds"`
+	Predicted   float64 `json:"predicted_epoch_seconds"`
+	PredictedBy float64 `json:"predicted_synchronous_epoch_seconds"`
+	Reason      string  `json:"reason"`
 }
 
 // NewQueues profiles some batches, which takes two short trainings that are dropped, and chooses the size of
@@ -121,11 +122,13 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 	if q.plan.Queue, err = multiqueue.Size(q.longest, q.meanCompute(), r.Capacity); err != nil {
 		return nil, err
 	}
-	r.Reason = fmt.Sprintf("queues of %d: the longest preparation of a batch, %.3g ms, by the mean time of a gradient, %.3g ms, of at least %d and at most %d that there is room for",
+	r.Reason = fmt.Sprintf("queues of %d: the longest preparation of a batch, %.3g ms, by the mean time of a "+
+		"gradient, %.3g ms, of at least %d and at most %d that there is room for",
 		q.plan.Queue, 1e3*r.Prepare, 1e3*r.Compute, multiqueue.LeastQueue, r.Capacity)
 	if o.Queue > 0 {
 		if q.plan.Queue = o.Queue; o.Queue > r.Capacity {
-			return nil, fmt.Errorf("%w: queues of %d batches, and there is room for %d", gds.ErrOutOfMemory, o.Queue, r.Capacity)
+			return nil, fmt.Errorf("%w: queues of %d batches, and there is room for %d", gds.ErrOutOfMemory, o.Queue,
+				r.Capacity)
 		}
 		r.Reason = fmt.Sprintf("queues of %d were asked for", o.Queue)
 	}
@@ -141,7 +144,9 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 		q.plan.Period = 1
 		r.Reason += "; no gradient was to be stale, so devices synchronise after each batch"
 	default:
-		late, err := q.profile(ctx, o, multiqueue.Plan{Queue: size, Gradients: stalePeriod, Period: stalePeriod}.Within(o.Gradients), &synchronous)
+		late, err := q.profile(ctx, o, multiqueue.Plan{
+			Queue: size, Gradients: stalePeriod, Period: stalePeriod,
+		}.Within(o.Gradients), &synchronous)
 		if err != nil {
 			return nil, err
 		}
@@ -150,7 +155,8 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 		// simulated with the times that were measured.
 		seconds := [2]float64{}
 		for i, period := range []int{1, stalePeriod} {
-			if seconds[i], err = q.simulate(o, multiqueue.Plan{Queue: size, Gradients: period, Period: period}.Within(o.Gradients), batches); err != nil {
+			plan := multiqueue.Plan{Queue: size, Gradients: period, Period: period}.Within(o.Gradients)
+			if seconds[i], err = q.simulate(o, plan, batches); err != nil {
 				return nil, err
 			}
 			seconds[i] /= float64(batches)
@@ -167,12 +173,14 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 			r.Reason += ", an epoch, as staleness costs nothing that could be measured"
 		} else {
 			r.K = &k
-			r.Reason += fmt.Sprintf(" by k = %.3g: one costs %.3g ms, and staleness each batch %.3g ms for each batch of the period", k, 1e3*costs.Synchronize, 1e3*costs.Stale)
+			r.Reason += fmt.Sprintf(" by k = %.3g: one costs %.3g ms, and staleness each batch %.3g ms for each "+
+				"batch of the period", k, 1e3*costs.Synchronize, 1e3*costs.Stale)
 		}
 	}
 	if o.Gradients > 0 {
 		q.plan.Gradients = o.Gradients
-	} else if q.plan, err = q.plan.WithGradients(batches, multiqueue.Costs{Synchronize: r.Synchronize, Stale: r.Stale}, func(p multiqueue.Plan) (float64, error) { return q.simulate(o, p, batches) }); err != nil {
+	} else if q.plan, err = q.plan.WithGradients(batches, multiqueue.Costs{Synchronize: r.Synchronize, Stale: r.Stale},
+		func(p multiqueue.Plan) (float64, error) { return q.simulate(o, p, batches) }); err != nil {
 		return nil, err
 	}
 	switch {
@@ -201,8 +209,10 @@ func batchText(n int) string {
 // Synchronous is a plan for the same devices by which nothing waits.
 func (q *Queues) Synchronous() *Queues {
 	return &Queues{
-		Report: QueueReport{Devices: q.Report.Devices, Plan: multiqueue.Synchronous, Predicted: q.Report.PredictedBy, PredictedBy: q.Report.PredictedBy},
-		plan:   multiqueue.Synchronous, pace: q.pace, queueTimes: queueTimes{compute: make([][]time.Duration, q.Report.Devices)},
+		Report: QueueReport{Devices: q.Report.Devices, Plan: multiqueue.Synchronous, Predicted: q.Report.PredictedBy,
+			PredictedBy: q.Report.PredictedBy},
+		plan: multiqueue.Synchronous, pace: q.pace,
+		queueTimes: queueTimes{compute: make([][]time.Duration, q.Report.Devices)},
 	}
 }
 
@@ -210,21 +220,22 @@ func (q *Queues) Synchronous() *Queues {
 // measured, and gradients computed in these, again and again.
 func (q *Queues) simulate(o QueueOptions, plan multiqueue.Plan, batches int) (float64, error) {
 	prepared := time.Duration(max(1, q.prepared))
-	run, err := multiqueue.Simulate(multiqueue.Machine{Devices: len(o.Devices), Workers: max(1, o.Workers), Times: func(s multiqueue.Stage, device, batch int) time.Duration {
-		switch s {
-		case multiqueue.Sample:
-			return q.sample / prepared
-		case multiqueue.Move:
-			return q.move / prepared
-		case multiqueue.Compute:
-			if all := q.compute[device]; len(all) > 0 {
-				return all[batch%len(all)]
+	run, err := multiqueue.Simulate(multiqueue.Machine{Devices: len(o.Devices), Workers: max(1, o.Workers),
+		Times: func(s multiqueue.Stage, device, batch int) time.Duration {
+			switch s {
+			case multiqueue.Sample:
+				return q.sample / prepared
+			case multiqueue.Move:
+				return q.move / prepared
+			case multiqueue.Compute:
+				if all := q.compute[device]; len(all) > 0 {
+					return all[batch%len(all)]
+				}
+			case multiqueue.Share:
+				return q.share / time.Duration(max(1, q.shared))
 			}
-		case multiqueue.Share:
-			return q.share / time.Duration(max(1, q.shared))
-		}
-		return 0
-	}}, plan, batches)
+			return 0
+		}}, plan, batches)
 	return run.Total.Seconds(), err
 }
 
@@ -236,7 +247,9 @@ type profiled struct {
 
 // profile trains on some batches by a plan, and drops the model. Without synchronous, a profile of the same
 // batches, it measures the stages.
-func (q *Queues) profile(ctx context.Context, o QueueOptions, plan multiqueue.Plan, synchronous *profiled) (p profiled, err error) {
+func (q *Queues) profile(ctx context.Context, o QueueOptions, plan multiqueue.Plan, synchronous *profiled) (
+	p profiled, err error,
+) {
 	q.plan = plan
 	if err := q.Apply(o.Sets); err != nil {
 		return p, err
@@ -340,7 +353,9 @@ func (r *QueueReport) Reproducible() string {
 	if r.Lag == 0 {
 		return "no gradient is stale: the model is that of synchronous training on as many devices"
 	}
-	return fmt.Sprintf("gradients are %.2g updates stale on average, %d at most; steps are made at planned points, so the same "+
-		"model comes again for the same seed, %s, --gradients %d and --sync-every %d; what is measured instead may be "+
-		"other numbers the next time", r.Staleness.Mean, r.Staleness.Largest, units.Count(int64(r.Devices), "device"), r.Gradients, r.Period)
+	return fmt.Sprintf("gradients are %.2g updates stale on average, %d at most; steps are made at planned points, "+
+		"so the same model comes again for the same seed, %s, --gradients %d and --sync-every %d; what "+
+		"is measured instead may be "+
+		"other numbers the next time", r.Staleness.Mean, r.Staleness.Largest, units.Count(int64(r.Devices), "device"),
+		r.Gradients, r.Period)
 }

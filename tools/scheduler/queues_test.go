@@ -47,10 +47,13 @@ func (c counted) EpochFrom(ctx context.Context, stream gds.Stream, n, first int)
 }
 
 // queuedRanks are devices that sample a small graph for a training by queues. device opens each of them.
-func queuedRanks(t *testing.T, world int, device func(rank int) gds.Device) (ranks []trainer.Rank, sets []counted, spec trainer.Spec, nodes []uint32) {
+func queuedRanks(t *testing.T, world int, device func(rank int) gds.Device) (
+	ranks []trainer.Rank, sets []counted, spec trainer.Spec, nodes []uint32,
+) {
 	t.Helper()
 	ctx, files := t.Context(), vfs.NewMem()
-	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 300, Edges: 1500, Features: 6, Classes: 3, Labeled: 0.9, Seed: 7}, Homophily: 0.8, Separation: 2})
+	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 300, Edges: 1500,
+		Features: 6, Classes: 3, Labeled: 0.9, Seed: 7}, Homophily: 0.8, Separation: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +73,8 @@ func queuedRanks(t *testing.T, world int, device func(rank int) gds.Device) (ran
 		plan := chunk.Plan{BatchRows: batch, ChunkRows: 1, Order: chunk.Shuffled, Seed: 5, Rank: rank, World: world}
 		d := device(rank)
 		s, err := session.OpenSampled(ctx, graph, session.SampledOptions{
-			Sampler: "neighbor", Sampling: sampling.Options{Fanouts: []int{4, 3}, Aggregation: sampling.Mean}, Seeds: nodes, Device: d, Buffers: sampling.QueueBuffers(4), Plan: plan,
+			Sampler: "neighbor", Sampling: sampling.Options{Fanouts: []int{4, 3}, Aggregation: sampling.Mean},
+			Seeds: nodes, Device: d, Buffers: sampling.QueueBuffers(4), Plan: plan,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +92,8 @@ func queuedRanks(t *testing.T, world int, device func(rank int) gds.Device) (ran
 		sets = append(sets, c)
 		ranks = append(ranks, trainer.Rank{Device: d, Data: trainer.Data{Train: c, BatchRows: batch}})
 	}
-	spec = trainer.Spec{Model: "sage", Matrices: graph.Matrices(), Features: graph.Manifest.Features, Classes: graph.Manifest.Classes, Settings: trainer.Values{"hidden": 4, "layers": 2}}
+	spec = trainer.Spec{Model: "sage", Matrices: graph.Matrices(), Features: graph.Manifest.Features,
+		Classes: graph.Manifest.Classes, Settings: trainer.Values{"hidden": 4, "layers": 2}}
 	return ranks, sets, spec, nodes
 }
 
@@ -123,7 +128,8 @@ func testEachSeed(t *testing.T) {
 	ctx := t.Context()
 	ranks, sets, spec, nodes := queuedRanks(t, 3, func(int) gds.Device { return open(t) })
 	queues := straggling(t, sets)
-	f, err := trainer.Start(ctx, ranks, spec, trainer.Options{Epochs: epochs, LearningRate: 0.01, Queues: queues.Training()})
+	f, err := trainer.Start(ctx, ranks, spec, trainer.Options{Epochs: epochs, LearningRate: 0.01,
+		Queues: queues.Training()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +198,8 @@ func TestADeviceThatFailsEndsTheQueues(t *testing.T) {
 			})
 			queues := straggling(t, sets)
 			device.FailAt(n)
-			f, err := trainer.Start(t.Context(), ranks, spec, trainer.Options{Epochs: 1, LearningRate: 0.01, Queues: queues.Training()})
+			f, err := trainer.Start(t.Context(), ranks, spec,
+				trainer.Options{Epochs: 1, LearningRate: 0.01, Queues: queues.Training()})
 			if err == nil {
 				f.Time(queues.Times())
 				trainErr := f.Train(t.Context(), nil)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hopfeed/hopfeed/internal/schedule"
@@ -66,28 +67,23 @@ func New(name string, p Profile, in collective.Inputs) (*Scheduler, error) {
 			return nil, err
 		}
 		if s.OnGPU && !prepares {
-			return nil, fmt.Errorf("%w: by schedule %s the device prepares batches, and it cannot", sampling.ErrOptions, name)
+			return nil, fmt.Errorf("%w: by schedule %s the device prepares batches, and it cannot", sampling.ErrOptions,
+				name)
 		}
 		c, err := s.Choose(in)
 		if err != nil {
 			return nil, err
 		}
 		if best == nil || c.Predicted.Total < best.Choice.Predicted.Total {
-			best = &Scheduler{Choice: c, Profile: p, schedule: s, in: in, first: c.Predicted, cpuBuffer: c.Plan.CPUBuffer, gpuBuffer: c.Plan.GPUBuffer}
+			best = &Scheduler{Choice: c, Profile: p, schedule: s, in: in, first: c.Predicted,
+				cpuBuffer: c.Plan.CPUBuffer, gpuBuffer: c.Plan.GPUBuffer}
 		}
 	}
 	if name == Auto {
-		best.Choice.Reason = "the shortest of the epochs that were predicted for " + list(candidates) + "; " + best.Choice.Reason
+		best.Choice.Reason = fmt.Sprintf("the shortest of the epochs that were predicted for %s; %s",
+			strings.Join(candidates, ", "), best.Choice.Reason)
 	}
 	return best, nil
-}
-
-func list(names []string) string {
-	text := names[0]
-	for _, n := range names[1:] {
-		text += ", " + n
-	}
-	return text
 }
 
 // Buffers are the largest buffers of a plan so far.
@@ -132,7 +128,8 @@ func (s *Scheduler) ended() bool { return s.whole && s.trained == s.in.Batches }
 func (s *Scheduler) refine() {
 	measured := meanDurations(s.spans, s.in.Durations, s.Choice.Plan.LateGather)
 	if c, err := s.schedule.Choose(collective.Inputs{
-		Durations: measured, Batches: s.in.Batches, CPUBuffer: s.in.CPUBuffer, GPUBuffer: s.in.GPUBuffer, Share: s.in.Share, Seed: s.in.Seed,
+		Durations: measured, Batches: s.in.Batches, CPUBuffer: s.in.CPUBuffer, GPUBuffer: s.in.GPUBuffer,
+		Share: s.in.Share, Seed: s.in.Seed,
 	}); err == nil {
 		if s.in.Durations = measured; c.Plan != s.Choice.Plan {
 			s.refined++
@@ -196,30 +193,33 @@ func (s *Scheduler) Seconds() (all []float64) {
 
 // Report is what a schedule was chosen for, and what came of it.
 type Report struct {
-	Name             string     `json:"name"`
-	Reason           string     `json:"reason"`
-	CPUBatches       int        `json:"cpu_batches"` // of an epoch
-	GPUBatches       int        `json:"gpu_batches"`
-	CPUBuffer        int        `json:"cpu_buffer"`
-	GPUBuffer        int        `json:"gpu_buffer"`
-	Workers          int        `json:"workers"`
-	Rounds           int        `json:"dispatch_rounds"` // of simulation
-	Refined          int        `json:"plans_refined"`   // epochs that were planned in another way than the one before
-	PredictedSeconds float64    `json:"predicted_epoch_seconds"`
-	MeasuredSeconds  *float64   `json:"measured_epoch_seconds"` // the median of the epochs that ran as a whole; nil: none did
-	Epochs           int        `json:"measured_epochs"`
-	CPUBusy          float64    `json:"cpu_busy"` // share of the median epoch, or of the predicted one
-	LinkBusy         float64    `json:"link_busy"`
-	GPUBusy          float64    `json:"gpu_busy"`
-	Profile          []Measured `json:"profile"`
+	Name             string  `json:"name"`
+	Reason           string  `json:"reason"`
+	CPUBatches       int     `json:"cpu_batches"` // of an epoch
+	GPUBatches       int     `json:"gpu_batches"`
+	CPUBuffer        int     `json:"cpu_buffer"`
+	GPUBuffer        int     `json:"gpu_buffer"`
+	Workers          int     `json:"workers"`
+	Rounds           int     `json:"dispatch_rounds"` // of simulation
+	Refined          int     `json:"plans_refined"`   // epochs that were planned in another way than the one before
+	PredictedSeconds float64 `json:"predicted_epoch_seconds"`
+	// MeasuredSeconds is the median of the epochs that ran as a whole; nil: none did.
+	MeasuredSeconds *float64   `json:"measured_epoch_seconds"`
+	Epochs          int        `json:"measured_epochs"`
+	CPUBusy         float64    `json:"cpu_busy"` // share of the median epoch, or of the predicted one
+	LinkBusy        float64    `json:"link_busy"`
+	GPUBusy         float64    `json:"gpu_busy"`
+	Profile         []Measured `json:"profile"`
 }
 
 // Report tells what was chosen and measured so far.
 func (s *Scheduler) Report() Report {
 	c := s.Choice
 	r := Report{
-		Name: c.Name, Reason: c.Reason, CPUBatches: s.first.CPUBatches, GPUBatches: s.first.GPUBatches, CPUBuffer: c.Plan.CPUBuffer, GPUBuffer: c.Plan.GPUBuffer,
-		Workers: s.workers(), Rounds: c.Rounds, Refined: s.refined, PredictedSeconds: s.first.Total.Seconds(), Epochs: len(s.epochs), Profile: s.Profile.Measured,
+		Name: c.Name, Reason: c.Reason, CPUBatches: s.first.CPUBatches, GPUBatches: s.first.GPUBatches,
+		CPUBuffer: c.Plan.CPUBuffer, GPUBuffer: c.Plan.GPUBuffer,
+		Workers: s.workers(), Rounds: c.Rounds, Refined: s.refined, PredictedSeconds: s.first.Total.Seconds(),
+		Epochs: len(s.epochs), Profile: s.Profile.Measured,
 	}
 	run := s.Median()
 	if len(s.epochs) > 0 {

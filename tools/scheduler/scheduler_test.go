@@ -44,19 +44,22 @@ func TestAProfileIsMeanAndSpreadOfEachOperation(t *testing.T) {
 		name      string
 		batches   int
 		mean, std float64
-	}{{"T_CBT", 3, 0.032, 0.002}, {"T_DMA", 3, 0.004, 0}, {"T_GBT", 3, 0.003, 0}, {"T_UVA", 3, 0.007, 0}, {"T_Model", 6, 0.005, 0}} {
+	}{{"T_CBT", 3, 0.032, 0.002}, {"T_DMA", 3, 0.004, 0}, {"T_GBT", 3, 0.003, 0}, {"T_UVA", 3, 0.007, 0},
+		{"T_Model", 6, 0.005, 0}} {
 		i := slices.IndexFunc(p.Measured, func(m Measured) bool { return m.Name == want.name })
 		if i < 0 {
 			t.Errorf("no %s", want.name)
 			continue
 		}
-		if m := p.Measured[i]; m.Batches != want.batches || math.Abs(m.Mean-want.mean) > 1e-9 || math.Abs(m.Std-want.std) > 1e-6 {
+		if m := p.Measured[i]; m.Batches != want.batches || math.Abs(m.Mean-want.mean) > 1e-9 ||
+			math.Abs(m.Std-want.std) > 1e-6 {
 			t.Errorf("%+v, want %+v", m, want)
 		}
 	}
 	d := p.Durations
 	for name, pair := range map[string][2]time.Duration{
-		"CPUBatch": {d.CPUBatch, 32 * ms}, "Gather": {d.Gather, 6 * ms}, "DMA": {d.DMA, 4 * ms}, "GPUBatch": {d.GPUBatch, 10 * ms}, "Model": {d.Model, 5 * ms},
+		"CPUBatch": {d.CPUBatch, 32 * ms}, "Gather": {d.Gather, 6 * ms}, "DMA": {d.DMA, 4 * ms},
+		"GPUBatch": {d.GPUBatch, 10 * ms}, "Model": {d.Model, 5 * ms},
 	} {
 		if got, want := pair[0], pair[1]; max(got-want, want-got) > time.Microsecond {
 			t.Errorf("%s is %v, want %v", name, got, want)
@@ -93,7 +96,8 @@ func TestANewKindOfDeviceIsARow(t *testing.T) {
 	if s, err := New(Auto, p, in); err != nil || s.Choice.Name != "cpu" {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := New("collective", p, in); !errors.Is(err, sampling.ErrOptions) || !strings.Contains(err.Error(), "the device prepares batches") {
+	if _, err := New("collective", p, in); !errors.Is(err, sampling.ErrOptions) ||
+		!strings.Contains(err.Error(), "the device prepares batches") {
 		t.Errorf("a device that prepares no batches: %v", err)
 	}
 }
@@ -121,7 +125,8 @@ func TestEpochsArePlannedByTheOneBefore(t *testing.T) {
 		t.Errorf("%+v, %d spans", r, kept)
 	}
 	rules := planned.Rules(1, 0)
-	if after := s.Choice.Plan; after == before || after.CPUBatches != 6 || rules.CPUBatches != 6 || s.Report().Refined != 1 {
+	if after := s.Choice.Plan; after == before || after.CPUBatches != 6 || rules.CPUBatches != 6 ||
+		s.Report().Refined != 1 {
 		t.Errorf("%+v after %+v, %+v", after, before, s.Report())
 	}
 	if rest := planned.Rules(2, 4); rest.Batches != 2 {

@@ -148,7 +148,8 @@ func (r *Buffers[M]) SetAside(sort func(free []M) (stay int)) (put func()) {
 // begin prepares the epoch, and returns what runs it, and what is called at its end: then all stages have ended, and no
 // work is left on the stream.
 func (r *Buffers[M]) Epoch(
-	ctx context.Context, device gds.Device, begin func(*pipeline.Pipeline, gds.Stream) (run func() error, end func(), err error),
+	ctx context.Context, device gds.Device, begin func(*pipeline.Pipeline, gds.Stream) (run func() error, end func(),
+		err error),
 ) (err error) {
 	if err := r.begin(); err != nil {
 		return err

@@ -41,9 +41,9 @@ type Run[J any] struct {
 	// Consumer is the stream of the loop. nil: a training ends when the loop asks for the next batch, else when the
 	// device has done what was enqueued on the stream until then.
 	Consumer gds.Stream
-	// Least, unless it is nil, is called when a stage begins. The stage ends after the event, even if it has less to do.
+	// Least, unless it is nil, is called when a stage begins. The stage does not end before the event.
 	Least func(schedule.Stage) pipeline.Event
-	// Trace, unless it is nil, gets each stage of each batch when it has ended. One goroutine calls it.
+	// Trace, unless it is nil, gets each stage of each batch when it has ended: one goroutine at a time.
 	Trace func(schedule.Span)
 
 	p                           *pipeline.Pipeline
@@ -173,7 +173,8 @@ func (x *Run[J]) leave(w *pipeline.Worker, t *Task[J]) {
 	}
 }
 
-// ended says that a stage of a batch has ended. Whoever ends a stage begins those that can begin now: a goroutine of its
+// ended says that a stage of a batch has ended. Whoever ends a stage begins those that can begin now: a goroutine of
+// its
 // own for that would have to be waited for.
 func (x *Run[J]) ended(t *Task[J]) {
 	x.mu.Lock()
