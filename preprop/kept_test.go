@@ -2,13 +2,10 @@ package preprop
 
 import (
 	"context"
-	"slices"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/preprop/engine"
-	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // Of an input that is cut, the first panel is never written, and where its rows fit, hop 0 goes to the store at
@@ -55,17 +52,5 @@ func TestAKeptInputSavesBytesAndChangesNothing(t *testing.T) {
 		if got := written[0] - written[1]; got < saved || got > saved+saved/10 {
 			t.Errorf("every %dth: %v bytes are written, %d fewer, want %d", labeled, written, got, saved)
 		}
-	}
-}
-
-// Nothing is kept by a job that goes on with columns that it has, whose matrices may be overwritten.
-func TestAJobThatGoesOnKeepsNoInput(t *testing.T) {
-	e := &engine.Engine{Job: &engine.Job{Plan: &Plan{InputKept: true},
-		ResultColumns: [][]product.ColumnRange{{{First: 0, End: 1}}},
-		Sequences:     []*engine.HopSequence{{Input: &engine.Input{}}}}}
-	panels := []product.ColumnRange{{First: 0, End: 2}, {First: 2, End: 4}, {First: 4, End: 6}}
-	if k, err := e.Keep(e.Sequences[0].Input, panels, slices.Clone(panels)); err != nil || k.Matrix != nil ||
-		k.Rows != nil {
-		t.Errorf("%+v, %v", k, err)
 	}
 }

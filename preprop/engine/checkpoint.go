@@ -68,7 +68,7 @@ type savedMatrix struct {
 
 // savedMatrices are what a checkpoint must have to go on from a position of a hop from x to y: all of y where its
 // products are finished, else all of x, all of the last product, and the rows that are computed of the next.
-func (e *Engine) savedMatrices(terms operator.Series, at position, x, y *product.Matrix) []savedMatrix {
+func (e *engine) savedMatrices(terms operator.Series, at position, x, y *product.Matrix) []savedMatrix {
 	n := e.Graph.Manifest.Nodes
 	if at.product > terms.Products() {
 		return []savedMatrix{{y, n}}
@@ -106,7 +106,7 @@ func checkpointLayout(matrices []savedMatrix, width int) (columnFileLayout, []sa
 
 // saveCheckpoint writes a checkpoint, and removes the earlier ones of the same columns. The matrices before its own
 // must be on disk first: a job that goes on from it does not write them.
-func (e *Engine) saveCheckpoint(ctx context.Context, at position, matrices []savedMatrix) error {
+func (e *engine) saveCheckpoint(ctx context.Context, at position, matrices []savedMatrix) error {
 	if err := e.finishWrite(); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (j *Job) removeFinishedCheckpoints() error {
 // resume finds the position up to which the hops of a sequence, at most up to last, are computed of a panel's
 // columns, and loads what it takes to go on from there: x is the input of the hop, y the hop. If there is nothing to
 // go on with, x is nil.
-func (e *Engine) resume(ctx context.Context, c *HopSequence, s product.ColumnRange, last int) (at position, x,
+func (e *engine) resume(ctx context.Context, c *HopSequence, s product.ColumnRange, last int) (at position, x,
 	y *product.Matrix, err error) {
 	if last == 0 || c.Input.ID == format.Input && e.unfinished(format.Input, s) {
 		return at, nil, nil, nil
@@ -218,7 +218,7 @@ func (e *Engine) resume(ctx context.Context, c *HopSequence, s product.ColumnRan
 }
 
 // loadCheckpoint reads the columns of matrices from a checkpoint that has at least these.
-func (e *Engine) loadCheckpoint(ctx context.Context, c checkpoint, matrices []savedMatrix) error {
+func (e *engine) loadCheckpoint(ctx context.Context, c checkpoint, matrices []savedMatrix) error {
 	layout, blocks := checkpointLayout(matrices, c.Width())
 	file, err := openColumnFile(e.Fsys, e.checkpointPath(c), layout)
 	if err != nil {
@@ -254,7 +254,7 @@ func (e *Engine) loadCheckpoint(ctx context.Context, c checkpoint, matrices []sa
 
 // checkpointBuffer is the size in bytes of the largest block of a checkpoint whose columns are not all wanted: such
 // blocks are read into a buffer first. of are its columns.
-func (e *Engine) checkpointBuffer(matrices []savedMatrix, of product.ColumnRange) int64 {
+func (e *engine) checkpointBuffer(matrices []savedMatrix, of product.ColumnRange) int64 {
 	most := int64(0)
 	for _, s := range matrices {
 		if s.m.Columns() != of {
@@ -267,7 +267,7 @@ func (e *Engine) checkpointBuffer(matrices []savedMatrix, of product.ColumnRange
 
 // loadFinishedHop fills m with its columns of a finished hop of a store of all nodes: from the parts of the store, or
 // from result files. It loads nothing where another process writes the store.
-func (e *Engine) loadFinishedHop(ctx context.Context, id format.MatrixID, m *product.Matrix) (loaded bool, err error) {
+func (e *engine) loadFinishedHop(ctx context.Context, id format.MatrixID, m *product.Matrix) (loaded bool, err error) {
 	m.ID = id
 	if !e.Finished[id] {
 		k := e.number(id)

@@ -20,8 +20,8 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// Engine computes the panels of a job. It holds the topologies and, for one panel at a time, the matrices.
-type Engine struct {
+// engine computes the panels of a job. It holds the topologies and, for one panel at a time, the matrices.
+type engine struct {
 	*Job
 	topologies  topologies
 	propagators map[operator.Operator]*product.Propagator // by Operator.base
@@ -40,7 +40,7 @@ type Engine struct {
 	label    string // which panel it is, for progress
 }
 
-func (e *Engine) close() error {
+func (e *engine) close() error {
 	e.firstUse.stop()
 	err := errors.Join(e.back.close(), e.topologies.Close())
 	if e.device != nil {
@@ -56,14 +56,14 @@ func (e *Engine) close() error {
 }
 
 // matrices are all that there are.
-func (e *Engine) matrices() []*product.Matrix {
+func (e *engine) matrices() []*product.Matrix {
 	all := append([]*product.Matrix{e.inputBuffer, e.hopBuffers[0], e.hopBuffers[1]}, e.seriesBuffers...)
 	return slices.DeleteFunc(all, func(m *product.Matrix) bool { return m == nil })
 }
 
 // prepare opens or derives the topologies, computes the factors of operators, and finds which nodes each product
 // needs.
-func (e *Engine) prepare(ctx context.Context) error {
+func (e *engine) prepare(ctx context.Context) error {
 	unfinished := slices.DeleteFunc(slices.Clone(e.Sequences), func(c *HopSequence) bool {
 		return e.LastUnfinished(c, e.Columns) == 0
 	})
@@ -105,7 +105,7 @@ func (e *Engine) prepare(ctx context.Context) error {
 }
 
 // allocate allocates the matrices, as wide as the widest panel, and begins to use their memory.
-func (e *Engine) allocate(panels []product.ColumnRange) error {
+func (e *engine) allocate(panels []product.ColumnRange) error {
 	widest := 0
 	for _, s := range panels {
 		widest = max(widest, s.Width())
@@ -146,14 +146,14 @@ func (j *Job) bareSequences() []*plan.Sequence {
 }
 
 // setColumns sets which columns the matrices have.
-func (e *Engine) setColumns(s product.ColumnRange) {
+func (e *engine) setColumns(s product.ColumnRange) {
 	for _, m := range e.matrices() {
 		m.First, m.Features = s.First, s.Width()
 	}
 }
 
 // panel makes and writes the columns s of all hops.
-func (e *Engine) panel(ctx context.Context, s product.ColumnRange, inputFiles map[*Input][]product.ColumnRange) error {
+func (e *engine) panel(ctx context.Context, s product.ColumnRange, inputFiles map[*Input][]product.ColumnRange) error {
 	e.setColumns(s)
 	var loaded *Input // is in e.inputBuffer
 	for _, c := range e.Sequences {
@@ -215,7 +215,7 @@ func (e *Engine) panel(ctx context.Context, s product.ColumnRange, inputFiles ma
 	return nil
 }
 
-func (e *Engine) load(ctx context.Context, in *Input, m *product.Matrix, inputFiles []product.ColumnRange) error {
+func (e *engine) load(ctx context.Context, in *Input, m *product.Matrix, inputFiles []product.ColumnRange) error {
 	if len(product.Missing(m.Columns(), inputFiles)) > 0 {
 		return in.Load(ctx, m, e.Threads, e.Progress)
 	}
@@ -225,7 +225,7 @@ func (e *Engine) load(ctx context.Context, in *Input, m *product.Matrix, inputFi
 
 // hops makes and writes the hops of a sequence, from a position up to hop last. x holds the input of the first of
 // them, and y its rows that are computed.
-func (e *Engine) hops(ctx context.Context, c *HopSequence, at position, last int, x, y *product.Matrix) error {
+func (e *engine) hops(ctx context.Context, c *HopSequence, at position, last int, x, y *product.Matrix) error {
 	_ = Timed(&e.Account.FirstUse, func() error { e.firstUse.finish(ctx, e.Threads); return nil })
 	e.Pace.beginHops()
 	if last == 0 {
@@ -254,7 +254,7 @@ func (e *Engine) hops(ctx context.Context, c *HopSequence, at position, last int
 }
 
 // hop makes and writes one hop of a sequence, from a position in it.
-func (e *Engine) hop(ctx context.Context, c *HopSequence, hop int, at position, x, y *product.Matrix) error {
+func (e *engine) hop(ctx context.Context, c *HopSequence, hop int, at position, x, y *product.Matrix) error {
 	p, terms := e.propagators[c.Operator.Base()], c.Operator.Series()
 	products, n := terms.Products(), e.Graph.Manifest.Nodes
 	need := e.neededNodes[c.Operator.Graph]
@@ -325,7 +325,7 @@ func stateBytes(matrices []savedMatrix) int64 {
 
 // pause writes a checkpoint if it is time for one, or ends the job if it is time for that; the error is then why it
 // ends.
-func (e *Engine) pause(ctx context.Context, at position, state []savedMatrix) error {
+func (e *engine) pause(ctx context.Context, at position, state []savedMatrix) error {
 	if e.Pace.mustStop(ctx, stateBytes(state)+e.writingBytes()) {
 		return e.end(ctx, at, state)
 	}
@@ -343,7 +343,7 @@ func (e *Engine) pause(ctx context.Context, at position, state []savedMatrix) er
 }
 
 // end writes a last checkpoint if that is worth its time, and returns why the job ends.
-func (e *Engine) end(ctx context.Context, at position, state []savedMatrix) error {
+func (e *engine) end(ctx context.Context, at position, state []savedMatrix) error {
 	if m := e.back.matrix; m != nil {
 		e.Note(fmt.Sprintf("stopping once %s is written: to interrupt again ends at once", m.ID))
 	}
@@ -356,7 +356,7 @@ func (e *Engine) end(ctx context.Context, at position, state []savedMatrix) erro
 
 // save ends a job because of the error why, and returns why: it finishes the write on its way, and writes a
 // checkpoint if that is worth its time.
-func (e *Engine) save(ctx context.Context, why error, at position, state []savedMatrix) error {
+func (e *engine) save(ctx context.Context, why error, at position, state []savedMatrix) error {
 	if err := e.finishWrite(); err != nil {
 		return fmt.Errorf("%w (and a matrix could not be written: %w)", why, err)
 	}

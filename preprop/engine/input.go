@@ -223,9 +223,10 @@ type keptInput struct {
 // noRow marks a node that has no row in the store.
 const noRow = math.MaxUint32
 
-// Keep is what is kept of an input while rest, columns of these panels, are cut. A job that goes on with columns that
+// keep chooses what stays in memory of an input while the columns rest of these panels are cut. A job that goes on
+// with columns that
 // it has finished keeps nothing: these may be loaded into the same memory.
-func (e *Engine) Keep(in *Input, panels, rest []product.ColumnRange) (k keptInput, err error) {
+func (e *engine) keep(in *Input, panels, rest []product.ColumnRange) (k keptInput, err error) {
 	if !e.Plan.InputKept || len(e.inputs()) > 1 || len(e.Sequences) > 1 && e.inputBuffer == nil ||
 		rest[0] != panels[0] || e.HasPartialMatrices() {
 		return k, nil
@@ -272,7 +273,7 @@ func (k *keptInput) take(node int64, i int, cut func(dst []byte, i, first, width
 }
 
 // writeInput writes hop 0 to the store.
-func (e *Engine) writeInput(ctx context.Context, k keptInput) error {
+func (e *engine) writeInput(ctx context.Context, k keptInput) error {
 	start := e.Pace.Clock()
 	out, err := e.Store.Matrix(format.Input)
 	if err != nil {

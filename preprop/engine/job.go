@@ -131,7 +131,7 @@ func (j *Job) Run(ctx context.Context) error {
 	j.Sequences = slices.DeleteFunc(j.Sequences, func(c *HopSequence) bool { // its input is then not read
 		return !j.needsInput(c, j.Columns)
 	})
-	e := &Engine{Job: j, propagators: map[operator.Operator]*product.Propagator{},
+	e := &engine{Job: j, propagators: map[operator.Operator]*product.Propagator{},
 		neededNodes: map[string][]product.NodeSet{}}
 	defer e.close()
 	if err := Timed(&j.Account.Preparing, func() error { return e.prepare(ctx) }); err != nil {
@@ -188,7 +188,7 @@ func (j *Job) Run(ctx context.Context) error {
 
 // cutInputs cuts inputs into column files where that is planned, and returns the columns
 // that files of each input have.
-func (e *Engine) cutInputs(ctx context.Context, panels []product.ColumnRange) (map[*Input][]product.ColumnRange,
+func (e *engine) cutInputs(ctx context.Context, panels []product.ColumnRange) (map[*Input][]product.ColumnRange,
 	error) {
 	out := map[*Input][]product.ColumnRange{}
 	for _, in := range e.inputs() {
@@ -202,7 +202,7 @@ func (e *Engine) cutInputs(ctx context.Context, panels []product.ColumnRange) (m
 			rest = append(rest, product.Missing(s, found)...)
 		}
 		if e.Plan.InputFiles && len(rest) > plan.DirectPanels {
-			kept, err := e.Keep(in, panels, rest)
+			kept, err := e.keep(in, panels, rest)
 			if err != nil {
 				return nil, err
 			}

@@ -57,7 +57,7 @@ func (j *Job) writeBuffers(panelColumns int) plan.WriteBuffers {
 
 // write begins to write a matrix, or a range of its columns, if any of these are unfinished. It first waits
 // for the matrix before.
-func (e *Engine) write(m *product.Matrix) error {
+func (e *engine) write(m *product.Matrix) error {
 	if err := e.finishWrite(); err != nil || !e.unfinished(m.ID, m.Columns()) {
 		return err
 	}
@@ -82,7 +82,7 @@ func (e *Engine) write(m *product.Matrix) error {
 }
 
 // finishWrite waits until the matrix that is being written, if any, is on disk.
-func (e *Engine) finishWrite() error {
+func (e *engine) finishWrite() error {
 	m := e.back.matrix
 	if m == nil {
 		return nil
@@ -100,7 +100,7 @@ func (e *Engine) finishWrite() error {
 }
 
 // mayChange waits until a matrix is not being written.
-func (e *Engine) mayChange(m *product.Matrix) error {
+func (e *engine) mayChange(m *product.Matrix) error {
 	if e.back.matrix == nil || m == nil || e.back.matrix.Buf != m.Buf {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (e *Engine) mayChange(m *product.Matrix) error {
 }
 
 // writingBytes is how many bytes of the matrix that is being written may be missing on disk.
-func (e *Engine) writingBytes() int64 {
+func (e *engine) writingBytes() int64 {
 	if e.back.matrix == nil {
 		return 0
 	}
