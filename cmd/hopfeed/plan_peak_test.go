@@ -75,7 +75,7 @@ func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
 	for _, j := range jobs {
 		synctest.Test(t, func(t *testing.T) { // so that what is measured is the same each time
 			for _, place := range j.places {
-				line := "train graph --model sage --hidden 16 --layers 2 --epochs 1 --batch 32 --fanout 3,3 " +
+				line := "train graph --model sage --hidden 32 --layers 2 --epochs 1 --batch 32 --fanout 3,3 " +
 					"--threads 2 --placement " + place + j.flags
 				p := peakOf(t, d, line)
 				ratio := float64(p.planned) / float64(p.taken)
@@ -98,5 +98,65 @@ func TestInferenceOfSomeAndOfAllNodesTakesWhatIsPlanned(t *testing.T) {
 		if p := peakOf(t, d, line); p.device > p.plannedDevice {
 			t.Errorf("hopfeed %s: %d bytes of the device are planned, %d were taken", line, p.plannedDevice, p.device)
 		}
+	}
+}
+
+// The device memory that is planned for a store is what a training takes, for all models and placements, on one device
+// and on two, with and without memory of its own.
+func TestTrainingsOnAStoreTakeWhatIsPlanned(t *testing.T) {
+	d := disk(t, "generate sbm -o graph --nodes 1500 --edges 3000 --features 64 --classes 4 --labeled 0.8 --seed 5",
+		"propagate graph -o store --hops 1 --chunk-rows 100")
+	for _, model := range []string{"sgc --hops 1", "ssgc", "sign", "gamlp", "hoga"} {
+		for _, machine := range []string{"", " --emulate gpu=1,mem=1GiB", " --emulate gpu=2,mem=1GiB"} {
+			for _, place := range []string{placement.Device, placement.Host, placement.Storage} {
+				line := "train store --hidden 64 --batch 256 --epochs 1 --threads 2 --placement " + place + " --model " + model + machine
+				var r struct {
+					Memory training.Memory `json:"memory_plan"`
+					Peak   int64           `json:"peak_device_bytes"`
+				}
+				readJSON(t, must(t, d, line+" --json --quiet").stdout, &r)
+				planned := r.Memory.DeviceBytes
+				if machine == "" && place == placement.Storage { // chunks being read are in the same memory
+					planned = max(planned, min(r.Peak, planned+r.Memory.HostBytes))
+				}
+				if ratio := float64(planned) / float64(r.Peak); ratio < 1 || ratio > 1.1 {
+					t.Errorf("hopfeed %s: %d bytes of a device are planned, %d were taken", line, planned, r.Peak)
+				}
+			}
+		}
+	}
+}
+
+// Whatever samples batches, for whatever model, wherever the graph lies, no more memory is taken than is planned, and not
+// much less. What a GPU keeps of each edge, for attention and to order edges by source, is planned for all devices.
+func TestSamplersAndModelsTakeWhatIsPlanned(t *testing.T) {
+	d := disk(t, "generate sbm -o graph --nodes 3000 --edges 30000 --features 64 --classes 4 --labeled 0.4 --seed 5")
+	samples := map[string]string{
+		"neighbor": "--fanout 3,3", "labor-1": "--fanout 3,3", "ladies": "--fanout 60,60", "fastgcn": "--fanout 60,60",
+		"locality": "--fanout 3,3 --bias 4 --cache degree:200KB", "saint-node": "", "saint-edge": "", "saint-rw": "", "full": "",
+	}
+	var lines []string
+	for _, machine := range []string{"", " --emulate gpu=1,mem=1GiB"} {
+		for _, model := range []string{"gcn", "sage", "gat"} {
+			for _, place := range []string{placement.Device, placement.Host, placement.Storage} {
+				lines = append(lines, "--batch 32 --fanout 3,3 --model "+model+" --placement "+place+machine)
+			}
+			lines = append(lines, "--batch 2000 --sampler full --model "+model+machine) // all nodes at once
+		}
+	}
+	for name, flags := range samples {
+		lines = append(lines, "--batch 32 --model gcn --placement host --emulate gpu=1,mem=1GiB --sampler "+name+" "+flags)
+	}
+	for _, line := range lines {
+		synctest.Test(t, func(t *testing.T) {
+			p := peakOf(t, d, "train graph --hidden 16 --layers 2 --epochs 1 --threads 2 "+line)
+			most := 1.1
+			if strings.Contains(line, "gat") || strings.Contains(line, "2000") {
+				most = 1.7
+			}
+			if ratio := float64(p.plannedDevice) / float64(p.device); p.taken > p.planned || ratio < 1 || ratio > most {
+				t.Errorf("%s: %+v", line, p)
+			}
+		})
 	}
 }

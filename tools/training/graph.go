@@ -238,14 +238,14 @@ func (g *Graph) Devices() []gds.Device { return g.devices }
 
 // ShareRows is the most rows of a batch on one device: in training on all nodes, all of them.
 func (g *Graph) ShareRows() int {
-	rows := 0
+	rows, nodes := 0, int(g.dir.Manifest.Nodes)
 	switch {
 	case g.plan.job.all:
-		rows = int(g.dir.Manifest.Nodes)
+		rows = nodes
 	case len(g.samplers) > 0:
 		rows = g.samplers[0].Method.MostSeeds(g.o.BatchRows)
 	}
-	return max(rows, InferenceRows)
+	return max(rows, min(InferenceRows, nodes))
 }
 
 // Batches says how training nodes are shuffled and shared.

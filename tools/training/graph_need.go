@@ -183,13 +183,14 @@ func (b *graphNeed) countCache(m *format.Manifest, o *graphJob, info gds.Info, r
 
 // modelRows is the most rows that a model of a graph of n nodes computes at a time.
 func (o *graphJob) modelRows(n int64) int {
+	rows := o.seeds
 	switch {
 	case o.all:
-		return int(n)
+		rows = int(n)
 	case sampling.ChoosesSeeds(o.sampler):
-		return max(min(o.seeds*(len(o.fanouts)+1), o.trainSet), InferenceRows)
+		rows = min(o.seeds*(len(o.fanouts)+1), o.trainSet)
 	}
-	return max(o.seeds, InferenceRows)
+	return max(rows, int(min(InferenceRows, n)))
 }
 
 // countLayers counts what a layer takes for each node and edge of a chunk of a graph of n nodes.

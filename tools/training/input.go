@@ -76,8 +76,8 @@ type Report struct {
 	PredictedRemoteRows   float64                `json:"predicted_remote_rows"`
 	RemoteBytes           int64                  `json:"remote_bytes"` // that moved between devices, in all epochs
 	PredictedEpochSeconds *float64               `json:"predicted_epoch_seconds"`
-	Memory                *Memory                `json:"memory_plan,omitempty"` // of a graph
-	Schedule              *scheduler.Report      `json:"schedule,omitempty"`    // of the batches of a graph
+	Memory                *Memory                `json:"memory_plan,omitempty"`
+	Schedule              *scheduler.Report      `json:"schedule,omitempty"` // of the batches of a graph
 	Queues                *scheduler.QueueReport `json:"multi_queue,omitempty"`
 	Load                  loader.Stats           `json:"load"`
 }
@@ -177,6 +177,10 @@ func (s Store) Report() Report {
 	r := Report{
 		Placement: p.Placement, Shuffle: p.Shuffle, Reasons: p.Reasons, Devices: p.Devices, Sharded: p.Sharded,
 		PredictedRemoteRows: p.RemoteRows, Load: s.Loaders[0].Stats(),
+		Memory: &Memory{HostBytes: int64(p.HostBytes), DeviceBytes: int64(p.DeviceBytes)},
+	}
+	if p.Devices > 1 {
+		r.Memory.OtherBytes = r.Memory.DeviceBytes
 	}
 	if p.ComputeSeconds > 0 {
 		r.PredictedEpochSeconds = &p.EpochSeconds

@@ -13,7 +13,7 @@ import (
 // Memory is what a training or an inference takes at most, in bytes.
 type Memory struct {
 	HostBytes   int64 `json:"host_bytes"`                   // beside the memory of devices
-	HeapBytes   int64 `json:"heap_bytes"`                   // the part of HostBytes on the Go heap
+	HeapBytes   int64 `json:"heap_bytes"`                   // the part of HostBytes on the Go heap; of a store 0: not told apart
 	DeviceBytes int64 `json:"device_bytes"`                 // of the device that takes most
 	OtherBytes  int64 `json:"other_device_bytes,omitempty"` // of each other device
 }
