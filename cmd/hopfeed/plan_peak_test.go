@@ -38,7 +38,8 @@ func peakOf(t *testing.T, d vfs.FS, line string) (p trainingPeak) {
 // What trainings on a graph allocate is what is planned or less, and not much less: by all schedules, wherever the
 // features are, with and without memory of the device's own, with all caches, on several devices.
 func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
-	const most = 1.1 // of what is planned, by what is taken
+	// Of what is planned, by what is taken: in all, and of the fullest device. Schedules seldom fill all buffers of the host.
+	const most, mostDevice = 1.2, 1.1
 	const one = " --emulate gpu=1,mem=1GiB"
 	const staged = ",workers=2,cpu=20ms,gather=4ms,dma=2ms,sampling=9ms,compute=4ms" // by which schedules are chosen
 	type job struct {
