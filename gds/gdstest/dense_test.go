@@ -125,28 +125,6 @@ var denseTests = []test{
 			}
 		})
 	}},
-	{"AddRow adds to every row", func(b *fixture) {
-		b.eachShape(func(b *fixture, l layout, rows, cols int) {
-			values, add := b.normal(rows*cols), b.normal(cols)
-			x, row := b.floats(l, rows, cols, values), b.floats(shifted, 1, cols, add)
-			b.stream.AddRow(x.Tensor, row.Tensor)
-			b.expect(b.read(x), rows*cols, func(i int) (float64, float64) {
-				want := float64(values[i]) + float64(add[i%cols])
-				return want, unit * math.Abs(want)
-			})
-		})
-	}},
-	{"MulRow multiplies every row", func(b *fixture) {
-		b.eachShape(func(b *fixture, l layout, rows, cols int) {
-			values, by := b.normal(rows*cols), b.normal(cols)
-			x, row := b.floats(l, rows, cols, values), b.floats(shifted, 1, cols, by)
-			b.stream.MulRow(x.Tensor, row.Tensor)
-			b.expect(b.read(x), rows*cols, func(i int) (float64, float64) {
-				want := float64(values[i]) * float64(by[i%cols])
-				return want, unit * math.Abs(want)
-			})
-		})
-	}},
 	{"SumRows adds up columns", func(b *fixture) {
 		b.eachShape(func(b *fixture, l layout, rows, cols int) {
 			for _, beta := range []float32{0, 1, -0.5} {

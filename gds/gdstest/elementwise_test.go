@@ -4,33 +4,77 @@ import (
 	"bytes"
 	"math"
 
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
+// An elementwise operation computes each element of dst from the one of src at its place and one of other, which has
+// the shape of src or is a row. want gives the value and its error in units.
+var elementwise = []struct {
+	name    string
+	row     bool // other is a row
+	inPlace bool // dst is always src
+	call    func(s gds.Stream, dst, src, other gds.Tensor)
+	want    func(x, y float64) (value, units float64)
+}{
+	{name: "Axpy adds a multiple", inPlace: true,
+		call: func(s gds.Stream, dst, _, other gds.Tensor) { s.Axpy(0.75, other, dst) },
+		want: func(x, y float64) (float64, float64) { return x + 0.75*y, 1.5*math.Abs(y) + math.Abs(x) }},
+	{name: "AddRow adds to every row", row: true, inPlace: true,
+		call: func(s gds.Stream, dst, _, other gds.Tensor) { s.AddRow(dst, other) },
+		want: func(x, y float64) (float64, float64) { return x + y, math.Abs(x + y) }},
+	{name: "MulRow multiplies every row", row: true, inPlace: true,
+		call: func(s gds.Stream, dst, _, other gds.Tensor) { s.MulRow(dst, other) },
+		want: func(x, y float64) (float64, float64) { return x * y, math.Abs(x * y) }},
+	{name: "Mul multiplies",
+		call: func(s gds.Stream, dst, src, other gds.Tensor) { s.Mul(dst, src, other) },
+		want: func(x, y float64) (float64, float64) { return x * y, math.Abs(x * y) }},
+	{name: "ReLU keeps what is above zero",
+		call: func(s gds.Stream, dst, src, _ gds.Tensor) { s.ReLU(dst, src) },
+		want: func(x, _ float64) (float64, float64) { return max(x, 0), 0 }},
+	{name: "ReLUGrad passes where the output is above zero",
+		call: func(s gds.Stream, dst, src, other gds.Tensor) { s.ReLUGrad(dst, src, other, 2.5) },
+		want: func(x, y float64) (float64, float64) {
+			if y > 0 {
+				return 2.5 * x, math.Abs(2.5 * x)
+			}
+			return 0, 0
+		}},
+}
+
 var elementwiseTests = []test{
-	{"Axpy adds a multiple", func(b *fixture) {
-		b.eachShape(func(b *fixture, l layout, rows, cols int) {
-			vx, vy := b.normal(rows*cols), b.normal(rows*cols)
-			x, y := b.floats(shifted, rows, cols, vx), b.floats(l, rows, cols, vy)
-			const alpha = 0.7
-			b.stream.Axpy(alpha, x.Tensor, y.Tensor)
-			b.expect(b.read(y), rows*cols, func(i int) (float64, float64) {
-				p, q := float64(float32(alpha))*float64(vx[i]), float64(vy[i])
-				return p + q, unit * (2*math.Abs(p) + math.Abs(q))
+	{"operations compute each element from those at its place, in place or not", func(b *fixture) {
+		for _, o := range elementwise {
+			b.at(o.name, func(b *fixture) {
+				b.eachShape(func(b *fixture, l layout, rows, cols int) {
+					others, otherLayout := rows, l
+					if o.row {
+						others, otherLayout = 1, shifted
+					}
+					x, y := b.normal(rows*cols), b.normal(others*cols)
+					for i := range y {
+						if i%3 == 0 {
+							y[i] = 0
+						}
+					}
+					src, other := b.floats(l, rows, cols, x), b.floats(otherLayout, others, cols, y)
+					results := []*array{src}
+					if !o.inPlace {
+						dst := b.floats(strided, rows, cols, nil)
+						o.call(b.stream, dst.Tensor, src.Tensor, other.Tensor)
+						results = append(results, dst)
+					}
+					o.call(b.stream, src.Tensor, src.Tensor, other.Tensor)
+					for _, got := range results {
+						b.expect(b.read(got), rows*cols, func(i int) (float64, float64) {
+							value, units := o.want(float64(x[i]), float64(y[i%len(y)]))
+							return value, unit * units
+						})
+					}
+				})
 			})
-		})
-	}},
-	{"ReLU keeps what is above zero, in place or not", func(b *fixture) {
-		b.eachShape(func(b *fixture, l layout, rows, cols int) {
-			values := b.normal(rows * cols)
-			src, dst := b.floats(l, rows, cols, values), b.floats(strided, rows, cols, nil)
-			b.stream.ReLU(dst.Tensor, src.Tensor)
-			b.stream.ReLU(src.Tensor, src.Tensor)
-			want := func(i int) (float64, float64) { return max(float64(values[i]), 0), 0 }
-			b.expect(b.read(dst), rows*cols, want)
-			b.expect(b.read(src), rows*cols, want)
-		})
+		}
 	}},
 	{"ReLU knows special numbers", func(b *fixture) {
 		inf := float32(math.Inf(1))
@@ -43,28 +87,6 @@ var elementwiseTests = []test{
 		if got[1] != inf || got[2] != 0 || got[3] != 0 || got[4] != 1e-45 {
 			b.Errorf("got %v", got)
 		}
-	}},
-	{"ReLUGrad passes where the output is above zero, in place or not", func(b *fixture) {
-		b.eachShape(func(b *fixture, l layout, rows, cols int) {
-			vg, vo := b.normal(rows*cols), b.normal(rows*cols)
-			for i := range vo {
-				if i%3 == 0 {
-					vo[i] = 0
-				}
-			}
-			grad, out, dst := b.floats(l, rows, cols, vg), b.floats(l, rows, cols, vo),
-				b.floats(strided, rows, cols, nil)
-			b.stream.ReLUGrad(dst.Tensor, grad.Tensor, out.Tensor, 2.5)
-			b.stream.ReLUGrad(grad.Tensor, grad.Tensor, out.Tensor, 2.5)
-			want := func(i int) (float64, float64) {
-				if vo[i] > 0 {
-					return 2.5 * float64(vg[i]), unit * math.Abs(2.5*float64(vg[i]))
-				}
-				return 0, 0
-			}
-			b.expect(b.read(dst), rows*cols, want)
-			b.expect(b.read(grad), rows*cols, want)
-		})
 	}},
 	{"PReLU has a slope below zero, in place or not", func(b *fixture) {
 		b.eachShape(func(b *fixture, l layout, rows, cols int) {
@@ -100,21 +122,6 @@ var elementwiseTests = []test{
 				b.expect(b.read(dst), rows*cols, want)
 				b.expect(b.read(src), rows*cols, want)
 			}
-		})
-	}},
-	{"Mul multiplies, in place or not", func(b *fixture) {
-		b.eachShape(func(b *fixture, l layout, rows, cols int) {
-			vx, vy := b.normal(rows*cols), b.normal(rows*cols)
-			x, y, dst := b.floats(l, rows, cols, vx), b.floats(shifted, rows, cols, vy),
-				b.floats(strided, rows, cols, nil)
-			b.stream.Mul(dst.Tensor, x.Tensor, y.Tensor)
-			b.stream.Mul(x.Tensor, x.Tensor, y.Tensor)
-			want := func(i int) (float64, float64) {
-				v := float64(vx[i]) * float64(vy[i])
-				return v, unit * math.Abs(v)
-			}
-			b.expect(b.read(dst), rows*cols, want)
-			b.expect(b.read(x), rows*cols, want)
 		})
 	}},
 	{"Dropout drops by the hash of seed and position, in place or not", func(b *fixture) {
