@@ -128,7 +128,12 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 	for _, s := range tiny() {
 		fsys, dir := s.mustWrite(t)
 		for _, path := range filesOf(t, fsys, dir) {
-			for _, i := range telling(t, fsys, path) {
+			list := path == filepath.Join(dir, manifestName) || path == filepath.Join(dir, indexName)
+			for at, i := range telling(t, fsys, path) {
+				// Verify reads these two files as OpenAny does, for which the next test flips every byte.
+				if list && at%8 > 0 {
+					continue
+				}
 				bad := &damaged{FS: fsys, path: path, flip: i, bit: uint(i % 8), length: -1}
 				r, err := Verify(context.Background(), bad, dir, 1, progress.Silent)
 				if err != nil {
@@ -163,7 +168,7 @@ func TestEveryShortenedFileIsFound(t *testing.T) {
 		fsys, dir := s.mustWrite(t)
 		for _, path := range filesOf(t, fsys, dir) {
 			size := sizeOf(t, fsys, path)
-			step := max(1, size/512)
+			step := max(1, size/128)
 			for length := int64(0); length < size; length++ {
 				if length%step != 0 && length%4096 > 1 && size-length > 32 {
 					continue
