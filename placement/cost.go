@@ -33,10 +33,12 @@ type NamedRate struct {
 func (r Rates) List() []NamedRate {
 	known := []NamedRate{
 		{"storage", r.Storage}, {"checksums", r.Check}, {"copying", r.HostCopy}, {"gathering", r.HostGather},
-		{"conversion", r.Convert}, {"link", r.Link}, {"gathering over the link", r.MappedGather}, {"between devices", r.Peer},
+		{"conversion", r.Convert}, {"link", r.Link}, {"gathering over the link", r.MappedGather},
+		{"between devices", r.Peer},
 	}
 	if r.Link > 0 { // else device memory is the host's
-		known = append(known, NamedRate{"copying on the device", r.DeviceCopy}, NamedRate{"gathering on the device", r.DeviceGather})
+		known = append(known, NamedRate{"copying on the device", r.DeviceCopy},
+			NamedRate{"gathering on the device", r.DeviceGather})
 	}
 	return slices.DeleteFunc(known, func(n NamedRate) bool { return n.Rate == 0 })
 }

@@ -67,7 +67,8 @@ func (d Dataset) Check() error {
 	case !(d.Labeled > 0 && d.Labeled <= 1):
 		return fmt.Errorf("%v of the nodes labelled (want a fraction of 1)", d.Labeled)
 	case !(d.Split[0] > 0) || sum > 1.0001:
-		return fmt.Errorf("splits of %v, %v and %v (want fractions whose sum is at most 1, the first above 0)", d.Split[0], d.Split[1], d.Split[2])
+		return fmt.Errorf("splits of %v, %v and %v (want fractions whose sum is at most 1, the first above 0)",
+			d.Split[0], d.Split[1], d.Split[2])
 	}
 	return nil
 }

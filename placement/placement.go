@@ -197,18 +197,23 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	var d Decision
 	addReason := func(format string, args ...any) { d.Reasons = append(d.Reasons, fmt.Sprintf(format, args...)) }
 
-	if !slices.Contains([]string{Auto, Device, Host, Storage}, o.Placement) || !slices.Contains([]string{Auto, RR, CR, ""}, o.Shuffle) {
-		return d, fmt.Errorf("%w: placement %q with shuffle %q (want %s, %s, %s or %s, and %s, %s or %s)", ErrContradiction,
+	if !slices.Contains([]string{Auto, Device, Host, Storage}, o.Placement) ||
+		!slices.Contains([]string{Auto, RR, CR, ""}, o.Shuffle) {
+		return d, fmt.Errorf("%w: placement %q with shuffle %q (want %s, %s, %s or %s, and %s, %s or %s)",
+			ErrContradiction,
 			o.Placement, o.Shuffle, Auto, Device, Host, Storage, Auto, RR, CR)
 	}
 	if o.Shuffle == RR && o.Placement == Storage {
-		return d, fmt.Errorf("%w: storage is read in whole chunks, so single rows cannot be reshuffled (use shuffle chunk, or placement host)", ErrContradiction)
+		return d, fmt.Errorf("%w: storage is read in whole chunks, so single rows cannot be reshuffled (use shuffle "+
+			"chunk, or placement host)", ErrContradiction)
 	}
 	if n.ScatteredRows && (o.Placement == Storage || o.Shuffle == CR) {
-		return d, fmt.Errorf("%w: the rows of this split are scattered over the chunks of the store, so they cannot be read or reshuffled chunk by chunk (propagate again with that split)", ErrContradiction)
+		return d, fmt.Errorf("%w: the rows of this split are scattered over the chunks of the store, so they cannot "+
+			"be read or reshuffled chunk by chunk (propagate again with that split)", ErrContradiction)
 	}
 	if n.CutChunks && o.Placement == Storage {
-		return d, fmt.Errorf("%w: storage is read in whole chunks, so the chunk rows that are reshuffled together must be a multiple of the store's (see inspect)", ErrContradiction)
+		return d, fmt.Errorf("%w: storage is read in whole chunks, so the chunk rows that are reshuffled together "+
+			"must be a multiple of the store's (see inspect)", ErrContradiction)
 	}
 
 	d.Alternatives = alternatives(f, n, o)
@@ -234,7 +239,8 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 		}
 		for _, placement = range order {
 			if placement == "" {
-				return d, fmt.Errorf("the input of training %w: %s (host memory: %s at least)", machine.ErrDoesNotFit, strings.Join(d.Reasons, "; "), units.AtLeast(n.Least(f, o)))
+				return d, fmt.Errorf("the input of training %w: %s (host memory: %s at least)", machine.ErrDoesNotFit,
+					strings.Join(d.Reasons, "; "), units.AtLeast(n.Least(f, o)))
 			}
 			why := find(placement, "").Obstacle
 			if why == "" {
@@ -257,14 +263,17 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	case placement == Storage:
 		shuffle = CR
 		addReason("chunks are reshuffled, so that storage is read in long runs")
-	case placement == Host && !f.Device.Unified && !n.ScatteredRows && find(Host, RR).keepsDeviceWaiting(find(Host, CR)):
-		waiting := fmt.Sprintf("gathering rows keeps the device waiting (%.3g s an epoch, with chunks %.3g s)", find(Host, RR).EpochSeconds, find(Host, CR).EpochSeconds)
+	case placement == Host && !f.Device.Unified && !n.ScatteredRows &&
+		find(Host, RR).keepsDeviceWaiting(find(Host, CR)):
+		waiting := fmt.Sprintf("gathering rows keeps the device waiting (%.3g s an epoch, with chunks %.3g s)",
+			find(Host, RR).EpochSeconds, find(Host, CR).EpochSeconds)
 		if whyUnpinned == "" {
 			shuffle = CR
 			addReason("chunks are reshuffled: %s, and the whole input can be pinned", waiting)
 		} else {
 			shuffle = RR
-			addReason("rows are reshuffled, although %s: chunks would be copied from pinned memory, and %s", waiting, whyUnpinned)
+			addReason("rows are reshuffled, although %s: chunks would be copied from pinned memory, and %s", waiting,
+				whyUnpinned)
 		}
 	default:
 		shuffle = RR
@@ -275,8 +284,10 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	}
 	d.Alternative = find(placement, shuffle)
 	d.Shuffle = shuffle
-	if r := f.Rates; placement == Host && !f.Device.Unified && r.MappedGather > 0 && (shuffle == RR || n.ScatteredRows) {
-		rates := fmt.Sprintf("from host memory by itself %s, the host %s, and the link carries %s", r.MappedGather, r.HostGather, r.Link)
+	if r := f.Rates; placement == Host && !f.Device.Unified && r.MappedGather > 0 &&
+		(shuffle == RR || n.ScatteredRows) {
+		rates := fmt.Sprintf("from host memory by itself %s, the host %s, and the link carries %s", r.MappedGather,
+			r.HostGather, r.Link)
 		if d.Mapped {
 			addReason("the device gathers rows: it does so %s", rates)
 		} else {
@@ -286,7 +297,8 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	switch {
 	case f.Devices == 1:
 	case d.Sharded:
-		addReason("each of %d devices holds a part of the input and computes on its rows of a batch; %.2g %% of the rows move", d.Devices, 100*d.RemoteRows)
+		addReason("each of %d devices holds a part of the input and computes on its rows of a batch; %.2g %% of the "+
+			"rows move", d.Devices, 100*d.RemoteRows)
 	case placement == Device:
 		addReason("each of %d devices holds the whole input, and computes on its share of each batch", d.Devices)
 	case placement == Host:
@@ -385,9 +397,11 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 	}
 	out := map[string]string{}
 	if work := n.WorkOn(f.Devices); largestShare(n.Input, f.Devices)+work > free {
-		out[Device] = fmt.Sprintf("the input (%s), batches and model (%s) exceed the %s that %s", n.Input, work, free, by)
+		out[Device] = fmt.Sprintf("the input (%s), batches and model (%s) exceed the %s that %s", n.Input, work, free,
+			by)
 		if f.Devices > 1 {
-			out[Device] = fmt.Sprintf("the part of the input (%s) for each of %d devices, batches and model (%s) exceed the %s that %s",
+			out[Device] = fmt.Sprintf("the part of the input (%s) for each of %d devices, batches and model (%s) "+
+				"exceed the %s that %s",
 				largestShare(n.Input, f.Devices), f.Devices, work, free, by)
 		}
 	}
@@ -403,9 +417,11 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 	case tooMuchWork(f.Devices) != "":
 		out[Host] = tooMuchWork(f.Devices)
 	case n.Input > f.Budget.Bytes:
-		out[Host] = fmt.Sprintf("the input (%s) exceeds the memory budget of %s, by %s", n.Input, f.Budget.Bytes, f.Budget.By)
+		out[Host] = fmt.Sprintf("the input (%s) exceeds the memory budget of %s, by %s", n.Input, f.Budget.Bytes,
+			f.Budget.By)
 	case n.Input+n.staging(f) > f.Budget.Bytes:
-		out[Host] = fmt.Sprintf("the input (%s) and gathered batches (%s) exceed the memory budget of %s, by %s", n.Input, n.Staging, f.Budget.Bytes, f.Budget.By)
+		out[Host] = fmt.Sprintf("the input (%s) and gathered batches (%s) exceed the memory budget of %s, by %s",
+			n.Input, n.Staging, f.Budget.Bytes, f.Budget.By)
 	}
 	switch {
 	case o.Shuffle == RR:
@@ -417,9 +433,11 @@ func obstacles(f Facts, n Needs, o Override) map[string]string {
 	case tooMuchWork(1) != "":
 		out[Storage] = tooMuchWork(1)
 	case f.Device.Unified && n.Work+n.Chunks > free:
-		out[Storage] = fmt.Sprintf("batches and model (%s) and chunks being read (%s) exceed the %s that %s", n.Work, n.Chunks, free, by)
+		out[Storage] = fmt.Sprintf("batches and model (%s) and chunks being read (%s) exceed the %s that %s", n.Work,
+			n.Chunks, free, by)
 	case n.Chunks > f.Budget.Bytes:
-		out[Storage] = fmt.Sprintf("chunks being read (%s) exceed the memory budget of %s, by %s", n.Chunks, f.Budget.Bytes, f.Budget.By)
+		out[Storage] = fmt.Sprintf("chunks being read (%s) exceed the memory budget of %s, by %s", n.Chunks,
+			f.Budget.Bytes, f.Budget.By)
 	}
 	return out
 }

@@ -37,7 +37,8 @@ func (c chunkRead) extent() format.Extent { return c.matrix.Extent(c.chunk) }
 func (p *probe) measureStorage(r *Rates) (err error) {
 	chunkBytes := int64(p.Store.Layout().ChunkRows) * p.rowBytes / int64(len(p.Matrices))
 	stride := gds.Aligned(chunkBytes)
-	count := min(int64(p.Region.Chunks)*int64(len(p.Matrices)), max(1, p.affordableBytes(storageBytes, p.unified)/stride))
+	count := min(int64(p.Region.Chunks)*int64(len(p.Matrices)),
+		max(1, p.affordableBytes(storageBytes, p.unified)/stride))
 	if count == 0 {
 		return nil
 	}
@@ -92,7 +93,8 @@ func (p *probe) measureStorage(r *Rates) (err error) {
 
 // timeChunks measures the rate at which threads work on the chunks of a round; each returns the
 // number of bytes that it worked on.
-func (p *probe) timeChunks(threads int, round []chunkRead, each func(i int64) (bytes int64, err error)) (units.Rate, error) {
+func (p *probe) timeChunks(threads int, round []chunkRead, each func(i int64) (bytes int64, err error)) (units.Rate,
+	error) {
 	var bytes atomic.Int64
 	start := p.now()
 	err := parallel.For(p.ctx, threads, int64(len(round)), 1, func(i, _ int64) error {
@@ -130,7 +132,8 @@ func (p *probe) chunkReads(count int) (reads []chunkRead, closeAll func() error,
 		}
 	}
 	for _, place := range randomNumbers(count, p.Region.Chunks*len(matrices)) {
-		c := chunkRead{matrix: matrices[int(place)%len(matrices)], chunk: p.Region.FirstChunk + int(place)/len(matrices)}
+		c := chunkRead{matrix: matrices[int(place)%len(matrices)],
+			chunk: p.Region.FirstChunk + int(place)/len(matrices)}
 		path := c.extent().File
 		if files[path] == nil {
 			f, err := p.device.OpenFile(p.Store.FS(), filepath.Join(p.Store.Path(), filepath.FromSlash(path)))

@@ -18,8 +18,8 @@ const helpAllFlag = "help-all"
 // manyFlags is from how many flags on help shows the most used alone.
 const manyFlags = 20
 
-// flagGroups are the flags of commands with many, in the order in which help shows them. Settings of models are with the
-// model; other flags come first.
+// flagGroups are the flags of commands with many, in the order in which help shows them. Settings of models are with
+// the model; other flags come first.
 var flagGroups = []struct{ title, flags string }{
 	{"Model", "model operator hops standardize"},
 	{"Input", "split splits normalize-features features-in-place undirected directed self-loops duplicates name dtype"},
@@ -27,13 +27,15 @@ var flagGroups = []struct{ title, flags string }{
 	{"Sampling of a graph", "sampler fanout cache bias workers buffers"},
 	{"Optimisation", "batch lr weight-decay optimizer lr-schedule warm-up clip-norm loss class-weights runs"},
 	{"Stopping", "epochs patience eval-every metric max-time"},
-	{"Placement and schedule", "placement shuffle chunk-rows schedule cpu-share queue gradients sync-every emulate tf32"},
+	{"Placement and schedule",
+		"placement shuffle chunk-rows schedule cpu-share queue gradients sync-every emulate tf32"},
 	{"Search", "grid tune max-memory min-accuracy budget search throughput space trial-epochs"},
 	{"Output", "output run save-every config force"},
 }
 
 // usualFlags are those that help shows of a command with many.
-var usualFlags = strings.Fields("model hops hidden layers dropout batch lr epochs patience placement sampler fanout run config output " +
+var usualFlags = strings.Fields("model hops hidden layers dropout batch lr epochs patience placement sampler fanout " +
+	"run config output " +
 	"budget max-memory min-accuracy space hardware dataset nodes edges " +
 	"cpu-batch dma gpu-batch training schedules rounds " +
 	"ids undirected node-table features labels source-column destination-column label-column")
@@ -64,7 +66,8 @@ func groupFlags(c *cobra.Command, a *app) {
 		}
 		if !a.helpAll {
 			writeFlags(w, "Flags", local, usualFlags)
-			fmt.Fprintf(w, "\n%s --%s shows %d more flags, in groups.\n", c.CommandPath(), helpAllFlag, n-shownOf(local, usualFlags))
+			fmt.Fprintf(w, "\n%s --%s shows %d more flags, in groups.\n", c.CommandPath(), helpAllFlag,
+				n-shownOf(local, usualFlags))
 			return nil
 		}
 		var grouped []string

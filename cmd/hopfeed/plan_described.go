@@ -49,7 +49,8 @@ func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) 
 		d.Name, d.Hops = "described", 3
 	}
 	if len(o.Hops) > 1 {
-		return nil, usagef("--hops %s: one number is for all operators of a described store", flagValue(o.flags.Lookup("hops")))
+		return nil, usagef("--hops %s: one number is for all operators of a described store",
+			flagValue(o.flags.Lookup("hops")))
 	} else if len(o.Hops) == 1 {
 		d.Hops = o.Hops[0]
 	}
@@ -74,7 +75,8 @@ func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) 
 	if spec.Matrices, err = o.describedMatrices(d.Hops); err != nil {
 		return nil, usagef("%s", err)
 	}
-	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: train}, {Name: format.RegionValid, Rows: valid}, {Name: format.RegionTest, Rows: test}},
+	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: train},
+		{Name: format.RegionValid, Rows: valid}, {Name: format.RegionTest, Rows: test}},
 		0, d.Features, t)
 	if err := o.FillDefaults(train); err != nil {
 		return nil, err
@@ -99,7 +101,8 @@ func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) 
 }
 
 // planPropagation plans the propagation of a described data set.
-func (a *app) planPropagation(ctx context.Context, o planOptions, d placement.Dataset, t dtype.DType) (*preprop.Plan, error) {
+func (a *app) planPropagation(ctx context.Context, o planOptions, d placement.Dataset, t dtype.DType) (*preprop.Plan,
+	error) {
 	operators, err := o.describedOperators()
 	if err != nil {
 		return nil, usagef("%s", err)

@@ -17,9 +17,10 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// planGraph plans the training of a model that reads a graph: it opens the graph as train does, and measures batches and
-// validation.
-func (a *app) planGraph(ctx context.Context, graph *format.Dir, o *planOptions, to training.Options) (_ *planned, err error) {
+// planGraph plans the training of a model that reads a graph: it opens the graph as train does, and measures batches
+// and validation.
+func (a *app) planGraph(ctx context.Context, graph *format.Dir, o *planOptions, to training.Options) (_ *planned,
+	err error) {
 	opened, err := training.Open(ctx, graph, to, checkpoint.Batches{})
 	if err != nil {
 		return nil, err

@@ -27,32 +27,39 @@ func declareSampling(f *pflag.FlagSet, s *training.Sampling) {
 	f.StringVar(&s.Cache, "cache", "", "cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: "+
 		strings.Join(cache.Policies(), ", "))
 	f.Var((*biasFlag)(&s.Bias), "bias", biasUsage)
-	f.Var(optionalInt{&s.Workers, training.MaxWorkers}, "workers", "threads that sample batches (default as many as --threads)")
-	f.Var(optionalInt{&s.Buffers, training.MostBuffers}, "buffers", fmt.Sprintf("batches that the device has memory for: one is trained "+
-		"on, the others wait (default %d)", placement.Buffers))
+	f.Var(optionalInt{&s.Workers, training.MaxWorkers}, "workers",
+		"threads that sample batches (default as many as --threads)")
+	f.Var(optionalInt{&s.Buffers, training.MostBuffers}, "buffers",
+		fmt.Sprintf("batches that the device has memory for: one is trained "+
+			"on, the others wait (default %d)", placement.Buffers))
 }
 
 // declareSchedule adds the flags of who prepares the batches of a graph when.
 func declareSchedule(f *pflag.FlagSet, s *training.Schedule) {
-	f.Var(scheduleFlag{&s.Name}, "schedule", "who prepares the batches of a graph when: "+strings.Join(training.ScheduleNames(), ", ")+
-		" (default: the processor, each stage as fast as it can)")
+	f.Var(scheduleFlag{&s.Name}, "schedule",
+		"who prepares the batches of a graph when: "+strings.Join(training.ScheduleNames(), ", ")+
+			" (default: the processor, each stage as fast as it can)")
 	declareShare(f, s)
 	declareQueues(f, s)
 }
 
 func declareShare(f *pflag.FlagSet, s *training.Schedule) {
-	f.Float64Var(&s.CPUShare, "cpu-share", -1, "share of the batches that the processor prepares by the schedule mixed (default the best)")
+	f.Float64Var(&s.CPUShare, "cpu-share", -1,
+		"share of the batches that the processor prepares by the schedule mixed (default the best)")
 	f.Lookup("cpu-share").DefValue = "0" // which help leaves out
 }
 
 func declareQueues(f *pflag.FlagSet, s *training.Schedule) {
 	const by = scheduler.MultiQueue
-	f.IntVar(&s.Queue, "queue", 0, "schedule "+by+": batches that wait for each device on the host, and as many on the device "+
+	f.IntVar(&s.Queue, "queue", 0, "schedule "+by+": batches that wait for each device on the host, and as many on "+
+		"the device "+
 		"(default by measurement)")
-	f.IntVar(&s.Gradients, "gradients", 0, "schedule "+by+": batches whose gradients wait on each device; 1: gradients are never stale "+
-		"(default by measurement)")
-	f.IntVar(&s.SyncEvery, "sync-every", 0, "schedule "+by+": batches from one synchronisation of devices to the next; 1: gradients are "+
-		"never stale (default by measurement)")
+	f.IntVar(&s.Gradients, "gradients", 0,
+		"schedule "+by+": batches whose gradients wait on each device; 1: gradients are never stale "+
+			"(default by measurement)")
+	f.IntVar(&s.SyncEvery, "sync-every", 0,
+		"schedule "+by+": batches from one synchronisation of devices to the next; 1: gradients are "+
+			"never stale (default by measurement)")
 }
 
 // scheduleFlag is --schedule, which once was what is now --lr-schedule.
@@ -90,7 +97,8 @@ func (o *trainOptions) checkInputFlags() error {
 	if !readsGraph {
 		for _, flag := range graphFlags {
 			if o.flags.Changed(flag) {
-				return usagef("--%s: %s reads a hop store, so no batches are sampled (it is for models that read a graph, such as sage)",
+				return usagef("--%s: %s reads a hop store, so no batches are sampled (it is for models that read a "+
+					"graph, such as sage)",
 					flag, o.Model)
 			}
 		}
@@ -99,7 +107,8 @@ func (o *trainOptions) checkInputFlags() error {
 	for _, flag := range storeFlags {
 		f := o.flags.Lookup(flag)
 		if f.Changed && !slices.Contains([]string{placement.Auto, "0"}, f.Value.String()) { // which configurations have
-			return usagef("--%s: %s reads a graph, which has no hops of its own (it is for models that read a hop store)", flag, o.Model)
+			return usagef("--%s: %s reads a graph, which has no hops of its own (it is for models that read a hop "+
+				"store)", flag, o.Model)
 		}
 	}
 	return nil
@@ -115,8 +124,10 @@ func writeSchedule(w io.Writer, r *scheduler.Report) {
 		measured += fmt.Sprintf(" (the plan changed after %d of them, by the durations that were measured)", r.Refined)
 	}
 	fmt.Fprintf(w, "schedule\t%s: %s\n", r.Name, units.Printable(r.Reason))
-	fmt.Fprintf(w, "\tan epoch %.4g s predicted, %s; %s by the processor, %d by the device; busy: processor %.0f %%, link %.0f %%, device %.0f %%\n",
-		r.PredictedSeconds, measured, units.Count(int64(r.CPUBatches), "batch"), r.GPUBatches, 100*r.CPUBusy, 100*r.LinkBusy, 100*r.GPUBusy)
+	fmt.Fprintf(w, "\tan epoch %.4g s predicted, %s; %s by the processor, %d by the device; busy: processor %.0f "+
+		"%%, link %.0f %%, device %.0f %%\n",
+		r.PredictedSeconds, measured, units.Count(int64(r.CPUBatches),
+			"batch"), r.GPUBatches, 100*r.CPUBusy, 100*r.LinkBusy, 100*r.GPUBusy)
 }
 
 // writeQueues prints what came of queues.

@@ -75,7 +75,8 @@ func (t *trained) text(w io.Writer) {
 		}
 		return fmt.Sprintf("%.2f +- %.2f %%", 100**mean, 100**std)
 	}
-	line("model", "%s on %s, %d rows of %s", t.Model, units.Printable(t.Dataset), t.rows[0], strings.Join(t.Matrices, ", "))
+	line("model", "%s on %s, %d rows of %s", t.Model, units.Printable(t.Dataset), t.rows[0],
+		strings.Join(t.Matrices, ", "))
 	gather := ""
 	if t.Load.Gather != "" && t.Shuffle == placement.RR {
 		gather = ", gathered by the " + t.Load.Gather
@@ -84,13 +85,15 @@ func (t *trained) text(w io.Writer) {
 	if t.Devices > 1 {
 		moved := ""
 		if t.Sharded {
-			moved = fmt.Sprintf("; %.2g %% of the training rows moved (predicted %.2g %%), %s in all", 100*t.RemoteRows, 100*t.PredictedRemoteRows, units.Bytes(t.RemoteBytes))
+			moved = fmt.Sprintf("; %.2g %% of the training rows moved (predicted %.2g %%), %s in all",
+				100*t.RemoteRows, 100*t.PredictedRemoteRows, units.Bytes(t.RemoteBytes))
 		}
 		line("devices", "%d, which share each batch%s", t.Devices, moved)
 	}
 	line("epochs", "%.0f, selected %.0f: %s", *t.Epochs, *t.BestEpoch, t.Selection)
 	line("loss", "%s", lossText(*t.TrainLoss))
-	line("valid", "%s %s (epoch %.0f of %.0f, %d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd), *t.BestEpoch, *t.Epochs, t.rows[1])
+	line("valid", "%s %s (epoch %.0f of %.0f, %d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd),
+		*t.BestEpoch, *t.Epochs, t.rows[1])
 	line("test", "%s %s (%d rows)", t.Metric, spread(t.TestMetric, t.TestMetricStd), t.rows[2])
 	predicted := ""
 	if t.PredictedEpochSeconds != nil {
@@ -102,7 +105,8 @@ func (t *trained) text(w io.Writer) {
 			break
 		}
 	}
-	line("time", "%.1f s in all; %.4f s an epoch%s, %.0f rows/s; %.2f s waiting for input", t.Seconds, *t.EpochSeconds, predicted, *t.RowsPerSecond, *t.LoadWaitSeconds)
+	line("time", "%.1f s in all; %.4f s an epoch%s, %.0f rows/s; %.2f s waiting for input", t.Seconds, *t.EpochSeconds,
+		predicted, *t.RowsPerSecond, *t.LoadWaitSeconds)
 	if t.Schedule != nil {
 		writeSchedule(w, t.Schedule)
 	}
@@ -131,7 +135,8 @@ func (a *app) reportEpochs(metric string, epochs int) func(string, trainer.Epoch
 	return func(label string, e trainer.Epoch) {
 		if now := time.Now(); now.Sub(last) >= gap || e.Number == epochs {
 			last = now
-			a.note("%sepoch %d of %d: loss %s, valid %s, %.4f s", label, e.Number, epochs, lossText(e.TrainLoss), metricText(metric, e.Valid), e.Seconds)
+			a.note("%sepoch %d of %d: loss %s, valid %s, %.4f s", label, e.Number, epochs, lossText(e.TrainLoss),
+				metricText(metric, e.Valid), e.Seconds)
 		}
 	}
 }
@@ -148,7 +153,8 @@ func lossText(loss float64) string {
 func (o *trainOptions) result(t *training.Runs) *trained {
 	r := &trained{
 		Report: t.Input.Report(), Model: o.Model, Dataset: t.Dir.Manifest.Name, Matrices: matrixNames(t.Spec), Settings: o.Settings,
-		RemoteRows: float64(t.Remote) / float64(max(t.Read, 1)), Runs: t.Saver.Runs, Resumed: t.Saver.Resumed, rows: t.Rows,
+		RemoteRows: float64(t.Remote) / float64(max(t.Read,
+			1)), Runs: t.Saver.Runs, Resumed: t.Saver.Resumed, rows: t.Rows,
 	}
 	r.processorSeconds = t.Saver.LeastCPU.Seconds()
 	for i, e := range t.Saver.History {

@@ -50,7 +50,8 @@ func (o *trainOptions) triesHops(model string) bool {
 }
 
 // hopsToTry lists the hops of a store among which validation can choose; none: it cannot.
-func (a *app) hopsToTry(ctx context.Context, store *format.Dir, o trainOptions, model string) (hops []string, err error) {
+func (a *app) hopsToTry(ctx context.Context, store *format.Dir, o trainOptions, model string) (hops []string,
+	err error) {
 	o.Model = model
 	_, part, err := o.Plan(ctx, store, a.machine(ctx))
 	if err != nil {
@@ -101,8 +102,8 @@ func (o *trainOptions) given(seed uint64) tune.Settings {
 	return s
 }
 
-// tune tries settings, if there are several to try, logs the trials in the directory of --run, if there is one, and returns the options with the
-// best. Trials that are logged there already are not made again.
+// tune tries settings, if there are several to try, logs the trials in the directory of --run, if there is one, and
+// returns the options with the best. Trials that are logged there already are not made again.
 func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trainOptions, err error) {
 	propose, err := a.proposer(ctx, o, t)
 	if err != nil {
@@ -143,20 +144,24 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 		if ctx.Err() == nil || o.run == "" {
 			return nil, err
 		}
-		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s; the same train command goes on", units.Count(int64(len(trials)), "trial"))}
+		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s; the same train command goes on",
+			units.Count(int64(len(trials)), "trial"))}
 	}
 	best := tune.Best(trials)
 	if best == nil && !t.searches() {
 		a.note("no trial has a validation metric: the last hop is taken")
 		return o, nil
 	}
-	if refused := slices.IndexFunc(trials, func(t tune.Trial) bool { return !strings.HasPrefix(t.Failed, refusedTrial) }) < 0; refused {
+	if refused := slices.IndexFunc(trials,
+		func(t tune.Trial) bool { return !strings.HasPrefix(t.Failed, refusedTrial) }) < 0; refused {
 		return nil, usagef("none of %s can be made: %s", units.Count(int64(len(trials)), "trial"), trials[0].Failed)
 	}
 	if best == nil {
-		return nil, fmt.Errorf("none of %s has a validation metric: %s", units.Count(int64(len(trials)), "trial"), cmp.Or(trials[0].Failed, "there are no labelled validation rows"))
+		return nil, fmt.Errorf("none of %s has a validation metric: %s", units.Count(int64(len(trials)), "trial"),
+			cmp.Or(trials[0].Failed, "there are no labelled validation rows"))
 	}
-	a.note("chosen: trial %d of %d, valid %s: %s", best.Number, len(trials), metricText(best.Metric, best.Valid), settingsText(best.Settings))
+	a.note("chosen: trial %d of %d, valid %s: %s", best.Number, len(trials), metricText(best.Metric, best.Valid),
+		settingsText(best.Settings))
 	chosen, err := optionsOf(best.Settings.With(tune.Settings{"runs": fmt.Sprint(o.runs)}))
 	if err != nil {
 		return nil, err
@@ -172,7 +177,8 @@ func (a *app) trialsBefore(dir *checkpoint.RunDir, propose tune.Proposer, o *tra
 		return nil, nil
 	}
 	refuse := func(err error) error {
-		return fmt.Errorf("%s: %w: it holds trials or a training of other settings (--force starts over): %w", dir.Path(), checkpoint.ErrExists, err)
+		return fmt.Errorf("%s: %w: it holds trials or a training of other settings (--force starts over): %w",
+			dir.Path(), checkpoint.ErrExists, err)
 	}
 	text, err := dir.LoadTrials()
 	if err != nil {
@@ -218,7 +224,8 @@ func (a *app) try(ctx context.Context, s tune.Settings) (tune.Outcome, error) {
 	if err == nil {
 		outcome := tune.Outcome{
 			Metric: r.Metric, Valid: r.ValidMetric, Lower: trainer.LowerIsBetter(r.Metric), BestEpoch: *r.BestEpoch, Epochs: *r.Epochs, Seconds: r.Seconds,
-			RowsPerSecond: float64(r.rows[0]) / max(r.fastestSeconds, 1e-9), RowsPerProcessorSecond: float64(r.rows[0]) / max(r.processorSeconds, 1e-9),
+			RowsPerSecond: float64(r.rows[0]) / max(r.fastestSeconds,
+				1e-9), RowsPerProcessorSecond: float64(r.rows[0]) / max(r.processorSeconds, 1e-9),
 			PeakDeviceBytes: r.PeakDeviceBytes,
 		}
 		if measured {
@@ -256,7 +263,8 @@ func (a *app) trier(base tune.Settings) func(ctx context.Context, number int, s 
 		if o.PeakRSSBytes > 0 {
 			memory = fmt.Sprintf(", %s resident", units.Bytes(o.PeakRSSBytes))
 		}
-		a.note("trial %d: %s: valid %s after %.0f epochs, %.0f rows/s, %s on the device%s", number, text, metricText(o.Metric, o.Valid), o.BestEpoch,
+		a.note("trial %d: %s: valid %s after %.0f epochs, %.0f rows/s, %s on the device%s", number, text,
+			metricText(o.Metric, o.Valid), o.BestEpoch,
 			o.RowsPerSecond, units.Bytes(o.PeakDeviceBytes), memory)
 		return o, nil
 	}
@@ -315,7 +323,8 @@ func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tun
 		models = []string{o.Model}
 	}
 	var hops []string
-	if at := slices.IndexFunc(models, o.triesHops); at >= 0 && values("hops") == nil && input.Manifest.Kind == format.KindStore {
+	if at := slices.IndexFunc(models, o.triesHops); at >= 0 && values("hops") == nil &&
+		input.Manifest.Kind == format.KindStore {
 		if hops, err = a.hopsToTry(ctx, input, *o, models[at]); err != nil {
 			return nil, err
 		}

@@ -44,7 +44,8 @@ func Devices(ctx context.Context, budget machine.Limit, threads int, want device
 	return devices.List(options)
 }
 
-func machineWithin(ctx context.Context, budget machine.Limit, threads int, want devices.Options) (Machine, devices.Options) {
+func machineWithin(ctx context.Context, budget machine.Limit, threads int, want devices.Options) (Machine,
+	devices.Options) {
 	if budget == (machine.Limit{}) {
 		budget = machine.Budget()
 	}

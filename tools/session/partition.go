@@ -72,7 +72,8 @@ func CountRows(layout format.Layout, rows loader.Rows) int64 {
 // OpenPartition reads split number split of a file [k,n] of splits of the nodes (.npy) or, if it has
 // no name, of a store. With split < 0 it is the first one of the file, or the one that the store is
 // laid out by. It is machine.ErrDoesNotFit if that takes more than the budget.
-func OpenPartition(ctx context.Context, store *format.Dir, split int, file string, budget machine.Limit) (Partition, error) {
+func OpenPartition(ctx context.Context, store *format.Dir, split int, file string, budget machine.Limit) (Partition,
+	error) {
 	m := &store.Manifest
 	if file == "" && m.Kind == format.KindGraph {
 		split = max(split, 0)
@@ -80,13 +81,15 @@ func OpenPartition(ctx context.Context, store *format.Dir, split int, file strin
 		return RegionPartition(), nil
 	}
 	if file != "" {
-		if err := budget.Fits(fmt.Sprintf("reading splits of %d nodes", m.Nodes), m.Nodes+rowListBytes*m.Rows); err != nil {
+		if err := budget.Fits(fmt.Sprintf("reading splits of %d nodes", m.Nodes),
+			m.Nodes+rowListBytes*m.Rows); err != nil {
 			return Partition{}, err
 		}
 		return filePartition(ctx, file, store, max(split, 0))
 	}
 	if split >= m.Splits && split > 0 {
-		return Partition{}, fmt.Errorf("%w: split %d: the store has %d splits, numbered from 0", ErrOptions, split, m.Splits)
+		return Partition{}, fmt.Errorf("%w: split %d: the store has %d splits, numbered from 0", ErrOptions, split,
+			m.Splits)
 	}
 	if err := budget.Fits(fmt.Sprintf("splitting %d rows", m.Rows), rowListBytes*m.Rows); err != nil {
 		return Partition{}, err
@@ -122,7 +125,8 @@ func partitionByRow(parts []uint8) Partition {
 }
 
 // tablePartition takes the part of each row of a store from its row table.
-func tablePartition(ctx context.Context, store *format.Dir, part func(t *format.RowTable, i, row int64) uint8) (Partition, error) {
+func tablePartition(ctx context.Context, store *format.Dir,
+	part func(t *format.RowTable, i, row int64) uint8) (Partition, error) {
 	parts := make([]uint8, store.Manifest.Rows)
 	err := store.VisitRows(ctx, func(t *format.RowTable, first int64) {
 		for i := range t.Rows {
@@ -157,12 +161,14 @@ func filePartition(ctx context.Context, path string, store *format.Dir, split in
 	case len(shape) != 2 || shape[1] != nodes:
 		return invalid("splits of shape %v for a graph of %d nodes (want [k,%d])", array.Shape, nodes, nodes)
 	case int64(split) >= shape[0]:
-		return Partition{}, fmt.Errorf("%w: split %d: %s has %d splits, numbered from 0", ErrOptions, split, path, shape[0])
+		return Partition{}, fmt.Errorf("%w: split %d: %s has %d splits, numbered from 0", ErrOptions, split, path,
+			shape[0])
 	}
 	ofNodes := make([]uint8, 0, nodes)
 	err = eachOfSplit(array, shape, int64(split), func(v int64) error {
 		if v < -1 || v > 2 {
-			_, err := invalid("split %d, node %d: %d is none of 0 (train), 1 (valid), 2 (test), -1 (none)", split, len(ofNodes), v)
+			_, err := invalid("split %d, node %d: %d is none of 0 (train), 1 (valid), 2 (test), -1 (none)", split,
+				len(ofNodes), v)
 			return err
 		}
 		ofNodes = append(ofNodes, uint8(v+1))

@@ -43,7 +43,8 @@ func makePlan(ctx context.Context, store *format.Dir, o Options, minMeasured uni
 	if p.Needs, err = o.Needs(store, p.Facts.Devices); err != nil {
 		return p, err
 	}
-	if p.Decision, err = placement.Choose(p.Facts, p.Needs, o.wishes()); err != nil || !o.Train || p.Needs.Input < minMeasured {
+	if p.Decision, err = placement.Choose(p.Facts, p.Needs, o.wishes()); err != nil || !o.Train ||
+		p.Needs.Input < minMeasured {
 		return p, err
 	}
 	if err = p.measure(ctx, store, o); err != nil {
@@ -55,7 +56,8 @@ func makePlan(ctx context.Context, store *format.Dir, o Options, minMeasured uni
 
 // DescribedPlan makes a plan for a store of this layout on a described machine, without opening or
 // measuring anything. compute is the time that the model takes there, if that is known.
-func DescribedPlan(facts placement.Facts, layout format.Layout, compute placement.Compute, o Options) (p Plan, err error) {
+func DescribedPlan(facts placement.Facts, layout format.Layout, compute placement.Compute, o Options) (p Plan,
+	err error) {
 	p.Facts = facts
 	if p.Needs, err = o.needs(layout, nil, facts.Devices); err != nil {
 		return p, err
@@ -139,7 +141,8 @@ func (o Options) rowBytes(layout format.Layout) int64 {
 
 // workBytes is the memory beside the input: work on the device (batches of up to batchRows rows,
 // the model, and one row and one page of rounding), and need on the host.
-func (o Options) workBytes(layout format.Layout, store *format.Dir, batchRows int) (work units.Bytes, need loader.Memory, err error) {
+func (o Options) workBytes(layout format.Layout, store *format.Dir, batchRows int) (work units.Bytes,
+	need loader.Memory, err error) {
 	lo := o.loaderOptions(layout, store)
 	lo.BatchRows = batchRows
 	if need, err = loader.Need(layout, lo); err != nil {
@@ -164,7 +167,8 @@ func (p *Plan) measure(ctx context.Context, store *format.Dir, o Options) (err e
 	needs := p.Needs
 	needs.ScatteredRows, needs.CutChunks = false, false // a few rows, in order
 	needs.Work = needs.WorkOn(n)
-	if _, err := placement.Choose(p.Facts, needs, placement.Override{Placement: placement.Storage, Shuffle: placement.CR}); err != nil {
+	if _, err := placement.Choose(p.Facts, needs,
+		placement.Override{Placement: placement.Storage, Shuffle: placement.CR}); err != nil {
 		return nil
 	}
 	lo := o.loaderOptions(layout, store)

@@ -142,7 +142,8 @@ const locality = "locality"
 func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOptions) error {
 	if o.Cache == "" {
 		if o.Sampler == locality {
-			return fmt.Errorf("%w: sampler locality prefers cached nodes: it needs a cache, such as degree:20000rows", ErrOptions)
+			return fmt.Errorf("%w: sampler locality prefers cached nodes: it needs a cache, such as degree:20000rows",
+				ErrOptions)
 		}
 		return nil
 	}
@@ -173,7 +174,8 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 	}
 	if s.Cache = opened.Cache; o.Sampler == locality {
 		if o.Sampling.Cached = opened.Contains; !opened.Fixed() {
-			return fmt.Errorf("%w: cache %s changes from batch to batch: sampler locality needs one that does not (degree, presampled, gns, ducati)", ErrOptions, o.Cache)
+			return fmt.Errorf("%w: cache %s changes from batch to batch: sampler locality needs one that does not "+
+				"(degree, presampled, gns, ducati)", ErrOptions, o.Cache)
 		}
 	}
 	return nil
@@ -227,13 +229,15 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 		}
 	}()
 	if o.Device == nil { // a batch for each worker, and one that is looked up in the cache
-		need += int64(o.Workers+1) * sampling.BatchBytes(o.Sampler, o.Sampling, int64(o.Plan.MaxBatchRows()), m.Nodes, m.Edges)
+		need += int64(o.Workers+1) * sampling.BatchBytes(o.Sampler, o.Sampling, int64(o.Plan.MaxBatchRows()), m.Nodes,
+			m.Edges)
 		return o.Machine.Budget.Fits(what, need)
 	}
 	switch o.Placement {
 	case "", placement.Auto, placement.Host, placement.Storage:
 	default:
-		return fmt.Errorf("%w: features of a graph from %q: want %s, %s or %s", ErrOptions, o.Placement, placement.Auto, placement.Host, placement.Storage)
+		return fmt.Errorf("%w: features of a graph from %q: want %s, %s or %s", ErrOptions, o.Placement,
+			placement.Auto, placement.Host, placement.Storage)
 	}
 	need += sampling.LabelBytes(m)
 	all := featureBytes(graph) * m.Nodes
@@ -272,7 +276,8 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	}
 	most := sampling.MostSamples(o.Workers, o.Buffers)
 	if s.samples = int(min(int64(most), max(1, left/2/sets/max(one, 1)))); s.samples < most {
-		s.Reason += fmt.Sprintf("; %d at a time, batches are sampled, each of which may take %s", s.samples, units.Bytes(one))
+		s.Reason += fmt.Sprintf("; %d at a time, batches are sampled, each of which may take %s", s.samples,
+			units.Bytes(one))
 	}
 	if o.Device.Info().Unified {
 		left -= min(left/2, int64(s.samples)*sets*one)
@@ -304,8 +309,8 @@ func (o *SampledOptions) cacheSpec(graph *format.Dir) (cache.Spec, error) {
 	return spec, err
 }
 
-// hostBytes is the host memory of topology, sampler and cache, without what is cached: seeds, tables of samplers, and, for
-// an optimal cache, at least a batch that it looks ahead.
+// hostBytes is the host memory of topology, sampler and cache, without what is cached: seeds, tables of samplers, and,
+// for an optimal cache, at least a batch that it looks ahead.
 func (o *SampledOptions) hostBytes(graph *format.Dir) (int64, error) {
 	m := &graph.Manifest
 	shared, each := sampling.SamplerBytes(o.Sampler, o.Sampling.Aggregation, m.Weighted, m.Nodes, m.Edges)
@@ -371,7 +376,8 @@ func NodesOf(ctx context.Context, graph *format.Dir, part string, split int) ([]
 		return nil, fmt.Errorf("%w: there is no part %q of a split: want %s, %s, %s, %s or %s", ErrOptions, part,
 			format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest, format.RegionAll)
 	case split < 0 || split >= max(1, m.Splits):
-		return nil, fmt.Errorf("%w: split %d: %s has %d splits, numbered from 0", ErrOptions, split, graph.Path(), m.Splits)
+		return nil, fmt.Errorf("%w: split %d: %s has %d splits, numbered from 0", ErrOptions, split, graph.Path(),
+			m.Splits)
 	}
 	nodes := []uint32{}
 	of := RegionPartition().Parts()[wanted].Split

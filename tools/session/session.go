@@ -78,7 +78,8 @@ type Model interface {
 	// evaluation take, divided by the rows of a device's share. There is a set for each device, and
 	// a share has up to shareRows rows. The memory that the steps take on a device counts in its
 	// gds.Usage.
-	StepSeconds(ctx context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train, evaluate float64, err error)
+	StepSeconds(ctx context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train, evaluate float64,
+		err error)
 }
 
 // Session is a store that is open for training or evaluation.

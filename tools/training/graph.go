@@ -50,7 +50,8 @@ func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err e
 	if o.Train && o.Schedule.Name == scheduler.MultiQueue {
 		count = m.Devices.Count
 	} else if m.Devices.Name == "emulated" && m.Devices.Count > 1 {
-		return nil, session.Refuse("--emulate gpu=%d: %s computes on one device (models that read a hop store share several, and so does train --schedule %s)",
+		return nil, session.Refuse("--emulate gpu=%d: %s computes on one device (models that read a hop store share "+
+			"several, and so does train --schedule %s)",
 			m.Devices.Count, o.Spec.Model, scheduler.MultiQueue)
 	}
 	job, err := o.job(count)
@@ -147,8 +148,8 @@ func source[F features.Source](f F, err error) (features.Source, error) {
 	return f, nil
 }
 
-// checkChunks notes in the plan how large chunks are. It refuses a graph with a node whose in-neighbours do not fit on the
-// device together.
+// checkChunks notes in the plan how large chunks are. It refuses a graph with a node whose in-neighbours do not fit on
+// the device together.
 func (g *Graph) checkChunks() error {
 	p := &g.plan
 	_, columns, _, err := p.job.spec.GraphShape(p.job.elements != nil)
@@ -160,14 +161,15 @@ func (g *Graph) checkChunks() error {
 	}
 	largest, device := p.chunkMemory+p.chunkModel, g.devices[0]
 	if all := device.Info().MemoryBytes; all > 0 && largest > all-device.Usage().InUse {
-		return fmt.Errorf("%w: a layer of the node with the most in-neighbours takes %s of device memory, and %s are free", machine.ErrDoesNotFit,
+		return fmt.Errorf("%w: a layer of the node with the most in-neighbours takes %s of device memory, and %s "+
+			"are free", machine.ErrDoesNotFit,
 			units.Bytes(largest), units.Bytes(all-device.Usage().InUse))
 	}
 	return nil
 }
 
-// openSamplers opens what samples batches for each device. What is cached does not depend on the seed of a run: a run is
-// a function of its own seed, and all runs share the cache.
+// openSamplers opens what samples batches for each device. What is cached does not depend on the seed of a run: a run
+// is a function of its own seed, and all runs share the cache.
 func (g *Graph) openSamplers(ctx context.Context) error {
 	job, s := &g.plan.job, &g.o.Sampling
 	if job.sampler == "" {
@@ -175,7 +177,8 @@ func (g *Graph) openSamplers(ctx context.Context) error {
 	}
 	so := session.SampledOptions{
 		Machine: g.o.Machine, Sampler: s.Sampler, Seeds: g.o.Part.Train.List, Cache: s.Cache, Placement: g.plan.placement,
-		Sampling: sampling.Options{Fanouts: job.fanouts, Aggregation: job.aggregation, Bias: s.Bias}, Workers: s.Workers, Buffers: s.Buffers,
+		Sampling: sampling.Options{Fanouts: job.fanouts, Aggregation: job.aggregation,
+			Bias: s.Bias}, Workers: s.Workers, Buffers: s.Buffers,
 		Opened: &session.OpenedGraph{Topology: g.topology, Features: g.features, TraceRows: g.plan.need.traceRows},
 	}
 	switch g.o.Schedule.Name { // no more buffers have memory than a plan uses
@@ -250,7 +253,8 @@ func (g *Graph) ShareRows() int {
 
 // Batches says how training nodes are shuffled and shared.
 func (g *Graph) Batches() checkpoint.Batches {
-	return checkpoint.Batches{Rows: g.o.BatchRows, Shuffle: placement.RR, ChunkRows: 1, Placement: g.plan.placement, Devices: len(g.devices)}
+	return checkpoint.Batches{Rows: g.o.BatchRows, Shuffle: placement.RR, ChunkRows: 1, Placement: g.plan.placement,
+		Devices: len(g.devices)}
 }
 
 // PeakBytes is the peak memory of the fullest device.
@@ -352,7 +356,8 @@ func (g *Graph) onFirst(set RowSet) []RowSet {
 // Report says where the graph lies, and what came of schedules and queues.
 func (g *Graph) Report() Report {
 	memory := g.Memory()
-	r := Report{Memory: &memory, Placement: g.plan.placement, Shuffle: placement.RR, Devices: len(g.devices), Reasons: g.plan.reasons}
+	r := Report{Memory: &memory, Placement: g.plan.placement, Shuffle: placement.RR, Devices: len(g.devices),
+		Reasons: g.plan.reasons}
 	if len(g.samplers) > 0 {
 		r.Load = g.samplers[0].Loader.Stats().Stats
 	}
@@ -449,7 +454,8 @@ func (s idleSet) EpochFrom(ctx context.Context, stream gds.Stream, n, first int)
 			} else {
 				labels.Cols = 0
 			}
-			if !yield(&loader.Batch{Index: b.Index, GlobalRows: b.GlobalRows, X: []gds.Tensor{x}, Labels: labels}, nil) {
+			if !yield(&loader.Batch{Index: b.Index, GlobalRows: b.GlobalRows, X: []gds.Tensor{x}, Labels: labels},
+				nil) {
 				return
 			}
 		}

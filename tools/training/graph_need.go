@@ -154,8 +154,8 @@ func (b *graphNeed) countSamples(graph *format.Dir, o *graphJob, info gds.Info) 
 	return nil
 }
 
-// countCache counts what a cache of rows takes on each device, where each sampler has so many bytes, and batches have so
-// many rows.
+// countCache counts what a cache of rows takes on each device, where each sampler has so many bytes, and batches have
+// so many rows.
 func (b *graphNeed) countCache(m *format.Manifest, o *graphJob, info gds.Info, rowBytes, sampler, rows int64) error {
 	spec, err := cache.Parse(o.cache)
 	if err != nil {

@@ -47,7 +47,8 @@ func (o *Options) job(devices int) (j graphJob, err error) {
 	if o.Spec, err = o.Spec.Normalized(); err != nil {
 		return j, err
 	}
-	j = graphJob{spec: o.Spec, placement: cmp.Or(o.Placement, placement.Auto), held: o.HeldBytes, devices: devices, train: o.Train}
+	j = graphJob{spec: o.Spec, placement: cmp.Or(o.Placement, placement.Auto), held: o.HeldBytes, devices: devices,
+		train: o.Train}
 	if j.aggregation, err = trainer.AggregationOf(o.Spec.Model); err != nil || !o.Train {
 		return j, err
 	}
@@ -77,7 +78,8 @@ func (o *Options) job(devices int) (j graphJob, err error) {
 		j.batches = queuedBatches(multiqueue.Synchronous.Queue)
 	default:
 		j.scheduled, j.batches = true, scheduledBatches(1, 1, j.workers, 0, info.Unified)
-		j.batches.route = !info.Unified && slices.Contains([]string{scheduler.Auto, "gpu", "mixed", "collective"}, o.Schedule.Name)
+		j.batches.route = !info.Unified && slices.Contains([]string{scheduler.Auto, "gpu", "mixed", "collective"},
+			o.Schedule.Name)
 	}
 	return j, nil
 }
@@ -126,7 +128,8 @@ func queuedBatches(length int) batchCount {
 
 // graphPlan is where a graph lies, why, and what that takes.
 type graphPlan struct {
-	placement string // placement.Device: as a whole on the device; else in chunks, with features in host memory or storage
+	// placement.Device: as a whole on the device; else in chunks, with features in host memory or storage
+	placement string
 	reasons   []string
 	job       graphJob
 	need      graphNeed
@@ -157,7 +160,8 @@ func planGraph(m session.Machine, graph *format.Dir, job graphJob) (p graphPlan,
 		p, err = planFeatures(m, graph, job)
 	}
 	if e := job.elements; err == nil && e != nil {
-		p.reasons = append(p.reasons, fmt.Sprintf("features are sparse, and kept so: %s instead of %s", units.Bytes(e.Bytes()),
+		p.reasons = append(p.reasons, fmt.Sprintf("features are sparse, and kept so: %s instead of %s",
+			units.Bytes(e.Bytes()),
 			units.Bytes(gds.Bytes(int(graph.Manifest.Nodes), graph.Manifest.Features, gds.Float32))))
 	}
 	return p, err
@@ -165,14 +169,16 @@ func planGraph(m session.Machine, graph *format.Dir, job graphJob) (p graphPlan,
 
 // planFeatures decides where a graph lies whose features are kept as the job says.
 func planFeatures(m session.Machine, graph *format.Dir, job graphJob) (p graphPlan, err error) {
-	t := placing{machine: m, name: fmt.Sprintf("%s on %d nodes and %d edges", job.spec.Model, graph.Manifest.Nodes, graph.Manifest.Edges)}
+	t := placing{machine: m, name: fmt.Sprintf("%s on %d nodes and %d edges", job.spec.Model, graph.Manifest.Nodes,
+		graph.Manifest.Edges)}
 	t.plan = graphPlan{job: job, batches: job.batches, unified: m.Devices.Info.Unified}
 	if t.plan.need, err = job.needOf(graph, m.Devices.Info); err != nil {
 		return p, err
 	}
 	if job.all { // there is no other way
 		if job.placement != placement.Auto && job.placement != placement.Device {
-			return p, session.Refuse("--placement %s: batches of all nodes need the graph on the device (give --batch, or another --sampler)", job.placement)
+			return p, session.Refuse("--placement %s: batches of all nodes need the graph on the device (give "+
+				"--batch, or another --sampler)", job.placement)
 		}
 		if p, err = t.try(placement.Device, false); err != nil && t.plan.need.edges > sampling.MaxBlockEdges {
 			err = fmt.Errorf("%w (give --batch, or another --sampler)", err)
@@ -213,7 +219,8 @@ type placing struct {
 	plan    graphPlan
 }
 
-// try plans the graph with the features in a place. With scarce memory, batches get what is left, in the smallest chunks.
+// try plans the graph with the features in a place. With scarce memory, batches get what is left, in the smallest
+// chunks.
 func (t *placing) try(where string, scarce bool) (graphPlan, error) {
 	p := t.plan
 	if p.placement = where; scarce {
@@ -221,7 +228,8 @@ func (t *placing) try(where string, scarce bool) (graphPlan, error) {
 	}
 	if where == placement.Device {
 		if edges := p.need.edges; edges > sampling.MaxBlockEdges {
-			return p, fmt.Errorf("%w: %s, as a whole on the device, has %d edges, and a block has 2^32-1 at most", machine.ErrDoesNotFit, t.name, edges)
+			return p, fmt.Errorf("%w: %s, as a whole on the device, has %d edges, and a block has 2^32-1 at most",
+				machine.ErrDoesNotFit, t.name, edges)
 		}
 		p.reasons = []string{"the whole graph fits on the device: " + units.Bytes(p.need.whole).String()}
 		return p, p.memory().fits(t.machine, t.name+", as a whole on the device,")
@@ -231,7 +239,8 @@ func (t *placing) try(where string, scarce bool) (graphPlan, error) {
 		from = "host memory"
 	}
 	p.chunkBytes = leastChunkBytes
-	if err := p.memory().fits(t.machine, fmt.Sprintf("%s, with features in %s and in chunks on the device,", t.name, from)); err != nil {
+	if err := p.memory().fits(t.machine,
+		fmt.Sprintf("%s, with features in %s and in chunks on the device,", t.name, from)); err != nil {
 		return p, err
 	}
 	for larger := p; !scarce && p.chunkBytes < mostChunkBytes; p.chunkBytes *= 2 {
@@ -251,7 +260,8 @@ func (t *placing) tryScarce(where string) (graphPlan, error) {
 		return p, err
 	}
 	p.scarceBytes = t.plan.need.activations + int64(t.plan.batches.onDevice)*p.need.batch.Device
-	p.reasons = append(p.reasons, fmt.Sprintf("batches are expected to take up to %s, for which there may be too little room",
+	p.reasons = append(p.reasons, fmt.Sprintf("batches are expected to take up to %s, for which there may be too "+
+		"little room",
 		units.Bytes(p.scarceBytes)))
 	return p, nil
 }

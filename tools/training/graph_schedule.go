@@ -33,8 +33,8 @@ func (g *Graph) openRoute() error {
 	return err
 }
 
-// ChooseSchedule measures batches and chooses the schedule or the queues that the options ask for. It returns what there
-// is to say of them. Before is the run that goes on, or nil.
+// ChooseSchedule measures batches and chooses the schedule or the queues that the options ask for. It returns what
+// there is to say of them. Before is the run that goes on, or nil.
 func (g *Graph) ChooseSchedule(ctx context.Context, before *trainer.State) (notes []string, err error) {
 	switch g.o.Schedule.Name {
 	case "":
@@ -52,9 +52,11 @@ func (g *Graph) ChooseSchedule(ctx context.Context, before *trainer.State) (note
 	r := g.Schedule.Report()
 	notes = append(notes, fmt.Sprintf("schedule %s: %s", r.Name, r.Reason))
 	for _, m := range r.Profile {
-		notes = append(notes, fmt.Sprintf("  %s %s, %s on %s by %s", m.Name, spreadText(m), m.Phase, m.Hardware, m.Operator))
+		notes = append(notes, fmt.Sprintf("  %s %s, %s on %s by %s", m.Name, spreadText(m), m.Phase, m.Hardware,
+			m.Operator))
 	}
-	notes = append(notes, fmt.Sprintf("  training on an epoch should take %.3g s: %d batches by the processor, %d by the device; buffers %d and %d",
+	notes = append(notes, fmt.Sprintf("  training on an epoch should take %.3g s: %d batches by the processor, %d "+
+		"by the device; buffers %d and %d",
 		r.PredictedSeconds, r.CPUBatches, r.GPUBatches, r.CPUBuffer, r.GPUBuffer))
 	if g.WhyNot != "" {
 		notes = append(notes, "  the device prepares none: "+g.WhyNot)
@@ -81,7 +83,8 @@ func spreadText(m scheduler.Measured) string {
 func (g *Graph) Scheduler(name string, p scheduler.Profile, inputs collective.Inputs) (*scheduler.Scheduler, error) {
 	s, err := scheduler.New(name, p, inputs)
 	if errors.Is(err, sampling.ErrOptions) && g.WhyNot != "" {
-		err = fmt.Errorf("%w: --schedule %s needs a device that prepares batches by itself: %s", sampling.ErrOptions, name, g.WhyNot)
+		err = fmt.Errorf("%w: --schedule %s needs a device that prepares batches by itself: %s", sampling.ErrOptions,
+			name, g.WhyNot)
 	}
 	return s, err
 }
@@ -98,7 +101,8 @@ func (g *Graph) Profile(ctx context.Context) (scheduler.Profile, collective.Inpu
 	set, options := sets[0], g.o.Options
 	options.Seed = g.o.Seed
 	p, err := scheduler.ProfileOptions{
-		Set: set, Rank: trainer.Rank{Device: g.devices[0], Data: trainer.Data{BatchRows: g.ShareRows()}}, Spec: g.o.Spec, Options: options,
+		Set: set, Rank: trainer.Rank{Device: g.devices[0],
+			Data: trainer.Data{BatchRows: g.ShareRows()}}, Spec: g.o.Spec, Options: options,
 		Kind: g.kind, Batches: profiledBatches, Workers: g.o.workers(1),
 	}.Run(ctx)
 	if err != nil {
@@ -108,7 +112,8 @@ func (g *Graph) Profile(ctx context.Context) (scheduler.Profile, collective.Inpu
 	inputs.CPUBuffer, inputs.GPUBuffer = g.mostBuffers()
 	onHost, onDevice := g.room()
 	if least := sampling.Buffers(1, 1); onHost < least || onDevice < 3 {
-		return fail(fmt.Errorf("%w: a schedule has 3 batches or more on the device and %d in pinned memory, and there is room for %d and %d",
+		return fail(fmt.Errorf("%w: a schedule has 3 batches or more on the device and %d in pinned memory, and "+
+			"there is room for %d and %d",
 			gds.ErrOutOfMemory, least, onDevice, onHost))
 	}
 	inputs.GPUBuffer = min(inputs.GPUBuffer, onDevice-2)
@@ -176,12 +181,14 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 	p, r := &g.plan, &g.Queues.Report
 	g.Queues.Training()
 	p.batches = queuedBatches(min(r.Queue, sets[0].Batches()))
-	if p.need.pinned, err = p.job.spec.PinnedBytes(p.job.modelRows(m.Nodes), count, g.Queues.Gradients(), true); err != nil {
+	if p.need.pinned, err = p.job.spec.PinnedBytes(p.job.modelRows(m.Nodes), count, g.Queues.Gradients(),
+		true); err != nil {
 		return nil, err
 	}
 	return []string{
 		fmt.Sprintf("schedule %s on %s: %s", scheduler.MultiQueue, units.Count(int64(r.Devices), "device"), r.Reason),
-		fmt.Sprintf("  training on an epoch should take %.3g s, without stale gradients %.3g s", r.Predicted, r.PredictedBy),
+		fmt.Sprintf("  training on an epoch should take %.3g s, without stale gradients %.3g s", r.Predicted,
+			r.PredictedBy),
 		"  " + r.Reproducible(),
 	}, nil
 }

@@ -110,7 +110,8 @@ func Open(ctx context.Context, dir *format.Dir, o Options, before checkpoint.Bat
 // Session is the options of a session of a store.
 func (o *Options) Session(layout format.Layout) session.Options {
 	so := session.Options{
-		Machine: o.Machine, Matrices: o.Spec.Matrices, Rows: []loader.Rows{o.Part.Train, o.Part.Valid, o.Part.Test}, Train: true,
+		Machine: o.Machine, Matrices: o.Spec.Matrices, Rows: []loader.Rows{o.Part.Train, o.Part.Valid,
+			o.Part.Test}, Train: true,
 		BatchRows: o.BatchRows, Placement: o.Placement, Shuffle: o.Shuffle, ChunkRows: o.ChunkRows,
 		Model: o.Spec, HeldBytes: o.HeldBytes,
 	}
@@ -143,7 +144,8 @@ func (s Store) Explain(err error) error { return err }
 // Batches says how rows are shuffled and shared.
 func (s Store) Batches() checkpoint.Batches {
 	p := &s.Plan
-	return checkpoint.Batches{Rows: s.BatchRows, Shuffle: p.Shuffle, ChunkRows: s.ChunkRows, Placement: p.Placement, Devices: p.Devices}
+	return checkpoint.Batches{Rows: s.BatchRows, Shuffle: p.Shuffle, ChunkRows: s.ChunkRows, Placement: p.Placement,
+		Devices: p.Devices}
 }
 
 // Sets are the rows of a run.

@@ -150,11 +150,13 @@ func (s *Schedule) IsOff(info gds.Info) bool { return s.Name == scheduler.Auto &
 func (o *Options) checkTogether(allNodes bool) error {
 	switch name := o.Schedule.Name; {
 	case name == scheduler.MultiQueue && o.Sampling.Buffers > 0:
-		return session.Refuse("--buffers: with --schedule %s batches wait in queues (give --queue)", scheduler.MultiQueue)
+		return session.Refuse("--buffers: with --schedule %s batches wait in queues (give --queue)",
+			scheduler.MultiQueue)
 	case name == "" && o.Stages.Paced():
 		return session.Refuse("--emulate gives durations of stages: they need --schedule, such as --schedule auto")
 	case name != "" && allNodes:
-		return session.Refuse("--schedule %s: every batch is all nodes, so there is none to prepare (give --batch, or another --sampler)", name)
+		return session.Refuse("--schedule %s: every batch is all nodes, so there is none to prepare (give --batch, "+
+			"or another --sampler)", name)
 	}
 	return nil
 }

@@ -88,7 +88,8 @@ func (r *Request) Check() error {
 	case !(r.LearningRate > 0 && r.LearningRate <= math.MaxFloat64):
 		return session.Refuse("--lr %v: must be finite and above 0", r.LearningRate)
 	case r.ChunkRows > 1 && r.Shuffle == placement.RR:
-		return session.Refuse("--chunk-rows %d with --shuffle rr: rr reshuffles single rows (use --shuffle chunk)", r.ChunkRows)
+		return session.Refuse("--chunk-rows %d with --shuffle rr: rr reshuffles single rows (use --shuffle chunk)",
+			r.ChunkRows)
 	case r.ChunkRows > 0 && r.Shuffle == placement.Auto:
 		r.Shuffle = placement.CR
 	}
@@ -108,7 +109,8 @@ func (r *Request) Check() error {
 }
 
 // Plan decides the model and the rows to train it on.
-func (r *Request) Plan(ctx context.Context, dir *format.Dir, m session.Machine) (spec trainer.Spec, part session.Partition, err error) {
+func (r *Request) Plan(ctx context.Context, dir *format.Dir, m session.Machine) (spec trainer.Spec,
+	part session.Partition, err error) {
 	manifest, layout := &dir.Manifest, dir.Layout()
 	target, columns := TargetOf(manifest)
 	if columns == 0 {
@@ -118,7 +120,8 @@ func (r *Request) Plan(ctx context.Context, dir *format.Dir, m session.Machine) 
 	if err != nil {
 		return spec, part, session.Refuse("%s: %s", r.Input, err)
 	}
-	spec = trainer.Spec{Model: r.Model, Matrices: matrices, Features: manifest.Features, Classes: columns, Target: target}
+	spec = trainer.Spec{Model: r.Model, Matrices: matrices, Features: manifest.Features, Classes: columns,
+		Target: target}
 	if manifest.Kind == format.KindStore { // so that the configuration names them, whatever the store has later
 		r.Operators, r.Hops = spec.Choice()
 	}
@@ -134,7 +137,8 @@ func (r *Request) Plan(ctx context.Context, dir *format.Dir, m session.Machine) 
 	case rows == 0 && part.Scattered():
 		return spec, part, session.Refuse("%s has no training rows in that split", r.Input)
 	case rows == 0:
-		return spec, part, session.Refuse("%s has no training rows: its graph came without a split that has any (give one by --splits FILE)", r.Input)
+		return spec, part, session.Refuse("%s has no training rows: its graph came without a split that has any "+
+			"(give one by --splits FILE)", r.Input)
 	}
 	spec.Settings, err = r.ModelValues(rows)
 	return spec, part, err
@@ -182,7 +186,8 @@ func (r *Request) Resolve(ctx context.Context, dir *format.Dir, m session.Machin
 		return o, err
 	}
 	if r.Labels[0].Labelled == 0 {
-		return o, session.Refuse("0 of the %s of %s have a label: nothing can be learnt (choose another split by --split or --splits FILE, or import with labels)",
+		return o, session.Refuse("0 of the %s of %s have a label: nothing can be learnt (choose another split by "+
+			"--split or --splits FILE, or import with labels)",
 			units.Count(trainRows, "training row"), r.Input)
 	}
 	if r.ClassWeights, err = r.classWeights(spec); err != nil {
@@ -204,7 +209,8 @@ func (r *Request) Resolve(ctx context.Context, dir *format.Dir, m session.Machin
 }
 
 // OptionsFor are the options to open data by, for a model and rows that Plan has chosen.
-func (r *Request) OptionsFor(m session.Machine, manifest *format.Manifest, spec trainer.Spec, part session.Partition) (Options, error) {
+func (r *Request) OptionsFor(m session.Machine, manifest *format.Manifest, spec trainer.Spec,
+	part session.Partition) (Options, error) {
 	held, err := r.heldBytes(manifest, spec)
 	return Options{
 		Machine: m, Spec: spec, Placement: r.Placement, HeldBytes: held, Train: true, Part: part, NoTest: r.NoTest, Seed: r.Seed,
@@ -227,7 +233,8 @@ func (r *Request) classWeights(spec trainer.Spec) (weights []float64, err error)
 	for _, text := range strings.Split(r.Weights, ",") {
 		w, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 		if err != nil {
-			return nil, session.Refuse("--class-weights %s: want numbers separated by commas, or %s", r.Weights, BalancedWeights)
+			return nil, session.Refuse("--class-weights %s: want numbers separated by commas, or %s", r.Weights,
+				BalancedWeights)
 		}
 		weights = append(weights, w)
 	}
@@ -238,7 +245,8 @@ func (r *Request) classWeights(spec trainer.Spec) (weights []float64, err error)
 		}
 	}
 	if counted == 0 && len(weights) == len(rows) {
-		return nil, session.Refuse("--class-weights %s: 0 of the %s of %s are of a class whose weight is not 0: nothing can be learnt",
+		return nil, session.Refuse("--class-weights %s: 0 of the %s of %s are of a class whose weight is not 0: "+
+			"nothing can be learnt",
 			r.Weights, units.Count(r.Labels[0].Labelled, "labelled training row"), r.Input)
 	}
 	return weights, nil
@@ -259,8 +267,8 @@ func (r *Request) heldBytes(m *format.Manifest, spec trainer.Spec) (bytes int64,
 	return bytes + MetricBytes(r.Metric, m.Rows, spec), nil
 }
 
-// MetricBytes is the host memory for what a metric keeps of so many rows. ROC-AUC keeps 8 bytes for each row and label, in
-// a list that grows by copying, and once more as those of sets of rows are added up.
+// MetricBytes is the host memory for what a metric keeps of so many rows. ROC-AUC keeps 8 bytes for each row and label,
+// in a list that grows by copying, and once more as those of sets of rows are added up.
 func MetricBytes(metric string, rows int64, spec trainer.Spec) int64 {
 	if metric != "roc-auc" {
 		return 0
