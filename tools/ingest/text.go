@@ -249,9 +249,6 @@ func (t *textFile) glance() []byte {
 	return nil
 }
 
-// setHeader makes the line that next returned the header of all files.
-func (t *textFile) setHeader(line []byte) { t.skipped = append([]byte{}, line...) }
-
 func (t *textFile) readLine() ([]byte, error) {
 	line, err := t.r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
