@@ -52,7 +52,7 @@ func TestLimitsOfTheSystemAreKeptOrNamed(t *testing.T) {
 		{"-v 1700000", train, exitDone, ""},
 		{"-v 1600000", large, exitDoesNotFit, "does not fit"},
 		{"-v 1600000", large + " --memory 2GiB", exitDoesNotFit, "does not fit"},
-		{"-n 8", "inspect store", exitDoesNotFit, "ulimit -n allows 8"},
+		{"-n 12", "inspect store", exitDoesNotFit, "ulimit -n allows 12"},
 		{"-n 24", "inspect store", exitDone, ""},
 		{"-n 24", train, exitDoesNotFit, "too many open files (ulimit -n"},
 	} {
