@@ -32,7 +32,8 @@ func checkOperatorName(name string) error {
 		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.IndexByte("._:=-", c) >= 0)
 	}
 	if !ok {
-		return fmt.Errorf("%q cannot name an operator (a letter of a-z, then a-z, 0-9 and ._:=-, at most %d characters)",
+		return fmt.Errorf("%q cannot name an operator (a letter of a-z, then a-z, 0-9 and ._:=-, at most %d "+
+			"characters)",
 			name, maxOperatorName)
 	}
 	return nil

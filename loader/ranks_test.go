@@ -105,8 +105,9 @@ func TestRanksMakeUpTheBatchesOfOne(t *testing.T) {
 							alone := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device,
 								BatchRows: batchRows}, newDevices(t, 1))
 							devices := newDevices(t, world)
-							ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement,
-								Sharded: s.sharded, Mapped: s.mapped, BatchRows: batchRows, Threads: 3}, devices)
+							ranks := mustOpenRanks(t,
+								Options{Store: store, Matrices: testMatrices, Placement: s.placement,
+									Sharded: s.sharded, Mapped: s.mapped, BatchRows: batchRows, Threads: 3}, devices)
 							for n, plan := range plans(s.placement, spec.chunkRows, batchRows) {
 								for _, rows := range []Rows{{Region: "train"}, {Region: "valid"}, {List: list}} {
 									if plan.DropLast && rows.Region == "valid" || rows.List != nil &&
@@ -125,7 +126,8 @@ func TestRanksMakeUpTheBatchesOfOne(t *testing.T) {
 										for rank := range got {
 											if len(got[rank]) != len(want) || got[rank][k].index != k ||
 												got[rank][k].global != want[k].rows {
-												t.Fatalf("rank %d, batch %d of %d: %+v", rank, k, len(want), got[rank][k])
+												t.Fatalf("rank %d, batch %d of %d: %+v", rank, k, len(want),
+													got[rank][k])
 											}
 											if want, of := got[rank][k].rows,
 												want[k].rows; want != of/world && want != of/world+1 {

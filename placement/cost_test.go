@@ -29,10 +29,14 @@ func alternative(t *testing.T, f Facts, n Needs, placement, shuffle string) Alte
 // 500 to validate on in 5. The busiest part takes its time, and the first batch passes
 // through the others before.
 func TestEpochsTakeWhatTheirBusiestPartTakes(t *testing.T) {
-	rates := Rates{Storage: 1000, Check: 100_000, HostCopy: 50_000, HostGather: 5000, Link: 10_000, DeviceCopy: 200_000, DeviceGather: 100_000, Convert: 400_000}
-	card := Facts{Device: gds.Info{Name: "card"}, DeviceFree: 1 << 40, Budget: machine.Limit{Bytes: 1 << 40}, Rates: rates}
-	host := Facts{Device: gds.Info{Name: "host", Unified: true}, DeviceFree: 1 << 40, Budget: machine.Limit{Bytes: 1 << 40}, Rates: rates}
-	n := Needs{Input: 150_000, TrainRows: 1000, ValidRows: 500, RowBytes: 100, BatchRows: 100, ChunkRows: 30, Compute: Compute{TrainSeconds: 0.015, ValidSeconds: 0.005}}
+	rates := Rates{Storage: 1000, Check: 100_000, HostCopy: 50_000, HostGather: 5000, Link: 10_000, DeviceCopy: 200_000,
+		DeviceGather: 100_000, Convert: 400_000}
+	card := Facts{Device: gds.Info{Name: "card"}, DeviceFree: 1 << 40, Budget: machine.Limit{Bytes: 1 << 40},
+		Rates: rates}
+	host := Facts{Device: gds.Info{Name: "host", Unified: true}, DeviceFree: 1 << 40,
+		Budget: machine.Limit{Bytes: 1 << 40}, Rates: rates}
+	n := Needs{Input: 150_000, TrainRows: 1000, ValidRows: 500, RowBytes: 100, BatchRows: 100, ChunkRows: 30,
+		Compute: Compute{TrainSeconds: 0.015, ValidSeconds: 0.005}}
 	half := n
 	half.Convert = true
 	aligned := n
@@ -55,20 +59,28 @@ func TestEpochsTakeWhatTheirBusiestPartTakes(t *testing.T) {
 		{"gathered on the card, by the card", card, n, Device, RR, (15 + 1) + 2.5, "device"},
 		{"chunks copied on the card", card, n, Device, CR, (15 + 0.5) + 2.5, "device"},
 		{"chunks of whole batches are views", card, aligned, Device, CR, 15 + 2.5, "device"},
-		{"gathered by the host, beside the link and the card", card, n, Host, RR, 20 + (15+10)/10. + 5 + (1+2.5)/5., "host"},
+		{"gathered by the host, beside the link and the card", card, n, Host, RR, 20 + (15+10)/10. + 5 + (1+2.5)/5.,
+			"host"},
 		{"rows are found by the host, beside the card", card, ordered, Device, RR, (15 + 1) + 4/10. + 2.5, "device"},
 		{"chunks cost nothing to find", card, ordered, Device, CR, (15 + 0.5) + 2.5, "device"},
 		{"rows are found by the processor that computes", host, ordered, Device, RR, 15 + 1 + 4 + 2.5, "device"},
 		{"chunks over the link", card, n, Host, CR, 15 + (10+2)/10. + 5 + (1+2.5)/5., "device"},
-		{"read beside checks, link and card", card, n, Storage, CR, 100 + (1+10+15)/10. + 50 + (0.5+5+2.5)/5., "storage"},
-		{"scattered rows are gathered for validation too", card, scattered, Host, RR, 20 + (15+10)/10. + 10 + (5+2.5)/5., "host"},
-		{"gathered by the card over the link, while it computes nothing", mapping, n, Host, RR, 15 + 2 + 2/10. + 5 + (1+2.5)/5., "device"},
-		{"by the card takes longer than by the host beside it", slowly, n, Host, RR, 20 + (15+10)/10. + 5 + (1+2.5)/5., "host"},
+		{"read beside checks, link and card", card, n, Storage, CR, 100 + (1+10+15)/10. + 50 + (0.5+5+2.5)/5.,
+			"storage"},
+		{"scattered rows are gathered for validation too", card, scattered, Host, RR,
+			20 + (15+10)/10. + 10 + (5+2.5)/5., "host"},
+		{"gathered by the card over the link, while it computes nothing", mapping, n, Host, RR,
+			15 + 2 + 2/10. + 5 + (1+2.5)/5., "device"},
+		{"by the card takes longer than by the host beside it", slowly, n, Host, RR, 20 + (15+10)/10. + 5 + (1+2.5)/5.,
+			"host"},
 		{"chunks are copied, whoever gathers faster", mapping, n, Host, CR, 15 + (10+2)/10. + 5 + (1+2.5)/5., "device"},
-		{"scattered rows are gathered by the card for validation too", mapping, scattered, Host, RR, 17 + 2/10. + 2.5 + 1 + 1/5., "device"},
+		{"scattered rows are gathered by the card for validation too", mapping, scattered, Host, RR,
+			17 + 2/10. + 2.5 + 1 + 1/5., "device"},
 		{"the processor gathers and computes in turn", host, n, Host, RR, 20 + 15 + 1 + 2.5, "device"},
-		{"the processor copies, checks and computes while storage is read", host, n, Storage, CR, 100 + (1+2+15)/10. + 50 + (0.5+1+2.5)/5., "storage"},
-		{"what is converted is not copied", host, half, Storage, CR, 100 + (1+0.25+15)/10. + 50 + (0.5+0.125+2.5)/5., "storage"},
+		{"the processor copies, checks and computes while storage is read", host, n, Storage, CR,
+			100 + (1+2+15)/10. + 50 + (0.5+1+2.5)/5., "storage"},
+		{"what is converted is not copied", host, half, Storage, CR, 100 + (1+0.25+15)/10. + 50 + (0.5+0.125+2.5)/5.,
+			"storage"},
 		{"what is gathered is converted after", host, half, Device, RR, 15 + 1 + 0.25 + 2.5 + 0.125, "device"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -77,7 +89,8 @@ func TestEpochsTakeWhatTheirBusiestPartTakes(t *testing.T) {
 				t.Errorf("%v s, limited by %s; want %v s, by %s", a.EpochSeconds, a.Busiest, c.epoch, c.busiest)
 			}
 			if a.ComputeSeconds != 17.5 || a.LoadSeconds > a.EpochSeconds {
-				t.Errorf("computing takes %v s and loading %v s of %v s", a.ComputeSeconds, a.LoadSeconds, a.EpochSeconds)
+				t.Errorf("computing takes %v s and loading %v s of %v s", a.ComputeSeconds, a.LoadSeconds,
+					a.EpochSeconds)
 			}
 		})
 	}
@@ -86,8 +99,10 @@ func TestEpochsTakeWhatTheirBusiestPartTakes(t *testing.T) {
 // Devices share batches, but not the memory that they are fed from, nor storage.
 func TestDevicesShareWhatTheyDoNotWaitFor(t *testing.T) {
 	rates := Rates{Storage: 1000, HostCopy: 50_000, HostGather: 5000, Link: 10_000}
-	n := Needs{Input: 100_000, TrainRows: 1000, RowBytes: 100, BatchRows: 1000, ChunkRows: 1000, Compute: Compute{TrainSeconds: 0.04}}
-	f := Facts{Device: gds.Info{Name: "card"}, Devices: 4, DeviceFree: 30_000, Budget: machine.Limit{Bytes: 1 << 40}, Rates: rates}
+	n := Needs{Input: 100_000, TrainRows: 1000, RowBytes: 100, BatchRows: 1000, ChunkRows: 1000,
+		Compute: Compute{TrainSeconds: 0.04}}
+	f := Facts{Device: gds.Info{Name: "card"}, Devices: 4, DeviceFree: 30_000, Budget: machine.Limit{Bytes: 1 << 40},
+		Rates: rates}
 	for _, c := range []struct {
 		placement, shuffle string
 		devices            int
@@ -100,8 +115,10 @@ func TestDevicesShareWhatTheyDoNotWaitFor(t *testing.T) {
 		{Storage, CR, 1, 0, 100 + 10 + 40},
 	} {
 		a := alternative(t, f, n, c.placement, c.shuffle)
-		if math.Abs(a.EpochSeconds/c.epoch-1) > 1e-9 || a.Devices != c.devices || int64(a.DeviceBytes) != c.deviceBytes {
-			t.Errorf("%s %s: %v s on %d devices of %s; want %v s on %d of %d", c.placement, c.shuffle, a.EpochSeconds, a.Devices, a.DeviceBytes, c.epoch, c.devices, c.deviceBytes)
+		if math.Abs(a.EpochSeconds/c.epoch-1) > 1e-9 || a.Devices != c.devices ||
+			int64(a.DeviceBytes) != c.deviceBytes {
+			t.Errorf("%s %s: %v s on %d devices of %s; want %v s on %d of %d", c.placement, c.shuffle, a.EpochSeconds,
+				a.Devices, a.DeviceBytes, c.epoch, c.devices, c.deviceBytes)
 		}
 	}
 }
@@ -131,7 +148,8 @@ func TestRemoteRowsAreTheSurplusOverEqualShares(t *testing.T) {
 
 func TestComputingIsEstimatedByParameters(t *testing.T) {
 	// 10^9 parameters at 6 operations a row in training, 2 in evaluation.
-	if got := ComputeOf(1e9, machine.Devices{GFLOPS: 6}); math.Abs(got.TrainSeconds-1) > 1e-12 || math.Abs(got.ValidSeconds-1./3) > 1e-12 {
+	if got := ComputeOf(1e9, machine.Devices{GFLOPS: 6}); math.Abs(got.TrainSeconds-1) > 1e-12 ||
+		math.Abs(got.ValidSeconds-1./3) > 1e-12 {
 		t.Errorf("%+v", got)
 	}
 	if got := ComputeOf(1e9, machine.Devices{}); got != (Compute{}) {
@@ -140,9 +158,11 @@ func TestComputingIsEstimatedByParameters(t *testing.T) {
 }
 
 func TestAProcessorAloneHoldsItsInputOnce(t *testing.T) {
-	h := machine.Hardware{Cores: 2, Memory: 1000, MemoryBandwidth: 300, GatherBandwidth: 100, Storage: machine.Storage{Count: 1, Read: 10, Write: 10}}
+	h := machine.Hardware{Cores: 2, Memory: 1000, MemoryBandwidth: 300, GatherBandwidth: 100,
+		Storage: machine.Storage{Count: 1, Read: 10, Write: 10}}
 	f, err := FactsOf(h, 0, machine.Limit{Bytes: 500, By: "--memory"})
-	if err != nil || !f.Device.Unified || f.Budget != (machine.Limit{Bytes: 500, By: "--memory"}) || f.DeviceFree != 1000 || f.Rates.DeviceGather != 100 || f.Rates.HostCopy != 100 {
+	if err != nil || !f.Device.Unified || f.Budget != (machine.Limit{Bytes: 500,
+		By: "--memory"}) || f.DeviceFree != 1000 || f.Rates.DeviceGather != 100 || f.Rates.HostCopy != 100 {
 		t.Errorf("%+v (%v)", f, err)
 	}
 	if _, err := FactsOf(h, 1, machine.Limit{}); err == nil {

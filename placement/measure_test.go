@@ -20,7 +20,8 @@ func newStore(t *testing.T, fsys vfs.FS, dtype format.DType) *format.Dir {
 		}
 	}
 	const rows, features = 1000, 24
-	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionTrain}, {Name: format.RegionValid}, {Name: format.RegionTest}, {Name: format.RegionRest, Rows: rows}}, 64, features, dtype)
+	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionTrain}, {Name: format.RegionValid},
+		{Name: format.RegionTest}, {Name: format.RegionRest, Rows: rows}}, 64, features, dtype)
 	w, err := format.Create(fsys, "store", layout, format.CreateOptions{})
 	must(err)
 	table := &format.RowTable{Rows: rows, NodeID: make([]uint32, rows), Splits: make([]uint8, rows), NumSplits: 1}
@@ -34,7 +35,8 @@ func newStore(t *testing.T, fsys vfs.FS, dtype format.DType) *format.Dir {
 		must(m.Write(make([]byte, rows*features*dtype.Size())))
 		must(m.Close())
 	}
-	must(w.Publish(&format.Manifest{Name: "toy", Nodes: rows, Splits: 1, RowSet: "all", Operators: []format.Operator{{Name: "sym", Hops: 1}}, Input: map[string]string{"importer": "test"}}))
+	must(w.Publish(&format.Manifest{Name: "toy", Nodes: rows, Splits: 1, RowSet: "all",
+		Operators: []format.Operator{{Name: "sym", Hops: 1}}, Input: map[string]string{"importer": "test"}}))
 	d, err := format.OpenStore(fsys, "store")
 	must(err)
 	t.Cleanup(func() { must(d.Close()) })
@@ -50,7 +52,8 @@ func measure(ctx context.Context, t *testing.T, store *format.Dir, o host.Option
 		t.Fatal(err)
 	}
 	region, _ := store.Region(format.RegionRest)
-	r, err := Measure(ctx, device, Sample{Store: store, Matrices: sampled, Region: region, Rows: region.Rows, BatchRows: 100, ChunkRows: 64, Threads: 2})
+	r, err := Measure(ctx, device, Sample{Store: store, Matrices: sampled, Region: region, Rows: region.Rows,
+		BatchRows: 100, ChunkRows: 64, Threads: 2})
 	if err := device.Close(); err != nil {
 		t.Errorf("something is left on the device: %v", err)
 	}
@@ -68,11 +71,15 @@ func TestMeasureFindsTheRatesThatThereAre(t *testing.T) {
 	}{
 		{"a device in host memory", format.Float32, host.Options{}, false, false, true, true, false},
 		{"a device of its own", format.Float32, host.Options{Discrete: true}, true, false, true, true, true},
-		{"a device that reaches no host memory", format.Float32, host.Options{Discrete: true, Unmapped: true}, true, false, true, true, false},
+		{"a device that reaches no host memory", format.Float32, host.Options{Discrete: true, Unmapped: true}, true,
+			false, true, true, false},
 		{"half floats", format.Float16, host.Options{}, false, true, true, true, false},
-		{"half floats on a device of its own", format.Float16, host.Options{Discrete: true}, true, true, true, true, true},
-		{"a device without memory", format.Float32, host.Options{Discrete: true, MemoryBytes: 4096}, false, false, true, true, false},
-		{"host memory for a chunk alone", format.Float32, host.Options{MemoryBytes: 2 * 4096}, false, false, false, true, false},
+		{"half floats on a device of its own", format.Float16, host.Options{Discrete: true}, true, true, true, true,
+			true},
+		{"a device without memory", format.Float32, host.Options{Discrete: true, MemoryBytes: 4096}, false, false, true,
+			true, false},
+		{"host memory for a chunk alone", format.Float32, host.Options{MemoryBytes: 2 * 4096}, false, false, false,
+			true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r, err := measure(t.Context(), t, newStore(t, vfs.NewMem(), c.dtype), c.o)
@@ -100,7 +107,8 @@ func TestMeasureFailsAsReadingDoes(t *testing.T) {
 	stopped, stop := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
 	stop(enough)
-	if _, err := measure(stopped, t, newStore(t, vfs.NewMem(), format.Float32), host.Options{}); !errors.Is(err, enough) {
+	if _, err := measure(stopped, t, newStore(t, vfs.NewMem(), format.Float32), host.Options{}); !errors.Is(err,
+		enough) {
 		t.Errorf("error %v, want %v", err, enough)
 	}
 	disk := vfs.NewMem()

@@ -73,7 +73,8 @@ func TestTheDataSetsOfThePaperArePlacedAsThere(t *testing.T) {
 			got, err := Choose(paperFacts(t, with.devices), n, Override{Auto, Auto})
 			said := strings.Join(got.Reasons, "; ")
 			if err != nil || got.Placement+" "+got.Shuffle != with.want || !strings.Contains(said, with.reason) {
-				t.Errorf("%s on %d devices: %s %s (%v), want %s; %q should say %q", c.dataset, with.devices, got.Placement, got.Shuffle, err, with.want, said, with.reason)
+				t.Errorf("%s on %d devices: %s %s (%v), want %s; %q should say %q", c.dataset, with.devices,
+					got.Placement, got.Shuffle, err, with.want, said, with.reason)
 			}
 		}
 	}
@@ -86,7 +87,8 @@ func TestAStarvingDeviceIsFedByChunk(t *testing.T) {
 	n := needsOf(t, "igb-medium", 3)
 	n.Compute = ComputeOf(parameters, paperMachine.Devices)
 	got, err := Choose(paperFacts(t, 1), n, Override{Auto, Auto})
-	if said := strings.Join(got.Reasons, "; "); err != nil || got.Placement+" "+got.Shuffle != "host chunk" || !strings.Contains(said, "waiting") {
+	if said := strings.Join(got.Reasons,
+		"; "); err != nil || got.Placement+" "+got.Shuffle != "host chunk" || !strings.Contains(said, "waiting") {
 		t.Errorf("%s %s (%v): %s", got.Placement, got.Shuffle, err, said)
 	}
 	// Chunks are copied from where they lie, so all of the input has to be pinned.
@@ -104,8 +106,10 @@ func TestAStarvingDeviceIsFedByChunk(t *testing.T) {
 		{RR, "host rr", "was asked for"},
 	} {
 		got, err := Choose(facts, n, Override{Auto, c.shuffle})
-		if said := strings.Join(got.Reasons, "; "); err != nil || got.Placement+" "+got.Shuffle != c.want || !strings.Contains(said, c.reason) {
-			t.Errorf("pinning little, %s: %s %s (%v), want %s; %q should say %q", c.shuffle, got.Placement, got.Shuffle, err, c.want, said, c.reason)
+		if said := strings.Join(got.Reasons,
+			"; "); err != nil || got.Placement+" "+got.Shuffle != c.want || !strings.Contains(said, c.reason) {
+			t.Errorf("pinning little, %s: %s %s (%v), want %s; %q should say %q", c.shuffle, got.Placement, got.Shuffle,
+				err, c.want, said, c.reason)
 		}
 	}
 	small.Pinnable = 200e9
@@ -150,7 +154,8 @@ func TestVolumesAnEpochAgreeWithThePaper(t *testing.T) {
 		}
 		decimal, binary := float64(d.EpochBytes)/1e9, float64(d.EpochBytes)/(1<<30)
 		if off := min(math.Abs(decimal/c.want-1), math.Abs(binary/c.want-1)); off > c.within {
-			t.Errorf("%s, %d hops: %.4g GB or %.4g GiB, want %v within %v", c.dataset, c.hops, decimal, binary, c.want, c.within)
+			t.Errorf("%s, %d hops: %.4g GB or %.4g GiB, want %v within %v", c.dataset, c.hops, decimal, binary, c.want,
+				c.within)
 		}
 	}
 }

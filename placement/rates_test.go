@@ -71,7 +71,8 @@ func TestMeasuredRatesOfACardAreThoseThatItHas(t *testing.T) {
 				store := newStore(t, vfs.NewMem(), c.dtype)
 				region, _ := store.Region(format.RegionRest)
 				r, err := Measure(t.Context(), pacedDevice{card, c.copying, c.gathering, c.conversions}, Sample{
-					Store: store, Matrices: sampled, Region: region, Rows: region.Rows, BatchRows: 100, ChunkRows: 64, Threads: 2,
+					Store: store, Matrices: sampled, Region: region, Rows: region.Rows, BatchRows: 100, ChunkRows: 64,
+					Threads:   2,
 					HostBytes: 1, // too few to measure host memory, which takes none of this time
 				})
 				if err != nil {
@@ -90,7 +91,8 @@ func TestMeasuredRatesOfACardAreThoseThatItHas(t *testing.T) {
 				} {
 					// A link that stood idle is a millisecond ahead, of 40 that are measured; durations are
 					// whole nanoseconds.
-					if rate.want == 0 && rate.got != 0 || rate.want > 0 && math.Abs(float64(rate.got)/float64(rate.want)-1) > 0.05 {
+					if rate.want == 0 && rate.got != 0 || rate.want > 0 &&
+						math.Abs(float64(rate.got)/float64(rate.want)-1) > 0.05 {
 						t.Errorf("%s: measured %s, and it is %s", rate.name, rate.got, rate.want)
 					}
 				}

@@ -87,8 +87,10 @@ func TestStorageIsMeasuredForWhatItIsForLong(t *testing.T) {
 			}
 			return at(n, 1e9)
 		}, 1e9, storageRounds * round, storageRounds * round},
-		{"a slow disk, for a few chunks", func(_, n int) time.Duration { return at(n, 1e4) }, 1e4, storageReaders, storageReaders},
-		{"a disk that takes some rounds for its time", func(_, n int) time.Duration { return at(n, 1e6) }, 1e6, 2*round + storageReaders, 3 * round},
+		{"a slow disk, for a few chunks", func(_, n int) time.Duration { return at(n, 1e4) }, 1e4, storageReaders,
+			storageReaders},
+		{"a disk that takes some rounds for its time", func(_, n int) time.Duration { return at(n, 1e6) }, 1e6,
+			2*round + storageReaders, 3 * round},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			disk := &pacedDisk{FS: vfs.NewMem(), takes: func(int, int) time.Duration { return 0 }}
@@ -98,7 +100,8 @@ func TestStorageIsMeasuredForWhatItIsForLong(t *testing.T) {
 				t.Fatal(err)
 			}
 			region, _ := store.Region(format.RegionRest)
-			p := &probe{Sample: Sample{Store: store, Matrices: sampled, Region: region, Threads: 2}, ctx: t.Context(), device: device, unified: true, rowBytes: int64(len(sampled)) * 24 * 4, now: disk.now}
+			p := &probe{Sample: Sample{Store: store, Matrices: sampled, Region: region, Threads: 2}, ctx: t.Context(),
+				device: device, unified: true, rowBytes: int64(len(sampled)) * 24 * 4, now: disk.now}
 			disk.takes, disk.reads = c.takes, 0
 			start := disk.now()
 			var r Rates

@@ -135,8 +135,10 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 			"3 hops wanted, but the store has rw (2 hops): propagate with more hops"},
 		{"hops of a store without any", "sgc", hops("sym", 0), nil, []int{2},
 			"2 hops wanted, but the store has the input features only: propagate with more hops"},
-		{"an operator that is not there", "sgc", store, []string{"ppr"}, nil, `the store has no operator "ppr": it has sym (3 hops), rw (2 hops)`},
-		{"a model that is not there", "mlp", store, nil, nil, `there is no model "mlp": the models are sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat`},
+		{"an operator that is not there", "sgc", store, []string{"ppr"}, nil,
+			`the store has no operator "ppr": it has sym (3 hops), rw (2 hops)`},
+		{"a model that is not there", "mlp", store, nil, nil,
+			`there is no model "mlp": the models are sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ids, err := Matrices(c.model, c.stored, c.operators, c.hops)

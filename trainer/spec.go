@@ -92,7 +92,8 @@ func (s Spec) validate() (Spec, *builder, error) {
 	}
 	if b.params.count > maxParameters {
 		return s, nil, fmt.Errorf("%s of %d matrices of %d features and %d classes, %v, "+
-			"is too large: it has %d parameters", s.Model, len(s.Matrices), s.Features, s.Classes, s.Settings, b.params.count)
+			"is too large: it has %d parameters", s.Model, len(s.Matrices), s.Features, s.Classes, s.Settings,
+			b.params.count)
 	}
 	return s, b, nil
 }

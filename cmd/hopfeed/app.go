@@ -154,9 +154,12 @@ func flagError(c *cobra.Command, err error) error {
 	case errors.As(err, &wrong) && strings.HasPrefix(wrong.Unwrap().Error(), "--"):
 		return usagef("%s", wrong.Unwrap())
 	case errors.As(err, &wrong):
-		want := map[string]string{"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, not negative",
-			"float64": "a number", "float": "a number", "bool": "true or false", "duration": "a time such as 90s or 3h30m",
-			"intSlice": "whole numbers, separated by commas", "float64Slice": "numbers, separated by commas"}[wrong.GetFlag().Value.Type()]
+		want := map[string]string{"int": "a whole number", "int64": "a whole number",
+			"uint64":  "a whole number, not negative",
+			"float64": "a number", "float": "a number", "bool": "true or false",
+			"duration":     "a time such as 90s or 3h30m",
+			"intSlice":     "whole numbers, separated by commas",
+			"float64Slice": "numbers, separated by commas"}[wrong.GetFlag().Value.Type()]
 		if want != "" {
 			return usagef("--%s %q: want %s", wrong.GetFlag().Name, wrong.GetValue(), want)
 		}
@@ -216,7 +219,8 @@ func edits(a, b string) int {
 
 // declareDevices adds the flags of devices to a command that computes on them.
 func (a *app) declareDevices(flags *pflag.FlagSet) {
-	flags.BoolVar(&a.tf32, "tf32", false, "let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction")
+	flags.BoolVar(&a.tf32, "tf32", false,
+		"let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction")
 	a.declareEmulate(flags)
 }
 
@@ -232,7 +236,8 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 		if err := a.useThreads(); err != nil {
 			return err
 		}
-		if o := c.Flags().Lookup("output"); o != nil && o.Annotations[fileOutput] == nil && (o.Changed || o.DefValue != "") {
+		if o := c.Flags().Lookup("output"); o != nil && o.Annotations[fileOutput] == nil && (o.Changed ||
+			o.DefValue != "") {
 			if info, err := a.fs.Stat(o.Value.String()); o.Value.String() == "" || err == nil && !info.IsDir() {
 				return usagef("--output %q: want a directory", o.Value)
 			}
@@ -286,7 +291,8 @@ func (a *app) useMemory() error {
 		return err
 	}
 	if a.memory > 0 && a.memory < machine.ProgramBytes {
-		return fmt.Errorf("--memory %s %w: the program alone needs %s at least", a.memory, machine.ErrDoesNotFit, machine.ProgramBytes)
+		return fmt.Errorf("--memory %s %w: the program alone needs %s at least", a.memory, machine.ErrDoesNotFit,
+			machine.ProgramBytes)
 	}
 	a.budget = machine.BudgetOf(machine.Limit{Bytes: a.memory, By: "--memory"})
 	offheap.LimitProcess(int64(a.budget.Bytes))

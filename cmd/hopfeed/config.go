@@ -123,7 +123,9 @@ func (a *app) applyConfig(c *cobra.Command, path string) (found configured, err 
 
 // notSettings are flags of train and tune that do not decide what is trained (batches are the same by all
 // schedules), but tf32: how a device computes is no more recorded than which one.
-var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "json", "quiet", "verbose", "help", helpAllFlag, "version",
+var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "run", "config", "force",
+	"save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "json", "quiet", "verbose", "help",
+	helpAllFlag, "version",
 	"max-memory", "min-accuracy", "budget", "search", "throughput", "space", "trial-epochs", "output"} // of tune
 
 // config returns what a training is a function of, by names of flags, with all defaults resolved; addBatches adds
@@ -199,7 +201,8 @@ var chosenFlags = []string{"hops", "operator", "split", "shuffle", "chunk-rows"}
 
 // isLeftOpen tells whether the value of one of chosenFlags is to be chosen.
 func isLeftOpen(f *pflag.Flag) bool {
-	return !f.Changed || f.Name == "shuffle" && f.Value.String() == placement.Auto || f.Name == "chunk-rows" && f.Value.String() == "0"
+	return !f.Changed || f.Name == "shuffle" && f.Value.String() == placement.Auto || f.Name == "chunk-rows" &&
+		f.Value.String() == "0"
 }
 
 // addBatches adds how the rows of a store are shuffled.

@@ -28,9 +28,10 @@ func newDemoCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Import, propagate, verify and train on small built-in graphs, in a minute",
-		Long: "Demo imports three graphs that are built into the program (one of products, two of circuits), propagates their\n" +
-			"features, verifies what it wrote, and trains and tests models from storage. Everything stays in --output\n" +
-			"for you to look at. A later demo replaces it; it never replaces a directory that no demo has made.",
+		Long: `Demo imports three graphs that are built into the program (one of products, two of circuits), propagates
+their features, verifies what it wrote, and trains and tests models from storage. Everything stays in
+--output for you to look at. A later demo replaces it; it never replaces a directory that no demo has
+made.`,
 		Args: cobra.NoArgs,
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runDemo(ctx, a, output) }),
 	}
@@ -96,7 +97,8 @@ func (d *demo) text(w io.Writer) {
 		"train " + at("photo-store") + " --model sgc --runs 5",
 		"train " + at("photo-store") + " --model sign --hidden 64 --epochs 30 --placement device",
 		"evaluate --checkpoint " + at("circuit-model") + " " + at("csa32-store") + " --rows all",
-		"predict --checkpoint " + at("circuit-model") + " " + at("csa32-graph") + " -o " + at("csa32-gates.csv") + " --force",
+		"predict --checkpoint " + at("circuit-model") + " " + at("csa32-graph") + " -o " + at("csa32-gates.csv") +
+			" --force",
 		"export npy " + at("photo-store") + " -o " + at("photo-arrays"),
 	} {
 		fmt.Fprintf(w, "    %s %s\n", hopfeed, line)
@@ -129,13 +131,15 @@ func (d *demo) claimDirectory() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if there, err := textFile(disk, d.path(demoMarker), len(demoMarkerText)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if there, err := textFile(disk, d.path(demoMarker), len(demoMarkerText)); err != nil && !errors.Is(err,
+		fs.ErrNotExist) {
 		return err
 	} else if there == demoMarkerText {
 		return nil
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("%w: %s was not made by a demo and is not replaced (choose another directory by --output)", format.ErrExists, d.Output)
+		return fmt.Errorf("%w: %s was not made by a demo and is not replaced (choose another directory by --output)",
+			format.ErrExists, d.Output)
 	}
 	if err := disk.MkdirAll(d.Output); err != nil {
 		return err
@@ -206,14 +210,16 @@ func (d *demo) circuits() error {
 		return err
 	}
 	r, err := runEvaluate(d.ctx, d.verbs, evaluateOptions{
-		checkpoint: d.path("circuit-model"), store: d.path("csa32-store"), rows: allRows, split: -1, batch: 8000, placement: placement.Storage,
+		checkpoint: d.path("circuit-model"), store: d.path("csa32-store"), rows: allRows, split: -1, batch: 8000,
+		placement: placement.Storage,
 	})
 	if err != nil {
 		return err
 	}
 	d.done("evaluate csa32", r)
 	e := r.(*evaluated)
-	d.say("  evaluate   the model of csa8 on csa32: accuracy %s on all %d gates, which it has never seen\n             input from storage: %s\n",
+	d.say("  evaluate   the model of csa8 on csa32: accuracy %s on all %d gates, which it has never seen\n          "+
+		"   input from storage: %s\n",
 		percent(e.Value), e.Rows, readsText(e.Load))
 	return nil
 }
@@ -243,7 +249,8 @@ func (d *demo) importGraph(carried, name string, normalize bool) error {
 	}
 	d.done("import "+name, r)
 	i := r.(imported)
-	d.say("  import     %s: %d nodes, %d edges, %d features, %d classes; %.1f s", i.Output, i.Nodes, i.Edges, i.Features, i.Classes, i.Seconds)
+	d.say("  import     %s: %d nodes, %d edges, %d features, %d classes; %.1f s", i.Output, i.Nodes, i.Edges,
+		i.Features, i.Classes, i.Seconds)
 	return nil
 }
 
@@ -258,7 +265,8 @@ func (d *demo) propagate(name string, o propagateOptions) error {
 	d.done("propagate "+name, r)
 	p := r.(*propagated)
 	d.say("  propagate  %s: the features and %d hops of %s, %d matrices [%d,%d], %s; %.1f s",
-		p.Output, p.Hops, strings.Join(p.Operators, " and "), 1+len(p.HopSeconds), p.Rows, p.Features, units.Bytes(p.BytesWritten), p.Seconds)
+		p.Output, p.Hops, strings.Join(p.Operators,
+			" and "), 1+len(p.HopSeconds), p.Rows, p.Features, units.Bytes(p.BytesWritten), p.Seconds)
 	return nil
 }
 
@@ -269,7 +277,8 @@ func (d *demo) verify(name string) error {
 	}
 	d.done("verify "+name, r)
 	v := r.(verified)
-	d.say("  verify     every byte of %d files read, %d chunks and all else agree with their checksums\n", v.Files, v.Chunks)
+	d.say("  verify     every byte of %d files read, %d chunks and all else agree with their checksums\n", v.Files,
+		v.Chunks)
 	return nil
 }
 
@@ -297,6 +306,7 @@ func (d *demo) train(name, run, flags string) error {
 		valid = fmt.Sprintf(", %s on %d validation rows", percent(t.ValidMetric), t.rows[1])
 	}
 	d.say("             accuracy %s on %d test rows%s", percent(t.TestMetric), t.rows[2], valid)
-	d.say("             %.0f epochs, selected %.0f: %s; %.1f s; model saved in %s\n", *t.Epochs, *t.BestEpoch, t.Selection, t.Seconds, t.Output)
+	d.say("             %.0f epochs, selected %.0f: %s; %.1f s; model saved in %s\n", *t.Epochs, *t.BestEpoch,
+		t.Selection, t.Seconds, t.Output)
 	return nil
 }

@@ -16,14 +16,17 @@ func newDevicesCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "devices",
 		Short: "List the devices that training can compute on, and why there are no others",
-		Long: "Devices lists the kinds of devices that this program knows, in the order in which training prefers them, with\n" +
-			"their number and memory, or why there is none of a kind. Training uses the first kind that is there.",
+		Long: `Devices lists the kinds of devices that this program knows, in the order in which training prefers them,
+with their number and memory, or why there is none of a kind. Training uses the first kind that is
+there.`,
 		Args: cobra.NoArgs,
 		RunE: a.verb(func(ctx context.Context, _ []string) (result, error) {
 			var r devicesResult
-			for _, k := range session.Devices(ctx, a.budget, a.threads, devices.Options{Emulate: a.emulate, TF32: a.tf32}) {
+			for _, k := range session.Devices(ctx, a.budget, a.threads,
+				devices.Options{Emulate: a.emulate, TF32: a.tf32}) {
 				r.Devices = append(r.Devices, deviceKind{
-					Kind: k.Name, Count: k.Count, Name: k.Info.Name, Unified: k.Info.Unified, Products: k.Info.Products, Storage: k.Info.Storage,
+					Kind: k.Name, Count: k.Count, Name: k.Info.Name, Unified: k.Info.Unified, Products: k.Info.Products,
+					Storage:     k.Info.Storage,
 					MemoryBytes: k.Info.MemoryBytes, FreeBytes: k.FreeBytes, WhyNone: k.WhyNone,
 				})
 			}

@@ -39,12 +39,13 @@ func newEvaluateCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "evaluate --checkpoint RUN STORE|GRAPH",
 		Short: "Apply a trained model to a hop store or a graph",
-		Long: "Evaluate applies a model that train --run has saved to labelled rows of a hop store, by default the test\n" +
-			"rows. A model that reads a graph is applied to a graph, one layer after another to all nodes.\n\n" +
-			"If the store has the nodes of the training, its test rows are those of the training's split. If it has other\n" +
-			"nodes (with the same features and classes), they are those of the store's own split. --split or --splits\n" +
-			"choose another split. Test or validation rows that the model was trained on are refused;\n" +
-			"--rows train and --rows all evaluate them too.",
+		Long: `Evaluate applies a model that train --run has saved to labelled rows of a hop store, by default the test
+rows. A model that reads a graph is applied to a graph, one layer after another to all nodes.
+
+If the store has the nodes of the training, its test rows are those of the training's split. If it has other
+nodes (with the same features and classes), they are those of the store's own split. --split or --splits
+choose another split. Test or validation rows that the model was trained on are refused;
+--rows train and --rows all evaluate them too.`,
 		Args: cobra.ExactArgs(1),
 	}
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
@@ -146,10 +147,12 @@ func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *checkpoi
 			o.store, o.rows, split, strings.Join(rowChoices, "|"))
 	case e.labelled == 0:
 		return e, usagef("0 of the %s of %s in %s have a label to evaluate by: "+
-			"choose others by --rows %s, or another split by --split or --splits", units.Count(e.rows, "row"), o.store, split, strings.Join(rowChoices, "|"))
+			"choose others by --rows %s, or another split by --split or --splits", units.Count(e.rows,
+			"row"), o.store, split, strings.Join(rowChoices, "|"))
 	case e.trainedRows > 0 && o.rows != format.RegionTrain && o.rows != allRows:
 		return e, usagef("the model was trained on %d of the %d %s rows of %s (it was trained by %s): "+
-			"leave out --split and --splits, or give --rows all, which prints each part by itself", e.trainedRows, e.rows, o.rows, split, splitText(c.Data.Split, c.Data.SplitsFile))
+			"leave out --split and --splits, or give --rows all, which prints each part by itself", e.trainedRows,
+			e.rows, o.rows, split, splitText(c.Data.Split, c.Data.SplitsFile))
 	}
 	e.about = o.rows + " rows of " + split
 	if o.rows == allRows {

@@ -240,7 +240,8 @@ func TestRowsOfTrainingAreKnownInAGraphThatHasChanged(t *testing.T) {
 func TestEvaluateByAnotherMetric(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	for _, metric := range []string{"accuracy", "macro-f1", "loss"} {
-		must(t, d, fmt.Sprintf("train store --model sgc --epochs 1 --eval-every 1 --seed 3 --json --run %s --metric %[1]s", metric))
+		must(t, d, fmt.Sprintf("train store --model sgc --epochs 1 --eval-every 1 --seed 3 --json --run %s --metric "+
+			"%[1]s", metric))
 	}
 	for _, metric := range []string{"macro-f1", "loss"} { // one epoch, so the same model
 		want := object(t, must(t, d, "evaluate --json --checkpoint "+metric+" store"))

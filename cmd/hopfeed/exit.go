@@ -51,7 +51,8 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 	switch {
 	case !running, errors.Is(err, errUsage), code == exitUsage:
 		return exitUsage
-	case errors.Is(err, preprop.ErrMaxTime), ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))):
+	case errors.Is(err, preprop.ErrMaxTime), ctx.Err() != nil && (errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.Cause(ctx))):
 		return exitInterrupted
 	}
 	return code
@@ -63,7 +64,8 @@ func errorLine(command *cobra.Command, err error, code int, running bool) string
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 	text = strings.ReplaceAll(text, session.ErrOptions.Error()+": ", "") // which the rest says better
 	switch {
-	case code == exitInterrupted && !errors.Is(err, preprop.ErrUnfinished) && !errors.Is(err, preprop.ErrTooShort) && !errors.As(err, &training):
+	case code == exitInterrupted && !errors.Is(err, preprop.ErrUnfinished) && !errors.Is(err,
+		preprop.ErrTooShort) && !errors.As(err, &training):
 		text = "interrupted: no incomplete output is left; run the same command again"
 	case !running:
 		text += " (see " + command.CommandPath() + " --help)"

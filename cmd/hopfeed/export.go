@@ -49,7 +49,8 @@ func runExport(ctx context.Context, a *app, o exportOptions) (result, error) {
 	if err := a.refuseWithin(o.output); err != nil {
 		return nil, err
 	}
-	r, err := export.NPY(ctx, a.fs, o.dir, o.output, export.Options{Force: o.force, MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()})
+	r, err := export.NPY(ctx, a.fs, o.dir, o.output,
+		export.Options{Force: o.force, MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()})
 	if err != nil {
 		return nil, err
 	}

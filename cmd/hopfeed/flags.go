@@ -9,8 +9,9 @@ import (
 // Help texts of flags that several commands have. A flag means the same wherever it
 // appears, and says so in the same words.
 const (
-	batchUsage       = "rows of a batch"
-	fanoutUsage      = "in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each layer; the first is nearest the seed nodes, -1 is all"
+	batchUsage  = "rows of a batch"
+	fanoutUsage = "in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each " +
+		"layer; the first is nearest the seed nodes, -1 is all"
 	chunkRowsUsage   = "rows that are reshuffled together (default the rows of a stored chunk)"
 	configUsage      = "YAML file with the values of flags, such as config.yaml of a run"
 	dtypeUsage       = "type that features are stored in: float32, float16 or bfloat16"
@@ -21,8 +22,9 @@ const (
 	placementUsage   = "where the input lives: auto, device, host or storage"
 	roundsUsage      = "number of times that everything is measured"
 	scratchUsage     = "folder for scratch files"
-	throughputUsage  = "rows by what time: wall, or processor, which other work on the machine changes little, but which does not count waiting"
-	splitsUsage      = "npy file [k,n] of splits of the nodes, of which --split chooses one"
+	throughputUsage  = "rows by what time: wall, or processor, which other work on the machine changes little, but " +
+		"which does not count waiting"
+	splitsUsage = "npy file [k,n] of splits of the nodes, of which --split chooses one"
 )
 
 // fileOutput is the annotation of a flag --output that names a file; others name a directory.

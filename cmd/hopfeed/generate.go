@@ -37,11 +37,13 @@ func newGenerateCommand(a *app) *cobra.Command {
 	f.Int64Var(&o.Edges, "edges", 100000, "number of edges to draw")
 	f.IntVar(&o.Features, "features", 64, "features of a node")
 	f.IntVar(&o.Classes, "classes", 8, "number of classes")
-	f.Float64Var(&o.Labeled, "labeled", 0.1, "share of the nodes that have a label; of these 60 % train, 20 % validate, 20 % test")
+	f.Float64Var(&o.Labeled, "labeled", 0.1,
+		"share of the nodes that have a label; of these 60 % train, 20 % validate, 20 % test")
 	f.Float64SliceVar(&o.quadrants, "quadrants", []float64{0.57, 0.19, 0.19, 0.05}, "rmat: probabilities a,b,c,d")
 	f.BoolVar(&o.undirected, "undirected", false, "rmat: add the reverse of every edge (sbm always does)")
 	f.Float64Var(&o.homophily, "homophily", 0.8, "sbm: expected share of edges within a block")
-	f.Float64Var(&o.separation, "separation", 2, "sbm: distance between the means of two classes, in standard deviations")
+	f.Float64Var(&o.separation, "separation", 2,
+		"sbm: distance between the means of two classes, in standard deviations")
 	return c
 }
 
@@ -65,5 +67,6 @@ func (o *generateOptions) source() (ingest.Source, error) {
 		return ingest.SBM(ingest.SBMOptions{GenerateOptions: o.GenerateOptions,
 			Homophily: o.homophily, Separation: o.separation})
 	}
-	return nil, usagef("there is no generator %q%s (there are: rmat, sbm)", o.kind, didYouMean(o.kind, []string{"rmat", "sbm"}))
+	return nil, usagef("there is no generator %q%s (there are: rmat, sbm)", o.kind,
+		didYouMean(o.kind, []string{"rmat", "sbm"}))
 }

@@ -32,9 +32,11 @@ type graphOptions struct {
 func (o *graphOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "graph directory to write")
-	f.StringVar(&o.name, "name", "", "name of the data set, for people (default: its own, else that of the folder or file that is imported)")
+	f.StringVar(&o.name, "name", "",
+		"name of the data set, for people (default: its own, else that of the folder or file that is imported)")
 	f.StringVar(&o.selfLoops, "self-loops", string(ingest.KeepLoops), "keep or drop edges from a node to itself")
-	f.StringVar(&o.duplicates, "duplicates", string(ingest.MergeDuplicates), "merge: one edge of several is left; sum: one, with the sum of weights; keep")
+	f.StringVar(&o.duplicates, "duplicates", string(ingest.MergeDuplicates),
+		"merge: one edge of several is left; sum: one, with the sum of weights; keep")
 	f.StringVar(&o.dtype, "dtype", "float32", dtypeUsage)
 	f.StringVar(&o.scratch, "scratch", "", scratchUsage+" (default: within GRAPH and beside it)")
 	f.BoolVar(&o.force, "force", false, forceUsage)
@@ -55,7 +57,8 @@ func newImportCommand(a *app) *cobra.Command {
 			case len(args) == 0:
 				return nil, usagef("import needs a layout: want one of %s", strings.Join(names, ", "))
 			}
-			return nil, usagef("there is no import layout %q%s (want one of %s)", args[0], didYouMean(args[0], names), strings.Join(names, ", "))
+			return nil, usagef("there is no import layout %q%s (want one of %s)", args[0], didYouMean(args[0], names),
+				strings.Join(names, ", "))
 		}),
 	}
 	for _, f := range ingest.Formats() {
@@ -78,9 +81,12 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 	}
 	o.flags(c)
 	f := c.Flags()
-	f.BoolVar(&undirected, "undirected", false, "add the reverse of every edge, also if SRC says that its edges are directed")
-	f.BoolVar(&directed, "directed", false, "take edges as they are; an error if SRC says that its edges are undirected")
-	f.BoolVar(&o.normalize, "normalize-features", false, "divide each row of features by its sum, where that is positive")
+	f.BoolVar(&undirected, "undirected", false,
+		"add the reverse of every edge, also if SRC says that its edges are directed")
+	f.BoolVar(&directed, "directed", false,
+		"take edges as they are; an error if SRC says that its edges are undirected")
+	f.BoolVar(&o.normalize, "normalize-features", false,
+		"divide each row of features by its sum, where that is positive")
 	f.BoolVar(&o.inPlace, "features-in-place", false, "refer to the array of the features instead of copying it")
 	open := format.Declare(f)
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
@@ -101,7 +107,8 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 		}
 		return a.ingest(ctx, func() (ingest.Source, error) {
 			return open(ctx, ingest.Input{FS: a.fs, Path: args[0], Direction: direction,
-				Scratch: ingest.ScratchOptions{Output: o.output, Scratch: o.scratch, Force: o.force, MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()}})
+				Scratch: ingest.ScratchOptions{Output: o.output, Scratch: o.scratch, Force: o.force,
+					MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()}})
 		}, direction, o)
 	})
 	return c
@@ -118,7 +125,8 @@ func (n columnNames) text(w io.Writer) { fmt.Fprint(w, n.Names) }
 type imported struct{ *ingest.Result }
 
 func (i imported) text(w io.Writer) {
-	fmt.Fprintf(w, "%s\t%s, %s, %s", i.Output, units.Count(i.Nodes, "node"), units.Count(i.Edges, "edge"), units.Count(int64(i.Features), "feature"))
+	fmt.Fprintf(w, "%s\t%s, %s, %s", i.Output, units.Count(i.Nodes, "node"), units.Count(i.Edges, "edge"),
+		units.Count(int64(i.Features), "feature"))
 	switch {
 	case i.LabelValues:
 		fmt.Fprintf(w, ", %s a node to predict (regression)", units.Count(int64(i.LabelColumns), "value"))
@@ -134,7 +142,8 @@ func (i imported) text(w io.Writer) {
 }
 
 // ingest writes a graph directory from a source, which it opens and closes.
-func (a *app) ingest(ctx context.Context, open func() (ingest.Source, error), direction ingest.Direction, o graphOptions) (result, error) {
+func (a *app) ingest(ctx context.Context, open func() (ingest.Source, error), direction ingest.Direction,
+	o graphOptions) (result, error) {
 	start := time.Now()
 	t, err := parseDType(o.dtype)
 	if err != nil {

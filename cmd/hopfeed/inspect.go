@@ -40,7 +40,8 @@ func (i *inspected) text(w io.Writer) {
 	line("kind", "%s (format %d, written by hopfeed %s)", i.Kind, i.Format, i.Tool)
 	line("name", "%s", i.Name)
 	line("nodes", "%d", i.Nodes)
-	line("edges", "%d (%s, %s)", i.Edges, either(i.Directed, "directed", "both directions stored"), either(i.Weighted, "weighted", "unweighted"))
+	line("edges", "%d (%s, %s)", i.Edges, either(i.Directed, "directed", "both directions stored"),
+		either(i.Weighted, "weighted", "unweighted"))
 	line("features", "%d, %s", i.Features, i.DType)
 	switch {
 	case i.LabelValues:

@@ -19,7 +19,8 @@ func (a *app) followLink(path string) (string, error) {
 		return "", err
 	}
 	dir, err := a.fs.Resolve(filepath.Dir(filepath.Clean(path)))
-	if base := filepath.Base(filepath.Clean(path)); err != nil || base != "." && base != ".." && filepath.Join(dir, base) == real {
+	if base := filepath.Base(filepath.Clean(path)); err != nil || base != "." && base != ".." && filepath.Join(dir,
+		base) == real {
 		return path, err
 	}
 	return real, nil
@@ -68,7 +69,8 @@ func (a *app) checkWritable(dir, name string) (err error) {
 func (a *app) refuseWithin(output string) error {
 	dir, err := format.Enclosing(a.fs, output)
 	if err == nil && dir != "" {
-		return usagef("%s: lies in the graph or store %s, to which nothing may be added: give another directory", output, dir)
+		return usagef("%s: lies in the graph or store %s, to which nothing may be added: give another directory",
+			output, dir)
 	}
 	return err
 }

@@ -33,13 +33,15 @@ func newPlanCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan [STORE|GRAPH]",
 		Short: "Print where train would keep its input, why, and how long an epoch would take",
-		Long: "Plan lists the placements and shuffles that are possible for training on a hop store or a graph, the memory and\n" +
-			"the time of an epoch that each would take, and the one that train would choose.\n\n" +
-			"On this machine it measures for about a second: how fast rows are read and copied, and the time of a few\n" +
-			"training steps. For a machine that --hardware describes, it estimates. Without a STORE, it plans for a known\n" +
-			"data set (--dataset) or for one with --nodes and --features; with --edges, also its propagation.\n\n" +
-			"For a GRAPH, plan trains some batches and validates once, from the placement that train would choose or that\n" +
-			"--placement names.",
+		Long: `Plan lists the placements and shuffles that are possible for training on a hop store or a graph, the
+memory and the time of an epoch that each would take, and the one that train would choose.
+
+On this machine it measures for about a second: how fast rows are read and copied, and the time of a few
+training steps. For a machine that --hardware describes, it estimates. Without a STORE, it plans for a known
+data set (--dataset) or for one with --nodes and --features; with --edges, also its propagation.
+
+For a GRAPH, plan trains some batches and validates once, from the placement that train would choose or that
+--placement names.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
@@ -55,7 +57,8 @@ func newPlanCommand(a *app) *cobra.Command {
 	f.IntVar(&o.described.Features, "features", 0, "features of a node")
 	f.IntVar(&o.described.Classes, "classes", 2, "number of classes")
 	f.Float64Var(&o.described.Labeled, "labeled", 1, "share of the nodes that have a label")
-	f.Float64SliceVar(&o.described.split, "split-shares", []float64{0.6, 0.2, 0.2}, "shares of the labelled nodes that train, validate and test")
+	f.Float64SliceVar(&o.described.split, "split-shares", []float64{0.6, 0.2, 0.2},
+		"shares of the labelled nodes that train, validate and test")
 	f.StringVar(&o.described.dtype, "dtype", "", dtypeUsage+" (default float32)")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		if err := o.fillDefaults(); err != nil {
@@ -64,7 +67,8 @@ func newPlanCommand(a *app) *cobra.Command {
 		if len(args) > 0 {
 			o.Input = args[0]
 		}
-		for _, name := range []string{"dataset", "nodes", "edges", "features", "classes", "labeled", "split-shares", "dtype"} {
+		for _, name := range []string{"dataset", "nodes", "edges", "features", "classes", "labeled", "split-shares",
+			"dtype"} {
 			switch {
 			case !f.Changed(name):
 			case o.Input != "":
@@ -90,13 +94,15 @@ func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 	case o.hardware == "" && o.devices != 0:
 		return nil, usagef("--devices needs --hardware (on this machine, --emulate gpu=N gives N devices)")
 	case o.hardware != "" && a.emulate.GPUs > 0:
-		return nil, usagef("--emulate with --hardware: the first is for this machine, the second describes another (give --devices N for its devices)")
+		return nil, usagef("--emulate with --hardware: the first is for this machine, the second describes another " +
+			"(give --devices N for its devices)")
 	case o.devices < 0:
 		return nil, usagef("--devices %d: must not be negative", o.devices)
 	case readsGraph && o.Input == "":
 		return nil, usagef("%s reads a graph, whose batches are measured: give a GRAPH", o.Model)
 	case readsGraph && o.hardware != "":
-		return nil, usagef("--hardware: batches of a graph are measured on this machine (leave it out, or choose a model that reads a hop store)")
+		return nil, usagef("--hardware: batches of a graph are measured on this machine (leave it out, or choose a " +
+			"model that reads a hop store)")
 	case o.Input == "" && o.hardware == "":
 		return nil, usagef("without a STORE nothing can be measured: describe the machine by --hardware FILE")
 	case o.Input != "" && len(o.splitNumbers) > 1:
@@ -143,7 +149,8 @@ func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 }
 
 // planStore plans for an existing store.
-func (a *app) planStore(ctx context.Context, store *format.Dir, o planOptions, to training.Options) (p *planned, err error) {
+func (a *app) planStore(ctx context.Context, store *format.Dir, o planOptions, to training.Options) (p *planned,
+	err error) {
 	layout, m := store.Layout(), &store.Manifest
 	var plan session.Plan
 	if o.machine != nil {
@@ -174,8 +181,10 @@ func (a *app) planStore(ctx context.Context, store *format.Dir, o planOptions, t
 func (o *planOptions) planned(plan session.Plan, layout format.Layout) *planned {
 	d, n := plan.Decision, plan.Needs
 	p := &planned{
-		Model: o.Model, Matrices: int(n.RowBytes) / (layout.Features * layout.DType.Size()), Features: layout.Features, DType: layout.DType.String(),
-		Rows: int64(n.Input) / n.RowBytes, TrainRows: n.TrainRows, ValidRows: n.ValidRows, InputBytes: n.Input, WorkBytes: n.WorkOn(d.Devices),
+		Model: o.Model, Matrices: int(n.RowBytes) / (layout.Features * layout.DType.Size()), Features: layout.Features,
+		DType: layout.DType.String(),
+		Rows:  int64(n.Input) / n.RowBytes, TrainRows: n.TrainRows, ValidRows: n.ValidRows, InputBytes: n.Input,
+		WorkBytes: n.WorkOn(d.Devices),
 		Placement: d.Placement, Shuffle: d.Shuffle, Buffers: placement.Buffers, Devices: d.Devices,
 		Reasons: d.Reasons, Alternatives: d.Alternatives, Machine: o.plannedMachine(plan.Facts),
 	}
@@ -183,9 +192,11 @@ func (o *planOptions) planned(plan session.Plan, layout format.Layout) *planned 
 	case d.ComputeSeconds > 0:
 		p.PredictedEpochSeconds = &d.EpochSeconds
 	case o.machine != nil:
-		p.Reasons = append(p.Reasons, "times are of loading alone: devices.gflops in --hardware, the speed of computing, is not given")
+		p.Reasons = append(p.Reasons,
+			"times are of loading alone: devices.gflops in --hardware, the speed of computing, is not given")
 	default:
-		p.Reasons = append(p.Reasons, "no times are predicted: there is too little memory to measure a few training steps")
+		p.Reasons = append(p.Reasons,
+			"no times are predicted: there is too little memory to measure a few training steps")
 	}
 	return p
 }
@@ -193,8 +204,9 @@ func (o *planOptions) planned(plan session.Plan, layout format.Layout) *planned 
 // plannedMachine reports what is planned for.
 func (o *planOptions) plannedMachine(f placement.Facts) plannedMachine {
 	m := plannedMachine{
-		Described: o.hardware, Cores: runtime.NumCPU(), NUMANodes: machine.NUMANodes(), MemoryBytes: f.Budget.Bytes, MemoryBy: f.Budget.By,
-		Device: f.Device.Name, Unified: f.Device.Unified, Devices: f.Devices, DeviceBytes: f.DeviceFree, Rates: f.Rates,
+		Described: o.hardware, Cores: runtime.NumCPU(), NUMANodes: machine.NUMANodes(), MemoryBytes: f.Budget.Bytes,
+		MemoryBy: f.Budget.By,
+		Device:   f.Device.Name, Unified: f.Device.Unified, Devices: f.Devices, DeviceBytes: f.DeviceFree, Rates: f.Rates,
 	}
 	if f.Pinnable.By != "" && f.Pinnable.Bytes < f.Budget.Bytes {
 		m.PinnableBytes, m.PinnableBy = &f.Pinnable.Bytes, f.Pinnable.By
@@ -210,7 +222,8 @@ const qualityRows = 10_000_000
 
 // measureQuality measures how well the first epoch is mixed if chunks are reshuffled.
 func measureQuality(n placement.Needs, seed uint64, labels []int32) *chunkQuality {
-	plan := chunk.Plan{Rows: n.TrainRows, ChunkRows: n.ChunkRows, BatchRows: n.BatchRows, Order: chunk.Shuffled, Seed: seed}
+	plan := chunk.Plan{Rows: n.TrainRows, ChunkRows: n.ChunkRows, BatchRows: n.BatchRows, Order: chunk.Shuffled,
+		Seed: seed}
 	q := plan.Quality(0, qualityRows, labels)
 	out := &chunkQuality{ChunkRows: n.ChunkRows, Neighbours: q.Neighbours, RRNeighbours: q.RRNeighbours}
 	if !math.IsNaN(q.LabelVariance) {

@@ -39,10 +39,13 @@ func (a *app) planGraph(ctx context.Context, graph *format.Dir, o *planOptions, 
 	}
 	m, r := &graph.Manifest, in.Report()
 	p := &planned{
-		Model: o.Model, Machine: o.plannedMachine(a.machine(ctx).Facts()), Matrices: 1, Features: m.Features, DType: m.DType,
-		Rows: m.Nodes, Edges: m.Edges, TrainRows: int64(len(to.Part.Train.List)), ValidRows: int64(len(to.Part.Valid.List)),
+		Model: o.Model, Machine: o.plannedMachine(a.machine(ctx).Facts()), Matrices: 1, Features: m.Features,
+		DType: m.DType,
+		Rows:  m.Nodes, Edges: m.Edges, TrainRows: int64(len(to.Part.Train.List)),
+		ValidRows:  int64(len(to.Part.Valid.List)),
 		InputBytes: units.Bytes(in.InputBytes()), WorkBytes: units.Bytes(in.WorkBytes()),
-		Sampler: o.Sampler, Fanouts: o.Fanouts, Batch: in.Batches().Rows, Cache: o.Cache, Schedule: r.Schedule, Queues: r.Queues,
+		Sampler: o.Sampler, Fanouts: o.Fanouts, Batch: in.Batches().Rows, Cache: o.Cache, Schedule: r.Schedule,
+		Queues:    r.Queues,
 		Placement: r.Placement, Shuffle: r.Shuffle, Devices: r.Devices, Alternatives: in.Alternatives(),
 	}
 	switch {

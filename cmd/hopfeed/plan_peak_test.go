@@ -38,7 +38,8 @@ func peakOf(t *testing.T, d vfs.FS, line string) (p trainingPeak) {
 // What trainings on a graph allocate is what is planned or less, and not much less: by all schedules, wherever the
 // features are, with and without memory of the device's own, with all caches, on several devices.
 func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
-	// Of what is planned, by what is taken: in all, and of the fullest device. Schedules seldom fill all buffers of the host.
+	// Of what is planned, by what is taken: in all, and of the fullest device. Schedules seldom fill all buffers of the
+	// host.
 	const most, mostDevice = 1.2, 1.1
 	const one = " --emulate gpu=1,mem=1GiB"
 	const staged = ",workers=2,cpu=20ms,gather=4ms,dma=2ms,sampling=9ms,compute=4ms" // by which schedules are chosen
@@ -111,7 +112,8 @@ func TestTrainingsOnAStoreTakeWhatIsPlanned(t *testing.T) {
 	for _, model := range []string{"sgc --hops 1", "ssgc", "sign", "gamlp", "hoga"} {
 		for _, machine := range []string{"", " --emulate gpu=1,mem=1GiB", " --emulate gpu=2,mem=1GiB"} {
 			for _, place := range []string{placement.Device, placement.Host, placement.Storage} {
-				line := "train store --hidden 64 --batch 256 --epochs 1 --threads 2 --placement " + place + " --model " + model + machine
+				line := "train store --hidden 64 --batch 256 --epochs 1 --threads 2 --placement " + place +
+					" --model " + model + machine
 				var r struct {
 					Memory training.Memory `json:"memory_plan"`
 					Peak   int64           `json:"peak_device_bytes"`
@@ -129,13 +131,15 @@ func TestTrainingsOnAStoreTakeWhatIsPlanned(t *testing.T) {
 	}
 }
 
-// Whatever samples batches, for whatever model, wherever the graph lies, no more memory is taken than is planned, and not
+// Whatever samples batches, for whatever model, wherever the graph lies, no more memory is taken than is planned, and
+// not
 // much less. What a GPU keeps of each edge, for attention and to order edges by source, is planned for all devices.
 func TestSamplersAndModelsTakeWhatIsPlanned(t *testing.T) {
 	d := disk(t, "generate sbm -o graph --nodes 3000 --edges 30000 --features 64 --classes 4 --labeled 0.4 --seed 5")
 	samples := map[string]string{
 		"neighbor": "--fanout 3,3", "labor-1": "--fanout 3,3", "ladies": "--fanout 60,60", "fastgcn": "--fanout 60,60",
-		"locality": "--fanout 3,3 --bias 4 --cache degree:200KB", "saint-node": "", "saint-edge": "", "saint-rw": "", "full": "",
+		"locality": "--fanout 3,3 --bias 4 --cache degree:200KB", "saint-node": "", "saint-edge": "", "saint-rw": "",
+		"full": "",
 	}
 	var lines []string
 	for _, machine := range []string{"", " --emulate gpu=1,mem=1GiB"} {
@@ -147,7 +151,8 @@ func TestSamplersAndModelsTakeWhatIsPlanned(t *testing.T) {
 		}
 	}
 	for name, flags := range samples {
-		lines = append(lines, "--batch 32 --model gcn --placement host --emulate gpu=1,mem=1GiB --sampler "+name+" "+flags)
+		lines = append(lines,
+			"--batch 32 --model gcn --placement host --emulate gpu=1,mem=1GiB --sampler "+name+" "+flags)
 	}
 	for _, line := range lines {
 		synctest.Test(t, func(t *testing.T) {

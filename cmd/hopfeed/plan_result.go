@@ -33,13 +33,14 @@ type planned struct {
 	Batch   int    `json:"batch,omitempty"` // nodes, or draws
 	Cache   string `json:"cache,omitempty"`
 	// Who prepares batches; nil: the processor, each stage as fast as it can.
-	Schedule              *scheduler.Report       `json:"schedule,omitempty"`
-	Queues                *scheduler.QueueReport  `json:"multi_queue,omitempty"`
-	Placement             string                  `json:"placement"`
-	Shuffle               string                  `json:"shuffle"`
-	Buffers               int                     `json:"buffers"`
-	Devices               int                     `json:"devices"`
-	PredictedEpochSeconds *float64                `json:"predicted_epoch_seconds"` // null where the time of computing is not known
+	Schedule  *scheduler.Report      `json:"schedule,omitempty"`
+	Queues    *scheduler.QueueReport `json:"multi_queue,omitempty"`
+	Placement string                 `json:"placement"`
+	Shuffle   string                 `json:"shuffle"`
+	Buffers   int                    `json:"buffers"`
+	Devices   int                    `json:"devices"`
+	// null where the time of computing is not known
+	PredictedEpochSeconds *float64                `json:"predicted_epoch_seconds"`
 	Reasons               []string                `json:"reasons"`
 	Alternatives          []placement.Alternative `json:"alternatives"`
 	ChunkQuality          *chunkQuality           `json:"chunk_quality"` // null where chunks cannot be reshuffled
@@ -104,12 +105,15 @@ func (p *planned) text(w io.Writer) {
 	p.writeInput(line)
 	line("model", "%s: it and its batches take %s on the device", p.Model, p.WorkBytes)
 	if q := p.ChunkQuality; q != nil {
-		line("by chunk", "of %d rows: %.3g %% of rows that are next to each other in storage share a batch (%.3g %% if rows were reshuffled)", q.ChunkRows, 100*q.Neighbours, 100*q.RRNeighbours)
+		line("by chunk", "of %d rows: %.3g %% of rows that are next to each other in storage share a batch (%.3g %% "+
+			"if rows were reshuffled)", q.ChunkRows, 100*q.Neighbours, 100*q.RRNeighbours)
 		if q.LabelVariance != nil {
-			line("", "the variance of label counts in batches is %.3g times that if rows were reshuffled", *q.LabelVariance)
+			line("", "the variance of label counts in batches is %.3g times that if rows were reshuffled",
+				*q.LabelVariance)
 		}
 	}
-	fmt.Fprintln(w, "\nplacement\tshuffle\tpossible\tepoch\tloading\tcomputing\tlimit\tdevice memory\thost memory\tread an epoch")
+	fmt.Fprintln(w, "\nplacement\tshuffle\tpossible\tepoch\tloading\tcomputing\tlimit\tdevice memory\thost "+
+		"memory\tread an epoch")
 	for _, a := range p.Alternatives {
 		name := a.Placement
 		if a.Sharded {
@@ -123,7 +127,8 @@ func (p *planned) text(w io.Writer) {
 		if a.EpochBytes > 0 {
 			read = a.EpochBytes.String()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, a.Shuffle, possible, seconds(a.EpochSeconds), seconds(a.LoadSeconds),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, a.Shuffle, possible, seconds(a.EpochSeconds),
+			seconds(a.LoadSeconds),
 			seconds(a.ComputeSeconds), a.Busiest, a.DeviceBytes, a.HostBytes, read)
 	}
 	fmt.Fprintf(w, "\nplan: %s%s, %d buffers\n", p.Placement, shuffleText(p.Shuffle), p.Buffers)
@@ -154,7 +159,8 @@ func (p *planned) writeInput(line func(name, format string, args ...any)) {
 		line("schedule", "%s: %s", p.Schedule.Name, units.Printable(p.Schedule.Reason))
 	}
 	if p.Queues != nil {
-		line("schedule", "%s on %s: %s", scheduler.MultiQueue, units.Count(int64(p.Queues.Devices), "device"), p.Queues.Reason)
+		line("schedule", "%s on %s: %s", scheduler.MultiQueue, units.Count(int64(p.Queues.Devices), "device"),
+			p.Queues.Reason)
 	}
 }
 

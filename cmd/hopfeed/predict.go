@@ -42,18 +42,21 @@ func newPredictCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "predict --checkpoint RUN STORE|GRAPH -o OUT.arrow|.parquet|.csv",
 		Short: "Apply a trained model to unlabelled data, and write a table of predictions",
-		Long: "Predict applies a model that train --run has saved to rows of a hop store or nodes of a graph, labelled or\n" +
-			"not, and writes a row for each. The data may be other than those of the training, with the same features.\n\n" +
-			"A model that reads a graph is applied to a graph, one layer after another to all nodes; rows are then in the\n" +
-			"order of nodes. For another model, predict first propagates the graph, by the operators and hops of the\n" +
-			"training, into a store in a folder beside OUT, which it removes at the end.\n\n" +
-			"Columns, none with nulls:\n" +
-			"  node_id  number of the node in the graph, from 0\n" +
-			"  orig_id  its id in the input, if the graph has those\n" +
-			"  class    the most probable class: its name, or its number where classes have no names\n" +
-			"  p_NAME   the probability of each class (they add up to 1), or of each label, if a row has several\n" +
-			"  value    of a regression: the predicted value (value_0, value_1, ..., if there are several)\n" +
-			"Rows of a store are in its order: train, valid, test, rest; train rows shuffled, the others by node.",
+		Long: `Predict applies a model that train --run has saved to rows of a hop store or nodes of a graph, labelled
+or not, and writes a row for each. The data may be other than those of the training, with the same
+features.
+
+A model that reads a graph is applied to a graph, one layer after another to all nodes; rows are then in the
+order of nodes. For another model, predict first propagates the graph, by the operators and hops of the
+training, into a store in a folder beside OUT, which it removes at the end.
+
+Columns, none with nulls:
+  node_id  number of the node in the graph, from 0
+  orig_id  its id in the input, if the graph has those
+  class    the most probable class: its name, or its number where classes have no names
+  p_NAME   the probability of each class (they add up to 1), or of each label, if a row has several
+  value    of a regression: the predicted value (value_0, value_1, ..., if there are several)
+Rows of a store are in its order: train, valid, test, rest; train rows shuffled, the others by node.`,
 		Args: cobra.ExactArgs(1),
 	}
 	f := c.Flags()

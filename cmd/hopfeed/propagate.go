@@ -40,35 +40,43 @@ func newPropagateCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "propagate GRAPH -o STORE --hops R --operator LIST",
 		Short: "Compute propagated features and write a hop store",
-		Long: "Propagate computes B^r X for the features X of GRAPH, each operator B and each hop r from 1 to R. It writes X\n" +
-			"and these matrices to STORE: the rows that training reads, in the order in which it reads them.\n\n" +
-			"Operators, where A is the adjacency matrix and D has the degrees of A+I on its diagonal:\n" +
-			"  sym             D^-1/2 (A+I) D^-1/2\n" +
-			"  rw              D^-1 (A+I)\n" +
-			"  col             (A+I) D^-1, with the out-degrees\n" +
-			"  ppr:alpha=0.15  personalized PageRank, a series of powers of sym\n" +
-			"  heat:t=3        heat kernel, a series of powers of sym\n" +
-			"Append :reverse to turn all edges round, :undirected to have edges in both directions, and :noloops to add no\n" +
-			"self-loops. ppr and heat leave out terms whose coefficients add up to --tolerance at most.\n\n" +
-			"If the matrices do not fit into --memory, propagate computes some columns at a time (a panel), and keeps results\n" +
-			"in scratch files until all panels are finished.\n\n" +
-			"A job that was killed, or that --max-time ended, goes on when the same command is run again; --memory, --threads\n" +
-			"and --shard may differ. 'hopfeed status STORE' tells how far it is.\n\n" +
-			"With --shard I/K, each of K processes computes a K-th of the columns. They share the directory STORE. The last\n" +
-			"one to finish assembles the store.\n\n" +
-			"The flags say what the store shall have. If STORE is complete, propagate adds the hops and operators that it\n" +
-			"lacks, and never removes any. Flags that are left out are then as in the store.\n\n" +
-			"With --device cuda:0, the products are computed on a GPU, to the same bytes. Matrices and topology stay in its\n" +
-			"memory where they fit, and come in blocks where not. By default a GPU is used if there is one, the job fits, and\n" +
-			"it takes more than a second.\n\n" +
-			"--dry-run prints the plan and stops, with --hardware FILE the plan for the machine that FILE describes. For a\n" +
-			"graph that does not exist yet, see 'hopfeed plan --edges'.",
+		Long: `Propagate computes B^r X for the features X of GRAPH, each operator B and each hop r from 1 to R. It
+writes X and these matrices to STORE: the rows that training reads, in the order in which it reads them.
+
+Operators, where A is the adjacency matrix and D has the degrees of A+I on its diagonal:
+  sym             D^-1/2 (A+I) D^-1/2
+  rw              D^-1 (A+I)
+  col             (A+I) D^-1, with the out-degrees
+  ppr:alpha=0.15  personalized PageRank, a series of powers of sym
+  heat:t=3        heat kernel, a series of powers of sym
+Append :reverse to turn all edges round, :undirected to have edges in both directions, and :noloops to add no
+self-loops. ppr and heat leave out terms whose coefficients add up to --tolerance at most.
+
+If the matrices do not fit into --memory, propagate computes some columns at a time (a panel), and keeps results
+in scratch files until all panels are finished.
+
+A job that was killed, or that --max-time ended, goes on when the same command is run again; --memory, --threads
+and --shard may differ. 'hopfeed status STORE' tells how far it is.
+
+With --shard I/K, each of K processes computes a K-th of the columns. They share the directory STORE. The last
+one to finish assembles the store.
+
+The flags say what the store shall have. If STORE is complete, propagate adds the hops and operators that it
+lacks, and never removes any. Flags that are left out are then as in the store.
+
+With --device cuda:0, the products are computed on a GPU, to the same bytes. Matrices and topology stay in its
+memory where they fit, and come in blocks where not. By default a GPU is used if there is one, the job fits, and
+it takes more than a second.
+
+--dry-run prints the plan and stops, with --hardware FILE the plan for the machine that FILE describes. For a
+graph that does not exist yet, see 'hopfeed plan --edges'.`,
 		Args: cobra.ExactArgs(1),
 	}
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		o.graph = args[0]
 		left := func(flag string) bool { return !c.Flags().Changed(flag) }
-		o.defaulted = preprop.Defaulted{Hops: left("hops"), Operators: left("operator"), Split: left("split"), Seed: left("seed")}
+		o.defaulted = preprop.Defaulted{Hops: left("hops"), Operators: left("operator"), Split: left("split"),
+			Seed: left("seed")}
 		return runPropagate(ctx, a, o)
 	})
 	f := c.Flags()
@@ -76,10 +84,12 @@ func newPropagateCommand(a *app) *cobra.Command {
 	_ = c.MarkFlagRequired("output")
 	f.IntVar(&o.hops, "hops", 2, "hops of each operator that the store shall have")
 	f.StringVar(&o.operators, "operator", "sym", "operators that the store shall have, separated by commas")
-	f.Float64Var(&o.tolerance, "tolerance", operator.DefaultTolerance, "sum of the coefficients of ppr and heat that may be left out; all add up to 1")
+	f.Float64Var(&o.tolerance, "tolerance", operator.DefaultTolerance,
+		"sum of the coefficients of ppr and heat that may be left out; all add up to 1")
 	f.StringVar(&o.rows, "rows", "", "rows to store: labeled (nodes with a label or in a split; the default) or all")
 	f.StringVar(&o.dtype, "dtype", "", dtypeUsage+" (default that of the graph)")
-	f.IntVar(&o.chunkRows, "chunk-rows", 0, "rows of a chunk, the unit of reading (default 1000, fewer if rows are long)")
+	f.IntVar(&o.chunkRows, "chunk-rows", 0,
+		"rows of a chunk, the unit of reading (default 1000, fewer if rows are long)")
 	f.IntVar(&o.split, "split", 0, "number of the split, from 0, by which the store is divided into regions")
 	f.StringVar(&o.device, "device", autoDevice, deviceUsage)
 	a.declareEmulate(f)
@@ -109,7 +119,8 @@ func (p *propagated) text(w io.Writer) {
 		fmt.Fprintf(w, "%s\thas all that was asked for: nothing was done\n", p.Output)
 		return
 	}
-	fmt.Fprintf(w, "%s\t%s of %s (%s): the input", p.Output, units.Count(p.Rows, "row"), units.Count(int64(p.Features), "feature"), p.DType)
+	fmt.Fprintf(w, "%s\t%s of %s (%s): the input", p.Output, units.Count(p.Rows, "row"),
+		units.Count(int64(p.Features), "feature"), p.DType)
 	if p.Hops > 0 {
 		fmt.Fprintf(w, ", and %s", p.hopsText())
 	}
@@ -135,13 +146,15 @@ func (p *propagated) text(w io.Writer) {
 	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n",
 		p.Seconds, units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))
 	if p.TransferredBytes > 0 {
-		fmt.Fprintf(w, "\ton %s: %s to it and back, in %.1f s beside the hops\n", p.Plan.Device.Name, units.Bytes(p.TransferredBytes), p.Time.Transfers)
+		fmt.Fprintf(w, "\ton %s: %s to it and back, in %.1f s beside the hops\n", p.Plan.Device.Name,
+			units.Bytes(p.TransferredBytes), p.Time.Transfers)
 	}
 	if p.verbose {
 		p.account(w)
 	}
 	if !p.Complete {
-		fmt.Fprintf(w, "\tthis shard is finished; the store will be complete when all shards are (see hopfeed status %s)\n", p.Output)
+		fmt.Fprintf(w, "\tthis shard is finished; the store will be complete when all shards are (see hopfeed "+
+			"status %s)\n", p.Output)
 	}
 }
 
@@ -154,17 +167,21 @@ func (p *propagated) account(w io.Writer) {
 	for i, operator := range p.Operators {
 		for hop := 1; hop <= p.OperatorHops[i]; hop++ {
 			if p.EdgesProcessed[k] > 0 {
-				fmt.Fprintf(w, "\t%s hop %d: %.2f s, %s\n", operator, hop, p.HopSeconds[k], units.Count(p.EdgesProcessed[k], "edge"))
+				fmt.Fprintf(w, "\t%s hop %d: %.2f s, %s\n", operator, hop, p.HopSeconds[k],
+					units.Count(p.EdgesProcessed[k], "edge"))
 			}
 			k++
 		}
 	}
 	t, faster := p.Time, ""
 	if p.Seconds >= leastAccountSeconds {
-		faster = map[string]string{"disk": " (more bytes a second of disk would help most)", "cores": " (more cores would help most)", "memory": " (more memory would help most)"}[t.Faster]
+		faster = map[string]string{"disk": " (more bytes a second of disk would help most)",
+			"cores": " (more cores would help most)", "memory": " (more memory would help most)"}[t.Faster]
 	}
-	fmt.Fprintf(w, "\t%.1f s were predicted; %.1f s planning, %.1f s topology, %.1f s reading, %.1f s first use of memory, %.1f s hops, %.1f s waiting for %.1f s of writes, %.1f s publishing%s\n",
-		p.Plan.Seconds, t.Planning, t.Preparing, t.Reading, t.FirstUse, t.Hops, t.Waiting, t.Writing, t.Publishing, faster)
+	fmt.Fprintf(w, "\t%.1f s were predicted; %.1f s planning, %.1f s topology, %.1f s reading, %.1f s first use of "+
+		"memory, %.1f s hops, %.1f s waiting for %.1f s of writes, %.1f s publishing%s\n",
+		p.Plan.Seconds, t.Planning, t.Preparing, t.Reading, t.FirstUse, t.Hops, t.Waiting, t.Writing, t.Publishing,
+		faster)
 	for _, line := range pathLines(p.Paths) {
 		fmt.Fprintf(w, "\t%s\n", line)
 	}
@@ -218,9 +235,11 @@ func planLines(p *preprop.Plan, budget units.Bytes) []string {
 	}
 	lines = append(lines, deviceLines(p)...)
 	return append(lines,
-		fmt.Sprintf("%s of memory (%s may be used), %s of disk for the store, up to %s for scratch files until it is complete",
+		fmt.Sprintf("%s of memory (%s may be used), %s of disk for the store, up to %s for scratch files until it "+
+			"is complete",
 			units.Bytes(p.MemoryBytes), budget, units.Bytes(p.StoreBytes), units.Bytes(p.ScratchBytes)),
-		fmt.Sprintf("%s to read, %s to write, %s", units.Bytes(p.ReadBytes), units.Bytes(p.WrittenBytes), duration(p.Seconds)))
+		fmt.Sprintf("%s to read, %s to write, %s", units.Bytes(p.ReadBytes), units.Bytes(p.WrittenBytes),
+			duration(p.Seconds)))
 }
 
 // duration is about how long that many seconds are.
@@ -236,7 +255,8 @@ func parseShard(text string) (preprop.Shard, error) {
 	if text == "" {
 		return s, nil
 	}
-	if n, err := fmt.Sscanf(text, "%d/%d", &s.Index, &s.Count); n != 2 || err != nil || text != fmt.Sprintf("%d/%d", s.Index, s.Count) || s.Count < 1 || s.Index < 0 || s.Index >= s.Count {
+	if n, err := fmt.Sscanf(text, "%d/%d", &s.Index, &s.Count); n != 2 || err != nil || text != fmt.Sprintf("%d/%d",
+		s.Index, s.Count) || s.Count < 1 || s.Index < 0 || s.Index >= s.Count {
 		return s, usagef("--shard %q: want I/K, with I from 0 to K-1, such as 0/4", text)
 	}
 	return s, nil

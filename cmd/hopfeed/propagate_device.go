@@ -28,7 +28,8 @@ const worthwhile = 1.0
 // onlyProcessor is the reason for the processor where there is nothing else, which need not be said.
 const onlyProcessor = "there is no GPU: this program was built without CUDA"
 
-const deviceUsage = "what computes the products of propagation: auto, cpu, or a device such as cuda:0 (see hopfeed devices)"
+const deviceUsage = "what computes the products of propagation: auto, cpu, or a device such as cuda:0 (see hopfeed " +
+	"devices)"
 
 // propagationDevice is preprop.Options.Device for --device; "" is auto.
 func (a *app) propagationDevice(ctx context.Context, want string) (func(float64) (*preprop.Device, error), error) {
@@ -68,9 +69,11 @@ func (a *app) propagationDevice(ctx context.Context, want string) (func(float64)
 		case at < 0 || list[at].Info.Unified:
 			return nil, usagef("--device %s: there is no such kind of device (see hopfeed devices)", want)
 		case list[at].Count == 0:
-			return nil, fmt.Errorf("--device %s: there is none: %s (--device cpu computes on the processor)", want, list[at].WhyNone)
+			return nil, fmt.Errorf("--device %s: there is none: %s (--device cpu computes on the processor)", want,
+				list[at].WhyNone)
 		case number >= list[at].Count:
-			return nil, usagef("--device %s: the number is too high: of %s, the first is %s:0", want, countDevices(list[at]), kind)
+			return nil, usagef("--device %s: the number is too high: of %s, the first is %s:0", want,
+				countDevices(list[at]), kind)
 		}
 		return a.deviceOf(list[at], number, "--device asks for it"), nil
 	}, nil
@@ -155,6 +158,7 @@ func deviceLines(p *preprop.Plan) []string {
 	}
 	return []string{
 		fmt.Sprintf("products on %s: %s", d.Name, d.Reason),
-		fmt.Sprintf("%s, %s, the topology %s: %s of its memory, %s of pinned memory", columns, matrices, stays(d.TopologyOnDevice), units.Bytes(d.Bytes), units.Bytes(d.PinnedBytes)),
+		fmt.Sprintf("%s, %s, the topology %s: %s of its memory, %s of pinned memory", columns, matrices,
+			stays(d.TopologyOnDevice), units.Bytes(d.Bytes), units.Bytes(d.PinnedBytes)),
 	}
 }

@@ -17,8 +17,9 @@ func newRepairCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "repair STORE --graph GRAPH",
 		Short: "Repair damaged files of a hop store",
-		Long: "Repair verifies a hop store and computes damaged or missing chunks again, from the graph that the store was made\n" +
-			"from. Each repaired file is, byte for byte, what it was. manifest.json and index.arrow cannot be repaired.",
+		Long: `Repair verifies a hop store and computes damaged or missing chunks again, from the graph that the store
+was made from. Each repaired file is, byte for byte, what it was. manifest.json and index.arrow cannot
+be repaired.`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
 			r, err := preprop.Repair(ctx, a.fs, args[0], graph, preprop.Options{
@@ -28,7 +29,8 @@ func newRepairCommand(a *app) *cobra.Command {
 				return nil, err
 			}
 			if len(r.Left) > 0 {
-				err = fmt.Errorf("%s: %w: %s cannot be repaired", args[0], format.ErrCorrupt, units.Count(int64(len(r.Left)), "problem"))
+				err = fmt.Errorf("%s: %w: %s cannot be repaired", args[0], format.ErrCorrupt,
+					units.Count(int64(len(r.Left)), "problem"))
 			}
 			return (*repaired)(r), err
 		}),
@@ -45,7 +47,8 @@ func (r *repaired) text(w io.Writer) {
 		fmt.Fprintf(w, "%s\tis not damaged: nothing was done\n", r.Store)
 		return
 	}
-	fmt.Fprintf(w, "%s\t%s written again, %s computed again\n", r.Store, units.Count(int64(len(r.Files)), "file"), units.Count(int64(r.Chunks), "chunk"))
+	fmt.Fprintf(w, "%s\t%s written again, %s computed again\n", r.Store, units.Count(int64(len(r.Files)), "file"),
+		units.Count(int64(r.Chunks), "chunk"))
 	for _, file := range r.Files {
 		fmt.Fprintf(w, "\t%s\n", file)
 	}
@@ -53,6 +56,7 @@ func (r *repaired) text(w io.Writer) {
 		fmt.Fprintf(w, "\tnot repaired: %s\n", r.Left[i].Error())
 	}
 	if len(r.Left) > 0 {
-		fmt.Fprintln(w, "\tremove files that the manifest does not list; if the manifest or the index is damaged, propagate again with --force")
+		fmt.Fprintln(w, "\tremove files that the manifest does not list; if the manifest or the index is damaged, "+
+			"propagate again with --force")
 	}
 }

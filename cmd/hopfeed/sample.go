@@ -37,17 +37,20 @@ func newSampleCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sample GRAPH --sampler NAME --fanout 15,10,5 --batch B",
 		Short: "Sample mini-batches of a graph, and measure how fast",
-		Long: "Sample makes mini-batches for message-passing models in all threads, and prints how many seed nodes and edges a\n" +
-			"second it samples, and how many nodes' features a batch needs. It writes nothing.\n\n" +
-			"Samplers:\n" +
-			"  neighbor         up to fanout in-neighbours of each node\n" +
-			"  labor, labor-1   the same, with random numbers that destinations share, so that batches need fewer nodes\n" +
-			"  locality         the same, where cached nodes are preferred --bias times (a3gnn)\n" +
-			"  ladies, fastgcn  fanout nodes a layer; also -flat, -debias and -flat-debias\n" +
-			"  saint-node, saint-edge, saint-rw\n" +
-			"                   subgraphs of as many draws of nodes, edges or random walks as a batch has seed nodes\n" +
-			"  full             all in-neighbours\n\n" +
-			"Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000rows), whose hits it counts:\n" + cache.Help(),
+		Long: `Sample makes mini-batches for message-passing models in all threads, and prints how many seed nodes and
+edges a second it samples, and how many nodes' features a batch needs. It writes nothing.
+
+Samplers:
+  neighbor         up to fanout in-neighbours of each node
+  labor, labor-1   the same, with random numbers that destinations share, so that batches need fewer nodes
+  locality         the same, where cached nodes are preferred --bias times (a3gnn)
+  ladies, fastgcn  fanout nodes a layer; also -flat, -debias and -flat-debias
+  saint-node, saint-edge, saint-rw
+                   subgraphs of as many draws of nodes, edges or random walks as a batch has seed nodes
+  full             all in-neighbours
+
+Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000rows), whose hits it counts:
+` + cache.Help(),
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runSample(ctx, a, args[0], o) }),
 	}
@@ -59,7 +62,8 @@ func newSampleCommand(a *app) *cobra.Command {
 	f.IntVar(&o.maxBatches, "max-batches", 0, "batches of an epoch to sample (0: all)")
 	f.StringVar(&o.seeds, "seeds", format.RegionTrain, "seed nodes: train, valid, test, rest or all")
 	f.IntVar(&o.split, "split", 0, "split that --seeds refers to")
-	f.StringVar(&o.aggregation, "aggregation", string(sampling.Mean), "what the weights of edges estimate: mean, sym (as in propagation) or plain (sum)")
+	f.StringVar(&o.aggregation, "aggregation", string(sampling.Mean),
+		"what the weights of edges estimate: mean, sym (as in propagation) or plain (sum)")
 	f.BoolVar(&o.Replace, "replace", false, "draw with replacement")
 	f.BoolVar(&o.ByWeight, "by-weight", false, "neighbor: draw in-neighbours by the weights of their edges")
 	f.StringVar(&o.cache, "cache", "", "count how many nodes of batches a cache has: POLICY:SIZE")
@@ -91,22 +95,26 @@ type sampleResult struct {
 
 func (r *sampleResult) text(w io.Writer) {
 	fmt.Fprintf(w, "sampler\t%s, fanouts %v, %s\n", r.Sampler, r.Fanouts, units.Count(int64(r.Threads), "thread"))
-	fmt.Fprintf(w, "sampled\t%s in %.3g s (prepared in %.3g s)\n", units.Count(int64(r.Batches), "batch"), r.Seconds, r.PreparedSeconds)
+	fmt.Fprintf(w, "sampled\t%s in %.3g s (prepared in %.3g s)\n", units.Count(int64(r.Batches), "batch"), r.Seconds,
+		r.PreparedSeconds)
 	fmt.Fprintf(w, "seed nodes/s\t%.4g\n", r.SeedsPerSecond)
 	fmt.Fprintf(w, "edges/s\t%.4g\n", r.EdgesPerSecond)
 	if r.Cache != "" {
 		fmt.Fprintf(w, "cache\t%s has %.2f %% of the nodes of batches", r.Cache, 100*r.CacheHitRate)
 		if r.CacheListHitRate != nil {
-			fmt.Fprintf(w, ", and %.2f %% of the adjacency lists (%s)", 100**r.CacheListHitRate, units.Bytes(r.CacheListBytes))
+			fmt.Fprintf(w, ", and %.2f %% of the adjacency lists (%s)", 100**r.CacheListHitRate,
+				units.Bytes(r.CacheListBytes))
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "a batch\t%.0f seed nodes, %.0f edges, features of %.0f nodes\n", r.SeedsPerBatch, r.EdgesPerBatch, r.NodesPerBatch)
+	fmt.Fprintf(w, "a batch\t%.0f seed nodes, %.0f edges, features of %.0f nodes\n", r.SeedsPerBatch, r.EdgesPerBatch,
+		r.NodesPerBatch)
 }
 
 func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ result, err error) {
 	if o.batch < 1 || o.epochs < 1 || o.maxBatches < 0 {
-		return nil, usagef("--batch %d, --epochs %d, --max-batches %d: want 1 or more, and no negative ones", o.batch, o.epochs, o.maxBatches)
+		return nil, usagef("--batch %d, --epochs %d, --max-batches %d: want 1 or more, and no negative ones", o.batch,
+			o.epochs, o.maxBatches)
 	}
 	if err := oneOf("sampler", o.sampler, sampling.Names()...); err != nil {
 		return nil, err
@@ -124,13 +132,15 @@ func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ resu
 	o.Aggregation = sampling.Aggregation(o.aggregation)
 	start := time.Now()
 	opened, err := session.OpenSampled(ctx, graph, session.SampledOptions{
-		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: o.Options, Seeds: seeds, Plan: plan, Cache: o.cache, Mapped: o.mapped,
+		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: o.Options, Seeds: seeds, Plan: plan, Cache: o.cache,
+		Mapped: o.mapped,
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	r := &sampleResult{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, Cache: o.cache, PreparedSeconds: time.Since(start).Seconds()}
+	r := &sampleResult{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, Cache: o.cache,
+		PreparedSeconds: time.Since(start).Seconds()}
 	err = a.sampleEpochs(ctx, r, opened, plan, seeds, &o)
 	if l := opened.Lists; l != nil && !sampling.ChoosesSeeds(o.sampler) { // else nobody reads them
 		rate := l.HitRate()
@@ -146,7 +156,8 @@ type sampledBatch struct {
 }
 
 // sampleEpochs samples all batches, in all threads, and measures.
-func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, opened *session.Sampled, plan chunk.Plan, nodes []uint32, o *sampleOptions) (err error) {
+func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, opened *session.Sampled, plan chunk.Plan,
+	nodes []uint32, o *sampleOptions) (err error) {
 	rows := opened.Cache
 	samplers := make(chan sampling.Sampler, a.threads)
 	for range a.threads {
@@ -214,7 +225,8 @@ func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, opened *session
 			}
 		}
 		start, taken := time.Now(), 0
-		if err := parallel.Ordered(ctx, a.threads, int64(len(batches)), func() *sampledBatch { taken++; return &memory[taken-1] },
+		if err := parallel.Ordered(ctx, a.threads, int64(len(batches)),
+			func() *sampledBatch { taken++; return &memory[taken-1] },
 			func(k int64, b *sampledBatch) (*sampledBatch, error) {
 				return b, sample(b, epoch, batches[k])
 			},

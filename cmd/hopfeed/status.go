@@ -17,8 +17,9 @@ func newStatusCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status STORE",
 		Short: "Tell how far a propagation is",
-		Long: "Status tells whether a hop store is complete, whether a process is computing it, and how much of it is finished.\n" +
-			"It takes no locks and changes nothing: run it at any time, on any machine that sees the directory.",
+		Long: `Status tells whether a hop store is complete, whether a process is computing it, and how much of it is
+finished. It takes no locks and changes nothing: run it at any time, on any machine that sees the
+directory.`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(_ context.Context, args []string) (result, error) {
 			s, err := preprop.JobStatus(a.fs, args[0], scratch)
@@ -28,7 +29,8 @@ func newStatusCommand(a *app) *cobra.Command {
 			return (*status)(s), nil
 		}),
 	}
-	c.Flags().StringVar(&scratch, "scratch", "", "name that the job's --scratch folder has on this machine, if it is another")
+	c.Flags().StringVar(&scratch, "scratch", "",
+		"name that the job's --scratch folder has on this machine, if it is another")
 	return c
 }
 
@@ -53,8 +55,10 @@ func (s *status) text(w io.Writer) {
 		fmt.Fprintln(w, "\tthe version before this job is complete and can be read")
 	}
 	if s.Columns > 0 {
-		fmt.Fprintf(w, "\t%s, %s of %s\n", s.Operators, units.Count(s.Rows, "row"), units.Count(int64(s.Features), "feature"))
-		fmt.Fprintf(w, "\t%.0f %% of the columns finished, %d of %d matrices complete\n", 100*float64(s.DoneColumns)/float64(s.Columns), s.Finished, s.Matrices)
+		fmt.Fprintf(w, "\t%s, %s of %s\n", s.Operators, units.Count(s.Rows, "row"),
+			units.Count(int64(s.Features), "feature"))
+		fmt.Fprintf(w, "\t%.0f %% of the columns finished, %d of %d matrices complete\n",
+			100*float64(s.DoneColumns)/float64(s.Columns), s.Finished, s.Matrices)
 	}
 	fmt.Fprintf(w, "\t%s on disk\n", units.Bytes(s.Bytes))
 }

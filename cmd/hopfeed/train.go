@@ -52,24 +52,34 @@ func newTrainCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "train [STORE|GRAPH] --model NAME",
 		Short: "Train a model on a hop store or a graph",
-		Long: "Train fits a model to the training rows of a hop store, or the training nodes of a graph. It selects the epoch with\n" +
-			"the best validation --metric (among equals, the lowest validation loss) and evaluates that epoch on the test rows.\n" +
-			"It stops after --patience epochs without a better one. Without validation rows it trains for --epochs and selects\n" +
-			"the last epoch.\n\n" +
-			"With --run it saves the best model so far, its settings (config.yaml), the metrics of each epoch (metrics.jsonl),\n" +
-			"and what it needs to go on: at the end of each run, within a run at most every --save-every, and when training is\n" +
-			"interrupted or fails. It writes nothing else. The same command goes on with a training that was killed,\n" +
-			"interrupted or ended by --max-time, and ends with the same model. If one of several --runs diverges, the others go\n" +
-			"on, and the exit status is 1.\n\n" +
-			"--grid and --tune first try other settings, one run each, and train with the ones that have the best validation\n" +
-			"metric. With --run, trials.jsonl there logs every trial.\n\nModels:\n" + models.String(),
-		Annotations: map[string]string{helpAllFlag: "\nThe labels decide what is predicted, and which --loss and --metric there are; the first is the default:\n\n" +
+		Long: `Train fits a model to the training rows of a hop store, or the training nodes of a graph. It selects the
+epoch with the best validation --metric (among equals, the lowest validation loss) and evaluates that
+epoch on the test rows. It stops after --patience epochs without a better one. Without validation rows
+it trains for --epochs and selects the last epoch.
+
+With --run it saves the best model so far, its settings (config.yaml), the metrics of each epoch (metrics.jsonl),
+and what it needs to go on: at the end of each run, within a run at most every --save-every, and when training is
+interrupted or fails. It writes nothing else. The same command goes on with a training that was killed,
+interrupted or ended by --max-time, and ends with the same model. If one of several --runs diverges, the others go
+on, and the exit status is 1.
+
+--grid and --tune first try other settings, one run each, and train with the ones that have the best validation
+metric. With --run, trials.jsonl there logs every trial.
+
+Models:
+` + models.String(),
+		Annotations: map[string]string{helpAllFlag: "\nThe labels decide what is predicted, and which --loss and " +
+			"--metric there are; the first is the default:\n\n" +
 			choicesTable() +
-			"\nThe loss of several labels, or of several values, is a mean over them. Values are trained on in units of their\n" +
-			"standard deviation, and so is their loss; mse and mae are in the units of the labels. F1 scores and ROC-AUC (of two\n" +
-			"classes, or the mean over several labels) are those of scikit-learn.\n\n" +
-			"A flag that is not on the command line is taken from --config, a YAML file whose keys are names of flags\n" +
-			"(and store for STORE or GRAPH), or else from the defaults of the model (rows: number of training rows):\n\n" + trainer.DefaultsTable()},
+			`
+The loss of several labels, or of several values, is a mean over them. Values are trained on in units of their
+standard deviation, and so is their loss; mse and mae are in the units of the labels. F1 scores and ROC-AUC (of two
+classes, or the mean over several labels) are those of scikit-learn.
+
+A flag that is not on the command line is taken from --config, a YAML file whose keys are names of flags
+(and store for STORE or GRAPH), or else from the defaults of the model (rows: number of training rows):
+
+` + trainer.DefaultsTable()},
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := c.Flags()
@@ -80,7 +90,8 @@ func newTrainCommand(a *app) *cobra.Command {
 	f.DurationVar(&o.maxTime, "max-time", 0, "stop after this time, such as 3h30m; the same command goes on later")
 	f.StringVar(&config, "config", "", configUsage)
 	f.StringVar(&t.grid, "grid", "", "YAML file with a list of values for each of some flags: try all combinations")
-	f.IntVar(&t.tune, "tune", 0, "number of random settings to try, of the flags that are not given: learning rate, weight decay, dropout, hops, operators, batch")
+	f.IntVar(&t.tune, "tune", 0, "number of random settings to try, of the flags that are not given: learning rate, "+
+		"weight decay, dropout, hops, operators, batch")
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		from, err := a.applyConfig(c, config)
@@ -106,21 +117,29 @@ func newTrainCommand(a *app) *cobra.Command {
 func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 	o.declarePlacedFlags(f)
 	f.Float64Var(&o.LearningRate, "lr", 0, "learning rate (default by model)")
-	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "L2 penalty of weights, not of biases; of adamw, decoupled from the gradient (default by model and number of training rows)")
+	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "L2 penalty of weights, not of biases; of adamw, decoupled from "+
+		"the gradient (default by model and number of training rows)")
 	f.IntVar(&o.Epochs, "epochs", 0, "largest number of epochs (default by model)")
-	f.IntVar(&o.Patience, "patience", 0, "stop after this many epochs without a better validation; 0: never (default by model)")
+	f.IntVar(&o.Patience, "patience", 0,
+		"stop after this many epochs without a better validation; 0: never (default by model)")
 	f.IntVar(&o.runs, "runs", 1, "number of runs; their seeds are --seed, --seed + 1, ...")
 	f.StringVar(&o.SplitsFile, "splits", "", splitsUsage)
-	f.IntVar(&o.EvalEvery, "eval-every", 0, "number of epochs from one validation to the next (default 1 if there are few validation rows, else 10 valid / 3 train rows, which takes about a tenth of the time)")
+	f.IntVar(&o.EvalEvery, "eval-every", 0, "number of epochs from one validation to the next (default 1 if there "+
+		"are few validation rows, else 10 valid / 3 train rows, which takes about a tenth of the time)")
 	f.StringVar(&o.Optimizer, "optimizer", choice("optimizer"), "adam, adamw or sgd (with momentum 0.9)")
-	f.StringVar(&o.Options.Schedule, "lr-schedule", choice("schedule"), "how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the epochs, to a hundredth after three quarters)")
+	f.StringVar(&o.Options.Schedule, "lr-schedule", choice("schedule"),
+		"how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the epochs, to a "+
+			"hundredth after three quarters)")
 	declareSchedule(f, &o.Schedule)
 	f.Float64Var(&o.WarmUp, "warm-up", 0, "number of epochs in which the learning rate grows to its full size")
 	f.Float64Var(&o.ClipNorm, "clip-norm", 0, "largest norm of the gradient of all parameters; 0: any")
 	f.StringVar(&o.Loss, "loss", "", "what training minimises (default by labels)")
 	f.StringVar(&o.Metric, "metric", "", "what epochs are selected and rows are evaluated by (default by labels)")
-	f.StringVar(&o.Weights, "class-weights", "", "what losses of rows are multiplied by: a number for each class, separated by commas, or balanced (rows / (classes * rows of the class))")
-	f.StringVar(&o.Standardize, "standardize", choice("standardize"), "what of the input is centred and brought to one unit: matrix (each hop of each operator), column (each column of these), or none")
+	f.StringVar(&o.Weights, "class-weights", "", "what losses of rows are multiplied by: a number for each class, "+
+		"separated by commas, or balanced (rows / (classes * rows of the class))")
+	f.StringVar(&o.Standardize, "standardize", choice("standardize"),
+		"what of the input is centred and brought to one unit: matrix (each hop of each operator), column (each "+
+			"column of these), or none")
 }
 
 // declarePlacedFlags adds the flags that train and plan share: those that decide a placement.
@@ -128,12 +147,15 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	o.flags = f
 	names, _ := trainer.Models()
 	f.StringVar(&o.Model, "model", "sign", "model to train: "+strings.Join(names, ", "))
-	f.IntSliceVar(&o.Hops, "hops", nil, "number of hops to use: one for all operators, or one for each, separated by commas (default all that there are; of sgc, the number that is best on validation rows)")
-	f.StringSliceVar(&o.Operators, "operator", nil, "operators to use, separated by commas (default all that there are)")
+	f.IntSliceVar(&o.Hops, "hops", nil, "number of hops to use: one for all operators, or one for each, separated "+
+		"by commas (default all that there are; of sgc, the number that is best on validation rows)")
+	f.StringSliceVar(&o.Operators, "operator", nil,
+		"operators to use, separated by commas (default all that there are)")
 	o.Values = declareModelSettings(f)
 	declareSampling(f, &o.Sampling)
 	f.IntVar(&o.BatchRows, "batch", 0, batchUsage+" (default by model)")
-	f.Var(&o.splitNumbers, "split", "number of the split to train on, or several, such as 0-9: --runs on each of them (default that of the store)")
+	f.Var(&o.splitNumbers, "split",
+		"number of the split to train on, or several, such as 0-9: --runs on each of them (default that of the store)")
 	f.StringVar(&o.Placement, "placement", placement.Auto, placementUsage)
 	f.StringVar(&o.Shuffle, "shuffle", placement.Auto, "what is reshuffled each epoch: auto, rr (rows) or chunk")
 	f.IntVar(&o.ChunkRows, "chunk-rows", 0, chunkRowsUsage)
@@ -194,8 +216,10 @@ func choicesTable() string {
 	for _, c := range []struct {
 		labels string
 		target trainer.Target
-	}{{"classes", trainer.ClassTarget}, {"several labels a row", trainer.LabelsTarget}, {"values", trainer.ValuesTarget}} {
-		fmt.Fprintf(&b, "  %-21s --loss %s\n  %-21s --metric %s\n", c.labels, strings.Join(trainer.Choices("loss", c.target), "|"),
+	}{{"classes", trainer.ClassTarget}, {"several labels a row", trainer.LabelsTarget}, {"values",
+		trainer.ValuesTarget}} {
+		fmt.Fprintf(&b, "  %-21s --loss %s\n  %-21s --metric %s\n", c.labels,
+			strings.Join(trainer.Choices("loss", c.target), "|"),
 			"", strings.Join(trainer.Choices("metric", c.target), "|"))
 	}
 	return b.String()
@@ -215,11 +239,13 @@ func (o *trainOptions) fillDefaults() error {
 
 func (o *trainOptions) validate() error {
 	if _, err := strconv.Atoi(o.run); err == nil {
-		return usagef("--run %s: want a directory to save the model in (for %[1]s runs give --runs %[1]s; for a directory of that name ./%[1]s)", o.run)
+		return usagef("--run %s: want a directory to save the model in (for %[1]s runs give --runs %[1]s; for a "+
+			"directory of that name ./%[1]s)", o.run)
 	}
 	switch {
 	case len(o.splitNumbers) > 1 && o.run != "":
-		return usagef("--run %s with --split %s: a directory holds the model of one split (train them one by one, each with a --run of its own)",
+		return usagef("--run %s with --split %s: a directory holds the model of one split (train them one by one, "+
+			"each with a --run of its own)",
 			o.run, o.splitNumbers.String())
 	case o.runs < 1:
 		return usagef("--runs %d: must be at least 1", o.runs)
@@ -302,12 +328,15 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	defer func() { err = errors.Join(err, in.Close()) }()
 	batches := in.Batches()
 	if devices := before.Devices; before.Rows > 0 && devices != batches.Devices { // the same batches, shared otherwise
-		a.note("the training began on %d devices and goes on on %d: its last digits are others than those of one that does not stop", devices, batches.Devices)
+		a.note("the training began on %d devices and goes on on %d: its last digits differ from a "+
+			"run that was not stopped", devices, batches.Devices)
 	}
 	before.Placement, before.Devices = batches.Placement, batches.Devices
 	if before.Rows > 0 && before != batches {
-		return nil, fmt.Errorf("%s: %w: an unfinished training in it has batches of %d rows (%s, %d rows together), now it would have %d (%s, %d) (--force starts over)",
-			o.run, checkpoint.ErrExists, before.Rows, before.Shuffle, before.ChunkRows, batches.Rows, batches.Shuffle, batches.ChunkRows)
+		return nil, fmt.Errorf("%s: %w: an unfinished training in it has batches of %d rows (%s, %d rows together), "+
+			"now it would have %d (%s, %d) (--force starts over)",
+			o.run, checkpoint.ErrExists, before.Rows, before.Shuffle, before.ChunkRows, batches.Rows, batches.Shuffle,
+			batches.ChunkRows)
 	}
 	saver.Batches = batches
 	if m.Kind == format.KindStore {
@@ -317,7 +346,8 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 		Request: &o.Request, Spec: spec, Dir: store, Input: in, Saver: saver, Count: o.runs, Seed: a.seed,
 		Note: a.note, Epoch: a.reportEpochs(o.Metric, o.Epochs),
 	}
-	a.note("%s on %s: %d features of %s, %s", o.Model, m.Name, m.Features, strings.Join(matrixNames(spec), ", "), spec.Outputs())
+	a.note("%s on %s: %d features of %s, %s", o.Model, m.Name, m.Features, strings.Join(matrixNames(spec), ", "),
+		spec.Outputs())
 	a.noteInput(in)
 	if graph, ok := in.(*training.Graph); ok {
 		if err := a.chooseSchedule(ctx, graph, o, saver.Resume); err != nil {

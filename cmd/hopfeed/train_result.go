@@ -152,7 +152,8 @@ func lossText(loss float64) string {
 // result reports the runs that finished.
 func (o *trainOptions) result(t *training.Runs) *trained {
 	r := &trained{
-		Report: t.Input.Report(), Model: o.Model, Dataset: t.Dir.Manifest.Name, Matrices: matrixNames(t.Spec), Settings: o.Settings,
+		Report: t.Input.Report(), Model: o.Model, Dataset: t.Dir.Manifest.Name, Matrices: matrixNames(t.Spec),
+		Settings: o.Settings,
 		RemoteRows: float64(t.Remote) / float64(max(t.Read,
 			1)), Runs: t.Saver.Runs, Resumed: t.Saver.Resumed, rows: t.Rows,
 	}
@@ -182,7 +183,8 @@ func (r *trained) summarize() {
 	finished := training.Finished(r.Runs)
 	s := checkpoint.Summarize(finished)
 	r.Selection, r.Metric = finished[0].Selection, finished[0].Metric
-	r.StageSeconds, r.EpochTraffic, r.PeakDeviceBytes, r.Seeds = s.StageSeconds, s.EpochTraffic, s.PeakDeviceBytes, s.Seeds
+	r.StageSeconds, r.EpochTraffic, r.PeakDeviceBytes, r.Seeds = s.StageSeconds, s.EpochTraffic, s.PeakDeviceBytes,
+		s.Seeds
 	r.Epochs, _ = meanStd(s.Epochs)
 	r.BestEpoch, _ = meanStd(s.BestEpoch)
 	r.TrainLoss, r.TrainLossStd = meanStd(s.TrainLoss)

@@ -223,7 +223,8 @@ func (a *app) try(ctx context.Context, s tune.Settings) (tune.Outcome, error) {
 	}
 	if err == nil {
 		outcome := tune.Outcome{
-			Metric: r.Metric, Valid: r.ValidMetric, Lower: trainer.LowerIsBetter(r.Metric), BestEpoch: *r.BestEpoch, Epochs: *r.Epochs, Seconds: r.Seconds,
+			Metric: r.Metric, Valid: r.ValidMetric, Lower: trainer.LowerIsBetter(r.Metric), BestEpoch: *r.BestEpoch,
+			Epochs: *r.Epochs, Seconds: r.Seconds,
 			RowsPerSecond: float64(r.rows[0]) / max(r.fastestSeconds,
 				1e-9), RowsPerProcessorSecond: float64(r.rows[0]) / max(r.processorSeconds, 1e-9),
 			PeakDeviceBytes: r.PeakDeviceBytes,

@@ -15,9 +15,9 @@ func newVerifyCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify GRAPH|STORE",
 		Short: "Read every byte of a graph or hop store and check it",
-		Long: "Verify reads every byte of a graph or hop store. It compares all checksums, compares the Arrow files with\n" +
-			"manifest and index, checks that values are in range, and looks for files that the manifest does not list.\n" +
-			"It prints a line for each damage, with exit status 3. Files that file managers and editors leave are notes.",
+		Long: `Verify reads every byte of a graph or hop store. It compares all checksums, compares the Arrow files with
+manifest and index, checks that values are in range, and looks for files that the manifest does not list.
+It prints a line for each damage, with exit status 3. Files that file managers and editors leave are notes.`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runVerify(ctx, a, args[0]) }),
 	}
@@ -37,7 +37,8 @@ func (v verified) text(w io.Writer) {
 	if len(v.Bad) > 0 {
 		verdict = fmt.Sprintf("%d bad", len(v.Bad))
 	}
-	fmt.Fprintf(w, "%s, %s, %s read: %s\n", units.Count(int64(v.Files), "file"), units.Count(int64(v.Chunks), "chunk"), units.Bytes(v.Bytes), verdict)
+	fmt.Fprintf(w, "%s, %s, %s read: %s\n", units.Count(int64(v.Files), "file"), units.Count(int64(v.Chunks), "chunk"),
+		units.Bytes(v.Bytes), verdict)
 }
 
 func runVerify(ctx context.Context, a *app, dir string) (result, error) {

@@ -28,7 +28,8 @@ func newVersionCommand(a *app) *cobra.Command {
 		Short: "Print the version of the program, of its file format, and of the kernels it uses here",
 		Args:  cobra.NoArgs,
 		RunE: a.verb(func(context.Context, []string) (result, error) {
-			return versionResult{version.Version, format.Version, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, kernel.Name()}, nil
+			return versionResult{version.Version, format.Version, runtime.Version(),
+				runtime.GOOS + "/" + runtime.GOARCH, kernel.Name()}, nil
 		}),
 	}
 }

@@ -57,7 +57,8 @@ func TestATruncatedFileIsRefused(t *testing.T) {
 // FuzzDecode encodes what is accepted again, without metadata.
 func FuzzDecode(f *testing.F) {
 	f.Add(sample(f))
-	for _, header := range []string{`{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}`, `{"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}`, `{"a":null}`} {
+	for _, header := range []string{`{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}`,
+		`{"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}`, `{"a":null}`} {
 		f.Add(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header+"1234"...))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -297,7 +297,8 @@ func TestBatchesAreThoseOfTheSamplerWhereverFeaturesAre(t *testing.T) {
 						}
 						want.AddBytes(stats.Placement, (want.Rows-want.CachedRows+want.LoadedRows)*l.rowBytes())
 						if g.Sparse { // elements, and where each row of a batch begins and ends
-							want.HostBytes = b.features.Stats().Bytes + 4*(traffic.Rows+3*int64(train.Batches()+valid.Batches()))
+							want.HostBytes = b.features.Stats().Bytes +
+								4*(traffic.Rows+3*int64(train.Batches()+valid.Batches()))
 						}
 						if traffic != want || (traffic.StorageBytes > 0) != storage || policy != "" &&
 							traffic.HitRate() == 0 {

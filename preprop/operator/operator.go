@@ -97,7 +97,8 @@ func parse(spelling string, standardTolerance float64) (Operator, error) {
 		return Operator{}, fmt.Errorf("operator %q: %w", spelling, fmt.Errorf(format, args...))
 	}
 	if !slices.Contains(operatorNames, o.Name) {
-		return Operator{}, fmt.Errorf("there is no operator %q (there are: %s)", o.Name, strings.Join(operatorNames, ", "))
+		return Operator{}, fmt.Errorf("there is no operator %q (there are: %s)", o.Name,
+			strings.Join(operatorNames, ", "))
 	}
 	options := append(slices.Clone(GraphFlags), noLoops)
 	parameter, isSeries := parameters[o.Name]

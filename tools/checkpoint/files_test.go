@@ -247,18 +247,26 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 		want   string
 		usable bool // the error is not about the content
 	}{
-		{"a later version", edit(`"format": 4`, `"format": 5`), `checkpoint.json: no usable checkpoint: it is a "checkpoint" of format version 5`, false},
+		{"a later version", edit(`"format": 4`, `"format": 5`),
+			`checkpoint.json: no usable checkpoint: it is a "checkpoint" of format version 5`, false},
 		{"another kind of directory", edit(`"kind": "checkpoint"`, `"kind": "store"`), `it is a "store"`, false},
-		{"a model of the future", edit(`"name": "sign"`, `"name": "transformer"`), `there is no model "transformer"`, false},
-		{"an optimizer of the future", edit(`"optimizer": "adam"`, `"optimizer": "luck"`), `there is no optimizer "luck"`, false},
-		{"an impossible model", edit(`"layers": 3`, `"layers": 1`), "sign: layers 1: must be an integer from 2 to 256", false},
-		{"a setting of the future", edit(`"layers": 3`, `"layers": 3, "heads": 2`), `sign has no setting "heads" in this version`, false},
-		{"a model that does not have these parameters", edit(`"hidden": 16`, `"hidden": 17`), "it has the parameters", false},
+		{"a model of the future", edit(`"name": "sign"`, `"name": "transformer"`), `there is no model "transformer"`,
+			false},
+		{"an optimizer of the future", edit(`"optimizer": "adam"`, `"optimizer": "luck"`),
+			`there is no optimizer "luck"`, false},
+		{"an impossible model", edit(`"layers": 3`, `"layers": 1`), "sign: layers 1: must be an integer from 2 to 256",
+			false},
+		{"a setting of the future", edit(`"layers": 3`, `"layers": 3, "heads": 2`),
+			`sign has no setting "heads" in this version`, false},
+		{"a model that does not have these parameters", edit(`"hidden": 16`, `"hidden": 17`), "it has the parameters",
+			false},
 		{"a model beyond all memory", edit(`"features": 4`, `"features": 1048577`), "1048577 features", false},
 		{"parameters elsewhere", edit(`"file": "parameters-`, `"file": "../parameters-`), `"../parameters-`, false},
-		{"a model of no run", edit(`"best_run": 2`, `"best_run": 3`), "its model is of run 3, but 2 of 2 runs were begun", false},
+		{"a model of no run", edit(`"best_run": 2`, `"best_run": 3`),
+			"its model is of run 3, but 2 of 2 runs were begun", false},
 		{"a model of a run that has none", edit(`"best_run": 2`, `"best_run": 1`), "its model is of run 1", false},
-		{"a run in a state of the future", edit(`"state": "finished"`, `"state": "paused"`), `run 2 is in the unknown state "paused"`, false},
+		{"a run in a state of the future", edit(`"state": "finished"`, `"state": "paused"`),
+			`run 2 is in the unknown state "paused"`, false},
 		{"other parameters", func(t *testing.T, dir string) {
 			other := *c
 			other.Parameters = append([]float32{1}, c.Parameters[1:]...)
@@ -416,7 +424,8 @@ func FuzzDecodeSplit(f *testing.F) {
 
 // FuzzDecodeHistory likewise.
 func FuzzDecodeHistory(f *testing.F) {
-	f.Add([]byte(`{"run":1,"epoch":1,"train_loss":0.5,"valid_metric":null}` + "\n" + `{"run":2,"epoch":1,"train_loss":0.5,"valid_metric":0.25}` + "\n"))
+	f.Add([]byte(`{"run":1,"epoch":1,"train_loss":0.5,"valid_metric":null}` + "\n" +
+		`{"run":2,"epoch":1,"train_loss":0.5,"valid_metric":0.25}` + "\n"))
 	f.Add([]byte(`{"run":3}`))
 	f.Add([]byte(`{"run":1}{`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -342,7 +342,8 @@ func TestAStoreIsExportedMatrixByMatrix(t *testing.T) {
 		5))+string(dtype.BytesOf(rows.NodeID)) {
 		t.Errorf("node ids: %q", got)
 	}
-	if got := string(content(t, disk, "out/meta.json")); !strings.Contains(got, `"first_row": 3`) || !strings.Contains(got, "ppr:alpha=0.15") {
+	if got := string(content(t, disk, "out/meta.json")); !strings.Contains(got,
+		`"first_row": 3`) || !strings.Contains(got, "ppr:alpha=0.15") {
 		t.Error(got)
 	}
 }

@@ -120,7 +120,8 @@ func partitionByRow(parts []uint8) Partition {
 	}
 	list := func(part uint8) loader.Rows { return loader.Rows{List: lists[part]} }
 	return Partition{
-		Train: list(format.SplitTrain), Valid: list(format.SplitValid), Test: list(format.SplitTest), Rest: list(format.SplitNone),
+		Train: list(format.SplitTrain), Valid: list(format.SplitValid), Test: list(format.SplitTest),
+		Rest: list(format.SplitNone),
 	}
 }
 

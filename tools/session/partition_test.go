@@ -97,7 +97,8 @@ func TestRowsThatAreScatteredAreLoaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if n := s.Plan.Needs; !n.ScatteredRows || n.TrainRows != int64(len(p.Train.List)) || int64(n.Input) != store.Manifest.Rows*n.RowBytes {
+	if n := s.Plan.Needs; !n.ScatteredRows || n.TrainRows != int64(len(p.Train.List)) ||
+		int64(n.Input) != store.Manifest.Rows*n.RowBytes {
 		t.Errorf("%+v", n)
 	}
 	sets, err := s.Sets(p.Train, chunk.Shuffled, 1)
@@ -148,11 +149,13 @@ func TestSplitsThatCannotBeAreRefused(t *testing.T) {
 		says   string
 	}{
 		{"a split that the store has not", 1, "", machine.Limit{}, ErrOptions, "split 1: the store has 1 split"},
-		{"a split that the file has not", 2, "splits.npy", machine.Limit{}, ErrOptions, "split 2: splits.npy has 2 splits"},
+		{"a split that the file has not", 2, "splits.npy", machine.Limit{}, ErrOptions,
+			"split 2: splits.npy has 2 splits"},
 		{"a part that is none", 1, "wrong.npy", machine.Limit{}, npy.ErrInvalid, "node 7: 3 is none of"},
 		{"a file that memory does not allow", 0, "splits.npy", small, machine.ErrDoesNotFit, "240 nodes"},
 	} {
-		if _, err := OpenPartition(t.Context(), store, c.split, c.file, c.budget); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
+		if _, err := OpenPartition(t.Context(), store, c.split, c.file, c.budget); !errors.Is(err,
+			c.is) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}

@@ -94,7 +94,8 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 	}
 	if sampling.ChoosesSeeds(o.Sampler) {
 		if o.Plan.World > 1 {
-			return nil, fmt.Errorf("%w: sampler %s chooses the seeds of a batch by itself, which %d ranks cannot share", ErrOptions, o.Sampler, o.Plan.World)
+			return nil, fmt.Errorf("%w: sampler %s chooses the seeds of a batch by itself, which %d ranks cannot share",
+				ErrOptions, o.Sampler, o.Plan.World)
 		}
 		o.Sampling.Targets = o.Seeds
 	}
@@ -103,7 +104,8 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 	if o.Opened == nil {
 		err = s.place(graph, &o)
 	} else {
-		s.opened, s.Topology, s.Features, s.Placement, s.traceRows = true, o.Opened.Topology, o.Opened.Features, o.Placement, o.Opened.TraceRows
+		s.opened, s.Topology, s.Features, s.Placement, s.traceRows = true, o.Opened.Topology, o.Opened.Features,
+			o.Placement, o.Opened.TraceRows
 	}
 	if err != nil {
 		return nil, err
@@ -161,7 +163,8 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 		return err
 	}
 	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
-		Topology: s.Topology, RowBytes: featureBytes(graph), Method: method, Nodes: o.Seeds, Plan: o.Plan, Workers: s.workers(o), Samples: s.samples, TraceRows: s.traceRows,
+		Topology: s.Topology, RowBytes: featureBytes(graph), Method: method, Nodes: o.Seeds, Plan: o.Plan,
+		Workers: s.workers(o), Samples: s.samples, TraceRows: s.traceRows,
 	})
 	if err = errors.Join(err, method.Close()); err != nil {
 		return err
@@ -202,7 +205,8 @@ func (s *Sampled) openLoader(ctx context.Context, graph *format.Dir, o *SampledO
 		s.Features = loaded
 	}
 	s.Loader, err = sampling.Open(sampling.LoaderOptions{
-		Device: o.Device, Features: s.Features, Labels: labels, Cache: s.Cache, Buffers: o.Buffers, MostBuffers: o.MostBuffers,
+		Device: o.Device, Features: s.Features, Labels: labels, Cache: s.Cache, Buffers: o.Buffers,
+		MostBuffers:   o.MostBuffers,
 		MaxBatchBytes: s.maxBatchBytes, Workers: s.workers(o), Samples: s.samples, NodeIDs: o.NodeIDs,
 	})
 	return err

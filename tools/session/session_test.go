@@ -200,10 +200,12 @@ func TestWithoutAModelEveryRowComesOnceFromEveryPlacement(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := s.Plan.Placement + " " + s.Plan.Shuffle; got != c.chosen || len(s.Devices) != c.devices || s.Plan.Sharded != c.sharded {
+			if got := s.Plan.Placement + " " + s.Plan.Shuffle; got != c.chosen || len(s.Devices) != c.devices ||
+				s.Plan.Sharded != c.sharded {
 				t.Errorf("%s on %d devices, sharded %t: %q", got, len(s.Devices), s.Plan.Sharded, s.Plan.Reasons)
 			}
-			if want := map[string]int{placement.RR: 1, placement.CR: 16}[s.Plan.Shuffle]; s.ChunkRows != want || s.BatchRows != 37 {
+			if want := map[string]int{placement.RR: 1,
+				placement.CR: 16}[s.Plan.Shuffle]; s.ChunkRows != want || s.BatchRows != 37 {
 				t.Errorf("batches of %d rows, %d shuffled together, want %d", s.BatchRows, s.ChunkRows, want)
 			}
 			for i, order := range []chunk.Order{chunk.Shuffled, chunk.Sequential} {
@@ -244,7 +246,8 @@ func TestBatchesHaveWhatIsAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if n := s.Plan.Needs; n.Convert || !plain.Convert || !strings.Contains(fmt.Sprint(s.Plan.Reasons), "3 batch buffers") {
+	if n := s.Plan.Needs; n.Convert || !plain.Convert || !strings.Contains(fmt.Sprint(s.Plan.Reasons),
+		"3 batch buffers") {
 		t.Errorf("%+v, %q", n, s.Plan.Reasons)
 	}
 	sets, err := s.Sets(o.Rows[0], chunk.Shuffled, 1)
@@ -260,7 +263,8 @@ func TestBatchesHaveWhatIsAskedFor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows, nodes := dtype.Uint32s(read(t, s.Devices[0], stream, b.RowNumbers)), dtype.Uint32s(read(t, s.Devices[0], stream, b.NodeIDs))
+		rows, nodes := dtype.Uint32s(read(t, s.Devices[0], stream, b.RowNumbers)), dtype.Uint32s(read(t, s.Devices[0],
+			stream, b.NodeIDs))
 		if b.X[0].DType != gds.Float16 || len(rows) != b.Rows || len(nodes) != b.Rows {
 			t.Fatalf("batch %d of %d rows: %v, rows %v, nodes %v", b.Index, b.Rows, b.X, rows, nodes)
 		}
@@ -298,7 +302,8 @@ func (m fixedModel) DeviceBytes(batchRows int, train bool) (int64, error) {
 
 func (m fixedModel) HostBytes(devices int) (int64, error) { return int64(devices) * m.hostBytes, nil }
 
-func (m fixedModel) StepSeconds(_ context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train, evaluate float64, err error) {
+func (m fixedModel) StepSeconds(_ context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train,
+	evaluate float64, err error) {
 	return 2e-3, 1e-3, m.step(devices, sets, shareRows)
 }
 
@@ -316,13 +321,15 @@ func TestAModelAddsItsMemoryAndTimeToThePlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if without.ComputeSeconds != 0 || without.LoadSeconds <= 0 || without.Facts.Rates.Storage <= 0 || without.Needs.TrainRows <= 0 {
+		if without.ComputeSeconds != 0 || without.LoadSeconds <= 0 || without.Facts.Rates.Storage <= 0 ||
+			without.Needs.TrainRows <= 0 {
 			t.Errorf("without a model: %+v", without)
 		}
 		const peak = 400 << 10
 		calls := 0
 		o.Model = fixedModel{10_000, 500, func(devices []gds.Device, sets []*loader.Set, shareRows int) error {
-			if calls++; len(devices) != c.devices || len(sets) != c.devices || shareRows != shareRows37(c.devices) || sets[0].Rows() == 0 {
+			if calls++; len(devices) != c.devices || len(sets) != c.devices || shareRows != shareRows37(c.devices) ||
+				sets[0].Rows() == 0 {
 				t.Errorf("%d devices, %d sets, shares of %d rows", len(devices), len(sets), shareRows)
 			}
 			for _, d := range devices {
@@ -341,7 +348,8 @@ func TestAModelAddsItsMemoryAndTimeToThePlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := without.Needs
-		if before.Work != n.Work+10_000 || before.ShareWork != n.ShareWork+10_000 || before.Host != n.Host+units.Bytes(500*c.devices) || before.Input != n.Input {
+		if before.Work != n.Work+10_000 || before.ShareWork != n.ShareWork+10_000 ||
+			before.Host != n.Host+units.Bytes(500*c.devices) || before.Input != n.Input {
 			t.Errorf("needs with a model %+v, without %+v", before, n)
 		}
 		with, err := MakePlan(t.Context(), store, o)
@@ -387,8 +395,9 @@ func TestAModelThatCannotBeMeasuredHasNoTimes(t *testing.T) {
 
 func TestADescribedMachineIsPlannedForWithoutAStore(t *testing.T) {
 	store := openStore(t, makeFiles(t))
-	facts := placement.Facts{Device: gds.Info{Name: "card"}, DeviceFree: 1 << 20, Budget: machine.Limit{Bytes: enough, By: "the test"},
-		Rates: placement.Rates{Storage: 1 << 30, HostCopy: 1 << 30, HostGather: 1 << 30, Link: 1 << 30}}
+	facts := placement.Facts{Device: gds.Info{Name: "card"}, DeviceFree: 1 << 20,
+		Budget: machine.Limit{Bytes: enough, By: "the test"},
+		Rates:  placement.Rates{Storage: 1 << 30, HostCopy: 1 << 30, HostGather: 1 << 30, Link: 1 << 30}}
 	p, err := DescribedPlan(facts, store.Layout(), placement.Compute{TrainSeconds: 1}, training(Machine{}, store))
 	if err != nil || p.Placement != placement.Device || p.ComputeSeconds != float64(p.Needs.TrainRows) {
 		t.Errorf("%+v, %v", p, err)
@@ -405,17 +414,27 @@ func TestWhatCannotBeOpenedSaysWhy(t *testing.T) {
 		is      error
 		says    string
 	}{
-		{"a budget that is the program's", machine.ProgramBytes, "", func(*Options) {}, machine.ErrDoesNotFit, "by the test"},
-		{"a device that is too small for batches", enough, "gpu=1,mem=4KiB", func(*Options) {}, machine.ErrDoesNotFit, `device "emulated gpu 0"`},
-		{"a placement that does not fit", enough, "gpu=1,mem=20KiB", func(o *Options) { o.Placement = placement.Device }, machine.ErrDoesNotFit, "placement device does not fit"},
-		{"rows shuffled from storage", enough, "", func(o *Options) { o.Placement, o.Shuffle = placement.Storage, placement.RR }, placement.ErrContradiction, "shuffle chunk"},
-		{"chunks that are cut", enough, "", func(o *Options) { o.Placement, o.ChunkRows = placement.Storage, 5 }, placement.ErrContradiction, "chunk rows"},
-		{"an unknown placement", enough, "", func(o *Options) { o.Placement = "tape" }, placement.ErrContradiction, "tape"},
+		{"a budget that is the program's", machine.ProgramBytes, "", func(*Options) {}, machine.ErrDoesNotFit,
+			"by the test"},
+		{"a device that is too small for batches", enough, "gpu=1,mem=4KiB", func(*Options) {}, machine.ErrDoesNotFit,
+			`device "emulated gpu 0"`},
+		{"a placement that does not fit", enough, "gpu=1,mem=20KiB",
+			func(o *Options) { o.Placement = placement.Device }, machine.ErrDoesNotFit, "placement device does not fit"},
+		{"rows shuffled from storage", enough, "", func(o *Options) {
+			o.Placement, o.Shuffle = placement.Storage,
+				placement.RR
+		}, placement.ErrContradiction, "shuffle chunk"},
+		{"chunks that are cut", enough, "", func(o *Options) { o.Placement, o.ChunkRows = placement.Storage, 5 },
+			placement.ErrContradiction, "chunk rows"},
+		{"an unknown placement", enough, "", func(o *Options) { o.Placement = "tape" }, placement.ErrContradiction,
+			"tape"},
 		{"no rows", enough, "", func(o *Options) { o.Rows = nil }, ErrOptions, "no rows"},
-		{"a region that is not there", enough, "", func(o *Options) { o.Rows = []loader.Rows{{Region: "night"}} }, nil, `"night"`},
+		{"a region that is not there", enough, "", func(o *Options) { o.Rows = []loader.Rows{{Region: "night"}} }, nil,
+			`"night"`},
 		{"no matrices", enough, "", func(o *Options) { o.Matrices = nil }, nil, "no matrices"},
 		{"empty batches", enough, "", func(o *Options) { o.BatchRows = 0 }, nil, "batches of 0 rows"},
-		{"no device", enough, "", func(o *Options) { o.Machine.Devices.Count, o.Machine.Devices.WhyNone = 0, "it was sold" }, nil, "it was sold"},
+		{"no device", enough, "",
+			func(o *Options) { o.Machine.Devices.Count, o.Machine.Devices.WhyNone = 0, "it was sold" }, nil, "it was sold"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := training(thisMachine(t, c.budget, c.emulate), store)
@@ -458,7 +477,8 @@ func TestAFailedOpenLeavesNothing(t *testing.T) {
 		return err
 	}
 	for _, c := range []struct{ emulate, placement string }{
-		{"", placement.Device}, {"", placement.Storage}, {"gpu=2,mem=1MiB", placement.Device}, {"gpu=2,mem=1MiB", placement.Host},
+		{"", placement.Device}, {"", placement.Storage}, {"gpu=2,mem=1MiB", placement.Device}, {"gpu=2,mem=1MiB",
+			placement.Host},
 	} {
 		t.Run("disk "+c.emulate+" "+c.placement, func(t *testing.T) {
 			each(t, func(at int) (ended bool) {
@@ -471,7 +491,8 @@ func TestAFailedOpenLeavesNothing(t *testing.T) {
 					last := disk.Operations() + int64(at)
 					disk.FailAt(last, syscall.EIO)
 					err = open(t, store, thisMachine(t, enough, c.emulate), c.placement)
-					if ended = disk.Operations() < last; ended != (err == nil) || err != nil && (!errors.Is(err, syscall.EIO) || strings.Contains(err.Error(), "closed with")) {
+					if ended = disk.Operations() < last; ended != (err == nil) || err != nil && (!errors.Is(err,
+						syscall.EIO) || strings.Contains(err.Error(), "closed with")) {
 						t.Errorf("operation %d: %v", at, err)
 					}
 					store.Close()
@@ -496,7 +517,8 @@ func TestAFailedOpenLeavesNothing(t *testing.T) {
 						return &failing, nil
 					}
 					err := open(t, store, m, c.placement)
-					if ended = !failing.Failed(); ended != (err == nil) || err != nil && (!failing.Is(err) || strings.Contains(err.Error(), "closed with")) {
+					if ended = !failing.Failed(); ended != (err == nil) || err != nil && (!failing.Is(err) ||
+						strings.Contains(err.Error(), "closed with")) {
 						t.Errorf("step %d: %v", at, err)
 					}
 				})
@@ -509,7 +531,8 @@ func TestAFailedOpenLeavesNothing(t *testing.T) {
 func TestAZeroMachineIsAllOfThisOne(t *testing.T) {
 	m := ThisMachine(t.Context(), machine.Limit{}, 0, devices.Options{})
 	f := m.Facts()
-	if m.Threads < 1 || m.Budget.Bytes <= 0 || m.Budget.By == "" || f.Device.Name != "host" || f.Devices != 1 || f.Budget != m.Budget || f.DeviceFree != m.Budget.Bytes-machine.ProgramBytes {
+	if m.Threads < 1 || m.Budget.Bytes <= 0 || m.Budget.By == "" || f.Device.Name != "host" || f.Devices != 1 ||
+		f.Budget != m.Budget || f.DeviceFree != m.Budget.Bytes-machine.ProgramBytes {
 		t.Errorf("%+v, %+v", m, f)
 	}
 }

@@ -176,7 +176,8 @@ func (g *Graph) openSamplers(ctx context.Context) error {
 		return nil
 	}
 	so := session.SampledOptions{
-		Machine: g.o.Machine, Sampler: s.Sampler, Seeds: g.o.Part.Train.List, Cache: s.Cache, Placement: g.plan.placement,
+		Machine: g.o.Machine, Sampler: s.Sampler, Seeds: g.o.Part.Train.List, Cache: s.Cache,
+		Placement: g.plan.placement,
 		Sampling: sampling.Options{Fanouts: job.fanouts, Aggregation: job.aggregation,
 			Bias: s.Bias}, Workers: s.Workers, Buffers: s.Buffers,
 		Opened: &session.OpenedGraph{Topology: g.topology, Features: g.features, TraceRows: g.plan.need.traceRows},

@@ -20,12 +20,14 @@ import (
 // it is read.
 func TestAGraphOfTooManyEdgesForABlockComesInChunks(t *testing.T) {
 	d := vfs.NewMem()
-	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 300, Edges: 1500, Features: 6, Classes: 3, Labeled: 0.9},
+	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 300, Edges: 1500,
+		Features: 6, Classes: 3, Labeled: 0.9},
 		Homophily: 0.8, Separation: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ingest.Run(t.Context(), d, source, "graph", ingest.Options{MemoryBytes: 1 << 30, Threads: 2}); err != nil {
+	if _, err := ingest.Run(t.Context(), d, source, "graph",
+		ingest.Options{MemoryBytes: 1 << 30, Threads: 2}); err != nil {
 		t.Fatal(err)
 	}
 	graph, err := format.OpenGraph(d, "graph")
@@ -38,7 +40,8 @@ func TestAGraphOfTooManyEdgesForABlockComesInChunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	job := graphJob{spec: spec, aggregation: sampling.Sym, placement: placement.Auto, devices: 1, train: true, sampler: "neighbor", fanouts: []int{3, 3},
+	job := graphJob{spec: spec, aggregation: sampling.Sym, placement: placement.Auto, devices: 1, train: true,
+		sampler: "neighbor", fanouts: []int{3, 3},
 		seeds: 50, trainSet: 200, workers: 2, batches: batchCount{buffers: 2, onDevice: 2, samples: 12}}
 	all := job
 	all.all, all.sampler = true, ""
@@ -46,11 +49,13 @@ func TestAGraphOfTooManyEdgesForABlockComesInChunks(t *testing.T) {
 		graph.Manifest.Edges = edges
 		fits := edges < 1<<32-300
 		p, err := planGraph(m, graph, job)
-		if want := map[bool]string{true: placement.Device, false: placement.Host}[fits]; err != nil || p.placement != want {
+		if want := map[bool]string{true: placement.Device,
+			false: placement.Host}[fits]; err != nil || p.placement != want {
 			t.Errorf("%d edges: %s, %v, want %s", edges, p.placement, err, want)
 		}
 		_, err = planGraph(m, graph, all)
-		if fits != (err == nil) || !fits && (!errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), "give --batch")) {
+		if fits != (err == nil) || !fits && (!errors.Is(err, machine.ErrDoesNotFit) ||
+			!strings.Contains(err.Error(), "give --batch")) {
 			t.Errorf("%d edges in a batch: %v", edges, err)
 		}
 		device := job

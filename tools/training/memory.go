@@ -12,8 +12,9 @@ import (
 
 // Memory is what a training or an inference takes at most, in bytes.
 type Memory struct {
-	HostBytes   int64 `json:"host_bytes"`                   // beside the memory of devices
-	HeapBytes   int64 `json:"heap_bytes"`                   // the part of HostBytes on the Go heap; of a store 0: not told apart
+	HostBytes int64 `json:"host_bytes"` // beside the memory of devices
+	// the part of HostBytes on the Go heap; of a store 0: not told apart
+	HeapBytes   int64 `json:"heap_bytes"`
 	DeviceBytes int64 `json:"device_bytes"`                 // of the device that takes most
 	OtherBytes  int64 `json:"other_device_bytes,omitempty"` // of each other device
 }

@@ -213,8 +213,10 @@ func (r *Request) OptionsFor(m session.Machine, manifest *format.Manifest, spec 
 	part session.Partition) (Options, error) {
 	held, err := r.heldBytes(manifest, spec)
 	return Options{
-		Machine: m, Spec: spec, Placement: r.Placement, HeldBytes: held, Train: true, Part: part, NoTest: r.NoTest, Seed: r.Seed,
-		Options: r.Options, BatchRows: r.BatchRows, Shuffle: r.Shuffle, ChunkRows: r.ChunkRows, Sampling: r.Sampling, Schedule: r.Schedule,
+		Machine: m, Spec: spec, Placement: r.Placement, HeldBytes: held, Train: true, Part: part, NoTest: r.NoTest,
+		Seed:    r.Seed,
+		Options: r.Options, BatchRows: r.BatchRows, Shuffle: r.Shuffle, ChunkRows: r.ChunkRows, Sampling: r.Sampling,
+		Schedule: r.Schedule,
 	}, err
 }
 

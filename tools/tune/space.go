@@ -294,7 +294,8 @@ func (p *Points) Random(seed uint64) Proposer {
 // pieces of a value: numbers, and what is between them.
 var pieces = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?`)
 
-// encode returns the columns that models of the outcome read, for each of some settings, in [0,1]. A value is taken apart
+// encode returns the columns that models of the outcome read, for each of some settings, in [0,1]. A value is taken
+// apart
 // into its numbers, with a column for each place, and the rest, with a column for each text that occurs: 10,5 has two
 // numbers, and degree:20MiB one and the word degree:MiB. A column whose numbers differ by more than ten times has their
 // logarithms.

@@ -51,7 +51,8 @@ func pack(dir, archive string) error {
 			if err != nil {
 				return err
 			}
-			header := &tar.Header{Name: filepath.Base(name), Mode: 0o644, Size: int64(len(content)), Format: tar.FormatUSTAR}
+			header := &tar.Header{Name: filepath.Base(name), Mode: 0o644, Size: int64(len(content)),
+				Format: tar.FormatUSTAR}
 			if err := out.WriteHeader(header); err != nil {
 				return err
 			}

@@ -7,7 +7,8 @@
 // Damage reads each file as it is, and then 200 damaged copies of each file that could be read: a bit changed anywhere
 // or in the metadata, up to eight bytes changed, cut off, some bytes cut out. All read from memory, each in a process
 // with 8 GiB of address space, which is started again when it ends or a file takes more than ten seconds. The calls of
-// a library are within a recover, and parquet-go may read 64 MB and return a million values a file: without these limits it
+// a library are within a recover, and parquet-go may read 64 MB and return a million values a file: without these
+// limits it
 // would not end on some.
 package main
 
