@@ -188,10 +188,15 @@ type copied struct {
 	labels              []int32
 }
 
-// rooms is pinned memory for copies, until the end of each test.
+// rooms is pinned memory for copies of batches of a device, until the end of each test.
 var rooms struct {
 	sync.Mutex
-	of map[*testing.T]*pinnedRooms
+	of map[roomKey]*pinnedRooms
+}
+
+type roomKey struct {
+	t      *testing.T
+	device gds.Device
 }
 
 type pinnedRooms struct {
@@ -205,17 +210,18 @@ func pinnedRoom(t *testing.T, device gds.Device, bytes int64) (b gds.Buffer, at 
 	t.Helper()
 	rooms.Lock()
 	defer rooms.Unlock()
-	r := rooms.of[t]
+	key := roomKey{t, device}
+	r := rooms.of[key]
 	if r == nil {
 		r = &pinnedRooms{device: testdevice.Another(t, device)}
 		if rooms.of == nil {
-			rooms.of = map[*testing.T]*pinnedRooms{}
+			rooms.of = map[roomKey]*pinnedRooms{}
 		}
-		rooms.of[t] = r
+		rooms.of[key] = r
 		t.Cleanup(func() {
 			rooms.Lock()
 			defer rooms.Unlock()
-			delete(rooms.of, t)
+			delete(rooms.of, key)
 		})
 	}
 	const aligned = 64
