@@ -1,6 +1,6 @@
-// Package loader brings batches of a hop store into device memory. One pipeline
-// (internal/pipeline) runs every loader; loaders differ only in where the rows come from
-// (source.go). Batches are assembled into a ring of device buffers while earlier
+// Package loader brings batches of a hop store into device memory. One core
+// (loader/internal/epoch) runs every loader by the rules of internal/schedule; loaders differ only in
+// where the rows come from (source.go). Batches are assembled into free device buffers while earlier
 // ones are computed on (preprop-gnn section 4.1, double buffering).
 //
 // A Loader numbers the rows of the regions that it was opened for from 0, region

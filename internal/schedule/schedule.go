@@ -1,6 +1,6 @@
 // Package schedule says which stage of which batch begins next on processor, link and device, given which have
 // ended. It neither computes nor waits: the executor of all loaders (loader/internal/epoch) plays a Course in time
-// that passes, and Simulate plays it in numbers.
+// that passes, and Simulation plays it in numbers.
 //
 // A batch takes one of two routes (MorphGL, PVLDB 2026, §4.1). On route 0 the processor samples and gathers
 // it, it moves over the link, and the device trains on it. On route 1 the device samples and gathers it

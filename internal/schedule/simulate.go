@@ -35,7 +35,7 @@ func (s *Simulation) Run() (now time.Duration) {
 			idle[d] = append(idle[d], w)
 		}
 	}
-	var running []stageNow // on each device at most one on link and device each, and one for each worker
+	var running []stageNow // on each device at most Moving on the link, one on the device, and one for each worker
 	begin := func(d int) {
 		for step, ok := courses[d].Next(); ok; step, ok = courses[d].Next() {
 			span := Span{Stage: step.Stage, Batch: step.Batch, Start: now, End: now + s.Length(d, step)}

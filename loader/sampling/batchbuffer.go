@@ -42,7 +42,7 @@ type layout struct {
 	rows                   int64      // staged rows, as stored
 	sparse                 blockPlace // or, if they are sparse, these: a block from columns to rows
 	labels, weights, nodes int64
-	index, missAt, into    int64 // of cached rows: see job.transfer
+	index, missAt, into    int64 // of cached rows: see Loader.transfer
 	hits                   int64 // of a batch that the device prepares: rows that its cache had
 	blocks                 []blockPlace
 	written                int64 // end of what the host writes, and of pinned memory

@@ -16,7 +16,7 @@ import (
 // labels. Batches are the same as on the other route.
 //
 // For a schedule of both routes, its stages are functions of a job, as sample, Set.gather and
-// job.transfer are of the other: sample and then gather enqueue their work on one stream, which
+// Loader.transfer are of the other: sample and then gather enqueue their work on one stream, which
 // orders them; before the next job is sampled there, gather must have been called. On an emulated
 // device (gds/host), what crosses the link takes its time, and the processor does the device's work.
 type deviceRoute struct {

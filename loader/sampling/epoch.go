@@ -173,6 +173,8 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 			putBack()
 			l.mu.Lock()
 			defer l.mu.Unlock()
+			// All stages have ended: batches that were not yielded need none of these any more.
+			l.jobs, l.pinned = append(l.jobs[:0], l.allJobs...), append(l.pinned[:0], l.allPinned...)
 			l.stats.AddEpoch(p.Times(), batches, rows)
 			l.traffic.Add(traffic)
 			if l.o.Cache != nil {
@@ -270,7 +272,9 @@ func (l *Loader) takeJob() *job {
 	defer l.mu.Unlock()
 	n := len(l.jobs)
 	if n == 0 {
-		return &job{}
+		j := &job{}
+		l.allJobs = append(l.allJobs, j)
+		return j
 	}
 	j := l.jobs[n-1]
 	l.jobs = l.jobs[:n-1]

@@ -49,7 +49,7 @@ type LoaderOptions struct {
 }
 
 // MostSamples is how many samples there can be anywhere between the first stage of a loader and the last,
-// with so many workers and buffers: see Set.epoch.
+// with so many workers and buffers: see Set.rules.
 func MostSamples(workers, buffers int) int { return 2*workers + 6 + buffers }
 
 // Labels are the labels of all nodes.
@@ -84,7 +84,8 @@ type Loader struct {
 	batchBytes atomic.Int64 // device memory of all batch buffers, in whole pages
 
 	mu        sync.Mutex
-	jobs      []*job          // that no batch has
+	jobs      []*job // that no batch has
+	allJobs   []*job
 	pinned    []*pinnedBuffer // that no batch has
 	allPinned []*pinnedBuffer
 	stats     loader.Stats

@@ -18,7 +18,7 @@ type Set struct {
 	epochs
 	member   []uint64     // a bit for each node: it is one of nodes
 	onDevice *deviceRoute // by which the device prepares batches: all of them, unless schedule says which
-	schedule *Schedule    // nil: batches are prepared as fast as the loader can
+	schedule *Schedule    // nil: as fast as the loader can; onDevice, one between two steps of the loop
 }
 
 // epochs are the mini-batches of any number of epochs.

@@ -148,7 +148,7 @@ func pipelined(in Inputs) Plan {
 		CPUBatches: in.Batches}
 }
 
-// Schedules are those that there are. A new one is a row; one that neither Scheduler nor onDemand decides
+// Schedules are those that there are. A new one is a row; one that neither Scheduler nor schedule.InOrder decides
 // brings a schedule.Decider of its own.
 var Schedules = []Schedule{
 	{"cpu", "the processor samples and gathers, DMA moves, the GPU trains, all at once (Category I, as SALIENT)", false,

@@ -114,9 +114,6 @@ func (x *Run[J]) step(t *Task[J]) (more bool) {
 	return more
 }
 
-// Delay says that the stage of a task began so much later.
-func (t *Task[J]) Delay(by time.Duration) { t.span.Start += by }
-
 // Measure says that the stage of a task took as long as it was from one event to another, which have happened.
 func (x *Run[J]) Measure(t *Task[J], from, to gds.Event) error {
 	length, err := to.Elapsed(from)
