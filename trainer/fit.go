@@ -129,7 +129,8 @@ func newFitting(ranks []Rank, spec Spec, o Options) (f *Fitting, err error) {
 	for _, n := range f.ranks {
 		n.trainRows, n.labelledPart = rows, float32(float64(labelled)/float64(rows))
 	}
-	f.state = State{Spec: f.ranks[0].spec, Options: o, TrainRows: f.train[0].Rows(), StageSeconds: map[string]float64{}}
+	f.state = State{Spec: f.ranks[0].spec, Options: o, TrainRows: rows, TrainLabelled: labelled,
+		StageSeconds: map[string]float64{}}
 	return f, nil
 }
 

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,10 +17,12 @@ import (
 // State is a run of training between two batches: with it, Resume goes on as if the run had not been stopped. Rows and
 // their order are not in it: the same Epochers give them again.
 type State struct {
-	Spec      Spec         `json:"-"` // in the header of the encoding: see stateHeader
-	Options   Options      `json:"options"`
-	TrainRows int64        `json:"train_rows"`
-	Inputs    []InputScale `json:"-"`
+	Spec      Spec    `json:"-"` // in the header of the encoding: see stateHeader
+	Options   Options `json:"options"`
+	TrainRows int64   `json:"train_rows"`
+	// TrainLabelled rows are those that the loss is a mean of; 0, of older versions: all.
+	TrainLabelled int64        `json:"train_labelled,omitempty"`
+	Inputs        []InputScale `json:"-"`
 
 	Steps   int   `json:"steps"`   // that were made
 	Epoch   Epoch `json:"epoch"`   // the one that goes on, as far as it is known
@@ -108,6 +111,10 @@ func Resume(ranks []Rank, s *State) (*Fitting, error) {
 }
 
 func (f *Fitting) restore(s *State) error {
+	if s.TrainRows == f.state.TrainRows && cmp.Or(s.TrainLabelled, s.TrainRows) != f.state.TrainLabelled {
+		return fmt.Errorf("%w: the run divided its loss by %d rows, but %d training rows have a label (start over)",
+			ErrOptions, cmp.Or(s.TrainLabelled, s.TrainRows), f.state.TrainLabelled)
+	}
 	if s.TrainRows != f.state.TrainRows {
 		return fmt.Errorf("%w: the run was on %d training rows, but there are %d", ErrOptions, s.TrainRows,
 			f.state.TrainRows)

@@ -262,11 +262,14 @@ func TestAStateThatDoesNotFitIsRefused(t *testing.T) {
 		change func(s *State, ranks []Rank)
 		want   string
 	}{
-		{"other rows", func(_ *State,
-			ranks []Rank) {
+		{"other rows", func(_ *State, ranks []Rank) {
 			ranks[0].Train.(*toy).labels = ranks[0].Train.(*toy).labels[:100]
-		},
-			"184 training rows, but there are 100"},
+		}, "184 training rows, but there are 100"},
+		{"other labelled rows", func(_ *State, ranks []Rank) { ranks[0].TrainLabelled = 100 },
+			"divided its loss by 184 rows, but 100 training rows have a label"},
+		{"a loss of all rows, of an older version", func(s *State, ranks []Rank) {
+			s.TrainLabelled, ranks[0].TrainLabelled = 0, 100
+		}, "divided its loss by 184 rows, but 100 training rows have a label"},
 		{"another model", func(s *State, _ []Rank) { s.Spec.Settings = signOf(8, 3, 0) }, "values for"},
 		{"no options", func(s *State, _ []Rank) { s.Options.Epochs = 0 }, "0 epochs"},
 		{"an optimizer that there is not", func(s *State, _ []Rank) { s.Options.Optimizer = "luck" },

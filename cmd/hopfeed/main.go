@@ -26,7 +26,8 @@ func main() {
 // execute runs one command line and returns the exit status.
 func execute(ctx context.Context, a *app, args []string) int {
 	root := newRoot(a, slices.Concat(args, []string{""})[0])
-	if at := slices.Index(args, "--"+helpAllFlag); at >= 0 {
+	all := func(arg string) bool { return arg == "--"+helpAllFlag || arg == "--"+helpAllFlag+"=true" }
+	if at := slices.IndexFunc(args, all); at >= 0 {
 		args, a.helpAll = slices.Clone(args), true
 		args[at] = "--help"
 	}

@@ -166,7 +166,7 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 	if err != nil {
 		return nil, err
 	}
-	chosen.run, chosen.saveEvery, chosen.force = o.run, o.saveEvery, o.force
+	chosen.run, chosen.saveEvery, chosen.force, chosen.Saves = o.run, o.saveEvery, o.force, o.Saves
 	chosen.trials, err = tune.Encode(trials)
 	return chosen, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -215,9 +216,18 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 		return nil, goals, err
 	}
 	defer input.Close()
+	if err := o.checkInputFlags(); err != nil {
+		return nil, goals, err
+	}
 	o.dataset = input.Manifest.Name
 	given := o.given(a.seed)
-	defaults, err := optionsOf(given)
+	fixed := maps.Clone(given)
+	if o.space != "" { // a trial checks these with the values that vary
+		for _, flag := range graphFlags {
+			delete(fixed, flag)
+		}
+	}
+	defaults, err := optionsOf(fixed)
 	if err != nil {
 		return nil, goals, err
 	}

@@ -143,9 +143,6 @@ func storeSpace(store *format.Dir, o *trainOptions, part session.Partition) tune
 
 // graphSpace is what tune varies of a training on a graph, around the settings that it has otherwise.
 func (a *app) graphSpace(graph *format.Dir, o *trainOptions, part session.Partition) (tune.Space, error) {
-	if err := o.checkInputFlags(); err != nil {
-		return tune.Space{}, err
-	}
 	trainRows := session.CountRows(graph.Layout(), part.Train)
 	d := tune.Defaults{
 		BatchRows: int64(o.BatchRows), TrainRows: trainRows, Nodes: graph.Manifest.Nodes,

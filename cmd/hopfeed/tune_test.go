@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -279,6 +280,7 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 		"tune graph --model sage --split 0-1":           "1 splits",
 		"tune graph --model sage --throughput light":    "want one of",
 		"tune graph --model sage --trial-epochs -3":     "must not be negative",
+		"tune graph --model sage --hops 2":              "--hops: sage reads a graph",
 		"tune graph --model sage --space bad.yaml":      "--space bad.yaml: \"speed\" is no flag",
 		"tune graph --model sage --batch 0":             "must be at least 1",
 		"tune graph --model sage --output graph/tuning": "lies in the graph or store",
@@ -339,5 +341,42 @@ func TestTheMemoryOfATrialIsThatOfItsTraining(t *testing.T) {
 			t.Errorf("batch %s: %d bytes in a trial, %d alone", trial.Settings["batch"], trial.PeakRSSBytes,
 				int64(alone.peak))
 		}
+	}
+}
+
+// Flags may fit only the values that a space varies: each trial checks them.
+func TestFlagsThatFitTheValuesOfASpaceAreTaken(t *testing.T) {
+	d := disk(t, generateLine)
+	const line = "tune graph --model sage --hidden 4 --trial-epochs 1 --space space.yaml --budget 1 "
+	for i, c := range []struct{ space, flags string }{
+		{"layers: [3]\n", "--fanout 3,3,3"},
+		{"sampler: [locality]\ncache: [\"degree:20rows\"]\n", "--fanout 3,3 --bias 4"},
+		{"schedule: [mixed]\n", "--fanout 3,3 --cpu-share 0.5 --emulate gpu=1,mem=64MiB"},
+	} {
+		write(t, d, "space.yaml", c.space)
+		must(t, d, line+c.flags+" -o tuning-"+strconv.Itoa(i))
+	}
+}
+
+// What saving takes is planned, whether hops were chosen or given.
+func TestATrainingWhoseSettingsAreChosenPlansItsSaving(t *testing.T) {
+	d := disk(t, generateLine, "propagate graph -o store --hops 1")
+	write(t, d, "grid.yaml", "hops: [1]\n")
+	planned := func(line string) int64 {
+		t.Helper()
+		var r struct {
+			Plan struct {
+				HostBytes int64 `json:"host_bytes"`
+			} `json:"memory_plan"`
+		}
+		o := must(t, d, "train store --json --model sgc --epochs 1 "+line)
+		if err := json.Unmarshal([]byte(o.stdout), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r.Plan.HostBytes
+	}
+	given, chosen := planned("--hops 1 --run given"), planned("--grid grid.yaml --run chosen")
+	if given != chosen || given == planned("--hops 1") {
+		t.Errorf("%d bytes planned of given hops, %d of chosen ones", given, chosen)
 	}
 }
