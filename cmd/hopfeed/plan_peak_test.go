@@ -38,9 +38,9 @@ func peakOf(t *testing.T, d vfs.FS, line string) (p trainingPeak) {
 // What trainings on a graph allocate is what is planned or less, and not much less: by all schedules, wherever the
 // features are, with and without memory of the device's own, with all caches, on several devices.
 func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
-	// Of what is planned, by what is taken: in all, and of the fullest device. Schedules seldom fill all buffers of the
-	// host.
-	const most, mostDevice = 1.2, 1.1
+	// Planned bytes divided by taken bytes, in all and on the fullest device. How many of the planned pinned buffers a
+	// schedule fills depends on who is ahead of whom; the plan counts one for each batch buffer.
+	const mostBySchedule, mostElse, mostDevice = 1.25, 1.1, 1.1
 	const one = " --emulate gpu=1,mem=1GiB"
 	const staged = ",workers=2,cpu=20ms,gather=4ms,dma=2ms,sampling=9ms,compute=4ms" // by which schedules are chosen
 	type job struct {
@@ -82,7 +82,10 @@ func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
 				p := peakOf(t, d, line)
 				ratio := float64(p.planned) / float64(p.taken)
 				t.Logf("%.3f: %+v: %s", ratio, p, line)
-				onDevice := float64(p.plannedDevice) / float64(p.device)
+				onDevice, most := float64(p.plannedDevice)/float64(p.device), mostElse
+				if strings.Contains(j.flags, "--schedule") {
+					most = mostBySchedule
+				}
 				if ratio < 1 || ratio > most || onDevice < 1 || onDevice > mostDevice {
 					t.Errorf("hopfeed %s: %d bytes are planned, %d were taken; %d and %d of the fullest device", line,
 						p.planned, p.taken, p.plannedDevice, p.device)
