@@ -8,10 +8,9 @@ import (
 	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
-// Batch is what one step of training sees. It is valid for work enqueued on the stream that was
-// given to Epoch, until the loop asks for the next batch, or longer, if it is held. Its tensors are
-// on the device, and must not be written to, since they may be views of preloaded memory, unless
-// batches are Owned.
+// Batch is what one step of training sees. It is valid for work enqueued on the stream that was given to Epoch, until
+// the loop asks for the next batch, or longer, if it is held. Its tensors are on the device, and must not be written
+// to, since they may be views of preloaded memory, unless batches are Owned.
 type Batch struct {
 	Index      int
 	Rows       int // of this rank; may be 0
@@ -19,9 +18,8 @@ type Batch struct {
 	// X is one matrix [Rows, F] for each of Options.Matrices, float32 unless Options.AsStored,
 	// whose rows may lie apart.
 	X []gds.Tensor
-	// Labels are int32 [1, Rows], -1 unlabelled; those of a multi-label store int8 [Rows, L] of 0
-	// and 1, -1 unlabelled; those that are values float32 [Rows, L], NaN unlabelled.
-	// With Options.NoLabels it is the zero Tensor.
+	// Labels are int32 [1, Rows], -1 unlabelled; those of a multi-label store int8 [Rows, L] of 0 and 1, -1 unlabelled;
+	// those that are values float32 [Rows, L], NaN unlabelled. With Options.NoLabels it is the zero Tensor.
 	Labels gds.Tensor
 	// RowWeights multiply the losses of the rows, float32 [1, Rows]; the zero Tensor: ones.
 	RowWeights gds.Tensor
@@ -121,7 +119,6 @@ func (b *Batch) Loan() *epoch.Loan { return &b.loan }
 // another goroutine. A loader of which batches are held cannot be closed.
 func (b *Batch) Hold() { b.loan.Hold() }
 
-// Release ends one Hold; without one it does nothing. The memory is used again after the given
-// event, which is recorded on the stream that uses the batch; nil: nothing uses it any more. Any
-// goroutine may call it.
+// Release ends one Hold; without one it does nothing. The memory is used again after the given event, which is recorded
+// on the stream that uses the batch; nil: nothing uses it any more. Any goroutine may call it.
 func (b *Batch) Release(after gds.Event) { b.loan.Release(after) }

@@ -30,8 +30,7 @@ func (l *Loader) batchType() gds.DType {
 	return gds.Float32
 }
 
-// batchBufferBytes is the device memory of a batch buffer: features, stored (0 where these
-// are the same) and columns.
+// batchBufferBytes is the device memory of a batch buffer: features, stored (0 where these are the same) and columns.
 func (l *Loader) batchBufferBytes() (features, stored, columns int64) {
 	vectors := int64(l.o.BatchRows) * int64(len(l.o.Matrices))
 	if l.layout.DType != l.batchType() {
@@ -60,8 +59,7 @@ func newBatchBuffer(l *Loader) (f *batchBuffer, err error) {
 	return f, err
 }
 
-// takeBuffer gives a job a free batch buffer, if it has none, once the copies from its pinned memory
-// are done.
+// takeBuffer gives a job a free batch buffer, if it has none, once the copies from its pinned memory are done.
 func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) (err error) {
 	if j.buffer != nil {
 		return nil

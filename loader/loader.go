@@ -1,7 +1,6 @@
-// Package loader brings batches of a hop store into device memory. One core
-// (loader/internal/epoch) runs every loader by the rules of internal/schedule; loaders differ only in
-// where the rows come from (source.go). Batches are assembled into free device buffers while earlier
-// ones are computed on (preprop-gnn section 4.1, double buffering).
+// Package loader brings batches of a hop store into device memory. One core (loader/internal/epoch) runs every loader
+// by the rules of internal/schedule; loaders differ only in where the rows come from (source.go). Batches are assembled
+// into free device buffers while earlier ones are computed on (preprop-gnn section 4.1, double buffering).
 //
 // A Loader numbers the rows of the regions that it was opened for from 0, region
 // after region; spans, indices and labels inside the package mean these numbers.
@@ -67,8 +66,7 @@ type Options struct {
 	ChunksOnDevice bool
 	// Unchecked: do not check the checksums of chunks that Storage reads.
 	Unchecked bool
-	// Owned: the memory of a batch is its own, so it may be written to. Else a batch may be a view of
-	// preloaded memory.
+	// Owned: the memory of a batch is its own, so it may be written to. Else a batch may be a view of preloaded memory.
 	Owned bool
 	// AsStored: the matrices of batches have the stored type. Else they are float32.
 	AsStored bool
@@ -76,14 +74,12 @@ type Options struct {
 	NoLabels bool
 	// RowNumbers, NodeIDs: batches tell which rows of the store they have, and which nodes.
 	RowNumbers, NodeIDs bool
-	// BySpan: copy each span of a batch by an operation of its own, however short. With rows
-	// reshuffled, this is the baseline that other loaders are compared with (preprop-gnn
-	// Figure 6a). Not for Storage.
+	// BySpan: copy each span of a batch by an operation of its own, however short. With rows reshuffled, this is the
+	// baseline that other loaders are compared with (preprop-gnn Figure 6a). Not for Storage.
 	BySpan bool
 }
 
-// Loader brings batches of a store to a device. Its Sets are used one at a
-// time; Stats may be called at any time.
+// Loader brings batches of a store to a device. Its Sets are used one at a time; Stats may be called at any time.
 type Loader struct {
 	o       Options // defaults filled in
 	layout  format.Layout
@@ -148,11 +144,9 @@ func (m *memory) freeFrom(first int) error {
 // Memory is the memory that a loader allocates beside the input, in bytes.
 type Memory struct {
 	Batches int64 // of the device
-	// Chunks are those being read when the input is in storage: device memory if the device is
-	// unified, else pinned.
+	// Chunks are those being read when the input is in storage: device memory if the device is unified, else pinned.
 	Chunks int64
-	// Staging is pinned memory for batches that are gathered in host memory for a device with
-	// memory of its own.
+	// Staging is pinned memory for batches that are gathered in host memory for a device with memory of its own.
 	Staging int64
 	// Host is what every placement takes of host memory: labels and node ids, the columns of
 	// batches, and, until it is open, the chunks through which the input is loaded.
@@ -197,8 +191,7 @@ func Open(ctx context.Context, o Options) (*Loader, error) {
 	return ranks[0], nil
 }
 
-// open makes the loader of one rank, after those of the ranks before it. It does not fill its
-// memory.
+// open makes the loader of one rank, after those of the ranks before it. It does not fill its memory.
 func open(ctx context.Context, o Options, ranks Ranks, rank int) (*Loader, error) {
 	l := &Loader{o: o, memory: memory{device: o.Device}, ranks: ranks, rank: rank, holders: 1}
 	if o.Sharded {

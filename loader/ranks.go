@@ -11,10 +11,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// Ranks are the loaders of devices that share each batch: rank r, on device r, brings the share
-// of a plan with Rank r and World len(ranks). In host memory there is one copy of the matrices for
-// all ranks; each device has a copy or, if Sharded, a part. Ranks may be used concurrently, and
-// are closed together.
+// Ranks are the loaders of devices that share each batch: rank r, on device r, brings the share of a plan with Rank r
+// and World len(ranks). In host memory there is one copy of the matrices for all ranks; each device has a copy or, if
+// Sharded, a part. Ranks may be used concurrently, and are closed together.
 type Ranks []*Loader
 
 // OpenRanks opens a loader on each device. Options.Device is not used; BatchRows and Threads are
@@ -64,9 +63,8 @@ func (r Ranks) Sets(rows Rows, plan chunk.Plan) ([]*Set, error) {
 	return sets, nil
 }
 
-// Close waits for the work on the last batches, and releases buffers and files of all loaders. While
-// one of them runs an epoch, or batches are held, it returns ErrInUse and closes none: ranks read
-// from one another.
+// Close waits for the work on the last batches, and releases buffers and files of all loaders. While one of them runs
+// an epoch, or batches are held, it returns ErrInUse and closes none: ranks read from one another.
 func (r Ranks) Close() error {
 	var cancel []func()
 	for _, l := range r {

@@ -11,10 +11,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// resident is the common part of the sources that hold the matrices in memory: one buffer
-// [rows, matrices * F], in the stored type. A row of all matrices is one range of memory, which
-// is read faster, with fewer page table misses, than one range for each matrix. It holds row i
-// of the loader if i % Loader.holders == Loader.holder.
+// resident is the common part of the sources that hold the matrices in memory: one buffer [rows, matrices * F], in the
+// stored type. A row of all matrices is one range of memory, which is read faster, with fewer page table misses, than
+// one range for each matrix. It holds row i of the loader if i % Loader.holders == Loader.holder.
 type resident struct {
 	l      *Loader
 	memory gds.Buffer
@@ -40,8 +39,7 @@ func (r *resident) rows() gds.Tensor {
 	return gds.NewTensor(r.memory, int(r.heldRows()), r.l.joinedColumns(), r.l.layout.DType)
 }
 
-// fill reads and checks every chunk of the loader's regions once, and copies it to all residents,
-// of which this is one.
+// fill reads and checks every chunk of the loader's regions once, and copies it to all residents, of which this is one.
 func (r *resident) fill(ctx context.Context, all []*resident) error {
 	r.read = ReadStats{Path: "buffered", Reason: "read once, when the loader was opened"}
 	in, err := newPreloader(r.l, all)

@@ -190,8 +190,7 @@ func (l *Loader) storeRows(dst []uint32, j *job) {
 	}
 }
 
-// regionOf is the region of a row of the loader. It holds all rows of a span: a set of spans is
-// within a region.
+// regionOf is the region of a row of the loader. It holds all rows of a span: a set of spans is within a region.
 func (l *Loader) regionOf(row int64) region {
 	return l.regions[slices.IndexFunc(l.regions, func(r region) bool { return row < r.firstRow+r.Rows })]
 }

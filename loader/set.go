@@ -117,19 +117,16 @@ func (s *Set) Batches() int { return s.plan.Batches() }
 // copied from another rank's device.
 func (s *Set) Remote() (rows, remote int64) { return s.rows.Load(), s.remote.Load() }
 
-// Epoch yields the batches of epoch n in the plan's order. Before a batch is
-// yielded, stream is made to wait until its data are there; the buffers are
-// reused once the work that stream has when the loop comes back is done, unless the batch is held. An
-// error is yielded once, last, after the batches that came before it; leaving
-// the loop early, or the end of ctx, stops the pipeline and leaves nothing
-// behind.
+// Epoch yields the batches of epoch n in the plan's order. Before a batch is yielded, stream is made to wait until its
+// data are there; the buffers are reused once the work that stream has when the loop comes back is done, unless the
+// batch is held. An error is yielded once, last, after the batches that came before it; leaving the loop early, or the
+// end of ctx, stops the pipeline and leaves nothing behind.
 func (s *Set) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*Batch, error] {
 	return s.EpochFrom(ctx, stream, n, 0)
 }
 
-// EpochFrom yields what Epoch does from batch first on, at once. Thus the plan's
-// seed, the epoch and the next batch are all that a stopped epoch needs to go on,
-// whatever the number of ranks was and will be.
+// EpochFrom yields what Epoch does from batch first on, at once. Thus the plan's seed, the epoch and the next batch are
+// all that a stopped epoch needs to go on, whatever the number of ranks was and will be.
 func (s *Set) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*Batch, error] {
 	return epoch.Sequence(func(yield func(*Batch) bool) error { return s.epoch(ctx, stream, n, first, yield) })
 }

@@ -5,11 +5,10 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// With Options.Sharded, k ranks hold the loader's rows in turn: row i is row i/k of rank i % k.
-// Consecutive rows, as in evaluation, are thus spread evenly. A rank's share of a batch is mostly
-// rows that it holds (chunk.Plan.Holder); the others, about sqrt((k-1)b/2π)/k of a batch of b
-// rows, are copied from the devices that hold them. They are tens at most, so each is copied by
-// itself.
+// With Options.Sharded, k ranks hold the loader's rows in turn: row i is row i/k of rank i % k. Consecutive rows, as in
+// evaluation, are thus spread evenly. A rank's share of a batch is mostly rows that it holds (chunk.Plan.Holder); the
+// others, about sqrt((k-1)b/2π)/k of a batch of b rows, are copied from the devices that hold them. They are tens at
+// most, so each is copied by itself.
 
 // holder is the rank that holds a row of the set.
 func (s *Set) holder(row int64) int {

@@ -10,9 +10,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/pipeline"
 )
 
-// backends lists all placements. A backend sets Loader.source of each rank, whose labels and batch
-// buffers are there already, and reads the input if it holds it in memory. What it has opened when
-// it fails is closed with the loaders.
+// backends lists all placements. A backend sets Loader.source of each rank, whose labels and batch buffers are there
+// already, and reads the input if it holds it in memory. What it has opened when it fails is closed with the loaders.
 var backends = map[Placement]func(context.Context, Ranks) error{}
 
 // Placements lists all placements.
@@ -21,8 +20,7 @@ func Placements() []Placement { return slices.Sorted(maps.Keys(backends)) }
 // source brings the rows of batches to one rank. It is the only thing in which placements differ.
 // What a placement does not need is left nil or 0, except finish.
 type source struct {
-	// joined tells that the matrices lie side by side: a row of all of them is one range of
-	// memory.
+	// joined tells that the matrices lie side by side: a row of all of them is one range of memory.
 	joined bool
 	// wholeChunks tells that rows come in whole chunks of the store, so sets are regions, and only
 	// such chunks can be reshuffled.
@@ -47,8 +45,7 @@ type source struct {
 	close func() error
 }
 
-// job is a batch in the pipeline. Its rows are given by numbers or by spans, never by both (see
-// Set.bySpan).
+// job is a batch in the pipeline. Its rows are given by numbers or by spans, never by both (see Set.bySpan).
 type job struct {
 	plan    chunk.Batch
 	numbers []uint32
@@ -61,8 +58,7 @@ type job struct {
 	released func() // called when the loop goes on to the next batch, or nil; the device may still use this one
 }
 
-// longSpan is the least number of rows of a span that is copied as one range. The rows of shorter
-// spans are gathered.
+// longSpan is the least number of rows of a span that is copied as one range. The rows of shorter spans are gathered.
 const longSpan = 64
 
 func (l *Loader) begin(w *pipeline.Worker, j *job) error {

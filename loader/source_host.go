@@ -25,8 +25,7 @@ type hostSource struct {
 	pool    *gather.Pool // while an epoch runs
 }
 
-// staging is pinned memory that a batch is gathered into. It belongs to the batch until that is
-// released.
+// staging is pinned memory that a batch is gathered into. It belongs to the batch until that is released.
 type staging struct {
 	gds.Buffer
 	gathered *sync.WaitGroup
@@ -34,9 +33,8 @@ type staging struct {
 	giveBack func()
 }
 
-// stagingCount is the number of stagings: one for each batch on the device, and one that is
-// gathered meanwhile, so that the link is never idle. With a single buffer, nothing overlaps with
-// computing, and one is enough.
+// stagingCount is the number of stagings: one for each batch on the device, and one that is gathered meanwhile, so that
+// the link is never idle. With a single buffer, nothing overlaps with computing, and one is enough.
 func (l *Loader) stagingCount() int { return min(2*l.o.Buffers-1, l.o.Buffers+1) }
 
 // stagingBytes is the size of one staging.

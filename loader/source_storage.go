@@ -24,17 +24,15 @@ const minReaders = 16
 // maxRead is the largest read of neighbouring chunks, in bytes.
 const maxRead = 8 << 20
 
-// storageSource reads chunks from the store's files while earlier batches are computed on
-// (preprop-gnn section 4.3). Chunk k of all matrices is read in parallel into one slot. The first
-// batch that uses the chunk checks it; all batches copy their rows from the slot. An epoch reads
-// each chunk once.
+// storageSource reads chunks from the store's files while earlier batches are computed on (preprop-gnn section 4.3).
+// Chunk k of all matrices is read in parallel into one slot. The first batch that uses the chunk checks it; all batches
+// copy their rows from the slot. An epoch reads each chunk once.
 //
-// begin takes slots for the chunks in the order of the plan, and starts the reads. A slot
-// becomes free when begin has gone on to the next chunk and all batches with rows of it are
-// assembled. Since batches are assembled in order, slots become free in the order in which they
-// were taken: they are a ring, and begin can always go on if there are slots for the chunks of
-// one batch. Slots are as far apart in memory as chunks are in a file, so that neighbouring chunks
-// in neighbouring slots are one read.
+// begin takes slots for the chunks in the order of the plan, and starts the reads. A slot becomes free when begin has
+// gone on to the next chunk and all batches with rows of it are assembled. Since batches are assembled in order, slots
+// become free in the order in which they were taken: they are a ring, and begin can always go on if there are slots for
+// the chunks of one batch. Slots are as far apart in memory as chunks are in a file, so that neighbouring chunks in
+// neighbouring slots are one read.
 type storageSource struct {
 	l        *Loader
 	matrices []*format.Matrix
@@ -83,8 +81,7 @@ type chunkSlice struct {
 // chunkSlices are those of a batch.
 type chunkSlices []chunkSlice
 
-// Wait waits until all of their chunks are read. When an epoch ends, no more reads begin, so ctx
-// does not matter.
+// Wait waits until all of their chunks are read. When an epoch ends, no more reads begin, so ctx does not matter.
 func (c *chunkSlices) Wait(context.Context) error {
 	for _, p := range *c {
 		p.slot.read.done.Wait()
@@ -341,9 +338,8 @@ func (s *storageSource) slotRows(t *slot, matrix int) gds.Tensor {
 	return rows
 }
 
-// finish waits for the chunks of the batch, and copies their rows. It checks each chunk when a
-// batch uses it first, just before its rows are copied, so that the copy finds them in the
-// processor's cache.
+// finish waits for the chunks of the batch, and copies their rows. It checks each chunk when a batch uses it first,
+// just before its rows are copied, so that the copy finds them in the processor's cache.
 func (s *storageSource) finish(w *pipeline.Worker, j *job, stream gds.Stream) error {
 	parts := j.state.(*chunkSlices)
 	if err := w.Wait(parts); err != nil {
@@ -422,8 +418,7 @@ func (s *storageSource) reads() []ReadStats {
 	for _, f := range s.files {
 		receipt := f.Receipt()
 		i := slices.IndexFunc(out, func(r ReadStats) bool {
-			return r.Path == receipt.Path &&
-				r.Reason == receipt.Reason
+			return r.Path == receipt.Path && r.Reason == receipt.Reason
 		})
 		if i < 0 {
 			i = len(out)

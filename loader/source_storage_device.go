@@ -26,8 +26,7 @@ func (s *storageSource) readsIntoDevice() bool {
 	return len(s.files) > 0
 }
 
-// allocateOnDevice allocates slots of each matrix in memory of the device. If there is too little, it
-// allocates none.
+// allocateOnDevice allocates slots of each matrix in memory of the device. If there is too little, it allocates none.
 func (s *storageSource) allocateOnDevice(bytes int64, slots int) error {
 	before := len(s.l.memory.buffers)
 	memory, err := s.allocateMemory(bytes, s.l.memory.alloc)

@@ -118,8 +118,7 @@ type Step struct {
 	ByGPU bool // the route of the batch
 }
 
-// Course is an epoch on its way: call Next until there is no step, begin these steps, and tell Done as each
-// ends.
+// Course is an epoch on its way: call Next until there is no step, begin these steps, and tell Done as each ends.
 type Course struct {
 	r        Rules
 	chosen   Action

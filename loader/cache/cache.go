@@ -1,7 +1,6 @@
-// Package cache decides which rows of a matrix are in fast memory: those of device memory while all
-// are in host memory, or those of host memory while all are in storage. A Cache keeps the table of
-// nodes and slots; who owns the memory of the slots moves rows as it says. Policies differ only in
-// what they admit:
+// Package cache decides which rows of a matrix are in fast memory: those of device memory while all are in host memory,
+// or those of host memory while all are in storage. A Cache keeps the table of nodes and slots; who owns the memory of
+// the slots moves rows as it says. Policies differ only in what they admit:
 //
 //	degree      the nodes of the highest out-degree (PaGraph; Lin et al. 2020)
 //	presampled  those that one epoch of sampling visits most often (GNNLab; Yang et al. 2022)
@@ -50,13 +49,11 @@ type Load struct{ Nodes, Slots []uint32 }
 
 // Lookup tells where the rows of a batch are. Its memory is used again.
 //
-// Rows are copied to the batch first, then the misses that are admitted into their slots, which may
-// be slots of hits.
+// Rows are copied to the batch first, then the misses that are admitted into their slots, which may be slots of hits.
 type Lookup struct {
 	// Index [nodes of the batch] is the slot of a row, or the number of slots + j for row j of Misses.
 	Index []uint32
-	// Misses are the nodes whose rows are not there; the first len(Into) are to be put into the
-	// slots Into.
+	// Misses are the nodes whose rows are not there; the first len(Into) are to be put into the slots Into.
 	Misses, Into []uint32
 }
 

@@ -8,8 +8,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// drawn is a content that changes at most when an epoch begins: the nodes of the highest scores, or
-// a random set.
+// drawn is a content that changes at most when an epoch begins: the nodes of the highest scores, or a random set.
 type drawn struct {
 	choose func(epoch int) []uint32 // ascending nodes, at most as many as there are slots
 	redraw bool                     // for every epoch

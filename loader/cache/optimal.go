@@ -15,19 +15,17 @@ func NewOptimal(nodes int64, slots int, traceRows int64) (*Cache, error) {
 	return c, nil
 }
 
-// optimal plans a window of batches when it begins. A row that is used in batches a and b, and not
-// between them, is a hit in b if it occupies a slot from a to b, or from the beginning where b is its
-// first. The plan is the largest set of such intervals of which no more than there are slots lie
-// over one another: in order of beginnings, when there is one too many, the one that ends last is
-// dropped (Faigle and Nawijn 1995).
+// optimal plans a window of batches when it begins. A row that is used in batches a and b, and not between them, is a
+// hit in b if it occupies a slot from a to b, or from the beginning where b is its first. The plan is the largest set
+// of such intervals of which no more than there are slots lie over one another: in order of beginnings, when there is
+// one too many, the one that ends last is dropped (Faigle and Nawijn 1995).
 type optimal struct {
 	traceRows int64
 
 	keep []uint64 // a bit for each row of the window: it occupies a slot until its next use
 	at   int      // rows of the window that have been looked up
 
-	// Slots that no interval occupies, which hold rows until others take their place: the last is
-	// taken first.
+	// Slots that no interval occupies, which hold rows until others take their place: the last is taken first.
 	free   list
 	isFree []bool
 
@@ -155,8 +153,7 @@ func (o *optimal) occupy(slot uint32) {
 	}
 }
 
-// kept tells whether row i of the batch occupies a slot after it. Of batches that Begin was not told
-// of, none does.
+// kept tells whether row i of the batch occupies a slot after it. Of batches that Begin was not told of, none does.
 func (o *optimal) kept(i int) bool {
 	i += o.at
 	return i < o.trace.rows && o.keep[i/64]>>(i%64)&1 == 1

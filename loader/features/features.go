@@ -26,8 +26,7 @@ type Source interface {
 type Stats struct {
 	Rows  int64 `json:"rows"`
 	Bytes int64 `json:"bytes"` // of these rows, as stored
-	// Reads and ReadBytes are those of files, without opening. Path and Reason are those of
-	// gds.Receipt.
+	// Reads and ReadBytes are those of files, without opening. Path and Reason are those of gds.Receipt.
 	Reads     int64  `json:"reads"`
 	ReadBytes int64  `json:"read_bytes"`
 	Path      string `json:"path"`

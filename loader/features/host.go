@@ -36,8 +36,7 @@ func LoadHost(ctx context.Context, graph *format.Dir, threads int) (*Host, error
 	})
 }
 
-// LoadPinned is LoadHost into pinned memory of a device, which it and others of its kind read by
-// themselves.
+// LoadPinned is LoadHost into pinned memory of a device, which it and others of its kind read by themselves.
 func LoadPinned(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (*Host, error) {
 	return load(ctx, graph, threads, func(h *Host, bytes int64) error {
 		memory, err := device.AllocPinned(bytes)
@@ -75,8 +74,7 @@ func load(ctx context.Context, graph *format.Dir, threads int, alloc func(h *Hos
 	return h, nil
 }
 
-// Pinned is the rows, [rows, columns], in memory that devices read by themselves; false if they are not
-// in such memory.
+// Pinned is the rows, [rows, columns], in memory that devices read by themselves; false if they are not in such memory.
 func (h *Host) Pinned() (gds.Tensor, bool) {
 	return gds.NewTensor(h.pinned, int(h.rows), h.columns, h.dtype), h.pinned != nil
 }

@@ -187,9 +187,8 @@ func (s *Storage) sort(nodes []uint32) {
 	s.keys, s.sorted = to[:cap(to)], from
 }
 
-// findRuns joins sorted rows into reads. A read goes on over blocks that are not wanted if they are
-// at most half as many as those before it that are: what a disk reads in passing takes less time
-// than another read.
+// findRuns joins sorted rows into reads. A read goes on over blocks that are not wanted if they are at most half as
+// many as those before it that are: what a disk reads in passing takes less time than another read.
 func (s *Storage) findRuns() {
 	s.runs = s.runs[:0]
 	for i, key := range s.sorted {

@@ -224,8 +224,7 @@ func noRoom(j *job, err error) error {
 		j.plan.Index, j.layout.inputs, err)
 }
 
-// grow makes room for a batch, and a quarter more, if there is, so that it is seldom called. Nothing
-// uses the memory.
+// grow makes room for a batch, and a quarter more, if there is, so that it is seldom called. Nothing uses the memory.
 func (b *batchBuffer) grow(ctx context.Context, j *job) error {
 	l, p := b.l, &j.layout
 	need := p.host + p.end
@@ -298,8 +297,7 @@ func (b *batchBuffer) tensor(p *layout, at int64, rows, cols int, t gds.DType) g
 	return v
 }
 
-// gather finds the rows of a job in the cache, takes a buffer, and writes what the host writes of the
-// batch.
+// gather finds the rows of a job in the cache, takes a buffer, and writes what the host writes of the batch.
 func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 	l, m := s.l, &j.sample
 	if c := l.o.Cache; c != nil {

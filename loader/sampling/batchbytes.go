@@ -1,8 +1,7 @@
 package sampling
 
-// BatchBytes bounds the memory of a mini-batch of so many seeds, and of its sampler beside the table
-// of local ids, of a graph of n nodes and m edges. A labor batch may exceed it, as its fanouts are
-// those that are expected, but hardly.
+// BatchBytes bounds the memory of a mini-batch of so many seeds, and of its sampler beside the table of local ids, of a
+// graph of n nodes and m edges. A labor batch may exceed it, as its fanouts are those that are expected, but hardly.
 func BatchBytes(name string, o Options, seeds, n, m int64) int64 {
 	kind := methodKinds[name]
 	if kind == nil {

@@ -1,6 +1,5 @@
-// Package sampling makes mini-batches for message-passing models out of a graph: samplers choose
-// which in-neighbours of which nodes a batch has (preprop-gnn section 2.2), and a loader brings
-// what they chose, with features, to a device.
+// Package sampling makes mini-batches for message-passing models out of a graph: samplers choose which in-neighbours of
+// which nodes a batch has (preprop-gnn section 2.2), and a loader brings what they chose, with features, to a device.
 package sampling
 
 // MiniBatch is what a sampler makes of some seeds: a bipartite graph for each layer of a model,
@@ -9,13 +8,11 @@ type MiniBatch struct {
 	// Seeds are node ids, distinct, in the order of the batch. See Sampler.Sample for those that
 	// graph-wise samplers choose.
 	Seeds []uint32
-	// Blocks are in the order in which a model computes them: the destinations of the last are
-	// the seeds, the sources of each are the destinations of the one before, in the same order,
-	// and the sources of the first are Inputs.
+	// Blocks are in the order in which a model computes them: the destinations of the last are the seeds, the sources
+	// of each are the destinations of the one before, in the same order, and the sources of the first are Inputs.
 	Blocks []Block
 	Inputs []uint32 // node ids, distinct; the seeds come first
-	// SeedWeights multiply the losses of seeds, in their order; empty: ones (GraphSAINT, Zeng et
-	// al. 2020, Eq. 2).
+	// SeedWeights multiply the losses of seeds, in their order; empty: ones (GraphSAINT, Zeng et al. 2020, Eq. 2).
 	SeedWeights []float32
 }
 
@@ -23,8 +20,7 @@ type MiniBatch struct {
 // have local ids, 0 to Sources-1, and the destinations are the first of the sources.
 type Block struct {
 	Destinations, Sources int
-	// Offsets [Destinations+1] says where the edges of each destination are: those of v are
-	// Offsets[v] to Offsets[v+1].
+	// Offsets [Destinations+1] says where the edges of each destination are: those of v are Offsets[v] to Offsets[v+1].
 	Offsets []uint32
 	// Indices [edges] are the local ids of the edges' sources; those of one destination are
 	// distinct unless the sampler draws with replacement or the graph has parallel edges.

@@ -110,11 +110,10 @@ func outDegrees(ctx context.Context, t Topology) ([]uint32, error) {
 	})
 }
 
-// reach is proportional to the probability that a batch reaches each node: the in-degree, if most
-// nodes are trained on (mq-gnn Eq. 14), and else what random walks of as many steps as there are layers
-// reach. The paper prints a step as P(l) = (D A + I) P(l-1) with D = diag(d), where d(v) is the
-// number of sampled neighbours of v by its degree (Eq. 15, 16). Since d is the part of v's
-// neighbours that are sampled, it belongs to the node where a step begins: node u gets
+// reach is proportional to the probability that a batch reaches each node: the in-degree, if most nodes are trained on
+// (mq-gnn Eq. 14), and else what random walks of as many steps as there are layers reach. The paper prints a step as
+// P(l) = (D A + I) P(l-1) with D = diag(d), where d(v) is the number of sampled neighbours of v by its degree (Eq. 15,
+// 16). Since d is the part of v's neighbours that are sampled, it belongs to the node where a step begins: node u gets
 // P(u) += d(v) P(v) of each v that it is an in-neighbour of.
 func reach(ctx context.Context, o CacheOptions) ([]float32, error) {
 	n := o.Topology.Nodes()

@@ -25,10 +25,9 @@ type deviceRoute struct {
 	features gds.Tensor // pinned
 }
 
-// PrepareOnDevice makes the loader's device prepare the batches of the set's epochs by itself, by a
-// method that is made of the set's (Method.OnDevice). The features must be in pinned memory
-// (features.LoadPinned), and the cache, if there is one, must be Fixed: ErrOptions says so. Batches do
-// not change. The method must be open until the loader is closed.
+// PrepareOnDevice makes the loader's device prepare the batches of the set's epochs by itself, by a method that is made
+// of the set's (Method.OnDevice). The features must be in pinned memory (features.LoadPinned), and the cache, if there
+// is one, must be Fixed: ErrOptions says so. Batches do not change. The method must be open until the loader is closed.
 func (s *Set) PrepareOnDevice(m *DeviceMethod) error {
 	l := s.l
 	host, ok := l.o.Features.(*features.Host)

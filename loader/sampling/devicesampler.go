@@ -92,9 +92,8 @@ func (d *DeviceMethod) Close() error {
 	return errors.Join(errs...)
 }
 
-// DeviceSampler samples mini-batches on a device, the same as those that a Sampler of the method
-// makes. It has memory of its own there, which grows with the batches, and belongs to one goroutine at
-// a time.
+// DeviceSampler samples mini-batches on a device, the same as those that a Sampler of the method makes. It has memory
+// of its own there, which grows with the batches, and belongs to one goroutine at a time.
 type DeviceSampler struct {
 	m      *DeviceMethod
 	device gds.Device

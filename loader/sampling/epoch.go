@@ -32,9 +32,8 @@ type Schedule struct {
 	Trace func(schedule.Span)
 }
 
-// Buffers is how many batches a loader needs for such buffers: those that the processor has begun, those on the
-// device, one that moves, and one that is trained. On a device with memory of its own, gpuBuffer + 2 of them take
-// memory there.
+// Buffers is how many batches a loader needs for such buffers: those that the processor has begun, those on the device,
+// one that moves, and one that is trained. On a device with memory of its own, gpuBuffer + 2 of them take memory there.
 func Buffers(cpuBuffer, gpuBuffer int) int { return cpuBuffer + gpuBuffer + 2 }
 
 // QueueBuffers is how many batches of a queue of a length there are on a device: one is used.
@@ -97,11 +96,10 @@ func (s *Set) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*lo
 	return s.EpochFrom(ctx, stream, n, 0)
 }
 
-// EpochFrom yields the batches of epoch n from batch first on. Before a batch is yielded, stream is
-// made to wait until its data are there; the buffers are reused once the work that stream has when
-// the loop comes back is done, unless the batch is held. An error is yielded once, last, after the
-// batches that came before it; leaving the loop early, or the end of ctx, stops all stages and
-// leaves nothing behind.
+// EpochFrom yields the batches of epoch n from batch first on. Before a batch is yielded, stream is made to wait until
+// its data are there; the buffers are reused once the work that stream has when the loop comes back is done, unless the
+// batch is held. An error is yielded once, last, after the batches that came before it; leaving the loop early, or the
+// end of ctx, stops all stages and leaves nothing behind.
 func (s *Set) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error] {
 	return epoch.Sequence(func(yield func(*loader.Batch) bool) error { return s.epoch(ctx, stream, n, first, yield) })
 }

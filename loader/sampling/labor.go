@@ -115,9 +115,8 @@ func (s *labor) chooseBelow(c *chosenEdges, l List, loop int64, sources []uint32
 	c.addChosen(next, float32(float64(d)/float64(s.fanout)))
 }
 
-// chooseByImportance chooses what LABOR-1 does. Its c(v) is found from below: with c from all terms
-// taken for less than 1, those that are not are set to 1, and so on. It fails if there are sources
-// that begin has not seen.
+// chooseByImportance chooses what LABOR-1 does. Its c(v) is found from below: with c from all terms taken for less than
+// 1, those that are not are set to 1, and so on. It fails if there are sources that begin has not seen.
 func (s *labor) chooseByImportance(c *chosenEdges, l List, loop int64, sources []uint32) (ok bool) {
 	s.c = s.c[:0]
 	inverses := 0.0

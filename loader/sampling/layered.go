@@ -11,9 +11,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// chunkNodes is the number of destinations that are sampled at a time: so few that what is known of
-// their edges stays in the caches of a core, and so many that each pass over them has many memory
-// accesses on their way.
+// chunkNodes is the number of destinations that are sampled at a time: so few that what is known of their edges stays
+// in the caches of a core, and so many that each pass over them has many memory accesses on their way.
 const chunkNodes = 512
 
 // chunkEdges bounds the edges that are read or chosen of a chunk, unless a single destination has more: the lists of
@@ -44,8 +43,7 @@ type chooser interface {
 
 // seeder is a chooser that chooses the seeds too.
 type seeder interface {
-	// seed chooses by so many draws. The seeds are valid until the next call, and so are their
-	// weights.
+	// seed chooses by so many draws. The seeds are valid until the next call, and so are their weights.
 	seed(ctx context.Context, draws int, key uint64) (seeds []uint32, weights []float32, err error)
 }
 

@@ -69,8 +69,7 @@ func ReadLabels(ctx context.Context, graph *format.Dir) (*Labels, error) {
 // RowBytes is the size of the labels of a node.
 func (l *Labels) RowBytes() int { return l.Columns * l.Type.Size() }
 
-// Loader brings sampled mini-batches to a device. Its Sets are used one at a time; Stats may be
-// called at any time.
+// Loader brings sampled mini-batches to a device. Its Sets are used one at a time; Stats may be called at any time.
 type Loader struct {
 	o       LoaderOptions
 	unified bool             // the host can write to device memory
@@ -152,8 +151,7 @@ func (l *Loader) Grow() error {
 	return nil
 }
 
-// roomBytes is the device memory that batches may take beside what their buffers have, where buffers are
-// added.
+// roomBytes is the device memory that batches may take beside what their buffers have, where buffers are added.
 func (l *Loader) roomBytes() int64 {
 	if l.o.MaxBatchBytes == 0 || l.o.MostBuffers == l.o.Buffers {
 		return math.MaxInt64

@@ -50,8 +50,7 @@ func RoutedCacheBytes(nodes int64) int64 { return 4 * nodes }
 type BlockShape struct{ Destinations, Sources, Edges int64 }
 
 // ExpectedBlocks estimates the blocks of a batch of so many seed nodes, the first layer's first. It takes the mean
-// degree
-// for every node, and no node as drawn twice.
+// degree for every node, and no node as drawn twice.
 func ExpectedBlocks(name string, fanouts []int, seeds int64, m *format.Manifest, a Aggregation) []BlockShape {
 	kind := methodKinds[name]
 	loops := int64(1) // of each node

@@ -6,9 +6,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/choose"
 )
 
-// uniform chooses up to fanout in-neighbours of each node, each subset of them with the same
-// probability (GraphSAGE; preprop-gnn section 2.2, mq-gnn Eq. 3), or each by itself where it draws
-// with replacement.
+// uniform chooses up to fanout in-neighbours of each node, each subset of them with the same probability (GraphSAGE;
+// preprop-gnn section 2.2, mq-gnn Eq. 3), or each by itself where it draws with replacement.
 type uniform struct {
 	taken   []uint64 // of choose.Subset
 	replace bool

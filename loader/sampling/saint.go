@@ -92,8 +92,7 @@ func (m *Method) MostSeeds(asked int) int {
 	return int(min(int64(asked)*int64(m.shape.nodes()), m.targets.count))
 }
 
-// meanSeeds is how many seeds so many draws of a graph-wise method have on average, of some nodes that may
-// be seeds.
+// meanSeeds is how many seeds so many draws of a graph-wise method have on average, of some nodes that may be seeds.
 func (m *Method) meanSeeds(draws int, of []uint32) (seeds float64) {
 	for _, v := range of {
 		if m.targets.has(v) {

@@ -151,8 +151,7 @@ type edgeFinder struct {
 	found        []uint32
 }
 
-// find finds the edges from each source to its head. All searches go on together, so that their
-// reads do.
+// find finds the edges from each source to its head. All searches go on together, so that their reads do.
 func (f *edgeFinder) find(t Topology, sources, heads []uint32) error {
 	n := len(heads)
 	f.lists, f.first, f.end = resize(f.lists, n), resize(f.first, n), resize(f.end, n)

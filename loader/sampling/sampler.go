@@ -38,17 +38,14 @@ const maxFanout = 1 << 24
 
 // Options say how a method samples.
 type Options struct {
-	// Fanouts has a number for each layer; the first is the layer nearest the seeds. It is the
-	// in-neighbours of each node (node-wise), the nodes of the layer (layer-wise), or ignored
-	// (graph-wise: the number of layers counts).
+	// Fanouts has a number for each layer; the first is the layer nearest the seeds. It is the in-neighbours of each
+	// node (node-wise), the nodes of the layer (layer-wise), or ignored (graph-wise: the number of layers counts).
 	Fanouts []int
 	// Aggregation is what weights estimate; "": Mean.
 	Aggregation Aggregation
-	// Replace draws with replacement, in the methods neighbor, locality, ladies and fastgcn (flat
-	// ones too).
+	// Replace draws with replacement, in the methods neighbor, locality, ladies and fastgcn (flat ones too).
 	Replace bool
-	// ByWeight lets neighbor draw in-neighbours with probabilities proportional to the weights of
-	// their edges.
+	// ByWeight lets neighbor draw in-neighbours with probabilities proportional to the weights of their edges.
 	ByWeight bool
 	// Cached tells which nodes locality prefers, Bias times as much as others (1: not at all; 0: 1).
 	// For results that can be repeated, it is a function of the node and the epoch.
@@ -62,8 +59,7 @@ type Options struct {
 	Threads int // of NewMethod; 0: parallel.Threads
 }
 
-// Method is a way to sample a graph: what samplers of all goroutines share. It is safe for
-// concurrent use.
+// Method is a way to sample a graph: what samplers of all goroutines share. It is safe for concurrent use.
 type Method struct {
 	name     string
 	topology Topology
@@ -210,8 +206,7 @@ func (m *Method) Close() error {
 	return err
 }
 
-// ChoosesSeeds tells whether a method is graph-wise: its samplers choose the seeds themselves, of
-// Options.Targets.
+// ChoosesSeeds tells whether a method is graph-wise: its samplers choose the seeds themselves, of Options.Targets.
 func ChoosesSeeds(name string) bool {
 	k := methodKinds[name]
 	return k != nil && k.graphWise
@@ -227,8 +222,7 @@ func (m *Method) alloc(bytes int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// start makes dst an empty mini-batch of distinct seeds, which have the local ids 0 and up. local is
-// scratch memory.
+// start makes dst an empty mini-batch of distinct seeds, which have the local ids 0 and up. local is scratch memory.
 func (m *Method) start(dst *MiniBatch, seeds []uint32, known *relabeler, local *[]uint32) error {
 	for i, v := range seeds {
 		if int64(v) >= m.topology.Nodes() {

@@ -1,8 +1,7 @@
 package sampling
 
 // SamplerBytes is the memory off the heap of Go that a method takes for a graph of n nodes and m edges: what its
-// samplers
-// share, and what each of them has for itself.
+// samplers share, and what each of them has for itself.
 func SamplerBytes(name string, a Aggregation, weighted bool, n, m int64) (shared, each int64) {
 	if a == Sym || a == Mean && weighted { // factors
 		shared += 4 * n

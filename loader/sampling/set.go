@@ -28,12 +28,10 @@ type epochs struct {
 	plan   chunk.Plan
 }
 
-// Set plans epochs over nodes, which are distinct, sampled by a method. It sets plan.Rows; plan.Seed
-// names the random numbers of samples too. If the method chooses seeds itself, a batch has
-// plan.BatchRows draws, and an epoch so many batches that they have about as many seeds as there are
-// nodes. Ranks share each batch as the plan says. A plan that is
-// not Shuffled is for evaluation: it leaves the content of the cache as training has it, as far as
-// the policy can.
+// Set plans epochs over nodes, which are distinct, sampled by a method. It sets plan.Rows; plan.Seed names the random
+// numbers of samples too. If the method chooses seeds itself, a batch has plan.BatchRows draws, and an epoch so many
+// batches that they have about as many seeds as there are nodes. Ranks share each batch as the plan says. A plan that
+// is not Shuffled is for evaluation: it leaves the content of the cache as training has it, as far as the policy can.
 func (l *Loader) Set(nodes []uint32, method *Method, plan chunk.Plan) (*Set, error) {
 	if n := method.topology.Nodes(); n != l.o.Features.Rows() {
 		return nil, fmt.Errorf("a topology of %d nodes and features of %d", n, l.o.Features.Rows())

@@ -57,8 +57,7 @@ func LoadTopology(ctx context.Context, graph *format.Dir, threads int) (Topology
 	return InMemory(c), nil
 }
 
-// InMemory is the topology that c holds, which it closes. Its lists are checked, as those of
-// format.Dir.Topology are.
+// InMemory is the topology that c holds, which it closes. Its lists are checked, as those of format.Dir.Topology are.
 func InMemory(c *format.CSC) Topology { return &loadedTopology{c} }
 
 type loadedTopology struct{ c *format.CSC }

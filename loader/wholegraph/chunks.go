@@ -301,8 +301,7 @@ func (c *chunks) bring(ctx context.Context, stream gds.Stream, first int64,
 	copy(dtype.Float32s(memory[l.weights:][:4*len(b.Weights)]), b.Weights)
 	c.copyIn(stream, l.end)
 	return loader.GraphChunk{
-		First: int(first), X: c.tensor(0, b.Sources, rows.Columns(), gds.Float32),
-		Block: loader.Block{
+		First: int(first), X: c.tensor(0, b.Sources, rows.Columns(), gds.Float32), Block: loader.Block{
 			Destinations: b.Destinations, Sources: b.Sources,
 			Offsets: c.tensor(l.offsets, 1, len(b.Offsets), gds.Uint32),
 			Indices: c.tensor(l.indices, 1, len(b.Indices), gds.Uint32),

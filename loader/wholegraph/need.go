@@ -15,8 +15,7 @@ func Edges(m *format.Manifest, a sampling.Aggregation) int64 {
 }
 
 // OpeningBytes is the host memory that Open takes beside the topology while all edges come to the device, off the Go
-// heap
-// and on it: the sampler of all edges with what is uploaded, and the block, which grows.
+// heap and on it: the sampler of all edges with what is uploaded, and the block, which grows.
 func OpeningBytes(m *format.Manifest, a sampling.Aggregation) (off, heap int64) {
 	edges := Edges(m, a)
 	return samplerBytes(m, a) + 4*max(edges, m.Nodes+1), 20*edges + 8*m.Nodes

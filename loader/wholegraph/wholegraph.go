@@ -332,8 +332,7 @@ func (g *Graph) Nodes(nodes []uint32, batchRows int, first uint32) (*Set, error)
 }
 
 // inference is a set of nodes whose local ids among the destinations of the last layer are given, for inference.
-// Batches
-// have the features and the graph of all.
+// Batches have the features and the graph of all.
 func (g *Graph) inference(nodes []uint32, batchRows int, first uint32, all *loader.Batch, ids gds.Tensor) (
 	*Set, error,
 ) {

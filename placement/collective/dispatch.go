@@ -1,9 +1,8 @@
-// Package collective decides which batches of an epoch the processor prepares and which the GPU, and in
-// which order the GPU prepares, receives and trains them: MorphGL's collective batching (PVLDB 2026,
-// §4.2), and the schedules that it is compared with. A batch takes one of two routes. On route 0 the
-// processor samples and gathers it, DMA moves it to the GPU beside whatever the GPU does, and the GPU
-// trains on it. On route 1 the GPU samples and gathers it itself from memory of the host (UVA), which
-// takes the GPU and the link at once.
+// Package collective decides which batches of an epoch the processor prepares and which the GPU, and in which order the
+// GPU prepares, receives and trains them: MorphGL's collective batching (PVLDB 2026, §4.2), and the schedules that it
+// is compared with. A batch takes one of two routes. On route 0 the processor samples and gathers it, DMA moves it to
+// the GPU beside whatever the GPU does, and the GPU trains on it. On route 1 the GPU samples and gathers it itself from
+// memory of the host (UVA), which takes the GPU and the link at once.
 //
 // Nothing here computes or waits: Scheduler is the decisions of an executor, Simulate plays them with
 // given durations, and Dispatch finds the plan whose simulation is shortest.
@@ -120,8 +119,7 @@ func Dispatch(d Durations, batches, cpuBuffer, gpuBuffer int) (Dispatched, error
 			for _, by := range []int{-step, step} {
 				for _, change := range []func(*Plan){
 					func(p *Plan) { p.CPUBatches += by }, func(p *Plan) { p.CPUBuffer += by },
-					func(p *Plan) { p.GPUBuffer += by },
-				} {
+					func(p *Plan) { p.GPUBuffer += by }} {
 					p := before
 					change(&p)
 					try(p)

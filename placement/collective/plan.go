@@ -17,8 +17,7 @@ type Plan struct {
 	// CPUBatches is how many batches of an epoch the processor prepares; the GPU prepares the others.
 	CPUBatches int
 
-	// Mixed: each batch is the processor's with the probability Share, whatever CPUBatches is. Seed says
-	// which are.
+	// Mixed: each batch is the processor's with the probability Share, whatever CPUBatches is. Seed says which are.
 	Mixed bool
 	Share float64
 	Seed  uint64

@@ -30,9 +30,8 @@ func Capacity(deviceBytes, peakBytes, batchBytes int64) int {
 	return int(min(free/float64(batchBytes), math.MaxInt32))
 }
 
-// Size is Q of Equation 24: how many batches each queue has room for. Prepare is the longest time in which
-// a batch was sampled and moved, compute the mean time in which one was trained on, and capacity what
-// Capacity gives.
+// Size is Q of Equation 24: how many batches each queue has room for. Prepare is the longest time in which a batch was
+// sampled and moved, compute the mean time in which one was trained on, and capacity what Capacity gives.
 func Size(prepare, compute time.Duration, capacity int) (int, error) {
 	if prepare < 0 || compute <= 0 {
 		return 0, fmt.Errorf("batches are prepared in %v and trained on in %v: want 0 or more, and above 0", prepare,
@@ -73,10 +72,9 @@ type Costs struct {
 // mostBatches is how many times as many batches staleness is taken to need at most.
 const mostBatches = 10
 
-// FitCosts are the costs that two trainings on the same batches show, of which the first synchronizes after
-// each batch, and the second after period batches. Seconds are those of a batch, and progress is by how much
-// the loss fell, on average over the batches. If the second is no slower in learning or no faster in time,
-// the cost is 0.
+// FitCosts are the costs that two trainings on the same batches show, of which the first synchronizes after each batch,
+// and the second after period batches. Seconds are those of a batch, and progress is by how much the loss fell, on
+// average over the batches. If the second is no slower in learning or no faster in time, the cost is 0.
 func FitCosts(seconds [2]float64, progress [2]float64, period int) (Costs, error) {
 	if period < 2 || !(seconds[0] > 0 && seconds[1] > 0) {
 		return Costs{}, fmt.Errorf("batches of %v s and periods of 1 and %d: want times above 0 and a period of 2 "+

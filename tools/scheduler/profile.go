@@ -15,9 +15,8 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// Operation is a row of the table of what does a phase of the work on a batch (MorphGL's technical
-// report, Table III: phase x hardware x operator). A new kind of device is a row for each phase that it
-// can do.
+// Operation is a row of the table of what does a phase of the work on a batch (MorphGL's technical report, Table III:
+// phase x hardware x operator). A new kind of device is a row for each phase that it can do.
 type Operation struct {
 	Name     string `json:"name"` // of its duration: T_CBT
 	Phase    string `json:"phase"`
@@ -39,16 +38,14 @@ const (
 // Table is the operations that there are.
 type Table []Operation
 
-// Operations are those of this program. What a device does by itself takes the link too (unified virtual
-// addressing).
+// Operations are those of this program. What a device does by itself takes the link too (unified virtual addressing).
 var Operations = append(Table{
 	{"T_CBT", Batching, "CPU", "sampling.Sampler, features.Source", "", whole(schedule.Sample)},
 	{"T_DMA", Transferring, "link", "gds.Stream.Copy", "", whole(schedule.Move)},
 	{"T_Model", Training, "CPU", "trainer.Fitting", "host", whole(schedule.Train)},
 }, append(OnDevice("cuda", "GPU"), OnDevice("emulated", "GPU")...)...)
 
-// OnDevice are the rows of a kind of device that implements gds.SampleOps, and what its hardware is
-// called.
+// OnDevice are the rows of a kind of device that implements gds.SampleOps, and what its hardware is called.
 func OnDevice(kind, hardware string) Table {
 	return Table{
 		{"T_GBT", Batching, hardware + "+link", "sampling.DeviceSampler", kind,
@@ -145,10 +142,9 @@ type ProfileOptions struct {
 	Table   Table           // nil: Operations
 }
 
-// Run trains a model on some batches, one stage after another, and measures these; then it drops the
-// model. On a device that can prepare batches itself, if the set is told how, each second batch is the
-// device's. The first batch of each route is not counted. Where an epoch has fewer batches, several are
-// trained on.
+// Run trains a model on some batches, one stage after another, and measures these; then it drops the model. On a device
+// that can prepare batches itself, if the set is told how, each second batch is the device's. The first batch of each
+// route is not counted. Where an epoch has fewer batches, several are trained on.
 func (o ProfileOptions) Run(ctx context.Context) (Profile, error) {
 	if o.Table == nil {
 		o.Table = Operations

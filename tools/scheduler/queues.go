@@ -338,8 +338,7 @@ func (q *Queues) Training() *trainer.Queues {
 // Times make a training wait where a machine is emulated, and measure it.
 func (q *Queues) Times() trainer.QueueTimes {
 	return trainer.QueueTimes{
-		Pace: q.pace,
-		Computed: func(rank int, took time.Duration) {
+		Pace: q.pace, Computed: func(rank int, took time.Duration) {
 			if len(q.compute[rank]) < queueProfile {
 				q.compute[rank] = append(q.compute[rank], took)
 			}

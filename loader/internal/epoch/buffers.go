@@ -73,8 +73,7 @@ func (r *Buffers[M]) Full() bool { return len(r.all) == cap(r.free) }
 // Waited is how long stages have waited for free buffers.
 func (r *Buffers[M]) Waited() time.Duration { return time.Duration(r.waited.Load()) }
 
-// Take waits for a free buffer that no client holds. The loop's work on its last batch may go on: see
-// AwaitRelease.
+// Take waits for a free buffer that no client holds. The loop's work on its last batch may go on: see AwaitRelease.
 func (r *Buffers[M]) Take(w *pipeline.Worker) (m M, err error) {
 	start := time.Now()
 	defer func() { r.waited.Add(int64(time.Since(start))) }()

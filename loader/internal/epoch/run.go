@@ -171,8 +171,7 @@ func (x *Run[J]) leave(w *pipeline.Worker, t *Task[J]) {
 }
 
 // ended says that a stage of a batch has ended. Whoever ends a stage begins those that can begin now: a goroutine of
-// its
-// own for that would have to be waited for.
+// its own for that would have to be waited for.
 func (x *Run[J]) ended(t *Task[J]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
