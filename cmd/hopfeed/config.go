@@ -121,10 +121,10 @@ func (a *app) applyConfig(c *cobra.Command, path string) (found configured, err 
 	return found, a.useMemory()
 }
 
-// notSettings are flags of train and tune that do not decide what is trained (batches are the same by all
-// schedules), but tf32: how a device computes is no more recorded than which one.
+// notSettings are flags of train and tune that do not decide what is trained: batches are the same by all schedules and
+// on all devices, emulated ones too. Only --tf32 changes results, as another device does; neither is recorded.
 var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "run", "config", "force",
-	"save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "json", "quiet", "verbose", "help",
+	"save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "emulate", "json", "quiet", "verbose", "help",
 	helpAllFlag, "version",
 	"max-memory", "min-accuracy", "budget", "search", "throughput", "space", "trial-epochs", "output"} // of tune
 

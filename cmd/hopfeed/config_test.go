@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
 func TestThreadsOfTheConfigurationAreUsed(t *testing.T) {
@@ -57,5 +58,18 @@ func TestTheScheduleOfTheLearningRateHasANewName(t *testing.T) {
 	now["lr-schedule"] = "constant"
 	if found := differences(old, now); len(found) != 1 || old["schedule"] != "step" {
 		t.Errorf("%v after %v", found, old)
+	}
+}
+
+// Configurations once had the emulated devices, which are no setting of a training.
+func TestATrainingGoesOnWithOtherDevices(t *testing.T) {
+	o, err := optionsOf(tune.Settings{storeKey: "store", "model": "sgc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved := o.config(1)
+	saved["emulate"] = "gpu=2,mem=1GiB"
+	if found := o.differencesFrom(o.config(1))(saved); len(found) > 0 {
+		t.Error(found)
 	}
 }

@@ -108,8 +108,7 @@ func (p *planned) text(w io.Writer) {
 		line("by chunk", "of %d rows: %.3g %% of rows that are next to each other in storage share a batch (%.3g %% "+
 			"if rows were reshuffled)", q.ChunkRows, 100*q.Neighbours, 100*q.RRNeighbours)
 		if q.LabelVariance != nil {
-			line("", "the variance of label counts in batches is %.3g times that if rows were reshuffled",
-				*q.LabelVariance)
+			line("", "label counts of batches vary %.3g times as much as with reshuffled rows", *q.LabelVariance)
 		}
 	}
 	fmt.Fprintln(w, "\nplacement\tshuffle\tpossible\tepoch\tloading\tcomputing\tlimit\tdevice memory\thost "+

@@ -56,6 +56,7 @@ func (o *trainOptions) checkpoint(m *format.Manifest, spec trainer.Spec,
 func (o *trainOptions) differencesFrom(config map[string]string) func(saved map[string]string) []string {
 	return func(saved map[string]string) []string {
 		saved, now := withoutData(renamed(saved)), withoutData(config) // Saver.Begin compares the data
+		delete(saved, "emulate")                                       // once recorded
 		for _, name := range scheduleFlags {
 			delete(config, name)
 			delete(now, name)

@@ -73,7 +73,7 @@ func TestAnInterruptedTrainingLeavesTheBestSoFar(t *testing.T) {
 			!strings.Contains(o.stderr, "other settings: --batch 512 instead of 64 (--force starts over)") {
 			t.Errorf("with other settings: exit status %d: %s", o.code, o.stderr)
 		}
-		must(t, d, line)
+		must(t, d, line+" --emulate gpu=1,mem=1GiB") // the devices are no setting
 		must(t, d, strings.Replace(line, "--run run", "--run whole", 1))
 		if got, want := lasting(t, d, "run"), lasting(t, d, "whole"); !reflect.DeepEqual(got, want) {
 			t.Errorf("continued: %+v, undisturbed: %+v", got, want)

@@ -329,4 +329,4 @@ func (a *app) openTuning(path string, points *tune.Points) (f *tune.Folder, done
 }
 
 // machineFlags are no settings of a training, but throughput and memory depend on them.
-var machineFlags = []string{"threads", "memory", "tf32"}
+var machineFlags = []string{"threads", "memory", "tf32", "emulate"}

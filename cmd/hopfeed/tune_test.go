@@ -301,6 +301,10 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 		1)+" --budget 1"); o.code != exitUsage || !strings.Contains(o.stderr, "--hidden 4 instead of 5") {
 		t.Errorf("trials of other settings: exit status %d: %s", o.code, o.stderr)
 	}
+	if o := hopfeed(t, d, tuneLine+" --budget 1 --emulate gpu=1,mem=1GiB"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, "--emulate (none) instead of gpu=1") {
+		t.Errorf("trials on other devices: exit status %d: %s", o.code, o.stderr)
+	}
 	write(t, d, "tuning/"+checkpoint.TrialsFile, "{")
 	if o := hopfeed(t, d, tuneLine); o.code != exitCorrupt {
 		t.Errorf("damaged trials: exit status %d: %s", o.code, o.stderr)
