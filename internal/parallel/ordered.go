@@ -12,15 +12,25 @@ import (
 // that of ctx.
 func Ordered[B, T any](ctx context.Context, threads int, n int64, buffer func() B, fill func(k int64, b B) (T, error),
 	emit func(T) error) error {
+	threads = int(max(1, min(int64(threads), n)))
+	buffers := make([]B, threads+1)
+	for i := range buffers {
+		buffers[i] = buffer()
+	}
+	return OrderedIn(ctx, threads, n, buffers, fill, emit)
+}
+
+// OrderedIn is Ordered with at least one buffer of the caller's.
+func OrderedIn[B, T any](ctx context.Context, threads int, n int64, buffers []B, fill func(k int64, b B) (T, error),
+	emit func(T) error) error {
 	type filled struct {
 		buffer B
 		value  T
 		err    error
 	}
-	threads = int(max(1, min(int64(threads), n)))
-	free := make(chan B, threads+1)
-	for range cap(free) {
-		free <- buffer()
+	free := make(chan B, len(buffers))
+	for _, b := range buffers {
+		free <- b
 	}
 	g, inner := errgroup.WithContext(ctx)
 	queue := make(chan chan filled, cap(free))

@@ -75,3 +75,25 @@ func TestOrderedEndsWithTheFirstErrorInOrder(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
+
+func TestOrderedUsesNoOtherBuffersThanItIsGiven(t *testing.T) {
+	for _, buffers := range [][]*atomic.Int64{{{}}, {{}, {}, {}}} {
+		next := int64(0)
+		err := OrderedIn(context.Background(), 4, 100, buffers,
+			func(k int64, b *atomic.Int64) (*atomic.Int64, error) {
+				if b.Swap(k+1) != 0 {
+					t.Error("a buffer is filled before what it held is emitted")
+				}
+				return b, nil
+			},
+			func(b *atomic.Int64) error {
+				if next++; b.Swap(0) != next {
+					t.Errorf("item %d came as another", next-1)
+				}
+				return nil
+			})
+		if err != nil || next != 100 {
+			t.Errorf("%d buffers: %d items, %v", len(buffers), next, err)
+		}
+	}
+}

@@ -1,17 +1,16 @@
-// Package pipeline is the executor of everything that prepares batches: stages that run beside one
-// another, each with one or several workers, and bounded queues between them.
+// Package pipeline is the executor of everything that prepares batches: stages that run beside one another, and bounded
+// queues between them. A stage is one goroutine (Go), or several workers that take items from a queue (Serve). A loop
+// takes the items of the last queue (All):
 //
 //	p := pipeline.New(ctx)
 //	defer p.Close()
-//	batches := pipeline.Feed(p, "plan", seeds).Then(sample).Then(gather)
-//	for b, err := range batches.All() { ... }
+//	blocks := pipeline.NewQueue[*block](p, 2)
+//	p.Go("read", func(w *pipeline.Worker) { defer blocks.Close(); ... blocks.Send(w, b) ... })
+//	for b, err := range blocks.All() { ... }
 //
-// A stage takes items from one queue and passes them to the next. What a chain of stages cannot
-// say is written with the same parts, Go, Queue and Worker: a goroutine that passes each item to
-// the queue of one of several devices, or one that chooses which of several queues is next.
-//
-// Errors travel in the queues, at their place in the order: what comes before an error is still
-// received, and nothing after it. No goroutine is left when Close returns.
+// Errors travel in the queues, at their place in the order: what comes before an error is still received, and nothing
+// after it. No goroutine is left when Close returns. parallel.Ordered is for several workers whose results leave in
+// order.
 package pipeline
 
 import (

@@ -7,14 +7,13 @@ import (
 	"iter"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hopfeed/hopfeed/internal/pipeline"
 )
-
-type stage = pipeline.Stage[int]
 
 // synctest.Test fails when a goroutine is left, or all of them wait for ever.
 
@@ -28,25 +27,44 @@ func count(n int) iter.Seq[int] {
 	}
 }
 
-func chain(p *pipeline.Pipeline, items iter.Seq[int], stages []stage) *pipeline.Queue[int] {
-	q := pipeline.Feed(p, "feed", items)
-	for _, s := range stages {
-		q = q.Then(s)
-	}
-	return q
+func feed(p *pipeline.Pipeline, items iter.Seq[int]) *pipeline.Queue[int] {
+	out := pipeline.NewQueue[int](p, 0)
+	p.Go("feed", func(w *pipeline.Worker) {
+		defer out.Close()
+		for i := range items {
+			if !out.Send(w, i) {
+				return
+			}
+		}
+	})
+	return out
 }
 
-// drain runs a chain of stages to its end.
-func drain(ctx context.Context, items iter.Seq[int], stages ...stage) (got []int, err error) {
-	p := pipeline.New(ctx)
-	defer p.Close()
-	for i, e := range chain(p, items, stages).All() {
-		if e != nil {
-			return got, e
-		}
-		got = append(got, i)
+// stage is one goroutine that works on items and passes them on. An error takes the place of its item.
+type stage struct {
+	queue int
+	work  func(*pipeline.Worker, int) error
+}
+
+func chain(p *pipeline.Pipeline, items iter.Seq[int], stages []stage) *pipeline.Queue[int] {
+	in := feed(p, items)
+	for k, s := range stages {
+		from, out := in, pipeline.NewQueue[int](p, s.queue)
+		p.Go(fmt.Sprint("stage ", k), func(w *pipeline.Worker) {
+			defer out.Close()
+			for {
+				item, err, ok := from.Receive(w)
+				if ok && err == nil {
+					err = s.work(w, item)
+				}
+				if !ok || err != nil && out.Fail(w, err) || err != nil || !out.Send(w, item) {
+					return
+				}
+			}
+		})
+		in = out
 	}
-	return got, nil
+	return in
 }
 
 func sleep(seconds int) { time.Sleep(time.Duration(seconds) * time.Second) }
@@ -56,8 +74,8 @@ type itemError struct{ stage, item int }
 
 func (e itemError) Error() string { return fmt.Sprintf("stage %d, item %d", e.stage, e.item) }
 
-// randomStages take random times and have random numbers of workers; each fails on some items, or
-// none. They draw nothing while they run, so the same seed always means the same.
+// randomStages take random times; each fails on some items, or none. They draw nothing while they run, so the same
+// seed always means the same.
 func randomStages(r *rand.Rand, items int, seen [][]int32) (stages []stage, fails []itemError) {
 	for s := range seen {
 		takes := make([]int, items)
@@ -73,26 +91,23 @@ func randomStages(r *rand.Rand, items int, seen [][]int32) (stages []stage, fail
 			}
 		}
 		seen[s] = make([]int32, items)
-		stages = append(stages, stage{
-			Name: fmt.Sprint(s), Workers: r.IntN(5), Queue: r.IntN(4),
-			Work: func(_ *pipeline.Worker, i int) error {
-				sleep(takes[i])
-				seen[s][i]++
-				if failing[i] {
-					return itemError{s, i}
-				}
-				return nil
-			},
-		})
+		stages = append(stages, stage{r.IntN(4), func(_ *pipeline.Worker, i int) error {
+			sleep(takes[i])
+			seen[s][i]++
+			if failing[i] {
+				return itemError{s, i}
+			}
+			return nil
+		}})
 	}
 	return stages, fails
 }
 
-// Whatever the stages are, items pass each of them once and come out in order, up to the first that
-// a stage fails on; its error follows. Nothing is left, wherever the loop or the context ends.
+// Whatever the stages are, items pass each of them once and come out in order, up to the first that a stage fails on;
+// its error follows. Nothing is left, wherever the loop or the context ends.
 func TestAnyChainGivesItsItemsInOrderAndThenTheFirstError(t *testing.T) {
 	enough := errors.New("enough")
-	for seed := range uint64(300) {
+	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		items := 1 + r.IntN(20)
 		seen := make([][]int32, r.IntN(4))
@@ -149,138 +164,155 @@ func TestAnyChainGivesItsItemsInOrderAndThenTheFirstError(t *testing.T) {
 	}
 }
 
-// Without order, all items before the stage that fails are still items: none is lost or repeated.
-func TestAsTheyComeLosesAndRepeatsNothing(t *testing.T) {
-	for seed := range uint64(100) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		const items = 30
-		stages, _ := randomStages(r, items, make([][]int32, 3))
-		for i := range stages {
-			work := stages[i].Work
-			stages[i].AsTheyCome = r.IntN(2) == 0
-			stages[i].Work = func(w *pipeline.Worker, item int) error { _ = work(w, item); return nil }
-		}
-		failsAt := -1
-		if r.IntN(2) == 0 {
-			failsAt = r.IntN(items)
-			stages[0].Workers = 1
-			stages[0].Work = func(_ *pipeline.Worker, i int) error {
-				if i == failsAt {
-					return itemError{0, i}
-				}
-				return nil
-			}
-		}
-		synctest.Test(t, func(t *testing.T) {
-			got, err := drain(t.Context(), count(items), stages...)
-			want := slices.Collect(count(items))
-			if failsAt >= 0 {
-				want = want[:failsAt]
-			}
-			slices.Sort(got)
-			if !slices.Equal(got, want) || (err != nil) != (failsAt >= 0) {
-				t.Errorf("seed %d: got %v, then %v; want %v", seed, got, err, want)
-			}
-		})
-	}
-}
-
-func TestTheFastestWorkerIsFirstWhereItemsLeaveAsTheyCome(t *testing.T) {
-	for asTheyCome, want := range map[bool][]int{false: {0, 1, 2, 3}, true: {3, 2, 1, 0}} {
-		synctest.Test(t, func(t *testing.T) {
-			got, err := drain(t.Context(), count(4),
-				stage{Workers: 4, AsTheyCome: asTheyCome, Work: func(_ *pipeline.Worker, i int) error {
-					sleep(10 - i)
-					return nil
-				}})
-			if err != nil || !slices.Equal(got, want) {
-				t.Errorf("as they come %v: %v, %v", asTheyCome, got, err)
-			}
-		})
-	}
-}
-
-// A failing worker does not wait for items that never come.
-func TestAnErrorIsToldWhileTheFeedStandsStill(t *testing.T) {
-	for _, asTheyCome := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			one := func(yield func(int) bool) {
-				if yield(0) {
-					<-ctx.Done()
-				}
-			}
-			p := pipeline.New(ctx)
-			failing := stage{Workers: 3, AsTheyCome: asTheyCome,
-				Work: func(*pipeline.Worker, int) error { return itemError{} }}
-			for _, err := range pipeline.Feed(p, "", one).Then(failing).All() {
-				if err != (itemError{}) {
-					t.Errorf("error %v", err)
-				}
-			}
-		})
-	}
-}
-
-// With three workers and two places to wait, five items are on their way, and no more.
-func TestQueuesAreBounded(t *testing.T) {
-	for _, asTheyCome := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			begun := 0
-			p := pipeline.New(t.Context())
-			defer p.Close()
-			q := pipeline.Feed(p, "", func(yield func(int) bool) {
-				for ; yield(begun); begun++ {
-				}
-			}).Then(stage{Workers: 3, Queue: 2, AsTheyCome: asTheyCome})
-			synctest.Wait()
-			if want := 5; begun != want {
-				t.Errorf("as they come %v: %d items were passed to the stage, want %d", asTheyCome, begun, want)
-			}
-			for i, err := range q.All() {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if i == 50 {
-					break
-				}
-			}
-		})
-	}
-}
-
-func TestEachWorkerHasANumberOfItsOwn(t *testing.T) {
+// Workers take each item once, with a number, and so memory, of their own. The fastest is first.
+func TestWorkersServeItemsAsTheyCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := make([]int, 3) // that only one worker may write to at a time
-		got, err := drain(t.Context(), count(30), stage{Workers: len(memory),
-			Work: func(w *pipeline.Worker, i int) error {
-				memory[w.Index()] = i
-				sleep(i % 4)
-				if memory[w.Index()] != i {
-					t.Errorf("the memory of worker %d was written to by another", w.Index())
-				}
-				return nil
-			}})
-		if err != nil || len(got) != 30 {
-			t.Error(got, err)
+		p := pipeline.New(t.Context())
+		defer p.Close()
+		in, out := pipeline.NewQueue[int](p, 30), pipeline.NewQueue[int](p, 30)
+		for i := range 30 {
+			in.Put(i)
+		}
+		memory := make([]int, 4)
+		in.Serve("work", len(memory), func(w *pipeline.Worker, i int) {
+			memory[w.Index()] = i
+			sleep(10 - i%4)
+			if memory[w.Index()] != i {
+				t.Errorf("the memory of worker %d was written to by another", w.Index())
+			}
+			out.Put(i)
+		})
+		var got []int
+		for i, err := range out.All() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got = append(got, i); len(got) == 30 {
+				break
+			}
+		}
+		if first := got[:4]; !slices.Equal(first, []int{3, 2, 1, 0}) {
+			t.Errorf("first %v", first)
+		}
+		if slices.Sort(got); !slices.Equal(got, slices.Collect(count(30))) {
+			t.Error(got)
 		}
 	})
+}
+
+// A failing stage does not wait for items that never come.
+func TestAnErrorIsToldWhileTheFeedStandsStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		one := func(yield func(int) bool) {
+			if yield(0) {
+				<-ctx.Done()
+			}
+		}
+		failing := stage{work: func(*pipeline.Worker, int) error { return itemError{} }}
+		for _, err := range chain(pipeline.New(ctx), one, []stage{failing}).All() {
+			if err != (itemError{}) {
+				t.Errorf("error %v", err)
+			}
+		}
+	})
+}
+
+// With one item worked on and two places to wait, three items are on their way, and no more.
+func TestQueuesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := 0
+		p := pipeline.New(t.Context())
+		defer p.Close()
+		q := chain(p, func(yield func(int) bool) {
+			for ; yield(begun); begun++ {
+			}
+		}, []stage{{queue: 2, work: func(*pipeline.Worker, int) error { return nil }}})
+		synctest.Wait()
+		if want := 3; begun != want {
+			t.Errorf("%d items were passed to the stage, want %d", begun, want)
+		}
+		for i, err := range q.All() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 50 {
+				break
+			}
+		}
+	})
+}
+
+// A stage feeds a queue for each of two devices, which train side by side: each gets its batches in order, and all get
+// the error. One that leaves ends the pipeline for all.
+func TestAStageCanFeedAQueueForEachDevice(t *testing.T) {
+	const batches, devices = 20, 2
+	for _, c := range []struct{ failsAt, leavesAt int }{{-1, -1}, {0, -1}, {7, -1}, {-1, 4}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := pipeline.New(t.Context())
+			defer p.Close()
+			queues := make([]*pipeline.Queue[int], devices)
+			for d := range queues {
+				queues[d] = pipeline.NewQueue[int](p, 2)
+			}
+			p.Go("sample", func(w *pipeline.Worker) {
+				for i := range batches {
+					sleep(i % 5)
+					if i == c.failsAt {
+						for _, q := range queues {
+							q.Fail(w, itemError{0, i})
+						}
+						break
+					}
+					if !queues[i%devices].Send(w, i) {
+						break
+					}
+				}
+				for _, q := range queues {
+					q.Close()
+				}
+			})
+			got, errs := make([][]int, devices), make([]error, devices)
+			var training sync.WaitGroup
+			for d, q := range queues {
+				batches := q.All()
+				training.Go(func() {
+					for i, err := range batches {
+						if errs[d] = err; err == nil {
+							got[d] = append(got[d], i)
+							sleep(1 + d)
+						}
+						if i == c.leavesAt {
+							p.Close()
+							return
+						}
+					}
+				})
+			}
+			training.Wait()
+			for d := range devices {
+				var want []int
+				for i := d; i < batches && (c.failsAt < 0 || i < c.failsAt); i += devices {
+					want = append(want, i)
+				}
+				left := c.leavesAt >= 0
+				if !left && !slices.Equal(got[d], want) || (errs[d] != nil) != (c.failsAt >= 0 || left && d == 1) {
+					t.Errorf("%+v, device %d: %v, then %v; want %v", c, d, got[d], errs[d], want)
+				}
+			}
+		})
+	}
 }
 
 type after time.Duration
 
 func (a after) Wait(ctx context.Context) error {
-	select {
-	case <-time.After(time.Duration(a)):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return pipeline.Until(time.Now().Add(time.Duration(a))).Wait(ctx)
 }
 
 func TestWhatAWorkerWaitsForEndsWithThePipeline(t *testing.T) {
-	forever := after(1 << 62)
+	forever := after(1 << 60)
 	for name, wait := range map[string]func(*pipeline.Worker) error{
 		"an event":     func(w *pipeline.Worker) error { return w.Wait(forever) },
 		"room":         func(w *pipeline.Worker) error { return w.WaitForRoom(forever) },
@@ -292,17 +324,25 @@ func TestWhatAWorkerWaitsForEndsWithThePipeline(t *testing.T) {
 			why := errors.New("enough")
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(time.Hour, func() { cancel(why) })
-			got, err := drain(ctx, count(9), stage{Workers: 2, Work: func(w *pipeline.Worker, i int) error {
+			p := pipeline.New(ctx)
+			defer p.Close()
+			var got []int
+			var err error
+			for i, e := range chain(p, count(9), []stage{{work: func(w *pipeline.Worker, i int) error {
 				if i < 2 || wait == nil {
 					return nil
 				}
 				return wait(w)
-			}}, stage{Work: func(*pipeline.Worker, int) error {
+			}}, {work: func(*pipeline.Worker, int) error {
 				if wait == nil {
 					sleep(4000)
 				}
 				return nil
-			}})
+			}}}).All() {
+				if err = e; e == nil {
+					got = append(got, i)
+				}
+			}
 			if err != why || wait != nil && len(got) != 2 {
 				t.Errorf("%s: got %v, then %v", name, got, err)
 			}
@@ -319,80 +359,48 @@ func TestALoopBodyThatPanicsLeavesNothingRunning(t *testing.T) {
 		}()
 		p := pipeline.New(t.Context())
 		defer p.Close()
-		for range chain(p, count(9), []stage{{Workers: 2}, {}}).All() {
+		for range feed(p, count(9)).All() {
 			panic("body")
 		}
 	})
 }
 
-// With time that stands still while anything runs, the durations are exact. The stages take 3, 1
-// and 2 seconds for each of 10 items, the loop 1; the first stage is the bottleneck and never rests.
-// What it takes is told apart, whether it works or waits.
+// With time that stands still while anything runs, the durations are exact. The stages take 3 (of them 2 for an event)
+// and 1 seconds (for room) for each of 10 items, the loop 1; the first stage is the bottleneck and never rests.
 func TestDurationsSayWhereTheTimeWent(t *testing.T) {
 	const s = time.Second
-	ten := count(10)
-	work := func(seconds int) func(*pipeline.Worker, int) error {
-		return func(*pipeline.Worker, int) error { sleep(seconds); return nil }
-	}
-	for _, c := range []struct {
-		name   string
-		stages []stage
-		want   []pipeline.Durations
-	}{
-		{
-			"work, events and room", []stage{
-				{Work: func(w *pipeline.Worker, _ int) error { sleep(1); return w.Wait(after(2 * s)) }},
-				{Work: func(w *pipeline.Worker, _ int) error { return w.WaitForRoom(after(s)) }},
-				{Work: work(2)},
-			},
-			[]pipeline.Durations{
-				{Blocked: 27 * s},                      // each item but the first waits for stage 0
-				{Work: 10 * s, Waiting: 20 * s},        // hands each over at once
-				{Blocked: 10 * s, Idle: (3 + 9*2) * s}, // waits for room a second each
-				{Work: 20 * s, Idle: (4 + 9*1) * s},    // gets item i at 4+3i
-				{Work: 10 * s, Idle: (6 + 9*2) * s},    // gets item i at 6+3i
-			},
-		},
-		{
-			// Both finish at 3, and the second waits for the loop; from then on they take turns.
-			"two workers, in order", []stage{{Workers: 2, Work: work(3)}},
-			[]pipeline.Durations{{Blocked: 13 * s}, {Work: 30 * s, Blocked: s}, {Work: 10 * s, Idle: (3 + 4*1) * s}},
-		},
-		{
-			"two workers, as they come", []stage{{Workers: 2, AsTheyCome: true, Work: work(3)}},
-			[]pipeline.Durations{{Blocked: 13 * s}, {Work: 30 * s, Blocked: s}, {Work: 10 * s, Idle: (3 + 4*1) * s}},
-		},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := pipeline.New(t.Context())
-				for _, err := range chain(p, ten, c.stages).All() {
-					if err != nil {
-						t.Fatal(err)
-					}
-					sleep(1)
-				}
-				p.Close()
-				for i, got := range p.Times() {
-					if got.Durations != c.want[i] {
-						t.Errorf("%s %d: %+v, want %+v", got.Name, i, got.Durations, c.want[i])
-					}
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		p := pipeline.New(t.Context())
+		in, middle, out := pipeline.NewQueue[int](p, 10), pipeline.NewQueue[int](p, 0), pipeline.NewQueue[int](p, 0)
+		in.Serve("first", 1, func(w *pipeline.Worker, i int) {
+			sleep(1)
+			_ = w.Wait(after(2 * s))
+			middle.Send(w, i)
 		})
-	}
-}
-
-// Both workers of a stage fail, and the next stage has two workers that take the errors.
-func TestErrorsOfSeveralWorkersHoldNobodyUp(t *testing.T) {
-	for range 100 {
-		synctest.Test(t, func(t *testing.T) {
-			failing := stage{Workers: 3, AsTheyCome: true,
-				Work: func(_ *pipeline.Worker, i int) error { return itemError{item: i} }}
-			passing := stage{Workers: 2, AsTheyCome: true}
-			if _, err := drain(t.Context(), count(9), failing, passing, passing); err == nil {
-				t.Error("no error")
+		middle.Serve("second", 1, func(w *pipeline.Worker, i int) {
+			_ = w.WaitForRoom(after(s))
+			out.Send(w, i)
+		})
+		for i := range 10 {
+			in.Put(i)
+		}
+		for i, err := range out.All() {
+			if err != nil {
+				t.Fatal(err)
 			}
-		})
-	}
+			if sleep(1); i == 9 {
+				break
+			}
+		}
+		p.Close()
+		for i, want := range []pipeline.Durations{
+			{Work: 10 * s, Waiting: 20 * s, Idle: s + s}, // the last item leaves at 30, and the loop ends at 32
+			{Blocked: 10 * s, Idle: (3+9*2)*s + s},
+			{Work: 10 * s, Idle: (4 + 9*2) * s},
+		} {
+			if got := p.Times()[i]; got.Durations != want {
+				t.Errorf("%s: %+v, want %+v", got.Name, got.Durations, want)
+			}
+		}
+	})
 }

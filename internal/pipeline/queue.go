@@ -24,21 +24,20 @@ func NewQueue[T any](p *Pipeline, length int) *Queue[T] {
 	return &Queue[T]{p: p, entries: make(chan entry[T], length)}
 }
 
-// Len is the number of items that wait.
-func (q *Queue[T]) Len() int { return len(q.entries) }
-
 // Send adds an item, when there is room. It reports false if the pipeline has ended.
 func (q *Queue[T]) Send(w *Worker, item T) bool { return send(w, q.entries, entry[T]{item: item}) }
 
 // Put is Send where there is room for certain.
 func (q *Queue[T]) Put(item T) { q.entries <- entry[T]{item: item} }
 
-// Serve adds a stage of several workers that take the items as they come, and pass none on by themselves.
+// Serve adds a stage of several workers, which take the items as they come; work passes them on. What work spends in
+// the waits of its Worker is not counted as work.
 func (q *Queue[T]) Serve(name string, workers int, work func(*Worker, T)) {
-	s := Stage[T]{Work: func(w *Worker, item T) error { work(w, item); return nil }}
 	q.p.start(q.p.addStage(name, workers), func(w *Worker) {
 		for e, ok := q.receive(w); ok; e, ok = q.receive(w) {
-			_ = s.process(w, e.item)
+			start, before := time.Now(), w.spent.Waiting+w.spent.Blocked
+			work(w, e.item)
+			w.spent.Work += time.Since(start) - (w.spent.Waiting + w.spent.Blocked - before)
 		}
 	})
 }

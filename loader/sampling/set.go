@@ -3,11 +3,12 @@ package sampling
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
 	"github.com/hopfeed/hopfeed/chunk"
-	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/loader/cache"
 )
@@ -174,52 +175,37 @@ func (s *epochs) sample(ctx context.Context, sampler Sampler, j *job) error {
 
 // visit samples the batches of epoch n from first on by so many workers, with so many samples at a time at
 // most (0: any number), and calls do for each in order until it returns false.
-func (s *epochs) visit(ctx context.Context, workers, samples, n, first int, do func(*MiniBatch) bool) (err error) {
-	samplers := make([]Sampler, workers)
-	defer func() {
-		for _, sampler := range samplers {
-			if sampler != nil {
-				_ = sampler.Close()
-			}
-		}
-	}()
-	for i := range samplers {
-		if samplers[i], err = s.method.NewSampler(); err != nil {
-			return err
-		}
-	}
-	free := make(chan *job, min(cmp.Or(samples, math.MaxInt), 2*len(samplers)+4))
-	for range cap(free) {
-		free <- &job{}
-	}
-	p := pipeline.New(ctx)
-	defer p.Close()
-	planned := pipeline.NewQueue[*job](p, 0)
-	p.Go("plan", func(w *pipeline.Worker) {
-		defer planned.Close()
-		for b := range s.plan.EpochFrom(n, first) {
-			j, err := pipeline.Take(w, free)
-			if err != nil {
-				return
-			}
-			j.begin(s, b, n)
-			if !planned.Send(w, j) {
-				return
-			}
-		}
-	})
-	sampled := planned.Then(pipeline.Stage[*job]{
-		Name: "sample", Workers: len(samplers), Queue: len(samplers),
-		Work: func(w *pipeline.Worker, j *job) error { return s.sample(w.Context(), samplers[w.Index()], j) },
-	})
-	for j, err := range sampled.All() {
+func (s *epochs) visit(ctx context.Context, workers, samples, n, first int, do func(*MiniBatch) bool) error {
+	samplers := make(chan Sampler, workers)
+	for range workers {
+		sampler, err := s.method.NewSampler()
 		if err != nil {
 			return err
 		}
-		if !do(&j.sample) {
-			return nil
-		}
-		free <- j
+		defer sampler.Close()
+		samplers <- sampler
 	}
-	return nil
+	jobs := make([]*job, min(cmp.Or(samples, math.MaxInt), 2*workers+4))
+	for i := range jobs {
+		jobs[i] = &job{}
+	}
+	enough := errors.New("enough")
+	err := parallel.OrderedIn(ctx, workers, int64(s.plan.Batches()-first), jobs, func(k int64, j *job) (*job, error) {
+		for b := range s.plan.EpochFrom(n, first+int(k)) {
+			j.begin(s, b, n)
+			break
+		}
+		sampler := <-samplers
+		defer func() { samplers <- sampler }()
+		return j, s.sample(ctx, sampler, j)
+	}, func(j *job) error {
+		if !do(&j.sample) {
+			return enough
+		}
+		return nil
+	})
+	if err == enough {
+		return nil
+	}
+	return err
 }
