@@ -143,7 +143,7 @@ func Next[T Number](s *Stream, dst []T) error {
 		if err != nil {
 			return err
 		}
-		convert(dst[:n], raw, &s.Header)
+		Convert(dst[:n], raw, &s.Header)
 		dst = dst[n:]
 	}
 	return nil

@@ -139,7 +139,7 @@ func Read[T Number](a *Array, dst []T, first int64) error {
 		if isNative[T](&a.Header) {
 			copy(dtype.BytesOf(dst[:n]), raw)
 		} else {
-			convert(dst[:n], raw, &a.Header)
+			Convert(dst[:n], raw, &a.Header)
 		}
 		dst, first = dst[n:], first+int64(n)
 	}
@@ -219,16 +219,16 @@ func (a *Array) Element(i int64) string {
 	}
 	if a.Type == Uint64 {
 		var v [1]int64
-		convert(v[:], raw, &a.Header)
+		Convert(v[:], raw, &a.Header)
 		return fmt.Sprint(uint64(v[0]))
 	}
 	if !a.Type.IsFloat() {
 		var v [1]int64
-		convert(v[:], raw, &a.Header)
+		Convert(v[:], raw, &a.Header)
 		return fmt.Sprint(v[0])
 	}
 	var v [1]float64
-	convert(v[:], raw, &a.Header)
+	Convert(v[:], raw, &a.Header)
 	return fmt.Sprint(v[0])
 }
 
@@ -286,9 +286,9 @@ func appendString(dst, raw []byte, h *Header) (text []byte, ok bool) {
 	return dst, true
 }
 
-// convert decodes len(dst) elements of raw, which must be aligned for their type and is overwritten if its byte order
+// Convert decodes len(dst) elements of raw, which must be aligned for their type and is overwritten if its byte order
 // is swapped.
-func convert[T Number](dst []T, raw []byte, h *Header) {
+func Convert[T Number](dst []T, raw []byte, h *Header) {
 	swapBytes(raw, h.Type.Size(), h.BigEndian)
 	switch h.Type {
 	case Bool:

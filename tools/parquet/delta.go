@@ -1,7 +1,6 @@
 package parquet
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 )
@@ -96,46 +95,15 @@ func (d *delta) read(dst []int64) error {
 			}
 		}
 		n := min(int64(len(dst)), d.inPart)
-		d.unpack(dst[:n])
+		unpack(dst[:n], d.packed, d.bit, d.width)
+		d.bit += n * int64(d.width)
+		for i, step := range dst[:n] {
+			d.value += d.least + step
+			dst[i] = d.value
+		}
 		dst, d.inPart, d.left = dst[n:], d.inPart-n, d.left-n
 	}
 	return nil
-}
-
-// unpack reads the next integers of the part.
-func (d *delta) unpack(dst []int64) {
-	value, least, packed, bit, width := d.value, d.least, d.packed, d.bit, int64(d.width)
-	d.bit += int64(len(dst)) * width
-	mask := uint64(1)<<width - 1
-	i := 0
-	for ; i < len(dst) && width <= 56; i++ { // at any bit of a byte, 56 bits lie within 8 bytes
-		at := bit >> 3
-		if at+8 > int64(len(packed)) {
-			break
-		}
-		value += least + int64(binary.LittleEndian.Uint64(packed[at:])>>(bit&7)&mask)
-		bit += width
-		dst[i] = value
-	}
-	for ; i < len(dst); i++ {
-		value += least + int64(bitsAt(packed, bit)&mask)
-		bit += width
-		dst[i] = value
-	}
-	d.value = value
-}
-
-// bitsAt returns the 64 bits of b from a bit on, with zeros beyond its end.
-func bitsAt(b []byte, bit int64) uint64 {
-	at, shift := bit>>3, bit&7
-	if at+9 <= int64(len(b)) {
-		return binary.LittleEndian.Uint64(b[at:])>>shift | uint64(b[at+8])<<(64-shift)
-	}
-	var word [9]byte
-	if at < int64(len(b)) {
-		copy(word[:], b[at:])
-	}
-	return binary.LittleEndian.Uint64(word[:])>>shift | uint64(word[8])<<(64-shift)
 }
 
 // end returns the bytes after the integers. It must be called before any is read.

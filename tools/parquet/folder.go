@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,31 +89,18 @@ func parseKey(name string) (k key, ok bool) {
 
 // compareNames compares names, and runs of digits in them as numbers, so that part-2 comes before part-10.
 func compareNames(a, b string) int {
-	digits := func(s string) int {
-		n := 0
-		for n < len(s) && s[n] >= '0' && s[n] <= '9' {
-			n++
-		}
-		return n
-	}
-	x, y := a, b
-	for x != "" && y != "" {
-		n, m := digits(x), digits(y)
-		if n == 0 || m == 0 {
-			if x[0] != y[0] {
-				return cmp.Compare(x[0], y[0])
-			}
-			x, y = x[1:], y[1:]
-			continue
-		}
-		p, q := strings.TrimLeft(x[:n], "0"), strings.TrimLeft(y[:m], "0")
-		if c := cmp.Or(cmp.Compare(len(p), len(q)), cmp.Compare(p, q)); c != 0 {
-			return c
-		}
-		x, y = x[n:], y[m:]
-	}
-	return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(a, b))
+	return cmp.Or(cmp.Compare(nameKey(a), nameKey(b)), cmp.Compare(a, b))
 }
+
+// nameKey is a name with the length of each number before its digits.
+func nameKey(name string) string {
+	return digits.ReplaceAllStringFunc(name, func(number string) string {
+		number = strings.TrimLeft(number, "0")
+		return "0" + string(rune(len(number))) + number
+	})
+}
+
+var digits = regexp.MustCompile("[0-9]+")
 
 // addKeys makes columns of the keys, which all files must have. If a key has the name of a column of the files, the
 // column is used.

@@ -32,7 +32,8 @@ func (h *hybrid) read(dst []uint32) error {
 			if h.bit+n*int64(h.width) > 8*int64(len(h.groups)) {
 				return errShort
 			}
-			h.unpack(dst[:n])
+			unpack(dst[:n], h.groups, h.bit, h.width)
+			h.bit += n * int64(h.width)
 			dst, h.packed = dst[n:], h.packed-n
 		default:
 			if err := h.next(); err != nil {
@@ -57,23 +58,25 @@ func (h *hybrid) allOf(value uint32, n int64) bool {
 	return true
 }
 
-func (h *hybrid) unpack(dst []uint32) {
-	mask := uint64(1)<<h.width - 1
-	width := int64(h.width)
-	bit, groups := h.bit, h.groups
-	h.bit += int64(len(dst)) * width
+// unpack reads integers of width bits each, from a bit of packed on, with zeros beyond its end.
+func unpack[T uint32 | int64](dst []T, packed []byte, bit int64, width int) {
+	mask := uint64(1)<<width - 1
 	i := 0
-	for ; i < len(dst); i++ {
+	for ; i < len(dst) && width <= 56; i++ { // at any bit of a byte, 56 bits lie within 8 bytes
 		at := bit >> 3
-		if at+8 > int64(len(groups)) {
+		if at+8 > int64(len(packed)) {
 			break
 		}
-		dst[i] = uint32(binary.LittleEndian.Uint64(groups[at:]) >> (bit & 7) & mask)
-		bit += width
+		dst[i] = T(binary.LittleEndian.Uint64(packed[at:]) >> (bit & 7) & mask)
+		bit += int64(width)
 	}
 	for ; i < len(dst); i++ {
-		dst[i] = uint32(bitsAt(groups, bit) & mask)
-		bit += width
+		var word [9]byte
+		if at := bit >> 3; at < int64(len(packed)) {
+			copy(word[:], packed[at:])
+		}
+		dst[i] = T((binary.LittleEndian.Uint64(word[:])>>(bit&7) | uint64(word[8])<<(64-bit&7)) & mask)
+		bit += int64(width)
 	}
 }
 

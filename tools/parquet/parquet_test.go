@@ -385,7 +385,7 @@ func TestAReaderTakesNoMoreThanItsTableSays(t *testing.T) {
 				}
 				bytes := int64(cap(r.pages.buffer)+cap(r.pages.inflated)) + int64(len(cells.texts.bytes))
 				if d := r.dict; d != nil {
-					bytes += 8*int64(len(d.ints)+len(d.floats)+len(d.texts.ends)) + int64(len(d.texts.bytes))
+					bytes += 8*int64(len(d.Ints)+len(d.Floats)+len(d.texts.ends)) + int64(len(d.texts.bytes))
 				}
 				took = max(took, bytes)
 			}

@@ -15,12 +15,10 @@ import (
 // Cells are consecutive values of a column. They are valid until the next call of the Reader.
 type Cells struct {
 	N      int
-	Starts []bool    // [N] of a list: whether a row begins here; nil: each cell is a row
-	Null   []bool    // [N] whether there is no value: a null, or a list that is null or empty
-	Ints   []int64   // [N] values of integer and truth columns
-	Floats []float64 // [N] values of float columns
+	Starts []bool // [N] of a list: whether a row begins here; nil: each cell is a row
+	Null   []bool // [N] whether there is no value: a null, or a list that is null or empty
+	vector        // [N] values
 
-	texts    texts // [N] values of text columns
 	kind     Kind
 	unsigned bool
 }
@@ -109,9 +107,8 @@ func (r *Reader) Close() error {
 // Next returns the next n cells, or fewer at the end, and io.EOF when there are no more.
 func (r *Reader) Next(n int) (*Cells, error) {
 	c := &r.cells
-	*c = Cells{Starts: c.Starts[:0], Null: c.Null[:0], Ints: c.Ints[:0], Floats: c.Floats[:0],
-		texts: texts{c.texts.bytes[:0], c.texts.ends[:0]}}
-	c.kind, c.unsigned = r.wanted.Kind, r.wanted.unsigned
+	*c = Cells{Starts: c.Starts[:0], Null: c.Null[:0], kind: r.wanted.Kind, unsigned: r.wanted.unsigned,
+		vector: vector{c.Ints[:0], c.Floats[:0], texts{c.texts.bytes[:0], c.texts.ends[:0]}}}
 	for c.N < n {
 		if r.inPage == 0 {
 			err := r.nextPage()
@@ -160,8 +157,7 @@ var errCannot = errors.New("it cannot be read")
 func (r *Reader) nextPage() error {
 	for {
 		if r.inGroup {
-			found, err := r.openPage()
-			if found || err != nil {
+			if err := r.openPage(); r.inPage > 0 || err != nil {
 				return r.invalid(err)
 			}
 			continue
@@ -172,7 +168,7 @@ func (r *Reader) nextPage() error {
 		if r.group++; r.table.groups[r.group-1].Rows == 0 {
 			continue // without rows, its pages are not looked at
 		}
-		if err := r.openGroup(&r.table.groups[r.group-1]); err != nil {
+		if err := r.openGroup(&r.table.groups[r.group-1]); r.inPage > 0 || err != nil {
 			return err
 		}
 	}
@@ -196,11 +192,9 @@ func (r *Reader) openGroup(g *Group) error {
 			return err
 		}
 	}
-	r.rows, r.left, r.fresh, r.dict, r.inGroup = g.Rows, g.Rows, true, nil, true
-	r.pages.read = 0
+	r.rows, r.fresh, r.dict, r.pages.read = g.Rows, true, nil, 0
 	if r.wanted.Key {
-		r.column = r.wanted
-		return nil
+		return r.openKey(&g.part.keys[r.wanted.leaf])
 	}
 	w := &r.wanted
 	i := slices.IndexFunc(g.part.columns, func(c Column) bool { return c.Name == w.Name && c.Field == w.Field })
@@ -224,37 +218,51 @@ func (r *Reader) openGroup(g *Group) error {
 		chunk.cells != g.Rows {
 		return r.invalid(fmt.Errorf("it has %d values in %d rows", chunk.cells, g.Rows))
 	}
-	r.left = chunk.cells
+	r.left, r.inGroup = chunk.cells, true
 	r.pages.start(r.file, chunk)
 	return nil
 }
 
-// openPage moves to the next page of the row group. found reports whether it has cells. After the last page, inGroup is
-// false.
-func (r *Reader) openPage() (found bool, err error) {
-	if r.wanted.Key {
-		r.inPage, r.inGroup = r.left, r.left > 0
-		return r.inGroup, nil
+// openKey makes a page of the value that all rows of the row group have: a dictionary of it, and one run of references.
+func (r *Reader) openKey(k *key) (err error) {
+	r.column, r.inPage = r.wanted, r.rows
+	r.column.maxDef = 1
+	r.def, r.dict = hybrid{run: r.rows, value: 1}, &dictionary{n: 1}
+	r.values = values{column: &r.column, maxBytes: r.pages.maxBytes, encoding: dictionaryEncoding, dictionary: r.dict,
+		indices: hybrid{run: r.rows}}
+	switch {
+	case k.null:
+		r.def.value = 0
+	case r.wanted.Kind == Text:
+		r.dict.texts = texts{[]byte(k.value), []int{len(k.value)}}
+	default:
+		r.dict.Ints = make([]int64, 1)
+		r.dict.Ints[0], err = strconv.ParseInt(k.value, 10, 64)
 	}
+	return err
+}
+
+// openPage moves to the next page of the row group. After the last page, inGroup is false.
+func (r *Reader) openPage() error {
 	p, err := r.pages.next()
 	if err == io.EOF {
 		if r.inGroup = false; r.rows > 0 || r.left > 0 {
-			return false, fmt.Errorf("it ends %d rows and %d values early", r.rows, r.left)
+			return fmt.Errorf("it ends %d rows and %d values early", r.rows, r.left)
 		}
-		return false, nil
+		return nil
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	if p.kind == dictionaryPage {
 		if r.dict != nil {
-			return false, errors.New("a second dictionary")
+			return errors.New("a second dictionary")
 		}
 		r.dict, err = newDictionary(p, &r.column, r.pages.maxBytes)
-		return false, err
+		return err
 	}
 	if p.cells > r.left {
-		return false, fmt.Errorf("it has %d values, and the row group has %d more", p.cells, r.left)
+		return fmt.Errorf("it has %d values, and the row group has %d more", p.cells, r.left)
 	}
 	data := p.data
 	levels := []struct {
@@ -271,10 +279,10 @@ func (r *Reader) openPage() (found bool, err error) {
 		case l.most == 0:
 			continue
 		case l.encoding != runsEncoding:
-			return false, fmt.Errorf("%w: it has levels in the encoding %v; write it anew", errCannot, l.encoding)
+			return fmt.Errorf("%w: it has levels in the encoding %v; write it anew", errCannot, l.encoding)
 		default:
 			if bytes, data, err = prefixed(data); err != nil {
-				return false, err
+				return err
 			}
 		}
 		*l.to = hybrid{data: bytes, width: bits.Len(uint(l.most))}
@@ -282,7 +290,7 @@ func (r *Reader) openPage() (found bool, err error) {
 	r.inPage, r.left = p.cells, r.left-p.cells
 	v := &r.values
 	v.column, v.data, v.maxBytes, v.at = &r.column, data, r.pages.maxBytes, 0
-	return p.cells > 0, v.setEncoding(p.encoding, r.dict, p.cells)
+	return v.setEncoding(p.encoding, r.dict, p.cells)
 }
 
 // take appends the next k cells of the page to c, and moves on.
@@ -291,9 +299,6 @@ func (r *Reader) take(c *Cells, k int) error {
 	c.Null = slices.Grow(c.Null, k)[:from+k]
 	null := c.Null[from:]
 	clear(null)
-	if r.wanted.Key {
-		return r.takeKey(c, null)
-	}
 	rows := int64(k)
 	if r.column.maxRep > 0 {
 		levels, err := r.readLevels(&r.rep, k)
@@ -332,60 +337,10 @@ func (r *Reader) take(c *Cells, k int) error {
 			}
 		}
 	}
-	switch r.column.Kind {
-	case Text:
-		return r.values.texts(&c.texts, null, present)
-	case Float:
-		return appendValues(&c.Floats, null, present, r.values.floats)
-	default:
-		return appendValues(&c.Ints, null, present, r.values.ints)
-	}
+	return r.values.read(&c.vector, null, present)
 }
 
 func (r *Reader) readLevels(h *hybrid, k int) ([]uint32, error) {
 	r.levels = room(r.levels, k)
 	return r.levels, h.read(r.levels)
-}
-
-// appendValues appends len(null) values: it reads the present values that are not null, and writes 0 for nulls.
-func appendValues[T int64 | float64](to *[]T, null []bool, present int, read func([]T) error) error {
-	from := len(*to)
-	*to = slices.Grow(*to, len(null))[:from+len(null)]
-	dst := (*to)[from:]
-	if err := read(dst[:present]); err != nil {
-		return err
-	}
-	for i := len(dst) - 1; present <= i; i-- { // the values before are in place: no null precedes them
-		if dst[i] = 0; !null[i] {
-			present--
-			dst[i] = dst[present]
-		}
-	}
-	return nil
-}
-
-// takeKey appends the value of a key, which is the same for all rows of the file.
-func (r *Reader) takeKey(c *Cells, null []bool) error {
-	k := &r.part.keys[r.wanted.leaf]
-	r.left -= int64(len(null))
-	number := int64(0)
-	if r.wanted.Kind == Integer && !k.null {
-		var err error
-		if number, err = strconv.ParseInt(k.value, 10, 64); err != nil {
-			return err // cannot happen: addKeys has parsed it
-		}
-	}
-	for i := range null {
-		null[i] = k.null
-		switch {
-		case r.wanted.Kind == Integer:
-			c.Ints = append(c.Ints, number)
-		default:
-			if !k.null {
-				c.texts.bytes = append(c.texts.bytes, k.value...)
-			}
-			c.texts.ends = append(c.texts.ends, len(c.texts.bytes))
-		}
-	}
-	return nil
 }

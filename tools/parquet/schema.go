@@ -3,6 +3,8 @@ package parquet
 import (
 	"errors"
 	"fmt"
+
+	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 // Kind is the kind of the values of a column.
@@ -25,29 +27,14 @@ type Column struct {
 	Field bool   // it is a field of a structure; its name has dots
 	Key   bool   // its values are in the names of folders (key=value), not in the files
 
-	leaf     int // index among the leaves of the schema or, of a key, among the keys
-	store    store
-	size     int  // bytes of a value; 0: values differ in size
-	scale    int  // decimal places
-	unsigned bool // of integers
-	maxDef   int  // definition level of a value that is not null
+	leaf     int      // index among the leaves of the schema or, of a key, among the keys
+	stored   npy.Type // type of the values in pages; Bytes: text, or big-endian decimals
+	size     int      // bytes of a value; 0: values differ in size
+	scale    int      // decimal places
+	unsigned bool     // of integers
+	maxDef   int      // definition level of a value that is not null
 	maxRep   int
 }
-
-// store is the layout of the values of a column in pages.
-type store uint8
-
-const (
-	storeNone store = iota
-	storeBool
-	storeInt32
-	storeInt64
-	storeFloat16
-	storeFloat32
-	storeFloat64
-	storeBytes   // text, or a decimal of any length
-	storeDecimal // big endian, of a fixed length
-)
 
 // element is a node of the schema, whose nodes are listed in depth-first order.
 type element struct {
@@ -100,10 +87,17 @@ const (
 	convertedNothing = -1
 )
 
-// Names of types in messages.
+// physicalTypes says what each physical type is in messages, and what it can be read as.
+var physicalTypes = []struct {
+	name   string
+	kind   Kind
+	stored npy.Type
+}{{"truth values", Bool, npy.Bool}, {"int32", Integer, npy.Int32}, {"int64", Integer, npy.Int64},
+	{"int96 timestamp", Other, 0}, {"float32", Float, npy.Float32}, {"float64", Float, npy.Float64},
+	{"text", Text, npy.Bytes}, {"fixed-size binary", Other, 0}}
+
+// Names of logical and of converted types in messages.
 var (
-	physicalNames = []string{"truth values", "int32", "int64",
-		"int96 timestamp", "float32", "float64", "text", "fixed-size binary"}
 	logicalNames = map[int64]string{6: "date", 7: "time", 8: "timestamp", 11: "null", 12: "json", 13: "bson",
 		14: "uuid", 16: "variant", 17: "geometry", 18: "geography"}
 	convertedOnes = map[int64]string{6: "date", 7: "time", 8: "time", 9: "timestamp", 10: "timestamp", 19: "json",
@@ -116,15 +110,11 @@ func (c *compact) element(t wire) element {
 		{1, (*int64)(&e.physical)}, {2, &e.size}, {3, &e.repetition}, {5,
 			&e.children}, {6, &e.converted}, {7, &e.scale},
 		{4, func(t wire) {
-			if t != wireBinary {
-				c.fail(errThrift)
-			}
+			c.expect(t, wireBinary)
 			e.name = c.bytes(c.uvarint())
 		}},
 		{10, func(t wire) { // the union LogicalType
-			if t != wireStruct {
-				c.fail(errThrift)
-			}
+			c.expect(t, wireStruct)
 			c.structure(func(id int64, t wire) {
 				e.logical = id
 				switch id {
@@ -242,13 +232,14 @@ const maxName = 1 << 12
 // maxScale is the greatest number of decimal places; writers allow 38 or 76.
 const maxScale = 100
 
-// setKind sets the kind and the store of a leaf by its types.
+// setKind sets the kind and the stored type of a leaf by its types.
 func (c *Column) setKind(e *element) {
 	c.Kind, c.Type = Other, "unknown type"
-	if e.physical < 0 || int(e.physical) >= len(physicalNames) {
+	if e.physical < 0 || int(e.physical) >= len(physicalTypes) {
 		return
 	}
-	c.Type = physicalNames[e.physical]
+	t := physicalTypes[e.physical]
+	c.Type = t.name
 	name, other := logicalNames[e.logical]
 	if !other && e.logical == 0 {
 		name, other = convertedOnes[e.converted]
@@ -265,29 +256,24 @@ func (c *Column) setKind(e *element) {
 		}
 		c.scale = int(e.scale)
 	}
+	c.Kind, c.stored = t.kind, t.stored
 	switch {
-	case e.physical == boolean:
-		c.Kind, c.store, c.size = Bool, storeBool, 1
-	case e.physical == int32s:
-		c.Kind, c.store, c.size = Integer, storeInt32, 4
-	case e.physical == int64s:
-		c.Kind, c.store, c.size = Integer, storeInt64, 8
-	case e.physical == floats:
-		c.Kind, c.store, c.size = Float, storeFloat32, 4
-	case e.physical == doubles:
-		c.Kind, c.store, c.size = Float, storeFloat64, 8
 	case e.physical == fixedArray && e.logical == logicalFloat16 && e.size == 2:
-		c.Kind, c.store, c.size, c.Type = Float, storeFloat16, 2, "float16"
+		c.Kind, c.stored, c.Type = Float, npy.Float16, "float16"
 	case e.physical == fixedArray && isDecimal && e.size > 0 && e.size <= maxDecimal:
-		c.Kind, c.store, c.size = Integer, storeDecimal, int(e.size)
+		c.Kind, c.stored, c.size = Integer, npy.Bytes, int(e.size)
 	case e.physical == byteArray && isDecimal:
-		c.Kind, c.store = Integer, storeBytes
-	case e.physical == byteArray:
-		c.Kind, c.store = Text, storeBytes
+		c.Kind = Integer
 	}
-	if c.scale > 0 && c.Kind == Integer {
-		c.Kind = Float
+	if c.stored != npy.Bytes {
+		c.size = int(c.stored.Size())
 	}
 	c.unsigned = c.Kind == Integer && !isDecimal && (e.logical == logicalInteger && e.unsigned || e.logical == 0 &&
 		e.converted >= convertedUint8 && e.converted <= convertedUint64)
+	switch {
+	case c.scale > 0 && c.Kind == Integer:
+		c.Kind = Float
+	case c.unsigned && c.stored == npy.Int32:
+		c.stored = npy.Uint32
+	}
 }

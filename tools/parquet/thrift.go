@@ -128,48 +128,51 @@ func (c *compact) read(f fields) {
 
 // group reads a field that is a structure.
 func (c *compact) group(t wire, f fields) {
-	if t != wireStruct {
-		c.fail(errThrift)
-		return
-	}
+	c.expect(t, wireStruct)
 	c.read(f)
 }
 
-// items reads a field that is a list.
-func (c *compact) items(t wire, min int, item func(t wire)) {
-	if t != wireList {
+// expect refuses a field of another type.
+func (c *compact) expect(t, want wire) {
+	if t != want {
 		c.fail(errThrift)
-		return
 	}
-	c.list(min, item)
 }
 
 // structure calls field for each field, and field must read or skip its value.
 func (c *compact) structure(field func(id int64, t wire)) {
+	c.deeper(func() {
+		for id := int64(0); c.err == nil; {
+			head := c.byte()
+			t := wire(head & 15)
+			if t == 0 {
+				break
+			}
+			if delta := int64(head >> 4); delta != 0 {
+				id += delta
+			} else {
+				id = c.int()
+			}
+			if c.err == nil {
+				field(id, t)
+			}
+		}
+	})
+}
+
+// deeper reads what is within a structure or a list.
+func (c *compact) deeper(read func()) {
 	if c.depth++; c.depth > maxDepth {
 		c.fail(errThrift)
 	}
-	for id := int64(0); c.err == nil; {
-		head := c.byte()
-		t := wire(head & 15)
-		if t == 0 {
-			break
-		}
-		if delta := int64(head >> 4); delta != 0 {
-			id += delta
-		} else {
-			id = c.int()
-		}
-		if c.err == nil {
-			field(id, t)
-		}
-	}
+	read()
 	c.depth--
 }
 
-// list calls item for each item, and item must read it. An item has at least min bytes, so a count of items for which
-// the data are too short is refused before memory is allocated.
-func (c *compact) list(min int, item func(t wire)) {
+// items reads a field that is a list: it calls item for each item, and item must read it. An item has at least min
+// bytes, so a count of items for which the data are too short is refused before memory is allocated.
+func (c *compact) items(t wire, min int, item func(t wire)) {
+	c.expect(t, wireList)
 	head := c.byte()
 	n := uint64(head >> 4)
 	if n == 15 {
@@ -203,11 +206,7 @@ func (c *compact) skip(t wire, inList bool) {
 	case wireBinary:
 		c.bytes(c.uvarint())
 	case wireList, wireSet:
-		if c.depth++; c.depth > maxDepth {
-			c.fail(errThrift)
-		}
-		c.list(1, func(t wire) { c.skip(t, true) })
-		c.depth--
+		c.deeper(func() { c.items(wireList, 1, func(t wire) { c.skip(t, true) }) })
 	case wireStruct:
 		c.structure(func(_ int64, t wire) { c.skip(t, false) })
 	default: // there are no maps in Parquet

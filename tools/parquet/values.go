@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 
-	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 // encoding is the encoding of the values of a page, by its number in the metadata.
@@ -48,12 +48,17 @@ func prefixed(data []byte) (bytes, rest []byte, err error) {
 	return data[4 : 4+n], data[4+n:], nil
 }
 
-// dictionary is the values that the pages of a column chunk refer to. One of the lists is used.
+// vector is values of one kind: one of the slices is used.
+type vector struct {
+	Ints   []int64   // values of integer and truth columns
+	Floats []float64 // values of float columns
+	texts  texts     // values of text columns
+}
+
+// dictionary is the values that the pages of a column chunk refer to.
 type dictionary struct {
-	n      int
-	ints   []int64
-	floats []float64
-	texts  texts
+	vector
+	n int
 }
 
 // newDictionary decodes a dictionary page, which may be overwritten after. Texts of more than most bytes are an error.
@@ -70,18 +75,7 @@ func newDictionary(p *page, c *Column, most int64) (*dictionary, error) {
 	}
 	d := &dictionary{n: int(p.cells)}
 	v := values{column: c, data: p.data, maxBytes: most}
-	var err error
-	switch c.Kind {
-	case Text:
-		err = v.texts(&d.texts, nil, d.n)
-	case Float:
-		d.floats = make([]float64, d.n)
-		err = v.floats(d.floats)
-	default:
-		d.ints = make([]int64, d.n)
-		err = v.ints(d.ints)
-	}
-	return d, err
+	return d, v.read(&d.vector, nil, d.n)
 }
 
 // values reads the values of a data page that are not null.
@@ -95,7 +89,7 @@ type values struct {
 	deltas     delta
 	arrays     byteDeltas
 	streams    int64 // of split values: their number; data has all first bytes, then all second ones, …
-	at         int64 // index of the next split value, or of the next bit of truth values
+	at         int64 // index of the next split value
 
 	index   []uint32
 	scratch []byte
@@ -105,7 +99,11 @@ type values struct {
 // setEncoding sets the encoding of a page, which has at most most values.
 func (v *values) setEncoding(e encoding, d *dictionary, most int64) (err error) {
 	c := v.column
+	isArray := c.stored == npy.Bytes
 	switch v.encoding = e; {
+	case e == plainEncoding && c.Kind == Bool: // a bit each, as groups have it
+		v.indices = hybrid{width: 1, packed: 8 * int64(len(v.data)), groups: v.data}
+		return nil
 	case e == plainEncoding:
 		return nil
 	case e == dictionaryEncoding || e == oldDictionary:
@@ -122,20 +120,49 @@ func (v *values) setEncoding(e encoding, d *dictionary, most int64) (err error) 
 			return fmt.Errorf("it has references of %d bits", v.indices.width)
 		}
 		return nil
-	case e == runsEncoding && c.store == storeBool:
+	case e == runsEncoding && c.Kind == Bool:
 		v.indices = hybrid{width: 1}
 		v.indices.data, _, err = prefixed(v.data)
 		return err
-	case e == splitEncoding && c.size > 0 && c.store != storeBool:
+	case e == splitEncoding && c.size > 0 && c.Kind != Bool:
 		v.streams, v.at = int64(len(v.data)/c.size), 0
 		return nil
-	case e == deltaEncoding && (c.store == storeInt32 || c.store == storeInt64):
+	case e == deltaEncoding && c.stored.IsInteger():
 		return v.deltas.open(v.data, most)
-	case e == deltaLengths && c.store == storeBytes, e == deltaBytes &&
-		(c.store == storeBytes || c.store == storeDecimal):
+	case e == deltaLengths && isArray && c.size == 0, e == deltaBytes && isArray:
 		return v.arrays.open(v.data, e == deltaBytes, most)
 	}
 	return fmt.Errorf("values of this type cannot have the encoding %v", e)
+}
+
+// read appends max(len(null), present) values of the column's kind: the next present values, and 0 or an empty text for
+// each null.
+func (v *values) read(to *vector, null []bool, present int) error {
+	switch v.column.Kind {
+	case Text:
+		return v.texts(&to.texts, null, present)
+	case Float:
+		return spread(&to.Floats, null, present, v.floats)
+	default:
+		return spread(&to.Ints, null, present, v.ints)
+	}
+}
+
+// spread appends the present values that read reads, with a 0 at each null.
+func spread[T int64 | float64](to *[]T, null []bool, present int, read func([]T) error) error {
+	from, n := len(*to), max(len(null), present)
+	*to = slices.Grow(*to, n)[:from+n]
+	dst := (*to)[from:]
+	if err := read(dst[:present]); err != nil {
+		return err
+	}
+	for i := n - 1; present <= i; i-- { // the values before are in place: no null precedes them
+		if dst[i] = 0; !null[i] {
+			present--
+			dst[i] = dst[present]
+		}
+	}
+	return nil
 }
 
 // ints reads integers, truth values, and decimals without their scale.
@@ -143,76 +170,29 @@ func (v *values) ints(dst []int64) error {
 	c := v.column
 	switch {
 	case v.encoding == dictionaryEncoding:
-		if err := v.references(len(dst)); err != nil {
-			return err
-		}
-		for i, k := range v.index {
-			dst[i] = v.dictionary.ints[k]
-		}
-		return nil
+		return lookUp(v, dst, v.dictionary.Ints)
 	case v.encoding == deltaEncoding:
-		if err := v.deltas.read(dst); err != nil || c.store == storeInt64 {
-			return err
-		}
+		err := v.deltas.read(dst)
 		for i, x := range dst {
-			if dst[i] = int64(int32(x)); c.unsigned {
+			switch c.stored {
+			case npy.Int32:
+				dst[i] = int64(int32(x))
+			case npy.Uint32:
 				dst[i] = int64(uint32(x))
 			}
 		}
-		return nil
-	case c.store == storeBool:
-		return v.bools(dst)
-	case c.store == storeBytes || c.store == storeDecimal:
-		for i := range dst {
-			b, err := v.array()
-			if err != nil {
-				return err
-			}
-			if dst[i], err = wholeDecimal(b); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	raw, err := v.fixed(len(dst))
-	switch {
-	case err != nil:
 		return err
-	case c.store == storeInt64:
-		for i := range dst {
-			dst[i] = int64(binary.LittleEndian.Uint64(raw[8*i:]))
-		}
-	case c.unsigned:
-		for i := range dst {
-			dst[i] = int64(binary.LittleEndian.Uint32(raw[4*i:]))
-		}
-	default:
-		for i := range dst {
-			dst[i] = int64(int32(binary.LittleEndian.Uint32(raw[4*i:])))
-		}
-	}
-	return nil
-}
-
-func (v *values) bools(dst []int64) error {
-	if v.encoding == runsEncoding {
+	case c.Kind == Bool:
 		v.index = room(v.index, len(dst))
-		if err := v.indices.read(v.index); err != nil {
-			return err
-		}
+		err := v.indices.read(v.index)
 		for i, b := range v.index {
 			dst[i] = int64(b & 1)
 		}
-		return nil
+		return err
+	case c.stored == npy.Bytes:
+		return eachArray(v, dst, wholeDecimal)
 	}
-	if int64(len(dst)) > 8*int64(len(v.data))-v.at {
-		return errShort
-	}
-	for i := range dst {
-		dst[i] = int64(v.data[v.at>>3] >> (v.at & 7) & 1)
-		v.at++
-	}
-	return nil
+	return numbers(v, dst)
 }
 
 // floats reads floats, and decimals with decimal places.
@@ -220,52 +200,52 @@ func (v *values) floats(dst []float64) error {
 	c := v.column
 	switch {
 	case v.encoding == dictionaryEncoding:
-		if err := v.references(len(dst)); err != nil {
-			return err
-		}
-		for i, k := range v.index {
-			dst[i] = v.dictionary.floats[k]
-		}
-		return nil
-	case c.store == storeInt32 || c.store == storeInt64:
+		return lookUp(v, dst, v.dictionary.Floats)
+	case c.stored.IsInteger():
 		v.whole = room(v.whole, len(dst))
-		if err := v.ints(v.whole); err != nil {
-			return err
-		}
+		err := v.ints(v.whole)
 		for i, x := range v.whole {
 			dst[i] = scaled(x, c.scale)
 		}
-		return nil
-	case c.store == storeBytes || c.store == storeDecimal:
-		for i := range dst {
-			b, err := v.array()
-			if err != nil {
-				return err
-			}
-			if dst[i], err = scaledBytes(b, c.scale); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	raw, err := v.fixed(len(dst))
-	switch {
-	case err != nil:
 		return err
-	case c.store == storeFloat64:
-		for i := range dst {
-			dst[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
+	case c.stored == npy.Bytes:
+		return eachArray(v, dst, func(b []byte) (float64, error) { return scaledBytes(b, c.scale) })
+	}
+	return numbers(v, dst)
+}
+
+// lookUp reads references to a dictionary, which has the values of.
+func lookUp[T int64 | float64](v *values, dst, of []T) error {
+	if err := v.references(len(dst)); err != nil {
+		return err
+	}
+	for i, k := range v.index {
+		dst[i] = of[k]
+	}
+	return nil
+}
+
+// eachArray decodes byte arrays.
+func eachArray[T int64 | float64](v *values, dst []T, decode func([]byte) (T, error)) error {
+	for i := range dst {
+		b, err := v.array()
+		if err == nil {
+			dst[i], err = decode(b)
 		}
-	case c.store == storeFloat32:
-		for i := range dst {
-			dst[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])))
-		}
-	default:
-		for i := range dst {
-			dst[i] = float64(dtype.Float16ToFloat32(binary.LittleEndian.Uint16(raw[2*i:])))
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// numbers decodes little-endian numbers of a fixed size.
+func numbers[T int64 | float64](v *values, dst []T) error {
+	raw, err := v.fixed(len(dst))
+	if err == nil {
+		npy.Convert(dst, raw, &npy.Header{Type: v.column.stored})
+	}
+	return err
 }
 
 // maxText is the greatest length of a text. Without it, a small file that refers to one long text of a dictionary many
@@ -321,15 +301,16 @@ func (v *values) array() (b []byte, err error) {
 	return b, err
 }
 
-// fixed returns the bytes of the next n values of a fixed size, also where these are split into streams.
+// fixed returns the bytes of the next n values of a fixed size, also where these are split into streams. They are
+// aligned for their type, and valid until the next call.
 func (v *values) fixed(n int) ([]byte, error) {
 	size := v.column.size
+	out := room(v.scratch, n*size)
+	v.scratch = out
 	if v.encoding == splitEncoding {
 		if int64(n) > v.streams-v.at {
 			return nil, errShort
 		}
-		out := room(v.scratch, n*size)
-		v.scratch = out
 		for b := range size {
 			stream := v.data[int64(b)*v.streams+v.at:][:n]
 			for i, x := range stream {
@@ -342,8 +323,7 @@ func (v *values) fixed(n int) ([]byte, error) {
 	if n > len(v.data)/size {
 		return nil, errShort
 	}
-	out := v.data[:n*size]
-	v.data = v.data[n*size:]
+	v.data = v.data[copy(out, v.data):]
 	return out, nil
 }
 

@@ -16,7 +16,7 @@ type Writer struct {
 	fields []writtenField
 	size   int64
 	rows   int64
-	groups []writtenGroup
+	groups []any // as the footer has them
 	err    error
 }
 
@@ -31,13 +31,6 @@ type writtenField struct {
 func (f *writtenField) text() bool { return f.physical == byteArray }
 
 const magic = "PAR1" // at both ends of a file
-
-// writtenGroup is where a row group lies.
-type writtenGroup struct {
-	rows    int64
-	offsets []int64 // of each column's page
-	bytes   []int64 // of each, with its header
-}
 
 // NewWriter starts a file of rows with these columns. It does not buffer.
 func NewWriter(w io.Writer, schema *arrow.Schema) (*Writer, error) {
@@ -65,43 +58,49 @@ func NewWriter(w io.Writer, schema *arrow.Schema) (*Writer, error) {
 // Batch writes a row group. buffers are the data of the columns as a record batch of Arrow has them: little-endian
 // numbers, and of a text the offsets (int64) before the bytes.
 func (w *Writer) Batch(rows int64, buffers ...[]byte) error {
-	if w.err == nil && rows > math.MaxInt32 {
-		w.err = fmt.Errorf("parquet: a row group of %d rows", rows)
+	if w.err == nil {
+		w.err = w.batch(rows, buffers)
 	}
-	group := writtenGroup{rows: rows}
-	for i := range w.fields {
-		if w.err != nil {
-			return w.err
-		}
-		f := &w.fields[i]
+	return w.err
+}
+
+func (w *Writer) batch(rows int64, buffers [][]byte) error {
+	if rows > math.MaxInt32 {
+		return fmt.Errorf("parquet: a row group of %d rows", rows)
+	}
+	var columns []any
+	groupStart := w.size
+	for _, f := range w.fields {
 		parts := 1
 		if f.text() {
 			parts = 2
 		}
 		if len(buffers) < parts {
-			w.err = fmt.Errorf("parquet: no data for column %q", f.name)
-			return w.err
+			return fmt.Errorf("parquet: no data for column %q", f.name)
 		}
 		data := buffers[0]
 		if f.text() {
 			data = plainText(buffers[0], buffers[1])
 		} else if int64(len(data)) != 4*rows {
-			w.err = fmt.Errorf("parquet: %d bytes of column %q in %d rows", len(data), f.name, rows)
-			return w.err
+			return fmt.Errorf("parquet: %d bytes of column %q in %d rows", len(data), f.name, rows)
 		}
 		if len(data) > math.MaxInt32 {
-			w.err = fmt.Errorf("parquet: %d bytes of column %q in one row group", len(data), f.name)
-			return w.err
+			return fmt.Errorf("parquet: %d bytes of column %q in one row group", len(data), f.name)
 		}
 		buffers = buffers[parts:]
 		start := w.size
 		w.write(pageHeader(rows, len(data)))
 		w.write(data)
-		group.offsets, group.bytes = append(group.offsets, start), append(group.bytes, w.size-start)
+		columns = append(columns, object{{2, start}, {3, object{
+			{1, int32(f.physical)},
+			{2, []any{int32(plainEncoding)}},
+			{3, []any{f.name}},
+			{4, int32(uncompressed)},
+			{5, rows}, {6, w.size - start}, {7, w.size - start}, {9, start},
+		}}})
 	}
-	if w.err == nil {
-		w.groups, w.rows = append(w.groups, group), w.rows+rows
-	}
+	w.groups = append(w.groups, object{{1, columns}, {2, w.size - groupStart}, {3, rows}})
+	w.rows += rows
 	return w.err
 }
 
@@ -136,152 +135,83 @@ func (w *Writer) write(p []byte) {
 	w.err = err
 }
 
-// pageHeader is the header of a data page of so many bytes.
+// pageHeader is the header of a data page of so many bytes. Columns without nulls have no levels.
 func pageHeader(rows int64, bytes int) []byte {
-	var b builder
-	b.begin()
-	b.int(1, wireInt32, 0) // a data page
-	b.int(2, wireInt32, int64(bytes))
-	b.int(3, wireInt32, int64(bytes))
-	b.structure(5, func() {
-		b.int(1, wireInt32, rows)
-		b.int(2, wireInt32, int64(plainEncoding))
-		b.int(3, wireInt32, int64(runsEncoding)) // of levels; columns without nulls have none
-		b.int(4, wireInt32, int64(runsEncoding))
-	})
-	b.end()
-	return b.data
+	return object{{1, int32(dataPage)}, {2, int32(bytes)}, {3, int32(bytes)}, {5, object{
+		{1, int32(rows)}, {2, int32(plainEncoding)}, {3, int32(runsEncoding)}, {4, int32(runsEncoding)},
+	}}}.append(nil)
 }
 
 // footer is the structure FileMetaData.
 func (w *Writer) footer() []byte {
-	var b builder
-	b.begin()
-	b.int(1, wireInt32, 2) // version of the format
-	b.list(2, wireStruct, len(w.fields)+1, func(i int) {
-		b.begin()
-		if i == 0 {
-			b.text(4, "schema")
-			b.int(5, wireInt32, int64(len(w.fields)))
-		} else {
-			w.fields[i-1].schemaElement(&b)
+	schema := []any{object{{4, "schema"}, {5, int32(len(w.fields))}}}
+	for _, f := range w.fields {
+		e := object{{1, int32(f.physical)}, {3, int32(required)}, {4, f.name}}
+		switch {
+		case f.text():
+			e = append(e, member{6, int32(convertedUTF8)}, member{10, object{{logicalString, object{}}}})
+		case f.unsigned:
+			bits, signed := int8(32), false
+			e = append(e, member{6, int32(convertedUint32)},
+				member{10, object{{logicalInteger, object{{1, bits}, {2, signed}}}}})
 		}
-		b.end()
-	})
-	b.int(3, wireInt64, w.rows)
-	b.list(4, wireStruct, len(w.groups), func(i int) {
-		b.begin()
-		w.rowGroup(&b, &w.groups[i])
-		b.end()
-	})
-	b.text(6, "hopfeed")
-	b.end()
-	return b.data
-}
-
-func (f *writtenField) schemaElement(b *builder) {
-	b.int(1, wireInt32, int64(f.physical))
-	b.int(3, wireInt32, required)
-	b.text(4, f.name)
-	switch {
-	case f.text():
-		b.int(6, wireInt32, convertedUTF8)
-		b.structure(10, func() { b.structure(logicalString, func() {}) })
-	case f.unsigned:
-		b.int(6, wireInt32, convertedUint32)
-		b.structure(10, func() {
-			b.structure(logicalInteger, func() {
-				b.field(1, wireByte)
-				b.data = append(b.data, 32) // bits
-				b.field(2, wireFalse)       // not signed
-			})
-		})
+		schema = append(schema, e)
 	}
+	const version = 2 // of the format
+	return object{{1, int32(version)}, {2, schema}, {3, w.rows}, {4, w.groups}, {6, "hopfeed"}}.append(nil)
 }
 
-func (w *Writer) rowGroup(b *builder, g *writtenGroup) {
-	total := int64(0)
-	for _, bytes := range g.bytes {
-		total += bytes
+// object is a structure as it is written, with its fields in ascending order; compact reads such. A value is a bool,
+// int8, int32, int64, string, object, or a list of these ([]any).
+type object []member
+
+type member struct {
+	id    int64
+	value any
+}
+
+// append appends the structure in the compact protocol of Thrift.
+func (o object) append(to []byte) []byte {
+	last := int64(0)
+	for _, m := range o {
+		t, value := encoded(m.value)
+		if step := m.id - last; step <= 15 {
+			to = append(to, byte(step)<<4|byte(t))
+		} else {
+			to = binary.AppendVarint(append(to, byte(t)), m.id)
+		}
+		to, last = append(to, value...), m.id
 	}
-	b.list(1, wireStruct, len(w.fields), func(i int) {
-		f := &w.fields[i]
-		b.begin()
-		b.int(2, wireInt64, g.offsets[i])
-		b.structure(3, func() {
-			b.int(1, wireInt32, int64(f.physical))
-			b.list(2, wireInt32, 1, func(int) { b.signed(int64(plainEncoding)) })
-			b.list(3, wireBinary, 1, func(int) { b.bytes(f.name) })
-			b.int(4, wireInt32, 0) // not compressed
-			b.int(5, wireInt64, g.rows)
-			b.int(6, wireInt64, g.bytes[i])
-			b.int(7, wireInt64, g.bytes[i])
-			b.int(9, wireInt64, g.offsets[i])
-		})
-		b.end()
-	})
-	b.int(2, wireInt64, total)
-	b.int(3, wireInt64, g.rows)
+	return append(to, 0)
 }
 
-// builder writes structures in the compact protocol of Thrift, as compact reads them.
-type builder struct {
-	data []byte
-	last []int64 // number of the field before, in each structure that is open
-}
-
-func (b *builder) begin() { b.last = append(b.last, 0) }
-
-func (b *builder) end() {
-	b.data = append(b.data, 0)
-	b.last = b.last[:len(b.last)-1]
-}
-
-// field begins a field of a structure; numbers ascend.
-func (b *builder) field(id int64, t wire) {
-	last := &b.last[len(b.last)-1]
-	if step := id - *last; step <= 15 {
-		b.data = append(b.data, byte(step)<<4|byte(t))
-	} else {
-		b.data = append(b.data, byte(t))
-		b.signed(id)
+func encoded(value any) (t wire, out []byte) {
+	switch v := value.(type) {
+	case bool:
+		if v {
+			return wireTrue, nil
+		}
+		return wireFalse, nil
+	case int8:
+		return wireByte, []byte{byte(v)}
+	case int32:
+		return wireInt32, binary.AppendVarint(nil, int64(v))
+	case int64:
+		return wireInt64, binary.AppendVarint(nil, v)
+	case string:
+		return wireBinary, append(binary.AppendUvarint(nil, uint64(len(v))), v...)
+	case object:
+		return wireStruct, v.append(nil)
 	}
-	*last = id
-}
-
-// signed writes a number in zigzag encoding.
-func (b *builder) signed(v int64) { b.data = binary.AppendVarint(b.data, v) }
-
-func (b *builder) int(id int64, t wire, v int64) {
-	b.field(id, t)
-	b.signed(v)
-}
-
-func (b *builder) bytes(s string) {
-	b.data = append(binary.AppendUvarint(b.data, uint64(len(s))), s...)
-}
-
-func (b *builder) text(id int64, s string) {
-	b.field(id, wireBinary)
-	b.bytes(s)
-}
-
-func (b *builder) structure(id int64, fields func()) {
-	b.field(id, wireStruct)
-	b.begin()
-	fields()
-	b.end()
-}
-
-func (b *builder) list(id int64, t wire, n int, item func(i int)) {
-	b.field(id, wireList)
-	if n < 15 {
-		b.data = append(b.data, byte(n)<<4|byte(t))
-	} else {
-		b.data = append(b.data, 0xf0|byte(t))
-		b.data = binary.AppendUvarint(b.data, uint64(n))
+	list := value.([]any)
+	t = wireStruct // of the items, if there are none
+	for _, item := range list {
+		var bytes []byte
+		t, bytes = encoded(item)
+		out = append(out, bytes...)
 	}
-	for i := range n {
-		item(i)
+	if n := len(list); n >= 15 {
+		return wireList, append(binary.AppendUvarint([]byte{0xf0 | byte(t)}, uint64(n)), out...)
 	}
+	return wireList, append([]byte{byte(len(list))<<4 | byte(t)}, out...)
 }
