@@ -30,46 +30,39 @@ type Array struct {
 
 // Open opens a .npy file. The file must have the size that its header implies.
 func Open(fsys vfs.FS, path string) (*Array, error) {
-	f, err := fsys.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	a, err := open(f)
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return a, nil
-}
-
-func open(f vfs.File) (*Array, error) {
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	h, err := ReadHeader(bufio.NewReaderSize(io.NewSectionReader(f, 0, size), 512))
-	if err != nil {
-		return nil, named(f.Path(), err)
-	}
-	if err := checkSize(f.Path(), h, size); err != nil {
-		return nil, err
-	}
-	return &Array{*h, f}, nil
+	return open(fsys, path, func(r io.Reader) (*Header, error) {
+		h, err := ReadHeader(bufio.NewReaderSize(r, 512))
+		if err != nil {
+			err = named(path, err)
+		}
+		return h, err
+	})
 }
 
 // OpenRaw opens a file that is nothing but the elements of an array, in C order and little endian.
 func OpenRaw(fsys vfs.FS, path string, t Type, shape ...int64) (*Array, error) {
+	return open(fsys, path, func(io.Reader) (*Header, error) {
+		h := &Header{Type: t, Shape: slices.Clone(shape), Width: 1}
+		if h.overflows() {
+			return nil, fmt.Errorf("%w: %s: an array of shape %v is too large", ErrInvalid, path, shape)
+		}
+		return h, nil
+	})
+}
+
+func open(fsys vfs.FS, path string, header func(io.Reader) (*Header, error)) (*Array, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
 		return nil, err
 	}
+	var h *Header
 	size, err := f.Size()
-	h := &Header{Type: t, Shape: slices.Clone(shape), Width: 1}
-	if err == nil && h.overflows() {
-		err = fmt.Errorf("%w: %s: an array of shape %v is too large", ErrInvalid, path, shape)
-	}
 	if err == nil {
-		err = checkSize(path, h, size)
+		h, err = header(io.NewSectionReader(f, 0, size))
+	}
+	if err == nil && size != h.Offset+h.DataBytes() {
+		err = fmt.Errorf("%w: %s: %s array of shape %v needs a file of %d bytes, found %d",
+			ErrInvalid, path, h.Type, h.Shape, h.Offset+h.DataBytes(), size)
 	}
 	if err != nil {
 		f.Close()
@@ -90,14 +83,6 @@ func HasHeader(fsys vfs.FS, path string) (bool, error) {
 		return false, err
 	}
 	return string(start[:]) == magic, nil
-}
-
-func checkSize(path string, h *Header, size int64) error {
-	if want := h.Offset + h.DataBytes(); size != want {
-		return fmt.Errorf("%w: %s: %s array of shape %v needs a file of %d bytes, found %d",
-			ErrInvalid, path, h.Type, h.Shape, want, size)
-	}
-	return nil
 }
 
 // named adds the name of the file to an error of ReadHeader.
@@ -217,18 +202,16 @@ func (a *Array) Element(i int64) string {
 	if err := a.readAt(raw, a.Offset+i*a.ItemBytes()); err != nil {
 		return "?"
 	}
-	if a.Type == Uint64 {
-		var v [1]int64
-		Convert(v[:], raw, &a.Header)
-		return fmt.Sprint(uint64(v[0]))
-	}
-	if !a.Type.IsFloat() {
-		var v [1]int64
+	if a.Type.IsFloat() {
+		var v [1]float64
 		Convert(v[:], raw, &a.Header)
 		return fmt.Sprint(v[0])
 	}
-	var v [1]float64
+	var v [1]int64
 	Convert(v[:], raw, &a.Header)
+	if a.Type == Uint64 {
+		return fmt.Sprint(uint64(v[0]))
+	}
 	return fmt.Sprint(v[0])
 }
 

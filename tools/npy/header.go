@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -106,21 +108,14 @@ func ReadHeader(r io.Reader) (*Header, error) {
 	if string(prefix[:6]) != magic {
 		return nil, fmt.Errorf("%w: not a .npy file (no NUMPY magic)", ErrInvalid)
 	}
-	length, offset := int64(0), int64(0)
-	switch version := prefix[6]; version {
-	case 1:
-		if _, err := io.ReadFull(r, prefix[8:10]); err != nil {
-			return nil, shortHeader(err)
-		}
-		length, offset = int64(binary.LittleEndian.Uint16(prefix[8:])), 10
-	case 2, 3:
-		if _, err := io.ReadFull(r, prefix[8:12]); err != nil {
-			return nil, shortHeader(err)
-		}
-		length, offset = int64(binary.LittleEndian.Uint32(prefix[8:])), 12
-	default:
-		return nil, fmt.Errorf("%w: .npy version %d.%d is not known (1, 2 and 3 are)", ErrInvalid, version, prefix[7])
+	lengthBytes := map[byte]int{1: 2, 2: 4, 3: 4}[prefix[6]]
+	if lengthBytes == 0 {
+		return nil, fmt.Errorf("%w: .npy version %d.%d is not known (1, 2 and 3 are)", ErrInvalid, prefix[6], prefix[7])
 	}
+	if _, err := io.ReadFull(r, prefix[8:8+lengthBytes]); err != nil {
+		return nil, shortHeader(err)
+	}
+	length := int64(binary.LittleEndian.Uint32(prefix[8:]))
 	if length > maxHeader {
 		return nil, fmt.Errorf("%w: header of %d bytes (at most %d are read)", ErrInvalid, length, maxHeader)
 	}
@@ -132,7 +127,7 @@ func ReadHeader(r io.Reader) (*Header, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	h.Offset = offset + length
+	h.Offset = int64(8+lengthBytes) + length
 	if h.DataBytes() > math.MaxInt64-h.Offset {
 		return nil, fmt.Errorf("%w: an array of shape %v is too large", ErrInvalid, h.Shape)
 	}
@@ -146,52 +141,79 @@ func shortHeader(err error) error {
 	return err
 }
 
+// headerEntry is a key of the Python dictionary of a header, its value (text, truth value or tuple), and what ends it.
+var headerEntry = regexp.MustCompile(`^\s*(?:'([^'\\\n]*)'|"([^"\\\n]*)")\s*:\s*` +
+	`(?:'([^'\\\n]*)'|"([^"\\\n]*)"|(True|False)|(\([0-9L,\s]*\)))\s*(,|})`)
+
 // parseHeader reads the Python dictionary of a header: the keys descr, fortran_order and shape, each once, in any
 // order, and nothing else.
 func parseHeader(text string) (*Header, error) {
-	p := &literal{rest: text}
+	broken := func(format string, args ...any) (*Header, error) {
+		return nil, fmt.Errorf("broken .npy header: "+format, args...)
+	}
 	h := &Header{}
 	seen := map[string]bool{}
-	p.expect("{")
-	for p.err == nil && !p.accept("}") {
-		key := p.quoted()
-		p.expect(":")
-		if p.err == nil && seen[key] {
-			p.fail("key %.100q twice", key)
+	rest, comma := strings.CutPrefix(strings.TrimSpace(text), "{")
+	for comma && strings.TrimSpace(rest) != "}" {
+		m := headerEntry.FindStringSubmatch(rest)
+		if m == nil && strings.Contains(rest, "[") {
+			return nil, errors.New("structured element types are not supported: store each field as an array of its own")
+		} else if m == nil {
+			return broken("no key, value and comma at %.100q", strings.TrimSpace(rest))
 		}
-		seen[key] = true
+		key, descr, truth, tuple := m[1]+m[2], m[3]+m[4], m[5], m[6]
+		if seen[key] {
+			return broken("key %.100q twice", key)
+		}
+		var err error
 		switch {
-		case p.err != nil:
-		case key == "descr":
-			if p.peek("[") {
-				return nil, errors.New("structured element types are not supported: store each field as an array " +
-					"of its own")
-			}
-			p.err = firstError(p.err, h.setDescr(p.quoted()))
-		case key == "fortran_order":
-			h.Fortran = p.boolean()
-		case key == "shape":
-			h.Shape = p.tuple()
+		case key == "descr" && descr != "":
+			err = h.setDescr(descr)
+		case key == "fortran_order" && truth != "":
+			h.Fortran = truth == "True"
+		case key == "shape" && tuple != "":
+			err = h.setShape(strings.Trim(tuple, "()"))
 		default:
-			p.fail("unknown key %.100q", key)
+			return broken("unknown key %.100q, or a wrong value of it", key)
 		}
-		if !p.accept(",") && p.err == nil && !p.peek("}") {
-			p.fail("no comma")
+		if err != nil {
+			return nil, err
 		}
+		seen[key], rest, comma = true, rest[len(m[0]):], m[7] == ","
 	}
-	if p.err == nil && strings.TrimSpace(p.rest) != "" {
-		p.fail("text after the dictionary")
-	}
-	if p.err == nil && len(seen) != 3 {
-		p.fail("descr, fortran_order or shape is missing")
-	}
-	if p.err != nil {
-		return nil, p.err
-	}
-	if h.overflows() {
+	switch {
+	case !comma && rest != "":
+		return broken("text before or after the dictionary")
+	case len(seen) != 3:
+		return broken("descr, fortran_order or shape is missing")
+	case h.overflows():
 		return nil, fmt.Errorf("an array of shape %v is too large", h.Shape)
 	}
 	return h, nil
+}
+
+// setShape reads what a tuple of sizes has between its parentheses. Python 2 wrote long integers as 7L.
+func (h *Header) setShape(sizes string) error {
+	h.Shape = []int64{}
+	sizes = strings.TrimSpace(sizes)
+	list, comma := strings.CutSuffix(sizes, ",")
+	if sizes == "" {
+		return nil
+	}
+	for size := range strings.SplitSeq(list, ",") {
+		n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(size), "L"), 10, 64)
+		if err != nil {
+			return fmt.Errorf("broken .npy header: unreadable size in the shape (%.100s)", sizes)
+		}
+		h.Shape = append(h.Shape, n)
+	}
+	switch {
+	case len(h.Shape) > maxDims:
+		return fmt.Errorf("broken .npy header: more than %d dimensions", maxDims)
+	case len(h.Shape) == 1 && !comma:
+		return errors.New("broken .npy header: the shape is no tuple")
+	}
+	return nil
 }
 
 // overflows reports whether DataBytes does not fit in 64 bits. An axis of size 0 counts as 1, so that it does not hide
@@ -207,137 +229,29 @@ func (h *Header) overflows() bool {
 	return false
 }
 
-func firstError(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
-}
-
 // setDescr reads an array-protocol type string such as "<f4".
 func (h *Header) setDescr(descr string) error {
-	if len(descr) < 2 {
-		return fmt.Errorf("element type %.100q is not understood", descr)
+	notUnderstood := fmt.Errorf("element type %.100q is not understood", descr)
+	if len(descr) < 2 || !strings.Contains("<|=>", descr[:1]) {
+		return notUnderstood
 	}
-	order, kind, rest := descr[0], descr[1], descr[1:]
-	switch order {
-	case '<', '|', '=':
-	case '>':
-		h.BigEndian = true
-	default:
-		return fmt.Errorf("element type %.100q is not understood", descr)
-	}
-	h.Width = 1
-	switch kind {
+	h.BigEndian, h.Width = descr[0] == '>', 1
+	switch kind, width := descr[1], descr[2:]; kind {
 	case 'O':
 		return fmt.Errorf("element type %.100q is pickled Python objects, which are never loaded", descr)
 	case 'S', 'U':
-		width, err := strconv.ParseUint(rest[1:], 10, 20)
+		n, err := strconv.ParseUint(width, 10, 20)
 		if err != nil {
-			return fmt.Errorf("element type %.100q is not understood", descr)
+			return notUnderstood
 		}
-		h.Type, h.Width = Bytes, int64(width)
-		if kind == 'U' {
-			h.Type = Text
-		}
+		h.Type, h.Width = map[byte]Type{'S': Bytes, 'U': Text}[kind], int64(n)
 		return nil
 	}
-	for t := Bool; t <= Float64; t++ {
-		if descrs[t] == rest {
-			h.Type = t
-			return nil
-		}
+	if t := slices.Index(descrs[:BFloat16], descr[1:]); t > 0 {
+		h.Type = Type(t)
+		return nil
 	}
 	return fmt.Errorf("element type %.100q is not supported (integers and float16, float32, float64 are)", descr)
-}
-
-// literal parses the Python literals that a header may contain. After the first error all its methods do nothing.
-type literal struct {
-	rest string
-	err  error
-}
-
-func (p *literal) fail(format string, args ...any) {
-	if p.err == nil {
-		p.err = fmt.Errorf("broken .npy header: "+format, args...)
-	}
-}
-
-func (p *literal) peek(token string) bool {
-	p.rest = strings.TrimLeft(p.rest, " \t\n")
-	return p.err == nil && strings.HasPrefix(p.rest, token)
-}
-
-func (p *literal) accept(token string) bool {
-	if !p.peek(token) {
-		return false
-	}
-	p.rest = p.rest[len(token):]
-	return true
-}
-
-func (p *literal) expect(token string) {
-	if !p.accept(token) {
-		p.fail("no %q where one is expected", token)
-	}
-}
-
-// quoted reads a string without escapes.
-func (p *literal) quoted() string {
-	for _, quote := range []string{"'", `"`} {
-		if p.accept(quote) {
-			s, rest, ok := strings.Cut(p.rest, quote)
-			if !ok || strings.ContainsAny(s, "\\\n") {
-				p.fail("unreadable string")
-			}
-			p.rest = rest
-			return s
-		}
-	}
-	p.fail("no string where one is expected")
-	return ""
-}
-
-func (p *literal) boolean() bool {
-	if p.accept("True") {
-		return true
-	}
-	if !p.accept("False") {
-		p.fail("fortran_order is neither True nor False")
-	}
-	return false
-}
-
-// tuple reads a tuple of sizes. Python 2 wrote long integers as 7L.
-func (p *literal) tuple() []int64 {
-	dims := []int64{}
-	p.expect("(")
-	comma := true
-	for p.err == nil && !p.peek(")") {
-		if !comma {
-			p.fail("no comma in the shape")
-			return nil
-		}
-		end := 0
-		for end < len(p.rest) && p.rest[end] >= '0' && p.rest[end] <= '9' {
-			end++
-		}
-		n, err := strconv.ParseInt(p.rest[:end], 10, 64)
-		if err != nil {
-			p.fail("unreadable size in the shape")
-			return nil
-		}
-		p.rest = strings.TrimPrefix(p.rest[end:], "L")
-		if dims = append(dims, n); len(dims) > maxDims {
-			p.fail("more than %d dimensions", maxDims)
-		}
-		comma = p.accept(",")
-	}
-	p.expect(")")
-	if len(dims) == 1 && !comma {
-		p.fail("the shape is no tuple")
-	}
-	return dims
 }
 
 // AppendHeader appends the header of a little-endian C-order array of numbers, or of Bytes or Text with strings of the
@@ -351,17 +265,11 @@ func AppendHeader(dst []byte, t Type, width int64, shape ...int64) []byte {
 	if t == Bytes || t == Text {
 		descr += strconv.FormatInt(width, 10)
 	}
-	var dims strings.Builder
-	for i, d := range shape {
-		if i > 0 {
-			dims.WriteString(", ")
-		}
-		dims.WriteString(strconv.FormatInt(d, 10))
-	}
+	dims := strings.ReplaceAll(strings.Trim(fmt.Sprint(shape), "[]"), " ", ", ")
 	if len(shape) == 1 {
-		dims.WriteString(",")
+		dims += ","
 	}
-	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, dims.String())
+	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, dims)
 	pad := 63 - (10+len(text))%64
 	text += strings.Repeat(" ", pad) + "\n"
 	dst = append(dst, magic+"\x01\x00"...)

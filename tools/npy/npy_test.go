@@ -303,18 +303,18 @@ func TestWhatCannotBeReadIsRefusedByName(t *testing.T) {
 		{"a key twice", header("{'descr': '<i4', 'descr': '<i4', 'shape': (1,)}"), "twice"},
 		{"an unknown key", header("{'descr': '<i4', 'x': True, 'shape': (1,)}"), "unknown key"},
 		{"a missing key", header("{'descr': '<i4', 'shape': (1,)}"), "missing"},
-		{"a call", header("{'descr': '<i4', 'fortran_order': exit(), 'shape': (1,)}"), "neither True nor False"},
+		{"a call", header("{'descr': '<i4', 'fortran_order': exit(), 'shape': (1,)}"), "no key, value and comma"},
 		{"text behind", header("{'descr': '<i4', 'fortran_order': False, 'shape': (1,)} + 1"), "after the dictionary"},
 		{"no tuple", header("{'descr': '<i4', 'fortran_order': False, 'shape': (1)}"), "no tuple"},
-		{"a negative size", header("{'descr': '<i4', 'fortran_order': False, 'shape': (-1,)}"), "unreadable size"},
+		{"a negative size", header("{'descr': '<i4', 'fortran_order': False, 'shape': (-1,)}"), "no key, value and comma"},
 		{"a size beyond 64 bits", header("{'descr': '<i4', 'fortran_order': False, 'shape': (99999999999999999999,)}"),
 			"unreadable size"},
 		{"an array beyond 64 bits",
 			header("{'descr': '<i4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 0)}"), "too large"},
 		{"many dimensions", header("{'descr': '<i4', 'fortran_order': False, 'shape': (" + strings.Repeat("1,",
 			33) + ")}"), "dimensions"},
-		{"an open string", header("{'descr: "), "unreadable string"},
-		{"no comma", header("{'descr': '<i4' 'fortran_order': False, 'shape': (1,)}"), "no comma"},
+		{"an open string", header("{'descr: "), "no key, value and comma"},
+		{"no comma", header("{'descr': '<i4' 'fortran_order': False, 'shape': (1,)}"), "no key, value and comma"},
 	} {
 		_, err := Open(vfs.OS(), file(t, c.data))
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.say) ||

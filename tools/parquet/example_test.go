@@ -19,7 +19,7 @@ func Example() {
 	for _, column := range table.Columns {
 		fmt.Println(column.Name+":", column.Type)
 	}
-	reader, err := table.Read(table.Find("nulls"))
+	reader, err := table.Read(&table.Columns[2])
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func TestTheFilesOfAFolderComeInTheOrderOfTheirNames(t *testing.T) {
 	defer table.Close()
 	files := written(t)
 	want2 := slices.Concat(files["none_v1"]["text"], files["small_v2"]["text"])
-	if got, err := column(table, table.Find("text"), 9, 0, 2); err != nil || !reflect.DeepEqual(got, want2) {
+	if got, err := column(table, find(table, "text"), 9, 0, 2); err != nil || !reflect.DeepEqual(got, want2) {
 		t.Errorf("%v, %v", got, err)
 	}
 	for row, place := range map[int64]string{0: "/x/part-9.parquet: row 0", 23: "/x/part-9.parquet: row 23",
@@ -61,7 +61,7 @@ func TestNamesOfFoldersAreColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	split, year := table.Find("split"), table.Find("year")
+	split, year := find(table, "split"), find(table, "year")
 	if split == nil || year == nil || split.Kind != Text || year.Kind != Integer || !split.Key || !year.Key {
 		t.Fatalf("%+v, %+v", split, year)
 	}
@@ -73,7 +73,7 @@ func TestNamesOfFoldersAreColumns(t *testing.T) {
 	}
 	for _, n := range []int{1, 5, 100} {
 		for c, want := range map[*Column][]any{split: repeat(nil, "a/b", "train", "train"),
-			year: repeat("1", "-1", "9", "2020"), table.Find("i32"): slices.Concat(want, want, want, want)} {
+			year: repeat("1", "-1", "9", "2020"), find(table, "i32"): slices.Concat(want, want, want, want)} {
 			if got, err := column(table, c, n, 0, len(table.Groups())); err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s, %d at a time: %v, %v", c.Name, n, got, err)
 			}
@@ -84,7 +84,7 @@ func TestNamesOfFoldersAreColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	if c := own.Find("i32"); c.Key {
+	if c := find(own, "i32"); c.Key {
 		t.Error("a column of the file does not go before a key of its name")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -109,7 +110,7 @@ func TestWhatWritersWriteIsReadAsPyarrowReadsIt(t *testing.T) {
 			continue
 		}
 		for name, want := range columns {
-			c := table.Find(strings.ToUpper(name))
+			c := find(table, strings.ToUpper(name))
 			if c == nil {
 				t.Errorf("%s: no column %s", file, name)
 				continue
@@ -150,7 +151,7 @@ func TestWhatIsNoValueIsNamedByItsType(t *testing.T) {
 		}
 		defer table.Close()
 		for name, want := range types {
-			c := table.Find(name)
+			c := find(table, name)
 			if c == nil || c.Kind != Other || c.Type != want {
 				t.Errorf("%s: %s is %+v", file, name, c)
 				continue
@@ -282,7 +283,7 @@ func TestFilesBeyondThoseThatStayOpenAreReadToo(t *testing.T) {
 	defer table.Close()
 	want := written(t)["small"]["text"]
 	last := len(table.Groups()) - 1
-	if got, err := column(table, table.Find("text"), 100, last-2, last+1); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err := column(table, find(table, "text"), 100, last-2, last+1); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
 	changed := fmt.Sprintf("/x/part-%d.parquet", maxOpen+2)
@@ -296,7 +297,7 @@ func TestFilesBeyondThoseThatStayOpenAreReadToo(t *testing.T) {
 	if err := f.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := column(table, table.Find("text"), 100, last, last+1); !errors.Is(err, ErrInvalid) ||
+	if _, err := column(table, find(table, "text"), 100, last, last+1); !errors.Is(err, ErrInvalid) ||
 		!strings.Contains(err.Error(), changed) {
 		t.Errorf("a file that has changed: %v", err)
 	}
@@ -327,10 +328,10 @@ func TestFilesWithoutTheColumnAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	if got, err := column(table, table.Find("i64"), 100, 0, 2); err != nil || len(got) != 48 {
+	if got, err := column(table, find(table, "i64"), 100, 0, 2); err != nil || len(got) != 48 {
 		t.Errorf("%d rows, %v", len(got), err)
 	}
-	if _, err := column(table, table.Find("f64"), 100, 0, 2); !errors.Is(err, ErrInvalid) ||
+	if _, err := column(table, find(table, "f64"), 100, 0, 2); !errors.Is(err, ErrInvalid) ||
 		!strings.Contains(err.Error(), `/x/b.parquet: no column "f64" of float64, as /x/a.parquet has`) {
 		t.Error(err)
 	}
@@ -400,4 +401,13 @@ func TestAReaderTakesNoMoreThanItsTableSays(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// find returns the column with a name, in upper or lower case, or nil.
+func find(t *Table, name string) *Column {
+	i := slices.IndexFunc(t.Columns, func(c Column) bool { return strings.EqualFold(c.Name, name) })
+	if i < 0 {
+		return nil
+	}
+	return &t.Columns[i]
 }

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
@@ -140,18 +139,6 @@ func (t *Table) Keyed() bool { return len(t.parts[0].keys) > 0 }
 
 // Groups lists the row groups, in order.
 func (t *Table) Groups() []Group { return t.groups }
-
-// Find returns the column with one of the names, in upper or lower case, or nil.
-func (t *Table) Find(names ...string) *Column {
-	for _, name := range names {
-		for i := range t.Columns {
-			if strings.EqualFold(t.Columns[i].Name, name) {
-				return &t.Columns[i]
-			}
-		}
-	}
-	return nil
-}
 
 // Place names a row of the table, for messages.
 func (t *Table) Place(row int64) string {

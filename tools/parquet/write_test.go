@@ -100,7 +100,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		}
 	}
 	for name, values := range want {
-		got, err := column(table, table.Find(name), 50, 0, len(table.Groups()))
+		got, err := column(table, find(table, name), 50, 0, len(table.Groups()))
 		if err != nil || !same(got, values) {
 			t.Errorf("%s: %v, %v, want %v", name, got, err, values)
 		}
