@@ -72,7 +72,7 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 				disk.SetCapacity(used + room)
 				return Propagate(context.Background(), optimist{disk}, "graph", "store", o)
 			}
-			declared := w.Cost(p).Memory
+			declared := w.MemoryBytes(p)
 			name := fmt.Sprintf("%v of %s rows, planned %+v", o.Operators, o.Rows, p)
 			before, panels := offheap.InUse(), &beforeAssembly{}
 			offheap.ResetPeak()

@@ -167,9 +167,8 @@ type call struct {
 	batches product.Batches
 }
 
-// Product is propagator.hopFrom on the device. If columns are computed in several ranges, a pause before the last
-// range leaves no row with all columns. So such a product pauses to end the job, never to save a checkpoint
-// (canSave).
+// Product is propagator.hopFrom on the device. If columns are computed in several ranges, a pause before the last range
+// leaves no row with all columns. So such a product pauses to end the job, never to save a checkpoint (canSave).
 func (e *Engine) Product(ctx context.Context, p *product.Propagator, dst, src *product.Matrix, with *product.Blend,
 	want product.NodeSet, from int64, done func(cost int64, canSave bool) bool) (added, reached int64, err error) {
 	n := p.Graph.Nodes()

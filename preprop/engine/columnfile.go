@@ -16,9 +16,8 @@ import (
 )
 
 // columnFileLayout tells where the rows are in a column file, a scratch file with a range of columns of one matrix:
-// blocks of rows, row-major, one after another, then the CRC-32C of each block, then the CRC-32C of these checksums.
-// A column file appears under its name when it is whole and durable, so a job that was killed finds what it had
-// finished.
+// blocks of rows, row-major, one after another, then the CRC-32C of each block, then the CRC-32C of these checksums. A
+// column file appears under its name when it is whole and durable, so a job that was killed finds what it had finished.
 type columnFileLayout struct {
 	bounds   []int64 // row with which each block begins, and the number of rows
 	rowBytes int64

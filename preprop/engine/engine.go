@@ -61,8 +61,7 @@ func (e *engine) matrices() []*product.Matrix {
 	return slices.DeleteFunc(all, func(m *product.Matrix) bool { return m == nil })
 }
 
-// prepare opens or derives the topologies, computes the factors of operators, and finds which nodes each product
-// needs.
+// prepare opens or derives the topologies, computes the factors of operators, and finds which nodes each product needs.
 func (e *engine) prepare(ctx context.Context) error {
 	unfinished := slices.DeleteFunc(slices.Clone(e.Sequences), func(c *HopSequence) bool {
 		return e.LastUnfinished(c, e.Columns) == 0

@@ -223,9 +223,8 @@ type keptInput struct {
 // noRow marks a node that has no row in the store.
 const noRow = math.MaxUint32
 
-// keep chooses what stays in memory of an input while the columns rest of these panels are cut. A job that goes on
-// with columns that
-// it has finished keeps nothing: these may be loaded into the same memory.
+// keep chooses what stays in memory of an input while the columns rest of these panels are cut. A job that goes on with
+// columns that it has finished keeps nothing: these may be loaded into the same memory.
 func (e *engine) keep(in *Input, panels, rest []product.ColumnRange) (k keptInput, err error) {
 	if !e.Plan.InputKept || len(e.inputs()) > 1 || len(e.Sequences) > 1 && e.inputBuffer == nil ||
 		rest[0] != panels[0] || e.HasPartialMatrices() {

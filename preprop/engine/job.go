@@ -186,8 +186,7 @@ func (j *Job) Run(ctx context.Context) error {
 	return context.Cause(ctx) // an interrupted job has finished its last write
 }
 
-// cutInputs cuts inputs into column files where that is planned, and returns the columns
-// that files of each input have.
+// cutInputs cuts inputs into column files where that is planned, and returns the columns that files of each input have.
 func (e *engine) cutInputs(ctx context.Context, panels []product.ColumnRange) (map[*Input][]product.ColumnRange,
 	error) {
 	out := map[*Input][]product.ColumnRange{}

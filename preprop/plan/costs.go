@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/operator"
@@ -21,56 +23,206 @@ const (
 	phases
 )
 
-// cost is what a stage of a job takes. A stage declares its cost beside the code that allocates, reads and writes; a
-// plan is the sum of its stages (work.stages). TestJobsTakeWhatTheirStagesDeclare compares declared and real bytes.
+// cost is one thing that a job takes, held from one phase to another, both included. A plan is the sum of the costs of
+// its job. TestJobsTakeWhatTheirStagesDeclare compares declared and real bytes.
 type cost struct {
-	// bytes that are held during each phase: memory, scratch files, files of the store
-	Memory, scratch, store [phases]int64
+	what                   string
+	first, last            phase
+	memory, scratch, store int64 // bytes held: of memory, of scratch files, of files of the store
 	read, written          int64 // bytes of files
 	inputPasses            int   // over the input
 	topologyPasses         int   // over a topology on disk
 }
 
-// during is bytes that are held from one phase to another, both included.
-func during(first, last phase, bytes int64) (held [phases]int64) {
-	for p := first; p <= last; p++ {
-		held[p] = bytes
-	}
-	return held
+// during is memory in bytes that is held from one phase to another.
+func during(first, last phase, what string, memory int64) cost {
+	return cost{what: what, first: first, last: last, memory: memory}
 }
 
-func (c *cost) add(other cost) {
-	for p := range phases {
-		c.Memory[p] += other.Memory[p]
-		c.scratch[p] += other.scratch[p]
-		c.store[p] += other.store[p]
-	}
-	c.read += other.read
-	c.written += other.written
-	c.inputPasses += other.inputPasses
-	c.topologyPasses += other.topologyPasses
+// costs lists what a job takes within a plan.
+func (w *Work) costs(p *Plan) []cost {
+	return slices.Concat(w.rowCosts(p), w.topologyCosts(p), w.productCosts(p), w.inputCosts(p), w.resultCosts(p))
 }
 
-// stages are the costs of the stages of a job, within a plan.
-func (w *Work) stages(p *Plan) []cost {
+// held is bytes that are held during each phase.
+type held [phases]int64
+
+func (h *held) add(c cost, bytes int64) {
+	for at := c.first; at <= c.last; at++ {
+		h[at] += bytes
+	}
+}
+
+// MemoryBytes is the memory in bytes that a job takes within a plan during each phase, beside ProcessBytes.
+func (w *Work) MemoryBytes(p *Plan) (memory held) {
+	for _, c := range w.costs(p) {
+		memory.add(c, c.memory)
+	}
+	return memory
+}
+
+// count sets what a plan takes.
+func (w *Work) count(p *Plan) {
+	var memory, scratch, store held
+	var sum cost
+	for _, c := range w.costs(p) {
+		memory.add(c, c.memory)
+		scratch.add(c, c.scratch)
+		store.add(c, c.store)
+		sum.read, sum.written = sum.read+c.read, sum.written+c.written
+		sum.inputPasses, sum.topologyPasses = sum.inputPasses+c.inputPasses, sum.topologyPasses+c.topologyPasses
+	}
+	p.MemoryBytes, p.ScratchBytes, p.DiskBytes = ProcessBytes+slices.Max(memory[:]), slices.Max(scratch[:]), 0
+	for at := range phases {
+		p.DiskBytes = max(p.DiskBytes, scratch[at]+store[at])
+	}
+	p.ReadBytes, p.WrittenBytes, p.StoreBytes = sum.read, sum.written, w.StoreBytes
+	p.InputPasses, p.TopologyPasses = sum.inputPasses, sum.topologyPasses
+}
+
+// rowCosts: the rows of the store are there before its matrices, which grow until the last panel, or while result
+// files are assembled. Hop 0 is there at once if it is kept.
+func (w *Work) rowCosts(p *Plan) []cost {
+	matrices := int64(w.Matrices) * w.MatrixBytes
+	done, kept := lastPanel, int64(0)
+	if p.ResultFiles {
+		done = Assembling
+	}
+	if p.ResultFiles && w.KeepsRows(p) {
+		kept = w.MatrixBytes
+	}
 	return []cost{
-		w.rowsCost(), w.topologiesCost(p), w.factorsCost(p), w.neededCost(p), w.hopsCost(p), w.deviceCost(p),
-		w.matricesCost(p),
-		w.cutCost(p), w.loadCost(p), w.writebackCost(p), w.storeCost(p), w.resultsCost(p), w.checkpointsCost(p),
+		{what: "rows while they are chosen", first: choosing, last: choosing, read: 3 * w.RowTableBytes,
+			memory: w.PickedBytes + w.Held + vfs.StreamBytes(w.RowTableBytes)},
+		during(preparing, Assembling, "nodes of the rows", 4*w.Rows+w.Held),
+		{what: "rows", first: preparing, last: Assembling, store: w.StoreBytes - matrices, written: w.StoreBytes},
+		{what: "hop 0", first: cutting, last: done - 1, store: kept},
+		{what: "matrices", first: done, last: Assembling, store: matrices},
 	}
 }
 
-// Cost is the sum of the stages.
-func (w *Work) Cost(p *Plan) (sum cost) {
-	for _, stage := range w.stages(p) {
-		sum.add(stage)
+// topologyCosts: topologies are held in memory or in files. The graph's own file is there already. Each reader has a
+// buffer. Opening a file reads it, and its offsets twice.
+func (w *Work) topologyCosts(p *Plan) []cost {
+	used, _ := w.graphs()
+	if len(used) == 0 {
+		return nil
 	}
-	return sum
+	given, offsets := w.topologyOf(operator.AsGiven), 8*(w.Nodes+1)
+	givenInMemory := p.TopologyInMemory && used[operator.AsGiven] > 0
+	opened := cost{what: "topology", read: given + offsets}
+	if givenInMemory {
+		opened = during(preparing, lastPanel, "topology", given)
+		opened.read = given
+	}
+	opened.topologyPasses = 1
+	list := []cost{opened}
+	longest, building := w.rangeBytes(operator.AsGiven), int64(0)
+	for graph := range used {
+		if graph == operator.AsGiven {
+			continue
+		}
+		made := cost{what: "topology, " + graph, first: preparing, last: lastPanel, memory: w.topologyOf(graph)}
+		if !p.TopologyInMemory {
+			made.memory, made.scratch, made.written = 0, made.memory, made.memory
+			made.read, made.topologyPasses = made.scratch+offsets, 1
+			longest = max(longest, w.rangeBytes(graph))
+		}
+		memory, passes := w.deriveCost(graph, p.TopologyInMemory)
+		building = max(building, memory)
+		if !givenInMemory {
+			made.read += int64(passes) * given
+			made.topologyPasses += passes
+		}
+		list = append(list, made)
+	}
+	list = append(list, during(preparing, preparing, "deriving topologies", building))
+	switch {
+	case !p.TopologyInMemory:
+		streams := streamBytes(DiskReaders(w.Threads), longest)
+		list = append(list, during(preparing, preparing, "readers of topologies", streams),
+			during(computing, computing, "readers of topologies", streams))
+	case !givenInMemory:
+		list = append(list, during(preparing, preparing, "reading the given topology in order", longest))
+	}
+	return list
 }
 
-// checkpointsCost is what checkpoints take until the last panel is done. writebackCost has their memory.
-func (w *Work) checkpointsCost(p *Plan) cost {
-	return cost{scratch: during(computing, lastPanel, p.CheckpointBytes)}
+// rangeBytes bounds the node ranges of a topology on disk, TopologyFile.RangeBytes. Without parallel edges a node has
+// no more neighbours than there are nodes.
+func (w *Work) rangeBytes(graph string) int64 {
+	list := EdgeBytes(w.Weighted)*min(w.EdgesOf(graph), w.Nodes) + 2*8
+	return min(w.topologyOf(graph), max(StreamRangeBytes, list)) + 64 // rounded up
+}
+
+// deriveCost is what product.Derive takes to make a graph: offsets, a run, and for Undirected a node range of the
+// union; passes over what is given, one to count, one a run and one for the unions.
+func (w *Work) deriveCost(graph string, inMemory bool) (memory int64, passes int) {
+	edges := EdgeBytes(w.Weighted) * w.Edges
+	room := DeriveRoom(inMemory, w.Edges, w.Weighted)
+	longest := EdgeBytes(w.Weighted) * min(w.Edges, w.Nodes)
+	memory, passes = 8*(w.Nodes+1)+min(edges, max(room, longest)), 2+int(edges/max(room+1, 1))
+	if graph == operator.Undirected {
+		united := min(edges+8*w.Nodes, max(EdgeBytes(w.Weighted)*OrderedCost, StreamRangeBytes, longest))
+		memory, passes = memory+2*united, passes+1
+	}
+	return memory, passes
+}
+
+// productCosts: each pass over a topology on disk reads it, for the factors of each operator, for the needed nodes of
+// each product but the last, and for each product of each panel.
+func (w *Work) productCosts(p *Plan) []cost {
+	longest, bases := w.graphs()
+	var list []cost
+	pass := func(c cost, graph string, passes int) {
+		if !p.TopologyInMemory {
+			c.read, c.topologyPasses = int64(passes)*w.topologyOf(graph), passes
+		}
+		list = append(list, c)
+	}
+	degrees := int64(0)
+	for base := range bases {
+		if base.Name == operator.Col {
+			degrees = 8 * w.Nodes
+		}
+		pass(during(preparing, lastPanel, "factors of "+base.Name, 4*w.Nodes), base.Graph, 1)
+	}
+	list = append(list, during(preparing, preparing, "degrees for factors of col", degrees))
+	for graph, products := range longest {
+		if w.Rows < w.Nodes {
+			sets := during(preparing, lastPanel, "needed nodes", int64(products)*NodeSetBytes(w.Nodes))
+			pass(sets, graph, products-1)
+		}
+	}
+	for _, s := range w.Sequences {
+		pass(cost{what: "products"}, s.Operator.Graph, s.products()*p.Panels)
+	}
+	if len(w.Sequences) > 0 {
+		readers := w.Threads
+		if !p.TopologyInMemory {
+			readers = DiskReaders(w.Threads)
+		}
+		batches := int64(readers) * BatchBytes(p.PanelColumns, w.Weighted)
+		list = append(list, during(computing, computing, "a batch for each reader", batches))
+	}
+	if d := p.Device; d != nil && d.Name != CPU {
+		pinned := during(computing, writing, "pinned memory of the device", d.PinnedBytes)
+		if d.TopologyOnDevice {
+			pinned.memory += 4 * w.Nodes // lengths of lists
+		}
+		list = append(list, pinned)
+	}
+	matrices := during(loading, lastPanel, "matrices of a panel", w.matrixBytes(p.PanelColumns, p.InputInMemory))
+	if p.InputKept {
+		matrices.first = cutting
+	}
+	return append(list, matrices)
+}
+
+// matrixBytes is the memory of the matrices of a panel with so many columns.
+func (w *Work) matrixBytes(columns int, inputInMemory bool) int64 {
+	hops, series := PanelMatrices(w.Sequences, w.Stored.DType, inputInMemory)
+	return w.Nodes * int64(columns*(hops*w.Stored.DType.Size()+4*series))
 }
 
 // checkpointBytes is the most bytes of disk that checkpoints take: two of a panel with this many columns, as one is
@@ -79,69 +231,7 @@ func (w *Work) checkpointBytes(columns int) int64 {
 	if len(w.Sequences) == 0 {
 		return 0
 	}
-	hops, series := PanelMatrices(w.Sequences, w.Stored.DType, false)
-	return 2 * w.Nodes * int64(columns*(hops*w.Stored.DType.Size()+4*series))
-}
-
-// deviceCost is what a device takes of the host: pinned memory, and lengths of lists.
-func (w *Work) deviceCost(p *Plan) cost {
-	if p.Device == nil || p.Device.Name == CPU {
-		return cost{}
-	}
-	bytes := p.Device.PinnedBytes
-	if p.Device.TopologyOnDevice {
-		bytes += 4 * w.Nodes
-	}
-	return cost{Memory: during(computing, writing, bytes)}
-}
-
-// matricesCost is what the matrices of a panel take, which are held as long as there are panels.
-func (w *Work) matricesCost(p *Plan) cost {
-	hops, series := PanelMatrices(w.Sequences, w.Stored.DType, p.InputInMemory)
-	matrix := w.Nodes * int64(p.PanelColumns)
-	first := loading
-	if p.InputKept {
-		first = cutting
-	}
-	return cost{Memory: during(first, lastPanel, matrix*int64(hops*w.Stored.DType.Size()+4*series))}
-}
-
-// factorsCost is what factors take: 4 bytes a node for each Operator.Base, and 8 for degrees while the factors of Col
-// are computed, in one pass over the operator's graph.
-func (w *Work) factorsCost(p *Plan) cost {
-	var c cost
-	_, bases := w.graphs()
-	degrees := int64(0)
-	for base := range bases {
-		c.add(cost{Memory: during(preparing, lastPanel, 4*w.Nodes)})
-		if base.Name == operator.Col {
-			degrees = 8 * w.Nodes
-		}
-		if !p.TopologyInMemory {
-			c.add(cost{read: w.topologyOf(base.Graph), topologyPasses: 1})
-		}
-	}
-	c.Memory[preparing] += degrees
-	return c
-}
-
-// hopsCost is what products take: each reader of the topology has a batch, and each product reads a topology on disk
-// once for each panel.
-func (w *Work) hopsCost(p *Plan) cost {
-	var c cost
-	if len(w.Sequences) == 0 {
-		return c
-	}
-	readers := w.Threads
-	if !p.TopologyInMemory {
-		readers = DiskReaders(w.Threads)
-		for _, s := range w.Sequences {
-			passes := s.products() * p.Panels
-			c.add(cost{read: int64(passes) * w.topologyOf(s.Operator.Graph), topologyPasses: passes})
-		}
-	}
-	c.Memory = during(computing, computing, int64(readers)*BatchBytes(p.PanelColumns, w.Weighted))
-	return c
+	return 2 * w.matrixBytes(columns, false)
 }
 
 // inputBytes is the size of an input, and inputFileBytes that of its column files.
@@ -149,216 +239,77 @@ func (w *Work) inputBytes(l format.Layout) int64 { return w.Nodes * int64(l.Feat
 
 func (w *Work) inputFileBytes() int64 { return w.share(w.Nodes * w.storedRowBytes()) }
 
-// inputFileBlock is the size of a chunk's columns in a column file of the widest panel.
-func (w *Work) inputFileBlock(p *Plan) int64 {
-	most := int64(0)
-	for _, l := range w.Inputs {
-		most = max(most, int64(l.ChunkRows*p.PanelColumns*w.Stored.DType.Size()))
-	}
-	return most
+// panelBytes is the size of the widest panel of a matrix of the stored type.
+func (w *Work) panelBytes(p *Plan) int64 {
+	return w.Nodes * int64(p.PanelColumns*w.Stored.DType.Size())
 }
 
-// InputChunk is the largest chunkBuffer.
-func (w *Work) InputChunk() int64 {
-	most := int64(0)
+// InputChunk is the largest ChunkBuffer.
+func (w *Work) InputChunk() (most int64) {
 	for _, l := range w.Inputs {
 		most = max(most, ChunkBuffer(l))
 	}
 	return most
 }
 
-// cutCost is what cutting inputs takes: each reader has a chunk of the input, each reader and one more the columns
-// for the files, and each file has a stream. All files exist when the first panel begins; the files of a panel are
-// removed when it is done.
-func (w *Work) cutCost(p *Plan) cost {
-	if !p.InputFiles {
-		return cost{}
-	}
-	var c cost
-	for _, l := range w.Inputs {
-		columns := int64(l.ChunkRows * w.Columns * w.Stored.DType.Size())
-		file, cut := w.inputFileBytes()/int64(p.Panels), w.inputFileBytes()-w.keptBytes(p)
-		readers := int64(DiskReaders(w.Threads))
-		memory := readers*ChunkBuffer(l) + (readers+1)*columns + int64(p.Panels)*vfs.StreamBytes(file)
-		c.Memory[cutting] = max(c.Memory[cutting], memory)
-		c.add(cost{read: w.inputBytes(l), written: cut, scratch: during(cutting, writing, cut), inputPasses: 1})
-	}
-	c.scratch[lastPanel] = c.scratch[writing] / int64(p.Panels)
-	return c
+// KeepsRows tells whether the rows of hop 0 fit into the memory of the first hop.
+func (w *Work) KeepsRows(p *Plan) bool {
+	return p.InputKept && w.MakesInput && !w.ResultFiles && w.Columns == w.Stored.Features &&
+		KeptRowsBytes(w.Rows, w.storedRowBytes(), w.Nodes) <= w.panelBytes(p)
 }
 
-// loadCost is what loading takes: each sequence reads its input for each panel, or its column files once; with an
-// input in memory, one sequence of several reads it. A job that goes on reads chunks of the store, or blocks of
-// result files or checkpoints, instead.
-func (w *Work) loadCost(p *Plan) cost {
-	var c cost
+// inputCosts: cutting gives each reader a chunk of the input, each reader and one more the columns for the files, and
+// each file a stream. All column files exist when the first panel begins, but for what is kept of it; the files of a
+// panel are removed when it is done. Each sequence reads its input for each panel, or its column files once; an input
+// in memory is read by one sequence of several. A job that goes on reads chunks of the store, or blocks of result
+// files or checkpoints, instead.
+func (w *Work) inputCosts(p *Plan) []cost {
+	readers, size := int64(DiskReaders(w.Threads)), w.Stored.DType.Size()
+	kept, cut, memory, block := int64(0), int64(0), int64(0), int64(0)
+	if p.InputKept {
+		kept = w.panelBytes(p)
+	}
+	var list []cost
 	for i, l := range w.Inputs {
 		loads := w.Loads[i]
 		if p.InputInMemory {
 			loads = 1
 		}
-		if p.InputFiles {
-			c.add(cost{read: int64(loads)*w.inputFileBytes() - w.keptBytes(p)})
-		} else {
-			c.add(cost{read: int64(loads*p.Panels) * w.inputBytes(l), inputPasses: loads * p.Panels})
-		}
-	}
-	threads, readers := int64(w.Threads), int64(DiskReaders(w.Threads))
-	memory := threads * vfs.WholePages(columnFileBlock(w.Nodes, w.storedRowBytes(), w.storedRowBytes()))
-	if p.InputFiles {
-		memory = max(memory, threads*vfs.WholePages(w.inputFileBlock(p)))
-	} else {
-		memory = max(memory, readers*w.InputChunk())
-	}
-	if w.Rows == w.Nodes {
-		memory = max(memory, readers*ChunkBuffer(w.Stored))
-	}
-	c.Memory = during(loading, loading, memory)
-	return c
-}
-
-// KeepsRows tells whether the rows of hop 0 fit into the memory of the first hop.
-func (w *Work) KeepsRows(p *Plan) bool {
-	return p.InputKept && w.MakesInput && !w.ResultFiles && w.Columns == w.Stored.Features &&
-		KeptRowsBytes(w.Rows, w.storedRowBytes(), w.Nodes) <= w.Nodes*int64(p.PanelColumns*w.Stored.DType.Size())
-}
-
-// keptBytes are the bytes of the first panel, which go to no file.
-func (w *Work) keptBytes(p *Plan) int64 {
-	if !p.InputKept {
-		return 0
-	}
-	return w.Nodes * int64(p.PanelColumns*w.Stored.DType.Size())
-}
-
-// storeCost is what the store takes. Its rows are there from the start. Its matrices grow until the last panel, or
-// while result files are assembled, but for hop 0 where that is kept.
-func (w *Work) storeCost(p *Plan) cost {
-	rows := w.StoreBytes - int64(w.Matrices)*w.MatrixBytes
-	c := cost{written: w.StoreBytes, store: during(preparing, Assembling, rows)}
-	c.store[Assembling] = w.StoreBytes
-	if !p.ResultFiles {
-		c.store[lastPanel] = w.StoreBytes
-	} else if w.KeepsRows(p) {
-		for at := cutting; at <= lastPanel; at++ {
-			c.store[at] += w.MatrixBytes
-		}
-	}
-	return c
-}
-
-// neededCost is what the sets of needed nodes take: one set for each product, if the store has some nodes only. A
-// topology on disk is read for each set but the last.
-func (w *Work) neededCost(p *Plan) cost {
-	var c cost
-	if w.Rows == w.Nodes {
-		return c
-	}
-	longest, _ := w.graphs()
-	for graph, products := range longest {
-		c.add(cost{Memory: during(preparing, lastPanel, int64(products)*NodeSetBytes(w.Nodes))})
-		if !p.TopologyInMemory {
-			c.add(cost{read: int64(products-1) * w.topologyOf(graph), topologyPasses: products - 1})
-		}
-	}
-	return c
-}
-
-// resultsCost is what result files take. They grow with the panels. They are read once, a matrix at a time, through
-// two buffers for each thread and one more; the files of a matrix are removed when the store has it.
-func (w *Work) resultsCost(p *Plan) cost {
-	if !p.ResultFiles {
-		return cost{}
-	}
-	row, matrices := w.storedRowBytes(), w.Matrices
-	if w.KeepsRows(p) {
-		matrices-- // hop 0 is in the store by then
-	}
-	made := w.share(w.Rows * row * int64(matrices))
-	c := cost{read: made, written: made}
-	c.scratch[writing], c.scratch[lastPanel], c.scratch[Assembling] = made/int64(p.Panels), made,
-		made/int64(max(1, matrices))
-	c.Memory[Assembling] = int64(w.Threads+1)*2*vfs.WholePages(columnFileBlock(w.Rows, row, row)) +
-		vfs.StreamBytes(w.MatrixBytes)
-	return c
-}
-
-// rowsCost is what the rows of the store take: they are held with their nodes while they are chosen, and the nodes
-// alone afterwards. The table of the graph is read three times.
-func (w *Work) rowsCost() cost {
-	c := cost{read: 3 * w.RowTableBytes, Memory: during(preparing, Assembling, 4*w.Rows+w.Held)}
-	c.Memory[choosing] = w.PickedBytes + w.Held + vfs.StreamBytes(w.RowTableBytes)
-	return c
-}
-
-// topologiesCost is what topologies take. They are held in memory or in files; the graph's own file is there already.
-// Each reader has a buffer. Opening a file reads it, and its offsets twice.
-func (w *Work) topologiesCost(p *Plan) cost {
-	used, _ := w.graphs()
-	if len(used) == 0 {
-		return cost{}
-	}
-	open := func(bytes int64) cost { return cost{read: bytes + 8*(w.Nodes+1), topologyPasses: 1} }
-	given := w.topologyOf(operator.AsGiven)
-	givenInMemory := p.TopologyInMemory && used[operator.AsGiven] > 0
-	c, block, building := open(given), w.rangeBytes(operator.AsGiven), int64(0)
-	if givenInMemory {
-		c = cost{read: given, topologyPasses: 1, Memory: during(preparing, lastPanel, given)}
-	}
-	for graph := range used {
-		if graph == operator.AsGiven {
+		if !p.InputFiles {
+			list = append(list, cost{what: "loading an input", read: int64(loads*p.Panels) * w.inputBytes(l),
+				inputPasses: loads * p.Panels})
 			continue
 		}
-		bytes := w.topologyOf(graph)
-		if p.TopologyInMemory {
-			c.add(cost{Memory: during(preparing, lastPanel, bytes)})
-		} else {
-			c.add(open(bytes))
-			c.add(cost{written: bytes, scratch: during(preparing, lastPanel, bytes)})
-			block = max(block, w.rangeBytes(graph))
-		}
-		memory, passes := w.deriveCost(graph, p.TopologyInMemory)
-		building = max(building, memory)
-		if !givenInMemory {
-			c.add(cost{read: int64(passes) * given, topologyPasses: passes})
-		}
+		file := w.inputFileBytes() - kept
+		cut += file
+		memory = max(memory, readers*ChunkBuffer(l)+(readers+1)*int64(l.ChunkRows*w.Columns*size)+
+			int64(p.Panels)*vfs.StreamBytes(w.inputFileBytes()/int64(p.Panels)))
+		block = max(block, int64(l.ChunkRows*p.PanelColumns*size))
+		list = append(list, cost{what: "cutting an input", read: w.inputBytes(l), written: file, inputPasses: 1},
+			cost{what: "loading column files", read: int64(loads)*w.inputFileBytes() - kept})
 	}
-	c.Memory[preparing] += building
-	switch {
-	case !p.TopologyInMemory:
-		streams := streamBytes(DiskReaders(w.Threads), block)
-		c.Memory[preparing] += streams
-		c.Memory[computing] += streams
-	case !givenInMemory:
-		c.Memory[preparing] += block // derive reads the given topology in order
+	row := w.storedRowBytes()
+	load := int64(w.Threads) * vfs.WholePages(columnFileBlock(w.Nodes, row, row))
+	if p.InputFiles {
+		load = max(load, int64(w.Threads)*vfs.WholePages(block))
+	} else {
+		load = max(load, readers*w.InputChunk())
 	}
-	return c
+	if w.Rows == w.Nodes {
+		load = max(load, readers*ChunkBuffer(w.Stored))
+	}
+	return append(list,
+		during(cutting, cutting, "cutting the input", memory),
+		cost{what: "column files of the input", first: cutting, last: writing, scratch: cut},
+		cost{what: "column files of the last panel", first: lastPanel, last: lastPanel, scratch: cut / int64(p.Panels)},
+		during(loading, loading, "loading the input", load))
 }
 
-// rangeBytes bounds the blocks of the topologies that are used, TopologyFile.BlockBytes. Without parallel edges a
-// node has no more neighbours than there are nodes.
-func (w *Work) rangeBytes(graph string) int64 {
-	list := EdgeBytes(w.Weighted)*min(w.EdgesOf(graph), w.Nodes) + 2*8
-	return min(w.topologyOf(graph), max(StreamRangeBytes, list)) + 64 // rounded up
-}
-
-// deriveCost is what derive takes to make a graph: offsets, a run, and for Undirected a block of the union; passes
-// over what is given, one to count, one a run and one for the unions.
-func (w *Work) deriveCost(graph string, inMemory bool) (memory int64, passes int) {
-	edges := EdgeBytes(w.Weighted) * w.Edges
-	room := DeriveRoom(inMemory, w.Edges, w.Weighted)
-	longest := EdgeBytes(w.Weighted) * min(w.Edges, w.Nodes)
-	memory, passes = 8*(w.Nodes+1)+min(edges, max(room, longest)), 2+int(edges/max(room+1, 1))
-	if graph == operator.Undirected {
-		block := min(edges+8*w.Nodes, max(EdgeBytes(w.Weighted)*OrderedCost, StreamRangeBytes, longest))
-		memory, passes = memory+2*block, passes+1
-	}
-	return memory, passes
-}
-
-// writebackCost is what writing matrices takes beside other things, from the first hop on, or while the input of
-// another panel or sequence is read: buffers, and the stream of a file (or of a checkpoint, which waits for it).
-func (w *Work) writebackCost(p *Plan) cost {
+// resultCosts: matrices are written beside the next hop, or while the input of another panel or sequence is read,
+// through buffers and the stream of a file, or of a checkpoint, which waits for it. Result files grow with the panels.
+// They are read once, a matrix at a time, through two buffers for each thread and one more; the files of a matrix are
+// removed when the store has it. Checkpoints are there until the last panel is done.
+func (w *Work) resultCosts(p *Plan) []cost {
 	row, width := w.storedRowBytes(), int64(p.PanelColumns*w.Stored.DType.Size())
 	b, file := StoreBuffers(w.Rows, row, w.Threads), w.MatrixBytes
 	if p.ResultFiles {
@@ -371,5 +322,24 @@ func (w *Work) writebackCost(p *Plan) cost {
 	if p.Panels > 1 || loads > 1 {
 		first = loading
 	}
-	return cost{Memory: during(first, lastPanel, b.total()+vfs.StreamBytes(max(file, p.CheckpointBytes/2)))}
+	list := []cost{
+		during(first, lastPanel, "writing matrices",
+			int64(b.Count)*b.Bytes+vfs.StreamBytes(max(file, p.CheckpointBytes/2))),
+		{what: "checkpoints", first: computing, last: lastPanel, scratch: p.CheckpointBytes},
+	}
+	if !p.ResultFiles {
+		return list
+	}
+	matrices := w.Matrices
+	if w.KeepsRows(p) {
+		matrices-- // hop 0 is in the store by then
+	}
+	made := w.share(w.Rows * row * int64(matrices))
+	return append(list,
+		cost{what: "result files of a panel", first: writing, last: writing, scratch: made / int64(p.Panels)},
+		cost{what: "result files", first: lastPanel, last: lastPanel, scratch: made, read: made, written: made},
+		cost{what: "result files of a matrix", first: Assembling, last: Assembling,
+			scratch: made / int64(max(1, matrices))},
+		during(Assembling, Assembling, "assembling", int64(w.Threads+1)*2*
+			vfs.WholePages(columnFileBlock(w.Rows, row, row))+vfs.StreamBytes(w.MatrixBytes)))
 }

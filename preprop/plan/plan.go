@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sort"
 	"strings"
 
@@ -166,18 +165,6 @@ func panelColumns(columns, panels, most int, t format.DType) int {
 		return lines
 	}
 	return even
-}
-
-// count sets what a plan takes.
-func (w *Work) count(p *Plan) {
-	sum := w.Cost(p)
-	p.MemoryBytes = ProcessBytes + slices.Max(sum.Memory[:])
-	p.ScratchBytes, p.DiskBytes = slices.Max(sum.scratch[:]), 0
-	for at := range phases {
-		p.DiskBytes = max(p.DiskBytes, sum.scratch[at]+sum.store[at])
-	}
-	p.ReadBytes, p.WrittenBytes, p.StoreBytes = sum.read, sum.written, w.StoreBytes
-	p.InputPasses, p.TopologyPasses = sum.inputPasses, sum.topologyPasses
 }
 
 // seconds predicts how long a plan takes, by rates.

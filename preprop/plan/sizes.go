@@ -158,8 +158,6 @@ type WriteBuffers struct {
 	Bytes int64
 }
 
-func (b WriteBuffers) total() int64 { return int64(b.Count) * b.Bytes }
-
 // StoreBuffers are the buffers for whole matrices, ResultBuffers for column files.
 func StoreBuffers(rows, rowBytes int64, threads int) WriteBuffers {
 	return WriteBuffers{threads + 1, WriteStep(rows, rowBytes, threads) * rowBytes}
