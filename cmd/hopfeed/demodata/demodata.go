@@ -17,7 +17,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-//go:generate go run ./pack $DATA amazon_photo gamora_csa8 gamora_csa32
+//go:generate ./pack.sh $DATA amazon_photo gamora_csa8 gamora_csa32
 
 //go:embed *.tar.zst
 var archives embed.FS

@@ -4,28 +4,37 @@
 //	go run . damage FILE...    how each reads damaged copies of small files
 //	go run . speed FILE...     processor time of each for large files (make_tables.py), in turn
 //
-// Damage reads each file as it is, and then 200 damaged copies of each file that could be read: a bit changed anywhere
-// or in the metadata, up to eight bytes changed, cut off, some bytes cut out. All read from memory, each in a process
-// with 8 GiB of address space, which is started again when it ends or a file takes more than ten seconds. The calls of
-// a library are within a recover, and parquet-go may read 64 MB and return a million values a file: without these
-// limits it
-// would not end on some.
+// Damage reads each file as it is and, if that works, 200 damaged copies: a bit changed anywhere or in the metadata, up
+// to eight bytes changed, cut off, some bytes cut out. A file whose name begins with "checked" has pages with
+// checksums: 200 more copies have a bit changed in the pages. All is read from memory, by a process with 8 GiB of
+// address space that is started again when it ends or takes more than ten seconds for a copy.
 package main
 
 import (
 	"encoding/binary"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"hash"
-	"hash/fnv"
-	"io"
 	"log"
-	"math"
+	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
 
-	"github.com/hopfeed/hopfeed/internal/vfs"
-	ours "github.com/hopfeed/hopfeed/tools/parquet"
-	theirs "github.com/parquet-go/parquet-go"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	copies       = 200 // damaged ones of each file
+	longest      = 10 * time.Second
+	addressSpace = 8 << 30
+	rounds       = 5 // of speed
 )
 
 func main() {
@@ -40,7 +49,7 @@ func main() {
 	case "speed":
 		err = speed(rest)
 	case "read": // by damage, in processes of their own
-		err = serve(rest[0])
+		err = read(rest)
 	default:
 		err = fmt.Errorf("%s: no such command", command)
 	}
@@ -49,208 +58,197 @@ func main() {
 	}
 }
 
-// library is a decoder.
-type library struct {
-	name string
-	// digest reads all values of a file, and returns a hash of them.
-	digest func(data []byte) (uint64, error)
-	// sum returns a function that reads all values of a file, and adds up the numbers.
-	sum func(data []byte) (func() (float64, error), error)
+// answer is what became of a copy.
+type answer struct {
+	Digest         digest
+	Error, Panic   string
+	AllocatedBytes uint64
 }
 
-var libraries = []library{{"ours", ourDigest, ourSum}, {"parquet-go", theirDigest, theirSum},
-	{"arrow", arrowDigest, arrowSum}}
-
-// inMemory is a disk with one file.
-func inMemory(data []byte) (vfs.FS, error) {
-	disk := vfs.NewMem()
-	f, err := disk.Create(path)
-	if err != nil {
-		return nil, err
+// read reads copies of a file by a library, from one to the last, and prints an answer for each: LIBRARY FILE FIRST
+// LAST. Copy 0 is the file as it is, copies above 200 have a bit changed in the pages.
+func read(args []string) error {
+	limit := &unix.Rlimit{Cur: addressSpace, Max: addressSpace}
+	data, err := os.ReadFile(args[1])
+	if err != nil || unix.Setrlimit(unix.RLIMIT_AS, limit) != nil {
+		return fmt.Errorf("%s: %v", args[1], err)
 	}
-	if _, err := f.Write(data); err != nil {
-		return nil, err
-	}
-	return disk, f.Commit()
-}
-
-const path = "/x.parquet"
-
-// eachCells calls body with the cells of every column that our decoder reads.
-func eachCells(disk vfs.FS, memory int64, body func(cells *ours.Cells)) error {
-	t, err := ours.Open(disk, path, memory)
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	for i := range t.Columns {
-		c := &t.Columns[i]
-		if c.Kind == ours.Other {
-			continue
+	library, _ := strconv.Atoi(args[0])
+	first, _ := strconv.Atoi(args[2])
+	last, _ := strconv.Atoi(args[3])
+	for number := first; number <= last; number++ {
+		if err := json.NewEncoder(os.Stdout).Encode(try(library, damaged(data, number))); err != nil {
+			return err
 		}
-		r, err := t.Read(c)
+	}
+	return nil
+}
+
+func try(library int, data []byte) (a answer) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.Panic = fmt.Sprint(p)
+		}
+	}()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	d, err := libraries[library].open(data)(false)
+	runtime.ReadMemStats(&after)
+	a = answer{Digest: d, AllocatedBytes: after.TotalAlloc - before.TotalAlloc}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	return a
+}
+
+// damaged is a copy of a file with damage that its number decides.
+func damaged(data []byte, number int) []byte {
+	if number == 0 {
+		return data
+	}
+	data = slices.Clone(data)
+	pages := number > copies
+	if pages {
+		number -= copies
+	}
+	r := rand.New(rand.NewPCG(1, uint64(number)))
+	at, footer := r.IntN(len(data)), len(data)-8-int(binary.LittleEndian.Uint32(data[len(data)-8:]))
+	switch {
+	case pages:
+		data[4+r.IntN(footer-4)] ^= 1 << r.IntN(8)
+	case number%5 == 0:
+		data[at] ^= 1 << r.IntN(8)
+	case number%5 == 1:
+		data[footer+r.IntN(len(data)-footer)] ^= 1 << r.IntN(8)
+	case number%5 == 2:
+		for range 1 + r.IntN(8) {
+			data[r.IntN(len(data))] = byte(r.IntN(256))
+		}
+	case number%5 == 3:
+		data = data[:at]
+	case number%5 == 4:
+		data = slices.Delete(data, at, min(len(data), at+1+r.IntN(50)))
+	}
+	return data
+}
+
+// answers reads copies of a file in a process of its own, which is started again after a copy that ended it or took
+// too long, and calls body with each answer; why it has none otherwise.
+func answers(library int, path string, first, last int, body func(number int, a answer, why string)) error {
+	for number := first; number <= last; {
+		c := exec.Command(os.Args[0], "read", strconv.Itoa(library), path, strconv.Itoa(number), strconv.Itoa(last))
+		out, err := c.StdoutPipe()
+		if err == nil {
+			err = c.Start()
+		}
 		if err != nil {
 			return err
 		}
-		for {
-			cells, err := r.Next(1 << 12)
-			if err == io.EOF {
+		var late atomic.Bool
+		timer := time.AfterFunc(longest, func() { late.Store(true); _ = c.Process.Kill() })
+		for from := json.NewDecoder(out); number <= last; number++ {
+			var a answer
+			if from.Decode(&a) != nil {
 				break
-			} else if err != nil {
-				return errors.Join(err, r.Close())
 			}
-			body(cells)
+			timer.Reset(longest)
+			body(number, a, "")
 		}
-		if err := r.Close(); err != nil {
-			return err
+		timer.Stop()
+		_ = c.Wait() // a process that failed has no answer
+		if number <= last {
+			body(number, answer{}, map[bool]string{true: "long", false: "ended"}[late.Load()])
+			number++
 		}
 	}
 	return nil
 }
 
-// add hashes a number.
-func add(h hash.Hash64, v uint64) { h.Write(binary.LittleEndian.AppendUint64(nil, v)) }
-
-func ourDigest(data []byte) (uint64, error) {
-	disk, err := inMemory(data)
-	if err != nil {
-		return 0, err
-	}
-	h := fnv.New64a()
-	err = eachCells(disk, 64<<20, func(cells *ours.Cells) {
-		for i := range cells.N {
-			if cells.Null[i] {
-				add(h, math.MaxUint64)
+// damage prints a table of what becomes of files and of their damaged copies.
+func damage(paths []string) error {
+	fmt.Println("| | files read | damaged copies | panics | process ended | no end in 10 s | most memory | other " +
+		"values, no error | the same, pages with checksums |")
+	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+	for i, l := range libraries {
+		count := map[string]int{}
+		most := uint64(0)
+		for _, path := range paths {
+			var whole answer
+			var why string
+			err := answers(i, path, 0, 0, func(_ int, a answer, w string) { whole, why = a, w })
+			if err != nil {
+				return err
+			}
+			if why+whole.Error+whole.Panic != "" {
+				fmt.Fprintln(os.Stderr, l.name, path, why, whole.Error, whole.Panic)
 				continue
 			}
-			h.Write(cells.Text(i, nil))
-			if cells.Starts != nil && cells.Starts[i] {
-				add(h, 1)
+			count["whole"]++
+			last := copies
+			if strings.HasPrefix(filepath.Base(path), "checked") {
+				last += copies
 			}
-		}
-	})
-	return h.Sum64(), err
-}
-
-func ourSum(data []byte) (func() (float64, error), error) {
-	disk, err := inMemory(data)
-	return func() (sum float64, err error) {
-		err = eachCells(disk, 0, func(cells *ours.Cells) {
-			sum += total(cells.Floats, nil) + total(cells.Ints, nil)
-		})
-		return sum, err
-	}, err
-}
-
-// limited is a file in memory that fails when more than left bytes are read.
-type limited struct {
-	data []byte
-	left int
-}
-
-func (l *limited) ReadAt(p []byte, at int64) (int, error) {
-	if l.left -= len(p); l.left < 0 {
-		return 0, errors.New("too many bytes are read")
-	}
-	if at < 0 || at > int64(len(l.data)) {
-		return 0, io.EOF
-	}
-	n := copy(p, l.data[at:])
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
-}
-
-// eachPage calls body with every page that parquet-go reads.
-func eachPage(data []byte, readable int, body func(kind theirs.Kind, p theirs.Page) error) error {
-	f, err := theirs.OpenFile(&limited{data, readable}, int64(len(data)), theirs.SkipPageIndex(true),
-		theirs.SkipBloomFilters(true))
-	if err != nil {
-		return err
-	}
-	for _, g := range f.RowGroups() {
-		for _, chunk := range g.ColumnChunks() {
-			pages := chunk.Pages()
-			for {
-				p, err := pages.ReadPage()
-				if err == io.EOF {
-					break
+			err = answers(i, path, 1, last, func(number int, a answer, why string) {
+				other := why == "" && a.Panic == "" && a.Error == "" && a.Digest != whole.Digest
+				if number > copies {
+					count["checked"]++
+					if other {
+						count["checked other"]++
+					}
+					return
 				}
-				if err == nil {
-					err = body(chunk.Type().Kind(), p)
-					theirs.Release(p)
+				count["copies"]++
+				most = max(most, a.AllocatedBytes)
+				if count[why]++; a.Panic != "" {
+					count["panics"]++
 				}
-				if err != nil {
-					return errors.Join(err, pages.Close())
+				if other {
+					count["other"]++
 				}
-			}
-			if err := pages.Close(); err != nil {
+			})
+			if err != nil {
 				return err
 			}
 		}
+		fmt.Printf("| %s | %d of %d | %d | %d | %d | %d | %d MiB | %d | %d of %d |\n", l.name, count["whole"],
+			len(paths), count["copies"], count["panics"], count["ended"], count["long"], most>>20, count["other"],
+			count["checked other"], count["checked"])
 	}
 	return nil
 }
 
-func theirDigest(data []byte) (uint64, error) {
-	h, left := fnv.New64a(), 1_000_000
-	buffer := make([]theirs.Value, 1000)
-	err := eachPage(data, 64e6, func(_ theirs.Kind, p theirs.Page) error {
-		for r := p.Values(); ; {
-			n, err := r.ReadValues(buffer)
-			if left -= n; left < 0 {
-				return errors.New("too many values are returned")
-			}
-			for _, v := range buffer[:n] {
-				add(h, uint64(int64(v.RepetitionLevel())<<32|int64(v.DefinitionLevel())))
-				h.Write(v.Bytes())
-			}
-			if err == io.EOF || err == nil && n == 0 {
-				return nil
-			} else if err != nil {
-				return err
+// speed prints processor time of our decoder / that of each other one: the median of the rounds, the least and the
+// greatest. All values are read from memory.
+func speed(paths []string) error {
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		read, ratios := make([]func(raw bool) (digest, error), len(libraries)), make([][]float64, len(libraries))
+		for i, l := range libraries {
+			read[i] = l.open(data)
+		}
+		for range rounds {
+			ours := 0.0
+			for i, l := range libraries {
+				runtime.GC() // of what the one before has left
+				start := machine.CPUTime()
+				if _, err := read[i](true); err != nil {
+					return fmt.Errorf("%s: %s: %w", path, l.name, err)
+				}
+				seconds := (machine.CPUTime() - start).Seconds()
+				if i == 0 {
+					ours = seconds
+				}
+				ratios[i] = append(ratios[i], ours/seconds)
 			}
 		}
-	})
-	return h.Sum64(), err
-}
-
-func theirSum(data []byte) (func() (float64, error), error) {
-	return func() (sum float64, err error) {
-		err = eachPage(data, math.MaxInt, func(kind theirs.Kind, p theirs.Page) error {
-			values := p.Data()
-			var index []int32
-			if d := p.Dictionary(); d != nil {
-				index, values = values.Int32(), d.Page().Data()
-			}
-			switch kind {
-			case theirs.Float:
-				sum += total(values.Float(), index)
-			case theirs.Double:
-				sum += total(values.Double(), index)
-			case theirs.Int32:
-				sum += total(values.Int32(), index)
-			case theirs.Int64:
-				sum += total(values.Int64(), index)
-			default:
-				return fmt.Errorf("column of %v: want numbers", kind)
-			}
-			return nil
-		})
-		return sum, err
-	}, nil
-}
-
-// total adds up values, or values[i] for each i in index if there is one.
-func total[T float32 | float64 | int32 | int64](values []T, index []int32) (sum float64) {
-	if index == nil {
-		for _, v := range values {
-			sum += float64(v)
+		for i, r := range ratios[1:] {
+			slices.Sort(r)
+			fmt.Printf("%s: ours / %s %.2f (%.2f to %.2f)\n", filepath.Base(path), libraries[i+1].name, r[rounds/2],
+				r[0], r[rounds-1])
 		}
 	}
-	for _, i := range index {
-		sum += float64(values[i])
-	}
-	return sum
+	return nil
 }
