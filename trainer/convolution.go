@@ -31,6 +31,9 @@ func (sumEdges) backward(p *pass, gv, gy, _ gds.Tensor, block loader.Block) {
 	p.SumEdgesGrad(gv, gy, block.Offsets, block.Indices, block.Weights)
 }
 
+// readsRows tells whether the pass reads dense rows of features by their numbers, for some nodes of a whole graph.
+func (p *pass) readsRows() bool { return p.Sparse == nil && p.Whole != nil && p.Whole.Inputs.Cols > 0 }
+
 // order is in which order a layer multiplies by its weights and sums along edges.
 type order int
 
@@ -60,7 +63,7 @@ func (m *messagePassing) orderOf(b *loader.Batch) order {
 // order is the order of the layer in a pass.
 func (l *messageLayer) order(p *pass) order {
 	switch {
-	case l.input:
+	case l.x == nil:
 		return p.order
 	case l.along.linear():
 		return sumFirst
@@ -76,12 +79,12 @@ func (l *messageLayer) sum(p *pass, y gds.Tensor, x operand, block loader.Block)
 	case sumFirst:
 		l.sumThenMultiply(p, y, x, block)
 	case multiplyFirst:
-		v, _ := l.product.of(p)
+		v := l.product.value(p)
 		l.multiply(p, v, x, l.weights)
 		l.along.forward(p, y, v, block)
 		p.AddRow(y, l.weights.bias.value)
-		if l.self != nil && l.input {
-			own, _ = l.own.of(p)
+		if l.own != nil {
+			own = l.own.value(p)
 			l.multiply(p, own, operand{x.Slice(0, block.Destinations), x.scale, 0}, l.self)
 		}
 	case multiplied:
@@ -100,34 +103,33 @@ func (l *messageLayer) sum(p *pass, y gds.Tensor, x operand, block loader.Block)
 }
 
 func (l *messageLayer) sumThenMultiply(p *pass, y gds.Tensor, x operand, block loader.Block) {
-	if p.whole == nil {
-		sum, _ := l.summed.of(p)
+	some := func(sum, y gds.Tensor, block loader.Block) {
 		l.along.forward(p, sum, x.Tensor, block)
 		l.weights.forward(p, y, operand{sum, x.scale, 0})
+	}
+	if p.Whole == nil {
+		some(l.summed.value(p), y, block)
 		return
 	}
 	p.eachChunk(block.Destinations, func(lo, hi int) {
 		part := block
 		part.Offsets = block.Offsets.Columns(lo, hi+1)
-		sum, _ := l.chunk.of(p)
-		l.along.forward(p, sum, x.Tensor, part)
-		l.weights.forward(p, y.Slice(lo, hi), operand{sum, x.scale, 0})
+		some(l.chunk.value(p), y.Slice(lo, hi), part)
 	})
 }
 
 // multiply sets y to the products of the first rows of x with weights.
 func (l *messageLayer) multiply(p *pass, y gds.Tensor, x operand, weights *linear) {
 	switch {
-	case l.input && p.sparse != nil:
+	case l.x == nil && p.Sparse != nil:
 		// The product is a sum along edges too: from columns to rows.
-		s := p.sparse
-		t, _ := l.transposed.of(p)
+		s, t := p.Sparse, l.transposed.value(p)
 		p.Transpose(x.scale, weights.weight.value, 0, t)
 		p.SumEdges(y, t, s.Offsets.Columns(0, y.Rows+1), s.Columns, s.Values)
-	case l.input && p.whole != nil && p.whole.Inputs.Cols > 0:
+	case l.x == nil && p.readsRows():
 		p.eachChunk(y.Rows, func(lo, hi int) {
-			rows, _ := l.chunk.of(p)
-			p.Gather(rows, p.x[0].Tensor, p.whole.Inputs.Columns(lo, hi))
+			rows := l.chunk.value(p)
+			p.Gather(rows, p.X[0], p.Whole.Inputs.Columns(lo, hi))
 			p.Gemm(false, true, x.scale, rows, weights.weight.value, 0, y.Slice(lo, hi))
 		})
 	default:
@@ -136,25 +138,23 @@ func (l *messageLayer) multiply(p *pass, y gds.Tensor, x operand, weights *linea
 }
 
 // products returns the products of x with the weights and, if the layer has a self, with its weights.
-func (l *messageLayer) products(p *pass, x operand, in [2]*activation) []gds.Tensor {
-	v, _ := in[0].of(p)
-	l.multiply(p, v, x, l.weights)
-	if l.self == nil {
-		return []gds.Tensor{v}
+func (l *messageLayer) products(p *pass, x operand, in [2]*activation) (all []gds.Tensor) {
+	for i, weights := range []*linear{l.weights, l.self} {
+		if weights != nil {
+			all = append(all, in[i].value(p))
+			l.multiply(p, all[i], x, weights)
+		}
 	}
-	own, _ := in[1].of(p)
-	l.multiply(p, own, x, l.self)
-	return []gds.Tensor{v, own}
+	return all
 }
 
 // multiplyBackward adds to the gradient of the weights, from gy = dL/dy of multiply.
 func (l *messageLayer) multiplyBackward(p *pass, gy gds.Tensor, x operand, weights *linear) {
-	if !l.input || p.sparse == nil {
+	if l.x != nil || p.Sparse == nil {
 		p.Gemm(true, false, x.scale, gy, x.Tensor, 1, weights.weight.grad)
 		return
 	}
-	s := p.sparse
-	t, _ := l.transposed.of(p)
+	s, t := p.Sparse, l.transposed.value(p)
 	p.SumEdgesGrad(t, gy, s.Offsets.Columns(0, gy.Rows+1), s.Columns, s.Values)
 	p.Transpose(x.scale, t, 1, weights.weight.grad)
 }
@@ -163,14 +163,14 @@ func (l *messageLayer) multiplyBackward(p *pass, gy gds.Tensor, x operand, weigh
 // unless it is the zero Tensor.
 func (l *messageLayer) sumBackward(p *pass, gx, gy gds.Tensor, x operand, block loader.Block) {
 	if l.order(p) == sumFirst {
-		sum, gsum := l.summed.of(p)
-		l.weights.backward(p, gy, operand{sum, x.scale, 0})
+		l.weights.backward(p, gy, operand{l.summed.value(p), x.scale, 0})
 		if gx != nothing {
+			gsum := l.summed.gradient(p)
 			l.weights.inputGradient(p, gsum, 0, gy)
 			l.along.backward(p, gx, gsum, x.Tensor, block)
 		}
 	} else {
-		v, gv := l.product.of(p)
+		v, gv := l.product.value(p), l.product.gradient(p)
 		p.SumRows(l.weights.bias.grad, 1, gy)
 		l.along.backward(p, gv, gy, v, block)
 		l.multiplyBackward(p, gv, x, l.weights)

@@ -1,7 +1,5 @@
 package trainer
 
-import "github.com/hopfeed/hopfeed/gds"
-
 // gamlpKind is GAMLP with recursive attention (Zhang et al. 2022, section 4.2). Each hop has a linear layer with ReLU
 // and dropout of its own, as in SIGN; x_t is its output for a row. The score of hop t depends on the sum of the hops
 // before it,
@@ -31,104 +29,65 @@ var gamlpKind = kind{
 func newGAMLP(s Spec, b *builder) *activation {
 	hidden, probability := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
 	x, hops := b.hopLayers(s, hidden, probability)
-	z := b.apply(newRecursiveAttention(b, hops, hidden, float32(s.Settings["hop-dropout"])), x, hidden)
+	z := b.recursiveAttention(x, hops, float32(s.Settings["hop-dropout"]))
 	return b.mlp(z, s.Classes, hidden, s.Settings.integer("layers")-2, probability)
 }
 
 // attentionDropout is the id of the dropout of attention; layers have smaller ids.
 const attentionDropout = 1 << 32
 
-// recursiveAttention sums up tokens. As a score is linear in the sum of the tokens before, it is
-// computed from a number for each token, a . x_j.
-type recursiveAttention struct {
-	tokens       int
-	history, hop *linear // a; b and c
-	act          prelu
-	ofHistory    *activation // a . x_j, [n, tokens]
-	before       *activation // what act is applied to
-	scores       *activation
-	weights      *activation // softmax of the scores
-	used         *activation // the weights after dropout
-	dropout      dropout
-	partial      *activation // for each token, the softmax of the scores before it: [n, tokens*tokens]
-}
-
-func newRecursiveAttention(b *builder, tokens, width int, probability float32) *recursiveAttention {
-	return &recursiveAttention{
-		tokens:    tokens,
-		history:   newProduct(&b.params, "attention.history", 1, width),
-		hop:       newLinear(&b.params, "attention.hop", 1, width),
-		act:       newPReLU(&b.params, "attention.act"),
-		ofHistory: b.activation(tokens),
-		before:    b.activation(tokens),
-		scores:    b.activation(tokens),
-		weights:   b.activation(tokens),
-		used:      b.activation(tokens),
-		dropout:   dropout{probability, attentionDropout},
-		partial:   b.activation(tokens * tokens),
-	}
-}
-
-// forward sets z [n,width], for tokens x.
-func (l *recursiveAttention) forward(p *pass, z, x gds.Tensor) {
-	ofHistory, _ := l.ofHistory.of(p)
-	before, _ := l.before.of(p)
-	scores, _ := l.scores.of(p)
-	weights, _ := l.weights.of(p)
-	partial, _ := l.partial.of(p)
-	all := operand{asTokens(x, l.tokens), 1, 0}
-	l.history.forward(p, asTokens(ofHistory, l.tokens), all)
-	l.hop.forward(p, asTokens(before, l.tokens), all)
-	for t := range l.tokens {
-		score, history := before.Columns(t, t+1), ofHistory.Columns(0, 1)
-		if t > 0 {
-			// The sum has room among the weights, which are set at the end.
-			history = weights.Columns(t, t+1)
-			earlier := token(partial, t, l.tokens).Columns(0, t)
-			p.SoftmaxRows(earlier, scores.Columns(0, t))
-			p.WeighTokens(history, earlier, ofHistory.Columns(0, t))
+// recursiveAttention adds the attention of GAMLP over the tokens of x, and returns z [n,width]. As a score is linear in
+// the sum of the tokens before, it is computed from a number for each token, a . x_j.
+func (b *builder) recursiveAttention(x *activation, tokens int, probability float32) *activation {
+	width := x.cols / tokens
+	history := newProduct(&b.params, "attention.history", 1, width) // a
+	hop := newLinear(&b.params, "attention.hop", 1, width)          // b and c
+	slope := b.params.declare("attention.act.weight", 1, 1, 0)      // of PReLU below zero (He et al. 2015)
+	slope.centre = 0.25
+	before := b.dense(hop, x, 1) // what PReLU is applied to
+	ofHistory := b.dense(history, x, 1)
+	scores, weights := b.activation(0, tokens), b.activation(0, tokens)           // weights: softmax of the scores,
+	used, drop := b.activation(0, tokens), dropout{probability, attentionDropout} // used: those after dropout
+	partial := b.activation(0, tokens*tokens)                                     // for each token, the softmax of the scores before it
+	z := b.activation(0, width)
+	b.add(func(p *pass) {
+		before, ofHistory, scores, weights := before.value(p), ofHistory.value(p), scores.value(p), weights.value(p)
+		for t := range tokens {
+			score, history := before.Columns(t, t+1), ofHistory.Columns(0, 1)
+			if t > 0 {
+				// The sum has room among the weights, which are set at the end.
+				history = weights.Columns(t, t+1)
+				earlier := token(partial.value(p), t, tokens).Columns(0, t)
+				p.SoftmaxRows(earlier, scores.Columns(0, t))
+				p.WeighTokens(history, earlier, ofHistory.Columns(0, t))
+			}
+			p.Axpy(1, history, score)
+			p.PReLU(scores.Columns(t, t+1), score, slope.value)
 		}
-		p.Axpy(1, history, score)
-		l.act.forward(p, scores.Columns(t, t+1), score)
-	}
-	p.SoftmaxRows(weights, scores)
-	used, _ := l.used.of(p)
-	p.Copy(used, weights)
-	l.dropout.forward(p, used)
-	p.WeighTokens(z, used, x)
-}
-
-func (l *recursiveAttention) backward(p *pass, gx, gz, x gds.Tensor) {
-	ofHistory, gofHistory := l.ofHistory.of(p)
-	before, gbefore := l.before.of(p)
-	_, gscores := l.scores.of(p)
-	weights, _ := l.weights.of(p)
-	used, gused := l.used.of(p)
-	partial, gpartial := l.partial.of(p)
-	p.Fill(gx, 0)
-	p.WeighTokensGrad(gused, gx, gz, used, x)
-	l.dropout.backward(p, gused, used)
-	p.SoftmaxRowsGrad(gscores, gused, weights)
-	p.Fill(gofHistory, 0)
-	for t := l.tokens - 1; t >= 0; t-- {
-		gscore := gbefore.Columns(t, t+1)
-		l.act.backward(p, gscore, gscores.Columns(t, t+1), before.Columns(t, t+1))
-		if t == 0 {
-			p.Axpy(1, gscore, gofHistory.Columns(0, 1))
-			break
+		p.SoftmaxRows(weights, scores)
+		p.Copy(used.value(p), weights)
+		drop.drop(p, used.value(p))
+		p.WeighTokens(z.value(p), used.value(p), x.value(p))
+	}, func(p *pass) {
+		gbefore, gofHistory, gscores := before.gradient(p), ofHistory.gradient(p), scores.gradient(p)
+		p.Fill(x.gradient(p), 0)
+		p.WeighTokensGrad(used.gradient(p), x.gradient(p), z.gradient(p), used.value(p), x.value(p))
+		drop.drop(p, used.gradient(p))
+		p.SoftmaxRowsGrad(gscores, used.gradient(p), weights.value(p))
+		p.Fill(gofHistory, 0)
+		for t := tokens - 1; t >= 0; t-- {
+			gscore := gbefore.Columns(t, t+1)
+			p.PReLUGrad(gscore, slope.grad, gscores.Columns(t, t+1), before.value(p).Columns(t, t+1), slope.value)
+			if t == 0 {
+				p.Axpy(1, gscore, gofHistory.Columns(0, 1))
+				break
+			}
+			earlier := token(partial.value(p), t, tokens).Columns(0, t)
+			gearlier := token(partial.gradient(p), t, tokens).Columns(0, t)
+			p.WeighTokensGrad(gearlier, gofHistory.Columns(0, t), gscore, earlier, ofHistory.value(p).Columns(0, t))
+			p.SoftmaxRowsGrad(gearlier, gearlier, earlier)
+			p.Axpy(1, gearlier, gscores.Columns(0, t))
 		}
-		earlier, gearlier := token(partial, t, l.tokens).Columns(0, t), token(gpartial, t, l.tokens).Columns(0, t)
-		p.WeighTokensGrad(gearlier, gofHistory.Columns(0, t), gscore, earlier, ofHistory.Columns(0, t))
-		p.SoftmaxRowsGrad(gearlier, gearlier, earlier)
-		p.Axpy(1, gearlier, gscores.Columns(0, t))
-	}
-	all := operand{asTokens(x, l.tokens), 1, 0}
-	for _, part := range []struct {
-		layer *linear
-		grad  gds.Tensor
-	}{{l.history, gofHistory}, {l.hop, gbefore}} {
-		grad := asTokens(part.grad, l.tokens)
-		part.layer.backward(p, grad, all)
-		part.layer.inputGradient(p, asTokens(gx, l.tokens), 1, grad)
-	}
+	})
+	return z
 }

@@ -13,18 +13,18 @@ import (
 var gatKind = graphKind(kind{
 	name: "gat", about: "graph attention, then a linear layer; reads a graph",
 	aggregation: sampling.Plain,
-	settings:    append(messagePassingSettings(256, 2, 0.5, 1), residualSetting(1), headsSetting(4)),
+	settings:    append(messagePassingSettings(1), residualSetting(1), headsSetting(4)),
 	check:       checkHeads,
 	build: func(s Spec, b *builder) *activation {
 		heads := s.Settings.integer("heads")
 		// Of a whole graph, for one layer after another.
-		scores, stats := b.scratchAt(graphLevel, 2*heads), b.scratchAt(targetLevel, 2*heads)
+		scores, stats := b.scratch(graphLevel, 2*heads), b.scratch(targetLevel, 2*heads)
 		along := func(b *builder, name string, level, out int) alongEdges {
 			c := newEdgeAttention(b, name, level, out, heads)
 			c.scores.ofGraph, c.stats.ofGraph = scores, stats
 			return c
 		}
-		return newMessagePassing(s, b, s.Settings["residual"] == 1, along)
+		return b.messagePassing(s, s.Settings["residual"] == 1, along)
 	},
 })
 
@@ -59,7 +59,7 @@ func newEdgeAttention(b *builder, name string, level, out, heads int) *edgeAtten
 	c := &edgeAttention{heads: heads}
 	c.attention = b.params.declare(name+".attention", 2, out, linearBound(out/heads))
 	c.attention.decays = true
-	c.scores, c.stats = b.activationAt(level, 2*heads), b.scratchAt(level-1, 2*heads)
+	c.scores, c.stats = b.activation(level, 2*heads), b.scratch(level-1, 2*heads)
 	return c
 }
 
@@ -72,8 +72,7 @@ func (c *edgeAttention) head(x gds.Tensor, h int) gds.Tensor {
 }
 
 func (c *edgeAttention) forward(p *pass, y, values gds.Tensor, block loader.Block) {
-	scores, _ := c.scores.of(p)
-	stats, _ := c.stats.of(p)
+	scores, stats := c.scores.value(p), c.stats.value(p)
 	for h := range c.heads {
 		p.Gemm(false, true, 1, c.head(values, h), c.head(c.attention.value, h), 0, c.head(scores, h))
 	}
@@ -81,8 +80,7 @@ func (c *edgeAttention) forward(p *pass, y, values gds.Tensor, block loader.Bloc
 }
 
 func (c *edgeAttention) backward(p *pass, gvalues, gy, values gds.Tensor, block loader.Block) {
-	scores, gscores := c.scores.of(p)
-	stats, _ := c.stats.of(p)
+	scores, gscores, stats := c.scores.value(p), c.scores.gradient(p), c.stats.value(p)
 	p.AttendEdgesGrad(gvalues, gscores, gy, stats, values, scores, block.Offsets, block.Indices, leakySlope)
 	for h := range c.heads {
 		p.Gemm(false, false, 1, c.head(gscores, h), c.head(c.attention.value, h), 1, c.head(gvalues, h))

@@ -700,42 +700,95 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 	}
 }
 
+// layerFixture is layers by themselves, with an input x of so many columns.
+type layerFixture struct {
+	*testing.T
+	n    *network
+	x, y *activation
+}
+
+func newLayerFixture(t *testing.T, rows, columns int, build func(b *builder, x *activation) *activation) *layerFixture {
+	b := &builder{}
+	f := &layerFixture{T: t, x: b.activation(0, columns)}
+	f.y = build(b, f.x)
+	f.n = &network{task: taskFor(t, true), builder: *b, batchRows: rows, spec: Spec{Features: 1},
+		mem: memory{dev: openDevice(t, host.Options{Discrete: true})}}
+	if err := f.n.allocate(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.n.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+func (f *layerFixture) pass(rows int, train bool) *pass {
+	return &pass{Stream: f.n.stream, Batch: &loader.Batch{Rows: rows, GlobalRows: rows}, trainRows: 1000, train: train,
+		meet: func(gds.Tensor) bool { return true }}
+}
+
+func (f *layerFixture) forward(p *pass) {
+	for _, l := range f.n.layers {
+		l.forward(p)
+	}
+}
+
+func (f *layerFixture) backward(p *pass) {
+	for _, l := range slices.Backward(f.n.layers) {
+		l.backward(p)
+	}
+}
+
+func (f *layerFixture) upload(to gds.Tensor, values []float32) {
+	f.Helper()
+	if err := gds.Upload(f.n.mem.dev, f.n.stream, to, values); err != nil {
+		f.Fatal(err)
+	}
+}
+
+func (f *layerFixture) download(from gds.Tensor) []float32 {
+	f.Helper()
+	values := make([]float32, from.Rows*from.Cols)
+	if err := gds.Download(f.n.mem.dev, f.n.stream, values, from); err != nil {
+		f.Fatal(err)
+	}
+	return values
+}
+
 // TestGradientsOfLayersAreThoseOfTheirDefinition checks each layer by itself: the gradients of its
 // inputs and parameters, where the loss is a sum over its outputs with different weights.
 func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 	const rows, seed = 7, 5
-	mapped := func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
-		layer.(mapping).forward(p, y, x)
-		layer.(mapping).backward(p, gx, gy, x)
-	}
 	for _, c := range []struct {
 		name    string
 		in, out int // columns
-		build   func(b *builder) any
-		run     func(layer any, p *pass, x, gx, y, gy gds.Tensor) // forward and backward
+		build   func(b *builder, x *activation) (y *activation)
 		twin    func(v values64, x rows64) rows64
 	}{
 		{
 			"linear", 5, 3,
-			func(b *builder) any { return newLinear(&b.params, "linear", 3, 5) },
-			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
-				l := layer.(*linear)
-				l.forward(p, y, operand{x, 1, 0})
-				l.backward(p, gy, operand{x, 1, 0})
-				l.inputGradient(p, gx, 0, gy)
+			func(b *builder, x *activation) *activation {
+				return b.dense(newLinear(&b.params, "linear", 3, 5), x, 0)
 			},
 			func(v values64, x rows64) rows64 { return v.affine(3, x) },
 		},
 		{
 			"linear on two inputs that are scaled", 5, 3,
-			func(b *builder) any { return newLinear(&b.params, "linear", 3, 5) },
-			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
-				l := layer.(*linear)
-				xs := []operand{{x.Columns(0, 2), 0.5, 0}, {x.Columns(2, 5), 3, 2}}
-				l.forward(p, y, xs...)
-				l.backward(p, gy, xs...)
-				p.Gemm(false, false, 0.5, gy, l.weight.value.Columns(0, 2), 0, gx.Columns(0, 2))
-				p.Gemm(false, false, 3, gy, l.weight.value.Columns(2, 5), 0, gx.Columns(2, 5))
+			func(b *builder, x *activation) *activation {
+				l, y := newLinear(&b.params, "linear", 3, 5), b.activation(0, 3)
+				xs := func(p *pass) []operand {
+					x := x.value(p)
+					return []operand{{x.Columns(0, 2), 0.5, 0}, {x.Columns(2, 5), 3, 2}}
+				}
+				b.add(func(p *pass) { l.forward(p, y.value(p), xs(p)...) }, func(p *pass) {
+					gx, gy := x.gradient(p), y.gradient(p)
+					l.backward(p, gy, xs(p)...)
+					p.Gemm(false, false, 0.5, gy, l.weight.value.Columns(0, 2), 0, gx.Columns(0, 2))
+					p.Gemm(false, false, 3, gy, l.weight.value.Columns(2, 5), 0, gx.Columns(2, 5))
+				})
+				return y
 			},
 			func(v values64, x rows64) rows64 {
 				x = x.clone()
@@ -748,121 +801,84 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 			},
 		},
 		{
-			"linear that is used twice", 6, 3,
-			func(b *builder) any { return newLinear(&b.params, "linear", 3, 3) },
-			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
-				l, scratch := layer.(*linear), gx.Columns(0, 3)
-				l.forward(p, y, operand{x.Columns(0, 3), 1, 0})
-				l.forward(p, scratch, operand{x.Columns(3, 6), 1, 0})
-				p.Axpy(1, scratch, y)
-				for at := 0; at < 6; at += 3 {
-					l.backward(p, gy, operand{x.Columns(at, at+3), 1, 0})
-					l.inputGradient(p, gx.Columns(at, at+3), 0, gy)
-				}
+			"linear that two layers read their input by", 6, 3,
+			func(b *builder, x *activation) *activation {
+				l := newLinear(&b.params, "linear", 3, 6)
+				return b.dense(newProduct(&b.params, "product", 3, 3),
+					b.multiply(b.dense(l, x, 1), b.dense(l, x, 0)), 0)
 			},
 			func(v values64, x rows64) rows64 {
-				var y rows64
-				for _, row := range x {
-					first, second := v, v
-					a, b := first.affine(3, rows64{row[:3]})[0], second.affine(3, rows64{row[3:]})[0]
-					y = append(y, []float64{a[0] + b[0], a[1] + b[1], a[2] + b[2]})
+				y := v.affine(3, x)
+				for _, row := range y {
+					for j := range row {
+						row[j] *= row[j]
+					}
 				}
-				return y
+				return v.product(3, y)
 			},
 		},
 		{
+			"linear on each of two tokens", 6, 6,
+			func(b *builder, x *activation) *activation {
+				return b.dense(newLinear(&b.params, "linear", 3, 3), x, 0)
+			},
+			func(v values64, x rows64) rows64 { return rowsOf(v.affine(3, tokens64(x, 3)), 2) },
+		},
+		{
 			"ReLU and dropout", 6, 6,
-			func(*builder) any { return newNonlinearity(0.3, 2) },
-			func(layer any, p *pass, x, gx, y, gy gds.Tensor) {
-				l := layer.(nonlinearity)
-				p.Copy(y, x)
-				l.forward(p, y)
-				p.Copy(gx, gy)
-				l.backward(p, gx, y)
+			func(b *builder, x *activation) *activation {
+				y := b.activation(0, 6)
+				b.add(func(p *pass) { p.Copy(y.value(p), x.value(p)) },
+					func(p *pass) { p.Copy(x.gradient(p), y.gradient(p)) })
+				b.relu(dropout{0.3, 2}, y)
+				return y
 			},
 			func(_ values64, x rows64) rows64 { return reluDropout(x, 0.3, rng.Hash(seed, 2)) },
 		},
 		{
-			"PReLU", 6, 6,
-			func(b *builder) any { return newPReLU(&b.params, "prelu") },
-			mapped,
-			func(v values64, x rows64) rows64 {
-				y := x.clone()
-				for _, row := range y {
-					for j, value := range row {
-						row[j] = max(value, 0) + v[0]*min(value, 0)
-					}
-				}
+			"layer normalisation of three tokens", 15, 15,
+			func(b *builder, x *activation) *activation {
+				y, _ := b.layerNorm("norm", x, 5)
 				return y
 			},
-		},
-		{
-			"layer normalisation of three tokens", 15, 15,
-			func(b *builder) any { return newLayerNorm(b, "norm", 3, 5) },
-			mapped,
 			func(v values64, x rows64) rows64 { return rowsOf(v.layerNorm(tokens64(x, 5)), 3) },
 		},
 		{
 			"batch normalisation", 4, 4,
-			func(b *builder) any { return newBatchNorm(b, "norm", 4) },
-			mapped,
+			func(b *builder, x *activation) *activation { return b.batchNorm("norm", x) },
 			func(v values64, x rows64) rows64 { return v.batchNorm(x) },
 		},
 		{
 			"attention of two heads among three tokens", 12, 12,
-			func(b *builder) any { return newAttention(b, "attention", 3, 4, 2) },
-			mapped,
+			func(b *builder, x *activation) *activation { return b.attention("attention", x, 3, 2) },
 			func(v values64, x rows64) rows64 { return rowsOf(v.attention(tokens64(x, 4), 3, 2), 3) },
 		},
 		{
 			"recursive attention", 20, 5,
-			func(b *builder) any { return newRecursiveAttention(b, 4, 5, 0.3) },
-			mapped,
+			func(b *builder, x *activation) *activation { return b.recursiveAttention(x, 4, 0.3) },
 			func(v values64, x rows64) rows64 {
 				return v.recursiveAttention(tokens64(x, 5), 4, 0.3, rng.Hash(seed, attentionDropout))
 			},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dev := openDevice(t, host.Options{Discrete: true})
-			b := &builder{}
-			layer := c.build(b)
-			n := &network{task: taskFor(t, true), builder: *b, batchRows: rows, mem: memory{dev: dev},
-				spec: Spec{Features: 1}}
-			if err := n.allocate(); err != nil {
-				t.Fatal(err)
-			}
-			defer n.close()
+			f := newLayerFixture(t, rows, c.in, c.build)
 			x, allX := random64(1, rows, c.in)
 			weights, _ := random64(2, rows, c.out)
-			tensors := map[string]gds.Tensor{}
-			for name, values := range map[string]rows64{"x": x, "gx": x, "y": weights, "gy": weights} {
-				tensor, err := matrixOf(&n.mem, name, rows, len(values[0]), gds.Float32)
-				if err == nil {
-					err = gds.Upload(dev, n.stream, tensor, values.flat())
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				tensors[name] = tensor
-			}
-			initial := someValues(n.params, 8)
-			if err := n.upload(n.params.value, initial); err != nil {
+			initial := someValues(f.n.params, 8)
+			if err := f.n.upload(f.n.params.value, initial); err != nil {
 				t.Fatal(err)
 			}
-			p := &pass{Stream: n.stream, rows: rows, globalRows: rows, train: true, seed: seed,
-				meet: func(gds.Tensor) bool { return true }}
-			c.run(layer, p, tensors["x"], tensors["gx"], tensors["y"], tensors["gy"])
-			read := func(tensor gds.Tensor) []float32 {
-				values := make([]float32, tensor.Rows*tensor.Cols)
-				if err := gds.Download(dev, n.stream, values, tensor); err != nil {
-					t.Fatal(err)
-				}
-				return values
-			}
+			p := f.pass(rows, true)
+			p.seed = seed
+			f.upload(f.x.value(p), x.flat())
+			f.forward(p)
+			out := f.download(f.y.value(p))
+			f.upload(f.y.gradient(p), weights.flat())
+			f.backward(p)
 			values := widen(initial)
 			for i, want := range c.twin(values, x).flat() {
-				if got := read(tensors["y"])[i]; math.Abs(float64(got-want)) > 1e-5*(1+math.Abs(float64(want))) {
+				if got := out[i]; math.Abs(float64(got-want)) > 1e-5*(1+math.Abs(float64(want))) {
 					t.Errorf("output %d is %v, want %v", i, got, want)
 				}
 			}
@@ -874,9 +890,9 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 				}
 				return total
 			}
-			compareGradient(t, "input", read(tensors["gx"]), allX, sum)
-			grad := read(n.params.grad)
-			for _, q := range n.params.list {
+			compareGradient(t, "input", f.download(f.x.gradient(p)), allX, sum)
+			grad := f.download(f.n.params.grad)
+			for _, q := range f.n.params.list {
 				part := grad[q.first : q.first+q.rows*q.cols]
 				if q.fixed {
 					if slices.ContainsFunc(part, func(g float32) bool { return g != 0 }) {

@@ -189,10 +189,8 @@ func (n *network) computeChunk(ctx context.Context, c loader.GraphChunk, x loade
 	if err := n.reserve(b); err != nil {
 		return err
 	}
-	p := &n.pass
-	p.train = false
-	p.setGraph(b, n.messages)
-	out := compute(p)
+	n.pass.train = false
+	out := compute(&n.pass)
 	rowBytes := 4 * to.columns
 	for lo := 0; lo < c.Destinations; lo += stagingRows {
 		hi := min(lo+stagingRows, c.Destinations)

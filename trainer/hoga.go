@@ -1,10 +1,6 @@
 package trainer
 
-import (
-	"fmt"
-
-	"github.com/hopfeed/hopfeed/gds"
-)
+import "fmt"
 
 // hogaKind is HOGA (Deng et al. 2024; preprop-gnn section 2.5 and Appendix A). The hops of a row are
 // tokens; H = X W without a bias, with the same weights for all of them, and in each layer
@@ -21,19 +17,14 @@ import (
 var hogaKind = kind{
 	name: "hoga", about: "attention among the hops, gated, then an MLP",
 	chooseMatrices: allHops,
-	settings: []Setting{
-		{Name: "hidden", Help: "number of hidden units", Default: 128, Least: 1, Below: maxWidth + 1, Integer: true},
-		{Name: "layers", Help: "number of layers", Default: 1, Least: 1, Below: 257, Integer: true},
-		headsSetting(1),
-		{Name: "dropout", Help: "dropout probability", Default: 0.3, Least: 0, Below: 1},
-	},
-	check:    checkHeads,
-	build:    newHOGA,
-	size:     func(int) float64 { return 1 },
-	defaults: Settings{Options: Options{LearningRate: 0.001, Epochs: 200, Patience: 30}, BatchRows: 512},
-	decay:    0.3,
-	fewDecay: 3,
-	few:      func(s *Settings) { s.Values["dropout"] = 0.6 },
+	settings:       []Setting{hiddenSetting(128), layersSetting(1, 1, 257), headsSetting(1), dropoutSetting(0.3)},
+	check:          checkHeads,
+	build:          newHOGA,
+	size:           func(int) float64 { return 1 },
+	defaults:       Settings{Options: Options{LearningRate: 0.001, Epochs: 200, Patience: 30}, BatchRows: 512},
+	decay:          0.3,
+	fewDecay:       3,
+	few:            func(s *Settings) { s.Values["dropout"] = 0.6 },
 	// An epoch of one step leaves it far from converged when it stops, and small batches regularize.
 	leastBatches: 8,
 }
@@ -59,69 +50,49 @@ func newHOGA(s Spec, b *builder) *activation {
 	h := b.readInput(inputs...)
 	for i := range s.Settings.integer("layers") {
 		name := fmt.Sprintf("layer-%d", i+1)
-		gate := newProduct(&b.params, name+".gate", hidden, hidden)
-		gates := b.activation(h.cols)
-		b.add(&dense{gate, h, gates, tokens, true}) // attention sets the gradient of h
-		attended := b.apply(newAttention(b, name+".attention", tokens, hidden, s.Settings.integer("heads")), h, h.cols)
-		fed := b.activation(h.cols)
-		b.add(&gated{gates, attended, fed})
-		h = b.apply(newLayerNorm(b, name+".norm", tokens, hidden), fed, h.cols)
-		b.inPlace(newNonlinearity(probability, uint64(i+1)), h)
+		gates := b.dense(newProduct(&b.params, name+".gate", hidden, hidden), h, 1) // attention sets the gradient of h
+		attended := b.attention(name+".attention", h, tokens, s.Settings.integer("heads"))
+		h, _ = b.layerNorm(name+".norm", b.multiply(gates, attended), hidden)
+		b.relu(dropout{probability, uint64(i + 1)}, h)
 	}
-	z := b.apply(newReadout(b, tokens, hidden), h, hidden)
-	y := b.dense(newLinear(&b.params, "head", hidden, hidden), z)
-	b.inPlace(newNonlinearity(0, 0), y)
-	y = b.apply(newBatchNorm(b, "head.norm", hidden), y, hidden)
-	b.inPlace(dropout{probability, 0}, y)
-	return b.dense(newLinear(&b.params, "out", s.Classes, hidden), y)
+	z := b.readout(h, tokens)
+	y := b.dense(newLinear(&b.params, "head", hidden, hidden), z, 0)
+	b.relu(dropout{}, y)
+	y = b.batchNorm("head.norm", y)
+	b.dropout(dropout{probability, 0}, y)
+	return b.dense(newLinear(&b.params, "out", s.Classes, hidden), y, 0)
 }
 
-// gated is the product of two activations, by element.
-type gated struct{ a, b, y *activation }
-
-func (l *gated) forward(p *pass) {
-	a, _ := l.a.of(p)
-	b, _ := l.b.of(p)
-	y, _ := l.y.of(p)
-	p.Mul(y, a, b)
+// attention adds multi-head attention among the tokens of x, with the parameters of PyTorch's nn.MultiheadAttention,
+// and returns its output, of the shape of x.
+func (b *builder) attention(name string, x *activation, tokens, heads int) *activation {
+	width := x.cols / tokens
+	in, out := newLinear(&b.params, name+".in", 3*width, width), newLinear(&b.params, name+".out", width, width)
+	qkv := b.dense(in, x, 0)
+	attended, weights := b.activation(0, x.cols), b.scratch(0, heads*tokens*tokens)
+	b.add(func(p *pass) {
+		p.Attention(attended.value(p), weights.value(p), qkv.value(p), tokens, heads)
+	}, func(p *pass) {
+		p.AttentionGrad(qkv.gradient(p), attended.gradient(p), weights.value(p), qkv.value(p), tokens, heads)
+	})
+	return b.dense(out, attended, 0)
 }
 
-func (l *gated) backward(p *pass) {
-	a, ga := l.a.of(p)
-	b, gb := l.b.of(p)
-	_, gy := l.y.of(p)
-	p.Mul(ga, gy, b)
-	p.Mul(gb, gy, a)
-}
-
-// readout is h_0 + sum over k >= 1 of a_k h_k.
-type readout struct {
-	tokens          int
-	score           *linear
-	scores, weights *activation // [n, tokens]; the weight of the first is 1
-}
-
-func newReadout(b *builder, tokens, width int) *readout {
-	return &readout{tokens, newProduct(&b.params, "readout", 1, width), b.activation(tokens), b.activation(tokens)}
-}
-
-func (l *readout) forward(p *pass, z, h gds.Tensor) {
-	scores, _ := l.scores.of(p)
-	weights, _ := l.weights.of(p)
-	l.score.forward(p, asTokens(scores, l.tokens), operand{asTokens(h, l.tokens), 1, 0})
-	p.Fill(weights.Columns(0, 1), 1)
-	p.SoftmaxRows(weights.Columns(1, l.tokens), scores.Columns(1, l.tokens))
-	p.WeighTokens(z, weights, h)
-}
-
-func (l *readout) backward(p *pass, gh, gz, h gds.Tensor) {
-	_, gscores := l.scores.of(p)
-	weights, gweights := l.weights.of(p)
-	p.Fill(gh, 0)
-	p.WeighTokensGrad(gweights, gh, gz, weights, h)
-	p.Fill(gscores.Columns(0, 1), 0)
-	p.SoftmaxRowsGrad(gscores.Columns(1, l.tokens), gweights.Columns(1, l.tokens), weights.Columns(1, l.tokens))
-	gscores = asTokens(gscores, l.tokens)
-	l.score.backward(p, gscores, operand{asTokens(h, l.tokens), 1, 0})
-	l.score.inputGradient(p, asTokens(gh, l.tokens), 1, gscores)
+// readout adds h_0 + sum over k >= 1 of a_k h_k, and returns it [n,width].
+func (b *builder) readout(h *activation, tokens int) *activation {
+	width := h.cols / tokens
+	scores := b.dense(newProduct(&b.params, "readout", 1, width), h, 1)
+	weights, z := b.activation(0, tokens), b.activation(0, width) // the weight of the first token is 1
+	b.add(func(p *pass) {
+		p.Fill(weights.value(p).Columns(0, 1), 1)
+		p.SoftmaxRows(weights.value(p).Columns(1, tokens), scores.value(p).Columns(1, tokens))
+		p.WeighTokens(z.value(p), weights.value(p), h.value(p))
+	}, func(p *pass) {
+		weights, gweights, gscores := weights.value(p), weights.gradient(p), scores.gradient(p)
+		p.Fill(h.gradient(p), 0)
+		p.WeighTokensGrad(gweights, h.gradient(p), z.gradient(p), weights, h.value(p))
+		p.Fill(gscores.Columns(0, 1), 0)
+		p.SoftmaxRowsGrad(gscores.Columns(1, tokens), gweights.Columns(1, tokens), weights.Columns(1, tokens))
+	})
+	return z
 }

@@ -73,8 +73,19 @@ func (b *builder) hopLayers(s Spec, width int, probability float32) (out *activa
 		layers = append(layers, b.inputLayer(fmt.Sprintf("hop-%d", s.Matrices[from[0]].Hop), width, s, from))
 	}
 	out = b.readInput(layers...)
-	b.inPlace(newNonlinearity(probability, 0), out)
+	b.relu(dropout{probability, 0}, out)
 	return out, len(layers)
+}
+
+// The tokens of a row, one for each hop, lie side by side in a matrix [n, tokens*width]. The same memory is a matrix
+// [n*tokens, width], which linear layers and normalisation work on.
+
+// asTokens is a dense matrix [n, tokens*width] as [n*tokens, width].
+func asTokens(x gds.Tensor, tokens int) gds.Tensor {
+	if tokens > 1 {
+		x.Rows, x.Cols, x.Stride = x.Rows*tokens, x.Cols/tokens, x.Cols/tokens
+	}
+	return x
 }
 
 // token is the part of tokens [n, count*width] that is token i.

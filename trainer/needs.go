@@ -90,8 +90,8 @@ func (s Spec) graphBytes(batches []*loader.Batch, edges int64, sparse, train boo
 		heads *= 2
 	}
 	bytes := (perEdge + 4*heads) * edges
-	for _, m := range n.levels {
-		bytes += m.mem.bytes
+	for _, a := range n.activations {
+		bytes += a.mem.bytes
 	}
 	return bytes, nil
 }

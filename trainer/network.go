@@ -25,7 +25,6 @@ type network struct {
 	labelledPart float32 // of these
 	states       graphStates
 	weightBlocks []block
-	levels       levels
 	scales       []float32  // that the input matrices are multiplied by
 	columns      []columns  // of each input matrix, for training: see group.measureInputs
 	momentBlock  gds.Buffer // for eachRow: pinned, for rows of a matrix
@@ -75,7 +74,7 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, err
 	if err := n.allocate(); err != nil {
 		return nil, errors.Join(err, n.mem.free())
 	}
-	n.pass.Stream = n.stream
+	n.pass.Stream, n.pass.scales = n.stream, n.scales
 	n.pass.meet = func(gds.Tensor) bool { return true } // alone
 	return n, nil
 }
@@ -83,9 +82,7 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, err
 func (n *network) allocate() (err error) {
 	n.params.allocate(&n.mem, n.task)
 	for _, a := range n.activations {
-		if a.level != 0 || a.use != always {
-			n.levels.add(a)
-		} else {
+		if !a.grows() {
 			a.allocate(&n.mem, cmp.Or(a.rows, n.batchRows), n.task.train)
 		}
 	}
@@ -121,7 +118,11 @@ func (n *network) allocate() (err error) {
 
 // close waits for all work and frees all memory.
 func (n *network) close() error {
-	return errors.Join(n.stream.Close(), n.states.free(), n.levels.free(), n.mem.free())
+	err := errors.Join(n.stream.Close(), n.states.free(), n.mem.free())
+	for _, a := range n.activations {
+		err = errors.Join(err, a.mem.free())
+	}
+	return err
 }
 
 // admit returns an error unless the network can compute the batch. For a graph that comes in chunks, the first batch
@@ -167,25 +168,32 @@ func (n *network) checkBatch(b *loader.Batch) error {
 }
 
 // forward enqueues the forward pass of a batch, and returns the logits. It may meet the other ranks.
-func (n *network) forward(b *loader.Batch, train bool, dropoutSeed uint64) *activation {
+func (n *network) forward(b *loader.Batch, train bool, dropoutSeed uint64) gds.Tensor {
 	p := &n.pass
-	p.rows, p.globalRows, p.trainRows, p.train, p.seed = b.Rows, b.GlobalRows, n.trainRows, train, dropoutSeed
-	p.setGraph(b, n.messages)
-	p.x = p.x[:0]
-	for i, x := range b.X {
-		p.x = append(p.x, operand{x, n.scales[i], 0})
+	p.begin(b, n.messages)
+	p.trainRows, p.train, p.seed = n.trainRows, train, dropoutSeed
+	layers := n.layers
+	switch {
+	case n.messages == nil:
+	case p.Whole != nil:
+		n.messages.ofGraph(p)
+		layers = layers[n.messages.after:]
+	case p.Rows == 0: // and no blocks
+		layers = nil
 	}
-	for _, l := range n.layers {
+	for _, l := range layers {
 		l.forward(p)
 	}
-	return n.logits
+	return n.logits.value(p)
 }
 
 // backward enqueues the backward pass of the last batch. It may meet the other ranks.
 func (n *network) backward() {
 	n.stream.Fill(n.params.grad, 0)
-	for _, l := range slices.Backward(n.layers) {
-		l.backward(&n.pass)
+	if n.messages == nil || n.pass.Rows > 0 {
+		for _, l := range slices.Backward(n.layers) {
+			l.backward(&n.pass)
+		}
 	}
 	n.standardizeGradient()
 }
@@ -193,9 +201,7 @@ func (n *network) backward() {
 // gradient enqueues the loss of a batch, summed over its rows and added to that of the batches
 // before, and the rank's part of the gradient of the mean loss over the batch's labelled rows on all ranks.
 func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
-	logits := n.forward(b, true, dropoutSeed)
-	out, grad := logits.of(&n.pass)
-	n.addLoss(out, grad, b, 1/(float32(max(b.GlobalRows, 1))*n.labelledPart))
+	n.addLoss(n.forward(b, true, dropoutSeed), n.logits.gradient(&n.pass), b, 1/(float32(max(b.GlobalRows, 1))*n.labelledPart))
 	n.profile.lap(n.stream, "forward")
 	n.backward()
 	n.profile.lap(n.stream, "backward")
@@ -252,7 +258,7 @@ func (n *network) step(o stepOptions) {
 
 // evaluateBatch enqueues the evaluation of a batch: it adds to the meter, and to the sum of losses.
 func (n *network) evaluateBatch(b *loader.Batch) {
-	out, _ := n.forward(b, false, 0).of(&n.pass)
+	out := n.forward(b, false, 0)
 	n.meter.add(n.stream, out, b.Labels)
 	n.addLoss(out, gds.Tensor{}, b, 0)
 }

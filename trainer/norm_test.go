@@ -5,76 +5,45 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/gds/host"
 )
 
 // batchNormFixture is a batch normalisation of two columns, by itself, in an epoch of 1000 rows.
-type batchNormFixture struct {
-	*testing.T
-	n     *network
-	layer *batchNorm
-	x, y  gds.Tensor
+type batchNormFixture struct{ *layerFixture }
+
+func newBatchNormFixture(t *testing.T) batchNormFixture {
+	f := newLayerFixture(t, 1000, 2, func(b *builder, x *activation) *activation { return b.batchNorm("norm", x) })
+	f.upload(f.n.params.value, f.n.params.initial(1))
+	return batchNormFixture{f}
 }
 
-func newBatchNormFixture(t *testing.T) *batchNormFixture {
-	b := &builder{}
-	f := &batchNormFixture{T: t, layer: newBatchNorm(b, "norm", 2)}
-	f.n = &network{task: taskFor(t, true), builder: *b, batchRows: 1000,
-		mem: memory{dev: openDevice(t, host.Options{})}, spec: Spec{Features: 1}}
-	if err := f.n.allocate(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.n.close(); err != nil {
-			t.Error(err)
-		}
-	})
-	for _, to := range []*gds.Tensor{&f.x, &f.y} {
-		var err error
-		if *to, err = matrixOf(&f.n.mem, "test", 1000, 2, gds.Float32); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := f.n.upload(f.n.params.value, f.n.params.initial(1)); err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-// forward normalises the rows first, first+1, ... in both columns, and returns what comes out.
-func (f *batchNormFixture) forward(first float32, rows int, train bool) []float32 {
+// normalize normalises the rows first, first+1, ... in both columns, and returns what comes out.
+func (f batchNormFixture) normalize(first float32, rows int, train bool) []float32 {
 	f.Helper()
 	var in []float32
 	for i := range rows {
 		in = append(in, first+float32(i), first+float32(i))
 	}
-	p := &pass{Stream: f.n.stream, rows: rows, globalRows: rows, trainRows: 1000, train: train,
-		meet: func(gds.Tensor) bool { return true }}
-	if err := gds.Upload(f.n.mem.dev, f.n.stream, f.x.Slice(0, rows), in); err != nil {
-		f.Fatal(err)
-	}
-	f.layer.forward(p, f.y.Slice(0, rows), f.x.Slice(0, rows))
-	out := make([]float32, 2*rows)
-	if err := gds.Download(f.n.mem.dev, f.n.stream, out, f.y.Slice(0, rows)); err != nil {
-		f.Fatal(err)
-	}
-	return out
+	p := f.pass(rows, train)
+	f.upload(f.x.value(p), in)
+	f.forward(p)
+	return f.download(f.y.value(p))
 }
 
 // running is the mean and the variance that are used outside of training.
-func (f *batchNormFixture) running() (mean, variance float64) {
+func (f batchNormFixture) running() (mean, variance float64) {
 	f.Helper()
-	values, err := f.n.download(f.n.params.value)
-	if err != nil {
-		f.Fatal(err)
+	values := f.download(f.n.params.value)
+	first := map[string]int{}
+	for _, q := range f.n.params.list {
+		first[q.name] = q.first
 	}
-	return float64(values[f.layer.mean.first]), float64(values[f.layer.variance.first])
+	return float64(values[first["norm.running_mean"]]), float64(values[first["norm.running_var"]])
 }
 
 func TestRunningStatisticsForgetWhatWasBefore(t *testing.T) {
 	f := newBatchNormFixture(t)
 	for range 10 {
-		f.forward(10, 100, true)
+		f.normalize(10, 100, true)
 	}
 	// The mean of 10 ... 109, and their variance; half of the initial mean of zero and variance of
 	// one is left after each batch of a tenth of an epoch.
@@ -84,7 +53,7 @@ func TestRunningStatisticsForgetWhatWasBefore(t *testing.T) {
 		t.Errorf("mean %v and variance %v, want %v and %v", mean, variance, wantMean, wantVariance)
 	}
 	// A short batch far away counts by its rows.
-	f.forward(1000, 2, true)
+	f.normalize(1000, 2, true)
 	share := 2. / 102
 	wantMean += share * (1000.5 - wantMean)
 	if mean, _ := f.running(); math.Abs(mean/wantMean-1) > 1e-5 {
@@ -92,7 +61,7 @@ func TestRunningStatisticsForgetWhatWasBefore(t *testing.T) {
 	}
 	// What is normalised otherwise is by these.
 	mean, variance := f.running()
-	for i, y := range f.forward(7, 3, false) {
+	for i, y := range f.normalize(7, 3, false) {
 		if want := (7 + float64(i/2) - mean) / math.Sqrt(variance+normEpsilon); math.Abs(float64(y)-want) > 1e-5 {
 			t.Errorf("row %d becomes %v, want %v", i/2, y, want)
 		}
@@ -101,9 +70,9 @@ func TestRunningStatisticsForgetWhatWasBefore(t *testing.T) {
 
 func TestABatchOfOneRowIsNormalisedByRunningStatistics(t *testing.T) {
 	f := newBatchNormFixture(t)
-	f.forward(10, 100, true)
+	f.normalize(10, 100, true)
 	mean, variance := f.running()
-	y := f.forward(70, 1, true)
+	y := f.normalize(70, 1, true)
 	if want := (70 - mean) / math.Sqrt(variance+normEpsilon); math.Abs(float64(y[0])-want) > 1e-5 || y[0] != y[1] {
 		t.Errorf("the row becomes %v, want %v", y, want)
 	}
@@ -111,17 +80,11 @@ func TestABatchOfOneRowIsNormalisedByRunningStatistics(t *testing.T) {
 		t.Errorf("mean %v and variance %v have become %v and %v", mean, variance, m, v)
 	}
 	// They are constants of the backward pass.
-	p := &pass{Stream: f.n.stream, rows: 1, globalRows: 1, train: true,
-		meet: func(gds.Tensor) bool { t.Error("there is a meeting"); return true }}
-	grad := f.y.Slice(0, 1)
-	if err := gds.Upload(f.n.mem.dev, f.n.stream, grad, []float32{3, -2}); err != nil {
-		t.Fatal(err)
-	}
-	f.layer.backward(p, grad, grad, f.x.Slice(0, 1))
-	got := make([]float32, 2)
-	if err := gds.Download(f.n.mem.dev, f.n.stream, got, grad); err != nil {
-		t.Fatal(err)
-	}
+	p := f.pass(1, true)
+	p.meet = func(gds.Tensor) bool { t.Error("there is a meeting"); return true }
+	f.upload(f.y.gradient(p), []float32{3, -2})
+	f.backward(p)
+	got := f.download(f.x.gradient(p))
 	for j, g := range []float64{3, -2} {
 		if want := g / math.Sqrt(variance+normEpsilon); math.Abs(float64(got[j])-want) > 1e-6 {
 			t.Errorf("gradient %v, want %v", got[j], want)

@@ -114,7 +114,7 @@ func (p *predictor) run(ctx context.Context, sets []Epocher) error {
 	share := func(n *network, b *loader.Batch) {
 		r := &p.slots[begun%predictSlots][n.rank]
 		if r.rows = b.Rows; r.rows > 0 {
-			out, _ := n.forward(b, false, 0).of(&n.pass)
+			out := n.forward(b, false, 0)
 			n.stream.Copy(gds.NewTensor(r.out, out.Rows, out.Cols, gds.Float32), out)
 			n.stream.Copy(gds.NewTensor(r.numbers, 1, b.Rows, gds.Uint32), b.RowNumbers)
 		}

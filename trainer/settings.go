@@ -19,6 +19,26 @@ type Setting struct {
 	Integer      bool
 }
 
+// Settings that several models have.
+
+func hiddenSetting(value float64) Setting {
+	return Setting{Name: "hidden", Help: "number of hidden units", Default: value, Least: 1, Below: maxWidth + 1,
+		Integer: true}
+}
+
+func layersSetting(value, least, below float64) Setting {
+	return Setting{Name: "layers", Help: "number of layers", Default: value, Least: least, Below: below, Integer: true}
+}
+
+func dropoutSetting(value float64) Setting {
+	return Setting{Name: "dropout", Help: "dropout probability", Default: value, Least: 0, Below: 1}
+}
+
+// yesSetting is 1 (yes) or 0 (no).
+func yesSetting(name, help string, value float64) Setting {
+	return Setting{Name: name, Help: help + ": 1 yes, 0 no", Default: value, Least: 0, Below: 2, Integer: true}
+}
+
 // check returns an error if the setting cannot have a value.
 func (s Setting) check(v float64) error {
 	switch {

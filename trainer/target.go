@@ -75,15 +75,12 @@ func (b *builder) rescale(s Spec) {
 	b.rescaled = &rescaled{b.params.declare("target.mean", 1, s.Classes, 0),
 		b.params.declare("target.unit", 1, s.Classes, 0)}
 	b.rescaled.mean.fixed, b.rescaled.unit.fixed = true, true
-	b.inPlace(b.rescaled, b.logits)
+	y, m := b.logits, b.rescaled
+	b.add(func(p *pass) {
+		p.MulRow(y.value(p), m.unit.value)
+		p.AddRow(y.value(p), m.mean.value)
+	}, func(p *pass) { p.MulRow(y.gradient(p), m.unit.value) })
 }
-
-func (m *rescaled) forward(p *pass, y gds.Tensor) {
-	p.MulRow(y, m.unit.value)
-	p.AddRow(y, m.mean.value)
-}
-
-func (m *rescaled) backward(p *pass, grad, _ gds.Tensor) { p.MulRow(grad, m.unit.value) }
 
 // measure sets mean and unit, in the parameters of a run, to mean and standard deviation of the labels of a batch,
 // given the ranks' shares; to 0 and 1 if there are none.

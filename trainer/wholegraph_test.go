@@ -269,7 +269,7 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 			if err := n.admit(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
-			out, _ := n.forward(b, false, 0).of(&n.pass)
+			out := n.forward(b, false, 0)
 			want := make([]float32, nodes*classes)
 			if err := gds.Download(dev, n.stream, want, out); err != nil {
 				t.Fatal(err)
@@ -283,7 +283,7 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 				at := 0
 				alone := group{ranks: []*network{n}}
 				_, err = alone.eachBatch(t.Context(), []Epocher{set}, 0, 0, func(n *network, b *loader.Batch) {
-					out, _ := n.forward(b, false, 0).of(&n.pass)
+					out := n.forward(b, false, 0)
 					got := make([]float32, b.Rows*classes)
 					if err := gds.Download(dev, n.stream, got, out); err != nil {
 						t.Error(err)
@@ -338,7 +338,7 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 			at := 0
 			alone := group{ranks: []*network{n}}
 			_, err = alone.eachBatch(t.Context(), []Epocher{set}, 0, 0, func(n *network, b *loader.Batch) {
-				out, _ := n.forward(b, false, 0).of(&n.pass)
+				out := n.forward(b, false, 0)
 				got := make([]float32, b.Rows*classes)
 				if err := gds.Download(dev, n.stream, got, out); err != nil {
 					t.Error(err)
