@@ -276,11 +276,11 @@ var fileTests = []test{
 		}
 	}},
 	{"a disk that fails is an error that names file and place, not another path", func(b *fixture) {
-		path := filepath.Join(b.TempDir(), "part-0.arrow")
-		writeFile(b, vfs.OS(), path, b.random(3*page))
-		for _, fsys := range []vfs.FS{vfs.OS(), plainFS{vfs.OS()}} {
-			fault := vfs.NewFault(fsys)
-			file, err := b.device.OpenFile(fault, path)
+		const path = "/part-0.arrow"
+		fault := vfs.NewFault(vfs.NewMem())
+		writeFile(b, fault, path, b.random(3*page))
+		for _, fsys := range []vfs.FS{fault, plainFS{fault}} {
+			file, err := b.device.OpenFile(fsys, path)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -24,8 +24,7 @@ var implementations = []struct {
 }{
 	{"OS", func(t *testing.T) (FS, string) { return OS(), t.TempDir() }},
 	{"Mem", func(t *testing.T) (FS, string) { return NewMem(), "/" }},
-	{"Fault without fault on OS", func(t *testing.T) (FS, string) { return NewFault(OS()), t.TempDir() }},
-	{"Fault without fault on Mem", func(t *testing.T) (FS, string) { return NewFault(NewMem()), "/" }},
+	{"Fault without fault", func(t *testing.T) (FS, string) { return NewFault(NewMem()), "/" }},
 	{"Mem by relative paths", func(t *testing.T) (FS, string) {
 		m := NewMem()
 		mkdir(t, m, "some/dir")

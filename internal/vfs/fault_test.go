@@ -123,21 +123,6 @@ func TestReadsGoWrongByTheirNumber(t *testing.T) {
 	}
 }
 
-func TestFaultHasTheCapabilitiesOfWhatItWraps(t *testing.T) {
-	m := NewMem()
-	put(t, m, "/a", "x")
-	plain := plainFS{m}
-	f := NewFault(plain)
-	_, _, err := f.OpenDirect("/a")
-	wantError(t, err, ErrNoDirect)
-	if _, ok := open(t, f, "/a").(Mapper); ok {
-		t.Error("a file that cannot be mapped is a Mapper")
-	}
-	if _, ok := open(t, NewFault(m), "/a").(Mapper); !ok {
-		t.Error("a file that can be mapped is no Mapper")
-	}
-}
-
 // plainFS hides the capabilities of an FS and its files.
 type plainFS struct{ FS }
 

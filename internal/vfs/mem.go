@@ -18,6 +18,11 @@ import (
 // paths start at its root, which is all that a new one holds. It is a Directer and a DirectCreator, and its files are
 // Mappers.
 type Mem struct {
+	*memDisk
+	faults *faults // of operations through this Mem, others may share its disk
+}
+
+type memDisk struct {
 	mu             sync.RWMutex // over all nodes too
 	root           *memNode
 	capacity, used int64 // bytes of file content
@@ -48,7 +53,7 @@ func (n *memNode) isDir() bool { return n.entries != nil }
 func (n *memNode) syncDir() { n.durable = maps.Clone(n.entries) }
 
 // NewMem makes an empty disk of 1 PiB.
-func NewMem() *Mem { return &Mem{root: newDir(), capacity: 1 << 50} }
+func NewMem() *Mem { return &Mem{memDisk: &memDisk{root: newDir(), capacity: 1 << 50}} }
 
 // SetCapacity sets how many bytes all files together can have. A write beyond that ends with ENOSPC. Directories take
 // no space.
@@ -115,6 +120,9 @@ func (m *Mem) unlink(dir *memNode, name string) {
 
 // change does what changes the disk, and adds the path to its error.
 func (m *Mem) change(op, path string, do func() error) error {
+	if err := m.faults.count(op, path); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := do(); err != nil {
@@ -125,6 +133,9 @@ func (m *Mem) change(op, path string, do func() error) error {
 
 // look does what reads the node at path, and adds the path to its error.
 func look[T any](m *Mem, op, path string, do func(n *memNode) (T, error)) (result T, err error) {
+	if err := m.faults.count(op, path); err != nil {
+		return result, err
+	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	n, err := m.find(path)
@@ -146,7 +157,13 @@ func (m *Mem) findDir(path string) (*memNode, error) {
 	return n, err
 }
 
-func (m *Mem) Open(path string) (File, error) { return m.open(path) }
+func (m *Mem) Open(path string) (File, error) {
+	f, err := m.open(path)
+	if err != nil {
+		return nil, err // not a File that is nil
+	}
+	return f, nil
+}
 
 func (m *Mem) open(path string) (*memFile, error) {
 	return look(m, "open", path, func(n *memNode) (*memFile, error) {
@@ -167,6 +184,9 @@ func (m *Mem) OpenDirect(path string) (File, int, error) {
 }
 
 func (m *Mem) Create(path string) (PendingFile, error) {
+	if err := m.faults.count("create", path); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f, err := m.create(path)
@@ -178,6 +198,9 @@ func (m *Mem) Create(path string) (PendingFile, error) {
 
 // CreateDirect takes files of any size, so that tests with small ones come this way.
 func (m *Mem) CreateDirect(path string, bytes int64) (DirectPending, int, error) {
+	if err := m.faults.count("create", path); err != nil {
+		return nil, 0, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.noDirect {
@@ -286,7 +309,9 @@ func (m *Mem) SetAttribute(path, name, value string) error {
 }
 
 // Resolve knows no links, as there are none.
-func (m *Mem) Resolve(path string) (string, error) { return filepath.Clean("/" + path), nil }
+func (m *Mem) Resolve(path string) (string, error) {
+	return filepath.Clean("/" + path), m.faults.count("resolve", path)
+}
 
 func (m *Mem) Remove(path string) error {
 	return m.change("remove", path, func() error { return m.remove(path) })

@@ -29,7 +29,7 @@ func (m *Mem) CrashCloneKeeping(seed uint64) *Mem {
 func (m *Mem) crash(keep func(path string, i int) bool) *Mem {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	clone := &Mem{capacity: m.capacity, noExchange: m.noExchange, noDirect: m.noDirect}
+	clone := &Mem{memDisk: &memDisk{capacity: m.capacity, noExchange: m.noExchange, noDirect: m.noDirect}}
 	clone.root = clone.survivor(m.root, "", keep)
 	return clone
 }

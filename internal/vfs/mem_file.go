@@ -20,6 +20,14 @@ type memFile struct {
 func (f *memFile) Path() string { return f.path }
 
 func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
+	if err := f.disk.faults.count("read", f.path); err != nil {
+		return 0, err
+	}
+	n, err := f.readAt(p, off)
+	return f.disk.faults.spoil(p, n, err)
+}
+
+func (f *memFile) readAt(p []byte, off int64) (int, error) {
 	f.disk.mu.RLock()
 	defer f.disk.mu.RUnlock()
 	switch {
@@ -41,6 +49,9 @@ func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
 }
 
 func (f *memFile) Size() (int64, error) {
+	if err := f.disk.faults.count("stat", f.path); err != nil {
+		return 0, err
+	}
 	f.disk.mu.RLock()
 	defer f.disk.mu.RUnlock()
 	if f.closed.Load() {
@@ -50,6 +61,9 @@ func (f *memFile) Size() (int64, error) {
 }
 
 func (f *memFile) Map() (Mapping, error) {
+	if err := f.disk.faults.count("map", f.path); err != nil {
+		return nil, err
+	}
 	f.disk.mu.RLock()
 	defer f.disk.mu.RUnlock()
 	if f.closed.Load() {
@@ -91,6 +105,9 @@ func (f *memPending) Write(p []byte) (int, error) {
 
 func (f *memPending) WriteAt(p []byte, off int64) (int, error) {
 	m, node := f.disk, f.node
+	if err := m.faults.count("write", f.path+TempSuffix); err != nil {
+		return 0, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -131,6 +148,10 @@ func (f *memPending) resize(bytes int64) {
 
 func (f *memPending) Commit() error {
 	m := f.disk
+	if err := m.faults.count("commit", f.path); err != nil {
+		_ = f.Abort()
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if f.done {
@@ -146,6 +167,9 @@ func (f *memPending) Commit() error {
 
 func (f *memPending) Abort() error {
 	m := f.disk
+	if err := m.faults.failAbort(f.path + TempSuffix); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if f.done {
@@ -170,6 +194,9 @@ func (f *memDirect) WriteAt(p []byte, off int64) (int, error) {
 
 func (f *memDirect) Truncate(size int64) error {
 	m := f.disk
+	if err := m.faults.count("truncate", f.path+TempSuffix); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch more := size - int64(len(f.node.data)); {
