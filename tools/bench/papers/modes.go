@@ -1,13 +1,18 @@
 package papers
 
 import (
-	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
+	"strconv"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
-// Mode is what runs beside what.
+// Mode says what A3GNN runs beside what.
 type Mode string
 
 // The modes, in the order of the memory that they take.
@@ -17,24 +22,17 @@ const (
 	Parallel1  Mode = "mode-1"     // workers sample and make batches, beside training
 )
 
-// Modes lists the modes.
-func Modes() []Mode { return []Mode{Sequential, Parallel2, Parallel1} }
-
-// ErrRuns is returned when runs cannot be used: of an unknown mode, or with impossible figures.
-var ErrRuns = errors.New("unusable runs")
+var modes = []Mode{Sequential, Parallel2, Parallel1}
 
 // Stages are the seconds that each stage takes for a mini-batch, on one worker with nothing beside it.
 type Stages struct{ Sample, Batch, Train float64 }
 
-// Parts are what peak memory consists of, in bytes.
-type Parts struct {
-	Cache   float64 // of features, on all devices together (num_GPU * Theta)
-	Batch   float64 // a mini-batch (B)
-	Model   float64 // parameters and activations (|M|)
-	Runtime float64 // what does not depend on the training
-}
+// Parts are what peak memory consists of: cached features (num_GPU * Theta in the paper), a mini-batch (B), parameters
+// and activations (|M|), and what does not depend on the training.
+type Parts struct{ Cache, Batch, Model, Runtime float64 }
 
-// seconds is the time from one mini-batch to the next (Equations 2 and 4; sequential: the sum of the stages).
+// seconds is the time from one mini-batch to the next (Equations 2 and 4; sequential: the sum of the stages). n workers
+// beside each other do the work of n / (1 + contention*(n-1)).
 func (m Mode) seconds(s Stages, workers int, contention float64) float64 {
 	share := (1 + contention*float64(workers-1)) / float64(workers)
 	switch m {
@@ -46,97 +44,131 @@ func (m Mode) seconds(s Stages, workers int, contention float64) float64 {
 	return s.Sample + s.Batch + s.Train
 }
 
-// bytes is the peak (Equations 3 and 5; sequential: the sum of the parts).
-func (m Mode) bytes(p Parts, workers int) float64 {
+// copies is how often peak memory holds each of the Parts (Equations 3 and 5; sequential: once).
+func (m Mode) copies(workers int) [4]float64 {
 	n := float64(workers)
 	switch m {
 	case Parallel1:
-		return n * (p.Cache + p.Batch + p.Model + p.Runtime)
+		return [4]float64{n, n, n, n}
 	case Parallel2:
-		return p.Cache + p.Batch + p.Model + n*p.Runtime
+		return [4]float64{1, 1, 1, n}
 	}
-	return p.Cache + p.Batch + p.Model + p.Runtime
+	return [4]float64{1, 1, 1, 1}
 }
 
-// Training is one epoch or more in a mode, as planned or as measured.
-type Training struct {
-	Mode       Mode
-	Workers    int     // 1 or more; sequential has one, whatever is said
-	Iterations int     // mini-batches of an epoch
-	Density    float64 // of the graph: edges by nodes; 0: the same in all runs
-	Stages     Stages  // as profiled, or all 1 where they are not known: fitted factors then are the times
-	Parts      Parts   // as planned; Runtime counts as 1 where it is not known
-
-	Seconds float64 // of an epoch, measured; 0: not measured
-	Bytes   float64 // peak memory, measured; 0: not measured
+// bytes is peak memory.
+func (m Mode) bytes(p Parts, workers int) (bytes float64) {
+	c := m.copies(workers)
+	return c[0]*p.Cache + c[1]*p.Batch + c[2]*p.Model + c[3]*p.Runtime
 }
 
-func (r Training) check() error {
-	known := slices.Contains(Modes(), r.Mode)
-	s, p := r.Stages, r.Parts
-	for _, v := range []float64{r.Density, s.Sample, s.Batch, s.Train, p.Cache, p.Batch, p.Model, p.Runtime, r.Seconds,
-		r.Bytes} {
-		known = known && v >= 0 && v <= math.MaxFloat64
-	}
-	if !known || r.Workers < 1 || r.Iterations < 1 {
-		return fmt.Errorf("%w: %+v: want a mode of %v, at least 1 worker and 1 iteration, and no negative figure",
-			ErrRuns, r, Modes())
-	}
-	return nil
-}
-
-func (r Training) workers() int {
-	if r.Mode == Sequential {
-		return 1
-	}
-	return r.Workers
-}
-
-// ModeModel predicts epoch time and peak memory of the three modes in which A3GNN runs sampling, batch generation and
-// training beside each other (a3gnn §III-B, Equations 2 to 5). The paper writes each figure as an unknown function of
-// what decides it (f2 to f5). Here time is
+// ModeModel predicts time and peak memory of a mini-batch from its rows, in the three modes in which A3GNN runs
+// sampling, batch generation and training beside each other (a3gnn §III-B, Equations 2 to 5). What the paper calls
+// throughput in Equations 2 and 4 is a time, the inverse of throughput. It writes time and memory as unknown functions
+// of what decides them (f2 to f5). Here time is
 //
-//	overhead + iterations * density^p * stages(mode, workers)
+//	overhead + rows * seconds of the mode with the stages' seconds of a row
 //
-// where n workers beside each other do the work of n / (1 + contention*(n-1)). What the paper calls throughput in
-// Equations 2 and 4 is the time of an epoch, the inverse of throughput. Memory is the sum of the parts that the
-// equations name, with a factor for each.
-// The zero ModeModel with factors of 1 (Equations) is the paper's as
-// they stand, with sums for the unknown functions.
+// and memory the sum of the parts, each times its number of rows.
 type ModeModel struct {
-	// Sample, Batch and Train are factors of the durations of stages.
-	Sample, Batch, Train float64
-	Contention           float64 // of workers: 0: none, 1: more of them gain nothing
-	Overhead             float64 // seconds of an epoch
-	DensityPower         float64
-	// Memory has the factors of the parts, for each mode.
-	Memory map[Mode]Parts
+	Sample, Batch, Train float64        // seconds of a row in each stage
+	Contention           float64        // of workers: 0: none, 1: more of them gain nothing
+	Overhead             float64        // seconds of a batch
+	Memory               map[Mode]Parts // bytes of a row; of modes that were measured
 }
 
-// Equations are those of the paper with factors of 1, without contention and overhead.
-func Equations() ModeModel {
-	m := ModeModel{Sample: 1, Batch: 1, Train: 1, Memory: map[Mode]Parts{}}
-	for _, mode := range Modes() {
-		m.Memory[mode] = Parts{1, 1, 1, 1}
+// ModeRun is a trial in one of a3gnn's modes, as measured and as the fitted equations have it.
+type ModeRun struct {
+	Trial           int     `json:"trial"`
+	Mode            Mode    `json:"mode"`
+	Workers         int     `json:"workers"`
+	BatchRows       int     `json:"batch"`
+	Seconds         float64 `json:"batch_seconds"` // of a batch: rows by the rows a second of training
+	Predicted       float64 `json:"predicted_batch_seconds"`
+	MemoryBytes     int64   `json:"memory_bytes"` // of the device, at most; 0: not measured
+	PredictedMemory int64   `json:"predicted_memory_bytes"`
+
+	rows Parts // of the cache, of the batches in buffers, of the batch that is trained on, and 1
+}
+
+func (m *ModeModel) seconds(r *ModeRun) float64 {
+	s := Stages{m.Sample, m.Batch, m.Train}
+	return m.Overhead + float64(r.BatchRows)*r.Mode.seconds(s, r.Workers, m.Contention)
+}
+
+func (m *ModeModel) bytes(r *ModeRun) float64 {
+	f := m.Memory[r.Mode]
+	p := Parts{f.Cache * r.rows.Cache, f.Batch * r.rows.Batch, f.Model * r.rows.Model, f.Runtime * r.rows.Runtime}
+	return r.Mode.bytes(p, r.Workers)
+}
+
+// ModeFit is the equations of a3gnn's modes, fitted to trials.
+type ModeFit struct {
+	Model ModeModel `json:"model"`
+	Runs  []ModeRun `json:"runs"`
+	// Mean errors, as shares of what was measured.
+	TimeError   float64 `json:"time_error"`
+	MemoryError float64 `json:"memory_error"`
+}
+
+// FitModes fits a model to the trials whose setting schedule is one of the modes.
+func FitModes(trials []tune.Trial) (*ModeFit, error) {
+	fit := &ModeFit{}
+	for _, t := range trials {
+		mode := Mode(t.Settings["schedule"])
+		if t.Valid == nil || t.RowsPerSecond <= 0 || !slices.Contains(modes, mode) {
+			continue
+		}
+		number := func(name string, otherwise int) int {
+			if n, err := strconv.Atoi(t.Settings[name]); err == nil && n >= 1 {
+				return n
+			}
+			return otherwise
+		}
+		batch := number("batch", 0)
+		if batch == 0 {
+			return nil, fmt.Errorf("trial %d does not say how large its batches are: give --batch, or vary it",
+				t.Number)
+		}
+		rows := Parts{Batch: float64(batch) * float64(number("buffers", 1)), Model: float64(batch), Runtime: 1}
+		if spec, err := cache.Parse(t.Settings["cache"]); err == nil {
+			rows.Cache = float64(spec.Slots(math.MaxInt32, 1))
+		}
+		fit.Runs = append(fit.Runs, ModeRun{Trial: t.Number, Mode: mode, Workers: number("workers", 1), BatchRows: batch,
+			Seconds: float64(batch) / t.RowsPerSecond, MemoryBytes: t.PeakDeviceBytes, rows: rows})
 	}
-	return m
-}
-
-// Seconds predicts the time of an epoch.
-func (m ModeModel) Seconds(r Training) float64 {
-	density := 1.0
-	if r.Density > 0 {
-		density = math.Pow(r.Density, m.DensityPower)
+	if len(fit.Runs) == 0 {
+		return nil, fmt.Errorf("no trial has a schedule of %v", modes)
 	}
-	s := Stages{m.Sample * r.Stages.Sample, m.Batch * r.Stages.Batch, m.Train * r.Stages.Train}
-	return m.Overhead + float64(r.Iterations)*density*r.Mode.seconds(s, r.workers(), m.Contention)
+	fit.Model = fitModel(fit.Runs)
+	n := float64(len(fit.Runs))
+	for i := range fit.Runs {
+		r := &fit.Runs[i]
+		r.Predicted, r.PredictedMemory = fit.Model.seconds(r), int64(fit.Model.bytes(r))
+		fit.TimeError += math.Abs(r.Predicted/r.Seconds-1) / n
+		fit.MemoryError += math.Abs(float64(r.PredictedMemory)/max(1, float64(r.MemoryBytes))-1) / n
+	}
+	return fit, nil
 }
 
-// Bytes predicts peak memory; 0 for a mode without a measured run.
-func (m ModeModel) Bytes(r Training) float64 {
-	return r.Mode.bytes(r.Parts.times(m.Memory[r.Mode]), r.workers())
-}
-
-func (p Parts) times(f Parts) Parts {
-	return Parts{f.Cache * p.Cache, f.Batch * p.Batch, f.Model * p.Model, f.Runtime * p.Runtime}
+// Text prints the fitted factors, and each trial beside its prediction.
+func (f *ModeFit) Text(w io.Writer) {
+	m := f.Model
+	fmt.Fprintf(w, "a row\tsampling %.3g us, batch %.3g us, training %.3g us; contention of workers %.2f; %.3g ms a "+
+		"batch beside\n",
+		1e6*m.Sample, 1e6*m.Batch, 1e6*m.Train, m.Contention, 1e3*m.Overhead)
+	for _, mode := range modes {
+		if p, ok := m.Memory[mode]; ok {
+			fmt.Fprintf(w,
+				"memory, %s\t%.0f bytes a cached row, %.0f a row in buffers, %.0f a row trained on, %s beside\n",
+				mode, p.Cache, p.Batch, p.Model, units.Bytes(p.Runtime))
+		}
+	}
+	fmt.Fprintf(w, "mean error\ttime %.1f %%, memory %.1f %%, of %d trials\n", 100*f.TimeError, 100*f.MemoryError,
+		len(f.Runs))
+	fmt.Fprintln(w, "mode\tworkers\tbatch\ttime: measured, predicted\tmemory: measured, predicted")
+	for _, r := range f.Runs {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%.4g s, %.4g s\t%s, %s\n", r.Mode, r.Workers, r.BatchRows,
+			r.Seconds, r.Predicted, units.Bytes(r.MemoryBytes), units.Bytes(r.PredictedMemory))
+	}
 }

@@ -1,131 +1,91 @@
 package papers
 
 import (
-	"fmt"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/optimize"
 )
 
-// FitEquations fits a model to measured runs. For time it minimises the mean square of log(predicted / measured) over
-// all modes together, which have the same stages; for memory the sum of squared relative errors, with factors >= 0, for
-// each measured mode. A run without a figure does not count for it; one must have a time. What the runs do not tell
-// apart, as contention where each has one worker, stays as in Equations.
-func FitEquations(runs []Training) (ModeModel, error) {
-	m := Equations()
-	var timed []Training
-	various := struct{ density, workers bool }{}
-	for _, r := range runs {
-		if err := r.check(); err != nil {
-			return m, err
-		}
-		if r.Seconds == 0 {
-			continue
-		}
-		timed = append(timed, r)
-		various.density = various.density || r.Density != timed[0].Density && r.Density > 0 && timed[0].Density > 0
-		various.workers = various.workers || r.workers() > 1
-	}
-	if len(timed) == 0 {
-		return m, fmt.Errorf("%w: none of %d has a measured time", ErrRuns, len(runs))
-	}
-	m.fitSeconds(timed, various.workers, various.density)
-	m.Memory = map[Mode]Parts{}
-	for _, mode := range Modes() {
-		var of []Training
-		for _, r := range runs {
-			if r.Mode == mode && r.Bytes > 0 {
-				of = append(of, r)
-			}
-		}
+// fitModel minimises, for time, the mean square of log(predicted / measured) over all modes together, which have the
+// same stages; for memory the sum of squared relative errors in each measured mode, with factors >= 0.
+func fitModel(runs []ModeRun) ModeModel {
+	m := fitSeconds(runs)
+	for _, mode := range modes {
+		of := slices.DeleteFunc(slices.Clone(runs), func(r ModeRun) bool { return r.Mode != mode || r.MemoryBytes == 0 })
 		if len(of) > 0 {
 			m.Memory[mode] = fitParts(of)
 		}
 	}
-	return m, nil
+	return m
 }
 
-// fitSeconds minimises by the simplex method of Nelder and Mead, from several starts: the maximum in the
-// equations has no derivative where stages are as long as each other.
-func (m *ModeModel) fitSeconds(runs []Training, workers, density bool) {
-	scale, least := 0.0, math.Inf(1) // of what is predicted now, by what was measured
+// fitSeconds minimises by the simplex method of Nelder and Mead, from several starts: the maximum in the equations has
+// no derivative where stages are as long as each other. There is contention only where a parallel run has several
+// workers.
+func fitSeconds(runs []ModeRun) ModeModel {
+	one := ModeModel{Sample: 1, Batch: 1, Train: 1}
+	scale, least := 0.0, math.Inf(1) // geometric mean of measured / predicted with stages of a second, least measured
 	for _, r := range runs {
-		scale += math.Log(r.Seconds/max(m.Seconds(r), 1e-12)) / float64(len(runs))
+		scale += math.Log(r.Seconds/one.seconds(&r)) / float64(len(runs))
 		least = min(least, r.Seconds)
 	}
 	scale = math.Exp(scale)
-	// Parameters above zero are searched by their logarithms; fixed ones are left out.
-	set := func(v []float64) ModeModel {
-		out := *m
-		out.Sample, out.Batch, out.Train = scale*math.Exp(v[0]), scale*math.Exp(v[1]), scale*math.Exp(v[2])
-		out.Overhead = least / (1 + math.Exp(-v[3])) // no more than the shortest run
-		at := 4
-		if workers {
-			out.Contention = math.Exp(v[at])
-			at++
+	contended := slices.ContainsFunc(runs, func(r ModeRun) bool { return r.Workers > 1 && r.Mode != Sequential })
+	// Parameters above zero are searched by their logarithms.
+	model := func(v []float64) ModeModel {
+		m := ModeModel{Sample: scale * math.Exp(v[0]), Batch: scale * math.Exp(v[1]), Train: scale * math.Exp(v[2]),
+			Overhead: least / (1 + math.Exp(-v[3])), // no more than the shortest run
+			Memory:   map[Mode]Parts{}}
+		if contended {
+			m.Contention = math.Exp(v[4])
 		}
-		if density {
-			out.DensityPower = v[at]
-		}
-		return out
+		return m
 	}
-	loss := func(v []float64) float64 {
-		model, sum := set(v), 0.0
+	loss := func(v []float64) (mean float64) {
+		m := model(v)
 		for _, r := range runs {
-			d := math.Log(max(model.Seconds(r), 1e-300) / r.Seconds)
-			sum += d * d
+			d := math.Log(max(m.seconds(&r), 1e-300) / r.Seconds)
+			mean += d * d / float64(len(runs))
 		}
-		return sum / float64(len(runs))
+		return mean
 	}
-	best, found := math.Inf(1), []float64(nil)
+	var best []float64
 	for _, start := range [][]float64{{0, 0, 0}, {1, 0, -1}, {-1, 0, 1}, {0, 1, -1}, {-1, 1, 1}, {2, -1, 0},
 		{0, -2, 2}} {
-		v := append(append([]float64(nil), start...), -3)
-		if workers {
+		v := append(start, -3)
+		if contended {
 			v = append(v, -2)
 		}
-		if density {
-			v = append(v, 0)
-		}
 		for range 8 { // from where it ended, with a new simplex, as long as that helps
-			before := loss(v)
 			result, err := optimize.Minimize(optimize.Problem{Func: loss}, v, &optimize.Settings{
 				MajorIterations: 4000, Converger: &optimize.FunctionConverge{Absolute: 1e-14, Iterations: 200},
 			}, &optimize.NelderMead{})
-			if result == nil || err != nil && len(result.X) == 0 {
+			if err != nil || !(result.F < loss(v)*(1-1e-6)) {
 				break
 			}
-			if v = result.X; !(loss(v) < before*(1-1e-6)) {
-				break
-			}
+			v = result.X
 		}
-		if l := loss(v); l < best {
-			best, found = l, v
+		if best == nil || loss(v) < loss(best) {
+			best = v
 		}
 	}
-	if found != nil {
-		*m = set(found)
-	}
+	return model(best)
 }
 
-// fitParts are the factors of one mode, none of them negative, by coordinate descent.
-func fitParts(runs []Training) Parts {
-	// Relative errors count: each run is divided by what was measured.
-	columns := make([][4]float64, len(runs))
+// fitParts are the bytes of a row of each part in one mode, none of them negative, by coordinate descent.
+func fitParts(runs []ModeRun) Parts {
+	columns := make([][4]float64, len(runs)) // predicted with a byte a row / measured
+	left := make([]float64, len(runs))       // 1 - predicted / measured
 	for i, r := range runs {
-		for k := range 4 {
-			var one [4]float64
-			one[k] = 1
-			columns[i][k] = r.Mode.bytes(r.Parts.times(Parts{one[0], one[1], one[2], one[3]}), r.workers()) / r.Bytes
+		columns[i], left[i] = r.Mode.copies(r.Workers), 1
+		for k, rows := range [4]float64{r.rows.Cache, r.rows.Batch, r.rows.Model, r.rows.Runtime} {
+			columns[i][k] *= rows / float64(r.MemoryBytes)
 		}
 	}
 	var f [4]float64
-	left := make([]float64, len(runs)) // measured less predicted, both by measured
-	for i := range left {
-		left[i] = 1
-	}
-	for range 20000 {
-		moved := 0.0
+	for moved, step := math.Inf(1), 0; moved >= 1e-12 && step < 20000; step++ {
+		moved = 0
 		for k := range f {
 			up, down := 0.0, 0.0
 			for i, c := range columns {
@@ -141,9 +101,6 @@ func fitParts(runs []Training) Parts {
 			}
 			moved = max(moved, math.Abs(next-f[k])*math.Sqrt(down))
 			f[k] = next
-		}
-		if moved < 1e-12 {
-			break
 		}
 	}
 	return Parts{f[0], f[1], f[2], f[3]}

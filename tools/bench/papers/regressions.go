@@ -5,30 +5,21 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/floats"
+
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
-// Regressions are the ways to predict figures of trials that a3gnn Table III is compared with, by name.
-var Regressions = []struct {
-	Name string
-	Fit  tune.Fit
+// regressions are the ways to predict figures of trials that a3gnn Table III is compared with.
+var regressions = []struct {
+	name string
+	fit  tune.Fit
 }{
 	{"ridge", Ridge},
 	{"neighbours", Neighbours},
 	{"forest", Forest},
 	{"boosting", Boosting},
 	{"gaussian", tune.Gaussian},
-}
-
-// FitAll says how well each regression predicts throughput, memory and metric of trials.
-func FitAll(p *tune.Points, g tune.Goals, trials []tune.Trial, seed uint64) (fitted []tune.Fitted) {
-	x, figures := p.Figures(g, trials)
-	for _, f := range figures {
-		for _, r := range Regressions {
-			fitted = append(fitted, f.Fitted(r.Name, r.Fit, x, seed))
-		}
-	}
-	return fitted
 }
 
 // Neighbours predicts the mean of the nearest rows, weighted by the inverse of their distance. How many count
@@ -38,14 +29,9 @@ func Neighbours(x [][]float64, y []float64, _ uint64) tune.Model {
 	predict := func(at []float64, k, without int) float64 {
 		var all []near
 		for i, row := range x {
-			if i == without {
-				continue
+			if i != without {
+				all = append(all, near{floats.Distance(row, at, 2), y[i]})
 			}
-			d := 0.0
-			for c := range row {
-				d += (row[c] - at[c]) * (row[c] - at[c])
-			}
-			all = append(all, near{math.Sqrt(d), y[i]})
 		}
 		slices.SortStableFunc(all, func(a, b near) int { return cmp.Compare(a.distance, b.distance) })
 		sum, weights := 0.0, 0.0

@@ -46,10 +46,10 @@ func TestRegressionsLearnWhatTheyCanRepresent(t *testing.T) {
 		{"smooth", smooth, map[string]float64{"gaussian": 0.999, "boosting": 0.95, "forest": 0.85, "neighbours": 0.8}},
 	} {
 		x, y := rows(180, 3, 0.01, c.f)
-		for _, r := range Regressions {
-			if least := c.least[r.Name]; least > 0 {
-				if got := tune.R2(r.Fit, x, y, 1); got < least {
-					t.Errorf("%s on %s: R2 %.4f, want %v", r.Name, c.name, got, least)
+		for _, r := range regressions {
+			if least := c.least[r.name]; least > 0 {
+				if got := tune.R2(r.fit, x, y, 1); got < least {
+					t.Errorf("%s on %s: R2 %.4f, want %v", r.name, c.name, got, least)
 				}
 			}
 		}
@@ -59,22 +59,22 @@ func TestRegressionsLearnWhatTheyCanRepresent(t *testing.T) {
 // Noise cannot be predicted: nothing that leaves rows out has an R2 above what chance gives.
 func TestNothingPredictsNoise(t *testing.T) {
 	x, y := rows(120, 4, 1, func([]float64) float64 { return 0 })
-	for _, r := range Regressions {
-		if got := tune.R2(r.Fit, x, y, 1); got > 0.15 {
-			t.Errorf("%s: R2 of noise %.3f", r.Name, got)
+	for _, r := range regressions {
+		if got := tune.R2(r.fit, x, y, 1); got > 0.15 {
+			t.Errorf("%s: R2 of noise %.3f", r.name, got)
 		}
 	}
 }
 
 func TestFewRowsAndConstantColumnsAreLearnt(t *testing.T) {
-	for _, r := range Regressions {
+	for _, r := range regressions {
 		for _, x := range [][][]float64{{{0.5, 0}}, {{0, 0}, {0, 0}, {0, 0}}, {{}, {}}} {
 			y := make([]float64, len(x))
 			for i := range y {
 				y[i] = 3
 			}
-			if got := r.Fit(x, y, 1)(x[0]); math.Abs(got-3) > 1e-9 {
-				t.Errorf("%s on %v: %v, want 3", r.Name, x, got)
+			if got := r.fit(x, y, 1)(x[0]); math.Abs(got-3) > 1e-9 {
+				t.Errorf("%s on %v: %v, want 3", r.name, x, got)
 			}
 		}
 	}

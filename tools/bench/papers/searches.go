@@ -1,9 +1,9 @@
 // Package papers reproduces tables and figures of the papers beside which Hopfeed is measured: MorphGL's machines,
-// a3gnn's
-// modes, surrogate models and searches. Nothing that a user's training needs is here.
+// a3gnn's modes, surrogate models and searches. Nothing that a user's training needs is here.
 package papers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +12,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"gonum.org/v1/gonum/stat"
 
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
@@ -31,37 +33,26 @@ type SearchResult struct {
 	RunsToReach *int `json:"median_runs_to_reach"`
 }
 
-// ReplaySearch replays a search on a table of all trials of a space: it is told the table's outcome of the settings
-// that
-// it proposes. Shares are hypervolume of the front after so many runs / that of the table's front, for the seeds from 0
+// replay replays a search on a table of all trials of a space: it is told the table's outcome of the settings that it
+// proposes. Shares are hypervolume of the front after so many runs / that of the table's front, for the seeds from 0
 // on: see tune.Goals.VolumeOn.
-func ReplaySearch(ctx context.Context, table []tune.Trial, g tune.Goals, name string, runs, seeds int,
+func replay(ctx context.Context, table []tune.Trial, points *tune.Points, g tune.Goals, name string, runs, seeds int,
 	reach float64) (r SearchResult, err error) {
-	points, err := PointsOf(table)
-	if err != nil {
-		return r, err
-	}
 	outcomes := map[string]tune.Outcome{}
 	for _, t := range slices.Backward(table) {
 		outcomes[t.Settings.Text()] = t.Outcome
 	}
-	front := g.Front(table)
-	if len(front) == 0 {
-		return r, fmt.Errorf("the table has no front: %s", g.Unmet(table))
-	}
-	volume := g.VolumeOn(front)
-	whole := volume(front)
-	r = SearchResult{Search: name, Runs: runs, Seeds: seeds, ShareLeast: math.Inf(1)}
-	var shares []float64
-	var needed []int
+	volume := g.VolumeOn(g.Front(table))
+	whole := volume(table)
+	var shares, needed []float64
 	for seed := range seeds {
 		search, err := tune.NewSearch(name, points, g, uint64(seed))
 		if err != nil {
 			return r, err
 		}
-		reached := 0
+		reached := math.Inf(1)
 		propose := func(done []tune.Trial) tune.Settings {
-			if len(done) >= runs && (reached > 0 || len(done) >= 2*runs) {
+			if n := len(done); n >= 2*runs || n >= runs && reached <= float64(n) {
 				return nil
 			}
 			return search(done)
@@ -70,32 +61,25 @@ func ReplaySearch(ctx context.Context, table []tune.Trial, g tune.Goals, name st
 			return outcomes[s.Text()], nil
 		}
 		done, err := tune.Run(ctx, propose, nil, look, func(done []tune.Trial) error {
-			if reached == 0 && volume(g.Front(done)) >= reach*whole {
-				reached = len(done)
+			if volume(done) >= reach*whole {
+				reached = min(reached, float64(len(done)))
 			}
 			return nil
 		})
 		if err != nil {
 			return r, err
 		}
-		share := volume(g.Front(done[:min(runs, len(done))])) / whole
-		shares = append(shares, share)
-		r.Share += share / float64(seeds)
-		r.ShareLeast = min(r.ShareLeast, share)
-		if reached > 0 && reached <= runs {
+		shares, needed = append(shares, volume(done[:min(runs, len(done))])/whole), append(needed, reached)
+		if reached <= float64(runs) {
 			r.Reached++
 		}
-		if reached == 0 {
-			reached = math.MaxInt
-		}
-		needed = append(needed, reached)
 	}
-	for _, s := range shares {
-		r.ShareStd += (s - r.Share) * (s - r.Share) / float64(max(1, seeds-1))
+	r.Search, r.Runs, r.Seeds, r.ShareLeast = name, runs, seeds, slices.Min(shares)
+	if r.Share = shares[0]; seeds > 1 {
+		r.Share, r.ShareStd = stat.MeanStdDev(shares, nil)
 	}
-	r.ShareStd = math.Sqrt(r.ShareStd)
 	slices.Sort(needed)
-	if n := needed[seeds/2]; n < math.MaxInt {
+	if n := int(min(needed[seeds/2], math.MaxInt32)); n < math.MaxInt32 {
 		r.RunsToReach = &n
 	}
 	return r, nil
@@ -140,16 +124,22 @@ func CompareSearches(ctx context.Context, table []tune.Trial, g tune.Goals, runs
 	if len(front) == 0 {
 		return nil, errors.New(g.Unmet(table))
 	}
-	points, err := PointsOf(table)
+	points, err := pointsOf(table)
 	if err != nil {
 		return nil, err
 	}
-	r := &Comparison{Trials: len(table), Front: len(front), Share: reach, Fits: FitAll(points, g, table, 0)}
+	r := &Comparison{Trials: len(table), Front: len(front), Share: reach}
+	x, figures := points.Figures(g, table)
+	for _, f := range figures {
+		for _, way := range regressions {
+			r.Fits = append(r.Fits, f.Fitted(way.name, way.fit, x, 0))
+		}
+	}
 	for _, name := range tune.Searches() {
 		if name == "grid" {
 			continue
 		}
-		s, err := ReplaySearch(ctx, table, g, name, runs, seeds, reach)
+		s, err := replay(ctx, table, points, g, name, runs, seeds, reach)
 		if err != nil {
 			return nil, err
 		}
@@ -159,41 +149,34 @@ func CompareSearches(ctx context.Context, table []tune.Trial, g tune.Goals, runs
 	return r, nil
 }
 
-// PointsOf are the distinct settings of trials, with what varies among them as dimensions, beginning with those of the
+// pointsOf are the distinct settings of trials, with what varies among them as dimensions, beginning with those of the
 // first. A combination of values that no trial has stands for the trial that differs from it in the fewest.
-func PointsOf(trials []tune.Trial) (*tune.Points, error) {
-	if len(trials) == 0 {
-		return nil, errors.New("there are no trials")
-	}
-	values := map[string]map[string]bool{}
+func pointsOf(trials []tune.Trial) (*tune.Points, error) {
+	names := map[string]bool{}
 	for _, t := range trials {
 		for name := range t.Settings {
-			values[name] = map[string]bool{}
-		}
-	}
-	for name, of := range values {
-		for _, t := range trials {
-			of[t.Settings[name]] = true
+			names[name] = true
 		}
 	}
 	space := tune.Space{Base: tune.Settings{}}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		of := slices.SortedFunc(maps.Keys(values[name]), tune.CompareValues)
-		if len(of) == 1 {
-			space.Base[name] = of[0]
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		var values []string
+		for _, t := range trials {
+			values = append(values, t.Settings[name])
+		}
+		slices.SortFunc(values, tune.CompareValues)
+		if values = slices.Compact(values); len(values) == 1 {
+			space.Base[name] = values[0]
 			continue
 		}
 		space.Dimensions = append(space.Dimensions,
-			tune.Dimension{Name: name, Values: of, Default: slices.Index(of, trials[0].Settings[name])})
+			tune.Dimension{Name: name, Values: values, Default: slices.Index(values, trials[0].Settings[name])})
 	}
 	space.Simplify = func(s tune.Settings) tune.Settings {
-		best, least := 0, math.MaxInt
-		for i, t := range trials {
-			if n := len(tune.Differing(s, t.Settings)); n < least {
-				best, least = i, n
-			}
+		differing := func(a, b tune.Trial) int {
+			return cmp.Compare(len(tune.Differing(s, a.Settings)), len(tune.Differing(s, b.Settings)))
 		}
-		return maps.Clone(trials[best].Settings)
+		return maps.Clone(slices.MinFunc(trials, differing).Settings)
 	}
 	return space.List()
 }

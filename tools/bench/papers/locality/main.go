@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log"
+	"math"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -81,18 +83,10 @@ func draw(fsys vfs.FS, paths []string, apart, output string) error {
 }
 
 func read(fsys vfs.FS, path string) (r training, err error) {
-	info, err := fsys.Stat(path)
-	if err != nil {
-		return r, err
-	}
 	f, err := fsys.Open(path)
 	if err != nil {
 		return r, err
 	}
 	defer f.Close()
-	text := make([]byte, info.Size())
-	if _, err := f.ReadAt(text, 0); err != nil {
-		return r, err
-	}
-	return r, json.Unmarshal(text, &r)
+	return r, json.NewDecoder(io.NewSectionReader(f, 0, math.MaxInt64)).Decode(&r)
 }
