@@ -1,7 +1,6 @@
 package vfs
 
 import (
-	"bufio"
 	"errors"
 	"io/fs"
 	"sync"
@@ -9,23 +8,20 @@ import (
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
 
-// Stream writes a file from its start to its end: past the page cache where the file system can (DirectCreator), in
-// large requests, several at a time, while the caller goes on; else through the page cache. The file has the same bytes
-// either way. Like a PendingFile it appears under its path only by Commit, and belongs to one goroutine.
+// Stream writes a file from its start to its end in large requests: past the page cache where the file system can
+// (DirectCreator), several at a time, while the caller goes on; else one at a time. The file has the same bytes either
+// way. Like a PendingFile it appears under its path only by Commit, and belongs to one goroutine.
 //
 // An error of a request is returned by a later Write, or by Commit.
 type Stream struct {
-	direct DirectPending // nil: buffered
-	align  int
+	file   DirectPending
+	direct bool
+	align  int // of requests; 1 unless direct
 	memory *offheap.Buffer
 	block  []byte // that is being filled; it has filled bytes
 	filled int
 	next   int64       // offset of the block in the file
 	free   chan []byte // blocks without a request
-
-	buffered PendingFile
-	buffer   *bufio.Writer
-	refused  error // why it is not direct
 
 	path string
 	done bool
@@ -34,14 +30,18 @@ type Stream struct {
 	err error // of the first request that failed
 }
 
+// streamBlockBytes and streamBlocks are the size and number of requests. Fewer or smaller ones are slower on a virtual
+// disk, and more are no faster.
 const (
-	// streamBlockBytes and streamBlocks are the size and number of requests. Fewer or smaller ones are slower on a
-	// virtual disk, and more are no faster.
 	streamBlockBytes = 2 << 20
 	streamBlocks     = 4
-	// bufferedBytes is the buffer of a stream through the page cache.
-	bufferedBytes = 64 << 10
 )
+
+// throughCache makes a PendingFile a DirectPending for writes of any place and length.
+type throughCache struct{ PendingFile }
+
+// Truncate does nothing: the file has no padding, and no room was made for it.
+func (throughCache) Truncate(int64) error { return nil }
 
 // StreamBytes is the memory that a stream of about so many bytes takes.
 func StreamBytes(bytes int64) int64 { return streamBlocks * streamBlock(bytes) }
@@ -54,52 +54,33 @@ func streamBlock(bytes int64) int64 {
 
 // CreateStream starts a file of about so many bytes, for which a direct stream makes room at once.
 func CreateStream(fsys FS, path string, bytes int64) (*Stream, error) {
-	s := &Stream{path: path, refused: ErrNoDirect}
+	s := &Stream{path: path, direct: true}
 	var err error
-	if d, ok := fsys.(DirectCreator); ok {
-		if s.direct, s.align, err = d.CreateDirect(path, bytes); err == nil {
-			return s, s.allocate(bytes)
-		}
-		if !errors.Is(err, ErrNoDirect) {
-			return nil, err
-		}
-		s.refused = err
+	if s.file, s.align, err = createDirect(fsys, path, bytes); errors.Is(err, ErrNoDirect) {
+		var f PendingFile
+		f, err = fsys.Create(path)
+		s.file, s.align, s.direct = throughCache{f}, 1, false
 	}
-	if s.buffered, err = fsys.Create(path); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	s.buffer = bufio.NewWriterSize(s.buffered, bufferedBytes)
-	return s, nil
-}
-
-func (s *Stream) allocate(bytes int64) (err error) {
-	size := (streamBlock(bytes) + int64(s.align) - 1) / int64(s.align) * int64(s.align)
+	size := streamBlock(bytes)
+	size = (size + int64(s.align) - 1) / int64(s.align) * int64(s.align)
 	if s.memory, err = offheap.Alloc(streamBlocks * size); err != nil {
-		return errors.Join(err, s.direct.Abort())
+		return nil, errors.Join(err, s.file.Abort())
 	}
 	s.free = make(chan []byte, streamBlocks)
 	for i := range int64(streamBlocks) {
 		s.free <- s.memory.Bytes()[i*size:][:size:size]
 	}
 	s.block = <-s.free
-	return nil
-}
-
-// Direct is nil if the file is written past the page cache, else the reason why it is not.
-func (s *Stream) Direct() error {
-	if s.direct != nil {
-		return nil
-	}
-	return s.refused
+	return s, nil
 }
 
 // Write appends p.
 func (s *Stream) Write(p []byte) (n int, err error) {
-	switch {
-	case s.done:
+	if s.done {
 		return 0, pathError("write", s.path+TempSuffix, fs.ErrClosed)
-	case s.direct == nil:
-		return s.buffer.Write(p)
 	}
 	for n < len(p) {
 		m := copy(s.block[s.filled:], p[n:])
@@ -121,8 +102,8 @@ func (s *Stream) Write(p []byte) (n int, err error) {
 func (s *Stream) send(block []byte) {
 	at := s.next
 	s.next += int64(len(block))
-	go func() {
-		if _, err := s.direct.WriteAt(block, at); err != nil {
+	write := func() {
+		if _, err := s.file.WriteAt(block, at); err != nil {
 			s.mu.Lock()
 			if s.err == nil {
 				s.err = err
@@ -130,7 +111,12 @@ func (s *Stream) send(block []byte) {
 			s.mu.Unlock()
 		}
 		s.free <- block[:cap(block)]
-	}()
+	}
+	if s.direct {
+		go write()
+	} else {
+		write()
+	}
 }
 
 func (s *Stream) failure() error {
@@ -139,46 +125,12 @@ func (s *Stream) failure() error {
 	return s.err
 }
 
-// Sync waits until whole blocks are written, and makes them durable. It is for measuring: to commit is enough.
-func (s *Stream) Sync() error {
-	var file any = s.buffered
-	if s.direct == nil {
-		if err := s.buffer.Flush(); err != nil {
-			return err
-		}
-	} else {
-		file = s.direct
-		var blocks [streamBlocks - 1][]byte // all but the one that is being filled
-		for i := range blocks {
-			blocks[i] = <-s.free
-		}
-		for _, block := range blocks {
-			s.free <- block
-		}
-		if err := s.failure(); err != nil {
-			return err
-		}
-	}
-	durable, ok := file.(interface{ Sync() error })
-	if !ok {
-		return errors.ErrUnsupported
-	}
-	return durable.Sync()
-}
-
 // Commit writes what is left, and commits the file.
 func (s *Stream) Commit() error {
 	if s.done {
 		return pathError("commit", s.path, fs.ErrClosed)
 	}
 	s.done = true
-	if s.direct == nil {
-		err := s.buffer.Flush()
-		if err != nil {
-			return errors.Join(err, s.buffered.Abort())
-		}
-		return s.buffered.Commit()
-	}
 	size := s.next + int64(s.filled)
 	if s.filled > 0 {
 		whole := (s.filled + s.align - 1) / s.align * s.align
@@ -189,12 +141,12 @@ func (s *Stream) Commit() error {
 	}
 	err := s.finish()
 	if err == nil {
-		err = s.direct.Truncate(size)
+		err = s.file.Truncate(size)
 	}
 	if err != nil {
-		return errors.Join(err, s.direct.Abort())
+		return errors.Join(err, s.file.Abort())
 	}
-	return s.direct.Commit()
+	return s.file.Commit()
 }
 
 // finish waits for all requests, and frees the blocks.
@@ -211,10 +163,7 @@ func (s *Stream) Abort() error {
 		return nil
 	}
 	s.done = true
-	if s.direct == nil {
-		return s.buffered.Abort()
-	}
 	s.free <- s.block
 	_ = s.finish() // of a file that goes
-	return s.direct.Abort()
+	return s.file.Abort()
 }

@@ -191,31 +191,6 @@ func TestAStreamThatDoesNotFitIsRefusedAtOnceOrWhereTheDiskIsFull(t *testing.T) 
 	}
 }
 
-func TestAFileIsDirectOrSaysWhyNot(t *testing.T) {
-	dir := t.TempDir()
-	for _, c := range []struct {
-		fsys  FS
-		bytes int64
-	}{{OS(), 100}, {OS(), 4 << 20}, {NewMem(), 100}, {NewCount(NewMem()), 100}, {struct{ FS }{NewMem()},
-		1 << 20}, {NewCount(struct{ FS }{NewMem()}), 1 << 20}} {
-		s, err := CreateStream(c.fsys, filepath.Join(dir, "a"), c.bytes)
-		if _, ok := c.fsys.(osFS); !ok {
-			s, err = CreateStream(c.fsys, "a", c.bytes)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if why := s.Direct(); why != nil && !errors.Is(why, ErrNoDirect) {
-			t.Errorf("%T, %d bytes: %v", c.fsys, c.bytes, why)
-		} else {
-			t.Logf("%T, %d bytes: %v", c.fsys, c.bytes, why)
-		}
-		if err := s.Abort(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 func TestDirectWritesAreAlignedOrRefused(t *testing.T) {
 	for _, impl := range implementations {
 		t.Run(impl.name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"sync"
 	"testing"
 
@@ -40,7 +41,7 @@ type syncingFile struct {
 	fsys *syncing
 }
 
-func (f *syncingFile) Sync() error { return f.fsys.list() }
+func (f *syncingFile) Commit() error { return errors.Join(f.fsys.list(), f.PendingFile.Commit()) }
 
 func (s *syncing) Create(path string) (vfs.PendingFile, error) {
 	f, err := s.Mem.Create(path)
@@ -52,7 +53,7 @@ type syncingDirect struct {
 	fsys *syncing
 }
 
-func (f *syncingDirect) Sync() error { return f.fsys.list() }
+func (f *syncingDirect) Commit() error { return errors.Join(f.fsys.list(), f.DirectPending.Commit()) }
 
 func (s *syncing) CreateDirect(path string, bytes int64) (vfs.DirectPending, int, error) {
 	f, align, err := s.Mem.CreateDirect(path, bytes)
