@@ -321,14 +321,7 @@ func TestMissingAndUnlistedFilesAreNamed(t *testing.T) {
 
 func put(t testing.TB, fsys vfs.FS, path, content string) {
 	t.Helper()
-	f, err := fsys.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Write([]byte(content)); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Commit(); err != nil {
+	if err := vfs.WriteFile(fsys, path, []byte(content)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -75,12 +75,12 @@ func WriteRecord(fsys vfs.FS, path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return writeFile(fsys, path, fmt.Appendf(b, "\n%s\n", hex32(kernel.CRC32C(0, b))))
+	return vfs.WriteFile(fsys, path, fmt.Appendf(b, "\n%s\n", hex32(kernel.CRC32C(0, b))))
 }
 
 // ReadRecord is the inverse of WriteRecord.
 func ReadRecord(fsys vfs.FS, path string, v any) error {
-	b, err := readWhole(fsys, path, maxIndexBytes)
+	b, err := readFile(fsys, path, maxIndexBytes)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"path/filepath"
@@ -146,7 +145,7 @@ func whatToDo(fsys vfs.FS, dir string) string {
 // readManifest reads and checks the manifest of a directory.
 func readManifest(fsys vfs.FS, dir string) (*Manifest, error) {
 	path := filepath.Join(dir, manifestName)
-	b, err := readWhole(fsys, path, maxManifestBytes)
+	b, err := readFile(fsys, path, maxManifestBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := fsys.Stat(dir); err != nil {
 			return nil, err
@@ -166,44 +165,13 @@ func readManifest(fsys vfs.FS, dir string) (*Manifest, error) {
 	return m, m.findSources(fsys, dir)
 }
 
-// readFile reads a file that has size bytes.
-func readFile(fsys vfs.FS, path string, size int64) ([]byte, error) {
-	f, err := fsys.Open(path)
-	if err != nil {
-		return nil, err
+// readFile reads a file of at most maxBytes bytes; one of another size is damaged.
+func readFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
+	b, err := vfs.ReadFile(fsys, path, maxBytes)
+	if errors.Is(err, vfs.ErrSize) {
+		err = &CorruptError{path, -1, errors.Unwrap(err).Error()}
 	}
-	defer f.Close()
-	return readExactly(f, size)
-}
-
-// readWhole reads a file of at most maxBytes bytes. Another file may take its place meanwhile; what is read is of one
-// of the two.
-func readWhole(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
-	f, err := fsys.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	if size > maxBytes {
-		return nil, &CorruptError{path, -1, fmt.Sprintf("it has %d bytes, more than the %d that such a file can have",
-			size, maxBytes)}
-	}
-	return readExactly(f, size)
-}
-
-func readExactly(f vfs.File, size int64) ([]byte, error) {
-	b := vfs.AlignedBytes(int(size), vfs.PageBytes) // whether it is read past the page cache depends on its size alone
-	if n, err := f.ReadAt(b, 0); int64(n) < size {
-		if err == io.EOF {
-			return nil, &CorruptError{f.Path(), -1, fmt.Sprintf("it ends after %d of its %d bytes", n, size)}
-		}
-		return nil, err
-	}
-	return b, nil
+	return b, err
 }
 
 // layout says how the rows are divided. The manifest has been checked.

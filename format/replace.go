@@ -227,5 +227,5 @@ func (w *Writer) restoreIndex(m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(w.fsys, path, b)
+	return vfs.WriteFile(w.fsys, path, b)
 }

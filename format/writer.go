@@ -242,12 +242,8 @@ func mayReplace(fsys vfs.FS, dir, kind string, force bool) error {
 // damaged. So force removes neither a stranger's manifest.json nor a directory of the other kind.
 func checkReplaceable(fsys vfs.FS, dir, kind string) error {
 	path := filepath.Join(dir, manifestName)
-	info, err := fsys.Stat(path)
-	if err != nil {
-		return err
-	}
-	b, err := readFile(fsys, path, min(info.Size(), 256))
-	if err != nil {
+	b, err := vfs.ReadFile(fsys, path, maxManifestBytes)
+	if err != nil && !errors.Is(err, vfs.ErrSize) {
 		return err
 	}
 	start := manifestStart.FindSubmatch(b)
@@ -562,7 +558,7 @@ func (w *Writer) completeManifest(m *Manifest) []indexRow {
 // publish writes index and manifest. The manifest of an extension replaces the old one in one step; until index.arrow
 // is replaced too, readers find the new index in .job.
 func (w *Writer) publish(index, manifest []byte) error {
-	write := func(name string, b []byte) error { return writeFile(w.fsys, filepath.Join(w.outputDir, name), b) }
+	write := func(name string, b []byte) error { return vfs.WriteFile(w.fsys, filepath.Join(w.outputDir, name), b) }
 	if w.base == nil {
 		if err := write(indexName, index); err != nil {
 			return err
@@ -572,7 +568,7 @@ func (w *Writer) publish(index, manifest []byte) error {
 		}
 		return w.swap()
 	}
-	err := writeFile(w.fsys, w.jobPath(indexName), index)
+	err := vfs.WriteFile(w.fsys, w.jobPath(indexName), index)
 	if err == nil {
 		err = write(manifestName, manifest)
 	}
@@ -584,19 +580,6 @@ func (w *Writer) publish(index, manifest []byte) error {
 		_ = w.unlock()
 	}
 	return err
-}
-
-// writeFile writes a small file and makes it durable.
-func writeFile(fsys vfs.FS, path string, b []byte) error {
-	f, err := fsys.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := f.Write(b); err != nil {
-		return err
-	}
-	return f.Commit()
 }
 
 // Abort removes everything that this job has written, in earlier runs too. A store that is extended stays as it was.

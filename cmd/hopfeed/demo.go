@@ -144,15 +144,7 @@ func (d *demo) claimDirectory() error {
 	if err := disk.MkdirAll(d.Output); err != nil {
 		return err
 	}
-	f, err := disk.Create(d.path(demoMarker))
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := io.WriteString(f, demoMarkerText); err != nil {
-		return err
-	}
-	return f.Commit()
+	return vfs.WriteFile(disk, d.path(demoMarker), []byte(demoMarkerText))
 }
 
 // textFile is the content of a file, or the first bytes of one that has more than most.

@@ -17,14 +17,7 @@ func put(t *testing.T, fsys vfs.FS, name, content string) {
 	if err := fsys.MkdirAll(path.Dir(name)); err != nil {
 		t.Fatal(err)
 	}
-	f, err := fsys.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Write([]byte(content)); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Commit(); err != nil {
+	if err := vfs.WriteFile(fsys, name, []byte(content)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -24,14 +24,7 @@ storage: {count: 2, read: 6.5GB/s, write: 4GB/s}
 // put writes a file into a directory that is there.
 func put(t *testing.T, fsys vfs.FS, name, text string) {
 	t.Helper()
-	f, err := fsys.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Write([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Commit(); err != nil {
+	if err := vfs.WriteFile(fsys, name, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 }

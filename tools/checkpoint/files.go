@@ -426,38 +426,11 @@ func decodeSplit(data []byte, nodes int64, spec trainer.Spec) (s Split, err erro
 	return s, nil
 }
 
-func writeFile(fsys vfs.FS, path string, data []byte) error {
-	f, err := fsys.Create(path)
-	if err != nil {
-		return err
+// readFile reads a file of at most maxBytes bytes; one of another size is ErrInvalid.
+func readFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
+	data, err := vfs.ReadFile(fsys, path, maxBytes)
+	if errors.Is(err, vfs.ErrSize) {
+		err = fmt.Errorf("%w: corrupt: %w", ErrInvalid, err)
 	}
-	defer f.Abort()
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	return f.Commit()
-}
-
-// readFile reads a file of at most limit bytes whole.
-func readFile(fsys vfs.FS, path string, limit int64) ([]byte, error) {
-	f, err := fsys.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	if size > limit {
-		return nil, fmt.Errorf("%s: %w: corrupt: %d bytes, expected at most %d", path, ErrInvalid, size, limit)
-	}
-	data := make([]byte, size)
-	if n, err := f.ReadAt(data, 0); int64(n) < size {
-		if err == io.EOF {
-			return nil, fmt.Errorf("%s: %w: it ends at byte %d of %d", path, ErrInvalid, n, size)
-		}
-		return nil, err
-	}
-	return data, nil
+	return data, err
 }

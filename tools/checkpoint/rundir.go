@@ -327,7 +327,7 @@ func (r *RunDir) savePlain(name string, data []byte) error {
 	if before, ok := r.plain[name]; ok && bytes.Equal(before, data) {
 		return nil
 	}
-	if err := writeFile(r.fsys, filepath.Join(r.path, name), data); err != nil {
+	if err := vfs.WriteFile(r.fsys, filepath.Join(r.path, name), data); err != nil {
 		return err
 	}
 	r.plain[name] = data
@@ -353,7 +353,7 @@ func (r *RunDir) Save(c *Checkpoint) error {
 		if r.written[f.name] {
 			continue
 		}
-		if err := writeFile(r.fsys, filepath.Join(r.path, f.name), f.data); err != nil {
+		if err := vfs.WriteFile(r.fsys, filepath.Join(r.path, f.name), f.data); err != nil {
 			return err
 		}
 	}
@@ -375,7 +375,7 @@ func (r *RunDir) Save(c *Checkpoint) error {
 		switch {
 		case staged != nil:
 			staged[name] = data
-			err = writeFile(r.fsys, filepath.Join(r.path, name+newSuffix), data)
+			err = vfs.WriteFile(r.fsys, filepath.Join(r.path, name+newSuffix), data)
 		case given:
 			err = r.savePlain(name, data)
 		}
@@ -384,7 +384,7 @@ func (r *RunDir) Save(c *Checkpoint) error {
 		}
 	}
 	r.commitUnknown = true
-	if err := writeFile(r.fsys, filepath.Join(r.path, File), text); err != nil {
+	if err := vfs.WriteFile(r.fsys, filepath.Join(r.path, File), text); err != nil {
 		return err
 	}
 	r.heldTrials, r.staged = nil, staged

@@ -293,7 +293,7 @@ func TestADirectoryWithOtherFilesIsLeftAlone(t *testing.T) {
 				if err := disk.MkdirAll(filepath.Dir(path)); err != nil {
 					t.Fatal(err)
 				}
-				if err := writeFile(disk, path, []byte("mine")); err != nil {
+				if err := vfs.WriteFile(disk, path, []byte("mine")); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -529,11 +529,7 @@ func TestOnlyOneExportWritesADirectory(t *testing.T) {
 
 func put(t *testing.T, disk vfs.FS, name string) {
 	t.Helper()
-	f, err := disk.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Commit(); err != nil {
+	if err := vfs.WriteFile(disk, name, nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -134,15 +134,7 @@ func (g Graph) writeFeatures(fsys vfs.FS, dir string, w *format.Writer) error {
 		}
 		return m.Close()
 	}
-	f, err := fsys.Create(dir + "-features")
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := f.Write(append([]byte("ten bytes!"), stored...)); err != nil {
-		return err
-	}
-	if err := f.Commit(); err != nil {
+	if err := vfs.WriteFile(fsys, dir+"-features", append([]byte("ten bytes!"), stored...)); err != nil {
 		return err
 	}
 	files := []format.SourceFile{{Path: dir + "-features", Offset: 10, Rows: int64(g.Nodes)}}
