@@ -19,7 +19,7 @@ func underLimit(t *testing.T, program, dir, limit, line string, user *syscall.Cr
 	c := exec.Command("bash", append([]string{"-c", `ulimit ` + limit + ` && exec "$0" "$@"`, program},
 		strings.Fields(line)...)...)
 	var stdout, stderr bytes.Buffer
-	c.Dir, c.Stdout, c.Stderr, c.Env = dir, &stdout, &stderr, append(os.Environ(), peakFile+"=/dev/null")
+	c.Dir, c.Stdout, c.Stderr, c.Env = dir, &stdout, &stderr, append(os.Environ(), asCommand+"=0")
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	_ = c.Run() // which the status tells
 	return outcome{c.ProcessState.ExitCode(), stdout.String(), stderr.String()}

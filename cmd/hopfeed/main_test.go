@@ -9,7 +9,11 @@ import (
 	"hash/crc32"
 	"hash/fnv"
 	"io"
+	"os"
 	"path"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +24,23 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
+
+// asCommand is the environment variable that makes the test binary the command. If its value is n > 0, the process
+// kills itself while it logs its n-th trial.
+const asCommand = "HOPFEED_TEST_COMMAND"
+
+func TestMain(m *testing.M) {
+	if last, err := strconv.Atoi(os.Getenv(asCommand)); err == nil {
+		fsys := &trialsCounted{FS: vfs.OS(), do: func(n int) {
+			if n == last {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			}
+		}}
+		os.Exit(execute(context.Background(), &app{fs: fsys, stdout: os.Stdout, stderr: os.Stderr}, os.Args[1:]))
+	}
+	debug.SetGCPercent(800) // the heap of tests is small: at the default, collections take longer than the tests
+	os.Exit(m.Run())
+}
 
 // outcome is what a command line did.
 type outcome struct {
@@ -175,6 +196,24 @@ func sealed(manifest string) string {
 	zeroed := manifest[:at] + "00000000" + manifest[at+8:]
 	return fmt.Sprintf("%s%08x%s", manifest[:at], crc32.Checksum([]byte(zeroed), crc32.MakeTable(crc32.Castagnoli)),
 		manifest[at+8:])
+}
+
+func writeArrays(t *testing.T, dir string, arrays map[string]string) {
+	t.Helper()
+	disk := vfs.OS()
+	if err := disk.MkdirAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range arrays {
+		write(t, disk, filepath.Join(dir, name), data)
+	}
+}
+
+// npyText is a numpy file.
+func npyText(descr, shape string, data []byte) string {
+	header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape)
+	header += strings.Repeat(" ", 63-(10+len(header))%64) + "\n"
+	return "\x93NUMPY\x01\x00" + string([]byte{byte(len(header)), byte(len(header) >> 8)}) + header + string(data)
 }
 
 // object is the one JSON object that a command line prints.

@@ -132,21 +132,19 @@ func TestASearchThatIsKilledGoesOn(t *testing.T) {
 	}
 }
 
-// A process of its own is killed while its third trial is logged.
 func TestATuningProcessGoesOnAfterKill(t *testing.T) {
-	dir := t.TempDir()
-	inProcess(t, dir, "", generateLine)
+	t.Chdir(t.TempDir())
+	must(t, vfs.OS(), generateLine)
 	const line = "tune graph --model sage --hidden 4 --trial-epochs 1 --seed 7 --search random --budget 6"
 	c := exec.Command(os.Args[0], strings.Fields(line)...)
-	c.Dir, c.Env = dir, append(os.Environ(), peakFile+"="+filepath.Join(t.TempDir(), "peak"), killedAtTrial+"=3")
+	c.Env = append(os.Environ(), asCommand+"=3")
 	if output, err := c.CombinedOutput(); err == nil || c.ProcessState.ExitCode() != -1 {
 		t.Fatalf("it was not killed: %v, %s", err, output)
 	}
-	m := inProcess(t, dir, "", line)
-	text, err := os.ReadFile(filepath.Join(dir, "tuning", checkpoint.TrialsFile))
-	if err != nil || m.code != exitDone || strings.Count(string(text), "\n") != 6 ||
-		!strings.Contains(m.stderr, "going on after 2 trials") {
-		t.Errorf("%v, exit status %d: %s%s", err, m.code, text, m.stderr)
+	o := must(t, vfs.OS(), line)
+	text := content(t, vfs.OS(), filepath.Join("tuning", checkpoint.TrialsFile))
+	if strings.Count(text, "\n") != 6 || !strings.Contains(o.stderr, "going on after 2 trials") {
+		t.Errorf("%s%s", text, o.stderr)
 	}
 }
 
@@ -308,43 +306,6 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 	write(t, d, "tuning/"+checkpoint.TrialsFile, "{")
 	if o := hopfeed(t, d, tuneLine); o.code != exitCorrupt {
 		t.Errorf("damaged trials: exit status %d: %s", o.code, o.stderr)
-	}
-}
-
-// Where the device's memory is the host's, what a trial had resident is what a process of its own has for that
-// training, within what Go and its threads take or not.
-func TestTheMemoryOfATrialIsThatOfItsTraining(t *testing.T) {
-	dir := t.TempDir()
-	inProcess(t, dir, "",
-		"generate sbm -o graph --nodes 40000 --edges 400000 --features 64 --classes 4 --labeled 0.5 --seed 7")
-	if err := os.WriteFile(filepath.Join(dir, "space.yaml"), []byte("batch: [1000, 16000]\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	m := inProcess(t, dir, "",
-		"tune graph --model sage --hidden 64 --trial-epochs 1 --search grid --space space.yaml --budget 2")
-	if m.code != exitDone {
-		t.Fatal(m.stderr)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "tuning", checkpoint.TrialsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	trials, err := tune.Decode(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, trial := range trials {
-		if trial.PeakRSSBytes == 0 {
-			t.Skip("this system cannot reset the peak")
-		}
-		alone := inProcess(t, dir, "",
-			"train graph --model sage --hidden 64 --epochs 1 --batch "+trial.Settings["batch"])
-		t.Logf("batch %s: %d bytes in a trial, %d alone", trial.Settings["batch"], trial.PeakRSSBytes,
-			int64(alone.peak))
-		if ratio := float64(trial.PeakRSSBytes) / float64(alone.peak); ratio < 0.8 || ratio > 1.25 {
-			t.Errorf("batch %s: %d bytes in a trial, %d alone", trial.Settings["batch"], trial.PeakRSSBytes,
-				int64(alone.peak))
-		}
 	}
 }
 
