@@ -76,10 +76,8 @@ func givesAway(name string) bool {
 			return true
 		}
 	}
-	return isIndex(name) || slices.ContainsFunc(words(name), func(w string) bool {
-		return slices.Contains(answerWords,
-			w)
-	})
+	return isIndex(name) ||
+		slices.ContainsFunc(words(name), func(w string) bool { return slices.Contains(answerWords, w) })
 }
 
 // words are the words of a name, in lower case: trainMask2 and train_mask.2 have two.
@@ -139,13 +137,15 @@ func printedName(name string) string {
 	return name
 }
 
-func (h header) list(columns []int) string {
-	var names []string
+// printed are the names of columns.
+func (h header) printed(columns []int) (names []string) {
 	for _, i := range columns {
 		names = append(names, h.name(i))
 	}
-	return listed(names)
+	return names
 }
+
+func (h header) list(columns []int) string { return listed(h.printed(columns)) }
 
 // mostListed is how many names a list has.
 const mostListed = 20
@@ -158,34 +158,19 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func (h header) all() string {
-	columns := make([]int, len(h.names))
-	for i := range columns {
-		columns[i] = i
-	}
-	return h.list(columns)
-}
+func (h header) all() string { return h.list(h.except(nil)) }
 
+// find is the column that a flag names, or numbers from 1.
 func (h header) find(flag, wanted string) (int, error) {
-	if h.named {
-		for _, same := range []func(name string) bool{
-			func(name string) bool { return name == wanted },
-			func(name string) bool { return columnKey(name) == columnKey(wanted) },
-		} {
-			var found []int
-			for i, name := range h.names {
-				if same(name) {
-					found = append(found, i)
-				}
-			}
-			if len(found) > 1 {
-				return 0, fmt.Errorf("--%s %s: %d columns have that name (the columns are %s)",
-					flag, wanted, len(found), h.all())
-			}
-			if len(found) == 1 {
-				return found[0], nil
-			}
+	same := func(name string) bool { return name == wanted }
+	for range 2 {
+		found := slices.DeleteFunc(h.except(nil), func(i int) bool { return !h.named || !same(h.names[i]) })
+		if len(found) > 1 {
+			return 0, fmt.Errorf("--%s %s: %d columns have that name (the columns are %s)", flag, wanted, len(found), h.all())
+		} else if len(found) == 1 {
+			return found[0], nil
 		}
+		same = func(name string) bool { return columnKey(name) == columnKey(wanted) }
 	}
 	if n, err := strconv.Atoi(wanted); err == nil && n >= 1 && n <= len(h.names) {
 		return n - 1, nil
@@ -223,13 +208,27 @@ func (h header) pattern(flag, wanted string) (columns []int, glob bool, err erro
 
 // withRoles are the columns that are customarily what a role says.
 func (h header) withRoles(roles ...role) []int {
-	var out []int
-	for i, name := range h.names {
-		if h.named && slices.ContainsFunc(roles, func(r role) bool { return r.has(name) }) {
-			out = append(out, i)
-		}
+	return slices.DeleteFunc(h.except(nil), func(i int) bool {
+		return !h.named || !slices.ContainsFunc(roles, func(r role) bool { return r.has(h.names[i]) })
+	})
+}
+
+// one is the column of a role, and not one of taken: as a flag says, by name or, without names, at its place. -1: none.
+func (h header) one(asked string, place int, taken []int, roles ...role) (int, error) {
+	found := slices.DeleteFunc(h.withRoles(roles...), func(i int) bool { return slices.Contains(taken, i) })
+	switch {
+	case asked == None:
+		return -1, nil
+	case asked != "":
+		return h.find(roles[0].flag, asked)
+	case !h.named:
+		return place, nil
+	case len(found) > 1:
+		return -1, h.errAmbiguous(roles[0], found)
+	case len(found) == 1:
+		return found[0], nil
 	}
-	return out
+	return -1, nil
 }
 
 func (h header) errAmbiguous(r role, columns []int) error {
@@ -252,59 +251,33 @@ type edgeColumns struct {
 // edgeColumns decides which column of a table of edges is what: as the flags say, by name, or, without names, by place:
 // source, destination and, if there are three, weight.
 func (h header) edgeColumns(o Columns) (c edgeColumns, err error) {
-	c = edgeColumns{header: h, source: 0, destination: 1, weight: -1}
+	c = edgeColumns{header: h, weight: -1}
 	if len(h.names) < 2 {
 		return c, fmt.Errorf("one column, %s (want a source and a destination)", h.all())
 	}
-	for _, end := range []struct {
-		column *int
-		wanted string
-		roles  []role
-	}{{&c.source, o.Source, []role{sourceRole}}, {&c.destination, o.Destination, []role{destinationRole, itemRole}}} {
-		r := end.roles[0]
-		if end.wanted != "" {
-			if *end.column, err = h.find(r.flag, end.wanted); err != nil {
-				return c, err
-			}
-			continue
-		}
-		if !h.named {
-			continue
-		}
-		switch found := h.withRoles(end.roles...); len(found) {
-		case 0:
-			return c, h.errNone(r)
-		case 1:
-			*end.column = found[0]
-		default:
-			return c, h.errAmbiguous(r, found)
-		}
+	if c.source, err = h.one(o.Source, 0, nil, sourceRole); err != nil {
+		return c, err
+	}
+	if c.destination, err = h.one(o.Destination, 1, nil, destinationRole, itemRole); err != nil {
+		return c, err
+	}
+	if c.source < 0 {
+		return c, h.errNone(sourceRole)
+	} else if c.destination < 0 {
+		return c, h.errNone(destinationRole)
 	}
 	c.items = o.Destination == "" && h.named && itemRole.has(h.names[c.destination])
-	switch {
-	case o.Weight == None:
-	case o.Weight != "":
-		c.weight, err = h.find(weightRole.flag, o.Weight)
-	case h.named:
-		found := h.withRoles(weightRole)
-		found = slices.DeleteFunc(found, func(i int) bool { return i == c.source || i == c.destination })
-		if len(found) > 1 {
-			err = h.errAmbiguous(weightRole, found)
-		} else if len(found) == 1 {
-			c.weight = found[0]
-		}
-	case len(h.names) == 3:
-		c.weight = 3 - c.source - c.destination
+	place := -1 // of the weight, without names
+	if len(h.names) == 3 {
+		place = 3 - c.source - c.destination
 	}
-	switch {
-	case err != nil:
-		return c, err
-	case c.source == c.destination || c.weight == c.source || c.weight == c.destination:
-		return c, fmt.Errorf("source = %s, destination = %s, weight = %s: a column is taken twice; "+
+	c.weight, err = h.one(o.Weight, place, []int{c.source, c.destination}, weightRole)
+	if err == nil && (c.source == c.destination || c.weight == c.source || c.weight == c.destination) {
+		err = fmt.Errorf("source = %s, destination = %s, weight = %s: a column is taken twice; "+
 			"--source-column, --destination-column and --weight-column say which is what",
 			h.name(c.source), h.name(c.destination), h.name(max(c.weight, 0)))
 	}
-	return c, nil
+	return c, err
 }
 
 // checkItems refuses to take two numberings for one.
@@ -328,16 +301,11 @@ func (c edgeColumns) taken() string {
 
 // columns are the source, the destination and, if edges have weights, the weight.
 func (c edgeColumns) columns() []int {
-	if c.weight < 0 {
-		return []int{c.source, c.destination}
-	}
-	return []int{c.source, c.destination, c.weight}
+	return slices.DeleteFunc([]int{c.source, c.destination, c.weight}, func(i int) bool { return i < 0 })
 }
 
 // left are the other columns.
-func (c edgeColumns) left() []int {
-	return c.except([]int{c.source, c.destination, c.weight})
-}
+func (c edgeColumns) left() []int { return c.except(c.columns()) }
 
 func (h header) except(taken []int) (left []int) {
 	for i := range h.names {

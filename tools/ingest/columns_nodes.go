@@ -16,10 +16,26 @@ type columnValues struct {
 	number bool // features
 	list   bool // of numbers
 	what   string
+	width  int // values of the list in the first row of text
 }
 
-// wanted is what a table of nodes is read for.
-type wanted struct{ features, labels, splits bool }
+// parts are what a table of nodes has, or is read for.
+type parts uint8
+
+const (
+	features parts = 1 << iota
+	labels
+	splits
+	allParts = features | labels | splits
+)
+
+func (p parts) has(part parts) bool { return p&part != 0 }
+
+// eachPart has the flags of each part: the one for its columns, and the one for its file.
+var eachPart = []struct {
+	part         parts
+	column, file string
+}{{features, "feature-columns", "features"}, {labels, labelRole.flag, "labels"}, {splits, splitRole.flag, "splits"}}
 
 // nodeColumns are the columns of a table of nodes, from 0. Labels and features are each one column of lists, or any
 // number of columns of single values.
@@ -28,60 +44,39 @@ type nodeColumns struct {
 	id       int // -1: the rows are the nodes, in order
 	labels   []int
 	splits   []int
-	masks    [3]int // of one split: train, valid, test; -1: none
+	masks    []uint8 // part of the one split that each of splits tells; nil: each is a split
 	features []int
 }
 
 // nodeColumns decides which column of a table of nodes is what: as the flags say, by name, or, without names, by place:
 // the id and then the values that are wanted. What is named like an id, a label or a split is no feature unless a flag
 // says so.
-func (h header) nodeColumns(values []columnValues, o Columns, want wanted) (c nodeColumns, err error) {
-	c = nodeColumns{header: h, masks: [3]int{-1, -1, -1}}
-	if err := c.chooseID(o); err != nil {
-		return c, err
+func (h header) nodeColumns(values []columnValues, o Columns, want parts) (c nodeColumns, err error) {
+	c = nodeColumns{header: h}
+	c.id, err = h.one(o.ID, 0, nil, idRole)
+	if err == nil && want.has(labels) {
+		c.labels, err = c.choose(labelRole, o.Label, want == labels)
 	}
-	if want.labels {
-		if c.labels, err = c.choose(labelRole, o.Label, want == wanted{labels: true}); err != nil {
-			return c, err
-		}
+	if err == nil && want.has(splits) {
+		err = c.chooseSplits(o.Split, want == splits)
 	}
-	if want.splits {
-		if err := c.chooseSplits(o.Split, want == wanted{splits: true}); err != nil {
-			return c, err
-		}
+	if err == nil && want.has(features) {
+		err = c.chooseFeatures(values, o, want == features)
 	}
-	if want.features {
-		if err := c.chooseFeatures(values, o, want == wanted{features: true}); err != nil {
-			return c, err
-		}
+	if err == nil && c.id < 0 && o.ID == "" {
+		err = c.checkRowOrder(values, o)
 	}
-	if c.id < 0 && o.ID == "" {
-		return c, c.checkRowOrder(values, o)
-	}
-	return c, nil
+	return c, err
 }
 
-func (c *nodeColumns) chooseID(o Columns) (err error) {
-	c.id = -1
-	switch {
-	case o.ID == None:
-	case o.ID != "":
-		c.id, err = c.find(idRole.flag, o.ID)
-	case !c.named:
-		c.id = 0
-	default:
-		if found := c.withRoles(idRole); len(found) > 1 {
-			return c.errAmbiguous(idRole, found)
-		} else if len(found) == 1 {
-			c.id = found[0]
-		}
-	}
-	return err
+// of are the columns of a part.
+func (c *nodeColumns) of(part parts) []int {
+	return map[parts][]int{features: c.features, labels: c.labels, splits: c.splits}[part]
 }
 
 // checkRowOrder refuses to take rows as nodes where a column may be the id, under a name that says nothing.
 func (c *nodeColumns) checkRowOrder(values []columnValues, o Columns) error {
-	known := slices.Concat(c.labels, c.splits, c.masks[:])
+	known := slices.Concat(c.labels, c.splits)
 	known = append(known, c.withRoles(append(maskRoles[:], labelRole, splitRole)...)...)
 	if len(o.Features) > 0 {
 		known = append(known, c.features...)
@@ -158,39 +153,30 @@ func (c *nodeColumns) chooseSplits(asked []string, alone bool) (err error) {
 	c.splits, err = c.choose(splitRole, asked, alone)
 	isOther := func(i int) bool { return !slices.Contains(masks, i) }
 	if len(asked) > 0 && len(c.splits) > 0 && !slices.ContainsFunc(c.splits, isOther) {
-		masks, c.splits = c.splits, nil
-		return c.chooseMasks(masks)
+		return c.chooseMasks(c.splits)
 	}
 	return err
 }
 
 func (c *nodeColumns) chooseMasks(columns []int) error {
+	c.splits = nil
 	for part, r := range maskRoles {
 		found := slices.DeleteFunc(slices.Clone(columns), func(i int) bool { return !r.has(c.names[i]) })
 		if len(found) > 1 {
 			return c.errAmbiguous(r, found)
 		} else if len(found) == 1 {
-			c.masks[part] = found[0]
+			c.splits, c.masks = append(c.splits, found[0]), append(c.masks, format.SplitTrain+uint8(part))
 		}
 	}
 	return nil
 }
 
-func (c *nodeColumns) splitColumns() []int {
-	if c.hasMasks() {
-		return slices.DeleteFunc(slices.Clone(c.masks[:]), func(i int) bool { return i < 0 })
-	}
-	return c.splits
-}
-
 func (c *nodeColumns) numSplits() int {
-	if c.hasMasks() {
+	if c.masks != nil {
 		return 1
 	}
 	return len(c.splits)
 }
-
-func (c *nodeColumns) hasMasks() bool { return c.masks != [3]int{-1, -1, -1} }
 
 func (c *nodeColumns) chooseFeatures(values []columnValues, o Columns, alone bool) (err error) {
 	const flag = "feature-columns"
@@ -199,9 +185,9 @@ func (c *nodeColumns) chooseFeatures(values []columnValues, o Columns, alone boo
 		columns, _, _ := c.pattern("", p)
 		answers = append(answers, columns...)
 	}
+	known := slices.Concat(answers, c.labels, c.splits)
 	taken := func(i int) bool {
-		return i == c.id || slices.Contains(answers, i) || slices.Contains(c.labels, i) ||
-			slices.Contains(c.splits, i) || slices.Contains(c.masks[:], i) || c.named && givesAway(c.names[i])
+		return i == c.id || slices.Contains(known, i) || c.named && givesAway(c.names[i])
 	}
 	isList := func(i int) bool { return values[i].list }
 	if len(o.Features) > 0 {
@@ -267,7 +253,6 @@ func (c *nodeColumns) taken() string {
 	}
 	say("label", c.labels)
 	say("split", c.splits)
-	say("split", slices.DeleteFunc(slices.Clone(c.masks[:]), func(i int) bool { return i < 0 }))
 	say("features", c.features)
 	return strings.Join(said, ", ")
 }
@@ -291,15 +276,8 @@ func (c *nodeColumns) labelHint() string {
 		strings.Join(c.printed(likely[:min(3, len(likely))]), " or "))
 }
 
-func (c *nodeColumns) printed(columns []int) (names []string) {
-	for _, i := range columns {
-		names = append(names, c.name(i))
-	}
-	return names
-}
-
 func (c *nodeColumns) left() []int {
-	return c.except(slices.Concat([]int{c.id}, c.labels, c.splits, c.masks[:], c.features))
+	return c.except(slices.Concat([]int{c.id}, c.labels, c.splits, c.features))
 }
 
 // errTwoParts is the error of a node in several parts of one split.

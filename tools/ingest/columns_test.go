@@ -119,7 +119,7 @@ func FuzzColumns(f *testing.F) {
 			for _, o := range []Columns{{ID: one, Features: []string{list}},
 				{Label: []string{one}, Split: []string{list}}, {}} {
 				c, err := h.nodeColumns(ofText(strings.Repeat("N", len(h.names))), o,
-					wanted{features: true, labels: true, splits: true})
+					allParts)
 				if err != nil {
 					continue
 				}
@@ -154,11 +154,11 @@ func ofText(kinds string) (out []columnValues) {
 }
 
 func TestNodeColumnsAreChosenByTheNamesThatAreInUse(t *testing.T) {
-	all := wanted{features: true, labels: true, splits: true}
+	all := allParts
 	for _, c := range []struct {
 		name, header, kinds string
 		o                   Columns
-		want                wanted
+		want                parts
 		says                string
 	}{
 		{"DGL", "node_id,label,train_mask,val_mask,test_mask,feat", "NNTTTL", Columns{}, all,
@@ -176,19 +176,19 @@ func TestNodeColumnsAreChosenByTheNamesThatAreInUse(t *testing.T) {
 		{"what gives labels away is left out", "id,label,f0,label_19,oldClass,class2,y3,kFold,graph_id,index",
 			"NNNNNNNNNN", Columns{}, all, "id = id, label = label, features = f0; left out: label_19, oldClass, " +
 				"class2, y3, kFold, graph_id, index (the row index)"},
-		{"features alone leave labels out", "id,label,split,f0", "NNNN", Columns{}, wanted{features: true},
+		{"features alone leave labels out", "id,label,split,f0", "NNNN", Columns{}, features,
 			"id = id, features = f0; left out: label, split"},
 		{"a label that a flag names is no feature of another file", "id,kind,f0", "NNN",
-			Columns{Label: []string{"kind"}}, wanted{features: true}, "id = id, features = f0; left out: kind"},
-		{"labels alone", "node_id,label,year", "NNN", Columns{}, wanted{labels: true},
+			Columns{Label: []string{"kind"}}, features, "id = id, features = f0; left out: kind"},
+		{"labels alone", "node_id,label,year", "NNN", Columns{}, labels,
 			"id = node_id, label = label; left out: year"},
-		{"a sole other column is the label", "node_id,kind", "NT", Columns{}, wanted{labels: true},
+		{"a sole other column is the label", "node_id,kind", "NT", Columns{}, labels,
 			"id = node_id, label = kind"},
-		{"a sole other column is the split", "node_id,role", "NT", Columns{}, wanted{splits: true},
+		{"a sole other column is the split", "node_id,role", "NT", Columns{}, splits,
 			"id = node_id, split = role"},
-		{"several labels", "id,l0,l1,l2", "NNNN", Columns{Label: []string{"l*"}}, wanted{labels: true},
+		{"several labels", "id,l0,l1,l2", "NNNN", Columns{Label: []string{"l*"}}, labels,
 			"id = id, label = l0, l1, l2"},
-		{"several splits", "id,s0,s1", "NTT", Columns{Split: []string{"s0", "s1"}}, wanted{splits: true},
+		{"several splits", "id,s0,s1", "NTT", Columns{Split: []string{"s0", "s1"}}, splits,
 			"id = id, split = s0, s1"},
 		{"chosen features", "id,a1,a2,b", "NNNN", Columns{Features: []string{"b", "A?"}}, all,
 			"id = id, features = a1, a2, b"},
@@ -209,9 +209,9 @@ func TestNodeColumnsAreChosenByTheNamesThatAreInUse(t *testing.T) {
 		{"two labels", "id,label,class", "NNN", Columns{}, all, "columns label, class|--label-column"},
 		{"a split and masks", "id,split,train_mask", "NNN", Columns{}, all, "columns split, train_mask|--split-column"},
 		{"two masks of one part", "id,val_mask,valid_mask", "NNN", Columns{}, all, "columns val_mask, valid_mask"},
-		{"no label", "id,a,b", "NNN", Columns{}, wanted{labels: true}, "--label-column NAME|id, a, b"},
-		{"no split", "id,a,b", "NNN", Columns{}, wanted{splits: true}, "--split-column NAME"},
-		{"no features", "id,label,title", "NNT", Columns{}, wanted{features: true}, "--feature-columns"},
+		{"no label", "id,a,b", "NNN", Columns{}, labels, "--label-column NAME|id, a, b"},
+		{"no split", "id,a,b", "NNN", Columns{}, splits, "--split-column NAME"},
+		{"no features", "id,label,title", "NNT", Columns{}, features, "--feature-columns"},
 		{"features of text", "id,title", "NT", Columns{Features: []string{"title"}}, all, "title is text"},
 		{"two lists", "id,x,z", "NLL", Columns{}, all, "columns x, z|--feature-columns"},
 		{"a list beside a number", "id,x,z", "NLN", Columns{Features: []string{"x", "z"}}, all, "column x is a list"},

@@ -444,7 +444,7 @@ func TestBadTextIsRefusedNamingFileAndLine(t *testing.T) {
 		{"features twice", layout{"edges": []byte("0 1\n"), "f": []byte("0,1\n1,1\n0,2\n")},
 			TableOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 3", "has a row already"}},
 		{"a feature that is no number", layout{"edges": []byte("0 1\n"), "f": []byte("0,1,2\n1,1,x\n")},
-			TableOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 2", "column 1", `"x"`}},
+			TableOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 2", "column 3", `"x"`}},
 		{"a first feature that is no number", layout{"edges": []byte("0 1\n"), "f": []byte("0,x\n1,1\n")},
 			TableOptions{NodeFiles: NodeFiles{Features: "in/f"}}, []string{"in/f: line 1", `"x"`}},
 		{"a feature of an array that float32 does not hold",

@@ -39,12 +39,12 @@ func OpenCSV(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, o 
 		return nil, badOptions("--nodes %d: with --ids map or bipartite the ids tell how many nodes there are: "+
 			"leave it out", o.Nodes)
 	}
-	path, nodes, err := csvTables(fsys, path)
+	edges, nodes, err := tablesIn(fsys, path, textEndings...)
 	if err != nil {
 		return nil, err
 	}
 	o.Table = cmp.Or(o.Table, nodes)
-	return openTables(ctx, fsys, "csv", path, w, o)
+	return openTables(ctx, fsys, "csv", edges, w, o)
 }
 
 // OpenParquet reads a table of edges, each a file or a folder of files, or a folder with
@@ -55,14 +55,17 @@ func OpenCSV(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, o 
 //
 // Columns are chosen as in text tables. o.Table replaces nodes.parquet.
 func OpenParquet(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, o TableOptions) (Source, error) {
-	path, nodes, err := parquetTables(fsys, path)
+	edges, nodes, err := tablesIn(fsys, path, "parquet")
 	if err != nil {
 		return nil, err
+	}
+	if edges == path && nodes != "" {
+		edges = filepath.Join(path, "edges.parquet") // which is not there
 	}
 	if o.Table = cmp.Or(o.Table, nodes); o.Bipartite && o.Table != "" {
 		return nil, badOptions("--ids bipartite cannot be used with a table of nodes (%s)", o.Table)
 	}
-	return openTables(ctx, fsys, "parquet", path, w, o)
+	return openTables(ctx, fsys, "parquet", edges, w, o)
 }
 
 func openTables(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions,
@@ -155,7 +158,10 @@ func (l *edgeList) noteEdges(path string, c edgeColumns, o TableOptions) {
 	l.info.Notes = append(l.info.Notes, note)
 	l.info.Input["columns"] = c.taken()
 	if o.Bipartite {
-		l.setPrefixes(c)
+		l.prefixes = [2]string{"source:", "destination:"}
+		if c.named {
+			l.prefixes = [2]string{c.names[c.source] + ":", c.names[c.destination] + ":"}
+		}
 	}
 }
 
@@ -217,26 +223,20 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 
 // end is the node of an end of an edge: 0 the source, 1 the destination.
 func (l *edgeList) end(r rows, end int) (uint32, error) {
-	id, err := r.id(end)
+	id, err := r.cell(end).id(l.digits[:])
 	if err != nil {
 		return 0, err
 	}
-	if prefix := l.prefixes[end]; prefix != nil && len(id) > 0 {
+	if prefix := l.prefixes[end]; prefix != "" && len(id) > 0 {
 		l.id = append(append(l.id[:0], prefix...), id...)
 		id = l.id
 	}
 	return l.ids.node(id)
 }
 
-func (l *edgeList) setPrefixes(c edgeColumns) {
-	l.prefixes = [2][]byte{[]byte("source:"), []byte("destination:")}
-	if c.named {
-		l.prefixes = [2][]byte{[]byte(c.names[c.source] + ":"), []byte(c.names[c.destination] + ":")}
-	}
-}
-
-// csvTables finds the tables of edges and nodes, if SRC is a folder of these.
-func csvTables(fsys vfs.FS, path string) (edges, nodes string, err error) {
+// tablesIn finds the tables of edges and nodes, edges.ENDING and nodes.ENDING, if SRC is a folder. Else, or without such
+// tables, SRC is the table of edges.
+func tablesIn(fsys vfs.FS, path string, endings ...string) (edges, nodes string, err error) {
 	info, err := fsys.Stat(path)
 	if err != nil || !info.IsDir() {
 		return path, "", err
@@ -248,7 +248,7 @@ func csvTables(fsys vfs.FS, path string) (edges, nodes string, err error) {
 	for _, e := range entries {
 		base, ending, _ := strings.Cut(e.Name(), ".")
 		table := map[string]*string{"edges": &edges, "nodes": &nodes}[base]
-		if table == nil || !slices.Contains(textEndings, ending) {
+		if table == nil || !slices.Contains(endings, ending) {
 			continue
 		}
 		if *table != "" {
@@ -257,30 +257,7 @@ func csvTables(fsys vfs.FS, path string) (edges, nodes string, err error) {
 		}
 		*table = filepath.Join(path, e.Name())
 	}
-	if edges != "" {
-		return edges, nodes, nil
-	}
-	if parts, err := partFiles(fsys, path); len(parts) == 0 || err != nil {
-		return "", "", cmp.Or(err, invalid(path,
-			"a folder without edges.csv and without files part-*, as Spark writes them"))
-	}
-	return path, "", nil
-}
-
-// parquetTables finds the tables of edges and nodes, if SRC is a folder of these.
-func parquetTables(fsys vfs.FS, path string) (edges, nodes string, err error) {
-	info, err := fsys.Stat(path)
-	if err != nil || !info.IsDir() {
-		return path, "", err
-	}
-	tables := [2]string{filepath.Join(path, "edges.parquet"), filepath.Join(path, "nodes.parquet")}
-	if there, err := exists(fsys, tables[1]); there || err != nil {
-		return tables[0], tables[1], err
-	}
-	if there, err := exists(fsys, tables[0]); there || err != nil {
-		return tables[0], "", err
-	}
-	return path, "", nil // the files of one table
+	return cmp.Or(edges, path), nodes, nil
 }
 
 var csvFormat = Format{

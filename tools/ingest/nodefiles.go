@@ -32,6 +32,11 @@ type NodeFiles struct {
 	Splits string
 }
 
+// file is the file that holds a part alone.
+func (n *NodeFiles) file(part parts) string {
+	return map[parts]string{features: n.Features, labels: n.Labels, splits: n.Splits}[part]
+}
+
 // Ones is the name of features that are a single 1.
 const Ones = "ones"
 
@@ -41,8 +46,9 @@ type edgeList struct {
 	files    NodeFiles
 	ids      numbering
 	greatest position  // of the edge with the greatest node, if nodes are numbers
-	prefixes [2][]byte // before the ids of sources and destinations, if these are numbered apart
+	prefixes [2]string // before the ids of sources and destinations, if these are numbered apart
 	id       []byte    // with its prefix
+	digits   [32]byte  // of an id
 	scratch  *scratch
 	edges    *scratchEdges
 	nodes    *nodeTable            // of Parquet
@@ -80,7 +86,7 @@ func (l *edgeList) Close() error {
 func (l *edgeList) openFeatures(ctx context.Context) error {
 	path := l.files.Features
 	if path != Ones {
-		t, err := l.tableOf(wanted{features: true}, path)
+		t, err := l.tableOf(features)
 		if err != nil {
 			return err
 		}
@@ -131,11 +137,11 @@ func (l *edgeList) isTable(path string) (bool, error) {
 
 // tableOf opens the table that features, labels or splits are read from: the file of their own, or the table of nodes;
 // nil if there is none. What is read from one file is chosen together.
-func (l *edgeList) tableOf(role wanted, own string) (*nodeTable, error) {
-	if l.nodes != nil && len(l.nodes.columns(role)) > 0 {
+func (l *edgeList) tableOf(part parts) (*nodeTable, error) {
+	if l.nodes != nil && len(l.nodes.of(part)) > 0 {
 		return l.nodes, nil
 	}
-	n := l.files
+	n, own := l.files, l.files.file(part)
 	f := textNodes{path: cmp.Or(own, n.Table), columns: n.Columns}
 	if text, err := l.isTable(f.path); err != nil {
 		return nil, err
@@ -147,19 +153,23 @@ func (l *edgeList) tableOf(role wanted, own string) (*nodeTable, error) {
 	}
 	t := l.tables[f.path]
 	if t == nil {
-		is := func(path string) bool { return path == f.path }
-		inTable := func(path string) bool { return path == "" && f.path == n.Table }
-		f.must = wanted{is(n.Features), is(n.Labels), is(n.Splits)}
-		f.want = wanted{f.must.features || inTable(n.Features), f.must.labels || inTable(n.Labels), f.must.splits ||
-			inTable(n.Splits)}
+		for _, p := range eachPart {
+			switch path := n.file(p.part); {
+			case path == f.path:
+				f.must |= p.part
+			case path == "" && f.path == n.Table:
+				f.want |= p.part
+			}
+		}
+		f.want |= f.must
 		var err error
 		if t, err = openTextNodes(l.fsys, f, &l.ids); err != nil {
 			return nil, err
 		}
 		l.tables[f.path] = t
-		l.noteNodes(t, f.want.labels)
+		l.noteNodes(t, f.want.has(labels))
 	}
-	if len(t.columns(role)) == 0 {
+	if len(t.of(part)) == 0 {
 		return nil, nil
 	}
 	return t, nil
@@ -205,7 +215,7 @@ func (l *edgeList) openTableFeatures(ctx context.Context, t *nodeTable) error {
 	return l.copyRows(t.path, int64(width), func(put func(int64, []float32) error) error {
 		row := make([]float32, width)
 		return t.each(ctx, t.features, -1, func(node int64, r rows) error {
-			if err := r.floats(row); err != nil {
+			if err := floats(r, row); err != nil {
 				return err
 			}
 			return put(node, row)
@@ -356,7 +366,7 @@ func (l *edgeList) openRows() error {
 
 func (l *edgeList) openLabels() error {
 	path := l.files.Labels
-	t, err := l.tableOf(wanted{labels: true}, path)
+	t, err := l.tableOf(labels)
 	if err != nil {
 		return err
 	}
@@ -406,12 +416,12 @@ func tableLabelBytes(as LabelsAs, width int) int64 {
 
 func (l *edgeList) openSplits() error {
 	path := l.files.Splits
-	t, err := l.tableOf(wanted{splits: true}, path)
+	t, err := l.tableOf(splits)
 	if err != nil {
 		return err
 	}
 	if t != nil {
-		for _, i := range t.splitColumns() {
+		for _, i := range t.splits {
 			if err := t.check(i, asSplit); err != nil {
 				return err
 			}

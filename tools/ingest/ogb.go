@@ -205,8 +205,8 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 	}
 	s.features = func(int) (FeatureReader, error) {
 		r, err := t.read(t.features)
-		place := func(row int64) string { return fmt.Sprintf("%s: line %d", path, row+1) }
-		return &rowReader{rows: r, width: len(t.features), nodes: s.info.Nodes, place: place}, err
+		at := func(row int64) string { return fmt.Sprintf("%s: line %d", path, row+1) }
+		return &rowReader{rows: r, width: len(t.features), nodes: s.info.Nodes, at: at}, err
 	}
 	return s.setFeatures(path, s.info.Nodes, int64(len(t.features)))
 }

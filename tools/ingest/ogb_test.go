@@ -339,7 +339,7 @@ func TestOGBThatIsNoneIsRefusedNamingFileAndLine(t *testing.T) {
 		{"a feature short", text("raw/node-feat.csv.gz", "1,2\n2,2\n3\n4,2\n5,2\n"),
 			[]string{"in/raw/node-feat.csv.gz: line 3", "1 fields (want 2)"}},
 		{"an empty feature", text("raw/node-feat.csv.gz", "1,2\n2,\n3,2\n4,2\n5,2\n"),
-			[]string{"in/raw/node-feat.csv.gz: line 2", "column 1"}},
+			[]string{"in/raw/node-feat.csv.gz: line 2", "column 2"}},
 		{"labels of six nodes", text("raw/node-label.csv.gz", "1\n2\n3\n4\n5\n6\n"),
 			[]string{"in/raw/node-label.csv.gz: line 6", "5 nodes"}},
 		{"labels of four nodes", text("raw/node-label.csv.gz", "1\n2\n3\n4\n"),
@@ -384,8 +384,8 @@ func TestOGBThatIsNoneIsRefusedNamingFileAndLine(t *testing.T) {
 }
 
 func TestAFeatureThatCannotBeStoredIsNamedByItsLine(t *testing.T) {
-	for text, want := range map[string]string{"1\n2\nnan\n4\n5\n": `line 3: column 0: "nan" is not a finite float32`,
-		"1\n1e39\n3\n4\n5\n": `line 2: column 0: "1e39" is not a finite float32`} {
+	for text, want := range map[string]string{"1\n2\nnan\n4\n5\n": `line 3: column 1: "nan" is not a finite float32`,
+		"1\n1e39\n3\n4\n5\n": `line 2: column 1: "1e39" is not a finite float32`} {
 		disk := with(smallOGB(), "raw/node-feat.csv.gz", gzipped(text)).put(t)
 		s, err := openOGB(disk, ogbDirected)
 		if err != nil {

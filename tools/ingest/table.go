@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -39,15 +40,31 @@ const (
 // rows reads columns of a table row after row.
 type rows interface {
 	next() error // io.EOF after the last row
-	// id is value k of the row as an id, valid until the next row.
-	id(k int) ([]byte, error)
 	// cell is value k of the row, valid until the next row: of column k, or item k of a list.
 	cell(k int) cell
-	floats(dst []float32) error // all values of the row
-	node() (int64, error)       // of the row
+	place(k int) string   // names the column of cell k, for errors
+	node() (int64, error) // of the row
 	position() position
 	Close() error
 }
+
+// floats reads all values of a row.
+func floats(r rows, dst []float32) (err error) {
+	for k := range dst {
+		if dst[k], err = r.cell(k).float(); err != nil {
+			return fmt.Errorf("%s: %w", r.place(k), err)
+		}
+	}
+	return nil
+}
+
+// columnsRead are the columns that rows are read for.
+type columnsRead struct {
+	header
+	columns []int
+}
+
+func (c *columnsRead) place(k int) string { return c.header.place(c.columns[min(k, len(c.columns)-1)]) }
 
 // position is the place of a row, for messages.
 type position struct {
@@ -106,6 +123,38 @@ func (c cell) text(buf []byte) []byte {
 
 var errNull = errors.New("it is null (want a value)")
 
+// id is the value as an id, which may be written into buf. Floats have no fraction: pandas writes ids as floats if some
+// are missing.
+func (c cell) id(buf []byte) ([]byte, error) {
+	switch {
+	case c.cells == nil:
+		return c.field, nil
+	case c.isNull():
+		return nil, errNull
+	case c.i >= len(c.cells.Floats):
+		return c.cells.Text(c.i, buf), nil
+	}
+	v := c.cells.Floats[c.i]
+	if v != math.Trunc(v) || math.Abs(v) >= 1<<53 {
+		return nil, fmt.Errorf("id %v is not a whole number", v)
+	}
+	return strconv.AppendInt(buf[:0], int64(v), 10), nil
+}
+
+// float is the value as a feature; in Parquet it may be infinite.
+func (c cell) float() (float32, error) {
+	switch {
+	case c.cells == nil:
+		if v, ok := parseFloat(c.field); ok && v-v == 0 {
+			return v, nil
+		}
+		return 0, fmt.Errorf("%.100q %s", c.field, notFinite)
+	case c.isNull():
+		return 0, errNull
+	}
+	return float32(c.cells.Number(c.i)), nil
+}
+
 // weight is the value as the weight of an edge.
 func (c cell) weight() (float32, error) {
 	v, isNumber := c.number()
@@ -128,17 +177,6 @@ type nodeTable struct {
 	path       string
 	byRow      bool // row i is node i
 	columnwise bool // columns are read one after another, which takes less memory
-}
-
-// columns are what the table has for a purpose.
-func (t *nodeTable) columns(of wanted) []int {
-	switch of {
-	case wanted{features: true}:
-		return t.features
-	case wanted{labels: true}:
-		return t.labels
-	}
-	return t.splitColumns()
 }
 
 // values is the number of values a node in some columns.
@@ -204,7 +242,7 @@ func (t *nodeTable) eachValue(ctx context.Context, columns []int, nodes int64,
 		return t.each(ctx, columns, nodes, func(node int64, r rows) error {
 			for k := range n {
 				if err := body(node, first+k, r.cell(k)); err != nil {
-					return fmt.Errorf("%s: %w", t.place(columns[min(k, len(columns)-1)]), err)
+					return fmt.Errorf("%s: %w", r.place(k), err)
 				}
 			}
 			return nil
@@ -233,16 +271,10 @@ func (t *nodeTable) readLabels(ctx context.Context, sink *labelSink) error {
 
 // readSplits reads all splits: a column each, or the masks of one.
 func (t *nodeTable) readSplits(ctx context.Context, to *format.RowTable, _ int64) error {
-	var parts []uint8 // of masks
-	for i, column := range t.masks {
-		if column >= 0 {
-			parts = append(parts, format.SplitTrain+uint8(i))
-		}
-	}
 	var buf [32]byte
-	return t.eachValue(ctx, t.splitColumns(), to.Rows, func(node int64, k int, c cell) (err error) {
+	return t.eachValue(ctx, t.splits, to.Rows, func(node int64, k int, c cell) (err error) {
 		text := c.text(buf[:])
-		if parts == nil {
+		if t.masks == nil {
 			to.Splits[node*int64(to.NumSplits)+int64(k)], err = parseSplit(text)
 			return err
 		}
@@ -253,7 +285,7 @@ func (t *nodeTable) readSplits(ctx context.Context, to *format.RowTable, _ int64
 		if to.Splits[node] != format.SplitNone {
 			return errTwoParts
 		}
-		to.Splits[node] = parts[k]
+		to.Splits[node] = t.masks[k]
 		return nil
 	})
 }
@@ -289,8 +321,8 @@ func parseTruth(b []byte) (bool, error) {
 type rowReader struct {
 	rows
 	width       int
-	read, nodes int64 // rows
-	place       func(row int64) string
+	read, nodes int64                  // rows
+	at          func(row int64) string // its place
 }
 
 func (r *rowReader) Read(ctx context.Context, dst []float32) error {
@@ -303,7 +335,7 @@ func (r *rowReader) Read(ctx context.Context, dst []float32) error {
 		} else if err != nil {
 			return err
 		}
-		if err := r.floats(dst[:r.width]); err != nil {
+		if err := floats(r.rows, dst[:r.width]); err != nil {
 			return atRow(r, err)
 		}
 		r.read++
@@ -321,4 +353,4 @@ func (r *rowReader) Read(ctx context.Context, dst []float32) error {
 	}
 }
 
-func (r *rowReader) Place(row int64) string { return r.place(row) }
+func (r *rowReader) Place(row int64) string { return r.at(row) }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
-	"strconv"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/progress"
@@ -58,7 +56,7 @@ func (t *parquetTable) chooseNodes(o Columns) (*nodeTable, error) {
 	}
 	n := &nodeTable{table: t, path: t.Path, byRow: true, columnwise: true}
 	var err error
-	if n.nodeColumns, err = t.nodeColumns(values, o, wanted{features: true, labels: true, splits: true}); err != nil {
+	if n.nodeColumns, err = t.nodeColumns(values, o, allParts); err != nil {
 		return nil, badOptions("%s: %w", t.Path, err)
 	}
 	switch {
@@ -74,34 +72,24 @@ func (t *parquetTable) chooseNodes(o Columns) (*nodeTable, error) {
 }
 
 func (t *parquetTable) check(column int, as use) error {
-	c := t.columns[column]
-	number := c.Kind == parquet.Integer || c.Kind == parquet.Float
-	var want string
-	switch as {
-	case asID:
-		if c.List || !number && !(t.mapped && c.Kind == parquet.Text) {
-			if want = "whole numbers; --ids map takes text too"; t.mapped {
-				want = "whole numbers or text"
-			}
-		}
-	case asWeight:
-		if c.List || !number {
-			want = "numbers"
-		}
-	case asSplit:
-		if c.List || c.Kind == parquet.Other {
-			want = "integers, truth values or text"
-		}
-	case asLabel, asOneLabel:
-		if c.List && as == asOneLabel {
-			return badOptions("%s: column %q is a list, which holds all labels: name it alone with --%s", t.Path,
-				c.Name, labelRole.flag)
-		}
-		if c.Kind == parquet.Other || c.List && c.Kind == parquet.Text {
-			want = "numbers or text, or lists of numbers"
-		}
-	}
-	if want == "" {
+	c, want := t.columns[column], ""
+	number := !c.List && (c.Kind == parquet.Integer || c.Kind == parquet.Float)
+	text := !c.List && c.Kind == parquet.Text
+	switch {
+	case as == asID && !t.mapped && !number:
+		want = "whole numbers; --ids map takes text too"
+	case as == asID && !number && !text:
+		want = "whole numbers or text"
+	case as == asWeight && !number:
+		want = "numbers"
+	case as == asSplit && (c.List || c.Kind == parquet.Other):
+		want = "integers, truth values or text"
+	case as == asOneLabel && c.List:
+		return badOptions("%s: column %q is a list, which holds all labels: name it alone with --%s", t.Path,
+			c.Name, labelRole.flag)
+	case as >= asLabel && as != asSplit && (c.Kind == parquet.Other || c.List && c.Kind == parquet.Text):
+		want = "numbers or text, or lists of numbers"
+	default:
 		return nil
 	}
 	return invalid(t.Path, "column %q is %s (want %s)", c.Name, c.Type, want)
@@ -134,7 +122,8 @@ func (t *parquetTable) width(column int) (int, error) {
 }
 
 func (t *parquetTable) read(columns []int) (_ rows, err error) {
-	r := &parquetRows{table: t, columns: columns, cells: make([]*parquet.Cells, len(columns)), row: -1}
+	r := &parquetRows{columnsRead: columnsRead{t.header, columns}, table: t,
+		cells: make([]*parquet.Cells, len(columns)), row: -1}
 	if r.stride, err = t.width(columns[0]); err != nil {
 		return nil, err
 	}
@@ -150,14 +139,13 @@ func (t *parquetTable) read(columns []int) (_ rows, err error) {
 
 // parquetRows reads rows of a Parquet table, a block at a time.
 type parquetRows struct {
+	columnsRead
 	table   *parquetTable
-	columns []int
 	readers []*parquet.Reader
 	cells   []*parquet.Cells // of the block, for each column
 	stride  int              // cells of a row: more than 1 in a list
 	at      int              // first cell of the row
 	row     int64
-	digits  [32]byte
 }
 
 func (r *parquetRows) next() error {
@@ -171,7 +159,7 @@ func (r *parquetRows) next() error {
 			}
 			if r.cells[i] = cells; err != nil || cells.N != r.cells[0].N {
 				return invalid(r.table.Path, "columns %q and %q have different lengths",
-					r.column(0).Name, r.column(i).Name)
+					r.names[r.columns[0]], r.names[r.columns[i]])
 			}
 		}
 	}
@@ -197,15 +185,9 @@ func (r *parquetRows) checkList() error {
 	case bad == r.at: // the list before goes on
 		r.row--
 	case c.Null[r.at]:
-		return atRow(r, r.errNull(0))
+		return atRow(r, fmt.Errorf("%s: %w", r.place(0), errNull))
 	}
-	return atRow(r, fmt.Errorf("%s is not a list of %d values, as in row 0", r.table.place(r.columns[0]), r.stride))
-}
-
-func (r *parquetRows) column(k int) *parquet.Column { return r.table.columns[r.columns[k]] }
-
-func (r *parquetRows) errNull(k int) error {
-	return fmt.Errorf("%s: %w", r.table.place(r.columns[k]), errNull)
+	return atRow(r, fmt.Errorf("%s is not a list of %d values, as in row 0", r.place(0), r.stride))
 }
 
 func (r *parquetRows) cell(k int) cell {
@@ -213,33 +195,6 @@ func (r *parquetRows) cell(k int) cell {
 		return cell{cells: r.cells[0], i: r.at + k}
 	}
 	return cell{cells: r.cells[k], i: r.at}
-}
-
-// id writes floats without a fraction: pandas writes ids as floats if some are missing.
-func (r *parquetRows) id(k int) ([]byte, error) {
-	c := r.cells[k]
-	switch {
-	case c.Null[r.at]:
-		return nil, errNull
-	case r.at >= len(c.Floats):
-		return c.Text(r.at, r.digits[:]), nil
-	}
-	v := c.Floats[r.at]
-	if v != math.Trunc(v) || math.Abs(v) >= 1<<53 {
-		return nil, fmt.Errorf("id %v is not a whole number", v)
-	}
-	return strconv.AppendInt(r.digits[:0], int64(v), 10), nil
-}
-
-func (r *parquetRows) floats(dst []float32) error {
-	c := r.cells[0]
-	for k := range dst {
-		if c.Null[r.at+k] {
-			return r.errNull(0)
-		}
-		dst[k] = float32(c.Number(r.at + k))
-	}
-	return nil
 }
 
 func (r *parquetRows) node() (int64, error) { return r.row, nil }
@@ -265,13 +220,9 @@ func (l *edgeList) openParquetNodes(ctx context.Context, path string, o TableOpt
 	if err != nil {
 		return err
 	}
-	for _, own := range []struct {
-		columns    []int
-		flag, file string
-	}{{n.features, "features", l.files.Features}, {n.labels, "labels",
-		l.files.Labels}, {n.splitColumns(), "splits", l.files.Splits}} {
-		if own.columns != nil && own.file != "" {
-			return badOptions("%s has %s of its own: leave out --%s", path, own.flag, own.flag)
+	for _, p := range eachPart {
+		if n.of(p.part) != nil && l.files.file(p.part) != "" {
+			return badOptions("%s has %s of its own: leave out --%s", path, p.file, p.file)
 		}
 	}
 	l.noteNodes(n, true)
@@ -290,7 +241,7 @@ func (l *edgeList) openParquetNodes(ctx context.Context, path string, o TableOpt
 		}
 	}
 	l.ids.nodes, l.ids.fixed = t.Rows, true
-	for _, i := range slices.Concat(n.splitColumns(), n.labels) { // which are read one after another
+	for _, i := range slices.Concat(n.splits, n.labels) { // which are read one after another
 		l.info.RowReadBytes = max(l.info.RowReadBytes, t.ReadBytes(t.columns[i]))
 	}
 	return nil
@@ -298,7 +249,7 @@ func (l *edgeList) openParquetNodes(ctx context.Context, path string, o TableOpt
 
 // rowID numbers the node of a row by its id, or else compares the id with the number of the row.
 func (l *edgeList) rowID(row int64, r rows) error {
-	id, err := r.id(0)
+	id, err := r.cell(0).id(l.digits[:])
 	if err != nil {
 		return err
 	}
@@ -319,7 +270,7 @@ func (t *parquetTable) openFeatures(ctx context.Context, l *edgeList, columns []
 	l.info.FeatureBytes = t.ReadBytes(t.columns[columns[0]])
 	l.features = func(int) (FeatureReader, error) {
 		r, err := t.read(columns)
-		return &rowReader{rows: r, width: width, nodes: t.Rows, place: t.Place}, err
+		return &rowReader{rows: r, width: width, nodes: t.Rows, at: t.Place}, err
 	}
 	return nil
 }

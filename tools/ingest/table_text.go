@@ -20,7 +20,6 @@ type textTable struct {
 	sep      byte
 	line     []byte         // the header, which begins each file; nil: none
 	values   []columnValues // of the columns, as the first row shows
-	widths   []int          // of columns that are lists, in the first row
 	loose    bool           // rows may have more or fewer fields, where these are not read
 	ids      *numbering     // of nodes; nil: row i is node i
 	id       int            // column of the ids; -1: row i is node i
@@ -28,66 +27,84 @@ type textTable struct {
 
 // openPlainTable opens a table without ids, comments and header.
 func openPlainTable(fsys vfs.FS, path string) (*nodeTable, error) {
-	t := &textTable{fsys: fsys, path: path, id: -1}
-	file, err := openText(fsys, path, "")
+	file, line, err := openTextTable(fsys, path, "")
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	line, err := firstLine(file)
-	if err != nil {
-		return nil, err
-	}
-	t.sep = separator(line, false)
+	t := &textTable{fsys: fsys, path: path, id: -1, sep: separator(line, false)}
 	t.header = numbered(len(t.split(nil, line)))
 	n := &nodeTable{nodeColumns: nodeColumns{header: t.header, id: -1}, table: t, path: path, byRow: true}
 	n.features, n.labels = n.others(), n.others()
-	return n, nil
+	return n, file.Close()
+}
+
+// openTextTable opens a table, and reads its first line.
+func openTextTable(fsys vfs.FS, path, comments string) (*textFile, []byte, error) {
+	file, err := openTextParts(fsys, path, comments)
+	if err != nil {
+		return nil, nil, err
+	}
+	line, err := file.next()
+	if err == io.EOF {
+		err = invalid(file.path, "the table has no rows")
+	}
+	if err != nil {
+		file.Close()
+	}
+	return file, line, err
+}
+
+// setHeader takes a first line for the header if it is one, or else counts its fields. anyText: ids may be any text.
+func (t *textTable) setHeader(line []byte, anyText bool, isHeader func(fields [][]byte) bool) {
+	t.sep = separator(line, true)
+	fields := t.split(nil, line)
+	t.header = header{named: true}
+	for _, b := range fields {
+		t.names = append(t.names, string(b))
+	}
+	if isHeader(fields) {
+		t.line = slices.Clone(line)
+		return
+	}
+	t.sep = separator(line, anyText)
+	t.header = numbered(len(t.split(nil, line)))
 }
 
 // textNodes says what a text table of nodes is opened for.
 type textNodes struct {
 	path    string
 	columns Columns
-	want    wanted // taken, if the table has it
-	must    wanted // the table must have it
+	want    parts // taken, if the table has them
+	must    parts // the table must have them
 }
 
 // openTextNodes opens a table with ids, and decides which of its columns is what. A first line that names columns is a
 // header: one with a customary name, or without an id and without numbers.
 func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error) {
-	file, err := openTextParts(fsys, f.path, "#%")
+	file, line, err := openTextTable(fsys, f.path, "#%")
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	line, err := firstLine(file)
-	if err != nil {
-		return nil, err
-	}
 	place := fmt.Sprintf("%s: line %d", file.path, file.number)
-	t := &textTable{fsys: fsys, path: f.path, comments: "#%", ids: ids, sep: separator(line, true)}
-	fields := t.split(nil, line)
-	t.header = headerOf(fields)
-	if t.namesNodes(fields, f.columns, f.want) {
-		t.line = slices.Clone(line)
+	t := &textTable{fsys: fsys, path: f.path, comments: "#%", ids: ids}
+	t.setHeader(line, ids.ids != nil, func(fields [][]byte) bool { return t.namesNodes(fields, f.columns, f.want) })
+	if t.line != nil {
 		file.skipped, file.begun = t.line, true
 		if line, err = file.next(); err == io.EOF {
 			return nil, invalid(f.path, "the table has a header, but no rows")
 		} else if err != nil {
 			return nil, err
 		}
-	} else {
-		t.sep = separator(line, ids.ids != nil)
-		t.header = numbered(len(t.split(nil, line)))
 	}
-	if fields = t.split(nil, line); len(fields) != len(t.names) {
+	fields := t.split(nil, line)
+	if len(fields) != len(t.names) {
 		return nil, t.errFields(file, len(fields))
 	}
 	for _, b := range fields {
 		isNumber := isMissing(b) || isFloat(b)
-		t.values = append(t.values, columnValues{id: !isList(b), number: isNumber, list: isList(b), what: "text"})
-		t.widths = append(t.widths, len(listItems(nil, b)))
+		width := len(listItems(nil, b))
+		t.values = append(t.values, columnValues{!isList(b), isNumber, isList(b), "text", width})
 	}
 	n := &nodeTable{table: t, path: f.path}
 	if n.nodeColumns, err = t.nodeColumns(t.values, f.columns, f.want); err != nil {
@@ -97,35 +114,25 @@ func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error)
 	if n.byRow && ids.ids != nil {
 		return nil, badOptions("%s: --ids map needs a column of ids: name it with --%s", place, idRole.flag)
 	}
-	for _, r := range []struct {
-		must  bool
-		found int
-		flag  string
-	}{
-		{f.must.features, len(n.features), "feature-columns"},
-		{f.must.labels, len(n.labels), labelRole.flag},
-		{f.must.splits, len(n.splitColumns()), splitRole.flag},
-	} {
-		if r.must && r.found == 0 && !t.named && len(t.names) == 1 {
+	for _, p := range eachPart {
+		switch {
+		case !f.must.has(p.part) || len(n.of(p.part)) > 0:
+		case !t.named && len(t.names) == 1:
 			return nil, file.errorf("one field (want an id and values)")
-		}
-		if r.must && r.found == 0 {
+		default:
 			return nil, badOptions("%s: no column is recognised by its name: name it with --%s (the columns are %s)",
-				place, r.flag, t.all())
+				place, p.column, t.all())
 		}
 	}
 	return n, nil
 }
 
 // namesNodes tells whether the first line names the columns of nodes.
-func (t *textTable) namesNodes(fields [][]byte, o Columns, want wanted) bool {
+func (t *textTable) namesNodes(fields [][]byte, o Columns, want parts) bool {
 	asked := []string{o.ID}
-	for _, role := range []struct {
-		want    bool
-		columns []string
-	}{{want.labels, o.Label}, {want.splits, o.Split}, {want.features, o.Features}} {
-		if role.want {
-			asked = append(asked, role.columns...)
+	for part, columns := range map[parts][]string{labels: o.Label, splits: o.Split, features: o.Features} {
+		if want.has(part) {
+			asked = append(asked, columns...)
 		}
 	}
 	if slices.ContainsFunc(asked, byName) {
@@ -136,14 +143,6 @@ func (t *textTable) namesNodes(fields [][]byte, o Columns, want wanted) bool {
 	}
 	return isIndex(t.names[0]) || len(t.withRoles(append(maskRoles[:], idRole, labelRole, splitRole)...)) > 0 ||
 		!slices.ContainsFunc(fields, isFloat)
-}
-
-func firstLine(file *textFile) ([]byte, error) {
-	line, err := file.next()
-	if err == io.EOF {
-		err = invalid(file.path, "the table has no rows")
-	}
-	return line, err
 }
 
 // openTextEdges opens a table of edges, with comments before them in which the Koblenz network collection tells the
@@ -158,16 +157,12 @@ func (l *edgeList) openTextEdges(path string, o TableOptions) (t *textTable, c e
 	if line == nil || err != nil {
 		return nil, c, err
 	}
-	t = &textTable{fsys: l.fsys, path: path, comments: "#%", loose: true, id: -1, sep: separator(line, true)}
+	t = &textTable{fsys: l.fsys, path: path, comments: "#%", loose: true, id: -1}
 	line, place := slices.Clone(line), fmt.Sprintf("%s: line %d", file.path, file.number)
-	fields := t.split(nil, line)
-	t.header = headerOf(fields)
-	if o.Header == "yes" || o.Header == "" && o.namesEdges(t.header, fields, split(nil, file.glance(), t.sep)) {
-		t.line, t.loose = line, false
-	} else {
-		t.sep = separator(line, o.MapIDs)
-		t.header = numbered(len(t.split(nil, line)))
-	}
+	t.setHeader(line, o.MapIDs, func(fields [][]byte) bool {
+		return o.Header == "yes" || o.Header == "" && o.namesEdges(t.header, fields, split(nil, file.glance(), t.sep))
+	})
+	t.loose = t.line == nil
 	if len(t.names) < 2 {
 		return nil, c, file.errorf("%.100q is not an edge (want a source and a destination)", line)
 	}
@@ -261,7 +256,7 @@ func (t *textTable) isList(column int) bool { return t.values != nil && t.values
 
 func (t *textTable) width(column int) (int, error) {
 	if t.isList(column) {
-		return t.widths[column], nil
+		return t.values[column].width, nil
 	}
 	return 1, nil
 }
@@ -281,7 +276,7 @@ func (t *textTable) read(columns []int) (rows, error) {
 		return nil, err
 	}
 	file.skipped = t.line
-	r := &textRows{textFile: file, table: t, columns: columns, row: -1, last: slices.Max(columns)}
+	r := &textRows{textFile: file, columnsRead: columnsRead{t.header, columns}, table: t, row: -1, last: slices.Max(columns)}
 	r.isList = len(columns) == 1 && t.isList(columns[0])
 	return r, nil
 }
@@ -289,8 +284,8 @@ func (t *textTable) read(columns []int) (rows, error) {
 // textRows reads rows of a text table.
 type textRows struct {
 	*textFile
+	columnsRead
 	table         *textTable
-	columns       []int
 	last          int // of columns
 	isList        bool
 	row           int64
@@ -310,9 +305,9 @@ func (r *textRows) next() error {
 	}
 	if r.isList {
 		column := r.columns[0]
-		if r.items = listItems(r.items[:0], r.fields[column]); len(r.items) != t.widths[column] {
+		if r.items = listItems(r.items[:0], r.fields[column]); len(r.items) != t.values[column].width {
 			return r.errorf("column %s is a list of %d values (want %d, as in the first row)", t.name(column),
-				len(r.items), t.widths[column])
+				len(r.items), t.values[column].width)
 		}
 	}
 	return nil
@@ -324,8 +319,6 @@ func (r *textRows) cell(k int) cell {
 	}
 	return cell{field: r.fields[r.columns[k]]}
 }
-
-func (r *textRows) id(k int) ([]byte, error) { return r.fields[r.columns[k]], nil }
 
 func (r *textRows) node() (int64, error) {
 	t := r.table
@@ -340,23 +333,6 @@ func (r *textRows) node() (int64, error) {
 }
 
 func (r *textRows) position() position { return position{path: r.path, line: r.number} }
-
-func (r *textRows) floats(dst []float32) error {
-	for k := range dst {
-		b := r.cell(k).field
-		v, ok := parseFloat(b)
-		if ok && v-v == 0 {
-			dst[k] = v
-			continue
-		}
-		column := fmt.Sprintf("column %d", k)
-		if r.table.named && !r.isList {
-			column = r.table.place(r.columns[k])
-		}
-		return fmt.Errorf("%s: %.100q %s", column, b, notFinite)
-	}
-	return nil
-}
 
 // listItems appends the items of a list in one field: numbers between brackets, or without, separated by commas,
 // semicolons, bars or spaces.

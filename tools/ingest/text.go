@@ -62,7 +62,7 @@ func openTextParts(fsys vfs.FS, path, comments string) (*textFile, error) {
 		return nil, err
 	}
 	if len(t.rest) == 0 {
-		return nil, invalid(path, "a folder without text files part-* (want a folder that Spark wrote)")
+		return nil, invalid(path, "a folder without edges.csv and without files part-*, as Spark writes them")
 	}
 	return t, t.openNext()
 }
