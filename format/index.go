@@ -53,15 +53,15 @@ func encodeIndex(index []indexRow) ([]byte, error) {
 // decodeIndex is the inverse of encodeIndex. It checks that extents are sorted and lie inside their files: in a part
 // each begins at a multiple of arrowfile.Align; in a source file each begins where the one before ends.
 func decodeIndex(b []byte, files []FileEntry) ([]indexRow, error) {
-	l, err := arrowfile.ReadLayout(bytes.NewReader(b), int64(len(b)))
+	batches, err := arrowfile.ReadBatches(bytes.NewReader(b), int64(len(b)), indexSchema)
 	if err != nil {
 		return nil, err
 	}
-	if !l.Schema.Equal(indexSchema) || len(l.Batches) != 1 {
-		return nil, errors.New("it does not have the columns of an index in one record batch")
+	if len(batches) != 1 {
+		return nil, fmt.Errorf("it has %d record batches, want 1", len(batches))
 	}
 	column := func(i int) []byte {
-		at := l.Batches[0].Buffers[i]
+		at := batches[0].Buffers[i]
 		return bytes.Clone(b[at.Offset : at.Offset+at.Length])
 	}
 	fileOf, offsets, lengths, crcs := dtype.As[uint32](column(0)), dtype.As[uint64](column(1)),

@@ -263,21 +263,18 @@ func checkLayout(d *Dir, t *table, p *part) error {
 		return err
 	}
 	defer f.Close()
-	l, err := arrowfile.ReadLayout(f, d.Manifest.Files[p.file].Size)
+	batches, err := arrowfile.ReadBatches(f, d.Manifest.Files[p.file].Size, t.schema)
 	if errors.Is(err, arrowfile.ErrInvalid) {
 		return &CorruptError{f.Path(), -1, err.Error()}
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Path(), err)
 	}
-	if !l.Schema.Equal(t.schema) {
-		return &CorruptError{f.Path(), -1, fmt.Sprintf("its Arrow schema is %v, want %v", l.Schema, t.schema)}
-	}
-	if len(l.Batches) != p.chunks() {
+	if len(batches) != p.chunks() {
 		return &CorruptError{f.Path(), -1, fmt.Sprintf("it has %d record batches, but the index has %d chunks",
-			len(l.Batches), p.chunks())}
+			len(batches), p.chunks())}
 	}
-	for k, b := range l.Batches {
+	for k, b := range batches {
 		rows := t.rows(p.firstChunk + k)
 		extents := p.extents[p.extentStarts[k]:p.extentStarts[k+1]]
 		first, last := extents[0], extents[len(extents)-1]

@@ -94,7 +94,6 @@ func (t table) number(i, size int) uint64 {
 func (t table) bool(i int) bool   { return t.number(i, 1) != 0 }
 func (t table) uint8(i int) uint8 { return uint8(t.number(i, 1)) }
 func (t table) int16(i int) int16 { return int16(t.number(i, 2)) }
-func (t table) int32(i int) int32 { return int32(t.number(i, 4)) }
 func (t table) int64(i int) int64 { return int64(t.number(i, 8)) }
 
 func (t table) table(i int) table {
@@ -120,18 +119,10 @@ func (t table) vector(i, size int) vector {
 
 func (t table) string(i int) string {
 	v := t.vector(i, 1)
-	if v.n > maxText {
-		t.f.err = invalid("a name of %d bytes", v.n)
+	if v.n == 0 {
 		return ""
 	}
-	return string(v.bytes())
-}
-
-func (v vector) bytes() []byte {
-	if v.n == 0 {
-		return nil
-	}
-	return v.f.b[v.at : v.at+v.n]
+	return string(v.f.b[v.at : v.at+v.n])
 }
 
 // table is element i of a vector of tables.

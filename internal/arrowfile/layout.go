@@ -8,12 +8,6 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 )
 
-// Layout is where things lie in a file.
-type Layout struct {
-	Schema  *arrow.Schema
-	Batches []Batch
-}
-
 // Batch is one record batch.
 type Batch struct {
 	Rows    int64
@@ -34,9 +28,10 @@ const (
 	maxMessage = 1 << 20
 )
 
-// ReadLayout reads the metadata of a file of size bytes. Whatever the bytes are, what it returns lies inside the file
-// and fits schema and rows; bytes that are not such a file are ErrInvalid. It reads no values.
-func ReadLayout(r io.ReaderAt, size int64) (*Layout, error) {
+// ReadBatches reads from the metadata of a file of size bytes where its record batches lie. Whatever the bytes are, what
+// it returns lies inside the file and fits schema and rows; bytes that are not such a file are ErrInvalid. It reads no
+// values.
+func ReadBatches(r io.ReaderAt, size int64, schema *arrow.Schema) ([]Batch, error) {
 	const tail = 4 + len(magic)
 	if size < int64(8+8+8+tail) {
 		return nil, invalid("%d bytes are too few", size)
@@ -56,11 +51,9 @@ func ReadLayout(r io.ReaderAt, size int64) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	schema, err := readSchema(header)
-	if err != nil {
+	if err := matchSchema(header, schema); err != nil {
 		return nil, err
 	}
-
 	if buf, err = readAt(r, buf, size-int64(tail), tail); err != nil {
 		return nil, err
 	}
@@ -78,12 +71,8 @@ func ReadLayout(r io.ReaderAt, size int64) (*Layout, error) {
 	if footer.int16(0) != metadataVersion {
 		return nil, invalid("metadata version %d", footer.int16(0)+1)
 	}
-	again, err := readSchema(footer.table(1))
-	if err != nil {
+	if err := matchSchema(footer.table(1), schema); err != nil {
 		return nil, err
-	}
-	if !again.Equal(schema) {
-		return nil, invalid("schemas at start and end differ")
 	}
 	blocks := footer.vector(3, 24)
 	if dictionaries := footer.vector(2, 24); dictionaries.n != 0 {
@@ -93,10 +82,10 @@ func ReadLayout(r io.ReaderAt, size int64) (*Layout, error) {
 		return nil, footer.err()
 	}
 
-	l := &Layout{Schema: schema, Batches: make([]Batch, blocks.n)}
+	batches := make([]Batch, blocks.n)
 	scratch := make([]byte, 0, Align)
 	end := 8 + 8 + metadata
-	for i := range l.Batches {
+	for i := range batches {
 		offset, body := blocks.int64(i, 24, 0), blocks.int64(i, 24, 16)
 		metadata := int64(int32(blocks.int64(i, 24, 8)))
 		if offset != end {
@@ -106,13 +95,13 @@ func ReadLayout(r io.ReaderAt, size int64) (*Layout, error) {
 		if err != nil {
 			return nil, fmt.Errorf("record batch %d: %w", i, err)
 		}
-		l.Batches[i] = b
+		batches[i] = b
 		end = b.Offset + b.Length
 	}
 	if end+8 != size-int64(tail)-length {
 		return nil, invalid("%d bytes after the last record batch", size-end)
 	}
-	return l, nil
+	return batches, nil
 }
 
 func readBatch(r io.ReaderAt, scratch []byte, schema *arrow.Schema, offset, metadata, body, size int64) (Batch, error) {
@@ -128,9 +117,6 @@ func readBatch(r io.ReaderAt, scratch []byte, schema *arrow.Schema, offset, meta
 		return b, invalid("it is compressed")
 	}
 	nodes, buffers := header.vector(1, 16), header.vector(2, 16)
-	if nodes.n > 2*maxFields || buffers.n > 4*maxFields {
-		return b, invalid("%d columns and %d buffers", nodes.n, buffers.n)
-	}
 	order := bufferOrder(schema)
 	if len(order) != buffers.n {
 		return b, invalid("%d buffers, want %d", buffers.n, len(order))

@@ -11,9 +11,9 @@ import (
 )
 
 // check fails unless everything a layout points to lies in the file.
-func check(t *testing.T, l *Layout, size int64) {
+func check(t *testing.T, batches []Batch, size int64) {
 	t.Helper()
-	for i, b := range l.Batches {
+	for i, b := range batches {
 		if b.Rows < 0 || b.Offset < 0 || b.Length < 0 || b.Offset+b.Length > size {
 			t.Fatalf("batch %d: %+v", i, b)
 		}
@@ -34,10 +34,10 @@ func TestLayoutOfEveryShortenedFileIsRefused(t *testing.T) {
 			if n%step != 0 && n%Align > 1 && buf.Len()-n > 64 {
 				continue
 			}
-			if _, err := ReadLayout(bytes.NewReader(buf.Bytes()[:n]), int64(n)); !errors.Is(err, ErrInvalid) {
+			if _, err := ReadBatches(bytes.NewReader(buf.Bytes()[:n]), int64(n), c.schema); !errors.Is(err, ErrInvalid) {
 				t.Fatalf("%s: %d of %d bytes: %v", c.name, n, buf.Len(), err)
 			}
-			if _, err := ReadLayout(bytes.NewReader(buf.Bytes()[:n]), int64(buf.Len())); !errors.Is(err, ErrInvalid) {
+			if _, err := ReadBatches(bytes.NewReader(buf.Bytes()[:n]), int64(buf.Len()), c.schema); !errors.Is(err, ErrInvalid) {
 				t.Fatalf("%s: %d of %d bytes, shortened while open: %v", c.name, n, buf.Len(), err)
 			}
 		}
@@ -60,7 +60,7 @@ func TestLayoutOfDamagedMetadataStaysInsideTheFile(t *testing.T) {
 			}
 			for _, x := range []byte{1, 0x80, 0xff} {
 				b[i] ^= x
-				if l, err := ReadLayout(bytes.NewReader(b), int64(len(b))); err == nil {
+				if l, err := ReadBatches(bytes.NewReader(b), int64(len(b)), c.schema); err == nil {
 					check(t, l, int64(len(b)))
 				} else if !errors.Is(err, ErrInvalid) {
 					t.Fatalf("%s: byte %d: %v", c.name, i, err)
@@ -78,7 +78,7 @@ func TestLayoutRefusesFilesOfOtherWriters(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadLayout(bytes.NewReader(buf.Bytes()), int64(buf.Len())); !errors.Is(err, ErrInvalid) {
+	if _, err := ReadBatches(bytes.NewReader(buf.Bytes()), int64(buf.Len()), schema); !errors.Is(err, ErrInvalid) {
 		t.Errorf("a stream: %v", err)
 	}
 }
@@ -130,25 +130,26 @@ func TestPiecesOfAFileMakeOne(t *testing.T) {
 	for _, c := range contents() {
 		for i := range max(1, len(c.rows)) {
 			b := c.cut(t, i).file()
-			if l, err := ReadLayout(bytes.NewReader(b), int64(len(b))); err != nil ||
-				len(l.Batches) != min(1, len(c.rows)) {
+			if l, err := ReadBatches(bytes.NewReader(b), int64(len(b)), c.schema); err != nil ||
+				len(l) != min(1, len(c.rows)) {
 				t.Errorf("%s: batch %d: %v", c.name, i, err)
 			}
 		}
 	}
 }
 
-// FuzzReadLayout takes the metadata alone, so that inputs are small.
-func FuzzReadLayout(f *testing.F) {
-	for _, c := range contents() {
+// FuzzReadBatches takes the metadata alone, so that inputs are small.
+func FuzzReadBatches(f *testing.F) {
+	all := contents()
+	for k, c := range all {
 		for _, i := range []int{0, max(0, len(c.rows)-1)} {
 			p := c.cut(f, i)
-			f.Add(p.schema, p.batch, p.footer, p.body)
+			f.Add(uint8(k), p.schema, p.batch, p.footer, p.body)
 		}
 	}
-	f.Fuzz(func(t *testing.T, schema, batch, footer []byte, body uint32) {
+	f.Fuzz(func(t *testing.T, k uint8, schema, batch, footer []byte, body uint32) {
 		b := pieces{schema, batch, footer, body}.file()
-		l, err := ReadLayout(bytes.NewReader(b), int64(len(b)))
+		l, err := ReadBatches(bytes.NewReader(b), int64(len(b)), all[int(k)%len(all)].schema)
 		if err != nil {
 			if !errors.Is(err, ErrInvalid) {
 				t.Fatal(err)

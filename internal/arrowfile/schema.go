@@ -3,12 +3,22 @@ package arrowfile
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// Numbers of the union Type in Arrow's Schema.fbs.
+// columnType is a type as the union Type in Arrow's Schema.fbs has it.
+type columnType struct {
+	kind   byte         // 0: none that is stored
+	number int64        // slot 0: bits of integers, precision of floats, length of lists; 0: none
+	bytes  int          // size of that number
+	signed bool         // slot 1, of integers
+	item   *arrow.Field // of lists
+}
+
+// Numbers of the union Type.
 const (
 	typeInt           = 2
 	typeFloat         = 3
@@ -17,45 +27,41 @@ const (
 	typeLargeList     = 21
 )
 
-// Limits of what is read, far above what graphs, stores and checkpoints have.
-const (
-	maxFields   = 64
-	maxMetadata = 64
-	maxText     = 4096
-)
+func typeOf(t arrow.DataType) columnType {
+	switch t := t.(type) {
+	case *arrow.FixedSizeListType:
+		item := t.ElemField()
+		return columnType{kind: typeFixedSizeList, number: int64(t.Len()), bytes: 4, item: &item}
+	case *arrow.LargeListType:
+		item := t.ElemField()
+		return columnType{kind: typeLargeList, item: &item}
+	case *arrow.LargeStringType:
+		return columnType{kind: typeLargeString}
+	case *arrow.Float16Type, *arrow.Float32Type:
+		return columnType{kind: typeFloat, number: width(t) / 4, bytes: 2} // HALF 0, SINGLE 1
+	}
+	if width(t) == 0 {
+		return columnType{}
+	}
+	return columnType{kind: typeInt, number: 8 * width(t), bytes: 4, signed: arrow.IsSignedInteger(t.ID())}
+}
 
-// CheckSchema fails for schemas that this package cannot store: it has columns of integers, float16 and float32, of
+// checkSchema fails for schemas that this package cannot store: it has columns of integers, float16 and float32, of
 // fixed-size and large lists of them, and of large strings, none nullable. Columns may have metadata, the schema not.
-func CheckSchema(s *arrow.Schema) error {
+func checkSchema(s *arrow.Schema) error {
 	if s.HasMetadata() {
 		return errors.New("the schema has metadata")
 	}
 	for _, f := range s.Fields() {
-		if err := checkField(f, true); err != nil {
-			return err
+		t := typeOf(f.Type)
+		if t.kind == 0 || t.item != nil && width(t.item.Type) == 0 {
+			return fmt.Errorf("column %q has type %s, which is not stored", f.Name, f.Type)
+		}
+		if f.Nullable || t.item != nil && t.item.Nullable {
+			return fmt.Errorf("column %q is nullable", f.Name)
 		}
 	}
 	return nil
-}
-
-func checkField(f arrow.Field, outer bool) error {
-	if f.Nullable {
-		return fmt.Errorf("column %q is nullable", f.Name)
-	}
-	if width(f.Type) > 0 {
-		return nil
-	}
-	if outer {
-		switch t := f.Type.(type) {
-		case *arrow.FixedSizeListType:
-			return checkField(t.ElemField(), false)
-		case *arrow.LargeListType:
-			return checkField(t.ElemField(), false)
-		case *arrow.LargeStringType:
-			return nil
-		}
-	}
-	return fmt.Errorf("column %q has type %s, which is not stored", f.Name, f.Type)
 }
 
 // appendSchema builds the table Schema.
@@ -71,44 +77,33 @@ func appendSchema(b *flatbuffers.Builder, s *arrow.Schema) flatbuffers.UOffsetT 
 }
 
 func appendField(b *flatbuffers.Builder, f arrow.Field) flatbuffers.UOffsetT {
+	t := typeOf(f.Type)
 	var children []flatbuffers.UOffsetT
-	switch t := f.Type.(type) {
-	case *arrow.FixedSizeListType:
-		children = append(children, appendField(b, t.ElemField()))
-	case *arrow.LargeListType:
-		children = append(children, appendField(b, t.ElemField()))
+	if t.item != nil {
+		children = append(children, appendField(b, *t.item))
 	}
 	list := b.CreateVectorOfTables(children)
 	metadata := appendMetadata(b, f.Metadata)
 	name := b.CreateString(f.Name)
 
-	var kind byte
-	switch t := f.Type.(type) {
-	case *arrow.FixedSizeListType:
-		kind = typeFixedSizeList
-		b.StartObject(1)
-		b.PrependInt32Slot(0, t.Len(), 0)
-	case *arrow.LargeListType:
-		kind = typeLargeList
-		b.StartObject(0)
-	case *arrow.LargeStringType:
-		kind = typeLargeString
-		b.StartObject(0)
-	case *arrow.Float16Type, *arrow.Float32Type:
-		kind = typeFloat
-		b.StartObject(1)
-		b.PrependInt16Slot(0, int16(width(t)/4), 0) // HALF 0, SINGLE 1
-	default:
-		kind = typeInt
-		b.StartObject(2)
-		b.PrependInt32Slot(0, int32(8*width(t)), 0)
-		b.PrependBoolSlot(1, arrow.IsSignedInteger(t.ID()), false)
+	slots := min(t.bytes, 1)
+	if t.kind == typeInt {
+		slots = 2
+	}
+	b.StartObject(slots)
+	if t.bytes == 2 {
+		b.PrependInt16Slot(0, int16(t.number), 0)
+	} else if t.bytes == 4 {
+		b.PrependInt32Slot(0, int32(t.number), 0)
+	}
+	if t.kind == typeInt {
+		b.PrependBoolSlot(1, t.signed, false)
 	}
 	typ := b.EndObject()
 
 	b.StartObject(7)
 	b.PrependUOffsetTSlot(0, name, 0)
-	b.PrependByteSlot(2, kind, 0)
+	b.PrependByteSlot(2, t.kind, 0)
 	b.PrependUOffsetTSlot(3, typ, 0)
 	b.PrependUOffsetTSlot(5, list, 0)
 	b.PrependUOffsetTSlot(6, metadata, 0)
@@ -130,105 +125,42 @@ func appendMetadata(b *flatbuffers.Builder, m arrow.Metadata) flatbuffers.UOffse
 	return b.CreateVectorOfTables(pairs)
 }
 
-// readSchema is the inverse of appendSchema.
-func readSchema(t table) (*arrow.Schema, error) {
-	if t.int16(0) != 0 {
-		return nil, invalid("big-endian data")
-	}
-	list := t.vector(1, 4)
-	if list.n > maxFields {
-		return nil, invalid("%d columns are more than %d", list.n, maxFields)
-	}
-	fields := make([]arrow.Field, list.n)
-	for i := range fields {
-		f, err := readField(list.table(i), true)
-		if err != nil {
-			return nil, err
-		}
-		fields[i] = f
-	}
-	if t.present(2) {
-		return nil, invalid("the schema has metadata")
+// matchSchema fails unless a table Schema has little-endian columns as s.
+func matchSchema(t table, s *arrow.Schema) error {
+	columns := t.vector(1, 4)
+	same := t.int16(0) == 0 && !t.present(2) && columns.n == s.NumFields()
+	for i := 0; same && i < columns.n; i++ {
+		f := columns.table(i)
+		same = f.string(0) == s.Field(i).Name && matchField(f, s.Field(i))
 	}
 	if t.err() != nil {
-		return nil, t.err()
+		return t.err()
 	}
-	return arrow.NewSchema(fields, nil), nil
+	if same {
+		return nil
+	}
+	want := make([]string, s.NumFields())
+	for i, f := range s.Fields() {
+		want[i] = fmt.Sprintf("%s %s", f.Name, f.Type)
+	}
+	return invalid("its columns are not: %s", strings.Join(want, ", "))
 }
 
-func readField(t table, outer bool) (arrow.Field, error) {
-	f := arrow.Field{Name: t.string(0)}
-	metadata, err := readMetadata(t.vector(6, 4))
-	if err != nil {
-		return f, err
+// matchField tells whether a table Field is as f, whose name is not looked at: items of lists may have any.
+func matchField(t table, f arrow.Field) bool {
+	want, typ, children, metadata := typeOf(f.Type), t.table(3), t.vector(5, 4), t.vector(6, 4)
+	if t.bool(1) || t.present(4) || t.uint8(2) != want.kind || typ.number(0, want.bytes) != uint64(want.number) ||
+		want.kind == typeInt && typ.bool(1) != want.signed || metadata.n != f.Metadata.Len() {
+		return false
 	}
-	f.Metadata = metadata
-	if t.bool(1) || t.present(4) {
-		return f, invalid("column %q is nullable or has a dictionary", f.Name)
-	}
-	kind, typ, children := t.uint8(2), t.table(3), t.vector(5, 4)
-
-	var child arrow.Field
-	if kind == typeFixedSizeList || kind == typeLargeList {
-		if !outer || children.n != 1 {
-			return f, invalid("column %q is a list of %d columns", f.Name, children.n)
-		}
-		if child, err = readField(children.table(0), false); err != nil {
-			return f, err
-		}
-	} else if children.n != 0 {
-		return f, invalid("column %q has child columns", f.Name)
-	}
-
-	switch kind {
-	case typeFixedSizeList:
-		n := typ.int32(0)
-		if n <= 0 {
-			return f, invalid("column %q has lists of length %d", f.Name, n)
-		}
-		f.Type = arrow.FixedSizeListOfField(n, child)
-	case typeLargeList:
-		f.Type = arrow.LargeListOfField(child)
-	case typeLargeString:
-		if outer {
-			f.Type = arrow.BinaryTypes.LargeString
-		}
-	case typeFloat:
-		f.Type = map[int16]arrow.DataType{0: arrow.FixedWidthTypes.Float16,
-			1: arrow.PrimitiveTypes.Float32}[typ.int16(0)]
-	case typeInt:
-		width, signed := typ.int32(0), typ.bool(1)
-		for _, i := range integers {
-			if int32(i.(arrow.FixedWidthDataType).BitWidth()) == width && arrow.IsSignedInteger(i.ID()) == signed {
-				f.Type = i
-			}
+	for i := range metadata.n {
+		entry := metadata.table(i)
+		if entry.string(0) != f.Metadata.Keys()[i] || entry.string(1) != f.Metadata.Values()[i] {
+			return false
 		}
 	}
-	if t.err() != nil {
-		return f, t.err()
+	if want.item == nil {
+		return children.n == 0
 	}
-	if f.Type == nil {
-		return f, invalid("column %q has a type that is not stored (%d)", f.Name, kind)
-	}
-	return f, nil
-}
-
-var integers = []arrow.DataType{
-	arrow.PrimitiveTypes.Int8, arrow.PrimitiveTypes.Uint8, arrow.PrimitiveTypes.Int16, arrow.PrimitiveTypes.Uint16,
-	arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Uint32, arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Uint64,
-}
-
-func readMetadata(list vector) (arrow.Metadata, error) {
-	if list.n == 0 {
-		return arrow.Metadata{}, nil
-	}
-	if list.n > maxMetadata {
-		return arrow.Metadata{}, invalid("%d entries of metadata are more than %d", list.n, maxMetadata)
-	}
-	var keys, values []string
-	for i := range list.n {
-		pair := list.table(i)
-		keys, values = append(keys, pair.string(0)), append(values, pair.string(1))
-	}
-	return arrow.NewMetadata(keys, values), nil
+	return children.n == 1 && matchField(children.table(0), *want.item)
 }

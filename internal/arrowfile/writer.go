@@ -42,7 +42,7 @@ type batchInProgress struct {
 
 // NewWriter starts a file with the schema's message. It does not buffer.
 func NewWriter(w io.Writer, schema *arrow.Schema) (*Writer, error) {
-	if err := CheckSchema(schema); err != nil {
+	if err := checkSchema(schema); err != nil {
 		return nil, err
 	}
 	out := &Writer{w: w, schema: schema, builder: flatbuffers.NewBuilder(1024)}

@@ -398,17 +398,17 @@ func (s *Split) encode() ([]byte, error) {
 
 // decodeSplit is the inverse of Split.encode, for a graph of so many nodes.
 func decodeSplit(data []byte, nodes int64, spec trainer.Spec) (s Split, err error) {
-	layout, err := arrowfile.ReadLayout(bytes.NewReader(data), int64(len(data)))
+	batches, err := arrowfile.ReadBatches(bytes.NewReader(data), int64(len(data)), splitSchema)
 	if err != nil {
 		return s, err
 	}
-	if !layout.Schema.Equal(splitSchema) || len(layout.Batches) != 1 {
-		return s, fmt.Errorf("it does not hold one record batch of %v", splitSchema)
+	if len(batches) != 1 {
+		return s, fmt.Errorf("it has %d record batches, want 1", len(batches))
 	}
-	rows := layout.Batches[0].Rows
+	rows := batches[0].Rows
 	s = Split{make([]uint32, rows), make([]uint8, rows), make([]int32, rows)}
 	for i, to := range [][]byte{dtype.BytesOf(s.Nodes), s.Parts, dtype.BytesOf(s.Labels)} {
-		b := layout.Batches[0].Buffers[i]
+		b := batches[0].Buffers[i]
 		copy(to, data[b.Offset:b.Offset+b.Length])
 	}
 	classes := math.MaxInt
@@ -430,7 +430,7 @@ func decodeSplit(data []byte, nodes int64, spec trainer.Spec) (s Split, err erro
 func readFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 	data, err := vfs.ReadFile(fsys, path, maxBytes)
 	if errors.Is(err, vfs.ErrSize) {
-		err = fmt.Errorf("%w: corrupt: %w", ErrInvalid, err)
+		err = fmt.Errorf("%s: %w: corrupt: %w", path, ErrInvalid, errors.Unwrap(err))
 	}
 	return data, err
 }

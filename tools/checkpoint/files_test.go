@@ -286,7 +286,7 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 			if err := os.Truncate(fileOf(t, dir, "parameters"), 1<<40); err != nil {
 				t.Fatal(err)
 			}
-		}, "corrupt: 1099511627776 bytes", false},
+		}, "it has 1099511627776 bytes", false},
 	} {
 		t.Run(c2.name, func(t *testing.T) {
 			dir := t.TempDir()
