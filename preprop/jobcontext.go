@@ -21,7 +21,6 @@ import (
 // jobContext is what a propagation or a repair knows of its graph, its store and its options.
 type jobContext struct {
 	start              time.Time
-	uncounted          vfs.FS
 	files              *vfs.PastCache
 	fsys               *vfs.Count
 	graphDir, storeDir string
@@ -38,7 +37,7 @@ type jobContext struct {
 
 func openJobContext(fsys vfs.FS, graphDir, storeDir string) (*jobContext, error) {
 	files := vfs.NewPastCache(fsys)
-	s := &jobContext{start: time.Now(), uncounted: fsys, files: files, fsys: vfs.NewCount(files), graphDir: graphDir,
+	s := &jobContext{start: time.Now(), files: files, fsys: vfs.NewCount(files), graphDir: graphDir,
 		storeDir: storeDir}
 	var err error
 	if s.graph, err = format.OpenAny(s.fsys, graphDir); err != nil {
@@ -163,7 +162,7 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	first := &engine.Input{Matrix: features, Path: s.graphDir, DType: s.options.DType}
+	first := &engine.Input{Matrix: features, DType: s.options.DType}
 	for _, operator := range s.options.Operators {
 		at := slices.IndexFunc(s.target.Operators, hasName(operator.String()))
 		c := &engine.HopSequence{Sequence: plan.Sequence{Operator: operator, Hops: s.target.Operators[at].Hops},
@@ -210,7 +209,6 @@ func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 	if len(w.Sequences) == 0 {
 		w.Inputs, w.Loads = []format.Layout{s.graph.Layout()}, []int{1} // hop 0
 	}
-	w.MakesInput = slices.Contains(made, format.Input) && len(inputs) == 1 && inputs[0].ID == format.Input
 	return w, nil
 }
 
@@ -247,7 +245,7 @@ func (s *jobContext) plan(ctx context.Context, j *engine.Job) (*Plan, error) {
 	if err != nil || s.options.Hardware != nil || !plan.WorthMeasuring(p, w.Device != nil) {
 		return p, err
 	}
-	if r, err = engine.Measure(ctx, s.uncounted, j.Sequences[0].Input, cmp.Or(s.options.Scratch, s.storeDir), w, p,
+	if r, err = engine.Measure(ctx, s.files, j.Sequences[0].Input, cmp.Or(s.options.Scratch, s.storeDir), w, p,
 		s.options.MemoryBytes); err != nil {
 		return nil, err
 	}

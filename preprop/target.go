@@ -299,7 +299,7 @@ func (s *jobContext) startFromStore(c *engine.HopSequence) error {
 			return err
 		}
 		c.From = o.Hops
-		c.Input = &engine.Input{Matrix: stored, Path: s.storeDir, Nodes: s.nodes, DType: s.options.DType}
+		c.Input = &engine.Input{Matrix: stored, Nodes: s.nodes, DType: s.options.DType}
 	}
 	return nil
 }

@@ -81,23 +81,23 @@ func (e *engine) savedMatrices(terms operator.Series, at position, x, y *product
 	return append(out, savedMatrix{dst, at.row})
 }
 
-// savedBlock is the rows [first, end) of a matrix that a checkpoint has.
-type savedBlock struct {
+// savedRows is the rows [first, end) of a matrix that a checkpoint has.
+type savedRows struct {
 	matrix     int // index
 	first, end int64
 }
 
 // checkpointLayout is the layout of a checkpoint of matrices with width columns, with bytes in place of rows, and
 // what each block has.
-func checkpointLayout(matrices []savedMatrix, width int) (columnFileLayout, []savedBlock) {
+func checkpointLayout(matrices []savedMatrix, width int) (columnFileLayout, []savedRows) {
 	layout := columnFileLayout{bounds: []int64{0}, rowBytes: 1}
-	var blocks []savedBlock
+	var blocks []savedRows
 	for i, s := range matrices {
 		rowBytes := int64(width * s.m.DType.Size())
-		step := plan.ColumnFileBlockRows(rowBytes)
+		step := plan.ColumnFileGroupRows(rowBytes)
 		for row := int64(0); row < s.rows; row += step {
 			end := min(s.rows, row+step)
-			blocks = append(blocks, savedBlock{i, row, end})
+			blocks = append(blocks, savedRows{i, row, end})
 			layout.bounds = append(layout.bounds, layout.bounds[len(layout.bounds)-1]+(end-row)*rowBytes)
 		}
 	}
@@ -234,12 +234,12 @@ func (e *engine) loadCheckpoint(ctx context.Context, c checkpoint, matrices []sa
 		b := blocks[k]
 		m := matrices[b.matrix].m
 		if m.Columns() == c.ColumnRange {
-			_, err := file.readBlock(int(k), m.Rows(b.first, b.end))
+			_, err := file.readGroup(int(k), m.Rows(b.first, b.end))
 			return err
 		}
 		buffer := buffers.Get()
 		defer buffers.Put(buffer)
-		data, err := file.readBlock(int(k), buffer)
+		data, err := file.readGroup(int(k), buffer)
 		if err != nil {
 			return err
 		}
@@ -259,7 +259,7 @@ func (e *engine) checkpointBuffer(matrices []savedMatrix, of product.ColumnRange
 	for _, s := range matrices {
 		if s.m.Columns() != of {
 			rowBytes := int64(of.Width() * s.m.DType.Size())
-			most = max(most, plan.ColumnFileBlockRows(rowBytes)*rowBytes)
+			most = max(most, plan.ColumnFileGroupRows(rowBytes)*rowBytes)
 		}
 	}
 	return most

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/offheap"
-	"github.com/hopfeed/hopfeed/internal/parallel"
-	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/preprop/device"
 	"github.com/hopfeed/hopfeed/preprop/operator"
@@ -27,21 +26,24 @@ type engine struct {
 	propagators map[operator.Operator]*product.Propagator // by Operator.base
 	// by Operator.Graph: for each product of the sequence that has most
 	neededNodes map[string][]product.NodeSet
-	inputBuffer *product.Matrix // holds the input for several sequences; nil: each loads it
+	matrices    []*product.Matrix // all
+	inputBuffer *product.Matrix   // holds the input for several sequences; nil: each loads it
 	// a hop is made from one into the other; without hops the second is nil
 	hopBuffers    [2]*product.Matrix
 	seriesBuffers []*product.Matrix // float32, for terms of series
 	panelColumns  int               // of the widest panel
 	// whose first panel is in a matrix since the input was cut; nil: none
-	kept     *Input
-	back     writeback
-	device   *device.Engine // computes products; nil: the processor does
-	firstUse firstUse
-	label    string // which panel it is, for progress
+	kept *Input
+	// columns that column files have, by input
+	inputColumns map[*Input][]product.ColumnRange
+	back         writeback
+	device       *device.Engine // computes products; nil: the processor does
+	firstUse     sync.WaitGroup // of the memory of matrices
+	label        string         // which panel it is, for progress
 }
 
 func (e *engine) close() error {
-	e.firstUse.stop()
+	e.firstUse.Wait()
 	err := errors.Join(e.back.close(), e.topologies.Close())
 	if e.device != nil {
 		err = errors.Join(err, e.device.Close())
@@ -49,16 +51,10 @@ func (e *engine) close() error {
 	for _, p := range e.propagators {
 		err = errors.Join(err, p.Buf.Free())
 	}
-	for _, m := range e.matrices() {
+	for _, m := range e.matrices {
 		err = errors.Join(err, m.Buf.Free())
 	}
 	return err
-}
-
-// matrices are all that there are.
-func (e *engine) matrices() []*product.Matrix {
-	all := append([]*product.Matrix{e.inputBuffer, e.hopBuffers[0], e.hopBuffers[1]}, e.seriesBuffers...)
-	return slices.DeleteFunc(all, func(m *product.Matrix) bool { return m == nil })
 }
 
 // prepare opens or derives the topologies, computes the factors of operators, and finds which nodes each product needs.
@@ -103,56 +99,63 @@ func (e *engine) prepare(ctx context.Context) error {
 	return err
 }
 
-// allocate allocates the matrices, as wide as the widest panel, and begins to use their memory.
-func (e *engine) allocate(panels []product.ColumnRange) error {
-	widest := 0
+// allocate allocates the matrices, as wide as the widest panel, and begins to use their memory, until ctx ends.
+func (e *engine) allocate(ctx context.Context, panels []product.ColumnRange) error {
 	for _, s := range panels {
-		widest = max(widest, s.Width())
+		e.panelColumns = max(e.panelColumns, s.Width())
 	}
-	hops, series := plan.PanelMatrices(e.bareSequences(), e.DType, e.Plan.InputInMemory)
-	var err error
-	add := func(t format.DType) *product.Matrix {
+	hops, series := plan.PanelMatrices(e.Plan.Work.Sequences, e.DType, e.Plan.InputInMemory)
+	for i := range hops + series {
+		t := e.DType
+		if i >= hops {
+			t = format.Float32
+		}
+		m, err := product.NewMatrix(e.Graph.Manifest.Nodes, e.panelColumns, t)
 		if err != nil {
-			return nil
+			return err
 		}
-		var m *product.Matrix
-		m, err = product.NewMatrix(e.Graph.Manifest.Nodes, widest, t)
-		return m
+		e.matrices = append(e.matrices, m)
 	}
+	stored := e.matrices[:hops]
 	if e.Plan.InputInMemory {
-		e.inputBuffer = add(e.DType)
-		hops--
+		e.inputBuffer, stored = stored[0], stored[1:]
 	}
-	for i := range hops {
-		e.hopBuffers[i] = add(e.DType)
-	}
-	for range series {
-		if m := add(format.Float32); m != nil {
-			e.seriesBuffers = append(e.seriesBuffers, m)
-		}
-	}
-	e.panelColumns = widest
-	e.firstUse.start(e.matrices(), e.Threads)
-	return err
+	copy(e.hopBuffers[:], stored)
+	e.seriesBuffers = e.matrices[hops:]
+	e.useMemory(ctx)
+	return nil
 }
 
-func (j *Job) bareSequences() []*plan.Sequence {
-	var out []*plan.Sequence
-	for _, c := range j.Sequences {
-		out = append(out, &c.Sequence)
+// useMemory begins to take the memory of matrices from the machine, on all cores, which on a virtual one takes as long
+// as a hop: while the input is read, since cores wait for the disk then. e.firstUse waits for the end.
+func (e *engine) useMemory(ctx context.Context) {
+	const pieceBytes = 16 << 20
+	var pieces [][]byte
+	for _, m := range e.matrices {
+		pieces = slices.AppendSeq(pieces, slices.Chunk(m.Buf.Bytes(), pieceBytes))
 	}
-	return out
+	next := new(atomic.Int64)
+	for range e.Threads { // each gets memory from the host of a virtual machine by itself
+		e.firstUse.Go(func() {
+			for ctx.Err() == nil {
+				k := next.Add(1) - 1
+				if k >= int64(len(pieces)) || offheap.Populate(pieces[k]) != nil {
+					return
+				}
+			}
+		})
+	}
 }
 
 // setColumns sets which columns the matrices have.
 func (e *engine) setColumns(s product.ColumnRange) {
-	for _, m := range e.matrices() {
+	for _, m := range e.matrices {
 		m.First, m.Features = s.First, s.Width()
 	}
 }
 
 // panel makes and writes the columns s of all hops.
-func (e *engine) panel(ctx context.Context, s product.ColumnRange, inputFiles map[*Input][]product.ColumnRange) error {
+func (e *engine) panel(ctx context.Context, s product.ColumnRange) error {
 	e.setColumns(s)
 	var loaded *Input // is in e.inputBuffer
 	for _, c := range e.Sequences {
@@ -187,9 +190,7 @@ func (e *engine) panel(ctx context.Context, s product.ColumnRange, inputFiles ma
 					return err
 				}
 				if e.kept != c.Input {
-					if err := Timed(&e.Account.Reading, func() error {
-						return e.load(ctx, c.Input, x, inputFiles[c.Input])
-					}); err != nil {
+					if err := Timed(&e.Account.Reading, func() error { return e.load(ctx, c.Input, x) }); err != nil {
 						return err
 					}
 				}
@@ -214,18 +215,19 @@ func (e *engine) panel(ctx context.Context, s product.ColumnRange, inputFiles ma
 	return nil
 }
 
-func (e *engine) load(ctx context.Context, in *Input, m *product.Matrix, inputFiles []product.ColumnRange) error {
-	if len(product.Missing(m.Columns(), inputFiles)) > 0 {
+// load fills a matrix with its columns of an input, from column files if they have all of them.
+func (e *engine) load(ctx context.Context, in *Input, m *product.Matrix) error {
+	if len(product.Missing(m.Columns(), e.inputColumns[in])) > 0 {
 		return in.Load(ctx, m, e.Threads, e.Progress)
 	}
 	m.ID = in.ID
-	return e.inputFiles(in).load(ctx, m, inputFiles, e.Threads, e.Progress)
+	return e.inputFiles(in).load(ctx, m, e.inputColumns[in], e.Threads, e.Progress)
 }
 
 // hops makes and writes the hops of a sequence, from a position up to hop last. x holds the input of the first of
 // them, and y its rows that are computed.
 func (e *engine) hops(ctx context.Context, c *HopSequence, at position, last int, x, y *product.Matrix) error {
-	_ = Timed(&e.Account.FirstUse, func() error { e.firstUse.finish(ctx, e.Threads); return nil })
+	_ = Timed(&e.Account.FirstUse, func() error { e.firstUse.Wait(); return nil })
 	e.Pace.beginHops()
 	if last == 0 {
 		return nil
@@ -365,59 +367,4 @@ func (e *engine) save(ctx context.Context, why error, at position, state []saved
 		}
 	}
 	return why
-}
-
-// firstUse takes the memory of matrices from the machine, which on a virtual one takes as long as a hop: while the
-// input is read, since cores wait for the disk then, and what is left before the first hop, on all cores.
-type firstUse struct {
-	stages *pipeline.Pipeline // nil: done, or not begun
-	pieces [][]byte
-	next   atomic.Int64
-}
-
-// firstUsePiece is how much is taken at a time.
-const firstUsePiece = 16 << 20
-
-// start begins, on so many threads: each gets memory from the host of a virtual machine by itself.
-func (f *firstUse) start(matrices []*product.Matrix, threads int) {
-	for _, m := range matrices {
-		for rest := m.Buf.Bytes(); len(rest) > 0; {
-			n := min(len(rest), firstUsePiece)
-			f.pieces, rest = append(f.pieces, rest[:n]), rest[n:]
-		}
-	}
-	f.stages = pipeline.New(context.Background())
-	for range threads {
-		f.stages.Go("first use", func(w *pipeline.Worker) { f.take(w.Context()) })
-	}
-}
-
-// take takes pieces that nobody else has taken, until ctx ends.
-func (f *firstUse) take(ctx context.Context) {
-	for ctx.Err() == nil {
-		k := f.next.Add(1) - 1
-		if k >= int64(len(f.pieces)) || offheap.Populate(f.pieces[k]) != nil {
-			return
-		}
-	}
-}
-
-// finish takes what is left, on so many threads.
-func (f *firstUse) finish(ctx context.Context, threads int) {
-	if f.stages == nil {
-		return
-	}
-	_ = parallel.For(ctx, threads, int64(threads), 1, func(int64, int64) error {
-		f.take(ctx)
-		return nil
-	})
-	f.stop()
-}
-
-// stop ends the taking. The memory may be freed then.
-func (f *firstUse) stop() {
-	if f.stages != nil {
-		f.stages.Close()
-		f.stages = nil
-	}
 }

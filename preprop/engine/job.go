@@ -132,26 +132,23 @@ func (j *Job) Run(ctx context.Context) error {
 		return !j.needsInput(c, j.Columns)
 	})
 	e := &engine{Job: j, propagators: map[operator.Operator]*product.Propagator{},
-		neededNodes: map[string][]product.NodeSet{}}
+		neededNodes: map[string][]product.NodeSet{}, inputColumns: map[*Input][]product.ColumnRange{}}
 	defer e.close()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	if err := Timed(&j.Account.Preparing, func() error { return e.prepare(ctx) }); err != nil {
 		return err
 	}
-	if j.Plan.InputKept {
-		if err := e.allocate(panels); err != nil {
+	if j.Plan.InputKept { // in these matrices
+		if err := e.allocate(ctx, panels); err != nil {
 			return err
 		}
 	}
-	var inputFiles map[*Input][]product.ColumnRange
-	err := Timed(&j.Account.Reading, func() (err error) {
-		inputFiles, err = e.cutInputs(ctx, panels)
-		return err
-	})
-	if err != nil {
+	if err := Timed(&j.Account.Reading, func() error { return e.cutInputs(ctx, panels) }); err != nil {
 		return err
 	}
 	if !j.Plan.InputKept {
-		if err := e.allocate(panels); err != nil {
+		if err := e.allocate(ctx, panels); err != nil {
 			return err
 		}
 	}
@@ -160,14 +157,14 @@ func (j *Job) Run(ctx context.Context) error {
 		if len(panels) > 1 {
 			e.label = fmt.Sprintf(", panel %d of %d", i+1, len(panels))
 		}
-		if err := e.panel(ctx, s, inputFiles); err != nil {
+		if err := e.panel(ctx, s); err != nil {
 			return err
 		}
 		if err := j.removeFinishedCheckpoints(); err != nil {
 			return err
 		}
 		for _, in := range j.inputs() { // so that result files have room
-			if slices.Contains(inputFiles[in], s) {
+			if slices.Contains(e.inputColumns[in], s) {
 				if err := j.inputFiles(in).remove(s); err != nil {
 					return err
 				}
@@ -186,44 +183,36 @@ func (j *Job) Run(ctx context.Context) error {
 	return context.Cause(ctx) // an interrupted job has finished its last write
 }
 
-// cutInputs cuts inputs into column files where that is planned, and returns the columns that files of each input have.
-func (e *engine) cutInputs(ctx context.Context, panels []product.ColumnRange) (map[*Input][]product.ColumnRange,
-	error) {
-	out := map[*Input][]product.ColumnRange{}
+// cutInputs cuts inputs into column files where that is planned, and finds the columns that files of each input have.
+func (e *engine) cutInputs(ctx context.Context, panels []product.ColumnRange) error {
 	for _, in := range e.inputs() {
 		files := e.inputFiles(in)
 		found, err := files.Find()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		var rest []product.ColumnRange
 		for _, s := range panels {
 			rest = append(rest, product.Missing(s, found)...)
 		}
 		if e.Plan.InputFiles && len(rest) > plan.DirectPanels {
-			kept, err := e.keep(in, panels, rest)
-			if err != nil {
-				return nil, err
-			}
-			if kept.Matrix != nil {
+			kept := e.keep(in, panels, rest)
+			if kept != nil {
 				rest = rest[1:]
 			}
-			if err := in.cutToFiles(ctx, rest, kept, files, e.Threads, e.Progress); err != nil {
-				return nil, err
+			task := e.Progress.Start(fmt.Sprintf("cut %s into column files", in.ID), in.bytes(), progress.Bytes)
+			err := in.cut(ctx, kept, rest, files, e.Threads, task)
+			if task.Done(); err != nil {
+				return err
 			}
-			if kept.Matrix != nil {
+			if kept != nil {
 				e.kept = in
-			}
-			if kept.Rows != nil {
-				if err := e.writeInput(ctx, kept); err != nil {
-					return nil, err
-				}
 			}
 			found = append(found, rest...)
 		}
-		out[in] = found
+		e.inputColumns[in] = found
 	}
-	return out, nil
+	return nil
 }
 
 // inputs are what the job starts from, each once.
@@ -235,15 +224,6 @@ func (j *Job) inputs() []*Input {
 		}
 	}
 	return out
-}
-
-// writeFile writes a matrix to the store, or a range of its columns to a result file. It may run beside
-// anything that does not change the matrix.
-func (j *Job) writeFile(ctx context.Context, m *product.Matrix, b *product.Buffers) error {
-	if j.Direct != nil {
-		return writeMatrix(ctx, m, j.Direct, j.Nodes, j.Threads, b, j.Progress)
-	}
-	return j.Results[j.number(m.ID)].write(ctx, m, j.Threads, b)
 }
 
 // wrote records that a matrix, or a range of its columns, is on disk. Writing it began at start. The next hop can
@@ -275,16 +255,14 @@ func (j *Job) Assemble(ctx context.Context, store *format.Writer) error {
 	return nil
 }
 
+// HasPartialMatrices tells whether there are checkpoints or result files.
 func (j *Job) HasPartialMatrices() bool {
-	if len(j.Checkpoints) > 0 {
-		return true
-	}
-	for _, ranges := range j.ResultColumns {
-		if len(ranges) > 0 {
-			return true
-		}
-	}
-	return false
+	return len(j.Checkpoints) > 0 || j.HasResultColumns()
+}
+
+// HasResultColumns tells whether there are result files.
+func (j *Job) HasResultColumns() bool {
+	return slices.ContainsFunc(j.ResultColumns, func(ranges []product.ColumnRange) bool { return len(ranges) > 0 })
 }
 
 // FinishedSum is a checksum of what the job has finished. It changes when the job finishes more.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
@@ -19,9 +18,9 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// Measure measures the rates of this machine in a second or less: reading the graph past the page cache, writing a
-// file without a name to the folder scratch, using new memory, and hops over a random graph with as many edges a
-// node. It uses no more memory than budget, and of that a sixteenth of what a plan of the job needs.
+// Measure measures the rates of this machine in a second or less: reading the input, writing a file without a name to
+// the folder scratch, using new memory, and hops over a random graph with as many edges a node. It uses no more memory
+// than half of what budget leaves, and no more than a sixteenth of what a plan of the job needs.
 func Measure(ctx context.Context, fsys vfs.FS, in *Input, scratch string, w *plan.Work, p *plan.Plan,
 	budget int64) (*plan.Rates, error) {
 	// less than most may be at hand from a moment ago, which a machine that is shared takes its time to give
@@ -31,8 +30,7 @@ func Measure(ctx context.Context, fsys vfs.FS, in *Input, scratch string, w *pla
 		room = max(8<<20, min(room, (budget-plan.ProcessBytes-w.PickedBytes)/2)) // rows have been picked
 	}
 	var err error
-	if r.Read, err = MeasureRead(ctx, fsys, in, int(max(1,
-		min(int64(w.Threads), room/max(w.InputChunk(), 1))))); err != nil {
+	if r.Read, err = MeasureRead(ctx, in, int(max(1, min(int64(w.Threads), room/max(w.InputChunk(), 1))))); err != nil {
 		return nil, err
 	}
 	if rate, err := measureWrite(fsys, scratch); err == nil {
@@ -59,49 +57,35 @@ func Measure(ctx context.Context, fsys vfs.FS, in *Input, scratch string, w *pla
 	return &r, err
 }
 
-// MeasureRead measures reading some chunks, far from each other.
-func MeasureRead(ctx context.Context, fsys vfs.FS, in *Input, threads int) (float64, error) {
+// rate is bytes a second since start.
+func rate(bytes int64, start time.Time) float64 {
+	return float64(max(1, bytes)) / max(1e-9, time.Since(start).Seconds())
+}
+
+// MeasureRead measures reading some chunks, far from each other, in bytes a second.
+func MeasureRead(ctx context.Context, in *Input, threads int) (float64, error) {
 	const most, longest = 128 << 20, 500 * time.Millisecond
-	length := in.Extent(0).Length
+	chunk := int64(in.Layout.ChunkRows * in.Layout.Features * in.Layout.DType.Size())
+	buffers, err := product.NewBuffers(threads, vfs.WholePages(chunk))
+	if err != nil {
+		return 0, err
+	}
+	defer buffers.Free()
 	n := int64(in.Chunks())
-	count := min(n, most/max(1, length)+1)
-	const align = 4096
+	count := min(n, most/max(1, chunk)+1)
 	var read atomic.Int64
 	start := time.Now()
-	err := parallel.For(ctx, threads, count, 1, func(i, _ int64) error {
+	err = parallel.For(ctx, threads, count, 1, func(i, _ int64) error {
 		if time.Since(start) > longest {
 			return nil
 		}
-		e := in.Extent(int(i * n / count))
-		path := filepath.FromSlash(e.File)
-		if !filepath.IsAbs(path) { // unlike features left in place
-			path = filepath.Join(in.Path, path)
-		}
-		var f vfs.File
-		var err error
-		if d, ok := fsys.(vfs.Directer); ok {
-			f, _, err = d.OpenDirect(path)
-		}
-		if f == nil || errors.Is(err, vfs.ErrNoDirect) {
-			f, err = fsys.Open(path)
-		}
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		buf, err := offheap.Alloc((e.Length + align - 1) / align * align)
-		if err != nil {
-			return err
-		}
-		defer buf.Free()
-		got, err := f.ReadAt(buf.Bytes(), e.Offset/align*align)
-		read.Add(int64(got))
-		if errors.Is(err, io.EOF) {
-			err = nil
-		}
-		return err
+		buffer, k := buffers.Get(), int(i*n/count)
+		defer buffers.Put(buffer)
+		length := in.Extent(k).Length
+		read.Add(length)
+		return in.ReadChunk(k, buffer[:length])
 	})
-	return float64(max(1, read.Load())) / max(1e-9, time.Since(start).Seconds()), err
+	return rate(read.Load(), start), err
 }
 
 // measureWrite measures writing a file durably, by a stream as the job's files. The file loses its name before it is
@@ -119,12 +103,12 @@ func measureWrite(fsys vfs.FS, folder string) (float64, error) {
 	if err := fsys.Remove(path + vfs.TempSuffix); err != nil {
 		return 0, err
 	}
-	block := make([]byte, step)
-	for i := range block {
-		block[i] = byte(i * i >> 3)
+	data := make([]byte, step)
+	for i := range data {
+		data[i] = byte(i * i >> 3)
 	}
 	for range bytes / step {
-		if _, err := f.Write(block); err != nil {
+		if _, err := f.Write(data); err != nil {
 			return 0, err
 		}
 	}
@@ -132,31 +116,27 @@ func measureWrite(fsys vfs.FS, folder string) (float64, error) {
 	if err := f.Commit(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
-	return bytes / max(1e-9, time.Since(start).Seconds()), nil
+	return rate(bytes, start), nil
 }
 
-// measureTouch measures using the memory of matrices for the first time.
+// measureTouch measures using the memory of matrices for the first time: the kernel allocates a page when it is
+// written to.
 func measureTouch(ctx context.Context, matrices [2]*product.Matrix, threads int) (float64, error) {
-	start, total := time.Now(), 0
+	start, total := time.Now(), int64(0)
 	for _, m := range matrices {
 		b := m.Buf.Bytes()
 		err := parallel.For(ctx, threads, int64(len(b)), 4<<20, func(lo, hi int64) error {
-			touch(b[lo:hi])
+			for ; lo < hi; lo += vfs.PageBytes {
+				b[lo] = 0
+			}
 			return nil
 		})
 		if err != nil {
 			return 0, err
 		}
-		total += len(b)
+		total += int64(len(b))
 	}
-	return float64(total) / max(1e-9, time.Since(start).Seconds()), nil
-}
-
-// touch writes to each page of memory, so that the kernel allocates it.
-func touch(bytes []byte) {
-	for i := 0; i < len(bytes); i += 4096 {
-		bytes[i] = 0
-	}
+	return rate(total, start), nil
 }
 
 // measureHop measures the seconds that a hop takes for an edge, with rows of rowBytes in two matrices, whose widths
@@ -179,9 +159,7 @@ func measureHop(ctx context.Context, w *plan.Work, rowBytes int, matrices [2]*pr
 	for e := range g.Neighbors {
 		g.Neighbors[e] = random.Uint32N(uint32(nodes))
 	}
-	for _, m := range matrices {
-		m.Features = rowBytes / m.DType.Size()
-	}
+	src.Features, dst.Features = rowBytes/src.DType.Size(), rowBytes/dst.DType.Size()
 	ones, err := offheap.Alloc(4 * nodes)
 	if err != nil {
 		return 0, err

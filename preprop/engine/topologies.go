@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -104,105 +105,90 @@ func (j *Job) Derive(ctx context.Context, given product.Topology, graph string) 
 		}
 		return made, nil
 	}
-	w, err := newTopologyWriter(j.Fsys, filepath.Join(j.Scratch, "topology-"+graph+"-"+j.Process), given.Nodes(),
+	w, err := newTopologyWriter(j.Fsys, filepath.Join(j.Scratch, "topology-"+graph+"-"+j.Process), given.Nodes(), most,
 		given.Weighted())
 	if err != nil {
 		return nil, err
 	}
 	if err := product.Derive(ctx, given, graph, room, j.Threads, w.add); err != nil {
-		return nil, errors.Join(err, w.abort())
+		return nil, errors.Join(err, w.file.Abort())
 	}
 	return w.open(ctx)
 }
 
-// topologyWriter writes a topology to scratch files, which are removed when it is closed.
+// topologyWriter writes a topology to a scratch file, which is removed when the topology is closed: offsets,
+// neighbours, and weights in the place after as many neighbours as there may be.
 type topologyWriter struct {
-	fsys         vfs.FS
-	path         string
-	nodes, edges int64
-	lists        vfs.PendingFile // offsets, then neighbours
-	weights      vfs.PendingFile // or nil
-
-	offsetsSum, neighborsSum, weightsSum uint32 // CRC-32C of what was written
+	fsys vfs.FS
+	path string
+	file vfs.PendingFile
+	raw  format.RawTopology // without its file; it has the edges so far
+	sums [3]uint32          // CRC-32C of the offsets, neighbours and weights that were written
 }
 
-func newTopologyWriter(fsys vfs.FS, path string, nodes int64, weighted bool) (*topologyWriter, error) {
-	w := &topologyWriter{fsys: fsys, path: path, nodes: nodes}
+// newTopologyWriter begins a topology of up to most edges.
+func newTopologyWriter(fsys vfs.FS, path string, nodes, most int64, weighted bool) (*topologyWriter, error) {
+	w := &topologyWriter{fsys: fsys, path: path + folder.Suffix}
+	w.raw = format.RawTopology{Nodes: nodes, NeighborsAt: 8 * (nodes + 1)}
+	if weighted {
+		w.raw.WeightsAt = w.raw.NeighborsAt + 4*most
+	}
 	var err error
-	if w.lists, err = fsys.Create(w.listsPath()); err != nil {
+	if w.file, err = fsys.Create(w.path); err != nil {
 		return nil, err
 	}
-	if weighted {
-		if w.weights, err = fsys.Create(w.weightsPath()); err != nil {
-			return nil, errors.Join(err, w.abort())
-		}
-	}
-	// Without nodes there is still an offset.
-	zero := make([]byte, 8)
-	w.offsetsSum = kernel.CRC32C(0, zero)
-	if _, err := w.lists.WriteAt(zero, 0); err != nil {
-		return nil, errors.Join(err, w.abort())
+	if err := w.write(0, 0, make([]byte, 8)); err != nil { // without nodes there is still an offset
+		return nil, errors.Join(err, w.file.Abort())
 	}
 	return w, nil
 }
 
-func (w *topologyWriter) listsPath() string   { return w.path + folder.Suffix }
-func (w *topologyWriter) weightsPath() string { return w.path + "-weights" + folder.Suffix }
-func (w *topologyWriter) neighborsAt() int64  { return 8 * (w.nodes + 1) }
-func (w *topologyWriter) abort() (err error) {
-	if err = w.lists.Abort(); w.weights != nil {
-		err = errors.Join(err, w.weights.Abort())
-	}
+// write writes the next offsets (part 0), neighbours (1) or weights (2).
+func (w *topologyWriter) write(part int, at int64, data []byte) error {
+	w.sums[part] = kernel.CRC32C(w.sums[part], data)
+	_, err := w.file.WriteAt(data, at)
 	return err
 }
 
 // add appends a node range.
 func (w *topologyWriter) add(b *format.NodeRange) error {
-	const most = 1 << 16
-	offsets := make([]int64, 0, most)
-	for i := 1; i < len(b.Offsets); i += len(offsets) { // the first is the last of the node range before
-		offsets = offsets[:0]
-		for _, offset := range b.Offsets[i:min(i+most, len(b.Offsets))] {
-			offsets = append(offsets, w.edges+offset-b.Offsets[0])
+	at := 8 * (b.First + 1) // of the second offset: the first is the last of the node range before
+	for part := range slices.Chunk(b.Offsets[1:], 1<<16) {
+		offsets := make([]int64, len(part))
+		for i, offset := range part {
+			offsets[i] = w.raw.Edges + offset - b.Offsets[0]
 		}
-		w.offsetsSum = kernel.CRC32C(w.offsetsSum, dtype.BytesOf(offsets))
-		if _, err := w.lists.WriteAt(dtype.BytesOf(offsets), 8*(b.First+int64(i))); err != nil {
+		if err := w.write(0, at, dtype.BytesOf(offsets)); err != nil {
 			return err
 		}
+		at += 8 * int64(len(part))
 	}
-	w.neighborsSum = kernel.CRC32C(w.neighborsSum, dtype.BytesOf(b.Neighbors))
-	w.weightsSum = kernel.CRC32C(w.weightsSum, dtype.BytesOf(b.Weights))
-	if _, err := w.lists.WriteAt(dtype.BytesOf(b.Neighbors), w.neighborsAt()+4*w.edges); err != nil {
-		return err
+	err := w.write(1, w.raw.NeighborsAt+4*w.raw.Edges, dtype.BytesOf(b.Neighbors))
+	if err == nil && w.raw.WeightsAt > 0 {
+		err = w.write(2, w.raw.WeightsAt+4*w.raw.Edges, dtype.BytesOf(b.Weights))
 	}
-	if w.weights != nil {
-		if _, err := w.weights.WriteAt(dtype.BytesOf(b.Weights), 4*w.edges); err != nil {
-			return err
-		}
-	}
-	w.edges += b.Edges()
-	return nil
+	w.raw.Edges += b.Edges()
+	return err
 }
 
-// open opens the topology that was written. Its files never get their final names, as no other process uses them.
+// open opens the topology that was written. Its file never gets its final name, as no other process uses it.
 func (w *topologyWriter) open(ctx context.Context) (product.Topology, error) {
-	raw := format.RawTopology{Nodes: w.nodes, Edges: w.edges, NeighborsAt: w.neighborsAt()}
-	raw.Expect(w.offsetsSum, w.neighborsSum, w.weightsSum)
+	w.raw.Expect(w.sums[0], w.sums[1], w.sums[2])
 	var err error
-	if raw.File, err = w.fsys.Open(w.listsPath() + vfs.TempSuffix); err != nil {
-		return nil, errors.Join(err, w.abort())
-	}
-	if w.weights != nil {
-		if raw.Weights, err = w.fsys.Open(w.weightsPath() + vfs.TempSuffix); err != nil {
-			return nil, errors.Join(err, raw.File.Close(), w.abort())
+	if w.raw.File, err = w.fsys.Open(w.path + vfs.TempSuffix); err == nil && w.raw.WeightsAt > 0 {
+		if w.raw.Weights, err = w.fsys.Open(w.path + vfs.TempSuffix); err != nil {
+			err = errors.Join(err, w.raw.File.Close())
 		}
 	}
-	file, err := format.NewTopologyFile(ctx, raw, plan.StreamRangeBytes)
+	var file *format.TopologyFile
+	if err == nil {
+		file, err = format.NewTopologyFile(ctx, w.raw, plan.StreamRangeBytes)
+	}
 	if errors.Is(err, format.ErrCorrupt) {
 		err = fmt.Errorf("%w: %w", err, folder.ErrDamaged)
 	}
 	if err != nil {
-		return nil, errors.Join(err, w.abort())
+		return nil, errors.Join(err, w.file.Abort())
 	}
-	return &product.DiskTopology{TopologyFile: file, Remove: w.abort}, nil
+	return &product.DiskTopology{TopologyFile: file, Remove: w.file.Abort}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/progress"
@@ -115,46 +114,40 @@ func (e *engine) writingBytes() int64 {
 	return int64(len(e.Nodes)) * e.back.matrix.RowBytes()
 }
 
-// write stores the rows of the given nodes, in this order, as a whole matrix, through storeBuffers.
-func writeMatrix(ctx context.Context, m *product.Matrix, store *format.Writer, nodes []uint32, threads int,
-	b *product.Buffers, p progress.Reporter) error {
-	task := p.Start("write "+m.ID.String(), int64(len(nodes))*m.RowBytes(), progress.Bytes)
+// writeFile writes a matrix to the store, or a range of its columns to a result file. It may run beside anything that
+// does not change the matrix.
+func (j *Job) writeFile(ctx context.Context, m *product.Matrix, b *product.Buffers) error {
+	if j.Direct == nil {
+		out, err := j.Results[j.number(m.ID)].create(m.Columns())
+		if err != nil {
+			return err
+		}
+		defer out.Close()
+		if err := j.gather(ctx, m, out.bounds, b, out.write); err != nil {
+			return err
+		}
+		return out.commit()
+	}
+	rows := int64(len(j.Nodes))
+	task := j.Progress.Start("write "+m.ID.String(), rows*m.RowBytes(), progress.Bytes)
 	defer task.Done()
-	out, err := store.Matrix(m.ID)
+	out, err := j.Direct.Matrix(m.ID)
 	if err != nil {
 		return err
 	}
-	rows := int64(len(nodes))
-	step := plan.WriteStep(rows, m.RowBytes(), threads)
-	err = gatherInOrder(ctx, m, nodes, func(k int64) (int64, int64) { return k * step, min(rows, (k+1)*step) },
-		(rows+step-1)/step, threads, b,
-		func(buffer []byte) error {
-			task.Add(int64(len(buffer)))
-			return out.Write(buffer)
-		})
-	if err != nil {
+	bounds := evenBounds(rows, plan.WriteStep(rows, m.RowBytes(), j.Threads))
+	if err := j.gather(ctx, m, bounds, b, func(group []byte) error {
+		task.Add(int64(len(group)))
+		return out.Write(group)
+	}); err != nil {
 		return err
 	}
 	return out.Close()
 }
 
-// write stores the columns that m has in a column file, through resultBuffers.
-func (f *ColumnFiles) write(ctx context.Context, m *product.Matrix, threads int, b *product.Buffers) error {
-	out, err := f.create(m.Columns())
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	block := func(k int64) (int64, int64) { return out.rows(int(k)) }
-	if err := gatherInOrder(ctx, m, f.nodes, block, int64(out.blocks()), threads, b, out.write); err != nil {
-		return err
-	}
-	return out.commit()
-}
-
-// gatherInOrder calls emit with the rows of the nodes [first, end) of each of n blocks.
-func gatherInOrder(ctx context.Context, m *product.Matrix, nodes []uint32, block func(k int64) (first, end int64),
-	n int64, threads int, b *product.Buffers, emit func([]byte) error) error {
+// gather calls emit with the rows of the store, one group [bounds[k], bounds[k+1]) after another.
+func (j *Job) gather(ctx context.Context, m *product.Matrix, bounds []int64, b *product.Buffers,
+	emit func([]byte) error) error {
 	var held [][]byte // which parallel.Ordered keeps
 	defer func() {
 		for _, buffer := range held {
@@ -165,8 +158,7 @@ func gatherInOrder(ctx context.Context, m *product.Matrix, nodes []uint32, block
 		held = append(held, b.Get())
 		return held[len(held)-1]
 	}
-	return parallel.Ordered(ctx, threads, n, take, func(k int64, buffer []byte) ([]byte, error) {
-		first, end := block(k)
-		return m.Gather(buffer, nodes[first:end]), nil
+	return parallel.Ordered(ctx, j.Threads, int64(len(bounds)-1), take, func(k int64, buffer []byte) ([]byte, error) {
+		return m.Gather(buffer, j.Nodes[bounds[k]:bounds[k+1]]), nil
 	}, emit)
 }

@@ -81,22 +81,18 @@ func (w *Work) count(p *Plan) {
 }
 
 // rowCosts: the rows of the store are there before its matrices, which grow until the last panel, or while result
-// files are assembled. Hop 0 is there at once if it is kept.
+// files are assembled.
 func (w *Work) rowCosts(p *Plan) []cost {
 	matrices := int64(w.Matrices) * w.MatrixBytes
-	done, kept := lastPanel, int64(0)
+	done := lastPanel
 	if p.ResultFiles {
 		done = Assembling
-	}
-	if p.ResultFiles && w.KeepsRows(p) {
-		kept = w.MatrixBytes
 	}
 	return []cost{
 		{what: "rows while they are chosen", first: choosing, last: choosing, read: 3 * w.RowTableBytes,
 			memory: w.PickedBytes + w.Held + vfs.StreamBytes(w.RowTableBytes)},
 		during(preparing, Assembling, "nodes of the rows", 4*w.Rows+w.Held),
 		{what: "rows", first: preparing, last: Assembling, store: w.StoreBytes - matrices, written: w.StoreBytes},
-		{what: "hop 0", first: cutting, last: done - 1, store: kept},
 		{what: "matrices", first: done, last: Assembling, store: matrices},
 	}
 }
@@ -239,11 +235,6 @@ func (w *Work) inputBytes(l format.Layout) int64 { return w.Nodes * int64(l.Feat
 
 func (w *Work) inputFileBytes() int64 { return w.share(w.Nodes * w.storedRowBytes()) }
 
-// panelBytes is the size of the widest panel of a matrix of the stored type.
-func (w *Work) panelBytes(p *Plan) int64 {
-	return w.Nodes * int64(p.PanelColumns*w.Stored.DType.Size())
-}
-
 // InputChunk is the largest ChunkBuffer.
 func (w *Work) InputChunk() (most int64) {
 	for _, l := range w.Inputs {
@@ -252,22 +243,16 @@ func (w *Work) InputChunk() (most int64) {
 	return most
 }
 
-// KeepsRows tells whether the rows of hop 0 fit into the memory of the first hop.
-func (w *Work) KeepsRows(p *Plan) bool {
-	return p.InputKept && w.MakesInput && !w.ResultFiles && w.Columns == w.Stored.Features &&
-		KeptRowsBytes(w.Rows, w.storedRowBytes(), w.Nodes) <= w.panelBytes(p)
-}
-
 // inputCosts: cutting gives each reader a chunk of the input, each reader and one more the columns for the files, and
 // each file a stream. All column files exist when the first panel begins, but for what is kept of it; the files of a
 // panel are removed when it is done. Each sequence reads its input for each panel, or its column files once; an input
-// in memory is read by one sequence of several. A job that goes on reads chunks of the store, or blocks of result
+// in memory is read by one sequence of several. A job that goes on reads chunks of the store, or groups of rows of result
 // files or checkpoints, instead.
 func (w *Work) inputCosts(p *Plan) []cost {
 	readers, size := int64(DiskReaders(w.Threads)), w.Stored.DType.Size()
 	kept, cut, memory, block := int64(0), int64(0), int64(0), int64(0)
 	if p.InputKept {
-		kept = w.panelBytes(p)
+		kept = w.Nodes * int64(p.PanelColumns*size)
 	}
 	var list []cost
 	for i, l := range w.Inputs {
@@ -289,7 +274,7 @@ func (w *Work) inputCosts(p *Plan) []cost {
 			cost{what: "loading column files", read: int64(loads)*w.inputFileBytes() - kept})
 	}
 	row := w.storedRowBytes()
-	load := int64(w.Threads) * vfs.WholePages(columnFileBlock(w.Nodes, row, row))
+	load := int64(w.Threads) * vfs.WholePages(columnFileGroup(w.Nodes, row, row))
 	if p.InputFiles {
 		load = max(load, int64(w.Threads)*vfs.WholePages(block))
 	} else {
@@ -330,16 +315,12 @@ func (w *Work) resultCosts(p *Plan) []cost {
 	if !p.ResultFiles {
 		return list
 	}
-	matrices := w.Matrices
-	if w.KeepsRows(p) {
-		matrices-- // hop 0 is in the store by then
-	}
-	made := w.share(w.Rows * row * int64(matrices))
+	made := w.share(w.Rows * row * int64(w.Matrices))
 	return append(list,
 		cost{what: "result files of a panel", first: writing, last: writing, scratch: made / int64(p.Panels)},
 		cost{what: "result files", first: lastPanel, last: lastPanel, scratch: made, read: made, written: made},
 		cost{what: "result files of a matrix", first: Assembling, last: Assembling,
-			scratch: made / int64(max(1, matrices))},
+			scratch: made / int64(max(1, w.Matrices))},
 		during(Assembling, Assembling, "assembling", int64(w.Threads+1)*2*
-			vfs.WholePages(columnFileBlock(w.Rows, row, row))+vfs.StreamBytes(w.MatrixBytes)))
+			vfs.WholePages(columnFileGroup(w.Rows, row, row))+vfs.StreamBytes(w.MatrixBytes)))
 }

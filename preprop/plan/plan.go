@@ -22,8 +22,7 @@ type Plan struct {
 	PanelColumns int `json:"panel_columns"` // of the widest panel
 	// InputFiles: the input is first cut into column files. Reading all of it for each panel would take longer.
 	InputFiles bool `json:"strips"`
-	// InputKept: the first panel stays in memory instead of being written and read back. Hop
-	// 0 goes to the store meanwhile if its rows fit in the memory of a matrix.
+	// InputKept: the first panel stays in memory instead of being written and read back.
 	InputKept        bool `json:"input_kept"`
 	InputInMemory    bool `json:"input_in_memory"` // one panel of the input stays in memory for several operators
 	TopologyInMemory bool `json:"topology_in_memory"`
@@ -72,7 +71,6 @@ type Work struct {
 	ResultFiles   bool        // even with one panel, as other processes make the other columns
 	cpu           *DevicePlan // why the processor computes products, if it does
 	Device        *Device     // that computes products; nil: the processor
-	MakesInput    bool        // hop 0 is one of the matrices to be made, and what the others start from
 }
 
 // Sequence is the hops from+1 to hops of one operator, each made from the one before.

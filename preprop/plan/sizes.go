@@ -29,25 +29,25 @@ func BatchBytes(features int, weighted bool) int64 {
 // several goroutines, as many blocks at a time. It changes no result.
 const HubBlocks = 64
 
-// ColumnFileBlockBytes is about how many bytes the rows of a block have with all columns of the matrix.
-const ColumnFileBlockBytes = 2 << 20
+// ColumnFileGroupBytes is about how many bytes the rows of a group have with all columns of the matrix.
+const ColumnFileGroupBytes = 2 << 20
 
-// ColumnFileBlockRows is how many rows a block has, for a matrix with rows of this size: the same for any range of
-// its columns, so that files are put together block by block. Columns of whole cache lines, as panels have, give
-// blocks of whole pages, which can be read past the page cache.
-func ColumnFileBlockRows(matrixRowBytes int64) int64 {
+// ColumnFileGroupRows is how many rows a group has, for a matrix with rows of this size: the same for any range of
+// its columns, so that files are put together group by group. Columns of whole cache lines, as panels have, give
+// groups of whole pages, which can be read past the page cache.
+func ColumnFileGroupRows(matrixRowBytes int64) int64 {
 	const lines = vfs.PageBytes / cacheLine // of a page
-	rows := max(1, ColumnFileBlockBytes/matrixRowBytes)
+	rows := max(1, ColumnFileGroupBytes/matrixRowBytes)
 	if rows > lines {
 		rows -= rows % lines
 	}
 	return rows
 }
 
-// columnFileBlock is the size of a block of a file of this many rows. A row of the file has rowBytes, a row of the
+// columnFileGroup is the size of a group of a file of this many rows. A row of the file has rowBytes, a row of the
 // whole matrix matrixRowBytes.
-func columnFileBlock(rows, matrixRowBytes, rowBytes int64) int64 {
-	return min(rows, ColumnFileBlockRows(matrixRowBytes)) * rowBytes
+func columnFileGroup(rows, matrixRowBytes, rowBytes int64) int64 {
+	return min(rows, ColumnFileGroupRows(matrixRowBytes)) * rowBytes
 }
 
 // HeadBytes of what comes back from the device are the number of elements that are not finite.
@@ -83,12 +83,6 @@ func ChunkBuffer(l format.Layout) int64 {
 // DirectPanels is how many panels are read from the input itself in less time than it takes to cut it into column
 // files first.
 const DirectPanels = 2
-
-// KeptRowsBytes is the memory for the rows of hop 0, and the row of each node.
-func KeptRowsBytes(rows, rowBytes, nodes int64) int64 { return RowsPlace(rows*rowBytes) + 4*nodes }
-
-// RowsPlace is where the numbers of rows begin, after so many bytes of rows.
-func RowsPlace(bytes int64) int64 { return (bytes + 3) / 4 * 4 }
 
 // WriteBufferBytes is about how many bytes all threads together write to a store at a time.
 const WriteBufferBytes = 8 << 20
@@ -164,5 +158,5 @@ func StoreBuffers(rows, rowBytes int64, threads int) WriteBuffers {
 }
 
 func ResultBuffers(rows, matrixRowBytes, rowBytes int64, threads int) WriteBuffers {
-	return WriteBuffers{threads + 1, columnFileBlock(rows, matrixRowBytes, rowBytes)}
+	return WriteBuffers{threads + 1, columnFileGroup(rows, matrixRowBytes, rowBytes)}
 }
