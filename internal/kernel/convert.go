@@ -25,8 +25,7 @@ func ScaleBFloat16(dst []uint16, src, factors []float32, stream bool) (finite bo
 	return scale(active.scaleBFloat16, portable.scaleBFloat16, dst, src, factors, stream)
 }
 
-func scale[T float32 | uint16](vectors, rest func(dst []T, src, factors []float32, columns int, stream bool) bool,
-	dst []T, src, factors []float32, stream bool) bool {
+func scale[T float32 | uint16](vectors, rest scaleRows[T], dst []T, src, factors []float32, stream bool) bool {
 	if len(src) == 0 {
 		return true
 	}

@@ -20,19 +20,13 @@ type implementation struct {
 	fewest  int // and no fewer than these
 	numbers int // feistel takes so many at a time, a power of 2
 
-	sumFloat32 func(sums, x []float32, stride, columns int, nodes []uint32, lengths []int, coefficients []float32,
-		byNode bool, distance int) (added int)
-	sumFloat16 func(sums []float32, x []uint16, stride, columns int, nodes []uint32, lengths []int,
-		coefficients []float32, byNode bool, distance int) (added int)
-	sumBFloat16 func(sums []float32, x []uint16, stride, columns int, nodes []uint32, lengths []int,
-		coefficients []float32, byNode bool, distance int) (added int)
+	sumFloat32              sumRows[float32]
+	sumFloat16, sumBFloat16 sumRows[uint16]
 
-	scaleFloat32  func(dst, src, factors []float32, columns int, stream bool) (finite bool)
-	scaleFloat16  func(dst []uint16, src, factors []float32, columns int, stream bool) (finite bool)
-	scaleBFloat16 func(dst []uint16, src, factors []float32, columns int, stream bool) (finite bool)
+	scaleFloat32                scaleRows[float32]
+	scaleFloat16, scaleBFloat16 scaleRows[uint16]
 
-	decodeFloat16  func(dst []float32, src []uint16)
-	decodeBFloat16 func(dst []float32, src []uint16)
+	decodeFloat16, decodeBFloat16 func(dst []float32, src []uint16)
 
 	dot       func(x, y []float32) float32 // of as many as Dot has sums, or a multiple
 	addScaled func(dst []float32, by float32, x []float32)
@@ -48,6 +42,11 @@ type implementation struct {
 
 	gemm gemmTile
 }
+
+type sumRows[T float32 | uint16] func(sums []float32, x []T, stride, columns int, nodes []uint32, lengths []int,
+	coefficients []float32, byNode bool, distance int) (added int)
+
+type scaleRows[T float32 | uint16] func(dst []T, src, factors []float32, columns int, stream bool) (finite bool)
 
 // active is what the exported functions call.
 var active = available()[0]

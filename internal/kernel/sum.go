@@ -1,6 +1,9 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+	"unsafe"
+)
 
 // SumFloat32 sums lists of rows of a matrix, x:
 //
@@ -19,19 +22,19 @@ import "fmt"
 // Rows are fetched from memory ahead, over the ends of lists, so one call for many lists is faster than many.
 // SumFloat32 panics where the loop would.
 func SumFloat32(sums, x []float32, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool) {
-	sum(active.sumFloat32, portable.sumFloat32, 4, sums, x, columns, columns, nodes, lengths, coefficients, byNode)
+	sum(active.sumFloat32, portable.sumFloat32, sums, x, columns, columns, nodes, lengths, coefficients, byNode)
 }
 
 // SumFloat16 is SumFloat32 on a matrix of float16.
 func SumFloat16(sums []float32, x []uint16, columns int, nodes []uint32, lengths []int, coefficients []float32,
 	byNode bool) {
-	sum(active.sumFloat16, portable.sumFloat16, 2, sums, x, columns, columns, nodes, lengths, coefficients, byNode)
+	sum(active.sumFloat16, portable.sumFloat16, sums, x, columns, columns, nodes, lengths, coefficients, byNode)
 }
 
 // SumBFloat16 is SumFloat32 on a matrix of bfloat16.
 func SumBFloat16(sums []float32, x []uint16, columns int, nodes []uint32, lengths []int, coefficients []float32,
 	byNode bool) {
-	sum(active.sumBFloat16, portable.sumBFloat16, 2, sums, x, columns, columns, nodes, lengths, coefficients, byNode)
+	sum(active.sumBFloat16, portable.sumBFloat16, sums, x, columns, columns, nodes, lengths, coefficients, byNode)
 }
 
 // SumColumns is SumFloat32 on the first columns of a matrix: rows of x, and sums, lie stride numbers apart. The
@@ -41,7 +44,7 @@ func SumColumns(sums, x []float32, stride, columns int, nodes []uint32, lengths 
 	if active.lanes == 1 { // portable loops take whole rows
 		vectors = sumEach
 	}
-	sum(vectors, sumEach, 4, sums, x, stride, columns, nodes, lengths, coefficients, false)
+	sum(vectors, sumEach, sums, x, stride, columns, nodes, lengths, coefficients, false)
 }
 
 // sumEach is the loop of SumColumns, one row after another.
@@ -71,11 +74,8 @@ const (
 )
 
 // sum calls vectors on as many columns at a time as it takes, and rest where there are too few for it.
-func sum[T float32 | uint16](
-	vectors, rest func(sums []float32, x []T, stride, columns int, nodes []uint32, lengths []int,
-		coefficients []float32, byNode bool, distance int) int,
-	size int, sums []float32, x []T, stride, columns int, nodes []uint32, lengths []int, coefficients []float32,
-	byNode bool) {
+func sum[T float32 | uint16](vectors, rest sumRows[T], sums []float32, x []T, stride, columns int, nodes []uint32,
+	lengths []int, coefficients []float32, byNode bool) {
 	terms, enough := 0, 0 <= columns && columns <= stride
 	for _, k := range lengths {
 		enough = enough && 0 <= k && k <= len(nodes)-terms
@@ -106,7 +106,7 @@ func sum[T float32 | uint16](
 			some = active.fewest
 			at = columns - some
 		}
-		distance := min(aheadRows, max(4, aheadBytes/(some*size)))
+		distance := min(aheadRows, max(4, aheadBytes/(some*int(unsafe.Sizeof(x[0])))))
 		if added := vectors(sums[at:], x[min(at, len(x)):], stride, some, nodes, lengths, coefficients, byNode,
 			distance); added < terms {
 			panic(fmt.Sprintf("kernel: row %d is not in a matrix of %d numbers, %d a row", nodes[added], len(x),
