@@ -318,7 +318,7 @@ func (a *app) openTuning(path string, points *tune.Points) (f *tune.Folder, done
 		return nil, nil, err
 	}
 	for _, trial := range done {
-		if !points.Has(trial.Settings) {
+		if points.Find(trial.Settings) < 0 {
 			err := fmt.Errorf("%s: %w, and holds trials of other settings (give another --output): trial %d: %s", path,
 				format.ErrExists,
 				trial.Number, strings.Join(differences(trial.Settings, points.Nearest(trial.Settings)), ", "))

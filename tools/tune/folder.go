@@ -37,8 +37,7 @@ type Folder struct {
 }
 
 // OpenFolder locks the folder of a search, makes it if need be, and returns the trials that are logged there. It
-// refuses
-// a folder that holds anything else.
+// refuses a folder that holds anything else.
 func OpenFolder(fsys vfs.FS, path string) (f *Folder, done []Trial, err error) {
 	entries, err := fsys.ReadDir(path)
 	f = &Folder{fs: fsys, path: path, made: errors.Is(err, fs.ErrNotExist), job: filepath.Join(path, ".job")}

@@ -72,24 +72,18 @@ func (a Score) dominates(b Score) bool {
 // Front is the Pareto front of trials: those within the limits that no other trial within the limits dominates, by
 // falling throughput. Among equals it has the first.
 func (g Goals) Front(trials []Trial) (front []Trial) {
-	for i, t := range trials {
-		if !g.Meets(t.Outcome) {
-			continue
-		}
+	within := slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool { return !g.Meets(t.Outcome) })
+	for _, t := range within {
 		s := g.Score(t.Outcome)
-		if !slices.ContainsFunc(trials, func(u Trial) bool {
-			if !g.Meets(u.Outcome) {
-				return false
-			}
+		if !slices.ContainsFunc(within, func(u Trial) bool {
 			other := g.Score(u.Outcome)
-			return other.dominates(s) || other == s && u.Number < trials[i].Number
+			return other.dominates(s) || other == s && u.Number < t.Number
 		}) {
 			front = append(front, t)
 		}
 	}
 	slices.SortStableFunc(front, func(a, b Trial) int {
-		return cmp.Compare(g.Throughput(b.Outcome),
-			g.Throughput(a.Outcome))
+		return cmp.Compare(g.Throughput(b.Outcome), g.Throughput(a.Outcome))
 	})
 	return front
 }
@@ -105,77 +99,53 @@ type Choice struct {
 
 // Choose picks from a front with at least one trial.
 func (g Goals) Choose(front []Trial) Choice {
-	c := Choice{front[0], front[0], front[0], front[0]}
-	scores := make([]Score, len(front))
-	for i, t := range front {
-		scores[i] = g.Score(t.Outcome)
-		if scores[i][1] > g.Score(c.Smallest.Outcome)[1] {
-			c.Smallest = t
-		}
-		if t.Better(c.Accurate.Outcome) {
-			c.Accurate = t
-		}
+	var scores []Score
+	for _, t := range front {
+		scores = append(scores, g.Score(t.Outcome))
 	}
 	scale := scaleOf(scores)
-	least := math.Inf(1)
-	for i, s := range scores {
-		distance := 0.0
-		for _, v := range scale.unit(s) {
-			distance += (1 - v) * (1 - v)
+	distance := func(t Trial) (square float64) {
+		for _, v := range scale.unit(g.Score(t.Outcome)) {
+			square += (1 - v) * (1 - v)
 		}
-		if distance < least {
-			c.Balanced, least = front[i], distance
-		}
+		return square
 	}
-	return c
+	memory := func(a, b Trial) int { return cmp.Compare(g.Memory(a.Outcome), g.Memory(b.Outcome)) }
+	balance := func(a, b Trial) int { return cmp.Compare(distance(a), distance(b)) }
+	return Choice{front[0], slices.MinFunc(front, memory), *Best(front), slices.MinFunc(front, balance)}
 }
 
 // Unmet says why no trial is within the limits: which of them, and how near trials have come.
 func (g Goals) Unmet(trials []Trial) string {
-	var least, best *Trial
-	for i, t := range trials {
-		if !g.Measured(t.Outcome) {
-			continue
-		}
-		if least == nil || g.Memory(t.Outcome) < g.Memory(least.Outcome) {
-			least = &trials[i]
-		}
-		if best == nil || t.Better(best.Outcome) {
-			best = &trials[i]
-		}
-	}
-	if least == nil {
+	measured := slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool { return !g.Measured(t.Outcome) })
+	if len(measured) == 0 {
 		return "no trial has throughput, memory and a validation metric"
 	}
-	memory := g.MaxMemory > 0 && g.Memory(least.Outcome) > g.MaxMemory
-	valid := !g.accurate(best.Outcome)
+	c := g.Choose(measured)
+	least, best := c.Smallest, c.Accurate
+	bytes := func(t Trial) units.Bytes { return units.Bytes(g.Memory(t.Outcome)) }
+	memory, valid := g.MaxMemory > 0 && bytes(least) > units.Bytes(g.MaxMemory), !g.accurate(best.Outcome)
 	switch {
 	case memory && valid:
-		return fmt.Sprintf("no trial meets either limit: the least memory is %s (trial %d), the best %s %.4f (trial "+
-			"%d)",
-			units.Bytes(g.Memory(least.Outcome)), least.Number, best.Metric, *best.Valid, best.Number)
+		return fmt.Sprintf("no trial meets either limit: the least memory is %s (trial %d), the best %s %.4f (trial %d)",
+			bytes(least), least.Number, best.Metric, *best.Valid, best.Number)
 	case memory:
-		return fmt.Sprintf("no trial takes so little memory: the least is %s (trial %d)",
-			units.Bytes(g.Memory(least.Outcome)), least.Number)
+		return fmt.Sprintf("no trial takes so little memory: the least is %s (trial %d)", bytes(least), least.Number)
 	case valid:
-		return fmt.Sprintf("no trial has so much %s: the best is %.4f (trial %d)", best.Metric, *best.Valid,
-			best.Number)
+		return fmt.Sprintf("no trial has so much %s: the best is %.4f (trial %d)", best.Metric, *best.Valid, best.Number)
 	}
 	return fmt.Sprintf("no trial meets both limits: the least memory is %s (trial %d, %s %.4f), the best %s %.4f "+
-		"(trial %d, %s)",
-		units.Bytes(g.Memory(least.Outcome)), least.Number, least.Metric, *least.Valid, best.Metric, *best.Valid,
-		best.Number, units.Bytes(g.Memory(best.Outcome)))
+		"(trial %d, %s)", bytes(least), least.Number, least.Metric, *least.Valid, best.Metric, *best.Valid, best.Number,
+		bytes(best))
 }
 
 // scale is the range of each number of scores.
 type scale struct{ low, high Score }
 
-func scaleOf(scores []Score) (s scale) {
-	for i, v := range scores {
+func scaleOf(scores []Score) scale {
+	s := scale{scores[0], scores[0]}
+	for _, v := range scores {
 		for k := range v {
-			if i == 0 {
-				s.low[k], s.high[k] = v[k], v[k]
-			}
 			s.low[k], s.high[k] = min(s.low[k], v[k]), max(s.high[k], v[k])
 		}
 	}
@@ -206,8 +176,7 @@ func Hypervolume(points []Score, reference Score) (volume float64) {
 	for i, p := range above {
 		staircase = append(staircase, p)
 		slices.SortFunc(staircase, func(a, b Score) int {
-			return cmp.Or(cmp.Compare(b[0], a[0]),
-				cmp.Compare(b[1], a[1]))
+			return cmp.Or(cmp.Compare(b[0], a[0]), cmp.Compare(b[1], a[1]))
 		})
 		top, area := reference[1], 0.0
 		kept := staircase[:0]
@@ -228,6 +197,9 @@ func Hypervolume(points []Score, reference Score) (volume float64) {
 	return volume
 }
 
+// reference is the reference point of hypervolumes, on the scale of a front.
+var reference = Score{-0.1, -0.1, -0.1}
+
 // VolumeOn returns a function for the hypervolume of trials within the limits, on the scale of a front: each number of
 // its scores goes from 0 to 1, and the reference point is at -0.1.
 func (g Goals) VolumeOn(front []Trial) func(trials []Trial) float64 {
@@ -241,10 +213,10 @@ func (g Goals) VolumeOn(front []Trial) func(trials []Trial) float64 {
 	}
 	s := scaleOf(scores(front))
 	return func(trials []Trial) float64 {
-		var units []Score
-		for _, v := range scores(trials) {
-			units = append(units, s.unit(v))
+		points := scores(trials)
+		for i, p := range points {
+			points[i] = s.unit(p)
 		}
-		return Hypervolume(units, Score{-0.1, -0.1, -0.1})
+		return Hypervolume(points, reference)
 	}
 }

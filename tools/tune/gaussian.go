@@ -25,7 +25,6 @@ func byGaussianProcesses(l *learner, done []Trial, left []int) int {
 	for _, t := range l.goals.Front(done) {
 		front = append(front, scale.unit(l.goals.Score(t.Outcome)))
 	}
-	reference := Score{-0.1, -0.1, -0.1}
 	before := Hypervolume(front, reference)
 	best, most := -1, math.Inf(-1)
 	for _, i := range left {
@@ -75,7 +74,7 @@ func FitProcess(x [][]float64, y []float64) *Process {
 		p.lengths[c] = 1
 	}
 	best := math.Inf(-1) // logarithm of the likelihood, without a constant
-	keep := func(lengths []float64, noise float64) {
+	try := func(lengths []float64, noise float64) {
 		k := make([][]float64, len(x))
 		for i := range x {
 			k[i] = make([]float64, i+1)
@@ -96,16 +95,18 @@ func FitProcess(x [][]float64, y []float64) *Process {
 			best, p.factor, p.alpha, p.lengths, p.noise = value, k, alpha, lengths, noise
 		}
 	}
-	keep(p.lengths, p.noise)
+	try(p.lengths, p.noise)
 	for range 2 {
 		for _, n := range []float64{1e-3, 0.01, 0.03, 0.1, 0.3} {
-			keep(p.lengths, n)
+			try(p.lengths, n)
 		}
 		for c := range p.lengths {
 			for _, l := range []float64{0.25, 0.5, 1, 2, 5, 20} {
-				other := slices.Clone(p.lengths)
-				other[c] = l
-				keep(other, p.noise)
+				if l != p.lengths[c] {
+					other := slices.Clone(p.lengths)
+					other[c] = l
+					try(other, p.noise)
+				}
 			}
 		}
 	}
@@ -153,7 +154,7 @@ func matern(a, b, lengths []float64) float64 {
 
 // Predict is the mean of the number of a row, and its standard deviation without noise.
 func (p *Process) Predict(at []float64) (mean, std float64) {
-	if len(p.alpha) == 0 {
+	if p.alpha == nil {
 		return p.mean, p.std
 	}
 	k := make([]float64, len(p.x))

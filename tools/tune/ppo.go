@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
@@ -78,7 +80,7 @@ func newExploration(l *learner, done []Trial) *exploration {
 		e.models[k] = Gaussian(x, column(scores, k), l.seed)
 	}
 	for _, t := range done {
-		if i := l.find(t.Settings); i >= 0 {
+		if i := l.Find(t.Settings); i >= 0 {
 			e.starts = append(e.starts, i)
 		}
 	}
@@ -103,7 +105,7 @@ func (e *exploration) predict(i int) Score {
 // state is what the policy sees of a point.
 func (e *exploration) state(i int) []float64 {
 	var s []float64
-	for d, v := range e.list().place[i] {
+	for d, v := range e.place(i) {
 		s = append(s, float64(v)/float64(max(1, len(e.Dimensions[d].Values)-1)))
 	}
 	u := e.scale.unit(e.predict(i))
@@ -112,7 +114,7 @@ func (e *exploration) state(i int) []float64 {
 
 // step moves a point, and is rewarded.
 func (e *exploration) step(i int, actions []int) (next int, reward float64) {
-	place := slices.Clone(e.list().place[i])
+	place := slices.Clone(e.place(i))
 	for d, a := range actions {
 		place[d] = min(max(place[d]+a-1, 0), len(e.Dimensions[d].Values)-1)
 	}
@@ -141,8 +143,8 @@ type policy struct {
 func newPolicy(dimensions, inputs int, seed uint64) *policy {
 	return &policy{
 		dimensions: dimensions, seed: rng.Derive(seed, "actions"),
-		actor: newNetwork(inputs, ppoHidden, dimensions*ppoMoves, rng.Derive(seed, "actor")), critic: newNetwork(inputs,
-			ppoHidden, 1, rng.Derive(seed, "critic")),
+		actor:  newNetwork(inputs, ppoHidden, dimensions*ppoMoves, rng.Derive(seed, "actor")),
+		critic: newNetwork(inputs, ppoHidden, 1, rng.Derive(seed, "critic")),
 	}
 }
 
@@ -208,15 +210,13 @@ func (p *policy) train(e *exploration) {
 
 // normalize brings advantages to mean 0 and deviation 1.
 func normalize(seen []*moment) {
-	mean, square := 0.0, 0.0
+	var all []float64
 	for _, m := range seen {
-		mean += m.advantage / float64(len(seen))
+		all = append(all, m.advantage)
 	}
+	mean, std := stat.PopMeanStdDev(all, nil)
 	for _, m := range seen {
-		square += (m.advantage - mean) * (m.advantage - mean) / float64(len(seen))
-	}
-	for _, m := range seen {
-		m.advantage = (m.advantage - mean) / (math.Sqrt(square) + 1e-8)
+		m.advantage = (m.advantage - mean) / (std + 1e-8)
 	}
 }
 
@@ -284,82 +284,89 @@ func likelihood(odds []float64, actions []int) (log float64) {
 
 // network has one hidden layer of tanh, and is trained by Adam (Kingma and Ba 2015).
 type network struct {
-	inputs, hidden, outputs int
-	weights                 []float64 // [hidden, inputs+1], then [outputs, hidden+1], the last column of each a bias
-	gradient, first, second []float64
-	steps                   int
-	x, h                    []float64 // of the last forward pass
+	hidden, output *layer
+	steps          int
 }
 
 func newNetwork(inputs, hidden, outputs int, seed uint64) *network {
-	n := &network{inputs: inputs, hidden: hidden, outputs: outputs}
-	size := hidden*(inputs+1) + outputs*(hidden+1)
-	n.weights, n.gradient, n.first, n.second = make([]float64, size), make([]float64, size), make([]float64,
-		size), make([]float64, size)
-	for i := range hidden * (inputs + 1) {
-		n.weights[i] = rng.Normal(seed, uint64(i)) / math.Sqrt(float64(inputs+1))
+	n := &network{hidden: newLayer(inputs, hidden), output: newLayer(hidden, outputs)}
+	for i := range n.hidden.weights {
+		n.hidden.weights[i] = rng.Normal(seed, uint64(i)) / math.Sqrt(float64(inputs+1))
 	}
-	for i := hidden * (inputs + 1); i < size; i++ { // small: all actions are about as likely at first
-		n.weights[i] = 0.01 * rng.Normal(seed, uint64(i))
+	for i := range n.output.weights { // small: all actions are about as likely at first
+		n.output.weights[i] = 0.01 * rng.Normal(seed, uint64(len(n.hidden.weights)+i))
 	}
 	return n
 }
 
-// forward computes the outputs.
+// forward computes the outputs, which are valid until the next pass.
 func (n *network) forward(x []float64) []float64 {
-	n.x, n.h = x, make([]float64, n.hidden)
-	at := 0
-	for i := range n.h {
-		sum := n.weights[at+n.inputs]
-		for k, v := range x {
-			sum += v * n.weights[at+k]
-		}
-		n.h[i] = math.Tanh(sum)
-		at += n.inputs + 1
+	h := n.hidden.forward(x)
+	for i, v := range h {
+		h[i] = math.Tanh(v)
 	}
-	out := make([]float64, n.outputs)
-	for i := range out {
-		sum := n.weights[at+n.hidden]
-		for k, v := range n.h {
-			sum += v * n.weights[at+k]
-		}
-		out[i] = sum
-		at += n.hidden + 1
-	}
-	return out
+	return n.output.forward(h)
 }
 
-// backward adds to the gradient what follows from the derivatives by the outputs of the last forward pass.
+// backward adds to the gradients what follows from the derivatives by the outputs of the last forward pass.
 func (n *network) backward(by []float64) {
-	above := make([]float64, n.hidden)
-	at := n.hidden * (n.inputs + 1)
-	for _, g := range by {
-		for k, v := range n.h {
-			n.gradient[at+k] += g * v
-			above[k] += g * n.weights[at+k]
-		}
-		n.gradient[at+n.hidden] += g
-		at += n.hidden + 1
+	by = n.output.backward(by)
+	for i, h := range n.hidden.out {
+		by[i] *= 1 - h*h
 	}
-	at = 0
-	for i, h := range n.h {
-		g := above[i] * (1 - h*h)
-		for k, v := range n.x {
-			n.gradient[at+k] += g * v
-		}
-		n.gradient[at+n.inputs] += g
-		at += n.inputs + 1
-	}
+	n.hidden.backward(by)
 }
 
-// step moves the weights against the gradient, which is zero afterwards.
+// step moves the weights against the gradients, which are zero afterwards.
 func (n *network) step(rate float64) {
 	n.steps++
 	one, two := 1-math.Pow(0.9, float64(n.steps)), 1-math.Pow(0.999, float64(n.steps))
-	for i, g := range n.gradient {
-		n.first[i] = 0.9*n.first[i] + 0.1*g
-		n.second[i] = 0.999*n.second[i] + 0.001*g*g
-		n.weights[i] -= rate * n.first[i] / one / (math.Sqrt(n.second[i]/two) + 1e-8)
-		n.gradient[i] = 0
+	for _, l := range []*layer{n.hidden, n.output} {
+		for i, g := range l.gradient {
+			l.first[i] = 0.9*l.first[i] + 0.1*g
+			l.second[i] = 0.999*l.second[i] + 0.001*g*g
+			l.weights[i] -= rate * l.first[i] / one / (math.Sqrt(l.second[i]/two) + 1e-8)
+			l.gradient[i] = 0
+		}
 	}
+}
+
+// layer is a matrix [outputs, inputs+1], whose last column is a bias.
+type layer struct {
+	inputs                           int
+	weights, gradient, first, second []float64
+	x, out, by                       []float64 // of the last passes; by: derivatives by x
+}
+
+func newLayer(inputs, outputs int) *layer {
+	zeros := func() []float64 { return make([]float64, outputs*(inputs+1)) }
+	return &layer{inputs: inputs, weights: zeros(), gradient: zeros(), first: zeros(), second: zeros(),
+		out: make([]float64, outputs), by: make([]float64, inputs)}
+}
+
+func (l *layer) forward(x []float64) []float64 {
+	l.x = x
+	for i := range l.out {
+		row := l.weights[i*(l.inputs+1):]
+		sum := row[l.inputs]
+		for k, v := range x {
+			sum += v * row[k]
+		}
+		l.out[i] = sum
+	}
+	return l.out
+}
+
+func (l *layer) backward(by []float64) []float64 {
+	clear(l.by)
+	for i, g := range by {
+		at := i * (l.inputs + 1)
+		row, gradient := l.weights[at:], l.gradient[at:]
+		for k, v := range l.x {
+			gradient[k] += g * v
+			l.by[k] += g * row[k]
+		}
+		gradient[l.inputs] += g
+	}
+	return l.by
 }

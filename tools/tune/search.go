@@ -8,8 +8,7 @@ import (
 )
 
 // searches are the ways to choose what is tried next. Each is a function of the trials so far and of the seed, so that
-// a
-// search that was stopped goes on.
+// a search that was stopped goes on.
 var searches = map[string]func(p *Points, g Goals, seed uint64) Proposer{
 	"grid":     func(p *Points, _ Goals, _ uint64) Proposer { return p.Grid() },
 	"random":   func(p *Points, _ Goals, seed uint64) Proposer { return p.Random(seed) },

@@ -70,7 +70,7 @@ func TestSearchesProposeWhatTheTrialsDetermineAndNothingTwice(t *testing.T) {
 				t.Errorf("%s: trial %d is of %v, and a search that goes on there proposes %v", name, i+1,
 					trial.Settings, s)
 			}
-			if !p.Has(trial.Settings) || slices.ContainsFunc(done[:i],
+			if p.Find(trial.Settings) < 0 || slices.ContainsFunc(done[:i],
 				func(b Trial) bool { return reflect.DeepEqual(b.Settings, trial.Settings) }) {
 				t.Errorf("%s: trial %d is of %v", name, i+1, trial.Settings)
 			}
@@ -98,7 +98,7 @@ func TestSearchesThatLearnFindMoreThanChance(t *testing.T) {
 		front := g.Front(table)
 		volume := g.VolumeOn(front)
 		shares := map[string]float64{}
-		for name, seeds := range map[string]uint64{"random": 4, "gaussian": 2, "ppo": 1} {
+		for name, seeds := range map[string]uint64{"random": 4, "gaussian": 1, "ppo": 1} {
 			for seed := range seeds {
 				search, err := NewSearch(name, p, g, seed)
 				if err != nil {
@@ -142,11 +142,12 @@ func TestFitSaysHowWellProcessesPredict(t *testing.T) {
 // The gradient of the loss against central differences, with ratios inside and outside of the clip.
 func TestThePolicyGradientIsThatOfTheLoss(t *testing.T) {
 	p := newPolicy(2, 3, 7)
-	for i := range p.actor.weights { // away from all actions being as likely
-		p.actor.weights[i] += 0.3 * rng.Normal(1, uint64(i))
-	}
-	for i := range p.critic.weights {
-		p.critic.weights[i] += 0.3 * rng.Normal(2, uint64(i))
+	layers := map[string]*layer{"hidden layer of the actor": p.actor.hidden, "output of the actor": p.actor.output,
+		"hidden layer of the critic": p.critic.hidden, "output of the critic": p.critic.output}
+	for name, l := range layers { // away from all actions being as likely
+		for i := range l.weights {
+			l.weights[i] += 0.3 * rng.Normal(uint64(len(name)), uint64(i))
+		}
 	}
 	var seen []*moment
 	for i := range uint64(12) {
@@ -158,13 +159,17 @@ func TestThePolicyGradientIsThatOfTheLoss(t *testing.T) {
 	}
 	p.gradients(seen)
 	loss := func() float64 { // leaves the gradients as they are
-		a, c := slices.Clone(p.actor.gradient), slices.Clone(p.critic.gradient)
+		before := map[string][]float64{}
+		for name, l := range layers {
+			before[name] = slices.Clone(l.gradient)
+		}
 		v := p.gradients(seen)
-		copy(p.actor.gradient, a)
-		copy(p.critic.gradient, c)
+		for name, l := range layers {
+			l.gradient = before[name]
+		}
 		return v
 	}
-	for name, n := range map[string]*network{"actor": p.actor, "critic": p.critic} {
+	for name, n := range layers {
 		for i := range n.weights {
 			const h = 1e-6
 			w := n.weights[i]
@@ -174,7 +179,7 @@ func TestThePolicyGradientIsThatOfTheLoss(t *testing.T) {
 			down := loss()
 			n.weights[i] = w
 			if want := (up - down) / (2 * h); math.Abs(n.gradient[i]-want) > 1e-6 {
-				t.Errorf("%s weight %d: gradient %v, want %v", name, i, n.gradient[i], want)
+				t.Errorf("%s, weight %d: gradient %v, want %v", name, i, n.gradient[i], want)
 			}
 		}
 	}
@@ -184,11 +189,13 @@ func TestThePolicyGradientIsThatOfTheLoss(t *testing.T) {
 // the predictions are exact.
 func TestThePolicyLearnsToClimb(t *testing.T) {
 	p, f := world(t)
-	l := &learner{Points: p, goals: Goals{DeviceMemory: true}, seed: 1, x: p.encode(p.all())}
 	var all []Trial
+	var settings []Settings
 	for i := range p.Len() {
-		all = append(all, Trial{i + 1, p.Settings(i), f(p.Settings(i))})
+		settings = append(settings, p.Settings(i))
+		all = append(all, Trial{i + 1, settings[i], f(settings[i])})
 	}
+	l := &learner{Points: p, goals: Goals{DeviceMemory: true}, seed: 1, x: p.encode(settings)}
 	e := newExploration(l, all[:30])
 	_, scores := l.observed(all)
 	e.scale, e.weights = scaleOf(scores), Score{0.6, 0.1, 0.3}

@@ -32,36 +32,50 @@ type Space struct {
 // mostPoints is how many combinations there may be.
 const mostPoints = 1 << 20
 
-// Points are the distinct settings of a space. Settings are made when they are asked for: lists of them would count in
-// the memory of trials.
+// Points are the distinct settings of a space, by number. They are few bytes each, since they count in the memory of
+// trials: settings are made when they are asked for.
 type Points struct {
 	Space
-	size   int      // combinations
-	listed *listing // nil: nobody needed it so far
+	seed   maphash.Seed
+	index  map[uint64]int // number by hash
+	first  []int32        // of each number, the first combination that has these settings
+	number []int32        // of each combination
 }
 
-// listing numbers the distinct settings.
-type listing struct {
-	index  map[string]int // by text
-	place  [][]int        // the first combination that has these settings
-	number []int32        // of the settings of each combination
-}
-
-// List returns the settings of a space. It fails where there are too many.
+// List numbers the settings of a space, in the order of combinations. It fails where there are too many.
 func (s Space) List() (*Points, error) {
-	p := &Points{Space: s, size: 1}
+	p := &Points{Space: s, seed: maphash.MakeSeed(), index: map[uint64]int{}}
 	p.Base = maps.Clone(s.Base)
 	maps.DeleteFunc(p.Base, func(_, value string) bool { return value == "" })
+	size := 1
 	for _, d := range s.Dimensions {
 		if len(d.Values) == 0 || d.Default < 0 || d.Default >= len(d.Values) {
 			return nil, fmt.Errorf("%s has %d values, and number %d is the one to begin with", d.Name, len(d.Values),
 				d.Default)
 		}
-		if p.size *= len(d.Values); p.size > mostPoints {
+		if size *= len(d.Values); size > mostPoints {
 			return nil, fmt.Errorf("there are more than %d combinations of values", mostPoints)
 		}
 	}
+	for n := range size {
+		hash := p.hash(p.settings(p.combination(n)))
+		i, seen := p.index[hash]
+		if !seen {
+			i = len(p.first)
+			p.index[hash] = i
+			p.first = append(p.first, int32(n))
+		}
+		p.number = append(p.number, int32(i))
+	}
 	return p, nil
+}
+
+// hash tells settings apart by 64 bits; it does not depend on the order of names.
+func (p *Points) hash(s Settings) (sum uint64) {
+	for name, value := range s {
+		sum += rng.Hash(maphash.String(p.seed, name), maphash.String(p.seed, value))
+	}
+	return sum
 }
 
 // combination is the n-th combination of values, the last dimension varying fastest.
@@ -74,35 +88,9 @@ func (s *Space) combination(n int) []int {
 	return place
 }
 
-// list numbers all settings, in the order of combinations.
-func (p *Points) list() *listing {
-	if p.listed != nil {
-		return p.listed
-	}
-	l := &listing{index: map[string]int{}, number: make([]int32, p.size)}
-	for n := range p.size {
-		place := p.combination(n)
-		text := p.settings(place).Text()
-		i, seen := l.index[text]
-		if !seen {
-			i = len(l.place)
-			l.index[text] = i
-			l.place = append(l.place, place)
-		}
-		l.number[n] = int32(i)
-	}
-	p.listed = l
-	return l
-}
-
 // settings are those with these values of the dimensions.
 func (s *Space) settings(place []int) Settings {
-	return s.fill(make(Settings, len(s.Base)+len(place)), place)
-}
-
-// fill makes settings in an empty map.
-func (s *Space) fill(all Settings, place []int) Settings {
-	maps.Copy(all, s.Base)
+	all := maps.Clone(s.Base)
 	for d, at := range place {
 		if value := s.Dimensions[d].Values[at]; value != "" {
 			all[s.Dimensions[d].Name] = value
@@ -116,73 +104,21 @@ func (s *Space) fill(all Settings, place []int) Settings {
 	return all
 }
 
-// Text tells settings apart: it gives the lengths of names and values, which may hold any characters.
-func (s Settings) Text() string {
-	names, size := make([]string, 0, len(s)), 0
-	for name, value := range s {
-		names = append(names, name)
-		size += len(name) + len(value) + len("100:1000=")
-	}
-	slices.Sort(names)
-	b := make([]byte, 0, size)
-	for _, name := range names {
-		b = append(strconv.AppendInt(b, int64(len(name)), 10), ':')
-		b = strconv.AppendInt(append(b, name...), int64(len(s[name])), 10)
-		b = append(append(b, '='), s[name]...)
-	}
-	return string(b)
-}
-
-// Len is the number of distinct settings. Without a listing it tells them apart by 64 bits of a hash.
-func (p *Points) Len() int {
-	if p.listed != nil {
-		return len(p.listed.place)
-	}
-	seed, seen, scratch := maphash.MakeSeed(), map[uint64]bool{}, Settings{}
-	for n := range p.size {
-		clear(scratch)
-		sum := uint64(0) // does not depend on the order of names
-		for name, value := range p.fill(scratch, p.combination(n)) {
-			sum += rng.Hash(maphash.String(seed, name), maphash.String(seed, value))
-		}
-		seen[sum] = true
-	}
-	return len(seen)
-}
+// Len is the number of distinct settings.
+func (p *Points) Len() int { return len(p.first) }
 
 // Settings are those of a number from 0 to Len()-1.
-func (p *Points) Settings(i int) Settings { return p.settings(p.list().place[i]) }
+func (p *Points) Settings(i int) Settings { return p.settings(p.place(i)) }
 
-// find is the number of settings, -1 if they are not in the space.
-func (p *Points) find(s Settings) int {
-	if i, ok := p.list().index[s.Text()]; ok {
+// place is the first combination of values with the settings of a number.
+func (p *Points) place(i int) []int { return p.combination(int(p.first[i])) }
+
+// Find is the number of settings, -1 if they are not in the space.
+func (p *Points) Find(s Settings) int {
+	if i, ok := p.index[p.hash(s)]; ok {
 		return i
 	}
 	return -1
-}
-
-// Has tells whether settings are in the space. It tries the combinations that have the same values, and any value where
-// a setting is missing or not among the values.
-func (p *Points) Has(s Settings) bool {
-	place := make([]int, len(p.Dimensions))
-	var try func(d int) bool
-	try = func(d int) bool {
-		if d == len(place) {
-			return maps.Equal(p.settings(place), s)
-		}
-		values := p.Dimensions[d].Values
-		if at := slices.Index(values, s[p.Dimensions[d].Name]); at >= 0 && values[at] != "" {
-			place[d] = at
-			return try(d + 1)
-		}
-		for at := range values {
-			if place[d] = at; try(d + 1) {
-				return true
-			}
-		}
-		return false
-	}
-	return try(0)
 }
 
 // Nearest are the settings of the space that differ in the fewest from some others.
@@ -211,57 +147,41 @@ func Differing(a, b Settings) (names []string) {
 	return names
 }
 
-// first are the settings to begin with.
-func (p *Points) first() Settings {
-	place := make([]int, len(p.Dimensions))
-	for d := range place {
-		place[d] = p.Dimensions[d].Default
-	}
-	return p.settings(place)
-}
-
 // numberOf is the number of the settings with these values of the dimensions.
 func (p *Points) numberOf(place []int) int {
 	n := 0
 	for d, v := range place {
 		n = n*len(p.Dimensions[d].Values) + v
 	}
-	return int(p.list().number[n])
+	return int(p.number[n])
+}
+
+// tried tells which settings have a trial, by number.
+func (p *Points) tried(done []Trial) []bool {
+	tried := make([]bool, p.Len())
+	for _, t := range done {
+		if i := p.Find(t.Settings); i >= 0 {
+			tried[i] = true
+		}
+	}
+	return tried
 }
 
 // untried lists the numbers of settings without a trial, ascending.
 func (p *Points) untried(done []Trial) (left []int) {
-	tried := make([]bool, p.Len())
-	for _, t := range done {
-		if i := p.find(t.Settings); i >= 0 {
-			tried[i] = true
-		}
-	}
-	for i, was := range tried {
-		if !was {
+	for i, tried := range p.tried(done) {
+		if !tried {
 			left = append(left, i)
 		}
 	}
 	return left
 }
 
-// tried are the texts of the settings of trials.
-func tried(done []Trial) map[string]bool {
-	texts := map[string]bool{}
-	for _, t := range done {
-		texts[t.Settings.Text()] = true
-	}
-	return texts
-}
-
 // Grid proposes all settings in their order.
 func (p *Points) Grid() Proposer {
 	return func(done []Trial) Settings {
-		tried := tried(done)
-		for n := range p.size {
-			if s := p.settings(p.combination(n)); !tried[s.Text()] {
-				return s
-			}
+		if i := slices.Index(p.tried(done), false); i >= 0 {
+			return p.Settings(i)
 		}
 		return nil
 	}
@@ -274,14 +194,18 @@ const mostDraws = 200
 func (p *Points) Random(seed uint64) Proposer {
 	seed = rng.Derive(seed, "tune")
 	return func(done []Trial) Settings {
-		tried := tried(done)
-		if first := p.first(); !tried[first.Text()] {
-			return first
+		tried := p.tried(done)
+		begin := make([]int, len(p.Dimensions))
+		for d := range begin {
+			begin[d] = p.Dimensions[d].Default
+		}
+		if i := p.numberOf(begin); !tried[i] {
+			return p.Settings(i)
 		}
 		seed := rng.Hash(seed, uint64(len(done)))
 		for draw := range uint64(mostDraws) {
-			if s := p.settings(p.combination(int(rng.Hash(seed, draw) % uint64(p.size)))); !tried[s.Text()] {
-				return s
+			if i := p.number[rng.Hash(seed, draw)%uint64(len(p.number))]; !tried[i] {
+				return p.Settings(int(i))
 			}
 		}
 		if left := p.untried(done); len(left) > 0 {
@@ -295,10 +219,9 @@ func (p *Points) Random(seed uint64) Proposer {
 var pieces = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?`)
 
 // encode returns the columns that models of the outcome read, for each of some settings, in [0,1]. A value is taken
-// apart
-// into its numbers, with a column for each place, and the rest, with a column for each text that occurs: 10,5 has two
-// numbers, and degree:20MiB one and the word degree:MiB. A column whose numbers differ by more than ten times has their
-// logarithms.
+// apart into its numbers, with a column for each place, and the rest, with a column for each text that occurs: 10,5 has
+// two numbers, and degree:20MiB one and the word degree:MiB. A column whose numbers differ by more than ten times has
+// their logarithms.
 func (s *Space) encode(all []Settings) [][]float64 {
 	x := make([][]float64, len(all))
 	add := func(column []float64) {
@@ -335,15 +258,6 @@ func (s *Space) encode(all []Settings) [][]float64 {
 		}
 	}
 	return x
-}
-
-// all are the settings, by number.
-func (p *Points) all() []Settings {
-	all := make([]Settings, len(p.list().place))
-	for i := range all {
-		all[i] = p.Settings(i)
-	}
-	return all
 }
 
 // columnsOf takes values apart: a column for each place of a number, and one for each word, 1 where a value has it.

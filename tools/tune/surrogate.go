@@ -34,7 +34,11 @@ func learning(p *Points, g Goals, seed uint64, choose func(l *learner, done []Tr
 			return random(done)
 		}
 		if l.x == nil {
-			l.x = p.encode(p.all())
+			all := make([]Settings, p.Len())
+			for i := range all {
+				all[i] = p.Settings(i)
+			}
+			l.x = p.encode(all)
 		}
 		left := p.untried(done)
 		if len(left) == 0 {
@@ -65,19 +69,18 @@ func (l *learner) sample(points []int, trial int) []int {
 // observed are the columns and scores of trials. A trial that failed or was not measured has the worst score of the
 // others in all three numbers, so that its neighbourhood is avoided; without others there are none.
 func (l *learner) observed(done []Trial) (x [][]float64, scores []Score) {
-	worst := Score{math.Inf(1), math.Inf(1), math.Inf(1)}
+	var measured []Score
 	for _, t := range done {
 		if l.goals.Measured(t.Outcome) {
-			for k, v := range l.goals.Score(t.Outcome) {
-				worst[k] = min(worst[k], v)
-			}
+			measured = append(measured, l.goals.Score(t.Outcome))
 		}
 	}
-	if math.IsInf(worst[0], 1) {
+	if len(measured) == 0 {
 		return nil, nil
 	}
+	worst := scaleOf(measured).low
 	for _, t := range done {
-		i := l.find(t.Settings)
+		i := l.Find(t.Settings)
 		if i < 0 {
 			continue
 		}
@@ -135,8 +138,7 @@ func R2(fit Fit, x [][]float64, y []float64, seed uint64) float64 {
 	}
 	seed = rng.Derive(seed, "folds")
 	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Compare(rng.Hash(seed, uint64(a)),
-			rng.Hash(seed, uint64(b)))
+		return cmp.Compare(rng.Hash(seed, uint64(a)), rng.Hash(seed, uint64(b)))
 	})
 	residual, total, mean := 0.0, 0.0, stat.Mean(y, nil)
 	for fold := range folds {

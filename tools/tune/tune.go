@@ -1,6 +1,5 @@
 // Package tune tries settings of a training one after another, and says which were best on the validation rows. It
-// knows
-// neither models nor stores: a trial is a function of settings.
+// knows neither models nor stores: a trial is a function of settings.
 package tune
 
 import (
@@ -37,8 +36,7 @@ type Outcome struct {
 	BestEpoch float64  `json:"best_epoch"`
 	Epochs    float64  `json:"epochs"`
 	Seconds   float64  `json:"seconds"`
-	// Training rows a second in the fastest epoch, without validation: other work on the machine only makes epochs
-	// slower.
+	// Training rows a second in the fastest epoch, without validation: other work on the machine makes others slower.
 	RowsPerSecond float64 `json:"rows_per_second,omitempty"`
 	// The same by the time of all processors together, in the epoch that took the least.
 	RowsPerProcessorSecond float64 `json:"rows_per_processor_second,omitempty"`
@@ -64,8 +62,7 @@ func First(n int, propose Proposer) Proposer {
 // Run makes the trials that are proposed after those done already, which must be of this search. After each it calls
 // record, which may save them. It ends with the first error of try or record, and returns what was done with it.
 func Run(ctx context.Context, propose Proposer, done []Trial,
-	try func(ctx context.Context, number int, s Settings) (Outcome,
-		error), record func([]Trial) error) ([]Trial, error) {
+	try func(ctx context.Context, number int, s Settings) (Outcome, error), record func([]Trial) error) ([]Trial, error) {
 	for {
 		s := propose(done)
 		if s == nil {
@@ -124,22 +121,21 @@ func Encode(trials []Trial) ([]byte, error) {
 
 // Decode reads what Encode has written.
 func Decode(data []byte) (trials []Trial, err error) {
-	lines := json.NewDecoder(bytes.NewReader(data))
-	for {
+	for lines := json.NewDecoder(bytes.NewReader(data)); ; {
 		var t Trial
-		if err := lines.Decode(&t); err == io.EOF {
+		err := lines.Decode(&t)
+		if err == io.EOF {
 			return trials, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("trial %d: corrupt: %w", len(trials)+1, err)
 		}
-		if t.Number != len(trials)+1 {
-			return nil, fmt.Errorf("trial %d: corrupt: it has the number %d", len(trials)+1, t.Number)
-		}
-		for _, v := range []float64{t.Epochs, t.Seconds, t.RowsPerSecond, t.RowsPerProcessorSecond,
-			float64(t.PeakDeviceBytes), float64(t.PeakRSSBytes)} {
-			if v < 0 {
-				return nil, fmt.Errorf("trial %d: corrupt: it has a figure of %v, below zero", t.Number, v)
-			}
+		least := min(t.Epochs, t.Seconds, t.RowsPerSecond, t.RowsPerProcessorSecond, float64(t.PeakDeviceBytes),
+			float64(t.PeakRSSBytes))
+		switch number := len(trials) + 1; {
+		case err != nil:
+			return nil, fmt.Errorf("trial %d: corrupt: %w", number, err)
+		case t.Number != number:
+			return nil, fmt.Errorf("trial %d: corrupt: it has the number %d", number, t.Number)
+		case least < 0:
+			return nil, fmt.Errorf("trial %d: corrupt: it has a figure of %v, below zero", number, least)
 		}
 		trials = append(trials, t)
 	}

@@ -38,9 +38,9 @@ type SearchResult struct {
 // on: see tune.Goals.VolumeOn.
 func replay(ctx context.Context, table []tune.Trial, points *tune.Points, g tune.Goals, name string, runs, seeds int,
 	reach float64) (r SearchResult, err error) {
-	outcomes := map[string]tune.Outcome{}
+	outcomes := make([]tune.Outcome, points.Len())
 	for _, t := range slices.Backward(table) {
-		outcomes[t.Settings.Text()] = t.Outcome
+		outcomes[points.Find(t.Settings)] = t.Outcome
 	}
 	volume := g.VolumeOn(g.Front(table))
 	whole := volume(table)
@@ -58,7 +58,7 @@ func replay(ctx context.Context, table []tune.Trial, points *tune.Points, g tune
 			return search(done)
 		}
 		look := func(_ context.Context, _ int, s tune.Settings) (tune.Outcome, error) {
-			return outcomes[s.Text()], nil
+			return outcomes[points.Find(s)], nil
 		}
 		done, err := tune.Run(ctx, propose, nil, look, func(done []tune.Trial) error {
 			if volume(done) >= reach*whole {
