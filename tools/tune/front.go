@@ -127,12 +127,13 @@ func (g Goals) Unmet(trials []Trial) string {
 	memory, valid := g.MaxMemory > 0 && bytes(least) > units.Bytes(g.MaxMemory), !g.accurate(best.Outcome)
 	switch {
 	case memory && valid:
-		return fmt.Sprintf("no trial meets either limit: the least memory is %s (trial %d), the best %s %.4f (trial %d)",
-			bytes(least), least.Number, best.Metric, *best.Valid, best.Number)
+		return fmt.Sprintf("no trial meets either limit: the least memory is %s (trial %d), the best %s %.4f (trial "+
+			"%d)", bytes(least), least.Number, best.Metric, *best.Valid, best.Number)
 	case memory:
 		return fmt.Sprintf("no trial takes so little memory: the least is %s (trial %d)", bytes(least), least.Number)
 	case valid:
-		return fmt.Sprintf("no trial has so much %s: the best is %.4f (trial %d)", best.Metric, *best.Valid, best.Number)
+		return fmt.Sprintf("no trial has so much %s: the best is %.4f (trial %d)", best.Metric, *best.Valid,
+			best.Number)
 	}
 	return fmt.Sprintf("no trial meets both limits: the least memory is %s (trial %d, %s %.4f), the best %s %.4f "+
 		"(trial %d, %s)", bytes(least), least.Number, least.Metric, *least.Valid, best.Metric, *best.Valid, best.Number,
