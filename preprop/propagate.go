@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"runtime/debug"
@@ -23,7 +24,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/plan"
-	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // Propagate reads the graph in graphDir and writes the hop store storeDir. Before it writes anything, it fails with
@@ -232,10 +232,32 @@ func (s *jobContext) runAll(ctx context.Context, j *engine.Job, r *Result) error
 		return err
 	}
 	s.options.Planned(j.Plan)
-	if err := s.workOn(ctx, j, store, r); err != nil {
+	lock, err := s.begin(j, store, r, unshardedLock)
+	if err == nil {
+		err = s.makeAndPublish(ctx, j, store, r)
+		lock.Close()
+	}
+	if err != nil {
 		return s.endFailed(store, j, s.explainEarlyEnd(ctx, j, err))
 	}
 	return nil
+}
+
+// begin finds what the job has finished before, takes the lock of this process in the job's folder, and counts the
+// start. The caller holds the lock of the job.
+func (s *jobContext) begin(j *engine.Job, store *format.Writer, r *Result, lockName string) (io.Closer, error) {
+	if err := s.findProgress(j, store); err != nil {
+		return nil, err
+	}
+	lock, err := s.fsys.Lock(filepath.Join(scratchInStore(s.storeDir), lockName))
+	if err != nil {
+		return nil, err
+	}
+	r.Resumed = s.hasFinishedMatrices(store, j) || j.HasPartialMatrices()
+	if err := s.recordStart(j); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
 }
 
 // endFailed ends a job that failed with err. If it has finished anything, and err is not ErrInvalid, it leaves the
@@ -269,23 +291,10 @@ func (s *jobContext) hasResults(store *format.Writer, j *engine.Job) bool {
 	return false
 }
 
-func (s *jobContext) workOn(ctx context.Context, j *engine.Job, store *format.Writer, r *Result) error {
-	if err := s.findProgress(j, store); err != nil {
-		return err
-	}
-	lock, err := s.fsys.Lock(filepath.Join(scratchInStore(s.storeDir), unshardedLock))
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	if err := s.recordStart(j); err != nil {
-		return err
-	}
+// makeAndPublish makes the columns that are missing, and publishes the store.
+func (s *jobContext) makeAndPublish(ctx context.Context, j *engine.Job, store *format.Writer, r *Result) error {
 	j.Store = store
-	r.Resumed = s.hasFinishedMatrices(store, j) || j.HasPartialMatrices()
-	if !j.Plan.ResultFiles && !slices.ContainsFunc(j.ResultColumns, func(ranges []product.ColumnRange) bool {
-		return len(ranges) > 0
-	}) && !s.options.Assemble {
+	if !j.Plan.ResultFiles && !j.HasResultColumns() && !s.options.Assemble {
 		j.Direct = store
 	}
 	if todo := j.RemainingPanels(); s.options.Assemble && len(todo) > 0 {
@@ -295,7 +304,7 @@ func (s *jobContext) workOn(ctx context.Context, j *engine.Job, store *format.Wr
 	if err := j.Run(ctx); err != nil {
 		return err
 	}
-	return engine.Timed(&j.Account.Publishing, func() error { return s.finish(ctx, j, store, r) })
+	return s.finish(ctx, j, store, r)
 }
 
 // findProgress sets what the job has finished before, and writes the rows of the store if they are not there.
@@ -379,25 +388,23 @@ func (s *jobContext) hasFinishedMatrices(store *format.Writer, j *engine.Job) bo
 
 // finish assembles the matrices and publishes the store. All columns must be there.
 func (s *jobContext) finish(ctx context.Context, j *engine.Job, store *format.Writer, r *Result) error {
-	if err := j.Assemble(ctx, store); err != nil {
+	return engine.Timed(&j.Account.Publishing, func() error {
+		if err := j.Assemble(ctx, store); err != nil {
+			return err
+		}
+		g := &s.graph.Manifest
+		m := &format.Manifest{
+			Kind: format.KindStore, Name: g.Name, Nodes: g.Nodes, Edges: g.Edges, Directed: g.Directed,
+			Weighted: g.Weighted, Classes: g.Classes, ClassNames: g.ClassNames, Labels: g.Labels, Splits: g.Splits,
+			Split: s.target.Split, RowSet: s.target.Rows, Seed: s.target.Seed, Operators: s.target.Operators,
+			Input: g.Preparation(),
+		}
+		m.Input["graph"] = g.Fingerprint
+		if err := s.dropScratch(); err != nil {
+			return err
+		}
+		err := store.Publish(m)
+		r.Complete = err == nil
 		return err
-	}
-	g := &s.graph.Manifest
-	m := &format.Manifest{
-		Kind: format.KindStore, Name: g.Name,
-		Nodes: g.Nodes, Edges: g.Edges, Directed: g.Directed, Weighted: g.Weighted,
-		Classes: g.Classes, ClassNames: g.ClassNames, Labels: g.Labels, Splits: g.Splits,
-		Split: s.target.Split, RowSet: s.target.Rows, Seed: s.target.Seed,
-		Operators: s.target.Operators,
-		Input:     g.Preparation(),
-	}
-	m.Input["graph"] = g.Fingerprint
-	if err := s.dropScratch(); err != nil {
-		return err
-	}
-	if err := store.Publish(m); err != nil {
-		return err
-	}
-	r.Complete = true
-	return nil
+	})
 }

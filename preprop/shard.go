@@ -87,38 +87,26 @@ func (s *jobContext) runShard(ctx context.Context, j *engine.Job, r *Result) err
 		return err
 	}
 	s.options.Planned(j.Plan)
-	if err := s.findProgress(j, store); err != nil {
-		return errors.Join(err, store.Suspend())
-	}
-	folder, err := store.Scratch()
-	if err != nil {
-		return errors.Join(err, store.Suspend())
-	}
-	lock, err := s.fsys.Lock(filepath.Join(folder, s.options.Shard.name()+lockSuffix))
+	lock, err := s.begin(j, store, r, s.options.Shard.name()+lockSuffix)
 	if errors.Is(err, vfs.ErrLocked) {
 		err = fmt.Errorf("%s: shard %d of %d is running already: %w", s.storeDir, s.options.Shard.Index,
 			s.options.Shard.Count, err)
 	}
+	suspended := store.Suspend()
 	if err != nil {
-		return errors.Join(err, store.Suspend())
+		return errors.Join(err, suspended)
 	}
-	defer func() {
-		if lock != nil {
-			lock.Close()
-		}
-	}()
-	r.Resumed = s.hasFinishedMatrices(store, j) || j.HasPartialMatrices()
-	if err := errors.Join(s.recordStart(j), store.Suspend()); err != nil {
-		return err
+	if err = suspended; err == nil {
+		err = j.Run(ctx)
 	}
-	if err := j.Run(ctx); errors.Is(err, ErrInvalid) {
-		return err
-	} else if err != nil {
-		return fmt.Errorf("%s: %w: %w", s.storeDir, s.explainEarlyEnd(ctx, j, err), ErrUnfinished)
+	switch {
+	case errors.Is(err, ErrInvalid):
+	case err != nil:
+		err = fmt.Errorf("%s: %w: %w", s.storeDir, s.explainEarlyEnd(ctx, j, err), ErrUnfinished)
+	default:
+		err = s.recordDoneColumns(j.Columns)
 	}
-	err = s.recordDoneColumns(j.Columns)
-	err, lock = errors.Join(err, lock.Close()), nil
-	if err != nil {
+	if err = errors.Join(err, lock.Close()); err != nil {
 		return err
 	}
 	return s.finishShards(ctx, j, r)
@@ -143,12 +131,12 @@ func (s *jobContext) finishShards(ctx context.Context, j *engine.Job, r *Result)
 		return errors.Join(err, store.Suspend())
 	}
 	all := product.ColumnRange{First: 0, End: s.layout.Features}
-	for k, id := range j.Matrices {
-		if unfinished := product.Missing(all, j.ResultColumns[k]); !j.Finished[id] && len(unfinished) > 0 {
+	for _, id := range j.Matrices {
+		if unfinished := j.Missing(id, all); len(unfinished) > 0 {
 			return errors.Join(s.checkRecordedColumns(j, unfinished), store.Suspend())
 		}
 	}
-	if err := engine.Timed(&j.Account.Publishing, func() error { return s.finish(ctx, j, store, r) }); err != nil {
+	if err := s.finish(ctx, j, store, r); err != nil {
 		return errors.Join(err, store.Suspend())
 	}
 	return nil

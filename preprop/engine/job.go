@@ -28,8 +28,8 @@ type Settings struct {
 	Process  string            // part of the names of this process's own scratch files, such as shard-0-of-4
 }
 
-// Job makes the matrices of a store, panel by panel. If one panel has all columns, it
-// writes them to the store at once, else to result files, which are assembled at the end.
+// Job makes the matrices of a store, panel by panel. If one panel has all columns, it writes them to the store at once,
+// else to result files, which are assembled at the end.
 type Job struct {
 	Settings
 	Fsys      *vfs.Count // counts bytes of scratch files
@@ -65,9 +65,17 @@ type HopSequence struct {
 
 func (j *Job) number(id format.MatrixID) int { return slices.Index(j.Matrices, id) }
 
+// Missing are the columns of s that are still to be made of a matrix.
+func (j *Job) Missing(id format.MatrixID, s product.ColumnRange) []product.ColumnRange {
+	if j.Finished[id] {
+		return nil
+	}
+	return product.Missing(s, j.ResultColumns[j.number(id)])
+}
+
 // unfinished tells whether any of the columns s of a matrix are still to be made.
 func (j *Job) unfinished(id format.MatrixID, s product.ColumnRange) bool {
-	return !j.Finished[id] && (j.Direct != nil || len(product.Missing(s, j.ResultColumns[j.number(id)])) > 0)
+	return len(j.Missing(id, s)) > 0
 }
 
 // LastUnfinished is the last hop of a sequence whose columns s are unfinished, or 0.
@@ -80,25 +88,17 @@ func (j *Job) LastUnfinished(c *HopSequence, s product.ColumnRange) int {
 	return 0
 }
 
-// needsInput tells whether columns s of a sequence's input are needed: to make hops from
-// them, or to store hop 0 itself.
+// needsInput tells whether columns s of a sequence's input are needed: to make hops from them, or to store hop 0.
 func (j *Job) needsInput(c *HopSequence, s product.ColumnRange) bool {
 	return j.LastUnfinished(c, s) > 0 || c.Input.ID == format.Input && j.unfinished(format.Input, s)
 }
 
-// RemainingPanels divides the columns that are unfinished in any matrix into panels. A
-// panel has no columns on both sides of a checkpoint's first or last.
+// RemainingPanels divides the columns that are unfinished in any matrix into panels. A panel has no columns on both
+// sides of a checkpoint's first or last.
 func (j *Job) RemainingPanels() []product.ColumnRange {
 	unfinished := make([]bool, j.Columns.End)
-	for k, id := range j.Matrices {
-		if !j.unfinished(id, j.Columns) {
-			continue
-		}
-		rest := []product.ColumnRange{j.Columns}
-		if j.Direct == nil {
-			rest = product.Missing(j.Columns, j.ResultColumns[k])
-		}
-		for _, s := range rest {
+	for _, id := range j.Matrices {
+		for _, s := range j.Missing(id, j.Columns) {
 			for c := s.First; c < s.End; c++ {
 				unfinished[c] = true
 			}

@@ -143,12 +143,6 @@ func (m *Matrix) CopyColumns(dst []byte, columns ColumnRange, lo, hi int64) {
 	}
 }
 
-func (m *Matrix) Values(v int) []float32 {
-	out := make([]float32, m.Features)
-	dtype.Decode(out, m.Rows(int64(v), int64(v)+1), m.DType)
-	return out
-}
-
 // Finite tells whether stored numbers are neither infinite nor NaN: no exponent is all ones, so that adding one to it
 // carries into the place of the sign.
 func Finite(stored []byte, t format.DType) bool {

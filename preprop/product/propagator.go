@@ -269,15 +269,13 @@ func (s NodeSet) count() int64 {
 // series need no care.
 func (p *Propagator) Needed(ctx context.Context, stored NodeSet, products, threads int) ([]NodeSet, error) {
 	need := make([]NodeSet, products)
+	if products > 0 {
+		need[products-1] = stored
+	}
 	closed := stored == nil // earlier products need the same nodes
-	for r := products - 1; r >= 0; r-- {
-		if r == products-1 {
-			need[r] = stored
-			continue
-		}
+	for r := products - 2; r >= 0; r-- {
 		next := need[r+1]
-		if closed {
-			need[r] = next
+		if need[r] = next; closed {
 			continue
 		}
 		set := slices.Clone(next) // it has the in-neighbours of the nodes that the product after next needs
@@ -297,11 +295,12 @@ func (p *Propagator) Needed(ctx context.Context, stored NodeSet, products, threa
 		}
 		switch set.count() {
 		case p.Graph.Nodes():
-			set, closed = nil, true
+			need[r], closed = nil, true
 		case next.count():
-			set, closed = next, true
+			closed = true
+		default:
+			need[r] = set
 		}
-		need[r] = set
 	}
 	return need, nil
 }

@@ -3,6 +3,7 @@ package product
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sort"
 
@@ -20,17 +21,17 @@ type Topology interface {
 	Nodes() int64
 	Edges() int64
 	Weighted() bool
-	// each calls body, from up to threads goroutines, with node ranges that cover the nodes from a first one on (the
+	// Each calls body, from up to threads goroutines, with node ranges that cover the nodes from a first one on (the
 	// first node range may begin before) and have about as many edges and nodes, so that a few nodes of high degree
 	// do not keep one goroutine busy when the others are done. Node ranges are begun in ascending order. A range that
 	// is begun is finished; after an error none is begun. A node range is valid until body returns.
 	Each(ctx context.Context, from int64, threads int, body func(b *format.NodeRange) error) error
-	// inOrder calls body with node ranges that cover the nodes [lo, hi), ascending.
+	// InOrder calls body with node ranges that cover the nodes [lo, hi), ascending.
 	InOrder(ctx context.Context, lo, hi int64, body func(b *format.NodeRange) error) error
 	Close() error
 }
 
-// resident is a topology in memory.
+// MemoryTopology is a topology in memory.
 type MemoryTopology struct {
 	*format.CSC
 	Free func() error
@@ -45,7 +46,7 @@ func (r *MemoryTopology) Each(ctx context.Context, from int64, threads int,
 	return r.EachTask(ctx, from, threads, plan.TaskCost, body)
 }
 
-// EachTask is each with node ranges of about so many edges and nodes.
+// EachTask is Each with node ranges of about so many edges and nodes.
 func (r *MemoryTopology) EachTask(ctx context.Context, from int64, threads int, cost int64,
 	body func(b *format.NodeRange) error) error {
 	n := r.Nodes()
@@ -81,7 +82,7 @@ func (r *MemoryTopology) InOrder(ctx context.Context, lo, hi int64, body func(b 
 	return nil
 }
 
-// streamed is a topology on disk.
+// DiskTopology is a topology on disk.
 type DiskTopology struct {
 	*format.TopologyFile
 	Remove func() error // its files; nil: they are the graph's
@@ -282,88 +283,52 @@ func deriveRun(ctx context.Context, given Topology, kind string, offsets []int64
 	}
 	return given.InOrder(ctx, lo, hi, func(b *format.NodeRange) error {
 		other := reverse.Slice(b.First, b.First+b.Rows())
-		both, err := union(ctx, b, &other, threads)
-		if err != nil {
-			return err
-		}
-		return emit(both)
+		return union(ctx, b, &other, threads, emit)
 	})
 }
 
-// union makes the Undirected lists of some nodes from their lists in a graph and in its reverse.
-func union(ctx context.Context, graph, reverse *format.NodeRange, threads int) (*format.NodeRange, error) {
+// union calls emit with the Undirected lists of some nodes, made from their lists in a graph and in its reverse.
+func union(ctx context.Context, graph, reverse *format.NodeRange, threads int,
+	emit func(b *format.NodeRange) error) error {
 	rows := graph.Rows()
-	out := &format.NodeRange{First: graph.First, Offsets: make([]int64, rows+1)}
-	err := parallel.For(ctx, threads, rows, plan.TaskCost, func(lo, hi int64) error {
-		for i := lo; i < hi; i++ {
-			v := graph.First + i
-			out.Offsets[i+1] = int64(unionLen(graph.In(v), reverse.In(v)))
+	made := func() *format.NodeRange { return new(format.NodeRange) }
+	some := func(k int64, out *format.NodeRange) (*format.NodeRange, error) {
+		out.First = graph.First + k*plan.TaskCost
+		out.Offsets, out.Neighbors, out.Weights = append(out.Offsets[:0], 0), out.Neighbors[:0], out.Weights[:0]
+		for v := out.First; v < min(out.First+plan.TaskCost, graph.First+rows); v++ {
+			unite(out, graph.In(v), reverse.In(v), graph.InWeights(v), reverse.InWeights(v))
+			out.Offsets = append(out.Offsets, int64(len(out.Neighbors)))
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
+		return out, nil
 	}
-	for i := range rows {
-		out.Offsets[i+1] += out.Offsets[i]
-	}
-	out.Neighbors = make([]uint32, out.Offsets[rows])
-	if graph.Weights != nil {
-		out.Weights = make([]float32, out.Offsets[rows])
-	}
-	return out, parallel.For(ctx, threads, rows, plan.TaskCost, func(lo, hi int64) error {
-		for v := graph.First + lo; v < graph.First+hi; v++ {
-			unite(out.In(v), graph.In(v), reverse.In(v), out.InWeights(v), graph.InWeights(v), reverse.InWeights(v))
-		}
-		return nil
-	})
+	return parallel.Ordered(ctx, threads, (rows+plan.TaskCost-1)/plan.TaskCost, made, some, emit)
 }
 
-// unionLen is the length of the union of ascending lists in which each element occurs as often as in the list that
-// has it more often.
-func unionLen(a, b []uint32) int {
-	same := 0
-	for i, j := 0, 0; i < len(a) && j < len(b); {
-		switch {
-		case a[i] < b[j]:
-			i++
-		case a[i] > b[j]:
-			j++
-		default:
-			same++
-			i++
-			j++
-		}
-	}
-	return len(a) + len(b) - same
-}
-
-// unite fills out with the union of a and b, and weights, if there are any, with the larger of the two where an edge
-// is in both.
-func unite(out, a, b []uint32, weights, ofA, ofB []float32) {
-	i, j := 0, 0
-	for at := range out {
+// unite appends the union of the ascending lists a and b to out: each element as often as in the list that has it more
+// often, with the larger of the weights, if there are any, where both have it.
+func unite(out *format.NodeRange, a, b []uint32, ofA, ofB []float32) {
+	for i, j := 0, 0; i < len(a) || j < len(b); {
 		inA := i < len(a) && (j == len(b) || a[i] <= b[j])
 		inB := j < len(b) && (i == len(a) || b[j] <= a[i])
+		var u uint32
+		weight := float32(math.Inf(-1))
 		if inA {
-			out[at] = a[i]
-		} else {
-			out[at] = b[j]
-		}
-		switch {
-		case weights == nil:
-		case inA && inB:
-			weights[at] = max(ofA[i], ofB[j])
-		case inA:
-			weights[at] = ofA[i]
-		default:
-			weights[at] = ofB[j]
-		}
-		if inA {
+			u = a[i]
+			if ofA != nil {
+				weight = ofA[i]
+			}
 			i++
 		}
 		if inB {
+			u = b[j]
+			if ofB != nil {
+				weight = max(weight, ofB[j])
+			}
 			j++
+		}
+		out.Neighbors = append(out.Neighbors, u)
+		if ofA != nil {
+			out.Weights = append(out.Weights, weight)
 		}
 	}
 }
