@@ -159,7 +159,7 @@ type sampledBatch struct {
 func (a *app) sampleEpochs(ctx context.Context, r *sampleResult, opened *session.Sampled, plan chunk.Plan,
 	nodes []uint32, o *sampleOptions) (err error) {
 	rows := opened.Cache
-	samplers := make(chan sampling.Sampler, a.threads)
+	samplers := make(chan *sampling.Sampler, a.threads)
 	for range a.threads {
 		s, err := opened.Method.NewSampler()
 		if err != nil {

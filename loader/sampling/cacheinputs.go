@@ -103,7 +103,7 @@ func (v *visits) listBytes(node uint32) int64 {
 // outDegrees counts the lists that each node is in.
 func outDegrees(ctx context.Context, t Topology) ([]uint32, error) {
 	degrees := make([]uint32, t.Nodes())
-	return degrees, visitLists(ctx, t, 1, false, func(_ int64, sources []uint32, _ []float32) {
+	return degrees, visitLists(ctx, t, 1, false, func(_ uint32, sources []uint32, _ []float32) {
 		for _, u := range sources {
 			degrees[u]++
 		}
@@ -120,7 +120,7 @@ func reach(ctx context.Context, o CacheOptions) ([]float32, error) {
 	p := make([]float32, n)
 	if 2*int64(len(o.Nodes)) > n {
 		return p, visitLists(ctx, o.Topology, 1, false,
-			func(v int64, sources []uint32, _ []float32) { p[v] = float32(len(sources)) })
+			func(v uint32, sources []uint32, _ []float32) { p[v] = float32(len(sources)) })
 	}
 	for i, node := range o.Nodes {
 		if int64(node) >= n {
@@ -131,7 +131,7 @@ func reach(ctx context.Context, o CacheOptions) ([]float32, error) {
 	before := make([]float32, n)
 	for _, fanout := range o.Method.options.Fanouts {
 		copy(before, p)
-		if err := visitLists(ctx, o.Topology, 1, false, func(v int64, sources []uint32, _ []float32) {
+		if err := visitLists(ctx, o.Topology, 1, false, func(v uint32, sources []uint32, _ []float32) {
 			if before[v] == 0 || len(sources) == 0 {
 				return
 			}

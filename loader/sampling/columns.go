@@ -4,60 +4,87 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sort"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// columns are the norms of the matrix's columns, or their squares, as a distribution over nodes.
-// Self-loops that are always there do not count.
-type columns struct {
-	cumulative []float64 // [n]
-	positive   int       // nodes that may be drawn
-	buf        *offheap.Buffer
+// cumulative is a distribution over 0 to n-1: place i has the sum of the weights up to i.
+type cumulative []float64
+
+func (c *cumulative) add(weight float64) { *c = append(*c, c.total()+weight) }
+
+// total is the weight of all, weight that of one.
+func (c cumulative) total() float64 {
+	if len(c) == 0 {
+		return 0
+	}
+	return c[len(c)-1]
 }
 
-// newColumns computes norms, or squared ones; with floor, each node gets the mean of all besides.
-func newColumns(ctx context.Context, t Topology, f *factors, squared, floor bool) (*columns, error) {
-	buf, err := offheap.Alloc(8 * t.Nodes())
-	if err != nil {
-		return nil, fmt.Errorf("norms of columns: %w", err)
+func (c cumulative) weight(i uint32) float64 {
+	if i == 0 {
+		return c[0]
 	}
-	p := &columns{cumulative: dtype.As[float64](buf.Bytes()), buf: buf}
-	// One thread adds the numbers of a column up in the same order every time.
-	if err := visitLists(ctx, t, 1, t.Weighted(), func(v int64, sources []uint32, weights []float32) {
-		row, loop := f.row(uint32(v), int64(len(sources))), f.loop(uint32(v))
-		for j, u := range sources {
-			if int64(j) != loop {
-				p.cumulative[u] += f.square(row, sources, weights, j)
+	return c[i] - c[i-1]
+}
+
+// draw draws by a random number: the first place whose sum is above its part of the total, or the last. The total is
+// positive.
+func (c cumulative) draw(hash uint64) uint32 {
+	x := rng.Float64(hash) * c.total()
+	return uint32(sort.Search(len(c)-1, func(i int) bool { return c[i] > x }))
+}
+
+// columns are the norms of the matrix's columns, or their squares, as a distribution over nodes. Self-loops that are
+// always there do not count.
+type columns struct {
+	cumulative     // [n]
+	positive   int // nodes that may be drawn
+}
+
+// prepareColumns computes a method's norms, or squared ones; with floor, each node gets the mean of all besides.
+func prepareColumns(squared, floor bool) func(ctx context.Context, m *Method) error {
+	return func(ctx context.Context, m *Method) error {
+		memory, err := m.alloc(8 * m.topology.Nodes())
+		if err != nil {
+			return fmt.Errorf("norms of columns: %w", err)
+		}
+		norms, f := dtype.As[float64](memory), m.factors
+		// One thread adds the numbers of a column up in the same order every time.
+		err = visitLists(ctx, m.topology, 1, m.topology.Weighted(), func(v uint32, sources []uint32, weights []float32) {
+			row, loop := f.row(v, int64(len(sources))), f.loop(v)
+			for j, u := range sources {
+				if int64(j) != loop {
+					norms[u] += f.square(row, sources, weights, j)
+				}
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("norms of columns: %w", err)
+		}
+		if !squared {
+			roots(norms)
+		}
+		mean := 0.0
+		if floor {
+			for _, w := range norms {
+				mean += w
+			}
+			if mean = mean / float64(len(norms)); mean == 0 {
+				mean = 1
 			}
 		}
-	}); err != nil {
-		return nil, fmt.Errorf("norms of columns: %w (%v)", err, buf.Free())
-	}
-	if !squared {
-		roots(p.cumulative)
-	}
-	mean := 0.0
-	if floor {
-		for _, w := range p.cumulative {
-			mean += w
+		m.columns = &columns{cumulative: norms[:0]}
+		for _, w := range norms {
+			if w+mean > 0 {
+				m.columns.positive++
+			}
+			m.columns.add(w + mean)
 		}
-		if mean = mean / float64(len(p.cumulative)); mean == 0 {
-			mean = 1
-		}
+		return nil
 	}
-	sum := 0.0
-	for u, w := range p.cumulative {
-		w += mean
-		if w > 0 {
-			p.positive++
-		}
-		sum += w
-		p.cumulative[u] = sum
-	}
-	return p, nil
 }
 
 // square is the square of A[v,u], of in-neighbour j of v, whose factor is row.
@@ -76,31 +103,4 @@ func roots(x []float64) {
 	for i := range x {
 		x[i] = math.Sqrt(x[i])
 	}
-}
-
-// total is the weight of all nodes, weight that of one.
-func (p *columns) total() float64 {
-	if len(p.cumulative) == 0 {
-		return 0
-	}
-	return p.cumulative[len(p.cumulative)-1]
-}
-
-func (p *columns) weight(u uint32) float64 {
-	if u == 0 {
-		return p.cumulative[0]
-	}
-	return p.cumulative[u] - p.cumulative[u-1]
-}
-
-// draw draws a node by a random number; the total is positive.
-func (p *columns) draw(hash uint64) uint32 {
-	return uint32(search(p.cumulative, rng.Float64(hash)*p.total()))
-}
-
-func (p *columns) close() error {
-	if p == nil {
-		return nil
-	}
-	return p.buf.Free()
 }

@@ -110,7 +110,7 @@ type run struct {
 	s        *Set
 	n, first int // epoch, and the batch that is 0 in rules
 	late     bool
-	samplers []Sampler
+	samplers []*Sampler
 	window   cacheWindow
 	stream   gds.Stream    // of the loader
 	device   *paced.Device // nil: stages take as long as they take

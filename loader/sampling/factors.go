@@ -2,14 +2,12 @@ package sampling
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/offheap"
-	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
 // factors give the matrix of an Aggregation: A[v,u] = s(v) w(u,v) t(u).
@@ -21,42 +19,31 @@ type factors struct {
 	// loops [n] says where in its list node v has a self-loop: the index + 1, or 0; nil: no node
 	// has one. Only where self-loops are added.
 	loops []uint32
-
-	buffers []*offheap.Buffer
 }
 
-// factorGrain is the number of nodes whose factors a goroutine computes at a time.
-const factorGrain = 1 << 12
-
-func newFactors(ctx context.Context, t Topology, a Aggregation, threads int) (_ *factors, err error) {
+// prepareFactors computes the factors of a method, in memory of its own.
+func (m *Method) prepareFactors(ctx context.Context) (err error) {
+	a := m.options.Aggregation
 	f := &factors{added: a == Sym || a == Plain}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.close())
-		}
-	}()
+	m.factors = f
 	if f.added {
-		if err := f.findLoops(ctx, t, threads); err != nil {
-			return nil, err
+		if err := m.findLoops(ctx); err != nil {
+			return err
 		}
 	}
 	switch {
 	case a == Plain:
-	case a == Mean && !t.Weighted():
+	case a == Mean && !m.topology.Weighted():
 		f.mean = true
 	case a == Mean:
-		if f.s, err = f.perNode(t.Nodes()); err == nil {
-			err = f.degrees(ctx, t, threads, func(v int64, d float64) { f.s[v] = inverse(d) })
-		}
+		err = m.byDegree(ctx, func(d float64) float64 { return d })
 	case a == Sym:
-		if f.s, err = f.perNode(t.Nodes()); err == nil {
-			err = f.degrees(ctx, t, threads, func(v int64, d float64) { f.s[v] = inverse(math.Sqrt(d)) })
-			f.t = f.s
-		}
+		err = m.byDegree(ctx, math.Sqrt)
+		f.t = f.s
 	default:
 		err = fmt.Errorf("%w: no aggregation is called %q: there are %s, %s and %s", ErrOptions, a, Mean, Sym, Plain)
 	}
-	return f, err
+	return err
 }
 
 func inverse(x float64) float32 {
@@ -66,98 +53,48 @@ func inverse(x float64) float32 {
 	return float32(1 / x)
 }
 
-// perNode allocates a factor for each node.
-func (f *factors) perNode(nodes int64) ([]float32, error) {
-	b, err := offheap.Alloc(4 * nodes)
-	if err != nil {
-		return nil, err
-	}
-	f.buffers = append(f.buffers, b)
-	return dtype.Float32s(b.Bytes()), nil
-}
-
 // findLoops finds the self-loops that the graph has.
-func (f *factors) findLoops(ctx context.Context, t Topology, threads int) error {
-	b, err := offheap.Alloc(4 * t.Nodes())
+func (m *Method) findLoops(ctx context.Context) error {
+	b, err := m.alloc(4 * m.topology.Nodes())
 	if err != nil {
 		return err
 	}
-	f.buffers = append(f.buffers, b)
-	loops := dtype.Uint32s(b.Bytes())
-	if err := visitLists(ctx, t, threads, false, func(v int64, sources []uint32, _ []float32) {
-		if i, ok := slices.BinarySearch(sources, uint32(v)); ok {
+	loops := dtype.Uint32s(b)
+	var found atomic.Bool
+	err = visitLists(ctx, m.topology, m.options.Threads, false, func(v uint32, sources []uint32, _ []float32) {
+		if i, ok := slices.BinarySearch(sources, v); ok {
 			loops[v] = uint32(i) + 1
+			found.Store(true)
 		}
-	}); err != nil {
+	})
+	if found.Load() {
+		m.factors.loops = loops
+	}
+	return err
+}
+
+// byDegree makes s(v) one over a function of the weighted in-degree of each node, added self-loops included.
+func (m *Method) byDegree(ctx context.Context, of func(degree float64) float64) error {
+	b, err := m.alloc(4 * m.topology.Nodes())
+	if err != nil {
 		return err
 	}
-	if slices.Max(append([]uint32{0}, loops...)) > 0 {
-		f.loops = loops
-	}
-	return nil
-}
-
-// degrees calls set with the weighted in-degree of each node, added self-loops included.
-func (f *factors) degrees(ctx context.Context, t Topology, threads int, set func(v int64, degree float64)) error {
-	return visitLists(ctx, t, threads, t.Weighted(), func(v int64, sources []uint32, weights []float32) {
-		d := float64(len(sources))
-		if weights != nil {
-			d = 0
-			for _, w := range weights {
-				d += float64(w)
-			}
-		}
-		if f.added && (f.loops == nil || f.loops[v] == 0) {
-			d++
-		}
-		set(v, d)
-	})
-}
-
-// visitLists calls visit with each node's in-neighbours, and with their weights if these are wanted,
-// from several goroutines. The slices are valid in the call.
-func visitLists(ctx context.Context, t Topology, threads int, weighted bool,
-	visit func(v int64, sources []uint32, weights []float32)) error {
-	return parallel.For(ctx, threads, t.Nodes(), factorGrain, func(lo, hi int64) error {
-		nodes, lists := make([]uint32, hi-lo), make([]List, hi-lo)
-		for i := range nodes {
-			nodes[i] = uint32(lo + int64(i))
-		}
-		if err := t.Lists(nodes, lists); err != nil {
-			return err
-		}
-		var sources []uint32
-		var weights []float32
-		for len(lists) > 0 {
-			n, edges := 0, int64(0)
-			for n < len(lists) && (n == 0 || edges+lists[n].Degree() <= chunkEdges) {
-				edges += lists[n].Degree()
-				n++
-			}
-			sources = resize(sources, int(edges))
-			if err := t.ListSources(lists[:n], sources); err != nil {
-				return err
-			}
-			if weighted {
-				weights = resize(weights, int(edges))
-				if err := t.ListWeights(lists[:n], weights); err != nil {
-					return err
+	f := m.factors
+	f.s = dtype.Float32s(b)
+	return visitLists(ctx, m.topology, m.options.Threads, m.topology.Weighted(),
+		func(v uint32, sources []uint32, weights []float32) {
+			d := float64(len(sources))
+			if weights != nil {
+				d = 0
+				for _, w := range weights {
+					d += float64(w)
 				}
 			}
-			at := int64(0)
-			for i, l := range lists[:n] {
-				end := at + l.Degree()
-				if weighted {
-					visit(int64(nodes[i]), sources[at:end], weights[at:end:end])
-				} else {
-					visit(int64(nodes[i]), sources[at:end], nil)
-				}
-				at = end
+			if f.added && f.loop(v) < 0 {
+				d++
 			}
-			nodes, lists = nodes[n:], lists[n:]
-		}
-		return nil
-	})
+			f.s[v] = inverse(of(d))
+		})
 }
 
 // row is s(v), of a node with so many in-edges.
@@ -177,16 +114,4 @@ func (f *factors) loop(v uint32) int64 {
 		return -1
 	}
 	return int64(f.loops[v]) - 1
-}
-
-func (f *factors) close() error {
-	if f == nil {
-		return nil
-	}
-	var errs []error
-	for _, b := range f.buffers {
-		errs = append(errs, b.Free())
-	}
-	f.buffers = nil
-	return errors.Join(errs...)
 }

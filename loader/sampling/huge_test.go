@@ -23,14 +23,14 @@ func (h hubs) Lists(nodes []uint32, lists []List) error {
 	return nil
 }
 
-func (h hubs) Sources(edges []int64, sources []uint32) error {
+func (h hubs) Read(edges []int64, sources []uint32, _ []float32) error {
 	for i, e := range edges {
 		sources[i] = uint32((e/h.degree + e%h.degree) % h.nodes)
 	}
 	return nil
 }
 
-func (h hubs) ListSources(lists []List, sources []uint32) error {
+func (h hubs) ReadLists(lists []List, sources []uint32, _ []float32) error {
 	for _, l := range lists {
 		first := l.First / h.degree
 		for j := range l.Degree() {
@@ -40,9 +40,6 @@ func (h hubs) ListSources(lists []List, sources []uint32) error {
 	}
 	return nil
 }
-
-func (h hubs) Weights([]int64, []float32) error    { return errors.New("no weights") }
-func (h hubs) ListWeights([]List, []float32) error { return errors.New("no weights") }
 
 // upTo are the nodes 0 to n-1.
 func upTo(n int) []uint32 {
@@ -54,7 +51,7 @@ func upTo(n int) []uint32 {
 }
 
 // newHugeSampler is a sampler of one layer.
-func newHugeSampler(t *testing.T, name string, topology Topology, fanout int) *layered {
+func newHugeSampler(t *testing.T, name string, topology Topology, fanout int) *Sampler {
 	t.Helper()
 	m, err := NewMethod(t.Context(), name, topology, Options{Fanouts: []int{fanout}, Threads: 1})
 	if err != nil {
@@ -69,7 +66,7 @@ func newHugeSampler(t *testing.T, name string, topology Topology, fanout int) *l
 			t.Error(err)
 		}
 	})
-	return s.(*layered)
+	return s
 }
 
 // A chunk of 512 destinations whose edges are 2^32 is refused before memory is taken for any of them.
@@ -103,7 +100,7 @@ func TestListsOfHubsAreReadInChunks(t *testing.T) {
 		if err := s.Sample(t.Context(), &all, upTo(hub), 7); err != nil {
 			t.Fatal(err)
 		}
-		if most := max(cap(s.edges.listSources), cap(s.edges.edges)); most > 2*chunkEdges {
+		if most := max(cap(s.edges.in.sources), cap(s.edges.edges)); most > 2*chunkEdges {
 			t.Errorf("%s: memory for %d edges of a chunk", name, most)
 		}
 		block := &all.Blocks[0]
@@ -130,7 +127,7 @@ func TestListsOfHubsAreReadInChunks(t *testing.T) {
 	// So are those of all nodes, once for a method.
 	most := 0
 	if err := visitLists(t.Context(), hubs{nodes: 64, degree: 1 << 16}, 1, false,
-		func(_ int64, sources []uint32, _ []float32) {
+		func(_ uint32, sources []uint32, _ []float32) {
 			most = max(most, cap(sources))
 		}); err != nil || most > 2*chunkEdges {
 		t.Errorf("memory for %d edges, %v", most, err)

@@ -14,42 +14,25 @@ import (
 // has pi(u) = max c(v), of the destinations that u is an in-neighbour of: one step towards the pi
 // for which the expected number of sources is least.
 type labor struct {
-	fanout int
-	random uint64
-
-	importance bool
-	known      *relabeler // of sources
-	sources    []uint32
-	local      []uint32
-	pi         []float64 // [sources]
-	c          []float64 // of one destination: pi of its in-neighbours, then their probabilities
+	known   *relabeler // of sources; nil: LABOR-0
+	sources []uint32
+	local   []uint32
+	pi      []float64 // [sources]
+	c       []float64 // pi of the in-neighbours of one destination
 }
 
-func newLabor(m *Method) (chooser, error) { return &labor{}, nil }
+func newLabor(_ *Method, sources *relabeler) chooser { return &labor{known: sources} }
 
-func newLabor1(m *Method) (chooser, error) {
-	known, err := newRelabeler(m.topology.Nodes())
-	return &labor{importance: true, known: known}, err
-}
-
-func (s *labor) close() error {
+func (s *labor) begin(c *chosenEdges, nodes []uint32) error {
+	c.readsSources = true
 	if s.known == nil {
-		return nil
-	}
-	return s.known.close()
-}
-
-func (s *labor) most(d int64) int64 { return d }
-
-func (s *labor) begin(c *chosenEdges, nodes []uint32, fanout int, random uint64) error {
-	s.fanout, s.random = fanout, random
-	if !s.importance || fanout == All {
 		return nil
 	}
 	s.known.forget()
 	s.sources, s.pi = s.sources[:0], s.pi[:0]
-	return c.visitLists(nodes, func(v uint32, l List, sources []uint32, _ []float32) {
-		d, loop := c.choices(v, l)
+	return c.in.visit(c.ctx, nodes, false, func(v uint32, sources []uint32, _ []float32) {
+		loop := c.m.factors.loop(v)
+		d := choices(List{0, int64(len(sources))}, loop)
 		if d == 0 {
 			return
 		}
@@ -58,7 +41,7 @@ func (s *labor) begin(c *chosenEdges, nodes []uint32, fanout int, random uint64)
 		for range len(s.sources) - len(s.pi) {
 			s.pi = append(s.pi, 0)
 		}
-		most := min(1, float64(fanout)/float64(d))
+		most := min(1, float64(c.fanout)/float64(d))
 		for j, id := range s.local {
 			if int64(j) != loop {
 				s.pi[id] = max(s.pi[id], most)
@@ -67,42 +50,25 @@ func (s *labor) begin(c *chosenEdges, nodes []uint32, fanout int, random uint64)
 	})
 }
 
-func (s *labor) choose(c *chosenEdges, nodes []uint32) error {
-	if s.fanout != All {
-		if err := c.readLists(false); err != nil {
-			return err
-		}
-	}
-	at := int64(0)
-	for i, v := range nodes {
-		l, loop := c.beginNode(i, v)
-		d, _ := c.choices(v, l)
-		switch {
-		case s.fanout == All || int64(s.fanout) >= d:
-			c.addOthers(l, loop)
-		case s.importance:
-			if !s.chooseByImportance(c, l, loop, c.listSources[at:at+l.Degree()]) {
-				return errChanged
-			}
-		default:
-			s.chooseBelow(c, l, loop, c.listSources[at:at+l.Degree()])
-		}
-		c.endNode()
-		at += l.Degree()
+func (s *labor) choose(c *chosenEdges, _ uint32, l List, loop int64, sources []uint32) error {
+	switch {
+	case int64(c.fanout) >= choices(l, loop):
+		c.addOthers(l, loop)
+	case s.known != nil:
+		return s.chooseByImportance(c, l, loop, sources)
+	default:
+		s.chooseBelow(c, l, loop, sources)
 	}
 	return nil
 }
 
 // chooseBelow chooses what LABOR-0 does.
 func (s *labor) chooseBelow(c *chosenEdges, l List, loop int64, sources []uint32) {
-	d := l.Degree()
-	if loop >= 0 {
-		d--
-	}
-	below := choose.Threshold(int64(s.fanout), d)
+	d := choices(l, loop)
+	below := choose.Threshold(int64(c.fanout), d)
 	c.edges = grow(c.edges, len(sources)+1)
 	next := len(c.edges)
-	edges, random := c.edges[:cap(c.edges)], s.random
+	edges, random := c.edges[:cap(c.edges)], c.random
 	for j, u := range sources {
 		edges[next] = l.First + int64(j)
 		if rng.At(random, uint64(u)) < below {
@@ -112,19 +78,19 @@ func (s *labor) chooseBelow(c *chosenEdges, l List, loop int64, sources []uint32
 	if loop >= 0 && rng.At(random, uint64(sources[loop])) < below {
 		next = dropEdge(edges, len(c.edges), next, l.First+loop)
 	}
-	c.addChosen(next, float32(float64(d)/float64(s.fanout)))
+	c.addChosen(next, float32(float64(d)/float64(c.fanout)))
 }
 
 // chooseByImportance chooses what LABOR-1 does. Its c(v) is found from below: with c from all terms taken for less than
 // 1, those that are not are set to 1, and so on. It fails if there are sources that begin has not seen.
-func (s *labor) chooseByImportance(c *chosenEdges, l List, loop int64, sources []uint32) (ok bool) {
+func (s *labor) chooseByImportance(c *chosenEdges, l List, loop int64, sources []uint32) error {
 	s.c = s.c[:0]
 	inverses := 0.0
 	for j, u := range sources {
 		if int64(j) != loop {
 			id, ok := s.known.find(u)
 			if !ok {
-				return false
+				return errChanged
 			}
 			pi := s.pi[id]
 			s.c = append(s.c, pi)
@@ -132,7 +98,7 @@ func (s *labor) chooseByImportance(c *chosenEdges, l List, loop int64, sources [
 		}
 	}
 	d := float64(len(s.c))
-	target := d * d / float64(s.fanout)
+	target := d * d / float64(c.fanout)
 	scale := inverses / target
 	for certain := 0; ; {
 		more := 0
@@ -156,9 +122,9 @@ func (s *labor) chooseByImportance(c *chosenEdges, l List, loop int64, sources [
 		}
 		p := min(1, float64(s.c[k]*scale))
 		k++
-		if rng.Float64(rng.At(s.random, uint64(u))) < p {
-			c.edges, c.weights = append(c.edges, l.First+int64(j)), append(c.weights, float32(1/p))
+		if rng.Float64(rng.At(c.random, uint64(u))) < p {
+			c.addOne(l, int64(j), float32(1/p))
 		}
 	}
-	return true
+	return nil
 }

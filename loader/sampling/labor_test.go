@@ -45,23 +45,20 @@ func TestLabor1KeepsTheVarianceOfTheFanout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	c, err := newLabor1(m)
+	s, err := m.NewSampler()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
-	s := c.(*labor)
+	defer s.Close()
 	nodes := []uint32{0, 2, 4, 5, 7, 8, 20, 31}
-	edges := chosenEdges{m: m, ctx: t.Context()}
+	edges := &s.edges
+	edges.ctx, edges.fanout = t.Context(), fanout
 	probability := map[int64]float64{}
-	for i := range uint64(3000) { // until each edge has come
-		if err := s.begin(&edges, nodes, fanout, i); err != nil {
+	for edges.random = range uint64(3000) { // until each edge has come
+		if err := edges.begin(s.chooser, nodes); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := edges.beginChunk(nodes, s.most); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.choose(&edges, nodes); err != nil {
+		if _, err := edges.choose(s.chooser, nodes); err != nil {
 			t.Fatal(err)
 		}
 		for j, e := range edges.edges {

@@ -11,117 +11,135 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// chunkNodes is the number of destinations that are sampled at a time: so few that what is known of their edges stays
-// in the caches of a core, and so many that each pass over them has many memory accesses on their way.
-const chunkNodes = 512
-
-// chunkEdges bounds the edges that are read or chosen of a chunk, unless a single destination has more: the lists of
-// many hubs would take memory without bound.
-const chunkEdges = 1 << 20
-
-// layered is a sampler that makes one block after another, from the seeds on.
-type layered struct {
+// Sampler makes mini-batches, one block after another, from the seeds on. It has memory of its own, which it uses
+// again, and belongs to one goroutine at a time: each takes one from Method.NewSampler.
+type Sampler struct {
 	*Method
 	chooser
-	known *relabeler
-	edges chosenEdges
-	local []uint32
+	known   *relabeler // of the nodes of a batch
+	sources *relabeler // for choosers that give local ids to sources; else nil
+	edges   chosenEdges
+	local   []uint32
 }
 
-// chooser chooses the edges of a block, as one of the methods. Random numbers are those of a stream,
-// which is named anew for each block.
+// chooser chooses the edges of a block, as one of the methods.
 type chooser interface {
-	// begin begins a block of which these are all destinations.
-	begin(c *chosenEdges, nodes []uint32, fanout int, random uint64) error
-	// most bounds the edges that choose reads or chooses of a list of d edges.
-	most(d int64) int64
-	// choose chooses the edges of the next destinations of the block, one node after another, each
-	// from c.beginNode to c.endNode.
-	choose(c *chosenEdges, nodes []uint32) error
-	close() error
+	// begin begins a block whose destinations are nodes.
+	begin(c *chosenEdges, nodes []uint32) error
+	// choose chooses among the edges of the list of node v, but for that at place loop, a self-loop that is chosen
+	// already, or -1. sources are those of the list, if begin has set chosenEdges.readsSources.
+	choose(c *chosenEdges, v uint32, l List, loop int64, sources []uint32) error
 }
 
 // seeder is a chooser that chooses the seeds too.
 type seeder interface {
 	// seed chooses by so many draws. The seeds are valid until the next call, and so are their weights.
 	seed(ctx context.Context, draws int, key uint64) (seeds []uint32, weights []float32, err error)
+	// weigh sets the coefficients of the edges that were chosen of some nodes.
+	weigh(c *chosenEdges) error
 }
 
-// chosenEdges are the edges that are chosen of a chunk of nodes. Choosers say which edges, by
-// number, and how often they expect each to be chosen; what the rest needs is read at once.
+// chosenEdges are the edges that are chosen of some nodes. Choosers say which edges, by number, and how often they
+// expect each to be chosen; what the rest needs is read at once.
 type chosenEdges struct {
-	m       *Method
-	ctx     context.Context // of the call of Sample
-	lists   []List
+	m   *Method
+	ctx context.Context // of the call of Sample
+
+	// Of the block:
+	fanout                     int
+	random                     uint64 // its random numbers
+	readsSources, readsWeights bool   // the chooser looks at these of all edges of lists
+
+	in      listReader
+	at      int64     // place of the list of the node that is chosen of, in what is read
 	edges   []int64   // by number; of an added self-loop any
 	sources []uint32  // of edges
 	weights []float32 // coefficients of edges
 	ends    []uint32  // of each node's edges, in edges
 	loops   []uint32  // places in edges of added self-loops
-	graph   []float32 // weights of edges in the graph
-
-	listSources []uint32 // of all edges of the lists, and their weights, for choosers that read them
-	listWeights []float32
+	graph   []float32 // weights of edges in the graph; nil: it has none
 }
 
-func newLayered(m *Method) (_ Sampler, err error) {
-	s := &layered{Method: m, edges: chosenEdges{m: m}}
+// NewSampler makes a sampler for one goroutine, which closes it.
+func (m *Method) NewSampler() (_ *Sampler, err error) {
+	s := &Sampler{Method: m, edges: chosenEdges{m: m, in: listReader{topology: m.topology}}}
 	if s.known, err = newRelabeler(m.topology.Nodes()); err != nil {
 		return nil, err
 	}
-	if s.chooser, err = m.kind.newChooser(m); err != nil {
-		return nil, errors.Join(err, s.known.close())
+	if m.kind.relabels {
+		if s.sources, err = newRelabeler(m.topology.Nodes()); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
 	}
+	s.chooser = m.kind.newChooser(m, s.sources)
 	return s, nil
 }
 
-func (s *layered) Close() error { return errors.Join(s.chooser.close(), s.known.close()) }
+// Close frees the sampler's memory.
+func (s *Sampler) Close() error { return errors.Join(s.known.close(), s.sources.close()) }
 
-func (s *layered) Sample(ctx context.Context, dst *MiniBatch, seeds []uint32, key uint64) error {
+// Sample makes dst the mini-batch of seeds, which are distinct. The result is a function of the method, the seeds and
+// the key (see Key) alone. Graph-wise samplers choose seeds themselves, as many nodes, edges or walks as there are
+// seeds, and use their number only: dst.Seeds says which they are. After an error dst is not valid. If ctx ends, Sample
+// soon returns its cause.
+func (s *Sampler) Sample(ctx context.Context, dst *MiniBatch, seeds []uint32, key uint64) (err error) {
 	s.edges.ctx = ctx
 	var weights []float32
 	if chosen, ok := s.chooser.(seeder); ok {
-		var err error
-		if seeds, weights, err = chosen.seed(ctx, len(seeds),
-			rng.Start(rng.Hash(key, uint64(s.Layers())))); err != nil {
+		if seeds, weights, err = chosen.seed(ctx, len(seeds), rng.Start(rng.Hash(key, uint64(s.Layers())))); err != nil {
 			return err
 		}
 	}
-	if err := s.start(dst, seeds, s.known, &s.local); err != nil {
+	if err := s.start(dst, seeds); err != nil {
 		return err
 	}
 	dst.SeedWeights = append(dst.SeedWeights[:0], weights...)
 	for layer, fanout := range s.options.Fanouts {
-		b := &dst.Blocks[s.Layers()-1-layer]
-		if err := s.sampleBlock(b, dst, fanout, rng.Start(rng.Hash(key, uint64(layer)))); err != nil {
+		s.edges.fanout, s.edges.random = fanout, rng.Start(rng.Hash(key, uint64(layer)))
+		if err := s.sampleBlock(&dst.Blocks[s.Layers()-1-layer], dst); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// start makes dst an empty mini-batch of distinct seeds, which have the local ids 0 and up.
+func (s *Sampler) start(dst *MiniBatch, seeds []uint32) error {
+	for i, v := range seeds {
+		if int64(v) >= s.topology.Nodes() {
+			return fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, v, s.topology.Nodes())
+		}
+	}
+	s.known.forget()
+	s.local = resize(s.local, len(seeds))
+	dst.Inputs = s.known.add(dst.Inputs[:0], seeds, s.local)
+	if len(dst.Inputs) < len(seeds) {
+		for i, id := range s.local {
+			if seeds[id] == seeds[i] && int(id) < i {
+				return fmt.Errorf("seeds %d and %d are both node %d: the seeds of a batch must be distinct", id, i,
+					seeds[i])
+			}
+		}
+	}
+	dst.Seeds = append(dst.Seeds[:0], seeds...)
+	dst.Blocks = resize(dst.Blocks, s.Layers())
+	return nil
+}
+
 // sampleBlock makes the block whose destinations are all Inputs of dst, to which it adds the sources.
-func (s *layered) sampleBlock(b *Block, dst *MiniBatch, fanout int, random uint64) error {
+func (s *Sampler) sampleBlock(b *Block, dst *MiniBatch) error {
 	c := &s.edges
 	b.Destinations = len(dst.Inputs)
 	b.Offsets, b.Indices, b.Weights = append(b.Offsets[:0], 0), b.Indices[:0], b.Weights[:0]
-	if fanout == All && !s.kind.graphWise {
-		if err := c.checkAll(dst.Inputs); err != nil {
-			return err
-		}
-	}
-	if err := s.begin(c, dst.Inputs, fanout, random); err != nil {
+	if err := c.begin(s.chooser, dst.Inputs); err != nil {
 		return err
 	}
 	for first := 0; first < b.Destinations; {
-		nodes, err := c.beginChunk(dst.Inputs[first:b.Destinations], s.most)
+		nodes, err := c.choose(s.chooser, dst.Inputs[first:b.Destinations])
 		if err != nil {
 			return err
 		}
 		first += len(nodes)
-		if err := s.choose(c, nodes); err != nil {
-			return err
-		}
 		done := len(b.Indices)
 		if uint64(done)+uint64(len(c.edges)) > MaxBlockEdges {
 			return errBlockEdges
@@ -157,6 +175,18 @@ const MaxBlockEdges = math.MaxUint32
 
 var errBlockEdges = errors.New("a block has more than 2^32-1 edges: sample fewer seeds or fanouts at a time")
 
+// all tells that all edges of the block's destinations are chosen, without the chooser.
+func (c *chosenEdges) all() bool { return c.fanout == All && !c.m.kind.graphWise }
+
+// begin begins a block whose destinations are nodes.
+func (c *chosenEdges) begin(s chooser, nodes []uint32) error {
+	c.readsSources, c.readsWeights = false, false
+	if c.all() {
+		return c.checkAll(nodes)
+	}
+	return s.begin(c, nodes)
+}
+
 // checkAll returns an error if all edges to these nodes are more than a block has. It looks only at a topology with so
 // many edges.
 func (c *chosenEdges) checkAll(nodes []uint32) error {
@@ -164,128 +194,100 @@ func (c *chosenEdges) checkAll(nodes []uint32) error {
 	if t.Edges()+t.Nodes() <= MaxBlockEdges {
 		return nil
 	}
-	for chunk := range slices.Chunk(nodes, chunkNodes) {
-		c.lists = resize(c.lists, len(chunk))
-		if err := t.Lists(chunk, c.lists); err != nil {
+	for len(nodes) > 0 {
+		some, err := c.in.next(c.ctx, nodes, func(int64) int64 { return 0 })
+		if err != nil {
 			return err
 		}
-		if edges += countEdges(c.lists); edges > MaxBlockEdges {
+		if edges += countEdges(c.in.lists); edges > MaxBlockEdges {
 			return errBlockEdges
 		}
+		nodes = nodes[len(some):]
 	}
 	return nil
-}
-
-// beginChunk reads where the edges of the first of some nodes are, and chooses none yet. It returns these nodes: most
-// bounds the edges that are read or chosen of one.
-func (c *chosenEdges) beginChunk(nodes []uint32, most func(d int64) int64) ([]uint32, error) {
-	if err := context.Cause(c.ctx); err != nil {
-		return nil, err
-	}
-	nodes = nodes[:min(chunkNodes, len(nodes))]
-	c.lists = resize(c.lists, len(nodes))
-	c.edges, c.weights, c.ends, c.loops = c.edges[:0], c.weights[:0], c.ends[:0], c.loops[:0]
-	if err := c.m.topology.Lists(nodes, c.lists); err != nil {
-		return nil, err
-	}
-	edges := int64(0)
-	for i, v := range nodes {
-		if c.m.factors.loop(v) >= c.lists[i].Degree() {
-			return nil, errChanged
-		}
-		if edges += most(c.lists[i].Degree()); edges > chunkEdges && i > 0 {
-			c.lists = c.lists[:i]
-			return nodes[:i], nil
-		}
-	}
-	return nodes, nil
 }
 
 // errChanged is returned when a mapped topology has changed since it was opened.
 var errChanged = fmt.Errorf("topology: %w: it has changed since it was opened and checked", format.ErrCorrupt)
 
-// endNode ends the edges of a node.
-func (c *chosenEdges) endNode() { c.ends = append(c.ends, uint32(len(c.edges))) }
-
-// beginNode adds the self-loop of node i of the chunk, if there is always one, and returns its list,
-// and the place of the self-loop in it or -1: the others of the list are to be chosen among.
-func (c *chosenEdges) beginNode(i int, v uint32) (l List, loop int64) {
-	l = c.lists[i]
-	if !c.m.factors.added {
-		return l, -1
+// choose chooses edges of the first of some nodes, and returns these nodes.
+func (c *chosenEdges) choose(s chooser, nodes []uint32) (_ []uint32, err error) {
+	c.edges, c.weights, c.ends, c.loops, c.at = c.edges[:0], c.weights[:0], c.ends[:0], c.loops[:0], 0
+	if nodes, err = c.in.next(c.ctx, nodes, c.bound); err == nil && c.readsSources {
+		err = c.in.read(c.readsWeights)
 	}
-	loop = c.m.factors.loop(v)
+	if err != nil {
+		return nil, err
+	}
+	var sources []uint32
+	for i, v := range nodes {
+		l, loop := c.in.lists[i], c.m.factors.loop(v)
+		if loop >= l.Degree() {
+			return nil, errChanged
+		}
+		c.addLoop(l, loop)
+		if c.readsSources {
+			sources = c.in.sources[c.at:][:l.Degree()]
+		}
+		if c.all() {
+			c.addOthers(l, loop)
+		} else if err := s.choose(c, v, l, loop, sources); err != nil {
+			return nil, err
+		}
+		c.ends = append(c.ends, uint32(len(c.edges)))
+		c.at += l.Degree()
+	}
+	if s, ok := s.(seeder); ok {
+		return nodes, s.weigh(c)
+	}
+	return nodes, nil
+}
+
+// bound bounds the edges that are read or chosen of a list of d.
+func (c *chosenEdges) bound(d int64) int64 {
+	chosen := d
+	if kind := c.m.kind; d > 0 && !c.all() && !kind.layerWise && !kind.graphWise {
+		if chosen = int64(c.fanout); !c.m.options.Replace {
+			chosen = min(chosen, d)
+		}
+	}
+	if c.readsSources {
+		return max(chosen, d)
+	}
+	return chosen
+}
+
+// addLoop chooses the self-loop of a node, if there is always one: that at place loop of its list, or, if that is -1,
+// an added one.
+func (c *chosenEdges) addLoop(l List, loop int64) {
+	if !c.m.factors.added {
+		return
+	}
 	edge := l.First + loop
 	if loop < 0 {
 		c.loops, edge = append(c.loops, uint32(len(c.edges))), 0
 	}
 	c.edges, c.weights = append(c.edges, edge), append(c.weights, 1)
-	return l, loop
 }
 
-// readLists reads the sources of all edges of the lists, and their weights if these are wanted.
-func (c *chosenEdges) readLists(weights bool) error {
-	edges := int(countEdges(c.lists))
-	c.listSources = resize(c.listSources, edges)
-	if err := c.m.topology.ListSources(c.lists, c.listSources); err != nil || !weights {
-		return err
+// choices is the number of edges of a list that are to be chosen among: all but the one at place loop, if there is one.
+func choices(l List, loop int64) int64 {
+	if loop >= 0 {
+		return l.Degree() - 1
 	}
-	c.listWeights = resize(c.listWeights, edges)
-	return c.m.topology.ListWeights(c.lists, c.listWeights)
+	return l.Degree()
 }
 
-// visitLists reads the lists of all nodes, chunk by chunk, and calls visit with each: the sources of
-// its edges, and their weights in a weighted graph.
-func (c *chosenEdges) visitLists(nodes []uint32, visit func(v uint32, l List, sources []uint32,
-	weights []float32)) error {
-	for len(nodes) > 0 {
-		chunk, err := c.beginChunk(nodes, func(d int64) int64 { return d })
-		if err != nil {
-			return err
-		}
-		nodes = nodes[len(chunk):]
-		if err := c.readLists(c.m.topology.Weighted()); err != nil {
-			return err
-		}
-		at := int64(0)
-		for i, v := range chunk {
-			l := c.lists[i]
-			end := at + l.Degree()
-			if c.m.topology.Weighted() {
-				visit(v, l, c.listSources[at:end], c.listWeights[at:end])
-			} else {
-				visit(v, l, c.listSources[at:end], nil)
-			}
-			at = end
-		}
-	}
-	return nil
-}
-
-// choices is the number of edges of v's list that are to be chosen among, and the place of the
-// self-loop among them that is chosen for sure, or -1.
-func (c *chosenEdges) choices(v uint32, l List) (d, loop int64) {
-	if loop = c.m.factors.loop(v); loop >= 0 {
-		return l.Degree() - 1, loop
-	}
-	return l.Degree(), -1
-}
-
-// addOthers chooses all edges of a list for sure, but that at place loop, which beginNode has chosen.
+// addOthers chooses all edges of a list for sure, but that at place loop.
 func (c *chosenEdges) addOthers(l List, loop int64) {
 	n := len(c.edges)
-	c.addAll(l.First, l.Degree())
+	edges := c.add(l.Degree(), 1)
+	for j := range edges {
+		edges[j] = l.First + int64(j)
+	}
 	if loop >= 0 {
 		last := dropEdge(c.edges, n, len(c.edges), l.First+loop)
 		c.edges, c.weights = c.edges[:last], c.weights[:last]
-	}
-}
-
-// addAll chooses d edges from first on for sure.
-func (c *chosenEdges) addAll(first, d int64) {
-	c.edges, c.weights = grow(c.edges, int(d)), grow(c.weights, int(d))
-	for e := first; e < first+d; e++ {
-		c.edges, c.weights = append(c.edges, e), append(c.weights, 1)
 	}
 }
 
@@ -306,6 +308,11 @@ func (c *chosenEdges) addChosen(end int, weight float32) {
 	}
 }
 
+// addOne chooses the edge at a place of a list, with this coefficient.
+func (c *chosenEdges) addOne(l List, place int64, weight float32) {
+	c.edges, c.weights = append(c.edges, l.First+place), append(c.weights, weight)
+}
+
 // dropEdge removes an edge of edges[from:next], which ascend, and returns the next place.
 func dropEdge(edges []int64, from, next int, edge int64) int {
 	at, found := slices.BinarySearch(edges[from:next], edge)
@@ -316,8 +323,8 @@ func dropEdge(edges []int64, from, next int, edge int64) int {
 	return next - 1
 }
 
-// read reads the sources of the chosen edges, and multiplies the coefficients, so far the inverse
-// of the expected number of times that an edge is chosen, by the matrix.
+// read reads the sources of the chosen edges, and multiplies the coefficients, so far the inverse of the expected
+// number of times that an edge is chosen, by the matrix.
 func (c *chosenEdges) read(nodes []uint32) error {
 	t, f := c.m.topology, c.m.factors
 	c.sources = resize(c.sources, len(c.edges))
@@ -325,13 +332,8 @@ func (c *chosenEdges) read(nodes []uint32) error {
 		c.graph = resize(c.graph, len(c.edges))
 	}
 	if t.Edges() > 0 {
-		if err := t.Sources(c.edges, c.sources); err != nil {
+		if err := t.Read(c.edges, c.sources, c.graph); err != nil {
 			return err
-		}
-		if t.Weighted() {
-			if err := t.Weights(c.edges, c.graph); err != nil {
-				return err
-			}
 		}
 	}
 	next := 0 // in c.loops
@@ -345,17 +347,15 @@ func (c *chosenEdges) read(nodes []uint32) error {
 			}
 			next++
 		}
-		row := f.row(v, c.lists[i].Degree())
+		row := f.row(v, c.in.lists[i].Degree())
 		weights := c.weights[at:end]
 		for j := range weights {
 			weights[j] *= row
 		}
 		at = end
 	}
-	if t.Weighted() {
-		for j, w := range c.graph {
-			c.weights[j] *= w
-		}
+	for j, w := range c.graph {
+		c.weights[j] *= w
 	}
 	if f.t != nil {
 		for j, u := range c.sources {

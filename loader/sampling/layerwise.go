@@ -2,7 +2,6 @@ package sampling
 
 import (
 	"context"
-	"sort"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
@@ -25,50 +24,36 @@ type layerWise struct {
 	flat   bool
 	debias bool
 
-	all          bool
 	known        *relabeler // of sources that may be drawn
 	sources      []uint32
 	weights      []float64 // of sources: what p is proportional to
 	coefficients []float32 // of sources; 0: not drawn
 	draws        reservoir
-	cumulative   []float64
+	cumulative   cumulative
 	local        []uint32
 }
 
-func newLayerWise(fast, flat, debias bool) func(m *Method) (chooser, error) {
-	return func(m *Method) (chooser, error) {
-		known, err := newRelabeler(m.topology.Nodes())
-		s := &layerWise{m: m, flat: flat, debias: debias, known: known}
-		if fast {
-			s.global = m.columns
-		}
-		return s, err
+func newLayerWise(flat, debias bool) func(m *Method, sources *relabeler) chooser {
+	return func(m *Method, sources *relabeler) chooser {
+		return &layerWise{m: m, global: m.columns, flat: flat, debias: debias, known: sources}
 	}
 }
 
-func (s *layerWise) close() error { return s.known.close() }
-
-func (s *layerWise) most(d int64) int64 { return d }
-
-func (s *layerWise) begin(c *chosenEdges, nodes []uint32, fanout int, random uint64) error {
-	s.all = fanout == All
-	if s.all {
-		return nil
-	}
+func (s *layerWise) begin(c *chosenEdges, nodes []uint32) error {
+	c.readsSources = true
 	s.known.forget()
 	s.sources, s.weights, s.coefficients = s.sources[:0], s.weights[:0], s.coefficients[:0]
 	if s.global != nil {
-		return s.drawGlobal(c.ctx, fanout, random)
+		return s.drawGlobal(c.ctx, c.fanout, c.random)
 	}
 	f := s.m.factors
-	err := c.visitLists(nodes, func(v uint32, l List, sources []uint32, weights []float32) {
+	err := c.in.visit(c.ctx, nodes, s.m.topology.Weighted(), func(v uint32, sources []uint32, weights []float32) {
 		s.local = resize(s.local, len(sources))
 		s.sources = s.known.add(s.sources, sources, s.local)
 		for range len(s.sources) - len(s.weights) {
 			s.weights = append(s.weights, 0)
 		}
-		_, loop := c.choices(v, l)
-		row := f.row(v, l.Degree())
+		row, loop := f.row(v, int64(len(sources))), f.loop(v)
 		for j, id := range s.local {
 			if int64(j) != loop {
 				s.weights[id] += f.square(row, sources, weights, j)
@@ -81,7 +66,7 @@ func (s *layerWise) begin(c *chosenEdges, nodes []uint32, fanout int, random uin
 	if s.flat {
 		roots(s.weights)
 	}
-	return s.draw(c.ctx, fanout, random)
+	return s.draw(c.ctx, c.fanout, c.random)
 }
 
 // draw draws among sources by weights, and sets their coefficients.
@@ -89,17 +74,16 @@ func (s *layerWise) draw(ctx context.Context, fanout int, random uint64) error {
 	s.coefficients = resize(s.coefficients, len(s.sources))
 	clear(s.coefficients)
 	if s.m.options.Replace {
-		s.cumulative = resize(s.cumulative, len(s.weights))
-		total := 0.0
-		for i, w := range s.weights {
-			total += w
-			s.cumulative[i] = total
+		s.cumulative = s.cumulative[:0]
+		for _, w := range s.weights {
+			s.cumulative.add(w)
 		}
+		total := s.cumulative.total()
 		for i := 0; i < fanout && total > 0; i++ {
 			if err := interrupted(ctx, i); err != nil {
 				return err
 			}
-			id := search(s.cumulative, rng.Float64(rng.At(random, uint64(i)))*total)
+			id := s.cumulative.draw(rng.At(random, uint64(i)))
 			s.coefficients[id] += float32(total / (float64(fanout) * s.weights[id]))
 		}
 		return nil
@@ -189,33 +173,11 @@ func (s *layerWise) drawGlobal(ctx context.Context, fanout int, random uint64) e
 	return nil
 }
 
-func (s *layerWise) choose(c *chosenEdges, nodes []uint32) error {
-	if !s.all {
-		if err := c.readLists(false); err != nil {
-			return err
+func (s *layerWise) choose(c *chosenEdges, _ uint32, l List, loop int64, sources []uint32) error {
+	for j, u := range sources {
+		if id, ok := s.known.find(u); ok && int64(j) != loop && s.coefficients[id] != 0 {
+			c.addOne(l, int64(j), s.coefficients[id])
 		}
-	}
-	at := int64(0)
-	for i, v := range nodes {
-		l, loop := c.beginNode(i, v)
-		if s.all {
-			c.addOthers(l, loop)
-			c.endNode()
-			continue
-		}
-		for j, u := range c.listSources[at : at+l.Degree()] {
-			id, ok := s.known.find(u)
-			if ok && int64(j) != loop && s.coefficients[id] != 0 {
-				c.edges, c.weights = append(c.edges, l.First+int64(j)), append(c.weights, s.coefficients[id])
-			}
-		}
-		c.endNode()
-		at += l.Degree()
 	}
 	return nil
-}
-
-// search is the first place whose sum is above x, or the last.
-func search(cumulative []float64, x float64) int {
-	return sort.Search(len(cumulative)-1, func(i int) bool { return cumulative[i] > x })
 }

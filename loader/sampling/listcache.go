@@ -1,7 +1,6 @@
 package sampling
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -11,16 +10,16 @@ import (
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
 
-// ListCache is a topology of which the lists of some nodes are in memory (DUCATI's cache of the
-// topology; Zhang et al. 2023), while the others are read from the topology behind it. Copied edges
-// have numbers of their own, from Edges() on, so that a number tells where an edge is.
+// ListCache is a topology whose lists of some nodes are in memory (DUCATI's cache of the topology; Zhang et al. 2023),
+// while the others are read from the topology behind it. Copied edges have numbers of their own, from Edges() on, so
+// that a number tells where an edge is.
 type ListCache struct {
 	Topology          // behind it, which Close leaves open
 	slotOf   []uint32 // by node: place in offsets, or noSlot
 	offsets  []int64  // of copied lists
 	sources  []uint32
-	weights  []float32
-	memory   []*offheap.Buffer
+	weights  []float32 // nil: the graph has none
+	memory   *offheap.Buffer
 	scratch  sync.Pool // of *uncached
 
 	counting    atomic.Bool
@@ -55,31 +54,22 @@ func CacheLists(t Topology, nodes []uint32) (_ *ListCache, err error) {
 		c.slotOf[nodes[i]] = uint32(i)
 		c.offsets = append(c.offsets, c.offsets[i]+l.Degree())
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("cache of %d adjacency lists: %w", len(nodes), err), c.Close())
-		}
-	}()
-	edges := countEdges(lists)
-	alloc := func() (b *offheap.Buffer, err error) {
-		if b, err = offheap.Alloc(4 * edges); err == nil {
-			c.memory = append(c.memory, b)
-		}
-		return b, err
+	edges, parts := countEdges(lists), int64(1)
+	if t.Weighted() {
+		parts = 2
 	}
-	b, err := alloc()
-	if err != nil {
-		return nil, err
+	if c.memory, err = offheap.Alloc(4 * edges * parts); err != nil {
+		return nil, fmt.Errorf("cache of %d adjacency lists: %w", len(nodes), err)
 	}
-	c.sources = dtype.Uint32s(b.Bytes())[:edges]
-	if err := t.ListSources(lists, c.sources); err != nil || !t.Weighted() {
-		return c, err
+	c.sources = dtype.Uint32s(c.memory.Bytes()[:4*edges])
+	if t.Weighted() {
+		c.weights = dtype.Float32s(c.memory.Bytes()[4*edges : 8*edges])
 	}
-	if b, err = alloc(); err != nil {
-		return nil, err
+	if err := t.ReadLists(lists, c.sources, c.weights); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("cache of %d adjacency lists: %w", len(nodes), err)
 	}
-	c.weights = dtype.Float32s(b.Bytes())[:edges]
-	return c, t.ListWeights(lists, c.weights)
+	return c, nil
 }
 
 // Bytes is the memory of the copied lists.
@@ -96,14 +86,7 @@ func (c *ListCache) HitRate() float64 {
 }
 
 // Close frees the copied lists. The topology behind them stays open.
-func (c *ListCache) Close() error {
-	var errs []error
-	for _, b := range c.memory {
-		errs = append(errs, b.Free())
-	}
-	c.memory = nil
-	return errors.Join(errs...)
-}
+func (c *ListCache) Close() error { return c.memory.Free() }
 
 // take is scratch memory for a call.
 func (c *ListCache) take() *uncached {
@@ -127,9 +110,6 @@ func (c *ListCache) Lists(nodes []uint32, lists []List) error {
 		c.reads.Add(int64(len(nodes)))
 		c.hits.Add(int64(len(nodes) - len(u.nodes)))
 	}
-	if len(u.nodes) == 0 {
-		return nil
-	}
 	u.lists = resize(u.lists, len(u.nodes))
 	err := c.Topology.Lists(u.nodes, u.lists)
 	for k, i := range u.at {
@@ -138,76 +118,65 @@ func (c *ListCache) Lists(nodes []uint32, lists []List) error {
 	return err
 }
 
-func (c *ListCache) Sources(edges []int64, sources []uint32) error {
-	u := c.take()
+func (c *ListCache) Read(edges []int64, sources []uint32, weights []float32) error {
+	u, first := c.take(), c.Edges()
 	defer c.scratch.Put(u)
-	return ofEdges(c, u, edges, c.sources, sources, &u.sources, c.Topology.Sources)
-}
-
-func (c *ListCache) Weights(edges []int64, weights []float32) error {
-	u := c.take()
-	defer c.scratch.Put(u)
-	return ofEdges(c, u, edges, c.weights, weights, &u.weights, c.Topology.Weights)
-}
-
-// ofEdges sets the values of edges to those that are cached, and the others to what read gives, for which
-// there is scratch memory.
-func ofEdges[T any](c *ListCache, u *uncached, edges []int64, cached, values []T, scratch *[]T,
-	read func([]int64, []T) error) error {
-	first := c.Edges()
 	for i, e := range edges {
 		if e < first {
 			u.at, u.edges = append(u.at, i), append(u.edges, e)
 			continue
 		}
-		values[i] = cached[e-first]
+		sources[i] = c.sources[e-first]
+		if weights != nil {
+			weights[i] = c.weights[e-first]
+		}
 	}
-	if len(u.edges) == 0 {
-		return nil
-	}
-	*scratch = resize(*scratch, len(u.edges))
-	err := read(u.edges, *scratch)
+	someSources, someWeights := u.room(len(u.edges), weights != nil)
+	err := c.Topology.Read(u.edges, someSources, someWeights)
 	for k, i := range u.at {
-		values[i] = (*scratch)[k]
+		sources[i] = someSources[k]
+		if weights != nil {
+			weights[i] = someWeights[k]
+		}
 	}
 	return err
 }
 
-func (c *ListCache) ListSources(lists []List, sources []uint32) error {
-	u := c.take()
+func (c *ListCache) ReadLists(lists []List, sources []uint32, weights []float32) error {
+	u, first := c.take(), c.Edges()
 	defer c.scratch.Put(u)
-	return ofLists(c, u, lists, c.sources, sources, &u.sources, c.Topology.ListSources)
-}
-
-func (c *ListCache) ListWeights(lists []List, weights []float32) error {
-	u := c.take()
-	defer c.scratch.Put(u)
-	return ofLists(c, u, lists, c.weights, weights, &u.weights, c.Topology.ListWeights)
-}
-
-// ofLists sets the values of the edges of lists to those that are cached, and the others to what read
-// gives, for which there is scratch memory.
-func ofLists[T any](c *ListCache, u *uncached, lists []List, cached, values []T, scratch *[]T,
-	read func([]List, []T) error) error {
-	at, first := 0, c.Edges()
+	at := 0
 	for _, l := range lists {
-		if n := int(l.Degree()); l.First >= first {
-			copy(values[at:at+n], cached[l.First-first:])
-		} else {
+		if l.First < first {
 			u.at, u.lists = append(u.at, at), append(u.lists, l)
+		} else {
+			copy(sources[at:], c.sources[l.First-first:l.End-first])
+			if weights != nil {
+				copy(weights[at:], c.weights[l.First-first:l.End-first])
+			}
 		}
 		at += int(l.Degree())
 	}
-	if len(u.lists) == 0 {
-		return nil
-	}
-	*scratch = resize(*scratch, int(countEdges(u.lists)))
-	err := read(u.lists, *scratch)
-	rest := *scratch
+	someSources, someWeights := u.room(int(countEdges(u.lists)), weights != nil)
+	err := c.Topology.ReadLists(u.lists, someSources, someWeights)
+	from := 0
 	for k, l := range u.lists {
-		n := int(l.Degree())
-		copy(values[u.at[k]:u.at[k]+n], rest[:n])
-		rest = rest[n:]
+		to := from + int(l.Degree())
+		copy(sources[u.at[k]:], someSources[from:to])
+		if weights != nil {
+			copy(weights[u.at[k]:], someWeights[from:to])
+		}
+		from = to
 	}
 	return err
+}
+
+// room is memory for what is read of so many edges; weights are nil unless the edges are weighted.
+func (u *uncached) room(edges int, weighted bool) (sources []uint32, weights []float32) {
+	u.sources = resize(u.sources, edges)
+	if weighted {
+		u.weights = resize(u.weights, edges)
+		weights = u.weights
+	}
+	return u.sources, weights
 }

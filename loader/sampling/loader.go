@@ -90,7 +90,7 @@ type Loader struct {
 	stats     loader.Stats
 	traffic   loader.Traffic        // of all batches
 	lookups   cache.Stats           // after the last epoch
-	samplers  map[*Method][]Sampler // that no epoch has
+	samplers  map[*Method][]*Sampler // that no epoch has
 
 	deviceSampler *DeviceSampler // of the last epoch whose batches the device has prepared
 }
@@ -124,7 +124,7 @@ func Open(o LoaderOptions) (*Loader, error) {
 	if sparse != nil && o.Cache != nil {
 		return nil, errors.New("loader of samples: a cache of sparse rows")
 	}
-	l := &Loader{o: o, sparse: sparse, unified: o.Device.Info().Unified, samplers: make(map[*Method][]Sampler)}
+	l := &Loader{o: o, sparse: sparse, unified: o.Device.Info().Unified, samplers: make(map[*Method][]*Sampler)}
 	var err error
 	if l.rows, err = newRowCache(l); err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (l *Loader) rowBytes() int64 {
 }
 
 // takeSamplers takes a sampler for each of so many workers.
-func (l *Loader) takeSamplers(m *Method, workers int) ([]Sampler, error) {
+func (l *Loader) takeSamplers(m *Method, workers int) ([]*Sampler, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.samplers[m]) < workers {

@@ -74,29 +74,21 @@ func (t *mappedTopology) checkSources(sources []uint32) error {
 	return nil
 }
 
-func (t *mappedTopology) Sources(edges []int64, sources []uint32) error {
+func (t *mappedTopology) Read(edges []int64, sources []uint32, weights []float32) error {
 	return t.guard(func() error {
 		for _, e := range edges {
 			if uint64(e) >= uint64(t.Edges()) {
 				return t.changed("edge", e)
 			}
 		}
-		pick(sources, t.c.Neighbors, edges)
+		_ = t.loadedTopology.Read(edges, sources, weights) // it has no errors
 		return t.checkSources(sources[:len(edges)])
 	})
 }
 
-func (t *mappedTopology) Weights(edges []int64, weights []float32) error {
-	return t.guard(func() error { return t.loadedTopology.Weights(edges, weights) })
-}
-
-func (t *mappedTopology) ListSources(lists []List, sources []uint32) error {
+func (t *mappedTopology) ReadLists(lists []List, sources []uint32, weights []float32) error {
 	return t.guard(func() error {
-		pickLists(sources, t.c.Neighbors, lists)
+		_ = t.loadedTopology.ReadLists(lists, sources, weights)
 		return t.checkSources(sources[:countEdges(lists)])
 	})
-}
-
-func (t *mappedTopology) ListWeights(lists []List, weights []float32) error {
-	return t.guard(func() error { return t.loadedTopology.ListWeights(lists, weights) })
 }

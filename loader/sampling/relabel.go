@@ -27,7 +27,12 @@ func newRelabeler(nodes int64) (*relabeler, error) {
 	return &relabeler{table: dtype.Uint32s(buf.Bytes()), base: 1, buf: buf}, nil
 }
 
-func (r *relabeler) close() error { return r.buf.Free() }
+func (r *relabeler) close() error {
+	if r == nil {
+		return nil
+	}
+	return r.buf.Free()
+}
 
 // forget makes all nodes new.
 func (r *relabeler) forget() {

@@ -58,12 +58,7 @@ type saintShape interface {
 	both(f *edgeFinder, edges []int64, sources, heads []uint32, q []float64) error
 }
 
-func newSaint(m *Method) (chooser, error) {
-	known, err := newRelabeler(m.topology.Nodes())
-	return &saint{m: m, shape: m.shape, known: known}, err
-}
-
-func (s *saint) close() error { return s.known.close() }
+func newSaint(m *Method, nodes *relabeler) chooser { return &saint{m: m, shape: m.shape, known: nodes} }
 
 func (s *saint) seed(ctx context.Context, draws int, random uint64) ([]uint32, []float32, error) {
 	s.known.forget()
@@ -126,31 +121,27 @@ func bothAmong(u, v, both, k float64) float64 {
 	return pu*pv + neither*math.Expm1(k*math.Log1p(max((both-u*v)/((1-u)*(1-v)), -1)))
 }
 
-func (s *saint) most(d int64) int64 { return d }
-
-func (s *saint) begin(*chosenEdges, []uint32, int, uint64) error { return nil }
-
-func (s *saint) choose(c *chosenEdges, nodes []uint32) error {
-	if err := c.readLists(false); err != nil {
-		return err
-	}
+func (s *saint) begin(c *chosenEdges, _ []uint32) error {
+	c.readsSources = true
 	s.places, s.edges, s.sources, s.heads = s.places[:0], s.edges[:0], s.sources[:0], s.heads[:0]
-	at := int64(0)
-	for i, v := range nodes {
-		l, loop := c.beginNode(i, v)
-		for j, u := range c.listSources[at : at+l.Degree()] {
-			if _, ok := s.known.find(u); !ok || int64(j) == loop {
-				continue
-			}
-			if u != v { // which is there for sure
-				s.places, s.edges = append(s.places, uint32(len(c.edges))), append(s.edges, l.First+int64(j))
-				s.sources, s.heads = append(s.sources, u), append(s.heads, v)
-			}
-			c.edges, c.weights = append(c.edges, l.First+int64(j)), append(c.weights, 1)
+	return nil
+}
+
+func (s *saint) choose(c *chosenEdges, v uint32, l List, loop int64, sources []uint32) error {
+	for j, u := range sources {
+		if _, ok := s.known.find(u); !ok || int64(j) == loop {
+			continue
 		}
-		c.endNode()
-		at += l.Degree()
+		if u != v { // which is there for sure
+			s.places, s.edges = append(s.places, uint32(len(c.edges))), append(s.edges, l.First+int64(j))
+			s.sources, s.heads = append(s.sources, u), append(s.heads, v)
+		}
+		c.addOne(l, int64(j), 1)
 	}
+	return nil
+}
+
+func (s *saint) weigh(c *chosenEdges) error {
 	s.q = resize(s.q, len(s.edges))
 	if err := s.shape.both(&s.finder, s.edges, s.sources, s.heads, s.q); err != nil {
 		return err
@@ -160,6 +151,7 @@ func (s *saint) choose(c *chosenEdges, nodes []uint32) error {
 		both := min(s.q[i], u, v)
 		c.weights[place] = float32(among(v, s.k) / bothAmong(u, v, both, s.k))
 	}
+	s.places, s.edges, s.sources, s.heads = s.places[:0], s.edges[:0], s.sources[:0], s.heads[:0]
 	return nil
 }
 

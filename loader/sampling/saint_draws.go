@@ -20,8 +20,8 @@ func below(hash uint64, n int64) int64 {
 // nodeDraws draw nodes.
 type nodeDraws struct{ columns *columns }
 
-func saintNodes(ctx context.Context, m *Method) (err error) {
-	m.columns, err = newColumns(ctx, m.topology, m.factors, true, true)
+func saintNodes(ctx context.Context, m *Method) error {
+	err := prepareColumns(true, true)(ctx, m)
 	m.shape = &nodeDraws{m.columns}
 	return err
 }
@@ -66,13 +66,13 @@ func saintEdges(ctx context.Context, m *Method) error {
 		return err
 	}
 	heads := dtype.Uint32s(b)[:0]
-	if err := visitLists(ctx, m.topology, 1, false, func(v int64, sources []uint32, _ []float32) {
+	if err := visitLists(ctx, m.topology, 1, false, func(v uint32, sources []uint32, _ []float32) {
 		if len(sources) > 0 {
-			heads = append(heads, uint32(v))
+			heads = append(heads, v)
 			d.q[v]++
 		}
 		for _, u := range sources {
-			if int64(u) != v {
+			if u != v {
 				d.q[u] += 1 / float64(len(sources))
 			}
 		}
@@ -113,7 +113,7 @@ func (s *saint) step(t Topology, random func(i int) uint64) error {
 	}
 	s.heads = s.heads[:len(s.edges)]
 	if len(s.edges) > 0 {
-		if err := t.Sources(s.edges, s.heads); err != nil {
+		if err := t.Read(s.edges, s.heads, nil); err != nil {
 			return err
 		}
 	}
@@ -183,7 +183,7 @@ func (f *edgeFinder) bound(t Topology, low []int64, sources []uint32, above uint
 		if len(f.open) == 0 {
 			return nil
 		}
-		if err := t.Sources(f.middle, f.found[:len(f.middle)]); err != nil {
+		if err := t.Read(f.middle, f.found[:len(f.middle)], nil); err != nil {
 			return err
 		}
 		for k, i := range f.open {
@@ -272,7 +272,7 @@ func (d *walkDraws) count(lo, hi int64, random uint64) error {
 		}
 		sources := make([]uint32, len(next))
 		if len(next) > 0 {
-			if err := d.topology.Sources(next, sources); err != nil {
+			if err := d.topology.Read(next, sources, nil); err != nil {
 				return err
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -13,17 +12,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
-
-// Sampler makes mini-batches. It has memory of its own, which it uses again, and belongs to one
-// goroutine at a time: each takes one from Method.NewSampler.
-type Sampler interface {
-	// Sample makes dst the mini-batch of seeds, which are distinct. The result is a function of the
-	// method, the seeds and the key (see Key) alone. Graph-wise samplers choose seeds themselves,
-	// as many nodes, edges or walks as there are seeds, and use their number only: dst.Seeds says
-	// which they are. After an error dst is not valid. If ctx ends, Sample soon returns its cause.
-	Sample(ctx context.Context, dst *MiniBatch, seeds []uint32, key uint64) error
-	io.Closer
-}
 
 // Key names the random numbers of a batch.
 func Key(seed uint64, epoch, batch int) uint64 {
@@ -74,7 +62,8 @@ type Method struct {
 
 // methodKind is an entry of the table of methods.
 type methodKind struct {
-	newChooser func(m *Method) (chooser, error)
+	newChooser func(m *Method, sources *relabeler) chooser
+	relabels   bool                                       // its choosers give local ids to sources
 	prepare    func(ctx context.Context, m *Method) error // what choosers share; may be nil
 	replace    bool                                       // it can draw with replacement
 	graphWise  bool                                       // it chooses seeds itself
@@ -82,36 +71,29 @@ type methodKind struct {
 }
 
 var methodKinds = map[string]*methodKind{
-	"neighbor":           {newChooser: newNeighbor, replace: true},
-	"full":               {newChooser: newUniform},
-	"labor":              {newChooser: newLabor},
-	"labor-1":            {newChooser: newLabor1},
-	"locality":           {newChooser: newLocality, replace: true},
-	"ladies":             {layerWise: true, newChooser: newLayerWise(false, false, false), replace: true},
-	"ladies-flat":        {layerWise: true, newChooser: newLayerWise(false, true, false), replace: true},
-	"ladies-debias":      {layerWise: true, newChooser: newLayerWise(false, false, true)},
-	"ladies-flat-debias": {layerWise: true, newChooser: newLayerWise(false, true, true)},
+	"neighbor": {newChooser: newNeighbor, replace: true},
+	"full":     {newChooser: newNeighbor},
+	"labor":    {newChooser: newLabor},
+	"labor-1":  {newChooser: newLabor, relabels: true},
+	"locality": {newChooser: newLocality, replace: true},
 
-	"fastgcn": {layerWise: true, newChooser: newLayerWise(true, false, false), prepare: squaredColumns,
-		replace: true},
-	"fastgcn-flat": {layerWise: true, newChooser: newLayerWise(true, true, false), prepare: flatColumns,
-		replace: true},
-	"fastgcn-debias":      {layerWise: true, newChooser: newLayerWise(true, false, true), prepare: squaredColumns},
-	"fastgcn-flat-debias": {layerWise: true, newChooser: newLayerWise(true, true, true), prepare: flatColumns},
+	"ladies":              layerWiseKind(nil, false, false),
+	"ladies-flat":         layerWiseKind(nil, true, false),
+	"ladies-debias":       layerWiseKind(nil, false, true),
+	"ladies-flat-debias":  layerWiseKind(nil, true, true),
+	"fastgcn":             layerWiseKind(prepareColumns(true, false), false, false),
+	"fastgcn-flat":        layerWiseKind(prepareColumns(false, false), true, false),
+	"fastgcn-debias":      layerWiseKind(prepareColumns(true, false), false, true),
+	"fastgcn-flat-debias": layerWiseKind(prepareColumns(false, false), true, true),
 
-	"saint-node": {newChooser: newSaint, prepare: saintNodes, graphWise: true},
-	"saint-edge": {newChooser: newSaint, prepare: saintEdges, graphWise: true},
-	"saint-rw":   {newChooser: newSaint, prepare: saintWalks, graphWise: true},
+	"saint-node": {newChooser: newSaint, relabels: true, prepare: saintNodes, graphWise: true},
+	"saint-edge": {newChooser: newSaint, relabels: true, prepare: saintEdges, graphWise: true},
+	"saint-rw":   {newChooser: newSaint, relabels: true, prepare: saintWalks, graphWise: true},
 }
 
-func squaredColumns(ctx context.Context, m *Method) (err error) {
-	m.columns, err = newColumns(ctx, m.topology, m.factors, true, false)
-	return err
-}
-
-func flatColumns(ctx context.Context, m *Method) (err error) {
-	m.columns, err = newColumns(ctx, m.topology, m.factors, false, false)
-	return err
+func layerWiseKind(prepare func(ctx context.Context, m *Method) error, flat, debias bool) *methodKind {
+	return &methodKind{newChooser: newLayerWise(flat, debias), relabels: true, prepare: prepare, replace: !debias,
+		layerWise: true}
 }
 
 // Names lists the names of methods.
@@ -160,7 +142,7 @@ func NewMethod(ctx context.Context, name string, topology Topology, o Options) (
 	if m.targets, err = newNodeSet(o.Targets, topology.Nodes()); err != nil {
 		return nil, fmt.Errorf("%w: sampler %s: %w", ErrOptions, name, err)
 	}
-	if m.factors, err = newFactors(ctx, topology, m.options.Aggregation, o.Threads); err == nil && kind.prepare != nil {
+	if err = m.prepareFactors(ctx); err == nil && kind.prepare != nil {
 		err = kind.prepare(ctx, m)
 	}
 	if err != nil {
@@ -190,15 +172,12 @@ func (o *Options) check(name string, t Topology) error {
 	return nil
 }
 
-// NewSampler makes a sampler for one goroutine, which closes it.
-func (m *Method) NewSampler() (Sampler, error) { return newLayered(m) }
-
 // Layers is the number of blocks of a mini-batch.
 func (m *Method) Layers() int { return len(m.options.Fanouts) }
 
 // Close frees what samplers share, after all samplers are closed.
 func (m *Method) Close() error {
-	err := errors.Join(m.factors.close(), m.columns.close())
+	var err error
 	for _, b := range m.buffers {
 		err = errors.Join(err, b.Free())
 	}
@@ -220,31 +199,4 @@ func (m *Method) alloc(bytes int64) ([]byte, error) {
 	}
 	m.buffers = append(m.buffers, b)
 	return b.Bytes(), nil
-}
-
-// start makes dst an empty mini-batch of distinct seeds, which have the local ids 0 and up. local is scratch memory.
-func (m *Method) start(dst *MiniBatch, seeds []uint32, known *relabeler, local *[]uint32) error {
-	for i, v := range seeds {
-		if int64(v) >= m.topology.Nodes() {
-			return fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, v, m.topology.Nodes())
-		}
-	}
-	known.forget()
-	*local = resize(*local, len(seeds))
-	dst.Inputs = known.add(dst.Inputs[:0], seeds, *local)
-	if len(dst.Inputs) < len(seeds) {
-		for i, id := range *local {
-			if seeds[id] == seeds[i] && int(id) < i {
-				return fmt.Errorf("seeds %d and %d are both node %d: the seeds of a batch must be distinct", id, i,
-					seeds[i])
-			}
-		}
-	}
-	dst.Seeds = append(dst.Seeds[:0], seeds...)
-	dst.SeedWeights = dst.SeedWeights[:0]
-	if cap(dst.Blocks) < m.Layers() {
-		dst.Blocks = make([]Block, m.Layers())
-	}
-	dst.Blocks = dst.Blocks[:m.Layers()]
-	return nil
 }

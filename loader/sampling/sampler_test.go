@@ -88,7 +88,7 @@ func matrix64(c *format.CSC, a Aggregation) [][]float64 {
 	return m
 }
 
-func newTestMethod(t testing.TB, name string, c *format.CSC, o Options) (*Method, Sampler) {
+func newTestMethod(t testing.TB, name string, c *format.CSC, o Options) (*Method, *Sampler) {
 	t.Helper()
 	m, err := NewMethod(context.Background(), name, InMemory(c), o)
 	if err != nil {

@@ -14,7 +14,7 @@ func SamplerBytes(name string, a Aggregation, weighted bool, n, m int64) (shared
 	if kind == nil {
 		return shared, each
 	}
-	if kind.layerWise || kind.graphWise || name == "labor-1" {
+	if kind.relabels {
 		each += 4 * n
 	}
 	switch {

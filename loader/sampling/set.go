@@ -161,7 +161,7 @@ func (s *epochs) key(j *job) uint64 {
 }
 
 // sample makes the mini-batch of a job.
-func (s *epochs) sample(ctx context.Context, sampler Sampler, j *job) error {
+func (s *epochs) sample(ctx context.Context, sampler *Sampler, j *job) error {
 	if len(j.seeds) == 0 {
 		j.sample.Seeds, j.sample.Inputs, j.sample.Blocks, j.sample.SeedWeights = j.sample.Seeds[:0],
 			j.sample.Inputs[:0], j.sample.Blocks[:0], j.sample.SeedWeights[:0]
@@ -176,7 +176,7 @@ func (s *epochs) sample(ctx context.Context, sampler Sampler, j *job) error {
 // visit samples the batches of epoch n from first on by so many workers, with so many samples at a time at
 // most (0: any number), and calls do for each in order until it returns false.
 func (s *epochs) visit(ctx context.Context, workers, samples, n, first int, do func(*MiniBatch) bool) error {
-	samplers := make(chan Sampler, workers)
+	samplers := make(chan *Sampler, workers)
 	for range workers {
 		sampler, err := s.method.NewSampler()
 		if err != nil {

@@ -20,14 +20,11 @@ type Topology interface {
 
 	// Lists writes where the in-neighbours of each of the nodes are.
 	Lists(nodes []uint32, lists []List) error
-	// Sources writes the source of each of the edges.
-	Sources(edges []int64, sources []uint32) error
-	// Weights writes the weight of each of the edges of a weighted graph.
-	Weights(edges []int64, weights []float32) error
-	// ListSources writes the sources of all edges of the lists, one list after another.
-	ListSources(lists []List, sources []uint32) error
-	// ListWeights writes the weights of all edges of the lists of a weighted graph.
-	ListWeights(lists []List, weights []float32) error
+	// Read writes the source of each of the edges and, unless weights is nil, its weight.
+	Read(edges []int64, sources []uint32, weights []float32) error
+	// ReadLists writes the sources of all edges of the lists, one list after another, and, unless weights is nil, their
+	// weights.
+	ReadLists(lists []List, sources []uint32, weights []float32) error
 
 	Close() error
 }
@@ -75,23 +72,19 @@ func (t *loadedTopology) Lists(nodes []uint32, lists []List) error {
 	return nil
 }
 
-func (t *loadedTopology) Sources(edges []int64, sources []uint32) error {
+func (t *loadedTopology) Read(edges []int64, sources []uint32, weights []float32) error {
 	pick(sources, t.c.Neighbors, edges)
+	if weights != nil {
+		pick(weights, t.c.Weights, edges)
+	}
 	return nil
 }
 
-func (t *loadedTopology) Weights(edges []int64, weights []float32) error {
-	pick(weights, t.c.Weights, edges)
-	return nil
-}
-
-func (t *loadedTopology) ListSources(lists []List, sources []uint32) error {
+func (t *loadedTopology) ReadLists(lists []List, sources []uint32, weights []float32) error {
 	pickLists(sources, t.c.Neighbors, lists)
-	return nil
-}
-
-func (t *loadedTopology) ListWeights(lists []List, weights []float32) error {
-	pickLists(weights, t.c.Weights, lists)
+	if weights != nil {
+		pickLists(weights, t.c.Weights, lists)
+	}
 	return nil
 }
 

@@ -234,7 +234,7 @@ func (g *Graph) uploadBlock(b *sampling.Block) (to loader.Block, err error) {
 // allEdges makes blocks of all edges to some nodes: it is the full sampler of one layer.
 type allEdges struct {
 	method *sampling.Method
-	sampling.Sampler
+	*sampling.Sampler
 	batch sampling.MiniBatch
 }
 
