@@ -83,9 +83,8 @@ func (r *deviceRoute) slots() gds.Tensor {
 
 // sample samples the mini-batch of a job.
 func (r *deviceRoute) sample(w *pipeline.Worker, j *job) (err error) {
-	j.size = batchSize{onDevice: true, seeds: len(j.seeds), blocks: j.size.blocks[:0]}
+	j.onDevice, j.device = true, DeviceBatch{}
 	if len(j.seeds) == 0 {
-		j.device = DeviceBatch{}
 		return nil
 	}
 	sampler := r.s.l.deviceSampler
@@ -93,39 +92,22 @@ func (r *deviceRoute) sample(w *pipeline.Worker, j *job) (err error) {
 	if j.device, err = sampler.Sample(w.Context(), j.seeds, r.s.key(j)); err != nil {
 		return fmt.Errorf("batch %d of epoch %d: %w", j.plan.Index, j.epoch+1, err)
 	}
-	j.size.inputs = j.device.Inputs.Cols
-	for _, k := range j.device.Blocks {
-		j.size.blocks = append(j.size.blocks, blockSize{k.Destinations, k.Sources, k.Indices.Cols})
-	}
 	return nil
 }
 
 // gather takes a buffer for a job that was sampled on stream, and enqueues there what makes the batch.
 func (r *deviceRoute) gather(w *pipeline.Worker, j *job, stream gds.Stream) error {
 	l := r.s.l
-	l.layOut(j)
-	if err := l.tooLarge(j); err != nil {
-		return err
-	}
-	if err := l.takePinned(j); err != nil {
+	if err := l.takeMemory(w, j); err != nil {
 		return err
 	}
 	if err := l.takeBuffer(w, j); err != nil {
 		return err
 	}
-	l.setBatch(j)
-	b, p, f := j.buffer, &j.layout, l.o.Features
-	memory := j.hostMemory()
-	if l.o.Labels != nil {
-		r.s.writeLabels(memory[p.labels:], j)
-	}
-	clear(memory[p.hits:][:8])
-	if b.Released != nil {
-		stream.WaitEvent(b.Released)
-	}
-	stream.Copy(b.tensor(p, 0, 1, int(p.written), gds.Uint8),
-		gds.NewTensor(j.pinned.Buffer, 1, int(p.written), gds.Uint8))
-	l.copiedIn.Add(p.written)
+	b, p := j.buffer, &j.layout
+	r.s.writeLabels(j, j.seeds)
+	clear(j.memory(p.hits))
+	r.s.beginBatch(j, stream)
 	if l.o.NodeIDs && p.inputs > 0 {
 		stream.Copy(b.batch.InputIDs, j.device.Inputs)
 	}
@@ -135,24 +117,15 @@ func (r *deviceRoute) gather(w *pipeline.Worker, j *job, stream gds.Stream) erro
 		stream.Copy(to.Indices, k.Indices)
 		stream.Copy(to.Weights, k.Weights)
 	}
-	x := gds.NewTensor(b.device, p.inputs, f.Columns(), gds.Float32)
-	x.Offset = p.x
-	raw := gds.NewTensor(b.device, p.inputs, f.Columns(), f.DType())
-	raw.Offset = p.raw
+	raw := in(b.device.Buffer, p.raw)
 	if l.rows != nil {
-		hits := b.tensor(p, p.hits, 1, 1, gds.Int64)
+		hits := in(b.device.Buffer, p.hits)
 		stream.GatherCached(raw, l.rows.tensor(), r.features, r.slots(), j.device.Inputs, hits)
-		to := gds.NewTensor(j.pinned.Buffer, 1, 1, gds.Int64)
-		to.Offset = p.hits
-		stream.Copy(to, hits)
+		stream.Copy(j.inPinned(p.hits), hits)
 	} else {
 		stream.Gather(raw, r.features, j.device.Inputs)
 	}
-	if f.DType() != gds.Float32 {
-		stream.Convert(x, raw)
-	}
-	b.x[0] = x
-	b.Ready = stream.Record()
+	l.endBatch(j, stream)
 	return nil
 }
 
@@ -162,7 +135,7 @@ func (r *deviceRoute) finish(w *pipeline.Worker, j *job) error {
 	if err := w.Wait(b.Ready); err != nil {
 		return err
 	}
-	b.addCached(dtype.Int64s(j.hostMemory()[j.layout.hits:][:8])[0])
+	b.addCached(dtype.Int64s(j.memory(j.layout.hits))[0])
 	r.s.l.putPinned(j)
 	return nil
 }

@@ -10,15 +10,16 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
 // DeviceMethod is a method by which devices sample a graph by themselves, while it lies in pinned host
 // memory: what the samplers of all streams share. It is safe for concurrent use.
 type DeviceMethod struct {
-	method  *Method
-	graph   gds.Graph
-	labor   bool
-	buffers []gds.Buffer
+	method *Method
+	graph  gds.Graph
+	labor  bool
+	pins   pins
 }
 
 // OnDevice prepares the method for devices of the kind of device. It can be for neighbor (unless by
@@ -52,45 +53,21 @@ func (m *Method) OnDevice(device gds.Device) (_ *DeviceMethod, err error) {
 	d := &DeviceMethod{method: m, labor: m.name == "labor"}
 	d.graph = gds.Graph{Offsets: pinned.offsets, Sources: pinned.sources, Weights: pinned.weights, Mean: f.mean,
 		AddLoops: f.added}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("coefficients of %d nodes for a device: %w", m.topology.Nodes(), err),
-				d.Close())
-		}
-	}()
-	if d.graph.RowFactors, err = pinCopy(d, device, f.s, gds.Float32); err != nil {
-		return nil, err
+	if d.graph.RowFactors, err = pin(&d.pins, device, f.s, gds.Float32); err == nil {
+		d.graph.Loops, err = pin(&d.pins, device, f.loops, gds.Uint32)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("coefficients of %d nodes for a device: %w", m.topology.Nodes(), err),
+			d.Close())
 	}
 	if f.t != nil { // it is s
 		d.graph.ColumnFactors = d.graph.RowFactors
 	}
-	d.graph.Loops, err = pinCopy(d, device, f.loops, gds.Uint32)
-	return d, err
-}
-
-// pinCopy is a vector in pinned memory; of nil the zero Tensor.
-func pinCopy[T dtype.Number](d *DeviceMethod, device gds.Device, values []T, t gds.DType) (gds.Tensor, error) {
-	if values == nil {
-		return gds.Tensor{}, nil
-	}
-	b, err := device.AllocPinned(gds.Bytes(1, len(values), t))
-	if err != nil {
-		return gds.Tensor{}, err
-	}
-	d.buffers = append(d.buffers, b)
-	copy(dtype.As[T](b.Bytes()), values)
-	return gds.NewTensor(b, 1, len(values), t), nil
+	return d, nil
 }
 
 // Close frees what samplers share, after all of them are closed.
-func (d *DeviceMethod) Close() error {
-	var errs []error
-	for _, b := range d.buffers {
-		errs = append(errs, b.Free())
-	}
-	d.buffers = nil
-	return errors.Join(errs...)
-}
+func (d *DeviceMethod) Close() error { return d.pins.free() }
 
 // DeviceSampler samples mini-batches on a device, the same as those that a Sampler of the method makes. It has memory
 // of its own there, which grows with the batches, and belongs to one goroutine at a time.
@@ -99,23 +76,17 @@ type DeviceSampler struct {
 	device gds.Device
 	stream gds.Stream
 
-	nodes, items vector // of the batch; of a block, before they get local ids
-	blocks       []blockVectors
-	total, count vector
-	host         gds.Buffer // pinned: counts, then seeds
-	sorted       []uint32   // seeds
+	nodes, items epoch.Growing // uint32: of the batch; of a block, before they get local ids
+	blocks       []blockMemory
+	total, count epoch.Growing // int64, uint32
+	host         epoch.Growing // pinned: counts, then seeds
+	sorted       []uint32      // seeds
 
 	wait func(ctx context.Context, e gds.Event) error
 }
 
-// blockVectors are the memory of a block.
-type blockVectors struct{ offsets, indices, weights vector }
-
-// vector is device memory for [1,n], which grows as needed.
-type vector struct {
-	buffer gds.Buffer
-	dtype  gds.DType
-}
+// blockMemory is memory for a block.
+type blockMemory struct{ offsets, indices, weights epoch.Growing }
 
 // countBytes is the space of counts in pinned memory, before seeds.
 const countBytes = gds.Align
@@ -124,12 +95,7 @@ const countBytes = gds.Align
 func (d *DeviceMethod) NewSampler(device gds.Device, stream gds.Stream) *DeviceSampler {
 	s := &DeviceSampler{m: d, device: device, stream: stream}
 	s.wait = func(ctx context.Context, e gds.Event) error { return e.Wait(ctx) }
-	s.nodes.dtype, s.items.dtype, s.count.dtype, s.total.dtype = gds.Uint32, gds.Uint32, gds.Uint32, gds.Int64
-	s.blocks = make([]blockVectors, d.method.Layers())
-	for i := range s.blocks {
-		b := &s.blocks[i]
-		b.offsets.dtype, b.indices.dtype, b.weights.dtype = gds.Uint32, gds.Uint32, gds.Float32
-	}
+	s.blocks = make([]blockMemory, d.method.Layers())
 	return s
 }
 
@@ -169,40 +135,40 @@ func (s *DeviceSampler) Sample(ctx context.Context, seeds []uint32, key uint64) 
 		}
 		known = b.Blocks[at].Sources
 	}
-	b.Inputs = s.nodes.tensor(known)
+	b.Inputs = vector(&s.nodes, known, gds.Uint32)
 	return b, nil
 }
 
 // begin brings the seeds to the device, and returns how many there are.
 func (s *DeviceSampler) begin(ctx context.Context, seeds []uint32) (int, error) {
 	n := len(seeds)
-	if need := countBytes + 4*int64(n); s.host == nil || s.host.Len() < need {
-		if err := s.regrow(ctx, &s.host, need, s.device.AllocPinned); err != nil {
-			return 0, err
-		}
+	if err := s.room(ctx, &s.host, countBytes+4*int64(n), s.device.AllocPinned); err != nil {
+		return 0, err
 	}
-	for v, size := range map[*vector]int{&s.total: 1, &s.count: 1, &s.nodes: n} {
-		if err := s.room(ctx, v, size, 0); err != nil {
+	for m, bytes := range map[*epoch.Growing]int64{&s.total: 8, &s.count: 4, &s.nodes: 4 * int64(n)} {
+		if err := s.room(ctx, m, bytes, s.device.Alloc); err != nil {
 			return 0, err
 		}
 	}
 	copy(dtype.Uint32s(s.host.Bytes()[countBytes:][:4*n]), seeds)
-	s.stream.Copy(s.nodes.tensor(n), gds.Tensor{Buf: s.host, Offset: countBytes, Rows: 1, Cols: n, Stride: n,
-		DType: gds.Uint32})
+	from := vector(&s.host, n, gds.Uint32)
+	from.Offset = countBytes
+	s.stream.Copy(vector(&s.nodes, n, gds.Uint32), from)
 	return n, nil
 }
 
 // sampleBlock samples the block whose destinations are the first nodes, and adds its sources to them.
-func (s *DeviceSampler) sampleBlock(ctx context.Context, v *blockVectors, destinations int,
-	o gds.Sampling) (b loader.Block, err error) {
+func (s *DeviceSampler) sampleBlock(ctx context.Context, m *blockMemory, destinations int, o gds.Sampling) (
+	b loader.Block, err error,
+) {
 	graph := &s.m.graph
-	if err := s.room(ctx, &v.offsets, destinations+1, 0); err != nil {
+	if err := s.room(ctx, &m.offsets, 4*int64(destinations+1), s.device.Alloc); err != nil {
 		return b, err
 	}
-	b.Destinations, b.Offsets = destinations, v.offsets.tensor(destinations+1)
-	s.stream.CountSampled(b.Offsets, s.total.tensor(1), s.nodes.tensor(destinations), graph, o)
-	counts := s.host.Bytes()
-	if err := s.readCount(ctx, s.total.tensor(1)); err != nil {
+	count, counted, counts := vector(&s.total, 1, gds.Int64), vector(&s.count, 1, gds.Uint32), s.host.Bytes()
+	b.Destinations, b.Offsets = destinations, vector(&m.offsets, destinations+1, gds.Uint32)
+	s.stream.CountSampled(b.Offsets, count, vector(&s.nodes, destinations, gds.Uint32), graph, o)
+	if err := s.readCount(ctx, count); err != nil {
 		return b, err
 	}
 	total := dtype.Int64s(counts[:8])[0]
@@ -210,19 +176,19 @@ func (s *DeviceSampler) sampleBlock(ctx context.Context, v *blockVectors, destin
 		return b, errBlockEdges
 	}
 	edges := int(total)
-	for _, v := range []*vector{&s.items, &v.indices, &v.weights} {
-		if err := s.room(ctx, v, edges, 0); err != nil {
+	for _, m := range []*epoch.Growing{&s.items, &m.indices, &m.weights} {
+		if err := s.room(ctx, m, 4*total, s.device.Alloc); err != nil {
 			return b, err
 		}
 	}
-	if err := s.room(ctx, &s.nodes, destinations+edges, destinations); err != nil {
+	if err := s.keepRoom(ctx, destinations, destinations+edges); err != nil {
 		return b, err
 	}
-	b.Indices, b.Weights = v.indices.tensor(edges), v.weights.tensor(edges)
-	s.stream.SampleEdges(s.items.tensor(edges), b.Weights, b.Offsets, s.nodes.tensor(destinations), graph, o)
-	s.stream.Relabel(b.Indices, s.nodes.tensor(destinations+edges), s.count.tensor(1), s.items.tensor(edges),
-		destinations)
-	if err := s.readCount(ctx, s.count.tensor(1)); err != nil {
+	items := vector(&s.items, edges, gds.Uint32)
+	b.Indices, b.Weights = vector(&m.indices, edges, gds.Uint32), vector(&m.weights, edges, gds.Float32)
+	s.stream.SampleEdges(items, b.Weights, b.Offsets, vector(&s.nodes, destinations, gds.Uint32), graph, o)
+	s.stream.Relabel(b.Indices, vector(&s.nodes, destinations+edges, gds.Uint32), counted, items, destinations)
+	if err := s.readCount(ctx, counted); err != nil {
 		return b, err
 	}
 	b.Sources = int(dtype.Uint32s(counts[:4])[0])
@@ -232,66 +198,48 @@ func (s *DeviceSampler) sampleBlock(ctx context.Context, v *blockVectors, destin
 // readCount copies a count to the start of pinned memory, and waits for it.
 func (s *DeviceSampler) readCount(ctx context.Context, count gds.Tensor) error {
 	to := count
-	to.Buf, to.Offset = s.host, 0
+	to.Buf, to.Offset = s.host.Buffer, 0
 	s.stream.Copy(to, count)
 	return s.wait(ctx, s.stream.Record())
 }
 
-func (v *vector) tensor(n int) gds.Tensor { return gds.NewTensor(v.buffer, 1, n, v.dtype) }
+func vector(m *epoch.Growing, n int, t gds.DType) gds.Tensor { return gds.NewTensor(m.Buffer, 1, n, t) }
 
-// room makes room for n elements, of which the first keep are kept.
-func (s *DeviceSampler) room(ctx context.Context, v *vector, n, keep int) error {
-	size := int64(v.dtype.Size())
-	if v.buffer != nil && v.buffer.Len() >= int64(n)*size {
-		return nil
-	}
-	if keep == 0 {
-		return s.regrow(ctx, &v.buffer, int64(max(n, 1))*size, s.device.Alloc)
-	}
-	larger := vector{dtype: v.dtype}
-	err := s.regrow(ctx, &larger.buffer, int64(n)*size, s.device.Alloc)
-	if err != nil {
-		return err
-	}
-	s.stream.Copy(larger.tensor(keep), v.tensor(keep))
-	if err := s.stream.Synchronize(ctx); err != nil {
-		return errors.Join(err, larger.buffer.Free())
-	}
-	err = v.buffer.Free()
-	*v = larger
-	return err
-}
-
-// regrow replaces memory, which what is enqueued on the stream may use, by so many bytes, and room for more.
-func (s *DeviceSampler) regrow(ctx context.Context, b *gds.Buffer, bytes int64,
-	alloc func(int64) (gds.Buffer, error)) (err error) {
-	if *b != nil {
+// room makes room for so many bytes, of memory that what is enqueued on the stream may use.
+func (s *DeviceSampler) room(ctx context.Context, m *epoch.Growing, bytes int64,
+	alloc func(int64) (gds.Buffer, error)) error {
+	if m.Buffer != nil && m.Len() < bytes {
 		if err := s.stream.Synchronize(ctx); err != nil {
 			return err
 		}
-		if err := (*b).Free(); err != nil {
-			return err
-		}
-		*b = nil
 	}
-	if *b, err = gds.AllocRoom(bytes, alloc); err != nil {
+	bytes = max(bytes, 1)
+	if err := m.Grow(bytes, gds.Room(bytes), alloc); err != nil {
 		return fmt.Errorf("memory to sample a batch on the device (use fewer seeds or smaller fanouts): %w", err)
 	}
 	return nil
 }
 
+// keepRoom makes room for so many nodes, of which there are some already.
+func (s *DeviceSampler) keepRoom(ctx context.Context, known, nodes int) error {
+	if s.nodes.Len() >= 4*int64(nodes) {
+		return nil
+	}
+	before := s.nodes
+	s.nodes = epoch.Growing{}
+	err := s.room(ctx, &s.nodes, 4*int64(nodes), s.device.Alloc)
+	if err == nil {
+		s.stream.Copy(vector(&s.nodes, known, gds.Uint32), vector(&before, known, gds.Uint32))
+	}
+	return errors.Join(err, s.stream.Synchronize(ctx), before.Free())
+}
+
 // Close waits for the stream's work, and frees the memory.
 func (s *DeviceSampler) Close() error {
 	_ = s.stream.Synchronize(context.Background()) // its error is for those who enqueue work
-	buffers := []gds.Buffer{s.nodes.buffer, s.items.buffer, s.total.buffer, s.count.buffer, s.host}
+	buffers := []gds.Buffer{s.nodes.Buffer, s.items.Buffer, s.total.Buffer, s.count.Buffer, s.host.Buffer}
 	for _, b := range s.blocks {
-		buffers = append(buffers, b.offsets.buffer, b.indices.buffer, b.weights.buffer)
+		buffers = append(buffers, b.offsets.Buffer, b.indices.Buffer, b.weights.Buffer)
 	}
-	var errs []error
-	for _, b := range buffers {
-		if b != nil {
-			errs = append(errs, b.Free())
-		}
-	}
-	return errors.Join(errs...)
+	return epoch.FreeAll(buffers...)
 }

@@ -160,7 +160,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		}
 		x.Train = func(j *job) bool {
 			b := j.buffer
-			l.giveJob(j)
+			l.jobs.put(j)
 			b.batch.Traffic.Add(x.window.takeLoaded())
 			batches, rows = batches+1, rows+int64(b.batch.Rows)
 			traffic.Add(b.batch.Traffic)
@@ -172,7 +172,8 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			// All stages have ended: batches that were not yielded need none of these any more.
-			l.jobs, l.pinned = append(l.jobs[:0], l.allJobs...), append(l.pinned[:0], l.allPinned...)
+			l.jobs.reset()
+			l.pinned.reset()
 			l.stats.AddEpoch(p.Times(), batches, rows)
 			l.traffic.Add(traffic)
 			if l.o.Cache != nil {
@@ -184,7 +185,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 
 // job begins the job of a batch, numbered as the rules do.
 func (x *run) job(batch int) *job {
-	j := x.s.l.takeJob()
+	j := x.s.l.jobs.take()
 	for b := range x.s.plan.EpochFrom(x.n, x.first+batch) {
 		j.begin(&x.s.epochs, b, x.n)
 		break
@@ -221,7 +222,7 @@ func (x *run) move(w *pipeline.Worker, t *epoch.Task[*job]) error {
 	} else if err := x.gather(w, t); err != nil {
 		return err
 	}
-	err := x.s.l.transfer(w, t.Job, x.stream)
+	err := x.s.transfer(w, t.Job, x.stream)
 	if c := x.s.l.o.Cache; c != nil && err != nil { // as at the early end of an epoch, after which others come
 		c.Forget(t.Job.lookup.Into)
 	}
@@ -264,34 +265,13 @@ func (x *run) prepare(w *pipeline.Worker, t *epoch.Task[*job]) error {
 	return nil
 }
 
-// takeJob is a job that no batch has.
-func (l *Loader) takeJob() *job {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := len(l.jobs)
-	if n == 0 {
-		j := &job{}
-		l.allJobs = append(l.allJobs, j)
-		return j
-	}
-	j := l.jobs[n-1]
-	l.jobs = l.jobs[:n-1]
-	return j
-}
-
-func (l *Loader) giveJob(j *job) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.jobs = append(l.jobs, j)
-}
-
 // setAside takes free buffers out of use, but for so many, until the end of an epoch. The buffers that stay are those
 // that have memory, so that epochs do not use now these and now those; the memory of the others is freed.
 func (l *Loader) setAside(but int) (put func()) {
 	all := len(l.buffers.All())
 	return l.buffers.SetAside(func(free []*batchBuffer) (stay int) {
 		slices.SortStableFunc(free, func(a, b *batchBuffer) int {
-			return cmp.Compare(b.memoryBytes(), a.memoryBytes())
+			return cmp.Compare(b.device.Size(), a.device.Size())
 		})
 		stay = max(0, len(free)-(all-but))
 		for _, b := range free[stay:] {

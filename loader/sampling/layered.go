@@ -47,6 +47,7 @@ type chosenEdges struct {
 
 	// Of the block:
 	fanout                     int
+	nodeWise                   bool   // the fanout is that of each node
 	random                     uint64 // its random numbers
 	readsSources, readsWeights bool   // the chooser looks at these of all edges of lists
 
@@ -181,6 +182,7 @@ func (c *chosenEdges) all() bool { return c.fanout == All && !c.m.kind.graphWise
 // begin begins a block whose destinations are nodes.
 func (c *chosenEdges) begin(s chooser, nodes []uint32) error {
 	c.readsSources, c.readsWeights = false, false
+	c.nodeWise = c.fanout != All && !c.m.kind.layerWise && !c.m.kind.graphWise
 	if c.all() {
 		return c.checkAll(nodes)
 	}
@@ -220,16 +222,19 @@ func (c *chosenEdges) choose(s chooser, nodes []uint32) (_ []uint32, err error) 
 		return nil, err
 	}
 	var sources []uint32
+	all, f := c.all(), c.m.factors
 	for i, v := range nodes {
-		l, loop := c.in.lists[i], c.m.factors.loop(v)
+		l, loop := c.in.lists[i], f.loop(v)
 		if loop >= l.Degree() {
 			return nil, errChanged
 		}
-		c.addLoop(l, loop)
+		if f.added {
+			c.addLoop(l, loop)
+		}
 		if c.readsSources {
 			sources = c.in.sources[c.at:][:l.Degree()]
 		}
-		if c.all() {
+		if all {
 			c.addOthers(l, loop)
 		} else if err := s.choose(c, v, l, loop, sources); err != nil {
 			return nil, err
@@ -246,7 +251,7 @@ func (c *chosenEdges) choose(s chooser, nodes []uint32) (_ []uint32, err error) 
 // bound bounds the edges that are read or chosen of a list of d.
 func (c *chosenEdges) bound(d int64) int64 {
 	chosen := d
-	if kind := c.m.kind; d > 0 && !c.all() && !kind.layerWise && !kind.graphWise {
+	if d > 0 && c.nodeWise {
 		if chosen = int64(c.fanout); !c.m.options.Replace {
 			chosen = min(chosen, d)
 		}
@@ -260,9 +265,6 @@ func (c *chosenEdges) bound(d int64) int64 {
 // addLoop chooses the self-loop of a node, if there is always one: that at place loop of its list, or, if that is -1,
 // an added one.
 func (c *chosenEdges) addLoop(l List, loop int64) {
-	if !c.m.factors.added {
-		return
-	}
 	edge := l.First + loop
 	if loop < 0 {
 		c.loops, edge = append(c.loops, uint32(len(c.edges))), 0

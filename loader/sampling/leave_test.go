@@ -33,13 +33,13 @@ func TestEpochsThatAreLeftEarlyReuseTheirMemory(t *testing.T) {
 						break
 					}
 				}
-				if len(l.pinned) != len(l.allPinned) || len(l.jobs) != len(l.allJobs) {
-					t.Fatalf("epoch %d: %d of %d pinned buffers and %d of %d jobs are free", e, len(l.pinned),
-						len(l.allPinned), len(l.jobs), len(l.allJobs))
+				if len(l.pinned.free) != len(l.pinned.all) || len(l.jobs.free) != len(l.jobs.all) {
+					t.Fatalf("epoch %d: %d of %d pinned buffers and %d of %d jobs are free", e, len(l.pinned.free),
+						len(l.pinned.all), len(l.jobs.free), len(l.jobs.all))
 				}
 			}
-			if len(l.allPinned) > most || len(l.allJobs) > MostSamples(rules.Workers, most) {
-				t.Errorf("%d pinned buffers and %d jobs for %d buffers", len(l.allPinned), len(l.allJobs), most)
+			if len(l.pinned.all) > most || len(l.jobs.all) > MostSamples(rules.Workers, most) {
+				t.Errorf("%d pinned buffers and %d jobs for %d buffers", len(l.pinned.all), len(l.jobs.all), most)
 			}
 		})
 	}

@@ -82,15 +82,14 @@ type Loader struct {
 	copiedIn   atomic.Int64
 	batchBytes atomic.Int64 // device memory of all batch buffers, in whole pages
 
-	mu        sync.Mutex
-	jobs      []*job // that no batch has
-	allJobs   []*job
-	pinned    []*pinnedBuffer // that no batch has
-	allPinned []*pinnedBuffer
-	stats     loader.Stats
-	traffic   loader.Traffic        // of all batches
-	lookups   cache.Stats           // after the last epoch
-	samplers  map[*Method][]*Sampler // that no epoch has
+	jobs   pool[job]
+	pinned pool[epoch.Growing]
+
+	mu       sync.Mutex
+	stats    loader.Stats
+	traffic  loader.Traffic         // of all batches
+	lookups  cache.Stats            // after the last epoch
+	samplers map[*Method][]*Sampler // that no epoch has
 
 	deviceSampler *DeviceSampler // of the last epoch whose batches the device has prepared
 }
@@ -234,8 +233,8 @@ func (l *Loader) Close() error {
 	for _, b := range l.buffers.All() {
 		errs = append(errs, b.release())
 	}
-	for _, p := range l.allPinned {
-		errs = append(errs, p.release())
+	for _, p := range l.pinned.all {
+		errs = append(errs, p.Free())
 	}
 	for _, list := range l.samplers {
 		for _, s := range list {

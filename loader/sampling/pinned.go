@@ -7,13 +7,14 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
 // PinnedTopology is a topology in pinned host memory, which samplers on the processor read like any
 // other, and which devices read by themselves (unified virtual addressing; MorphGL section 2.2).
 type PinnedTopology struct {
 	loadedTopology
-	buffers                   []gds.Buffer
+	pins                      pins
 	offsets, sources, weights gds.Tensor // weights is the zero Tensor where there are none
 }
 
@@ -26,49 +27,52 @@ func PinTopology(device gds.Device, t Topology) (_ *PinnedTopology, err error) {
 		return nil, errors.New("only a topology that has been loaded into memory can be pinned, not one that is " +
 			"mapped from files")
 	}
-	p := &PinnedTopology{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("pinning a topology of %d nodes and %d edges: %w", t.Nodes(), t.Edges(), err),
-				p.free())
-		}
-	}()
-	c := &format.CSC{}
-	if c.Offsets, p.offsets, err = pinVector(p, device, loaded.c.Offsets, gds.Int64); err != nil {
-		return nil, err
+	p, from := &PinnedTopology{}, loaded.c
+	if p.offsets, err = pin(&p.pins, device, from.Offsets, gds.Int64); err == nil {
+		p.sources, err = pin(&p.pins, device, from.Neighbors, gds.Uint32)
 	}
-	if c.Neighbors, p.sources, err = pinVector(p, device, loaded.c.Neighbors, gds.Uint32); err != nil {
-		return nil, err
+	if err == nil {
+		p.weights, err = pin(&p.pins, device, from.Weights, gds.Float32)
 	}
-	if t.Weighted() {
-		if c.Weights, p.weights, err = pinVector(p, device, loaded.c.Weights, gds.Float32); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("pinning a topology of %d nodes and %d edges: %w", t.Nodes(), t.Edges(), err),
+			p.Close())
 	}
-	p.c = c
+	p.c = &format.CSC{Offsets: pinned[int64](p.offsets), Neighbors: pinned[uint32](p.sources),
+		Weights: pinned[float32](p.weights)}
 	return p, t.Close()
 }
 
-// pinVector copies values to pinned memory.
-func pinVector[T dtype.Number](p *PinnedTopology, device gds.Device, values []T, t gds.DType) ([]T, gds.Tensor, error) {
+// Close frees the memory.
+func (p *PinnedTopology) Close() error { return p.pins.free() }
+
+// pins are vectors in pinned memory.
+type pins []gds.Buffer
+
+// pin copies values to pinned memory; nil is the zero Tensor.
+func pin[T dtype.Number](p *pins, device gds.Device, values []T, t gds.DType) (gds.Tensor, error) {
+	if values == nil {
+		return gds.Tensor{}, nil
+	}
 	b, err := device.AllocPinned(gds.Bytes(1, len(values), t))
 	if err != nil {
-		return nil, gds.Tensor{}, err
+		return gds.Tensor{}, err
 	}
-	p.buffers = append(p.buffers, b)
-	pinned := dtype.As[T](b.Bytes())
-	copy(pinned, values)
-	return pinned, gds.NewTensor(b, 1, len(values), t), nil
+	*p = append(*p, b)
+	copy(dtype.As[T](b.Bytes()), values)
+	return gds.NewTensor(b, 1, len(values), t), nil
 }
 
-func (p *PinnedTopology) free() error {
-	var errs []error
-	for _, b := range p.buffers {
-		errs = append(errs, b.Free())
+// pinned is a vector that pin has made.
+func pinned[T dtype.Number](t gds.Tensor) []T {
+	if t.Buf == nil {
+		return nil
 	}
-	p.buffers = nil
-	return errors.Join(errs...)
+	return dtype.As[T](t.Buf.Bytes())[:t.Cols]
 }
 
-// Close frees the memory.
-func (p *PinnedTopology) Close() error { return p.free() }
+func (p *pins) free() error {
+	buffers := *p
+	*p = nil
+	return epoch.FreeAll(buffers...)
+}

@@ -288,7 +288,7 @@ func TestOnlyBatchesOnTheDeviceTakeItsMemory(t *testing.T) {
 		}
 		inUse := 0
 		for _, of := range l.buffers.All() {
-			if of.device != nil {
+			if of.device.Buffer != nil {
 				inUse++
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
 // Set yields epochs over some seed nodes.
@@ -125,21 +126,21 @@ func (s *Set) Batches() int { return s.plan.Batches() }
 
 // job is a mini-batch on its way through the stages.
 type job struct {
-	plan   chunk.Batch
-	epoch  int
-	seeds  []uint32
-	sample MiniBatch
-	lookup cache.Lookup
-	device DeviceBatch // if the device prepares it
-	size   batchSize
-	layout layout
-	buffer *batchBuffer
-	pinned *pinnedBuffer // nil where the host writes to the buffer
+	plan     chunk.Batch
+	epoch    int
+	seeds    []uint32
+	sample   MiniBatch
+	lookup   cache.Lookup
+	onDevice bool // the device prepares it
+	device   DeviceBatch
+	layout   layout
+	buffer   *batchBuffer
+	pinned   *epoch.Growing // for what the host writes, until the batch has moved; nil: it writes to the buffer
 }
 
 // begin makes the job that of a batch.
 func (j *job) begin(s *epochs, b chunk.Batch, epoch int) {
-	j.plan, j.epoch, j.buffer, j.pinned = b, epoch, nil, nil
+	j.plan, j.epoch, j.buffer, j.pinned, j.onDevice = b, epoch, nil, nil, false
 	j.seeds = resize(j.seeds, b.Rows)
 	if s.method.kind.graphWise { // it looks at their number alone
 		clear(j.seeds)

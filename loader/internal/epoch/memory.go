@@ -1,0 +1,56 @@
+package epoch
+
+import (
+	"errors"
+
+	"github.com/hopfeed/hopfeed/gds"
+)
+
+// Growing is memory that grows with the batches.
+type Growing struct{ gds.Buffer } // nil: none
+
+// Size is how many bytes there are.
+func (g *Growing) Size() int64 {
+	if g.Buffer == nil {
+		return 0
+	}
+	return g.Len()
+}
+
+// Grow replaces the memory, which nothing uses, by at least needed bytes of alloc, unless there are so many: by wanted,
+// if there are so many.
+func (g *Growing) Grow(needed, wanted int64, alloc func(bytes int64) (gds.Buffer, error)) error {
+	if g.Buffer != nil && g.Len() >= needed {
+		return nil
+	}
+	if err := g.Free(); err != nil {
+		return err
+	}
+	return gds.AllocateRoom(needed, wanted, func(bytes int64) error {
+		b, err := alloc(bytes)
+		if err == nil {
+			g.Buffer = b
+		}
+		return err
+	})
+}
+
+// Free frees the memory, if there is any.
+func (g *Growing) Free() error {
+	b := g.Buffer
+	if g.Buffer = nil; b == nil {
+		return nil
+	}
+	return b.Free()
+}
+
+// FreeAll frees buffers, some of which may be nil.
+func FreeAll(buffers ...gds.Buffer) error {
+	var errs []error
+	for _, b := range buffers {
+		if b != nil {
+			errs = append(errs, b.Free())
+		}
+	}
+	return errors.Join(errs...)
+}
