@@ -42,6 +42,7 @@ type app struct {
 	helpAll     bool // print all flags of a command in its help
 	verbose     bool // print what is planned, why, and what it took, in detail
 
+	keep    func(result)    // takes the result instead of printing it; nil: print
 	budget  machine.Limit   // host memory that the command may use: --memory, or what the machine has
 	stop    <-chan struct{} // closed when the command is interrupted
 	running bool            // a verb has begun: what fails now is not the command line's fault
@@ -58,26 +59,28 @@ type namedVerb struct {
 }
 
 // verbs are the commands below the root, in the order of use.
-var verbs = []namedVerb{
-	{"demo", newDemoCommand},
-	{"import", newImportCommand},
-	{"generate", newGenerateCommand},
-	{"propagate", newPropagateCommand},
-	{"status", newStatusCommand},
-	{"repair", newRepairCommand},
-	{"plan", newPlanCommand},
-	{"train", newTrainCommand},
-	{"tune", newTuneCommand},
-	{"evaluate", newEvaluateCommand},
-	{"predict", newPredictCommand},
-	{"report", newReportCommand},
-	{"inspect", newInspectCommand},
-	{"verify", newVerifyCommand},
-	{"export", newExportCommand},
-	{"sample", newSampleCommand},
-	{"bench", newBenchCommand},
-	{"devices", newDevicesCommand},
-	{"version", newVersionCommand},
+func verbs() []namedVerb {
+	return []namedVerb{
+		{"demo", newDemoCommand},
+		{"import", newImportCommand},
+		{"generate", newGenerateCommand},
+		{"propagate", newPropagateCommand},
+		{"status", newStatusCommand},
+		{"repair", newRepairCommand},
+		{"plan", newPlanCommand},
+		{"train", newTrainCommand},
+		{"tune", newTuneCommand},
+		{"evaluate", newEvaluateCommand},
+		{"predict", newPredictCommand},
+		{"report", newReportCommand},
+		{"inspect", newInspectCommand},
+		{"verify", newVerifyCommand},
+		{"export", newExportCommand},
+		{"sample", newSampleCommand},
+		{"bench", newBenchCommand},
+		{"devices", newDevicesCommand},
+		{"version", newVersionCommand},
+	}
 }
 
 // newRoot makes the command with the verb of this name alone, or with all verbs if there is none.
@@ -109,8 +112,8 @@ func newRoot(a *app, name string) *cobra.Command {
 	flags.BoolVar(&a.quiet, "quiet", false, "print no progress and no notes")
 	flags.BoolVar(&a.verbose, "verbose", false, "print in detail what is planned, why, and what it took")
 
-	known := slices.ContainsFunc(verbs, func(v namedVerb) bool { return v.name == name })
-	for _, v := range verbs {
+	known := slices.ContainsFunc(verbs(), func(v namedVerb) bool { return v.name == name })
+	for _, v := range verbs() {
 		if !known || v.name == name {
 			root.AddCommand(v.make(a))
 		}
@@ -300,6 +303,10 @@ func (a *app) useMemory() error {
 }
 
 func (a *app) print(r result) error {
+	if a.keep != nil {
+		a.keep(r)
+		return nil
+	}
 	if a.json {
 		return json.NewEncoder(a.stdout).Encode(r)
 	}

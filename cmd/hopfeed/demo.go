@@ -8,19 +8,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/hopfeed/hopfeed/cmd/hopfeed/demodata"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/placement"
-	"github.com/hopfeed/hopfeed/preprop/operator"
-	"github.com/hopfeed/hopfeed/tools/ingest"
 )
 
 func newDemoCommand(a *app) *cobra.Command {
@@ -30,7 +27,7 @@ func newDemoCommand(a *app) *cobra.Command {
 		Short: "Import, propagate, verify and train on small built-in graphs, in a minute",
 		Long: `Demo imports three graphs that are built into the program (one of products, two of circuits), propagates
 their features, verifies what it wrote, and trains and tests models from storage. Everything stays in
---output for you to look at. A later demo replaces it; it never replaces a directory that no demo has
+--output for you to look at, the arrays that it imports too. A later demo replaces it; it never replaces a directory that no demo has
 made.`,
 		Args: cobra.NoArgs,
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runDemo(ctx, a, output) }),
@@ -45,10 +42,9 @@ type demo struct {
 	Steps   []demoStep `json:"steps"`
 	Seconds float64    `json:"seconds"`
 
-	ctx   context.Context
-	verbs *app // quiet: the demo talks
-	say   func(format string, args ...any)
-	files vfs.FS // what the program carries, unpacked
+	ctx context.Context
+	app *app
+	say func(format string, args ...any)
 }
 
 type demoStep struct {
@@ -64,9 +60,7 @@ const (
 
 func runDemo(ctx context.Context, a *app, output string) (result, error) {
 	start := time.Now()
-	verbs := *a
-	verbs.quiet = true
-	d := &demo{Output: output, ctx: ctx, verbs: &verbs, files: vfs.NewMem()}
+	d := &demo{Output: output, ctx: ctx, app: a}
 	d.say = func(format string, args ...any) {
 		if a.json {
 			a.note(format, args...)
@@ -126,7 +120,7 @@ func (d *demo) path(name string) string { return filepath.Join(d.Output, name) }
 
 // claimDirectory makes the output directory, or accepts that of an earlier demo.
 func (d *demo) claimDirectory() error {
-	disk := d.verbs.fs
+	disk := d.app.fs
 	entries, err := disk.ReadDir(d.Output)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -162,19 +156,38 @@ func textFile(fsys vfs.FS, path string, most int) (string, error) {
 	return string(content[:n]), nil
 }
 
+// run runs a verb by its command line, in which @NAME is NAME in the directory of the demo, without its words: the demo
+// talks.
+func (d *demo) run(step, line string) (r result, err error) {
+	verb := *d.app
+	verb.keep = func(printed result) { r = printed }
+	args := []string{"--quiet", "--seed", strconv.FormatUint(verb.seed, 10), "--threads", strconv.Itoa(verb.threads)}
+	if verb.memory > 0 {
+		args = append(args, "--memory", fmt.Sprintf("%dB", int64(verb.memory)))
+	}
+	for _, word := range strings.Fields(line) {
+		if name, ok := strings.CutPrefix(word, "@"); ok {
+			word = d.path(name)
+		}
+		args = append(args, word)
+	}
+	name, _, _ := strings.Cut(line, " ")
+	root := newRoot(&verb, name)
+	root.SetArgs(args)
+	if err := root.ExecuteContext(d.ctx); err != nil {
+		return nil, err
+	}
+	d.Steps = append(d.Steps, demoStep{step, r})
+	return r, nil
+}
+
 // products trains on the larger graph.
 func (d *demo) products() error {
 	d.say("Hopfeed propagates the features of a graph once, stores the result, and trains on rows of it: the graph\n"+
 		"is not needed any more. What follows is written below %s.\n", d.Output)
 	d.say("Products. amazon_photo: cameras and their like; edges join what is bought together, features are\n" +
 		"the words of reviews, and the task is the category of each product.\n")
-	if err := d.importGraph("amazon_photo", "photo", true); err != nil {
-		return err
-	}
-	if err := d.propagate("photo", propagateOptions{hops: 3, operators: "sym"}); err != nil {
-		return err
-	}
-	if err := d.verify("photo"); err != nil {
+	if err := d.makeStore("amazon_photo", "photo", " --normalize-features", "sym"); err != nil {
 		return err
 	}
 	if err := d.train("photo", "photo-sgc", "--model sgc"); err != nil {
@@ -188,86 +201,57 @@ func (d *demo) circuits() error {
 	d.say("Circuits. gamora_csa8 and gamora_csa32: multipliers of 8 and 32 bits as graphs of gates; the task is\n" +
 		"which gates are roots of adders (XOR, majority). The model sees the small one only.\n")
 	for _, name := range []string{"csa8", "csa32"} {
-		if err := d.importGraph("gamora_"+name, name, false); err != nil {
-			return err
-		}
-		if err := d.propagate(name, propagateOptions{hops: 3, operators: "sym,rw"}); err != nil {
-			return err
-		}
-		if err := d.verify(name); err != nil {
+		if err := d.makeStore("gamora_"+name, name, "", "sym,rw"); err != nil {
 			return err
 		}
 	}
 	if err := d.train("csa8", "circuit-model", circuitSIGN); err != nil {
 		return err
 	}
-	r, err := runEvaluate(d.ctx, d.verbs, evaluateOptions{
-		checkpoint: d.path("circuit-model"), store: d.path("csa32-store"), rows: allRows, split: -1, batch: 8000,
-		placement: placement.Storage,
-	})
+	r, err := d.run("evaluate csa32",
+		"evaluate --checkpoint @circuit-model @csa32-store --rows all --placement storage")
 	if err != nil {
 		return err
 	}
-	d.done("evaluate csa32", r)
 	e := r.(*evaluated)
-	d.say("  evaluate   the model of csa8 on csa32: accuracy %s on all %d gates, which it has never seen\n          "+
-		"   input from storage: %s\n",
-		percent(e.Value), e.Rows, readsText(e.Load))
+	d.say("  evaluate   the model of csa8 on csa32: accuracy %s on all %d gates, which it has never seen\n"+
+		"             input from storage: %s\n", percent(e.Value), e.Rows, readsText(e.Load))
 	return nil
 }
 
-// Settings of the demo's models where they are not the defaults: of products
-// smaller and shorter for the time they take, of circuits chosen on those rows
-// of the small one that are held out.
+// Settings of the demo's models where they are not the defaults: for products smaller and shorter, for the time they
+// take; for circuits chosen on the validation rows of the small one.
 const (
 	productSIGN = "--model sign --hidden 64 --dropout 0.5 --epochs 30"
 	circuitSIGN = "--model sign --hidden 64 --dropout 0.1 --lr 0.01 --weight-decay 0 --epochs 300 --patience 20"
 )
 
-func (d *demo) done(step string, r result) { d.Steps = append(d.Steps, demoStep{step, r}) }
-
-// importGraph imports a graph that the program carries as <name>-graph.
-func (d *demo) importGraph(carried, name string, normalize bool) error {
-	dir := "/" + carried
-	if err := demodata.Unpack(d.files, dir, carried); err != nil {
+// makeStore imports a graph that the program carries as <name>-graph, propagates it into <name>-store, and verifies
+// that.
+func (d *demo) makeStore(carried, name, importFlags, operators string) error {
+	arrays := d.path(name + "-input")
+	if err := demodata.Unpack(d.app.fs, arrays, carried); err != nil {
 		return err
 	}
-	open := func() (ingest.Source, error) { return ingest.OpenNPY(d.files, dir, ingest.NPYOptions{}) }
-	r, err := d.verbs.ingest(d.ctx, open, ingest.UnknownDirection, graphOptions{
-		output: d.path(name + "-graph"), normalize: normalize, force: true,
-	})
+	r, err := d.run("import "+name, fmt.Sprintf("import npy @%s-input -o @%[1]s-graph --force%s", name, importFlags))
 	if err != nil {
 		return err
 	}
-	d.done("import "+name, r)
 	i := r.(imported)
 	d.say("  import     %s: %d nodes, %d edges, %d features, %d classes; %.1f s", i.Output, i.Nodes, i.Edges,
 		i.Features, i.Classes, i.Seconds)
-	return nil
-}
-
-// propagate makes <name>-store of <name>-graph.
-func (d *demo) propagate(name string, o propagateOptions) error {
-	o.graph, o.output, o.rows, o.force = d.path(name+"-graph"), d.path(name+"-store"), format.RowsLabeled, true
-	o.tolerance = operator.DefaultTolerance
-	r, err := runPropagate(d.ctx, d.verbs, o)
+	r, err = d.run("propagate "+name, fmt.Sprintf("propagate @%s-graph -o @%[1]s-store --hops 3 --operator %s "+
+		"--rows labeled --force", name, operators))
 	if err != nil {
 		return err
 	}
-	d.done("propagate "+name, r)
 	p := r.(*propagated)
-	d.say("  propagate  %s: the features and %d hops of %s, %d matrices [%d,%d], %s; %.1f s",
-		p.Output, p.Hops, strings.Join(p.Operators,
-			" and "), 1+len(p.HopSeconds), p.Rows, p.Features, units.Bytes(p.BytesWritten), p.Seconds)
-	return nil
-}
-
-func (d *demo) verify(name string) error {
-	r, err := runVerify(d.ctx, d.verbs, d.path(name+"-store"))
-	if err != nil {
+	d.say("  propagate  %s: the features and %d hops of %s, %d matrices [%d,%d], %s; %.1f s", p.Output, p.Hops,
+		strings.Join(p.Operators, " and "), 1+len(p.HopSeconds), p.Rows, p.Features, units.Bytes(p.BytesWritten),
+		p.Seconds)
+	if r, err = d.run("verify "+name, "verify @"+name+"-store"); err != nil {
 		return err
 	}
-	d.done("verify "+name, r)
 	v := r.(verified)
 	d.say("  verify     every byte of %d files read, %d chunks and all else agree with their checksums\n", v.Files,
 		v.Chunks)
@@ -276,20 +260,11 @@ func (d *demo) verify(name string) error {
 
 // train trains from storage on <name>-store, by flags, and saves the model.
 func (d *demo) train(name, run, flags string) error {
-	o, f := &trainOptions{}, pflag.NewFlagSet("train", pflag.ContinueOnError)
-	o.declareFlags(f)
-	if err := f.Parse(append(strings.Fields(flags), "--placement", placement.Storage)); err != nil {
-		return err
-	}
-	o.Input, o.run, o.saveEvery, o.force = d.path(name+"-store"), d.path(run), defaultSaveEvery, true
-	if err := o.fillDefaults(); err != nil {
-		return err
-	}
-	r, err := runTrain(d.ctx, d.verbs, o, tuneOptions{})
+	r, err := d.run("train "+run, fmt.Sprintf("train @%s-store --run @%s --placement storage --force %s", name, run,
+		flags))
 	if err != nil {
 		return err
 	}
-	d.done("train "+run, r)
 	t := r.(*trained)
 	d.say("  train      %s on %d rows of %s", t.Model, t.rows[0], strings.Join(t.Matrices, ", "))
 	d.say("             input from storage, shuffled by chunk: %s", readsText(t.Load))

@@ -51,7 +51,7 @@ func runGenerate(ctx context.Context, a *app, o generateOptions) (result, error)
 	if err := a.refuseWithin(o.output); err != nil {
 		return nil, err
 	}
-	return a.ingest(ctx, o.source, ingest.UnknownDirection, o.graphOptions)
+	return a.ingest(ctx, o.source, o.graphOptions)
 }
 
 func (o *generateOptions) source() (ingest.Source, error) {

@@ -18,28 +18,23 @@ import (
 
 // graphOptions are the options that import and generate share.
 type graphOptions struct {
-	output     string
-	name       string // of the data set
-	normalize  bool
-	inPlace    bool
-	selfLoops  string
-	duplicates string
-	dtype      string
-	scratch    string
-	force      bool
+	ingest.Options
+	output string
+	dtype  string
 }
 
 func (o *graphOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "graph directory to write")
-	f.StringVar(&o.name, "name", "",
+	f.StringVar(&o.Name, "name", "",
 		"name of the data set, for people (default: its own, else that of the folder or file that is imported)")
-	f.StringVar(&o.selfLoops, "self-loops", string(ingest.KeepLoops), "keep or drop edges from a node to itself")
-	f.StringVar(&o.duplicates, "duplicates", string(ingest.MergeDuplicates),
+	f.StringVar((*string)(&o.SelfLoops), "self-loops", string(ingest.KeepLoops),
+		"keep or drop edges from a node to itself")
+	f.StringVar((*string)(&o.Duplicates), "duplicates", string(ingest.MergeDuplicates),
 		"merge: one edge of several is left; sum: one, with the sum of weights; keep")
 	f.StringVar(&o.dtype, "dtype", "float32", dtypeUsage)
-	f.StringVar(&o.scratch, "scratch", "", scratchUsage+" (default: within GRAPH and beside it)")
-	f.BoolVar(&o.force, "force", false, forceUsage)
+	f.StringVar(&o.Scratch, "scratch", "", scratchUsage+" (default: within GRAPH and beside it)")
+	f.BoolVar(&o.Force, "force", false, forceUsage)
 	c.MarkFlagRequired("output")
 }
 
@@ -85,19 +80,18 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 		"add the reverse of every edge, also if SRC says that its edges are directed")
 	f.BoolVar(&directed, "directed", false,
 		"take edges as they are; an error if SRC says that its edges are undirected")
-	f.BoolVar(&o.normalize, "normalize-features", false,
+	f.BoolVar(&o.NormalizeFeatures, "normalize-features", false,
 		"divide each row of features by its sum, where that is positive")
-	f.BoolVar(&o.inPlace, "features-in-place", false, "refer to the array of the features instead of copying it")
+	f.BoolVar(&o.FeaturesInPlace, "features-in-place", false, "refer to the array of the features instead of copying it")
 	open := format.Declare(f)
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		direction := ingest.UnknownDirection
 		switch {
 		case undirected && directed:
 			return nil, usagef("--undirected and --directed exclude each other: give one of them")
 		case undirected:
-			direction = ingest.Undirected
+			o.Direction = ingest.Undirected
 		case directed:
-			direction = ingest.Directed
+			o.Direction = ingest.Directed
 		}
 		if err := a.refuseWithin(o.output); err != nil {
 			return nil, err
@@ -106,10 +100,10 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 			return nil, err
 		}
 		return a.ingest(ctx, func() (ingest.Source, error) {
-			return open(ctx, ingest.Input{FS: a.fs, Path: args[0], Direction: direction,
-				Scratch: ingest.ScratchOptions{Output: o.output, Scratch: o.scratch, Force: o.force,
+			return open(ctx, ingest.Input{FS: a.fs, Path: args[0], Direction: o.Direction,
+				Scratch: ingest.ScratchOptions{Output: o.output, Scratch: o.Scratch, Force: o.Force,
 					MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()}})
-		}, direction, o)
+		}, o)
 	})
 	return c
 }
@@ -142,35 +136,20 @@ func (i imported) text(w io.Writer) {
 }
 
 // ingest writes a graph directory from a source, which it opens and closes.
-func (a *app) ingest(ctx context.Context, open func() (ingest.Source, error), direction ingest.Direction,
-	o graphOptions) (result, error) {
+func (a *app) ingest(ctx context.Context, open func() (ingest.Source, error), o graphOptions) (_ result, err error) {
 	start := time.Now()
-	t, err := parseDType(o.dtype)
-	if err != nil {
+	if o.DType, err = parseDType(o.dtype); err != nil {
 		return nil, err
 	}
-	options := ingest.Options{
-		Name:              o.name,
-		DType:             t,
-		Direction:         direction,
-		SelfLoops:         ingest.Loops(o.selfLoops),
-		Duplicates:        ingest.Duplicates(o.duplicates),
-		NormalizeFeatures: o.normalize,
-		FeaturesInPlace:   o.inPlace,
-		Threads:           a.threads,
-		Scratch:           o.scratch,
-		MemoryBytes:       int64(a.budget.Bytes),
-		Force:             o.force,
-		Progress:          a.progress(),
-	}
-	if err := options.Check(); err != nil {
+	o.Threads, o.MemoryBytes, o.Progress = a.threads, int64(a.budget.Bytes), a.progress()
+	if err := o.Options.Check(); err != nil {
 		return nil, err
 	}
 	source, err := open()
 	if err != nil {
 		return nil, err
 	}
-	r, err := ingest.Run(ctx, a.fs, source, o.output, options)
+	r, err := ingest.Run(ctx, a.fs, source, o.output, o.Options)
 	if err := errors.Join(err, source.Close()); err != nil { // closing removes scratch files
 		return nil, err
 	}

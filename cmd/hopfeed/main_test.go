@@ -806,8 +806,8 @@ func TestAFailingDiskNeverLeavesHalfOfAnything(t *testing.T) {
 
 func TestACircuitModelWorksOnALargerCircuit(t *testing.T) {
 	d := &demo{
-		Output: "demo", ctx: context.Background(), say: t.Logf, files: vfs.NewMem(),
-		verbs: &app{fs: vfs.NewMem(), stderr: io.Discard, quiet: true, budget: machine.Budget()},
+		Output: "demo", ctx: context.Background(), say: t.Logf,
+		app: &app{fs: vfs.NewMem(), stderr: io.Discard, quiet: true, budget: machine.Budget()},
 	}
 	if err := d.claimDirectory(); err != nil {
 		t.Fatal(err)

@@ -16,23 +16,13 @@ import (
 )
 
 type propagateOptions struct {
-	graph, output string
-	hops          int
-	operators     string
-	tolerance     float64
-	rows          string
-	dtype         string
-	chunkRows     int
-	split         int
-	force         bool
-	dryRun        bool
-	scratch       string
-	hardware      string
-	maxTime       time.Duration
-	shard         string
-	assemble      bool
-	device        string
-	defaulted     preprop.Defaulted
+	preprop.Options
+	graph, output    string
+	operators        string
+	tolerance        float64
+	dtype            string
+	hardware, device string
+	shard            string
 }
 
 func newPropagateCommand(a *app) *cobra.Command {
@@ -75,31 +65,31 @@ graph that does not exist yet, see 'hopfeed plan --edges'.`,
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		o.graph = args[0]
 		left := func(flag string) bool { return !c.Flags().Changed(flag) }
-		o.defaulted = preprop.Defaulted{Hops: left("hops"), Operators: left("operator"), Split: left("split"),
+		o.Defaulted = preprop.Defaulted{Hops: left("hops"), Operators: left("operator"), Split: left("split"),
 			Seed: left("seed")}
 		return runPropagate(ctx, a, o)
 	})
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "hop store to write")
 	_ = c.MarkFlagRequired("output")
-	f.IntVar(&o.hops, "hops", 2, "hops of each operator that the store shall have")
+	f.IntVar(&o.Hops, "hops", 2, "hops of each operator that the store shall have")
 	f.StringVar(&o.operators, "operator", "sym", "operators that the store shall have, separated by commas")
 	f.Float64Var(&o.tolerance, "tolerance", operator.DefaultTolerance,
 		"sum of the coefficients of ppr and heat that may be left out; all add up to 1")
-	f.StringVar(&o.rows, "rows", "", "rows to store: labeled (nodes with a label or in a split; the default) or all")
+	f.StringVar(&o.Rows, "rows", "", "rows to store: labeled (nodes with a label or in a split; the default) or all")
 	f.StringVar(&o.dtype, "dtype", "", dtypeUsage+" (default that of the graph)")
-	f.IntVar(&o.chunkRows, "chunk-rows", 0,
+	f.IntVar(&o.ChunkRows, "chunk-rows", 0,
 		"rows of a chunk, the unit of reading (default 1000, fewer if rows are long)")
-	f.IntVar(&o.split, "split", 0, "number of the split, from 0, by which the store is divided into regions")
+	f.IntVar(&o.Split, "split", 0, "number of the split, from 0, by which the store is divided into regions")
 	f.StringVar(&o.device, "device", autoDevice, deviceUsage)
 	a.declareEmulate(f)
-	f.BoolVar(&o.force, "force", false, forceUsage)
-	f.BoolVar(&o.dryRun, "dry-run", false, "print the plan and write nothing")
+	f.BoolVar(&o.Force, "force", false, forceUsage)
+	f.BoolVar(&o.DryRun, "dry-run", false, "print the plan and write nothing")
 	f.StringVar(&o.hardware, "hardware", "", hardwareUsage)
-	f.StringVar(&o.scratch, "scratch", "", scratchUsage+" (default: within STORE)")
-	f.DurationVar(&o.maxTime, "max-time", 0, "stop after this time, such as 3h30m; the same command goes on later")
+	f.StringVar(&o.Scratch, "scratch", "", scratchUsage+" (default: within STORE)")
+	f.DurationVar(&o.MaxTime, "max-time", 0, "stop after this time, such as 3h30m; the same command goes on later")
 	f.StringVar(&o.shard, "shard", "", "share of the columns to compute: I/K, with I from 0 to K-1")
-	f.BoolVar(&o.assemble, "assemble", false, "compute nothing, and assemble the store from what shards have finished")
+	f.BoolVar(&o.Assemble, "assemble", false, "compute nothing, and assemble the store from what shards have finished")
 	return c
 }
 
@@ -262,49 +252,41 @@ func parseShard(text string) (preprop.Shard, error) {
 	return s, nil
 }
 
-func runPropagate(ctx context.Context, a *app, o propagateOptions) (result, error) {
-	operators, err := operator.ParseList(o.operators, o.tolerance)
-	if err != nil {
+func runPropagate(ctx context.Context, a *app, o propagateOptions) (_ result, err error) {
+	if o.Operators, err = operator.ParseList(o.operators, o.tolerance); err != nil {
 		return nil, usagef("%s", err)
 	}
-	t, err := parseDType(o.dtype)
-	if err != nil {
+	if o.DType, err = parseDType(o.dtype); err != nil {
 		return nil, err
 	}
-	shard, err := parseShard(o.shard)
-	if err != nil {
+	if o.Shard, err = parseShard(o.shard); err != nil {
 		return nil, err
 	}
-	if o.maxTime < 0 {
-		return nil, usagef("--max-time %v: must not be negative", o.maxTime)
+	if o.MaxTime < 0 {
+		return nil, usagef("--max-time %v: must not be negative", o.MaxTime)
 	}
 	if err := a.refuseWithin(o.output); err != nil {
 		return nil, err
 	}
-	options := preprop.Options{
-		Hops: o.hops, Operators: operators, Rows: o.rows, DType: t, Defaulted: o.defaulted,
-		ChunkRows: o.chunkRows, Split: o.split, Seed: a.seed,
-		Threads: a.threads, MemoryBytes: int64(a.budget.Bytes), Scratch: o.scratch, Shard: shard, Assemble: o.assemble,
-		Force: o.force, DryRun: o.dryRun, MaxTime: o.maxTime, Progress: a.progress(),
-		Note: func(text string) { a.note("%s", text) },
-		Planned: func(p *preprop.Plan) {
-			for _, line := range planLines(p, a.budget.Bytes) {
-				if p.Seconds >= leastAccountSeconds || p.Device != nil && p.Device.Name != preprop.CPU {
-					a.note("%s", line)
-				} else {
-					a.detail("%s", line)
-				}
+	o.Seed, o.Threads, o.MemoryBytes, o.Progress = a.seed, a.threads, int64(a.budget.Bytes), a.progress()
+	o.Note = func(text string) { a.note("%s", text) }
+	o.Planned = func(p *preprop.Plan) {
+		for _, line := range planLines(p, a.budget.Bytes) {
+			if p.Seconds >= leastAccountSeconds || p.Device != nil && p.Device.Name != preprop.CPU {
+				a.note("%s", line)
+			} else {
+				a.detail("%s", line)
 			}
-		},
+		}
 	}
-	if err := a.planFor(ctx, &options, o.hardware, o.device); err != nil {
+	if err := a.planFor(ctx, &o.Options, o.hardware, o.device); err != nil {
 		return nil, err
 	}
-	r, err := preprop.Propagate(ctx, a.fs, o.graph, o.output, options)
+	r, err := preprop.Propagate(ctx, a.fs, o.graph, o.output, o.Options)
 	if err != nil {
 		return nil, err
 	}
-	return &propagated{Result: r, PeakRSSBytes: machine.PeakRSS(), dryRun: o.dryRun, verbose: a.verbose}, nil
+	return &propagated{Result: r, PeakRSSBytes: machine.PeakRSS(), dryRun: o.DryRun, verbose: a.verbose}, nil
 }
 
 // planFor sets options to plan for the machine that the file hardware describes, if one is named, and for
