@@ -299,12 +299,14 @@ func (s *sample) compare(t testing.TB, fsys vfs.FS, dir string) {
 		got := make([]int32, r.Rows)
 		err := d.ReadLabels(ctx, r, got)
 		if s.rows.MultiLabels == nil {
-			if err := d.ReadMultiLabels(ctx, r, nil); err == nil || !strings.Contains(err.Error(), "not multi-label") {
+			err := d.ReadColumns(ctx, r, &RowTable{MultiLabels: []int8{}})
+			if err == nil || !strings.Contains(err.Error(), "not multi-label") {
 				t.Errorf("several labels of %s: %v", r.Name, err)
 			}
 		}
 		if s.rows.LabelValues == nil {
-			if err := d.ReadLabelValues(ctx, r, nil); err == nil || !strings.Contains(err.Error(), "not values") {
+			err := d.ReadColumns(ctx, r, &RowTable{LabelValues: []float32{}})
+			if err == nil || !strings.Contains(err.Error(), "not values") {
 				t.Errorf("values of %s: %v", r.Name, err)
 			}
 		}
@@ -315,7 +317,7 @@ func (s *sample) compare(t testing.TB, fsys vfs.FS, dir string) {
 			}
 			n := int64(s.rows.LabelColumns)
 			several := make([]int8, r.Rows*n)
-			if err := d.ReadMultiLabels(ctx, r, several); err != nil ||
+			if err := d.ReadColumns(ctx, r, &RowTable{MultiLabels: several, LabelColumns: int(n)}); err != nil ||
 				!slices.Equal(several, s.rows.MultiLabels[r.FirstRow*n:(r.FirstRow+r.Rows)*n]) {
 				t.Errorf("labels of %s: %v, %v", r.Name, several, err)
 			}
@@ -325,7 +327,7 @@ func (s *sample) compare(t testing.TB, fsys vfs.FS, dir string) {
 			}
 			n := int64(s.rows.LabelColumns)
 			values, want := make([]float32, r.Rows*n), s.rows.LabelValues[r.FirstRow*n:(r.FirstRow+r.Rows)*n]
-			if err := d.ReadLabelValues(ctx, r, values); err != nil ||
+			if err := d.ReadColumns(ctx, r, &RowTable{LabelValues: values, LabelColumns: int(n)}); err != nil ||
 				!bytes.Equal(dtype.BytesOf(values), dtype.BytesOf(want)) {
 				t.Errorf("labels of %s: %v, %v, want %v", r.Name, values, err, want)
 			}

@@ -1,7 +1,7 @@
 package format
 
 import (
-	"cmp"
+	"bufio"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -38,21 +38,25 @@ func (m *Manifest) rowColumns() rowColumns {
 }
 
 func (c rowColumns) table(l Layout) table {
+	var fields []arrow.Field
+	var rowBytes []int64
+	add := func(name string, of arrow.DataType, bytes int64) {
+		fields, rowBytes = append(fields, arrow.Field{Name: name, Type: of}), append(rowBytes, bytes)
+	}
 	t := table{
 		folder: nodesFolder,
 		chunks: l.chunks(),
 		rows:   func(k int) int64 { _, n := l.chunk(k); return int64(n) },
 	}
-	var fields []arrow.Field
 	if c.node {
 		t.folder = rowsFolder
-		fields = append(fields, arrow.Field{Name: columnNode, Type: arrow.PrimitiveTypes.Uint32})
+		add(columnNode, arrow.PrimitiveTypes.Uint32, 4)
 	}
 	if c.labels > 0 {
-		fields = append(fields, arrow.Field{Name: columnLabel, Type: c.labelType()})
+		add(columnLabel, c.labelType(), c.labelBytes())
 	}
 	if c.splits > 0 {
-		fields = append(fields, arrow.Field{Name: columnSplits, Type: listOf(c.splits, arrow.PrimitiveTypes.Uint8)})
+		add(columnSplits, listOf(c.splits, arrow.PrimitiveTypes.Uint8), int64(c.splits))
 	}
 	if c.origID {
 		fields = append(fields, arrow.Field{Name: columnOrigID, Type: arrow.BinaryTypes.LargeString})
@@ -60,14 +64,8 @@ func (c rowColumns) table(l Layout) table {
 	t.schema = newSchema(fields...)
 	t.lengths = func(rows int64) []int64 {
 		var out []int64
-		if c.node {
-			out = append(out, 4*rows)
-		}
-		if c.labels > 0 {
-			out = append(out, rows*c.labelBytes())
-		}
-		if c.splits > 0 {
-			out = append(out, rows*int64(c.splits))
+		for _, bytes := range rowBytes {
+			out = append(out, rows*bytes)
 		}
 		if c.origID {
 			out = append(out, 8*(rows+1), -1)
@@ -122,13 +120,8 @@ func (t *RowTable) summarize(kind string, rows int64) (*rowSummary, error) {
 	if t.Rows != rows {
 		return nil, fmt.Errorf("row table: it has %d rows, the layout %d", t.Rows, rows)
 	}
-	kinds := 0
-	for _, there := range []bool{t.Labels != nil, t.MultiLabels != nil, t.LabelValues != nil} {
-		if there {
-			kinds++
-		}
-	}
-	if kinds > 1 || t.MultiLabels != nil && t.LabelColumns < 2 || t.LabelValues != nil && t.LabelColumns < 1 {
+	several := t.Labels != nil && t.MultiLabels != nil || (t.Labels != nil || t.MultiLabels != nil) && t.LabelValues != nil
+	if several || t.MultiLabels != nil && t.LabelColumns < 2 || t.LabelValues != nil && t.LabelColumns < 1 {
 		return nil, fmt.Errorf("row table: labels are of one kind: one class a row, 2 columns or more of 0 and 1, " +
 			"or a column or more of values")
 	}
@@ -161,7 +154,7 @@ func (t *RowTable) summarize(kind string, rows int64) (*rowSummary, error) {
 			return nil, fmt.Errorf("row table: original id %q of row %d is not valid UTF-8", id, i)
 		}
 	}
-	if _, err := t.checkValues(1<<32, 1<<31); err != nil {
+	if err := t.checkValues(0, 1<<32, 1<<31); err != nil {
 		return nil, fmt.Errorf("row table: %w", err)
 	}
 	if len(t.Labels) > 0 {
@@ -183,68 +176,82 @@ func (s *rowSummary) checkAgainst(m *Manifest) error {
 	return nil
 }
 
-// checkValues fails if a value is out of range, and returns its row.
-func (t *RowTable) checkValues(nodes, classes int64) (row int64, err error) {
+// checkValues fails if a value is out of range. The first row is row number first.
+func (t *RowTable) checkValues(first, nodes, classes int64) error {
 	for i, v := range t.NodeID {
 		if int64(v) >= nodes {
-			return int64(i), fmt.Errorf("row %d is of node %d, but there are %d nodes", i, v, nodes)
+			return fmt.Errorf("row %d is of node %d, but there are %d nodes", first+int64(i), v, nodes)
 		}
 	}
 	for i, v := range t.Labels {
 		if v < -1 || int64(v) >= classes {
-			return int64(i), fmt.Errorf("row %d has label %d, not from -1 to %d", i, v, classes-1)
+			return fmt.Errorf("row %d has label %d, not from -1 to %d", first+int64(i), v, classes-1)
 		}
 	}
 	for i, v := range t.MultiLabels {
 		if v < -1 || v > 1 {
-			return int64(i / t.LabelColumns), fmt.Errorf("row %d has label %d in column %d, not -1, 0 or 1",
-				i/t.LabelColumns, v, i%t.LabelColumns)
+			return fmt.Errorf("row %d has label %d in column %d, not -1, 0 or 1", first+int64(i/t.LabelColumns), v,
+				i%t.LabelColumns)
 		}
 	}
 	for i, v := range t.LabelValues {
 		if math.IsInf(float64(v), 0) {
-			return int64(i / t.LabelColumns), fmt.Errorf("row %d has the infinite label %v in column %d",
-				i/t.LabelColumns, v, i%t.LabelColumns)
+			return fmt.Errorf("row %d has the infinite label %v in column %d", first+int64(i/t.LabelColumns), v,
+				i%t.LabelColumns)
 		}
 	}
 	for i, v := range t.Splits {
 		if v > SplitTest {
-			return int64(i / t.NumSplits), fmt.Errorf("row %d has %d in column %d of splits, not 0 to %d",
-				i/t.NumSplits, v, i%t.NumSplits, SplitTest)
+			return fmt.Errorf("row %d has %d in column %d of splits, not 0 to %d", first+int64(i/t.NumSplits), v,
+				i%t.NumSplits, SplitTest)
 		}
 	}
-	return 0, nil
+	return nil
 }
 
-// columns are the memory of rows [first, last) of each column but orig_id, in the order of a record batch.
-func (t *RowTable) columns(first, last int64) [][]byte {
-	var out [][]byte
+// slice is a view of some rows.
+func (t *RowTable) slice(first int64, rows int) *RowTable {
+	lo, hi := first, first+int64(rows)
 	labels, splits := int64(t.LabelColumns), int64(t.NumSplits)
-	if t.NodeID != nil {
-		out = append(out, dtype.BytesOf(t.NodeID[first:last]))
+	return &RowTable{
+		Rows: int64(rows), LabelColumns: t.LabelColumns, NumSplits: t.NumSplits,
+		NodeID: cut(t.NodeID, lo, hi), Labels: cut(t.Labels, lo, hi), OrigID: cut(t.OrigID, lo, hi),
+		MultiLabels: cut(t.MultiLabels, lo*labels, hi*labels), LabelValues: cut(t.LabelValues, lo*labels, hi*labels),
+		Splits: cut(t.Splits, lo*splits, hi*splits),
 	}
+}
+
+// cut is column[lo:hi] of a column that is not nil.
+func cut[T any](column []T, lo, hi int64) []T {
+	if column == nil {
+		return nil
+	}
+	return column[lo:hi]
+}
+
+// labelMemory is the memory of the labels, of whatever kind.
+func (t *RowTable) labelMemory() []byte {
 	switch {
 	case t.Labels != nil:
-		out = append(out, dtype.BytesOf(t.Labels[first:last]))
+		return dtype.BytesOf(t.Labels)
 	case t.MultiLabels != nil:
-		out = append(out, dtype.BytesOf(t.MultiLabels[first*labels:last*labels]))
-	case t.LabelValues != nil:
-		out = append(out, dtype.BytesOf(t.LabelValues[first*labels:last*labels]))
+		return dtype.BytesOf(t.MultiLabels)
 	}
-	if splits > 0 {
-		out = append(out, t.Splits[first*splits:last*splits])
-	}
-	return out
+	return dtype.BytesOf(t.LabelValues)
 }
 
-// buffers are the data of rows first to first+rows-1, in the order of a record batch.
-func (t *RowTable) buffers(first int64, rows int) [][]byte {
-	last := first + int64(rows)
-	out := t.columns(first, last)
+// buffers are the data of rows first to first+rows-1, in the order of a record batch. There is a row at least.
+func (t *RowTable) buffers(first int64, rows int) (out [][]byte) {
+	part := t.slice(first, rows)
+	for _, column := range [][]byte{dtype.BytesOf(part.NodeID), part.labelMemory(), part.Splits} {
+		if len(column) > 0 {
+			out = append(out, column)
+		}
+	}
 	if t.OrigID != nil {
 		offsets := make([]int64, 1, rows+1)
 		var text []byte
-		for _, id := range t.OrigID[first:last] {
+		for _, id := range part.OrigID {
 			text = append(text, id...)
 			offsets = append(offsets, int64(len(text)))
 		}
@@ -253,77 +260,62 @@ func (t *RowTable) buffers(first int64, rows int) [][]byte {
 	return out
 }
 
+// allRows is all regions as one.
+func (l *Layout) allRows() Region { return Region{Rows: l.rows(), Chunks: l.chunks()} }
+
 // Rows reads the row table, whole, and checks its values.
 func (d *Dir) Rows(ctx context.Context) (*RowTable, error) {
-	m := &d.Manifest
-	t := m.NewRowTable(m.Rows)
-	err := d.readRows(ctx, 0, d.layout.chunks(), 0, func(_ *RowTable, first int64, rows int, data []byte,
-		lengths []int64) error {
-		return t.decodeChunk(first, rows, data, lengths)
-	})
-	if err != nil {
-		return nil, err
-	}
-	if row, err := t.checkValues(m.Nodes, int64(m.Classes)); err != nil {
-		return nil, d.explain(d.corruptRow(row, err))
-	}
-	return t, nil
+	t := d.Manifest.NewRowTable(d.Manifest.Rows)
+	return t, d.ReadColumns(ctx, d.layout.allRows(), t)
 }
 
 // VisitRows reads and checks the row table a chunk at a time, in order, and calls visit with each: t has rows [first,
 // first+t.Rows), and is valid until visit returns, its strings too.
 func (d *Dir) VisitRows(ctx context.Context, visit func(t *RowTable, first int64)) error {
-	return d.visitChunks(ctx, 0, d.layout.chunks(), visit)
+	return d.VisitRegion(ctx, d.layout.allRows(), visit)
 }
 
 // VisitRegion is VisitRows of one region.
 func (d *Dir) VisitRegion(ctx context.Context, r Region, visit func(t *RowTable, first int64)) error {
-	return d.visitChunks(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, visit)
-}
-
-func (d *Dir) visitChunks(ctx context.Context, from, end int, visit func(t *RowTable, first int64)) error {
 	m := &d.Manifest
 	if d.rowTable() == nil { // rows without columns
-		for k := from; k < end; k++ {
+		for k := r.FirstChunk; k < r.FirstChunk+r.Chunks; k++ {
 			first, rows := d.layout.chunk(k)
 			visit(m.NewRowTable(int64(rows)), first)
 		}
 		return nil
 	}
 	var all *RowTable
-	return d.readRows(ctx, from, end, 1, func(_ *RowTable, first int64, rows int, data []byte, lengths []int64) error {
+	return d.readRows(ctx, r, 1, func(first int64, rows int, data []byte) error {
 		if all == nil {
 			all = m.NewRowTable(int64(d.layout.ChunkRows))
 		}
-		if err := all.decodeChunk(0, rows, data, lengths); err != nil {
-			return err
+		t, err := all.decode(m, 0, first, rows, data)
+		if err == nil {
+			visit(t, first)
 		}
-		t := all.head(rows)
-		if _, err := t.checkValues(m.Nodes, int64(m.Classes)); err != nil {
-			return fmt.Errorf("counting from row %d: %w", first, err)
-		}
-		visit(t, first)
-		return nil
+		return err
 	})
-}
-
-// head is the first rows of a table.
-func (t *RowTable) head(rows int) *RowTable {
-	h := *t
-	h.Rows = int64(rows)
-	h.NodeID, h.Labels, h.OrigID = t.NodeID[:min(rows, len(t.NodeID))], t.Labels[:min(rows, len(t.Labels))],
-		t.OrigID[:min(rows, len(t.OrigID))]
-	h.MultiLabels, h.LabelValues = t.MultiLabels[:min(rows*t.LabelColumns, len(t.MultiLabels))],
-		t.LabelValues[:min(rows*t.LabelColumns, len(t.LabelValues))]
-	h.Splits = t.Splits[:rows*t.NumSplits]
-	return &h
 }
 
 // NewRowTable is a table of this many rows with the columns that the manifest gives, all values zero. That of a graph
 // has no NodeID.
 func (m *Manifest) NewRowTable(rows int64) *RowTable {
-	t := m.rowColumns().newTable(rows)
-	if m.rowColumns().origID {
+	t := &RowTable{Rows: rows, NumSplits: m.Splits}
+	if m.Kind == KindStore {
+		t.NodeID = make([]uint32, rows)
+	}
+	if m.LabelValues {
+		t.LabelColumns, t.LabelValues = m.Labels, make([]float32, rows*int64(m.Labels))
+	} else if m.Labels == 1 {
+		t.Labels = make([]int32, rows)
+	} else if m.Labels > 1 {
+		t.LabelColumns, t.MultiLabels = m.Labels, make([]int8, rows*int64(m.Labels))
+	}
+	if m.Splits > 0 {
+		t.Splits = make([]uint8, rows*int64(m.Splits))
+	}
+	if m.OrigIDs {
 		t.OrigID = make([]string, rows)
 	}
 	return t
@@ -331,112 +323,54 @@ func (m *Manifest) NewRowTable(rows int64) *RowTable {
 
 // ReadLabels reads and checks the labels of a region's rows, one a row, into dst [r.Rows]. Without labels it writes -1.
 func (d *Dir) ReadLabels(ctx context.Context, r Region, dst []int32) error {
-	switch n := d.Manifest.Labels; {
-	case d.Manifest.LabelValues:
-		return fmt.Errorf("%s: its labels are values, not classes", d.path)
-	case n > 1:
-		return fmt.Errorf("%s: it is multi-label, with %d labels a row, not one", d.path, n)
-	case n == 0:
-		for i := range dst {
-			dst[i] = -1
-		}
-		return nil
-	}
-	return readColumn(ctx, d, r, dst, 1, func(t *RowTable) (RowTable, []int32) {
-		return RowTable{Labels: t.Labels},
-			t.Labels
-	})
-}
-
-// ReadMultiLabels reads and checks the labels of a region's rows in a multi-label store into dst [r.Rows,
-// Manifest.Labels]: 0 and 1, or -1 where unlabelled.
-func (d *Dir) ReadMultiLabels(ctx context.Context, r Region, dst []int8) error {
-	if d.Manifest.Labels < 2 || d.Manifest.LabelValues {
-		return fmt.Errorf("%s: it is not multi-label", d.path)
-	}
-	return readColumn(ctx, d, r, dst, d.Manifest.Labels, func(t *RowTable) (RowTable, []int8) {
-		return RowTable{MultiLabels: t.MultiLabels, LabelColumns: t.LabelColumns}, t.MultiLabels
-	})
-}
-
-// ReadLabelValues reads and checks the labels of a region's rows, where labels are values, into dst
-// [r.Rows, Manifest.Labels]: NaN where unlabelled.
-func (d *Dir) ReadLabelValues(ctx context.Context, r Region, dst []float32) error {
-	if !d.Manifest.LabelValues {
-		return fmt.Errorf("%s: its labels are not values", d.path)
-	}
-	return readColumn(ctx, d, r, dst, d.Manifest.Labels, func(t *RowTable) (RowTable, []float32) {
-		return RowTable{LabelValues: t.LabelValues, LabelColumns: t.LabelColumns}, t.LabelValues
-	})
+	return d.ReadColumns(ctx, r, &RowTable{Rows: r.Rows, Labels: dst})
 }
 
 // ReadNodes reads the node of each row of a store's region into dst [r.Rows].
 func (d *Dir) ReadNodes(ctx context.Context, r Region, dst []uint32) error {
-	return readColumn(ctx, d, r, dst, 1, func(t *RowTable) (RowTable, []uint32) {
-		return RowTable{NodeID: t.NodeID},
-			t.NodeID
+	return d.ReadColumns(ctx, r, &RowTable{Rows: r.Rows, NodeID: dst})
+}
+
+// ReadColumns reads the rows of a region into those columns of t that are not nil, which have r.Rows rows, and checks
+// them. Labels of a directory that has none are -1.
+func (d *Dir) ReadColumns(ctx context.Context, r Region, t *RowTable) error {
+	m := &d.Manifest
+	stored, want := "classes", ""
+	switch {
+	case m.LabelValues:
+		stored = "values"
+	case m.Labels > 1:
+		stored = "multi-label"
+	}
+	switch {
+	case t.Labels != nil:
+		want = "classes"
+	case t.MultiLabels != nil:
+		want = "multi-label"
+	case t.LabelValues != nil:
+		want = "values"
+	}
+	if want != "" && want != stored {
+		return fmt.Errorf("%s: its labels are %s, not %s", d.path, stored, want)
+	}
+	if t.NodeID != nil && m.Kind == KindGraph || t.OrigID != nil && !m.OrigIDs {
+		return fmt.Errorf("%s: its rows have no node or no original id", d.path)
+	}
+	if m.Labels == 0 {
+		for i := range t.Labels {
+			t.Labels[i] = -1
+		}
+	}
+	return d.readRows(ctx, r, 0, func(first int64, rows int, data []byte) error {
+		_, err := t.decode(m, first-r.FirstRow, first, rows, data)
+		return err
 	})
 }
 
-// readColumn reads one column of a region's rows into dst [r.Rows, width], and checks it alone. column returns a
-// table with this column only, and its values.
-func readColumn[T any](ctx context.Context, d *Dir, r Region, dst []T, width int,
-	column func(t *RowTable) (RowTable, []T)) error {
-	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0,
-		func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
-			if err := t.decodeChunk(0, rows, data, lengths); err != nil {
-				return err
-			}
-			only, values := column(t.head(rows))
-			if _, err := only.checkValues(d.Manifest.Nodes, int64(d.Manifest.Classes)); err != nil {
-				return fmt.Errorf("counting from row %d: %w", first, err)
-			}
-			copy(dst[(first-r.FirstRow)*int64(width):], values)
-			return nil
-		})
-}
-
-// ReadOrigIDs reads the original id of each of a region's rows into dst [r.Rows].
-func (d *Dir) ReadOrigIDs(ctx context.Context, r Region, dst []string) error {
-	if !d.Manifest.OrigIDs {
-		return fmt.Errorf("%s: its nodes have no original ids", d.path)
-	}
-	return d.readRows(ctx, r.FirstChunk, r.FirstChunk+r.Chunks, 0,
-		func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error {
-			ids := *t
-			ids.OrigID = make([]string, rows)
-			if err := ids.decodeChunk(0, rows, data, lengths); err != nil {
-				return err
-			}
-			copy(dst[first-r.FirstRow:], ids.OrigID)
-			return nil
-		})
-}
-
-// newTable is an empty table for this many rows, without orig_id.
-func (c rowColumns) newTable(rows int64) *RowTable {
-	t := &RowTable{Rows: rows, NumSplits: c.splits}
-	if c.node {
-		t.NodeID = make([]uint32, rows)
-	}
-	if c.values {
-		t.LabelColumns, t.LabelValues = c.labels, make([]float32, rows*int64(c.labels))
-	} else if c.labels == 1 {
-		t.Labels = make([]int32, rows)
-	} else if c.labels > 1 {
-		t.LabelColumns, t.MultiLabels = c.labels, make([]int8, rows*int64(c.labels))
-	}
-	if c.splits > 0 {
-		t.Splits = make([]uint8, rows*int64(c.splits))
-	}
-	return t
-}
-
-// readRows reads chunks [lo, hi) of the row table on this many goroutines (0: parallel.Threads), and calls use for
-// each chunk; one goroutine takes them in order. t is memory for one chunk that use may write to. An error of use is
-// damage of the chunk.
-func (d *Dir) readRows(ctx context.Context, lo, hi, threads int,
-	use func(t *RowTable, first int64, rows int, data []byte, lengths []int64) error) (err error) {
+// readRows reads the chunks of a region of the row table on this many goroutines (0: parallel.Threads), and calls use
+// for each; one goroutine takes them in order. An error of use is damage of the chunk.
+func (d *Dir) readRows(ctx context.Context, r Region, threads int,
+	use func(first int64, rows int, data []byte) error) (err error) {
 	defer func() { err = d.explain(err) }()
 	table := d.rowTable()
 	if table == nil {
@@ -444,7 +378,8 @@ func (d *Dir) readRows(ctx context.Context, lo, hi, threads int,
 	}
 	for i := range table.parts {
 		p := &table.parts[i]
-		from, to := max(lo-p.firstChunk, 0), min(hi-p.firstChunk, p.chunks())
+		from := max(r.FirstChunk-p.firstChunk, 0)
+		to := min(r.FirstChunk+r.Chunks-p.firstChunk, p.chunks())
 		if from >= to {
 			continue
 		}
@@ -453,8 +388,7 @@ func (d *Dir) readRows(ctx context.Context, lo, hi, threads int,
 			return err
 		}
 		err = parallel.For(ctx, threads, int64(to-from), 64, func(lo, hi int64) error {
-			t := d.Manifest.rowColumns().newTable(int64(d.layout.ChunkRows))
-			group := newAhead(f, p, from+int(lo), from+int(hi))
+			group := readAhead(f, p, from+int(lo), from+int(hi))
 			var buf []byte
 			var err error
 			for k := from + int(lo); k < from+int(hi); k++ {
@@ -462,7 +396,7 @@ func (d *Dir) readRows(ctx context.Context, lo, hi, threads int,
 					return err
 				}
 				first, rows := d.layout.chunk(p.firstChunk + k)
-				if err := use(t, first, rows, buf, table.lengths(int64(rows))); err != nil {
+				if err := use(first, rows, buf); err != nil {
 					return &CorruptError{f.Path(), k, err.Error()}
 				}
 			}
@@ -476,49 +410,37 @@ func (d *Dir) readRows(ctx context.Context, lo, hi, threads int,
 	return nil
 }
 
-// ahead is a file that is read in ascending order, in large pieces: the columns of a chunk of rows are a few KB each.
+// ahead is a file that is read in ascending order, without gaps to go back to, in large pieces: the columns of a chunk
+// of rows are a few KB each.
 type ahead struct {
 	vfs.File
-	window []byte // how much is read at once
-	at     int64  // offset of what was read last
-	filled int
-	end    int64 // of what will be read
-	early  error // why a read ended early: nothing is read after it
+	rest *bufio.Reader
+	at   int64 // where rest goes on
 }
 
-// newAhead is f for reading the chunks [lo, hi) of part p.
-func newAhead(f vfs.File, p *part, lo, hi int) *ahead {
-	const most, unaligned = 128 << 10, 64
+// readAhead is f for reading the chunks [lo, hi) of part p.
+func readAhead(f vfs.File, p *part, lo, hi int) *ahead {
+	const pieceBytes = 128 << 10
 	extents := p.extents[p.extentStarts[lo]:p.extentStarts[hi]]
 	if len(extents) == 0 {
 		return &ahead{File: f}
 	}
-	last, longest := extents[len(extents)-1], int64(0)
-	for _, e := range extents {
-		longest = max(longest, e.Length)
-	}
-	end := last.Offset + last.Length
-	// Rows are read up to three times: memory within a page is what vfs.PastCache fills from the page cache.
-	window := make([]byte, unaligned+max(longest, min(most, end-extents[0].Offset)))[unaligned:]
-	return &ahead{File: f, window: window, end: end}
+	at, last := extents[0].Offset, extents[len(extents)-1]
+	bytes := last.Offset + last.Length - at
+	// Rows are read up to three times: after an odd start, no read is one that vfs.PastCache does past the page cache.
+	odd := min(64, bytes)
+	pieces := io.MultiReader(io.NewSectionReader(f, at, odd), io.NewSectionReader(f, at+odd, bytes-odd))
+	return &ahead{f, bufio.NewReaderSize(pieces, int(min(pieceBytes, bytes))), at}
 }
 
 func (a *ahead) ReadAt(p []byte, off int64) (int, error) {
-	if off < a.at || off+int64(len(p)) > a.at+int64(a.filled) && a.early == nil {
-		kept := 0 // of what was read before
-		if off >= a.at && off < a.at+int64(a.filled) {
-			kept = copy(a.window, a.window[off-a.at:a.filled])
-		}
-		a.at, a.filled = off, int(min(int64(len(a.window)), a.end-off))
-		n, err := a.File.ReadAt(a.window[kept:a.filled], off+int64(kept))
-		if kept+n < a.filled {
-			a.filled, a.early = kept+n, cmp.Or(err, io.ErrUnexpectedEOF)
-		}
+	skipped, err := a.rest.Discard(int(off - a.at))
+	n := 0
+	if err == nil {
+		n, err = io.ReadFull(a.rest, p)
 	}
-	if off >= a.at+int64(a.filled) {
-		return 0, a.early
-	}
-	return copy(p, a.window[off-a.at:a.filled]), a.early
+	a.at += int64(skipped + n)
+	return n, err
 }
 
 // rowTable is the row table; nil if it has no columns.
@@ -536,25 +458,41 @@ func (d *Dir) corruptRow(row int64, err error) error {
 	return &CorruptError{d.filePath(p.file), k - p.firstChunk, err.Error()}
 }
 
-// decodeChunk copies the data of a chunk to rows first to first+rows-1.
-func (t *RowTable) decodeChunk(first int64, rows int, data []byte, lengths []int64) error {
-	if lengths[len(lengths)-1] < 0 {
-		lengths[len(lengths)-1] = 0
+// decode copies the data of a chunk, whose first row is row number first, to rows at to at+rows-1 of those columns that
+// t has, checks them, and returns a view of them.
+func (t *RowTable) decode(m *Manifest, at, first int64, rows int, data []byte) (*RowTable, error) {
+	part, columns := t.slice(at, rows), m.rowColumns()
+	take := func(bytes int64) (b []byte) {
+		b = data[:bytes]
+		_, next := arrowfile.Place(bytes, 0)
+		data = data[min(next, int64(len(data))):]
+		return b
 	}
-	at, _ := arrowfile.Place(lengths...)
-	columns := t.columns(first, first+int64(rows))
-	for i, column := range columns {
-		copy(column, data[at[i]:])
+	if columns.node {
+		copy(dtype.BytesOf(part.NodeID), take(4*int64(rows)))
 	}
-	if t.OrigID == nil {
-		return nil
+	if columns.labels > 0 {
+		copy(part.labelMemory(), take(columns.labelBytes()*int64(rows)))
 	}
-	offsets, text := data[at[len(columns)]:], string(data[at[len(columns)+1]:])
+	if columns.splits > 0 {
+		copy(part.Splits, take(int64(columns.splits*rows)))
+	}
+	if part.OrigID != nil {
+		offsets := take(8 * (int64(rows) + 1))
+		if err := part.decodeIDs(offsets, string(data)); err != nil {
+			return nil, err
+		}
+	}
+	return part, part.checkValues(first, m.Nodes, int64(m.Classes))
+}
+
+// decodeIDs sets the original ids. offsets are one more than rows.
+func (t *RowTable) decodeIDs(offsets []byte, text string) error {
 	end := uint64(0)
-	for i := range rows + 1 {
+	for i := range t.Rows + 1 {
 		start := end
 		end = binary.LittleEndian.Uint64(offsets[8*i:])
-		if end < start || end > uint64(len(text)) || i == 0 && end != 0 || i == rows && end != uint64(len(text)) {
+		if end < start || end > uint64(len(text)) || i == 0 && end != 0 || i == t.Rows && end != uint64(len(text)) {
 			return fmt.Errorf("%s: one offset is %d, the next %d; they must ascend from 0 to the %d bytes of text",
 				columnOrigID, start, end, len(text))
 		}
@@ -563,7 +501,7 @@ func (t *RowTable) decodeChunk(first int64, rows int, data []byte, lengths []int
 			if !utf8.ValidString(id) {
 				return fmt.Errorf("%s: %q is not valid UTF-8", columnOrigID, id)
 			}
-			t.OrigID[first+int64(i)-1] = id
+			t.OrigID[i-1] = id
 		}
 	}
 	return nil

@@ -30,8 +30,8 @@ func TestTrainingKeysNeverChange(t *testing.T) {
 // FuzzRows reads a chunk of three rows of all columns.
 func FuzzRows(f *testing.F) {
 	const rows = 3
-	c := rowColumns{node: true, labels: 2, splits: 2, origID: true}
-	lengths := c.table(Layout{Regions: Regions([]RegionSize{{RegionAll, rows}}, rows), ChunkRows: rows}).lengths
+	m := &Manifest{Kind: KindStore, Nodes: 10, Labels: 2, Splits: 2, OrigIDs: true}
+	lengths := m.rowColumns().table(Layout{Regions: Regions([]RegionSize{{RegionAll, rows}}, rows), ChunkRows: rows}).lengths
 	least := slices.Clone(lengths(rows))
 	least[len(least)-1] = 0
 	_, size := arrowfile.Place(least...)
@@ -56,11 +56,11 @@ func FuzzRows(f *testing.F) {
 			return // the index is checked for that
 		}
 		table := empty()
-		if err := table.decodeChunk(0, rows, data, lengths(rows)); err != nil {
+		if _, err := table.decode(m, 0, 0, rows, data); err != nil {
 			return
 		}
 		again := empty()
-		if err := again.decodeChunk(0, rows, chunk(table), lengths(rows)); err != nil ||
+		if _, err := again.decode(m, 0, 0, rows, chunk(table)); err != nil ||
 			!slices.Equal(again.OrigID, table.OrigID) ||
 			!slices.Equal(again.NodeID, table.NodeID) || !slices.Equal(again.MultiLabels, table.MultiLabels) ||
 			!bytes.Equal(again.Splits, table.Splits) {

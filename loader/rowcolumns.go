@@ -50,9 +50,11 @@ func LabelType(m *format.Manifest) (t gds.DType, columns int) {
 func readLabels(ctx context.Context, store *format.Dir, r format.Region, t gds.DType, dst []byte) error {
 	switch t {
 	case gds.Int8:
-		return store.ReadMultiLabels(ctx, r, dtype.As[int8](dst))
+		columns := &format.RowTable{MultiLabels: dtype.As[int8](dst), LabelColumns: store.Manifest.Labels}
+		return store.ReadColumns(ctx, r, columns)
 	case gds.Float32:
-		return store.ReadLabelValues(ctx, r, dtype.Float32s(dst))
+		columns := &format.RowTable{LabelValues: dtype.Float32s(dst), LabelColumns: store.Manifest.Labels}
+		return store.ReadColumns(ctx, r, columns)
 	}
 	return store.ReadLabels(ctx, r, dtype.Int32s(dst))
 }

@@ -284,12 +284,12 @@ func (t *Predictions) blockIDs(ctx context.Context) (nodes []uint32, ids []strin
 		Name: r.Name, FirstRow: r.FirstRow + t.done, Rows: t.rows,
 		FirstChunk: r.FirstChunk + int(t.done/chunkRows), Chunks: int((t.rows + chunkRows - 1) / chunkRows),
 	}
-	nodes = make([]uint32, t.rows)
-	if err := t.input.ReadNodes(ctx, rows, nodes); err != nil || !t.input.Manifest.OrigIDs {
-		return nodes, nil, err
+	table := &format.RowTable{NodeID: make([]uint32, t.rows)}
+	if t.input.Manifest.OrigIDs {
+		table.OrigID = make([]string, t.rows)
 	}
-	ids = make([]string, t.rows)
-	return nodes, ids, t.input.ReadOrigIDs(ctx, rows, ids)
+	err = t.input.ReadColumns(ctx, rows, table)
+	return table.NodeID, table.OrigID, err
 }
 
 // textBuffers are the buffers of a column of texts: offsets, and bytes.
