@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -10,45 +9,48 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// exchange adds up vectors of all ranks. They meet in pinned memory, and the processor adds them, in
-// the order of ranks: so all ranks get the same sum, bit for bit, in every run.
+// exchange adds up vectors of all ranks, of up to count elements. They meet in pinned memory, and the processor adds
+// them, in the order of ranks: so all ranks get the same sum, bit for bit, in every run.
 type exchange struct {
 	mem     memory
+	count   int
+	places  int          // vectors in each buffer
 	partial []gds.Buffer // of each rank
 	total   gds.Buffer
 	from    [][]float32
 	copied  []gds.Event
 }
 
-// newExchange allocates memory for vectors of up to count elements.
-func newExchange(devices []gds.Device, count int) (*exchange, error) {
-	x := &exchange{from: make([][]float32, len(devices)), copied: make([]gds.Event, len(devices))}
-	bytes := gds.Bytes(1, count, gds.Float32)
-	for _, device := range append(devices[:1:1], devices...) {
-		x.mem.dev = device
-		x.partial = append(x.partial, x.mem.pinned("sums over devices", bytes))
+// allocate gets memory for vectors as long as the parameters.
+func (x *exchange) allocate(ranks []*network, places int) error {
+	x.count, x.places = ranks[0].params.count, places
+	x.from, x.copied = make([][]float32, len(ranks)), make([]gds.Event, len(ranks))
+	bytes := gds.Bytes(places, x.count, gds.Float32)
+	for _, n := range ranks {
+		x.mem.dev = n.mem.dev
+		x.partial = append(x.partial, x.mem.pinned("vectors that are added up", bytes))
+		if x.total == nil {
+			x.total = x.mem.pinned("sums over devices", bytes)
+		}
 	}
-	x.total, x.partial = x.partial[0], x.partial[1:]
-	if err := x.mem.err; err != nil {
-		return nil, errors.Join(err, x.mem.free())
-	}
-	return x, nil
+	return x.mem.err
 }
 
-// sumGrain is how many numbers one thread adds at a time.
-const sumGrain = 1 << 14
+// vector is the vector at a place of a buffer.
+func (x *exchange) vector(b gds.Buffer, place, count int) gds.Tensor {
+	return gds.NewTensor(b, x.places, x.count, gds.Float32).Slice(place, place+1).Columns(0, count)
+}
 
 // sum makes the vector [1,n] of every rank the sum of all. It waits for the devices whatever happens
 // to the training: a batch that has begun is finished.
 func (x *exchange) sum(g *group, vectors []gds.Tensor) error {
 	ctx, count := context.Background(), vectors[0].Cols
-	if most := int(x.total.Len()) / gds.Float32.Size(); count > most {
-		return fmt.Errorf("a sum of %d numbers over devices, but memory for %d, the number of parameters", count, most)
+	if count > x.count {
+		return fmt.Errorf("a sum of %d numbers over devices, but memory for %d, the number of parameters", count, x.count)
 	}
 	for rank, n := range g.ranks {
-		n.stream.Copy(gds.NewTensor(x.partial[rank], 1, count, gds.Float32), vectors[rank])
+		n.stream.Copy(x.vector(x.partial[rank], 0, count), vectors[rank])
 		x.copied[rank] = n.stream.Record()
-		x.from[rank] = dtype.Float32s(x.partial[rank].Bytes())[:count]
 	}
 	// When these events have happened, so has every copy of the total before, which came
 	// earlier in the same streams.
@@ -57,23 +59,29 @@ func (x *exchange) sum(g *group, vectors []gds.Tensor) error {
 			return g.rankError(rank, err)
 		}
 	}
-	total := dtype.Float32s(x.total.Bytes())[:count]
-	err := addUp(ctx, total, x.from)
-	if err != nil {
+	if err := x.addUp(ctx, 0, count); err != nil {
 		return err
 	}
 	for rank, n := range g.ranks {
-		n.stream.Copy(vectors[rank], gds.NewTensor(x.total, 1, count, gds.Float32))
+		n.stream.Copy(vectors[rank], x.vector(x.total, 0, count))
 	}
 	return nil
 }
 
-// addUp sets total to the sum of vectors, added in their order.
-func addUp(ctx context.Context, total []float32, from [][]float32) error {
-	return parallel.For(ctx, 0, int64(len(total)), sumGrain, func(lo, hi int64) error {
+// sumGrain is how many numbers one thread adds at a time.
+const sumGrain = 1 << 14
+
+// addUp sets the total at a place to the sum of the vectors of the ranks.
+func (x *exchange) addUp(ctx context.Context, place, count int) error {
+	at := func(b gds.Buffer) []float32 { return dtype.Float32s(b.Bytes())[place*x.count:][:count] }
+	for rank, b := range x.partial {
+		x.from[rank] = at(b)
+	}
+	total := at(x.total)
+	return parallel.For(ctx, 0, int64(count), sumGrain, func(lo, hi int64) error {
 		to := total[lo:hi]
-		copy(to, from[0][lo:hi])
-		for _, v := range from[1:] {
+		copy(to, x.from[0][lo:hi])
+		for _, v := range x.from[1:] {
 			for i, value := range v[lo:hi] {
 				to[i] += value
 			}

@@ -138,7 +138,7 @@ func newFitting(ranks []Rank, spec Spec, o Options) (f *Fitting, err error) {
 func (f *Fitting) Close() error {
 	err := f.group.close()
 	if f.queues != nil {
-		err = errors.Join(err, f.queues.free())
+		err = errors.Join(err, f.queues.mem.free())
 	}
 	return err
 }
@@ -258,7 +258,7 @@ func (f *Fitting) trainTogether(ctx context.Context, first int, pause func() boo
 // checkLoss returns an error if the sum of losses, now that the devices are done, is no finite number.
 // It names the batch, if that was trained on since batch first.
 func (f *Fitting) checkLoss(sum float64, first int) error {
-	if !math.IsNaN(sum) && !math.IsInf(sum, 0) {
+	if isFinite(sum) {
 		return nil
 	}
 	batch := max(first, f.state.Batch-watchedBatches)
@@ -392,7 +392,7 @@ func (f *Fitting) Result() (*Result, error) {
 	}
 	for _, v := range r.Parameters {
 		// The loss does not show it: it was computed before the last step.
-		if v := float64(v); math.IsNaN(v) || math.IsInf(v, 0) {
+		if !isFinite(v) {
 			return nil, f.diverged(fmt.Sprintf("parameters are %v after epoch %d", v, best.Number))
 		}
 	}

@@ -22,46 +22,38 @@ type Rank struct {
 // its share of the batches, and come together at the program's meetings: see run.
 type group struct {
 	ranks    []*network
-	exchange *exchange // nil: one rank
+	exchange exchange // of several ranks
 }
 
 // newGroup makes a network for batches of up to batchRows rows on each device.
-func newGroup(devices []gds.Device, spec Spec, batchRows int, t task) (*group, error) {
-	g := &group{}
-	if err := g.allocate(devices, spec, batchRows, t); err != nil {
-		return nil, errors.Join(err, g.close())
-	}
-	return g, nil
-}
-
-func (g *group) allocate(devices []gds.Device, spec Spec, batchRows int, t task) (err error) {
+func newGroup(devices []gds.Device, spec Spec, batchRows int, t task) (g *group, err error) {
 	if len(devices) == 0 {
-		return fmt.Errorf("%w: no device", ErrOptions)
+		return nil, fmt.Errorf("%w: no device", ErrOptions)
 	}
+	g = &group{}
 	for rank, device := range devices {
 		n, err := newNetwork(device, spec, batchRows, t)
 		if err != nil {
-			return err
+			return nil, errors.Join(err, g.close())
 		}
 		n.rank, n.ranks = rank, len(devices)
 		g.ranks = append(g.ranks, n)
 	}
 	if len(devices) > 1 && t.train {
-		g.exchange, err = newExchange(devices, g.ranks[0].params.count)
+		if err := g.exchange.allocate(g.ranks, 1); err != nil {
+			return nil, errors.Join(err, g.close())
+		}
 	}
-	return err
+	return g, nil
 }
 
 // close waits for all work and frees all memory.
 func (g *group) close() error {
-	var errs []error
+	var err error
 	for _, n := range g.ranks {
-		errs = append(errs, n.close())
+		err = errors.Join(err, n.close())
 	}
-	if g.exchange != nil {
-		errs = append(errs, g.exchange.mem.free())
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, g.exchange.mem.free())
 }
 
 // rankError adds the number of the rank's device to an error, if there are several devices.
@@ -149,7 +141,7 @@ func (g *group) run(program func(n *network) error) error {
 			return nil
 		case met < len(g.ranks):
 			return errors.New("the devices have different numbers of batches")
-		case g.exchange != nil && vectors[0] != nothing:
+		case len(g.ranks) > 1 && vectors[0] != nothing:
 			if err := g.exchange.sum(g, vectors); err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -295,6 +294,8 @@ func (n *network) watchLoss(batch int) { n.stream.Copy(n.lossSlot(batch%watchedB
 // lossIsFinite tells whether the sum up to a batch is a finite number, once the device is done with it
 // and if watchLoss was called for less than watchedBatches since.
 func (n *network) lossIsFinite(batch int) bool {
-	sum := float64(dtype.Float32s(n.lossHost.Bytes())[batch%watchedBatches])
-	return !math.IsNaN(sum) && !math.IsInf(sum, 0)
+	return isFinite(dtype.Float32s(n.lossHost.Bytes())[batch%watchedBatches])
 }
+
+// isFinite tells numbers from NaN and infinities.
+func isFinite[T float32 | float64](v T) bool { return v-v == 0 }

@@ -102,12 +102,12 @@ func (o Options) validate(s Spec) (Options, task, error) {
 	if o.Epochs < 1 {
 		return o, t, fmt.Errorf("%d epochs: must be at least 1", o.Epochs)
 	}
-	if !(o.LearningRate > 0) || math.IsInf(o.LearningRate, 0) {
+	if !(o.LearningRate > 0 && isFinite(o.LearningRate)) {
 		return o, t, fmt.Errorf("learning rate %v: must be above 0", o.LearningRate)
 	}
 	for what, v := range map[string]float64{"weight decay": o.WeightDecay, "warm-up": o.WarmUp,
 		"norm to clip at": o.ClipNorm} {
-		if !(v >= 0) || math.IsInf(v, 0) {
+		if !(v >= 0 && isFinite(v)) {
 			return o, t, fmt.Errorf("%s %v: must not be negative", what, v)
 		}
 	}

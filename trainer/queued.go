@@ -1,10 +1,10 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -60,48 +60,27 @@ type queued struct {
 
 // gradientQueues is memory of gradients that wait: of each rank, and their sums.
 type gradientQueues struct {
-	places  int // in each queue
-	partial []gds.Buffer
-	total   gds.Buffer
-	loss    []gds.Buffer   // of each rank: sums of losses when gradients were computed
-	saved   [][]gds.Tensor // of each rank: see network.synchronized
-	mem     []memory
+	exchange
+	loss  []gds.Buffer   // of each rank: sums of losses when gradients were computed
+	saved [][]gds.Tensor // of each rank: see network.synchronized
 }
 
 func (g *group) newGradientQueues(places int) (*gradientQueues, error) {
-	q := &gradientQueues{places: places, mem: make([]memory, len(g.ranks))}
-	count := g.ranks[0].params.count
-	for rank, n := range g.ranks {
-		m := &q.mem[rank]
-		m.dev = n.mem.dev
-		q.partial = append(q.partial, m.pinned("a queue of gradients", gds.Bytes(places, count, gds.Float32)))
-		if rank == 0 {
-			q.total = m.pinned("sums of gradients", gds.Bytes(places, count, gds.Float32))
-		}
-		q.loss = append(q.loss, m.pinned("losses", gds.Bytes(1, places, gds.Float32)))
+	q := &gradientQueues{}
+	err := q.allocate(g.ranks, places)
+	for _, n := range g.ranks {
+		q.mem.dev = n.mem.dev
+		q.loss = append(q.loss, q.mem.pinned("losses", gds.Bytes(1, places, gds.Float32)))
 		var saved []gds.Tensor
 		for range n.synchronized() {
-			saved = append(saved, m.matrix("parameters as of the last synchronisation", 1, count, gds.Float32))
+			saved = append(saved, q.mem.matrix("parameters as of the last synchronisation", 1, q.count, gds.Float32))
 		}
 		q.saved = append(q.saved, saved)
-		if m.err != nil {
-			return nil, errors.Join(g.rankError(rank, m.err), q.free())
-		}
+	}
+	if err = cmp.Or(err, q.mem.err); err != nil {
+		return nil, errors.Join(err, q.mem.free())
 	}
 	return q, nil
-}
-
-func (q *gradientQueues) free() error {
-	var errs []error
-	for i := range q.mem {
-		errs = append(errs, q.mem[i].free())
-	}
-	return errors.Join(errs...)
-}
-
-// vector is place i of a queue.
-func (q *gradientQueues) vector(b gds.Buffer, i, count int) gds.Tensor {
-	return gds.NewTensor(b, q.places, count, gds.Float32).Slice(i, i+1)
 }
 
 // synchronized are the vectors that a step changes, and the sum of losses.
@@ -209,7 +188,8 @@ func (r *queuedRank) train(w *pipeline.Worker, first int) error {
 		}
 		place := b.Index % q.queues.places
 		r.stream.Copy(q.queues.vector(q.queues.partial[r.rank], place, r.params.count), r.params.grad)
-		r.stream.Copy(q.queues.vector(q.queues.loss[r.rank], place, 1), r.lossSum)
+		loss := gds.NewTensor(q.queues.loss[r.rank], 1, q.queues.places, gds.Float32)
+		r.stream.Copy(loss.Columns(place, place+1), r.lossSum)
 		g.end = r.stream.Record()
 		if q.times.Pace != nil {
 			if err := w.Wait(g.end); err != nil {
@@ -324,8 +304,7 @@ func (q *queued) share(w *pipeline.Worker, pause func() bool) error {
 // add adds up the gradients of a batch, in the order of ranks.
 func (q *queued) add(w *pipeline.Worker, gradients []*gradient) error {
 	batch := gradients[0].batch
-	place, count := batch%q.queues.places, q.ranks[0].params.count
-	from := make([][]float32, len(q.ranks))
+	place := batch % q.queues.places
 	for rank, g := range gradients {
 		if err := w.Wait(g.end); err != nil {
 			return q.rankError(rank, err)
@@ -340,14 +319,13 @@ func (q *queued) add(w *pipeline.Worker, gradients []*gradient) error {
 			}
 			q.times.Computed(rank, took)
 		}
-		if sum := float64(dtype.Float32s(q.queues.loss[rank].Bytes())[place]); math.IsNaN(sum) || math.IsInf(sum, 0) {
+		if !isFinite(dtype.Float32s(q.queues.loss[rank].Bytes())[place]) {
 			return q.divergedAt(batch)
 		}
-		from[rank] = dtype.Float32s(q.queues.partial[rank].Bytes())[place*count:][:count]
 	}
 	if q.times.Shared != nil {
 		start := time.Now()
 		defer func() { q.times.Shared(time.Since(start)) }()
 	}
-	return addUp(w.Context(), dtype.Float32s(q.queues.total.Bytes())[place*count:][:count], from)
+	return q.queues.addUp(w.Context(), place, q.queues.count)
 }
