@@ -10,10 +10,6 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// StepCosts is the time that steps take for each row of a device's share, with all devices at work:
-// of a training step (forward, backward, optimizer), and of evaluation.
-type StepCosts struct{ TrainSeconds, ValidSeconds float64 }
-
 // Each round repeats the step for at least measuredRound. There are minMeasuredRounds at least and maxMeasuredRounds at
 // most; between the two, rounds end after measuredTime, or once they have computed the rows of measuredEpochs epochs:
 // measuring a small training takes no longer than the training. The median counts, not the fastest: other programs also
@@ -26,30 +22,39 @@ const (
 	measuredEpochs    = 4
 )
 
-// MeasureSteps trains a model for less than a second, again and again on the first batch of
-// the ranks' training rows, to measure the time and the device memory of a step
-// (preprop-gnn section 5, after PaGraph); the memory counts in the devices' Usage. The trained
+// StepSeconds trains a model for less than a second, again and again on the first batch of sets, one for each device,
+// with shares of up to shareRows rows, to measure the time and the device memory of a step (preprop-gnn section 5, after
+// PaGraph); the memory counts in the devices' Usage. It returns the time that steps take for each row of a device's
+// share, with all devices at work: of a training step (forward, backward, optimizer), and of evaluation. The trained
 // parameters are dropped, and all memory is freed before it returns.
-func MeasureSteps(ctx context.Context, ranks []Rank, spec Spec) (r StepCosts, err error) {
+func (s Spec) StepSeconds(ctx context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train,
+	evaluate float64, err error) {
+	ranks := make([]Rank, len(devices))
+	for i, device := range devices {
+		ranks[i] = Rank{Device: device, Data: Data{Train: sets[i], BatchRows: shareRows}}
+	}
+	return measureSteps(ctx, ranks, s)
+}
+
+func measureSteps(ctx context.Context, ranks []Rank, spec Spec) (train, evaluate float64, err error) {
 	f, err := Start(ctx, ranks, spec, Options{Epochs: 1, LearningRate: 1e-3})
 	if err != nil {
-		return r, err
+		return 0, 0, err
 	}
 	defer func() { err = cmp.Or(err, f.Close()) }()
 	f.resetLoss()
 	err = f.firstBatch(ctx, f.train, func(shares []*loader.Batch) (err error) {
 		rows := float64(max(shares[0].GlobalRows, 1)) / float64(len(ranks))
 		steps := 0
-		r.TrainSeconds, err = f.secondsPerRow(ctx, shares, rows, func(n *network, b *loader.Batch) {
+		train, err = f.secondsPerRow(ctx, shares, rows, func(n *network, b *loader.Batch) {
 			n.trainBatch(b, uint64(steps), f.stepOptions(steps+1, 0))
 		}, func(*loader.Batch) error { steps++; return nil })
-		if err != nil {
-			return err
+		if err == nil {
+			evaluate, err = f.secondsPerRow(ctx, shares, rows, (*network).evaluateBatch, nil)
 		}
-		r.ValidSeconds, err = f.secondsPerRow(ctx, shares, rows, (*network).evaluateBatch, nil)
 		return err
 	})
-	return r, err
+	return train, evaluate, err
 }
 
 // secondsPerRow measures the time that share takes for each row of one rank's share.

@@ -12,12 +12,12 @@ func TestStepsAreMeasured(t *testing.T) {
 	for _, discrete := range []bool{false, true} {
 		dev := openDevice(t, host.Options{Discrete: discrete})
 		data := noise(1, 40, 3, 4, 3).feed(dev, 16)
-		r, err := MeasureSteps(t.Context(), []Rank{{dev, Data{Train: data, BatchRows: 16}}}, toySIGN(3))
+		train, evaluate, err := measureSteps(t.Context(), []Rank{{dev, Data{Train: data, BatchRows: 16}}}, toySIGN(3))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.TrainSeconds <= 0 || r.ValidSeconds <= 0 {
-			t.Errorf("%+v", r)
+		if train <= 0 || evaluate <= 0 {
+			t.Errorf("%v and %v seconds", train, evaluate)
 		}
 		if used := dev.Usage().InUse; used != 0 {
 			t.Errorf("%d bytes are still in use", used)
@@ -38,17 +38,17 @@ func TestMeasuringThatFailsLeavesNothingBehind(t *testing.T) {
 	bad := errors.New("bad disk")
 	failing := noise(1, 40, 3, 4, 3).feed(dev, 16)
 	failing.hook = func(_, _ int) error { return bad }
-	if _, err := MeasureSteps(t.Context(), []Rank{{dev, Data{Train: failing, BatchRows: 16}}},
+	if _, _, err := measureSteps(t.Context(), []Rank{{dev, Data{Train: failing, BatchRows: 16}}},
 		toySIGN(3)); !errors.Is(err, bad) {
 		t.Errorf("error %v, want %v", err, bad)
 	}
-	if _, err := MeasureSteps(t.Context(), []Rank{{dev, Data{Train: noise(1, 0, 3, 4, 3).feed(dev, 16),
+	if _, _, err := measureSteps(t.Context(), []Rank{{dev, Data{Train: noise(1, 0, 3, 4, 3).feed(dev, 16),
 		BatchRows: 16}}}, toySIGN(3)); err == nil {
 		t.Error("measured without rows")
 	}
 	stopped, stop := context.WithCancelCause(t.Context())
 	stop(bad)
-	if _, err := MeasureSteps(stopped, []Rank{{dev, Data{Train: noise(1, 40, 3, 4, 3).feed(dev, 16), BatchRows: 16}}},
+	if _, _, err := measureSteps(stopped, []Rank{{dev, Data{Train: noise(1, 40, 3, 4, 3).feed(dev, 16), BatchRows: 16}}},
 		toySIGN(3)); !errors.Is(err, bad) {
 		t.Errorf("error %v, want %v", err, bad)
 	}

@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"context"
 	"errors"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -18,11 +17,7 @@ func (s Spec) HostBytes(devices int) (int64, error) {
 // PinnedBytes is the pinned memory that a model takes on so many devices together: for batches of up to batchRows rows,
 // sums over devices, and, where gradients wait, so many of each device and of their sums.
 func (s Spec) PinnedBytes(batchRows, devices, gradients int, train bool) (int64, error) {
-	t, err := Options{}.task(s, train)
-	if err != nil {
-		return 0, err
-	}
-	n, err := newNetwork(nil, s, batchRows, t)
+	n, err := s.counted(batchRows, train)
 	if err != nil {
 		return 0, err
 	}
@@ -31,18 +26,6 @@ func (s Spec) PinnedBytes(batchRows, devices, gradients int, train bool) (int64,
 		vectors++
 	}
 	return int64(devices)*n.mem.pinnedBytes + int64((devices+1)*vectors)*gds.Bytes(1, n.params.count, gds.Float32), nil
-}
-
-// StepSeconds measures steps as MeasureSteps does, on the first batch of sets, one for each device, with shares of up
-// to shareRows rows.
-func (s Spec) StepSeconds(ctx context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train,
-	evaluate float64, err error) {
-	ranks := make([]Rank, len(devices))
-	for i, device := range devices {
-		ranks[i] = Rank{Device: device, Data: Data{Train: sets[i], BatchRows: shareRows}}
-	}
-	r, err := MeasureSteps(ctx, ranks, s)
-	return r.TrainSeconds, r.ValidSeconds, err
 }
 
 // BlockBytes is the device memory of a model that reads a graph, in addition to DeviceBytes, for batches of so many
@@ -66,11 +49,7 @@ func (s Spec) GraphBytes(nodes int, edges int64, sparse, some bool) (int64, erro
 
 // graphBytes is what such a model takes that computes these batches one after another.
 func (s Spec) graphBytes(batches []*loader.Batch, edges int64, sparse, train bool) (int64, error) {
-	t, err := Options{}.task(s, train)
-	if err != nil {
-		return 0, err
-	}
-	n, err := newNetwork(nil, s, max(1, batches[0].Rows), t)
+	n, err := s.counted(max(1, batches[0].Rows), train)
 	if err != nil {
 		return 0, err
 	}
@@ -83,13 +62,10 @@ func (s Spec) graphBytes(batches []*loader.Batch, edges int64, sparse, train boo
 		}
 	}
 	// The backward pass orders edges by source, and attention keeps one or two numbers for each edge and head.
-	perEdge := int64(0)
-	heads := int64(s.Settings["heads"])
+	bytes := 4 * int64(s.Settings["heads"]) * edges
 	if train {
-		perEdge = 12
-		heads *= 2
+		bytes = 2*bytes + 12*edges
 	}
-	bytes := (perEdge + 4*heads) * edges
 	for _, a := range n.activations {
 		bytes += a.mem.bytes
 	}
@@ -100,11 +76,11 @@ func (s Spec) graphBytes(batches []*loader.Batch, edges int64, sparse, train boo
 // chunks, and the columns of layer outputs for all nodes in host memory.
 func (s Spec) GraphShape(sparse bool) (layers, chunkColumns, stateColumns int, err error) {
 	_, b, err := s.normalized()
+	if err == nil && b.messages == nil {
+		err = errors.New(s.Model + " does not read a graph")
+	}
 	if err != nil {
 		return 0, 0, 0, err
-	}
-	if b.messages == nil {
-		return 0, 0, 0, errors.New(s.Model + " does not read a graph")
 	}
 	m := b.messages
 	o := m.chunkOrder(sparse)

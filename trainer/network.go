@@ -45,15 +45,20 @@ const maxBatchRows = 1 << 28
 // batchRows rows: parameters, activations, the loss and the default metric; for training also gradients, the vectors of
 // the default optimizer and the best parameters. Each allocation is rounded up to pages of gds.Align bytes.
 func (s Spec) DeviceBytes(batchRows int, train bool) (int64, error) {
-	t, err := Options{}.task(s, train)
-	if err != nil {
-		return 0, err
-	}
-	n, err := newNetwork(nil, s, batchRows, t)
+	n, err := s.counted(batchRows, train)
 	if err != nil {
 		return 0, err
 	}
 	return n.mem.bytes, nil
+}
+
+// counted is a network without a device, whose memory is only counted.
+func (s Spec) counted(batchRows int, train bool) (*network, error) {
+	t, err := Options{}.task(s, train)
+	if err != nil {
+		return nil, err
+	}
+	return newNetwork(nil, s, batchRows, t)
 }
 
 // newNetwork allocates the memory of a model for batches of up to batchRows rows; for training, gradients too.
@@ -138,29 +143,29 @@ func (n *network) admit(ctx context.Context, b *loader.Batch) error {
 
 // checkBatch returns an error unless the batch has the shape that the network was made for.
 func (n *network) checkBatch(b *loader.Batch) error {
-	if b.Rows > n.batchRows {
-		return fmt.Errorf("batch %d: %d rows, but memory for %d", b.Index, b.Rows, n.batchRows)
+	var err error
+	switch {
+	case b.Rows > n.batchRows:
+		err = fmt.Errorf("%d rows, but memory for %d", b.Rows, n.batchRows)
+	case b.Sparse != nil && n.messages == nil:
+		err = fmt.Errorf("sparse rows, but %s reads dense ones", n.spec.Model)
+	case len(b.X) != len(n.spec.Matrices):
+		err = fmt.Errorf("%d matrices, but %s was made for %d", len(b.X), n.spec.Model, len(n.spec.Matrices))
+	default:
+		err = n.checkBlocks(b)
 	}
-	if b.Sparse != nil && n.messages == nil {
-		return fmt.Errorf("batch %d: sparse rows, but %s reads dense ones", b.Index, n.spec.Model)
-	}
-	if len(b.X) != len(n.spec.Matrices) {
-		return fmt.Errorf("batch %d: %d matrices, but %s was made for %d", b.Index, len(b.X), n.spec.Model,
-			len(n.spec.Matrices))
+	if err == nil && n.meter != nil {
+		err = n.spec.checkLabels(b.Labels)
 	}
 	for i, x := range b.X {
+		if err != nil {
+			break
+		}
 		if rows := inputRows(b); x.Cols != n.spec.Features || x.Rows != rows || x.DType != gds.Float32 {
-			return fmt.Errorf("batch %d: %s is %v, but [%d,%d]float32 was expected", b.Index, n.spec.Matrices[i], x,
-				rows, n.spec.Features)
+			err = fmt.Errorf("%s is %v, but [%d,%d]float32 was expected", n.spec.Matrices[i], x, rows, n.spec.Features)
 		}
 	}
-	if err := n.checkBlocks(b); err != nil {
-		return fmt.Errorf("batch %d: %w", b.Index, err)
-	}
-	if n.meter == nil {
-		return nil
-	}
-	if err := n.spec.checkLabels(b.Labels); err != nil {
+	if err != nil {
 		return fmt.Errorf("batch %d: %w", b.Index, err)
 	}
 	return nil

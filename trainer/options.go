@@ -39,25 +39,21 @@ type Options struct {
 // Choices lists the names that one of Options can have, for models of a target, the default first. It
 // panics if there is no such option.
 func Choices(option string, target Target) []string {
-	fits := func(names []string, fit func(name string) bool) []string {
-		return slices.DeleteFunc(names, func(name string) bool { return !fit(name) })
-	}
-	var names []string
-	first := ""
-	switch d := targets[target]; option {
+	first, names := targets[target].loss, []string(nil)
+	switch option {
 	case "optimizer":
-		names, first = slices.Sorted(maps.Keys(optimizers)), defaultOptimizer
+		first, names = defaultOptimizer, slices.Sorted(maps.Keys(optimizers))
 	case "schedule":
-		names, first = slices.Sorted(maps.Keys(schedules)), defaultSchedule
+		first, names = defaultSchedule, slices.Sorted(maps.Keys(schedules))
 	case "standardize":
-		names, first = slices.Sorted(maps.Keys(standardizations)), defaultStandardization
+		first, names = defaultStandardization, slices.Sorted(maps.Keys(standardizations))
 	case "loss":
-		names, first = fits(slices.Sorted(maps.Keys(losses)),
-			func(name string) bool { return losses[name].target == target }), d.loss
+		names = slices.DeleteFunc(slices.Sorted(maps.Keys(losses)),
+			func(name string) bool { return losses[name].target != target })
 	case "metric":
-		names = fits(slices.Sorted(maps.Keys(metrics)),
-			func(name string) bool { return slices.Contains(metrics[name].targets, target) })
-		names, first = append(names, lossMetric), d.metric
+		first = targets[target].metric
+		names = append(slices.DeleteFunc(slices.Sorted(maps.Keys(metrics)),
+			func(name string) bool { return !slices.Contains(metrics[name].targets, target) }), lossMetric)
 	default:
 		panic("trainer: no choice of " + option)
 	}
@@ -93,32 +89,29 @@ func (o Options) CheckChoices(s Spec) error {
 func (o Options) validate(s Spec) (Options, task, error) {
 	o = o.withDefaults(s.Target)
 	t, err := o.task(s, true)
-	if err != nil {
-		return o, t, err
+	return o, t, cmp.Or(err,
+		must(t.weights == nil || float32(slices.Max(t.weights)) > 0,
+			"the weights of all %d classes are 0: nothing would be learnt", len(t.weights)),
+		must(o.Epochs >= 1, "%d epochs: must be at least 1", o.Epochs),
+		must(o.LearningRate > 0 && isFinite(o.LearningRate), "learning rate %v: must be above 0", o.LearningRate),
+		notNegative("weight decay", o.WeightDecay),
+		notNegative("warm-up", o.WarmUp),
+		notNegative("norm to clip at", o.ClipNorm),
+		must(o.EvalEvery >= 0 && o.Patience >= 0, "validation every %d epochs with patience %d: must not be negative",
+			o.EvalEvery, o.Patience),
+		o.Queues.check())
+}
+
+// must returns an error unless something holds.
+func must(holds bool, format string, args ...any) error {
+	if holds {
+		return nil
 	}
-	if t.weights != nil && float32(slices.Max(t.weights)) == 0 {
-		return o, t, fmt.Errorf("the weights of all %d classes are 0: nothing would be learnt", len(t.weights))
-	}
-	if o.Epochs < 1 {
-		return o, t, fmt.Errorf("%d epochs: must be at least 1", o.Epochs)
-	}
-	if !(o.LearningRate > 0 && isFinite(o.LearningRate)) {
-		return o, t, fmt.Errorf("learning rate %v: must be above 0", o.LearningRate)
-	}
-	for what, v := range map[string]float64{"weight decay": o.WeightDecay, "warm-up": o.WarmUp,
-		"norm to clip at": o.ClipNorm} {
-		if !(v >= 0 && isFinite(v)) {
-			return o, t, fmt.Errorf("%s %v: must not be negative", what, v)
-		}
-	}
-	if o.EvalEvery < 0 || o.Patience < 0 {
-		return o, t, fmt.Errorf("validation every %d epochs with patience %d: must not be negative", o.EvalEvery,
-			o.Patience)
-	}
-	if err := o.Queues.check(); err != nil {
-		return o, t, err
-	}
-	return o, t, nil
+	return fmt.Errorf(format, args...)
+}
+
+func notNegative(what string, v float64) error {
+	return must(v >= 0 && isFinite(v), "%s %v: must not be negative", what, v)
 }
 
 // task is what a network is made for.
@@ -147,15 +140,13 @@ func (o Options) task(s Spec, train bool) (t task, err error) {
 		t.metric = metrics[targets[s.Target].metric]
 		t.metric.loss, t.metric.lower = true, true
 	}
-	if t.weights != nil && (s.Target != ClassTarget || len(t.weights) != s.Classes) {
-		return t, fmt.Errorf("%d class weights for %d %s", len(t.weights), s.Classes, s.Target.about())
-	}
+	err = must(t.weights == nil || s.Target == ClassTarget && len(t.weights) == s.Classes, "%d class weights for %d %s",
+		len(t.weights), s.Classes, s.Target.about())
 	for class, w := range t.weights {
-		if !(w >= 0 && w <= math.MaxFloat32) {
-			return t, fmt.Errorf("weight %v of class %d: must be finite and not negative", w, class)
-		}
+		err = cmp.Or(err, must(w >= 0 && w <= math.MaxFloat32, "weight %v of class %d: must be finite and not negative", w,
+			class))
 	}
-	return t, nil
+	return t, err
 }
 
 // choose sets to to the entry of a table that one of Options names; or err, unless that is set.

@@ -42,11 +42,11 @@ type QueueTimes struct {
 }
 
 func (q *Queues) check() error {
-	if q != nil && (q.Period < 1 || q.Lag < 0 || q.Lag >= q.Period) {
-		return fmt.Errorf("queues of %d gradients and a synchronisation each %d batches: "+
-			"want 0 or more, fewer than batches", q.Lag, q.Period)
+	if q == nil {
+		return nil
 	}
-	return nil
+	return must(q.Period >= 1 && 0 <= q.Lag && q.Lag < q.Period, "queues of %d gradients and a synchronisation each %d "+
+		"batches: want 0 or more, fewer than batches", q.Lag, q.Period)
 }
 
 // queued is an epoch of training by queues.

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -47,32 +48,15 @@ func (s Spec) validate() (Spec, *builder, error) {
 	if err != nil {
 		return s, nil, err
 	}
-	for _, v := range []struct {
-		what         string
-		value, least int
-		most         int
-	}{
-		{"matrices", len(s.Matrices), 1, maxMatrices},
-		{"features", s.Features, 1, maxWidth},
-		{"classes", s.Classes, 1, maxWidth},
-	} {
-		if v.value < v.least || v.value > v.most {
-			return s, nil, fmt.Errorf("a model with %d %s: must be %d to %d", v.value, v.what, v.least, v.most)
-		}
+	within := func(what string, value, most int) error {
+		return must(1 <= value && value <= most, "a model with %d %s: must be 1 to %d", value, what, most)
 	}
-	if _, ok := targets[s.Target]; !ok {
-		return s, nil, fmt.Errorf("there is no target %q", s.Target)
-	}
-	s.Settings = k.values(s.Settings)
-	for _, setting := range k.settings {
-		if err := setting.check(s.Settings[setting.Name]); err != nil {
-			return s, nil, fmt.Errorf("%s: %w", s.Model, err)
-		}
-	}
-	if k.check != nil {
-		if err := k.check(s.Settings); err != nil {
-			return s, nil, fmt.Errorf("%s: %w", s.Model, err)
-		}
+	_, known := targets[s.Target]
+	err = cmp.Or(within("matrices", len(s.Matrices), maxMatrices), within("features", s.Features, maxWidth),
+		within("classes", s.Classes, maxWidth), must(known, "there is no target %q", s.Target), k.checkSettings(&s),
+		must(k.aggregation == "" || len(s.Matrices) == 1, "%s reads features of a graph, not %v", s.Model, s.Matrices))
+	if err != nil {
+		return s, nil, err
 	}
 	seen := map[MatrixID]bool{}
 	for _, id := range s.Matrices {
@@ -83,19 +67,28 @@ func (s Spec) validate() (Spec, *builder, error) {
 	}
 	s.Matrices = slices.Clone(s.Matrices)
 	b := &builder{size: k.size(s.Features)}
-	if k.aggregation != "" && len(s.Matrices) != 1 {
-		return s, nil, fmt.Errorf("%s reads features of a graph, not %v", s.Model, s.Matrices)
-	}
 	b.logits = k.build(s, b)
 	if s.Target == ValuesTarget {
 		b.rescale(s)
 	}
-	if b.params.count > maxParameters {
-		return s, nil, fmt.Errorf("%s of %d matrices of %d features and %d classes, %v, "+
-			"is too large: it has %d parameters", s.Model, len(s.Matrices), s.Features, s.Classes, s.Settings,
-			b.params.count)
+	return s, b, must(b.params.count <= maxParameters, "%s of %d matrices of %d features and %d classes, %v, "+
+		"is too large: it has %d parameters", s.Model, len(s.Matrices), s.Features, s.Classes, s.Settings, b.params.count)
+}
+
+// checkSettings gives each setting of the kind a value.
+func (k *kind) checkSettings(s *Spec) error {
+	s.Settings = k.values(s.Settings)
+	var err error
+	for _, setting := range k.settings {
+		err = cmp.Or(err, setting.check(s.Settings[setting.Name]))
 	}
-	return s, b, nil
+	if err == nil && k.check != nil {
+		err = k.check(s.Settings)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.Model, err)
+	}
+	return nil
 }
 
 // SavedSpec is a Spec in files, with the scale of each matrix.
