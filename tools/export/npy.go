@@ -36,8 +36,8 @@ type Result struct {
 }
 
 // NPY writes a graph or a hop store as NumPy arrays into the directory out,
-// a block of each matrix at a time. If it is killed, importers refuse what it leaves there,
-// and the next export replaces it. Importing the arrays of a graph gives the same graph:
+// a block of each matrix at a time. The directory appears when it is complete; what a killed
+// export leaves beside it, the next one removes. Importing the arrays of a graph gives the same graph:
 //
 //	edge_index.npy  [2,E] source and destination, in order of destination; every stored edge
 //	edge_weight.npy [E], of a weighted graph
@@ -200,7 +200,7 @@ func (e *npyExport) checkSpace(idWidth int) error {
 	if m.Weighted {
 		needed += 4 * m.Edges
 	}
-	free, err := e.out.fsys.FreeBytes(e.out.dir)
+	free, err := e.out.fsys.FreeBytes(e.out.at)
 	if err == nil && needed > free {
 		err = fmt.Errorf("%w: %s needs %v of disk space, and %v is free", machine.ErrDoesNotFit, e.out.dir,
 			units.Bytes(needed), units.Bytes(free))

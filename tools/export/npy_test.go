@@ -405,7 +405,7 @@ func TestWhatAnExportLeavesTheNextReplacesAndNoImportTakes(t *testing.T) {
 		"failed over another": {"old", false},
 		"killed over another where names cannot be exchanged": {"old", true},
 	} {
-		broken, absent := 0, 0
+		absent := 0
 		exchange := !strings.Contains(name, "cannot")
 		for n := int64(1); ; n++ {
 			m := disk.CrashClone()
@@ -444,7 +444,7 @@ func TestWhatAnExportLeavesTheNextReplacesAndNoImportTakes(t *testing.T) {
 				}
 			}
 			if len(left) > 0 && !isWhole {
-				broken++
+				t.Errorf("%s at operation %d: %v is left", name, n, left)
 			}
 			if len(left) == 0 && c.out == "old" {
 				absent++
@@ -464,9 +464,8 @@ func TestWhatAnExportLeavesTheNextReplacesAndNoImportTakes(t *testing.T) {
 				}
 			}
 		}
-		if c.killed && c.out != "old" && broken < 10 || c.out == "old" && broken > 0 || (absent > 0) == exchange &&
-			c.out == "old" {
-			t.Errorf("%s: %d times something was left that is not whole, %d times nothing was", name, broken, absent)
+		if (absent > 0) == exchange && c.out == "old" {
+			t.Errorf("%s: %d times nothing was left", name, absent)
 		}
 	}
 }
@@ -500,24 +499,27 @@ func TestAnExportNeverReplacesTheFeaturesThatItReads(t *testing.T) {
 func TestOnlyOneExportWritesADirectory(t *testing.T) {
 	disk := vfs.NewMem()
 	graph(t, disk, "graph", format.Float32, false, false)
-	if err := disk.MkdirAll("out"); err != nil {
+	if err := disk.MkdirAll("out.replacement"); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := disk.Lock("out/" + npy.LockName)
+	lock, err := disk.Lock("out.replacement/" + npy.LockName)
 	if err != nil {
 		t.Fatal(err)
 	}
-	put(t, disk, "out/edge_index.npy")
+	put(t, disk, "out.replacement/edge_index.npy")
 	for _, force := range []bool{false, true} {
 		if _, err := NPY(context.Background(), disk, "graph", "out", Options{Force: force}); !errors.Is(err,
 			vfs.ErrLocked) || !strings.Contains(err.Error(), "another process is exporting to it") {
 			t.Error(err)
 		}
 	}
-	if got := tree(t, disk, "out"); !slices.Equal(got, []string{npy.LockName, "edge_index.npy"}) {
+	if got := tree(t, disk, "out.replacement"); !slices.Equal(got, []string{npy.LockName, "edge_index.npy"}) {
 		t.Errorf("the refusal has left %v", got)
 	}
 	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.MkdirAll("out"); err != nil {
 		t.Fatal(err)
 	}
 	put(t, disk, "out/meta.json") // somebody's own

@@ -23,111 +23,64 @@ const metaName = "meta.json"
 var ours = regexp.MustCompile(`^(meta\.json|(edge_(index|weight)|node_(feat|label|id)|splits|orig_id|.+_hop-[0-9]+)\.npy)(` +
 	regexp.QuoteMeta(vfs.TempSuffix) + `)?$`)
 
-// output is the directory that an export writes. Each file appears when it is complete, and
-// meta.json last. To replace a complete export, the new one is written into a folder beside
-// it, and then the two folders are exchanged (folder.Swap).
+// output is the directory that an export writes. All files are written into a folder beside it, which is locked, and
+// then takes its name or, to replace an export, is exchanged with it (folder.Swap): so the directory is complete, or not
+// there.
 type output struct {
 	fsys  vfs.FS
 	dir   string
-	force bool // a complete export may be replaced
-	made  bool // dir did not exist before
-	lock  io.Closer
-	at    string    // the folder that files are written to: dir, or the one beside it
-	real  string    // dir with links resolved, if it is to be replaced
-	lock2 io.Closer // the lock of the folder beside dir
+	force bool      // a complete export may be replaced
+	real  string    // dir with links resolved
+	at    string    // the folder beside it
+	lock  io.Closer // of at
 	files []string  // written so far
 	bytes int64
 }
 
-// claim makes and locks the directory dir, and removes what a killed export has left in it.
-// It refuses a directory that holds features that source refers to.
-func claim(fsys vfs.FS, dir string, force bool, source *format.Dir) (*output, error) {
+// claim makes and locks the folder beside the directory dir, and removes what a killed export has left. It refuses a
+// directory that is not an export, or holds features that source refers to.
+func claim(fsys vfs.FS, dir string, force bool, source *format.Dir) (o *output, err error) {
 	if err := folder.CheckName(dir); err != nil {
 		return nil, err
 	}
 	if err := folder.Restore(fsys, dir, npy.LockName); err != nil {
 		return nil, err
 	}
-	o := &output{fsys: fsys, dir: dir, at: dir, force: force}
-	if _, err := fsys.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		o.made = true
-	} else if err != nil {
+	o = &output{fsys: fsys, dir: dir, force: force}
+	if o.real, err = fsys.Resolve(dir); err != nil {
 		return nil, err
-	} else if _, err := o.replaceable(dir); err != nil {
-		return nil, err
+	}
+	o.at = o.real + folder.ReplacementSuffix
+	for path, force := range map[string]bool{dir: force, o.at: true, o.real + folder.ReplacedSuffix: true} {
+		if _, err := o.replaceable(path, force); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
 	}
 	if err := o.checkSource(source); err != nil {
 		return nil, err
 	}
-	if err := fsys.MkdirAll(dir); err != nil {
+	if err := fsys.MkdirAll(o.at); err != nil {
 		return nil, err
 	}
-	var err error
-	if o.lock, err = o.fsys.Lock(filepath.Join(o.dir, npy.LockName)); errors.Is(err, vfs.ErrLocked) {
-		return nil, fmt.Errorf("%s: another process is exporting to it: %w", o.dir, err)
+	if o.lock, err = fsys.Lock(filepath.Join(o.at, npy.LockName)); errors.Is(err, vfs.ErrLocked) {
+		return nil, fmt.Errorf("%s: another process is exporting to it: %w", dir, err)
 	} else if err != nil {
-		if o.made {
-			err = o.leave(err)
-		}
-		return nil, err // the lock may be another export's, so it is left alone
+		_ = fsys.Remove(o.at) // unless there is something in it
+		return nil, err
 	}
 	// Another export may have finished before we had the lock.
-	old, err := o.replaceable(dir)
-	if err != nil {
+	if _, err := o.replaceable(dir, force); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, o.leave(err)
 	}
-	if len(old) > 0 && old[0] == metaName {
-		if err := o.replace(); err != nil {
-			return nil, o.leave(err)
-		}
-		return o, nil
-	}
-	for _, name := range old {
-		if err := o.remove(name); err != nil {
-			return nil, errors.Join(err, o.lock.Close()) // the lock file stays, to mark the rest as incomplete
-		}
+	if err := errors.Join(o.removeFiles(o.at), o.removeExport(o.real+folder.ReplacedSuffix)); err != nil {
+		return nil, errors.Join(err, o.lock.Close())
 	}
 	return o, nil
 }
 
-// replace makes the folder beside dir that the new export is written to. It removes what a
-// killed export has left there.
-func (o *output) replace() (err error) {
-	if o.real, err = o.fsys.Resolve(o.dir); err != nil {
-		return err
-	}
-	for _, suffix := range []string{folder.ReplacedSuffix, folder.ReplacementSuffix} {
-		beside := o.real + suffix
-		_, err := o.fsys.Stat(beside)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			_, err = o.replaceable(beside)
-		}
-		if err != nil {
-			return err
-		}
-		lock, err := o.fsys.Lock(filepath.Join(beside, npy.LockName))
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(o.removeExport(beside), lock.Close()); err != nil {
-			return err
-		}
-	}
-	beside := o.real + folder.ReplacementSuffix
-	if err := o.fsys.MkdirAll(beside); err != nil {
-		return err
-	}
-	o.at = beside
-	o.lock2, err = o.fsys.Lock(filepath.Join(beside, npy.LockName))
-	return err
-}
-
-// removeExport removes the files of an export and their folder, whose lock the caller holds.
-func (o *output) removeExport(dir string) error {
-	names, err := o.replaceable(dir)
+// removeFiles removes the files of an export but not the lock file, without which none must be there.
+func (o *output) removeFiles(dir string) error {
+	names, err := o.replaceable(dir, true)
 	if err != nil {
 		return err
 	}
@@ -136,33 +89,53 @@ func (o *output) removeExport(dir string) error {
 			return err
 		}
 	}
-	if err := o.fsys.Sync(dir); err != nil { // files of an export must never be there without the lock file
-		return err
-	}
-	if err := folder.RemoveFile(o.fsys, filepath.Join(dir, npy.LockName)); err != nil {
-		return err
-	}
-	return o.fsys.Remove(dir)
+	return o.fsys.Sync(dir)
 }
 
-// swap exchanges the new export and the old one, and removes the old one.
-func (o *output) swap() error {
-	if _, err := o.replaceable(o.dir); err != nil { // the user may have put files there meanwhile
-		return err
+// removeExport removes the files of an export, if there is any, and their folder.
+func (o *output) removeExport(dir string) error {
+	err := o.removeFiles(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	var err error
-	if o.at, err = folder.Swap(o.fsys, o.real); err != nil {
-		return err
+	if err == nil {
+		err = folder.RemoveFile(o.fsys, filepath.Join(dir, npy.LockName))
 	}
-	return o.removeExport(o.at)
+	if err == nil {
+		err = o.fsys.Remove(dir)
+	}
+	return err
 }
 
-func (o *output) remove(name string) error { return o.fsys.Remove(filepath.Join(o.at, name)) }
+// publish gives the new export its name, and removes the old one.
+func (o *output) publish() error {
+	_, err := o.replaceable(o.dir, o.force) // the user may have put files there meanwhile
+	marker := filepath.Join(o.real, npy.LockName)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := o.fsys.Rename(o.at, o.real); err != nil {
+			return err
+		}
+		o.at = o.real
+		return folder.RemoveFile(o.fsys, marker)
+	}
+	if err != nil {
+		return err
+	}
+	lock, err := o.fsys.Lock(marker) // marks what is left of the old one, if we are killed
+	if err != nil {
+		return err
+	}
+	old, err := folder.Swap(o.fsys, o.real)
+	if err == nil {
+		err = o.removeExport(old)
+	}
+	return errors.Join(err, folder.RemoveFile(o.fsys, marker), lock.Close())
+}
 
-// replaceable lists the files of a directory, meta.json first, if all of them may be removed:
-// those that a killed export has left (it has a lock file) or, with force, a complete export
-// (meta.json says so). A user's own arrays, which may have the same names, have neither.
-func (o *output) replaceable(dir string) (names []string, err error) {
+// replaceable lists the files of a directory, meta.json first, if all of them may be removed: those that a killed
+// export has left (it has a lock file) or, with force, a complete export (meta.json says so). A user's own arrays,
+// which may have the same names, have neither.
+func (o *output) replaceable(dir string, force bool) (names []string, err error) {
 	entries, err := o.fsys.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -187,7 +160,7 @@ func (o *output) replaceable(dir string) (names []string, err error) {
 	switch {
 	case meta && !o.marked(dir) || !meta && !killed && len(names) > 0:
 		return nil, fmt.Errorf("%s: %w, and no export has written it: give another directory", dir, format.ErrExists)
-	case meta && !o.force:
+	case meta && !force:
 		return nil, fmt.Errorf("%s: %w (--force replaces it)", dir, format.ErrExists)
 	}
 	return names, nil
@@ -195,16 +168,12 @@ func (o *output) replaceable(dir string) (names []string, err error) {
 
 // checkSource refuses a directory that holds features that source refers to.
 func (o *output) checkSource(source *format.Dir) error {
-	out, err := o.fsys.Resolve(o.dir)
-	if err != nil {
-		return err
-	}
 	for _, file := range source.Manifest.Sources() {
 		at, err := o.fsys.Resolve(file)
 		if err != nil {
 			return err
 		}
-		if filepath.Dir(at) == out {
+		if filepath.Dir(at) == o.real {
 			return fmt.Errorf("%s: %w, and holds the features that %s refers to: give another directory", o.dir,
 				format.ErrExists, source.Path())
 		}
@@ -227,48 +196,16 @@ func (o *output) marked(dir string) bool {
 	return bytes.Equal(found[:n], start)
 }
 
-// leave ends the export: if err is not nil, it removes what was written; then it unlocks the
-// directory. It returns err, or the first error of its own. The lock file stays if another
-// file could not be removed.
+// leave ends the export: if err is nil, the export gets its name, else what was written is removed. It returns err, or
+// an error of its own.
 func (o *output) leave(err error) error {
-	if err == nil && o.lock2 != nil {
-		if err = o.swap(); err == nil {
-			o.at = o.dir
-		}
-	}
 	if err == nil {
-		err = o.remove(npy.LockName)
+		err = o.publish()
 	}
 	if err != nil {
-		o.giveUp() // its own error matters less than err
+		_ = o.removeExport(o.at) // an error of its own matters less than err
 	}
-	if o.lock != nil {
-		err = errors.Join(err, o.lock.Close())
-	}
-	if o.lock2 != nil {
-		err = errors.Join(err, o.lock2.Close())
-	}
-	return err
-}
-
-// giveUp removes the files that were written.
-func (o *output) giveUp() {
-	if o.real != "" { // dir keeps a complete export, the old or the new one
-		if o.at == o.dir || o.removeExport(o.at) == nil {
-			_ = o.fsys.Remove(filepath.Join(o.dir, npy.LockName))
-		}
-		return
-	}
-	var left error
-	for _, name := range slices.Backward(o.files) {
-		left = errors.Join(left, o.remove(name))
-	}
-	if left == nil {
-		_ = o.remove(npy.LockName)
-	}
-	if o.made {
-		_ = o.fsys.Remove(o.dir)
-	}
+	return errors.Join(err, o.lock.Close())
 }
 
 // create makes a file of about so many bytes, calls body to write it, and commits it.
