@@ -40,7 +40,7 @@ var jsonResults = []struct {
 	{"predict", predicted{}},
 	{"report", reported{}},
 	{"tune", report.Tuning{}},
-	{"sample", sampleResult{}},
+	{"sample", bench.Samples{}},
 	{"devices", devicesResult{}},
 	{"version", versionResult{}},
 	{"demo", demo{}},

@@ -1,0 +1,170 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/tools/session"
+)
+
+// Samples is how fast mini-batches of a graph were sampled, and what they need.
+type Samples struct {
+	Sampler         string  `json:"sampler"`
+	Fanouts         []int   `json:"fanout"`
+	Threads         int     `json:"threads"`
+	Batches         int     `json:"batches"`
+	Seconds         float64 `json:"seconds"` // of sampling alone
+	SeedsPerSecond  float64 `json:"seeds_per_second"`
+	EdgesPerSecond  float64 `json:"edges_per_second"`
+	SeedsPerBatch   float64 `json:"seeds_per_batch"`
+	EdgesPerBatch   float64 `json:"edges_per_batch"`
+	NodesPerBatch   float64 `json:"nodes_per_batch"` // whose features are needed
+	PreparedSeconds float64 `json:"prepared_seconds"`
+	Cache           string  `json:"cache,omitempty"`
+	CacheHitRate    float64 `json:"cache_hit_rate"` // of the nodes of batches; 0 without a cache
+	// bytes of adjacency lists in a ducati cache; the rate is the part of the lists read that it had
+	CacheListBytes   int64    `json:"cache_list_bytes,omitempty"`
+	CacheListHitRate *float64 `json:"cache_list_hit_rate,omitempty"`
+}
+
+// Text prints the figures as a table.
+func (r *Samples) Text(w io.Writer) {
+	fmt.Fprintf(w, "sampler\t%s, fanouts %v, %s\n", r.Sampler, r.Fanouts, units.Count(int64(r.Threads), "thread"))
+	fmt.Fprintf(w, "sampled\t%s in %.3g s (prepared in %.3g s)\n", units.Count(int64(r.Batches), "batch"), r.Seconds,
+		r.PreparedSeconds)
+	fmt.Fprintf(w, "seed nodes/s\t%.4g\n", r.SeedsPerSecond)
+	fmt.Fprintf(w, "edges/s\t%.4g\n", r.EdgesPerSecond)
+	if r.Cache != "" {
+		fmt.Fprintf(w, "cache\t%s has %.2f %% of the nodes of batches", r.Cache, 100*r.CacheHitRate)
+		if r.CacheListHitRate != nil {
+			fmt.Fprintf(w, ", and %.2f %% of the adjacency lists (%s)", 100**r.CacheListHitRate,
+				units.Bytes(r.CacheListBytes))
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintf(w, "a batch\t%.0f seed nodes, %.0f edges, features of %.0f nodes\n", r.SeedsPerBatch, r.EdgesPerBatch,
+		r.NodesPerBatch)
+}
+
+// sampledBatch is the memory of one batch.
+type sampledBatch struct {
+	seeds []uint32
+	batch sampling.MiniBatch
+}
+
+// Sample samples mini-batches of the nodes in all threads, by a plan of epochs, and measures that. Of each epoch it
+// samples the first most batches, or all if most is 0.
+func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chunk.Plan, nodes []uint32,
+	epochs, most int, reporter progress.Reporter) (err error) {
+	rows := opened.Cache
+	samplers := make(chan *sampling.Sampler, r.Threads)
+	for range r.Threads {
+		s, err := opened.Method.NewSampler()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		samplers <- s
+	}
+	each := plan.Batches()
+	if most > 0 {
+		each = min(each, most)
+	}
+	task := reporter.Start("sample", int64(epochs*each), progress.Items)
+	defer task.Done()
+	var seeds, edges, inputs int64
+	var found cache.Lookup
+	memory := make([]sampledBatch, r.Threads+1)
+	sample := func(b *sampledBatch, epoch int, batch chunk.Batch) error {
+		s := <-samplers
+		defer func() { samplers <- s }()
+		b.seeds = append(b.seeds[:0], make([]uint32, batch.Rows)...)
+		batch.RowNumbers(b.seeds)
+		for i, at := range b.seeds {
+			b.seeds[i] = nodes[at]
+		}
+		return s.Sample(ctx, &b.batch, b.seeds, sampling.Key(plan.Seed, epoch, batch.Index))
+	}
+	for epoch := range epochs {
+		batches := make([]chunk.Batch, 0, each)
+		for b := range plan.Epoch(epoch) {
+			if len(batches) == each {
+				break
+			}
+			batches = append(batches, b)
+		}
+		// The cache is told of an epoch, and of its batches from k on, when they come.
+		told, at := 0, 0
+		tell := func(k int) (failed error) {
+			_, n := rows.Begin(epoch, func(yield func([]uint32) bool) {
+				var b sampledBatch
+				for ; k < len(batches); k++ {
+					if failed = sample(&b, epoch, batches[k]); failed != nil || !yield(b.batch.Inputs) {
+						return
+					}
+				}
+			})
+			told += min(n, len(batches))
+			return failed
+		}
+		if rows != nil {
+			if err := tell(0); err != nil {
+				return err
+			}
+		}
+		if epoch == 0 { // memory is allocated by the first batches
+			if err := parallel.For(ctx, r.Threads, int64(min(len(batches), len(memory))), 1, func(k, _ int64) error {
+				return sample(&memory[k], epoch, batches[k])
+			}); err != nil {
+				return err
+			}
+			if opened.Lists != nil {
+				opened.Lists.Count()
+			}
+		}
+		start, taken := time.Now(), 0
+		if err := parallel.Ordered(ctx, r.Threads, int64(len(batches)),
+			func() *sampledBatch { taken++; return &memory[taken-1] },
+			func(k int64, b *sampledBatch) (*sampledBatch, error) {
+				return b, sample(b, epoch, batches[k])
+			},
+			func(b *sampledBatch) error {
+				seeds += int64(len(b.batch.Seeds))
+				inputs += int64(len(b.batch.Inputs))
+				for i := range b.batch.Blocks {
+					edges += int64(len(b.batch.Blocks[i].Indices))
+				}
+				if rows != nil {
+					if at >= told {
+						if err := tell(at); err != nil {
+							return err
+						}
+					}
+					rows.Lookup(b.batch.Inputs, &found)
+				}
+				at++
+				r.Batches++
+				task.Add(1)
+				return nil
+			}); err != nil {
+			return err
+		}
+		r.Seconds += time.Since(start).Seconds()
+	}
+	if rows != nil {
+		r.CacheHitRate = rows.Stats().HitRate()
+	}
+	n := float64(max(1, r.Batches))
+	r.SeedsPerSecond, r.EdgesPerSecond = float64(seeds)/r.Seconds, float64(edges)/r.Seconds
+	r.SeedsPerBatch, r.EdgesPerBatch, r.NodesPerBatch = float64(seeds)/n, float64(edges)/n, float64(inputs)/n
+	return nil
+}
