@@ -62,8 +62,8 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 		return nil, err
 	}
 	defer d.Close()
-	e := &npyExport{ctx: ctx, dir: d, options: o}
-	width, err := e.prepare()
+	e := &npyExport{ctx: ctx, dir: d, options: o, idWidth: 1}
+	err = e.prepare()
 	if e.topology != nil {
 		defer e.topology.Close()
 	}
@@ -76,25 +76,13 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	}
 	defer func() { err = w.leave(err) }()
 	e.out = w
-	if err := e.checkSpace(width); err != nil {
+	if err := e.checkSpace(); err != nil {
 		return nil, err
 	}
-	if e.topology != nil {
-		err = e.edges()
-	} else {
-		err = e.column("node_id.npy", npy.Uint32, 1, []int64{d.Manifest.Rows},
-			func(t *format.RowTable) []byte { return dtype.BytesOf(t.NodeID) })
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range d.Matrices() {
-		if err := e.matrix(id); err != nil {
+	for _, a := range e.arrays() {
+		if err := e.write(a); err != nil {
 			return nil, err
 		}
-	}
-	if err := e.rowTable(width); err != nil {
-		return nil, err
 	}
 	if err := e.meta(); err != nil {
 		return nil, err
@@ -109,7 +97,66 @@ type npyExport struct {
 	topology *format.TopologyFile // of a graph
 	out      *output
 	options  Options
-	readers  int // that read ahead of what is written
+	readers  int   // that read ahead of what is written
+	idWidth  int64 // characters of the longest original id
+}
+
+// array is a file to be written: its header, and what writes the elements.
+type array struct {
+	name string
+	npy.Header
+	write func(w io.Writer, task progress.Task) error
+}
+
+// arrays lists the files but meta.json.
+func (e *npyExport) arrays() (all []array) {
+	m, layout := &e.dir.Manifest, e.dir.Layout()
+	add := func(name string, t npy.Type, width int64, write func(io.Writer, progress.Task) error, shape ...int64) {
+		all = append(all, array{name, npy.Header{Type: t, Width: width, Shape: shape}, write})
+	}
+	// column adds an array for which part returns the elements of each chunk of the row table.
+	column := func(name string, t npy.Type, part func(t *format.RowTable) []byte, shape ...int64) {
+		add(name, t, 1, func(w io.Writer, task progress.Task) error { return e.rows(w, task, part) }, shape...)
+	}
+	matrixName := func(format.MatrixID) string { return "node_feat.npy" }
+	if m.Kind == format.KindGraph {
+		id := npy.Int32 // many programs do not take unsigned integers as ids
+		if m.Nodes > 1<<31 {
+			id = npy.Uint32
+		}
+		add("edge_index.npy", id, 1, e.edges, 2, m.Edges)
+		if m.Weighted {
+			add("edge_weight.npy", npy.Float32, 1, e.weights, m.Edges)
+		}
+	} else {
+		column("node_id.npy", npy.Uint32, func(t *format.RowTable) []byte { return dtype.BytesOf(t.NodeID) }, m.Rows)
+		matrixName = func(id format.MatrixID) string {
+			// Colons, which some systems do not allow in names, become pluses as in the store.
+			return fmt.Sprintf("%s_hop-%d.npy", strings.ReplaceAll(id.Operator, ":", "+"), id.Hop)
+		}
+	}
+	for _, id := range e.dir.Matrices() {
+		write := func(w io.Writer, task progress.Task) error { return e.matrix(w, task, id) }
+		add(matrixName(id), featureTypes[layout.DType], 1, write, m.Rows, int64(layout.Features))
+	}
+	const label = "node_label.npy"
+	switch {
+	case m.LabelValues:
+		values := func(t *format.RowTable) []byte { return dtype.BytesOf(t.LabelValues) }
+		column(label, npy.Float32, values, m.Rows, int64(m.Labels))
+	case m.Labels == 1:
+		column(label, npy.Int32, func(t *format.RowTable) []byte { return dtype.BytesOf(t.Labels) }, m.Rows)
+	case m.Labels > 1:
+		several := func(t *format.RowTable) []byte { return dtype.BytesOf(t.MultiLabels) }
+		column(label, npy.Int8, several, m.Rows, int64(m.Labels))
+	}
+	if m.Splits > 0 {
+		add("splits.npy", npy.Int8, 1, e.splits, int64(m.Splits), m.Rows)
+	}
+	if m.OrigIDs {
+		add("orig_id.npy", npy.Text, e.idWidth, e.origIDs, m.Rows)
+	}
+	return all
 }
 
 // mostReaders is how many chunks, or blocks of the topology, are read at a time: more are no faster.
@@ -144,61 +191,39 @@ func readAhead[T any](e *npyExport, n int, bytes int64, read func(k int, buffer 
 
 // prepare opens the topology of a graph, refuses an export that needs more memory than it
 // may use, and reads the row table once, to check it and to find the longest id.
-func (e *npyExport) prepare() (idWidth int, err error) {
+func (e *npyExport) prepare() (err error) {
 	largest := e.chunkBytes()
 	if e.dir.Manifest.Kind == format.KindGraph {
 		if e.topology, err = e.dir.OpenTopology(e.ctx, topologyBlock); err != nil {
-			return 0, err
+			return err
 		}
 		largest = max(largest, e.topology.RangeBytes())
 	}
-	need := int64(machine.ProgramBytes) + buffersBytes(1, largest) + 2*writeBlock + vfs.StreamBytes(e.largestFile())
+	longest := int64(0)
+	for _, a := range e.arrays() {
+		longest = max(longest, a.DataBytes())
+	}
+	need := int64(machine.ProgramBytes) + buffersBytes(1, largest) + 2*writeBlock + vfs.StreamBytes(longest)
 	if most := e.options.MemoryBytes; most > 0 && need > most {
-		return 0, fmt.Errorf("export %w: it may use %v of memory, and needs %v at least (raise --memory)",
+		return fmt.Errorf("export %w: it may use %v of memory, and needs %v at least (raise --memory)",
 			machine.ErrDoesNotFit, units.Bytes(most), units.AtLeast(units.Bytes(need)))
 	}
 	e.readers = mostReaders
 	if most := e.options.MemoryBytes; most > 0 {
 		e.readers = int(min(mostReaders, 1+(most-need)/max(1, vfs.WholePages(largest))))
 	}
-	idWidth = 1
-	return idWidth, e.dir.VisitRows(e.ctx, func(t *format.RowTable, _ int64) {
+	return e.dir.VisitRows(e.ctx, func(t *format.RowTable, _ int64) {
 		for _, id := range t.OrigID {
-			idWidth = max(idWidth, utf8.RuneCountInString(id))
+			e.idWidth = max(e.idWidth, int64(utf8.RuneCountInString(id)))
 		}
 	})
 }
 
-// largestFile is about the size of the largest array.
-func (e *npyExport) largestFile() int64 {
-	m, layout := &e.dir.Manifest, e.dir.Layout()
-	most := m.Rows * int64(max(layout.Features*layout.DType.Size(), 4*m.Labels, 4))
-	if m.Kind == format.KindGraph {
-		most = max(most, 8*m.Edges)
-	}
-	return most
-}
-
 // checkSpace returns an error if the disk has too little space for the export.
-func (e *npyExport) checkSpace(idWidth int) error {
-	m, layout := &e.dir.Manifest, e.dir.Layout()
-	needed := int64(len(e.dir.Matrices())) * m.Rows * int64(layout.Features*layout.DType.Size())
-	labelBytes := 1
-	if m.LabelValues || m.Labels == 1 {
-		labelBytes = 4
-	}
-	needed += m.Rows * int64(labelBytes*m.Labels+m.Splits)
-	if m.Kind == format.KindStore {
-		needed += 4 * m.Rows
-	}
-	if m.OrigIDs {
-		needed += 4 * m.Rows * int64(idWidth)
-	}
-	if m.Kind == format.KindGraph {
-		needed += 8 * m.Edges
-	}
-	if m.Weighted {
-		needed += 4 * m.Edges
+func (e *npyExport) checkSpace() error {
+	needed := int64(0)
+	for _, a := range e.arrays() {
+		needed += a.DataBytes()
 	}
 	free, err := e.out.fsys.FreeBytes(e.out.at)
 	if err == nil && needed > free {
@@ -227,18 +252,16 @@ func (e *npyExport) writeAll(w io.Writer, data []byte, task progress.Task) error
 	return nil
 }
 
-// array writes a file: the header, and then the elements, by calling body.
-func (e *npyExport) array(name string, t npy.Type, width int64, shape []int64,
-	body func(io.Writer, progress.Task) error) error {
-	h := npy.Header{Type: t, Width: width, Shape: shape}
-	task := e.options.Progress.Start("write "+name, h.DataBytes(), progress.Bytes)
+// write writes a file.
+func (e *npyExport) write(a array) error {
+	task := e.options.Progress.Start("write "+a.name, a.DataBytes(), progress.Bytes)
 	defer task.Done()
-	header := npy.AppendHeader(nil, t, width, shape...)
-	return e.out.create(name, int64(len(header))+h.DataBytes(), func(w io.Writer) error {
+	header := npy.AppendHeader(nil, a.Type, a.Width, a.Shape...)
+	return e.out.create(a.name, int64(len(header))+a.DataBytes(), func(w io.Writer) error {
 		if _, err := w.Write(header); err != nil {
 			return err
 		}
-		return body(w, task)
+		return a.write(w, task)
 	})
 }
 
@@ -246,81 +269,63 @@ func (e *npyExport) array(name string, t npy.Type, width int64, shape []int64,
 // is longer takes more.
 const topologyBlock = 8 << 20
 
-func (e *npyExport) edges() error {
+// eachRange calls write with the node ranges of the topology, in order.
+func (e *npyExport) eachRange(write func(format.NodeRange) error) error {
 	t := e.topology
-	// write writes a number for each edge.
-	write := func(numbers func(format.NodeRange) error) error {
-		return readAhead(e, t.Ranges(), t.RangeBytes(), t.ReadRange, numbers)
+	return readAhead(e, t.Ranges(), t.RangeBytes(), t.ReadRange, write)
+}
+
+// edges writes the source of each edge, then the destination of each.
+func (e *npyExport) edges(w io.Writer, task progress.Task) error {
+	sources := func(b format.NodeRange) error { return e.writeAll(w, dtype.BytesOf(b.Neighbors), task) }
+	if err := e.eachRange(sources); err != nil {
+		return err
 	}
-	id := npy.Int32 // many programs do not take unsigned integers as ids
-	if t.Nodes() > 1<<31 {
-		id = npy.Uint32
+	ids := make([]uint32, 0, min(writeBlock/4, e.topology.Edges()))
+	flush := func() error {
+		err := e.writeAll(w, dtype.BytesOf(ids), task)
+		ids = ids[:0]
+		return err
 	}
-	err := e.array("edge_index.npy", id, 1, []int64{2, t.Edges()}, func(w io.Writer, task progress.Task) error {
-		sources := func(b format.NodeRange) error { return e.writeAll(w, dtype.BytesOf(b.Neighbors), task) }
-		if err := write(sources); err != nil {
-			return err
-		}
-		ids := make([]uint32, 0, min(writeBlock/4, t.Edges()))
-		return write(func(b format.NodeRange) error {
-			for v := b.First; v < b.First+b.Rows(); v++ {
-				for left := len(b.In(v)); left > 0; {
-					n := min(left, cap(ids)-len(ids))
-					for range n {
-						ids = append(ids, uint32(v))
-					}
-					if left -= n; len(ids) == cap(ids) {
-						if err := e.writeAll(w, dtype.BytesOf(ids), task); err != nil {
-							return err
-						}
-						ids = ids[:0]
+	return e.eachRange(func(b format.NodeRange) error {
+		for v := b.First; v < b.First+b.Rows(); v++ {
+			for left := len(b.In(v)); left > 0; {
+				n := min(left, cap(ids)-len(ids))
+				for range n {
+					ids = append(ids, uint32(v))
+				}
+				if left -= n; len(ids) == cap(ids) {
+					if err := flush(); err != nil {
+						return err
 					}
 				}
 			}
-			err := e.writeAll(w, dtype.BytesOf(ids), task)
-			ids = ids[:0]
-			return err
-		})
+		}
+		return flush()
 	})
-	if err != nil || !t.Weighted() {
-		return err
-	}
-	return e.array("edge_weight.npy", npy.Float32, 1, []int64{t.Edges()}, func(w io.Writer, task progress.Task) error {
-		return write(func(b format.NodeRange) error { return e.writeAll(w, dtype.BytesOf(b.Weights), task) })
-	})
+}
+
+func (e *npyExport) weights(w io.Writer, task progress.Task) error {
+	return e.eachRange(func(b format.NodeRange) error { return e.writeAll(w, dtype.BytesOf(b.Weights), task) })
 }
 
 // featureTypes are the array types of stored features.
 var featureTypes = map[format.DType]npy.Type{format.Float32: npy.Float32, format.Float16: npy.Float16,
 	format.BFloat16: npy.BFloat16}
 
-func (e *npyExport) matrix(id format.MatrixID) error {
+func (e *npyExport) matrix(w io.Writer, task progress.Task, id format.MatrixID) error {
 	m, err := e.dir.Matrix(id)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	name := "node_feat.npy"
-	if e.dir.Manifest.Kind == format.KindStore {
-		// Colons, which some systems do not allow in names, become pluses as in the store.
-		name = fmt.Sprintf("%s_hop-%d.npy", strings.ReplaceAll(id.Operator, ":", "+"), id.Hop)
-	}
 	layout := e.dir.Layout()
 	rowBytes := layout.Features * layout.DType.Size()
-	shape := []int64{e.dir.Manifest.Rows, int64(layout.Features)}
-	return e.array(name, featureTypes[layout.DType], 1, shape, func(w io.Writer, task progress.Task) error {
-		return readAhead(e, m.Chunks(), e.chunkBytes(), func(k int, buffer []byte) ([]byte, error) {
-			_, rows := m.ChunkRowRange(k)
-			data := buffer[:rows*rowBytes]
-			return data, m.ReadChunk(k, data)
-		}, func(data []byte) error { return e.writeAll(w, data, task) })
-	})
-}
-
-// column writes an array, of which part returns the elements for each chunk of the row table.
-func (e *npyExport) column(name string, t npy.Type, width int64, shape []int64,
-	part func(t *format.RowTable) []byte) error {
-	return e.array(name, t, width, shape, func(w io.Writer, task progress.Task) error { return e.rows(w, task, part) })
+	return readAhead(e, m.Chunks(), e.chunkBytes(), func(k int, buffer []byte) ([]byte, error) {
+		_, rows := m.ChunkRowRange(k)
+		data := buffer[:rows*rowBytes]
+		return data, m.ReadChunk(k, data)
+	}, func(data []byte) error { return e.writeAll(w, data, task) })
 }
 
 // rows writes the bytes that part returns for each chunk of the row table.
@@ -334,80 +339,49 @@ func (e *npyExport) rows(w io.Writer, task progress.Task, part func(t *format.Ro
 	return cmp.Or(failed, err)
 }
 
-// rowTable writes the columns of the row table, and reads the table once for each.
-func (e *npyExport) rowTable(idWidth int) error {
-	m := &e.dir.Manifest
-	rows := m.Rows
-	var err error
-	switch {
-	case m.LabelValues:
-		err = e.column("node_label.npy", npy.Float32, 1, []int64{rows, int64(m.Labels)},
-			func(t *format.RowTable) []byte { return dtype.BytesOf(t.LabelValues) })
-	case m.Labels == 1:
-		err = e.column("node_label.npy", npy.Int32, 1, []int64{rows},
-			func(t *format.RowTable) []byte { return dtype.BytesOf(t.Labels) })
-	case m.Labels > 1:
-		err = e.column("node_label.npy", npy.Int8, 1, []int64{rows, int64(m.Labels)},
-			func(t *format.RowTable) []byte { return dtype.BytesOf(t.MultiLabels) })
-	}
-	if err == nil && m.Splits > 0 {
-		err = e.splits()
-	}
-	if err == nil && m.OrigIDs {
-		err = e.origIDs(idWidth)
-	}
-	return err
-}
-
 // splits writes one split after another.
-func (e *npyExport) splits() error {
-	m := &e.dir.Manifest
-	return e.array("splits.npy", npy.Int8, 1, []int64{int64(m.Splits), m.Rows},
-		func(w io.Writer, task progress.Task) error {
-			var block []int8
-			for k := range m.Splits {
-				err := e.rows(w, task, func(t *format.RowTable) []byte {
-					block = block[:0]
-					for i := range int(t.Rows) {
-						block = append(block, int8(t.Splits[i*t.NumSplits+k])-1)
-					}
-					return dtype.BytesOf(block)
-				})
-				if err != nil {
-					return err
-				}
+func (e *npyExport) splits(w io.Writer, task progress.Task) error {
+	var block []int8
+	for k := range e.dir.Manifest.Splits {
+		err := e.rows(w, task, func(t *format.RowTable) []byte {
+			block = block[:0]
+			for i := range int(t.Rows) {
+				block = append(block, int8(t.Splits[i*t.NumSplits+k])-1)
 			}
-			return nil
+			return dtype.BytesOf(block)
 		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // origIDs writes strings in UTF-32, padded to the longest.
-func (e *npyExport) origIDs(width int) error {
-	shape := []int64{e.dir.Manifest.Rows}
-	return e.array("orig_id.npy", npy.Text, int64(width), shape, func(w io.Writer, task progress.Task) error {
-		var failed error
-		block := make([]rune, 0, min(writeBlock/4, shape[0]*int64(width)))
-		flush := func() {
-			if failed == nil {
-				failed = e.writeAll(w, dtype.BytesOf(block), task)
-			}
-			block = block[:0]
+func (e *npyExport) origIDs(w io.Writer, task progress.Task) error {
+	var failed error
+	width := int(e.idWidth)
+	block := make([]rune, 0, max(writeBlock/4, width))
+	flush := func() {
+		if failed == nil {
+			failed = e.writeAll(w, dtype.BytesOf(block), task)
 		}
-		err := e.dir.VisitRows(e.ctx, func(t *format.RowTable, _ int64) {
-			for _, id := range t.OrigID {
-				if len(block)+width > cap(block) {
-					flush()
-				}
-				padding := width
-				for _, r := range id {
-					block, padding = append(block, r), padding-1
-				}
-				block = append(block, make([]rune, padding)...)
+		block = block[:0]
+	}
+	err := e.dir.VisitRows(e.ctx, func(t *format.RowTable, _ int64) {
+		for _, id := range t.OrigID {
+			if len(block)+width > cap(block) {
+				flush()
 			}
-		})
-		flush()
-		return cmp.Or(failed, err)
+			padding := width
+			for _, r := range id {
+				block, padding = append(block, r), padding-1
+			}
+			block = append(block, make([]rune, padding)...)
+		}
 	})
+	flush()
+	return cmp.Or(failed, err)
 }
 
 // npyMeta is meta.json. The importer reads the fields of a graph.
