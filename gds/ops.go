@@ -6,8 +6,8 @@ package gds
 // very same view in an elementwise operation. Results do not depend on the
 // number of threads. Enqueueing an operation allocates no memory.
 //
-// There is one group for each kind of work, and an implementation has a file for
-// each, as the suite does. A new kind gets a group of its own.
+// There is one group for each kind of work; devices and the suite have a file for each. Package
+// gds/internal/ops checks shapes and element types for all devices.
 type Ops interface {
 	MoveOps
 	DenseOps

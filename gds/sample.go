@@ -36,7 +36,7 @@ type SampleOps interface {
 // Graph is a graph of n nodes and m edges, by destination, as SampleOps read it, and the matrix A by
 // whose products with features a model sums messages: A[v,u] = s(v) w(u,v) t(u). What is written
 // below as "zero" may be the zero Tensor. Its memory is the caller's, and the values are valid:
-// offsets ascend from 0 to m, sources are below n. Operations keep the pointer.
+// offsets ascend from 0 to m, sources are below n.
 type Graph struct {
 	Offsets Tensor // int64 [1,n+1]: the edges of node v are Offsets[v] to Offsets[v+1]-1
 	Sources Tensor // uint32 [1,m]

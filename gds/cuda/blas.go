@@ -14,8 +14,6 @@ import (
 	"runtime"
 	"sync"
 	"unsafe"
-
-	"github.com/hopfeed/hopfeed/gds"
 )
 
 // blasVariable is the environment variable that names another cuBLAS than the system's.
@@ -90,36 +88,40 @@ func (h *blas) close(d *Device) error {
 	return checkBLAS(C.hopfeed_blas_close(handle(d.context), closing))
 }
 
-// multiplies tells whether cuBLAS computes a product: its sizes are of 32 bits, and above zero.
-func multiplies(inner int, a, b, c gds.Tensor) bool {
+// multiplies tells whether cuBLAS computes the product: its sizes are of 32 bits, and above zero.
+func (c *call) multiplies(inner int) bool {
 	if _, err := loadBLAS(); err != nil || inner == 0 {
 		return false
 	}
-	return max(a.Rows, a.Stride, b.Rows, b.Stride, c.Rows, c.Stride) <= math.MaxInt32
+	for _, t := range c.Tensors[:3] {
+		if max(t.Rows, t.Stride) > math.MaxInt32 {
+			return false
+		}
+	}
+	return true
 }
 
-// gemm enqueues c = alpha * op(a) op(b) + beta * c. To cuBLAS, whose matrices are of columns, ours are
+// multiply enqueues c = alpha * op(a) op(b) + beta * c. To cuBLAS, whose matrices are of columns, ours are
 // transposed: it computes transposed(c) = op(transposed(b)) op(transposed(a)).
-func (s *stream) gemm(transA, transB bool, alpha float32, a, b gds.Tensor, beta float32, c gds.Tensor, at [3]uint64,
-	inner int) error {
-	d := s.device
+func (c *call) multiply(inner int) error {
+	s := c.stream
 	if s.blas.handle == 0 {
-		if err := s.blas.open(d, handle(s.stream)); err != nil {
+		if err := s.blas.open(s.device, handle(s.stream)); err != nil {
 			return err
 		}
 	}
-	p := &s.blas.product
+	a, b, out, p := c.Tensors[0], c.Tensors[1], c.Tensors[2], &s.blas.product
 	*p = C.hopfeed_product{
-		m: C.int(c.Cols), n: C.int(c.Rows), k: C.int(inner),
-		lda: C.int(b.Stride), ldb: C.int(a.Stride), ldc: C.int(c.Stride),
-		alpha: C.float(alpha), beta: C.float(beta),
-		a: C.uint64_t(at[1]), b: C.uint64_t(at[0]), c: C.uint64_t(at[2]),
+		m: C.int(out.Cols), n: C.int(out.Rows), k: C.int(inner),
+		lda: C.int(b.Stride), ldb: C.int(a.Stride), ldc: C.int(out.Stride),
+		alpha: C.float(c.Alpha), beta: C.float(c.Beta),
+		a: C.uint64_t(c.at[1]), b: C.uint64_t(c.at[0]), c: C.uint64_t(c.at[2]),
 	}
-	if transA {
+	if c.TransA {
 		p.transpose_b = 1
 	}
-	if transB {
+	if c.TransB {
 		p.transpose_a = 1
 	}
-	return checkBLAS(C.hopfeed_gemm(handle(d.context), s.blas.handle, p))
+	return checkBLAS(C.hopfeed_gemm(handle(s.device.context), s.blas.handle, p))
 }

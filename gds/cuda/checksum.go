@@ -2,47 +2,28 @@
 
 package cuda
 
-/*
-#include "native.h"
-*/
-import "C"
-
 import (
 	"errors"
 
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-var (
-	checksumPartsKernel = newKernel("checksum", "checksum_parts")
-	checksumWholeKernel = newKernel("checksum", "checksum_whole")
-)
-
 // checksumWords is part_words of kernels/checksum.cu.
 const checksumWords = 256 * 32
 
-func (s *stream) Checksum(dst, src gds.Tensor) {
-	s.enqueue("Checksum", []gds.Tensor{dst, src}, func(c *call) {
-		c.require(isVector(dst, 1), errShape)
-		c.require(src.Dense(), errors.New("the rows of the matrix do not touch"))
-		to, from := c.typed(dst, gds.Uint32), c.address(src)
-		bytes := gds.Bytes(src.Rows, src.Cols, src.DType)
-		words := uint64(bytes / 4)
-		count := (words + checksumWords - 1) / checksumWords
-		c.require(count < 1<<31, errors.New("the matrix is too large"))
-		parts := c.scratch(int(4 * max(count, 1)))
-		c.number(parts)
-		c.number(from)
-		c.number(words)
-		c.launch(checksumPartsKernel, C.hopfeed_shape{grid_x: C.uint(count), grid_y: 1, block_x: 256, block_y: 1})
-		c.number(to)
-		c.number(parts)
-		c.number(count)
-		c.number(uint64(multiplyCRC(^uint32(0), powerCRC(32*words))))
-		c.number(from + 4*words)
-		c.number(uint64(bytes % 4))
-		c.launch(checksumWholeKernel, C.hopfeed_shape{grid_x: 1, grid_y: 1, block_x: 1, block_y: 1})
-	})
+func (c *call) checksum() {
+	src, from := c.Tensors[1], c.at[1]
+	bytes := gds.Bytes(src.Rows, src.Cols, src.DType)
+	words := uint64(bytes / 4)
+	count := (words + checksumWords - 1) / checksumWords
+	if count >= 1<<31 {
+		c.err = errors.New("the matrix is too large")
+		return
+	}
+	parts := c.scratch(int(4 * max(count, 1)))
+	c.launch("checksum_parts", blocks(int(count)), parts, from, words)
+	c.launch("checksum_whole", shape{1, 1, 1, 1}, vector(0), parts, count, multiplyCRC(^uint32(0), powerCRC(32*words)),
+		from+4*words, uint64(bytes%4))
 }
 
 // multiplyCRC and powerCRC are multiply and power of kernels/checksum.cu.

@@ -64,8 +64,8 @@ type Device struct {
 	device      cu.Device
 	context     cu.CUContext // the primary one, which other users of the GPU in this process share
 	modules     []cu.Module
-	functions   []C.uintptr_t // by the numbers of kernels
-	setup       cu.Stream     // zeroes new memory
+	kernels     map[string]C.uintptr_t
+	setup       cu.Stream // zeroes new memory
 
 	mu       sync.Mutex
 	usage    gds.Usage
@@ -102,7 +102,7 @@ func Open(i int, o Options) (*Device, error) {
 		return nil, err
 	}
 	err = d.do(func() (err error) {
-		if d.modules, d.functions, err = loadKernels(); err != nil {
+		if d.modules, d.kernels, err = loadKernels(); err != nil {
 			return err
 		}
 		d.setup, err = cu.MakeStream(cu.NonBlocking)

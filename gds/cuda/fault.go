@@ -2,11 +2,6 @@
 
 package cuda
 
-/*
-#include "native.h"
-*/
-import "C"
-
 import (
 	"errors"
 	"sync/atomic"
@@ -37,6 +32,8 @@ type outcome struct {
 	value, limit int64
 }
 
+func (f *fault) address() uint64 { return uint64(uintptr(unsafe.Pointer(f))) }
+
 func (f *fault) read() outcome {
 	what := atomic.LoadUint32(&f.what)
 	if what == 0 {
@@ -50,7 +47,7 @@ const (
 	indexOutOfRange = 1 + iota
 	labelOutOfRange
 	labelNotBinary
-	offsetsDescend // and, in the bits from 8 on, which of edgeNames
+	offsetsDescend // and, in the bits from 8 on, which of edgeOps
 	noSuchSource
 	targetOutOfRange
 	noSuchNode
@@ -72,10 +69,10 @@ func (o outcome) err(d *Device, before uint64) error {
 	case labelNotBinary:
 		return d.errorf("SigmoidCrossEntropy: row %d has label %d, not 0 or 1, at place %d", o.row, o.value, o.column)
 	case offsetsDescend:
-		return d.errorf("%s: offset %d is %d, and the next, or the number of edges, %d", edgeNames[o.what>>8], o.row,
+		return d.errorf("%s: offset %d is %d, and the next, or the number of edges, %d", edgeOps[o.what>>8], o.row,
 			o.value, o.limit)
 	case noSuchSource:
-		return d.errorf("%s: edge %d comes from source %d, of %d", edgeNames[o.what>>8], o.row, o.value, o.limit)
+		return d.errorf("%s: edge %d comes from source %d, of %d", edgeOps[o.what>>8], o.row, o.value, o.limit)
 	case noSuchNode:
 		return d.errorf("CountSampled or SampleEdges: nodes[%d] is node %d of a graph of %d", o.row, o.value, o.limit)
 	case otherCounts:
@@ -95,14 +92,6 @@ func (s *stream) found(before uint64) error {
 	return o.err(s.device, before)
 }
 
-// checked passes a stream's fault, and the number of an operation that may have one.
-func (c *call) checked() {
-	c.number(uint64(uintptr(unsafe.Pointer(c.stream.fault))))
-	c.number(operations.Add(1))
-}
-
-var inheritKernel = newKernel("move", "inherit")
-
 // bequeath enqueues on another stream, which waits for this one, that it takes over a fault of
 // operations before a number.
 func (s *stream) bequeath(to *stream, before uint64) {
@@ -110,13 +99,12 @@ func (s *stream) bequeath(to *stream, before uint64) {
 	if s.hasEnded() { // and nothing was found
 		return
 	}
-	to.enqueue("WaitEvent", nil, func(c *call) {
-		c.number(uint64(uintptr(unsafe.Pointer(to.fault))))
-		c.number(uint64(uintptr(unsafe.Pointer(s.fault))))
-		c.number(before)
-		c.number(operations.Add(1))
-		c.launch(inheritKernel, C.hopfeed_shape{grid_x: 1, grid_y: 1, block_x: 1, block_y: 1})
-	})
+	c := &to.call
+	c.err = nil
+	c.launch("inherit", shape{1, 1, 1, 1}, to.fault.address(), s.fault.address(), before, operations.Add(1))
+	if c.err != nil {
+		to.err = to.device.errorf("WaitEvent: %w", c.err)
+	}
 }
 
 // faultPool is pinned memory for the faults of a device's streams. It is used again, but kept as

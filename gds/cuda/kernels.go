@@ -10,6 +10,8 @@ import "C"
 import (
 	"embed"
 	"fmt"
+	"path"
+	"regexp"
 
 	"gorgonia.org/cu"
 )
@@ -17,40 +19,34 @@ import (
 //go:embed kernels/*.ptx
 var ptx embed.FS
 
-// kernel is a kernel of a file of kernels, by its number among all.
-type kernel struct {
-	file, name string
-	number     int
-}
+// entry is how PTX names a kernel.
+var entry = regexp.MustCompile(`\.visible \.entry (\w+)\(`)
 
-var kernels []*kernel
-
-func newKernel(file, name string) *kernel {
-	k := &kernel{file, name, len(kernels)}
-	kernels = append(kernels, k)
-	return k
-}
-
-// loadKernels loads all kernels into the current context.
-func loadKernels() (modules []cu.Module, functions []C.uintptr_t, err error) {
-	byFile := make(map[string]cu.Module)
-	for _, k := range kernels {
-		m, loaded := byFile[k.file]
-		if !loaded {
-			image, err := ptx.ReadFile("kernels/" + k.file + ".ptx")
-			if err != nil {
-				return modules, nil, err
-			}
-			if m, err = cu.LoadData(string(image)); err != nil {
-				return modules, nil, fmt.Errorf("loading kernels/%s.ptx: %w", k.file, err)
-			}
-			byFile[k.file], modules = m, append(modules, m)
-		}
-		f, err := m.Function(k.name)
-		if err != nil {
-			return modules, nil, fmt.Errorf("kernel %s of kernels/%s.ptx: %w", k.name, k.file, err)
-		}
-		functions = append(functions, handle(f))
+// loadKernels loads all kernels into the current context. Their names are those in kernels/*.cu.
+func loadKernels() (modules []cu.Module, kernels map[string]C.uintptr_t, err error) {
+	files, err := ptx.ReadDir("kernels")
+	if err != nil {
+		return nil, nil, err
 	}
-	return modules, functions, nil
+	kernels = make(map[string]C.uintptr_t)
+	for _, file := range files {
+		name := path.Join("kernels", file.Name())
+		image, err := ptx.ReadFile(name)
+		if err != nil {
+			return modules, nil, err
+		}
+		m, err := cu.LoadData(string(image))
+		if err != nil {
+			return modules, nil, fmt.Errorf("loading %s: %w", name, err)
+		}
+		modules = append(modules, m)
+		for _, found := range entry.FindAllSubmatch(image, -1) {
+			f, err := m.Function(string(found[1]))
+			if err != nil {
+				return modules, nil, fmt.Errorf("kernel %s of %s: %w", found[1], name, err)
+			}
+			kernels[string(found[1])] = handle(f)
+		}
+	}
+	return modules, kernels, nil
 }

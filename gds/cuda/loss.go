@@ -2,111 +2,41 @@
 
 package cuda
 
-/*
-#include "native.h"
-*/
-import "C"
-
-import "github.com/hopfeed/hopfeed/gds"
-
-var (
-	softmaxCrossEntropyKernel = newKernel("loss", "softmax_cross_entropy")
-	sigmoidCrossEntropyKernel = newKernel("loss", "sigmoid_cross_entropy")
-	errorLossKernel           = newKernel("loss", "error_loss")
-	addLossesKernel           = newKernel("loss", "add_losses")
-	countCorrectKernel        = newKernel("loss", "count_correct")
-)
-
-// losses begins a loss of each row of out: it passes where they go, the gradient, or none, out, and the
-// weights of rows, or none.
-func (c *call) losses(loss, grad, out, rows gds.Tensor) (losses uint64) {
-	c.require(loss.Rows == 1 && loss.Cols == 1, errShape)
-	c.require(grad == gds.Tensor{} || grad.Rows == out.Rows && grad.Cols == out.Cols, errShape)
-	c.typed(loss, gds.Float32)
-	losses = c.scratch(8 * out.Rows)
-	c.number(losses)
-	c.matrix(grad)
-	c.matrix(out)
-	c.require(rows == gds.Tensor{} || isVector(rows, out.Rows), errShape)
-	c.vector(rows)
-	return losses
-}
-
-// addLosses adds all rows' to loss.
-func (c *call) addLosses(loss gds.Tensor, losses uint64, rows int) {
-	if rows == 0 || c.err != nil {
+// losses launches a kernel for the loss of each row, after losses, gradient, output and the weights of rows, and adds
+// the losses up.
+func (c *call) losses(kernel string, args ...any) {
+	out := c.Tensors[2]
+	if out.Rows == 0 {
 		return
 	}
-	c.vector(loss)
-	c.number(losses)
-	c.number(uint64(rows))
-	c.launch(addLossesKernel, C.hopfeed_shape{grid_x: 1, grid_y: 1, block_x: blockThreads, block_y: 1})
+	losses := c.scratch(8 * out.Rows)
+	c.pass(losses, matrix(1), matrix(2), vector(3))
+	c.eachRow(kernel, out.Rows, args...)
+	c.launch("add_losses", blocks(1), vector(0), losses, out.Rows)
 }
 
-func (s *stream) SoftmaxCrossEntropy(loss, grad, logits, labels, weights, rows gds.Tensor, scale float32) {
-	s.enqueue("SoftmaxCrossEntropy", []gds.Tensor{loss, grad, logits, labels, weights, rows}, func(c *call) {
-		c.vectors(logits.Rows, labels)
-		c.require(weights == gds.Tensor{} || isVector(weights, logits.Cols), errShape)
-		losses := c.losses(loss, grad, logits, rows)
-		c.number(c.typed(labels, gds.Int32))
-		c.vector(weights)
-		c.size(logits.Rows, logits.Cols)
-		c.real(scale)
-		c.checked()
-		c.eachRow(softmaxCrossEntropyKernel, logits.Rows)
-		c.addLosses(loss, losses, logits.Rows)
-	})
+func (c *call) softmaxCrossEntropy() {
+	logits := c.Tensors[2]
+	c.losses("softmax_cross_entropy", vector(4), vector(5), logits.Rows, logits.Cols, c.Alpha, faults{})
 }
 
-func (s *stream) SigmoidCrossEntropy(loss, grad, logits, labels, rows gds.Tensor, scale float32) {
-	s.enqueue("SigmoidCrossEntropy", []gds.Tensor{loss, grad, logits, labels, rows}, func(c *call) {
-		c.sameShape(logits, labels)
-		losses := c.losses(loss, grad, logits, rows)
-		c.number(c.typed(labels, gds.Int8))
-		c.number(uint64(labels.Stride))
-		c.size(logits.Rows, logits.Cols)
-		c.real(scale)
-		c.checked()
-		if logits.Cols > 0 {
-			c.eachRow(sigmoidCrossEntropyKernel, logits.Rows)
-			c.addLosses(loss, losses, logits.Rows)
-		}
-	})
+func (c *call) sigmoidCrossEntropy() {
+	if logits := c.Tensors[2]; logits.Cols > 0 {
+		c.losses("sigmoid_cross_entropy", matrix(4), logits.Rows, logits.Cols, c.Alpha, faults{})
+	}
 }
 
-func (s *stream) SquaredError(loss, grad, out, labels, units, rows gds.Tensor, scale float32) {
-	s.errorLoss("SquaredError", loss, grad, out, labels, units, rows, scale, true)
+func (c *call) squaredError() { c.errorLoss(true) }
+
+func (c *call) absoluteError() { c.errorLoss(false) }
+
+func (c *call) errorLoss(squared bool) {
+	if out := c.Tensors[2]; out.Cols > 0 {
+		c.losses("error_loss", matrix(4), vector(5), out.Rows, out.Cols, c.Alpha, squared)
+	}
 }
 
-func (s *stream) AbsoluteError(loss, grad, out, labels, units, rows gds.Tensor, scale float32) {
-	s.errorLoss("AbsoluteError", loss, grad, out, labels, units, rows, scale, false)
-}
-
-func (s *stream) errorLoss(name string, loss, grad, out, labels, units, rows gds.Tensor, scale float32, squared bool) {
-	s.enqueue(name, []gds.Tensor{loss, grad, out, labels, units, rows}, func(c *call) {
-		c.sameShape(out, labels)
-		c.vectors(out.Cols, units)
-		losses := c.losses(loss, grad, out, rows)
-		c.matrix(labels)
-		c.vector(units)
-		c.size(out.Rows, out.Cols)
-		c.real(scale)
-		c.truth(squared)
-		if out.Cols > 0 {
-			c.eachRow(errorLossKernel, out.Rows)
-			c.addLosses(loss, losses, out.Rows)
-		}
-	})
-}
-
-func (s *stream) CountCorrect(count, logits, labels gds.Tensor) {
-	s.enqueue("CountCorrect", []gds.Tensor{count, logits, labels}, func(c *call) {
-		c.vectors(logits.Rows, labels)
-		c.vectors(2, count)
-		c.number(c.typed(count, gds.Int64))
-		c.matrix(logits)
-		c.number(c.typed(labels, gds.Int32))
-		c.size(logits.Rows, logits.Cols)
-		c.eachRow(countCorrectKernel, logits.Rows)
-	})
+func (c *call) countCorrect() {
+	logits := c.Tensors[1]
+	c.eachRow("count_correct", logits.Rows, vector(0), matrix(1), vector(2), logits.Rows, logits.Cols)
 }

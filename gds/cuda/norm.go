@@ -2,127 +2,46 @@
 
 package cuda
 
-import "github.com/hopfeed/hopfeed/gds"
-
-var (
-	sumSquaresKernel           = newKernel("norm", "sum_squares")
-	normalizeColumnsKernel     = newKernel("norm", "normalize_columns")
-	normalizeColumnsSumsKernel = newKernel("norm", "normalize_columns_sums")
-	normalizeColumnsGradKernel = newKernel("norm", "normalize_columns_grad")
-	normalizeRowsKernel        = newKernel("norm", "normalize_rows")
-	normalizeRowsSumsKernel    = newKernel("norm", "normalize_rows_sums")
-	normalizeRowsGradKernel    = newKernel("norm", "normalize_rows_grad")
-)
-
-// vectors requires that all are [1,n].
-func (c *call) vectors(n int, tensors ...gds.Tensor) {
-	for _, t := range tensors {
-		c.require(isVector(t, n), errShape)
-	}
+func (c *call) sumSquares() {
+	sums := c.columnSums(c.Tensors[1], 1)
+	c.pass(sums.parts, matrix(1), vector(2))
+	sums.launch(c, "sum_squares")
+	sums.addTo(c, c.at[0], 0, 0, 1)
 }
 
-func (s *stream) SumSquares(dst, src, mean gds.Tensor) {
-	s.enqueue("SumSquares", []gds.Tensor{dst, src, mean}, func(c *call) {
-		c.vectors(src.Cols, dst, mean)
-		sums := c.columnSums(src.Rows, src.Cols, 1)
-		out := c.typed(dst, gds.Float32)
-		c.number(sums.parts)
-		c.matrix(src)
-		c.vector(mean)
-		sums.launch(c, sumSquaresKernel)
-		sums.addTo(c, out, 0, 0, 1)
-	})
+func (c *call) normalizeColumns() {
+	src := c.Tensors[1]
+	c.each("normalize_columns", src.Rows*src.Cols, matrix(0), matrix(1), vector(2), vector(3), vector(4), vector(5),
+		src.Rows, src.Cols, c.Alpha)
 }
 
-func (s *stream) NormalizeColumns(dst, src, mean, variance, gain, shift gds.Tensor, epsilon float32) {
-	s.enqueue("NormalizeColumns", []gds.Tensor{dst, src, mean, variance, gain, shift}, func(c *call) {
-		c.sameShape(dst, src)
-		c.vectors(src.Cols, mean, variance, gain, shift)
-		c.matrix(dst)
-		c.matrix(src)
-		c.vector(mean)
-		c.vector(variance)
-		c.vector(gain)
-		c.vector(shift)
-		c.size(src.Rows, src.Cols)
-		c.real(epsilon)
-		c.each(normalizeColumnsKernel, src.Rows*src.Cols)
-	})
+func (c *call) normalizeColumnsSums() {
+	sums := c.columnSums(c.Tensors[2], 2)
+	c.pass(sums.parts, matrix(1), matrix(2), vector(3), vector(4))
+	sums.launch(c, "normalize_columns_sums", c.Alpha)
+	sums.addTo(c, c.at[0], 0, 0, 2)
 }
 
-func (s *stream) NormalizeColumnsSums(sums, grad, src, mean, variance gds.Tensor, epsilon float32) {
-	s.enqueue("NormalizeColumnsSums", []gds.Tensor{sums, grad, src, mean, variance}, func(c *call) {
-		c.sameShape(grad, src)
-		c.vectors(2*src.Cols, sums)
-		c.vectors(src.Cols, mean, variance)
-		of := c.columnSums(src.Rows, src.Cols, 2)
-		out := c.typed(sums, gds.Float32)
-		c.number(of.parts)
-		c.matrix(grad)
-		c.matrix(src)
-		c.vector(mean)
-		c.vector(variance)
-		of.launch(c, normalizeColumnsSumsKernel, epsilon)
-		of.addTo(c, out, 0, 0, 2)
-	})
+func (c *call) normalizeColumnsGrad() {
+	src := c.Tensors[2]
+	c.each("normalize_columns_grad", src.Rows*src.Cols, matrix(0), matrix(1), matrix(2), vector(3), vector(4),
+		vector(5), vector(6), src.Rows, src.Cols, c.Beta, c.Alpha)
 }
 
-func (s *stream) NormalizeColumnsGrad(dst, grad, src, mean, variance, gain, sums gds.Tensor, part, epsilon float32) {
-	s.enqueue("NormalizeColumnsGrad", []gds.Tensor{dst, grad, src, mean, variance, gain, sums}, func(c *call) {
-		c.sameShape(dst, grad, src)
-		c.vectors(src.Cols, mean, variance, gain)
-		c.vectors(2*src.Cols, sums)
-		c.matrix(dst)
-		c.matrix(grad)
-		c.matrix(src)
-		c.vector(mean)
-		c.vector(variance)
-		c.vector(gain)
-		c.vector(sums)
-		c.size(src.Rows, src.Cols)
-		c.real(part)
-		c.real(epsilon)
-		c.each(normalizeColumnsGradKernel, src.Rows*src.Cols)
-	})
+func (c *call) normalizeRows() {
+	src := c.Tensors[2]
+	c.eachRow("normalize_rows", src.Rows, matrix(0), matrix(1), matrix(2), vector(3), vector(4), src.Rows, src.Cols,
+		c.Alpha)
 }
 
-func (s *stream) NormalizeRows(dst, stats, src, gain, shift gds.Tensor, epsilon float32) {
-	s.enqueue("NormalizeRows", []gds.Tensor{dst, stats, src, gain, shift}, func(c *call) {
-		c.sameShape(dst, src)
-		c.vectors(src.Cols, gain, shift)
-		c.require(stats.Rows == src.Rows && stats.Cols == 2, errShape)
-		c.matrix(dst)
-		c.matrix(stats)
-		c.matrix(src)
-		c.vector(gain)
-		c.vector(shift)
-		c.size(src.Rows, src.Cols)
-		c.real(epsilon)
-		c.eachRow(normalizeRowsKernel, src.Rows)
-	})
-}
-
-func (s *stream) NormalizeRowsGrad(dst, gradGain, gradShift, grad, src, stats, gain gds.Tensor) {
-	s.enqueue("NormalizeRowsGrad", []gds.Tensor{dst, gradGain, gradShift, grad, src, stats, gain}, func(c *call) {
-		c.sameShape(dst, grad, src)
-		c.vectors(src.Cols, gradGain, gradShift, gain)
-		c.require(stats.Rows == src.Rows && stats.Cols == 2, errShape)
-		ofGain, ofShift := c.typed(gradGain, gds.Float32), c.typed(gradShift, gds.Float32)
-		// The sums first, as dst may be grad.
-		sums := c.columnSums(src.Rows, src.Cols, 2)
-		c.number(sums.parts)
-		c.matrix(grad)
-		c.matrix(src)
-		c.matrix(stats)
-		sums.launch(c, normalizeRowsSumsKernel)
-		sums.addTo(c, ofGain, 1, 0, 1)
-		sums.addTo(c, ofShift, 1, 1, 1)
-		c.matrix(dst)
-		c.matrix(grad)
-		c.matrix(src)
-		c.matrix(stats)
-		c.vector(gain)
-		c.size(src.Rows, src.Cols)
-		c.eachRow(normalizeRowsGradKernel, src.Rows)
-	})
+func (c *call) normalizeRowsGrad() {
+	src := c.Tensors[4]
+	// The sums first, as dst may be grad.
+	sums := c.columnSums(src, 2)
+	c.pass(sums.parts, matrix(3), matrix(4), matrix(5))
+	sums.launch(c, "normalize_rows_sums")
+	sums.addTo(c, c.at[1], 1, 0, 1)
+	sums.addTo(c, c.at[2], 1, 1, 1)
+	c.eachRow("normalize_rows_grad", src.Rows, matrix(0), matrix(3), matrix(4), matrix(5), vector(6), src.Rows,
+		src.Cols)
 }

@@ -11,17 +11,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"math"
 	"sync"
-	"unsafe"
 
 	"gorgonia.org/cu"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/internal/ops"
 )
 
 // stream is a stream of the driver, with what its operations need.
 type stream struct {
+	ops.Front
 	device *Device
 	stream cu.Stream
 	fault  *fault // what kernels found wrong; guarded by mu
@@ -59,18 +60,9 @@ func (d *Device) NewStream() (gds.Stream, error) {
 	if err != nil {
 		return nil, d.errorf("opening a stream: %w", err)
 	}
-	s.call.stream = s
+	s.call.stream, s.Enqueue = s, s.enqueue
 	d.streams++
 	return s, nil
-}
-
-// fail poisons the stream by an operation that cannot be enqueued.
-func (s *stream) fail(name string, tensors []gds.Tensor, err error) {
-	views := make([]string, len(tensors))
-	for i, t := range tensors {
-		views[i] = t.String()
-	}
-	s.err = s.device.errorf("%s(%s): %w", name, strings.Join(views, ", "), err)
 }
 
 // poisoned tells whether operations are to be skipped.
@@ -91,7 +83,7 @@ func (s *stream) WaitEvent(of gds.Event) {
 	}
 	e, ok := of.(*event)
 	if !ok {
-		s.fail("WaitEvent", nil, errors.New("the event is of another kind of device"))
+		s.err = s.device.errorf("WaitEvent: the event is of another kind of device")
 		return
 	}
 	if !s.outsideGroup("WaitEvent") {
@@ -100,7 +92,7 @@ func (s *stream) WaitEvent(of gds.Event) {
 	if e.recorded && !e.stream.hasEnded() {
 		if err := check(C.hopfeed_wait_event(handle(s.device.context), handle(s.stream),
 			handle(e.event))); err != nil && s.err == nil {
-			s.fail("WaitEvent", nil, err)
+			s.err = s.device.errorf("WaitEvent: %w", err)
 		}
 	}
 	if s.poisoned() {
@@ -166,187 +158,193 @@ func (w *workspace) free() error {
 	return errors.Join(errs...)
 }
 
-// call is an operation that is being enqueued: the arguments of its kernel so far.
+// call is an operation that is being enqueued, with the arguments of its kernel so far.
 type call struct {
-	stream *stream
-	args   [32]uint64
-	count  int
-	err    error // the first
+	ops.Call
+	stream  *stream
+	at      [ops.MaxTensors]uint64  // addresses of tensors; 0: without elements
+	buffers [ops.MaxTensors]*buffer // nil: without elements
+	args    [32]uint64
+	count   int
+	err     error // the first
 }
 
-// enqueue runs body, which enqueues an operation, unless the stream is poisoned or closed.
-func (s *stream) enqueue(name string, tensors []gds.Tensor, body func(c *call)) {
+// bodies enqueue the operations, whose arguments have been checked.
+var bodies = map[*ops.Op]func(c *call){
+	ops.Copy: (*call).copy, ops.Convert: (*call).convert, ops.Gather: (*call).gather, ops.Scatter: (*call).scatter,
+	ops.Fill: (*call).fill,
+
+	ops.Gemm: (*call).gemm, ops.Transpose: (*call).transpose, ops.AddRow: (*call).addRow, ops.MulRow: (*call).mulRow,
+	ops.SumRows: (*call).sumRows,
+
+	ops.Axpy: (*call).axpy, ops.ReLU: (*call).relu, ops.ReLUGrad: (*call).reluGrad, ops.PReLU: (*call).prelu,
+	ops.PReLUGrad: (*call).preluGrad, ops.Mul: (*call).mul, ops.Dropout: (*call).dropout,
+	ops.ReLUDropout: (*call).reluDropout,
+
+	ops.SumSquares: (*call).sumSquares, ops.NormalizeColumns: (*call).normalizeColumns,
+	ops.NormalizeColumnsSums: (*call).normalizeColumnsSums, ops.NormalizeColumnsGrad: (*call).normalizeColumnsGrad,
+	ops.NormalizeRows: (*call).normalizeRows, ops.NormalizeRowsGrad: (*call).normalizeRowsGrad,
+
+	ops.Attention: (*call).attention, ops.AttentionGrad: (*call).attentionGrad,
+	ops.SoftmaxRows: (*call).softmaxRows, ops.SoftmaxRowsGrad: (*call).softmaxRowsGrad,
+	ops.WeighTokens: (*call).weighTokens, ops.WeighTokensGrad: (*call).weighTokensGrad,
+
+	ops.SumEdges: (*call).sumEdges, ops.SumEdgesGrad: (*call).sumEdgesGrad,
+	ops.AttendEdges: (*call).attendEdges, ops.AttendEdgesGrad: (*call).attendEdgesGrad,
+
+	ops.Propagate: (*call).propagate, ops.Checksum: (*call).checksum,
+
+	ops.CountSampled: (*call).countSampled, ops.SampleEdges: (*call).sampleEdges, ops.Relabel: (*call).relabel,
+	ops.GatherCached: (*call).gatherCached,
+
+	ops.SoftmaxCrossEntropy: (*call).softmaxCrossEntropy, ops.SigmoidCrossEntropy: (*call).sigmoidCrossEntropy,
+	ops.SquaredError: (*call).squaredError, ops.AbsoluteError: (*call).absoluteError,
+	ops.CountCorrect: (*call).countCorrect,
+
+	ops.Adam: (*call).adam, ops.ClipNorm: (*call).clipNorm,
+}
+
+// enqueue enqueues an operation, unless the stream is poisoned or closed.
+func (s *stream) enqueue(o ops.Call) {
 	if s.poisoned() || s.group.open && s.group.err != nil {
 		return
 	}
 	c := &s.call
-	c.count, c.err = 0, nil
-	body(c)
+	c.Call, c.count = o, 0
+	if c.err = c.Check(); c.err == nil {
+		c.err = c.view()
+	}
+	if c.err == nil {
+		bodies[o.Op](c)
+	}
 	switch {
 	case c.err == nil:
 	case s.group.open: // nothing of it will run
-		s.group.err = fmt.Errorf("%s: %w", name, c.err)
+		s.group.err = c.Wrap(c.err)
 	default:
-		s.fail(name, tensors, c.err)
+		s.err = s.device.errorf("%w", c.Wrap(c.err))
 	}
 }
 
-var (
-	errShape = errors.New("shapes disagree")
-	errTypes = errors.New("element types differ")
+// view finds the addresses of the tensors. Their memory must be the device's, or other memory that the operation may
+// reach.
+func (c *call) view() error {
+	for i := range c.Count() {
+		t := &c.Tensors[i]
+		c.at[i], c.buffers[i] = 0, nil
+		if t.Rows == 0 || t.Cols == 0 {
+			continue
+		}
+		b, err := cudaBuffer(t.Buf)
+		if err != nil {
+			return err
+		}
+		start, err := b.address()
+		if err != nil {
+			return err
+		}
+		d, allowed := c.stream.device, c.Memory(i)
+		own := !b.pinned && b.device == d
+		mapped := allowed == ops.MappedMemory && b.pinned && d.mapsPinned
+		if !own && !mapped && allowed != ops.AnyMemory {
+			return fmt.Errorf("tensor %v is memory that the operation does not read: pinned, or of another device", t)
+		}
+		c.at[i], c.buffers[i] = start+uint64(t.Offset), b
+	}
+	return nil
+}
+
+// Arguments of kernels, beside numbers.
+type (
+	vector  int                        // the address of a tensor
+	matrix  int                        // the address of a tensor and its stride in elements
+	inUnits struct{ tensor, unit int } // the same, in units of 1 << unit bytes
+	faults  struct{}                   // the fault of the stream, and the number of an operation that may have one
 )
 
-// require makes the call fail with an error unless ok.
-func (c *call) require(ok bool, err error) {
-	if !ok && c.err == nil {
-		c.err = err
+// pass passes arguments to the kernel that is launched next.
+func (c *call) pass(args ...any) {
+	for _, a := range args {
+		switch a := a.(type) {
+		case int:
+			c.number(uint64(a))
+		case uint32:
+			c.number(uint64(a))
+		case uint64:
+			c.number(a)
+		case float32:
+			c.number(uint64(math.Float32bits(a)))
+		case bool:
+			if a {
+				c.number(1)
+			} else {
+				c.number(0)
+			}
+		case vector:
+			c.number(c.at[a])
+		case matrix:
+			c.number(c.at[a])
+			c.number(uint64(c.Tensors[a].Stride))
+		case inUnits:
+			t := &c.Tensors[a.tensor]
+			c.number(c.at[a.tensor])
+			c.number(uint64(t.Stride*t.DType.Size()) >> a.unit)
+		case faults:
+			c.number(c.stream.fault.address())
+			c.number(operations.Add(1))
+		default:
+			panic("cuda: an argument that kernels do not take")
+		}
 	}
 }
 
-// sameShape requires one shape of all.
-func (c *call) sameShape(tensors ...gds.Tensor) {
-	for _, t := range tensors[1:] {
-		c.require(t.Rows == tensors[0].Rows && t.Cols == tensors[0].Cols, errShape)
-	}
-}
-
-// isVector tells whether t is [1,n]; without elements it may be the zero Tensor.
-func isVector(t gds.Tensor, n int) bool { return t.Cols == n && (t.Rows == 1 || n == 0) }
-
-// number passes an integer or an address.
 func (c *call) number(v uint64) {
-	if c.count == len(c.args) {
-		panic("cuda: too many arguments of a kernel")
-	}
 	c.args[c.count] = v
 	c.count++
 }
 
-// real passes a float.
-func (c *call) real(v float32) { c.number(uint64(*(*uint32)(unsafe.Pointer(&v)))) }
-
-// truth passes a condition.
-func (c *call) truth(v bool) {
-	if v {
-		c.number(1)
-	} else {
-		c.number(0)
-	}
-}
-
-// size passes rows and columns.
-func (c *call) size(rows, cols int) {
-	c.number(uint64(rows))
-	c.number(uint64(cols))
-}
-
-// address is where t starts, or 0 if it has no elements.
-func (c *call) address(t gds.Tensor) uint64 {
-	b, start, err := memory(t)
-	c.require(err == nil, err)
-	if b != nil && (b.pinned || b.device != c.stream.device) {
-		c.require(false, fmt.Errorf("tensor %v is pinned memory, or of another device: only Copy reaches it", t))
-	}
-	return start
-}
-
-// mapped is address of memory that may be pinned, if the device reads that by itself.
-func (c *call) mapped(t gds.Tensor) uint64 {
-	b, start, err := memory(t)
-	if b == nil || !b.pinned || !c.stream.device.mapsPinned {
-		return c.address(t)
-	}
-	c.require(err == nil, err)
-	return start
-}
-
-// memory is where t starts, and the buffer that it is in; without elements, nil.
-func memory(t gds.Tensor) (*buffer, uint64, error) {
-	if err := t.Check(); err != nil || t.Rows == 0 || t.Cols == 0 {
-		return nil, 0, err
-	}
-	b, err := cudaBuffer(t.Buf)
-	if err != nil {
-		return nil, 0, err
-	}
-	start, err := b.address()
-	return b, start + uint64(t.Offset), err
-}
-
-// typed is the address of t, whose elements must be of a type.
-func (c *call) typed(t gds.Tensor, want gds.DType) uint64 {
-	address := c.address(t)
-	if t.Rows != 0 && t.Cols != 0 && t.DType != want {
-		c.require(false, fmt.Errorf("tensor %v: want %v", t, want))
-	}
-	return address
-}
-
-// vector passes a vector of floats.
-func (c *call) vector(t gds.Tensor) { c.number(c.typed(t, gds.Float32)) }
-
-// matrix passes a matrix of floats and its stride.
-func (c *call) matrix(t gds.Tensor) {
-	c.number(c.typed(t, gds.Float32))
-	c.number(uint64(t.Stride))
-}
-
-// elements passes matrices of one shape, and the shape: as one long row if all of them are dense. It
-// returns the number of elements.
-func (c *call) elements(tensors ...gds.Tensor) int {
-	c.sameShape(tensors...)
-	dense := true
-	for _, t := range tensors {
-		dense = dense && t.Dense()
-	}
-	rows, cols := tensors[0].Rows, tensors[0].Cols
-	for _, t := range tensors {
-		if dense {
-			c.number(c.typed(t, gds.Float32))
-			c.number(uint64(rows * cols))
-		} else {
-			c.matrix(t)
-		}
-	}
-	if dense {
-		c.size(1, rows*cols)
-	} else {
-		c.size(rows, cols)
-	}
-	return rows * cols
-}
-
-// blockThreads is how many threads most kernels run in a block, and rowsPerBlock how many rows are
+// threads is how many threads most kernels run in a block, and rowsPerBlock how many rows are
 // a warp's each.
 const (
-	blockThreads = 256
-	rowsPerBlock = blockThreads / 32
+	threads      = 256
+	rowsPerBlock = threads / 32
 )
 
+// shape is how many blocks a kernel has, and threads a block.
+type shape struct{ blocks, blocksY, threads, threadsY int }
+
+// blocks are so many blocks of threads.
+func blocks(n int) shape { return shape{n, 1, threads, 1} }
+
 // each launches a kernel for n elements, which its threads share.
-func (c *call) each(k *kernel, n int) {
-	c.launch(k, C.hopfeed_shape{grid_x: c.blocks(n, blockThreads), grid_y: 1, block_x: blockThreads, block_y: 1})
-}
+func (c *call) each(kernel string, n int, args ...any) { c.share(kernel, n, threads, args...) }
 
 // eachRow launches a kernel that has a warp for each row.
-func (c *call) eachRow(k *kernel, rows int) {
-	c.launch(k, C.hopfeed_shape{grid_x: c.blocks(rows, rowsPerBlock), grid_y: 1, block_x: blockThreads, block_y: 1})
+func (c *call) eachRow(kernel string, rows int, args ...any) {
+	c.share(kernel, rows, rowsPerBlock, args...)
 }
 
-// blocks is how many blocks share so much work: enough to fill the device several times.
-func (c *call) blocks(n, perBlock int) C.uint {
-	return C.uint(min((n+perBlock-1)/perBlock, 32*c.stream.device.processors))
+// share launches a kernel whose blocks share n pieces of work: enough of them to fill the device several times.
+func (c *call) share(kernel string, n, perBlock int, args ...any) {
+	c.launch(kernel, blocks(min((n+perBlock-1)/perBlock, 32*c.stream.device.processors)), args...)
 }
 
-// launch launches a kernel with the arguments passed so far, and forgets them. Without blocks it
-// does nothing.
-func (c *call) launch(k *kernel, shape C.hopfeed_shape) {
-	if c.err == nil && shape.grid_x > 0 && shape.grid_y > 0 {
+// launch launches a kernel with the arguments passed so far and these, and forgets them. Without blocks, or after an
+// error, it does nothing.
+func (c *call) launch(kernel string, s shape, args ...any) {
+	if c.err == nil && s.blocks > 0 && s.blocksY > 0 {
+		c.pass(args...)
 		d := c.stream.device
-		err := check(C.hopfeed_launch(handle(d.context), d.functions[k.number], handle(c.stream.stream), shape,
+		grid := C.hopfeed_shape{grid_x: C.uint(s.blocks), grid_y: C.uint(s.blocksY), block_x: C.uint(s.threads),
+			block_y: C.uint(s.threadsY)}
+		function, ok := d.kernels[kernel]
+		if !ok {
+			panic("cuda: there is no kernel " + kernel)
+		}
+		err := check(C.hopfeed_launch(handle(d.context), function, handle(c.stream.stream), grid,
 			(*C.uint64_t)(&c.args[0]), C.int(c.count)))
 		if err != nil {
-			c.err = fmt.Errorf("kernel %s: %w", k.name, err)
+			c.err = fmt.Errorf("kernel %s: %w", kernel, err)
 		}
 	}
 	c.count = 0

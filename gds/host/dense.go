@@ -1,42 +1,15 @@
 package host
 
-import (
-	"fmt"
-
-	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/kernel"
-)
-
-var gemmOp = kind{name: "Gemm", tensors: 3, run: (*stream).gemm}
-
-func (s *stream) Gemm(transA, transB bool, alpha float32, a, b gds.Tensor, beta float32, c gds.Tensor) {
-	s.push(op{kind: &gemmOp, tensors: [maxTensors]gds.Tensor{a, b, c}, transA: transA, transB: transB, alpha: alpha,
-		beta: beta})
-}
+import "github.com/hopfeed/hopfeed/internal/kernel"
 
 func (s *stream) gemm() error {
-	o := s.op
-	v, err := s.viewFloats()
-	if err != nil {
-		return err
-	}
-	a, b, c := v[0], v[1], v[2]
-	m, inner := a.rows, a.cols
-	if o.transA {
-		m, inner = a.cols, a.rows
-	}
-	innerB, n := b.rows, b.cols
-	if o.transB {
-		innerB, n = b.cols, b.rows
-	}
-	if inner != innerB || m != c.rows || n != c.cols {
-		return fmt.Errorf("%w: op(a) is [%d,%d], op(b) [%d,%d]", errShape, m, inner, innerB, n)
-	}
+	o, a, b, c := s.call, s.views.floats[0], s.views.floats[1], s.views.floats[2]
+	m, inner, _, n := o.Product()
 	g := &s.scratch.gemm
 	g.Begin(kernel.Product{
-		TransA: o.transA, TransB: o.transB, Rows: m, Columns: n, Inner: inner,
-		Alpha: o.alpha, A: a.data, AStride: a.stride, B: b.data, BStride: b.stride,
-		Beta: o.beta, C: c.data, CStride: c.stride,
+		TransA: o.TransA, TransB: o.TransB, Rows: m, Columns: n, Inner: inner,
+		Alpha: o.Alpha, A: a.data, AStride: a.stride, B: b.data, BStride: b.stride,
+		Beta: o.Beta, C: c.data, CStride: c.stride,
 	}, s.device.options.Threads)
 	for g.Next() {
 		_ = s.loop(g.Packs(), 1, func(s *stream, p part) error { s.scratch.gemm.Pack(p.lo); return nil })
@@ -48,18 +21,12 @@ func (s *stream) gemm() error {
 // transposeTile is how many rows and columns are transposed at a time: a cache line of each is used at once.
 const transposeTile = 16
 
-var transposeOp = kind{name: "Transpose", tensors: 2, run: func(s *stream) error {
-	src, dst := s.op.tensors[0], s.op.tensors[1]
-	if src.Rows != dst.Cols || src.Cols != dst.Rows {
-		return errShape
-	}
-	if _, err := s.viewFloats(); err != nil {
-		return err
-	}
-	return s.loop((dst.Rows+transposeTile-1)/transposeTile, max(1, grainWork/(transposeTile*max(dst.Cols, 1))),
+func (s *stream) transpose() error {
+	dst := s.views.floats[1]
+	return s.loop((dst.rows+transposeTile-1)/transposeTile, max(1, grainWork/(transposeTile*max(dst.cols, 1))),
 		func(s *stream, p part) error {
 			src, dst := s.views.floats[0], s.views.floats[1]
-			alpha, beta := s.op.alpha, s.op.beta
+			alpha, beta := s.call.Alpha, s.call.Beta
 			for top := p.lo * transposeTile; top < min(p.hi*transposeTile, dst.rows); top += transposeTile {
 				for left := 0; left < dst.cols; left += transposeTile {
 					for i := top; i < min(top+transposeTile, dst.rows); i++ {
@@ -81,10 +48,6 @@ var transposeOp = kind{name: "Transpose", tensors: 2, run: func(s *stream) error
 			}
 			return nil
 		})
-}}
-
-func (s *stream) Transpose(alpha float32, src gds.Tensor, beta float32, dst gds.Tensor) {
-	s.push(op{kind: &transposeOp, tensors: [maxTensors]gds.Tensor{src, dst}, alpha: alpha, beta: beta})
 }
 
 // scale multiplies x by beta; by zero even what is not a number.
@@ -98,80 +61,54 @@ func scale(x []float32, beta float32) {
 	}
 }
 
-var addRowOp = kind{name: "AddRow", tensors: 2, run: func(s *stream) error {
+func (s *stream) addRow() error {
 	return s.withRow(func(out, row []float32) { kernel.AddScaled(out, 1, row) })
-}}
-
-func (s *stream) AddRow(dst, row gds.Tensor) {
-	s.push(op{kind: &addRowOp, tensors: [maxTensors]gds.Tensor{dst, row}})
 }
 
-var mulRowOp = kind{name: "MulRow", tensors: 2, run: func(s *stream) error {
+func (s *stream) mulRow() error {
 	return s.withRow(func(out, row []float32) {
 		for j, value := range row {
 			out[j] *= value
 		}
 	})
-}}
-
-func (s *stream) MulRow(dst, row gds.Tensor) {
-	s.push(op{kind: &mulRowOp, tensors: [maxTensors]gds.Tensor{dst, row}})
 }
 
 // withRow runs body for every row of dst with the vector row, which is as long.
 func (s *stream) withRow(body func(out, row []float32)) error {
-	dst, row := s.op.tensors[0], s.op.tensors[1]
-	if row.Rows != 1 || row.Cols != dst.Cols {
-		return errShape
-	}
-	if _, err := s.viewFloats(); err != nil {
-		return err
-	}
 	s.views.rowBody = body
-	return s.eachRow(dst.Rows, dst.Cols, func(s *stream, p part) error {
-		dst, row := s.views.floats[0], s.views.floats[1].row(0, 0, s.views.floats[1].cols)
+	return s.rowsOf(0, 1, func(s *stream, p part) error {
+		dst, row := s.views.floats[0], s.views.floats[1].all(0)
 		for i := p.lo; i < p.hi; i++ {
-			s.views.rowBody(dst.row(i, 0, dst.cols), row)
+			s.views.rowBody(dst.all(i), row)
 		}
 		return nil
 	})
 }
 
-var sumRowsOp = kind{name: "SumRows", tensors: 2, run: func(s *stream) error {
-	dst, src := s.op.tensors[0], s.op.tensors[1]
-	if dst.Rows != 1 || dst.Cols != src.Cols {
-		return errShape
-	}
-	v, err := s.viewFloats()
-	if err != nil {
-		return err
-	}
-	total := v[0].row(0, 0, src.Cols)
-	scale(total, s.op.beta)
-	s.addUp(total, src.Rows, func(s *stream, sum []float32, lo, hi int) {
+func (s *stream) sumRows() error {
+	v := &s.views.floats
+	total := v[0].all(0)
+	scale(total, s.call.Beta)
+	s.addUp(total, v[1].rows, func(s *stream, sum []float32, lo, hi int) {
 		src := s.views.floats[1]
 		for i := lo; i < hi; i++ {
-			kernel.AddScaled(sum, 1, src.row(i, 0, src.cols))
+			kernel.AddScaled(sum, 1, src.all(i))
 		}
 	})
 	return nil
-}}
-
-func (s *stream) SumRows(dst gds.Tensor, beta float32, src gds.Tensor) {
-	s.push(op{kind: &sumRowsOp, tensors: [maxTensors]gds.Tensor{dst, src}, beta: beta})
 }
 
-// sumRows is how many rows addUp adds up before it adds sums.
-const sumRows = 256
+// sumGroup is how many rows addUp adds up before it adds sums.
+const sumGroup = 256
 
 // addUp adds to total the sums that body adds to sum for rows [lo, hi), over all rows. The order of
 // additions is the same for any number of threads.
 func (s *stream) addUp(total []float32, rows int, body func(s *stream, sum []float32, lo, hi int)) {
 	width := len(total)
-	sums := room(&s.scratch.sums, (rows+sumRows-1)/sumRows*width)
+	sums := room(&s.scratch.sums, (rows+sumGroup-1)/sumGroup*width)
 	s.views.sumBody, s.views.cols = body, width
-	_ = s.loop(rows, sumRows, func(s *stream, p part) error {
-		sum := s.scratch.sums[p.lo/sumRows*s.views.cols:][:s.views.cols]
+	_ = s.loop(rows, sumGroup, func(s *stream, p part) error {
+		sum := s.scratch.sums[p.lo/sumGroup*s.views.cols:][:s.views.cols]
 		clear(sum)
 		s.views.sumBody(s, sum, p.lo, p.hi)
 		return nil

@@ -30,8 +30,8 @@ func TestABlockedStreamBlocksNobodyElse(t *testing.T) {
 		return s.(*stream)
 	}
 	blocked, waiting, free := open(), open(), open()
-	gate := make(chan struct{})
-	blocked.push(op{kind: &kind{name: "gate", run: func(*stream) error { <-gate; return nil }}})
+	gate := newEvent()
+	blocked.WaitEvent(gate)
 	event := blocked.Record()
 	waiting.WaitEvent(event)
 	for range 10_000 {
@@ -49,7 +49,7 @@ func TestABlockedStreamBlocksNobodyElse(t *testing.T) {
 			t.Errorf("%s has got on: %v", name, err)
 		}
 	}
-	close(gate)
+	gate.reach(nil)
 	for _, s := range []*stream{waiting, blocked, free} {
 		if err := s.Close(); err != nil {
 			t.Error(err)

@@ -1,10 +1,10 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/internal/ops"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
@@ -23,111 +23,72 @@ func (m matrix[T]) row(i, lo, hi int) []T {
 	return m.data[at+lo : at+hi : at+hi]
 }
 
+// all is row i, all of it.
+func (m matrix[T]) all(i int) []T { return m.row(i, 0, m.cols) }
+
 // views is what the body of a loop finds of an operation beside its arguments.
 type views struct {
-	floats  [maxTensors]matrix[float32]
-	bytes   [2]matrix[byte] // of dst and src, whatever their type
-	index   []uint32        // or
-	index64 []int64
-	labels  []int32
-	counts  []int64
+	floats  [ops.MaxTensors]matrix[float32] // of tensors of float32
+	bytes   [ops.MaxTensors]matrix[byte]    // of all, whatever their type
+	buffers [ops.MaxTensors]*buffer         // nil: without elements
 
-	offsets                   []uint32 // of the edges of destinations, whose sources are index
-	sources, firstEdge, edges int
-
-	multiLabels matrix[int8]
-	rowWeights  []float32                                         // of losses: see rowWeight
-	lossBody    func(s *stream, p part) (loss float64, err error) // what addLosses runs
-	errorLoss   func(e float64) (loss, slope float64)             // what addErrors runs
-	// What each, elementwise and withRow and addUp run.
+	errorLoss func(e float64) (loss, slope float64) // what addErrors runs
+	// What the loops of the same names run:
+	lossBody    func(s *stream, p part) (loss float64, err error)
 	eachBody    func(s *stream, row, lo, hi int)
 	elementBody elementBody
 	rowBody     func(out, row []float32)
 	sumBody     func(s *stream, sum []float32, lo, hi int)
+	elements    int // tensors of elementBody
 	cols        int // of the rows of eachBody, and of the sums of sumBody
 
+	edges edgeViews
 	graph graphView
 }
 
-// memory is the bytes from t's first element to its last, and the buffer that they
-// are in; without elements, nil.
-func memory(t gds.Tensor) ([]byte, *buffer, error) {
-	if err := t.Check(); err != nil || t.Rows == 0 || t.Cols == 0 {
-		return nil, nil, err
-	}
-	b, err := hostBuffer(t.Buf)
-	if err != nil {
-		return nil, nil, err
-	}
-	pages, err := b.pages()
-	if err != nil {
-		return nil, nil, err
-	}
-	length := (int64(t.Rows-1)*int64(t.Stride) + int64(t.Cols)) * int64(t.DType.Size())
-	return pages[t.Offset : t.Offset+length : t.Offset+length], b, nil
-}
+// vector is the elements of tensor i of the operation, a vector of T.
+func vector[T dtype.Number](s *stream, i int) []T { return dtype.As[T](s.views.bytes[i].data) }
 
-// memory is the same of memory of this device, which all operations but Copy want.
-func (d *Device) memory(t gds.Tensor) ([]byte, error) {
-	bytes, b, err := memory(t)
-	if b != nil && b.owner() != d {
-		return nil, fmt.Errorf("tensor %v is pinned memory, or of another device: only Copy reaches it", t)
-	}
-	return bytes, err
-}
-
-// view is t's memory as numbers of the one type that an operation takes.
-func view[T dtype.Number](d *Device, t gds.Tensor, want gds.DType) (matrix[T], error) {
-	m := matrix[T]{rows: t.Rows, cols: t.Cols, stride: t.Stride}
-	bytes, err := d.memory(t)
-	if err != nil || bytes == nil {
-		return m, err
-	}
-	if t.DType != want {
-		return m, fmt.Errorf("tensor %v: want %v", t, want)
-	}
-	m.data = dtype.As[T](bytes)
-	return m, nil
-}
-
-// raw is t's memory as bytes, whatever its type.
-func (d *Device) raw(t gds.Tensor) (matrix[byte], error) {
-	bytes, err := d.memory(t)
-	return asBytes(t, bytes), err
-}
-
-// asBytes is a tensor, whose memory is given, as a matrix of bytes.
-func asBytes(t gds.Tensor, memory []byte) matrix[byte] {
-	size := t.DType.Size()
-	return matrix[byte]{data: memory, rows: t.Rows, cols: t.Cols * size, stride: t.Stride * size}
-}
-
-// viewFloats views the tensors of the operation, all of them float32.
-func (s *stream) viewFloats() ([]matrix[float32], error) {
-	views := s.views.floats[:s.op.kind.tensors]
-	for i := range views {
-		var err error
-		if views[i], err = view[float32](s.device, s.op.tensors[i], gds.Float32); err != nil {
-			return nil, err
+// view views the tensors of the operation. Their memory must be the device's, or other memory that the operation may
+// reach.
+func (s *stream) view() error {
+	for i := range s.call.Count() {
+		t := &s.call.Tensors[i]
+		size := t.DType.Size()
+		s.views.floats[i] = matrix[float32]{rows: t.Rows, cols: t.Cols, stride: t.Stride}
+		s.views.bytes[i] = matrix[byte]{rows: t.Rows, cols: t.Cols * size, stride: t.Stride * size}
+		if t.Rows == 0 || t.Cols == 0 {
+			continue
 		}
-	}
-	return views, nil
-}
-
-var errShape = errors.New("shapes disagree")
-
-// sameShape is what elementwise operations ask for.
-func sameShape(tensors ...gds.Tensor) error {
-	for _, t := range tensors[1:] {
-		if t.Rows != tensors[0].Rows || t.Cols != tensors[0].Cols {
-			return errShape
+		b, err := hostBuffer(t.Buf)
+		if err != nil {
+			return err
+		}
+		pages, err := b.pages()
+		if err != nil {
+			return err
+		}
+		allowed := s.call.Memory(i)
+		mapped := allowed == ops.MappedMemory && b.pinned && !s.device.options.Unmapped
+		if allowed != ops.AnyMemory && !mapped && b.owner() != s.device {
+			return errMemory(*t)
+		}
+		length := (int64(t.Rows-1)*int64(t.Stride) + int64(t.Cols)) * int64(size)
+		bytes := pages[t.Offset : t.Offset+length : t.Offset+length]
+		s.views.bytes[i].data, s.views.buffers[i] = bytes, b
+		if t.DType == gds.Float32 {
+			s.views.floats[i].data = dtype.As[float32](bytes)
 		}
 	}
 	return nil
 }
 
-// isVector tells whether t is [1,n]; without elements it may be the zero Tensor.
-func isVector(t gds.Tensor, n int) bool { return t.Cols == n && (t.Rows == 1 || n == 0) }
+func errMemory(t gds.Tensor) error {
+	return fmt.Errorf("tensor %v is memory that the operation does not read: pinned, or of another device", t)
+}
+
+// overLink tells whether tensor i is read over the link, from pinned memory.
+func (s *stream) overLink(i int) bool { return s.views.buffers[i] != nil && s.views.buffers[i].pinned }
 
 // flatten makes one long row of matrices of one shape if all of them are dense.
 func flatten[T dtype.Number](views []matrix[T]) {

@@ -1,42 +1,21 @@
 package host
 
 import (
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/internal/ops"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
-var errTypes = errors.New("element types differ")
-
-var copyOp = kind{name: "Copy", tensors: 2, run: (*stream).copy}
-
-func (s *stream) Copy(dst, src gds.Tensor) {
-	s.push(op{kind: &copyOp, tensors: [maxTensors]gds.Tensor{dst, src}})
-}
-
 func (s *stream) copy() error {
-	dst, src := s.op.tensors[0], s.op.tensors[1]
-	if err := sameShape(dst, src); err != nil {
-		return err
+	v := s.views.bytes[:2]
+	from, to := s.views.buffers[1], s.views.buffers[0]
+	if from == nil {
+		return nil
 	}
-	to, dstBuffer, err := memory(dst)
-	if err != nil {
-		return err
-	}
-	from, srcBuffer, err := memory(src)
-	if err != nil || srcBuffer == nil {
-		return err
-	}
-	if dst.DType != src.DType {
-		return errTypes
-	}
-	s.views.bytes = [2]matrix[byte]{asBytes(dst, to), asBytes(src, from)}
-	v := s.views.bytes[:]
-	arrival := srcBuffer.sendTo(dstBuffer, v[1].rows*v[1].cols)
+	arrival := from.sendTo(to, v[1].rows*v[1].cols)
 	flatten(v)
 	s.each(v[0].rows, v[0].cols, func(s *stream, i, lo, hi int) {
 		copy(s.views.bytes[0].row(i, lo, hi), s.views.bytes[1].row(i, lo, hi))
@@ -45,42 +24,19 @@ func (s *stream) copy() error {
 	return nil
 }
 
-// viewBytes views the first tensors of the operation as bytes.
-func (s *stream) viewBytes(tensors int) (err error) {
-	for i, t := range s.op.tensors[:tensors] {
-		if s.views.bytes[i], err = s.device.raw(t); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-var convertOp = kind{name: "Convert", tensors: 2, run: func(s *stream) error {
-	dst, src := s.op.tensors[0], s.op.tensors[1]
-	if !dst.DType.IsFloat() || !src.DType.IsFloat() {
-		return errors.New("want float types")
-	}
-	if err := sameShape(dst, src); err != nil {
-		return err
-	}
-	if err := s.viewBytes(2); err != nil {
-		return err
-	}
-	v := s.views.bytes[:]
+func (s *stream) convert() error {
+	dst, src := s.call.Tensors[0], s.call.Tensors[1]
+	rows, cols := dst.Rows, dst.Cols // of numbers, not bytes, as their sizes differ
 	if dst.Dense() && src.Dense() {
-		flatten(v)
+		flatten(s.views.bytes[:2])
+		rows, cols = min(rows, 1), rows*cols
 	}
-	// By numbers, not bytes, as their sizes differ.
-	s.each(v[0].rows, v[0].cols/dst.DType.Size(), func(s *stream, i, lo, hi int) {
-		dst, src := s.op.tensors[0].DType, s.op.tensors[1].DType
+	s.each(rows, cols, func(s *stream, i, lo, hi int) {
+		dst, src := s.call.Tensors[0].DType, s.call.Tensors[1].DType
 		convert(s.views.bytes[0].row(i, lo*dst.Size(), hi*dst.Size()), dst,
 			s.views.bytes[1].row(i, lo*src.Size(), hi*src.Size()), src)
 	})
 	return nil
-}}
-
-func (s *stream) Convert(dst, src gds.Tensor) {
-	s.push(op{kind: &convertOp, tensors: [maxTensors]gds.Tensor{dst, src}})
 }
 
 // convert converts numbers of one float type to another, or the same.
@@ -105,52 +61,20 @@ func convert(out []byte, to gds.DType, in []byte, from gds.DType) {
 	}
 }
 
-var gatherOp = kind{name: "Gather", tensors: 3, run: func(s *stream) error {
-	dst, src := s.op.tensors[0], s.op.tensors[1]
-	var arrival time.Time
-	if src.Pinned() { // the rows come over the link
-		arrival = s.device.in.send(dst.Rows * dst.Cols * dst.DType.Size())
-	}
-	err := s.gather()
-	s.device.waitFor(arrival)
-	return err
-}}
-
-func (s *stream) gather() (err error) {
-	dst, src, index := s.op.tensors[0], s.op.tensors[1], s.op.tensors[2]
-	if !isVector(index, dst.Rows) || dst.Cols != src.Cols {
-		return errShape
-	}
-	if dst.Rows == 0 || dst.Cols == 0 {
+func (s *stream) gather() error {
+	dst, index := s.views.bytes[0], s.call.Tensors[2]
+	if dst.rows == 0 || dst.cols == 0 {
 		return nil
 	}
-	if dst.DType != src.DType {
-		return errTypes
+	if s.overLink(1) {
+		defer s.device.waitFor(s.device.in.send(dst.rows * dst.cols))
 	}
-	if err := s.viewBytes(1); err != nil {
-		return err
-	}
-	from, _, err := s.device.mapped(src)
-	if err != nil {
-		return err
-	}
-	s.views.bytes[1] = asBytes(src, from)
 	if index.DType == gds.Int64 {
-		rows, err := view[int64](s.device, index, gds.Int64)
-		if err != nil {
-			return err
-		}
-		s.views.index64 = rows.data
-		room(&s.scratch.rows, s.device.options.Threads*indexBlock)
-		return s.eachRow(dst.Rows, s.views.bytes[0].cols, (*stream).gather64)
+		room(&s.scratch.rows, s.device.options.Threads*indexRange)
+		return s.eachRow(dst.rows, dst.cols, (*stream).gather64)
 	}
-	rows, err := view[uint32](s.device, index, gds.Uint32)
-	if err != nil {
-		return err
-	}
-	s.views.index = rows.data
-	return s.eachRow(dst.Rows, s.views.bytes[0].cols, func(s *stream, p part) error {
-		rows, sources := s.views.index[p.lo:p.hi], s.views.bytes[1].rows
+	return s.eachRow(dst.rows, dst.cols, func(s *stream, p part) error {
+		rows, sources := vector[uint32](s, 2)[p.lo:p.hi], s.views.bytes[1].rows
 		for i, row := range rows {
 			if int64(row) >= int64(sources) {
 				return errIndex(p.lo+i, int64(row), sources)
@@ -161,55 +85,32 @@ func (s *stream) gather() (err error) {
 	})
 }
 
-func (s *stream) Gather(dst, src, index gds.Tensor) {
-	s.push(op{kind: &gatherOp, tensors: [maxTensors]gds.Tensor{dst, src, index}})
-}
-
-var scatterOp = kind{name: "Scatter", tensors: 3, run: func(s *stream) error {
-	dst, src, index := s.op.tensors[0], s.op.tensors[1], s.op.tensors[2]
-	if !isVector(index, src.Rows) || dst.Cols != src.Cols {
-		return errShape
-	}
-	if src.Rows == 0 || src.Cols == 0 {
+func (s *stream) scatter() error {
+	src := s.views.bytes[1]
+	if src.rows == 0 || src.cols == 0 {
 		return nil
 	}
-	if dst.DType != src.DType {
-		return errTypes
-	}
-	if err := s.viewBytes(2); err != nil {
-		return err
-	}
-	rows, err := view[uint32](s.device, index, gds.Uint32)
-	if err != nil {
-		return err
-	}
-	s.views.index = rows.data
-	return s.eachRow(src.Rows, s.views.bytes[1].cols, func(s *stream, p part) error {
+	return s.eachRow(src.rows, src.cols, func(s *stream, p part) error {
 		to, from := s.views.bytes[0], s.views.bytes[1]
-		for i := p.lo; i < p.hi; i++ {
-			row := int64(s.views.index[i])
-			if row >= int64(to.rows) {
-				return errIndex(i, row, to.rows)
+		for i, row := range vector[uint32](s, 2)[p.lo:p.hi] {
+			if int64(row) >= int64(to.rows) {
+				return errIndex(p.lo+i, int64(row), to.rows)
 			}
-			copy(to.row(int(row), 0, to.cols), from.row(i, 0, from.cols))
+			copy(to.all(int(row)), from.all(p.lo+i))
 		}
 		return nil
 	})
-}}
-
-func (s *stream) Scatter(dst, src, index gds.Tensor) {
-	s.push(op{kind: &scatterOp, tensors: [maxTensors]gds.Tensor{dst, src, index}})
 }
 
-// indexBlock is how many row numbers of 64 bits are brought to 32 at a time.
-const indexBlock = 1024
+// indexRange is how many row numbers of 64 bits are brought to 32 at a time.
+const indexRange = 1024
 
 // gather64 gathers by row numbers of 64 bits.
 func (s *stream) gather64(p part) error {
-	rows, sources := s.scratch.rows[p.thread*indexBlock:][:indexBlock], min(s.views.bytes[1].rows, 1<<32)
-	for lo := p.lo; lo < p.hi; lo += indexBlock {
-		n := min(indexBlock, p.hi-lo)
-		for i, row := range s.views.index64[lo : lo+n] {
+	rows, sources := s.scratch.rows[p.thread*indexRange:][:indexRange], min(s.views.bytes[1].rows, 1<<32)
+	for lo := p.lo; lo < p.hi; lo += indexRange {
+		n := min(indexRange, p.hi-lo)
+		for i, row := range vector[int64](s, 2)[lo : lo+n] {
 			if row < 0 || row >= int64(sources) {
 				return errIndex(lo+i, row, sources)
 			}
@@ -231,24 +132,17 @@ func (s *stream) gatherRows(at int, rows []uint32) {
 		len(to.data) >= kernel.StreamBytes)
 }
 
-var fillOp = kind{name: "Fill", tensors: 1, run: func(s *stream) error {
-	if s.op.alpha == 0 {
-		if err := s.viewBytes(1); err != nil {
-			return err
-		}
-		flatten(s.views.bytes[:1])
-		s.each(s.views.bytes[0].rows, s.views.bytes[0].cols,
-			func(s *stream, i, lo, hi int) { clear(s.views.bytes[0].row(i, lo, hi)) })
-		return nil
+func (s *stream) fill() error {
+	if s.call.Alpha != 0 {
+		return s.elementwise(1, func(c *ops.Call, _ int, v [ops.MaxTensors][]float32) {
+			value, dst := c.Alpha, v[0]
+			for i := range dst {
+				dst[i] = value
+			}
+		})
 	}
-	return s.elementwise(func(o *op, _ int, v [maxTensors][]float32) {
-		value, dst := o.alpha, v[0]
-		for i := range dst {
-			dst[i] = value
-		}
-	})
-}}
-
-func (s *stream) Fill(dst gds.Tensor, value float32) {
-	s.push(op{kind: &fillOp, tensors: [maxTensors]gds.Tensor{dst}, alpha: value})
+	v := s.views.bytes[:1]
+	flatten(v)
+	s.each(v[0].rows, v[0].cols, func(s *stream, i, lo, hi int) { clear(s.views.bytes[0].row(i, lo, hi)) })
+	return nil
 }

@@ -1,18 +1,14 @@
 package host
 
 import (
-	"fmt"
 	"math"
 
-	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/internal/ops"
 )
 
-var adamOp = kind{name: "Adam", tensors: 4, run: func(s *stream) error {
-	if step := s.op.adam.Step; step < 1 {
-		return fmt.Errorf("step %d: the first is 1", step)
-	}
-	return s.elementwise(func(op *op, _ int, x [maxTensors][]float32) {
-		o := op.adam
+func (s *stream) adam() error {
+	return s.elementwise(4, func(c *ops.Call, _ int, x [ops.MaxTensors][]float32) {
+		o := c.Adam
 		// The bias corrections of Algorithm 1, in the order of its section 2.
 		step := float64(o.Step)
 		rate := float32(float64(o.LearningRate) / (1 - math.Pow(float64(o.Beta1), step)))
@@ -27,24 +23,13 @@ var adamOp = kind{name: "Adam", tensors: 4, run: func(s *stream) error {
 			param[i] = w - float32(rate*m[i])/(spread+o.Epsilon)
 		}
 	})
-}}
-
-func (s *stream) Adam(param, grad, m, v gds.Tensor, o gds.AdamOptions) {
-	s.push(op{kind: &adamOp, tensors: [maxTensors]gds.Tensor{param, grad, m, v}, adam: o})
 }
 
 // clipGrain is how many squares ClipNorm adds up before it adds sums.
 const clipGrain = 1 << 14
 
-var clipNormOp = kind{name: "ClipNorm", tensors: 1, run: func(s *stream) error {
-	v, err := s.viewFloats()
-	if err != nil {
-		return err
-	}
-	n := v[0].cols
-	if !isVector(s.op.tensors[0], n) {
-		return errShape
-	}
+func (s *stream) clipNorm() error {
+	n := s.views.floats[0].cols
 	sums := room(&s.scratch.losses, (n+clipGrain-1)/clipGrain)
 	_ = s.loop(n, clipGrain, func(s *stream, p part) error {
 		sum := 0.0
@@ -58,18 +43,14 @@ var clipNormOp = kind{name: "ClipNorm", tensors: 1, run: func(s *stream) error {
 	for _, sum := range sums {
 		squares += sum
 	}
-	if norm := math.Sqrt(squares); norm > float64(s.op.alpha) {
-		s.op.beta = float32(float64(s.op.alpha) / norm)
+	if norm := math.Sqrt(squares); norm > float64(s.call.Alpha) {
+		s.call.Beta = float32(float64(s.call.Alpha) / norm)
 		s.each(1, n, func(s *stream, _, lo, hi int) {
 			x := s.views.floats[0].row(0, lo, hi)
 			for i := range x {
-				x[i] *= s.op.beta
+				x[i] *= s.call.Beta
 			}
 		})
 	}
 	return nil
-}}
-
-func (s *stream) ClipNorm(x gds.Tensor, most float32) {
-	s.push(op{kind: &clipNormOp, tensors: [maxTensors]gds.Tensor{x}, alpha: most})
 }

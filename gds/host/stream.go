@@ -5,55 +5,72 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/internal/ops"
 )
 
-// op is an operation in the queue of a stream: what to do, and its arguments. It is a value, so
-// that enqueueing allocates nothing.
-type op struct {
-	*kind
-	tensors        [maxTensors]gds.Tensor // kind.tensors of them count
-	alpha, beta    float32
-	tokens, heads  int
-	transA, transB bool
-	seed           uint64
-	adam           gds.AdamOptions
-	event          *event
-	graph          *gds.Graph
-	sampling       gds.Sampling
+// bodies compute the operations, whose arguments have been checked and viewed.
+var bodies = map[*ops.Op]func(s *stream) error{
+	ops.Copy: (*stream).copy, ops.Convert: (*stream).convert, ops.Gather: (*stream).gather,
+	ops.Scatter: (*stream).scatter, ops.Fill: (*stream).fill,
+
+	ops.Gemm: (*stream).gemm, ops.Transpose: (*stream).transpose, ops.AddRow: (*stream).addRow,
+	ops.MulRow: (*stream).mulRow, ops.SumRows: (*stream).sumRows,
+
+	ops.Axpy: (*stream).axpy, ops.ReLU: (*stream).relu, ops.ReLUGrad: (*stream).reluGrad,
+	ops.PReLU: (*stream).prelu, ops.PReLUGrad: (*stream).preluGrad, ops.Mul: (*stream).mul,
+	ops.Dropout: (*stream).dropout, ops.ReLUDropout: (*stream).reluDropout,
+
+	ops.SumSquares: (*stream).sumSquares, ops.NormalizeColumns: (*stream).normalizeColumns,
+	ops.NormalizeColumnsSums: (*stream).normalizeColumnsSums,
+	ops.NormalizeColumnsGrad: (*stream).normalizeColumnsGrad,
+	ops.NormalizeRows:        (*stream).normalizeRows, ops.NormalizeRowsGrad: (*stream).normalizeRowsGrad,
+
+	ops.Attention: (*stream).attention, ops.AttentionGrad: (*stream).attentionGrad,
+	ops.SoftmaxRows: (*stream).softmaxRows, ops.SoftmaxRowsGrad: (*stream).softmaxRowsGrad,
+	ops.WeighTokens: (*stream).weighTokens, ops.WeighTokensGrad: (*stream).weighTokensGrad,
+
+	ops.SumEdges: (*stream).sumEdges, ops.SumEdgesGrad: (*stream).sumEdgesGrad,
+	ops.AttendEdges: (*stream).attendEdges, ops.AttendEdgesGrad: (*stream).attendEdgesGrad,
+
+	ops.Propagate: (*stream).propagate, ops.Checksum: (*stream).checksum,
+
+	ops.CountSampled: (*stream).countSampled, ops.SampleEdges: (*stream).sampleEdges,
+	ops.Relabel: (*stream).relabel, ops.GatherCached: (*stream).gatherCached,
+
+	ops.SoftmaxCrossEntropy: (*stream).softmaxCrossEntropy, ops.SigmoidCrossEntropy: (*stream).sigmoidCrossEntropy,
+	ops.SquaredError: (*stream).squaredError, ops.AbsoluteError: (*stream).absoluteError,
+	ops.CountCorrect: (*stream).countCorrect,
+
+	ops.Adam: (*stream).adam, ops.ClipNorm: (*stream).clipNorm,
 }
 
-// maxTensors is how many an operation has at most.
-const maxTensors = 10
-
-// kind is what all operations of one name have in common.
-type kind struct {
-	name    string
-	tensors int
-	run     func(s *stream) error // s.op is the operation
-	always  bool                  // on a poisoned stream too
+// item is what a stream does next: an operation, or else a point in the stream is reached or waited for.
+type item struct {
+	call         ops.Call
+	record, wait *event
 }
 
 // stream runs its operations on one goroutine, helped by others where one is large. The queue
 // grows as needed: whoever feeds several streams never waits for one of them.
 type stream struct {
+	ops.Front
 	device *Device
 
 	mu     sync.Mutex
 	more   sync.Cond // queue or closed has changed
-	queue  []op
+	queue  []item
 	closed bool
 
 	stopped chan struct{}
 
 	// Used by the stream's goroutine alone:
-	err     error // the first
-	op      *op   // that runs
+	err     error     // the first
+	call    *ops.Call // that runs
 	team    team
 	views   views
 	scratch scratch
@@ -68,6 +85,7 @@ func (d *Device) NewStream() (gds.Stream, error) {
 	}
 	d.streams++
 	s := &stream{device: d, stopped: make(chan struct{})}
+	s.Enqueue = func(c ops.Call) { s.push(item{call: c}) }
 	s.more.L = &s.mu
 	s.team.init(s)
 	go s.serve()
@@ -77,7 +95,7 @@ func (d *Device) NewStream() (gds.Stream, error) {
 func (s *stream) serve() {
 	defer close(s.stopped)
 	defer s.team.stop()
-	var work []op
+	var work []item
 	for {
 		s.mu.Lock()
 		for len(s.queue) == 0 && !s.closed {
@@ -90,35 +108,53 @@ func (s *stream) serve() {
 		}
 		for i := range work {
 			s.run(&work[i])
-			work[i] = op{}
+			work[i] = item{}
 		}
 	}
 }
 
-// run runs an operation. Its error names it and its tensors.
-func (s *stream) run(o *op) {
-	if s.err != nil && !o.always {
-		return
-	}
-	s.op = o
-	if err := o.kind.run(s); err != nil {
-		views := make([]string, o.kind.tensors)
-		for i := range views {
-			views[i] = o.tensors[i].String()
+// run does an item. A poisoned stream still records and waits: whoever then sees its events may rely on the other
+// stream's work being over.
+func (s *stream) run(i *item) {
+	switch {
+	case i.record != nil:
+		i.record.reach(s.err)
+		// Looking helpers keep their processors busy, so who waits for the event may find this processor alone.
+		if i.record.waited.Load() && s.team.looks() {
+			runtime.Gosched()
 		}
-		s.err = fmt.Errorf("host device: %s(%s): %w", o.name, strings.Join(views, ", "), err)
+	case i.wait != nil:
+		<-i.wait.reached
+		if s.err == nil {
+			s.err = i.wait.err
+		}
+	case s.err == nil:
+		if err := s.compute(&i.call); err != nil {
+			s.err = fmt.Errorf("host device: %w", i.call.Wrap(err))
+		}
+		s.views = views{} // of memory that may be freed
 	}
-	s.views = views{} // of memory that may be freed
 }
 
-// push appends an operation, unless the stream is closed.
-func (s *stream) push(o op) bool {
+func (s *stream) compute(c *ops.Call) error {
+	s.call = c
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if err := s.view(); err != nil {
+		return err
+	}
+	return bodies[c.Op](s)
+}
+
+// push appends an item, unless the stream is closed.
+func (s *stream) push(i item) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
-	s.queue = append(s.queue, o)
+	s.queue = append(s.queue, i)
 	s.more.Signal()
 	return true
 }
@@ -138,18 +174,9 @@ func (e *event) reach(err error) {
 	close(e.reached)
 }
 
-var recordOp = kind{name: "Record", always: true, run: func(s *stream) error {
-	s.op.event.reach(s.err)
-	// Looking helpers keep their processors busy, so who waits for the event may find this processor alone.
-	if s.op.event.waited.Load() && s.team.looks() {
-		runtime.Gosched()
-	}
-	return nil
-}}
-
 func (s *stream) Record() gds.Event {
 	e := newEvent()
-	if !s.push(op{kind: &recordOp, event: e}) {
+	if !s.push(item{record: e}) {
 		e.reach(fmt.Errorf("host device: stream %w", gds.ErrClosed))
 	}
 	return e
@@ -185,23 +212,13 @@ func (e *event) Elapsed(since gds.Event) (time.Duration, error) {
 	return e.at.Sub(from.at), nil
 }
 
-// It waits on a poisoned stream too: whoever then sees this stream's events may rely on the
-// other's work being over.
-var waitEventOp = kind{name: "WaitEvent", always: true, run: func(s *stream) error {
-	<-s.op.event.reached
-	if s.err == nil {
-		s.err = s.op.event.err
-	}
-	return nil
-}}
-
 func (s *stream) WaitEvent(of gds.Event) {
 	e, ok := of.(*event)
 	if !ok {
 		e = newEvent()
 		e.reach(errors.New("host device: WaitEvent: the event is of another kind of device"))
 	}
-	s.push(op{kind: &waitEventOp, event: e})
+	s.push(item{wait: e})
 }
 
 func (s *stream) Synchronize(ctx context.Context) error { return s.Record().Wait(ctx) }

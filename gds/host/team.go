@@ -143,6 +143,11 @@ func (s *stream) eachRow(rows, cols int, body func(s *stream, p part) error) err
 	return s.loop(rows, 1+grainWork/max(cols, 1), body)
 }
 
+// rowsOf is eachRow for the rows of tensor i, whose elements are so much work each.
+func (s *stream) rowsOf(i, work int, body func(s *stream, p part) error) error {
+	return s.eachRow(s.views.floats[i].rows, s.views.floats[i].cols*work, body)
+}
+
 // each calls body for all elements of a matrix: columns [lo, hi) of a row. Ranges may be in any
 // order and at once.
 func (s *stream) each(rows, cols int, body func(s *stream, row, lo, hi int)) {
