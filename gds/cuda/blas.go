@@ -9,6 +9,7 @@ package cuda
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -123,5 +124,9 @@ func (c *call) multiply(inner int) error {
 	if c.TransB {
 		p.transpose_a = 1
 	}
-	return checkBLAS(C.hopfeed_gemm(handle(s.device.context), s.blas.handle, p))
+	err := checkBLAS(C.hopfeed_gemm(handle(s.device.context), s.blas.handle, p))
+	if err != nil { // cuBLAS does not say whether the device is lost
+		err = errors.Join(err, s.device.do(s.stream.Synchronize))
+	}
+	return err
 }
