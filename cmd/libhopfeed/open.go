@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/chunk"
@@ -16,24 +15,49 @@ import (
 	"github.com/hopfeed/hopfeed/tools/session"
 )
 
+// batchOptions are the options of open, plan and sample.
+type batchOptions struct {
+	resources
+	BatchRows int    `json:"batch_rows"`
+	World     int    `json:"world"`
+	Rank      int    `json:"rank"`
+	Placement string `json:"placement"`
+	Shuffle   string `json:"shuffle"`
+	Seed      uint64 `json:"seed"`
+	Buffers   int    `json:"buffers"`
+	Owned     bool   `json:"owned"`
+}
+
+// check refuses a share of each batch that there is not, and fills in how many buffers there are, and may be.
+func (o *batchOptions) check() (mostBuffers int, err error) {
+	switch {
+	case o.BatchRows < 1:
+		return 0, fmt.Errorf("%w: batches of %d rows: want 1 or more", session.ErrOptions, o.BatchRows)
+	case o.World < 1 || o.Rank < 0 || o.Rank >= o.World:
+		return 0, fmt.Errorf("%w: rank %d of %d: ranks count from 0", session.ErrOptions, o.Rank, o.World)
+	}
+	o.Buffers = cmp.Or(o.Buffers, defaultBuffers)
+	if o.Owned {
+		mostBuffers = mostBatches
+	}
+	return mostBuffers, nil
+}
+
 // openOptions are the options of open and plan.
 type openOptions struct {
-	resources
-	Store     string   `json:"store"`
-	Region    string   `json:"region"`
-	Matrices  [][2]any `json:"matrices"`
-	BatchRows int      `json:"batch_rows"`
-	World     int      `json:"world"`
-	Rank      int      `json:"rank"`
-	Placement string   `json:"placement"`
-	Shuffle   string   `json:"shuffle"`
-	Seed      uint64   `json:"seed"`
-	Stored    bool     `json:"stored"`
-	Buffers   int      `json:"buffers"`
-	Owned     bool     `json:"owned"`
+	batchOptions
+	Store    string   `json:"store"`
+	Region   string   `json:"region"`
+	Matrices [][2]any `json:"matrices"`
+	Stored   bool     `json:"stored"`
 
 	Nodes      bool `json:"nodes"`
 	RowNumbers bool `json:"row_numbers"`
+}
+
+func defaultOpen() openOptions {
+	return openOptions{Region: format.RegionTrain,
+		batchOptions: batchOptions{World: 1, Placement: placement.Auto, Shuffle: placement.Auto}}
 }
 
 // defaultBuffers is one more than loaders have for a loop in Go: a batch that was released is taken
@@ -49,7 +73,8 @@ const inOrder = "none"
 
 // session are the options of a session of one rank. It holds this rank's share of each batch.
 func (o *openOptions) session(m session.Machine, store *format.Dir) (so session.Options, err error) {
-	if err := checkShare(o.BatchRows, o.World, o.Rank); err != nil {
+	most, err := o.check()
+	if err != nil {
 		return so, err
 	}
 	if o.World > 1 && o.Shuffle == placement.Auto {
@@ -59,29 +84,14 @@ func (o *openOptions) session(m session.Machine, store *format.Dir) (so session.
 	so = session.Options{
 		Machine: m, Rows: []loader.Rows{{Region: o.Region}}, Train: o.Shuffle != inOrder,
 		BatchRows: (o.BatchRows-1)/o.World + 1,
-		Buffers:   cmp.Or(o.Buffers, defaultBuffers), AsStored: o.Stored, RowNumbers: o.RowNumbers, NodeIDs: o.Nodes,
-		Placement: o.Placement,
-		Owned:     o.Owned,
-	}
-	if o.Owned {
-		so.MostBuffers = mostBatches
+		Buffers:   o.Buffers, MostBuffers: most, AsStored: o.Stored, RowNumbers: o.RowNumbers, NodeIDs: o.Nodes,
+		Placement: o.Placement, Owned: o.Owned,
 	}
 	if so.Train {
 		so.Shuffle = o.Shuffle
 	}
 	so.Matrices, err = o.matrices(store)
 	return so, err
-}
-
-// checkShare refuses a share of each batch that there is not.
-func checkShare(batchRows, world, rank int) error {
-	switch {
-	case batchRows < 1:
-		return fmt.Errorf("%w: batches of %d rows: want 1 or more", session.ErrOptions, batchRows)
-	case world < 1 || rank < 0 || rank >= world:
-		return fmt.Errorf("%w: rank %d of %d: ranks count from 0", session.ErrOptions, rank, world)
-	}
-	return nil
 }
 
 // matrices are the matrices asked for, or all.
@@ -115,22 +125,15 @@ func describePlan(p session.Plan, rows int64) planned {
 	return planned{p.Placement, p.Shuffle, p.Reasons, p.Alternatives, int64(p.Needs.Input), rows}
 }
 
-func plan(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
-	o := openOptions{Region: format.RegionTrain, World: 1, Placement: placement.Auto, Shuffle: placement.Auto}
-	if err := parse(options, &o); err != nil {
-		return nil, err
-	}
+type planOptions struct{ openOptions }
+
+func (o *planOptions) run(ctx context.Context, j *job) (any, error) {
 	store, err := format.OpenStore(vfs.OS(), o.Store)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	m, memory, err := o.machine(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer memory.Close()
-	so, err := o.session(m, store)
+	j.opens(store)
+	so, err := o.session(j.machine, store)
 	if err != nil {
 		return nil, err
 	}
@@ -153,28 +156,13 @@ type opened struct {
 	Fingerprint string   `json:"fingerprint"` // of the store or graph
 }
 
-func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
-	o := openOptions{Region: format.RegionTrain, World: 1, Placement: placement.Auto, Shuffle: placement.Auto}
-	if err := parse(options, &o); err != nil {
-		return nil, err
-	}
-	c := &client{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.close())
-		}
-	}()
+func (o *openOptions) run(ctx context.Context, j *job) (any, error) {
 	store, err := format.OpenStore(vfs.OS(), o.Store)
 	if err != nil {
 		return nil, err
 	}
-	c.opens(store)
-	m, memory, err := o.machine(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c.opens(memory)
-	so, err := o.session(m, store)
+	j.opens(store)
+	so, err := o.session(j.machine, store)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +170,7 @@ func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.opens(opening)
+	j.opens(opening)
 	order := chunk.Sequential
 	if so.Train {
 		order = chunk.Shuffled
@@ -193,9 +181,9 @@ func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.epochs, c.stats = set, func() any { return opening.Loaders[0].Stats() }
+	j.epochs, j.stats = set, func() any { return opening.Loaders[0].Stats() }
 	if o.Owned {
-		c.grow, c.memory = opening.Loaders[0].Grow, m.Budget
+		j.grow, j.memory = opening.Loaders[0].Grow, j.machine.Budget
 	}
 	out := &opened{
 		planned: describePlan(opening.Plan, set.Rows()), Batches: set.Batches(), Buffers: so.Buffers,
@@ -212,5 +200,6 @@ func open(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
 	for _, m := range so.Matrices {
 		out.Matrices = append(out.Matrices, m.String())
 	}
-	return out, c.start(out, opening.Devices[0])
+	j.device = opening.Devices[0]
+	return out, nil
 }

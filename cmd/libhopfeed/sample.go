@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/chunk"
@@ -19,7 +18,7 @@ import (
 
 // sampleOptions are the options of sample.
 type sampleOptions struct {
-	resources
+	batchOptions
 	Graph string   `json:"graph"`
 	Part  string   `json:"part"`
 	Split int      `json:"split"`
@@ -33,16 +32,12 @@ type sampleOptions struct {
 	Bias        float64 `json:"bias"`
 	Debias      bool    `json:"debias"`
 	Cache       string  `json:"cache"`
+	Mapped      bool    `json:"mapped"`
+}
 
-	BatchRows int    `json:"batch_rows"`
-	World     int    `json:"world"`
-	Rank      int    `json:"rank"`
-	Placement string `json:"placement"`
-	Mapped    bool   `json:"mapped"`
-	Shuffle   string `json:"shuffle"`
-	Seed      uint64 `json:"seed"`
-	Buffers   int    `json:"buffers"`
-	Owned     bool   `json:"owned"`
+func defaultSample() sampleOptions {
+	return sampleOptions{Sampler: "neighbor", Fanout: []int{15, 10, 5}, Part: format.RegionTrain,
+		batchOptions: batchOptions{World: 1}}
 }
 
 // plan is the order of the seeds.
@@ -57,68 +52,54 @@ func (o *sampleOptions) plan() (p chunk.Plan, err error) {
 		return p, fmt.Errorf("%w: shuffle %q of sampled batches: want %s or %s", session.ErrOptions, o.Shuffle,
 			placement.RR, inOrder)
 	}
-	return p, checkShare(o.BatchRows, o.World, o.Rank)
+	return p, nil
 }
 
-func sample(ctx context.Context, options []byte, _ *reports) (_ any, err error) {
-	o := sampleOptions{Sampler: "neighbor", Fanout: []int{15, 10, 5}, Part: format.RegionTrain, World: 1}
-	if err := parse(options, &o); err != nil {
-		return nil, err
-	}
+func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 	plan, err := o.plan()
 	if err != nil {
 		return nil, err
 	}
-	c := &client{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.close())
-		}
-	}()
-	machine, memory, err := o.machine(ctx)
+	most, err := o.check()
 	if err != nil {
 		return nil, err
 	}
-	c.opens(memory)
 	graph, err := format.OpenGraph(vfs.OS(), o.Graph)
 	if err != nil {
 		return nil, err
 	}
-	c.opens(graph)
+	j.opens(graph)
 	seeds := o.Nodes
 	if seeds == nil {
 		if seeds, err = session.NodesOf(ctx, graph, o.Part, o.Split); err != nil {
 			return nil, err
 		}
 	}
-	opening, err := machine.Devices.Open(1)
+	opening, err := j.machine.Devices.Open(1)
 	if err != nil {
 		return nil, err
 	}
-	c.opens(opening[0])
+	j.opens(opening[0])
 	so := session.SampledOptions{
-		Machine: machine, Sampler: o.Sampler, Seeds: seeds, Plan: plan, Cache: o.Cache, Mapped: o.Mapped,
+		Machine: j.machine, Sampler: o.Sampler, Seeds: seeds, Plan: plan, Cache: o.Cache, Mapped: o.Mapped,
 		Sampling: sampling.Options{
 			Fanouts: o.Fanout, Aggregation: sampling.Aggregation(o.Aggregation), Replace: o.Replace,
 			ByWeight: o.ByWeight, Bias: o.Bias, Debias: o.Debias,
 		},
-		Device: opening[0], Placement: o.Placement, Buffers: cmp.Or(o.Buffers, defaultBuffers), NodeIDs: true,
-	}
-	if o.Owned {
-		so.MostBuffers = mostBatches
+		Device: opening[0], Placement: o.Placement, Buffers: o.Buffers, MostBuffers: most, NodeIDs: true,
 	}
 	sampled, err := session.OpenSampled(ctx, graph, so)
 	if err != nil {
 		return nil, err
 	}
-	c.opens(sampled)
+	j.opens(sampled)
 	set, err := sampled.Loader.Set(seeds, sampled.Method, plan)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", session.ErrOptions, err)
 	}
-	c.epochs, c.stats = set, func() any { return sampled.Loader.Stats() }
+	j.epochs, j.stats = set, func() any { return sampled.Loader.Stats() }
 	if o.Owned {
-		c.grow, c.memory = sampled.Loader.Grow, machine.Budget
+		j.grow, j.memory = sampled.Loader.Grow, j.machine.Budget
 	}
 	out := &opened{
 		planned: planned{
@@ -129,5 +110,6 @@ func sample(ctx context.Context, options []byte, _ *reports) (_ any, err error) 
 		Batches: set.Batches(), Buffers: so.Buffers, ChunkRows: 1, Layers: sampled.Method.Layers(),
 		Matrices: []string{format.Input.String()}, Fingerprint: graph.Manifest.Fingerprint,
 	}
-	return out, c.start(out, opening[0])
+	j.device = opening[0]
+	return out, nil
 }

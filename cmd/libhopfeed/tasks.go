@@ -10,11 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/machine"
@@ -30,9 +32,50 @@ import (
 // errInterrupted ends a task that is no longer wanted.
 var errInterrupted = errors.New("interrupted")
 
-// verbs are the kinds of tasks. Each reads its options.
-var verbs = map[string]func(ctx context.Context, options []byte, p *reports) (any, error){
-	"inspect": inspect, "propagate": propagate, "import": importArrays, "plan": plan, "open": open, "sample": sample,
+// verbs are the kinds of tasks, as their options with defaults.
+var verbs = map[string]func() verb{
+	"inspect":   func() verb { return &inspectOptions{} },
+	"propagate": func() verb { return &propagateOptions{} },
+	"import":    func() verb { return &importOptions{} },
+	"plan":      func() verb { return &planOptions{defaultOpen()} },
+	"open":      func() verb { o := defaultOpen(); return &o },
+	"sample":    func() verb { o := defaultSample(); return &o },
+}
+
+// verb is the options of a task, which it is run with.
+type verb interface {
+	run(ctx context.Context, j *job) (any, error)
+}
+
+// job is a task that runs. What it opens is closed at its end or, if it opens a loader, with that.
+type job struct {
+	*client
+	*reports
+	machine session.Machine // what verbs that compute may use
+	device  gds.Device      // that the batches of a loader lie on
+}
+
+// do runs a verb with options of the caller.
+func (j *job) do(ctx context.Context, v verb, options []byte) (value any, err error) {
+	if err := parse(options, v); err != nil {
+		return nil, err
+	}
+	if computing, ok := v.(interface {
+		share(ctx context.Context) (session.Machine, *budget, error)
+	}); ok {
+		var memory *budget
+		if j.machine, memory, err = computing.share(ctx); err != nil {
+			return nil, err
+		}
+		j.opens(memory)
+	}
+	value, err = v.run(ctx, j)
+	if out, ok := value.(*opened); ok && err == nil {
+		if err = j.start(out, j.device); err == nil {
+			return out, nil
+		}
+	}
+	return value, errors.Join(err, j.close())
 }
 
 // task is work that runs.
@@ -49,16 +92,17 @@ type task struct {
 }
 
 // start begins a task.
-func start(verb string, options []byte) (*task, error) {
-	run, ok := verbs[verb]
+func start(name string, text []byte) (*task, error) {
+	options, ok := verbs[name]
 	if !ok {
-		return nil, fmt.Errorf("%w: there is no verb %q", session.ErrOptions, verb)
+		return nil, fmt.Errorf("%w: there is no verb %q", session.ErrOptions, name)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	t := &task{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
-		if t.value, t.err = run(ctx, options, &t.reports); t.err != nil && ctx.Err() != nil {
+		j := &job{client: &client{}, reports: &t.reports}
+		if t.value, t.err = j.do(ctx, options(), text); t.err != nil && ctx.Err() != nil {
 			t.err = errInterrupted
 		}
 	}()
@@ -99,7 +143,8 @@ func parse(options []byte, into any) error {
 	d.DisallowUnknownFields()
 	err := d.Decode(into)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		return fmt.Errorf("%w: %s: %s is not of type %v", session.ErrOptions, wrong.Field, wrong.Value, wrong.Type)
+		field := wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:] // not the structures that it is embedded in
+		return fmt.Errorf("%w: %s: %s is not of type %v", session.ErrOptions, field, wrong.Value, wrong.Type)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %v", session.ErrOptions, err)
@@ -114,8 +159,8 @@ type resources struct {
 	Threads   int    `json:"threads"`
 }
 
-// machine is that for a task, and its memory, which the Go heap is limited by until it is closed.
-func (r resources) machine(ctx context.Context) (session.Machine, *budget, error) {
+// share is that for a task, and its memory, which the Go heap is limited by until it is closed.
+func (r *resources) share(ctx context.Context) (session.Machine, *budget, error) {
 	limit, threads := machine.Budget(), machine.Threads()
 	if r.Memory != "" {
 		bytes, err := units.ParseBytes(r.Memory)
@@ -143,18 +188,16 @@ type inspected struct {
 	Matrices [][2]any `json:"matrices"` // operator, hop
 }
 
-func inspect(_ context.Context, options []byte, _ *reports) (any, error) {
-	var o struct {
-		Path string `json:"path"`
-	}
-	if err := parse(options, &o); err != nil {
-		return nil, err
-	}
+type inspectOptions struct {
+	Path string `json:"path"`
+}
+
+func (o *inspectOptions) run(_ context.Context, j *job) (any, error) {
 	d, err := format.OpenAny(vfs.OS(), o.Path)
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close()
+	j.opens(d)
 	r := &inspected{Manifest: d.Manifest}
 	for _, f := range d.Manifest.Files {
 		r.Files = append(r.Files, f.Path)
@@ -176,26 +219,24 @@ func storable(name string) (t format.DType, err error) {
 	return t, nil
 }
 
-func propagate(ctx context.Context, options []byte, p *reports) (any, error) {
-	var o struct {
-		resources
-		Graph     string   `json:"graph"`
-		Output    string   `json:"output"`
-		Hops      *int     `json:"hops"`
-		Operator  string   `json:"operator"`
-		Rows      string   `json:"rows"`
-		DType     string   `json:"dtype"`
-		ChunkRows int      `json:"chunk_rows"`
-		Split     *int     `json:"split"`
-		Seed      *uint64  `json:"seed"`
-		Tolerance *float64 `json:"tolerance"`
-		Scratch   string   `json:"scratch"`
-		Force     bool     `json:"force"`
-		DryRun    bool     `json:"dry_run"`
-	}
-	if err := parse(options, &o); err != nil {
-		return nil, err
-	}
+type propagateOptions struct {
+	resources
+	Graph     string   `json:"graph"`
+	Output    string   `json:"output"`
+	Hops      *int     `json:"hops"`
+	Operator  string   `json:"operator"`
+	Rows      string   `json:"rows"`
+	DType     string   `json:"dtype"`
+	ChunkRows int      `json:"chunk_rows"`
+	Split     *int     `json:"split"`
+	Seed      *uint64  `json:"seed"`
+	Tolerance *float64 `json:"tolerance"`
+	Scratch   string   `json:"scratch"`
+	Force     bool     `json:"force"`
+	DryRun    bool     `json:"dry_run"`
+}
+
+func (o *propagateOptions) run(ctx context.Context, j *job) (any, error) {
 	if err := refuseWithin(o.Output); err != nil {
 		return nil, err
 	}
@@ -208,18 +249,13 @@ func propagate(ctx context.Context, options []byte, p *reports) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, memory, err := o.machine(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer memory.Close()
 	return preprop.Propagate(ctx, vfs.OS(), o.Graph, o.Output, preprop.Options{
 		Hops: value(o.Hops, 2), Operators: operators, Rows: o.Rows, DType: t, ChunkRows: o.ChunkRows,
 		Split: value(o.Split, 0), Seed: value(o.Seed, 0),
 		Defaulted: preprop.Defaulted{Hops: o.Hops == nil, Operators: o.Operator == "", Split: o.Split == nil,
 			Seed: o.Seed == nil},
-		Threads: m.Threads, MemoryBytes: int64(m.Budget.Bytes), Scratch: o.Scratch, Force: o.Force, DryRun: o.DryRun,
-		Note: p.note, Progress: p,
+		Threads: j.machine.Threads, MemoryBytes: int64(j.machine.Budget.Bytes), Scratch: o.Scratch, Force: o.Force, DryRun: o.DryRun,
+		Note: j.note, Progress: j.reports,
 	})
 }
 
@@ -241,31 +277,25 @@ func value[T any](given *T, standard T) T {
 	return *given
 }
 
-func importArrays(ctx context.Context, options []byte, p *reports) (_ any, err error) {
-	var o struct {
-		resources
-		Source     string `json:"source"`
-		Output     string `json:"output"`
-		Undirected bool   `json:"undirected"`
-		DType      string `json:"dtype"`
-		Force      bool   `json:"force"`
-	}
-	if err := parse(options, &o); err != nil {
-		return nil, err
-	}
+type importOptions struct {
+	resources
+	Source     string `json:"source"`
+	Output     string `json:"output"`
+	Undirected bool   `json:"undirected"`
+	DType      string `json:"dtype"`
+	Force      bool   `json:"force"`
+}
+
+func (o *importOptions) run(ctx context.Context, j *job) (any, error) {
 	t, err := storable(o.DType)
 	if err != nil {
 		return nil, err
 	}
-	m, memory, err := o.machine(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer memory.Close()
 	if err := refuseWithin(o.Output); err != nil {
 		return nil, err
 	}
-	io := ingest.Options{DType: t, Threads: m.Threads, MemoryBytes: int64(m.Budget.Bytes), Force: o.Force, Progress: p}
+	io := ingest.Options{DType: t, Threads: j.machine.Threads, MemoryBytes: int64(j.machine.Budget.Bytes),
+		Force: o.Force, Progress: j.reports}
 	if o.Undirected {
 		io.Direction = ingest.Undirected
 	}
@@ -273,13 +303,13 @@ func importArrays(ctx context.Context, options []byte, p *reports) (_ any, err e
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, source.Close()) }()
+	j.opens(source)
 	r, err := ingest.Run(ctx, vfs.OS(), source, o.Output, io)
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range r.Notes {
-		p.note(n)
+		j.note(n)
 	}
 	return r, nil
 }
