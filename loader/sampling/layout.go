@@ -4,6 +4,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
 // layout is the parts of a batch as tensors, whose places are those in the batch's buffer on the device. Parts that a
@@ -26,9 +27,6 @@ type layout struct {
 	written, end        int64 // from host on: of what the host writes, and of all
 }
 
-// align is what parts of a batch are aligned to in a buffer.
-const align = 256
-
 // layOut says where the parts of a job's batch lie, once it is sampled and looked up.
 func (l *Loader) layOut(j *job) {
 	p, m, f := &j.layout, &j.sample, l.o.Features
@@ -36,13 +34,8 @@ func (l *Loader) layOut(j *job) {
 	if j.onDevice {
 		p.seeds, p.inputs = len(j.seeds), j.device.Inputs.Cols
 	}
-	at := int64(0)
-	take := func(rows, cols int, t gds.DType) gds.Tensor {
-		v := gds.NewTensor(nil, rows, cols, t)
-		v.Offset = at
-		at = (at + gds.Bytes(rows, cols, t) + align - 1) / align * align
-		return v
-	}
+	var all epoch.Arena
+	take := all.Take
 	vector := func(n int, t gds.DType) gds.Tensor { return take(1, n, t) }
 
 	cached := l.rows != nil && l.rows.onDevice() && !j.onDevice
@@ -64,7 +57,7 @@ func (l *Loader) layOut(j *job) {
 		staged = len(j.lookup.Misses)
 	}
 
-	p.host.Offset = at
+	p.host.Offset = all.Bytes
 	p.rows = take(staged, f.Columns(), f.DType())
 	if l.sparse == nil && !l.unified && !together {
 		if p.raw = p.rows; !converted {
@@ -87,7 +80,7 @@ func (l *Loader) layOut(j *job) {
 	}
 	if j.onDevice {
 		p.hits = vector(1, gds.Int64)
-		p.written = at - p.host.Offset
+		p.written = all.Bytes - p.host.Offset
 	} else if n := len(m.SeedWeights); n > 0 {
 		p.weights = vector(n, gds.Float32)
 	}
@@ -108,7 +101,7 @@ func (l *Loader) layOut(j *job) {
 			block(m.Blocks[i].Destinations, m.Blocks[i].Sources, len(m.Blocks[i].Indices))
 		}
 	}
-	if p.end = at - p.host.Offset; !j.onDevice {
+	if p.end = all.Bytes - p.host.Offset; !j.onDevice {
 		p.written = p.end
 	}
 }

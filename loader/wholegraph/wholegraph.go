@@ -3,6 +3,7 @@
 package wholegraph
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -48,15 +49,11 @@ type Graph struct {
 // Bytes is the device memory that the graph takes at least: features as float32, or as sparse rows if they have
 // elements, offsets, and source and weight of each edge, where as many self-loops may be added as there are nodes.
 func Bytes(m *format.Manifest, a sampling.Aggregation, elements *features.Elements) int64 {
-	edges := m.Edges
-	if a != sampling.Mean {
-		edges += m.Nodes
-	}
 	rows := gds.Bytes(int(m.Nodes), m.Features, gds.Float32)
 	if elements != nil {
 		rows = elements.Bytes()
 	}
-	return rows + 4*(m.Nodes+1) + 8*edges
+	return rows + 4*(m.Nodes+1) + 8*Edges(m, a)
 }
 
 // Open reads a graph to a device, or prepares to read its chunks.
@@ -94,11 +91,11 @@ func (g *Graph) Features(threads int) features.Source {
 }
 
 // AllocatedBytes is the memory of the device that the graph and its sets have.
-func (g *Graph) AllocatedBytes() (bytes int64) {
+func (g *Graph) AllocatedBytes() (total int64) {
 	for _, b := range g.buffers {
-		bytes += gds.Aligned(b.Len())
+		total += gds.Aligned(b.Len())
 	}
-	return bytes
+	return total
 }
 
 // Close frees the memory. Work that uses it must be done.
@@ -160,12 +157,8 @@ func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, staging.Free()) }()
-	nodes := make([]uint32, 0, some)
 	for lo := 0; lo < rows; lo += some {
-		nodes = nodes[:0]
-		for v := lo; v < min(lo+some, rows); v++ {
-			nodes = append(nodes, uint32(v))
-		}
+		nodes := places(uint32(lo), min(some, rows-lo))
 		if err := source.Gather(ctx, staging.Bytes(), gds.Float32, nodes); err != nil {
 			return err
 		}
@@ -186,18 +179,11 @@ func shapeOf(rows, cols int) gds.Tensor {
 func (g *Graph) uploadSparse(source *features.Sparse, nodes []uint32) (*loader.SparseRows, error) {
 	n := source.Elements(nodes)
 	offsets, columns, values := make([]uint32, len(nodes)+1), make([]uint32, n), make([]float32, n)
-	err := source.GatherElements(offsets, columns, values, nodes)
-	rows := &loader.SparseRows{Cols: source.Columns()}
-	if err == nil {
-		rows.Offsets, err = upload(g, "features", gds.Uint32, offsets)
+	if err := source.GatherElements(offsets, columns, values, nodes); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		rows.Columns, err = upload(g, "features", gds.Uint32, columns)
-	}
-	if err == nil {
-		rows.Values, err = upload(g, "features", gds.Float32, values)
-	}
-	return rows, err
+	b, err := g.uploadBlock(&sampling.Block{Offsets: offsets, Indices: columns, Weights: values}) // from columns to rows
+	return &loader.SparseRows{Cols: source.Columns(), Offsets: b.Offsets, Columns: b.Indices, Values: b.Weights}, err
 }
 
 // readEdges makes the block of all nodes: that which the full sampler makes of them as seeds.
@@ -207,11 +193,7 @@ func (g *Graph) readEdges(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, all.close()) }()
-	seeds := make([]uint32, o.Topology.Nodes())
-	for v := range seeds {
-		seeds[v] = uint32(v)
-	}
-	if err := all.Sample(ctx, &all.batch, seeds, 0); err != nil {
+	if err := all.Sample(ctx, &all.batch, places(0, int(o.Topology.Nodes())), 0); err != nil {
 		return err
 	}
 	g.block, err = g.uploadBlock(&all.batch.Blocks[0])
@@ -221,13 +203,12 @@ func (g *Graph) readEdges(ctx context.Context, o Options) (err error) {
 // uploadBlock brings a block to the device.
 func (g *Graph) uploadBlock(b *sampling.Block) (to loader.Block, err error) {
 	to.Destinations, to.Sources = b.Destinations, b.Sources
-	if to.Offsets, err = upload(g, "offsets", gds.Uint32, b.Offsets); err != nil {
-		return to, err
+	if to.Offsets, err = upload(g, "offsets", gds.Uint32, b.Offsets); err == nil {
+		to.Indices, err = upload(g, "edges", gds.Uint32, b.Indices)
 	}
-	if to.Indices, err = upload(g, "sources", gds.Uint32, b.Indices); err != nil {
-		return to, err
+	if err == nil {
+		to.Weights, err = upload(g, "weights", gds.Float32, b.Weights)
 	}
-	to.Weights, err = upload(g, "weights", gds.Float32, b.Weights)
 	return to, err
 }
 
@@ -305,11 +286,11 @@ func (g *Graph) Batch(nodes []uint32, layers int) (*Set, error) {
 	}
 	b := &loader.Batch{Rows: n, GlobalRows: len(nodes), X: []gds.Tensor{g.x}, Sparse: g.sparse, Labels: tensor}
 	b.Traffic = loader.Traffic{Rows: int64(n), Edges: int64(layers) * int64(g.block.Indices.Cols)}
-	bytes := gds.Bytes(n, g.x.Cols, gds.Float32)
+	read := gds.Bytes(n, g.x.Cols, gds.Float32)
 	if s := g.sparse; s != nil {
-		bytes = 4*int64(s.Offsets.Cols) + 8*int64(s.Values.Cols)
+		read = 4*int64(s.Offsets.Cols) + 8*int64(s.Values.Cols)
 	}
-	b.Traffic.AddBytes(loader.Device, bytes)
+	b.Traffic.AddBytes(loader.Device, read)
 	for range layers {
 		b.Blocks = append(b.Blocks, g.block)
 	}
@@ -375,3 +356,22 @@ func places(first uint32, n int) []uint32 {
 	}
 	return list
 }
+
+// uploadLabels makes the labels of rows on the device. A row to which visit gives no node is unlabelled.
+func (g *Graph) uploadLabels(rows int, visit func(label func(row int, node uint32))) (gds.Tensor, error) {
+	l, size := g.labels, g.labels.RowBytes()
+	data := bytes.Repeat([]byte{0xff}, rows*size) // -1; as float32 it is NaN
+	visit(func(row int, node uint32) { copy(data[row*size:][:size], l.Data[int(node)*size:]) })
+	cols := l.Columns
+	if !g.labelsPerRow() {
+		rows, cols = 1, rows
+	}
+	m, err := g.alloc("labels", rows, cols, l.Type)
+	if err == nil {
+		err = gds.Upload(g.device, g.stream, m, data)
+	}
+	return m, err
+}
+
+// labelsPerRow tells whether a row has several labels, or values: their tensor is then a matrix.
+func (g *Graph) labelsPerRow() bool { return g.labels.Type != gds.Int32 }

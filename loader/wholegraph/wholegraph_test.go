@@ -360,7 +360,7 @@ func TestChunksOfUnevenSparseRowsKeepToTheirLimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		taken := layOut(int64(chunk.Destinations), 0, int64(chunk.Sparse.Values.Cols), 0).end
+		_, _, taken := layOut(int64(chunk.Destinations), 0, int64(chunk.Sparse.Values.Cols), 0)
 		if taken > limit && chunk.Destinations > 1 || taken > planned || w.chunks.memory.Len() > planned {
 			t.Errorf("%d nodes from %d on take %d bytes, of %d: planned %d, limit %d", chunk.Destinations, chunk.First,
 				taken, w.chunks.memory.Len(), planned, limit)

@@ -54,3 +54,17 @@ func FreeAll(buffers ...gds.Buffer) error {
 	}
 	return errors.Join(errs...)
 }
+
+// Arena says where parts of memory lie, each of which is aligned.
+type Arena struct{ Bytes int64 } // of all parts
+
+// arenaAlign is what parts are aligned to.
+const arenaAlign = 256
+
+// Take is the place of a matrix, as a Tensor without memory.
+func (a *Arena) Take(rows, cols int, t gds.DType) gds.Tensor {
+	v := gds.NewTensor(nil, rows, cols, t)
+	v.Offset = a.Bytes
+	a.Bytes = (a.Bytes + gds.Bytes(rows, cols, t) + arenaAlign - 1) / arenaAlign * arenaAlign
+	return v
+}
