@@ -52,7 +52,7 @@ func (s *Set) writeLabels(j *job, seeds []uint32) {
 	dst, size := j.memory(j.layout.labels), labels.RowBytes()
 	for i, node := range seeds {
 		to := dst[i*size:][:size]
-		if !s.method.kind.graphWise || s.isMember(node) {
+		if !s.method.kind.graphWise || s.members.has(node) {
 			copy(to, labels.Data[int(node)*size:])
 			continue
 		}

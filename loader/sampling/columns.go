@@ -53,7 +53,8 @@ func prepareColumns(squared, floor bool) func(ctx context.Context, m *Method) er
 		}
 		norms, f := dtype.As[float64](memory), m.factors
 		// One thread adds the numbers of a column up in the same order every time.
-		err = visitLists(ctx, m.topology, 1, m.topology.Weighted(), func(v uint32, sources []uint32, weights []float32) {
+		weighted := m.topology.Weighted()
+		err = visitLists(ctx, m.topology, 1, weighted, func(v uint32, sources []uint32, weights []float32) {
 			row, loop := f.row(v, int64(len(sources))), f.loop(v)
 			for j, u := range sources {
 				if int64(j) != loop {

@@ -15,10 +15,7 @@ import (
 // (Route 1 of MorphGL, section 4.1). The host's part is to say how large blocks are, and to write
 // labels. Batches are the same as on the other route.
 //
-// For a schedule of both routes, its stages are functions of a job, as sample, Set.gather and
-// Loader.transfer are of the other: sample and then gather enqueue their work on one stream, which
-// orders them; before the next job is sampled there, gather must have been called. On an emulated
-// device (gds/host), what crosses the link takes its time, and the processor does the device's work.
+// On an emulated device (gds/host), what crosses the link takes its time, and the processor does the device's work.
 type deviceRoute struct {
 	s        *Set
 	m        *DeviceMethod
@@ -95,14 +92,15 @@ func (r *deviceRoute) sample(w *pipeline.Worker, j *job) (err error) {
 	return nil
 }
 
-// gather takes a buffer for a job that was sampled on stream, and enqueues there what makes the batch.
-func (r *deviceRoute) gather(w *pipeline.Worker, j *job, stream gds.Stream) error {
+// gather makes the batch of a job that was sampled on stream, and returns how many of its rows the device found in its
+// cache.
+func (r *deviceRoute) gather(w *pipeline.Worker, j *job, stream gds.Stream) (hits int64, err error) {
 	l := r.s.l
 	if err := l.takeMemory(w, j); err != nil {
-		return err
+		return 0, err
 	}
 	if err := l.takeBuffer(w, j); err != nil {
-		return err
+		return 0, err
 	}
 	b, p := j.buffer, &j.layout
 	r.s.writeLabels(j, j.seeds)
@@ -126,16 +124,11 @@ func (r *deviceRoute) gather(w *pipeline.Worker, j *job, stream gds.Stream) erro
 		stream.Gather(raw, r.features, j.device.Inputs)
 	}
 	l.endBatch(j, stream)
-	return nil
-}
-
-// finish waits for the batch of a job, and counts the rows that the device found in its cache.
-func (r *deviceRoute) finish(w *pipeline.Worker, j *job) error {
-	b := j.buffer
 	if err := w.Wait(b.Ready); err != nil {
-		return err
+		return 0, err
 	}
-	b.addCached(dtype.Int64s(j.memory(j.layout.hits))[0])
-	r.s.l.putPinned(j)
-	return nil
+	hits = dtype.Int64s(j.memory(p.hits))[0]
+	b.addCached(hits)
+	l.putPinned(j)
+	return hits, nil
 }

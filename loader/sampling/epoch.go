@@ -111,9 +111,11 @@ type run struct {
 	n, first int // epoch, and the batch that is 0 in rules
 	late     bool
 	samplers []*Sampler
-	window   cacheWindow
 	stream   gds.Stream    // of the loader
 	device   *paced.Device // nil: stages take as long as they take
+
+	windowEnd int            // the cache has to be begun again before this batch
+	loaded    loader.Traffic // of what was brought into the cache before the first batch
 }
 
 func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yield func(*loader.Batch) bool) error {
@@ -127,13 +129,13 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		if err != nil {
 			return nil, nil, err
 		}
-		x := &run{s: s, n: n, first: first, late: late, stream: stream, window: cacheWindow{s: s, epoch: n}}
+		x := &run{s: s, n: n, first: first, late: late, stream: stream}
 		if rules.CPUBatches > 0 {
 			if x.samplers, err = l.takeSamplers(s.method, max(rules.Workers, 1)); err != nil {
 				return nil, nil, err
 			}
 		}
-		if err := x.window.begin(ctx, stream, first); err != nil {
+		if x.loaded, err = x.beginWindow(ctx, first); err != nil {
 			return nil, nil, err
 		}
 		if s.onDevice != nil {
@@ -160,8 +162,8 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		}
 		x.Train = func(j *job) bool {
 			b := j.buffer
+			b.batch.Traffic.Add(j.loaded)
 			l.jobs.put(j)
-			b.batch.Traffic.Add(x.window.takeLoaded())
 			batches, rows = batches+1, rows+int64(b.batch.Rows)
 			traffic.Add(b.batch.Traffic)
 			return l.buffers.Step(consumer, b, b.batch.Loan(), func() bool { return yield(&b.batch) })
@@ -190,6 +192,9 @@ func (x *run) job(batch int) *job {
 		j.begin(&x.s.epochs, b, x.n)
 		break
 	}
+	if j.loaded = (loader.Traffic{}); batch == 0 {
+		j.loaded = x.loaded
+	}
 	return j
 }
 
@@ -214,8 +219,12 @@ func (x *run) gather(w *pipeline.Worker, t *epoch.Task[*job]) error {
 
 // move begins to move a batch to the device.
 func (x *run) move(w *pipeline.Worker, t *epoch.Task[*job]) error {
-	if err := x.window.reach(w.Context(), x.stream, t.Job.plan.Index); err != nil {
-		return err
+	if batch := t.Job.plan.Index; batch >= x.windowEnd {
+		loaded, err := x.beginWindow(w.Context(), batch)
+		if err != nil {
+			return err
+		}
+		t.Job.loaded.Add(loaded)
 	}
 	if !x.late {
 		t.Begun = x.stream.Record()
@@ -250,16 +259,14 @@ func (x *run) prepare(w *pipeline.Worker, t *epoch.Task[*job]) error {
 		return err
 	}
 	start := time.Now()
-	if err := r.gather(w, t.Job, x.stream); err != nil {
-		return err
-	}
-	if err := r.finish(w, t.Job); err != nil {
+	hits, err := r.gather(w, t.Job, x.stream)
+	if err != nil {
 		return err
 	}
 	t.Gather = time.Since(start)
-	if c, found := l.o.Cache, t.Job.buffer.batch.Traffic; c != nil {
+	if c := l.o.Cache; c != nil {
 		l.lookup.Lock()
-		c.CountFound(found.Rows, found.CachedRows)
+		c.CountFound(int64(t.Job.layout.inputs), hits)
 		l.lookup.Unlock()
 	}
 	return nil

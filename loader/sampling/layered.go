@@ -87,7 +87,8 @@ func (s *Sampler) Sample(ctx context.Context, dst *MiniBatch, seeds []uint32, ke
 	s.edges.ctx = ctx
 	var weights []float32
 	if chosen, ok := s.chooser.(seeder); ok {
-		if seeds, weights, err = chosen.seed(ctx, len(seeds), rng.Start(rng.Hash(key, uint64(s.Layers())))); err != nil {
+		random := rng.Start(rng.Hash(key, uint64(s.Layers())))
+		if seeds, weights, err = chosen.seed(ctx, len(seeds), random); err != nil {
 			return err
 		}
 	}

@@ -14,8 +14,8 @@ type layout struct {
 
 	x, raw gds.Tensor // rows of features as float32; as stored, where they are converted or put together
 
-	// From here on, all lies together: on a device with memory of its own, the host writes its part, up to written, into
-	// pinned memory, which is copied to place host of the buffer.
+	// From here on, all lies together: on a device with memory of its own, the host writes its part, up to written,
+	// into pinned memory, which is copied to place host of the buffer.
 	host                gds.Tensor // nothing; its place is where this begins
 	rows                gds.Tensor // rows that the host gathers, as stored
 	sparse              loader.SparseRows

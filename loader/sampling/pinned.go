@@ -35,8 +35,8 @@ func PinTopology(device gds.Device, t Topology) (_ *PinnedTopology, err error) {
 		p.weights, err = pin(&p.pins, device, from.Weights, gds.Float32)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("pinning a topology of %d nodes and %d edges: %w", t.Nodes(), t.Edges(), err),
-			p.Close())
+		err = fmt.Errorf("pinning a topology of %d nodes and %d edges: %w", t.Nodes(), t.Edges(), err)
+		return nil, errors.Join(err, p.Close())
 	}
 	p.c = &format.CSC{Offsets: pinned[int64](p.offsets), Neighbors: pinned[uint32](p.sources),
 		Weights: pinned[float32](p.weights)}

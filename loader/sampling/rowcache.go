@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/features"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
 // rowCache is the memory of the slots of a cache, as rows are stored: of the device, or of the host,
@@ -145,16 +146,11 @@ func (r *rowCache) gather(ctx context.Context, dst []byte, l *cache.Lookup) erro
 }
 
 func (r *rowCache) close() error {
-	var errs []error
-	for _, b := range []gds.Buffer{r.device, r.table, r.staging, r.arrival} {
-		if b != nil {
-			errs = append(errs, b.Free())
-		}
-	}
+	err := epoch.FreeAll(r.device, r.table, r.staging, r.arrival)
 	for _, b := range []*offheap.Buffer{r.host, r.misses} {
 		if b != nil {
-			errs = append(errs, b.Free())
+			err = errors.Join(err, b.Free())
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }

@@ -155,28 +155,38 @@ func (s *saint) weigh(c *chosenEdges) error {
 	return nil
 }
 
-// nodeSet is a set of nodes; nil bits: all.
+// nodeSet is a set of nodes.
 type nodeSet struct {
-	bits  []uint64
+	bits  []uint64 // nil: all are there
 	count int64
 }
 
-// newNodeSet is the set of these nodes, or of all if nodes is nil.
-func newNodeSet(nodes []uint32, all int64) (nodeSet, error) {
-	if nodes == nil {
-		return nodeSet{count: all}, nil
+// noNodes is an empty set of the nodes of a graph of n.
+func noNodes(n int64) nodeSet { return nodeSet{bits: make([]uint64, (n+63)/64)} }
+
+func (s *nodeSet) has(v uint32) bool { return s.bits == nil || s.bits[v/64]>>(v%64)&1 != 0 }
+
+// add adds a node, and tells that it was not there.
+func (s *nodeSet) add(v uint32) bool {
+	if s.has(v) {
+		return false
 	}
-	s := nodeSet{bits: make([]uint64, (all+63)/64)}
-	for _, v := range nodes {
-		if int64(v) >= all {
-			return s, fmt.Errorf("node %d may be a seed: the graph has %d nodes", v, all)
+	s.bits[v/64] |= 1 << (v % 64)
+	s.count++
+	return true
+}
+
+// newTargets is the set of nodes that may be seeds: all if targets is nil.
+func newTargets(targets []uint32, n int64) (nodeSet, error) {
+	if targets == nil {
+		return nodeSet{count: n}, nil
+	}
+	s := noNodes(n)
+	for _, v := range targets {
+		if int64(v) >= n {
+			return s, fmt.Errorf("node %d may be a seed: the graph has %d nodes", v, n)
 		}
-		if !s.has(v) {
-			s.bits[v/64] |= 1 << (v % 64)
-			s.count++
-		}
+		s.add(v)
 	}
 	return s, nil
 }
-
-func (s *nodeSet) has(v uint32) bool { return s.bits == nil || s.bits[v/64]>>(v%64)&1 != 0 }

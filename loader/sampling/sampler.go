@@ -139,7 +139,7 @@ func NewMethod(ctx context.Context, name string, topology Topology, o Options) (
 			m.options.Fanouts[i] = All
 		}
 	}
-	if m.targets, err = newNodeSet(o.Targets, topology.Nodes()); err != nil {
+	if m.targets, err = newTargets(o.Targets, topology.Nodes()); err != nil {
 		return nil, fmt.Errorf("%w: sampler %s: %w", ErrOptions, name, err)
 	}
 	if err = m.prepareFactors(ctx); err == nil && kind.prepare != nil {

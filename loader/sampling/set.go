@@ -10,6 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
@@ -18,7 +19,7 @@ import (
 type Set struct {
 	l *Loader
 	epochs
-	member   []uint64     // a bit for each node: it is one of nodes
+	members  nodeSet      // nodes
 	onDevice *deviceRoute // by which the device prepares batches: all of them, unless schedule says which
 	schedule *Schedule    // nil: as fast as the loader can; onDevice, one between two steps of the loop
 }
@@ -45,14 +46,10 @@ func (l *Loader) Set(nodes []uint32, method *Method, plan chunk.Plan) (*Set, err
 	if err != nil {
 		return nil, err
 	}
-	member, err := seedSet(nodes, l.o.Features.Rows())
-	if err != nil {
-		return nil, err
-	}
-	return &Set{l: l, epochs: e, member: member}, nil
+	s := &Set{l: l, epochs: e}
+	s.members, err = seedSet(nodes, l.o.Features.Rows())
+	return s, err
 }
-
-func (s *Set) isMember(node uint32) bool { return s.member[node/64]>>(node%64)&1 == 1 }
 
 // CheckSeeds returns an error unless seeds are distinct nodes of a graph of n.
 func CheckSeeds(seeds []uint32, n int64) error {
@@ -60,19 +57,18 @@ func CheckSeeds(seeds []uint32, n int64) error {
 	return err
 }
 
-// seedSet has a bit for each of n nodes: it is among seeds.
-func seedSet(seeds []uint32, n int64) ([]uint64, error) {
-	member := make([]uint64, (n+63)/64)
+// seedSet is the set of seeds, which must be distinct nodes of a graph of n.
+func seedSet(seeds []uint32, n int64) (nodeSet, error) {
+	s := noNodes(n)
 	for i, node := range seeds {
 		if int64(node) >= n {
-			return nil, fmt.Errorf("%w: seed %d is node %d: the graph has %d nodes", ErrOptions, i, node, n)
+			return s, fmt.Errorf("%w: seed %d is node %d: the graph has %d nodes", ErrOptions, i, node, n)
 		}
-		if member[node/64]>>(node%64)&1 == 1 {
-			return nil, fmt.Errorf("%w: node %d is twice among the seeds: they must be distinct", ErrOptions, node)
+		if !s.add(node) {
+			return s, fmt.Errorf("%w: node %d is twice among the seeds: they must be distinct", ErrOptions, node)
 		}
-		member[node/64] |= 1 << (node % 64)
 	}
-	return member, nil
+	return s, nil
 }
 
 // newEpochs plans epochs over nodes: see Loader.Set.
@@ -131,7 +127,8 @@ type job struct {
 	seeds    []uint32
 	sample   MiniBatch
 	lookup   cache.Lookup
-	onDevice bool // the device prepares it
+	loaded   loader.Traffic // of what was brought into the cache for it and later ones
+	onDevice bool           // the device prepares it
 	device   DeviceBatch
 	layout   layout
 	buffer   *batchBuffer

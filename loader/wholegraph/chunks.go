@@ -73,8 +73,8 @@ func layOut(destinations, sources, edges int64, columns int) (x gds.Tensor, b lo
 	return x, b, a.Bytes
 }
 
-// needs bounds the device memory that a chunk of so many nodes and edges of the topology takes, and what the model keeps
-// of it.
+// needs bounds the device memory that a chunk of so many nodes and edges of the topology takes, and what the model
+// keeps of it.
 func (c *chunks) needs(nodes, edges int64, columns int) (memory, model int64) {
 	sources := min(nodes+edges, c.topology.Nodes())
 	edges += c.added * nodes

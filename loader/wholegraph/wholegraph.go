@@ -182,7 +182,8 @@ func (g *Graph) uploadSparse(source *features.Sparse, nodes []uint32) (*loader.S
 	if err := source.GatherElements(offsets, columns, values, nodes); err != nil {
 		return nil, err
 	}
-	b, err := g.uploadBlock(&sampling.Block{Offsets: offsets, Indices: columns, Weights: values}) // from columns to rows
+	// A block from columns to rows:
+	b, err := g.uploadBlock(&sampling.Block{Offsets: offsets, Indices: columns, Weights: values})
 	return &loader.SparseRows{Cols: source.Columns(), Offsets: b.Offsets, Columns: b.Indices, Values: b.Weights}, err
 }
 
