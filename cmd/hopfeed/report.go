@@ -82,12 +82,8 @@ func runReport(a *app, o reportOptions) (result, error) {
 	if err != nil {
 		return nil, err
 	}
-	html, err := report.Page(runs)
-	if err != nil {
-		return nil, err
-	}
 	if err := folder.WriteFiles(a.fs, filepath.Dir(o.output), []string{filepath.Base(o.output)},
-		[][]byte{html}); err != nil {
+		[][]byte{report.Page(runs)}); err != nil {
 		return nil, err
 	}
 	return reported{o.runs, o.output}, nil

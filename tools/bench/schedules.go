@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/placement/collective"
 	"github.com/hopfeed/hopfeed/placement/multiqueue"
 	"github.com/hopfeed/hopfeed/tools/bench/papers"
+	"github.com/hopfeed/hopfeed/tools/chart"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -67,24 +68,21 @@ type ScheduleTable []ScheduleResult
 
 // Text prints a line for each result.
 func (all ScheduleTable) Text(w io.Writer) {
-	for _, row := range all.Rows() {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
+	t := all.table()
+	fmt.Fprintln(w, strings.Join(t.Columns, "\t"))
+	for _, row := range t.Rows {
+		fmt.Fprintln(w, strings.Join(row.Cells, "\t"))
 	}
 }
 
-// Rows has a row for each result, below a head.
-func (all ScheduleTable) Rows() [][]string {
-	setting := slices.ContainsFunc(all, func(r ScheduleResult) bool { return r.Setting != "" })
-	measured := slices.ContainsFunc(all, func(r ScheduleResult) bool { return r.PredictedSeconds != nil })
-	head := []string{"schedule", "epoch", "times the best", "batches by CPU and GPU", "buffers",
-		"CPU, link and GPU busy"}
-	if measured {
-		head = slices.Insert(head, 2, "predicted")
+func (all ScheduleTable) table() *chart.Table {
+	t := &chart.Table{Rows: make([]chart.TableRow, len(all))}
+	column := func(name string, text func(r ScheduleResult) string) {
+		t.Columns, t.Texts = append(t.Columns, name), t.Texts+1
+		for i, r := range all {
+			t.Rows[i].Cells = append(t.Rows[i].Cells, text(r))
+		}
 	}
-	if setting {
-		head = append([]string{"setting"}, append(head, "paper: times collective")...)
-	}
-	rows := [][]string{head}
 	short := func(seconds float64) string {
 		digits := time.Millisecond
 		if seconds < 1 {
@@ -92,18 +90,27 @@ func (all ScheduleTable) Rows() [][]string {
 		}
 		return time.Duration(seconds * float64(time.Second)).Round(digits).String()
 	}
-	for _, r := range all {
-		row := []string{
-			r.Schedule, short(r.EpochSeconds), fmt.Sprintf("%.2f", r.TimesBest), fmt.Sprintf("%d, %d", r.CPUBatches,
-				r.GPUBatches),
-			fmt.Sprintf("%d, %d", r.CPUBuffer, r.GPUBuffer), percents(r.CPUBusy, r.LinkBusy, r.GPUBusy),
-		}
-		if measured {
-			predicted := fmt.Sprintf("%s (%+.1f %%)", short(*r.PredictedSeconds),
-				100*(*r.PredictedSeconds/r.EpochSeconds-1))
-			row = slices.Insert(row, 2, predicted)
-		}
-		if setting {
+	setting := slices.ContainsFunc(all, func(r ScheduleResult) bool { return r.Setting != "" })
+	if setting {
+		column("setting", func(r ScheduleResult) string { return r.Setting })
+	}
+	column("schedule", func(r ScheduleResult) string { return r.Schedule })
+	column("epoch", func(r ScheduleResult) string { return short(r.EpochSeconds) })
+	if slices.ContainsFunc(all, func(r ScheduleResult) bool { return r.PredictedSeconds != nil }) {
+		column("predicted", func(r ScheduleResult) string {
+			return fmt.Sprintf("%s (%+.1f %%)", short(*r.PredictedSeconds), 100*(*r.PredictedSeconds/r.EpochSeconds-1))
+		})
+	}
+	column("times the best", func(r ScheduleResult) string { return fmt.Sprintf("%.2f", r.TimesBest) })
+	column("batches by CPU and GPU", func(r ScheduleResult) string {
+		return fmt.Sprintf("%d, %d", r.CPUBatches, r.GPUBatches)
+	})
+	column("buffers", func(r ScheduleResult) string { return fmt.Sprintf("%d, %d", r.CPUBuffer, r.GPUBuffer) })
+	column("CPU, link and GPU busy", func(r ScheduleResult) string {
+		return percents(r.CPUBusy, r.LinkBusy, r.GPUBusy)
+	})
+	if setting {
+		column("paper: times collective", func(r ScheduleResult) string {
 			paper := "-"
 			if r.PaperTimes != nil {
 				paper = fmt.Sprintf("%.2f", *r.PaperTimes)
@@ -111,21 +118,18 @@ func (all ScheduleTable) Rows() [][]string {
 			if r.Used != nil {
 				paper += "; used " + percents(r.Used...) + ", in the paper " + percents(r.PaperUsed...)
 			}
-			row = append([]string{r.Setting}, append(row, paper)...)
-		}
-		rows = append(rows, row)
+			return paper
+		})
 	}
-	return rows
+	return t
 }
 
-func percents(shares ...float64) (text string) {
-	for i, s := range shares {
-		if i > 0 {
-			text += ", "
-		}
-		text += fmt.Sprintf("%.0f %%", 100*s)
+func percents(shares ...float64) string {
+	var texts []string
+	for _, s := range shares {
+		texts = append(texts, fmt.Sprintf("%.0f %%", 100*s))
 	}
-	return text
+	return strings.Join(texts, ", ")
 }
 
 // SimulateSchedules simulates an epoch by each of some schedules.
@@ -235,11 +239,8 @@ func (s *Schedules) RunAll(ctx context.Context, settings []*papers.MorphGL, titl
 		if paper != nil {
 			title += fmt.Sprintf(": MorphGL's machine %s with %s, emulated", paper.Machine, paper.Data)
 		}
-		page, err := TimelinesPage(title, ScheduleTable(found).Rows(), timelines)
-		if err != nil {
-			return nil, nil, err
-		}
-		charts = append(charts, Timelines(title, timelines).File(), page)
+		charts = append(charts, Timelines(title, timelines).File(),
+			TimelinesPage(title, ScheduleTable(found).table(), timelines))
 	}
 	return all, charts, nil
 }

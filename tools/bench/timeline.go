@@ -1,11 +1,8 @@
 package bench
 
 import (
-	"bytes"
 	"cmp"
-	_ "embed"
 	"fmt"
-	"html/template"
 	"math"
 	"slices"
 	"time"
@@ -94,18 +91,10 @@ func Timelines(title string, all []Timeline) *chart.Figure {
 	return f
 }
 
-//go:embed timelines.html
-var timelinesText string
-
-var timelinesPage = template.Must(template.New("timelines").Parse(timelinesText))
-
-// TimelinesPage is a page with a table, whose first row is its head, and timelines. Stages say what they are where
-// the pointer is.
-func TimelinesPage(title string, table [][]string, all []Timeline) ([]byte, error) {
-	var b bytes.Buffer
-	err := timelinesPage.Execute(&b, map[string]any{
-		"Title": title, "Head": table[0], "Rows": table[1:], "Style": chart.Style,
-		"Figure": Timelines("Stages of batches", all).HTML(),
-	})
-	return b.Bytes(), err
+// TimelinesPage is a page with a table and timelines. Stages say what they are where the pointer is.
+func TimelinesPage(title string, table *chart.Table, all []Timeline) []byte {
+	p := chart.NewPage(title)
+	p.Table(table)
+	p.Figure(Timelines("Stages of batches", all))
+	return p.File()
 }

@@ -61,7 +61,7 @@ func TimeUnit(longest float64) (unit string, seconds float64) {
 }
 
 // Widths of the drawings in HTML. The page shows the widest that fits, unscaled, so text has the same size on all
-// screens. Style has the same widths.
+// screens. style has the same widths.
 var widths = []float64{900, 600, 360}
 
 // fileWidth is the width of a drawing of its own. On a phone of 400 pixels its text is 11 pixels high.
@@ -97,8 +97,8 @@ svg .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 }
 `
 
-// Style is the style sheet of a page with figures.
-const Style template.CSS = `
+// style is the style sheet of a Page.
+const style = `
 :root { color-scheme: light dark; --ink: #1a1a1a; --soft: #555; --page: #fff; --rule: #e4e4e4; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --soft: #aaa; --page: #16181c; --rule: #33363c; } }
 body { font: 15px/1.45 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; color: var(--ink);
@@ -112,7 +112,7 @@ table { border-collapse: collapse; font-size: .88em; font-variant-numeric: tabul
 th, td { padding: 4px 14px 4px 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--rule); }
 th { font-weight: 600; white-space: nowrap; }
 td.n, th.n { text-align: right; white-space: nowrap; }
-td.name { min-width: 9em; }
+td:first-child:not(.n) { min-width: 9em; }
 tr.chosen td { font-weight: 600; }
 .swatch { display: inline-block; width: 11px; height: 11px; margin-right: 6px; border-radius: 2px; }
 details { margin: .8em 0; }
@@ -125,7 +125,7 @@ svg.w900 { display: block; }
 @media print { body { margin: 0; max-width: none; } }
 ` + look
 
-// HTML returns the figure for a page that has Style.
+// HTML returns the figure for a page that has style.
 func (f *Figure) HTML() template.HTML {
 	var page strings.Builder
 	page.WriteString("<figure>")

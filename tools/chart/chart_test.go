@@ -177,13 +177,13 @@ func TestNothingIsCoveredInAnyWidth(t *testing.T) {
 	if height := 12 * 400.0 / fileWidth; height < 11 || widths[len(widths)-1] > 400-2*20 {
 		t.Errorf("text of %v pixels on a phone", height)
 	}
-	for _, s := range []string{look, string(Style)} {
+	for _, s := range []string{look, style} {
 		if !strings.Contains(s, "prefers-color-scheme: dark") || !strings.Contains(s, "font: 12px") {
 			t.Errorf("%s", s)
 		}
 	}
 	for _, w := range widths {
-		if !strings.Contains(string(Style), fmt.Sprintf("svg.w%.0f { display: block; }", w)) {
+		if !strings.Contains(style, fmt.Sprintf("svg.w%.0f { display: block; }", w)) {
 			t.Errorf("no rule shows a drawing of %v pixels", w)
 		}
 	}

@@ -3,9 +3,9 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"html/template"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
@@ -33,32 +33,46 @@ func metricAxis(what, metric string) chart.Axis {
 	return chart.Axis{Name: what + metric + " (%)", Text: func(v float64) string { return fmt.Sprintf("%.4g", 100*v) }}
 }
 
-// curves draws a value of each epoch for each run; nothing if no epoch has one. dots and bands tell whether it has
-// dots of selected epochs and bands of several seeds.
-func curves(title string, runs []Run, y chart.Axis, value func(checkpoint.EpochMetrics) *float64) (
-	drawn template.HTML, dots, bands bool) {
-	p := &chart.XY{X: chart.Axis{Name: "epoch", Whole: true}, Y: y}
-	low, high := math.Inf(1), math.Inf(-1)
-	for i, r := range runs {
-		line, best := meanCurve(r, value)
-		if len(line.X) == 0 {
-			continue
+// curves adds metric and loss of each epoch for each run, if some epoch has ended.
+func curves(p *chart.Page, runs []Run) {
+	metric := cmp.Or(metricOf(runs), "metric")
+	dots, bands := "", ""
+	heading := sync.OnceFunc(func() { p.Heading("Learning curves") })
+	for _, of := range []struct {
+		title string
+		axis  chart.Axis
+		value func(e checkpoint.EpochMetrics) *float64
+	}{
+		{"Validation " + metric, metricAxis("", metric),
+			func(e checkpoint.EpochMetrics) *float64 { return e.ValidMetric }},
+		{"Training loss", chart.Axis{Name: "loss"}, func(e checkpoint.EpochMetrics) *float64 { return &e.TrainLoss }},
+	} {
+		xy := &chart.XY{X: chart.Axis{Name: "epoch", Whole: true}, Y: of.axis}
+		low, high := math.Inf(1), math.Inf(-1)
+		for i, r := range runs {
+			line, best := meanCurve(r, of.value)
+			if len(line.X) == 0 {
+				continue
+			}
+			line.Color = chart.Color(i)
+			xy.Lines = append(xy.Lines, line)
+			low, high = min(low, slices.Min(line.Low)), max(high, slices.Max(line.High))
+			if len(r.Runs) > 1 {
+				bands = "With several seeds, the line is their mean while at least half of them go on, and the band " +
+					"is their range."
+			}
+			if best >= 0 {
+				dots = "A dot is the selected epoch."
+				xy.Points = append(xy.Points, chart.Point{X: line.X[best], Y: line.Y[best], Color: line.Color})
+			}
 		}
-		line.Color = chart.Color(i)
-		p.Lines = append(p.Lines, line)
-		bands = bands || len(r.Runs) > 1
-		low, high = min(low, slices.Min(line.Low)), max(high, slices.Max(line.High))
-		if best >= 0 {
-			dots = true
-			p.Points = append(p.Points, chart.Point{X: line.X[best], Y: line.Y[best], Color: line.Color})
+		if len(xy.Lines) > 0 {
+			xy.Y.Log = low > 0 && high > 10*low
+			heading()
+			p.Figure(&chart.Figure{Title: of.title, Keys: runKeys(runs), Plots: []chart.Plot{xy}})
 		}
 	}
-	if len(p.Lines) == 0 {
-		return "", false, false
-	}
-	p.Y.Log = low > 0 && high > 10*low
-	f := chart.Figure{Title: title, Keys: runKeys(runs), Plots: []chart.Plot{p}}
-	return f.HTML(), dots, bands
+	p.Note(dots, bands)
 }
 
 // meanCurve is the mean over the seeds of a run, as long as at least half of them go on, with their range as band.
@@ -92,11 +106,11 @@ func meanCurve(r Run, value func(checkpoint.EpochMetrics) *float64) (c chart.Lin
 }
 
 // seeds draws the test metric of each seed of each training, or the validation metric if no seed was tested, with
-// mean and standard deviation; nothing if no training has several seeds, or metrics differ.
-func seeds(runs []Run) template.HTML {
-	metric := runs[0].Options.Metric
-	if slices.ContainsFunc(runs, func(r Run) bool { return r.Options.Metric != metric }) {
-		return ""
+// mean and standard deviation; nil if no training has several seeds, or metrics differ.
+func seeds(runs []Run) *chart.Figure {
+	metric := metricOf(runs)
+	if metric == "" {
+		return nil
 	}
 	what, of := "Test ", func(r checkpoint.Run) *float64 { return r.TestMetric }
 	mean := func(r Run) *trainer.Spread { return r.figures().Test }
@@ -126,12 +140,11 @@ func seeds(runs []Run) template.HTML {
 		p.Rows = append(p.Rows, row)
 	}
 	if !several {
-		return ""
+		return nil
 	}
 	margin := (p.To - p.From) / 20
 	p.From, p.To = p.From-margin, p.To+margin
-	f := chart.Figure{Title: what + metric + " of each seed", Plots: []chart.Plot{p}}
-	return f.HTML()
+	return &chart.Figure{Title: what + metric + " of each seed", Plots: []chart.Plot{p}}
 }
 
 // point is a training in the chart of accuracy against epoch time.
@@ -144,15 +157,13 @@ type point struct {
 
 // trainEpochSeconds is the median time of an epoch without validation, 0 if none has ended.
 func (r *Run) trainEpochSeconds() float64 {
-	var seconds []float64
-	for _, e := range r.History {
-		seconds = append(seconds, e.TrainSeconds)
-	}
-	if len(seconds) == 0 {
+	n := len(r.History)
+	if n == 0 {
 		return 0
 	}
-	slices.Sort(seconds)
-	return (seconds[(len(seconds)-1)/2] + seconds[len(seconds)/2]) / 2
+	sorted := slices.SortedFunc(slices.Values(r.History),
+		func(a, b checkpoint.EpochMetrics) int { return cmp.Compare(a.TrainSeconds, b.TrainSeconds) })
+	return (sorted[(n-1)/2].TrainSeconds + sorted[n/2].TrainSeconds) / 2
 }
 
 // readsGraph tells that the model reads a graph, not a hop store.
@@ -189,26 +200,28 @@ func frontier(all []point, lower bool) (best []point) {
 	return best
 }
 
-// tradeoff draws the test metric of trainings against the time of an epoch (preprop-gnn Figures 7 and 11) and
-// lists what the marks mean. why says why there is no drawing.
-func tradeoff(runs []Run) (drawn template.HTML, marks []string, why string) {
-	metric := runs[0].Options.Metric
-	if slices.ContainsFunc(runs, func(r Run) bool { return r.Options.Metric != metric }) {
-		return "", nil, "The trainings have different metrics."
-	}
-	all := points(runs)
-	if len(all) < 2 {
-		return "", nil, "Fewer than two trainings have been tested."
+// tradeoff adds the test metric of trainings against the time of an epoch (preprop-gnn Figures 7 and 11), or why there
+// is no such figure.
+func tradeoff(p *chart.Page, runs []Run) {
+	p.Heading("Comparison")
+	metric, all := metricOf(runs), points(runs)
+	switch {
+	case metric == "":
+		p.Text("The trainings have different metrics.")
+		return
+	case len(all) < 2:
+		p.Text("Fewer than two trainings have been tested.")
+		return
 	}
 	unit, per := chart.TimeUnit(all[len(all)-1].seconds)
-	p := &chart.XY{X: chart.Axis{Name: "an epoch of training (" + unit + ")", Log: true},
+	xy := &chart.XY{X: chart.Axis{Name: "an epoch of training (" + unit + ")", Log: true},
 		Y: metricAxis("test ", metric)}
 	best := frontier(all, trainer.LowerIsBetter(metric))
 	dashed := chart.Line{Color: chart.Grey, Dashed: true}
 	for _, b := range best {
 		dashed.X, dashed.Y = append(dashed.X, b.seconds/per), append(dashed.Y, b.Mean)
 	}
-	p.Lines = []chart.Line{dashed}
+	xy.Lines = []chart.Line{dashed}
 	var stores, graphs, spread bool
 	for _, t := range all {
 		stores, graphs, spread = stores || !t.sampled, graphs || t.sampled, spread || t.Std > 0
@@ -217,28 +230,25 @@ func tradeoff(runs []Run) (drawn template.HTML, marks []string, why string) {
 		if t.sampled {
 			mark.Mark = chart.Square
 		}
-		p.Points = append(p.Points, mark)
+		xy.Points = append(xy.Points, mark)
 	}
-	better := "up"
-	if trainer.LowerIsBetter(metric) {
-		better = "down"
+	p.Figure(&chart.Figure{Title: "Test " + metric + " against the time of an epoch", Keys: runKeys(runs),
+		Plots: []chart.Plot{xy}})
+	lower := trainer.LowerIsBetter(metric)
+	p.Note("As preprop-gnn Figures 7 and 11. The epoch is the median, without validation.",
+		only(!lower, "Better is up and to the left."), only(lower, "Better is down and to the left."),
+		only(stores && graphs, "A circle is a model that reads a hop store, a square one that reads a graph."),
+		only(len(best) > 1, "The dashed line joins the trainings that no other beats in both."),
+		only(spread, "Bars are standard deviations over seeds."),
+		only(stores, "The time leaves propagation out."))
+}
+
+// only is a text where something holds.
+func only(holds bool, text string) string {
+	if holds {
+		return text
 	}
-	marks = append(marks, "Better is "+better+" and to the left.")
-	if stores && graphs {
-		marks = append(marks, "A circle is a model that reads a hop store, a square one that reads a graph.")
-	}
-	if len(best) > 1 {
-		marks = append(marks, "The dashed line joins the trainings that no other beats in both.")
-	}
-	if spread {
-		marks = append(marks, "Bars are standard deviations over seeds.")
-	}
-	if stores {
-		marks = append(marks, "The time leaves propagation out.")
-	}
-	f := chart.Figure{Title: "Test " + metric + " against the time of an epoch", Keys: runKeys(runs),
-		Plots: []chart.Plot{p}}
-	return f.HTML(), marks, ""
+	return ""
 }
 
 // stageKeys are the stages of a run, in the order in which they are drawn.
@@ -249,68 +259,64 @@ var stageKeys = []struct{ stage, name, color string }{
 	{"test", "test", chart.Grey},
 }
 
-// stages draws the time of each stage of the runs that have any.
-func stages(runs []Run) template.HTML {
-	longest := 0.0
+// times adds the time of each stage of the runs, and of their epochs beside the predicted ones.
+func times(p *chart.Page, runs []Run) {
+	longestRun, longestEpoch := 0.0, 0.0
 	for _, r := range runs {
-		longest = max(longest, r.trainSeconds())
+		longestRun = max(longestRun, r.seconds())
+		longestEpoch = max(longestEpoch, r.figures().EpochSeconds.Mean, r.PredictedEpochSeconds)
 	}
-	if longest == 0 {
-		return ""
+	if longestRun+longestEpoch == 0 {
+		return
 	}
-	unit, per := chart.TimeUnit(longest)
-	p := &chart.Rows{X: chart.Axis{Name: "time (" + unit + ")"}}
-	f := chart.Figure{Title: "Time of a run, by stage", Plots: []chart.Plot{p}}
-	occurs := map[string]bool{}
-	for _, r := range runs {
-		total, s := r.trainSeconds(), r.figures().StageSeconds
-		if !(total > 0) {
-			continue
-		}
-		row := chart.Row{Name: r.Name, Label: fmt.Sprintf("%s, %.0f %% waiting", duration(total),
-			100*s["load_wait"]/total)}
-		for _, k := range stageKeys {
-			row.Bars = chart.Stack(row.Bars, s[k.stage]/per, k.color)
-			occurs[k.stage] = occurs[k.stage] || s[k.stage] > 0
-		}
-		p.Rows = append(p.Rows, row)
-	}
-	for _, k := range stageKeys {
-		if occurs[k.stage] {
-			f.Keys = append(f.Keys, chart.Key{Name: k.name, Color: k.color})
-		}
-	}
-	return f.HTML()
-}
-
-// epochs draws the predicted time of an epoch, where there is one, below the measured one.
-func epochs(runs []Run) (drawn template.HTML, predicted bool) {
-	longest := 0.0
-	for _, r := range runs {
-		longest = max(longest, r.figures().EpochSeconds.Mean, r.PredictedEpochSeconds)
-	}
-	unit, per := chart.TimeUnit(longest)
-	p := &chart.Rows{X: chart.Axis{Name: "time (" + unit + ")"}}
+	unit, per := chart.TimeUnit(longestRun)
+	stages := &chart.Rows{X: chart.Axis{Name: "time (" + unit + ")"}}
+	unit, perEpoch := chart.TimeUnit(longestEpoch)
+	epochs := &chart.Rows{X: chart.Axis{Name: "time (" + unit + ")"}}
+	occurs, predicted := map[string]bool{}, false
 	for i, r := range runs {
+		s := r.figures().StageSeconds
+		if total := r.seconds(); total > 0 {
+			row := chart.Row{Name: r.Name,
+				Label: fmt.Sprintf("%s, %.0f %% waiting", duration(total), 100*s["load_wait"]/total)}
+			for _, k := range stageKeys {
+				row.Bars = chart.Stack(row.Bars, s[k.stage]/per, k.color)
+				occurs[k.stage] = occurs[k.stage] || s[k.stage] > 0
+			}
+			stages.Rows = append(stages.Rows, row)
+		}
 		measured := r.figures().EpochSeconds.Mean
 		if !(measured > 0) {
 			continue
 		}
-		bar := chart.Bar{To: measured / per, Color: chart.Color(i)}
-		p.Rows = append(p.Rows, chart.Row{Name: r.Name, Label: "measured " + duration(measured), Bars: []chart.Bar{bar},
-			Apart: true})
+		bar := chart.Bar{To: measured / perEpoch, Color: chart.Color(i)}
+		epochs.Rows = append(epochs.Rows, chart.Row{Name: r.Name, Label: "measured " + duration(measured),
+			Bars: []chart.Bar{bar}, Apart: true})
 		if seconds := r.PredictedEpochSeconds; seconds > 0 {
 			predicted = true
-			bar.To, bar.Pale = seconds/per, true
+			bar.To, bar.Pale = seconds/perEpoch, true
 			label := fmt.Sprintf("predicted %s (%.2f ×)", duration(seconds), seconds/measured)
-			p.Rows = append(p.Rows, chart.Row{Label: label, Bars: []chart.Bar{bar}})
+			epochs.Rows = append(epochs.Rows, chart.Row{Label: label, Bars: []chart.Bar{bar}})
 		}
 	}
-	if len(p.Rows) == 0 {
-		return "", false
+	if len(stages.Rows)+len(epochs.Rows) == 0 {
+		return
 	}
-	f := chart.Figure{Title: "Time of an epoch", Plots: []chart.Plot{p}}
-	return f.HTML(), predicted
+	p.Heading("Time")
+	if len(stages.Rows) > 0 {
+		f := &chart.Figure{Title: "Time of a run, by stage", Plots: []chart.Plot{stages}}
+		for _, k := range stageKeys {
+			if occurs[k.stage] {
+				f.Keys = append(f.Keys, chart.Key{Name: k.name, Color: k.color})
+			}
+		}
+		p.Figure(f)
+	}
+	if len(epochs.Rows) > 0 {
+		p.Figure(&chart.Figure{Title: "Time of an epoch", Plots: []chart.Plot{epochs}})
+		p.Note("The median epoch, validation included.",
+			only(predicted, "The pale bar is the plan's prediction from before the training."))
+	}
 }
 
 // places are where feature rows come from, in the order in which they are drawn.
@@ -324,9 +330,9 @@ var places = []struct {
 	{"a cache", chart.Sky, func(t loader.Traffic) int64 { return t.CacheBytes }},
 }
 
-// traffic draws the bytes of features of an epoch (preprop-gnn Appendix I) for the runs that counted them.
-func traffic(runs []Run) template.HTML {
-	p := &chart.Rows{X: chart.Axis{Name: "feature bytes (MiB)"}}
+// traffic adds the bytes of features of an epoch (preprop-gnn Appendix I) of the runs that counted them.
+func traffic(p *chart.Page, runs []Run) {
+	rows := &chart.Rows{X: chart.Axis{Name: "feature bytes (MiB)"}}
 	var all loader.Traffic
 	least := int64(math.MaxInt64)
 	for _, r := range runs {
@@ -334,6 +340,7 @@ func traffic(runs []Run) template.HTML {
 			least = min(least, n)
 		}
 	}
+	sampled := false
 	for _, r := range runs {
 		t := r.figures().EpochTraffic
 		n := t.Bytes()
@@ -341,6 +348,7 @@ func traffic(runs []Run) template.HTML {
 			continue
 		}
 		all.Add(t)
+		sampled = sampled || r.readsGraph() && t.Rows > 0
 		row := chart.Row{Name: r.Name, Label: units.Bytes(n).String()}
 		for _, p := range places {
 			row.Bars = chart.Stack(row.Bars, float64(p.bytes(t))/(1<<20), p.color)
@@ -351,16 +359,22 @@ func traffic(runs []Run) template.HTML {
 		if t.CachedRows > 0 {
 			row.Label += fmt.Sprintf(", %.0f %% cached", 100*t.HitRate())
 		}
-		p.Rows = append(p.Rows, row)
+		rows.Rows = append(rows.Rows, row)
 	}
-	if len(p.Rows) == 0 {
-		return ""
+	if len(rows.Rows) == 0 {
+		return
 	}
-	f := chart.Figure{Title: "Feature bytes of an epoch", Plots: []chart.Plot{p}}
+	f := &chart.Figure{Title: "Feature bytes of an epoch", Plots: []chart.Plot{rows}}
 	for _, p := range places {
 		if p.bytes(all) > 0 {
 			f.Keys = append(f.Keys, chart.Key{Name: p.name, Color: p.color})
 		}
 	}
-	return f.HTML()
+	p.Heading("Bytes of features in an epoch")
+	p.Figure(f)
+	p.Note("As preprop-gnn Appendix I: bytes of the feature rows of all training batches, as stored, by the place "+
+		"they came from. Loading before the first epoch and bytes read beyond rows do not count.",
+		only(sampled, "A model that samples a graph counts a row in each batch that needs it."),
+		only(all.CachedRows > 0, "What a cache had was not moved; a row that entered the cache during training counts "+
+			"where it came from."))
 }

@@ -93,7 +93,13 @@ func TestSeedsAreDrawnWithTheirMeanAndDeviation(t *testing.T) {
 		test := 0.8 + float64(i)/100
 		r.Runs[i].TestMetric = &test
 	}
-	drawn := string(seeds([]Run{r, saved("one", 1)}))
+	draw := func(runs ...Run) string {
+		if f := seeds(runs); f != nil {
+			return string(f.HTML())
+		}
+		return ""
+	}
+	drawn := draw(r, saved("one", 1))
 	if n := strings.Count(drawn, "<circle"); n != (3+1)*drawings || !strings.Contains(drawn, "81.00 ± 1.00 %") ||
 		!strings.Contains(drawn, "Test accuracy of each seed") {
 		t.Errorf("%d rings in %s", n, drawn)
@@ -101,13 +107,13 @@ func TestSeedsAreDrawnWithTheirMeanAndDeviation(t *testing.T) {
 	for i := range r.Runs {
 		r.Runs[i].TestMetric = nil
 	}
-	if drawn := string(seeds([]Run{r})); !strings.Contains(drawn, "Validation accuracy of each seed") ||
+	if drawn := draw(r); !strings.Contains(drawn, "Validation accuracy of each seed") ||
 		!strings.Contains(drawn, "60.00 ± 10.00 %") {
 		t.Errorf("without a test: %s", drawn)
 	}
 	other := saved("other", 2)
 	other.Options.Metric = "mae"
-	if drawn := seeds([]Run{saved("one", 1)}) + seeds([]Run{saved("several", 3), other}); drawn != "" {
+	if drawn := draw(saved("one", 1)) + draw(saved("several", 3), other); drawn != "" {
 		t.Errorf("one seed, or different metrics: %s", drawn)
 	}
 }

@@ -3,12 +3,10 @@
 package report
 
 import (
-	"bytes"
+	"cmp"
 	"crypto/sha256"
-	_ "embed"
 	"encoding/hex"
 	"fmt"
-	"html/template"
 	"maps"
 	"slices"
 	"strconv"
@@ -30,104 +28,33 @@ type Run struct {
 	Propagation preprop.Took // of its store
 }
 
-//go:embed page.html
-var pageText string
-
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"rows": tuningRows,
-	"style": func() template.CSS { return chart.Style }}).Parse(pageText))
-
-// content is what the page is filled with.
-type content struct {
-	Version string
-	Runs    []runRow
-	Metric  string
-	Several bool // runs
-	Differ  settingsTable
-	All     settingsTable
-	Seeds   template.HTML   // test metric of each
-	Charts  []template.HTML // learning curves
-	Dots    bool            // of selected epochs
-	Bands   bool            // of several seeds
-	Stages  template.HTML
-	Epochs  template.HTML // predicted beside measured
-	Trade   template.HTML // accuracy against epoch time
-	Traffic template.HTML
-
-	Predicted       bool     // some epoch
-	Marks           []string // of Trade, explained
-	NoTrade         string   // why there is no Trade
-	Sampled, Cached bool     // rows of Traffic
-	Spread          bool     // some training has several seeds
-
-	Table7  []preprocessing
-	AtLeast bool     // some propagation took longer than is known
-	Unknown []string // runs whose propagation seconds are not known
-	Trials  []trialsTable
-}
-
-// runRow is a row of the table of runs, as text.
-type runRow struct {
-	Color, Name, Model, Data, State                                    string
-	Valid, Test, Epochs, Best, Epoch, Predicted, Rate, Memory, Seconds string
-}
-
-// settingsTable has a row for each setting.
-type settingsTable struct {
-	Columns []string
-	Rows    [][]string // the setting's name first
-}
-
-// preprocessing is a row of preprop-gnn Table 7.
-type preprocessing struct{ Name, Hops, Propagate, Epoch, Epochs, Training, Share string }
-
-type trialsTable struct {
-	Run     string
-	Columns []string
-	Rows    [][]string // best first
-	Chosen  int        // trial
-}
-
 // Page returns the page about at least one run.
-func Page(runs []Run) ([]byte, error) {
-	c := content{Version: version.Version, Several: len(runs) > 1, Metric: runs[0].Options.Metric}
-	for i, r := range runs {
-		if r.Options.Metric != c.Metric {
-			c.Metric = "metric"
-		}
-		c.Runs = append(c.Runs, r.row(chart.Color(i)))
-		t := r.figures().EpochTraffic
-		c.Sampled, c.Cached, c.Spread = c.Sampled || r.readsGraph() && t.Rows > 0, c.Cached ||
-			t.CachedRows > 0, c.Spread || len(r.Runs) > 1
-		if !r.readsGraph() { // which is not propagated
-			c.addPreprocessing(r)
-		}
+func Page(runs []Run) []byte {
+	title := fmt.Sprintf("%d trainings", len(runs))
+	if len(runs) == 1 {
+		title = "Training " + runs[0].Name
+	}
+	p := chart.NewPage(title)
+	means := ""
+	if slices.ContainsFunc(runs, func(r Run) bool { return len(r.Runs) > 1 }) {
+		means = "Figures are means over the finished seeds of a training, ± their sample standard deviation."
+	}
+	p.Note("Written by hopfeed report, version "+version.Version+".", means)
+	results(p, runs)
+	settings(p, runs)
+	curves(p, runs)
+	if len(runs) > 1 {
+		tradeoff(p, runs)
+	}
+	traffic(p, runs)
+	times(p, runs)
+	preprocessing(p, runs)
+	for _, r := range runs {
 		if len(r.Trials) > 0 {
-			c.Trials = append(c.Trials, trials(r))
+			trials(p, r)
 		}
 	}
-	c.All, c.Differ = settings(runs)
-	for _, each := range []struct {
-		title string
-		axis  chart.Axis
-		value func(e checkpoint.EpochMetrics) *float64
-	}{
-		{"Validation " + c.Metric, metricAxis("", c.Metric),
-			func(e checkpoint.EpochMetrics) *float64 { return e.ValidMetric }},
-		{"Training loss", chart.Axis{Name: "loss"}, func(e checkpoint.EpochMetrics) *float64 { return &e.TrainLoss }},
-	} {
-		if drawn, dots, bands := curves(each.title, runs, each.axis, each.value); drawn != "" {
-			c.Charts, c.Dots, c.Bands = append(c.Charts, drawn), c.Dots || dots, c.Bands || bands
-		}
-	}
-	c.Seeds = seeds(runs)
-	c.Stages, c.Traffic = stages(runs), traffic(runs)
-	c.Epochs, c.Predicted = epochs(runs)
-	if c.Several {
-		c.Trade, c.Marks, c.NoTrade = tradeoff(runs)
-	}
-	var b bytes.Buffer
-	err := page.Execute(&b, c)
-	return b.Bytes(), err
+	return p.File()
 }
 
 // figures are the means over the runs that finished or, if none has, over all.
@@ -140,83 +67,130 @@ func (r *Run) figures() *checkpoint.Summary {
 	return checkpoint.Summarize(finished)
 }
 
-// trainSeconds is the mean time of a run.
-func (r *Run) trainSeconds() (seconds float64) {
+// seconds is the mean time of a run.
+func (r *Run) seconds() (seconds float64) {
 	for _, s := range r.figures().StageSeconds {
 		seconds += s
 	}
 	return seconds
 }
 
-func (r *Run) row(color string) runRow {
-	s := r.figures()
-	row := runRow{
-		Color: color, Name: r.Name, Model: r.Spec.Model, Data: r.Data.Name, State: "complete",
-		Valid: valueText(r.Options.Metric, s.Valid), Test: valueText(r.Options.Metric,
-			s.Test), Epochs: number(s.Epochs), Best: number(s.BestEpoch),
-		Epoch: duration(s.EpochSeconds.Mean), Predicted: "–", Rate: count(s.RowsPerSecond.Mean),
-		Memory: fmt.Sprintf("%.1f MiB", float64(s.PeakDeviceBytes)/(1<<20)), Seconds: duration(r.trainSeconds()),
+// metricOf is the metric of the trainings, "" if they have different ones.
+func metricOf(runs []Run) string {
+	metric := runs[0].Options.Metric
+	if slices.ContainsFunc(runs, func(r Run) bool { return r.Options.Metric != metric }) {
+		return ""
 	}
-	if r.PredictedEpochSeconds > 0 {
-		row.Predicted = duration(r.PredictedEpochSeconds)
-	}
-	if lacks := r.Incomplete(); lacks != "" {
-		row.State = lacks
-	} else if len(r.Runs) > 1 {
-		row.State = fmt.Sprintf("complete, %d seeds", len(r.Runs))
-	}
-	return row
+	return metric
 }
 
-func (c *content) addPreprocessing(r Run) {
-	if r.Propagation.Seconds == 0 {
-		c.Unknown = append(c.Unknown, r.Name)
-		return
+// results adds the figures of each training.
+func results(p *chart.Page, runs []Run) {
+	metric := cmp.Or(metricOf(runs), "metric")
+	t := &chart.Table{Texts: 3, Columns: []string{"training", "model", "data", "validation " + metric, "test " + metric,
+		"epochs", "selected", "epoch", "rows/s", "run", "device memory"}}
+	p.Heading("Results")
+	for i, r := range runs {
+		s := r.figures()
+		t.Rows = append(t.Rows, chart.TableRow{Color: chart.Color(i), Cells: []string{r.Name, r.Spec.Model, r.Data.Name,
+			valueText(r.Options.Metric, s.Valid), valueText(r.Options.Metric, s.Test), number(s.Epochs),
+			number(s.BestEpoch), duration(s.EpochSeconds.Mean), count(s.RowsPerSecond.Mean), duration(r.seconds()),
+			fmt.Sprintf("%.1f MiB", float64(s.PeakDeviceBytes)/(1<<20))}})
 	}
-	hops := 0
-	for _, m := range r.Spec.Matrices {
-		hops = max(hops, m.Hop)
-	}
-	s, train := r.figures(), r.trainSeconds()
-	row := preprocessing{
-		Name: r.Name, Hops: fmt.Sprint(hops), Propagate: duration(r.Propagation.Seconds),
-		Epoch:  duration(s.EpochSeconds.Mean),
-		Epochs: number(s.Epochs), Training: duration(train), Share: "–",
-	}
-	if train > 0 {
-		row.Share = fmt.Sprintf("%.0f %%", 100*r.Propagation.Seconds/train)
-	}
-	if r.Propagation.AtLeast {
-		row.Propagate, c.AtLeast = "≥ "+row.Propagate, true
-		if train > 0 {
-			row.Share = "≥ " + row.Share
-		}
-	}
-	c.Table7 = append(c.Table7, row)
-}
-
-// settings are all that some run has, and those that differ.
-func settings(runs []Run) (all, differ settingsTable) {
-	names := map[string]bool{}
+	p.Table(t)
 	for _, r := range runs {
-		all.Columns = append(all.Columns, r.Name)
+		state := "complete"
+		if lacks := r.Incomplete(); lacks != "" {
+			state = lacks
+		} else if len(r.Runs) > 1 {
+			state = fmt.Sprintf("complete, %d seeds", len(r.Runs))
+		}
+		p.Note(r.Name + ": " + state)
+	}
+	if f := seeds(runs); f != nil {
+		p.Figure(f)
+		p.Note("A ring is one seed, the line is the mean of the seeds, the band one standard deviation to each side.")
+	}
+}
+
+// preprocessing adds preprop-gnn Table 7, for the trainings that read a store.
+func preprocessing(p *chart.Page, runs []Run) {
+	t := &chart.Table{Texts: 1, Columns: []string{"training", "hops", "propagation", "epoch", "epochs", "one run",
+		"propagation / run"}}
+	var unknown []string
+	atLeast := ""
+	for _, r := range runs {
+		if r.readsGraph() {
+			continue
+		}
+		took := r.Propagation
+		if took.Seconds == 0 {
+			unknown = append(unknown, r.Name)
+			continue
+		}
+		hops, sign := 0, ""
+		for _, m := range r.Spec.Matrices {
+			hops = max(hops, m.Hop)
+		}
+		if took.AtLeast {
+			sign = "≥ "
+			atLeast = "≥: propagation ran in several runs or shards, and only the last one's time is known."
+		}
+		s, share := r.figures(), "–"
+		if r.seconds() > 0 {
+			share = fmt.Sprintf("%s%.0f %%", sign, 100*took.Seconds/r.seconds())
+		}
+		t.Add(r.Name, fmt.Sprint(hops), sign+duration(took.Seconds), duration(s.EpochSeconds.Mean), number(s.Epochs),
+			duration(r.seconds()), share)
+	}
+	if len(t.Rows)+len(unknown) > 0 {
+		p.Heading("Preprocessing")
+	}
+	if len(t.Rows) > 0 {
+		p.Table(t)
+		p.Note("As preprop-gnn Table 7: the time of one propagation beside the time of one run of training.", atLeast)
+	}
+	if len(unknown) > 0 {
+		p.Text("Not known for " + strings.Join(unknown, ", ") + ": the store of the training is gone, has more hops " +
+			"now, or was copied without its folder's attributes. Give --propagation the output of hopfeed propagate " +
+			"--json.")
+	}
+}
+
+// settings adds what some training sets: of several trainings what differs, and all of it for readers who ask.
+func settings(p *chart.Page, runs []Run) {
+	names := map[string]bool{}
+	columns := []string{"setting"}
+	for _, r := range runs {
+		columns = append(columns, r.Name)
 		for name := range r.Config {
 			names[name] = true
 		}
 	}
-	differ.Columns = all.Columns
+	all, differ := &chart.Table{Texts: 1, Columns: columns}, &chart.Table{Texts: 1, Columns: columns}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		row, same := []string{name}, true
 		for _, r := range runs {
 			row = append(row, short(r.Config[name]))
 			same = same && r.Config[name] == runs[0].Config[name]
 		}
-		all.Rows = append(all.Rows, row)
+		all.Add(row...)
 		if !same {
-			differ.Rows = append(differ.Rows, row)
+			differ.Add(row...)
 		}
 	}
-	return all, differ
+	p.Heading("Settings")
+	switch {
+	case len(runs) == 1:
+		p.Table(all)
+		return
+	case len(differ.Rows) > 0:
+		p.Text("Settings that differ:")
+		p.Table(differ)
+	default:
+		p.Text("All trainings have the same settings.")
+	}
+	p.Details("All settings", all)
 }
 
 // short is a setting with at most four digits, if it is a number of many, and the first 16 digits of a fingerprint.
@@ -230,21 +204,21 @@ func short(value string) string {
 	return value
 }
 
-// trials are those of a run, with the settings that they vary.
-func trials(r Run) trialsTable {
-	t := trialsTable{Run: r.Name}
+// varied lists the settings that are not the same in all trials.
+func varied(trials []tune.Trial) []string {
 	names := map[string]bool{}
-	for _, trial := range r.Trials {
-		for name := range trial.Settings {
-			names[name] = names[name] || trial.Settings[name] != r.Trials[0].Settings[name]
+	for _, t := range trials {
+		for _, name := range tune.Differing(t.Settings, trials[0].Settings) {
+			names[name] = true
 		}
 	}
-	maps.DeleteFunc(names, func(_ string, varies bool) bool { return !varies })
-	varied := slices.Sorted(maps.Keys(names))
-	t.Columns = varied
-	if best := tune.Best(r.Trials); best != nil {
-		t.Chosen = best.Number
-	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// trials adds those of a run, the best first, with the settings that they vary.
+func trials(p *chart.Page, r Run) {
+	names := varied(r.Trials)
+	t := &chart.Table{Columns: append([]string{"trial", "validation", "epoch", "time"}, names...)}
 	sorted := slices.Clone(r.Trials)
 	slices.SortStableFunc(sorted, func(a, b tune.Trial) int {
 		switch {
@@ -261,16 +235,19 @@ func trials(r Run) trialsTable {
 			result = valueText(trial.Metric, &trainer.Spread{Mean: *trial.Valid})
 		}
 		row := []string{fmt.Sprint(trial.Number), result, fmt.Sprint(trial.BestEpoch), duration(trial.Seconds)}
-		for _, name := range varied {
-			value := short(trial.Settings[name])
-			if value == "" {
-				value = "default"
-			}
-			row = append(row, value)
+		for _, name := range names {
+			row = append(row, cmp.Or(short(trial.Settings[name]), "default"))
 		}
-		t.Rows = append(t.Rows, row)
+		t.Add(row...)
 	}
-	return t
+	chosen := 0
+	if best := tune.Best(r.Trials); best != nil {
+		chosen, t.Rows[0].Chosen = best.Number, true
+	}
+	p.Heading("Trials of " + r.Name)
+	p.Text(fmt.Sprintf("%d trials, the best first. Trial %d was chosen, by its validation metric alone.", len(sorted),
+		chosen))
+	p.Table(t)
 }
 
 // valueText is a value of a metric: in percent, or in units of its own.

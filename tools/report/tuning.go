@@ -1,10 +1,8 @@
 package report
 
 import (
-	"bytes"
-	_ "embed"
+	"cmp"
 	"fmt"
-	"html/template"
 	"maps"
 	"slices"
 	"strings"
@@ -44,7 +42,7 @@ type Tuning struct {
 	Goals  tune.Goals   `json:"-"`
 	All    []tune.Trial `json:"-"`
 
-	choice tune.Choice
+	choice []tune.Trial // of each configuration of tune.Files
 	front  []tune.Trial
 }
 
@@ -89,7 +87,7 @@ func (t *Tuning) Sum(points *tune.Points) {
 	}
 	if len(t.front) > 0 {
 		c := g.Choose(t.front)
-		t.choice = c
+		t.choice = []tune.Trial{c.Balanced, c.Fastest, c.Smallest, c.Accurate}
 		t.Fastest, t.Smallest = c.Fastest.Number, c.Smallest.Number
 		t.Accurate, t.Balanced = c.Accurate.Number, c.Balanced.Number
 	}
@@ -101,8 +99,7 @@ func (t *Tuning) Files(shortTrials bool) (files [][]byte, err error) {
 	if len(t.front) == 0 {
 		return nil, nil
 	}
-	c := t.choice
-	for _, trial := range []tune.Trial{c.Balanced, c.Fastest, c.Smallest, c.Accurate} {
+	for _, trial := range t.choice {
 		settings := maps.Clone(trial.Settings)
 		if shortTrials {
 			delete(settings, "epochs")
@@ -114,12 +111,10 @@ func (t *Tuning) Files(shortTrials bool) (files [][]byte, err error) {
 		about := fmt.Appendf(nil,
 			"# Trial %d of a search by hopfeed tune: %.0f rows/s (%s), %s of memory (%s), validation %s %s.\n",
 			trial.Number, t.Goals.Throughput(trial.Outcome), t.Throughput, units.Bytes(t.Goals.Memory(trial.Outcome)),
-			t.Memory,
-			trial.Metric, t.valid(*trial.Valid))
+			t.Memory, trial.Metric, t.valid(*trial.Valid))
 		files = append(files, append(about, config...))
 	}
-	page, err := t.Page()
-	return append(files, page), err
+	return append(files, t.Page()), nil
 }
 
 func (t *Tuning) valid(v float64) string {
@@ -140,97 +135,70 @@ func (t *Tuning) Roles(number int) string {
 	return strings.Join(words, ", ")
 }
 
-//go:embed tuning.html
-var tuningText string
-
-var tuningPage = template.Must(template.Must(page.Clone()).New("tuning").Parse(tuningText))
-
-// tuningContent is what the page is filled with.
-type tuningContent struct {
-	*Tuning
-	Version, Title, Time string
-	Crosses              bool // in the charts
-	Charts               []template.HTML
-	Columns              []string
-	OnFront, Rows        []tuningRow
-	Fits                 []fitRow
-}
-
-type tuningRow struct {
-	Name, Rate, Memory, Valid string
-	Settings                  []string
-	Chosen                    bool
-}
-
-type fitRow struct{ Figure, Regression, R2 string }
-
-// tuningTable is what a table of trials is filled with.
-type tuningTable struct {
-	Rows    []tuningRow
-	Columns []string
-	Metric  string
-}
-
-func tuningRows(rows []tuningRow, columns []string, metric string) tuningTable {
-	return tuningTable{rows, columns, metric}
-}
-
 // Page returns the page about the search.
-func (t *Tuning) Page() ([]byte, error) {
-	c := tuningContent{Tuning: t, Version: version.Version, Title: "Tuning of " + t.Model + " on " + t.Dataset,
-		Time: duration(t.Seconds)}
-	names := map[string]bool{}
-	for _, trial := range t.All {
-		for _, name := range tune.Differing(trial.Settings, t.All[0].Settings) {
-			names[name] = true
+func (t *Tuning) Page() []byte {
+	p := chart.NewPage("Tuning of " + t.Model + " on " + t.Dataset)
+	memory, throughput := "that the process had resident", "rows by the time of the fastest training epoch"
+	if t.Goals.DeviceMemory {
+		memory = "of the device"
+	}
+	if t.Goals.ProcessorTime {
+		throughput = "rows by the time of all processors together, in the epoch that took the least"
+	}
+	p.Note(fmt.Sprintf("Written by hopfeed tune, version %s: %d trials in %s, %d failed.", version.Version, t.Trials,
+		duration(t.Seconds), t.Failed), only(t.Limits != "", "Limits: "+t.Limits+"."), "Memory is the peak "+memory+
+		". Throughput is "+throughput+". Times are measured, so another search has other figures.")
+	names := varied(t.All)
+	table := func(trials []tune.Trial, roles bool) {
+		rows := &chart.Table{Texts: 1, Columns: append([]string{"trial", "rows/s", "memory", t.Metric}, names...)}
+		for _, trial := range trials {
+			row := []string{fmt.Sprint(trial.Number), "–", "–", trial.Failed}
+			role := t.Roles(trial.Number)
+			if roles && role != "" {
+				row[0] += ", " + role
+			}
+			if t.Goals.Measured(trial.Outcome) {
+				row = []string{row[0], count(t.Goals.Throughput(trial.Outcome)),
+					units.Bytes(t.Goals.Memory(trial.Outcome)).String(), t.valid(*trial.Valid)}
+			}
+			for _, name := range names {
+				row = append(row, cmp.Or(short(trial.Settings[name]), "–"))
+			}
+			rows.Rows = append(rows.Rows, chart.TableRow{Cells: row, Chosen: roles && role != ""})
 		}
+		p.Table(rows)
 	}
-	c.Columns = slices.Sorted(maps.Keys(names))
-	c.Crosses = slices.ContainsFunc(t.All, t.outside)
-	for _, trial := range t.front {
-		c.OnFront = append(c.OnFront, t.row(trial, c.Columns, t.Roles(trial.Number)))
+	p.Heading("Pareto front")
+	if len(t.front) > 0 {
+		crosses := only(slices.ContainsFunc(t.All, t.outside), " Crosses are outside the limits.")
+		p.Text("Trials within the limits that no other beats in throughput, memory and " + t.Metric +
+			"; dots in the charts." + crosses)
+		table(t.front, true)
+	} else {
+		p.Text("No trial is within the limits.")
 	}
-	for _, trial := range t.All {
-		c.Rows = append(c.Rows, t.row(trial, c.Columns, ""))
-	}
-	for _, f := range t.Surrogates {
-		row := fitRow{f.Figure, f.Regression, "–"}
-		if f.R2 != nil {
-			row.R2 = fmt.Sprintf("%.3f", *f.R2)
-		}
-		c.Fits = append(c.Fits, row)
-	}
-	memory := scatterAxis{chart.Axis{Name: "memory (MiB)", Log: true},
+	size := scatterAxis{chart.Axis{Name: "memory (MiB)", Log: true},
 		func(o tune.Outcome) float64 { return float64(t.Goals.Memory(o)) / (1 << 20) }}
 	rate := scatterAxis{chart.Axis{Name: "training rows a second", Log: true, Text: count}, t.Goals.Throughput}
 	valid := scatterAxis{metricAxis("validation ", t.Metric), func(o tune.Outcome) float64 { return *o.Valid }}
-	c.Charts = []template.HTML{
-		t.scatter("Throughput against memory", memory, rate),
-		t.scatter("Validation "+t.Metric+" against throughput", rate, valid),
-	}
-	var b bytes.Buffer
-	err := tuningPage.Execute(&b, c)
-	return b.Bytes(), err
-}
-
-// row is a trial as text.
-func (t *Tuning) row(trial tune.Trial, columns []string, role string) tuningRow {
-	r := tuningRow{Name: fmt.Sprint(trial.Number), Rate: "–", Memory: "–", Valid: trial.Failed, Chosen: role != ""}
-	if role != "" {
-		r.Name += ", " + role
-	}
-	if t.Goals.Measured(trial.Outcome) {
-		r.Rate, r.Memory = count(t.Goals.Throughput(trial.Outcome)), units.Bytes(t.Goals.Memory(trial.Outcome)).String()
-		r.Valid = t.valid(*trial.Valid)
-	}
-	for _, name := range columns {
-		value := short(trial.Settings[name])
-		if value == "" {
-			value = "–"
+	p.Figure(t.scatter("Throughput against memory", size, rate))
+	p.Figure(t.scatter("Validation "+t.Metric+" against throughput", rate, valid))
+	if len(t.Surrogates) > 0 {
+		p.Heading("Predicting trials from settings")
+		p.Text("R² of trials that a Gaussian process has not seen, in five folds.")
+		fits := &chart.Table{Texts: 2, Columns: []string{"figure", "regression", "R²"}}
+		for _, f := range t.Surrogates {
+			r2 := "–"
+			if f.R2 != nil {
+				r2 = fmt.Sprintf("%.3f", *f.R2)
+			}
+			fits.Add(f.Figure, f.Regression, r2)
 		}
-		r.Settings = append(r.Settings, value)
+		p.Table(fits)
 	}
-	return r
+	p.Heading("All trials")
+	table(t.All, false)
+	return p.File()
 }
 
 // outside tells that a measured trial is not within the limits.
@@ -239,7 +207,7 @@ func (t *Tuning) outside(trial tune.Trial) bool {
 }
 
 // scatter draws the measured trials: filled on the front, crosses outside the limits, rings elsewhere.
-func (t *Tuning) scatter(title string, x, y scatterAxis) template.HTML {
+func (t *Tuning) scatter(title string, x, y scatterAxis) *chart.Figure {
 	p := &chart.XY{X: x.Axis, Y: y.Axis}
 	for _, trial := range t.All {
 		if !t.Goals.Measured(trial.Outcome) {
@@ -256,8 +224,7 @@ func (t *Tuning) scatter(title string, x, y scatterAxis) template.HTML {
 		}
 		p.Points = append(p.Points, mark)
 	}
-	f := chart.Figure{Title: title, Plots: []chart.Plot{p}}
-	return f.HTML()
+	return &chart.Figure{Title: title, Plots: []chart.Plot{p}}
 }
 
 // scatterAxis is one of the figures of trials.

@@ -134,8 +134,8 @@ func FitModes(trials []tune.Trial) (*ModeFit, error) {
 		if spec, err := cache.Parse(t.Settings["cache"]); err == nil {
 			rows.Cache = float64(spec.Slots(math.MaxInt32, 1))
 		}
-		fit.Runs = append(fit.Runs, ModeRun{Trial: t.Number, Mode: mode, Workers: number("workers", 1), BatchRows: batch,
-			Seconds: float64(batch) / t.RowsPerSecond, MemoryBytes: t.PeakDeviceBytes, rows: rows})
+		fit.Runs = append(fit.Runs, ModeRun{Trial: t.Number, Mode: mode, Workers: number("workers", 1),
+			BatchRows: batch, Seconds: float64(batch) / t.RowsPerSecond, MemoryBytes: t.PeakDeviceBytes, rows: rows})
 	}
 	if len(fit.Runs) == 0 {
 		return nil, fmt.Errorf("no trial has a schedule of %v", modes)

@@ -12,8 +12,8 @@ import (
 func fitModel(runs []ModeRun) ModeModel {
 	m := fitSeconds(runs)
 	for _, mode := range modes {
-		of := slices.DeleteFunc(slices.Clone(runs), func(r ModeRun) bool { return r.Mode != mode || r.MemoryBytes == 0 })
-		if len(of) > 0 {
+		others := func(r ModeRun) bool { return r.Mode != mode || r.MemoryBytes == 0 }
+		if of := slices.DeleteFunc(slices.Clone(runs), others); len(of) > 0 {
 			m.Memory[mode] = fitParts(of)
 		}
 	}
