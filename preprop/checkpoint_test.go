@@ -38,7 +38,7 @@ func slotJobs() map[string]Options {
 func slotGraph(t *testing.T) *vfs.Mem {
 	t.Helper()
 	fsys := vfs.NewMem()
-	randomGraph(0, 16_000, 2).write(t, fsys, "graph")
+	randomGraph(0, 14_000, 2).write(t, fsys, "graph")
 	return fsys
 }
 

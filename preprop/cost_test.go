@@ -45,7 +45,7 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 		{Rows: format.RowsAll},
 	} {
 		graph := vfs.NewMem()
-		randomGraph(uint64(i), 6000, 48).write(t, graph, "graph")
+		randomGraph(uint64(i), 4000, 48).write(t, graph, "graph")
 		o.Threads = 2
 		w := workOf(t, graph, o)
 		for _, c := range []struct {

@@ -181,7 +181,7 @@ func (e *engine) resume(ctx context.Context, c *HopSequence, s product.ColumnRan
 		done++
 	}
 	x, y = e.hopBuffers[0], e.hopBuffers[1]
-	terms := c.Operator.Series()
+	terms := c.Series()
 	var best checkpoint
 	for _, p := range e.Checkpoints {
 		// A checkpoint within a finished hop is useful too: a store of some rows cannot be read back instead.

@@ -64,7 +64,7 @@ func (e *engine) prepare(ctx context.Context) error {
 	})
 	longest := map[string]int{}
 	for _, c := range unfinished {
-		longest[c.Operator.Graph] = max(longest[c.Operator.Graph], (c.Hops-c.From)*c.Operator.Series().Products())
+		longest[c.Operator.Graph] = max(longest[c.Operator.Graph], c.Products())
 	}
 	var err error
 	if e.topologies, err = e.openTopologies(ctx, longest); err != nil {
@@ -247,7 +247,7 @@ func (e *engine) hops(ctx context.Context, c *HopSequence, at position, last int
 			return nil
 		}
 		at = position{at.matrix + 1, 1, 0}
-		state := e.savedMatrices(c.Operator.Series(), at, x, y)
+		state := e.savedMatrices(c.Series(), at, x, y)
 		if e.Pace.mustStop(ctx, stateBytes(state)+e.writingBytes()) {
 			return e.end(ctx, at, state)
 		}
@@ -256,7 +256,7 @@ func (e *engine) hops(ctx context.Context, c *HopSequence, at position, last int
 
 // hop makes and writes one hop of a sequence, from a position in it.
 func (e *engine) hop(ctx context.Context, c *HopSequence, hop int, at position, x, y *product.Matrix) error {
-	p, terms := e.propagators[c.Operator.Base()], c.Operator.Series()
+	p, terms := e.propagators[c.Operator.Base()], c.Series()
 	products, n := terms.Products(), e.Graph.Manifest.Nodes
 	need := e.neededNodes[c.Operator.Graph]
 	need = need[len(need)-(c.Hops-hop+1)*products:]

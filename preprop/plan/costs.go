@@ -191,7 +191,7 @@ func (w *Work) productCosts(p *Plan) []cost {
 		}
 	}
 	for _, s := range w.Sequences {
-		pass(cost{what: "products"}, s.Operator.Graph, s.products()*p.Panels)
+		pass(cost{what: "products"}, s.Operator.Graph, s.Products()*p.Panels)
 	}
 	if len(w.Sequences) > 0 {
 		readers := w.Threads

@@ -94,7 +94,7 @@ func (w *Work) deviceSeconds(p *Plan, r *Rates) float64 {
 	}
 	if d.LinkBytesPerSecond > 0 {
 		for _, c := range w.Sequences {
-			seconds += float64(c.products()*p.Panels) * float64(p.Device.SentBytes) / d.LinkBytesPerSecond
+			seconds += float64(c.Products()*p.Panels) * float64(p.Device.SentBytes) / d.LinkBytesPerSecond
 		}
 	}
 	return seconds
@@ -160,7 +160,7 @@ func (w *Work) sizeDevice(d *DevicePlan, p *Plan) (fits bool) {
 	blended := false
 	edges, lists := int64(0), int64(0)
 	for _, c := range w.Sequences {
-		blended = blended || len(c.Operator.Series().Theta) > 0
+		blended = blended || len(c.Series().Theta) > 0
 		edges = max(edges, w.EdgesOf(c.Operator.Graph))
 	}
 	free := w.Device.FreeBytes

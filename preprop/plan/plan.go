@@ -77,10 +77,21 @@ type Work struct {
 type Sequence struct {
 	Operator   operator.Operator
 	From, Hops int
+
+	series *operator.Series // of the operator, once it is known
 }
 
-// products is how many products with the operator's matrix the sequence takes.
-func (c *Sequence) products() int { return (c.Hops - c.From) * c.Operator.Series().Products() }
+// Series is Operator.Series, computed once.
+func (c *Sequence) Series() operator.Series {
+	if c.series == nil {
+		series := c.Operator.Series()
+		c.series = &series
+	}
+	return *c.series
+}
+
+// Products is how many products with the operator's matrix the sequence takes.
+func (c *Sequence) Products() int { return (c.Hops - c.From) * c.Series().Products() }
 
 func (c *Sequence) ID(hop int) format.MatrixID {
 	return format.MatrixID{Operator: c.Operator.String(), Hop: hop}
@@ -97,7 +108,7 @@ const NoticeableBytes = ProcessBytes / 16
 func (w *Work) graphs() (longest map[string]int, bases map[operator.Operator]bool) {
 	longest, bases = map[string]int{}, map[operator.Operator]bool{}
 	for _, c := range w.Sequences {
-		longest[c.Operator.Graph] = max(longest[c.Operator.Graph], c.products())
+		longest[c.Operator.Graph] = max(longest[c.Operator.Graph], c.Products())
 		bases[c.Operator.Base()] = true
 	}
 	return longest, bases
@@ -178,7 +189,7 @@ func (w *Work) seconds(p *Plan, r *Rates) float64 {
 // productSeconds predicts how long products take on the processor.
 func (w *Work) productSeconds(p *Plan, r *Rates) (seconds float64) {
 	for _, c := range w.Sequences {
-		edges := w.neededShares(c.products()) * float64(w.EdgesOf(c.Operator.Graph)+w.Nodes)
+		edges := w.neededShares(c.Products()) * float64(w.EdgesOf(c.Operator.Graph)+w.Nodes)
 		for done := 0; done < w.Columns; done += p.PanelColumns {
 			width := min(p.PanelColumns, w.Columns-done)
 			seconds += float64(edges * r.gather(int64(width*w.Stored.DType.Size())))

@@ -63,7 +63,7 @@ func PanelMatrices(sequences []*Sequence, stored format.DType, inputInMemory boo
 		if c.Hops > c.From {
 			hops = 2
 		}
-		series = max(series, c.Operator.Series().Buffers(stored))
+		series = max(series, c.Series().Buffers(stored))
 	}
 	if inputInMemory {
 		hops++
