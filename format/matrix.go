@@ -151,27 +151,16 @@ func (m *Matrix) Close() error {
 }
 
 // MatrixBytes is the size in bytes of all files of a matrix with this layout.
-func (l Layout) MatrixBytes(id MatrixID) (int64, error) {
-	t := matrixTable(id, l)
-	empty, err := arrowfile.NewWriter(io.Discard, t.schema)
-	if err == nil {
-		err = empty.Close()
-	}
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", id, err)
-	}
-	parts := countParts(l.chunks(), chunksPerPart(l.chunkBytes()))
-	total := int64(parts)*empty.Size() + int64(l.chunks())*(arrowfile.Align+arrowfile.BlockBytes)
-	for _, r := range l.Regions {
-		whole := r.Rows / int64(l.ChunkRows)
-		total += whole*l.pages(int64(l.ChunkRows)) + l.pages(r.Rows-whole*int64(l.ChunkRows))
+func (l Layout) MatrixBytes(id MatrixID) (total int64, err error) {
+	t, each := matrixTable(id, l), chunksPerPart(l.chunkBytes())
+	for k := range countParts(t.chunks, each) {
+		bytes, err := t.fileBytes(k*each, min(each, t.chunks-k*each))
+		if err != nil {
+			return 0, err
+		}
+		total += bytes
 	}
 	return total, nil
-}
-
-// pages is the length of the body of a chunk of this many rows, in bytes.
-func (l *Layout) pages(rows int64) int64 {
-	return (rows*l.rowBytes() + arrowfile.Align - 1) / arrowfile.Align * arrowfile.Align
 }
 
 // Matrix starts to write one feature matrix.

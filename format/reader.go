@@ -54,11 +54,11 @@ func openKind(fsys vfs.FS, dir, kind string) (*Dir, error) {
 func openVersion(fsys vfs.FS, dir, kind string) (*Dir, *Manifest, error) {
 	m, index, err := readVersion(fsys, dir)
 	if m != nil && kind != "" && kind != m.Kind {
-		advice := "give the graph that it was made of"
+		is := "a hop store: give the graph that it was made from"
 		if kind == KindStore {
-			advice = "hopfeed propagate makes stores of graphs"
+			is = "a graph: give a hop store, which hopfeed propagate makes from it"
 		}
-		return nil, m, fmt.Errorf("%s is a %s, not a %s (%w: %s)", dir, m.Kind, kind, ErrKind, advice)
+		return nil, m, fmt.Errorf("%w: %s is %s", ErrKind, dir, is)
 	}
 	if err != nil {
 		return nil, m, err

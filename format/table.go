@@ -332,8 +332,10 @@ func (p *tableWriter) writeChunk(rows int64, buffers ...[]byte) error {
 	if err := p.beginChunk(rows, lengthsOf(buffers)...); err != nil {
 		return err
 	}
-	if err := writeAll(p.out, buffers...); err != nil {
-		return err
+	for _, b := range buffers {
+		if _, err := p.out.Write(b); err != nil {
+			return err
+		}
 	}
 	return p.out.End()
 }

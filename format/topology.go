@@ -1,6 +1,7 @@
 package format
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,9 @@ func (d *Dir) Topology(ctx context.Context, threads int) (_ *CSC, err error) {
 		c.Weights = []float32{} // weighted, without edges
 	}
 	c.free = func() error { return errors.Join(buf.Free(), weights.Free()) }
-	return c.orClose(d.corruptTable(ctx, t, c.checkWeights(ctx, threads)))
+	return c.orClose(d.corruptTable(ctx, t, parallel.For(ctx, threads, m, checkGrain, func(lo, hi int64) error {
+		return checkWeights(lo, c.Weights[lo:hi])
+	})))
 }
 
 // orClose is c; where there is an error, it closes c.
@@ -89,9 +92,8 @@ func (d *Dir) readSingleBatch(ctx context.Context, t *table, threads int) (*offh
 // checkGrain is the number of nodes or weights that a goroutine checks at a time.
 const checkGrain = 1 << 16
 
-// check fails unless offsets ascend from 0 to m and each list of neighbours ascends below n (a repeated neighbour is
-// a parallel edge).
-func (c *CSC) check(ctx context.Context, threads int) error {
+// checkOffsets fails unless offsets ascend from 0 to the number of edges.
+func (c *CSC) checkOffsets(ctx context.Context, threads int) error {
 	n, m := c.Nodes(), c.Edges()
 	if n < 0 || n > MaxNodes || m > MaxEdges {
 		return fmt.Errorf("it has %d nodes and %d edges, more than %d and %d", n, m, int64(MaxNodes), int64(MaxEdges))
@@ -100,30 +102,33 @@ func (c *CSC) check(ctx context.Context, threads int) error {
 		return fmt.Errorf("the offsets go from %d to %d, not from 0 to the number of edges, %d", c.Offsets[0],
 			c.Offsets[n], m)
 	}
-	if err := parallel.For(ctx, threads, n, checkGrain, func(lo, hi int64) error {
+	return parallel.For(ctx, threads, n, checkGrain, func(lo, hi int64) error {
 		for v := lo; v < hi; v++ {
 			if c.Offsets[v] > c.Offsets[v+1] {
 				return fmt.Errorf("the offsets of node %d go from %d back to %d", v, c.Offsets[v], c.Offsets[v+1])
 			}
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
-	lists := CSC{Offsets: c.Offsets, Neighbors: c.Neighbors} // the weights are yet to be checked
-	return parallel.For(ctx, threads, n, checkGrain, func(lo, hi int64) error {
-		b := lists.Range(lo, hi)
-		return b.checkLists(n)
 	})
 }
 
-// checkWeights fails unless there is a weight for each edge, finite and not negative, or none at all.
-func (c *CSC) checkWeights(ctx context.Context, threads int) error {
+func (c *CSC) checkWeightCount() error {
 	if c.Weights != nil && len(c.Weights) != len(c.Neighbors) {
 		return fmt.Errorf("it has %d weights for %d edges", len(c.Weights), len(c.Neighbors))
 	}
-	return parallel.For(ctx, threads, int64(len(c.Weights)), checkGrain, func(lo, hi int64) error {
-		return checkWeights(lo, c.Weights[lo:hi])
+	return nil
+}
+
+// check fails unless the offsets ascend, and so does each list of neighbours, below n (a repeated neighbour is a
+// parallel edge).
+func (c *CSC) check(ctx context.Context, threads int) error {
+	if err := c.checkOffsets(ctx, threads); err != nil {
+		return err
+	}
+	lists := CSC{Offsets: c.Offsets, Neighbors: c.Neighbors} // the weights are yet to be checked
+	return parallel.For(ctx, threads, c.Nodes(), checkGrain, func(lo, hi int64) error {
+		b := lists.Range(lo, hi)
+		return b.checkLists(c.Nodes())
 	})
 }
 
@@ -140,25 +145,61 @@ func checkWeights(first int64, weights []float32) error {
 // streamBytes is the size of the buffers that a topology is streamed through.
 const streamBytes = 1 << 20
 
-// StreamTopology writes a topology that need not fit in memory: node v has degrees[v]
-// in-neighbours; neighbors gives those of all nodes as uint32, one node after another,
-// and weights theirs as float32 in the same order, or is nil if there are none.
+// Topology writes a topology that is in memory: see StreamTopology.
+func (w *Writer) Topology(c *CSC) error {
+	if err := errors.Join(c.checkOffsets(context.Background(), 0), c.checkWeightCount()); err != nil {
+		return fmt.Errorf("%s: topology: %w", w.dir, err)
+	}
+	degrees := make([]uint32, c.Nodes())
+	for v := range degrees {
+		degrees[v] = uint32(c.Offsets[v+1] - c.Offsets[v])
+	}
+	var weights io.Reader
+	if c.Weights != nil {
+		weights = bytes.NewReader(dtype.BytesOf(c.Weights))
+	}
+	return w.StreamTopology(degrees, bytes.NewReader(dtype.BytesOf(c.Neighbors)), weights)
+}
+
+// StreamTopology writes topology/ and, where there are weights, weights/. They need not fit in memory: node v has
+// degrees[v] in-neighbours; neighbors gives those of all nodes as uint32, one node after another, and weights theirs as
+// float32 in the same order, or is nil if there are none.
 func (w *Writer) StreamTopology(degrees []uint32, neighbors, weights io.Reader) error {
-	m := int64(0)
+	size := topologySize{int64(len(degrees)), 0, weights != nil}
 	for _, d := range degrees {
-		m += int64(d)
+		size.edges += int64(d)
+	}
+	switch rows := w.layout.rows(); {
+	case w.kind != KindGraph:
+		return fmt.Errorf("%s: a store has no topology", w.dir)
+	case size.nodes != rows:
+		return fmt.Errorf("%s: the topology has %d nodes, but the layout %d rows", w.dir, size.nodes, rows)
+	case size.edges > MaxEdges:
+		return fmt.Errorf("%s: topology: it has %d edges, more than %d", w.dir, size.edges, int64(MaxEdges))
+	}
+	if err := w.reserve(func() bool { return w.topology == nil }, func() { w.topology = &size }); err != nil {
+		return err
 	}
 	lists := listChecker{degrees: degrees}
-	return w.writeTopology(topologySize{int64(len(degrees)), m, weights != nil}, func(out io.Writer) error {
+	err := w.writeSingleBatch(topologyTable(size.nodes, size.edges), func(out io.Writer) error {
 		if err := writeOffsets(out, degrees); err != nil {
 			return err
 		}
-		return copyChecked(out, neighbors, 4*m, func(_ int64, b []byte) error { return lists.next(dtype.Uint32s(b)) })
-	}, func(out io.Writer) error {
-		return copyChecked(out, weights, 4*m, func(at int64, b []byte) error {
-			return checkWeights(at/4, dtype.Float32s(b))
+		return copyChecked(out, neighbors, edgeBytes*size.edges, func(_ int64, b []byte) error {
+			return lists.next(dtype.Uint32s(b))
 		})
 	})
+	if err == nil && size.weighted {
+		err = w.writeSingleBatch(weightsTable(size.edges), func(out io.Writer) error {
+			return copyChecked(out, weights, edgeBytes*size.edges, func(at int64, b []byte) error {
+				return checkWeights(at/edgeBytes, dtype.Float32s(b))
+			})
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("%s: topology: %w", w.dir, err)
+	}
+	return nil
 }
 
 // writeOffsets writes the offsets: the sums of the degrees before each node, and of all.
@@ -178,8 +219,8 @@ func writeOffsets(w io.Writer, degrees []uint32) error {
 	return err
 }
 
-// copyChecked copies this many bytes from r to w, reading ahead while it writes. Before
-// bytes are written, check is called with them and their offset in r.
+// copyChecked copies this many bytes from r to w, reading ahead while it writes. Before bytes are written, check is
+// called with them and their offset in r.
 func copyChecked(w io.Writer, r io.Reader, bytes int64, check func(at int64, b []byte) error) error {
 	return parallel.Ordered(context.Background(), 1, (bytes+streamBytes-1)/streamBytes,
 		func() []byte { return make([]byte, min(bytes, streamBytes)) },
@@ -194,8 +235,8 @@ func copyChecked(w io.Writer, r io.Reader, bytes int64, check func(at int64, b [
 		func(b []byte) error { _, err := w.Write(b); return err })
 }
 
-// listChecker fails unless the in-neighbours of each node ascend and are below the number
-// of nodes. It is given them in order, any number at a time.
+// listChecker fails unless the in-neighbours of each node ascend and are below the number of nodes. It is given them in
+// order, any number at a time.
 type listChecker struct {
 	degrees []uint32
 	node    int    // the node of the next in-neighbour

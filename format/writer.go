@@ -1,7 +1,6 @@
 package format
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/version"
@@ -361,52 +359,6 @@ func removeExcept(fsys vfs.FS, dir string, keep map[string]bool) error {
 	}
 	for name := range changed { // before .job is removed, which shows that Hopfeed has made the files
 		if err := fsys.Sync(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Topology writes topology/ and, where there are weights, weights/.
-func (w *Writer) Topology(c *CSC) error {
-	for _, check := range []func(context.Context, int) error{c.check, c.checkWeights} {
-		if err := check(context.Background(), 0); err != nil {
-			return fmt.Errorf("%s: topology: %w", w.dir, err)
-		}
-	}
-	return w.writeTopology(topologySize{c.Nodes(), c.Edges(), c.Weights != nil}, func(out io.Writer) error {
-		return writeAll(out, dtype.BytesOf(c.Offsets), dtype.BytesOf(c.Neighbors))
-	}, func(out io.Writer) error {
-		return writeAll(out, dtype.BytesOf(c.Weights))
-	})
-}
-
-// writeTopology writes the tables of a topology: lists writes offsets and neighbours, weights the weights.
-func (w *Writer) writeTopology(size topologySize, lists, weights func(out io.Writer) error) error {
-	switch rows := w.layout.rows(); {
-	case w.kind != KindGraph:
-		return fmt.Errorf("%s: a store has no topology", w.dir)
-	case size.nodes != rows:
-		return fmt.Errorf("%s: the topology has %d nodes, but the layout %d rows", w.dir, size.nodes, rows)
-	case size.edges > MaxEdges:
-		return fmt.Errorf("%s: topology: it has %d edges, more than %d", w.dir, size.edges, int64(MaxEdges))
-	}
-	if err := w.reserve(func() bool { return w.topology == nil }, func() { w.topology = &size }); err != nil {
-		return err
-	}
-	err := w.writeSingleBatch(topologyTable(size.nodes, size.edges), lists)
-	if err == nil && size.weighted {
-		err = w.writeSingleBatch(weightsTable(size.edges), weights)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: topology: %w", w.dir, err)
-	}
-	return nil
-}
-
-func writeAll(w io.Writer, buffers ...[]byte) error {
-	for _, b := range buffers {
-		if _, err := w.Write(b); err != nil {
 			return err
 		}
 	}

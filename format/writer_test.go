@@ -670,13 +670,13 @@ func TestKindsAndProgressAreTold(t *testing.T) {
 	graph, store := tiny()[0], tiny()[1]
 	fsys, dir := graph.mustWrite(t)
 	if _, err := OpenStore(fsys, dir); !errors.Is(err, ErrKind) ||
-		err.Error() != "/d is a graph, not a store (wrong kind of directory: "+
-			"hopfeed propagate makes stores of graphs)" {
+		err.Error() != "wrong kind of directory: /d is a graph: give a hop store, which hopfeed "+
+			"propagate makes from it" {
 		t.Error(err)
 	}
 	fsys, dir = store.mustWrite(t)
 	if _, err := OpenGraph(fsys, dir); !errors.Is(err, ErrKind) ||
-		err.Error() != "/d is a store, not a graph (wrong kind of directory: give the graph that it was made of)" {
+		err.Error() != "wrong kind of directory: /d is a hop store: give the graph that it was made from" {
 		t.Error(err)
 	}
 	d, err := OpenStore(fsys, dir)

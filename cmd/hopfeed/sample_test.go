@@ -106,7 +106,7 @@ func TestSampleRefuses(t *testing.T) {
 		{"sample graph --cache degree", "it has no size"},
 		{"sample graph --cache lru:10B", "has no room for a row, of 24 bytes: give lru:24 or more"},
 		{"sample graph --cache ducati:10B", "has no room for a row"},
-		{"sample store", "store is a store, not a graph (wrong kind of directory: give the graph that it was made of)"},
+		{"sample store", "store is a hop store: give the graph that it was made from"},
 		{"sample graph --aggregation sum", `no aggregation is called "sum"`},
 	} {
 		o := hopfeed(t, d, c.line)
