@@ -198,40 +198,25 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 		case l.edges.edges == want:
 			return atRow(r, fmt.Errorf("more than %d edges", want))
 		}
-		before, at := l.ids.nodes, c.source // at: the column that an error is about
-		src, err := l.end(r, 0)
-		dst := uint32(0)
-		if err == nil {
-			at = c.destination
-			dst, err = l.end(r, 1)
-		}
-		if err == nil && c.weight >= 0 {
-			at = c.weight
-			weight, err = r.cell(2).weight()
-		}
-		if err != nil {
-			return atRow(r, fmt.Errorf("%s: %w", c.place(at), err))
+		before := l.ids.nodes
+		var ends [2]uint32
+		for k := range columns {
+			if cell := r.cell(k); k == 2 {
+				weight, err = cell.weight()
+			} else {
+				ends[k], err = l.ids.of(&cell, l.prefixes[k])
+			}
+			if err != nil {
+				return atRow(r, fmt.Errorf("%s: %w", r.place(k), err))
+			}
 		}
 		if l.ids.nodes > before {
 			l.greatest = r.position()
 		}
-		if err := l.edges.add(ctx, src, dst, weight); err != nil {
+		if err := l.edges.add(ctx, ends[0], ends[1], weight); err != nil {
 			return err
 		}
 	}
-}
-
-// end is the node of an end of an edge: 0 the source, 1 the destination.
-func (l *edgeList) end(r rows, end int) (uint32, error) {
-	id, err := r.cell(end).id(l.digits[:])
-	if err != nil {
-		return 0, err
-	}
-	if prefix := l.prefixes[end]; prefix != "" && len(id) > 0 {
-		l.id = append(append(l.id[:0], prefix...), id...)
-		id = l.id
-	}
-	return l.ids.node(id)
 }
 
 // tablesIn finds the tables of edges and nodes, edges.ENDING and nodes.ENDING, if SRC is a folder. Else, or without such

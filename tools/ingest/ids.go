@@ -18,6 +18,9 @@ type numbering struct {
 	nodes int64  // number of nodes so far
 	fixed bool   // no nodes may be added
 	flag  bool   // the importer has a flag --ids
+
+	digits [32]byte
+	id     []byte // with its prefix
 }
 
 // hint says what --ids map would do, if the importer has that flag and it is not set.
@@ -26,6 +29,22 @@ func (n *numbering) hint(does string) string {
 		return ""
 	}
 	return " (--ids map " + does + ")"
+}
+
+// of returns the node of an id with a prefix, as node does.
+func (n *numbering) of(c *cell, prefix string) (uint32, error) {
+	if n.ids == nil && c.cells != nil && c.i < len(c.cells.Ints) && !c.isNull() && c.cells.Ints[c.i] >= 0 {
+		return n.number(uint64(c.cells.Ints[c.i]))
+	}
+	id, err := c.id(n.digits[:])
+	if err != nil {
+		return 0, err
+	}
+	if prefix != "" && len(id) > 0 {
+		n.id = append(append(n.id[:0], prefix...), id...)
+		id = n.id
+	}
+	return n.node(id)
 }
 
 // node returns the node of an id, a new one if need be and if nodes are not fixed. Its error names no file: the caller
@@ -38,11 +57,16 @@ func (n *numbering) node(id []byte) (uint32, error) {
 	}
 	v, ok := parseUint(id)
 	if !ok {
-		v, ok = parseUint(wholeNumber(id))
+		if v, ok = parseUint(wholeNumber(id)); !ok {
+			return 0, fmt.Errorf("id %.100q is not a whole number%s", id, n.hint("takes any text"))
+		}
 	}
+	return n.number(v)
+}
+
+// number returns the node of an id that is its number.
+func (n *numbering) number(v uint64) (uint32, error) {
 	switch {
-	case !ok:
-		return 0, fmt.Errorf("id %.100q is not a whole number%s", id, n.hint("takes any text"))
 	case n.fixed && v >= uint64(n.nodes):
 		return 0, fmt.Errorf("there is no node %d: the graph has %d nodes, numbered from 0", v, n.nodes)
 	case v >= MaxNodes:

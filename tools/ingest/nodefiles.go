@@ -47,8 +47,6 @@ type edgeList struct {
 	ids      numbering
 	greatest position  // of the edge with the greatest node, if nodes are numbers
 	prefixes [2]string // before the ids of sources and destinations, if these are numbered apart
-	id       []byte    // with its prefix
-	digits   [32]byte  // of an id
 	scratch  *scratch
 	edges    *scratchEdges
 	nodes    *nodeTable            // of Parquet

@@ -51,7 +51,8 @@ type rows interface {
 // floats reads all values of a row.
 func floats(r rows, dst []float32) (err error) {
 	for k := range dst {
-		if dst[k], err = r.cell(k).float(); err != nil {
+		cell := r.cell(k)
+		if dst[k], err = cell.float(); err != nil {
 			return fmt.Errorf("%s: %w", r.place(k), err)
 		}
 	}
@@ -97,10 +98,10 @@ type cell struct {
 	i     int
 }
 
-func (c cell) isNull() bool { return c.cells != nil && c.cells.Null[c.i] }
+func (c *cell) isNull() bool { return c.cells != nil && c.cells.Null[c.i] }
 
 // number is the value of a column that holds numbers; a null is NaN.
-func (c cell) number() (v float64, isNumber bool) {
+func (c *cell) number() (v float64, isNumber bool) {
 	if c.cells == nil || c.i >= len(c.cells.Ints) && c.i >= len(c.cells.Floats) {
 		return 0, false
 	}
@@ -111,7 +112,7 @@ func (c cell) number() (v float64, isNumber bool) {
 }
 
 // text is the value as text, which may be written into buf; a null is empty.
-func (c cell) text(buf []byte) []byte {
+func (c *cell) text(buf []byte) []byte {
 	if c.cells == nil {
 		return c.field
 	}
@@ -125,7 +126,7 @@ var errNull = errors.New("it is null (want a value)")
 
 // id is the value as an id, which may be written into buf. Floats have no fraction: pandas writes ids as floats if some
 // are missing.
-func (c cell) id(buf []byte) ([]byte, error) {
+func (c *cell) id(buf []byte) ([]byte, error) {
 	switch {
 	case c.cells == nil:
 		return c.field, nil
@@ -142,7 +143,7 @@ func (c cell) id(buf []byte) ([]byte, error) {
 }
 
 // float is the value as a feature; in Parquet it may be infinite.
-func (c cell) float() (float32, error) {
+func (c *cell) float() (float32, error) {
 	switch {
 	case c.cells == nil:
 		if v, ok := parseFloat(c.field); ok && v-v == 0 {
@@ -156,7 +157,7 @@ func (c cell) float() (float32, error) {
 }
 
 // weight is the value as the weight of an edge.
-func (c cell) weight() (float32, error) {
+func (c *cell) weight() (float32, error) {
 	v, isNumber := c.number()
 	switch w := float32(v); {
 	case !isNumber:

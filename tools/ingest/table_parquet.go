@@ -249,15 +249,13 @@ func (l *edgeList) openParquetNodes(ctx context.Context, path string, o TableOpt
 
 // rowID numbers the node of a row by its id, or else compares the id with the number of the row.
 func (l *edgeList) rowID(row int64, r rows) error {
-	id, err := r.cell(0).id(l.digits[:])
-	if err != nil {
+	cell := r.cell(0)
+	node, err := l.ids.of(&cell, "")
+	if err != nil || int64(node) == row {
 		return err
 	}
-	node, err := l.ids.node(id)
-	switch {
-	case err != nil || int64(node) == row:
-		return err
-	case l.ids.ids != nil:
+	id, _ := cell.id(nil)
+	if l.ids.ids != nil {
 		return fmt.Errorf("id %.100q is there twice", id)
 	}
 	return fmt.Errorf("id %s (want %d, as rows must be in the order of ids; --ids map takes any order)", id, row)
