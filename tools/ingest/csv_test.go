@@ -472,7 +472,7 @@ func TestBadTextIsRefusedNamingFileAndLine(t *testing.T) {
 		{"a label twice", layout{"edges": []byte("0 1\n"), "f": []byte("0,-1\n0,1\n")},
 			TableOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f: line 2", "has a row already"}},
 		{"labels of other nodes", layout{"edges": []byte("0 1\n"), "f": array(npy.Int8, make([]int8, 3), 3)},
-			TableOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f", "2 nodes"}},
+			TableOptions{NodeFiles: NodeFiles{Labels: "in/f"}}, []string{"in/f", "numbers [2]"}},
 		{"an unknown part", layout{"edges": []byte("0 1\n"), "f": []byte("0,train\n1,trial\n")},
 			TableOptions{NodeFiles: NodeFiles{Splits: "in/f"}}, []string{"in/f: line 2", `"trial"`}},
 		{"splits of other nodes", layout{"edges": []byte("0 1\n"), "f": array(npy.Int8, make([]int8, 3), 3)},

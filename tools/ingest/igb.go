@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strconv"
@@ -79,12 +78,9 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 			s.Close()
 		}
 	}()
-	features, err := s.openHeaderless(filepath.Join(paper, feature), igbFeatures)
+	features, err := s.openHeaderless(filepath.Join(paper, feature), igbFeatures, "floats [n,F]")
 	if err != nil {
 		return nil, err
-	}
-	if !features.Type.IsFloat() || len(features.Shape) != 2 {
-		return nil, wrongShape(features, fmt.Sprintf("[n,%d] floats", igbFeatures))
 	}
 	s.shards = []*npy.Array{features}
 	s.readShards()
@@ -101,17 +97,20 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 
 // openIGBLabels opens the labels of the first labeled nodes, and splits these nodes.
 func (s *arraySource) openIGBLabels(path string, labeled int64) error {
-	a, err := s.openHeaderless(path, 1)
+	a, err := s.openHeaderless(path, 1, "numbers [n] or [n,1]")
+	if err == nil && a.Shape[0] != s.info.Nodes && a.Shape[0] != labeled {
+		err = invalid(path, "labels of %d nodes (want %d nodes)", a.Shape[0], s.info.Nodes)
+	}
 	if err != nil {
 		return err
 	}
-	n := s.info.Nodes
-	if !a.Type.IsNumber() || !isColumn(a.Shape) || a.Shape[0] != n && a.Shape[0] != labeled {
-		return wrongShape(a, fmt.Sprintf("a number for each of %d nodes", n))
-	}
-	s.info.RowBytes += 4
 	s.info.Input["labeled"] = strconv.FormatInt(labeled, 10)
-	s.readLabelArray(a, LabelsAsClasses, func(row int64) (int64, bool) { return row, row < labeled })
+	ofLabeled := func(row int64) (int64, bool) { return row, row < labeled }
+	if err := s.addLabels(path, &a.Header, -1, LabelsAsClasses, func(ctx context.Context, sink *labelSink) error {
+		return sink.numbersOf(ctx, path, &a.Header, fromStart[float64](a), ofLabeled)
+	}); err != nil {
+		return err
+	}
 	return s.addSplits(path, 1, func(_ context.Context, to *format.RowTable, _ int64) error {
 		splitIGB(to.Splits[:labeled])
 		return nil
@@ -135,12 +134,12 @@ func splitIGB(splits []uint8) {
 }
 
 // openHeaderless opens a .npy file, or, where it does not begin as one, takes it for nothing but float32 in rows of the
-// given length.
-func (s *source) openHeaderless(path string, rowLength int64) (*npy.Array, error) {
+// given length. want is as in openArray.
+func (s *source) openHeaderless(path string, rowLength int64, want string) (*npy.Array, error) {
 	if ok, err := npy.HasHeader(s.fsys, path); err != nil {
 		return nil, err
 	} else if ok {
-		return s.openArray(path)
+		return s.openArray(path, want)
 	}
 	file, err := s.fsys.Stat(path)
 	if err != nil {
@@ -151,10 +150,15 @@ func (s *source) openHeaderless(path string, rowLength int64) (*npy.Array, error
 		return nil, invalid(path, "%d bytes without a .npy header are no float32 in rows of %d (truncated?)",
 			file.Size(), rowLength)
 	}
+	shape := []int64{rows, rowLength}
 	if rowLength == 1 {
-		return s.openRaw(path, npy.Float32, rows)
+		shape = shape[:1]
 	}
-	return s.openRaw(path, npy.Float32, rows, rowLength)
+	a, err := s.openRaw(path, npy.Float32, shape...)
+	if err != nil {
+		return nil, err
+	}
+	return a, checkArray(path, &a.Header, want)
 }
 
 func exists(fsys vfs.FS, path string) (bool, error) {

@@ -148,7 +148,7 @@ func TestIGBThatIsNoneIsRefusedNamingTheFile(t *testing.T) {
 		{"labels of other nodes", labels, raw(make([]float32, 9)), []string{"in/" + labels, "[9]", "10 nodes"}},
 		{"half a label", labels, raw([]float32{0, 0, 0, 0.5, 0, 0, 0, 0, 0, 0}),
 			[]string{"in/" + labels, "label 0.5 of node 3"}},
-		{"edges in two rows", edges, array(npy.Int64, make([]int64, 6), 2, 3), []string{"in/" + edges, "[2 3]", "Ex2"}},
+		{"edges in two rows", edges, array(npy.Int64, make([]int64, 6), 2, 3), []string{"in/" + edges, "[2 3]", "[E,2]"}},
 		{"an edge to no node", edges, array(npy.Int64, []int64{1, 2, 0, 10, 3, 3}, 3, 2),
 			[]string{"in/" + edges, "edge 1 has destination 10"}},
 		{"pickled edges", edges, []byte("\x80\x03pickled"), []string{"in/" + edges}},

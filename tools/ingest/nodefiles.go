@@ -102,12 +102,12 @@ func (l *edgeList) openFeatures(ctx context.Context) error {
 		l.features = func(int) (FeatureReader, error) { return ones{}, nil }
 		return nil
 	}
-	a, err := l.openArray(path)
+	a, err := l.openArray(path, "numbers [n,F]")
+	if err == nil && (a.Shape[1] < 1 || a.Shape[1] > format.MaxFeatures) {
+		err = errFeatures(path, a.Shape[1])
+	}
 	if err != nil {
 		return err
-	}
-	if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[1] < 1 || a.Shape[1] > format.MaxFeatures {
-		return wrongShape(a, "[n,F] numbers")
 	}
 	if l.ids.ids != nil {
 		return l.copyArray(ctx, a)

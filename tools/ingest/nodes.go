@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -91,13 +93,14 @@ func errFeatures(path string, features int64) error {
 	return invalid(path, "%d features a node (want 1 to %d)", features, format.MaxFeatures)
 }
 
-// openArray opens a .npy file, which Close closes.
-func (s *source) openArray(path string) (*npy.Array, error) {
+// openArray opens a .npy file, which Close closes. It must hold what checkArray is told; "" is anything.
+func (s *source) openArray(path, want string) (*npy.Array, error) {
 	a, err := npy.Open(s.fsys, path)
-	if err == nil {
-		s.open = append(s.open, a)
+	if err != nil {
+		return nil, err
 	}
-	return a, err
+	s.open = append(s.open, a)
+	return a, checkArray(path, &a.Header, want)
 }
 
 // openRaw opens an array without header, which Close closes.
@@ -109,20 +112,33 @@ func (s *source) openRaw(path string, t npy.Type, shape ...int64) (*npy.Array, e
 	return a, err
 }
 
-// openIntegers opens an array of integers with one of the given numbers of axes; want says the same in words.
-func (s *source) openIntegers(path, want string, axes ...int) (*npy.Array, error) {
-	a, err := s.openArray(path)
-	if err == nil && (!a.Type.IsInteger() || !slices.Contains(axes, len(a.Shape))) {
-		err = wrongShape(a, want)
+// checkArray compares an array with what is wanted, such as "integers [2,E] or [E,2]: what they mean". Letters in
+// shapes stand for any size; see ofNodes for sizes that are known.
+func checkArray(path string, h *npy.Header, want string) error {
+	description, _, _ := strings.Cut(want, ":")
+	kind, shapes, _ := strings.Cut(description, " ")
+	isKind := map[string]func() bool{"": func() bool { return true }, "numbers": h.Type.IsNumber, "floats": h.Type.IsFloat,
+		"integers": h.Type.IsInteger, "text": func() bool { return !h.Type.IsNumber() }}[kind]
+	for shape := range strings.SplitSeq(shapes, " or ") {
+		sizes := strings.Split(strings.Trim(shape, "[]"), ",")
+		fits := want == "" || isKind() && len(sizes) == len(h.Shape)
+		for i := 0; fits && i < len(sizes); i++ {
+			size, err := strconv.ParseInt(sizes[i], 10, 64)
+			fits = err != nil || size == h.Shape[i]
+		}
+		if fits {
+			return nil
+		}
 	}
-	return a, err
+	return invalid(path, "%s array of shape %v (want %s)", h.Type, h.Shape, want)
 }
 
-// wrongShape is the error of an array whose type or shape is not what is wanted.
-func wrongShape(a *npy.Array, want string) error { return wrongHeader(a.Path(), &a.Header, want) }
-
-func wrongHeader(path string, h *npy.Header, want string) error {
-	return invalid(path, "%s array of shape %v (want %s)", h.Type, h.Shape, want)
+// ofNodes puts the number of nodes for the letter n of a description; negative: unknown.
+func ofNodes(want string, n int64) string {
+	if n < 0 {
+		return want
+	}
+	return strings.NewReplacer("[n", fmt.Sprint("[", n), ",n]", fmt.Sprint(",", n, "]")).Replace(want)
 }
 
 func isColumn(shape []int64) bool {
@@ -166,58 +182,48 @@ func fromStart[T npy.Number](a *npy.Array) func([]T) error {
 
 // openLabelArray opens labels in a .npy file with n rows (negative: any number). nodeOf is the node of a row.
 func (s *source) openLabelArray(path string, n int64, as LabelsAs, nodeOf func(row int64) (int64, bool)) error {
-	a, err := s.openArray(path)
+	a, err := s.openArray(path, "")
 	if err != nil {
 		return err
 	}
-	if err := s.checkLabels(path, &a.Header, n, as); err != nil {
+	return s.addLabels(path, &a.Header, n, as, func(ctx context.Context, sink *labelSink) error {
+		if a.Type == npy.Text {
+			return sink.texts(a, nodeOf)
+		}
+		return sink.numbersOf(ctx, path, &a.Header, fromStart[float64](a), nodeOf)
+	})
+}
+
+// addLabels makes an array of n rows (negative: any number) the labels: one a row, or several. read hands all of them to
+// a sink, and is called once or twice.
+func (s *source) addLabels(path string, h *npy.Header, n int64, as LabelsAs,
+	read func(context.Context, *labelSink) error) error {
+	want := "numbers [n] or [n,L]: a row for each node"
+	if h.Type == npy.Text {
+		want = "text [n] or [n,1]"
+	}
+	if err := checkArray(path, h, ofNodes(want, n)); err != nil {
 		return err
 	}
-	s.readLabelArray(a, as, nodeOf)
-	return nil
-}
-
-// readLabelArray makes an array the labels: one a row, or several.
-func (s *source) readLabelArray(a *npy.Array, as LabelsAs, nodeOf func(row int64) (int64, bool)) {
-	s.labels = func(ctx context.Context, to *format.RowTable) (labelResult, error) {
-		return readLabels(as, a.Path(), labelColumns(&a.Header), to, func(sink *labelSink) error {
-			if a.Type == npy.Text {
-				return sink.texts(a, nodeOf)
-			}
-			return sink.numbersOf(ctx, a.Path(), &a.Header, fromStart[float64](a), nodeOf)
-		})
+	columns := int64(1)
+	if len(h.Shape) == 2 {
+		columns = h.Shape[1]
 	}
-}
-
-// checkLabels checks the shape of labels of n nodes (negative: any number), and counts what they take in memory.
-func (s *source) checkLabels(path string, h *npy.Header, n int64, as LabelsAs) error {
-	isText := h.Type == npy.Text && isColumn(h.Shape)
-	if n < 0 && len(h.Shape) > 0 {
-		n = h.Shape[0]
-	}
-	if !h.Type.IsNumber() && !isText || len(h.Shape) != 1 && len(h.Shape) != 2 || h.Shape[0] != n {
-		return wrongHeader(path, h, fmt.Sprintf("a row of numbers for each of %d nodes", n))
-	}
-	l := labelColumns(h)
-	if l < 1 || l > format.MaxLabelColumns {
-		return invalid(path, "%d labels a node (want 1 to %d)", l, format.MaxLabelColumns)
+	if columns < 1 || columns > format.MaxLabelColumns {
+		return invalid(path, "%d labels a node (want 1 to %d)", columns, format.MaxLabelColumns)
 	}
 	switch {
-	case isText:
-		l = 20 + h.Width // of ASCII
-	case isColumn(h.Shape), h.Type.IsFloat() && as != LabelsAsMulti, as == LabelsAsValues:
-		l *= 4
+	case h.Type == npy.Text:
+		s.info.RowBytes += 20 + h.Width // of ASCII
+	case columns == 1, h.Type.IsFloat() && as != LabelsAsMulti, as == LabelsAsValues:
+		s.info.RowBytes += 4 * columns
+	default:
+		s.info.RowBytes += columns
 	}
-	s.info.RowBytes += l
+	s.labels = func(ctx context.Context, to *format.RowTable) (labelResult, error) {
+		return readLabels(as, path, columns, to, func(sink *labelSink) error { return read(ctx, sink) })
+	}
 	return nil
-}
-
-// labelColumns is the number of labels in a row of an array.
-func labelColumns(h *npy.Header) int64 {
-	if isColumn(h.Shape) {
-		return 1
-	}
-	return h.Shape[1]
 }
 
 // numbersOf takes labels from an array; next fills its argument with the elements that follow.
@@ -272,23 +278,16 @@ func (s *source) addSplits(path string, count int64,
 	return nil
 }
 
-func numSplits(a *npy.Array) int64 {
-	if len(a.Shape) == 1 {
-		return 1
-	}
-	return a.Shape[0]
-}
-
 // addSplitArray appends the splits of an array [k,n] or [n] (a negative n: any number of nodes). nodeOf is the node of
 // a row.
 func (s *source) addSplitArray(path string, n int64, nodeOf func(row int64) (int64, bool)) error {
-	a, err := s.openIntegers(path, "integers [k,n]: 0 train, 1 valid, 2 test, -1 none", 1, 2)
+	a, err := s.openArray(path, ofNodes("integers [k,n] or [n]: 0 train, 1 valid, 2 test, -1 none", n))
 	if err != nil {
 		return err
 	}
-	count, rows := numSplits(a), a.Shape[len(a.Shape)-1]
-	if n >= 0 && rows != n {
-		return invalid(path, "shape %v (want [k,%d])", a.Shape, n)
+	rows, count := a.Shape[len(a.Shape)-1], int64(1)
+	if len(a.Shape) == 2 {
+		count = a.Shape[0]
 	}
 	return s.addSplits(path, count, func(ctx context.Context, to *format.RowTable, first int64) error {
 		return each(ctx, a.Elements(), fromStart[int64](a), func(i, v int64) error {

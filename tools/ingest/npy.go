@@ -147,27 +147,18 @@ func (s *arraySource) path(name string) string { return filepath.Join(s.dir, nam
 
 // openEdges opens the array of edges, whose layout is "2xE", "Ex2" or, if empty, to be seen from its shape.
 func (s *arraySource) openEdges(path, layout string) (err error) {
-	if s.edges, err = s.openIntegers(path, "integers [2,E] or [E,2]", 2); err != nil {
+	shapes := map[string]string{"": "[2,E] or [E,2]", "2xE": "[2,E]", "Ex2": "[E,2]"}[layout]
+	if shapes == "" {
+		return badOptions("--edge-layout %q (want 2xE or Ex2)", layout)
+	}
+	if s.edges, err = s.openArray(path, "integers "+shapes); err != nil {
 		return err
 	}
 	a := s.edges
-	rows := a.Shape[0] == 2 // 2xE fits
-	cols := a.Shape[1] == 2 // Ex2 fits
-	switch {
-	case layout == "2xE":
-		cols = false
-	case layout == "Ex2":
-		rows = false
-	case layout != "":
-		return badOptions("--edge-layout %q (want 2xE or Ex2)", layout)
-	case rows && cols:
+	if layout == "" && slices.Equal(a.Shape, []int64{2, 2}) {
 		return invalid(path, "shape [2 2] can be [2,E] or [E,2]: give --edge-layout 2xE or Ex2")
 	}
-	if !rows && !cols {
-		return invalid(path, "shape %v is not that of edges%s (want [2,E] or [E,2])", a.Shape,
-			map[bool]string{true: " of layout " + layout}[layout != ""])
-	}
-	s.pairs = cols != a.Fortran
+	s.pairs = (layout == "Ex2" || layout == "" && a.Shape[1] == 2) != a.Fortran
 	s.info.Edges = a.Elements() / 2
 	return nil
 }
@@ -176,14 +167,10 @@ func (s *arraySource) openWeights() (err error) {
 	if !s.has("edge_weight.npy") {
 		return nil
 	}
-	if s.weights, err = s.openArray(s.path("edge_weight.npy")); err != nil {
-		return err
-	}
-	if w := s.weights; !w.Type.IsNumber() || !isColumn(w.Shape) || w.Shape[0] != s.info.Edges {
-		return wrongShape(w, fmt.Sprintf("a number for each of %d edges", s.info.Edges))
-	}
-	s.info.Weighted, s.info.WeightsFrom = true, s.weights.Path()
-	return nil
+	s.info.Weighted, s.info.WeightsFrom = true, s.path("edge_weight.npy")
+	s.weights, err = s.openArray(s.info.WeightsFrom,
+		fmt.Sprintf("numbers [%d] or [%[1]d,1]: one for each edge", s.info.Edges))
+	return err
 }
 
 func (s *arraySource) openLabels(as LabelsAs, classes []string) error {
@@ -233,7 +220,7 @@ func (s *arraySource) openSplits() error {
 		if !s.has(name) {
 			continue
 		}
-		a, err := s.openIntegers(s.path(name), "ids of nodes; numpy.flatnonzero makes them of a mask", 1)
+		a, err := s.openArray(s.path(name), "integers [k]: ids of nodes; numpy.flatnonzero makes them of a mask")
 		if err != nil {
 			return err
 		}
@@ -297,12 +284,9 @@ func (s *arraySource) openOrigIDs() error {
 	if !s.has("orig_id.npy") {
 		return nil
 	}
-	a, err := s.openArray(s.path("orig_id.npy"))
+	a, err := s.openArray(s.path("orig_id.npy"), ofNodes("text [n] or [n,1]: a string for each node", s.info.Nodes))
 	if err != nil {
 		return err
-	}
-	if a.Type.IsNumber() || !isColumn(a.Shape) || a.Shape[0] != s.info.Nodes {
-		return wrongShape(a, fmt.Sprintf("a string for each of %d nodes", s.info.Nodes))
 	}
 	s.info.RowBytes += 16 + a.Width // of ASCII
 	s.origIDs = a.Strings

@@ -47,9 +47,11 @@ func (s *arraySource) openFeatures(o NPYOptions, meta npyMeta) error {
 		if err != nil {
 			return err
 		}
-		s.shards = append(s.shards, a)
-		if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[1] != s.shards[0].Shape[1] {
-			return wrongShape(a, "[n,F] numbers, with one F for all shards")
+		if err := checkArray(a.Path(), &a.Header, "numbers [n,F]"); err != nil {
+			return err
+		}
+		if s.shards = append(s.shards, a); a.Shape[1] != s.shards[0].Shape[1] {
+			return invalid(a.Path(), "array of shape %v (want %d features in all shards)", a.Shape, s.shards[0].Shape[1])
 		}
 		if o.FeatureType == npy.BFloat16 && a.Type != npy.BFloat16 {
 			if err := a.AsBFloat16(a.Path()); err != nil {
@@ -84,7 +86,7 @@ func (s *arraySource) openDenseFeatures(name string, o NPYOptions, meta npyMeta)
 	if len(o.FeatureShape) > 0 {
 		return nil, badOptions("%s has a header, which states the shape: leave out --shape", s.path(name))
 	}
-	return s.openArray(s.path(name))
+	return s.openArray(s.path(name), "")
 }
 
 // openRawFeatures opens a file without header. Options or meta.json tell its shape and type. A shard has as many rows
@@ -218,10 +220,10 @@ func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 		return err
 	}
 	defer shape.Close()
-	var dims [2]int64
-	if !shape.Type.IsInteger() || shape.Elements() != 2 {
-		return invalid(shape.Path(), "%s array of shape %v (want two integers)", shape.Type, shape.Shape)
+	if err := checkArray(shape.Path(), &shape.Header, "integers [2]"); err != nil {
+		return err
 	}
+	var dims [2]int64
 	if err := npy.Next(shape, dims[:]); err != nil {
 		return err
 	}
@@ -269,19 +271,20 @@ func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
 		}
 	}
 	r.left = r.data.Elements()
-	switch {
-	case !r.indptr.Type.IsInteger() || len(r.indptr.Shape) != 1 || r.indptr.Shape[0] != s.info.Nodes+1:
-		err = invalid(r.indptr.Path(), "%s array of shape %v (want %d integers)",
-			r.indptr.Type, r.indptr.Shape, s.info.Nodes+1)
-	case !r.indices.Type.IsInteger() || len(r.indices.Shape) != 1 || len(r.data.Shape) != 1 ||
-		r.indices.Shape[0] != r.left:
-		err = invalid(r.path, "%s indices %v of data %v (want an integer for each value)", r.indices.Type,
-			r.indices.Shape, r.data.Shape)
-	default:
-		var first [1]int64
-		if err = npy.Next(r.indptr, first[:]); err == nil && first[0] != 0 {
-			err = invalid(r.indptr.Path(), "the first entry is %d (want 0)", first[0])
+	entries := fmt.Sprintf("[%d]: one for each value", r.left)
+	for _, err = range []error{
+		checkArray(r.data.Path(), &r.data.Header, "numbers [entries]"),
+		checkArray(r.indices.Path(), &r.indices.Header, "integers "+entries),
+		checkArray(r.indptr.Path(), &r.indptr.Header, fmt.Sprintf("integers [%d]: where each row ends", s.info.Nodes+1)),
+	} {
+		if err != nil {
+			r.Close()
+			return nil, err
 		}
+	}
+	var first [1]int64
+	if err = npy.Next(r.indptr, first[:]); err == nil && first[0] != 0 {
+		err = invalid(r.indptr.Path(), "the first entry is %d (want 0)", first[0])
 	}
 	if err != nil {
 		r.Close()

@@ -22,8 +22,8 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	var sizes [2]int64
 	for i, name := range []string{"num_nodes_list", "num_edges_list"} {
 		if err := withArray(s.fsys, path, name, func(a *npy.Stream) error {
-			if !a.Type.IsInteger() || a.Elements() != 1 {
-				return wrongHeader(a.Path(), &a.Header, "one integer, as there must be one graph")
+			if err := checkArray(a.Path(), &a.Header, "integers [1]: one, as there must be one graph"); err != nil {
+				return err
 			}
 			return npy.Next(a, sizes[i:i+1])
 		}); err != nil {
@@ -45,16 +45,14 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	labels, err := s.need("node-label.npz")
 	if err == nil {
 		err = withArray(s.fsys, labels, "node_label", func(a *npy.Stream) error {
-			return s.openArchiveLabels(labels,
-				&a.Header, o.LabelsAs)
+			return s.openArchiveLabels(labels, &a.Header, o.LabelsAs)
 		})
 	}
 	if err != nil {
 		return err
 	}
 	if err := withArray(s.fsys, path, "edge_index", func(a *npy.Stream) error {
-		return s.readArrayEdges(ctx, a,
-			sizes[1])
+		return s.readArrayEdges(ctx, a, sizes[1])
 	}); err != nil {
 		return err
 	}
@@ -62,11 +60,13 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 		return s.openFeatures(ctx)
 	}
 	return withArray(s.fsys, path, "node_feat", func(a *npy.Stream) error {
-		if !a.Type.IsNumber() || len(a.Shape) != 2 || a.Shape[0] != s.info.Nodes || a.Shape[1] < 1 ||
-			a.Shape[1] > format.MaxFeatures {
-			return wrongHeader(a.Path(), &a.Header, fmt.Sprintf("numbers of %d nodes", s.info.Nodes))
+		if err := checkArray(a.Path(), &a.Header, ofNodes("numbers [n,F]", s.info.Nodes)); err != nil {
+			return err
 		}
-		if s.info.Features = int(a.Shape[1]); a.Fortran && s.info.Features > 1 {
+		if err := s.setFeatures(a.Path(), s.info.Nodes, a.Shape[1]); err != nil {
+			return err
+		}
+		if a.Fortran && s.info.Features > 1 {
 			return s.copyColumns(ctx, a)
 		}
 		s.info.FeatureBytes = sparseBytes
@@ -91,25 +91,21 @@ func (s *ogbSource) openArchiveLabels(path string, h *npy.Header, as LabelsAs) e
 	if h.Type == npy.Text {
 		return invalid(place, "an array of text (want numbers)")
 	}
-	s.labels = func(ctx context.Context, to *format.RowTable) (labelResult, error) {
-		return readLabels(as, path, labelColumns(h), to, func(sink *labelSink) error {
-			return withArray(s.fsys, path, "node_label", func(a *npy.Stream) error {
-				if !slices.Equal(a.Shape, h.Shape) || a.Type != h.Type {
-					return fmt.Errorf("%s: %w", place, errChanged)
-				}
-				return sink.numbersOf(ctx, place, &a.Header, func(dst []float64) error { return npy.Next(a, dst) },
-					asNode)
-			})
+	return s.addLabels(place, h, s.info.Nodes, as, func(ctx context.Context, sink *labelSink) error {
+		return withArray(s.fsys, path, "node_label", func(a *npy.Stream) error {
+			if !slices.Equal(a.Shape, h.Shape) || a.Type != h.Type {
+				return fmt.Errorf("%s: %w", place, errChanged)
+			}
+			return sink.numbersOf(ctx, place, &a.Header, func(dst []float64) error { return npy.Next(a, dst) }, asNode)
 		})
-	}
-	return s.checkLabels(place, h, s.info.Nodes, as)
+	})
 }
 
 // readArrayEdges reads an array [2,E] from front to end: all sources, then all destinations, or, in Fortran order, edge
 // by edge.
 func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int64) (err error) {
-	if !a.Type.IsInteger() || len(a.Shape) != 2 || a.Shape[0] != 2 || a.Shape[1] != edges {
-		return wrongHeader(a.Path(), &a.Header, fmt.Sprintf("integers of shape [2 %d]", edges))
+	if err := checkArray(a.Path(), &a.Header, fmt.Sprintf("integers [2,%d]", edges)); err != nil {
+		return err
 	}
 	if s.edges, err = s.scratch.newEdges(false, edges); err != nil {
 		return err
