@@ -99,7 +99,7 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 func (s *arraySource) openIGBLabels(path string, labeled int64) error {
 	a, err := s.openHeaderless(path, 1, "numbers [n] or [n,1]")
 	if err == nil && a.Shape[0] != s.info.Nodes && a.Shape[0] != labeled {
-		err = invalid(path, "labels of %d nodes (want %d nodes)", a.Shape[0], s.info.Nodes)
+		err = invalid(path, "array of shape %v (want a number for each of %d nodes)", a.Shape, s.info.Nodes)
 	}
 	if err != nil {
 		return err
