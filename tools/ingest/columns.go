@@ -246,6 +246,7 @@ type edgeColumns struct {
 	source, destination int
 	weight              int  // -1: none
 	items               bool // the destinations are numbered apart from the sources
+	lower               bool // no destination is greater than its source: the lower triangle of a symmetric matrix
 }
 
 // edgeColumns decides which column of a table of edges is what: as the flags say, by name, or, without names, by place:

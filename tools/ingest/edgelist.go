@@ -210,6 +210,10 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 				return atRow(r, fmt.Errorf("%s: %w", r.place(k), err))
 			}
 		}
+		if c.lower && ends[0] < ends[1] {
+			return atRow(r, fmt.Errorf("row %d, column %d is above the diagonal (a symmetric matrix lists its lower triangle)",
+				ends[0]+1, ends[1]+1))
+		}
 		if l.ids.nodes > before {
 			l.greatest = r.position()
 		}

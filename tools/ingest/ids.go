@@ -17,6 +17,7 @@ type numbering struct {
 	ids   *idMap // nil: ids are the numbers of nodes
 	nodes int64  // number of nodes so far
 	fixed bool   // no nodes may be added
+	first uint64 // the number of node 0 in the input: 0 or 1
 	flag  bool   // the importer has a flag --ids
 
 	digits [32]byte
@@ -66,9 +67,10 @@ func (n *numbering) node(id []byte) (uint32, error) {
 
 // number returns the node of an id that is its number.
 func (n *numbering) number(v uint64) (uint32, error) {
+	v -= n.first
 	switch {
-	case n.fixed && v >= uint64(n.nodes):
-		return 0, fmt.Errorf("there is no node %d: the graph has %d nodes, numbered from 0", v, n.nodes)
+	case n.fixed && v >= uint64(n.nodes): // also if v was less than first
+		return 0, fmt.Errorf("there is no node %d: the graph has %d nodes, numbered from %d", v+n.first, n.nodes, n.first)
 	case v >= MaxNodes:
 		return 0, fmt.Errorf("node %d is beyond the %d nodes that a graph can have%s", v, int64(MaxNodes),
 			n.hint("numbers only the ids that occur"))

@@ -53,28 +53,22 @@ func (l *edgeList) readMTX(ctx context.Context, path string) error {
 		l.info.Direction, l.info.DirectionFrom = Undirected, path+": line 1"
 	}
 	l.info.Weighted, l.info.WeightsFrom = !banner.pattern, path
-	n, entries, err := banner.readSize(t)
+	n, entries, size, err := banner.readSize(t)
 	if err != nil {
 		return err
 	}
 	l.ids.nodes, l.ids.fixed = n, true
-	if l.edges, err = l.scratch.newEdges(l.info.Weighted, entries); err != nil {
-		return err
-	}
 	if banner.array {
-		err = l.readMTXArray(ctx, t, banner)
-	} else {
-		err = l.readMTXEntries(ctx, t, banner, entries)
+		return l.readMTXArray(ctx, t, banner)
 	}
-	if err != nil {
-		return err
+	edges := &textTable{header: numbered(3), fsys: l.fsys, path: path, comments: "%", line: size, sep: ' ', id: -1}
+	columns := edgeColumns{destination: 1, weight: 2, lower: banner.symmetric}
+	if banner.pattern {
+		edges.header, columns.weight = numbered(2), -1
 	}
-	if _, err := t.next(); err == nil {
-		return t.errorf("more entries than the size line says")
-	} else if err != io.EOF {
-		return err
-	}
-	return l.edges.finish(ctx)
+	l.ids.first = 1
+	defer func() { l.ids.first = 0 }()
+	return l.readEdges(ctx, edges, path, columns, entries)
 }
 
 func readBanner(t *textFile) (b mtxBanner, err error) {
@@ -103,12 +97,12 @@ func readBanner(t *textFile) (b mtxBanner, err error) {
 }
 
 // readSize reads how many nodes there are and, unless the matrix is an array, how many entries.
-func (b mtxBanner) readSize(t *textFile) (n, entries int64, err error) {
-	line, err := t.next()
-	if err == io.EOF {
-		return 0, 0, invalid(t.path, "no size line")
-	} else if err != nil {
-		return 0, 0, err
+func (b mtxBanner) readSize(t *textFile) (n, entries int64, line []byte, err error) {
+	if line, err = t.next(); err == io.EOF {
+		err = invalid(t.path, "no size line")
+	}
+	if err != nil {
+		return 0, 0, nil, err
 	}
 	fields := bytes.Fields(line)
 	want := 3
@@ -122,62 +116,23 @@ func (b mtxBanner) readSize(t *textFile) (n, entries int64, err error) {
 	}
 	switch {
 	case !ok:
-		return 0, 0, t.errorf("%.100q is no size line (want %d whole numbers)", line, want)
+		err = t.errorf("%.100q is no size line (want %d whole numbers)", line, want)
 	case sizes[0] != sizes[1]:
-		return 0, 0, t.errorf("a matrix of %d rows and %d columns (want a square one)", sizes[0], sizes[1])
+		err = t.errorf("a matrix of %d rows and %d columns (want a square one)", sizes[0], sizes[1])
 	case sizes[0] > MaxNodes:
-		return 0, 0, t.errorf("%d nodes (at most %d fit node ids of 32 bits)", sizes[0], int64(MaxNodes))
+		err = t.errorf("%d nodes (at most %d fit node ids of 32 bits)", sizes[0], int64(MaxNodes))
 	case sizes[2] > sizes[0]*sizes[0]: // at most (2^32-1)^2
-		return 0, 0, t.errorf("%d entries in a matrix of %d rows", sizes[2], sizes[0])
+		err = t.errorf("%d entries in a matrix of %d rows", sizes[2], sizes[0])
 	case sizes[2] > 1<<48:
-		return 0, 0, t.errorf("%d entries (at most 2^48)", sizes[2])
+		err = t.errorf("%d entries (at most 2^48)", sizes[2])
 	}
-	return int64(sizes[0]), int64(sizes[2]), nil
+	return int64(sizes[0]), int64(sizes[2]), bytes.Clone(line), err
 }
 
-func (l *edgeList) readMTXEntries(ctx context.Context, t *textFile, b mtxBanner, entries int64) error {
-	want := 3
-	if b.pattern {
-		want = 2
+func (l *edgeList) readMTXArray(ctx context.Context, t *textFile, b mtxBanner) (err error) {
+	if l.edges, err = l.scratch.newEdges(true, 0); err != nil {
+		return err
 	}
-	var fields [][]byte
-	for k := range entries {
-		line, err := t.next()
-		if err == io.EOF {
-			return invalid(t.path, "ends after %d of %d entries", k, entries)
-		} else if err != nil {
-			return err
-		}
-		fields = split(fields[:0], line, ' ')
-		if len(fields) != want {
-			return t.errorf("%d fields (want %d)", len(fields), want)
-		}
-		var ends [2]uint32
-		for i, name := range []string{"row", "column"} {
-			v, ok := parseUint(fields[i])
-			if !ok || v < 1 || v > uint64(l.ids.nodes) {
-				return t.errorf("%s %.100q (want 1 to %d)", name, fields[i], l.ids.nodes)
-			}
-			ends[i] = uint32(v - 1)
-		}
-		if b.symmetric && ends[0] < ends[1] {
-			return t.errorf("row %d, column %d is above the diagonal (a symmetric matrix lists its lower triangle)",
-				ends[0]+1, ends[1]+1)
-		}
-		weight := float32(0)
-		if !b.pattern {
-			if weight, err = parseWeight(fields[2]); err != nil {
-				return t.atLine(err)
-			}
-		}
-		if err := l.edges.add(ctx, ends[0], ends[1], weight); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (l *edgeList) readMTXArray(ctx context.Context, t *textFile, b mtxBanner) error {
 	for column := range l.ids.nodes {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -205,7 +160,12 @@ func (l *edgeList) readMTXArray(ctx context.Context, t *textFile, b mtxBanner) e
 			}
 		}
 	}
-	return nil
+	if _, err := t.next(); err == nil {
+		return t.errorf("more entries than the size line says")
+	} else if err != io.EOF {
+		return err
+	}
+	return l.edges.finish(ctx)
 }
 
 var mtxFormat = Format{
