@@ -204,7 +204,7 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 			if cell := r.cell(k); k == 2 {
 				weight, err = cell.weight()
 			} else {
-				ends[k], err = l.ids.of(&cell, l.prefixes[k])
+				ends[k], err = l.ids.of(cell, l.prefixes[k])
 			}
 			if err != nil {
 				return atRow(r, fmt.Errorf("%s: %w", r.place(k), err))

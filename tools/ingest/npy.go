@@ -370,8 +370,12 @@ func (s *arraySource) badEdge(edge, end int64) error {
 	if s.pairs {
 		at = 2*edge + end
 	}
-	return invalid(s.edges.Path(), "edge %d has %s %s, but there are %d nodes", edge,
-		[2]string{"source", "destination"}[end], s.edges.Element(at), s.info.Nodes)
+	return errNoNode(s.edges.Path(), edge, end, s.edges.Element(at), s.info.Nodes)
+}
+
+// errNoNode is the error of an end of an edge (0: its source, 1: its destination) that is no node.
+func errNoNode(path string, edge, end int64, id string, nodes int64) error {
+	return invalid(path, "edge %d has %s %s, but there are %d nodes", edge, [2]string{"source", "destination"}[end], id, nodes)
 }
 
 var npyFormat = Format{

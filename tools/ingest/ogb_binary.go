@@ -110,8 +110,7 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 	if s.edges, err = s.scratch.newEdges(false, edges); err != nil {
 		return err
 	}
-	var src uint32
-	block := make([]uint32, 0, edgeBlock) // of one column
+	s.edges.edges = edges
 	err = each(ctx, a.Elements(), func(dst []int64) error { return npy.Next(a, dst) }, func(i, v int64) error {
 		column, edge := i/edges, i%edges
 		if a.Fortran {
@@ -122,22 +121,9 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 			if a.Type == npy.Uint64 {
 				id = fmt.Sprint(uint64(v))
 			}
-			return invalid(a.Path(), "edge %d has %s %s, but there are %d nodes", edge,
-				[2]string{"source", "destination"}[column], id, s.info.Nodes)
+			return errNoNode(a.Path(), edge, column, id, s.info.Nodes)
 		}
-		switch {
-		case !a.Fortran:
-			if block = append(block, uint32(v)); len(block) < edgeBlock && edge < edges-1 {
-				return nil
-			}
-			err := s.edges.putColumn(ctx, column, edge+1-int64(len(block)), edges, block)
-			block = block[:0]
-			return err
-		case column == 0:
-			src = uint32(v)
-			return nil
-		}
-		return s.edges.add(ctx, src, uint32(v), 0)
+		return s.edges.columns[column].add(uint32(v))
 	})
 	if err != nil {
 		return err

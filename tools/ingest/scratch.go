@@ -6,10 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 
@@ -78,134 +79,112 @@ func scratchFolder(fsys vfs.FS, parent, output string) (string, error) {
 	return filepath.Join(parent, "hopfeed-"+hex.EncodeToString(sum[:8])), err
 }
 
-// scratchEdges is edges in a scratch file, in blocks of edgeBlock: the sources of a block, its destinations, and its
-// weights if edges have weights; 4 bytes each.
+// scratchColumn is values of 4 bytes in a scratch file, in blocks of edgeBlock values with a checksum each.
+type scratchColumn struct {
+	*scratchSpace
+	block []uint32 // that is being filled
+	sums  []uint32 // CRC-32C of each block, as written
+}
+
+func (c *scratchColumn) add(v uint32) error {
+	if c.block = append(c.block, v); len(c.block) < edgeBlock {
+		return nil
+	}
+	return c.flush()
+}
+
+func (c *scratchColumn) flush() error {
+	data := dtype.BytesOf(c.block)
+	if len(data) == 0 {
+		return nil
+	}
+	_, err := c.WriteAt(data, 4*edgeBlock*int64(len(c.sums)))
+	c.block, c.sums = c.block[:0], append(c.sums, kernel.CRC32C(0, data))
+	return err
+}
+
+// read reads a block, whose first value has the number first.
+func (c *scratchColumn) read(dst []uint32, first int64) error {
+	if _, err := c.ReadAt(dtype.BytesOf(dst), 4*first); err != nil {
+		return err
+	}
+	if kernel.CRC32C(0, dtype.BytesOf(dst)) != c.sums[first/edgeBlock] {
+		return fmt.Errorf("%s: %w", c.file.Path(), folder.ErrDamaged)
+	}
+	return nil
+}
+
+// scratchEdges is edges in scratch files: sources, destinations and, if edges have them, weights.
 type scratchEdges struct {
-	path     string
-	fsys     vfs.FS
-	columns  int64 // 2, or 3 with weights
-	edges    int64 // so far
-	pending  vfs.PendingFile
-	file     vfs.File
-	task     progress.Task
-	src, dst []uint32 // of the last block
-	weights  []float32
-	sums     [][3]uint32 // CRC-32C of the columns of each block, as written
+	columns []*scratchColumn
+	edges   int64 // so far
+	task    progress.Task
 }
 
-// sum records the checksum of a column of the block that begins at edge first.
-func (e *scratchEdges) sum(first, column int64, data []byte) {
-	for int64(len(e.sums)) <= first/edgeBlock {
-		e.sums = append(e.sums, [3]uint32{})
-	}
-	e.sums[first/edgeBlock][column] = kernel.CRC32C(0, data)
-}
-
-// newEdges creates an empty file for edges. total is their number, or 0 if unknown.
+// newEdges creates empty files for edges. total is their number, or 0 if unknown.
 func (s *scratch) newEdges(weighted bool, total int64) (*scratchEdges, error) {
-	e := &scratchEdges{path: s.Path("edges"), fsys: s.fsys, columns: 2}
+	e := &scratchEdges{columns: make([]*scratchColumn, 2, 3)}
 	if weighted {
-		e.columns, e.weights = 3, make([]float32, 0, edgeBlock)
+		e.columns = e.columns[:3]
 	}
-	if err := checkSpace(s.fsys, s.Dir(), 4*e.columns*total); err != nil {
-		return nil, err
-	}
-	var err error
-	if e.pending, err = s.fsys.Create(e.path); err != nil {
+	if err := checkSpace(s.fsys, s.Dir(), 4*total*int64(len(e.columns))); err != nil {
 		return nil, err
 	}
 	e.task = s.Progress.Start("read edges", total, progress.Items)
-	e.src, e.dst = make([]uint32, 0, edgeBlock), make([]uint32, 0, edgeBlock)
+	for i := range e.columns {
+		space, err := newFileSpace(s.fsys, s.Path("edges-"+strconv.Itoa(i)))
+		if err != nil {
+			return nil, errors.Join(err, e.Close())
+		}
+		e.columns[i] = &scratchColumn{scratchSpace: space}
+	}
 	return e, nil
 }
 
 // add appends an edge. weight is ignored where edges have none.
 func (e *scratchEdges) add(ctx context.Context, src, dst uint32, weight float32) error {
-	e.src, e.dst = append(e.src, src), append(e.dst, dst)
-	if e.columns == 3 {
-		e.weights = append(e.weights, weight)
-	}
-	if e.edges++; e.edges%edgeBlock == 0 {
-		return e.flush(ctx)
-	}
-	return nil
-}
-
-func (e *scratchEdges) flush(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	for i, column := range [][]byte{dtype.BytesOf(e.src), dtype.BytesOf(e.dst), dtype.BytesOf(e.weights)} {
-		if len(e.src) > 0 {
-			e.sum(e.edges-int64(len(e.src)), int64(i), column)
-		}
-		if _, err := e.pending.Write(column); err != nil {
+	values := [3]uint32{src, dst, math.Float32bits(weight)}
+	for i, c := range e.columns {
+		if err := c.add(values[i]); err != nil {
 			return err
 		}
 	}
-	e.task.Add(int64(len(e.src)))
-	e.src, e.dst, e.weights = e.src[:0], e.dst[:0], e.weights[:0]
+	if e.edges++; e.edges%edgeBlock == 0 {
+		e.task.Add(edgeBlock)
+		return context.Cause(ctx)
+	}
 	return nil
 }
 
-// putColumn writes the sources (column 0) or destinations (1) of the block that begins at edge first; the file is to
-// hold total edges. It is used instead of add.
-func (e *scratchEdges) putColumn(ctx context.Context, column, first, total int64, ids []uint32) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	e.edges = total
-	n := min(edgeBlock, total-first)
-	e.sum(first, column, dtype.BytesOf(ids))
-	_, err := e.pending.WriteAt(dtype.BytesOf(ids), 4*(first*e.columns+column*n))
-	e.task.Add(column * n)
-	return err
-}
-
-// finish writes what is left and opens the file for reading.
+// finish writes what is left.
 func (e *scratchEdges) finish(ctx context.Context) error {
-	err := e.flush(ctx)
 	e.task.Done()
-	if err != nil {
-		return err
+	for _, c := range e.columns {
+		if err := c.flush(); err != nil {
+			return err
+		}
 	}
-	pending := e.pending
-	e.pending, e.src, e.dst, e.weights = nil, nil, nil, nil
-	if err := pending.Commit(); err != nil {
-		return err
-	}
-	e.file, err = e.fsys.Open(e.path)
-	return err
+	return context.Cause(ctx)
 }
 
 // stream calls emit with all edges, between nodes nodes, as Source.Edges does.
 func (e *scratchEdges) stream(ctx context.Context, nodes int64, threads int, emit func(Edges) error) error {
-	buffers := sync.Pool{New: func() any { b := make([]uint32, e.columns*edgeBlock); return &b }}
+	buffers := sync.Pool{New: func() any { return new([3][edgeBlock]uint32) }}
 	return parallel.For(ctx, threads, e.edges, edgeBlock, func(first, end int64) error {
-		buffer := buffers.Get().(*[]uint32)
+		buffer := buffers.Get().(*[3][edgeBlock]uint32)
 		defer buffers.Put(buffer)
-		n := end - first
-		block := (*buffer)[:n*e.columns]
-		bytes := dtype.BytesOf(block)
-		if got, err := e.file.ReadAt(bytes, 4*first*e.columns); got < len(bytes) {
-			if err == nil || errors.Is(err, io.EOF) {
-				err = errChanged
+		for i, c := range e.columns {
+			block := buffer[i][:end-first]
+			if err := c.read(block, first); err != nil {
+				return err
 			}
-			return fmt.Errorf("%s: %w", e.path, err)
-		}
-		for column := range e.columns {
-			if kernel.CRC32C(0, bytes[4*n*column:4*n*(column+1)]) != e.sums[first/edgeBlock][column] {
-				return fmt.Errorf("%s: %w", e.path, folder.ErrDamaged)
+			if i < 2 && int64(slices.Max(block)) >= nodes {
+				return fmt.Errorf("%s: %w", c.file.Path(), errChanged)
 			}
 		}
-		for _, v := range block[:2*n] {
-			if int64(v) >= nodes {
-				return fmt.Errorf("%s: %w", e.path, errChanged)
-			}
-		}
-		edges := Edges{Src: block[:n], Dst: block[n : 2*n]}
-		if e.columns == 3 {
-			edges.Weights = dtype.Float32s(bytes[8*n:])
+		edges := Edges{Src: buffer[0][:end-first], Dst: buffer[1][:end-first]}
+		if len(e.columns) == 3 {
+			edges.Weights = dtype.Float32s(dtype.BytesOf(buffer[2][:end-first]))
 		}
 		return emit(edges)
 	})
@@ -213,11 +192,10 @@ func (e *scratchEdges) stream(ctx context.Context, nodes int64, threads int, emi
 
 func (e *scratchEdges) Close() error {
 	var errs []error
-	if e.pending != nil {
-		errs = append(errs, e.pending.Abort())
-	}
-	if e.file != nil {
-		errs = append(errs, e.file.Close())
+	for _, c := range e.columns {
+		if c != nil {
+			errs = append(errs, c.free())
+		}
 	}
 	return errors.Join(errs...)
 }

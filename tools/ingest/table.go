@@ -40,8 +40,8 @@ const (
 // rows reads columns of a table row after row.
 type rows interface {
 	next() error // io.EOF after the last row
-	// cell is value k of the row, valid until the next row: of column k, or item k of a list.
-	cell(k int) cell
+	// cell is value k of the row, valid until the next call: of column k, or item k of a list.
+	cell(k int) *cell
 	place(k int) string   // names the column of cell k, for errors
 	node() (int64, error) // of the row
 	position() position
@@ -51,8 +51,7 @@ type rows interface {
 // floats reads all values of a row.
 func floats(r rows, dst []float32) (err error) {
 	for k := range dst {
-		cell := r.cell(k)
-		if dst[k], err = cell.float(); err != nil {
+		if dst[k], err = r.cell(k).float(); err != nil {
 			return fmt.Errorf("%s: %w", r.place(k), err)
 		}
 	}
@@ -63,6 +62,7 @@ func floats(r rows, dst []float32) (err error) {
 type columnsRead struct {
 	header
 	columns []int
+	value   cell
 }
 
 func (c *columnsRead) place(k int) string { return c.header.place(c.columns[min(k, len(c.columns)-1)]) }
@@ -234,7 +234,7 @@ func errRows(r rows, row, nodes int64) error {
 
 // eachValue calls body with value k of every node, in some columns.
 func (t *nodeTable) eachValue(ctx context.Context, columns []int, nodes int64,
-	body func(node int64, k int, c cell) error) error {
+	body func(node int64, k int, c *cell) error) error {
 	n, err := t.values(columns)
 	if err != nil {
 		return err
@@ -262,7 +262,7 @@ func (t *nodeTable) eachValue(ctx context.Context, columns []int, nodes int64,
 
 func (t *nodeTable) readLabels(ctx context.Context, sink *labelSink) error {
 	var buf [32]byte
-	return t.eachValue(ctx, t.labels, sink.rows.Rows, func(node int64, k int, c cell) error {
+	return t.eachValue(ctx, t.labels, sink.rows.Rows, func(node int64, k int, c *cell) error {
 		if v, isNumber := c.number(); isNumber {
 			return sink.number(node, int64(k), v)
 		}
@@ -273,7 +273,7 @@ func (t *nodeTable) readLabels(ctx context.Context, sink *labelSink) error {
 // readSplits reads all splits: a column each, or the masks of one.
 func (t *nodeTable) readSplits(ctx context.Context, to *format.RowTable, _ int64) error {
 	var buf [32]byte
-	return t.eachValue(ctx, t.splits, to.Rows, func(node int64, k int, c cell) (err error) {
+	return t.eachValue(ctx, t.splits, to.Rows, func(node int64, k int, c *cell) (err error) {
 		text := c.text(buf[:])
 		if t.masks == nil {
 			to.Splits[node*int64(to.NumSplits)+int64(k)], err = parseSplit(text)

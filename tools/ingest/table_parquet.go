@@ -122,7 +122,7 @@ func (t *parquetTable) width(column int) (int, error) {
 }
 
 func (t *parquetTable) read(columns []int) (_ rows, err error) {
-	r := &parquetRows{columnsRead: columnsRead{t.header, columns}, table: t,
+	r := &parquetRows{columnsRead: columnsRead{header: t.header, columns: columns}, table: t,
 		cells: make([]*parquet.Cells, len(columns)), row: -1}
 	if r.stride, err = t.width(columns[0]); err != nil {
 		return nil, err
@@ -190,11 +190,11 @@ func (r *parquetRows) checkList() error {
 	return atRow(r, fmt.Errorf("%s is not a list of %d values, as in row 0", r.place(0), r.stride))
 }
 
-func (r *parquetRows) cell(k int) cell {
-	if len(r.columns) == 1 {
-		return cell{cells: r.cells[0], i: r.at + k}
+func (r *parquetRows) cell(k int) *cell {
+	if r.value.cells, r.value.i = r.cells[0], r.at+k; len(r.columns) > 1 {
+		r.value.cells, r.value.i = r.cells[k], r.at
 	}
-	return cell{cells: r.cells[k], i: r.at}
+	return &r.value
 }
 
 func (r *parquetRows) node() (int64, error) { return r.row, nil }
@@ -250,7 +250,7 @@ func (l *edgeList) openParquetNodes(ctx context.Context, path string, o TableOpt
 // rowID numbers the node of a row by its id, or else compares the id with the number of the row.
 func (l *edgeList) rowID(row int64, r rows) error {
 	cell := r.cell(0)
-	node, err := l.ids.of(&cell, "")
+	node, err := l.ids.of(cell, "")
 	if err != nil || int64(node) == row {
 		return err
 	}

@@ -276,7 +276,7 @@ func (t *textTable) read(columns []int) (rows, error) {
 		return nil, err
 	}
 	file.skipped = t.line
-	r := &textRows{textFile: file, columnsRead: columnsRead{t.header, columns}, table: t, row: -1, last: slices.Max(columns)}
+	r := &textRows{textFile: file, columnsRead: columnsRead{header: t.header, columns: columns}, table: t, row: -1, last: slices.Max(columns)}
 	r.isList = len(columns) == 1 && t.isList(columns[0])
 	return r, nil
 }
@@ -313,11 +313,13 @@ func (r *textRows) next() error {
 	return nil
 }
 
-func (r *textRows) cell(k int) cell {
+func (r *textRows) cell(k int) *cell {
 	if r.isList {
-		return cell{field: r.items[k]}
+		r.value.field = r.items[k]
+	} else {
+		r.value.field = r.fields[r.columns[k]]
 	}
-	return cell{field: r.fields[r.columns[k]]}
+	return &r.value
 }
 
 func (r *textRows) node() (int64, error) {

@@ -324,11 +324,18 @@ func split(fields [][]byte, line []byte, sep byte) [][]byte {
 		return fields
 	}
 	for len(fields) < maxFields-1 {
-		line = bytes.TrimLeft(line, " ")
+		for len(line) > 0 && line[0] == ' ' {
+			line = line[1:]
+		}
 		field, rest, more := quoted(line, sep)
 		if field == nil {
-			field, rest, more = bytes.Cut(line, []byte{sep})
-			field = bytes.TrimRight(field, " ")
+			field = line
+			if at := bytes.IndexByte(line, sep); at >= 0 { // quicker than bytes.Cut
+				field, rest, more = line[:at], line[at+1:], true
+			}
+			for len(field) > 0 && field[len(field)-1] == ' ' {
+				field = field[:len(field)-1]
+			}
 		}
 		if fields, line = append(fields, field), rest; !more {
 			return fields

@@ -536,7 +536,7 @@ func TestScratchFilesAreInTheFolderGivenAndGoneAtTheEnd(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if len(there) != 6 { // a lock, edges and features as they were read; a lock, keys and weights
+	if len(there) != 8 { // a lock, three columns of edges, and features as they were read; a lock, keys and weights
 		t.Errorf("scratch files: %q", slices.Sorted(maps.Keys(there)))
 	}
 	for name := range beside {
