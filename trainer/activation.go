@@ -117,7 +117,8 @@ func (a *activation) allocate(mem *memory, rows int, train bool) {
 	}
 }
 
-// reserve begins the pass of a batch, and makes room for it in the activations that grow. If memory has to grow, it waits for all work.
+// reserve begins the pass of a batch, and makes room for it in the activations that grow. If memory has to grow, it
+// waits for all work.
 func (n *network) reserve(b *loader.Batch) error {
 	p := &n.pass
 	p.begin(b, n.messages)

@@ -46,7 +46,8 @@ func (x *exchange) vector(b gds.Buffer, place, count int) gds.Tensor {
 func (x *exchange) sum(g *group, vectors []gds.Tensor) error {
 	ctx, count := context.Background(), vectors[0].Cols
 	if count > x.count {
-		return fmt.Errorf("a sum of %d numbers over devices, but memory for %d, the number of parameters", count, x.count)
+		return fmt.Errorf("a sum of %d numbers over devices, but memory for %d, the number of parameters", count,
+			x.count)
 	}
 	for rank, n := range g.ranks {
 		n.stream.Copy(x.vector(x.partial[rank], 0, count), vectors[rank])

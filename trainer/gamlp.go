@@ -48,7 +48,8 @@ func (b *builder) recursiveAttention(x *activation, tokens int, probability floa
 	ofHistory := b.dense(history, x, 1)
 	scores, weights := b.activation(0, tokens), b.activation(0, tokens)           // weights: softmax of the scores,
 	used, drop := b.activation(0, tokens), dropout{probability, attentionDropout} // used: those after dropout
-	partial := b.activation(0, tokens*tokens)                                     // for each token, the softmax of the scores before it
+	// For each token, the softmax of the scores before it.
+	partial := b.activation(0, tokens*tokens)
 	z := b.activation(0, width)
 	b.add(func(p *pass) {
 		before, ofHistory, scores, weights := before.value(p), ofHistory.value(p), scores.value(p), weights.value(p)

@@ -23,10 +23,9 @@ const (
 )
 
 // StepSeconds trains a model for less than a second, again and again on the first batch of sets, one for each device,
-// with shares of up to shareRows rows, to measure the time and the device memory of a step (preprop-gnn section 5, after
-// PaGraph); the memory counts in the devices' Usage. It returns the time that steps take for each row of a device's
-// share, with all devices at work: of a training step (forward, backward, optimizer), and of evaluation. The trained
-// parameters are dropped, and all memory is freed before it returns.
+// with shares of up to shareRows rows (preprop-gnn section 5, after PaGraph). It returns the time of a training step
+// (forward, backward, optimizer) and of evaluation, for each row of a device's share, with all devices at work; the
+// memory of a step counts in the devices' Usage. The trained parameters are dropped, and all memory is freed.
 func (s Spec) StepSeconds(ctx context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train,
 	evaluate float64, err error) {
 	ranks := make([]Rank, len(devices))

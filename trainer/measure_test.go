@@ -48,8 +48,8 @@ func TestMeasuringThatFailsLeavesNothingBehind(t *testing.T) {
 	}
 	stopped, stop := context.WithCancelCause(t.Context())
 	stop(bad)
-	if _, _, err := measureSteps(stopped, []Rank{{dev, Data{Train: noise(1, 40, 3, 4, 3).feed(dev, 16), BatchRows: 16}}},
-		toySIGN(3)); !errors.Is(err, bad) {
+	if _, _, err := measureSteps(stopped, []Rank{{dev, Data{Train: noise(1, 40, 3, 4, 3).feed(dev, 16),
+		BatchRows: 16}}}, toySIGN(3)); !errors.Is(err, bad) {
 		t.Errorf("error %v, want %v", err, bad)
 	}
 	if used := dev.Usage().InUse; used != 0 {

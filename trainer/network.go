@@ -205,7 +205,8 @@ func (n *network) backward() {
 // gradient enqueues the loss of a batch, summed over its rows and added to that of the batches
 // before, and the rank's part of the gradient of the mean loss over the batch's labelled rows on all ranks.
 func (n *network) gradient(b *loader.Batch, dropoutSeed uint64) {
-	n.addLoss(n.forward(b, true, dropoutSeed), n.logits.gradient(&n.pass), b, 1/(float32(max(b.GlobalRows, 1))*n.labelledPart))
+	out := n.forward(b, true, dropoutSeed)
+	n.addLoss(out, n.logits.gradient(&n.pass), b, 1/(float32(max(b.GlobalRows, 1))*n.labelledPart))
 	n.profile.lap(n.stream, "forward")
 	n.backward()
 	n.profile.lap(n.stream, "backward")

@@ -143,8 +143,8 @@ func (o Options) task(s Spec, train bool) (t task, err error) {
 	err = must(t.weights == nil || s.Target == ClassTarget && len(t.weights) == s.Classes, "%d class weights for %d %s",
 		len(t.weights), s.Classes, s.Target.about())
 	for class, w := range t.weights {
-		err = cmp.Or(err, must(w >= 0 && w <= math.MaxFloat32, "weight %v of class %d: must be finite and not negative", w,
-			class))
+		err = cmp.Or(err, must(w >= 0 && w <= math.MaxFloat32,
+			"weight %v of class %d: must be finite and not negative", w, class))
 	}
 	return t, err
 }

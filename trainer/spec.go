@@ -72,7 +72,8 @@ func (s Spec) validate() (Spec, *builder, error) {
 		b.rescale(s)
 	}
 	return s, b, must(b.params.count <= maxParameters, "%s of %d matrices of %d features and %d classes, %v, "+
-		"is too large: it has %d parameters", s.Model, len(s.Matrices), s.Features, s.Classes, s.Settings, b.params.count)
+		"is too large: it has %d parameters", s.Model, len(s.Matrices), s.Features, s.Classes, s.Settings,
+		b.params.count)
 }
 
 // checkSettings gives each setting of the kind a value.

@@ -74,7 +74,7 @@ func (f *Fitting) State() (*State, error) {
 	n := f.ranks[0]
 	s.Moments = make([][]float32, len(n.params.moments))
 	for i, v := range n.params.vectors() {
-		if *s.vectors()[i], err = n.download(v); err != nil {
+		if *s.vectors()[i].values, err = n.download(v); err != nil {
 			return nil, f.rankError(0, err)
 		}
 	}
@@ -86,12 +86,28 @@ func (p *parameters) vectors() []gds.Tensor {
 	return append([]gds.Tensor{p.value, p.best}, p.moments...)
 }
 
-func (s *State) vectors() []*[]float32 {
-	all := []*[]float32{&s.Parameters, &s.BestParameters}
+// namedVector is one of the vectors of a state, and its name in the encoding.
+type namedVector struct {
+	name   string
+	values *[]float32
+}
+
+func (s *State) vectors() []namedVector {
+	all := []namedVector{{"parameters", &s.Parameters}, {"best_parameters", &s.BestParameters}}
 	for i := range s.Moments {
-		all = append(all, &s.Moments[i])
+		all = append(all, namedVector{fmt.Sprintf("moment-%d", i+1), &s.Moments[i]})
 	}
 	return all
+}
+
+// allVectors are the vectors of a state in the order of its encoding.
+func (s *State) allVectors() []namedVector {
+	all := []namedVector{{"losses", &s.Losses}}
+	for i := range s.Inputs {
+		all = append(all, namedVector{fmt.Sprintf("mean-%d", i), &s.Inputs[i].Mean},
+			namedVector{fmt.Sprintf("factor-%d", i), &s.Inputs[i].Factor})
+	}
+	return append(all, s.vectors()...)
 }
 
 // Resume continues a run from its state, which it copies. The ranks must have the same rows in the same order as in the
@@ -111,13 +127,13 @@ func Resume(ranks []Rank, s *State) (*Fitting, error) {
 }
 
 func (f *Fitting) restore(s *State) error {
-	if s.TrainRows == f.state.TrainRows && cmp.Or(s.TrainLabelled, s.TrainRows) != f.state.TrainLabelled {
-		return fmt.Errorf("%w: the run divided its loss by %d rows, but %d training rows have a label (start over)",
-			ErrOptions, cmp.Or(s.TrainLabelled, s.TrainRows), f.state.TrainLabelled)
-	}
-	if s.TrainRows != f.state.TrainRows {
-		return fmt.Errorf("%w: the run was on %d training rows, but there are %d", ErrOptions, s.TrainRows,
-			f.state.TrainRows)
+	rows, labelled := s.TrainRows, cmp.Or(s.TrainLabelled, s.TrainRows)
+	err := cmp.Or(
+		must(rows == f.state.TrainRows, "the run was on %d training rows, but there are %d", rows, f.state.TrainRows),
+		must(labelled == f.state.TrainLabelled, "the run divided its loss by %d rows, but %d training rows have a "+
+			"label (start over)", labelled, f.state.TrainLabelled))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	losses := make([]float32, len(f.ranks))
 	for i, loss := range s.Losses {
@@ -131,7 +147,7 @@ func (f *Fitting) restore(s *State) error {
 			return err
 		}
 		for i, v := range n.params.vectors() {
-			if err := n.upload(v, *s.vectors()[i]); err != nil {
+			if err := n.upload(v, *s.vectors()[i].values); err != nil {
 				return err
 			}
 		}
@@ -149,28 +165,24 @@ func (s *State) check() error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case len(s.Inputs) != len(spec.Matrices) || len(s.Moments) != t.optimizer.moments || len(s.Losses) == 0 ||
-		s.StageSeconds == nil:
-		return fmt.Errorf("a state of %d matrices, %d moments and %d devices for a model of %d and an optimizer of %d",
-			len(s.Inputs), len(s.Moments), len(s.Losses), len(spec.Matrices), t.optimizer.moments)
-	case s.Steps < 0 || s.Batch < 0 || s.Rows < 0 || s.Epoch.Number != len(s.History)+1 || s.Best < 0 ||
-		s.Best > max(0, len(s.History)-1):
-		return fmt.Errorf("a state at epoch %d, batch %d after %d steps, with %d epochs, the best of them number %d",
-			s.Epoch.Number, s.Batch, s.Steps, len(s.History), s.Best+1)
-	}
-	for i, in := range s.Inputs {
-		if len(in.Mean) != spec.Features || len(in.Factor) != spec.Features {
-			return fmt.Errorf("%s has %d means and %d factors for %d features", spec.Matrices[i], len(in.Mean),
-				len(in.Factor), spec.Features)
-		}
+	err = cmp.Or(
+		must(len(s.Inputs) == len(spec.Matrices) && len(s.Moments) == t.optimizer.moments && len(s.Losses) > 0 &&
+			s.StageSeconds != nil,
+			"a state of %d matrices, %d moments and %d devices for a model of %d and an optimizer of %d",
+			len(s.Inputs), len(s.Moments), len(s.Losses), len(spec.Matrices), t.optimizer.moments),
+		must(s.Steps >= 0 && s.Batch >= 0 && s.Rows >= 0 && s.Epoch.Number == len(s.History)+1 && s.Best >= 0 &&
+			s.Best <= max(0, len(s.History)-1),
+			"a state at epoch %d, batch %d after %d steps, with %d epochs, the best of them number %d",
+			s.Epoch.Number, s.Batch, s.Steps, len(s.History), s.Best+1))
+	for _, in := range s.Inputs {
+		err = cmp.Or(err, must(len(in.Mean) == spec.Features && len(in.Factor) == spec.Features,
+			"%d means and %d factors for %d features", len(in.Mean), len(in.Factor), spec.Features))
 	}
 	for _, v := range s.vectors() {
-		if len(*v) != declared.params.count {
-			return fmt.Errorf("%d values for %d parameters", len(*v), declared.params.count)
-		}
+		err = cmp.Or(err, must(len(*v.values) == declared.params.count, "%d values for %d parameters", len(*v.values),
+			declared.params.count))
 	}
-	return nil
+	return err
 }
 
 const (
@@ -185,26 +197,6 @@ type stateHeader struct {
 	Format int       `json:"format"`
 	Model  SavedSpec `json:"model"`
 	State  *State    `json:"state"`
-}
-
-// namedVector is one of the vectors of a state, and its name in the encoding.
-type namedVector struct {
-	name   string
-	values *[]float32
-}
-
-// allVectors are the vectors of a state in the order of its encoding.
-func (s *State) allVectors() []namedVector {
-	all := []namedVector{{"losses", &s.Losses}}
-	for i := range s.Inputs {
-		all = append(all, namedVector{fmt.Sprintf("mean-%d", i), &s.Inputs[i].Mean},
-			namedVector{fmt.Sprintf("factor-%d", i), &s.Inputs[i].Factor})
-	}
-	for i, v := range s.vectors() {
-		name := []string{"parameters", "best_parameters"}
-		all = append(all, namedVector{append(name, fmt.Sprintf("moment-%d", i-1))[min(i, 2)], v})
-	}
-	return all
 }
 
 // Encode returns the state as the bytes of a safetensors file: its vectors, flat, and the rest as

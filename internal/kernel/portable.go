@@ -109,8 +109,8 @@ func foldSums(sums []float32) float32 {
 // sumLists adds the rows of each list, from 0. The portable loops take all columns, so that these are the stride too.
 func sumLists[T float32 | uint16](table func() *[1 << 16]float32, add func(sum []float32, x []T, nodes []uint32,
 	coefficients []float32, byNode bool, values *[1 << 16]float32)) sumRows[T] {
-	return func(sums []float32, x []T, _, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool,
-		_ int) int {
+	return func(sums []float32, x []T, _, columns int, nodes []uint32, lengths []int, coefficients []float32,
+		byNode bool, _ int) int {
 		added, values := 0, table()
 		for l, k := range lengths {
 			sum := sums[l*columns:][:columns]
