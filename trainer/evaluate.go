@@ -44,22 +44,35 @@ func Evaluate(ctx context.Context, devices []gds.Device, model *Trained, batchRo
 	defer func() { err = cmp.Or(err, g.close()) }()
 	result = &Evaluation{}
 	var overall evaluated
+	err = g.eachSet("evaluation", sets, func(s NamedRows) error {
+		found, err := g.evaluate(ctx, s.Rows)
+		if err == nil {
+			result.ByName = append(result.ByName, NamedScore{s.Name, found.score(t.metric)})
+			overall = overall.add(found)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	result.Overall = overall.score(t.metric)
+	return result, nil
+}
+
+// eachSet calls do for the sets that have rows; doing names it in errors.
+func (g *group) eachSet(doing string, sets []NamedRows, do func(s NamedRows) error) error {
 	for _, s := range sets {
 		if err := g.checkSets(s.Name, s.Rows); err != nil {
-			return nil, err
+			return err
 		}
 		if !hasRows(s.Rows[0]) {
 			continue
 		}
-		found, err := g.evaluate(ctx, s.Rows)
-		if err != nil {
-			return nil, fmt.Errorf("evaluation on %s: %w", s.Name, err)
+		if err := do(s); err != nil {
+			return fmt.Errorf("%s of %s: %w", doing, s.Name, err)
 		}
-		result.ByName = append(result.ByName, NamedScore{s.Name, found.score(t.metric)})
-		overall = overall.add(found)
 	}
-	result.Overall = overall.score(t.metric)
-	return result, nil
+	return nil
 }
 
 // openTrained makes a group with the parameters of a trained model.

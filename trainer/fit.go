@@ -85,10 +85,15 @@ func Start(ctx context.Context, ranks []Rank, spec Spec, o Options) (*Fitting, e
 		})
 	}
 	if err != nil {
-		_ = f.Close() // says no more than err
-		return nil, err
+		return f.failed(err)
 	}
 	return f, nil
+}
+
+// failed is a run that cannot begin.
+func (f *Fitting) failed(err error) (*Fitting, error) {
+	_ = f.Close() // says no more than err
+	return nil, err
 }
 
 // newFitting gets the memory of a run, and checks its rows.
@@ -107,24 +112,20 @@ func newFitting(ranks []Rank, spec Spec, o Options) (f *Fitting, err error) {
 	if f.group, err = newGroup(devices, spec, batchRows, t); err != nil {
 		return nil, err
 	}
+	err = errors.Join(f.checkSets("training", f.train), f.checkSets("validation", f.valid), f.checkSets("test", f.test))
 	if !hasRows(f.train[0]) {
 		err = errors.New("there are no training rows: choose another split")
-	} else {
-		err = errors.Join(f.checkSets("training", f.train), f.checkSets("validation", f.valid),
-			f.checkSets("test", f.test))
 	}
 	if err == nil && o.Queues != nil {
 		f.queues, err = f.newGradientQueues(o.Queues.Lag + 1)
 	}
 	if err != nil {
-		_ = f.Close() // says no more than err
-		return nil, err
+		return f.failed(err)
 	}
 	rows := f.train[0].Rows()
 	labelled := cmp.Or(ranks[0].TrainLabelled, rows)
 	if labelled < 0 || labelled > rows {
-		err := fmt.Errorf("%w: %d of %d training rows have a label", ErrOptions, labelled, rows)
-		return nil, errors.Join(err, f.Close())
+		return f.failed(fmt.Errorf("%w: %d of %d training rows have a label", ErrOptions, labelled, rows))
 	}
 	for _, n := range f.ranks {
 		n.trainRows, n.labelledPart = rows, float32(float64(labelled)/float64(rows))

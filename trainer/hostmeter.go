@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"math"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -111,12 +110,4 @@ func argmax(row []float32) int {
 		}
 	}
 	return best
-}
-
-// finite is v, or the largest number there is if v is none, as for a model that has diverged.
-func finite(v float64) float64 {
-	if v <= math.MaxFloat64 {
-		return v
-	}
-	return math.MaxFloat64
 }

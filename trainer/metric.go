@@ -2,11 +2,13 @@ package trainer
 
 import (
 	"context"
+	"math"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
-// metrics select and judge models. To add one, write it in a file of its own, and add it here.
+// metrics select and judge models. To add one, add it here.
 var metrics = map[string]metric{
 	"accuracy": {meter: accuracy, targets: []Target{ClassTarget}},
 	"macro-f1": {meter: onHost(newConfusion(true)), targets: []Target{ClassTarget, LabelsTarget}},
@@ -95,4 +97,89 @@ func (e evaluated) score(m metric) Score {
 		s.Value = &loss
 	}
 	return s
+}
+
+// finite is v, or the largest number there is if v is none, as for a model that has diverged.
+func finite(v float64) float64 {
+	if v <= math.MaxFloat64 {
+		return v
+	}
+	return math.MaxFloat64
+}
+
+// accuracy is the part of labelled rows that are classified correctly.
+func accuracy(mem *memory, _ Spec, _ int) (meter, error) {
+	return &accuracyMeter{mem.matrix("count", 1, 2, gds.Int64), mem.pinned("count", gds.Bytes(1, 2, gds.Int64))}, nil
+}
+
+type accuracyMeter struct {
+	count gds.Tensor // correct, labelled
+	host  gds.Buffer // pinned, to read them
+}
+
+func (m *accuracyMeter) reset(s gds.Stream) { s.Fill(m.count, 0) }
+
+func (m *accuracyMeter) add(s gds.Stream, out, labels gds.Tensor) {
+	s.CountCorrect(m.count, out, labels)
+}
+
+func (m *accuracyMeter) read(ctx context.Context, s gds.Stream) (tally, error) {
+	s.Copy(gds.NewTensor(m.host, 1, 2, gds.Int64), m.count)
+	if err := s.Synchronize(ctx); err != nil {
+		return nil, err
+	}
+	count := dtype.Int64s(m.host.Bytes())
+	return &correctRows{count[0], count[1]}, nil
+}
+
+// correctRows is the tally of accuracy.
+type correctRows struct{ correct, rows int64 }
+
+func (c *correctRows) add(other tally) {
+	o := other.(*correctRows)
+	c.correct, c.rows = c.correct+o.correct, c.rows+o.rows
+}
+
+func (c *correctRows) score() Score {
+	if c.rows == 0 {
+		return Score{}
+	}
+	value := float64(c.correct) / float64(c.rows)
+	return Score{&value, c.rows}
+}
+
+// errorSum adds up errors to a power: for the mean squared error and the mean absolute error over all labelled values,
+// in the units of the labels.
+type errorSum struct {
+	power        float64
+	sum          float64
+	values, rows int64 // with a label
+}
+
+func newErrorSum(power float64) func(Spec) rowTally {
+	return func(Spec) rowTally { return &errorSum{power: power} }
+}
+
+func (e *errorSum) count(out []float32, labels []byte, cols int) {
+	e.rows += eachLabel(labels, cols, isNumber, func(at, _ int, label float32) {
+		d := math.Abs(float64(out[at]) - float64(label))
+		if e.power == 2 {
+			d = float64(d * d)
+		}
+		e.sum += d
+		e.values++
+	})
+}
+
+func (e *errorSum) add(other tally) {
+	o := other.(*errorSum)
+	e.sum, e.values, e.rows = e.sum+o.sum, e.values+o.values, e.rows+o.rows
+}
+
+func (e *errorSum) score() Score {
+	if e.values == 0 {
+		return Score{}
+	}
+	value := finite(e.sum / float64(e.values))
+	return Score{&value, e.rows}
 }

@@ -52,18 +52,7 @@ func Predict(ctx context.Context, devices []gds.Device, model *Trained, batchRow
 	if err := p.allocate(); err != nil {
 		return err
 	}
-	for _, s := range sets {
-		if err := g.checkSets(s.Name, s.Rows); err != nil {
-			return err
-		}
-		if !hasRows(s.Rows[0]) {
-			continue
-		}
-		if err := p.run(ctx, s.Rows); err != nil {
-			return fmt.Errorf("prediction of %s: %w", s.Name, err)
-		}
-	}
-	return nil
+	return g.eachSet("prediction", sets, func(s NamedRows) error { return p.run(ctx, s.Rows) })
 }
 
 // predictSlots is how many batches have memory on the host: one that is computed, and one in use.

@@ -46,7 +46,8 @@ func (q *Queues) check() error {
 		return nil
 	}
 	return must(q.Period >= 1 && 0 <= q.Lag && q.Lag < q.Period,
-		"queues of %d gradients and a synchronisation each %d batches: want 0 or more, fewer than batches", q.Lag, q.Period)
+		"queues of %d gradients and a synchronisation each %d batches: want 0 or more, fewer than batches", q.Lag,
+		q.Period)
 }
 
 // queued is an epoch of training by queues.

@@ -121,7 +121,7 @@ func Resume(ranks []Rank, s *State) (*Fitting, error) {
 		return nil, err
 	}
 	if err := f.restore(s); err != nil {
-		return nil, errors.Join(err, f.Close())
+		return f.failed(err)
 	}
 	return f, nil
 }
