@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/kernel"
@@ -110,7 +109,7 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, devices.Close(opened)) }()
-	o.Device, o.Machine, o.Store, o.Region = opened[0], a.describeMachine(), store, format.RegionTrain
+	o.Device, o.Machine, o.Store = opened[0], a.describeMachine(), store
 	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
 	target, columns := training.TargetOf(&store.Manifest)
 	spec := trainer.Spec{Features: store.Manifest.Features, Classes: columns, Target: target, Settings: o.settings}

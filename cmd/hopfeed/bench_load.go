@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/bench"
@@ -102,7 +101,7 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, devices.Close(opened)) }()
-	o.Device, o.Store, o.Matrices, o.Region = opened[0], store, store.Matrices(), format.RegionTrain
+	o.Device, o.Store, o.Matrices = opened[0], store, store.Matrices()
 	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
 	if err := o.CheckMemory(m); err != nil {
 		return nil, err

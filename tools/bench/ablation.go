@@ -11,7 +11,6 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
-	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -19,19 +18,10 @@ import (
 
 // AblationOptions are the options of Ablate.
 type AblationOptions struct {
-	Device     gds.Device
-	Machine    string // a description of processor and device for the reader
-	Store      *format.Dir
-	Region     string
-	Cases      []AblationCase
-	Placements []loader.Placement
-	BatchRows  int
-	ChunkRows  int // rows that are reshuffled together; 0: a chunk of the store
-	Rounds     int // each measures every case once
-	Epochs     int // measured for each case in a round
-	Threads    int
-	Seed       uint64
-	Progress   progress.Reporter
+	Options
+	Machine string // a description of processor and device for the reader
+	Cases   []AblationCase
+	Epochs  int // measured for each case in a round
 }
 
 // AblationCase is a model with a number of hops.
@@ -40,13 +30,6 @@ type AblationCase struct {
 	Hops int
 	// Alternatives are its placements, those that do not fit with the reason.
 	Alternatives []placement.Alternative
-}
-
-// Way is a way to bring rows to the device.
-type Way struct {
-	Placement loader.Placement `json:"placement"`
-	Variant   string           `json:"variant"`
-	Shuffle   string           `json:"shuffle"`
 }
 
 // memories names the placements in the figures.
@@ -123,13 +106,9 @@ type AblationBar struct {
 	Normalized float64 `json:"normalized"`
 }
 
-// Ablate measures epochs of training for each case and way. Every round measures all of them
-// once, so that other work of the machine slows all of them alike.
+// Ablate measures epochs of training for each case and way, once a round.
 func Ablate(ctx context.Context, o AblationOptions) (*Ablation, error) {
-	region, ok := o.Store.Region(o.Region)
-	if !ok || region.Rows == 0 {
-		return nil, fmt.Errorf("%s has no rows in region %q to train on", o.Store.Path(), o.Region)
-	}
+	region, _ := o.Store.Region(format.RegionTrain)
 	o.BatchRows = int(min(int64(o.BatchRows), region.Rows))
 	layout := o.Store.Layout()
 	a := &Ablation{
@@ -139,28 +118,27 @@ func Ablate(ctx context.Context, o AblationOptions) (*Ablation, error) {
 		LeftOut: []LeftOut{},
 	}
 	cells := o.cells()
-	task := o.Progress.Start("ablation", int64(o.Rounds*len(cells)), progress.Items)
-	defer task.Done()
-	for n := range o.Rounds {
-		// Each round starts with another cell.
-		for i := range cells {
-			c := cells[(i+n*len(cells)/o.Rounds)%len(cells)]
-			if c.obstacle == "" {
-				if err := c.measure(ctx, o); errors.Is(err, gds.ErrOutOfMemory) {
-					c.obstacle = err.Error()
-				} else if err != nil {
-					return nil, fmt.Errorf("%s, hops %d, %s from %s: %w", c.Spec.Model, c.Hops, c.variant.name,
-						c.placement, err)
-				}
-			}
-			task.Add(1)
+	err := interleave(o.Progress, "ablation", o.Rounds, len(cells), func(i, _ int) error {
+		c := cells[i]
+		if c.obstacle != "" {
+			return nil
 		}
+		err := c.measure(ctx, o)
+		if errors.Is(err, gds.ErrOutOfMemory) {
+			c.obstacle = err.Error()
+		} else if err != nil {
+			return fmt.Errorf("%s, hops %d, %s from %s: %w", c.Spec.Model, c.Hops, c.variant.name, c.placement, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	for _, c := range cells {
 		if c.obstacle == "" {
 			a.Results = append(a.Results, c.result())
 		} else {
-			a.LeftOut = append(a.LeftOut, LeftOut{c.Spec.Model, c.Hops, c.obstacle, c.way()})
+			a.LeftOut = append(a.LeftOut, LeftOut{c.Spec.Model, c.Hops, c.obstacle, c.variant.way(c.placement)})
 		}
 	}
 	if len(a.Results) == 0 {
@@ -215,15 +193,11 @@ type measuredEpoch struct {
 	before, after loader.Stats
 }
 
-func (c *cell) way() Way { return Way{c.placement, c.variant.name, c.variant.shuffle} }
-
 // measure trains for an epoch that is not measured, as it touches memory for the first time,
 // for some that are measured, and for one whose steps are measured one by one.
 func (c *cell) measure(ctx context.Context, o AblationOptions) (err error) {
-	l, set, err := c.variant.open(ctx, loader.Options{
-		Device: o.Device, Store: o.Store, Matrices: c.Spec.Matrices, Placement: c.placement,
-		BatchRows: o.BatchRows, Buffers: placement.Buffers, Threads: o.Threads,
-	}, o.Region, o.ChunkRows, o.Seed)
+	l, set, err := c.variant.open(ctx, o.Options, loader.Options{Matrices: c.Spec.Matrices, Placement: c.placement,
+		Buffers: placement.Buffers})
 	if err != nil {
 		return err
 	}
@@ -255,7 +229,7 @@ func (c *cell) measure(ctx context.Context, o AblationOptions) (err error) {
 // result makes an AblationResult of the median epoch and the median of the step times.
 func (c *cell) result() AblationResult {
 	r := AblationResult{
-		Model: c.Spec.Model, Hops: c.Hops, Matrices: len(c.Spec.Matrices), Way: c.way(), InputBytes: c.inputBytes,
+		Model: c.Spec.Model, Hops: c.Hops, Matrices: len(c.Spec.Matrices), Way: c.variant.way(c.placement), InputBytes: c.inputBytes,
 	}
 	for _, e := range c.epochs {
 		r.Seconds = append(r.Seconds, e.seconds)
@@ -280,19 +254,16 @@ func total(steps map[string]float64) (seconds float64) {
 
 // compare makes the figures, and sets the speedups over the reference of Figure9.
 func (a *Ablation) compare() {
-	var ways9, ways14 []Way
-	for _, p := range []loader.Placement{loader.Host, loader.Device, loader.Storage} {
-		for _, v := range ablated() {
-			ways9 = append(ways9, Way{p, v.name, v.shuffle})
-		}
-	}
-	for _, p := range []loader.Placement{loader.Device, loader.Host, loader.Storage} {
-		for _, v := range ablated() {
-			if !v.oneBuffer {
-				ways14 = append(ways14, Way{p, v.name, v.shuffle})
+	ways := func(skip func(variant) bool, placements ...loader.Placement) (ways []Way) {
+		for _, p := range placements {
+			for _, v := range slices.DeleteFunc(ablated(), skip) {
+				ways = append(ways, v.way(p))
 			}
 		}
+		return ways
 	}
+	ways9 := ways(func(variant) bool { return false }, loader.Host, loader.Device, loader.Storage)
+	ways14 := ways(func(v variant) bool { return v.oneBuffer }, loader.Device, loader.Host, loader.Storage)
 	a.Figure9, a.Figure14 = a.figure(ways9), a.figure(ways14)
 	if len(a.Figure9.Bars) > 0 {
 		for i, r := range a.Results {
@@ -305,14 +276,12 @@ func (a *Ablation) compare() {
 
 // find returns the result of a model, a number of hops and a way, or nil if it was not measured.
 func (a *Ablation) find(model string, hops int, w Way) *AblationResult {
-	at := slices.IndexFunc(a.Results, func(r AblationResult) bool {
-		return r.Model == model && r.Hops == hops &&
-			r.Way == w
-	})
-	if at < 0 {
-		return nil
+	for i, r := range a.Results {
+		if r.Model == model && r.Hops == hops && r.Way == w {
+			return &a.Results[i]
+		}
 	}
-	return &a.Results[at]
+	return nil
 }
 
 // models lists the models that were measured, and hops the numbers of hops of one, in order.

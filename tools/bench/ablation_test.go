@@ -240,16 +240,16 @@ func TestAblationLeavesNothingBehindWhateverHappens(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			a, err := Ablate(ctx, AblationOptions{
-				Device: device, Store: store, Region: format.RegionTrain, Placements: loader.Placements(),
-				BatchRows: 50, Rounds: 2, Epochs: 1,
+				Epochs: 1,
 				Cases: []AblationCase{{Spec: trainer.Spec{Model: "sgc", Matrices: store.Matrices()[1:], Features: 64,
 					Classes: 3}, Hops: 1, Alternatives: everything}},
-				// Interrupted when the third is done.
-				Progress: stopper{done: func(n int) {
-					if c.stop && n == 3 {
-						cancel()
-					}
-				}},
+				Options: Options{Device: device, Store: store, Placements: loader.Placements(), BatchRows: 50, Rounds: 2,
+					// Interrupted when the third is done.
+					Progress: stopper{done: func(n int) {
+						if c.stop && n == 3 {
+							cancel()
+						}
+					}}},
 			})
 			got := []string{}
 			if err == nil {

@@ -1,6 +1,5 @@
 // Package bench measures how fast this machine propagates, loads and trains: Propagate, Load
-// and Ablate. Each measures everything once a round, so that other work of the machine slows
-// everything alike. Programs that measure others beside Hopfeed are in the folder peers.
+// and Ablate. Programs that measure others beside Hopfeed are in the folder peers.
 package bench
 
 import (
@@ -59,23 +58,45 @@ func names(of []variant) (names []string) {
 	return names
 }
 
-// open makes a loader of this variant, and the set of the rows of a region. If chunks are
-// reshuffled, they have chunkRows rows (0: as in the store).
-func (v variant) open(ctx context.Context, o loader.Options, region string, chunkRows int, seed uint64) (*loader.Loader,
-	*loader.Set, error) {
-	o.Regions, o.BySpan, o.Mapped = []string{region}, v.bySpan, v.mapped
+// Options are those that Load and Ablate have in common. They read the training rows of Store.
+type Options struct {
+	Device     gds.Device
+	Store      *format.Dir
+	Placements []loader.Placement
+	BatchRows  int
+	ChunkRows  int // rows that are reshuffled together; 0: a chunk of the store
+	Rounds     int // each measures everything once
+	Threads    int
+	Seed       uint64
+	Progress   progress.Reporter
+}
+
+// Way is a way to bring rows to the device.
+type Way struct {
+	Placement loader.Placement `json:"placement"`
+	Variant   string           `json:"variant"`
+	Shuffle   string           `json:"shuffle"`
+}
+
+func (v variant) way(p loader.Placement) Way { return Way{p, v.name, v.shuffle} }
+
+// open makes a loader of this variant, and the set of the training rows. more has the matrices, the placement, the
+// number of buffers and whether checksums are compared.
+func (v variant) open(ctx context.Context, o Options, more loader.Options) (*loader.Loader, *loader.Set, error) {
+	more.Device, more.Store, more.BatchRows, more.Threads = o.Device, o.Store, o.BatchRows, o.Threads
+	more.Regions, more.BySpan, more.Mapped = []string{format.RegionTrain}, v.bySpan, v.mapped
 	if v.oneBuffer {
-		o.Buffers = 1
+		more.Buffers = 1
 	}
-	plan := chunk.Plan{BatchRows: o.BatchRows, Order: chunk.Shuffled, Seed: seed}
+	plan := chunk.Plan{BatchRows: o.BatchRows, Order: chunk.Shuffled, Seed: o.Seed}
 	if v.shuffle == placement.CR {
-		plan.ChunkRows = cmp.Or(chunkRows, o.Store.Layout().ChunkRows)
+		plan.ChunkRows = cmp.Or(o.ChunkRows, o.Store.Layout().ChunkRows)
 	}
-	l, err := loader.Open(ctx, o)
+	l, err := loader.Open(ctx, more)
 	if err != nil {
 		return nil, nil, err
 	}
-	set, err := l.Set(loader.Rows{Region: region}, plan)
+	set, err := l.Set(loader.Rows{Region: format.RegionTrain}, plan)
 	if err != nil {
 		return nil, nil, errors.Join(err, l.Close())
 	}
@@ -84,29 +105,19 @@ func (v variant) open(ctx context.Context, o loader.Options, region string, chun
 
 // LoadOptions are the options of Load.
 type LoadOptions struct {
-	Device     gds.Device
-	Store      *format.Dir
-	Matrices   []format.MatrixID
-	Region     string
-	Placements []loader.Placement
-	Variants   []string
-	Shuffles   []string
-	BatchRows  int
-	ChunkRows  int           // rows that are reshuffled together; 0: a chunk of the store
-	Buffers    int           // batches on the device, in variants with more than one; 0: 2
-	Rounds     int           // each measures everything once
-	Compute    time.Duration // time for which a batch is kept, as if a device computed on it
-	Unchecked  bool          // leave checksums uncompared
-	// MemoryBytes is the memory that Memcpy may use; 0: no limit.
-	MemoryBytes int64
-	Threads     int
-	Seed        uint64
-	Progress    progress.Reporter
+	Options
+	Matrices    []format.MatrixID
+	Variants    []string
+	Shuffles    []string
+	Buffers     int           // batches on the device, in variants with more than one; 0: 2
+	Compute     time.Duration // time for which a batch is kept, as if a device computed on it
+	Unchecked   bool          // leave checksums uncompared
+	MemoryBytes int64         // that Memcpy may use; 0: no limit
 }
 
 // copied is the number of bytes that Memcpy copies: as many as an epoch has, but at most
 // mostCopied, and so many that source, target and page numbers fit MemoryBytes.
-func (o LoadOptions) copied(rows int64) int64 {
+func (o *LoadOptions) copied(rows int64) int64 {
 	bytes := min(rows*o.rowBytes(), mostCopied)
 	if o.MemoryBytes > 0 {
 		bytes = min(bytes, max(1, o.MemoryBytes/2-o.MemoryBytes/1024))
@@ -115,16 +126,14 @@ func (o LoadOptions) copied(rows int64) int64 {
 }
 
 // rowBytes is the stored size of a row of all matrices.
-func (o LoadOptions) rowBytes() int64 {
+func (o *LoadOptions) rowBytes() int64 {
 	layout := o.Store.Layout()
 	return int64(layout.Features * layout.DType.Size() * len(o.Matrices))
 }
 
 // LoadResult holds the figures of one variant from one placement, those of its median round.
 type LoadResult struct {
-	Variant   string           `json:"variant"`
-	Placement loader.Placement `json:"placement"`
-	Shuffle   string           `json:"shuffle"`
+	Way
 	// BytesPerSecond counts the stored bytes of the rows.
 	BytesPerSecond   float64   `json:"bytes_per_second"`
 	RowsPerSecond    float64   `json:"rows_per_second"`
@@ -142,6 +151,15 @@ type LoadResult struct {
 	PeakRSSBytes int64              `json:"peak_rss_bytes"` // of the process so far
 }
 
+// newLoadResult is what a meter says of moving bytes and rows.
+func newLoadResult(w Way, m meter, bytes, rows int64) LoadResult {
+	seconds, cores := m.seconds()
+	return LoadResult{
+		Way: w, EpochSeconds: seconds, BytesPerSecond: float64(bytes) / seconds, RowsPerSecond: float64(rows) / seconds,
+		CoreSecondsPerGB: cores / float64(bytes) * 1e9, PeakRSSBytes: machine.PeakRSS(),
+	}
+}
+
 // Memcpy is the variant of the result for copying memory to memory, which no loader can
 // exceed.
 const Memcpy = "memcpy"
@@ -150,52 +168,40 @@ const Memcpy = "memcpy"
 // is Memcpy, of as many bytes as an epoch has, at most 1 GiB, unless storage is the only
 // placement.
 func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
-	region, ok := o.Store.Region(o.Region)
-	if !ok || region.Rows == 0 {
-		return nil, fmt.Errorf("%s has no rows in region %q to load", o.Store.Path(), o.Region)
-	}
-	type cell struct {
-		variant
-		placement loader.Placement
-	}
-	var cells []cell
+	region, _ := o.Store.Region(format.RegionTrain)
+	var measure []func(round int) (LoadResult, error)
 	info := o.Device.Info()
 	for _, p := range o.Placements {
 		for _, v := range variants {
-			if v.mapped && (info.Unified || !info.MapsPinned) {
+			if !slices.Contains(o.Variants, v.name) || !slices.Contains(o.Shuffles, v.shuffle) ||
+				!slices.Contains(v.placements, p) || v.mapped && (info.Unified || !info.MapsPinned) {
 				continue
 			}
-			if slices.Contains(o.Variants, v.name) && slices.Contains(o.Shuffles, v.shuffle) &&
-				slices.Contains(v.placements, p) {
-				cells = append(cells, cell{v, p})
-			}
+			measure = append(measure, func(round int) (LoadResult, error) {
+				r, err := o.epoch(ctx, v, p, round)
+				if err != nil {
+					err = fmt.Errorf("%s from %s: %w", v.name, p, err)
+				}
+				return r, err
+			})
 		}
 	}
-	if len(cells) == 0 {
+	if len(measure) == 0 {
 		return nil, fmt.Errorf("%w: there is no way of %v to load from %v that reshuffles %v",
 			placement.ErrContradiction, o.Variants, o.Placements, o.Shuffles)
 	}
 	if !slices.Equal(o.Placements, []loader.Placement{loader.Storage}) {
-		cells = slices.Insert(cells, 0, cell{})
+		measure = slices.Insert(measure, 0,
+			func(int) (LoadResult, error) { return memcpy(ctx, o.copied(region.Rows), o.Threads) })
 	}
-	rounds := make([][]LoadResult, len(cells))
-	task := o.Progress.Start("load", int64(o.Rounds*len(rounds)), progress.Items)
-	defer task.Done()
-	for n := range o.Rounds {
-		for i, c := range cells {
-			var r LoadResult
-			var err error
-			if c.name == "" {
-				r, err = memcpy(ctx, o.copied(region.Rows), o.Threads)
-			} else if r, err = epoch(ctx, o, region, c.variant, c.placement, n); err != nil {
-				err = fmt.Errorf("%s from %s: %w", c.name, c.placement, err)
-			}
-			if err != nil {
-				return nil, err
-			}
-			rounds[i] = append(rounds[i], r)
-			task.Add(1)
-		}
+	rounds := make([][]LoadResult, len(measure))
+	err := interleave(o.Progress, "load", o.Rounds, len(measure), func(i, round int) error {
+		r, err := measure[i](round)
+		rounds[i] = append(rounds[i], r)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	var medians []LoadResult
 	for _, r := range rounds {
@@ -210,14 +216,26 @@ func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 	return medians, nil
 }
 
+// markNoise sets WithinNoise of the results whose times overlap with those of the fastest, but
+// not of the fastest itself. Memcpy, which does not load, is left out.
+func markNoise(results []LoadResult) {
+	fastest := -1
+	for i, r := range results {
+		if r.Variant != Memcpy && (fastest < 0 || r.EpochSeconds < results[fastest].EpochSeconds) {
+			fastest = i
+		}
+	}
+	for i, r := range results {
+		results[i].WithinNoise = r.Variant != Memcpy && i != fastest &&
+			withinNoise(r.RoundSeconds, results[fastest].RoundSeconds)
+	}
+}
+
 // epoch opens a loader, loads some batches, so that all buffers have been touched, and
 // measures an epoch.
-func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, p loader.Placement,
-	n int) (r LoadResult, err error) {
-	l, set, err := v.open(ctx, loader.Options{
-		Device: o.Device, Store: o.Store, Matrices: o.Matrices, Placement: p,
-		BatchRows: o.BatchRows, Buffers: o.Buffers, Threads: o.Threads, Unchecked: o.Unchecked,
-	}, region.Name, o.ChunkRows, o.Seed)
+func (o *LoadOptions) epoch(ctx context.Context, v variant, p loader.Placement, round int) (r LoadResult, err error) {
+	l, set, err := v.open(ctx, o.Options, loader.Options{Matrices: o.Matrices, Placement: p, Buffers: o.Buffers,
+		Unchecked: o.Unchecked})
 	if err != nil {
 		return r, err
 	}
@@ -249,16 +267,15 @@ func epoch(ctx context.Context, o LoadOptions, region format.Region, v variant, 
 		}
 		return nil
 	}
-	if err := run(2*n, o.Buffers+2); err != nil {
+	if err := run(2*round, o.Buffers+2); err != nil {
 		return r, err
 	}
 	before, meter := l.Stats(), start()
-	if err := run(2*n+1, set.Batches()); err != nil {
+	if err := run(2*round+1, set.Batches()); err != nil {
 		return r, err
 	}
-	r = meter.result(set.Rows()*o.rowBytes(), set.Rows())
+	r = newLoadResult(v.way(p), meter, set.Rows()*o.rowBytes(), set.Rows())
 	stats := l.Stats()
-	r.Variant, r.Placement, r.Shuffle = v.name, p, v.shuffle
 	r.ComputeSeconds = computed.Seconds()
 	r.WaitSeconds = stats.LoopWaitSeconds - before.LoopWaitSeconds
 	r.StageSeconds = stageSeconds(before, stats)
@@ -304,28 +321,7 @@ func memcpy(ctx context.Context, bytes int64, threads int) (r LoadResult, err er
 		kernel.GatherRows(memory[1][lo*page:], page, memory[0], page, page, pages[lo:hi], true)
 		return nil
 	})
-	r = meter.result(bytes, 0)
-	r.Variant = Memcpy
-	return r, err
-}
-
-// meter measures clock and processor time from its start.
-type meter struct {
-	at  time.Time
-	cpu time.Duration
-}
-
-func start() meter { return meter{time.Now(), machine.CPUTime()} }
-
-func (m meter) result(bytes, rows int64) LoadResult {
-	seconds, cores := time.Since(m.at).Seconds(), (machine.CPUTime() - m.cpu).Seconds()
-	return LoadResult{
-		EpochSeconds:     seconds,
-		BytesPerSecond:   float64(bytes) / seconds,
-		RowsPerSecond:    float64(rows) / seconds,
-		CoreSecondsPerGB: cores / float64(bytes) * 1e9,
-		PeakRSSBytes:     machine.PeakRSS(),
-	}
+	return newLoadResult(Way{Variant: Memcpy}, meter, bytes, 0), err
 }
 
 // LoadTable is results of Load as text.

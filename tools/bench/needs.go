@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -38,37 +39,54 @@ func oneDevice(m session.Machine) placement.Facts {
 // MemoryBytes.
 func (o *LoadOptions) CheckMemory(m session.Machine) error {
 	f := oneDevice(m)
-	n, err := session.Options{
-		Matrices: o.Matrices, Rows: []loader.Rows{{Region: o.Region}}, Train: true,
-		BatchRows: o.BatchRows, Buffers: o.Buffers, ChunkRows: o.ChunkRows,
-	}.Needs(o.Store, f.Devices)
+	n, err := o.needs(f, session.Options{Matrices: o.Matrices, Buffers: o.Buffers})
 	if err != nil {
 		return err
 	}
 	o.MemoryBytes = int64(max(1, f.Budget.Bytes-machine.ProgramBytes))
-	var refused error
-	var most units.Bytes
+	refused, _ := o.refusals(f, n)
+	if len(refused) == 0 {
+		return nil
+	}
+	return slices.MaxFunc(refused, byLeast).err
+}
+
+// needs is what a session takes that reads the training rows.
+func (o *Options) needs(f placement.Facts, s session.Options) (placement.Needs, error) {
+	s.Rows, s.Train = []loader.Rows{{Region: format.RegionTrain}}, true
+	s.BatchRows, s.ChunkRows = o.BatchRows, o.ChunkRows
+	return s.Needs(o.Store, f.Devices)
+}
+
+// refusal is why a placement does not fit, and the least memory with which it would.
+type refusal struct {
+	err   error
+	least units.Bytes
+}
+
+func byLeast(a, b refusal) int { return cmp.Compare(a.least, b.least) }
+
+// refusals are those of the placements that do not fit; possible: some placement does.
+func (o *Options) refusals(f placement.Facts, n placement.Needs) (all []refusal, possible bool) {
 	for _, p := range o.Placements {
 		asked := placement.Override{Placement: string(p)}
-		if _, err := placement.Choose(f, n, asked); err != nil && n.Least(f, asked) >= most {
-			refused, most = err, n.Least(f, asked)
+		if _, err := placement.Choose(f, n, asked); err != nil {
+			all = append(all, refusal{err, n.Least(f, asked)})
 		}
 	}
-	return refused
+	return all, len(all) < len(o.Placements)
 }
 
 // FindCases sets Cases: each model with each number of hops, and its possible placements. Spec is what all cases have
-// in
-// common. Without hops it takes 2 and all above that the store has. Where nothing is possible, the error is that of
-// what
-// needs least.
+// in common. Without hops it takes 2 and all above that the store has. Where nothing is possible, the error is that of
+// what needs least.
 func (o *AblationOptions) FindCases(m session.Machine, spec trainer.Spec, models []string, hops []int) error {
 	if len(hops) == 0 {
 		hops = hopNumbers(o.Store.Manifest.Operators)
 	}
 	f := oneDevice(m)
-	possible, fewest := false, units.Bytes(0)
-	var refused error
+	possible := false
+	var refused []refusal
 	for _, spec.Model = range slices.Compact(slices.Sorted(slices.Values(models))) {
 		for _, h := range slices.Compact(slices.Sorted(slices.Values(hops))) {
 			if h < 0 {
@@ -79,31 +97,21 @@ func (o *AblationOptions) FindCases(m session.Machine, spec trainer.Spec, models
 				return session.Refuse("--hops: %s: %s", o.Store.Path(), err)
 			}
 			spec.Matrices = matrices
-			needs, err := session.Options{
-				Matrices: matrices, Rows: []loader.Rows{{Region: o.Region}}, Train: true,
-				BatchRows: o.BatchRows, ChunkRows: o.ChunkRows, Model: spec,
-			}.Needs(o.Store, f.Devices)
+			n, err := o.needs(f, session.Options{Matrices: matrices, Model: spec})
 			if err != nil {
 				return err
 			}
 			// Only the alternatives are used, not the choice.
-			d, _ := placement.Choose(f, needs, placement.Override{Placement: placement.Auto, Shuffle: placement.Auto})
-			for _, p := range o.Placements {
-				asked := placement.Override{Placement: string(p)}
-				_, err := placement.Choose(f, needs, asked)
-				if err == nil {
-					possible = true
-				} else if least := needs.Least(f, asked); refused == nil || least < fewest {
-					refused, fewest = err, least
-				}
-			}
+			d, _ := placement.Choose(f, n, placement.Override{Placement: placement.Auto, Shuffle: placement.Auto})
+			found, fits := o.refusals(f, n)
+			refused, possible = append(refused, found...), possible || fits
 			o.Cases = append(o.Cases, AblationCase{Spec: spec, Hops: h, Alternatives: d.Alternatives})
 		}
 	}
 	if possible {
 		return nil
 	}
-	return refused
+	return slices.MinFunc(refused, byLeast).err
 }
 
 // hopNumbers lists the numbers of hops from 2 to what all operators have, or that number if it is less.

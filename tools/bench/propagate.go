@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
-	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
@@ -76,8 +74,6 @@ func (r PropagateResult) GoBench() []string {
 // very different numbers of out-edges, and the speed of the memory, once a round.
 func Propagate(ctx context.Context, o PropagateOptions) (_ []PropagateResult, err error) {
 	most := slices.Max(o.Threads)
-	task := o.Progress.Start("propagate", int64(o.Rounds*len(o.DTypes)*len(o.Threads)), progress.Items)
-	defer task.Done()
 	graph, free, err := skewedGraph(ctx, o.Nodes, o.Edges, o.Seed, most)
 	if err != nil {
 		return nil, err
@@ -100,47 +96,43 @@ func Propagate(ctx context.Context, o PropagateOptions) (_ []PropagateResult, er
 		hops = append(hops, hop)
 	}
 	results := make([]PropagateResult, len(hops)*len(o.Threads))
-	cores, reads, gathers := make([][]float64, len(results)), make([][]float64, len(results)), make([][]float64,
-		len(results))
-	for range o.Rounds {
-		for i := range results {
-			r, hop := &results[i], hops[i/len(o.Threads)]
-			r.Threads = o.Threads[i%len(o.Threads)]
-			hopped := start()
-			if r.RowsGathered, err = hop.Hop(ctx, r.Threads); err != nil {
-				return nil, err
-			}
-			r.RoundSeconds = append(r.RoundSeconds, time.Since(hopped.at).Seconds())
-			cores[i] = append(cores[i], (machine.CPUTime() - hopped.cpu).Seconds())
-			at := time.Now()
-			if err := read(ctx, hop.Source(), r.Threads); err != nil {
-				return nil, err
-			}
-			reads[i] = append(reads[i], time.Since(at).Seconds())
-			at = time.Now()
-			if err := hop.Gather(ctx, random, r.Threads); err != nil {
-				return nil, err
-			}
-			gathers[i] = append(gathers[i], time.Since(at).Seconds())
-			task.Add(1)
+	measured := make([]struct{ cores, reads, gathers []float64 }, len(results))
+	err = interleave(o.Progress, "propagate", o.Rounds, len(results), func(i, _ int) (err error) {
+		r, m, hop := &results[i], &measured[i], hops[i/len(o.Threads)]
+		r.Threads = o.Threads[i%len(o.Threads)]
+		begun := start()
+		r.RowsGathered, err = hop.Hop(ctx, r.Threads)
+		seconds, cores := begun.seconds()
+		r.RoundSeconds, m.cores = append(r.RoundSeconds, seconds), append(m.cores, cores)
+		if err != nil {
+			return err
 		}
+		begun = start()
+		err = read(ctx, hop.Source(), r.Threads)
+		seconds, _ = begun.seconds()
+		if m.reads = append(m.reads, seconds); err != nil {
+			return err
+		}
+		begun = start()
+		err = hop.Gather(ctx, random, r.Threads)
+		seconds, _ = begun.seconds()
+		m.gathers = append(m.gathers, seconds)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	for i := range results {
-		r, hop := &results[i], hops[i/len(o.Threads)]
+		r, m, hop := &results[i], &measured[i], hops[i/len(o.Threads)]
 		r.DType, r.Kernel = o.DTypes[i/len(o.Threads)].String(), kernel.Name()
 		r.Nodes, r.Edges, r.Features = o.Nodes, o.Edges, o.Features
 		r.Seconds, r.FastestSeconds = median(r.RoundSeconds), slices.Min(r.RoundSeconds)
-		r.CoreSeconds = slices.Min(cores[i])
+		r.CoreSeconds = slices.Min(m.cores)
 		r.GatheredBytesPerSecond = float64(r.RowsGathered*hop.RowBytes()) / r.Seconds
-		r.ReadBytesPerSecond = float64(len(hop.Source())) / median(reads[i])
-		r.RandomBytesPerSecond = float64(int64(len(random))*hop.RowBytes()) / median(gathers[i])
+		r.ReadBytesPerSecond = float64(len(hop.Source())) / median(m.reads)
+		r.RandomBytesPerSecond = float64(int64(len(random))*hop.RowBytes()) / median(m.gathers)
 	}
 	return results, nil
-}
-
-func median(list []float64) float64 {
-	sorted := slices.Sorted(slices.Values(list))
-	return sorted[len(sorted)/2]
 }
 
 // gathered is the number of random rows that are summed.

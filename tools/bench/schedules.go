@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/schedule"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement/collective"
@@ -197,13 +198,15 @@ func (s *Schedules) Run(ctx context.Context, paper *papers.MorphGL) ([]ScheduleR
 		of.Keep(func(spans []schedule.Span) { timelines[i].Spans = slices.Clone(spans) })
 		all = append(all, of)
 	}
-	for range s.Rounds {
-		for _, of := range all {
-			s.Graph.Schedule = of
-			if _, err := s.epoch(ctx, nil); err != nil {
-				return nil, nil, fmt.Errorf("schedule %s: %w", of.Choice.Name, err)
-			}
+	err = interleave(progress.Silent, "schedules", s.Rounds, len(all), func(i, _ int) error {
+		s.Graph.Schedule = all[i]
+		if _, err := s.epoch(ctx, nil); err != nil {
+			return fmt.Errorf("schedule %s: %w", all[i].Choice.Name, err)
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
 	}
 	var results []ScheduleResult
 	for i, of := range all {
@@ -300,15 +303,14 @@ func (s *Schedules) RunQueues(ctx context.Context, rows int) (all []QueueResult,
 			Schedule: name, Devices: r.Devices, Plan: r.Plan, Staleness: r.Staleness, PredictedSeconds: r.Predicted,
 		})
 	}
-	for range s.Rounds {
-		for i, q := range plans {
-			s.Graph.Queues = q
-			seconds, err := s.epoch(ctx, q)
-			if err != nil {
-				return nil, err
-			}
-			all[i].EpochsSeconds = append(all[i].EpochsSeconds, seconds)
-		}
+	err = interleave(progress.Silent, "queues", s.Rounds, len(plans), func(i, _ int) error {
+		s.Graph.Queues = plans[i]
+		seconds, err := s.epoch(ctx, plans[i])
+		all[i].EpochsSeconds = append(all[i].EpochsSeconds, seconds)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	for i := range all {
 		r := &all[i]

@@ -21,10 +21,10 @@ func TestTimesThatOverlapAreNoise(t *testing.T) {
 
 func TestOnlyWhatOverlapsTheFastestIsMarked(t *testing.T) {
 	results := []LoadResult{
-		{Variant: Memcpy, EpochSeconds: 0.5, RoundSeconds: []float64{0.5, 2}},
-		{Variant: "slow", EpochSeconds: 9, RoundSeconds: []float64{8, 9, 10}},
-		{Variant: "close", EpochSeconds: 2.2, RoundSeconds: []float64{2.05, 2.2, 2.3}},
-		{Variant: "fastest", EpochSeconds: 2, RoundSeconds: []float64{1.9, 2, 2.1}},
+		{Way: Way{Variant: Memcpy}, EpochSeconds: 0.5, RoundSeconds: []float64{0.5, 2}},
+		{Way: Way{Variant: "slow"}, EpochSeconds: 9, RoundSeconds: []float64{8, 9, 10}},
+		{Way: Way{Variant: "close"}, EpochSeconds: 2.2, RoundSeconds: []float64{2.05, 2.2, 2.3}},
+		{Way: Way{Variant: "fastest"}, EpochSeconds: 2, RoundSeconds: []float64{1.9, 2, 2.1}},
 	}
 	markNoise(results)
 	for _, r := range results {
