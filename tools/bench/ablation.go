@@ -58,8 +58,7 @@ type Ablation struct {
 	Output   string           `json:"output,omitempty"` // the folder with the charts
 }
 
-// AblationResult is the time of one model with a number of hops and one way of loading,
-// without validation.
+// AblationResult is the time of one model with a number of hops and one way of loading, without validation.
 type AblationResult struct {
 	Model    string `json:"model"`
 	Hops     int    `json:"hops"`
@@ -91,9 +90,8 @@ type LeftOut struct {
 	Way
 }
 
-// AblationFigure compares epoch times with those of a reference, the first way that could be
-// measured for all models and hops. Each bar is a geometric mean over hops. Without a
-// reference there are no bars.
+// AblationFigure compares epoch times with those of a reference, the first way that could be measured for all models
+// and hops. Each bar is a geometric mean over hops. Without a reference there are no bars.
 type AblationFigure struct {
 	Reference Way           `json:"reference"`
 	Bars      []AblationBar `json:"bars"`
@@ -303,8 +301,7 @@ func (a *Ablation) hops(model string) (hops []int) {
 	return hops
 }
 
-// figure makes the bars of some ways. It leaves out a way that was not measured with all
-// numbers of hops of a model.
+// figure makes the bars of some ways. It leaves out a way that was not measured with all numbers of hops of a model.
 func (a *Ablation) figure(ways []Way) AblationFigure {
 	f := AblationFigure{Bars: []AblationBar{}}
 	reference := slices.IndexFunc(ways, func(w Way) bool {

@@ -55,8 +55,7 @@ func barsText(w io.Writer, bars []AblationBar, columns []string, column func(Way
 		for _, name := range columns {
 			cell := ""
 			if at := slices.IndexFunc(bars, func(other AblationBar) bool {
-				return same(other) &&
-					column(other.Way) == name
+				return same(other) && column(other.Way) == name
 			}); at >= 0 {
 				cell = fmt.Sprintf("%.3f", bars[at].Normalized)
 			}

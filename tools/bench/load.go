@@ -160,13 +160,11 @@ func newLoadResult(w Way, m meter, bytes, rows int64) LoadResult {
 	}
 }
 
-// Memcpy is the variant of the result for copying memory to memory, which no loader can
-// exceed.
+// Memcpy is the variant of the result for copying memory to memory, which no loader can exceed.
 const Memcpy = "memcpy"
 
-// Load measures an epoch of each variant from each placement, once a round. The first result
-// is Memcpy, of as many bytes as an epoch has, at most 1 GiB, unless storage is the only
-// placement.
+// Load measures an epoch of each variant from each placement, once a round. The first result is Memcpy, of as many
+// bytes as an epoch has, at most 1 GiB, unless storage is the only placement.
 func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 	region, _ := o.Store.Region(format.RegionTrain)
 	var measure []func(round int) (LoadResult, error)
@@ -231,8 +229,7 @@ func markNoise(results []LoadResult) {
 	}
 }
 
-// epoch opens a loader, loads some batches, so that all buffers have been touched, and
-// measures an epoch.
+// epoch opens a loader, loads some batches, so that all buffers have been touched, and measures an epoch.
 func (o *LoadOptions) epoch(ctx context.Context, v variant, p loader.Placement, round int) (r LoadResult, err error) {
 	l, set, err := v.open(ctx, o.Options, loader.Options{Matrices: o.Matrices, Placement: p, Buffers: o.Buffers,
 		Unchecked: o.Unchecked})
@@ -283,8 +280,7 @@ func (o *LoadOptions) epoch(ctx context.Context, v variant, p loader.Placement, 
 	return r, nil
 }
 
-// stageSeconds is the time that the stages of a loader worked and waited between two readings
-// of its statistics.
+// stageSeconds is the time that the stages of a loader worked and waited between two readings of its statistics.
 func stageSeconds(before, after loader.Stats) map[string]float64 {
 	seconds := make(map[string]float64)
 	for i, s := range after.Stages {
@@ -297,8 +293,7 @@ func stageSeconds(before, after loader.Stats) map[string]float64 {
 // mostCopied is more than any cache holds.
 const mostCopied = 1 << 30
 
-// memcpy measures copying by all threads, page by page, past the caches, by the kernel that
-// loaders use.
+// memcpy measures copying by all threads, page by page, past the caches, by the kernel that loaders use.
 func memcpy(ctx context.Context, bytes int64, threads int) (r LoadResult, err error) {
 	const page = 4096
 	pages := make([]uint32, (bytes-1)/page+1)

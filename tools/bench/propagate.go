@@ -17,8 +17,7 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// PropagateOptions are the options of Propagate: the size of a random graph, and what to
-// measure.
+// PropagateOptions are the options of Propagate: the size of a random graph, and what to measure.
 type PropagateOptions struct {
 	Nodes, Edges int64
 	Features     int
@@ -140,11 +139,10 @@ func gathered(nodes int64) int64 { return min(nodes, 1<<20) }
 
 func graphBytes(nodes, edges int64) int64 { return 8*(nodes+1) + 4*edges }
 
-// skewedGraph makes a random graph off the Go heap; the function that it returns frees it.
-// Edge e ends at node hash(e) mod n. The k-th edge in the order of their ends starts at node
-// floor(n*r^3) * 2654435761 mod n, with r uniform in [0,1) by another hash: some nodes have
-// far more out-edges than others, and these nodes are scattered over all node ids. peers/hop.py
-// makes the same graph.
+// skewedGraph makes a random graph off the Go heap; the function that it returns frees it. Edge e ends at node hash(e)
+// mod n. The k-th edge in the order of their ends starts at node floor(n*r^3) * 2654435761 mod n, with r uniform in
+// [0,1) by another hash: some nodes have far more out-edges than others, and these nodes are scattered over all node
+// ids. peers/hop.py makes the same graph.
 func skewedGraph(ctx context.Context, nodes, edges int64, seed uint64, threads int) (*format.CSC, func() error, error) {
 	const scatter = 2654435761 // a prime
 	buf, err := offheap.Alloc(graphBytes(nodes, edges))

@@ -1,7 +1,6 @@
 package chart
 
-// Rows shows rows of bars, intervals and marks above one horizontal axis, linear and from 0 unless From says
-// otherwise.
+// Rows shows rows of bars, intervals and marks above one horizontal axis, linear and from 0 unless From says otherwise.
 type Rows struct {
 	Title string
 	Notes []string

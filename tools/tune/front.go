@@ -9,8 +9,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 )
 
-// Goals say what a search is for: much throughput, little memory and a good validation metric, within
-// limits.
+// Goals say what a search is for: much throughput, little memory and a good validation metric, within limits.
 type Goals struct {
 	// ProcessorTime: throughput is rows by the time of processors, which other work on the machine changes
 	// little; but waiting for a link or a disk does not count, nor what runs beside what.

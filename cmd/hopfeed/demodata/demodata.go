@@ -1,6 +1,5 @@
-// Package demodata carries the graphs of hopfeed demo, in the npy layout, one
-// compressed archive each. NOTICE names their origin and licences; each
-// archive's meta.json says more.
+// Package demodata carries the graphs of hopfeed demo, in the npy layout, one compressed archive each. NOTICE names
+// their origin and licences; each archive's meta.json says more.
 package demodata
 
 import (
