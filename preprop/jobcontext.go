@@ -92,13 +92,19 @@ func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
 	s.target = target{
 		Graph: s.graph.Manifest.Fingerprint, Rows: s.options.Rows, Split: s.options.Split, Seed: s.options.Seed,
 		DType: s.options.DType.String(), ChunkRows: s.layout.ChunkRows, Features: s.layout.Features, StoredRows: rows,
+		Operators: s.options.operators(),
 	}
 	if s.options.Nodes != nil {
 		s.target.Nodes = fmt.Sprintf("%x", sha256.Sum256(dtype.BytesOf(s.options.Nodes)))
 	}
-	for _, operator := range s.options.Operators {
-		s.target.Operators = append(s.target.Operators, format.Operator{Name: operator.String(), Hops: s.options.Hops})
+}
+
+// operators are the operators as a manifest lists them.
+func (o *Options) operators() (list []format.Operator) {
+	for _, operator := range o.Operators {
+		list = append(list, format.Operator{Name: operator.String(), Hops: o.Hops})
 	}
+	return list
 }
 
 // checkPicked fails if the rows of the store do not fit in memory. The error says what the whole job needs, so that
@@ -182,12 +188,7 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 
 // work describes a job for planning.
 func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
-	var made []format.MatrixID
-	for _, id := range j.Matrices {
-		if !j.Finished[id] {
-			made = append(made, id)
-		}
-	}
+	made := slices.DeleteFunc(slices.Clone(j.Matrices), func(id format.MatrixID) bool { return j.Finished[id] })
 	w, err := newWork(&s.graph.Manifest, s.layout, s.target.StoredRows, made, s.options.Threads)
 	if err != nil {
 		return nil, err
@@ -237,25 +238,30 @@ func (s *jobContext) plan(ctx context.Context, j *engine.Job) (*Plan, error) {
 	if s.layout.Features == 0 {
 		return nil, fmt.Errorf("%s: %w: its nodes have no features", s.graphDir, ErrOptions)
 	}
-	r := &plan.DefaultRates
-	if s.options.Hardware != nil {
-		r = plan.RatesOf(*s.options.Hardware)
-	}
-	p, err := w.PlanOn(s.options.Device, s.options.MemoryBytes, r)
+	p, err := s.options.planOf(w)
 	if err != nil || s.options.Hardware != nil || !plan.WorthMeasuring(p, w.Device != nil) {
 		return p, err
 	}
-	if r, err = engine.Measure(ctx, s.files, j.Sequences[0].Input, cmp.Or(s.options.Scratch, s.storeDir), w, p,
-		s.options.MemoryBytes); err != nil {
+	r, err := engine.Measure(ctx, s.files, j.Sequences[0].Input, cmp.Or(s.options.Scratch, s.storeDir), w, p,
+		s.options.MemoryBytes)
+	if err != nil {
 		return nil, err
 	}
 	j.Pace.Rate = r.Write
 	choose := s.options.Device
 	if d := w.Device; d != nil {
-		measured := device.Measured(d)
-		choose = func(float64) (*Device, error) { return measured, nil }
+		choose = func(float64) (*Device, error) { return device.Measured(d), nil }
 	}
 	return w.PlanOn(choose, s.options.MemoryBytes, r)
+}
+
+// planOf plans a job by the rates of Hardware, or by plan.DefaultRates.
+func (o *Options) planOf(w *plan.Work) (*Plan, error) {
+	r := &plan.DefaultRates
+	if o.Hardware != nil {
+		r = plan.RatesOf(*o.Hardware)
+	}
+	return w.PlanOn(o.Device, o.MemoryBytes, r)
 }
 
 // Described is the size of a graph that need not exist.
@@ -266,22 +272,20 @@ type Described struct {
 	Rows         int64        // nodes that have a label or are in a split
 }
 
-// PlanDescribed returns what a dry run of Propagate returns, for a graph that need not
-// exist. Without o.Hardware, it predicts times by defaultRates.
+// PlanDescribed returns what a dry run of Propagate returns, for a graph that need not exist. Without o.Hardware, it
+// predicts times by plan.DefaultRates.
 func PlanDescribed(d Described, o Options) (*Result, error) {
 	if d.DType == 0 {
 		d.DType = format.Float32
 	}
-	switch {
-	case d.Nodes < 1 || d.Nodes > format.MaxNodes:
-		return nil, fmt.Errorf("%w: a graph of %d nodes: there can be 1 to %d", ErrOptions, d.Nodes,
-			int64(format.MaxNodes))
-	case d.Edges < 0 || d.Edges > format.MaxEdges:
-		return nil, fmt.Errorf("%w: a graph of %d edges: there can be 0 to %d", ErrOptions, d.Edges,
-			int64(format.MaxEdges))
-	case d.Features < 1 || d.Features > format.MaxFeatures:
-		return nil, fmt.Errorf("%w: a graph of %d features: there can be 1 to %d", ErrOptions, d.Features,
-			format.MaxFeatures)
+	for _, c := range []struct {
+		what           string
+		n, least, most int64
+	}{{"nodes", d.Nodes, 1, format.MaxNodes}, {"edges", d.Edges, 0, format.MaxEdges},
+		{"features", int64(d.Features), 1, format.MaxFeatures}} {
+		if c.n < c.least || c.n > c.most {
+			return nil, fmt.Errorf("%w: a graph of %d %s: there can be %d to %d", ErrOptions, c.n, c.what, c.least, c.most)
+		}
 	}
 	g := &format.Manifest{
 		Nodes: d.Nodes, Edges: d.Edges, Features: d.Features, ChunkRows: format.ChunkRowsFor(0, d.Features, d.DType),
@@ -297,22 +301,17 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	s := &jobContext{options: o, layout: format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: d.Rows}},
 		o.ChunkRows, d.Features, o.DType)}
 	s.target.DType = o.DType.String()
-	var sequences []*plan.Sequence
-	for _, operator := range s.options.Operators {
-		sequences = append(sequences, &plan.Sequence{Operator: operator, Hops: o.Hops})
-		s.target.Operators = append(s.target.Operators, format.Operator{Name: operator.String(), Hops: o.Hops})
-	}
+	s.target.Operators = o.operators()
 	w, err := newWork(g, s.layout, d.Rows, s.target.matrices(), o.Threads)
 	if err != nil {
 		return nil, err
 	}
-	w.Sequences, w.Loads = sequences, []int{max(1, len(sequences))}
-	w.Inputs = []format.Layout{{Features: d.Features, ChunkRows: g.ChunkRows, DType: d.DType}}
-	r := &plan.DefaultRates
-	if o.Hardware != nil {
-		r = plan.RatesOf(*o.Hardware)
+	for _, operator := range o.Operators {
+		w.Sequences = append(w.Sequences, &plan.Sequence{Operator: operator, Hops: o.Hops})
 	}
-	p, err := w.PlanOn(o.Device, o.MemoryBytes, r)
+	w.Loads = []int{max(1, len(w.Sequences))}
+	w.Inputs = []format.Layout{{Features: d.Features, ChunkRows: g.ChunkRows, DType: d.DType}}
+	p, err := o.planOf(w)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -67,14 +68,9 @@ func (s Shard) columns(features int) product.ColumnRange {
 // withDefaults returns o with defaults filled in, and checks it against the graph, whose
 // features have the type features.
 func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Options, error) {
-	if o.Rows == "" {
-		o.Rows = format.RowsLabeled
-	}
+	o.Rows, o.DType = cmp.Or(o.Rows, format.RowsLabeled), cmp.Or(o.DType, features)
 	if o.Nodes != nil {
 		o.Rows = format.RowsChosen
-	}
-	if o.DType == 0 {
-		o.DType = features
 	}
 	if o.Threads <= 0 {
 		o.Threads = parallel.Threads()
@@ -135,10 +131,8 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 		} else if back != a {
 			return o, fmt.Errorf("operator %+v is not what %q means", a, a)
 		}
-		for _, b := range o.Operators[:i] {
-			if a == b {
-				return o, fmt.Errorf("operator %q is listed twice", a)
-			}
+		if slices.Contains(o.Operators[:i], a) {
+			return o, fmt.Errorf("operator %q is listed twice", a)
 		}
 	}
 	if o.Hops == 0 {
@@ -162,11 +156,8 @@ func ascend(nodes []uint32) bool {
 // change the graph. It follows symbolic links.
 func checkApart(fsys vfs.FS, graphDir, storeDir string) error {
 	inGraph, err := within(fsys, storeDir, graphDir)
-	if err != nil {
-		return err
-	}
-	inStore, err := within(fsys, graphDir, storeDir)
-	switch {
+	inStore, otherErr := within(fsys, graphDir, storeDir)
+	switch err := errors.Join(err, otherErr); {
 	case err != nil:
 		return err
 	case inGraph && inStore:
@@ -195,14 +186,9 @@ func checkScratch(fsys vfs.FS, scratch, graphDir, storeDir string) error {
 // within tells whether path is folder or in it. It follows symbolic links.
 func within(fsys vfs.FS, path, folder string) (bool, error) {
 	at, err := fsys.Resolve(path)
-	if err != nil {
-		return false, err
-	}
-	if folder, err = fsys.Resolve(folder); err != nil {
-		return false, err
-	}
-	inner, err := filepath.Rel(folder, at)
-	return err == nil && filepath.IsLocal(inner), nil
+	folder, otherErr := fsys.Resolve(folder)
+	inner, relErr := filepath.Rel(folder, at)
+	return relErr == nil && filepath.IsLocal(inner), errors.Join(err, otherErr)
 }
 
 // Plan says how a job does its work within its memory; Device computes its products.

@@ -69,34 +69,21 @@ func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Optio
 	if err := s.restoreTarget(ctx, &store.Manifest, o); err != nil {
 		return nil, err
 	}
-	for _, file := range damagedFiles(store, report.Bad) {
-		computed, err := s.mendFile(ctx, store, file)
+	r.Left = append(r.Left, report.Bad...)
+	for _, f := range store.Manifest.Files {
+		path := filepath.Join(store.Path(), filepath.FromSlash(f.Path))
+		left := slices.DeleteFunc(slices.Clone(r.Left), func(b format.CorruptError) bool { return b.File == path })
+		if len(left) == len(r.Left) {
+			continue
+		}
+		computed, err := s.mendFile(ctx, store, f.Path)
 		if err != nil {
 			return nil, err
 		}
-		r.Files, r.Chunks = append(r.Files, file), r.Chunks+computed
-	}
-	for _, bad := range report.Bad {
-		if !slices.ContainsFunc(r.Files, func(file string) bool {
-			return filepath.Join(storeDir, filepath.FromSlash(file)) == bad.File
-		}) {
-			r.Left = append(r.Left, bad)
-		}
+		r.Left, r.Files, r.Chunks = left, append(r.Files, f.Path), r.Chunks+computed
 	}
 	r.Seconds = time.Since(start).Seconds()
 	return r, nil
-}
-
-// damagedFiles lists the files of the manifest that a report finds bad.
-func damagedFiles(store *format.Dir, bad []format.CorruptError) []string {
-	var out []string
-	for _, f := range store.Manifest.Files {
-		path := filepath.Join(store.Path(), filepath.FromSlash(f.Path))
-		if slices.ContainsFunc(bad, func(b format.CorruptError) bool { return b.File == path }) {
-			out = append(out, f.Path)
-		}
-	}
-	return out
 }
 
 // restoreTarget sets s to the options and the target of the job that made the store.

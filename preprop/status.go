@@ -2,6 +2,7 @@ package preprop
 
 import (
 	"cmp"
+	"errors"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -54,19 +55,13 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	s.Running = s.Running || len(shards) > 0
 	folder := inside
 	at, err := readScratchRecord(fsys, storeDir)
-	if err != nil {
-		return nil, err
-	}
-	if at != nil && at.Parent != "" {
+	if err == nil && at != nil && at.Parent != "" {
 		folder = at.folder(cmp.Or(scratch, at.Parent))
 	}
-	bytes, err := usedBytes(fsys, folder)
-	if err != nil {
-		return nil, err
-	}
+	bytes, usedErr := usedBytes(fsys, folder)
 	s.Bytes += bytes
-	dt, err := dtype.Parse(t.DType)
-	if err != nil {
+	dt, parseErr := dtype.Parse(t.DType)
+	if err := errors.Join(err, usedErr, parseErr); err != nil {
 		return nil, err
 	}
 	for k, files := range engine.ResultFiles(fsys, folder, len(matrices), t.StoredRows, nil, t.Features, dt) {

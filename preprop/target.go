@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -138,12 +139,7 @@ func (s *jobContext) grow(o Options) error {
 	m := &s.existing.Manifest
 	s.layout = s.existing.Layout()
 	there := targetOf(m)
-	if o.Rows == "" {
-		o.Rows = m.RowSet
-	}
-	if o.DType == 0 {
-		o.DType = s.layout.DType
-	}
+	o.Rows, o.DType = cmp.Or(o.Rows, m.RowSet), cmp.Or(o.DType, s.layout.DType)
 	if o.Defaulted.Split {
 		o.Split = m.Split
 	}
@@ -230,9 +226,7 @@ func askedOperators(there []format.Operator, o Options) ([]format.Operator, erro
 	for _, t := range there {
 		most = max(most, t.Hops)
 	}
-	if most == 0 {
-		most = o.Hops
-	}
+	most = cmp.Or(most, o.Hops)
 	var asked []format.Operator
 	if o.Defaulted.Operators && len(there) > 0 {
 		asked = slices.Clone(there)
