@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -43,10 +44,7 @@ func (s *call) compute(one *slot, b *format.NodeRange) error {
 	lo := int64(one.rows[0])
 	hi := lo + int64(k)
 	consecutive := int64(one.rows[k-1])+1 == hi
-	n := s.p.Graph.Nodes()
-
-	p := &packed{host: one.hostIn.Bytes(), in: one.in}
-	in := gds.Product{}
+	p, in := &packed{host: one.hostIn.Bytes(), in: one.in}, gds.Product{}
 	if s.p.T != nil {
 		in.NodeFactors = s.factors
 	}
@@ -73,7 +71,7 @@ func (s *call) compute(one *slot, b *format.NodeRange) error {
 	}
 	if s.with != nil {
 		in.Factor, in.Theta = s.with.Factor, s.with.Theta
-		if s.blended == nil {
+		if s.blended.Buf == nil {
 			x := s.with.X
 			rows, blend := vector[byte](p, k*f*x.DType.Size(), gds.Uint8)
 			for i, v := range one.rows {
@@ -107,19 +105,16 @@ func (s *call) compute(one *slot, b *format.NodeRange) error {
 	if s.lists != nil {
 		in.Nodes, in.Weights = s.lists.nodes, s.lists.weights
 	}
-	if s.blended != nil {
-		x := s.blended.tensor(s.with.X, n)
-		if consecutive {
-			in.Blend = x.Slice(int(lo), int(hi))
-		} else {
-			in.Blend = gds.NewTensor(one.blend, k, f, x.DType)
-			s.work.Gather(in.Blend, x, byRow)
+	if s.blended.Buf != nil {
+		if in.Blend = s.blended.Slice(int(lo), int(hi)); !consecutive {
+			in.Blend = gds.NewTensor(one.blend, k, f, s.blended.DType)
+			s.work.Gather(in.Blend, s.blended, byRow)
 		}
 	}
 	s.work.Fill(in.NotFinite, 0)
 	s.work.Propagate(dst, s.source, in)
 	if s.to != nil {
-		if to := s.to.tensor(s.dst, n); consecutive {
+		if to := s.to.tensor(s.dst, s.p.Graph.Nodes()); consecutive {
 			s.work.Copy(to.Slice(int(lo), int(hi)), dst)
 		} else {
 			s.work.Scatter(to, dst, byRow)
@@ -131,10 +126,7 @@ func (s *call) compute(one *slot, b *format.NodeRange) error {
 	returned := s.down.Record()
 	s.mu.Unlock()
 
-	if err := s.count(begun, arrived, sent); err != nil {
-		return s.fail(err)
-	}
-	if err := s.count(computed, returned, back); err != nil {
+	if err := cmp.Or(s.count(begun, arrived, sent), s.count(computed, returned, back)); err != nil {
 		return s.fail(err)
 	}
 	rows := one.hostOut.Bytes()[plan.HeadBytes:back]

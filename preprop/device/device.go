@@ -70,23 +70,23 @@ func Open(d *plan.Device, p *plan.DevicePlan, w *plan.Work, threads int) (*Engin
 			*s, err = device.NewStream()
 		}
 	}
-	alloc := func(bytes int64, pinned bool) (b gds.Buffer) {
+	alloc := func(bytes int64, by func(bytes int64) (gds.Buffer, error)) (b gds.Buffer) {
 		if err == nil {
-			b, err = e.alloc(bytes, pinned)
+			b, err = e.alloc(bytes, by)
 		}
 		return b
 	}
-	e.factors = gds.NewTensor(alloc(4*w.Nodes, false), 1, int(w.Nodes), gds.Float32)
+	e.factors = gds.NewTensor(alloc(4*w.Nodes, device.Alloc), 1, int(w.Nodes), gds.Float32)
 	if !p.MatricesOnDevice {
-		e.source = alloc(p.SourceBytes, false)
+		e.source = alloc(p.SourceBytes, device.Alloc)
 	}
 	for range p.Slots {
 		s := &slot{
-			hostIn: alloc(p.InBytes, true), hostOut: alloc(p.OutBytes, true),
-			in: alloc(p.InBytes, false), out: alloc(p.OutBytes, false),
+			hostIn: alloc(p.InBytes, device.AllocPinned), hostOut: alloc(p.OutBytes, device.AllocPinned),
+			in: alloc(p.InBytes, device.Alloc), out: alloc(p.OutBytes, device.Alloc),
 		}
 		if p.BlendBytes > 0 {
-			s.blend = alloc(p.BlendBytes, false)
+			s.blend = alloc(p.BlendBytes, device.Alloc)
 		}
 		e.slots <- s
 	}
@@ -103,12 +103,9 @@ func Open(d *plan.Device, p *plan.DevicePlan, w *plan.Work, threads int) (*Engin
 	return e, nil
 }
 
-func (e *Engine) alloc(bytes int64, pinned bool) (gds.Buffer, error) {
-	allocate := e.device.Alloc
-	if pinned {
-		allocate = e.device.AllocPinned
-	}
-	b, err := allocate(bytes)
+// alloc allocates memory until the engine is closed.
+func (e *Engine) alloc(bytes int64, by func(bytes int64) (gds.Buffer, error)) (gds.Buffer, error) {
+	b, err := by(bytes)
 	if err == nil {
 		e.buffers = append(e.buffers, b)
 	}
@@ -159,7 +156,7 @@ type call struct {
 	last    bool                // of the ranges of columns
 	source  gds.Tensor          // [n, columns] of src
 	to      *copyOnDevice       // of dst, or nil
-	blended *copyOnDevice       // of with, or nil
+	blended gds.Tensor          // with, if it is on the device
 	lists   *lists
 	added   atomic.Int64
 	reach   atomic.Int64
@@ -221,7 +218,7 @@ func (e *Engine) Product(ctx context.Context, p *product.Propagator, dst, src *p
 func (e *Engine) copyOf(m *product.Matrix) (*copyOnDevice, error) {
 	c := e.copies[m]
 	if c == nil {
-		buf, err := e.alloc(int64(len(m.Buf.Bytes())), false)
+		buf, err := e.alloc(int64(len(m.Buf.Bytes())), e.device.Alloc)
 		if err != nil {
 			return nil, err
 		}
@@ -237,20 +234,19 @@ func (s *call) bring(ctx context.Context) error {
 		s.source = gds.NewTensor(s.Engine.source, int(s.p.Graph.Nodes()), s.columns.Width(), s.src.DType)
 		return s.send(ctx, s.src, s.columns, s.source)
 	}
-	whole := func(m *product.Matrix) (*copyOnDevice, error) {
+	whole := func(m *product.Matrix) (tensor gds.Tensor, err error) {
 		c, err := s.copyOf(m)
+		if err == nil {
+			tensor = c.tensor(m, s.p.Graph.Nodes())
+		}
 		if err == nil && !c.valid {
-			err = s.send(ctx, m, s.columns, c.tensor(m, s.p.Graph.Nodes()))
+			err = s.send(ctx, m, s.columns, tensor)
 			c.valid = err == nil
 		}
-		return c, err
+		return tensor, err
 	}
-	c, err := whole(s.src)
-	if err != nil {
-		return err
-	}
-	s.source = c.tensor(s.src, s.p.Graph.Nodes())
-	if s.with != nil {
+	var err error
+	if s.source, err = whole(s.src); err == nil && s.with != nil {
 		s.blended, err = whole(s.with.X)
 	}
 	return err
@@ -324,16 +320,16 @@ func (s *call) run(ctx context.Context, from int64) error {
 	if s.lists != nil {
 		n := s.p.Graph.Nodes()
 		return parallel.For(ctx, s.slotCount(), n-from, int64(s.BlockRows), func(lo, hi int64) error {
-			return s.block(from+lo, from+hi, s.lists.terms(from+lo, from+hi), nil)
+			return s.nodeRange(from+lo, from+hi, s.lists.terms(from+lo, from+hi), nil)
 		})
 	}
 	return s.Each(ctx, s.p.Graph, from, func(b *format.NodeRange) error {
-		return s.block(b.First, b.First+b.Rows(), b.Edges(), b)
+		return s.nodeRange(b.First, b.First+b.Rows(), b.Edges(), b)
 	})
 }
 
-// Each calls body with blocks of a graph that cover the nodes from a first one on, from several goroutines, as
-// topology.each does.
+// Each calls body with node ranges of a graph that cover the nodes from a first one on, from several goroutines, as
+// Topology.Each does.
 func (e *Engine) Each(ctx context.Context, graph product.Topology, from int64,
 	body func(b *format.NodeRange) error) error {
 	if g, ok := graph.(*product.MemoryTopology); ok {
@@ -342,10 +338,10 @@ func (e *Engine) Each(ctx context.Context, graph product.Topology, from int64,
 	return graph.Each(ctx, from, e.threads, body)
 }
 
-// block computes the rows [lo, hi). Their terms are in b; if b is nil, the device has them.
-func (s *call) block(lo, hi, edges int64, b *format.NodeRange) error {
+// nodeRange computes the rows [lo, hi). Their terms are in b; if b is nil, the device has them.
+func (s *call) nodeRange(lo, hi, edges int64, b *format.NodeRange) error {
 	if err := s.computeRows(lo, hi, b); err != nil {
-		return s.failure.Report(lo, err) // which counts, even if another block has paused the product
+		return s.failure.Report(lo, err) // which counts, even if another node range has paused the product
 	}
 	for most := s.reach.Load(); hi > most && !s.reach.CompareAndSwap(most, hi); {
 		most = s.reach.Load()
@@ -368,22 +364,18 @@ func (s *call) computeRows(lo, hi int64, b *format.NodeRange) error {
 		need := int64(0)
 		if b != nil {
 			need = b.Offsets[v+1-b.First] - b.Offsets[v-b.First] + 1
-			if need > int64(s.BlockTerms) { // a list that the device has no room for
-				if err := s.compute(one, b); err != nil {
-					return err
-				}
-				if err := s.onHost(v, b); err != nil {
-					return err
-				}
-				places = 0
-				continue
-			}
 		}
 		if len(one.rows) == s.BlockRows || places+need > int64(s.BlockTerms) {
 			if err := s.compute(one, b); err != nil {
 				return err
 			}
 			places = 0
+		}
+		if need > int64(s.BlockTerms) { // a list that the device has no room for
+			if err := s.onHost(v, b); err != nil {
+				return err
+			}
+			continue
 		}
 		one.rows = append(one.rows, uint32(v))
 		one.starts = append(one.starts, places)

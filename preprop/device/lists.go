@@ -29,7 +29,7 @@ func (e *Engine) newLists(nodes, places int64, weighted bool) (l *lists, err err
 	vector := func(n int64, t gds.DType) (v gds.Tensor) {
 		if err == nil {
 			var b gds.Buffer
-			b, err = e.alloc(n*int64(t.Size()), false)
+			b, err = e.alloc(n*int64(t.Size()), e.device.Alloc)
 			v = gds.NewTensor(b, 1, int(n), t)
 		}
 		return v

@@ -54,23 +54,18 @@ func measure(d *plan.Device) (link, gather float64, err error) {
 			err = errors.Join(err, b.Free())
 		}
 	}()
-	tensor := func(rows, columns int, t gds.DType, pinned bool) gds.Tensor {
-		if err != nil {
-			return gds.Tensor{}
-		}
-		alloc := device.Alloc
-		if pinned {
-			alloc = device.AllocPinned
-		}
+	tensor := func(alloc func(int64) (gds.Buffer, error), rows, columns int, t gds.DType) gds.Tensor {
 		var b gds.Buffer
-		if b, err = alloc(gds.Bytes(rows, columns, t)); err == nil {
-			buffers = append(buffers, b)
+		if err == nil {
+			if b, err = alloc(gds.Bytes(rows, columns, t)); err == nil {
+				buffers = append(buffers, b)
+			}
 		}
 		return gds.NewTensor(b, rows, columns, t)
 	}
-	x, y, host := tensor(rows, columns, gds.Float32, false), tensor(rows, columns, gds.Float32, false),
-		tensor(rows, columns, gds.Float32, true)
-	offsets, nodes := tensor(1, rows+1, gds.Int64, false), tensor(1, rows*degree, gds.Uint32, false)
+	x, y := tensor(device.Alloc, rows, columns, gds.Float32), tensor(device.Alloc, rows, columns, gds.Float32)
+	host := tensor(device.AllocPinned, rows, columns, gds.Float32)
+	offsets, nodes := tensor(device.Alloc, 1, rows+1, gds.Int64), tensor(device.Alloc, 1, rows*degree, gds.Uint32)
 	if err != nil {
 		return 0, 0, err
 	}
