@@ -30,7 +30,7 @@ func (p position) before(q position) bool {
 }
 
 // checkpoint is a scratch file with what a panel needs to go on from a position: rows of up to three matrices [nodes,
-// columns], one matrix after another, in blocks of whole rows with checksums, as in a column file. Its name tells
+// columns], one matrix after another, in groups of whole rows with checksums, as in a column file. Its name tells
 // position and columns, which decide its layout.
 type checkpoint struct {
 	position
@@ -88,20 +88,20 @@ type savedRows struct {
 }
 
 // checkpointLayout is the layout of a checkpoint of matrices with width columns, with bytes in place of rows, and
-// what each block has.
+// what each group has.
 func checkpointLayout(matrices []savedMatrix, width int) (columnFileLayout, []savedRows) {
 	layout := columnFileLayout{bounds: []int64{0}, rowBytes: 1}
-	var blocks []savedRows
+	var groups []savedRows
 	for i, s := range matrices {
 		rowBytes := int64(width * s.m.DType.Size())
 		step := plan.ColumnFileGroupRows(rowBytes)
 		for row := int64(0); row < s.rows; row += step {
 			end := min(s.rows, row+step)
-			blocks = append(blocks, savedRows{i, row, end})
+			groups = append(groups, savedRows{i, row, end})
 			layout.bounds = append(layout.bounds, layout.bounds[len(layout.bounds)-1]+(end-row)*rowBytes)
 		}
 	}
-	return layout, blocks
+	return layout, groups
 }
 
 // saveCheckpoint writes a checkpoint, and removes the earlier ones of the same columns. The matrices before its own
@@ -114,14 +114,14 @@ func (e *engine) saveCheckpoint(ctx context.Context, at position, matrices []sav
 		return err
 	}
 	c := checkpoint{at, e.hopBuffers[0].Columns()}
-	layout, blocks := checkpointLayout(matrices, c.Width())
+	layout, groups := checkpointLayout(matrices, c.Width())
 	start := e.Pace.Clock()
 	out, err := createColumnFile(e.Fsys, e.checkpointPath(c), layout)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	for _, b := range blocks {
+	for _, b := range groups {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -219,19 +219,25 @@ func (e *engine) resume(ctx context.Context, c *HopSequence, s product.ColumnRan
 
 // loadCheckpoint reads the columns of matrices from a checkpoint that has at least these.
 func (e *engine) loadCheckpoint(ctx context.Context, c checkpoint, matrices []savedMatrix) error {
-	layout, blocks := checkpointLayout(matrices, c.Width())
+	layout, groups := checkpointLayout(matrices, c.Width())
 	file, err := openColumnFile(e.Fsys, e.checkpointPath(c), layout)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	buffers, err := product.NewBuffers(e.Threads, e.checkpointBuffer(matrices, c.ColumnRange))
+	most := int64(0) // bytes of the largest group that is read into a buffer, as not all of its columns are wanted
+	for _, s := range matrices {
+		if s.m.Columns() != c.ColumnRange {
+			most = max(most, file.largest())
+		}
+	}
+	buffers, err := product.NewBuffers(e.Threads, most)
 	if err != nil {
 		return err
 	}
 	defer buffers.Free()
-	return parallel.For(ctx, e.Threads, int64(len(blocks)), 1, func(k, _ int64) error {
-		b := blocks[k]
+	return parallel.For(ctx, e.Threads, int64(len(groups)), 1, func(k, _ int64) error {
+		b := groups[k]
 		m := matrices[b.matrix].m
 		if m.Columns() == c.ColumnRange {
 			_, err := file.readGroup(int(k), m.Rows(b.first, b.end))
@@ -250,19 +256,6 @@ func (e *engine) loadCheckpoint(ctx context.Context, c checkpoint, matrices []sa
 		}
 		return nil
 	})
-}
-
-// checkpointBuffer is the size in bytes of the largest block of a checkpoint whose columns are not all wanted: such
-// blocks are read into a buffer first. of are its columns.
-func (e *engine) checkpointBuffer(matrices []savedMatrix, of product.ColumnRange) int64 {
-	most := int64(0)
-	for _, s := range matrices {
-		if s.m.Columns() != of {
-			rowBytes := int64(of.Width() * s.m.DType.Size())
-			most = max(most, plan.ColumnFileGroupRows(rowBytes)*rowBytes)
-		}
-	}
-	return most
 }
 
 // loadFinishedHop fills m with its columns of a finished hop of a store of all nodes: from the parts of the store, or

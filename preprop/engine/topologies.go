@@ -86,23 +86,18 @@ func (j *Job) Derive(ctx context.Context, given product.Topology, graph string) 
 		if err != nil {
 			return nil, err
 		}
-		edges := int64(0)
+		neighbors, weights := made.Neighbors[:0], made.Weights[:0] // they have room for most
 		err = product.Derive(ctx, given, graph, room, j.Threads, func(b *format.NodeRange) error {
 			for i, offset := range b.Offsets {
-				made.Offsets[b.First+int64(i)] = edges + offset - b.Offsets[0]
+				made.Offsets[b.First+int64(i)] = int64(len(neighbors)) + offset - b.Offsets[0]
 			}
-			copy(made.Neighbors[edges:], b.Neighbors)
-			copy(made.Weights[min(edges, int64(len(made.Weights))):], b.Weights)
-			edges += b.Edges()
+			neighbors, weights = append(neighbors, b.Neighbors...), append(weights, b.Weights...)
 			return nil
 		})
 		if err != nil {
 			return nil, errors.Join(err, made.Close())
 		}
-		made.Neighbors = made.Neighbors[:edges]
-		if made.Weights != nil {
-			made.Weights = made.Weights[:edges]
-		}
+		made.Neighbors, made.Weights = neighbors, weights
 		return made, nil
 	}
 	w, err := newTopologyWriter(j.Fsys, filepath.Join(j.Scratch, "topology-"+graph+"-"+j.Process), given.Nodes(), most,

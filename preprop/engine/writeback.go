@@ -45,15 +45,6 @@ func (b *writeback) close() error {
 	return b.buffers.Free()
 }
 
-// writeBuffers are the buffers for panels of panelColumns columns.
-func (j *Job) writeBuffers(panelColumns int) plan.WriteBuffers {
-	rows, size := int64(len(j.Nodes)), int64(j.DType.Size())
-	if j.Direct != nil {
-		return plan.StoreBuffers(rows, int64(panelColumns)*size, j.Threads)
-	}
-	return plan.ResultBuffers(rows, int64(j.Results[0].features)*size, int64(panelColumns)*size, j.Threads)
-}
-
 // write begins to write a matrix, or a range of its columns, if any of these are unfinished. It first waits
 // for the matrix before.
 func (e *engine) write(m *product.Matrix) error {
@@ -66,7 +57,12 @@ func (e *engine) write(m *product.Matrix) error {
 		return nil
 	}
 	if e.back.stages == nil {
-		if err := e.back.start(e.writeBuffers(e.panelColumns)); err != nil {
+		rows, row := int64(len(e.Nodes)), int64(e.panelColumns*e.DType.Size())
+		buffers := plan.StoreBuffers(rows, row, e.Threads)
+		if e.Direct == nil {
+			buffers = plan.ResultBuffers(rows, int64(e.Results[0].features*e.DType.Size()), row, e.Threads)
+		}
+		if err := e.back.start(buffers); err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,6 @@ import (
 // Bench measures the speed of propagation: a hop of Sym in memory, from one matrix [nodes, features] with made-up
 // values to another. It is not safe for concurrent use.
 type Bench struct {
-	nodes    int64
 	p        *Propagator
 	src, dst *Matrix
 }
@@ -22,19 +21,17 @@ type Bench struct {
 // NewBench allocates the matrices, BenchBytes off the Go heap. The graph stays the caller's, and must outlive the
 // Bench.
 func NewBench(ctx context.Context, graph *format.CSC, features int, t format.DType, threads int) (*Bench, error) {
-	b := &Bench{nodes: graph.Nodes()}
-	var err error
-	none := func() error { return nil }
-	if b.p, err = NewPropagator(ctx, &MemoryTopology{graph, none}, operator.Operator{Name: operator.Sym},
-		threads); err != nil {
+	given := &MemoryTopology{CSC: graph, Free: func() error { return nil }}
+	p, err := NewPropagator(ctx, given, operator.Operator{Name: operator.Sym}, threads)
+	if err != nil {
 		return nil, err
 	}
-	b.src, err = NewMatrix(b.nodes, features, t)
-	if err == nil {
-		b.dst, err = NewMatrix(b.nodes, features, t)
+	b := &Bench{p: p}
+	if b.src, err = NewMatrix(graph.Nodes(), features, t); err == nil {
+		b.dst, err = NewMatrix(graph.Nodes(), features, t)
 	}
 	if err == nil {
-		err = parallel.For(ctx, threads, b.nodes, plan.BlockEdges, func(lo, hi int64) error {
+		err = parallel.For(ctx, threads, graph.Nodes(), plan.BlockEdges, func(lo, hi int64) error {
 			row := make([]float32, features)
 			for v := lo; v < hi; v++ {
 				for j := range row {

@@ -142,28 +142,20 @@ func (t *Terms) Len() int {
 	return len(t.Neighbors)
 }
 
-// at returns the i-th term.
-func (t *Terms) at(i int) (node uint32, weight float32) {
-	if t.Loop >= 0 && i >= t.Loop {
-		if i == t.Loop {
-			return t.Node, 1
-		}
-		i--
-	}
-	if t.Weights == nil {
-		return t.Neighbors[i], 1
-	}
-	return t.Neighbors[i], t.Weights[i]
-}
-
+// degree is the sum of the weights, in the order of the terms.
 func (t Terms) degree() float64 {
 	if t.Weights == nil {
 		return float64(t.Len())
 	}
 	d := 0.0
-	for i := range t.Len() {
-		_, w := t.at(i)
+	for i, w := range t.Weights {
+		if i == t.Loop {
+			d++
+		}
 		d += float64(w)
+	}
+	if t.Loop == len(t.Weights) {
+		d++
 	}
 	return d
 }
