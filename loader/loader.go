@@ -199,7 +199,10 @@ func open(ctx context.Context, o Options, ranks Ranks, rank int) (*Loader, error
 	}
 	err := l.configure()
 	if err == nil {
-		err = l.open(ctx)
+		err = l.readColumns(ctx)
+	}
+	if err == nil {
+		err = l.openBuffers()
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.release())
@@ -207,10 +210,7 @@ func open(ctx context.Context, o Options, ranks Ranks, rank int) (*Loader, error
 	return l, nil
 }
 
-func (l *Loader) open(ctx context.Context) error {
-	if err := l.readColumns(ctx); err != nil {
-		return err
-	}
+func (l *Loader) openBuffers() error {
 	l.buffers = epoch.NewBuffers[*batchBuffer](l.o.MostBuffers)
 	l.spareNumbers = make(chan []uint32, l.o.Buffers+2)
 	for range l.o.Buffers {

@@ -18,6 +18,9 @@ type resident struct {
 	l      *Loader
 	memory gds.Buffer
 	read   ReadStats
+
+	mu     sync.Mutex // of stream
+	stream gds.Stream // while chunks are copied into memory that the host cannot write to
 }
 
 func (r *resident) allocate(alloc func(int64) (gds.Buffer, error)) (err error) {
@@ -39,26 +42,55 @@ func (r *resident) rows() gds.Tensor {
 	return gds.NewTensor(r.memory, int(r.heldRows()), r.l.joinedColumns(), r.l.layout.DType)
 }
 
+// preloadBytes is the most that is on its way from files to memory, unless one chunk is more.
+const preloadBytes = 16 << 20
+
+// preloadChunks is how many chunks so many ranks read at a time.
+func (l *Loader) preloadChunks(ranks int) int {
+	return int(max(1, min(int64(l.o.Threads*ranks), preloadBytes/max(l.chunkBytes(), 1))))
+}
+
 // fill reads and checks every chunk of the loader's regions once, and copies it to all residents, of which this is one.
-func (r *resident) fill(ctx context.Context, all []*resident) error {
+func (r *resident) fill(ctx context.Context, all []*resident) (err error) {
 	r.read = ReadStats{Path: "buffered", Reason: "read once, when the loader was opened"}
-	in, err := newPreloader(r.l, all)
-	if err != nil {
-		return err
-	}
-	for i := range r.l.o.Matrices {
-		if err = r.fillMatrix(ctx, i, in); err != nil {
-			break
+	pinned := memory{device: r.l.o.Device}
+	defer func() {
+		closed := pinned.free()
+		for _, t := range all {
+			if t.stream != nil {
+				closed = errors.Join(closed, t.stream.Close())
+				t.stream = nil
+			}
+		}
+		if err == nil {
+			err = closed
+		}
+	}()
+	for _, t := range all {
+		if t.memory.Bytes() == nil {
+			if t.stream, err = t.l.o.Device.NewStream(); err != nil {
+				return err
+			}
 		}
 	}
-	if closeErr := in.close(); err == nil {
-		err = closeErr
+	free := make(chan gds.Buffer, r.l.preloadChunks(len(r.l.ranks))) // a chunk of one matrix each
+	for range cap(free) {
+		b, err := pinned.pin(r.l.chunkBytes())
+		if err != nil {
+			return err
+		}
+		free <- b
 	}
-	return err
+	for i := range r.l.o.Matrices {
+		if err := r.fillMatrix(ctx, i, all, free); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fillMatrix reads one matrix into its columns.
-func (r *resident) fillMatrix(ctx context.Context, matrix int, in *preloader) (err error) {
+func (r *resident) fillMatrix(ctx context.Context, matrix int, all []*resident, free chan gds.Buffer) (err error) {
 	m, err := r.l.o.Store.Matrix(r.l.o.Matrices[matrix])
 	if err != nil {
 		return err
@@ -74,10 +106,12 @@ func (r *resident) fillMatrix(ctx context.Context, matrix int, in *preloader) (e
 				r.read.Files++
 			}
 		}
-		err := parallel.For(ctx, cap(in.free), int64(region.Chunks), 1, func(lo, _ int64) error {
+		err := parallel.For(ctx, cap(free), int64(region.Chunks), 1, func(lo, _ int64) error {
 			k := region.FirstChunk + int(lo)
 			first, _ := m.ChunkRowRange(k)
-			return in.loadChunk(ctx, m, k, matrix, first-region.FirstRow+region.firstRow)
+			b := <-free
+			defer func() { free <- b }()
+			return loadChunk(ctx, m, k, b, matrix, first-region.FirstRow+region.firstRow, all)
 		})
 		if err != nil {
 			return err
@@ -93,53 +127,18 @@ func (r *resident) reads() []ReadStats {
 	return []ReadStats{r.read}
 }
 
-// preloader reads chunks and copies them into their columns, for all ranks.
-type preloader struct {
-	free  chan gds.Buffer // pinned, a chunk of one matrix each
-	ranks []*rankPreload
-}
-
-// preloadBytes is the most that is on its way from files to memory, unless one chunk is more.
-const preloadBytes = 16 << 20
-
-// preloadChunks is how many chunks so many ranks read at a time.
-func (l *Loader) preloadChunks(ranks int) int {
-	return int(max(1, min(int64(l.o.Threads*ranks), preloadBytes/max(l.chunkBytes(), 1))))
-}
-
-func newPreloader(l *Loader, all []*resident) (*preloader, error) {
-	in := &preloader{free: make(chan gds.Buffer, l.preloadChunks(len(l.ranks)))}
-	for _, r := range all {
-		t := &rankPreload{resident: r}
-		in.ranks = append(in.ranks, t)
-		if err := t.open(); err != nil {
-			return nil, errors.Join(err, in.close())
-		}
-	}
-	for range cap(in.free) {
-		b, err := l.o.Device.AllocPinned(l.chunkBytes())
-		if err != nil {
-			return nil, errors.Join(err, in.close())
-		}
-		in.free <- b
-	}
-	return in, nil
-}
-
-// loadChunk reads chunk k, whose first row is row at of the loader, and copies it to the columns of
-// its matrix on all ranks.
-func (in *preloader) loadChunk(ctx context.Context, m *format.Matrix, k, matrix int, at int64) error {
-	b := <-in.free
-	defer func() { in.free <- b }()
+// loadChunk reads chunk k, whose first row is row at of the loader, into pinned memory, and copies it to the columns of
+// its matrix of all residents.
+func loadChunk(ctx context.Context, m *format.Matrix, k int, b gds.Buffer, matrix int, at int64, all []*resident) error {
 	_, rows := m.ChunkRowRange(k)
-	l := in.ranks[0].l
+	l := all[0].l
 	chunk := gds.NewTensor(b, rows, l.layout.Features, l.layout.DType)
 	if err := m.ReadChunk(k, b.Bytes()[:int64(rows)*l.rowBytes()]); err != nil {
 		return err
 	}
 	var err error
-	events := make([]gds.Event, len(in.ranks))
-	for i, t := range in.ranks {
+	events := make([]gds.Event, len(all))
+	for i, t := range all {
 		events[i] = t.copyChunk(chunk, matrix, at)
 	}
 	for _, copied := range events {
@@ -154,34 +153,9 @@ func (in *preloader) loadChunk(ctx context.Context, m *format.Matrix, k, matrix 
 	return err
 }
 
-func (in *preloader) close() error {
-	var err error
-	for _, t := range in.ranks {
-		err = errors.Join(err, t.close())
-	}
-	for len(in.free) > 0 {
-		err = errors.Join(err, (<-in.free).Free())
-	}
-	return err
-}
-
-// rankPreload copies chunks into the columns of one rank.
-type rankPreload struct {
-	*resident
-	mu     sync.Mutex
-	stream gds.Stream // nil: the host can write to the memory
-}
-
-func (t *rankPreload) open() (err error) {
-	if t.memory.Bytes() == nil {
-		t.stream, err = t.l.o.Device.NewStream()
-	}
-	return err
-}
-
 // copyChunk copies those rows of a chunk, which is in pinned memory and whose first row is row at
 // of the loader, that are held. It returns nil if they are copied, else the event that they are.
-func (t *rankPreload) copyChunk(chunk gds.Tensor, matrix int, at int64) gds.Event {
+func (t *resident) copyChunk(chunk gds.Tensor, matrix int, at int64) gds.Event {
 	holders := int(t.l.holders)
 	first, to := t.nextHeld(at)
 	held := chunk.Slice(int(first), chunk.Rows)
@@ -210,11 +184,4 @@ func (t *rankPreload) copyChunk(chunk gds.Tensor, matrix int, at int64) gds.Even
 func (r *resident) nextHeld(at int64) (ahead, place int64) {
 	ahead = (r.l.holder - at%r.l.holders + r.l.holders) % r.l.holders
 	return ahead, (at + ahead) / r.l.holders
-}
-
-func (t *rankPreload) close() error {
-	if t.stream == nil {
-		return nil
-	}
-	return t.stream.Close()
 }

@@ -216,8 +216,7 @@ func (s *storageSource) begin(w *pipeline.Worker, j *job) error {
 	at, parts := 0, new(chunkSlices)
 	for _, span := range j.spans {
 		for row, end := span.First, span.First+int64(span.Rows); row < end; {
-			in := slices.IndexFunc(s.l.regions, func(r region) bool { return row < r.firstRow+r.Rows })
-			r, size := s.l.regions[in], int64(s.l.layout.ChunkRows)
+			r, size := s.l.regionOf(row), int64(s.l.layout.ChunkRows)
 			slot, err := s.slotFor(w, r.FirstChunk+int((row-r.firstRow)/size))
 			if err != nil {
 				return err

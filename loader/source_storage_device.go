@@ -44,12 +44,7 @@ func (s *storageSource) allocateOnDevice(bytes int64, slots int) error {
 	if !errors.Is(err, gds.ErrOutOfMemory) {
 		return err
 	}
-	err = nil
-	for _, b := range s.l.memory.buffers[before:] {
-		err = errors.Join(err, b.Free())
-	}
-	s.l.memory.buffers = s.l.memory.buffers[:before]
-	return err
+	return s.l.memory.freeFrom(before)
 }
 
 // checkOnDevice checks the chunks of a batch that no batch before has used: the device computes their
