@@ -109,23 +109,6 @@ type Plan struct {
 // Synchronous is a plan by which no gradient is stale, and nothing waits.
 var Synchronous = Plan{Queue: 1, Gradients: 1, Period: 1}
 
-// Within is the plan with a queue of so many gradients at most; 0: as it is.
-func (p Plan) Within(gradients int) Plan {
-	if gradients > 0 {
-		p.Gradients = min(p.Gradients, gradients)
-	}
-	return p
-}
-
-// Check returns an error unless all are 1 or more.
-func (p Plan) Check() error {
-	if p.Queue < 1 || p.Gradients < 1 || p.Period < 1 {
-		return fmt.Errorf("queues of %d batches and %d gradients and a synchronisation each %d batches: want 1 or more",
-			p.Queue, p.Gradients, p.Period)
-	}
-	return nil
-}
-
 // Lag is how many gradients wait at most, when a device begins a batch: it has computed them, and has not
 // made the steps.
 func (p Plan) Lag() int { return min(p.Gradients, p.Period) - 1 }
@@ -137,19 +120,15 @@ const MostGradients = 8
 // WithGradients is the plan with the queue of gradients, of up to MostGradients, of which an epoch costs least:
 // what it takes, as seconds says, and what staleness costs. Of queues whose costs are within 2 % of that, it
 // is the shortest. MQ-GNN does not bound the queue but by the period.
-func (p Plan) WithGradients(batches int, c Costs, seconds func(Plan) (float64, error)) (Plan, error) {
+func (p Plan) WithGradients(batches int, c Costs, seconds func(Plan) float64) Plan {
 	var costs []float64
 	for p.Gradients = 1; p.Gradients <= min(MostGradients, p.Period); p.Gradients++ {
-		s, err := seconds(p)
-		if err != nil {
-			return p, err
-		}
 		// Stale is for each batch of a period, in which gradients without a bound are half as stale.
-		costs = append(costs, s+float64(batches)*c.Stale*2*p.Staleness(batches).Mean)
+		costs = append(costs, seconds(p)+float64(batches)*c.Stale*2*p.Staleness(batches).Mean)
 	}
 	least := slices.Min(costs)
 	p.Gradients = 1 + slices.IndexFunc(costs, func(s float64) bool { return s <= 1.02*least })
-	return p, nil
+	return p
 }
 
 // Staleness is how many updates are missing in the parameters that gradients are computed with.

@@ -1,7 +1,6 @@
 package multiqueue
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -30,20 +29,9 @@ type Machine struct {
 	Times   Times
 }
 
-// Run is an epoch as it was simulated.
-type Run struct {
-	Total     time.Duration
-	Staleness Staleness
-}
-
-// Simulate plays an epoch of so many batches, of each of which every device has a share, by a plan.
-func Simulate(m Machine, p Plan, batches int) (Run, error) {
-	if err := p.Check(); err != nil {
-		return Run{}, err
-	}
-	if m.Devices < 1 || m.Workers < 1 || batches < 1 || m.Times == nil {
-		return Run{}, fmt.Errorf("%d devices, %d workers and %d batches: want 1 or more", m.Devices, m.Workers, batches)
-	}
+// Simulate plays an epoch of so many batches, each shared by all devices, by a plan, and returns how long it takes.
+// All numbers of machine and plan are 1 or more.
+func Simulate(m Machine, p Plan, batches int) time.Duration {
 	times := func(s Stage, device, batch int) time.Duration { return max(0, m.Times(s, device, batch)) }
 	rules := schedule.Pipelined(batches, m.Workers, 2*p.Queue, p.Queue)
 	rules.Moving = 1
@@ -58,7 +46,7 @@ func Simulate(m Machine, p Plan, batches int) (Run, error) {
 	for range m.Devices {
 		simulation.Rules = append(simulation.Rules, rules)
 	}
-	return Run{Total: simulation.Run(), Staleness: p.Staleness(batches)}, nil
+	return simulation.Run()
 }
 
 // updates are the steps of an epoch, which all devices make with the sum of their gradients.

@@ -94,19 +94,44 @@ type QueueReport struct {
 	Reason      string  `json:"reason"`
 }
 
-// NewQueues profiles some batches, which takes two short trainings that are dropped, and chooses the size of
-// queues (Equations 24 and 25) and the period (Equation 23, with a k that is fitted to the measured costs of
-// synchronisation and staleness). One device has no gradients that wait: its period is 1.
+// NewQueues profiles some batches, which takes two short trainings that are dropped, and chooses the size of queues
+// (Equations 24 and 25) and the period (Equation 23, with a k that is fitted to the measured costs of synchronisation
+// and staleness). One device has no gradients that wait: its period is 1.
 func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 	q := &Queues{pace: paced.Gradients(o.Devices)}
 	q.compute = make([][]time.Duration, len(o.Devices))
-	r := &q.Report
-	r.Devices = len(o.Devices)
-	batches := o.Sets[0].Batches()
+	r, batches := &q.Report, o.Sets[0].Batches()
+	if r.Devices = len(o.Devices); batches == 0 {
+		return nil, fmt.Errorf("%w: an epoch has no batches", sampling.ErrOptions)
+	}
 	synchronous, err := q.profile(ctx, o, multiqueue.Synchronous, nil)
+	if err == nil {
+		err = q.chooseQueue(o)
+	}
+	if err == nil {
+		err = q.choosePeriod(ctx, o, synchronous)
+	}
 	if err != nil {
 		return nil, err
 	}
+	if q.plan.Gradients = o.Gradients; o.Gradients == 0 {
+		q.plan = q.plan.WithGradients(batches, multiqueue.Costs{Synchronize: r.Synchronize, Stale: r.Stale},
+			func(p multiqueue.Plan) float64 { return q.simulate(o, p) })
+	}
+	switch {
+	case q.plan.Period > 1 && q.plan.Gradients > 1:
+		r.Reason += fmt.Sprintf("; the gradients of up to %s wait", batchText(q.plan.Gradients))
+	case q.plan.Period > 1:
+		r.Reason += "; no gradients wait"
+	}
+	r.Plan, r.Lag, r.Staleness = q.plan, q.plan.Lag(), q.plan.Staleness(batches)
+	r.Predicted, r.PredictedBy = q.simulate(o, q.plan), q.simulate(o, multiqueue.Synchronous)
+	return q, q.Apply(o.Sets)
+}
+
+// chooseQueue chooses the size of queues by what was measured.
+func (q *Queues) chooseQueue(o QueueOptions) (err error) {
+	r := &q.Report
 	r.Capacity = MostQueue
 	for _, d := range o.Devices {
 		if info := d.Info(); info.MemoryBytes > 0 {
@@ -120,83 +145,68 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 	}
 	r.Prepare, r.Compute = q.longest.Seconds(), q.meanCompute().Seconds()
 	if q.plan.Queue, err = multiqueue.Size(q.longest, q.meanCompute(), r.Capacity); err != nil {
-		return nil, err
+		return err
 	}
 	r.Reason = fmt.Sprintf("queues of %d: the longest preparation of a batch, %.3g ms, by the mean time of a "+
 		"gradient, %.3g ms, of at least %d and at most %d that there is room for",
 		q.plan.Queue, 1e3*r.Prepare, 1e3*r.Compute, multiqueue.LeastQueue, r.Capacity)
-	if o.Queue > 0 {
-		if q.plan.Queue = o.Queue; o.Queue > r.Capacity {
-			return nil, fmt.Errorf("%w: queues of %d batches, and there is room for %d", gds.ErrOutOfMemory, o.Queue,
-				r.Capacity)
-		}
-		r.Reason = fmt.Sprintf("queues of %d were asked for", o.Queue)
+	if o.Queue > r.Capacity {
+		return fmt.Errorf("%w: queues of %d batches, and there is room for %d", gds.ErrOutOfMemory, o.Queue, r.Capacity)
 	}
-	size, times := q.plan.Queue, q.queueTimes
+	if o.Queue > 0 {
+		q.plan.Queue, r.Reason = o.Queue, fmt.Sprintf("queues of %d were asked for", o.Queue)
+	}
+	return nil
+}
+
+// choosePeriod chooses the batches from one synchronisation to the next: by a second profile, with stale gradients, if
+// that does not follow from the options.
+func (q *Queues) choosePeriod(ctx context.Context, o QueueOptions, synchronous profiled) error {
+	r := &q.Report
+	q.plan.Period = max(1, o.Period)
 	switch {
 	case o.Period > 0:
-		q.plan.Period = o.Period
 		r.Reason += fmt.Sprintf("; a synchronisation each %s was asked for", batchText(o.Period))
+		return nil
 	case r.Devices == 1:
-		q.plan.Period = 1
 		r.Reason += "; one device waits for no gradients"
+		return nil
 	case o.Gradients == 1:
-		q.plan.Period = 1
 		r.Reason += "; no gradient was to be stale, so devices synchronise after each batch"
-	default:
-		late, err := q.profile(ctx, o, multiqueue.Plan{
-			Queue: size, Gradients: stalePeriod, Period: stalePeriod,
-		}.Within(o.Gradients), &synchronous)
-		if err != nil {
-			return nil, err
+		return nil
+	}
+	queue, times, batches := q.plan.Queue, q.queueTimes, o.Sets[0].Batches()
+	plan := func(period int) multiqueue.Plan {
+		p := multiqueue.Plan{Queue: queue, Gradients: period, Period: period}
+		if o.Gradients > 0 {
+			p.Gradients = min(period, o.Gradients)
 		}
-		q.queueTimes = times // of batches whose preparation waited for nothing
-		// What synchronisation costs is small beside what else goes on while a few batches are trained on, so it is
-		// simulated with the times that were measured.
-		seconds := [2]float64{}
-		for i, period := range []int{1, stalePeriod} {
-			plan := multiqueue.Plan{Queue: size, Gradients: period, Period: period}.Within(o.Gradients)
-			if seconds[i], err = q.simulate(o, plan, batches); err != nil {
-				return nil, err
-			}
-			seconds[i] /= float64(batches)
-		}
-		costs, err := multiqueue.FitCosts(seconds, [2]float64{synchronous.progress, late.progress}, stalePeriod)
-		if err != nil {
-			return nil, err
-		}
-		k := o.Graph.K(costs)
-		r.Synchronize, r.Stale = costs.Synchronize, costs.Stale
-		q.plan = multiqueue.Plan{Queue: size, Period: min(o.Graph.Period(k), batches)}
-		r.Reason += fmt.Sprintf("; a synchronisation each %s", batchText(q.plan.Period))
-		if math.IsInf(k, 0) {
-			r.Reason += ", an epoch, as staleness costs nothing that could be measured"
-		} else {
-			r.K = &k
-			r.Reason += fmt.Sprintf(" by k = %.3g: one costs %.3g ms, and staleness each batch %.3g ms for each "+
-				"batch of the period", k, 1e3*costs.Synchronize, 1e3*costs.Stale)
-		}
+		return p
 	}
-	if o.Gradients > 0 {
-		q.plan.Gradients = o.Gradients
-	} else if q.plan, err = q.plan.WithGradients(batches, multiqueue.Costs{Synchronize: r.Synchronize, Stale: r.Stale},
-		func(p multiqueue.Plan) (float64, error) { return q.simulate(o, p, batches) }); err != nil {
-		return nil, err
+	late, err := q.profile(ctx, o, plan(stalePeriod), &synchronous)
+	if err != nil {
+		return err
 	}
-	switch {
-	case q.plan.Period > 1 && q.plan.Gradients > 1:
-		r.Reason += fmt.Sprintf("; the gradients of up to %s wait", batchText(q.plan.Gradients))
-	case q.plan.Period > 1:
-		r.Reason += "; no gradients wait"
+	q.queueTimes = times // of batches whose preparation waited for nothing
+	// What synchronisation costs is small beside what else goes on while a few batches are trained on, so it is
+	// simulated with the times that were measured.
+	seconds := [2]float64{q.simulate(o, plan(1)) / float64(batches), q.simulate(o, plan(stalePeriod)) / float64(batches)}
+	costs, err := multiqueue.FitCosts(seconds, [2]float64{synchronous.progress, late.progress}, stalePeriod)
+	if err != nil {
+		return err
 	}
-	r.Plan, r.Lag, r.Staleness = q.plan, q.plan.Lag(), q.plan.Staleness(batches)
-	if r.Predicted, err = q.simulate(o, q.plan, batches); err != nil {
-		return nil, err
+	k := o.Graph.K(costs)
+	r.Synchronize, r.Stale = costs.Synchronize, costs.Stale
+	q.plan = multiqueue.Plan{Queue: queue, Period: min(o.Graph.Period(k), batches)}
+	r.Reason += fmt.Sprintf("; a synchronisation each %s", batchText(q.plan.Period))
+	if math.IsInf(k, 0) {
+		r.Reason += ", an epoch, as staleness costs nothing that could be measured"
+		return nil
 	}
-	if r.PredictedBy, err = q.simulate(o, multiqueue.Synchronous, batches); err != nil {
-		return nil, err
-	}
-	return q, q.Apply(o.Sets)
+	r.K = &k
+	r.Reason += fmt.Sprintf(" by k = %.3g: one costs %.3g ms, and staleness each batch %.3g ms for each batch of the "+
+		"period", k, 1e3*costs.Synchronize, 1e3*costs.Stale)
+	return nil
 }
 
 func batchText(n int) string {
@@ -218,9 +228,9 @@ func (q *Queues) Synchronous() *Queues {
 
 // simulate is how many seconds an epoch takes by a plan: batches are prepared in the mean of the times that were
 // measured, and gradients computed in these, again and again.
-func (q *Queues) simulate(o QueueOptions, plan multiqueue.Plan, batches int) (float64, error) {
+func (q *Queues) simulate(o QueueOptions, plan multiqueue.Plan) (seconds float64) {
 	prepared := time.Duration(max(1, q.prepared))
-	run, err := multiqueue.Simulate(multiqueue.Machine{Devices: len(o.Devices), Workers: max(1, o.Workers),
+	m := multiqueue.Machine{Devices: len(o.Devices), Workers: max(1, o.Workers),
 		Times: func(s multiqueue.Stage, device, batch int) time.Duration {
 			switch s {
 			case multiqueue.Sample:
@@ -235,8 +245,8 @@ func (q *Queues) simulate(o QueueOptions, plan multiqueue.Plan, batches int) (fl
 				return q.share / time.Duration(max(1, q.shared))
 			}
 			return 0
-		}}, plan, batches)
-	return run.Total.Seconds(), err
+		}}
+	return multiqueue.Simulate(m, plan, o.Sets[0].Batches()).Seconds()
 }
 
 // profiled is how a short training went.
