@@ -113,7 +113,7 @@ func TestPlansAreAsGoodAsAnyOrderOfStages(t *testing.T) {
 	for i := range 1000 {
 		for n := 1; n <= 8; n++ {
 			d := random(r)
-			got, err := Dispatch(d, n, 10, 10)
+			got, err := dispatched(d, n, 10, 10)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +130,7 @@ func TestPlansAreAsGoodAsAnyOrderOfStages(t *testing.T) {
 				t.Errorf("set %d, %d batches of %+v: %.3f times the optimum by %+v", i, n, d, ratio, got.Plan)
 			}
 			d = anyway(r)
-			if got, err = Dispatch(d, n, 10, 10); err != nil {
+			if got, err = dispatched(d, n, 10, 10); err != nil {
 				t.Fatal(err)
 			}
 			if float64(got.Predicted.Total) <= 1.05*float64(shortest(d, n, time.Hour)) {
@@ -423,8 +423,17 @@ func TestWhatCannotBePlannedIsAnError(t *testing.T) {
 		{Durations{CPUBatch: ms, DMA: ms, GPUBatch: ms, Model: ms, Workers: -1}, 1, 1, 1},
 		{one, 0, 1, 1}, {one, 1, 0, 1}, {one, 1, 1, 0},
 	} {
-		if _, err := Dispatch(c.d, c.n, c.cpu, c.gpu); err == nil {
+		if _, err := dispatched(c.d, c.n, c.cpu, c.gpu); err == nil {
 			t.Errorf("%+v: no error", c)
 		}
 	}
+}
+
+// dispatched is the choice of MorphGL's schedule.
+func dispatched(d Durations, batches, cpuBuffer, gpuBuffer int) (Choice, error) {
+	s, err := Find("collective")
+	if err != nil {
+		return Choice{}, err
+	}
+	return s.Choose(Inputs{Durations: d, Batches: batches, CPUBuffer: cpuBuffer, GPUBuffer: gpuBuffer})
 }

@@ -5,7 +5,7 @@
 // memory of the host (UVA), which takes the GPU and the link at once.
 //
 // Nothing here computes or waits: Scheduler is the decisions of an executor, Simulate plays them with
-// given durations, and Dispatch finds the plan whose simulation is shortest.
+// given durations, and dispatch finds the plan whose simulation is shortest.
 package collective
 
 import (
@@ -30,11 +30,11 @@ func (d Durations) cpu() float64 { return d.CPUBatch.Seconds() / float64(max(d.W
 
 // Check returns an error unless all durations are positive.
 func (d Durations) Check() error {
-	if min(d.CPUBatch, d.DMA, d.GPUBatch, d.Model) <= 0 {
+	switch {
+	case min(d.CPUBatch, d.DMA, d.GPUBatch, d.Model) <= 0:
 		return fmt.Errorf("durations of stages are %v, %v, %v and %v: want each above zero", d.CPUBatch, d.DMA,
 			d.GPUBatch, d.Model)
-	}
-	if d.Workers < 0 || d.Gather < 0 || d.Gather > d.CPUBatch {
+	case d.Workers < 0 || d.Gather < 0 || d.Gather > d.CPUBatch:
 		return fmt.Errorf("%d workers, which gather for %v of %v: want 0 or more, and no longer", d.Workers, d.Gather,
 			d.CPUBatch)
 	}
@@ -47,8 +47,8 @@ func (d Durations) Check() error {
 //
 //	C'(x) = n/(1+x) * (x*U + max{D, (1+x)*M, C - x*U}),
 //
-// C, D, U and M being the times of CPUBatch, DMA, GPUBatch and Model. For, to one batch of route 0 there
-// are x of route 1 (Figure 6). While the GPU prepares those, in x*U, the processor does as much of its
+// C, D, U and M being the times of CPUBatch, DMA, GPUBatch and Model. x is the number of batches of route 1 for each
+// of route 0 (Figure 6). While the GPU prepares those, in x*U, the processor does as much of its
 // batch; the rest of it, C - x*U, the DMA of one batch and the training of 1+x run at once.
 // C' is monotone between the points where two of the three terms are equal, so the least of them all,
 // with 0 and infinity, is the minimum. Of equal ones the smallest is returned.
@@ -72,29 +72,14 @@ func (d Durations) relaxed(x float64) float64 {
 	return (x*u + max(t, (1+x)*m, c-x*u)) / (1 + x)
 }
 
-// Dispatched is what Dispatch finds.
-type Dispatched struct {
-	Plan      Plan
-	Predicted Run
-	Ratio     float64 // x of the relaxed model, where the search began
-	Rounds    int     // of simulation
-}
-
-// Dispatch finds a plan for an epoch of so many batches, with room for gpuBuffer batches on the GPU and
-// cpuBuffer in memory of the host. It begins with the ratio x of the relaxed model: the processor prepares
-// a share of 1/(1+x), with buffers as 1 to x. Then it simulates plans in which one of the three numbers
-// is another, first by much and at last by one, and goes on from the best, until none is better; it keeps
-// a history so as to simulate none twice (§4.2.2, Finetuning, which changes the CPU buffer alone, by one).
-// It tries both extremes too: all batches by the processor, and all by the GPU.
-func Dispatch(d Durations, batches, cpuBuffer, gpuBuffer int) (Dispatched, error) {
-	if err := d.Check(); err != nil {
-		return Dispatched{}, err
-	}
-	if batches < 1 || cpuBuffer < 1 || gpuBuffer < 1 {
-		return Dispatched{}, fmt.Errorf("%d batches, and room for %d and %d of them: want 1 or more", batches,
-			cpuBuffer, gpuBuffer)
-	}
-	found := Dispatched{Ratio: d.Ratio()}
+// dispatch finds a plan for an epoch with room for so many batches on the GPU and in memory of the host. It begins with
+// the ratio x of the relaxed model: the processor prepares a share of 1/(1+x), with buffers as 1 to x. Then it simulates
+// plans in which one of the three numbers is another, first by much and at last by one, and goes on from the best, until
+// none is better; it keeps a history so as to simulate none twice (§4.2.2, Finetuning, which changes the CPU buffer
+// alone, by one). It tries both extremes too: all batches by the processor, and all by the GPU.
+func dispatch(in Inputs) (found Choice) {
+	d, batches, cpuBuffer, gpuBuffer := in.Durations, in.Batches, in.CPUBuffer, in.GPUBuffer
+	ratio := d.Ratio()
 	tried := make(map[Plan]bool)
 	try := func(p Plan) {
 		p.CPUBuffer, p.GPUBuffer = min(max(p.CPUBuffer, 1), cpuBuffer), min(max(p.GPUBuffer, 1), gpuBuffer)
@@ -108,8 +93,8 @@ func Dispatch(d Durations, batches, cpuBuffer, gpuBuffer int) (Dispatched, error
 			found.Plan, found.Predicted = p, run
 		}
 	}
-	share := 1 / (1 + found.Ratio)
-	try(Plan{CPUBuffer: int(min(float64(cpuBuffer), float64(gpuBuffer)/found.Ratio)), GPUBuffer: gpuBuffer,
+	share := 1 / (1 + ratio)
+	try(Plan{CPUBuffer: int(min(float64(cpuBuffer), float64(gpuBuffer)/ratio)), GPUBuffer: gpuBuffer,
 		CPUBatches: int(math.Round(share * float64(batches)))})
 	try(Plan{CPUBuffer: cpuBuffer, GPUBuffer: gpuBuffer, CPUBatches: batches})
 	try(Plan{CPUBuffer: cpuBuffer, GPUBuffer: gpuBuffer})
@@ -127,5 +112,8 @@ func Dispatch(d Durations, batches, cpuBuffer, gpuBuffer int) (Dispatched, error
 			}
 		}
 	}
-	return found, nil
+	found.Reason = fmt.Sprintf("x = %.2f batches by the GPU for each of the processor by the model without buffers; of "+
+		"%d plans that were simulated, the shortest has %d of %d batches by the processor",
+		ratio, found.Rounds, found.Plan.CPUBatches, batches)
+	return found
 }

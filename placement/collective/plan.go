@@ -134,11 +134,11 @@ type Choice struct {
 type Schedule struct {
 	Name, About string
 	OnGPU       bool // the GPU has to prepare batches
-	plan        func(in Inputs) (Plan, int, string, error)
+	plan        func(in Inputs) Choice
 }
 
-func fixed(reason string, plan func(Inputs) Plan) func(Inputs) (Plan, int, string, error) {
-	return func(in Inputs) (Plan, int, string, error) { return plan(in), 1, reason, nil }
+func fixed(reason string, plan func(Inputs) Plan) func(Inputs) Choice {
+	return func(in Inputs) Choice { return Choice{Plan: plan(in), Rounds: 1, Reason: reason} }
 }
 
 // pipelined: the buffers suffice that no worker, and neither link nor GPU, waits for room.
@@ -155,7 +155,7 @@ var Schedules = []Schedule{
 	{"gpu", "the GPU samples and gathers from memory of the host, then trains (Category II, as DUCATI)", true,
 		fixed("all batches by the GPU", func(in Inputs) Plan { return Plan{CPUBuffer: 1, GPUBuffer: 1} })},
 	{"mixed", "each batch by the processor with a probability, else by the GPU", true, bestMixture},
-	{"collective", "both, in the shares and with the buffers that give the shortest epoch (MorphGL)", true, dispatched},
+	{"collective", "both, in the shares and with the buffers that give the shortest epoch (MorphGL)", true, dispatch},
 	{"sequential", "one stage after another, by one worker of the processor", false,
 		fixed("one stage after another", func(in Inputs) Plan {
 			return Plan{CPUBuffer: 1, GPUBuffer: 1, CPUBatches: in.Batches, OnDemand: true, Serial: true,
@@ -189,52 +189,38 @@ func (s Schedule) Choose(in Inputs) (Choice, error) {
 	if err := in.check(); err != nil {
 		return Choice{}, err
 	}
-	c := Choice{Name: s.Name}
-	var err error
-	if c.Plan, c.Rounds, c.Reason, err = s.plan(in); err != nil {
-		return c, err
-	}
-	c.Predicted = Simulate(in.Durations, c.Plan, in.Batches, nil)
+	c := s.plan(in)
+	c.Name, c.Predicted = s.Name, Simulate(in.Durations, c.Plan, in.Batches, nil)
 	return c, nil
 }
 
 func (in Inputs) check() error {
-	if err := in.Durations.Check(); err != nil {
+	switch err := in.Durations.Check(); {
+	case err != nil:
 		return err
-	}
-	if in.Batches < 1 || in.CPUBuffer < 1 || in.GPUBuffer < 1 {
+	case in.Batches < 1 || in.CPUBuffer < 1 || in.GPUBuffer < 1:
 		return fmt.Errorf("%d batches, and room for %d and %d of them: want 1 or more", in.Batches, in.CPUBuffer,
 			in.GPUBuffer)
-	}
-	if in.Share > 1 || math.IsNaN(in.Share) {
+	case in.Share > 1 || math.IsNaN(in.Share):
 		return fmt.Errorf("a share of %v of the batches by the processor: want 0 to 1", in.Share)
 	}
 	return nil
 }
 
-func dispatched(in Inputs) (Plan, int, string, error) {
-	found, err := Dispatch(in.Durations, in.Batches, in.CPUBuffer, in.GPUBuffer)
-	reason := fmt.Sprintf("x = %.2f batches by the GPU for each of the processor by the model without buffers; of "+
-		"%d plans that were simulated, the shortest has %d of %d batches by the processor",
-		found.Ratio, found.Rounds, found.Plan.CPUBatches, in.Batches)
-	return found.Plan, found.Rounds, reason, err
-}
-
 // bestMixture is the best share in steps of 0.05 (MorphGL §5.1), or the one that is given.
-func bestMixture(in Inputs) (best Plan, rounds int, reason string, err error) {
-	best = Plan{CPUBuffer: min(in.CPUBuffer, 2*max(in.Durations.Workers, 1)), GPUBuffer: 1, OnDemand: true, Mixed: true,
-		Share: in.Share, Seed: in.Seed}
+func bestMixture(in Inputs) (best Choice) {
+	p := pipelined(in)
+	p.GPUBuffer, p.CPUBatches, p.OnDemand, p.Mixed, p.Share, p.Seed = 1, 0, true, true, in.Share, in.Seed
 	if in.Share >= 0 {
-		return best, 1, fmt.Sprintf("a share of %v by the processor was asked for", in.Share), nil
+		return Choice{Plan: p, Rounds: 1, Reason: fmt.Sprintf("a share of %v by the processor was asked for", in.Share)}
 	}
-	var shortest Run
 	for i := 0; i <= 20; i++ {
-		p := best
 		p.Share = float64(i) / 20
-		if run := Simulate(in.Durations, p, in.Batches, nil); i == 0 || run.Total < shortest.Total {
-			shortest, best = run, p
+		if run := Simulate(in.Durations, p, in.Batches, nil); i == 0 || run.Total < best.Predicted.Total {
+			best.Plan, best.Predicted = p, run
 		}
-		rounds++
+		best.Rounds++
 	}
-	return best, rounds, fmt.Sprintf("of shares in steps of 0.05, %.2f by the processor is the best", best.Share), nil
+	best.Reason = fmt.Sprintf("of shares in steps of 0.05, %.2f by the processor is the best", best.Plan.Share)
+	return best
 }
