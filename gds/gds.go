@@ -71,6 +71,15 @@ type Info struct {
 	Storage string
 	// DirectStorage tells that files can be read straight from the disk into memory that is not the host's.
 	DirectStorage bool
+	// EdgeWork tells that operations along edges take device memory beside their tensors: EdgeWorkBytes.
+	EdgeWork bool
+}
+
+// EdgeWorkBytes is the device memory that an operation along edges with so many heads (0: without attention) takes
+// where Info has EdgeWork: counts of edges by source, edges in order of their sources, and for each head and edge its
+// attention and the derivative.
+func EdgeWorkBytes(sources, edges, heads int64) int64 {
+	return 4 * (2 + 2*(sources+1) + 2*edges + 2*edges*heads)
 }
 
 // Usage is a device's memory accounting, in bytes as the device rounds them up.

@@ -78,7 +78,7 @@ func TestPassesOverAGraphTakeNoMoreThanIsPlanned(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			plan, err := spec.GraphBytes(nodes, 0, c.sparse, true)
+			plan, err := spec.GraphBytes(nodes, c.sparse, true)
 			if took := dev.Usage().InUse - before; err != nil || took > plan {
 				t.Errorf("%d bytes, of %d that are planned; %v", took, plan, err)
 			}

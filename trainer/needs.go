@@ -28,15 +28,20 @@ func (s Spec) PinnedBytes(batchRows, devices, gradients int, train bool) (int64,
 	return int64(devices)*n.mem.pinnedBytes + int64((devices+1)*vectors)*gds.Bytes(1, n.params.count, gds.Float32), nil
 }
 
-// BlockBytes is the device memory of a model that reads a graph, in addition to DeviceBytes, for batches of so many
-// rows with these blocks and edges: activations and, for training, gradients. sparse: features are.
-func (s Spec) BlockBytes(rows int, blocks []loader.Block, edges int64, sparse, train bool) (int64, error) {
-	return s.graphBytes([]*loader.Batch{{Rows: rows, Blocks: blocks}}, edges, sparse, train)
+// BlockBytes is the device memory of a model that reads a graph, in addition to DeviceBytes, for training on batches of
+// so many rows with these blocks: activations and gradients. sparse: features are.
+func (s Spec) BlockBytes(rows int, blocks []loader.Block, sparse bool) (int64, error) {
+	return s.graphBytes([]*loader.Batch{{Rows: rows, Blocks: blocks}}, sparse, true)
+}
+
+// EdgeWorkBytes is gds.EdgeWorkBytes of the model's layers.
+func (s Spec) EdgeWorkBytes(sources, edges int64) int64 {
+	return gds.EdgeWorkBytes(sources, edges, int64(s.Settings["heads"]))
 }
 
 // GraphBytes is the device memory of such a model, in addition to DeviceBytes, to compute a layer for so many nodes of
 // a whole graph or of a chunk. some: it also computes neighborhoods of some nodes, which may be nearly all nodes.
-func (s Spec) GraphBytes(nodes int, edges int64, sparse, some bool) (int64, error) {
+func (s Spec) GraphBytes(nodes int, sparse, some bool) (int64, error) {
 	whole := loader.WholeGraph{Blocks: []loader.Block{{Destinations: nodes, Sources: nodes}}}
 	passes := []*loader.Batch{{Whole: &whole}}
 	if some && !sparse {
@@ -44,11 +49,11 @@ func (s Spec) GraphBytes(nodes int, edges int64, sparse, some bool) (int64, erro
 		near.Inputs = gds.Tensor{Rows: 1, Cols: nodes}
 		passes = append(passes, &loader.Batch{Whole: &near})
 	}
-	return s.graphBytes(passes, edges, sparse, false)
+	return s.graphBytes(passes, sparse, false)
 }
 
 // graphBytes is what such a model takes that computes these batches one after another.
-func (s Spec) graphBytes(batches []*loader.Batch, edges int64, sparse, train bool) (int64, error) {
+func (s Spec) graphBytes(batches []*loader.Batch, sparse, train bool) (bytes int64, err error) {
 	n, err := s.counted(max(1, batches[0].Rows), train)
 	if err != nil {
 		return 0, err
@@ -60,11 +65,6 @@ func (s Spec) graphBytes(batches []*loader.Batch, edges int64, sparse, train boo
 		if err := n.reserve(b); err != nil {
 			return 0, err
 		}
-	}
-	// The backward pass orders edges by source, and attention keeps one or two numbers for each edge and head.
-	bytes := 4 * int64(s.Settings["heads"]) * edges
-	if train {
-		bytes = 2*bytes + 12*edges
 	}
 	for _, a := range n.activations {
 		bytes += a.mem.bytes

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
-	"github.com/hopfeed/hopfeed/tools/training"
 )
 
 // trainingPeak is what a training on a graph takes at most, off the heap of Go and on all devices, what is planned of
@@ -25,12 +25,13 @@ func peakOf(t *testing.T, d vfs.FS, line string) (p trainingPeak) {
 	p.taken = offheap.Peak() - before
 	var r struct {
 		Devices int
-		Memory  training.Memory `json:"memory_plan"`
-		Peak    int64           `json:"peak_device_bytes"`
+		Memory  need.Memory `json:"memory_plan"`
+		Peak    int64       `json:"peak_device_bytes"`
 	}
 	readJSON(t, o.stdout, &r)
 	m := r.Memory
-	p.planned = m.HostBytes - m.HeapBytes + m.DeviceBytes + int64(r.Devices-1)*m.OtherBytes
+	// The peaks of host and first device may be of different phases; the other devices take theirs in epochs.
+	p.planned = m.Terms.Peak(need.Pinned, need.OffHeap, need.Device, need.FirstDevice) + int64(r.Devices-1)*m.OtherBytes
 	p.device, p.plannedDevice = r.Peak, m.DeviceBytes
 	return p
 }
@@ -38,9 +39,7 @@ func peakOf(t *testing.T, d vfs.FS, line string) (p trainingPeak) {
 // What trainings on a graph allocate is what is planned or less, and not much less: by all schedules, wherever the
 // features are, with and without memory of the device's own, with all caches, on several devices.
 func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
-	// Planned bytes divided by taken bytes, in all and on the fullest device. How many of the planned pinned buffers a
-	// schedule fills depends on who is ahead of whom; the plan counts one for each batch buffer.
-	const mostBySchedule, mostElse, mostDevice = 1.25, 1.1, 1.1
+	const most = 1.1 // planned bytes divided by taken bytes, in all and on the fullest device
 	const one = " --emulate gpu=1,mem=1GiB"
 	const staged = ",workers=2,cpu=20ms,gather=4ms,dma=2ms,sampling=9ms,compute=4ms" // by which schedules are chosen
 	type job struct {
@@ -82,11 +81,8 @@ func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
 				p := peakOf(t, d, line)
 				ratio := float64(p.planned) / float64(p.taken)
 				t.Logf("%.3f: %+v: %s", ratio, p, line)
-				onDevice, most := float64(p.plannedDevice)/float64(p.device), mostElse
-				if strings.Contains(j.flags, "--schedule") {
-					most = mostBySchedule
-				}
-				if ratio < 1 || ratio > most || onDevice < 1 || onDevice > mostDevice {
+				onDevice := float64(p.plannedDevice) / float64(p.device)
+				if ratio < 1 || ratio > most || onDevice < 1 || onDevice > most {
 					t.Errorf("hopfeed %s: %d bytes are planned, %d were taken; %d and %d of the fullest device", line,
 						p.planned, p.taken, p.plannedDevice, p.device)
 				}
@@ -118,8 +114,8 @@ func TestTrainingsOnAStoreTakeWhatIsPlanned(t *testing.T) {
 				line := "train store --hidden 64 --batch 256 --epochs 1 --threads 2 --placement " + place +
 					" --model " + model + machine
 				var r struct {
-					Memory training.Memory `json:"memory_plan"`
-					Peak   int64           `json:"peak_device_bytes"`
+					Memory need.Memory `json:"memory_plan"`
+					Peak   int64       `json:"peak_device_bytes"`
 				}
 				readJSON(t, must(t, d, line+" --json --quiet").stdout, &r)
 				planned := r.Memory.DeviceBytes
@@ -160,11 +156,9 @@ func TestSamplersAndModelsTakeWhatIsPlanned(t *testing.T) {
 	for _, line := range lines {
 		synctest.Test(t, func(t *testing.T) {
 			p := peakOf(t, d, "train graph --hidden 16 --layers 2 --epochs 1 --threads 2 "+line)
-			most := 1.1
-			if strings.Contains(line, "gat") || strings.Contains(line, "2000") {
-				most = 1.7
-			}
-			if ratio := float64(p.plannedDevice) / float64(p.device); p.taken > p.planned || ratio < 1 || ratio > most {
+			ratio, onDevice := float64(p.planned)/float64(p.taken), float64(p.plannedDevice)/float64(p.device)
+			t.Logf("%.3f %.3f: %+v: %s", ratio, onDevice, p, line)
+			if ratio < 1 || ratio > 1.1 || onDevice < 1 || onDevice > 1.1 {
 				t.Errorf("%s: %+v", line, p)
 			}
 		})

@@ -162,7 +162,7 @@ func (d *Device) errorf(format string, args ...any) error {
 
 func (d *Device) Info() gds.Info {
 	return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes, MapsPinned: d.mapsPinned, Products: d.options.products(),
-		Storage: d.options.storage(), DirectStorage: hasDirectStorage()}
+		Storage: d.options.storage(), DirectStorage: hasDirectStorage(), EdgeWork: true}
 }
 
 func (d *Device) Usage() gds.Usage {

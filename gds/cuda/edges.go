@@ -5,6 +5,7 @@ package cuda
 import (
 	"slices"
 
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/internal/ops"
 )
 
@@ -26,7 +27,7 @@ type edges struct {
 func (c *call) edges(i, sources, heads int) edges {
 	e := edges{sources: sources, count: c.Tensors[i+1].Cols, destinations: c.Tensors[i].Cols - 1,
 		offsets: vector(i), indices: vector(i + 1)}
-	e.bad = c.scratch(4 * (2 + 2*(sources+1) + 2*e.count + 2*e.count*heads))
+	e.bad = c.scratch(int(gds.EdgeWorkBytes(int64(sources), int64(e.count), int64(heads))))
 	e.starts = e.bad + 8
 	e.cursors = e.starts + uint64(4*(sources+1))
 	e.ordered = e.cursors + uint64(4*(sources+1))

@@ -101,13 +101,16 @@ type Rules struct {
 	Decide Decider
 }
 
+// PipelinedMoves is Rules.Moving of Pipelined.
+const PipelinedMoves = 2
+
 // Pipelined are the rules by which the processor prepares all batches, in order, and no stage waits for another but
 // for room: for most batches on all stages before the training, and gpuBuffer on the device and on their way.
 func Pipelined(batches, workers, most, gpuBuffer int) Rules {
 	gpuBuffer = min(gpuBuffer, most-1)
 	return Rules{
 		Batches: batches, CPUBatches: batches, Workers: workers, CPUBuffer: most - gpuBuffer, GPUBuffer: gpuBuffer,
-		Eager: true, Moving: 2, Decide: InOrder{},
+		Eager: true, Moving: PipelinedMoves, Decide: InOrder{},
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
@@ -64,10 +65,12 @@ type run struct {
 // readBufferBytes has room for the longest read, which may begin and end within pages.
 const readBufferBytes = maxReadBytes + 2*blockBytes
 
-// StorageBytes is the memory of OpenStorage for a graph of n rows: pinned, and of the heap, of which batches of so many
-// rows are part.
-func StorageBytes(n, rowBytes, batchRows int64) (pinned, heap int64) {
-	return readers * readBufferBytes, n*rowBytes/blockBytes*4 + 2*8*(batchRows+batchRows/4)
+// StorageNeed is the memory of OpenStorage for a graph of n rows.
+func StorageNeed(n, rowBytes int64) need.Terms {
+	return need.Terms{
+		{Name: "blocks being read", Place: need.Pinned, Bytes: readers * readBufferBytes},
+		{Name: "checksums of blocks", Place: need.Heap, Bytes: n * rowBytes / blockBytes * 4},
+	}
 }
 
 // OpenStorage opens the features of a graph. Unless unchecked, it reads and checks them once. The

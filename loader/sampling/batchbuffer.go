@@ -58,8 +58,9 @@ func (p *pool[T]) reset() { p.free = append(p.free[:0], p.all...) }
 
 // takeMemory lays a job's batch out, and takes memory that the host can write to.
 func (l *Loader) takeMemory(w *pipeline.Worker, j *job) error {
-	l.layOut(j)
 	p := &j.layout
+	l.setSize(j)
+	l.form.layOut(p, &j.size)
 	if limit := l.o.MaxBatchBytes; limit > 0 && p.bytes() > limit {
 		return fmt.Errorf("%w: batch %d needs %v for %d rows of features and %d blocks, more than the %v that a "+
 			"batch may take: use fewer seeds or smaller fanouts",

@@ -27,81 +27,111 @@ type layout struct {
 	written, end        int64 // from host on: of what the host writes, and of all
 }
 
-// layOut says where the parts of a job's batch lie, once it is sampled and looked up.
-func (l *Loader) layOut(j *job) {
-	p, m, f := &j.layout, &j.sample, l.o.Features
-	*p = layout{seeds: len(m.Seeds), inputs: len(m.Inputs), blocks: p.blocks[:0]}
+// form is what the batches of a loader have in common.
+type form struct {
+	columns      int       // of features
+	dtype        gds.DType // as stored
+	labelColumns int       // 0: batches have no labels
+	labelType    gds.DType
+	unified      bool // the host can write to device memory
+	sparse       bool // features are sparse
+	cached       bool // rows are cached in device memory
+	nodeIDs      bool // batches tell which nodes their rows are
+}
+
+// batchSize is how large the parts of a batch are.
+type batchSize struct {
+	onDevice                   bool // the device prepares it: the host writes labels alone
+	seeds, inputs, seedWeights int
+	elements                   int // of sparse rows
+	misses, into               int // of a cache that the host looks rows up in
+	blocks                     []blockSize
+}
+
+type blockSize struct{ destinations, sources, edges int }
+
+// setSize sets the size of a job's batch, once it is sampled and looked up.
+func (l *Loader) setSize(j *job) {
+	m := &j.sample
+	j.size = batchSize{seeds: len(m.Seeds), inputs: len(m.Inputs), seedWeights: len(m.SeedWeights),
+		misses: len(j.lookup.Misses), into: len(j.lookup.Into), blocks: j.size.blocks[:0]}
 	if j.onDevice {
-		p.seeds, p.inputs = len(j.seeds), j.device.Inputs.Cols
+		j.size = batchSize{onDevice: true, seeds: len(j.seeds), inputs: j.device.Inputs.Cols, blocks: j.size.blocks}
+		for _, k := range j.device.Blocks {
+			j.size.blocks = append(j.size.blocks, blockSize{k.Destinations, k.Sources, k.Indices.Cols})
+		}
+		return
 	}
+	if l.sparse != nil {
+		j.size.elements = int(l.sparse.Elements(m.Inputs))
+	}
+	for i := range m.Blocks {
+		k := &m.Blocks[i]
+		j.size.blocks = append(j.size.blocks, blockSize{k.Destinations, k.Sources, len(k.Indices)})
+	}
+}
+
+// layOut says where the parts of a batch of this size lie.
+func (f *form) layOut(p *layout, b *batchSize) {
+	*p = layout{seeds: b.seeds, inputs: b.inputs, blocks: p.blocks[:0]}
 	var all epoch.Arena
 	take := all.Take
 	vector := func(n int, t gds.DType) gds.Tensor { return take(1, n, t) }
 
-	cached := l.rows != nil && l.rows.onDevice() && !j.onDevice
-	together, converted := cached || j.onDevice, f.DType() != gds.Float32
+	cached := f.cached && !b.onDevice
+	together, converted := cached || b.onDevice, f.dtype != gds.Float32
 	staged := p.inputs // rows
 	switch {
-	case l.sparse != nil:
-		p.x, staged = gds.NewTensor(nil, p.inputs, f.Columns(), gds.Float32), 0
-	case l.unified || together || converted:
-		p.x = take(p.inputs, f.Columns(), gds.Float32)
+	case f.sparse:
+		p.x, staged = gds.NewTensor(nil, p.inputs, f.columns, gds.Float32), 0
+	case f.unified || together || converted:
+		p.x = take(p.inputs, f.columns, gds.Float32)
 	}
 	if p.raw = p.x; together && converted {
-		p.raw = take(p.inputs, f.Columns(), f.DType())
+		p.raw = take(p.inputs, f.columns, f.dtype)
 	}
 	switch {
-	case l.unified || j.onDevice:
+	case f.unified || b.onDevice:
 		staged = 0
 	case cached:
-		staged = len(j.lookup.Misses)
+		staged = b.misses
 	}
 
 	p.host.Offset = all.Bytes
-	p.rows = take(staged, f.Columns(), f.DType())
-	if l.sparse == nil && !l.unified && !together {
+	p.rows = take(staged, f.columns, f.dtype)
+	if !f.sparse && !f.unified && !together {
 		if p.raw = p.rows; !converted {
 			p.x = p.rows
 		}
 	}
-	if l.sparse != nil {
-		n := int(l.sparse.Elements(m.Inputs))
-		p.sparse = loader.SparseRows{Cols: f.Columns(), Offsets: vector(p.inputs+1, gds.Uint32),
-			Columns: vector(n, gds.Uint32), Values: vector(n, gds.Float32)}
+	if f.sparse {
+		p.sparse = loader.SparseRows{Cols: f.columns, Offsets: vector(p.inputs+1, gds.Uint32),
+			Columns: vector(b.elements, gds.Uint32), Values: vector(b.elements, gds.Float32)}
 	}
 	if cached {
 		p.index, p.missAt = vector(p.inputs, gds.Uint32), vector(staged, gds.Uint32)
-		p.into = vector(len(j.lookup.Into), gds.Uint32)
+		p.into = vector(b.into, gds.Uint32)
 	}
-	if labels := l.o.Labels; labels != nil {
-		if p.labels = take(p.seeds, labels.Columns, labels.Type); labels.Type == gds.Int32 {
+	if f.labelColumns > 0 {
+		if p.labels = take(p.seeds, f.labelColumns, f.labelType); f.labelType == gds.Int32 {
 			p.labels.Rows, p.labels.Cols, p.labels.Stride = 1, p.seeds, p.seeds
 		}
 	}
-	if j.onDevice {
+	if b.onDevice {
 		p.hits = vector(1, gds.Int64)
 		p.written = all.Bytes - p.host.Offset
-	} else if n := len(m.SeedWeights); n > 0 {
-		p.weights = vector(n, gds.Float32)
+	} else if b.seedWeights > 0 {
+		p.weights = vector(b.seedWeights, gds.Float32)
 	}
-	if l.o.NodeIDs {
+	if f.nodeIDs {
 		p.nodes = vector(p.inputs, gds.Uint32)
 	}
-	block := func(destinations, sources, edges int) {
-		p.blocks = append(p.blocks, loader.Block{Destinations: destinations, Sources: sources,
-			Offsets: vector(destinations+1, gds.Uint32), Indices: vector(edges, gds.Uint32),
-			Weights: vector(edges, gds.Float32)})
+	for _, k := range b.blocks {
+		p.blocks = append(p.blocks, loader.Block{Destinations: k.destinations, Sources: k.sources,
+			Offsets: vector(k.destinations+1, gds.Uint32), Indices: vector(k.edges, gds.Uint32),
+			Weights: vector(k.edges, gds.Float32)})
 	}
-	if j.onDevice {
-		for _, k := range j.device.Blocks {
-			block(k.Destinations, k.Sources, k.Indices.Cols)
-		}
-	} else {
-		for i := range m.Blocks {
-			block(m.Blocks[i].Destinations, m.Blocks[i].Sources, len(m.Blocks[i].Indices))
-		}
-	}
-	if p.end = all.Bytes - p.host.Offset; !j.onDevice {
+	if p.end = all.Bytes - p.host.Offset; !b.onDevice {
 		p.written = p.end
 	}
 }

@@ -74,6 +74,7 @@ type Loader struct {
 	o       LoaderOptions
 	unified bool             // the host can write to device memory
 	sparse  *features.Sparse // Features, if they are sparse; else nil
+	form    form
 	buffers *epoch.Buffers[*batchBuffer]
 	lookup  sync.Mutex // of Cache
 	rows    *rowCache  // nil: no rows are cached
@@ -127,6 +128,12 @@ func Open(o LoaderOptions) (*Loader, error) {
 	var err error
 	if l.rows, err = newRowCache(l); err != nil {
 		return nil, err
+	}
+	f := o.Features
+	l.form = form{columns: f.Columns(), dtype: f.DType(), unified: l.unified, sparse: sparse != nil,
+		cached: l.rows != nil && l.rows.onDevice(), nodeIDs: o.NodeIDs}
+	if o.Labels != nil {
+		l.form.labelColumns, l.form.labelType = o.Labels.Columns, o.Labels.Type
 	}
 	l.buffers = epoch.NewBuffers[*batchBuffer](o.MostBuffers)
 	for range o.Buffers {

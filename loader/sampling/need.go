@@ -3,48 +3,51 @@ package sampling
 import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/need"
+	"github.com/hopfeed/hopfeed/internal/schedule"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
 )
 
-// TopologyBytes is the memory of LoadTopology: offsets, sources and weights, in parts that end within a page.
-func TopologyBytes(m *format.Manifest) int64 {
+// TopologyNeed is the memory of LoadTopology: offsets, sources and weights, in parts that end within a page.
+func TopologyNeed(m *format.Manifest) need.Term {
 	const parts = 8
 	perEdge := int64(4)
 	if m.Weighted {
 		perEdge = 8
 	}
-	return 8*(m.Nodes+1) + perEdge*m.Edges + parts*gds.Align
+	return need.Term{Name: "topology", Place: need.OffHeap, Bytes: 8*(m.Nodes+1) + perEdge*m.Edges + parts*gds.Align}
 }
 
-// LabelBytes is the memory of ReadLabels, on the Go heap.
-func LabelBytes(m *format.Manifest) int64 { return m.Nodes * labelRowBytes(m) }
-
-func labelRowBytes(m *format.Manifest) int64 {
+// LabelsNeed is the memory of ReadLabels.
+func LabelsNeed(m *format.Manifest) need.Term {
 	t, columns := loader.LabelType(m)
-	return int64(columns * t.Size())
+	return need.Term{Name: "labels", Place: need.Heap, Bytes: m.Nodes * int64(columns*t.Size())}
 }
 
-// CacheNeed is the host memory of OpenCache and CacheLists for a cache of feature rows, off the Go heap and on it,
-// without the rows. An optimal cache looks traceRows rows of batches ahead.
-func CacheNeed(spec cache.Spec, m *format.Manifest, rowBytes, traceRows int64) (off, heap int64) {
-	heap = spec.TableBytes(m.Nodes, rowBytes) + 12*m.Nodes // and what a batch finds there
+// SamplersNeed is the memory of a method with so many samplers.
+func SamplersNeed(name string, a Aggregation, m *format.Manifest, samplers int) need.Term {
+	shared, each := SamplerBytes(name, a, m.Weighted, m.Nodes, m.Edges)
+	return need.Term{Name: "samplers", Place: need.OffHeap, Bytes: shared + int64(samplers)*each}
+}
+
+// CacheNeed is the host memory of OpenCache and CacheLists for a cache of feature rows, without the rows. An optimal
+// cache looks traceRows rows of batches ahead.
+func CacheNeed(spec cache.Spec, m *format.Manifest, rowBytes, traceRows int64) need.Terms {
+	table := spec.TableBytes(m.Nodes, rowBytes) + 12*m.Nodes // and what a batch finds there
+	terms := need.Terms{{Name: "table of the cache", Place: need.Heap, Bytes: table}}
 	switch spec.Policy {
 	case "optimal":
-		heap += cache.TraceBytes(traceRows)
+		terms = append(terms, need.Term{Name: "rows of coming batches", Place: need.Heap,
+			Bytes: cache.TraceBytes(traceRows)})
 	case "ducati": // adjacency lists, and where they are
-		off = min(spec.Bytes, 8*m.Edges)
-		heap += 12*m.Nodes + min(spec.Bytes-off, 16*m.Nodes)
+		lists := min(spec.Bytes, 8*m.Edges)
+		terms = append(terms, need.Term{Name: "cached adjacency lists", Place: need.OffHeap, Bytes: lists},
+			need.Term{Name: "places of cached adjacency lists", Place: need.Heap,
+				Bytes: 12*m.Nodes + min(spec.Bytes-lists, 16*m.Nodes)})
 	}
-	return off, heap
+	return terms
 }
-
-// LoadingBytes is the pinned memory by way of which rows come to the slots of a cache; a device with memory of its own
-// takes as much.
-func LoadingBytes(slots, rowBytes int64) int64 { return min(maxLoadRows, slots) * (rowBytes + 4) }
-
-// RoutedCacheBytes is the table of a cache on a device that prepares batches by itself.
-func RoutedCacheBytes(nodes int64) int64 { return 4 * nodes }
 
 // BlockShape is the expected size of one block of a batch.
 type BlockShape struct{ Destinations, Sources, Edges int64 }
@@ -91,51 +94,51 @@ type BatchMemory struct {
 
 // BatchShape says what a batch of a loader holds.
 type BatchShape struct {
-	Blocks      []BlockShape
-	SeedWeights bool
-	RowBytes    int64 // of a row of features as stored
-	FloatBytes  int64 // of a row as float32
-	Sparse      bool  // rows are sparse, of RowBytes on average
-	Cached      bool
-	LabelBytes  int64 // of a node
-	Unified     bool
+	Blocks []BlockShape
+	form
+	seedWeights bool
+	elements    float64 // of a sparse row, on average
 }
 
-// BatchShapeOf is the shape of batches of a graph, without sparse rows and a cache.
-func BatchShapeOf(m *format.Manifest, dtype gds.DType, name string, blocks []BlockShape, unified bool) BatchShape {
-	return BatchShape{
-		Blocks: blocks, SeedWeights: ChoosesSeeds(name), LabelBytes: labelRowBytes(m), Unified: unified,
-		RowBytes: gds.Bytes(1, m.Features, dtype), FloatBytes: gds.Bytes(1, m.Features, gds.Float32),
-	}
+// BatchShapeOf is the shape of batches of a graph, with rows cached in device memory or not. Sparse rows have elements
+// on average; 0: rows are dense.
+func BatchShapeOf(m *format.Manifest, dtype gds.DType, name string, blocks []BlockShape, unified, cached bool,
+	elements float64) BatchShape {
+	f := form{columns: m.Features, dtype: dtype, unified: unified, cached: cached, sparse: elements > 0}
+	f.labelType, f.labelColumns = loader.LabelType(m)
+	return BatchShape{blocks, f, ChoosesSeeds(name), elements}
 }
 
-// Memory is what a batch of this shape takes, as Loader.layOut lays it out.
+// Memory is what a batch of this shape takes. All its rows may miss the cache.
 func (s BatchShape) Memory() (b BatchMemory) {
-	sources, seeds := s.Blocks[0].Sources, s.Blocks[len(s.Blocks)-1].Destinations
-	written := seeds * s.LabelBytes // by the host
-	if s.SeedWeights {
-		written += 4 * seeds
+	sources, seeds := int(s.Blocks[0].Sources), int(s.Blocks[len(s.Blocks)-1].Destinations)
+	size := batchSize{seeds: seeds, inputs: sources, elements: int(s.elements * float64(sources)), misses: sources,
+		into: sources}
+	if s.seedWeights {
+		size.seedWeights = seeds
 	}
 	edges, most, nodes := int64(0), int64(0), int64(0)
 	for _, k := range s.Blocks {
-		written += 4*(k.Destinations+1) + 8*k.Edges
+		size.blocks = append(size.blocks, blockSize{int(k.Destinations), int(k.Sources), int(k.Edges)})
 		edges, most, nodes = edges+k.Edges, max(most, k.Edges), max(nodes, k.Destinations+k.Edges)
 	}
-	b.Sample = gds.Room(8*edges + 8*sources)
-	if s.Unified {
-		b.Device = gds.Aligned(gds.Room(sources*s.FloatBytes + written))
+	var p layout
+	s.form.layOut(&p, &size)
+	b.Device, b.Sample = gds.Aligned(gds.Room(p.bytes())), gds.Room(8*edges+8*int64(sources))
+	if s.unified {
 		return b
 	}
-	b.Route = gds.Room(written+4*most+4*nodes) + int64(3*len(s.Blocks)+4)*gds.Align
-	written += sources * s.RowBytes
-	device, float := int64(0), s.RowBytes == s.FloatBytes || s.Sparse
-	if s.Cached { // rows of the cache and others are put together
-		device += sources * s.RowBytes
-		written += 12 * sources
-	}
-	if !float {
-		device += sources * s.FloatBytes
-	}
-	b.Device, b.Pinned = gds.Aligned(gds.Room(device+written)), gds.Aligned(gds.Room(written))
+	b.Pinned = gds.Aligned(gds.Room(p.written))
+	b.Route = gds.Room(p.host.Offset+p.end-p.labels.Offset+4*most+4*nodes) + int64(3*len(s.Blocks)+4)*gds.Align
 	return b
+}
+
+// PinnedBuffers is how many batches have pinned memory at a time, by rules: those on their way to the device and, unless
+// rows are gathered as a batch moves, those that wait for that, so many as is predicted, or are gathered.
+func PinnedBuffers(r schedule.Rules, lateGather bool, waiting int) int {
+	moving := max(r.Moving, 1)
+	if lateGather {
+		return moving
+	}
+	return min(r.CPUBuffer, r.CPUBatches, waiting+max(r.Workers, 1)) + moving
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/loader/cache"
@@ -30,6 +31,22 @@ type rowCache struct {
 
 // maxLoadRows is how many rows are loaded at a time, of as many slots or more.
 const maxLoadRows = 4096
+
+// RowCacheNeed is the memory of so many slots: of a device with memory of its own, which may look rows up by itself
+// (routed), or else of the host, where storage is behind them and batches have so many rows.
+func RowCacheNeed(slots, rowBytes, nodes, batchRows int64, unified, routed bool) need.Terms {
+	load := min(maxLoadRows, slots) * (rowBytes + 4)
+	terms := need.Terms{{Name: "rows on their way to the cache", Place: need.Pinned, Bytes: load}}
+	if unified {
+		return append(terms, need.Term{Name: "cached rows", Place: need.OffHeap, Bytes: slots * rowBytes},
+			need.Term{Name: "rows that miss the cache", Place: need.OffHeap, Bytes: gds.Room(batchRows * rowBytes)})
+	}
+	table := int64(0)
+	if routed {
+		table = 4 * nodes
+	}
+	return append(terms, need.Term{Name: "cached rows", Place: need.Device, Bytes: slots*rowBytes + load + table})
+}
 
 // newRowCache allocates the slots of a loader's cache; nil if there are none, or nothing is to be
 // gained by rows in other memory.

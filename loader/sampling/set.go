@@ -130,6 +130,7 @@ type job struct {
 	loaded   loader.Traffic // of what was brought into the cache for it and later ones
 	onDevice bool           // the device prepares it
 	device   DeviceBatch
+	size     batchSize
 	layout   layout
 	buffer   *batchBuffer
 	pinned   *epoch.Growing // for what the host writes, until the batch has moved; nil: it writes to the buffer

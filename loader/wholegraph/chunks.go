@@ -26,6 +26,7 @@ type chunks struct {
 	features  features.Source
 	edges     *allEdges
 	limit     int64 // see Options
+	largest   int64 // memory of the largest chunk, once LargestChunk has found it
 	nodeBytes int64
 	edgeBytes int64
 	added     int64 // self-loops of a node that the topology does not have, at most
@@ -99,9 +100,9 @@ func (c *chunks) choose(first int64, columns int) (edges int64, err error) {
 	return edges, nil
 }
 
-// LargestChunk bounds the device memory that a chunk takes, and what the model keeps of it, as Options count it, where
-// rows have so many columns: less than the limit, or more where the edges to a single node take more. It is an error if
-// these edges are more than a block has.
+// LargestChunk bounds the device memory that a chunk takes, which the first one allocates, and what the model keeps of
+// it, as Options count it, where rows have so many columns: less than the limit, or more where the edges to a single
+// node take more. It is an error if these edges are more than a block has.
 func (g *Graph) LargestChunk(columns int) (memory, model int64, err error) {
 	c := g.chunks
 	for first := int64(0); first < c.topology.Nodes(); first += int64(len(c.nodes)) {
@@ -121,7 +122,8 @@ func (g *Graph) LargestChunk(columns int) (memory, model int64, err error) {
 		memory, model = max(memory, c.featureBytes(first, rows)), max(model, rows*c.nodeBytes)
 		first += rows
 	}
-	return max(memory, min(gds.Room(memory), c.limit)), model, nil // as it grows
+	c.largest = memory
+	return memory, model, nil
 }
 
 // Each yields chunks: see loader.GraphChunks.
@@ -253,7 +255,7 @@ func (c *chunks) copyIn(stream gds.Stream, bytes int64, parts ...*gds.Tensor) {
 
 // grow makes room for a chunk. Nothing uses the memory.
 func (c *chunks) grow(bytes int64) error {
-	more := max(bytes, min(gds.Room(bytes), c.limit))
+	more := max(bytes, c.largest)
 	err := c.memory.Grow(bytes, more, c.device.Alloc)
 	if err == nil && !c.device.Info().Unified {
 		err = c.pinned.Grow(bytes, more, c.device.AllocPinned)

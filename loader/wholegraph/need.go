@@ -3,6 +3,7 @@ package wholegraph
 import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
@@ -14,26 +15,31 @@ func Edges(m *format.Manifest, a sampling.Aggregation) int64 {
 	return m.Edges + m.Nodes
 }
 
-// OpeningBytes is the host memory that Open takes beside the topology while all edges come to the device, off the Go
-// heap and on it: the sampler of all edges with what is uploaded, and the block, which grows.
-func OpeningBytes(m *format.Manifest, a sampling.Aggregation) (off, heap int64) {
+// OpeningNeed is the host memory of Open beside the topology: that by way of which features come to the device, and
+// while all edges come, their sampler with what is uploaded, and the block, which grows.
+func OpeningNeed(m *format.Manifest, a sampling.Aggregation) need.Terms {
 	edges := Edges(m, a)
-	return samplerBytes(m, a) + 4*max(edges, m.Nodes+1), 20*edges + 8*m.Nodes
+	sampler := samplerBytes(m, a) + 4*max(edges, m.Nodes+1)
+	return need.Terms{
+		{Name: "features on their way to the device", Place: need.Pinned, From: need.Features, Until: need.Features,
+			Bytes: min(stagingBytes, gds.Bytes(int(m.Nodes), m.Features, gds.Float32))},
+		{Name: "sampler of all edges", Place: need.OffHeap, Bytes: sampler, From: need.Edges, Until: need.Edges},
+		{Name: "edges on their way to the device", Place: need.Heap, Bytes: 20*edges + 8*m.Nodes, From: need.Edges,
+			Until: need.Edges},
+	}
 }
 
-// StagingBytes is the pinned memory by way of which features come to the device as a whole.
-func StagingBytes(m *format.Manifest) int64 {
-	return min(stagingBytes, gds.Bytes(int(m.Nodes), m.Features, gds.Float32))
-}
-
-// ChunksBytes is the memory off the Go heap of a graph in chunks, beside topology, features and the chunk itself: the
-// sampler of all edges, and so many columns that layers put out for all nodes, with the rows that are on their way.
-func ChunksBytes(m *format.Manifest, a sampling.Aggregation, columns int) int64 {
+// ChunksNeed is the host memory of a graph in chunks, beside topology, features and the chunk itself: the sampler of
+// all edges, and so many columns that layers put out for all nodes, with the rows that are on their way.
+func ChunksNeed(m *format.Manifest, a sampling.Aggregation, columns int) need.Terms {
 	const statesStaging = 2048
-	return samplerBytes(m, a) + (m.Nodes+statesStaging)*int64(columns)*4
+	return need.Terms{
+		{Name: "sampler of all edges", Place: need.OffHeap, Bytes: samplerBytes(m, a), From: need.Epoch},
+		{Name: "layers of all nodes", Place: need.OffHeap, Bytes: (m.Nodes + statesStaging) * int64(columns) * 4,
+			From: need.Epoch},
+	}
 }
 
 func samplerBytes(m *format.Manifest, a sampling.Aggregation) int64 {
-	shared, each := sampling.SamplerBytes("full", a, m.Weighted, m.Nodes, m.Edges)
-	return shared + each
+	return sampling.SamplersNeed("full", a, m, 1).Bytes
 }

@@ -11,6 +11,8 @@ type Run struct {
 	Total                      time.Duration
 	CPUBusy, LinkBusy, GPUBusy time.Duration // the processor's is the mean of its workers
 	CPUBatches, GPUBatches     int           // prepared by each
+	// MostWaiting is the most batches at a time that the processor has prepared and that have not moved.
+	MostWaiting, waiting int
 }
 
 // Busy is the share of the run that processor, link and GPU were busy.
@@ -25,8 +27,11 @@ func (r *Run) Add(s schedule.Span, workers int) {
 	switch s.Stage {
 	case schedule.Sample:
 		r.CPUBatches++
+		r.waiting++
+		r.MostWaiting = max(r.MostWaiting, r.waiting)
 		r.CPUBusy += length / time.Duration(workers)
 	case schedule.Move:
+		r.waiting--
 		r.LinkBusy += length
 	case schedule.Prepare:
 		r.GPUBatches++

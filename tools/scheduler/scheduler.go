@@ -34,8 +34,8 @@ type Scheduler struct {
 	in       collective.Inputs
 	first    collective.Run // as predicted by the profile
 	refined  int
-	// The largest buffers of a plan so far.
-	cpuBuffer, gpuBuffer int
+	// The largest buffers of a plan so far, and the most batches with pinned memory.
+	cpuBuffer, gpuBuffer, pinned int
 
 	// Of the epoch that runs:
 	whole   bool // from its first batch on
@@ -75,10 +75,10 @@ func New(name string, p Profile, in collective.Inputs) (*Scheduler, error) {
 			return nil, err
 		}
 		if best == nil || c.Predicted.Total < best.Choice.Predicted.Total {
-			best = &Scheduler{Choice: c, Profile: p, schedule: s, in: in, first: c.Predicted,
-				cpuBuffer: c.Plan.CPUBuffer, gpuBuffer: c.Plan.GPUBuffer}
+			best = &Scheduler{Choice: c, Profile: p, schedule: s, in: in, first: c.Predicted}
 		}
 	}
+	best.countBuffers()
 	if name == Auto {
 		best.Choice.Reason = fmt.Sprintf("the shortest of the epochs that were predicted for %s; %s",
 			strings.Join(candidates, ", "), best.Choice.Reason)
@@ -86,8 +86,15 @@ func New(name string, p Profile, in collective.Inputs) (*Scheduler, error) {
 	return best, nil
 }
 
-// Buffers are the largest buffers of a plan so far.
-func (s *Scheduler) Buffers() (cpu, gpu int) { return s.cpuBuffer, s.gpuBuffer }
+// Buffers are the largest buffers of a plan so far, and the most batches that have pinned memory at a time.
+func (s *Scheduler) Buffers() (cpu, gpu, pinned int) { return s.cpuBuffer, s.gpuBuffer, s.pinned }
+
+func (s *Scheduler) countBuffers() {
+	p := &s.Choice.Plan
+	s.cpuBuffer, s.gpuBuffer = max(s.cpuBuffer, p.CPUBuffer), max(s.gpuBuffer, p.GPUBuffer)
+	s.pinned = max(s.pinned, sampling.PinnedBuffers(p.Given(s.in.Durations, s.in.Batches, 0), p.LateGather,
+		s.Choice.Predicted.MostWaiting))
+}
 
 // Keep makes f get the stages of each epoch that has run as a whole.
 func (s *Scheduler) Keep(f func([]schedule.Span)) { s.keep = f }
@@ -134,9 +141,9 @@ func (s *Scheduler) refine() {
 		if s.in.Durations = measured; c.Plan != s.Choice.Plan {
 			s.refined++
 		}
-		s.cpuBuffer, s.gpuBuffer = max(s.cpuBuffer, c.Plan.CPUBuffer), max(s.gpuBuffer, c.Plan.GPUBuffer)
 		c.Reason, c.Rounds = s.Choice.Reason, s.Choice.Rounds+c.Rounds
 		s.Choice = c
+		s.countBuffers()
 	}
 }
 

@@ -2,10 +2,12 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"math"
 
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
 )
@@ -64,6 +66,23 @@ func (m Machine) orThis(ctx context.Context) Machine {
 	}
 	m.Budget, m.Threads = this.Budget, this.Threads
 	return m
+}
+
+// Program is the memory of the process before it holds any data.
+var Program = need.Term{Name: "program", Place: need.Heap, Bytes: int64(machine.ProgramBytes)}
+
+// Fits is machine.ErrDoesNotFit unless there is room for what, which takes so much memory. A device that is the host's
+// processor has its memory from the budget.
+func (m Machine) Fits(what string, memory need.Memory) error {
+	host := memory.HostBytes - Program.Bytes
+	switch d := m.Devices; {
+	case d.Info.Unified:
+		host += memory.DeviceBytes
+	case d.FreeBytes > 0 && memory.DeviceBytes > d.FreeBytes:
+		return fmt.Errorf("%w: %s takes %s of device memory, and %s are free", machine.ErrDoesNotFit, what,
+			units.Bytes(memory.DeviceBytes), units.Bytes(d.FreeBytes))
+	}
+	return m.Budget.Fits(what, host)
 }
 
 // Facts are what placements are chosen by, without rates. No device is opened for them.

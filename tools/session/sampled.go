@@ -10,7 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
@@ -66,8 +66,9 @@ type Sampled struct {
 	// Of a Device:
 	Features  features.Source
 	Loader    *sampling.Loader
-	Placement string // placement.Host or Storage
-	Reason    string // of it, in words
+	Placement string      // placement.Host or Storage
+	Reason    string      // of it, in words
+	Memory    need.Memory // of the host, without batches
 
 	maxBatchBytes int64 // 0: as much as the device has
 	samples       int   // at a time; 0: as many as can be
@@ -219,68 +220,64 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	if !o.Mapped {
 		what += " (less if the topology is mapped from disk)"
 	}
-	need, err := o.hostBytes(graph)
+	if o.Cache != "" {
+		what += " with cache " + o.Cache
+	}
+	terms, spec, err := o.needs(graph)
 	if err != nil {
 		return err
-	}
-	if need += o.HeldBytes; o.Cache != "" {
-		what += " with cache " + o.Cache
 	}
 	defer func() { // with half of what is left
 		s.traceRows = cache.MostTraceRows
 		if o.Machine.Budget.By != "" {
-			s.traceRows = max(m.Nodes, cache.TraceRows((int64(o.Machine.Budget.Bytes-machine.ProgramBytes)-need)/2))
+			s.traceRows = max(m.Nodes, cache.TraceRows((int64(o.Machine.Budget.Bytes)-s.Memory.HostBytes)/2))
 		}
 	}()
-	if o.Device == nil { // a batch for each worker, and one that is looked up in the cache
-		need += int64(o.Workers+1) * sampling.BatchBytes(o.Sampler, o.Sampling, int64(o.Plan.MaxBatchRows()), m.Nodes,
-			m.Edges)
-		return o.Machine.Budget.Fits(what, need)
+	sum := func(more ...need.Term) need.Memory { return slices.Concat(terms, more).Sum(1, false) }
+	one := sampling.BatchBytes(o.Sampler, o.Sampling, int64(o.Plan.MaxBatchRows()), m.Nodes, m.Edges)
+	if s.Memory = sum(); o.Device == nil { // a batch for each worker, and one that is looked up in the cache
+		s.Memory = sum(need.Term{Name: "samples", Place: need.Heap, Bytes: int64(o.Workers+1) * one})
+		return o.Machine.Fits(what, s.Memory)
 	}
+	row := featureBytes(graph)
+	inMemory := sum(sampling.LabelsNeed(m), need.Term{Name: "features", Place: need.OffHeap, Bytes: row * m.Nodes})
+	tooMuch := o.Machine.Fits(what+" with all features in memory", inMemory)
 	switch o.Placement {
-	case "", placement.Auto, placement.Host, placement.Storage:
+	case placement.Storage:
+		s.Placement, s.Reason = placement.Storage, "as was asked for"
+	case "", placement.Auto, placement.Host:
+		s.Placement, s.Reason = placement.Host, fmt.Sprintf("all features fit into memory: %s", units.Bytes(row*m.Nodes))
+		if tooMuch != nil && o.Placement == placement.Host {
+			return tooMuch
+		} else if tooMuch != nil {
+			s.Placement, s.Reason = placement.Storage, tooMuch.Error()
+		}
 	default:
 		return fmt.Errorf("%w: features of a graph from %q: want %s, %s or %s", ErrOptions, o.Placement,
 			placement.Auto, placement.Host, placement.Storage)
 	}
-	need += sampling.LabelBytes(m)
-	all := featureBytes(graph) * m.Nodes
-	inMemory := o.Machine.Budget.Fits(what+" with all features in memory", need+all)
-	switch {
-	case o.Placement == placement.Storage:
-		s.Placement, s.Reason = placement.Storage, "as was asked for"
-	case inMemory == nil:
-		s.Placement, s.Reason = placement.Host, fmt.Sprintf("all features fit into memory: %s", units.Bytes(all))
-	case o.Placement == placement.Host:
-		return inMemory
-	default:
-		s.Placement, s.Reason = placement.Storage, inMemory.Error()
-	}
-	if s.Placement == placement.Host {
-		need += all
-	} else if o.Cache != "" && o.Device.Info().Unified {
-		spec, err := o.cacheSpec(graph)
-		if err != nil {
+	if s.Memory = inMemory; s.Placement == placement.Storage {
+		stored := append(features.StorageNeed(m.Nodes, row), sampling.LabelsNeed(m))
+		if o.Cache != "" && o.Device.Info().Unified {
+			stored = append(stored, sampling.RowCacheNeed(spec.Slots(m.Nodes, row), row, m.Nodes, 0, true, false)...)
+		}
+		s.Memory = sum(stored...)
+		if err := o.Machine.Fits(what+" with features in storage", s.Memory); err != nil {
 			return err
 		}
-		need += spec.Slots(m.Nodes, featureBytes(graph)) * featureBytes(graph)
-	}
-	if err := o.Machine.Budget.Fits(what+" with features in storage", need); err != nil {
-		return err
 	}
 	if o.Machine.Budget.By == "" {
 		return nil
 	}
 	// Half of what is left is for samples on their way, the rest for batches.
-	left := int64(o.Machine.Budget.Bytes-machine.ProgramBytes) - need
-	one := sampling.BatchBytes(o.Sampler, o.Sampling, int64(o.Plan.MaxBatchRows()), m.Nodes, m.Edges)
+	left := int64(o.Machine.Budget.Bytes) - s.Memory.HostBytes
 	sets := int64(1)
 	if o.Cache != "" {
 		sets = 2 // a cache looks ahead by samples of its own
 	}
 	most := sampling.MostSamples(o.Workers, o.Buffers)
 	if s.samples = int(min(int64(most), max(1, left/2/sets/max(one, 1)))); s.samples < most {
-		s.Reason += fmt.Sprintf("; %d at a time, batches are sampled, each of which may take %s", s.samples,
+		s.Reason += fmt.Sprintf("; %d batches are sampled at a time, each of which may take %s", s.samples,
 			units.Bytes(one))
 	}
 	if o.Device.Info().Unified {
@@ -313,21 +310,22 @@ func (o *SampledOptions) cacheSpec(graph *format.Dir) (cache.Spec, error) {
 	return spec, err
 }
 
-// hostBytes is the host memory of topology, sampler and cache, without what is cached: seeds, tables of samplers, and,
-// for an optimal cache, at least a batch that it looks ahead.
-func (o *SampledOptions) hostBytes(graph *format.Dir) (int64, error) {
-	m := &graph.Manifest
-	shared, each := sampling.SamplerBytes(o.Sampler, o.Sampling.Aggregation, m.Weighted, m.Nodes, m.Edges)
-	bytes := 4*int64(len(o.Seeds)) + 12*m.Nodes + shared + int64(o.Workers)*each // seeds are lists of nodes, and maps
+// needs is the memory of topology, sampler and cache, and the cache; without what is cached.
+func (o *SampledOptions) needs(graph *format.Dir) (terms need.Terms, spec cache.Spec, err error) {
+	m, samplers := &graph.Manifest, o.Workers
+	terms = need.Terms{Program, {Name: "held by the caller", Place: need.Heap, Bytes: o.HeldBytes},
+		{Name: "seed nodes", Place: need.Heap, Bytes: 4*int64(len(o.Seeds)) + 12*m.Nodes}} // lists, and maps
 	if !o.Mapped {
-		bytes += sampling.TopologyBytes(m)
+		terms = append(terms, sampling.TopologyNeed(m))
 	}
-	if o.Cache == "" {
-		return bytes, nil
+	if o.Cache != "" { // it looks ahead by samplers of its own
+		if spec, err = o.cacheSpec(graph); err != nil {
+			return nil, spec, err
+		}
+		samplers *= 2
+		terms = append(terms, sampling.CacheNeed(spec, m, featureBytes(graph), m.Nodes)...)
 	}
-	spec, err := o.cacheSpec(graph)
-	off, heap := sampling.CacheNeed(spec, m, featureBytes(graph), m.Nodes)
-	return bytes + int64(o.Workers)*each + off + heap, err // it looks ahead by samplers of its own
+	return append(terms, sampling.SamplersNeed(o.Sampler, o.Sampling.Aggregation, m, samplers)), spec, nil
 }
 
 // featureBytes is the size of a row of features, as stored.

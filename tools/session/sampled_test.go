@@ -17,6 +17,8 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/tools/ingest"
 )
 
 func openGraph(t *testing.T, fsys vfs.FS) *format.Dir {
@@ -189,25 +191,32 @@ func TestSampledOptionsThatCannotBe(t *testing.T) {
 }
 
 func TestFeaturesThatDoNotFitStayInStorageAndBatchesThatDoNotAreRefused(t *testing.T) {
-	graph := openGraph(t, makeFiles(t))
-	o := sampledOptions(t, graph, "neighbor", enough)
-	o.Workers = o.Machine.Threads
-	need, err := o.hostBytes(graph)
+	files := vfs.NewMem() // rows so long that all of them take more than buffers to read some
+	if err := makeStore(t.Context(), files, ".", ingest.GenerateOptions{Nodes: 240, Edges: 900, Features: 10000,
+		Classes: 3, Labeled: 1, Seed: 3}, preprop.Options{ChunkRows: 16, Hops: 1}); err != nil {
+		t.Fatal(err)
+	}
+	graph := openGraph(t, files)
+	all := 4 * int64(graph.Manifest.Features) * graph.Manifest.Nodes
+	whole, err := OpenSampled(t.Context(), graph, sampledOptions(t, graph, "neighbor", enough))
 	if err != nil {
 		t.Fatal(err)
 	}
-	need += 4 * graph.Manifest.Nodes // labels
-	all := 4 * int64(graph.Manifest.Features) * graph.Manifest.Nodes
+	need := whole.Memory.HostBytes - all
+	if err := whole.Close(); err != nil {
+		t.Error(err)
+	}
 	for _, c := range []struct {
 		left int64
 		want string
 	}{{all, placement.Host}, {all - 1, placement.Storage}} {
-		o := sampledOptions(t, graph, "neighbor", machine.ProgramBytes+units.Bytes(need+c.left))
+		o := sampledOptions(t, graph, "neighbor", units.Bytes(need+c.left))
 		s, err := OpenSampled(t.Context(), graph, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Placement != c.want || s.samples != 1 || !strings.Contains(s.Reason, "1 at a time, batches are sampled") {
+		if one := strings.Contains(s.Reason, "1 batches are sampled at a time"); s.Placement != c.want ||
+			one != (c.want == placement.Host) || one != (s.samples == 1) {
 			t.Errorf("with %d bytes: from %s, since %s", c.left, s.Placement, s.Reason)
 		}
 		set, err := s.Loader.Set(o.Seeds, s.Method, o.Plan)

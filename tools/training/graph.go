@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/features"
@@ -68,7 +69,7 @@ func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err e
 		return nil, err
 	}
 	if m.Devices.Info.Unified { // batches that are larger than estimated may take what the host leaves, and no more
-		m = m.Less(units.Bytes(g.plan.memory().HostBytes))
+		m = m.Less(units.Bytes(g.plan.memory().HostBytes - session.Program.Bytes))
 	}
 	if g.devices, err = m.Devices.Open(count); err != nil {
 		return nil, err
@@ -373,12 +374,12 @@ func (g *Graph) Report() Report {
 }
 
 // Memory is what is planned, with batches as large as the largest so far where that is more than was expected.
-func (g *Graph) Memory() Memory {
+func (g *Graph) Memory() need.Memory {
 	p := g.plan
 	if g.Schedule != nil {
 		r := g.Schedule.Report()
-		cpu, gpu := g.Schedule.Buffers()
-		p.batches = scheduledBatches(cpu, gpu, p.job.workers, r.CPUBatches+r.GPUBatches, p.unified)
+		cpu, gpu, pinned := g.Schedule.Buffers()
+		p.batches = scheduledBatches(cpu, gpu, pinned, p.job.workers, r.CPUBatches+r.GPUBatches, p.unified)
 		p.batches.route = g.onDevice != nil
 	}
 	if len(g.samplers) > 0 {
@@ -390,7 +391,7 @@ func (g *Graph) Memory() Memory {
 // WorkBytes is what the model, its batches and its activations take of the device. InputBytes is the graph in memory.
 func (g *Graph) WorkBytes() int64 { return g.plan.workBytes() }
 func (g *Graph) InputBytes() int64 {
-	return g.plan.need.topology.off + g.plan.need.topology.heap + g.plan.need.features
+	return g.plan.need.input
 }
 
 // Alternatives are the places where the features may be, with what each takes, or why it is impossible.

@@ -2,14 +2,18 @@ package training
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/loader/wholegraph"
+	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -20,26 +24,24 @@ const InferenceRows = 8192
 // optimalTraceBytes is what an optimal cache may take to look ahead in trainings.
 const optimalTraceBytes = 64 << 20
 
-// graphNeed is what the parts of a graph, its model and its batches take, in bytes, wherever the features are.
+// graphNeed is what the parts of a graph, its model and its batches take.
 type graphNeed struct {
-	topology  hostBytes // with labels and lists of nodes
-	features  int64     // as stored, or as sparse rows
-	reading   hostBytes // to read features from storage
-	tables    hostBytes // of samplers and caches, for all devices
-	pinned    int64     // of the model, for all devices
-	cacheRows int64     // of the device, or of the host before storage
-	batch     sampling.BatchMemory
-	// Of the device: parameters with rows of batches, activations of a batch, and nodes that are evaluated.
-	model, activations, sets int64
-	// The whole graph on the device: the host memory while features and edges come to it, and that of the device for
-	// features as float32, for all with what layers put out, and for validation with its layers, at most.
-	staging                                            int64
-	opening                                            hostBytes
-	wholeFeatures, whole, validation, validationLayers int64
-	// In chunks: host memory, the device memory of a layer for each node and edge of a chunk, and beside them.
-	chunks                       hostBytes
+	common  need.Terms // wherever the graph lies
+	whole   need.Terms // where it is on the device as a whole
+	chunks  need.Terms // where it comes to the device in chunks
+	storage need.Terms // where features are in storage
+	pinning need.Term  // while the topology comes to pinned memory
+	// In bytes: features in host memory, as stored or as sparse rows, and these with the topology.
+	features, input int64
+	batch           sampling.BatchMemory
+	// Pinned memory of the model, for all devices, in epochs and while batches are measured.
+	pinned, profilePinned int64
+	// Of the device: parameters with rows of batches, activations of a batch, and what is validated with its layers.
+	model, activations, validation, validationLayers int64
+	// Work along edges of a batch and of the whole graph.
+	batchWork, wholeWork int64
+	// Memory of a layer for each node and edge of a chunk, and what does not grow with the chunk.
 	nodeBytes, edgeBytes, layers int64
-	pinning                      int64 // while the topology comes to pinned memory
 	traceRows                    int64 // that an optimal cache looks ahead
 	edges                        int64 // of a block of all nodes
 	float                        bool  // features are stored as float32
@@ -52,25 +54,38 @@ func (o *graphJob) needOf(graph *format.Dir, info gds.Info) (b graphNeed, err er
 	if err != nil {
 		return b, err
 	}
-	n, stored := m.Nodes, gds.Bytes(1, m.Features, graph.Layout().DType)
-	aggregation, labels := o.aggregation, sampling.LabelBytes(m)
-	b.edges, b.float = wholegraph.Edges(m, aggregation), graph.Layout().DType == gds.Float32
-	b.topology = hostBytes{sampling.TopologyBytes(m), labels + 8*n}
-	b.features, b.wholeFeatures = n*stored, gds.Bytes(int(n), m.Features, gds.Float32)
-	if sparse {
-		b.features, b.wholeFeatures = o.elements.Bytes(), o.elements.Bytes()
+	n, stored, labels := m.Nodes, gds.Bytes(1, m.Features, graph.Layout().DType), sampling.LabelsNeed(m)
+	b.edges, b.float = wholegraph.Edges(m, o.aggregation), graph.Layout().DType == gds.Float32
+	onDevice := gds.Bytes(int(n), m.Features, gds.Float32)
+	if b.features = n * stored; sparse {
+		b.features, onDevice = o.elements.Bytes(), o.elements.Bytes()
 	}
-	b.reading.off, b.reading.heap = features.StorageBytes(n, stored, 0)
+	topology := sampling.TopologyNeed(m)
 	if o.scheduled && !info.Unified && info.MapsPinned {
-		b.pinning = b.topology.off
+		b.pinning = need.Term{Name: "topology in pinned memory", Place: need.Pinned, Bytes: topology.Bytes,
+			Until: need.Topology}
 	}
-	b.opening.off, b.opening.heap = wholegraph.OpeningBytes(m, aggregation)
-	b.staging, b.chunks.off = wholegraph.StagingBytes(m), wholegraph.ChunksBytes(m, aggregation, stateColumns)
-	scratch, err := o.spec.GraphBytes(int(n), b.edges, sparse, false)
+	evaluated := (labels.Bytes/max(n, 1)+8)*cmp.Or(o.evaluated, n) + 2*3*gds.Align // of two sets, three vectors each
+	b.input = b.features + topology.Bytes + labels.Bytes + 8*n
+	b.common = need.Terms{
+		session.Program, topology, labels, {Name: "lists of nodes", Place: need.Heap, Bytes: 8 * n},
+		{Name: "held by the caller", Place: need.Heap, Bytes: o.held},
+		{Name: "nodes that are evaluated", Place: need.FirstDevice, Bytes: evaluated, From: need.Epoch},
+	}
+	scratch, err := o.spec.GraphBytes(int(n), sparse, false)
 	if err != nil {
 		return b, err
 	}
-	b.whole = wholegraph.Bytes(m, aggregation, o.elements) + 4*gds.Align + scratch
+	edges := wholegraph.Bytes(m, o.aggregation, o.elements) + 4*gds.Align - onDevice
+	b.whole = append(wholegraph.OpeningNeed(m, o.aggregation),
+		need.Term{Name: "features on the device", Place: need.FirstDevice, Bytes: onDevice, From: need.Features},
+		need.Term{Name: "edges on the device", Place: need.FirstDevice, Bytes: edges, From: need.Edges},
+		need.Term{Name: "layers of all nodes", Place: need.FirstDevice, Bytes: scratch, From: need.Epoch})
+	b.chunks = wholegraph.ChunksNeed(m, o.aggregation, stateColumns)
+	b.storage = features.StorageNeed(n, stored).During(need.Profile, "")
+	if info.EdgeWork {
+		b.wholeWork, b.edgeBytes = o.spec.EdgeWorkBytes(n, b.edges), o.spec.EdgeWorkBytes(1, 1)
+	}
 	if err := b.countLayers(o.spec, n, sparse); err != nil {
 		return b, err
 	}
@@ -79,7 +94,7 @@ func (o *graphJob) needOf(graph *format.Dir, info gds.Info) (b graphNeed, err er
 		return b, err
 	}
 	if o.train {
-		both, err := o.spec.GraphBytes(int(n), b.edges, sparse, true)
+		both, err := o.spec.GraphBytes(int(n), sparse, true)
 		if err != nil {
 			return b, err
 		}
@@ -88,10 +103,10 @@ func (o *graphJob) needOf(graph *format.Dir, info gds.Info) (b graphNeed, err er
 			b.validation += b.features
 		}
 	}
-	b.sets = (labels/max(n, 1)+8)*cmp.Or(o.evaluated, n) + 2*3*gds.Align // of two sets, three vectors each
 	if b.pinned, err = o.spec.PinnedBytes(rows, o.devices, o.gradients, o.train); err != nil {
 		return b, err
 	}
+	b.profilePinned = b.pinned
 	if o.gradients > 0 { // what a step changes, as of the last synchronisation
 		parameters, err := o.spec.Parameters()
 		if err != nil {
@@ -101,30 +116,26 @@ func (o *graphJob) needOf(graph *format.Dir, info gds.Info) (b graphNeed, err er
 	}
 	switch {
 	case o.all:
-		b.model += labels
+		b.model += labels.Bytes
 		shape := sampling.BlockShape{Destinations: n, Sources: n, Edges: b.edges}
-		b.activations, err = o.activations(graphBlocks(shape, layers))
-		return b, err
-	case o.sampler == "":
-		return b, nil
+		err = b.countActivations(o, slices.Repeat([]sampling.BlockShape{shape}, layers), info)
+	case o.sampler != "":
+		err = b.countSamples(graph, o, info)
 	}
-	return b, b.countSamples(graph, o, info)
+	return b, err
 }
 
-func graphBlocks(shape sampling.BlockShape, layers int) (blocks []sampling.BlockShape) {
-	for range layers {
-		blocks = append(blocks, shape)
-	}
-	return blocks
-}
-
-// activations is what the model computes of a batch of these blocks.
-func (o *graphJob) activations(shapes []sampling.BlockShape) (int64, error) {
+// countActivations counts what the model computes of a batch of these blocks.
+func (b *graphNeed) countActivations(o *graphJob, shapes []sampling.BlockShape, info gds.Info) (err error) {
 	var blocks []loader.Block
 	for _, s := range shapes {
 		blocks = append(blocks, loader.Block{Destinations: int(s.Destinations), Sources: int(s.Sources)})
 	}
-	return o.spec.BlockBytes(blocks[len(blocks)-1].Destinations, blocks, shapes[0].Edges, o.elements != nil, true)
+	b.activations, err = o.spec.BlockBytes(blocks[len(blocks)-1].Destinations, blocks, o.elements != nil)
+	if info.EdgeWork {
+		b.batchWork = o.spec.EdgeWorkBytes(shapes[0].Sources, shapes[0].Edges)
+	}
+	return err
 }
 
 // countSamples counts what batches take that are sampled, with their samplers and caches.
@@ -132,51 +143,41 @@ func (b *graphNeed) countSamples(graph *format.Dir, o *graphJob, info gds.Info) 
 	m, dtype := &graph.Manifest, graph.Layout().DType
 	seeds := int64((o.seeds + o.devices - 1) / o.devices) // which devices share
 	blocks := sampling.ExpectedBlocks(o.sampler, o.fanouts, seeds, m, o.aggregation)
-	activations, err := o.activations(blocks)
-	if err != nil {
+	if err := b.countActivations(o, blocks, info); err != nil {
 		return err
 	}
-	b.activations = gds.Room(activations)
-	shape := sampling.BatchShapeOf(m, dtype, o.sampler, blocks, info.Unified)
-	if shape.Cached = o.cache != ""; o.elements != nil {
-		mean := b.features/m.Nodes + 1
-		shape.Sparse, shape.RowBytes, shape.FloatBytes = true, mean, mean
+	b.activations = gds.Room(b.activations)
+	elements := 0.0
+	if o.elements != nil {
+		elements = float64(o.elements.Count()+1) / float64(m.Nodes)
 	}
-	b.batch = shape.Memory()
-	shared, each := sampling.SamplerBytes(o.sampler, o.aggregation, m.Weighted, m.Nodes, m.Edges)
-	b.tables = hostBytes{shared + int64(o.workers)*each, sampling.LabelBytes(m) + m.Nodes/8 + 4*int64(o.trainSet)}
+	b.batch = sampling.BatchShapeOf(m, dtype, o.sampler, blocks, info.Unified, o.cache != "", elements).Memory()
+	samplers, tables := o.workers, need.Terms{sampling.LabelsNeed(m),
+		{Name: "training nodes", Place: need.Heap, Bytes: m.Nodes/8 + 4*int64(o.trainSet)}}
 	if o.cache != "" {
-		if err := b.countCache(m, o, info, shape.RowBytes, each, blocks[0].Sources); err != nil {
-			return err
+		spec, err := cache.Parse(o.cache)
+		if err != nil {
+			return session.Refuse("--cache: %s", err)
+		}
+		if spec.Policy == "optimal" { // it looks ahead by samplers of its own
+			b.traceRows, samplers = max(m.Nodes, cache.TraceRows(optimalTraceBytes)), 2*o.workers
+		}
+		stored := gds.Bytes(1, m.Features, dtype)
+		tables = append(tables, sampling.CacheNeed(spec, m, stored, b.traceRows)...)
+		rows := sampling.RowCacheNeed(spec.Slots(m.Nodes, stored), stored, m.Nodes, blocks[0].Sources, info.Unified,
+			o.scheduled).During(need.Profile, "")
+		if info.Unified { // else there is nothing to be gained by rows in other memory
+			b.storage = append(b.storage, rows...)
+		} else {
+			tables = append(tables, rows...)
 		}
 	}
-	b.tables = b.tables.times(o.devices)
-	return nil
-}
-
-// countCache counts what a cache of rows takes on each device, where each sampler has so many bytes, and batches have
-// so many rows.
-func (b *graphNeed) countCache(m *format.Manifest, o *graphJob, info gds.Info, rowBytes, sampler, rows int64) error {
-	spec, err := cache.Parse(o.cache)
-	if err != nil {
-		return session.Refuse("--cache: %s", err)
-	}
-	if spec.Policy == "optimal" { // it looks ahead by samplers of its own
-		b.traceRows = max(m.Nodes, cache.TraceRows(optimalTraceBytes))
-		b.tables.off += int64(o.workers) * sampler
-	}
-	off, heap := sampling.CacheNeed(spec, m, rowBytes, b.traceRows)
-	b.tables = b.tables.plus(hostBytes{off, heap})
-	slots := spec.Slots(m.Nodes, rowBytes)
-	b.cacheRows = slots * rowBytes
-	loading := sampling.LoadingBytes(slots, rowBytes)
-	if info.Unified {
-		b.reading.off += b.cacheRows + loading + gds.Room(rows*rowBytes) // rows that the cache does not have
-		return nil
-	}
-	b.tables.off += loading
-	if b.cacheRows += loading; o.scheduled {
-		b.cacheRows += sampling.RoutedCacheBytes(m.Nodes)
+	tables = append(tables, sampling.SamplersNeed(o.sampler, o.aggregation, m, samplers))
+	for _, t := range tables.During(need.Profile, "") {
+		if t.Place != need.Device {
+			t.Bytes *= int64(o.devices)
+		}
+		b.common = append(b.common, t)
 	}
 	return nil
 }
@@ -193,18 +194,81 @@ func (o *graphJob) modelRows(n int64) int {
 	return max(rows, int(min(InferenceRows, n)))
 }
 
-// countLayers counts what a layer takes for each node and edge of a chunk of a graph of n nodes.
-func (b *graphNeed) countLayers(spec trainer.Spec, n int64, sparse bool) error {
+// countLayers counts what a layer takes for each node of a chunk of a graph of n nodes.
+func (b *graphNeed) countLayers(spec trainer.Spec, n int64, sparse bool) (err error) {
 	const some = 1 << 14
 	few := min(n, some)
-	var took [4]int64
-	for i, size := range [][2]int64{{some, 0}, {2 * some, 0}, {2 * some, some}, {few, 0}} {
-		var err error
-		if took[i], err = spec.GraphBytes(int(size[0]), size[1], sparse, false); err != nil {
+	var took [3]int64
+	for i, nodes := range []int64{some, 2 * some, few} {
+		if took[i], err = spec.GraphBytes(int(nodes), sparse, false); err != nil {
 			return err
 		}
 	}
-	b.nodeBytes, b.edgeBytes = (took[1]-took[0])/some, (took[2]-took[1])/some
-	b.layers = max(0, took[3]-few*b.nodeBytes) // which does not grow with the nodes
+	b.nodeBytes = (took[1] - took[0]) / some
+	b.layers = max(0, took[2]-few*b.nodeBytes) // which does not grow with the nodes
 	return nil
+}
+
+// workBytes is what the model, its batches and its activations take of the device.
+func (p *graphPlan) workBytes() int64 {
+	return p.need.model + p.need.activations + p.need.batchWork + int64(p.batches.onDevice)*p.need.batch.Device
+}
+
+// memory is the memory of the plan, as far as it is known by now.
+func (p *graphPlan) memory() need.Memory {
+	b, o, c := &p.need, &p.job, &p.batches
+	devices := int64(o.devices)
+	terms := slices.Clone(b.common)
+	add := func(name string, place need.Place, bytes int64, from, until need.Phase) {
+		if bytes > 0 {
+			terms = append(terms, need.Term{Name: name, Place: place, Bytes: bytes, From: from, Until: until})
+		}
+	}
+	add("model", need.Device, b.model, need.Profile, "")
+	add("activations", need.Device, b.activations, need.Profile, "")
+	add("batches", need.Device, int64(c.onDevice)*b.batch.Device, need.Profile, "")
+	add("model while batches are measured", need.Pinned, b.profilePinned, need.Profile, need.Profile)
+	add("model", need.Pinned, b.pinned, need.Epoch, "")
+	add("batches on their way to the device", need.Pinned, devices*int64(c.pinned)*b.batch.Pinned, need.Profile, "")
+	add("samples", need.Heap, devices*int64(c.samples)*b.batch.Sample, need.Profile, "")
+	if c.route {
+		add("batch that the device prepares", need.Device, b.batch.Route, need.Profile, "")
+	}
+	if p.placement != placement.Storage && b.pinning.Bytes > 0 {
+		terms = append(terms, b.pinning)
+	}
+	work := b.batchWork
+	if p.placement == placement.Device {
+		terms, work = append(terms, b.whole...), max(work, b.wholeWork)
+		add("nodes near those that are validated", need.FirstDevice, b.validation, need.Epoch, "")
+		add("layers of validation", need.FirstDevice, b.validationLayers, need.Epoch, "")
+		switch { // samples take features from the whole graph where the host can read it
+		case o.elements != nil:
+			add("features", need.OffHeap, b.features, need.Features, "")
+		case o.sampler != "" && !(p.unified && b.float):
+			add("features", need.OffHeap, b.features, need.Profile, "")
+			fallthrough
+		default:
+			add("features while they are read", need.OffHeap, b.features, need.Features, need.Features)
+		}
+	} else {
+		memory := cmp.Or(p.chunkMemory, p.chunkBytes)
+		terms = append(terms, b.chunks...)
+		add("chunk of a layer", need.FirstDevice, b.layers+memory+p.chunkModel, need.Profile, "")
+		if add("chunk that is sampled", need.Heap, memory, need.Profile, ""); !p.unified {
+			add("chunk before it is copied", need.Pinned, memory, need.Profile, "")
+		}
+		if p.placement == placement.Storage {
+			terms = append(terms, b.storage...)
+		} else {
+			add("features", need.OffHeap, b.features, "", "")
+		}
+	}
+	add("work along edges", need.Device, work, need.Profile, "")
+	return terms.Sum(o.devices, p.unified)
+}
+
+// fits tells whether a machine has room for what.
+func (p *graphPlan) fits(m session.Machine, what string, args ...any) error {
+	return m.Fits(fmt.Sprintf(what, args...), p.memory())
 }

@@ -2,12 +2,15 @@ package training
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/need"
+	"github.com/hopfeed/hopfeed/internal/schedule"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
@@ -73,11 +76,12 @@ func (o *Options) job(devices int) (j graphJob, err error) {
 	switch o.Schedule.Name {
 	case "":
 		buffers := cmp.Or(s.Buffers, placement.Buffers)
-		j.batches = batchCount{buffers: buffers, onDevice: buffers, samples: sampling.MostSamples(j.workers, buffers)}
+		j.batches = batchCount{onDevice: buffers, samples: sampling.MostSamples(j.workers, buffers),
+			pinned: pipelinedMoves(buffers - 1)}
 	case scheduler.MultiQueue:
 		j.batches = queuedBatches(multiqueue.Synchronous.Queue)
 	default:
-		j.scheduled, j.batches = true, scheduledBatches(1, 1, j.workers, 0, info.Unified)
+		j.scheduled, j.batches = true, scheduledBatches(1, 1, 2, j.workers, 0, info.Unified)
 		j.batches.route = !info.Unified && slices.Contains([]string{scheduler.Auto, "gpu", "mixed", "collective"},
 			o.Schedule.Name)
 	}
@@ -104,26 +108,28 @@ func (o *graphJob) keepsSparse() bool {
 
 // batchCount is how many batches there are at a time, for each device.
 type batchCount struct {
-	buffers  int  // in memory of the loader
 	onDevice int  // buffers that have device memory
 	samples  int  // that are being sampled, or wait for a buffer
+	pinned   int  // that have pinned memory, of a device with memory of its own
 	route    bool // the device prepares some by itself
 }
 
 // scheduledBatches counts the batches of a schedule with buffers of these lengths, in epochs of so many batches.
-func scheduledBatches(cpuBuffer, gpuBuffer, workers, batches int, unified bool) batchCount {
-	c := batchCount{onDevice: gpuBuffer + 2}
-	c.buffers = min(sampling.Buffers(cpuBuffer, gpuBuffer), max(batches, sampling.Buffers(1, 1)))
-	if c.samples = c.buffers + workers; unified || c.onDevice > c.buffers {
-		c.onDevice = c.buffers
+func scheduledBatches(cpuBuffer, gpuBuffer, pinned, workers, batches int, unified bool) batchCount {
+	buffers := min(sampling.Buffers(cpuBuffer, gpuBuffer), max(batches, sampling.Buffers(1, 1)))
+	c := batchCount{onDevice: min(gpuBuffer+2, buffers), samples: buffers + workers, pinned: pinned}
+	if unified {
+		c.onDevice = buffers
 	}
 	return c
 }
 
+// pipelinedMoves is how many batches move at a time at most, where so many are on the device or on their way.
+func pipelinedMoves(gpuBuffer int) int { return max(1, min(schedule.PipelinedMoves, gpuBuffer)) }
+
 // queuedBatches counts the batches that wait in queues of a length.
 func queuedBatches(length int) batchCount {
-	buffers := sampling.QueueBuffers(length)
-	return batchCount{buffers: buffers, onDevice: buffers, samples: 2 * length}
+	return batchCount{onDevice: sampling.QueueBuffers(length), samples: 2 * length, pinned: pipelinedMoves(length)}
 }
 
 // graphPlan is where a graph lies, why, and what that takes.
@@ -231,20 +237,20 @@ func (t *placing) try(where string, scarce bool) (graphPlan, error) {
 			return p, fmt.Errorf("%w: %s, as a whole on the device, has %d edges, and a block has 2^32-1 at most",
 				machine.ErrDoesNotFit, t.name, edges)
 		}
-		p.reasons = []string{"the whole graph fits on the device: " + units.Bytes(p.need.whole).String()}
-		return p, p.memory().fits(t.machine, t.name+", as a whole on the device,")
+		whole := units.Bytes(p.need.whole.Peak(need.FirstDevice))
+		p.reasons = []string{"the whole graph fits on the device: " + whole.String()}
+		return p, p.fits(t.machine, "%s, as a whole on the device,", t.name)
 	}
 	from := "storage"
 	if where == placement.Host {
 		from = "host memory"
 	}
 	p.chunkBytes = leastChunkBytes
-	if err := p.memory().fits(t.machine,
-		fmt.Sprintf("%s, with features in %s and in chunks on the device,", t.name, from)); err != nil {
+	if err := p.fits(t.machine, "%s, with features in %s and in chunks on the device,", t.name, from); err != nil {
 		return p, err
 	}
 	for larger := p; !scarce && p.chunkBytes < mostChunkBytes; p.chunkBytes *= 2 {
-		if larger.chunkBytes = 4 * p.chunkBytes; larger.memory().fits(t.machine, "") != nil {
+		if larger.chunkBytes = 4 * p.chunkBytes; larger.fits(t.machine, "") != nil {
 			break
 		}
 	}
@@ -266,57 +272,11 @@ func (t *placing) tryScarce(where string) (graphPlan, error) {
 	return p, nil
 }
 
-// workBytes is what the model, its batches and its activations take of the device.
-func (p *graphPlan) workBytes() int64 {
-	return p.need.model + p.need.activations + int64(p.batches.onDevice)*p.need.batch.Device
-}
-
-// memory is the memory of the plan, as far as it is known by now.
-func (p *graphPlan) memory() Memory {
-	b, o := &p.need, &p.job
-	devices := int64(o.devices)
-	device := p.workBytes()
-	if p.batches.route {
-		device += b.batch.Route
+// explain says what the batches of a graph were expected to need, where there was too little device memory.
+func (p *graphPlan) explain(err error) error {
+	if p.scarceBytes == 0 || !errors.Is(err, gds.ErrOutOfMemory) {
+		return err
 	}
-	if !p.unified {
-		device += b.cacheRows
-	}
-	other := int64(0)
-	if devices > 1 { // it evaluates nothing
-		other = device
-	}
-	device += b.sets
-	host := b.topology.plus(b.tables)
-	host.off += b.pinned + devices*int64(p.batches.buffers)*b.batch.Pinned
-	host.heap += o.held + devices*int64(p.batches.samples)*b.batch.Sample
-	if p.placement == placement.Device {
-		device += b.whole + b.validation + b.validationLayers
-		// Samples take features from the whole graph where the host can read it, else from a copy, as sparse ones.
-		if o.elements != nil || o.sampler != "" && !(p.unified && b.float) {
-			host.off += b.features
-		}
-		features, edges := b.topology.off+b.features+b.staging, b.topology.off+b.opening.off
-		if p.unified { // before the model and batches take memory
-			features, edges = features+b.wholeFeatures-device, edges+b.whole-device
-		}
-		host.off = max(host.off, features, edges)
-		host.heap = max(host.heap, b.topology.heap+o.held+b.opening.heap)
-	} else {
-		memory, model := cmp.Or(p.chunkMemory, p.chunkBytes), p.chunkModel
-		device += b.layers + memory + model
-		host = host.plus(b.chunks)
-		if host.heap += memory; !p.unified { // as it is sampled, and before it is copied
-			host.off += memory
-		}
-		if p.placement == placement.Storage {
-			host = host.plus(b.reading)
-		} else {
-			host.off += b.features
-		}
-	}
-	if p.placement != placement.Storage {
-		host.off = max(host.off, b.topology.off+b.pinning)
-	}
-	return Memory{HostBytes: host.off + host.heap, HeapBytes: host.heap, DeviceBytes: device, OtherBytes: other}
+	return fmt.Errorf("%w; batches and their activations were expected to need up to %s "+
+		"(give more --memory, fewer seed nodes by --batch, or a smaller --fanout)", err, units.Bytes(p.scarceBytes))
 }

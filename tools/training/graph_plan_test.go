@@ -42,7 +42,7 @@ func TestAGraphOfTooManyEdgesForABlockComesInChunks(t *testing.T) {
 	}
 	job := graphJob{spec: spec, aggregation: sampling.Sym, placement: placement.Auto, devices: 1, train: true,
 		sampler: "neighbor", fanouts: []int{3, 3},
-		seeds: 50, trainSet: 200, workers: 2, batches: batchCount{buffers: 2, onDevice: 2, samples: 12}}
+		seeds: 50, trainSet: 200, workers: 2, batches: batchCount{onDevice: 2, samples: 12, pinned: 2}}
 	all := job
 	all.all, all.sampler = true, ""
 	for _, edges := range []int64{1<<32 - 1 - 300, 1<<32 - 300} { // gcn adds a self-loop to each of 300 nodes

@@ -10,7 +10,6 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/gds/paced"
-	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement/collective"
@@ -166,7 +165,7 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 	}
 	if !g.plan.unified && budget.By != "" {
 		qo.HostBatches = func() int {
-			left := int64(budget.Bytes-machine.ProgramBytes) - g.Memory().HostBytes
+			left := int64(budget.Bytes) - g.Memory().HostBytes
 			return int(min(max(0, left/int64(count)/max(1, gds.Room(qo.BatchBytes()))), scheduler.MostQueue))
 		}
 	}
@@ -181,9 +180,10 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 	p, r := &g.plan, &g.Queues.Report
 	g.Queues.Training()
 	p.batches = queuedBatches(min(r.Queue, sets[0].Batches()))
-	if p.need.pinned, err = p.job.spec.PinnedBytes(p.job.modelRows(m.Nodes), count, g.Queues.Gradients(),
-		true); err != nil {
-		return nil, err
+	for bytes, gradients := range map[*int64]int{&p.need.pinned: r.Lag + 1, &p.need.profilePinned: g.Queues.Gradients()} {
+		if *bytes, err = p.job.spec.PinnedBytes(p.job.modelRows(m.Nodes), count, gradients, true); err != nil {
+			return nil, err
+		}
 	}
 	return []string{
 		fmt.Sprintf("schedule %s on %s: %s", scheduler.MultiQueue, units.Count(int64(r.Devices), "device"), r.Reason),

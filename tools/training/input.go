@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
@@ -76,7 +77,7 @@ type Report struct {
 	PredictedRemoteRows   float64                `json:"predicted_remote_rows"`
 	RemoteBytes           int64                  `json:"remote_bytes"` // that moved between devices, in all epochs
 	PredictedEpochSeconds *float64               `json:"predicted_epoch_seconds"`
-	Memory                *Memory                `json:"memory_plan,omitempty"`
+	Memory                *need.Memory           `json:"memory_plan,omitempty"`
 	Schedule              *scheduler.Report      `json:"schedule,omitempty"` // of the batches of a graph
 	Queues                *scheduler.QueueReport `json:"multi_queue,omitempty"`
 	Load                  loader.Stats           `json:"load"`
@@ -179,7 +180,7 @@ func (s Store) Report() Report {
 	r := Report{
 		Placement: p.Placement, Shuffle: p.Shuffle, Reasons: p.Reasons, Devices: p.Devices, Sharded: p.Sharded,
 		PredictedRemoteRows: p.RemoteRows, Load: s.Loaders[0].Stats(),
-		Memory: &Memory{HostBytes: int64(p.HostBytes), DeviceBytes: int64(p.DeviceBytes)},
+		Memory: &need.Memory{HostBytes: int64(p.HostBytes), DeviceBytes: int64(p.DeviceBytes)},
 	}
 	if p.Devices > 1 {
 		r.Memory.OtherBytes = r.Memory.DeviceBytes

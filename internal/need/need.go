@@ -1,0 +1,98 @@
+// Package need adds up the memory of a training. What is allocated is declared as Terms, each beside the code that
+// allocates it; Sum is the plan of all.
+package need
+
+import "slices"
+
+// Place is where memory is.
+type Place string
+
+const (
+	Device      Place = "device"       // of each device
+	FirstDevice Place = "first device" // which evaluates alone, where devices train by queues
+	Pinned      Place = "pinned"       // host memory that devices copy from
+	OffHeap     Place = "off-heap"     // other host memory beside Go's heap
+	Heap        Place = "heap"
+)
+
+// Phase is a part of a training. The first three open its input; while it is saved, all of an epoch is held too.
+type Phase string
+
+const (
+	Topology Phase = "topology" // edges come to host memory, and to pinned memory
+	Features Phase = "features" // all features come to the device
+	Edges    Phase = "edges"    // all edges come to the device
+	Profile  Phase = "profile"  // some batches are trained on, and measured
+	Epoch    Phase = "epoch"
+	Saving   Phase = "saving"
+)
+
+var phases = []Phase{Topology, Features, Edges, Profile, Epoch, Saving}
+
+// Term is one allocation, or several of a kind.
+type Term struct {
+	Name  string `json:"name"`
+	Place Place  `json:"place"` // device, first device, pinned, off-heap or heap
+	Bytes int64  `json:"bytes"`
+	// The phases in which it is held: topology, features, edges, profile, epoch, saving.
+	From  Phase `json:"from,omitempty"`  // the first; "": topology
+	Until Phase `json:"until,omitempty"` // the last; "": saving
+}
+
+// Terms are allocations that are held together, as their phases say.
+type Terms []Term
+
+// Peak is the most that the terms in some places take in any phase.
+func (t Terms) Peak(places ...Place) (most int64) {
+	for at := range phases {
+		sum := int64(0)
+		for _, n := range t {
+			from, until := slices.Index(phases, n.From), slices.Index(phases, n.Until)
+			if slices.Contains(places, n.Place) && from <= at && (until >= at || n.Until == "") {
+				sum += n.Bytes
+			}
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// Times is what count of all these take.
+func (t Terms) Times(count int) Terms {
+	t = slices.Clone(t)
+	for i := range t {
+		t[i].Bytes *= int64(count)
+	}
+	return t
+}
+
+// During are the terms, held from one phase to another.
+func (t Terms) During(from, until Phase) Terms {
+	t = slices.Clone(t)
+	for i := range t {
+		t[i].From, t[i].Until = from, until
+	}
+	return t
+}
+
+// Memory is what a training or an inference takes at most, in bytes.
+type Memory struct {
+	HostBytes   int64 `json:"host_bytes"`                   // of the program too, beside the memory of devices
+	HeapBytes   int64 `json:"heap_bytes"`                   // the part of host_bytes on Go's heap
+	DeviceBytes int64 `json:"device_bytes"`                 // of the device that takes most
+	OtherBytes  int64 `json:"other_device_bytes,omitempty"` // of each other device
+	Terms       Terms `json:"terms"`                        // that these are sums of
+}
+
+// Sum adds up the terms of a program that uses so many devices; unified: their memory is the host's. The heap keeps
+// what one phase took for the next, so its peak adds to that of the other memory.
+func (t Terms) Sum(devices int, unified bool) Memory {
+	m := Memory{HeapBytes: t.Peak(Heap), DeviceBytes: t.Peak(Device, FirstDevice), Terms: t}
+	if devices > 1 {
+		m.OtherBytes = t.Peak(Device)
+	}
+	if m.HostBytes = m.HeapBytes + t.Peak(Pinned, OffHeap); unified { // the peaks may be of different phases
+		m.HostBytes = m.HeapBytes + t.Peak(Pinned, OffHeap, Device, FirstDevice) - m.DeviceBytes
+	}
+	return m
+}
