@@ -28,7 +28,7 @@ type AblationOptions struct {
 type AblationCase struct {
 	Spec trainer.Spec
 	Hops int
-	// Alternatives are its placements, those that do not fit with the reason.
+	// Alternatives are its placements; one that does not fit says why.
 	Alternatives []placement.Alternative
 }
 
@@ -227,7 +227,8 @@ func (c *cell) measure(ctx context.Context, o AblationOptions) (err error) {
 // result makes an AblationResult of the median epoch and the median of the step times.
 func (c *cell) result() AblationResult {
 	r := AblationResult{
-		Model: c.Spec.Model, Hops: c.Hops, Matrices: len(c.Spec.Matrices), Way: c.variant.way(c.placement), InputBytes: c.inputBytes,
+		Model: c.Spec.Model, Hops: c.Hops, Matrices: len(c.Spec.Matrices), Way: c.variant.way(c.placement),
+		InputBytes: c.inputBytes,
 	}
 	for _, e := range c.epochs {
 		r.Seconds = append(r.Seconds, e.seconds)

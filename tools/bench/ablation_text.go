@@ -22,7 +22,7 @@ func (a *Ablation) Text(w io.Writer) {
 			l["wait"], l["assemble"])
 	}
 	if slices.ContainsFunc(a.Results, func(m AblationResult) bool { return m.WithinNoise }) {
-		fmt.Fprintln(w, "\n~ its epochs overlap those that speedup is over: the difference may be noise")
+		fmt.Fprintln(w, "\n~ its epochs overlap the reference's (speedup 1): the difference may be noise")
 	}
 	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tby formula\tfrom storage\tassembled by the host\tcopied to the "+
 		"device")

@@ -58,7 +58,7 @@ func names(of []variant) (names []string) {
 	return names
 }
 
-// Options are those that Load and Ablate have in common. They read the training rows of Store.
+// Options are what Load and Ablate have in common. Both read the training rows of Store.
 type Options struct {
 	Device     gds.Device
 	Store      *format.Dir
@@ -131,7 +131,7 @@ func (o *LoadOptions) rowBytes() int64 {
 	return int64(layout.Features * layout.DType.Size() * len(o.Matrices))
 }
 
-// LoadResult holds the figures of one variant from one placement, those of its median round.
+// LoadResult holds the figures of the median round of one variant from one placement.
 type LoadResult struct {
 	Way
 	// BytesPerSecond counts the stored bytes of the rows.
@@ -214,8 +214,8 @@ func Load(ctx context.Context, o LoadOptions) ([]LoadResult, error) {
 	return medians, nil
 }
 
-// markNoise sets WithinNoise of the results whose times overlap with those of the fastest, but
-// not of the fastest itself. Memcpy, which does not load, is left out.
+// markNoise sets WithinNoise where the times of a result overlap with the fastest result's. Memcpy does not load, and
+// is left out.
 func markNoise(results []LoadResult) {
 	fastest := -1
 	for i, r := range results {
@@ -335,6 +335,6 @@ func (l LoadTable) Text(w io.Writer) {
 			r.RoundSeconds[0], r.RoundSeconds[len(r.RoundSeconds)-1], r.WaitSeconds)
 	}
 	if slices.ContainsFunc(l, func(r LoadResult) bool { return r.WithinNoise }) {
-		fmt.Fprintln(w, "\n~ its rounds overlap those of the fastest: the difference may be noise")
+		fmt.Fprintln(w, "\n~ its rounds overlap the fastest's: the difference may be noise")
 	}
 }

@@ -66,7 +66,7 @@ type refusal struct {
 
 func byLeast(a, b refusal) int { return cmp.Compare(a.least, b.least) }
 
-// refusals are those of the placements that do not fit; possible: some placement does.
+// refusals has one for each placement that does not fit; possible: some placement fits.
 func (o *Options) refusals(f placement.Facts, n placement.Needs) (all []refusal, possible bool) {
 	for _, p := range o.Placements {
 		asked := placement.Override{Placement: string(p)}

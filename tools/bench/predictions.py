@@ -1,4 +1,4 @@
-"""Compares epoch times that `hopfeed train` predicts with those that it measures, from each placement in turn.
+"""Compares epoch times that `hopfeed train` predicts with epoch times that it measures, from each placement in turn.
 
     python tools/bench/predictions.py ./hopfeed WORK [--nodes 100000 --hidden 4 --batch 2000] [--emulate gpu=1,mem=1GiB,link=400MiB/s]
 

@@ -37,8 +37,8 @@ func (o PropagateOptions) Bytes() int64 {
 	return bytes
 }
 
-// PropagateResult holds the figures of a hop with one element type and number of threads.
-// Rates are those of the median times.
+// PropagateResult holds the figures of a hop with one element type and number of threads. Rates
+// follow from median times.
 type PropagateResult struct {
 	DType    string `json:"dtype"`
 	Threads  int    `json:"threads"`

@@ -32,7 +32,7 @@ type meter struct {
 
 func start() meter { return meter{time.Now(), machine.CPUTime()} }
 
-// seconds are those since the start: of the clock, and of all processor cores together.
+// seconds is how long ago the start was, by the clock, and the time that all processor cores have worked since.
 func (m meter) seconds() (clock, cores float64) {
 	return time.Since(m.at).Seconds(), (machine.CPUTime() - m.cpu).Seconds()
 }

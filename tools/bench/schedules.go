@@ -289,7 +289,7 @@ type QueueResult struct {
 	EpochSeconds     float64              `json:"epoch_seconds"` // of training: the median
 	PredictedSeconds float64              `json:"predicted_epoch_seconds"`
 	RowsPerSecond    float64              `json:"rows_per_second"`
-	TimesSynchronous float64              `json:"times_synchronous"` // rows_per_second / those of Synchronous
+	TimesSynchronous float64              `json:"times_synchronous"` // rows_per_second / that of Synchronous
 	EpochsSeconds    []float64            `json:"measured_epochs_seconds"`
 }
 

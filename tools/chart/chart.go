@@ -29,8 +29,8 @@ type Plot interface {
 	draw(c *canvas, y float64) (end float64)
 }
 
-// The colours are those of Okabe and Ito, which most colour-blind readers tell apart, with grey for black: they show
-// on light and on dark pages.
+// The colours of Okabe and Ito, which most colour-blind readers tell apart, with grey for black: they show on light
+// and on dark pages.
 const (
 	Blue   = "#0072b2"
 	Red    = "#d55e00"
@@ -251,7 +251,7 @@ func paleness(pale bool) string {
 
 func textWidth(text string) float64 { return charWidth * float64(columns(text)) }
 
-// columns is the width of a text in characters. Those of East Asia, and pictures, count two.
+// columns is the width of a text in characters. A character of East Asia or a picture counts two.
 func columns(text string) (n int) {
 	for _, r := range text {
 		if n++; r >= 0x1100 && r < 0x1160 || r >= 0x2e80 {

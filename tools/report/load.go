@@ -11,8 +11,8 @@ import (
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
-// Load reads the trainings in some folders. Seconds are those of propagations, by the resolved folder of the store;
-// others are those that stores say.
+// Load reads the trainings in some folders. seconds is how long propagations took, by the resolved folder of the
+// store; otherwise the store says it.
 func Load(fsys vfs.FS, dirs []string, seconds map[string]float64) (runs []Run, err error) {
 	for _, dir := range dirs {
 		r := Run{Name: filepath.Base(filepath.Clean(dir))}

@@ -215,7 +215,7 @@ func varied(trials []tune.Trial) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// trials adds those of a run, the best first, with the settings that they vary.
+// trials adds the trials of a run, the best first, with the settings that they vary.
 func trials(p *chart.Page, r Run) {
 	names := varied(r.Trials)
 	t := &chart.Table{Columns: append([]string{"trial", "validation", "epoch", "time"}, names...)}

@@ -93,7 +93,7 @@ func TestThePageHasTheFigures(t *testing.T) {
 		}
 	}
 	if differ, _, _ := strings.Cut(text, "<details>"); strings.Contains(differ, "<td>lr</td>") {
-		t.Error("a setting that is the same is among those that differ")
+		t.Error("a setting that is the same is listed as different")
 	}
 	if strings.Index(text, ">75.00 %<") > strings.Index(text, ">diverged<") {
 		t.Error("trials are not in order")

@@ -9,7 +9,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// outcome has these figures, of which memory is the device's.
+// outcome has these figures; memory is the device's.
 func outcome(rows float64, memory int64, valid float64) Outcome {
 	return Outcome{Metric: "accuracy", Valid: &valid, RowsPerSecond: rows, PeakDeviceBytes: memory, PeakRSSBytes: 7}
 }

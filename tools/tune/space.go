@@ -88,7 +88,7 @@ func (s *Space) combination(n int) []int {
 	return place
 }
 
-// settings are those with these values of the dimensions.
+// settings are Base with a value of each dimension, simplified.
 func (s *Space) settings(place []int) Settings {
 	all := maps.Clone(s.Base)
 	for d, at := range place {
@@ -107,7 +107,7 @@ func (s *Space) settings(place []int) Settings {
 // Len is the number of distinct settings.
 func (p *Points) Len() int { return len(p.first) }
 
-// Settings are those of a number from 0 to Len()-1.
+// Settings returns the settings of a number from 0 to Len()-1.
 func (p *Points) Settings(i int) Settings { return p.settings(p.place(i)) }
 
 // place is the first combination of values with the settings of a number.
@@ -187,10 +187,10 @@ func (p *Points) Grid() Proposer {
 	}
 }
 
-// mostDraws is how many combinations Random draws before it lists those that are left.
+// mostDraws is how many combinations Random draws before it lists what is left.
 const mostDraws = 200
 
-// Random proposes the settings to begin with, and then those of combinations that the seed determines, none twice.
+// Random proposes the default of each dimension, and then combinations that the seed determines, none twice.
 func (p *Points) Random(seed uint64) Proposer {
 	seed = rng.Derive(seed, "tune")
 	return func(done []Trial) Settings {
@@ -215,8 +215,24 @@ func (p *Points) Random(seed uint64) Proposer {
 	}
 }
 
-// pieces of a value: numbers, and what is between them.
-var pieces = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?`)
+// numberPattern is a number within a value.
+var numberPattern = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?`)
+
+// partsOf takes a value apart: its numbers, and the rest.
+func partsOf(value string) (numbers []float64, word string) {
+	for _, text := range numberPattern.FindAllString(value, -1) {
+		v, _ := strconv.ParseFloat(text, 64) // the pattern is a number
+		numbers = append(numbers, v)
+	}
+	return numbers, numberPattern.ReplaceAllString(value, "")
+}
+
+// CompareValues orders values by their words, and by their numbers where words are the same.
+func CompareValues(a, b string) int {
+	x, word := partsOf(a)
+	y, other := partsOf(b)
+	return cmp.Or(cmp.Compare(word, other), slices.Compare(x, y), cmp.Compare(a, b))
+}
 
 // encode returns the columns that models of the outcome read, for each of some settings, in [0,1]. A value is taken
 // apart into its numbers, with a column for each place, and the rest, with a column for each text that occurs: 10,5 has
@@ -233,12 +249,30 @@ func (s *Space) encode(all []Settings) [][]float64 {
 			x[i] = append(x[i], (v-low)/(high-low))
 		}
 	}
-	values := make([]string, len(all))
 	for _, d := range s.Dimensions {
+		var numbers [][]float64
+		words := map[string][]float64{}
+		known := map[string]func(i int){} // sets what row i has in the columns, by value
 		for i, settings := range all {
-			values[i] = settings[d.Name]
+			value := settings[d.Name]
+			if known[value] == nil {
+				values, word := partsOf(value)
+				for len(numbers) < len(values) {
+					numbers = append(numbers, make([]float64, len(all)))
+				}
+				if words[word] == nil {
+					words[word] = make([]float64, len(all))
+				}
+				column := words[word]
+				known[value] = func(i int) {
+					for k, v := range values {
+						numbers[k][i] = v
+					}
+					column[i] = 1
+				}
+			}
+			known[value](i)
 		}
-		numbers, words := columnsOf(values)
 		for _, column := range numbers {
 			least := math.Inf(1) // above zero
 			for _, v := range column {
@@ -258,55 +292,4 @@ func (s *Space) encode(all []Settings) [][]float64 {
 		}
 	}
 	return x
-}
-
-// columnsOf takes values apart: a column for each place of a number, and one for each word, 1 where a value has it.
-func columnsOf(values []string) (numbers [][]float64, words map[string][]float64) {
-	type parts struct {
-		numbers []float64
-		word    string
-	}
-	known := map[string]parts{}
-	words = map[string][]float64{}
-	for i, value := range values {
-		of, ok := known[value]
-		if !ok {
-			for _, text := range pieces.FindAllString(value, -1) {
-				v, _ := strconv.ParseFloat(text, 64) // a piece is a number
-				of.numbers = append(of.numbers, v)
-			}
-			of.word = pieces.ReplaceAllString(value, "")
-			known[value] = of
-		}
-		for k, v := range of.numbers {
-			if k == len(numbers) {
-				numbers = append(numbers, make([]float64, len(values)))
-			}
-			numbers[k][i] = v
-		}
-		if words[of.word] == nil {
-			words[of.word] = make([]float64, len(values))
-		}
-		words[of.word][i] = 1
-	}
-	return numbers, words
-}
-
-// CompareValues orders values by their words, and by their numbers among those of the same words.
-func CompareValues(a, b string) int {
-	if c := cmp.Compare(pieces.ReplaceAllString(a, ""), pieces.ReplaceAllString(b, "")); c != 0 {
-		return c
-	}
-	other := pieces.FindAllString(b, -1)
-	for i, text := range pieces.FindAllString(a, -1) {
-		if i == len(other) {
-			return 1
-		}
-		x, _ := strconv.ParseFloat(text, 64) // a piece is a number
-		y, _ := strconv.ParseFloat(other[i], 64)
-		if x != y {
-			return cmp.Compare(x, y)
-		}
-	}
-	return cmp.Compare(a, b)
 }

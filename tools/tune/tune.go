@@ -14,7 +14,7 @@ import (
 // Settings are texts by name, as flags and configurations have them.
 type Settings map[string]string
 
-// With returns settings with those of other added or replaced.
+// With returns the settings and other's; where both have a value, it is other's.
 func (s Settings) With(other Settings) Settings {
 	all := maps.Clone(s)
 	maps.Copy(all, other)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -32,31 +33,20 @@ func Unpack(fsys vfs.FS, dir, name string) error {
 		return err
 	}
 	defer z.Close()
-	if err := fsys.MkdirAll(dir); err != nil {
-		return err
-	}
+	var names []string
+	var contents [][]byte
 	for files := tar.NewReader(z); ; {
 		h, err := files.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return folder.WriteFiles(fsys, dir, names, contents)
+		}
+		var content []byte
+		if err == nil {
+			content, err = io.ReadAll(files)
 		}
 		if err != nil {
 			return fmt.Errorf("demo graph %q: %w", name, err)
 		}
-		if err := write(fsys, path.Join(dir, path.Base(h.Name)), files); err != nil {
-			return err
-		}
+		names, contents = append(names, path.Base(h.Name)), append(contents, content)
 	}
-}
-
-func write(fsys vfs.FS, name string, content io.Reader) error {
-	f, err := fsys.Create(name)
-	if err != nil {
-		return err
-	}
-	defer f.Abort()
-	if _, err := io.Copy(f, content); err != nil {
-		return err
-	}
-	return f.Commit()
 }

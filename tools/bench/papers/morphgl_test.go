@@ -17,8 +17,8 @@ func TestTheRatiosOfThePaperFollowFromItsTables(t *testing.T) {
 	}
 }
 
-// Epochs of the paper's settings: those of SALIENT and DUCATI as in its Table 4, from which the durations
-// are; and collective batching before both, and before the best mixture, by about what it published.
+// SALIENT's and DUCATI's epochs are as in the paper's Table 4, which durations follow from; collective batching is
+// faster than both, and than the best mixture, by about what the paper says.
 func TestCollectiveBatchingGainsWhatThePaperSays(t *testing.T) {
 	const n = 1000
 	for _, s := range MorphGLSettings() {

@@ -149,8 +149,8 @@ func CompareSearches(ctx context.Context, table []tune.Trial, g tune.Goals, runs
 	return r, nil
 }
 
-// pointsOf are the distinct settings of trials, with what varies among them as dimensions, beginning with those of the
-// first. A combination of values that no trial has stands for the trial that differs from it in the fewest.
+// pointsOf are the distinct settings of trials: what varies among them is a dimension, which begins with the first
+// trial's value. A combination of values that no trial has stands for the trial that differs from it in the fewest.
 func pointsOf(trials []tune.Trial) (*tune.Points, error) {
 	names := map[string]bool{}
 	for _, t := range trials {

@@ -4,9 +4,9 @@
     python tools/bench/peers/accuracy.py HOPFEED DATA...    DATA is a folder that hopfeed import npy reads
 
 For each graph, operator and type, prints the largest |error| over sum |w x|, the sum of the magnitudes of the
-terms of hop r, carried on from those of hop r-1. Fails where float32 exceeds 1e-5. In float16 each value is compared
+terms of hop r, carried on from the terms of hop r-1. Fails where float32 exceeds 1e-5. In float16 each value is compared
 with the hop made from the stored previous one, and must be the nearest float16, but for ties that float32 tips (0.51
-ulp; features must not be negative, as those of terms that cancel). Series are cut off where the coefficients left out add up to 1e-4, as by default.
+ulp; features must not be negative, since terms would cancel). Series are cut off where the coefficients left out add up to 1e-4, as by default.
 Needs numpy and scipy.
 """
 
@@ -45,7 +45,7 @@ def matrix(edges, n, operator, undirected):
 
 
 def coefficients(operator):
-    """Of the powers of the matrix, from 0."""
+    """Coefficients of the powers of the matrix, from 0."""
     if operator.startswith("ppr"):
         theta = lambda k: 0.15 * 0.85**k
     elif operator.startswith("heat"):

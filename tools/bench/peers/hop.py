@@ -14,7 +14,7 @@ by the same weights and run the same numbers of threads, 1 and --threads:
 - hopfeed: `bench propagate`; float16 and bfloat16 too.
 
 First a small graph goes through all of them, and the results are compared. --rounds 0 does only that.
-Each program runs four hops a round, of which the fastest counts. Prints a JSON object a run, medians,
+Each program runs four hops a round; the fastest counts. Prints a JSON object a run, medians,
 and the ratios; core_seconds is processor time, which counts on a machine that has other work.
 """
 
@@ -66,7 +66,7 @@ def write_hop(folder, nodes, source, destination, x):
     """Writes what hop.c reads: A+I by destination, t = d^-1/2, and x. Returns how many rows a hop gathers."""
     folder.mkdir(parents=True, exist_ok=True)
     loop = np.ones(nodes, bool)
-    loop[destination[source == destination]] = False  # those that are there already
+    loop[destination[source == destination]] = False  # self-loops that are there already
     loops = np.flatnonzero(loop)
     keys = np.sort(np.concatenate([destination.astype(U) << U(32) | source.astype(U), loops.astype(U) << U(32) | loops.astype(U)]))
     degrees = np.bincount((keys >> U(32)).astype(np.int64), minlength=nodes)

@@ -14,7 +14,7 @@ of 100 features of float32 (1.44 GB) with labels, batches of 8000.
 - hopfeed: `bench load`, rows and chunks of 1000 and 8000 from host memory, and chunks from storage.
 
 All sides have the same number of threads. torch's wait for each other at the end of every gather, so on a
-machine with other work its figures mean nothing. Each measures three epochs a round, of which the median counts,
+machine with other work its figures mean nothing. Each measures three epochs a round; the median counts,
 after one that touches memory for the first time. Prints a JSON object a run, medians and ratios.
 """
 

@@ -9,7 +9,7 @@ matrices of 100 features of float32, batches of 8000. Sampling needs Go, and mak
 - loading: hopfeed.Loader beside `hopfeed bench load`, each in the ways host rr, host chunk and storage chunk;
   and index_select of torch from host memory, as load.py has it.
 - training: the first batches of an epoch of the SIGN of tools/python/examples, by hopfeed.torch.Loader from
-  storage, read past the page cache, and with the rows in tensors, of which each batch is gathered by row or
+  storage, read past the page cache, and with the rows in tensors, from which each batch is gathered by row or
   copied as one. For root, the first has a memory cgroup of 1 GiB, and the store is larger.
 
 - sampling: hopfeed.NeighborLoader and, with tensors, hopfeed.torch.NeighborLoader beside the loader in Go

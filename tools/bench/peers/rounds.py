@@ -38,5 +38,5 @@ def ratio(results, figure, over, under):
 
 
 def best(results, figure, names, of=max):
-    """Of some programs the one whose median of a figure is the largest, or with of=min the least."""
+    """The program whose median of a figure is the largest, or with of=min the least."""
     return of(names, key=lambda name: statistics.median(results[name][figure]))

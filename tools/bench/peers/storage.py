@@ -13,7 +13,7 @@ of a store with hop 0 to --hops, perhaps with its type.
   latter without comparing checksums. Every byte becomes a batch.
 
 Rates are bytes of features a second, core_seconds_per_gb the processor time of 10^9. A round measures three
-epochs, of which the median counts, and 1.5 seconds of each of fio's ways. Prints a JSON object a run, then
+epochs (the median counts), and 1.5 seconds of each of fio's ways. Prints a JSON object a run, then
 medians and ratios.
 """
 
@@ -30,7 +30,7 @@ ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def make_store(hopfeed, store, features, dtype, hops, gigabytes):
-    """A store of about so many gigabytes, of which 60 % are training rows."""
+    """A store of about so many gigabytes; 60 % of its rows are training rows."""
     if store.exists():
         return
     nodes = int(gigabytes * 1e9 / ((hops + 1) * features * ITEM_BYTES[dtype]))

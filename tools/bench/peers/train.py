@@ -8,7 +8,7 @@ Needs torch (CPU). 100 features, hops 0 to 3, 47 classes, batches of 8000 rows, 
 - torch, fused: a random order, then one index_select a matrix and batch. torch, DataLoader: of a TensorDataset,
   two workers.
 
-An epoch that does not count goes before those of each.
+Each trains an epoch before that does not count.
 
 SGC is a linear layer on the last hop; SIGN a linear layer a hop, of 512, and two more; HOGA one layer of gated
 attention with one head, of 256. Rates are training rows a second of the fastest of --epochs, of the DataLoader of

@@ -28,7 +28,7 @@ FEATURES, CLASSES, KERNEL_BYTES = 256, 16, 8 << 20
 
 
 def make_store(hopfeed, store, memory):
-    """A store with hops 0 and 1 of 4 times so many bytes, of which 60 % are training rows."""
+    """A store with hops 0 and 1 of 4 times so many bytes; 60 % of its rows are training rows."""
     if store.exists():
         return
     nodes = 4 * memory // (2 * FEATURES * 4)

@@ -1,10 +1,9 @@
-// Command parquet compares our decoder of Parquet tables (tools/parquet) with github.com/parquet-go/parquet-go and
-// Arrow's. It is a module of its own, since nothing else needs these.
+// Command parquet compares how our decoder of Parquet tables (tools/parquet), github.com/parquet-go/parquet-go and
+// Arrow's read damaged copies of small files. It is a module of its own, since nothing else needs these.
 //
-//	go run . damage FILE...    how each reads damaged copies of small files
-//	go run . speed FILE...     processor time of each for large files (make_tables.py), in turn
+//	go build -o parquet . && ./parquet FILE...
 //
-// Damage reads each file as it is and, if that works, 200 damaged copies: a bit changed anywhere or in the metadata, up
+// It reads each file as it is and, if that works, 200 damaged copies: a bit changed anywhere or in the metadata, up
 // to eight bytes changed, cut off, some bytes cut out. A file whose name begins with "checked" has pages with
 // checksums: 200 more copies have a bit changed in the pages. All is read from memory, by a process with 8 GiB of
 // address space that is started again when it ends or takes more than ten seconds for a copy.
@@ -26,7 +25,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hopfeed/hopfeed/internal/machine"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,24 +32,18 @@ const (
 	copies       = 200 // damaged ones of each file
 	longest      = 10 * time.Second
 	addressSpace = 8 << 30
-	rounds       = 5 // of speed
 )
 
 func main() {
 	log.SetFlags(0)
-	if len(os.Args) < 3 {
-		log.Fatal("usage: parquet damage|speed FILE...")
+	if len(os.Args) < 2 {
+		log.Fatal("usage: parquet FILE...")
 	}
 	var err error
-	switch command, rest := os.Args[1], os.Args[2:]; command {
-	case "damage":
-		err = damage(rest)
-	case "speed":
-		err = speed(rest)
-	case "read": // by damage, in processes of their own
-		err = read(rest)
-	default:
-		err = fmt.Errorf("%s: no such command", command)
+	if args := os.Args[1:]; len(args) == 5 && args[0] == "read" { // by damage, in processes of their own
+		err = read(args[1:])
+	} else {
+		err = damage(args)
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -92,7 +84,7 @@ func try(library int, data []byte) (a answer) {
 	}()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	d, err := libraries[library].open(data)(false)
+	d, err := libraries[library].read(data)
 	runtime.ReadMemStats(&after)
 	a = answer{Digest: d, AllocatedBytes: after.TotalAlloc - before.TotalAlloc}
 	if err != nil {
@@ -213,42 +205,6 @@ func damage(paths []string) error {
 		fmt.Printf("| %s | %d of %d | %d | %d | %d | %d | %d MiB | %d | %d of %d |\n", l.name, count["whole"],
 			len(paths), count["copies"], count["panics"], count["ended"], count["long"], most>>20, count["other"],
 			count["checked other"], count["checked"])
-	}
-	return nil
-}
-
-// speed prints processor time of our decoder / that of each other one: the median of the rounds, the least and the
-// greatest. All values are read from memory.
-func speed(paths []string) error {
-	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		read, ratios := make([]func(raw bool) (digest, error), len(libraries)), make([][]float64, len(libraries))
-		for i, l := range libraries {
-			read[i] = l.open(data)
-		}
-		for range rounds {
-			ours := 0.0
-			for i, l := range libraries {
-				runtime.GC() // of what the one before has left
-				start := machine.CPUTime()
-				if _, err := read[i](true); err != nil {
-					return fmt.Errorf("%s: %s: %w", path, l.name, err)
-				}
-				seconds := (machine.CPUTime() - start).Seconds()
-				if i == 0 {
-					ours = seconds
-				}
-				ratios[i] = append(ratios[i], ours/seconds)
-			}
-		}
-		for i, r := range ratios[1:] {
-			slices.Sort(r)
-			fmt.Printf("%s: ours / %s %.2f (%.2f to %.2f)\n", filepath.Base(path), libraries[i+1].name, r[rounds/2],
-				r[0], r[rounds-1])
-		}
 	}
 	return nil
 }

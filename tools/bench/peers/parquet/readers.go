@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow/go/v17/parquet"
 	"github.com/apache/arrow/go/v17/parquet/file"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	ours "github.com/hopfeed/hopfeed/tools/parquet"
 	theirs "github.com/parquet-go/parquet-go"
@@ -24,42 +25,17 @@ func (d *digest) add(values []byte) {
 	*d = digest(crc32.Update(uint32(*d), castagnoli, values))
 }
 
-// libraries have a function that opens a file in memory, and returns one that reads all of its values: with raw in the
-// fastest way, without also what a user of the library sees of nulls and lists.
+// libraries read all values of a file, and what it says of nulls and lists.
 var libraries = []struct {
 	name string
-	open func(data []byte) (read func(raw bool) (digest, error))
-}{
-	{"ours", func(data []byte) func(bool) (digest, error) {
-		disk := vfs.NewMem()
-		f, err := disk.Create(path)
-		if err == nil {
-			_, err = f.Write(data)
-		}
-		if err == nil {
-			err = f.Commit()
-		}
-		return func(raw bool) (digest, error) {
-			if err != nil {
-				return 0, err
-			}
-			return readOurs(disk, raw)
-		}
-	}},
-	{"parquet-go", func(data []byte) func(bool) (digest, error) {
-		return func(raw bool) (digest, error) { return readTheirs(data, raw) }
-	}},
-	{"arrow", func(data []byte) func(bool) (digest, error) {
-		return func(bool) (digest, error) { return readArrow(data) }
-	}},
-}
+	read func(data []byte) (digest, error)
+}{{"ours", readOurs}, {"parquet-go", readTheirs}, {"arrow", readArrow}}
 
-const path = "/x.parquet"
-
-func readOurs(disk vfs.FS, raw bool) (d digest, err error) {
-	memory := int64(64 << 20)
-	if raw {
-		memory = 0 // any
+func readOurs(data []byte) (d digest, err error) {
+	const path, memory = "/x.parquet", 64 << 20
+	disk := vfs.NewMem()
+	if err := folder.WriteFiles(disk, "/", []string{path}, [][]byte{data}); err != nil {
+		return d, err
 	}
 	t, err := ours.Open(disk, path, memory)
 	if err != nil {
@@ -76,7 +52,7 @@ func readOurs(disk vfs.FS, raw bool) (d digest, err error) {
 		}
 		for cells := (*ours.Cells)(nil); err == nil; {
 			if cells, err = r.Next(1 << 12); err == nil {
-				d.addCells(cells, raw)
+				d.addCells(cells)
 			}
 		}
 		if err := r.Close(); err != nil {
@@ -89,12 +65,9 @@ func readOurs(disk vfs.FS, raw bool) (d digest, err error) {
 	return d, nil
 }
 
-func (d *digest) addCells(c *ours.Cells, raw bool) {
+func (d *digest) addCells(c *ours.Cells) {
 	d.add(dtype.BytesOf(c.Floats))
 	d.add(dtype.BytesOf(c.Ints))
-	if raw && c.Floats != nil || raw && c.Ints != nil {
-		return
-	}
 	for i := range c.N {
 		if c.Null[i] {
 			d.add([]byte("null"))
@@ -120,24 +93,16 @@ func (l *limited) ReadAt(p []byte, at int64) (int, error) {
 	return l.Reader.ReadAt(p, at)
 }
 
-// readTheirs reads by parquet-go: value by value or, with raw, pages as slices of the stored type (the indices of
-// dictionaries), which is faster. It may read 64 MB more than ten times the file, and a million values more than 1000
-// for each byte: without limits it would not end on some damaged files.
-func readTheirs(data []byte, raw bool) (d digest, err error) {
-	from := &limited{bytes.NewReader(data), 64e6 + 10*len(data)}
+// readTheirs may read 64 MB and a million values by parquet-go: without limits it would not end on some files.
+func readTheirs(data []byte) (d digest, err error) {
+	from := &limited{bytes.NewReader(data), 64e6}
 	f, err := theirs.OpenFile(from, int64(len(data)), theirs.SkipPageIndex(true), theirs.SkipBloomFilters(true))
 	if err != nil {
 		return d, err
 	}
-	left, buffer := 1_000_000+1000*len(data), make([]theirs.Value, 1000)
+	left, buffer := 1_000_000, make([]theirs.Value, 1000)
 	page := func(p theirs.Page) error {
 		defer theirs.Release(p)
-		if raw {
-			values := p.Data()
-			stored, _ := values.Data()
-			d.add(stored)
-			return nil
-		}
 		for r := p.Values(); ; {
 			n, err := r.ReadValues(buffer)
 			if left -= n; left < 0 {
