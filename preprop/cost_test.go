@@ -117,10 +117,10 @@ func TestABatchTakesWhatItDeclares(t *testing.T) {
 				c.Weights = []float32{}
 			}
 			b := product.NewBatch(&product.Propagator{Graph: c}, nil, &product.Matrix{Features: features}, nil)
-			const block = 16
+			const run = 16
 			bytes := 4*(cap(b.Nodes)+cap(b.Coefficients)+cap(b.Sums)+cap(b.Total)+cap(b.Ones)) + 8*cap(b.Lengths) +
-				block*cap(b.Blocks)
-			hub := 4 * plan.HubBlocks * features
+				run*cap(b.Runs)
+			hub := 4 * plan.HubRuns * features
 			if declared := plan.BatchBytes(features, weighted); int64(bytes+hub) > declared ||
 				int64(bytes+hub) < declared*9/10 {
 				t.Errorf("%d features, weighted %v: %d bytes, and %d are declared", features, weighted, bytes+hub,

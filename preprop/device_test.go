@@ -149,7 +149,7 @@ func TestListsThatADeviceHasNoRoomForAreAddedByTheProcessor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Device.TopologyOnDevice || p.Device.BlockTerms > 2000 {
+		if p.Device.TopologyOnDevice || p.Device.TransferTerms > 2000 {
 			continue
 		}
 		disk := fsys.CrashClone()

@@ -129,7 +129,7 @@ func randomEdges(random *rand.Rand, nodes int) []edge {
 		}
 	}
 	hub := node()
-	for range 2*plan.BlockEdges + 500 {
+	for range 2*plan.RunTerms + 500 {
 		add(node(), hub)
 	}
 	return edges
@@ -375,7 +375,7 @@ func TestHubsAreTheDocumentedArithmeticForAnyThreads(t *testing.T) {
 	const nodes, features, hub = 6, 3, 4
 	random := rand.New(rand.NewPCG(5, 1))
 	var edges []edge
-	for range 2*plan.HubBlocks*plan.BlockEdges + 3*plan.BlockEdges + 7 { // one list over the limit twice
+	for range 2*plan.HubRuns*plan.RunTerms + 3*plan.RunTerms + 7 { // one list over the limit twice
 		u := random.Uint32N(nodes - 1)
 		if u == hub { // whose own place is that of a loop that is added
 			u = nodes - 1

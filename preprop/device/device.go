@@ -22,13 +22,13 @@ var ErrDevice = errors.New("the device fails")
 
 // Engine computes products on a device. Matrices stay in memory of the host as well, so that all else of a job knows
 // nothing of the device: a product reads src there, if the device does not have it from the product before, and
-// leaves dst there, block of rows by block of rows.
+// leaves dst there, transfer by transfer.
 type Engine struct {
 	*plan.DevicePlan
-	device  gds.Device
-	threads int
-	slots   chan *slot
-	buffers []gds.Buffer // all, to be freed
+	device    gds.Device
+	threads   int
+	transfers chan *transfer
+	buffers   []gds.Buffer // all, to be freed
 
 	mu             sync.Mutex // of the streams
 	up, work, down gds.Stream
@@ -49,11 +49,11 @@ type copyOnDevice struct {
 	valid bool // it has the rows that the next product needs
 }
 
-// slot is memory for one block of rows on its way. The host's is pinned.
-type slot struct {
+// transfer is memory for rows on their way to the device and back. The host's is pinned.
+type transfer struct {
 	hostIn, hostOut, in, out gds.Buffer
 	blend                    gds.Buffer // rows that are gathered on the device; or nil
-	rows                     []uint32   // of the block
+	rows                     []uint32   // that are computed
 	starts, ends             []int64    // of the terms of each
 }
 
@@ -63,7 +63,7 @@ func Open(d *plan.Device, p *plan.DevicePlan, w *plan.Work, threads int) (*Engin
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", d.Name, ErrDevice, err)
 	}
-	e := &Engine{DevicePlan: p, device: device, threads: threads, slots: make(chan *slot, p.Slots),
+	e := &Engine{DevicePlan: p, device: device, threads: threads, transfers: make(chan *transfer, p.Transfers),
 		copies: map[*product.Matrix]*copyOnDevice{}}
 	for _, s := range []*gds.Stream{&e.up, &e.work, &e.down} {
 		if err == nil {
@@ -80,15 +80,15 @@ func Open(d *plan.Device, p *plan.DevicePlan, w *plan.Work, threads int) (*Engin
 	if !p.MatricesOnDevice {
 		e.source = alloc(p.SourceBytes, device.Alloc)
 	}
-	for range p.Slots {
-		s := &slot{
+	for range p.Transfers {
+		s := &transfer{
 			hostIn: alloc(p.InBytes, device.AllocPinned), hostOut: alloc(p.OutBytes, device.AllocPinned),
 			in: alloc(p.InBytes, device.Alloc), out: alloc(p.OutBytes, device.Alloc),
 		}
 		if p.BlendBytes > 0 {
 			s.blend = alloc(p.BlendBytes, device.Alloc)
 		}
-		e.slots <- s
+		e.transfers <- s
 	}
 	if p.TopologyOnDevice && err == nil {
 		edges := int64(0)
@@ -143,7 +143,7 @@ func (e *Engine) Forget() {
 	}
 }
 
-// call is one call of deviceEngine.product: see propagator.hopFrom.
+// call is one call of Engine.Product.
 type call struct {
 	*Engine
 	p        *product.Propagator
@@ -158,13 +158,11 @@ type call struct {
 	to      *copyOnDevice       // of dst, or nil
 	blended gds.Tensor          // with, if it is on the device
 	lists   *lists
-	added   atomic.Int64
-	reach   atomic.Int64
-	failure product.LowestError
+	product.Walk
 	batches product.Batches
 }
 
-// Product is propagator.hopFrom on the device. If columns are computed in several ranges, a pause before the last range
+// Product is Propagator.HopFrom on the device. If columns are computed in several ranges, a pause before the last range
 // leaves no row with all columns. So such a product pauses to end the job, never to save a checkpoint (canSave).
 func (e *Engine) Product(ctx context.Context, p *product.Propagator, dst, src *product.Matrix, with *product.Blend,
 	want product.NodeSet, from int64, done func(cost int64, canSave bool) bool) (added, reached int64, err error) {
@@ -184,34 +182,25 @@ func (e *Engine) Product(ctx context.Context, p *product.Propagator, dst, src *p
 		return 0, from, err
 	}
 	ranges := int64((src.Features + e.Columns - 1) / e.Columns)
+	reached = n
 	for first := 0; first < src.Features; first += e.Columns {
 		s := &call{Engine: e, p: p, dst: dst, src: src, with: with, want: want, to: to, lists: lists}
 		s.done = func(cost int64) bool { return done(cost/ranges, ranges == 1) }
 		s.columns = product.ColumnRange{First: first, End: min(first+e.Columns, src.Features)}
 		s.last = s.columns.End == src.Features
-		s.reach.Store(from)
 		s.batches.Make = func() *product.Batch { return product.NewBatch(p, dst, src, with) }
 		if err := s.bring(ctx); err != nil {
 			return 0, from, e.fail(err)
 		}
-		err := s.run(ctx, from)
-		switch {
-		case s.failure.Err != nil:
-			return 0, from, s.failure.Err
-		case err == nil && s.last:
-			if to != nil {
-				to.valid = from == 0
-			}
-			return s.added.Load(), n, nil
-		case errors.Is(err, product.ErrPause) && s.last:
-			return s.added.Load(), s.reach.Load(), nil
-		case errors.Is(err, product.ErrPause):
-			return 0, from, nil
-		case err != nil:
+		added, reached, err = s.End(from, n, s.run(ctx, from))
+		if err != nil || reached < n && !s.last {
 			return 0, from, err
 		}
+		if s.last && to != nil {
+			to.valid = from == 0 && reached == n
+		}
 	}
-	return 0, n, nil // of no columns
+	return added, reached, nil
 }
 
 // copyOf is the memory for a matrix on the device.
@@ -257,13 +246,13 @@ func (c *copyOnDevice) tensor(m *product.Matrix, n int64) gds.Tensor {
 	return gds.NewTensor(c.buf, int(n), m.Features, m.DType)
 }
 
-// send copies columns of a matrix to the device, through the slots.
+// send copies columns of a matrix to the device, through transfers.
 func (e *Engine) send(ctx context.Context, m *product.Matrix, columns product.ColumnRange, to gds.Tensor) error {
 	row := int64(columns.Width() * m.DType.Size())
 	n := int64(to.Rows)
-	return parallel.For(ctx, e.slotCount(), n, max(1, e.InBytes/row), func(lo, hi int64) error {
-		s := <-e.slots
-		defer func() { e.slots <- s }()
+	return parallel.For(ctx, e.transferCount(), n, max(1, e.InBytes/row), func(lo, hi int64) error {
+		s := <-e.transfers
+		defer func() { e.transfers <- s }()
 		m.CopyColumns(s.hostIn.Bytes(), columns, lo, hi)
 		part := to.Slice(int(lo), int(hi))
 		return e.sendBytes(s.hostIn, 0, part.Buf, part.Offset, (hi-lo)*row)
@@ -295,8 +284,8 @@ func bytesOf(b gds.Buffer, at, bytes int64) gds.Tensor {
 	return gds.Tensor{Buf: b, Offset: at, Rows: 1, Cols: int(bytes), Stride: int(bytes), DType: gds.Uint8}
 }
 
-// slotCount is how many blocks are on their way at once.
-func (e *Engine) slotCount() int { return cap(e.slots) }
+// transferCount is how many transfers there are.
+func (e *Engine) transferCount() int { return cap(e.transfers) }
 
 // sendFactors brings the factors t of a propagator.
 func (e *Engine) sendFactors(ctx context.Context, p *product.Propagator) error {
@@ -304,9 +293,9 @@ func (e *Engine) sendFactors(ctx context.Context, p *product.Propagator) error {
 		return nil
 	}
 	e.factorsOf = nil
-	err := parallel.For(ctx, e.slotCount(), int64(len(p.T)), e.InBytes/4, func(lo, hi int64) error {
-		s := <-e.slots
-		defer func() { e.slots <- s }()
+	err := parallel.For(ctx, e.transferCount(), int64(len(p.T)), e.InBytes/4, func(lo, hi int64) error {
+		s := <-e.transfers
+		defer func() { e.transfers <- s }()
 		return e.sendBytes(s.hostIn, 0, e.factors.Buf, 4*lo, int64(copy(s.hostIn.Bytes(), dtype.BytesOf(p.T[lo:hi]))))
 	})
 	if err == nil {
@@ -319,7 +308,7 @@ func (e *Engine) sendFactors(ctx context.Context, p *product.Propagator) error {
 func (s *call) run(ctx context.Context, from int64) error {
 	if s.lists != nil {
 		n := s.p.Graph.Nodes()
-		return parallel.For(ctx, s.slotCount(), n-from, int64(s.BlockRows), func(lo, hi int64) error {
+		return parallel.For(ctx, s.transferCount(), n-from, int64(s.TransferRows), func(lo, hi int64) error {
 			return s.nodeRange(from+lo, from+hi, s.lists.terms(from+lo, from+hi), nil)
 		})
 	}
@@ -333,28 +322,19 @@ func (s *call) run(ctx context.Context, from int64) error {
 func (e *Engine) Each(ctx context.Context, graph product.Topology, from int64,
 	body func(b *format.NodeRange) error) error {
 	if g, ok := graph.(*product.MemoryTopology); ok {
-		return g.EachTask(ctx, from, e.slotCount(), int64(e.BlockTerms), body)
+		return g.EachTask(ctx, from, e.transferCount(), int64(e.TransferTerms), body)
 	}
 	return graph.Each(ctx, from, e.threads, body)
 }
 
 // nodeRange computes the rows [lo, hi). Their terms are in b; if b is nil, the device has them.
 func (s *call) nodeRange(lo, hi, edges int64, b *format.NodeRange) error {
-	if err := s.computeRows(lo, hi, b); err != nil {
-		return s.failure.Report(lo, err) // which counts, even if another node range has paused the product
-	}
-	for most := s.reach.Load(); hi > most && !s.reach.CompareAndSwap(most, hi); {
-		most = s.reach.Load()
-	}
-	if s.done(edges + hi - lo) {
-		return product.ErrPause
-	}
-	return nil
+	return s.Range(lo, hi, s.computeRows(lo, hi, b), func() bool { return s.done(edges + hi - lo) })
 }
 
 func (s *call) computeRows(lo, hi int64, b *format.NodeRange) error {
-	one := <-s.slots
-	defer func() { s.slots <- one }()
+	one := <-s.transfers
+	defer func() { s.transfers <- one }()
 	one.clear()
 	places := int64(0) // for terms; each row has a place for a self-loop, used or not
 	for v := lo; v < hi; v++ {
@@ -365,13 +345,13 @@ func (s *call) computeRows(lo, hi int64, b *format.NodeRange) error {
 		if b != nil {
 			need = b.Offsets[v+1-b.First] - b.Offsets[v-b.First] + 1
 		}
-		if len(one.rows) == s.BlockRows || places+need > int64(s.BlockTerms) {
+		if len(one.rows) == s.TransferRows || places+need > int64(s.TransferTerms) {
 			if err := s.compute(one, b); err != nil {
 				return err
 			}
 			places = 0
 		}
-		if need > int64(s.BlockTerms) { // a list that the device has no room for
+		if need > int64(s.TransferTerms) { // a list that the device has no room for
 			if err := s.onHost(v, b); err != nil {
 				return err
 			}
@@ -384,7 +364,9 @@ func (s *call) computeRows(lo, hi int64, b *format.NodeRange) error {
 	return s.compute(one, b)
 }
 
-func (one *slot) clear() { one.rows, one.starts, one.ends = one.rows[:0], one.starts[:0], one.ends[:0] }
+func (one *transfer) clear() {
+	one.rows, one.starts, one.ends = one.rows[:0], one.starts[:0], one.ends[:0]
+}
 
 // onHost computes a row on the processor, and gives it to the device.
 func (s *call) onHost(v int64, b *format.NodeRange) error {
@@ -395,7 +377,7 @@ func (s *call) onHost(v int64, b *format.NodeRange) error {
 	}
 	s.batches.Put(rows)
 	if s.last {
-		s.added.Add(int64(t.Len()))
+		s.Added.Add(int64(t.Len()))
 	}
 	if s.to == nil {
 		return nil

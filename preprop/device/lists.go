@@ -64,8 +64,8 @@ func (e *Engine) sendLists(ctx context.Context, p *product.Propagator) (*lists, 
 	}
 	l.graph = nil
 	err := e.Each(ctx, p.Graph, 0, func(b *format.NodeRange) error {
-		s := <-e.slots
-		defer func() { e.slots <- s }()
+		s := <-e.transfers
+		defer func() { e.transfers <- s }()
 		if err := l.sendRows(e, s, p, b); err != nil {
 			return e.fail(err)
 		}
@@ -82,8 +82,8 @@ func (e *Engine) sendLists(ctx context.Context, p *product.Propagator) (*lists, 
 	return l, nil
 }
 
-// sendRows sends where the terms of a block's rows are.
-func (l *lists) sendRows(e *Engine, s *slot, p *product.Propagator, b *format.NodeRange) error {
+// sendRows sends where the terms of the rows of a node range are.
+func (l *lists) sendRows(e *Engine, s *transfer, p *product.Propagator, b *format.NodeRange) error {
 	room := e.InBytes / plan.HeadBytes * plan.HeadBytes / 16
 	for lo, end := b.First, b.First+b.Rows(); lo < end; lo += room {
 		hi := min(lo+room, end)
@@ -105,7 +105,7 @@ func (l *lists) sendRows(e *Engine, s *slot, p *product.Propagator, b *format.No
 
 // sendTerms sends one number for each term of a node range: the elements of a list, and loop where a self-loop is
 // added.
-func sendTerms[T uint32 | float32](e *Engine, s *slot, p *product.Propagator, b *format.NodeRange, to gds.Tensor,
+func sendTerms[T uint32 | float32](e *Engine, s *transfer, p *product.Propagator, b *format.NodeRange, to gds.Tensor,
 	of func(t *product.Terms) (list []T, loop T)) error {
 	room := dtype.As[T](s.hostIn.Bytes()[:e.InBytes/4*4])
 	first, n := p.PlaceOf(b, b.First), 0

@@ -1,5 +1,5 @@
-// Package operator has the matrices that features are multiplied by: their spellings, and the coefficients of those
-// that are series. It is pure.
+// Package operator has the matrices that features are multiplied by: their spellings, and the coefficients of series.
+// It is pure.
 package operator
 
 import (

@@ -250,7 +250,7 @@ func (w *Work) InputChunk() (most int64) {
 // files or checkpoints, instead.
 func (w *Work) inputCosts(p *Plan) []cost {
 	readers, size := int64(DiskReaders(w.Threads)), w.Stored.DType.Size()
-	kept, cut, memory, block := int64(0), int64(0), int64(0), int64(0)
+	kept, cut, memory, group := int64(0), int64(0), int64(0), int64(0)
 	if p.InputKept {
 		kept = w.Nodes * int64(p.PanelColumns*size)
 	}
@@ -269,14 +269,14 @@ func (w *Work) inputCosts(p *Plan) []cost {
 		cut += file
 		memory = max(memory, readers*ChunkBuffer(l)+(readers+1)*int64(l.ChunkRows*w.Columns*size)+
 			int64(p.Panels)*vfs.StreamBytes(w.inputFileBytes()/int64(p.Panels)))
-		block = max(block, int64(l.ChunkRows*p.PanelColumns*size))
+		group = max(group, int64(l.ChunkRows*p.PanelColumns*size))
 		list = append(list, cost{what: "cutting an input", read: w.inputBytes(l), written: file, inputPasses: 1},
 			cost{what: "loading column files", read: int64(loads)*w.inputFileBytes() - kept})
 	}
 	row := w.storedRowBytes()
 	load := int64(w.Threads) * vfs.WholePages(columnFileGroup(w.Nodes, row, row))
 	if p.InputFiles {
-		load = max(load, int64(w.Threads)*vfs.WholePages(block))
+		load = max(load, int64(w.Threads)*vfs.WholePages(group))
 	} else {
 		load = max(load, readers*w.InputChunk())
 	}

@@ -18,34 +18,34 @@ type DevicePlan struct {
 	// if that is not on the device, once for each range of columns.
 	Columns          int   `json:"columns,omitempty"`
 	MatricesOnDevice bool  `json:"matrices_on_device"` // from one product to the next
-	TopologyOnDevice bool  `json:"topology_on_device"` // else it comes in blocks, for each product
+	TopologyOnDevice bool  `json:"topology_on_device"` // else it comes in node ranges, for each product
 	Bytes            int64 `json:"bytes,omitempty"`    // of device memory
 	PinnedBytes      int64 `json:"pinned_bytes,omitempty"`
 	// SentBytes go to the device and back for one product, on average.
 	SentBytes int64 `json:"sent_bytes_per_product,omitempty"`
 
-	// Slots hold blocks of rows on their way to the device and back.
-	Slots       int   `json:"-"`
-	BlockRows   int   `json:"-"`
-	BlockTerms  int   `json:"-"`
-	InBytes     int64 `json:"-"` // of a slot
-	OutBytes    int64 `json:"-"`
-	BlendBytes  int64 `json:"-"`
-	SourceBytes int64 `json:"-"` // of columns of the matrix that a product reads
+	// Transfers hold rows on their way to the device and back, so many rows with so many terms at a time.
+	Transfers     int   `json:"-"`
+	TransferRows  int   `json:"-"`
+	TransferTerms int   `json:"-"`
+	InBytes       int64 `json:"-"` // of a transfer
+	OutBytes      int64 `json:"-"`
+	BlendBytes    int64 `json:"-"`
+	SourceBytes   int64 `json:"-"` // of columns of the matrix that a product reads
 }
 
 // CPU is the name of the processor among devices.
 const CPU = "cpu"
 
-// Blocks have about so many terms, and results of up to so many bytes, where there is memory for them.
+// A transfer has about so many terms, and results of up to so many bytes, where there is memory for them.
 const (
 	deviceTerms = 1 << 20
 	deviceBytes = 8 << 20
 )
 
-// deviceSlots is how many blocks are on their way at once: one that is packed, one that is computed and one that is
+// deviceTransfers is how many transfers there are at once: one that is packed, one that is computed and one that is
 // unpacked, and more where threads have time for them.
-func deviceSlots(threads int) int { return min(max(3, threads+1), 8) }
+func deviceTransfers(threads int) int { return min(max(3, threads+1), 8) }
 
 // PlanOn is plan for a device that is chosen, or for the processor.
 func (w *Work) PlanOn(choose func(seconds float64) (*Device, error), budget int64, r *Rates) (*Plan, error) {
@@ -107,7 +107,7 @@ func (w *Work) devicePlan(p *Plan) *DevicePlan {
 	for _, matrices := range yesNo {
 		for _, topology := range yesNo {
 			d := &DevicePlan{Name: w.Device.Name, Reason: w.Device.Reason, MatricesOnDevice: matrices,
-				TopologyOnDevice: topology, Slots: deviceSlots(w.Threads)}
+				TopologyOnDevice: topology, Transfers: deviceTransfers(w.Threads)}
 			d.Columns = p.PanelColumns
 			if !w.sizeDevice(d, p) {
 				if matrices {
@@ -182,30 +182,30 @@ func (w *Work) sizeDevice(d *DevicePlan, p *Plan) (fits bool) {
 		d.Bytes += whole(d.SourceBytes)
 	}
 	row := int64(d.Columns) * most
-	slot := func() int64 {
-		terms := int64(4*d.BlockTerms) * int64(EdgeBytes(w.Weighted)/4)
-		d.InBytes = Aligned(int64(d.BlockRows)*(16+4+4)+terms) + 8*HeadBytes
+	transfer := func() int64 {
+		terms := int64(4*d.TransferTerms) * int64(EdgeBytes(w.Weighted)/4)
+		d.InBytes = Aligned(int64(d.TransferRows)*(16+4+4)+terms) + 8*HeadBytes
 		d.BlendBytes = 0
 		if blended && !d.MatricesOnDevice {
-			d.InBytes += Aligned(int64(d.BlockRows) * row)
+			d.InBytes += Aligned(int64(d.TransferRows) * row)
 		} else if blended {
-			d.BlendBytes = int64(d.BlockRows) * row
+			d.BlendBytes = int64(d.TransferRows) * row
 		}
-		d.OutBytes = HeadBytes + int64(d.BlockRows)*row
+		d.OutBytes = HeadBytes + int64(d.TransferRows)*row
 		return whole(d.InBytes) + whole(d.OutBytes) + whole(d.BlendBytes)
 	}
-	d.BlockRows = int(max(1, min(w.Nodes, 1<<16, deviceBytes/row)))
-	d.BlockTerms = int(max(1, min(edges+w.Nodes, deviceTerms)))
-	for free > 0 && int64(d.Slots)*slot() > free/8 && (d.BlockRows > 16 || d.BlockTerms > 256) {
-		if int64(d.BlockTerms)*EdgeBytes(w.Weighted) > int64(d.BlockRows)*row && d.BlockTerms > 256 ||
-			d.BlockRows <= 16 {
-			d.BlockTerms = max(d.BlockTerms/2, 1)
+	d.TransferRows = int(max(1, min(w.Nodes, 1<<16, deviceBytes/row)))
+	d.TransferTerms = int(max(1, min(edges+w.Nodes, deviceTerms)))
+	for free > 0 && int64(d.Transfers)*transfer() > free/8 && (d.TransferRows > 16 || d.TransferTerms > 256) {
+		if int64(d.TransferTerms)*EdgeBytes(w.Weighted) > int64(d.TransferRows)*row && d.TransferTerms > 256 ||
+			d.TransferRows <= 16 {
+			d.TransferTerms = max(d.TransferTerms/2, 1)
 		} else {
-			d.BlockRows = max(d.BlockRows/2, 1)
+			d.TransferRows = max(d.TransferRows/2, 1)
 		}
 	}
-	d.Bytes += int64(d.Slots) * slot()
-	d.PinnedBytes = int64(d.Slots) * (whole(d.InBytes) + whole(d.OutBytes))
+	d.Bytes += int64(d.Transfers) * transfer()
+	d.PinnedBytes = int64(d.Transfers) * (whole(d.InBytes) + whole(d.OutBytes))
 	d.SentBytes = panel * size // back
 	if !d.MatricesOnDevice {
 		d.SentBytes += panel * size

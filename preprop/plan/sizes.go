@@ -8,12 +8,12 @@ import (
 // A batch has at most batchTerms terms, and sums of at most sumsBytes, which fit the second-level cache. Neither
 // changes any result.
 const (
-	BatchTerms = 4 * BlockEdges
+	BatchTerms = 4 * RunTerms
 	sumsBytes  = 128 << 10
 )
 
-// BatchBlocks is the most blocks of a batch with rows of so many columns.
-func BatchBlocks(features int) int { return min(BatchTerms, max(1, sumsBytes/4/max(1, features))) }
+// BatchRuns is the most runs of terms of a batch with rows of so many columns.
+func BatchRuns(features int) int { return min(BatchTerms, max(1, sumsBytes/4/max(1, features))) }
 
 // BatchBytes bounds the memory of a batch, with the sums of a hub.
 func BatchBytes(features int, weighted bool) int64 {
@@ -21,13 +21,13 @@ func BatchBytes(features int, weighted bool) int64 {
 	if weighted {
 		terms *= 2
 	}
-	const block = 16 + 8 + 4 // with its length and its one
-	return int64(terms) + int64(BatchBlocks(features))*int64(block+4*features) + 4*int64(1+HubBlocks)*int64(features)
+	const run = 16 + 8 + 4 // with its length and its one
+	return int64(terms) + int64(BatchRuns(features))*int64(run+4*features) + 4*int64(1+HubRuns)*int64(features)
 }
 
-// HubBlocks is the largest number of blocks of a row that one goroutine computes. A row with more is computed by
-// several goroutines, as many blocks at a time. It changes no result.
-const HubBlocks = 64
+// HubRuns is the most runs of terms of a row that one goroutine computes. A row with more is computed by several
+// goroutines, as many runs at a time. It changes no result.
+const HubRuns = 64
 
 // ColumnFileGroupBytes is about how many bytes the rows of a group have with all columns of the matrix.
 const ColumnFileGroupBytes = 2 << 20
@@ -53,7 +53,7 @@ func columnFileGroup(rows, matrixRowBytes, rowBytes int64) int64 {
 // HeadBytes of what comes back from the device are the number of elements that are not finite.
 const HeadBytes = 64
 
-// Aligned rounds up to what the parts of a block are aligned to.
+// Aligned rounds up to what the parts of a transfer are aligned to.
 func Aligned(bytes int64) int64 { return (bytes + HeadBytes - 1) / HeadBytes * HeadBytes }
 
 // PanelMatrices is how many matrices of the stored type, and of float32, the panels of these sequences need.
@@ -71,8 +71,8 @@ func PanelMatrices(sequences []*Sequence, stored format.DType, inputInMemory boo
 	return hops, series
 }
 
-// BlockEdges is the number of terms that are summed at a time, and part of the format: see propagator.
-const BlockEdges = 1024
+// RunTerms is the number of terms that are summed at a time, and part of the format: see product.Propagator.
+const RunTerms = 1024
 
 // ChunkBuffer is the memory in which a reader takes a chunk apart: the chunk, and a row of numbers at the next
 // multiple of 4 bytes.
@@ -103,19 +103,19 @@ const (
 	OrderedCost = 1 << 20
 )
 
-// StreamRangeBytes is about the size of a block of a topology on disk.
+// StreamRangeBytes is about the size of a node range of a topology on disk.
 const StreamRangeBytes = 1 << 20
 
-// LargestRange is the size of each reader's buffer. A larger block, which is the list of one node, is read into a
+// LargestRange is the size of each reader's buffer. A larger node range, which is the list of one node, is read into a
 // buffer that all readers share.
 const LargestRange = 2 * StreamRangeBytes
 
-// streamBytes is the memory of so many readers of a topology on disk, whose blocks have up to blockBytes.
-func streamBytes(readers int, blockBytes int64) int64 {
-	if blockBytes > LargestRange {
-		return int64(readers)*LargestRange + blockBytes
+// streamBytes is the memory of so many readers of a topology on disk, whose node ranges have up to rangeBytes.
+func streamBytes(readers int, rangeBytes int64) int64 {
+	if rangeBytes > LargestRange {
+		return int64(readers)*LargestRange + rangeBytes
 	}
-	return int64(readers) * blockBytes
+	return int64(readers) * rangeBytes
 }
 
 // DiskReaders is how many goroutines read a topology, an input or column files: while one waits for the disk, another

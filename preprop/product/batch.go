@@ -22,26 +22,26 @@ type Batch struct {
 
 	Nodes        []uint32  // of the terms
 	Coefficients []float32 // of the terms; nil without weights: they are p.t of the nodes
-	Blocks       []block
-	Lengths      []int     // terms of each block
-	Sums         []float32 // of each block [len(blocks), features]
-	Total        []float32 // sum of the earlier blocks of a row
+	Runs         []run
+	Lengths      []int     // terms of each run
+	Sums         []float32 // of each run [len(Runs), features]
+	Total        []float32 // sum of the earlier runs of a row
 	Ones         []float32
 }
 
-// block is up to blockEdges consecutive terms of a row.
-type block struct {
+// run is up to plan.RunTerms consecutive terms of a row.
+type run struct {
 	row         int64
 	first, last bool // whether it is the first or last of its row
 }
 
 func NewBatch(p *Propagator, dst, src *Matrix, with *Blend) *Batch {
 	f := src.Features
-	most := plan.BatchBlocks(f)
+	most := plan.BatchRuns(f)
 	b := &Batch{
 		p: p, dst: dst, src: src, with: with,
-		Nodes:  make([]uint32, 0, plan.BatchTerms),
-		Blocks: make([]block, 0, most), Lengths: make([]int, 0, most),
+		Nodes: make([]uint32, 0, plan.BatchTerms),
+		Runs:  make([]run, 0, most), Lengths: make([]int, 0, most),
 		Sums: make([]float32, most*f), Total: make([]float32, f),
 		Ones: slices.Repeat(Unscaled, most),
 	}
@@ -53,9 +53,9 @@ func NewBatch(p *Propagator, dst, src *Matrix, with *Blend) *Batch {
 
 // Add lists the terms of a row.
 func (b *Batch) Add(t Terms) error {
-	for first := 0; ; first += plan.BlockEdges {
-		k := min(plan.BlockEdges, t.Len()-first)
-		if len(b.Nodes)+k > plan.BatchTerms || len(b.Blocks) == cap(b.Blocks) {
+	for first := 0; ; first += plan.RunTerms {
+		k := min(plan.RunTerms, t.Len()-first)
+		if len(b.Nodes)+k > plan.BatchTerms || len(b.Runs) == cap(b.Runs) {
 			if err := b.Flush(); err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ func (b *Batch) Add(t Terms) error {
 	}
 }
 
-// layOut lists a block: k terms of a row, from term first on.
+// layOut lists a run: k terms of a row, from term first on.
 func (b *Batch) layOut(t Terms, first, k int) {
 	at := len(b.Nodes)
 	b.Nodes = b.Nodes[:at+k]
@@ -82,26 +82,26 @@ func (b *Batch) layOut(t Terms, first, k int) {
 			}
 		}
 	}
-	b.Blocks = append(b.Blocks, block{row: int64(t.Node), first: first == 0, last: first+k == t.Len()})
+	b.Runs = append(b.Runs, run{row: int64(t.Node), first: first == 0, last: first+k == t.Len()})
 	b.Lengths = append(b.Lengths, k)
 }
 
-// AddHub computes a row of more than hubBlocks blocks with several goroutines, so that the other cores need not wait
+// AddHub computes a row of more than plan.HubRuns runs with several goroutines, so that the other cores need not wait
 // for one.
 func (b *Batch) AddHub(ctx context.Context, t Terms, pool *Batches, threads int) error {
 	if err := b.Flush(); err != nil {
 		return err
 	}
 	f := b.src.Features
-	sums, total := make([]float32, plan.HubBlocks*f), b.Sums[:f]
+	sums, total := make([]float32, plan.HubRuns*f), b.Sums[:f]
 	clear(total)
-	for first := 0; first < t.Len(); first += plan.HubBlocks * plan.BlockEdges {
-		n := min(plan.HubBlocks*plan.BlockEdges, t.Len()-first)
-		err := parallel.For(ctx, threads, int64(n), plan.BlockEdges, func(lo, hi int64) error {
+	for first := 0; first < t.Len(); first += plan.HubRuns * plan.RunTerms {
+		n := min(plan.HubRuns*plan.RunTerms, t.Len()-first)
+		err := parallel.For(ctx, threads, int64(n), plan.RunTerms, func(lo, hi int64) error {
 			one := pool.Get()
 			one.layOut(t, first+int(lo), int(hi-lo))
 			one.sum()
-			copy(sums[int(lo)/plan.BlockEdges*f:], one.Sums[:f])
+			copy(sums[int(lo)/plan.RunTerms*f:], one.Sums[:f])
 			one.reset()
 			pool.Put(one)
 			return nil
@@ -109,8 +109,8 @@ func (b *Batch) AddHub(ctx context.Context, t Terms, pool *Batches, threads int)
 		if err != nil {
 			return err
 		}
-		for at := 0; at < n; at += plan.BlockEdges {
-			for j, x := range sums[at/plan.BlockEdges*f:][:f] {
+		for at := 0; at < n; at += plan.RunTerms {
+			for j, x := range sums[at/plan.RunTerms*f:][:f] {
 				total[j] += x
 			}
 		}
@@ -136,8 +136,8 @@ func Splice[T uint32 | float32](part, list []T, put T, loop, first int) {
 // Flush computes and stores the rows whose terms are listed. It fails at the first row that cannot be stored.
 func (b *Batch) Flush() error {
 	b.sum()
-	f, start := b.src.Features, 0 // first block of the consecutive rows to store next
-	for i, k := range b.Blocks {
+	f, start := b.src.Features, 0 // first run of the consecutive rows to store next
+	for i, k := range b.Runs {
 		sum := b.Sums[i*f:][:f]
 		if !k.first {
 			for j, x := range b.Total {
@@ -148,9 +148,9 @@ func (b *Batch) Flush() error {
 		if !k.last {
 			end = i
 		}
-		if !k.last || i+1 == len(b.Blocks) || b.Blocks[i+1].row != k.row+1 {
+		if !k.last || i+1 == len(b.Runs) || b.Runs[i+1].row != k.row+1 {
 			if start < end {
-				if err := b.store(b.Blocks[start].row, b.Sums[start*f:end*f], end-start); err != nil {
+				if err := b.store(b.Runs[start].row, b.Sums[start*f:end*f], end-start); err != nil {
 					return err
 				}
 			}
@@ -165,10 +165,10 @@ func (b *Batch) Flush() error {
 }
 
 func (b *Batch) reset() {
-	b.Nodes, b.Blocks, b.Lengths = b.Nodes[:0], b.Blocks[:0], b.Lengths[:0]
+	b.Nodes, b.Runs, b.Lengths = b.Nodes[:0], b.Runs[:0], b.Lengths[:0]
 }
 
-// sum adds up the terms of each block.
+// sum adds up the terms of each run.
 func (b *Batch) sum() {
 	c, byNode := b.p.T, true
 	if b.Coefficients != nil {

@@ -31,7 +31,7 @@ func NewBench(ctx context.Context, graph *format.CSC, features int, t format.DTy
 		b.dst, err = NewMatrix(graph.Nodes(), features, t)
 	}
 	if err == nil {
-		err = parallel.For(ctx, threads, graph.Nodes(), plan.BlockEdges, func(lo, hi int64) error {
+		err = parallel.For(ctx, threads, graph.Nodes(), plan.RunTerms, func(lo, hi int64) error {
 			row := make([]float32, features)
 			for v := lo; v < hi; v++ {
 				for j := range row {

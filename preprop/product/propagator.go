@@ -34,7 +34,7 @@ import (
 //     s(v) = 1 and t(u) = 1 / e(u); in float64, then rounded. Where d(v) or e(u) is not
 //     above 0, what is made of it is 0.
 //  3. A term is c * x[u], with the coefficient c = w(u,v) * t(u). Terms are summed in
-//     blocks of 1024, one after another, starting from +0; the sums of the blocks
+//     runs of 1024, one after another, starting from +0; the sums of the runs
 //     are added, in order, to a total that starts at +0.
 //  4. out[v] = s(v) * total, rounded to the stored type. The next hop starts from
 //     what is stored.
@@ -170,61 +170,87 @@ func (p *Propagator) Hop(ctx context.Context, dst, src *Matrix, with *Blend, wan
 	return added, err
 }
 
-// ErrPause ends the blocks of a hop that pauses.
-var ErrPause = errors.New("the hop pauses")
+// Walk is a walk over the node ranges of a graph that computes the rows of a product. It is safe for concurrent use.
+type Walk struct {
+	Added   atomic.Int64 // terms that were added up
+	reached atomic.Int64
+	failure LowestError
+}
 
-// HopFrom is hop for the rows from row from on. It ends early when done returns true; the rows before reached are
+// errPause ends the node ranges of a walk that pauses.
+var errPause = errors.New("the hop pauses")
+
+// Range ends a node range with the rows [first, end), which were computed, or failed with err. A failure counts even if
+// another node range has paused the walk.
+func (w *Walk) Range(first, end int64, err error, pause func() bool) error {
+	if err != nil {
+		return w.failure.Report(first, err)
+	}
+	for most := w.reached.Load(); end > most && !w.reached.CompareAndSwap(most, end); {
+		most = w.reached.Load()
+	}
+	if pause() {
+		return errPause
+	}
+	return nil
+}
+
+// End is how far a walk from row from on came in a graph of n nodes; err is what ended it. All node ranges that were
+// begun are finished.
+func (w *Walk) End(from, n int64, err error) (added, reached int64, _ error) {
+	switch {
+	case w.failure.Err != nil:
+		return 0, from, w.failure.Err
+	case err == nil:
+		return w.Added.Load(), n, nil
+	case errors.Is(err, errPause):
+		return w.Added.Load(), max(from, w.reached.Load()), nil
+	}
+	return w.Added.Load(), max(from, w.reached.Load()), err
+}
+
+// HopFrom is Hop for the rows from row from on. It ends early when done returns true; the rows before reached are
 // then computed, and another call goes on from there.
 func (p *Propagator) HopFrom(ctx context.Context, dst, src *Matrix, with *Blend, want NodeSet, from int64, threads int,
 	done func(cost int64) (pause bool)) (added, reached int64, err error) {
 	pool := &Batches{Make: func() *Batch { return NewBatch(p, dst, src, with) }}
-	var all, reach atomic.Int64
-	reach.Store(from)
-	var failure LowestError
+	var walk Walk
 	err = p.Graph.Each(ctx, from, threads, func(b *format.NodeRange) error {
-		rows := pool.Get()
-		added := int64(0)
-		for v := b.First; v < b.First+b.Rows(); v++ {
-			if !want.Has(v) {
-				continue
-			}
-			t := p.Terms(b, v)
-			var err error
-			if t.Len() > plan.HubBlocks*plan.BlockEdges {
-				err = rows.AddHub(ctx, t, pool, threads)
-			} else {
-				err = rows.Add(t)
-			}
-			if err != nil {
-				return failure.Report(b.First, err)
-			}
-			added += int64(t.Len())
-		}
-		if err := rows.Flush(); err != nil {
-			return failure.Report(b.First, err)
-		}
-		pool.Put(rows)
-		all.Add(added)
-		for end, most := b.First+b.Rows(), reach.Load(); end > most && !reach.CompareAndSwap(most, end); {
-			most = reach.Load()
-		}
-		if done(b.Edges() + b.Rows()) {
-			return ErrPause
-		}
-		return nil
+		err := p.addRange(ctx, b, want, pool, threads, &walk.Added)
+		return walk.Range(b.First, b.First+b.Rows(), err, func() bool { return done(b.Edges() + b.Rows()) })
 	})
-	switch {
-	case failure.Err != nil:
-		return 0, from, failure.Err
-	case err == nil:
-		return all.Load(), p.Graph.Nodes(), nil
-	case errors.Is(err, ErrPause): // all blocks that were begun are finished
-		err = nil
-	}
-	return all.Load(), reach.Load(), err
+	return walk.End(from, p.Graph.Nodes(), err)
 }
 
-// PlaceOf is the first place of the terms of a row of a block.
+// addRange computes the rows of a node range that are in want.
+func (p *Propagator) addRange(ctx context.Context, b *format.NodeRange, want NodeSet, pool *Batches, threads int,
+	sum *atomic.Int64) error {
+	rows, added := pool.Get(), int64(0)
+	for v := b.First; v < b.First+b.Rows(); v++ {
+		if !want.Has(v) {
+			continue
+		}
+		t := p.Terms(b, v)
+		var err error
+		if t.Len() > plan.HubRuns*plan.RunTerms {
+			err = rows.AddHub(ctx, t, pool, threads)
+		} else {
+			err = rows.Add(t)
+		}
+		if err != nil {
+			return err
+		}
+		added += int64(t.Len())
+	}
+	if err := rows.Flush(); err != nil {
+		return err
+	}
+	pool.Put(rows)
+	sum.Add(added)
+	return nil
+}
+
+// PlaceOf is the first place of the terms of a row of a node range.
 func (p *Propagator) PlaceOf(b *format.NodeRange, v int64) int64 {
 	place := b.Offsets[v-b.First]
 	if p.Loops {

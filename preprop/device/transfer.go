@@ -12,7 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// packed are the parts of a block in the memory that is copied to the device at once.
+// packed are the parts of a transfer in the memory that is copied to the device at once.
 type packed struct {
 	host  []byte
 	in    gds.Buffer
@@ -33,9 +33,9 @@ func column(t gds.Tensor) gds.Tensor {
 	return t
 }
 
-// compute computes the rows of a slot, whose terms are in b or, if that is nil, on the device, and stores them in
-// dst. The slot is empty then.
-func (s *call) compute(one *slot, b *format.NodeRange) error {
+// compute computes the rows of a transfer, whose terms are in b or, if that is nil, on the device, and stores them in
+// dst. The transfer is empty then.
+func (s *call) compute(one *transfer, b *format.NodeRange) error {
 	defer one.clear()
 	k, f := len(one.rows), s.columns.Width()
 	if k == 0 || f == 0 {
@@ -135,13 +135,13 @@ func (s *call) compute(one *slot, b *format.NodeRange) error {
 	}
 	s.keep(one, rows, consecutive)
 	if s.last {
-		s.added.Add(added)
+		s.Added.Add(added)
 	}
 	return nil
 }
 
-// pack adds the terms of the rows of a slot, in the places that it has for them, and returns how many there are.
-func (s *call) pack(p *packed, in *gds.Product, one *slot, b *format.NodeRange) (added int64) {
+// pack adds the terms of the rows of a transfer, in the places that it has for them, and returns how many there are.
+func (s *call) pack(p *packed, in *gds.Product, one *transfer, b *format.NodeRange) (added int64) {
 	k := len(one.rows)
 	last := int64(one.rows[k-1]) - b.First
 	places := int(one.starts[k-1] + b.Offsets[last+1] - b.Offsets[last] + 1)
@@ -167,7 +167,7 @@ func (s *call) pack(p *packed, in *gds.Product, one *slot, b *format.NodeRange) 
 }
 
 // keep stores computed rows in dst.
-func (s *call) keep(one *slot, rows []byte, consecutive bool) {
+func (s *call) keep(one *transfer, rows []byte, consecutive bool) {
 	if consecutive && s.columns.Width() == s.dst.Features {
 		copy(s.dst.Rows(int64(one.rows[0]), int64(one.rows[0])+int64(len(one.rows))), rows)
 		return
@@ -184,7 +184,7 @@ var errOtherBits = errors.New("it computed a number that is not finite, and the 
 
 // notFinite reports the first computed row that has an element that is not finite. The processor computes it again,
 // and says which element it is.
-func (s *call) notFinite(one *slot, rows []byte) error {
+func (s *call) notFinite(one *transfer, rows []byte) error {
 	row := len(rows) / len(one.rows)
 	values := make([]float32, row/s.dst.DType.Size())
 	for i, v := range one.rows {
