@@ -190,23 +190,18 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 		{Nodes: 211, Columns: 7, ChunkRows: 50, DType: format.Float16, Labels: 3},
 		{Nodes: 97, Columns: 6, ChunkRows: 10, DType: format.BFloat16, Labels: -2},
 	} {
+		b := newUnifiedBench(t, g)
 		for _, sampler := range []string{"neighbor", "labor"} {
 			for _, policy := range []string{"", "degree", "presampled", "gns", "ducati"} {
 				t.Run(fmt.Sprintf("%v, %s, cache %q", g.DType, sampler, policy), func(t *testing.T) {
-					b := newUnifiedBench(t, g)
+					outer := b.t
+					b.t = t
+					defer func() { b.t = outer }()
 					m := b.method(sampler, Options{Fanouts: []int{3, 2}, Aggregation: Sym})
 					nodes := everyThird(g.Nodes)
 					plan := chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Seed: 4}
 					o := LoaderOptions{Labels: b.labels, NodeIDs: true}
-					if policy != "" {
-						spec, err := cache.Parse(policy + ":600")
-						b.must(err)
-						opened, err := OpenCache(t.Context(), spec,
-							CacheOptions{Topology: b.topology, RowBytes: int64(g.Columns * g.DType.Size()), Method: m,
-								Nodes: nodes, Plan: plan})
-						b.must(err)
-						o.Cache = opened.Cache
-					}
+					o.Cache = b.cache(policy, g, m, nodes, plan)
 					d, l := b.onDevice(m), b.open(o)
 					train, err := l.Set(nodes, m, plan)
 					b.must(err)

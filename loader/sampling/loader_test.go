@@ -87,6 +87,20 @@ func (b *bench) open(o LoaderOptions) *Loader {
 	return l
 }
 
+// cache is one of a policy that has room for 600 bytes of rows; "": none.
+func (b *bench) cache(policy string, g graphtest.Graph, m *Method, nodes []uint32, plan chunk.Plan) *cache.Cache {
+	b.t.Helper()
+	if policy == "" {
+		return nil
+	}
+	spec, err := cache.Parse(policy + ":600")
+	b.must(err)
+	opened, err := OpenCache(b.t.Context(), spec, CacheOptions{Topology: b.topology,
+		RowBytes: int64(g.Columns * g.DType.Size()), Method: m, Nodes: nodes, Plan: plan})
+	b.must(err)
+	return opened.Cache
+}
+
 func (b *bench) stream() gds.Stream {
 	b.t.Helper()
 	s, err := b.device.NewStream()
@@ -255,15 +269,7 @@ func TestBatchesAreThoseOfTheSamplerWhereverFeaturesAre(t *testing.T) {
 						b.t = t
 						defer func() { b.t = outer }()
 						o := LoaderOptions{Labels: b.labels, NodeIDs: true, Workers: 3}
-						if policy != "" {
-							spec, err := cache.Parse(policy + ":600")
-							b.must(err)
-							opened, err := OpenCache(t.Context(), spec,
-								CacheOptions{Topology: b.topology, RowBytes: int64(g.Columns * g.DType.Size()),
-									Method: m, Nodes: nodes, Plan: plan})
-							b.must(err)
-							o.Cache = opened.Cache
-						}
+						o.Cache = b.cache(policy, g, m, nodes, plan)
 						l := b.open(o)
 						train, err := l.Set(nodes, m, plan)
 						b.must(err)

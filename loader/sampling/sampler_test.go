@@ -540,11 +540,11 @@ func TestSamplingCanBeInterrupted(t *testing.T) {
 		seeds  int
 		looks  int // at least, in a whole sample
 	}{
-		{"ladies", 40 * checkedDraws, 2, 40},
-		{"fastgcn-flat", 40 * checkedDraws, 2, 40},
-		{"locality", 20 * checkedDraws, 2, 40},
-		{"neighbor", checkedDraws, 12, 12},
-		{"saint-node", 1, 10 * checkedDraws, 10},
+		{"ladies", 8 * checkedDraws, 2, 8},
+		{"fastgcn-flat", 8 * checkedDraws, 2, 8},
+		{"locality", 4 * checkedDraws, 2, 8},
+		{"neighbor", checkedDraws, 8, 8},
+		{"saint-node", 1, 3 * checkedDraws, 3},
 	} {
 		o := Options{Fanouts: []int{c.fanout}, Replace: c.name != "saint-node"}
 		if c.name == "locality" {

@@ -77,15 +77,7 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 			for _, policy := range []string{"", "degree", "gns", "ducati"} {
 				m := b.method("neighbor", Options{Fanouts: []int{3, 2}})
 				o := LoaderOptions{Labels: b.labels, NodeIDs: true, Workers: 2, Buffers: Buffers(5, 3)}
-				if policy != "" {
-					spec, err := cache.Parse(policy + ":600")
-					b.must(err)
-					opened, err := OpenCache(t.Context(), spec,
-						CacheOptions{Topology: b.topology, RowBytes: int64(toy.Columns * toy.DType.Size()), Method: m,
-							Nodes: nodes, Plan: plan})
-					b.must(err)
-					o.Cache = opened.Cache
-				}
+				o.Cache = b.cache(policy, toy, m, nodes, plan)
 				l := b.open(o)
 				s, err := l.Set(nodes, m, plan)
 				b.must(err)
@@ -93,7 +85,7 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 				if prepares {
 					b.must(s.PrepareOnDevice(b.onDevice(m)))
 				}
-				for seed := range uint64(24) {
+				for seed := range uint64(15) {
 					name := fmt.Sprintf("discrete %t, storage %t, cache %q, seed %d", discrete, storage, policy, seed)
 					share := float64(seed%5) / 4
 					if !prepares {

@@ -110,7 +110,7 @@ func anyway(r *rand.Rand) Durations {
 func TestPlansAreAsGoodAsAnyOrderOfStages(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	within := 0
-	for i := range 1000 {
+	for i := range 500 {
 		for n := 1; n <= 8; n++ {
 			d := random(r)
 			got, err := dispatched(d, n, 10, 10)
@@ -138,9 +138,9 @@ func TestPlansAreAsGoodAsAnyOrderOfStages(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("of 8000 sets without the assumptions of Theorem 2, %d are within 5 %% of the optimum", within)
-	if within < 7900 {
-		t.Errorf("%d of 8000 sets are within 5 %% of the optimum", within)
+	t.Logf("of 4000 sets without the assumptions of Theorem 2, %d are within 5 %% of the optimum", within)
+	if within < 3950 {
+		t.Errorf("%d of 4000 sets are within 5 %% of the optimum", within)
 	}
 }
 

@@ -171,7 +171,7 @@ func TestTheQueueOfGradientsIsTheShortestThatIsFast(t *testing.T) {
 
 // TestEquation24IsNearTheBestOfAllSizes draws machines whose times vary by up to nine tenths around their means.
 func TestEquation24IsNearTheBestOfAllSizes(t *testing.T) {
-	const batches, largest = 200, 32
+	const batches, largest = 120, 32
 	worst := 1.0
 	for set := range uint64(48) {
 		u := func(i uint64) float64 { return rng.Float64(rng.Hash(set*31+7, i)) }
