@@ -112,9 +112,15 @@ var attentionTests = []test{
 			src, g, dst := b.floats(l, rows, cols, x), b.floats(l, rows, cols, grad), b.floats(strided, rows, cols, nil)
 			b.stream.SoftmaxRows(dst.Tensor, src.Tensor)
 			b.stream.SoftmaxRows(src.Tensor, src.Tensor)
-			var p []float64
+			wide := widen(grad)
+			var p, means, sizes []float64 // sizes are the magnitudes of the terms of means
 			for i := range rows {
 				p = append(p, softmax(widen(x[i*cols:][:cols]))...)
+				size := 0.0
+				for j, v := range wide[i*cols:][:cols] {
+					size += math.Abs(v) * p[i*cols+j]
+				}
+				means, sizes = append(means, inner(wide[i*cols:][:cols], p[i*cols:])), append(sizes, size)
 			}
 			want := func(i int) (float64, float64) { return p[i], near(cols, 2*p[i]) }
 			b.expect(b.read(dst), rows*cols, want)
@@ -123,13 +129,7 @@ var attentionTests = []test{
 			b.stream.SoftmaxRowsGrad(result.Tensor, g.Tensor, dst.Tensor)
 			b.stream.SoftmaxRowsGrad(g.Tensor, g.Tensor, dst.Tensor)
 			want = func(i int) (float64, float64) {
-				row, size := i/cols*cols, 0.0
-				wide := widen(grad[row:][:cols])
-				for j, v := range wide {
-					size += math.Abs(v) * p[row+j]
-				}
-				return p[i] * (wide[i%cols] - inner(wide, p[row:][:cols])),
-					p[i] * near(3*cols, size+math.Abs(wide[i%cols]))
+				return p[i] * (wide[i] - means[i/cols]), p[i] * near(3*cols, sizes[i/cols]+math.Abs(wide[i]))
 			}
 			b.expect(b.read(result), rows*cols, want)
 			b.expect(b.read(g), rows*cols, want)

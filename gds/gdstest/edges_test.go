@@ -103,8 +103,9 @@ func (e edges) attend(values, scores []float64, cols, heads int, slope float64) 
 			}
 			stats[v*2*heads+2*h], stats[v*2*heads+2*h+1] = largest, sum
 			for i, u := range index {
+				alpha := math.Exp(exponents[i]-largest) / sum
 				for j := h * size; j < (h+1)*size; j++ {
-					out[v*cols+j] += math.Exp(exponents[i]-largest) / sum * values[int(u)*cols+j]
+					out[v*cols+j] += alpha * values[int(u)*cols+j]
 				}
 			}
 		}
@@ -125,20 +126,19 @@ var edgeTests = []test{
 							e := b.between(s[0], s[1], s[2])
 							offsets, indices, weights := b.uploadEdges(l, e)
 							x, grad := b.normal(e.sources*cols), b.normal(e.destinations*cols)
+							from, fromGrad := b.floats(l, e.sources, cols, x), b.floats(l, e.destinations, cols, grad)
+							sum, magnitude, terms := e.sum(x, cols, false)
+							sumGrad, magnitudeGrad, termsGrad := e.sum(grad, cols, true)
 							for _, dstLayout := range []layout{l, strided} {
 								dst, gradX := b.floats(dstLayout, e.destinations, cols, nil),
 									b.floats(dstLayout, e.sources, cols, nil)
-								b.stream.SumEdges(dst.Tensor, b.floats(l, e.sources, cols, x).Tensor, offsets, indices,
-									weights)
-								b.stream.SumEdgesGrad(gradX.Tensor, b.floats(l, e.destinations, cols, grad).Tensor,
-									offsets,
-									indices, weights)
-								sum, magnitude, terms := e.sum(x, cols, false)
+								b.stream.SumEdges(dst.Tensor, from.Tensor, offsets, indices, weights)
+								b.stream.SumEdgesGrad(gradX.Tensor, fromGrad.Tensor, offsets, indices, weights)
 								b.expect(b.read(dst), len(sum),
 									func(i int) (float64, float64) { return sum[i], near(terms[i/cols], magnitude[i]) })
-								sum, magnitude, terms = e.sum(grad, cols, true)
-								b.expect(b.read(gradX), len(sum),
-									func(i int) (float64, float64) { return sum[i], near(terms[i/cols], magnitude[i]) })
+								b.expect(b.read(gradX), len(sumGrad), func(i int) (float64, float64) {
+									return sumGrad[i], near(termsGrad[i/cols], magnitudeGrad[i])
+								})
 							}
 						})
 				}

@@ -77,8 +77,9 @@ type fixture struct {
 	device  gds.Device
 	stream  gds.Stream
 	buffers []gds.Buffer
-	seed    uint64 // of the next random numbers
-	closed  bool   // by the test itself
+	staging *gds.Buffer // of uploads and downloads, of all parts of a test
+	seed    uint64      // of the next random numbers
+	closed  bool        // by the test itself
 }
 
 // newFixture also sees to it that the device ends clean: nothing poisoned that
@@ -89,7 +90,7 @@ func newFixture(t *testing.T, open func() (gds.Device, error)) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &fixture{T: t, open: open, device: device}
+	b := &fixture{T: t, open: open, device: device, staging: new(gds.Buffer)}
 	b.stream = b.newStream()
 	t.Cleanup(func() {
 		if b.closed {
@@ -97,6 +98,9 @@ func newFixture(t *testing.T, open func() (gds.Device, error)) *fixture {
 		}
 		if err := b.stream.Close(); err != nil {
 			t.Errorf("the stream ends with %v", err)
+		}
+		if *b.staging != nil {
+			b.buffers = append(b.buffers, *b.staging)
 		}
 		b.freeAll()
 		if err := b.device.Close(); err != nil {
@@ -117,7 +121,7 @@ func (b *fixture) withPeer(run func(b, peer *fixture)) {
 // at runs a part of a test, with the bench's device and stream.
 func (b *fixture) at(name string, run func(b *fixture)) {
 	b.Run(name, func(t *testing.T) {
-		part := &fixture{T: t, open: b.open, device: b.device, stream: b.stream, seed: rng.Derive(b.seed, name)}
+		part := &fixture{T: t, open: b.open, device: b.device, stream: b.stream, staging: b.staging, seed: rng.Derive(b.seed, name)}
 		defer part.freeAll()
 		run(part)
 		part.sync()
@@ -172,19 +176,34 @@ func (b *fixture) sync() {
 // upload sets a whole buffer.
 func (b *fixture) upload(buffer gds.Buffer, content []byte) {
 	b.Helper()
-	if err := gds.Upload(b.device, b.stream, wholeOf(buffer), content); err != nil {
-		b.Fatal(err)
+	staged := b.stage(buffer)
+	copy(staged.Buf.Bytes(), content)
+	b.stream.Copy(wholeOf(buffer), staged)
+	b.sync()
+}
+
+// stage is pinned memory for a copy of a buffer, the same for all.
+func (b *fixture) stage(buffer gds.Buffer) gds.Tensor {
+	if *b.staging == nil || (*b.staging).Len() < buffer.Len() {
+		pinned, err := b.device.AllocPinned(gds.Room(max(buffer.Len(), 1<<20)))
+		if err == nil && *b.staging != nil {
+			err = (*b.staging).Free()
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		*b.staging = pinned
 	}
+	return gds.NewTensor(*b.staging, 1, int(buffer.Len()), gds.Uint8)
 }
 
 // download is a whole buffer.
 func (b *fixture) download(buffer gds.Buffer) []byte {
 	b.Helper()
-	content := make([]byte, buffer.Len())
-	if err := gds.Download(b.device, b.stream, content, wholeOf(buffer)); err != nil {
-		b.Fatal(err)
-	}
-	return content
+	staged := b.stage(buffer)
+	b.stream.Copy(staged, wholeOf(buffer))
+	b.sync()
+	return bytes.Clone(staged.Buf.Bytes()[:buffer.Len()])
 }
 
 func wholeOf(buffer gds.Buffer) gds.Tensor {
