@@ -1,8 +1,7 @@
 package gds
 
-// Room is what is allocated where n bytes, or rows, are needed and more may be later: a quarter more, so that what
-// grows
-// with batches is allocated seldom.
+// Room is what is allocated where n bytes, or rows, are needed and more may be later: a quarter more, so that
+// what grows with batches is allocated seldom.
 func Room(n int64) int64 { return n + n/4 }
 
 // Aligned is the size of an allocation of so many bytes: a multiple of Align.
@@ -16,17 +15,4 @@ func AllocateRoom(needed, wanted int64, allocate func(n int64) error) error {
 		err = allocate(needed)
 	}
 	return err
-}
-
-// AllocRoom is AllocateRoom for a buffer of bytes and room for more, from Device.Alloc or AllocPinned. Its buffer is
-// nil after an error.
-func AllocRoom(needed int64, alloc func(bytes int64) (Buffer, error)) (b Buffer, err error) {
-	err = AllocateRoom(needed, Room(needed), func(n int64) error {
-		got, err := alloc(n)
-		if err == nil {
-			b = got
-		}
-		return err
-	})
-	return b, err
 }

@@ -26,10 +26,8 @@ var loadBLAS = sync.OnceValues(func() (string, error) {
 	runtime.LockOSThread() // whose the text of an error is
 	defer runtime.UnlockOSThread()
 	paths := []*C.char{C.CString("libcublas.so.13"), C.CString("libcublas.so.12")}
-	name := C.CString(blasVariable)
-	defer C.free(unsafe.Pointer(name))
-	if other := C.getenv(name); other != nil && *other != 0 {
-		paths = append(paths, C.CString(C.GoString(other)))[len(paths):]
+	if other, named := environment(blasVariable); named {
+		paths = append(paths, C.CString(other))[len(paths):]
 	}
 	var major, minor C.int
 	text := C.hopfeed_load_blas(&paths[0], C.int(len(paths)), &major, &minor)

@@ -116,34 +116,30 @@ func Open(i int, o Options) (*Device, error) {
 
 // connect retains the primary context, and asks what the device is.
 func (d *Device) connect() error {
-	err := driver.Load()
-	if err == nil {
-		d.device, err = cu.GetDevice(d.ordinal)
-	}
-	if err == nil {
-		d.name, err = d.device.Name()
-	}
-	if err == nil {
-		d.memoryBytes, err = d.device.TotalMem()
-	}
-	if err == nil {
-		d.processors, err = d.device.Attribute(cu.MultiprocessorCount)
-	}
 	maps, unified := 0, 0
-	if err == nil {
-		maps, err = d.device.Attribute(cu.CanMapHostMemory)
+	attribute := func(a cu.DeviceAttribute) func() (int, error) {
+		return func() (int, error) { return d.device.Attribute(a) }
 	}
-	if err == nil {
-		unified, err = d.device.Attribute(cu.UnifiedAddressing)
-	}
-	d.mapsPinned = maps != 0 && unified != 0 // so that kernels reach pinned memory by the host's address
-	if err == nil {
-		d.context, err = d.device.RetainPrimaryCtx()
-	}
+	err := driver.Load()
+	ask(&err, &d.device, func() (cu.Device, error) { return cu.GetDevice(d.ordinal) })
+	ask(&err, &d.name, func() (string, error) { return d.device.Name() })
+	ask(&err, &d.memoryBytes, func() (int64, error) { return d.device.TotalMem() })
+	ask(&err, &d.processors, attribute(cu.MultiprocessorCount))
+	ask(&err, &maps, attribute(cu.CanMapHostMemory))
+	ask(&err, &unified, attribute(cu.UnifiedAddressing))
+	ask(&err, &d.context, func() (cu.CUContext, error) { return d.device.RetainPrimaryCtx() })
 	if err != nil {
 		return d.errorf("%w", err)
 	}
+	d.mapsPinned = maps != 0 && unified != 0 // so that kernels reach pinned memory by the host's address
 	return nil
+}
+
+// ask sets a value, unless there is an error already.
+func ask[T any](err *error, value *T, of func() (T, error)) {
+	if *err == nil {
+		*value, *err = of()
+	}
 }
 
 // do runs f on a thread on which the context is current.
@@ -242,16 +238,20 @@ func (d *Device) disconnect() error {
 	return nil
 }
 
-// take takes one of what is idle, if there is any.
-func take[T any](d *Device, idle *[]T) (one T, ok bool) {
+// take takes one of what is idle or, if there is none, makes one in the device's context.
+func take[T any](d *Device, idle *[]T, create func() (T, error)) (one T, err error) {
 	d.idle.Lock()
-	defer d.idle.Unlock()
-	n := len(*idle)
-	if n == 0 {
-		return one, false
+	if n := len(*idle); n > 0 {
+		one, *idle = (*idle)[n-1], (*idle)[:n-1]
+		d.idle.Unlock()
+		return one, nil
 	}
-	one, *idle = (*idle)[n-1], (*idle)[:n-1]
-	return one, true
+	d.idle.Unlock()
+	err = d.do(func() (err error) {
+		one, err = create()
+		return err
+	})
+	return one, err
 }
 
 // give gives it back. After the device was released, its context has freed it.

@@ -58,18 +58,14 @@ func (s *stream) Record() gds.Event {
 }
 
 // takeEvent is an event that nobody uses.
-func (d *Device) takeEvent() (e cu.Event, err error) {
-	e, ok := take(d, &d.events)
-	if !ok {
-		err = d.do(func() (err error) {
-			e, err = cu.MakeEvent(cu.DefaultEvent)
-			return err
-		})
+func (d *Device) takeEvent() (cu.Event, error) {
+	return take(d, &d.events, func() (cu.Event, error) {
+		e, err := cu.MakeEvent(cu.DefaultEvent)
 		if err == nil {
 			give(d, &d.made, e)
 		}
-	}
-	return e, err
+		return e, err
+	})
 }
 
 func (d *Device) giveEvent(e cu.Event) { give(d, &d.events, e) }
@@ -150,7 +146,7 @@ type notification struct {
 func (e *event) notify() (called chan struct{}, err error) {
 	d := e.stream.device
 	n := &notification{event: e, called: make(chan struct{})}
-	if n.side, err = d.takeSide(); err != nil {
+	if n.side, err = take(d, &d.sides, newSide); err != nil {
 		return nil, err
 	}
 	h := cgo.NewHandle(n)
@@ -173,17 +169,8 @@ func hopfeedReached(h C.uintptr_t) {
 	give(d, &d.sides, n.side)
 }
 
-// takeSide is a stream without work.
-func (d *Device) takeSide() (s cu.Stream, err error) {
-	s, ok := take(d, &d.sides)
-	if !ok {
-		err = d.do(func() (err error) {
-			s, err = cu.MakeStream(cu.NonBlocking)
-			return err
-		})
-	}
-	return s, err
-}
+// newSide is a stream without work.
+func newSide() (cu.Stream, error) { return cu.MakeStream(cu.NonBlocking) }
 
 func (e *event) Elapsed(since gds.Event) (time.Duration, error) {
 	d := e.stream.device

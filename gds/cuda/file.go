@@ -50,11 +50,11 @@ func (d *Device) read(f *readpath.File, buf gds.Buffer, bufOffset, length, offse
 		}
 		f.GiveUpLibrary(why)
 	}
-	s, err := d.takeStage()
+	s, err := take(d, &d.staging, d.newStage)
 	if err != nil {
 		return d.errorf("%w", err)
 	}
-	defer d.giveStage(s)
+	defer give(d, &d.staging, s)
 	for done := int64(0); done < length; done += stageBytes {
 		n := min(stageBytes, length-done)
 		if err := f.Fill(unsafe.Slice((*byte)(s.memory), stageBytes), n, offset+done); err != nil {
@@ -73,24 +73,14 @@ func (d *Device) read(f *readpath.File, buf gds.Buffer, bufOffset, length, offse
 	return nil
 }
 
-// takeStage is a stage that nobody uses. There are as many as there have been reads at once.
-func (d *Device) takeStage() (*stage, error) {
-	if s, ok := take(d, &d.staging); ok {
-		return s, nil
-	}
-	s := &stage{}
-	var err error
+// newStage makes a stage. There are as many as there have been reads at once.
+func (d *Device) newStage() (s *stage, err error) {
+	s = &stage{}
 	if s.memory, err = d.hostAlloc(stageBytes); err != nil {
 		return nil, err
 	}
-	err = d.do(func() (err error) {
-		s.stream, err = cu.MakeStream(cu.NonBlocking)
-		return err
-	})
-	if err != nil {
-		return nil, errors.Join(err, d.do(func() error { return cu.MemFreeHost(s.memory) }))
+	if s.stream, err = cu.MakeStream(cu.NonBlocking); err != nil {
+		return nil, errors.Join(err, cu.MemFreeHost(s.memory))
 	}
 	return s, nil
 }
-
-func (d *Device) giveStage(s *stage) { give(d, &d.staging, s) }

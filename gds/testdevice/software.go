@@ -43,14 +43,12 @@ func Software(t testing.TB) *SoftwareDriver {
 		t.Skip("for the software driver alone")
 	}
 	s := &SoftwareDriver{}
-	purego.RegisterLibFunc(&s.fail, handle, "softcuda_fail")
-	purego.RegisterLibFunc(&s.memory, handle, "softcuda_memory")
-	purego.RegisterLibFunc(&s.lose, handle, "softcuda_lose")
-	purego.RegisterLibFunc(&s.maps, handle, "softcuda_map")
-	purego.RegisterLibFunc(&s.allocated, handle, "softcuda_allocated")
-	purego.RegisterLibFunc(&s.objects, handle, "softcuda_objects")
-	purego.RegisterLibFunc(&s.graphs, handle, "softcuda_graphs")
-	purego.RegisterLibFunc(&s.updates, handle, "softcuda_graph_updates")
+	for name, function := range map[string]any{
+		"fail": &s.fail, "memory": &s.memory, "lose": &s.lose, "map": &s.maps, "allocated": &s.allocated,
+		"objects": &s.objects, "graphs": &s.graphs, "graph_updates": &s.updates,
+	} {
+		purego.RegisterLibFunc(function, handle, "softcuda_"+name)
+	}
 	t.Cleanup(func() {
 		s.Fail("", 0, Unknown)
 		s.Memory(1 << 30)

@@ -44,21 +44,18 @@ type Front struct{ Enqueue func(Call) }
 
 var _ gds.Ops = Front{}
 
-func (f Front) Copy(dst, src gds.Tensor) { f.Enqueue(Call{Op: Copy, Tensors: tensors{dst, src}}) }
-
-func (f Front) Convert(dst, src gds.Tensor) { f.Enqueue(Call{Op: Convert, Tensors: tensors{dst, src}}) }
-
-func (f Front) Gather(dst, src, index gds.Tensor) {
-	f.Enqueue(Call{Op: Gather, Tensors: tensors{dst, src, index}})
+// enqueue enqueues an operation that has tensors and one factor, if any.
+func (f Front) enqueue(o *Op, alpha float32, t ...gds.Tensor) {
+	c := Call{Op: o, Alpha: alpha}
+	copy(c.Tensors[:], t)
+	f.Enqueue(c)
 }
 
-func (f Front) Scatter(dst, src, index gds.Tensor) {
-	f.Enqueue(Call{Op: Scatter, Tensors: tensors{dst, src, index}})
-}
-
-func (f Front) Fill(dst gds.Tensor, value float32) {
-	f.Enqueue(Call{Op: Fill, Tensors: tensors{dst}, Alpha: value})
-}
+func (f Front) Copy(dst, src gds.Tensor)           { f.enqueue(Copy, 0, dst, src) }
+func (f Front) Convert(dst, src gds.Tensor)        { f.enqueue(Convert, 0, dst, src) }
+func (f Front) Gather(dst, src, index gds.Tensor)  { f.enqueue(Gather, 0, dst, src, index) }
+func (f Front) Scatter(dst, src, index gds.Tensor) { f.enqueue(Scatter, 0, dst, src, index) }
+func (f Front) Fill(dst gds.Tensor, value float32) { f.enqueue(Fill, value, dst) }
 
 func (f Front) Gemm(transA, transB bool, alpha float32, a, b gds.Tensor, beta float32, c gds.Tensor) {
 	f.Enqueue(Call{Op: Gemm, Tensors: tensors{a, b, c}, TransA: transA, TransB: transB, Alpha: alpha, Beta: beta})
@@ -68,33 +65,27 @@ func (f Front) Transpose(alpha float32, src gds.Tensor, beta float32, dst gds.Te
 	f.Enqueue(Call{Op: Transpose, Tensors: tensors{src, dst}, Alpha: alpha, Beta: beta})
 }
 
-func (f Front) AddRow(dst, row gds.Tensor) { f.Enqueue(Call{Op: AddRow, Tensors: tensors{dst, row}}) }
-
-func (f Front) MulRow(dst, row gds.Tensor) { f.Enqueue(Call{Op: MulRow, Tensors: tensors{dst, row}}) }
+func (f Front) AddRow(dst, row gds.Tensor) { f.enqueue(AddRow, 0, dst, row) }
+func (f Front) MulRow(dst, row gds.Tensor) { f.enqueue(MulRow, 0, dst, row) }
 
 func (f Front) SumRows(dst gds.Tensor, beta float32, src gds.Tensor) {
 	f.Enqueue(Call{Op: SumRows, Tensors: tensors{dst, src}, Beta: beta})
 }
 
-func (f Front) Axpy(alpha float32, x, y gds.Tensor) {
-	f.Enqueue(Call{Op: Axpy, Tensors: tensors{x, y}, Alpha: alpha})
-}
-
-func (f Front) ReLU(dst, src gds.Tensor) { f.Enqueue(Call{Op: ReLU, Tensors: tensors{dst, src}}) }
+func (f Front) Axpy(alpha float32, x, y gds.Tensor) { f.enqueue(Axpy, alpha, x, y) }
+func (f Front) ReLU(dst, src gds.Tensor)            { f.enqueue(ReLU, 0, dst, src) }
 
 func (f Front) ReLUGrad(dst, grad, out gds.Tensor, scale float32) {
-	f.Enqueue(Call{Op: ReLUGrad, Tensors: tensors{dst, grad, out}, Alpha: scale})
+	f.enqueue(ReLUGrad, scale, dst, grad, out)
 }
 
-func (f Front) PReLU(dst, src, slope gds.Tensor) {
-	f.Enqueue(Call{Op: PReLU, Tensors: tensors{dst, src, slope}})
-}
+func (f Front) PReLU(dst, src, slope gds.Tensor) { f.enqueue(PReLU, 0, dst, src, slope) }
 
 func (f Front) PReLUGrad(dst, gradSlope, grad, src, slope gds.Tensor) {
-	f.Enqueue(Call{Op: PReLUGrad, Tensors: tensors{dst, gradSlope, grad, src, slope}})
+	f.enqueue(PReLUGrad, 0, dst, gradSlope, grad, src, slope)
 }
 
-func (f Front) Mul(dst, a, b gds.Tensor) { f.Enqueue(Call{Op: Mul, Tensors: tensors{dst, a, b}}) }
+func (f Front) Mul(dst, a, b gds.Tensor) { f.enqueue(Mul, 0, dst, a, b) }
 
 func (f Front) Dropout(dst, src gds.Tensor, p float32, seed uint64) {
 	f.Enqueue(Call{Op: Dropout, Tensors: tensors{dst, src}, Alpha: p, Seed: seed})
@@ -104,16 +95,14 @@ func (f Front) ReLUDropout(dst, src gds.Tensor, p float32, seed uint64) {
 	f.Enqueue(Call{Op: ReLUDropout, Tensors: tensors{dst, src}, Alpha: p, Seed: seed})
 }
 
-func (f Front) SumSquares(dst, src, mean gds.Tensor) {
-	f.Enqueue(Call{Op: SumSquares, Tensors: tensors{dst, src, mean}})
-}
+func (f Front) SumSquares(dst, src, mean gds.Tensor) { f.enqueue(SumSquares, 0, dst, src, mean) }
 
 func (f Front) NormalizeColumns(dst, src, mean, variance, gain, shift gds.Tensor, epsilon float32) {
-	f.Enqueue(Call{Op: NormalizeColumns, Tensors: tensors{dst, src, mean, variance, gain, shift}, Alpha: epsilon})
+	f.enqueue(NormalizeColumns, epsilon, dst, src, mean, variance, gain, shift)
 }
 
 func (f Front) NormalizeColumnsSums(sums, grad, src, mean, variance gds.Tensor, epsilon float32) {
-	f.Enqueue(Call{Op: NormalizeColumnsSums, Tensors: tensors{sums, grad, src, mean, variance}, Alpha: epsilon})
+	f.enqueue(NormalizeColumnsSums, epsilon, sums, grad, src, mean, variance)
 }
 
 func (f Front) NormalizeColumnsGrad(dst, grad, src, mean, variance, gain, sums gds.Tensor, part, epsilon float32) {
@@ -122,11 +111,11 @@ func (f Front) NormalizeColumnsGrad(dst, grad, src, mean, variance, gain, sums g
 }
 
 func (f Front) NormalizeRows(dst, stats, src, gain, shift gds.Tensor, epsilon float32) {
-	f.Enqueue(Call{Op: NormalizeRows, Tensors: tensors{dst, stats, src, gain, shift}, Alpha: epsilon})
+	f.enqueue(NormalizeRows, epsilon, dst, stats, src, gain, shift)
 }
 
 func (f Front) NormalizeRowsGrad(dst, gradGain, gradShift, grad, src, stats, gain gds.Tensor) {
-	f.Enqueue(Call{Op: NormalizeRowsGrad, Tensors: tensors{dst, gradGain, gradShift, grad, src, stats, gain}})
+	f.enqueue(NormalizeRowsGrad, 0, dst, gradGain, gradShift, grad, src, stats, gain)
 }
 
 func (f Front) Attention(dst, weights, qkv gds.Tensor, tokens, heads int) {
@@ -137,38 +126,35 @@ func (f Front) AttentionGrad(dst, grad, weights, qkv gds.Tensor, tokens, heads i
 	f.Enqueue(Call{Op: AttentionGrad, Tensors: tensors{dst, grad, weights, qkv}, Tokens: tokens, Heads: heads})
 }
 
-func (f Front) SoftmaxRows(dst, src gds.Tensor) {
-	f.Enqueue(Call{Op: SoftmaxRows, Tensors: tensors{dst, src}})
-}
+func (f Front) SoftmaxRows(dst, src gds.Tensor) { f.enqueue(SoftmaxRows, 0, dst, src) }
 
 func (f Front) SoftmaxRowsGrad(dst, grad, out gds.Tensor) {
-	f.Enqueue(Call{Op: SoftmaxRowsGrad, Tensors: tensors{dst, grad, out}})
+	f.enqueue(SoftmaxRowsGrad, 0, dst, grad, out)
 }
 
 func (f Front) WeighTokens(dst, weights, tokensOf gds.Tensor) {
-	f.Enqueue(Call{Op: WeighTokens, Tensors: tensors{dst, weights, tokensOf}})
+	f.enqueue(WeighTokens, 0, dst, weights, tokensOf)
 }
 
 func (f Front) WeighTokensGrad(gradWeights, gradTokens, grad, weights, tokensOf gds.Tensor) {
-	f.Enqueue(Call{Op: WeighTokensGrad, Tensors: tensors{gradWeights, gradTokens, grad, weights, tokensOf}})
+	f.enqueue(WeighTokensGrad, 0, gradWeights, gradTokens, grad, weights, tokensOf)
 }
 
 func (f Front) SumEdges(dst, src, offsets, indices, weights gds.Tensor) {
-	f.Enqueue(Call{Op: SumEdges, Tensors: tensors{dst, src, offsets, indices, weights}})
+	f.enqueue(SumEdges, 0, dst, src, offsets, indices, weights)
 }
 
 func (f Front) SumEdgesGrad(dst, grad, offsets, indices, weights gds.Tensor) {
-	f.Enqueue(Call{Op: SumEdgesGrad, Tensors: tensors{dst, grad, offsets, indices, weights}})
+	f.enqueue(SumEdgesGrad, 0, dst, grad, offsets, indices, weights)
 }
 
 func (f Front) AttendEdges(dst, stats, values, scores, offsets, indices gds.Tensor, slope float32) {
-	f.Enqueue(Call{Op: AttendEdges, Tensors: tensors{dst, stats, values, scores, offsets, indices}, Alpha: slope})
+	f.enqueue(AttendEdges, slope, dst, stats, values, scores, offsets, indices)
 }
 
 func (f Front) AttendEdgesGrad(gradValues, gradScores, grad, stats, values, scores, offsets, indices gds.Tensor,
 	slope float32) {
-	f.Enqueue(Call{Op: AttendEdgesGrad, Alpha: slope,
-		Tensors: tensors{gradValues, gradScores, grad, stats, values, scores, offsets, indices}})
+	f.enqueue(AttendEdgesGrad, slope, gradValues, gradScores, grad, stats, values, scores, offsets, indices)
 }
 
 func (f Front) Propagate(dst, src gds.Tensor, p gds.Product) {
@@ -176,9 +162,7 @@ func (f Front) Propagate(dst, src gds.Tensor, p gds.Product) {
 		p.RowFactors, p.Blend, p.NotFinite}, Alpha: p.Factor, Beta: p.Theta, AnyOrder: p.AnyOrder})
 }
 
-func (f Front) Checksum(dst, src gds.Tensor) {
-	f.Enqueue(Call{Op: Checksum, Tensors: tensors{dst, src}})
-}
+func (f Front) Checksum(dst, src gds.Tensor) { f.enqueue(Checksum, 0, dst, src) }
 
 func (f Front) CountSampled(offsets, total, nodes gds.Tensor, g *gds.Graph, s gds.Sampling) {
 	f.Enqueue(sampled(CountSampled, g, s, offsets, nodes, total, gds.Tensor{}))
@@ -214,34 +198,31 @@ func (f Front) Relabel(ids, nodes, count, items gds.Tensor, known int) {
 }
 
 func (f Front) GatherCached(dst, cached, src, slots, index, hits gds.Tensor) {
-	f.Enqueue(Call{Op: GatherCached, Tensors: tensors{dst, src, index, cached, slots, hits}})
+	f.enqueue(GatherCached, 0, dst, src, index, cached, slots, hits)
 }
 
 func (f Front) SoftmaxCrossEntropy(loss, grad, logits, labels, weights, rows gds.Tensor, scale float32) {
-	f.Enqueue(Call{Op: SoftmaxCrossEntropy, Tensors: tensors{loss, grad, logits, rows, labels, weights},
-		Alpha: scale})
+	f.enqueue(SoftmaxCrossEntropy, scale, loss, grad, logits, rows, labels, weights)
 }
 
 func (f Front) SigmoidCrossEntropy(loss, grad, logits, labels, rows gds.Tensor, scale float32) {
-	f.Enqueue(Call{Op: SigmoidCrossEntropy, Tensors: tensors{loss, grad, logits, rows, labels}, Alpha: scale})
+	f.enqueue(SigmoidCrossEntropy, scale, loss, grad, logits, rows, labels)
 }
 
 func (f Front) SquaredError(loss, grad, out, labels, units, rows gds.Tensor, scale float32) {
-	f.Enqueue(Call{Op: SquaredError, Tensors: tensors{loss, grad, out, rows, labels, units}, Alpha: scale})
+	f.enqueue(SquaredError, scale, loss, grad, out, rows, labels, units)
 }
 
 func (f Front) AbsoluteError(loss, grad, out, labels, units, rows gds.Tensor, scale float32) {
-	f.Enqueue(Call{Op: AbsoluteError, Tensors: tensors{loss, grad, out, rows, labels, units}, Alpha: scale})
+	f.enqueue(AbsoluteError, scale, loss, grad, out, rows, labels, units)
 }
 
 func (f Front) CountCorrect(count, logits, labels gds.Tensor) {
-	f.Enqueue(Call{Op: CountCorrect, Tensors: tensors{count, logits, labels}})
+	f.enqueue(CountCorrect, 0, count, logits, labels)
 }
 
 func (f Front) Adam(param, grad, m, v gds.Tensor, o gds.AdamOptions) {
 	f.Enqueue(Call{Op: Adam, Tensors: tensors{param, grad, m, v}, Adam: o})
 }
 
-func (f Front) ClipNorm(x gds.Tensor, most float32) {
-	f.Enqueue(Call{Op: ClipNorm, Tensors: tensors{x}, Alpha: most})
-}
+func (f Front) ClipNorm(x gds.Tensor, most float32) { f.enqueue(ClipNorm, most, x) }
