@@ -7,9 +7,9 @@
 // The model is CUDA's. Memory is allocated from a Device. Work is enqueued on a
 // Stream and runs later, in order within the stream and concurrently with other
 // streams and the caller; an Event marks a point in a stream that other streams
-// or the caller wait for. Whoever enqueues work keeps its buffers, on all devices,
-// allocated until an event recorded after it has happened, and until then the host
-// neither writes pinned memory that the work reads nor touches what it writes.
+// or the caller wait for. Buffers of enqueued work must stay allocated until an event
+// recorded after it has happened. Until then the host must not write pinned memory that
+// the work reads, nor touch pinned memory that it writes.
 //
 // Devices never touch the Go heap: host memory in a copy is a pinned Buffer.
 // Upload and Download copy Go's slices through one.
@@ -48,28 +48,27 @@ const (
 	Uint8    = dtype.Uint8
 )
 
-// Align is what buffers, and the places that files are read from and to, are
-// aligned to, in bytes.
+// Align is the alignment in bytes of buffers, and of places in files and buffers that ReadInto
+// reads from and to.
 const Align = 4096
 
 // Info says what a device is.
 type Info struct {
 	Name string // "host", "NVIDIA H200"
-	// Unified tells that the device's memory is host memory: Buffer.Bytes is
-	// then not nil, data need be held only once, and a copy to the device can
-	// be left out by writing into its buffers.
+	// Unified: the device's memory is host memory. Buffer.Bytes is then not nil, and the host can
+	// write into buffers instead of copying to them.
 	Unified     bool
 	MemoryBytes int64 // capacity that Alloc can hand out; 0: no limit of its own
-	// MapsPinned tells that operations read pinned host memory by themselves, where their contracts
+	// MapsPinned: operations read pinned host memory by themselves, where their contracts
 	// allow it (zero-copy access, by unified virtual addressing).
 	MapsPinned bool
 	// Products says what multiplies matrices: "cuBLAS 12.4", or "kernels of this program" with
 	// the reason where a library was looked for.
 	Products string
-	// Storage says how files are read into memory that is not the host's, and why not better; "" for
+	// Storage says how files are read into device memory, and why not by a better path; "" for
 	// memory of the host.
 	Storage string
-	// DirectStorage tells that files can be read straight from the disk into memory that is not the host's.
+	// DirectStorage: files can be read from the disk into device memory, past the host.
 	DirectStorage bool
 	// EdgeWork tells that operations along edges take device memory beside their tensors: EdgeWorkBytes.
 	EdgeWork bool
@@ -89,7 +88,7 @@ type Usage struct {
 
 	PinnedInUse  int64 `json:"pinned_in_use"` // host memory from AllocPinned
 	PinnedPeak   int64 `json:"pinned_peak"`
-	PinnedLocked int64 `json:"pinned_locked"` // of PinnedInUse, what the system cannot page out
+	PinnedLocked int64 `json:"pinned_locked"` // the part of PinnedInUse that the system cannot page out
 	// NotLocked is why the last allocation that could not be locked was not. Such
 	// memory works, but copies from it may wait for pages.
 	NotLocked string `json:"not_locked,omitempty"`
@@ -102,9 +101,8 @@ type Device interface {
 	// Alloc returns zeroed device memory whose start is aligned to Align bytes.
 	// Zero bytes are allowed.
 	Alloc(bytes int64) (Buffer, error)
-	// AllocPinned returns zeroed host memory, aligned to Align bytes, that
-	// copies to and from this device, and others of its kind, run at full speed
-	// from, asynchronously. Zero bytes are allowed.
+	// AllocPinned returns zeroed host memory, aligned to Align bytes. Copies between
+	// it and devices of this kind are asynchronous, at full speed. Zero bytes are allowed.
 	AllocPinned(bytes int64) (Buffer, error)
 	NewStream() (Stream, error)
 	// OpenFile opens a file for reads into memory of this device (or pinned
@@ -143,7 +141,7 @@ type Event interface {
 // that fails (shapes that disagree, memory freed) poisons the stream: what
 // follows is skipped, and Event.Wait and Synchronize return that error, which
 // names the operation and its tensors. A device that checks the values of indices
-// and labels as it computes may have run what was enqueued since.
+// and labels as it computes may have run operations that were enqueued after it.
 //
 // To enqueue is to return at once as long as fewer than QueueLength operations
 // of the stream wait to run; from there on a call may wait until one has run.

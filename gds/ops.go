@@ -60,8 +60,7 @@ type DenseOps interface {
 	SumRows(dst Tensor, beta float32, src Tensor)
 }
 
-// ElementwiseOps compute each element from those at the same place of matrices of one
-// shape.
+// ElementwiseOps compute each element from the elements at its place in matrices of one shape.
 type ElementwiseOps interface {
 	// Axpy computes y += alpha * x.
 	Axpy(alpha float32, x, y Tensor)
@@ -137,8 +136,8 @@ type AttentionOps interface {
 	WeighTokensGrad(gradWeights, gradTokens, grad, weights, tokens Tensor)
 }
 
-// EdgeOps go along the edges of a block: a bipartite graph from S sources to D destinations. The
-// edges of destination v are those with the numbers offsets[0,v] to offsets[0,v+1]-1; offsets are
+// EdgeOps go along the edges of a block: a bipartite graph from S sources to D destinations.
+// Destination v has the edges offsets[0,v] to offsets[0,v+1]-1; offsets are
 // uint32 [1,D+1], ascend, and need not begin at 0. Edge e comes from source indices[0,e]; indices
 // are uint32 [1,E]. Offsets beyond E, or that descend, and indices of no source are errors.
 type EdgeOps interface {
@@ -149,8 +148,8 @@ type EdgeOps interface {
 	// weights[0,e] * grad[v,:], where v is the destination of e; dst is [S,w] and grad [D,w].
 	SumEdgesGrad(dst, grad, offsets, indices, weights Tensor)
 	// AttendEdges is the attention of GAT (Velickovic et al. 2018, Equations 3 and 4) with H heads
-	// that take w/H columns each of values [S,w]. scores are [S,2H]: columns 2h and 2h+1 are those
-	// of head h for a node as a source and as a destination, and destination v is source v. For
+	// that take w/H columns each of values [S,w]. scores are [S,2H]: column 2h is the score of head h
+	// for a node as a source, 2h+1 as a destination, and destination v is source v. For
 	// each edge e from u to v, with leaky(x) = x if x > 0, else slope * x,
 	// alpha[e,h] = softmax over the edges of v of leaky(scores[u,2h] + scores[v,2h+1]), and
 	// dst[v,h] = sum over the edges of v of alpha[e,h] * values[u,h].
@@ -158,7 +157,7 @@ type EdgeOps interface {
 	// exponentials after it was subtracted; 0 and 1 where v has no edges.
 	AttendEdges(dst, stats, values, scores, offsets, indices Tensor, slope float32)
 	// AttendEdgesGrad is its backward pass: it sets the gradients of values [S,w] and of scores
-	// [S,2H] from grad [D,w], that of AttendEdges' result.
+	// [S,2H] from grad [D,w], the gradient of AttendEdges' result.
 	AttendEdgesGrad(gradValues, gradScores, grad, stats, values, scores, offsets, indices Tensor, slope float32)
 }
 

@@ -13,14 +13,14 @@ type PropagationOps interface {
 	// beyond the terms, or Ends before Starts, and nodes of no row of src are errors.
 	//
 	// Sums run in the order of docs/format.md, unless p.AnyOrder is set: terms are multiplied, then
-	// added, in blocks of 1024 that begin at 0, and the sums of the blocks are added in order. So
+	// added, in groups of 1024 that begin at 0, and the sums of the groups are added in order. So
 	// numbers are the same, to the bit, on all devices.
 	Propagate(dst, src Tensor, p Product)
 }
 
 // Product is the sparse matrix of Propagate, and what becomes of its sums.
 type Product struct {
-	Starts, Ends Tensor  // int64 [1,k]: the terms of row i are those from Starts[i] to Ends[i]-1
+	Starts, Ends Tensor  // int64 [1,k]: row i has the terms Starts[i] to Ends[i]-1
 	Nodes        Tensor  // uint32 [1,E]: the row of src that a term is of
 	Weights      Tensor  // float32 [1,E]; the zero Tensor: all 1
 	NodeFactors  Tensor  // float32 [1,n]; the zero Tensor: all 1
@@ -28,8 +28,8 @@ type Product struct {
 	Blend        Tensor  // [k,F]; the zero Tensor: none
 	Factor       float32 // of what is blended
 	Theta        float32
-	// NotFinite is int64 [1,1], to which the number of elements of dst is added that are infinite or
-	// no numbers as they are stored; the zero Tensor: they are not counted.
+	// NotFinite, int64 [1,1], grows by the number of elements of dst that are stored as infinities or NaN; the
+	// zero Tensor: they are not counted.
 	NotFinite Tensor
 	// AnyOrder lets a device add the terms in any order, and fuse products with sums, where that is
 	// faster.

@@ -34,8 +34,8 @@ type SampleOps interface {
 }
 
 // Graph is a graph of n nodes and m edges, by destination, as SampleOps read it, and the matrix A by
-// whose products with features a model sums messages: A[v,u] = s(v) w(u,v) t(u). What is written
-// below as "zero" may be the zero Tensor. Its memory is the caller's, and the values are valid:
+// whose products with features a model sums messages: A[v,u] = s(v) w(u,v) t(u). "zero: x" means that the
+// tensor may be the zero Tensor, which stands for x. Its memory is the caller's, and the values are valid:
 // offsets ascend from 0 to m, sources are below n.
 type Graph struct {
 	Offsets Tensor // int64 [1,n+1]: the edges of node v are Offsets[v] to Offsets[v+1]-1
@@ -46,7 +46,7 @@ type Graph struct {
 	Mean          bool   // s(v) is 1 / the in-degree of v, instead; 0 without in-edges
 	ColumnFactors Tensor // t, float32 [1,n]; zero: ones
 
-	// AddLoops tells that an edge of each node to itself is always chosen, and comes first. Where the
+	// AddLoops: an edge of each node to itself is always chosen, and comes first. Where the
 	// graph has none, it has w = 1. Loops, uint32 [1,n], is 1 + the place of v's self-loop in its list
 	// of edges, or 0 where it has none; zero: no node has one.
 	AddLoops bool
@@ -57,16 +57,16 @@ type Graph struct {
 func (g *Graph) Nodes() int { return max(g.Offsets.Cols, 1) - 1 }
 
 // Sampling says which edges of a node are chosen. Random numbers are rng.At(Random, i) of
-// internal/rng, so that the choice is a function of the arguments. With d edges to choose among, that
-// is all but a self-loop which is chosen anyway, and k = Fanout:
+// internal/rng, so that the choice is a function of the arguments. There are d edges to choose among: all
+// but a self-loop that is always chosen. With k = Fanout:
 //
 //   - k < 0, or k >= d unless Replace: all, in order.
 //   - by default, k different ones, each subset with the same probability (Floyd; Bentley 1987): for
 //     j = d-k, ..., d-1 the next random number r gives the edge floor(r (j+1) / 2^64), or j where that
 //     has been chosen. Numbers go on from node to node of one call.
 //   - Replace: k times the edge floor(r d / 2^64), each by the next random number.
-//   - Labor: those, in order, whose source u has a random number rng.At(Random, u) below
-//     floor(2^64 k / d) (LABOR-0; Balin and Catalyurek 2023).
+//   - Labor: the edges from each source u with rng.At(Random, u) < floor(2^64 k / d), in order
+//     (LABOR-0; Balin and Catalyurek 2023).
 type Sampling struct {
 	Fanout         int
 	Random         uint64

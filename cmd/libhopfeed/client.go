@@ -219,7 +219,7 @@ func (c *client) describe(b *loader.Batch, out *C.hopfeed_batch) error {
 		k := &b.Blocks[i]
 		if int64(k.Indices.Cols) > math.MaxInt32 {
 			return fmt.Errorf("batch %d: block %d has %d edges, more than the %d that are passed on: use fewer "+
-				"seeds or smaller fanouts", b.Index, i, k.Indices.Cols, math.MaxInt32)
+				"seed nodes or smaller fanouts", b.Index, i, k.Indices.Cols, math.MaxInt32)
 		}
 		c.blocks[i] = C.hopfeed_block{
 			destinations: C.int64_t(k.Destinations), sources: C.int64_t(k.Sources), edges: C.int64_t(k.Indices.Cols),

@@ -6,9 +6,8 @@
 //
 // hopfeed.h describes it. This file translates between C and Go; tasks.go has the work that takes
 // long, open.go and sample.go open loaders, and client.go has their batches. No memory of Go is passed to C: batches
-// lie in the loaders' buffers,
-// which are outside of the Go heap, text is copied, and all else is known by number. Epochs are
-// begun, and batches taken and released, without entering Go: ring.c.
+// lie in the loaders' buffers, outside of the Go heap, text is copied, and all else is known by number. Callers begin
+// epochs, take batches and release them without entering Go: ring.c.
 package main
 
 // #include <stdlib.h>

@@ -254,8 +254,8 @@ func (o *propagateOptions) run(ctx context.Context, j *job) (any, error) {
 		Split: value(o.Split, 0), Seed: value(o.Seed, 0),
 		Defaulted: preprop.Defaulted{Hops: o.Hops == nil, Operators: o.Operator == "", Split: o.Split == nil,
 			Seed: o.Seed == nil},
-		Threads: j.machine.Threads, MemoryBytes: int64(j.machine.Budget.Bytes), Scratch: o.Scratch, Force: o.Force, DryRun: o.DryRun,
-		Note: j.note, Progress: j.reports,
+		Threads: j.machine.Threads, MemoryBytes: int64(j.machine.Budget.Bytes), Scratch: o.Scratch,
+		Force: o.Force, DryRun: o.DryRun, Note: j.note, Progress: j.reports,
 	})
 }
 

@@ -31,7 +31,7 @@ type buffer struct {
 	mu     sync.Mutex
 	freed  bool
 	start  uint64         // address on the device, a multiple of page; 0 without bytes
-	whole  cu.DevicePtr   // what was allocated, of device memory
+	whole  cu.DevicePtr   // the allocation, of device memory
 	memory unsafe.Pointer // of pinned memory
 
 	cuFile          sync.Once
@@ -68,7 +68,7 @@ func (d *Device) alloc(bytes int64, pinned bool) (gds.Buffer, error) {
 	return b, nil
 }
 
-// count adds a buffer to what is in use, or with -1 takes it away. d.mu is held.
+// count adds a buffer to the memory in use, or with -1 takes it away. d.mu is held.
 func (d *Device) count(b *buffer, by int64) {
 	u := &d.usage
 	if b.pinned {

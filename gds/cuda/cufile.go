@@ -101,8 +101,8 @@ func checkCuFile(status C.int) error {
 	return cuFileError(status)
 }
 
-// fileSystems are the bits of the file systems that nvidia-fs may have a way to, by the type that statfs
-// tells. Those of disks need one of several.
+// fileSystems are the bits of the file systems that nvidia-fs may read from, by the type that statfs
+// gives. File systems on disks need one of several bits.
 var fileSystems = map[int64]uint{
 	0xef53:     1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<11, // ext4: NVMe, NVMe over fabrics, SCSI and others
 	0x58465342: 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<11, // XFS

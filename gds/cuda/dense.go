@@ -4,7 +4,7 @@ package cuda
 
 import "github.com/hopfeed/hopfeed/gds"
 
-// gemmTile is how many rows and columns of a product a block of the kernel computes.
+// gemmTile is how many rows and columns of a product a thread block computes.
 const gemmTile = 64
 
 func (c *call) gemm() {
@@ -32,7 +32,7 @@ func (c *call) gemm() {
 // tiles is how many squares of so many rows and columns cover a matrix.
 func tiles(rows, cols, size int) int { return (rows + size - 1) / size * ((cols + size - 1) / size) }
 
-// transposeTile is how many rows and columns a block of the kernel transposes.
+// transposeTile is how many rows and columns a thread block transposes.
 const transposeTile = 32
 
 func (c *call) transpose() {
@@ -57,8 +57,8 @@ func (c *call) sumRows() {
 	sums.addTo(c, c.at[0], c.Beta, 0, 1)
 }
 
-// columnSums are sums of columns on their way: of each of some slabs of rows, and then of the slabs,
-// in order. How many slabs there are depends on the number of rows alone.
+// columnSums are sums of columns: first over the rows of each slab, then over the slabs, in order. The number of slabs
+// depends on the number of rows alone.
 type columnSums struct {
 	parts      uint64 // [slabs, sums*cols]
 	rows, cols int

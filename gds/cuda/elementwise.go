@@ -42,7 +42,7 @@ func (c *call) prelu() {
 	c.each("prelu", dst.Rows*dst.Cols, matrix(0), matrix(1), vector(2), dst.Rows, dst.Cols)
 }
 
-// preluBlocks is how many blocks sum up the gradient of a slope, whatever the device.
+// preluBlocks is how many thread blocks sum up the gradient of a slope, on any device.
 const preluBlocks = 128
 
 func (c *call) preluGrad() {

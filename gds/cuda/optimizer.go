@@ -11,7 +11,7 @@ func (c *call) adam() {
 		float32(1/math.Sqrt(1-math.Pow(float64(o.Beta2), step))), o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay)
 }
 
-// clipGrain is how many squares a block adds up.
+// clipGrain is how many squares a thread block adds up.
 const clipGrain = 1 << 14
 
 func (c *call) clipNorm() {

@@ -20,7 +20,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds/internal/ops"
 )
 
-// stream is a stream of the driver, with what its operations need.
+// stream is a stream of the driver.
 type stream struct {
 	ops.Front
 	device *Device
@@ -31,7 +31,7 @@ type stream struct {
 	blas   blas
 	group  group
 
-	// Of whoever uses the stream:
+	// Only the user of the stream touches these:
 	err    error // the first
 	closed bool
 
@@ -140,8 +140,8 @@ func (s *stream) Close() error {
 	return s.err
 }
 
-// workspace is memory for what an operation keeps between its kernels. It grows as needed; what has
-// been outgrown is freed when the stream is closed, as work may still use it.
+// workspace is memory that an operation uses between its kernels. It grows as needed; outgrown memory, which
+// work may still use, is freed when the stream is closed.
 type workspace struct {
 	start    cu.DevicePtr
 	bytes    int64

@@ -12,7 +12,7 @@ import (
 // BuiltWithCUDA tells whether the program could use a GPU.
 const BuiltWithCUDA = true
 
-// nvidia are the GPUs that the NVIDIA driver has. What is free is that of the one with the least.
+// nvidia are the GPUs that the NVIDIA driver has. FreeBytes is the least of all.
 func nvidia(o Options) Kind {
 	options := cuda.Options{TF32: o.TF32}
 	k := Kind{Name: "cuda", Device: func(i, _ int) (gds.Device, error) { return cuda.Open(i, options) }}
@@ -27,7 +27,7 @@ func nvidia(o Options) Kind {
 			k.Info, k.FreeBytes = info, free
 		}
 		if info != k.Info {
-			// Devices that share batches are all alike: those after the first other one are left out.
+			// Devices that share batches must be alike: the list ends before the first that differs.
 			break
 		}
 		k.FreeBytes = min(k.FreeBytes, free)

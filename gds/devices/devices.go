@@ -39,7 +39,7 @@ type Kind struct {
 	Device func(i, n int) (gds.Device, error)
 }
 
-// kinds lists all kinds of devices. Those that are asked for, or compute faster, come first.
+// kinds lists all kinds of devices: first emulated ones, which a user asks for, then the faster ones.
 var kinds = []func(Options) Kind{emulated, nvidia, processor}
 
 // List lists all kinds, also kinds without devices here. The host is always there.

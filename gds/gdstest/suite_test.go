@@ -121,7 +121,8 @@ func (b *fixture) withPeer(run func(b, peer *fixture)) {
 // at runs a part of a test, with the bench's device and stream.
 func (b *fixture) at(name string, run func(b *fixture)) {
 	b.Run(name, func(t *testing.T) {
-		part := &fixture{T: t, open: b.open, device: b.device, stream: b.stream, staging: b.staging, seed: rng.Derive(b.seed, name)}
+		part := &fixture{T: t, open: b.open, device: b.device, stream: b.stream, staging: b.staging,
+			seed: rng.Derive(b.seed, name)}
 		defer part.freeAll()
 		run(part)
 		part.sync()

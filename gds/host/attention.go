@@ -30,7 +30,7 @@ func (h head) output(row []float32, token int) []float32 {
 	return row[token*h.width+h.at:][:h.size]
 }
 
-// scale is that of products of queries and keys.
+// scale is the factor of products of queries and keys.
 func (h head) scale() float32 { return float32(1 / math.Sqrt(float64(h.size))) }
 
 func (s *stream) attention() error {

@@ -1,10 +1,9 @@
 // Package host is the device on the processor: its memory is host memory off
 // the Go heap, each stream is a goroutine with a queue of its own, and the
-// operations are plain Go, but for products of matrices and what else
-// internal/kernel computes. It is always there, and what the other devices are
-// measured against.
+// operations are Go and the assembly of internal/kernel. It is in every build, and
+// other devices are compared with it.
 //
-// Arithmetic: sums run in fixed blocks whatever the number of threads, and no
+// Sums run over fixed groups of rows for any number of threads, and no
 // result depends on where in memory an operand lies.
 package host
 
@@ -26,15 +25,14 @@ type Options struct {
 	MemoryBytes int64 // what Alloc hands out at most; 0: what the machine can map
 	Threads     int   // that one operation runs on; 0: parallel.Threads
 	// Discrete makes memory from Alloc the device's own, as on a card: it has no
-	// Bytes, and is reached by streams and files alone.
+	// Bytes, and only streams and files reach it.
 	Discrete bool
 	// Unmapped makes it a device that cannot read pinned memory by itself.
 	Unmapped bool
 	// LinkBytesPerSecond is how fast copies and reads reach that memory, each way;
 	// 0: as fast as memory is.
 	LinkBytesPerSecond int64
-	// Stop, once it is closed, ends the waiting for that link: who is interrupted does
-	// not care how fast it is. nil: never.
+	// Stop ends the waiting for that link once it is closed. nil: never.
 	Stop <-chan struct{}
 	Name string // "": "host"
 }

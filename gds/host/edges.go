@@ -14,7 +14,7 @@ type edgeScratch struct {
 	// The edges by source: source u has the edges fromOffsets[u] to fromOffsets[u+1]-1.
 	fromOffsets []uint32
 	fromNodes   []uint32  // destinations
-	fromEdges   []uint32  // numbers, counted from the first edge of the block
+	fromEdges   []uint32  // numbers, counted from the first edge
 	fromWeights []float32 // weights, or coefficients of one head
 
 	alpha, gradScore []float32 // of each edge and head

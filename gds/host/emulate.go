@@ -9,9 +9,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 )
 
-// Emulation describes cards that the machine has not, so that what depends on
-// them can be tried. As text, and as a flag: "gpu=1,mem=2GiB,link=12GiB/s", and, for schedules,
-// "workers=12,cpu=54ms,gather=9ms,dma=14ms,sampling=8.8ms,compute=11.6ms,straggle=0.5".
+// Emulation describes cards that the machine does not have. As text, and as a flag: "gpu=1,mem=2GiB,link=12GiB/s",
+// and, for schedules, "workers=12,cpu=54ms,gather=9ms,dma=14ms,sampling=8.8ms,compute=11.6ms,straggle=0.5".
 type Emulation struct {
 	GPUs   int         // 0: none are emulated
 	Memory units.Bytes // of each
@@ -19,9 +18,9 @@ type Emulation struct {
 	Stages
 }
 
-// Stages are how long the stages of a sampled batch take at least where a schedule prepares batches; of a
-// machine with other processors than this one, whose work waits instead of being done slower. 0: as
-// long as they take. Workers is how many of the processor prepare a batch each; 0: not said.
+// Stages are the least times of the stages of a sampled batch, where a schedule prepares batches: a stage
+// that is done sooner waits. 0: as long as it takes. Workers is how many processors prepare a batch each;
+// 0: not said.
 type Stages struct {
 	Workers  int
 	CPU      time.Duration // a batch by one worker: sampled and gathered

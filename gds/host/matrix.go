@@ -29,7 +29,7 @@ func (m matrix[T]) all(i int) []T { return m.row(i, 0, m.cols) }
 // views is what the body of a loop finds of an operation beside its arguments.
 type views struct {
 	floats  [ops.MaxTensors]matrix[float32] // of tensors of float32
-	bytes   [ops.MaxTensors]matrix[byte]    // of all, whatever their type
+	bytes   [ops.MaxTensors]matrix[byte]    // of tensors of any type
 	buffers [ops.MaxTensors]*buffer         // nil: without elements
 
 	errorLoss func(e float64) (loss, slope float64) // what addErrors runs

@@ -56,7 +56,7 @@ type item struct {
 }
 
 // stream runs its operations on one goroutine, helped by others where one is large. The queue
-// grows as needed: whoever feeds several streams never waits for one of them.
+// grows as needed, so that enqueueing never waits.
 type stream struct {
 	ops.Front
 	device *Device

@@ -1,6 +1,5 @@
-// Package paced emulates a machine whose processor, link and device are slower than those of this one: a Device is
-// another device that takes its time for the stages of sampled batches. What a stage does is done at once, and then
-// waits.
+// Package paced emulates a machine with a slower processor, link and device: a Device is another device whose stages
+// of sampled batches take a given time. A stage works at full speed and then waits.
 package paced
 
 import (
@@ -34,13 +33,12 @@ func (d *Device) Pace(stages host.Stages) {
 	d.stages = stages
 }
 
-// lateness is how much later than planned a stage may begin without being counted as late: about what waiting takes
-// too long. So small delays do not add up.
+// lateness is how much later than planned a stage may begin and still count as on time, about as much as a wait
+// overruns: so small delays do not add up.
 const lateness = 2 * time.Millisecond
 
-// Begin begins a stage, and returns the event of its earliest end; nil: it takes as long as it takes. By lateGather,
-// rows are gathered when a batch moves,
-// else when it is sampled.
+// Begin begins a stage, and returns the event of its earliest end; nil: it takes as long as it takes. With lateGather
+// rows are gathered when a batch moves, else when it is sampled.
 func (d *Device) Begin(stage schedule.Stage, lateGather bool) pipeline.Event {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,15 +63,15 @@ func (d *Device) Begin(stage schedule.Stage, lateGather bool) pipeline.Event {
 	return end{d, begin.Add(length)}
 }
 
-// Gather is the part of sampling that is gathering.
+// Gather is the part of the time of sampling that gathering takes.
 func (d *Device) Gather() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stages.Gather
 }
 
-// Gradients says how long each of some devices that are alike computes the gradient of a batch at least; nil: as long
-// as it takes. Stragglers are others from batch to batch.
+// Gradients gives the least time that a device computes the gradient of a batch; nil: as long as it takes. All devices
+// are alike. Stragglers differ from batch to batch.
 func Gradients(devices []gds.Device) func(rank, epoch, batch int) time.Duration {
 	d, ok := devices[0].(*Device)
 	if !ok || d.stages.Compute == 0 {

@@ -1,6 +1,6 @@
-// Package readpath is what reading files into memory has in common on all devices: the choice of
-// the path, going on by another when it turns out not to work, receipts, and the checks of what is
-// asked for. What differs is how bytes get into a device's memory, a ReadFunc.
+// Package readpath reads files into memory for all devices: it chooses the path, goes on by another when
+// one does not work, writes receipts, and checks ranges. A device brings a ReadFunc, which moves bytes into
+// its memory.
 package readpath
 
 import (
@@ -20,8 +20,8 @@ import (
 // once.
 type ReadFunc func(f *File, buf gds.Buffer, bufOffset, length, offset int64) error
 
-// File is a gds.File. It is read past the page cache where that can be had. It is open the ordinary
-// way too, so that a later refusal finds the very same file.
+// File is a gds.File, read past the page cache where possible. It is open for buffered reads too, so that after a
+// refused direct read the very same file is read.
 type File struct {
 	read     ReadFunc
 	buffered vfs.File
@@ -77,7 +77,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-// Descriptor is that of the file, if it is open for direct reads and has one.
+// Descriptor is the file descriptor, if it is open for direct reads and has one.
 func (f *File) Descriptor() (descriptor uintptr, ok bool) {
 	if f.Receipt().Path != "direct" {
 		return 0, false
