@@ -37,14 +37,15 @@ func alone(t *testing.T, fsys vfs.FS) {
 }
 
 func TestACrashAnywhereLeavesTheOldVersionOrTheNew(t *testing.T) {
+	old, before, next := replaced(t)
+	want, _ := next.mustWrite(t)
 	for job, exchange := range map[string]bool{"": true, "j": false} {
 		absent := 0
 		for n := int64(1); ; n++ {
-			disk, before, next := replaced(t)
+			disk := old.CrashClone()
 			if !exchange {
 				disk.RefuseExchange()
 			}
-			want, _ := next.mustWrite(t)
 			fault := vfs.NewFault(disk)
 			fault.FailFrom(n, syscall.EIO)
 			o := CreateOptions{Force: true, Job: job}
@@ -85,8 +86,9 @@ func TestACrashAnywhereLeavesTheOldVersionOrTheNew(t *testing.T) {
 }
 
 func TestAFaultAnywhereLeavesTheOldVersionOrTheNew(t *testing.T) {
+	old, before, next := replaced(t)
 	for n := int64(1); ; n++ {
-		disk, before, next := replaced(t)
+		disk := old.CrashClone()
 		fault := vfs.NewFault(disk)
 		fault.FailAt(n, syscall.EIO)
 		_, err := next.write(fault, "/d", CreateOptions{Force: true})

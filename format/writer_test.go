@@ -102,16 +102,13 @@ func TestACrashAnywhereLeavesACompleteDirectoryOrNone(t *testing.T) {
 		{&graph, &samples[0]}} {
 		before, next := c.before, c.next
 		o := CreateOptions{Force: before != nil}
+		old, allowed := vfs.NewMem(), []*sample{next}
+		if before != nil {
+			old, _ = before.mustWrite(t)
+			allowed = append(allowed, before)
+		}
 		for n := int64(1); ; n++ {
-			disk := vfs.NewMem()
-			allowed := []*sample{next}
-			if before != nil {
-				if _, err := before.write(disk, "/d", CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
-				allowed = append(allowed, before)
-			}
-			disk = disk.CrashClone()
+			disk := old.CrashClone()
 			fault := vfs.NewFault(disk)
 			fault.FailFrom(n, syscall.EIO)
 			_, writeErr := next.write(fault, "/d", o)
