@@ -63,6 +63,7 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 	d.epochs++
 	return func(yield func(*loader.Batch, error) bool) {
 		mem := memory{dev: d.dev}
+		stage := stager{mem: &mem, stream: stream}
 		var xs []gds.Tensor
 		for range d.x {
 			x, err := matrixOf(&mem, "toy", d.batch+d.layers*toyMoreSources, d.features, gds.Float32)
@@ -139,15 +140,15 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 					continue
 				}
 				out.X = append(out.X, xs[k].Slice(0, len(host[k])/d.features))
-				if err := gds.Upload(d.dev, stream, out.X[k], host[k]); err != nil {
+				if err := stage.upload(out.X[k], dtype.BytesOf(host[k])); err != nil {
 					yield(nil, err)
 					return
 				}
 			}
-			err := gds.Upload(d.dev, stream, out.Labels, y)
+			err := stage.upload(out.Labels, y)
 			if err == nil && d.numbered {
 				out.RowNumbers = numbers.Columns(0, b.Rows)
-				err = gds.Upload(d.dev, stream, out.RowNumbers, rows)
+				err = stage.upload(out.RowNumbers, dtype.BytesOf(rows))
 			}
 			if err != nil {
 				yield(nil, err)
@@ -163,6 +164,24 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 			}
 		}
 	}
+}
+
+// stager copies to a device through pinned memory that it keeps.
+type stager struct {
+	mem    *memory
+	stream gds.Stream
+	pinned gds.Buffer
+}
+
+func (s *stager) upload(to gds.Tensor, from []byte) error {
+	if bytes := int64(len(from)); s.pinned == nil || s.pinned.Len() < bytes {
+		if s.pinned = s.mem.pinned("toy", bytes); s.mem.err != nil {
+			return s.mem.err
+		}
+	}
+	copy(s.pinned.Bytes(), from)
+	s.stream.Copy(to, gds.NewTensor(s.pinned, to.Rows, to.Cols, to.DType))
+	return s.stream.Synchronize(context.Background())
 }
 
 // toySparse brings the elements of a matrix that are not zero to a device.

@@ -76,12 +76,19 @@ func someProduct(t *testing.T, seed uint64, transA, transB bool, rows, columns, 
 	return p, padded
 }
 
-// at is a number of op(x).
-func at(x []float32, stride int, transposed bool, i, j int) float64 {
-	if transposed {
-		i, j = j, i
+// lines are the lines of op(x) along the inner dimension, one after another.
+func lines(x []float32, stride int, byColumn bool, count, inner int) []float64 {
+	out := make([]float64, 0, count*inner)
+	for i := range count {
+		for l := range inner {
+			at := i*stride + l
+			if byColumn {
+				at = l*stride + i
+			}
+			out = append(out, float64(x[at]))
+		}
 	}
-	return float64(x[i*stride+j])
+	return out
 }
 
 // checkProduct multiplies and compares with the plain loop in float64: each of the inner + 3
@@ -98,12 +105,15 @@ func checkProduct(t *testing.T, g *Gemm, p Product, padded []float32, threads in
 		}
 	}
 	g.run(p, threads)
+	a := lines(p.A, p.AStride, p.TransA, p.Rows, p.Inner)
+	b := lines(p.B, p.BStride, !p.TransB, p.Columns, p.Inner)
 	for i := range p.Rows {
 		for j := range p.Columns {
 			var want, magnitude float64
 			if p.Alpha != 0 {
-				for l := range p.Inner {
-					term := float64(p.Alpha) * at(p.A, p.AStride, p.TransA, i, l) * at(p.B, p.BStride, p.TransB, l, j)
+				y := b[j*p.Inner:][:p.Inner]
+				for l, x := range a[i*p.Inner:][:p.Inner] {
+					term := float64(p.Alpha) * x * y[l]
 					want, magnitude = want+term, magnitude+math.Abs(term)
 				}
 			}
