@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/chart"
@@ -18,8 +18,13 @@ func AblationFiles() []string {
 
 // Files makes the charts, and a JSON file with all numbers.
 func (a *Ablation) Files() ([][]byte, error) {
+	shuffles := map[string]string{placement.RR: "rows (SGD-RR)", placement.CR: "chunks (SGD-CR)"}
+	figure9 := a.bars("Ablation: ways to load (preprop-gnn Figure 9)", &a.Figure9,
+		func(w Way) string { return w.Variant })
+	figure14 := a.bars("Placement: where the input lives, what is reshuffled (preprop-gnn Figure 14)", &a.Figure14,
+		func(w Way) string { return shuffles[w.Shuffle] })
 	text, err := json.MarshalIndent(a, "", "  ")
-	return [][]byte{a.chart5().File(), a.chart9().File(), a.chart14().File(), append(text, '\n')}, err
+	return [][]byte{a.chart5().File(), figure9.File(), figure14.File(), append(text, '\n')}, err
 }
 
 // Work describes in words what was measured.
@@ -31,10 +36,7 @@ func (a *Ablation) Work() string {
 
 // on describes the machine.
 func (a *Ablation) on() string {
-	if a.OneMemory {
-		return a.Machine + ", whose device and host memory are one"
-	}
-	return a.Machine
+	return a.Machine + map[bool]string{true: ", whose device and host memory are one"}[a.OneMemory]
 }
 
 // On describes in words the machine and the number of rounds and epochs.
@@ -52,21 +54,11 @@ func (f *AblationFigure) About() string {
 		w.Shuffle, memories[w.Placement])
 }
 
-// chart9 draws Figure 9, with the bars of each placement.
-func (a *Ablation) chart9() *chart.Figure {
-	return a.bars("Ablation: ways to load (preprop-gnn Figure 9)", &a.Figure9, func(w Way) string { return w.Variant })
-}
-
-// chart14 draws Figure 14.
-func (a *Ablation) chart14() *chart.Figure {
-	names := map[string]string{placement.RR: "rows (SGD-RR)", placement.CR: "chunks (SGD-CR)"}
-	return a.bars("Placement: where the input lives, what is reshuffled (preprop-gnn Figure 14)", &a.Figure14,
-		func(w Way) string { return names[w.Shuffle] })
-}
-
+// memoryColors are the colours of placements.
 var memoryColors = map[loader.Placement]string{loader.Host: chart.Blue, loader.Device: chart.Green,
 	loader.Storage: chart.Orange}
 
+// bars draws a figure with a bar for each way, named by name.
 func (a *Ablation) bars(title string, f *AblationFigure, name func(Way) string) *chart.Figure {
 	c := &chart.Figure{Title: title, Notes: []string{a.Work(), a.On(), f.About()}}
 	for _, p := range []loader.Placement{loader.Host, loader.Device, loader.Storage} {
@@ -144,16 +136,10 @@ func (a *Ablation) chart5() *chart.Figure {
 
 // hopsText is "2, 3 and 4 hops".
 func hopsText(hops []int) string {
-	var words []string
-	for _, h := range slices.Sorted(slices.Values(hops)) {
-		words = append(words, fmt.Sprint(h))
+	hops = slices.Sorted(slices.Values(hops))
+	text := units.Count(int64(hops[len(hops)-1]), "hop")
+	for i, h := range slices.Backward(hops[:len(hops)-1]) {
+		text = fmt.Sprint(h, map[bool]string{true: " and ", false: ", "}[i == len(hops)-2], text)
 	}
-	text := strings.Join(words, ", ")
-	if at := strings.LastIndex(text, ", "); at >= 0 {
-		text = text[:at] + " and " + text[at+2:]
-	}
-	if text == "1" {
-		return "1 hop"
-	}
-	return text + " hops"
+	return text
 }

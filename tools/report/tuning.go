@@ -77,7 +77,7 @@ func (t *Tuning) Sum(points *tune.Points) {
 			t.Metric = trial.Metric
 		}
 	}
-	t.Surrogates = points.Fit(g, t.All, t.Seed)
+	t.Surrogates = points.Fit(g, t.All, t.Seed, tune.Gaussian)
 	t.front = g.Front(t.All)
 	for _, trial := range t.front {
 		varied := maps.Clone(trial.Settings)

@@ -165,11 +165,11 @@ func (p *Process) Predict(at []float64) (mean, std float64) {
 	return p.mean + p.std*floats.Dot(k, p.alpha), p.std * math.Sqrt(max(0, variance))
 }
 
-// Gaussian is the mean that a Process predicts.
-func Gaussian(x [][]float64, y []float64, _ uint64) Model {
+// Gaussian predicts by the mean of a Process.
+var Gaussian = Regression{"gaussian", func(x [][]float64, y []float64, _ uint64) Model {
 	p := FitProcess(x, y)
 	return func(x []float64) float64 { mean, _ := p.Predict(x); return mean }
-}
+}}
 
 // MeanStd is the mean and the standard deviation of numbers, 1 if they do not vary.
 func MeanStd(y []float64) (mean, std float64) {

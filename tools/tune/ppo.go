@@ -77,7 +77,7 @@ func newExploration(l *learner, done []Trial) *exploration {
 	e := &exploration{learner: l, scale: scaleOf(scores), least: l.goals.limits(), known: map[int]Score{},
 		free: map[int]bool{}, best: -1, reward: math.Inf(-1)}
 	for k := range e.models {
-		e.models[k] = Gaussian(x, column(scores, k), l.seed)
+		e.models[k] = Gaussian.Fit(x, column(scores, k), l.seed)
 	}
 	for _, t := range done {
 		if i := l.Find(t.Settings); i >= 0 {

@@ -124,7 +124,7 @@ func TestFitSaysHowWellProcessesPredict(t *testing.T) {
 	search, _ := NewSearch("random", p, Goals{}, 1)
 	trials := append(explore(t, search, 60, f), Trial{61, p.Settings(0), Outcome{Failed: "so it is"}})
 	g := Goals{DeviceMemory: true}
-	fitted := p.Fit(g, trials, 1)
+	fitted := p.Fit(g, trials, 1, Gaussian)
 	if len(fitted) != 3 || fitted[0].Figure != "throughput" || fitted[1].Figure != "memory" ||
 		fitted[2].Figure != "accuracy" {
 		t.Fatalf("%+v", fitted)
@@ -134,7 +134,7 @@ func TestFitSaysHowWellProcessesPredict(t *testing.T) {
 			t.Errorf("%s by %s: %v", f.Figure, f.Regression, f.R2)
 		}
 	}
-	if got := p.Fit(g, trials[60:], 1); got != nil {
+	if got := p.Fit(g, trials[60:], 1, Gaussian); got != nil {
 		t.Errorf("of a trial that failed: %+v", got)
 	}
 }

@@ -140,7 +140,7 @@ func R2(fit Fit, x [][]float64, y []float64, seed uint64) float64 {
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Compare(rng.Hash(seed, uint64(a)), rng.Hash(seed, uint64(b)))
 	})
-	residual, total, mean := 0.0, 0.0, stat.Mean(y, nil)
+	predicted := make([]float64, len(y))
 	for fold := range folds {
 		var trainX [][]float64
 		var trainY []float64
@@ -152,68 +152,60 @@ func R2(fit Fit, x [][]float64, y []float64, seed uint64) float64 {
 		model := fit(trainX, trainY, seed)
 		for at, i := range order {
 			if at%folds == fold {
-				d := y[i] - model(x[i])
-				residual += d * d
-				total += (y[i] - mean) * (y[i] - mean)
+				predicted[i] = model(x[i])
 			}
 		}
 	}
-	if total == 0 {
+	if slices.Min(y) == slices.Max(y) {
 		return math.NaN()
 	}
-	return 1 - residual/total
+	return stat.RSquaredFrom(predicted, y, nil)
 }
 
-// Figure is one number of each measured trial: throughput, memory or the metric.
-type Figure struct {
-	Name   string
-	Values []float64
-	Log    bool // above zero, and predicted by its logarithm
+// Regression is a named way to predict figures of trials.
+type Regression struct {
+	Name string
+	Fit  Fit
 }
 
 // Fitted is how well a figure of trials is predicted from their settings.
 type Fitted struct {
-	Figure     string   `json:"figure"`
+	Figure     string   `json:"figure"` // throughput, memory or the metric
 	Regression string   `json:"regression"`
 	R2         *float64 `json:"r2"` // nil where it has none
 }
 
-// Figures returns the columns of the measured trials, and their throughput, memory and metric; nil if there is none.
-func (s *Space) Figures(g Goals, trials []Trial) (x [][]float64, figures []Figure) {
-	figures = []Figure{{Name: "throughput", Log: true}, {Name: "memory", Log: true}, {}}
+// Fit says how well regressions predict throughput, memory and metric of the measured trials, if there are any.
+func (s *Space) Fit(g Goals, trials []Trial, seed uint64, ways ...Regression) (fitted []Fitted) {
 	var measured []Settings
+	var throughput, memory, valid []float64
+	metric := ""
 	for _, t := range trials {
 		if g.Measured(t.Outcome) {
-			measured = append(measured, t.Settings)
-			figures[2].Name = t.Metric
-			for k, v := range []float64{g.Throughput(t.Outcome), float64(g.Memory(t.Outcome)), *t.Valid} {
-				figures[k].Values = append(figures[k].Values, v)
-			}
+			measured, metric = append(measured, t.Settings), t.Metric
+			throughput, memory = append(throughput, g.Throughput(t.Outcome)), append(memory, float64(g.Memory(t.Outcome)))
+			valid = append(valid, *t.Valid)
 		}
 	}
 	if len(measured) == 0 {
-		return nil, nil
+		return nil
 	}
-	return s.encode(measured), figures
-}
-
-// Fitted is the R2 of the figure by a regression.
-func (f *Figure) Fitted(name string, fit Fit, x [][]float64, seed uint64) Fitted {
-	if f.Log {
-		fit = logarithmic(fit)
-	}
-	fitted := Fitted{Figure: f.Name, Regression: name}
-	if r2 := R2(fit, x, f.Values, seed); !math.IsNaN(r2) {
-		fitted.R2 = &r2
-	}
-	return fitted
-}
-
-// Fit says how well Gaussian processes predict throughput, memory and metric of trials.
-func (s *Space) Fit(g Goals, trials []Trial, seed uint64) (fitted []Fitted) {
-	x, figures := s.Figures(g, trials)
-	for _, f := range figures {
-		fitted = append(fitted, f.Fitted("gaussian", Gaussian, x, seed))
+	x := s.encode(measured)
+	for _, figure := range []struct {
+		name   string
+		values []float64
+	}{{"throughput", throughput}, {"memory", memory}, {metric, valid}} {
+		for _, way := range ways {
+			fit := way.Fit
+			if figure.name != metric { // above zero
+				fit = logarithmic(fit)
+			}
+			f := Fitted{Figure: figure.name, Regression: way.Name}
+			if r2 := R2(fit, x, figure.values, seed); !math.IsNaN(r2) {
+				f.R2 = &r2
+			}
+			fitted = append(fitted, f)
+		}
 	}
 	return fitted
 }

@@ -11,15 +11,9 @@ import (
 )
 
 // regressions are the ways to predict figures of trials that a3gnn Table III is compared with.
-var regressions = []struct {
-	name string
-	fit  tune.Fit
-}{
-	{"ridge", Ridge},
-	{"neighbours", Neighbours},
-	{"forest", Forest},
-	{"boosting", Boosting},
-	{"gaussian", tune.Gaussian},
+var regressions = []tune.Regression{
+	{Name: "ridge", Fit: Ridge}, {Name: "neighbours", Fit: Neighbours}, {Name: "forest", Fit: Forest},
+	{Name: "boosting", Fit: Boosting}, tune.Gaussian,
 }
 
 // Neighbours predicts the mean of the nearest rows, weighted by the inverse of their distance. How many count

@@ -47,9 +47,9 @@ func TestRegressionsLearnWhatTheyCanRepresent(t *testing.T) {
 	} {
 		x, y := rows(180, 3, 0.01, c.f)
 		for _, r := range regressions {
-			if least := c.least[r.name]; least > 0 {
-				if got := tune.R2(r.fit, x, y, 1); got < least {
-					t.Errorf("%s on %s: R2 %.4f, want %v", r.name, c.name, got, least)
+			if least := c.least[r.Name]; least > 0 {
+				if got := tune.R2(r.Fit, x, y, 1); got < least {
+					t.Errorf("%s on %s: R2 %.4f, want %v", r.Name, c.name, got, least)
 				}
 			}
 		}
@@ -60,8 +60,8 @@ func TestRegressionsLearnWhatTheyCanRepresent(t *testing.T) {
 func TestNothingPredictsNoise(t *testing.T) {
 	x, y := rows(120, 4, 1, func([]float64) float64 { return 0 })
 	for _, r := range regressions {
-		if got := tune.R2(r.fit, x, y, 1); got > 0.15 {
-			t.Errorf("%s: R2 of noise %.3f", r.name, got)
+		if got := tune.R2(r.Fit, x, y, 1); got > 0.15 {
+			t.Errorf("%s: R2 of noise %.3f", r.Name, got)
 		}
 	}
 }
@@ -73,8 +73,8 @@ func TestFewRowsAndConstantColumnsAreLearnt(t *testing.T) {
 			for i := range y {
 				y[i] = 3
 			}
-			if got := r.fit(x, y, 1)(x[0]); math.Abs(got-3) > 1e-9 {
-				t.Errorf("%s on %v: %v, want 3", r.name, x, got)
+			if got := r.Fit(x, y, 1)(x[0]); math.Abs(got-3) > 1e-9 {
+				t.Errorf("%s on %v: %v, want 3", r.Name, x, got)
 			}
 		}
 	}

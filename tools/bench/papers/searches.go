@@ -128,13 +128,8 @@ func CompareSearches(ctx context.Context, table []tune.Trial, g tune.Goals, runs
 	if err != nil {
 		return nil, err
 	}
-	r := &Comparison{Trials: len(table), Front: len(front), Share: reach}
-	x, figures := points.Figures(g, table)
-	for _, f := range figures {
-		for _, way := range regressions {
-			r.Fits = append(r.Fits, f.Fitted(way.name, way.fit, x, 0))
-		}
-	}
+	r := &Comparison{Trials: len(table), Front: len(front), Share: reach,
+		Fits: points.Fit(g, table, 0, regressions...)}
 	for _, name := range tune.Searches() {
 		if name == "grid" {
 			continue
