@@ -15,7 +15,6 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/device"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/plan"
-	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // jobContext is what a propagation or a repair knows of its graph, its store and its options.
@@ -162,8 +161,8 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 	if s.options.MaxTime > 0 {
 		j.Pace.Deadline = s.options.begun.Add(s.options.MaxTime)
 	}
-	j.ResultColumns, j.HopSeconds, j.Edges = make([][]product.ColumnRange, len(j.Matrices)),
-		make([]float64, len(j.Matrices)), make([]int64, len(j.Matrices))
+	n := len(j.Matrices)
+	j.Results, j.HopSeconds, j.Edges = make([]engine.ColumnFiles, n), make([]float64, n), make([]int64, n)
 	features, err := s.graph.Matrix(format.Input)
 	if err != nil {
 		return nil, err

@@ -331,7 +331,7 @@ func (s *jobContext) findProgress(j *engine.Job, store *format.Writer) error {
 	j.Results = engine.ResultFiles(j.Fsys, j.Scratch, len(j.Matrices), s.target.StoredRows, s.nodes, s.target.Features,
 		s.options.DType)
 	for k := range j.Results {
-		if j.ResultColumns[k], err = j.Results[k].Find(); err != nil {
+		if err := j.Results[k].Find(); err != nil {
 			return err
 		}
 	}

@@ -168,29 +168,23 @@ func (s *jobContext) recordDoneColumns(columns product.ColumnRange) error {
 	return format.WriteRecord(s.fsys, filepath.Join(scratchInStore(s.storeDir), name), struct{}{})
 }
 
-// recordedColumns lists the columns that shards have recorded as finished.
-func (s *jobContext) recordedColumns() ([]product.ColumnRange, error) {
+// checkRecordedColumns fails if shards have recorded columns as finished whose result files this process does not
+// see: if it sees another folder than they, the store would never be assembled.
+func (s *jobContext) checkRecordedColumns(j *engine.Job, unfinished []product.ColumnRange) error {
 	entries, err := s.fsys.ReadDir(scratchInStore(s.storeDir))
-	var out []product.ColumnRange
+	if err != nil {
+		return err
+	}
+	var done []product.ColumnRange // recorded
 	for _, e := range entries {
 		var c product.ColumnRange
 		if n, _ := fmt.Sscanf(e.Name(), doneColumnsPrefix+"%d-%d"+folder.Suffix, &c.First, &c.End); n == 2 &&
 			0 <= c.First && c.First < c.End {
-			out = append(out, c)
+			done = append(done, c)
 		}
 	}
-	return out, err
-}
-
-// checkRecordedColumns fails if shards have recorded columns as finished whose result files this process does not
-// see: if it sees another folder than they, the store would never be assembled.
-func (s *jobContext) checkRecordedColumns(j *engine.Job, unfinished []product.ColumnRange) error {
-	shares, err := s.recordedColumns()
-	if err != nil {
-		return err
-	}
 	for _, rest := range unfinished {
-		for _, part := range product.Cover(rest, shares) {
+		for _, part := range product.Cover(rest, done) {
 			return fmt.Errorf("%s: %w: a shard has recorded that %s are finished, but their files are not in %s "+
 				"(set --scratch to the same folder for all shards; if files were lost, run the shards of these "+
 				"columns again)",

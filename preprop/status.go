@@ -70,11 +70,10 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 			s.Finished++
 			continue
 		}
-		have, err := files.Find()
-		if err != nil {
+		if err := files.Find(); err != nil {
 			return nil, err
 		}
-		for _, rest := range product.Missing(product.ColumnRange{First: 0, End: t.Features}, have) {
+		for _, rest := range product.Missing(product.ColumnRange{First: 0, End: t.Features}, files.Have) {
 			s.DoneColumns -= int64(rest.Width())
 		}
 	}

@@ -263,8 +263,7 @@ func (e *engine) loadCheckpoint(ctx context.Context, c checkpoint, matrices []sa
 func (e *engine) loadFinishedHop(ctx context.Context, id format.MatrixID, m *product.Matrix) (loaded bool, err error) {
 	m.ID = id
 	if !e.Finished[id] {
-		k := e.number(id)
-		return true, e.Results[k].load(ctx, m, e.ResultColumns[k], e.Threads, e.Progress)
+		return true, e.Results[e.number(id)].load(ctx, m, e.Threads, e.Progress)
 	}
 	if e.Store == nil {
 		return false, nil

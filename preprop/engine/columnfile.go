@@ -180,7 +180,8 @@ type ColumnFiles struct {
 	features int    // of the matrix
 	size     int    // bytes of an element
 	bounds   []int64
-	nodes    []uint32 // node of each row; nil: row i is node i
+	nodes    []uint32              // node of each row; nil: row i is node i
+	Have     []product.ColumnRange // columns that files have
 }
 
 // ResultFiles are the column files of the matrices of a store with this many rows, which are of these nodes.
@@ -189,20 +190,21 @@ func ResultFiles(fsys vfs.FS, dir string, matrices int, rows int64, nodes []uint
 	out := make([]ColumnFiles, matrices)
 	bounds := evenBounds(rows, plan.ColumnFileGroupRows(int64(features*t.Size())))
 	for k := range out {
-		out[k] = ColumnFiles{fsys, dir, fmt.Sprintf("result-%d", k), features, t.Size(), bounds, nodes}
+		out[k] = ColumnFiles{fsys: fsys, dir: dir, name: fmt.Sprintf("result-%d", k), features: features, size: t.Size(),
+			bounds: bounds, nodes: nodes}
 	}
 	return out
 }
 
-// inputFiles are the column files that an input is cut into. They have a group for each of its chunks.
-func (j *Job) inputFiles(in *Input) *ColumnFiles {
+// columnFiles are the column files that an input is cut into. They have a group for each of its chunks.
+func (j *Job) columnFiles(in *Input) *ColumnFiles {
 	bounds := []int64{0}
 	for k := range in.Chunks() {
 		first, rows := in.ChunkRowRange(k)
 		bounds = append(bounds, first+int64(rows))
 	}
-	name := fmt.Sprintf("input-%d", j.number(in.ID))
-	return &ColumnFiles{j.Fsys, j.Scratch, name, in.Layout.Features, in.DType.Size(), bounds, in.Nodes}
+	return &ColumnFiles{fsys: j.Fsys, dir: j.Scratch, name: fmt.Sprintf("input-%d", j.number(in.ID)),
+		features: in.Layout.Features, size: in.DType.Size(), bounds: bounds, nodes: in.Nodes}
 }
 
 // all are all columns of the matrix.
@@ -239,14 +241,14 @@ func (f *ColumnFiles) remove(ranges ...product.ColumnRange) error {
 	return nil
 }
 
-// Find lists the columns of the files that are there. A file of another size is not the job's: its columns are made
+// Find looks for the columns of files that are there. A file of another size is not the job's: its columns are made
 // again.
-func (f *ColumnFiles) Find() ([]product.ColumnRange, error) {
+func (f *ColumnFiles) Find() error {
 	entries, err := f.fsys.ReadDir(f.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return err
 	}
-	var out []product.ColumnRange
+	f.Have = nil
 	for _, e := range entries {
 		var s product.ColumnRange
 		n, _ := fmt.Sscanf(e.Name(), f.name+"-%d-%d", &s.First, &s.End)
@@ -255,19 +257,18 @@ func (f *ColumnFiles) Find() ([]product.ColumnRange, error) {
 		}
 		layout := f.layout(s)
 		if info, err := e.Info(); err == nil && info.Size() == layout.size() {
-			out = append(out, s)
+			f.Have = append(f.Have, s)
 		}
 	}
-	return out, nil
+	return nil
 }
 
-// load fills m from the files of these ranges, which together have all of its columns.
-func (f *ColumnFiles) load(ctx context.Context, m *product.Matrix, ranges []product.ColumnRange, threads int,
-	p progress.Reporter) error {
+// load fills m from the files, which together have all of its columns.
+func (f *ColumnFiles) load(ctx context.Context, m *product.Matrix, threads int, p progress.Reporter) error {
 	task := p.Start(fmt.Sprintf("read %s, %s", m.ID, m.Columns()), f.bounds[len(f.bounds)-1]*m.RowBytes(),
 		progress.Bytes)
 	defer task.Done()
-	most, parts := int64(0), product.Cover(m.Columns(), ranges)
+	most, parts := int64(0), product.Cover(m.Columns(), f.Have)
 	for _, part := range parts {
 		layout := f.layout(part.Source)
 		most = max(most, layout.largest())
@@ -317,11 +318,10 @@ func (f *ColumnFiles) load(ctx context.Context, m *product.Matrix, ranges []prod
 	return nil
 }
 
-// assemble writes a matrix to the store from the files of these ranges, which must have all of its columns, and
-// removes the files.
-func (f *ColumnFiles) assemble(ctx context.Context, store *format.Writer, id format.MatrixID,
-	ranges []product.ColumnRange, threads int, report progress.Reporter) error {
-	if gaps := product.Missing(f.all(), ranges); len(gaps) > 0 {
+// assemble writes a matrix to the store from the files, which must have all of its columns, and removes them.
+func (f *ColumnFiles) assemble(ctx context.Context, store *format.Writer, id format.MatrixID, threads int,
+	report progress.Reporter) error {
+	if gaps := product.Missing(f.all(), f.Have); len(gaps) > 0 {
 		return fmt.Errorf("%s lacks %s among the files in %s", id, gaps[0], f.dir)
 	}
 	whole := f.layout(f.all())
@@ -331,7 +331,7 @@ func (f *ColumnFiles) assemble(ctx context.Context, store *format.Writer, id for
 	if err != nil {
 		return err
 	}
-	parts := product.Cover(f.all(), ranges)
+	parts := product.Cover(f.all(), f.Have)
 	files := make([]*columnFile, len(parts))
 	for i, part := range parts {
 		if files[i], err = f.open(part.Source); err != nil {
@@ -371,5 +371,5 @@ func (f *ColumnFiles) assemble(ctx context.Context, store *format.Writer, id for
 	if err := out.Close(); err != nil {
 		return err
 	}
-	return f.remove(ranges...)
+	return f.remove(f.Have...)
 }

@@ -33,13 +33,12 @@ type engine struct {
 	seriesBuffers []*product.Matrix // float32, for terms of series
 	panelColumns  int               // of the widest panel
 	// whose first panel is in a matrix since the input was cut; nil: none
-	kept *Input
-	// columns that column files have, by input
-	inputColumns map[*Input][]product.ColumnRange
-	back         writeback
-	device       *device.Engine // computes products; nil: the processor does
-	firstUse     sync.WaitGroup // of the memory of matrices
-	label        string         // which panel it is, for progress
+	kept       *Input
+	inputFiles map[*Input]*ColumnFiles
+	back       writeback
+	device     *device.Engine // computes products; nil: the processor does
+	firstUse   sync.WaitGroup // of the memory of matrices
+	label      string         // which panel it is, for progress
 }
 
 func (e *engine) close() error {
@@ -217,11 +216,11 @@ func (e *engine) panel(ctx context.Context, s product.ColumnRange) error {
 
 // load fills a matrix with its columns of an input, from column files if they have all of them.
 func (e *engine) load(ctx context.Context, in *Input, m *product.Matrix) error {
-	if len(product.Missing(m.Columns(), e.inputColumns[in])) > 0 {
+	if len(product.Missing(m.Columns(), e.inputFiles[in].Have)) > 0 {
 		return in.Load(ctx, m, e.Threads, e.Progress)
 	}
 	m.ID = in.ID
-	return e.inputFiles(in).load(ctx, m, e.inputColumns[in], e.Threads, e.Progress)
+	return e.inputFiles[in].load(ctx, m, e.Threads, e.Progress)
 }
 
 // hops makes and writes the hops of a sequence, from a position up to hop last. x holds the input of the first of

@@ -41,14 +41,13 @@ type Job struct {
 	Plan      *plan.Plan
 	Scratch   string // folder
 
-	Results       []ColumnFiles // by matrix
-	Checkpoints   []checkpoint
-	Pace          Pace
-	Store         *format.Writer           // nil in a shard: others write the store too
-	ResultColumns [][]product.ColumnRange  // columns that result files have, by matrix
-	Finished      map[format.MatrixID]bool // matrices that the store has
-	Direct        *format.Writer           // matrices are written to it; nil: to result files
-	Receive       func(m *product.Matrix)  // if set, is given matrices instead of result files
+	Results     []ColumnFiles // by matrix
+	Checkpoints []checkpoint
+	Pace        Pace
+	Store       *format.Writer           // nil in a shard: others write the store too
+	Finished    map[format.MatrixID]bool // matrices that the store has
+	Direct      *format.Writer           // matrices are written to it; nil: to result files
+	Receive     func(m *product.Matrix)  // if set, is given matrices instead of result files
 
 	HopSeconds  []float64 // by matrix
 	Edges       []int64   // terms that were added up, by matrix
@@ -70,7 +69,7 @@ func (j *Job) Missing(id format.MatrixID, s product.ColumnRange) []product.Colum
 	if j.Finished[id] {
 		return nil
 	}
-	return product.Missing(s, j.ResultColumns[j.number(id)])
+	return product.Missing(s, j.Results[j.number(id)].Have)
 }
 
 // unfinished tells whether any of the columns s of a matrix are still to be made.
@@ -132,7 +131,7 @@ func (j *Job) Run(ctx context.Context) error {
 		return !j.needsInput(c, j.Columns)
 	})
 	e := &engine{Job: j, propagators: map[operator.Operator]*product.Propagator{},
-		neededNodes: map[string][]product.NodeSet{}, inputColumns: map[*Input][]product.ColumnRange{}}
+		neededNodes: map[string][]product.NodeSet{}, inputFiles: map[*Input]*ColumnFiles{}}
 	defer e.close()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -164,8 +163,8 @@ func (j *Job) Run(ctx context.Context) error {
 			return err
 		}
 		for _, in := range j.inputs() { // so that result files have room
-			if slices.Contains(e.inputColumns[in], s) {
-				if err := j.inputFiles(in).remove(s); err != nil {
+			if files := e.inputFiles[in]; slices.Contains(files.Have, s) {
+				if err := files.remove(s); err != nil {
 					return err
 				}
 			}
@@ -186,14 +185,13 @@ func (j *Job) Run(ctx context.Context) error {
 // cutInputs cuts inputs into column files where that is planned, and finds the columns that files of each input have.
 func (e *engine) cutInputs(ctx context.Context, panels []product.ColumnRange) error {
 	for _, in := range e.inputs() {
-		files := e.inputFiles(in)
-		found, err := files.Find()
-		if err != nil {
+		files := e.columnFiles(in)
+		if err := files.Find(); err != nil {
 			return err
 		}
 		var rest []product.ColumnRange
 		for _, s := range panels {
-			rest = append(rest, product.Missing(s, found)...)
+			rest = append(rest, product.Missing(s, files.Have)...)
 		}
 		if e.Plan.InputFiles && len(rest) > plan.DirectPanels {
 			kept := e.keep(in, panels, rest)
@@ -208,9 +206,9 @@ func (e *engine) cutInputs(ctx context.Context, panels []product.ColumnRange) er
 			if kept != nil {
 				e.kept = in
 			}
-			found = append(found, rest...)
+			files.Have = append(files.Have, rest...)
 		}
-		e.inputColumns[in] = found
+		e.inputFiles[in] = files
 	}
 	return nil
 }
@@ -232,8 +230,8 @@ func (j *Job) wrote(m *product.Matrix, start time.Time) {
 	if j.Direct != nil {
 		j.Finished[m.ID] = true
 	} else {
-		k := j.number(m.ID)
-		j.ResultColumns[k] = append(j.ResultColumns[k], m.Columns())
+		result := &j.Results[j.number(m.ID)]
+		result.Have = append(result.Have, m.Columns())
 	}
 	j.Pace.measureRate(int64(len(j.Nodes))*m.RowBytes(), start)
 	if j.Pace.SavedAny = true; len(j.Nodes) == int(j.Graph.Manifest.Nodes) {
@@ -247,7 +245,7 @@ func (j *Job) Assemble(ctx context.Context, store *format.Writer) error {
 		if j.Finished[id] {
 			continue
 		}
-		if err := j.Results[k].assemble(ctx, store, id, j.ResultColumns[k], j.Threads, j.Progress); err != nil {
+		if err := j.Results[k].assemble(ctx, store, id, j.Threads, j.Progress); err != nil {
 			return err
 		}
 		j.Finished[id] = true
@@ -262,7 +260,7 @@ func (j *Job) HasPartialMatrices() bool {
 
 // HasResultColumns tells whether there are result files.
 func (j *Job) HasResultColumns() bool {
-	return slices.ContainsFunc(j.ResultColumns, func(ranges []product.ColumnRange) bool { return len(ranges) > 0 })
+	return slices.ContainsFunc(j.Results, func(files ColumnFiles) bool { return len(files.Have) > 0 })
 }
 
 // FinishedSum is a checksum of what the job has finished. It changes when the job finishes more.
@@ -272,7 +270,7 @@ func (j *Job) FinishedSum() uint32 {
 		if j.Finished[id] {
 			done = append(done, id.String())
 		}
-		for _, rest := range product.Missing(j.Columns, j.ResultColumns[k]) {
+		for _, rest := range product.Missing(j.Columns, j.Results[k].Have) {
 			done = append(done, fmt.Sprint(id, rest))
 		}
 	}
