@@ -103,8 +103,8 @@ var steps = []struct {
 func (a *Ablation) chart5() *chart.Figure {
 	c := &chart.Figure{Title: "What an epoch of training waits for (preprop-gnn Figure 5)",
 		Notes: []string{a.Work(), a.on(),
-			fmt.Sprintf("medians of %d epochs whose steps are waited for one by one, means over hops; behind bars, "+
-				"the share of loading", a.Rounds)}}
+			fmt.Sprintf("medians of %s whose steps are waited for one by one, means over hops; behind bars, "+
+				"the share of loading", units.Count(int64(a.Rounds), "epoch"))}}
 	for _, s := range steps {
 		c.Keys = append(c.Keys, s.Key)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/schedule"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement/collective"
 	"github.com/hopfeed/hopfeed/placement/multiqueue"
@@ -221,9 +222,9 @@ func (s *Schedules) Run(ctx context.Context, paper *papers.MorphGL) ([]ScheduleR
 			}
 		}
 		results = append(results, r)
-		timelines[i].Notes = fmt.Sprintf("%d batches by the processor, %d by the device; the median epoch took %.3g "+
-			"s, %.3g s were predicted",
-			r.CPUBatches, r.GPUBatches, r.EpochSeconds, report.PredictedSeconds)
+		timelines[i].Notes = fmt.Sprintf("%s by the processor, %d by the device; the median epoch took %.3g s, %.3g s "+
+			"were predicted",
+			units.Count(int64(r.CPUBatches), "batch"), r.GPUBatches, r.EpochSeconds, report.PredictedSeconds)
 	}
 	compareToBest(results)
 	return results, timelines, nil

@@ -47,14 +47,14 @@ var series = []string{Blue, Red, Green, Purple, Orange, Sky, Grey, Olive}
 // Color is the colour of the i-th of several series.
 func Color(i int) string { return series[i%len(series)] }
 
-// TimeUnit is the unit in which the longest of some times is at least 2, and its seconds.
+// TimeUnit is the unit in which the longest of some times has few digits, and its seconds.
 func TimeUnit(longest float64) (unit string, seconds float64) {
 	switch {
 	case longest >= 7200:
 		return "h", 3600
 	case longest >= 120:
 		return "min", 60
-	case longest >= 2:
+	case longest >= 1:
 		return "s", 1
 	}
 	return "ms", 0.001

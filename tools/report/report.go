@@ -252,33 +252,26 @@ func trials(p *chart.Page, r Run) {
 
 // valueText is a value of a metric: in percent, or in units of its own.
 func valueText(metric string, s *trainer.Spread) string {
-	own := trainer.LowerIsBetter(metric)
-	switch {
-	case s == nil:
+	if s == nil {
 		return "–"
-	case own && s.N > 1:
-		return fmt.Sprintf("%.4g ± %.2g", s.Mean, s.Std)
-	case own:
-		return fmt.Sprintf("%.4g", s.Mean)
-	case s.N > 1:
-		return fmt.Sprintf("%.2f ± %.2f %%", 100*s.Mean, 100*s.Std)
 	}
-	return fmt.Sprintf("%.2f %%", 100*s.Mean)
+	value, deviation, per, unit := "%.2f", " ± %.2f", 100.0, " %"
+	if trainer.LowerIsBetter(metric) {
+		value, deviation, per, unit = "%.4g", " ± %.2g", 1, ""
+	}
+	text := fmt.Sprintf(value, per*s.Mean)
+	if s.N > 1 {
+		text += fmt.Sprintf(deviation, per*s.Std)
+	}
+	return text + unit
 }
 
 func number(s *trainer.Spread) string { return fmt.Sprintf("%.0f", s.Mean) }
 
 // duration is a time with three digits.
 func duration(seconds float64) string {
-	switch {
-	case seconds >= 7200:
-		return fmt.Sprintf("%.3g h", seconds/3600)
-	case seconds >= 120:
-		return fmt.Sprintf("%.3g min", seconds/60)
-	case seconds >= 1:
-		return fmt.Sprintf("%.3g s", seconds)
-	}
-	return fmt.Sprintf("%.3g ms", 1000*seconds)
+	unit, per := chart.TimeUnit(seconds)
+	return fmt.Sprintf("%.3g %s", seconds/per, unit)
 }
 
 // count is a large number, with spaces between groups of three digits.

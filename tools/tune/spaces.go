@@ -23,26 +23,26 @@ type Defaults struct {
 	Buffers int // batches on the device
 }
 
-// dimension has each value once, and begins with one of them.
-func dimension(name, first string, values ...string) Dimension {
+// dimension has each value once, and begins with first.
+func dimension[T any](name string, first T, values ...T) Dimension {
 	d := Dimension{Name: name}
 	for _, v := range values {
-		if !slices.Contains(d.Values, v) {
-			d.Values = append(d.Values, v)
+		if text := fmt.Sprint(v); !slices.Contains(d.Values, text) {
+			d.Values = append(d.Values, text)
 		}
 	}
-	d.Default = max(0, slices.Index(d.Values, first))
+	d.Default = max(0, slices.Index(d.Values, fmt.Sprint(first)))
 	return d
 }
 
 // batch is from a quarter of the default to four times.
 func (d *Defaults) batch() Dimension {
 	batch := min(d.BatchRows, d.TrainRows)
-	var values []string
+	var values []int64
 	for i := range 5 {
-		values = append(values, fmt.Sprint(min(max(1, batch<<i>>2), max(d.TrainRows, 1))))
+		values = append(values, min(max(1, batch<<i>>2), max(d.TrainRows, 1)))
 	}
-	return dimension("batch", fmt.Sprint(batch), values...)
+	return dimension("batch", batch, values...)
 }
 
 // around has four values on both sides of one, each a factor from the next.
@@ -68,19 +68,15 @@ func (d *Defaults) Store() []Dimension {
 	if d.Dropout != nil {
 		shares := []float64{*d.Dropout, 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8}
 		slices.Sort(shares)
-		var values []string
-		for _, v := range shares {
-			values = append(values, strconv.FormatFloat(v, 'g', -1, 64))
-		}
-		all = append(all, dimension("dropout", strconv.FormatFloat(*d.Dropout, 'g', -1, 64), values...))
+		all = append(all, dimension("dropout", *d.Dropout, shares...))
 	}
 	if len(d.Operators) > 0 {
-		var values []string
+		var hops []int
 		for h := range d.Hops {
-			values = append(values, fmt.Sprint(h+1))
+			hops = append(hops, h+1)
 		}
 		together := strings.Join(d.Operators, ",")
-		all = append(all, dimension("hops", fmt.Sprint(d.Hops), values...),
+		all = append(all, dimension("hops", d.Hops, hops...),
 			dimension("operator", together, append(slices.Clone(d.Operators), together)...))
 	}
 	return slices.DeleteFunc(all, func(d Dimension) bool { return len(d.Values) < 2 })
@@ -107,21 +103,20 @@ func (d *Defaults) Graph() []Dimension {
 			}
 		}
 	}
-	var workers []string
+	var workers []int
 	for w := 1; w < d.Threads; w *= 2 {
-		workers = append(workers, fmt.Sprint(w))
+		workers = append(workers, w)
 	}
-	workers = append(workers, fmt.Sprint(d.Threads))
 	return []Dimension{
 		d.batch(),
 		dimension("fanout", fanouts[2], fanouts...),
 		dimension("sampler", "neighbor", "neighbor", "labor", "locality"),
-		dimension("bias", "2", "2", "8"),
+		dimension("bias", 2, 2, 8),
 		dimension("cache", "", caches...),
 		dimension("placement", "auto", "auto", "host", "storage"),
 		dimension("schedule", "", "", "sequential", "mode-2", "mode-1"),
-		dimension("workers", fmt.Sprint(d.Threads), workers...),
-		dimension("buffers", fmt.Sprint(d.Buffers), "1", "2", "4"),
+		dimension("workers", d.Threads, append(workers, d.Threads)...),
+		dimension("buffers", d.Buffers, 1, 2, 4),
 	}
 }
 

@@ -183,7 +183,8 @@ func (s *Space) Fit(g Goals, trials []Trial, seed uint64, ways ...Regression) (f
 	for _, t := range trials {
 		if g.Measured(t.Outcome) {
 			measured, metric = append(measured, t.Settings), t.Metric
-			throughput, memory = append(throughput, g.Throughput(t.Outcome)), append(memory, float64(g.Memory(t.Outcome)))
+			throughput = append(throughput, g.Throughput(t.Outcome))
+			memory = append(memory, float64(g.Memory(t.Outcome)))
 			valid = append(valid, *t.Valid)
 		}
 	}
