@@ -13,12 +13,12 @@ import (
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
 
-// bucketSet is records in buckets, by the upper bits of their keys. The spaces hold the lower bits of the keys, and the
-// weights, at the same indexes.
+// bucketSet is records in buckets, by the upper bits of their keys. Its spaces hold the lower bits of the keys and, if
+// there are weights, the weights, at the same indexes.
 type bucketSet struct {
-	shift         int   // lower bits of a key: a bucket has all keys with the same upper bits
-	width         int64 // bytes of a stored key, little-endian
-	keys, weights *scratchSpace
+	shift  int // lower bits of a key: a bucket has all keys with the same upper bits
+	spaces [2]*scratchSpace
+	widths [2]int64 // bytes of a stored key, little-endian, and of a weight
 
 	mu      sync.Mutex
 	buckets []bucket
@@ -40,53 +40,64 @@ type edgeRun struct {
 	sums           checksums
 }
 
-// checksums are the CRC-32C of keys and of weights. They are zero where the spaces are memory.
-type checksums struct{ keys, weights uint32 }
+// checksums are the CRC-32C of what is in each space. They are zero where the spaces are memory.
+type checksums [2]uint32
 
-func (s *checksums) add(p *bucketSet, keys, weights []byte) {
-	if p.keys.memory == nil {
-		s.keys = kernel.CRC32C(s.keys, keys)
-		s.weights = kernel.CRC32C(s.weights, weights)
+func (s *checksums) add(p *bucketSet, data [2][]byte) {
+	for i, space := range p.spaces {
+		if space != nil && space.memory == nil {
+			s[i] = kernel.CRC32C(s[i], data[i])
+		}
 	}
 }
 
-// damaged is the error of records whose checksums differ from what was written. It names the file.
-func (p *bucketSet) damaged(found, written checksums) error {
-	file := p.keys
-	if found.keys == written.keys {
-		file = p.weights
+// compare returns an error, which names the file, if checksums differ from those of what was written.
+func (p *bucketSet) compare(found, written checksums) error {
+	for i, space := range p.spaces {
+		if found[i] != written[i] {
+			return fmt.Errorf("%s: %w", space.file.Path(), folder.ErrDamaged)
+		}
 	}
-	return fmt.Errorf("%s: %w", file.file.Path(), folder.ErrDamaged)
+	return nil
 }
 
 // keyWidth is the bytes of a stored key: enough for its bits, and for the source ID of 4 bytes that overwrites it when
 // its bucket is merged.
 func keyWidth(bits int) int64 { return int64(max(4, (bits+7)/8)) }
 
-func (p *bucketSet) free() error { return errors.Join(p.keys.free(), p.weights.free()) }
+func (p *bucketSet) free() error { return errors.Join(p.spaces[0].free(), p.spaces[1].free()) }
 
-// append adds records to a bucket, as a run. Keys have width bytes each.
+// append adds records to a bucket, as a run.
 func (p *bucketSet) append(b uint64, keys []byte, weights []float32) error {
-	n := int64(len(keys)) / p.width
+	n := int64(len(keys)) / p.widths[0]
+	data := [2][]byte{keys, dtype.BytesOf(weights)}
 	var sums checksums
-	sums.add(p, keys, dtype.BytesOf(weights))
+	sums.add(p, data)
 	p.mu.Lock()
 	first := p.records
 	p.records += n
 	to := &p.buckets[b]
 	to.records += n
-	if last := len(to.runs) - 1; p.keys.memory != nil && last >= 0 &&
+	if last := len(to.runs) - 1; p.spaces[0].memory != nil && last >= 0 &&
 		to.runs[last].first+to.runs[last].records == first {
 		to.runs[last].records += n
 	} else {
 		to.runs = append(to.runs, edgeRun{first, n, sums})
 	}
 	p.mu.Unlock()
-	_, err := p.keys.WriteAt(keys, first*p.width)
-	if err == nil && weights != nil {
-		_, err = p.weights.WriteAt(dtype.BytesOf(weights), 4*first)
+	return p.writeAt(data, first, 0)
+}
+
+// writeAt writes to both spaces, some bytes behind where a record begins.
+func (p *bucketSet) writeAt(data [2][]byte, record, behind int64) error {
+	for i, space := range p.spaces {
+		if len(data[i]) > 0 {
+			if _, err := space.WriteAt(data[i], record*p.widths[i]+behind); err != nil {
+				return err
+			}
+		}
 	}
-	return err
+	return nil
 }
 
 // distributor adds records to buckets, for one goroutine. It has a buffer for each bucket, which it adds to the bucket
@@ -134,7 +145,7 @@ func newDistributor(plan sortPlan, weighted bool) (*distributor, error) {
 }
 
 func (p *distributor) add(to *bucketSet, n int) error {
-	shift, width := to.shift&63, int(to.width) // the mask spares a check at each shift
+	shift, width := to.shift&63, int(to.widths[0]) // the mask spares a check at each shift
 	keys, used, capacity, stride := p.keys, p.used, int32(p.capacity), 8*p.capacity+8
 	for i, key := range p.newKeys[:n] {
 		b := key >> shift
@@ -162,7 +173,7 @@ func (p *distributor) flushBucket(to *bucketSet, b uint64) error {
 	if weights != nil {
 		weights = weights[int(b)*p.capacity:][:n]
 	}
-	return to.append(b, p.keys[int(b)*stride:][:n*int(to.width)], weights)
+	return to.append(b, p.keys[int(b)*stride:][:n*int(to.widths[0])], weights)
 }
 
 func (p *distributor) flush(to *bucketSet) error {

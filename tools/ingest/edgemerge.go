@@ -178,7 +178,7 @@ func (m *merger) splitBucket(ctx context.Context, p *bucketSet, b *bucket) (_ *b
 // read reads a bucket into the buffer, behind the records that it has. It calls got after every transfer, with the
 // number of records that came.
 func (m *merger) read(ctx context.Context, p *bucketSet, b *bucket, got func(n int) error) error {
-	buffer, width := m.buffer, int(p.width)
+	buffer, width := m.buffer, int(p.widths[0])
 	mask := uint64(1)<<p.shift - 1
 	for _, e := range b.runs {
 		var sums checksums
@@ -187,19 +187,22 @@ func (m *merger) read(ctx context.Context, p *bucketSet, b *bucket, got func(n i
 				return err
 			}
 			n := int(min(end-first, transferRecords, int64(len(buffer.keys)-buffer.used)))
-			if _, err := p.keys.ReadAt(m.packed[:n*width], first*p.width); err != nil {
-				return err
-			}
-			var weights []byte
+			data := [2][]byte{m.packed[:n*width]}
 			if buffer.weights != nil {
-				weights = dtype.BytesOf(buffer.weights[buffer.used:][:n])
-				if _, err := p.weights.ReadAt(weights, 4*first); err != nil {
-					return err
+				data[1] = dtype.BytesOf(buffer.weights[buffer.used:][:n])
+			}
+			for i, data := range data {
+				if len(data) > 0 {
+					if _, err := p.spaces[i].ReadAt(data, first*p.widths[i]); err != nil {
+						return err
+					}
 				}
 			}
 			// The checksum is compared before the last records of a run are used.
-			if sums.add(p, m.packed[:n*width], weights); first+int64(n) == end && sums != e.sums {
-				return p.damaged(sums, e.sums)
+			if sums.add(p, data); first+int64(n) == end {
+				if err := p.compare(sums, e.sums); err != nil {
+					return err
+				}
 			}
 			keys := buffer.keys[buffer.used:][:n]
 			for i := range keys {
@@ -268,18 +271,14 @@ func (m *merger) writeOut() error {
 	for done := 0; done < m.used; {
 		to := m.runsLeft[0]
 		n := int(min(int64(m.used-done), to.records-m.runEdges))
-		if _, err := m.keys.WriteAt(dtype.BytesOf(m.neighborsOut[done:][:n]),
-			to.first*m.width+4*m.runEdges); err != nil {
+		data := [2][]byte{dtype.BytesOf(m.neighborsOut[done:][:n])}
+		if m.weightsOut != nil {
+			data[1] = dtype.BytesOf(m.weightsOut[done:][:n])
+		}
+		if err := m.writeAt(data, to.first, 4*m.runEdges); err != nil {
 			return err
 		}
-		if m.weightsOut != nil {
-			if _, err := m.weights.WriteAt(dtype.BytesOf(m.weightsOut[done:][:n]),
-				4*(to.first+m.runEdges)); err != nil {
-				return err
-			}
-		}
-		m.sums.add(m.bucketSet, dtype.BytesOf(m.neighborsOut[done:][:n]),
-			dtype.BytesOf(m.weightsOut[min(done, len(m.weightsOut)):][:min(n, len(m.weightsOut))]))
+		m.sums.add(m.bucketSet, data)
 		done += n
 		if m.runEdges += int64(n); m.runEdges == to.records {
 			m.runsLeft, m.runEdges = m.runsLeft[1:], 0

@@ -176,20 +176,18 @@ func (t *topology) sort(ctx context.Context, fsys vfs.FS, scratch *folder.Scratc
 // newBucketSet makes empty buckets with space for records whose keys have keyBits bits.
 func (s *edgeSort) newBucketSet(keyBits int, records int64, onDisk, weighted bool) (p *bucketSet, err error) {
 	p = &bucketSet{shift: max(0, keyBits-s.plan.bucketBits)}
-	p.width = keyWidth(p.shift)
+	p.widths = [2]int64{keyWidth(p.shift), 4}
 	p.buckets = make([]bucket, 1<<(keyBits-p.shift))
-	create := func(bytes int64) (*scratchSpace, error) {
-		if !onDisk {
-			return newMemorySpace(bytes)
+	for i := range p.spaces {
+		switch {
+		case i == 1 && !weighted:
+		case onDisk:
+			p.spaces[i], err = newFileSpace(s.fsys, s.scratch.Path("edges-"+strconv.FormatInt(s.scratchFiles.Add(1), 10)))
+		default:
+			p.spaces[i], err = newMemorySpace(p.widths[i] * records)
 		}
-		return newFileSpace(s.fsys, s.scratch.Path("edges-"+strconv.FormatInt(s.scratchFiles.Add(1), 10)))
-	}
-	if p.keys, err = create(p.width * records); err != nil {
-		return nil, err
-	}
-	if weighted {
-		if p.weights, err = create(4 * records); err != nil {
-			return nil, errors.Join(err, p.keys.free())
+		if err != nil {
+			return nil, errors.Join(err, p.free())
 		}
 	}
 	return p, nil
@@ -282,11 +280,11 @@ func (s *edgeSort) addEdges(p *distributor, e Edges) (loops int64, err error) {
 func (s *edgeSort) write(ctx context.Context, w *format.Writer) error {
 	task := s.o.Progress.Start("write edges", s.edgeBytes(s.storedEdges), progress.Bytes)
 	defer task.Done()
-	neighbors := &edgeReader{ctx: ctx, task: task, space: s.keys, width: s.width, s: s}
-	if s.weights == nil {
-		return w.StreamTopology(s.degrees, neighbors, nil)
+	sources := &edgeReader{ctx: ctx, task: task, s: s}
+	if s.spaces[1] == nil {
+		return w.StreamTopology(s.degrees, sources, nil)
 	}
-	return w.StreamTopology(s.degrees, neighbors, &edgeReader{ctx: ctx, task: task, space: s.weights, width: 4, s: s})
+	return w.StreamTopology(s.degrees, sources, &edgeReader{ctx: ctx, task: task, s: s, space: 1})
 }
 
 // edgeReader reads the merged edges of all buckets in order: their sources, or their weights, 4 bytes each. It fails
@@ -295,8 +293,7 @@ type edgeReader struct {
 	ctx         context.Context
 	task        progress.Task
 	s           *edgeSort
-	space       *scratchSpace
-	width       int64 // bytes between records in the space
+	space       int // 0: sources, 1: weights
 	bucket      int
 	run         int
 	done        int64  // bytes read of the run
@@ -314,15 +311,17 @@ func (r *edgeReader) Read(p []byte) (int, error) {
 			e := b.runs[r.run]
 			if left := 4*min(e.records, b.edges-r.edgesBefore) - r.done; left > 0 {
 				p = p[:min(int64(len(p)), left)]
-				n, err := r.space.ReadAt(p, e.first*r.width+r.done)
+				n, err := r.s.spaces[r.space].ReadAt(p, e.first*r.s.widths[r.space]+r.done)
 				r.done += int64(n)
 				r.task.Add(int64(n))
-				if r.space.memory == nil {
+				if r.s.spaces[r.space].memory == nil {
 					r.sum = kernel.CRC32C(r.sum, p[:n])
 				}
-				if err == nil && 4*r.edgesBefore+r.done == 4*b.edges {
-					if err := r.check(b); err != nil {
-						return 0, err // now, as a caller that has all bytes does not read further
+				if err == nil && 4*r.edgesBefore+r.done == 4*b.edges { // a caller that has all bytes does not read further
+					found := b.sums
+					found[r.space] = r.sum
+					if err := r.s.compare(found, b.sums); err != nil {
+						return 0, err
 					}
 				}
 				return n, err
@@ -331,16 +330,4 @@ func (r *edgeReader) Read(p []byte) (int, error) {
 		}
 	}
 	return 0, io.EOF
-}
-
-// check compares the checksum of a bucket that was read with that of what was written.
-func (r *edgeReader) check(b *bucket) error {
-	want := b.sums.keys
-	if r.space == r.s.weights {
-		want = b.sums.weights
-	}
-	if r.sum != want {
-		return fmt.Errorf("%s: %w", r.space.file.Path(), folder.ErrDamaged)
-	}
-	return nil
 }
