@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"fmt"
-	"math/bits"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/machine"
@@ -17,7 +16,7 @@ type sortBuffer struct {
 
 	otherKeys    []uint64 // as large: sorting moves records from one to the other
 	otherWeights []float32
-	counts       [1 + maxDigits]digitCounts // of the upper bits, and of each digit below
+	counts       [maxDigits]digitCounts
 	memory       *offheap.Buffer
 }
 
@@ -35,53 +34,33 @@ func newSortBuffer(records int64, weighted bool) (*sortBuffer, error) {
 	}
 	p := &sortBuffer{memory: b}
 	keys := dtype.As[uint64](b.Bytes()[:16*records])
-	p.keys, p.otherKeys = keys[:records], keys[records:]
+	p.keys, p.otherKeys = keys[:records:records], keys[records:]
 	if weighted {
 		weights := dtype.Float32s(b.Bytes()[16*records:])
-		p.weights, p.otherWeights = weights[:records], weights[records:]
+		p.weights, p.otherWeights = weights[:records:records], weights[records:]
 	}
 	return p, nil
 }
 
 const (
-	maxDigitBits  = 11 // so that the counters of a digit stay in cache
-	maxDigits     = (64 + maxDigitBits - 1) / maxDigitBits
-	cachedRecords = 1 << 13 // about, that stay in cache
+	maxDigitBits = 11 // so that the counters of a digit stay in cache
+	maxDigits    = (64 + maxDigitBits - 1) / maxDigitBits
 )
 
 // digitCounts has a number for each value of a digit: first how many records have it, then the index of the next such
 // record.
 type digitCounts [1 << maxDigitBits]uint32
 
-// sort sorts the records by their keys, which have keyBits bits. It is stable. It groups the records by the upper bits
-// first, so that each group fits in cache, and sorts each group from the lowest digit to the highest (radix sort).
+// sort sorts the records by their keys, which have keyBits bits, from the lowest digit to the highest (radix sort). It
+// is stable.
 func (p *sortBuffer) sort(keyBits int) {
-	n := p.used
-	upper := min(bits.Len(uint(n/cachedRecords)), maxDigitBits, keyBits)
-	rest := keyBits - upper
-	from, to := records{p.keys, p.weights}.slice(0, n), records{p.otherKeys, p.otherWeights}.slice(0, n)
-	groups := p.counts[0][:1<<upper]
-	clear(groups)
-	for _, key := range from.keys {
-		groups[key>>(rest&63)]++
-	}
-	p.counts[0].toIndexes(upper)
-	from.scatter(to, rest, upper, &p.counts[0])
-	first := 0
-	for _, end := range groups { // scatter has moved each index to the end of its group
-		p.sortLowBits(to.slice(first, int(end)), from.slice(first, int(end)), rest)
-		first = int(end)
-	}
-}
-
-// sortLowBits sorts records from by the lowest keyBits bits of their keys, into to.
-func (p *sortBuffer) sortLowBits(from, to records, keyBits int) {
+	from, to := records{p.keys, p.weights}.slice(0, p.used), records{p.otherKeys, p.otherWeights}.slice(0, p.used)
 	digits := (keyBits + maxDigitBits - 1) / maxDigitBits
 	width := 0
 	if digits > 0 {
 		width = (keyBits + digits - 1) / digits
 	}
-	counts := p.counts[1 : 1+digits]
+	counts := p.counts[:digits]
 	for d := range counts {
 		clear(counts[d][:1<<width])
 	}
@@ -92,19 +71,14 @@ func (p *sortBuffer) sortLowBits(from, to records, keyBits int) {
 			digit[key>>shift&mask&(1<<maxDigitBits-1)]++
 		}
 	}
-	sorted := false // the records are in the slice that the caller passed as to
 	for d := range counts {
-		if !counts[d].toIndexes(width) {
-			continue
+		if counts[d].toIndexes(width) {
+			from.scatter(to, d*width, width, &counts[d])
+			from, to = to, from
 		}
-		from.scatter(to, d*width, width, &counts[d])
-		from, to = to, from
-		sorted = !sorted
 	}
-	if !sorted {
-		copy(to.keys, from.keys)
-		copy(to.weights, from.weights)
-	}
+	p.keys, p.weights, p.otherKeys, p.otherWeights = from.keys[:cap(from.keys)], from.weights[:cap(from.weights)],
+		to.keys[:cap(to.keys)], to.weights[:cap(to.weights)]
 }
 
 // toIndexes turns the counts of a digit with width bits into the index of the first record with each value. It returns
