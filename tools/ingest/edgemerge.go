@@ -74,16 +74,17 @@ func newMerger(s *edgeSort, task progress.Task, records int64, tooLarge *lowestN
 	if err != nil {
 		return nil, err
 	}
+	block := max(1, min(transferRecords, records))
 	m := &merger{
 		edgeSort:     s,
 		task:         task,
 		tooLarge:     tooLarge,
 		buffer:       buffer,
-		packed:       make([]byte, 8*transferRecords+8), // so that 8 bytes can be read at the last key
-		neighborsOut: make([]uint32, transferRecords),
+		packed:       make([]byte, 8*block+8), // so that 8 bytes can be read at the last key
+		neighborsOut: make([]uint32, block),
 	}
 	if s.weighted {
-		m.weightsOut = make([]float32, transferRecords)
+		m.weightsOut = make([]float32, block)
 	}
 	return m, nil
 }

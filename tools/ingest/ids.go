@@ -156,14 +156,17 @@ func (m *idMap) node(id []byte, add bool) (uint32, error) {
 	case m.count == MaxNodes:
 		return 0, fmt.Errorf("more than %d nodes", int64(MaxNodes))
 	}
-	if len(m.pieces) == 0 ||
-		cap(m.pieces[len(m.pieces)-1])-len(m.pieces[len(m.pieces)-1]) < len(id)+binary.MaxVarintLen64 {
+	need := len(id) + binary.MaxVarintLen64
+	last := len(m.pieces) - 1
+	if last < 0 || len(m.pieces[last])+need > idPiece {
 		if err := m.checkRoom(idPiece); err != nil {
 			return 0, err
 		}
-		m.pieces = append(m.pieces, make([]byte, 0, idPiece))
+		m.pieces, last = append(m.pieces, nil), last+1
 	}
-	last := len(m.pieces) - 1
+	if piece := m.pieces[last]; len(piece)+need > cap(piece) { // a few ids take little, others a whole piece
+		m.pieces[last] = append(make([]byte, 0, min(idPiece, 16*(cap(piece)+maxID))), piece...)
+	}
 	m.starts = append(m.starts, uint64(last)*idPiece+uint64(len(m.pieces[last])))
 	m.pieces[last] = append(binary.AppendUvarint(m.pieces[last], uint64(len(id))), id...)
 	node := uint32(m.count)

@@ -38,7 +38,14 @@ func (s *arraySource) readMeta() (meta npyMeta, err error) {
 		return meta, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.NewSectionReader(f, 0, maxMeta+1))
+	size, err := f.Size()
+	if err == nil && size > maxMeta {
+		err = invalid(path, "more than %d bytes long", maxMeta)
+	}
+	if err != nil {
+		return meta, err
+	}
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, size))
 	if err != nil {
 		return meta, err
 	}
@@ -67,9 +74,6 @@ func (s *arraySource) readMeta() (meta npyMeta, err error) {
 
 // parse reads JSON. The errors do not name the file.
 func (m *npyMeta) parse(text []byte) error {
-	if len(text) > maxMeta {
-		return fmt.Errorf("more than %d bytes long", maxMeta)
-	}
 	if !utf8.Valid(text) {
 		return errors.New("not UTF-8")
 	}

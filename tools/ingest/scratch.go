@@ -169,23 +169,22 @@ func (e *scratchEdges) finish(ctx context.Context) error {
 
 // stream calls emit with all edges, between nodes nodes, as Source.Edges does.
 func (e *scratchEdges) stream(ctx context.Context, nodes int64, threads int, emit func(Edges) error) error {
-	buffers := sync.Pool{New: func() any { return new([3][edgeBlock]uint32) }}
+	most := min(edgeBlock, e.edges)
+	buffers := sync.Pool{New: func() any { b := make([]uint32, most*int64(len(e.columns))); return &b }}
 	return parallel.For(ctx, threads, e.edges, edgeBlock, func(first, end int64) error {
-		buffer := buffers.Get().(*[3][edgeBlock]uint32)
+		buffer := buffers.Get().(*[]uint32)
 		defer buffers.Put(buffer)
+		var blocks [3][]uint32
 		for i, c := range e.columns {
-			block := buffer[i][:end-first]
-			if err := c.read(block, first); err != nil {
+			blocks[i] = (*buffer)[int64(i)*most:][:end-first]
+			if err := c.read(blocks[i], first); err != nil {
 				return err
 			}
-			if i < 2 && int64(slices.Max(block)) >= nodes {
+			if i < 2 && int64(slices.Max(blocks[i])) >= nodes {
 				return fmt.Errorf("%s: %w", c.file.Path(), errChanged)
 			}
 		}
-		edges := Edges{Src: buffer[0][:end-first], Dst: buffer[1][:end-first]}
-		if len(e.columns) == 3 {
-			edges.Weights = dtype.Float32s(dtype.BytesOf(buffer[2][:end-first]))
-		}
+		edges := Edges{Src: blocks[0], Dst: blocks[1], Weights: dtype.Float32s(dtype.BytesOf(blocks[2]))}
 		return emit(edges)
 	})
 }

@@ -96,7 +96,8 @@ func (t *textFile) openNext() (err error) {
 		return err
 	}
 	t.source = &rememberingReader{r: io.NewSectionReader(file, 0, size)}
-	t.r = bufio.NewReaderSize(t.source, 1<<18)
+	buffer := int(min(1<<18, 1<<12+16*size))
+	t.r = bufio.NewReaderSize(t.source, buffer)
 	magic, err := t.r.Peek(4)
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
@@ -104,14 +105,14 @@ func (t *textFile) openNext() (err error) {
 		if err != nil {
 			return t.readError(err)
 		}
-		t.r = bufio.NewReaderSize(z, 1<<18)
+		t.r = bufio.NewReaderSize(z, buffer)
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(t.r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxWindow(maxZstdWindow))
 		if err != nil {
 			return t.readError(err)
 		}
-		t.r, t.close = bufio.NewReaderSize(z, 1<<18), z.Close
+		t.r, t.close = bufio.NewReaderSize(z, buffer), z.Close
 	case err != nil && err != io.EOF:
 		return t.readError(err)
 	}

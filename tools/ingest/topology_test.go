@@ -203,6 +203,9 @@ func TestTopologyIsThatOfTheReferenceAndHasTheSameBytesForAnyPlan(t *testing.T) 
 				for _, loops := range []Loops{KeepLoops, DropLoops} {
 					for _, duplicates := range []Duplicates{MergeDuplicates, SumDuplicates, KeepDuplicates} {
 						for _, reverses := range []bool{false, true} {
+							if edges == 0 && (loops == DropLoops || duplicates != SumDuplicates) {
+								continue // without edges these change nothing
+							}
 							comparePlans(t, s, reverses, Options{SelfLoops: loops, Duplicates: duplicates,
 								Threads: 1 + r.IntN(4)})
 						}
@@ -454,19 +457,16 @@ func (f flippedFile) ReadAt(p []byte, off int64) (int, error) {
 func everyFlip(t *testing.T, least int64, work func(fsys vfs.FS) error, disk func() vfs.FS) {
 	t.Helper()
 	for n := int64(1); ; n++ {
-		bits := []int64{0, 20, 63, 1<<40 - 1, 12345}
-		for _, bit := range []int64{bits[n%5], bits[(n+2)%5]} {
-			reads := int64(0)
-			err := work(flipped{disk(), &n, &bit, &reads})
-			if reads < n {
-				if err != nil || n <= least {
-					t.Fatalf("%d reads: %v", n-1, err)
-				}
-				return
+		bit, reads := []int64{0, 20, 63, 1<<40 - 1, 12345}[n%5], int64(0)
+		err := work(flipped{disk(), &n, &bit, &reads})
+		if reads < n {
+			if err != nil || n <= least {
+				t.Fatalf("%d reads: %v", n-1, err)
 			}
-			if !errors.Is(err, folder.ErrDamaged) || !strings.Contains(err.Error(), folder.Suffix) {
-				t.Fatalf("bit %d flipped in read %d: %v", bit, n, err)
-			}
+			return
+		}
+		if !errors.Is(err, folder.ErrDamaged) || !strings.Contains(err.Error(), folder.Suffix) {
+			t.Fatalf("bit %d flipped in read %d: %v", bit, n, err)
 		}
 	}
 }
