@@ -20,6 +20,8 @@ type item struct {
 	list    bool
 }
 
+func (it item) value() float64 { return it.density * float64(it.bytes) }
+
 const jointItemBytes = 24
 
 // Joint divides a budget in bytes between feature rows and adjacency lists as DUCATI does (Zhang et
@@ -27,48 +29,43 @@ const jointItemBytes = 24
 // last byte of either is worth the same. The value is that of the best choice, less at most that of
 // one item (Dantzig 1957). Items without value are left out. The lists of nodes ascend.
 func Joint(budgetBytes int64, rows, lists Items) (rowNodes, listNodes []uint32) {
+	kinds := []Items{rows, lists}
 	count := 0
-	for _, values := range [][]float64{rows.Values, lists.Values} {
-		for _, value := range values {
+	for _, k := range kinds {
+		for _, value := range k.Values {
 			if value > 0 {
 				count++
 			}
 		}
 	}
 	items := make([]item, 0, count)
-	for _, kind := range []struct {
-		Items
-		list bool
-	}{{rows, false}, {lists, true}} {
-		for node, value := range kind.Values {
-			if bytes := kind.Bytes(uint32(node)); value > 0 && bytes <= budgetBytes {
-				items = append(items, item{value / float64(bytes), bytes, uint32(node), kind.list})
+	for kind, k := range kinds {
+		for node, value := range k.Values {
+			if bytes := k.Bytes(uint32(node)); value > 0 && bytes <= budgetBytes {
+				items = append(items, item{value / float64(bytes), bytes, uint32(node), kind == 1})
 			}
 		}
 	}
 	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(b.density, a.density) })
 	// The best single item is more than all others together where it is large.
-	best, value, left := -1, 0.0, budgetBytes
-	for i, it := range items {
-		if best < 0 || it.density*float64(it.bytes) > items[best].density*float64(items[best].bytes) {
-			best = i
+	var best item
+	value, left, chosen := 0.0, budgetBytes, items[:0]
+	for _, it := range items {
+		if it.value() > best.value() {
+			best = it
 		}
 		if it.bytes <= left {
-			left -= it.bytes
-			value += it.density * float64(it.bytes)
-			if it.list {
-				listNodes = append(listNodes, it.node)
-			} else {
-				rowNodes = append(rowNodes, it.node)
-			}
+			left, value, chosen = left-it.bytes, value+it.value(), append(chosen, it)
 		}
 	}
-	if best >= 0 && items[best].density*float64(items[best].bytes) > value {
-		rowNodes, listNodes = nil, nil
-		if items[best].list {
-			listNodes = []uint32{items[best].node}
+	if best.value() > value {
+		chosen = []item{best}
+	}
+	for _, it := range chosen {
+		if it.list {
+			listNodes = append(listNodes, it.node)
 		} else {
-			rowNodes = []uint32{items[best].node}
+			rowNodes = append(rowNodes, it.node)
 		}
 	}
 	slices.Sort(rowNodes)

@@ -50,35 +50,37 @@ type Opened struct {
 
 // kind is a policy that a Spec can name.
 type kind struct {
-	name, help string
-	open       func(s Spec, slots int, in Inputs) (Opened, error)
+	name, help       string
+	perNode, perSlot int64 // bytes of its tables, and of what it looks at, beside those of every Cache
+	open             func(s Spec, slots int, in Inputs) (Opened, error)
 }
 
 // policies has a line for each policy.
 var policies = []kind{
-	{"degree", "nodes of the highest out-degree", func(_ Spec, slots int, in Inputs) (Opened, error) {
+	{"degree", "nodes of the highest out-degree", 4, 4, func(_ Spec, slots int, in Inputs) (Opened, error) {
 		return byScore("degree", slots, in.OutDegrees)
 	}},
-	{"presampled", "nodes that an epoch of sampling visits most", func(_ Spec, slots int, in Inputs) (Opened, error) {
+	{"presampled", "nodes that an epoch of sampling visits most", 12, 4, func(_ Spec, slots int, in Inputs) (Opened, error) {
 		return byScore("presampled", slots, in.Visits)
 	}},
-	{"fifo", "rows that were missed last", func(_ Spec, slots int, in Inputs) (Opened, error) {
+	{"fifo", "rows that were missed last", 0, 0, func(_ Spec, slots int, in Inputs) (Opened, error) {
 		return opened(NewFIFO(in.Nodes, slots))
 	}},
-	{"lru", "rows that were used last", func(_ Spec, slots int, in Inputs) (Opened, error) {
+	{"lru", "rows that were used last", 0, 8, func(_ Spec, slots int, in Inputs) (Opened, error) {
 		return opened(NewLRU(in.Nodes, slots))
 	}},
-	{"gns", "nodes drawn for each epoch", func(_ Spec, slots int, in Inputs) (Opened, error) {
+	{"gns", "nodes drawn for each epoch", 12, 6, func(_ Spec, slots int, in Inputs) (Opened, error) {
 		weights, err := in.Reach()
 		if err != nil {
 			return Opened{}, err
 		}
 		return opened(NewGNS(slots, weights, in.Seed))
 	}},
-	{"optimal", "rows that are used again soonest", func(_ Spec, slots int, in Inputs) (Opened, error) {
+	{"optimal", "rows that are used again soonest", 4, 25, func(_ Spec, slots int, in Inputs) (Opened, error) {
 		return opened(NewOptimal(in.Nodes, slots, cmp.Or(in.TraceRows, MostTraceRows)))
 	}},
-	{"ducati", "rows and adjacency lists of the highest value a byte", openDucati},
+	// Visits of rows and lists, their values, a list of all items, and those that are chosen.
+	{"ducati", "rows and adjacency lists of the highest value a byte", 28 + 2*jointItemBytes, 0, openDucati},
 }
 
 // MostTraceRows is how many rows of batches the optimal cache looks ahead at most: 1 GiB.
@@ -95,23 +97,8 @@ func TraceBytes(rows int64) int64 { return rows * traceRowBits / 8 }
 // TableBytes is the host memory of the cache's tables and of what its policy looks at, at most at a
 // time, without the rows, and without what the optimal policy traces.
 func (s Spec) TableBytes(nodes, rowBytes int64) int64 {
-	slots := s.Slots(nodes, rowBytes)
-	tables := 4*nodes + 4*slots
-	switch s.Policy {
-	case "degree":
-		return tables + 4*nodes + 4*slots
-	case "presampled": // visits of rows and lists
-		return tables + 12*nodes + 4*slots
-	case "ducati": // these, their values, a list of all items, and those that are chosen
-		return tables + 28*nodes + 2*jointItemBytes*nodes
-	case "gns":
-		return tables + 12*nodes + 6*slots
-	case "lru":
-		return tables + 8*slots
-	case "optimal":
-		return tables + 4*nodes + 25*slots
-	}
-	return tables
+	k, _ := s.kind()
+	return (4+k.perNode)*nodes + (4+k.perSlot)*s.Slots(nodes, rowBytes)
 }
 
 func opened(c *Cache, err error) (Opened, error) { return Opened{Cache: c}, err }
@@ -165,8 +152,9 @@ func Help() string {
 func Parse(text string) (Spec, error) {
 	name, size, found := strings.Cut(text, ":")
 	s := Spec{Policy: name}
+	_, known := s.kind()
 	switch {
-	case !slices.Contains(Policies(), name):
+	case !known:
 		return s, fmt.Errorf("%q is no cache: its policy %q is none of %v (write POLICY:SIZE, such as degree:1GiB)",
 			text, name, Policies())
 	case !found || size == "":
@@ -221,17 +209,25 @@ func (s Spec) CheckRoom(nodes, rowBytes int64) error {
 	return nil
 }
 
+// kind is the line of its policy; false: there is none.
+func (s Spec) kind() (kind, bool) {
+	if i := slices.IndexFunc(policies, func(k kind) bool { return k.name == s.Policy }); i >= 0 {
+		return policies[i], true
+	}
+	return kind{}, false
+}
+
 // Open makes the cache.
 func (s Spec) Open(in Inputs) (Opened, error) {
-	i := slices.IndexFunc(policies, func(p kind) bool { return p.name == s.Policy })
-	if i < 0 {
+	k, ok := s.kind()
+	if !ok {
 		return Opened{}, fmt.Errorf("unknown cache policy %q (want one of %v)", s.Policy, Policies())
 	}
 	slots := s.Slots(in.Nodes, in.RowBytes)
 	if err := s.CheckRoom(in.Nodes, in.RowBytes); err != nil {
 		return Opened{}, err
 	}
-	o, err := policies[i].open(s, int(min(slots, math.MaxInt32)), in)
+	o, err := k.open(s, int(min(slots, math.MaxInt32)), in)
 	if err != nil {
 		return Opened{}, fmt.Errorf("cache %s: %w", s, err)
 	}

@@ -46,10 +46,9 @@ type Run[J any] struct {
 	// Trace, unless it is nil, gets each stage of each batch when it has ended: one goroutine at a time.
 	Trace func(schedule.Span)
 
-	p                           *pipeline.Pipeline
-	toSample, toPrepare, toMove *pipeline.Queue[*Task[J]]
-	toArrive, toLoop, toTrain   *pipeline.Queue[*Task[J]]
-	began                       time.Time
+	to                [4]*pipeline.Queue[*Task[J]] // by stage; to Train by way of the loop
+	toArrive, trained *pipeline.Queue[*Task[J]]    // of batches whose rest goes on
+	began             time.Time
 
 	mu     sync.Mutex
 	course *schedule.Course
@@ -60,20 +59,21 @@ type Run[J any] struct {
 // want more. An error takes the place of its batch: the loop gets all batches before it.
 func (x *Run[J]) Do(p *pipeline.Pipeline) error {
 	workers := max(x.Rules.Workers, 1)
+	x.tasks, x.began, x.course = make(map[int]*Task[J]), time.Now(), schedule.New(x.Rules)
 	queue := func(length int) *pipeline.Queue[*Task[J]] { return pipeline.NewQueue[*Task[J]](p, length) }
-	x.p, x.tasks, x.began, x.course = p, make(map[int]*Task[J]), time.Now(), schedule.New(x.Rules)
-	x.toSample, x.toPrepare, x.toMove, x.toArrive = queue(workers), queue(1), queue(2), queue(2)
-	x.toLoop, x.toTrain = queue(1), queue(1)
-	x.serve(x.toSample, x.Sample, workers, nil)
-	x.serve(x.toPrepare, x.Prepare, 1, nil)
-	if x.Arrive.Work == nil {
-		x.serve(x.toMove, x.Move, 1, nil)
-	} else {
-		x.serve(x.toMove, x.Move, 1, x.toArrive)
-		x.serve(x.toArrive, x.Arrive, 1, nil)
+	x.to = [...]*pipeline.Queue[*Task[J]]{schedule.Sample: queue(workers), schedule.Prepare: queue(1),
+		schedule.Move: queue(2), schedule.Train: queue(1)}
+	x.toArrive, x.trained = queue(2), queue(1)
+	var moved *pipeline.Queue[*Task[J]]
+	if x.Arrive.Work != nil {
+		moved = x.toArrive
 	}
+	x.serve(x.to[schedule.Sample], x.Sample, workers, nil)
+	x.serve(x.to[schedule.Prepare], x.Prepare, 1, nil)
+	x.serve(x.to[schedule.Move], x.Move, 1, moved)
+	x.serve(x.toArrive, x.Arrive, 1, nil)
 	if x.Consumer != nil {
-		x.serve(x.toTrain, Stage[J]{"train", func(w *pipeline.Worker, t *Task[J]) error {
+		x.serve(x.trained, Stage[J]{"train", func(w *pipeline.Worker, t *Task[J]) error {
 			if err := w.Wait(t.done); err != nil {
 				return err
 			}
@@ -83,7 +83,7 @@ func (x *Run[J]) Do(p *pipeline.Pipeline) error {
 	x.mu.Lock()
 	x.advance()
 	x.mu.Unlock()
-	for t, err := range x.toLoop.All() {
+	for t, err := range x.to[schedule.Train].All() {
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (x *Run[J]) step(t *Task[J]) (more bool) {
 	t.Begun = x.Consumer.Record()
 	more = x.Train(t.Job)
 	t.done = x.Consumer.Record()
-	x.toTrain.Put(t)
+	x.trained.Put(t)
 	return more
 }
 
@@ -176,7 +176,7 @@ func (x *Run[J]) ended(t *Task[J]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if t.err != nil && t.Stage == schedule.Train {
-		x.toLoop.Put(t)
+		x.to[schedule.Train].Put(t)
 		return
 	}
 	if t.err == nil && x.Trace != nil {
@@ -193,7 +193,7 @@ func (x *Run[J]) advance() {
 		x.begin(step)
 	}
 	if x.course.Finished() {
-		x.toLoop.Close()
+		x.to[schedule.Train].Close()
 	}
 }
 
@@ -206,17 +206,10 @@ func (x *Run[J]) begin(step schedule.Step) {
 	}
 	t.Step, t.span, t.Gather, t.Begun = step, schedule.Span{}, 0, nil
 	t.entered, t.least = false, nil
-	switch step.Stage {
-	case schedule.Sample:
-		x.toSample.Put(t)
-	case schedule.Prepare:
-		x.toPrepare.Put(t)
-	case schedule.Move:
-		x.toMove.Put(t)
-	case schedule.Train:
+	if step.Stage == schedule.Train {
 		delete(x.tasks, step.Batch)
-		x.toLoop.Put(t)
 	}
+	x.to[step.Stage].Put(t)
 }
 
 // Sequence yields what run passes on, and then its error, if there is one and the loop was not left.
