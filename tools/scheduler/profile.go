@@ -92,7 +92,6 @@ type Profile struct {
 
 // Measure is the profile of stages that so many workers will do.
 func (t Table) Measure(spans []schedule.Span, workers int) (p Profile) {
-	means := map[string]time.Duration{}
 	for _, o := range t {
 		m := Measured{Operation: o}
 		var sum, squares float64
@@ -110,23 +109,8 @@ func (t Table) Measure(spans []schedule.Span, workers int) (p Profile) {
 		m.Mean = sum / n
 		m.Std = math.Sqrt(max(0, squares-n*m.Mean*m.Mean) / max(1, n-1))
 		p.Measured = append(p.Measured, m)
-		means[o.Name] = max(1, time.Duration(m.Mean*float64(time.Second)))
 	}
-	var gather time.Duration
-	samples := 0
-	for _, s := range spans {
-		if s.Stage == schedule.Sample {
-			gather += s.Gather
-			samples++
-		}
-	}
-	p.Durations = collective.Durations{
-		CPUBatch: means["T_CBT"], Workers: workers, Gather: min(gather/time.Duration(max(1, samples)), means["T_CBT"]),
-		DMA: means["T_DMA"], Model: means["T_Model"],
-	}
-	if _, prepares := means["T_GBT"]; prepares {
-		p.Durations.GPUBatch = means["T_GBT"] + means["T_UVA"]
-	}
+	p.Durations = meanDurations(spans, collective.Durations{Workers: workers}, false)
 	return p
 }
 
