@@ -18,8 +18,8 @@ type Batch struct {
 	// X is one matrix [Rows, F] for each of Options.Matrices, float32 unless Options.AsStored,
 	// whose rows may lie apart.
 	X []gds.Tensor
-	// Labels are int32 [1, Rows], -1 unlabelled; those of a multi-label store int8 [Rows, L] of 0 and 1, -1 unlabelled;
-	// those that are values float32 [Rows, L], NaN unlabelled. With Options.NoLabels it is the zero Tensor.
+	// Labels are classes, int32 [1, Rows], -1 unlabelled; several labels a row, int8 [Rows, L] of 0 and 1, -1
+	// unlabelled; or values, float32 [Rows, L], NaN unlabelled. With Options.NoLabels it is the zero Tensor.
 	Labels gds.Tensor
 	// RowWeights multiply the losses of the rows, float32 [1, Rows]; the zero Tensor: ones.
 	RowWeights gds.Tensor
@@ -63,10 +63,10 @@ type SparseRows struct {
 	Values  gds.Tensor // float32 [1, elements]
 }
 
-// WholeGraph is a graph of which models compute a layer for all nodes before the next: for all that there are, or for
-// those that the layers after it need.
+// WholeGraph is a graph on which models compute a layer for all nodes before the next layer: for all nodes of the
+// graph, or for the nodes that later layers need.
 type WholeGraph struct {
-	// Blocks are those of the layers. A single one is that of all layers, and of all nodes, by their ids.
+	// Blocks has a block for each layer, or a single one for all layers, with all nodes by their ids.
 	Blocks []Block
 	// Inputs are the rows of X that the sources of the first block are, uint32 [1, sources]; the zero Tensor: all, in
 	// order.
@@ -116,7 +116,7 @@ func (b *Batch) Loan() *epoch.Loan { return &b.loan }
 // Hold keeps the memory of the batch beyond its step of the loop, and beyond the epoch, until
 // Release. It is called in that step, or by one who holds the batch already; each Hold takes a
 // Release. While all of Options.Buffers are held, the loader waits, so hold fewer, or release from
-// another goroutine. A loader of which batches are held cannot be closed.
+// another goroutine. A loader cannot be closed while one of its batches is held.
 func (b *Batch) Hold() { b.loan.Hold() }
 
 // Release ends one Hold; without one it does nothing. The memory is used again after the given event, which is recorded

@@ -50,7 +50,7 @@ func (l *Loader) preloadChunks(ranks int) int {
 	return int(max(1, min(int64(l.o.Threads*ranks), preloadBytes/max(l.chunkBytes(), 1))))
 }
 
-// fill reads and checks every chunk of the loader's regions once, and copies it to all residents, of which this is one.
+// fill reads and checks every chunk of the loader's regions once, and copies it to all residents, this one included.
 func (r *resident) fill(ctx context.Context, all []*resident) (err error) {
 	r.read = ReadStats{Path: "buffered", Reason: "read once, when the loader was opened"}
 	pinned := memory{device: r.l.o.Device}
@@ -129,7 +129,8 @@ func (r *resident) reads() []ReadStats {
 
 // loadChunk reads chunk k, whose first row is row at of the loader, into pinned memory, and copies it to the columns of
 // its matrix of all residents.
-func loadChunk(ctx context.Context, m *format.Matrix, k int, b gds.Buffer, matrix int, at int64, all []*resident) error {
+func loadChunk(ctx context.Context, m *format.Matrix, k int, b gds.Buffer, matrix int, at int64,
+	all []*resident) error {
 	_, rows := m.ChunkRowRange(k)
 	l := all[0].l
 	chunk := gds.NewTensor(b, rows, l.layout.Features, l.layout.DType)

@@ -87,7 +87,7 @@ func (l *Loader) columnBytes(rows int) int {
 }
 
 // readColumns reads the labels of the loader's rows, which in a store without labels are all -1, and
-// the node ids, of these what is asked for.
+// the node ids, as far as the options ask for them.
 func (l *Loader) readColumns(ctx context.Context) error {
 	if l.rank > 0 {
 		l.columns = l.ranks[0].columns

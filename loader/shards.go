@@ -37,7 +37,7 @@ func (d *deviceSource) splitShare(share []chunk.Span, held int) (local []chunk.S
 }
 
 // assembleShard gathers the local rows, and copies the remote ones from the memory of other
-// devices. Of other ranks, only this memory takes part, so no rank waits for another.
+// devices. Other ranks take part with their memory alone, so no rank waits for another.
 func (d *deviceSource) assembleShard(j *job, stream gds.Stream, local []chunk.Span, remote []int64) {
 	f, held := j.buffer, j.plan.Rows-len(remote)
 	stream.Gather(f.raw.Slice(0, held), d.rows(), d.l.copyIndex(f, chunk.AppendRows(nil, local), stream))

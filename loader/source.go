@@ -53,7 +53,7 @@ type job struct {
 	buffer  *batchBuffer // from finish on, or from when begin takes it
 	batch   Batch        // the same
 
-	// Of the source, set by begin:
+	// Set by the source's begin:
 	state    any    // what finish needs to know
 	released func() // called when the loop goes on to the next batch, or nil; the device may still use this one
 }

@@ -1,6 +1,6 @@
-// Package schedule says which stage of which batch begins next on processor, link and device, given which have
-// ended. It neither computes nor waits: the executor of all loaders (loader/internal/epoch) plays a Course in time
-// that passes, and Simulation plays it in numbers.
+// Package schedule says which stage of which batch begins next on processor, link and device, once others have ended.
+// It neither computes nor waits: the executor of all loaders (loader/internal/epoch) plays a Course in time that
+// passes, and Simulation plays it in numbers.
 //
 // A batch takes one of two routes (MorphGL, PVLDB 2026, §4.1). On route 0 the processor samples and gathers
 // it, it moves over the link, and the device trains on it. On route 1 the device samples and gathers it
@@ -83,7 +83,7 @@ func (InOrder) Next(now State) Action {
 // Rules are those of an epoch.
 type Rules struct {
 	Batches    int
-	CPUBatches int // of these: the processor prepares so many
+	CPUBatches int // how many of them the processor prepares
 	// ByGPU tells that the device prepares a batch; batches are trained in the order of their numbers. nil:
 	// in the order in which they came to the device, which numbers them.
 	ByGPU   func(batch int) bool
@@ -140,7 +140,7 @@ type Course struct {
 
 type underWay struct {
 	batch       int
-	byGPU, here bool // here: on the device, or of those that wait: sampled
+	byGPU, here bool // here: on the device; of a batch that waits to move: sampled
 }
 
 // New begins a course.

@@ -36,11 +36,11 @@ type Cache struct {
 
 // policy chooses the content of a cache.
 type policy interface {
-	// begin prepares for the batches from here on, of which trace yields the nodes, and changes the
-	// content by Cache.put, which adds to Cache.load. It returns for how many batches that holds.
+	// begin prepares for the batches from here on, whose nodes trace yields, and changes the content by Cache.put,
+	// which adds to Cache.load. It returns for how many batches that holds.
 	begin(c *Cache, epoch int, trace iter.Seq[[]uint32]) (batches int)
-	// admit follows a batch. It says by Cache.place which of the misses, of which there are the
-	// positions in nodes, get a slot, each slot once.
+	// admit follows a batch. misses are positions in nodes. It says by Cache.place which of them get a slot, each slot
+	// once.
 	admit(c *Cache, nodes, misses []uint32, l *Lookup)
 }
 
@@ -66,7 +66,7 @@ type Stats struct {
 	Slots   int    `json:"slots"`
 	Lookups int64  `json:"lookups"`
 	Hits    int64  `json:"hits"`
-	// Loaded rows were brought by Begin, beside those that were missed.
+	// Loaded rows were brought by Begin; missed rows are not counted here.
 	Loaded int64 `json:"loaded"`
 }
 

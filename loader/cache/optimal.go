@@ -17,8 +17,8 @@ func NewOptimal(nodes int64, slots int, traceRows int64) (*Cache, error) {
 
 // optimal plans a window of batches when it begins. A row that is used in batches a and b, and not between them, is a
 // hit in b if it occupies a slot from a to b, or from the beginning where b is its first. The plan is the largest set
-// of such intervals of which no more than there are slots lie over one another: in order of beginnings, when there is
-// one too many, the one that ends last is dropped (Faigle and Nawijn 1995).
+// of such intervals with no more at any time than there are slots: intervals are taken in order of beginnings, and when
+// there is one too many, the one that ends last is dropped (Faigle and Nawijn 1995).
 type optimal struct {
 	traceRows int64
 
@@ -121,7 +121,7 @@ func (o *optimal) plan(c *Cache, batches int) {
 	}
 }
 
-// refill brings what is kept from the beginning, of which some rows may still be there.
+// refill brings the rows that are kept from the beginning, unless they are still there.
 func (o *optimal) refill(c *Cache) {
 	o.free.clear()
 	for slot := range c.nodeOf {
@@ -153,7 +153,7 @@ func (o *optimal) occupy(slot uint32) {
 	}
 }
 
-// kept tells whether row i of the batch occupies a slot after it. Of batches that Begin was not told of, none does.
+// kept tells whether row i of the batch occupies a slot after it. No row does of a batch that Begin was not told of.
 func (o *optimal) kept(i int) bool {
 	i += o.at
 	return i < o.trace.rows && o.keep[i/64]>>(i%64)&1 == 1
@@ -179,10 +179,10 @@ func (o *optimal) admit(c *Cache, nodes, misses []uint32, l *Lookup) {
 	o.at += len(nodes)
 }
 
-// intervals are those that occupy slots, by the batch in which they end.
+// intervals occupy slots; they are listed by the batch in which they end.
 type intervals struct {
 	ids    []int64
-	next   []uint32 // of the same end, or of those that are unused
+	next   []uint32 // the next of the same end, or the next unused one
 	heads  []uint32 // by end
 	unused uint32
 	latest int // no interval ends later

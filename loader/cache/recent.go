@@ -27,7 +27,7 @@ func (f *fifo) admit(c *Cache, nodes, misses []uint32, l *Lookup) {
 	}
 }
 
-// NewLRU caches the rows that were used last. Of one batch, those at its end are the last.
+// NewLRU caches the rows that were used last. Within a batch, the rows at its end count as used last.
 func NewLRU(nodes int64, slots int) (*Cache, error) {
 	if err := checkSize(nodes, slots); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ type lru struct{ list }
 func (*lru) begin(*Cache, int, iter.Seq[[]uint32]) int { return math.MaxInt }
 
 func (p *lru) admit(c *Cache, nodes, _ []uint32, l *Lookup) {
-	// Of a batch that is larger than the cache, the last rows stay. The others of the slots, which
+	// If a batch is larger than the cache, its last rows stay. The others of the slots, which
 	// are not fewer than the misses, come last when what stays is in front.
 	first := max(0, len(nodes)-len(c.nodeOf))
 	for _, slot := range l.Index[first:] {

@@ -22,7 +22,7 @@ type Spec struct {
 // ErrNoRoom is returned for a cache that has no room for a row.
 var ErrNoRoom = errors.New("no room for a row")
 
-// Inputs are what policies look at. Of the functions, only those are called that the policy needs.
+// Inputs are what policies look at. A policy calls only the functions that it needs.
 type Inputs struct {
 	Nodes    int64
 	RowBytes int64
@@ -60,7 +60,8 @@ var policies = []kind{
 	{"degree", "nodes of the highest out-degree", 4, 4, func(_ Spec, slots int, in Inputs) (Opened, error) {
 		return byScore("degree", slots, in.OutDegrees)
 	}},
-	{"presampled", "nodes that an epoch of sampling visits most", 12, 4, func(_ Spec, slots int, in Inputs) (Opened, error) {
+	{"presampled", "nodes that an epoch of sampling visits most", 12, 4, func(_ Spec, slots int, in Inputs) (Opened,
+		error) {
 		return byScore("presampled", slots, in.Visits)
 	}},
 	{"fifo", "rows that were missed last", 0, 0, func(_ Spec, slots int, in Inputs) (Opened, error) {

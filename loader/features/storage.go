@@ -250,7 +250,7 @@ func (s *Storage) read(r *run, place int64, dst []byte, as gds.DType) error {
 	return nil
 }
 
-// damaged is the error for a chunk of which a block is not as it was when it was opened.
+// damaged is the error for a chunk with a block that is not as it was when the file was opened.
 func (s *Storage) damaged(chunk int64) error {
 	if err := s.matrix.ReadChunk(int(chunk), make([]byte, s.chunks[chunk].length)); err != nil {
 		return err // which says what to do

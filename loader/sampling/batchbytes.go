@@ -1,7 +1,7 @@
 package sampling
 
 // BatchBytes bounds the memory of a mini-batch of so many seeds, and of its sampler beside the table of local ids, of a
-// graph of n nodes and m edges. A labor batch may exceed it, as its fanouts are those that are expected, but hardly.
+// graph of n nodes and m edges. A labor batch may exceed it slightly: its fanouts are expected numbers.
 func BatchBytes(name string, o Options, seeds, n, m int64) int64 {
 	kind := methodKinds[name]
 	if kind == nil {
@@ -19,7 +19,7 @@ func BatchBytes(name string, o Options, seeds, n, m int64) int64 {
 	}
 	bytes, scratch := int64(0), int64(0)
 	for _, fanout := range o.Fanouts {
-		// Of each destination no more than its fanout, and in all no more than there are.
+		// No destination has more edges than its fanout, and no block more than the graph.
 		f := int64(fanout)
 		if name == "labor" || name == "labor-1" {
 			f *= 2

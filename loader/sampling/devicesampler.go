@@ -220,7 +220,7 @@ func (s *DeviceSampler) room(ctx context.Context, m *epoch.Growing, bytes int64,
 	return nil
 }
 
-// keepRoom makes room for so many nodes, of which there are some already.
+// keepRoom makes room for so many nodes, and keeps the known ones.
 func (s *DeviceSampler) keepRoom(ctx context.Context, known, nodes int) error {
 	if s.nodes.Len() >= 4*int64(nodes) {
 		return nil

@@ -24,8 +24,8 @@ type Schedule struct {
 	Rules func(epoch, first int) schedule.Rules
 	// LateGather: rows are gathered when a batch moves, not by the worker that has sampled it.
 	LateGather bool
-	// Queue, instead of Rules, is how many batches wait at most in each of two queues: those that were sampled, and
-	// those on the device or on their way (MQ-GNN, section IV). The loader must have been opened for QueueBuffers.
+	// Queue, instead of Rules, is the length of two queues (MQ-GNN, section IV): of sampled batches, and of batches on
+	// the device or on their way to it. The loader must have been opened for QueueBuffers.
 	Queue int
 	// Trace, unless it is nil, gets each stage of each batch of an epoch when that has ended, numbered as Rules do. It
 	// is called by one goroutine at a time.

@@ -11,7 +11,7 @@ import (
 // variance that fanout in-neighbours give: the sum of 1/min(1, c(v) pi(u)) is d(v)^2 / fanout.
 //
 // LABOR-0 has pi = 1, so c(v) = fanout/d(v), the expected number of edges being the fanout. LABOR-1
-// has pi(u) = max c(v), of the destinations that u is an in-neighbour of: one step towards the pi
+// has pi(u) = max c(v) over the destinations v that u is an in-neighbour of: one step towards the pi
 // for which the expected number of sources is least.
 type labor struct {
 	known   *relabeler // of sources; nil: LABOR-0
@@ -81,8 +81,8 @@ func (s *labor) chooseBelow(c *chosenEdges, l List, loop int64, sources []uint32
 	c.addChosen(next, float32(float64(d)/float64(c.fanout)))
 }
 
-// chooseByImportance chooses what LABOR-1 does. Its c(v) is found from below: with c from all terms taken for less than
-// 1, those that are not are set to 1, and so on. It fails if there are sources that begin has not seen.
+// chooseByImportance chooses what LABOR-1 does. Its c(v) is found from below: with all terms taken for less than 1,
+// terms that are not are set to 1, and so on. It fails if there are sources that begin has not seen.
 func (s *labor) chooseByImportance(c *chosenEdges, l List, loop int64, sources []uint32) error {
 	s.c = s.c[:0]
 	inverses := 0.0

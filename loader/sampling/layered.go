@@ -47,7 +47,7 @@ type chosenEdges struct {
 
 	// Of the block:
 	fanout                     int
-	nodeWise                   bool   // the fanout is that of each node
+	nodeWise                   bool   // each node has this fanout
 	random                     uint64 // its random numbers
 	readsSources, readsWeights bool   // the chooser looks at these of all edges of lists
 

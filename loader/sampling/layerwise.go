@@ -108,8 +108,8 @@ func (s *layerWise) draw(ctx context.Context, fanout int, random uint64) error {
 	return nil
 }
 
-// drawGlobal draws among all nodes: those that have been drawn are rejected, and as soon as they are
-// half of the probability, times are drawn for all others, as in reservoir.
+// drawGlobal draws among all nodes. A node that has been drawn is rejected; when drawn nodes have half of the
+// probability, times are drawn for all others, as in reservoir.
 func (s *layerWise) drawGlobal(ctx context.Context, fanout int, random uint64) error {
 	p := s.global
 	number := uint64(0)

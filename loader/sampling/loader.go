@@ -18,14 +18,14 @@ import (
 )
 
 // ErrHeld is returned, with gds.ErrOutOfMemory, when the batches of a loader that grows leave no memory for the next:
-// those that are held, and those that it has made ahead. The epoch can go on from the next when some are released.
+// batches that are held or made ahead. The epoch can go on from the next when some are released.
 var ErrHeld = errors.New("the batches that are held leave")
 
 // LoaderOptions describe a loader of sampled mini-batches.
 type LoaderOptions struct {
 	Device gds.Device
-	// Features are those of all nodes, and stay open as long. Of features.Sparse batches have sparse rows; there is no
-	// Cache then.
+	// Features are those of all nodes, and stay open as long. With features.Sparse, batches have sparse rows, and there
+	// is no Cache.
 	Features features.Source
 	// Labels are those of all nodes, nil: batches have none.
 	Labels *Labels
@@ -36,10 +36,10 @@ type LoaderOptions struct {
 	Buffers int // batches on the device; 0: 2
 	// MostBuffers is how many there can be after calls of Grow; 0: Buffers.
 	MostBuffers int
-	// MaxBatchBytes bounds the device memory of one batch, which grows with the largest so far, and
-	// Buffers of it bound that of all batches; 0: the device's own bound. Where device memory is the
-	// host's, and there are no MostBuffers, so much is allocated at once, of which what no batch needs is
-	// never touched: batches then stay where they are until Close.
+	// MaxBatchBytes bounds the device memory of one batch, which grows with the largest so far, and Buffers of it bound
+	// that of all batches; 0: the device's own bound. Where device memory is the host's, and there are no MostBuffers,
+	// all of it is allocated at once (what no batch needs is never touched), and batches stay where they are until
+	// Close.
 	MaxBatchBytes int64
 	Workers       int // that sample at a time; 0: parallel.Threads
 	// Samples is how many samples there are at a time, from the first stage to the last, and as many more

@@ -9,10 +9,10 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// reservoir draws k of many candidates without replacement, one after another, each with
-// probability proportional to its weight among those that are left. A candidate of weight w is drawn
-// at a time that is exponentially distributed with rate w, and the first k are kept. (Efraimidis and
-// Spirakis 2006, and a3gnn Algorithm 2, keep the greatest rand^(1/w), which is exp(-time).)
+// reservoir draws k of many candidates without replacement, one after another, each with probability proportional to
+// its weight among the candidates that are left. A candidate of weight w is drawn at a time that is exponentially
+// distributed with rate w, and the first k are kept. (Efraimidis and Spirakis 2006, and a3gnn Algorithm 2, keep the
+// greatest rand^(1/w), which is exp(-time).)
 type reservoir struct {
 	k     int
 	draws []draw // by time, when finished

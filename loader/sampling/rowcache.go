@@ -119,7 +119,7 @@ func (r *rowCache) load(ctx context.Context, stream gds.Stream, rows cache.Load)
 	return nil
 }
 
-// gather writes the rows of a batch as float32: those in slots of the host, and those that it reads.
+// gather writes the rows of a batch as float32: from slots in host memory, or from storage.
 func (r *rowCache) gather(ctx context.Context, dst []byte, l *cache.Lookup) error {
 	r.l.lookup.Lock() // misses
 	defer r.l.lookup.Unlock()

@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// saint samples a subgraph, of which all layers are made (GraphSAINT, Zeng et al. 2020). Its nodes
+// saint samples a subgraph, from which all layers are made (GraphSAINT, Zeng et al. 2020). Its nodes
 // are those of so many independent draws, with replacement:
 //
 //   - saint-node: a node, half of them with probabilities proportional to the squared norms of the
@@ -38,7 +38,7 @@ type saint struct {
 	local  []uint32
 	lists  []List
 	finder edgeFinder
-	// Of the edges that are chosen in a chunk, but for self-loops:
+	// Of each edge that is chosen in a chunk and is no self-loop:
 	places  []uint32 // in chosenEdges
 	edges   []int64
 	sources []uint32

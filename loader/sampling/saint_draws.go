@@ -99,7 +99,7 @@ func (d *edgeDraws) draw(_ context.Context, s *saint, draws int, random uint64) 
 	return s.step(d.topology, func(i int) uint64 { return rng.At(random, uint64(2*i+1)) })
 }
 
-// step replaces heads by a random in-neighbour of each, without those that have none, and adds these.
+// step replaces each head by a random in-neighbour, drops heads that have none, and adds the new ones.
 func (s *saint) step(t Topology, random func(i int) uint64) error {
 	s.lists = resize(s.lists, len(s.heads))
 	if err := t.Lists(s.heads, s.lists); err != nil {
@@ -202,7 +202,7 @@ type walkDraws struct {
 	steps    int
 	walks    float64  // that were counted
 	visits   []uint32 // [n]: walks that come to v, but those from v
-	// pairs [m]: walks that come to both ends of an edge, but those that begin with it.
+	// pairs [m]: walks that come to both ends of an edge, unless they begin with it.
 	pairs []uint32
 }
 

@@ -12,7 +12,7 @@ import (
 // Edges()-1 by destination, and those of one destination by source, ascending.
 //
 // It is safe for concurrent use until Close. Arguments are valid: nodes are below Nodes(), edges
-// and lists are those that the topology has, destinations are as long as what goes there.
+// and lists exist, and destinations are long enough.
 type Topology interface {
 	Nodes() int64
 	Edges() int64

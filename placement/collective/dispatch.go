@@ -51,7 +51,7 @@ func (d Durations) Check() error {
 // of route 0 (Figure 6). While the GPU prepares those, in x*U, the processor does as much of its
 // batch; the rest of it, C - x*U, the DMA of one batch and the training of 1+x run at once.
 // C' is monotone between the points where two of the three terms are equal, so the least of them all,
-// with 0 and infinity, is the minimum. Of equal ones the smallest is returned.
+// with 0 and infinity, is the minimum. If several are the least, the smallest x is returned.
 func (d Durations) Ratio() float64 {
 	c, m, u, t := d.cpu(), d.Model.Seconds(), d.GPUBatch.Seconds(), d.DMA.Seconds()
 	best := 0.0
@@ -73,10 +73,10 @@ func (d Durations) relaxed(x float64) float64 {
 }
 
 // dispatch finds a plan for an epoch with room for so many batches on the GPU and in memory of the host. It begins with
-// the ratio x of the relaxed model: the processor prepares a share of 1/(1+x), with buffers as 1 to x. Then it simulates
-// plans in which one of the three numbers is another, first by much and at last by one, and goes on from the best, until
-// none is better; it keeps a history so as to simulate none twice (§4.2.2, Finetuning, which changes the CPU buffer
-// alone, by one). It tries both extremes too: all batches by the processor, and all by the GPU.
+// the ratio x of the relaxed model: the processor prepares a share of 1/(1+x), with buffers as 1 to x. Then it
+// simulates plans in which one of the three numbers is another, first by much and at last by one, and goes on from the
+// best, until none is better; it keeps a history so as to simulate none twice (§4.2.2, Finetuning, which changes the
+// CPU buffer alone, by one). It tries both extremes too: all batches by the processor, and all by the GPU.
 func dispatch(in Inputs) (found Choice) {
 	d, batches, cpuBuffer, gpuBuffer := in.Durations, in.Batches, in.CPUBuffer, in.GPUBuffer
 	ratio := d.Ratio()
@@ -112,8 +112,7 @@ func dispatch(in Inputs) (found Choice) {
 			}
 		}
 	}
-	found.Reason = fmt.Sprintf("x = %.2f batches by the GPU for each of the processor by the model without buffers; of "+
-		"%d plans that were simulated, the shortest has %d of %d batches by the processor",
-		ratio, found.Rounds, found.Plan.CPUBatches, batches)
+	found.Reason = fmt.Sprintf("x = %.2f batches by the GPU for each of the processor by the model without buffers; "+
+		"of %d plans that were simulated, the shortest has %d of %d batches by the processor", ratio, found.Rounds, found.Plan.CPUBatches, batches)
 	return found
 }

@@ -76,7 +76,7 @@ func (p Plan) drawn(batches int) []bool {
 
 // Given are the rules of an epoch by the plan whose batches have numbers: who prepares which follows from
 // plan and durations alone, so that an epoch has the same batches in the same order whatever its timing.
-// Of the first batches, so many are left out: they are trained already.
+// The first batches, which are trained already, are left out.
 func (p Plan) Given(d Durations, batches, first int) schedule.Rules {
 	var byGPU []bool
 	if p.OnDemand {
@@ -147,8 +147,8 @@ func pipelined(in Inputs) Plan {
 		CPUBatches: in.Batches}
 }
 
-// Schedules are those that there are. A new one is a row; one that neither Scheduler nor schedule.InOrder decides
-// brings a schedule.Decider of its own.
+// Schedules are all schedules. A new one is a row; unless Scheduler or schedule.InOrder decides it, it brings a
+// schedule.Decider.
 var Schedules = []Schedule{
 	{"cpu", "the processor samples and gathers, DMA moves, the GPU trains, all at once (Category I, as SALIENT)", false,
 		fixed("all batches by the processor", pipelined)},

@@ -20,8 +20,8 @@ const Margin = 0.1
 // LeastQueue is the smallest queue that Equation 24 gives, if there is memory for it.
 const LeastQueue = 2
 
-// Capacity is C of Equation 25: how many batches a queue on a device has room for, in a device of so many
-// bytes of which training takes peakBytes at most, without the queue. It is 0 if not one fits.
+// Capacity is C of Equation 25: how many batches a queue on a device has room for, on a device of deviceBytes where
+// training without the queue takes peakBytes at most. It is 0 if not one fits.
 func Capacity(deviceBytes, peakBytes, batchBytes int64) int {
 	free := float64(deviceBytes) - float64(peakBytes)*(1+Margin)
 	if batchBytes < 1 || free < 0 {
@@ -72,16 +72,16 @@ type Costs struct {
 // mostBatches is how many times as many batches staleness is taken to need at most.
 const mostBatches = 10
 
-// FitCosts are the costs that two trainings on the same batches show, of which the first synchronizes after each batch,
-// and the second after period batches. Seconds are those of a batch, and progress is by how much the loss fell, on
-// average over the batches. If the second is no slower in learning or no faster in time, the cost is 0.
+// FitCosts are the costs that two trainings on the same batches show: the first synchronizes after each batch, the
+// second after period batches. Seconds are those of a batch, and progress is by how much the loss fell, on average over
+// the batches. If the second is no slower in learning or no faster in time, the cost is 0.
 func FitCosts(seconds [2]float64, progress [2]float64, period int) (Costs, error) {
 	if period < 2 || !(seconds[0] > 0 && seconds[1] > 0) {
 		return Costs{}, fmt.Errorf("batches of %v s and periods of 1 and %d: want times above 0 and a period of 2 "+
 			"or more", seconds, period)
 	}
 	var c Costs
-	// Of a batch, a synchronisation is 1/P.
+	// A batch bears 1/P of a synchronisation.
 	c.Synchronize = max(0, (seconds[0]-seconds[1])/(1-1/float64(period)))
 	if progress[0] > progress[1] && progress[0] > 0 { // to get as far, it takes as many more batches
 		more := progress[0]/max(progress[1], progress[0]/mostBatches) - 1
@@ -117,9 +117,8 @@ func (p Plan) Lag() int { return min(p.Gradients, p.Period) - 1 }
 // stragglers are others from batch to batch.
 const MostGradients = 8
 
-// WithGradients is the plan with the queue of gradients, of up to MostGradients, of which an epoch costs least:
-// what it takes, as seconds says, and what staleness costs. Of queues whose costs are within 2 % of that, it
-// is the shortest. MQ-GNN does not bound the queue but by the period.
+// WithGradients is the plan with the shortest queue of gradients, up to MostGradients, whose epoch costs at most 2 %
+// more than the cheapest: its seconds, and what staleness costs. MQ-GNN does not bound the queue but by the period.
 func (p Plan) WithGradients(batches int, c Costs, seconds func(Plan) float64) Plan {
 	var costs []float64
 	for p.Gradients = 1; p.Gradients <= min(MostGradients, p.Period); p.Gradients++ {
@@ -137,7 +136,7 @@ type Staleness struct {
 	Largest int     `json:"largest_updates"`
 }
 
-// Staleness is that of an epoch of so many batches. It follows from the plan: updates are made at planned
+// Staleness is computed for an epoch of so many batches. It follows from the plan: updates are made at planned
 // points, whatever the timing.
 func (p Plan) Staleness(batches int) (s Staleness) {
 	sum := 0

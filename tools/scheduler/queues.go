@@ -190,7 +190,8 @@ func (q *Queues) choosePeriod(ctx context.Context, o QueueOptions, synchronous p
 	q.queueTimes = times // of batches whose preparation waited for nothing
 	// What synchronisation costs is small beside what else goes on while a few batches are trained on, so it is
 	// simulated with the times that were measured.
-	seconds := [2]float64{q.simulate(o, plan(1)) / float64(batches), q.simulate(o, plan(stalePeriod)) / float64(batches)}
+	each := float64(batches)
+	seconds := [2]float64{q.simulate(o, plan(1)) / each, q.simulate(o, plan(stalePeriod)) / each}
 	costs, err := multiqueue.FitCosts(seconds, [2]float64{synchronous.progress, late.progress}, stalePeriod)
 	if err != nil {
 		return err

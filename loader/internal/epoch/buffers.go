@@ -94,7 +94,7 @@ func (r *Buffers[M]) Take(w *pipeline.Worker) (m M, err error) {
 }
 
 // AwaitRelease waits until the loop's work on the last batch is done, so that the host can write to the memory.
-// Its error is that of this work.
+// It returns the error of this work.
 func (r *Buffers[M]) AwaitRelease(w *pipeline.Worker, m M) error {
 	b := m.State()
 	if b.Released == nil {
