@@ -15,9 +15,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Manifest is manifest.json: everything about a directory but its rows. Fields with omitempty are optional to
-// readers. What a later version adds and readers may pass over is optional; what they may not is named in Requires
-// too.
+// Manifest is manifest.json: everything about a directory but its rows. Fields with omitempty are optional to readers.
+// What a later version adds and readers may pass over is optional; what they may not is named in Requires too.
 type Manifest struct {
 	Format   int      `json:"format"`
 	Kind     string   `json:"kind"`               // KindGraph or KindStore

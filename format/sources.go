@@ -78,8 +78,7 @@ func sourceName(fsys vfs.FS, root, path string) (string, error) {
 	return filepath.ToSlash(at), nil
 }
 
-// checksumSource reads a source file whose first row is row firstRow of the layout, and returns its entry and
-// extents.
+// checksumSource reads a source file whose first row is row firstRow of the layout, and returns its entry and extents.
 func (l *Layout) checksumSource(ctx context.Context, fsys vfs.FS, file SourceFile, firstRow int64, threads int,
 	check func(int64, []byte) error) (*writtenFile, error) {
 	f, err := fsys.Open(file.Path)

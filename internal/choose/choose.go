@@ -8,10 +8,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// Subset sets edges to k = len(edges) of the d edges from first on, k <= d, each subset with the same
-// probability: for each j from d-k on it takes a random one of the first j+1, or j where that has
-// been taken before (Floyd; Bentley 1987). It uses the k random numbers from number on. taken is
-// scratch memory of zeros, which it leaves so.
+// Subset sets edges to k = len(edges) of the d edges from first on, k <= d, each subset with the same probability: for
+// each j from d-k on it takes a random one of the first j+1, or j where that has been taken before (Floyd; Bentley
+// 1987). It uses the k random numbers from number on. taken is scratch memory of zeros, which it leaves so.
 func Subset(edges []int64, first, d int64, random, number uint64, taken *[]uint64) {
 	if d <= 64 {
 		subsetOfFew(edges, first, d, random, number)
@@ -51,8 +50,7 @@ func subsetOfFew(edges []int64, first, d int64, random, number uint64) {
 	}
 }
 
-// Draw sets edges to random ones of the d edges from first on, each by itself, by the random numbers
-// from number on.
+// Draw sets edges to random ones of the d edges from first on, each by itself, by the random numbers from number on.
 func Draw(edges []int64, first, d int64, random, number uint64) {
 	for i := range edges {
 		e, _ := bits.Mul64(rng.At(random, number+uint64(i)), uint64(d))

@@ -8,9 +8,8 @@ type Number interface {
 	~int8 | ~uint8 | ~int16 | ~uint16 | ~int32 | ~uint32 | ~int64 | ~uint64 | ~float32 | ~float64
 }
 
-// As reinterprets bytes as numbers, without copying; len(b) is rounded down to
-// whole numbers. b must be aligned for T, which memory from make, offheap and
-// mappings at their start is.
+// As reinterprets bytes as numbers, without copying; len(b) is rounded down to whole numbers. b must be aligned for T,
+// which memory from make, offheap and mappings at their start is.
 func As[T Number](b []byte) []T {
 	var zero T
 	n := len(b) / int(unsafe.Sizeof(zero))

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUTime is what all threads of the process have spent on processors so far,
-// in the kernel too.
+// CPUTime is what all threads of the process have spent on processors so far, in the kernel too.
 func CPUTime() time.Duration {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {

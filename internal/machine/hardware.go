@@ -18,9 +18,8 @@ import (
 // ErrHardware is returned when a description of hardware cannot be used.
 var ErrHardware = errors.New("unusable description of hardware")
 
-// Hardware is what a machine has to work with, as one describes it to plan for a
-// machine that is not there. Rates are what is reached, not what a data sheet
-// promises; 0 where nothing is known.
+// Hardware is what a machine has to work with, as one describes it to plan for a machine that is not there. Rates are
+// what is reached, not what a data sheet promises; 0 where nothing is known.
 type Hardware struct {
 	Cores  int
 	Memory units.Bytes // of the host, that a job may use

@@ -25,8 +25,7 @@ func Budget() Limit {
 	return Limit{m.Bytes / 5 * 4, "80 % of " + m.By}
 }
 
-// Fits returns ErrDoesNotFit if what, which takes so many bytes beside the program, exceeds the
-// limit.
+// Fits returns ErrDoesNotFit if what, which takes so many bytes beside the program, exceeds the limit.
 func (l Limit) Fits(what string, bytes int64) error {
 	need := ProgramBytes + units.Bytes(bytes)
 	if l.By == "" || need <= l.Bytes {

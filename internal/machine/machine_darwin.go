@@ -57,6 +57,5 @@ func PeakRSS() int64 {
 // ResetPeakRSS makes PeakRSS count from now on. It tells whether the system can: this one cannot.
 func ResetPeakRSS() bool { return false }
 
-// NUMANodes is the number of parts of memory that are near to some of the
-// processors and far from others.
+// NUMANodes is the number of parts of memory that are near to some of the processors and far from others.
 func NUMANodes() int { return 1 }

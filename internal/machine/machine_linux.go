@@ -15,9 +15,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// Memory is how much more memory the process can use before it swaps or is
-// killed: what the kernel calls available, or what is left of the limit of one
-// of the process's cgroups, of version 1 or 2, or of its address space.
+// Memory is how much more memory the process can use before it swaps or is killed: what the kernel calls available, or
+// what is left of the limit of one of the process's cgroups, of version 1 or 2, or of its address space.
 func Memory() Limit { return memory(vfs.OS()) }
 
 func memory(fsys vfs.FS) Limit {
@@ -120,8 +119,7 @@ func read(fsys vfs.FS, name string) string {
 	return text.String()
 }
 
-// NUMANodes is the number of parts of memory that are near to some of the
-// processors and far from others.
+// NUMANodes is the number of parts of memory that are near to some of the processors and far from others.
 func NUMANodes() int { return numaNodes(vfs.OS()) }
 
 func numaNodes(fsys vfs.FS) int {

@@ -63,8 +63,7 @@ type Times struct {
 	Durations
 }
 
-// Times lists the durations of all stages and loops in the order in which they were added. They are
-// valid after Close.
+// Times lists the durations of all stages and loops in the order in which they were added. They are valid after Close.
 func (p *Pipeline) Times() []Times {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,8 +101,7 @@ func (p *Pipeline) addStage(name string, count int) []*Worker {
 	return workers
 }
 
-// Worker is one goroutine of a stage. Its methods tell what it spends its time on, and are for that
-// goroutine alone.
+// Worker is one goroutine of a stage. Its methods tell what it spends its time on, and are for that goroutine alone.
 type Worker struct {
 	ctx   context.Context
 	name  string
@@ -117,8 +115,7 @@ func (w *Worker) Context() context.Context { return w.ctx }
 // Index is the number of the worker in its stage, from 0 on: that of the memory it works with.
 func (w *Worker) Index() int { return w.index }
 
-// Event is something to wait for. Wait returns when it has happened, or when ctx ends, with the
-// cause of that.
+// Event is something to wait for. Wait returns when it has happened, or when ctx ends, with the cause of that.
 type Event interface {
 	Wait(ctx context.Context) error
 }

@@ -76,9 +76,8 @@ func send[T any](w *Worker, to chan<- T, value T) (sent bool) {
 	return sent
 }
 
-// All yields the items of a queue, then its error, if any, once. When the pipeline ends before, the
-// error is its cause. The body of the loop is the last of Times, named "loop": it works in its
-// body, and is idle in between.
+// All yields the items of a queue, then its error, if any, once. When the pipeline ends before, the error is its cause.
+// The body of the loop is the last of Times, named "loop": it works in its body, and is idle in between.
 func (q *Queue[T]) All() iter.Seq2[T, error] {
 	w := q.p.addStage("loop", 1)[0]
 	return func(yield func(T, error) bool) {

@@ -8,9 +8,8 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// bars is the Reporter for terminals. Bars that are up at one time share a
-// container, which is closed with the last of them: between tasks the terminal
-// belongs to whoever prints. A bar vanishes when its task is done.
+// bars is the Reporter for terminals. Bars that are up at one time share a container, which is closed with the last of
+// them: between tasks the terminal belongs to whoever prints. A bar vanishes when its task is done.
 type bars struct {
 	w io.Writer
 
@@ -36,8 +35,7 @@ func (b *bars) Start(label string, total int64, unit Unit) Task {
 		counters, speed = decor.CountersKibiByte("% .1f / % .1f"), decor.AverageSpeed(decor.SizeB1024(0), "% .1f")
 	}
 	space := decor.Name("  ")
-	bar := b.container.AddBar(total,
-		mpb.BarRemoveOnComplete(),
+	bar := b.container.AddBar(total, mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.Name(label, decor.WCSyncSpaceR)),
 		mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), space, counters, space, speed, space,
 			decor.AverageETA(decor.ET_STYLE_GO), decor.Name(" left")))

@@ -1,7 +1,6 @@
-// Package rng holds the counter-based random numbers of the project: pure
-// functions of a seed and a position, so that results depend on neither the
-// order nor the number of threads. They are part of the on-disk format (the
-// order of training rows) and of every plan, and must never change.
+// Package rng holds the counter-based random numbers of the project: pure functions of a seed and a position, so that
+// results depend on neither the order nor the number of threads. They are part of the on-disk format (the order of
+// training rows) and of every plan, and must never change.
 package rng
 
 import "math"
@@ -9,9 +8,8 @@ import "math"
 // golden is 2^64 divided by the golden ratio, the increment of SplitMix64.
 const golden = 0x9e3779b97f4a7c15
 
-// Mix is the finalizer of SplitMix64 (Steele, Lea, Flood 2014, variant 13 of
-// Stafford's mixers): a bijection of 64 bits in which every input bit flips
-// every output bit with probability close to one half.
+// Mix is the finalizer of SplitMix64 (Steele, Lea, Flood 2014, variant 13 of Stafford's mixers): a bijection of 64 bits
+// in which every input bit flips every output bit with probability close to one half.
 func Mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9
@@ -20,8 +18,7 @@ func Mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Hash is the i-th number of the stream named by seed:
-// Mix(Mix(seed + golden) + (i+1)*golden), all modulo 2^64.
+// Hash is the i-th number of the stream named by seed: Mix(Mix(seed + golden) + (i+1)*golden), all modulo 2^64.
 func Hash(seed, i uint64) uint64 { return At(Start(seed), i) }
 
 // Start and At are the two halves of Hash, for many numbers of one stream.
@@ -42,22 +39,19 @@ func Float64(h uint64) float64 { return float64(h>>11) * (1.0 / (1 << 53)) }
 // Float32 maps a hash to [0,1) by its upper 24 bits.
 func Float32(h uint64) float32 { return float32(h>>40) * (1.0 / (1 << 24)) }
 
-// Normal is the i-th standard normal number of a stream (Box and Muller 1958),
-// made of the hashes 2i and 2i+1. It uses no library function whose last bit may
-// differ between processors.
+// Normal is the i-th standard normal number of a stream (Box and Muller 1958), made of the hashes 2i and 2i+1. It uses
+// no library function whose last bit may differ between processors.
 func Normal(seed, i uint64) float64 {
 	u := 1 - Float64(Hash(seed, 2*i)) // in (0,1], so that the logarithm is finite
 	v := Float64(Hash(seed, 2*i+1))
 	return math.Sqrt(float64(-2*log(u))) * cosTurn(v)
 }
 
-// Exponential maps a hash to an exponential number of mean 1. Like Normal it is the same on all
-// processors.
+// Exponential maps a hash to an exponential number of mean 1. Like Normal it is the same on all processors.
 func Exponential(h uint64) float64 { return -log(1 - Float64(h)) }
 
-// log is the natural logarithm of a normal number above 0, to within a few units
-// of the last place. Products are converted so that no processor fuses them with
-// the sum they go into.
+// log is the natural logarithm of a normal number above 0, to within a few units of the last place. Products are
+// converted so that no processor fuses them with the sum they go into.
 func log(x float64) float64 {
 	m, e := math.Frexp(x)
 	if m < math.Sqrt2/2 {

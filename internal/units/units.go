@@ -20,8 +20,7 @@ var byteUnits = []struct {
 	{"T", 1 << 40}, {"G", 1 << 30}, {"M", 1 << 20}, {"K", 1 << 10}, {"B", 1},
 }
 
-// ParseBytes reads a size. Units without "i" and with "B" are decimal, the
-// others binary.
+// ParseBytes reads a size. Units without "i" and with "B" are decimal, the others binary.
 func ParseBytes(s string) (Bytes, error) {
 	number, scale := strings.TrimSpace(s), 1.0
 	for _, u := range byteUnits {

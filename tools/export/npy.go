@@ -171,8 +171,7 @@ func (e *npyExport) chunkBytes() int64 {
 	return int64(layout.ChunkRows * layout.Features * layout.DType.Size())
 }
 
-// readAhead calls read for 0 to n-1, each with a buffer of so many bytes, and emit with what it returned, in
-// order.
+// readAhead calls read for 0 to n-1, each with a buffer of so many bytes, and emit with what it returned, in order.
 func readAhead[T any](e *npyExport, n int, bytes int64, read func(k int, buffer []byte) (T, error),
 	emit func(T) error) error {
 	memory, err := offheap.Alloc(buffersBytes(e.readers, bytes))
@@ -233,8 +232,7 @@ func (e *npyExport) checkSpace() error {
 	return err
 }
 
-// writeBlock is the number of bytes of a write. Between writes, the export looks whether the
-// context has ended.
+// writeBlock is the number of bytes of a write. Between writes, the export looks whether the context has ended.
 const writeBlock = 4 << 20
 
 func (e *npyExport) writeAll(w io.Writer, data []byte, task progress.Task) error {
@@ -265,8 +263,7 @@ func (e *npyExport) write(a array) error {
 	})
 }
 
-// topologyBlock is the memory for a block of the topology. A node whose list of in-neighbours
-// is longer takes more.
+// topologyBlock is the memory for a block of the topology. A node whose list of in-neighbours is longer takes more.
 const topologyBlock = 8 << 20
 
 // eachRange calls write with the node ranges of the topology, in order.
