@@ -51,12 +51,12 @@ func convert(out []byte, to gds.DType, in []byte, from gds.DType) {
 	case to == gds.Float16:
 		out := dtype.Uint16s(out)
 		for i, h := range dtype.Uint16s(in) {
-			out[i] = dtype.Float32ToFloat16(dtype.BFloat16ToFloat32(h))
+			out[i] = kernel.Float32ToFloat16(kernel.BFloat16ToFloat32(h))
 		}
 	default:
 		out := dtype.Uint16s(out)
 		for i, h := range dtype.Uint16s(in) {
-			out[i] = dtype.Float32ToBFloat16(dtype.Float16ToFloat32(h))
+			out[i] = kernel.Float32ToBFloat16(kernel.Float16ToFloat32(h))
 		}
 	}
 }

@@ -6,19 +6,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
-// Float16ToFloat32 decodes an IEEE 754 binary16, exactly.
-func Float16ToFloat32(h uint16) float32 { return kernel.Float16ToFloat32(h) }
-
-// Float32ToFloat16 rounds to the nearest binary16, ties to even. Values of
-// magnitude 65520 and more become infinite; NaN stays NaN.
-func Float32ToFloat16(f float32) uint16 { return kernel.Float32ToFloat16(f) }
-
-// BFloat16ToFloat32 decodes a bfloat16, exactly.
-func BFloat16ToFloat32(h uint16) float32 { return kernel.BFloat16ToFloat32(h) }
-
-// Float32ToBFloat16 rounds to the nearest bfloat16, ties to even; NaN stays NaN.
-func Float32ToBFloat16(f float32) uint16 { return kernel.Float32ToBFloat16(f) }
-
 // Decode converts len(dst) numbers of a float type to float32.
 func Decode(dst []float32, src []byte, t DType) {
 	switch t {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
@@ -20,8 +21,8 @@ type half struct {
 }
 
 var halves = []half{
-	{"float16", 11, -14, 65504, Float16ToFloat32, Float32ToFloat16},
-	{"bfloat16", 8, -126, 0x1.fep127, BFloat16ToFloat32, Float32ToBFloat16},
+	{"float16", 11, -14, 65504, kernel.Float16ToFloat32, kernel.Float32ToFloat16},
+	{"bfloat16", 8, -126, 0x1.fep127, kernel.BFloat16ToFloat32, kernel.Float32ToBFloat16},
 }
 
 // value is what a code stands for.

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -98,18 +99,23 @@ func (f *directPending) writeAt(p []byte, off int64) (n int, err error) {
 	if off < 0 || !aligned(p, off, f.align) {
 		return 0, errUnaligned
 	}
+	closed := withDescriptor(f.File, func(fd int) {
+		pwrite := func(p []byte, off int64) (int, error) { return f.ring.write(fd, p, off) }
+		n, err = writeBlocks(p, off, f.align, pwrite)
+	})
+	return n, cmp.Or(closed, err)
+}
+
+// withDescriptor calls use with the descriptor of a file, which stays open meanwhile.
+func withDescriptor(f *os.File, use func(fd int)) error {
 	conn, err := f.SyscallConn()
+	if err == nil {
+		err = conn.Control(func(fd uintptr) { use(int(fd)) })
+	}
 	if err != nil {
-		return 0, err
+		return fs.ErrClosed
 	}
-	if controlErr := conn.Control(func(fd uintptr) {
-		n, err = writeBlocks(p, off, f.align, func(p []byte, off int64) (int, error) {
-			return f.ring.write(int(fd), p, off)
-		})
-	}); controlErr != nil {
-		return 0, fs.ErrClosed
-	}
-	return n, err
+	return nil
 }
 
 // writeBlocks writes all of p. What is interrupted is done again, and what is cut short goes on from its last whole
@@ -197,21 +203,14 @@ func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
 	if off < 0 || !aligned(p, off, f.align) {
 		return 0, errUnaligned
 	}
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	if controlErr := conn.Control(func(fd uintptr) {
-		n, err = readBlocks(p, off, f.align, f.Size, func(p []byte, off int64) (int, error) {
-			return f.ring.read(int(fd), p, off)
-		})
-	}); controlErr != nil {
-		return 0, controlErr
-	}
+	closed := withDescriptor(f.File, func(fd int) {
+		pread := func(p []byte, off int64) (int, error) { return f.ring.read(fd, p, off) }
+		n, err = readBlocks(p, off, f.align, f.Size, pread)
+	})
 	if n == len(p) {
 		err = nil
 	}
-	return n, err
+	return n, cmp.Or(closed, err)
 }
 
 // readBlocks reads until p is full or the file ends. What is interrupted is done again, and what is cut short goes on

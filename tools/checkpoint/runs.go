@@ -39,25 +39,8 @@ type Summary struct {
 // Summarize returns the means over at least one run.
 func Summarize(runs []Run) *Summary {
 	s := &Summary{StageSeconds: map[string]float64{}}
-	spread := func(value func(*trainer.Figures) *float64) *trainer.Spread {
-		var values []float64
-		for i := range runs {
-			if v := value(&runs[i].Figures); v != nil {
-				values = append(values, *v)
-			}
-		}
-		return trainer.NewSpread(values)
-	}
-	spreadOfCount := func(count func(*trainer.Figures) *int) *trainer.Spread {
-		return spread(func(r *trainer.Figures) *float64 {
-			n := count(r)
-			if n == nil {
-				return nil
-			}
-			value := float64(*n)
-			return &value
-		})
-	}
+	spread := func(value func(*trainer.Figures) *float64) *trainer.Spread { return spreadOf(runs, value) }
+	count := func(value func(*trainer.Figures) *int) *trainer.Spread { return spreadOf(runs, value) }
 	for _, r := range runs {
 		s.Seeds = append(s.Seeds, r.Seed)
 		s.PeakDeviceBytes = max(s.PeakDeviceBytes, r.PeakDeviceBytes)
@@ -70,11 +53,22 @@ func Summarize(runs []Run) *Summary {
 	s.TrainLoss = spread(func(r *trainer.Figures) *float64 { return &r.TrainLoss })
 	s.Valid = spread(func(r *trainer.Figures) *float64 { return r.ValidMetric })
 	s.Test = spread(func(r *trainer.Figures) *float64 { return r.TestMetric })
-	s.Epochs = spreadOfCount(func(r *trainer.Figures) *int { return &r.Epochs })
-	s.BestEpoch = spreadOfCount(func(r *trainer.Figures) *int { return &r.BestEpoch })
-	s.ConvergenceEpoch = spreadOfCount(func(r *trainer.Figures) *int { return r.ConvergenceEpoch })
+	s.Epochs = count(func(r *trainer.Figures) *int { return &r.Epochs })
+	s.BestEpoch = count(func(r *trainer.Figures) *int { return &r.BestEpoch })
+	s.ConvergenceEpoch = count(func(r *trainer.Figures) *int { return r.ConvergenceEpoch })
 	s.EpochSeconds = spread(func(r *trainer.Figures) *float64 { return &r.EpochSeconds })
 	s.LoadWaitSeconds = spread(func(r *trainer.Figures) *float64 { return &r.LoadWaitSeconds })
 	s.RowsPerSecond = spread(func(r *trainer.Figures) *float64 { return &r.RowsPerSecond })
 	return s
+}
+
+// spreadOf is the spread of a figure over the runs that have it.
+func spreadOf[T int | float64](runs []Run, value func(*trainer.Figures) *T) *trainer.Spread {
+	var values []float64
+	for i := range runs {
+		if v := value(&runs[i].Figures); v != nil {
+			values = append(values, float64(*v))
+		}
+	}
+	return trainer.NewSpread(values)
 }

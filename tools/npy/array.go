@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -296,11 +297,11 @@ func Convert[T Number](dst []T, raw []byte, h *Header) {
 		cast[T, uint64](dst, raw)
 	case Float16:
 		for i, v := range dtype.Uint16s(raw) {
-			dst[i] = T(dtype.Float16ToFloat32(v))
+			dst[i] = T(kernel.Float16ToFloat32(v))
 		}
 	case BFloat16:
 		for i, v := range dtype.Uint16s(raw) {
-			dst[i] = T(dtype.BFloat16ToFloat32(v))
+			dst[i] = T(kernel.BFloat16ToFloat32(v))
 		}
 	case Float32:
 		cast[T, float32](dst, raw)
