@@ -153,14 +153,18 @@ func (m *Matrix) Close() error {
 // MatrixBytes is the size in bytes of all files of a matrix with this layout.
 func (l Layout) MatrixBytes(id MatrixID) (total int64, err error) {
 	t, each := matrixTable(id, l), chunksPerPart(l.chunkBytes())
-	for k := range countParts(t.chunks, each) {
-		bytes, err := t.fileBytes(k*each, min(each, t.chunks-k*each))
-		if err != nil {
-			return 0, err
+	head, err := t.fileBytes(0, 0)
+	total = int64(countParts(t.chunks, each)) * head
+	for _, r := range l.Regions {
+		for _, same := range [][2]int{{r.FirstChunk, r.Chunks - 1}, {r.FirstChunk + r.Chunks - 1, 1}} { // of equal size
+			if err == nil && r.Chunks > 0 {
+				var bytes int64
+				bytes, err = t.fileBytes(same[0], 1)
+				total += int64(same[1]) * (bytes - head)
+			}
 		}
-		total += bytes
 	}
-	return total, nil
+	return total, err
 }
 
 // Matrix starts to write one feature matrix.

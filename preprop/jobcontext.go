@@ -224,7 +224,7 @@ func newWork(g *format.Manifest, layout format.Layout, rows int64, made []format
 	if w.MatrixBytes, err = layout.MatrixBytes(format.Input); err != nil {
 		return nil, err
 	}
-	w.StoreBytes, err = plan.StoreBytes(g, layout, made)
+	w.StoreBytes = plan.StoreBytes(g, layout, len(made), w.MatrixBytes)
 	return w, err
 }
 

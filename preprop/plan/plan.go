@@ -4,7 +4,6 @@
 package plan
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"sort"
@@ -253,9 +252,9 @@ func ErrDoesNotFit(budget, least int64) error {
 		machine.ErrDoesNotFit, units.Bytes(budget), units.AtLeast(units.Bytes(least)))
 }
 
-// StoreBytes is the size of a store in bytes: exact for the matrices, which are nearly all of it, and rounded up for
-// the rest.
-func StoreBytes(graph *format.Manifest, layout format.Layout, matrices []format.MatrixID) (int64, error) {
+// StoreBytes is the size in bytes of a store with so many matrices: exact for these, which are nearly all of it, and
+// rounded up for the rest.
+func StoreBytes(graph *format.Manifest, layout format.Layout, matrices int, matrixBytes int64) int64 {
 	const page = 4096      // a chunk of the row table has a page of metadata and is padded to whole pages
 	const indexRow = 3 * 8 // bytes of the index for a chunk
 	chunks, rows := int64(0), int64(0)
@@ -263,14 +262,9 @@ func StoreBytes(graph *format.Manifest, layout format.Layout, matrices []format.
 		chunks += int64(r.Chunks)
 		rows += r.Rows
 	}
-	tables := int64(1 + len(matrices))
+	tables := int64(1 + matrices)
 	total := RowTableBytes(graph) + 4*rows + (chunks+2)*2*page + tables*(chunks*indexRow+200)
-	var err error
-	for _, id := range matrices {
-		bytes, one := layout.MatrixBytes(id)
-		total, err = total+bytes, errors.Join(err, one)
-	}
-	return total, err
+	return total + int64(matrices)*matrixBytes
 }
 
 // RowTableBytes is the size of the row table of a graph on disk. That of a store has some of its rows, and node ids.
