@@ -78,35 +78,25 @@ type Settings struct {
 // Text is one line with all settings, for people.
 func (s Settings) Text() string {
 	var b strings.Builder
+	say := func(holds bool, format string, args ...any) {
+		if holds {
+			fmt.Fprintf(&b, format, args...)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Values)) {
-		fmt.Fprintf(&b, "%s %v, ", name, s.Values[name])
+		say(true, "%s %v, ", name, s.Values[name])
 	}
-	fmt.Fprintf(&b, "%s, learning rate %v", s.Optimizer, s.LearningRate)
-	if s.Schedule != defaultSchedule {
-		fmt.Fprintf(&b, " (%s)", s.Schedule)
-	}
-	if s.WarmUp > 0 {
-		fmt.Fprintf(&b, ", warm-up of %v epochs", s.WarmUp)
-	}
-	if s.ClipNorm > 0 {
-		fmt.Fprintf(&b, ", gradient clipped at %v", s.ClipNorm)
-	}
-	fmt.Fprintf(&b, ", weight decay %.3g, %d rows a batch; loss %s", s.WeightDecay, s.BatchRows, s.Loss)
-	if s.ClassWeights != nil {
-		fmt.Fprintf(&b, " with class weights %.3g", s.ClassWeights)
-	}
-	if s.Standardize != defaultStandardization {
-		fmt.Fprintf(&b, "; standardized: %s", s.Standardize)
-	}
-	fmt.Fprintf(&b, "; selected by %s; at most %d epochs", s.Metric, s.Epochs)
-	if s.EvalEvery > 1 {
-		fmt.Fprintf(&b, ", validated every %d", s.EvalEvery)
-	}
-	if s.Patience > 0 {
-		fmt.Fprintf(&b, ", patience %d", s.Patience)
-	} else {
-		b.WriteString(", no patience")
-	}
+	say(true, "%s, learning rate %v", s.Optimizer, s.LearningRate)
+	say(s.Schedule != defaultSchedule, " (%s)", s.Schedule)
+	say(s.WarmUp > 0, ", warm-up of %v epochs", s.WarmUp)
+	say(s.ClipNorm > 0, ", gradient clipped at %v", s.ClipNorm)
+	say(true, ", weight decay %.3g, %d rows a batch; loss %s", s.WeightDecay, s.BatchRows, s.Loss)
+	say(s.ClassWeights != nil, " with class weights %.3g", s.ClassWeights)
+	say(s.Standardize != defaultStandardization, "; standardized: %s", s.Standardize)
+	say(true, "; selected by %s; at most %d epochs", s.Metric, s.Epochs)
+	say(s.EvalEvery > 1, ", validated every %d", s.EvalEvery)
+	say(s.Patience > 0, ", patience %d", s.Patience)
+	say(s.Patience <= 0, ", no patience")
 	return b.String()
 }
 
@@ -124,14 +114,10 @@ func Defaults(model string, trainRows int64) (Settings, error) {
 func (k *kind) defaultsFor(trainRows int64) Settings {
 	s := k.defaults
 	s.Values = k.values(nil)
-	decay := k.decay
-	if trainRows <= fewRows {
-		decay = cmp.Or(k.fewDecay, decay)
-		if k.few != nil {
-			k.few(&s)
-		}
+	if trainRows <= fewRows && k.few != nil {
+		k.few(&s)
 	}
-	s.WeightDecay = decay / float64(max(trainRows, 1))
+	s.WeightDecay = k.decayFor(trainRows) / float64(max(trainRows, 1))
 	if k.mostDecay > 0 {
 		s.WeightDecay = min(s.WeightDecay, k.mostDecay)
 	}
@@ -139,6 +125,14 @@ func (k *kind) defaultsFor(trainRows int64) Settings {
 		s.BatchRows = int(min(int64(s.BatchRows), max(leastBatchRows, trainRows/int64(k.leastBatches))))
 	}
 	return s
+}
+
+// decayFor is the default weight decay times the number of training rows.
+func (k *kind) decayFor(trainRows int64) float64 {
+	if trainRows <= fewRows {
+		return cmp.Or(k.fewDecay, k.decay)
+	}
+	return k.decay
 }
 
 // fewRows is the most training rows for which kind.few holds. Its models have one batch, and so one step, in an
@@ -175,33 +169,33 @@ var defaultsTable = sync.OnceValue(func() string {
 		}
 		b.WriteString("\n")
 	}
-	number := func(v float64) string {
-		if v == 0 {
-			return "-"
-		}
-		return fmt.Sprint(v)
-	}
-	head := func(about string) { line(about, func(k *kind) string { return k.name }) }
 	type row struct {
 		name string
-		of   func(Settings) float64
+		of   func(k *kind, trainRows int64) string
 	}
 	var rows []row
-	for _, s := range ModelSettings() {
-		rows = append(rows, row{s.Name, func(of Settings) float64 { return of.Values[s.Name] }})
-	}
-	rows = append(rows, row{"lr", func(s Settings) float64 { return s.LearningRate }}, row{"weight-decay", nil},
-		row{"batch", func(s Settings) float64 { return float64(s.BatchRows) }},
-		row{"epochs", func(s Settings) float64 { return float64(s.Epochs) }},
-		row{"patience", func(s Settings) float64 { return float64(s.Patience) }})
-	head("")
-	for _, r := range rows {
-		line(r.name, func(k *kind) string {
-			if r.of == nil {
-				return number(k.decay) + " / rows"
+	add := func(name string, of func(Settings) float64) {
+		rows = append(rows, row{name, func(k *kind, trainRows int64) string {
+			if v := of(k.defaultsFor(trainRows)); v != 0 {
+				return fmt.Sprint(v)
 			}
-			return number(r.of(k.defaultsFor(math.MaxInt64)))
-		})
+			return "-"
+		}})
+	}
+	for _, s := range ModelSettings() {
+		add(s.Name, func(of Settings) float64 { return of.Values[s.Name] })
+	}
+	add("lr", func(s Settings) float64 { return s.LearningRate })
+	rows = append(rows, row{"weight-decay", func(k *kind, trainRows int64) string {
+		return fmt.Sprint(k.decayFor(trainRows), " / rows")
+	}})
+	add("batch", func(s Settings) float64 { return float64(s.BatchRows) })
+	add("epochs", func(s Settings) float64 { return float64(s.Epochs) })
+	add("patience", func(s Settings) float64 { return float64(s.Patience) })
+	head := func() { line("", func(k *kind) string { return k.name }) }
+	head()
+	for _, r := range rows {
+		line(r.name, func(k *kind) string { return r.of(k, math.MaxInt64) })
 	}
 	for _, k := range kinds {
 		if k.mostDecay > 0 {
@@ -215,17 +209,11 @@ var defaultsTable = sync.OnceValue(func() string {
 		}
 	}
 	fmt.Fprintf(&b, "\n\nand of at most %d training rows:\n\n", fewRows)
-	head("")
+	head()
 	for _, r := range rows {
-		if r.of == nil {
-			line(r.name, func(k *kind) string { return number(cmp.Or(k.fewDecay, k.decay)) + " / rows" })
-			continue
-		}
-		differs := func(k *kind) bool {
-			return r.name != "batch" && r.of(k.defaultsFor(fewRows)) != r.of(k.defaultsFor(math.MaxInt64))
-		}
-		if slices.ContainsFunc(kinds, func(k kind) bool { return differs(&k) }) {
-			line(r.name, func(k *kind) string { return number(r.of(k.defaultsFor(fewRows))) })
+		differs := func(k kind) bool { return r.of(&k, fewRows) != r.of(&k, math.MaxInt64) }
+		if r.name != "batch" && slices.ContainsFunc(kinds, differs) {
+			line(r.name, func(k *kind) string { return r.of(k, fewRows) })
 		}
 	}
 	return b.String()

@@ -22,32 +22,27 @@ type scaler struct {
 // scale emits the kernel behind kernel.ScaleFloat32 and its like, for the whole
 // vectors of each row.
 func scale(set isa, t element) {
-	TEXT("scale"+t.name+set.name, NOSPLIT, fmt.Sprintf(
+	function("scale"+t.name+set.name, fmt.Sprintf(
 		"func(dst []%s, src, factors []float32, columns int, stream bool) (finite bool)", t.goType))
-	Pragma("noescape")
 	s := &scaler{set: set, t: t}
-	s.dst, s.src = argument(Param("dst").Base()), argument(Param("src").Base())
-	s.factors, s.factorsEnd = argument(Param("factors").Base()), argument(Param("factors").Len())
+	s.dst, s.src = start("dst"), start("src")
+	s.factors, s.factorsEnd = start("factors"), length("factors")
 	LEAQ(Mem{Base: s.factors, Index: s.factorsEnd, Scale: 4}, s.factorsEnd)
-	s.whole, s.tail = argument(Param("columns")), argument(Param("columns"))
+	s.whole, s.tail = argument("columns"), argument("columns")
 	ANDQ(I8(-set.lanes), s.whole)
 	SUBQ(s.whole, s.tail)
 	s.magnitude = broadcast(set, 0x7fffffff)
 	largest := broadcast(set, t.largest)
 	s.most = set.vector() // magnitude in each lane; infinities and NaN are above all others
-	if set == avx512 {
-		VPXORD(s.most, s.most, s.most)
-	} else {
-		VPXOR(s.most, s.most, s.most)
-	}
+	set.clearVector(s.most)
 	if t == bfloat16s {
 		s.rounder = newRounder(set)
 	}
 
-	CMPB(memory(Param("stream")), U8(0))
+	CMPB(parameter("stream"), U8(0))
 	JE(LabelRef("rows"))
 	Comment("Only whole cache lines are written past the caches.")
-	lines := argument(Param("columns"))
+	lines := argument("columns")
 	IMUL3Q(U8(t.bytes), lines, lines)
 	ORQ(s.dst, lines)
 	TESTQ(U32(63), lines)
@@ -66,9 +61,8 @@ func scale(set isa, t element) {
 		VPCMPGTD(largest, s.most, s.most)
 		VPTEST(s.most, s.most)
 	}
-	SETEQ(memory(ReturnIndex(0)))
-	VZEROUPPER()
-	RET()
+	SETEQ(result())
+	finish()
 }
 
 // rows scales all rows.
@@ -171,10 +165,9 @@ func (r rounder) round(x reg.VecVirtual) {
 
 // decode emits the kernel behind kernel.DecodeFloat16 and its like, for whole vectors.
 func decode(set isa, t element) {
-	TEXT("decode"+t.name+set.name, NOSPLIT, "func(dst []float32, src []uint16)")
-	Pragma("noescape")
-	dst, src := argument(Param("dst").Base()), argument(Param("src").Base())
-	left := argument(Param("src").Len())
+	function("decode"+t.name+set.name, "func(dst []float32, src []uint16)")
+	dst, src := start("dst"), start("src")
+	left := length("src")
 	Label("next")
 	SUBQ(U8(set.lanes), left)
 	JL(LabelRef("done"))
@@ -185,6 +178,5 @@ func decode(set isa, t element) {
 	ADDQ(I32(4*set.lanes), dst)
 	JMP(LabelRef("next"))
 	Label("done")
-	VZEROUPPER()
-	RET()
+	finish()
 }

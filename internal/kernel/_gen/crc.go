@@ -24,10 +24,9 @@ func crc() {
 	DATA(0, U64(0xdcb17aa4))
 	DATA(8, U64(0xb9e02b86))
 
-	TEXT("crcAVX512", NOSPLIT, "func(register uint32, p []byte) uint32")
-	Pragma("noescape")
+	function("crcAVX512", "func(register uint32, p []byte) uint32")
 	remainder := AllocLocal(crcStep)
-	p, left := argument(Param("p").Base()), argument(Param("p").Len())
+	p, left := start("p"), length("p")
 	factor, low := ZMM(), ZMM()
 	VBROADCASTI32X4(factors, factor)
 	var sum [crcVectors]reg.VecVirtual
@@ -35,7 +34,7 @@ func crc() {
 		sum[i] = ZMM()
 		VMOVDQU64(Mem{Base: p, Disp: 64 * i}, sum[i])
 	}
-	register, first := argument(Param("register")), XMM()
+	register, first := argument("register"), XMM()
 	VMOVD(register.As32(), first) // the rest of it is zero
 	VPXORQ(first.AsZ(), sum[0], sum[0])
 	Label("step")
@@ -59,6 +58,5 @@ func crc() {
 		CRC32Q(remainder.Offset(8*i), out)
 	}
 	Store(out.As32(), ReturnIndex(0))
-	VZEROUPPER()
-	RET()
+	finish()
 }

@@ -96,11 +96,10 @@ func powers(set isa, x, least, most reg.VecVirtual) {
 
 // exp emits the kernel behind kernel.Exp.
 func exp(set isa) {
-	TEXT("exp"+set.name, NOSPLIT, "func(dst, src []float32, less float32) (sum float32)")
-	Pragma("noescape")
-	dst, src, left := argument(Param("dst").Base()), argument(Param("src").Base()), argument(Param("src").Len())
+	function("exp"+set.name, "func(dst, src []float32, less float32) (sum float32)")
+	dst, src, left := start("dst"), start("src"), length("src")
 	least, most, less := loadConstant(set, "least"), loadConstant(set, "most"), set.vector()
-	VBROADCASTSS(memory(Param("less")), less)
+	VBROADCASTSS(parameter("less"), less)
 	sums := make([]reg.VecVirtual, expSums/set.lanes)
 	for i := range sums {
 		sums[i] = set.vector()
@@ -148,16 +147,14 @@ func exp(set isa) {
 		VADDPS(sums[1], sums[0], sums[0])
 	}
 	fold(set, sums[0], func(upper, sum reg.Register) { VADDPS(upper, sum, sum) })
-	VMOVSS(sums[0].AsX(), memory(ReturnIndex(0)))
-	VZEROUPPER()
-	RET()
+	VMOVSS(sums[0].AsX(), result())
+	finish()
 }
 
 // largest emits the kernel behind kernel.Max.
 func largest(set isa) {
-	TEXT("largest"+set.name, NOSPLIT, "func(x []float32) float32")
-	Pragma("noescape")
-	x, left := argument(Param("x").Base()), argument(Param("x").Len())
+	function("largest"+set.name, "func(x []float32) float32")
+	x, left := start("x"), length("x")
 	most, v := loadConstant(set, "minusInfinity"), set.vector()
 	Label("next")
 	SUBQ(U8(set.lanes), left)
@@ -181,9 +178,8 @@ func largest(set isa) {
 	}
 	Label("fold")
 	fold(set, most, func(upper, sum reg.Register) { VMAXPS(upper, sum, sum) })
-	VMOVSS(most.AsX(), memory(ReturnIndex(0)))
-	VZEROUPPER()
-	RET()
+	VMOVSS(most.AsX(), result())
+	finish()
 }
 
 // fold emits with(upper half, lower half) of a vector, then of its lower half, and so on, until the result is in its first lane.

@@ -21,26 +21,25 @@ type network struct {
 // feistel emits the kernel behind kernel.Feistel, for whole turns of
 // feistelVectors vectors.
 func feistel() {
-	TEXT("feistelAVX512", NOSPLIT, "func(images []uint64, first uint64, keys []uint64, a uint64, shift uint)")
-	Pragma("noescape")
+	function("feistelAVX512", "func(images []uint64, first uint64, keys []uint64, a uint64, shift uint)")
 	n := &network{
 		golden: broadcast64(0x9e3779b97f4a7c15),
 		early:  broadcast64(0xbf58476d1ce4e5b9),
 		late:   broadcast64(0x94d049bb133111eb),
 		a:      ZMM(), mask: ZMM(), key: ZMM(), hash: ZMM(), other: ZMM(),
 	}
-	VPBROADCASTQ(memory(Param("a")), n.a)
-	count, mask, shift := argument(Param("shift")), GP64(), XMM()
+	VPBROADCASTQ(parameter("a"), n.a)
+	count, mask, shift := argument("shift"), GP64(), XMM()
 	VMOVQ(count, shift)
 	MOVQ(I32(1), mask)
 	SHLXQ(count, mask, mask)
 	DECQ(mask)
 	VPBROADCASTQ(mask, n.mask)
 	next, eight := ZMM(), broadcast64(8)
-	VPBROADCASTQ(memory(Param("first")), next)
+	VPBROADCASTQ(parameter("first"), next)
 	VPADDQ(iota64(), next, next)
-	images, left := argument(Param("images").Base()), argument(Param("images").Len())
-	keys, keysEnd := argument(Param("keys").Base()), argument(Param("keys").Len())
+	images, left := start("images"), length("images")
+	keys, keysEnd := start("keys"), length("keys")
 	LEAQ(Mem{Base: keys, Index: keysEnd, Scale: 8}, keysEnd)
 	var l, r [feistelVectors]reg.VecVirtual
 	for i := range l {
@@ -80,8 +79,7 @@ func feistel() {
 	ADDQ(I32(64*feistelVectors), images)
 	JMP(LabelRef("turn"))
 	Label("done")
-	VZEROUPPER()
-	RET()
+	finish()
 }
 
 func broadcast64(bits uint64) reg.VecVirtual {

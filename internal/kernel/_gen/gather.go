@@ -25,16 +25,15 @@ type gatherer struct {
 // While a row is copied, the one that is some rows ahead is fetched line by line, to
 // the second level of the caches: the first waits for fewer lines at a time.
 func gather(set isa) {
-	TEXT("gather"+set.name, NOSPLIT, "func(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32, ahead int, stream bool)")
-	Pragma("noescape")
+	function("gather"+set.name, "func(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32, ahead int, stream bool)")
 	g := &gatherer{set: set}
-	g.dst, g.dstStride = argument(Param("dst").Base()), argument(Param("dstStride"))
-	g.src, g.srcStride = Mem{Base: argument(Param("src").Base())}, argument(Param("srcStride"))
-	g.rowBytes = argument(Param("rowBytes"))
-	g.row, g.last, g.ahead = argument(Param("rows").Base()), argument(Param("rows").Len()), argument(Param("ahead"))
+	g.dst, g.dstStride = start("dst"), argument("dstStride")
+	g.src, g.srcStride = Mem{Base: start("src")}, argument("srcStride")
+	g.rowBytes = argument("rowBytes")
+	g.row, g.last, g.ahead = start("rows"), length("rows"), argument("ahead")
 	LEAQ(Mem{Base: g.row, Index: g.last, Scale: 4, Disp: -4}, g.last)
 	SHLQ(U8(2), g.ahead)
-	CMPB(memory(Param("stream")), U8(0))
+	CMPB(parameter("stream"), U8(0))
 	JE(LabelRef("cached"))
 	if set == avx512 {
 		g.rows("streamed", g.stream)
@@ -52,8 +51,7 @@ func gather(set isa) {
 	JMP(LabelRef("done"))
 	g.rows("cached", g.cache)
 	Label("done")
-	VZEROUPPER()
-	RET()
+	finish()
 }
 
 // rows emits the loop over rows. copy emits that over the lines of one, from src to

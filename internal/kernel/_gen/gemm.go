@@ -32,10 +32,9 @@ type multiplier struct {
 // gemm emits the kernel behind kernel.Gemm: gemmTile.multiply. There is a loop for tiles of a
 // vector less as well, for what is left of c at its end.
 func gemm(set isa) {
-	TEXT("gemm"+set.name, NOSPLIT, "func(c []float32, stride, rows, columns int, "+
+	function("gemm"+set.name, "func(c []float32, stride, rows, columns int, "+
 		"a []float32, aRow, aInner int, b []float32, bInner, inner int, alpha, beta float32)")
-	Pragma("noescape")
-	columns := argument(Param("columns"))
+	columns := argument("columns")
 	for vectors := 1; vectors < gemmVectors; vectors++ {
 		CMPQ(columns, U8(vectors*set.lanes))
 		JLE(LabelRef(fmt.Sprintf("vectors%d", vectors)))
@@ -46,8 +45,7 @@ func gemm(set isa) {
 		m.store(vectors)
 	}
 	Label("done")
-	VZEROUPPER()
-	RET()
+	finish()
 }
 
 // add emits the sum over the inner dimension. Row i of a is at a + i*aRow, which an index register
@@ -55,11 +53,11 @@ func gemm(set isa) {
 func (m *multiplier) add(vectors int) {
 	label := fmt.Sprintf("vectors%d", vectors)
 	Label(label)
-	a, b := argument(Param("a").Base()), argument(Param("b").Base())
-	step, stepB, left := argument(Param("aInner")), argument(Param("bInner")), argument(Param("inner"))
+	a, b := start("a"), start("b")
+	step, stepB, left := argument("aInner"), argument("bInner"), argument("inner")
 	SHLQ(U8(2), step)
 	SHLQ(U8(2), stepB)
-	odd := map[int]reg.GPVirtual{1: argument(Param("aRow"))}
+	odd := map[int]reg.GPVirtual{1: argument("aRow")}
 	SHLQ(U8(2), odd[1])
 	for i := 3; i < m.set.gemmRows(); i += 2 {
 		odd[i] = GP64()
@@ -103,19 +101,19 @@ func (m *multiplier) add(vectors int) {
 // store emits c = alpha * sums + beta * c, for as many rows and columns as are wanted.
 func (m *multiplier) store(vectors int) {
 	label := fmt.Sprintf("vectors%d", vectors)
-	m.c, m.stride, m.rows = argument(Param("c").Base()), argument(Param("stride")), argument(Param("rows"))
+	m.c, m.stride, m.rows = start("c"), argument("stride"), argument("rows")
 	SHLQ(U8(2), m.stride)
 	m.alpha = m.set.vector()
-	VBROADCASTSS(memory(Param("alpha")), m.alpha)
+	VBROADCASTSS(parameter("alpha"), m.alpha)
 	for _, sums := range m.sums {
 		for _, sum := range sums {
 			VMULPS(m.alpha, sum, sum)
 		}
 	}
 	m.beta, m.product = m.set.vector(), m.set.vector()
-	VBROADCASTSS(memory(Param("beta")), m.beta)
+	VBROADCASTSS(parameter("beta"), m.beta)
 
-	columns := argument(Param("columns"))
+	columns := argument("columns")
 	masks := []bool{true}
 	if m.set != avx512 {
 		masks = []bool{true, false}
@@ -133,7 +131,7 @@ func (m *multiplier) store(vectors int) {
 		name := fmt.Sprintf("%sRows%t", label, masked)
 		bits := GP32()
 		Comment("Neither zero is multiplied by what is in c, as that may be no number.")
-		MOVL(memory(Param("beta")), bits)
+		MOVL(parameter("beta"), bits)
 		ADDL(bits, bits)
 		JZ(LabelRef(name + "Zero"))
 		m.storeRows(name, masked, true)

@@ -5,6 +5,7 @@ package main
 
 import (
 	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/gotypes"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -79,6 +80,43 @@ func main() {
 	Generate()
 }
 
+// function begins a function, whose end is for finish to emit.
+func function(name, signature string) {
+	TEXT(name, NOSPLIT, signature)
+	Pragma("noescape")
+}
+
+func finish() {
+	VZEROUPPER()
+	RET()
+}
+
+// argument loads an argument, start the pointer of a slice, and length its length.
+func argument(name string) reg.GPVirtual { return Load(Param(name), GP64()).(reg.GPVirtual) }
+func start(name string) reg.GPVirtual    { return Load(Param(name).Base(), GP64()).(reg.GPVirtual) }
+func length(name string) reg.GPVirtual   { return Load(Param(name).Len(), GP64()).(reg.GPVirtual) }
+
+// parameter is where an argument is, and result where the result is.
+func parameter(name string) Mem { return place(Param(name)) }
+func result() Mem               { return place(ReturnIndex(0)) }
+
+func place(c gotypes.Component) Mem {
+	b, err := c.Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return b.Addr
+}
+
+// clearVector sets all lanes to zero, as numbers of 32 bits.
+func (set isa) clearVector(v reg.VecVirtual) {
+	if set == avx512 {
+		VPXORD(v, v, v)
+	} else {
+		VPXOR(v, v, v)
+	}
+}
+
 // load makes float32 of a vector of numbers at m.
 func load(t element, m Op, to reg.VecVirtual) {
 	switch t {
@@ -113,6 +151,6 @@ func hasF16C() {
 	CPUID()
 	SHRL(U8(29), reg.ECX)
 	ANDL(U8(1), reg.ECX)
-	MOVB(reg.CL, memory(ReturnIndex(0)))
+	MOVB(reg.CL, result())
 	RET()
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	. "github.com/mmcloughlin/avo/build"
-	"github.com/mmcloughlin/avo/gotypes"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -28,9 +27,8 @@ type summer struct {
 // one over the rows of a list. Sums stay in registers while the rows of their list
 // are added.
 func sum(set isa, t element) {
-	TEXT("sum"+t.name+set.name, NOSPLIT, fmt.Sprintf("func(sums []float32, x []%s, stride, columns int, "+
+	function("sum"+t.name+set.name, fmt.Sprintf("func(sums []float32, x []%s, stride, columns int, "+
 		"nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)", t.goType))
-	Pragma("noescape")
 	local := func() Mem { return AllocLocal(8) }
 	s := &summer{
 		set: set, t: t,
@@ -40,12 +38,12 @@ func sum(set isa, t element) {
 		mask:     local(), // of a node, and
 		step:     local(), // from row to row, to find its coefficient
 	}
-	s.sums = argument(Param("sums").Base())
-	s.x = argument(Param("x").Base())
-	s.nodes = argument(Param("nodes").Base())
-	s.lengths = argument(Param("lengths").Base())
-	s.coefficients = argument(Param("coefficients").Base())
-	columns, n := argument(Param("columns")), argument(Param("x").Len())
+	s.sums = start("sums")
+	s.x = start("x")
+	s.nodes = start("nodes")
+	s.lengths = start("lengths")
+	s.coefficients = start("coefficients")
+	columns, n := argument("columns"), length("x")
 	SUBQ(columns, n)
 	MOVQ(n, s.limit)
 	IMUL3Q(U8(t.bytes), columns, n)
@@ -60,7 +58,7 @@ func sum(set isa, t element) {
 	XORQ(s.place, s.place)
 	MOVQ(U32(0), s.step)
 	MOVQ(I32(-1), s.mask)
-	CMPB(memory(Param("byNode")), U8(0))
+	CMPB(parameter("byNode"), U8(0))
 	JNE(LabelRef("found"))
 	MOVQ(U32(1), s.step)
 	MOVQ(U32(0), s.mask)
@@ -71,9 +69,9 @@ func sum(set isa, t element) {
 	Label("found")
 
 	// The row to fetch is distance rows ahead, or the last.
-	s.aheadEnd = argument(Param("nodes").Len())
+	s.aheadEnd = length("nodes")
 	LEAQ(Mem{Base: s.nodes, Index: s.aheadEnd, Scale: 4, Disp: -4}, s.aheadEnd)
-	s.ahead = argument(Param("distance"))
+	s.ahead = argument("distance")
 	LEAQ(Mem{Base: s.nodes, Index: s.ahead, Scale: 4}, s.ahead)
 	CMPQ(s.ahead, s.aheadEnd)
 	CMOVQHI(s.aheadEnd, s.ahead)
@@ -104,12 +102,7 @@ func sum(set isa, t element) {
 	SUBQ(n, s.nodes)
 	SHRQ(U8(2), s.nodes)
 	Store(s.nodes, ReturnIndex(0))
-	VZEROUPPER()
-	RET()
-}
-
-func argument(c gotypes.Component) reg.GPVirtual {
-	return Load(c, GP64()).(reg.GPVirtual)
+	finish()
 }
 
 // lists sums all lists, of rows of n vectors.
@@ -137,7 +130,7 @@ func (s *summer) lists(n int) {
 	node, at := GP64(), GP64()
 	MOVL(Mem{Base: s.ahead}, node.As32())
 	PREFETCHT0(s.coefficient(node, at))
-	IMULQ(memory(Param("stride")), node)
+	IMULQ(parameter("stride"), node)
 	LEAQ(Mem{Base: s.x, Index: node, Scale: uint8(s.t.bytes)}, node)
 	for byte := 0; byte < n*s.set.lanes*s.t.bytes; byte += 64 {
 		PREFETCHT0(Mem{Base: node, Disp: byte})
@@ -151,7 +144,7 @@ func (s *summer) lists(n int) {
 	row, c := GP64(), s.set.vector()
 	MOVL(Mem{Base: s.nodes}, row.As32())
 	coefficient := s.coefficient(row, at)
-	IMULQ(memory(Param("stride")), row)
+	IMULQ(parameter("stride"), row)
 	CMPQ(row, s.limit)
 	JG(LabelRef("done"))
 	VBROADCASTSS(coefficient, c)
@@ -184,7 +177,7 @@ func (s *summer) lists(n int) {
 			VMOVUPS(sum, Mem{Base: s.sums, Index: s.tail, Scale: 4})
 		}
 	}
-	stride := argument(Param("stride"))
+	stride := argument("stride")
 	LEAQ(Mem{Base: s.sums, Index: stride, Scale: 4}, s.sums)
 	JMP(jump("lists"))
 }
@@ -223,13 +216,4 @@ func (s *summer) addMasked(sum, c reg.VecVirtual, m Mem) {
 		VMULPS(x, c, x)
 	}
 	VADDPS(x, sum, sum)
-}
-
-// memory is where an argument or a result is.
-func memory(c gotypes.Component) Mem {
-	b, err := c.Resolve()
-	if err != nil {
-		panic(err)
-	}
-	return b.Addr
 }

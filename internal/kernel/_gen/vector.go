@@ -11,17 +11,12 @@ const dotLanes = 32
 
 // dot emits the kernel behind kernel.Dot, for a length that is a multiple of dotLanes.
 func dot(set isa) {
-	TEXT("dot"+set.name, NOSPLIT, "func(x, y []float32) float32")
-	Pragma("noescape")
-	x, y, left := argument(Param("x").Base()), argument(Param("y").Base()), argument(Param("x").Len())
+	function("dot"+set.name, "func(x, y []float32) float32")
+	x, y, left := start("x"), start("y"), length("x")
 	sums := make([]reg.VecVirtual, dotLanes/set.lanes)
 	for i := range sums {
 		sums[i] = set.vector()
-		if set == avx512 {
-			VPXORD(sums[i], sums[i], sums[i])
-		} else {
-			VPXOR(sums[i], sums[i], sums[i])
-		}
+		set.clearVector(sums[i])
 	}
 	Label("next")
 	SUBQ(U8(dotLanes), left)
@@ -43,18 +38,16 @@ func dot(set isa) {
 	}
 	sum := sums[0]
 	fold(set, sum, func(upper, sum reg.Register) { VADDPS(upper, sum, sum) })
-	VMOVSS(sum.AsX(), memory(ReturnIndex(0)))
-	VZEROUPPER()
-	RET()
+	VMOVSS(sum.AsX(), result())
+	finish()
 }
 
 // addScaled emits the kernel behind kernel.AddScaled, or without add that behind kernel.Scale.
 func addScaled(set isa, name string, add bool) {
-	TEXT(name+set.name, NOSPLIT, "func(dst []float32, by float32, x []float32)")
-	Pragma("noescape")
-	dst, x, left := argument(Param("dst").Base()), argument(Param("x").Base()), argument(Param("x").Len())
+	function(name+set.name, "func(dst []float32, by float32, x []float32)")
+	dst, x, left := start("dst"), start("x"), length("x")
 	by, products := set.vector(), set.vector()
-	VBROADCASTSS(memory(Param("by")), by)
+	VBROADCASTSS(parameter("by"), by)
 	Label("next")
 	SUBQ(U8(set.lanes), left)
 	JL(LabelRef("rest"))
@@ -88,6 +81,5 @@ func addScaled(set isa, name string, add bool) {
 		VMASKMOVPS(products, mask, Mem{Base: dst})
 	}
 	Label("done")
-	VZEROUPPER()
-	RET()
+	finish()
 }
