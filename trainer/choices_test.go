@@ -158,8 +158,7 @@ func TestClippingCountsWhatIsLearnt(t *testing.T) {
 	}
 }
 
-// areaMeter keeps the scores of all rows, as the area under the ROC curve needs it: here of class 0
-// against the others.
+// areaMeter keeps the scores of all rows, as the area under the ROC curve needs it: here of class 0 against the others.
 type areaMeter struct {
 	out, labels gds.Buffer
 	scores      areaTally

@@ -9,8 +9,7 @@ import (
 type alongEdges interface {
 	// forward sets y, a row for each destination of the block, from v, a row for each source.
 	forward(p *pass, y, v gds.Tensor, block loader.Block)
-	// backward sets gv = dL/dv from gy = dL/dy and the v of the last forward, and adds to the gradients of
-	// parameters.
+	// backward sets gv = dL/dv from gy = dL/dy and the v of the last forward, and adds to the gradients of parameters.
 	backward(p *pass, gv, gy, v gds.Tensor, block loader.Block)
 	// linear tells whether a sum of products with a matrix is the product of the sum.
 	linear() bool

@@ -91,8 +91,7 @@ func openTrained(devices []gds.Device, model *Trained, batchRows int, t task) (*
 	return g, nil
 }
 
-// evaluate computes the sum of the losses over the labelled rows of a set, and counts what
-// the metric is computed from.
+// evaluate computes the sum of the losses over the labelled rows of a set, and counts what the metric is computed from.
 func (g *group) evaluate(ctx context.Context, sets []Epocher) (found evaluated, err error) {
 	g.resetLoss()
 	for _, n := range g.ranks {

@@ -58,8 +58,7 @@ func TestEvaluationGoesBySection(t *testing.T) {
 	}
 }
 
-// predict is SIGN of three layers written out, with parameters in the order
-// that the file has them in.
+// predict is SIGN of three layers written out, with parameters in the order that the file has them in.
 func predict(c *Result, d *toy, row int) int {
 	at := 0
 	take := func(n int) []float32 { at += n; return c.Parameters[at-n : at] }

@@ -14,8 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// points are labelled rows of two features in the memory of a device. Rows of a store come from a
-// loader.Set instead.
+// points are labelled rows of two features in the memory of a device. Rows of a store come from a loader.Set instead.
 type points struct{ x, labels gds.Tensor }
 
 func (p points) Rows() int64 { return int64(p.x.Rows) }
@@ -36,8 +35,7 @@ func (p points) EpochFrom(_ context.Context, _ gds.Stream, _, first int) iter.Se
 	}
 }
 
-// newPoints generates rows around three points, one for each class. The device shares its memory
-// with the host.
+// newPoints generates rows around three points, one for each class. The device shares its memory with the host.
 func newPoints(device gds.Device, seed uint64, rows int) (points, error) {
 	x, err := device.Alloc(gds.Bytes(rows, 2, gds.Float32))
 	if err != nil {

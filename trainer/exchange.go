@@ -53,8 +53,7 @@ func (x *exchange) sum(g *group, vectors []gds.Tensor) error {
 		n.stream.Copy(x.vector(x.partial[rank], 0, count), vectors[rank])
 		x.copied[rank] = n.stream.Record()
 	}
-	// When these events have happened, so has every copy of the total before, which came
-	// earlier in the same streams.
+	// When these events have happened, so has every copy of the total before, which came earlier in the same streams.
 	for rank, event := range x.copied {
 		if err := event.Wait(ctx); err != nil {
 			return g.rankError(rank, err)

@@ -144,8 +144,7 @@ func (f *Fitting) Close() error {
 	return err
 }
 
-// Time says how long gradients take, and gets how long they took, if ranks train by queues. It is called
-// before Train.
+// Time says how long gradients take, and gets how long they took, if ranks train by queues. It is called before Train.
 func (f *Fitting) Time(t QueueTimes) { f.times = t }
 
 // Train trains until the run is finished, and tests the selected parameters. An error stops it
@@ -319,8 +318,7 @@ func (f *Fitting) validate(ctx context.Context) error {
 	return nil
 }
 
-// endEpoch adds the epoch to the history, and selects it if it is the best so far or, without
-// validation, the newest.
+// endEpoch adds the epoch to the history, and selects it if it is the best so far or, without validation, the newest.
 func (f *Fitting) endEpoch() Epoch {
 	s := &f.state
 	e := s.Epoch
@@ -336,9 +334,8 @@ func (f *Fitting) endEpoch() Epoch {
 	return e
 }
 
-// better tells whether an epoch is selected rather than an earlier one: if its validation
-// metric is better or, where it is the same, its validation loss is lower. As long as no
-// epoch was validated, the later one is.
+// better tells whether an epoch is selected rather than an earlier one: if its validation metric is better or, where it
+// is the same, its validation loss is lower. As long as no epoch was validated, the later one is.
 func (e Epoch) better(than Epoch, metric string) bool {
 	switch {
 	case than.Valid == nil:
@@ -367,9 +364,8 @@ func (f *Fitting) measureTest(ctx context.Context) error {
 	return nil
 }
 
-// Result summarizes the epochs that have ended, and reads the selected parameters from the
-// device. It is nil if no epoch has ended. It must not be called while Train trains, but by its
-// report.
+// Result summarizes the epochs that have ended, and reads the selected parameters from the device. It is nil if no
+// epoch has ended. It must not be called while Train trains, but by its report.
 func (f *Fitting) Result() (*Result, error) {
 	s := &f.state
 	if len(s.History) == 0 {

@@ -47,9 +47,8 @@ func TestSIGNLearnsLabelsByHeart(t *testing.T) {
 	}
 }
 
-// TestOneLayerAndAdamFollowTheirDefinitions compares full-batch training of a
-// linear classifier with the same written out in float64, on features that are centred
-// and scaled beforehand.
+// TestOneLayerAndAdamFollowTheirDefinitions compares full-batch training of a linear classifier with the same written
+// out in float64, on features that are centred and scaled beforehand.
 func TestOneLayerAndAdamFollowTheirDefinitions(t *testing.T) {
 	const rows, features, classes, epochs = 12, 4, 3, 4
 	const rate, decay = 0.1, 0.01

@@ -175,8 +175,7 @@ func softmax64(x []float64) (p []float64) {
 	return p
 }
 
-// tokens64 are the rows of x cut into tokens of width elements, one below the other, and
-// rowsOf the same back.
+// tokens64 are the rows of x cut into tokens of width elements, one below the other, and rowsOf the same back.
 func tokens64(x rows64, width int) (tokens rows64) {
 	for _, row := range x {
 		for token := range slices.Chunk(row, width) {

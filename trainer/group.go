@@ -152,10 +152,9 @@ func (g *group) run(program func(n *network) error) error {
 // nothing is the vector of meetings where nothing is added up.
 var nothing gds.Tensor
 
-// eachBatch calls share, which enqueues work, for each rank's share of every batch of an epoch from
-// batch first on, and whole when all ranks have enqueued theirs. It stays at most two batches
-// ahead of the devices, which is enough that no device waits for this loop. It returns how long it
-// waited for batches.
+// eachBatch calls share, which enqueues work, for each rank's share of every batch of an epoch from batch first on, and
+// whole when all ranks have enqueued theirs. It stays at most two batches ahead of the devices, which is enough that no
+// device waits for this loop. It returns how long it waited for batches.
 //
 // If ctx ends, a batch cannot be had, or whole returns an error, it stops between two batches: all ranks have enqueued
 // the one before, and none anything of the next.

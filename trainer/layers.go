@@ -56,8 +56,7 @@ func (b *builder) vector(cols int) *activation {
 	return a
 }
 
-// operand is a matrix times a number, which a linear layer multiplies by the
-// columns of its weights from column at on.
+// operand is a matrix times a number, which a linear layer multiplies by the columns of its weights from column at on.
 type operand struct {
 	gds.Tensor
 	scale float32

@@ -49,9 +49,8 @@ func absoluteError(s gds.Stream, t lossTensors, scale float32) {
 	s.AbsoluteError(t.sum, t.grad, t.out, t.labels, t.units, t.rows, scale)
 }
 
-// BalancedWeights are the class weights by which all classes count the same: the number of labelled rows,
-// divided by the number of classes and by that of the rows of a class (as in scikit-learn); 0 for classes
-// without rows.
+// BalancedWeights are the class weights by which all classes count the same: the number of labelled rows, divided by
+// the number of classes and by that of the rows of a class (as in scikit-learn); 0 for classes without rows.
 func BalancedWeights(rowsOfClass []int64) []float64 {
 	rows, weights := 0.0, make([]float64, len(rowsOfClass))
 	for _, n := range rowsOfClass {

@@ -12,8 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// network is a model on a device: parameters, scratch memory for one batch, and
-// the stream that computes it.
+// network is a model on a device: parameters, scratch memory for one batch, and the stream that computes it.
 type network struct {
 	builder
 	rank, ranks  int // of so many

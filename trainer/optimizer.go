@@ -26,8 +26,7 @@ type stepOptions struct {
 	clip         float64 // largest norm of the gradient of all parameters that are learnt; 0: any
 }
 
-// adam is the optimizer of Kingma and Ba 2015, Algorithm 1. Its weight decay is L2: it is added to
-// the gradient.
+// adam is the optimizer of Kingma and Ba 2015, Algorithm 1. Its weight decay is L2: it is added to the gradient.
 func adam(s gds.Stream, o stepOptions, value, grad gds.Tensor, moments []gds.Tensor) {
 	s.Adam(value, grad, moments[0], moments[1], gds.AdamOptions{
 		LearningRate: float32(o.learningRate), Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8,
@@ -69,8 +68,7 @@ type schedule func(passed float64, epochs int) float64
 
 func constant(float64, int) float64 { return 1 }
 
-// cosine goes down to zero along half a period of a cosine (Loshchilov and Hutter 2017, without
-// restarts).
+// cosine goes down to zero along half a period of a cosine (Loshchilov and Hutter 2017, without restarts).
 func cosine(passed float64, epochs int) float64 {
 	return (1 + math.Cos(math.Pi*passed/float64(epochs))) / 2
 }

@@ -14,11 +14,10 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// Queues let ranks go on while gradients wait in queues: RaCoM (MQ-GNN, §IV). Each rank computes the
-// gradient of its share of a batch and goes on to the next. When all ranks have theirs (Equation 20), they
-// are added up (21), and every rank makes the same step with the sum (22), after the gradient of Lag
-// batches later. After each Period batches all ranks make all steps that are left, and so have the same
-// parameters.
+// Queues let ranks go on while gradients wait in queues: RaCoM (MQ-GNN, §IV). Each rank computes the gradient of its
+// share of a batch and goes on to the next. When all ranks have theirs (Equation 20), they are added up (21), and every
+// rank makes the same step with the sum (22), after the gradient of Lag batches later. After each Period batches all
+// ranks make all steps that are left, and so have the same parameters.
 //
 // Steps are made at these planned points and not when a gradient happens to arrive: so a training by queues
 // is as reproducible as any other. Its gradients are sums of parts of the mean over the rows of all ranks,

@@ -20,10 +20,9 @@ type Epoch struct {
 	TrainSeconds float64  `json:"train_seconds"`
 	// Traffic is the features of the batches of training, over all devices.
 	Traffic loader.Traffic `json:"traffic"`
-	// StepSeconds is the time by step: "load" (until a batch is on the device), "forward"
-	// (with the loss), "backward", "optimizer" and, with several devices, "reduce" (adding
-	// their gradients); nil unless Options.ProfileFrom asks for it. The host then waits for
-	// each device after each step, so that only loading overlaps with other steps.
+	// StepSeconds is the time by step: "load" (until a batch is on the device), "forward" (with the loss), "backward",
+	// "optimizer" and, with several devices, "reduce" (adding their gradients); nil unless Options.ProfileFrom asks for
+	// it. The host then waits for each device after each step, so that only loading overlaps with other steps.
 	StepSeconds map[string]float64 `json:"step_seconds,omitempty"`
 }
 

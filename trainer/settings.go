@@ -142,11 +142,10 @@ const fewRows = 512
 // leastBatchRows is the smallest default batch: batch normalisation needs some rows.
 const leastBatchRows = 16
 
-// DefaultEvalEvery is how many epochs pass between two validations, so that validation takes about a tenth
-// of the time of an epoch at most: a row takes a third of the time that it takes to train on it
-// (forward, but not backward twice). It depends on numbers of rows alone, so that a run selects the same
-// epoch on any machine. Few rows are validated every epoch, as they take no time; and a run has some
-// twenty validations at least.
+// DefaultEvalEvery is how many epochs pass between two validations, so that validation takes about a tenth of the time
+// of an epoch at most: a row takes a third of the time that it takes to train on it (forward, but not backward twice).
+// It depends on numbers of rows alone, so that a run selects the same epoch on any machine. Few rows are validated
+// every epoch, as they take no time; and a run has some twenty validations at least.
 func DefaultEvalEvery(trainRows, validRows int64, epochs int) int {
 	const few = 10_000 // rows
 	if validRows <= few {

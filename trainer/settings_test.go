@@ -9,9 +9,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// citations is rows like those of a citation graph after a hop: means of the words, 0 or 1, of
-// five papers each, of which most are of the row's class. A seventh of the words is of the paper's
-// class.
+// citations is rows like those of a citation graph after a hop: means of the words, 0 or 1, of five papers each, of
+// which most are of the row's class. A seventh of the words is of the paper's class.
 func citations(seed uint64, rows, features, classes int) *toy {
 	const papers, words, topic = 5, 20, 40
 	d := &toy{features: features, x: [][]float32{make([]float32, rows*features)}}

@@ -27,10 +27,9 @@ var sgcKind = kind{
 	decay:    0.1,
 }
 
-// ssgcKind is Simple Spectral Graph Convolution (Zhu and Koniusz 2021, Equation 5): a linear
-// classifier on the mean of the hops, with a share alpha of the input,
-// (1-alpha)/R * (X_1 + ... + X_R) + alpha * X. With several operators their means are
-// concatenated. Matrices are scaled as those of sgc.
+// ssgcKind is Simple Spectral Graph Convolution (Zhu and Koniusz 2021, Equation 5): a linear classifier on the mean of
+// the hops, with a share alpha of the input, (1-alpha)/R * (X_1 + ... + X_R) + alpha * X. With several operators their
+// means are concatenated. Matrices are scaled as those of sgc.
 var ssgcKind = kind{
 	name: "ssgc", about: "one linear layer on the mean of all hops",
 	chooseMatrices: allHops,

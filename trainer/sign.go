@@ -1,11 +1,10 @@
 package trainer
 
-// signKind is SIGN (Frasca et al. 2020; preprop-gnn section 2.5): matrices of the
-// same hop from different operators are concatenated, each hop has a linear
-// layer of its own, and an MLP works on the concatenation of what they put out.
-// Layers counts the linear layers on the way from input to logits. Each matrix
-// is centred, and brought to elements of about one (group.measureInputs): without that, the
-// biases drown features as small as those of rows that are divided by their sum.
+// signKind is SIGN (Frasca et al. 2020; preprop-gnn section 2.5): matrices of the same hop from different operators are
+// concatenated, each hop has a linear layer of its own, and an MLP works on the concatenation of what they put out.
+// Layers counts the linear layers on the way from input to logits. Each matrix is centred, and brought to elements of
+// about one (group.measureInputs): without that, the biases drown features as small as those of rows that are divided
+// by their sum.
 var signKind = kind{
 	name: "sign", about: "a linear layer for each hop, then an MLP on all of them",
 	chooseMatrices: allHops,

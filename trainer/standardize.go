@@ -83,8 +83,7 @@ func (n *network) sharesBlocks() bool {
 	return reads > len(n.weightBlocks)
 }
 
-// scaleBlocks multiplies the columns of weights, or their gradients, by numbers of the columns of
-// the input.
+// scaleBlocks multiplies the columns of weights, or their gradients, by numbers of the columns of the input.
 func (n *network) scaleBlocks(of func(*parameter) gds.Tensor, by func(columns) gds.Tensor) {
 	for _, b := range n.weightBlocks {
 		if c := n.columns[b.matrix]; c.scaled {
@@ -108,11 +107,10 @@ func (n *network) eachRead(do func(l *inputLayer, r read, scale float32, mean gd
 	}
 }
 
-// standardize turns the parameters for features as they are stored into those that give the
-// same for standardized ones: a layer y = sum over k of scale_k W_k x_k + b becomes one of
-// the columns D_k (x_k - mean_k), where D_k are their factors: b grows by scale_k W_k mean_k,
-// and W_k is divided by D_k. Only steps are made with standardized features: the parameters
-// of a model, whether in use or saved, are for stored ones.
+// standardize turns the parameters for features as they are stored into those that give the same for standardized ones:
+// a layer y = sum over k of scale_k W_k x_k + b becomes one of the columns D_k (x_k - mean_k), where D_k are their
+// factors: b grows by scale_k W_k mean_k, and W_k is divided by D_k. Only steps are made with standardized features:
+// the parameters of a model, whether in use or saved, are for stored ones.
 func (n *network) standardize() {
 	n.eachRead(func(l *inputLayer, r read, scale float32, mean gds.Tensor) {
 		if !l.bias.fixed {

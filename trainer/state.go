@@ -56,8 +56,7 @@ func (s *State) addStageTime(stage string, start time.Time) float64 {
 	return seconds
 }
 
-// State copies the state of a run, also from its devices. It must not be called while Train trains, but by
-// its report.
+// State copies the state of a run, also from its devices. It must not be called while Train trains, but by its report.
 func (f *Fitting) State() (*State, error) {
 	s := f.state
 	s.History, s.StageSeconds = slices.Clone(s.History), maps.Clone(s.StageSeconds)

@@ -28,8 +28,7 @@ func newStoppable() *stoppable {
 	return s
 }
 
-// ranks are those of a number of new devices; the hook is called for each batch of the last of them,
-// before it is read.
+// ranks are those of a number of new devices; the hook is called for each batch of the last of them, before it is read.
 func (s *stoppable) ranks(t *testing.T, world int, hook func(set string, epoch, batch int) error) []Rank {
 	ranks := deal(openDevices(t, world), s.batch, s.train, s.valid, s.test)
 	if hook != nil {

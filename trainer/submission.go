@@ -3,7 +3,6 @@ package trainer
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -74,17 +73,13 @@ func (s *submission) run(stream gds.Stream, step func()) {
 
 // decide ends the trial.
 func (s *submission) decide() {
-	var median [2]float64
-	for way, rounds := range s.seconds {
-		slices.Sort(rounds)
-		median[way] = rounds[len(rounds)/2]
-	}
+	single, grouped := median(s.seconds[0]), median(s.seconds[1])
 	how := "as graphs"
-	if median[1] > worthGrouping*median[0] {
+	if grouped > worthGrouping*single {
 		how, s.grouper = "one by one", nil
 	}
 	s.reason = fmt.Sprintf("operations are submitted %s: a step took %.3g ms one by one, and %.3g ms as a graph", how,
-		1000*median[0], 1000*median[1])
+		1000*single, 1000*grouped)
 }
 
 // group enqueues a step as a group or, where that cannot be, operation by operation from here on.

@@ -13,8 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// pacedGrouper is a stream of a host device on which a step takes one time by itself and another in a
-// group.
+// pacedGrouper is a stream of a host device on which a step takes one time by itself and another in a group.
 type pacedGrouper struct {
 	gds.Stream
 	alone, grouped time.Duration

@@ -17,8 +17,7 @@ const (
 	ValuesTarget Target = "values"      // Spec.Classes numbers (regression); labels float32 [rows, Spec.Classes]
 )
 
-// targets says what labels a target has, the loss and the metric that are used by default, and what
-// Predict gives.
+// targets says what labels a target has, the loss and the metric that are used by default, and what Predict gives.
 var targets = map[Target]struct {
 	labels       gds.DType
 	loss, metric string

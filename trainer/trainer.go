@@ -1,12 +1,10 @@
-// Package trainer trains models on hop-wise propagated features (PP-GNNs,
-// preprop-gnn section 2.5) and applies them: layers, models, the training loop
-// and metrics.
+// Package trainer trains models on hop-wise propagated features (PP-GNNs, preprop-gnn section 2.5) and applies them:
+// layers, models, the training loop and metrics.
 //
-// It computes only through gds.Stream, so that it runs on every device, and it
-// sees batches (loader.Batch), never files. A model is one file and one line in
-// the table of kinds (model.go). Everything random is a function of a seed, and
-// what the device computes does not depend on the number of threads, so a run
-// repeated is the same run, bit for bit.
+// It computes only through gds.Stream, so that it runs on every device, and it sees batches (loader.Batch), never
+// files. A model is one file and one line in the table of kinds (model.go). Everything random is a function of a seed,
+// and what the device computes does not depend on the number of threads, so a run repeated is the same run, bit for
+// bit.
 //
 // Several devices train one model by sharing each batch (see Rank). Which rows form
 // a batch, and in which order batches come, does not depend on their number; what
@@ -15,8 +13,7 @@
 // Fit trains from beginning to end. Start and Resume give a Fitting, which can be stopped between any
 // two batches, and whose State goes on elsewhere, to the same bits.
 //
-// Functions may be called at the same time from several goroutines as long as
-// their data sets are not shared.
+// Functions may be called at the same time from several goroutines as long as their data sets are not shared.
 package trainer
 
 import (

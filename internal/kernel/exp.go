@@ -63,8 +63,7 @@ const expSums = 16
 //	}
 //	return sums[0]
 //
-// Each exponential differs by less than 1 ulp from the exact one of the rounded difference, also where it is
-// subnormal.
+// Each exponential differs by less than 1 ulp from the exact one of the rounded difference, also where it is subnormal.
 func Exp(dst, src []float32, less float32) (sum float32) {
 	return active.exp(dst[:len(src)], src, less)
 }

@@ -215,8 +215,7 @@ func TestRowsAreSummedAsByThePlainLoop(t *testing.T) {
 func TestProductsAreRoundedBeforeTheyAreAdded(t *testing.T) {
 	with(t, func(t *testing.T) {
 		for _, f := range []int{1, 7, 8, 16, 33} { // every kind of vector, and single columns
-			// (1+2^-12)^2 = 1 + 2^-11 + 2^-24, a tie that rounds to 1 + 2^-11. Fused
-			// with the sum it would leave 2^-24.
+			// (1+2^-12)^2 = 1 + 2^-11 + 2^-24, a tie that rounds to 1 + 2^-11. Fused with the sum it would leave 2^-24.
 			p11, p12 := float32(1.0/(1<<11)), float32(1.0/(1<<12))
 			x := append(slices.Repeat([]float32{-(1 + p11)}, f), slices.Repeat([]float32{1 + p12}, f)...)
 			sum := make([]float32, f)

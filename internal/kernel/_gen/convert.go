@@ -19,8 +19,7 @@ type scaler struct {
 	rounder
 }
 
-// scale emits the kernel behind kernel.ScaleFloat32 and its like, for the whole
-// vectors of each row.
+// scale emits the kernel behind kernel.ScaleFloat32 and its like, for the whole vectors of each row.
 func scale(set isa, t element) {
 	function("scale"+t.name+set.name, fmt.Sprintf(
 		"func(dst []%s, src, factors []float32, columns int, stream bool) (finite bool)", t.goType))

@@ -12,14 +12,12 @@ const (
 	crcAhead   = 2048            // bytes
 )
 
-// crc emits the kernel behind kernel.CRC32C, for whole steps, on the register of the checksum (its
-// complement). Each lane of 16 bytes, as a polynomial over GF(2), is multiplied by x^(8*crcStep)
-// mod P and added to the lane that many bits later (Gopal et al., "Fast CRC Computation for
-// Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009). The last step's remainder has the
-// checksum of the whole.
+// crc emits the kernel behind kernel.CRC32C, for whole steps, on the register of the checksum (its complement). Each
+// lane of 16 bytes, as a polynomial over GF(2), is multiplied by x^(8*crcStep) mod P and added to the lane that many
+// bits later (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009).
+// The last step's remainder has the checksum of the whole.
 func crc() {
-	// x^(8*crcStep+32) mod P and x^(8*crcStep-32) mod P, reflected, times x: for the low and the
-	// high half of a lane.
+	// x^(8*crcStep+32) mod P and x^(8*crcStep-32) mod P, reflected, times x: for the low and the high half of a lane.
 	factors := GLOBL("crcFactors", RODATA|NOPTR)
 	DATA(0, U64(0xdcb17aa4))
 	DATA(8, U64(0xb9e02b86))

@@ -11,8 +11,7 @@ import (
 // expSums is how many sums kernel.Exp has.
 const expSums = 16
 
-// The constants of kernel.Exp, by name, each as often as the widest register has lanes. Their values are
-// in ../exp.go.
+// The constants of kernel.Exp, by name, each as often as the widest register has lanes. Their values are in ../exp.go.
 var (
 	expConstants Mem
 	expPlaces    = map[string]int{}

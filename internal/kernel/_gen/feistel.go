@@ -6,9 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// feistelVectors is how many vectors of 8 numbers go through the network side by
-// side. A product of 64 bits takes long, and a new one can begin every other cycle:
-// with 4 vectors the processor waits, with 11 it is no faster.
+// feistelVectors is how many vectors of 8 numbers go through the network side by side. A product of 64 bits takes long,
+// and a new one can begin every other cycle: with 4 vectors the processor waits, with 11 it is no faster.
 const feistelVectors = 8
 
 // network emits the rounds of kernel.Feistel.
@@ -18,8 +17,7 @@ type network struct {
 	hash, other         reg.VecVirtual // of the numbers at hand
 }
 
-// feistel emits the kernel behind kernel.Feistel, for whole turns of
-// feistelVectors vectors.
+// feistel emits the kernel behind kernel.Feistel, for whole turns of feistelVectors vectors.
 func feistel() {
 	function("feistelAVX512", "func(images []uint64, first uint64, keys []uint64, a uint64, shift uint)")
 	n := &network{

@@ -118,8 +118,7 @@ func (g *gatherer) line(src, dst reg.GPVirtual) {
 	}
 }
 
-// stream copies the lines of dst that a row fills past the caches, and what is before
-// and behind them in pieces.
+// stream copies the lines of dst that a row fills past the caches, and what is before and behind them in pieces.
 func (g *gatherer) stream(label string, dst, src, next reg.GPVirtual) {
 	left, head := GP64(), GP64()
 	MOVQ(g.rowBytes, left)

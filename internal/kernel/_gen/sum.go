@@ -22,10 +22,9 @@ type summer struct {
 	tail                                     reg.Register // the last vector of a row: its mask (AVX-512), or column (AVX2)
 }
 
-// sum emits the kernel behind kernel.SumFloat32 and its like, for up to vectors
-// vectors of columns: for each number of vectors a loop over the lists and, within,
-// one over the rows of a list. Sums stay in registers while the rows of their list
-// are added.
+// sum emits the kernel behind kernel.SumFloat32 and its like, for up to vectors vectors of columns: for each number of
+// vectors a loop over the lists and, within, one over the rows of a list. Sums stay in registers while the rows of
+// their list are added.
 func sum(set isa, t element) {
 	function("sum"+t.name+set.name, fmt.Sprintf("func(sums []float32, x []%s, stride, columns int, "+
 		"nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)", t.goType))
