@@ -34,62 +34,65 @@ func eachLabel[T int8 | float32](labels []byte, cols int, there func(T) bool,
 	return rows
 }
 
+// copied is the outputs of a model for a batch, and labels or numbers of its rows, on their way to the host.
+type copied struct {
+	out, of gds.Buffer // pinned
+	rows    int
+	bytes   int64     // of the labels or numbers
+	done    gds.Event // nil: nothing
+}
+
+// newCopied is for batches of up to batchRows rows, with so many bytes of labels or numbers.
+func newCopied(mem *memory, what string, s Spec, batchRows int, bytes int64) copied {
+	return copied{out: mem.pinned(what, gds.Bytes(batchRows, s.Classes, gds.Float32)), of: mem.pinned(what, bytes)}
+}
+
+// copy enqueues the copies.
+func (c *copied) copy(s gds.Stream, out, of gds.Tensor) {
+	c.rows, c.bytes = out.Rows, gds.Bytes(of.Rows, of.Cols, of.DType)
+	s.Copy(gds.NewTensor(c.out, out.Rows, out.Cols, gds.Float32), out)
+	s.Copy(gds.NewTensor(c.of, of.Rows, of.Cols, of.DType), of)
+	c.done = s.Record()
+}
+
 // onHost makes meters that count on the host.
 func onHost(start func(Spec) rowTally) func(*memory, Spec, int) (meter, error) {
 	return func(mem *memory, s Spec, batchRows int) (meter, error) {
 		m := &hostMeter{cols: s.Classes, start: func() rowTally { return start(s) }, counted: start(s)}
 		for i := range m.slots {
-			slot := &m.slots[i]
-			out := mem.pinned("metric", gds.Bytes(batchRows, s.Classes, gds.Float32))
-			slot.out = gds.NewTensor(out, batchRows, s.Classes, gds.Float32)
-			slot.labels = mem.pinned("metric", s.labelBytes(batchRows))
+			m.slots[i] = newCopied(mem, "metric", s, batchRows, s.labelBytes(batchRows))
 		}
 		return m, nil
 	}
 }
 
-// hostMeter copies batches to pinned memory, and counts a batch when the next but one comes, so that the device does
-// not wait.
+// hostMeter copies batches to pinned memory, and counts a batch when the next but one comes, so that the device does not
+// wait.
 type hostMeter struct {
 	cols    int
 	start   func() rowTally
 	counted rowTally
-	slots   [2]meterSlot
+	slots   [2]copied
 	next    int
 }
 
-type meterSlot struct {
-	out    gds.Tensor
-	labels gds.Buffer
-	rows   int
-	bytes  int64     // of the labels
-	copied gds.Event // nil: nothing
-}
-
 func (m *hostMeter) reset(gds.Stream) {
-	m.counted = m.start()
-	for i := range m.slots {
-		m.slots[i].copied = nil
-	}
+	m.counted, m.slots[0].done, m.slots[1].done = m.start(), nil, nil
 }
 
 func (m *hostMeter) add(s gds.Stream, out, labels gds.Tensor) {
 	slot := &m.slots[m.next]
 	m.next = 1 - m.next
 	m.take(slot)
-	slot.rows, slot.bytes = out.Rows, gds.Bytes(labels.Rows, labels.Cols, labels.DType)
-	s.Copy(slot.out.Slice(0, out.Rows), out)
-	s.Copy(gds.NewTensor(slot.labels, labels.Rows, labels.Cols, labels.DType), labels)
-	slot.copied = s.Record()
+	slot.copy(s, out, labels)
 }
 
 // take counts the batch in a slot. An error of the copies stays with their stream.
-func (m *hostMeter) take(slot *meterSlot) {
-	if slot.copied != nil && slot.copied.Wait(context.Background()) == nil {
-		out := dtype.Float32s(slot.out.Buf.Bytes())[:slot.rows*m.cols]
-		m.counted.count(out, slot.labels.Bytes()[:slot.bytes], m.cols)
+func (m *hostMeter) take(slot *copied) {
+	if slot.done != nil && slot.done.Wait(context.Background()) == nil {
+		m.counted.count(dtype.Float32s(slot.out.Bytes())[:slot.rows*m.cols], slot.of.Bytes()[:slot.bytes], m.cols)
 	}
-	slot.copied = nil
+	slot.done = nil
 }
 
 func (m *hostMeter) read(ctx context.Context, s gds.Stream) (tally, error) {

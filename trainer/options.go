@@ -141,7 +141,7 @@ func (o Options) task(s Spec, train bool) (t task, err error) {
 		t.metric.loss, t.metric.lower = true, true
 	}
 	err = must(t.weights == nil || s.Target == ClassTarget && len(t.weights) == s.Classes, "%d class weights for %d %s",
-		len(t.weights), s.Classes, s.Target.about())
+		len(t.weights), s.Classes, targets[s.Target].several)
 	for class, w := range t.weights {
 		err = cmp.Or(err, must(w >= 0 && w <= math.MaxFloat32,
 			"weight %v of class %d: must be finite and not negative", w, class))
@@ -158,7 +158,7 @@ func choose[T any](err *error, to *T, option, name string, from map[string]T, ta
 	}
 	text := fmt.Sprintf("there is no %s %q", option, name)
 	if exists {
-		text = fmt.Sprintf("the %s %q is not for %s", option, name, target.about())
+		text = fmt.Sprintf("the %s %q is not for %s", option, name, targets[target].several)
 	}
 	*err = fmt.Errorf("%s: there is %s", text, strings.Join(choices, ", "))
 }

@@ -63,16 +63,9 @@ type predictor struct {
 	group   *group
 	outputs Outputs
 	use     func(*Predictions) error
-	slots   [predictSlots][]rankOutput // of each rank
+	slots   [predictSlots][]copied // of each rank, with row numbers
 	result  Predictions
 	scratch []float64 // of one row
-}
-
-// rankOutput is the output of a rank for its share of a batch.
-type rankOutput struct {
-	out, numbers gds.Buffer // pinned: float32 [rows, columns] and uint32 [1, rows]
-	rows         int
-	done         gds.Event
 }
 
 func (p *predictor) allocate() error {
@@ -80,9 +73,8 @@ func (p *predictor) allocate() error {
 	p.scratch = make([]float64, p.result.Columns)
 	return p.group.eachRank(func(n *network) error {
 		for i := range p.slots {
-			out := n.mem.pinned("predictions", gds.Bytes(n.batchRows, p.result.Columns, gds.Float32))
-			numbers := n.mem.pinned("row numbers", gds.Bytes(1, n.batchRows, gds.Uint32))
-			p.slots[i] = append(p.slots[i], rankOutput{out: out, numbers: numbers})
+			p.slots[i] = append(p.slots[i], newCopied(&n.mem, "predictions", n.spec, n.batchRows,
+				gds.Bytes(1, n.batchRows, gds.Uint32)))
 		}
 		return n.mem.err
 	})
@@ -103,11 +95,10 @@ func (p *predictor) run(ctx context.Context, sets []Epocher) error {
 	share := func(n *network, b *loader.Batch) {
 		r := &p.slots[begun%predictSlots][n.rank]
 		if r.rows = b.Rows; r.rows > 0 {
-			out := n.forward(b, false, 0)
-			n.stream.Copy(gds.NewTensor(r.out, out.Rows, out.Cols, gds.Float32), out)
-			n.stream.Copy(gds.NewTensor(r.numbers, 1, b.Rows, gds.Uint32), b.RowNumbers)
+			r.copy(n.stream, n.forward(b, false, 0), b.RowNumbers)
+		} else {
+			r.done = n.stream.Record()
 		}
-		r.done = n.stream.Record()
 	}
 	_, err := p.group.eachBatch(ctx, sets, 0, 0, share, whole)
 	if failed != nil {
@@ -120,7 +111,7 @@ func (p *predictor) run(ctx context.Context, sets []Epocher) error {
 }
 
 // finish waits for the shares of a batch, puts their rows in order, and has them used.
-func (p *predictor) finish(ctx context.Context, shares []rankOutput) error {
+func (p *predictor) finish(ctx context.Context, shares []copied) error {
 	r := &p.result
 	r.Rows = 0
 	first := uint32(math.MaxUint32)
@@ -129,7 +120,7 @@ func (p *predictor) finish(ctx context.Context, shares []rankOutput) error {
 		if err := s.done.Wait(ctx); err != nil {
 			return p.group.rankError(rank, err)
 		}
-		for _, row := range dtype.Uint32s(s.numbers.Bytes())[:s.rows] {
+		for _, row := range dtype.Uint32s(s.of.Bytes())[:s.rows] {
 			first = min(first, row)
 		}
 		r.Rows += s.rows
@@ -141,7 +132,7 @@ func (p *predictor) finish(ctx context.Context, shares []rankOutput) error {
 	for rank := range shares {
 		s := &shares[rank]
 		out := dtype.Float32s(s.out.Bytes())
-		for i, row := range dtype.Uint32s(s.numbers.Bytes())[:s.rows] {
+		for i, row := range dtype.Uint32s(s.of.Bytes())[:s.rows] {
 			at := int(row - first)
 			if at >= r.Rows {
 				return fmt.Errorf("rows %d and %d in a batch of %d: the rows of a batch must be consecutive", first,

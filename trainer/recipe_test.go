@@ -96,7 +96,7 @@ func TestTheMetricOfARunIsThatOfItsPredictions(t *testing.T) {
 				want = *scoreOf(start, spec, out.flat(), labels, 9).Value
 			}
 			if math.Abs(*r.ValidMetric-want) > 1e-5*math.Abs(want) {
-				t.Errorf("%s %s: %v, want %v", target.about(), metric, *r.ValidMetric, want)
+				t.Errorf("%s %s: %v, want %v", targets[target].several, metric, *r.ValidMetric, want)
 			}
 		}
 	}

@@ -17,34 +17,25 @@ const (
 	ValuesTarget Target = "values"      // Spec.Classes numbers (regression); labels float32 [rows, Spec.Classes]
 )
 
-// targets says what labels a target has, the loss and the metric that are used by default, and what Predict gives.
+// targets says what labels a target has, what one and several of them are called, the loss and the metric that are used
+// by default, and what Predict gives.
 var targets = map[Target]struct {
 	labels       gds.DType
+	one, several string
 	loss, metric string
 	outputs      Outputs
 }{
-	ClassTarget:  {gds.Int32, "cross-entropy", "accuracy", ClassOutputs},
-	LabelsTarget: {gds.Int8, "bce", "micro-f1", LabelOutputs},
-	ValuesTarget: {gds.Float32, "mse", "mse", ValueOutputs},
-}
-
-// about names the labels of the target.
-func (t Target) about() string {
-	switch t {
-	case ClassTarget:
-		return "classes"
-	case LabelsTarget:
-		return "labels"
-	}
-	return "values"
+	ClassTarget:  {gds.Int32, "class", "classes", "cross-entropy", "accuracy", ClassOutputs},
+	LabelsTarget: {gds.Int8, "label", "labels", "bce", "micro-f1", LabelOutputs},
+	ValuesTarget: {gds.Float32, "value", "values", "mse", "mse", ValueOutputs},
 }
 
 // Outputs says in words what the outputs of a model for a row are.
 func (s Spec) Outputs() string {
 	if s.Classes == 1 {
-		return "1 " + map[Target]string{ClassTarget: "class", LabelsTarget: "label", ValuesTarget: "value"}[s.Target]
+		return "1 " + targets[s.Target].one
 	}
-	return fmt.Sprintf("%d %s", s.Classes, s.Target.about())
+	return fmt.Sprintf("%d %s", s.Classes, targets[s.Target].several)
 }
 
 // labelBytes is the size of the labels of a batch.
