@@ -226,7 +226,7 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 // tablesIn finds the tables of edges and nodes, edges.ENDING and nodes.ENDING, if SRC is a folder. Else, or without such
 // tables, SRC is the table of edges.
 func tablesIn(fsys vfs.FS, path string, endings ...string) (edges, nodes string, err error) {
-	info, err := fsys.Stat(path)
+	info, err := stat(fsys, path)
 	if err != nil || !info.IsDir() {
 		return path, "", err
 	}

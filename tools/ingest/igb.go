@@ -3,8 +3,6 @@ package ingest
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io/fs"
 	"path/filepath"
 	"strconv"
 
@@ -63,13 +61,13 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 	if there, err := exists(fsys, paper); err != nil {
 		return nil, err
 	} else if !there {
-		if there, err := exists(fsys, filepath.Join(dir, feature)); err != nil {
-			return nil, err
-		} else if !there {
-			return nil, invalid(dir,
-				"neither processed/paper/%s nor %s (want the folder of one size, such as igb/small)", feature, feature)
-		}
 		paper, cites = dir, dir
+	}
+	if there, err := exists(fsys, filepath.Join(paper, feature)); err != nil {
+		return nil, err
+	} else if !there && paper == dir {
+		return nil, invalid(dir,
+			"neither processed/paper/%s nor %s (want the folder of one size, such as igb/small)", feature, feature)
 	}
 	s := newArraySource(fsys, "igb", dir)
 	s.info.Input["classes"], s.info.Input["splits"] = o.Classes, "60/20/20 by position"
@@ -159,14 +157,6 @@ func (s *source) openHeaderless(path string, rowLength int64, want string) (*npy
 		return nil, err
 	}
 	return a, checkArray(path, &a.Header, want)
-}
-
-func exists(fsys vfs.FS, path string) (bool, error) {
-	_, err := fsys.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 var igbFormat = Format{

@@ -121,7 +121,7 @@ func (l *edgeList) isTable(path string) (bool, error) {
 	if path == "" || path == Ones {
 		return false, nil
 	}
-	info, err := l.fsys.Stat(path)
+	info, err := stat(l.fsys, path)
 	if err != nil {
 		return false, err
 	}
@@ -431,7 +431,7 @@ func (l *edgeList) openSplits() error {
 		l.info.Notes = append(l.info.Notes, "the graph has no splits (--splits FILE adds them)")
 		return nil
 	}
-	file, err := l.fsys.Stat(path)
+	file, err := stat(l.fsys, path)
 	if err != nil {
 		return err
 	}

@@ -198,41 +198,32 @@ func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 		return badOptions("%s states type and shape itself: leave out --shape and --feature-dtype",
 			s.path("node_feat.npz"))
 	}
-	z, err := npy.OpenArchive(s.fsys, s.path("node_feat.npz"))
-	if err != nil {
+	path := s.path("node_feat.npz")
+	err := withArray(s.fsys, path, "format", func(a *npy.Stream) error {
+		layout, err := a.Text()
+		if err == nil && layout != "csr" {
+			err = invalid(path, "a sparse matrix of format %q (want csr: save matrix.tocsr())", layout)
+		}
 		return err
-	}
-	defer z.Close()
-	text, err := z.Stream("format")
+	})
 	if err != nil {
-		return err
-	}
-	defer text.Close()
-	layout, err := text.Text()
-	if err != nil {
-		return err
-	}
-	if layout != "csr" {
-		return invalid(s.path("node_feat.npz"), "a sparse matrix of format %q (want csr: save matrix.tocsr())", layout)
-	}
-	shape, err := z.Stream("shape")
-	if err != nil {
-		return err
-	}
-	defer shape.Close()
-	if err := checkArray(shape.Path(), &shape.Header, "integers [2]"); err != nil {
 		return err
 	}
 	var dims [2]int64
-	if err := npy.Next(shape, dims[:]); err != nil {
+	if err := withArray(s.fsys, path, "shape", func(a *npy.Stream) error {
+		if err := checkArray(a.Path(), &a.Header, "integers [2]"); err != nil {
+			return err
+		}
+		return npy.Next(a, dims[:])
+	}); err != nil {
 		return err
 	}
 	if dims[0] < 0 {
-		return invalid(shape.Path(), "%d rows (want 0 or more)", dims[0])
+		return invalid(path, "shape: %d rows (want 0 or more)", dims[0])
 	}
 	s.info.FeatureBytes = sparseBytes
 	s.features = func(int) (FeatureReader, error) { return s.sparseFeatures() }
-	return s.setFeatures(s.path("node_feat.npz"), dims[0], dims[1])
+	return s.setFeatures(path, dims[0], dims[1])
 }
 
 // sparseReader spreads CSR rows. Its three arrays are streamed side by side, so that deflated ones are inflated once.
@@ -240,6 +231,7 @@ type sparseReader struct {
 	path                  string
 	archive               *npy.Archive
 	indptr, indices, data *npy.Stream
+	streams               []*npy.Stream // all of them
 	cols                  int64
 	row                   int64 // next
 	ptr                   int64 // indptr[row]
@@ -261,36 +253,36 @@ func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
 	if r.archive, err = npy.OpenArchive(s.fsys, r.path); err != nil {
 		return nil, err
 	}
-	for _, m := range []struct {
-		stream **npy.Stream
-		name   string
-	}{{&r.indptr, "indptr"}, {&r.indices, "indices"}, {&r.data, "data"}} {
-		if *m.stream, err = r.archive.Stream(m.name); err != nil {
-			r.Close()
-			return nil, err
-		}
-	}
-	r.left = r.data.Elements()
-	entries := fmt.Sprintf("[%d]: one for each value", r.left)
-	for _, err = range []error{
-		checkArray(r.data.Path(), &r.data.Header, "numbers [entries]"),
-		checkArray(r.indices.Path(), &r.indices.Header, "integers "+entries),
-		checkArray(r.indptr.Path(), &r.indptr.Header, fmt.Sprintf("integers [%d]: where each row ends", s.info.Nodes+1)),
-	} {
+	defer func() {
 		if err != nil {
 			r.Close()
-			return nil, err
 		}
+	}()
+	if r.data, err = r.stream("data", "numbers [entries]"); err != nil {
+		return nil, err
+	}
+	r.left = r.data.Elements()
+	if r.indices, err = r.stream("indices", fmt.Sprintf("integers [%d]: one for each value", r.left)); err != nil {
+		return nil, err
+	}
+	if r.indptr, err = r.stream("indptr", fmt.Sprintf("integers [%d]: where each row ends", s.info.Nodes+1)); err != nil {
+		return nil, err
 	}
 	var first [1]int64
 	if err = npy.Next(r.indptr, first[:]); err == nil && first[0] != 0 {
 		err = invalid(r.indptr.Path(), "the first entry is %d (want 0)", first[0])
 	}
+	return r, err
+}
+
+// stream opens an array, which must be as checkArray is told, and which Close closes.
+func (r *sparseReader) stream(name, want string) (*npy.Stream, error) {
+	a, err := r.archive.Stream(name)
 	if err != nil {
-		r.Close()
 		return nil, err
 	}
-	return r, nil
+	r.streams = append(r.streams, a)
+	return a, checkArray(a.Path(), &a.Header, want)
 }
 
 // Read fills dst with zeros and the entries of the next rows; entries of one place add up, as in scipy.
@@ -351,10 +343,8 @@ func (r *sparseReader) Place(row int64) string { return fmt.Sprintf("%s: row %d"
 
 func (r *sparseReader) Close() error {
 	var errs []error
-	for _, s := range []*npy.Stream{r.indptr, r.indices, r.data} {
-		if s != nil {
-			errs = append(errs, s.Close())
-		}
+	for _, s := range r.streams {
+		errs = append(errs, s.Close())
 	}
 	return errors.Join(append(errs, r.archive.Close())...)
 }

@@ -9,12 +9,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
+	"github.com/spf13/pflag"
 )
 
 // ErrInvalid is returned when the input is not what its format asks for: missing or truncated arrays, shapes that
@@ -111,4 +117,76 @@ type FeatureReader interface {
 	// Place names file and row, for errors.
 	Place(row int64) string
 	Close() error
+}
+
+// Format is a layout of graph data that can be imported. To add one, declare a Format in a file of this package and
+// list it in Formats.
+type Format struct {
+	Name  string
+	Short string // what SRC is, in a few words
+	Help  string // the same, in paragraphs
+	// Declare adds the flags of the format, and returns the function that opens a source with their values. Values that
+	// are wrong are ErrOptions.
+	Declare func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error)
+}
+
+// Input is what to import, and the options that all formats share.
+type Input struct {
+	FS        vfs.FS
+	Path      string
+	Direction Direction // that was asked for
+	Scratch   ScratchOptions
+}
+
+// Formats returns all formats that can be imported.
+func Formats() []Format {
+	return []Format{npyFormat, csvFormat, mtxFormat, ogbFormat, igbFormat, parquetFormat}
+}
+
+// unnamed is the name of a data set that is at the root of a file system.
+const unnamed = "graph"
+
+// nameOf names the data set at path if it has no name of its own: by its folder, or by its file without endings. A file
+// that has the name of a part of a layout, such as edges.csv, is named by its folder. The directory that the path leads
+// to does not count, but for its last name.
+func nameOf(fsys vfs.FS, path string) string {
+	for {
+		name := filepath.Base(path)
+		if name == "." || name == ".." {
+			resolved, err := fsys.Resolve(path)
+			if err != nil {
+				return unnamed
+			}
+			path, name = resolved, filepath.Base(resolved)
+		}
+		if name == string(filepath.Separator) {
+			return unnamed
+		}
+		for _, ending := range []string{".gz", ".zst", ".csv", ".tsv", ".txt", ".mtx", ".parquet"} {
+			if stem := strings.TrimSuffix(name, ending); stem != "" {
+				name = stem
+			}
+		}
+		if !slices.Contains([]string{"edges", "edge"}, name) {
+			return units.Printable(name)
+		}
+		path = filepath.Dir(path)
+	}
+}
+
+// stat says of a path that is not there that it cannot be opened.
+func stat(fsys vfs.FS, path string) (fs.FileInfo, error) {
+	info, err := fsys.Stat(path)
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		err = &fs.PathError{Op: "open", Path: e.Path, Err: e.Err}
+	}
+	return info, err
+}
+
+func exists(fsys vfs.FS, path string) (bool, error) {
+	_, err := stat(fsys, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
 }

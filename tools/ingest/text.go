@@ -50,7 +50,7 @@ func openText(fsys vfs.FS, path, comments string) (*textFile, error) {
 
 // openTextParts opens a text file, or a folder of such as Spark writes it: part-*, in the order of their names.
 func openTextParts(fsys vfs.FS, path, comments string) (*textFile, error) {
-	info, err := fsys.Stat(path)
+	info, err := stat(fsys, path)
 	if err != nil {
 		return nil, err
 	}
