@@ -134,7 +134,7 @@ func (s *Set) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yield func(*Batch) bool) error {
 	l := s.l
 	var batches, rows, remote int64
-	return l.buffers.Epoch(ctx, l.o.Device, func(p *pipeline.Pipeline, plain gds.Stream) (func() error, func(), error) {
+	return l.buffers.Epoch(ctx, l.o.Device, func(p *pipeline.Pipeline, plain gds.Stream) error {
 		stream := countingStream{plain, &l.copiedIn}
 		ahead := l.source.aheadRows/max(1, s.plan.MaxBatchRows()) + 2
 		room := len(l.buffers.All()) - 1
@@ -156,14 +156,14 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 				return more
 			},
 		}
-		return func() error { return run.Do(p) }, func() {
-			if l.source.reset != nil {
-				l.source.reset()
-			}
-			s.rows.Add(rows)
-			s.remote.Add(remote)
-			l.addEpoch(p.Times(), batches, rows, remote)
-		}, nil
+		return run.Do(p)
+	}, func(p *pipeline.Pipeline) {
+		if l.source.reset != nil {
+			l.source.reset()
+		}
+		s.rows.Add(rows)
+		s.remote.Add(remote)
+		l.addEpoch(p.Times(), batches, rows, remote)
 	})
 }
 

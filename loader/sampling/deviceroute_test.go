@@ -212,7 +212,7 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 					for epoch := range 3 {
 						for _, s := range []*Set{train, valid} {
 							var seen []uint32
-							for batch, err := range s.Epoch(t.Context(), stream, epoch) {
+							for batch, err := range s.EpochFrom(t.Context(), stream, epoch, 0) {
 								b.must(err)
 								seen = append(seen, b.check(s, stream, batch, epoch, g)...)
 							}
@@ -259,7 +259,7 @@ func TestRoutesHitTheCacheAlike(t *testing.T) {
 		if route == 1 {
 			b.must(s.PrepareOnDevice(d))
 		}
-		for _, err := range s.Epoch(t.Context(), b.stream(), 0) {
+		for _, err := range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
 			b.must(err)
 		}
 		hits[route] = l.Stats().Cache.Hits
@@ -318,7 +318,7 @@ func TestAnEpochThatTheDevicePreparesCanBeLeftAndGoesOn(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stop := errors.New("stopped")
 		seen := 0
-		for _, err := range s.Epoch(ctx, b.stream(), 1) {
+		for _, err := range s.EpochFrom(ctx, b.stream(), 1, 0) {
 			if err != nil {
 				if !errors.Is(err, stop) {
 					t.Error(err)
@@ -354,7 +354,7 @@ func TestRanksSampleOnTheirDevices(t *testing.T) {
 		b.must(err)
 		b.must(s.PrepareOnDevice(d))
 		stream := b.stream()
-		for batch, err := range s.Epoch(t.Context(), stream, 0) {
+		for batch, err := range s.EpochFrom(t.Context(), stream, 0, 0) {
 			b.must(err)
 			seen += len(b.check(s, stream, batch, 0, toy)) // two ranks have no row of the last
 		}
@@ -373,7 +373,7 @@ func TestABatchThatDoesNotFitTheDeviceIsAnErrorThatSaysSo(t *testing.T) {
 	b.must(err)
 	b.must(s.PrepareOnDevice(d))
 	batches := 0
-	for _, err = range s.Epoch(t.Context(), b.stream(), 0) {
+	for _, err = range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
 		batches++
 	}
 	if batches != 1 || !errors.Is(err, gds.ErrOutOfMemory) ||

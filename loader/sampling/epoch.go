@@ -91,11 +91,6 @@ func (s *Set) rules(n, first int) (r schedule.Rules, lateGather bool, buffers in
 	return r, s.schedule.LateGather, most, nil
 }
 
-// Epoch yields the batches of epoch n in the plan's order: see EpochFrom.
-func (s *Set) Epoch(ctx context.Context, stream gds.Stream, n int) iter.Seq2[*loader.Batch, error] {
-	return s.EpochFrom(ctx, stream, n, 0)
-}
-
 // EpochFrom yields the batches of epoch n from batch first on. Before a batch is yielded, stream is made to wait until
 // its data are there; the buffers are reused once the work that stream has when the loop comes back is done, unless the
 // batch is held. An error is yielded once, last, after the batches that came before it; leaving the loop early, or the
@@ -122,32 +117,29 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	l := s.l
 	var batches, rows int64
 	var traffic loader.Traffic
-	return l.buffers.Epoch(ctx, l.o.Device, func(p *pipeline.Pipeline, stream gds.Stream) (
-		do func() error, end func(), err error,
-	) {
+	putBack := func() {}
+	return l.buffers.Epoch(ctx, l.o.Device, func(p *pipeline.Pipeline, stream gds.Stream) error {
 		rules, late, room, err := s.rules(n, first)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		x := &run{s: s, n: n, first: first, late: late, stream: stream}
 		if rules.CPUBatches > 0 {
 			if x.samplers, err = l.takeSamplers(s.method, max(rules.Workers, 1)); err != nil {
-				return nil, nil, err
+				return err
 			}
 		}
 		if x.loaded, err = x.beginWindow(ctx, first); err != nil {
-			return nil, nil, err
-		}
-		if s.onDevice != nil {
-			if err := s.onDevice.begin(ctx, stream); err != nil {
-				return nil, nil, err
-			}
+			return err
 		}
 		x.Rules = rules
 		x.Sample = epoch.Stage[*job]{Name: "sample", Work: x.sample}
 		x.Move = epoch.Stage[*job]{Name: "gather", Work: x.move}
 		x.Arrive = epoch.Stage[*job]{Name: "transfer", Work: x.arrive}
 		if s.onDevice != nil {
+			if err := s.onDevice.begin(ctx, stream); err != nil {
+				return err
+			}
 			x.Prepare = epoch.Stage[*job]{Name: "prepare", Work: x.prepare}
 		}
 		if s.schedule != nil {
@@ -168,20 +160,20 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 			traffic.Add(b.batch.Traffic)
 			return l.buffers.Step(consumer, b, b.batch.Loan(), func() bool { return yield(&b.batch) })
 		}
-		putBack := l.setAside(room)
-		return func() error { return x.Do(p) }, func() {
-			putBack()
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			// All stages have ended: batches that were not yielded need none of these any more.
-			l.jobs.reset()
-			l.pinned.reset()
-			l.stats.AddEpoch(p.Times(), batches, rows)
-			l.traffic.Add(traffic)
-			if l.o.Cache != nil {
-				l.lookups = l.o.Cache.Stats()
-			}
-		}, nil
+		putBack = l.setAside(room)
+		return x.Do(p)
+	}, func(p *pipeline.Pipeline) {
+		putBack()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		// All stages have ended: batches that were not yielded need none of these any more.
+		l.jobs.reset()
+		l.pinned.reset()
+		l.stats.AddEpoch(p.Times(), batches, rows)
+		l.traffic.Add(traffic)
+		if l.o.Cache != nil {
+			l.lookups = l.o.Cache.Stats()
+		}
 	})
 }
 

@@ -27,7 +27,7 @@ func TestEpochsThatAreLeftEarlyReuseTheirMemory(t *testing.T) {
 			stream, taken := b.stream(), 2
 			for e := range 12 {
 				batches := 0
-				for _, err := range s.Epoch(t.Context(), stream, e) {
+				for _, err := range s.EpochFrom(t.Context(), stream, e, 0) {
 					b.must(err)
 					if batches++; batches == taken {
 						break

@@ -103,7 +103,7 @@ func BenchmarkLoad(b *testing.B) {
 			const warm = 5
 			seeds, edges, inputs, left := 0, 0, 0, b.N+warm
 			for left > 0 {
-				for batch, err := range set.Epoch(b.Context(), stream, 0) {
+				for batch, err := range set.EpochFrom(b.Context(), stream, 0, 0) {
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -279,7 +279,7 @@ func TestBatchesAreThoseOfTheSamplerWhereverFeaturesAre(t *testing.T) {
 						for epoch := range 3 {
 							for _, s := range []*Set{train, valid} {
 								var seen []uint32
-								for batch, err := range s.Epoch(t.Context(), stream, epoch) {
+								for batch, err := range s.EpochFrom(t.Context(), stream, epoch, 0) {
 									b.must(err)
 									seen = append(seen, b.check(s, stream, batch, epoch, g)...)
 								}
@@ -376,7 +376,7 @@ func TestRanksShareEachBatch(t *testing.T) {
 			t.Fatalf("%d rows, %d batches", s.Rows(), s.Batches())
 		}
 		stream := b.stream()
-		for batch, err := range s.Epoch(t.Context(), stream, 0) {
+		for batch, err := range s.EpochFrom(t.Context(), stream, 0, 0) {
 			b.must(err)
 			if want := min(16, 34-16*batch.Index); batch.GlobalRows != want {
 				t.Errorf("batch %d: %d rows on all ranks, want %d", batch.Index, batch.GlobalRows, want)
@@ -398,7 +398,7 @@ func TestSeedsThatASamplerChoosesHaveLabelsOnlyIfTheyAreOfTheSet(t *testing.T) {
 	b.must(err)
 	stream := b.stream()
 	others := 0
-	for batch, err := range s.Epoch(t.Context(), stream, 0) {
+	for batch, err := range s.EpochFrom(t.Context(), stream, 0, 0) {
 		b.must(err)
 		ids, labels := read[uint32](b, stream, batch.NodeIDs), read[int32](b, stream, batch.Labels)
 		if batch.Rows != len(ids) || batch.GlobalRows != len(ids) || batch.RowWeights.Cols != len(ids) {
@@ -440,7 +440,7 @@ func TestAnEpochOfSeedsThatASamplerChoosesHasAboutAsManyAsThereAreNodes(t *testi
 		sum, squares, most := 0.0, 0.0, 0
 		for epoch := range epochs {
 			seeds, batches := 0, 0
-			for batch, err := range s.Epoch(t.Context(), stream, epoch) {
+			for batch, err := range s.EpochFrom(t.Context(), stream, epoch, 0) {
 				b.must(err)
 				if want, err := s.BatchNodes(t.Context(), epoch, batch.Index); err != nil ||
 					!slices.Equal(read[uint32](b, stream, batch.NodeIDs), want) {
@@ -482,7 +482,7 @@ func TestBatchesThatAreHeldStay(t *testing.T) {
 		b.must(err)
 		stream := b.stream()
 		var held *loader.Batch
-		for batch, err := range s.Epoch(t.Context(), stream, 0) {
+		for batch, err := range s.EpochFrom(t.Context(), stream, 0, 0) {
 			b.must(err)
 			if held == nil {
 				held = batch
@@ -515,7 +515,7 @@ func TestALoaderGrowsForBatchesThatAreHeldWithinItsMemory(t *testing.T) {
 	b.must(err)
 	stream := b.stream()
 	var held []*loader.Batch
-	for batch, err := range small.Epoch(t.Context(), stream, 0) {
+	for batch, err := range small.EpochFrom(t.Context(), stream, 0, 0) {
 		b.must(err)
 		batch.Hold()
 		if held = append(held, batch); len(held) < 2 {
@@ -538,7 +538,7 @@ func TestALoaderGrowsForBatchesThatAreHeldWithinItsMemory(t *testing.T) {
 	b.must(err)
 	held[0].Release(nil)
 	var last error
-	for _, err := range large.Epoch(t.Context(), stream, 0) {
+	for _, err := range large.EpochFrom(t.Context(), stream, 0, 0) {
 		last = err
 	}
 	if last == nil || !strings.Contains(last.Error(), "the batches that are held leave") {
@@ -563,9 +563,9 @@ func TestAnEpochEndsWhenTheLoopDoesOrTheContext(t *testing.T) {
 	b.must(err)
 	stream := b.stream()
 	before := runtime.NumGoroutine()
-	for _, err := range s.Epoch(t.Context(), stream, 0) {
+	for _, err := range s.EpochFrom(t.Context(), stream, 0, 0) {
 		b.must(err)
-		for _, err := range s.Epoch(t.Context(), stream, 0) {
+		for _, err := range s.EpochFrom(t.Context(), stream, 0, 0) {
 			if !errors.Is(err, loader.ErrInUse) {
 				t.Errorf("two epochs at a time: %v", err)
 			}
@@ -576,7 +576,7 @@ func TestAnEpochEndsWhenTheLoopDoesOrTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	var last error
-	for batch, err := range s.Epoch(ctx, stream, 0) {
+	for batch, err := range s.EpochFrom(ctx, stream, 0, 0) {
 		if last = err; err == nil && batch.Index == 3 {
 			cancel(cause)
 		}
@@ -603,7 +603,7 @@ func TestWhatDoesNotFitOrIsWrongIsAnError(t *testing.T) {
 	b.must(err)
 	stream := b.stream()
 	var last error
-	for _, err := range s.Epoch(t.Context(), stream, 0) {
+	for _, err := range s.EpochFrom(t.Context(), stream, 0, 0) {
 		last = err
 	}
 	if last == nil || !strings.Contains(last.Error(), "batch 0 needs") || !strings.Contains(last.Error(), "500 B") {
@@ -647,7 +647,7 @@ func TestABatchAllocatesLittle(t *testing.T) {
 	b.must(err)
 	stream := b.stream()
 	epoch := func(n int) {
-		for _, err := range s.Epoch(t.Context(), stream, n) {
+		for _, err := range s.EpochFrom(t.Context(), stream, n, 0) {
 			b.must(err)
 		}
 	}
@@ -732,7 +732,7 @@ func TestEpochsThatAreLeftEarlyLeaveNothingFalseInTheCache(t *testing.T) {
 			b.must(err)
 			stream := b.stream()
 			for epoch := range 12 {
-				for batch, err := range s.Epoch(t.Context(), stream, epoch) {
+				for batch, err := range s.EpochFrom(t.Context(), stream, epoch, 0) {
 					b.must(err)
 					b.check(s, stream, batch, epoch, toy)
 					if epoch%4 != 3 && batch.Index == epoch%4 {

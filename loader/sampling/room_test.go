@@ -75,7 +75,7 @@ func TestBatchesTakeWhatTheyNeedWhereThereIsNoMore(t *testing.T) {
 			stream := b.stream()
 			d.scarce = true
 			batches := 0
-			for _, err := range s.Epoch(t.Context(), stream, 0) {
+			for _, err := range s.EpochFrom(t.Context(), stream, 0, 0) {
 				b.must(err)
 				batches++
 			}

@@ -144,7 +144,7 @@ func TestSchedulesEndWithTheLoopTheContextOrAFailure(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		at, seen := int(seed)%s.Batches(), 0
 		var last error
-		for batch, err := range s.Epoch(ctx, stream, 0) {
+		for batch, err := range s.EpochFrom(ctx, stream, 0, 0) {
 			if last = err; err != nil {
 				break
 			}
@@ -241,7 +241,7 @@ func TestSchedulesThatCannotBeAreErrors(t *testing.T) {
 	s, err = b.open(LoaderOptions{Buffers: Buffers(5, 3)}).Set(everyThird(toy.Nodes), m, plan)
 	b.must(err)
 	b.must(s.SetSchedule(&Schedule{Rules: byChance(s.Batches(), 0.5, 2)}))
-	for _, err := range s.Epoch(t.Context(), b.stream(), 0) {
+	for _, err := range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
 		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "was not told how") {
 			t.Errorf("with a device that cannot: %v", err)
 		}
@@ -249,7 +249,7 @@ func TestSchedulesThatCannotBeAreErrors(t *testing.T) {
 	s, err = b.open(LoaderOptions{Buffers: 2}).Set(everyThird(toy.Nodes), m, plan)
 	b.must(err)
 	b.must(s.SetSchedule(&Schedule{Rules: byChance(s.Batches(), 0.5, 2)}))
-	for _, err := range s.Epoch(t.Context(), b.stream(), 0) {
+	for _, err := range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
 		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "8 batches at a time for a loader of 2") {
 			t.Errorf("with too few buffers: %v", err)
 		}
@@ -271,7 +271,7 @@ func TestOnlyBatchesOnTheDeviceTakeItsMemory(t *testing.T) {
 		b.must(s.SetSchedule(&Schedule{Rules: func(int, int) schedule.Rules { return rules }}))
 		var held *loader.Batch
 		seen := 0
-		for batch, err := range s.Epoch(t.Context(), stream, 0) {
+		for batch, err := range s.EpochFrom(t.Context(), stream, 0, 0) {
 			b.must(err)
 			if seen++; batch.Index == 2 {
 				held = batch

@@ -113,6 +113,7 @@ func dispatch(in Inputs) (found Choice) {
 		}
 	}
 	found.Reason = fmt.Sprintf("x = %.2f batches by the GPU for each of the processor by the model without buffers; "+
-		"of %d plans that were simulated, the shortest has %d of %d batches by the processor", ratio, found.Rounds, found.Plan.CPUBatches, batches)
+		"of %d plans that were simulated, the shortest has %d of %d batches by the processor", ratio, found.Rounds,
+		found.Plan.CPUBatches, batches)
 	return found
 }

@@ -100,7 +100,7 @@ func TestEverySamplerBringsTheRowsOfItsInputs(t *testing.T) {
 				t.Fatal(err)
 			}
 			var seen []uint32
-			for b, err := range set.Epoch(t.Context(), stream, 0) {
+			for b, err := range set.EpochFrom(t.Context(), stream, 0, 0) {
 				if err == nil {
 					err = stream.Record().Wait(t.Context())
 				}
@@ -228,7 +228,7 @@ func TestFeaturesThatDoNotFitStayInStorageAndBatchesThatDoNotAreRefused(t *testi
 			t.Fatal(err)
 		}
 		var failed error
-		for _, err := range set.Epoch(t.Context(), stream, 0) {
+		for _, err := range set.EpochFrom(t.Context(), stream, 0, 0) {
 			failed = err
 		}
 		if c.want == placement.Host && !errors.Is(failed, gds.ErrOutOfMemory) {
@@ -262,7 +262,7 @@ func TestAGraphThatIsSampledIsNotClosedWhileBatchesAreHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	var held *loader.Batch
-	for b, err := range set.Epoch(t.Context(), stream, 0) {
+	for b, err := range set.EpochFrom(t.Context(), stream, 0, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -143,13 +143,10 @@ func (r *Buffers[M]) SetAside(sort func(free []M) (stay int)) (put func()) {
 	}
 }
 
-// Epoch reserves the buffers, waits for the work on the last batches, and makes a stream and a pipeline for an epoch.
-// begin prepares the epoch, and returns what runs it, and what is called at its end: then all stages have ended, and no
-// work is left on the stream.
-func (r *Buffers[M]) Epoch(
-	ctx context.Context, device gds.Device, begin func(*pipeline.Pipeline, gds.Stream) (run func() error, end func(),
-		err error),
-) (err error) {
+// Epoch reserves the buffers, waits for the work on the last batches, and runs do with a pipeline and a stream. Then it
+// calls ended, when all stages have ended, and no work is left on the stream.
+func (r *Buffers[M]) Epoch(ctx context.Context, device gds.Device, do func(*pipeline.Pipeline, gds.Stream) error,
+	ended func(*pipeline.Pipeline)) (err error) {
 	if err := r.begin(); err != nil {
 		return err
 	}
@@ -164,7 +161,6 @@ func (r *Buffers[M]) Epoch(
 		return err
 	}
 	p := pipeline.New(ctx)
-	end := func() {}
 	defer func() { // the loop's body may end its goroutine
 		p.Close()
 		if failed := stream.Close(); err == nil {
@@ -176,14 +172,9 @@ func (r *Buffers[M]) Epoch(
 				r.free <- m
 			}
 		}
-		end()
+		ended(p)
 	}()
-	run, ended, err := begin(p, stream)
-	if err != nil {
-		return err
-	}
-	end = ended
-	return run()
+	return do(p, stream)
 }
 
 // Step lends a batch in memory m to the loop. consumer, a stream of the loop, waits until the batch is ready.
