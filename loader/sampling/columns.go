@@ -6,7 +6,6 @@ import (
 	"math"
 	"sort"
 
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
@@ -47,11 +46,11 @@ type columns struct {
 // prepareColumns computes a method's norms, or squared ones; with floor, each node gets the mean of all besides.
 func prepareColumns(squared, floor bool) func(ctx context.Context, m *Method) error {
 	return func(ctx context.Context, m *Method) error {
-		memory, err := m.alloc(8 * m.topology.Nodes())
+		norms, err := shared[float64](m, m.topology.Nodes())
 		if err != nil {
 			return fmt.Errorf("norms of columns: %w", err)
 		}
-		norms, f := dtype.As[float64](memory), m.factors
+		f := m.factors
 		// One thread adds the numbers of a column up in the same order every time.
 		weighted := m.topology.Weighted()
 		err = visitLists(ctx, m.topology, 1, weighted, func(v uint32, sources []uint32, weights []float32) {

@@ -6,8 +6,6 @@ import (
 	"math"
 	"slices"
 	"sync/atomic"
-
-	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
 // factors give the matrix of an Aggregation: A[v,u] = s(v) w(u,v) t(u).
@@ -55,11 +53,10 @@ func inverse(x float64) float32 {
 
 // findLoops finds the self-loops that the graph has.
 func (m *Method) findLoops(ctx context.Context) error {
-	b, err := m.alloc(4 * m.topology.Nodes())
+	loops, err := shared[uint32](m, m.topology.Nodes())
 	if err != nil {
 		return err
 	}
-	loops := dtype.Uint32s(b)
 	var found atomic.Bool
 	err = visitLists(ctx, m.topology, m.options.Threads, false, func(v uint32, sources []uint32, _ []float32) {
 		if i, ok := slices.BinarySearch(sources, v); ok {
@@ -74,13 +71,11 @@ func (m *Method) findLoops(ctx context.Context) error {
 }
 
 // byDegree makes s(v) one over a function of the weighted in-degree of each node, added self-loops included.
-func (m *Method) byDegree(ctx context.Context, of func(degree float64) float64) error {
-	b, err := m.alloc(4 * m.topology.Nodes())
-	if err != nil {
+func (m *Method) byDegree(ctx context.Context, of func(degree float64) float64) (err error) {
+	f := m.factors
+	if f.s, err = shared[float32](m, m.topology.Nodes()); err != nil {
 		return err
 	}
-	f := m.factors
-	f.s = dtype.Float32s(b)
 	return visitLists(ctx, m.topology, m.options.Threads, m.topology.Weighted(),
 		func(v uint32, sources []uint32, weights []float32) {
 			d := float64(len(sources))

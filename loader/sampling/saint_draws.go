@@ -4,9 +4,9 @@ import (
 	"context"
 	"math"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
@@ -56,16 +56,16 @@ type edgeDraws struct {
 }
 
 func saintEdges(ctx context.Context, m *Method) error {
-	n := m.topology.Nodes()
-	b, err := m.alloc(8 * n)
+	q, err := shared[float64](m, m.topology.Nodes())
 	if err != nil {
 		return err
 	}
-	d := &edgeDraws{topology: m.topology, q: dtype.As[float64](b)}
-	if b, err = m.alloc(4 * n); err != nil {
+	heads, err := shared[uint32](m, m.topology.Nodes())
+	if err != nil {
 		return err
 	}
-	heads := dtype.Uint32s(b)[:0]
+	heads = heads[:0]
+	d := &edgeDraws{topology: m.topology, q: q}
 	if err := visitLists(ctx, m.topology, 1, false, func(v uint32, sources []uint32, _ []float32) {
 		if len(sources) > 0 {
 			heads = append(heads, v)
@@ -221,15 +221,12 @@ func countedWalks(n int64, steps int) int64 {
 
 func saintWalks(ctx context.Context, m *Method) error {
 	d := &walkDraws{topology: m.topology, steps: m.Layers()}
-	for _, c := range []struct {
-		counts *[]uint32
-		n      int64
-	}{{&d.visits, m.topology.Nodes()}, {&d.pairs, m.topology.Edges()}} {
-		b, err := m.alloc(4 * c.n)
-		if err != nil {
-			return err
-		}
-		*c.counts = dtype.Uint32s(b)
+	var err error
+	if d.visits, err = shared[uint32](m, m.topology.Nodes()); err != nil {
+		return err
+	}
+	if d.pairs, err = shared[uint32](m, m.topology.Edges()); err != nil {
+		return err
 	}
 	m.shape = d
 	if m.topology.Nodes() == 0 {
@@ -246,42 +243,32 @@ func saintWalks(ctx context.Context, m *Method) error {
 // count adds walks lo to hi-1 to the counts.
 func (d *walkDraws) count(lo, hi int64, random uint64) error {
 	stride := int64(d.steps + 1)
-	nodes := make([][]uint32, 0, stride) // of each walk after each step; a walk that ends stays
-	edges := make([]int64, hi-lo)        // first edges
 	now := make([]uint32, hi-lo)
 	for i := range now {
 		now[i] = uint32(below(rng.At(random, uint64((lo+int64(i))*stride)), d.topology.Nodes()))
 	}
-	nodes = append(nodes, now)
-	lists, next := make([]List, hi-lo), make([]int64, 0, hi-lo)
+	nodes := [][]uint32{now}                      // of each walk after each step; a walk that ends stays
+	edges := slices.Repeat([]int64{-1}, len(now)) // first edges
+	lists, next, going, found := make([]List, len(now)), []int64{}, []int{}, []uint32{}
 	for step := int64(1); step < stride; step++ {
 		if err := d.topology.Lists(now, lists); err != nil {
 			return err
 		}
-		next = next[:0]
+		next, going = next[:0], going[:0]
 		for i, l := range lists {
 			if l.Degree() > 0 {
 				next = append(next, l.First+below(rng.At(random, uint64((lo+int64(i))*stride+step)), l.Degree()))
-			}
-			if step == 1 {
-				edges[i] = -1
-				if l.Degree() > 0 {
-					edges[i] = next[len(next)-1]
-				}
+				going = append(going, i)
 			}
 		}
-		sources := make([]uint32, len(next))
-		if len(next) > 0 {
-			if err := d.topology.Read(next, sources, nil); err != nil {
-				return err
-			}
+		found = resize(found, len(next))
+		if err := d.topology.Read(next, found, nil); err != nil {
+			return err
 		}
-		before := now
-		now = make([]uint32, hi-lo)
-		for i, l := range lists {
-			now[i] = before[i]
-			if l.Degree() > 0 {
-				now[i], sources = sources[0], sources[1:]
+		now = slices.Clone(now)
+		for k, i := range going {
+			if now[i] = found[k]; step == 1 {
+				edges[i] = next[k]
 			}
 		}
 		nodes = append(nodes, now)

@@ -8,7 +8,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unsafe"
 
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
@@ -191,12 +193,13 @@ func ChoosesSeeds(name string) bool {
 	return k != nil && k.graphWise
 }
 
-// alloc allocates memory that all samplers share.
-func (m *Method) alloc(bytes int64) ([]byte, error) {
-	b, err := offheap.Alloc(bytes)
+// shared allocates memory for n values that all samplers share.
+func shared[T dtype.Number](m *Method, n int64) ([]T, error) {
+	var zero T
+	b, err := offheap.Alloc(n * int64(unsafe.Sizeof(zero)))
 	if err != nil {
 		return nil, err
 	}
 	m.buffers = append(m.buffers, b)
-	return b.Bytes(), nil
+	return dtype.As[T](b.Bytes()), nil
 }
