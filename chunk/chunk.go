@@ -3,7 +3,7 @@
 // preprop-gnn section 4.2) with chunks of one row.
 //
 // The rows are cut into chunks of ChunkRows; only the last may be shorter. An epoch is the chunks, one after
-// another, in ascending order or in that of a permutation drawn by (Seed, epoch); batch k is its positions
+// another, in ascending order or permuted by (Seed, epoch); batch k is its positions
 // [k*BatchRows, (k+1)*BatchRows), so batches run across the borders of chunks. Since only one chunk is shorter, its
 // place in the permutation is all that is needed to find the chunk at any position.
 //
@@ -58,7 +58,7 @@ type Batch struct {
 	Index      int // within the epoch
 	GlobalRows int // over all ranks: what the loss is divided by
 	Rows       int // of this rank
-	Remote     int // of these, rows that another rank holds; the last ones
+	Remote     int // rows that another rank holds: the last of Rows
 
 	order *order
 	first int64  // its place in the epoch

@@ -6,7 +6,7 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 )
 
-// Two epochs over ten rows, of which pairs stay together, in batches of four.
+// Two epochs over ten rows in batches of four; pairs of rows stay together.
 func Example() {
 	plan := chunk.Plan{Rows: 10, ChunkRows: 2, BatchRows: 4, Order: chunk.Shuffled, Seed: 1}
 	if err := plan.Check(); err != nil {

@@ -131,7 +131,7 @@ func readIndex(fsys vfs.FS, path string, m *Manifest) ([]indexRow, error) {
 	}
 	if m.fingerprint(index) != m.Fingerprint {
 		return nil, &CorruptError{filepath.Join(filepath.Dir(path), manifestName), -1,
-			"its fingerprint is not that of manifest and index"}
+			"its fingerprint does not match manifest and index"}
 	}
 	return index, nil
 }

@@ -32,7 +32,7 @@ const ScratchFolder = jobFolder + "/" + scratchName
 type OtherJobError struct {
 	Dir  string
 	Have string // CreateOptions.Job of the interrupted job
-	Want string // that of the one started
+	Want string // CreateOptions.Job of the job that was started
 }
 
 func (e *OtherJobError) Error() string {

@@ -23,7 +23,7 @@ type NodeRange struct {
 	Weights   []float32 // in the order of Neighbors; nil without weights
 }
 
-// Rows is the number of nodes, Edges that of their in-neighbours.
+// Rows is the number of nodes, Edges the number of their in-neighbours.
 func (b *NodeRange) Rows() int64  { return int64(len(b.Offsets)) - 1 }
 func (b *NodeRange) Edges() int64 { return int64(len(b.Neighbors)) }
 
@@ -69,7 +69,7 @@ func (b *NodeRange) checkLists(n int64) error {
 	return nil
 }
 
-// NodeRange is a view of nodes lo to hi-1.
+// Range is a view of nodes lo to hi-1.
 func (c *CSC) Range(lo, hi int64) NodeRange {
 	all := NodeRange{Offsets: c.Offsets, Neighbors: c.Neighbors, Weights: c.Weights}
 	return all.Slice(lo, hi)
@@ -333,11 +333,10 @@ func (t *TopologyFile) Nodes() int64   { return t.raw.Nodes }
 func (t *TopologyFile) Edges() int64   { return t.raw.Edges }
 func (t *TopologyFile) Weighted() bool { return t.raw.Weights != nil }
 
-// Node ranges is the number of node ranges; without nodes there is none.
+// Ranges is the number of node ranges; without nodes it is 0.
 func (t *TopologyFile) Ranges() int { return len(t.starts) - 1 }
 
-// Bounds is the first node and the first edge of node range k; those of node range Node ranges() are the numbers of
-// nodes and edges.
+// Bounds is the first node and the first edge of node range k. Bounds(Ranges()) is the number of nodes and edges.
 func (t *TopologyFile) Bounds(k int) (firstNode, firstEdge int64) {
 	return t.starts[k].node, t.starts[k].edge
 }

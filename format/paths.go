@@ -62,7 +62,7 @@ const MaxParts = 100_000
 // PartPath is the path of part k of the table in a folder, relative to the directory.
 func PartPath(folder string, k int) string { return fmt.Sprintf("%s/part-%05d.arrow", folder, k) }
 
-// splitPart is the inverse of PartPath; ok is false if path is not that of a part.
+// splitPart is the inverse of PartPath; ok is false if path does not name a part.
 func splitPart(path string) (folder string, k int, ok bool) {
 	slash := strings.LastIndexByte(path, '/')
 	if slash < 0 {

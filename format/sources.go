@@ -21,7 +21,7 @@ type SourceFile struct {
 }
 
 // UseSources takes the input features of a graph from files that stay where they are, so that no MatrixWriter copies
-// them. The rows of the files, one after another, are those of all nodes, and every file but the last holds whole
+// them. The files, one after another, hold the rows of all nodes, and every file but the last holds whole
 // chunks. UseSources reads every byte for its checksum, and calls check with the rows of each chunk from up to
 // threads goroutines at a time.
 func (w *Writer) UseSources(ctx context.Context, files []SourceFile, threads int,

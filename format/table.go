@@ -197,7 +197,7 @@ func (l *Layout) chunkBytes() int64 { return int64(l.ChunkRows) * l.rowBytes() }
 
 func (l *Layout) rowBytes() int64 { return int64(l.Features) * int64(l.DType.Size()) }
 
-// rows is the number of rows over all regions, chunks that of chunks.
+// rows and chunks count over all regions.
 func (l *Layout) rows() int64 {
 	last := l.Regions[len(l.Regions)-1]
 	return last.FirstRow + last.Rows

@@ -162,7 +162,7 @@ func (w *Writer) Topology(c *CSC) error {
 }
 
 // StreamTopology writes topology/ and, where there are weights, weights/. They need not fit in memory: node v has
-// degrees[v] in-neighbours; neighbors gives those of all nodes as uint32, one node after another, and weights theirs as
+// degrees[v] in-neighbours; neighbors gives them as uint32, one node after another, and weights their weights as
 // float32 in the same order, or is nil if there are none.
 func (w *Writer) StreamTopology(degrees []uint32, neighbors, weights io.Reader) error {
 	size := topologySize{int64(len(degrees)), 0, weights != nil}

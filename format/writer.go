@@ -38,8 +38,8 @@ type CreateOptions struct {
 
 // Writer writes a graph or store directory. Each matrix may be written by a goroutine of its own.
 //
-// Until Publish the directory has a folder .job with a locked file, and no manifest, or that of the store that is
-// extended. Files get their names when they are complete and durable. Publish writes index and manifest, and then
+// Until Publish the directory has a folder .job with a locked file, and no manifest, or the manifest of the store that
+// is extended. Files get their names when they are complete and durable. Publish writes index and manifest, and then
 // removes .job.
 type Writer struct {
 	fsys       vfs.FS

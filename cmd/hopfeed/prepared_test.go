@@ -21,7 +21,7 @@ func TestFeaturesThatWerePreparedDifferentlyAreRefused(t *testing.T) {
 	must(t, d, "train plain-store --epochs 2 --hidden 4 --run run")
 	must(t, d, "train normalized-store --epochs 2 --hidden 4 --hops 0 --run input")
 	must(t, d, "train normalized --model gcn --epochs 2 --hidden 4 --run gcn")
-	const want = "its features were imported %s --normalize-features, and those of the training %s"
+	const want = "its features were imported %s --normalize-features, but the training's %s"
 	plain, normalized := fmt.Sprintf(want, "without", "with"), fmt.Sprintf(want, "with", "without")
 	for line, want := range map[string]string{
 		"evaluate --checkpoint run normalized-store":            normalized,
@@ -155,13 +155,13 @@ func TestOtherColumnsAndEdgesAreSaid(t *testing.T) {
 	for line, want := range map[string]string{
 		"evaluate --checkpoint gcn one": "",
 		"evaluate --checkpoint gcn other": "warning  the features of other are the columns width, " +
-			"height, and those of the training were height, width",
-		"evaluate --checkpoint gcn both": "warning  the edges of both are not directed, and those " +
-			"of the training were directed",
-		"predict --checkpoint gcn both -o out.csv": "warning  the edges of both are not directed, and those " +
-			"of the training were directed",
-		"train both --config gcn/config.yaml --epochs 1": "--config: the edges of both are not directed, and those " +
-			"of the training were directed",
+			"height, but the training's were height, width",
+		"evaluate --checkpoint gcn both": "warning  the edges of both are not directed, but the " +
+			"training's were directed",
+		"predict --checkpoint gcn both -o out.csv": "warning  the edges of both are not directed, but the " +
+			"training's were directed",
+		"train both --config gcn/config.yaml --epochs 1": "--config: the edges of both are not directed, but the " +
+			"training's were directed",
 	} {
 		if o := must(t, d, line); !strings.Contains(o.stdout+o.stderr, want) || want == "" &&
 			strings.Contains(o.stdout, "warning") {

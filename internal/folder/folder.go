@@ -112,7 +112,7 @@ func OpenScratch(fsys vfs.FS, path string) (*Scratch, error) {
 	return &Scratch{fsys, path, lock}, nil
 }
 
-// Path is that of a scratch file.
+// Path is the path of the scratch file with this name.
 func (s *Scratch) Path(name string) string { return filepath.Join(s.path, name+Suffix) }
 
 // Dir is the folder.

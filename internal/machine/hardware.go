@@ -18,15 +18,14 @@ import (
 // ErrHardware is returned when a description of hardware cannot be used.
 var ErrHardware = errors.New("unusable description of hardware")
 
-// Hardware is what a machine has to work with, as one describes it to plan for a machine that is not there. Rates are
+// Hardware is what a machine has to work with, as described to plan for a machine that is not there. Rates are
 // what is reached, not what a data sheet promises; 0 where nothing is known.
 type Hardware struct {
 	Cores  int
 	Memory units.Bytes // of the host, that a job may use
 	// Pinnable is how much of Memory can be locked, for devices to copy from; 0: all.
 	Pinnable units.Bytes
-	// MemoryBandwidth is that of all cores reading one after another;
-	// GatherBandwidth that of copying scattered rows, in bytes of rows.
+	// MemoryBandwidth is of all cores reading in order, GatherBandwidth of copying scattered rows, in bytes of rows.
 	MemoryBandwidth, GatherBandwidth units.Rate
 	Devices                          Devices
 	Storage                          Storage

@@ -8,7 +8,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// paperMachine is that of preprop-gnn, Appendix C.
+// paperMachine is the machine of preprop-gnn, Appendix C.
 const paperMachine = `
 cores: 48
 memory: 380GB # two sockets

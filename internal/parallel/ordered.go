@@ -9,7 +9,7 @@ import (
 // Ordered calls fill for 0 to n-1 from up to threads goroutines, and emit with what fill returned, one after another
 // in order, as soon as it is there. buffer makes what fill works with; it belongs to one call of fill and the emit
 // that follows, and there are at most threads+1. It returns when all calls have, with the first error in order, or
-// that of ctx.
+// the cause why ctx has ended.
 func Ordered[B, T any](ctx context.Context, threads int, n int64, buffer func() B, fill func(k int64, b B) (T, error),
 	emit func(T) error) error {
 	threads = int(max(1, min(int64(threads), n)))

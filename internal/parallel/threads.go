@@ -14,7 +14,7 @@ var processors struct {
 	beside    int // calls of Beside that have not ended
 }
 
-// Threads is how many goroutines that compute are worth running at a time: those of SetThreads or, before, the
+// Threads is how many goroutines that compute are worth running at a time: as SetThreads says or, before, the
 // processors that the affinity mask allows, or the cgroup's CPU quota if that is less.
 func Threads() int {
 	processors.Lock()

@@ -81,7 +81,7 @@ func (p *Pipeline) Times() []Times {
 // Worker reports the end.
 func (p *Pipeline) Go(name string, run func(*Worker)) { p.start(p.addStage(name, 1), run) }
 
-// Worker adds a stage that is the caller's own goroutine, such as that of a loop which also sends.
+// Worker adds a stage that is the caller's own goroutine, such as a loop that also sends.
 func (p *Pipeline) Worker(name string) *Worker { return p.addStage(name, 1)[0] }
 
 func (p *Pipeline) start(workers []*Worker, run func(*Worker)) {
@@ -112,7 +112,7 @@ type Worker struct {
 // Context ends with the pipeline.
 func (w *Worker) Context() context.Context { return w.ctx }
 
-// Index is the number of the worker in its stage, from 0 on: that of the memory it works with.
+// Index is the number of the worker in its stage, from 0 on, and so of the memory that it works with.
 func (w *Worker) Index() int { return w.index }
 
 // Event is something to wait for. Wait returns when it has happened, or when ctx ends, with the cause of that.

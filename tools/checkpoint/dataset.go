@@ -25,7 +25,7 @@ type DataSet struct {
 	Prepared map[string]string `json:"prepared,omitempty"`
 }
 
-// Entries of DataSet.Prepared beside those of format.Manifest.Preparation.
+// Entries of DataSet.Prepared that format.Manifest.Preparation does not have.
 const (
 	directedEntry = "directed"
 	weightedEntry = "weighted"
@@ -53,9 +53,9 @@ func (d DataSet) Same(as DataSet) bool {
 	return d.SameRows(as) && d.Split == as.Split && d.SplitsFile == as.SplitsFile
 }
 
-// ComparePrepared compares how the features and edges of two data sets were prepared: d those of a training, now those
-// of the input at a path. It returns an error for different features, since parameters mean nothing for them, and
-// warnings for what may be a property of another graph.
+// ComparePrepared compares how the features and edges of two data sets were prepared: d for a training, now for the
+// input at a path. It returns an error for different features, since parameters mean nothing for them, and warnings for
+// what may be a property of another graph.
 func (d DataSet) ComparePrepared(now DataSet, spec trainer.Spec, input string) (warnings []string, err error) {
 	if d.SameRows(now) {
 		return nil, nil
@@ -71,7 +71,7 @@ func (d DataSet) ComparePrepared(now DataSet, spec trainer.Spec, input string) (
 	before, after := d.Prepared[format.NormalizeFeatures], now.Prepared[format.NormalizeFeatures]
 	switch {
 	case before != "" && after != "" && before != after:
-		return nil, fmt.Errorf("%s: its features were imported %s %s, and those of the training %s: "+
+		return nil, fmt.Errorf("%s: its features were imported %s %s, but the training's %s: "+
 			"import them the same way (and propagate again)", input, with(after), flag, with(before))
 	case before == "" && after == "":
 		warn("whether features were imported with %s is recorded neither of the training nor of %s: %s", flag, input,
@@ -85,7 +85,7 @@ func (d DataSet) ComparePrepared(now DataSet, spec trainer.Spec, input string) (
 	}
 	before, after = d.Prepared[format.FeatureColumns], now.Prepared[format.FeatureColumns]
 	if before != "" && after != "" && before != after {
-		warn("the features of %s are the columns %s, and those of the training were %s: "+
+		warn("the features of %s are the columns %s, but the training's were %s: "+
 			"they must mean the same, in this order", input, after, before)
 	}
 	if !readsEdges(spec) {
@@ -97,7 +97,7 @@ func (d DataSet) ComparePrepared(now DataSet, spec trainer.Spec, input string) (
 			if now.Prepared[entry] != "true" {
 				is, were = "not "+entry, entry
 			}
-			warn("the edges of %s are %s, and those of the training were %s: expect worse results", input, is, were)
+			warn("the edges of %s are %s, but the training's were %s: expect worse results", input, is, were)
 		}
 	}
 	return warnings, nil

@@ -392,7 +392,7 @@ func (r *RunDir) Save(c *Checkpoint) error {
 	return r.removeUnreferenced()
 }
 
-// removeUnreferenced renames staged files, and removes files of earlier checkpoints: those that checkpoint.json does
+// removeUnreferenced renames staged files, and removes files of earlier checkpoints that checkpoint.json does
 // not name and, if checkpoint.json is of this training, plain files of others.
 func (r *RunDir) removeUnreferenced() error {
 	if r.commitUnknown {

@@ -20,12 +20,12 @@ import (
 const metaName = "meta.json"
 
 // ours matches the names of files that an export writes.
-var ours = regexp.MustCompile(`^(meta\.json|(edge_(index|weight)|node_(feat|label|id)|splits|orig_id|.+_hop-[0-9]+)\.npy)(` +
-	regexp.QuoteMeta(vfs.TempSuffix) + `)?$`)
+var ours = regexp.MustCompile(
+	`^(meta\.json|(edge_(index|weight)|node_(feat|label|id)|splits|orig_id|.+_hop-[0-9]+)\.npy)(\.tmp)?$`)
 
 // output is the directory that an export writes. All files are written into a folder beside it, which is locked, and
-// then takes its name or, to replace an export, is exchanged with it (folder.Swap): so the directory is complete, or not
-// there.
+// then takes its name or, to replace an export, is exchanged with it (folder.Swap): so the directory is complete, or
+// not there.
 type output struct {
 	fsys  vfs.FS
 	dir   string
@@ -132,9 +132,9 @@ func (o *output) publish() error {
 	return errors.Join(err, folder.RemoveFile(o.fsys, marker), lock.Close())
 }
 
-// replaceable lists the files of a directory, meta.json first, if all of them may be removed: those that a killed
-// export has left (it has a lock file) or, with force, a complete export (meta.json says so). A user's own arrays,
-// which may have the same names, have neither.
+// replaceable lists the files of a directory, meta.json first, if all of them may be removed: a killed export has left
+// them (it has a lock file) or, with force, they are a complete export (meta.json says so). A user's own arrays, which
+// may have the same names, have neither.
 func (o *output) replaceable(dir string, force bool) (names []string, err error) {
 	entries, err := o.fsys.ReadDir(dir)
 	if err != nil {
