@@ -23,10 +23,10 @@ type pass struct {
 	// false if the program has to end, since another rank has failed: see group.run.
 	meet func(vector gds.Tensor) bool
 
-	// Of a graph:
+	// For a model that reads a graph:
 	order order        // of the input layer
-	block loader.Block // of a whole graph: the block of the layer
-	chunk int          // of a whole graph: rows at chunkLevel
+	block loader.Block // the block of the layer, in a pass over a whole graph
+	chunk int          // rows at chunkLevel, in a pass over a whole graph
 }
 
 // begin starts a pass of a batch.

@@ -24,7 +24,7 @@ type NamedScore struct {
 
 // Evaluation is the result of Evaluate.
 type Evaluation struct {
-	ByName  []NamedScore // those that have rows
+	ByName  []NamedScore // without the sets that have no rows
 	Overall Score
 }
 

@@ -271,7 +271,7 @@ func (f *Fitting) checkLoss(sum float64, first int) error {
 	return f.divergedAt(max(0, min(batch, f.state.Batch-1)))
 }
 
-// stepOptions are the settings of a step of this epoch, before which there were so many rows.
+// stepOptions are the settings of a step of this epoch; rows of the epoch were trained on before it.
 func (f *Fitting) stepOptions(step int, rows int64) stepOptions {
 	s := &f.state
 	passed := float64(s.Epoch.Number-1) + min(1, float64(rows)/float64(s.TrainRows)) // samplers may choose more rows

@@ -46,8 +46,8 @@ func (b *builder) recursiveAttention(x *activation, tokens int, probability floa
 	slope.centre = 0.25
 	before := b.dense(hop, x, 1) // what PReLU is applied to
 	ofHistory := b.dense(history, x, 1)
-	scores, weights := b.activation(0, tokens), b.activation(0, tokens)           // weights: softmax of the scores,
-	used, drop := b.activation(0, tokens), dropout{probability, attentionDropout} // used: those after dropout
+	scores, weights := b.activation(0, tokens), b.activation(0, tokens)           // weights: softmax of the scores
+	used, drop := b.activation(0, tokens), dropout{probability, attentionDropout} // used: weights after dropout
 	// For each token, the softmax of the scores before it.
 	partial := b.activation(0, tokens*tokens)
 	z := b.activation(0, width)

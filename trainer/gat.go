@@ -17,7 +17,7 @@ var gatKind = graphKind(kind{
 	check:       checkHeads,
 	build: func(s Spec, b *builder) *activation {
 		heads := s.Settings.integer("heads")
-		// Of a whole graph, for one layer after another.
+		// A pass over a whole graph computes one layer after another, so all layers share these.
 		scores, stats := b.scratch(graphLevel, 2*heads), b.scratch(targetLevel, 2*heads)
 		along := func(b *builder, name string, level, out int) alongEdges {
 			c := newEdgeAttention(b, name, level, out, heads)

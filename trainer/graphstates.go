@@ -62,7 +62,7 @@ func (m *messagePassing) productColumns() int {
 	return m.states[0].cols
 }
 
-// allocate makes room for so many rows, unless there is room.
+// allocate makes room for a row for each node, unless there is room.
 func (s *graphStates) allocate(dev gds.Device, nodes int, columns [2]int) (err error) {
 	if s.pool == nil {
 		s.pool, s.mem.dev = gather.NewPool(0), dev

@@ -10,7 +10,7 @@ import (
 // rowTally is a tally that counts rows on the host.
 type rowTally interface {
 	tally
-	// count counts rows: out is [rows, cols], and labels are the bytes of those in loader.Batch.
+	// count counts rows: out is [rows, cols], and labels are the bytes of loader.Batch.Labels.
 	count(out []float32, labels []byte, cols int)
 }
 
@@ -42,7 +42,7 @@ type copied struct {
 	done    gds.Event // nil: nothing
 }
 
-// newCopied is for batches of up to batchRows rows, with so many bytes of labels or numbers.
+// newCopied is for batches of up to batchRows rows and this number of bytes of labels or numbers.
 func newCopied(mem *memory, what string, s Spec, batchRows int, bytes int64) copied {
 	return copied{out: mem.pinned(what, gds.Bytes(batchRows, s.Classes, gds.Float32)), of: mem.pinned(what, bytes)}
 }
@@ -66,8 +66,7 @@ func onHost(start func(Spec) rowTally) func(*memory, Spec, int) (meter, error) {
 	}
 }
 
-// hostMeter copies batches to pinned memory, and counts a batch when the next but one comes, so that the device does not
-// wait.
+// hostMeter copies batches to pinned memory, and counts a batch when the next but one comes: the device does not wait.
 type hostMeter struct {
 	cols    int
 	start   func() rowTally

@@ -115,7 +115,7 @@ func (l *linear) inputGradient(p *pass, gx gds.Tensor, beta float32, gy gds.Tens
 }
 
 // dense adds a linear layer on x, or on each of its tokens if x is as wide as several inputs, and returns its output.
-// The gradient of x becomes beta times what later layers set, which is 0 or 1, plus that of the layer.
+// The gradient of x becomes its gradient so far times beta, which is 0 or 1, plus the layer's.
 func (b *builder) dense(l *linear, x *activation, beta float32) *activation {
 	tokens := x.cols / l.weight.cols
 	y := b.activation(x.level, tokens*l.weight.rows)
@@ -186,7 +186,7 @@ func (b *builder) readInput(layers ...*inputLayer) *activation {
 	return y
 }
 
-// dropout tells the dropout of one layer from that of others by its id.
+// dropout is the dropout of one layer. Its id makes layers drop out different elements.
 type dropout struct {
 	probability float32
 	id          uint64
@@ -236,8 +236,8 @@ func mlpSettings(dropout float64) []Setting {
 	return []Setting{hiddenSetting(128), layersSetting(3, 2, 257), dropoutSetting(dropout)}
 }
 
-// mlp adds linear layers, so many of them hidden with ReLU and dropout after each, and returns the logits. The dropout
-// layers have the ids 1, 2 and so on.
+// mlp adds hidden linear layers, with ReLU and dropout after each, and a last linear layer; it returns the logits. The
+// dropout layers have the ids 1, 2 and so on.
 func (b *builder) mlp(x *activation, classes, hidden, layers int, probability float32) *activation {
 	for i := range layers {
 		x = b.dense(newLinear(&b.params, fmt.Sprintf("hidden-%d", i+1), hidden, x.cols), x, 0)

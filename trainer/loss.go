@@ -12,7 +12,7 @@ var losses = map[string]loss{
 
 // loss is a loss for models of one target. It adds the sum of the losses of rows to t.sum and, unless t.grad is the
 // zero Tensor, sets that to scale times the gradient of the sum. A row without a label adds nothing, and has no
-// gradient; the mean over a set of rows is over those with a label (see Data.TrainLabelled).
+// gradient; the mean over a set of rows is over its labelled rows (see Data.TrainLabelled).
 type loss struct {
 	target Target
 	add    func(s gds.Stream, t lossTensors, scale float32)
@@ -50,7 +50,7 @@ func absoluteError(s gds.Stream, t lossTensors, scale float32) {
 }
 
 // BalancedWeights are the class weights by which all classes count the same: the number of labelled rows, divided by
-// the number of classes and by that of the rows of a class (as in scikit-learn); 0 for classes without rows.
+// the number of classes times the number of rows of the class (as in scikit-learn); 0 for classes without rows.
 func BalancedWeights(rowsOfClass []int64) []float64 {
 	rows, weights := 0.0, make([]float64, len(rowsOfClass))
 	for _, n := range rowsOfClass {

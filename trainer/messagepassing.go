@@ -74,9 +74,9 @@ type messageLayer struct {
 	y       *activation // sum plus self
 	norm    *affine     // of the layer normalisation of y; or nil
 
-	summed     *activation // if sums come first: those of destinations
+	summed     *activation // if sums come first: the sums of destinations
 	chunk      *activation // the same for a chunk of a whole graph; the input layer also has some of its sources there
-	product    *activation // if products with the weights come first: those of sources
+	product    *activation // if products with the weights come first: the products of sources
 	own        *activation // in the input layer: products of destinations with the weights of self
 	transposed *activation // in the input layer, if features are sparse: the weights by column
 }

@@ -47,7 +47,7 @@ type meter interface {
 	// reset enqueues that counts begin at zero.
 	reset(s gds.Stream)
 	// add enqueues that rows are counted: out is what the model puts out for them, [rows, Spec.Classes], and labels are
-	// those of loader.Batch. Rows without a label do not count.
+	// loader.Batch.Labels. Rows without a label do not count.
 	add(s gds.Stream, out, labels gds.Tensor)
 	// read waits for all work of the stream, and returns the counts.
 	read(ctx context.Context, s gds.Stream) (tally, error)

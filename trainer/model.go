@@ -30,8 +30,8 @@ type kind struct {
 	// given the number of columns: see group.measureInputs.
 	size     func(features int) float64
 	defaults Settings // but for the values of settings, and for the weight decay
-	// decay is the default weight decay times the number of training rows, fewDecay that of few rows (0: the same), and
-	// mostDecay the largest default (0: any).
+	// decay is the default weight decay times the number of training rows, fewDecay the same for few rows (0: decay),
+	// and mostDecay the largest default (0: any).
 	decay, fewDecay, mostDecay float64
 	// few changes the defaults for at most fewRows training rows; nil: they are the same.
 	few func(*Settings)

@@ -38,10 +38,10 @@ func (g *group) firstBatch(ctx context.Context, sets []Epocher, do func(shares [
 }
 
 // measureInputs measures the input matrices in the ranks' shares of the first batch of training: the mean of each
-// column, factors for columns whose unit is far from that of others, and the scale that brings each matrix to the size
-// that the model wants (kind.size). Features come in any unit (rows divided by their sum have the size 1/F) and around
-// any mean (which propagation keeps, while it averages out differences). So learning rates and weight decay mean the
-// same for all of them.
+// column, factors for columns whose unit is far from the units of others, and the scale that brings each matrix to the
+// size that the model wants (kind.size). Features come in any unit (rows divided by their sum have the size 1/F) and
+// around any mean (which propagation keeps, while it averages out differences). So learning rates and weight decay mean
+// the same for all of them.
 func (g *group) measureInputs(ctx context.Context, shares []*loader.Batch, factors standardization) ([]InputScale,
 	error) {
 	spec := g.ranks[0].spec

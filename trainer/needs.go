@@ -14,8 +14,8 @@ func (s Spec) HostBytes(devices int) (int64, error) {
 	return 3 * 4 * parameters * int64(devices), err
 }
 
-// PinnedBytes is the pinned memory that a model takes on so many devices together: for batches of up to batchRows rows,
-// sums over devices, and, where gradients wait, so many of each device and of their sums.
+// PinnedBytes is the pinned memory that a model takes on all devices together: for batches of up to batchRows rows, for
+// sums over devices, and for gradients that wait: this number for each device, and as many sums.
 func (s Spec) PinnedBytes(batchRows, devices, gradients int, train bool) (int64, error) {
 	n, err := s.counted(batchRows, train)
 	if err != nil {
@@ -28,8 +28,8 @@ func (s Spec) PinnedBytes(batchRows, devices, gradients int, train bool) (int64,
 	return int64(devices)*n.mem.pinnedBytes + int64((devices+1)*vectors)*gds.Bytes(1, n.params.count, gds.Float32), nil
 }
 
-// BlockBytes is the device memory of a model that reads a graph, in addition to DeviceBytes, for training on batches of
-// so many rows with these blocks: activations and gradients. sparse: features are.
+// BlockBytes is the device memory of a model that reads a graph, in addition to DeviceBytes, for training on batches
+// with these rows and blocks: activations and gradients. sparse tells whether the features are.
 func (s Spec) BlockBytes(rows int, blocks []loader.Block, sparse bool) (int64, error) {
 	return s.graphBytes([]*loader.Batch{{Rows: rows, Blocks: blocks}}, sparse, true)
 }
@@ -39,8 +39,9 @@ func (s Spec) EdgeWorkBytes(sources, edges int64) int64 {
 	return gds.EdgeWorkBytes(sources, edges, int64(s.Settings["heads"]))
 }
 
-// GraphBytes is the device memory of such a model, in addition to DeviceBytes, to compute a layer for so many nodes of
-// a whole graph or of a chunk. some: it also computes neighborhoods of some nodes, which may be nearly all nodes.
+// GraphBytes is the device memory of a model that reads a graph, in addition to DeviceBytes, to compute a layer for all
+// nodes of a whole graph or of a chunk. some tells that it also computes neighborhoods of some, perhaps nearly all
+// nodes.
 func (s Spec) GraphBytes(nodes int, sparse, some bool) (int64, error) {
 	whole := loader.WholeGraph{Blocks: []loader.Block{{Destinations: nodes, Sources: nodes}}}
 	passes := []*loader.Batch{{Whole: &whole}}
@@ -52,7 +53,7 @@ func (s Spec) GraphBytes(nodes int, sparse, some bool) (int64, error) {
 	return s.graphBytes(passes, sparse, false)
 }
 
-// graphBytes is what such a model takes that computes these batches one after another.
+// graphBytes is the memory of a model that computes these batches one after another.
 func (s Spec) graphBytes(batches []*loader.Batch, sparse, train bool) (bytes int64, err error) {
 	n, err := s.counted(max(1, batches[0].Rows), train)
 	if err != nil {

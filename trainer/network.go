@@ -15,7 +15,7 @@ import (
 // network is a model on a device: parameters, scratch memory for one batch, and the stream that computes it.
 type network struct {
 	builder
-	rank, ranks  int // of so many
+	rank, ranks  int // the number of this one, and how many there are
 	task         task
 	spec         Spec
 	batchRows    int

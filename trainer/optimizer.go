@@ -84,6 +84,6 @@ func stepwise(passed float64, epochs int) float64 {
 	return 0.01
 }
 
-// warmUp is another factor of the learning rate, which grows over so many epochs: linearly, from 1 / (epochs + 1) to 1
-// (after Goyal et al. 2017, section 2.2).
+// warmUp is another factor of the learning rate. It grows over the given number of epochs: linearly, from 1 / (epochs +
+// 1) to 1 (after Goyal et al. 2017, section 2.2).
 func warmUp(passed, epochs float64) float64 { return min(1, (1+passed)/(1+epochs)) }

@@ -16,14 +16,14 @@ type Options struct {
 	WeightDecay  float64 `json:"weight_decay"` // of all but biases: see the optimizers
 	Seed         uint64  `json:"seed"`         // of initial values and dropout; the order of rows is the Epocher's
 	EvalEvery    int     `json:"eval_every"`   // epochs between validations; 0: 1. The last epoch is always validated
-	Patience     int     `json:"patience"`     // stop after so many epochs without a better validation; 0: never
+	Patience     int     `json:"patience"`     // stop after this number of epochs without a better validation; 0: never
 
 	Optimizer   string  `json:"optimizer"`           // "": adam
 	Schedule    string  `json:"schedule"`            // of the learning rate; "": constant
 	WarmUp      float64 `json:"warm_up,omitempty"`   // epochs in which the learning rate grows from almost zero
 	ClipNorm    float64 `json:"clip_norm,omitempty"` // largest norm of the gradient of all learnt parameters; 0: any
-	Loss        string  `json:"loss"`                // "": that of the target
-	Metric      string  `json:"metric"`              // that epochs are selected by; "": that of the target
+	Loss        string  `json:"loss"`                // "": the default of the target
+	Metric      string  `json:"metric"`              // that epochs are selected by; "": the default of the target
 	Standardize string  `json:"standardize"`         // what of the input is brought to one unit; "": matrix
 
 	// ClassWeights multiply the losses of rows, by their class; nil: ones.

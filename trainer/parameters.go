@@ -102,6 +102,6 @@ func (n *network) download(vector gds.Tensor) ([]float32, error) {
 	return values, gds.Download(n.mem.dev, n.stream, values, vector)
 }
 
-// linearBound is the bound of weights and biases of a layer with so many
+// linearBound is the bound of weights and biases of a layer with this number of
 // inputs: He uniform with a = sqrt(5), PyTorch's for nn.Linear.
 func linearBound(inputs int) float64 { return 1 / math.Sqrt(float64(inputs)) }

@@ -82,7 +82,7 @@ func (p *predictor) allocate() error {
 
 // run predicts one set of rows.
 func (p *predictor) run(ctx context.Context, sets []Epocher) error {
-	var failed error // not that of a device
+	var failed error // an error of whole, not of a device
 	begun := 0       // batches
 	// whole uses the batch before b, whose memory the batch after b takes.
 	whole := func(b *loader.Batch) error {

@@ -27,7 +27,7 @@ type Epoch struct {
 }
 
 // Figures are the results of a run of training. A metric is nil if there were no labelled rows for it, or training
-// ended before it. The JSON names are those of the train command.
+// ended before it. The train command prints them by their JSON names.
 type Figures struct {
 	Epochs           int                `json:"epochs"`     // that have ended
 	BestEpoch        int                `json:"best_epoch"` // 0 if none has ended

@@ -29,7 +29,7 @@ var sgcKind = kind{
 
 // ssgcKind is Simple Spectral Graph Convolution (Zhu and Koniusz 2021, Equation 5): a linear classifier on the mean of
 // the hops, with a share alpha of the input, (1-alpha)/R * (X_1 + ... + X_R) + alpha * X. With several operators their
-// means are concatenated. Matrices are scaled as those of sgc.
+// means are concatenated. Matrices are scaled as for sgc.
 var ssgcKind = kind{
 	name: "ssgc", about: "one linear layer on the mean of all hops",
 	chooseMatrices: allHops,

@@ -20,7 +20,7 @@ type State struct {
 	Spec      Spec    `json:"-"` // in the header of the encoding: see stateHeader
 	Options   Options `json:"options"`
 	TrainRows int64   `json:"train_rows"`
-	// TrainLabelled rows are those that the loss is a mean of; 0, of older versions: all.
+	// TrainLabelled is how many rows have a label, which the loss is a mean over; 0, of older versions: all.
 	TrainLabelled int64        `json:"train_labelled,omitempty"`
 	Inputs        []InputScale `json:"-"`
 

@@ -22,7 +22,7 @@ type submission struct {
 
 const (
 	trialWarmUp = 4 // steps, in which memory is allocated
-	trialRounds = 3 // of each way in turn, of which the medians are compared
+	trialRounds = 3 // of each way in turn; their medians are compared
 	trialSteps  = 8 // of a round, after one that is not timed
 )
 

@@ -56,8 +56,8 @@ func (s Spec) checkLabels(labels gds.Tensor) error {
 }
 
 // rescaled is the last layer of a model of values. The layers before put out numbers of about one, which are multiplied
-// by a unit and moved by a mean: those of the training labels, one for each column. So a learning rate means the same
-// for values of any size, and the model puts out what the labels are.
+// by a unit and moved by a mean: standard deviation and mean of the training labels, by column. So a learning rate
+// means the same for values of any size, and the model puts out what the labels are.
 type rescaled struct{ mean, unit *parameter }
 
 // rescale makes the model of a builder one of values.

@@ -52,7 +52,7 @@ type toy struct {
 
 func (d *toy) Rows() int64 { return int64(len(d.labels)) }
 
-// feed makes the toy's batches lie on dev, and be of so many rows.
+// feed makes the toy's batches lie on dev, and have this number of rows.
 func (d *toy) feed(dev gds.Device, batch int) *toy {
 	fed := *d
 	fed.dev, fed.batch = dev, batch
@@ -204,7 +204,7 @@ func toySparse(mem *memory, stream gds.Stream, x []float32, columns int) (gds.Te
 // toyMoreSources is how many more nodes the sources of a toy's block are than its destinations.
 const toyMoreSources = 5
 
-// toyBlocks are blocks of rows at the end, of which destination v has v % 4 edges.
+// toyBlocks are blocks of rows at the end. Destination v has v % 4 edges.
 func toyBlocks(layers, rows int) (blocks []toyBlock) {
 	for i := range layers {
 		b := toyBlock{Destinations: rows + (layers-1-i)*toyMoreSources, Offsets: []uint32{0}}

@@ -17,7 +17,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader"
 )
 
-// wholeToy is a graph on a device, of which batches are some nodes.
+// wholeToy is a graph on a device; its batches are some of its nodes.
 type wholeToy struct {
 	whole  *loader.WholeGraph
 	x      gds.Tensor

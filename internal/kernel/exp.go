@@ -2,8 +2,8 @@ package kernel
 
 import "math"
 
-// The exponential function: e^x = 2^n e^r, where n is a whole number and |r| <= ln(2)/2. The constants are those of
-// _gen/exp.go too.
+// The exponential function: e^x = 2^n e^r, where n is a whole number and |r| <= ln(2)/2. _gen/exp.go has
+// the same constants.
 const (
 	expLeast = -104 // e^-104 is less than half of the smallest subnormal number,
 	expMost  = 89   // and e^89 more than the largest number

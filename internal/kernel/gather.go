@@ -47,7 +47,7 @@ func GatherRows(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, 
 		stream)
 }
 
-// rowFits tells whether a row lies in so many bytes, wherever its place would be.
+// rowFits tells whether a row lies in memory of this number of bytes, even if its place overflows.
 func rowFits(row, stride, rowBytes, bytes int) bool {
 	high, at := bits.Mul64(uint64(row), uint64(stride))
 	return high == 0 && rowBytes <= bytes && at <= uint64(bytes-rowBytes)

@@ -28,7 +28,7 @@ const (
 	gemmAlign = 16
 )
 
-// gemmTile multiplies tiles of c of so many rows and columns.
+// gemmTile multiplies tiles of c that have this number of rows and columns.
 type gemmTile struct {
 	rows, columns int
 
@@ -77,7 +77,7 @@ type Product struct {
 // column of op(b) alone: not on where these lie, on the other rows and columns, or on threads. AVX2 and AVX-512 give
 // the same bits, as both fuse each product with the sum. The portable implementation fuses where the compiler does.
 //
-// The method is that of Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication", ACM TOMS 2008):
+// The method is by Goto and van de Geijn ("Anatomy of High-Performance Matrix Multiplication", ACM TOMS 2008):
 // op(b) is packed in panels as wide as a tile, so that a tile of c, whose sums are in registers, reads it in order. A
 // tile has few rows of op(a), so op(a) is read in place, except for last rows that do not fill a tile, and mostly
 // except where it is transposed. op(b) is read in place too, except for its last columns, where few rows are
@@ -93,7 +93,7 @@ type Gemm struct {
 	from, inner    int       // of the inner dimension
 	panels         int       // of columns
 	direct         int       // of these, the first, that are read where they are
-	inPlace        int       // rows of op(a), those behind them are packed
+	inPlace        int       // rows of op(a) that are read in place; the rows behind them are packed
 	rows           []float32 // where these are
 	shares         int       // that a block is packed in
 	partPanels     int       // are multiplied by one part, with

@@ -16,9 +16,9 @@ package kernel
 type implementation struct {
 	name    string
 	lanes   int // the vectors of scale and decode, which leave what is behind the last whole one of a row; a power of 2
-	columns int // sum takes at most so many,
-	fewest  int // and no fewer than these
-	numbers int // feistel takes so many at a time, a power of 2
+	columns int // most columns that sum takes at a time,
+	fewest  int // and fewest
+	numbers int // that feistel takes at a time, a power of 2
 
 	sumFloat32              sumRows[float32]
 	sumFloat16, sumBFloat16 sumRows[uint16]

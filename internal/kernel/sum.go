@@ -66,7 +66,7 @@ func sumEach(sums, x []float32, stride, columns int, nodes []uint32, lengths []i
 	return added
 }
 
-// Rows are fetched so many bytes ahead, but no more rows than aheadRows: enough to keep the memory busy, and few
+// Rows are fetched aheadBytes ahead, but no more rows than aheadRows: enough to keep the memory busy, and few
 // enough for the first-level cache to keep.
 const (
 	aheadBytes = 4096

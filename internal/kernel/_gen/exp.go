@@ -181,7 +181,8 @@ func largest(set isa) {
 	finish()
 }
 
-// fold emits with(upper half, lower half) of a vector, then of its lower half, and so on, until the result is in its first lane.
+// fold emits with(upper half, lower half) of a vector, then of its lower half, and so on, until the result is in its
+// first lane.
 func fold(set isa, v reg.VecVirtual, with func(upper, lower reg.Register)) {
 	upper := set.vector()
 	if set == avx512 {

@@ -25,7 +25,8 @@ type gatherer struct {
 // While a row is copied, the one that is some rows ahead is fetched line by line, to
 // the second level of the caches: the first waits for fewer lines at a time.
 func gather(set isa) {
-	function("gather"+set.name, "func(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, rows []uint32, ahead int, stream bool)")
+	function("gather"+set.name, "func(dst []byte, dstStride int, src []byte, srcStride, rowBytes int, "+
+		"rows []uint32, ahead int, stream bool)")
 	g := &gatherer{set: set}
 	g.dst, g.dstStride = start("dst"), argument("dstStride")
 	g.src, g.srcStride = Mem{Base: start("src")}, argument("srcStride")
@@ -78,7 +79,7 @@ func (g *gatherer) rows(label string, copy func(label string, dst, src, next reg
 	Label(label + "End")
 }
 
-// cache copies a row by whole lines, of which the last begins a line before its end.
+// cache copies a row by whole lines; the last one begins a line before the end of the row.
 func (g *gatherer) cache(label string, dst, src, next reg.GPVirtual) {
 	end := GP64()
 	LEAQ(Mem{Base: src, Index: g.rowBytes, Scale: 1, Disp: -line}, end)

@@ -19,7 +19,7 @@ type summer struct {
 	limit, lastByte, listsEnd, mask, step    Mem // locals
 	sums, x, nodes, ahead, aheadEnd, lengths reg.GPVirtual
 	coefficients, place                      reg.GPVirtual
-	tail                                     reg.Register // the last vector of a row: its mask (AVX-512), or column (AVX2)
+	tail                                     reg.Register // of a row's last vector: its mask (AVX-512) or column (AVX2)
 }
 
 // sum emits the kernel behind kernel.SumFloat32 and its like, for up to vectors vectors of columns: for each number of
@@ -181,7 +181,7 @@ func (s *summer) lists(n int) {
 	JMP(jump("lists"))
 }
 
-// coefficient is where that of a node is, by way of the register at.
+// coefficient is where the coefficient of a node is; it computes the place in the register at.
 func (s *summer) coefficient(node, at reg.GPVirtual) Mem {
 	MOVQ(node, at)
 	ANDQ(s.mask, at)
