@@ -44,7 +44,7 @@ func TestTheEquationsAsTheyStand(t *testing.T) {
 
 // The schedules of the same names, simulated batch by batch, take as long as the equations say of long epochs.
 func TestTheEquationsAgreeWithSimulatedSchedules(t *testing.T) {
-	for i := range uint64(60) {
+	for i := range uint64(30) {
 		draw := func(k uint64) time.Duration {
 			return time.Millisecond + time.Duration(rng.Hash(i, k)%uint64(100*time.Millisecond))
 		}

@@ -45,7 +45,7 @@ func TestRegressionsLearnWhatTheyCanRepresent(t *testing.T) {
 		{"steps", steps, map[string]float64{"boosting": 0.97, "forest": 0.93}},
 		{"smooth", smooth, map[string]float64{"gaussian": 0.999, "boosting": 0.95, "forest": 0.85, "neighbours": 0.8}},
 	} {
-		x, y := rows(180, 3, 0.01, c.f)
+		x, y := rows(160, 3, 0.01, c.f)
 		for _, r := range regressions {
 			if least := c.least[r.Name]; least > 0 {
 				if got := tune.R2(r.Fit, x, y, 1); got < least {
@@ -58,7 +58,7 @@ func TestRegressionsLearnWhatTheyCanRepresent(t *testing.T) {
 
 // Noise cannot be predicted: nothing that leaves rows out has an R2 above what chance gives.
 func TestNothingPredictsNoise(t *testing.T) {
-	x, y := rows(120, 4, 1, func([]float64) float64 { return 0 })
+	x, y := rows(100, 4, 1, func([]float64) float64 { return 0 })
 	for _, r := range regressions {
 		if got := tune.R2(r.Fit, x, y, 1); got > 0.15 {
 			t.Errorf("%s: R2 of noise %.3f", r.Name, got)
