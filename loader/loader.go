@@ -148,16 +148,16 @@ type Memory struct {
 	Chunks int64
 	// Staging is pinned memory for batches that are gathered in host memory for a device with memory of its own.
 	Staging int64
-	// Host is what every placement takes of host memory: labels and node ids, the columns of
-	// batches, and, until it is open, the chunks through which the input is loaded.
+	// Host is what every placement takes of host memory, for all ranks: labels and node ids, the columns of batches,
+	// and, until it is open, the chunks through which the input is loaded.
 	Host int64
 	// Buffer is what one more batch buffer takes, of device and host memory together.
 	Buffer int64
 }
 
-// Need computes the memory that Open will allocate with these options for a store of this layout.
+// Need computes the memory that each of so many ranks allocates with these options for a store of this layout.
 // Of Store it uses the number of labels (nil: one a row), and it does not use Device and Placement.
-func Need(layout format.Layout, o Options) (Memory, error) {
+func Need(layout format.Layout, o Options, ranks int) (Memory, error) {
 	l := &Loader{o: o, layout: layout}
 	if err := l.fillDefaults(); err != nil {
 		return Memory{}, err
@@ -176,8 +176,9 @@ func Need(layout format.Layout, o Options) (Memory, error) {
 		Batches: int64(l.o.Buffers) * (gds.Aligned(features) + gds.Aligned(stored) + gds.Aligned(columns)),
 		Chunks:  int64(slots) * int64(len(l.o.Matrices)) * l.slotStride(),
 		Staging: staging,
-		Host:    host + int64(l.o.Buffers)*gds.Aligned(columns) + int64(l.preloadChunks(1))*gds.Aligned(l.chunkBytes()),
-		Buffer:  gds.Aligned(features) + gds.Aligned(stored) + 2*gds.Aligned(columns),
+		Host: host + int64(ranks*l.o.Buffers)*gds.Aligned(columns) +
+			int64(l.preloadChunks(ranks))*gds.Aligned(l.chunkBytes()),
+		Buffer: gds.Aligned(features) + gds.Aligned(stored) + 2*gds.Aligned(columns),
 	}, err
 }
 

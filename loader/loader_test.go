@@ -535,7 +535,7 @@ func TestNeedIsWhatOpenTakesBesideTheInput(t *testing.T) {
 				device := newDevice(t, p.unified, host.Options{})
 				o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: p.placement,
 					Mapped: p.mapped, BatchRows: 20, Buffers: 3}
-				need, err := Need(o.Store.Layout(), o)
+				need, err := Need(o.Store.Layout(), o, 1)
 				if err != nil {
 					t.Fatal(err)
 				}

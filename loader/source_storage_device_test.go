@@ -52,7 +52,7 @@ func TestChunksAreReadIntoTheDeviceAndCheckedThere(t *testing.T) {
 				device := direct{Device: newDevice(t, false, host.Options{Threads: 2})}
 				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage,
 					ChunksOnDevice: true, BatchRows: batchRows, Buffers: i % 4, Threads: 3})
-				need, err := Need(store.Layout(), l.o)
+				need, err := Need(store.Layout(), l.o, 1)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -138,7 +138,7 @@ func TestChunksThatTheDeviceCannotReadOrHoldArePinned(t *testing.T) {
 			o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage,
 				ChunksOnDevice: c.onDevice, BatchRows: 20}
 			if c.from > 0 {
-				need, err := Need(store.Layout(), o)
+				need, err := Need(store.Layout(), o, 1)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -172,8 +172,8 @@ func (a *Alternative) predict(f Facts, n Needs) {
 	if a.Placement == Host && (a.Shuffle == RR || n.ScatteredRows) && !f.Device.Unified && f.Rates.MappedGather > 0 {
 		mapped.Mapped = true
 		if mapped.predictTimes(f, n); mapped.EpochSeconds < a.EpochSeconds {
-			mapped.HostBytes -= n.staging(f)
 			*a = mapped
+			a.count(f, n)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 )
 
@@ -79,9 +80,7 @@ type Needs struct {
 	// Staging is held in host memory, for all devices, where batches are gathered there
 	// for devices with memory of their own.
 	Staging units.Bytes
-	// Host is taken of host memory by every placement: the program, labels, the index of
-	// the store, and what else is not on the device.
-	Host units.Bytes
+	Common  need.Terms // of host memory, in every placement: program, labels, index of the store, and others
 	// ScatteredRows tells that the rows to be read are scattered over the chunks of the store, so
 	// that they cannot be read chunk by chunk.
 	ScatteredRows bool
@@ -121,6 +120,37 @@ func (f Facts) beside(taken units.Bytes) Facts {
 	return f
 }
 
+// host is what every placement takes of host memory.
+func (n Needs) host() units.Bytes {
+	return units.Bytes(n.Common.Peak(need.Heap, need.Pinned, need.OffHeap))
+}
+
+// Memory is the memory of an alternative.
+func (n Needs) Memory(f Facts, a Alternative) need.Memory {
+	terms := slices.Clone(n.Common)
+	add := func(name string, place need.Place, bytes units.Bytes) {
+		if bytes > 0 {
+			terms = append(terms, need.Term{Name: name, Place: place, Bytes: int64(bytes)})
+		}
+	}
+	add("batches and model", need.Device, n.WorkOn(a.Devices))
+	switch {
+	case a.Placement == Device && a.Sharded:
+		add("share of the input", need.Device, largestShare(n.Input, a.Devices))
+	case a.Placement == Device:
+		add("input", need.Device, n.Input)
+	case a.Placement == Host:
+		if add("input", need.Pinned, n.Input); !a.Mapped {
+			add("batches that are gathered", need.Pinned, n.staging(f))
+		}
+	case a.Placement == Storage:
+		if add("chunks being read", need.Pinned, n.Chunks); n.ChunksOnDevice(f) { // the others, if files cannot be read so
+			add("chunks being read", need.Device, n.Chunks)
+		}
+	}
+	return terms.Sum(a.Devices, false)
+}
+
 // Least is the least host memory that these needs can be met with, if a device's own
 // memory is enough.
 func (n Needs) Least(f Facts, o Override) units.Bytes {
@@ -128,16 +158,16 @@ func (n Needs) Least(f Facts, o Override) units.Bytes {
 	if f.Device.Unified {
 		work = n.Work
 	}
-	inMemory, fromStorage := n.Input+n.staging(f), n.Chunks
+	inMemory, host := n.Input+n.staging(f), n.host()+work
 	switch {
 	case o.Placement == Storage:
-		return n.Host + work + fromStorage
+		return host + n.Chunks
 	case o.Placement == Device && !f.Device.Unified:
-		return n.Host
+		return n.host()
 	case o.Placement == Auto && o.Shuffle != RR && !n.ScatteredRows && !n.CutChunks:
-		return n.Host + work + min(inMemory, fromStorage)
+		return host + min(inMemory, n.Chunks)
 	}
-	return n.Host + work + inMemory
+	return host + inMemory
 }
 
 // staging is Staging, or 0 if the device is unified.
@@ -193,7 +223,7 @@ type Decision struct {
 // machine.ErrDoesNotFit; if it contradicts itself, ErrContradiction.
 func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	f.Devices = max(f.Devices, 1)
-	f = f.beside(n.Host)
+	f = f.beside(n.host())
 	var d Decision
 	addReason := func(format string, args ...any) { d.Reasons = append(d.Reasons, fmt.Sprintf(format, args...)) }
 
@@ -357,31 +387,25 @@ func alternatives(f Facts, n Needs, o Override) []Alternative {
 		if a.Obstacle == "" && a.Shuffle == CR && n.ScatteredRows {
 			a.Obstacle = "the rows of this split are scattered over the chunks of the store"
 		}
-		a.Devices, a.DeviceBytes = f.Devices, n.WorkOn(f.Devices)
-		switch a.Placement {
-		case Device:
-			if a.Sharded = f.Devices > 1 && n.Input+a.DeviceBytes > f.DeviceFree; a.Sharded {
-				a.DeviceBytes += largestShare(n.Input, f.Devices)
-			} else {
-				a.DeviceBytes += n.Input
-			}
-			if a.Sharded && a.Shuffle == RR {
-				a.RemoteRows = RemoteRows(f.Devices, n.BatchRows)
-			}
-		case Host:
-			a.HostBytes = n.Input + n.staging(f)
-		case Storage:
-			a.Devices, a.DeviceBytes, a.HostBytes = 1, n.Work, n.Chunks
-			if n.ChunksOnDevice(f) { // and in host memory, if files cannot be read so
-				a.DeviceBytes += n.Chunks
-			}
+		if a.Devices = f.Devices; a.Placement == Storage {
+			a.Devices = 1
 		}
-		a.HostBytes += n.Host
+		a.Sharded = a.Placement == Device && f.Devices > 1 && n.Input+n.WorkOn(f.Devices) > f.DeviceFree
+		if a.Sharded && a.Shuffle == RR {
+			a.RemoteRows = RemoteRows(f.Devices, n.BatchRows)
+		}
+		a.count(f, n)
 		a.EpochBytes = units.Bytes(n.TrainRows * n.RowBytes)
 		a.predict(f, n)
 		out = append(out, a)
 	}
 	return out
+}
+
+// count sets the memory.
+func (a *Alternative) count(f Facts, n Needs) {
+	m := n.Memory(f, *a)
+	a.DeviceBytes, a.HostBytes = units.Bytes(m.DeviceBytes), units.Bytes(m.HostBytes)
 }
 
 // largestShare is bytes / parts, rounded up.

@@ -145,11 +145,13 @@ func (n *network) reserve(b *loader.Batch) error {
 		}
 		a.rows, a.mem = 0, memory{dev: n.mem.dev}
 		err := gds.AllocateRoom(int64(rows), more, func(rows int64) error {
-			if a.allocate(&a.mem, int(rows), n.task.train); a.mem.err != nil {
+			a.allocate(&a.mem, int(rows), n.task.train)
+			err := a.mem.err
+			if err != nil {
 				a.rows = 0
-				return errors.Join(a.mem.err, a.mem.free())
+				err = errors.Join(err, a.mem.free()) // which forgets the error
 			}
-			return nil
+			return err
 		})
 		if err != nil {
 			return err

@@ -184,7 +184,7 @@ func (o *planOptions) planned(plan session.Plan, layout format.Layout) *planned 
 		Model: o.Model, Matrices: int(n.RowBytes) / (layout.Features * layout.DType.Size()), Features: layout.Features,
 		DType: layout.DType.String(),
 		Rows:  int64(n.Input) / n.RowBytes, TrainRows: n.TrainRows, ValidRows: n.ValidRows, InputBytes: n.Input,
-		WorkBytes: n.WorkOn(d.Devices),
+		WorkBytes: n.WorkOn(d.Devices), Memory: plan.Memory(),
 		Placement: d.Placement, Shuffle: d.Shuffle, Buffers: placement.Buffers, Devices: d.Devices,
 		Reasons: d.Reasons, Alternatives: d.Alternatives, Machine: o.plannedMachine(plan.Facts),
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
@@ -26,6 +27,7 @@ type planned struct {
 	StoreBytes int64          `json:"store_bytes"`
 	InputBytes units.Bytes    `json:"input_bytes"` // of what the model reads
 	WorkBytes  units.Bytes    `json:"work_bytes"`  // of batches and model, on the device
+	Memory     *need.Memory   `json:"memory_plan"`
 	// Of a graph:
 	Edges   int64  `json:"edges,omitempty"`
 	Sampler string `json:"sampler,omitempty"`

@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
@@ -255,7 +256,7 @@ func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *form
 	p.Rows, p.Outputs, p.Columns = table.Rows, string(table.Outputs), table.Columns
 	p.RowsPerSecond = float64(p.Rows) / max(time.Since(began).Seconds(), 1e-9)
 	r := in.Report()
-	p.Placement, p.Reasons, p.Devices, p.Load = r.Placement, r.Reasons, r.Devices, r.Load
+	p.Placement, p.Reasons, p.Devices, p.Load, p.Memory = r.Placement, r.Reasons, r.Devices, r.Load, r.Memory
 	p.PeakDeviceBytes, p.PeakRSSBytes = in.PeakBytes(), machine.PeakRSS()
 	return nil
 }
@@ -358,6 +359,7 @@ type predicted struct {
 	RowsPerSecond    float64      `json:"rows_per_second"`   // without propagation
 	PeakDeviceBytes  int64        `json:"peak_device_bytes"`
 	PeakRSSBytes     int64        `json:"peak_rss_bytes"`
+	Memory           *need.Memory `json:"memory_plan"`
 	Load             loader.Stats `json:"load"`
 	Seconds          float64      `json:"seconds"`
 

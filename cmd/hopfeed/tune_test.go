@@ -300,7 +300,7 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 		t.Errorf("trials of other settings: exit status %d: %s", o.code, o.stderr)
 	}
 	if o := hopfeed(t, d, tuneLine+" --budget 1 --emulate gpu=1,mem=1GiB"); o.code != exitUsage ||
-		!strings.Contains(o.stderr, "--emulate (none) instead of gpu=1") {
+		!strings.Contains(o.stderr, "--emulate gpu=1,mem=67108864B,link=1073741824B/s instead of gpu=1") {
 		t.Errorf("trials on other devices: exit status %d: %s", o.code, o.stderr)
 	}
 	write(t, d, "tuning/"+checkpoint.TrialsFile, "{")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
@@ -119,10 +120,11 @@ type planned struct {
 	Alternatives []placement.Alternative `json:"alternatives"`
 	InputBytes   int64                   `json:"input_bytes"`
 	Rows         int64                   `json:"rows"` // of an epoch
+	Memory       *need.Memory            `json:"memory_plan"`
 }
 
 func describePlan(p session.Plan, rows int64) planned {
-	return planned{p.Placement, p.Shuffle, p.Reasons, p.Alternatives, int64(p.Needs.Input), rows}
+	return planned{p.Placement, p.Shuffle, p.Reasons, p.Alternatives, int64(p.Needs.Input), rows, p.Memory()}
 }
 
 type planOptions struct{ openOptions }

@@ -105,7 +105,7 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 		planned: planned{
 			Placement: sampled.Placement, Shuffle: cmp.Or(o.Shuffle, placement.RR), Reasons: []string{sampled.Reason},
 			InputBytes: sampled.Features.Rows() * gds.Bytes(1, sampled.Features.Columns(), sampled.Features.DType()),
-			Rows:       set.Rows(),
+			Rows:       set.Rows(), Memory: &sampled.Memory,
 		},
 		Batches: set.Batches(), Buffers: so.Buffers, ChunkRows: 1, Layers: sampled.Method.Layers(),
 		Matrices: []string{format.Input.String()}, Fingerprint: graph.Manifest.Fingerprint,

@@ -13,7 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
@@ -28,6 +28,12 @@ type Plan struct {
 	placement.Decision
 	Facts placement.Facts
 	Needs placement.Needs
+}
+
+// Memory is the memory of the plan.
+func (p Plan) Memory() *need.Memory {
+	m := p.Needs.Memory(p.Facts, p.Alternative)
+	return &m
 }
 
 // MakePlan makes the plan of a session without opening it. Where it is to train, it measures the
@@ -88,27 +94,31 @@ func (o Options) needs(layout format.Layout, store *format.Dir, devices int) (pl
 	}
 	devices = max(1, devices)
 	batch := o.loaderOptions(layout, store).BatchRows
-	alone, need, err := o.workBytes(layout, store, batch)
+	alone, loads, err := o.workBytes(layout, store, batch, 1)
 	if err != nil {
 		return placement.Needs{}, err
 	}
-	share, each, err := o.workBytes(layout, store, shareRows(batch, devices))
+	share, each, err := o.workBytes(layout, store, shareRows(batch, devices), devices)
 	if err != nil {
 		return placement.Needs{}, err
 	}
-	host := int64(machine.ProgramBytes) + need.Host + o.HeldBytes
-	if store != nil {
-		host += 4 * store.Manifest.IndexSize // as it is read, and as it is used
+	common := need.Terms{
+		Program, {Name: "held by the caller", Place: need.Heap, Bytes: o.HeldBytes},
+		{Name: "labels and columns of batches", Place: need.Pinned, Bytes: max(loads.Host, each.Host)},
 	}
-	if o.scattered() {
-		host += (1 + 3*4) * o.readRows(layout) // the part of each row, and its number, here and in loaders
+	if store != nil { // as it is read, and as it is used
+		common = append(common, need.Term{Name: "index", Place: need.Heap, Bytes: 4 * store.Manifest.IndexSize})
+	}
+	if o.scattered() { // the part of each row, and its number, here and in loaders
+		common = append(common, need.Term{Name: "numbers of rows", Place: need.Heap,
+			Bytes: (1 + 3*4) * o.readRows(layout)})
 	}
 	if o.Model != nil {
 		bytes, err := o.Model.HostBytes(devices)
 		if err != nil {
 			return placement.Needs{}, err
 		}
-		host += bytes
+		common = append(common, need.Term{Name: "model", Place: need.Pinned, Bytes: bytes})
 	}
 	trainRows := int64(0)
 	if o.Train {
@@ -118,9 +128,9 @@ func (o Options) needs(layout format.Layout, store *format.Dir, devices int) (pl
 		Input:         units.Bytes(o.readRows(layout) * o.rowBytes(layout)),
 		Work:          alone,
 		ShareWork:     share,
-		Chunks:        units.Bytes(need.Chunks),
+		Chunks:        units.Bytes(loads.Chunks),
 		Staging:       units.Bytes(int64(devices) * each.Staging),
-		Host:          units.Bytes(host),
+		Common:        common,
 		ScatteredRows: o.scattered(),
 		Once:          o.Once,
 		CutChunks:     o.ChunkRows%layout.ChunkRows != 0,
@@ -140,23 +150,23 @@ func (o Options) rowBytes(layout format.Layout) int64 {
 }
 
 // workBytes is the memory beside the input: work on the device (batches of up to batchRows rows,
-// the model, and one row and one page of rounding), and need on the host.
-func (o Options) workBytes(layout format.Layout, store *format.Dir, batchRows int) (work units.Bytes,
-	need loader.Memory, err error) {
+// the model, and one row and one page of rounding), and of the loader.
+func (o Options) workBytes(layout format.Layout, store *format.Dir, batchRows, devices int) (work units.Bytes,
+	loads loader.Memory, err error) {
 	lo := o.loaderOptions(layout, store)
 	lo.BatchRows = batchRows
-	if need, err = loader.Need(layout, lo); err != nil {
-		return 0, need, err
+	if loads, err = loader.Need(layout, lo, devices); err != nil {
+		return 0, loads, err
 	}
-	bytes := need.Batches + o.rowBytes(layout) + gds.Align
+	bytes := loads.Batches + o.rowBytes(layout) + gds.Align
 	if o.Model != nil {
 		model, err := o.Model.DeviceBytes(batchRows, o.Train)
 		if err != nil {
-			return 0, need, err
+			return 0, loads, err
 		}
 		bytes += model
 	}
-	return units.Bytes(bytes), need, nil
+	return units.Bytes(bytes), loads, nil
 }
 
 // measure measures the rates of this machine, and steps of the model on a few batches from storage,
@@ -197,7 +207,7 @@ func (p *Plan) measure(ctx context.Context, store *format.Dir, o Options) (err e
 	p.Facts.Rates, err = placement.Measure(ctx, opened[0], placement.Sample{
 		Store: store, Matrices: o.Matrices, Region: region, Rows: o.readRows(layout),
 		BatchRows: shareRows(lo.BatchRows, n), ChunkRows: p.Needs.ChunkRows, Threads: o.Machine.Threads,
-		HostBytes: int64(max(1, p.Facts.Budget.Bytes-p.Needs.Host)),
+		HostBytes: max(1, int64(p.Facts.Budget.Bytes)-p.Needs.Common.Sum(1, false).HostBytes),
 	})
 	return err
 }

@@ -126,7 +126,7 @@ func Open(ctx context.Context, store *format.Dir, o Options) (_ *Session, err er
 // mostBuffers is how many batch buffers what the plan leaves of the budget is enough for, and the size of one.
 func (o Options) mostBuffers(store *format.Dir, p Plan) (int, units.Bytes, error) {
 	lo := o.loaderOptions(store.Layout(), store)
-	need, err := loader.Need(store.Layout(), lo)
+	need, err := loader.Need(store.Layout(), lo, 1)
 	if err != nil {
 		return 0, 0, err
 	}

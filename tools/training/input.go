@@ -180,10 +180,7 @@ func (s Store) Report() Report {
 	r := Report{
 		Placement: p.Placement, Shuffle: p.Shuffle, Reasons: p.Reasons, Devices: p.Devices, Sharded: p.Sharded,
 		PredictedRemoteRows: p.RemoteRows, Load: s.Loaders[0].Stats(),
-		Memory: &need.Memory{HostBytes: int64(p.HostBytes), DeviceBytes: int64(p.DeviceBytes)},
-	}
-	if p.Devices > 1 {
-		r.Memory.OtherBytes = r.Memory.DeviceBytes
+		Memory: p.Memory(),
 	}
 	if p.ComputeSeconds > 0 {
 		r.PredictedEpochSeconds = &p.EpochSeconds
