@@ -151,10 +151,10 @@ func (s *jobContext) newResult(g *format.Manifest, p *Plan, rows int64) *Result 
 // newJob is the job before it looks for what is finished.
 func (s *jobContext) newJob() (*engine.Job, error) {
 	j := &engine.Job{
-		Settings: engine.Settings{Threads: s.options.Threads, DType: s.options.DType, Progress: s.options.Progress,
-			Note: s.options.Note, Process: s.options.Shard.name()}, Fsys: vfs.NewCount(s.fsys), Graph: s.graph,
-		Nodes: s.nodes, Matrices: s.target.matrices(),
-		Columns: s.options.Shard.columns(s.layout.Features), Finished: map[format.MatrixID]bool{},
+		Threads: s.options.Threads, DType: s.options.DType, Progress: s.options.Progress, Note: s.options.Note,
+		Process: s.options.Shard.name(), Fsys: vfs.NewCount(s.fsys), Graph: s.graph, Nodes: s.nodes,
+		Matrices: s.target.matrices(),
+		Columns:  s.options.Shard.columns(s.layout.Features), Finished: map[format.MatrixID]bool{},
 		Pace: engine.Pace{Clock: s.options.clock, Started: s.options.begun, Rate: plan.DefaultRates.Write,
 			Share: engine.SteadyShare},
 	}

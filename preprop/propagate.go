@@ -205,10 +205,8 @@ func (s *jobContext) report(j *engine.Job, r *Result) {
 	r.Seconds = time.Since(s.start).Seconds()
 }
 
-// busyError is the error of a job that cannot begin while other shards are running.
-type busyError struct{ error }
-
-func (e *busyError) Unwrap() error { return e.error }
+// errBusy is returned when a job cannot begin while other shards are running.
+var errBusy = errors.New("is being written by shard")
 
 // checkOtherShards fails while a shard I/K is running on the store, unless this process is a shard of the same K:
 // others would have columns in common with it.
@@ -219,7 +217,7 @@ func (s *jobContext) checkOtherShards() error {
 	}
 	for _, shard := range shards {
 		if !strings.HasSuffix(shard, fmt.Sprintf("-of-%d", s.options.Shard.Count)) {
-			return &busyError{fmt.Errorf("%s is being written by shard %s: %w", s.storeDir, shard, vfs.ErrLocked)}
+			return fmt.Errorf("%s %w %s: %w", s.storeDir, errBusy, shard, vfs.ErrLocked)
 		}
 	}
 	return nil

@@ -63,8 +63,7 @@ func (s *jobContext) createAsShard(ctx context.Context, most time.Duration) (*fo
 	pause := 5 * time.Millisecond
 	for waited := time.Duration(0); ; waited += pause {
 		store, err := s.create()
-		var busy *busyError
-		if !errors.Is(err, vfs.ErrLocked) || errors.As(err, &busy) || waited > most {
+		if !errors.Is(err, vfs.ErrLocked) || errors.Is(err, errBusy) || waited > most {
 			return store, err
 		}
 		if whole, lockErr := s.fsys.Locked(filepath.Join(scratchInStore(s.storeDir), unshardedLock)); lockErr != nil ||

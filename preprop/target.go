@@ -281,21 +281,14 @@ func (s *jobContext) addsHops() bool {
 // startFromStore lets a sequence start from the last hop that the existing store has, if that store has all rows.
 func (s *jobContext) startFromStore(c *engine.HopSequence) error {
 	m := &s.existing.Manifest
-	if m.Rows < m.Nodes {
+	at := slices.IndexFunc(m.Operators, hasName(c.Operator.String()))
+	if m.Rows < m.Nodes || at < 0 || m.Operators[at].Hops == 0 {
 		return nil
 	}
-	for _, o := range m.Operators {
-		if o.Name != c.Operator.String() || o.Hops == 0 {
-			continue
-		}
-		stored, err := s.existing.Matrix(format.MatrixID{Operator: o.Name, Hop: o.Hops})
-		if err != nil {
-			return err
-		}
-		c.From = o.Hops
-		c.Input = &engine.Input{Matrix: stored, Nodes: s.nodes, DType: s.options.DType}
-	}
-	return nil
+	stored, err := s.existing.Matrix(c.ID(m.Operators[at].Hops))
+	c.From = m.Operators[at].Hops
+	c.Input = &engine.Input{Matrix: stored, Nodes: s.nodes, DType: s.options.DType}
+	return err
 }
 
 // loadNodes reads the node of each row of the existing store.

@@ -25,10 +25,10 @@ var ErrDevice = errors.New("the device fails")
 // leaves dst there, transfer by transfer.
 type Engine struct {
 	*plan.DevicePlan
-	device    gds.Device
-	threads   int
-	transfers chan *transfer
-	buffers   []gds.Buffer // all, to be freed
+	device  gds.Device
+	threads int
+	free    chan *transfer
+	buffers []gds.Buffer // all, to be freed
 
 	mu             sync.Mutex // of the streams
 	up, work, down gds.Stream
@@ -63,7 +63,7 @@ func Open(d *plan.Device, p *plan.DevicePlan, w *plan.Work, threads int) (*Engin
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", d.Name, ErrDevice, err)
 	}
-	e := &Engine{DevicePlan: p, device: device, threads: threads, transfers: make(chan *transfer, p.Transfers),
+	e := &Engine{DevicePlan: p, device: device, threads: threads, free: make(chan *transfer, p.Transfers),
 		copies: map[*product.Matrix]*copyOnDevice{}}
 	for _, s := range []*gds.Stream{&e.up, &e.work, &e.down} {
 		if err == nil {
@@ -88,7 +88,7 @@ func Open(d *plan.Device, p *plan.DevicePlan, w *plan.Work, threads int) (*Engin
 		if p.BlendBytes > 0 {
 			s.blend = alloc(p.BlendBytes, device.Alloc)
 		}
-		e.transfers <- s
+		e.free <- s
 	}
 	if p.TopologyOnDevice && err == nil {
 		edges := int64(0)
@@ -250,9 +250,9 @@ func (c *copyOnDevice) tensor(m *product.Matrix, n int64) gds.Tensor {
 func (e *Engine) send(ctx context.Context, m *product.Matrix, columns product.ColumnRange, to gds.Tensor) error {
 	row := int64(columns.Width() * m.DType.Size())
 	n := int64(to.Rows)
-	return parallel.For(ctx, e.transferCount(), n, max(1, e.InBytes/row), func(lo, hi int64) error {
-		s := <-e.transfers
-		defer func() { e.transfers <- s }()
+	return parallel.For(ctx, e.Transfers, n, max(1, e.InBytes/row), func(lo, hi int64) error {
+		s := <-e.free
+		defer func() { e.free <- s }()
 		m.CopyColumns(s.hostIn.Bytes(), columns, lo, hi)
 		part := to.Slice(int(lo), int(hi))
 		return e.sendBytes(s.hostIn, 0, part.Buf, part.Offset, (hi-lo)*row)
@@ -284,18 +284,15 @@ func bytesOf(b gds.Buffer, at, bytes int64) gds.Tensor {
 	return gds.Tensor{Buf: b, Offset: at, Rows: 1, Cols: int(bytes), Stride: int(bytes), DType: gds.Uint8}
 }
 
-// transferCount is how many transfers there are.
-func (e *Engine) transferCount() int { return cap(e.transfers) }
-
 // sendFactors brings the factors t of a propagator.
 func (e *Engine) sendFactors(ctx context.Context, p *product.Propagator) error {
 	if e.factorsOf == p || p.T == nil {
 		return nil
 	}
 	e.factorsOf = nil
-	err := parallel.For(ctx, e.transferCount(), int64(len(p.T)), e.InBytes/4, func(lo, hi int64) error {
-		s := <-e.transfers
-		defer func() { e.transfers <- s }()
+	err := parallel.For(ctx, e.Transfers, int64(len(p.T)), e.InBytes/4, func(lo, hi int64) error {
+		s := <-e.free
+		defer func() { e.free <- s }()
 		return e.sendBytes(s.hostIn, 0, e.factors.Buf, 4*lo, int64(copy(s.hostIn.Bytes(), dtype.BytesOf(p.T[lo:hi]))))
 	})
 	if err == nil {
@@ -308,7 +305,7 @@ func (e *Engine) sendFactors(ctx context.Context, p *product.Propagator) error {
 func (s *call) run(ctx context.Context, from int64) error {
 	if s.lists != nil {
 		n := s.p.Graph.Nodes()
-		return parallel.For(ctx, s.transferCount(), n-from, int64(s.TransferRows), func(lo, hi int64) error {
+		return parallel.For(ctx, s.Transfers, n-from, int64(s.TransferRows), func(lo, hi int64) error {
 			return s.nodeRange(from+lo, from+hi, s.lists.terms(from+lo, from+hi), nil)
 		})
 	}
@@ -322,7 +319,7 @@ func (s *call) run(ctx context.Context, from int64) error {
 func (e *Engine) Each(ctx context.Context, graph product.Topology, from int64,
 	body func(b *format.NodeRange) error) error {
 	if g, ok := graph.(*product.MemoryTopology); ok {
-		return g.EachTask(ctx, from, e.transferCount(), int64(e.TransferTerms), body)
+		return g.EachTask(ctx, from, e.Transfers, int64(e.TransferTerms), body)
 	}
 	return graph.Each(ctx, from, e.threads, body)
 }
@@ -333,8 +330,8 @@ func (s *call) nodeRange(lo, hi, edges int64, b *format.NodeRange) error {
 }
 
 func (s *call) computeRows(lo, hi int64, b *format.NodeRange) error {
-	one := <-s.transfers
-	defer func() { s.transfers <- one }()
+	one := <-s.free
+	defer func() { s.free <- one }()
 	one.clear()
 	places := int64(0) // for terms; each row has a place for a self-loop, used or not
 	for v := lo; v < hi; v++ {

@@ -64,8 +64,8 @@ func (e *Engine) sendLists(ctx context.Context, p *product.Propagator) (*lists, 
 	}
 	l.graph = nil
 	err := e.Each(ctx, p.Graph, 0, func(b *format.NodeRange) error {
-		s := <-e.transfers
-		defer func() { e.transfers <- s }()
+		s := <-e.free
+		defer func() { e.free <- s }()
 		if err := l.sendRows(e, s, p, b); err != nil {
 			return e.fail(err)
 		}

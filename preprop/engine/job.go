@@ -19,19 +19,15 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// Settings are how a job works. They change no result.
-type Settings struct {
+// Job makes the matrices of a store, panel by panel. If one panel has all columns, it writes them to the store at once,
+// else to result files, which are assembled at the end.
+type Job struct {
 	Threads  int
 	DType    format.DType // of the store
 	Progress progress.Reporter
 	Note     func(text string) // takes messages for the user
 	Process  string            // part of the names of this process's own scratch files, such as shard-0-of-4
-}
 
-// Job makes the matrices of a store, panel by panel. If one panel has all columns, it writes them to the store at once,
-// else to result files, which are assembled at the end.
-type Job struct {
-	Settings
 	Fsys      *vfs.Count // counts bytes of scratch files
 	Graph     *format.Dir
 	Nodes     []uint32          // node of each row of the store

@@ -27,15 +27,6 @@ type written struct {
 	took time.Duration
 }
 
-// start allocates the buffers, which are used for all matrices. A job that is interrupted finishes the write
-// on its way, since a checkpoint would take as long: stages do not end with the job's context.
-func (b *writeback) start(w plan.WriteBuffers) (err error) {
-	if b.buffers, err = product.NewBuffers(w.Count, w.Bytes); err == nil {
-		b.stages, b.written = pipeline.New(context.Background()), make(chan written, 1)
-	}
-	return err
-}
-
 // close ends the write on its way, if any.
 func (b *writeback) close() error {
 	if b.stages == nil {
@@ -62,9 +53,13 @@ func (e *engine) write(m *product.Matrix) error {
 		if e.Direct == nil {
 			buffers = plan.ResultBuffers(rows, int64(e.Results[0].features*e.DType.Size()), row, e.Threads)
 		}
-		if err := e.back.start(buffers); err != nil {
+		var err error
+		if e.back.buffers, err = product.NewBuffers(buffers.Count, buffers.Bytes); err != nil {
 			return err
 		}
+		// A job that is interrupted finishes the write on its way, since a checkpoint would take as long: stages do
+		// not end with the job's context.
+		e.back.stages, e.back.written = pipeline.New(context.Background()), make(chan written, 1)
 	}
 	now := *m
 	e.back.matrix, e.back.started = &now, e.Pace.Clock()
