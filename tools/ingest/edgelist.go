@@ -84,11 +84,12 @@ func openTables(ctx context.Context, fsys vfs.FS, format, path string, w Scratch
 	if o.MapIDs {
 		l.ids.ids = newIDMap(l.scratch.MemoryBytes)
 	}
-	open := l.openTextTables
 	if format == "parquet" {
-		open = l.openParquetTables
+		err = l.openParquetTables(ctx, path, o)
+	} else {
+		err = l.openTextTables(ctx, path, o)
 	}
-	if err := open(ctx, path, o); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if err := l.openFeatures(ctx); err != nil {

@@ -16,20 +16,22 @@ var customaryArrays = map[string][]string{
 	"node_label.npy": {"y", "label", "labels", "node_labels", "targets"},
 }
 
+// arrayHints say what to do with a file %[1]s that may hold the array %[2]s, by its ending.
+var arrayHints = [][2]string{
+	{".npy", "rename it to %[2]s if it is that array"},
+	{".npz", "save its array as %[2]s by numpy.save"},
+	{".pt", "save it as %[2]s by numpy.save(%[2]q, torch.load(%[1]q).numpy())"},
+	{".pth", "save it as %[2]s by numpy.save(%[2]q, torch.load(%[1]q).numpy())"},
+	{".csv", "save its array as %[2]s by numpy.save"},
+	{".txt", "save its array as %[2]s by numpy.save"},
+}
+
 // arrayHint names a file of a folder that seems to hold an array, and says how import reads it; "" if there is none.
 func arrayHint(files map[string]bool, wanted string) string {
 	for _, stem := range customaryArrays[wanted] {
-		for _, ending := range []string{".npy", ".npz", ".pt", ".pth", ".csv", ".txt"} {
-			name := stem + ending
-			switch {
-			case !files[name] || name == wanted:
-			case ending == ".npy":
-				return fmt.Sprintf("; %s is there: rename it to %s if it is that array", name, wanted)
-			case ending == ".pt" || ending == ".pth":
-				return fmt.Sprintf("; %s is there: save it as %s by numpy.save(%q, torch.load(%q).numpy())",
-					name, wanted, wanted, name)
-			default:
-				return fmt.Sprintf("; %s is there: save its array as %s by numpy.save", name, wanted)
+		for _, hint := range arrayHints {
+			if name := stem + hint[0]; files[name] && name != wanted {
+				return fmt.Sprintf("; %[1]s is there: "+hint[1], name, wanted)
 			}
 		}
 	}

@@ -58,15 +58,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.DType == 0 {
-		o.DType = format.Float32
-	}
-	if o.SelfLoops == "" {
-		o.SelfLoops = KeepLoops
-	}
-	if o.Duplicates == "" {
-		o.Duplicates = MergeDuplicates
-	}
+	o.DType = cmp.Or(o.DType, format.Float32)
+	o.SelfLoops = cmp.Or(o.SelfLoops, KeepLoops)
+	o.Duplicates = cmp.Or(o.Duplicates, MergeDuplicates)
 	if o.Threads <= 0 {
 		o.Threads = parallel.Threads()
 	}
@@ -277,16 +271,11 @@ func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Mani
 		m.Labels, res.LabelValues = t.LabelColumns, true
 	}
 	m.Splits = t.NumSplits
+	var inPart [256]int64
 	for v := int64(0); t.NumSplits > 0 && v < t.Rows; v++ {
-		switch t.Splits[v*int64(t.NumSplits)] {
-		case format.SplitTrain:
-			res.Train++
-		case format.SplitValid:
-			res.Valid++
-		case format.SplitTest:
-			res.Test++
-		}
+		inPart[t.Splits[v*int64(t.NumSplits)]]++
 	}
+	res.Train, res.Valid, res.Test = inPart[format.SplitTrain], inPart[format.SplitValid], inPart[format.SplitTest]
 	res.Classes, res.LabelColumns = m.Classes, m.Labels
 	return w.Rows(t)
 }
@@ -295,15 +284,8 @@ func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Mani
 // ancestor that is answers for it.
 func checkSpace(fsys vfs.FS, dir string, needed int64) error {
 	at := filepath.Clean(dir)
-	for {
-		if _, err := fsys.Stat(at); err == nil {
-			break
-		}
-		parent := filepath.Dir(at)
-		if parent == at {
-			break
-		}
-		at = parent
+	for _, err := fsys.Stat(at); err != nil && at != filepath.Dir(at); _, err = fsys.Stat(at) {
+		at = filepath.Dir(at)
 	}
 	free, err := fsys.FreeBytes(at)
 	if err != nil {

@@ -311,11 +311,11 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 			return err
 		}
 	}
-	if sizes[0] < 0 || sizes[0] > MaxNodes {
-		return invalid(path, "num_nodes_list: %d nodes (want 0 to %d)", sizes[0], int64(MaxNodes))
-	}
-	if sizes[1] < 0 || sizes[1] > format.MaxEdges {
-		return invalid(path, "num_edges_list: %d edges (want 0 to %d)", sizes[1], int64(format.MaxEdges))
+	for i, most := range []int64{MaxNodes, format.MaxEdges} {
+		if sizes[i] < 0 || sizes[i] > most {
+			what := [2]string{"nodes", "edges"}[i]
+			return invalid(path, "num_%s_list: %d %[1]s (want 0 to %[3]d)", what, sizes[i], most)
+		}
 	}
 	own, err := s.identify(sizes[0], z.Has("node_feat"), o)
 	if err != nil {

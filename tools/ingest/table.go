@@ -83,12 +83,15 @@ func (p position) String() string {
 }
 
 // atRow adds the position of the row to an error about its content.
-func atRow(r rows, err error) error {
+func atRow(r rows, err error) error { return atPlace(r.position(), err) }
+
+// atPlace adds a place to an error about what the input says. Errors that are not about the input stay as they are.
+func atPlace(place any, err error) error {
 	var file *fs.PathError
 	if errors.Is(err, machine.ErrDoesNotFit) || errors.As(err, &file) {
 		return err
 	}
-	return fmt.Errorf("%w: %s: %w", ErrInvalid, r.position(), err)
+	return invalid(place, "%w", err)
 }
 
 // cell is a value of a table: a field of text, or value i of cells.

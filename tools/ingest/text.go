@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"path/filepath"
 	"strconv"
@@ -16,7 +15,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -187,14 +185,9 @@ func (t *textFile) errorf(format string, args ...any) error {
 	return invalid(t.path, "line %d: %w", t.number, fmt.Errorf(format, args...))
 }
 
-// atLine puts the place of the line that next returned into an error about what the line says. Errors that are not
-// about the input stay as they are.
+// atLine is atPlace about the line that next returned.
 func (t *textFile) atLine(err error) error {
-	var file *fs.PathError
-	if errors.Is(err, machine.ErrDoesNotFit) || errors.As(err, &file) {
-		return err
-	}
-	return t.errorf("%w", err)
+	return atPlace(position{path: t.path, line: t.number}, err)
 }
 
 // next returns the next line, without its end. It stays valid until the call of next after this one. After the last

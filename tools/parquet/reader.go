@@ -133,21 +133,17 @@ func (r *Reader) Next(n int) (*Cells, error) {
 
 // invalid adds the place to an error, and makes it ErrInvalid if the file is at fault.
 func (r *Reader) invalid(err error) error {
-	var disk *diskError
-	if err == nil || errors.As(err, &disk) {
-		return err
+	if err == nil {
+		return nil
 	}
 	place := fmt.Sprintf("%s: column %q, row group %d", r.part.path, r.column.Name, r.table.groups[r.group-1].index)
 	if r.pages.read > 0 {
 		place += fmt.Sprintf(", page %d", r.pages.read-1)
 	}
-	if tooLarge(err) {
-		return fmt.Errorf("%s: %w", place, err)
+	if !tooLarge(err) && !errors.Is(err, errCannot) {
+		err = fmt.Errorf("%w%s", err, damaged)
 	}
-	if !errors.Is(err, errCannot) {
-		return fmt.Errorf("%w: %s: %w%s", ErrInvalid, place, err, damaged)
-	}
-	return fmt.Errorf("%w: %s: %w", ErrInvalid, place, err)
+	return invalid(place, err)
 }
 
 // errCannot is in errors about something valid that this package does not read.

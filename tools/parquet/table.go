@@ -161,7 +161,7 @@ func (t *Table) Place(row int64) string {
 func (t *Table) add(fsys vfs.FS, path string, keys []key) error {
 	p := &part{path: path, fsys: fsys, keys: keys}
 	if err := t.metadata.take(partBytes + int64(len(path))); err != nil {
-		return p.invalid(err)
+		return invalid(path, err)
 	}
 	file, err := fsys.Open(path)
 	if err != nil {
@@ -172,7 +172,7 @@ func (t *Table) add(fsys vfs.FS, path string, keys []key) error {
 	var f *footer
 	if p.size, err = file.Size(); err == nil {
 		f, err = readFooter(file, p.size, &t.metadata)
-		err = p.invalid(err)
+		err = invalid(path, err)
 	}
 	if err != nil {
 		return err
@@ -221,14 +221,15 @@ func (p *part) open() (f vfs.File, owned bool, err error) {
 	return f, true, nil
 }
 
-// invalid makes an error ErrInvalid and adds the path, unless the file system or the memory limit is its cause.
-func (p *part) invalid(err error) error {
+// invalid makes an error about a file ErrInvalid and adds the place, unless the file system or the memory limit is its
+// cause.
+func invalid(place string, err error) error {
 	var disk *diskError
 	switch {
 	case err == nil || errors.As(err, &disk):
 		return err
 	case tooLarge(err):
-		return fmt.Errorf("%s: %w", p.path, err)
+		return fmt.Errorf("%s: %w", place, err)
 	}
-	return fmt.Errorf("%w: %s: %w", ErrInvalid, p.path, err)
+	return fmt.Errorf("%w: %s: %w", ErrInvalid, place, err)
 }
