@@ -199,20 +199,19 @@ func (t *nodeTable) each(ctx context.Context, columns []int, nodes int64, body f
 		return err
 	}
 	defer r.Close()
+	want := int64(-1)
+	if t.byRow {
+		want = nodes
+	}
 	var seen bitset
 	for row := int64(0); ; row++ {
 		if row%1024 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		switch err := r.next(); {
-		case err == io.EOF && t.byRow && nodes >= 0 && row != nodes:
-			return errRows(r, row, nodes)
-		case err == io.EOF:
+		if err := nextRow(r, row, want); err == io.EOF {
 			return nil
-		case err != nil:
+		} else if err != nil {
 			return err
-		case t.byRow && nodes >= 0 && row >= nodes:
-			return errRows(r, row+1, nodes)
 		}
 		node, err := r.node()
 		if err == nil && !t.byRow && seen.set(node) {
@@ -227,12 +226,16 @@ func (t *nodeTable) each(ctx context.Context, columns []int, nodes int64, body f
 	}
 }
 
-// errRows is the error of a table that ends early, or does not end.
-func errRows(r rows, row, nodes int64) error {
-	if row > nodes {
+// nextRow goes to a row of a table that must have nodes rows (negative: any number); behind the last it returns io.EOF.
+func nextRow(r rows, row, nodes int64) error {
+	err := r.next()
+	switch {
+	case nodes >= 0 && err == nil && row >= nodes:
 		return atRow(r, fmt.Errorf("the table has more rows than the %d nodes of the graph", nodes))
+	case nodes >= 0 && err == io.EOF && row != nodes:
+		return atRow(r, fmt.Errorf("the table ends after %d rows (want one for each of %d nodes)", row, nodes))
 	}
-	return atRow(r, fmt.Errorf("the table ends after %d rows (want one for each of %d nodes)", row, nodes))
+	return err
 }
 
 // eachValue calls body with value k of every node, in some columns.
@@ -334,27 +337,20 @@ func (r *rowReader) Read(ctx context.Context, dst []float32) error {
 		if r.read%64 == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := r.next(); err == io.EOF {
-			return errRows(r, r.read, r.nodes)
-		} else if err != nil {
+		if err := nextRow(r.rows, r.read, r.nodes); err != nil {
 			return err
 		}
 		if err := floats(r.rows, dst[:r.width]); err != nil {
-			return atRow(r, err)
+			return atRow(r.rows, err)
 		}
 		r.read++
 	}
-	if r.read < r.nodes {
-		return nil
+	if r.read == r.nodes {
+		if err := nextRow(r.rows, r.read, r.nodes); err != io.EOF {
+			return err
+		}
 	}
-	switch err := r.next(); err {
-	case io.EOF:
-		return nil
-	case nil:
-		return errRows(r, r.read+1, r.nodes)
-	default:
-		return err
-	}
+	return nil
 }
 
 func (r *rowReader) Place(row int64) string { return r.at(row) }
