@@ -6,6 +6,7 @@ package safetensors
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ const (
 
 // entry is what the header has of a tensor. Offsets are bytes from the end of the header.
 type entry struct {
+	name    string
 	DType   string   `json:"dtype"`
 	Shape   []int    `json:"shape"`
 	Offsets [2]int64 `json:"data_offsets"`
@@ -59,7 +61,7 @@ func Encode(metadata map[string]string, tensors []Tensor) ([]byte, error) {
 	size := int64(0)
 	for _, t := range tensors {
 		end := size + 4*int64(len(t.Data))
-		if err := add(t.Name, entry{"F32", t.Shape, [2]int64{size, end}}); err != nil {
+		if err := add(t.Name, entry{"", "F32", t.Shape, [2]int64{size, end}}); err != nil {
 			return nil, err
 		}
 		size = end
@@ -98,33 +100,27 @@ func Decode(data []byte) (metadata map[string]string, tensors []Tensor, err erro
 		}
 		delete(raw, metadataKey)
 	}
-	type named struct {
-		name string
-		entry
-	}
-	var entries []named
+	var entries []entry
 	for name, text := range raw {
-		e := named{name: name}
-		if err := json.Unmarshal(text, &e.entry); err != nil {
+		e := entry{name: name}
+		if err := json.Unmarshal(text, &e); err != nil {
 			return nil, nil, fmt.Errorf("corrupt header: tensor %q: %w", name, err)
 		}
 		entries = append(entries, e)
 	}
-	slices.SortFunc(entries, func(a, b named) int { return int(min(1, max(-1, a.Offsets[0]-b.Offsets[0]))) })
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.Offsets[0], b.Offsets[0]) })
 	at := int64(0)
 	for _, e := range entries {
 		count := int64(1)
 		for _, n := range e.Shape {
 			if n < 1 || count > int64(len(body))/int64(n) {
-				return nil, nil, fmt.Errorf("corrupt: tensor %q has the shape %v in %d bytes", e.name, e.Shape,
-					len(body))
+				return nil, nil, fmt.Errorf("corrupt: tensor %q has the shape %v in %d bytes", e.name, e.Shape, len(body))
 			}
 			count *= int64(n)
 		}
 		if e.DType != "F32" || e.Offsets[0] != at || e.Offsets[1] != at+4*count || e.Offsets[1] > int64(len(body)) {
-			return nil, nil,
-				fmt.Errorf("corrupt: tensor %q of type %s and shape %v at bytes %v, want F32 from byte %d on", e.name,
-					e.DType, e.Shape, e.Offsets, at)
+			return nil, nil, fmt.Errorf("corrupt: tensor %q of type %s and shape %v at bytes %v, want F32 from byte %d on",
+				e.name, e.DType, e.Shape, e.Offsets, at)
 		}
 		t := Tensor{e.name, e.Shape, make([]float32, count)}
 		copy(dtype.BytesOf(t.Data), body[at:])

@@ -69,8 +69,8 @@ func (h header) nodeColumns(values []columnValues, o Columns, want parts) (c nod
 	return c, err
 }
 
-// of are the columns of a part.
-func (c *nodeColumns) of(part parts) []int {
+// ofPart are the columns of a part.
+func (c *nodeColumns) ofPart(part parts) []int {
 	return map[parts][]int{features: c.features, labels: c.labels, splits: c.splits}[part]
 }
 

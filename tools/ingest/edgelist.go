@@ -156,7 +156,7 @@ func (l *edgeList) noteEdges(path string, c edgeColumns, o TableOptions) {
 	if !c.named {
 		note += " (by place, as there is no header)"
 	}
-	l.info.Notes = append(l.info.Notes, note)
+	l.info.note(note)
 	l.info.Input["columns"] = c.taken()
 	if o.Bipartite {
 		l.prefixes = [2]string{"source:", "destination:"}
@@ -205,7 +205,7 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 			if cell := r.cell(k); k == 2 {
 				weight, err = cell.weight()
 			} else {
-				ends[k], err = l.ids.of(cell, l.prefixes[k])
+				ends[k], err = l.ids.ofCell(cell, l.prefixes[k])
 			}
 			if err != nil {
 				return atRow(r, fmt.Errorf("%s: %w", r.place(k), err))

@@ -32,8 +32,8 @@ func (n *numbering) hint(does string) string {
 	return " (--ids map " + does + ")"
 }
 
-// of returns the node of an id with a prefix, as node does.
-func (n *numbering) of(c *cell, prefix string) (uint32, error) {
+// ofCell returns the node of an id with a prefix, as node does.
+func (n *numbering) ofCell(c *cell, prefix string) (uint32, error) {
 	if n.ids == nil && c.cells != nil && c.i < len(c.cells.Ints) && !c.isNull() && c.cells.Ints[c.i] >= 0 {
 		return n.number(uint64(c.cells.Ints[c.i]))
 	}

@@ -83,19 +83,14 @@ func (l *edgeList) Close() error {
 // openFeatures opens the features once the edges have been read, and thereby says how many nodes there are.
 func (l *edgeList) openFeatures(ctx context.Context) error {
 	path := l.files.Features
-	if path != Ones {
-		t, err := l.tableOf(features)
-		if err != nil {
-			return err
-		}
-		if t != nil {
-			return l.openTableFeatures(ctx, t)
-		}
+	if t, err := l.tableOf(features); err != nil {
+		return err
+	} else if t != nil {
+		return l.openTableFeatures(ctx, t)
 	}
 	if path == "" || path == Ones {
 		if path == "" {
-			l.info.Notes = append(l.info.Notes,
-				"the input has no features: every node gets a single feature, 1 (--features FILE adds others)")
+			l.info.note("the input has no features: every node gets a single feature, 1 (--features FILE adds others)")
 		}
 		l.info.Nodes, l.info.Features = l.ids.nodes, 1
 		l.ids.fixed = true
@@ -136,7 +131,7 @@ func (l *edgeList) isTable(path string) (bool, error) {
 // tableOf opens the table that features, labels or splits are read from: the file of their own, or the table of nodes;
 // nil if there is none. What is read from one file is chosen together.
 func (l *edgeList) tableOf(part parts) (*nodeTable, error) {
-	if l.nodes != nil && len(l.nodes.of(part)) > 0 {
+	if l.nodes != nil && len(l.nodes.ofPart(part)) > 0 {
 		return l.nodes, nil
 	}
 	n, own := l.files, l.files.file(part)
@@ -167,7 +162,7 @@ func (l *edgeList) tableOf(part parts) (*nodeTable, error) {
 		l.tables[f.path] = t
 		l.noteNodes(t, f.want.has(labels))
 	}
-	if len(t.of(part)) == 0 {
+	if len(t.ofPart(part)) == 0 {
 		return nil, nil
 	}
 	return t, nil
@@ -178,7 +173,7 @@ func (l *edgeList) noteNodes(t *nodeTable, labels bool) {
 	if labels {
 		note += t.labelHint()
 	}
-	l.info.Notes = append(l.info.Notes, note)
+	l.info.note(note)
 	l.info.Input["nodes"] = strings.TrimPrefix(l.info.Input["nodes"]+"; "+t.taken(), "; ")
 	t.recordFeatures(l.info.Input)
 }
@@ -372,7 +367,7 @@ func (l *edgeList) openLabels() error {
 		return l.openTableLabels(t)
 	}
 	if path == "" {
-		l.info.Notes = append(l.info.Notes, "the graph has no labels (--labels FILE adds them)")
+		l.info.note("the graph has no labels (--labels FILE adds them)")
 		return nil
 	}
 	n := l.info.Nodes
@@ -428,7 +423,7 @@ func (l *edgeList) openSplits() error {
 		return l.addSplits(t.path, int64(t.numSplits()), t.readSplits)
 	}
 	if path == "" {
-		l.info.Notes = append(l.info.Notes, "the graph has no splits (--splits FILE adds them)")
+		l.info.note("the graph has no splits (--splits FILE adds them)")
 		return nil
 	}
 	file, err := stat(l.fsys, path)

@@ -55,7 +55,7 @@ func (s *source) Rows(ctx context.Context) (_ *format.RowTable, err error) {
 			return nil, err
 		}
 		if s.info.ClassNames = found.names; found.note != "" && !slices.Contains(s.info.Notes, found.note) {
-			s.info.Notes = append(s.info.Notes, found.note)
+			s.info.note(found.note)
 		}
 	}
 	for _, r := range s.splits {

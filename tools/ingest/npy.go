@@ -145,7 +145,7 @@ func (s *arraySource) noteLeft() {
 	slices.Sort(left)
 	s.info.noteLeft(s.dir, left)
 	if hint := arrayHint(s.names, "node_label.npy"); s.labels == nil && hint != "" {
-		s.info.Notes = append(s.info.Notes, s.dir+": no node_label.npy"+hint)
+		s.info.note(s.dir + ": no node_label.npy" + hint)
 	}
 }
 
@@ -181,7 +181,7 @@ func (s *arraySource) openWeights() (err error) {
 
 func (s *arraySource) openLabels(as LabelsAs, classes []string) error {
 	if !s.has("node_label.npy") {
-		s.info.Notes = append(s.info.Notes, "the graph has no labels: there is no node_label.npy")
+		s.info.note("the graph has no labels: there is no node_label.npy")
 		return nil
 	}
 	if err := s.openLabelArray(s.path("node_label.npy"), s.info.Nodes, as, asNode); err != nil || classes == nil {
@@ -250,7 +250,7 @@ func (s *arraySource) openSplits() error {
 		said = append(said, fmt.Sprintf("%s[%d]", name, s.splits[len(s.splits)-1].count))
 	}
 	if said == nil {
-		s.info.Notes = append(s.info.Notes, "the graph has no splits: there is no splits.npy and no train_idx.npy")
+		s.info.note("the graph has no splits: there is no splits.npy and no train_idx.npy")
 		return nil
 	}
 	s.info.Input["splits"] = strings.Join(said, " ")

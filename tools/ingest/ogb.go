@@ -239,7 +239,7 @@ func readCount(fsys vfs.FS, path string, most uint64) (int64, error) {
 func (s *ogbSource) openSplits() error {
 	dir := filepath.Join(s.dir, "split")
 	if there, err := exists(s.fsys, dir); err != nil || !there {
-		s.info.Notes = append(s.info.Notes, "the graph has no splits: there is no split/<name>/train.csv.gz")
+		s.info.note("the graph has no splits: there is no split/<name>/train.csv.gz")
 		return err
 	}
 	entries, err := s.fsys.ReadDir(dir)

@@ -75,10 +75,12 @@ type Info struct {
 	ClassNames    []string          // of labels that are text; known after Source.Rows
 }
 
+func (i *Info) note(text string) { i.Notes = append(i.Notes, text) }
+
 // noteLeft says which files or arrays of an input are not imported.
 func (i *Info) noteLeft(where string, names []string) {
 	if len(names) > 0 {
-		i.Notes = append(i.Notes, fmt.Sprintf("%s: left out: %s", where, header{names: names, named: true}.all()))
+		i.note(fmt.Sprintf("%s: left out: %s", where, header{names: names, named: true}.all()))
 	}
 }
 

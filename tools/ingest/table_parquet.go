@@ -221,7 +221,7 @@ func (l *edgeList) openParquetNodes(ctx context.Context, path string, o TableOpt
 		return err
 	}
 	for _, p := range eachPart {
-		if n.of(p.part) != nil && l.files.file(p.part) != "" {
+		if n.ofPart(p.part) != nil && l.files.file(p.part) != "" {
 			return badOptions("%s has %s of its own: leave out --%s", path, p.file, p.file)
 		}
 	}
@@ -250,7 +250,7 @@ func (l *edgeList) openParquetNodes(ctx context.Context, path string, o TableOpt
 // rowID numbers the node of a row by its id, or else compares the id with the number of the row.
 func (l *edgeList) rowID(row int64, r rows) error {
 	cell := r.cell(0)
-	node, err := l.ids.of(cell, "")
+	node, err := l.ids.ofCell(cell, "")
 	if err != nil || int64(node) == row {
 		return err
 	}

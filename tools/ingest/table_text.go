@@ -116,7 +116,7 @@ func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error)
 	}
 	for _, p := range eachPart {
 		switch {
-		case !f.must.has(p.part) || len(n.of(p.part)) > 0:
+		case !f.must.has(p.part) || len(n.ofPart(p.part)) > 0:
 		case !t.named && len(t.names) == 1:
 			return nil, file.errorf("one field (want an id and values)")
 		default:

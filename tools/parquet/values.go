@@ -216,13 +216,13 @@ func (v *values) floats(dst []float64) error {
 	return numbers(v, dst)
 }
 
-// lookUp reads references to a dictionary, which has the values of.
-func lookUp[T int64 | float64](v *values, dst, of []T) error {
+// lookUp reads references to a dictionary.
+func lookUp[T int64 | float64](v *values, dst, entries []T) error {
 	if err := v.references(len(dst)); err != nil {
 		return err
 	}
 	for i, k := range v.index {
-		dst[i] = of[k]
+		dst[i] = entries[k]
 	}
 	return nil
 }
