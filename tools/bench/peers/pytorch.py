@@ -58,11 +58,11 @@ def loading(store, threads):
     import hopfeed
 
     for name, (placement, shuffle) in WAYS.items():
-        loader = hopfeed.Loader(store, BATCH, shuffle, placement, nodes=False, threads=threads)
+        loader = hopfeed.Loader(store, BATCH, shuffle, placement, n_id=False, threads=threads)
 
         def epoch():
             for batch in loader:
-                batch["x"]
+                batch.x
 
         epochs(loader.rows, LOADING_EPOCHS, **{"python " + name: epoch})
         loader.close()
@@ -93,11 +93,11 @@ def training(store, threads, from_memory):
 
     def from_storage():
         for batch in itertools.islice(loader, TRAINING_BATCHES):
-            step(batch["x"], batch["labels"])
+            step(batch.x, batch.y)
 
     if not from_memory:
         return epochs(rows, TRAINING_EPOCHS, **{STORED: from_storage})
-    parts = [(b["x"].clone(), b["labels"]) for b in loader]
+    parts = [(b.x.clone(), b.y) for b in loader]
     x, labels = (torch.cat(p) for p in zip(*parts))
     del parts
 
@@ -129,14 +129,14 @@ def sampling(graphs, threads, tensors):
         hopfeed.torch.torch.set_num_threads(threads)
     kind, name = (hopfeed.torch.NeighborLoader, "torch") if tensors else (hopfeed.NeighborLoader, "python")
     for graph, count in SAMPLED_BATCHES.items():
-        loader = kind(pathlib.Path(graphs, graph), split="all", placement="host", threads=threads)
+        loader = kind(pathlib.Path(graphs, graph), input_nodes="all", placement="host", threads=threads)
         batches = itertools.chain.from_iterable(itertools.repeat(loader))  # epoch after epoch
         for _ in itertools.islice(batches, WARM):
             pass
         start = time.perf_counter()
         rows = 0
         for batch in itertools.islice(batches, count):
-            rows += len(batch["labels"])
+            rows += len(batch.y)
         print(json.dumps({"name": f"{name} {graph}", "seeds_per_second": rows / (time.perf_counter() - start)}), flush=True)
         del batches, batch
         loader.close()

@@ -40,8 +40,8 @@ def accuracy(model, loader):
     model.eval()
     right = rows = 0
     for batch in loader:
-        right += (model(batch["x"], batch["blocks"]).argmax(dim=1) == batch["labels"]).sum().item()
-        rows += (batch["labels"] >= 0).sum().item()
+        right += (model(batch.x, batch.blocks).argmax(dim=1) == batch.y).sum().item()
+        rows += (batch.y >= 0).sum().item()
     return right / max(rows, 1)
 
 
@@ -65,7 +65,7 @@ def main():
 
     torch.manual_seed(o.seed)
     loader = hopfeed.torch.NeighborLoader(
-        o.graph, o.fanout, o.batch_size, o.sampler, cache=o.cache, placement=o.placement, seed=o.seed
+        o.graph, o.fanout, batch_size=o.batch_size, sampler=o.sampler, cache=o.cache, placement=o.placement, seed=o.seed
     )
     data = loader.dataset
     model = SAGE(data.features, data.classes, layers=len(o.fanout))
@@ -73,7 +73,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), o.lr, weight_decay=1e-3)
     if first:  # all in-neighbours of whom to predict
         valid, test = (
-            hopfeed.torch.NeighborLoader(o.graph, [-1] * len(o.fanout), o.batch_size, split=split, shuffle="none", rank=0, world_size=1)
+            hopfeed.torch.NeighborLoader(o.graph, [-1] * len(o.fanout), split, o.batch_size, shuffle=False, rank=0, world_size=1)
             for split in ("valid", "test")
         )
 
@@ -81,7 +81,7 @@ def main():
     for epoch in range(o.epochs):
         model.train()
         for batch in loader:
-            loss = cross_entropy(parallel(batch["x"], batch["blocks"]), batch["labels"], ignore_index=-1, reduction="sum") * ranks / batch.global_rows
+            loss = cross_entropy(parallel(batch.x, batch.blocks), batch.y, ignore_index=-1, reduction="sum") * ranks / batch.global_rows
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -66,7 +66,7 @@ def train(build):
         model.train()
         total = torch.zeros(1)
         for batch in loader:
-            loss = cross_entropy(parallel(batch["x"]), batch["labels"], ignore_index=-1, reduction="sum") * ranks / batch.global_rows
+            loss = cross_entropy(parallel(batch.x), batch.y, ignore_index=-1, reduction="sum") * ranks / batch.global_rows
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -79,20 +79,20 @@ def train(build):
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}, o.resume)
     loader.close()
     if first:
-        for region in ("valid", "test"):
-            print(f"{region} accuracy {accuracy(model, o, region):.4f}")
+        for split in ("valid", "test"):
+            print(f"{split} accuracy {accuracy(model, o, split):.4f}")
     if ranks > 1:
         distributed.barrier()
         distributed.destroy_process_group()
 
 
 @torch.no_grad()
-def accuracy(model, o, region):
+def accuracy(model, o, split):
     model.eval()
     right = rows = 0
-    for batch in hopfeed.torch.Loader(o.store, o.batch_size, "none", region=region, rank=0, world_size=1):
-        right += (model(batch["x"]).argmax(dim=1) == batch["labels"]).sum().item()
-        rows += (batch["labels"] >= 0).sum().item()
+    for batch in hopfeed.torch.Loader(o.store, o.batch_size, shuffle=False, split=split, rank=0, world_size=1):
+        right += (model(batch.x).argmax(dim=1) == batch.y).sum().item()
+        rows += (batch.y >= 0).sum().item()
     return right / max(rows, 1)
 
 

@@ -3,16 +3,16 @@
 >>> import hopfeed
 >>> loader = hopfeed.Loader("store", batch_size=8000)       # arrays of numpy
 >>> for batch in loader:
-...     batch["x"]                                          # [rows, matrices, features]
->>> loader = hopfeed.NeighborLoader("graph", fanout=[15, 10, 5])
+...     batch.x, batch.y                                    # [batch_size, matrices, features], [batch_size]
+>>> loader = hopfeed.NeighborLoader("graph", num_neighbors=[15, 10, 5])
 >>> for batch in loader:
-...     batch["x"], batch["blocks"]                         # [inputs, features], a block for each layer
+...     batch.x, batch.blocks                               # [nodes, features], a block for each layer
 
 ``hopfeed.torch.Loader`` and ``hopfeed.torch.NeighborLoader`` are the same with tensors of PyTorch.
 docs/pytorch.md has the rules.
 """
 
-from ._batches import Batch
+from ._batch import Batch
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
 from ._loader import Dataset, Loader
 from ._neighbor import Block, NeighborLoader

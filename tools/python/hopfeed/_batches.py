@@ -6,43 +6,13 @@ import ctypes
 import gc
 import operator
 import weakref
-from typing import Any, Generic, Iterator, TypeVar
+from typing import Any, Generic, Iterator
 
 import numpy as np
 
 from . import _native
+from ._batch import Array, Batch, Info
 from ._errors import Error, ForkError, OptionError
-
-Array = TypeVar("Array")
-
-
-class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
-    """What one step of training sees: a dict of arrays, which the loader describes.
-
-    The arrays are memory of the loader, which is the batch's own until the last array, and the last view
-    of one, is gone. With ``reuse=True``, the arrays are valid until the next batch is asked for or the
-    loader is iterated over again, or, after ``hold()``, until ``release()``; afterwards they show other
-    rows, and they must not be written to.
-    """
-
-    index: int  #: within the epoch
-    rows: int  #: of this rank
-    global_rows: int  #: of all ranks: what a sum of losses is divided by
-    _number = 0  # of its hold, with reuse=True
-    _kept = False
-
-    def hold(self) -> Batch[Array]:
-        """With ``reuse=True``, keeps the memory of the batch until ``release()``. A loader has only
-        ``buffers`` of them. Other batches keep their memory by themselves."""
-        self._kept = True
-        return self
-
-    def release(self) -> None:
-        """Removes the arrays from the batch. Their memory is given back when nothing else refers to it;
-        with ``reuse=True``, at once."""
-        self.clear()
-        _native.library().hopfeed_release(self._number)
-
 
 class Handle:
     """An open loader. What refers to its memory refers to this, so that it is closed after the last array."""
@@ -139,8 +109,8 @@ class Batches(Generic[Array]):
         self._at = (0, 0)  # what state_dict saves
         self._iteration = 0
 
-    def _make_batch(self, owner: Handle | Lease, struct: _native.BatchStruct) -> Batch[Array]:
-        """The batch that the struct describes, of arrays that keep the owner."""
+    def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
+        """What the struct describes, as arrays that keep the owner."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -194,13 +164,14 @@ class Batches(Generic[Array]):
         """The batch that was taken. Unless memory is reused, nothing here keeps it."""
         if self._reuse:
             # The caller may keep the batch and drop the iterator, whose end must not release it.
-            self._last = batch = self._make_batch(handle, self._struct)
+            batch: Batch[Array] = Batch(self._arrays(handle, self._struct))
             batch._number = hold
+            self._last = batch
         else:
             lease = Lease(handle, hold)
             self._struct.hold = 0
-            batch = self._make_batch(lease, self._struct)
-        batch.index, batch.rows, batch.global_rows = index, rows, global_rows
+            batch = Batch(self._arrays(lease, self._struct))
+        batch["info"] = Info(index, rows, global_rows)
         return batch
 
     def _release_last(self) -> None:
@@ -214,6 +185,11 @@ class Batches(Generic[Array]):
         last = self._last
         if last is not None and last._kept and last._number == self._struct.hold:
             self._struct.hold = 0
+
+    @staticmethod
+    def _share(rank: int | None, world_size: int | None) -> tuple[int, int]:
+        """Rank and world size, where they are not given. hopfeed.torch has its own of this."""
+        return rank or 0, world_size or 1
 
     def _open_handle(self) -> Handle:
         _native.library()

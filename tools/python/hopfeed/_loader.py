@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import Any, Iterable
+from typing import Any, Iterable, Literal
 
 import numpy as np
 
 from . import _native
-from ._batches import Array, Batch, Batches, Handle, Lease, view, view_labels
+from ._batch import Array
+from ._batches import Batches, Handle, Lease, view, view_labels
 from ._errors import OptionError
+from ._types import Memory, Path, Placement, Shuffle, Split, at_least, memory_text, one_of, shuffle_name, split_name
+
+
+def existing(path: Path) -> str:
+    """A path that is there; else FileNotFoundError."""
+    text = os.fspath(path)
+    if not os.path.exists(text):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), text)
+    return text
 
 
 class Dataset:
-    """A hop store or a graph on disk: what its manifest says.
+    """A hop store or a graph on disk: what its manifest says. A missing path is a ``FileNotFoundError``.
 
     ``manifest`` has all fields; the most used ones are attributes. ``matrices`` lists (operator, hop),
     of which hop 0, the input, has the operator ``"x"``.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+    def __init__(self, path: Path) -> None:
+        self.path = existing(path)
         self.manifest: dict[str, Any] = _native.run("inspect", {"path": self.path})
         m = self.manifest
         self.kind: str = m["kind"]  # "store" or "graph"
@@ -53,81 +64,82 @@ class Dataset:
 
 
 class Loader(Batches[Array]):
-    """Batches of a region of a hop store, an epoch each time that it is iterated over.
+    """Batches of a part of a hop store, an epoch each time that it is iterated over.
 
-    In a batch, ``"x"`` is features [rows, matrices, features] or, with ``stacked=False``, there is an array
-    [rows, features] for each matrix under its name, such as ``"x/hop-0"`` and ``"sym/hop-1"``. ``"labels"``:
-    [rows], the class, or [rows, L]; -1 (of values NaN) is unlabelled. ``"nodes"`` and, if asked for,
-    ``"row_numbers"``: [rows].
+    In a batch, ``x`` is features [batch_size, matrices, features] or, with ``stacked=False``, there is an array
+    [batch_size, features] for each matrix under its name, such as ``"x/hop-0"`` and ``"sym/hop-1"``. ``y``:
+    [batch_size], the class, or [batch_size, L]; -1 (of values NaN) is unlabelled. ``n_id`` and, if asked for,
+    ``row_numbers``: [batch_size].
 
     Every row comes once an epoch, in an order that depends on ``seed``, epoch, ``shuffle`` and
     ``batch_size`` alone. The loader reads ahead by threads of its own, so it needs no worker processes.
 
     :param store: a hop store, or its path
     :param batch_size: rows of a batch, of all ranks together
-    :param shuffle: ``"chunk"`` (chunks are reshuffled, which storage is read fast by), ``"rr"`` (rows are),
-        ``"auto"`` or, for the order of the store, ``"none"``
+    :param shuffle: ``"chunk"`` (chunks are reshuffled, which storage is read fast by), ``"rr"`` or True (rows are),
+        ``"auto"`` or, for the order of the store, ``"none"`` or False
     :param placement: where the input lives: ``"device"`` and ``"host"`` (both host memory; the first
         copies no batch that is one run of rows), ``"storage"`` or ``"auto"``
-    :param region: ``"train"``, ``"valid"``, ``"test"`` or ``"rest"``
+    :param split: ``"train"``, ``"val"`` or ``"valid"``, ``"test"`` or ``"rest"``
     :param hops: the hops to load: all up to a number, or a list (None: all)
     :param operators: the operators to load (None: all)
     :param rank: which of ``world_size`` processes this one is. All get a share of each batch
     :param dtype: ``"float32"``, or ``"stored"`` for the type of the store (bfloat16 as uint16)
-    :param nodes: batches have the numbers of their nodes in the graph
+    :param n_id: batches have the numbers of their nodes in the graph
     :param row_numbers: batches have the numbers of their rows in the store
     :param stacked: one array of all matrices, or else one for each
     :param reuse: a batch is valid only until the next one: see ``Batch``. Else it is valid as long as an array
         of it is there, and may be written to
     :param buffers: batches in memory at first (default 3). More are added while batches are kept, as far as
         ``memory`` allows; with ``reuse``, no more, and one less may be held
-    :param memory: such as ``"8GiB"``: what the input and all batches may use (default: what the machine has,
-        divided by LOCAL_WORLD_SIZE, which torchrun sets)
+    :param memory: bytes, or a text such as ``"8GiB"``: what the input and all batches may use (default: what the
+        machine has, divided by LOCAL_WORLD_SIZE, which torchrun sets)
     :param threads: that read and gather (default: all)
     """
 
     def __init__(
         self,
-        store: str | os.PathLike[str] | Dataset,
+        store: Path | Dataset,
         batch_size: int = 8000,
-        shuffle: str = "chunk",
-        placement: str = "auto",
+        shuffle: Shuffle = "chunk",
+        placement: Placement = "auto",
         *,
-        region: str = "train",
+        split: Split = "train",
         hops: int | Iterable[int] | None = None,
         operators: str | Iterable[str] | None = None,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         seed: int = 0,
-        dtype: str = "float32",
-        nodes: bool = True,
+        dtype: Literal["float32", "stored"] = "float32",
+        n_id: bool = True,
         row_numbers: bool = False,
         stacked: bool = True,
         reuse: bool = False,
         buffers: int | None = None,
-        memory: str | None = None,
+        memory: Memory = None,
         threads: int | None = None,
     ) -> None:
+        rank, world_size = self._share(rank, world_size)
         options = open_options(locals())
         self.dataset: Dataset = options.pop("dataset")
-        self._stacked, self._nodes, self._row_numbers = stacked, nodes, row_numbers
-        super().__init__("open", options, {"region": region}, reuse)
+        self._stacked, self._n_id, self._row_numbers = stacked, n_id, row_numbers
+        super().__init__("open", options, {"region": options["region"]}, reuse)
         assert self._handle
         self.matrices: list[str] = self._handle.about["matrices"]
 
-    def _make_batch(self, owner: Handle | Lease, struct: _native.BatchStruct) -> Batch[Array]:
+    def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
         s = struct
         typestr = _native.TYPES[s.dtype]
         size = int(typestr[2:])
         x = view(owner, s.features, (s.rows, s.matrices, s.columns), typestr, (s.row_bytes, s.matrix_bytes or size, size))
         arrays = {"x": x} if self._stacked else {name: x[:, m] for m, name in enumerate(self.matrices)}
-        arrays["labels"] = view_labels(owner, s)
-        if self._nodes:
-            arrays["nodes"] = view(owner, s.nodes, (s.rows,), "<u4")
+        arrays["y"] = view_labels(owner, s)
+        if self._n_id:
+            arrays["n_id"] = view(owner, s.nodes, (s.rows,), "<u4")
         if self._row_numbers:
             arrays["row_numbers"] = view(owner, s.row_numbers, (s.rows,), "<u4")
         bfloat16 = s.dtype == _native.BFLOAT16
-        return Batch({name: self._as_array(name, array, bfloat16) for name, array in arrays.items()})
+        return {name: self._as_array(name, array, bfloat16) for name, array in arrays.items()}
 
     # hopfeed.torch has its own of this:
     def _as_array(self, name: str, array: np.ndarray[Any, Any], bfloat16: bool) -> Any:
@@ -146,24 +158,25 @@ def open_options(given: dict[str, Any]) -> dict[str, Any]:
     dataset = store if isinstance(store, Dataset) else Dataset(store)
     if dataset.kind != "store":
         raise OptionError(f"{dataset.path} is a graph: hopfeed.propagate({dataset.path!r}, STORE) makes a store of it, and hopfeed.NeighborLoader samples it")
-    if given["dtype"] not in ("float32", "stored"):
-        raise OptionError(f"dtype {given['dtype']!r}: want 'float32' or 'stored'")
+    one_of("dtype", given["dtype"], Literal["float32", "stored"])
+    at_least(1, batch_size=given["batch_size"], world_size=given["world_size"], buffers=given["buffers"])
+    at_least(0, rank=given["rank"], seed=given["seed"], threads=given["threads"])
     return {
         "dataset": dataset,
         "store": dataset.path,
-        "region": given["region"],
+        "region": split_name("split", given["split"]),
         "matrices": dataset.choose(given["operators"], given["hops"]),
         "batch_rows": given["batch_size"],
-        "world": given["world_size"],
-        "rank": given["rank"],
-        "placement": given["placement"],
-        "shuffle": given["shuffle"],
+        "world": given["world_size"] or 1,
+        "rank": given["rank"] or 0,
+        "placement": one_of("placement", given["placement"], Placement),
+        "shuffle": shuffle_name(given["shuffle"]),
         "seed": given["seed"],
         "stored": given["dtype"] == "stored",
-        "nodes": given["nodes"],
+        "nodes": given["n_id"],
         "row_numbers": given["row_numbers"],
         "buffers": given["buffers"],
-        "memory": given["memory"],
+        "memory": memory_text(given["memory"]),
         "processes": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
         "threads": given["threads"],
     }

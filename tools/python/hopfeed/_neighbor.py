@@ -6,14 +6,16 @@ import ctypes
 import operator
 import os
 import zlib
-from typing import Any, Generic, Sequence
+from typing import Any, Generic, Literal, Sequence
 
 import numpy as np
 
 from . import _native
-from ._batches import Array, Batch, Batches, Handle, Lease, view, view_labels
+from ._batch import Array
+from ._batches import Batches, Handle, Lease, view, view_labels
 from ._errors import OptionError
 from ._loader import Dataset
+from ._types import Aggregation, Memory, Path, Sampler, Split, at_least, memory_text, one_of, shuffle_name, split_name
 
 
 class Block(Generic[Array]):
@@ -46,28 +48,28 @@ class Block(Generic[Array]):
 class NeighborLoader(Batches[Array]):
     """Sampled mini-batches of a graph, an epoch each time that it is iterated over.
 
-    Every seed comes once an epoch (GraphSAINT's samplers draw instead), in an order that depends on
+    Every seed node comes once an epoch (GraphSAINT's samplers draw instead), in an order that depends on
     ``seed``, epoch, ``shuffle`` and ``batch_size`` alone. The engine samples, and gathers features, by threads
     of its own, so it needs no worker processes.
 
-    In a batch, ``"x"`` is float32 [inputs, features], of the nodes ``"inputs"``. The first ``batch.rows`` of
-    them are the seeds: ``"nodes"`` [rows], with ``"labels"`` [rows], the class, or [rows, L], where -1 (of values
-    NaN) is unlabelled. ``"blocks"`` has a ``Block`` for each layer of the model, in the order in which it
-    computes them: the sources of the first are the rows of ``"x"``, those of each later one the destinations
-    of the one before, and the destinations of the last the seeds. GraphSAINT's samplers also give
-    ``"row_weights"`` [rows], which multiply the losses of the rows.
+    In a batch, ``x`` is float32 [nodes, features], of the nodes ``n_id``. The first ``batch_size`` of them are the
+    seed nodes, with ``y`` [batch_size], the class, or [batch_size, L], where -1 (of values NaN) is unlabelled.
+    ``blocks`` has a ``Block`` for each layer of the model, in the order in which it computes them: the sources of
+    the first are the rows of ``x``, the sources of each later one the destinations of the one before, and the
+    destinations of the last the seed nodes. GraphSAINT's samplers also give ``row_weights`` [batch_size], which
+    multiply the losses of the rows.
 
     :param graph: a graph, or its path
-    :param fanout: in-neighbours of a node (layer-wise samplers: nodes) of each layer; the first is nearest the
-        seeds, -1 is all
-    :param batch_size: seeds of a batch, of all ranks together
+    :param num_neighbors: in-neighbours of a node (layer-wise samplers: nodes) of each layer; the first is nearest
+        the seed nodes, -1 is all
+    :param input_nodes: which nodes are seed nodes: ``"train"``, ``"val"`` or ``"valid"``, ``"test"``, ``"rest"``,
+        ``"all"``, or an array of numbers of nodes, or of a truth value for each node
+    :param batch_size: seed nodes of a batch, of all ranks together
+    :param shuffle: ``"rr"`` or True: the seed nodes are, in each epoch; ``"none"`` or False: they come in their order
     :param sampler: as ``hopfeed sample --help`` lists them, such as ``"neighbor"``, ``"labor"``, ``"ladies"`` or ``"full"``
     :param cache: of rows of features that are read from storage, such as ``"lru:1GiB"`` or ``"degree:20000rows"``
-    :param split: which nodes are seeds: ``"train"``, ``"valid"``, ``"test"``, ``"rest"``, ``"all"``, or an array of
-        numbers of nodes, or of a truth value for each node
-    :param split_index: of the splits of the graph, the one that ``split`` refers to
+    :param split_index: number of the split that ``input_nodes`` names a part of
     :param placement: where features live: ``"host"`` (memory), ``"storage"``, or ``"auto"``: in memory, if they fit
-    :param shuffle: ``"rr"``: the seeds are, in each epoch; ``"none"``: they come in their order
     :param aggregation: what weights of edges estimate: ``"mean"``, ``"sym"`` (GCN) or ``"plain"`` (sum)
     :param replace: draw with replacement
     :param by_weight: ``neighbor``: draw by the weights of edges
@@ -79,7 +81,7 @@ class NeighborLoader(Batches[Array]):
         of it is there, and may be written to
     :param buffers: batches in memory at first (default 3). More are added while batches are kept, as far as
         ``memory`` allows; with ``reuse``, no more, and one less may be held
-    :param memory: such as ``"8GiB"``: what may be used (default: what the machine has, divided by
+    :param memory: bytes, or a text such as ``"8GiB"``: what may be used (default: what the machine has, divided by
         LOCAL_WORLD_SIZE, which torchrun sets)
     :param threads: that sample and gather (default: all)
     """
@@ -88,79 +90,84 @@ class NeighborLoader(Batches[Array]):
 
     def __init__(
         self,
-        graph: str | os.PathLike[str] | Dataset,
-        fanout: Sequence[int] = (15, 10, 5),
+        graph: Path | Dataset,
+        num_neighbors: Sequence[int] = (15, 10, 5),
+        input_nodes: Split | Literal["all"] | Any = "train",
         batch_size: int = 1024,
-        sampler: str = "neighbor",
+        shuffle: bool | Literal["rr", "none"] = "rr",
         *,
+        sampler: Sampler = "neighbor",
         cache: str | None = None,
-        split: str | Any = "train",
         split_index: int = 0,
         seed: int = 0,
-        placement: str = "auto",
-        shuffle: str = "rr",
-        aggregation: str = "mean",
+        placement: Literal["auto", "host", "storage"] = "auto",
+        aggregation: Aggregation = "mean",
         replace: bool = False,
         by_weight: bool = False,
         bias: float = 0,
         debias: bool = False,
         mapped: bool = False,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         reuse: bool = False,
         buffers: int | None = None,
-        memory: str | None = None,
+        memory: Memory = None,
         threads: int | None = None,
     ) -> None:
+        rank, world_size = self._share(rank, world_size)
         self.dataset: Dataset = graph if isinstance(graph, Dataset) else Dataset(graph)
         if self.dataset.kind != "graph":
             raise OptionError(f"{self.dataset.path} is a hop store: hopfeed.Loader reads it, and NeighborLoader the graph that it was made of")
-        self.sampler, self.fanout = sampler, [operator.index(n) for n in fanout]
+        self.sampler, self.num_neighbors = sampler, [operator.index(n) for n in num_neighbors]
         sampling = {
-            "sampler": sampler,
-            "fanout": self.fanout,
-            "aggregation": aggregation,
+            "sampler": one_of("sampler", sampler, Sampler),
+            "fanout": self.num_neighbors,
+            "aggregation": one_of("aggregation", aggregation, Aggregation),
             "replace": replace,
             "by_weight": by_weight,
             "bias": bias,
             "debias": debias,
         }
-        nodes = None if isinstance(split, str) else _node_numbers(split, self.dataset.nodes)
+        at_least(1, batch_size=batch_size, world_size=world_size, buffers=buffers)
+        at_least(0, rank=rank, seed=seed, split_index=split_index, threads=threads)
+        if not self.num_neighbors or any(n == 0 or n < -1 for n in self.num_neighbors):
+            raise OptionError(f"num_neighbors {self.num_neighbors}: want for each layer a number from 1 on, or -1 for all")
+        part = split_name("input_nodes", input_nodes, "all") if isinstance(input_nodes, str) else None
+        nodes = None if part else _node_numbers(input_nodes, self.dataset.nodes)
         options = {
             **sampling,
             "graph": self.dataset.path,
-            "part": split if nodes is None else None,
+            "part": part,
             "split": split_index,
             "nodes": nodes,
             "cache": cache,
             "batch_rows": batch_size,
             "world": world_size,
             "rank": rank,
-            "placement": placement,
+            "placement": one_of("placement", placement, Literal["auto", "host", "storage"]),
             "mapped": mapped,
-            "shuffle": shuffle,
+            "shuffle": shuffle_name(shuffle, graph=True),
             "seed": seed,
             "buffers": buffers,
-            "memory": memory,
+            "memory": memory_text(memory),
             "processes": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
             "threads": threads,
         }
         identity = {
             **sampling,
-            "split": split if nodes is None else f"{len(nodes)} nodes with checksum {zlib.crc32(np.asarray(nodes, np.int64).tobytes())}",
+            "split": part if nodes is None else f"{len(nodes)} nodes with checksum {zlib.crc32(np.asarray(nodes, np.int64).tobytes())}",
             "split_index": operator.index(split_index),
             "cache": cache if sampler == "locality" else None,  # which samples by it
         }
         super().__init__("sample", options, identity, reuse)
 
-    def _make_batch(self, owner: Handle | Lease, struct: _native.BatchStruct) -> Batch[Array]:
+    def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
         s = struct
         rows, inputs = s.rows, s.feature_rows
         arrays: dict[str, Any] = {
             "x": self._as_array("x", view(owner, s.features, (inputs, s.columns), "<f4")),
-            "labels": self._as_array("labels", view_labels(owner, s)),
-            "nodes": self._as_array("nodes", view(owner, s.nodes, (rows,), "<u4")),
-            "inputs": self._as_array("inputs", view(owner, s.inputs, (inputs,), "<u4")),
+            "y": self._as_array("y", view_labels(owner, s)),
+            "n_id": self._as_array("n_id", view(owner, s.inputs, (inputs,), "<u4")),
         }
         if s.row_weights:
             arrays["row_weights"] = self._as_array("row_weights", view(owner, s.row_weights, (rows,), "<f4"))
@@ -177,7 +184,7 @@ class NeighborLoader(Batches[Array]):
                     self._as_array("weights", view(owner, weights, (edges,), "<f4")),
                 )
             )
-        return Batch({**arrays, "blocks": blocks})
+        return {**arrays, "blocks": blocks}
 
     # hopfeed.torch has its own of this:
     def _as_array(self, name: str, array: np.ndarray[Any, Any]) -> Any:
@@ -188,19 +195,19 @@ class NeighborLoader(Batches[Array]):
 
     def __repr__(self) -> str:
         return (
-            f"<hopfeed.NeighborLoader of {self.dataset.path!r}: {self._batches} batches of {self.batch_size} seeds, "
-            f"{self.sampler} {self.fanout}, features from {self.placement}>"
+            f"<hopfeed.NeighborLoader of {self.dataset.path!r}: {self._batches} batches of {self.batch_size} seed nodes, "
+            f"{self.sampler} {self.num_neighbors}, features from {self.placement}>"
         )
 
 
-def _node_numbers(split: Any, nodes: int) -> list[int]:
+def _node_numbers(chosen: Any, nodes: int) -> list[int]:
     """The nodes that an array of numbers, or of a truth value for each node, chooses."""
-    array = np.asarray(split)
+    array = np.asarray(chosen)
     if array.dtype == bool and array.shape == (nodes,):
         array = np.flatnonzero(array)
     if array.ndim != 1 or not (array.dtype.kind in "iu" or array.size == 0):
-        raise OptionError(f"split is an array {array.shape} of {array.dtype}: want the name of a part, numbers of nodes, or a bool for each of {nodes} nodes")
+        raise OptionError(f"input_nodes is an array {array.shape} of {array.dtype}: want the name of a part, numbers of nodes, or a bool for each of {nodes} nodes")
     if array.size and (array.min() < 0 or array.max() >= nodes):
-        raise OptionError(f"split has numbers of nodes from {array.min()} to {array.max()}: the graph has {nodes} nodes")
+        raise OptionError(f"input_nodes has numbers of nodes from {array.min()} to {array.max()}: the graph has {nodes} nodes")
     numbers: list[int] = array.tolist()
     return numbers

@@ -7,31 +7,34 @@ import json
 import os
 import pathlib
 import tempfile
-from typing import Any
+import warnings
+from typing import Any, Literal
 
 import numpy as np
 
 from . import _native
-from ._loader import Dataset, Loader, open_options
+from ._errors import OptionError
+from ._loader import Dataset, Loader, existing, open_options
 from ._progress import Bars, Progress
+from ._types import Memory, Path, StoredType, memory_text
 
 
 def propagate(
-    graph: str | os.PathLike[str] | Dataset,
-    output: str | os.PathLike[str],
+    graph: Path | Dataset,
+    output: Path,
     *,
     hops: int | None = None,
     operator: str | None = None,
-    rows: str | None = None,
-    dtype: str | None = None,
+    rows: Literal["labeled", "all"] | None = None,
+    dtype: StoredType | None = None,
     chunk_rows: int | None = None,
     split: int | None = None,
     seed: int | None = None,
     tolerance: float | None = None,
-    scratch: str | None = None,
+    scratch: Path | None = None,
     force: bool = False,
     dry_run: bool = False,
-    memory: str | None = None,
+    memory: Memory = None,
     threads: int | None = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
@@ -41,14 +44,15 @@ def propagate(
     :return: what was computed, and how long it took, as ``hopfeed propagate --json`` prints it
     """
     options = {k: v for k, v in locals().items() if k != "progress"}
-    options["graph"] = graph.path if isinstance(graph, Dataset) else os.fspath(graph)
-    options["output"] = os.fspath(output)
+    options["graph"] = graph.path if isinstance(graph, Dataset) else existing(graph)
+    options["output"], options["memory"] = os.fspath(output), memory_text(memory)
+    options["scratch"] = None if scratch is None else os.fspath(scratch)
     with Bars(progress) as bars:
         result: dict[str, Any] = _native.run("propagate", options, bars.report)
     return result
 
 
-def plan(store: str | os.PathLike[str] | Dataset, **options: Any) -> dict[str, Any]:
+def plan(store: Path | Dataset, **options: Any) -> dict[str, Any]:
     """What a Loader with these options would do, and why, with predicted times of loading an epoch. It
     measures the machine for about a second.
 
@@ -63,32 +67,33 @@ def plan(store: str | os.PathLike[str] | Dataset, **options: Any) -> dict[str, A
 
 
 def import_npy(
-    source: str | os.PathLike[str],
-    output: str | os.PathLike[str],
+    source: Path,
+    output: Path,
     *,
     undirected: bool = False,
-    dtype: str | None = None,
+    dtype: StoredType | None = None,
     force: bool = False,
-    memory: str | None = None,
+    memory: Memory = None,
     threads: int | None = None,
     progress: Progress = True,
 ) -> Dataset:
     """Makes the graph ``output`` of a folder of numpy arrays, as ``hopfeed import npy`` does."""
     options = {k: v for k, v in locals().items() if k != "progress"}
-    options["source"], options["output"] = os.fspath(source), os.fspath(output)
+    options["source"], options["output"], options["memory"] = existing(source), os.fspath(output), memory_text(memory)
     with Bars(progress) as bars:
         _native.run("import", options, bars.report)
     return Dataset(output)
 
 
-def from_pyg(data: Any, output: str | os.PathLike[str], *, name: str | None = None, **options: Any) -> Dataset:
+def from_pyg(data: Any, output: Path, *, name: str | None = None, **options: Any) -> Dataset:
     """Makes the graph ``output`` of a ``Data`` of PyTorch Geometric.
 
     It takes ``x``, ``edge_index``, and, where they are there, ``y``, ``edge_weight`` and the masks
-    ``train_mask``, ``val_mask`` and ``test_mask``, [n] or, for several splits, [n, k]. ``options`` are
-    those of ``import_npy``. The data set is called ``name``, by default as the folder ``output``. The
-    arrays are written to a folder beside ``output`` first, which is removed afterwards.
+    ``train_mask``, ``val_mask`` and ``test_mask``, [n] or, for several splits, [n, k]. Attributes that it leaves out
+    are named in a warning. ``options`` are those of ``import_npy``. The data set is called ``name``, by default as the
+    folder ``output``. The arrays are written to a folder beside ``output`` first, which is removed afterwards.
     """
+    _check_pyg(data)
     arrays = {"edge_index": _array(data.edge_index), "node_feat": _array(data.x)}
     for source, target in (("y", "node_label"), ("edge_weight", "edge_weight")):
         if getattr(data, source, None) is not None:
@@ -96,7 +101,7 @@ def from_pyg(data: Any, output: str | os.PathLike[str], *, name: str | None = No
     masks = [getattr(data, mask, None) for mask in ("train_mask", "val_mask", "test_mask")]
     if any(mask is not None for mask in masks):
         arrays["splits"] = _splits(masks)
-    meta = {"name": name or pathlib.Path(output).absolute().name, "num_nodes": int(arrays["node_feat"].shape[0])}
+    meta = {"name": name or pathlib.Path(output).absolute().name, "num_nodes": int(arrays["node_feat"].shape[0]), "edge_layout": "2xE"}
     if data.is_undirected():
         meta |= {"directed": False, "reverses_stored": True}
     beside = pathlib.Path(output).absolute().parent
@@ -106,6 +111,28 @@ def from_pyg(data: Any, output: str | os.PathLike[str], *, name: str | None = No
         with open(os.path.join(folder, "meta.json"), "w") as f:
             json.dump(meta, f)
         return import_npy(folder, output, **options)
+
+
+_TAKEN = {"x", "edge_index", "y", "edge_weight", "train_mask", "val_mask", "test_mask", "num_nodes"}
+
+
+def _check_pyg(data: Any) -> None:
+    """Refuses what from_pyg cannot take, and says in a warning what it leaves out."""
+    if hasattr(data, "node_types"):
+        raise OptionError(f"data is a {type(data).__name__} with several types of nodes: want a Data with one (data.to_homogeneous())")
+    if getattr(data, "edge_index", None) is None:
+        hint = ": make it of adj_t by torch.stack(data.adj_t.t().coo()[:2])" if getattr(data, "adj_t", None) is not None else ""
+        raise OptionError(f"data has no edge_index [2, edges]{hint}")
+    x = getattr(data, "x", None)
+    if x is None:
+        raise OptionError("data has no x [nodes, features]: give each node features, such as torch.ones(data.num_nodes, 1)")
+    if getattr(x, "is_sparse", False) or str(getattr(x, "layout", "torch.strided")) != "torch.strided" or not hasattr(x, "ndim"):
+        raise OptionError("data.x is sparse: want a dense tensor [nodes, features] (data.x.to_dense())")
+    if x.ndim != 2:
+        raise OptionError(f"data.x is {list(x.shape)}: want [nodes, features]")
+    left_out = sorted(k for k, v in data.to_dict().items() if k not in _TAKEN and v is not None)
+    if left_out:
+        warnings.warn(f"from_pyg leaves out {', '.join(left_out)}: a graph has x, edge_index, y, edge_weight and masks", stacklevel=3)
 
 
 def _array(tensor: Any) -> np.ndarray[Any, Any]:

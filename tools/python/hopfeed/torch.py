@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator
 
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from ._batches import Batch, Batches
+from ._batch import Batch
+from ._batches import Batches
 from ._errors import ForkError
-from ._loader import Dataset
 from ._loader import Loader as _Loader
 from ._neighbor import Block as _Block
 from ._neighbor import NeighborLoader as _NeighborLoader
@@ -25,17 +24,17 @@ class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[misc,type-
             raise ForkError("a loader needs no worker processes, since it reads ahead by threads: give the DataLoader num_workers=0")
         return Batches.__iter__(self)
 
-
-def _share(rank: int | None, world_size: int | None) -> dict[str, int]:
-    """Rank and world size: those of torch.distributed, where none are given."""
-    if rank is None and world_size is None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return {"rank": rank or 0, "world_size": world_size or 1}
+    @staticmethod
+    def _share(rank: int | None, world_size: int | None) -> tuple[int, int]:
+        """Rank and world size: those of torch.distributed, where none are given."""
+        if rank is None and world_size is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+            return torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return rank or 0, world_size or 1
 
 
 def _is_copied(name: str, array: np.ndarray[Any, Any]) -> bool:
     """Whether an array becomes a copy as int64, which losses and indices want."""
-    return name in ("nodes", "inputs", "row_numbers") or name == "labels" and array.dtype == np.int32
+    return name in ("n_id", "row_numbers") or name == "y" and array.dtype == np.int32
 
 
 class Loader(_Torch, _Loader[torch.Tensor]):  # type: ignore[misc]
@@ -48,13 +47,10 @@ class Loader(_Torch, _Loader[torch.Tensor]):  # type: ignore[misc]
     Iterate over it, or give it to a ``DataLoader`` with ``batch_size=None`` and ``num_workers=0``.
     """
 
-    def __init__(self, store: str | os.PathLike[str] | Dataset, *args: Any, rank: int | None = None, world_size: int | None = None, **options: Any) -> None:
-        _Loader.__init__(self, store, *args, **_share(rank, world_size), **options)
-
     def _as_array(self, name: str, array: np.ndarray[Any, Any], bfloat16: bool) -> Any:
         if _is_copied(name, array):
             array = array.astype(np.int64)
-        elif bfloat16 and name != "labels":
+        elif bfloat16 and name != "y":
             return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(array)
 
@@ -73,9 +69,16 @@ class Block(_Block[torch.Tensor]):
         """The block as a sparse matrix [destinations, sources] of its weights, in CSR form, without a copy."""
         return torch.sparse_csr_tensor(self.indptr, self.indices, self.weights, (self.destinations, self.sources), check_invariants=False)
 
-    def to(self, device: Any) -> Block:
+    def to(self, device: Any, non_blocking: bool = False) -> Block:
         """The block on a device."""
-        return Block(self.destinations, self.sources, self.indptr.to(device), self.indices.to(device), self.weights.to(device))
+        return self._each(lambda array: array.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Block:
+        """A copy of the block in pinned memory."""
+        return self._each(torch.Tensor.pin_memory)
+
+    def _each(self, move: Callable[[torch.Tensor], torch.Tensor]) -> Block:
+        return Block(self.destinations, self.sources, move(self.indptr), move(self.indices), move(self.weights))
 
 
 class NeighborLoader(_Torch, _NeighborLoader[torch.Tensor]):  # type: ignore[misc]
@@ -86,17 +89,6 @@ class NeighborLoader(_Torch, _NeighborLoader[torch.Tensor]):  # type: ignore[mis
     """
 
     _block_type = Block
-
-    def __init__(
-        self,
-        graph: str | os.PathLike[str] | Dataset,
-        fanout: Sequence[int] = (15, 10, 5),
-        *args: Any,
-        rank: int | None = None,
-        world_size: int | None = None,
-        **options: Any,
-    ) -> None:
-        _NeighborLoader.__init__(self, graph, fanout, *args, **_share(rank, world_size), **options)
 
     def _as_array(self, name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
         return torch.from_numpy(array.astype(np.int64) if _is_copied(name, array) else array)

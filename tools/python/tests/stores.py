@@ -46,3 +46,8 @@ def make(folder, dtype=None, labels=None, **options):
         os.path.join(folder, "graph"), store, hops=HOPS, operator="rw", dtype=dtype, chunk_rows=CHUNK_ROWS, progress=False, **options
     )
     return arrays, store
+
+
+def seeds(batch):
+    """The nodes of the rows that have labels."""
+    return batch["n_id"][: len(batch["y"])]

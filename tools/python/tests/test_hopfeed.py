@@ -31,7 +31,7 @@ class WithStore(unittest.TestCase):
 
 def epoch(loader):
     """Copies of nodes, features and labels of an epoch."""
-    parts = [(b["nodes"].copy(), b["x"].copy(), b["labels"].copy()) for b in loader]
+    parts = [(b["n_id"].copy(), b["x"].copy(), b["y"].copy()) for b in loader]
     return tuple(np.concatenate(p) for p in zip(*parts))
 
 
@@ -57,11 +57,11 @@ class Batches(WithStore):
         np.testing.assert_array_equal(orders[0], orders[2])
 
     def test_ranks_share_each_batch_in_the_same_order(self):
-        alone = list(map(lambda b: b["nodes"].copy(), hopfeed.Loader(self.store, 50, seed=3)))
+        alone = list(map(lambda b: b["n_id"].copy(), hopfeed.Loader(self.store, 50, seed=3)))
         for world in (2, 3):
             loaders = [hopfeed.Loader(self.store, 50, rank=r, world_size=world, seed=3) for r in range(world)]
             for k, shares in enumerate(zip(*loaders)):
-                np.testing.assert_array_equal(np.concatenate([b["nodes"] for b in shares]), alone[k])
+                np.testing.assert_array_equal(np.concatenate([b["n_id"] for b in shares]), alone[k])
                 self.assertEqual({b.global_rows for b in shares}, {len(alone[k])})
             self.assertEqual(k + 1, len(alone))
 
@@ -76,23 +76,36 @@ class Batches(WithStore):
         self.assertEqual(loader.matrices, ["x/hop-0", "rw/hop-1", "rw/hop-2"])
         for b in loader:
             for m, name in enumerate(loader.matrices):
-                np.testing.assert_allclose(b[name], self.expected[b["nodes"]][:, m], rtol=1e-5, atol=1e-6)
+                np.testing.assert_allclose(b[name], self.expected[b["n_id"]][:, m], rtol=1e-5, atol=1e-6)
 
     def test_other_regions(self):
-        for region, part in (("valid", 1), ("test", 2)):
-            nodes = epoch(hopfeed.Loader(self.store, 64, "none", region=region))[0]
+        for split, part in (("valid", 1), ("val", 1), ("test", 2)):
+            nodes = epoch(hopfeed.Loader(pathlib.Path(self.store), 64, False, split=split, memory=1 << 28))[0]
             np.testing.assert_array_equal(np.sort(nodes), np.flatnonzero(self.arrays["splits"] == part))
 
     def test_row_numbers_are_those_of_the_store(self):
-        batches = hopfeed.Loader(self.store, 64, nodes=False, row_numbers=True)
+        batches = hopfeed.Loader(self.store, 64, n_id=False, row_numbers=True)
         rows = np.concatenate([b["row_numbers"].copy() for b in batches])
         np.testing.assert_array_equal(np.sort(rows), np.arange(len(self.train)))
-        self.assertEqual(set(next(iter(batches))), {"x", "labels", "row_numbers"})
+        self.assertEqual(set(next(iter(batches))), {"x", "y", "row_numbers", "info"})
+
+    def test_a_batch_has_its_items_as_attributes_and_keeps_its_numbers_in_copies(self):
+        for index, batch in enumerate(hopfeed.Loader(self.store, 64, True, row_numbers=True)):
+            for b in (batch, type(batch)({name: value for name, value in batch.items()}), pickle.loads(pickle.dumps(batch)), batch.copy()):
+                for name in ("x", "y", "n_id", "row_numbers"):
+                    np.testing.assert_array_equal(getattr(b, name), batch[name])
+                self.assertEqual((b.index, b.rows, b.batch_size, b.global_rows), (index, len(b.y), len(b.y), len(b.y)))
+                self.assertIn("x", b)
+                for lookup in (lambda: b["labels"], lambda: b.labels):
+                    with self.assertRaisesRegex((KeyError, AttributeError), "no 'labels' .it has x, y, n_id, row_numbers, info"):
+                        lookup()
+            with self.assertRaisesRegex(TypeError, "hopfeed.torch"):
+                batch.to("cpu")
 
     def test_ranks_without_rows_get_empty_batches(self):
         loader = hopfeed.Loader(self.store, 2, rank=2, world_size=3)
         for b in loader:
-            self.assertEqual((b["x"].shape, b["labels"].shape, b.rows), ((0, 3, 5), (0,), 0))
+            self.assertEqual((b["x"].shape, b["y"].shape, b.rows), ((0, 3, 5), (0,), 0))
 
 
 class Types(unittest.TestCase):
@@ -111,9 +124,9 @@ class Types(unittest.TestCase):
                             self.assertEqual(x.dtype, numpy_type if as_stored == "stored" else np.float32)
                             if x.dtype == np.uint16:
                                 x = (x.astype(np.uint32) << 16).view(np.float32)
-                            np.testing.assert_allclose(x, expected[b["nodes"]], rtol=1e-2, atol=1e-2)
-                            np.testing.assert_array_equal(b["labels"], labels[b["nodes"]])
-                            self.assertEqual(b["labels"].dtype, labels.dtype)
+                            np.testing.assert_allclose(x, expected[b["n_id"]], rtol=1e-2, atol=1e-2)
+                            np.testing.assert_array_equal(b["y"], labels[b["n_id"]])
+                            self.assertEqual(b["y"].dtype, labels.dtype)
 
 
 class Memory(WithStore):
@@ -166,19 +179,19 @@ class Memory(WithStore):
                 return b
 
         orders = hopfeed.Loader(self.store, 50, "rr", "host", seed=3)
-        firsts = [[b["nodes"].copy() for b in orders][0] for _ in range(3)]
+        firsts = [[b["n_id"].copy() for b in orders][0] for _ in range(3)]
         for first_of in (lambda loader: next(iter(loader)), stopped_at):
             loader = hopfeed.Loader(self.store, 50, "rr", "host", seed=3, reuse=True)
             for want in firsts:  # more epochs than buffers: iterating again takes them back
                 b = first_of(loader)
                 time.sleep(0.05)  # the engine reads ahead as far as it may
-                np.testing.assert_array_equal(b["nodes"], want)
+                np.testing.assert_array_equal(b["n_id"], want)
                 np.testing.assert_allclose(b["x"], self.expected[want], rtol=1e-5, atol=1e-6)
             loader.close()
             del loader
             gc.collect()
             time.sleep(0.05)
-            np.testing.assert_array_equal(b["nodes"], want)
+            np.testing.assert_array_equal(b["n_id"], want)
             np.testing.assert_allclose(b["x"], self.expected[want], rtol=1e-5, atol=1e-6)
 
     def test_holding_all_is_an_error_that_says_so(self):
@@ -241,7 +254,7 @@ class Memory(WithStore):
 class State(WithStore):
     def test_an_epoch_goes_on_where_it_was_saved_with_other_ranks_and_placement(self):
         def nodes(loaders):
-            return [np.concatenate([b["nodes"] for b in shares]) for shares in zip(*loaders)]
+            return [np.concatenate([b["n_id"] for b in shares]) for shares in zip(*loaders)]
 
         def open_all(world, placement):
             return [hopfeed.Loader(self.store, 50, "chunk", placement, seed=9, rank=r, world_size=world) for r in range(world)]
@@ -255,7 +268,7 @@ class State(WithStore):
                 while len(got) < stop:
                     iterators = [iter(loader) for loader in first]
                     for shares in zip(*iterators):
-                        got.append(np.concatenate([b["nodes"] for b in shares]))
+                        got.append(np.concatenate([b["n_id"] for b in shares]))
                         if len(got) == stop:
                             break
                 states = [json.loads(json.dumps(loader.state_dict())) for loader in first]
@@ -269,7 +282,7 @@ class State(WithStore):
 
     def test_a_state_of_another_order_is_refused(self):
         state = hopfeed.Loader(self.store, 50, seed=1).state_dict()
-        for change in ({"seed": 2}, {"batch_size": 51}, {"region": "valid"}, {"shuffle": "rr"}):
+        for change in ({"seed": 2}, {"batch_size": 51}, {"split": "valid"}, {"shuffle": "rr"}):
             with self.assertRaisesRegex(hopfeed.OptionError, "the state is of a loader with"):
                 hopfeed.Loader(self.store, **{"batch_size": 50, "seed": 1, **change}).load_state_dict(state)
         for change in ({"version": 2}, {"batch": 10**6}, {"epoch": -1}):
@@ -297,12 +310,12 @@ class State(WithStore):
         self.assertEqual(epoch(loader)[0].tolist(), orders[0])
         loader.set_epoch(0)
         batches = iter(loader)
-        got = [next(batches)["nodes"].tolist() for _ in range(3)]
+        got = [next(batches)["n_id"].tolist() for _ in range(3)]
         state = loader.state_dict()
         self.assertEqual((state["epoch"], state["batch"]), (0, 3))
         iter(loader)
         self.assertEqual(loader.state_dict(), state)
-        got += [b["nodes"].tolist() for b in batches]  # which goes on
+        got += [b["n_id"].tolist() for b in batches]  # which goes on
         self.assertEqual(sum(got, []), orders[0])
         self.assertEqual(epoch(loader)[0].tolist(), orders[1])
         loader.set_epoch(0)
@@ -344,23 +357,25 @@ class Failures(WithStore):
         for options, says in (
             ({"placement": "tape"}, "tape"),
             ({"shuffle": "rr", "placement": "storage"}, "chunk"),
-            ({"batch_size": 0}, "batches of 0 rows"),
+            ({"batch_size": 0}, "batch_size 0: want"),
+            ({"split": "night"}, "split 'night': want 'train', 'valid', 'val'"),
+            ({"shuffle": "all"}, "shuffle 'all': want 'rr'"),
             ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
             ({"world_size": 2, "shuffle": "auto"}, "differently"),
             ({"hops": 7}, "no hop"),
             ({"operators": "sym"}, "no operator"),
             ({"dtype": "int8"}, "dtype 'int8'"),
             ({"memory": "much"}, "memory"),
-            ({"threads": -1}, "-1 threads"),
+            ({"threads": -1}, "threads -1"),
         ):
             with self.subTest(**options), self.assertRaisesRegex(hopfeed.OptionError, says):
                 hopfeed.Loader(self.store, **options)
         with self.assertRaisesRegex(hopfeed.OptionError, "propagate"):
             hopfeed.Loader(self.store[: -len("store")] + "graph")
-        with self.assertRaises(hopfeed.Error):
-            hopfeed.Loader(self.store, region="night")
-        with self.assertRaises(hopfeed.Error):
-            hopfeed.Dataset("nowhere")
+        for missing in (hopfeed.Dataset, hopfeed.Loader, lambda path: hopfeed.import_npy(path, "out"), lambda path: hopfeed.propagate(path, "out")):
+            with self.assertRaises(FileNotFoundError) as raised:
+                missing(pathlib.Path("nowhere"))
+            self.assertEqual(raised.exception.filename, "nowhere")
 
     def test_integers_of_numpy_are_integers(self):
         one = np.int64(1)
@@ -524,9 +539,13 @@ class Work(WithStore):
             def is_undirected(self):
                 return False
 
+            def to_dict(self):
+                return {"x": self.x, "time": self.y, "edge_attr": None}
+
         with tempfile.TemporaryDirectory() as folder:
             graph = os.path.join(folder, "graph")
-            dataset = hopfeed.from_pyg(Data(), graph, name="things", progress=False)
+            with self.assertWarnsRegex(UserWarning, "leaves out time:"):
+                dataset = hopfeed.from_pyg(Data(), graph, name="things", progress=False)
             self.assertEqual((dataset.kind, dataset.name, dataset.nodes, dataset.classes), ("graph", "things", stores.NODES, 4))
             hopfeed.propagate(graph, os.path.join(folder, "store"), operator="rw", progress=False)
             self.assertEqual(os.listdir(folder).count("graph") + os.listdir(folder).count("store"), len(os.listdir(folder)))

@@ -76,16 +76,16 @@ class Ownership(unittest.TestCase):
         """All train nodes come once, with their features and labels."""
         for b in batches:
             x = b["x"] if matrices is None else np.stack([b[m] for m in matrices], axis=1)
-            np.testing.assert_allclose(x, self.expected[b["nodes"]], rtol=1e-5, atol=1e-6)
-            np.testing.assert_array_equal(b["labels"], self.arrays["node_label"][b["nodes"]])
-        np.testing.assert_array_equal(np.sort(np.concatenate([b["nodes"] for b in batches])), self.train)
+            np.testing.assert_allclose(x, self.expected[stores.seeds(b)], rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(b["y"], self.arrays["node_label"][stores.seeds(b)])
+        np.testing.assert_array_equal(np.sort(np.concatenate([stores.seeds(b) for b in batches])), self.train)
 
     def check_sampled(self, batches):
         for b in batches:
-            np.testing.assert_array_equal(b["x"], self.arrays["node_feat"][b["inputs"]])
-            np.testing.assert_array_equal(b["inputs"][: len(b["nodes"])], b["nodes"])
-            np.testing.assert_array_equal(b["labels"], self.arrays["node_label"][b["nodes"]])
-        np.testing.assert_array_equal(np.sort(np.concatenate([b["nodes"] for b in batches])), self.train)
+            np.testing.assert_array_equal(b["x"], self.arrays["node_feat"][b["n_id"]])
+            np.testing.assert_array_equal(b["n_id"][: len(stores.seeds(b))], stores.seeds(b))
+            np.testing.assert_array_equal(b["y"], self.arrays["node_label"][stores.seeds(b)])
+        np.testing.assert_array_equal(np.sort(np.concatenate([stores.seeds(b) for b in batches])), self.train)
 
     def test_batches_of_a_store_that_are_kept_stay(self):
         for placement, shuffle in PLACEMENTS:
@@ -103,9 +103,9 @@ class Ownership(unittest.TestCase):
                 for keep in KEEPERS:
                     with self.subTest(placement=placement, shuffle=shuffle, cache=cache, keep=keep.__name__):
                         options = {"placement": placement, "shuffle": shuffle, "cache": cache, "seed": 3}
-                        kept = keep(hopfeed.NeighborLoader(self.graph, [4, 3], 30, **options))
+                        kept = keep(hopfeed.NeighborLoader(self.graph, [4, 3], batch_size=30, **options))
                         self.check_sampled(kept)
-                        for b, want in zip(kept, hopfeed.NeighborLoader(self.graph, [4, 3], 30, reuse=True, **options)):
+                        for b, want in zip(kept, hopfeed.NeighborLoader(self.graph, [4, 3], batch_size=30, reuse=True, **options)):
                             for block, other in zip(b["blocks"], want["blocks"]):
                                 np.testing.assert_array_equal(block.indptr, other.indptr)
                                 if keep in (keep_all, keep_by_comprehension):  # copied copies no blocks
@@ -114,8 +114,8 @@ class Ownership(unittest.TestCase):
 
     def test_a_view_keeps_the_memory_and_the_last_gives_it_back(self):
         for loader, more in (
-            (hopfeed.Loader(self.store, 30, "rr", "host"), lambda b: b["labels"]),
-            (hopfeed.NeighborLoader(self.graph, [4, 3], 30), lambda b: b["blocks"][1].indices),
+            (hopfeed.Loader(self.store, 30, "rr", "host"), lambda b: b["y"]),
+            (hopfeed.NeighborLoader(self.graph, [4, 3], batch_size=30), lambda b: b["blocks"][1].indices),
         ):
             place = lambda b: b["x"].__array_interface__["data"][0]  # noqa: E731
             b = next(iter(loader))
@@ -137,17 +137,17 @@ class Ownership(unittest.TestCase):
                     for b in loader:
                         batches.append(copied(b))
                         b["x"] *= 2
-                        b["labels"][:] = 9
-                        b["nodes"][:] = 0
+                        b["y"][:] = 9
+                        stores.seeds(b)[:] = 0
                     self.check(batches)
         for placement, shuffle in SAMPLED:
-            loader = hopfeed.NeighborLoader(self.graph, [4, 3], 30, placement=placement, shuffle=shuffle, cache="degree:300rows")
+            loader = hopfeed.NeighborLoader(self.graph, [4, 3], batch_size=30, placement=placement, shuffle=shuffle, cache="degree:300rows")
             for _ in range(2):
                 batches = []
                 for b in loader:
                     batches.append(copied(b))
                     b["x"] *= 2
-                    b["labels"][:] = 9
+                    b["y"][:] = 9
                     for block in b["blocks"]:
                         block.weights[:] = 0
                 self.check_sampled(batches)
@@ -158,7 +158,7 @@ class Ownership(unittest.TestCase):
             [most, each] = map(int, re.search(r"up to (\d+) batches, of (\d+) KiB", loader.reasons[-1]).groups())
             self.assertTrue(10 < most < len(loader) and most * each < 1024, loader.reasons[-1])
             self.keep_too_many(loader, most)
-        loader = hopfeed.NeighborLoader(self.graph, [4, 3], 1, memory="49500KiB", threads=2)
+        loader = hopfeed.NeighborLoader(self.graph, [4, 3], batch_size=1, memory="49500KiB", threads=2)
         self.assertRegex(loader.reasons[-1], "batches that are kept take up to .* KiB in all")
         self.keep_too_many(loader, None)
 
@@ -170,8 +170,8 @@ class Ownership(unittest.TestCase):
         if most is not None:
             self.assertEqual(len(kept), most)
         for b in kept:
-            np.testing.assert_allclose(b["x"].reshape(len(b["x"]), -1, stores.FEATURES)[:, 0], self.arrays["node_feat"][b.get("inputs", b["nodes"])])
-        nodes = np.concatenate([b["nodes"] for b in kept])
+            np.testing.assert_allclose(b["x"].reshape(len(b["x"]), -1, stores.FEATURES)[:, 0], self.arrays["node_feat"][b["n_id"]])
+        nodes = np.concatenate([stores.seeds(b) for b in kept])
         self.assertEqual(len(set(nodes.tolist())), len(kept))
         del b
         kept.clear()
@@ -189,7 +189,7 @@ class Ownership(unittest.TestCase):
             for name, array in arrays.items():
                 np.save(os.path.join(folder, name + ".npy"), array)
             graph = hopfeed.import_npy(folder, os.path.join(folder, "graph"), progress=False)
-            loader = hopfeed.NeighborLoader(graph, [-1], 10, memory="56MiB", threads=2)
+            loader = hopfeed.NeighborLoader(graph, [-1], batch_size=10, memory="56MiB", threads=2)
             for _ in range(2):
                 kept = []
                 with self.assertRaisesRegex(hopfeed.OptionError, "are held, the oldest by batch 0, .* allows no more"):
@@ -197,13 +197,13 @@ class Ownership(unittest.TestCase):
                         kept.append(b)
                 del b
                 for b in kept:
-                    np.testing.assert_array_equal(b["x"], arrays["node_feat"][b["inputs"]])
+                    np.testing.assert_array_equal(b["x"], arrays["node_feat"][b["n_id"]])
                 self.assertGreater(len(kept), 3)
                 del b
                 kept.clear()
                 seen = []
                 for b in loader:
-                    np.testing.assert_array_equal(b["x"], arrays["node_feat"][b["inputs"]])
+                    np.testing.assert_array_equal(b["x"], arrays["node_feat"][b["n_id"]])
                     seen.append(b.index)
                 self.assertEqual(seen, list(range(len(loader))))
 

@@ -1,6 +1,7 @@
 """hopfeed.torch, where PyTorch is installed."""
 
 import importlib
+import inspect
 import logging
 import os
 import pathlib
@@ -38,7 +39,7 @@ def nodes_of_rank(rank, world, store, state, folder):
         total = torch.tensor([batch.rows])
         torch.distributed.all_reduce(total)
         assert total.item() == batch.global_rows
-        shares.append(batch["nodes"])
+        shares.append(stores.seeds(batch))
     torch.save(shares, os.path.join(folder, f"rank-{rank}"))
     torch.distributed.destroy_process_group()
 
@@ -46,7 +47,7 @@ def nodes_of_rank(rank, world, store, state, folder):
 def seeds_of_rank(rank, world, graph, folder):
     """Saves the seeds of the batches of one of the ranks of a group."""
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=world)
-    torch.save([b["nodes"] for b in hopfeed.torch.NeighborLoader(graph, [4, 3], 50)], os.path.join(folder, f"rank-{rank}"))
+    torch.save([stores.seeds(b) for b in hopfeed.torch.NeighborLoader(graph, [4, 3], batch_size=50)], os.path.join(folder, f"rank-{rank}"))
     torch.distributed.destroy_process_group()
 
 
@@ -85,8 +86,8 @@ class Torch(unittest.TestCase):
                 for b in loader:
                     x = b["x"] if stacked else torch.stack([b[m] for m in loader.matrices], dim=1)
                     self.assertEqual(x.dtype, want)
-                    torch.testing.assert_close(x.float(), self.expected[b["nodes"]], rtol=1e-2, atol=1e-2)
-                    self.assertTrue(torch.equal(b["labels"], self.labels[b["nodes"]]))
+                    torch.testing.assert_close(x.float(), self.expected[stores.seeds(b)], rtol=1e-2, atol=1e-2)
+                    self.assertTrue(torch.equal(b["y"], self.labels[stores.seeds(b)]))
                     places.add(b[next(iter(b))].data_ptr())
                     del x
                 self.assertLessEqual(len(places), 4)
@@ -95,17 +96,17 @@ class Torch(unittest.TestCase):
         """All train nodes come once, with their features and labels."""
         for b in batches:
             x = b["x"] if matrices is None else torch.stack([b[m] for m in matrices], dim=1)
-            torch.testing.assert_close(x.float(), self.expected[b["nodes"]], rtol=1e-2, atol=1e-2)
-            self.assertTrue(torch.equal(b["labels"], self.labels[b["nodes"]]))
-        nodes = torch.cat([b["nodes"] for b in batches]).sort().values
+            torch.testing.assert_close(x.float(), self.expected[stores.seeds(b)], rtol=1e-2, atol=1e-2)
+            self.assertTrue(torch.equal(b["y"], self.labels[stores.seeds(b)]))
+        nodes = torch.cat([stores.seeds(b) for b in batches]).sort().values
         self.assertEqual(nodes.tolist(), np.flatnonzero(self.arrays["splits"] == 0).tolist())
 
     def check_sampled(self, batches):
         for b in batches:
             # The features of the graph are bfloat16 in the store alone.
-            torch.testing.assert_close(b["x"], torch.tensor(self.arrays["node_feat"])[b["inputs"]])
-            self.assertTrue(torch.equal(b["labels"], self.labels[b["nodes"]]))
-        self.assertEqual(sum(b["nodes"].numel() for b in batches), (self.arrays["splits"] == 0).sum())
+            torch.testing.assert_close(b["x"], torch.tensor(self.arrays["node_feat"])[b["n_id"]])
+            self.assertTrue(torch.equal(b["y"], self.labels[stores.seeds(b)]))
+        self.assertEqual(sum(stores.seeds(b).numel() for b in batches), (self.arrays["splits"] == 0).sum())
 
     def test_batches_that_are_kept_stay(self):
         for placement, shuffle in test_ownership.PLACEMENTS:
@@ -155,7 +156,8 @@ class Torch(unittest.TestCase):
                 self.layer, self.kept = torch.nn.Linear(1, 1), []
 
             def training_step(self, b, index):
-                self.kept.append({name: b[name].clone() for name in ("x", "labels", "nodes")})
+                assert b.batch_size == b.global_rows == len(b.y)
+                self.kept.append({name: b[name].clone() for name in ("x", "y", "n_id")})
                 b["x"].mul_(2)
                 return self.layer(torch.ones(1)).sum()
 
@@ -189,7 +191,8 @@ class Torch(unittest.TestCase):
                 for _ in range(2):
                     kept = []
                     for b in data:
-                        kept.append({name: b[name].clone() for name in ("x", "labels", "nodes")})
+                        self.assertEqual((b.batch_size, b.global_rows), (len(b.y), len(b.y)))
+                        kept.append({name: b[name].clone() for name in ("x", "y", "n_id")})
                         b["x"].mul_(2)
                     self.check(kept)
 
@@ -198,15 +201,50 @@ class Torch(unittest.TestCase):
         for placement, shuffle in test_ownership.PLACEMENTS:
             loader = hopfeed.torch.Loader(self.store, 16, shuffle, placement)
             for _ in range(2):
-                self.check([{name: b[name].clone() for name in ("x", "labels", "nodes")} for b in pyg.PrefetchLoader(loader, torch.device("cpu"))])
+                self.check([{name: b[name].clone() for name in ("x", "y", "n_id")} for b in pyg.PrefetchLoader(loader, torch.device("cpu"))])
                 self.check(list(pyg.PrefetchLoader(loader, torch.device("cpu"))))
+
+    def test_batches_move_with_their_blocks_and_numbers(self):
+        for b in (next(iter(hopfeed.torch.Loader(self.store, 16))), next(iter(self.sampled()))):
+            for dtype in (torch.float64, "cpu"):
+                moved = b.to(dtype, non_blocking=True)
+                self.assertEqual((type(moved), list(moved), moved.batch_size, moved.global_rows), (type(b), list(b), b.rows, b.rows))
+                self.assertEqual(moved.x.dtype, torch.float64 if dtype == torch.float64 else b.x.dtype)
+                for block, was in zip(moved.get("blocks", []), b.get("blocks", [])):
+                    self.assertEqual((block.destinations, block.indices.shape), (was.destinations, was.indices.shape))
+
+    def test_signatures_name_what_arguments_take(self):
+        for loader in (hopfeed.torch.Loader, hopfeed.torch.NeighborLoader):
+            parameters = inspect.signature(loader).parameters
+            self.assertNotIn(inspect.Parameter.VAR_KEYWORD, {p.kind for p in parameters.values()})
+            self.assertIn("Literal", str(parameters["placement"].annotation) + str(hopfeed._types.Placement))
+            with self.assertRaisesRegex(TypeError, "suffle"):
+                loader(self.store, suffle=True)
+
+    def test_from_pyg_says_what_it_wants_and_what_it_leaves_out(self):
+        pyg = module("torch_geometric.data")
+        edges, x = torch.tensor([[0, 1], [1, 2]]), torch.ones(3, 2)
+        sparse = pyg.Data(edge_index=edges, x=x.to_sparse())
+        for data, says in (
+            (pyg.HeteroData({"a": {"x": x}}), "several types of nodes"),
+            (pyg.Data(x=x), "no edge_index"),
+            (pyg.Data(edge_index=edges, num_nodes=3), "no x"),
+            (sparse, "sparse"),
+            (pyg.Data(edge_index=edges, x=x[0]), "want .nodes, features"),
+        ):
+            with self.assertRaisesRegex(hopfeed.OptionError, says):
+                hopfeed.from_pyg(data, os.path.join(self.folder.name, "none"))
+        data = pyg.Data(edge_index=edges, x=x, y=torch.tensor([0, 1, 0]), edge_attr=torch.ones(2, 1), time=torch.arange(3))
+        with self.assertWarnsRegex(UserWarning, "leaves out edge_attr, time:"):
+            graph = hopfeed.from_pyg(data, os.path.join(self.folder.name, "from-pyg"), progress=False)
+        self.assertEqual((graph.nodes, graph.manifest["edges"]), (3, 2))
 
     def test_blocks_are_matrices_and_edges_of_the_graph(self):
         x = torch.tensor(self.arrays["node_feat"])
         for data in (self.sampled(), torch.utils.data.DataLoader(self.sampled(), batch_size=None)):
             for b in data:
-                self.assertTrue(torch.equal(b["x"], x[b["inputs"]]))
-                self.assertTrue(torch.equal(b["labels"], self.labels[b["nodes"]]))
+                self.assertTrue(torch.equal(b["x"], x[b["n_id"]]))
+                self.assertTrue(torch.equal(b["y"], self.labels[stores.seeds(b)]))
                 h = b["x"]
                 for block in b["blocks"]:
                     source, destination = block.edge_index()
@@ -218,7 +256,7 @@ class Torch(unittest.TestCase):
                 self.assertEqual((copied.sources, copied.indices.data_ptr()), (len(b["x"]), b["blocks"][0].indices.data_ptr()))
 
     def sampled(self, **options):
-        return hopfeed.torch.NeighborLoader(os.path.join(self.folder.name, "graph"), [4, 3], 50, **options)
+        return hopfeed.torch.NeighborLoader(os.path.join(self.folder.name, "graph"), [4, 3], batch_size=50, **options)
 
     def test_gradients_go_through_blocks(self):
         for b in self.sampled():
@@ -229,7 +267,7 @@ class Torch(unittest.TestCase):
             torch.testing.assert_close(h.grad, want[:, None].expand(-1, 2))
 
     def test_processes_of_a_group_share_the_seeds(self):
-        want = [b["nodes"] for b in self.sampled()]
+        want = [stores.seeds(b) for b in self.sampled()]
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.spawn(seeds_of_rank, (2, os.path.join(self.folder.name, "graph"), folder), 2)
             ranks = [torch.load(os.path.join(folder, f"rank-{r}")) for r in range(2)]
@@ -237,18 +275,18 @@ class Torch(unittest.TestCase):
 
     def test_a_dataloader_without_workers(self):
         loader = hopfeed.torch.Loader(self.store, 50, seed=2)
-        want = torch.cat([b["nodes"] for b in loader])
+        want = torch.cat([stores.seeds(b) for b in loader])
         loader.set_epoch(0)
         data = torch.utils.data.DataLoader(loader, batch_size=None)
         self.assertEqual(len(data), len(loader))
-        self.assertTrue(torch.equal(torch.cat([b["nodes"] for b in data]), want))
+        self.assertTrue(torch.equal(torch.cat([stores.seeds(b) for b in data]), want))
 
     def test_a_batch_outlives_the_iteration(self):
         loader = hopfeed.torch.Loader(self.store, 50, "rr", "host")
         for data in (loader, torch.utils.data.DataLoader(loader, batch_size=None)):
             b = next(iter(data))
             time.sleep(0.05)  # the engine reads ahead as far as it may
-            torch.testing.assert_close(b["x"], self.expected[b["nodes"]], rtol=1e-2, atol=1e-2)
+            torch.testing.assert_close(b["x"], self.expected[stores.seeds(b)], rtol=1e-2, atol=1e-2)
 
     def test_a_dataloader_with_workers_is_told_what_to_do(self):
         loader = hopfeed.torch.Loader(self.store, 50)
@@ -259,7 +297,7 @@ class Torch(unittest.TestCase):
 
     def test_ranks_of_gloo_share_each_batch(self):
         alone = hopfeed.torch.Loader(self.store, 50, seed=4)
-        want = [b["nodes"].clone() for b in alone]
+        want = [stores.seeds(b).clone() for b in alone]
         alone.set_epoch(0)
         for _, b in zip(range(3), alone):
             state = alone.state_dict()

@@ -1,0 +1,101 @@
+"""A batch: what one step of training sees."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from . import _native
+
+Array = TypeVar("Array")
+
+
+class Info:
+    """The numbers of a batch. It is an item of the batch, so that it comes along where a wrapper builds the batch anew
+    from its items; moving and pinning leave it as it is."""
+
+    __slots__ = ("index", "rows", "global_rows")
+
+    def __init__(self, index: int, rows: int, global_rows: int) -> None:
+        self.index, self.rows, self.global_rows = index, rows, global_rows
+
+    def to(self, *_: Any, **__: Any) -> Info:
+        return self
+
+    cpu = cuda = pin_memory = clone = detach = to
+
+    def __repr__(self) -> str:
+        return f"batch {self.index}: {self.rows} of {self.global_rows} rows"
+
+
+class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
+    """What one step of training sees: a mapping of arrays, with the names of PyTorch Geometric, each also an attribute.
+
+    ``x`` has features, ``y`` labels [batch_size] and ``n_id`` numbers of nodes in the graph; the loader describes their
+    shapes and what else there is. ``info`` holds the numbers below.
+
+    The arrays are memory of the loader, which is the batch's own until the last array, and the last view
+    of one, is gone. With ``reuse=True``, the arrays are valid until the next batch is asked for or the
+    loader is iterated over again, or, after ``hold()``, until ``release()``; afterwards they show other
+    rows, and they must not be written to.
+    """
+
+    info: Info
+    _number = 0  # of its hold, with reuse=True
+    _kept = False
+
+    @property
+    def index(self) -> int:
+        """The number of the batch within the epoch."""
+        return self.info.index
+
+    @property
+    def batch_size(self) -> int:
+        """The rows of this rank that have labels and a loss; of a sampled batch the seed nodes, which are the first
+        ``batch_size`` nodes of ``n_id``."""
+        return self.info.rows
+
+    rows = batch_size
+
+    @property
+    def global_rows(self) -> int:
+        """The rows of all ranks: what a sum of losses is divided by."""
+        return self.info.global_rows
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(str(error)) from None
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"this batch has no {name!r} (it has {', '.join(self)})")
+
+    def copy(self) -> Batch[Array]:
+        """A batch of the same arrays."""
+        return type(self)(self)
+
+    def to(self, device: Any, non_blocking: bool = False) -> Batch[Array]:
+        """The batch on a device of PyTorch."""
+        return self._each(lambda value: value.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Batch[Array]:
+        """A copy of the batch in pinned memory, which a GPU copies from beside its work."""
+        return self._each(lambda value: value.pin_memory())
+
+    def _each(self, move: Any) -> Batch[Array]:
+        try:
+            return type(self)({k: [move(part) for part in v] if isinstance(v, list) else move(v) for k, v in self.items()})
+        except AttributeError:
+            raise TypeError("this batch has arrays of numpy: hopfeed.torch has loaders of tensors") from None
+
+    def hold(self) -> Batch[Array]:
+        """With ``reuse=True``, keeps the memory of the batch until ``release()``. A loader has only
+        ``buffers`` of them. Other batches keep their memory by themselves."""
+        self._kept = True
+        return self
+
+    def release(self) -> None:
+        """Removes the arrays from the batch. Their memory is given back when nothing else refers to it;
+        with ``reuse=True``, at once."""
+        self.clear()
+        _native.library().hopfeed_release(self._number)
