@@ -56,9 +56,7 @@ func scale(x []float32, beta float32) {
 		clear(x)
 		return
 	}
-	for i := range x {
-		x[i] *= beta
-	}
+	kernel.Scale(x, beta, x)
 }
 
 func (s *stream) addRow() error {

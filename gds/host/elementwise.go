@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/hopfeed/hopfeed/gds/internal/ops"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
@@ -28,10 +29,7 @@ func (s *stream) elementwise(n int, body elementBody) error {
 
 func (s *stream) axpy() error {
 	return s.elementwise(2, func(c *ops.Call, _ int, v [ops.MaxTensors][]float32) {
-		alpha, x, y := c.Alpha, v[0], v[1][:len(v[0])]
-		for i, value := range x {
-			y[i] += float32(alpha * value)
-		}
+		kernel.AddScaled(v[1], c.Alpha, v[0])
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/hopfeed/hopfeed/gds/internal/ops"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
 func (s *stream) adam() error {
@@ -47,9 +48,7 @@ func (s *stream) clipNorm() error {
 		s.call.Beta = float32(float64(s.call.Alpha) / norm)
 		s.each(1, n, func(s *stream, _, lo, hi int) {
 			x := s.views.floats[0].row(0, lo, hi)
-			for i := range x {
-				x[i] *= s.call.Beta
-			}
+			kernel.Scale(x, s.call.Beta, x)
 		})
 	}
 	return nil
