@@ -70,7 +70,7 @@ type Info struct {
 	Storage string
 	// DirectStorage: files can be read from the disk into device memory, past the host.
 	DirectStorage bool
-	// EdgeWork tells that operations along edges take device memory beside their tensors: EdgeWorkBytes.
+	// EdgeWork: operations along edges take device memory beside their tensors: EdgeWorkBytes.
 	EdgeWork bool
 }
 
