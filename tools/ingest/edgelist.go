@@ -68,34 +68,18 @@ func OpenParquet(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions
 	return openTables(ctx, fsys, "parquet", edges, w, o)
 }
 
-func openTables(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions,
-	o TableOptions) (_ Source, err error) {
+func openTables(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions, o TableOptions) (Source, error) {
 	o.MapIDs = o.MapIDs || o.Bipartite
-	l, err := newEdgeList(fsys, format, path, w, o.NodeFiles)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			l.Close()
+	return openEdgeList(ctx, fsys, format, path, w, o.NodeFiles, func(l *edgeList) error {
+		l.ids = numbering{nodes: o.Nodes, fixed: o.Nodes > 0, flag: true}
+		if o.MapIDs {
+			l.ids.ids = newIDMap(l.scratch.MemoryBytes)
 		}
-	}()
-	l.ids = numbering{nodes: o.Nodes, fixed: o.Nodes > 0, flag: true}
-	if o.MapIDs {
-		l.ids.ids = newIDMap(l.scratch.MemoryBytes)
-	}
-	if format == "parquet" {
-		err = l.openParquetTables(ctx, path, o)
-	} else {
-		err = l.openTextTables(ctx, path, o)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := l.openFeatures(ctx); err != nil {
-		return nil, err
-	}
-	return l, l.openRows()
+		if format == "parquet" {
+			return l.openParquetTables(ctx, path, o)
+		}
+		return l.openTextTables(ctx, path, o)
+	})
 }
 
 func (l *edgeList) openTextTables(ctx context.Context, path string, o TableOptions) error {

@@ -71,11 +71,7 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 	}
 	s := newArraySource(fsys, "igb", dir)
 	s.info.Input["classes"], s.info.Input["splits"] = o.Classes, "60/20/20 by position"
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
+	defer closeOnError(&err, s)
 	features, err := s.openHeaderless(filepath.Join(paper, feature), igbFeatures, "floats [n,F]")
 	if err != nil {
 		return nil, err

@@ -20,23 +20,8 @@ type mtxBanner struct {
 // OpenMTX reads a square MatrixMarket matrix as a graph: the entry in row i and column j is an edge from node i to node
 // j, both counted from 1 in the file, and its value the weight. The zeros of an array are no edges. A symmetric matrix
 // is an undirected graph.
-func OpenMTX(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, files NodeFiles) (_ Source, err error) {
-	l, err := newEdgeList(fsys, "mtx", path, w, files)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			l.Close()
-		}
-	}()
-	if err := l.readMTX(ctx, path); err != nil {
-		return nil, err
-	}
-	if err := l.openFeatures(ctx); err != nil {
-		return nil, err
-	}
-	return l, l.openRows()
+func OpenMTX(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions, files NodeFiles) (Source, error) {
+	return openEdgeList(ctx, fsys, "mtx", path, w, files, func(l *edgeList) error { return l.readMTX(ctx, path) })
 }
 
 func (l *edgeList) readMTX(ctx context.Context, path string) error {

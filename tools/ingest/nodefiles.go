@@ -67,6 +67,23 @@ func newEdgeList(fsys vfs.FS, format, path string, w ScratchOptions, files NodeF
 	return l, nil
 }
 
+// openEdgeList opens edges, which read copies to scratch files, and then what is known of their nodes.
+func openEdgeList(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions, files NodeFiles,
+	read func(*edgeList) error) (_ Source, err error) {
+	l, err := newEdgeList(fsys, format, path, w, files)
+	if err != nil {
+		return nil, err
+	}
+	defer closeOnError(&err, l)
+	if err := read(l); err != nil {
+		return nil, err
+	}
+	if err := l.openFeatures(ctx); err != nil {
+		return nil, err
+	}
+	return l, l.openRows()
+}
+
 func (l *edgeList) Edges(ctx context.Context, threads int, emit func(Edges) error) error {
 	return l.edges.stream(ctx, l.info.Nodes, threads, emit)
 }

@@ -35,6 +35,13 @@ func newSource(fsys vfs.FS, format string) source {
 	return source{fsys: fsys, info: Info{Nodes: -1, Input: map[string]string{"source": format}}}
 }
 
+// closeOnError closes what a function that fails has opened.
+func closeOnError(err *error, c io.Closer) {
+	if *err != nil {
+		c.Close()
+	}
+}
+
 func (s *source) Info() Info { return s.info }
 
 func (s *source) Features(threads int) (FeatureReader, error) { return s.features(threads) }

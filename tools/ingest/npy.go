@@ -80,11 +80,7 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 	for _, e := range entries {
 		s.names[e.Name()] = true // opening a folder by one of these names fails by name
 	}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
+	defer closeOnError(&err, s)
 	if s.names[npy.LockName] && !s.names["meta.json"] {
 		return nil, invalid(dir,
 			"the file %s says that an export to this folder is running or was killed: export again", npy.LockName)

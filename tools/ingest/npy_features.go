@@ -253,11 +253,7 @@ func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
 	if r.archive, err = npy.OpenArchive(s.fsys, r.path); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			r.Close()
-		}
-	}()
+	defer closeOnError(&err, r)
 	if r.data, err = r.stream("data", "numbers [entries]"); err != nil {
 		return nil, err
 	}

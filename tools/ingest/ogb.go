@@ -88,11 +88,7 @@ func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o O
 		NodeFiles{Features: o.Features, LabelsAs: o.LabelsAs}); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
+	defer closeOnError(&err, s)
 	if slices.Contains(s.names, "data.npz") {
 		err = s.openBinary(ctx, o)
 	} else {

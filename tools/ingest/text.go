@@ -83,11 +83,7 @@ func (t *textFile) openNext() (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			t.Close()
-		}
-	}()
+	defer closeOnError(&err, t)
 	t.path, t.rest, t.number, t.begun, t.file, t.close = path, t.rest[1:], 0, false, file, func() {}
 	size, err := file.Size()
 	if err != nil {
