@@ -100,9 +100,9 @@ func TestTablesThatCannotBeReplayedAreRefused(t *testing.T) {
 		"trials.jsonl --rounds 0":        "at least 1",
 		"trials.jsonl --share 1.5":       "up to 1",
 		"trials.jsonl --share NaN":       "up to 1",
-		"trials.jsonl --min-accuracy 2":  "so much accuracy",
+		"trials.jsonl --min-accuracy 2":  "the best accuracy",
 		"errors.jsonl --min-accuracy 2":  "of mse, less is better",
-		"trials.jsonl --max-memory 100B": "so little memory: the least is 1000 B",
+		"trials.jsonl --max-memory 100B": "the least memory is 1000 B",
 	} {
 		o := hopfeed(t, d, "bench tune --quiet "+line)
 		if o.code != exitUsage || !strings.Contains(o.stderr, says) {

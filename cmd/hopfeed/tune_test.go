@@ -246,9 +246,9 @@ func TestLimitsThatNothingMeetsAreSaid(t *testing.T) {
 		says   string
 	}{
 		{"--max-memory 1KiB", exitDoesNotFit,
-			"does not fit: --max-memory 1 KiB: no trial takes so little memory: the least is"},
-		{"--min-accuracy 1.5", exitFailed, "--min-accuracy 1.5: no trial has so much accuracy: the best is"},
-		{"--max-memory 1KiB --min-accuracy 1.5", exitFailed, "no trial meets either limit"},
+			"does not fit: --max-memory 1 KiB: no trial is within the limits: the least memory is"},
+		{"--min-accuracy 1.5", exitFailed, "--min-accuracy 1.5: no trial is within the limits: the least memory is"},
+		{"--max-memory 1KiB --min-accuracy 1.5", exitFailed, "the best accuracy 0."},
 	} {
 		o := hopfeed(t, d, line+" "+c.limits)
 		if r := searched(t, o); o.code != c.code || !strings.Contains(o.stderr, c.says) || len(r.Front) != 0 ||

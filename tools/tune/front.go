@@ -42,12 +42,8 @@ func (g Goals) Measured(o Outcome) bool {
 
 // Meets tells whether an outcome has all three figures, within the limits (a3gnn §III-C).
 func (g Goals) Meets(o Outcome) bool {
-	return g.Measured(o) && (g.MaxMemory == 0 || g.Memory(o) <= g.MaxMemory) && g.accurate(o)
-}
-
-// accurate tells whether the metric of an outcome is at least that of the goals.
-func (g Goals) accurate(o Outcome) bool {
-	return g.MinValid == nil || !o.Lower && *o.Valid >= *g.MinValid
+	return g.Measured(o) && (g.MaxMemory == 0 || g.Memory(o) <= g.MaxMemory) &&
+		(g.MinValid == nil || !o.Lower && *o.Valid >= *g.MinValid)
 }
 
 // Score is an outcome as three numbers, where more is better: log(rows a second), -log(memory), and the metric, negated
@@ -114,7 +110,7 @@ func (g Goals) Choose(front []Trial) Choice {
 	return Choice{front[0], slices.MinFunc(front, memory), *Best(front), slices.MinFunc(front, balance)}
 }
 
-// Unmet says why no trial is within the limits: which of them, and how near trials have come.
+// Unmet says why no trial is within the limits: how near trials have come to each.
 func (g Goals) Unmet(trials []Trial) string {
 	measured := slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool { return !g.Measured(t.Outcome) })
 	if len(measured) == 0 {
@@ -122,21 +118,9 @@ func (g Goals) Unmet(trials []Trial) string {
 	}
 	c := g.Choose(measured)
 	least, best := c.Smallest, c.Accurate
-	bytes := func(t Trial) units.Bytes { return units.Bytes(g.Memory(t.Outcome)) }
-	memory, valid := g.MaxMemory > 0 && bytes(least) > units.Bytes(g.MaxMemory), !g.accurate(best.Outcome)
-	switch {
-	case memory && valid:
-		return fmt.Sprintf("no trial meets either limit: the least memory is %s (trial %d), the best %s %.4f (trial "+
-			"%d)", bytes(least), least.Number, best.Metric, *best.Valid, best.Number)
-	case memory:
-		return fmt.Sprintf("no trial takes so little memory: the least is %s (trial %d)", bytes(least), least.Number)
-	case valid:
-		return fmt.Sprintf("no trial has so much %s: the best is %.4f (trial %d)", best.Metric, *best.Valid,
-			best.Number)
-	}
-	return fmt.Sprintf("no trial meets both limits: the least memory is %s (trial %d, %s %.4f), the best %s %.4f "+
-		"(trial %d, %s)", bytes(least), least.Number, least.Metric, *least.Valid, best.Metric, *best.Valid, best.Number,
-		bytes(best))
+	return fmt.Sprintf("no trial is within the limits: the least memory is %s (trial %d, %s %.4f), the best %s %.4f "+
+		"(trial %d, %s)", units.Bytes(g.Memory(least.Outcome)), least.Number, least.Metric, *least.Valid, best.Metric,
+		*best.Valid, best.Number, units.Bytes(g.Memory(best.Outcome)))
 }
 
 // scale is the range of each number of scores.
