@@ -236,7 +236,7 @@ func (c *Course) Done(s Step) {
 	switch s.Stage {
 	case Sample:
 		c.sampling--
-		arrive(c.waiting, s.Batch)
+		c.waiting[find(c.waiting, s.Batch)].here = true
 		return
 	case Train:
 		c.busy, c.training = false, false
@@ -250,16 +250,12 @@ func (c *Course) Done(s Step) {
 		c.busy = false
 	}
 	c.moving--
-	arrive(c.device, s.Batch)
+	c.device[find(c.device, s.Batch)].here = true
 }
 
-// arrive says that a batch is here.
-func arrive(batches []underWay, batch int) {
-	for i := range batches {
-		if batches[i].batch == batch {
-			batches[i].here = true
-		}
-	}
+// find is the place of a batch, or -1.
+func find(batches []underWay, batch int) int {
+	return slices.IndexFunc(batches, func(b underWay) bool { return b.batch == batch })
 }
 
 func (c *Course) maySample() bool {
@@ -306,12 +302,7 @@ func (c *Course) nextOnDevice() int {
 	if c.r.ByGPU == nil {
 		return len(c.device[:min(1, len(c.device))]) - 1
 	}
-	for i, b := range c.device {
-		if b.batch == c.trained {
-			return i
-		}
-	}
-	return -1
+	return find(c.device, c.trained)
 }
 
 func (c *Course) state() State {

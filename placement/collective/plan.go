@@ -45,20 +45,23 @@ func (p Plan) Rules(d Durations, batches int) schedule.Rules {
 	}
 	if p.OnDemand {
 		r.Decide = schedule.InOrder{}
-		p.give(&r, p.drawn(batches))
+		return give(r, 0, p.drawn(batches))
 	}
 	return r
 }
 
-// give makes routes those of the batches of an epoch.
-func (p Plan) give(r *schedule.Rules, byGPU []bool) {
-	r.CPUBatches = 0
+// give makes the rules those of what is left of an epoch from batch first on, whose batches the GPU prepares as byGPU
+// says.
+func give(r schedule.Rules, first int, byGPU []bool) schedule.Rules {
+	byGPU = byGPU[first:]
+	r.Batches, r.CPUBatches = len(byGPU), 0
 	for _, gpu := range byGPU {
 		if !gpu {
 			r.CPUBatches++
 		}
 	}
 	r.ByGPU = func(batch int) bool { return byGPU[batch] }
+	return r
 }
 
 // drawn says which batches the GPU prepares, if that does not follow from a simulation.
@@ -92,24 +95,18 @@ func (p Plan) Given(d Durations, batches, first int) schedule.Rules {
 			}
 		})
 	}
-	r := p.Rules(d, batches)
-	r.Batches = batches - first
-	p.give(&r, byGPU[first:])
-	return r
+	return give(p.Rules(d, batches), first, byGPU)
 }
 
 // Alternating are the rules of what is left of an epoch in which one stage follows another, so that each
 // can be measured by itself. byGPU says which batches the GPU prepares.
 func Alternating(batches, first int, byGPU func(batch int) bool) schedule.Rules {
 	p := Plan{CPUBuffer: 1, GPUBuffer: 1, OnDemand: true, Serial: true, OneWorker: true}
-	r := p.Rules(Durations{}, 0)
-	r.Batches = batches - first
-	var routes []bool
+	routes := make([]bool, batches)
 	for i := first; i < batches; i++ {
-		routes = append(routes, byGPU(i))
+		routes[i] = byGPU(i)
 	}
-	p.give(&r, routes)
-	return r
+	return give(p.Rules(Durations{}, 0), first, routes)
 }
 
 // Inputs are what a schedule is chosen for.

@@ -133,12 +133,10 @@ func (s *Scheduler) ended() bool { return s.whole && s.trained == s.in.Batches }
 
 // refine plans anew by what the stages of the last epoch took.
 func (s *Scheduler) refine() {
-	measured := meanDurations(s.spans, s.in.Durations, s.Choice.Plan.LateGather)
-	if c, err := s.schedule.Choose(collective.Inputs{
-		Durations: measured, Batches: s.in.Batches, CPUBuffer: s.in.CPUBuffer, GPUBuffer: s.in.GPUBuffer,
-		Share: s.in.Share, Seed: s.in.Seed,
-	}); err == nil {
-		if s.in.Durations = measured; c.Plan != s.Choice.Plan {
+	in := s.in
+	in.Durations = meanDurations(s.spans, in.Durations, s.Choice.Plan.LateGather)
+	if c, err := s.schedule.Choose(in); err == nil {
+		if s.in = in; c.Plan != s.Choice.Plan {
 			s.refined++
 		}
 		c.Reason, c.Rounds = s.Choice.Reason, s.Choice.Rounds+c.Rounds
