@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -173,7 +174,7 @@ func readFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 	return b, err
 }
 
-// layout says how the rows are divided. The manifest has been checked.
+// layout says how the rows are divided. DType has been checked.
 func (m *Manifest) layout() Layout {
 	t, _ := dtype.Parse(m.DType)
 	return Layout{Regions: m.Regions, ChunkRows: m.ChunkRows, Features: m.Features, DType: t}
@@ -187,7 +188,7 @@ func (m *Manifest) check() error {
 		}
 		return nil
 	}
-	if err := errors.Join(
+	if err := cmp.Or(
 		between("nodes", m.Nodes, 0, MaxNodes),
 		between("edges", m.Edges, 0, MaxEdges),
 		between("rows", m.Rows, 0, m.Nodes),
@@ -196,30 +197,22 @@ func (m *Manifest) check() error {
 		between("splits", int64(m.Splits), 0, MaxSplits),
 		between("split", int64(m.Split), 0, int64(max(0, m.Splits-1))),
 		between("index_size", m.IndexSize, 0, maxIndexBytes),
+		checkText(m.Tool), checkText(m.Name), m.checkRequires(),
 	); err != nil {
-		return firstError(err)
-	}
-	for _, s := range []string{m.Tool, m.Name} {
-		if err := checkText(s); err != nil {
-			return err
-		}
-	}
-	if err := m.checkRequires(); err != nil {
 		return err
 	}
 	for k, v := range m.Input {
-		if err := errors.Join(checkText(k), checkText(v)); err != nil {
-			return firstError(err)
+		if err := cmp.Or(checkText(k), checkText(v)); err != nil {
+			return err
 		}
 	}
 	if err := m.checkLabels(); err != nil {
 		return err
 	}
-	t, err := dtype.Parse(m.DType)
-	if err != nil {
+	if _, err := dtype.Parse(m.DType); err != nil {
 		return err
 	}
-	l := Layout{Regions: m.Regions, ChunkRows: m.ChunkRows, Features: m.Features, DType: t}
+	l := m.layout()
 	kind, err := l.check()
 	if err != nil {
 		return err
@@ -268,14 +261,6 @@ func CheckClassName(name string) error {
 		return fmt.Errorf("class name %.100q has %d bytes, not from 1 to %d", name, len(name), MaxClassName)
 	}
 	return checkText(name)
-}
-
-// firstError is the first of joined errors, so that a message stays on one line.
-func firstError(err error) error {
-	if list, ok := err.(interface{ Unwrap() []error }); ok {
-		return list.Unwrap()[0]
-	}
-	return err
 }
 
 // checkText fails unless s is valid UTF-8, which JSON needs.

@@ -2,6 +2,7 @@ package format
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -137,17 +138,15 @@ func (t *RowTable) summarize(kind string, rows int64) (*rowSummary, error) {
 		return nil, fmt.Errorf("row table: %d splits and %d label columns (at most %d and %d)", t.NumSplits,
 			s.columns.labels, MaxSplits, MaxLabelColumns)
 	}
-	for _, err := range []error{
+	if err := cmp.Or(
 		length("node ids", len(t.NodeID), 1, s.columns.node),
 		length("labels", len(t.Labels), 1, t.Labels != nil),
 		length("labels", len(t.MultiLabels), int64(t.LabelColumns), t.MultiLabels != nil),
 		length("labels", len(t.LabelValues), int64(t.LabelColumns), t.LabelValues != nil),
 		length("splits", len(t.Splits), int64(t.NumSplits), true),
 		length("original ids", len(t.OrigID), 1, t.OrigID != nil),
-	} {
-		if err != nil {
-			return nil, err
-		}
+	); err != nil {
+		return nil, err
 	}
 	for i, id := range t.OrigID {
 		if !utf8.ValidString(id) {

@@ -10,7 +10,7 @@ import (
 type Count struct {
 	FS
 	opened, read, written, direct atomic.Int64
-	why                           atomic.Pointer[error]
+	why                           why
 }
 
 // NewCount counts on top of fsys.
@@ -31,12 +31,23 @@ type WriteReceipt struct {
 
 // WriteReceipt says how files were written so far.
 func (c *Count) WriteReceipt() WriteReceipt {
-	r := WriteReceipt{Direct: c.direct.Load()}
-	r.Buffered = c.Written() - r.Direct
-	if why := c.why.Load(); why != nil {
-		r.Why = *why
+	direct := c.direct.Load()
+	return WriteReceipt{direct, c.Written() - direct, c.why.get()}
+}
+
+// why is the last reason why a file did not go past the page cache.
+type why struct{ err atomic.Pointer[error] }
+
+func (w *why) set(err error) {
+	err = withoutPath(err)
+	w.err.Store(&err)
+}
+
+func (w *why) get() error {
+	if err := w.err.Load(); err != nil {
+		return *err
 	}
-	return r
+	return nil
 }
 
 func (c *Count) Open(path string) (File, error) {
@@ -59,8 +70,7 @@ func (c *Count) Create(path string) (PendingFile, error) {
 func (c *Count) CreateDirect(path string, bytes int64) (DirectPending, int, error) {
 	f, align, err := createDirect(c.FS, path, bytes)
 	if errors.Is(err, ErrNoDirect) && bytes >= MinDirect {
-		why := withoutPath(err)
-		c.why.Store(&why)
+		c.why.set(err)
 	}
 	if err != nil {
 		return nil, 0, err

@@ -213,8 +213,9 @@ func (m *Mem) CreateDirect(path string, bytes int64) (DirectPending, int, error)
 	if bytes > m.free() {
 		return nil, 0, errors.Join(pathError("allocate", path+TempSuffix, syscall.ENOSPC), m.remove(path+TempSuffix))
 	}
+	f.direct = true
 	f.resize(bytes)
-	return &memDirect{f}, PageBytes, nil
+	return f, PageBytes, nil
 }
 
 func (m *Mem) create(path string) (*memPending, error) {

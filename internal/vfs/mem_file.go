@@ -83,16 +83,14 @@ type memMapping struct{ bytes []byte }
 
 func (m *memMapping) Bytes() []byte { return m.bytes }
 
-func (m *memMapping) Close() error {
-	m.bytes = nil
-	return nil
-}
+func (m *memMapping) Close() error { return nil }
 
 // memPending is a node being written under its temporary name.
 type memPending struct {
 	disk   *Mem
 	node   *memNode
 	path   string
+	direct bool  // written past a page cache, and so aligned
 	offset int64 // of the next Write
 	done   bool
 }
@@ -115,6 +113,8 @@ func (f *memPending) WriteAt(p []byte, off int64) (int, error) {
 		return 0, pathError("write", f.path+TempSuffix, fs.ErrClosed)
 	case off < 0:
 		return 0, pathError("write", f.path+TempSuffix, fs.ErrInvalid)
+	case f.direct && !aligned(p, off, PageBytes):
+		return 0, pathError("write", f.path+TempSuffix, errUnaligned)
 	case len(p) == 0:
 		return 0, nil
 	}
@@ -182,17 +182,7 @@ func (f *memPending) Abort() error {
 	return nil
 }
 
-// memDirect is a memPending that keeps its writes aligned, as they have to be past a page cache.
-type memDirect struct{ *memPending }
-
-func (f *memDirect) WriteAt(p []byte, off int64) (int, error) {
-	if off >= 0 && !aligned(p, off, PageBytes) {
-		return 0, pathError("write", f.path+TempSuffix, errUnaligned)
-	}
-	return f.memPending.WriteAt(p, off)
-}
-
-func (f *memDirect) Truncate(size int64) error {
+func (f *memPending) Truncate(size int64) error {
 	m := f.disk
 	if err := m.faults.count("truncate", f.path+TempSuffix); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 type PastCache struct {
 	FS
 	direct, cached, buffered atomic.Int64
-	why                      atomic.Pointer[error]
+	why                      why
 }
 
 // NewPastCache reads files of fsys past the cache.
@@ -28,11 +28,7 @@ type ReadReceipt struct {
 
 // ReadReceipt says how files were read so far.
 func (c *PastCache) ReadReceipt() ReadReceipt {
-	r := ReadReceipt{Direct: c.direct.Load(), Cached: c.cached.Load(), Buffered: c.buffered.Load()}
-	if why := c.why.Load(); why != nil {
-		r.Why = *why
-	}
-	return r
+	return ReadReceipt{c.direct.Load(), c.cached.Load(), c.buffered.Load(), c.why.get()}
 }
 
 func (c *PastCache) Open(path string) (File, error) {
@@ -82,8 +78,7 @@ func (f *pastCacheFile) open() {
 func (f *pastCacheFile) refuse(why error) {
 	f.refused.Store(true)
 	if errors.Is(why, ErrNoDirect) || errors.Is(why, errUnaligned) {
-		why = withoutPath(why)
-		f.fs.why.Store(&why)
+		f.fs.why.set(why)
 	} // else reading the file tells better
 }
 
