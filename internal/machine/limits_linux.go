@@ -19,29 +19,17 @@ const (
 
 // capable tells whether the process has one of some capabilities.
 func capable(status string, capabilities ...int) bool {
-	for line := range strings.Lines(status) {
-		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			set, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
-			for _, c := range capabilities {
-				if err == nil && set>>c&1 != 0 {
-					return true
-				}
-			}
-		}
+	words := fields(status, "CapEff:")
+	if len(words) == 0 {
+		return false
 	}
-	return false
+	set, err := strconv.ParseUint(words[0], 16, 64)
+	return err == nil && slices.ContainsFunc(capabilities, func(c int) bool { return set>>c&1 != 0 })
 }
 
-// softLimit is a limit of the process by its name in /proc/self/limits, if there is one.
+// softLimit is a limit of the process by its name in /proc/self/limits, if there is one: else it says "unlimited".
 func softLimit(fsys vfs.FS, name string) (int64, bool) {
-	for line := range strings.Lines(read(fsys, "/proc/self/limits")) {
-		rest, ok := strings.CutPrefix(line, name)
-		if f := strings.Fields(rest); ok && len(f) > 0 {
-			limit, err := strconv.ParseInt(f[0], 10, 64) // else "unlimited"
-			return limit, err == nil
-		}
-	}
-	return 0, false
+	return field(read(fsys, "/proc/self/limits"), name)
 }
 
 // Lockable is how much more memory the process can lock: what is left of its limit. A

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"bufio"
 	"bytes"
 	"io"
 	"math"
@@ -92,16 +91,24 @@ func ResetPeakRSS() bool {
 	return unix.Close(fd) == nil && err == nil
 }
 
-// field finds the number that follows a name at the start of a line.
-func field(text, name string) (int64, bool) {
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for lines.Scan() {
-		if f := strings.Fields(lines.Text()); len(f) >= 2 && f[0] == name {
-			v, err := strconv.ParseInt(f[1], 10, 64)
-			return v, err == nil
+// fields are the words that follow a name at the start of a line; nil where there is no such line.
+func fields(text, name string) []string {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, name); ok && strings.TrimLeft(rest, " \t") != rest {
+			return strings.Fields(rest)
 		}
 	}
-	return 0, false
+	return nil
+}
+
+// field is the first of fields, if it is a number.
+func field(text, name string) (int64, bool) {
+	words := fields(text, name)
+	if len(words) == 0 {
+		return 0, false
+	}
+	v, err := strconv.ParseInt(words[0], 10, 64)
+	return v, err == nil
 }
 
 // read is a small file's text, or "" where it cannot be read.
