@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -124,30 +125,11 @@ func isJobFile(e fs.DirEntry) bool {
 
 // foreignInJob is the first path in .job, or .job itself, that Hopfeed has not made; "" if there is none.
 func foreignInJob(fsys vfs.FS, dir string) (string, error) {
-	job := filepath.Join(dir, jobFolder)
-	ours, err := folder.Ours(fsys, job, lockName)
-	if err == nil && !ours {
-		return jobFolder, nil
+	name, err := folder.Foreign(fsys, filepath.Join(dir, jobFolder), isJobFile)
+	if name == "" {
+		return "", err
 	}
-	entries, err := readDir(fsys, job, err)
-	for _, e := range entries {
-		if !isJobFile(e) {
-			return jobFolder + "/" + e.Name(), nil
-		}
-	}
-	return "", err
-}
-
-// readDir lists a directory, which need not exist. If err is not nil it is returned.
-func readDir(fsys vfs.FS, dir string, err error) ([]fs.DirEntry, error) {
-	var entries []fs.DirEntry
-	if err == nil {
-		entries, err = fsys.ReadDir(dir)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return entries, err
+	return path.Join(jobFolder, name), nil
 }
 
 // clearJob removes the files of earlier jobs from .job, scratch files included, but not the lock, nor files that

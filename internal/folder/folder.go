@@ -59,6 +59,28 @@ func Ours(fsys vfs.FS, path, lockName string) (bool, error) {
 	return false, nil
 }
 
+// Foreign is the name of something in the folder at path that Hopfeed has not made, as ours tells of each entry; "." is
+// the folder itself. Without any, or without a folder, it is "".
+func Foreign(fsys vfs.FS, path string, ours func(fs.DirEntry) bool) (name string, err error) {
+	made, err := Ours(fsys, path, LockName)
+	if err == nil && !made {
+		return ".", nil
+	}
+	var entries []fs.DirEntry
+	if err == nil {
+		entries, err = fsys.ReadDir(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	for _, e := range entries {
+		if !ours(e) {
+			return e.Name(), nil
+		}
+	}
+	return "", err
+}
+
 // Lock makes the folder at path and locks it. One that is there, and is not Hopfeed's, is ErrForeign and stays as it
 // is; one that another process has locked is vfs.ErrLocked.
 func Lock(fsys vfs.FS, path string) (lock io.Closer, err error) {

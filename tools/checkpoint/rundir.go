@@ -143,7 +143,8 @@ func checkRun(fsys vfs.FS, path string) (named map[string]bool, err error) {
 		ours := name == File || name == File+vfs.TempSuffix || isPlainFile(name) || contentFile.MatchString(name)
 		switch {
 		case name == jobFolder && e.IsDir():
-			if found, err := foreignInJob(fsys, filepath.Join(path, name)); err != nil {
+			isLock := func(e fs.DirEntry) bool { return e.Name() == folder.LockName }
+			if found, err := folder.Foreign(fsys, filepath.Join(path, name), isLock); err != nil {
 				return nil, err
 			} else if found != "" {
 				return nil, foreign(filepath.Join(name, found))
@@ -168,29 +169,6 @@ func checkRun(fsys vfs.FS, path string) (named map[string]bool, err error) {
 		named[f.File] = true
 	}
 	return named, nil
-}
-
-// foreignInJob returns the name of something in a .job folder that is not ours: "." is the folder itself.
-func foreignInJob(fsys vfs.FS, path string) (string, error) {
-	ours, err := folder.Ours(fsys, path, folder.LockName)
-	inside := []fs.DirEntry(nil)
-	if err == nil {
-		inside, err = fsys.ReadDir(path)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist): // removed since it was listed
-		return "", nil
-	case err != nil:
-		return "", err
-	case !ours:
-		return ".", nil
-	}
-	for _, i := range inside {
-		if i.Name() != folder.LockName {
-			return i.Name(), nil
-		}
-	}
-	return "", nil
 }
 
 // OpenRun locks a folder for the checkpoint of a training, and makes it if it does not exist. An older checkpoint stays
