@@ -177,15 +177,15 @@ func inputRows(b *loader.Batch) int {
 func (n *network) checkBlocks(b *loader.Batch) error {
 	want := n.blocks
 	if w := b.Whole; w != nil {
-		fits := want > 0 && b.Blocks == nil && b.NodeIDs.Cols == b.Rows
+		var fits bool
 		if w.Chunks != nil {
-			fits = fits && len(w.Nodes) == b.Rows
+			fits = len(w.Nodes) == b.Rows
 		} else {
 			first := w.Blocks[0]
 			all := len(w.Blocks) == 1 && first.Destinations == first.Sources
-			fits = fits && (all || len(w.Blocks) == want) && (w.Inputs.Cols == 0 || w.Inputs.Cols == first.Sources)
+			fits = (all || len(w.Blocks) == want) && (w.Inputs.Cols == 0 || w.Inputs.Cols == first.Sources)
 		}
-		if !fits {
+		if !fits || want == 0 || b.Blocks != nil || b.NodeIDs.Cols != b.Rows {
 			return fmt.Errorf("%d nodes of a whole graph and %d blocks, for %s", b.NodeIDs.Cols, len(b.Blocks),
 				n.spec.Model)
 		}

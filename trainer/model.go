@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -96,20 +97,7 @@ func Matrices(model string, stored []MatrixID, operators []string, hops []int) (
 	if err != nil {
 		return nil, err
 	}
-	var input *MatrixID
-	var last []MatrixID // of every operator
-	for i, id := range stored {
-		if id.Hop == 0 {
-			input = &stored[i]
-			continue
-		}
-		at := slices.IndexFunc(last, func(l MatrixID) bool { return l.Operator == id.Operator })
-		if at < 0 {
-			last = append(last, id)
-		} else {
-			last[at].Hop = max(last[at].Hop, id.Hop)
-		}
-	}
+	input, last := lastHops(stored)
 	if input == nil {
 		return nil, fmt.Errorf("the store lacks its input features (hop 0)")
 	}
@@ -127,48 +115,54 @@ func Matrices(model string, stored []MatrixID, operators []string, hops []int) (
 			wanted = append(wanted, last[at])
 		}
 	}
-	if len(hops) > 0 {
-		if len(wanted) == 0 {
-			return nil, fmt.Errorf("%d hops wanted, but the store has the input features only: "+
-				"propagate with more hops", hops[0])
-		}
-		if len(hops) > 1 && len(hops) != len(wanted) {
-			return nil, fmt.Errorf("%d numbers of hops for the %d operators %s: give one for each, or one for all",
-				len(hops), len(wanted), hopsText(wanted))
-		}
-		wanted = slices.Clone(wanted)
-		for i := range wanted {
-			n := hops[min(i, len(hops)-1)]
-			if n < 1 {
-				return nil, fmt.Errorf("%d hops of %s wanted: leave out the operator instead", n, wanted[i].Operator)
-			}
-			if wanted[i].Hop < n {
-				return nil, fmt.Errorf("%d hops wanted, but the store has %s: propagate with more hops", n,
-					hopsText(wanted[i:i+1]))
-			}
-			wanted[i].Hop = n
-		}
+	if len(hops) == 0 {
+		return k.chooseMatrices(*input, wanted), nil
+	}
+	err = cmp.Or(
+		must(len(wanted) > 0, "%d hops wanted, but the store has the input features only: propagate with more hops",
+			hops[0]),
+		must(len(hops) == 1 || len(hops) == len(wanted),
+			"%d numbers of hops for the %d operators %s: give one for each, or one for all", len(hops), len(wanted),
+			hopsText(wanted)))
+	wanted = slices.Clone(wanted)
+	for i := range wanted {
+		w, n := &wanted[i], hops[min(i, len(hops)-1)]
+		err = cmp.Or(err,
+			must(n >= 1, "%d hops of %s wanted: leave out the operator instead", n, w.Operator),
+			must(w.Hop >= n, "%d hops wanted, but the store has %s: propagate with more hops", n,
+				hopsText(wanted[i:i+1])))
+		w.Hop = n
+	}
+	if err != nil {
+		return nil, err
 	}
 	return k.chooseMatrices(*input, wanted), nil
 }
 
+// lastHops are the input, if it is there, and the last hop of each operator.
+func lastHops(stored []MatrixID) (input *MatrixID, last []MatrixID) {
+	for i, id := range stored {
+		at := slices.IndexFunc(last, func(l MatrixID) bool { return l.Operator == id.Operator })
+		switch {
+		case id.Hop == 0:
+			input = &stored[i]
+		case at < 0:
+			last = append(last, id)
+		default:
+			last[at].Hop = max(last[at].Hop, id.Hop)
+		}
+	}
+	return input, last
+}
+
 // Choice is what Matrices chooses these matrices by, from any store that has them.
 func (s Spec) Choice() (operators []string, hops []int) {
-	last := map[string]int{}
-	for _, id := range s.Matrices {
-		if id.Hop == 0 {
-			continue
-		}
-		if last[id.Operator] == 0 {
-			operators = append(operators, id.Operator)
-		}
-		last[id.Operator] = max(last[id.Operator], id.Hop)
-	}
-	if operators == nil {
+	_, last := lastHops(s.Matrices)
+	if last == nil {
 		return nil, []int{0}
 	}
-	for _, name := range operators {
-		hops = append(hops, last[name])
+	for _, l := range last {
+		operators, hops = append(operators, l.Operator), append(hops, l.Hop)
 	}
 	if slices.Min(hops) == slices.Max(hops) {
 		hops = hops[:1]

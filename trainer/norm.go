@@ -21,7 +21,7 @@ func (l affine) normalizeRows(p *pass, y, stats, x gds.Tensor) {
 	p.NormalizeRows(y, stats, x, l.gain.value, l.shift.value, normEpsilon)
 }
 
-// layerNorm adds the normalisation of each token of x, which has width columns (Ba et al. 2016), and returns its output.
+// layerNorm adds the normalisation of each token of x, of width columns (Ba et al. 2016), and returns its output.
 func (b *builder) layerNorm(name string, x *activation, width int) (*activation, affine) {
 	l, tokens := newAffine(&b.params, name, width), x.cols/width
 	y, stats := b.activation(x.level, x.cols), b.scratch(x.level, 2*tokens)

@@ -336,7 +336,8 @@ func FuzzDecodeState(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(data)
-	large, err := safetensors.Encode(map[string]string{stateKey: `{"kind":"run-state","format":2,"model":{"name":"sgc","matrices":[{"operator":"x"}],"features":1000000,"classes":1},"state":{}}`}, nil)
+	large, err := safetensors.Encode(map[string]string{stateKey: `{"kind":"run-state","format":2,"model":` +
+		`{"name":"sgc","matrices":[{"operator":"x"}],"features":1000000,"classes":1},"state":{}}`}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
