@@ -30,7 +30,7 @@ func newBenchLoadCommand(a *app) *cobra.Command {
   mapped         as double-buffer, but a GPU gathers the rows of host memory by itself
   chunk          chunks are reshuffled; the only way from storage
 
-Figures are those of the median round. memcpy is the rate at which this machine copies memory. With --json, each
+Figures come from the median round. memcpy is the rate at which this machine copies memory. With --json, each
 result is one object on a line of its own.`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.verb(func(ctx context.Context, args []string) (result,
@@ -54,7 +54,7 @@ result is one object on a line of its own.`,
 	return c
 }
 
-// benchPlacements are those that --placement names.
+// benchPlacements lists the placements that --placement names.
 func benchPlacements(name string) (placements []loader.Placement, err error) {
 	names := []string{"all"}
 	for _, p := range loader.Placements() {

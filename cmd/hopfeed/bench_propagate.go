@@ -39,7 +39,7 @@ in the format of benchstat.`,
 	f.IntVar(&o.Features, "features", 128, "features of a node")
 	f.StringSliceVar(&o.dtypes, "dtype", []string{"float32", "float16", "bfloat16"}, "element types to measure")
 	f.IntSliceVar(&o.Threads, "threads", nil,
-		"numbers of threads to measure (default 1 and those of CPU affinity and quota)")
+		"numbers of threads to measure (default 1, and as many as CPU affinity and quota allow)")
 	f.IntVar(&o.Rounds, "rounds", 5, roundsUsage)
 	f.BoolVar(&o.gobench, "gobench", false, "print lines as Go's benchmarks do")
 	return c

@@ -42,9 +42,9 @@ func newEvaluateCommand(a *app) *cobra.Command {
 		Long: `Evaluate applies a model that train --run has saved to labelled rows of a hop store, by default the test
 rows. A model that reads a graph is applied to a graph, one layer after another to all nodes.
 
-If the store has the nodes of the training, its test rows are those of the training's split. If it has other
-nodes (with the same features and classes), they are those of the store's own split. --split or --splits
-choose another split. Test or validation rows that the model was trained on are refused;
+If the store has the nodes of the training, the training's split says which rows are test rows. If it has
+other nodes (with the same features and classes), the store's own split does. --split or --splits choose
+another split. Test or validation rows that the model was trained on are refused;
 --rows train and --rows all evaluate them too.`,
 		Args: cobra.ExactArgs(1),
 	}

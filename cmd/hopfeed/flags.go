@@ -24,7 +24,7 @@ const (
 	scratchUsage     = "folder for scratch files"
 	throughputUsage  = "rows by what time: wall, or processor, which other work on the machine changes little, but " +
 		"which does not count waiting"
-	splitsUsage = "npy file [k,n] of splits of the nodes, of which --split chooses one"
+	splitsUsage = "npy file [k,n] with k splits of the nodes; --split chooses one"
 )
 
 // fileOutput is the annotation of a flag --output that names a file; others name a directory.

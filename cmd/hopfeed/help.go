@@ -33,7 +33,7 @@ var flagGroups = []struct{ title, flags string }{
 	{"Output", "output run save-every config force"},
 }
 
-// usualFlags are those that help shows of a command with many.
+// usualFlags are the flags that the help of a command with many flags shows.
 var usualFlags = strings.Fields("model hops hidden layers dropout batch lr epochs patience placement sampler fanout " +
 	"run config output " +
 	"budget max-memory min-accuracy space hardware dataset nodes edges " +

@@ -15,7 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// described is a data set of which only numbers are known.
+// described is a data set that is known by its numbers alone, such as nodes and features.
 type described struct {
 	placement.Dataset
 	edges int64
@@ -121,7 +121,7 @@ func (a *app) planPropagation(ctx context.Context, o planOptions, d placement.Da
 	return &r.Plan, nil
 }
 
-// describedOperators are those of a store that is not there.
+// describedOperators are the operators of a described store.
 func (o *trainOptions) describedOperators() ([]operator.Operator, error) {
 	list := "sym"
 	if len(o.Operators) > 0 {

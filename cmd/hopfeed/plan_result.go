@@ -165,8 +165,7 @@ func (p *planned) writeInput(line func(name, format string, args ...any)) {
 	}
 }
 
-// otherObstacles lists why alternatives are impossible, each once, without those that the reasons
-// have already.
+// otherObstacles lists why alternatives are impossible, each reason once, unless the reasons of the plan say it.
 func (p *planned) otherObstacles() (out []string) {
 	reasons := strings.Join(p.Reasons, "\n")
 	for _, a := range p.Alternatives {

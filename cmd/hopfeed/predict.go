@@ -44,8 +44,7 @@ func newPredictCommand(a *app) *cobra.Command {
 		Use:   "predict --checkpoint RUN STORE|GRAPH -o OUT.arrow|.parquet|.csv",
 		Short: "Apply a trained model to unlabelled data, and write a table of predictions",
 		Long: `Predict applies a model that train --run has saved to rows of a hop store or nodes of a graph, labelled
-or not, and writes a row for each. The data may be other than those of the training, with the same
-features.
+or not, and writes a row for each. The data may differ from the training's, with the same features.
 
 A model that reads a graph is applied to a graph, one layer after another to all nodes; rows are then in the
 order of nodes. For another model, predict first propagates the graph, by the operators and hops of the
@@ -66,7 +65,7 @@ Rows of a store are in its order: train, valid, test, rest; train rows shuffled,
 	f.StringVarP(&o.output, "output", "o", "",
 		"file to write: its suffix, .arrow, .parquet or .csv, chooses the format")
 	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there
-	f.StringVar(&o.rows, "rows", allRows, "rows to predict: all, or those that train, valid or test, or the rest")
+	f.StringVar(&o.rows, "rows", allRows, "rows to predict: train, valid, test or rest (parts of the split), or all")
 	f.StringVar(&o.nodes, "node-file", "",
 		"file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else node_id")
 	f.IntVar(&o.split, "split", 0, "number of the split of a graph by which --rows chooses; a store goes by its own")
@@ -279,8 +278,7 @@ func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o predictOptio
 	return session.NodesOf(ctx, graph, o.rows, o.split)
 }
 
-// propagateFor makes the store that a model reads of a graph: of all nodes, or of those that are
-// chosen.
+// propagateFor makes the store that a model reads from a graph, of all nodes or the chosen ones.
 func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions,
 	dir string) error {
 	m := &graph.Manifest
@@ -323,7 +321,7 @@ func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph 
 	return err
 }
 
-// parseDistinct reads operators, of which a spelling may occur several times.
+// parseDistinct reads operators; a spelling may occur several times.
 func parseDistinct(spellings []string) (out []operator.Operator, err error) {
 	seen := map[string]bool{}
 	for _, spelling := range spellings {

@@ -74,7 +74,7 @@ Models:
 			`
 The loss of several labels, or of several values, is a mean over them. Values are trained on in units of their
 standard deviation, and so is their loss; mse and mae are in the units of the labels. F1 scores and ROC-AUC (of two
-classes, or the mean over several labels) are those of scikit-learn.
+classes, or the mean over several labels) are computed as in scikit-learn.
 
 A flag that is not on the command line is taken from --config, a YAML file whose keys are names of flags
 (and store for STORE or GRAPH), or else from the defaults of the model (rows: number of training rows):
@@ -142,7 +142,7 @@ func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 			"column of these), or none")
 }
 
-// declarePlacedFlags adds the flags that train and plan share: those that decide a placement.
+// declarePlacedFlags adds the flags that decide a placement, which train and plan share.
 func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	o.flags = f
 	names, _ := trainer.Models()
@@ -161,8 +161,8 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.ChunkRows, "chunk-rows", 0, chunkRowsUsage)
 }
 
-// declareModelSettings adds a flag for each setting of a model. It returns the values of those that are
-// given; the others are the model's.
+// declareModelSettings adds a flag for each setting of a model. It returns the values that are given; the model has
+// defaults for the others.
 func declareModelSettings(f *pflag.FlagSet) trainer.Values {
 	given := trainer.Values{}
 	for _, s := range trainer.ModelSettings() {

@@ -171,7 +171,7 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 	return chosen, err
 }
 
-// trialsBefore are those that are logged in the directory, if the training in it goes on.
+// trialsBefore reads the trials that the directory logs, if the training in it goes on.
 func (a *app) trialsBefore(dir *checkpoint.RunDir, propose tune.Proposer, o *trainOptions) ([]tune.Trial, error) {
 	if o.force {
 		return nil, nil
@@ -271,7 +271,7 @@ func (a *app) trier(base tune.Settings) func(ctx context.Context, number int, s 
 	}
 }
 
-// without are the settings that are not those of others.
+// without returns the settings of s that differ from others.
 func without(s, others tune.Settings) tune.Settings {
 	s = maps.Clone(s)
 	maps.DeleteFunc(s, func(name, value string) bool { return others[name] == value })

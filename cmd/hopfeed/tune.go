@@ -24,7 +24,7 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// searchOptions are those of tune, beside those of the training.
+// searchOptions are the options of tune that train does not have.
 type searchOptions struct {
 	trainOptions
 	maxMemory   units.Bytes

@@ -62,8 +62,8 @@ func (a *app) readSpace(flag, path string, o *trainOptions) (space tune.Space, e
 // matrixChoice has the values of the flags that decide which matrices a model reads.
 type matrixChoice struct{ model, operators, hops string }
 
-// pinnedTo names the matrices that flags choose among those of a store. A choice that is impossible stays as it is: its
-// trial fails.
+// pinnedTo replaces a choice by the names of the matrices of the store that it means. An impossible choice stays as it
+// is: its trial fails.
 func (c matrixChoice) pinnedTo(stored []format.MatrixID) matrixChoice {
 	settings := tune.Settings{"model": c.model, "operator": c.operators, "hops": c.hops}
 	maps.DeleteFunc(settings, func(_, value string) bool { return value == "" })
@@ -108,7 +108,7 @@ func pinInput(space *tune.Space, input *format.Dir) {
 	}
 }
 
-// operatorHops lists the operators of a store, or those that are wanted, and how many hops all of them have.
+// operatorHops lists the wanted operators, or all of the store, and the number of hops that all of them have.
 func operatorHops(store *format.Dir, wanted []string) (operators []string, hops int) {
 	last := map[string]int{}
 	for _, id := range store.Matrices() {

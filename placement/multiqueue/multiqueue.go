@@ -102,7 +102,7 @@ func (g Graph) K(c Costs) float64 {
 // Plan is how devices train by queues.
 type Plan struct {
 	Queue     int `json:"queue"`          // batches on the host, and on the device, of each device
-	Gradients int `json:"gradient_queue"` // of each device: those of so many batches
+	Gradients int `json:"gradient_queue"` // batches whose gradients each device may hold
 	Period    int `json:"period"`         // batches from one synchronisation to the next
 }
 
