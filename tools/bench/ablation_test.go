@@ -243,7 +243,8 @@ func TestAblationLeavesNothingBehindWhateverHappens(t *testing.T) {
 				Epochs: 1,
 				Cases: []AblationCase{{Spec: trainer.Spec{Model: "sgc", Matrices: store.Matrices()[1:], Features: 64,
 					Classes: 3}, Hops: 1, Alternatives: everything}},
-				Options: Options{Device: device, Store: store, Placements: loader.Placements(), BatchRows: 50, Rounds: 2,
+				Options: Options{Device: device, Store: store, Placements: loader.Placements(), BatchRows: 50,
+					Rounds: 2,
 					// Interrupted when the third is done.
 					Progress: stopper{done: func(n int) {
 						if c.stop && n == 3 {
