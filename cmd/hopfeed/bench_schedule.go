@@ -36,7 +36,7 @@ var (
 )
 
 func newBenchScheduleCommand(a *app) *cobra.Command {
-	o := benchScheduleOptions{trainOptions: trainOptions{runs: 1}}
+	o := benchScheduleOptions{trainOptions: trainOptions{repeats: repeats{runs: 1}}}
 	c := &cobra.Command{
 		Use:   "schedule [GRAPH]",
 		Short: "Compare who prepares sampled batches: the processor, the device, or both",

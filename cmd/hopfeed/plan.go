@@ -29,7 +29,7 @@ type planOptions struct {
 }
 
 func newPlanCommand(a *app) *cobra.Command {
-	o := planOptions{trainOptions: trainOptions{runs: 1}}
+	o := planOptions{trainOptions: trainOptions{repeats: repeats{runs: 1}}}
 	c := &cobra.Command{
 		Use:   "plan [STORE|GRAPH]",
 		Short: "Print where train would keep its input, why, and how long an epoch would take",

@@ -287,7 +287,7 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := vfs.NewMem()
 			a := &app{fs: m, quiet: true}
-			o := &trainOptions{Request: training.Request{Input: "store"}, run: "run"}
+			o := &trainOptions{Request: training.Request{Input: "store"}, runFolder: runFolder{run: "run"}}
 			s, err := a.openSaver(o)
 			if err != nil {
 				t.Fatal(err)

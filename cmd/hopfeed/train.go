@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,19 +26,52 @@ import (
 // defaultSaveEvery is a compromise: a killed run loses at most so much, and saving costs little.
 const defaultSaveEvery = 10 * time.Second
 
-// trainOptions are what is trained, and how often and where it is saved.
+// trainOptions are what is trained, how often, and where it is saved.
 type trainOptions struct {
 	flags *pflag.FlagSet // that the options are the values of
 	training.Request
-	// configured is the data that --config was made for, as far as it says.
-	configured   checkpoint.DataSet
+	repeats
+	runFolder
+	configured checkpoint.DataSet // that --config was made for, as far as it says
+}
+
+// repeats are how often something is trained.
+type repeats struct {
 	splitNumbers splitNumbers // that are trained on one after another
-	runs         int
-	run          string // directory
-	saveEvery    time.Duration
-	maxTime      time.Duration
-	force        bool
-	trials       []byte // that have chosen some of the options, as run logs them; nil: none
+	runs         int          // on each
+}
+
+func (r *repeats) validate() error {
+	if r.runs < 1 {
+		return usagef("--runs %d: must be at least 1", r.runs)
+	}
+	return nil
+}
+
+// runFolder is where a training is saved, and how long it goes on.
+type runFolder struct {
+	run                string // directory
+	saveEvery, maxTime time.Duration
+	force              bool
+	trials             []byte // that have chosen some of the options, as the folder logs them; nil: none
+}
+
+// validate refuses what cannot be, also for a training on several splits.
+func (f *runFolder) validate(splits splitNumbers) error {
+	_, err := strconv.Atoi(f.run)
+	switch {
+	case err == nil:
+		return usagef("--run %s: want a directory to save the model in (for %[1]s runs give --runs %[1]s; for a "+
+			"directory of that name ./%[1]s)", f.run)
+	case len(splits) > 1 && f.run != "":
+		return usagef("--run %s with --split %s: a directory holds the model of one split (train them one by one, "+
+			"each with a --run of its own)", f.run, splits.String())
+	case f.maxTime < 0:
+		return usagef("--max-time %v: must not be negative", f.maxTime)
+	case f.saveEvery < 0:
+		return usagef("--save-every %v: must not be negative", f.saveEvery)
+	}
+	return nil
 }
 
 func newTrainCommand(a *app) *cobra.Command {
@@ -94,18 +128,7 @@ A flag that is not on the command line is taken from --config, a YAML file whose
 		"weight decay, dropout, hops, operators, batch")
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		from, err := a.applyConfig(c, config)
-		if err != nil {
-			return nil, err
-		}
-		o.configured = from.data
-		if o.Input = from.store; len(args) > 0 {
-			o.Input = args[0]
-		}
-		if o.Input == "" {
-			return nil, usagef("train needs a STORE or a GRAPH")
-		}
-		if err := o.fillDefaults(); err != nil {
+		if err := o.configure(a, c, config, args); err != nil {
 			return nil, err
 		}
 		return runTrain(ctx, a, &o, t)
@@ -225,6 +248,22 @@ func choicesTable() string {
 	return b.String()
 }
 
+// configure sets what --config says, the input and the defaults.
+func (o *trainOptions) configure(a *app, c *cobra.Command, config string, args []string) error {
+	from, err := a.applyConfig(c, config)
+	if err != nil {
+		return err
+	}
+	o.configured = from.data
+	if o.Input = from.store; len(args) > 0 {
+		o.Input = args[0]
+	}
+	if o.Input == "" {
+		return usagef("%s needs a STORE or a GRAPH", c.Name())
+	}
+	return o.fillDefaults()
+}
+
 // fillDefaults sets the options whose flags were not given to the defaults of the model.
 func (o *trainOptions) fillDefaults() error {
 	o.Default = map[string]bool{}
@@ -238,24 +277,8 @@ func (o *trainOptions) fillDefaults() error {
 }
 
 func (o *trainOptions) validate() error {
-	if _, err := strconv.Atoi(o.run); err == nil {
-		return usagef("--run %s: want a directory to save the model in (for %[1]s runs give --runs %[1]s; for a "+
-			"directory of that name ./%[1]s)", o.run)
-	}
-	switch {
-	case len(o.splitNumbers) > 1 && o.run != "":
-		return usagef("--run %s with --split %s: a directory holds the model of one split (train them one by one, "+
-			"each with a --run of its own)",
-			o.run, o.splitNumbers.String())
-	case o.runs < 1:
-		return usagef("--runs %d: must be at least 1", o.runs)
-	case o.maxTime < 0:
-		return usagef("--max-time %v: must not be negative", o.maxTime)
-	case o.saveEvery < 0:
-		return usagef("--save-every %v: must not be negative", o.saveEvery)
-	}
 	o.Saves = o.run != ""
-	return o.Check()
+	return cmp.Or(o.runFolder.validate(o.splitNumbers), o.repeats.validate(), o.Check())
 }
 
 // runTrain tries settings, if t asks for it, and trains.

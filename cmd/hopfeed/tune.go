@@ -86,21 +86,10 @@ their predictions, as a3gnn), random, and grid (all, in order).`,
 	f.StringVarP(&o.output, "output", "o", "tuning", "folder for trials and configurations")
 	f.StringVar(&config, "config", "", configUsage)
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		from, err := a.applyConfig(c, config)
-		if err != nil {
+		if err := o.configure(a, c, config, args); err != nil {
 			return nil, err
-		}
-		o.configured = from.data
-		if o.Input = from.store; len(args) > 0 {
-			o.Input = args[0]
-		}
-		if o.Input == "" {
-			return nil, usagef("tune needs a GRAPH or a STORE")
 		}
 		o.hasMinValid = f.Changed("min-accuracy")
-		if err := o.fillDefaults(); err != nil {
-			return nil, err
-		}
 		return runTune(ctx, a, &o)
 	})
 	return c

@@ -268,7 +268,7 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 	write(t, d, "bad.yaml", "speed: [1]\n")
 	write(t, d, "file", "")
 	for line, says := range map[string]string{
-		"tune":                                          "tune needs a GRAPH or a STORE",
+		"tune":                                          "tune needs a STORE or a GRAPH",
 		"tune graph --model sign":                       "reads a hop store",
 		"tune graph --model sage --budget 0":            "at least one trial",
 		"tune graph --model sage --budget -1m":          "a time above zero",
