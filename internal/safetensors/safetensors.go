@@ -114,13 +114,14 @@ func Decode(data []byte) (metadata map[string]string, tensors []Tensor, err erro
 		count := int64(1)
 		for _, n := range e.Shape {
 			if n < 1 || count > int64(len(body))/int64(n) {
-				return nil, nil, fmt.Errorf("corrupt: tensor %q has the shape %v in %d bytes", e.name, e.Shape, len(body))
+				return nil, nil, fmt.Errorf("corrupt: tensor %q has the shape %v in %d bytes",
+					e.name, e.Shape, len(body))
 			}
 			count *= int64(n)
 		}
 		if e.DType != "F32" || e.Offsets[0] != at || e.Offsets[1] != at+4*count || e.Offsets[1] > int64(len(body)) {
-			return nil, nil, fmt.Errorf("corrupt: tensor %q of type %s and shape %v at bytes %v, want F32 from byte %d on",
-				e.name, e.DType, e.Shape, e.Offsets, at)
+			return nil, nil, fmt.Errorf("corrupt: tensor %q of type %s and shape %v at bytes %v, want F32 from "+
+				"byte %d on", e.name, e.DType, e.Shape, e.Offsets, at)
 		}
 		t := Tensor{e.name, e.Shape, make([]float32, count)}
 		copy(dtype.BytesOf(t.Data), body[at:])

@@ -20,7 +20,8 @@ func sample(t testing.TB) []byte {
 // TestTheFileIsWhatTheFormatSays compares with bytes that were written by hand, after the
 // specification. (.ci/run opens files with Python's library.)
 func TestTheFileIsWhatTheFormatSays(t *testing.T) {
-	header := `{"__metadata__":{"kind":"a \"test\""},"b":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"a":{"dtype":"F32","shape":[1],"data_offsets":[24,28]}}`
+	header := `{"__metadata__":{"kind":"a \"test\""},"b":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},` +
+		`"a":{"dtype":"F32","shape":[1],"data_offsets":[24,28]}}`
 	for len(header)%8 != 0 {
 		header += " "
 	}

@@ -166,7 +166,8 @@ func (h header) find(flag, wanted string) (int, error) {
 	for range 2 {
 		found := slices.DeleteFunc(h.except(nil), func(i int) bool { return !h.named || !same(h.names[i]) })
 		if len(found) > 1 {
-			return 0, fmt.Errorf("--%s %s: %d columns have that name (the columns are %s)", flag, wanted, len(found), h.all())
+			return 0, fmt.Errorf("--%s %s: %d columns have that name (the columns are %s)",
+				flag, wanted, len(found), h.all())
 		} else if len(found) == 1 {
 			return found[0], nil
 		}

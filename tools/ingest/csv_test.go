@@ -203,7 +203,7 @@ func TestManyEdgesComeBackFromScratchInOrder(t *testing.T) {
 		var want Edges
 		for range m {
 			src, dst, weight := r.Uint32N(1000), r.Uint32N(1000), r.Float32()
-			want.Src, want.Dst, want.Weights = append(want.Src, src), append(want.Dst, dst), append(want.Weights, weight)
+			want = Edges{append(want.Src, src), append(want.Dst, dst), append(want.Weights, weight)}
 			text = strconv.AppendUint(append(strconv.AppendUint(text, uint64(src), 10), ' '), uint64(dst), 10)
 			if weighted {
 				text = strconv.AppendFloat(append(text, ' '), float64(weight), 'g', -1, 32)

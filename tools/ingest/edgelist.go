@@ -68,7 +68,8 @@ func OpenParquet(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions
 	return openTables(ctx, fsys, "parquet", edges, w, o)
 }
 
-func openTables(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions, o TableOptions) (Source, error) {
+func openTables(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions,
+	o TableOptions) (Source, error) {
 	o.MapIDs = o.MapIDs || o.Bipartite
 	return openEdgeList(ctx, fsys, format, path, w, o.NodeFiles, func(l *edgeList) error {
 		l.ids = numbering{nodes: o.Nodes, fixed: o.Nodes > 0, flag: true}
@@ -196,8 +197,8 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 			}
 		}
 		if c.lower && ends[0] < ends[1] {
-			return atRow(r, fmt.Errorf("row %d, column %d is above the diagonal (a symmetric matrix lists its lower triangle)",
-				ends[0]+1, ends[1]+1))
+			return atRow(r, fmt.Errorf("row %d, column %d is above the diagonal (a symmetric matrix lists its lower "+
+				"triangle)", ends[0]+1, ends[1]+1))
 		}
 		if l.ids.nodes > before {
 			l.greatest = r.position()
@@ -208,8 +209,8 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 	}
 }
 
-// tablesIn finds the tables of edges and nodes, edges.ENDING and nodes.ENDING, if SRC is a folder. Else, or without such
-// tables, SRC is the table of edges.
+// tablesIn finds the tables edges.ENDING and nodes.ENDING in a folder. A file, or a folder without these, is itself the
+// table of edges.
 func tablesIn(fsys vfs.FS, path string, endings ...string) (edges, nodes string, err error) {
 	info, err := stat(fsys, path)
 	if err != nil || !info.IsDir() {

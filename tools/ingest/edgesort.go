@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"math/bits"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -182,7 +181,7 @@ func (s *edgeSort) newBucketSet(keyBits int, records int64, onDisk, weighted boo
 		switch {
 		case i == 1 && !weighted:
 		case onDisk:
-			p.spaces[i], err = newFileSpace(s.fsys, s.scratch.Path("edges-"+strconv.FormatInt(s.scratchFiles.Add(1), 10)))
+			p.spaces[i], err = newFileSpace(s.fsys, s.scratch.Path(fmt.Sprint("edges-", s.scratchFiles.Add(1))))
 		default:
 			p.spaces[i], err = newMemorySpace(p.widths[i] * records)
 		}
@@ -317,7 +316,8 @@ func (r *edgeReader) Read(p []byte) (int, error) {
 				if r.s.spaces[r.space].memory == nil {
 					r.sum = kernel.CRC32C(r.sum, p[:n])
 				}
-				if err == nil && 4*r.edgesBefore+r.done == 4*b.edges { // a caller that has all bytes does not read further
+				// The check comes with the last bytes, since a caller that has all does not read further.
+				if err == nil && 4*r.edgesBefore+r.done == 4*b.edges {
 					found := b.sums
 					found[r.space] = r.sum
 					if err := r.s.compare(found, b.sums); err != nil {

@@ -70,7 +70,8 @@ func (n *numbering) number(v uint64) (uint32, error) {
 	v -= n.first
 	switch {
 	case n.fixed && v >= uint64(n.nodes): // also if v was less than first
-		return 0, fmt.Errorf("there is no node %d: the graph has %d nodes, numbered from %d", v+n.first, n.nodes, n.first)
+		return 0, fmt.Errorf("there is no node %d: the graph has %d nodes, numbered from %d",
+			v+n.first, n.nodes, n.first)
 	case v >= MaxNodes:
 		return 0, fmt.Errorf("node %d is beyond the %d nodes that a graph can have%s", v, int64(MaxNodes),
 			n.hint("numbers only the ids that occur"))

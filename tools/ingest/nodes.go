@@ -124,11 +124,11 @@ func (s *source) openRaw(path string, t npy.Type, shape ...int64) (*npy.Array, e
 func checkArray(path string, h *npy.Header, want string) error {
 	description, _, _ := strings.Cut(want, ":")
 	kind, shapes, _ := strings.Cut(description, " ")
-	isKind := map[string]func() bool{"": func() bool { return true }, "numbers": h.Type.IsNumber, "floats": h.Type.IsFloat,
-		"integers": h.Type.IsInteger, "text": func() bool { return !h.Type.IsNumber() }}[kind]
+	isKind := map[string]bool{"numbers": h.Type.IsNumber(), "integers": h.Type.IsInteger(), "floats": h.Type.IsFloat(),
+		"text": !h.Type.IsNumber()}[kind]
 	for shape := range strings.SplitSeq(shapes, " or ") {
 		sizes := strings.Split(strings.Trim(shape, "[]"), ",")
-		fits := want == "" || isKind() && len(sizes) == len(h.Shape)
+		fits := want == "" || isKind && len(sizes) == len(h.Shape)
 		for i := 0; fits && i < len(sizes); i++ {
 			size, err := strconv.ParseInt(sizes[i], 10, 64)
 			fits = err != nil || size == h.Shape[i]
@@ -201,7 +201,7 @@ func (s *source) openLabelArray(path string, n int64, as LabelsAs, nodeOf func(r
 	})
 }
 
-// addLabels makes an array of n rows (negative: any number) the labels: one a row, or several. read hands all of them to
+// addLabels makes an array of n rows (negative: any number) the labels: one a row, or several. read hands all labels to
 // a sink, and is called once or twice.
 func (s *source) addLabels(path string, h *npy.Header, n int64, as LabelsAs,
 	read func(context.Context, *labelSink) error) error {

@@ -377,7 +377,8 @@ func (s *arraySource) badEdge(edge, end int64) error {
 
 // errNoNode is the error of an end of an edge (0: its source, 1: its destination) that is no node.
 func errNoNode(path string, edge, end int64, id string, nodes int64) error {
-	return invalid(path, "edge %d has %s %s, but there are %d nodes", edge, [2]string{"source", "destination"}[end], id, nodes)
+	what := [2]string{"source", "destination"}[end]
+	return invalid(path, "edge %d has %s %s, but there are %d nodes", edge, what, id, nodes)
 }
 
 var npyFormat = Format{

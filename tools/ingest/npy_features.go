@@ -51,7 +51,8 @@ func (s *arraySource) openFeatures(o NPYOptions, meta npyMeta) error {
 			return err
 		}
 		if s.shards = append(s.shards, a); a.Shape[1] != s.shards[0].Shape[1] {
-			return invalid(a.Path(), "array of shape %v (want %d features in all shards)", a.Shape, s.shards[0].Shape[1])
+			return invalid(a.Path(), "array of shape %v (want %d features in all shards)",
+				a.Shape, s.shards[0].Shape[1])
 		}
 		if o.FeatureType == npy.BFloat16 && a.Type != npy.BFloat16 {
 			if err := a.AsBFloat16(a.Path()); err != nil {
@@ -261,7 +262,8 @@ func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
 	if r.indices, err = r.stream("indices", fmt.Sprintf("integers [%d]: one for each value", r.left)); err != nil {
 		return nil, err
 	}
-	if r.indptr, err = r.stream("indptr", fmt.Sprintf("integers [%d]: where each row ends", s.info.Nodes+1)); err != nil {
+	ends := fmt.Sprintf("integers [%d]: where each row ends", s.info.Nodes+1)
+	if r.indptr, err = r.stream("indptr", ends); err != nil {
 		return nil, err
 	}
 	var first [1]int64

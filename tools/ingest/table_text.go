@@ -276,7 +276,8 @@ func (t *textTable) read(columns []int) (rows, error) {
 		return nil, err
 	}
 	file.skipped = t.line
-	r := &textRows{textFile: file, columnsRead: columnsRead{header: t.header, columns: columns}, table: t, row: -1, last: slices.Max(columns)}
+	r := &textRows{textFile: file, columnsRead: columnsRead{header: t.header, columns: columns}, table: t, row: -1,
+		last: slices.Max(columns)}
 	r.isList = len(columns) == 1 && t.isList(columns[0])
 	return r, nil
 }

@@ -157,7 +157,7 @@ func parseHeader(text string) (*Header, error) {
 	for comma && strings.TrimSpace(rest) != "}" {
 		m := headerEntry.FindStringSubmatch(rest)
 		if m == nil && strings.Contains(rest, "[") {
-			return nil, errors.New("structured element types are not supported: store each field as an array of its own")
+			return nil, errors.New("structured element types are not supported: store each field as an array")
 		} else if m == nil {
 			return broken("no key, value and comma at %.100q", strings.TrimSpace(rest))
 		}

@@ -283,7 +283,8 @@ func TestFilesBeyondThoseThatStayOpenAreReadToo(t *testing.T) {
 	defer table.Close()
 	want := written(t)["small"]["text"]
 	last := len(table.Groups()) - 1
-	if got, err := column(table, find(table, "text"), 100, last-2, last+1); err != nil || !reflect.DeepEqual(got, want) {
+	got, err := column(table, find(table, "text"), 100, last-2, last+1)
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v", got, err)
 	}
 	changed := fmt.Sprintf("/x/part-%d.parquet", maxOpen+2)
