@@ -24,22 +24,14 @@ type fault struct {
 	_              [16]byte // a cache line each
 }
 
-// outcome is a copy of a fault.
-type outcome struct {
-	operation    uint64
-	what         uint32
-	row, column  uint64
-	value, limit int64
-}
-
 func (f *fault) address() uint64 { return uint64(uintptr(unsafe.Pointer(f))) }
 
-func (f *fault) read() outcome {
-	what := atomic.LoadUint32(&f.what)
-	if what == 0 {
-		return outcome{}
+// read is a copy of the fault, or the zero fault while there is none.
+func (f *fault) read() fault {
+	if atomic.LoadUint32(&f.what) == 0 {
+		return fault{}
 	}
-	return outcome{f.operation, what, f.row, f.column, f.value, f.limit}
+	return *f
 }
 
 // The kinds of faults, as kernels/common.h numbers them, with the operations that have them.
@@ -55,7 +47,7 @@ const (
 )
 
 // err is the error of a fault of an operation before a number, or nil.
-func (o outcome) err(d *Device, before uint64) error {
+func (o fault) err(d *Device, before uint64) error {
 	if o.what == 0 || o.operation >= before {
 		return nil
 	}

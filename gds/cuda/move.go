@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/bits"
 
@@ -67,14 +68,17 @@ func (c *call) convert() {
 		dst.Cols)
 }
 
-// Kernels by the logarithm of the unit in bytes that they move.
+// byUnit are kernels by the logarithm of the bytes of the unit that they move.
+func byUnit(name string) (kernels [5]string) {
+	for i := range kernels {
+		kernels[i] = fmt.Sprintf(name, 1<<i)
+	}
+	return kernels
+}
+
 var (
-	gatherKernels = [5]string{"gather_1_by_u32", "gather_2_by_u32", "gather_4_by_u32", "gather_8_by_u32",
-		"gather_16_by_u32"}
-	gather64Kernels = [5]string{"gather_1_by_i64", "gather_2_by_i64", "gather_4_by_i64", "gather_8_by_i64",
-		"gather_16_by_i64"}
-	scatterKernels = [5]string{"scatter_1", "scatter_2", "scatter_4", "scatter_8", "scatter_16"}
-	fillKernels    = [4]string{"fill_1", "fill_2", "fill_4", "fill_8"}
+	gatherKernels, gather64Kernels = byUnit("gather_%d_by_u32"), byUnit("gather_%d_by_i64")
+	scatterKernels, fillKernels    = byUnit("scatter_%d"), byUnit("fill_%d")
 )
 
 func (c *call) gather() {

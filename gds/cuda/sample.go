@@ -107,9 +107,7 @@ func (c *call) relabel() {
 	c.each("write_ids", n+1, ids, count, table, known, first, slots, n)
 }
 
-// gatherCachedKernels are by the logarithm of the unit in bytes that they move.
-var gatherCachedKernels = [5]string{"gather_cached_1", "gather_cached_2", "gather_cached_4", "gather_cached_8",
-	"gather_cached_16"}
+var gatherCachedKernels = byUnit("gather_cached_%d")
 
 func (c *call) gatherCached() {
 	unit := c.unit(0, 1, 3)

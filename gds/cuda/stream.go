@@ -37,7 +37,7 @@ type stream struct {
 
 	mu    sync.Mutex
 	ended bool
-	final outcome // of the fault, once the stream is closed
+	final fault // of the fault, once the stream is closed
 }
 
 // NewStream makes a stream.

@@ -44,17 +44,13 @@ func (s *Stages) durations() map[string]*time.Duration {
 		"compute": &s.Compute}
 }
 
-// maxWorkers is more than machines have processors.
-const maxWorkers = 4096
-
-// maxStage is longer than a stage of a batch can be.
-const maxStage = time.Hour
-
-// maxStraggle is by how many times a batch can take longer.
-const maxStraggle = 100
-
-// maxGPUs is more than machines have.
-const maxGPUs = 64
+// Settings are at most these, which are more than machines have or a batch takes.
+const (
+	maxWorkers  = 4096
+	maxGPUs     = 64
+	maxStage    = time.Hour
+	maxStraggle = 100
+)
 
 // Set reads the text: gpu is 1 and link has no limit where they are not given.
 func (e *Emulation) Set(text string) error {

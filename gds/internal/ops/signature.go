@@ -212,7 +212,11 @@ func parseArgument(text string) argument {
 	text, memory, _ := strings.Cut(text, "@")
 	a.memory = map[string]Memory{"mapped": MappedMemory, "all": AnyMemory}[memory]
 	text, kind, _ := strings.Cut(text, ":")
-	a.types, a.same = typeNames[kind], kind == "same"
+	types, ok := typeNames[kind]
+	if !ok {
+		panic("ops: the signature " + a.text + " names no type")
+	}
+	a.types, a.same = types, kind == "same"
 	var shape string
 	a.name, shape, _ = strings.Cut(strings.TrimSuffix(text, "]"), "[")
 	rows, cols, matrix := strings.Cut(shape, ",")
