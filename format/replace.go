@@ -172,21 +172,10 @@ func Extend(fsys vfs.FS, dir string, o CreateOptions) (*Writer, error) {
 		return nil, err
 	}
 	w := newWriter(fsys, dir, KindStore, d.layout, o.Job)
-	if err := w.acquireLock(); err != nil {
-		return nil, err
-	}
-	if err := w.extend(o); err != nil {
-		return nil, w.releaseDir(err)
-	}
-	return w, nil
+	return w.start(o, w.extend)
 }
 
-func (w *Writer) extend(o CreateOptions) error {
-	if o.Locked != nil {
-		if err := o.Locked(); err != nil {
-			return err
-		}
-	}
+func (w *Writer) extend(CreateOptions) error {
 	// Another job may have changed the store before we had the lock.
 	d, err := OpenStore(w.fsys, w.dir)
 	if err != nil {

@@ -105,19 +105,31 @@ func Create(fsys vfs.FS, dir string, layout Layout, o CreateOptions) (*Writer, e
 	} else if err := mayReplace(fsys, dir, kind, o.Force); err != nil {
 		return nil, err
 	}
-	if err := w.acquireLock(); err != nil {
-		return nil, err
-	}
-	if err := w.create(o); err != nil {
-		return nil, w.releaseDir(err)
-	}
-	return w, nil
+	return w.start(o, w.create)
 }
 
 func newWriter(fsys vfs.FS, dir, kind string, layout Layout, job string) *Writer {
 	layout.Regions = slices.Clone(layout.Regions)
 	return &Writer{fsys: fsys, dir: dir, outputDir: dir, kind: kind, layout: layout, job: job,
 		finished: map[string]bool{}, unfinished: map[*tableWriter]bool{}, started: map[MatrixID]bool{}}
+}
+
+// start makes .job, locks it against other jobs, and calls begin. If that fails, the directory is as it was.
+func (w *Writer) start(o CreateOptions, begin func(o CreateOptions) error) (*Writer, error) {
+	if err := w.acquireLock(); err != nil {
+		return nil, err
+	}
+	var err error
+	if o.Locked != nil {
+		err = o.Locked()
+	}
+	if err == nil {
+		err = begin(o)
+	}
+	if err != nil {
+		return nil, w.releaseDir(err)
+	}
+	return w, nil
 }
 
 // acquireLock makes .job and locks it against other jobs.
@@ -134,11 +146,6 @@ func (w *Writer) acquireLock() (err error) {
 
 // create removes what may not stay in the directory, once it is locked, and starts or resumes the job.
 func (w *Writer) create(o CreateOptions) error {
-	if o.Locked != nil {
-		if err := o.Locked(); err != nil {
-			return err
-		}
-	}
 	// Another job may have finished before we had the lock.
 	if err := mayReplace(w.fsys, w.dir, w.kind, o.Force); err != nil {
 		return err

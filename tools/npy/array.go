@@ -19,8 +19,8 @@ import (
 // blockBytes is how much of an array is read at once.
 const blockBytes = 2 << 20
 
-// LockName is a file that an export keeps in the directory that it writes. A directory with this file and without
-// meta.json, which is written last, is incomplete.
+// LockName is the lock file of a folder that an export writes. A folder with this file and without meta.json, which is
+// written last, is incomplete.
 const LockName = ".exporting"
 
 // Array is an array in a file, read by position.
