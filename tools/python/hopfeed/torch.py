@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from ._batch import Batch
 from ._batches import Batches
-from ._errors import ForkError
+from ._errors import ForkError, OptionError
 from ._loader import Loader as _Loader
 from ._neighbor import Block as _Block
 from ._neighbor import NeighborLoader as _NeighborLoader
@@ -22,6 +23,11 @@ class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[misc,type-
     def __iter__(self) -> Iterator[Batch[torch.Tensor]]:
         if get_worker_info() is not None:
             raise ForkError("a loader needs no worker processes, since it reads ahead by threads: give the DataLoader num_workers=0")
+        if _is_dispatched():
+            raise OptionError(
+                "accelerate would deal out the batches of process 0 alone, which are its share of each batch: give the loop, or "
+                "accelerator.prepare, the loader itself instead of a DataLoader of it"
+            )
         return Batches.__iter__(self)
 
     @staticmethod
@@ -30,6 +36,18 @@ class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[misc,type-
         if rank is None and world_size is None and torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_rank(), torch.distributed.get_world_size()
         return rank or 0, world_size or 1
+
+
+def _is_dispatched() -> bool:
+    """Whether accelerate iterates in process 0 for all processes."""
+    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    if state is None or state._shared_state.get("num_processes", 1) == 1:
+        return False
+    frame = sys._getframe(1)
+    while frame := frame.f_back:  # type: ignore[assignment]
+        if type(frame.f_locals.get("self")).__name__ == "DataLoaderDispatcher":
+            return True
+    return False
 
 
 def _is_copied(name: str, array: np.ndarray[Any, Any]) -> bool:

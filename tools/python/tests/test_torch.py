@@ -51,6 +51,23 @@ def seeds_of_rank(rank, world, graph, folder):
     torch.distributed.destroy_process_group()
 
 
+def accelerated_rank(rank, world, store, folder):
+    """Iterates as one of the processes of accelerate: over the loader, and over a DataLoader that accelerate dispatches."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=world)
+    accelerator = importlib.import_module("accelerate").Accelerator(cpu=True)
+    assert accelerator.num_processes == world
+    loader = accelerator.prepare(hopfeed.torch.Loader(store, 50, seed=4))
+    torch.save([b.copy() for b in loader], os.path.join(folder, f"rank-{rank}"))
+    try:
+        next(iter(accelerator.prepare(torch.utils.data.DataLoader(loader, batch_size=None))))
+    except hopfeed.OptionError as error:
+        assert "the loader itself" in str(error)
+    else:
+        raise AssertionError("accelerate drops batches")
+    torch.distributed.destroy_process_group()
+
+
 def module(name):
     """A package that is tested with, where it is installed."""
     try:
@@ -195,6 +212,16 @@ class Torch(unittest.TestCase):
                         kept.append({name: b[name].clone() for name in ("x", "y", "n_id")})
                         b["x"].mul_(2)
                     self.check(kept)
+
+    def test_processes_of_accelerate_share_each_batch(self):
+        module("accelerate")
+        with tempfile.TemporaryDirectory() as folder:
+            torch.multiprocessing.spawn(accelerated_rank, (2, self.store, folder), 2)
+            shares = [torch.load(os.path.join(folder, f"rank-{rank}"), weights_only=False) for rank in range(2)]
+        self.assertEqual(len(shares[0]), len(shares[1]))
+        for first, second in zip(*shares):
+            self.assertEqual((first.rows + second.rows, first.global_rows), (second.global_rows, second.global_rows))
+        self.check([b for share in shares for b in share])
 
     def test_the_prefetcher_of_pyg_gets_the_batches_of_the_store(self):
         pyg = module("torch_geometric.loader")
