@@ -349,12 +349,3 @@ func (o *Columns) declareNodes(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.Features, "feature-columns", nil,
 		"columns of nodes: features, as names and globs, separated by commas")
 }
-
-// headerOf is the header that fields are, if they are one.
-func headerOf(fields [][]byte) header {
-	h := header{named: true}
-	for _, b := range fields {
-		h.names = append(h.names, string(b))
-	}
-	return h
-}

@@ -148,10 +148,6 @@ func ofNodes(want string, n int64) string {
 	return strings.NewReplacer("[n", fmt.Sprint("[", n), ",n]", fmt.Sprint(",", n, "]")).Replace(want)
 }
 
-func isColumn(shape []int64) bool {
-	return len(shape) == 1 || len(shape) == 2 && shape[1] == 1
-}
-
 // asNode is the node of a row where rows are nodes.
 func asNode(row int64) (node int64, ok bool) { return row, true }
 
