@@ -141,8 +141,8 @@ func TestATopologyThatIsDamagedWhenItIsOpenedIsRefused(t *testing.T) {
 	}
 }
 
-// Batches are the same of a topology in memory, of a mapped one, and of one whose lists are copied: of no nodes, of some
-// or of all. Lists that were copied are not read again.
+// Batches are the same of a topology in memory, of a mapped one, and of one whose lists are copied: of no nodes, of
+// some or of all. Lists that were copied are not read again.
 func TestMappedAndCachedTopologiesGiveTheSameBatches(t *testing.T) {
 	for _, weighted := range []bool{false, true} {
 		csc := smallGraph(weighted)
