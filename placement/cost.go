@@ -66,7 +66,7 @@ type Compute struct {
 	TrainSeconds, ValidSeconds float64
 }
 
-// ComputeOf estimates the time from the number of parameters, most of which are weights of dense
+// ComputeOf estimates the time from the number of parameters, as if all were weights of dense
 // layers: for each row and weight, a product and a sum forward, and twice that backward, for the
 // gradients of the weight and of the input.
 func ComputeOf(parameters int64, d machine.Devices) Compute {

@@ -12,13 +12,13 @@ type Dataset struct {
 	Name     string
 	Nodes    int64
 	Labeled  float64    // part of the nodes that has a label
-	Split    [3]float64 // parts of those that train, validate, test
+	Split    [3]float64 // parts of the labelled nodes that train, validate, test
 	Features int
 	Classes  int
 	Hops     int // the most that preprop-gnn trains it with (Appendix G)
 }
 
-// datasets are those of preprop-gnn, Table 2.
+// datasets are the data sets of preprop-gnn, Table 2.
 var datasets = []Dataset{
 	{"products", 2_449_029, 1, [3]float64{0.08, 0.02, 0.9}, 100, 47, 6},
 	{"pokec", 1_632_803, 1, [3]float64{0.5, 0.25, 0.25}, 65, 2, 6},

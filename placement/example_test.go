@@ -21,7 +21,8 @@ func ExampleChoose() {
 	}
 	const rows, rowBytes = 10 << 20, 4 << 10 // of all matrices
 	needs := placement.Needs{
-		Input: rows * rowBytes, Work: 1 << 30, Chunks: 256 << 20, Staging: 64 << 20, Common: need.Terms{{Name: "labels", Place: need.Pinned, Bytes: 128 << 20}},
+		Input: rows * rowBytes, Work: 1 << 30, Chunks: 256 << 20, Staging: 64 << 20,
+		Common:    need.Terms{{Name: "labels", Place: need.Pinned, Bytes: 128 << 20}},
 		TrainRows: rows, RowBytes: rowBytes, BatchRows: 8000, ChunkRows: 1000,
 	}
 	d, err := placement.Choose(facts, needs, placement.Override{Placement: placement.Auto, Shuffle: placement.Auto})

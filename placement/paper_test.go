@@ -102,7 +102,7 @@ func TestAStarvingDeviceIsFedByChunk(t *testing.T) {
 		shuffle, want, reason string
 	}{
 		{Auto, "host rr", "only 59.6 GiB can be pinned, by the machine's limit"},
-		{CR, "host chunk", "may wait for pages: of the input (153 GiB) only 59.6 GiB"},
+		{CR, "host chunk", "may wait for pages: the input has 153 GiB, and only 59.6 GiB"},
 		{RR, "host rr", "was asked for"},
 	} {
 		got, err := Choose(facts, n, Override{Auto, c.shuffle})

@@ -115,7 +115,7 @@ func (n Needs) ChunksOnDevice(f Facts) bool {
 func (f Facts) beside(taken units.Bytes) Facts {
 	if taken > 0 {
 		f.Budget = machine.Limit{Bytes: max(0, f.Budget.Bytes-taken),
-			By: fmt.Sprintf("%s of %s, of which program, labels and index take %s", f.Budget.By, f.Budget.Bytes, taken)}
+			By: fmt.Sprintf("%s of %s, less %s for program, labels and index", f.Budget.By, f.Budget.Bytes, taken)}
 	}
 	return f
 }
@@ -144,7 +144,8 @@ func (n Needs) Memory(f Facts, a Alternative) need.Memory {
 			add("batches that are gathered", need.Pinned, n.staging(f))
 		}
 	case a.Placement == Storage:
-		if add("chunks being read", need.Pinned, n.Chunks); n.ChunksOnDevice(f) { // the others, if files cannot be read so
+		add("chunks being read", need.Pinned, n.Chunks)
+		if n.ChunksOnDevice(f) { // the pinned ones are for files that cannot be read so
 			add("chunks being read", need.Device, n.Chunks)
 		}
 	}
@@ -348,7 +349,7 @@ func (f Facts) whyUnpinned(input units.Bytes) string {
 	if f.Device.Unified || f.Pinnable.By == "" || input <= f.Pinnable.Bytes {
 		return ""
 	}
-	return fmt.Sprintf("of the input (%s) only %s can be pinned, by %s", input, f.Pinnable.Bytes, f.Pinnable.By)
+	return fmt.Sprintf("the input has %s, and only %s can be pinned, by %s", input, f.Pinnable.Bytes, f.Pinnable.By)
 }
 
 // fitReason says why a placement, the first possible one, is possible.

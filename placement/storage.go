@@ -13,7 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 )
 
-// Storage is read in rounds, of which the median counts: a disk can be faster for a moment (from
+// Storage is read in rounds, and the median round counts: a disk can be faster for a moment (from
 // its cache, or by burst credit) and slower for another. The round in which the time ends is cut
 // short, but reads at least as many chunks as there are readers.
 const (

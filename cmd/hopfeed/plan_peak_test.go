@@ -135,7 +135,7 @@ func TestTrainingsOnAStoreTakeWhatIsPlanned(t *testing.T) {
 				}
 				ratio, onDevice := float64(p.planned)/float64(p.taken), float64(p.plannedDevice)/float64(p.device)
 				t.Logf("%.3f %.3f: %+v: %s", ratio, onDevice, p, line)
-				// Of two devices storage feeds one, and chunks that the input is loaded by are planned for all placements.
+				// Storage feeds one of two devices, and is planned the chunks that others are loaded by.
 				if ratio < 1 || ratio > 1.3 || onDevice < 1 || onDevice > 1.1 {
 					t.Errorf("hopfeed %s: %+v", line, p)
 				}

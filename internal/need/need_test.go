@@ -25,7 +25,8 @@ func TestPeaksAreOfAPhase(t *testing.T) {
 		}
 	}
 	for unified, want := range map[bool]int64{false: 150 + 37, true: 170 - 27 + 37} {
-		if m := terms.Sum(2, unified); m.HostBytes != want || m.HeapBytes != 37 || m.DeviceBytes != 27 || m.OtherBytes != 25 {
+		m := terms.Sum(2, unified)
+		if m.HostBytes != want || m.HeapBytes != 37 || m.DeviceBytes != 27 || m.OtherBytes != 25 {
 			t.Errorf("unified %v: %+v, want %d bytes of the host", unified, m, want)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // Machine is what sessions may use of a machine. It is made once for a run, so that all of it sees
 // the same budget.
 type Machine struct {
-	Devices devices.Kind  // of which a session opens as many as its placement uses
+	Devices devices.Kind  // a session opens as many as its placement uses
 	Budget  machine.Limit // of host memory, for everything: program, input, batches, model
 	Threads int
 
@@ -31,8 +31,8 @@ func (m Machine) Less(bytes units.Bytes) Machine {
 }
 
 // ThisMachine is this machine within a budget (the zero Limit: machine.Budget) and a number of
-// threads (0: all), with devices as wanted: of the options, what follows from budget and threads is
-// set here. The end of ctx ends the waiting for emulated links.
+// threads (0: all), with devices as wanted. It sets the options of devices that follow from budget and
+// threads. The end of ctx ends the waiting for emulated links.
 func ThisMachine(ctx context.Context, budget machine.Limit, threads int, want devices.Options) Machine {
 	m, options := machineWithin(ctx, budget, threads, want)
 	m.Devices = devices.Default(options)
@@ -40,7 +40,7 @@ func ThisMachine(ctx context.Context, budget machine.Limit, threads int, want de
 	return m
 }
 
-// Devices lists all kinds of devices of this machine, of which ThisMachine has the first that there is.
+// Devices lists all kinds of devices. ThisMachine has the first kind that this machine has.
 func Devices(ctx context.Context, budget machine.Limit, threads int, want devices.Options) []devices.Kind {
 	_, options := machineWithin(ctx, budget, threads, want)
 	return devices.List(options)

@@ -10,8 +10,8 @@ import (
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-// Partition divides the rows of a store, or the nodes of a graph, by a split: those that train,
-// validate, test, or do none of these.
+// Partition divides the rows of a store, or the nodes of a graph, by a split: each row trains, validates, tests, or
+// does none of these.
 type Partition struct {
 	Train, Valid, Test, Rest loader.Rows // regions of a store, or else lists
 }

@@ -242,7 +242,7 @@ func (p *Plan) measureModel(ctx context.Context, lo loader.Options, model Model,
 }
 
 // orderSeconds is the time to compute one row number of the epoch's order, divided by the number
-// of threads: a loader does it with one thread, and rates are those of all.
+// of threads: a loader does it with one thread, and rates are of all threads together.
 func orderSeconds(n placement.Needs, threads int) float64 {
 	const enough = 1 << 16 // rows
 	numbers := make([]uint32, n.BatchRows)

@@ -36,7 +36,7 @@ type SampledOptions struct {
 	// Placement is where the features live: placement.Host or Storage; "" or placement.Auto: host
 	// memory, if they fit.
 	Placement string
-	Buffers   int   // batches on the device, of which some may be held; 0: placement.Buffers
+	Buffers   int   // batches on the device, held ones included; 0: placement.Buffers
 	Workers   int   // threads that sample; 0: all of the Machine
 	NodeIDs   bool  // batches tell which nodes their rows and inputs are
 	HeldBytes int64 // of host memory that the caller takes beside
@@ -246,7 +246,8 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	case placement.Storage:
 		s.Placement, s.Reason = placement.Storage, "as was asked for"
 	case "", placement.Auto, placement.Host:
-		s.Placement, s.Reason = placement.Host, fmt.Sprintf("all features fit into memory: %s", units.Bytes(row*m.Nodes))
+		s.Placement = placement.Host
+		s.Reason = fmt.Sprintf("all features fit into memory: %s", units.Bytes(row*m.Nodes))
 		if tooMuch != nil && o.Placement == placement.Host {
 			return tooMuch
 		} else if tooMuch != nil {
@@ -277,7 +278,7 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	}
 	most := sampling.MostSamples(o.Workers, o.Buffers)
 	if s.samples = int(min(int64(most), max(1, left/2/sets/max(one, 1)))); s.samples < most {
-		s.Reason += fmt.Sprintf("; %d batches are sampled at a time, each of which may take %s", s.samples,
+		s.Reason += fmt.Sprintf("; %d batches are sampled at a time, up to %s each", s.samples,
 			units.Bytes(one))
 	}
 	if o.Device.Info().Unified {

@@ -28,8 +28,8 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 )
 
-// ErrOptions is returned when options cannot be met by the store. Those that contradict each other
-// are placement.ErrContradiction, and those that memory does not allow machine.ErrDoesNotFit.
+// ErrOptions is returned when options cannot be met by the store. Options that contradict each other
+// are placement.ErrContradiction; options that memory does not allow are machine.ErrDoesNotFit.
 var ErrOptions = errors.New("unusable options")
 
 // refusal is ErrOptions in words of its own.
@@ -51,8 +51,8 @@ type Options struct {
 	ValidRows int64
 	BatchRows int  // over all devices
 	Once      bool // each row is read once
-	// Of package loader: Buffers is how many batches a device has (0: placement.Buffers), of which
-	// some may be held; Owned, AsStored, NoLabels, RowNumbers and NodeIDs say what a batch is and has.
+	// Buffers is how many batches a device has, held ones included (0: placement.Buffers). Owned, AsStored, NoLabels,
+	// RowNumbers and NodeIDs are as in loader.Options.
 	Buffers                                        int
 	Owned, AsStored, NoLabels, RowNumbers, NodeIDs bool
 	// MostBuffers is how many there may be after calls of Loader.Grow, as far as the budget allows; 0: Buffers.
@@ -151,7 +151,7 @@ func (s *Session) Close() error {
 	return errors.Join(err, devices.Close(s.Devices))
 }
 
-// Sets makes a set of rows for each device, of which each yields its share of every batch: shuffled
+// Sets makes a set of rows for each device. A set yields the device's share of every batch, shuffled
 // as the plan says, or in order. The rows must be among Options.Rows.
 func (s *Session) Sets(rows loader.Rows, order chunk.Order, seed uint64) ([]*loader.Set, error) {
 	return s.Loaders.Sets(rows, chunk.Plan{BatchRows: s.BatchRows, ChunkRows: s.ChunkRows, Order: order, Seed: seed})
@@ -172,7 +172,7 @@ func peakBytes(opened []gds.Device) (bytes int64) {
 	return bytes
 }
 
-// loaderOptions are those that do not depend on the plan. Without a store (nil), they are for
+// loaderOptions are the options of loaders that do not depend on the plan. Without a store (nil), they are for
 // computing what is needed.
 func (o Options) loaderOptions(layout format.Layout, store *format.Dir) loader.Options {
 	lo := loader.Options{

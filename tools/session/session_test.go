@@ -349,7 +349,8 @@ func TestAModelAddsItsMemoryAndTimeToThePlan(t *testing.T) {
 		}
 		n := without.Needs
 		if before.Work != n.Work+10_000 || before.ShareWork != n.ShareWork+10_000 ||
-			before.Common.Sum(1, false).HostBytes != n.Common.Sum(1, false).HostBytes+int64(500*c.devices) || before.Input != n.Input {
+			before.Common.Sum(1, false).HostBytes != n.Common.Sum(1, false).HostBytes+int64(500*c.devices) ||
+			before.Input != n.Input {
 			t.Errorf("needs with a model %+v, without %+v", before, n)
 		}
 		with, err := MakePlan(t.Context(), store, o)

@@ -238,7 +238,7 @@ func (g *Graph) Close() error {
 	return errors.Join(append(errs, devices.Close(g.devices))...)
 }
 
-// Devices are those that train.
+// Devices train.
 func (g *Graph) Devices() []gds.Device { return g.devices }
 
 // ShareRows is the most rows of a batch on one device: in training on all nodes, all of them.

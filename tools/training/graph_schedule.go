@@ -126,7 +126,7 @@ func (g *Graph) Profile(ctx context.Context) (scheduler.Profile, collective.Inpu
 	return p, inputs, nil
 }
 
-// room is for how many batches there is memory on host and device, judged by those that were profiled.
+// room is how many batches fit in host and device memory: the profiled ones tell the size of a batch.
 func (g *Graph) room() (onHost, onDevice int) {
 	one := g.samplers[0].Loader.Stats().BatchBytes
 	one = max(1, one+one/4) // as buffers grow
@@ -170,7 +170,7 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 		}
 	}
 	qo.Options.Seed = g.o.Seed
-	if before != nil && before.Options.Queues != nil { // the same steps as those of the run that goes on
+	if before != nil && before.Options.Queues != nil { // the run that goes on keeps its steps
 		q := before.Options.Queues
 		qo.Period, qo.Gradients = q.Period, q.Lag+1
 	}
@@ -180,7 +180,8 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 	p, r := &g.plan, &g.Queues.Report
 	g.Queues.Training()
 	p.batches = queuedBatches(min(r.Queue, sets[0].Batches()))
-	for bytes, gradients := range map[*int64]int{&p.need.pinned: r.Lag + 1, &p.need.profilePinned: g.Queues.Gradients()} {
+	waiting := map[*int64]int{&p.need.pinned: r.Lag + 1, &p.need.profilePinned: g.Queues.Gradients()}
+	for bytes, gradients := range waiting {
 		if *bytes, err = p.job.spec.PinnedBytes(p.job.modelRows(m.Nodes), count, gradients, true); err != nil {
 			return nil, err
 		}

@@ -136,7 +136,7 @@ type Store struct {
 	Part session.Partition
 }
 
-// Devices are those of the session.
+// Devices are the devices of the session.
 func (s Store) Devices() []gds.Device { return s.Session.Devices }
 
 // Explain has nothing to add.

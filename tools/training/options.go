@@ -89,7 +89,7 @@ func (s *Sampling) TakesAllEdges() bool {
 	return s.Sampler == FullSampler || sampling.ChoosesSeeds(s.Sampler)
 }
 
-// FillFanouts sets the default fanouts of a model with so many layers, and refuses others than one for each.
+// FillFanouts sets the default fanouts of a model with so many layers. It refuses other numbers of fanouts than layers.
 func (s *Sampling) FillFanouts(layers int) error {
 	switch {
 	case s.TakesAllEdges() && len(s.Fanouts) > 0:
@@ -117,7 +117,7 @@ type Schedule struct {
 	SyncEvery int // batches from one synchronisation of devices to the next
 }
 
-// ScheduleNames are those of Schedule.Name.
+// ScheduleNames are the values of Schedule.Name.
 func ScheduleNames() []string { return append(scheduler.Names(), scheduler.MultiQueue) }
 
 // maxSyncEvery is more batches than epochs have.

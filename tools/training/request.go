@@ -27,7 +27,7 @@ type Request struct {
 	Default    map[string]bool // flags whose settings follow from the model and the number of training rows
 	Weights    string          // of classes in the loss: numbers, or BalancedWeights
 	Split      int             // that is trained on; < 0: the store's
-	SplitsFile string          // of splits of the nodes; "": those of the input
+	SplitsFile string          // of splits of the nodes; "": the input's own splits
 	Placement  string
 	Shuffle    string // of a store
 	ChunkRows  int
@@ -35,7 +35,7 @@ type Request struct {
 	Schedule   Schedule
 	NoTest     bool // the test rows are not read
 	Saves      bool // the training is saved
-	// Labels are those of training, validation and test rows, once they are counted.
+	// Labels of training, validation and test rows, once they are counted.
 	Labels []session.Labels
 }
 
@@ -71,7 +71,7 @@ func (r *Request) FillDefaults(trainRows int64) error {
 	return nil
 }
 
-// DefaultFlags are those of Request.Default.
+// DefaultFlags are the keys of Request.Default.
 func DefaultFlags() []string { return []string{"lr", "weight-decay", "batch", "epochs", "patience"} }
 
 // Check refuses what cannot be, whatever the data.
@@ -144,7 +144,7 @@ func (r *Request) Plan(ctx context.Context, dir *format.Dir, m session.Machine) 
 	return spec, part, err
 }
 
-// ModelValues are the settings of the model: those that were given, else its defaults for so many training rows.
+// ModelValues are the settings of the model: the given ones, else its defaults for so many training rows.
 func (r *Request) ModelValues(trainRows int64) (trainer.Values, error) {
 	defaults, err := trainer.Defaults(r.Model, trainRows)
 	if err != nil {
@@ -270,7 +270,7 @@ func (r *Request) heldBytes(m *format.Manifest, spec trainer.Spec) (bytes int64,
 }
 
 // MetricBytes is the host memory for what a metric keeps of so many rows. ROC-AUC keeps 8 bytes for each row and label,
-// in a list that grows by copying, and once more as those of sets of rows are added up.
+// in a list that grows by copying, and a copy while the lists of sets of rows are joined.
 func MetricBytes(metric string, rows int64, spec trainer.Spec) int64 {
 	if metric != "roc-auc" {
 		return 0
