@@ -283,7 +283,8 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	}{{"nodes", d.Nodes, 1, format.MaxNodes}, {"edges", d.Edges, 0, format.MaxEdges},
 		{"features", int64(d.Features), 1, format.MaxFeatures}} {
 		if c.n < c.least || c.n > c.most {
-			return nil, fmt.Errorf("%w: a graph of %d %s: there can be %d to %d", ErrOptions, c.n, c.what, c.least, c.most)
+			return nil, fmt.Errorf("%w: a graph of %d %s: there can be %d to %d", ErrOptions, c.n, c.what, c.least,
+				c.most)
 		}
 	}
 	g := &format.Manifest{

@@ -316,7 +316,8 @@ func TestStoresAreTheSameBytesForAnyThreads(t *testing.T) {
 	for _, dt := range []dtype.DType{format.Float32, format.Float16} {
 		var want map[string][]byte
 		for _, threads := range []int{1, 2, 3, 8} {
-			o := Options{Hops: 2, Operators: operators, DType: dt, Threads: threads, Force: true, MemoryBytes: int64(threads) << 30}
+			o := Options{Hops: 2, Operators: operators, DType: dt, Threads: threads, Force: true,
+				MemoryBytes: int64(threads) << 30}
 			if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
 				t.Fatal(err)
 			}
@@ -941,9 +942,8 @@ func TestResultHasTheKeysThatScriptsRelyOn(t *testing.T) {
 	if err := json.Unmarshal(text, &keys); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range strings.Fields(`nodes edges features operators hops rows dtype seconds hop_seconds edges_processed products_per_hop
-		truncation_errors
-		gathered_bytes_per_second memory_budget_bytes bytes_read bytes_written scratch_bytes output resumed`) {
+	for _, key := range strings.Fields(`nodes edges features operators hops rows dtype seconds hop_seconds edges_processed
+		products_per_hop truncation_errors gathered_bytes_per_second memory_budget_bytes bytes_read bytes_written scratch_bytes output resumed`) {
 		if _, ok := keys[key]; !ok {
 			t.Errorf("no key %s", key)
 		}

@@ -45,7 +45,8 @@ type edge struct {
 
 // makeCSC sorts edges by destination, then source, stably.
 func makeCSC(nodes int, edges []edge, weighted bool) *format.CSC {
-	for _, key := range []func(edge) uint32{func(e edge) uint32 { return e.from }, func(e edge) uint32 { return e.to }} {
+	from, to := func(e edge) uint32 { return e.from }, func(e edge) uint32 { return e.to }
+	for _, key := range []func(edge) uint32{from, to} {
 		lists := make([][]edge, nodes) // by key, stably
 		for _, e := range edges {
 			lists[key(e)] = append(lists[key(e)], e)

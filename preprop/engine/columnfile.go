@@ -190,8 +190,8 @@ func ResultFiles(fsys vfs.FS, dir string, matrices int, rows int64, nodes []uint
 	out := make([]ColumnFiles, matrices)
 	bounds := evenBounds(rows, plan.ColumnFileGroupRows(int64(features*t.Size())))
 	for k := range out {
-		out[k] = ColumnFiles{fsys: fsys, dir: dir, name: fmt.Sprintf("result-%d", k), features: features, size: t.Size(),
-			bounds: bounds, nodes: nodes}
+		out[k] = ColumnFiles{fsys: fsys, dir: dir, name: fmt.Sprintf("result-%d", k), features: features,
+			size: t.Size(), bounds: bounds, nodes: nodes}
 	}
 	return out
 }

@@ -94,9 +94,9 @@ type inputChunk struct {
 
 // round rounds some columns of the i-th row, and writes them to dst.
 func (c *inputChunk) round(dst []byte, i int64, columns product.ColumnRange) error {
-	stored, size := c.Layout.DType, int64(c.Layout.DType.Size())
-	values := c.values[:columns.Width()]
-	dtype.Decode(values, c.data[(i*int64(c.Layout.Features)+int64(columns.First))*size:][:int64(len(values))*size], stored)
+	values, size := c.values[:columns.Width()], c.Layout.DType.Size()
+	stored := c.data[(int(i)*c.Layout.Features+columns.First)*size:][:len(values)*size]
+	dtype.Decode(values, stored, c.Layout.DType)
 	if product.Encode(dst, values, product.Unscaled, c.DType, false) {
 		return nil
 	}

@@ -246,8 +246,8 @@ func (w *Work) InputChunk() (most int64) {
 // inputCosts: cutting gives each reader a chunk of the input, each reader and one more the columns for the files, and
 // each file a stream. All column files exist when the first panel begins, but for what is kept of it; the files of a
 // panel are removed when it is done. Each sequence reads its input for each panel, or its column files once; an input
-// in memory is read by one sequence of several. A job that goes on reads chunks of the store, or groups of rows of result
-// files or checkpoints, instead.
+// in memory is read by one sequence of several. A job that goes on reads chunks of the store, or groups of rows of
+// result files or checkpoints, instead.
 func (w *Work) inputCosts(p *Plan) []cost {
 	readers, size := int64(DiskReaders(w.Threads)), w.Stored.DType.Size()
 	kept, cut, memory, group := int64(0), int64(0), int64(0), int64(0)
