@@ -118,46 +118,49 @@ func (a *activation) allocate(mem *memory, rows int, train bool) {
 }
 
 // reserve begins the pass of a batch, and makes room for it in the activations that grow. If memory has to grow, it
-// waits for all work.
+// waits for all work. What grows again takes a quarter more where there is memory for that: let it be the last time.
 func (n *network) reserve(b *loader.Batch) error {
 	p := &n.pass
 	p.begin(b, n.messages)
+	n.growing = n.growing[:0]
+	again := false
 	for _, a := range n.activations {
-		if !a.grows() || a.when != nil && !a.when(p) {
-			continue
-		}
 		// A batch of blocks has rows at levels from 0 on, a whole graph has them below 0.
-		rows := p.rowsAt(a.level)
-		if rows <= a.rows || a.level == 0 && len(b.Blocks) == 0 {
-			continue
+		if a.grows() && (a.when == nil || a.when(p)) && p.rowsAt(a.level) > a.rows &&
+			(a.level != 0 || len(b.Blocks) > 0) {
+			n.growing, again = append(n.growing, a), again || a.rows > 0
 		}
-		if n.mem.dev != nil {
-			if err := n.stream.Synchronize(context.Background()); err != nil {
-				return err
-			}
-		}
-		if err := a.mem.free(); err != nil {
-			return err
-		}
-		more := int64(rows)
-		if a.rows > 0 && b.Whole == nil { // once more: let it be the last time; a plan knows passes over a graph
-			more = gds.Room(more)
-		}
-		a.rows, a.mem = 0, memory{dev: n.mem.dev}
-		err := gds.AllocateRoom(int64(rows), more, func(rows int64) error {
-			a.allocate(&a.mem, int(rows), n.task.train)
-			err := a.mem.err
-			if err != nil {
-				a.rows = 0
-				err = errors.Join(err, a.mem.free()) // which forgets the error
-			}
-			return err
-		})
-		if err != nil {
+	}
+	if len(n.growing) == 0 {
+		return nil
+	}
+	if n.mem.dev != nil {
+		if err := n.stream.Synchronize(context.Background()); err != nil {
 			return err
 		}
 	}
-	return nil
+	if again && b.Whole == nil && n.grow(gds.Room) == nil { // a plan knows passes over a graph
+		return nil
+	}
+	return n.grow(func(rows int64) int64 { return rows })
+}
+
+// grow gives the activations that grow room for the rows of the pass, or more. After an error, some have none.
+func (n *network) grow(room func(rows int64) int64) (err error) {
+	for _, a := range n.growing {
+		err = errors.Join(err, a.mem.free())
+		a.rows, a.mem = 0, memory{dev: n.mem.dev}
+	}
+	for _, a := range n.growing {
+		if err == nil {
+			a.allocate(&a.mem, int(room(int64(n.pass.rowsAt(a.level)))), n.task.train)
+			err = a.mem.err
+		}
+		if err != nil {
+			a.rows = 0
+		}
+	}
+	return err
 }
 
 // inputRows is how many rows each matrix of a batch has.

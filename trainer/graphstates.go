@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/gather"
@@ -144,39 +145,39 @@ func (m *messagePassing) chunkOrder(sparse bool) order {
 // that is done once for each node before.
 func (n *network) computeLayers(ctx context.Context, graph loader.GraphChunks) error {
 	s, m := &n.states, n.messages
-	width := m.states[0].cols
 	var rows loader.RowSource // nil: features
-	x := loader.WholeGraph{}
-	scale := n.scales[0]
-	if m.chunkOrder(graph.Sparse()) == multiplyFirst {
-		to := &s.matrices[1]
-		to.columns = m.productColumns()
-		for chunk, err := range graph.EachRows(ctx, n.stream) {
+	x, scale := loader.WholeGraph{}, n.scales[0]
+	eachChunk := func(what string, chunks iter.Seq2[loader.GraphChunk, error], to *hostRows, columns int,
+		compute func(p *pass, x operand) []gds.Tensor) error {
+		to.columns = columns
+		for chunk, err := range chunks {
 			if err == nil {
 				err = n.computeChunk(ctx, chunk, x, to, func(p *pass) []gds.Tensor {
-					return m.layers[0].products(p, operand{chunk.X, scale, 0}, m.states)
+					return compute(p, operand{chunk.X, scale, 0})
 				})
 			}
 			if err != nil {
-				return fmt.Errorf("features of all nodes: %w", err)
+				return fmt.Errorf("%s of all nodes: %w", what, err)
 			}
 		}
-		rows, x.Products, scale = to, true, 1
+		rows, scale = to, 1
+		return nil
+	}
+	if m.chunkOrder(graph.Sparse()) == multiplyFirst {
+		err := eachChunk("features", graph.EachRows(ctx, n.stream), &s.matrices[1], m.productColumns(),
+			func(p *pass, x operand) []gds.Tensor { return m.layers[0].products(p, x, m.states) })
+		if err != nil {
+			return err
+		}
+		x.Products = true
 	}
 	for i, l := range m.layers {
-		to := &s.matrices[i%2]
-		to.columns = width
-		for chunk, err := range graph.Each(ctx, n.stream, rows) {
-			if err == nil {
-				err = n.computeChunk(ctx, chunk, x, to, func(p *pass) []gds.Tensor {
-					return []gds.Tensor{m.layerOfGraph(p, l, operand{chunk.X, scale, 0})}
-				})
-			}
-			if err != nil {
-				return fmt.Errorf("layer %d of all nodes: %w", i+1, err)
-			}
+		err := eachChunk(fmt.Sprintf("layer %d", i+1), graph.Each(ctx, n.stream, rows), &s.matrices[i%2],
+			m.states[0].cols, func(p *pass, x operand) []gds.Tensor { return []gds.Tensor{m.layerOfGraph(p, l, x)} })
+		if err != nil {
+			return err
 		}
-		rows, x.Products, scale = to, false, 1
+		x.Products = false
 	}
 	return nil
 }

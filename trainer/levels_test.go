@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -37,6 +38,14 @@ func TestActivationsTakeWhatTheyNeedWhereThereIsNoMore(t *testing.T) {
 		}
 		if bytes = dev.Usage().Peak; limit && bytes > o.MemoryBytes {
 			t.Errorf("%d bytes of %d", bytes, o.MemoryBytes)
+		}
+		if limit {
+			if err := n.reserve(batch(500, 5000)); !errors.Is(err, gds.ErrOutOfMemory) {
+				t.Errorf("without memory for it: %v", err)
+			}
+			if err := n.reserve(batch(400, 4000)); err != nil {
+				t.Errorf("again with memory for it: %v", err)
+			}
 		}
 		if err := n.close(); err != nil {
 			t.Error(err)

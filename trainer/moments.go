@@ -114,15 +114,9 @@ func (g *group) moments(ctx context.Context, shares []*loader.Batch, i int) (mom
 		}
 		return nil
 	}
-	column := func(columns []uint32, k int) int {
-		if columns == nil {
-			return k
-		}
-		return int(columns[k])
-	}
 	err := each(func(columns []uint32, values []float32) {
 		for k, v := range values {
-			j := column(columns, k)
+			j := columns[k]
 			m.mean[j] += float64(v)
 			if v != 0 {
 				m.filled[j]++
@@ -141,7 +135,7 @@ func (g *group) moments(ctx context.Context, shares []*loader.Batch, i int) (mom
 	}
 	return m, each(func(columns []uint32, values []float32) {
 		for k, v := range values {
-			j := column(columns, k)
+			j := columns[k]
 			d := float64(v) - m.mean[j]
 			square := float64(d * d)
 			m.squares[j] += square
@@ -235,10 +229,13 @@ func (m moments) columnFactors() []float32 {
 // momentRows is how many rows eachRow brings to the host at once.
 const momentRows = 64
 
-// eachRow calls do for the rows of matrix i of a batch, without columns.
+// eachRow calls do for the rows of matrix i of a batch, with the numbers of all columns.
 func (n *network) eachRow(ctx context.Context, b *loader.Batch, i int,
 	do func(columns []uint32, values []float32)) error {
-	x := b.X[i]
+	x, columns := b.X[i], make([]uint32, b.X[i].Cols)
+	for j := range columns {
+		columns[j] = uint32(j)
+	}
 	rows := dtype.Float32s(n.momentBlock.Bytes())
 	for lo := 0; lo < x.Rows; lo += momentRows {
 		part := x.Slice(lo, min(lo+momentRows, x.Rows))
@@ -247,7 +244,7 @@ func (n *network) eachRow(ctx context.Context, b *loader.Batch, i int,
 			return err
 		}
 		for r := range part.Rows {
-			do(nil, rows[r*x.Cols:(r+1)*x.Cols])
+			do(columns, rows[r*x.Cols:(r+1)*x.Cols])
 		}
 	}
 	return nil

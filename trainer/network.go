@@ -23,15 +23,16 @@ type network struct {
 	labelledPart float32 // of these
 	states       graphStates
 	weightBlocks []block
-	scales       []float32  // that the input matrices are multiplied by
-	columns      []columns  // of each input matrix, for training: see group.measureInputs
-	momentBlock  gds.Buffer // for eachRow: pinned, for rows of a matrix
-	pass         pass       // the last
-	lossSum      gds.Tensor // over the rows so far
-	lossHost     gds.Buffer // pinned, to read it: see readLoss
-	weights      gds.Tensor // of classes, or none
-	meter        meter      // nil: to predict only
-	profile      *profile   // nil: none
+	scales       []float32     // that the input matrices are multiplied by
+	columns      []columns     // of each input matrix, for training: see group.measureInputs
+	momentBlock  gds.Buffer    // for eachRow: pinned, for rows of a matrix
+	pass         pass          // the last
+	growing      []*activation // in the pass
+	lossSum      gds.Tensor    // over the rows so far
+	lossHost     gds.Buffer    // pinned, to read it: see readLoss
+	weights      gds.Tensor    // of classes, or none
+	meter        meter         // nil: to predict only
+	profile      *profile      // nil: none
 	submission   *submission
 	stream       gds.Stream
 	mem          memory
