@@ -125,8 +125,7 @@ func (a *app) applyConfig(c *cobra.Command, path string) (found configured, err 
 // on all devices, emulated ones too. Only --tf32 changes results, as another device does; neither is recorded.
 var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "run", "config", "force",
 	"save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "emulate", "json", "quiet", "verbose",
-	"help",
-	helpAllFlag, "version",
+	"help", helpAllFlag, "version",
 	"max-memory", "min-accuracy", "budget", "search", "throughput", "space", "trial-epochs", "output"} // of tune
 
 // config returns what a training is a function of, by names of flags, with all defaults resolved; addBatches adds

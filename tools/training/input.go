@@ -1,9 +1,9 @@
 // Package training opens what a model is trained on or applied to, a hop store or a graph, and plans the memory that
 // takes. Options say what is trained; a Store or a Graph is the opened Input, whose Sets are the rows of a run.
 //
-// What an allocation takes is declared in the package that makes it (loader.Need, sampling.BatchShape, trainer.Spec and
-// others). Package session adds it up for stores, a graphJob here for graphs. An Input is used by one goroutine at a
-// time; its memory is valid until Close.
+// What an allocation takes is declared as terms of package need in the package that makes it. need.Terms.Sum adds them
+// up, for stores (placement.Needs.Memory) and for graphs (graphPlan.memory here). An Input is used by one goroutine at
+// a time; its memory is valid until Close.
 package training
 
 import (
