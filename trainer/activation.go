@@ -145,20 +145,25 @@ func (n *network) reserve(b *loader.Batch) error {
 	return n.grow(func(rows int64) int64 { return rows })
 }
 
-// grow gives the activations that grow room for the rows of the pass, or more. After an error, some have none.
-func (n *network) grow(room func(rows int64) int64) (err error) {
-	for _, a := range n.growing {
-		err = errors.Join(err, a.mem.free())
-		a.rows, a.mem = 0, memory{dev: n.mem.dev}
-	}
+// grow gives the activations that grow room for the rows of the pass, or more. After an error they have no memory.
+func (n *network) grow(room func(rows int64) int64) error {
+	err := n.freeGrowing()
 	for _, a := range n.growing {
 		if err == nil {
 			a.allocate(&a.mem, int(room(int64(n.pass.rowsAt(a.level)))), n.task.train)
 			err = a.mem.err
 		}
-		if err != nil {
-			a.rows = 0
-		}
+	}
+	if err != nil {
+		err = errors.Join(err, n.freeGrowing())
+	}
+	return err
+}
+
+func (n *network) freeGrowing() (err error) {
+	for _, a := range n.growing {
+		err = errors.Join(err, a.mem.free())
+		a.rows, a.mem = 0, memory{dev: n.mem.dev}
 	}
 	return err
 }
