@@ -1,15 +1,11 @@
-// Package gds is the device that training computes on: its memory, its streams
-// of asynchronous work, pinned host memory beside it, and reads from files
-// straight into it. Package gds/host implements it on the processor, gds/cuda
-// (tag cuda) on NVIDIA GPUs; gds/gdstest is the suite that every implementation
-// passes.
+// Package gds is the device that training computes on: its memory, its streams of asynchronous work, pinned host memory
+// beside it, and reads from files straight into it. Package gds/host implements it on the processor, gds/cuda (tag
+// cuda) on NVIDIA GPUs; gds/gdstest is the suite that every implementation passes.
 //
-// The model is CUDA's. Memory is allocated from a Device. Work is enqueued on a
-// Stream and runs later, in order within the stream and concurrently with other
-// streams and the caller; an Event marks a point in a stream that other streams
-// or the caller wait for. Buffers of enqueued work must stay allocated until an event
-// recorded after it has happened. Until then the host must not write pinned memory that
-// the work reads, nor touch pinned memory that it writes.
+// The model is CUDA's. Memory is allocated from a Device. Work is enqueued on a Stream and runs later, in order within
+// the stream and concurrently with other streams and the caller; an Event marks a point in a stream that other streams
+// or the caller wait for. Buffers of enqueued work must stay allocated until an event recorded after it has happened.
+// Until then the host must not write pinned memory that the work reads, nor touch pinned memory that it writes.
 //
 // Devices never touch the Go heap: host memory in a copy is a pinned Buffer.
 // Upload and Download copy Go's slices through one.
@@ -48,8 +44,7 @@ const (
 	Uint8    = dtype.Uint8
 )
 
-// Align is the alignment in bytes of buffers, and of places in files and buffers that ReadInto
-// reads from and to.
+// Align is the alignment in bytes of buffers, and of places in files and buffers that ReadInto reads from and to.
 const Align = 4096
 
 // Info says what a device is.
@@ -65,8 +60,7 @@ type Info struct {
 	// Products says what multiplies matrices: "cuBLAS 12.4", or "kernels of this program" with
 	// the reason where a library was looked for.
 	Products string
-	// Storage says how files are read into device memory, and why not by a better path; "" for
-	// memory of the host.
+	// Storage says how files are read into device memory, and why not by a better path; "" for memory of the host.
 	Storage string
 	// DirectStorage: files can be read from the disk into device memory, past the host.
 	DirectStorage bool
@@ -98,8 +92,7 @@ type Usage struct {
 type Device interface {
 	Info() Info
 	Usage() Usage
-	// Alloc returns zeroed device memory whose start is aligned to Align bytes.
-	// Zero bytes are allowed.
+	// Alloc returns zeroed device memory whose start is aligned to Align bytes. Zero bytes are allowed.
 	Alloc(bytes int64) (Buffer, error)
 	// AllocPinned returns zeroed host memory, aligned to Align bytes. Copies between
 	// it and devices of this kind are asynchronous, at full speed. Zero bytes are allowed.
@@ -121,27 +114,24 @@ type Buffer interface {
 	// Bytes is the memory itself where the host can touch it (pinned memory and
 	// unified devices), else nil. Valid until Free.
 	Bytes() []byte
-	// Free returns the memory. Work that uses it must have happened. Freeing
-	// twice is ErrClosed.
+	// Free returns the memory. Work that uses it must have happened. Freeing twice is ErrClosed.
 	Free() error
 }
 
 // Event is a point in a stream.
 type Event interface {
-	// Wait returns when the point is reached, with the first error of the
-	// stream up to there, or when ctx ends, with its cause. For a point reached
-	// already, ctx does not matter.
+	// Wait returns when the point is reached, with the first error of the stream up to there, or when ctx ends, with
+	// its cause. For a point reached already, ctx does not matter.
 	Wait(ctx context.Context) error
 	// Elapsed is the time from another event's point to this one, as the device
 	// measured it. Both must have been reached, and be of one device.
 	Elapsed(since Event) (time.Duration, error)
 }
 
-// Stream is a queue of work on one device, run in order. The first operation
-// that fails (shapes that disagree, memory freed) poisons the stream: what
-// follows is skipped, and Event.Wait and Synchronize return that error, which
-// names the operation and its tensors. A device that checks the values of indices
-// and labels as it computes may have run operations that were enqueued after it.
+// Stream is a queue of work on one device, run in order. The first operation that fails (shapes that disagree, memory
+// freed) poisons the stream: what follows is skipped, and Event.Wait and Synchronize return that error, which names the
+// operation and its tensors. A device that checks the values of indices and labels as it computes may have run
+// operations that were enqueued after it.
 //
 // To enqueue is to return at once as long as fewer than QueueLength operations
 // of the stream wait to run; from there on a call may wait until one has run.
@@ -149,16 +139,14 @@ type Stream interface {
 	Ops
 	// Record marks the present end of the stream.
 	Record() Event
-	// WaitEvent makes later work of this stream wait for e, which may be of any
-	// stream of this device or another of its kind; the caller goes on at once.
-	// The error that e comes with poisons this stream too. A poisoned stream still
+	// WaitEvent makes later work of this stream wait for e, which may be of any stream of this device or another of its
+	// kind; the caller goes on at once. The error that e comes with poisons this stream too. A poisoned stream still
 	// waits.
 	WaitEvent(e Event)
 	// Synchronize waits until all work enqueued so far is done.
 	Synchronize(ctx context.Context) error
-	// Close waits for the work and releases the stream. It returns the error
-	// that the stream is poisoned by. Work enqueued after Close is dropped, and
-	// events recorded after it are reached, with ErrClosed.
+	// Close waits for the work and releases the stream. It returns the error that the stream is poisoned by. Work
+	// enqueued after Close is dropped, and events recorded after it are reached, with ErrClosed.
 	Close() error
 }
 
@@ -180,28 +168,24 @@ const QueueLength = 500
 // Receipt says by which path a file is read, and why not by a better one. It
 // changes when a path turns out not to work after all.
 type Receipt struct {
-	// Path is "gds": straight from the disk into memory of the device, past the host (GPUDirect Storage);
-	// "gds-compat": by the same library, through memory of the host; "direct": past the page cache;
-	// "buffered": through it.
+	// Path is "gds": straight from the disk into memory of the device, past the host (GPUDirect Storage); "gds-compat":
+	// by the same library, through memory of the host; "direct": past the page cache; "buffered": through it.
 	Path   string
 	Reason string // "" for the best path that this device has
 }
 
 // File is a file open for reads into device memory, safe for concurrent use.
 type File interface {
-	// ReadInto fills buf[bufOffset : bufOffset+length] from the file's bytes at
-	// offset, and returns when they are there. bufOffset and offset must be
-	// multiples of Align. Direct paths may overwrite buf up to the next multiple
-	// of Align after the range, with what follows in the file. A file that ends
-	// early is io.ErrUnexpectedEOF.
+	// ReadInto fills buf[bufOffset : bufOffset+length] from the file's bytes at offset, and returns when they are
+	// there. bufOffset and offset must be multiples of Align. Direct paths may overwrite buf up to the next multiple of
+	// Align after the range, with what follows in the file. A file that ends early is io.ErrUnexpectedEOF.
 	ReadInto(buf Buffer, bufOffset, length, offset int64) error
 	Receipt() Receipt
 	Close() error
 }
 
-// Tensor is a view of a buffer as a row-major matrix [Rows, Cols] whose rows
-// are Stride elements apart. A vector is a matrix of one row. The zero Tensor
-// has no elements.
+// Tensor is a view of a buffer as a row-major matrix [Rows, Cols] whose rows are Stride elements apart. A vector is a
+// matrix of one row. The zero Tensor has no elements.
 type Tensor struct {
 	Buf    Buffer
 	Offset int64 // of the first element, in bytes

@@ -1,10 +1,9 @@
 package gds
 
-// Ops is the work that can be enqueued on a Stream. No call returns an error, or
-// waits for what it enqueues: see Stream. Matrices are float32 unless said otherwise, and may be
-// strided views. An output must not overlap an input, except where it is the
-// very same view in an elementwise operation. Results do not depend on the
-// number of threads. Enqueueing an operation allocates no memory.
+// Ops is the work that can be enqueued on a Stream. No call returns an error, or waits for what it enqueues: see
+// Stream. Matrices are float32 unless said otherwise, and may be strided views. An output must not overlap an input,
+// except where it is the very same view in an elementwise operation. Results do not depend on the number of threads.
+// Enqueueing an operation allocates no memory.
 //
 // There is one group for each kind of work; devices and the suite have a file for each. Package
 // gds/internal/ops checks shapes and element types for all devices.
@@ -24,13 +23,11 @@ type Ops interface {
 
 // MoveOps move matrices and convert their elements.
 type MoveOps interface {
-	// Copy copies src to dst, of the same shape and type, any type. Each of them
-	// is memory of this device, memory of another device of its kind, or pinned
-	// memory of any: other operations take memory of the stream's device alone, unless they say otherwise.
-	// Streams of the other device see the result as all others do, after an event.
+	// Copy copies src to dst, of the same shape and type, any type. Each of them is memory of this device, memory of
+	// another device of its kind, or pinned memory of any: other operations take memory of the stream's device alone,
+	// unless they say otherwise. Streams of the other device see the result as all others do, after an event.
 	Copy(dst, src Tensor)
-	// Convert copies src to dst, of the same shape, between float32, float16
-	// and bfloat16, rounding to nearest even.
+	// Convert copies src to dst, of the same shape, between float32, float16 and bfloat16, rounding to nearest even.
 	Convert(dst, src Tensor)
 	// Gather copies rows: dst[i,:] = src[index[i],:], dst and src of one type,
 	// any type; index is uint32 or int64 [1, dst.Rows] and must be in range. src may be pinned memory
@@ -55,8 +52,7 @@ type DenseOps interface {
 	AddRow(dst, row Tensor)
 	// MulRow multiplies every row of dst, element by element, by the vector row [1,Cols].
 	MulRow(dst, row Tensor)
-	// SumRows computes dst[0,j] = beta * dst[0,j] + sum over i of src[i,j]. With
-	// beta = 0, dst need not be initialised.
+	// SumRows computes dst[0,j] = beta * dst[0,j] + sum over i of src[i,j]. With beta = 0, dst need not be initialised.
 	SumRows(dst Tensor, beta float32, src Tensor)
 }
 
@@ -68,40 +64,34 @@ type ElementwiseOps interface {
 	// where out > 0, else 0, for out = ReLU's result.
 	ReLU(dst, src Tensor)
 	ReLUGrad(dst, grad, out Tensor, scale float32)
-	// PReLU is ReLU with a slope below zero (He et al. 2015): dst = src where src > 0, else
-	// slope[0,0] * src. PReLUGrad is its backward pass: dst = grad where src > 0, else
-	// slope[0,0] * grad, and the sum of grad * src over the other elements is added to
-	// gradSlope [1,1].
+	// PReLU is ReLU with a slope below zero (He et al. 2015): dst = src where src > 0, else slope[0,0] * src. PReLUGrad
+	// is its backward pass: dst = grad where src > 0, else slope[0,0] * grad, and the sum of grad * src over the other
+	// elements is added to gradSlope [1,1].
 	PReLU(dst, src, slope Tensor)
 	PReLUGrad(dst, gradSlope, grad, src, slope Tensor)
 	// Mul computes dst = a * b.
 	Mul(dst, a, b Tensor)
-	// Dropout zeroes each element of src with probability p and scales the
-	// others by 1/(1-p). Element (i,j) is dropped if Float32(Hash(seed,
-	// i*Cols+j)) < p (internal/rng), so the same call on a gradient is the
-	// backward pass. p must be in [0,1).
+	// Dropout zeroes each element of src with probability p and scales the others by 1/(1-p). Element (i,j) is dropped
+	// if Float32(Hash(seed, i*Cols+j)) < p (internal/rng), so the same call on a gradient is the backward pass. p must
+	// be in [0,1).
 	Dropout(dst, src Tensor, p float32, seed uint64)
 	// ReLUDropout is ReLU and then Dropout. Its backward pass is ReLUGrad with scale
 	// 1/(1-p): out is zero where an element was dropped.
 	ReLUDropout(dst, src Tensor, p float32, seed uint64)
 }
 
-// NormOps normalise: columns, as batch normalisation does (Ioffe and Szegedy 2015), and rows, as
-// layer normalisation does (Ba et al. 2016). Vectors are [1,Cols] of src; normal(x) is
-// (x - mean) / sqrt(variance + epsilon).
+// NormOps normalise: columns, as batch normalisation does (Ioffe and Szegedy 2015), and rows, as layer normalisation
+// does (Ba et al. 2016). Vectors are [1,Cols] of src; normal(x) is (x - mean) / sqrt(variance + epsilon).
 type NormOps interface {
 	// SumSquares computes dst[0,j] = sum over i of (src[i,j] - mean[0,j])^2.
 	SumSquares(dst, src, mean Tensor)
-	// NormalizeColumns computes dst = gain * normal(src) + shift with a mean and a variance for
-	// each column.
+	// NormalizeColumns computes dst = gain * normal(src) + shift with a mean and a variance for each column.
 	NormalizeColumns(dst, src, mean, variance, gain, shift Tensor, epsilon float32)
-	// NormalizeColumnsSums computes sums [1,2*Cols]: the sums over rows of grad, and of
-	// grad * normal(src).
+	// NormalizeColumnsSums computes sums [1,2*Cols]: the sums over rows of grad, and of grad * normal(src).
 	NormalizeColumnsSums(sums, grad, src, mean, variance Tensor, epsilon float32)
-	// NormalizeColumnsGrad is the backward pass of NormalizeColumns. mean, variance and sums cover all
-	// 1/part rows of a batch; src and grad may hold a part of them:
-	// dst = gain / sqrt(variance + epsilon) * (grad - part * sums[0,j] - normal(src) * part * sums[0,Cols+j]).
-	// With part 0 mean and variance are constants.
+	// NormalizeColumnsGrad is the backward pass of NormalizeColumns. mean, variance and sums cover all 1/part rows of a
+	// batch; src and grad may hold a part of them: dst = gain / sqrt(variance + epsilon) * (grad - part * sums[0,j] -
+	// normal(src) * part * sums[0,Cols+j]). With part 0 mean and variance are constants.
 	NormalizeColumnsGrad(dst, grad, src, mean, variance, gain, sums Tensor, part, epsilon float32)
 	// NormalizeRows computes dst = gain * normal(src) + shift with the mean and the variance of
 	// each row, and sets stats [Rows,2] to the mean and to 1 / sqrt(variance + epsilon).
@@ -112,15 +102,12 @@ type NormOps interface {
 	NormalizeRowsGrad(dst, gradGain, gradShift, grad, src, stats, gain Tensor)
 }
 
-// AttentionOps work on the tokens of each row: a matrix [n, T*w] has T tokens of w elements, one
-// after another.
+// AttentionOps work on the tokens of each row: a matrix [n, T*w] has T tokens of w elements, one after another.
 type AttentionOps interface {
-	// Attention is scaled dot-product attention (Vaswani et al. 2017) among the T tokens of a
-	// row. The tokens of qkv [n, T*3w] are query, key and value, w elements each; each of H heads
-	// takes w/H of them. Head h of token t gets
-	// weights[i,h,t,:] = softmax over u of query[t,h] . key[u,h] / sqrt(w/H) and
-	// dst[i,t,h] = sum over u of weights[i,h,t,u] * value[u,h].
-	// dst is [n, T*w], weights [n, H*T*T].
+	// Attention is scaled dot-product attention (Vaswani et al. 2017) among the T tokens of a row. The tokens of qkv
+	// [n, T*3w] are query, key and value, w elements each; each of H heads takes w/H of them. Head h of token t gets
+	// weights[i,h,t,:] = softmax over u of query[t,h] . key[u,h] / sqrt(w/H) and dst[i,t,h] = sum over u of
+	// weights[i,h,t,u] * value[u,h]. dst is [n, T*w], weights [n, H*T*T].
 	Attention(dst, weights, qkv Tensor, tokens, heads int)
 	// AttentionGrad is its backward pass: dst [n, T*3w] is the gradient with respect to qkv.
 	AttentionGrad(dst, grad, weights, qkv Tensor, tokens, heads int)
@@ -128,10 +115,9 @@ type AttentionOps interface {
 	// dst[i,:] = out[i,:] * (grad[i,:] - grad[i,:] . out[i,:]).
 	SoftmaxRows(dst, src Tensor)
 	SoftmaxRowsGrad(dst, grad, out Tensor)
-	// WeighTokens computes dst[i,:] = sum over t of weights[i,t] * tokens[i,t,:], where weights
-	// are [n,T], tokens [n, T*w] and dst [n,w]. WeighTokensGrad is its backward pass: it sets
-	// gradWeights[i,t] = grad[i,:] . tokens[i,t,:], and adds weights[i,t] * grad[i,:] to
-	// gradTokens[i,t,:].
+	// WeighTokens computes dst[i,:] = sum over t of weights[i,t] * tokens[i,t,:], where weights are [n,T], tokens [n,
+	// T*w] and dst [n,w]. WeighTokensGrad is its backward pass: it sets gradWeights[i,t] = grad[i,:] . tokens[i,t,:],
+	// and adds weights[i,t] * grad[i,:] to gradTokens[i,t,:].
 	WeighTokens(dst, weights, tokens Tensor)
 	WeighTokensGrad(gradWeights, gradTokens, grad, weights, tokens Tensor)
 }
@@ -147,14 +133,12 @@ type EdgeOps interface {
 	// SumEdgesGrad is its backward pass: dst[u,:] = sum over the edges e from u, ascending, of
 	// weights[0,e] * grad[v,:], where v is the destination of e; dst is [S,w] and grad [D,w].
 	SumEdgesGrad(dst, grad, offsets, indices, weights Tensor)
-	// AttendEdges is the attention of GAT (Velickovic et al. 2018, Equations 3 and 4) with H heads
-	// that take w/H columns each of values [S,w]. scores are [S,2H]: column 2h is the score of head h
-	// for a node as a source, 2h+1 as a destination, and destination v is source v. For
-	// each edge e from u to v, with leaky(x) = x if x > 0, else slope * x,
-	// alpha[e,h] = softmax over the edges of v of leaky(scores[u,2h] + scores[v,2h+1]), and
-	// dst[v,h] = sum over the edges of v of alpha[e,h] * values[u,h].
-	// dst is [D,w]. stats are [D,2H]: the largest exponent of v and head h, and the sum of the
-	// exponentials after it was subtracted; 0 and 1 where v has no edges.
+	// AttendEdges is the attention of GAT (Velickovic et al. 2018, Equations 3 and 4) with H heads that take w/H
+	// columns each of values [S,w]. scores are [S,2H]: column 2h is the score of head h for a node as a source, 2h+1 as
+	// a destination, and destination v is source v. For each edge e from u to v, with leaky(x) = x if x > 0, else slope
+	// * x, alpha[e,h] = softmax over the edges of v of leaky(scores[u,2h] + scores[v,2h+1]), and dst[v,h] = sum over
+	// the edges of v of alpha[e,h] * values[u,h]. dst is [D,w]. stats are [D,2H]: the largest exponent of v and head h,
+	// and the sum of the exponentials after it was subtracted; 0 and 1 where v has no edges.
 	AttendEdges(dst, stats, values, scores, offsets, indices Tensor, slope float32)
 	// AttendEdgesGrad is its backward pass: it sets the gradients of values [S,w] and of scores
 	// [S,2H] from grad [D,w], the gradient of AttendEdges' result.
@@ -167,25 +151,21 @@ type LossOps interface {
 	// the zero Tensor: the sum is added to loss [1,1], and, if grad is not the zero Tensor, grad is set
 	// to scale times the gradient of the sum.
 
-	// SoftmaxCrossEntropy takes logits [n,C] and labels int32 [1,n]. The loss of a row is
-	// -weights[label] * log softmax(logits)[label], where weights are [1,C], or the zero Tensor
-	// for ones. Rows with a negative label add nothing and get no gradient. A label >= C is an
-	// error.
+	// SoftmaxCrossEntropy takes logits [n,C] and labels int32 [1,n]. The loss of a row is -weights[label] * log
+	// softmax(logits)[label], where weights are [1,C], or the zero Tensor for ones. Rows with a negative label add
+	// nothing and get no gradient. A label >= C is an error.
 	SoftmaxCrossEntropy(loss, grad, logits, labels, weights, rows Tensor, scale float32)
-	// SigmoidCrossEntropy takes logits and labels int8 [n,L] of 0 and 1. The loss of a row is the
-	// mean over its L elements of -log(p) where the label is 1 and -log(1-p) where it is 0, with
-	// p = 1 / (1 + exp(-logit)). Elements with a negative label count as zero and get no
-	// gradient. A label above 1 is an error.
+	// SigmoidCrossEntropy takes logits and labels int8 [n,L] of 0 and 1. The loss of a row is the mean over its L
+	// elements of -log(p) where the label is 1 and -log(1-p) where it is 0, with p = 1 / (1 + exp(-logit)). Elements
+	// with a negative label count as zero and get no gradient. A label above 1 is an error.
 	SigmoidCrossEntropy(loss, grad, logits, labels, rows Tensor, scale float32)
-	// SquaredError takes predictions out and labels, [n,V], and units [1,V]. With the error
-	// e = (out - label) / unit, the loss of a row is the mean over its V elements of e^2, and of
-	// AbsoluteError of |e|, whose gradient is zero at e = 0. Elements whose label is NaN count
-	// as zero and get no gradient.
+	// SquaredError takes predictions out and labels, [n,V], and units [1,V]. With the error e = (out - label) / unit,
+	// the loss of a row is the mean over its V elements of e^2, and of AbsoluteError of |e|, whose gradient is zero at
+	// e = 0. Elements whose label is NaN count as zero and get no gradient.
 	SquaredError(loss, grad, out, labels, units, rows Tensor, scale float32)
 	AbsoluteError(loss, grad, out, labels, units, rows Tensor, scale float32)
-	// CountCorrect adds to count, int64 [1,2], the number of rows whose first
-	// largest logit is at their label, and the number of rows that have one.
-	// Negative labels count in neither; a row with a NaN is not correct.
+	// CountCorrect adds to count, int64 [1,2], the number of rows whose first largest logit is at their label, and the
+	// number of rows that have one. Negative labels count in neither; a row with a NaN is not correct.
 	CountCorrect(count, logits, labels Tensor)
 }
 

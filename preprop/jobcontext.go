@@ -36,8 +36,7 @@ type jobContext struct {
 
 func openJobContext(fsys vfs.FS, graphDir, storeDir string) (*jobContext, error) {
 	files := vfs.NewPastCache(fsys)
-	s := &jobContext{start: time.Now(), files: files, fsys: vfs.NewCount(files), graphDir: graphDir,
-		storeDir: storeDir}
+	s := &jobContext{start: time.Now(), files: files, fsys: vfs.NewCount(files), graphDir: graphDir, storeDir: storeDir}
 	var err error
 	if s.graph, err = format.OpenAny(s.fsys, graphDir); err != nil {
 		return nil, err

@@ -77,8 +77,7 @@ type Device struct {
 	faults   faultPool
 	peers    map[int]bool // by their ordinals: see reachPeer
 
-	// idle is held during no call of the driver: functions of the host, which it waits for in some,
-	// take it.
+	// idle is held during no call of the driver: functions of the host, which it waits for in some, take it.
 	idle    sync.Mutex
 	events  []cu.Event // to be recorded again
 	made    []cu.Event // all of them, which are destroyed with the device
@@ -187,8 +186,7 @@ func (d *Device) Close() error {
 	return errors.Join(append(errs, d.releaseUnused())...)
 }
 
-// releaseUnused lets the context go once the device is closed and nothing of it is in use. d.mu is
-// held.
+// releaseUnused lets the context go once the device is closed and nothing of it is in use. d.mu is held.
 func (d *Device) releaseUnused() error {
 	if !d.closed || d.released || d.streams > 0 || d.buffers > 0 {
 		return nil

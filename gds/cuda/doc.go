@@ -13,8 +13,7 @@
 //
 // # Errors
 //
-// Shapes, types and memory are checked when an operation is enqueued. Indices and labels are
-// checked by the kernels: the first that is wrong goes, with its place, into a word in pinned
-// memory of the stream, and is found at the next event. Operations that were enqueued meanwhile
-// have run; they have read and written nothing outside of their tensors.
+// Shapes, types and memory are checked when an operation is enqueued. Indices and labels are checked by the kernels:
+// the first that is wrong goes, with its place, into a word in pinned memory of the stream, and is found at the next
+// event. Operations that were enqueued meanwhile have run; they have read and written nothing outside of their tensors.
 package cuda

@@ -13,8 +13,7 @@ import (
 // operations numbers the operations that may find values wrong, and events, of all streams.
 var operations atomic.Uint64
 
-// fault is Fault of kernels/common.h: the first thing that a kernel found wrong on a stream. It lies
-// in pinned memory.
+// fault is Fault of kernels/common.h: the first thing that a kernel found wrong on a stream. It lies in pinned memory.
 type fault struct {
 	operation      uint64
 	what, reserved uint32 // what is set last

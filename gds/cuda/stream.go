@@ -303,8 +303,7 @@ func (c *call) number(v uint64) {
 	c.count++
 }
 
-// threads is how many threads most kernels run in a block, and rowsPerBlock how many rows are
-// a warp's each.
+// threads is how many threads most kernels run in a block, and rowsPerBlock how many rows are a warp's each.
 const (
 	threads      = 256
 	rowsPerBlock = threads / 32

@@ -1,6 +1,5 @@
-// Package host is the device on the processor: its memory is host memory off
-// the Go heap, each stream is a goroutine with a queue of its own, and the
-// operations are Go and the assembly of internal/kernel. It is in every build, and
+// Package host is the device on the processor: its memory is host memory off the Go heap, each stream is a goroutine
+// with a queue of its own, and the operations are Go and the assembly of internal/kernel. It is in every build, and
 // other devices are compared with it.
 //
 // Sums run over fixed groups of rows for any number of threads, and no
@@ -29,8 +28,7 @@ type Options struct {
 	Discrete bool
 	// Unmapped makes it a device that cannot read pinned memory by itself.
 	Unmapped bool
-	// LinkBytesPerSecond is how fast copies and reads reach that memory, each way;
-	// 0: as fast as memory is.
+	// LinkBytesPerSecond is how fast copies and reads reach that memory, each way; 0: as fast as memory is.
 	LinkBytesPerSecond int64
 	// Stop ends the waiting for that link once it is closed. nil: never.
 	Stop <-chan struct{}
@@ -95,8 +93,7 @@ func (d *Device) Usage() gds.Usage {
 	return d.usage
 }
 
-// Close reports streams that are still open and buffers still allocated; these
-// stay usable.
+// Close reports streams that are still open and buffers still allocated; these stay usable.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

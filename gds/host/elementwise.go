@@ -137,8 +137,7 @@ func newDropper(c *ops.Call, at int) dropper {
 
 func (d *dropper) next(value float32) float32 {
 	d.state += golden
-	// All ones, or zero for what is dropped, for the processor
-	// cannot guess a branch here.
+	// All ones, or zero for what is dropped, for the processor cannot guess a branch here.
 	kept := ^uint32((int64(rng.Mix(d.state)>>40) - d.threshold) >> 63)
 	return math.Float32frombits(math.Float32bits(value*d.keep) & kept)
 }

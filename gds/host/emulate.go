@@ -18,9 +18,8 @@ type Emulation struct {
 	Stages
 }
 
-// Stages are the least times of the stages of a sampled batch, where a schedule prepares batches: a stage
-// that is done sooner waits. 0: as long as it takes. Workers is how many processors prepare a batch each;
-// 0: not said.
+// Stages are the least times of the stages of a sampled batch, where a schedule prepares batches: a stage that is done
+// sooner waits. 0: as long as it takes. Workers is how many processors prepare a batch each; 0: not said.
 type Stages struct {
 	Workers  int
 	CPU      time.Duration // a batch by one worker: sampled and gathered

@@ -14,8 +14,7 @@ type link struct {
 	over time.Time // when all that was sent so far has arrived
 }
 
-// lateness is how long a link may stand idle without losing the time: about what
-// sleeping takes too long.
+// lateness is how long a link may stand idle without losing the time: about what sleeping takes too long.
 const lateness = time.Millisecond
 
 // send is when so many bytes, sent now, have arrived; the zero Time if at once.

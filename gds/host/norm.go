@@ -2,8 +2,7 @@ package host
 
 import "math"
 
-// sumsOfColumns runs body, which adds to sum for rows [lo, hi), and puts the sums over all rows in
-// the first tensor.
+// sumsOfColumns runs body, which adds to sum for rows [lo, hi), and puts the sums over all rows in the first tensor.
 func (s *stream) sumsOfColumns(body func(s *stream, sum []float32, lo, hi int)) error {
 	v := &s.views.floats
 	total := v[0].all(0)
@@ -24,8 +23,7 @@ func (s *stream) sumSquares() error {
 	})
 }
 
-// inverses puts 1 / sqrt(variance + epsilon) of each column, where tensor i is the variance, in
-// scratch memory.
+// inverses puts 1 / sqrt(variance + epsilon) of each column, where tensor i is the variance, in scratch memory.
 func (s *stream) inverses(i int) {
 	variance := s.views.floats[i]
 	inverse := room(&s.scratch.columns, variance.cols)
@@ -115,8 +113,7 @@ func (s *stream) normalizeRowsGrad() error {
 		gain := v[6].all(0)
 		for i := lo; i < hi; i++ {
 			stats := v[5].all(i)
-			normalizeGrad(v[0].all(i), v[3].all(i), v[4].all(i), gain, stats[0], stats[1], sum[:n],
-				sum[n:])
+			normalizeGrad(v[0].all(i), v[3].all(i), v[4].all(i), gain, stats[0], stats[1], sum[:n], sum[n:])
 		}
 	})
 	gradGain, gradShift := v[1].all(0), v[2].all(0)

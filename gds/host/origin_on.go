@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// origin is where in the program something was done. It is kept only with the tag
-// gdscheck, with which errors of buffers that leak or are freed twice say where
-// they were allocated, or freed first.
+// origin is where in the program something was done. It is kept only with the tag gdscheck, with which errors of
+// buffers that leak or are freed twice say where they were allocated, or freed first.
 type origin struct{ callers []uintptr }
 
 // here is the place in the program that called the device.

@@ -76,8 +76,7 @@ func (s *stream) propagate() error {
 	return err
 }
 
-// rows computes the rows of a part. Rows of one group whose terms follow one another are summed by
-// one call.
+// rows computes the rows of a part. Rows of one group whose terms follow one another are summed by one call.
 func (v *productViews) rows(p part) error {
 	f := v.cols
 	sums := v.sums[p.thread*(batchGroups+1)*f:][:(batchGroups+1)*f]

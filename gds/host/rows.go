@@ -1,7 +1,6 @@
 package host
 
-// The loops over a row of operations that normalise. Four sums at a time keep the adders
-// busy.
+// The loops over a row of operations that normalise. Four sums at a time keep the adders busy.
 
 // sum4 adds up x.
 func sum4(x []float32) float32 {

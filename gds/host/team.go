@@ -148,8 +148,7 @@ func (s *stream) rowsOf(i, work int, body func(s *stream, p part) error) error {
 	return s.eachRow(s.views.floats[i].rows, s.views.floats[i].cols*work, body)
 }
 
-// each calls body for all elements of a matrix: columns [lo, hi) of a row. Ranges may be in any
-// order and at once.
+// each calls body for all elements of a matrix: columns [lo, hi) of a row. Ranges may be in any order and at once.
 func (s *stream) each(rows, cols int, body func(s *stream, row, lo, hi int)) {
 	s.views.eachBody, s.views.cols = body, cols
 	if rows == 1 {

@@ -17,9 +17,8 @@ func openGPU() (gds.Device, error) {
 	return nil, errors.New("the tests are built without GPUs: build them with the tag cuda")
 }
 
-// Bubble runs a test whose goroutines must end and must not wait for one another for ever, in a
-// synctest bubble. The driver of a GPU wakes goroutines from outside of any bubble: with one, the
-// test runs without.
+// Bubble runs a test whose goroutines must end and must not wait for one another for ever, in a synctest bubble. The
+// driver of a GPU wakes goroutines from outside of any bubble: with one, the test runs without.
 func Bubble(t *testing.T, test func(*testing.T)) {
 	t.Helper()
 	synctest.Test(t, test)

@@ -19,8 +19,7 @@ const (
 	Unknown     Result = 999
 )
 
-// SoftwareDriver is the software driver of gds/cuda/softcuda, if this process has loaded that. Tests set what it
-// does.
+// SoftwareDriver is the software driver of gds/cuda/softcuda, if this process has loaded that. Tests set what it does.
 type SoftwareDriver struct {
 	fail      func(function string, n, result int32)
 	memory    func(bytes uint64)

@@ -1,7 +1,6 @@
-// Package safetensors encodes float32 tensors in the format of the same name, which Python's
-// safetensors reads: eight bytes with the length of a header (little endian), the header (JSON: for
-// each tensor its type, shape and place, and a table of texts called metadata), and the tensors one
-// after another.
+// Package safetensors encodes float32 tensors in the format of the same name, which Python's safetensors reads: eight
+// bytes with the length of a header (little endian), the header (JSON: for each tensor its type, shape and place, and a
+// table of texts called metadata), and the tensors one after another.
 package safetensors
 
 import (

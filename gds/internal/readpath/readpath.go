@@ -1,6 +1,5 @@
-// Package readpath reads files into memory for all devices: it chooses the path, goes on by another when
-// one does not work, writes receipts, and checks ranges. A device brings a ReadFunc, which moves bytes into
-// its memory.
+// Package readpath reads files into memory for all devices: it chooses the path, goes on by another when one does not
+// work, writes receipts, and checks ranges. A device brings a ReadFunc, which moves bytes into its memory.
 package readpath
 
 import (
@@ -15,9 +14,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// ReadFunc fills buf[bufOffset : bufOffset+length], which lies in the buffer, with the bytes of f
-// at offset, by f.Fill where the host can write to the memory. It runs in several goroutines at
-// once.
+// ReadFunc fills buf[bufOffset : bufOffset+length], which lies in the buffer, with the bytes of f at offset, by f.Fill
+// where the host can write to the memory. It runs in several goroutines at once.
 type ReadFunc func(f *File, buf gds.Buffer, bufOffset, length, offset int64) error
 
 // File is a gds.File, read past the page cache where possible. It is open for buffered reads too, so that after a
@@ -155,9 +153,8 @@ func checkRange(buf gds.Buffer, bufOffset, length, offset int64) error {
 	return nil
 }
 
-// Fill reads length bytes at offset to the start of memory by the best path that still works.
-// memory begins at a multiple of gds.Align and is at least length rounded up to one; what
-// lies between may be overwritten.
+// Fill reads length bytes at offset to the start of memory by the best path that still works. memory begins at a
+// multiple of gds.Align and is at least length rounded up to one; what lies between may be overwritten.
 func (f *File) Fill(memory []byte, length, offset int64) error {
 	if f.Receipt().Path != "buffered" {
 		// The end is rounded up to what the disk can do. At the end of the file fewer bytes

@@ -128,8 +128,7 @@ func CompareSearches(ctx context.Context, table []tune.Trial, g tune.Goals, runs
 	if err != nil {
 		return nil, err
 	}
-	r := &Comparison{Trials: len(table), Front: len(front), Share: reach,
-		Fits: points.Fit(g, table, 0, regressions...)}
+	r := &Comparison{Trials: len(table), Front: len(front), Share: reach, Fits: points.Fit(g, table, 0, regressions...)}
 	for _, name := range tune.Searches() {
 		if name == "grid" {
 			continue

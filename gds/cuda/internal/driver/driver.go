@@ -1,8 +1,7 @@
 //go:build cuda && cgo && linux
 
-// Package driver loads the CUDA driver when it is asked for, so that one program runs with a
-// driver and without one. Whatever calls the driver, by gorgonia.org/cu or by itself, calls Load
-// first.
+// Package driver loads the CUDA driver when it is asked for, so that one program runs with a driver and without one.
+// Whatever calls the driver, by gorgonia.org/cu or by itself, calls Load first.
 package driver
 
 /*
@@ -26,8 +25,7 @@ const Variable = "HOPFEED_LIBCUDA"
 // oldest is the first driver that takes the PTX of gds/cuda, as cuDriverGetVersion counts.
 const oldest = 12000
 
-// Load loads the driver, the first time, and otherwise returns what that did. The error says why
-// there is none.
+// Load loads the driver, the first time, and otherwise returns what that did. The error says why there is none.
 var Load = sync.OnceValue(func() error {
 	path := "libcuda.so.1"
 	name := C.CString(Variable)
