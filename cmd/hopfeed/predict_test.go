@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
@@ -367,6 +368,7 @@ func endEarly(t *testing.T, d *vfs.Mem, line string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var progress cancelAt
 	progress.cancel, progress.line = cancel, "predict"
+	defer parallel.SetThreads(parallel.Threads())
 	code := execute(ctx, &app{fs: d, stdout: io.Discard, stderr: &progress}, strings.Fields(line))
 	if after := tree(t, d, "."); code != exitInterrupted && code != exitDone || code == exitInterrupted &&
 		!maps.Equal(before, after) {
