@@ -265,7 +265,10 @@ func (l *Layout) allRows() Region { return Region{Rows: l.rows(), Chunks: l.chun
 // Rows reads the row table, whole, and checks its values.
 func (d *Dir) Rows(ctx context.Context) (*RowTable, error) {
 	t := d.Manifest.NewRowTable(d.Manifest.Rows)
-	return t, d.ReadColumns(ctx, d.layout.allRows(), t)
+	if err := d.ReadColumns(ctx, d.layout.allRows(), t); err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 // VisitRows reads and checks the row table a chunk at a time, in order, and calls visit with each: t has rows [first,
@@ -352,8 +355,11 @@ func (d *Dir) ReadColumns(ctx context.Context, r Region, t *RowTable) error {
 	if want != "" && want != stored {
 		return fmt.Errorf("%s: its labels are %s, not %s", d.path, stored, want)
 	}
-	if t.NodeID != nil && m.Kind == KindGraph || t.OrigID != nil && !m.OrigIDs {
-		return fmt.Errorf("%s: its rows have no node or no original id", d.path)
+	if t.NodeID != nil && m.Kind == KindGraph {
+		return fmt.Errorf("%s: its rows are the nodes, and name none", d.path)
+	}
+	if t.OrigID != nil && !m.OrigIDs {
+		return fmt.Errorf("%s: its rows have no original id", d.path)
 	}
 	if m.Labels == 0 {
 		for i := range t.Labels {

@@ -95,9 +95,10 @@ func (s *jobContext) runShard(ctx context.Context, j *engine.Job, r *Result) err
 	if err != nil {
 		return errors.Join(err, suspended)
 	}
-	if err = suspended; err == nil {
-		err = j.Run(ctx)
+	if suspended != nil {
+		return errors.Join(suspended, lock.Close())
 	}
+	err = j.Run(ctx)
 	switch {
 	case errors.Is(err, ErrInvalid):
 	case err != nil:

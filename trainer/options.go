@@ -89,8 +89,11 @@ func (o Options) CheckChoices(s Spec) error {
 func (o Options) validate(s Spec) (Options, task, error) {
 	o = o.withDefaults(s.Target)
 	t, err := o.task(s, true)
-	return o, t, cmp.Or(err,
-		must(t.weights == nil || float32(slices.Max(t.weights)) > 0,
+	if err != nil {
+		return o, t, err
+	}
+	return o, t, cmp.Or(
+		must(len(t.weights) == 0 || float32(slices.Max(t.weights)) > 0,
 			"the weights of all %d classes are 0: nothing would be learnt", len(t.weights)),
 		must(o.Epochs >= 1, "%d epochs: must be at least 1", o.Epochs),
 		must(o.LearningRate > 0 && isFinite(o.LearningRate), "learning rate %v: must be above 0", o.LearningRate),

@@ -64,6 +64,9 @@ func (o *benchAblationOptions) validate() (err error) {
 	if o.Placements, err = benchPlacements(o.placement); err != nil {
 		return err
 	}
+	if len(o.models) == 0 {
+		return usagef("--models: want at least one model")
+	}
 	names, _ := trainer.Models()
 	names = slices.DeleteFunc(names, func(model string) bool {
 		aggregation, _ := trainer.AggregationOf(model)

@@ -27,8 +27,8 @@ func newDemoCommand(a *app) *cobra.Command {
 		Short: "Import, propagate, verify and train on small built-in graphs, in a minute",
 		Long: `Demo imports three graphs that are built into the program (one of products, two of circuits), propagates
 their features, verifies what it wrote, and trains and tests models from storage. Everything stays in
---output for you to look at, the arrays that it imports too. A later demo replaces it; it never replaces a directory that no demo has
-made.`,
+--output for you to look at, the arrays that it imports too. A later demo replaces it; it never replaces a
+directory that no demo has made.`,
 		Args: cobra.NoArgs,
 		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runDemo(ctx, a, output) }),
 	}

@@ -133,8 +133,8 @@ func (s BatchShape) Memory() (b BatchMemory) {
 	return b
 }
 
-// PinnedBuffers is how many batches have pinned memory at a time, by rules: those on their way to the device and,
-// unless rows are gathered as a batch moves, those that wait for that, so many as is predicted, or are gathered.
+// PinnedBuffers is how many batches are expected to have pinned memory at a time, by rules: those on their way to the
+// device and, unless rows are gathered as a batch moves, those that are gathered and the predicted number that wait.
 func PinnedBuffers(r schedule.Rules, lateGather bool, waiting int) int {
 	moving := max(r.Moving, 1)
 	if lateGather {

@@ -34,7 +34,7 @@ func OpeningNeed(m *format.Manifest, a sampling.Aggregation) need.Terms {
 func ChunksNeed(m *format.Manifest, a sampling.Aggregation, columns int) need.Terms {
 	const statesStaging = 2048
 	return need.Terms{
-		{Name: "sampler of all edges", Place: need.OffHeap, Bytes: samplerBytes(m, a), From: need.Epoch},
+		{Name: "sampler of all edges", Place: need.OffHeap, Bytes: samplerBytes(m, a)},
 		{Name: "layers of all nodes", Place: need.OffHeap, Bytes: (m.Nodes + statesStaging) * int64(columns) * 4,
 			From: need.Epoch},
 	}

@@ -496,6 +496,22 @@ func TestAnExportNeverReplacesTheFeaturesThatItReads(t *testing.T) {
 	}
 }
 
+// An empty folder may be a mount point, which can't be exchanged for another.
+func TestAnEmptyFolderIsWrittenToInPlace(t *testing.T) {
+	disk := vfs.NewMem()
+	graph(t, disk, "graph", format.Float32, false, false)
+	if err := disk.MkdirAll("out"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, disk, "out.replacement") // in the way of any other place
+	if _, err := NPY(context.Background(), disk, "graph", "out", Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if files := tree(t, disk, "out"); !slices.Contains(files, "meta.json") || slices.Contains(files, npy.LockName) {
+		t.Errorf("%v", files)
+	}
+}
+
 func TestOnlyOneExportWritesADirectory(t *testing.T) {
 	disk := vfs.NewMem()
 	graph(t, disk, "graph", format.Float32, false, false)

@@ -27,14 +27,15 @@ var ours = regexp.MustCompile(
 // then takes its name or, to replace an export, is exchanged with it (folder.Swap): so the directory is complete, or
 // not there.
 type output struct {
-	fsys  vfs.FS
-	dir   string
-	force bool      // a complete export may be replaced
-	real  string    // dir with links resolved
-	at    string    // the folder beside it
-	lock  io.Closer // of at
-	files []string  // written so far
-	bytes int64
+	fsys    vfs.FS
+	dir     string
+	force   bool      // a complete export may be replaced
+	real    string    // dir with links resolved
+	at      string    // the folder that is written: beside it, or itself
+	inPlace bool      // at is dir, which was there and empty, perhaps as a mount point: it stays whatever happens
+	lock    io.Closer // of at
+	files   []string  // written so far
+	bytes   int64
 }
 
 // claim makes and locks the folder beside the directory dir, and removes what a killed export has left. It refuses a
@@ -51,8 +52,15 @@ func claim(fsys vfs.FS, dir string, force bool, source *format.Dir) (o *output, 
 		return nil, err
 	}
 	o.at = o.real + folder.ReplacementSuffix
-	for path, force := range map[string]bool{dir: force, o.at: true, o.real + folder.ReplacedSuffix: true} {
-		if _, err := o.replaceable(path, force); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	names, err := o.replaceable(dir, force)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if o.inPlace = err == nil && (len(names) == 0 || names[0] != metaName); o.inPlace {
+		o.at = o.real
+	}
+	for _, path := range []string{o.at, o.real + folder.ReplacedSuffix} {
+		if _, err := o.replaceable(path, true); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 	}
@@ -65,7 +73,9 @@ func claim(fsys vfs.FS, dir string, force bool, source *format.Dir) (o *output, 
 	if o.lock, err = fsys.Lock(filepath.Join(o.at, npy.LockName)); errors.Is(err, vfs.ErrLocked) {
 		return nil, fmt.Errorf("%s: another process is exporting to it: %w", dir, err)
 	} else if err != nil {
-		_ = fsys.Remove(o.at) // unless there is something in it
+		if !o.inPlace {
+			_ = fsys.Remove(o.at) // unless there is something in it
+		}
 		return nil, err
 	}
 	// Another export may have finished before we had the lock.
@@ -101,7 +111,7 @@ func (o *output) removeExport(dir string) error {
 	if err == nil {
 		err = folder.RemoveFile(o.fsys, filepath.Join(dir, npy.LockName))
 	}
-	if err == nil {
+	if err == nil && !(o.inPlace && dir == o.real) {
 		err = o.fsys.Remove(dir)
 	}
 	return err
@@ -109,8 +119,11 @@ func (o *output) removeExport(dir string) error {
 
 // publish gives the new export its name, and removes the old one.
 func (o *output) publish() error {
-	_, err := o.replaceable(o.dir, o.force) // the user may have put files there meanwhile
+	_, err := o.replaceable(o.dir, o.force || o.inPlace) // the user may have put files there meanwhile
 	marker := filepath.Join(o.real, npy.LockName)
+	if o.inPlace {
+		return errors.Join(err, folder.RemoveFile(o.fsys, marker))
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := o.fsys.Rename(o.at, o.real); err != nil {
 			return err

@@ -400,6 +400,9 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 			}
 			return errNoNode(a.Path(), edge, column, id, s.info.Nodes)
 		}
+		if column == 1 && (edge+1)%edgeBlock == 0 {
+			s.edges.task.Add(edgeBlock)
+		}
 		return s.edges.columns[column].add(uint32(v))
 	})
 	if err != nil {

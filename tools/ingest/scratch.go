@@ -160,7 +160,8 @@ func (e *scratchEdges) add(ctx context.Context, src, dst uint32, weight float32)
 
 // finish writes what is left.
 func (e *scratchEdges) finish(ctx context.Context) error {
-	e.task.Done()
+	defer e.task.Done()
+	e.task.Add(e.edges % edgeBlock)
 	for _, c := range e.columns {
 		if err := c.flush(); err != nil {
 			return err

@@ -140,7 +140,8 @@ func (r *Reader) invalid(err error) error {
 	if r.pages.read > 0 {
 		place += fmt.Sprintf(", page %d", r.pages.read-1)
 	}
-	if !tooLarge(err) && !errors.Is(err, errCannot) {
+	var disk *diskError // says nothing about the content of the file
+	if !tooLarge(err) && !errors.Is(err, errCannot) && !errors.As(err, &disk) {
 		err = fmt.Errorf("%w%s", err, damaged)
 	}
 	return invalid(place, err)

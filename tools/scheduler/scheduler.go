@@ -86,7 +86,8 @@ func New(name string, p Profile, in collective.Inputs) (*Scheduler, error) {
 	return best, nil
 }
 
-// Buffers are the largest buffers of a plan so far, and the most batches that have pinned memory at a time.
+// Buffers are the largest buffers of a plan so far, and how many batches are
+// expected to have pinned memory at a time.
 func (s *Scheduler) Buffers() (cpu, gpu, pinned int) { return s.cpuBuffer, s.gpuBuffer, s.pinned }
 
 func (s *Scheduler) countBuffers() {

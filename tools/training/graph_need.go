@@ -237,9 +237,9 @@ func (p *graphPlan) memory() need.Memory {
 	if p.placement != placement.Storage && b.pinning.Bytes > 0 {
 		terms = append(terms, b.pinning)
 	}
-	work := b.batchWork
 	if p.placement == placement.Device {
-		terms, work = append(terms, b.whole...), max(work, b.wholeWork)
+		terms = append(terms, b.whole...)
+		add("work along edges of all nodes", need.FirstDevice, max(0, b.wholeWork-b.batchWork), need.Profile, "")
 		add("nodes near those that are validated", need.FirstDevice, b.validation, need.Epoch, "")
 		add("layers of validation", need.FirstDevice, b.validationLayers, need.Epoch, "")
 		switch { // samples take features from the whole graph where the host can read it
@@ -264,7 +264,7 @@ func (p *graphPlan) memory() need.Memory {
 			add("features", need.OffHeap, b.features, "", "")
 		}
 	}
-	add("work along edges", need.Device, work, need.Profile, "")
+	add("work along edges", need.Device, b.batchWork, need.Profile, "")
 	return terms.Sum(o.devices, p.unified)
 }
 

@@ -230,7 +230,7 @@ type placing struct {
 func (t *placing) try(where string, scarce bool) (graphPlan, error) {
 	p := t.plan
 	if p.placement = where; scarce {
-		p.batches, p.need.activations = batchCount{}, 0
+		p.batches, p.need.activations, p.need.batchWork = batchCount{}, 0, 0
 	}
 	if where == placement.Device {
 		if edges := p.need.edges; edges > sampling.MaxBlockEdges {
@@ -265,7 +265,7 @@ func (t *placing) tryScarce(where string) (graphPlan, error) {
 		_, err = t.try(where, false)
 		return p, err
 	}
-	p.scarceBytes = t.plan.need.activations + int64(t.plan.batches.onDevice)*p.need.batch.Device
+	p.scarceBytes = t.plan.need.activations + t.plan.need.batchWork + int64(t.plan.batches.onDevice)*p.need.batch.Device
 	p.reasons = append(p.reasons, fmt.Sprintf("batches are expected to take up to %s, for which there may be too "+
 		"little room",
 		units.Bytes(p.scarceBytes)))

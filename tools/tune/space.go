@@ -91,6 +91,9 @@ func (s *Space) combination(n int) []int {
 // settings are Base with a value of each dimension, simplified.
 func (s *Space) settings(place []int) Settings {
 	all := maps.Clone(s.Base)
+	if all == nil {
+		all = Settings{}
+	}
 	for d, at := range place {
 		if value := s.Dimensions[d].Values[at]; value != "" {
 			all[s.Dimensions[d].Name] = value

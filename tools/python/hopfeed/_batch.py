@@ -13,10 +13,14 @@ class Info:
     """The numbers of a batch. It is an item of the batch, so that it comes along where a wrapper builds the batch anew
     from its items; moving and pinning leave it as it is."""
 
-    __slots__ = ("index", "rows", "global_rows")
+    __slots__ = ("index", "rows", "global_rows", "hold", "kept")
 
-    def __init__(self, index: int, rows: int, global_rows: int) -> None:
+    def __init__(self, index: int, rows: int, global_rows: int, hold: int = 0) -> None:
         self.index, self.rows, self.global_rows = index, rows, global_rows
+        self.hold, self.kept = hold, False  # with reuse=True: which memory it is, and whether that is kept
+
+    def __reduce__(self) -> Any:  # a deep copy has memory of its own
+        return Info, (self.index, self.rows, self.global_rows)
 
     def to(self, *_: Any, **__: Any) -> Info:
         return self
@@ -39,9 +43,13 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
     rows, and they must not be written to.
     """
 
-    info: Info
-    _number = 0  # of its hold, with reuse=True
-    _kept = False
+    _released: Info | None = None  # the numbers, once the items are gone
+
+    @property
+    def info(self) -> Info:
+        """The numbers of the batch."""
+        info: Info = self._released or self["info"]
+        return info
 
     @property
     def index(self) -> int:
@@ -89,13 +97,14 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
             raise TypeError("this batch has arrays of numpy: hopfeed.torch has loaders of tensors") from None
 
     def hold(self) -> Batch[Array]:
-        """With ``reuse=True``, keeps the memory of the batch until ``release()``. A loader has only
-        ``buffers`` of them. Other batches keep their memory by themselves."""
-        self._kept = True
+        """With ``reuse=True``, keeps the memory of the batch, and of its copies, until ``release()``. A loader has
+        only ``buffers`` of them. Other batches keep their memory by themselves."""
+        self.info.kept = True
         return self
 
     def release(self) -> None:
         """Removes the arrays from the batch. Their memory is given back when nothing else refers to it;
         with ``reuse=True``, at once."""
+        self._released = self.info
         self.clear()
-        _native.library().hopfeed_release(self._number)
+        _native.library().hopfeed_release(self._released.hold)

@@ -89,7 +89,7 @@ class Batches(Generic[Array]):
         self._reuse = reuse
         self._handle: Handle | None = handle
         self._struct = _native.BatchStruct()  # of the batch that the loop has
-        self._last: Batch[Array] | None = None  # with reuse=True: made of it, unless the loop was interrupted
+        self._last: Info | None = None  # with reuse=True: of the batch made of it, unless the loop was interrupted
         self.batch_size, self.seed = operator.index(options["batch_rows"]), operator.index(options["seed"])
         about = handle.about
         self.placement = about["placement"]
@@ -162,17 +162,15 @@ class Batches(Generic[Array]):
 
     def _batch(self, handle: Handle, hold: int, index: int, rows: int, global_rows: int) -> Batch[Array]:
         """The batch that was taken. Unless memory is reused, nothing here keeps it."""
+        owner: Handle | Lease = handle
+        info = Info(index, rows, global_rows, hold if self._reuse else 0)
         if self._reuse:
             # The caller may keep the batch and drop the iterator, whose end must not release it.
-            batch: Batch[Array] = Batch(self._arrays(handle, self._struct))
-            batch._number = hold
-            self._last = batch
+            self._last = info
         else:
-            lease = Lease(handle, hold)
+            owner = Lease(handle, hold)
             self._struct.hold = 0
-            batch = Batch(self._arrays(lease, self._struct))
-        batch["info"] = Info(index, rows, global_rows)
-        return batch
+        return Batch({**self._arrays(owner, self._struct), "info": info})
 
     def _release_last(self) -> None:
         """Releases the batch that the loop has, unless it is held."""
@@ -183,13 +181,13 @@ class Batches(Generic[Array]):
     def _keep_last(self) -> None:
         """If the batch that the loop has is held, this is not released with the next one."""
         last = self._last
-        if last is not None and last._kept and last._number == self._struct.hold:
+        if last is not None and last.kept and last.hold == self._struct.hold:
             self._struct.hold = 0
 
     @staticmethod
     def _share(rank: int | None, world_size: int | None) -> tuple[int, int]:
         """Rank and world size, where they are not given. hopfeed.torch has its own of this."""
-        return rank or 0, world_size or 1
+        return 0 if rank is None else rank, 1 if world_size is None else world_size
 
     def _open_handle(self) -> Handle:
         _native.library()

@@ -26,8 +26,8 @@ def existing(path: Path) -> str:
 class Dataset:
     """A hop store or a graph on disk: what its manifest says. A missing path is a ``FileNotFoundError``.
 
-    ``manifest`` has all fields; the most used ones are attributes. ``matrices`` lists (operator, hop),
-    of which hop 0, the input, has the operator ``"x"``.
+    ``manifest`` has all fields; the most used ones are attributes. ``matrices`` lists (operator, hop);
+    the input, hop 0, has the operator ``"x"``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -167,7 +167,7 @@ def open_options(given: dict[str, Any]) -> dict[str, Any]:
         "region": split_name("split", given["split"]),
         "matrices": dataset.choose(given["operators"], given["hops"]),
         "batch_rows": given["batch_size"],
-        "world": given["world_size"] or 1,
+        "world": 1 if given["world_size"] is None else given["world_size"],
         "rank": given["rank"] or 0,
         "placement": one_of("placement", given["placement"], Placement),
         "shuffle": shuffle_name(given["shuffle"]),

@@ -35,7 +35,7 @@ class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[misc,type-
         """Rank and world size: those of torch.distributed, where none are given."""
         if rank is None and world_size is None and torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        return rank or 0, world_size or 1
+        return _Loader._share(rank, world_size)
 
 
 def _is_dispatched() -> bool:

@@ -1,5 +1,6 @@
 """The package with numpy alone, as it is installed: python -m unittest discover tools/python/tests."""
 
+import copy
 import gc
 import json
 import multiprocessing
@@ -169,9 +170,20 @@ class Memory(WithStore):
                 for b in loader:
                     if b.index % 2:
                         b.release()
-                        self.assertEqual(len(b), 0)
+                        self.assertEqual((len(b), b.batch_size), (0, b.global_rows))
                 b.hold().release()
             self.assertEqual(len(epoch(loader)[0]), len(self.train))
+
+    def test_a_copy_that_is_held_keeps_the_memory_of_its_batch(self):
+        for copied in (hopfeed.Batch.copy, copy.copy, lambda b: hopfeed.Batch(dict(b))):
+            kept = []
+            for b in hopfeed.Loader(self.store, 50, "rr", "host", seed=3, reuse=True, buffers=4):
+                kept.append((copied(b).hold(), b.x.copy()))
+                if len(kept) == 3:
+                    break
+            for b, x in kept:
+                np.testing.assert_array_equal(b.x, x)
+                b.release()
 
     def test_a_batch_stays_as_it_is_until_the_next_is_asked_for(self):
         def stopped_at(loader):
@@ -361,6 +373,7 @@ class Failures(WithStore):
             ({"split": "night"}, "split 'night': want 'train', 'valid', 'val'"),
             ({"shuffle": "all"}, "shuffle 'all': want 'rr'"),
             ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
+            ({"world_size": 0}, "world_size 0"),
             ({"world_size": 2, "shuffle": "auto"}, "differently"),
             ({"hops": 7}, "no hop"),
             ({"operators": "sym"}, "no operator"),
