@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -196,17 +195,6 @@ func sealed(manifest string) string {
 	zeroed := manifest[:at] + "00000000" + manifest[at+8:]
 	return fmt.Sprintf("%s%08x%s", manifest[:at], crc32.Checksum([]byte(zeroed), crc32.MakeTable(crc32.Castagnoli)),
 		manifest[at+8:])
-}
-
-func writeArrays(t *testing.T, dir string, arrays map[string]string) {
-	t.Helper()
-	disk := vfs.OS()
-	if err := disk.MkdirAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	for name, data := range arrays {
-		write(t, disk, filepath.Join(dir, name), data)
-	}
 }
 
 // npyText is a numpy file.

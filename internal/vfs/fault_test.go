@@ -123,14 +123,6 @@ func TestReadsGoWrongByTheirNumber(t *testing.T) {
 	}
 }
 
-// plainFS hides the capabilities of an FS and its files.
-type plainFS struct{ FS }
-
-func (p plainFS) Open(path string) (File, error) {
-	f, err := p.FS.Open(path)
-	return struct{ File }{f}, err
-}
-
 func TestACommitMadeToFailRemovesItsFile(t *testing.T) {
 	m := NewMem()
 	put(t, m, "/a", "old")

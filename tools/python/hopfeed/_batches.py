@@ -31,14 +31,11 @@ def _close(number: int) -> None:
 class Lease:
     """The memory of a batch. What refers to it refers to this, so that it is released after the last array."""
 
-    __slots__ = ("_handle", "_hold")
+    __slots__ = ("_handle", "__weakref__")
 
     def __init__(self, handle: Handle, hold: int) -> None:
-        self._handle, self._hold = handle, hold
-
-    def __del__(self) -> None:
-        if _native.is_usable():
-            _native.library().hopfeed_release(self._hold)
+        self._handle = handle
+        _native.release_after(self, hold)
 
 
 class _Memory:

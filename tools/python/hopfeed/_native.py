@@ -7,12 +7,14 @@ Python looks for signals such as Ctrl-C between calls only.
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import math
 import operator
 import os
 import pathlib
 import struct
+import weakref
 from typing import Any, Callable
 
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
@@ -61,14 +63,18 @@ BATCH_FIELDS = struct.Struct("@Qqqq").unpack_from
 BLOCK_FIELDS = struct.Struct("@qqqPPP")
 
 _library: ctypes.CDLL | None = None
+_release: Any = None
 _forked = False  # from the process that has loaded it
 
 
 def library() -> ctypes.CDLL:
     """The library, which is loaded by the first call. In a process that was forked after that, it is an error."""
-    global _library
+    global _library, _release
     if _library is None:
         _library = _load()
+        # hopfeed_release, which leaves the second argument, the weak reference, unread
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_uint64, ctypes.py_object)
+        _release = prototype(("hopfeed_release", _library))
         os.register_at_fork(after_in_child=_mark_forked)
     if _forked:
         raise ForkError(
@@ -83,9 +89,28 @@ def is_usable() -> bool:
     return _library is not None and not _forked
 
 
+# What releases a hold when its owner is gone, by hold. A weak reference calls the library without a line of Python in
+# between: Python ignores a KeyboardInterrupt that comes in a __del__.
+_releases: dict[int, weakref.ref[Any]] = {}
+_swept = 0  # releases that were left when those of owners that are gone were removed
+
+
+def release_after(owner: Any, hold: int) -> None:
+    """Releases a hold of memory when its owner is gone."""
+    global _swept
+    library()
+    assert _release
+    _releases[hold] = weakref.ref(owner, functools.partial(_release, hold))
+    if len(_releases) > 2 * _swept + 64:
+        for gone in [number for number, reference in list(_releases.items()) if reference() is None]:
+            del _releases[gone]
+        _swept = len(_releases)
+
+
 def _mark_forked() -> None:
     global _forked
     _forked = True
+    _releases.clear()  # which a forked process must not call
 
 
 def _load() -> ctypes.CDLL:
