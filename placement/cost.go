@@ -66,9 +66,8 @@ type Compute struct {
 	TrainSeconds, ValidSeconds float64
 }
 
-// ComputeOf estimates the time from the number of parameters, as if all were weights of dense
-// layers: for each row and weight, a product and a sum forward, and twice that backward, for the
-// gradients of the weight and of the input.
+// ComputeOf estimates the time from the number of parameters, as if all were weights of dense layers: for each row and
+// weight, a product and a sum forward, and twice that backward, for the gradients of the weight and of the input.
 func ComputeOf(parameters int64, d machine.Devices) Compute {
 	if d.GFLOPS == 0 {
 		return Compute{}
@@ -77,11 +76,10 @@ func ComputeOf(parameters int64, d machine.Devices) Compute {
 	return Compute{TrainSeconds: 3 * forward, ValidSeconds: forward}
 }
 
-// RemoteRows is the expected fraction of the rows of a batch that move between devices, where each
-// of k devices holds 1/k of the input and computes on what it holds (locality-aware loading; Yang
-// and Cong 2019). The rows of a batch are random, so the number that a device holds is normally
-// distributed, with the standard deviation sqrt(b (1/k) (1-1/k)); the surplus over equal shares
-// moves. That is sqrt((k-1)/(2 pi b)).
+// RemoteRows is the expected fraction of the rows of a batch that move between devices, where each of k devices holds
+// 1/k of the input and computes on what it holds (locality-aware loading; Yang and Cong 2019). The rows of a batch are
+// random, so the number that a device holds is normally distributed, with the standard deviation sqrt(b (1/k) (1-1/k));
+// the surplus over equal shares moves. That is sqrt((k-1)/(2 pi b)).
 func RemoteRows(devices, batchRows int) float64 {
 	k := float64(devices)
 	return math.Sqrt((k - 1) / (2 * math.Pi * float64(max(batchRows, 1))))

@@ -33,9 +33,8 @@ type Sample struct {
 	HostBytes int64 // of host memory that may be used beside the device's; 0: no limit
 }
 
-// Measure measures the rates at which rows of a store move on this machine, by the operations and
-// reads that loaders use. It takes less than a second. Rates that there is no memory to measure
-// stay 0.
+// Measure measures the rates at which rows of a store move on this machine, by the operations and reads that loaders
+// use. It takes less than a second. Rates that there is no memory to measure stay 0.
 func Measure(ctx context.Context, device gds.Device, s Sample) (r Rates, err error) {
 	layout := s.Store.Layout()
 	p := &probe{

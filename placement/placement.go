@@ -1,7 +1,6 @@
-// Package placement decides where the input of training lives and how it is shuffled
-// (preprop-gnn section 5), gives the reasons in words, and predicts the time of an epoch for
-// every alternative. Choose is a pure function; Measure measures the rates that predictions
-// are computed from.
+// Package placement decides where the input of training lives and how it is shuffled (preprop-gnn section 5), gives the
+// reasons in words, and predicts the time of an epoch for every alternative. Choose is a pure function; Measure
+// measures the rates that predictions are computed from.
 package placement
 
 import (
@@ -152,8 +151,7 @@ func (n Needs) Memory(f Facts, a Alternative) need.Memory {
 	return terms.Sum(a.Devices, false)
 }
 
-// Least is the least host memory that these needs can be met with, if a device's own
-// memory is enough.
+// Least is the least host memory that these needs can be met with, if a device's own memory is enough.
 func (n Needs) Least(f Facts, o Override) units.Bytes {
 	work := units.Bytes(0)
 	if f.Device.Unified {
@@ -215,13 +213,12 @@ type Decision struct {
 	Alternatives []Alternative
 }
 
-// Choose takes storage for an input that is read once, if that is possible, and else the first of these
-// that is (preprop-gnn section 5): device memory with
-// row reshuffling, spread over the devices if one alone is too small; host memory with row
-// reshuffling; storage with chunk reshuffling. From host memory, it reshuffles chunks if gathering
-// rows would keep a device waiting longer, and the whole input can be pinned (with rows, only
-// batches have to be). What the user asked for has precedence. If that does not fit, the error is
-// machine.ErrDoesNotFit; if it contradicts itself, ErrContradiction.
+// Choose takes storage for an input that is read once, if that is possible, and else the first of these that is
+// (preprop-gnn section 5): device memory with row reshuffling, spread over the devices if one alone is too small; host
+// memory with row reshuffling; storage with chunk reshuffling. From host memory, it reshuffles chunks if gathering rows
+// would keep a device waiting longer, and the whole input can be pinned (with rows, only batches have to be). What the
+// user asked for has precedence. If that does not fit, the error is machine.ErrDoesNotFit; if it contradicts itself,
+// ErrContradiction.
 func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	f.Devices = max(f.Devices, 1)
 	f = f.beside(n.host())
@@ -343,8 +340,7 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	return d, nil
 }
 
-// whyUnpinned says why an input cannot all be pinned for devices to copy from; "" where
-// it can, or need not.
+// whyUnpinned says why an input cannot all be pinned for devices to copy from; "" where it can, or need not.
 func (f Facts) whyUnpinned(input units.Bytes) string {
 	if f.Device.Unified || f.Pinnable.By == "" || input <= f.Pinnable.Bytes {
 		return ""
@@ -374,8 +370,7 @@ func (a Alternative) keepsDeviceWaiting(other Alternative) bool {
 	return a.ComputeSeconds > 0 && a.EpochSeconds > 1.1*max(a.ComputeSeconds, other.EpochSeconds)
 }
 
-// alternatives lists all alternatives in the order of preference, with memory, times and, where
-// impossible, the reason.
+// alternatives lists all alternatives in the order of preference, with memory, times and, where impossible, the reason.
 func alternatives(f Facts, n Needs, o Override) []Alternative {
 	var out []Alternative
 	obstacles := obstacles(f, n, o)

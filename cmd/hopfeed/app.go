@@ -232,8 +232,7 @@ func (a *app) declareEmulate(flags *pflag.FlagSet) {
 	flags.Var(&a.emulate, "emulate", "compute on emulated devices, such as gpu=1,mem=2GiB,link=12GiB/s")
 }
 
-// verb runs a verb with the common flags in force, and prints its result, which
-// may come with an error.
+// verb runs a verb with the common flags in force, and prints its result, which may come with an error.
 func (a *app) verb(run func(ctx context.Context, args []string) (result, error)) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		if err := a.useThreads(); err != nil {

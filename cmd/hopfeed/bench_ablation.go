@@ -40,8 +40,7 @@ baseline, what an epoch waits for and the bytes it moves: figures 5, 9 and 14 an
 pre-propagation GNNs. It leaves out what does not fit into memory. With -o it also draws the figures:
 ` + strings.Join(bench.AblationFiles(), ", ") + ".",
 		Args: cobra.ExactArgs(1),
-		RunE: a.verb(func(ctx context.Context, args []string) (result,
-			error) {
+		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
 			return runBenchAblation(ctx, a, args[0], o)
 		}),
 	}

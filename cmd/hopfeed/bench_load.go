@@ -33,8 +33,7 @@ func newBenchLoadCommand(a *app) *cobra.Command {
 Figures come from the median round. memcpy is the rate at which this machine copies memory. With --json, each
 result is one object on a line of its own.`,
 		Args: cobra.ExactArgs(1),
-		RunE: a.verb(func(ctx context.Context, args []string) (result,
-			error) {
+		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
 			return runBenchLoad(ctx, a, args[0], o)
 		}),
 	}

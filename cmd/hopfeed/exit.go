@@ -44,8 +44,7 @@ func (e usageError) Is(target error) bool { return target == errUsage }
 
 func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(format, args...)) }
 
-// exitStatus is the status for err. What fails before the verb is running is
-// the command line's fault.
+// exitStatus is the status for err. What fails before the verb is running is the command line's fault.
 func exitStatus(ctx context.Context, err error, running bool) int {
 	code := exit.Of(err)
 	switch {

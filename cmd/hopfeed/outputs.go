@@ -26,8 +26,7 @@ func (a *app) followLink(path string) (string, error) {
 	return real, nil
 }
 
-// checkNoFiles refuses to write over any of some files in a directory, or into a graph or
-// store.
+// checkNoFiles refuses to write over any of some files in a directory, or into a graph or store.
 func (a *app) checkNoFiles(dir string, names []string) error {
 	if dir == "" {
 		return nil

@@ -289,8 +289,7 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (_ result, er
 	return &propagated{Result: r, PeakRSSBytes: machine.PeakRSS(), dryRun: o.DryRun, verbose: a.verbose}, nil
 }
 
-// planFor sets options to plan for the machine that the file hardware describes, if one is named, and for
-// a device.
+// planFor sets options to plan for the machine that the file hardware describes, if one is named, and for a device.
 func (a *app) planFor(ctx context.Context, options *preprop.Options, hardware, device string) (err error) {
 	if options.Device, err = a.propagationDevice(ctx, device); err != nil || hardware == "" {
 		return err

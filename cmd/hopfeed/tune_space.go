@@ -99,8 +99,7 @@ func pinInput(space *tune.Space, input *format.Dir) {
 		return s
 	}
 	if slices.ContainsFunc(space.Dimensions, func(d tune.Dimension) bool {
-		return slices.Contains([]string{"model",
-			"hops", "operator"}, d.Name)
+		return slices.Contains([]string{"model", "hops", "operator"}, d.Name)
 	}) {
 		space.Simplify = pin
 	} else {

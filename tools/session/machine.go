@@ -12,8 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 )
 
-// Machine is what sessions may use of a machine. It is made once for a run, so that all of it sees
-// the same budget.
+// Machine is what sessions may use of a machine. It is made once for a run, so that all of it sees the same budget.
 type Machine struct {
 	Devices devices.Kind  // a session opens as many as its placement uses
 	Budget  machine.Limit // of host memory, for everything: program, input, batches, model

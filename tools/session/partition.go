@@ -213,8 +213,7 @@ func eachOfSplit(array *npy.Array, shape []int64, row int64, do func(v int64) er
 	return nil
 }
 
-// PartitionOf is the partition with the format.Split* of each row: the regions of the store if they
-// agree.
+// PartitionOf is the partition with the format.Split* of each row: the regions of the store if they agree.
 func PartitionOf(store *format.Dir, parts []uint8) Partition {
 	same := store.Manifest.Kind == format.KindStore
 	for _, part := range RegionPartition().Parts() {

@@ -169,9 +169,8 @@ func (o Options) workBytes(layout format.Layout, store *format.Dir, batchRows, d
 	return units.Bytes(bytes), loads, nil
 }
 
-// measure measures the rates of this machine, and steps of the model on a few batches from storage,
-// on as many devices as will be used. It measures nothing if there is too little memory even for
-// that.
+// measure measures the rates of this machine, and steps of the model on a few batches from storage, on as many devices
+// as will be used. It measures nothing if there is too little memory even for that.
 func (p *Plan) measure(ctx context.Context, store *format.Dir, o Options) (err error) {
 	layout, n := store.Layout(), p.Devices
 	needs := p.Needs
@@ -212,8 +211,7 @@ func (p *Plan) measure(ctx context.Context, store *format.Dir, o Options) (err e
 	return err
 }
 
-// measureModel measures the time and memory of steps on the first rows of a region, on all devices
-// at once.
+// measureModel measures the time and memory of steps on the first rows of a region, on all devices at once.
 func (p *Plan) measureModel(ctx context.Context, lo loader.Options, model Model, opened []gds.Device) (err error) {
 	loaders, err := loader.OpenRanks(ctx, lo, opened)
 	if err != nil {

@@ -33,8 +33,7 @@ type SampledOptions struct {
 
 	// Device is where batches are assembled; nil: they are sampled only, and there is no Loader.
 	Device gds.Device
-	// Placement is where the features live: placement.Host or Storage; "" or placement.Auto: host
-	// memory, if they fit.
+	// Placement is where the features live: placement.Host or Storage; "" or placement.Auto: host memory, if they fit.
 	Placement string
 	Buffers   int   // batches on the device, held ones included; 0: placement.Buffers
 	Workers   int   // threads that sample; 0: all of the Machine
@@ -278,8 +277,7 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	}
 	most := sampling.MostSamples(o.Workers, o.Buffers)
 	if s.samples = int(min(int64(most), max(1, left/2/sets/max(one, 1)))); s.samples < most {
-		s.Reason += fmt.Sprintf("; %d batches are sampled at a time, up to %s each", s.samples,
-			units.Bytes(one))
+		s.Reason += fmt.Sprintf("; %d batches are sampled at a time, up to %s each", s.samples, units.Bytes(one))
 	}
 	if o.Device.Info().Unified {
 		left -= min(left/2, int64(s.samples)*sets*one)
@@ -335,8 +333,7 @@ func featureBytes(graph *format.Dir) int64 {
 	return gds.Bytes(1, l.Features, l.DType)
 }
 
-// Close closes all that is open. While an epoch runs, or batches are held, it is loader.ErrInUse, and
-// closes nothing.
+// Close closes all that is open. While an epoch runs, or batches are held, it is loader.ErrInUse, and closes nothing.
 func (s *Sampled) Close() error {
 	var errs []error
 	if s.Loader != nil {

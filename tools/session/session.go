@@ -1,15 +1,13 @@
-// Package session opens what a training needs: it decides where the input lives, and opens devices
-// and loaders for that. Whoever computes says which matrices and rows of a store it reads, in
-// batches of how many rows, and, if it computes on the devices of the session, what its model needs
-// (Model). A program that computes elsewhere, as in PyTorch, has no Model; its plans have no times
-// of computing and no memory of a model.
+// Package session opens what a training needs: it decides where the input lives, and opens devices and loaders for
+// that. Whoever computes says which matrices and rows of a store it reads, in batches of how many rows, and, if it
+// computes on the devices of the session, what its model needs (Model). A program that computes elsewhere, as in
+// PyTorch, has no Model; its plans have no times of computing and no memory of a model.
 //
 //	s, err := session.Open(ctx, store, session.Options{...})
 //	sets, err := s.Sets(rows, chunk.Shuffled, seed)  // a set for each device
 //	for batch, err := range sets[0].Epoch(ctx, stream, 0) {...}
 //
-// A Session may be used by several goroutines, and its loaders as package loader says. All memory
-// is valid until Close.
+// A Session may be used by several goroutines, and its loaders as package loader says. All memory is valid until Close.
 package session
 
 import (
@@ -74,10 +72,9 @@ type Model interface {
 	DeviceBytes(batchRows int, train bool) (int64, error)
 	// HostBytes is the memory that it takes on the host, for all devices.
 	HostBytes(devices int) (int64, error)
-	// StepSeconds measures, in about a second, the time that a step of training and one of
-	// evaluation take, divided by the rows of a device's share. There is a set for each device, and
-	// a share has up to shareRows rows. The memory that the steps take on a device counts in its
-	// gds.Usage.
+	// StepSeconds measures, in about a second, the time that a step of training and one of evaluation take, divided by
+	// the rows of a device's share. There is a set for each device, and a share has up to shareRows rows. The memory
+	// that the steps take on a device counts in its gds.Usage.
 	StepSeconds(ctx context.Context, devices []gds.Device, sets []*loader.Set, shareRows int) (train, evaluate float64,
 		err error)
 }

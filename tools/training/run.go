@@ -115,8 +115,7 @@ func (t *Runs) run(ctx context.Context, i int) error {
 	return nil
 }
 
-// train trains, and saves the run from time to time: at ends of epochs and, where these are long, between
-// two batches.
+// train trains, and saves the run from time to time: at ends of epochs and, where these are long, between two batches.
 func (t *Runs) train(ctx context.Context, f *trainer.Fitting, note func(trainer.Epoch)) error {
 	s := t.Saver
 	for {
@@ -137,8 +136,7 @@ func (t *Runs) train(ctx context.Context, f *trainer.Fitting, note func(trainer.
 // namedNodes is how many nodes of a batch an error names.
 const namedNodes = 20
 
-// nameRows adds to the error of a training that has diverged the nodes whose rows are in the batch where
-// it was found.
+// nameRows adds to the error of a training that has diverged the nodes whose rows are in the batch where it was found.
 func (t *Runs) nameRows(ctx context.Context, sets []RowSet, err error) error {
 	var d *trainer.DivergedError
 	if !errors.As(err, &d) {
