@@ -44,9 +44,9 @@ func (s *memorySource) load(id MatrixID) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	b, err := s.l.memory.pin(s.l.rows * s.l.rowBytes())
-	if err != nil {
-		return err
+	b := s.l.memory.Pin("a matrix", s.l.rows*s.l.rowBytes())
+	if s.l.memory.Err != nil {
+		return s.l.memory.Err
 	}
 	s.matrices = append(s.matrices, b)
 	for _, r := range s.l.regions {

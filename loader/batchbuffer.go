@@ -1,6 +1,9 @@
 package loader
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
@@ -13,6 +16,7 @@ import (
 // all can be copied or converted by one operation.
 type batchBuffer struct {
 	epoch.Buffer
+	memory   gds.Memory
 	capacity int        // rows
 	features gds.Buffer // [rows, matrices * F] or [matrices * rows, F], in the type of batches
 	stored   gds.Buffer // the same in the stored type; features where that is the same type
@@ -40,23 +44,19 @@ func (l *Loader) batchBufferBytes() (features, stored, columns int64) {
 		int64(l.columnBytes(l.o.BatchRows) + 4*l.o.BatchRows)
 }
 
-func newBatchBuffer(l *Loader) (f *batchBuffer, err error) {
+func newBatchBuffer(l *Loader) (*batchBuffer, error) {
+	f := &batchBuffer{capacity: l.o.BatchRows, memory: gds.Memory{Device: l.o.Device}}
+	m, what := &f.memory, fmt.Sprintf("a batch of %d rows", l.o.BatchRows)
 	features, stored, columns := l.batchBufferBytes()
-	f = &batchBuffer{capacity: l.o.BatchRows}
-	if f.features, err = l.memory.alloc(features); err != nil {
-		return nil, err
+	f.features = m.Alloc(what, features)
+	if f.stored = f.features; stored > 0 {
+		f.stored = m.Alloc(what, stored)
 	}
-	f.stored = f.features
-	if stored > 0 {
-		if f.stored, err = l.memory.alloc(stored); err != nil {
-			return nil, err
-		}
+	f.columns, f.pinned = m.Alloc(what, columns), m.Pin(what, columns)
+	if m.Err != nil {
+		return nil, errors.Join(m.Err, m.Free())
 	}
-	if f.columns, err = l.memory.alloc(columns); err != nil {
-		return nil, err
-	}
-	f.pinned, err = l.memory.pin(columns)
-	return f, err
+	return f, nil
 }
 
 // takeBuffer gives a job a free batch buffer, if it has none, once the copies from its pinned memory are done.

@@ -86,7 +86,7 @@ type Loader struct {
 	regions []region
 	rows    int64 // of all regions
 	columns rowColumns
-	memory  memory
+	memory  gds.Memory // of all but the batch buffers
 	buffers *epoch.Buffers[*batchBuffer]
 	source  source
 	// Lists of row numbers for up to BatchRows rows, to use again.
@@ -106,39 +106,6 @@ type Loader struct {
 type region struct {
 	format.Region
 	firstRow int64
-}
-
-// memory is what a loader has allocated.
-type memory struct {
-	device  gds.Device
-	buffers []gds.Buffer
-}
-
-func (m *memory) alloc(bytes int64) (gds.Buffer, error) {
-	return m.track(m.device.Alloc(max(bytes, 1)))
-}
-
-func (m *memory) pin(bytes int64) (gds.Buffer, error) {
-	return m.track(m.device.AllocPinned(max(bytes, 1)))
-}
-
-func (m *memory) track(b gds.Buffer, err error) (gds.Buffer, error) {
-	if err == nil {
-		m.buffers = append(m.buffers, b)
-	}
-	return b, err
-}
-
-func (m *memory) free() error { return m.freeFrom(0) }
-
-// freeFrom frees what was allocated after the first buffers.
-func (m *memory) freeFrom(first int) error {
-	var err error
-	for _, b := range m.buffers[first:] {
-		err = errors.Join(err, b.Free())
-	}
-	m.buffers = m.buffers[:first]
-	return err
 }
 
 // Memory is the memory that a loader allocates beside the input, in bytes.
@@ -194,7 +161,7 @@ func Open(ctx context.Context, o Options) (*Loader, error) {
 
 // open makes the loader of one rank, after those of the ranks before it. It does not fill its memory.
 func open(ctx context.Context, o Options, ranks Ranks, rank int) (*Loader, error) {
-	l := &Loader{o: o, memory: memory{device: o.Device}, ranks: ranks, rank: rank, holders: 1}
+	l := &Loader{o: o, memory: gds.Memory{Device: o.Device}, ranks: ranks, rank: rank, holders: 1}
 	if o.Sharded {
 		l.holder, l.holders = int64(rank), int64(len(ranks))
 	}
@@ -216,7 +183,7 @@ func (l *Loader) openBuffers() error {
 	l.spareNumbers = make(chan []uint32, l.o.Buffers+2)
 	for range l.o.Buffers {
 		if err := l.Grow(); err != nil {
-			return fmt.Errorf("buffers for %d batches of %d rows: %w", l.o.Buffers, l.o.BatchRows, err)
+			return err
 		}
 	}
 	return nil
@@ -228,13 +195,11 @@ func (l *Loader) Grow() error {
 	if l.buffers.Full() {
 		return ErrFull
 	}
-	before := len(l.memory.buffers)
 	f, err := newBatchBuffer(l)
-	if err != nil {
-		return errors.Join(err, l.memory.freeFrom(before))
+	if err == nil {
+		l.buffers.Add(f)
 	}
-	l.buffers.Add(f)
-	return nil
+	return err
 }
 
 // configure checks the options and sets the fields that follow from them.
@@ -316,12 +281,15 @@ func (l *Loader) unified() bool { return l.o.Device.Info().Unified }
 func (l *Loader) Close() error { return l.ranks.Close() }
 
 func (l *Loader) release() error {
+	var errs []error
 	if l.buffers != nil {
 		l.buffers.Close()
+		for _, f := range l.buffers.All() {
+			errs = append(errs, f.memory.Free())
+		}
 	}
-	var err error
 	if l.source.close != nil {
-		err = l.source.close()
+		errs = append(errs, l.source.close())
 	}
-	return errors.Join(err, l.memory.free())
+	return errors.Join(append(errs, l.memory.Free())...)
 }

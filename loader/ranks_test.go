@@ -382,7 +382,7 @@ func TestMemoryThatIsGoneEndsTheRanksThatNeedItsRows(t *testing.T) {
 		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: Device, Sharded: true,
 			BatchRows: 7}, devices)
 		set := mustSet(t, ranks[0], Rows{Region: "train"}, plan)
-		if err := ranks[1].memory.free(); err != nil {
+		if err := ranks[1].memory.Free(); err != nil {
 			t.Fatal(err)
 		}
 		stream := mustStream(t, devices[0])

@@ -23,15 +23,14 @@ type resident struct {
 	stream gds.Stream // while chunks are copied into memory that the host cannot write to
 }
 
-func (r *resident) allocate(alloc func(int64) (gds.Buffer, error)) (err error) {
+func (r *resident) allocate(alloc func(what string, bytes int64) gds.Buffer) error {
 	l := r.l
 	if l.rows > 1<<32 {
 		return fmt.Errorf("%d rows are too many for memory (at most 2^32)", l.rows)
 	}
-	if r.memory, err = alloc(r.heldRows() * l.joinedBytes()); err != nil {
-		return fmt.Errorf("loading %d matrices of %d rows: %w", len(l.o.Matrices), r.heldRows(), err)
-	}
-	return nil
+	what := fmt.Sprintf("%d matrices of %d rows", len(l.o.Matrices), r.heldRows())
+	r.memory = alloc(what, r.heldRows()*l.joinedBytes())
+	return l.memory.Err
 }
 
 // heldRows is the number of rows that are held.
@@ -53,9 +52,9 @@ func (l *Loader) preloadChunks(ranks int) int {
 // fill reads and checks every chunk of the loader's regions once, and copies it to all residents, this one included.
 func (r *resident) fill(ctx context.Context, all []*resident) (err error) {
 	r.read = ReadStats{Path: "buffered", Reason: "read once, when the loader was opened"}
-	pinned := memory{device: r.l.o.Device}
+	pinned := gds.Memory{Device: r.l.o.Device}
 	defer func() {
-		closed := pinned.free()
+		closed := pinned.Free()
 		for _, t := range all {
 			if t.stream != nil {
 				closed = errors.Join(closed, t.stream.Close())
@@ -75,11 +74,10 @@ func (r *resident) fill(ctx context.Context, all []*resident) (err error) {
 	}
 	free := make(chan gds.Buffer, r.l.preloadChunks(len(r.l.ranks))) // a chunk of one matrix each
 	for range cap(free) {
-		b, err := pinned.pin(r.l.chunkBytes())
-		if err != nil {
-			return err
-		}
-		free <- b
+		free <- pinned.Pin("chunks on their way", r.l.chunkBytes())
+	}
+	if pinned.Err != nil {
+		return pinned.Err
 	}
 	for i := range r.l.o.Matrices {
 		if err := r.fillMatrix(ctx, i, all, free); err != nil {

@@ -94,16 +94,17 @@ func (l *Loader) readColumns(ctx context.Context) error {
 		return nil
 	}
 	size := int64(l.columns.labelBytes())
-	b, err := l.memory.pin(size * l.rows)
-	if err != nil {
-		return fmt.Errorf("labels of %d rows: %w", l.rows, err)
-	}
-	l.columns.labels = b.Bytes()[:size*l.rows]
+	labels, ids := l.memory.Pin(fmt.Sprintf("labels of %d rows", l.rows), size*l.rows), gds.Buffer(nil)
 	if l.o.NodeIDs {
-		if b, err = l.memory.pin(4 * l.rows); err != nil {
-			return fmt.Errorf("node ids of %d rows: %w", l.rows, err)
-		}
-		l.columns.nodes = dtype.Uint32s(b.Bytes()[:4*l.rows])
+		ids = l.memory.Pin(fmt.Sprintf("node ids of %d rows", l.rows), 4*l.rows)
+	}
+	err := l.memory.Err
+	if err != nil {
+		return err
+	}
+	l.columns.labels = labels.Bytes()[:size*l.rows]
+	if ids != nil {
+		l.columns.nodes = dtype.Uint32s(ids.Bytes()[:4*l.rows])
 	}
 	for _, r := range l.regions {
 		labels := l.columns.labels[size*r.firstRow:][:size*r.Rows]

@@ -22,7 +22,7 @@ func openDevice(ctx context.Context, ranks Ranks) error {
 	for rank, l := range ranks {
 		d := &deviceSource{&resident{l: l}, all}
 		l.source = source{joined: true, finish: d.finish, reads: d.reads}
-		if err := d.allocate(l.memory.alloc); err != nil {
+		if err := d.allocate(l.memory.Alloc); err != nil {
 			return err
 		}
 		all[rank] = d.resident

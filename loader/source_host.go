@@ -49,32 +49,26 @@ func openHost(ctx context.Context, ranks Ranks) error {
 		case l.o.Mapped:
 			l.source.begin = nil
 		case !l.unified():
-			if err := h.pinStaging(); err != nil {
-				return err
-			}
+			h.pinStaging()
 		}
 	}
 	// After the staging of all ranks, which is more important to lock.
 	ranks[0].source.reads = input.reads
-	if err := input.allocate(ranks[0].memory.pin); err != nil {
+	if err := input.allocate(ranks[0].memory.Pin); err != nil {
 		return err
 	}
 	return input.fill(ctx, []*resident{input})
 }
 
-func (h *hostSource) pinStaging() error {
+func (h *hostSource) pinStaging() {
 	h.free = make(chan *staging, h.l.stagingCount())
+	what := fmt.Sprintf("batches of %d rows that are gathered", h.l.o.BatchRows)
 	for range cap(h.free) {
-		b, err := h.l.memory.pin(h.l.stagingBytes())
-		if err != nil {
-			return fmt.Errorf("pinned memory to gather batches of %d rows in: %w", h.l.o.BatchRows, err)
-		}
-		s := &staging{Buffer: b}
+		s := &staging{Buffer: h.l.memory.Pin(what, h.l.stagingBytes())}
 		s.giveBack = func() { h.free <- s }
 		h.staging = append(h.staging, s)
 	}
 	h.reset()
-	return nil
 }
 
 func (h *hostSource) reset() {

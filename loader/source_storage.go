@@ -39,14 +39,15 @@ type storageSource struct {
 	files    map[string]*storedFile // by path in the store
 	// memory holds the slots of each matrix, one after another: device memory if the device is
 	// unified, or reads files into its own, else pinned.
-	memory  []gds.Buffer
-	sums    *chunkSums // nil: chunks are checked by the host
-	stride  int64      // from slot to slot
-	slots   []*slot
-	free    chan *slot
-	last    *slot          // that begin used
-	pending *chunkRead     // that begin may still add to, or nil
-	readers *parallel.Pool // while an epoch runs
+	memory   []gds.Buffer
+	onDevice gds.Memory // the same, where slots are device memory of their own
+	sums     *chunkSums // nil: chunks are checked by the host
+	stride   int64      // from slot to slot
+	slots    []*slot
+	free     chan *slot
+	last     *slot          // that begin used
+	pending  *chunkRead     // that begin may still add to, or nil
+	readers  *parallel.Pool // while an epoch runs
 }
 
 type storedFile struct {
@@ -175,19 +176,19 @@ func (s *storageSource) allocate() error {
 	if err != nil {
 		return err
 	}
-	bytes := s.stride * int64(slots)
 	if s.readsIntoDevice() {
-		err = s.allocateOnDevice(bytes, slots)
+		err = s.allocateOnDevice(slots)
 	}
-	if len(s.memory) == 0 && err == nil {
-		alloc := s.l.memory.pin
+	if s.memory == nil && err == nil {
+		alloc := s.l.memory.Pin
 		if s.l.unified() {
-			alloc = s.l.memory.alloc
+			alloc = s.l.memory.Alloc
 		}
-		s.memory, err = s.allocateMemory(bytes, alloc)
+		s.memory = s.allocateSlots(slots, alloc)
+		err = s.l.memory.Err
 	}
 	if err != nil {
-		return fmt.Errorf("%d slots for chunks of %d matrices: %w", slots, len(s.matrices), err)
+		return err
 	}
 	for i := range slots {
 		s.slots = append(s.slots, &slot{index: i})
@@ -197,18 +198,12 @@ func (s *storageSource) allocate() error {
 	return nil
 }
 
-// allocateMemory allocates the slots of each matrix, all or none.
-func (s *storageSource) allocateMemory(bytes int64, alloc func(int64) (gds.Buffer, error)) (
-	memory []gds.Buffer, err error,
-) {
+// allocateSlots allocates the slots of each matrix.
+func (s *storageSource) allocateSlots(slots int, alloc func(what string, bytes int64) gds.Buffer) (all []gds.Buffer) {
 	for range s.matrices {
-		b, err := alloc(bytes)
-		if err != nil {
-			return memory, err
-		}
-		memory = append(memory, b)
+		all = append(all, alloc(fmt.Sprintf("chunks in %d slots", slots), s.stride*int64(slots)))
 	}
-	return memory, nil
+	return all
 }
 
 // begin takes the slots of the chunks that the batch has rows of, and starts to read them.
@@ -439,5 +434,5 @@ func (s *storageSource) close() error {
 	for _, m := range s.matrices {
 		err = errors.Join(err, m.Close())
 	}
-	return err
+	return errors.Join(err, s.onDevice.Free())
 }

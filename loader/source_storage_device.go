@@ -27,24 +27,20 @@ func (s *storageSource) readsIntoDevice() bool {
 }
 
 // allocateOnDevice allocates slots of each matrix in memory of the device. If there is too little, it allocates none.
-func (s *storageSource) allocateOnDevice(bytes int64, slots int) error {
-	before := len(s.l.memory.buffers)
-	memory, err := s.allocateMemory(bytes, s.l.memory.alloc)
-	var sums, pinned gds.Buffer
-	if sumBytes := int64(4 * slots * len(s.matrices)); err == nil {
-		if sums, err = s.l.memory.alloc(sumBytes); err == nil {
-			pinned, err = s.l.memory.pin(sumBytes)
-		}
+func (s *storageSource) allocateOnDevice(slots int) error {
+	m := &s.onDevice
+	m.Device = s.l.o.Device
+	memory, sums := s.allocateSlots(slots, m.Alloc), m.Matrix("checksums", slots, len(s.matrices), gds.Uint32)
+	pinned := sums
+	pinned.Buf = m.Pin("checksums", int64(4*slots*len(s.matrices)))
+	switch {
+	case errors.Is(m.Err, gds.ErrOutOfMemory):
+		return m.Free()
+	case m.Err != nil:
+		return m.Err
 	}
-	if err == nil {
-		view := func(b gds.Buffer) gds.Tensor { return gds.NewTensor(b, slots, len(s.matrices), gds.Uint32) }
-		s.memory, s.sums = memory, &chunkSums{view(sums), view(pinned)}
-		return nil
-	}
-	if !errors.Is(err, gds.ErrOutOfMemory) {
-		return err
-	}
-	return s.l.memory.freeFrom(before)
+	s.memory, s.sums = memory, &chunkSums{sums, pinned}
+	return nil
 }
 
 // checkOnDevice checks the chunks of a batch that no batch before has used: the device computes their

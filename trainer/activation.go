@@ -92,7 +92,7 @@ type activation struct {
 	scratch    bool               // has no gradient
 	out, grad  gds.Tensor
 	ofGraph    *activation // is used instead in passes over a whole graph; nil: none is
-	mem        memory      // if it grows
+	mem        gds.Memory  // if it grows
 }
 
 // grows tells whether memory grows with the batches. Otherwise there is memory for the largest batch from the start.
@@ -110,10 +110,10 @@ func (a *activation) value(p *pass) gds.Tensor {
 func (a *activation) gradient(p *pass) gds.Tensor { return a.grad.Slice(0, p.rowsAt(a.level)) }
 
 // allocate makes room for rows.
-func (a *activation) allocate(mem *memory, rows int, train bool) {
-	a.rows, a.out = rows, mem.matrix("activations", rows, a.cols, gds.Float32)
+func (a *activation) allocate(mem *gds.Memory, rows int, train bool) {
+	a.rows, a.out = rows, mem.Matrix("activations", rows, a.cols, gds.Float32)
 	if train && !a.scratch {
-		a.grad = mem.matrix("gradients", rows, a.cols, gds.Float32)
+		a.grad = mem.Matrix("gradients", rows, a.cols, gds.Float32)
 	}
 }
 
@@ -134,7 +134,7 @@ func (n *network) reserve(b *loader.Batch) error {
 	if len(n.growing) == 0 {
 		return nil
 	}
-	if n.mem.dev != nil {
+	if n.mem.Device != nil {
 		if err := n.stream.Synchronize(context.Background()); err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ func (n *network) grow(room func(rows int64) int64) error {
 	for _, a := range n.growing {
 		if err == nil {
 			a.allocate(&a.mem, int(room(int64(n.pass.rowsAt(a.level)))), n.task.train)
-			err = a.mem.err
+			err = a.mem.Err
 		}
 	}
 	if err != nil {
@@ -162,8 +162,8 @@ func (n *network) grow(room func(rows int64) int64) error {
 
 func (n *network) freeGrowing() (err error) {
 	for _, a := range n.growing {
-		err = errors.Join(err, a.mem.free())
-		a.rows, a.mem = 0, memory{dev: n.mem.dev}
+		err = errors.Join(err, a.mem.Free())
+		a.rows, a.mem = 0, gds.Memory{Device: n.mem.Device}
 	}
 	return err
 }

@@ -164,10 +164,10 @@ type areaMeter struct {
 	scores      areaTally
 }
 
-func area(mem *memory, s Spec, batchRows int) (_ meter, err error) {
+func area(mem *gds.Memory, s Spec, batchRows int) (_ meter, err error) {
 	m := &areaMeter{}
-	m.out = mem.pinned("scores", gds.Bytes(batchRows, s.Classes, gds.Float32))
-	m.labels = mem.pinned("labels", gds.Bytes(1, batchRows, gds.Int32))
+	m.out = mem.Pin("scores", gds.Bytes(batchRows, s.Classes, gds.Float32))
+	m.labels = mem.Pin("labels", gds.Bytes(1, batchRows, gds.Int32))
 	return m, nil
 }
 

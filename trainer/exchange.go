@@ -12,7 +12,7 @@ import (
 // exchange adds up vectors of all ranks, of up to count elements. They meet in pinned memory, and the processor adds
 // them, in the order of ranks: so all ranks get the same sum, bit for bit, in every run.
 type exchange struct {
-	mem     memory
+	mem     gds.Memory
 	count   int
 	places  int          // vectors in each buffer
 	partial []gds.Buffer // of each rank
@@ -27,13 +27,13 @@ func (x *exchange) allocate(ranks []*network, places int) error {
 	x.from, x.copied = make([][]float32, len(ranks)), make([]gds.Event, len(ranks))
 	bytes := gds.Bytes(places, x.count, gds.Float32)
 	for _, n := range ranks {
-		x.mem.dev = n.mem.dev
-		x.partial = append(x.partial, x.mem.pinned("vectors that are added up", bytes))
+		x.mem.Device = n.mem.Device
+		x.partial = append(x.partial, x.mem.Pin("vectors that are added up", bytes))
 		if x.total == nil {
-			x.total = x.mem.pinned("sums over devices", bytes)
+			x.total = x.mem.Pin("sums over devices", bytes)
 		}
 	}
-	return x.mem.err
+	return x.mem.Err
 }
 
 // vector is the vector at a place of a buffer.

@@ -139,7 +139,7 @@ func newFitting(ranks []Rank, spec Spec, o Options) (f *Fitting, err error) {
 func (f *Fitting) Close() error {
 	err := f.group.close()
 	if f.queues != nil {
-		err = errors.Join(err, f.queues.mem.free())
+		err = errors.Join(err, f.queues.mem.Free())
 	}
 	return err
 }

@@ -716,7 +716,7 @@ func newLayerFixture(t *testing.T, rows, columns int, build func(b *builder, x *
 	f := &layerFixture{T: t, x: b.activation(0, columns)}
 	f.y = build(b, f.x)
 	f.n = &network{task: taskFor(t, true), builder: *b, batchRows: rows, spec: Spec{Features: 1},
-		mem: memory{dev: openDevice(t, host.Options{Discrete: true})}}
+		mem: gds.Memory{Device: openDevice(t, host.Options{Discrete: true})}}
 	if err := f.n.allocate(); err != nil {
 		t.Fatal(err)
 	}
@@ -747,7 +747,7 @@ func (f *layerFixture) backward(p *pass) {
 
 func (f *layerFixture) upload(to gds.Tensor, values []float32) {
 	f.Helper()
-	if err := gds.Upload(f.n.mem.dev, f.n.stream, to, values); err != nil {
+	if err := gds.Upload(f.n.mem.Device, f.n.stream, to, values); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -755,7 +755,7 @@ func (f *layerFixture) upload(to gds.Tensor, values []float32) {
 func (f *layerFixture) download(from gds.Tensor) []float32 {
 	f.Helper()
 	values := make([]float32, from.Rows*from.Cols)
-	if err := gds.Download(f.n.mem.dev, f.n.stream, values, from); err != nil {
+	if err := gds.Download(f.n.mem.Device, f.n.stream, values, from); err != nil {
 		f.Fatal(err)
 	}
 	return values
@@ -917,12 +917,12 @@ func TestTheLossAndItsGradientAreThoseOfTheDefinition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mem := memory{dev: dev}
+	mem := gds.Memory{Device: dev}
 	defer func() {
 		if err := stream.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := mem.free(); err != nil {
+		if err := mem.Free(); err != nil {
 			t.Error(err)
 		}
 	}()

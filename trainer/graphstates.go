@@ -18,7 +18,7 @@ type graphStates struct {
 	matrices [2]hostRows
 	pool     *gather.Pool
 	staging  gds.Buffer // pinned, for stagingRows
-	mem      memory
+	mem      gds.Memory
 }
 
 // stagingRows is how many rows go from a device to host memory at a time.
@@ -66,10 +66,10 @@ func (m *messagePassing) productColumns() int {
 // allocate makes room for a row for each node, unless there is room.
 func (s *graphStates) allocate(dev gds.Device, nodes int, columns [2]int) (err error) {
 	if s.pool == nil {
-		s.pool, s.mem.dev = gather.NewPool(0), dev
+		s.pool, s.mem.Device = gather.NewPool(0), dev
 		bytes := gds.Bytes(stagingRows, max(columns[0], columns[1]), gds.Float32)
-		if s.staging = s.mem.pinned("rows on their way", bytes); s.mem.err != nil {
-			return s.mem.err
+		if s.staging = s.mem.Pin("rows on their way", bytes); s.mem.Err != nil {
+			return s.mem.Err
 		}
 	}
 	for i := range s.matrices {
@@ -102,7 +102,7 @@ func (s *graphStates) free() error {
 	if s.pool != nil {
 		s.pool.Close()
 	}
-	return errors.Join(append(errs, s.mem.free())...)
+	return errors.Join(append(errs, s.mem.Free())...)
 }
 
 // computeChunks copies to the device the rows of a batch of the last layer's output, for a graph that comes in chunks.
@@ -111,7 +111,7 @@ func (n *network) computeChunks(ctx context.Context, b *loader.Batch) error {
 	s, m, graph := &n.states, n.messages, b.Whole.Chunks
 	last := &s.matrices[(len(m.layers)-1)%2]
 	if b.Index == 0 {
-		if err := s.allocate(n.mem.dev, graph.Nodes(), m.stateColumns(m.chunkOrder(graph.Sparse()))); err != nil {
+		if err := s.allocate(n.mem.Device, graph.Nodes(), m.stateColumns(m.chunkOrder(graph.Sparse()))); err != nil {
 			return err
 		}
 		if err := n.computeLayers(ctx, graph); err != nil {

@@ -53,7 +53,7 @@ func (g *group) close() error {
 	for _, n := range g.ranks {
 		err = errors.Join(err, n.close())
 	}
-	return errors.Join(err, g.exchange.mem.free())
+	return errors.Join(err, g.exchange.mem.Free())
 }
 
 // rankError adds the number of the rank's device to an error, if there are several devices.
@@ -101,7 +101,7 @@ func (g *group) checkSets(name string, sets []Epocher) error {
 // peakBytes is the largest peak memory of the devices, in bytes.
 func (g *group) peakBytes() (bytes int64) {
 	for _, n := range g.ranks {
-		bytes = max(bytes, n.mem.dev.Usage().Peak)
+		bytes = max(bytes, n.mem.Device.Usage().Peak)
 	}
 	return bytes
 }

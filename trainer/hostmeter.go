@@ -43,8 +43,8 @@ type copied struct {
 }
 
 // newCopied is for batches of up to batchRows rows and this number of bytes of labels or numbers.
-func newCopied(mem *memory, what string, s Spec, batchRows int, bytes int64) copied {
-	return copied{out: mem.pinned(what, gds.Bytes(batchRows, s.Classes, gds.Float32)), of: mem.pinned(what, bytes)}
+func newCopied(mem *gds.Memory, what string, s Spec, batchRows int, bytes int64) copied {
+	return copied{out: mem.Pin(what, gds.Bytes(batchRows, s.Classes, gds.Float32)), of: mem.Pin(what, bytes)}
 }
 
 // copy enqueues the copies.
@@ -56,8 +56,8 @@ func (c *copied) copy(s gds.Stream, out, of gds.Tensor) {
 }
 
 // onHost makes meters that count on the host.
-func onHost(start func(Spec) rowTally) func(*memory, Spec, int) (meter, error) {
-	return func(mem *memory, s Spec, batchRows int) (meter, error) {
+func onHost(start func(Spec) rowTally) func(*gds.Memory, Spec, int) (meter, error) {
+	return func(mem *gds.Memory, s Spec, batchRows int) (meter, error) {
 		m := &hostMeter{cols: s.Classes, start: func() rowTally { return start(s) }, counted: start(s)}
 		for i := range m.slots {
 			m.slots[i] = newCopied(mem, "metric", s, batchRows, s.labelBytes(batchRows))

@@ -24,7 +24,7 @@ const lossMetric = "loss"
 // metric is a metric of models of some targets.
 type metric struct {
 	// meter makes the meter of one device, with its memory, for batches of up to batchRows rows.
-	meter   func(mem *memory, s Spec, batchRows int) (meter, error)
+	meter   func(mem *gds.Memory, s Spec, batchRows int) (meter, error)
 	targets []Target
 	lower   bool // lower is better; otherwise it is a fraction of 1, and higher is better
 	loss    bool // it is the mean loss
@@ -108,8 +108,8 @@ func finite(v float64) float64 {
 }
 
 // accuracy is the part of labelled rows that are classified correctly.
-func accuracy(mem *memory, _ Spec, _ int) (meter, error) {
-	return &accuracyMeter{mem.matrix("count", 1, 2, gds.Int64), mem.pinned("count", gds.Bytes(1, 2, gds.Int64))}, nil
+func accuracy(mem *gds.Memory, _ Spec, _ int) (meter, error) {
+	return &accuracyMeter{mem.Matrix("count", 1, 2, gds.Int64), mem.Pin("count", gds.Bytes(1, 2, gds.Int64))}, nil
 }
 
 type accuracyMeter struct {

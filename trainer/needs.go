@@ -25,7 +25,7 @@ func (s Spec) PinnedBytes(batchRows, devices, gradients int, train bool) (int64,
 	if devices > 1 && train {
 		vectors++
 	}
-	return int64(devices)*n.mem.pinnedBytes + int64((devices+1)*vectors)*gds.Bytes(1, n.params.count, gds.Float32), nil
+	return int64(devices)*n.mem.PinnedBytes + int64((devices+1)*vectors)*gds.Bytes(1, n.params.count, gds.Float32), nil
 }
 
 // BlockBytes is the device memory of a model that reads a graph, in addition to DeviceBytes, for training on batches
@@ -68,7 +68,7 @@ func (s Spec) graphBytes(batches []*loader.Batch, sparse, train bool) (bytes int
 		}
 	}
 	for _, a := range n.activations {
-		bytes += a.mem.bytes
+		bytes += a.mem.Bytes
 	}
 	return bytes, nil
 }

@@ -35,7 +35,7 @@ type network struct {
 	profile      *profile      // nil: none
 	submission   *submission
 	stream       gds.Stream
-	mem          memory
+	mem          gds.Memory
 }
 
 // maxBatchRows is more than is useful, and small enough that the bytes of any model fit an int64.
@@ -49,7 +49,7 @@ func (s Spec) DeviceBytes(batchRows int, train bool) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return n.mem.bytes, nil
+	return n.mem.Bytes, nil
 }
 
 // counted is a network without a device, whose memory is only counted.
@@ -72,11 +72,11 @@ func newNetwork(dev gds.Device, spec Spec, batchRows int, t task) (*network, err
 		return nil, fmt.Errorf("%w: batches of at most %d rows: must be 1 to %d", ErrOptions, batchRows, maxBatchRows)
 	}
 	n := &network{
-		builder: *declared, task: t, spec: spec, batchRows: batchRows, mem: memory{dev: dev},
+		builder: *declared, task: t, spec: spec, batchRows: batchRows, mem: gds.Memory{Device: dev},
 		weightBlocks: declared.findBlocks(), labelledPart: 1, scales: slices.Repeat([]float32{1}, len(spec.Matrices)),
 	}
 	if err := n.allocate(); err != nil {
-		return nil, errors.Join(err, n.mem.free())
+		return nil, errors.Join(err, n.mem.Free())
 	}
 	n.pass.Stream, n.pass.scales = n.stream, n.scales
 	n.pass.meet = func(gds.Tensor) bool { return true } // alone
@@ -90,10 +90,10 @@ func (n *network) allocate() (err error) {
 			a.allocate(&n.mem, cmp.Or(a.rows, n.batchRows), n.task.train)
 		}
 	}
-	n.lossSum = n.mem.matrix("loss", 1, 1, gds.Float32)
-	n.lossHost = n.mem.pinned("loss", gds.Bytes(1, lossSlots, gds.Float32))
+	n.lossSum = n.mem.Matrix("loss", 1, 1, gds.Float32)
+	n.lossHost = n.mem.Pin("loss", gds.Bytes(1, lossSlots, gds.Float32))
 	if n.task.weights != nil {
-		n.weights = n.mem.matrix("class weights", 1, n.spec.Classes, gds.Float32)
+		n.weights = n.mem.Matrix("class weights", 1, n.spec.Classes, gds.Float32)
 	}
 	if n.task.metric.meter != nil {
 		if n.meter, err = n.task.metric.meter(&n.mem, n.spec, n.batchRows); err != nil {
@@ -103,10 +103,10 @@ func (n *network) allocate() (err error) {
 	if n.task.train {
 		n.allocateColumns()
 	}
-	if n.mem.dev == nil || n.mem.err != nil {
-		return n.mem.err
+	if n.mem.Device == nil || n.mem.Err != nil {
+		return n.mem.Err
 	}
-	if n.stream, err = n.mem.dev.NewStream(); err != nil {
+	if n.stream, err = n.mem.Device.NewStream(); err != nil {
 		return err
 	}
 	n.submission = newSubmission(n.stream)
@@ -122,9 +122,9 @@ func (n *network) allocate() (err error) {
 
 // close waits for all work and frees all memory.
 func (n *network) close() error {
-	err := errors.Join(n.stream.Close(), n.states.free(), n.mem.free())
+	err := errors.Join(n.stream.Close(), n.states.free(), n.mem.Free())
 	for _, a := range n.activations {
-		err = errors.Join(err, a.mem.free())
+		err = errors.Join(err, a.mem.Free())
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func (p *parameters) declare(name string, rows, cols int, bound float64) *parame
 }
 
 // allocate gets the vectors; for training, all of them.
-func (p *parameters) allocate(mem *memory, t task) {
+func (p *parameters) allocate(mem *gds.Memory, t task) {
 	vectors := []*gds.Tensor{&p.value}
 	if t.train {
 		p.moments = make([]gds.Tensor, t.optimizer.moments)
@@ -51,7 +51,7 @@ func (p *parameters) allocate(mem *memory, t task) {
 		}
 	}
 	for _, vector := range vectors {
-		*vector = mem.matrix("parameters", 1, p.count, gds.Float32)
+		*vector = mem.Matrix("parameters", 1, p.count, gds.Float32)
 	}
 	for _, q := range p.list {
 		q.value = q.matrix(p.value)
@@ -93,13 +93,13 @@ func (p *parameters) initial(seed uint64) []float32 {
 
 // upload sets a vector [1,n], and waits until it is there.
 func (n *network) upload(vector gds.Tensor, values []float32) error {
-	return gds.Upload(n.mem.dev, n.stream, vector, values)
+	return gds.Upload(n.mem.Device, n.stream, vector, values)
 }
 
 // download copies a vector [1,n] to the host.
 func (n *network) download(vector gds.Tensor) ([]float32, error) {
 	values := make([]float32, vector.Cols)
-	return values, gds.Download(n.mem.dev, n.stream, values, vector)
+	return values, gds.Download(n.mem.Device, n.stream, values, vector)
 }
 
 // linearBound is the bound of weights and biases of a layer with this number of

@@ -76,7 +76,7 @@ func (p *predictor) allocate() error {
 			p.slots[i] = append(p.slots[i], newCopied(&n.mem, "predictions", n.spec, n.batchRows,
 				gds.Bytes(1, n.batchRows, gds.Uint32)))
 		}
-		return n.mem.err
+		return n.mem.Err
 	})
 }
 

@@ -69,16 +69,16 @@ func (g *group) newGradientQueues(places int) (*gradientQueues, error) {
 	q := &gradientQueues{}
 	err := q.allocate(g.ranks, places)
 	for _, n := range g.ranks {
-		q.mem.dev = n.mem.dev
-		q.loss = append(q.loss, q.mem.pinned("losses", gds.Bytes(1, places, gds.Float32)))
+		q.mem.Device = n.mem.Device
+		q.loss = append(q.loss, q.mem.Pin("losses", gds.Bytes(1, places, gds.Float32)))
 		var saved []gds.Tensor
 		for range n.synchronized() {
-			saved = append(saved, q.mem.matrix("parameters as of the last synchronisation", 1, q.count, gds.Float32))
+			saved = append(saved, q.mem.Matrix("parameters as of the last synchronisation", 1, q.count, gds.Float32))
 		}
 		q.saved = append(q.saved, saved)
 	}
-	if err = cmp.Or(err, q.mem.err); err != nil {
-		return nil, errors.Join(err, q.mem.free())
+	if err = cmp.Or(err, q.mem.Err); err != nil {
+		return nil, errors.Join(err, q.mem.Free())
 	}
 	return q, nil
 }

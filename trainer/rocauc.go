@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
@@ -19,7 +20,7 @@ type rankings struct {
 	rows   int64
 }
 
-func rocAUC(mem *memory, s Spec, batchRows int) (meter, error) {
+func rocAUC(mem *gds.Memory, s Spec, batchRows int) (meter, error) {
 	if s.Target == ClassTarget && s.Classes != 2 {
 		return nil, fmt.Errorf("%w: roc-auc is a metric of two classes, or of several labels a row, not of %d classes",
 			ErrOptions, s.Classes)

@@ -23,10 +23,10 @@ type columns struct {
 
 // allocateColumns gets memory for the columns, and for measuring them.
 func (n *network) allocateColumns() {
-	n.momentBlock = n.mem.pinned("moments", gds.Bytes(momentRows, n.spec.Features, gds.Float32))
+	n.momentBlock = n.mem.Pin("moments", gds.Bytes(momentRows, n.spec.Features, gds.Float32))
 	n.columns = make([]columns, len(n.spec.Matrices))
 	for i := range n.columns {
-		three := n.mem.matrix("means", 3, n.spec.Features, gds.Float32)
+		three := n.mem.Matrix("means", 3, n.spec.Features, gds.Float32)
 		n.columns[i] = columns{mean: three.Slice(0, 1), factor: three.Slice(1, 2), inverse: three.Slice(2, 3)}
 	}
 }

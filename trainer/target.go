@@ -81,7 +81,7 @@ func (m *rescaled) measure(g *group, shares []*loader.Batch, parameters []float3
 	err := g.eachRank(func(n *network) error {
 		b := shares[n.rank]
 		own := make([]float32, b.Rows*columns)
-		err := gds.Download(n.mem.dev, n.stream, own, b.Labels)
+		err := gds.Download(n.mem.Device, n.stream, own, b.Labels)
 		labels = append(labels, own...)
 		return err
 	})

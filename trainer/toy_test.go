@@ -24,10 +24,10 @@ func openDevice(t testing.TB, o host.Options) gds.Device {
 	return testdevice.Open(t, o)
 }
 
-// matrixOf is memory.matrix with its error.
-func matrixOf(m *memory, what string, rows, cols int, t gds.DType) (gds.Tensor, error) {
-	x := m.matrix(what, rows, cols, t)
-	return x, m.err
+// matrixOf is gds.Memory.Matrix with its error.
+func matrixOf(m *gds.Memory, what string, rows, cols int, t gds.DType) (gds.Tensor, error) {
+	x := m.Matrix(what, rows, cols, t)
+	return x, m.Err
 }
 
 // toy is rows in host memory that feed a trainer without a store.
@@ -62,7 +62,7 @@ func (d *toy) feed(dev gds.Device, batch int) *toy {
 func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error] {
 	d.epochs++
 	return func(yield func(*loader.Batch, error) bool) {
-		mem := memory{dev: d.dev}
+		mem := gds.Memory{Device: d.dev}
 		stage := stager{mem: &mem, stream: stream}
 		var xs []gds.Tensor
 		for range d.x {
@@ -88,7 +88,7 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 		defer func() {
 			// As of a loader, nothing is left behind when the loop is over.
 			_ = stream.Synchronize(context.Background())
-			_ = mem.free()
+			_ = mem.Free()
 		}()
 		plan := chunk.Plan{Rows: d.Rows(), ChunkRows: 1, BatchRows: d.batch, Rank: d.rank, World: d.world}
 		if d.shuffle {
@@ -168,15 +168,15 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 
 // stager copies to a device through pinned memory that it keeps.
 type stager struct {
-	mem    *memory
+	mem    *gds.Memory
 	stream gds.Stream
 	pinned gds.Buffer
 }
 
 func (s *stager) upload(to gds.Tensor, from []byte) error {
 	if bytes := int64(len(from)); s.pinned == nil || s.pinned.Len() < bytes {
-		if s.pinned = s.mem.pinned("toy", bytes); s.mem.err != nil {
-			return s.mem.err
+		if s.pinned = s.mem.Pin("toy", bytes); s.mem.Err != nil {
+			return s.mem.Err
 		}
 	}
 	copy(s.pinned.Bytes(), from)
@@ -185,7 +185,7 @@ func (s *stager) upload(to gds.Tensor, from []byte) error {
 }
 
 // toySparse brings the elements of a matrix that are not zero to a device.
-func toySparse(mem *memory, stream gds.Stream, x []float32, columns int) (gds.Tensor, *loader.SparseRows, error) {
+func toySparse(mem *gds.Memory, stream gds.Stream, x []float32, columns int) (gds.Tensor, *loader.SparseRows, error) {
 	b := toyBlock{Offsets: []uint32{0}} // from columns to rows
 	for i, v := range x {
 		if v != 0 {
@@ -223,7 +223,7 @@ func toyBlocks(layers, rows int) (blocks []toyBlock) {
 
 type toyBlock sampling.Block
 
-func (t toyBlock) upload(mem *memory, stream gds.Stream) (b loader.Block, err error) {
+func (t toyBlock) upload(mem *gds.Memory, stream gds.Stream) (b loader.Block, err error) {
 	b = loader.Block{Destinations: t.Destinations, Sources: t.Sources}
 	for _, v := range []struct {
 		to   *gds.Tensor
@@ -236,7 +236,7 @@ func (t toyBlock) upload(mem *memory, stream gds.Stream) (b loader.Block, err er
 		if *v.to, err = matrixOf(mem, "toy", 1, v.n, v.kind); err != nil {
 			return b, err
 		}
-		if err = gds.Upload(mem.dev, stream, *v.to, v.from); err != nil {
+		if err = gds.Upload(mem.Device, stream, *v.to, v.from); err != nil {
 			return b, err
 		}
 	}
@@ -291,7 +291,7 @@ func (d *toy) labelsOf(row int) []byte {
 	return dtype.BytesOf(d.labels[row : row+1])
 }
 
-func (d *toy) labelMemory(mem *memory) (gds.Tensor, error) {
+func (d *toy) labelMemory(mem *gds.Memory) (gds.Tensor, error) {
 	switch {
 	case d.several != nil:
 		return matrixOf(mem, "toy", d.batch, d.outputs, gds.Int8)

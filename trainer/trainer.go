@@ -19,7 +19,6 @@ package trainer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -55,53 +54,3 @@ type Data struct {
 
 // hasRows tells whether a set exists and has rows.
 func hasRows(e Epocher) bool { return e != nil && e.Rows() > 0 }
-
-// memory is device memory that is freed all at once. Without a device it is only counted. err is the first error of an
-// allocation, after which there are no more: check it when all is allocated.
-type memory struct {
-	dev         gds.Device
-	bufs        []gds.Buffer
-	bytes       int64 // of the device, in pages of gds.Align bytes
-	pinnedBytes int64 // of the host, also in pages
-	err         error
-}
-
-// matrix allocates a dense matrix of zeros; errors say what it is for.
-func (m *memory) matrix(what string, rows, cols int, t gds.DType) gds.Tensor {
-	bytes := gds.Bytes(rows, cols, t)
-	m.bytes += gds.Aligned(bytes)
-	if buf := m.add("memory for "+what, bytes, gds.Device.Alloc); buf != nil {
-		return gds.NewTensor(buf, rows, cols, t)
-	}
-	return gds.Tensor{}
-}
-
-// pinned allocates pinned host memory, which is freed with the rest.
-func (m *memory) pinned(what string, bytes int64) gds.Buffer {
-	m.pinnedBytes += gds.Aligned(bytes)
-	return m.add("pinned memory for "+what, bytes, gds.Device.AllocPinned)
-}
-
-// add allocates a buffer; nil: there is no device, or an error.
-func (m *memory) add(what string, bytes int64, allocate func(gds.Device, int64) (gds.Buffer, error)) gds.Buffer {
-	if m.dev == nil || m.err != nil {
-		return nil
-	}
-	buf, err := allocate(m.dev, bytes)
-	if err != nil {
-		m.err = fmt.Errorf("%s: %w", what, err)
-		return nil
-	}
-	m.bufs = append(m.bufs, buf)
-	return buf
-}
-
-// free frees all of it. Work that uses it must be done.
-func (m *memory) free() error {
-	var errs []error
-	for _, b := range m.bufs {
-		errs = append(errs, b.Free())
-	}
-	m.bufs, m.err = nil, nil
-	return errors.Join(errs...)
-}

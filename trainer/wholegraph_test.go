@@ -54,7 +54,7 @@ func (w *wholeToy) EpochFrom(context.Context, gds.Stream, int, int) iter.Seq2[*l
 type toyChunks struct {
 	t     *testing.T
 	dev   gds.Device
-	mem   *memory
+	mem   *gds.Memory
 	block toyBlock // of all nodes
 	x     *hostRows
 	// sparse makes features so.
@@ -80,13 +80,14 @@ func (c *toyChunks) EachRows(_ context.Context, stream gds.Stream) iter.Seq2[loa
 }
 
 // uploadFeatures brings rows of features to a device, as they are or sparse.
-func uploadFeatures(t *testing.T, mem *memory, stream gds.Stream, x []float32, columns int, sparse bool) (gds.Tensor,
-	*loader.SparseRows) {
+func uploadFeatures(t *testing.T, mem *gds.Memory, stream gds.Stream, x []float32, columns int, sparse bool) (
+	gds.Tensor, *loader.SparseRows,
+) {
 	t.Helper()
 	if !sparse {
 		tensor, err := matrixOf(mem, "test", len(x)/columns, columns, gds.Float32)
 		if err == nil {
-			err = gds.Upload(mem.dev, stream, tensor, x)
+			err = gds.Upload(mem.Device, stream, tensor, x)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -219,9 +220,9 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer n.close()
-			mem := memory{dev: dev}
+			mem := gds.Memory{Device: dev}
 			defer func() {
-				if err := mem.free(); err != nil {
+				if err := mem.Free(); err != nil {
 					t.Error(err)
 				}
 			}()

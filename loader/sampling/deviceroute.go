@@ -66,8 +66,9 @@ func (r *deviceRoute) begin(ctx context.Context, stream gds.Stream) (err error) 
 	}
 	table := l.o.Cache.Table()
 	if rows.table == nil {
-		if rows.table, err = l.o.Device.Alloc(4 * int64(len(table))); err != nil {
-			return fmt.Errorf("table of the cached rows of %d nodes: %w", len(table), err)
+		what := fmt.Sprintf("the table of cached rows of %d nodes", len(table))
+		if rows.table = rows.memory.Alloc(what, 4*int64(len(table))); rows.memory.Err != nil {
+			return rows.memory.Err
 		}
 	}
 	return gds.Upload(l.o.Device, stream, r.slots(), table)

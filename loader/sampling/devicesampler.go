@@ -19,14 +19,14 @@ type DeviceMethod struct {
 	method *Method
 	graph  gds.Graph
 	labor  bool
-	pins   pins
+	memory gds.Memory
 }
 
 // OnDevice prepares the method for devices of the kind of device. It can be for neighbor (unless by
 // weight), full and labor, of a PinnedTopology, on a device with memory of its own that reads pinned
 // memory by itself (gds.Info.MapsPinned); else the error is ErrOptions and says why not. The caller
 // closes the result before the method and the topology.
-func (m *Method) OnDevice(device gds.Device) (_ *DeviceMethod, err error) {
+func (m *Method) OnDevice(device gds.Device) (*DeviceMethod, error) {
 	topology := m.topology
 	if c, ok := topology.(*ListCache); ok {
 		topology = c.Topology
@@ -50,15 +50,14 @@ func (m *Method) OnDevice(device gds.Device) (_ *DeviceMethod, err error) {
 		return nil, fmt.Errorf("%w: batches cannot be prepared on the device: %s", ErrOptions, why)
 	}
 	f := m.factors
-	d := &DeviceMethod{method: m, labor: m.name == "labor"}
+	d := &DeviceMethod{method: m, labor: m.name == "labor", memory: gds.Memory{Device: device}}
 	d.graph = gds.Graph{Offsets: pinned.offsets, Sources: pinned.sources, Weights: pinned.weights, Mean: f.mean,
 		AddLoops: f.added}
-	if d.graph.RowFactors, err = pin(&d.pins, device, f.s, gds.Float32); err == nil {
-		d.graph.Loops, err = pin(&d.pins, device, f.loops, gds.Uint32)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("coefficients of %d nodes for a device: %w", m.topology.Nodes(), err),
-			d.Close())
+	what := fmt.Sprintf("coefficients of %d nodes", m.topology.Nodes())
+	d.graph.RowFactors = pin(&d.memory, what, f.s, gds.Float32)
+	d.graph.Loops = pin(&d.memory, what, f.loops, gds.Uint32)
+	if d.memory.Err != nil {
+		return nil, errors.Join(d.memory.Err, d.Close())
 	}
 	if f.t != nil { // it is s
 		d.graph.ColumnFactors = d.graph.RowFactors
@@ -67,7 +66,7 @@ func (m *Method) OnDevice(device gds.Device) (_ *DeviceMethod, err error) {
 }
 
 // Close frees what samplers share, after all of them are closed.
-func (d *DeviceMethod) Close() error { return d.pins.free() }
+func (d *DeviceMethod) Close() error { return d.memory.Free() }
 
 // DeviceSampler samples mini-batches on a device, the same as those that a Sampler of the method makes. It has memory
 // of its own there, which grows with the batches, and belongs to one goroutine at a time.
@@ -237,9 +236,10 @@ func (s *DeviceSampler) keepRoom(ctx context.Context, known, nodes int) error {
 // Close waits for the stream's work, and frees the memory.
 func (s *DeviceSampler) Close() error {
 	_ = s.stream.Synchronize(context.Background()) // its error is for those who enqueue work
-	buffers := []gds.Buffer{s.nodes.Buffer, s.items.Buffer, s.total.Buffer, s.count.Buffer, s.host.Buffer}
-	for _, b := range s.blocks {
-		buffers = append(buffers, b.offsets.Buffer, b.indices.Buffer, b.weights.Buffer)
+	errs := []error{s.nodes.Free(), s.items.Free(), s.total.Free(), s.count.Free(), s.host.Free()}
+	for i := range s.blocks {
+		b := &s.blocks[i]
+		errs = append(errs, b.offsets.Free(), b.indices.Free(), b.weights.Free())
 	}
-	return epoch.FreeAll(buffers...)
+	return errors.Join(errs...)
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/features"
-	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
 // rowCache is the memory of the slots of a cache, as rows are stored: of the device, or of the host,
 // where storage is behind it.
 type rowCache struct {
 	l      *Loader
+	memory gds.Memory // of the device, and pinned
 	device gds.Buffer // nil: host
 	table  gds.Buffer // on the device, cache.Table, where the device looks rows up; else nil
 	host   *offheap.Buffer
@@ -50,27 +50,25 @@ func RowCacheNeed(slots, rowBytes, nodes, batchRows int64, unified, routed bool)
 
 // newRowCache allocates the slots of a loader's cache; nil if there are none, or nothing is to be
 // gained by rows in other memory.
-func newRowCache(l *Loader) (_ *rowCache, err error) {
+func newRowCache(l *Loader) (*rowCache, error) {
 	_, stored := l.o.Features.(*features.Storage)
 	if l.o.Cache == nil || l.o.Cache.Slots() == 0 || l.unified && !stored {
 		return nil, nil
 	}
-	r := &rowCache{l: l, loadRows: min(maxLoadRows, l.o.Cache.Slots())}
-	bytes := int64(l.o.Cache.Slots()) * l.rowBytes()
+	slots := l.o.Cache.Slots()
+	r := &rowCache{l: l, memory: gds.Memory{Device: l.o.Device}, loadRows: min(maxLoadRows, slots)}
+	what, bytes, load := fmt.Sprintf("a cache of %d rows", slots), int64(slots)*l.rowBytes(),
+		int64(r.loadRows)*(l.rowBytes()+4)
 	if l.unified {
-		r.host, err = offheap.Alloc(bytes)
+		var err error
+		if r.host, err = offheap.Alloc(bytes); err != nil {
+			return nil, fmt.Errorf("memory for %s: %w", what, err)
+		}
 	} else {
-		r.device, err = l.o.Device.Alloc(max(bytes, 1))
+		r.device, r.arrival = r.memory.Alloc(what, bytes), r.memory.Alloc(what, load)
 	}
-	load := int64(r.loadRows) * (l.rowBytes() + 4)
-	if err == nil {
-		r.staging, err = l.o.Device.AllocPinned(load)
-	}
-	if err == nil && !l.unified {
-		r.arrival, err = l.o.Device.Alloc(load)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("cache of %d rows: %w", l.o.Cache.Slots(), err), r.close())
+	if r.staging = r.memory.Pin(what, load); r.memory.Err != nil {
+		return nil, errors.Join(r.memory.Err, r.close())
 	}
 	return r, nil
 }
@@ -163,7 +161,7 @@ func (r *rowCache) gather(ctx context.Context, dst []byte, l *cache.Lookup) erro
 }
 
 func (r *rowCache) close() error {
-	err := epoch.FreeAll(r.device, r.table, r.staging, r.arrival)
+	err := r.memory.Free()
 	for _, b := range []*offheap.Buffer{r.host, r.misses} {
 		if b != nil {
 			err = errors.Join(err, b.Free())

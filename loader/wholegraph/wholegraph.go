@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 
@@ -35,15 +34,15 @@ type Options struct {
 
 // Graph is on a device until Close. Its sets may be used as long, one epoch at a time for each.
 type Graph struct {
-	device  gds.Device
-	stream  gds.Stream
-	o       Options
-	x       gds.Tensor
-	sparse  *loader.SparseRows // not nil: the elements of x, which has no memory
-	block   loader.Block       // of all nodes
-	labels  *sampling.Labels
-	buffers []gds.Buffer
-	chunks  *chunks // nil: the graph is on the device
+	device gds.Device
+	stream gds.Stream
+	o      Options
+	x      gds.Tensor
+	sparse *loader.SparseRows // not nil: the elements of x, which has no memory
+	block  loader.Block       // of all nodes
+	labels *sampling.Labels
+	memory gds.Memory
+	chunks *chunks // nil: the graph is on the device
 }
 
 // Bytes is the device memory that the graph takes at least: features as float32, or as sparse rows if they have
@@ -58,7 +57,7 @@ func Bytes(m *format.Manifest, a sampling.Aggregation, elements *features.Elemen
 
 // Open reads a graph to a device, or prepares to read its chunks.
 func Open(ctx context.Context, device gds.Device, o Options) (_ *Graph, err error) {
-	g := &Graph{device: device, o: o}
+	g := &Graph{device: device, o: o, memory: gds.Memory{Device: device}}
 	if g.stream, err = device.NewStream(); err != nil {
 		return nil, err
 	}
@@ -91,42 +90,24 @@ func (g *Graph) Features(threads int) features.Source {
 }
 
 // AllocatedBytes is the memory of the device that the graph and its sets have.
-func (g *Graph) AllocatedBytes() (total int64) {
-	for _, b := range g.buffers {
-		total += gds.Aligned(b.Len())
-	}
-	return total
-}
+func (g *Graph) AllocatedBytes() int64 { return g.memory.Bytes }
 
 // Close frees the memory. Work that uses it must be done.
 func (g *Graph) Close() error {
-	errs := []error{g.stream.Close()}
+	err := g.stream.Close()
 	if g.chunks != nil {
-		errs = append(errs, g.chunks.close())
+		err = errors.Join(err, g.chunks.close())
 	}
-	for _, b := range g.buffers {
-		errs = append(errs, b.Free())
-	}
-	return errors.Join(errs...)
-}
-
-// alloc is a dense matrix on the device.
-func (g *Graph) alloc(what string, rows, cols int, t gds.DType) (gds.Tensor, error) {
-	b, err := g.device.Alloc(gds.Bytes(rows, cols, t))
-	if err != nil {
-		return gds.Tensor{}, fmt.Errorf("%s of a whole graph: %w", what, err)
-	}
-	g.buffers = append(g.buffers, b)
-	return gds.NewTensor(b, rows, cols, t), nil
+	return errors.Join(err, g.memory.Free())
 }
 
 // upload is a vector on the device.
 func upload[T dtype.Number](g *Graph, what string, t gds.DType, values []T) (gds.Tensor, error) {
-	v, err := g.alloc(what, 1, len(values), t)
-	if err == nil {
-		err = gds.Upload(g.device, g.stream, v, values)
+	v := g.memory.Matrix(what+" of a whole graph", 1, len(values), t)
+	if g.memory.Err != nil {
+		return v, g.memory.Err
 	}
-	return v, err
+	return v, gds.Upload(g.device, g.stream, v, values)
 }
 
 // stagingBytes is the memory by way of which features come to the device.
@@ -148,8 +129,8 @@ func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 		g.x = shapeOf(rows, cols)
 		return err
 	}
-	if g.x, err = g.alloc("features", rows, cols, gds.Float32); err != nil {
-		return err
+	if g.x = g.memory.Matrix("features of a whole graph", rows, cols, gds.Float32); g.memory.Err != nil {
+		return g.memory.Err
 	}
 	some := max(1, min(rows, stagingBytes/(4*cols)))
 	staging, err := g.device.AllocPinned(gds.Bytes(some, cols, gds.Float32))
@@ -367,11 +348,11 @@ func (g *Graph) uploadLabels(rows int, visit func(label func(row int, node uint3
 	if !g.labelsPerRow() {
 		rows, cols = 1, rows
 	}
-	m, err := g.alloc("labels", rows, cols, l.Type)
-	if err == nil {
-		err = gds.Upload(g.device, g.stream, m, data)
+	m := g.memory.Matrix("labels of a whole graph", rows, cols, l.Type)
+	if g.memory.Err != nil {
+		return m, g.memory.Err
 	}
-	return m, err
+	return m, gds.Upload(g.device, g.stream, m, data)
 }
 
 // labelsPerRow tells whether a row has several labels, or values: their tensor is then a matrix.

@@ -1,10 +1,6 @@
 package epoch
 
-import (
-	"errors"
-
-	"github.com/hopfeed/hopfeed/gds"
-)
+import "github.com/hopfeed/hopfeed/gds"
 
 // Growing is memory that grows with the batches.
 type Growing struct{ gds.Buffer } // nil: none
@@ -42,17 +38,6 @@ func (g *Growing) Free() error {
 		return nil
 	}
 	return b.Free()
-}
-
-// FreeAll frees buffers, some of which may be nil.
-func FreeAll(buffers ...gds.Buffer) error {
-	var errs []error
-	for _, b := range buffers {
-		if b != nil {
-			errs = append(errs, b.Free())
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // Arena says where parts of memory lie, each of which is aligned.
