@@ -105,6 +105,7 @@ func newRoot(a *app, name string) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.SortFlags = false
 	flags.IntVar(&a.threads, "threads", 0, "threads to use (0: CPU affinity and quota)")
+	within(flags, 0, maxThreads, "threads")
 	flags.Var(&a.memory, "memory", "memory to use (default 80 % of what is available or the cgroup limit)")
 	flags.Lookup("memory").DefValue = ""
 	flags.Uint64Var(&a.seed, "seed", 0, "number that all random draws derive from")
@@ -272,12 +273,6 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 func (a *app) useThreads() error {
 	if a.quiet && a.verbose {
 		return usagef("--quiet and --verbose exclude each other: give one of them")
-	}
-	if a.threads < 0 {
-		return usagef("--threads %d: must not be negative", a.threads)
-	}
-	if a.threads > maxThreads {
-		return usagef("--threads %d: must be at most %d", a.threads, maxThreads)
 	}
 	if a.threads == 0 {
 		a.threads = machine.Threads()

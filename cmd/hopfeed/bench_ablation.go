@@ -56,6 +56,8 @@ pre-propagation GNNs. It leaves out what does not fit into memory. With -o it al
 	f.IntVar(&o.Rounds, "rounds", 3, roundsUsage)
 	f.IntVar(&o.Epochs, "epochs", 2, "epochs measured in a round, between a first and a last one that do not count")
 	f.StringVarP(&o.output, "output", "o", "", "directory for charts and figures")
+	atLeast(f, 1, "batch", "rounds", "epochs")
+	atLeast(f, 0, "chunk-rows")
 	return c
 }
 
@@ -75,10 +77,6 @@ func (o *benchAblationOptions) validate() (err error) {
 		if err := oneOf("models", model, names...); err != nil {
 			return err
 		}
-	}
-	if o.Rounds < 1 || o.Epochs < 1 || o.BatchRows < 1 || o.ChunkRows < 0 {
-		return usagef("--rounds %d, --epochs %d, --batch %d, --chunk-rows %d: want 1 or more, and no negative ones",
-			o.Rounds, o.Epochs, o.BatchRows, o.ChunkRows)
 	}
 	return nil
 }

@@ -50,6 +50,9 @@ result is one object on a line of its own.`,
 	f.IntVar(&o.Rounds, "rounds", 3, roundsUsage)
 	f.DurationVar(&o.Compute, "compute", 0, "time to keep each batch, as if a device computed on it")
 	f.BoolVar(&o.Unchecked, "unchecked", false, "do not compare the checksums of what is read from storage")
+	among(f, "shuffle", append(bench.LoadShuffles(), "all")...)
+	atLeast(f, 1, "batch", "buffers", "rounds")
+	atLeast(f, 0, "chunk-rows", "compute")
 	return c
 }
 
@@ -73,18 +76,10 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 	if o.shuffle != "all" {
 		o.Shuffles = []string{o.shuffle}
 	}
-	if err := oneOf("shuffle", o.shuffle, append(bench.LoadShuffles(), "all")...); err != nil {
-		return nil, err
-	}
 	for _, v := range o.Variants {
 		if err := oneOf("variants", v, bench.LoadVariants()...); err != nil {
 			return nil, err
 		}
-	}
-	if o.Rounds < 1 || o.Buffers < 1 || o.BatchRows < 1 || o.ChunkRows < 0 || o.Compute < 0 {
-		return nil, usagef("--rounds %d, --buffers %d, --batch %d, --chunk-rows %d, --compute %v: want 1 or more, "+
-			"and no negative ones",
-			o.Rounds, o.Buffers, o.BatchRows, o.ChunkRows, o.Compute)
 	}
 	store, err := a.openStore(dir, "bench load")
 	if err != nil {

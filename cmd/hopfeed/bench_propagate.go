@@ -42,16 +42,14 @@ in the format of benchstat.`,
 		"numbers of threads to measure (default 1, and as many as CPU affinity and quota allow)")
 	f.IntVar(&o.Rounds, "rounds", 5, roundsUsage)
 	f.BoolVar(&o.gobench, "gobench", false, "print lines as Go's benchmarks do")
+	within(f, 1, 1<<32-1, "nodes")
+	within(f, 1, 1<<48-1, "edges")
+	within(f, 1, 1<<24-1, "features")
+	atLeast(f, 1, "rounds")
 	return c
 }
 
 func runBenchPropagate(ctx context.Context, a *app, o benchPropagateOptions) (result, error) {
-	if o.Nodes < 1 || o.Nodes >= 1<<32 || o.Edges < 1 || o.Edges >= 1<<48 || o.Features < 1 || o.Features >= 1<<24 ||
-		o.Rounds < 1 {
-		return nil, usagef("--nodes %d, --edges %d, --features %d, --rounds %d: want 1 or more, and less than 2^32 "+
-			"nodes, 2^48 edges and 2^24 features",
-			o.Nodes, o.Edges, o.Features, o.Rounds)
-	}
 	if a.json && o.gobench {
 		return nil, usagef("--json, --gobench: want one of them")
 	}

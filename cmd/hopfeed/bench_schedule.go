@@ -78,6 +78,9 @@ The schedules:
 	f.IntVar(&o.rounds, "rounds", 3, roundsUsage)
 	f.BoolVar(&o.paper, "paper", false, "emulate the machines A, B and C of MorphGL with its three data sets")
 	f.StringVarP(&o.output, "output", "o", "", "directory for charts")
+	within(f, 1, maxThreads, "cpu-workers")
+	within(f, 1, mostScheduled, "batches", "cpu-buffer", "gpu-buffer")
+	atLeast(f, 1, "rounds")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		wrong, what := runFlags, "it is for epochs that run: give a GRAPH"
 		if len(args) > 0 {
@@ -133,13 +136,6 @@ func simulateSchedules(ctx context.Context, a *app, o benchScheduleOptions) (res
 	}
 	if err := o.durations.Check(); err != nil {
 		return nil, usagef("--cpu-batch, --dma, --gpu-batch, --training, --cpu-workers, --gather: %v", err)
-	}
-	if o.durations.Workers < 1 || o.durations.Workers > maxThreads {
-		return nil, usagef("--cpu-workers %d: want 1 to %d", o.durations.Workers, maxThreads)
-	}
-	if min(o.batches, o.cpuBuffer, o.gpuBuffer) < 1 || max(o.batches, o.cpuBuffer, o.gpuBuffer) > mostScheduled {
-		return nil, usagef("--batches %d, --cpu-buffer %d, --gpu-buffer %d: want each from 1 to %d", o.batches,
-			o.cpuBuffer, o.gpuBuffer, mostScheduled)
 	}
 	all, err := bench.SimulateSchedules(ctx, o.names, collective.Inputs{
 		Durations: o.durations, Batches: o.batches, CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer,

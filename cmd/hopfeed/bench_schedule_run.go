@@ -51,9 +51,6 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.rounds < 1 {
-		return nil, usagef("--rounds %d: want 1 or more", o.rounds)
-	}
 	settings, files, err := o.settings(a)
 	if err != nil {
 		return nil, err

@@ -42,6 +42,8 @@ cross-validation. Round i has seed i, from 0 on.`,
 	f.Float64Var(&o.minValid, "min-accuracy", 0, minAccuracyUsage)
 	f.StringVar(&o.throughput, "throughput", wallTime, throughputUsage)
 	f.BoolVar(&o.resident, "resident", false, "memory is what the process had resident, not that of the device")
+	among(f, "throughput", wallTime, processorTime)
+	atLeast(f, 1, "rounds")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		o.table = args[0]
 		return runBenchTune(ctx, a, o, f.Changed("min-accuracy"))
@@ -50,9 +52,6 @@ cross-validation. Round i has seed i, from 0 on.`,
 }
 
 func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid bool) (result, error) {
-	if err := oneOf("throughput", o.throughput, wallTime, processorTime); err != nil {
-		return nil, err
-	}
 	table, err := a.readTrials(o.table)
 	if err != nil {
 		return nil, err
@@ -73,8 +72,6 @@ func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid b
 	switch {
 	case o.runs < 1 || o.runs > len(table):
 		return nil, usagef("--trials %d: want a number from 1 to the %d trials of the table", o.runs, len(table))
-	case o.seeds < 1:
-		return nil, usagef("--rounds %d: must be at least 1", o.seeds)
 	case !(o.reach > 0 && o.reach <= 1):
 		return nil, usagef("--share %v: want a share above 0 and up to 1", o.reach)
 	}

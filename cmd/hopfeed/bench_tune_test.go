@@ -97,7 +97,7 @@ func TestTablesThatCannotBeReplayedAreRefused(t *testing.T) {
 		"failed.jsonl":                   "no trial has throughput",
 		"trials.jsonl --trials 41":       "from 1 to the 40 trials",
 		"trials.jsonl --trials -1":       "from 1 to the 40 trials",
-		"trials.jsonl --rounds 0":        "at least 1",
+		"trials.jsonl --rounds 0":        "want 1 or more",
 		"trials.jsonl --share 1.5":       "up to 1",
 		"trials.jsonl --share NaN":       "up to 1",
 		"trials.jsonl --min-accuracy 2":  "the best accuracy",

@@ -49,9 +49,6 @@ another split. Test or validation rows that the model was trained on are refused
 		Args: cobra.ExactArgs(1),
 	}
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		if c.Flags().Changed("split") && o.split < 0 {
-			return nil, usagef("--split %d: must not be negative", o.split)
-		}
 		o.store = args[0]
 		return runEvaluate(ctx, a, o)
 	})
@@ -66,22 +63,12 @@ another split. Test or validation rows that the model was trained on are refused
 	f.StringVar(&o.metric, "metric", "", "what rows are evaluated by (default that of the training)")
 	f.IntVar(&o.batch, "batch", 8000, batchUsage)
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
+	among(f, "rows", rowChoices...)
+	among(f, "placement", placement.Auto, placement.Device, placement.Host, placement.Storage)
+	atLeast(f, 1, "batch")
+	atLeast(f, 0, "split")
 	c.MarkFlagRequired("checkpoint")
 	return c
-}
-
-func (o *evaluateOptions) validate() error {
-	if err := oneOf("placement", o.placement, placement.Auto, placement.Device, placement.Host,
-		placement.Storage); err != nil {
-		return err
-	}
-	if err := oneOf("rows", o.rows, rowChoices...); err != nil {
-		return err
-	}
-	if o.batch < 1 {
-		return usagef("--batch %d: must be at least 1", o.batch)
-	}
-	return nil
 }
 
 // evaluation is the rows that a model is evaluated on.
@@ -212,9 +199,6 @@ func addSection(to []trainer.NamedRows, in training.Input, name string, rows loa
 
 func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err error) {
 	start := time.Now()
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
 	c, err := checkpoint.Load(a.fs, o.checkpoint)
 	if err != nil {
 		return nil, err

@@ -1,9 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // Help texts of flags that several commands have. A flag means the same wherever it
@@ -30,47 +34,69 @@ const (
 // fileOutput is the annotation of a flag --output that names a file; others name a directory.
 const fileOutput = "hopfeed_output_is_a_file"
 
-// optionalInt is a flag for a number from 1 to most; 0 and "" are no value.
-type optionalInt struct {
-	value *int
-	most  int
+// checkedFlag is a flag whose values are checked when they are set.
+type checkedFlag struct {
+	pflag.Value
+	check func(text string) error
 }
 
-func (f optionalInt) Set(text string) error {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > f.most {
-		return fmt.Errorf("want a number from 1 to %d", f.most)
+func (f checkedFlag) Set(text string) error {
+	if err := f.Value.Set(text); err != nil {
+		return err
 	}
-	*f.value = n
-	return nil
+	return f.check(f.Value.String())
 }
 
-func (f optionalInt) String() string {
-	if f.value == nil || *f.value == 0 {
+// String is empty where the default could not be set: it stands for no value.
+func (f checkedFlag) String() string {
+	if f.Value == nil || f.check(f.Value.String()) != nil {
 		return ""
 	}
-	return strconv.Itoa(*f.value)
+	return f.Value.String()
 }
 
-func (f optionalInt) Type() string { return "number" }
-
-// biasFlag is a number from 1 on; 0 and "" are no value.
-type biasFlag float64
-
-func (f *biasFlag) Set(text string) error {
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(v >= 1) {
-		return errors.New("want 1 (no preference) or more")
+func checkFlag(f *pflag.FlagSet, name string, check func(text string) error) {
+	flag := f.Lookup(name)
+	if flag.Value = (checkedFlag{flag.Value, check}); flag.DefValue == "0s" {
+		flag.DefValue = "0" // which help leaves out
 	}
-	*f = biasFlag(v)
-	return nil
 }
 
-func (f *biasFlag) String() string {
-	if *f == 0 {
-		return ""
+// atLeast makes flags refuse numbers, and times, below least.
+func atLeast(f *pflag.FlagSet, least float64, names ...string) {
+	within(f, least, math.MaxFloat64, names...)
+}
+
+// within makes flags refuse numbers, and times in seconds, below least or above most.
+func within(f *pflag.FlagSet, least, most float64, names ...string) {
+	want := fmt.Sprintf("want a number from %.0f to %.0f", least, most)
+	if most == math.MaxFloat64 {
+		want = fmt.Sprintf("want %.0f or more", least)
 	}
-	return strconv.FormatFloat(float64(*f), 'g', -1, 64)
+	for _, name := range names {
+		checkFlag(f, name, func(text string) error {
+			v, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				t, _ := time.ParseDuration(text)
+				v = t.Seconds()
+			}
+			if !(v >= least && v <= most) {
+				return usagef("--%s %s: %s", name, text, want)
+			}
+			return nil
+		})
+	}
 }
 
-func (f *biasFlag) Type() string { return "factor" }
+// among makes a flag refuse values that are not allowed.
+func among(f *pflag.FlagSet, name string, allowed ...string) {
+	checkFlag(f, name, func(text string) error { return oneOf(name, text, allowed...) })
+}
+
+// oneOf returns an error unless the value of a flag is allowed.
+func oneOf(flag, value string, allowed ...string) error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return usagef("--%s %q: want one of %v", flag, value, allowed)
+}

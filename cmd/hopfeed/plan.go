@@ -60,6 +60,7 @@ For a GRAPH, plan trains some batches and validates once, from the placement tha
 	f.Float64SliceVar(&o.described.split, "split-shares", []float64{0.6, 0.2, 0.2},
 		"shares of the labelled nodes that train, validate and test")
 	f.StringVar(&o.described.dtype, "dtype", "", dtypeUsage+" (default float32)")
+	atLeast(f, 0, "devices")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		if err := o.fillDefaults(); err != nil {
 			return nil, err
@@ -96,8 +97,6 @@ func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 	case o.hardware != "" && a.emulate.GPUs > 0:
 		return nil, usagef("--emulate with --hardware: the first is for this machine, the second describes another " +
 			"(give --devices N for its devices)")
-	case o.devices < 0:
-		return nil, usagef("--devices %d: must not be negative", o.devices)
 	case readsGraph && o.Input == "":
 		return nil, usagef("%s reads a graph, whose batches are measured: give a GRAPH", o.Model)
 	case readsGraph && o.hardware != "":

@@ -160,7 +160,7 @@ func TestPlansThatCannotBeAreRefused(t *testing.T) {
 		{"plan store --emulate mem=1GiB --hardware machine.yaml", exitUsage,
 			"--emulate with --hardware: the first is for this machine"},
 		{"plan store --devices 2 --hardware machine.yaml", exitUsage, "the machine has 1"},
-		{"plan store --devices -1 --hardware machine.yaml", exitUsage, "negative"},
+		{"plan store --devices -1 --hardware machine.yaml", exitUsage, "want 0 or more"},
 		{"plan store --hardware bad.yaml", exitCorrupt, "bad.yaml: line 1"},
 		{"plan store --hardware none.yaml", exitFailed, "none.yaml"},
 		{"plan store --placement cloud", exitUsage, "device"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,6 +73,10 @@ Rows of a store are in its order: train, valid, test, rest; train rows shuffled,
 	f.IntVar(&o.batch, "batch", 8000, batchUsage)
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
 	f.BoolVar(&o.force, "force", false, forceUsage)
+	among(f, "rows", allRows, format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest)
+	among(f, "placement", placement.Auto, placement.Device, placement.Host, placement.Storage)
+	atLeast(f, 1, "batch")
+	atLeast(f, 0, "split")
 	c.MarkFlagRequired("checkpoint")
 	c.MarkFlagRequired("output")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
@@ -82,27 +87,6 @@ Rows of a store are in its order: train, valid, test, rest; train rows shuffled,
 		return runPredict(ctx, a, o)
 	})
 	return c
-}
-
-func (o *predictOptions) validate() error {
-	if err := oneOf("placement", o.placement, placement.Auto, placement.Device, placement.Host,
-		placement.Storage); err != nil {
-		return err
-	}
-	if err := oneOf("rows", o.rows, allRows, format.RegionTrain, format.RegionValid, format.RegionTest,
-		format.RegionRest); err != nil {
-		return err
-	}
-	if err := oneOf("output", strings.ToLower(filepath.Ext(o.output)), export.TableSuffixes()...); err != nil {
-		return usagef("--output %s: want a name that ends in %s", o.output, strings.Join(export.TableSuffixes(), ", "))
-	}
-	switch {
-	case o.batch < 1:
-		return usagef("--batch %d: must be at least 1", o.batch)
-	case o.split < 0:
-		return usagef("--split %d: must not be negative", o.split)
-	}
-	return nil
 }
 
 // checkOutputFile refuses an output that exists, unless it is to be replaced, one within a graph or store or what is
@@ -128,8 +112,8 @@ func (a *app) checkOutputFile(path string, force bool, reads ...string) error {
 
 func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err error) {
 	start := time.Now()
-	if err := o.validate(); err != nil {
-		return nil, err
+	if suffixes := export.TableSuffixes(); !slices.Contains(suffixes, strings.ToLower(filepath.Ext(o.output))) {
+		return nil, usagef("--output %s: want a name that ends in %s", o.output, strings.Join(suffixes, ", "))
 	}
 	if err := a.checkOutputFile(o.output, o.force, o.checkpoint, o.input); err != nil {
 		return nil, err

@@ -88,6 +88,7 @@ graph that does not exist yet, see 'hopfeed plan --edges'.`,
 	f.StringVar(&o.hardware, "hardware", "", hardwareUsage)
 	f.StringVar(&o.Scratch, "scratch", "", scratchUsage+" (default: within STORE)")
 	f.DurationVar(&o.MaxTime, "max-time", 0, "stop after this time, such as 3h30m; the same command goes on later")
+	atLeast(f, 0, "max-time")
 	f.StringVar(&o.shard, "shard", "", "share of the columns to compute: I/K, with I from 0 to K-1")
 	f.BoolVar(&o.Assemble, "assemble", false, "compute nothing, and assemble the store from what shards have finished")
 	return c
@@ -261,9 +262,6 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (_ result, er
 	}
 	if o.Shard, err = parseShard(o.shard); err != nil {
 		return nil, err
-	}
-	if o.MaxTime < 0 {
-		return nil, usagef("--max-time %v: must not be negative", o.MaxTime)
 	}
 	if err := a.refuseWithin(o.output); err != nil {
 		return nil, err

@@ -66,17 +66,13 @@ Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000row
 	f.Float64Var(&o.Bias, "bias", 0, biasUsage)
 	f.BoolVar(&o.Debias, "debias", false, "locality: estimates without bias")
 	f.BoolVar(&o.mapped, "map", false, "map the topology from disk instead of loading it")
+	among(f, "sampler", sampling.Names()...)
+	atLeast(f, 1, "batch", "epochs")
+	atLeast(f, 0, "max-batches")
 	return c
 }
 
 func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ result, err error) {
-	if o.batch < 1 || o.epochs < 1 || o.maxBatches < 0 {
-		return nil, usagef("--batch %d, --epochs %d, --max-batches %d: want 1 or more, and no negative ones", o.batch,
-			o.epochs, o.maxBatches)
-	}
-	if err := oneOf("sampler", o.sampler, sampling.Names()...); err != nil {
-		return nil, err
-	}
 	graph, err := format.OpenGraph(a.fs, dir)
 	if err != nil {
 		return nil, err

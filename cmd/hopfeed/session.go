@@ -84,16 +84,6 @@ func (a *app) notePlacement(s *session.Session) {
 	}
 }
 
-// oneOf returns an error unless the value of a flag is one of those allowed.
-func oneOf(flag, value string, allowed ...string) error {
-	for _, a := range allowed {
-		if value == a {
-			return nil
-		}
-	}
-	return usagef("--%s %q: want one of %v", flag, value, allowed)
-}
-
 // noteInput prints where an input is read from, and why.
 func (a *app) noteInput(in training.Input) {
 	switch in := in.(type) {

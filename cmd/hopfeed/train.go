@@ -41,13 +41,6 @@ type repeats struct {
 	runs         int          // on each
 }
 
-func (r *repeats) validate() error {
-	if r.runs < 1 {
-		return usagef("--runs %d: must be at least 1", r.runs)
-	}
-	return nil
-}
-
 // runFolder is where a training is saved, and how long it goes on.
 type runFolder struct {
 	run                string // directory
@@ -66,10 +59,6 @@ func (f *runFolder) validate(splits splitNumbers) error {
 	case len(splits) > 1 && f.run != "":
 		return usagef("--run %s with --split %s: a directory holds the model of one split (train them one by one, "+
 			"each with a --run of its own)", f.run, splits.String())
-	case f.maxTime < 0:
-		return usagef("--max-time %v: must not be negative", f.maxTime)
-	case f.saveEvery < 0:
-		return usagef("--save-every %v: must not be negative", f.saveEvery)
 	}
 	return nil
 }
@@ -127,6 +116,7 @@ A flag that is not on the command line is taken from --config, a YAML file whose
 	f.IntVar(&t.tune, "tune", 0, "number of random settings to try, of the flags that are not given: learning rate, "+
 		"weight decay, dropout, hops, operators, batch")
 	f.BoolVar(&o.force, "force", false, forceUsage)
+	atLeast(f, 0, "save-every", "max-time", "tune")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		if err := o.configure(a, c, config, args); err != nil {
 			return nil, err
@@ -146,6 +136,7 @@ func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.Patience, "patience", 0,
 		"stop after this many epochs without a better validation; 0: never (default by model)")
 	f.IntVar(&o.runs, "runs", 1, "number of runs; their seeds are --seed, --seed + 1, ...")
+	atLeast(f, 1, "runs")
 	f.StringVar(&o.SplitsFile, "splits", "", splitsUsage)
 	f.IntVar(&o.EvalEvery, "eval-every", 0, "number of epochs from one validation to the next (default 1 if there "+
 		"are few validation rows, else 10 valid / 3 train rows, which takes about a tenth of the time)")
@@ -278,7 +269,7 @@ func (o *trainOptions) fillDefaults() error {
 
 func (o *trainOptions) validate() error {
 	o.Saves = o.run != ""
-	return cmp.Or(o.runFolder.validate(o.splitNumbers), o.repeats.validate(), o.Check())
+	return cmp.Or(o.runFolder.validate(o.splitNumbers), o.Check())
 }
 
 // runTrain tries settings, if t asks for it, and trains.
@@ -286,8 +277,8 @@ func runTrain(ctx context.Context, a *app, o *trainOptions, t tuneOptions) (resu
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if err := t.validate(); err != nil {
-		return nil, err
+	if t.tune > 0 && t.grid != "" {
+		return nil, usagef("--tune and --grid: give one of them")
 	}
 	if err := a.checkRunDirectory(o.run); err != nil {
 		return nil, err

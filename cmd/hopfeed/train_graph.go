@@ -26,12 +26,13 @@ func declareSampling(f *pflag.FlagSet, s *training.Sampling) {
 	f.IntSliceVar(&s.Fanouts, "fanout", nil, fanoutUsage+" (default 15,10,5, as many as --layers)")
 	f.StringVar(&s.Cache, "cache", "", "cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: "+
 		strings.Join(cache.Policies(), ", "))
-	f.Var((*biasFlag)(&s.Bias), "bias", biasUsage)
-	f.Var(optionalInt{&s.Workers, training.MaxWorkers}, "workers",
-		"threads that sample batches (default as many as --threads)")
-	f.Var(optionalInt{&s.Buffers, training.MostBuffers}, "buffers",
-		fmt.Sprintf("batches that the device has memory for: one is trained "+
-			"on, the others wait (default %d)", placement.Buffers))
+	f.Float64Var(&s.Bias, "bias", 0, biasUsage)
+	f.IntVar(&s.Workers, "workers", 0, "threads that sample batches (default as many as --threads)")
+	f.IntVar(&s.Buffers, "buffers", 0, fmt.Sprintf("batches that the device has memory for: one is trained on, the "+
+		"others wait (default %d)", placement.Buffers))
+	atLeast(f, 1, "bias")
+	within(f, 1, training.MaxWorkers, "workers")
+	within(f, 1, training.MostBuffers, "buffers")
 }
 
 // declareSchedule adds the flags of who prepares the batches of a graph when.

@@ -152,8 +152,8 @@ func TestAGraphAndAStoreAreToldApart(t *testing.T) {
 			"takes all edges",
 		"train graph --model gcn --sampler locality --cache degree:9rows":            "give --bias",
 		"train graph --model gcn --sampler locality --bias 4":                        "it needs a cache",
-		"train graph --model gcn --sampler locality --bias 0.5 --cache degree:9rows": "want 1 (no preference) or more",
-		"train graph --model gcn --sampler locality --bias NaN --cache degree:9rows": "want 1 (no preference) or more",
+		"train graph --model gcn --sampler locality --bias 0.5 --cache degree:9rows": "want 1 or more",
+		"train graph --model gcn --sampler locality --bias NaN --cache degree:9rows": "want 1 or more",
 		"train graph --model gcn --sampler locality --bias 4 --cache lru:9rows":      "changes from batch to batch",
 		"train graph --model gcn --bias 4": "--bias: sampler neighbor " +
 			"ignores",

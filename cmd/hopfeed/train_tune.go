@@ -30,16 +30,6 @@ type tuneOptions struct {
 	tune int    // number of random trials
 }
 
-func (t *tuneOptions) validate() error {
-	switch {
-	case t.tune < 0:
-		return usagef("--tune %d: must not be negative", t.tune)
-	case t.tune > 0 && t.grid != "":
-		return usagef("--tune and --grid: give one of them")
-	}
-	return nil
-}
-
 // searches tells whether the user asks for trials.
 func (t *tuneOptions) searches() bool { return t.tune > 0 || t.grid != "" }
 

@@ -163,7 +163,7 @@ func TestGridsAndTuningThatCannotBeAreRefused(t *testing.T) {
 	}
 	write(t, d, "far.yaml", "hops: [3, 4]")
 	for line, says := range map[string]string{
-		"--tune -1":                  "must not be negative",
+		"--tune -1":                  "want 0 or more",
 		"--tune 2 --grid grid.yaml":  "give one of them",
 		"--tune 2 --lr 1e38 --quiet": "none of 2 trials has a validation metric: diverged",
 		"--grid far.yaml":            "none of 2 trials can be made: refused: ",

@@ -85,6 +85,9 @@ their predictions, as a3gnn), random, and grid (all, in order).`,
 	f.Lookup("trial-epochs").DefValue = "0" // which help leaves out
 	f.StringVarP(&o.output, "output", "o", "tuning", "folder for trials and configurations")
 	f.StringVar(&config, "config", "", configUsage)
+	among(f, "search", tune.Searches()...)
+	among(f, "throughput", wallTime, processorTime)
+	atLeast(f, 0, "trial-epochs")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
 		if err := o.configure(a, c, config, args); err != nil {
 			return nil, err
@@ -108,15 +111,6 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ result, err error
 	}
 	if o.runs != 1 {
 		return nil, usagef("--runs %d: a trial is one run (of --split 0-9 it is one of each split)", o.runs)
-	}
-	if o.trialEpochs < -1 {
-		return nil, usagef("--trial-epochs %d: must not be negative", o.trialEpochs)
-	}
-	if err := oneOf("throughput", o.throughput, wallTime, processorTime); err != nil {
-		return nil, err
-	}
-	if err := oneOf("search", o.search, tune.Searches()...); err != nil {
-		return nil, err
 	}
 	points, goals, err := a.tuneSpace(ctx, o)
 	if err != nil {
