@@ -40,7 +40,7 @@ func ExampleChoose() {
 	}
 	// Output:
 	// host, rr reshuffled: an epoch takes 4.0 s
-	// - not device: the input (40 GiB), batches and model (1 GiB) exceed the 16 GiB that is free on device "device"
+	// - not device: no room for the input (40 GiB), batches and model (1 GiB) in the 16 GiB that is free on device "device"
 	// - host: the input (40 GiB) fits the memory budget of 128 GiB
 	// - rows are reshuffled, as memory allows
 	// - 2 batch buffers: one is filled while another is computed on

@@ -59,7 +59,7 @@ func TestTheDataSetsOfThePaperArePlacedAsThere(t *testing.T) {
 		{"wiki", "device rr", "fits its memory", "device rr", "each of 4 devices holds the whole input"},
 		{"papers100M", "device rr", "fits its memory", "device rr", "each of 4 devices holds the whole input"},
 		{"igb-medium", "host rr", "not device: ", "device rr", "0.77 % of the rows move"},
-		{"igb-large", "storage chunk", "not host: the input (1.49 TiB) exceeds", "storage chunk", "1 of 4 devices"},
+		{"igb-large", "storage chunk", "not host: no room for the input (1.49 TiB)", "storage chunk", "1 of 4 devices"},
 	} {
 		d, err := FindDataset(c.dataset)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -124,18 +125,16 @@ func (n Needs) host() units.Bytes {
 	return units.Bytes(n.Common.Peak(need.Heap, need.Pinned, need.OffHeap))
 }
 
-// Memory is the memory of an alternative.
-func (n Needs) Memory(f Facts, a Alternative) need.Memory {
-	terms := slices.Clone(n.Common)
+// terms are what an alternative takes beside Common.
+func (n Needs) terms(f Facts, a Alternative) (terms need.Terms) {
 	add := func(name string, place need.Place, bytes units.Bytes) {
 		if bytes > 0 {
 			terms = append(terms, need.Term{Name: name, Place: place, Bytes: int64(bytes)})
 		}
 	}
-	add("batches and model", need.Device, n.WorkOn(a.Devices))
 	switch {
 	case a.Placement == Device && a.Sharded:
-		add("share of the input", need.Device, largestShare(n.Input, a.Devices))
+		add("share of the input", need.Device, (n.Input-1)/units.Bytes(a.Devices)+1)
 	case a.Placement == Device:
 		add("input", need.Device, n.Input)
 	case a.Placement == Host:
@@ -148,25 +147,68 @@ func (n Needs) Memory(f Facts, a Alternative) need.Memory {
 			add("chunks being read", need.Device, n.Chunks)
 		}
 	}
-	return terms.Sum(a.Devices, false)
+	add("batches and model", need.Device, n.WorkOn(a.Devices))
+	return terms
+}
+
+// Memory is the memory of an alternative.
+func (n Needs) Memory(f Facts, a Alternative) need.Memory {
+	return slices.Concat(n.Common, n.terms(f, a)).Sum(a.Devices, false)
+}
+
+// exceeds says which limit some terms exceed together; "" if they fit.
+func (f Facts) exceeds(terms need.Terms) string {
+	check := func(limit machine.Limit, places ...need.Place) string {
+		var names []string
+		for _, t := range terms {
+			if slices.Contains(places, t.Place) {
+				names = append(names, fmt.Sprintf("%s (%s)", t.Name, units.Bytes(t.Bytes)))
+			}
+		}
+		if units.Bytes(terms.Peak(places...)) <= limit.Bytes {
+			return ""
+		}
+		return fmt.Sprintf("no room for the %s in the %s that is %s", strings.Join(names, ", "), limit.Bytes, limit.By)
+	}
+	device := machine.Limit{Bytes: f.DeviceFree, By: fmt.Sprintf("free on device %q", f.Device.Name)}
+	host := machine.Limit{Bytes: f.Budget.Bytes, By: "the memory budget, by " + f.Budget.By}
+	if !f.Device.Unified {
+		return cmp.Or(check(device, need.Device), check(host, need.Pinned))
+	}
+	if device.Bytes < host.Bytes {
+		host = device
+	}
+	return check(host, need.Device, need.Pinned)
+}
+
+// misuse says why an alternative contradicts the rows or what was asked for, however much memory there is; "": it does
+// not.
+func (n Needs) misuse(o Override, a Alternative) string {
+	switch {
+	case a.Placement == Storage && o.Shuffle == RR:
+		return "single rows are to be reshuffled, and storage is read in whole chunks"
+	case n.ScatteredRows && a.Shuffle == CR:
+		return "the rows of this split are scattered over the chunks of the store"
+	case n.CutChunks && a.Placement == Storage:
+		return "the rows that are to be reshuffled together are not whole chunks of the store"
+	}
+	return ""
 }
 
 // Least is the least host memory that these needs can be met with, if a device's own memory is enough.
 func (n Needs) Least(f Facts, o Override) units.Bytes {
-	work := units.Bytes(0)
-	if f.Device.Unified {
-		work = n.Work
+	least := units.Bytes(math.MaxInt64)
+	for _, a := range alternatives(f, n, o) {
+		asked := a.Placement == o.Placement || o.Placement == Auto && (a.Placement != Device || f.Device.Unified)
+		if asked && n.misuse(o, a) == "" {
+			bytes := a.HostBytes
+			if f.Device.Unified {
+				bytes += a.DeviceBytes
+			}
+			least = min(least, bytes)
+		}
 	}
-	inMemory, host := n.Input+n.staging(f), n.host()+work
-	switch {
-	case o.Placement == Storage:
-		return host + n.Chunks
-	case o.Placement == Device && !f.Device.Unified:
-		return n.host()
-	case o.Placement == Auto && o.Shuffle != RR && !n.ScatteredRows && !n.CutChunks:
-		return host + min(inMemory, n.Chunks)
-	}
-	return host + inMemory
+	return least
 }
 
 // staging is Staging, or 0 if the device is unified.
@@ -225,23 +267,23 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	var d Decision
 	addReason := func(format string, args ...any) { d.Reasons = append(d.Reasons, fmt.Sprintf(format, args...)) }
 
-	if !slices.Contains([]string{Auto, Device, Host, Storage}, o.Placement) ||
-		!slices.Contains([]string{Auto, RR, CR, ""}, o.Shuffle) {
-		return d, fmt.Errorf("%w: placement %q with shuffle %q (want %s, %s, %s or %s, and %s, %s or %s)",
-			ErrContradiction,
-			o.Placement, o.Shuffle, Auto, Device, Host, Storage, Auto, RR, CR)
+	contradiction := func(format string, args ...any) (Decision, error) {
+		return d, fmt.Errorf("%w: %s", ErrContradiction, fmt.Sprintf(format, args...))
 	}
-	if o.Shuffle == RR && o.Placement == Storage {
-		return d, fmt.Errorf("%w: storage is read in whole chunks, so single rows cannot be reshuffled (use shuffle "+
-			"chunk, or placement host)", ErrContradiction)
-	}
-	if n.ScatteredRows && (o.Placement == Storage || o.Shuffle == CR) {
-		return d, fmt.Errorf("%w: the rows of this split are scattered over the chunks of the store, so they cannot "+
-			"be read or reshuffled chunk by chunk (propagate again with that split)", ErrContradiction)
-	}
-	if n.CutChunks && o.Placement == Storage {
-		return d, fmt.Errorf("%w: storage is read in whole chunks, so the chunk rows that are reshuffled together "+
-			"must be a multiple of the store's (see inspect)", ErrContradiction)
+	placements, shuffles := []string{Auto, Device, Host, Storage}, []string{Auto, RR, CR}
+	switch {
+	case !slices.Contains(placements, o.Placement) || o.Shuffle != "" && !slices.Contains(shuffles, o.Shuffle):
+		return contradiction("placement %q with shuffle %q (want one of %v, and of %v)", o.Placement, o.Shuffle,
+			placements, shuffles)
+	case o.Shuffle == RR && o.Placement == Storage:
+		return contradiction("storage is read in whole chunks, so single rows cannot be reshuffled (use shuffle " +
+			"chunk, or placement host)")
+	case n.ScatteredRows && (o.Placement == Storage || o.Shuffle == CR):
+		return contradiction("the rows of this split are scattered over the chunks of the store, so they cannot be " +
+			"read or reshuffled chunk by chunk (propagate again with that split)")
+	case n.CutChunks && o.Placement == Storage:
+		return contradiction("storage is read in whole chunks, so the chunk rows that are reshuffled together must " +
+			"be a multiple of the store's (see inspect)")
 	}
 
 	d.Alternatives = alternatives(f, n, o)
@@ -373,23 +415,19 @@ func (a Alternative) keepsDeviceWaiting(other Alternative) bool {
 // alternatives lists all alternatives in the order of preference, with memory, times and, where impossible, the reason.
 func alternatives(f Facts, n Needs, o Override) []Alternative {
 	var out []Alternative
-	obstacles := obstacles(f, n, o)
 	for _, a := range []Alternative{
 		{Placement: Device, Shuffle: RR}, {Placement: Device, Shuffle: CR},
 		{Placement: Host, Shuffle: RR}, {Placement: Host, Shuffle: CR},
 		{Placement: Storage, Shuffle: CR},
 	} {
-		a.Obstacle = obstacles[a.Placement]
-		if a.Obstacle == "" && a.Shuffle == CR && n.ScatteredRows {
-			a.Obstacle = "the rows of this split are scattered over the chunks of the store"
-		}
-		if a.Devices = f.Devices; a.Placement == Storage {
+		if a.Devices = max(f.Devices, 1); a.Placement == Storage {
 			a.Devices = 1
 		}
-		a.Sharded = a.Placement == Device && f.Devices > 1 && n.Input+n.WorkOn(f.Devices) > f.DeviceFree
+		a.Sharded = a.Placement == Device && a.Devices > 1 && n.Input+n.WorkOn(a.Devices) > f.DeviceFree
 		if a.Sharded && a.Shuffle == RR {
-			a.RemoteRows = RemoteRows(f.Devices, n.BatchRows)
+			a.RemoteRows = RemoteRows(a.Devices, n.BatchRows)
 		}
+		a.Obstacle = cmp.Or(n.misuse(o, a), f.exceeds(n.terms(f, a)))
 		a.count(f, n)
 		a.EpochBytes = units.Bytes(n.TrainRows * n.RowBytes)
 		a.predict(f, n)
@@ -402,62 +440,4 @@ func alternatives(f Facts, n Needs, o Override) []Alternative {
 func (a *Alternative) count(f Facts, n Needs) {
 	m := n.Memory(f, *a)
 	a.DeviceBytes, a.HostBytes = units.Bytes(m.DeviceBytes), units.Bytes(m.HostBytes)
-}
-
-// largestShare is bytes / parts, rounded up.
-func largestShare(bytes units.Bytes, parts int) units.Bytes {
-	return (bytes + units.Bytes(parts) - 1) / units.Bytes(parts)
-}
-
-// obstacles says why placements are impossible; possible ones are not in the map.
-func obstacles(f Facts, n Needs, o Override) map[string]string {
-	free, by := f.DeviceFree, fmt.Sprintf("is free on device %q", f.Device.Name)
-	if f.Device.Unified && f.Budget.Bytes <= free {
-		free, by = f.Budget.Bytes, "is the memory budget, by "+f.Budget.By
-	}
-	out := map[string]string{}
-	if work := n.WorkOn(f.Devices); largestShare(n.Input, f.Devices)+work > free {
-		out[Device] = fmt.Sprintf("the input (%s), batches and model (%s) exceed the %s that %s", n.Input, work, free,
-			by)
-		if f.Devices > 1 {
-			out[Device] = fmt.Sprintf("the part of the input (%s) for each of %d devices, batches and model (%s) "+
-				"exceed the %s that %s",
-				largestShare(n.Input, f.Devices), f.Devices, work, free, by)
-		}
-	}
-	tooMuchWork := func(devices int) string {
-		if work := n.WorkOn(devices); work > free {
-			return fmt.Sprintf("batches and model alone (%s) exceed the %s that %s", work, free, by)
-		}
-		return ""
-	}
-	switch {
-	case f.Device.Unified && out[Device] != "":
-		out[Host] = "host memory is device memory here"
-	case tooMuchWork(f.Devices) != "":
-		out[Host] = tooMuchWork(f.Devices)
-	case n.Input > f.Budget.Bytes:
-		out[Host] = fmt.Sprintf("the input (%s) exceeds the memory budget of %s, by %s", n.Input, f.Budget.Bytes,
-			f.Budget.By)
-	case n.Input+n.staging(f) > f.Budget.Bytes:
-		out[Host] = fmt.Sprintf("the input (%s) and gathered batches (%s) exceed the memory budget of %s, by %s",
-			n.Input, n.Staging, f.Budget.Bytes, f.Budget.By)
-	}
-	switch {
-	case o.Shuffle == RR:
-		out[Storage] = "single rows are to be reshuffled, and storage is read in whole chunks"
-	case n.ScatteredRows:
-		out[Storage] = "the rows of this split are scattered over the chunks of the store"
-	case n.CutChunks:
-		out[Storage] = "the rows that are to be reshuffled together are not whole chunks of the store"
-	case tooMuchWork(1) != "":
-		out[Storage] = tooMuchWork(1)
-	case f.Device.Unified && n.Work+n.Chunks > free:
-		out[Storage] = fmt.Sprintf("batches and model (%s) and chunks being read (%s) exceed the %s that %s", n.Work,
-			n.Chunks, free, by)
-	case n.Chunks > f.Budget.Bytes:
-		out[Storage] = fmt.Sprintf("chunks being read (%s) exceed the memory budget of %s, by %s", n.Chunks,
-			f.Budget.Bytes, f.Budget.By)
-	}
-	return out
 }

@@ -173,7 +173,8 @@ func (a *app) openToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Ch
 	var err error
 	so.Machine, so.Matrices, so.Model = a.machine(ctx), c.Spec.Matrices, c.Spec
 	if dir.Manifest.Kind == format.KindGraph {
-		o := training.Options{Machine: so.Machine, Spec: c.Spec, Placement: so.Placement, HeldBytes: so.HeldBytes}
+		o := training.Options{Machine: so.Machine, Spec: c.Spec, HeldBytes: so.HeldBytes}
+		o.Placement = so.Placement
 		in, err = training.OpenGraph(ctx, dir, o)
 	} else {
 		var s *session.Session

@@ -199,7 +199,7 @@ func TestTwoFeaturesTrainTheModelOfOneOnAStore(t *testing.T) {
 	refusals := []refusal{
 		{"--shuffle rr", "--placement storage", "single rows cannot be reshuffled"},
 		{"--chunk-rows 8", "--placement storage", "must be a multiple of the store's"},
-		{"--model hoga", "--emulate gpu=1,mem=184KiB", "exceed the 184 KiB that is free on device"},
+		{"--model hoga", "--emulate gpu=1,mem=184KiB", "in the 184 KiB that is free on device"},
 	}
 	store := disk(t, generateLine, propagateLine)
 	tryPairs(t, line, options, refusals, func() *vfs.Mem { return store.CrashClone() },

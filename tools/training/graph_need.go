@@ -2,7 +2,6 @@ package training
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -266,9 +265,4 @@ func (p *graphPlan) memory() need.Memory {
 	}
 	add("work along edges", need.Device, b.batchWork, need.Profile, "")
 	return terms.Sum(o.devices, p.unified)
-}
-
-// fits tells whether a machine has room for what.
-func (p *graphPlan) fits(m session.Machine, what string, args ...any) error {
-	return m.Fits(fmt.Sprintf(what, args...), p.memory())
 }

@@ -154,122 +154,118 @@ const (
 	mostChunkBytes  = 128 << 20
 )
 
-// planGraph decides where a graph lies. What batches of samples take is an estimate, so it decides what is tried first,
-// and refuses nothing: the memory of the device is what bounds them.
+// candidate is a way to lay a graph out.
+type candidate struct {
+	graphJob        // its placement is not placement.Auto
+	scarce   bool   // batches get what memory is left, in the smallest chunks
+	name     string // of the job, in errors
+}
+
+// candidates are the ways to lay out a graph, the best first. Features that are read from storage are dense.
+func (o graphJob) candidates(graph *format.Manifest) (all []candidate) {
+	places, kinds := []string{o.placement}, []*features.Elements{o.elements}
+	auto := o.placement == placement.Auto
+	if o.all {
+		places = []string{placement.Device}
+	} else if auto {
+		places = []string{placement.Device, placement.Host, placement.Storage}
+	}
+	if !o.keepsSparse() {
+		kinds[0] = nil
+	} else if o.elements != nil && auto && !o.all {
+		kinds = append(kinds, nil)
+	}
+	name := fmt.Sprintf("%s on %d nodes and %d edges", o.spec.Model, graph.Nodes, graph.Edges)
+	for _, o.elements = range kinds {
+		for _, scarce := range []bool{false, true} {
+			for _, where := range places {
+				if o.elements != nil && where == placement.Storage ||
+					scarce && (o.all || auto && where == placement.Device) {
+					continue
+				}
+				o.placement = where
+				all = append(all, candidate{o, scarce, name})
+			}
+		}
+	}
+	return all
+}
+
+// planGraph decides where a graph lies: the first candidate that fits. What batches of samples take is an estimate, so
+// it decides what is tried first, and refuses nothing: the memory of the device is what bounds them.
 func planGraph(m session.Machine, graph *format.Dir, job graphJob) (p graphPlan, err error) {
-	if !job.keepsSparse() {
-		job.elements = nil
+	if job.all && job.placement != placement.Auto && job.placement != placement.Device {
+		return p, session.Refuse("--placement %s: batches of all nodes need the graph on the device (give --batch, or "+
+			"another --sampler)", job.placement)
 	}
-	p, err = planFeatures(m, graph, job)
-	if err != nil && job.elements != nil && job.placement == placement.Auto && !job.all { // from storage they are dense
-		job.elements = nil
-		p, err = planFeatures(m, graph, job)
+	var reasons []string
+	var refused error // the last candidate that has room for batches
+	for _, c := range job.candidates(&graph.Manifest) {
+		if c.placement == placement.Device {
+			reasons = nil
+		}
+		if p, err = c.plan(m, graph); err == nil {
+			break
+		}
+		if !c.scarce {
+			reasons, refused = append(reasons, "not from "+c.placement+": "+err.Error()), err
+		}
 	}
-	if e := job.elements; err == nil && e != nil {
+	if err != nil {
+		return p, refused
+	}
+	if job.placement == placement.Auto {
+		p.reasons = append(reasons, p.reasons...)
+	} else if !job.all {
+		p.reasons = append(p.reasons, "asked for by --placement")
+	}
+	if e := p.job.elements; e != nil {
 		p.reasons = append(p.reasons, fmt.Sprintf("features are sparse, and kept so: %s instead of %s",
 			units.Bytes(e.Bytes()),
 			units.Bytes(gds.Bytes(int(graph.Manifest.Nodes), graph.Manifest.Features, gds.Float32))))
 	}
-	return p, err
+	return p, nil
 }
 
-// planFeatures decides where a graph lies whose features are kept as the job says.
-func planFeatures(m session.Machine, graph *format.Dir, job graphJob) (p graphPlan, err error) {
-	t := placing{machine: m, name: fmt.Sprintf("%s on %d nodes and %d edges", job.spec.Model, graph.Manifest.Nodes,
-		graph.Manifest.Edges)}
-	t.plan = graphPlan{job: job, batches: job.batches, unified: m.Devices.Info.Unified}
-	if t.plan.need, err = job.needOf(graph, m.Devices.Info); err != nil {
+// plan is the plan of the candidate, or why it does not fit.
+func (c *candidate) plan(m session.Machine, graph *format.Dir) (p graphPlan, err error) {
+	p = graphPlan{job: c.graphJob, placement: c.placement, batches: c.batches, unified: m.Devices.Info.Unified}
+	if p.need, err = c.needOf(graph, m.Devices.Info); err != nil {
 		return p, err
 	}
-	if job.all { // there is no other way
-		if job.placement != placement.Auto && job.placement != placement.Device {
-			return p, session.Refuse("--placement %s: batches of all nodes need the graph on the device (give "+
-				"--batch, or another --sampler)", job.placement)
-		}
-		if p, err = t.try(placement.Device, false); err != nil && t.plan.need.edges > sampling.MaxBlockEdges {
-			err = fmt.Errorf("%w (give --batch, or another --sampler)", err)
-		}
-		return p, err
-	}
-	if job.placement != placement.Auto {
-		if p, err = t.try(job.placement, false); err != nil {
-			p, err = t.tryScarce(job.placement)
-		}
-		p.reasons = append(p.reasons, "asked for by --placement")
-		return p, err
-	}
-	places := []string{placement.Device, placement.Host, placement.Storage}
-	if job.elements != nil {
-		places = places[:2]
-	}
-	var reasons []string
-	for _, where := range places {
-		if p, err = t.try(where, false); err == nil {
-			break
-		}
-		reasons = append(reasons, "not from "+where+": "+err.Error())
-	}
-	if err != nil {
-		if p, err = t.tryScarce(placement.Host); err != nil && job.elements == nil {
-			p, err = t.tryScarce(placement.Storage)
-		}
-	}
-	p.reasons = append(reasons, p.reasons...)
-	return p, err
-}
-
-// placing tries places for the features of a graph.
-type placing struct {
-	machine session.Machine
-	name    string // of the job, in errors
-	plan    graphPlan
-}
-
-// try plans the graph with the features in a place. With scarce memory, batches get what is left, in the smallest
-// chunks.
-func (t *placing) try(where string, scarce bool) (graphPlan, error) {
-	p := t.plan
-	if p.placement = where; scarce {
+	if c.scarce {
+		p.scarceBytes = p.workBytes() - p.need.model
 		p.batches, p.need.activations, p.need.batchWork = batchCount{}, 0, 0
 	}
-	if where == placement.Device {
+	if c.placement == placement.Device {
 		if edges := p.need.edges; edges > sampling.MaxBlockEdges {
-			return p, fmt.Errorf("%w: %s, as a whole on the device, has %d edges, and a block has 2^32-1 at most",
-				machine.ErrDoesNotFit, t.name, edges)
+			err := fmt.Errorf("%w: %s, as a whole on the device, has %d edges, and a block has 2^32-1 at most",
+				machine.ErrDoesNotFit, c.name, edges)
+			if c.all {
+				err = fmt.Errorf("%w (give --batch, or another --sampler)", err)
+			}
+			return p, err
 		}
 		whole := units.Bytes(p.need.whole.Peak(need.FirstDevice))
 		p.reasons = []string{"the whole graph fits on the device: " + whole.String()}
-		return p, p.fits(t.machine, "%s, as a whole on the device,", t.name)
-	}
-	from := "storage"
-	if where == placement.Host {
-		from = "host memory"
-	}
-	p.chunkBytes = leastChunkBytes
-	if err := p.fits(t.machine, "%s, with features in %s and in chunks on the device,", t.name, from); err != nil {
-		return p, err
-	}
-	for larger := p; !scarce && p.chunkBytes < mostChunkBytes; p.chunkBytes *= 2 {
-		if larger.chunkBytes = 4 * p.chunkBytes; larger.fits(t.machine, "") != nil {
-			break
+		err = m.Fits(c.name+", as a whole on the device,", p.memory())
+	} else {
+		from := map[string]string{placement.Host: "host memory", placement.Storage: "storage"}[c.placement]
+		p.chunkBytes = leastChunkBytes
+		err = m.Fits(fmt.Sprintf("%s, with features in %s and in chunks on the device,", c.name, from), p.memory())
+		for larger := p; err == nil && !c.scarce && p.chunkBytes < mostChunkBytes; p.chunkBytes *= 2 {
+			if larger.chunkBytes = 4 * p.chunkBytes; m.Fits("", larger.memory()) != nil {
+				break
+			}
 		}
+		p.reasons = []string{"layers of all nodes are computed in chunks of up to " +
+			units.Bytes(p.chunkBytes).String()}
 	}
-	p.reasons = []string{"layers of all nodes are computed in chunks of up to " + units.Bytes(p.chunkBytes).String()}
-	return p, nil
-}
-
-// tryScarce plans with whatever room there is for batches. Its error says what is enough for them too.
-func (t *placing) tryScarce(where string) (graphPlan, error) {
-	p, err := t.try(where, true)
-	if err != nil {
-		_, err = t.try(where, false)
-		return p, err
+	if c.scarce {
+		p.reasons = append(p.reasons, fmt.Sprintf("batches are expected to take up to %s, for which there may be too "+
+			"little room", units.Bytes(p.scarceBytes)))
 	}
-	p.scarceBytes = t.plan.need.activations + t.plan.need.batchWork + int64(t.plan.batches.onDevice)*p.need.batch.Device
-	p.reasons = append(p.reasons, fmt.Sprintf("batches are expected to take up to %s, for which there may be too "+
-		"little room",
-		units.Bytes(p.scarceBytes)))
-	return p, nil
+	return p, err
 }
 
 // explain says what the batches of a graph were expected to need, where there was too little device memory.

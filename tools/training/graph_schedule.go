@@ -97,11 +97,10 @@ func (g *Graph) Profile(ctx context.Context) (scheduler.Profile, collective.Inpu
 	if err != nil {
 		return fail(err)
 	}
-	set, options := sets[0], g.o.Options
-	options.Seed = g.o.Seed
+	set := sets[0]
 	p, err := scheduler.ProfileOptions{
 		Set: set, Rank: trainer.Rank{Device: g.devices[0],
-			Data: trainer.Data{BatchRows: g.ShareRows()}}, Spec: g.o.Spec, Options: options,
+			Data: trainer.Data{BatchRows: g.ShareRows()}}, Spec: g.o.Spec, Options: g.o.Options,
 		Kind: g.kind, Batches: profiledBatches, Workers: g.o.workers(1),
 	}.Run(ctx)
 	if err != nil {
@@ -169,7 +168,6 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 			return int(min(max(0, left/int64(count)/max(1, gds.Room(qo.BatchBytes()))), scheduler.MostQueue))
 		}
 	}
-	qo.Options.Seed = g.o.Seed
 	if before != nil && before.Options.Queues != nil { // the run that goes on keeps its steps
 		q := before.Options.Queues
 		qo.Period, qo.Gradients = q.Period, q.Lag+1

@@ -13,27 +13,26 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
+// Training says how a model is trained, and where its input lies.
+type Training struct {
+	trainer.Settings
+	Placement string   // placement.Auto, Device, Host or Storage
+	Shuffle   string   // of a store: placement.Auto, RR or CR
+	ChunkRows int      // of a store
+	Sampling           // of a graph
+	Schedule  Schedule // of a graph
+	NoTest    bool     // the test rows are not read
+}
+
 // Options say what is trained or applied, and on what.
 type Options struct {
+	Training  // where rows are only evaluated, its Placement alone counts
 	Machine   session.Machine
 	Stages    host.Stages // of an emulated machine: how long the stages of a batch take
 	Spec      trainer.Spec
-	Placement string // of the input: placement.Auto, Device, Host or Storage
-	HeldBytes int64  // of host memory that the caller takes beside
-
-	// Train is false where rows are only evaluated, in their order; then the rest does not count.
-	Train     bool
+	HeldBytes int64 // of host memory that the caller takes beside
+	Train     bool  // false: rows are only evaluated, in their order
 	Part      session.Partition
-	NoTest    bool // the test rows are not read
-	Seed      uint64
-	Options   trainer.Options
-	BatchRows int // of all devices together
-	// Of a store:
-	Shuffle   string
-	ChunkRows int
-	// Of a graph:
-	Sampling Sampling
-	Schedule Schedule
 }
 
 // MaxWorkers is more threads than machines have, MostBuffers more batches than it is of any use to prepare ahead.

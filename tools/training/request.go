@@ -23,18 +23,12 @@ type Request struct {
 	Model     string
 	Operators []string // none: all
 	Hops      []int    // one number for all operators, or one for each; none: all
-	trainer.Settings
+	Training
 	Default    map[string]bool // flags whose settings follow from the model and the number of training rows
 	Weights    string          // of classes in the loss: numbers, or BalancedWeights
 	Split      int             // that is trained on; < 0: the store's
 	SplitsFile string          // of splits of the nodes; "": the input's own splits
-	Placement  string
-	Shuffle    string // of a store
-	ChunkRows  int
-	Sampling   // of a graph
-	Schedule   Schedule
-	NoTest     bool // the test rows are not read
-	Saves      bool // the training is saved
+	Saves      bool            // the training is saved
 	// Labels of training, validation and test rows, once they are counted.
 	Labels []session.Labels
 }
@@ -212,12 +206,7 @@ func (r *Request) Resolve(ctx context.Context, dir *format.Dir, m session.Machin
 func (r *Request) OptionsFor(m session.Machine, manifest *format.Manifest, spec trainer.Spec,
 	part session.Partition) (Options, error) {
 	held, err := r.heldBytes(manifest, spec)
-	return Options{
-		Machine: m, Spec: spec, Placement: r.Placement, HeldBytes: held, Train: true, Part: part, NoTest: r.NoTest,
-		Seed:    r.Seed,
-		Options: r.Options, BatchRows: r.BatchRows, Shuffle: r.Shuffle, ChunkRows: r.ChunkRows, Sampling: r.Sampling,
-		Schedule: r.Schedule,
-	}, err
+	return Options{Training: r.Training, Machine: m, Spec: spec, HeldBytes: held, Train: true, Part: part}, err
 }
 
 // classWeights are the weights of classes in the loss, nil if there are none.
