@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -158,63 +157,34 @@ func TestClippingCountsWhatIsLearnt(t *testing.T) {
 	}
 }
 
-// areaMeter keeps the scores of all rows, as the area under the ROC curve needs it: here of class 0 against the others.
-type areaMeter struct {
-	out, labels gds.Buffer
-	scores      areaTally
-}
-
-func area(mem *gds.Memory, s Spec, batchRows int) (_ meter, err error) {
-	m := &areaMeter{}
-	m.out = mem.Pin("scores", gds.Bytes(batchRows, s.Classes, gds.Float32))
-	m.labels = mem.Pin("labels", gds.Bytes(1, batchRows, gds.Int32))
-	return m, nil
-}
-
-func (m *areaMeter) reset(gds.Stream) { m.scores = nil }
-
-func (m *areaMeter) add(s gds.Stream, out, labels gds.Tensor) {
-	s.Copy(gds.NewTensor(m.out, out.Rows, out.Cols, gds.Float32), out)
-	s.Copy(gds.NewTensor(m.labels, 1, labels.Cols, gds.Int32), labels)
-	if s.Synchronize(context.Background()) != nil {
-		return // the error stays with the stream
-	}
-	for i, label := range dtype.Int32s(m.labels.Bytes())[:out.Rows] {
+// countArea keeps the scores of all rows, as the area under the ROC curve needs it: here of class 0 against the others.
+func countArea(t *tally, out []float32, labels []byte) {
+	for i, label := range dtype.Int32s(labels) {
 		if label >= 0 {
-			m.scores = append(m.scores, [2]float64{float64(dtype.Float32s(m.out.Bytes())[i*out.Cols]), float64(label)})
+			t.rows++
+			has := min(label, 1)
+			t.keys[has] = append(t.keys[has], uint64(math.Float32bits(out[i*t.spec.Classes])))
 		}
 	}
 }
 
-func (m *areaMeter) read(ctx context.Context, s gds.Stream) (tally, error) {
-	scores := m.scores
-	return &scores, s.Synchronize(ctx)
-}
-
-type areaTally [][2]float64
-
-func (a *areaTally) add(other tally) { *a = append(*a, *other.(*areaTally)...) }
-
-func (a *areaTally) score() Score {
+func area(t *tally) (float64, bool) {
 	above, pairs := 0.0, 0.0
-	for _, x := range *a {
-		for _, y := range *a {
-			if x[1] == 0 && y[1] != 0 {
-				pairs++
-				if x[0] > y[0] {
-					above++
-				}
+	for _, x := range t.keys[0] {
+		for _, y := range t.keys[1] {
+			pairs++
+			if math.Float32frombits(uint32(x)) > math.Float32frombits(uint32(y)) {
+				above++
 			}
 		}
 	}
-	value := above / pairs
-	return Score{&value, int64(len(*a))}
+	return above / pairs, pairs > 0
 }
 
 // TestMetricsAreChoices selects and evaluates by a metric that is no sum over rows, on one device and
 // several, and compares it with what the parameters give.
 func TestMetricsAreChoices(t *testing.T) {
-	add(t, metrics, "area", metric{meter: area, targets: []Target{ClassTarget}})
+	add(t, metrics, "area", metric{count: countArea, score: area, targets: []Target{ClassTarget}})
 	var last float64
 	for _, world := range []int{1, 3} {
 		train, valid, test := clusters(1, 60, 1, 4, 3, 0.5), clusters(2, 50, 1, 4, 3, 0.4),
@@ -227,17 +197,16 @@ func TestMetricsAreChoices(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		areaOf := func(d *toy) float64 {
-			var a areaTally
+			a := newTally(spec)
 			for i, label := range d.labels {
 				score := float64(r.Parameters[12])
 				for j, x := range d.x[0][i*4 : (i+1)*4] {
 					score += float64(r.Scales[0]) * float64(r.Parameters[j]) * float64(x)
 				}
-				if label >= 0 {
-					a = append(a, [2]float64{score, float64(label)})
-				}
+				countArea(a, []float32{float32(score), 0, 0}, dtype.BytesOf([]int32{label}))
 			}
-			return *a.score().Value
+			value, _ := area(a)
+			return value
 		}
 		if math.Abs(*r.ValidMetric-areaOf(valid)) > 1e-12 || math.Abs(*r.TestMetric-areaOf(test)) > 1e-12 {
 			t.Errorf("%d devices: validation %v, test %v; want %v, %v", world, *r.ValidMetric, *r.TestMetric,

@@ -1,21 +1,21 @@
 package trainer
 
 import (
-	"context"
 	"math"
 
-	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
+var labelled = []Target{ClassTarget, LabelsTarget}
+
 // metrics select and judge models. To add one, add it here.
 var metrics = map[string]metric{
-	"accuracy": {meter: accuracy, targets: []Target{ClassTarget}},
-	"macro-f1": {meter: onHost(newConfusion(true)), targets: []Target{ClassTarget, LabelsTarget}},
-	"micro-f1": {meter: onHost(newConfusion(false)), targets: []Target{ClassTarget, LabelsTarget}},
-	"roc-auc":  {meter: rocAUC, targets: []Target{ClassTarget, LabelsTarget}},
-	"mse":      {meter: onHost(newErrorSum(2)), targets: []Target{ValuesTarget}, lower: true},
-	"mae":      {meter: onHost(newErrorSum(1)), targets: []Target{ValuesTarget}, lower: true},
+	"accuracy": {targets: []Target{ClassTarget}, onDevice: true, score: accuracy},
+	"macro-f1": {targets: labelled, count: countF1, score: macroF1},
+	"micro-f1": {targets: labelled, count: countF1, score: microF1},
+	"roc-auc":  {targets: labelled, check: checkROC, count: countScores, score: areaUnderROC},
+	"mse":      {targets: []Target{ValuesTarget}, lower: true, count: countErrors(2), score: meanError},
+	"mae":      {targets: []Target{ValuesTarget}, lower: true, count: countErrors(1), score: meanError},
 }
 
 // lossMetric is the mean loss as a metric, over the rows that the default metric of the target counts.
@@ -23,11 +23,42 @@ const lossMetric = "loss"
 
 // metric is a metric of models of some targets.
 type metric struct {
-	// meter makes the meter of one device, with its memory, for batches of up to batchRows rows.
-	meter   func(mem *gds.Memory, s Spec, batchRows int) (meter, error)
 	targets []Target
 	lower   bool // lower is better; otherwise it is a fraction of 1, and higher is better
 	loss    bool // it is the mean loss
+	// check returns an error if models of a Spec have no such metric; nil: all have.
+	check func(Spec) error
+	// count adds rows to a tally: out is what the model puts out for them, [rows, Spec.Classes], and labels are the
+	// bytes of loader.Batch.Labels. Rows without a label do not count.
+	count func(t *tally, out []float32, labels []byte)
+	// onDevice, instead of count: the device counts rows that are classified correctly, in tally.counts[0].
+	onDevice bool
+	// score is the value of the metric on the rows of a tally, at least one; false: there are too few.
+	score func(t *tally) (value float64, ok bool)
+}
+
+// tally is what a metric has counted of some rows. Each metric uses the fields that it needs.
+type tally struct {
+	spec   Spec
+	rows   int64 // with a label
+	counts []int64
+	sum    float64
+	keys   [][]uint64
+}
+
+func newTally(s Spec) *tally {
+	return &tally{spec: s, counts: make([]int64, 3*s.Classes), keys: make([][]uint64, s.Classes)}
+}
+
+// add adds what was counted of other rows.
+func (t *tally) add(other *tally) {
+	t.rows, t.sum = t.rows+other.rows, t.sum+other.sum
+	for i, n := range other.counts {
+		t.counts[i] += n
+	}
+	for i, keys := range other.keys {
+		t.keys[i] = append(t.keys[i], keys...)
+	}
 }
 
 // LowerIsBetter tells whether a metric is an error or a loss, in units of its own. Others are fractions of 1, and
@@ -42,23 +73,6 @@ func gain(metric string, value float64) float64 {
 	return value
 }
 
-// meter counts, on a device, the operands of a metric.
-type meter interface {
-	// reset enqueues that counts begin at zero.
-	reset(s gds.Stream)
-	// add enqueues that rows are counted: out is what the model puts out for them, [rows, Spec.Classes], and labels are
-	// loader.Batch.Labels. Rows without a label do not count.
-	add(s gds.Stream, out, labels gds.Tensor)
-	// read waits for all work of the stream, and returns the counts.
-	read(ctx context.Context, s gds.Stream) (tally, error)
-}
-
-// tally is the counts of some rows.
-type tally interface {
-	add(other tally) // the counts of other rows
-	score() Score
-}
-
 // Score is the value of a metric, and the number of labelled rows that it was computed on.
 type Score struct {
 	Value *float64 // nil if there are no such rows, or too few
@@ -68,7 +82,7 @@ type Score struct {
 // evaluated is the result of an evaluation on some rows: the sum of their losses, and a tally.
 type evaluated struct {
 	loss float64
-	tally
+	*tally
 }
 
 // add adds other rows; the zero evaluated has none.
@@ -84,19 +98,21 @@ func (e evaluated) add(other evaluated) evaluated {
 }
 
 // meanLoss is the mean over the labelled rows; the largest number there is, if it is none.
-func (e evaluated) meanLoss() float64 { return finite(e.loss / float64(e.tally.score().Rows)) }
+func (e evaluated) meanLoss() float64 { return finite(e.loss / float64(e.rows)) }
 
 // score is the value of a metric on the rows.
 func (e evaluated) score(m metric) Score {
-	if e.tally == nil {
+	if e.tally == nil || e.rows == 0 {
 		return Score{}
 	}
-	s := e.tally.score()
-	if m.loss && s.Rows > 0 {
-		loss := e.meanLoss()
-		s.Value = &loss
+	value, ok := m.score(e.tally)
+	if m.loss {
+		value, ok = e.meanLoss(), true
 	}
-	return s
+	if !ok {
+		return Score{Rows: e.rows}
+	}
+	return Score{&value, e.rows}
 }
 
 // finite is v, or the largest number there is if v is none, as for a model that has diverged.
@@ -107,79 +123,42 @@ func finite(v float64) float64 {
 	return math.MaxFloat64
 }
 
-// accuracy is the part of labelled rows that are classified correctly.
-func accuracy(mem *gds.Memory, _ Spec, _ int) (meter, error) {
-	return &accuracyMeter{mem.Matrix("count", 1, 2, gds.Int64), mem.Pin("count", gds.Bytes(1, 2, gds.Int64))}, nil
-}
+func isLabel(label int8) bool     { return label >= 0 }
+func isNumber(label float32) bool { return label == label }
 
-type accuracyMeter struct {
-	count gds.Tensor // correct, labelled
-	host  gds.Buffer // pinned, to read them
-}
-
-func (m *accuracyMeter) reset(s gds.Stream) { s.Fill(m.count, 0) }
-
-func (m *accuracyMeter) add(s gds.Stream, out, labels gds.Tensor) {
-	s.CountCorrect(m.count, out, labels)
-}
-
-func (m *accuracyMeter) read(ctx context.Context, s gds.Stream) (tally, error) {
-	s.Copy(gds.NewTensor(m.host, 1, 2, gds.Int64), m.count)
-	if err := s.Synchronize(ctx); err != nil {
-		return nil, err
-	}
-	count := dtype.Int64s(m.host.Bytes())
-	return &correctRows{count[0], count[1]}, nil
-}
-
-// correctRows is the tally of accuracy.
-type correctRows struct{ correct, rows int64 }
-
-func (c *correctRows) add(other tally) {
-	o := other.(*correctRows)
-	c.correct, c.rows = c.correct+o.correct, c.rows+o.rows
-}
-
-func (c *correctRows) score() Score {
-	if c.rows == 0 {
-		return Score{}
-	}
-	value := float64(c.correct) / float64(c.rows)
-	return Score{&value, c.rows}
-}
-
-// errorSum adds up errors to a power: for the mean squared error and the mean absolute error over all labelled values,
-// in the units of the labels.
-type errorSum struct {
-	power        float64
-	sum          float64
-	values, rows int64 // with a label
-}
-
-func newErrorSum(power float64) func(Spec) rowTally {
-	return func(Spec) rowTally { return &errorSum{power: power} }
-}
-
-func (e *errorSum) count(out []float32, labels []byte, cols int) {
-	e.rows += eachLabel(labels, cols, isNumber, func(at, _ int, label float32) {
-		d := math.Abs(float64(out[at]) - float64(label))
-		if e.power == 2 {
-			d = float64(d * d)
+// eachLabel calls do for each label that is there in [rows, cols] labels: at is its place, and column its column. It
+// returns the number of rows that have any.
+func eachLabel[T int8 | float32](labels []byte, cols int, there func(T) bool,
+	do func(at, column int, label T)) (rows int64) {
+	last := -1
+	for at, label := range dtype.As[T](labels) {
+		if there(label) {
+			do(at, at%cols, label)
+			if at/cols > last {
+				last = at / cols
+				rows++
+			}
 		}
-		e.sum += d
-		e.values++
-	})
-}
-
-func (e *errorSum) add(other tally) {
-	o := other.(*errorSum)
-	e.sum, e.values, e.rows = e.sum+o.sum, e.values+o.values, e.rows+o.rows
-}
-
-func (e *errorSum) score() Score {
-	if e.values == 0 {
-		return Score{}
 	}
-	value := finite(e.sum / float64(e.values))
-	return Score{&value, e.rows}
+	return rows
 }
+
+// accuracy is the part of labelled rows that are classified correctly.
+func accuracy(t *tally) (float64, bool) { return float64(t.counts[0]) / float64(t.rows), true }
+
+// countErrors adds up the errors of labelled values to a power, in the units of the labels.
+func countErrors(power float64) func(t *tally, out []float32, labels []byte) {
+	return func(t *tally, out []float32, labels []byte) {
+		t.rows += eachLabel(labels, t.spec.Classes, isNumber, func(at, _ int, label float32) {
+			d := math.Abs(float64(out[at]) - float64(label))
+			if power == 2 {
+				d = float64(d * d)
+			}
+			t.sum += d
+			t.counts[0]++
+		})
+	}
+}
+
+// meanError is the mean over all labelled values.
+func meanError(t *tally) (float64, bool) { return finite(t.sum / float64(t.counts[0])), true }

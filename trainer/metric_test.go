@@ -10,13 +10,13 @@ import (
 )
 
 // scoreOf counts rows in two parts, as two devices would, and adds them up.
-func scoreOf(start func(Spec) rowTally, s Spec, out []float32, labels []byte, cut int) Score {
-	a, b := start(s), start(s)
+func scoreOf(name string, s Spec, out []float32, labels []byte, cut int) Score {
+	a, b, m := newTally(s), newTally(s), metrics[name]
 	size := len(labels) / (len(out) / s.Classes)
-	a.count(out[:cut*s.Classes], labels[:cut*size], s.Classes)
-	b.count(out[cut*s.Classes:], labels[cut*size:], s.Classes)
+	m.count(a, out[:cut*s.Classes], labels[:cut*size])
+	m.count(b, out[cut*s.Classes:], labels[cut*size:])
 	a.add(b)
-	return a.score()
+	return evaluated{0, a}.score(m)
 }
 
 func expectScore(t *testing.T, what string, got Score, value float64, rows int64) {
@@ -36,11 +36,11 @@ func TestF1ScoresOfClasses(t *testing.T) {
 	labels := dtype.BytesOf([]int32{0, 1, 1, 1, 2, 0, -1, 2})
 	s := Spec{Classes: 4}
 	// Class 0: 1 of 2 had and 2 predicted; class 1: 2 of 3 and 2; class 2: 1 of 2 and 2.
-	expectScore(t, "macro", scoreOf(newConfusion(true), s, out, labels, 3), (2.0/4+4.0/5+2.0/4)/3, 7)
-	expectScore(t, "micro", scoreOf(newConfusion(false), s, out, labels, 3), 8.0/13, 7)
+	expectScore(t, "macro", scoreOf("macro-f1", s, out, labels, 3), (2.0/4+4.0/5+2.0/4)/3, 7)
+	expectScore(t, "micro", scoreOf("micro-f1", s, out, labels, 3), 8.0/13, 7)
 	// Where every row has a prediction, micro F1 is the accuracy.
-	expectScore(t, "micro", scoreOf(newConfusion(false), s, out[:28], labels[:28], 3), 4.0/6, 6)
-	if got := scoreOf(newConfusion(true), s, out, dtype.BytesOf([]int32{-1, -1, -1, -1, -1, -1, -1, -1}),
+	expectScore(t, "micro", scoreOf("micro-f1", s, out[:28], labels[:28], 3), 4.0/6, 6)
+	if got := scoreOf("macro-f1", s, out, dtype.BytesOf([]int32{-1, -1, -1, -1, -1, -1, -1, -1}),
 		3); got.Value != nil || got.Rows != 0 {
 		t.Errorf("without labels: %+v", got)
 	}
@@ -51,8 +51,8 @@ func TestF1ScoresOfSeveralLabels(t *testing.T) {
 	labels := dtype.BytesOf([]int8{1, 0, 0, 0, 1, 0, 1, 1, 0, 1, -1, 0, -1, -1, -1})
 	s := Spec{Classes: 3, Target: LabelsTarget}
 	// Label 0: 2 of 3 had and 3 predicted; label 1: 2 of 2 and 2; label 2 never.
-	expectScore(t, "macro", scoreOf(newConfusion(true), s, out, labels, 2), (4.0/6+1+0)/3, 4)
-	expectScore(t, "micro", scoreOf(newConfusion(false), s, out, labels, 2), 8.0/10, 4)
+	expectScore(t, "macro", scoreOf("macro-f1", s, out, labels, 2), (4.0/6+1+0)/3, 4)
+	expectScore(t, "micro", scoreOf("micro-f1", s, out, labels, 2), 8.0/10, 4)
 }
 
 func TestTheAreaUnderTheROCCurveCountsPairs(t *testing.T) {
@@ -93,16 +93,14 @@ func TestTheAreaUnderTheROCCurveCountsPairs(t *testing.T) {
 				rowsWith++
 			}
 		}
-		start := func(s Spec) rowTally { return &rankings{target: s.Target, keys: make([][]uint64, labels)} }
-		got := scoreOf(start, Spec{Classes: labels, Target: LabelsTarget}, out, dtype.BytesOf(y), 17)
+		got := scoreOf("roc-auc", Spec{Classes: labels, Target: LabelsTarget}, out, dtype.BytesOf(y), 17)
 		expectScore(t, fmt.Sprintf("seed %d", seed), got, sum/(labels-1), rowsWith)
 	}
-	two := func(s Spec) rowTally { return &rankings{target: s.Target, keys: make([][]uint64, 1)} }
 	// Logits of class 1 above class 0: 1, -1, 3, 1, 0.
 	out := []float32{0, 1, 1, 0, -1, 2, 4, 5, 2, 2}
-	expectScore(t, "two classes", scoreOf(two, Spec{Classes: 2}, out, dtype.BytesOf([]int32{1, 0, 0, 0, -1}), 2), 1.5/3,
+	expectScore(t, "two classes", scoreOf("roc-auc", Spec{Classes: 2}, out, dtype.BytesOf([]int32{1, 0, 0, 0, -1}), 2), 1.5/3,
 		4)
-	if got := scoreOf(two, Spec{Classes: 2}, out, dtype.BytesOf([]int32{1, 1, 1, 1, -1}), 2); got.Value != nil ||
+	if got := scoreOf("roc-auc", Spec{Classes: 2}, out, dtype.BytesOf([]int32{1, 1, 1, 1, -1}), 2); got.Value != nil ||
 		got.Rows != 4 {
 		t.Errorf("of one class: %+v", got)
 	}
@@ -113,9 +111,9 @@ func TestErrorsOfValues(t *testing.T) {
 	out := []float32{1, 2, 3, 4, 5, 6}
 	labels := dtype.BytesOf([]float32{2, 0, nan, 7, nan, nan})
 	s := Spec{Classes: 2, Target: ValuesTarget}
-	expectScore(t, "mse", scoreOf(newErrorSum(2), s, out, labels, 1), (1.0+4+9)/3, 2)
-	expectScore(t, "mae", scoreOf(newErrorSum(1), s, out, labels, 1), (1.0+2+3)/3, 2)
-	expectScore(t, "of no number", scoreOf(newErrorSum(2), s, []float32{nan, 2, 3, 4, 5, 6}, labels, 1),
+	expectScore(t, "mse", scoreOf("mse", s, out, labels, 1), (1.0+4+9)/3, 2)
+	expectScore(t, "mae", scoreOf("mae", s, out, labels, 1), (1.0+2+3)/3, 2)
+	expectScore(t, "of no number", scoreOf("mse", s, []float32{nan, 2, 3, 4, 5, 6}, labels, 1),
 		math.MaxFloat64, 2)
 }
 

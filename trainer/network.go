@@ -31,7 +31,7 @@ type network struct {
 	lossSum      gds.Tensor    // over the rows so far
 	lossHost     gds.Buffer    // pinned, to read it: see readLoss
 	weights      gds.Tensor    // of classes, or none
-	meter        meter         // nil: to predict only
+	meter        *meter        // nil: to predict only
 	profile      *profile      // nil: none
 	submission   *submission
 	stream       gds.Stream
@@ -95,8 +95,8 @@ func (n *network) allocate() (err error) {
 	if n.task.weights != nil {
 		n.weights = n.mem.Matrix("class weights", 1, n.spec.Classes, gds.Float32)
 	}
-	if n.task.metric.meter != nil {
-		if n.meter, err = n.task.metric.meter(&n.mem, n.spec, n.batchRows); err != nil {
+	if n.task.metric.score != nil {
+		if n.meter, err = newMeter(&n.mem, n.task.metric, n.spec, n.batchRows); err != nil {
 			return err
 		}
 	}

@@ -1,37 +1,16 @@
 package trainer
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
-	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
-// rankings keeps the scores of all rows, for the area under the ROC curve: among all pairs of a row that has a label
-// and a row that does not, the part in which the first has the higher score; equal scores count as half a pair. A score
-// that is no number ranks as the worst one. For two classes, the score of a row is the logit of class 1 minus that of
-// class 0. With several labels a row, the area is the mean over labels that some labelled rows have and others do not
-// (as ogbn-proteins defines it).
-type rankings struct {
-	target Target
-	keys   [][]uint64 // of each label: see rankingKey
-	rows   int64
-}
-
-func rocAUC(mem *gds.Memory, s Spec, batchRows int) (meter, error) {
-	if s.Target == ClassTarget && s.Classes != 2 {
-		return nil, fmt.Errorf("%w: roc-auc is a metric of two classes, or of several labels a row, not of %d classes",
-			ErrOptions, s.Classes)
-	}
-	return onHost(func(s Spec) rowTally {
-		labels := s.Classes
-		if s.Target == ClassTarget {
-			labels = 1
-		}
-		return &rankings{target: s.Target, keys: make([][]uint64, labels)}
-	})(mem, s, batchRows)
+// checkROC is metric.check of roc-auc.
+func checkROC(s Spec) error {
+	return must(s.Target != ClassTarget || s.Classes == 2,
+		"%w: roc-auc is a metric of two classes, or of several labels a row, not of %d classes", ErrOptions, s.Classes)
 }
 
 // rankingKey is a number that orders scores. Its last bit tells whether the row has the label; equal scores have equal
@@ -53,41 +32,35 @@ func rankingKey(score float32, positive bool) uint64 {
 	return (uint64(bits)+1)<<1 | bit
 }
 
-func (r *rankings) count(out []float32, labels []byte, cols int) {
-	if r.target == ClassTarget {
+// countScores keeps the scores of all rows, by label. For two classes there is one: the logit of class 1 minus that of
+// class 0.
+func countScores(t *tally, out []float32, labels []byte) {
+	if t.spec.Target == ClassTarget {
 		for i, label := range dtype.Int32s(labels) {
 			if label >= 0 {
-				r.rows++
-				r.keys[0] = append(r.keys[0], rankingKey(out[2*i+1]-out[2*i], label == 1))
+				t.rows++
+				t.keys[0] = append(t.keys[0], rankingKey(out[2*i+1]-out[2*i], label == 1))
 			}
 		}
 		return
 	}
-	r.rows += eachLabel(labels, cols, isLabel, func(at, j int, label int8) {
-		r.keys[j] = append(r.keys[j], rankingKey(out[at], label == 1))
+	t.rows += eachLabel(labels, t.spec.Classes, isLabel, func(at, j int, label int8) {
+		t.keys[j] = append(t.keys[j], rankingKey(out[at], label == 1))
 	})
 }
 
-func (r *rankings) add(other tally) {
-	o := other.(*rankings)
-	r.rows += o.rows
-	for j := range r.keys {
-		r.keys[j] = append(r.keys[j], o.keys[j]...)
-	}
-}
-
-func (r *rankings) score() Score {
+// areaUnderROC is the area under the ROC curve: among all pairs of a row that has a label and a row that does not, the
+// part in which the first has the higher score; equal scores count as half a pair. A score that is no number ranks as
+// the worst one. With several labels a row, the area is the mean over labels that some labelled rows have and others do
+// not (as ogbn-proteins defines it).
+func areaUnderROC(t *tally) (float64, bool) {
 	sum, labels := 0.0, 0.0
-	for _, keys := range r.keys {
+	for _, keys := range t.keys {
 		if area, ok := areaUnder(keys); ok {
 			sum, labels = sum+area, labels+1
 		}
 	}
-	if labels == 0 {
-		return Score{Rows: r.rows}
-	}
-	value := sum / labels
-	return Score{&value, r.rows}
+	return sum / labels, labels > 0
 }
 
 // areaUnder is the area for one label. There is none if all rows have the label, or no row has. It sorts the keys.
