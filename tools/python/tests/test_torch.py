@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import logging
 import os
 import pathlib
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import tempfile
 import time
 import unittest
-import warnings
 
 import numpy as np
 
@@ -51,23 +49,6 @@ def seeds_of_rank(rank, world, graph, folder):
     torch.distributed.destroy_process_group()
 
 
-def accelerated_rank(rank, world, store, folder):
-    """Iterates as one of the processes of accelerate: over the loader, and over a DataLoader that accelerate dispatches."""
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=world)
-    accelerator = importlib.import_module("accelerate").Accelerator(cpu=True)
-    assert accelerator.num_processes == world
-    loader = accelerator.prepare(hopfeed.torch.Loader(store, 50, seed=4))
-    torch.save([b.copy() for b in loader], os.path.join(folder, f"rank-{rank}"))
-    try:
-        next(iter(accelerator.prepare(torch.utils.data.DataLoader(loader, batch_size=None))))
-    except hopfeed.OptionError as error:
-        assert "the loader itself" in str(error)
-    else:
-        raise AssertionError("accelerate drops batches")
-    torch.distributed.destroy_process_group()
-
-
 def module(name):
     """A package that is tested with, where it is installed."""
     try:
@@ -76,17 +57,9 @@ def module(name):
         raise unittest.SkipTest(f"{name} is not installed") from None
 
 
-class Unsized(torch.utils.data.IterableDataset):
-    """A loader without its length."""
+class WithStore(unittest.TestCase):
+    """A store, and what is in it."""
 
-    def __init__(self, loader):
-        self.loader = loader
-
-    def __iter__(self):
-        return iter(self.loader)
-
-
-class Torch(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
@@ -95,6 +68,21 @@ class Torch(unittest.TestCase):
         cls.expected = torch.tensor(stores.propagated(cls.arrays), dtype=torch.float32)
         cls.labels = torch.tensor(cls.arrays["node_label"])
 
+    def check(self, batches, matrices=None):
+        """All train nodes come once, with their features and labels."""
+        self.check_rows(batches, matrices)
+        nodes = torch.cat([stores.seeds(b) for b in batches]).sort().values
+        self.assertEqual(nodes.tolist(), np.flatnonzero(self.arrays["splits"] == 0).tolist())
+
+    def check_rows(self, batches, matrices=None):
+        """The rows have the features and labels of their nodes."""
+        for b in batches:
+            x = b["x"] if matrices is None else torch.stack([b[m] for m in matrices], dim=1)
+            torch.testing.assert_close(x.float(), self.expected[stores.seeds(b)], rtol=1e-2, atol=1e-2)
+            self.assertTrue(torch.equal(b["y"], self.labels[stores.seeds(b)]))
+
+
+class Torch(WithStore):
     def test_tensors_are_the_loaders_memory(self):
         for dtype, want in (("float32", torch.float32), ("stored", torch.bfloat16)):
             for stacked in (True, False):
@@ -108,15 +96,6 @@ class Torch(unittest.TestCase):
                     places.add(b[next(iter(b))].data_ptr())
                     del x
                 self.assertLessEqual(len(places), 4)
-
-    def check(self, batches, matrices=None):
-        """All train nodes come once, with their features and labels."""
-        for b in batches:
-            x = b["x"] if matrices is None else torch.stack([b[m] for m in matrices], dim=1)
-            torch.testing.assert_close(x.float(), self.expected[stores.seeds(b)], rtol=1e-2, atol=1e-2)
-            self.assertTrue(torch.equal(b["y"], self.labels[stores.seeds(b)]))
-        nodes = torch.cat([stores.seeds(b) for b in batches]).sort().values
-        self.assertEqual(nodes.tolist(), np.flatnonzero(self.arrays["splits"] == 0).tolist())
 
     def check_sampled(self, batches):
         for b in batches:
@@ -163,73 +142,6 @@ class Torch(unittest.TestCase):
             want = want + b["x"].sum(dim=(0, 1))
         torch.stack(losses).sum().backward()
         torch.testing.assert_close(layer.weight.grad[0], want)
-
-    def test_lightning_gets_the_batches_of_the_store(self):
-        lightning = module("lightning")
-
-        class Keep(lightning.LightningModule):
-            def __init__(self):
-                super().__init__()
-                self.layer, self.kept = torch.nn.Linear(1, 1), []
-
-            def training_step(self, b, index):
-                assert b.batch_size == b.global_rows == len(b.y)
-                self.kept.append({name: b[name].clone() for name in ("x", "y", "n_id")})
-                b["x"].mul_(2)
-                return self.layer(torch.ones(1)).sum()
-
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), 0.1)
-
-        logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-        for placement, shuffle in test_ownership.PLACEMENTS:
-            loader = hopfeed.torch.Loader(self.store, 16, shuffle, placement)
-            # An iterable that does not know its length is prefetched by one batch more.
-            for data in (loader, torch.utils.data.DataLoader(loader, batch_size=None), Unsized(loader)):
-                keep, epochs = Keep(), []
-                keep.on_train_epoch_end = lambda: (epochs.append(keep.kept), setattr(keep, "kept", []))
-                trainer = lightning.Trainer(
-                    max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False
-                )
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    trainer.fit(keep, data)
-                self.assertEqual(len(epochs), 2)
-                for kept in epochs:
-                    self.check(kept)
-
-    def test_accelerate_gets_the_batches_of_the_store(self):
-        accelerate = module("accelerate")
-        for placement, shuffle in test_ownership.PLACEMENTS:
-            for dispatches in (False, True):
-                loader = hopfeed.torch.Loader(self.store, 16, shuffle, placement)
-                how = accelerate.DataLoaderConfiguration(dispatch_batches=dispatches)
-                data = accelerate.Accelerator(cpu=True, dataloader_config=how).prepare(torch.utils.data.DataLoader(loader, batch_size=None))
-                for _ in range(2):
-                    kept = []
-                    for b in data:
-                        self.assertEqual((b.batch_size, b.global_rows), (len(b.y), len(b.y)))
-                        kept.append({name: b[name].clone() for name in ("x", "y", "n_id")})
-                        b["x"].mul_(2)
-                    self.check(kept)
-
-    def test_processes_of_accelerate_share_each_batch(self):
-        module("accelerate")
-        with tempfile.TemporaryDirectory() as folder:
-            torch.multiprocessing.spawn(accelerated_rank, (2, self.store, folder), 2)
-            shares = [torch.load(os.path.join(folder, f"rank-{rank}"), weights_only=False) for rank in range(2)]
-        self.assertEqual(len(shares[0]), len(shares[1]))
-        for first, second in zip(*shares):
-            self.assertEqual((first.rows + second.rows, first.global_rows), (second.global_rows, second.global_rows))
-        self.check([b for share in shares for b in share])
-
-    def test_the_prefetcher_of_pyg_gets_the_batches_of_the_store(self):
-        pyg = module("torch_geometric.loader")
-        for placement, shuffle in test_ownership.PLACEMENTS:
-            loader = hopfeed.torch.Loader(self.store, 16, shuffle, placement)
-            for _ in range(2):
-                self.check([{name: b[name].clone() for name in ("x", "y", "n_id")} for b in pyg.PrefetchLoader(loader, torch.device("cpu"))])
-                self.check(list(pyg.PrefetchLoader(loader, torch.device("cpu"))))
 
     def test_batches_move_with_their_blocks_and_numbers(self):
         for b in (next(iter(hopfeed.torch.Loader(self.store, 16))), next(iter(self.sampled()))):
