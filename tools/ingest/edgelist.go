@@ -112,7 +112,6 @@ func (l *edgeList) openParquetTables(ctx context.Context, path string, o TableOp
 	if err != nil {
 		return err
 	}
-	defer t.Close()
 	if l.files.Table = ""; o.Table != "" {
 		if err := l.openParquetNodes(ctx, o.Table, o); err != nil {
 			return err

@@ -23,7 +23,6 @@ type table interface {
 	width(column int) (int, error)
 	// check refuses a column whose type cannot be what it is taken for.
 	check(column int, as use) error
-	Close() error
 }
 
 // use is what a column is taken for.

@@ -214,7 +214,6 @@ func (l *edgeList) openParquetNodes(ctx context.Context, path string, o TableOpt
 	if err != nil {
 		return err
 	}
-	l.open = append(l.open, t)
 	l.info.HeldBytes += t.Bytes()
 	n, err := t.chooseNodes(l.files.Columns)
 	if err != nil {

@@ -268,8 +268,6 @@ func (t *textTable) check(column int, as use) error {
 	return nil
 }
 
-func (t *textTable) Close() error { return nil }
-
 func (t *textTable) read(columns []int) (rows, error) {
 	file, err := openTextParts(t.fsys, t.path, t.comments)
 	if err != nil {

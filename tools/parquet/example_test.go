@@ -15,7 +15,6 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer table.Close()
 	for _, column := range table.Columns {
 		fmt.Println(column.Name+":", column.Type)
 	}

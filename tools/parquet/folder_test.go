@@ -36,7 +36,6 @@ func TestTheFilesOfAFolderComeInTheOrderOfTheirNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer table.Close()
 	files := written(t)
 	want2 := slices.Concat(files["none_v1"]["text"], files["small_v2"]["text"])
 	if got, err := column(table, find(table, "text"), 9, 0, 2); err != nil || !reflect.DeepEqual(got, want2) {
@@ -60,7 +59,6 @@ func TestNamesOfFoldersAreColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer table.Close()
 	split, year := find(table, "split"), find(table, "year")
 	if split == nil || year == nil || split.Kind != Text || year.Kind != Integer || !split.Key || !year.Key {
 		t.Fatalf("%+v, %+v", split, year)
@@ -83,7 +81,6 @@ func TestNamesOfFoldersAreColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer own.Close()
 	if c := find(own, "i32"); c.Key {
 		t.Error("a column of the file does not go before a key of its name")
 	}

@@ -60,7 +60,6 @@ type Reader struct {
 	group, end int // next row group of the table, and the one after the last
 	part       *part
 	file       vfs.File
-	owned      bool // the file is closed when it has been read
 
 	inGroup bool
 	rows    int64 // rows of the current row group that were not read yet
@@ -97,8 +96,7 @@ func (r *Reader) Restart(c *Column, first, end int) error {
 // Close ends reading.
 func (r *Reader) Close() error {
 	f := r.file
-	r.file, r.part = nil, nil
-	if f == nil || !r.owned {
+	if r.file, r.part = nil, nil; f == nil {
 		return nil
 	}
 	return f.Close()
@@ -176,7 +174,7 @@ func (r *Reader) openPart(p *part) (err error) {
 	if err := r.Close(); err != nil {
 		return err
 	}
-	if r.file, r.owned, err = p.open(); err != nil {
+	if r.file, err = p.open(); err != nil {
 		return err
 	}
 	r.part = p

@@ -47,15 +47,11 @@ type Group struct {
 type part struct {
 	path    string
 	fsys    vfs.FS
-	file    vfs.File // nil: each Reader opens it
 	size    int64
 	columns []Column
 	groups  []rowGroup
 	keys    []key
 }
-
-// maxOpen is the number of files of a table that stay open. The others are opened again by each Reader.
-const maxOpen = 512
 
 // The metadata of a table may take 1/16 of the memory limit, and so may a page. Up to three columns are read side by
 // side, and each has a stored page, a decompressed one and a dictionary, which takes twice as much as its page.
@@ -68,17 +64,12 @@ const (
 // Open opens a file, or the files of a folder: those whose names end with .parquet, ordered by name, with numbers in
 // names by value; and those in folders named key=value within it, whose keys become columns. It reads the metadata of
 // all files. memory is the number of bytes that the table and its readers may use; 0: no limit.
-func Open(fsys vfs.FS, path string, memory int64) (_ *Table, err error) {
+func Open(fsys vfs.FS, path string, memory int64) (*Table, error) {
 	t := &Table{Path: path, metadata: allowance{defaultMetaBytes, defaultMetaBytes}, pageBytes: defaultPageBytes}
 	if memory > 0 {
 		share := max(minPageBytes, memory/memoryShare)
 		t.metadata, t.pageBytes = allowance{share, share}, min(share, defaultPageBytes)
 	}
-	defer func() {
-		if err != nil {
-			t.Close()
-		}
-	}()
 	info, err := fsys.Stat(path)
 	if err != nil {
 		return nil, err
@@ -97,19 +88,7 @@ func Open(fsys vfs.FS, path string, memory int64) (_ *Table, err error) {
 	return t, err
 }
 
-// Close closes the files.
-func (t *Table) Close() error {
-	var errs []error
-	for _, p := range t.parts {
-		if p.file != nil {
-			errs = append(errs, p.file.Close())
-		}
-	}
-	t.parts, t.groups = nil, nil
-	return errors.Join(errs...)
-}
-
-// Bytes is the memory that the table takes while it is open.
+// Bytes is the memory that the table takes.
 func (t *Table) Bytes() int64 { return t.metadata.total - t.metadata.left }
 
 // ReadBytes bounds what a Reader of a column takes in memory, where the file says rightly how large the column is
@@ -167,8 +146,7 @@ func (t *Table) add(fsys vfs.FS, path string, keys []key) error {
 	if err != nil {
 		return err
 	}
-	p.file = file
-	t.parts = append(t.parts, p) // so that Close closes it
+	defer file.Close()
 	var f *footer
 	if p.size, err = file.Size(); err == nil {
 		f, err = readFooter(file, p.size, &t.metadata)
@@ -178,7 +156,7 @@ func (t *Table) add(fsys vfs.FS, path string, keys []key) error {
 		return err
 	}
 	p.columns, p.groups = f.columns, f.groups
-	if len(t.parts) == 1 {
+	if t.parts = append(t.parts, p); len(t.parts) == 1 {
 		t.Columns = slices.Clone(f.columns)
 	} else if first := t.parts[0].columns; slices.Equal(first, p.columns) {
 		p.columns = first // shared, as the files of most tables have the same columns
@@ -191,23 +169,17 @@ func (t *Table) add(fsys vfs.FS, path string, keys []key) error {
 		t.groups = append(t.groups, Group{First: t.Rows, Rows: g.rows, part: p, index: i})
 		t.Rows += g.rows
 	}
-	if len(t.parts) <= maxOpen {
-		return nil
-	}
-	p.file = nil
-	return file.Close()
+	return nil
 }
 
 // partBytes is the memory of a file of a table, without its row groups.
 const partBytes = 256
 
-// open returns the file. If it is owned, the caller must close it.
-func (p *part) open() (f vfs.File, owned bool, err error) {
-	if p.file != nil {
-		return p.file, false, nil
-	}
-	if f, err = p.fsys.Open(p.path); err != nil {
-		return nil, false, err
+// open opens the file again, which must have the size that it had.
+func (p *part) open() (vfs.File, error) {
+	f, err := p.fsys.Open(p.path)
+	if err != nil {
+		return nil, err
 	}
 	size, err := f.Size()
 	if err == nil && size != p.size {
@@ -216,9 +188,9 @@ func (p *part) open() (f vfs.File, owned bool, err error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, false, err
+		return nil, err
 	}
-	return f, true, nil
+	return f, nil
 }
 
 // invalid makes an error about a file ErrInvalid and adds the place, unless the file system or the memory limit is its

@@ -90,7 +90,6 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer table.Close()
 	if table.Rows != 204 || len(table.Groups()) != 4 || len(table.Columns) != len(want) {
 		t.Errorf("%d rows in %d groups, %d columns", table.Rows, len(table.Groups()), len(table.Columns))
 	}
