@@ -204,7 +204,7 @@ func (s *edgeSort) free() {
 
 // distribute adds the edges, and their reverses if wanted, to the buckets.
 func (s *edgeSort) distribute(ctx context.Context) error {
-	task := s.o.Progress.Start("distribute edges", s.edges, progress.Items)
+	task := s.o.Progress.Start("distribute edges", s.info.Edges, progress.Items)
 	defer task.Done()
 	threads := s.plan.threads
 	if s.info.Weighted {
@@ -221,7 +221,7 @@ func (s *edgeSort) distribute(ctx context.Context) error {
 	}
 	var edges, loops atomic.Int64
 	err := s.src.Edges(ctx, threads, func(e Edges) error {
-		if edges.Add(int64(len(e.Dst))) > s.edges {
+		if edges.Add(int64(len(e.Dst))) > s.info.Edges {
 			return errChanged // more would overrun the buckets
 		}
 		p := <-distributors
@@ -235,7 +235,7 @@ func (s *edgeSort) distribute(ctx context.Context) error {
 		err = parallel.For(ctx, threads, int64(threads), 1,
 			func(int64, int64) error { return (<-distributors).flush(s.bucketSet) })
 	}
-	if err == nil && edges.Load() != s.edges {
+	if err == nil && edges.Load() != s.info.Edges {
 		err = errChanged
 	}
 	s.recordCount, s.loops = s.records, loops.Load()

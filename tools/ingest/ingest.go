@@ -185,13 +185,10 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		return err
 	}
 	features := func(ctx context.Context) error { return writeFeatures(ctx, src, info, w, o) }
-	beside := false
 	if arrays != nil {
 		features = func(ctx context.Context) error { return referFeatures(ctx, w, arrays, o) }
-	} else if beside, err = t.beside(ctx, fsys, dir, matrixBytes); err != nil {
-		return nil, err
 	}
-	if beside {
+	if arrays == nil && t.beside(fsys, dir, matrixBytes) {
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return edges(ctx, 0) })
 		g.Go(func() error { return features(ctx) })

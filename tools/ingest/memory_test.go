@@ -20,10 +20,7 @@ func TestSortingTakesTheMemoryOfItsPlan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x := newTopology(s, s.info, true, o)
-			if err := x.count(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+			x := newTopology(s, s.Info(), true, o)
 			x.o.MemoryBytes = x.leastMemory() + x.o.workingBytes() + more
 			plan, err := x.planSort()
 			if err != nil {

@@ -84,6 +84,11 @@ func openEdgeList(ctx context.Context, fsys vfs.FS, format, path string, w Scrat
 	return l, l.openRows()
 }
 
+func (l *edgeList) Info() Info {
+	l.info.Edges = l.edges.edges
+	return l.info
+}
+
 func (l *edgeList) Edges(ctx context.Context, threads int, emit func(Edges) error) error {
 	return l.edges.stream(ctx, l.info.Nodes, threads, emit)
 }

@@ -63,10 +63,8 @@ type arraySource struct {
 }
 
 func newArraySource(fsys vfs.FS, format, dir string) *arraySource {
-	s := &arraySource{source: newSource(vfs.NewPastCache(fsys), format), dir: dir, names: map[string]bool{},
+	return &arraySource{source: newSource(vfs.NewPastCache(fsys), format), dir: dir, names: map[string]bool{},
 		used: map[string]bool{}}
-	s.info.Beside = true
-	return s
 }
 
 // OpenNPY opens a directory in the npy layout and compares its shapes.

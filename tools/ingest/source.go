@@ -60,7 +60,7 @@ type Info struct {
 	Name          string // of the data set
 	Nodes         int64
 	Features      int
-	Edges         int64 // that Edges streams; 0: they are to be counted
+	Edges         int64 // that Edges streams
 	Direction     Direction
 	DirectionFrom string // what tells the direction, for errors
 	Weighted      bool
@@ -69,7 +69,6 @@ type Info struct {
 	RowReadBytes  int64             // that reading the row table takes in memory, beside it
 	HeldBytes     int64             // that the source takes in memory all the time
 	FeatureBytes  int64             // that reading features takes in memory, beside the caller's
-	Beside        bool              // features may be read while edges are streamed
 	Input         map[string]string // what the content depends on, for the manifest: no paths
 	Notes         []string          // what was taken as what, and assumed, a line each; complete after Source.Rows
 	ClassNames    []string          // of labels that are text; known after Source.Rows
@@ -96,8 +95,8 @@ type Edges struct {
 	Weights  []float32
 }
 
-// Source is a graph that can be streamed. Its methods are not called concurrently; features may be read while edges are
-// streamed if Info.Beside says so.
+// Source is a graph that can be streamed. Its methods are not called concurrently, but features are read while edges are
+// streamed.
 type Source interface {
 	Info() Info
 	// Edges calls emit with all edges, block by block, from up to threads goroutines at a time (with one: in input

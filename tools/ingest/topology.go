@@ -9,7 +9,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
-	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -21,14 +20,17 @@ type topology struct {
 	o        Options
 
 	weighted    bool  // there will be weights
-	edges       int64 // of the source
 	recordCount int64 // records to sort: edges and their reverses; an upper bound until they are distributed
 	loops       int64 // edges from a node to itself; known when the edges are distributed
 }
 
 func newTopology(src Source, info Info, reverses bool, o Options) *topology {
+	records := info.Edges
+	if reverses {
+		records *= 2
+	}
 	weighted := info.Weighted || o.Duplicates == SumDuplicates
-	return &topology{src: src, info: info, reverses: reverses, o: o, weighted: weighted}
+	return &topology{src: src, info: info, reverses: reverses, o: o, weighted: weighted, recordCount: records}
 }
 
 // write sorts the edges by destination and source, merges duplicates as asked, and writes the topology to w, the graph
@@ -36,9 +38,6 @@ func newTopology(src Source, info Info, reverses bool, o Options) *topology {
 // the check of free space.
 func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer,
 	other int64) (edges int64, err error) {
-	if err := t.count(ctx); err != nil {
-		return 0, err
-	}
 	plan, err := t.planSort()
 	if err != nil {
 		return 0, err
@@ -73,24 +72,18 @@ func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format
 }
 
 // beside tells whether the topology can be made while the features are written, which keeps the processor busy while
-// these wait for the disk: if the source allows it, edges can be sorted in the memory that features leave, and both
-// have room on the disk. That memory is then all that the topology takes.
-func (t *topology) beside(ctx context.Context, fsys vfs.FS, dir string, featureBytes int64) (bool, error) {
-	if !t.info.Beside || t.info.Edges == 0 {
-		return false, nil
-	}
-	if err := t.count(ctx); err != nil {
-		return false, err
-	}
+// these wait for the disk: if edges can be sorted in the memory that features leave, and both have room on the disk.
+// That memory is then all that the topology takes.
+func (t *topology) beside(fsys vfs.FS, dir string, featureBytes int64) bool {
 	if t.o.MemoryBytes > 0 {
 		within := *t
 		within.o.MemoryBytes = max(1, t.o.MemoryBytes-featureMemory(t.info, t.o))
 		if plan, err := within.planSort(); err != nil || plan.onDisk {
-			return false, nil
+			return false
 		}
 		*t = within
 	}
-	return checkSpace(fsys, dir, t.outputBytes(t.recordCount)+featureBytes) == nil, nil
+	return checkSpace(fsys, dir, t.outputBytes(t.recordCount)+featureBytes) == nil
 }
 
 // openScratch makes the folder for scratch files. No other process uses it, since w has locked dir.
@@ -119,25 +112,6 @@ func (t *topology) edgeBytes(edges int64) int64 {
 	return 4 * edges
 }
 
-// count counts the edges, by streaming them if the source does not know their number.
-func (t *topology) count(ctx context.Context) (err error) {
-	if t.edges = t.info.Edges; t.edges == 0 {
-		task := t.o.Progress.Start("count edges", 0, progress.Items)
-		defer task.Done()
-		var edges atomic.Int64
-		err = t.src.Edges(ctx, t.o.Threads, func(e Edges) error {
-			edges.Add(int64(len(e.Dst)))
-			task.Add(int64(len(e.Dst)))
-			return nil
-		})
-		t.edges = edges.Load()
-	}
-	if t.recordCount = t.edges; t.reverses {
-		t.recordCount *= 2
-	}
-	return err
-}
-
 // notes says how many edges were merged or dropped.
 func (t *topology) notes(stored int64) (notes []string) {
 	if merged := t.recordCount - stored; merged > 0 {
@@ -150,7 +124,7 @@ func (t *topology) notes(stored int64) (notes []string) {
 	return notes
 }
 
-// errChanged is returned when a second reading of the edges differs from the first.
+// errChanged is returned when there are more or fewer edges than the source said, or other ones than it read before.
 var errChanged = fmt.Errorf("%w: the edges changed while they were read: leave the input as it is and import again",
 	ErrInvalid)
 

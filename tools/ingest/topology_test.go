@@ -29,16 +29,20 @@ type listSource struct {
 	features []float32
 	rows     format.RowTable
 	block    int64
-	second   func(*listSource) // called before the second stream of edges
-	streams  int
+	change   func(*listSource) // called before edges are streamed
 }
 
-func (s *listSource) Info() Info   { return s.info }
+func (s *listSource) Info() Info {
+	info := s.info
+	info.Edges = int64(len(s.src))
+	return info
+}
+
 func (s *listSource) Close() error { return nil }
 
 func (s *listSource) Edges(ctx context.Context, threads int, emit func(Edges) error) error {
-	if s.streams++; s.streams == 2 && s.second != nil {
-		s.second(s)
+	if s.change != nil {
+		s.change(s)
 	}
 	return parallel.For(ctx, threads, int64(len(s.src)), max(1, s.block), func(first, end int64) error {
 		e := Edges{Src: s.src[first:end], Dst: s.dst[first:end]}
@@ -142,10 +146,7 @@ func writeSorted(ctx context.Context, fsys vfs.FS, s *listSource, reverses bool,
 		return nil, err
 	}
 	defer w.Abort()
-	topology := newTopology(s, s.info, reverses, o)
-	if err := topology.count(ctx); err != nil {
-		return nil, err
-	}
+	topology := newTopology(s, s.Info(), reverses, o)
 	scratch, err := topology.openScratch(fsys, "graph", w)
 	if err != nil {
 		return nil, err
@@ -243,7 +244,7 @@ func comparePlans(t *testing.T, s *listSource, reverses bool, o Options) {
 	}
 	weighted := s.info.Weighted || o.Duplicates == SumDuplicates
 	var want map[string]string
-	for name := range plans(newTopology(s, s.info, reverses, o)) {
+	for name := range plans(newTopology(s, s.Info(), reverses, o)) {
 		disk := vfs.NewMem()
 		topology, err := writeSorted(context.Background(), disk, s, reverses, o, name)
 		if err != nil {
@@ -312,7 +313,7 @@ func TestWeightsAreSummedInFloat64AndRoundedOnce(t *testing.T) {
 	}
 
 	s.weights[0], s.weights[1] = math.MaxFloat32, math.MaxFloat32
-	for name := range plans(newTopology(s, s.info, false, o)) {
+	for name := range plans(newTopology(s, s.Info(), false, o)) {
 		if _, err := writeSorted(context.Background(), vfs.NewMem(), s, false, o, name); !errors.Is(err, ErrInvalid) ||
 			!strings.Contains(err.Error(), "node 1") {
 			t.Errorf("a sum beyond float32, %s: %v", name, err)
@@ -320,13 +321,13 @@ func TestWeightsAreSummedInFloat64AndRoundedOnce(t *testing.T) {
 	}
 }
 
-func TestEdgesThatChangeBetweenTheirStreamsAreRefused(t *testing.T) {
-	for name, second := range map[string]func(*listSource){
+func TestMoreOrFewerEdgesThanTheSourceSaidAreRefused(t *testing.T) {
+	for name, change := range map[string]func(*listSource){
 		"one more":  func(s *listSource) { s.src, s.dst = append(s.src, 0), append(s.dst, 1) },
 		"one less":  func(s *listSource) { s.src, s.dst = s.src[1:], s.dst[1:] },
 		"none left": func(s *listSource) { s.src, s.dst = nil, nil },
 	} {
-		s := &listSource{info: Info{Nodes: 3}, src: []uint32{0, 1, 2}, dst: []uint32{1, 1, 2}, second: second}
+		s := &listSource{info: Info{Nodes: 3}, src: []uint32{0, 1, 2}, dst: []uint32{1, 1, 2}, change: change}
 		o, _ := Options{SelfLoops: DropLoops}.withDefaults()
 		if _, err := writeSorted(context.Background(), vfs.NewMem(), s, true, o, "by the planner"); !errors.Is(err,
 			ErrInvalid) {
@@ -344,7 +345,7 @@ func TestAPlanKeepsToTheMemoryAndTheLeastSuffices(t *testing.T) {
 		o, _ := Options{Threads: 1 + r.IntN(64), Duplicates: []Duplicates{MergeDuplicates,
 			SumDuplicates}[r.IntN(2)]}.withDefaults()
 		s := &listSource{info: Info{Nodes: r.Int64N(1 << r.IntN(33)), Weighted: r.IntN(2) == 0}}
-		x := newTopology(s, s.info, false, o)
+		x := newTopology(s, s.Info(), false, o)
 		x.recordCount = r.Int64N(1 << r.IntN(40))
 		fixed, least := 4*s.info.Nodes+o.workingBytes(), x.leastMemory()+o.workingBytes()
 		for _, x.o.MemoryBytes = range []int64{least, fixed + r.Int64N(1<<r.IntN(42)), fixed - 1} {
@@ -370,7 +371,7 @@ func TestAPlanKeepsToTheMemoryAndTheLeastSuffices(t *testing.T) {
 
 func TestSortingEdgesEndsWithItsContextAndLeavesNothing(t *testing.T) {
 	for name := range plans(newTopology(&listSource{}, Info{}, false, Options{Threads: 2})) {
-		for _, stage := range []string{"count edges", "distribute edges", "sort edges", "write edges"} {
+		for _, stage := range []string{"distribute edges", "sort edges", "write edges"} {
 			ctx, cancel := context.WithCancel(context.Background())
 			o, _ := Options{Threads: 2, Progress: cancelAt{stage, cancel}}.withDefaults()
 			disk := vfs.NewMem()
@@ -475,7 +476,7 @@ func TestABitThatFlipsWhileEdgesAreSortedOnDiskIsAnError(t *testing.T) {
 	for _, weighted := range []bool{true, false} {
 		s := randomSource(rand.New(rand.NewPCG(1, 3)), 40, 30, weighted)
 		o, _ := Options{Threads: 1}.withDefaults()
-		for name := range plans(newTopology(s, s.info, false, o)) {
+		for name := range plans(newTopology(s, s.Info(), false, o)) {
 			if !strings.Contains(name, "disk") {
 				continue
 			}
@@ -524,9 +525,6 @@ func TestScratchFilesAreInTheFolderGivenAndGoneAtTheEnd(t *testing.T) {
 	}
 	o, _ := Options{Threads: 1, Scratch: "elsewhere"}.withDefaults()
 	x := newTopology(s, s.Info(), false, o)
-	if err := x.count(context.Background()); err != nil {
-		t.Fatal(err)
-	}
 	o.MemoryBytes = x.info.HeldBytes + x.leastMemory() + o.workingBytes() // so edges are sorted on disk
 	var there, beside map[string]string
 	o.Progress = cancelAt{"sort edges", func() { there, beside = files(t, disk, "elsewhere"), files(t, disk, "out") }}
@@ -584,16 +582,13 @@ func TestTopologiesHaveTheBytesTheyAlwaysHad(t *testing.T) {
 
 func BenchmarkSortEdges(b *testing.B) {
 	s := randomSource(rand.New(rand.NewPCG(1, 1)), 1<<19, 1<<22, false)
-	s.info.Edges, s.block = int64(len(s.src)), edgeBlock
+	s.block = edgeBlock
 	for _, onDisk := range []bool{false, true} {
 		b.Run(fmt.Sprintf("disk=%v", onDisk), func(b *testing.B) {
 			o, _ := Options{}.withDefaults()
-			x := newTopology(s, s.info, false, o)
-			b.SetBytes(8 * s.info.Edges) // as pairs of node ids
+			x := newTopology(s, s.Info(), false, o)
+			b.SetBytes(8 * x.info.Edges) // as pairs of node ids
 			for b.Loop() {
-				if err := x.count(b.Context()); err != nil {
-					b.Fatal(err)
-				}
 				plan, err := x.planSort()
 				plan.onDisk = onDisk
 				if err != nil {
