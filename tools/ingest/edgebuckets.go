@@ -2,23 +2,22 @@ package ingest
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/folder"
-	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
 
-// bucketSet is records in buckets, by the upper bits of their keys. Its spaces hold the lower bits of the keys and, if
-// there are weights, the weights, at the same indexes.
+// bucketSet is records in buckets, by the upper bits of their keys. A record is stored as the lower bits of its key and,
+// if there are weights, its weight, both little-endian.
 type bucketSet struct {
-	shift  int // lower bits of a key: a bucket has all keys with the same upper bits
-	spaces [2]*scratchSpace
-	widths [2]int64 // bytes of a stored key, little-endian, and of a weight
+	shift    int // lower bits of a key: a bucket has all keys with the same upper bits
+	space    *scratchSpace
+	keyWidth int // bytes of a stored key
+	width    int // bytes of a record
 
 	mu      sync.Mutex
 	buckets []bucket
@@ -31,83 +30,61 @@ type bucket struct {
 	runs    []edgeRun
 	records int64
 	edges   int64     // that merging has left, at the start of the runs
-	sums    checksums // of these edges
+	sums    [2]uint32 // CRC-32C of the sources and of the weights of these edges
 }
 
-// edgeRun is consecutive records of one bucket, at the same indexes of both spaces.
+// edgeRun is consecutive records of one bucket. Merging overwrites them with sources, 4 bytes each, and, behind the
+// place of as many sources as there are records, with weights.
 type edgeRun struct {
 	first, records int64
-	sums           checksums
+	sum            uint32 // CRC-32C
 }
 
-// checksums are the CRC-32C of what is in each space. They are zero where the spaces are memory.
-type checksums [2]uint32
+// edgesAt is the offset of the sources (0) or the weights (1) that overwrite a run.
+func (p *bucketSet) edgesAt(e edgeRun, column int) int64 {
+	return e.first*int64(p.width) + 4*int64(column)*e.records
+}
 
-func (s *checksums) add(p *bucketSet, data [2][]byte) {
-	for i, space := range p.spaces {
-		if space != nil && space.memory == nil {
-			s[i] = kernel.CRC32C(s[i], data[i])
-		}
+// recordWidths are the bytes of a stored key and of a record: enough for the bits of the key, and for the edge that
+// overwrites the record when its bucket is merged.
+func (t *topology) recordWidths(keyBits int) (key, record int) {
+	key = max(4, (keyBits+7)/8)
+	record = key
+	if t.info.Weighted {
+		record += 4
 	}
-}
-
-// compare returns an error, which names the file, if checksums differ from those of what was written.
-func (p *bucketSet) compare(found, written checksums) error {
-	for i, space := range p.spaces {
-		if found[i] != written[i] {
-			return fmt.Errorf("%s: %w", space.file.Path(), folder.ErrDamaged)
-		}
+	if t.weighted {
+		record = max(record, 8)
 	}
-	return nil
+	return key, record
 }
-
-// keyWidth is the bytes of a stored key: enough for its bits, and for the source ID of 4 bytes that overwrites it when
-// its bucket is merged.
-func keyWidth(bits int) int64 { return int64(max(4, (bits+7)/8)) }
-
-func (p *bucketSet) free() error { return errors.Join(p.spaces[0].free(), p.spaces[1].free()) }
 
 // append adds records to a bucket, as a run.
-func (p *bucketSet) append(b uint64, keys []byte, weights []float32) error {
-	n := int64(len(keys)) / p.widths[0]
-	data := [2][]byte{keys, dtype.BytesOf(weights)}
-	var sums checksums
-	sums.add(p, data)
+func (p *bucketSet) append(b uint64, data []byte) error {
+	n, sum := int64(len(data)/p.width), p.space.sum(0, data)
 	p.mu.Lock()
 	first := p.records
 	p.records += n
 	to := &p.buckets[b]
 	to.records += n
-	if last := len(to.runs) - 1; p.spaces[0].memory != nil && last >= 0 &&
+	if last := len(to.runs) - 1; p.space.memory != nil && last >= 0 &&
 		to.runs[last].first+to.runs[last].records == first {
 		to.runs[last].records += n
 	} else {
-		to.runs = append(to.runs, edgeRun{first, n, sums})
+		to.runs = append(to.runs, edgeRun{first, n, sum})
 	}
 	p.mu.Unlock()
-	return p.writeAt(data, first, 0)
-}
-
-// writeAt writes to both spaces, some bytes behind where a record begins.
-func (p *bucketSet) writeAt(data [2][]byte, record, behind int64) error {
-	for i, space := range p.spaces {
-		if len(data[i]) > 0 {
-			if _, err := space.WriteAt(data[i], record*p.widths[i]+behind); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	_, err := p.space.WriteAt(data, first*int64(p.width))
+	return err
 }
 
 // distributor adds records to buckets, for one goroutine. It has a buffer for each bucket, which it adds to the bucket
 // when it is full.
 type distributor struct {
 	memory   *offheap.Buffer
-	capacity int       // records of a buffer
-	keys     []byte    // [buckets][8*capacity + 8] bytes
-	weights  []float32 // [buckets][capacity], or nil
-	used     []int32   // records in each buffer
+	capacity int     // records of a buffer
+	stride   int     // bytes of a buffer
+	used     []int32 // records in each buffer
 
 	newKeys    []uint64 // records to be added by the next call of add
 	newWeights []float32
@@ -125,35 +102,35 @@ func distributorBytes(plan sortPlan, weighted bool) int64 {
 }
 
 func newDistributor(plan sortPlan, weighted bool) (*distributor, error) {
-	buckets := int64(1) << plan.bucketBits
-	keyBytes := buckets * (8*plan.bufferRecords + 8)
-	memory, err := offheap.Alloc(distributorBytes(plan, weighted))
+	bytes := distributorBytes(plan, weighted)
+	memory, err := offheap.Alloc(bytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
 	}
 	p := &distributor{
 		memory:   memory,
 		capacity: int(plan.bufferRecords),
-		keys:     memory.Bytes()[:keyBytes],
-		used:     make([]int32, buckets),
+		stride:   int(bytes >> plan.bucketBits),
+		used:     make([]int32, 1<<plan.bucketBits),
 		newKeys:  make([]uint64, newRecords),
 	}
 	if weighted {
-		p.weights, p.newWeights = dtype.Float32s(memory.Bytes()[keyBytes:]), make([]float32, newRecords)
+		p.newWeights = make([]float32, newRecords)
 	}
 	return p, nil
 }
 
 func (p *distributor) add(to *bucketSet, n int) error {
-	shift, width := to.shift&63, int(to.widths[0]) // the mask spares a check at each shift
-	keys, used, capacity, stride := p.keys, p.used, int32(p.capacity), 8*p.capacity+8
+	shift, width := to.shift&63, to.width // the mask spares a check at each shift
+	records, used, capacity, stride := p.memory.Bytes(), p.used, int32(p.capacity), p.stride
 	for i, key := range p.newKeys[:n] {
 		b := key >> shift
 		n := used[b]
-		// This writes 8 bytes; those beyond width are overwritten by the next key.
-		binary.LittleEndian.PutUint64(keys[int(b)*stride+int(n)*width:], key)
-		if p.weights != nil {
-			p.weights[int(b)*p.capacity+int(n)] = p.newWeights[i]
+		at := int(b)*stride + int(n)*width
+		// This writes 8 bytes; those beyond the key are overwritten by the weight and the next key.
+		binary.LittleEndian.PutUint64(records[at:], key)
+		if p.newWeights != nil {
+			binary.LittleEndian.PutUint32(records[at+to.keyWidth:], math.Float32bits(p.newWeights[i]))
 		}
 		n++
 		used[b] = n
@@ -167,13 +144,9 @@ func (p *distributor) add(to *bucketSet, n int) error {
 }
 
 func (p *distributor) flushBucket(to *bucketSet, b uint64) error {
-	n, stride := int(p.used[b]), 8*p.capacity+8
+	n := int(p.used[b])
 	p.used[b] = 0
-	weights := p.weights
-	if weights != nil {
-		weights = weights[int(b)*p.capacity:][:n]
-	}
-	return to.append(b, p.keys[int(b)*stride:][:n*int(to.widths[0])], weights)
+	return to.append(b, p.memory.Bytes()[int(b)*p.stride:][:n*to.width])
 }
 
 func (p *distributor) flush(to *bucketSet) error {

@@ -56,7 +56,7 @@ type merger struct {
 	tooLarge *lowestNode
 	buffer   *sortBuffer
 	splitter *distributor // for buckets that do not fit in buffer; nil until there is one
-	packed   []byte       // keys as they are stored
+	packed   []byte       // records as they are stored
 
 	last  uint64  // key of the last edge of the bucket
 	total float64 // of the weights of that edge and its duplicates
@@ -66,7 +66,7 @@ type merger struct {
 	used         int       // edges, of neighborsOut and weightsOut
 	runsLeft     []edgeRun // of the bucket, which its edges are written over
 	runEdges     int64     // written to the first of these runs
-	sums         checksums // of the edges written
+	sums         [2]uint32 // as bucket has them, of the edges written
 }
 
 func newMerger(s *edgeSort, task progress.Task, records int64, tooLarge *lowestNode) (*merger, error) {
@@ -80,7 +80,7 @@ func newMerger(s *edgeSort, task progress.Task, records int64, tooLarge *lowestN
 		task:         task,
 		tooLarge:     tooLarge,
 		buffer:       buffer,
-		packed:       make([]byte, 8*block+8), // so that 8 bytes can be read at the last key
+		packed:       make([]byte, 12*block+8), // so that 8 bytes can be read at the last key
 		neighborsOut: make([]uint32, block),
 	}
 	if s.weighted {
@@ -99,7 +99,7 @@ func (m *merger) free() {
 // mergeBucket sorts and merges bucket i. Its edges overwrite its records.
 func (m *merger) mergeBucket(ctx context.Context, i int) error {
 	b := &m.buckets[i]
-	m.last, m.runsLeft, m.runEdges, m.sums = noKey, b.runs, 0, checksums{}
+	m.last, m.runsLeft, m.runEdges, m.sums = noKey, b.runs, 0, [2]uint32{}
 	if err := m.mergeSorted(ctx, m.bucketSet, i, 0); err != nil {
 		return err
 	}
@@ -137,10 +137,10 @@ func (m *merger) mergeSorted(ctx context.Context, p *bucketSet, i int, upperBits
 	}
 	for i := range smaller.buckets {
 		if err := m.mergeSorted(ctx, smaller, i, upperBits); err != nil {
-			return errors.Join(err, smaller.free())
+			return errors.Join(err, smaller.space.free())
 		}
 	}
-	return smaller.free()
+	return smaller.space.free()
 }
 
 // splitBucket distributes a bucket to smaller buckets, on disk. It reads all records before any edge overwrites them.
@@ -151,7 +151,7 @@ func (m *merger) splitBucket(ctx context.Context, p *bucketSet, b *bucket) (_ *b
 		}
 	}
 	to, buffer := m.splitter, m.buffer
-	smaller, err := m.newBucketSet(p.shift, b.records, true, m.info.Weighted)
+	smaller, err := m.newBucketSet(p.shift, b.records, true)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (m *merger) splitBucket(ctx context.Context, p *bucketSet, b *bucket) (_ *b
 		err = to.flush(smaller)
 	}
 	if err != nil {
-		return nil, errors.Join(err, smaller.free())
+		return nil, errors.Join(err, smaller.space.free())
 	}
 	return smaller, nil
 }
@@ -179,35 +179,34 @@ func (m *merger) splitBucket(ctx context.Context, p *bucketSet, b *bucket) (_ *b
 // read reads a bucket into the buffer, behind the records that it has. It calls got after every transfer, with the
 // number of records that came.
 func (m *merger) read(ctx context.Context, p *bucketSet, b *bucket, got func(n int) error) error {
-	buffer, width := m.buffer, int(p.widths[0])
+	buffer, width := m.buffer, p.width
 	mask := uint64(1)<<p.shift - 1
 	for _, e := range b.runs {
-		var sums checksums
+		sum := uint32(0)
 		for first, end := e.first, e.first+e.records; first < end; {
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
 			n := int(min(end-first, transferRecords, int64(len(buffer.keys)-buffer.used)))
-			data := [2][]byte{m.packed[:n*width]}
-			if buffer.weights != nil {
-				data[1] = dtype.BytesOf(buffer.weights[buffer.used:][:n])
-			}
-			for i, data := range data {
-				if len(data) > 0 {
-					if _, err := p.spaces[i].ReadAt(data, first*p.widths[i]); err != nil {
-						return err
-					}
-				}
+			data := m.packed[:n*width]
+			if _, err := p.space.ReadAt(data, first*int64(width)); err != nil {
+				return err
 			}
 			// The checksum is compared before the last records of a run are used.
-			if sums.add(p, data); first+int64(n) == end {
-				if err := p.compare(sums, e.sums); err != nil {
+			if sum = p.space.sum(sum, data); first+int64(n) == end {
+				if err := p.space.compare(sum, e.sum); err != nil {
 					return err
 				}
 			}
 			keys := buffer.keys[buffer.used:][:n]
 			for i := range keys {
 				keys[i] = binary.LittleEndian.Uint64(m.packed[i*width:]) & mask
+			}
+			if buffer.weights != nil {
+				for i := range keys {
+					bits := binary.LittleEndian.Uint32(m.packed[i*width+p.keyWidth:])
+					buffer.weights[buffer.used+i] = math.Float32frombits(bits)
+				}
 			}
 			if err := got(n); err != nil {
 				return err
@@ -272,14 +271,16 @@ func (m *merger) writeOut() error {
 	for done := 0; done < m.used; {
 		to := m.runsLeft[0]
 		n := int(min(int64(m.used-done), to.records-m.runEdges))
-		data := [2][]byte{dtype.BytesOf(m.neighborsOut[done:][:n])}
+		columns := [][]byte{dtype.BytesOf(m.neighborsOut[done:][:n])}
 		if m.weightsOut != nil {
-			data[1] = dtype.BytesOf(m.weightsOut[done:][:n])
+			columns = append(columns, dtype.BytesOf(m.weightsOut[done:][:n]))
 		}
-		if err := m.writeAt(data, to.first, 4*m.runEdges); err != nil {
-			return err
+		for i, data := range columns {
+			if _, err := m.space.WriteAt(data, m.edgesAt(to, i)+4*m.runEdges); err != nil {
+				return err
+			}
+			m.sums[i] = m.space.sum(m.sums[i], data)
 		}
-		m.sums.add(m.bucketSet, data)
 		done += n
 		if m.runEdges += int64(n); m.runEdges == to.records {
 			m.runsLeft, m.runEdges = m.runsLeft[1:], 0

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -12,7 +11,6 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/folder"
-	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
@@ -77,11 +75,8 @@ func (t *topology) bucketBits() int {
 }
 
 func (t *topology) bucketBytes() int64 {
-	bytes := keyWidth(2*t.nodeBits() - t.bucketBits())
-	if t.weighted {
-		bytes += 4
-	}
-	return bytes * t.recordCount
+	_, record := t.recordWidths(2*t.nodeBits() - t.bucketBits())
+	return int64(record) * t.recordCount
 }
 
 // planSort divides the memory: buckets in memory if they fit, else on disk; fewer threads where memory is short. It
@@ -159,7 +154,7 @@ func (t *topology) sort(ctx context.Context, fsys vfs.FS, scratch *folder.Scratc
 			s.free()
 		}
 	}()
-	if s.bucketSet, err = s.newBucketSet(2*s.bits, t.recordCount, plan.onDisk, t.weighted); err != nil {
+	if s.bucketSet, err = s.newBucketSet(2*s.bits, t.recordCount, plan.onDisk); err != nil {
 		return nil, err
 	}
 	if err := s.distribute(ctx); err != nil {
@@ -173,29 +168,22 @@ func (t *topology) sort(ctx context.Context, fsys vfs.FS, scratch *folder.Scratc
 }
 
 // newBucketSet makes empty buckets with space for records whose keys have keyBits bits.
-func (s *edgeSort) newBucketSet(keyBits int, records int64, onDisk, weighted bool) (p *bucketSet, err error) {
+func (s *edgeSort) newBucketSet(keyBits int, records int64, onDisk bool) (p *bucketSet, err error) {
 	p = &bucketSet{shift: max(0, keyBits-s.plan.bucketBits)}
-	p.widths = [2]int64{keyWidth(p.shift), 4}
+	p.keyWidth, p.width = s.recordWidths(p.shift)
 	p.buckets = make([]bucket, 1<<(keyBits-p.shift))
-	for i := range p.spaces {
-		switch {
-		case i == 1 && !weighted:
-		case onDisk:
-			p.spaces[i], err = newFileSpace(s.fsys, s.scratch.Path(fmt.Sprint("edges-", s.scratchFiles.Add(1))))
-		default:
-			p.spaces[i], err = newMemorySpace(p.widths[i] * records)
-		}
-		if err != nil {
-			return nil, errors.Join(err, p.free())
-		}
+	if onDisk {
+		p.space, err = newFileSpace(s.fsys, s.scratch.Path(fmt.Sprint("edges-", s.scratchFiles.Add(1))))
+	} else {
+		p.space, err = newMemorySpace(int64(p.width) * records)
 	}
-	return p, nil
+	return p, err
 }
 
 // free frees memory and removes scratch files. Those that cannot be removed go with their folder.
 func (s *edgeSort) free() {
 	if s.bucketSet != nil {
-		_ = s.bucketSet.free()
+		_ = s.space.free()
 	}
 	if s.degreeMemory != nil {
 		_ = s.degreeMemory.Free()
@@ -280,10 +268,10 @@ func (s *edgeSort) write(ctx context.Context, w *format.Writer) error {
 	task := s.o.Progress.Start("write edges", s.edgeBytes(s.storedEdges), progress.Bytes)
 	defer task.Done()
 	sources := &edgeReader{ctx: ctx, task: task, s: s}
-	if s.spaces[1] == nil {
+	if !s.weighted {
 		return w.StreamTopology(s.degrees, sources, nil)
 	}
-	return w.StreamTopology(s.degrees, sources, &edgeReader{ctx: ctx, task: task, s: s, space: 1})
+	return w.StreamTopology(s.degrees, sources, &edgeReader{ctx: ctx, task: task, s: s, column: 1})
 }
 
 // edgeReader reads the merged edges of all buckets in order: their sources, or their weights, 4 bytes each. It fails
@@ -292,7 +280,7 @@ type edgeReader struct {
 	ctx         context.Context
 	task        progress.Task
 	s           *edgeSort
-	space       int // 0: sources, 1: weights
+	column      int // 0: sources, 1: weights
 	bucket      int
 	run         int
 	done        int64  // bytes read of the run
@@ -310,18 +298,14 @@ func (r *edgeReader) Read(p []byte) (int, error) {
 			e := b.runs[r.run]
 			if left := 4*min(e.records, b.edges-r.edgesBefore) - r.done; left > 0 {
 				p = p[:min(int64(len(p)), left)]
-				n, err := r.s.spaces[r.space].ReadAt(p, e.first*r.s.widths[r.space]+r.done)
+				n, err := r.s.space.ReadAt(p, r.s.edgesAt(e, r.column)+r.done)
 				r.done += int64(n)
 				r.task.Add(int64(n))
-				if r.s.spaces[r.space].memory == nil {
-					r.sum = kernel.CRC32C(r.sum, p[:n])
-				}
+				r.sum = r.s.space.sum(r.sum, p[:n])
 				// The check comes with the last bytes, since a caller that has all does not read further.
 				if err == nil && 4*r.edgesBefore+r.done == 4*b.edges {
-					found := b.sums
-					found[r.space] = r.sum
-					if err := r.s.compare(found, b.sums); err != nil {
-						return 0, err
+					if err := r.s.space.compare(r.sum, b.sums[r.column]); err != nil {
+						return 0, err // without bytes, as a caller may not look at the error that comes with them
 					}
 				}
 				return n, err

@@ -101,7 +101,7 @@ func (c *scratchColumn) flush() error {
 		return nil
 	}
 	_, err := c.WriteAt(data, 4*edgeBlock*int64(len(c.sums)))
-	c.block, c.sums = c.block[:0], append(c.sums, kernel.CRC32C(0, data))
+	c.block, c.sums = c.block[:0], append(c.sums, c.sum(0, data))
 	return err
 }
 
@@ -110,10 +110,7 @@ func (c *scratchColumn) read(dst []uint32, first int64) error {
 	if _, err := c.ReadAt(dtype.BytesOf(dst), 4*first); err != nil {
 		return err
 	}
-	if kernel.CRC32C(0, dtype.BytesOf(dst)) != c.sums[first/edgeBlock] {
-		return fmt.Errorf("%s: %w", c.file.Path(), folder.ErrDamaged)
-	}
-	return nil
+	return c.compare(c.sum(0, dtype.BytesOf(dst)), c.sums[first/edgeBlock])
 }
 
 // scratchEdges is edges in scratch files: sources, destinations and, if edges have them, weights.
@@ -345,6 +342,22 @@ func (s *scratchSpace) ReadAt(p []byte, off int64) (int, error) {
 		err = fmt.Errorf("%s: the scratch file ends at byte %d: %w", s.file.Path(), off+int64(n), io.ErrUnexpectedEOF)
 	}
 	return n, err
+}
+
+// sum adds data of the space to a CRC-32C. Memory needs none: its sums are 0.
+func (s *scratchSpace) sum(crc uint32, data []byte) uint32 {
+	if s.memory != nil {
+		return 0
+	}
+	return kernel.CRC32C(crc, data)
+}
+
+// compare returns an error, which names the file, if a checksum differs from that of what was written.
+func (s *scratchSpace) compare(found, written uint32) error {
+	if found != written {
+		return fmt.Errorf("%s: %w", s.file.Path(), folder.ErrDamaged)
+	}
+	return nil
 }
 
 // free frees the memory or removes the file. A second call does nothing.
