@@ -175,19 +175,16 @@ func (c *Checkpoint) encode() (text []byte, files []namedFile, metrics []byte, e
 			return nil, nil, nil, err
 		}
 	}
-	var history bytes.Buffer
-	for lines, i := json.NewEncoder(&history), 0; i < len(c.History); i++ {
-		if err := lines.Encode(c.History[i]); err != nil {
-			return nil, nil, nil, err
-		}
+	if metrics, err = EncodeLines(c.History); err != nil {
+		return nil, nil, nil, err
 	}
-	m.Metrics = describe(MetricsFile, history.Bytes())
+	m.Metrics = describe(MetricsFile, metrics)
 	if text, err = json.MarshalIndent(m, "", "  "); err != nil {
 		return nil, nil, nil, err
 	}
 	text = append(text, '\n')
 	copy(text[crcDigits(text):], crcText(text))
-	return text, files, history.Bytes(), nil
+	return text, files, metrics, nil
 }
 
 // Load reads and checks a checkpoint, but for the history and the state of an unfinished run. Invalid content is
@@ -359,19 +356,42 @@ func shapesText(all []safetensors.Tensor) string {
 	return strings.Join(names, ", ")
 }
 
-func decodeHistory(data []byte, runs int) (history []EpochMetrics, err error) {
-	lines := json.NewDecoder(bytes.NewReader(data))
-	for {
-		var e EpochMetrics
-		if err := lines.Decode(&e); err == io.EOF {
-			return history, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("epoch %d: %w", len(history)+1, err)
-		}
+func decodeHistory(data []byte, runs int) ([]EpochMetrics, error) {
+	return DecodeLines(data, "epoch", func(_ int, e *EpochMetrics) error {
 		if e.Run < 1 || e.Run > runs {
-			return nil, fmt.Errorf("epoch %d is of run %d, but there are %d", len(history)+1, e.Run, runs)
+			return fmt.Errorf("it is of run %d, but there are %d", e.Run, runs)
 		}
-		history = append(history, e)
+		return nil
+	})
+}
+
+// EncodeLines returns values as JSON, a line each.
+func EncodeLines[T any](values []T) ([]byte, error) {
+	var b bytes.Buffer
+	lines := json.NewEncoder(&b)
+	for _, v := range values {
+		if err := lines.Encode(v); err != nil {
+			return nil, err
+		}
+	}
+	return b.Bytes(), nil
+}
+
+// DecodeLines is the inverse of EncodeLines. It checks each value, with its number from 1 on; errors name it.
+func DecodeLines[T any](data []byte, name string, check func(number int, v *T) error) (values []T, err error) {
+	for lines := json.NewDecoder(bytes.NewReader(data)); ; {
+		var v T
+		number := len(values) + 1
+		if err = lines.Decode(&v); err == io.EOF {
+			return values, nil
+		}
+		if err == nil {
+			err = check(number, &v)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s %d: corrupt: %w", name, number, err)
+		}
+		values = append(values, v)
 	}
 }
 

@@ -165,18 +165,24 @@ func filePartition(ctx context.Context, path string, store *format.Dir, split in
 		return Partition{}, fmt.Errorf("%w: split %d: %s has %d splits, numbered from 0", ErrOptions, split, path,
 			shape[0])
 	}
-	ofNodes := make([]uint8, 0, nodes)
-	err = eachOfSplit(array, shape, int64(split), func(v int64) error {
-		if v < -1 || v > 2 {
-			_, err := invalid("split %d, node %d: %d is none of 0 (train), 1 (valid), 2 (test), -1 (none)", split,
-				len(ofNodes), v)
-			return err
+	from, stride, column := int64(split)*nodes, int64(1), int64(0)
+	if array.Fortran { // the splits of a node lie together
+		from, stride, column = 0, shape[0], int64(split)
+	}
+	ofNodes, values := make([]uint8, nodes), make([]int64, max(stride, 1<<16))
+	for first, n := int64(0), int64(0); first < nodes; first += n {
+		n = min(int64(len(values))/stride, nodes-first)
+		if err := npy.Read(array, values[:n*stride], from+first*stride); err != nil {
+			return Partition{}, err
 		}
-		ofNodes = append(ofNodes, uint8(v+1))
-		return nil
-	})
-	if err != nil {
-		return Partition{}, err
+		for i := range n {
+			v := values[i*stride+column]
+			if v < -1 || v > 2 {
+				return invalid("split %d, node %d: %d is none of 0 (train), 1 (valid), 2 (test), -1 (none)", split,
+					first+i, v)
+			}
+			ofNodes[first+i] = uint8(v + 1)
+		}
 	}
 	return tablePartition(ctx, store, func(t *format.RowTable, i, row int64) uint8 {
 		if t.NodeID == nil { // of a graph
@@ -184,33 +190,6 @@ func filePartition(ctx context.Context, path string, store *format.Dir, split in
 		}
 		return ofNodes[t.NodeID[i]]
 	})
-}
-
-// eachOfSplit calls do with each element of a row of an array [k,n], in order.
-func eachOfSplit(array *npy.Array, shape []int64, row int64, do func(v int64) error) error {
-	const block = 1 << 16 // elements that are read at a time
-	at, stride, step := row*shape[1], int64(1), int64(block)
-	if array.Fortran && shape[0] > 1 { // column by column
-		at, stride, step = 0, shape[0], max(1, block/shape[0])
-	}
-	values := make([]int64, min(step, shape[1])*stride)
-	for n := shape[1]; n > 0; n -= step {
-		values = values[:min(step, n)*stride]
-		if err := npy.Read(array, values, at); err != nil {
-			return err
-		}
-		at += int64(len(values))
-		for i := 0; i < len(values); i += int(stride) {
-			v := values[i]
-			if stride > 1 {
-				v = values[i+int(row)]
-			}
-			if err := do(v); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // PartitionOf is the partition with the format.Split* of each row: the regions of the store if they agree.

@@ -10,6 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
@@ -277,7 +278,8 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	}
 	most := sampling.MostSamples(o.Workers, o.Buffers)
 	if s.samples = int(min(int64(most), max(1, left/2/sets/max(one, 1)))); s.samples < most {
-		s.Reason += fmt.Sprintf("; %d batches are sampled at a time, up to %s each", s.samples, units.Bytes(one))
+		s.Reason += fmt.Sprintf("; samples %s at a time, up to %s each", units.Count(int64(s.samples), "batch"),
+			units.Bytes(one))
 	}
 	if o.Device.Info().Unified {
 		left -= min(left/2, int64(s.samples)*sets*one)
@@ -379,19 +381,8 @@ func NodesOf(ctx context.Context, graph *format.Dir, part string, split int) ([]
 		return nil, fmt.Errorf("%w: split %d: %s has %d splits, numbered from 0", ErrOptions, split, graph.Path(),
 			m.Splits)
 	}
-	nodes := []uint32{}
-	of := RegionPartition().Parts()[wanted].Split
-	err := graph.VisitRows(ctx, func(t *format.RowTable, first int64) {
-		for i := range t.Rows {
-			found := format.SplitNone
-			if t.NumSplits > 0 {
-				found = t.Splits[i*int64(t.NumSplits)+int64(split)]
-			}
-			if found == of {
-				nodes = append(nodes, uint32(first+i))
-			}
-		}
-	})
+	p, err := OpenPartition(ctx, graph, split, "", machine.Limit{})
+	nodes := p.Parts()[wanted].Rows.List
 	if err == nil && len(nodes) == 0 {
 		err = fmt.Errorf("%w: %s has no %s nodes in split %d", ErrOptions, graph.Path(), part, split)
 	}

@@ -215,7 +215,7 @@ func TestFeaturesThatDoNotFitStayInStorageAndBatchesThatDoNotAreRefused(t *testi
 		if err != nil {
 			t.Fatal(err)
 		}
-		if one := strings.Contains(s.Reason, "1 batches are sampled at a time"); s.Placement != c.want ||
+		if one := strings.Contains(s.Reason, "samples 1 batch at a time"); s.Placement != c.want ||
 			one != (c.want == placement.Host) || one != (s.samples == 1) {
 			t.Errorf("with %d bytes: from %s, since %s", c.left, s.Placement, s.Reason)
 		}

@@ -45,7 +45,7 @@ type Points struct {
 // List numbers the settings of a space, in the order of combinations. It fails where there are too many.
 func (s Space) List() (*Points, error) {
 	p := &Points{Space: s, seed: maphash.MakeSeed(), index: map[uint64]int{}}
-	p.Base = maps.Clone(s.Base)
+	p.Base = Settings{}.With(s.Base)
 	maps.DeleteFunc(p.Base, func(_, value string) bool { return value == "" })
 	size := 1
 	for _, d := range s.Dimensions {
@@ -91,9 +91,6 @@ func (s *Space) combination(n int) []int {
 // settings are Base with a value of each dimension, simplified.
 func (s *Space) settings(place []int) Settings {
 	all := maps.Clone(s.Base)
-	if all == nil {
-		all = Settings{}
-	}
 	for d, at := range place {
 		if value := s.Dimensions[d].Values[at]; value != "" {
 			all[s.Dimensions[d].Name] = value

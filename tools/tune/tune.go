@@ -3,12 +3,11 @@
 package tune
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
+
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 )
 
 // Settings are texts by name, as flags and configurations have them.
@@ -109,35 +108,19 @@ func Best(trials []Trial) *Trial {
 }
 
 // Encode returns trials as JSON, a line each, and Decode is its inverse.
-func Encode(trials []Trial) ([]byte, error) {
-	var b bytes.Buffer
-	lines := json.NewEncoder(&b)
-	for _, t := range trials {
-		if err := lines.Encode(t); err != nil {
-			return nil, err
-		}
-	}
-	return b.Bytes(), nil
-}
+func Encode(trials []Trial) ([]byte, error) { return checkpoint.EncodeLines(trials) }
 
 // Decode reads what Encode has written.
-func Decode(data []byte) (trials []Trial, err error) {
-	for lines := json.NewDecoder(bytes.NewReader(data)); ; {
-		var t Trial
-		err := lines.Decode(&t)
-		if err == io.EOF {
-			return trials, nil
-		}
+func Decode(data []byte) ([]Trial, error) {
+	return checkpoint.DecodeLines(data, "trial", func(number int, t *Trial) error {
 		least := min(t.Epochs, t.Seconds, t.RowsPerSecond, t.RowsPerProcessorSecond, float64(t.PeakDeviceBytes),
 			float64(t.PeakRSSBytes))
-		switch number := len(trials) + 1; {
-		case err != nil:
-			return nil, fmt.Errorf("trial %d: corrupt: %w", number, err)
+		switch {
 		case t.Number != number:
-			return nil, fmt.Errorf("trial %d: corrupt: it has the number %d", number, t.Number)
+			return fmt.Errorf("it has the number %d", t.Number)
 		case least < 0:
-			return nil, fmt.Errorf("trial %d: corrupt: it has a figure of %v, below zero", number, least)
+			return fmt.Errorf("it has a figure of %v, below zero", least)
 		}
-		trials = append(trials, t)
-	}
+		return nil
+	})
 }
