@@ -51,6 +51,9 @@ func openHost(ctx context.Context, ranks Ranks) error {
 		case !l.unified():
 			h.pinStaging()
 		}
+		if l.memory.Err != nil {
+			return l.memory.Err
+		}
 	}
 	// After the staging of all ranks, which is more important to lock.
 	ranks[0].source.reads = input.reads
