@@ -391,25 +391,18 @@ func (s *extentStream) corrupt(reason error) error {
 // what it holds before it is an index.
 func (t *TopologyFile) Map() (*CSC, error) {
 	c := &CSC{}
-	var mappings []vfs.Mapping
-	c.free = func() error {
-		var errs []error
-		for _, m := range mappings {
-			errs = append(errs, m.Close())
-		}
-		return errors.Join(errs...)
-	}
+	c.free = func() error { return nil }
 	mapped := func(f vfs.File, at, bytes int64) ([]byte, error) {
 		m, ok := f.(vfs.Mapper)
 		if !ok {
 			return nil, fmt.Errorf("%s: this file system cannot map files: load the topology instead", f.Path())
 		}
-		mapping, err := m.Map()
+		b, unmap, err := m.Map()
 		if err != nil {
 			return nil, err
 		}
-		mappings = append(mappings, mapping)
-		b := mapping.Bytes()
+		before := c.free
+		c.free = func() error { return errors.Join(before(), unmap()) }
 		if at > int64(len(b)) || bytes > int64(len(b))-at {
 			return nil, &CorruptError{f.Path(), 0, fmt.Sprintf("%d bytes at byte %d of %d: %v", bytes, at, len(b),
 				errChanged)}

@@ -96,11 +96,6 @@ type killingFile struct {
 	fsys *killing
 }
 
-type killingDirect struct {
-	vfs.DirectPending
-	fsys *killing
-}
-
 func isProgress(name string) bool {
 	return slices.ContainsFunc([]string{"checkpoint-", "result-", "features~"}, func(prefix string) bool {
 		return strings.HasPrefix(path.Base(name), prefix)
@@ -115,16 +110,15 @@ func (k *killing) Create(name string) (vfs.PendingFile, error) {
 	return f, err
 }
 
-func (k *killing) CreateDirect(name string, bytes int64) (vfs.DirectPending, int, error) {
+func (k *killing) CreateDirect(name string, bytes int64) (vfs.PendingFile, int, error) {
 	f, align, err := k.Fault.CreateDirect(name, bytes)
 	if err == nil && isProgress(name) {
-		return &killingDirect{f, k}, align, nil
+		return &killingFile{f, k}, align, nil
 	}
 	return f, align, err
 }
 
-func (f *killingFile) Commit() error   { return f.fsys.committed(f.PendingFile.Commit()) }
-func (f *killingDirect) Commit() error { return f.fsys.committed(f.DirectPending.Commit()) }
+func (f *killingFile) Commit() error { return f.fsys.committed(f.PendingFile.Commit()) }
 
 func (k *killing) committed(err error) error {
 	if k.left--; k.left == 0 {

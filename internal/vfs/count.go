@@ -64,10 +64,10 @@ func (c *Count) Create(path string) (PendingFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &countedPending{f, c}, nil
+	return &countedPending{PendingFile: f, count: c}, nil
 }
 
-func (c *Count) CreateDirect(path string, bytes int64) (DirectPending, int, error) {
+func (c *Count) CreateDirect(path string, bytes int64) (PendingFile, int, error) {
 	f, align, err := createDirect(c.FS, path, bytes)
 	if errors.Is(err, ErrNoDirect) && bytes >= MinDirect {
 		c.why.set(err)
@@ -75,7 +75,7 @@ func (c *Count) CreateDirect(path string, bytes int64) (DirectPending, int, erro
 	if err != nil {
 		return nil, 0, err
 	}
-	return &countedDirect{DirectPending: f, count: c}, align, nil
+	return &countedPending{PendingFile: f, count: c, direct: true}, align, nil
 }
 
 type countedFile struct {
@@ -89,43 +89,37 @@ func (f *countedFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
+// countedPending counts the bytes of the file, without those that Truncate cuts off.
 type countedPending struct {
 	PendingFile
-	count *Count
+	count  *Count
+	direct bool
+	end    atomic.Int64 // of what WriteAt has written
+}
+
+func (f *countedPending) add(bytes int64) {
+	f.count.written.Add(bytes)
+	if f.direct {
+		f.count.direct.Add(bytes)
+	}
 }
 
 func (f *countedPending) Write(p []byte) (int, error) {
 	n, err := f.PendingFile.Write(p)
-	f.count.written.Add(int64(n))
+	f.add(int64(n))
 	return n, err
 }
 
 func (f *countedPending) WriteAt(p []byte, off int64) (int, error) {
 	n, err := f.PendingFile.WriteAt(p, off)
-	f.count.written.Add(int64(n))
-	return n, err
-}
-
-// countedDirect counts the bytes of the file, without the padding of its last block.
-type countedDirect struct {
-	DirectPending
-	count *Count
-	end   atomic.Int64 // of the last block so far
-}
-
-func (f *countedDirect) WriteAt(p []byte, off int64) (int, error) {
-	n, err := f.DirectPending.WriteAt(p, off)
-	f.count.written.Add(int64(n))
-	f.count.direct.Add(int64(n))
+	f.add(int64(n))
 	for end, most := off+int64(n), f.end.Load(); end > most && !f.end.CompareAndSwap(most, end); {
 		most = f.end.Load()
 	}
 	return n, err
 }
 
-func (f *countedDirect) Truncate(size int64) error {
-	filled := min(0, size-f.end.Load())
-	f.count.written.Add(filled)
-	f.count.direct.Add(filled)
-	return f.DirectPending.Truncate(size)
+func (f *countedPending) Truncate(size int64) error {
+	f.add(min(0, size-f.end.Load()))
+	return f.PendingFile.Truncate(size)
 }

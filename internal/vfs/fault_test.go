@@ -25,7 +25,7 @@ func everyOperation(fsys FS) (err error) {
 	do(func() error { _, err := pending.Write([]byte("abcd")); return err })
 	do(func() error { _, err := pending.WriteAt([]byte("A"), 0); return err })
 	do(func() error { return pending.Commit() })
-	var direct DirectPending
+	var direct PendingFile
 	do(func() error { direct, _, err = fsys.(DirectCreator).CreateDirect("/d/c", PageBytes); return err })
 	if direct != nil {
 		defer direct.Abort()
@@ -40,7 +40,7 @@ func everyOperation(fsys FS) (err error) {
 	do(func() error { file, err = fsys.Open("/d/b"); return err })
 	do(func() error { _, err := file.Size(); return err })
 	do(func() error { _, err := file.ReadAt(make([]byte, 4), 0); return err })
-	do(func() error { _, err := file.(Mapper).Map(); return err })
+	do(func() error { _, _, err := file.(Mapper).Map(); return err })
 	do(func() error { _, _, err := fsys.(Directer).OpenDirect("/d/b"); return err })
 	do(func() error { _, err := fsys.Lock("/lock"); return err })
 	do(func() error { return fsys.Sync("/d") })
@@ -48,7 +48,7 @@ func everyOperation(fsys FS) (err error) {
 	do(func() error { return fsys.Exchange("/d", "/e") })
 	do(func() error { return fsys.Exchange("/d", "/e") })
 	do(func() error { return fsys.Remove("/d/b") })
-	do(func() error { return fsys.RemoveAll("/d") })
+	do(func() error { return fsys.(*Fault).RemoveAll("/d") })
 	return err
 }
 

@@ -12,11 +12,6 @@ func (m *Mem) CrashClone() *Mem {
 	return m.crash(func(string, int) bool { return false })
 }
 
-// Clone is another disk with the same content, all of it synced.
-func (m *Mem) Clone() *Mem {
-	return m.crash(func(string, int) bool { return true })
-}
-
 // CrashCloneKeeping is CrashClone for a disk that, as they may, has written some of what nobody synced: of each change
 // to a directory and each 4096 bytes of a file, the seed says whether it is there.
 func (m *Mem) CrashCloneKeeping(seed uint64) *Mem {
@@ -27,34 +22,30 @@ func (m *Mem) CrashCloneKeeping(seed uint64) *Mem {
 
 // crash clones the disk. keep tells whether piece i of what is not synced at path survives.
 func (m *Mem) crash(keep func(path string, i int) bool) *Mem {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	clone := &Mem{memDisk: &memDisk{capacity: m.capacity, noExchange: m.noExchange, noDirect: m.noDirect}}
-	clone.root = clone.survivor(m.root, "", keep)
-	return clone
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &Mem{&memDisk{root: m.root.survivor("", keep), capacity: m.capacity, noExchange: m.noExchange,
+		noDirect: m.noDirect}, new(faults)}
 }
 
-func (m *Mem) survivor(n *memNode, path string, keep func(string, int) bool) *memNode {
+func (n *memNode) survivor(path string, keep func(string, int) bool) *memNode {
+	left := &memNode{attributes: maps.Clone(n.attributes), data: n.data, synced: true}
 	if !n.isDir() {
-		left := &memNode{data: n.data, synced: true, attributes: maps.Clone(n.attributes)}
 		if !n.synced {
 			left.data = keptPages(n.data, path, keep)
 		}
-		m.used += int64(len(left.data))
 		return left
 	}
-	left := newDir()
-	left.attributes = maps.Clone(n.attributes)
-	seen := maps.Clone(n.durable)
-	maps.Copy(seen, n.entries)
-	for name := range seen {
-		at := path + "/" + name
-		child := n.durable[name]
+	left.entries = map[string]*memNode{}
+	names := maps.Clone(n.durable)
+	maps.Copy(names, n.entries)
+	for name := range names {
+		child, at := n.durable[name], path+"/"+name
 		if now := n.entries[name]; now != child && keep(at, 0) {
 			child = now
 		}
 		if child != nil {
-			left.entries[name] = m.survivor(child, at, keep)
+			left.entries[name] = child.survivor(at, keep)
 		}
 	}
 	left.syncDir()
@@ -63,12 +54,11 @@ func (m *Mem) survivor(n *memNode, path string, keep func(string, int) bool) *me
 
 // keptPages is the file up to its last kept page, with zeros in place of lost pages.
 func keptPages(data []byte, path string, keep func(string, int) bool) []byte {
-	const page = 4096
 	var left []byte
-	for lo := 0; lo < len(data); lo += page {
-		if keep(path, 1+lo/page) {
+	for lo := 0; lo < len(data); lo += PageBytes {
+		if keep(path, 1+lo/PageBytes) {
 			left = append(left, make([]byte, lo-len(left))...)
-			left = append(left, data[lo:min(lo+page, len(data))]...)
+			left = append(left, data[lo:min(lo+PageBytes, len(data))]...)
 		}
 	}
 	return left

@@ -4,199 +4,158 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"sync/atomic"
+	"strings"
 	"syscall"
 )
 
-// memFile is a node open for reads.
+// memFile is a node open for reads, being written under its temporary name, or locked.
 type memFile struct {
 	disk   *Mem
 	node   *memNode
 	path   string
-	direct bool
-	closed atomic.Bool
+	align  int   // of reads and writes
+	offset int64 // of the next Write
+	locks  bool
+	closed bool // or committed or aborted
+}
+
+func (f *memFile) do(op string, act func() error) error {
+	return f.disk.do(op, f.path, func() error {
+		if f.closed {
+			return fs.ErrClosed
+		}
+		return act()
+	})
 }
 
 func (f *memFile) Path() string { return f.path }
 
-func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
-	if err := f.disk.faults.count("read", f.path); err != nil {
-		return 0, err
+func (f *memFile) ReadAt(p []byte, off int64) (n int, err error) {
+	err = f.do("read", func() error {
+		if off < 0 || !aligned(p, off, f.align) {
+			return errUnaligned
+		}
+		if off < int64(len(f.node.data)) {
+			n = copy(p, f.node.data[off:])
+		}
+		n = f.disk.faults.spoil(p[:n])
+		return nil
+	})
+	if err == nil && n < len(p) {
+		err = io.EOF
 	}
-	n, err := f.readAt(p, off)
-	return f.disk.faults.spoil(p, n, err)
+	return n, err
 }
 
-func (f *memFile) readAt(p []byte, off int64) (int, error) {
-	f.disk.mu.RLock()
-	defer f.disk.mu.RUnlock()
-	switch {
-	case f.closed.Load():
-		return 0, pathError("read", f.path, fs.ErrClosed)
-	case off < 0:
-		return 0, pathError("read", f.path, fs.ErrInvalid)
-	case f.direct && !aligned(p, off, PageBytes):
-		return 0, pathError("read", f.path, errUnaligned)
-	}
-	n := 0
-	if off < int64(len(f.node.data)) {
-		n = copy(p, f.node.data[off:])
-	}
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
+func (f *memFile) Size() (bytes int64, err error) {
+	err = f.do("stat", func() error {
+		bytes = int64(len(f.node.data))
+		return nil
+	})
+	return bytes, err
 }
 
-func (f *memFile) Size() (int64, error) {
-	if err := f.disk.faults.count("stat", f.path); err != nil {
-		return 0, err
-	}
-	f.disk.mu.RLock()
-	defer f.disk.mu.RUnlock()
-	if f.closed.Load() {
-		return 0, pathError("stat", f.path, fs.ErrClosed)
-	}
-	return int64(len(f.node.data)), nil
-}
-
-func (f *memFile) Map() (Mapping, error) {
-	if err := f.disk.faults.count("map", f.path); err != nil {
-		return nil, err
-	}
-	f.disk.mu.RLock()
-	defer f.disk.mu.RUnlock()
-	if f.closed.Load() {
-		return nil, pathError("map", f.path, fs.ErrClosed)
-	}
-	return &memMapping{slices.Clone(f.node.data)}, nil
+func (f *memFile) Map() (bytes []byte, unmap func() error, err error) {
+	err = f.do("map", func() error {
+		bytes = slices.Clone(f.node.data)
+		return nil
+	})
+	return bytes, func() error { return nil }, err
 }
 
 func (f *memFile) Close() error {
-	if f.closed.Swap(true) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	if f.closed {
 		return pathError("close", f.path, fs.ErrClosed)
+	}
+	f.closed = true
+	if f.locks {
+		f.node.locked = false
 	}
 	return nil
 }
 
-type memMapping struct{ bytes []byte }
-
-func (m *memMapping) Bytes() []byte { return m.bytes }
-
-func (m *memMapping) Close() error { return nil }
-
-// memPending is a node being written under its temporary name.
-type memPending struct {
-	disk   *Mem
-	node   *memNode
-	path   string
-	direct bool  // written past a page cache, and so aligned
-	offset int64 // of the next Write
-	done   bool
-}
-
-func (f *memPending) Write(p []byte) (int, error) {
+func (f *memFile) Write(p []byte) (int, error) {
 	n, err := f.WriteAt(p, f.offset)
 	f.offset += int64(n)
 	return n, err
 }
 
-func (f *memPending) WriteAt(p []byte, off int64) (int, error) {
-	m, node := f.disk, f.node
-	if err := m.faults.count("write", f.path+TempSuffix); err != nil {
-		return 0, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case f.done:
-		return 0, pathError("write", f.path+TempSuffix, fs.ErrClosed)
-	case off < 0:
-		return 0, pathError("write", f.path+TempSuffix, fs.ErrInvalid)
-	case f.direct && !aligned(p, off, PageBytes):
-		return 0, pathError("write", f.path+TempSuffix, errUnaligned)
-	case len(p) == 0:
-		return 0, nil
-	}
-	have := int64(len(node.data))
-	end := min(off+int64(len(p)), have+m.free())
-	if end > have {
-		f.resize(end)
-	}
-	n := 0
-	if off < end {
-		n = copy(node.data[off:end], p)
-	}
-	if n < len(p) {
-		return n, pathError("write", f.path+TempSuffix, syscall.ENOSPC)
-	}
-	return n, nil
+func (f *memFile) WriteAt(p []byte, off int64) (n int, err error) {
+	err = f.do("write", func() error {
+		if off < 0 || !aligned(p, off, f.align) {
+			return errUnaligned
+		}
+		if len(p) == 0 {
+			return nil
+		}
+		have, end := int64(len(f.node.data)), off+int64(len(p))
+		if end > have {
+			end = min(end, have+f.disk.free())
+			f.node.resize(end)
+		}
+		if off < end {
+			n = copy(f.node.data[off:end], p)
+		}
+		if n < len(p) {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	return n, err
 }
 
 // resize makes the file shorter, or longer by zeros.
-func (f *memPending) resize(bytes int64) {
-	have := int64(len(f.node.data))
-	if bytes > have {
-		f.node.data = slices.Grow(f.node.data, int(bytes-have))
-	}
-	f.node.data = f.node.data[:bytes]
-	clear(f.node.data[min(have, bytes):])
-	if !f.node.gone {
-		f.disk.used += bytes - have
-	}
+func (n *memNode) resize(bytes int64) {
+	n.data = append(n.data, make([]byte, max(0, bytes-int64(len(n.data))))...)[:bytes]
 }
 
-func (f *memPending) Commit() error {
-	m := f.disk
-	if err := m.faults.count("commit", f.path); err != nil {
+func (f *memFile) Truncate(size int64) error {
+	return f.do("truncate", func() error {
+		switch {
+		case size < 0:
+			return fs.ErrInvalid
+		case size-int64(len(f.node.data)) > f.disk.free():
+			return syscall.ENOSPC
+		}
+		f.node.resize(size)
+		return nil
+	})
+}
+
+func (f *memFile) Commit() error {
+	err := f.do("commit", func() error {
+		f.node.synced = true
+		at, err := f.disk.find(f.path)
+		if err == nil {
+			err = at.rename(strings.TrimSuffix(at.name, TempSuffix))
+		}
+		f.closed = err == nil
+		return err
+	})
+	if err != nil {
 		_ = f.Abort()
-		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if f.done {
-		return pathError("commit", f.path, fs.ErrClosed)
-	}
-	f.done, f.node.synced = true, true
-	if err := m.rename(f.path+TempSuffix, f.path); err != nil {
-		_ = m.remove(f.path + TempSuffix)
-		return pathError("commit", f.path, err)
-	}
-	return nil
+	return err
 }
 
-func (f *memPending) Abort() error {
-	m := f.disk
-	if err := m.faults.failAbort(f.path + TempSuffix); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if f.done {
+func (f *memFile) Abort() error {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	if f.closed {
 		return nil
 	}
-	f.done = true
-	if err := m.remove(f.path + TempSuffix); err != nil {
-		return pathError("remove", f.path+TempSuffix, err)
+	err := f.disk.faults.dead()
+	if err == nil {
+		f.closed = true
+		var at place
+		if at, err = f.disk.find(f.path); err == nil {
+			err = at.remove()
+		}
 	}
-	return nil
-}
-
-func (f *memPending) Truncate(size int64) error {
-	m := f.disk
-	if err := m.faults.count("truncate", f.path+TempSuffix); err != nil {
-		return err
+	if err != nil {
+		return pathError("remove", f.path, err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch more := size - int64(len(f.node.data)); {
-	case f.done:
-		return pathError("truncate", f.path+TempSuffix, fs.ErrClosed)
-	case size < 0:
-		return pathError("truncate", f.path+TempSuffix, fs.ErrInvalid)
-	case more > m.free():
-		return pathError("truncate", f.path+TempSuffix, syscall.ENOSPC)
-	}
-	f.resize(size)
 	return nil
 }

@@ -324,7 +324,7 @@ func (osFS) SetAttribute(path, name, value string) error {
 func (osFS) FreeBytes(path string) (int64, error) {
 	var st unix.Statfs_t
 	if err := retryInterrupted(func() error { return unix.Statfs(path, &st) }); err != nil {
-		return 0, &fs.PathError{Op: "statfs", Path: path, Err: err}
+		return 0, pathError("statfs", path, err)
 	}
 	return int64(st.Bavail) * blockBytes(&st), nil
 }
@@ -350,28 +350,17 @@ func (f *osFile) Size() (int64, error) {
 	return info.Size(), nil
 }
 
-func (f *osFile) Map() (Mapping, error) {
+func (f *osFile) Map() (bytes []byte, unmap func() error, err error) {
 	size, err := f.Size()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if size == 0 {
-		return &osMapping{}, nil // mmap refuses to map nothing
+	if size == 0 { // mmap refuses to map nothing
+		return nil, func() error { return nil }, nil
 	}
 	m, err := mmap.MapRegion(f.File, int(size), mmap.RDONLY, 0, 0)
 	if err != nil {
-		return nil, &fs.PathError{Op: "map", Path: f.Name(), Err: err}
+		return nil, nil, pathError("map", f.Name(), err)
 	}
-	return &osMapping{m}, nil
-}
-
-type osMapping struct{ bytes mmap.MMap }
-
-func (m *osMapping) Bytes() []byte { return m.bytes }
-
-func (m *osMapping) Close() error {
-	if m.bytes == nil {
-		return nil
-	}
-	return m.bytes.Unmap()
+	return m, m.Unmap, nil
 }

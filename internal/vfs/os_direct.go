@@ -38,7 +38,7 @@ func noDirect(path string, why error) error {
 }
 
 // CreateDirect tries a write before it promises any, as OpenDirect does with reads.
-func (osFS) CreateDirect(path string, bytes int64) (_ DirectPending, align int, err error) {
+func (osFS) CreateDirect(path string, bytes int64) (_ PendingFile, align int, err error) {
 	if bytes < MinDirect {
 		return nil, 0, noDirect(path, errSmall)
 	}

@@ -18,13 +18,6 @@ func (osFS) Remove(path string) error {
 	return os.Remove(path)
 }
 
-func (osFS) RemoveAll(path string) error {
-	if err := refuseLink("remove", path); err != nil {
-		return err
-	}
-	return os.RemoveAll(path)
-}
-
 // refuseLink returns ErrLink if path is a link.
 func refuseLink(op, path string) error {
 	if _, err := os.Readlink(path); err != nil { // also where there is nothing

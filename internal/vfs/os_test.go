@@ -261,17 +261,16 @@ func TestLinksAreFollowedAndNeverRemovedOrReplaced(t *testing.T) {
 		}
 	}
 	for name, call := range map[string]func() error{
-		"remove toFolder":    func() error { return OS().Remove(at("toFolder")) },
-		"remove toFile":      func() error { return OS().Remove(at("toFile")) },
-		"removeAll toFolder": func() error { return OS().RemoveAll(at("toFolder")) },
-		"remove toNothing":   func() error { return OS().Remove(at("toNothing")) },
-		"rename to":          func() error { return OS().Rename(at("folder"), at("toNothing")) },
-		"rename from":        func() error { return OS().Rename(at("toFile"), at("new")) },
-		"exchange":           func() error { return OS().Exchange(at("toFolder"), at("folder")) },
-		"mkdir toNothing":    func() error { return OS().MkdirAll(at("toNothing/below")) },
-		"lock toNothing":     func() error { _, err := OS().Lock(at("toNothing")); return err },
-		"resolve toNothing":  func() error { _, err := OS().Resolve(at("toNothing/below")); return err },
-		"create toNothing":   func() error { _, err := OS().Create(at("toNothing")); return err },
+		"remove toFolder":   func() error { return OS().Remove(at("toFolder")) },
+		"remove toFile":     func() error { return OS().Remove(at("toFile")) },
+		"remove toNothing":  func() error { return OS().Remove(at("toNothing")) },
+		"rename to":         func() error { return OS().Rename(at("folder"), at("toNothing")) },
+		"rename from":       func() error { return OS().Rename(at("toFile"), at("new")) },
+		"exchange":          func() error { return OS().Exchange(at("toFolder"), at("folder")) },
+		"mkdir toNothing":   func() error { return OS().MkdirAll(at("toNothing/below")) },
+		"lock toNothing":    func() error { _, err := OS().Lock(at("toNothing")); return err },
+		"resolve toNothing": func() error { _, err := OS().Resolve(at("toNothing/below")); return err },
+		"create toNothing":  func() error { _, err := OS().Create(at("toNothing")); return err },
 		"direct toNothing": func() error {
 			_, _, err := OS().(DirectCreator).CreateDirect(at("toNothing"), MinDirect)
 			return err

@@ -39,7 +39,7 @@ func (c *PastCache) Open(path string) (File, error) {
 	return &pastCacheFile{File: f, fs: c}, nil
 }
 
-func (c *PastCache) CreateDirect(path string, bytes int64) (DirectPending, int, error) {
+func (c *PastCache) CreateDirect(path string, bytes int64) (PendingFile, int, error) {
 	return createDirect(c.FS, path, bytes)
 }
 

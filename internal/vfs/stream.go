@@ -14,7 +14,7 @@ import (
 //
 // An error of a request is returned by a later Write, or by Commit.
 type Stream struct {
-	file   DirectPending
+	file   PendingFile
 	direct bool
 	align  int // of requests; 1 unless direct
 	memory *offheap.Buffer
@@ -37,12 +37,6 @@ const (
 	streamBlocks     = 4
 )
 
-// throughCache makes a PendingFile a DirectPending for writes of any place and length.
-type throughCache struct{ PendingFile }
-
-// Truncate does nothing: the file has no padding, and no room was made for it.
-func (throughCache) Truncate(int64) error { return nil }
-
 // StreamBytes is the memory that a stream of about so many bytes takes.
 func StreamBytes(bytes int64) int64 { return streamBlocks * streamBlock(bytes) }
 
@@ -57,9 +51,8 @@ func CreateStream(fsys FS, path string, bytes int64) (*Stream, error) {
 	s := &Stream{path: path, direct: true}
 	var err error
 	if s.file, s.align, err = createDirect(fsys, path, bytes); errors.Is(err, ErrNoDirect) {
-		var f PendingFile
-		f, err = fsys.Create(path)
-		s.file, s.align, s.direct = throughCache{f}, 1, false
+		s.align, s.direct = 1, false
+		s.file, err = fsys.Create(path)
 	}
 	if err != nil {
 		return nil, err
@@ -140,7 +133,7 @@ func (s *Stream) Commit() error {
 		s.free <- s.block
 	}
 	err := s.finish()
-	if err == nil {
+	if err == nil && s.direct {
 		err = s.file.Truncate(size)
 	}
 	if err != nil {

@@ -100,7 +100,7 @@ func TestAStreamHasTheBytesWrittenHoweverItsSizeWasGuessed(t *testing.T) {
 // sparse makes no room for a file before it is written, which a test has no memory for.
 type sparse struct{ *Mem }
 
-func (s sparse) CreateDirect(path string, _ int64) (DirectPending, int, error) {
+func (s sparse) CreateDirect(path string, _ int64) (PendingFile, int, error) {
 	return s.Mem.CreateDirect(path, 0)
 }
 

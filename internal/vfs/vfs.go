@@ -43,10 +43,8 @@ type FS interface {
 	// Resolve is the absolute path, without symbolic links, of what is at path, or would be if made: two paths of one
 	// file or directory give one. A link to what does not exist is ErrLink.
 	Resolve(path string) (string, error)
-	// Remove removes a file or an empty directory; RemoveAll a tree, silently when there is none. Neither removes what
-	// a path that is a link leads to, nor the link: ErrLink.
+	// Remove removes a file or an empty directory. A path that is a link is ErrLink, and nothing is removed.
 	Remove(path string) error
-	RemoveAll(path string) error
 	// Rename moves a file or directory within one parent, durably.
 	Rename(oldPath, newPath string) error
 	// Exchange swaps what two names in one parent stand for, in one step and durably. Where the file system cannot, the
@@ -92,23 +90,14 @@ type Directer interface {
 // DirectCreator is the capability, on an FS, to write files past the page cache.
 type DirectCreator interface {
 	// CreateDirect is Create for a file of about so many bytes, for which it makes room at once: a full disk shows
-	// here. Writes must have offset, length and memory address aligned to align bytes. Where that cannot be had, or the
-	// file is too small for it to be worth its while, the error wraps ErrNoDirect, and nothing is left.
-	CreateDirect(path string, bytes int64) (file DirectPending, align int, err error)
-}
-
-// DirectPending is a PendingFile that is written past the page cache. Several goroutines may call WriteAt at a time;
-// Truncate, which cuts the file to its size before Commit, Commit and Abort are for one that knows that no WriteAt is
-// running.
-type DirectPending interface {
-	io.WriterAt
-	Truncate(size int64) error
-	Commit() error
-	Abort() error
+	// here. It is written by WriteAt alone, from several goroutines at a time, with offset, length and memory address
+	// aligned to align bytes; Truncate then cuts it to its size. Where that cannot be had, or the file is too small for
+	// it to be worth its while, the error wraps ErrNoDirect, and nothing is left.
+	CreateDirect(path string, bytes int64) (file PendingFile, align int, err error)
 }
 
 // createDirect is CreateDirect of fsys, if it has that.
-func createDirect(fsys FS, path string, bytes int64) (DirectPending, int, error) {
+func createDirect(fsys FS, path string, bytes int64) (PendingFile, int, error) {
 	if direct, ok := fsys.(DirectCreator); ok {
 		return direct.CreateDirect(path, bytes)
 	}
@@ -116,9 +105,9 @@ func createDirect(fsys FS, path string, bytes int64) (DirectPending, int, error)
 }
 
 // Mapper is the capability, on a File, to be mapped into memory, read-only. The bytes must be touched only inside Guard
-// and not after the Mapping is closed; a mapping outlives its File.
+// and before unmap; a mapping outlives its File.
 type Mapper interface {
-	Map() (Mapping, error)
+	Map() (bytes []byte, unmap func() error, err error)
 }
 
 // Descriptor is the capability, on a File, to be read by its descriptor, for libraries that do so themselves (cuFile,
@@ -128,12 +117,6 @@ type Descriptor interface {
 	Fd() uintptr
 }
 
-// Mapping is a file's content in memory.
-type Mapping interface {
-	Bytes() []byte
-	io.Closer
-}
-
 // PendingFile is a file being written that nobody sees yet. Exactly one of Commit and Abort takes effect, the first;
 // Abort after Commit does nothing, so it can be deferred.
 type PendingFile interface {
@@ -141,6 +124,8 @@ type PendingFile interface {
 	// written, or beyond.
 	io.Writer
 	io.WriterAt
+	// Truncate makes the file shorter, or longer by zeros.
+	Truncate(size int64) error
 	// Commit syncs the bytes, renames the file to its final path, and syncs the directory. When it fails, nothing is
 	// left under the final path (or what was there before is still there); only when syncing the directory, the last
 	// step, fails may the new file have replaced an old one.

@@ -48,19 +48,12 @@ func (s *syncing) Create(path string) (vfs.PendingFile, error) {
 	return &syncingFile{f, s}, err
 }
 
-type syncingDirect struct {
-	vfs.DirectPending
-	fsys *syncing
-}
-
-func (f *syncingDirect) Commit() error { return errors.Join(f.fsys.list(), f.DirectPending.Commit()) }
-
-func (s *syncing) CreateDirect(path string, bytes int64) (vfs.DirectPending, int, error) {
+func (s *syncing) CreateDirect(path string, bytes int64) (vfs.PendingFile, int, error) {
 	f, align, err := s.Mem.CreateDirect(path, bytes)
 	if err != nil {
 		return nil, 0, err
 	}
-	return &syncingDirect{f, s}, align, nil
+	return &syncingFile{f, s}, align, nil
 }
 
 func TestTheRateOfWritingIsMeasuredByManyAtOnceAndNothingIsLeftByTheKilled(t *testing.T) {
