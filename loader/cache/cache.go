@@ -1,22 +1,19 @@
-// Package cache decides which rows of a matrix are in fast memory: those of device memory while all are in host memory,
-// or those of host memory while all are in storage. A Cache keeps the table of nodes and slots; who owns the memory of
-// the slots moves rows as it says. Policies differ only in what they admit:
+// Package cache decides which rows of a matrix are in fast memory: in device memory while all rows are in host memory,
+// or in host memory while all are in storage. A Cache keeps the table of nodes and slots; whoever owns the memory of the
+// slots moves rows as the Cache says. Policies (Spec) differ only in the rows that they admit:
 //
 //	degree      the nodes of the highest out-degree (PaGraph; Lin et al. 2020)
-//	presampled  those that one epoch of sampling visits most often (GNNLab; Yang et al. 2022)
-//	ducati      these too, in a budget shared with the topology (DUCATI; Zhang et al. 2023)
-//	gns         a random set, drawn anew each epoch (mq-gnn Eq. 14-16)
+//	presampled  the nodes that one epoch of sampling visits most often (GNNLab; Yang et al. 2022)
+//	ducati      the same nodes, in a budget shared with the topology (DUCATI; Zhang et al. 2023)
+//	gns         a random set of nodes, drawn anew each epoch (mq-gnn Eq. 14-16)
 //	fifo        the rows that were missed last (BGL; Liu et al. 2023)
 //	lru         the rows that were used last
-//	optimal     those that are used again soonest, of an epoch that is known (Belady 1966; Ginex,
-//	            Park et al. 2022)
+//	optimal     the rows that are used again soonest, in an epoch that is known (Belady 1966; Ginex, Park et al. 2022)
 //
-// A Cache is used by one goroutine. Contains may be called by others, but not during Begin, and only
-// if the content is Fixed.
+// A Cache is used by one goroutine. Others may call Contains, but not during Begin, and only if the content is Fixed.
 package cache
 
 import (
-	"fmt"
 	"iter"
 	"math"
 )
@@ -74,10 +71,10 @@ type Stats struct {
 func (s Stats) HitRate() float64 { return float64(s.Hits) / float64(max(s.Lookups, 1)) }
 
 func newCache(name string, nodes int64, slots int, p policy) *Cache {
-	c := &Cache{slotOf: make([]uint32, nodes), nodeOf: make([]uint32, min(int64(slots), nodes)), policy: p}
+	c := &Cache{slotOf: make([]uint32, nodes), nodeOf: make([]uint32, slots), policy: p}
 	fill(c.slotOf, none)
 	fill(c.nodeOf, none)
-	c.stats = Stats{Policy: name, Slots: len(c.nodeOf)}
+	c.stats = Stats{Policy: name, Slots: slots}
 	return c
 }
 
@@ -180,15 +177,4 @@ func (c *Cache) evict(slot uint32) {
 	if old := c.nodeOf[slot]; old != none {
 		c.nodeOf[slot], c.slotOf[old] = none, none
 	}
-}
-
-// checkSize refuses sizes that no cache can have.
-func checkSize(nodes int64, slots int) error {
-	switch {
-	case nodes < 0 || nodes >= none:
-		return fmt.Errorf("cache of the rows of %d nodes (want 0 to %d)", nodes, int64(none)-1)
-	case slots < 1:
-		return fmt.Errorf("cache of %d rows (want 1 or more)", slots)
-	}
-	return nil
 }

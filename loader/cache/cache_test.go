@@ -95,6 +95,23 @@ func run(t *testing.T, c *Cache, epochs [][][]uint32) Stats {
 	return c.Stats()
 }
 
+// open opens a cache of so many slots.
+func open(t *testing.T, policy string, slots int, in Inputs) *Cache {
+	t.Helper()
+	in.RowBytes = 1
+	o, err := Spec{Policy: policy, Rows: int64(slots)}.Open(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o.Cache
+}
+
+func openGNS(t *testing.T, slots int, weights []float32) *Cache {
+	t.Helper()
+	return open(t, "gns", slots, Inputs{Nodes: int64(len(weights)), Seed: 5,
+		Reach: func() ([]float32, error) { return weights, nil }})
+}
+
 func allCaches(t *testing.T, nodes, slots int, seed uint64, epochs [][][]uint32) []*Cache {
 	visits, weights := make([]uint32, nodes), make([]float32, nodes)
 	for _, nodes := range epochs[0] {
@@ -103,18 +120,12 @@ func allCaches(t *testing.T, nodes, slots int, seed uint64, epochs [][][]uint32)
 			weights[node]++
 		}
 	}
+	in := Inputs{Nodes: int64(nodes), Seed: seed, Visits: func() ([]uint32, error) { return visits, nil },
+		Reach: func() ([]float32, error) { return weights, nil }, TraceRows: math.MaxInt64}
 	var out []*Cache
-	add := func(c *Cache, err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, c)
+	for _, policy := range []string{"optimal", "presampled", "fifo", "lru", "gns"} {
+		out = append(out, open(t, policy, slots, in))
 	}
-	add(NewOptimal(int64(nodes), slots, math.MaxInt64))
-	add(NewByScore("presampled", slots, visits))
-	add(NewFIFO(int64(nodes), slots))
-	add(NewLRU(int64(nodes), slots))
-	add(NewGNS(slots, weights, seed))
 	return out
 }
 
@@ -206,10 +217,7 @@ func TestTheOptimalCacheHasAsManyHitsAsTryingAllContents(t *testing.T) {
 		nodes := 1 + r.IntN(7)
 		batches := trace(r, nodes, 1+r.IntN(8), 5)
 		slots := 1 + r.IntN(3)
-		c, err := NewOptimal(int64(nodes), slots, math.MaxInt64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := open(t, "optimal", slots, Inputs{Nodes: int64(nodes), TraceRows: math.MaxInt64})
 		if got, want := run(t, c, [][][]uint32{batches}).Hits, bestHits(batches, slots); got != int64(want) {
 			t.Errorf("seed %d: %d hits of %v in %d slots, want %d", seed, got, batches, slots, want)
 		}
@@ -225,8 +233,8 @@ func TestTheOptimalCacheGoesOnAfterItsWindow(t *testing.T) {
 		for i := range epochs {
 			epochs[i] = trace(r, nodes, 1+r.IntN(20), 15)
 		}
-		whole, _ := NewOptimal(int64(nodes), 7, math.MaxInt64)
-		windows, _ := NewOptimal(int64(nodes), 7, int64(r.IntN(60)))
+		whole := open(t, "optimal", 7, Inputs{Nodes: int64(nodes), TraceRows: math.MaxInt64})
+		windows := open(t, "optimal", 7, Inputs{Nodes: int64(nodes), TraceRows: int64(1 + r.IntN(60))})
 		all, some := run(t, whole, epochs), run(t, windows, epochs)
 		if all.Hits == 0 || some.Lookups != all.Lookups {
 			t.Errorf("seed %d: %+v, in windows %+v", seed, all, some)
@@ -250,7 +258,7 @@ func TestTheOptimalCacheGoesOnAfterItsWindow(t *testing.T) {
 
 func TestTheOptimalCacheKeepsRowsFromOneEpochToTheNext(t *testing.T) {
 	batches := [][]uint32{{0, 1}, {2, 3}, {0, 1}}
-	c, _ := NewOptimal(4, 2, math.MaxInt64)
+	c := open(t, "optimal", 2, Inputs{Nodes: 4, TraceRows: math.MaxInt64})
 	s := run(t, c, [][][]uint32{batches, batches})
 	// Rows 0 and 1 are loaded once, and stay.
 	if s.Loaded != 2 || s.Hits != 8 {
@@ -292,13 +300,7 @@ func TestFIFOAndLRUAgreeWithANaiveModel(t *testing.T) {
 		batches := trace(r, nodes, 50, most)
 		for _, recent := range []bool{false, true} {
 			slots := 1 + r.IntN(40)
-			c, err := NewFIFO(int64(nodes), slots)
-			if recent {
-				c, err = NewLRU(int64(nodes), slots)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := open(t, map[bool]string{false: "fifo", true: "lru"}[recent], slots, Inputs{Nodes: int64(nodes)})
 			model, m := naive{slots: c.Slots(), recent: recent}, newMemory(t, c)
 			var l Lookup
 			for b, nodes := range batches {
@@ -331,10 +333,8 @@ func TestAStaticCacheHasTheHighestScores(t *testing.T) {
 		{[]uint32{3, 2, 1}, 9, []uint32{0, 1, 2}},
 		{nil, 9, nil},
 	} {
-		cache, err := NewByScore("degree", c.slots, c.scores)
-		if err != nil {
-			t.Fatal(err)
-		}
+		cache := open(t, "degree", c.slots, Inputs{Nodes: int64(len(c.scores)),
+			OutDegrees: func() ([]uint32, error) { return c.scores, nil }})
 		load, _ := cache.Begin(0, nil)
 		if !slices.Equal(load.Nodes, c.want) {
 			t.Errorf("of scores %v, %d slots hold %v, want %v", c.scores, c.slots, load.Nodes, c.want)
@@ -360,10 +360,7 @@ func TestGNSDrawsInProportionToWeights(t *testing.T) {
 			}
 		}
 	}
-	c, err := NewGNS(2, weights, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := openGNS(t, 2, weights)
 	const epochs = 20000
 	got := make([]float64, len(weights))
 	for epoch := range epochs {
@@ -387,7 +384,7 @@ func TestGNSIsAFunctionOfTheEpoch(t *testing.T) {
 		weights[i] = float32(i)
 	}
 	content := func(c *Cache) string { return fmt.Sprint(slices.Sorted(slices.Values(c.nodeOf))) }
-	one, _ := NewGNS(10, weights, 5)
+	one := openGNS(t, 10, weights)
 	var seen []string
 	m := newMemory(t, one)
 	for epoch := range 4 {
@@ -400,15 +397,13 @@ func TestGNSIsAFunctionOfTheEpoch(t *testing.T) {
 			}
 		}
 	}
-	other, _ := NewGNS(10, weights, 5)
+	other := openGNS(t, 10, weights)
 	other.Begin(2, nil)
 	if content(other) != seen[2] || seen[2] == seen[3] {
 		t.Error("the content of an epoch depends on those before, or not on its number")
 	}
-	if few, _ := NewGNS(10, []float32{0, 1, 0}, 5); few != nil {
-		if load, _ := few.Begin(0, nil); !slices.Equal(load.Nodes, []uint32{1}) {
-			t.Errorf("of one node that can be reached, %v are cached", load.Nodes)
-		}
+	if load, _ := openGNS(t, 10, []float32{0, 1, 0}).Begin(0, nil); !slices.Equal(load.Nodes, []uint32{1}) {
+		t.Errorf("one node can be reached, and %v are cached", load.Nodes)
 	}
 }
 
@@ -560,10 +555,7 @@ func TestSpecsAreReadAndOpened(t *testing.T) {
 		!strings.Contains(err.Error(), "no room for a row, of 8 bytes: give lru:8 or more") {
 		t.Errorf("a cache without room for a row: %v", err)
 	}
-	if _, err := NewGNS(1, []float32{1, -1}, 0); err == nil {
+	if _, err := newGNS(1, []float32{1, -1}, 0); err == nil {
 		t.Error("a negative weight went through")
-	}
-	if _, err := NewOfNodes("ducati", 3, []uint32{3}); err == nil {
-		t.Error("a node that there is not went through")
 	}
 }

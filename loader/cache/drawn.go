@@ -19,47 +19,23 @@ type drawn struct {
 	staying []bool   // by slot
 }
 
-// NewByScore caches the nodes of the highest scores, of equal ones the lowest ids: out-degrees
-// (degree, PaGraph) or visits (presampled, GNNLab).
-func NewByScore(name string, slots int, scores []uint32) (*Cache, error) {
-	nodes := int64(len(scores))
-	if err := checkSize(nodes, slots); err != nil {
-		return nil, err
-	}
-	top := highest(scores, min(slots, len(scores)))
-	return newCache(name, nodes, slots, &drawn{choose: func(int) []uint32 { return top }}), nil
-}
+// fixed caches these nodes, which ascend.
+func fixed(nodes []uint32) *drawn { return &drawn{choose: func(int) []uint32 { return nodes }} }
 
-// NewOfNodes caches these nodes, which are distinct.
-func NewOfNodes(name string, nodes int64, cached []uint32) (*Cache, error) {
-	if err := checkSize(nodes, max(len(cached), 1)); err != nil {
-		return nil, err
-	}
-	for i, node := range cached {
-		if int64(node) >= nodes {
-			return nil, fmt.Errorf("node %d, at place %d of those to cache, is not below the %d nodes", node, i, nodes)
-		}
-	}
-	return newCache(name, nodes, len(cached), &drawn{choose: func(int) []uint32 { return cached }}), nil
-}
-
-// NewGNS caches nodes that are drawn without replacement, by probabilities that are proportional to
-// weights, anew for every epoch (mq-gnn section III-C). A node of weight 0 is never drawn. Efraimidis
-// and Spirakis 2006: the largest of u^(1/weight), u uniform, are such a draw.
-func NewGNS(slots int, weights []float32, seed uint64) (*Cache, error) {
-	nodes := int64(len(weights))
-	if err := checkSize(nodes, slots); err != nil {
-		return nil, err
-	}
+// newGNS caches nodes that are drawn without replacement, with probabilities proportional to weights, anew for every
+// epoch (mq-gnn section III-C). A node of weight 0 is never drawn. Efraimidis and Spirakis 2006: the largest of
+// u^(1/weight), u uniform, are such a draw.
+func newGNS(slots int, weights []float32, seed uint64) (*drawn, error) {
 	for node, w := range weights {
 		if !(w >= 0 && w <= math.MaxFloat32) {
 			return nil, fmt.Errorf("weight %g of node %d is negative or not finite", w, node)
 		}
 	}
-	keys := make([]uint32, nodes)
+	keys := make([]uint32, len(weights))
 	seed = rng.Derive(seed, "gns cache")
-	return newCache("gns", nodes, slots, &drawn{redraw: true, choose: func(epoch int) []uint32 {
+	return &drawn{redraw: true, choose: func(epoch int) []uint32 {
 		start := rng.Start(rng.Hash(seed, uint64(epoch)))
+		positive := 0
 		for node, w := range weights {
 			keys[node] = 0
 			if w > 0 {
@@ -67,16 +43,11 @@ func NewGNS(slots int, weights []float32, seed uint64) (*Cache, error) {
 				u := 1 - rng.Float64(rng.At(start, uint64(node)))
 				wait := float32(-math.Log(u) / float64(w))
 				keys[node] = math.MaxUint32 - math.Float32bits(min(wait, math.MaxFloat32))
-			}
-		}
-		positive := 0
-		for _, key := range keys {
-			if key > 0 {
 				positive++
 			}
 		}
 		return highest(keys, min(slots, positive))
-	}}), nil
+	}}, nil
 }
 
 func (d *drawn) begin(c *Cache, epoch int, _ iter.Seq[[]uint32]) int {
@@ -141,7 +112,7 @@ func highest(scores []uint32, k int) []uint32 {
 	return top
 }
 
-// reach counts the scores of at least so much.
+// reach counts the scores of least or more.
 func reach(scores []uint32, least uint32) (count int) {
 	for _, score := range scores {
 		if score >= least {

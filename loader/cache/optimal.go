@@ -2,20 +2,12 @@ package cache
 
 import "iter"
 
-// NewOptimal caches, at any time, the rows that are used again soonest, which no other policy beats
-// (Belady 1966). It has to know the batches that follow: Begin takes as many of them as have
-// traceRows rows, at least one, and the content is the best for these (Ginex calls them a superbatch).
-// While Begin runs, each of these rows takes 4 bytes; afterwards it is one bit.
-func NewOptimal(nodes int64, slots int, traceRows int64) (*Cache, error) {
-	if err := checkSize(nodes, slots); err != nil {
-		return nil, err
-	}
-	c := newCache("optimal", nodes, slots, nil)
-	c.policy = &optimal{traceRows: traceRows, free: newList(len(c.nodeOf)), isFree: make([]bool, len(c.nodeOf))}
-	return c, nil
-}
-
-// optimal plans a window of batches when it begins. A row that is used in batches a and b, and not between them, is a
+// optimal caches, at any time, the rows that are used again soonest, which no other policy beats (Belady 1966). It has
+// to know the batches that follow: Begin reads batches of traceRows rows together, at least one batch, and the content
+// is the best for these (Ginex calls them a superbatch). While Begin runs, each of these rows takes 4 bytes; afterwards
+// it is one bit.
+//
+// It plans this window of batches when it begins. A row that is used in batches a and b, and not between them, is a
 // hit in b if it occupies a slot from a to b, or from the beginning where b is its first. The plan is the largest set
 // of such intervals with no more at any time than there are slots: intervals are taken in order of beginnings, and when
 // there is one too many, the one that ends last is dropped (Faigle and Nawijn 1995).
@@ -34,6 +26,10 @@ type optimal struct {
 	upcoming  []uint32 // by node: the batch of its next use
 	intervals intervals
 	first     []uint32 // nodes that are kept from the beginning
+}
+
+func newOptimal(slots int, traceRows int64) *optimal {
+	return &optimal{traceRows: traceRows, free: newList(slots), isFree: make([]bool, slots)}
 }
 
 // rowTrace is a list that grows by pieces, which it keeps: it takes no more memory while it grows.

@@ -5,15 +5,7 @@ import (
 	"math"
 )
 
-// NewFIFO caches the rows that were missed last: those of a batch take the place of the oldest.
-func NewFIFO(nodes int64, slots int) (*Cache, error) {
-	if err := checkSize(nodes, slots); err != nil {
-		return nil, err
-	}
-	return newCache("fifo", nodes, slots, &fifo{}), nil
-}
-
-// fifo fills the slots round and round.
+// fifo caches the rows that were missed last: it fills the slots round and round.
 type fifo struct{ next int }
 
 func (*fifo) begin(*Cache, int, iter.Seq[[]uint32]) int { return math.MaxInt }
@@ -27,22 +19,17 @@ func (f *fifo) admit(c *Cache, nodes, misses []uint32, l *Lookup) {
 	}
 }
 
-// NewLRU caches the rows that were used last. Within a batch, the rows at its end count as used last.
-func NewLRU(nodes int64, slots int) (*Cache, error) {
-	if err := checkSize(nodes, slots); err != nil {
-		return nil, err
-	}
-	c := newCache("lru", nodes, slots, nil)
-	p := &lru{newList(len(c.nodeOf))}
-	for slot := range c.nodeOf {
+// lru caches the rows that were used last. It is the slots, the one that was used last in front. Within a batch, the rows
+// at its end count as used last.
+type lru struct{ list }
+
+func newLRU(slots int) *lru {
+	p := &lru{newList(slots)}
+	for slot := range slots {
 		p.pushFront(uint32(slot))
 	}
-	c.policy = p
-	return c, nil
+	return p
 }
-
-// lru is the slots, the one that was used last in front.
-type lru struct{ list }
 
 func (*lru) begin(*Cache, int, iter.Seq[[]uint32]) int { return math.MaxInt }
 

@@ -44,44 +44,51 @@ type Inputs struct {
 // Opened is a cache, and what else its policy chose.
 type Opened struct {
 	*Cache
-	// Lists are the nodes whose adjacency lists belong in fast memory too (ducati); nil: of none.
+	// Lists are the nodes whose adjacency lists belong in fast memory too (ducati); nil: none.
 	Lists []uint32
 }
 
 // kind is a policy that a Spec can name.
 type kind struct {
-	name, help       string
-	perNode, perSlot int64 // bytes of its tables, and of what it looks at, beside those of every Cache
-	open             func(s Spec, slots int, in Inputs) (Opened, error)
+	name, help string
+	// Bytes of the policy's tables, and of what it looks at, beside the tables that every Cache has.
+	perNode, perSlot int64
+	choose           func(s Spec, slots int, in Inputs) (chosen, error)
+}
+
+// chosen is a policy, and what it has chosen already.
+type chosen struct {
+	policy policy
+	slots  int      // that it uses
+	lists  []uint32 // see Opened
 }
 
 // policies has a line for each policy.
 var policies = []kind{
-	{"degree", "nodes of the highest out-degree", 4, 4, func(_ Spec, slots int, in Inputs) (Opened, error) {
-		return byScore("degree", slots, in.OutDegrees)
+	{"degree", "nodes of the highest out-degree", 4, 4, func(_ Spec, slots int, in Inputs) (chosen, error) {
+		return byScore(slots, in.OutDegrees)
 	}},
-	{"presampled", "nodes that an epoch of sampling visits most", 12, 4, func(_ Spec, slots int, in Inputs) (Opened,
-		error) {
-		return byScore("presampled", slots, in.Visits)
+	{"presampled", "nodes that an epoch of sampling visits most", 12, 4,
+		func(_ Spec, slots int, in Inputs) (chosen, error) { return byScore(slots, in.Visits) }},
+	{"fifo", "rows that were missed last", 0, 0, func(_ Spec, slots int, in Inputs) (chosen, error) {
+		return chosen{policy: &fifo{}, slots: slots}, nil
 	}},
-	{"fifo", "rows that were missed last", 0, 0, func(_ Spec, slots int, in Inputs) (Opened, error) {
-		return opened(NewFIFO(in.Nodes, slots))
+	{"lru", "rows that were used last", 0, 8, func(_ Spec, slots int, in Inputs) (chosen, error) {
+		return chosen{policy: newLRU(slots), slots: slots}, nil
 	}},
-	{"lru", "rows that were used last", 0, 8, func(_ Spec, slots int, in Inputs) (Opened, error) {
-		return opened(NewLRU(in.Nodes, slots))
-	}},
-	{"gns", "nodes drawn for each epoch", 12, 6, func(_ Spec, slots int, in Inputs) (Opened, error) {
+	{"gns", "nodes drawn for each epoch", 12, 6, func(_ Spec, slots int, in Inputs) (chosen, error) {
 		weights, err := in.Reach()
 		if err != nil {
-			return Opened{}, err
+			return chosen{}, err
 		}
-		return opened(NewGNS(slots, weights, in.Seed))
+		p, err := newGNS(slots, weights, in.Seed)
+		return chosen{policy: p, slots: slots}, err
 	}},
-	{"optimal", "rows that are used again soonest", 4, 25, func(_ Spec, slots int, in Inputs) (Opened, error) {
-		return opened(NewOptimal(in.Nodes, slots, cmp.Or(in.TraceRows, MostTraceRows)))
+	{"optimal", "rows that are used again soonest", 4, 25, func(_ Spec, slots int, in Inputs) (chosen, error) {
+		return chosen{policy: newOptimal(slots, cmp.Or(in.TraceRows, MostTraceRows)), slots: slots}, nil
 	}},
-	// Visits of rows and lists, their values, a list of all items, and those that are chosen.
-	{"ducati", "rows and adjacency lists of the highest value a byte", 28 + 2*jointItemBytes, 0, openDucati},
+	// Visits of rows and lists, their values, a list of all items, and the chosen ones.
+	{"ducati", "rows and adjacency lists of the highest value a byte", 28 + 2*jointItemBytes, 0, chooseJointly},
 }
 
 // MostTraceRows is how many rows of batches the optimal cache looks ahead at most: 1 GiB.
@@ -102,24 +109,21 @@ func (s Spec) TableBytes(nodes, rowBytes int64) int64 {
 	return (4+k.perNode)*nodes + (4+k.perSlot)*s.Slots(nodes, rowBytes)
 }
 
-func opened(c *Cache, err error) (Opened, error) { return Opened{Cache: c}, err }
-
-func byScore(name string, slots int, scores func() ([]uint32, error)) (Opened, error) {
+// byScore caches the nodes of the highest scores, the lowest ids among equal ones.
+func byScore(slots int, scores func() ([]uint32, error)) (chosen, error) {
 	s, err := scores()
-	if err != nil {
-		return Opened{}, err
-	}
-	return opened(NewByScore(name, slots, s))
+	return chosen{policy: fixed(highest(s, min(slots, len(s)))), slots: slots}, err
 }
 
-func openDucati(s Spec, _ int, in Inputs) (Opened, error) {
+// chooseJointly divides the size between rows and adjacency lists.
+func chooseJointly(s Spec, _ int, in Inputs) (chosen, error) {
 	visits, err := in.Visits()
 	if err != nil {
-		return Opened{}, err
+		return chosen{}, err
 	}
 	lists, err := in.ListVisits()
 	if err != nil {
-		return Opened{}, err
+		return chosen{}, err
 	}
 	values := make([]float64, len(visits))
 	for node, count := range visits {
@@ -127,8 +131,7 @@ func openDucati(s Spec, _ int, in Inputs) (Opened, error) {
 	}
 	rows, listNodes := Joint(s.Bytes, Items{values, func(uint32) int64 { return in.RowBytes }},
 		Items{lists, in.ListBytes})
-	c, err := NewOfNodes("ducati", in.Nodes, rows)
-	return Opened{c, listNodes}, err
+	return chosen{fixed(rows), len(rows), listNodes}, nil
 }
 
 // Policies lists all policies.
@@ -224,13 +227,16 @@ func (s Spec) Open(in Inputs) (Opened, error) {
 	if !ok {
 		return Opened{}, fmt.Errorf("unknown cache policy %q (want one of %v)", s.Policy, Policies())
 	}
+	if in.Nodes < 0 || in.Nodes >= none {
+		return Opened{}, fmt.Errorf("cache of the rows of %d nodes (want 0 to %d)", in.Nodes, int64(none)-1)
+	}
 	slots := s.Slots(in.Nodes, in.RowBytes)
 	if err := s.CheckRoom(in.Nodes, in.RowBytes); err != nil {
 		return Opened{}, err
 	}
-	o, err := k.open(s, int(min(slots, math.MaxInt32)), in)
+	c, err := k.choose(s, int(min(slots, math.MaxInt32)), in)
 	if err != nil {
 		return Opened{}, fmt.Errorf("cache %s: %w", s, err)
 	}
-	return o, nil
+	return Opened{newCache(s.Policy, in.Nodes, c.slots, c.policy), c.lists}, nil
 }

@@ -636,9 +636,9 @@ func TestABatchAllocatesLittle(t *testing.T) {
 	g := graphtest.Graph{Nodes: 3000, Columns: 16, ChunkRows: 500, DType: format.Float32, Labels: 1}
 	b := newBench(t, g, true, false)
 	m := b.method("neighbor", Options{Fanouts: []int{5, 5}})
-	c, err := cache.NewLRU(int64(g.Nodes), 500)
+	c, err := cache.Spec{Policy: "lru", Rows: 500}.Open(cache.Inputs{Nodes: int64(g.Nodes), RowBytes: 1})
 	b.must(err)
-	l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Cache: c, Workers: 2})
+	l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Cache: c.Cache, Workers: 2})
 	nodes := make([]uint32, g.Nodes)
 	for i := range nodes {
 		nodes[i] = uint32(i)

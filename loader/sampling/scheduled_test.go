@@ -229,10 +229,10 @@ func TestPacedStagesTakeTheirTime(t *testing.T) {
 func TestSchedulesThatCannotBeAreErrors(t *testing.T) {
 	b := newBench(t, toy, true, false)
 	m := b.method("neighbor", Options{Fanouts: []int{2}})
-	c, err := cache.NewLRU(int64(toy.Nodes), 50)
+	c, err := cache.Spec{Policy: "lru", Rows: 50}.Open(cache.Inputs{Nodes: int64(toy.Nodes), RowBytes: 1})
 	b.must(err)
 	plan := chunk.Plan{BatchRows: 4, Order: chunk.Shuffled}
-	s, err := b.open(LoaderOptions{Cache: c}).Set(everyThird(toy.Nodes), m, plan)
+	s, err := b.open(LoaderOptions{Cache: c.Cache}).Set(everyThird(toy.Nodes), m, plan)
 	b.must(err)
 	if err := s.SetSchedule(&Schedule{}); !errors.Is(err, ErrOptions) ||
 		!strings.Contains(err.Error(), "cache lru changes") {
