@@ -27,30 +27,16 @@ type Host struct {
 
 // LoadHost reads and checks the features of a graph. threads 0 is parallel.Threads.
 func LoadHost(ctx context.Context, graph *format.Dir, threads int) (*Host, error) {
-	return load(ctx, graph, threads, func(h *Host, bytes int64) error {
-		memory, err := offheap.Alloc(bytes)
-		if err == nil {
-			h.rowsOf, h.free = memory.Bytes(), memory.Free
-		}
-		return err
-	})
+	return load(ctx, graph, nil, threads)
 }
 
 // LoadPinned is LoadHost into pinned memory of a device, which it and others of its kind read by themselves.
 func LoadPinned(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (*Host, error) {
-	return load(ctx, graph, threads, func(h *Host, bytes int64) error {
-		memory, err := device.AllocPinned(bytes)
-		if err == nil {
-			h.rowsOf, h.free, h.pinned = memory.Bytes(), memory.Free, memory
-		}
-		return err
-	})
+	return load(ctx, graph, device, threads)
 }
 
-// load reads the features of a graph into the memory that alloc gives.
-func load(ctx context.Context, graph *format.Dir, threads int, alloc func(h *Host, bytes int64) error) (
-	_ *Host, err error,
-) {
+// load reads the features of a graph into pinned memory of a device; nil: into memory of the host.
+func load(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (_ *Host, err error) {
 	h := &Host{}
 	if h.shape, err = newShape(graph); err != nil {
 		return nil, err
@@ -60,9 +46,20 @@ func load(ctx context.Context, graph *format.Dir, threads int, alloc func(h *Hos
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	if err := alloc(h, h.rows*h.rowBytes()); err != nil {
+	var memory interface {
+		Bytes() []byte
+		Free() error
+	}
+	if device != nil {
+		h.pinned, err = device.AllocPinned(h.rows * h.rowBytes())
+		memory = h.pinned
+	} else {
+		memory, err = offheap.Alloc(h.rows * h.rowBytes())
+	}
+	if err != nil {
 		return nil, fmt.Errorf("features of %d nodes: %w", h.rows, err)
 	}
+	h.rowsOf, h.free = memory.Bytes(), memory.Free
 	err = parallel.For(ctx, threads, int64(m.Chunks()), 1, func(k, _ int64) error {
 		first, rows := m.ChunkRowRange(int(k))
 		return m.ReadChunk(int(k), h.rowsOf[first*h.rowBytes():][:int64(rows)*h.rowBytes()])
