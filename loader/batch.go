@@ -23,8 +23,8 @@ type Batch struct {
 	Labels gds.Tensor
 	// RowWeights multiply the losses of the rows, float32 [1, Rows]; the zero Tensor: ones.
 	RowWeights gds.Tensor
-	// RowNumbers are those of the store, uint32 [1, Rows], and NodeIDs those of the graph, uint32
-	// [1, Rows], both if Options ask for them.
+	// RowNumbers are the rows' numbers in the store, and NodeIDs their nodes in the graph, uint32 [1, Rows], both if
+	// Options ask for them.
 	RowNumbers, NodeIDs gds.Tensor
 	// InputIDs are the nodes of the rows of X of a sampled mini-batch, uint32 [1, rows of X], if its
 	// loader is asked for NodeIDs, which are the first of them.
@@ -34,7 +34,8 @@ type Batch struct {
 	// first block, and the destinations of the last are the Rows of the batch.
 	Blocks []Block
 	// Whole is not nil where a batch is rows of a whole graph, for inference: Blocks are then nil, and NodeIDs are the
-	// local ids of the Rows among the destinations of the last layer; of all nodes, these are the nodes.
+	// local ids of the Rows among the destinations of the last layer; where that has all nodes, the local ids are the
+	// nodes.
 	Whole *WholeGraph
 	// Sparse is not nil where features are sparse: X is then one matrix that has a shape, but no memory, and these are
 	// its elements.
@@ -54,8 +55,8 @@ type Block struct {
 	Weights               gds.Tensor // float32 [1, edges]
 }
 
-// SparseRows are the elements of a matrix of float32 that are not zero, row by row (CSR): those of row i have the
-// numbers Offsets[0,i] to Offsets[0,i+1]-1.
+// SparseRows are the elements of a matrix of float32 that are not zero, row by row (CSR): row i has the elements
+// Offsets[0,i] to Offsets[0,i+1]-1.
 type SparseRows struct {
 	Cols    int        // of the matrix
 	Offsets gds.Tensor // uint32 [1, rows+1]

@@ -23,7 +23,7 @@ type batchBuffer struct {
 	columns  gds.Buffer // on the device: the columns of a batch, then row numbers to gather by
 	pinned   gds.Buffer // the same
 
-	raw, x gds.Tensor // its matrices, in the stored type and in that of batches
+	raw, x gds.Tensor // its matrices: in the stored type, and in the type of batches
 }
 
 // batchType is the type of the matrices of batches.
@@ -141,7 +141,7 @@ func (f *batchBuffer) writeRows(at int, stored []byte) {
 	}
 }
 
-// convert converts the batch from the stored type to that of batches.
+// convert converts the batch from the stored type to the type of batches.
 func (f *batchBuffer) convert(stream gds.Stream) {
 	if f.stored != f.features {
 		stream.Convert(f.x, f.raw)

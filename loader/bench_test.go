@@ -11,8 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// An epoch of 100000 rows of three matrices of 128 columns, 77 to 154 MB, whose
-// consumer does nothing.
+// An epoch of 100000 rows of three matrices of 128 columns, 77 to 154 MB, whose consumer does nothing.
 func BenchmarkEpoch(b *testing.B) {
 	const rows = 100000
 	for _, dtype := range []format.DType{format.Float32, format.Float16} {

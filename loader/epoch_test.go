@@ -238,9 +238,8 @@ func TestAnEpochGoesOnWithAnyNumberOfRanks(t *testing.T) {
 	}
 }
 
-// By the clock of the bubble, a link brings a batch a second, and the loop keeps it
-// for a second: with one buffer they take turns, with two an epoch takes as long as
-// either, and a second more for the first batch (preprop-gnn Figure 6).
+// By the clock of the bubble, a link brings a batch a second, and the loop keeps it for a second: with one buffer they
+// take turns, with two an epoch takes as long as either, and a second more for the first batch (preprop-gnn Figure 6).
 func TestLoadingGoesOnBesideComputing(t *testing.T) {
 	spec := storeSpec{dtype: format.Float32, chunkRows: 10, features: 5, labels: 1, train: 120}
 	store := newStore(t, spec)

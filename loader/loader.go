@@ -51,7 +51,7 @@ type Options struct {
 	MostBuffers int
 	BatchRows   int // most rows that a batch can have on this rank
 	// ChunkSlots is how many chunks (of every matrix) Storage holds at a time;
-	// 0: those of a batch being assembled and of one being read.
+	// 0: the chunks of a batch being assembled and of one being read.
 	ChunkSlots int
 	// Sharded: with several ranks, each device holds a part of the rows and copies the others
 	// from the devices that hold them; else each device holds all rows.
@@ -111,7 +111,8 @@ type region struct {
 // Memory is the memory that a loader allocates beside the input, in bytes.
 type Memory struct {
 	Batches int64 // of the device
-	// Chunks are those being read when the input is in storage: device memory if the device is unified, else pinned.
+	// Chunks is for chunks being read when the input is in storage: device memory if the device is unified, else
+	// pinned.
 	Chunks int64
 	// Staging is pinned memory for batches that are gathered in host memory for a device with memory of its own.
 	Staging int64
@@ -123,7 +124,7 @@ type Memory struct {
 }
 
 // Need computes the memory that each of so many ranks allocates with these options for a store of this layout.
-// Of Store it uses the number of labels (nil: one a row), and it does not use Device and Placement.
+// It uses Store for the number of labels (nil: one a row), and does not use Device and Placement.
 func Need(layout format.Layout, o Options, ranks int) (Memory, error) {
 	l := &Loader{o: o, layout: layout}
 	if err := l.fillDefaults(); err != nil {
@@ -159,7 +160,7 @@ func Open(ctx context.Context, o Options) (*Loader, error) {
 	return ranks[0], nil
 }
 
-// open makes the loader of one rank, after those of the ranks before it. It does not fill its memory.
+// open makes the loader of one rank; the ranks before it are open. It does not fill its memory.
 func open(ctx context.Context, o Options, ranks Ranks, rank int) (*Loader, error) {
 	l := &Loader{o: o, memory: gds.Memory{Device: o.Device}, ranks: ranks, rank: rank, holders: 1}
 	if o.Sharded {

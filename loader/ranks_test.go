@@ -372,8 +372,7 @@ func TestAnyReadThatFailsEndsTheOpeningOfAllRanks(t *testing.T) {
 	}
 }
 
-// What fails on a device that holds rows of another rank is that rank's error, and its
-// consumer's.
+// What fails on a device that holds rows of another rank is that rank's error, and its consumer's.
 func TestMemoryThatIsGoneEndsTheRanksThatNeedItsRows(t *testing.T) {
 	store := newStore(t, storeSpec{format.Float32, 8, 5, 1, 0})
 	plan := chunk.Plan{BatchRows: 7, Order: chunk.Shuffled, Seed: 2, World: 2}

@@ -152,8 +152,8 @@ func loadChunk(ctx context.Context, m *format.Matrix, k int, b gds.Buffer, matri
 	return err
 }
 
-// copyChunk copies those rows of a chunk, which is in pinned memory and whose first row is row at
-// of the loader, that are held. It returns nil if they are copied, else the event that they are.
+// copyChunk copies the rows of a chunk that this rank holds. The chunk is in pinned memory, and its first row is row at
+// of the loader. It returns nil when the rows are copied, else the event after which they are.
 func (t *resident) copyChunk(chunk gds.Tensor, matrix int, at int64) gds.Event {
 	holders := int(t.l.holders)
 	first, to := t.nextHeld(at)

@@ -10,8 +10,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
-// rowColumns are what a batch has of its rows beside the matrices: labels and, if asked for, row
-// numbers and node ids. Labels and ids of all rows are in host memory, for all ranks.
+// rowColumns are a batch's labels and, if asked for, row numbers and node ids. Labels and ids of all rows are in host
+// memory, for all ranks.
 type rowColumns struct {
 	labelType  gds.DType // Int32 of classes, Int8 of several labels a row, Float32 of values
 	labelCount int       // of a row; 0: batches have no labels
@@ -63,7 +63,7 @@ func readLabels(ctx context.Context, store *format.Dir, r format.Region, t gds.D
 func ReadNodeLabels(ctx context.Context, graph *format.Dir) ([]byte, error) {
 	r, ok := graph.Region(format.RegionAll)
 	if !ok {
-		return nil, fmt.Errorf("%s is a store: labels by node are those of a graph", graph.Path())
+		return nil, fmt.Errorf("%s is a store: only graphs have labels by node", graph.Path())
 	}
 	t, columns := LabelType(&graph.Manifest)
 	labels := make([]byte, r.Rows*int64(columns*t.Size()))

@@ -33,7 +33,7 @@ type Set struct {
 }
 
 // Set plans epochs over rows. It sets plan.Rows and, if the loader is Sharded, plan.Holder; then
-// plan.Rank and plan.World must be those of the loader. From Storage, a Shuffled order needs a
+// plan.Rank and plan.World must be the loader's. From Storage, a Shuffled order needs a
 // plan.ChunkRows that is a multiple of the store's.
 func (l *Loader) Set(rows Rows, plan chunk.Plan) (*Set, error) {
 	s := &Set{l: l}
@@ -86,7 +86,7 @@ func (s *Set) checkChunks() error {
 	return nil
 }
 
-// setList converts row numbers of the store to those of the loader.
+// setList converts row numbers of the store to row numbers of the loader.
 func (s *Set) setList(list []uint32) error {
 	s.list = make([]uint32, len(list))
 	for i, row := range list {

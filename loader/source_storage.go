@@ -79,7 +79,7 @@ type chunkSlice struct {
 	at          int // first row within the batch
 }
 
-// chunkSlices are those of a batch.
+// chunkSlices are all slices of a batch.
 type chunkSlices []chunkSlice
 
 // Wait waits until all of their chunks are read. When an epoch ends, no more reads begin, so ctx does not matter.
@@ -152,8 +152,8 @@ func (l *Loader) slotStride() int64 {
 	return (int64(l.layout.ChunkRows)*l.rowBytes()+gds.Align-1)/gds.Align*gds.Align + arrowfile.Align
 }
 
-// slots is the number of slots: for the chunks of one batch and those that the next one adds, but
-// no more than a region has chunks.
+// slots is the number of slots: for the chunks of one batch and the chunks that the next one adds, but at most the
+// chunks of a region.
 func (l *Loader) slots() (int, error) {
 	chunks := 1
 	for _, r := range l.regions {

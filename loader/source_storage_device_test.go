@@ -117,8 +117,7 @@ func TestDamageIsFoundOnTheDevice(t *testing.T) {
 	}
 }
 
-// Where the device does not read all files by itself, or has no memory for chunks, they are read into pinned
-// memory.
+// Where the device does not read all files by itself, or has no memory for chunks, they are read into pinned memory.
 func TestChunksThatTheDeviceCannotReadOrHoldArePinned(t *testing.T) {
 	store := newStore(t, storeSpec{dtype: format.Float32, chunkRows: 8, features: 300, labels: 1})
 	for _, c := range []struct {

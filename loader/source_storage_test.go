@@ -16,8 +16,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// With as few slots as a batch can need, for every ratio of batch to chunk, and
-// one buffer: nothing waits for itself.
+// With as few slots as a batch can need, for every ratio of batch to chunk, and one buffer: nothing waits for itself.
 func TestTheFewestChunkSlotsAreEnough(t *testing.T) {
 	for _, chunkRows := range []int{1, 2, 5, 8, 26, 53, 60} {
 		spec := storeSpec{dtype: format.Float32, chunkRows: chunkRows, features: 2, labels: 1}
@@ -53,8 +52,7 @@ func TestTheFewestChunkSlotsAreEnough(t *testing.T) {
 	}
 }
 
-// Chunk 3 of a matrix is damaged in the file: in row order, the batches that need
-// no row of it come first.
+// Chunk 3 of a matrix is damaged in the file: in row order, the batches that need no row of it come first.
 func TestDamageComesWithTheBatchThatNeedsIt(t *testing.T) {
 	for _, unified := range []bool{true, false} {
 		testdevice.Bubble(t, func(t *testing.T) {

@@ -277,8 +277,7 @@ func collect(t *testing.T, device gds.Device, s *Set, n, first int) (got []copie
 	return got, err
 }
 
-// compare checks batches against the plan: rowAt says which row of the store is
-// at a row of the plan.
+// compare checks batches against the plan: rowAt says which row of the store is at a row of the plan.
 func compare(t *testing.T, got []copied, plan chunk.Plan, n, first, features int, rowAt func(int64) int) {
 	t.Helper()
 	k := 0

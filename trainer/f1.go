@@ -2,8 +2,8 @@ package trainer
 
 import "github.com/hopfeed/hopfeed/internal/dtype"
 
-// f1 is what F1 scores count: for each class or label the rows that have it, the rows predicted to have it, and the rows
-// that do both. The F1 score of a class is 2 both / (had + predicted), the harmonic mean of precision and recall.
+// f1 is what F1 scores count: for each class or label the rows that have it, the rows predicted to have it, and the
+// rows that do both. The F1 score of a class is 2 both / (had + predicted), the harmonic mean of precision and recall.
 // These are the definitions of scikit-learn. A label is predicted if its logit is above 0.
 func (t *tally) f1() (had, predicted, both []int64) {
 	n := t.spec.Classes

@@ -28,8 +28,8 @@ func (c *copied) copy(s gds.Stream, out, of gds.Tensor) {
 	c.done = s.Record()
 }
 
-// meter counts, on one device, what a metric needs. Batches are copied to pinned memory, and a batch is counted when the
-// next but one comes: the device does not wait.
+// meter counts, on one device, what a metric needs. Batches are copied to pinned memory, and a batch is counted when
+// the next but one comes: the device does not wait.
 type meter struct {
 	metric
 	counted *tally

@@ -98,8 +98,8 @@ func TestTheAreaUnderTheROCCurveCountsPairs(t *testing.T) {
 	}
 	// Logits of class 1 above class 0: 1, -1, 3, 1, 0.
 	out := []float32{0, 1, 1, 0, -1, 2, 4, 5, 2, 2}
-	expectScore(t, "two classes", scoreOf("roc-auc", Spec{Classes: 2}, out, dtype.BytesOf([]int32{1, 0, 0, 0, -1}), 2), 1.5/3,
-		4)
+	got := scoreOf("roc-auc", Spec{Classes: 2}, out, dtype.BytesOf([]int32{1, 0, 0, 0, -1}), 2)
+	expectScore(t, "two classes", got, 1.5/3, 4)
 	if got := scoreOf("roc-auc", Spec{Classes: 2}, out, dtype.BytesOf([]int32{1, 1, 1, 1, -1}), 2); got.Value != nil ||
 		got.Rows != 4 {
 		t.Errorf("of one class: %+v", got)

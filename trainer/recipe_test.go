@@ -83,8 +83,8 @@ func TestTheMetricOfARunIsThatOfItsPredictions(t *testing.T) {
 			}
 			want := 0.0
 			if metric == lossMetric {
-				name := map[Target]string{ClassTarget: "macro-f1", LabelsTarget: "macro-f1", ValuesTarget: "mae"}[target]
-				rows := scoreOf(name, spec, out.flat(), labels, 9).Rows
+				names := map[Target]string{ClassTarget: "macro-f1", LabelsTarget: "macro-f1", ValuesTarget: "mae"}
+				rows := scoreOf(names[target], spec, out.flat(), labels, 9).Rows
 				want = loss64(about.loss, out, valid, units) / float64(rows)
 			} else {
 				name := metric

@@ -1,6 +1,6 @@
 // Package cache decides which rows of a matrix are in fast memory: in device memory while all rows are in host memory,
-// or in host memory while all are in storage. A Cache keeps the table of nodes and slots; whoever owns the memory of the
-// slots moves rows as the Cache says. Policies (Spec) differ only in the rows that they admit:
+// or in host memory while all are in storage. A Cache keeps the table of nodes and slots; whoever owns the memory of
+// the slots moves rows as the Cache says. Policies (Spec) differ only in the rows that they admit:
 //
 //	degree      the nodes of the highest out-degree (PaGraph; Lin et al. 2020)
 //	presampled  the nodes that one epoch of sampling visits most often (GNNLab; Yang et al. 2022)
@@ -100,8 +100,8 @@ func (c *Cache) Traced() bool { _, traced := c.policy.(*optimal); return traced 
 // Stats tells what the cache did so far.
 func (c *Cache) Stats() Stats { return c.stats }
 
-// Table has, for each node, the slot of its row, or a number that is no slot: for a device that looks
-// rows up by itself, of a cache that is Fixed. It is valid until the next call of Begin.
+// Table has, for each node, the slot of its row, or a number that is no slot: for a device that looks rows up by
+// itself. The cache must be Fixed. It is valid until the next call of Begin.
 func (c *Cache) Table() []uint32 { return c.slotOf }
 
 // CountFound adds to the statistics rows that were looked up by Table.
@@ -166,7 +166,7 @@ func (c *Cache) set(slot, node uint32) {
 	c.nodeOf[slot], c.slotOf[node] = node, slot
 }
 
-// Forget says that the rows of slots, of the last Lookup or Begin, have not come: nothing is there.
+// Forget empties slots whose rows, asked for by the last Lookup or Begin, have not come.
 func (c *Cache) Forget(slots []uint32) {
 	for _, slot := range slots {
 		c.evict(slot)

@@ -83,7 +83,7 @@ func (d *drawn) begin(c *Cache, epoch int, _ iter.Seq[[]uint32]) int {
 
 func (*drawn) admit(*Cache, []uint32, []uint32, *Lookup) {}
 
-// highest lists the k nodes of the highest scores, of equal ones the lowest, in ascending order.
+// highest lists the k nodes of the highest scores in ascending order. Among equal scores, the lowest nodes win.
 func highest(scores []uint32, k int) []uint32 {
 	// The highest score that at least k nodes reach, bit by bit.
 	least := uint32(0)

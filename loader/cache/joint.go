@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Items are what of each node may be kept in fast memory: its value, which is how many bytes need
-// not be moved then, and its size in bytes, at least 1.
+// Items are one thing of each node that may be in fast memory. Its value is how many bytes need not be moved then; its
+// size is at least 1 byte.
 type Items struct {
 	Values []float64
 	Bytes  func(node uint32) int64
@@ -24,10 +24,10 @@ func (it item) value() float64 { return it.density * float64(it.bytes) }
 
 const jointItemBytes = 24
 
-// Joint divides a budget in bytes between feature rows and adjacency lists as DUCATI does (Zhang et
-// al. 2023): of both together, the items of the highest value per byte that still fit, so that the
-// last byte of either is worth the same. The value is that of the best choice, less at most that of
-// one item (Dantzig 1957). Items without value are left out. The lists of nodes ascend.
+// Joint divides a budget in bytes between feature rows and adjacency lists as DUCATI does (Zhang et al. 2023): it takes
+// the items of both kinds by value per byte, highest first, as long as they fit, so the last byte of either kind is
+// worth the same. The total value is less than the best possible by at most one item (Dantzig 1957). Items without
+// value are left out. The lists of nodes ascend.
 func Joint(budgetBytes int64, rows, lists Items) (rowNodes, listNodes []uint32) {
 	kinds := []Items{rows, lists}
 	count := 0

@@ -202,7 +202,7 @@ func (s *intervals) reset(slots, batches int) {
 	}
 }
 
-// add adds an interval. If there is no slot, of it and the others the one that ends last is dropped.
+// add adds an interval. If no slot is left, it drops the interval that ends last, perhaps the new one.
 func (s *intervals) add(id int64, end uint32) {
 	if s.unused == none {
 		for s.heads[s.latest] == none {

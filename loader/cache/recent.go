@@ -19,8 +19,8 @@ func (f *fifo) admit(c *Cache, nodes, misses []uint32, l *Lookup) {
 	}
 }
 
-// lru caches the rows that were used last. It is the slots, the one that was used last in front. Within a batch, the rows
-// at its end count as used last.
+// lru caches the rows that were used last. It is the slots, the one that was used last in front. Within a batch, the
+// rows at its end count as used last.
 type lru struct{ list }
 
 func newLRU(slots int) *lru {
@@ -34,8 +34,8 @@ func newLRU(slots int) *lru {
 func (*lru) begin(*Cache, int, iter.Seq[[]uint32]) int { return math.MaxInt }
 
 func (p *lru) admit(c *Cache, nodes, _ []uint32, l *Lookup) {
-	// If a batch is larger than the cache, its last rows stay. The others of the slots, which
-	// are not fewer than the misses, come last when what stays is in front.
+	// If a batch is larger than the cache, its last rows stay. Slots that stay are moved to the front, so the slots
+	// behind them, at least as many as the misses, can be taken.
 	first := max(0, len(nodes)-len(c.nodeOf))
 	for _, slot := range l.Index[first:] {
 		if slot != none {

@@ -195,7 +195,7 @@ func (s Spec) String() string {
 	return fmt.Sprintf("%s:%d", s.Policy, s.Bytes)
 }
 
-// Slots is the number of rows that the cache has room for, of so many.
+// Slots is the number of rows that the cache has room for: at most one for each node.
 func (s Spec) Slots(nodes, rowBytes int64) int64 {
 	rows := s.Rows
 	if s.Bytes > 0 {
@@ -213,7 +213,7 @@ func (s Spec) CheckRoom(nodes, rowBytes int64) error {
 	return nil
 }
 
-// kind is the line of its policy; false: there is none.
+// kind is the line of the policy in policies; false: there is none.
 func (s Spec) kind() (kind, bool) {
 	if i := slices.IndexFunc(policies, func(k kind) bool { return k.name == s.Policy }); i >= 0 {
 		return policies[i], true

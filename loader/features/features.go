@@ -26,7 +26,7 @@ type Source interface {
 type Stats struct {
 	Rows  int64 `json:"rows"`
 	Bytes int64 `json:"bytes"` // of these rows, as stored
-	// Reads and ReadBytes are those of files, without opening. Path and Reason are those of gds.Receipt.
+	// Reads and ReadBytes count reads of files after opening. Path and Reason are as in gds.Receipt.
 	Reads     int64  `json:"reads"`
 	ReadBytes int64  `json:"read_bytes"`
 	Path      string `json:"path"`
@@ -44,7 +44,7 @@ type shape struct {
 func newShape(graph *format.Dir) (shape, error) {
 	l := graph.Layout()
 	if graph.Manifest.Kind != format.KindGraph {
-		return shape{}, fmt.Errorf("%s is a store: features by node are those of a graph", graph.Path())
+		return shape{}, fmt.Errorf("%s is a store: only graphs have features by node", graph.Path())
 	}
 	if l.Features == 0 {
 		return shape{}, fmt.Errorf("%s has no features", graph.Path())
@@ -69,7 +69,7 @@ func (s *shape) check(dst []byte, as gds.DType, nodes []uint32) error {
 	}
 	for i, node := range nodes {
 		if int64(node) >= s.rows {
-			return fmt.Errorf("row %d to gather is that of node %d: there are %d nodes", i, node, s.rows)
+			return fmt.Errorf("place %d of the rows to gather is node %d: the graph has %d nodes", i, node, s.rows)
 		}
 	}
 	return nil

@@ -25,7 +25,7 @@ const probedChunks = 8
 // elementBytes is the memory of an element that is not zero: its column and its value.
 const elementBytes = 4 + 4
 
-// Elements says where the elements of sparse features are that are not zero.
+// Elements counts the elements of each row of sparse features that are not zero.
 type Elements struct {
 	shape
 	offsets []uint32 // of the elements of each row, [rows+1]

@@ -26,8 +26,8 @@ const (
 	readers = 64
 )
 
-// Storage reads rows from the files of a graph when they are wanted. The rows of one call are sorted,
-// and those in the same or close pages are one read.
+// Storage reads rows from the files of a graph when they are wanted. The rows of one call are sorted; rows in the same
+// or close pages are one read.
 //
 // A row is shorter than the chunk that the graph's index has a checksum of. So opening reads every
 // chunk once, compares its checksum, and keeps one for each block of 4 KiB of it, a thousandth of the
@@ -55,8 +55,8 @@ type storedChunk struct {
 	length int64
 }
 
-// run is rows that are one read: sorted[first:end] of blocks [firstBlock, endBlock) of a chunk, of which
-// so many are wanted.
+// run is one read of blocks [firstBlock, endBlock) of a chunk, for the rows sorted[first:end]. wanted counts the blocks
+// that hold these rows.
 type run struct {
 	chunk, firstBlock, endBlock, wanted int64
 	first, end                          int
@@ -190,8 +190,8 @@ func (s *Storage) sort(nodes []uint32) {
 	s.keys, s.sorted = to[:cap(to)], from
 }
 
-// findRuns joins sorted rows into reads. A read goes on over blocks that are not wanted if they are at most half as
-// many as those before it that are: what a disk reads in passing takes less time than another read.
+// findRuns joins sorted rows into reads. A read goes on over unwanted blocks if they are at most half as many as its
+// wanted ones: to read them in passing takes less time than another read.
 func (s *Storage) findRuns() {
 	s.runs = s.runs[:0]
 	for i, key := range s.sorted {

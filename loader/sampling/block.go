@@ -19,13 +19,14 @@ type MiniBatch struct {
 // have local ids, 0 to Sources-1, and the destinations are the first of the sources.
 type Block struct {
 	Destinations, Sources int
-	// Offsets [Destinations+1] says where the edges of each destination are: those of v are Offsets[v] to Offsets[v+1].
+	// Offsets [Destinations+1] says where the edges of each destination are: node v has the edges Offsets[v] to
+	// Offsets[v+1]-1.
 	Offsets []uint32
-	// Indices [edges] are the local ids of the edges' sources; those of one destination are
-	// distinct unless the sampler draws with replacement or the graph has parallel edges.
+	// Indices [edges] are the local ids of the edges' sources. The sources of a destination are distinct unless the
+	// sampler draws with replacement or the graph has parallel edges.
 	Indices []uint32
-	// Weights [edges] are the coefficients by which the sum over the edges of a destination of
-	// weight * feature estimates that of all in-neighbours in the graph: see Aggregation.
+	// Weights [edges] are coefficients: the sum of weight * feature over the edges of a destination estimates the sum
+	// over all in-neighbours in the graph (see Aggregation).
 	Weights []float32
 }
 

@@ -14,8 +14,8 @@ import (
 type CacheOptions struct {
 	Topology Topology
 	RowBytes int64 // of a row of features, as stored
-	// Method, Nodes and Plan are those of training. A Method that prefers cached nodes is not possible: take one that
-	// draws neighbours uniformly.
+	// Method, Nodes and Plan say how training samples. The Method must not prefer cached nodes: take one that draws
+	// neighbours uniformly.
 	Method  *Method
 	Nodes   []uint32
 	Plan    chunk.Plan

@@ -14,7 +14,7 @@ type cumulative []float64
 
 func (c *cumulative) add(weight float64) { *c = append(*c, c.total()+weight) }
 
-// total is the weight of all, weight that of one.
+// total is the weight of all places, weight the weight of one.
 func (c cumulative) total() float64 {
 	if len(c) == 0 {
 		return 0
@@ -43,7 +43,7 @@ type columns struct {
 	positive   int // nodes that may be drawn
 }
 
-// prepareColumns computes a method's norms, or squared ones; with floor, each node gets the mean of all besides.
+// prepareColumns computes a method's norms, or squared ones; with floor, it adds the mean of all to each.
 func prepareColumns(squared, floor bool) func(ctx context.Context, m *Method) error {
 	return func(ctx context.Context, m *Method) error {
 		norms, err := shared[float64](m, m.topology.Nodes())

@@ -10,10 +10,9 @@ import (
 	"github.com/hopfeed/hopfeed/loader/features"
 )
 
-// deviceRoute is the route on which the device prepares batches by itself: it samples the topology and
-// gathers features, both of which stay in pinned host memory, through the cache of rows that it has
-// (Route 1 of MorphGL, section 4.1). The host's part is to say how large blocks are, and to write
-// labels. Batches are the same as on the other route.
+// deviceRoute is the route on which the device prepares batches by itself: it samples the topology and gathers features
+// through its cache of rows, while topology and features stay in pinned host memory (Route 1 of MorphGL, section 4.1).
+// The host's part is to say how large blocks are, and to write labels. Batches are the same as on the other route.
 //
 // On an emulated device (gds/host), what crosses the link takes its time, and the processor does the device's work.
 type deviceRoute struct {

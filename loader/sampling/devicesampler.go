@@ -68,8 +68,8 @@ func (m *Method) OnDevice(device gds.Device) (*DeviceMethod, error) {
 // Close frees what samplers share, after all of them are closed.
 func (d *DeviceMethod) Close() error { return d.memory.Free() }
 
-// DeviceSampler samples mini-batches on a device, the same as those that a Sampler of the method makes. It has memory
-// of its own there, which grows with the batches, and belongs to one goroutine at a time.
+// DeviceSampler samples mini-batches on a device: the same mini-batches that a Sampler of the method makes. It has
+// memory of its own there, which grows with the batches, and belongs to one goroutine at a time.
 type DeviceSampler struct {
 	m      *DeviceMethod
 	device gds.Device
@@ -105,9 +105,9 @@ type DeviceBatch struct {
 	Blocks []loader.Block // in the order in which a model computes them
 }
 
-// Sample makes the mini-batch of seeds, which are distinct nodes: that which Sampler.Sample makes of
-// them with this key. It waits for the device twice a layer, since the host has to know how large
-// blocks are; work that was enqueued on the stream before is done then.
+// Sample makes the mini-batch of seeds, which are distinct nodes: the same that Sampler.Sample makes with this key. It
+// waits for the device twice a layer, since the host has to know how large blocks are; work that was enqueued on the
+// stream before is done then.
 func (s *DeviceSampler) Sample(ctx context.Context, seeds []uint32, key uint64) (b DeviceBatch, err error) {
 	m := s.m.method
 	s.sorted = append(s.sorted[:0], seeds...)
@@ -204,7 +204,7 @@ func (s *DeviceSampler) readCount(ctx context.Context, count gds.Tensor) error {
 
 func vector(m *epoch.Growing, n int, t gds.DType) gds.Tensor { return gds.NewTensor(m.Buffer, 1, n, t) }
 
-// room makes room for so many bytes, of memory that what is enqueued on the stream may use.
+// room makes room for so many bytes in memory that work on the stream may use.
 func (s *DeviceSampler) room(ctx context.Context, m *epoch.Growing, bytes int64,
 	alloc func(int64) (gds.Buffer, error)) error {
 	if m.Buffer != nil && m.Len() < bytes {

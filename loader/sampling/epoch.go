@@ -16,11 +16,11 @@ import (
 	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
-// Schedule says who prepares which batch of an epoch when. Batches and their order are the same by all schedules:
-// those of the set's plan.
+// Schedule says who prepares which batch of an epoch when. The set's plan determines the batches and their order,
+// whatever the schedule is.
 type Schedule struct {
-	// Rules are those of what is left of an epoch from batch first on, which they number from 0. They must say which
-	// batches the device prepares (ByGPU).
+	// Rules returns the rules for the rest of an epoch, from batch first on, which has the number 0 in them. They must
+	// say which batches the device prepares (ByGPU).
 	Rules func(epoch, first int) schedule.Rules
 	// LateGather: rows are gathered when a batch moves, not by the worker that has sampled it.
 	LateGather bool
@@ -32,8 +32,8 @@ type Schedule struct {
 	Trace func(schedule.Span)
 }
 
-// Buffers is how many batches a loader needs for such buffers: those that the processor has begun, those on the device,
-// one that moves, and one that is trained. On a device with memory of its own, gpuBuffer + 2 of them take memory there.
+// Buffers is how many batches a loader needs: cpuBuffer that the processor has begun, gpuBuffer on the device, one that
+// moves, and one that is trained. On a device with memory of its own, gpuBuffer + 2 of them take memory there.
 func Buffers(cpuBuffer, gpuBuffer int) int { return cpuBuffer + gpuBuffer + 2 }
 
 // QueueBuffers is how many batches of a queue of a length there are on a device: one is used.
@@ -60,7 +60,7 @@ func (s *Set) SetSchedule(o *Schedule) error {
 // PreparesOnDevice tells that the device was told how to prepare batches (PrepareOnDevice).
 func (s *Set) PreparesOnDevice() bool { return s.onDevice != nil }
 
-// rules are those of epoch n from batch first on, and how many buffers they use.
+// rules returns the rules for epoch n from batch first on, and how many buffers they use.
 func (s *Set) rules(n, first int) (r schedule.Rules, lateGather bool, buffers int, err error) {
 	l, left := s.l, max(0, s.Batches()-first)
 	buffers = len(l.buffers.All())
@@ -264,8 +264,8 @@ func (x *run) prepare(w *pipeline.Worker, t *epoch.Task[*job]) error {
 	return nil
 }
 
-// setAside takes free buffers out of use, but for so many, until the end of an epoch. The buffers that stay are those
-// that have memory, so that epochs do not use now these and now those; the memory of the others is freed.
+// setAside leaves so many buffers in use until the end of an epoch: the ones with most memory. It frees the memory of
+// the others.
 func (l *Loader) setAside(but int) (put func()) {
 	all := len(l.buffers.All())
 	return l.buffers.SetAside(func(free []*batchBuffer) (stay int) {

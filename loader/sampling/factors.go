@@ -92,7 +92,7 @@ func (m *Method) byDegree(ctx context.Context, of func(degree float64) float64) 
 		})
 }
 
-// row is s(v), of a node with so many in-edges.
+// row is s(v) of a node with degree in-edges.
 func (f *factors) row(v uint32, degree int64) float32 {
 	switch {
 	case f.mean:

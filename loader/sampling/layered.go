@@ -26,8 +26,8 @@ type Sampler struct {
 type chooser interface {
 	// begin begins a block whose destinations are nodes.
 	begin(c *chosenEdges, nodes []uint32) error
-	// choose chooses among the edges of the list of node v, but for that at place loop, a self-loop that is chosen
-	// already, or -1. sources are those of the list, if begin has set chosenEdges.readsSources.
+	// choose chooses among the edges of the list of node v. The edge at place loop is a self-loop that is chosen
+	// already; -1: there is none. sources are the list's sources, if begin has set chosenEdges.readsSources.
 	choose(c *chosenEdges, v uint32, l List, loop int64, sources []uint32) error
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
-// layout is the parts of a batch as tensors, whose places are those in the batch's buffer on the device. Parts that a
-// batch does not have are the zero Tensor.
+// layout is the parts of a batch as tensors, placed in the batch's buffer on the device. A part that the batch does not
+// have is the zero Tensor.
 type layout struct {
 	seeds, inputs int
 

@@ -24,10 +24,10 @@ var ErrHeld = errors.New("the batches that are held leave")
 // LoaderOptions describe a loader of sampled mini-batches.
 type LoaderOptions struct {
 	Device gds.Device
-	// Features are those of all nodes, and stay open as long. With features.Sparse, batches have sparse rows, and there
-	// is no Cache.
+	// Features has the rows of all nodes, and stays open as long as the loader. With features.Sparse, batches have
+	// sparse rows, and there is no Cache.
 	Features features.Source
-	// Labels are those of all nodes, nil: batches have none.
+	// Labels of all nodes; nil: batches have none.
 	Labels *Labels
 	// Cache says which rows are in fast memory; nil: none. On a device with memory of its own these
 	// rows are there. Else, if the features are in storage, they are in host memory. Else the cache
@@ -36,10 +36,9 @@ type LoaderOptions struct {
 	Buffers int // batches on the device; 0: 2
 	// MostBuffers is how many there can be after calls of Grow; 0: Buffers.
 	MostBuffers int
-	// MaxBatchBytes bounds the device memory of one batch, which grows with the largest so far, and Buffers of it bound
-	// that of all batches; 0: the device's own bound. Where device memory is the host's, and there are no MostBuffers,
-	// all of it is allocated at once (what no batch needs is never touched), and batches stay where they are until
-	// Close.
+	// MaxBatchBytes bounds the device memory of one batch, and Buffers * MaxBatchBytes bounds all batches; 0: the
+	// device's own bound. Where device memory is the host's, and there are no MostBuffers, all of it is allocated at
+	// once (what no batch needs is never touched), and batches stay where they are until Close.
 	MaxBatchBytes int64
 	Workers       int // that sample at a time; 0: parallel.Threads
 	// Samples is how many samples there are at a time, from the first stage to the last, and as many more

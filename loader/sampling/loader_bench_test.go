@@ -31,8 +31,7 @@ func benchGraph(b *testing.B) *format.Dir {
 	return graph
 }
 
-// BenchmarkLoad is sampling, features and labels, end to end, as a model on this machine would get
-// them.
+// BenchmarkLoad is sampling, features and labels, end to end, as a model on this machine would get them.
 func BenchmarkLoad(b *testing.B) {
 	graph := benchGraph(b)
 	topology, err := LoadTopology(b.Context(), graph, 0)

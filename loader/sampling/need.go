@@ -87,7 +87,7 @@ func ExpectedBlocks(name string, fanouts []int, seeds int64, m *format.Manifest,
 // BatchMemory is what one batch takes, in bytes.
 type BatchMemory struct {
 	Device int64 // its buffer on the device
-	Pinned int64 // its buffer on the host, of a device with memory of its own
+	Pinned int64 // its buffer on the host, if the device has memory of its own
 	Sample int64 // on the Go heap, while it is sampled
 	Route  int64 // on the device, where that prepares batches by itself
 }
@@ -133,8 +133,8 @@ func (s BatchShape) Memory() (b BatchMemory) {
 	return b
 }
 
-// PinnedBuffers is how many batches are expected to have pinned memory at a time, by rules: those on their way to the
-// device and, unless rows are gathered as a batch moves, those that are gathered and the predicted number that wait.
+// PinnedBuffers is how many batches are expected to have pinned memory at a time, by rules: batches on their way to the
+// device and, unless rows are gathered as a batch moves, batches being gathered and the predicted number that wait.
 func PinnedBuffers(r schedule.Rules, lateGather bool, waiting int) int {
 	moving := max(r.Moving, 1)
 	if lateGather {

@@ -44,10 +44,10 @@ func (r *relabeler) forget() {
 	r.base, r.known = uint32(base), 0
 }
 
-// add writes the local id of each of the nodes, and returns known with those that are new at its
-// end: known[i] is the node with local id i, of all since forget. It looks at the places of the table
-// first, so that they are in the caches, and then has no branches that depend on the nodes: so the
-// processor does not wait for one place before it asks memory for the next.
+// add writes the local id of each of the nodes to local, and returns known with the new nodes appended: known[i] is the
+// node with local id i since forget. It looks at the places of the table first, so that they are in the caches, and
+// then has no branches that depend on the nodes: so the processor does not wait for one place before it asks memory for
+// the next.
 func (r *relabeler) add(known, nodes, local []uint32) []uint32 {
 	next := uint32(len(known))
 	known = grow(known, len(nodes)+1)

@@ -88,9 +88,9 @@ func (r *reservoir) unbiased() []float32 {
 	return r.coefficients
 }
 
-// debias writes the coefficients of draws without replacement of candidates, of these weights in the
-// order of drawing, by which the sum of values is estimated without bias (mq-gnn Eq. 13, after Chen
-// et al. 2022; Des Raj 1956). After i+1 draws the estimate is
+// debias writes coefficients for draws without replacement, by which they estimate the sum over all candidates without
+// bias; weight(i) is the weight of draw i (mq-gnn Eq. 13, after Chen et al. 2022; Des Raj 1956). After i+1 draws the
+// estimate is
 //
 //	Y(i+1) = (1 - a(i+1)) Y(i) + a(i+1) (sum of the first i values + value(i+1) / p(i+1)),
 //

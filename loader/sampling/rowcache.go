@@ -23,13 +23,13 @@ type rowCache struct {
 	table  gds.Buffer // on the device, cache.Table, where the device looks rows up; else nil
 	host   *offheap.Buffer
 
-	misses *offheap.Buffer // of a batch, of the host
+	misses *offheap.Buffer // rows of a batch that the host's slots do not have
 	// For load: rows in pinned memory, and on the device, with their slots behind them.
 	staging, arrival gds.Buffer
 	loadRows         int // so many at a time
 }
 
-// maxLoadRows is how many rows are loaded at a time, of as many slots or more.
+// maxLoadRows is how many rows are loaded at a time, unless there are fewer slots.
 const maxLoadRows = 4096
 
 // RowCacheNeed is the memory of so many slots: of a device with memory of its own, which may look rows up by itself

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// saint samples a subgraph, from which all layers are made (GraphSAINT, Zeng et al. 2020). Its nodes
-// are those of so many independent draws, with replacement:
+// saint samples a subgraph, from which all layers are made (GraphSAINT, Zeng et al. 2020). Its nodes come from
+// independent draws, with replacement:
 //
 //   - saint-node: a node, half of them with probabilities proportional to the squared norms of the
 //     matrix's columns (section 3.4), and half uniform: nodes that are nobody's in-neighbours are
@@ -21,7 +21,7 @@ import (
 // Blocks have all edges between these nodes. The coefficient of the edge from u to v is A[v,u] over
 // the probability that u is there if v is (Eq. 2, p(u,v)/p(v)), so that the product is without bias
 // where v is there. The weight of seed v is the number of seeds over p(v) and over the number of
-// nodes that may be seeds: the mean of weight * loss over seeds estimates that of the loss over these.
+// nodes that may be seeds: the mean of weight * loss over seeds estimates the mean loss over these nodes.
 //
 // With q(v) for the probability that one draw has v, and q(u,v) for both, p(v) after k draws is
 // 1 - (1-q(v))^k, and p(u,v) = 1 - (1-q(u))^k - (1-q(v))^k + (1-q(u)-q(v)+q(u,v))^k. The paper counts
@@ -38,7 +38,7 @@ type saint struct {
 	local  []uint32
 	lists  []List
 	finder edgeFinder
-	// Of each edge that is chosen in a chunk and is no self-loop:
+	// For each edge that is chosen in a chunk and is no self-loop:
 	places  []uint32 // in chosenEdges
 	edges   []int64
 	sources []uint32
@@ -87,7 +87,7 @@ func (m *Method) MostSeeds(asked int) int {
 	return int(min(int64(asked)*int64(m.shape.nodes()), m.targets.count))
 }
 
-// meanSeeds is how many seeds so many draws of a graph-wise method have on average, of some nodes that may be seeds.
+// meanSeeds is how many of the nodes that may be seeds so many draws of a graph-wise method have on average.
 func (m *Method) meanSeeds(draws int, of []uint32) (seeds float64) {
 	for _, v := range of {
 		if m.targets.has(v) {

@@ -201,13 +201,13 @@ type walkDraws struct {
 	topology Topology
 	steps    int
 	walks    float64  // that were counted
-	visits   []uint32 // [n]: walks that come to v, but those from v
+	visits   []uint32 // [n]: walks that come to v and do not begin there
 	// pairs [m]: walks that come to both ends of an edge, unless they begin with it.
 	pairs []uint32
 }
 
-// Each node is in about visitsOfNode of the walks that are counted (in fewer, of a graph with more than about 2^32 *
-// steps / 50 nodes: see countedWalks), and there are minWalks or more.
+// Each node is in about visitsOfNode of the counted walks (fewer in a graph with more than about 2^32 * steps / 50
+// nodes: see countedWalks), and there are at least minWalks.
 const (
 	visitsOfNode = 50
 	minWalks     = 1 << 15

@@ -372,9 +372,8 @@ func TestSamplesOfAKeyDifferFromThoseOfOthers(t *testing.T) {
 	}
 }
 
-// Each of the 10 subsets of 3 out of 5 comes as often: chi-square with 9 degrees of freedom is above
-// 33.7 in one case of 10000. For 100 in-neighbours, that of each edge's count (99 degrees) is above
-// 161 as often.
+// Each of the 10 subsets of 3 out of 5 comes as often: chi-square with 9 degrees of freedom is above 33.7 in one case
+// of 10000. For 100 in-neighbours, that of each edge's count (99 degrees) is above 161 as often.
 func TestSubsetsAreUniform(t *testing.T) {
 	const draws = 20000
 	few := make([]uint32, 5)

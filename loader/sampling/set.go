@@ -100,7 +100,7 @@ func newEpochs(method *Method, nodes []uint32, plan chunk.Plan) (epochs, error) 
 // Rows is the number of seeds of an epoch, over all ranks; if the sampler chooses them, about.
 func (s *Set) Rows() int64 { return int64(len(s.nodes)) }
 
-// BatchNodes are the seeds of a batch of an epoch, of this rank.
+// BatchNodes are this rank's seeds of a batch.
 func (s *Set) BatchNodes(ctx context.Context, epoch, batch int) (nodes []uint32, err error) {
 	if !s.method.kind.graphWise {
 		for b := range s.plan.EpochFrom(epoch, batch) {
@@ -136,7 +136,7 @@ type job struct {
 	pinned   *epoch.Growing // for what the host writes, until the batch has moved; nil: it writes to the buffer
 }
 
-// begin makes the job that of a batch.
+// begin gives the job to a batch.
 func (j *job) begin(s *epochs, b chunk.Batch, epoch int) {
 	j.plan, j.epoch, j.buffer, j.pinned, j.onDevice = b, epoch, nil, nil, false
 	j.seeds = resize(j.seeds, b.Rows)
@@ -150,7 +150,7 @@ func (j *job) begin(s *epochs, b chunk.Batch, epoch int) {
 	}
 }
 
-// key names the random numbers of a job: those of different ranks differ.
+// key names the random numbers of a job. Each rank has its own.
 func (s *epochs) key(j *job) uint64 {
 	key := Key(s.plan.Seed, j.epoch, j.plan.Index)
 	if s.plan.World > 1 {

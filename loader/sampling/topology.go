@@ -6,10 +6,10 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 )
 
-// Topology is what samplers read of a graph: the in-neighbours of nodes, and the weights of edges.
-// Calls are for many nodes or edges at once, so that whoever holds the graph, be it in memory, in
-// mapped files or on a device, can have many accesses on their way. Edges are numbered from 0 to
-// Edges()-1 by destination, and those of one destination by source, ascending.
+// Topology is what samplers read of a graph: the in-neighbours of nodes, and the weights of edges. Calls are for many
+// nodes or edges at once, so that whoever holds the graph, be it in memory, in mapped files or on a device, can have
+// many accesses on their way. Edges are numbered from 0 to Edges()-1 by destination, and for one destination by source,
+// ascending.
 //
 // It is safe for concurrent use until Close. Arguments are valid: nodes are below Nodes(), edges
 // and lists exist, and destinations are long enough.
@@ -54,7 +54,7 @@ func LoadTopology(ctx context.Context, graph *format.Dir, threads int) (Topology
 	return InMemory(c), nil
 }
 
-// InMemory is the topology that c holds, which it closes. Its lists are checked, as those of format.Dir.Topology are.
+// InMemory is the topology that c holds, which it closes. Its lists must be checked, as format.Dir.Topology does.
 func InMemory(c *format.CSC) Topology { return &loadedTopology{c} }
 
 type loadedTopology struct{ c *format.CSC }

@@ -4,13 +4,13 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// weighted chooses up to fanout in-neighbours of each node with probabilities proportional to
-// weights: those of the edges, or those by which cached nodes are preferred (a3gnn Algorithm 2).
+// weighted chooses up to fanout in-neighbours of each node with probabilities proportional to weights: of the edges, or
+// to prefer cached nodes (a3gnn Algorithm 2).
 type weighted struct {
 	byEdge bool                   // by the weights of edges
 	cached func(node uint32) bool // have the weight bias, and others 1
 	bias   float64
-	debias bool // coefficients are those of Eq. 13, else as if sampling were uniform
+	debias bool // coefficients follow mq-gnn Eq. 13, else as if sampling were uniform
 
 	number     uint64 // of edges looked at before in the block
 	draws      reservoir
@@ -40,7 +40,7 @@ func (s *weighted) choose(c *chosenEdges, _ uint32, l List, loop int64, _ []uint
 	return err
 }
 
-// weight is that of edge j of the node's list.
+// weight is the weight of edge j of the node's list.
 func (s *weighted) weight(c *chosenEdges, j int64) float64 {
 	switch {
 	case s.byEdge:

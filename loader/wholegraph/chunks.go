@@ -61,7 +61,7 @@ func (c *chunks) close() error {
 
 func (c *chunks) Nodes() int { return int(c.topology.Nodes()) }
 
-// Sparse tells whether the features are.
+// Sparse tells whether the features are sparse.
 func (c *chunks) Sparse() bool { _, ok := c.features.(*features.Sparse); return ok }
 
 // layOut says where the rows and the edges of a chunk lie in its memory, and how many bytes it takes.
@@ -83,7 +83,7 @@ func (c *chunks) needs(nodes, edges int64, columns int) (memory, model int64) {
 	return memory, sources*c.nodeBytes + edges*c.edgeBytes
 }
 
-// choose sets c.nodes to those of the chunk that begins with node first, and returns its edges of the topology.
+// choose sets c.nodes to the nodes of the chunk that begins with node first, and returns its edges of the topology.
 func (c *chunks) choose(first int64, columns int) (edges int64, err error) {
 	c.nodes = places(uint32(first), int(min(chunkNodes, c.topology.Nodes()-first)))
 	if err := c.topology.Lists(c.nodes, c.lists[:len(c.nodes)]); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
-// Edges is how many edges the block of all nodes has: those of the graph, and as many self-loops as may be added.
+// Edges is how many edges the block of all nodes has: the graph's edges, and as many self-loops as may be added.
 func Edges(m *format.Manifest, a sampling.Aggregation) int64 {
 	if a == sampling.Mean {
 		return m.Edges
@@ -15,8 +15,8 @@ func Edges(m *format.Manifest, a sampling.Aggregation) int64 {
 	return m.Edges + m.Nodes
 }
 
-// OpeningNeed is the host memory of Open beside the topology: that by way of which features come to the device, and
-// while all edges come, their sampler with what is uploaded, and the block, which grows.
+// OpeningNeed is the host memory of Open beside the topology: the staging of features and, while all edges come, their
+// sampler, the vector that is uploaded, and the block, which grows.
 func OpeningNeed(m *format.Manifest, a sampling.Aggregation) need.Terms {
 	edges := Edges(m, a)
 	sampler := samplerBytes(m, a) + 4*max(edges, m.Nodes+1)

@@ -11,8 +11,8 @@ import (
 	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
-// What some nodes need is brought to the device beside the whole graph if the nodes that are read, and destinations
-// and edges of all layers, are together at most 1 of neighborhoodPart of the graph's nodes and edges.
+// Blocks for some nodes are brought to the device beside the whole graph if their destinations, edges and input nodes
+// are together at most 1/neighborhoodPart of the graph's nodes and edges.
 const neighborhoodPart = 2
 
 // NeighborhoodBytes bounds the device memory that a Neighborhood takes beside the whole graph, without features: 8
@@ -35,7 +35,7 @@ func (g *Graph) Neighborhood(ctx context.Context, nodes []uint32, batchRows, lay
 	}
 	whole := &loader.WholeGraph{}
 	for i := range blocks {
-		b, err := g.uploadBlock(&blocks[i])
+		b, err := g.uploadBlock("edges", &blocks[i])
 		if err != nil {
 			return nil, err
 		}

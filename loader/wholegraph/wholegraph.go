@@ -23,7 +23,7 @@ type Options struct {
 	Topology    sampling.Topology
 	Aggregation sampling.Aggregation // of the weights of edges
 	Threads     int                  // 0: parallel.Threads
-	// Features are those of the graph; nil: they are read. Topology and Features stay open as long as the Graph if it
+	// Features has the graph's features; nil: they are read. Topology and Features stay open as long as the Graph if it
 	// comes in chunks, or Neighborhood is called, and are not used after Open otherwise.
 	Features features.Source
 	// ChunkBytes is not 0 where the graph is to come in chunks, for inference alone: the device memory for one of
@@ -79,8 +79,8 @@ func Open(ctx context.Context, device gds.Device, o Options) (_ *Graph, err erro
 	return g, g.readEdges(ctx, o)
 }
 
-// Features are those of the graph, in its memory, if that is on a device whose memory the host can read, else nil.
-// The caller closes them, before the Graph.
+// Features reads the features that the graph has on its device; nil if the host cannot read the device's memory. The
+// caller closes them, before the Graph.
 func (g *Graph) Features(threads int) features.Source {
 	x := g.x
 	if x.Buf == nil || x.Buf.Bytes() == nil {
@@ -110,7 +110,7 @@ func upload[T dtype.Number](g *Graph, what string, t gds.DType, values []T) (gds
 	return v, gds.Upload(g.device, g.stream, v, values)
 }
 
-// stagingBytes is the memory by way of which features come to the device.
+// stagingBytes is the pinned memory through which features come to the device.
 const stagingBytes = 8 << 20
 
 func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
@@ -156,15 +156,14 @@ func shapeOf(rows, cols int) gds.Tensor {
 	return gds.Tensor{Rows: rows, Cols: cols, Stride: cols, DType: gds.Float32}
 }
 
-// uploadSparse brings sparse rows of nodes to the device.
+// uploadSparse brings sparse rows of nodes to the device: their elements are laid out as a block from columns to rows.
 func (g *Graph) uploadSparse(source *features.Sparse, nodes []uint32) (*loader.SparseRows, error) {
 	n := source.Elements(nodes)
 	offsets, columns, values := make([]uint32, len(nodes)+1), make([]uint32, n), make([]float32, n)
 	if err := source.GatherElements(offsets, columns, values, nodes); err != nil {
 		return nil, err
 	}
-	// A block from columns to rows:
-	b, err := g.uploadBlock(&sampling.Block{Offsets: offsets, Indices: columns, Weights: values})
+	b, err := g.uploadBlock("sparse features", &sampling.Block{Offsets: offsets, Indices: columns, Weights: values})
 	return &loader.SparseRows{Cols: source.Columns(), Offsets: b.Offsets, Columns: b.Indices, Values: b.Weights}, err
 }
 
@@ -178,18 +177,18 @@ func (g *Graph) readEdges(ctx context.Context, o Options) (err error) {
 	if err := all.Sample(ctx, &all.batch, places(0, int(o.Topology.Nodes())), 0); err != nil {
 		return err
 	}
-	g.block, err = g.uploadBlock(&all.batch.Blocks[0])
+	g.block, err = g.uploadBlock("edges", &all.batch.Blocks[0])
 	return err
 }
 
-// uploadBlock brings a block to the device.
-func (g *Graph) uploadBlock(b *sampling.Block) (to loader.Block, err error) {
+// uploadBlock brings a block to the device; errors name what it is.
+func (g *Graph) uploadBlock(what string, b *sampling.Block) (to loader.Block, err error) {
 	to.Destinations, to.Sources = b.Destinations, b.Sources
-	if to.Offsets, err = upload(g, "offsets", gds.Uint32, b.Offsets); err == nil {
-		to.Indices, err = upload(g, "edges", gds.Uint32, b.Indices)
+	if to.Offsets, err = upload(g, what, gds.Uint32, b.Offsets); err == nil {
+		to.Indices, err = upload(g, what, gds.Uint32, b.Indices)
 	}
 	if err == nil {
-		to.Weights, err = upload(g, "weights", gds.Float32, b.Weights)
+		to.Weights, err = upload(g, what, gds.Float32, b.Weights)
 	}
 	return to, err
 }
@@ -248,7 +247,7 @@ func (s *Set) EpochFrom(ctx context.Context, _ gds.Stream, _, first int) iter.Se
 // RowNumbers are the nodes that a batch of any epoch is of.
 func (s *Set) RowNumbers(_, batch int) []uint32 { return s.seeds[batch] }
 
-// Remote is none: see loader.Set.
+// Remote is 0: there is one rank (see loader.Set).
 func (s *Set) Remote() (read, remote int64) { return 0, 0 }
 
 // Batch is a set of one batch of all nodes, whose blocks, one for each layer, are the whole graph: training on it

@@ -204,8 +204,7 @@ func (r *Buffers[M]) putHeld(b *Buffer, events []gds.Event) {
 	b.held = append(b.held, events...)
 }
 
-// settle waits until the work on the last batch is done. It ignores errors of that work, which those see who
-// enqueued it.
+// settle waits until the work on the last batch is done. It ignores errors of that work: whoever enqueued it sees them.
 func (r *Buffers[M]) settle(ctx context.Context, m M) error {
 	b := m.State()
 	events := r.takeHeld(b)

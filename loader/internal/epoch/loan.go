@@ -19,8 +19,8 @@ type Loan struct {
 	after    []gds.Event // when the clients who held the batch are done
 }
 
-// begin begins a step of the loop. giveBack is called when nobody has the batch any more, with the events after
-// which the memory may be used again, beside that of the step.
+// begin begins a step of the loop. giveBack is called when nobody has the batch any more, with the events after which
+// the memory may be used again, beside the step's own event.
 func (l *Loan) begin(giveBack func(after []gds.Event)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

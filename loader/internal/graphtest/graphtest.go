@@ -18,7 +18,7 @@ type Graph struct {
 	Labels                    int // columns; -n: n of values
 	// External: the features are in a file of their own, behind ten bytes.
 	External bool
-	// Sparse: features are zero but for one in twenty, and those of the first DenseNodes.
+	// Sparse: one feature in twenty is not zero, and all of the first DenseNodes are.
 	Sparse     bool
 	DenseNodes int
 }
