@@ -20,8 +20,7 @@ import (
 // jobContext is what a propagation or a repair knows of its graph, its store and its options.
 type jobContext struct {
 	start              time.Time
-	files              *vfs.PastCache
-	fsys               *vfs.Count
+	fsys               *vfs.PastCache
 	graphDir, storeDir string
 	graph              *format.Dir
 	options            Options
@@ -35,8 +34,7 @@ type jobContext struct {
 }
 
 func openJobContext(fsys vfs.FS, graphDir, storeDir string) (*jobContext, error) {
-	files := vfs.NewPastCache(fsys)
-	s := &jobContext{start: time.Now(), files: files, fsys: vfs.NewCount(files), graphDir: graphDir, storeDir: storeDir}
+	s := &jobContext{start: time.Now(), fsys: vfs.NewPastCache(fsys), graphDir: graphDir, storeDir: storeDir}
 	var err error
 	if s.graph, err = format.OpenAny(s.fsys, graphDir); err != nil {
 		return nil, err
@@ -151,7 +149,7 @@ func (s *jobContext) newResult(g *format.Manifest, p *Plan, rows int64) *Result 
 func (s *jobContext) newJob() (*engine.Job, error) {
 	j := &engine.Job{
 		Threads: s.options.Threads, DType: s.options.DType, Progress: s.options.Progress, Note: s.options.Note,
-		Process: s.options.Shard.name(), Fsys: vfs.NewCount(s.fsys), Graph: s.graph, Nodes: s.nodes,
+		Process: s.options.Shard.name(), Fsys: vfs.NewPastCache(s.fsys), Graph: s.graph, Nodes: s.nodes,
 		Matrices: s.target.matrices(),
 		Columns:  s.options.Shard.columns(s.layout.Features), Finished: map[format.MatrixID]bool{},
 		Pace: engine.Pace{Clock: s.options.clock, Started: s.options.begun, Rate: plan.DefaultRates.Write,
@@ -240,7 +238,7 @@ func (s *jobContext) plan(ctx context.Context, j *engine.Job) (*Plan, error) {
 	if err != nil || s.options.Hardware != nil || !plan.WorthMeasuring(p, w.Device != nil) {
 		return p, err
 	}
-	r, err := engine.Measure(ctx, s.files, j.Sequences[0].Input, cmp.Or(s.options.Scratch, s.storeDir), w, p,
+	r, err := engine.Measure(ctx, vfs.NewPastCache(s.fsys.FS), j.Sequences[0].Input, cmp.Or(s.options.Scratch, s.storeDir), w, p,
 		s.options.MemoryBytes)
 	if err != nil {
 		return nil, err

@@ -200,8 +200,8 @@ func (s *jobContext) report(j *engine.Job, r *Result) {
 	r.Time = j.Account.Of(seconds, j.Plan.Panels)
 	r.HopSeconds, r.EdgesProcessed = j.HopSeconds[1:], j.Edges[1:]
 	r.TransferredBytes = j.Transferred
-	r.BytesRead, r.BytesWritten, r.ScratchBytes = s.fsys.Read(), s.fsys.Written(), j.Fsys.Written()
-	r.Paths = filePaths(s.files.ReadReceipt(), s.fsys.WriteReceipt())
+	r.BytesRead, r.BytesWritten, r.ScratchBytes = s.fsys.Read().Bytes(), s.fsys.Written().Bytes(), j.Fsys.Written().Bytes()
+	r.Paths = filePaths(s.fsys.Read(), s.fsys.Written())
 	r.Seconds = time.Since(s.start).Seconds()
 }
 

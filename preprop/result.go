@@ -21,7 +21,7 @@ type FilePaths struct {
 	WrittenReason string `json:"written_reason,omitempty"`
 }
 
-func filePaths(read vfs.ReadReceipt, written vfs.WriteReceipt) FilePaths {
+func filePaths(read, written vfs.Receipt) FilePaths {
 	reason := func(err error) string {
 		if err == nil {
 			return ""

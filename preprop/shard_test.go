@@ -32,7 +32,7 @@ func TestShardsDoNotReadEachOthersTopologies(t *testing.T) {
 		t.Fatal(err)
 	}
 	make := func(index int) product.Topology {
-		j := &engine.Job{Threads: 1, Process: Shard{index, 2}.name(), Fsys: vfs.NewCount(fsys), Graph: graph,
+		j := &engine.Job{Threads: 1, Process: Shard{index, 2}.name(), Fsys: vfs.NewPastCache(fsys), Graph: graph,
 			Plan: &Plan{}, Scratch: "scratch"}
 		made, err := j.Derive(context.Background(), &product.DiskTopology{TopologyFile: given}, operator.Reverse)
 		if err != nil {

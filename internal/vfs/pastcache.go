@@ -10,25 +10,50 @@ import (
 
 // PastCache is an FS whose files are read past the page cache, by whole pages, where the file system can (Directer).
 // Reads go through the cache if it has the range, or if offset or memory is not a multiple of 4096. For speed, read
-// large ranges into offheap memory. It passes direct writes through, and no other optional operation.
+// large ranges into offheap memory. It passes direct writes through, and no other optional operation. It counts the
+// bytes that are read and written.
 type PastCache struct {
 	FS
-	direct, cached, buffered atomic.Int64
-	why                      why
+	opened        atomic.Int64
+	read, written traffic
 }
 
 // NewPastCache reads files of fsys past the cache.
 func NewPastCache(fsys FS) *PastCache { return &PastCache{FS: fsys} }
 
-// ReadReceipt says how files were read: bytes past the page cache, from what was in it, and through it.
-type ReadReceipt struct {
+// Opened is how often files have been opened for reading so far.
+func (c *PastCache) Opened() int64 { return c.opened.Load() }
+
+// Read and Written say what was read and written so far.
+func (c *PastCache) Read() Receipt    { return c.read.receipt() }
+func (c *PastCache) Written() Receipt { return c.written.receipt() }
+
+// Receipt says how bytes went: past the page cache, from what was in it, and through it.
+type Receipt struct {
 	Direct, Cached, Buffered int64
-	Why                      error // why a file could not be read past the cache; nil if none was
+	Why                      error // why a file, if it is not small, could not go past the cache; nil if none was
 }
 
-// ReadReceipt says how files were read so far.
-func (c *PastCache) ReadReceipt() ReadReceipt {
-	return ReadReceipt{c.direct.Load(), c.cached.Load(), c.buffered.Load(), c.why.get()}
+// Bytes is the sum.
+func (r Receipt) Bytes() int64 { return r.Direct + r.Cached + r.Buffered }
+
+// traffic is a receipt that several goroutines add to.
+type traffic struct {
+	direct, cached, buffered atomic.Int64
+	why                      atomic.Pointer[error]
+}
+
+func (t *traffic) receipt() Receipt {
+	r := Receipt{t.direct.Load(), t.cached.Load(), t.buffered.Load(), nil}
+	if why := t.why.Load(); why != nil {
+		r.Why = *why
+	}
+	return r
+}
+
+func (t *traffic) refused(why error) {
+	why = withoutPath(why)
+	t.why.Store(&why)
 }
 
 func (c *PastCache) Open(path string) (File, error) {
@@ -36,11 +61,54 @@ func (c *PastCache) Open(path string) (File, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.opened.Add(1)
 	return &pastCacheFile{File: f, fs: c}, nil
 }
 
+func (c *PastCache) Create(path string) (PendingFile, error) {
+	f, err := c.FS.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	return &countedPending{PendingFile: f, bytes: &c.written.buffered}, nil
+}
+
 func (c *PastCache) CreateDirect(path string, bytes int64) (PendingFile, int, error) {
-	return createDirect(c.FS, path, bytes)
+	f, align, err := createDirect(c.FS, path, bytes)
+	if errors.Is(err, ErrNoDirect) && bytes >= MinDirect {
+		c.written.refused(err)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return &countedPending{PendingFile: f, bytes: &c.written.direct}, align, nil
+}
+
+// countedPending counts the bytes of the file, without those that Truncate cuts off.
+type countedPending struct {
+	PendingFile
+	bytes *atomic.Int64
+	end   atomic.Int64 // of what WriteAt has written
+}
+
+func (f *countedPending) Write(p []byte) (int, error) {
+	n, err := f.PendingFile.Write(p)
+	f.bytes.Add(int64(n))
+	return n, err
+}
+
+func (f *countedPending) WriteAt(p []byte, off int64) (int, error) {
+	n, err := f.PendingFile.WriteAt(p, off)
+	f.bytes.Add(int64(n))
+	for end, most := off+int64(n), f.end.Load(); end > most && !f.end.CompareAndSwap(most, end); {
+		most = f.end.Load()
+	}
+	return n, err
+}
+
+func (f *countedPending) Truncate(size int64) error {
+	f.bytes.Add(min(0, size-f.end.Load()))
+	return f.PendingFile.Truncate(size)
 }
 
 // cacher is the capability, on a File, to tell whether the page cache has a range of it.
@@ -59,39 +127,39 @@ type pastCacheFile struct {
 
 func (f *pastCacheFile) open() {
 	d, ok := f.fs.FS.(Directer)
-	err := error(ErrNoDirect)
-	if ok {
-		var direct File
-		var align int
-		if direct, align, err = d.OpenDirect(f.Path()); err == nil {
-			if PageBytes%align == 0 {
-				f.direct = direct
-				return
-			}
-			_ = direct.Close() // that was only opened
-			err = errUnaligned
-		}
+	if !ok {
+		f.refuse(ErrNoDirect)
+		return
 	}
-	f.refuse(err)
+	direct, align, err := d.OpenDirect(f.Path())
+	switch {
+	case err != nil:
+		f.refuse(err)
+	case PageBytes%align != 0:
+		_ = direct.Close() // that was only opened
+		f.refuse(errUnaligned)
+	default:
+		f.direct = direct
+	}
 }
 
 func (f *pastCacheFile) refuse(why error) {
 	f.refused.Store(true)
 	if errors.Is(why, ErrNoDirect) || errors.Is(why, errUnaligned) {
-		f.fs.why.set(why)
+		f.fs.read.refused(why)
 	} // else reading the file tells better
 }
 
 func (f *pastCacheFile) ReadAt(p []byte, off int64) (int, error) {
 	whole := len(p) / PageBytes * PageBytes
-	counter := &f.fs.buffered
+	counter := &f.fs.read.buffered
 	if whole > 0 && aligned(p[:whole], off, PageBytes) {
 		if c, ok := f.File.(cacher); ok && c.Cached(off, int64(len(p))) {
-			counter = &f.fs.cached
+			counter = &f.fs.read.cached
 		} else if f.once.Do(f.open); !f.refused.Load() {
 			n, err := f.readDirect(p, whole, off)
 			if !errors.Is(err, syscall.EINVAL) {
-				f.fs.direct.Add(int64(n))
+				f.fs.read.direct.Add(int64(n))
 				return n, err
 			}
 			f.refuse(pathError("read", f.Path(), ErrNoDirect))

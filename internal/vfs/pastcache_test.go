@@ -52,7 +52,7 @@ func TestReadsPastTheCacheGiveWhatOthersDo(t *testing.T) {
 				}
 				sum += int64(n)
 			}
-			r := past.ReadReceipt()
+			r := past.Read()
 			if r.Direct+r.Buffered+r.Cached != sum || (r.Direct > 0) != (c.direct && size >= PageBytes) ||
 				(r.Why == nil) != (c.direct || size < PageBytes) {
 				t.Errorf("%s, %d bytes: %+v of %d", c.name, size, r, sum)
@@ -100,7 +100,7 @@ func TestWhatTheCacheHasIsTakenFromThere(t *testing.T) {
 	if n, err := f.ReadAt(p, 0); n != len(content) || err != nil || string(p) != content {
 		t.Errorf("%d bytes, %v", n, err)
 	}
-	if r := past.ReadReceipt(); r.Direct+r.Cached+r.Buffered != int64(len(content)) {
+	if r := past.Read(); r.Direct+r.Cached+r.Buffered != int64(len(content)) {
 		t.Errorf("%+v of %d bytes", r, len(content))
 	}
 	if err := f.Close(); err != nil {

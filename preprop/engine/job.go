@@ -28,7 +28,7 @@ type Job struct {
 	Note     func(text string) // takes messages for the user
 	Process  string            // part of the names of this process's own scratch files, such as shard-0-of-4
 
-	Fsys      *vfs.Count // counts bytes of scratch files
+	Fsys      *vfs.PastCache // counts bytes of scratch files
 	Graph     *format.Dir
 	Nodes     []uint32          // node of each row of the store
 	Matrices  []format.MatrixID // of the store

@@ -449,7 +449,7 @@ func TestAnImportOfTablesCanBeCancelled(t *testing.T) {
 // inputCount counts what is read of the tables, not of scratch files.
 type inputCount struct {
 	vfs.FS
-	count *vfs.Count
+	count *vfs.PastCache
 }
 
 func (c *inputCount) Open(path string) (vfs.File, error) {
@@ -474,15 +474,15 @@ func TestTablesAreReadOnceHoweverManyColumnsTheyHave(t *testing.T) {
 			bytes += int64(len(b))
 		}
 		disk := files.put(t)
-		count := vfs.NewCount(disk)
+		count := vfs.NewPastCache(disk)
 		s, err := openParquet(&inputCount{disk, count}, TableOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		const opened = 4 + 2 + 3 // all for their metadata, the edges for each end, the parts of nodes for the features
-		if count.Opened() != opened || count.Read() > bytes || count.Read() < bytes/2 {
+		if count.Opened() != opened || count.Read().Bytes() > bytes || count.Read().Bytes() < bytes/2 {
 			t.Errorf("%d columns: files were opened %d times (want %d), and %d bytes of %d read", columns,
-				count.Opened(), opened, count.Read(), bytes)
+				count.Opened(), opened, count.Read().Bytes(), bytes)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)

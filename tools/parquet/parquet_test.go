@@ -237,7 +237,7 @@ func TestAReaderOpensEachFileOnceAndItsBytesAreReadOnce(t *testing.T) {
 		files[fmt.Sprintf("/x/part-%d.parquet", i)] = testFile(t, "pages")
 		bytes += len(testFile(t, "pages"))
 	}
-	count := vfs.NewCount(disk(t, files))
+	count := vfs.NewPastCache(disk(t, files))
 	table, err := Open(count, "/x", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -259,8 +259,8 @@ func TestAReaderOpensEachFileOnceAndItsBytesAreReadOnce(t *testing.T) {
 			}
 		}
 	}
-	if count.Opened() != 5+5 || count.Read() > int64(bytes) || count.Read() < int64(bytes)/2 {
-		t.Errorf("%d files were opened and %d bytes of %d read", count.Opened(), count.Read(), bytes)
+	if count.Opened() != 5+5 || count.Read().Bytes() > int64(bytes) || count.Read().Bytes() < int64(bytes)/2 {
+		t.Errorf("%d files were opened and %d bytes of %d read", count.Opened(), count.Read().Bytes(), bytes)
 	}
 }
 
