@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -88,18 +89,17 @@ func (n *network) synchronized() []gds.Tensor {
 	return append([]gds.Tensor{n.lossSum, n.params.value}, n.params.moments...)
 }
 
-// queuedRank is one rank of an epoch by queues. All but its queues is of its goroutine, except while that
-// waits for the others.
+// queuedRank is one rank of an epoch by queues. In a period, all but its queues belongs to its goroutine.
 type queuedRank struct {
 	*network
 	q        *queued
+	next     func() (*loader.Batch, error, bool) // batch of the epoch
 	computed *pipeline.Queue[*gradient]
-	sums     *pipeline.Queue[int]      // batches whose sum is there
-	goOn     *pipeline.Queue[struct{}] // all ranks have made all steps
-	waited   time.Duration             // for batches
-	waiting  []*gradient               // computed, in order, with which no step was made
-	rows     int64                     // of the epoch, before the first of these
-	dirty    bool                      // steps or gradients since the last synchronisation
+	sums     *pipeline.Queue[int] // batches whose sum is there
+	waited   time.Duration        // for batches
+	waiting  []*gradient          // computed, in order, with which no step was made
+	rows     int64                // of the epoch, before the first of these
+	met      error                // the model needs the other ranks in the middle of a batch
 }
 
 // gradient is the gradient of a rank's share of a batch.
@@ -117,32 +117,60 @@ func (f *Fitting) trainQueued(ctx context.Context, first int, pause func() bool)
 	s := &f.state
 	q := &queued{Fitting: f, Queues: *s.Options.Queues, epoch: s.Epoch.Number - 1, steps: s.Steps - first,
 		seed: rng.Derive(s.Options.Seed, "dropout")}
-	p := pipeline.New(ctx)
-	for _, n := range f.group.ranks {
-		r := &queuedRank{
-			network: n, q: q, rows: s.Rows, computed: pipeline.NewQueue[*gradient](p, q.Lag+1),
-			sums: pipeline.NewQueue[int](p, q.Lag+1), goOn: pipeline.NewQueue[struct{}](p, 1),
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for rank, n := range f.group.ranks {
+		r := &queuedRank{network: n, q: q, rows: s.Rows}
+		n.pass.meet = func(gds.Tensor) bool {
+			r.met = fmt.Errorf("%w: %s adds up rows of all devices in the middle of a batch, so none can go on by itself",
+				ErrOptions, r.spec.Model)
+			return false
 		}
+		var stop func()
+		r.next, stop = iter.Pull2(f.train[rank].EpochFrom(ctx, n.stream, q.epoch, first))
+		defer stop()
 		q.ranks = append(q.ranks, r)
+	}
+	for more := true; more && err == nil; {
+		more, err = q.period(ctx, cancel)
+		if err == nil && more && s.Rows < s.TrainRows && pause() {
+			err = ErrPaused
+		}
+	}
+	for _, r := range q.ranks {
+		waited += r.waited
+	}
+	return waited / time.Duration(len(q.ranks)), err // ranks wait side by side
+}
+
+// period trains up to the next synchronisation, or undoes what it did. It returns false after the last batch. cancel
+// ends the epoch.
+func (q *queued) period(ctx context.Context, cancel context.CancelCauseFunc) (more bool, err error) {
+	p := pipeline.New(ctx)
+	for _, r := range q.ranks {
+		r.copySaved(true)
+		r.computed, r.sums = pipeline.NewQueue[*gradient](p, q.Lag+1), pipeline.NewQueue[int](p, q.Lag+1)
 	}
 	for _, r := range q.ranks {
 		p.Go(fmt.Sprintf("rank %d", r.rank), func(w *pipeline.Worker) {
-			if err := r.train(w, first); err != nil {
+			if err := r.train(w); err != nil {
 				r.computed.Fail(w, err)
 				return
 			}
 			r.computed.Close()
 		})
 	}
-	err = q.share(p.Worker("share"), pause)
+	first := q.state.Batch
+	if err = q.share(p.Worker("share")); err != nil {
+		cancel(err) // for who waits for a batch
+	}
 	p.Close()
 	for _, r := range q.ranks {
-		waited += r.waited
-		if r.dirty {
+		if err != nil {
 			r.copySaved(false)
 		}
 	}
-	return waited / time.Duration(len(q.ranks)), err // ranks wait side by side
+	return q.state.Batch > first && q.state.Batch%q.Period == 0, err
 }
 
 // copySaved saves the vectors that a step changes, or undoes all steps since.
@@ -157,34 +185,27 @@ func (r *queuedRank) copySaved(save bool) {
 	}
 }
 
-// train is the work of a rank.
-func (r *queuedRank) train(w *pipeline.Worker, first int) error {
+// train is the work of a rank in a period.
+func (r *queuedRank) train(w *pipeline.Worker) error {
 	q := r.q
-	var met error
-	r.pass.meet = func(gds.Tensor) bool {
-		met = fmt.Errorf("%w: %s adds up rows of all devices in the middle of a batch, so none can go on by itself",
-			ErrOptions, r.spec.Model)
-		return false
-	}
-	asked := time.Now()
-	for b, err := range q.Fitting.train[r.rank].EpochFrom(w.Context(), r.stream, q.epoch, first) {
+	for synchronize := false; !synchronize; {
+		asked := time.Now()
+		b, err, ok := r.next()
 		start := time.Now()
-		r.waited += start.Sub(asked)
+		if r.waited += start.Sub(asked); !ok {
+			break
+		}
 		if err == nil {
 			err = r.admit(w.Context(), b)
 		}
 		if err != nil {
 			return err
 		}
-		if !r.dirty {
-			r.copySaved(true)
-			r.dirty = true
-		}
 		g := &gradient{batch: b.Index, globalRows: b.GlobalRows, traffic: b.Traffic, begun: r.stream.Record()}
 		step := q.steps + b.Index + 1
 		r.gradient(b, rng.Hash(q.seed, uint64(step*len(q.ranks)+r.rank)))
-		if met != nil {
-			return met
+		if r.met != nil {
+			return r.met
 		}
 		place := b.Index % q.queues.places
 		r.stream.Copy(q.queues.vector(q.queues.partial[r.rank], place, r.params.count), r.params.grad)
@@ -203,22 +224,11 @@ func (r *queuedRank) train(w *pipeline.Worker, first int) error {
 		if !r.computed.Send(w, g) {
 			return nil
 		}
-		synchronize := (b.Index+1)%q.Period == 0
 		r.waiting = append(r.waiting, g)
-		for len(r.waiting) > q.Lag || synchronize && len(r.waiting) > 0 {
-			if !r.update(w) {
-				return nil
-			}
+		if len(r.waiting) > q.Lag && !r.update(w) {
+			return nil
 		}
-		if synchronize {
-			if !r.computed.Send(w, nil) {
-				return nil
-			}
-			if _, _, ok := r.goOn.Receive(w); !ok {
-				return nil
-			}
-		}
-		asked = time.Now()
+		synchronize = (b.Index+1)%q.Period == 0
 	}
 	for len(r.waiting) > 0 {
 		if !r.update(w) {
@@ -243,23 +253,15 @@ func (r *queuedRank) update(w *pipeline.Worker) bool {
 	return true
 }
 
-// share adds up the gradients of all ranks, batch after batch, and lets the ranks make steps.
-func (q *queued) share(w *pipeline.Worker, pause func() bool) error {
+// share adds up the gradients of all ranks, batch after batch, and lets the ranks make steps. When all ranks have ended
+// the period, it adds that to the state.
+func (q *queued) share(w *pipeline.Worker) error {
 	s := &q.state
-	batch, batches := s.Batch, 0 // since the last synchronisation
-	var rows int64
+	batches, rows := 0, int64(0)
 	var traffic loader.Traffic
 	gradients := make([]*gradient, len(q.ranks))
-	synchronized := func() {
-		s.Batch, s.Steps, s.Rows = batch, s.Steps+batches, s.Rows+rows
-		s.Epoch.Traffic.Add(traffic)
-		batches, rows, traffic = 0, 0, loader.Traffic{}
-		for _, r := range q.ranks {
-			r.dirty = false
-		}
-	}
 	for {
-		ended, waiting := 0, 0
+		ended := 0
 		for rank, r := range q.ranks {
 			g, err, ok := r.computed.Receive(w)
 			switch {
@@ -269,31 +271,21 @@ func (q *queued) share(w *pipeline.Worker, pause func() bool) error {
 				return context.Cause(w.Context())
 			case !ok:
 				ended++
-			case g == nil:
-				waiting++
 			}
 			gradients[rank] = g
 		}
 		switch {
 		case ended == len(q.ranks):
-			synchronized()
+			s.Batch, s.Steps, s.Rows = s.Batch+batches, s.Steps+batches, s.Rows+rows
+			s.Epoch.Traffic.Add(traffic)
 			return nil
-		case waiting == len(q.ranks):
-			synchronized()
-			if s.Rows < s.TrainRows && pause() {
-				return ErrPaused
-			}
-			for _, r := range q.ranks {
-				r.goOn.Send(w, struct{}{})
-			}
-			continue
-		case ended+waiting > 0:
+		case ended > 0:
 			return errors.New("the devices have different numbers of batches")
 		}
 		if err := q.add(w, gradients); err != nil {
 			return err
 		}
-		batch, batches, rows = gradients[0].batch+1, batches+1, rows+int64(gradients[0].globalRows)
+		batches, rows = batches+1, rows+int64(gradients[0].globalRows)
 		for rank, r := range q.ranks {
 			traffic.Add(gradients[rank].traffic)
 			r.sums.Send(w, gradients[rank].batch)
