@@ -2,7 +2,10 @@
 
 package kernel
 
-import "golang.org/x/sys/cpu"
+import (
+	"github.com/klauspost/cpuid/v2"
+	"golang.org/x/sys/cpu"
+)
 
 //go:generate go run -C _gen . -out ../kernel_amd64.s -stubs ../stubs_amd64.go -pkg kernel
 
@@ -58,7 +61,7 @@ var (
 // available is what this processor can run, the fastest first.
 func available() []*implementation {
 	list := []*implementation{&portable}
-	if cpu.X86.HasAVX2 && hasF16C() {
+	if cpu.X86.HasAVX2 && cpuid.CPU.Supports(cpuid.F16C) {
 		if cpu.X86.HasFMA {
 			withAVX2.gemm = gemmTile{6, 16, gemmAVX2}
 		}

@@ -6657,14 +6657,3 @@ done:
 	MOVL      AX, ret+32(FP)
 	VZEROUPPER
 	RET
-
-// func hasF16C() bool
-// Requires: CPUID
-TEXT ·hasF16C(SB), NOSPLIT, $0-1
-	MOVL $0x00000001, AX
-	XORL CX, CX
-	CPUID
-	SHRL $0x1d, CX
-	ANDL $0x01, CX
-	MOVB CL, ret+0(FP)
-	RET

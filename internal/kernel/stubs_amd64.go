@@ -99,6 +99,3 @@ func feistelAVX512(images []uint64, first uint64, keys []uint64, a uint64, shift
 
 //go:noescape
 func crcAVX512(register uint32, p []byte) uint32
-
-// hasF16C tells whether the processor converts float16; that registers of 256 bits are kept is for AVX2 to say.
-func hasF16C() bool

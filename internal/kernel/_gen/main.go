@@ -76,7 +76,6 @@ func main() {
 	}
 	feistel()
 	crc()
-	hasF16C()
 	Generate()
 }
 
@@ -141,16 +140,4 @@ func broadcast(set isa, bits uint32) reg.VecVirtual {
 		VPBROADCASTD(v.AsX(), v)
 	}
 	return v
-}
-
-func hasF16C() {
-	TEXT("hasF16C", NOSPLIT, "func() bool")
-	Doc("hasF16C tells whether the processor converts float16; that registers of 256 bits are kept is for AVX2 to say.")
-	MOVL(U32(1), reg.EAX)
-	XORL(reg.ECX, reg.ECX)
-	CPUID()
-	SHRL(U8(29), reg.ECX)
-	ANDL(U8(1), reg.ECX)
-	MOVB(reg.CL, result())
-	RET()
 }
