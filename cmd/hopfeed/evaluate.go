@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
@@ -173,7 +174,7 @@ func (a *app) openToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Ch
 	var err error
 	so.Machine, so.Matrices, so.Model = a.machine(ctx), c.Spec.Matrices, c.Spec
 	if dir.Manifest.Kind == format.KindGraph {
-		o := training.Options{Machine: so.Machine, Spec: c.Spec, HeldBytes: so.HeldBytes}
+		o := training.Options{Machine: so.Machine, Spec: c.Spec, Held: so.Held}
 		o.Placement = so.Placement
 		in, err = training.OpenGraph(ctx, dir, o)
 	} else {
@@ -232,8 +233,8 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	if err != nil {
 		return nil, err
 	}
-	so := session.Options{BatchRows: o.batch, Placement: o.placement, HeldBytes: held +
-		training.MetricBytes(c.Options.Metric, plan.rows, c.Spec)}
+	so := session.Options{BatchRows: o.batch, Placement: o.placement, Held: need.Terms{need.OnHeap("splits", held),
+		training.MetricNeed(c.Options.Metric, plan.rows, c.Spec)}}
 	for _, part := range plan.parts {
 		so.Rows = append(so.Rows, part.Rows)
 	}

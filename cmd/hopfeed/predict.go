@@ -198,10 +198,11 @@ func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *form
 		if err != nil {
 			return err
 		}
-		so.HeldBytes = table.MemoryBytes() + c.Spec.PredictBytes(training.InferenceRows) + 12*int64(len(nodes))
+		so.Held = need.Terms{need.OnHeap("predictions",
+			table.MemoryBytes()+c.Spec.PredictBytes(training.InferenceRows)+12*int64(len(nodes)))}
 	} else {
 		table = export.PredictStore(&c.Trained, c.Data.ClassNames, input, o.rows)
-		so.HeldBytes = table.MemoryBytes() + c.Spec.PredictBytes(o.batch)
+		so.Held = need.Terms{need.OnHeap("predictions", table.MemoryBytes()+c.Spec.PredictBytes(o.batch))}
 	}
 	if table.Rows == 0 {
 		return usagef("%s has no %s rows to predict", o.input, o.rows)

@@ -39,6 +39,9 @@ type Term struct {
 	Until Phase `json:"until,omitempty"` // the last; "": saving
 }
 
+// OnHeap is a term of Go's heap that is held all the time.
+func OnHeap(name string, bytes int64) Term { return Term{Name: name, Place: Heap, Bytes: bytes} }
+
 // Terms are allocations that are held together, as their phases say.
 type Terms []Term
 

@@ -18,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/safetensors"
 	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -123,8 +124,13 @@ func (c *Checkpoint) MaxBytes() (int64, error) {
 // last, the best of the run, and two of the optimizer.
 const savedVectors = 5
 
-// ParameterBytes is the memory for each parameter while a run is saved: the vectors, and the same again as files.
-const ParameterBytes = 2 * 4 * savedVectors
+// Need is the memory of a Saver of a model with so many parameters, trained on a store of so many rows: the split, and
+// while a run is saved, its vectors and the same again as files.
+func Need(rows, parameters int64) need.Terms {
+	saving := need.OnHeap("saving a checkpoint", 2*4*savedVectors*parameters)
+	saving.From = need.Saving
+	return need.Terms{need.OnHeap("split of the checkpoint", RowBytes*rows), saving}
+}
 
 // encode returns the text of checkpoint.json, the files that belong to it alone, and metrics.jsonl.
 func (c *Checkpoint) encode() (text []byte, files []namedFile, metrics []byte, err error) {

@@ -68,7 +68,7 @@ func (m Machine) orThis(ctx context.Context) Machine {
 }
 
 // Program is the memory of the process before it holds any data.
-var Program = need.Term{Name: "program", Place: need.Heap, Bytes: int64(machine.ProgramBytes)}
+var Program = need.OnHeap("program", int64(machine.ProgramBytes))
 
 // Fits is machine.ErrDoesNotFit unless there is room for what, which takes so much memory. A device that is the host's
 // processor has its memory from the budget.

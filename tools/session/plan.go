@@ -102,16 +102,13 @@ func (o Options) needs(layout format.Layout, store *format.Dir, devices int) (pl
 	if err != nil {
 		return placement.Needs{}, err
 	}
-	common := need.Terms{
-		Program, {Name: "held by the caller", Place: need.Heap, Bytes: o.HeldBytes},
-		{Name: "labels and columns of batches", Place: need.Pinned, Bytes: max(loads.Host, each.Host)},
-	}
+	common := append(slices.Clone(o.Held), Program,
+		need.Term{Name: "labels and columns of batches", Place: need.Pinned, Bytes: max(loads.Host, each.Host)})
 	if store != nil { // as it is read, and as it is used
-		common = append(common, need.Term{Name: "index", Place: need.Heap, Bytes: 4 * store.Manifest.IndexSize})
+		common = append(common, need.OnHeap("index", 4*store.Manifest.IndexSize))
 	}
 	if o.scattered() { // the part of each row, and its number, here and in loaders
-		common = append(common, need.Term{Name: "numbers of rows", Place: need.Heap,
-			Bytes: (1 + 3*4) * o.readRows(layout)})
+		common = append(common, need.OnHeap("numbers of rows", (1+3*4)*o.readRows(layout)))
 	}
 	if o.Model != nil {
 		bytes, err := o.Model.HostBytes(devices)

@@ -36,10 +36,9 @@ type SampledOptions struct {
 	Device gds.Device
 	// Placement is where the features live: placement.Host or Storage; "" or placement.Auto: host memory, if they fit.
 	Placement string
-	Buffers   int   // batches on the device, held ones included; 0: placement.Buffers
-	Workers   int   // threads that sample; 0: all of the Machine
-	NodeIDs   bool  // batches tell which nodes their rows and inputs are
-	HeldBytes int64 // of host memory that the caller takes beside
+	Buffers   int  // batches on the device, held ones included; 0: placement.Buffers
+	Workers   int  // threads that sample; 0: all of the Machine
+	NodeIDs   bool // batches tell which nodes their rows and inputs are
 	// MostBuffers is how many there may be after calls of Loader.Grow, as far as the budget allows; 0: Buffers.
 	MostBuffers int
 
@@ -236,7 +235,7 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	sum := func(more ...need.Term) need.Memory { return slices.Concat(terms, more).Sum(1, false) }
 	one := sampling.BatchBytes(o.Sampler, o.Sampling, int64(o.Plan.MaxBatchRows()), m.Nodes, m.Edges)
 	if s.Memory = sum(); o.Device == nil { // a batch for each worker, and one that is looked up in the cache
-		s.Memory = sum(need.Term{Name: "samples", Place: need.Heap, Bytes: int64(o.Workers+1) * one})
+		s.Memory = sum(need.OnHeap("samples", int64(o.Workers+1)*one))
 		return o.Machine.Fits(what, s.Memory)
 	}
 	row := featureBytes(graph)
@@ -314,8 +313,7 @@ func (o *SampledOptions) cacheSpec(graph *format.Dir) (cache.Spec, error) {
 // needs is the memory of topology, sampler and cache, and the cache; without what is cached.
 func (o *SampledOptions) needs(graph *format.Dir) (terms need.Terms, spec cache.Spec, err error) {
 	m, samplers := &graph.Manifest, o.Workers
-	terms = need.Terms{Program, {Name: "held by the caller", Place: need.Heap, Bytes: o.HeldBytes},
-		{Name: "seed nodes", Place: need.Heap, Bytes: 4*int64(len(o.Seeds)) + 12*m.Nodes}} // lists, and maps
+	terms = need.Terms{Program, need.OnHeap("seed nodes", 4*int64(len(o.Seeds))+12*m.Nodes)} // lists, and maps
 	if !o.Mapped {
 		terms = append(terms, sampling.TopologyNeed(m))
 	}

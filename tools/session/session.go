@@ -21,6 +21,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
@@ -61,8 +62,8 @@ type Options struct {
 	Placement, Shuffle string
 	ChunkRows          int
 
-	Model     Model // that computes on the devices; nil: none does
-	HeldBytes int64 // of host memory that the caller takes beside
+	Model Model      // that computes on the devices; nil: none does
+	Held  need.Terms // memory that the caller takes beside
 }
 
 // Model is what a session has to know of the model that computes on its batches.

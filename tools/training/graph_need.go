@@ -66,11 +66,8 @@ func (o *graphJob) needOf(graph *format.Dir, info gds.Info) (b graphNeed, err er
 	}
 	evaluated := (labels.Bytes/max(n, 1)+8)*cmp.Or(o.evaluated, n) + 2*3*gds.Align // of two sets, three vectors each
 	b.input = b.features + topology.Bytes + labels.Bytes + 8*n
-	b.common = need.Terms{
-		session.Program, topology, labels, {Name: "lists of nodes", Place: need.Heap, Bytes: 8 * n},
-		{Name: "held by the caller", Place: need.Heap, Bytes: o.held},
-		{Name: "nodes that are evaluated", Place: need.FirstDevice, Bytes: evaluated, From: need.Epoch},
-	}
+	b.common = append(slices.Clone(o.held), session.Program, topology, labels, need.OnHeap("lists of nodes", 8*n),
+		need.Term{Name: "nodes that are evaluated", Place: need.FirstDevice, Bytes: evaluated, From: need.Epoch})
 	scratch, err := o.spec.GraphBytes(int(n), sparse, false)
 	if err != nil {
 		return b, err
@@ -152,7 +149,7 @@ func (b *graphNeed) countSamples(graph *format.Dir, o *graphJob, info gds.Info) 
 	}
 	b.batch = sampling.BatchShapeOf(m, dtype, o.sampler, blocks, info.Unified, o.cache != "", elements).Memory()
 	samplers, tables := o.workers, need.Terms{sampling.LabelsNeed(m),
-		{Name: "training nodes", Place: need.Heap, Bytes: m.Nodes/8 + 4*int64(o.trainSet)}}
+		need.OnHeap("training nodes", m.Nodes/8+4*int64(o.trainSet))}
 	if o.cache != "" {
 		spec, err := cache.Parse(o.cache)
 		if err != nil {

@@ -26,7 +26,7 @@ type graphJob struct {
 	spec        trainer.Spec // normalized
 	aggregation sampling.Aggregation
 	placement   string
-	held        int64 // of host memory, by the caller
+	held        need.Terms // by the caller
 	devices     int
 	train       bool
 	evaluated   int64 // nodes of sets in order
@@ -50,7 +50,7 @@ func (o *Options) job(devices int) (j graphJob, err error) {
 	if o.Spec, err = o.Spec.Normalized(); err != nil {
 		return j, err
 	}
-	j = graphJob{spec: o.Spec, placement: cmp.Or(o.Placement, placement.Auto), held: o.HeldBytes, devices: devices,
+	j = graphJob{spec: o.Spec, placement: cmp.Or(o.Placement, placement.Auto), held: o.Held, devices: devices,
 		train: o.Train}
 	if j.aggregation, err = trainer.AggregationOf(o.Spec.Model); err != nil || !o.Train {
 		return j, err

@@ -114,7 +114,7 @@ func (o *Options) Session(layout format.Layout) session.Options {
 		Machine: o.Machine, Matrices: o.Spec.Matrices, Rows: []loader.Rows{o.Part.Train, o.Part.Valid,
 			o.Part.Test}, Train: true,
 		BatchRows: o.BatchRows, Placement: o.Placement, Shuffle: o.Shuffle, ChunkRows: o.ChunkRows,
-		Model: o.Spec, HeldBytes: o.HeldBytes,
+		Model: o.Spec, Held: o.Held,
 	}
 	if o.NoTest {
 		so.Rows = so.Rows[:2]

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
@@ -26,13 +27,13 @@ type Training struct {
 
 // Options say what is trained or applied, and on what.
 type Options struct {
-	Training  // where rows are only evaluated, its Placement alone counts
-	Machine   session.Machine
-	Stages    host.Stages // of an emulated machine: how long the stages of a batch take
-	Spec      trainer.Spec
-	HeldBytes int64 // of host memory that the caller takes beside
-	Train     bool  // false: rows are only evaluated, in their order
-	Part      session.Partition
+	Training // where rows are only evaluated, its Placement alone counts
+	Machine  session.Machine
+	Stages   host.Stages // of an emulated machine: how long the stages of a batch take
+	Spec     trainer.Spec
+	Held     need.Terms // memory that the caller takes beside
+	Train    bool       // false: rows are only evaluated, in their order
+	Part     session.Partition
 }
 
 // MaxWorkers is more threads than machines have, MostBuffers more batches than it is of any use to prepare ahead.

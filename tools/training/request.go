@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
@@ -205,8 +206,8 @@ func (r *Request) Resolve(ctx context.Context, dir *format.Dir, m session.Machin
 // OptionsFor are the options to open data by, for a model and rows that Plan has chosen.
 func (r *Request) OptionsFor(m session.Machine, manifest *format.Manifest, spec trainer.Spec,
 	part session.Partition) (Options, error) {
-	held, err := r.heldBytes(manifest, spec)
-	return Options{Training: r.Training, Machine: m, Spec: spec, HeldBytes: held, Train: true, Part: part}, err
+	held, err := r.held(manifest, spec)
+	return Options{Training: r.Training, Machine: m, Spec: spec, Held: held, Train: true, Part: part}, err
 }
 
 // classWeights are the weights of classes in the loss, nil if there are none.
@@ -243,32 +244,31 @@ func (r *Request) classWeights(spec trainer.Spec) (weights []float64, err error)
 	return weights, nil
 }
 
-// heldBytes is what a training holds in host memory beside its input.
-func (r *Request) heldBytes(m *format.Manifest, spec trainer.Spec) (bytes int64, err error) {
+// held is what a training holds in host memory beside its input.
+func (r *Request) held(m *format.Manifest, spec trainer.Spec) (held need.Terms, err error) {
 	if r.SplitsFile != "" {
-		bytes += m.Nodes
+		held = append(held, need.OnHeap("splits of a file", m.Nodes))
 	}
 	if r.Saves {
 		parameters, err := spec.Parameters()
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		bytes += checkpoint.RowBytes*m.Rows + checkpoint.ParameterBytes*parameters
+		held = append(held, checkpoint.Need(m.Rows, parameters)...)
 	}
-	return bytes + MetricBytes(r.Metric, m.Rows, spec), nil
+	return append(held, MetricNeed(r.Metric, m.Rows, spec)), nil
 }
 
-// MetricBytes is the host memory for what a metric keeps of so many rows. ROC-AUC keeps 8 bytes for each row and label,
+// MetricNeed is the host memory for what a metric keeps of so many rows. ROC-AUC keeps 8 bytes for each row and label,
 // in a list that grows by copying, and a copy while the lists of sets of rows are joined.
-func MetricBytes(metric string, rows int64, spec trainer.Spec) int64 {
-	if metric != "roc-auc" {
-		return 0
+func MetricNeed(metric string, rows int64, spec trainer.Spec) need.Term {
+	switch {
+	case metric != "roc-auc":
+		rows = 0
+	case spec.Target == trainer.LabelsTarget:
+		rows *= int64(spec.Classes)
 	}
-	columns := int64(1)
-	if spec.Target == trainer.LabelsTarget {
-		columns = int64(spec.Classes)
-	}
-	return 24 * rows * columns
+	return need.OnHeap("metric", 24*rows)
 }
 
 // TargetOf is what a model of an input predicts, and in how many columns; 0: the input has no labels.
