@@ -88,7 +88,7 @@ func RemoteRows(devices, batchRows int) float64 {
 // demand is the time, in seconds, that some rows take of each resource.
 type demand struct{ storage, host, link, device float64 }
 
-// pipelineSeconds is the time of a pipeline: that of the busiest resource, plus the time in which the first
+// pipelineSeconds is the time of a pipeline: the busiest resource's, plus the time in which the first
 // batch passes through the others. If the device is the host's processor, the two are one resource.
 func (d demand) pipelineSeconds(batches float64, unified bool) (seconds float64, busiest string) {
 	if unified {

@@ -119,7 +119,7 @@ func (p *probe) measureRate(atLeast time.Duration, bytes int64, move func()) (un
 	return median(rates), nil
 }
 
-// affordableBytes is as many bytes as shall be allocated of those wanted: half of what is free on
+// affordableBytes is how many of the wanted bytes to allocate: at most half of what is free on
 // the device, if they are there, else of what may be used of host memory.
 func (p *probe) affordableBytes(bytes int64, onDevice bool) int64 {
 	if info := p.device.Info(); onDevice && info.MemoryBytes > 0 {

@@ -88,7 +88,7 @@ type Memory struct {
 }
 
 // Sum adds up the terms of a program that uses so many devices; unified: their memory is the host's. The heap keeps
-// what one phase took for the next, so its peak adds to that of the other memory.
+// what one phase took for the next, so its peak adds to the other memory's peak.
 func (t Terms) Sum(devices int, unified bool) Memory {
 	m := Memory{HeapBytes: t.Peak(Heap), DeviceBytes: t.Peak(Device, FirstDevice), Terms: t}
 	if devices > 1 {

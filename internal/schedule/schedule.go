@@ -1,4 +1,4 @@
-// Package schedule says which stage of which batch begins next on processor, link and device, once others have ended.
+// Package schedule says which stage of which batch begins next on processor, link and device, when a stage has ended.
 // It neither computes nor waits: the executor of all loaders (loader/internal/epoch) plays a Course in time that
 // passes, and Simulation plays it in numbers.
 //
@@ -80,7 +80,7 @@ func (InOrder) Next(now State) Action {
 	return Finish
 }
 
-// Rules are those of an epoch.
+// Rules are the rules of an epoch.
 type Rules struct {
 	Batches    int
 	CPUBatches int // how many of them the processor prepares
@@ -88,9 +88,9 @@ type Rules struct {
 	// in the order in which they came to the device, which numbers them.
 	ByGPU   func(batch int) bool
 	Workers int // of the processor; 0: 1
-	// CPUBuffer bounds the batches that the processor has begun and that have not begun to move, and GPUBuffer those
-	// on the device, or on their way, that have not begun to be trained. One more may be where the batch to be trained
-	// next is not among them.
+	// CPUBuffer bounds the batches that the processor has begun and that have not begun to move, and GPUBuffer the
+	// batches on the device, or on their way, that have not begun to be trained. One more may be where the batch to be
+	// trained next is not among them.
 	CPUBuffer, GPUBuffer int
 	OnDemand             bool // nothing moves while the device trains
 	Serial               bool // a stage at a time, of one batch after another; ByGPU is not nil
@@ -131,7 +131,7 @@ type Course struct {
 	busy     bool // the device, by Prepare or Train
 	training bool
 
-	begun, prepared, trained int        // batches of the processor, of the device, and all that have begun that stage
+	begun, prepared, trained int        // batches that the processor began, the device began, and began to train
 	ended                    int        // trainings
 	waiting                  []underWay // batches that the processor has begun and that have not begun to move
 	device                   []underWay // batches on the device, or on their way
@@ -161,7 +161,7 @@ func (c *Course) number(byGPU bool) int {
 	if byGPU {
 		route = 1
 	}
-	if c.r.ByGPU == nil { // those of both routes as they begin
+	if c.r.ByGPU == nil { // batches of both routes, as they begin
 		n := c.next[0]
 		c.next[0]++
 		return n

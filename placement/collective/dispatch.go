@@ -48,7 +48,7 @@ func (d Durations) Check() error {
 //	C'(x) = n/(1+x) * (x*U + max{D, (1+x)*M, C - x*U}),
 //
 // C, D, U and M being the times of CPUBatch, DMA, GPUBatch and Model. x is the number of batches of route 1 for each
-// of route 0 (Figure 6). While the GPU prepares those, in x*U, the processor does as much of its
+// of route 0 (Figure 6). While the GPU prepares them, in x*U, the processor does as much of its
 // batch; the rest of it, C - x*U, the DMA of one batch and the training of 1+x run at once.
 // C' is monotone between the points where two of the three terms are equal, so the least of them all,
 // with 0 and infinity, is the minimum. If several are the least, the smallest x is returned.

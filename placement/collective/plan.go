@@ -35,7 +35,7 @@ func (p Plan) workers(d Durations) int {
 	return max(d.Workers, 1)
 }
 
-// Rules are those of an epoch by the plan. Its batches are in the order in which they come to the GPU,
+// Rules are the rules of an epoch by the plan. Its batches are in the order in which they come to the GPU,
 // unless the plan says who prepares which.
 func (p Plan) Rules(d Durations, batches int) schedule.Rules {
 	r := schedule.Rules{
@@ -50,8 +50,7 @@ func (p Plan) Rules(d Durations, batches int) schedule.Rules {
 	return r
 }
 
-// give makes the rules those of what is left of an epoch from batch first on, whose batches the GPU prepares as byGPU
-// says.
+// give returns the rules for the rest of an epoch, from batch first on; the GPU prepares the batches as byGPU says.
 func give(r schedule.Rules, first int, byGPU []bool) schedule.Rules {
 	byGPU = byGPU[first:]
 	r.Batches, r.CPUBatches = len(byGPU), 0

@@ -3,7 +3,7 @@ package collective
 import "github.com/hopfeed/hopfeed/internal/schedule"
 
 // Scheduler is Dual-Buffer Scheduling (Algorithms 1 to 4): both buffers fill; when one is full, the other
-// is waited for; when both are, all batches of the GPU buffer are trained, while those of the CPU buffer
+// is waited for; when both are, all batches of the GPU buffer are trained, while the batches of the CPU buffer
 // move to its end. The zero value with a Plan is ready to use.
 //
 // What the algorithms leave open, or do worse: who prepares how many batches is part of the plan; a buffer

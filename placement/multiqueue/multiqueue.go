@@ -73,7 +73,7 @@ type Costs struct {
 const mostBatches = 10
 
 // FitCosts are the costs that two trainings on the same batches show: the first synchronizes after each batch, the
-// second after period batches. Seconds are those of a batch, and progress is by how much the loss fell, on average over
+// second after period batches. Seconds are of one batch, and progress is by how much the loss fell, on average over
 // the batches. If the second is no slower in learning or no faster in time, the cost is 0.
 func FitCosts(seconds [2]float64, progress [2]float64, period int) (Costs, error) {
 	if period < 2 || !(seconds[0] > 0 && seconds[1] > 0) {

@@ -67,7 +67,7 @@ type AblationResult struct {
 	EpochSeconds float64   `json:"epoch_seconds"` // median
 	Seconds      []float64 `json:"seconds"`       // of each epoch
 	Speedup      float64   `json:"speedup"`       // over the reference of Figure9; 0 if it has none
-	// WithinNoise reports that the times of epochs overlap with those of the reference.
+	// WithinNoise reports that the times of epochs overlap with the reference's.
 	WithinNoise bool `json:"within_noise"`
 	// StepSeconds is the time of each step of an epoch: load, forward, backward, optimizer. It
 	// is the median of separate epochs, in which the loop waits for every step to end.

@@ -140,7 +140,7 @@ type LoadResult struct {
 	CoreSecondsPerGB float64   `json:"core_seconds_per_gb"` // processor time of 10^9 bytes
 	EpochSeconds     float64   `json:"epoch_seconds"`
 	RoundSeconds     []float64 `json:"round_seconds"` // time of the epoch in each round, ascending
-	// WithinNoise reports that RoundSeconds overlaps with that of the fastest variant.
+	// WithinNoise reports that RoundSeconds overlaps with the fastest variant's.
 	WithinNoise    bool    `json:"within_noise"`
 	ComputeSeconds float64 `json:"compute_seconds"`   // time for which batches were kept
 	WaitSeconds    float64 `json:"load_wait_seconds"` // time that the loop waited for batches

@@ -78,8 +78,8 @@ func (o *Options) refusals(f placement.Facts, n placement.Needs) (all []refusal,
 }
 
 // FindCases sets Cases: each model with each number of hops, and its possible placements. Spec is what all cases have
-// in common. Without hops it takes 2 and all above that the store has. Where nothing is possible, the error is that of
-// what needs least.
+// in common. Without hops it takes 2 and all higher numbers that the store has. Where nothing is possible, the error is
+// the one of what needs least.
 func (o *AblationOptions) FindCases(m session.Machine, spec trainer.Spec, models []string, hops []int) error {
 	if len(hops) == 0 {
 		hops = hopNumbers(o.Store.Manifest.Operators)

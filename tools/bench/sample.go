@@ -61,7 +61,7 @@ type sampledBatch struct {
 	batch sampling.MiniBatch
 }
 
-// Sample samples mini-batches of the nodes in all threads, by a plan of epochs, and measures that. Of each epoch it
+// Sample samples mini-batches of the nodes in all threads, by a plan of epochs, and measures that. In each epoch it
 // samples the first most batches, or all if most is 0.
 func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chunk.Plan, nodes []uint32,
 	epochs, most int, reporter progress.Reporter) (err error) {

@@ -290,7 +290,7 @@ type QueueResult struct {
 	EpochSeconds     float64              `json:"epoch_seconds"` // of training: the median
 	PredictedSeconds float64              `json:"predicted_epoch_seconds"`
 	RowsPerSecond    float64              `json:"rows_per_second"`
-	TimesSynchronous float64              `json:"times_synchronous"` // rows_per_second / that of Synchronous
+	TimesSynchronous float64              `json:"times_synchronous"` // rows_per_second / Synchronous's
 	EpochsSeconds    []float64            `json:"measured_epochs_seconds"`
 }
 

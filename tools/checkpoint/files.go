@@ -76,7 +76,7 @@ func describe(name string, data []byte) fileEntry {
 	return fileEntry{name, int64(len(data)), fmt.Sprintf("%x", sha256.Sum256(data))}
 }
 
-// check compares size and digest of a file with those in checkpoint.json.
+// check compares size and digest of a file with its entry in checkpoint.json.
 func (f *fileEntry) check(data []byte) error {
 	if int64(len(data)) != f.Size {
 		return fmt.Errorf("corrupt: %d bytes, but %s says %d", len(data), File, f.Size)

@@ -282,7 +282,7 @@ func (s *Saver) EndRun(ctx context.Context, p Stopped, r *trainer.Result, err er
 	}
 }
 
-// save saves the best result, of a run, and the state of the last run, if it goes on. If that fails, it tells the user
+// save saves the best result, made by a run, and the state of the last run, if it goes on. On failure it tells the user
 // and training goes on: a later save may succeed, and only the error of the last one counts.
 func (s *Saver) save(best *trainer.Result, run int, state *trainer.State) {
 	defer s.timeSave(time.Now())

@@ -38,7 +38,7 @@ const (
 // Table is the operations that there are.
 type Table []Operation
 
-// Operations are those of this program. What a device does by itself takes the link too (unified virtual addressing).
+// Operations are this program's. What a device does by itself takes the link too (unified virtual addressing).
 var Operations = append(Table{
 	{"T_CBT", Batching, "CPU", "sampling.Sampler, features.Source", "", whole(schedule.Sample)},
 	{"T_DMA", Transferring, "link", "gds.Stream.Copy", "", whole(schedule.Move)},

@@ -41,7 +41,7 @@ type QueueOptions struct {
 	// What was asked for; 0: what is best.
 	Queue, Period, Gradients int
 	BatchBytes               func() int64 // memory of the largest batch on a device so far
-	// HostBatches is how many more batches host memory has room for, beside those of the shortest queues, for each
+	// HostBatches is how many batches more than the shortest queues hold host memory has room for, for each
 	// device. Nil: any number.
 	HostBatches func() int
 }

@@ -37,7 +37,7 @@ type Scheduler struct {
 	// The largest buffers of a plan so far, and the most batches with pinned memory.
 	cpuBuffer, gpuBuffer, pinned int
 
-	// Of the epoch that runs:
+	// The epoch that runs:
 	whole   bool // from its first batch on
 	trained int
 	run     collective.Run
@@ -86,8 +86,7 @@ func New(name string, p Profile, in collective.Inputs) (*Scheduler, error) {
 	return best, nil
 }
 
-// Buffers are the largest buffers of a plan so far, and how many batches are
-// expected to have pinned memory at a time.
+// Buffers are the largest buffers of a plan so far, and how many batches are expected to have pinned memory at a time.
 func (s *Scheduler) Buffers() (cpu, gpu, pinned int) { return s.cpuBuffer, s.gpuBuffer, s.pinned }
 
 func (s *Scheduler) countBuffers() {
@@ -146,7 +145,7 @@ func (s *Scheduler) refine() {
 	}
 }
 
-// meanDurations are the durations of stages, with those of before where there was no such stage.
+// meanDurations are the mean durations of stages; a stage that did not run keeps its duration from before.
 func meanDurations(spans []schedule.Span, before collective.Durations, lateGather bool) collective.Durations {
 	var sums, gather [4]time.Duration
 	var counts [4]int
@@ -189,7 +188,7 @@ func (s *Scheduler) Median() collective.Run {
 	return sorted[(len(sorted)-1)/2]
 }
 
-// Seconds are those of the epochs that ran as a whole.
+// Seconds lists the durations of the epochs that ran as a whole.
 func (s *Scheduler) Seconds() (all []float64) {
 	for _, e := range s.epochs {
 		all = append(all, e.Total.Seconds())

@@ -19,7 +19,7 @@ import (
 const chosenBytes = 32
 
 // NodesInFile lists the nodes of a graph that a text file names, ascending. Each line has an original id, if the graph
-// has those, or else the number of a node. A file that names no node, or one that there is not, is ErrOptions.
+// has original ids, or else the number of a node. A file that names no node, or an unknown one, is ErrOptions.
 func NodesInFile(ctx context.Context, graph *format.Dir, fsys vfs.FS, path string, budget machine.Limit) ([]uint32,
 	error) {
 	f, err := fsys.Open(path)

@@ -185,7 +185,7 @@ func (p *Plan) measure(ctx context.Context, store *format.Dir, o Options) (err e
 		return nil
 	}
 	region := layout.Regions[at]
-	// New devices, so that their peak memory is that of measuring.
+	// New devices, whose peak memory is the peak of measuring.
 	opened, err := o.Machine.Devices.Open(n)
 	if err != nil {
 		return err

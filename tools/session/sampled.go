@@ -62,7 +62,7 @@ type Sampled struct {
 	Cache    *cache.Cache // nil: none
 	// Lists are the adjacency lists that a joint cache has, which Topology reads; nil: none.
 	Lists *sampling.ListCache
-	// Of a Device:
+	// With a Device:
 	Features  features.Source
 	Loader    *sampling.Loader
 	Placement string      // placement.Host or Storage

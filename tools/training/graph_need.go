@@ -35,7 +35,7 @@ type graphNeed struct {
 	batch           sampling.BatchMemory
 	// Pinned memory of the model, for all devices, in epochs and while batches are measured.
 	pinned, profilePinned int64
-	// Of the device: parameters with rows of batches, activations of a batch, and what is validated with its layers.
+	// Device memory: parameters and rows of batches, activations of a batch, validated nodes, and their layers.
 	model, activations, validation, validationLayers int64
 	// Work along edges of a batch and of the whole graph.
 	batchWork, wholeWork int64
@@ -236,7 +236,7 @@ func (p *graphPlan) memory() need.Memory {
 	if p.placement == placement.Device {
 		terms = append(terms, b.whole...)
 		add("work along edges of all nodes", need.FirstDevice, max(0, b.wholeWork-b.batchWork), need.Profile, "")
-		add("nodes near those that are validated", need.FirstDevice, b.validation, need.Epoch, "")
+		add("neighbourhood of validated nodes", need.FirstDevice, b.validation, need.Epoch, "")
 		add("layers of validation", need.FirstDevice, b.validationLayers, need.Epoch, "")
 		switch { // samples take features from the whole graph where the host can read it
 		case o.elements != nil:

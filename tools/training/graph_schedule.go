@@ -132,7 +132,7 @@ func (g *Graph) room() (onHost, onDevice int) {
 	pinned, device := int64(MostBuffers), int64(MostBuffers)
 	info, budget := g.devices[0].Info(), g.o.Machine.Budget
 	if info.MemoryBytes > 0 {
-		device = (info.MemoryBytes-g.devices[0].Usage().Peak)/one + 3 // which there were
+		device = (info.MemoryBytes-g.devices[0].Usage().Peak)/one + 3 // the profile had 3
 	}
 	switch {
 	case info.Unified: // batches are on the device as soon as they are sampled

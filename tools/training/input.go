@@ -23,7 +23,7 @@ import (
 
 // Input is an open store or graph.
 type Input interface {
-	// Sets are the rows of a run with this seed, with those to test on or without.
+	// Sets are the rows of a run with this seed; test: the test rows too.
 	Sets(ctx context.Context, seed uint64, test bool) (Sets, error)
 	// InOrder is rows in their order, to be evaluated: a set for each device.
 	InOrder(rows loader.Rows) ([]RowSet, error)

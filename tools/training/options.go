@@ -111,7 +111,7 @@ func (s *Sampling) FillFanouts(layers int) error {
 type Schedule struct {
 	Name     string  // one of ScheduleNames; "": the processor, each stage as fast as it can
 	CPUShare float64 // of the batches, by the schedule mixed; < 0: the best
-	// Of the schedule multi-queue, 0: what is measured to be best.
+	// For the schedule multi-queue. 0: the best by measurement.
 	Queue     int // batches that wait for each device on the host, and on the device
 	Gradients int // batches whose gradients wait on each device
 	SyncEvery int // batches from one synchronisation of devices to the next

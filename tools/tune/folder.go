@@ -27,7 +27,7 @@ const (
 // Files are written when a search has ended.
 var Files = []string{BalancedConfig, FastestConfig, SmallestConfig, AccurateConfig, PageFile}
 
-// Folder is that of a search, locked against others.
+// Folder is the folder of a search, locked against others.
 type Folder struct {
 	fs   vfs.FS
 	path string

@@ -14,7 +14,7 @@ type Goals struct {
 	// ProcessorTime: throughput is rows by the time of processors, which other work on the machine changes
 	// little; but waiting for a link or a disk does not count, nor what runs beside what.
 	ProcessorTime bool
-	DeviceMemory  bool     // memory is that of the device, not what the process has resident
+	DeviceMemory  bool     // memory is the device's peak, not the process's resident peak
 	MaxMemory     int64    // bytes; 0: any
 	MinValid      *float64 // least validation metric; nil: any. No metric meets it where less is better
 }
@@ -50,7 +50,7 @@ func (g Goals) Meets(o Outcome) bool {
 // where less of it is better.
 type Score [3]float64
 
-// Score is that of an outcome that is Measured.
+// Score is the score of an outcome that is Measured.
 func (g Goals) Score(o Outcome) Score {
 	valid := *o.Valid
 	if o.Lower {
@@ -64,7 +64,7 @@ func (a Score) dominates(b Score) bool {
 	return a != b && a[0] >= b[0] && a[1] >= b[1] && a[2] >= b[2]
 }
 
-// Front is the Pareto front of trials: those within the limits that no other trial within the limits dominates, by
+// Front is the Pareto front of trials: no other trial within the limits dominates them. They are within the limits, by
 // falling throughput. Among equals it has the first.
 func (g Goals) Front(trials []Trial) (front []Trial) {
 	within := slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool { return !g.Meets(t.Outcome) })

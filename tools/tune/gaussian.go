@@ -61,7 +61,7 @@ type Process struct {
 	alpha     *mat.VecDense // the inverse of the covariance times y
 }
 
-// FitProcess fits a process. Lengths, and the variance of the noise as a share of that of y, maximise the marginal
+// FitProcess fits a process. Lengths, and the noise's variance / y's variance, maximise the marginal
 // likelihood, by a search along one of them after another.
 func FitProcess(x [][]float64, y []float64) *Process {
 	p := &Process{x: x, noise: 0.03, lengths: make([]float64, len(x[0]))}

@@ -65,7 +65,7 @@ type exploration struct {
 	known   map[int]Score // predictions so far
 	starts  []int         // points of trials
 	free    map[int]bool  // points that may be proposed
-	best    int           // of them, that of the largest reward so far; -1: none
+	best    int           // the free point with the largest reward so far; -1: none
 	reward  float64       // there
 }
 

@@ -58,8 +58,8 @@ func First(n int, propose Proposer) Proposer {
 	}
 }
 
-// Run makes the trials that are proposed after those done already, which must be of this search. After each it calls
-// record, which may save them. It ends with the first error of try or record, and returns what was done with it.
+// Run makes the trials that are proposed after the earlier ones, done, which must be of this search. After each it
+// calls record, which may save them. It ends with the first error of try or record, and returns what was done with it.
 func Run(ctx context.Context, propose Proposer, done []Trial,
 	try func(ctx context.Context, number int, s Settings) (Outcome, error), record func([]Trial) error,
 ) ([]Trial, error) {

@@ -20,7 +20,7 @@ type MorphGL struct {
 	DucatiUsed [3]float64
 }
 
-// Name is that of machine and data set.
+// Name names machine and data set.
 func (s MorphGL) Name() string { return s.Machine + "-" + s.Data }
 
 // Stages are the durations of an emulated machine.

@@ -23,7 +23,7 @@ type SearchResult struct {
 	Search string `json:"search"`
 	Runs   int    `json:"runs"` // of each seed
 	Seeds  int    `json:"seeds"`
-	// Hypervolume of the front after so many runs, as a share of that of the whole table: mean, sample standard
+	// Hypervolume of the front after so many runs / the whole table's: mean, sample standard
 	// deviation, and least over the seeds.
 	Share      float64 `json:"hypervolume"`
 	ShareStd   float64 `json:"hypervolume_std"`

@@ -102,7 +102,7 @@ func Forest(x [][]float64, y []float64, seed uint64) tune.Model {
 	}
 }
 
-// Boosting is a sum of small trees, each grown on what those before have left (Friedman 2001, 2002).
+// Boosting is a sum of small trees, each grown on the residuals of the trees before (Friedman 2001, 2002).
 func Boosting(x [][]float64, y []float64, seed uint64) tune.Model {
 	r := &stream{seed: rng.Derive(seed, "boosting")}
 	mean := stat.Mean(y, nil)
