@@ -12,6 +12,11 @@ func (m *Mem) CrashClone() *Mem {
 	return m.crash(func(string, int) bool { return false })
 }
 
+// Clone is another disk with the same content, all of it synced.
+func (m *Mem) Clone() *Mem {
+	return m.crash(func(string, int) bool { return true })
+}
+
 // CrashCloneKeeping is CrashClone for a disk that, as they may, has written some of what nobody synced: of each change
 // to a directory and each 4096 bytes of a file, the seed says whether it is there.
 func (m *Mem) CrashCloneKeeping(seed uint64) *Mem {
