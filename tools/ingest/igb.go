@@ -72,7 +72,7 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 	s := newArraySource(fsys, "igb", dir)
 	s.info.Input["classes"], s.info.Input["splits"] = o.Classes, "60/20/20 by position"
 	defer closeOnError(&err, s)
-	features, err := s.openHeaderless(filepath.Join(paper, feature), igbFeatures, "floats [n,F]")
+	features, err := s.openMaybeRaw(filepath.Join(paper, feature), igbFeatures, "floats [n,F]")
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 
 // openIGBLabels opens the labels of the first labeled nodes, and splits these nodes.
 func (s *arraySource) openIGBLabels(path string, labeled int64) error {
-	a, err := s.openHeaderless(path, 1, "numbers [n] or [n,1]")
+	a, err := s.openMaybeRaw(path, 1, "numbers [n] or [n,1]")
 	if err == nil && a.Shape[0] != s.info.Nodes && a.Shape[0] != labeled {
 		err = invalid(path, "array of shape %v (want a number for each of %d nodes)", a.Shape, s.info.Nodes)
 	}
@@ -100,9 +100,8 @@ func (s *arraySource) openIGBLabels(path string, labeled int64) error {
 	}
 	s.info.Input["labeled"] = strconv.FormatInt(labeled, 10)
 	ofLabeled := func(row int64) (int64, bool) { return row, row < labeled }
-	if err := s.addLabels(path, &a.Header, -1, LabelsAsClasses, func(ctx context.Context, sink *labelSink) error {
-		return sink.numbersOf(ctx, path, &a.Header, fromStart[float64](a), ofLabeled)
-	}); err != nil {
+	open := func() (*npy.Stream, error) { return a.Stream(), nil }
+	if err := s.addLabels(open, -1, LabelsAsClasses, ofLabeled); err != nil {
 		return err
 	}
 	return s.addSplits(path, 1, func(_ context.Context, to *format.RowTable, _ int64) error {
@@ -127,32 +126,13 @@ func splitIGB(splits []uint8) {
 	}
 }
 
-// openHeaderless opens a .npy file, or, where it does not begin as one, takes it for nothing but float32 in rows of the
-// given length. want is as in openArray.
-func (s *source) openHeaderless(path string, rowLength int64, want string) (*npy.Array, error) {
-	if ok, err := npy.HasHeader(s.fsys, path); err != nil {
-		return nil, err
-	} else if ok {
+// openMaybeRaw opens a .npy file or, where it does not begin as one, takes it for nothing but float32 in rows of so many
+// elements. want is as in openArray.
+func (s *source) openMaybeRaw(path string, columns int64, want string) (*npy.Array, error) {
+	if ok, err := npy.HasHeader(s.fsys, path); ok || err != nil {
 		return s.openArray(path, want)
 	}
-	file, err := s.fsys.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	rows := file.Size() / (4 * rowLength)
-	if rows == 0 || rows*4*rowLength != file.Size() {
-		return nil, invalid(path, "%d bytes without a .npy header are no float32 in rows of %d (truncated?)",
-			file.Size(), rowLength)
-	}
-	shape := []int64{rows, rowLength}
-	if rowLength == 1 {
-		shape = shape[:1]
-	}
-	a, err := s.openRaw(path, npy.Float32, shape...)
-	if err != nil {
-		return nil, err
-	}
-	return a, checkArray(path, &a.Header, want)
+	return s.openRaw(path, npy.Float32, columns)
 }
 
 var igbFormat = Format{

@@ -145,7 +145,7 @@ func TestIGBThatIsNoneIsRefusedNamingTheFile(t *testing.T) {
 		{"empty features", features, []byte{}, []string{"in/" + features}},
 		{"features in one row", features, array(npy.Float32, make([]float32, 10), 10),
 			[]string{"in/" + features, "[10]"}},
-		{"labels of other nodes", labels, raw(make([]float32, 9)), []string{"in/" + labels, "[9]", "10 nodes"}},
+		{"labels of other nodes", labels, raw(make([]float32, 9)), []string{"in/" + labels, "[9 1]", "10 nodes"}},
 		{"half a label", labels, raw([]float32{0, 0, 0, 0.5, 0, 0, 0, 0, 0, 0}),
 			[]string{"in/" + labels, "label 0.5 of node 3"}},
 		{"edges in two rows", edges, array(npy.Int64, make([]int64, 6), 2, 3),

@@ -317,10 +317,11 @@ func (l *edgeList) copyFeatures(place func(row int64) string,
 	if err != nil {
 		return err
 	}
-	a, err := l.openRaw(l.scratch.Path("features"), npy.Float32, h.Shape...)
+	a, err := npy.OpenRaw(l.fsys, l.scratch.Path("features"), npy.Float32, h.Shape...)
 	if err != nil {
 		return err
 	}
+	l.open = append(l.open, a)
 	a.Fortran = h.Fortran
 	l.features = func(int) (FeatureReader, error) {
 		return &copiedRows{denseReader: denseReader{shards: []*npy.Array{a}}, array: a, place: place, want: sum}, nil

@@ -110,9 +110,18 @@ func (s *source) openArray(path, want string) (*npy.Array, error) {
 	return a, checkArray(path, &a.Header, want)
 }
 
-// openRaw opens an array without header, which Close closes.
-func (s *source) openRaw(path string, t npy.Type, shape ...int64) (*npy.Array, error) {
-	a, err := npy.OpenRaw(s.fsys, path, t, shape...)
+// openRaw opens a file without header, rows of so many elements, which Close closes.
+func (s *source) openRaw(path string, t npy.Type, columns int64) (*npy.Array, error) {
+	file, err := s.fsys.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	rows := file.Size() / (columns * t.Size())
+	if rows == 0 || rows*columns*t.Size() != file.Size() {
+		return nil, invalid(path, "%d bytes without a .npy header are no %s in rows of %d (truncated?)", file.Size(), t,
+			columns)
+	}
+	a, err := npy.OpenRaw(s.fsys, path, t, rows, columns)
 	if err == nil {
 		s.open = append(s.open, a)
 	}
@@ -151,17 +160,15 @@ func ofNodes(want string, n int64) string {
 // asNode is the node of a row where rows are nodes.
 func asNode(row int64) (node int64, ok bool) { return row, true }
 
-// each calls body with every element of an array, in the order of the file. next fills its argument with the elements
-// that follow.
-func each[T npy.Number](ctx context.Context, elements int64, next func([]T) error,
-	body func(i int64, v T) error) error {
-	block := make([]T, min(edgeBlock, elements))
-	for first := int64(0); first < elements; first += int64(len(block)) {
+// each calls body with every element of an array, in the order of the file.
+func each[T npy.Number](ctx context.Context, a *npy.Stream, body func(i int64, v T) error) error {
+	block := make([]T, min(edgeBlock, a.Elements()))
+	for first := int64(0); first < a.Elements(); first += int64(len(block)) {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		block = block[:min(int64(len(block)), elements-first)]
-		if err := next(block); err != nil {
+		block = block[:min(int64(len(block)), a.Elements()-first)]
+		if err := npy.Next(a, block); err != nil {
 			return err
 		}
 		for i, v := range block {
@@ -173,14 +180,24 @@ func each[T npy.Number](ctx context.Context, elements int64, next func([]T) erro
 	return nil
 }
 
-// fromStart reads an array from its start on.
-func fromStart[T npy.Number](a *npy.Array) func([]T) error {
-	first := int64(0)
-	return func(dst []T) error {
-		err := npy.Read(a, dst, first)
-		first += int64(len(dst))
+// withArray calls body with an array of an archive.
+func withArray(fsys vfs.FS, path, name string, body func(*npy.Stream) error) error {
+	a, err := npy.OpenStream(fsys, path, name)
+	if err != nil {
 		return err
 	}
+	defer a.Close()
+	return body(a)
+}
+
+// readArchive reads an array of an archive, which must hold what checkArray is told.
+func readArchive(fsys vfs.FS, path, name, want string, dst []int64) error {
+	return withArray(fsys, path, name, func(a *npy.Stream) error {
+		if err := checkArray(a.Path(), &a.Header, want); err != nil {
+			return err
+		}
+		return npy.Next(a, dst)
+	})
 }
 
 // openLabelArray opens labels in a .npy file with n rows (negative: any number). nodeOf is the node of a row.
@@ -189,23 +206,23 @@ func (s *source) openLabelArray(path string, n int64, as LabelsAs, nodeOf func(r
 	if err != nil {
 		return err
 	}
-	return s.addLabels(path, &a.Header, n, as, func(ctx context.Context, sink *labelSink) error {
-		if a.Type == npy.Text {
-			return sink.texts(a, nodeOf)
-		}
-		return sink.numbersOf(ctx, path, &a.Header, fromStart[float64](a), nodeOf)
-	})
+	return s.addLabels(func() (*npy.Stream, error) { return a.Stream(), nil }, n, as, nodeOf)
 }
 
-// addLabels makes an array of n rows (negative: any number) the labels: one a row, or several. read hands all labels to
-// a sink, and is called once or twice.
-func (s *source) addLabels(path string, h *npy.Header, n int64, as LabelsAs,
-	read func(context.Context, *labelSink) error) error {
+// addLabels makes an array of n rows (negative: any number) the labels: one a row, or several. open is called for each
+// reading.
+func (s *source) addLabels(open func() (*npy.Stream, error), n int64, as LabelsAs,
+	nodeOf func(row int64) (int64, bool)) error {
+	a, err := open()
+	if err != nil {
+		return err
+	}
+	h, path := &a.Header, a.Path()
 	want := "numbers [n] or [n,L]: a row for each node"
 	if h.Type == npy.Text {
 		want = "text [n] or [n,1]"
 	}
-	if err := checkArray(path, h, ofNodes(want, n)); err != nil {
+	if err := errors.Join(checkArray(path, h, ofNodes(want, n)), a.Close()); err != nil {
 		return err
 	}
 	columns := int64(1)
@@ -224,18 +241,38 @@ func (s *source) addLabels(path string, h *npy.Header, n int64, as LabelsAs,
 		s.info.RowBytes += columns
 	}
 	s.labels = func(ctx context.Context, to *format.RowTable) (labelResult, error) {
-		return readLabels(as, path, columns, to, func(sink *labelSink) error { return read(ctx, sink) })
+		return readLabels(as, path, columns, to, func(sink *labelSink) error {
+			a, err := open()
+			if err != nil {
+				return err
+			}
+			defer a.Close()
+			if !slices.Equal(a.Shape, h.Shape) || a.Type != h.Type {
+				return fmt.Errorf("%s: %w", path, errChanged)
+			}
+			return sink.array(ctx, a, nodeOf)
+		})
 	}
 	return nil
 }
 
-// numbersOf takes labels from an array; next fills its argument with the elements that follow.
-func (s *labelSink) numbersOf(ctx context.Context, path string, h *npy.Header, next func([]float64) error,
-	nodeOf func(row int64) (int64, bool)) error {
-	rows, l := h.Shape[0], s.columns
-	return each(ctx, h.Elements(), next, func(i int64, v float64) error {
+// array takes labels from an array.
+func (s *labelSink) array(ctx context.Context, a *npy.Stream, nodeOf func(row int64) (int64, bool)) error {
+	if a.Type == npy.Text {
+		texts, err := a.Strings()
+		for row, text := range texts {
+			if node, ok := nodeOf(int64(row)); ok && err == nil {
+				if err = s.text(node, 0, []byte(text)); err != nil {
+					err = invalid(a.Path(), "row %d: %w", row, err)
+				}
+			}
+		}
+		return err
+	}
+	rows, l := a.Shape[0], s.columns
+	return each(ctx, a, func(i int64, v float64) error {
 		row, column := i/l, i%l
-		if h.Fortran {
+		if a.Fortran {
 			row, column = i%rows, i/rows
 		}
 		node, ok := nodeOf(row)
@@ -243,28 +280,10 @@ func (s *labelSink) numbersOf(ctx context.Context, path string, h *npy.Header, n
 			return nil
 		}
 		if err := s.number(node, column, v); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, a.Path(), err)
 		}
 		return nil
 	})
-}
-
-// texts takes labels from an array of text.
-func (s *labelSink) texts(a *npy.Array, nodeOf func(row int64) (int64, bool)) error {
-	texts, err := a.Strings()
-	if err != nil {
-		return err
-	}
-	for row, text := range texts {
-		node, ok := nodeOf(int64(row))
-		if !ok {
-			continue
-		}
-		if err := s.text(node, 0, []byte(text)); err != nil {
-			return invalid(a.Path(), "row %d: %w", row, err)
-		}
-	}
-	return nil
 }
 
 func (s *source) addSplits(path string, count int64,
@@ -293,7 +312,7 @@ func (s *source) addSplitArray(path string, n int64, nodeOf func(row int64) (int
 		count = a.Shape[0]
 	}
 	return s.addSplits(path, count, func(ctx context.Context, to *format.RowTable, first int64) error {
-		return each(ctx, a.Elements(), fromStart[int64](a), func(i, v int64) error {
+		return each(ctx, a.Stream(), func(i, v int64) error {
 			split, row := i/rows, i%rows
 			if a.Fortran {
 				split, row = i%count, i/count

@@ -258,7 +258,7 @@ func (s *arraySource) openSplits() error {
 func (s *arraySource) readLists(ctx context.Context, to *format.RowTable,
 	lists []*npy.Array, parts []uint8, compare bool) error {
 	for k, list := range lists {
-		err := each(ctx, list.Elements(), fromStart[int64](list), func(i, v int64) error {
+		err := each(ctx, list.Stream(), func(i, v int64) error {
 			if uint64(v) >= uint64(s.info.Nodes) {
 				return invalid(list.Path(), "entry %d is %s, but there are %d nodes", i, list.Element(i), s.info.Nodes)
 			}
@@ -289,7 +289,7 @@ func (s *arraySource) openOrigIDs() error {
 		return err
 	}
 	s.info.RowBytes += 16 + a.Width // of ASCII
-	s.origIDs = a.Strings
+	s.origIDs = func() ([]string, error) { return a.Stream().Strings() }
 	return nil
 }
 

@@ -90,8 +90,7 @@ func (s *arraySource) openDenseFeatures(name string, o NPYOptions, meta npyMeta)
 	return s.openArray(s.path(name), "")
 }
 
-// openRawFeatures opens a file without header. Options or meta.json tell its shape and type. A shard has as many rows
-// as it has bytes for.
+// openRawFeatures opens a file without header. Options or meta.json tell its columns and type.
 func (s *arraySource) openRawFeatures(name string, o NPYOptions, meta npyMeta) (*npy.Array, error) {
 	path, shape, t := s.path(name), o.FeatureShape, o.FeatureType
 	if len(shape) == 0 && meta.Nodes != nil && meta.Features != nil {
@@ -113,15 +112,7 @@ func (s *arraySource) openRawFeatures(name string, o NPYOptions, meta npyMeta) (
 	if shape[0] < 0 || shape[1] < 1 || shape[1] > format.MaxFeatures {
 		return nil, invalid(path, "an array of shape %v (want 1 to %d features)", shape, format.MaxFeatures)
 	}
-	rows := shape[0]
-	if name == shardName(len(s.shards)) {
-		file, err := s.fsys.Stat(path)
-		if err != nil {
-			return nil, err
-		}
-		rows = file.Size() / (shape[1] * t.Size())
-	}
-	return s.openRaw(path, t, rows, shape[1])
+	return s.openRaw(path, t, shape[1])
 }
 
 // readShards makes the shards the features.
@@ -201,9 +192,9 @@ func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 	}
 	path := s.path("node_feat.npz")
 	err := withArray(s.fsys, path, "format", func(a *npy.Stream) error {
-		layout, err := a.Text()
-		if err == nil && layout != "csr" {
-			err = invalid(path, "a sparse matrix of format %q (want csr: save matrix.tocsr())", layout)
+		layout, err := a.Strings()
+		if err == nil && !slices.Equal(layout, []string{"csr"}) {
+			err = invalid(path, "a sparse matrix of format %.100q (want csr: save matrix.tocsr())", layout)
 		}
 		return err
 	})
@@ -211,12 +202,7 @@ func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 		return err
 	}
 	var dims [2]int64
-	if err := withArray(s.fsys, path, "shape", func(a *npy.Stream) error {
-		if err := checkArray(a.Path(), &a.Header, "integers [2]"); err != nil {
-			return err
-		}
-		return npy.Next(a, dims[:])
-	}); err != nil {
+	if err := readArchive(s.fsys, path, "shape", "integers [2]", dims[:]); err != nil {
 		return err
 	}
 	if dims[0] < 0 {
@@ -230,7 +216,6 @@ func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 // sparseReader spreads CSR rows. Its three arrays are streamed side by side, so that deflated ones are inflated once.
 type sparseReader struct {
 	path                  string
-	archive               *npy.Archive
 	indptr, indices, data *npy.Stream
 	streams               []*npy.Stream // all of them
 	cols                  int64
@@ -251,19 +236,16 @@ const sparseBytes = 8 << 20
 
 func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
 	r := &sparseReader{path: s.path("node_feat.npz"), cols: int64(s.info.Features)}
-	if r.archive, err = npy.OpenArchive(s.fsys, r.path); err != nil {
-		return nil, err
-	}
 	defer closeOnError(&err, r)
-	if r.data, err = r.stream("data", "numbers [entries]"); err != nil {
+	if r.data, err = s.stream(r, "data", "numbers [entries]"); err != nil {
 		return nil, err
 	}
 	r.left = r.data.Elements()
-	if r.indices, err = r.stream("indices", fmt.Sprintf("integers [%d]: one for each value", r.left)); err != nil {
+	if r.indices, err = s.stream(r, "indices", fmt.Sprintf("integers [%d]: one for each value", r.left)); err != nil {
 		return nil, err
 	}
 	ends := fmt.Sprintf("integers [%d]: where each row ends", s.info.Nodes+1)
-	if r.indptr, err = r.stream("indptr", ends); err != nil {
+	if r.indptr, err = s.stream(r, "indptr", ends); err != nil {
 		return nil, err
 	}
 	var first [1]int64
@@ -273,9 +255,9 @@ func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
 	return r, err
 }
 
-// stream opens an array, which must be as checkArray is told, and which Close closes.
-func (r *sparseReader) stream(name, want string) (*npy.Stream, error) {
-	a, err := r.archive.Stream(name)
+// stream opens an array for r, which must be as checkArray is told.
+func (s *arraySource) stream(r *sparseReader, name, want string) (*npy.Stream, error) {
+	a, err := npy.OpenStream(s.fsys, r.path, name)
 	if err != nil {
 		return nil, err
 	}
@@ -344,5 +326,5 @@ func (r *sparseReader) Close() error {
 	for _, s := range r.streams {
 		errs = append(errs, s.Close())
 	}
-	return errors.Join(append(errs, r.archive.Close())...)
+	return errors.Join(errs...)
 }

@@ -385,7 +385,7 @@ func TestBadInputIsRefusedNamingFileAndPlace(t *testing.T) {
 				4)}, NPYOptions{}, []string{"node_feat_2.npy", "node_feat_1.npy is missing"}},
 		{"raw features without a shape", layout{"node_feat.npy": make([]byte, 80)}, NPYOptions{}, []string{"--shape"}},
 		{"raw features of another shape", layout{"node_feat.npy": make([]byte, 80)},
-			NPYOptions{FeatureShape: []int64{5, 5}}, []string{"100 bytes, found 80"}},
+			NPYOptions{FeatureShape: []int64{5, 5}}, []string{"4 rows together, and --shape says 5"}},
 		{"raw features of no columns", layout{"node_feat.npy": {}}, NPYOptions{FeatureShape: []int64{5, 0}},
 			[]string{"in/node_feat.npy", "[5 0]"}},
 		{"raw shards of part of a row", layout{"node_feat.npy": nil, "node_feat_0.npy": raw(smallFeatures[:7])},

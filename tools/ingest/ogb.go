@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 	"github.com/spf13/pflag"
@@ -255,21 +254,6 @@ func (s *ogbSource) openSplits() error {
 	return s.addSplitFolders(paths...)
 }
 
-// withArray calls body with an array of an archive.
-func withArray(fsys vfs.FS, path, name string, body func(*npy.Stream) error) error {
-	z, err := npy.OpenArchive(fsys, path)
-	if err != nil {
-		return err
-	}
-	defer z.Close()
-	a, err := z.Stream(name)
-	if err != nil {
-		return err
-	}
-	defer a.Close()
-	return body(a)
-}
-
 var ogbFormat = Format{
 	Name:  "ogb",
 	Short: "a data set of the Open Graph Benchmark",
@@ -291,39 +275,31 @@ reverse of each is added. For other data sets give --undirected or --directed.` 
 
 func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	path := s.path("data.npz")
-	z, err := npy.OpenArchive(s.fsys, path)
+	arrays, err := npy.Members(s.fsys, path)
 	if err != nil {
 		return err
 	}
-	defer z.Close()
 	var sizes [2]int64
-	for i, name := range []string{"num_nodes_list", "num_edges_list"} {
-		if err := withArray(s.fsys, path, name, func(a *npy.Stream) error {
-			if err := checkArray(a.Path(), &a.Header, "integers [1]: one, as there must be one graph"); err != nil {
-				return err
-			}
-			return npy.Next(a, sizes[i:i+1])
-		}); err != nil {
+	for i, what := range [2]string{"nodes", "edges"} {
+		name, most := "num_"+what+"_list", [2]int64{MaxNodes, format.MaxEdges}[i]
+		const want = "integers [1]: one, as there must be one graph"
+		if err := readArchive(s.fsys, path, name, want, sizes[i:i+1]); err != nil {
 			return err
 		}
-	}
-	for i, most := range []int64{MaxNodes, format.MaxEdges} {
 		if sizes[i] < 0 || sizes[i] > most {
-			what := [2]string{"nodes", "edges"}[i]
-			return invalid(path, "num_%s_list: %d %[1]s (want 0 to %[3]d)", what, sizes[i], most)
+			return invalid(path, "%s: %d %s (want 0 to %d)", name, sizes[i], what, most)
 		}
 	}
-	own, err := s.identify(sizes[0], z.Has("node_feat"), o)
+	own, err := s.identify(sizes[0], slices.Contains(arrays, "node_feat"), o)
 	if err != nil {
 		return err
 	}
 	used := []string{"num_nodes_list", "num_edges_list", "edge_index", "node_feat"}
-	s.info.noteLeft(path, slices.DeleteFunc(z.Names(), func(name string) bool { return slices.Contains(used, name) }))
+	s.info.noteLeft(path, slices.DeleteFunc(arrays, func(name string) bool { return slices.Contains(used, name) }))
 	labels, err := s.need("node-label.npz")
 	if err == nil {
-		err = withArray(s.fsys, labels, "node_label", func(a *npy.Stream) error {
-			return s.openArchiveLabels(labels, &a.Header, o.LabelsAs)
-		})
+		open := func() (*npy.Stream, error) { return npy.OpenStream(s.fsys, labels, "node_label") }
+		err = s.addLabels(open, s.info.Nodes, o.LabelsAs, asNode)
 	}
 	if err != nil {
 		return err
@@ -348,33 +324,10 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 		}
 		s.info.FeatureBytes = sparseBytes
 		s.features = func(int) (FeatureReader, error) {
-			z, err := npy.OpenArchive(s.fsys, path)
-			if err != nil {
-				return nil, err
-			}
-			a, err := z.Stream("node_feat")
-			if err != nil {
-				return nil, errors.Join(err, z.Close())
-			}
-			return &streamReader{z, a}, nil
+			a, err := npy.OpenStream(s.fsys, path, "node_feat")
+			return &streamReader{a}, err
 		}
 		return nil
-	})
-}
-
-// openArchiveLabels makes an array in an archive the labels.
-func (s *ogbSource) openArchiveLabels(path string, h *npy.Header, as LabelsAs) error {
-	place := path + ": node_label"
-	if h.Type == npy.Text {
-		return invalid(place, "an array of text (want numbers)")
-	}
-	return s.addLabels(place, h, s.info.Nodes, as, func(ctx context.Context, sink *labelSink) error {
-		return withArray(s.fsys, path, "node_label", func(a *npy.Stream) error {
-			if !slices.Equal(a.Shape, h.Shape) || a.Type != h.Type {
-				return fmt.Errorf("%s: %w", place, errChanged)
-			}
-			return sink.numbersOf(ctx, place, &a.Header, func(dst []float64) error { return npy.Next(a, dst) }, asNode)
-		})
 	})
 }
 
@@ -388,7 +341,7 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 		return err
 	}
 	s.edges.edges = edges
-	err = each(ctx, a.Elements(), func(dst []int64) error { return npy.Next(a, dst) }, func(i, v int64) error {
+	err = each(ctx, a, func(i, v int64) error {
 		column, edge := i/edges, i%edges
 		if a.Fortran {
 			column, edge = i%2, i/2
@@ -413,28 +366,25 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 
 // copyColumns puts features in Fortran order, whose columns come one after another, into a scratch file.
 func (s *ogbSource) copyColumns(ctx context.Context, a *npy.Stream) error {
-	return s.copyFeatures((&streamReader{nil, a}).Place, func(to vfs.PendingFile) (npy.Header, uint64, error) {
-		sum, next, rows := uint64(0), int64(0), a.Shape[0] // next: element in Fortran order
-		err := each(ctx, a.Elements(), func(dst []float32) error {
-			if err := npy.Next(a, dst); err != nil {
-				return err
+	rows, columns := a.Shape[0], a.Shape[1]
+	return s.copyFeatures((&streamReader{a}).Place, func(to vfs.PendingFile) (npy.Header, uint64, error) {
+		w := columnWriter{to: to, rows: rows, columns: columns}
+		block := make([]float32, min(edgeBlock, rows))
+		for at, n := int64(0), int64(0); at < rows*columns; at += n {
+			n = min(int64(len(block)), rows-at%rows)
+			if err := errors.Join(context.Cause(ctx), npy.Next(a, block[:n])); err != nil {
+				return npy.Header{}, 0, err
 			}
-			for i := range dst {
-				sum += sumElements(next%rows*a.Shape[1]+next/rows, 0, dst[i:i+1])
-				next++
+			if err := w.put(at/rows, at%rows, block[:n]); err != nil {
+				return npy.Header{}, 0, err
 			}
-			_, err := to.Write(dtype.BytesOf(dst))
-			return err
-		}, func(int64, float32) error { return nil })
-		return npy.Header{Fortran: true, Shape: a.Shape}, sum, err
+		}
+		return w.header(), w.sum, nil
 	})
 }
 
 // streamReader reads the rows of an array in an archive.
-type streamReader struct {
-	archive *npy.Archive
-	*npy.Stream
-}
+type streamReader struct{ *npy.Stream }
 
 func (r *streamReader) Read(ctx context.Context, dst []float32) error {
 	if err := context.Cause(ctx); err != nil {
@@ -444,5 +394,3 @@ func (r *streamReader) Read(ctx context.Context, dst []float32) error {
 }
 
 func (r *streamReader) Place(row int64) string { return fmt.Sprintf("%s: row %d", r.Path(), row) }
-
-func (r *streamReader) Close() error { return errors.Join(r.Stream.Close(), r.archive.Close()) }

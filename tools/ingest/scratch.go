@@ -26,6 +26,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 // ScratchOptions are for sources that decode their files once and keep the result in scratch files: text and compressed
@@ -230,6 +231,24 @@ func (r *scratchRows) put(row int64, values []float32) error {
 	r.sum += sumElements(row*r.cols, 1, values)
 	r.rows = max(r.rows, row+1)
 	return nil
+}
+
+// columnWriter writes features column by column.
+type columnWriter struct {
+	to            vfs.PendingFile
+	rows, columns int64
+	sum           uint64 // sumElements of what was put
+}
+
+func (w *columnWriter) header() npy.Header {
+	return npy.Header{Fortran: true, Shape: []int64{w.rows, w.columns}}
+}
+
+// put writes values of consecutive rows.
+func (w *columnWriter) put(column, row int64, values []float32) error {
+	w.sum += sumElements(row*w.columns+column, w.columns, values)
+	_, err := w.to.WriteAt(dtype.BytesOf(values), 4*(column*w.rows+row))
+	return err
 }
 
 // sumElements is a checksum of elements of a matrix and of their numbers in it, row by row: the i-th value has the

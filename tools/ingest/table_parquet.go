@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
@@ -282,31 +281,31 @@ func (t *parquetTable) copyColumns(ctx context.Context, l *edgeList, columns []i
 	task := l.scratch.Progress.Start("read features", bytes, progress.Bytes)
 	defer task.Done()
 	return l.copyFeatures(t.Place, func(to vfs.PendingFile) (npy.Header, uint64, error) {
-		sum, err := t.copyGroups(ctx, to, columns, task)
-		return npy.Header{Fortran: true, Shape: []int64{t.Rows, int64(len(columns))}}, sum, err
+		w := columnWriter{to: to, rows: t.Rows, columns: int64(len(columns))}
+		err := t.copyGroups(ctx, &w, columns, task)
+		return w.header(), w.sum, err
 	})
 }
 
-// copyGroups writes the feature columns, in the order in which the files have them, and returns their sumElements.
-func (t *parquetTable) copyGroups(ctx context.Context, to vfs.PendingFile, columns []int,
-	task progress.Task) (sum uint64, err error) {
+// copyGroups writes the feature columns, in the order in which the files have them.
+func (t *parquetTable) copyGroups(ctx context.Context, w *columnWriter, columns []int, task progress.Task) error {
 	r, err := t.Read(t.columns[columns[0]])
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer r.Close()
-	values, n := make([]float32, parquetBlock), int64(len(columns))
+	values := make([]float32, parquetBlock)
 	for g, group := range t.Groups() {
 		for k, column := range columns {
 			if err := errors.Join(context.Cause(ctx), r.Restart(t.columns[column], g, g+1)); err != nil {
-				return 0, err
+				return err
 			}
 			for row := group.First; ; {
 				cells, err := r.Next(parquetBlock)
 				if err == io.EOF {
 					break
 				} else if err != nil {
-					return 0, err
+					return err
 				}
 				for i := range cells.N {
 					if values[i] = float32(cells.Number(i)); !cells.Null[i] && values[i]-values[i] == 0 {
@@ -316,16 +315,15 @@ func (t *parquetTable) copyGroups(ctx context.Context, to vfs.PendingFile, colum
 					if !cells.Null[i] {
 						bad = fmt.Errorf("%v %s", cells.Number(i), notFinite)
 					}
-					return 0, fmt.Errorf("%w: %s, %s: %w", ErrInvalid, t.Place(row+int64(i)), t.place(column), bad)
+					return fmt.Errorf("%w: %s, %s: %w", ErrInvalid, t.Place(row+int64(i)), t.place(column), bad)
 				}
-				sum += sumElements(row*n+int64(k), n, values[:cells.N])
-				if _, err := to.WriteAt(dtype.BytesOf(values[:cells.N]), 4*(int64(k)*t.Rows+row)); err != nil {
-					return 0, err
+				if err := w.put(int64(k), row, values[:cells.N]); err != nil {
+					return err
 				}
 				row += int64(cells.N)
 				task.Add(4 * int64(cells.N))
 			}
 		}
 	}
-	return sum, nil
+	return nil
 }

@@ -2,14 +2,12 @@ package npy
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
@@ -214,60 +212,6 @@ func (a *Array) Element(i int64) string {
 		return fmt.Sprint(uint64(v[0]))
 	}
 	return fmt.Sprint(v[0])
-}
-
-// Strings reads a whole array of strings. Strings that were read together share memory.
-func (a *Array) Strings() ([]string, error) {
-	if a.Type != Bytes && a.Type != Text {
-		return nil, fmt.Errorf("%w: %s: %s where strings are expected", ErrInvalid, a.Path(), a.Type)
-	}
-	out := make([]string, a.Elements())
-	size := a.ItemBytes()
-	perBlock := max(1, blockBytes/max(1, size))
-	raw := make([]byte, min(perBlock, int64(len(out)))*size)
-	var text []byte
-	var ends []int
-	for first := int64(0); first < int64(len(out)); first += perBlock {
-		n := min(perBlock, int64(len(out))-first)
-		if err := a.readAt(raw[:n*size], a.Offset+first*size); err != nil {
-			return nil, err
-		}
-		text, ends = text[:0], ends[:0]
-		for i := range n {
-			var ok bool
-			if text, ok = appendString(text, raw[i*size:(i+1)*size], &a.Header); !ok {
-				return nil, fmt.Errorf("%w: %s: string %d is not %s", ErrInvalid, a.Path(), first+i,
-					map[Type]string{Bytes: "UTF-8", Text: "UTF-32"}[a.Type])
-			}
-			ends = append(ends, len(text))
-		}
-		block, start := string(text), 0
-		for i, end := range ends {
-			out[first+int64(i)], start = block[start:end], end
-		}
-	}
-	return out, nil
-}
-
-// appendString appends a string without the zeros that pad it to its width. ok is false if the bytes are not UTF-8, or
-// a number is not a Unicode character.
-func appendString(dst, raw []byte, h *Header) (text []byte, ok bool) {
-	if h.Type == Bytes {
-		raw = bytes.TrimRight(raw, "\x00")
-		return append(dst, raw...), utf8.Valid(raw)
-	}
-	swapBytes(raw, 4, h.BigEndian)
-	runes := dtype.As[int32](raw)
-	for len(runes) > 0 && runes[len(runes)-1] == 0 {
-		runes = runes[:len(runes)-1]
-	}
-	for _, r := range runes {
-		if !utf8.ValidRune(r) {
-			return dst, false
-		}
-		dst = utf8.AppendRune(dst, r)
-	}
-	return dst, true
 }
 
 // Convert decodes len(dst) elements of raw, which must be aligned for their type and is overwritten if its byte order
