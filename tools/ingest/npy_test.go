@@ -389,7 +389,7 @@ func TestBadInputIsRefusedNamingFileAndPlace(t *testing.T) {
 		{"raw features of no columns", layout{"node_feat.npy": {}}, NPYOptions{FeatureShape: []int64{5, 0}},
 			[]string{"in/node_feat.npy", "[5 0]"}},
 		{"raw shards of part of a row", layout{"node_feat.npy": nil, "node_feat_0.npy": raw(smallFeatures[:7])},
-			NPYOptions{FeatureShape: []int64{5, 4}}, []string{"in/node_feat_0.npy", "16 bytes, found 28"}},
+			NPYOptions{FeatureShape: []int64{5, 4}}, []string{"in/node_feat_0.npy", "28 bytes", "rows of 4"}},
 		{"raw shards of fewer rows", layout{"node_feat.npy": nil, "node_feat_0.npy": raw(smallFeatures[:8])},
 			NPYOptions{FeatureShape: []int64{5, 4}}, []string{"2 rows", "--shape says 5"}},
 		{"raw features of a strange type", layout{"node_feat.npy": make([]byte, 80),
