@@ -76,10 +76,14 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	}
 	defer func() { err = w.leave(err) }()
 	e.out = w
-	if err := e.checkSpace(); err != nil {
+	arrays, needed := e.arrays(), int64(0)
+	for _, a := range arrays {
+		needed += a.DataBytes()
+	}
+	if err := machine.CheckSpace(fsys, w.at, needed); err != nil {
 		return nil, err
 	}
-	for _, a := range e.arrays() {
+	for _, a := range arrays {
 		if err := e.write(a); err != nil {
 			return nil, err
 		}
@@ -216,20 +220,6 @@ func (e *npyExport) prepare() (err error) {
 			e.idWidth = max(e.idWidth, int64(utf8.RuneCountInString(id)))
 		}
 	})
-}
-
-// checkSpace returns an error if the disk has too little space for the export.
-func (e *npyExport) checkSpace() error {
-	needed := int64(0)
-	for _, a := range e.arrays() {
-		needed += a.DataBytes()
-	}
-	free, err := e.out.fsys.FreeBytes(e.out.at)
-	if err == nil && needed > free {
-		err = fmt.Errorf("%w: %s needs %v of disk space, and %v is free", machine.ErrDoesNotFit, e.out.dir,
-			units.Bytes(needed), units.Bytes(free))
-	}
-	return err
 }
 
 // writeBlock is the number of bytes of a write. Between writes, the export looks whether the context has ended.

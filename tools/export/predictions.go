@@ -157,13 +157,7 @@ func (t *Predictions) CheckSpace(fsys vfs.FS, path string) error {
 	if isCSV(path) {
 		row = 11 + t.rowIDBytes + t.longestName() + 12 + 15*int64(t.outputs) // digits, signs and commas
 	}
-	needed := t.Rows*row + 64<<10
-	free, err := fsys.FreeBytes(filepath.Dir(path))
-	if err == nil && needed > free {
-		err = fmt.Errorf("%w: %s needs up to %v of disk space, and %v is free",
-			machine.ErrDoesNotFit, path, units.Bytes(needed), units.Bytes(free))
-	}
-	return err
+	return machine.CheckSpace(fsys, path, t.Rows*row+64<<10)
 }
 
 // Write writes the file, in the format of its suffix, and returns its size. predict calls its argument with the

@@ -2,12 +2,10 @@ package ingest
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
 
@@ -31,6 +29,8 @@ type bucket struct {
 	records int64
 	edges   int64     // that merging has left, at the start of the runs
 	sums    [2]uint32 // CRC-32C of the sources and of the weights of these edges
+
+	tooLarge int64 // first node whose weights add up to more than float32 can hold, or -1
 }
 
 // edgeRun is consecutive records of one bucket. Merging overwrites them with sources, 4 bytes each, and, behind the
@@ -103,9 +103,9 @@ func distributorBytes(plan sortPlan, weighted bool) int64 {
 
 func newDistributor(plan sortPlan, weighted bool) (*distributor, error) {
 	bytes := distributorBytes(plan, weighted)
-	memory, err := offheap.Alloc(bytes)
+	memory, err := alloc(bytes)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
+		return nil, err
 	}
 	p := &distributor{
 		memory:   memory,
@@ -180,9 +180,9 @@ func sortBufferBytes(records int64, weighted bool) int64 {
 }
 
 func newSortBuffer(records int64, weighted bool) (*sortBuffer, error) {
-	b, err := offheap.Alloc(sortBufferBytes(records, weighted))
+	b, err := alloc(sortBufferBytes(records, weighted))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
+		return nil, err
 	}
 	p := &sortBuffer{memory: b}
 	keys := dtype.As[uint64](b.Bytes()[:16*records])

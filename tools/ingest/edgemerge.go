@@ -23,9 +23,8 @@ func (s *edgeSort) merge(ctx context.Context) error {
 	}
 	threads := int(min(int64(s.plan.threads), int64(len(s.buckets))))
 	mergers := make(chan *merger, threads)
-	var tooLarge lowestNode
 	for range threads {
-		m, err := newMerger(s, task, min(largest, s.plan.sortRecords), &tooLarge)
+		m, err := newMerger(s, task, min(largest, s.plan.sortRecords))
 		if err != nil {
 			return err
 		}
@@ -41,9 +40,12 @@ func (s *edgeSort) merge(ctx context.Context) error {
 		return err
 	}
 	for _, b := range s.buckets {
-		s.storedEdges += b.edges
+		if s.storedEdges += b.edges; b.tooLarge >= 0 {
+			return invalid(s.info.WeightsFrom, "the weights of duplicate edges to node %d add up to more than float32 "+
+				"can hold (--duplicates merge keeps the first)", b.tooLarge)
+		}
 	}
-	return tooLarge.err(s.info.WeightsFrom)
+	return nil
 }
 
 // transferRecords is the most records that are read, or edges written, at a time.
@@ -53,13 +55,14 @@ const transferRecords = 1 << 13
 type merger struct {
 	*edgeSort
 	task     progress.Task
-	tooLarge *lowestNode
 	buffer   *sortBuffer
 	splitter *distributor // for buckets that do not fit in buffer; nil until there is one
 	packed   []byte       // records as they are stored
 
 	last  uint64  // key of the last edge of the bucket
 	total float64 // of the weights of that edge and its duplicates
+
+	tooLarge int64 // as bucket has it
 
 	neighborsOut []uint32 // sources of the edges that are to be written next
 	weightsOut   []float32
@@ -69,7 +72,7 @@ type merger struct {
 	sums         [2]uint32 // as bucket has them, of the edges written
 }
 
-func newMerger(s *edgeSort, task progress.Task, records int64, tooLarge *lowestNode) (*merger, error) {
+func newMerger(s *edgeSort, task progress.Task, records int64) (*merger, error) {
 	buffer, err := newSortBuffer(records, s.info.Weighted)
 	if err != nil {
 		return nil, err
@@ -78,7 +81,6 @@ func newMerger(s *edgeSort, task progress.Task, records int64, tooLarge *lowestN
 	m := &merger{
 		edgeSort:     s,
 		task:         task,
-		tooLarge:     tooLarge,
 		buffer:       buffer,
 		packed:       make([]byte, 12*block+8), // so that 8 bytes can be read at the last key
 		neighborsOut: make([]uint32, block),
@@ -100,6 +102,7 @@ func (m *merger) free() {
 func (m *merger) mergeBucket(ctx context.Context, i int) error {
 	b := &m.buckets[i]
 	m.last, m.runsLeft, m.runEdges, m.sums = noKey, b.runs, 0, [2]uint32{}
+	m.tooLarge = -1
 	if err := m.mergeSorted(ctx, m.bucketSet, i, 0); err != nil {
 		return err
 	}
@@ -110,7 +113,7 @@ func (m *merger) mergeBucket(ctx context.Context, i int) error {
 		b.edges += e.records
 	}
 	b.edges += m.runEdges
-	b.sums = m.sums
+	b.sums, b.tooLarge = m.sums, m.tooLarge
 	m.task.Add(b.records)
 	return nil
 }
@@ -238,8 +241,8 @@ func (m *merger) add(n int, upperBits uint64) error {
 			if sum {
 				m.total += float64(weight)
 				total := float32(m.total)
-				if m.weightsOut[m.used-1] = total; math.IsInf(float64(total), 0) {
-					m.tooLarge.add(int64(node))
+				if m.weightsOut[m.used-1] = total; math.IsInf(float64(total), 0) && m.tooLarge < 0 {
+					m.tooLarge = int64(node)
 				}
 			}
 			continue

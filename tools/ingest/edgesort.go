@@ -11,7 +11,6 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/folder"
-	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
@@ -160,8 +159,8 @@ func (t *topology) sort(ctx context.Context, fsys vfs.FS, scratch *folder.Scratc
 	if err := s.distribute(ctx); err != nil {
 		return nil, err
 	}
-	if s.degreeMemory, err = offheap.Alloc(4 * t.info.Nodes); err != nil {
-		return nil, fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
+	if s.degreeMemory, err = alloc(4 * t.info.Nodes); err != nil {
+		return nil, err
 	}
 	s.degrees = dtype.Uint32s(s.degreeMemory.Bytes())
 	return s, s.merge(ctx)
@@ -175,7 +174,8 @@ func (s *edgeSort) newBucketSet(keyBits int, records int64, onDisk bool) (p *buc
 	if onDisk {
 		p.space, err = newFileSpace(s.fsys, s.scratch.Path(fmt.Sprint("edges-", s.scratchFiles.Add(1))))
 	} else {
-		p.space, err = newMemorySpace(int64(p.width) * records)
+		p.space = &scratchSpace{}
+		p.space.memory, err = alloc(int64(p.width) * records)
 	}
 	return p, err
 }

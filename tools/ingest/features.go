@@ -10,7 +10,6 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/parallel"
-	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
@@ -34,11 +33,6 @@ func featureMemory(info Info, o Options) int64 {
 // featureBlocks is how many blocks there are in memory: one is read while another is checked and written.
 const featureBlocks = 2
 
-type featureBlock struct {
-	first  int64
-	values []float32
-}
-
 func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer, o Options) error {
 	task := o.Progress.Start("write features", info.Nodes*int64(info.Features*o.DType.Size()), progress.Bytes)
 	defer task.Done()
@@ -51,53 +45,33 @@ func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer,
 		return err
 	}
 	defer in.Close()
-	cols := int64(info.Features)
-	rows := featureBlockRows(info)
+	cols, rows, first := int64(info.Features), featureBlockRows(info), int64(0)
 	stored := make([]byte, rows*cols*int64(o.DType.Size()))
-	free := make(chan *featureBlock, featureBlocks)
-	for range featureBlocks {
-		free <- &featureBlock{values: make([]float32, rows*cols)}
+	var bad *badValue
+	err = parallel.Ordered(ctx, featureBlocks-1, (info.Nodes+rows-1)/rows,
+		func() []float32 { return make([]float32, rows*cols) },
+		func(k int64, block []float32) ([]float32, error) {
+			block = block[:min(rows, info.Nodes-k*rows)*cols]
+			return block, in.Read(ctx, block)
+		}, func(block []float32) error {
+			stored := stored[:len(block)*o.DType.Size()]
+			if bad = encodeRows(stored, block, info.Features, o); bad != nil {
+				bad.row += first
+				return ErrInvalid
+			}
+			first += rows
+			task.Add(int64(len(stored)))
+			return m.Write(stored)
+		})
+	switch in, ok := in.(valueReader); {
+	case bad == nil && err == nil:
+		return m.Close()
+	case bad == nil:
+		return err
+	case ok && bad.reason == notFinite:
+		bad.value = in.Value(bad.row, bad.col)
 	}
-	p := pipeline.New(ctx)
-	defer p.Close()
-	blocks := pipeline.NewQueue[*featureBlock](p, 0)
-	p.Go("read", func(w *pipeline.Worker) {
-		defer blocks.Close()
-		for first := int64(0); first < info.Nodes; first += rows {
-			b, err := pipeline.Take(w, free)
-			if err != nil {
-				return
-			}
-			b.first, b.values = first, b.values[:min(rows, info.Nodes-first)*cols]
-			if err := in.Read(w.Context(), b.values); err != nil {
-				blocks.Fail(w, err)
-				return
-			}
-			if !blocks.Send(w, b) {
-				return
-			}
-		}
-	})
-	for b, err := range blocks.All() {
-		if err != nil {
-			return err
-		}
-		stored := stored[:len(b.values)*o.DType.Size()]
-		if bad := encodeRows(stored, b.values, info.Features, o); bad != nil {
-			p.Close() // the reader is used for the message
-			if in, ok := in.(valueReader); ok && bad.reason == notFinite {
-				bad.value = in.Value(b.first+bad.row, bad.col)
-			}
-			return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid,
-				in.Place(b.first+bad.row), bad.col, bad.value, bad.reason)
-		}
-		free <- b
-		if err := m.Write(stored); err != nil {
-			return err
-		}
-		task.Add(int64(len(stored)))
-	}
-	return m.Close()
+	return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid, in.Place(bad.row), bad.col, bad.value, bad.reason)
 }
 
 type badValue struct {

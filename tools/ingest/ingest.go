@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -147,7 +146,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		notes = append(notes, fmt.Sprintf("the features stay in %s, which the graph needs as it is", arrays[0].Path()))
 	}
 	t := newTopology(src, info, reverses, o)
-	if err := checkSpace(fsys, dir, matrixBytes+t.outputBytes(0)); err != nil {
+	if err := machine.CheckSpace(fsys, dir, matrixBytes+t.outputBytes(0)); err != nil {
 		return nil, err
 	}
 
@@ -275,22 +274,4 @@ func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Mani
 	res.Train, res.Valid, res.Test = inPart[format.SplitTrain], inPart[format.SplitValid], inPart[format.SplitTest]
 	res.Classes, res.LabelColumns = m.Classes, m.Labels
 	return w.Rows(t)
-}
-
-// checkSpace refuses to start what would fill the disk. The directory of the output is not there yet, so its nearest
-// ancestor that is answers for it.
-func checkSpace(fsys vfs.FS, dir string, needed int64) error {
-	at := filepath.Clean(dir)
-	for _, err := fsys.Stat(at); err != nil && at != filepath.Dir(at); _, err = fsys.Stat(at) {
-		at = filepath.Dir(at)
-	}
-	free, err := fsys.FreeBytes(at)
-	if err != nil {
-		return err
-	}
-	if needed > free {
-		return fmt.Errorf("%w: %s needs %v of disk space, and %v is free", machine.ErrDoesNotFit, dir,
-			units.Bytes(needed), units.Bytes(free))
-	}
-	return nil
 }

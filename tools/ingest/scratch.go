@@ -127,7 +127,7 @@ func (s *scratch) newEdges(weighted bool, total int64) (*scratchEdges, error) {
 	if weighted {
 		e.columns = e.columns[:3]
 	}
-	if err := checkSpace(s.fsys, s.Dir(), 4*total*int64(len(e.columns))); err != nil {
+	if err := machine.CheckSpace(s.fsys, s.Dir(), 4*total*int64(len(e.columns))); err != nil {
 		return nil, err
 	}
 	e.task = s.Progress.Start("read edges", total, progress.Items)
@@ -309,12 +309,13 @@ type scratchSpace struct {
 	file    vfs.File
 }
 
-func newMemorySpace(bytes int64) (*scratchSpace, error) {
+// alloc allocates memory off the Go heap.
+func alloc(bytes int64) (*offheap.Buffer, error) {
 	b, err := offheap.Alloc(bytes)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
+		err = fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
 	}
-	return &scratchSpace{memory: b}, nil
+	return b, err
 }
 
 func newFileSpace(fsys vfs.FS, path string) (*scratchSpace, error) {

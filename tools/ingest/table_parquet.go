@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
@@ -275,7 +276,7 @@ func (t *parquetTable) openFeatures(ctx context.Context, l *edgeList, columns []
 // would need pages of its own in memory.
 func (t *parquetTable) copyColumns(ctx context.Context, l *edgeList, columns []int) error {
 	bytes := 4 * t.Rows * int64(len(columns))
-	if err := checkSpace(l.fsys, l.scratch.Dir(), bytes); err != nil {
+	if err := machine.CheckSpace(l.fsys, l.scratch.Dir(), bytes); err != nil {
 		return err
 	}
 	task := l.scratch.Progress.Start("read features", bytes, progress.Bytes)

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -49,7 +49,7 @@ func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format
 		} else { // the buckets are removed before the other bytes are written
 			buckets = t.outputBytes(t.recordCount) + max(buckets, other)
 		}
-		if err := checkSpace(fsys, place, buckets); err != nil {
+		if err := machine.CheckSpace(fsys, place, buckets); err != nil {
 			return 0, err
 		}
 	}
@@ -64,7 +64,7 @@ func (t *topology) write(ctx context.Context, fsys vfs.FS, dir string, w *format
 	}
 	defer s.free()
 	if !plan.onDisk || t.o.Scratch != "" {
-		if err := checkSpace(fsys, dir, t.outputBytes(s.storedEdges)+other); err != nil {
+		if err := machine.CheckSpace(fsys, dir, t.outputBytes(s.storedEdges)+other); err != nil {
 			return 0, err
 		}
 	}
@@ -83,7 +83,7 @@ func (t *topology) beside(fsys vfs.FS, dir string, featureBytes int64) bool {
 		}
 		*t = within
 	}
-	return checkSpace(fsys, dir, t.outputBytes(t.recordCount)+featureBytes) == nil
+	return machine.CheckSpace(fsys, dir, t.outputBytes(t.recordCount)+featureBytes) == nil
 }
 
 // openScratch makes the folder for scratch files. No other process uses it, since w has locked dir.
@@ -130,25 +130,4 @@ var errChanged = fmt.Errorf("%w: the edges changed while they were read: leave t
 
 func errDegree(v uint64) error {
 	return fmt.Errorf("%w: node %d has more than %d in-neighbours", ErrInvalid, v, uint32(math.MaxUint32))
-}
-
-// lowestNode is 1 plus the lowest node that was added, or 0. It collects nodes whose sum of weights is infinite.
-type lowestNode struct{ atomic.Int64 }
-
-func (l *lowestNode) add(v int64) {
-	for old := l.Load(); old == 0 || v+1 < old; old = l.Load() {
-		if l.CompareAndSwap(old, v+1) {
-			return
-		}
-	}
-}
-
-func (l *lowestNode) err(weights string) error {
-	v := l.Load()
-	if v == 0 {
-		return nil
-	}
-	return invalid(weights,
-		"the weights of duplicate edges to node %d add up to more than float32 can hold (--duplicates merge keeps "+
-			"the first)", v-1)
 }
