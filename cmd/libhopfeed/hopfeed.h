@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define HOPFEED_API 2
+#define HOPFEED_API 3
 
 typedef const char *hopfeed_text;
 typedef uint64_t hopfeed_task;   /* work that runs */
@@ -104,16 +104,14 @@ hopfeed_text hopfeed_last_error(void);
 
 /*
  * Work that may take long. hopfeed_start begins it and returns at once; hopfeed_wait waits for it
- * for some milliseconds, and sets *result to the result or, if it returns HOPFEED_WAIT, to the
+ * for some milliseconds, and sets *result to the result (NULL: there is none) or, if it returns HOPFEED_WAIT, to the
  * progress: {"tasks": [{"id", "label", "done", "total", "bytes"}], "notes": [text]}. hopfeed_end
  * stops it, if it still runs, waits for that, and forgets it; each task takes one.
  *
  * Verbs, and their options:
- *   "inspect"    path: a graph or store. The result is its manifest, and "matrices".
- *   "propagate"  graph, output, hops, operator, rows, dtype, chunk_rows, split, seed, tolerance,
- *                scratch, force, dry_run, memory, threads.
- *   "import"     source (a folder of arrays as `hopfeed import npy` reads it), output, undirected,
- *                dtype, force, memory, threads.
+ *   "command"    args: a line of the command hopfeed, as a list of its words, without "hopfeed". The
+ *                result is what --json prints; an error may have one too, such as the damage that
+ *                verify has found.
  *   "plan"       as "open".
  *   "open"       store; region ("train"), matrices ([[operator, hop]]; all), batch_rows, world (1)
  *                and rank: ranks share each batch; placement, shuffle ("auto", "rr", "chunk" or, in

@@ -23,6 +23,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/hopfeed/hopfeed/cmd/command"
 	"github.com/hopfeed/hopfeed/cmd/exit"
 	"github.com/hopfeed/hopfeed/tools/session"
 )
@@ -86,6 +87,9 @@ func status(err error) C.int32_t {
 	if errors.Is(err, errInterrupted) {
 		return C.HOPFEED_INTERRUPTED
 	}
+	if of := (*command.Error)(nil); errors.As(err, &of) {
+		return C.int32_t(of.Status)
+	}
 	return C.int32_t(exit.Of(err))
 }
 
@@ -115,7 +119,7 @@ func hopfeed_wait(number C.hopfeed_task, ms C.int32_t, out **C.char) C.int32_t {
 		return result(err)
 	}
 	text, err := t.wait(milliseconds(ms))
-	if err == nil || err == errWait {
+	if *out = nil; text != nil {
 		*out = C.CString(string(text))
 	}
 	return result(err)

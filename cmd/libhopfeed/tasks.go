@@ -15,17 +15,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/cmd/command"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/preprop"
-	"github.com/hopfeed/hopfeed/preprop/operator"
-	"github.com/hopfeed/hopfeed/tools/ingest"
 	"github.com/hopfeed/hopfeed/tools/session"
 )
 
@@ -34,12 +29,10 @@ var errInterrupted = errors.New("interrupted")
 
 // verbs are the kinds of tasks, as their options with defaults.
 var verbs = map[string]func() verb{
-	"inspect":   func() verb { return &inspectOptions{} },
-	"propagate": func() verb { return &propagateOptions{} },
-	"import":    func() verb { return &importOptions{} },
-	"plan":      func() verb { return &planOptions{defaultOpen()} },
-	"open":      func() verb { o := defaultOpen(); return &o },
-	"sample":    func() verb { o := defaultSample(); return &o },
+	"command": func() verb { return &commandOptions{} },
+	"plan":    func() verb { return &planOptions{defaultOpen()} },
+	"open":    func() verb { o := defaultOpen(); return &o },
+	"sample":  func() verb { o := defaultSample(); return &o },
 }
 
 // verb is the options of a task, which it is run with.
@@ -102,23 +95,25 @@ func start(name string, text []byte) (*task, error) {
 	go func() {
 		defer close(t.done)
 		j := &job{client: &client{}, reports: &t.reports}
-		if t.value, t.err = j.do(ctx, options(), text); t.err != nil && ctx.Err() != nil {
+		t.value, t.err = j.do(ctx, options(), text)
+		if t.err != nil && context.Cause(ctx) == errInterrupted {
 			t.err = errInterrupted
 		}
 	}()
 	return t, nil
 }
 
-// wait returns the result as JSON or, with errWait when the time is over, the progress.
+// wait returns the result as JSON, which a line of the command may have beside an error, or, with errWait when the time
+// is over, the progress.
 func (t *task) wait(over <-chan time.Time) ([]byte, error) {
 	select {
 	case <-t.done:
-		if t.err != nil {
+		if t.value == nil && t.err != nil {
 			return nil, t.err
 		}
 		text, err := json.Marshal(t.value)
 		t.taken.Store(err == nil)
-		return text, err
+		return text, cmp.Or(t.err, err)
 	case <-over:
 		text, err := json.Marshal(t.reports.progress())
 		return text, cmp.Or(err, errWait)
@@ -181,137 +176,23 @@ func (r *resources) share(ctx context.Context) (session.Machine, *budget, error)
 	return m, budgets.open(int64(limit.Bytes), r.Memory == ""), nil
 }
 
-// inspected is the result of inspect.
-type inspected struct {
-	format.Manifest
-	Files    []string `json:"files"`    // not their checksums
-	Matrices [][2]any `json:"matrices"` // operator, hop
+// commandOptions are a line of the command, which runs as `hopfeed ARGS --json` does.
+type commandOptions struct {
+	Args []string `json:"args"`
 }
 
-type inspectOptions struct {
-	Path string `json:"path"`
-}
-
-func (o *inspectOptions) run(_ context.Context, j *job) (any, error) {
-	d, err := format.OpenAny(vfs.OS(), o.Path)
-	if err != nil {
-		return nil, err
-	}
-	j.opens(d)
-	r := &inspected{Manifest: d.Manifest}
-	for _, f := range d.Manifest.Files {
-		r.Files = append(r.Files, f.Path)
-	}
-	for _, m := range d.Matrices() {
-		r.Matrices = append(r.Matrices, [2]any{m.Operator, m.Hop})
-	}
-	return r, nil
-}
-
-// storable reads a type that features can be stored in; "" is none.
-func storable(name string) (t format.DType, err error) {
-	if name == "" {
-		return 0, nil
-	}
-	if t, err = dtype.Parse(name); err != nil || !t.IsFloat() {
-		return 0, fmt.Errorf("%w: dtype %q: want float32, float16 or bfloat16", session.ErrOptions, name)
-	}
-	return t, nil
-}
-
-type propagateOptions struct {
-	resources
-	Graph     string   `json:"graph"`
-	Output    string   `json:"output"`
-	Hops      *int     `json:"hops"`
-	Operator  string   `json:"operator"`
-	Rows      string   `json:"rows"`
-	DType     string   `json:"dtype"`
-	ChunkRows int      `json:"chunk_rows"`
-	Split     *int     `json:"split"`
-	Seed      *uint64  `json:"seed"`
-	Tolerance *float64 `json:"tolerance"`
-	Scratch   string   `json:"scratch"`
-	Force     bool     `json:"force"`
-	DryRun    bool     `json:"dry_run"`
-}
-
-func (o *propagateOptions) run(ctx context.Context, j *job) (any, error) {
-	if err := refuseWithin(o.Output); err != nil {
-		return nil, err
-	}
-	operators, err := operator.ParseList(cmp.Or(o.Operator, operator.Sym),
-		value(o.Tolerance, operator.DefaultTolerance))
-	if err != nil {
-		return nil, fmt.Errorf("%w: operator: %v", session.ErrOptions, err)
-	}
-	t, err := storable(o.DType)
-	if err != nil {
-		return nil, err
-	}
-	return preprop.Propagate(ctx, vfs.OS(), o.Graph, o.Output, preprop.Options{
-		Hops: value(o.Hops, 2), Operators: operators, Rows: o.Rows, DType: t, ChunkRows: o.ChunkRows,
-		Split: value(o.Split, 0), Seed: value(o.Seed, 0),
-		Defaulted: preprop.Defaulted{Hops: o.Hops == nil, Operators: o.Operator == "", Split: o.Split == nil,
-			Seed: o.Seed == nil},
-		Threads: j.machine.Threads, MemoryBytes: int64(j.machine.Budget.Bytes), Scratch: o.Scratch,
-		Force: o.Force, DryRun: o.DryRun, Note: j.note, Progress: j.reports,
-	})
-}
-
-// refuseWithin refuses an output somewhere below a graph or store.
-func refuseWithin(output string) error {
-	dir, err := format.Enclosing(vfs.OS(), output)
-	if err == nil && dir != "" {
-		return fmt.Errorf("%w: %s lies in the graph or store %s, to which nothing may be added", session.ErrOptions,
-			output, dir)
-	}
-	return err
-}
-
-// value is an option, or its default where it was left out.
-func value[T any](given *T, standard T) T {
-	if given == nil {
-		return standard
-	}
-	return *given
-}
-
-type importOptions struct {
-	resources
-	Source     string `json:"source"`
-	Output     string `json:"output"`
-	Undirected bool   `json:"undirected"`
-	DType      string `json:"dtype"`
-	Force      bool   `json:"force"`
-}
-
-func (o *importOptions) run(ctx context.Context, j *job) (any, error) {
-	t, err := storable(o.DType)
-	if err != nil {
-		return nil, err
-	}
-	if err := refuseWithin(o.Output); err != nil {
-		return nil, err
-	}
-	io := ingest.Options{DType: t, Threads: j.machine.Threads, MemoryBytes: int64(j.machine.Budget.Bytes),
-		Force: o.Force, Progress: j.reports}
-	if o.Undirected {
-		io.Direction = ingest.Undirected
-	}
-	source, err := ingest.OpenNPY(vfs.OS(), o.Source, ingest.NPYOptions{})
-	if err != nil {
-		return nil, err
-	}
-	j.opens(source)
-	r, err := ingest.Run(ctx, vfs.OS(), source, o.Output, io)
-	if err != nil {
-		return nil, err
-	}
-	for _, n := range r.Notes {
-		j.note(n)
-	}
-	return r, nil
+func (o *commandOptions) run(ctx context.Context, j *job) (any, error) {
+	var memory *budget
+	call := &command.Call{Progress: j.reports, Note: j.note, Limit: func(bytes int64, whole bool) {
+		if memory != nil {
+			_ = memory.Close() // which has no error
+			memory = nil
+		}
+		if bytes > 0 {
+			memory = budgets.open(bytes, whole)
+		}
+	}}
+	return call.Run(ctx, o.Args)
 }
 
 // reports collect what a task says on the way.

@@ -3,17 +3,15 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"math"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/offheap"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/placement"
-	"github.com/hopfeed/hopfeed/tools/ingest"
 )
 
 // run does a task as a caller does.
@@ -44,15 +42,12 @@ func makeStore(t *testing.T) (graph, store string) {
 	t.Helper()
 	dir := t.TempDir()
 	graph, store = filepath.Join(dir, "graph"), filepath.Join(dir, "store")
-	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 100, Edges: 300,
-		Features: 4, Classes: 2, Labeled: 1}})
-	if err == nil {
-		_, err = ingest.Run(context.Background(), vfs.OS(), source, graph, ingest.Options{})
+	for _, line := range []string{
+		"generate sbm -o " + graph + " --nodes 100 --edges 300 --features 4 --classes 2 --labeled 1",
+		"propagate " + graph + " -o " + store + " --memory 1GiB",
+	} {
+		run(t, "command", map[string]any{"args": strings.Fields(line)})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	run(t, "propagate", map[string]any{"graph": graph, "output": store, "memory": "1GiB"})
 	return graph, store
 }
 

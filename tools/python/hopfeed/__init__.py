@@ -13,10 +13,32 @@ docs/pytorch.md has the rules.
 """
 
 from ._batch import Batch
+from ._commands import (
+    devices,
+    evaluate,
+    export_npy,
+    generate,
+    import_csv,
+    import_igb,
+    import_mtx,
+    import_npy,
+    import_ogb,
+    import_parquet,
+    inspect,
+    predict,
+    propagate,
+    repair,
+    report,
+    sample,
+    status,
+    train,
+    tune,
+    verify,
+)
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
 from ._loader import Dataset, Loader
 from ._neighbor import Block, NeighborLoader
-from ._work import from_pyg, import_npy, plan, propagate
+from ._work import from_pyg, plan
 
 __version__ = "VERSION"  # tools/python/build-wheel fills it in
 
@@ -31,8 +53,26 @@ __all__ = [
     "Loader",
     "NeighborLoader",
     "OptionError",
+    "devices",
+    "evaluate",
+    "export_npy",
     "from_pyg",
+    "generate",
+    "import_csv",
+    "import_igb",
+    "import_mtx",
     "import_npy",
+    "import_ogb",
+    "import_parquet",
+    "inspect",
     "plan",
+    "predict",
     "propagate",
+    "repair",
+    "report",
+    "sample",
+    "status",
+    "train",
+    "tune",
+    "verify",
 ]

@@ -1,8 +1,14 @@
 """What goes wrong, with the message of the engine."""
 
 
+from typing import Any
+
+
 class Error(RuntimeError):
     """What the engine says of a failure that is none of the others."""
+
+    #: what a call has found nevertheless, such as the damage that ``verify`` reports
+    result: Any = None
 
 
 class OptionError(Error, ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from typing import Any, Iterable, Literal
 
@@ -11,16 +10,9 @@ import numpy as np
 from . import _native
 from ._batch import Array
 from ._batches import Batches, Handle, Lease, view, view_labels
+from ._call import call, existing
 from ._errors import OptionError
 from ._types import Memory, Path, Placement, Shuffle, Split, at_least, memory_text, one_of, shuffle_name, split_name
-
-
-def existing(path: Path) -> str:
-    """A path that is there; else FileNotFoundError."""
-    text = os.fspath(path)
-    if not os.path.exists(text):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), text)
-    return text
 
 
 class Dataset:
@@ -32,7 +24,7 @@ class Dataset:
 
     def __init__(self, path: Path) -> None:
         self.path = existing(path)
-        self.manifest: dict[str, Any] = _native.run("inspect", {"path": self.path})
+        self.manifest: dict[str, Any] = call(["inspect"], ["data"], {"data": self.path, "progress": False})
         m = self.manifest
         self.kind: str = m["kind"]  # "store" or "graph"
         self.name: str = m["name"]
@@ -43,7 +35,8 @@ class Dataset:
         self.classes: int = m["classes"]
         self.label_columns: int = m["label_columns"]
         self.regions: dict[str, int] = {r["name"]: r["rows"] for r in m["regions"] or []}
-        self.matrices: list[tuple[str, int]] = [(operator, hop) for operator, hop in m["matrices"] or []]
+        names = [name.rsplit("/hop-", 1) for name in m["matrices"] or []]
+        self.matrices: list[tuple[str, int]] = [(operator, int(hop)) for operator, hop in names]
 
     def choose(self, operators: str | Iterable[str] | None = None, hops: int | Iterable[int] | None = None) -> list[tuple[str, int]]:
         """The matrices of some operators (None: all) and some hops: a list of them, or all up to a

@@ -19,7 +19,7 @@ from typing import Any, Callable
 
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
 
-API = 2
+API = 3
 POLL_MS = 100
 DONE, END, WAIT, OPTIONS = 0, -1, -2, 2
 _ERRORS = {OPTIONS: OptionError, 3: CorruptError, 4: DoesNotFit}
@@ -149,9 +149,11 @@ def check(status: int) -> int:
 
 
 def take(returned: ctypes.c_void_p) -> Any:
-    """The value of JSON that a call has returned."""
+    """The value of JSON that a call has returned; None where it has returned none."""
+    if not returned.value:
+        return None
     try:
-        return json.loads(ctypes.string_at(returned.value or 0))
+        return json.loads(ctypes.string_at(returned.value))
     finally:
         library().hopfeed_free(returned)
 
@@ -170,10 +172,14 @@ def run(verb: str, options: dict[str, Any], report: Callable[[dict[str, Any]], N
     try:
         while True:
             returned = ctypes.c_void_p()
-            status = check(lib.hopfeed_wait(task, POLL_MS, ctypes.byref(returned)))
+            status = lib.hopfeed_wait(task, POLL_MS, ctypes.byref(returned))
             value = take(returned)
-            if status == DONE:
-                return value
+            try:
+                if check(status) == DONE:
+                    return value
+            except Error as error:
+                error.result = value
+                raise
             if report:
                 report(value)
     finally:

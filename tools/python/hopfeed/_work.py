@@ -1,4 +1,4 @@
-"""What makes graphs and stores, and plans: calls of the engine."""
+"""Plans, and graphs made of what other packages have."""
 
 from __future__ import annotations
 
@@ -8,48 +8,15 @@ import os
 import pathlib
 import tempfile
 import warnings
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from . import _native
+from ._commands import import_npy
 from ._errors import OptionError
-from ._loader import Dataset, Loader, existing, open_options
-from ._progress import Bars, Progress
-from ._types import Memory, Path, StoredType, memory_text
-
-
-def propagate(
-    graph: Path | Dataset,
-    output: Path,
-    *,
-    hops: int | None = None,
-    operator: str | None = None,
-    rows: Literal["labeled", "all"] | None = None,
-    dtype: StoredType | None = None,
-    chunk_rows: int | None = None,
-    split: int | None = None,
-    seed: int | None = None,
-    tolerance: float | None = None,
-    scratch: Path | None = None,
-    force: bool = False,
-    dry_run: bool = False,
-    memory: Memory = None,
-    threads: int | None = None,
-    progress: Progress = True,
-) -> dict[str, Any]:
-    """Computes propagated features of a graph into the hop store ``output``, as ``hopfeed propagate`` does;
-    its help describes the options. An interrupted call goes on when it is made again.
-
-    :return: what was computed, and how long it took, as ``hopfeed propagate --json`` prints it
-    """
-    options = {k: v for k, v in locals().items() if k != "progress"}
-    options["graph"] = graph.path if isinstance(graph, Dataset) else existing(graph)
-    options["output"], options["memory"] = os.fspath(output), memory_text(memory)
-    options["scratch"] = None if scratch is None else os.fspath(scratch)
-    with Bars(progress) as bars:
-        result: dict[str, Any] = _native.run("propagate", options, bars.report)
-    return result
+from ._loader import Dataset, Loader, open_options
+from ._types import Path
 
 
 def plan(store: Path | Dataset, **options: Any) -> dict[str, Any]:
@@ -64,25 +31,6 @@ def plan(store: Path | Dataset, **options: Any) -> dict[str, Any]:
     del wishes["dataset"]
     result: dict[str, Any] = _native.run("plan", wishes)
     return result
-
-
-def import_npy(
-    source: Path,
-    output: Path,
-    *,
-    undirected: bool = False,
-    dtype: StoredType | None = None,
-    force: bool = False,
-    memory: Memory = None,
-    threads: int | None = None,
-    progress: Progress = True,
-) -> Dataset:
-    """Makes the graph ``output`` of a folder of numpy arrays, as ``hopfeed import npy`` does."""
-    options = {k: v for k, v in locals().items() if k != "progress"}
-    options["source"], options["output"], options["memory"] = existing(source), os.fspath(output), memory_text(memory)
-    with Bars(progress) as bars:
-        _native.run("import", options, bars.report)
-    return Dataset(output)
 
 
 def from_pyg(data: Any, output: Path, *, name: str | None = None, **options: Any) -> Dataset:

@@ -186,10 +186,11 @@ class Batches(WithGraph):
 
     def test_a_graph_of_one_node_without_edges_or_labels(self):
         with tempfile.TemporaryDirectory() as folder:
-            np.save(os.path.join(folder, "edge_index.npy"), np.zeros((2, 0), np.int64))
-            np.save(os.path.join(folder, "node_feat.npy"), np.array([[3.5, 1]], np.float32))
-            graph = os.path.join(folder, "graph")
-            hopfeed.import_npy(folder, graph, progress=False)
+            arrays, graph = os.path.join(folder, "arrays"), os.path.join(folder, "graph")
+            os.mkdir(arrays)
+            np.save(os.path.join(arrays, "edge_index.npy"), np.zeros((2, 0), np.int64))
+            np.save(os.path.join(arrays, "node_feat.npy"), np.array([[3.5, 1]], np.float32))
+            hopfeed.import_npy(arrays, graph, progress=False)
             for b in hopfeed.NeighborLoader(graph, [3, 3], input_nodes="all"):
                 self.assertEqual((b["x"].tolist(), b["y"].tolist(), b["n_id"].tolist()), ([[3.5, 1]], [-1], [0]))
                 self.assertEqual([(k.indptr.tolist(), len(k.indices)) for k in b["blocks"]], [([0, 0], 0)] * 2)

@@ -185,10 +185,12 @@ class Ownership(unittest.TestCase):
             "edge_index": np.stack([np.concatenate(lists), np.repeat(np.arange(seeds), [len(n) for n in lists])]),
             "splits": np.where(np.arange(nodes) < seeds, 0, -1).astype(np.int8),
         }
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as parent:
+            folder = os.path.join(parent, "arrays")
+            os.mkdir(folder)
             for name, array in arrays.items():
                 np.save(os.path.join(folder, name + ".npy"), array)
-            graph = hopfeed.import_npy(folder, os.path.join(folder, "graph"), progress=False)
+            graph = hopfeed.import_npy(folder, os.path.join(parent, "graph"), progress=False)
             loader = hopfeed.NeighborLoader(graph, [-1], batch_size=10, memory="56MiB", threads=2)
             for _ in range(2):
                 kept = []

@@ -271,7 +271,9 @@ class Torch(WithStore):
         rng = np.random.default_rng(3)
         sources = rng.integers(0, nodes, (nodes, 5))
         features = np.eye(classes, dtype=np.float32)[rng.integers(0, classes, nodes)]
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as parent:
+            folder, graph = os.path.join(parent, "arrays"), os.path.join(parent, "graph")
+            os.mkdir(folder)
             for name, array in {
                 "edge_index": np.stack([sources.ravel(), np.repeat(np.arange(nodes), 5)]),
                 "node_feat": features,
@@ -279,7 +281,6 @@ class Torch(WithStore):
                 "splits": rng.choice(np.array([0, 0, 0, 1, 2], np.int8), nodes),
             }.items():
                 np.save(os.path.join(folder, name + ".npy"), array)
-            graph = os.path.join(folder, "graph")
             hopfeed.import_npy(folder, graph, progress=False)
             command = [sys.executable, "sage.py", graph, "--epochs", "40", "--eval-every", "10", "--fanout", "5", "--batch-size", "100"]
             done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, timeout=300)

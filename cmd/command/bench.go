@@ -1,0 +1,40 @@
+package command
+
+import (
+	"encoding/json"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+func newBenchCommand(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure how fast this machine loads, trains and propagates, simulate schedules, and compare searches",
+	}
+	c.AddCommand(newBenchLoadCommand(a), newBenchPropagateCommand(a), newBenchAblationCommand(a),
+		newBenchScheduleCommand(a), newBenchTuneCommand(a), newBenchModesCommand(a))
+	refuseUnknown(c)
+	return c
+}
+
+// shown is a result that prints itself.
+type shown struct {
+	of interface{ Text(w io.Writer) }
+}
+
+func (s shown) text(w io.Writer)             { s.of.Text(w) }
+func (s shown) MarshalJSON() ([]byte, error) { return json.Marshal(s.of) }
+
+// lines are results that --json prints as an object on a line each, and that are a table otherwise.
+func lines[T any](a *app, all []T, table result) (result, error) {
+	if !a.json {
+		return table, nil
+	}
+	for _, r := range all {
+		if err := json.NewEncoder(a.stdout).Encode(r); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}

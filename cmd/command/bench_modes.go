@@ -1,0 +1,52 @@
+package command
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/tools/bench/papers"
+	"github.com/hopfeed/hopfeed/tools/tune"
+)
+
+func newBenchModesCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "modes TRIALS",
+		Short: "Fit the equations of A3GNN's modes to trials",
+		Long: `Modes fits a3gnn's Equations 2 to 5, which give time and memory of its three modes, to trials.jsonl of
+a search that varied --schedule (sequential, mode-1, mode-2) and --workers. It prints measured and predicted
+figures. The times of stages and the parts of memory are proportional to the rows of a batch.`,
+		Example: "  hopfeed bench modes tuning/trials.jsonl",
+		Args:    cobra.ExactArgs(1),
+		RunE: a.verb(func(_ context.Context, args []string) (result, error) {
+			trials, err := a.readTrials(args[0])
+			if err != nil {
+				return nil, err
+			}
+			fit, err := papers.FitModes(trials)
+			if err != nil {
+				return nil, usagef("%s: %s", args[0], err)
+			}
+			return shown{fit}, nil
+		}),
+	}
+}
+
+// readTrials reads a file with the trials of a search.
+func (a *app) readTrials(path string) ([]tune.Trial, error) {
+	text, err := a.readSmall(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) == maxConfigBytes {
+		return nil, usagef("%s: it is too large for a table of trials", path)
+	}
+	trials, err := tune.Decode(text)
+	if err != nil {
+		return nil, usagef("%s: %s (want trials.jsonl of a search)", path, err)
+	}
+	if len(trials) == 0 {
+		return nil, usagef("%s has no trials", path)
+	}
+	return trials, nil
+}

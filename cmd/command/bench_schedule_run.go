@@ -1,0 +1,160 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/tools/bench/papers"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
+	"github.com/hopfeed/hopfeed/tools/training"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// scheduleFiles are the charts of a setting of a paper, or of this machine.
+func scheduleFiles(setting string) []string {
+	if setting != "" {
+		setting = "-" + setting
+	}
+	return []string{"schedule" + setting + ".svg", "schedule" + setting + ".html"}
+}
+
+// settings are the machines that schedules run on; nil is this one, or what --emulate says.
+func (o *benchScheduleOptions) settings(a *app) (all []*papers.MorphGL, files []string, err error) {
+	if !o.paper {
+		return []*papers.MorphGL{nil}, scheduleFiles(""), nil
+	}
+	if a.emulate.Stages != (host.Stages{}) {
+		return nil, nil, usagef("--paper says what stages take: leave their times out of --emulate %s",
+			a.emulate.String())
+	}
+	if a.emulate.GPUs == 0 {
+		a.emulate.GPUs, a.emulate.Memory = 1, 1<<30
+	}
+	for _, s := range papers.MorphGLSettings() {
+		all, files = append(all, &s), append(files, scheduleFiles(s.Name())...)
+		a.emulate.Workers = max(a.emulate.Workers, s.Workers) // as many as memory is planned for
+	}
+	return all, files, nil
+}
+
+func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ result, err error) {
+	if err := o.fillDefaults(); err != nil {
+		return nil, err
+	}
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	settings, files, err := o.settings(a)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.checkNoFiles(o.output, files); err != nil {
+		return nil, err
+	}
+	if err := a.checkWritable(o.output, files[0]); err != nil {
+		return nil, err
+	}
+	graph, err := a.openInputOf(o.Input, o.Model)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, graph.Close()) }()
+	if aggregation, _ := trainer.AggregationOf(o.Model); aggregation == "" {
+		return nil, usagef("--model %s reads a hop store, so no batches are sampled: want a model that reads a "+
+			"graph, such as sage", o.Model)
+	}
+	if slices.Contains(o.names, scheduler.MultiQueue) {
+		o.Schedule.Name = scheduler.MultiQueue // whose flags are checked
+	}
+	if err := o.checkInputFlags(); err != nil {
+		return nil, err
+	}
+	to, err := a.resolve(ctx, graph, &o.trainOptions)
+	if err != nil {
+		return nil, err
+	}
+	var queues []bench.QueueResult
+	if at := slices.Index(o.names, scheduler.MultiQueue); at >= 0 {
+		o.names = slices.Delete(o.names, at, at+1)
+		if len(o.names) == 0 && (o.output != "" || o.paper) {
+			return nil, usagef("--output, --paper: not by the schedule %s alone", scheduler.MultiQueue)
+		}
+		if !o.paper {
+			if queues, err = a.benchQueues(ctx, graph, *o, to); err != nil {
+				return nil, err
+			}
+		}
+		if len(o.names) == 0 {
+			return lines(a, queues, shown{bench.QueueTable(queues)})
+		}
+	}
+	to.Schedule.Name = scheduler.Auto // one of the schedules is wanted
+	in, err := training.OpenGraph(ctx, graph, to)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	a.noteInput(in)
+	run := bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Names: o.names, Rounds: o.rounds,
+		Note: a.note}
+	results, charts, err := run.RunAll(ctx, settings,
+		fmt.Sprintf("Schedules of %s on %s", o.Model, units.Printable(graph.Manifest.Name)))
+	if err != nil {
+		return nil, err
+	}
+	if o.output != "" {
+		if err := folder.WriteFiles(a.fs, o.output, files, charts); err != nil {
+			return nil, err
+		}
+	}
+	r, err := lines(a, results, shown{bench.ScheduleTable(results)})
+	if err != nil || len(queues) == 0 {
+		return r, err
+	}
+	if r == nil {
+		return lines(a, queues, shown{bench.QueueTable(queues)})
+	}
+	return shown{bench.BothTables{One: results, Several: queues}}, nil
+}
+
+// benchQueues compares trainings by queues with synchronous ones on one device, two, and so on.
+func (a *app) benchQueues(ctx context.Context, graph *format.Dir, o benchScheduleOptions, to training.Options) (
+	all []bench.QueueResult, err error) {
+	most := max(1, a.emulate.GPUs)
+	defer func() { a.emulate.GPUs = min(a.emulate.GPUs, most) }()
+	o.Schedule.Name = scheduler.MultiQueue
+	for n := 1; n <= most; n++ {
+		if a.emulate.GPUs > 0 {
+			a.emulate.GPUs = n
+		}
+		to.Machine, to.Schedule = a.machine(ctx), o.Schedule
+		found, err := a.benchDevices(ctx, graph, &o, to)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", units.Count(int64(n), "device"), err)
+		}
+		all = append(all, found...)
+	}
+	return all, nil
+}
+
+// benchDevices compares on all devices that there are.
+func (a *app) benchDevices(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, to training.Options) (
+	_ []bench.QueueResult, err error) {
+	in, err := training.OpenGraph(ctx, graph, to)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	if err := a.chooseSchedule(ctx, in, &o.trainOptions, nil); err != nil {
+		return nil, err
+	}
+	run := bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Rounds: o.rounds}
+	return run.RunQueues(ctx, len(to.Part.Train.List))
+}

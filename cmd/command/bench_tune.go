@@ -1,0 +1,83 @@
+package command
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/bench/papers"
+	"github.com/hopfeed/hopfeed/tools/tune"
+)
+
+type benchTuneOptions struct {
+	table     string
+	runs      int // 0: a tenth
+	seeds     int
+	reach     float64
+	maxMemory units.Bytes
+	minValid  float64
+	resident  bool
+
+	throughput string
+}
+
+func newBenchTuneCommand(a *app) *cobra.Command {
+	var o benchTuneOptions
+	c := &cobra.Command{
+		Use:   "tune TRIALS",
+		Short: "Compare searches on trials of all settings of a space",
+		Long: `Tune replays all searches of hopfeed tune on trials.jsonl of a search that tried a whole space: each
+search is told the outcomes of the settings that it proposes. It prints hypervolume of the Pareto front after
+--trials trials / hypervolume of the front of the whole table, and how well regressions predict the trials, by
+cross-validation. Round i has seed i, from 0 on.`,
+		Example: "  hopfeed bench tune tuning/trials.jsonl --rounds 20",
+		Args:    cobra.ExactArgs(1),
+	}
+	f := c.Flags()
+	f.IntVar(&o.runs, "trials", 0, "trials of a search (default a tenth of the table)")
+	f.IntVar(&o.seeds, "rounds", 20, roundsUsage)
+	f.Float64Var(&o.reach, "share", 0.95, "share of the table's hypervolume that is to be reached")
+	f.Var(&o.maxMemory, "max-memory", maxMemoryUsage)
+	f.Float64Var(&o.minValid, "min-accuracy", 0, minAccuracyUsage)
+	f.StringVar(&o.throughput, "throughput", wallTime, throughputUsage)
+	f.BoolVar(&o.resident, "resident", false, "memory is what the process had resident, not that of the device")
+	among(f, "throughput", wallTime, processorTime)
+	atLeast(f, 1, "rounds")
+	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		o.table = args[0]
+		return runBenchTune(ctx, a, o, f.Changed("min-accuracy"))
+	})
+	return c
+}
+
+func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid bool) (result, error) {
+	table, err := a.readTrials(o.table)
+	if err != nil {
+		return nil, err
+	}
+	g := tune.Goals{ProcessorTime: o.throughput == processorTime, DeviceMemory: !o.resident,
+		MaxMemory: int64(o.maxMemory)}
+	if hasMinValid {
+		for _, t := range table { // one that has failed may have none
+			if err := checkMinAccuracy(o.minValid, t.Metric); err != nil {
+				return nil, err
+			}
+		}
+		g.MinValid = &o.minValid
+	}
+	if o.runs == 0 {
+		o.runs = (len(table) + 9) / 10
+	}
+	switch {
+	case o.runs < 1 || o.runs > len(table):
+		return nil, usagef("--trials %d: want a number from 1 to the %d trials of the table", o.runs, len(table))
+	case !(o.reach > 0 && o.reach <= 1):
+		return nil, usagef("--share %v: want a share above 0 and up to 1", o.reach)
+	}
+	r, err := papers.CompareSearches(ctx, table, g, o.runs, o.seeds, o.reach, a.note)
+	if err != nil {
+		return nil, usagef("%s: %s", o.table, err)
+	}
+	return shown{r}, nil
+}

@@ -1,0 +1,214 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+const maxConfigBytes = 1 << 20
+
+// readSmall reads a small file that a flag names.
+func (a *app) readSmall(path string) ([]byte, error) {
+	f, err := a.fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text := make([]byte, maxConfigBytes)
+	n, err := f.ReadAt(text, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return text[:n], nil
+}
+
+// readYAML decodes a small YAML file (JSON is YAML) that a flag names.
+func (a *app) readYAML(flag, path string, to any) error {
+	text, err := a.readSmall(path)
+	if err != nil {
+		return err
+	}
+	if err := yaml.Unmarshal(text, to); err != nil {
+		return usagef("--%s %s: %s", flag, path, strings.ReplaceAll(err.Error(), "\n", " "))
+	}
+	return nil
+}
+
+// flagText is the value of a flag that a YAML node stands for: scalars as they are written (a seed has
+// more digits than a float64), lists with commas.
+func flagText(n *yaml.Node) (string, error) {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return n.Value, nil
+	case yaml.SequenceNode:
+		var parts []string
+		for _, e := range n.Content {
+			if e.Kind != yaml.ScalarNode {
+				return "", fmt.Errorf("line %d: want a list of values", e.Line)
+			}
+			parts = append(parts, e.Value)
+		}
+		return strings.Join(parts, ","), nil
+	}
+	return "", fmt.Errorf("line %d: want a value", n.Line)
+}
+
+// storeKey is the name of the argument STORE in a configuration.
+const storeKey = "store"
+
+// configured is what a configuration says beside flags.
+type configured struct {
+	store string             // "": it names none
+	data  checkpoint.DataSet // that it was made for, as far as it says
+}
+
+// applyConfig sets the flags of c that the command line has not set from a YAML file whose keys are names
+// of flags, storeKey and dataSettings. No path is no file.
+func (a *app) applyConfig(c *cobra.Command, path string) (found configured, err error) {
+	if path == "" {
+		return found, nil
+	}
+	var config map[string]yaml.Node
+	if err := a.readYAML("config", path, &config); err != nil {
+		return found, err
+	}
+	data := map[string]string{}
+	given := map[string]bool{}
+	for name := range config {
+		given[name] = c.Flags().Changed(name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(config)) {
+		node := config[name]
+		value, err := flagText(&node)
+		if err != nil {
+			return found, usagef("--config %s: %s: %s", path, name, err)
+		}
+		if name == storeKey {
+			found.store = value
+			continue
+		}
+		if isDataKey(name) {
+			data[name] = value
+			continue
+		}
+		if name == "config" || c.Flags().Lookup(name) == nil {
+			return found, usagef("--config %s: the command has no flag %q", path, name)
+		}
+		if given[name] {
+			continue
+		}
+		if err := c.Flags().Set(name, value); err != nil {
+			return found, usagef("--config %s: %s", path, err)
+		}
+	}
+	if err := a.useThreads(); err != nil {
+		return found, err
+	}
+	found.data = dataSetOf(data)
+	return found, a.useMemory()
+}
+
+// notSettings are flags of train and tune that do not decide what is trained: batches are the same by all schedules and
+// on all devices, emulated ones too. Only --tf32 changes results, as another device does; neither is recorded.
+var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "run", "config", "force",
+	"save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "emulate", "json", "quiet", "verbose",
+	"help", helpAllFlag, "version",
+	"max-memory", "min-accuracy", "budget", "search", "throughput", "space", "trial-epochs", "output"} // of tune
+
+// config returns what a training is a function of, by names of flags, with all defaults resolved; addBatches adds
+// what is known later. Of schedules only that of queues, whose gradients are stale, and what was said of its plan.
+func (o *trainOptions) config(seed uint64) map[string]string {
+	config := map[string]string{storeKey: o.Input, "seed": fmt.Sprint(seed)}
+	o.flags.VisitAll(func(f *pflag.Flag) {
+		text, decides := flagValue(f), !slices.Contains(notSettings, f.Name)
+		if o.Schedule.Name == scheduler.MultiQueue && slices.Contains(scheduleFlags, f.Name) {
+			decides = text != "0"
+		}
+		if decides && text != "" {
+			config[f.Name] = text
+		}
+	})
+	config["split"] = fmt.Sprint(o.Split) // of several, the one that is trained on
+	return config
+}
+
+func flagValue(f *pflag.Flag) string {
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return strings.Join(list.GetSlice(), ",")
+	}
+	return f.Value.String()
+}
+
+// differences lists the settings that differ, the store's name apart.
+func differences(before, now map[string]string) (all []string) {
+	before = renamed(before)
+	names := map[string]bool{}
+	for name := range before {
+		names[name] = true
+	}
+	for name := range now {
+		names[name] = true
+	}
+	delete(names, storeKey)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if b, n := before[name], now[name]; b != n && isDataKey(name) {
+			all = append(all, fmt.Sprintf("other data, of %s %s instead of %s", name, orNone(n), orNone(b)))
+		} else if b != n {
+			all = append(all, fmt.Sprintf("--%s %s instead of %s", name, orNone(b), orNone(n)))
+		}
+	}
+	return all
+}
+
+// renamed are settings by the present names of flags: what was saved may have an older one.
+func renamed(settings map[string]string) map[string]string {
+	if value := settings["schedule"]; isLearningRateSchedule(value) {
+		settings = maps.Clone(settings)
+		delete(settings, "schedule")
+		settings["lr-schedule"] = value
+	}
+	return settings
+}
+
+// isLearningRateSchedule tells a value that --lr-schedule has, which was once called --schedule.
+func isLearningRateSchedule(value string) bool {
+	return slices.Contains(trainer.Choices("schedule", trainer.ClassTarget), value)
+}
+
+func orNone(value string) string {
+	if value == "" {
+		return "(none)"
+	}
+	return value
+}
+
+// chosenFlags are those whose defaults depend on what the store has, or on the machine. A training that goes on
+// keeps what it began with.
+var chosenFlags = []string{"hops", "operator", "split", "shuffle", "chunk-rows"}
+
+// isLeftOpen tells whether the value of one of chosenFlags is to be chosen.
+func isLeftOpen(f *pflag.Flag) bool {
+	return !f.Changed || f.Name == "shuffle" && f.Value.String() == placement.Auto || f.Name == "chunk-rows" &&
+		f.Value.String() == "0"
+}
+
+// addBatches adds how the rows of a store are shuffled.
+func addBatches(config map[string]string, b checkpoint.Batches) {
+	config["shuffle"] = b.Shuffle
+	if b.Shuffle == placement.CR {
+		config["chunk-rows"] = fmt.Sprint(b.ChunkRows)
+	}
+}

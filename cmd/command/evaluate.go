@@ -1,0 +1,283 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/need"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
+	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+type evaluateOptions struct {
+	checkpoint, store string
+	rows              string // one of rowChoices
+	split             int    // < 0: that of the training, or else the store's
+	splits            string
+	batch             int
+	placement         string
+	metric            string // "": that of the training
+}
+
+// allRows is the value of --rows for all labelled rows.
+const allRows = "all"
+
+var rowChoices = []string{format.RegionTest, format.RegionValid, format.RegionTrain, allRows}
+
+func newEvaluateCommand(a *app) *cobra.Command {
+	var o evaluateOptions
+	c := &cobra.Command{
+		Use:   "evaluate --checkpoint RUN STORE|GRAPH",
+		Short: "Apply a trained model to a hop store or a graph",
+		Long: `Evaluate applies a model that train --run has saved to labelled rows of a hop store, by default the test
+rows. A model that reads a graph is applied to a graph, one layer after another to all nodes.
+
+If the store has the nodes of the training, the training's split says which rows are test rows. If it has
+other nodes (with the same features and classes), the store's own split does. --split or --splits choose
+another split. Test or validation rows that the model was trained on are refused;
+--rows train and --rows all evaluate them too.`,
+		Args: cobra.ExactArgs(1),
+	}
+	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		o.store = args[0]
+		return runEvaluate(ctx, a, o)
+	})
+	f := c.Flags()
+	a.declareDevices(f)
+	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
+	f.StringVar(&o.rows, "rows", format.RegionTest, "labelled rows to evaluate on: test, valid, train or all")
+	f.IntVar(&o.split, "split", -1,
+		"number of the split whose rows are evaluated (default that of the training or, for other nodes, of the store)")
+	f.Lookup("split").DefValue = "0" // which help leaves out
+	f.StringVar(&o.splits, "splits", "", splitsUsage)
+	f.StringVar(&o.metric, "metric", "", "what rows are evaluated by (default that of the training)")
+	f.IntVar(&o.batch, "batch", 8000, batchUsage)
+	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
+	among(f, "rows", rowChoices...)
+	among(f, "placement", placement.Auto, placement.Device, placement.Host, placement.Storage)
+	atLeast(f, 1, "batch")
+	atLeast(f, 0, "split")
+	c.MarkFlagRequired("checkpoint")
+	return c
+}
+
+// evaluation is the rows that a model is evaluated on.
+type evaluation struct {
+	parts       []session.Part
+	rows        int64
+	labelled    int64  // of these
+	about       string // which they are
+	sameNodes   bool   // as in training
+	trainedRows int64
+}
+
+// planEvaluation finds the rows to evaluate on. It refuses rows that the model was trained on,
+// unless --rows asks for them.
+func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *checkpoint.Checkpoint,
+	o evaluateOptions) (e evaluation, err error) {
+	m := &store.Manifest
+	stored, err := checkpoint.ReadRows(ctx, store)
+	if err != nil {
+		return e, err
+	}
+	trainedParts, grown := stored.Compare(store, c)
+	e.sameNodes = trainedParts != nil
+	var p session.Partition
+	var split string
+	if e.sameNodes && o.split < 0 && o.splits == "" {
+		p, split = session.PartitionOf(store, trainedParts),
+			splitText(c.Data.Split, c.Data.SplitsFile)+", as in training"
+		if !c.Data.SameRows(checkpoint.DataSetOf(m)) {
+			split += " (from another store of the same nodes)"
+		}
+	} else {
+		if p, err = session.OpenPartition(ctx, store, o.split, o.splits, a.budget); err != nil {
+			return e, err
+		}
+		number := o.split
+		if number < 0 && o.splits == "" {
+			number = m.Split
+		}
+		split = splitText(max(number, 0), o.splits != "")
+	}
+	for _, part := range p.Parts() {
+		if o.rows != allRows && o.rows != part.Name {
+			continue
+		}
+		before := e.rows
+		part.Each(store, func(row int64) {
+			e.rows++
+			if stored.Labels[row] >= 0 {
+				e.labelled++
+			}
+			if e.sameNodes && trainedParts[row] == format.SplitTrain {
+				e.trainedRows++
+			}
+		})
+		if e.rows > before {
+			e.parts = append(e.parts, part)
+		}
+	}
+	switch {
+	case e.rows == 0:
+		return e, usagef("%s has no %s rows in %s: choose others by --rows %s, or another split by --split or --splits",
+			o.store, o.rows, split, strings.Join(rowChoices, "|"))
+	case e.labelled == 0:
+		return e, usagef("0 of the %s of %s in %s have a label to evaluate by: "+
+			"choose others by --rows %s, or another split by --split or --splits", units.Count(e.rows,
+			"row"), o.store, split, strings.Join(rowChoices, "|"))
+	case e.trainedRows > 0 && o.rows != format.RegionTrain && o.rows != allRows:
+		return e, usagef("the model was trained on %d of the %d %s rows of %s (it was trained by %s): "+
+			"leave out --split and --splits, or give --rows all, which prints each part by itself", e.trainedRows,
+			e.rows, o.rows, split, splitText(c.Data.Split, c.Data.SplitsFile))
+	}
+	e.about = o.rows + " rows of " + split
+	if o.rows == allRows {
+		e.about = "all rows, by " + split
+	}
+	if !e.sameNodes {
+		e.about += fmt.Sprintf("; the model was trained on other data (%s, %s)", units.Printable(c.Data.Name),
+			units.Count(c.Data.Nodes, "node"))
+		if grown {
+			e.about += "; where both have labels, they agree: if the nodes are the same, it may have been trained on " +
+				"some of these rows"
+		}
+	}
+	return e, nil
+}
+
+// splitText names a split in messages.
+func splitText(number int, file bool) string {
+	text := fmt.Sprintf("split %d", number)
+	if file {
+		text += " of a file of splits"
+	}
+	return text
+}
+
+// openToApply opens a store, or a graph, for a model that is applied to rows. It sets the machine, the matrices and the
+// model of the options.
+func (a *app) openToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint,
+	so session.Options) (training.Input, error) {
+	var in training.Input
+	var err error
+	so.Machine, so.Matrices, so.Model = a.machine(ctx), c.Spec.Matrices, c.Spec
+	if dir.Manifest.Kind == format.KindGraph {
+		o := training.Options{Machine: so.Machine, Spec: c.Spec, Held: so.Held}
+		o.Placement = so.Placement
+		in, err = training.OpenGraph(ctx, dir, o)
+	} else {
+		var s *session.Session
+		s, err = session.Open(ctx, dir, so)
+		in = training.Store{Session: s}
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.noteInput(in)
+	return in, nil
+}
+
+// addSection adds rows of an input, in their order.
+func addSection(to []trainer.NamedRows, in training.Input, name string, rows loader.Rows) ([]trainer.NamedRows, error) {
+	sets, err := in.InOrder(rows)
+	section := trainer.NamedRows{Name: name}
+	for _, set := range sets {
+		section.Rows = append(section.Rows, set)
+	}
+	return append(to, section), err
+}
+
+func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err error) {
+	start := time.Now()
+	c, err := checkpoint.Load(a.fs, o.checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	store, err := a.openInputOf(o.store, c.Spec.Model)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	m := &store.Manifest
+	target, outputs := training.TargetOf(m)
+	if err := c.CheckStore(store.Matrices(), m.Features, outputs, target); err != nil {
+		return nil, usagef("%s on %s: %s", o.checkpoint, o.store, err)
+	}
+	if o.metric != "" {
+		c.Options.Metric = o.metric
+		if _, err := c.Options.Normalized(c.Spec); err != nil {
+			return nil, usagef("--metric %s: %s", o.metric, err)
+		}
+	}
+	warnings, err := c.Data.ComparePrepared(checkpoint.DataSetOf(m), c.Spec, o.store)
+	if err != nil {
+		return nil, usagef("%s", err)
+	}
+	held := checkpoint.RowBytes * max(m.Rows, int64(len(c.Split.Nodes)))
+	if err := a.budget.Fits(fmt.Sprintf("comparing the splits of %s and %s", o.checkpoint, o.store), held); err != nil {
+		return nil, err
+	}
+	plan, err := a.planEvaluation(ctx, store, c, o)
+	if err != nil {
+		return nil, err
+	}
+	so := session.Options{BatchRows: o.batch, Placement: o.placement, Held: need.Terms{need.OnHeap("splits", held),
+		training.MetricNeed(c.Options.Metric, plan.rows, c.Spec)}}
+	for _, part := range plan.parts {
+		so.Rows = append(so.Rows, part.Rows)
+	}
+	in, err := a.openToApply(ctx, store, c, so)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	var sections []trainer.NamedRows
+	for _, part := range plan.parts {
+		if sections, err = addSection(sections, in, part.Name, part.Rows); err != nil {
+			return nil, err
+		}
+	}
+	began := time.Now()
+	found, err := trainer.Evaluate(ctx, in.Devices(), &c.Trained, in.ShareRows(), sections)
+	if err != nil {
+		return nil, err
+	}
+	seconds := time.Since(began).Seconds()
+	e := &evaluated{
+		Value: found.Overall.Value, Rows: found.Overall.Rows, Parts: map[string]*partScore{},
+		Warnings: warnings, RowsOf: plan.about, SameNodes: plan.sameNodes, TrainedRows: plan.trainedRows,
+		trainedOn: c.Data.Name, checkpoint: o.checkpoint, incomplete: c.Incomplete(),
+	}
+	for _, section := range found.ByName {
+		e.names = append(e.names, section.Name)
+		e.Parts[section.Name] = &partScore{section.Value, section.Rows}
+	}
+	run := c.Runs[c.Best]
+	e.trained = trained{
+		Model: c.Spec.Model, Dataset: m.Name,
+		Epochs: number(run.Epochs), BestEpoch: number(run.BestEpoch), Selection: run.Selection,
+		TrainLoss: &run.TrainLoss, Metric: c.Options.Metric,
+		ValidMetric: e.metric(format.RegionValid), TestMetric: e.metric(format.RegionTest),
+		EpochSeconds: &seconds, StageSeconds: map[string]float64{"evaluate": seconds},
+		Settings: c.Settings(), PeakDeviceBytes: in.PeakBytes(), Seeds: []uint64{run.Seed},
+	}
+	e.Report = in.Report()
+	e.Shuffle, e.PredictedEpochSeconds, e.RemoteBytes, e.PredictedRemoteRows = "none", nil, 0, 0
+	e.Matrices = matrixNames(c.Spec)
+	wait, rate := e.Load.LoopWaitSeconds, float64(plan.rows)/max(seconds, 1e-9)
+	e.LoadWaitSeconds, e.RowsPerSecond = &wait, &rate
+	e.Seconds = time.Since(start).Seconds()
+	return e, nil
+}

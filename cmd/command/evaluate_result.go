@@ -1,0 +1,67 @@
+package command
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+)
+
+// evaluated is the result of evaluate. Its fields about the training come from the checkpoint.
+type evaluated struct {
+	trained
+	Value       *float64              `json:"value"`   // of the metric, on all rows
+	Rows        int64                 `json:"rows"`    // labelled
+	Parts       map[string]*partScore `json:"parts"`   // of the split
+	RowsOf      string                `json:"rows_of"` // which rows these are, in words
+	Warnings    []string              `json:"warnings,omitempty"`
+	SameNodes   bool                  `json:"same_nodes"`
+	TrainedRows int64                 `json:"trained_rows"` // of them, labelled or not, that the model was trained on
+
+	names      []string // of parts, in order
+	trainedOn  string
+	checkpoint string
+	incomplete string // what the training lacks
+}
+
+// partScore is the value of the metric on the labelled rows of one part of a split.
+type partScore struct {
+	Value *float64 `json:"value"`
+	Rows  int64    `json:"rows"`
+}
+
+func (e *evaluated) text(w io.Writer) {
+	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", e.Model, units.Printable(e.trainedOn),
+		units.Printable(e.checkpoint))
+	if e.incomplete != "" {
+		fmt.Fprintf(w, "incomplete\t%s\n", e.incomplete)
+	}
+	fmt.Fprintf(w, "input\t%s from %s; read: %s\n", units.Printable(e.Dataset), e.Placement, readsText(e.Load))
+	fmt.Fprintf(w, "rows\t%s\n", e.RowsOf)
+	io.WriteString(w, warningLines(e.Warnings))
+	if e.TrainedRows > 0 {
+		fmt.Fprintf(w, "warning\tthe model was trained on %d of these rows: expect worse results on new ones\n",
+			e.TrainedRows)
+	}
+	for _, name := range e.names {
+		fmt.Fprintf(w, "%s\t%s %s (%d rows)\n", name, e.Metric, metricText(e.Metric, e.Parts[name].Value),
+			e.Parts[name].Rows)
+	}
+	if len(e.names) > 1 {
+		fmt.Fprintf(w, "all\t%s %s (%d rows)\n", e.Metric, metricText(e.Metric, e.Value), e.Rows)
+	}
+	fmt.Fprintf(w, "time\t%.2f s, %.0f rows/s\n", e.Seconds, *e.RowsPerSecond)
+}
+
+// metric is its value on a part, nil where it was not asked for or has no labelled rows.
+func (e *evaluated) metric(part string) *float64 {
+	if p := e.Parts[part]; p != nil {
+		return p.Value
+	}
+	return nil
+}
+
+func number(n int) *float64 {
+	f := float64(n)
+	return &f
+}

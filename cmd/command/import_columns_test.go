@@ -1,0 +1,47 @@
+package command
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+func TestAnImportSaysWhatItTakesAndValuesGoAllTheWay(t *testing.T) {
+	d := vfs.NewMem()
+	write(t, d, "edges.csv", ",u,v,ts\n0,0,1,7\n1,1,2,8\n")
+	write(t, d, "nodes.csv", "node_id,price,train_mask,test_mask,f\n0,0.5,1,0,1\n1,1.5,0,1,2\n2,,0,0,3\n")
+	write(t, d, "ratings.csv", "userId,movieId,rating\n1,1,4\n")
+	write(t, d, "page.csv", "<!DOCTYPE html>\n")
+	imported := must(t, d, "import csv edges.csv -o g --node-table nodes.csv --label-column price --json")
+	for _, line := range []string{`edges.csv: source = u, destination = v; left out: "" (the row index), ts`,
+		"nodes.csv: id = node_id, label = price, split = train_mask, test_mask, features = f"} {
+		if !strings.Contains(imported.stderr, "note: "+line+"\n") {
+			t.Errorf("%q is not among the notes %s", line, imported.stderr)
+		}
+		if notes, _ := object(t, imported)["notes"].([]any); len(notes) == 0 ||
+			!strings.Contains(imported.stdout, strings.ReplaceAll(line, `"`, `\"`)) {
+			t.Errorf("%q is not in %s", line, imported.stdout)
+		}
+	}
+	must(t, d, "propagate g -o s --hops 1")
+	must(t, d, "verify s")
+	if o := must(t, d, "inspect s"); !strings.Contains(o.stdout, "1 value a node to predict (regression)") {
+		t.Error(o.stdout)
+	}
+	for line, c := range map[string]struct {
+		code int
+		says string
+	}{
+		"train s": {exitDone, ", 1 value\n"},
+		"import csv edges.csv -o x --source-column paper": {exitUsage, `--source-column paper: there is no such ` +
+			`column (the columns are "", u, v, ts)`},
+		"import csv ratings.csv -o x --ids map":         {exitUsage, "--ids bipartite"},
+		"import csv page.csv -o x":                      {exitCorrupt, "looks like an HTML page"},
+		"import csv edges.csv -o x --labels-as colours": {exitUsage, "--labels-as colours"},
+	} {
+		if o := hopfeed(t, d, line); o.code != c.code || !strings.Contains(o.stderr, c.says) {
+			t.Errorf("%s: status %d, %s", line, o.code, o.stderr)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
+)
+
+func newInspectCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "inspect GRAPH|STORE",
+		Short: "Say what is in a graph or hop store",
+		Args:  cobra.ExactArgs(1),
+		RunE:  a.verb(func(ctx context.Context, args []string) (result, error) { return runInspect(a, args[0]) }),
+	}
+}
+
+// inspected is the result of inspect: the manifest, and what it takes on disk.
+type inspected struct {
+	format.Manifest
+	Matrices []string `json:"matrices"`
+	Chunks   int      `json:"chunks"` // of each matrix
+	Bytes    int64    `json:"bytes"`  // of all files, and of those with features left in place
+}
+
+func (i *inspected) text(w io.Writer) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%s\t%s\n", name, units.Printable(fmt.Sprintf(format, args...)))
+	}
+	line("kind", "%s (format %d, written by hopfeed %s)", i.Kind, i.Format, i.Tool)
+	line("name", "%s", i.Name)
+	line("nodes", "%d", i.Nodes)
+	line("edges", "%d (%s, %s)", i.Edges, either(i.Directed, "directed", "both directions stored"),
+		either(i.Weighted, "weighted", "unweighted"))
+	line("features", "%d, %s", i.Features, i.DType)
+	switch {
+	case i.LabelValues:
+		line("labels", "%s a node to predict (regression)", units.Count(int64(i.Labels), "value"))
+	case i.Labels > 1:
+		line("labels", "%d a node", i.Labels)
+	case i.Labels == 1:
+		line("classes", "%d%s", i.Classes, classNames(i.ClassNames))
+	}
+	line("splits", "%d", i.Splits)
+	if i.Kind == format.KindStore {
+		line("rows", "%d (%s), ordered for split %d with seed %d", i.Rows, i.RowSet, i.Split, i.Seed)
+	}
+	for _, m := range i.Matrices {
+		line("matrix", "%s", m)
+	}
+	for _, r := range i.Regions {
+		line("region", "%s: %s in %s", r.Name, units.Count(r.Rows, "row"), units.Count(int64(r.Chunks), "chunk"))
+	}
+	line("chunks", "%d of up to %s, for each matrix", i.Chunks, units.Count(int64(i.ChunkRows), "row"))
+	line("on disk", "%s in %d files", units.Bytes(i.Bytes), len(i.Files)+2)
+	for _, f := range i.Files {
+		if f.Source != "" {
+			line("in place", "%s (from the graph)", f.Source)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(i.Input)) {
+		line("made from", "%s: %s", k, i.Input[k])
+	}
+	line("fingerprint", "%s", i.Fingerprint)
+}
+
+// classNames lists the names of classes, or the first of many, behind their number.
+func classNames(names []string) string {
+	const most = 50
+	switch {
+	case len(names) > most:
+		return fmt.Sprintf(": %s, ... (--json lists all)", strings.Join(names[:most], ", "))
+	case len(names) > 0:
+		return ": " + strings.Join(names, ", ")
+	}
+	return ""
+}
+
+func either(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
+}
+
+// refuseModel says what to do with a trained model where a graph or store is wanted.
+func (a *app) refuseModel(dir string) error {
+	if _, err := a.fs.Stat(filepath.Join(dir, checkpoint.File)); err != nil {
+		return nil // it is none, or what is wrong shows when it is opened
+	}
+	return usagef("%s is a trained model, no graph or store: see hopfeed evaluate --checkpoint %s STORE", dir, dir)
+}
+
+func runInspect(a *app, dir string) (result, error) {
+	if err := a.refuseModel(dir); err != nil {
+		return nil, err
+	}
+	d, err := format.OpenAny(a.fs, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	r := &inspected{Manifest: d.Manifest, Bytes: d.Manifest.Bytes()}
+	for _, m := range d.Matrices() {
+		r.Matrices = append(r.Matrices, m.String())
+	}
+	for _, region := range d.Layout().Regions {
+		r.Chunks += region.Chunks
+	}
+	return r, nil
+}

@@ -1,0 +1,367 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/need"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
+	"github.com/hopfeed/hopfeed/tools/export"
+	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+type predictOptions struct {
+	checkpoint, input, output string
+	rows                      string // allRows or a part of the split
+	nodes                     string // file that names nodes of a graph; "": rows
+	split                     int    // of a graph
+	batch                     int
+	placement                 string
+	force                     bool
+}
+
+func newPredictCommand(a *app) *cobra.Command {
+	var o predictOptions
+	c := &cobra.Command{
+		Use:   "predict --checkpoint RUN STORE|GRAPH -o OUT.arrow|.parquet|.csv",
+		Short: "Apply a trained model to unlabelled data, and write a table of predictions",
+		Long: `Predict applies a model that train --run has saved to rows of a hop store or nodes of a graph, labelled
+or not, and writes a row for each. The data may differ from the training's, with the same features.
+
+A model that reads a graph is applied to a graph, one layer after another to all nodes; rows are then in the
+order of nodes. For another model, predict first propagates the graph, by the operators and hops of the
+training, into a store in a folder beside OUT, which it removes at the end.
+
+Columns, none with nulls:
+  node_id  number of the node in the graph, from 0
+  orig_id  its id in the input, if the graph has those
+  class    the most probable class: its name, or its number where classes have no names
+  p_NAME   the probability of each class (they add up to 1), or of each label, if a row has several
+  value    of a regression: the predicted value (value_0, value_1, ..., if there are several)
+Rows of a store are in its order: train, valid, test, rest; train rows shuffled, the others by node.`,
+		Args: cobra.ExactArgs(1),
+	}
+	f := c.Flags()
+	a.declareDevices(f)
+	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
+	f.StringVarP(&o.output, "output", "o", "",
+		"file to write: its suffix, .arrow, .parquet or .csv, chooses the format")
+	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there
+	f.StringVar(&o.rows, "rows", allRows, "rows to predict: train, valid, test or rest (parts of the split), or all")
+	f.StringVar(&o.nodes, "node-file", "",
+		"file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else node_id")
+	f.IntVar(&o.split, "split", 0, "number of the split of a graph by which --rows chooses; a store goes by its own")
+	f.IntVar(&o.batch, "batch", 8000, batchUsage)
+	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
+	f.BoolVar(&o.force, "force", false, forceUsage)
+	among(f, "rows", allRows, format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest)
+	among(f, "placement", placement.Auto, placement.Device, placement.Host, placement.Storage)
+	atLeast(f, 1, "batch")
+	atLeast(f, 0, "split")
+	c.MarkFlagRequired("checkpoint")
+	c.MarkFlagRequired("output")
+	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		o.input = args[0]
+		if c.Flags().Changed("node-file") && c.Flags().Changed("rows") {
+			return nil, usagef("--node-file and --rows both choose rows: give one of them")
+		}
+		return runPredict(ctx, a, o)
+	})
+	return c
+}
+
+// checkOutputFile refuses an output that exists, unless it is to be replaced, one within a graph or store or what is
+// read, and one that cannot be written.
+func (a *app) checkOutputFile(path string, force bool, reads ...string) error {
+	dir, name := filepath.Split(path)
+	if info, err := a.fs.Stat(path); err == nil && info.IsDir() {
+		return usagef("--output %s: it is a directory", path)
+	}
+	if err := export.CheckFile(a.fs, path, force); err != nil {
+		return err
+	}
+	if err := a.refuseWithin(path); err != nil {
+		return err
+	}
+	for _, read := range reads {
+		if err := a.refuseInside(path, read); err != nil {
+			return err
+		}
+	}
+	return a.checkWritable(filepath.Clean(dir), name)
+}
+
+func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err error) {
+	start := time.Now()
+	if suffixes := export.TableSuffixes(); !slices.Contains(suffixes, strings.ToLower(filepath.Ext(o.output))) {
+		return nil, usagef("--output %s: want a name that ends in %s", o.output, strings.Join(suffixes, ", "))
+	}
+	if err := a.checkOutputFile(o.output, o.force, o.checkpoint, o.input); err != nil {
+		return nil, err
+	}
+	c, err := checkpoint.Load(a.fs, o.checkpoint)
+	if err != nil {
+		return nil, err
+	}
+	c.Split = checkpoint.Split{} // of no use here, and large
+	input, err := format.OpenAny(a.fs, o.input)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, input.Close()) }()
+	isGraph := input.Manifest.Kind == format.KindGraph
+	if !isGraph && (o.nodes != "" || o.split > 0) {
+		return nil, usagef("%s is a hop store: --node-file and --split are for graphs "+
+			"(choose rows of a store by --rows)", o.input)
+	}
+	p := &predicted{
+		Model: c.Spec.Model, Checkpoint: o.checkpoint, Dataset: input.Manifest.Name, Output: o.output,
+		incomplete: c.Incomplete(), trainedOn: c.Data.Name,
+	}
+	p.Matrices = matrixNames(c.Spec)
+	if p.Warnings, err = c.Data.ComparePrepared(checkpoint.DataSetOf(&input.Manifest), c.Spec, o.input); err != nil {
+		return nil, usagef("%s", err)
+	}
+	job, err := export.OpenFileJob(a.fs, o.output)
+	if err != nil {
+		return nil, err
+	}
+	aggregation, err := trainer.AggregationOf(c.Spec.Model)
+	switch {
+	case err != nil:
+	case aggregation != "" && !isGraph:
+		err = usagef("%s is a hop store, and %s reads the graph that it was made of: give that", o.input, c.Spec.Model)
+	case aggregation == "" && isGraph:
+		err = a.predictByStore(ctx, c, input, o, p, job.Store)
+	default:
+		err = a.predict(ctx, c, input, o, p)
+	}
+	if err = errors.Join(err, job.Close()); err != nil {
+		return nil, err
+	}
+	p.Seconds = time.Since(start).Seconds()
+	return p, nil
+}
+
+// predictByStore writes the predictions of nodes of a graph, by way of a store that the caller removes.
+func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions,
+	p *predicted, dir string) (err error) {
+	began := time.Now()
+	if err := a.propagateFor(ctx, c, graph, o, dir); err != nil {
+		return err
+	}
+	store, err := format.OpenStore(a.fs, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	p.PropagateSeconds = time.Since(began).Seconds()
+	o.rows = allRows // of the store, which has the chosen ones
+	return a.predict(ctx, c, store, o, p)
+}
+
+// predict writes the predictions of rows of a store or, for a model that reads a graph, of nodes, and what it did to p.
+func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *format.Dir, o predictOptions,
+	p *predicted) (err error) {
+	if err := c.CheckInput(input.Matrices(), input.Manifest.Features); err != nil {
+		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
+	}
+	so := session.Options{BatchRows: o.batch, Placement: o.placement, Once: true, NoLabels: true, RowNumbers: true}
+	var table *export.Predictions
+	if input.Manifest.Kind == format.KindGraph {
+		nodes, err := a.chooseNodes(ctx, input, o)
+		if err == nil && nodes == nil {
+			nodes, err = session.NodesOf(ctx, input, format.RegionAll, 0)
+		}
+		if err == nil {
+			table, err = export.PredictNodes(ctx, &c.Trained, c.Data.ClassNames, input, nodes)
+		}
+		if err != nil {
+			return err
+		}
+		so.Held = need.Terms{need.OnHeap("predictions",
+			table.MemoryBytes()+c.Spec.PredictBytes(training.InferenceRows)+12*int64(len(nodes)))}
+	} else {
+		table = export.PredictStore(&c.Trained, c.Data.ClassNames, input, o.rows)
+		so.Held = need.Terms{need.OnHeap("predictions", table.MemoryBytes()+c.Spec.PredictBytes(o.batch))}
+	}
+	if table.Rows == 0 {
+		return usagef("%s has no %s rows to predict", o.input, o.rows)
+	}
+	if err := table.CheckSpace(a.fs, o.output); err != nil {
+		return err
+	}
+	for _, part := range table.Parts {
+		so.Rows = append(so.Rows, part.Rows)
+	}
+	in, err := a.openToApply(ctx, input, c, so)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	var sections []trainer.NamedRows
+	for _, part := range table.Parts {
+		if sections, err = addSection(sections, in, part.Name, part.Rows); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	task := a.progress().Start("predict", table.Rows, progress.Items)
+	p.Bytes, err = table.Write(ctx, a.fs, o.output, func(add func(*trainer.Predictions) error) error {
+		defer task.Done()
+		return trainer.Predict(ctx, in.Devices(), &c.Trained, in.ShareRows(), sections,
+			func(found *trainer.Predictions) error {
+				task.Add(int64(found.Rows))
+				return add(found)
+			})
+	})
+	if err != nil {
+		return err
+	}
+	p.Rows, p.Outputs, p.Columns = table.Rows, string(table.Outputs), table.Columns
+	p.RowsPerSecond = float64(p.Rows) / max(time.Since(began).Seconds(), 1e-9)
+	r := in.Report()
+	p.Placement, p.Reasons, p.Devices, p.Load, p.Memory = r.Placement, r.Reasons, r.Devices, r.Load, r.Memory
+	p.PeakDeviceBytes, p.PeakRSSBytes = in.PeakBytes(), machine.PeakRSS()
+	return nil
+}
+
+// chooseNodes lists the nodes of a graph to predict, ascending; nil: all.
+func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o predictOptions) ([]uint32, error) {
+	m := &graph.Manifest
+	if o.split > 0 && o.split >= m.Splits {
+		return nil, usagef("--split %d: %s has %d splits, numbered from 0", o.split, o.input, m.Splits)
+	}
+	if o.nodes != "" {
+		return session.NodesInFile(ctx, graph, a.fs, o.nodes, a.budget)
+	}
+	if o.rows == allRows {
+		return nil, nil
+	}
+	if err := a.budget.Fits(fmt.Sprintf("choosing among %d nodes", m.Nodes), 4*m.Nodes); err != nil {
+		return nil, err
+	}
+	return session.NodesOf(ctx, graph, o.rows, o.split)
+}
+
+// propagateFor makes the store that a model reads from a graph, of all nodes or the chosen ones.
+func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions,
+	dir string) error {
+	m := &graph.Manifest
+	if c.Spec.Features != m.Features {
+		return usagef("%s on %s: the model was trained on %d features (data %s), but the graph has %d", o.checkpoint,
+			o.input, c.Spec.Features, units.Printable(c.Data.Name), m.Features)
+	}
+	po := preprop.Options{
+		Rows: format.RowsAll, Split: o.split, Threads: a.threads, Seed: a.seed, Progress: a.progress(),
+		Note: func(text string) { a.note("%s", text) },
+	}
+	var err error
+	if po.DType, err = dtype.Parse(c.Data.DType); err != nil {
+		return fmt.Errorf("%s: %w: %w", o.checkpoint, checkpoint.ErrInvalid, err)
+	}
+	var operators []string
+	for _, id := range c.Spec.Matrices {
+		if id.Operator != format.FeaturesOperator {
+			operators, po.Hops = append(operators, id.Operator), max(po.Hops, id.Hop)
+		}
+	}
+	if po.Operators, err = parseDistinct(operators); err != nil {
+		return usagef("%s: the model reads what this version cannot propagate: %s", o.checkpoint, err)
+	}
+	if po.Nodes, err = a.chooseNodes(ctx, graph, o); err != nil {
+		return err
+	}
+	if po.MemoryBytes = int64(a.budget.Bytes) - 4*int64(len(po.Nodes)); po.MemoryBytes <= 0 {
+		return a.budget.Fits(units.Count(int64(len(po.Nodes)), "chosen node"), 4*int64(len(po.Nodes)))
+	}
+	_, err = preprop.Propagate(ctx, a.fs, o.input, dir, po)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx) // nothing is left that could go on
+	case errors.Is(err, preprop.ErrUnfinished):
+		if parts, ok := err.(interface{ Unwrap() []error }); ok { // without saying that it can go on
+			err = parts.Unwrap()[0]
+		}
+	}
+	return err
+}
+
+// parseDistinct reads operators; a spelling may occur several times.
+func parseDistinct(spellings []string) (out []operator.Operator, err error) {
+	seen := map[string]bool{}
+	for _, spelling := range spellings {
+		if seen[spelling] {
+			continue
+		}
+		seen[spelling] = true
+		operator, err := operator.Parse(spelling)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, operator)
+	}
+	return out, nil
+}
+
+// predicted is the result of predict.
+type predicted struct {
+	Model            string       `json:"model"`
+	Dataset          string       `json:"dataset"`
+	Checkpoint       string       `json:"checkpoint"`
+	Matrices         []string     `json:"matrices"`
+	Output           string       `json:"output"`
+	Outputs          string       `json:"outputs"` // what the numbers are
+	Columns          []string     `json:"columns"`
+	Warnings         []string     `json:"warnings,omitempty"`
+	Rows             int64        `json:"rows"`
+	Bytes            int64        `json:"bytes"`
+	Placement        string       `json:"placement"`
+	Reasons          []string     `json:"reasons"`
+	Devices          int          `json:"devices"`
+	PropagateSeconds float64      `json:"propagate_seconds"` // 0: a store was read
+	RowsPerSecond    float64      `json:"rows_per_second"`   // without propagation
+	PeakDeviceBytes  int64        `json:"peak_device_bytes"`
+	PeakRSSBytes     int64        `json:"peak_rss_bytes"`
+	Memory           *need.Memory `json:"memory_plan"`
+	Load             loader.Stats `json:"load"`
+	Seconds          float64      `json:"seconds"`
+
+	trainedOn  string
+	incomplete string // what the training lacks
+}
+
+func (p *predicted) text(w io.Writer) {
+	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", p.Model, units.Printable(p.trainedOn),
+		units.Printable(p.Checkpoint))
+	if p.incomplete != "" {
+		fmt.Fprintf(w, "incomplete\t%s\n", p.incomplete)
+	}
+	fmt.Fprintf(w, "input\t%s from %s; read: %s\n", units.Printable(p.Dataset), p.Placement, readsText(p.Load))
+	io.WriteString(w, warningLines(p.Warnings))
+	if p.PropagateSeconds > 0 {
+		fmt.Fprintf(w, "propagated\tin %.2f s\n", p.PropagateSeconds)
+	}
+	fmt.Fprintf(w, "output\t%s: %s of %s, %s\n", units.Printable(p.Output), units.Count(p.Rows, "row"), p.Outputs,
+		units.Bytes(p.Bytes))
+	fmt.Fprintf(w, "time\t%.2f s, %.0f rows/s\n", p.Seconds, p.RowsPerSecond)
+}

@@ -1,0 +1,307 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+)
+
+type propagateOptions struct {
+	preprop.Options
+	graph, output    string
+	operators        string
+	tolerance        float64
+	dtype            string
+	hardware, device string
+	shard            string
+}
+
+func newPropagateCommand(a *app) *cobra.Command {
+	var o propagateOptions
+	c := &cobra.Command{
+		Use:   "propagate GRAPH -o STORE --hops R --operator LIST",
+		Short: "Compute propagated features and write a hop store",
+		Long: `Propagate computes B^r X for the features X of GRAPH, each operator B and each hop r from 1 to R. It
+writes X and these matrices to STORE: the rows that training reads, in the order in which it reads them.
+
+Operators, where A is the adjacency matrix and D has the degrees of A+I on its diagonal:
+  sym             D^-1/2 (A+I) D^-1/2
+  rw              D^-1 (A+I)
+  col             (A+I) D^-1, with the out-degrees
+  ppr:alpha=0.15  personalized PageRank, a series of powers of sym
+  heat:t=3        heat kernel, a series of powers of sym
+Append :reverse to turn all edges round, :undirected to have edges in both directions, and :noloops to add no
+self-loops. ppr and heat leave out terms whose coefficients add up to --tolerance at most.
+
+If the matrices do not fit into --memory, propagate computes some columns at a time (a panel), and keeps results
+in scratch files until all panels are finished.
+
+A job that was killed, or that --max-time ended, goes on when the same command is run again; --memory, --threads
+and --shard may differ. 'hopfeed status STORE' tells how far it is.
+
+With --shard I/K, each of K processes computes a K-th of the columns. They share the directory STORE. The last
+one to finish assembles the store.
+
+The flags say what the store shall have. If STORE is complete, propagate adds the hops and operators that it
+lacks, and never removes any. Flags that are left out are then as in the store.
+
+With --device cuda:0, the products are computed on a GPU, to the same bytes. Matrices and topology stay in its
+memory where they fit, and come in blocks where not. By default a GPU is used if there is one, the job fits, and
+it takes more than a second.
+
+--dry-run prints the plan and stops, with --hardware FILE the plan for the machine that FILE describes. For a
+graph that does not exist yet, see 'hopfeed plan --edges'.`,
+		Args: cobra.ExactArgs(1),
+	}
+	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
+		o.graph = args[0]
+		left := func(flag string) bool { return !c.Flags().Changed(flag) }
+		o.Defaulted = preprop.Defaulted{Hops: left("hops"), Operators: left("operator"), Split: left("split"),
+			Seed: left("seed")}
+		return runPropagate(ctx, a, o)
+	})
+	f := c.Flags()
+	f.StringVarP(&o.output, "output", "o", "", "hop store to write")
+	_ = c.MarkFlagRequired("output")
+	f.IntVar(&o.Hops, "hops", 2, "hops of each operator that the store shall have")
+	f.StringVar(&o.operators, "operator", "sym", "operators that the store shall have, separated by commas")
+	f.Float64Var(&o.tolerance, "tolerance", operator.DefaultTolerance,
+		"sum of the coefficients of ppr and heat that may be left out; all add up to 1")
+	f.StringVar(&o.Rows, "rows", "", "rows to store: labeled (nodes with a label or in a split; the default) or all")
+	among(f, "rows", format.RowsLabeled, format.RowsAll)
+	f.StringVar(&o.dtype, "dtype", "", dtypeUsage+" (default that of the graph)")
+	f.IntVar(&o.ChunkRows, "chunk-rows", 0,
+		"rows of a chunk, the unit of reading (default 1000, fewer if rows are long)")
+	f.IntVar(&o.Split, "split", 0, "number of the split, from 0, by which the store is divided into regions")
+	f.StringVar(&o.device, "device", autoDevice, deviceUsage)
+	a.declareEmulate(f)
+	f.BoolVar(&o.Force, "force", false, forceUsage)
+	f.BoolVar(&o.DryRun, "dry-run", false, "print the plan and write nothing")
+	f.StringVar(&o.hardware, "hardware", "", hardwareUsage)
+	f.StringVar(&o.Scratch, "scratch", "", scratchUsage+" (default: within STORE)")
+	f.DurationVar(&o.MaxTime, "max-time", 0, "stop after this time, such as 3h30m; the same command goes on later")
+	atLeast(f, 0, "max-time")
+	f.StringVar(&o.shard, "shard", "", "share of the columns to compute: I/K, with I from 0 to K-1")
+	f.BoolVar(&o.Assemble, "assemble", false, "compute nothing, and assemble the store from what shards have finished")
+	return c
+}
+
+// propagated is the result of propagate.
+type propagated struct {
+	*preprop.Result
+	PeakRSSBytes int64 `json:"peak_rss_bytes"`
+
+	dryRun, verbose bool
+}
+
+func (p *propagated) text(w io.Writer) {
+	if len(p.Beyond) > 0 {
+		defer fmt.Fprintf(w, "\tthe store also has what was not asked for: %s\n", strings.Join(p.Beyond, ", "))
+	}
+	if p.AlreadyComplete {
+		fmt.Fprintf(w, "%s\thas all that was asked for: nothing was done\n", p.Output)
+		return
+	}
+	fmt.Fprintf(w, "%s\t%s of %s (%s): the input", p.Output, units.Count(p.Rows, "row"),
+		units.Count(int64(p.Features), "feature"), p.DType)
+	if p.Hops > 0 {
+		fmt.Fprintf(w, ", and %s", p.hopsText())
+	}
+	fmt.Fprintln(w)
+	for i, operator := range p.Operators {
+		products, off := p.ProductsPerHop[i], p.TruncationErrors[i]
+		switch {
+		case off > 0:
+			fmt.Fprintf(w, "\t%s: %d products a hop, the error of hop r is at most r * %.2g\n", operator, products, off)
+		case p.dryRun:
+			fmt.Fprintf(w, "\t%s: %d product a hop\n", operator, products)
+		}
+	}
+	if p.dryRun {
+		for _, line := range planLines(&p.Plan, units.Bytes(p.MemoryBudgetBytes)) {
+			fmt.Fprintf(w, "\t%s\n", line)
+		}
+		return
+	}
+	if p.Resumed {
+		fmt.Fprintln(w, "\tcontinued an earlier run")
+	}
+	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n",
+		p.Seconds, units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))
+	if p.TransferredBytes > 0 {
+		fmt.Fprintf(w, "\ton %s: %s to it and back, in %.1f s beside the hops\n", p.Plan.Device.Name,
+			units.Bytes(p.TransferredBytes), p.Time.Transfers)
+	}
+	if p.verbose {
+		p.account(w)
+	}
+	if !p.Complete {
+		fmt.Fprintf(w, "\tthis shard is finished; the store will be complete when all shards are (see hopfeed "+
+			"status %s)\n", p.Output)
+	}
+}
+
+// leastAccountSeconds is the time from which on it matters what would make a job faster.
+const leastAccountSeconds = 10
+
+// account says where the time went, and how files were read and written.
+func (p *propagated) account(w io.Writer) {
+	k := 0
+	for i, operator := range p.Operators {
+		for hop := 1; hop <= p.OperatorHops[i]; hop++ {
+			if p.EdgesProcessed[k] > 0 {
+				fmt.Fprintf(w, "\t%s hop %d: %.2f s, %s\n", operator, hop, p.HopSeconds[k],
+					units.Count(p.EdgesProcessed[k], "edge"))
+			}
+			k++
+		}
+	}
+	t, faster := p.Time, ""
+	if p.Seconds >= leastAccountSeconds {
+		faster = map[string]string{"disk": " (more bytes a second of disk would help most)",
+			"cores": " (more cores would help most)", "memory": " (more memory would help most)"}[t.Faster]
+	}
+	fmt.Fprintf(w, "\t%.1f s were predicted; %.1f s planning, %.1f s topology, %.1f s reading, %.1f s first use of "+
+		"memory, %.1f s hops, %.1f s waiting for %.1f s of writes, %.1f s publishing%s\n",
+		p.Plan.Seconds, t.Planning, t.Preparing, t.Reading, t.FirstUse, t.Hops, t.Waiting, t.Writing, t.Publishing,
+		faster)
+	for _, line := range pathLines(p.Paths) {
+		fmt.Fprintf(w, "\t%s\n", line)
+	}
+}
+
+// pathLines says how files were read and written.
+func pathLines(p preprop.FilePaths) []string {
+	because := func(reason string) string {
+		if reason == "" {
+			return ""
+		}
+		return " (" + reason + ")"
+	}
+	return []string{
+		fmt.Sprintf("read: %s past the page cache, %s that were in it, %s through it%s",
+			units.Bytes(p.ReadDirect), units.Bytes(p.ReadCached), units.Bytes(p.ReadBuffered), because(p.ReadReason)),
+		fmt.Sprintf("written: %s past the page cache, %s through it%s",
+			units.Bytes(p.WrittenDirect), units.Bytes(p.WrittenBuffered), because(p.WrittenReason)),
+	}
+}
+
+// hopsText lists how many hops of each operator the store has.
+func (p *propagated) hopsText() string {
+	var list []string
+	for i, operator := range p.Operators {
+		if i == 0 || p.OperatorHops[i] != p.OperatorHops[i-1] {
+			list = append(list, units.Count(int64(p.OperatorHops[i]), "hop")+" of "+operator)
+		} else {
+			list = append(list, operator)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// planLines describes a plan in words.
+func planLines(p *preprop.Plan, budget units.Bytes) []string {
+	lines := []string{"plan: all columns at once"}
+	if p.Panels > 1 {
+		lines[0] = fmt.Sprintf("plan: %d panels of up to %s", p.Panels, units.Count(int64(p.PanelColumns), "column"))
+	}
+	switch {
+	case p.InputFiles:
+		lines[0] += fmt.Sprintf(", the input cut into %d column files", p.InputPasses*p.Panels)
+	case p.InputPasses > 1:
+		lines[0] += fmt.Sprintf(", %d passes over the input", p.InputPasses)
+	}
+	if p.TopologyInMemory {
+		lines[0] += ", topology in memory"
+	} else {
+		lines[0] += fmt.Sprintf(", %d passes over the topology on disk", p.TopologyPasses)
+	}
+	lines = append(lines, deviceLines(p)...)
+	return append(lines,
+		fmt.Sprintf("%s of memory (%s may be used), %s of disk for the store, up to %s for scratch files until it "+
+			"is complete",
+			units.Bytes(p.MemoryBytes), budget, units.Bytes(p.StoreBytes), units.Bytes(p.ScratchBytes)),
+		fmt.Sprintf("%s to read, %s to write, %s", units.Bytes(p.ReadBytes), units.Bytes(p.WrittenBytes),
+			duration(p.Seconds)))
+}
+
+// duration is about how long that many seconds are.
+func duration(seconds float64) string {
+	if seconds < 60 {
+		return fmt.Sprintf("about %.1f s", seconds)
+	}
+	return "about " + time.Duration(seconds*float64(time.Second)).Round(time.Second).String()
+}
+
+func parseShard(text string) (preprop.Shard, error) {
+	var s preprop.Shard
+	if text == "" {
+		return s, nil
+	}
+	if n, err := fmt.Sscanf(text, "%d/%d", &s.Index, &s.Count); n != 2 || err != nil || text != fmt.Sprintf("%d/%d",
+		s.Index, s.Count) || s.Count < 1 || s.Index < 0 || s.Index >= s.Count {
+		return s, usagef("--shard %q: want I/K, with I from 0 to K-1, such as 0/4", text)
+	}
+	return s, nil
+}
+
+func runPropagate(ctx context.Context, a *app, o propagateOptions) (_ result, err error) {
+	if o.Operators, err = operator.ParseList(o.operators, o.tolerance); err != nil {
+		return nil, usagef("%s", err)
+	}
+	if o.DType, err = parseDType(o.dtype); err != nil {
+		return nil, err
+	}
+	if o.Shard, err = parseShard(o.shard); err != nil {
+		return nil, err
+	}
+	if err := a.refuseWithin(o.output); err != nil {
+		return nil, err
+	}
+	o.Seed, o.Threads, o.MemoryBytes, o.Progress = a.seed, a.threads, int64(a.budget.Bytes), a.progress()
+	o.Note = func(text string) { a.note("%s", text) }
+	o.Planned = func(p *preprop.Plan) {
+		for _, line := range planLines(p, a.budget.Bytes) {
+			if p.Seconds >= leastAccountSeconds || p.Device != nil && p.Device.Name != preprop.CPU {
+				a.note("%s", line)
+			} else {
+				a.detail("%s", line)
+			}
+		}
+	}
+	if err := a.planFor(ctx, &o.Options, o.hardware, o.device); err != nil {
+		return nil, err
+	}
+	r, err := preprop.Propagate(ctx, a.fs, o.graph, o.output, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	return &propagated{Result: r, PeakRSSBytes: machine.PeakRSS(), dryRun: o.DryRun, verbose: a.verbose}, nil
+}
+
+// planFor sets options to plan for the machine that the file hardware describes, if one is named, and for a device.
+func (a *app) planFor(ctx context.Context, options *preprop.Options, hardware, device string) (err error) {
+	if options.Device, err = a.propagationDevice(ctx, device); err != nil || hardware == "" {
+		return err
+	}
+	h, err := machine.ReadHardware(a.fs, hardware)
+	if err != nil {
+		return err
+	}
+	options.Device = describedDevice(&h, device)
+	options.Hardware, options.Threads = &h, h.Cores
+	if a.memory == 0 {
+		options.MemoryBytes = int64(h.Memory)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/tools/session"
+)
+
+type sampleOptions struct {
+	sampling.Options
+	sampler     string
+	aggregation string
+	seeds       string // a part of the split, or all
+	split       int
+	batch       int
+	epochs      int
+	maxBatches  int // of an epoch; 0: all
+	mapped      bool
+	cache       string // POLICY:SIZE, or ""
+}
+
+func newSampleCommand(a *app) *cobra.Command {
+	var o sampleOptions
+	c := &cobra.Command{
+		Use:   "sample GRAPH --sampler NAME --fanout 15,10,5 --batch B",
+		Short: "Sample mini-batches of a graph, and measure how fast",
+		Long: `Sample makes mini-batches for message-passing models in all threads, and prints how many seed nodes and
+edges a second it samples, and how many nodes' features a batch needs. It writes nothing.
+
+Samplers:
+  neighbor         up to fanout in-neighbours of each node
+  labor, labor-1   the same, with random numbers that destinations share, so that batches need fewer nodes
+  locality         the same, where cached nodes are preferred --bias times (a3gnn)
+  ladies, fastgcn  fanout nodes a layer; also -flat, -debias and -flat-debias
+  saint-node, saint-edge, saint-rw
+                   subgraphs of as many draws of nodes, edges or random walks as a batch has seed nodes
+  full             all in-neighbours
+
+Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000rows), whose hits it counts:
+` + cache.Help(),
+		Args: cobra.ExactArgs(1),
+		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runSample(ctx, a, args[0], o) }),
+	}
+	f := c.Flags()
+	f.StringVar(&o.sampler, "sampler", "neighbor", "how to sample: one of the above")
+	f.IntSliceVar(&o.Fanouts, "fanout", []int{15, 10, 5}, fanoutUsage)
+	f.IntVar(&o.batch, "batch", 1024, "seed nodes of a batch")
+	f.IntVar(&o.epochs, "epochs", 1, "times that all seed nodes are sampled")
+	f.IntVar(&o.maxBatches, "max-batches", 0, "batches of an epoch to sample (0: all)")
+	f.StringVar(&o.seeds, "seeds", format.RegionTrain, "seed nodes: train, valid, test, rest or all")
+	f.IntVar(&o.split, "split", 0, "split that --seeds refers to")
+	f.StringVar(&o.aggregation, "aggregation", string(sampling.Mean),
+		"what the weights of edges estimate: mean, sym (as in propagation) or plain (sum)")
+	f.BoolVar(&o.Replace, "replace", false, "draw with replacement")
+	f.BoolVar(&o.ByWeight, "by-weight", false, "neighbor: draw in-neighbours by the weights of their edges")
+	f.StringVar(&o.cache, "cache", "", "count how many nodes of batches a cache has: POLICY:SIZE")
+	f.Float64Var(&o.Bias, "bias", 0, biasUsage)
+	f.BoolVar(&o.Debias, "debias", false, "locality: estimates without bias")
+	f.BoolVar(&o.mapped, "map", false, "map the topology from disk instead of loading it")
+	among(f, "sampler", sampling.Names()...)
+	atLeast(f, 1, "batch", "epochs")
+	atLeast(f, 0, "max-batches")
+	return c
+}
+
+func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ result, err error) {
+	graph, err := format.OpenGraph(a.fs, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, graph.Close()) }()
+	seeds, err := session.NodesOf(ctx, graph, o.seeds, o.split)
+	if err != nil {
+		return nil, err
+	}
+	plan := chunk.Plan{Rows: int64(len(seeds)), BatchRows: o.batch, Seed: a.seed, Order: chunk.Shuffled}
+	o.Aggregation = sampling.Aggregation(o.aggregation)
+	start := time.Now()
+	opened, err := session.OpenSampled(ctx, graph, session.SampledOptions{
+		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: o.Options, Seeds: seeds, Plan: plan, Cache: o.cache,
+		Mapped: o.mapped,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	r := &bench.Samples{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, Cache: o.cache,
+		PreparedSeconds: time.Since(start).Seconds()}
+	err = r.Sample(ctx, opened, plan, seeds, o.epochs, o.maxBatches, a.progress())
+	if l := opened.Lists; l != nil && !sampling.ChoosesSeeds(o.sampler) { // else nobody reads them
+		rate := l.HitRate()
+		r.CacheListBytes, r.CacheListHitRate = l.Bytes(), &rate
+	}
+	return shown{r}, err
+}

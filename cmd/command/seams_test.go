@@ -1,0 +1,236 @@
+package command
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// An option is one way to use a feature that shares memory, devices or files with other features.
+type option struct {
+	feature, flags string
+	makesModel     bool   // the result depends on the option,
+	unless         string // but not beside the option that has these flags
+	before, after  string // command lines that run beside the pair, with those flags of it that make the model
+}
+
+// A refusal says that options a and b, given by the beginnings of their flags, are refused together.
+type refusal struct{ a, b, says string }
+
+func (r *refusal) covers(a, b option) bool {
+	has := func(o option, flags string) bool { return strings.HasPrefix(o.flags, flags) }
+	return has(a, r.a) && has(b, r.b) || has(a, r.b) && has(b, r.a)
+}
+
+// tryPairs runs line with the flags of each two options of different features. A pair is refused in the words of
+// refusals, or has the result of the line with those of its flags alone that make the model. No pair leaves memory
+// behind. With -v it prints which pairs were tried (+) and which are refused (-).
+func tryPairs(t *testing.T, line string, options []option, refusals []refusal, fresh func() *vfs.Mem,
+	result func(*vfs.Mem) string) {
+	t.Helper()
+	alone, seen := map[string]string{}, map[refusal]bool{}
+	withModel := func(line string, a, b option) string {
+		if a.makesModel && a.unless != b.flags {
+			line += " " + a.flags
+		}
+		if b.makesModel && b.unless != a.flags {
+			line += " " + b.flags
+		}
+		return line
+	}
+	for i, b := range options {
+		cells := ""
+		for _, a := range options[:i] {
+			if a.feature == b.feature {
+				cells += " "
+				continue
+			}
+			plain, pair := withModel(line, a, b), line+" "+a.flags+" "+b.flags
+			d, used := fresh(), offheap.InUse()
+			var o outcome
+			for _, l := range []string{a.before, b.before, pair, a.after, b.after} {
+				switch {
+				case l == pair:
+					o = hopfeed(t, d, l)
+				case l != "":
+					hopfeed(t, d, withModel(l, a, b))
+				}
+			}
+			if left := offheap.InUse() - used; left != 0 {
+				t.Errorf("%s: %d bytes are not freed", pair, left)
+			}
+			says := ""
+			for _, r := range refusals {
+				if r.covers(a, b) {
+					says, seen[r] = r.says, true
+				}
+			}
+			if refused := o.code == exitUsage || o.code == exitDoesNotFit; refused || says != "" {
+				cells += "-"
+				if !refused || says == "" || !strings.Contains(o.stderr, says) {
+					t.Errorf("%s: exit status %d, no %q in %s", pair, o.code, says, o.stderr)
+				}
+				continue
+			}
+			cells += "+"
+			if o.code != exitDone && a.after+b.after == "" {
+				t.Errorf("%s: exit status %d, %s", pair, o.code, o.stderr)
+				continue
+			}
+			if _, ok := alone[plain]; !ok {
+				d := fresh()
+				must(t, d, plain)
+				alone[plain] = result(d)
+			}
+			if got := result(d); got != alone[plain] {
+				t.Errorf("%s: another result than that of %s", pair, plain)
+			}
+		}
+		t.Logf("%-45.45s %s", b.flags, cells)
+	}
+	for _, r := range refusals {
+		if !seen[r] {
+			t.Errorf("no pair is refused as %q", r)
+		}
+	}
+}
+
+func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
+	const (
+		line   = "train graph --run run --model sage --hidden 8 --batch 32 --epochs 2 --seed 3 --quiet"
+		device = " --emulate gpu=1,mem=1GiB"
+		queues = " --queue 3 --gradients 3 --sync-every 4"
+	)
+	options := []option{
+		{feature: "model", flags: "--model gcn", makesModel: true},
+		{feature: "model", flags: "--model gat", makesModel: true},
+		{feature: "sampler", flags: "--sampler labor", makesModel: true},
+		{feature: "sampler", flags: "--sampler ladies --fanout 40,40", makesModel: true},
+		{feature: "sampler", flags: "--sampler saint-edge", makesModel: true},
+		{feature: "sampler", flags: "--sampler full", makesModel: true},
+		{feature: "cache", flags: "--cache degree:600"},
+		{feature: "cache", flags: "--cache presampled:60rows"},
+		{feature: "cache", flags: "--cache lru:50rows"},
+		{feature: "cache", flags: "--cache fifo:50rows"},
+		{feature: "cache", flags: "--cache gns:60rows"},
+		{feature: "cache", flags: "--cache optimal:50rows"},
+		{feature: "cache", flags: "--cache ducati:9000"},
+		{feature: "cache", flags: "--cache gns:60rows --sampler locality --bias 4 --fanout -1,-1", makesModel: true},
+		{feature: "schedule", flags: "--schedule auto"},
+		{feature: "schedule", flags: "--schedule cpu"},
+		{feature: "schedule", flags: "--schedule sequential"},
+		{feature: "schedule", flags: "--schedule mode-1"},
+		{feature: "schedule", flags: "--schedule mode-2"},
+		{feature: "schedule", flags: "--schedule gpu" + device},
+		{feature: "schedule", flags: "--schedule mixed" + device},
+		{feature: "schedule", flags: "--schedule collective" + device},
+		{feature: "schedule", flags: "--schedule multi-queue" + queues, makesModel: true},
+		{feature: "devices", flags: "--schedule multi-queue" + queues + " --emulate gpu=2,mem=1GiB", makesModel: true},
+		{feature: "devices", flags: device[1:]},
+		{feature: "devices", flags: "--emulate gpu=1,mem=5MiB"},
+		{feature: "placement", flags: "--placement device"},
+		{feature: "placement", flags: "--placement host"},
+		{feature: "placement", flags: "--placement storage"},
+		{feature: "memory", flags: "--memory 75MiB"},
+		{feature: "threads", flags: "--threads 1"},
+		{feature: "threads", flags: "--workers 3"},
+		{feature: "buffers", flags: "--buffers 5"},
+		{feature: "runs", flags: "--runs 2", makesModel: true},
+		{feature: "learning rate", flags: "--lr-schedule cosine", makesModel: true},
+		{feature: "start", flags: "--save-every 1s", before: line + " --save-every 0s --max-time 1ns"},
+		{feature: "start", flags: "--save-every 0s --max-time 1ns", after: line},
+		{feature: "start", flags: "--force", before: strings.Replace(line, "--seed 3", "--seed 9", 1)},
+	}
+	refusals := []refusal{
+		{"--sampler ladies", "--cache gns:60rows --sampler locality", "--fanout has 4 numbers for 2 layers"},
+		{"--sampler saint-edge", "--schedule multi-queue" + queues + " --emulate gpu=2", "which 2 ranks cannot share"},
+		{"--schedule multi-queue", "--buffers", "give --queue"},
+		{"--cache optimal", "--memory", "at least, --memory allows 75 MiB"},
+	}
+	byDevice := []string{"--schedule gpu", "--schedule mixed", "--schedule collective"}
+	byProcessor := []string{"--schedule cpu", "--schedule sequential", "--schedule mode-1", "--schedule mode-2"}
+	for _, schedule := range slices.Concat(byProcessor, byDevice) {
+		for _, cache := range []string{"--cache lru", "--cache fifo", "--cache optimal"} {
+			refusals = append(refusals, refusal{schedule, cache, "changes from batch to batch"})
+		}
+	}
+	for _, schedule := range byDevice {
+		refusals = append(refusals, refusal{schedule, "--placement storage", "the topology is not in pinned memory"})
+		for _, sampler := range []string{"--sampler ladies", "--sampler saint-edge",
+			"--cache gns:60rows --sampler locality"} {
+			refusals = append(refusals, refusal{schedule, sampler, "runs on the processor alone"})
+		}
+	}
+	graph := disk(t, generateLine)
+	tryPairs(t, line, options, refusals, func() *vfs.Mem { return graph.CrashClone() },
+		func(d *vfs.Mem) string { return parametersOf(t, tree(t, d, "run")) })
+}
+
+func TestTwoFeaturesTrainTheModelOfOneOnAStore(t *testing.T) {
+	const line = "train store --run run --model sign --hidden 8 --batch 80 --shuffle chunk --epochs 2 --seed 3 --quiet"
+	options := []option{
+		{feature: "model", flags: "--model sgc", makesModel: true},
+		{feature: "model", flags: "--model ssgc", makesModel: true},
+		{feature: "model", flags: "--model gamlp", makesModel: true},
+		{feature: "model", flags: "--model hoga", makesModel: true},
+		{feature: "matrices", flags: "--hops 1 --operator rw", makesModel: true},
+		{feature: "standardize", flags: "--standardize column", makesModel: true},
+		{feature: "shuffle", flags: "--shuffle rr", makesModel: true},
+		{feature: "shuffle", flags: "--chunk-rows 8", makesModel: true},
+		{feature: "placement", flags: "--placement device"},
+		{feature: "placement", flags: "--placement host"},
+		{feature: "placement", flags: "--placement storage"},
+		{feature: "devices", flags: "--emulate gpu=1,mem=1GiB"},
+		{feature: "devices", flags: "--emulate gpu=1,mem=184KiB"},
+		{feature: "devices", flags: "--emulate gpu=3,mem=1GiB", makesModel: true, unless: "--placement storage"},
+		{feature: "memory", flags: "--memory 66MiB"},
+		{feature: "threads", flags: "--threads 1"},
+		{feature: "runs", flags: "--runs 2", makesModel: true},
+		{feature: "learning rate", flags: "--lr-schedule cosine", makesModel: true},
+		{feature: "search", flags: "--tune 2", makesModel: true},
+		{feature: "start", flags: "--save-every 1s", before: line + " --save-every 0s --max-time 1ns"},
+		{feature: "start", flags: "--save-every 0s --max-time 1ns", after: line},
+		{feature: "start", flags: "--force", before: strings.Replace(line, "--seed 3", "--seed 9", 1)},
+	}
+	refusals := []refusal{
+		{"--shuffle rr", "--placement storage", "single rows cannot be reshuffled"},
+		{"--chunk-rows 8", "--placement storage", "must be a multiple of the store's"},
+		{"--model hoga", "--emulate gpu=1,mem=184KiB", "in the 184 KiB that is free on device"},
+	}
+	store := disk(t, generateLine, propagateLine)
+	tryPairs(t, line, options, refusals, func() *vfs.Mem { return store.CrashClone() },
+		func(d *vfs.Mem) string { return parametersOf(t, tree(t, d, "run")) })
+}
+
+func TestTwoFeaturesPropagateTheBytesOfOne(t *testing.T) {
+	const line = "propagate graph -o store --hops 2 --operator sym,rw --chunk-rows 128 --seed 7 --quiet"
+	options := []option{
+		{feature: "dtype", flags: "--dtype float16", makesModel: true},
+		{feature: "rows", flags: "--rows all", makesModel: true},
+		{feature: "operator", flags: "--operator sym,rw,ppr:alpha=0.2:undirected", makesModel: true},
+		{feature: "split", flags: "--split 0", makesModel: true},
+		{feature: "memory", flags: "--memory 68MiB"},
+		{feature: "threads", flags: "--threads 1"},
+		{feature: "scratch", flags: "--scratch scratch"},
+		{feature: "device", flags: "--device emulated:0 --emulate gpu=1,mem=1GiB"},
+		{feature: "device", flags: "--device emulated:0 --emulate gpu=1,mem=1MiB"},
+		{feature: "start", flags: "--max-time 1h", before: line + " --max-time 1ns"},
+		{feature: "start", flags: "--max-time 1ns", after: line},
+		{feature: "start", flags: "--force", before: strings.Replace(line, "--seed 7", "--seed 9", 1)},
+		{feature: "growth", flags: "--hops 2", before: strings.Replace(line, "--hops 2", "--hops 1", 1)},
+		{feature: "growth", flags: "--operator sym,rw", before: strings.Replace(line, "sym,rw", "rw", 1)},
+		{feature: "shards", flags: "--shard 0/2", before: line + " --shard 1/2"},
+	}
+	refusals := []refusal{
+		{"--scratch", "--shard", "has its scratch files in the store"},
+		{"--force", "--shard", "a shard cannot replace a store that other shards write"},
+	}
+	graph := disk(t, "generate sbm -o graph --nodes 1200 --edges 5000 --features 64 --classes 3 --labeled 0.9 --seed 7")
+	tryPairs(t, line, options, refusals, func() *vfs.Mem { return graph.CrashClone() }, func(d *vfs.Mem) string {
+		return fmt.Sprint(digest(t, d, "store"))
+	})
+}

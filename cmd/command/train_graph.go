@@ -1,0 +1,140 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
+	"github.com/hopfeed/hopfeed/tools/training"
+)
+
+const biasUsage = "locality: how many times as likely as others cached nodes are sampled; 1: no preference"
+
+// declareSampling adds the flags of sampled batches of a graph.
+func declareSampling(f *pflag.FlagSet, s *training.Sampling) {
+	f.StringVar(&s.Sampler, "sampler", "", "how batches of a graph are sampled: "+strings.Join(sampling.Names(), ", ")+
+		" (default neighbor; full takes all in-neighbours and, without --batch, all training nodes at once; "+
+		"--batch of saint-node, saint-edge and saint-rw is a number of draws)")
+	f.IntSliceVar(&s.Fanouts, "fanout", nil, fanoutUsage+" (default 15,10,5, as many as --layers)")
+	f.StringVar(&s.Cache, "cache", "", "cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: "+
+		strings.Join(cache.Policies(), ", "))
+	f.Float64Var(&s.Bias, "bias", 0, biasUsage)
+	f.IntVar(&s.Workers, "workers", 0, "threads that sample batches (default as many as --threads)")
+	f.IntVar(&s.Buffers, "buffers", 0, fmt.Sprintf("batches that the device has memory for: one is trained on, the "+
+		"others wait (default %d)", placement.Buffers))
+	atLeast(f, 1, "bias")
+	within(f, 1, training.MaxWorkers, "workers")
+	within(f, 1, training.MostBuffers, "buffers")
+}
+
+// declareSchedule adds the flags of who prepares the batches of a graph when.
+func declareSchedule(f *pflag.FlagSet, s *training.Schedule) {
+	f.Var(scheduleFlag{&s.Name}, "schedule",
+		"who prepares the batches of a graph when: "+strings.Join(training.ScheduleNames(), ", ")+
+			" (default: the processor, each stage as fast as it can)")
+	declareShare(f, s)
+	declareQueues(f, s)
+}
+
+func declareShare(f *pflag.FlagSet, s *training.Schedule) {
+	f.Float64Var(&s.CPUShare, "cpu-share", -1,
+		"share of the batches that the processor prepares by the schedule mixed (default the best)")
+	f.Lookup("cpu-share").DefValue = "0" // which help leaves out
+}
+
+func declareQueues(f *pflag.FlagSet, s *training.Schedule) {
+	const by = scheduler.MultiQueue
+	f.IntVar(&s.Queue, "queue", 0, "schedule "+by+": batches that wait for each device on the host, and as many on "+
+		"the device "+
+		"(default by measurement)")
+	f.IntVar(&s.Gradients, "gradients", 0,
+		"schedule "+by+": batches whose gradients wait on each device; 1: gradients are never stale "+
+			"(default by measurement)")
+	f.IntVar(&s.SyncEvery, "sync-every", 0,
+		"schedule "+by+": batches from one synchronisation of devices to the next; 1: gradients are "+
+			"never stale (default by measurement)")
+}
+
+// scheduleFlag is --schedule, which once was what is now --lr-schedule.
+type scheduleFlag struct{ name *string }
+
+func (f scheduleFlag) Set(value string) error {
+	if isLearningRateSchedule(value) {
+		return fmt.Errorf("how the learning rate changes is now --lr-schedule %s", value)
+	}
+	*f.name = value
+	return oneOf("schedule", value, training.ScheduleNames()...)
+}
+
+func (f scheduleFlag) String() string {
+	if f.name == nil {
+		return ""
+	}
+	return *f.name
+}
+
+func (f scheduleFlag) Type() string { return "string" }
+
+// graphFlags are for models that read a graph, storeFlags for models that read a hop store.
+var (
+	graphFlags = append([]string{"sampler", "fanout", "cache", "bias", "workers", "buffers"}, scheduleFlags...)
+	storeFlags = []string{"hops", "operator", "shuffle", "chunk-rows"}
+)
+
+// checkInputFlags refuses flags that are not for what the model reads.
+func (o *trainOptions) checkInputFlags() error {
+	readsGraph, err := o.ReadsGraph()
+	if err != nil {
+		return err
+	}
+	if !readsGraph {
+		for _, flag := range graphFlags {
+			if o.flags.Changed(flag) {
+				return usagef("--%s: %s reads a hop store, so no batches are sampled (it is for models that read a "+
+					"graph, such as sage)",
+					flag, o.Model)
+			}
+		}
+		return nil
+	}
+	for _, flag := range storeFlags {
+		f := o.flags.Lookup(flag)
+		if f.Changed && !slices.Contains([]string{placement.Auto, "0"}, f.Value.String()) { // which configurations have
+			return usagef("--%s: %s reads a graph, which has no hops of its own (it is for models that read a hop "+
+				"store)", flag, o.Model)
+		}
+	}
+	return nil
+}
+
+// writeSchedule prints what came of a schedule.
+func writeSchedule(w io.Writer, r *scheduler.Report) {
+	measured := "no epoch ran as a whole"
+	if r.MeasuredSeconds != nil {
+		measured = fmt.Sprintf("%.4g s measured in %s", *r.MeasuredSeconds, units.Count(int64(r.Epochs), "epoch"))
+	}
+	if r.Refined > 0 { // so what is measured may be of another plan than the reason
+		measured += fmt.Sprintf(" (the plan changed after %d of them, by the durations that were measured)", r.Refined)
+	}
+	fmt.Fprintf(w, "schedule\t%s: %s\n", r.Name, units.Printable(r.Reason))
+	fmt.Fprintf(w, "\tan epoch %.4g s predicted, %s; %s by the processor, %d by the device; busy: processor %.0f "+
+		"%%, link %.0f %%, device %.0f %%\n",
+		r.PredictedSeconds, measured, units.Count(int64(r.CPUBatches),
+			"batch"), r.GPUBatches, 100*r.CPUBusy, 100*r.LinkBusy, 100*r.GPUBusy)
+}
+
+// writeQueues prints what came of queues.
+func writeQueues(w io.Writer, r *scheduler.QueueReport, trainSeconds float64) {
+	fmt.Fprintf(w, "schedule\t%s: %s\n", scheduler.MultiQueue, units.Printable(r.Reason))
+	fmt.Fprintf(w, "\ttraining on an epoch %.4g s predicted (%.4g s without stale gradients), %.4g s measured\n",
+		r.Predicted, r.PredictedBy, trainSeconds)
+	fmt.Fprintf(w, "\t%s\n", r.Reproducible())
+}

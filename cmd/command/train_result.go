@@ -1,0 +1,240 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
+	"github.com/hopfeed/hopfeed/tools/training"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// trained is the result of train; evaluate fills in the fields that apply to it. Figures are
+// means over the runs, with sample standard deviations.
+type trained struct {
+	training.Report
+	Model              string             `json:"model"`
+	Dataset            string             `json:"dataset"`
+	Matrices           []string           `json:"matrices"`
+	Settings           trainer.Settings   `json:"settings"`
+	RemoteRows         float64            `json:"remote_rows"` // fraction of the training rows that another device held
+	Epochs             *float64           `json:"epochs"`
+	BestEpoch          *float64           `json:"best_epoch"`
+	Selection          string             `json:"selection"`
+	Metric             string             `json:"metric"`
+	TrainLoss          *float64           `json:"train_loss"`
+	TrainLossStd       *float64           `json:"train_loss_std"`
+	ValidMetric        *float64           `json:"valid_metric"`
+	ValidMetricStd     *float64           `json:"valid_metric_std"`
+	TestMetric         *float64           `json:"test_metric"`
+	TestMetricStd      *float64           `json:"test_metric_std"`
+	EpochSeconds       *float64           `json:"epoch_seconds"`
+	EpochSecondsStd    *float64           `json:"epoch_seconds_std"`
+	StageSeconds       map[string]float64 `json:"stage_seconds"`
+	LoadWaitSeconds    *float64           `json:"load_wait_seconds"`
+	LoadWaitSecondsStd *float64           `json:"load_wait_seconds_std"`
+	RowsPerSecond      *float64           `json:"rows_per_second"`
+	RowsPerSecondStd   *float64           `json:"rows_per_second_std"`
+	EpochTraffic       loader.Traffic     `json:"epoch_traffic"` // of the features of an epoch's batches
+	ConvergenceEpoch   *float64           `json:"convergence_epoch"`
+	PeakDeviceBytes    int64              `json:"peak_device_bytes"`
+	Seeds              []uint64           `json:"seeds"`
+	Splits             []int              `json:"splits,omitempty"` // if several were trained on
+	Seconds            float64            `json:"seconds"`
+	Runs               []checkpoint.Run   `json:"runs,omitempty"`
+	Resumed            bool               `json:"resumed,omitempty"` // parts of the runs were made before
+	Output             string             `json:"output,omitempty"`
+
+	rows [3]int64 // train, valid, test
+	// Of an epoch, the least: of training without validation, and of all processors together.
+	fastestSeconds, processorSeconds float64
+}
+
+// meanStd returns mean and standard deviation, nil where there are none.
+func meanStd(s *trainer.Spread) (mean, std *float64) {
+	if s == nil {
+		return nil, nil
+	}
+	return &s.Mean, &s.Std
+}
+
+func (t *trained) text(w io.Writer) {
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
+	spread := func(mean, std *float64) string {
+		switch {
+		case mean == nil || len(t.Seeds) == 1:
+			return metricText(t.Metric, mean)
+		case trainer.LowerIsBetter(t.Metric):
+			return fmt.Sprintf("%s +- %s", lossText(*mean), lossText(*std))
+		}
+		return fmt.Sprintf("%.2f +- %.2f %%", 100**mean, 100**std)
+	}
+	line("model", "%s on %s, %d rows of %s", t.Model, units.Printable(t.Dataset), t.rows[0],
+		strings.Join(t.Matrices, ", "))
+	gather := ""
+	if t.Load.Gather != "" && t.Shuffle == placement.RR {
+		gather = ", gathered by the " + t.Load.Gather
+	}
+	line("input", "from %s%s%s; read: %s", t.Placement, shuffleText(t.Shuffle), gather, readsText(t.Load))
+	if t.Devices > 1 {
+		moved := ""
+		if t.Sharded {
+			moved = fmt.Sprintf("; %.2g %% of the training rows moved (predicted %.2g %%), %s in all",
+				100*t.RemoteRows, 100*t.PredictedRemoteRows, units.Bytes(t.RemoteBytes))
+		}
+		line("devices", "%d, which share each batch%s", t.Devices, moved)
+	}
+	line("epochs", "%.0f, selected %.0f: %s", *t.Epochs, *t.BestEpoch, t.Selection)
+	line("loss", "%s", lossText(*t.TrainLoss))
+	line("valid", "%s %s (epoch %.0f of %.0f, %d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd),
+		*t.BestEpoch, *t.Epochs, t.rows[1])
+	line("test", "%s %s (%d rows)", t.Metric, spread(t.TestMetric, t.TestMetricStd), t.rows[2])
+	predicted := ""
+	if t.PredictedEpochSeconds != nil {
+		predicted = fmt.Sprintf(" (predicted %.4f s)", *t.PredictedEpochSeconds)
+	}
+	for _, run := range t.Runs {
+		if run.Submission != "" {
+			line("steps", "%s", run.Submission)
+			break
+		}
+	}
+	line("time", "%.1f s in all; %.4f s an epoch%s, %.0f rows/s; %.2f s waiting for input", t.Seconds, *t.EpochSeconds,
+		predicted, *t.RowsPerSecond, *t.LoadWaitSeconds)
+	if t.Schedule != nil {
+		writeSchedule(w, t.Schedule)
+	}
+	if t.Queues != nil {
+		writeQueues(w, t.Queues, float64(t.rows[0])/(*t.RowsPerSecond))
+	}
+	splits := ""
+	if len(t.Splits) > 0 {
+		splits = ", splits " + (*splitNumbers)(&t.Splits).String()
+	}
+	if n := len(t.Seeds); n > 1 {
+		line("runs", "%d%s, seeds %d to %d", n, splits, t.Seeds[0], t.Seeds[n-1])
+	}
+	if unfinished := len(t.Runs) - len(t.Seeds); unfinished > 0 {
+		line("not counted", "%s that did not finish", units.Count(int64(unfinished), "run"))
+	}
+	if t.Output != "" {
+		line("saved", "%s", t.Output)
+	}
+}
+
+// reportEpochs prints an epoch every two seconds, and the last.
+func (a *app) reportEpochs(metric string, epochs int) func(string, trainer.Epoch) {
+	const gap = 2 * time.Second
+	last := time.Now()
+	return func(label string, e trainer.Epoch) {
+		if now := time.Now(); now.Sub(last) >= gap || e.Number == epochs {
+			last = now
+			a.note("%sepoch %d of %d: loss %s, valid %s, %.4f s", label, e.Number, epochs, lossText(e.TrainLoss),
+				metricText(metric, e.Valid), e.Seconds)
+		}
+	}
+}
+
+// lossText is a loss with four decimals, or, if it is large, with six digits.
+func lossText(loss float64) string {
+	if math.Abs(loss) < 1000 {
+		return fmt.Sprintf("%.4f", loss)
+	}
+	return fmt.Sprintf("%.6g", loss)
+}
+
+// result reports the runs that finished.
+func (o *trainOptions) result(t *training.Runs) *trained {
+	r := &trained{
+		Report: t.Input.Report(), Model: o.Model, Dataset: t.Dir.Manifest.Name, Matrices: matrixNames(t.Spec),
+		Settings: o.Settings,
+		RemoteRows: float64(t.Remote) / float64(max(t.Read,
+			1)), Runs: t.Saver.Runs, Resumed: t.Saver.Resumed, rows: t.Rows,
+	}
+	r.processorSeconds = t.Saver.LeastCPU.Seconds()
+	for i, e := range t.Saver.History {
+		if i == 0 || e.TrainSeconds < r.fastestSeconds {
+			r.fastestSeconds = e.TrainSeconds
+		}
+	}
+	if t.Saver.LastSaved != nil {
+		r.Output = o.run
+	}
+	r.summarize()
+	return r
+}
+
+// matrixNames are the names of the matrices that a model reads.
+func matrixNames(spec trainer.Spec) (names []string) {
+	for _, id := range spec.Matrices {
+		names = append(names, id.String())
+	}
+	return names
+}
+
+// summarize sets the figures of the runs that finished.
+func (r *trained) summarize() {
+	finished := training.Finished(r.Runs)
+	s := checkpoint.Summarize(finished)
+	r.Selection, r.Metric = finished[0].Selection, finished[0].Metric
+	r.StageSeconds, r.EpochTraffic, r.PeakDeviceBytes, r.Seeds = s.StageSeconds, s.EpochTraffic, s.PeakDeviceBytes,
+		s.Seeds
+	r.Epochs, _ = meanStd(s.Epochs)
+	r.BestEpoch, _ = meanStd(s.BestEpoch)
+	r.TrainLoss, r.TrainLossStd = meanStd(s.TrainLoss)
+	r.ValidMetric, r.ValidMetricStd = meanStd(s.Valid)
+	r.TestMetric, r.TestMetricStd = meanStd(s.Test)
+	r.EpochSeconds, r.EpochSecondsStd = meanStd(s.EpochSeconds)
+	r.LoadWaitSeconds, r.LoadWaitSecondsStd = meanStd(s.LoadWaitSeconds)
+	r.RowsPerSecond, r.RowsPerSecondStd = meanStd(s.RowsPerSecond)
+	r.ConvergenceEpoch, _ = meanStd(s.ConvergenceEpoch)
+}
+
+// shuffleText is what follows "input from storage" in messages.
+func shuffleText(shuffle string) string {
+	switch shuffle {
+	case placement.RR:
+		return ", rows reshuffled"
+	case placement.CR:
+		return ", chunks reshuffled"
+	}
+	return ""
+}
+
+// readsText says how many bytes were read from storage, and by which paths.
+func readsText(stats loader.Stats) string {
+	var parts []string
+	for _, r := range stats.Reads {
+		part := fmt.Sprintf("%s by %s reads", units.Bytes(r.Bytes), r.Path)
+		if r.Reason != "" {
+			part += " (" + r.Reason + ")"
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return "nothing read"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// metricText prints the value of a metric, "-" for none.
+func metricText(metric string, value *float64) string {
+	if value != nil && trainer.LowerIsBetter(metric) {
+		return lossText(*value)
+	}
+	return percent(value)
+}
+
+// percent prints a fraction of 1, "-" for none.
+func percent(p *float64) string {
+	if p == nil || math.IsNaN(*p) {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f %%", 100**p)
+}

@@ -1,0 +1,156 @@
+package command
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hopfeed/hopfeed/tools/scheduler"
+)
+
+const scheduledLine = "train graph --model sage --hidden 8 --batch 16 --epochs 3 --seed 3"
+
+// parametersOf are the saved parameters of a run.
+func parametersOf(t *testing.T, files map[string]string) (all string) {
+	t.Helper()
+	for name, text := range files {
+		if strings.Contains(name, "/parameters-") {
+			all += text
+		}
+	}
+	if all == "" {
+		t.Fatal("no parameters are saved")
+	}
+	return all
+}
+
+// Whoever prepares which batch, the model is the same, to the bit; also after it was stopped, by another
+// schedule than before.
+func TestModelsAreTheSameByAllSchedules(t *testing.T) {
+	for _, c := range []struct {
+		flags string
+		only  []string // schedules; nil: all
+	}{
+		{"--emulate gpu=1,mem=1GiB", nil},
+		{"--emulate gpu=1,mem=1GiB --sampler labor --cache ducati:9000 --runs 2",
+			[]string{"gpu", "mixed", "collective"}},
+		{"--emulate gpu=1,mem=1GiB --placement host --cache degree:600", []string{"collective", "mode-2"}},
+		{"--emulate gpu=1,mem=1GiB --placement storage --sampler ladies --fanout 40,40", []string{"auto", "cpu"}},
+		{"", []string{"auto", "cpu", "sequential", "mode-1", "mode-2"}},
+	} {
+		whole := disk(t, generateLine)
+		must(t, whole, scheduledLine+" --run run "+c.flags)
+		want := parametersOf(t, tree(t, whole, "run"))
+		names := c.only
+		if names == nil {
+			names = scheduler.Names()
+		}
+		for i, name := range names {
+			d := disk(t, generateLine)
+			line := scheduledLine + " --run run --json " + c.flags + " --schedule "
+			if o := interruptedAtSave(t, d, 1,
+				line+names[(i+1)%len(names)]+" --save-every 0s"); o.code != exitInterrupted {
+				t.Fatalf("exit status %d: %s", o.code, o.stderr)
+			}
+			var r struct{ Schedule *scheduler.Report }
+			o := must(t, d, line+name)
+			readJSON(t, o.stdout, &r)
+			if r.Schedule == nil && !(name == "auto" && c.flags == "") {
+				t.Errorf("%s %s: no schedule in %s", c.flags, name, o.stdout)
+			}
+			if r.Schedule != nil && (r.Schedule.CPUBatches+r.Schedule.GPUBatches == 0 || len(r.Schedule.Profile) < 3) {
+				t.Errorf("%s %s: %+v", c.flags, name, r.Schedule)
+			}
+			if got := parametersOf(t, tree(t, d, "run")); got != want {
+				t.Errorf("%s: by schedule %s there are other parameters", c.flags, name)
+			}
+		}
+	}
+}
+
+// On emulated machines, in time that passes only while all wait, epochs take what was predicted.
+func TestPredictedEpochsAreThoseThatRun(t *testing.T) {
+	machines := []string{
+		"workers=12,cpu=600ms,gather=100ms,dma=14ms,sampling=9ms,compute=12ms",
+		"workers=8,cpu=200ms,gather=40ms,dma=14ms,sampling=26ms,compute=4ms",
+		"workers=6,cpu=230ms,gather=90ms,dma=5ms,sampling=16ms,compute=22ms",
+	}
+	for _, machine := range machines {
+		epoch := map[string]float64{}
+		for _, name := range scheduler.Names() {
+			synctest.Test(t, func(t *testing.T) {
+				d := disk(t, "generate sbm -o graph --nodes 900 --edges 1500 --features 6 --classes 3 --labeled 0.9 "+
+					"--seed 7")
+				o := must(t, d, strings.Replace(scheduledLine, "--batch 16", "--batch 8",
+					1)+" --json --workers 4 --emulate gpu=1,mem=1GiB,"+strings.Replace(machine, "workers=12",
+					"workers=4", 1)+" --schedule "+name)
+				var r struct{ Schedule scheduler.Report }
+				readJSON(t, o.stdout, &r)
+				s := r.Schedule
+				if s.MeasuredSeconds == nil || s.Epochs != 3 ||
+					math.Abs(*s.MeasuredSeconds/s.PredictedSeconds-1) > 0.05 {
+					t.Errorf("%s on %s: %s", name, machine, o.stdout)
+					return
+				}
+				epoch[name] = *s.MeasuredSeconds
+				if busy := []float64{s.CPUBusy, s.LinkBusy, s.GPUBusy}; fmt.Sprint(busy) == "[0 0 0]" ||
+					max(busy[0], busy[1], busy[2]) > 1.0001 {
+					t.Errorf("%s on %s: busy %v", name, machine, busy)
+				}
+			})
+		}
+		for name, seconds := range epoch {
+			if seconds < 0.999*epoch["collective"] {
+				t.Errorf("%s: %s takes %v, collective %v", machine, name, seconds, epoch["collective"])
+			}
+		}
+	}
+}
+
+// Stages are measured over several epochs, each of which has one batch, or three.
+func TestShortEpochsAreScheduledToo(t *testing.T) {
+	for _, batch := range []string{"300", "20"} {
+		d := disk(t, generateLine)
+		line := scheduledLine + " --batch " + batch + " --emulate gpu=1,mem=1GiB --run "
+		must(t, d, line+"plain")
+		var r struct{ Schedule *scheduler.Report }
+		readJSON(t, must(t, d, line+"scheduled --schedule collective --json").stdout, &r)
+		for _, m := range r.Schedule.Profile {
+			if want := map[bool]int{true: 20, false: 10}[m.Name == "T_Model"]; m.Batches < want-1 || m.Batches > want {
+				t.Errorf("batches of %s: %+v is of %d batches, want %d", batch, m, m.Batches, want)
+			}
+		}
+		if len(r.Schedule.Profile) != 5 || parametersOf(t, tree(t, d, "plain")) != parametersOf(t,
+			tree(t, d, "scheduled")) {
+			t.Errorf("batches of %s: another model, or not all stages: %+v", batch, r.Schedule.Profile)
+		}
+	}
+}
+
+func TestSchedulesThatCannotBeAreErrorsOfUsage(t *testing.T) {
+	d := disk(t, generateLine)
+	for flags, want := range map[string]string{
+		"--schedule quick":               "want one of",
+		"--emulate mem=1GiB,compute=2ms": "they need --schedule",
+		"--schedule gpu":                 "the memory of device host is the host's",
+		"--schedule collective --emulate mem=1GiB --sampler ladies --fanout 20,20": "sampler ladies runs on the " +
+			"processor alone",
+		"--schedule mixed --emulate mem=1GiB --placement storage": "the topology is not in pinned " +
+			"memory",
+		"--schedule cpu --sampler full --fanout -1,-1":        "",
+		"--schedule cpu --cache lru:50rows":                   "changes from batch to batch",
+		"--schedule mixed --cpu-share 1.5 --emulate mem=1GiB": "--cpu-share 1.5",
+		"--cpu-share 0.5":                "it is for --schedule mixed",
+		"--schedule cpu --cpu-share 0.5": "it is for --schedule mixed",
+	} {
+		if o := hopfeed(t, d, scheduledLine+" "+flags); o.code != exitUsage || !strings.Contains(o.stderr, want) {
+			t.Errorf("%s: exit status %d, %s", flags, o.code, o.stderr)
+		}
+	}
+	if o := hopfeed(t, d, "train graph --model gcn --sampler full --schedule cpu"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, "every batch is all nodes") {
+		t.Errorf("exit status %d, %s", o.code, o.stderr)
+	}
+}

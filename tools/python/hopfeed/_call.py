@@ -1,0 +1,64 @@
+"""Calls of the command's verbs in this process."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from typing import Any, Sequence
+
+from . import _native
+from ._errors import Error, OptionError
+from ._progress import Bars
+
+
+def existing(path: Any) -> str:
+    """A path that is there, or that of a Dataset; else FileNotFoundError."""
+    text: str = os.fspath(getattr(path, "path", path))
+    if not os.path.exists(text):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), text)
+    return text
+
+
+def call(words: Sequence[str], positional: Sequence[str], given: dict[str, Any], read: Sequence[str] = ()) -> Any:
+    """The result of a verb.
+
+    :param words: the verb
+    :param positional: the arguments without a flag; the others are flags of the same name
+    :param given: the value of each argument, and ``progress``; None is the default
+    :param read: the arguments that are paths, of what has to be there
+    """
+    for name in read:
+        if given[name] is not None:
+            existing(given[name])
+    flags = []
+    for name, value in given.items():
+        if name in positional or name == "progress" or value is None:
+            continue
+        flags.append("--" + name.strip("_").replace("_", "-") + "=" + _text(name, value))
+    rest = []
+    for name in positional:
+        value = given[name]
+        rest += [os.fspath(v) for v in value] if isinstance(value, (list, tuple)) else [_text(name, value)]
+    with Bars(given.get("progress", True)) as bars:
+        try:
+            return _native.run("command", {"args": [*words, *flags, "--", *rest]}, bars.report)
+        except Error as error:
+            message = re.sub(r"--([a-z][a-z-]*[a-z])", lambda flag: flag[1].replace("-", "_"), str(error))
+            error.args = (message,)
+            raise
+
+
+def _text(name: str, value: Any) -> str:
+    """An argument as the command reads it."""
+    value = getattr(value, "path", value)
+    if isinstance(value, (bool, str)):
+        return value if isinstance(value, str) else str(value).lower()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (int, float)) or hasattr(value, "__index__"):
+        return f"{value}s" if name in ("max_time", "save_every") else f"{value}B" if name in ("memory", "max_memory") else str(value)
+    try:
+        return ",".join(str(v) for v in value)
+    except TypeError:
+        raise OptionError(f"{name} {value!r}: a {type(value).__name__} is none of its values") from None

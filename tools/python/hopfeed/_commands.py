@@ -1,0 +1,947 @@
+"""The commands as functions. A Go test generates this file from their flags: TestThePythonFunctionsAreThoseOfTheCommands."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Sequence, Union
+
+from ._call import call
+from ._loader import Dataset
+from ._progress import Progress
+from ._types import Memory, Path
+
+Data = Union[Path, Dataset]
+
+
+def import_npy(
+    source: Path,
+    output: Path,
+    *,
+    directed: bool | None = None,
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None,
+    duplicates: Literal["merge", "sum", "keep"] | None = None,
+    edge_layout: str | None = None,
+    feature_dtype: str | None = None,
+    features_in_place: bool | None = None,
+    force: bool | None = None,
+    labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
+    name: str | None = None,
+    normalize_features: bool | None = None,
+    scratch: Path | None = None,
+    self_loops: Literal["keep", "drop"] | None = None,
+    shape: str | None = None,
+    undirected: bool | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> Dataset:
+    """Import a folder of numpy arrays. ``hopfeed import npy --help`` says more.
+
+    :param directed: take edges as they are; an error if SRC says that its edges are undirected
+    :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
+    :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param edge_layout: layout of edge_index.npy if its shape is [2,2]: 2xE or Ex2
+    :param feature_dtype: type of the features if the file does not say: bfloat16, or the type of an array without
+        header
+    :param features_in_place: refer to the array of the features instead of copying it
+    :param force: replace existing output as soon as the new one is complete
+    :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
+        auto (by their content) (default auto)
+    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param normalize_features: divide each row of features by its sum, where that is positive
+    :param output: graph directory to write
+    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param self_loops: keep or drop edges from a node to itself (default keep)
+    :param shape: ROWS,COLUMNS of node_feat.npy, or of all its shards together, if it has no header
+    :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    call(["import", "npy"], ["source"], locals(), ["source"])
+    return Dataset(output)
+
+
+def import_csv(
+    source: Path,
+    output: Path,
+    *,
+    destination_column: str | None = None,
+    directed: bool | None = None,
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None,
+    duplicates: Literal["merge", "sum", "keep"] | None = None,
+    feature_columns: str | Sequence[str] | None = None,
+    features: str | None = None,
+    features_in_place: bool | None = None,
+    force: bool | None = None,
+    header: Literal["yes", "no"] | None = None,
+    id_column: str | None = None,
+    ids: str | None = None,
+    label_column: str | Sequence[str] | None = None,
+    labels: str | None = None,
+    labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
+    name: str | None = None,
+    node_table: str | None = None,
+    nodes: int | None = None,
+    normalize_features: bool | None = None,
+    scratch: Path | None = None,
+    self_loops: Literal["keep", "drop"] | None = None,
+    source_column: str | None = None,
+    split_column: str | Sequence[str] | None = None,
+    splits: Path | None = None,
+    undirected: bool | None = None,
+    weight_column: str | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> Dataset:
+    """Import text tables of edges and nodes. ``hopfeed import csv --help`` says more.
+
+    :param destination_column: column of edges: destination
+    :param directed: take edges as they are; an error if SRC says that its edges are undirected
+    :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
+    :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param feature_columns: columns of nodes: features, as names and globs, separated by commas
+    :param features: file with the features of the nodes; ones: every node gets a single feature, 1
+    :param features_in_place: refer to the array of the features instead of copying it
+    :param force: replace existing output as soon as the new one is complete
+    :param header: whether the first line of the edges names the columns: yes or no (default: by its content)
+    :param id_column: column of nodes: id; none: row i is node i
+    :param ids: keep: ids are node numbers; map: number any ids in the order of their first occurrence; bipartite: as
+        map, with COLUMN: before each id, so that sources and destinations are different nodes (default keep)
+    :param label_column: columns of nodes: label; several (names and globs, separated by commas) are several labels a
+        node
+    :param labels: file with the labels of the nodes
+    :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
+        auto (by their content) (default auto)
+    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param node_table: table with a row for each node: id, labels, splits and features
+    :param nodes: number of nodes, if it is larger than what edges and features tell
+    :param normalize_features: divide each row of features by its sum, where that is positive
+    :param output: graph directory to write
+    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param self_loops: keep or drop edges from a node to itself (default keep)
+    :param source_column: column of edges: source
+    :param split_column: columns of nodes: split; several are several splits, or the train, valid and test masks of one
+    :param splits: file or folder with the splits of the nodes
+    :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param weight_column: column of edges: weight; none: edges have no weights
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    call(["import", "csv"], ["source"], locals(), ["source", "splits"])
+    return Dataset(output)
+
+
+def import_mtx(
+    source: Path,
+    output: Path,
+    *,
+    directed: bool | None = None,
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None,
+    duplicates: Literal["merge", "sum", "keep"] | None = None,
+    feature_columns: str | Sequence[str] | None = None,
+    features: str | None = None,
+    features_in_place: bool | None = None,
+    force: bool | None = None,
+    id_column: str | None = None,
+    label_column: str | Sequence[str] | None = None,
+    labels: str | None = None,
+    labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
+    name: str | None = None,
+    node_table: str | None = None,
+    normalize_features: bool | None = None,
+    scratch: Path | None = None,
+    self_loops: Literal["keep", "drop"] | None = None,
+    split_column: str | Sequence[str] | None = None,
+    splits: Path | None = None,
+    undirected: bool | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> Dataset:
+    """Import a MatrixMarket file. ``hopfeed import mtx --help`` says more.
+
+    :param directed: take edges as they are; an error if SRC says that its edges are undirected
+    :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
+    :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param feature_columns: columns of nodes: features, as names and globs, separated by commas
+    :param features: file with the features of the nodes; ones: every node gets a single feature, 1
+    :param features_in_place: refer to the array of the features instead of copying it
+    :param force: replace existing output as soon as the new one is complete
+    :param id_column: column of nodes: id; none: row i is node i
+    :param label_column: columns of nodes: label; several (names and globs, separated by commas) are several labels a
+        node
+    :param labels: file with the labels of the nodes
+    :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
+        auto (by their content) (default auto)
+    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param node_table: table with a row for each node: id, labels, splits and features
+    :param normalize_features: divide each row of features by its sum, where that is positive
+    :param output: graph directory to write
+    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param self_loops: keep or drop edges from a node to itself (default keep)
+    :param split_column: columns of nodes: split; several are several splits, or the train, valid and test masks of one
+    :param splits: file or folder with the splits of the nodes
+    :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    call(["import", "mtx"], ["source"], locals(), ["source", "splits"])
+    return Dataset(output)
+
+
+def import_ogb(
+    source: Path,
+    output: Path,
+    *,
+    directed: bool | None = None,
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None,
+    duplicates: Literal["merge", "sum", "keep"] | None = None,
+    features: str | None = None,
+    features_in_place: bool | None = None,
+    force: bool | None = None,
+    labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
+    name: str | None = None,
+    normalize_features: bool | None = None,
+    scratch: Path | None = None,
+    self_loops: Literal["keep", "drop"] | None = None,
+    undirected: bool | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> Dataset:
+    """Import a data set of the Open Graph Benchmark. ``hopfeed import ogb --help`` says more.
+
+    :param directed: take edges as they are; an error if SRC says that its edges are undirected
+    :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
+    :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param features: ones: every node gets a single feature, 1
+    :param features_in_place: refer to the array of the features instead of copying it
+    :param force: replace existing output as soon as the new one is complete
+    :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
+        auto (by their content) (default auto)
+    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param normalize_features: divide each row of features by its sum, where that is positive
+    :param output: graph directory to write
+    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param self_loops: keep or drop edges from a node to itself (default keep)
+    :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    call(["import", "ogb"], ["source"], locals(), ["source"])
+    return Dataset(output)
+
+
+def import_igb(
+    source: Path,
+    output: Path,
+    *,
+    classes: str | None = None,
+    directed: bool | None = None,
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None,
+    duplicates: Literal["merge", "sum", "keep"] | None = None,
+    features_in_place: bool | None = None,
+    force: bool | None = None,
+    name: str | None = None,
+    normalize_features: bool | None = None,
+    scratch: Path | None = None,
+    self_loops: Literal["keep", "drop"] | None = None,
+    undirected: bool | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> Dataset:
+    """Import a size of the Illinois Graph Benchmark. ``hopfeed import igb --help`` says more.
+
+    :param classes: labels to import: 19 or 2K classes (default 19)
+    :param directed: take edges as they are; an error if SRC says that its edges are undirected
+    :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
+    :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param features_in_place: refer to the array of the features instead of copying it
+    :param force: replace existing output as soon as the new one is complete
+    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param normalize_features: divide each row of features by its sum, where that is positive
+    :param output: graph directory to write
+    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param self_loops: keep or drop edges from a node to itself (default keep)
+    :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    call(["import", "igb"], ["source"], locals(), ["source"])
+    return Dataset(output)
+
+
+def import_parquet(
+    source: Path,
+    output: Path,
+    *,
+    destination_column: str | None = None,
+    directed: bool | None = None,
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None,
+    duplicates: Literal["merge", "sum", "keep"] | None = None,
+    feature_columns: str | Sequence[str] | None = None,
+    features: str | None = None,
+    features_in_place: bool | None = None,
+    force: bool | None = None,
+    id_column: str | None = None,
+    ids: str | None = None,
+    label_column: str | Sequence[str] | None = None,
+    labels: str | None = None,
+    labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
+    name: str | None = None,
+    node_table: str | None = None,
+    normalize_features: bool | None = None,
+    scratch: Path | None = None,
+    self_loops: Literal["keep", "drop"] | None = None,
+    source_column: str | None = None,
+    split_column: str | Sequence[str] | None = None,
+    splits: Path | None = None,
+    undirected: bool | None = None,
+    weight_column: str | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> Dataset:
+    """Import Parquet tables of edges and nodes. ``hopfeed import parquet --help`` says more.
+
+    :param destination_column: column of edges: destination
+    :param directed: take edges as they are; an error if SRC says that its edges are undirected
+    :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
+    :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param feature_columns: columns of nodes: features, as names and globs, separated by commas
+    :param features: file with the features of the nodes; ones: every node gets a single feature, 1
+    :param features_in_place: refer to the array of the features instead of copying it
+    :param force: replace existing output as soon as the new one is complete
+    :param id_column: column of nodes: id; none: row i is node i
+    :param ids: keep: ids are node numbers; map: number any ids in the order of their first occurrence; bipartite: as
+        map, with COLUMN: before each id, so that sources and destinations are different nodes (default keep)
+    :param label_column: columns of nodes: label; several (names and globs, separated by commas) are several labels a
+        node
+    :param labels: file with the labels of the nodes
+    :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
+        auto (by their content) (default auto)
+    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param node_table: table with a row for each node: id, labels, splits and features
+    :param normalize_features: divide each row of features by its sum, where that is positive
+    :param output: graph directory to write
+    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param self_loops: keep or drop edges from a node to itself (default keep)
+    :param source_column: column of edges: source
+    :param split_column: columns of nodes: split; several are several splits, or the train, valid and test masks of one
+    :param splits: file or folder with the splits of the nodes
+    :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param weight_column: column of edges: weight; none: edges have no weights
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    call(["import", "parquet"], ["source"], locals(), ["source", "splits"])
+    return Dataset(output)
+
+
+def generate(
+    kind: Literal["rmat", "sbm"],
+    output: Path,
+    *,
+    name: str | None = None,
+    self_loops: Literal["keep", "drop"] | None = None,
+    duplicates: Literal["merge", "sum", "keep"] | None = None,
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None,
+    scratch: Path | None = None,
+    force: bool | None = None,
+    nodes: int | None = None,
+    edges: int | None = None,
+    features: int | None = None,
+    classes: int | None = None,
+    labeled: float | None = None,
+    quadrants: Sequence[float] | None = None,
+    undirected: bool | None = None,
+    homophily: float | None = None,
+    separation: float | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    seed: int | None = None,
+    progress: Progress = True,
+) -> Dataset:
+    """Make a random graph with features, labels and a split. ``hopfeed generate --help`` says more.
+
+    :param output: graph directory to write
+    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param self_loops: keep or drop edges from a node to itself (default keep)
+    :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
+    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param force: replace existing output as soon as the new one is complete
+    :param nodes: number of nodes (default 10000)
+    :param edges: number of edges to draw (default 100000)
+    :param features: features of a node (default 64)
+    :param classes: number of classes (default 8)
+    :param labeled: share of the nodes that have a label; of these 60 % train, 20 % validate, 20 % test (default 0.1)
+    :param quadrants: rmat: probabilities a,b,c,d (default 0.570000,0.190000,0.190000,0.050000)
+    :param undirected: rmat: add the reverse of every edge (sbm always does)
+    :param homophily: sbm: expected share of edges within a block (default 0.8)
+    :param separation: sbm: distance between the means of two classes, in standard deviations (default 2)
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param seed: number that all random draws derive from
+    """
+    call(["generate"], ["kind"], locals(), [])
+    return Dataset(output)
+
+
+def propagate(
+    graph: Data,
+    output: Path,
+    *,
+    hops: int | None = None,
+    operator: str | None = None,
+    tolerance: float | None = None,
+    rows: Literal["labeled", "all"] | None = None,
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None,
+    chunk_rows: int | None = None,
+    split: int | None = None,
+    device: str | None = None,
+    force: bool | None = None,
+    dry_run: bool | None = None,
+    hardware: str | None = None,
+    scratch: Path | None = None,
+    max_time: str | float | None = None,
+    shard: str | None = None,
+    assemble: bool | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    seed: int | None = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Compute propagated features and write a hop store. ``hopfeed propagate --help`` says more.
+
+    :param output: hop store to write
+    :param hops: hops of each operator that the store shall have (default 2)
+    :param operator: operators that the store shall have, separated by commas (default sym)
+    :param tolerance: sum of the coefficients of ppr and heat that may be left out; all add up to 1 (default 0.0001)
+    :param rows: rows to store: labeled (nodes with a label or in a split; the default) or all
+    :param dtype: type that features are stored in: float32, float16 or bfloat16 (default that of the graph)
+    :param chunk_rows: rows of a chunk, the unit of reading (default 1000, fewer if rows are long)
+    :param split: number of the split, from 0, by which the store is divided into regions
+    :param device: what computes the products of propagation: auto, cpu, or a device such as cuda:0 (see hopfeed
+        devices) (default auto)
+    :param force: replace existing output as soon as the new one is complete
+    :param dry_run: print the plan and write nothing
+    :param hardware: machine to plan for, described in a YAML file (default this one)
+    :param scratch: folder for scratch files (default: within STORE)
+    :param max_time: stop after this time, such as 3h30m; the same command goes on later
+    :param shard: share of the columns to compute: I/K, with I from 0 to K-1
+    :param assemble: compute nothing, and assemble the store from what shards have finished
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param seed: number that all random draws derive from
+    """
+    return call(["propagate"], ["graph"], locals(), ["graph"])
+
+
+def status(
+    store: Data,
+    *,
+    scratch: Path | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Tell how far a propagation is. ``hopfeed status --help`` says more.
+
+    :param scratch: name that the job's ``scratch`` folder has on this machine, if it is another
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    return call(["status"], ["store"], locals(), ["store"])
+
+
+def repair(
+    store: Data,
+    graph: Path,
+    *,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Repair damaged files of a hop store. ``hopfeed repair --help`` says more.
+
+    :param graph: graph that the store was made from
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    return call(["repair"], ["store"], locals(), ["store", "graph"])
+
+
+def train(
+    data: Data,
+    *,
+    tf32: bool | None = None,
+    model: str | None = None,
+    hops: int | Sequence[int] | None = None,
+    operator: str | Sequence[str] | None = None,
+    alpha: float | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    dropout: float | None = None,
+    hop_dropout: float | None = None,
+    heads: int | None = None,
+    norm: int | None = None,
+    residual: int | None = None,
+    sampler: str | None = None,
+    fanout: int | Sequence[int] | None = None,
+    cache: str | None = None,
+    bias: float | None = None,
+    workers: int | None = None,
+    buffers: int | None = None,
+    batch: int | None = None,
+    split: int | str | None = None,
+    placement: str | None = None,
+    shuffle: str | None = None,
+    chunk_rows: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    epochs: int | None = None,
+    patience: int | None = None,
+    runs: int | None = None,
+    splits: Path | None = None,
+    eval_every: int | None = None,
+    optimizer: str | None = None,
+    lr_schedule: str | None = None,
+    schedule: str | None = None,
+    cpu_share: float | None = None,
+    queue: int | None = None,
+    gradients: int | None = None,
+    sync_every: int | None = None,
+    warm_up: float | None = None,
+    clip_norm: float | None = None,
+    loss: str | None = None,
+    metric: str | None = None,
+    class_weights: str | None = None,
+    standardize: str | None = None,
+    run: Path | None = None,
+    save_every: str | float | None = None,
+    max_time: str | float | None = None,
+    config: Path | None = None,
+    grid: Path | None = None,
+    tune: int | None = None,
+    force: bool | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    seed: int | None = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Train a model on a hop store or a graph. ``hopfeed train --help`` says more.
+
+    :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
+    :param model: model to train: sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat (default sign)
+    :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all that
+        there are; of sgc, the number that is best on validation rows)
+    :param operator: operators to use, separated by commas (default all that there are)
+    :param alpha: share of the input in the mean of hops (default by model)
+    :param hidden: number of hidden units (default by model)
+    :param layers: number of layers (default by model)
+    :param dropout: dropout probability (default by model)
+    :param hop_dropout: dropout probability of hops, in their sum (default by model)
+    :param heads: number of attention heads, which divides that of hidden units (default by model)
+    :param norm: layer normalisation after each layer along edges: 1 yes, 0 no (default by model)
+    :param residual: add a linear layer of a node's own features to each layer along edges: 1 yes, 0 no (default by
+        model)
+    :param sampler: how batches of a graph are sampled: fastgcn, fastgcn-debias, fastgcn-flat, fastgcn-flat-debias,
+        full, labor, labor-1, ladies, ladies-debias, ladies-flat, ladies-flat-debias, locality, neighbor, saint-edge,
+        saint-node, saint-rw (default neighbor; full takes all in-neighbours and, without ``batch``, all training nodes
+        at once; ``batch`` of saint-node, saint-edge and saint-rw is a number of draws)
+    :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each layer;
+        the first is nearest the seed nodes, -1 is all (default 15,10,5, as many as ``layers``)
+    :param cache: cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: degree, presampled, fifo,
+        lru, gns, optimal, ducati
+    :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
+    :param workers: threads that sample batches (default as many as ``threads``)
+    :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
+    :param batch: rows of a batch (default by model)
+    :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default that of
+        the store)
+    :param placement: where the input lives: auto, device, host or storage (default auto)
+    :param shuffle: what is reshuffled each epoch: auto, rr (rows) or chunk (default auto)
+    :param chunk_rows: rows that are reshuffled together (default the rows of a stored chunk)
+    :param lr: learning rate (default by model)
+    :param weight_decay: L2 penalty of weights, not of biases; of adamw, decoupled from the gradient (default by model
+        and number of training rows)
+    :param epochs: largest number of epochs (default by model)
+    :param patience: stop after this many epochs without a better validation; 0: never (default by model)
+    :param runs: number of runs; their seeds are ``seed``, ``seed`` + 1, ... (default 1)
+    :param splits: npy file [k,n] with k splits of the nodes; ``split`` chooses one
+    :param eval_every: number of epochs from one validation to the next (default 1 if there are few validation rows,
+        else 10 valid / 3 train rows, which takes about a tenth of the time)
+    :param optimizer: adam, adamw or sgd (with momentum 0.9) (default adam)
+    :param lr_schedule: how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the
+        epochs, to a hundredth after three quarters) (default constant)
+    :param schedule: who prepares the batches of a graph when: auto, cpu, gpu, mixed, collective, sequential, mode-1,
+        mode-2, multi-queue (default: the processor, each stage as fast as it can)
+    :param cpu_share: share of the batches that the processor prepares by the schedule mixed (default the best)
+    :param queue: schedule multi-queue: batches that wait for each device on the host, and as many on the device
+        (default by measurement)
+    :param gradients: schedule multi-queue: batches whose gradients wait on each device; 1: gradients are never stale
+        (default by measurement)
+    :param sync_every: schedule multi-queue: batches from one synchronisation of devices to the next; 1: gradients are
+        never stale (default by measurement)
+    :param warm_up: number of epochs in which the learning rate grows to its full size
+    :param clip_norm: largest norm of the gradient of all parameters; 0: any
+    :param loss: what training minimises (default by labels)
+    :param metric: what epochs are selected and rows are evaluated by (default by labels)
+    :param class_weights: what losses of rows are multiplied by: a number for each class, separated by commas, or
+        balanced (rows / (classes * rows of the class))
+    :param standardize: what of the input is centred and brought to one unit: matrix (each hop of each operator), column
+        (each column of these), or none (default matrix)
+    :param run: directory to save the training in, and to go on with it from
+    :param save_every: least time between two saves within a run (default 10s)
+    :param max_time: stop after this time, such as 3h30m; the same command goes on later
+    :param config: YAML file with the values of flags, such as config.yaml of a run
+    :param grid: YAML file with a list of values for each of some flags: try all combinations
+    :param tune: number of random settings to try, of the flags that are not given: learning rate, weight decay,
+        dropout, hops, operators, batch
+    :param force: replace existing output as soon as the new one is complete
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param seed: number that all random draws derive from
+    """
+    return call(["train"], ["data"], locals(), ["data", "splits", "config", "grid"])
+
+
+def tune(
+    data: Data,
+    *,
+    tf32: bool | None = None,
+    model: str | None = None,
+    hops: int | Sequence[int] | None = None,
+    operator: str | Sequence[str] | None = None,
+    alpha: float | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    dropout: float | None = None,
+    hop_dropout: float | None = None,
+    heads: int | None = None,
+    norm: int | None = None,
+    residual: int | None = None,
+    sampler: str | None = None,
+    fanout: int | Sequence[int] | None = None,
+    cache: str | None = None,
+    bias: float | None = None,
+    workers: int | None = None,
+    buffers: int | None = None,
+    batch: int | None = None,
+    split: int | str | None = None,
+    placement: str | None = None,
+    shuffle: str | None = None,
+    chunk_rows: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    epochs: int | None = None,
+    patience: int | None = None,
+    runs: int | None = None,
+    splits: Path | None = None,
+    eval_every: int | None = None,
+    optimizer: str | None = None,
+    lr_schedule: str | None = None,
+    schedule: str | None = None,
+    cpu_share: float | None = None,
+    queue: int | None = None,
+    gradients: int | None = None,
+    sync_every: int | None = None,
+    warm_up: float | None = None,
+    clip_norm: float | None = None,
+    loss: str | None = None,
+    metric: str | None = None,
+    class_weights: str | None = None,
+    standardize: str | None = None,
+    max_memory: Memory = None,
+    min_accuracy: float | None = None,
+    budget: int | str | None = None,
+    search: Literal["gaussian", "grid", "ppo", "random"] | None = None,
+    throughput: Literal["wall", "processor"] | None = None,
+    space: Path | None = None,
+    trial_epochs: int | None = None,
+    output: Path | None = None,
+    config: Path | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    seed: int | None = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Search settings of a training for throughput, memory and accuracy. ``hopfeed tune --help`` says more.
+
+    :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
+    :param model: model to train: sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat (default sign)
+    :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all that
+        there are; of sgc, the number that is best on validation rows)
+    :param operator: operators to use, separated by commas (default all that there are)
+    :param alpha: share of the input in the mean of hops (default by model)
+    :param hidden: number of hidden units (default by model)
+    :param layers: number of layers (default by model)
+    :param dropout: dropout probability (default by model)
+    :param hop_dropout: dropout probability of hops, in their sum (default by model)
+    :param heads: number of attention heads, which divides that of hidden units (default by model)
+    :param norm: layer normalisation after each layer along edges: 1 yes, 0 no (default by model)
+    :param residual: add a linear layer of a node's own features to each layer along edges: 1 yes, 0 no (default by
+        model)
+    :param sampler: how batches of a graph are sampled: fastgcn, fastgcn-debias, fastgcn-flat, fastgcn-flat-debias,
+        full, labor, labor-1, ladies, ladies-debias, ladies-flat, ladies-flat-debias, locality, neighbor, saint-edge,
+        saint-node, saint-rw (default neighbor; full takes all in-neighbours and, without ``batch``, all training nodes
+        at once; ``batch`` of saint-node, saint-edge and saint-rw is a number of draws)
+    :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each layer;
+        the first is nearest the seed nodes, -1 is all (default 15,10,5, as many as ``layers``)
+    :param cache: cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: degree, presampled, fifo,
+        lru, gns, optimal, ducati
+    :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
+    :param workers: threads that sample batches (default as many as ``threads``)
+    :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
+    :param batch: rows of a batch (default by model)
+    :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default that of
+        the store)
+    :param placement: where the input lives: auto, device, host or storage (default auto)
+    :param shuffle: what is reshuffled each epoch: auto, rr (rows) or chunk (default auto)
+    :param chunk_rows: rows that are reshuffled together (default the rows of a stored chunk)
+    :param lr: learning rate (default by model)
+    :param weight_decay: L2 penalty of weights, not of biases; of adamw, decoupled from the gradient (default by model
+        and number of training rows)
+    :param epochs: largest number of epochs (default by model)
+    :param patience: stop after this many epochs without a better validation; 0: never (default by model)
+    :param runs: number of runs; their seeds are ``seed``, ``seed`` + 1, ... (default 1)
+    :param splits: npy file [k,n] with k splits of the nodes; ``split`` chooses one
+    :param eval_every: number of epochs from one validation to the next (default 1 if there are few validation rows,
+        else 10 valid / 3 train rows, which takes about a tenth of the time)
+    :param optimizer: adam, adamw or sgd (with momentum 0.9) (default adam)
+    :param lr_schedule: how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the
+        epochs, to a hundredth after three quarters) (default constant)
+    :param schedule: who prepares the batches of a graph when: auto, cpu, gpu, mixed, collective, sequential, mode-1,
+        mode-2, multi-queue (default: the processor, each stage as fast as it can)
+    :param cpu_share: share of the batches that the processor prepares by the schedule mixed (default the best)
+    :param queue: schedule multi-queue: batches that wait for each device on the host, and as many on the device
+        (default by measurement)
+    :param gradients: schedule multi-queue: batches whose gradients wait on each device; 1: gradients are never stale
+        (default by measurement)
+    :param sync_every: schedule multi-queue: batches from one synchronisation of devices to the next; 1: gradients are
+        never stale (default by measurement)
+    :param warm_up: number of epochs in which the learning rate grows to its full size
+    :param clip_norm: largest norm of the gradient of all parameters; 0: any
+    :param loss: what training minimises (default by labels)
+    :param metric: what epochs are selected and rows are evaluated by (default by labels)
+    :param class_weights: what losses of rows are multiplied by: a number for each class, separated by commas, or
+        balanced (rows / (classes * rows of the class))
+    :param standardize: what of the input is centred and brought to one unit: matrix (each hop of each operator), column
+        (each column of these), or none (default matrix)
+    :param max_memory: most memory that a training may take; 0: any
+    :param min_accuracy: least validation accuracy, or other ``metric``, of a trial (default any)
+    :param budget: time of all trials together, such as 10m, or their number, such as 40; the last trial is finished
+        (default 10m0s)
+    :param search: how settings are chosen: gaussian, grid, ppo, random (default gaussian)
+    :param throughput: rows by what time: wall, or processor, which other work on the machine changes little, but which
+        does not count waiting (default wall)
+    :param space: YAML file with a list of values for each of some flags, to search instead of the usual ones
+    :param trial_epochs: epochs of a trial, if ``epochs`` is not given; 0: as many as a training has (default 10 on a
+        graph, 0 on a store)
+    :param output: folder for trials and configurations (default tuning)
+    :param config: YAML file with the values of flags, such as config.yaml of a run
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param seed: number that all random draws derive from
+    """
+    return call(["tune"], ["data"], locals(), ["data", "splits", "space", "config"])
+
+
+def evaluate(
+    data: Data,
+    checkpoint: Path,
+    *,
+    tf32: bool | None = None,
+    rows: Literal["test", "valid", "train", "all"] | None = None,
+    split: int | None = None,
+    splits: Path | None = None,
+    metric: str | None = None,
+    batch: int | None = None,
+    placement: Literal["auto", "device", "host", "storage"] | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Apply a trained model to a hop store or a graph. ``hopfeed evaluate --help`` says more.
+
+    :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
+    :param checkpoint: directory that train ``run`` has written
+    :param rows: labelled rows to evaluate on: test, valid, train or all (default test)
+    :param split: number of the split whose rows are evaluated (default that of the training or, for other nodes, of the
+        store)
+    :param splits: npy file [k,n] with k splits of the nodes; ``split`` chooses one
+    :param metric: what rows are evaluated by (default that of the training)
+    :param batch: rows of a batch (default 8000)
+    :param placement: where the input lives: auto, device, host or storage (default auto)
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    return call(["evaluate"], ["data"], locals(), ["data", "checkpoint", "splits"])
+
+
+def predict(
+    data: Data,
+    checkpoint: Path,
+    output: Path,
+    *,
+    tf32: bool | None = None,
+    rows: Literal["all", "train", "valid", "test", "rest"] | None = None,
+    node_file: Path | None = None,
+    split: int | None = None,
+    batch: int | None = None,
+    placement: Literal["auto", "device", "host", "storage"] | None = None,
+    force: bool | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Apply a trained model to unlabelled data, and write a table of predictions. ``hopfeed predict --help`` says more.
+
+    :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
+    :param checkpoint: directory that train ``run`` has written
+    :param output: file to write: its suffix, .arrow, .parquet or .csv, chooses the format
+    :param rows: rows to predict: train, valid, test or rest (parts of the split), or all (default all)
+    :param node_file: file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else
+        node_id
+    :param split: number of the split of a graph by which ``rows`` chooses; a store goes by its own
+    :param batch: rows of a batch (default 8000)
+    :param placement: where the input lives: auto, device, host or storage (default auto)
+    :param force: replace existing output as soon as the new one is complete
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    return call(["predict"], ["data"], locals(), ["data", "checkpoint", "node_file"])
+
+
+def report(
+    runs: Sequence[Path],
+    *,
+    output: Path | None = None,
+    propagation: str | Sequence[str] | None = None,
+    force: bool | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Write a page about trainings: curves, times, comparison. ``hopfeed report --help`` says more.
+
+    :param output: file to write (default report.html)
+    :param propagation: files with what propagate ``json`` has printed, where stores do not say how long it took
+    :param force: replace existing output as soon as the new one is complete
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    return call(["report"], ["runs"], locals(), [])
+
+
+def inspect(
+    data: Data,
+    *,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Say what is in a graph or hop store. ``hopfeed inspect --help`` says more.
+
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    return call(["inspect"], ["data"], locals(), ["data"])
+
+
+def verify(
+    data: Data,
+    *,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Read every byte of a graph or hop store and check it. ``hopfeed verify --help`` says more.
+
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    return call(["verify"], ["data"], locals(), ["data"])
+
+
+def export_npy(
+    data: Data,
+    output: Path,
+    *,
+    force: bool | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Write a graph or hop store as NumPy arrays. ``hopfeed export npy --help`` says more.
+
+    :param output: directory to write
+    :param force: replace existing output as soon as the new one is complete
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    return call(["export", "npy"], ["data"], locals(), ["data"])
+
+
+def sample(
+    graph: Data,
+    *,
+    sampler: Literal["fastgcn", "fastgcn-debias", "fastgcn-flat", "fastgcn-flat-debias", "full", "labor", "labor-1", "ladies", "ladies-debias", "ladies-flat", "ladies-flat-debias", "locality", "neighbor", "saint-edge", "saint-node", "saint-rw"] | None = None,
+    fanout: int | Sequence[int] | None = None,
+    batch: int | None = None,
+    epochs: int | None = None,
+    max_batches: int | None = None,
+    seeds: str | None = None,
+    split: int | None = None,
+    aggregation: str | None = None,
+    replace: bool | None = None,
+    by_weight: bool | None = None,
+    cache: str | None = None,
+    bias: float | None = None,
+    debias: bool | None = None,
+    map: bool | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    seed: int | None = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Sample mini-batches of a graph, and measure how fast. ``hopfeed sample --help`` says more.
+
+    :param sampler: how to sample: one of the above (default neighbor)
+    :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each layer;
+        the first is nearest the seed nodes, -1 is all (default 15,10,5)
+    :param batch: seed nodes of a batch (default 1024)
+    :param epochs: times that all seed nodes are sampled (default 1)
+    :param max_batches: batches of an epoch to sample (0: all)
+    :param seeds: seed nodes: train, valid, test, rest or all (default train)
+    :param split: split that ``seeds`` refers to
+    :param aggregation: what the weights of edges estimate: mean, sym (as in propagation) or plain (sum) (default mean)
+    :param replace: draw with replacement
+    :param by_weight: neighbor: draw in-neighbours by the weights of their edges
+    :param cache: count how many nodes of batches a cache has: POLICY:SIZE
+    :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
+    :param debias: locality: estimates without bias
+    :param map: map the topology from disk instead of loading it
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param seed: number that all random draws derive from
+    """
+    return call(["sample"], ["graph"], locals(), ["graph"])
+
+
+def devices(
+    *,
+    tf32: bool | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """List the devices that training can compute on, and why there are no others. ``hopfeed devices --help`` says more.
+
+    :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    return call(["devices"], [], locals(), [])
