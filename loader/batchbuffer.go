@@ -17,7 +17,6 @@ import (
 type batchBuffer struct {
 	epoch.Buffer
 	memory   gds.Memory
-	capacity int        // rows
 	features gds.Buffer // [rows, matrices * F] or [matrices * rows, F], in the type of batches
 	stored   gds.Buffer // the same in the stored type; features where that is the same type
 	columns  gds.Buffer // on the device: the columns of a batch, then row numbers to gather by
@@ -41,11 +40,11 @@ func (l *Loader) batchBufferBytes() (features, stored, columns int64) {
 		stored = vectors * l.rowBytes()
 	}
 	return vectors * int64(l.layout.Features*l.batchType().Size()), stored,
-		int64(l.columnBytes(l.o.BatchRows) + 4*l.o.BatchRows)
+		l.columnBytes(l.o.BatchRows) + 4*int64(l.o.BatchRows)
 }
 
 func newBatchBuffer(l *Loader) (*batchBuffer, error) {
-	f := &batchBuffer{capacity: l.o.BatchRows, memory: gds.Memory{Device: l.o.Device}}
+	f := &batchBuffer{memory: gds.Memory{Device: l.o.Device}}
 	m, what := &f.memory, fmt.Sprintf("a batch of %d rows", l.o.BatchRows)
 	features, stored, columns := l.batchBufferBytes()
 	f.features = m.Alloc(what, features)
@@ -106,13 +105,13 @@ func (l *Loader) setMatrices(b *Batch, x gds.Tensor) {
 
 // copyIndex copies row numbers, at most as many as a batch has, to the device.
 func (l *Loader) copyIndex(f *batchBuffer, numbers []uint32, stream gds.Stream) gds.Tensor {
-	at := l.columnBytes(f.capacity) / 4
-	index := func(b gds.Buffer) gds.Tensor {
-		return gds.NewTensor(b, 1, at+len(numbers), gds.Uint32).Columns(at, at+len(numbers))
-	}
-	copy(dtype.Uint32s(f.pinned.Bytes()[4*at:]), numbers)
-	stream.Copy(index(f.columns), index(f.pinned))
-	return index(f.columns)
+	index := gds.NewTensor(f.columns, 1, len(numbers), gds.Uint32)
+	index.Offset = l.columnBytes(l.o.BatchRows)
+	pinned := index
+	pinned.Buf = f.pinned
+	copy(dtype.Uint32s(f.pinned.Bytes()[index.Offset:]), numbers)
+	stream.Copy(index, pinned)
+	return index
 }
 
 // storeRows copies rows that are on the device, in the stored type, to rows [at, ...) of the batch.

@@ -89,10 +89,8 @@ type Loader struct {
 	memory  gds.Memory // of all but the batch buffers
 	buffers *epoch.Buffers[*batchBuffer]
 	source  source
-	// Lists of row numbers for up to BatchRows rows, to use again.
-	spareNumbers chan []uint32
-	ranks        Ranks // that it is one of
-	rank         int
+	ranks   Ranks // that it is one of
+	rank    int
 	// The device holds row i if i % holders == holder: see Sharded.
 	holder, holders int64
 
@@ -181,7 +179,6 @@ func open(ctx context.Context, o Options, ranks Ranks, rank int) (*Loader, error
 
 func (l *Loader) openBuffers() error {
 	l.buffers = epoch.NewBuffers[*batchBuffer](l.o.MostBuffers)
-	l.spareNumbers = make(chan []uint32, l.o.Buffers+2)
 	for range l.o.Buffers {
 		if err := l.Grow(); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
 // rowColumns are a batch's labels and, if asked for, row numbers and node ids. Labels and ids of all rows are in host
@@ -73,19 +74,6 @@ func ReadNodeLabels(ctx context.Context, graph *format.Dir) ([]byte, error) {
 // labelBytes is the size of the labels of a row.
 func (c *rowColumns) labelBytes() int { return c.labelCount * c.labelType.Size() }
 
-// columnBytes is what the columns of a batch take, which follow one another: labels, up to a
-// multiple of 4 bytes, row numbers, node ids.
-func (l *Loader) columnBytes(rows int) int {
-	bytes := (rows*l.columns.labelBytes() + 3) / 4 * 4
-	if l.o.RowNumbers {
-		bytes += 4 * rows
-	}
-	if l.o.NodeIDs {
-		bytes += 4 * rows
-	}
-	return bytes
-}
-
 // readColumns reads the labels of the loader's rows, which in a store without labels are all -1, and
 // the node ids, as far as the options ask for them.
 func (l *Loader) readColumns(ctx context.Context) error {
@@ -121,35 +109,39 @@ func (l *Loader) readColumns(ctx context.Context) error {
 	return nil
 }
 
-// layOutColumns sets the shapes of a batch's columns, which are at the start of memory.
-func (l *Loader) layOutColumns(b *Batch, memory gds.Buffer) {
+// layOutColumns places a batch's columns at the start of memory, one after another, and returns their bytes.
+func (l *Loader) layOutColumns(b *Batch, memory gds.Buffer) (bytes int64) {
+	a := epoch.Arena{Align: 4}
+	take := func(rows, cols int, t gds.DType) gds.Tensor {
+		v := a.Take(rows, cols, t)
+		v.Buf = memory
+		return v
+	}
 	switch c := &l.columns; {
 	case l.o.NoLabels:
 	case c.labelType == gds.Int32:
-		b.Labels = gds.NewTensor(memory, 1, b.Rows, gds.Int32)
+		b.Labels = take(1, b.Rows, gds.Int32)
 	default:
-		b.Labels = gds.NewTensor(memory, b.Rows, c.labelCount, c.labelType)
-	}
-	at := (b.Rows*l.columns.labelBytes() + 3) / 4
-	next := func() gds.Tensor {
-		t := gds.NewTensor(memory, 1, at+b.Rows, gds.Uint32).Columns(at, at+b.Rows)
-		at += b.Rows
-		return t
+		b.Labels = take(b.Rows, c.labelCount, c.labelType)
 	}
 	if l.o.RowNumbers {
-		b.RowNumbers = next()
+		b.RowNumbers = take(1, b.Rows, gds.Uint32)
 	}
 	if l.o.NodeIDs {
-		b.NodeIDs = next()
+		b.NodeIDs = take(1, b.Rows, gds.Uint32)
 	}
+	return a.Bytes
 }
 
-// gatherColumns writes the columns of a batch to memory.
+// columnBytes is what the columns of a batch take.
+func (l *Loader) columnBytes(rows int) int64 { return l.layOutColumns(&Batch{Rows: rows}, nil) }
+
+// gatherColumns writes the columns of a batch, which is laid out, to memory.
 func (l *Loader) gatherColumns(memory []byte, j *job) {
-	rows := j.plan.Rows
-	size := l.columns.labelBytes()
+	b, size := &j.batch, l.columns.labelBytes()
+	vector := func(t gds.Tensor) []uint32 { return dtype.Uint32s(memory[t.Offset:][:4*b.Rows]) }
 	if size == 4 { // or four labels of a byte
-		pick(dtype.Uint32s(memory[:4*rows]), dtype.Uint32s(l.columns.labels), j)
+		pick(vector(b.Labels), dtype.Uint32s(l.columns.labels), j)
 	} else {
 		labels := memory
 		for _, row := range j.numbers {
@@ -159,13 +151,11 @@ func (l *Loader) gatherColumns(memory []byte, j *job) {
 			labels = labels[copy(labels, l.columns.labels[s.First*int64(size):][:s.Rows*size]):]
 		}
 	}
-	memory = memory[(rows*size+3)/4*4:]
 	if l.o.RowNumbers {
-		l.storeRows(dtype.Uint32s(memory[:4*rows]), j)
-		memory = memory[4*rows:]
+		l.storeRows(vector(b.RowNumbers), j)
 	}
 	if l.o.NodeIDs {
-		pick(dtype.Uint32s(memory[:4*rows]), l.columns.nodes, j)
+		pick(vector(b.NodeIDs), l.columns.nodes, j)
 	}
 }
 

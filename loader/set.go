@@ -208,13 +208,7 @@ func (s *Set) bySpan() bool {
 
 // numbers lists the rows of a batch.
 func (s *Set) numbers(b chunk.Batch) []uint32 {
-	var out []uint32
-	select {
-	case out = <-s.l.spareNumbers:
-		out = out[:b.Rows]
-	default:
-		out = make([]uint32, b.Rows, s.l.o.BatchRows)
-	}
+	out := make([]uint32, b.Rows)
 	b.RowNumbers(out)
 	switch {
 	case s.list != nil:

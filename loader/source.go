@@ -82,16 +82,20 @@ func (l *Loader) finish(w *pipeline.Worker, j *job, stream gds.Stream) error {
 		if err := l.source.finish(w, j, stream); err != nil {
 			return err
 		}
-		bytes := l.columnBytes(j.plan.Rows)
+		bytes := int(l.columnBytes(j.plan.Rows))
 		stream.Copy(gds.NewTensor(f.columns, 1, bytes, gds.Uint8), gds.NewTensor(f.pinned, 1, bytes, gds.Uint8))
 	}
 	f.Ready = stream.Record()
-	if j.numbers != nil {
-		select {
-		case l.spareNumbers <- j.numbers:
-		default:
-		}
-		j.numbers = nil
-	}
 	return nil
+}
+
+// refill makes all free again, in order.
+func refill[T any](free chan T, all []T, reset func(T)) {
+	for len(free) > 0 {
+		<-free
+	}
+	for _, t := range all {
+		reset(t)
+		free <- t
+	}
 }

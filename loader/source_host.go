@@ -79,13 +79,7 @@ func (h *hostSource) reset() {
 		h.pool.Close()
 		h.pool = nil
 	}
-	for len(h.free) > 0 {
-		<-h.free
-	}
-	for _, s := range h.staging {
-		s.copied = nil
-		h.free <- s
-	}
+	refill(h.free, h.staging, func(s *staging) { s.copied = nil })
 }
 
 // begin starts to gather the batch, into staging or, on a unified device, into the buffer.

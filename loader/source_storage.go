@@ -397,13 +397,7 @@ func (s *storageSource) reset() {
 		s.readers.Close()
 		s.readers = nil
 	}
-	for len(s.free) > 0 {
-		<-s.free
-	}
-	for _, t := range s.slots {
-		t.copied = nil
-		s.free <- t
-	}
+	refill(s.free, s.slots, func(t *slot) { t.copied = nil })
 	s.last, s.pending = nil, nil
 }
 

@@ -122,8 +122,8 @@ func (f *Fitting) trainQueued(ctx context.Context, first int, pause func() bool)
 	for rank, n := range f.group.ranks {
 		r := &queuedRank{network: n, q: q, rows: s.Rows}
 		n.pass.meet = func(gds.Tensor) bool {
-			r.met = fmt.Errorf("%w: %s adds up rows of all devices in the middle of a batch, so none can go on by itself",
-				ErrOptions, r.spec.Model)
+			r.met = fmt.Errorf("%w: %s adds up rows of all devices in the middle of a batch, so none can go on by "+
+				"itself", ErrOptions, r.spec.Model)
 			return false
 		}
 		var stop func()

@@ -1,6 +1,10 @@
 package epoch
 
-import "github.com/hopfeed/hopfeed/gds"
+import (
+	"cmp"
+
+	"github.com/hopfeed/hopfeed/gds"
+)
 
 // Growing is memory that grows with the batches.
 type Growing struct{ gds.Buffer } // nil: none
@@ -40,16 +44,17 @@ func (g *Growing) Free() error {
 	return b.Free()
 }
 
-// Arena says where parts of memory lie, each of which is aligned.
-type Arena struct{ Bytes int64 } // of all parts
-
-// arenaAlign is what parts are aligned to.
-const arenaAlign = 256
+// Arena places parts of memory one after another.
+type Arena struct {
+	Bytes int64 // of all parts
+	Align int64 // of each part; 0: 256
+}
 
 // Take is the place of a matrix, as a Tensor without memory.
 func (a *Arena) Take(rows, cols int, t gds.DType) gds.Tensor {
 	v := gds.NewTensor(nil, rows, cols, t)
 	v.Offset = a.Bytes
-	a.Bytes = (a.Bytes + gds.Bytes(rows, cols, t) + arenaAlign - 1) / arenaAlign * arenaAlign
+	align := cmp.Or(a.Align, 256)
+	a.Bytes = (a.Bytes + gds.Bytes(rows, cols, t) + align - 1) / align * align
 	return v
 }
