@@ -6,8 +6,12 @@ package vfs
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"runtime"
+	"runtime/debug"
+	"strings"
 )
 
 // ErrLocked is returned when another live job holds the lock that Lock asks for.
@@ -132,4 +136,118 @@ type PendingFile interface {
 	Commit() error
 	// Abort removes what was written.
 	Abort() error
+}
+
+// ErrSize is returned when a file is longer than it can be, or ends while it is read.
+var ErrSize = errors.New("wrong size")
+
+// ReadFile reads a file of at most maxBytes bytes. Another file may take its place meanwhile; what is read is of one of
+// the two.
+func ReadFile(fsys FS, path string, maxBytes int64) ([]byte, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	if size > maxBytes {
+		return nil, pathError("read", path, fmt.Errorf("%w: it has %d bytes, at most %d are expected", ErrSize, size,
+			maxBytes))
+	}
+	b := AlignedBytes(int(size), PageBytes) // whether it is read past the page cache depends on its size alone
+	if n, err := f.ReadAt(b, 0); int64(n) < size {
+		if err == io.EOF {
+			err = pathError("read", path, fmt.Errorf("%w: it ends after %d of its %d bytes", ErrSize, n, size))
+		}
+		return nil, err
+	}
+	return b, nil
+}
+
+// WriteFile writes a file, whole and durable: after an error there is what was there before.
+func WriteFile(fsys FS, path string, data []byte) error {
+	f, err := fsys.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.Commit()
+}
+
+// LockText is what a lock file holds. By it, and not by its name, a program knows that a file and the folder around it
+// are its own.
+const LockText = "Hopfeed made this file, and locks it while it works in this folder.\n"
+
+// ErrNotLock is returned when a file that is to be locked is there, and is no lock file of Hopfeed's.
+var ErrNotLock = errors.New("it is not a lock file that Hopfeed has made")
+
+// LockState is what there is in the place of a lock file.
+type LockState int
+
+const (
+	NoLock   LockState = iota // something else
+	Unmarked                  // a file that is empty, or as a crash may leave LockText: its start, or zeros
+	Marked                    // a lock file
+)
+
+// lockState tells what content is.
+func lockState(content string) LockState {
+	switch {
+	case content == LockText:
+		return Marked
+	case len(content) <= len(LockText) && strings.HasPrefix(LockText, strings.TrimRight(content, "\x00")):
+		return Unmarked
+	}
+	return NoLock
+}
+
+// StateOfLock tells what there is at path.
+func StateOfLock(fsys FS, path string) (LockState, error) {
+	info, err := fsys.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return NoLock, err
+	}
+	f, err := fsys.Open(path)
+	if err != nil {
+		return NoLock, err
+	}
+	defer f.Close()
+	return readLock(f)
+}
+
+func readLock(f io.ReaderAt) (LockState, error) {
+	content := make([]byte, len(LockText)+1)
+	n, err := f.ReadAt(content, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return NoLock, err
+	}
+	return lockState(string(content[:n])), nil
+}
+
+var errNotLock = fmt.Errorf("%w (move it away)", ErrNotLock)
+
+// Guard calls f, which touches mapped files. Where the memory behind a mapping has gone, f stops there and Guard
+// returns ErrFault; other panics go on. Goroutines that f starts are not guarded.
+func Guard(f func() error) (err error) {
+	before := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		switch r := recover().(type) {
+		case nil:
+		case interface {
+			runtime.Error
+			Addr() uintptr
+		}:
+			err = fmt.Errorf("%w, at address %#x", ErrFault, r.Addr())
+		default:
+			panic(r)
+		}
+	}()
+	return f()
 }
