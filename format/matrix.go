@@ -151,20 +151,14 @@ func (m *Matrix) Close() error {
 }
 
 // MatrixBytes is the size in bytes of all files of a matrix with this layout.
-func (l Layout) MatrixBytes(id MatrixID) (total int64, err error) {
-	t, each := matrixTable(id, l), chunksPerPart(l.chunkBytes())
+func (l Layout) MatrixBytes(id MatrixID) (int64, error) {
+	t := matrixTable(id, l)
 	head, err := t.fileBytes(0, 0)
-	total = int64(countParts(t.chunks, each)) * head
-	for _, r := range l.Regions {
-		for _, same := range [][2]int{{r.FirstChunk, r.Chunks - 1}, {r.FirstChunk + r.Chunks - 1, 1}} { // of equal size
-			if err == nil && r.Chunks > 0 {
-				var bytes int64
-				bytes, err = t.fileBytes(same[0], 1)
-				total += int64(same[1]) * (bytes - head)
-			}
-		}
+	if err != nil {
+		return 0, err
 	}
-	return total, err
+	total, err := t.fileBytes(0, t.chunks)
+	return total + int64(countParts(t.chunks, chunksPerPart(l.chunkBytes()))-1)*head, err
 }
 
 // Matrix starts to write one feature matrix.

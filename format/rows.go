@@ -44,11 +44,7 @@ func (c rowColumns) table(l Layout) table {
 	add := func(name string, of arrow.DataType, bytes int64) {
 		fields, rowBytes = append(fields, arrow.Field{Name: name, Type: of}), append(rowBytes, bytes)
 	}
-	t := table{
-		folder: nodesFolder,
-		chunks: l.chunks(),
-		rows:   func(k int) int64 { _, n := l.chunk(k); return int64(n) },
-	}
+	t := table{folder: nodesFolder, chunks: l.chunks(), rows: l.chunkRows}
 	if c.node {
 		t.folder = rowsFolder
 		add(columnNode, arrow.PrimitiveTypes.Uint32, 4)

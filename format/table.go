@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"sort"
 
 	"github.com/apache/arrow/go/v17/arrow"
 
@@ -122,7 +123,7 @@ func matrixTable(id MatrixID, l Layout) table {
 		folder:  matrixFolder(id),
 		schema:  newSchema(f),
 		chunks:  l.chunks(),
-		rows:    func(k int) int64 { _, n := l.chunk(k); return int64(n) },
+		rows:    l.chunkRows,
 		lengths: func(rows int64) []int64 { return []int64{rows * l.rowBytes()} },
 	}
 }
@@ -141,15 +142,7 @@ func (t *table) dataBytes(k int) (n int64, exact bool) {
 
 // partOf is the number of the part that holds chunk k.
 func (t *table) partOf(k int) int {
-	lo, hi := 0, len(t.parts)
-	for hi-lo > 1 {
-		if mid := (lo + hi) / 2; t.parts[mid].firstChunk <= k {
-			lo = mid
-		} else {
-			hi = mid
-		}
-	}
-	return lo
+	return sort.Search(len(t.parts), func(i int) bool { return t.parts[i].firstChunk > k }) - 1
 }
 
 // check fails if a layout cannot be stored. It returns the kind of directory that has such regions.
@@ -217,6 +210,11 @@ func (l *Layout) chunk(k int) (first int64, rows int) {
 		}
 	}
 	return l.rows(), 0
+}
+
+func (l *Layout) chunkRows(k int) int64 {
+	_, rows := l.chunk(k)
+	return int64(rows)
 }
 
 // chunkOf is the chunk that holds a row.

@@ -33,16 +33,12 @@ func openFile(path string) (*osFile, error) {
 	switch info, err := os.Stat(path); {
 	case err != nil: // which opening puts into better words
 	case info.IsDir():
-		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
+		return nil, pathError("open", path, syscall.EISDIR)
 	case !info.Mode().IsRegular():
-		return nil, &fs.PathError{Op: "open", Path: path,
-			Err: errors.New("not a regular file, which reading by position needs")}
+		return nil, pathError("open", path, errors.New("not a regular file, which reading by position needs"))
 	}
 	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	return &osFile{f}, nil
+	return &osFile{f}, err
 }
 
 func (osFS) MkdirAll(path string) error { return mkdirAll(path, syncDir) }
@@ -53,7 +49,7 @@ func mkdirAll(path string, sync func(dir string) error) error {
 	case err == nil && info.IsDir():
 		return syncNames(path, sync)
 	case err == nil:
-		return &fs.PathError{Op: "mkdir", Path: path, Err: syscall.ENOTDIR}
+		return pathError("mkdir", path, syscall.ENOTDIR)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
@@ -157,7 +153,7 @@ func (osFS) Exchange(onePath, otherPath string) error {
 // sameParent keeps a rename to what a sync of one directory makes durable, and away from links.
 func sameParent(oldPath, newPath string) error {
 	if filepath.Dir(filepath.Clean(oldPath)) != filepath.Dir(filepath.Clean(newPath)) {
-		return &fs.PathError{Op: "rename", Path: oldPath, Err: fmt.Errorf("%s is in another directory", newPath)}
+		return pathError("rename", oldPath, fmt.Errorf("%s is in another directory", newPath))
 	}
 	if err := refuseLink("rename", oldPath); err != nil {
 		return err
@@ -170,7 +166,7 @@ func rename(oldPath, newPath string) error {
 	err := os.Rename(oldPath, newPath)
 	var link *os.LinkError
 	if errors.As(err, &link) {
-		return &fs.PathError{Op: "rename", Path: oldPath, Err: fmt.Errorf("to %s: %w", newPath, link.Err)}
+		return pathError("rename", oldPath, fmt.Errorf("to %s: %w", newPath, link.Err))
 	}
 	return err
 }
@@ -205,7 +201,7 @@ func lock(path string, stat func(string) (fs.FileInfo, error)) (io.Closer, error
 			if err == unix.EWOULDBLOCK {
 				err = ErrLocked
 			}
-			return nil, pathError("lock", path, withoutPath(err))
+			return nil, pathError("lock", path, WithoutPath(err))
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -244,8 +240,8 @@ func tryLock(path string, stat func(string) (fs.FileInfo, error)) (_ io.Closer, 
 	return f, writeLockText(f)
 }
 
-// withoutPath is err without the name of a file, for an error that names it anyway.
-func withoutPath(err error) error {
+// WithoutPath is err without the name of a file, for an error that names it anyway.
+func WithoutPath(err error) error {
 	var named *fs.PathError
 	if errors.As(err, &named) {
 		return named.Err
@@ -288,7 +284,7 @@ func (osFS) Locked(path string) (bool, error) {
 	case unix.EWOULDBLOCK:
 		return true, nil
 	default:
-		return false, &fs.PathError{Op: "lock", Path: path, Err: err}
+		return false, pathError("lock", path, err)
 	}
 }
 
@@ -443,7 +439,7 @@ type osPending struct {
 
 func (f *osPending) Commit() (err error) {
 	if f.done {
-		return &fs.PathError{Op: "commit", Path: f.path, Err: fs.ErrClosed}
+		return pathError("commit", f.path, fs.ErrClosed)
 	}
 	f.done = true
 	defer func() {

@@ -31,4 +31,4 @@ func openDirect(path string, flags int) (*os.File, int, error) {
 }
 
 // preallocate gives a file its size.
-func preallocate(f *os.File, bytes int64) error { return withoutPath(f.Truncate(bytes)) }
+func preallocate(f *os.File, bytes int64) error { return WithoutPath(f.Truncate(bytes)) }

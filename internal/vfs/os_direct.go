@@ -34,7 +34,7 @@ func (osFS) OpenDirect(path string) (File, int, error) {
 
 // noDirect is the error that direct reads or writes are refused, and why.
 func noDirect(path string, why error) error {
-	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: %w", ErrNoDirect, withoutPath(why))}
+	return pathError("open", path, fmt.Errorf("%w: %w", ErrNoDirect, WithoutPath(why)))
 }
 
 // CreateDirect tries a write before it promises any, as OpenDirect does with reads.
@@ -192,7 +192,7 @@ func (f *directFile) Close() error {
 func (f *directFile) ReadAt(p []byte, off int64) (int, error) {
 	n, err := f.readAt(p, off)
 	if err != nil && err != io.EOF {
-		err = &fs.PathError{Op: "read", Path: f.Name(), Err: err}
+		err = pathError("read", f.Name(), err)
 	}
 	return n, err
 }

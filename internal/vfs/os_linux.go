@@ -59,7 +59,7 @@ func alignment(fd int) (int, error) {
 func preallocate(f *os.File, bytes int64) error {
 	err := retryInterrupted(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, bytes) })
 	if err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.EINVAL {
-		return withoutPath(f.Truncate(bytes))
+		return WithoutPath(f.Truncate(bytes))
 	}
 	return err
 }

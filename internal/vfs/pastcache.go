@@ -52,7 +52,7 @@ func (t *traffic) receipt() Receipt {
 }
 
 func (t *traffic) refused(why error) {
-	why = withoutPath(why)
+	why = WithoutPath(why)
 	t.why.Store(&why)
 }
 

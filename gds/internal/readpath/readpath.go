@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"sync/atomic"
 	"syscall"
 
@@ -54,7 +53,7 @@ func Open(fsys vfs.FS, path string, read ReadFunc) (*File, error) {
 	case err == nil:
 		f.fallBack(fmt.Errorf("%w: reads would have to be aligned to %d bytes", vfs.ErrNoDirect, f.align))
 	case errors.Is(err, vfs.ErrNoDirect):
-		f.fallBack(withoutPath(err))
+		f.fallBack(vfs.WithoutPath(err))
 	default:
 		return nil, errors.Join(err, buffered.Close())
 	}
@@ -64,15 +63,6 @@ func Open(fsys vfs.FS, path string, read ReadFunc) (*File, error) {
 func (f *File) fallBack(why error) {
 	f.library.Store(nil)
 	f.receipt.Store(&gds.Receipt{Path: "buffered", Reason: why.Error()})
-}
-
-// withoutPath is err without the name of a file, so that the same error of many files is one reason.
-func withoutPath(err error) error {
-	var named *fs.PathError
-	if errors.As(err, &named) {
-		return named.Err
-	}
-	return err
 }
 
 // Descriptor is the file descriptor, if it is open for direct reads and has one.
@@ -168,7 +158,7 @@ func (f *File) Fill(memory []byte, length, offset int64) error {
 			return unexpectedEOF(err)
 		}
 		f.fallBack(fmt.Errorf("%w: the file system refused a read at %d (%w)", vfs.ErrNoDirect, offset,
-			withoutPath(err)))
+			vfs.WithoutPath(err)))
 	}
 	n, err := f.buffered.ReadAt(memory[:length], offset)
 	if int64(n) == length {
