@@ -59,6 +59,9 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 			{Plan{InputFiles: true, InputKept: true, InputInMemory: true}, 12},
 			{Plan{InputFiles: true, InputKept: true}, 16},
 			{Plan{}, 48},
+			{Plan{FactorsByEdge: true}, 48},
+			{Plan{FactorsByEdge: true, TopologyInMemory: true, InputFiles: true}, 16},
+			{Plan{FactorsByEdge: true, InputFiles: true}, 16},
 		} {
 			p := w.WithPanels(c.Plan, c.columns)
 			p.DropCheckpoints()

@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -173,7 +174,22 @@ func applyHop(t *testing.T, csc *format.CSC, o operator.Operator, dst, src *prod
 	t.Helper()
 	p := prepare(t, csc, o, threads)
 	dst.ID = format.MatrixID{Operator: o.String(), Hop: 1}
-	return p.Hop(context.Background(), dst, src, nil, want, threads, func(int64) {})
+	added, err := p.Hop(context.Background(), dst, src, nil, want, threads, func(int64) {})
+	lookedUp := slices.Clone(dst.Buf.Bytes())
+	if listErr := p.ListFactors(context.Background(), nil, "", threads); listErr != nil {
+		t.Fatal(listErr)
+	}
+	defer p.Edges.Close()
+	if (p.Edges != nil) != (o.ScalesSources() && csc.Nodes() > 0) {
+		t.Errorf("%v: listed coefficients of edges: %v", o, p.Edges != nil)
+	}
+	again, againErr := p.Hop(context.Background(), dst, src, nil, want, threads, func(int64) {})
+	if again != added || fmt.Sprint(againErr) != fmt.Sprint(err) || err == nil &&
+		!bytes.Equal(dst.Buf.Bytes(), lookedUp) {
+		t.Errorf("%v: %d terms and %v with factors by node, %d and %v by edge, or other bytes", o, added, err, again,
+			againErr)
+	}
+	return added, err
 }
 
 // denseMatrix is an operator in float64, built entry by entry.

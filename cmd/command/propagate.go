@@ -226,6 +226,9 @@ func planLines(p *preprop.Plan, budget units.Bytes) []string {
 	} else {
 		lines[0] += fmt.Sprintf(", %d passes over the topology on disk", p.TopologyPasses)
 	}
+	if p.FactorsByEdge {
+		lines[0] += ", coefficients listed by edge"
+	}
 	lines = append(lines, deviceLines(p)...)
 	return append(lines,
 		fmt.Sprintf("%s of memory (%s may be used), %s of disk for the store, up to %s for scratch files until it "+

@@ -318,10 +318,11 @@ func (s *call) run(ctx context.Context, from int64) error {
 // Topology.Each does.
 func (e *Engine) Each(ctx context.Context, graph product.Topology, from int64,
 	body func(b *format.NodeRange) error) error {
+	nodes := func(b *product.Range) error { return body(&b.NodeRange) }
 	if g, ok := graph.(*product.MemoryTopology); ok {
-		return g.EachTask(ctx, from, e.Transfers, int64(e.TransferTerms), body)
+		return g.EachTask(ctx, from, e.Transfers, int64(e.TransferTerms), nil, nodes)
 	}
-	return graph.Each(ctx, from, e.threads, body)
+	return graph.Each(ctx, from, e.threads, nil, nodes)
 }
 
 // nodeRange computes the rows [lo, hi). Their terms are in b; if b is nil, the device has them.

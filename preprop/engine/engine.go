@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/preprop/device"
@@ -48,7 +50,7 @@ func (e *engine) close() error {
 		err = errors.Join(err, e.device.Close())
 	}
 	for _, p := range e.propagators {
-		err = errors.Join(err, p.Buf.Free())
+		err = errors.Join(err, p.Edges.Close(), p.Buf.Free())
 	}
 	for _, m := range e.matrices {
 		err = errors.Join(err, m.Buf.Free())
@@ -84,6 +86,12 @@ func (e *engine) prepare(ctx context.Context) error {
 				return err
 			}
 			e.propagators[base] = p
+			if e.Plan.FactorsByEdge {
+				path := filepath.Join(e.Scratch, "factors-"+base.String()+"-"+e.Process) + folder.Suffix
+				if err := p.ListFactors(ctx, e.Fsys, path, e.Threads); err != nil {
+					return err
+				}
+			}
 		}
 		if e.neededNodes[graph] == nil {
 			if e.neededNodes[graph], err = e.propagators[base].Needed(ctx, stored, longest[graph],

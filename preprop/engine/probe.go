@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/plan"
@@ -140,35 +138,34 @@ func measureTouch(ctx context.Context, matrices [2]*product.Matrix, threads int)
 }
 
 // measureHop measures the seconds that a hop takes for an edge, with rows of rowBytes in two matrices, whose widths
-// it sets.
+// it sets. Sources are random rows of all that the matrices have room for, destinations the first rows.
 func measureHop(ctx context.Context, w *plan.Work, rowBytes int, matrices [2]*product.Matrix) (float64, error) {
 	src, dst := matrices[0], matrices[1]
-	room := min(int64(len(src.Buf.Bytes())), 128<<20)
-	edges := min(2<<20, room/16)
+	room := int64(len(src.Buf.Bytes()))
 	nodes := min(w.Nodes, room/int64(rowBytes))
-	degree := max(1, min(w.Edges/w.Nodes, edges/nodes))
-	g, err := product.NewMemoryTopology(nodes, nodes*degree, false)
+	edges := min(2<<20, room/16)
+	degree := max(1, min(w.Edges/w.Nodes, 64))
+	rows := min(nodes, max(1, edges/degree))
+	g, err := product.NewMemoryTopology(nodes, rows*degree, false)
 	if err != nil {
 		return 0, err
 	}
 	defer g.Close()
 	random := rand.New(rand.NewPCG(1, 2))
 	for v := range nodes {
-		g.Offsets[v+1] = (v + 1) * degree
+		g.Offsets[v+1] = min(v+1, rows) * degree
 	}
 	for e := range g.Neighbors {
 		g.Neighbors[e] = random.Uint32N(uint32(nodes))
 	}
 	src.Features, dst.Features = rowBytes/src.DType.Size(), rowBytes/dst.DType.Size()
-	ones, err := offheap.Alloc(4 * nodes)
-	if err != nil {
-		return 0, err
-	}
-	p := &product.Propagator{Graph: g, T: dtype.Float32s(ones.Bytes()), Buf: ones}
-	defer p.Buf.Free()
+	p := &product.Propagator{Graph: g}
+	var passed atomic.Int64
 	start := time.Now()
-	_, err = p.Hop(ctx, dst, src, nil, nil, w.Threads, func(int64) {})
-	return time.Since(start).Seconds() / float64(nodes*degree), err
+	_, _, err = p.HopFrom(ctx, dst, src, nil, nil, 0, w.Threads, func(cost int64) bool {
+		return passed.Add(cost) >= rows*(degree+1)
+	})
+	return time.Since(start).Seconds() / float64(rows*degree), err
 }
 
 // NearestFolder is dir, or the nearest folder above it that exists.

@@ -146,6 +146,9 @@ func (o Operator) Base() Operator {
 	return o
 }
 
+// ScalesSources tells whether the operator multiplies each source by a factor of its own.
+func (o Operator) ScalesSources() bool { return o.Base().Name != RW }
+
 // Compare gives operators the order in which a manifest lists them: that of operatorNames, and of their spellings
 // where the names are the same. So it does not depend on the order in which operators were asked for, or added.
 func Compare(a, b Operator) int {

@@ -65,11 +65,15 @@ func (w *Work) MemoryBytes(p *Plan) (memory held) {
 func (w *Work) count(p *Plan) {
 	var memory, scratch, store held
 	var sum cost
+	p.besideBytes = 0
 	for _, c := range w.costs(p) {
 		memory.add(c, c.memory)
 		scratch.add(c, c.scratch)
 		store.add(c, c.store)
 		sum.read, sum.written = sum.read+c.read, sum.written+c.written
+		if c.first == computing {
+			p.besideBytes += c.read
+		}
 		sum.inputPasses, sum.topologyPasses = sum.inputPasses+c.inputPasses, sum.topologyPasses+c.topologyPasses
 	}
 	p.MemoryBytes, p.ScratchBytes, p.DiskBytes = ProcessBytes+slices.Max(memory[:]), slices.Max(scratch[:]), 0
@@ -135,9 +139,13 @@ func (w *Work) topologyCosts(p *Plan) []cost {
 	list = append(list, during(preparing, preparing, "deriving topologies", building))
 	switch {
 	case !p.TopologyInMemory:
-		streams := streamBytes(DiskReaders(w.Threads), longest)
-		list = append(list, during(preparing, preparing, "readers of topologies", streams),
-			during(computing, computing, "readers of topologies", streams))
+		readers := DiskReaders(w.Threads)
+		streams := streamBytes(readers, longest, LargestRange)
+		list = append(list, during(preparing, preparing, "readers of topologies", streams))
+		if p.FactorsByEdge {
+			streams = streamBytes(readers, ListedRange(longest), ListedRange(LargestRange))
+		}
+		list = append(list, during(computing, computing, "readers of topologies", streams))
 	case !givenInMemory:
 		list = append(list, during(preparing, preparing, "reading the given topology in order", longest))
 	}
@@ -182,6 +190,9 @@ func (w *Work) productCosts(p *Plan) []cost {
 			degrees = 8 * w.Nodes
 		}
 		pass(during(preparing, lastPanel, "factors of "+base.Name, 4*w.Nodes), base.Graph, 1)
+		if p.FactorsByEdge && base.ScalesSources() {
+			w.listCosts(p, base, pass)
+		}
 	}
 	list = append(list, during(preparing, preparing, "degrees for factors of col", degrees))
 	for graph, products := range longest {
@@ -191,14 +202,19 @@ func (w *Work) productCosts(p *Plan) []cost {
 		}
 	}
 	for _, s := range w.Sequences {
-		pass(cost{what: "products"}, s.Operator.Graph, s.Products()*p.Panels)
+		passes := s.Products() * p.Panels
+		pass(cost{what: "products", first: computing, last: computing}, s.Operator.Graph, passes)
+		if p.FactorsByEdge && s.Operator.ScalesSources() && !p.TopologyInMemory {
+			list = append(list, cost{what: "coefficients of edges", first: computing, last: computing,
+				read: int64(passes) * FactorBytes(w.Weighted) * w.EdgesOf(s.Operator.Graph)})
+		}
 	}
 	if len(w.Sequences) > 0 {
 		readers := w.Threads
 		if !p.TopologyInMemory {
 			readers = DiskReaders(w.Threads)
 		}
-		batches := int64(readers) * BatchBytes(p.PanelColumns, w.Weighted)
+		batches := int64(readers) * BatchBytes(p.PanelColumns, w.Weighted || p.FactorsByEdge)
 		list = append(list, during(computing, computing, "a batch for each reader", batches))
 	}
 	if d := p.Device; d != nil && d.Name != CPU {
@@ -213,6 +229,22 @@ func (w *Work) productCosts(p *Plan) []cost {
 		matrices.first = cutting
 	}
 	return append(list, matrices)
+}
+
+// listCosts adds, with pass, what it takes to list the coefficients of an operator's edges beside the topology.
+func (w *Work) listCosts(p *Plan, base operator.Operator, pass func(c cost, graph string, passes int)) {
+	size := FactorBytes(w.Weighted) * w.EdgesOf(base.Graph)
+	made := cost{what: "coefficients of edges, " + base.Name, first: preparing, last: lastPanel, memory: size}
+	listing := int64(0)
+	if !p.TopologyInMemory {
+		made.memory, made.scratch, made.written = 0, size, size
+		listing = int64(DiskReaders(w.Threads)) * ListPiece * FactorBytes(w.Weighted)
+	}
+	if !w.Weighted {
+		listing += 2 * w.Nodes
+	}
+	pass(made, base.Graph, 1)
+	pass(during(preparing, preparing, "codes of factors", listing), base.Graph, 0)
 }
 
 // matrixBytes is the memory of the matrices of a panel with so many columns.

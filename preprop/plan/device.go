@@ -100,6 +100,8 @@ func (w *Work) deviceSeconds(p *Plan, r *Rates) float64 {
 	return seconds
 }
 
+var yesNo = []bool{true, false}
+
 // devicePlan plans what the device of a job does within a plan of panels, in the way that brings the fewest bytes for
 // a product; nil if its memory is too small.
 func (w *Work) devicePlan(p *Plan) *DevicePlan {

@@ -6,6 +6,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 
@@ -25,7 +26,10 @@ type Plan struct {
 	InputKept        bool `json:"input_kept"`
 	InputInMemory    bool `json:"input_in_memory"` // one panel of the input stays in memory for several operators
 	TopologyInMemory bool `json:"topology_in_memory"`
-	ResultFiles      bool `json:"pieces"` // results are written to column files and assembled at the end
+	// FactorsByEdge: the coefficients of edges are listed, in the order of the topology, and stay where that is. Else
+	// hops look them up by source.
+	FactorsByEdge bool `json:"factors_by_edge"`
+	ResultFiles   bool `json:"pieces"` // results are written to column files and assembled at the end
 
 	InputPasses     int     `json:"input_passes"`    // over all bytes of the input
 	TopologyPasses  int     `json:"topology_passes"` // over the topology on disk
@@ -40,6 +44,8 @@ type Plan struct {
 
 	// Device is what computes products. Its SentBytes are for the widest panel.
 	Device *DevicePlan `json:"device"`
+
+	besideBytes int64 // of ReadBytes, read while products are computed
 
 	Work *Work `json:"-"`
 }
@@ -141,9 +147,13 @@ func (w *Work) WithPanels(p Plan, width int) *Plan {
 		(w.Loads[0] == 1 || p.InputInMemory)
 	p.ResultFiles = p.Panels > 1 || w.Columns < w.Stored.Features || w.ResultFiles
 	p.CheckpointBytes = w.checkpointBytes(p.PanelColumns)
+	p.FactorsByEdge = p.FactorsByEdge && slices.ContainsFunc(w.Sequences, func(c *Sequence) bool {
+		return c.Operator.ScalesSources()
+	})
 	p.Device = w.cpu
 	if w.Device != nil && len(w.Sequences) > 0 {
 		p.Device = w.devicePlan(&p)
+		p.FactorsByEdge = false
 	}
 	w.count(&p)
 	return &p
@@ -177,21 +187,45 @@ func panelColumns(columns, panels, most int, t format.DType) int {
 
 // seconds predicts how long a plan takes, by rates.
 func (w *Work) seconds(p *Plan, r *Rates) float64 {
-	seconds := float64(p.ReadBytes)/r.Read + float64(p.WrittenBytes)/r.Write +
-		float64(p.MemoryBytes-ProcessBytes)/r.Touch
+	products := w.productSeconds(p, r)
 	if w.Device != nil && p.Device != w.cpu {
-		return seconds + w.deviceSeconds(p, r)
+		products = w.deviceSeconds(p, r)
 	}
-	return seconds + w.productSeconds(p, r)
+	return float64(p.ReadBytes-p.besideBytes)/r.Read + float64(p.WrittenBytes)/r.Write +
+		float64(p.MemoryBytes-ProcessBytes)/r.Touch + w.listingSeconds(p, r) +
+		max(products, float64(p.besideBytes)/r.Read)
 }
 
 // productSeconds predicts how long products take on the processor.
 func (w *Work) productSeconds(p *Plan, r *Rates) (seconds float64) {
 	for _, c := range w.Sequences {
 		edges := w.neededShares(c.Products()) * float64(w.EdgesOf(c.Operator.Graph)+w.Nodes)
+		lookup := 0.0
+		if c.Operator.ScalesSources() && !p.FactorsByEdge {
+			lookup = w.lookupSeconds(r)
+		}
 		for done := 0; done < w.Columns; done += p.PanelColumns {
 			width := min(p.PanelColumns, w.Columns-done)
-			seconds += float64(edges * r.gather(int64(width*w.Stored.DType.Size())))
+			seconds += float64(edges * (lookup + r.gather(width*w.Stored.DType.Size())))
+		}
+	}
+	return seconds
+}
+
+// lookupSeconds is the time to look a node's factor up: a cache line at random, where factors do not fit the caches.
+func (w *Work) lookupSeconds(r *Rates) float64 {
+	if !ListsFactors(w.Nodes) {
+		return 0
+	}
+	return r.Byte * cacheLine
+}
+
+// listingSeconds predicts how long it takes to list the coefficients of edges.
+func (w *Work) listingSeconds(p *Plan, r *Rates) (seconds float64) {
+	_, bases := w.graphs()
+	for base := range bases {
+		if p.FactorsByEdge && base.ScalesSources() {
+			seconds += float64(w.EdgesOf(base.Graph)) * w.lookupSeconds(r)
 		}
 	}
 	return seconds
@@ -213,7 +247,17 @@ func (w *Work) neededShares(products int) float64 {
 	return sum
 }
 
-var yesNo = []bool{true, false}
+// wholeLines is a plan, and plans with narrower panels whose rows are whole cache lines, or half of one.
+func (w *Work) wholeLines(p *Plan) []*Plan {
+	plans := []*Plan{p}
+	for _, bytes := range []int{cacheLine, cacheLine / 2} {
+		columns := bytes / w.Stored.DType.Size()
+		if width := p.PanelColumns / columns * columns; p.Panels > 1 && width > 0 && width < p.PanelColumns {
+			plans = append(plans, w.WithPanels(*p, width))
+		}
+	}
+	return plans
+}
 
 // Plan returns the quickest plan within a budget of memory in bytes (0: no limit). If there is none, the error is
 // machine.ErrDoesNotFit, and says which budget is enough.
@@ -224,20 +268,24 @@ func (w *Work) Plan(budget int64, r *Rates) (*Plan, error) {
 	}
 	var best *Plan
 	least := int64(math.MaxInt64)
-	for _, topology := range yesNo {
-		for _, input := range yesNo {
-			for _, files := range []Plan{{}, {InputFiles: true}, {InputFiles: true, InputKept: true}} {
-				files.TopologyInMemory, files.InputInMemory = topology, input
-				p, enough := w.Widest(files, budget)
-				least = min(least, enough)
-				if p == nil || p.InputFiles && p.Panels <= DirectPanels || input && len(w.Sequences) < 2 {
-					continue
-				}
-				p.Seconds = w.seconds(p, r)
-				if best == nil || p.Seconds < best.Seconds || p.Seconds == best.Seconds &&
-					p.MemoryBytes < best.MemoryBytes {
-					best = p
-				}
+	for choices := range 1 << 5 {
+		chosen := func(bit int) bool { return choices>>bit&1 != 0 }
+		try := Plan{TopologyInMemory: !chosen(4), InputInMemory: !chosen(3), FactorsByEdge: chosen(2),
+			InputFiles: chosen(1), InputKept: chosen(0)}
+		if try.InputKept && !try.InputFiles {
+			continue
+		}
+		widest, enough := w.Widest(try, budget)
+		least = min(least, enough)
+		if widest == nil || try.InputFiles && widest.Panels <= DirectPanels || try.InputInMemory &&
+			len(w.Sequences) < 2 {
+			continue
+		}
+		for _, p := range w.wholeLines(widest) {
+			p.Seconds = w.seconds(p, r)
+			if best == nil || p.Seconds < best.Seconds || p.Seconds == best.Seconds &&
+				p.MemoryBytes < best.MemoryBytes {
+				best = p
 			}
 		}
 	}
@@ -297,7 +345,12 @@ type Rates struct {
 	Edge, Byte float64
 }
 
-func (r *Rates) gather(rowBytes int64) float64 { return r.Edge + float64(r.Byte*float64(rowBytes)) }
+// gather is the time to add a row: by the cache lines that it lies in, on average over rows that follow one another.
+func (r *Rates) gather(rowBytes int) float64 {
+	unit := rowBytes & -rowBytes // rows begin at multiples of it
+	lines := 1 + float64(rowBytes-min(unit, cacheLine))/cacheLine
+	return r.Edge + float64(r.Byte*lines*cacheLine)
+}
 
 // RatesOf are the rates of a described machine. A row takes as long as its bytes and one cache line.
 func RatesOf(h machine.Hardware) *Rates {

@@ -15,11 +15,11 @@ const (
 // BatchRuns is the most runs of terms of a batch with rows of so many columns.
 func BatchRuns(features int) int { return min(BatchTerms, max(1, sumsBytes/4/max(1, features))) }
 
-// BatchBytes bounds the memory of a batch, with the sums of a hub.
-func BatchBytes(features int, weighted bool) int64 {
+// BatchBytes bounds the memory of a batch, with the sums of a hub; coefficients tells whether it lists them.
+func BatchBytes(features int, coefficients bool) int64 {
 	terms := 4 * BatchTerms
-	if weighted {
-		terms *= 2
+	if coefficients {
+		terms += 4*BatchTerms + 2*RunTerms
 	}
 	const run = 16 + 8 + 4 // with its length and its one
 	return int64(terms) + int64(BatchRuns(features))*int64(run+4*features) + 4*int64(1+HubRuns)*int64(features)
@@ -110,13 +110,35 @@ const StreamRangeBytes = 1 << 20
 // buffer that all readers share.
 const LargestRange = 2 * StreamRangeBytes
 
-// streamBytes is the memory of so many readers of a topology on disk, whose node ranges have up to rangeBytes.
-func streamBytes(readers int, rangeBytes int64) int64 {
-	if rangeBytes > LargestRange {
-		return int64(readers)*LargestRange + rangeBytes
+// streamBytes is the memory of so many readers of a topology on disk, whose node ranges have up to rangeBytes. All
+// share one buffer for those with more than most.
+func streamBytes(readers int, rangeBytes, most int64) int64 {
+	if rangeBytes > most {
+		return int64(readers)*most + rangeBytes
 	}
 	return int64(readers) * rangeBytes
 }
+
+// FactorBytes is the size of an edge's coefficient in product.EdgeFactors: itself, or a code.
+func FactorBytes(weighted bool) int64 {
+	if weighted {
+		return 4
+	}
+	return 2
+}
+
+// ListPiece is how many edges a reader lists at a time, on disk.
+const ListPiece = 1 << 16
+
+// ListsFactors tells whether a graph is so large that looking up factors by node is slower than reading a list of them
+// by edge: that of the nodes does not fit the caches.
+func ListsFactors(nodes int64) bool { return 4*nodes > cacheBytes }
+
+const cacheBytes = 16 << 20
+
+// ListedRange is the memory for a node range of a topology on disk, of so many bytes, with the coefficients of its
+// edges: half as many as EdgeBytes. The coefficients begin at a multiple of 64 bytes.
+func ListedRange(bytes int64) int64 { return Aligned(bytes) + bytes/2 }
 
 // DiskReaders is how many goroutines read a topology, an input or column files: while one waits for the disk, another
 // computes.

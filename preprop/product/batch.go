@@ -21,7 +21,8 @@ type Batch struct {
 	with     *Blend // nil: none
 
 	Nodes        []uint32  // of the terms
-	Coefficients []float32 // of the terms; nil without weights: they are p.t of the nodes
+	Coefficients []float32 // of the terms; nil: they are p.T of the nodes
+	codes        []uint16  // of the terms of a run, while they are listed
 	Runs         []run
 	Lengths      []int     // terms of each run
 	Sums         []float32 // of each run [len(Runs), features]
@@ -45,8 +46,8 @@ func NewBatch(p *Propagator, dst, src *Matrix, with *Blend) *Batch {
 		Sums: make([]float32, most*f), Total: make([]float32, f),
 		Ones: slices.Repeat(Unscaled, most),
 	}
-	if p.Graph.Weighted() {
-		b.Coefficients = make([]float32, plan.BatchTerms)
+	if p.Graph.Weighted() || p.Edges != nil {
+		b.Coefficients, b.codes = make([]float32, plan.BatchTerms), make([]uint16, plan.RunTerms)
 	}
 	return b
 }
@@ -73,8 +74,28 @@ func (b *Batch) layOut(t Terms, first, k int) {
 	b.Nodes = b.Nodes[:at+k]
 	nodes := b.Nodes[at:]
 	Splice(nodes, t.Neighbors, t.Node, t.Loop, first)
-	if t.Weights != nil {
-		c := b.Coefficients[at:][:k]
+	if b.Coefficients != nil {
+		b.coefficientsOf(b.Coefficients[at:][:k], nodes, t, first)
+	}
+	b.Runs = append(b.Runs, run{row: int64(t.Node), first: first == 0, last: first+k == t.Len()})
+	b.Lengths = append(b.Lengths, k)
+}
+
+// coefficientsOf fills c with the coefficients of terms of a row, from term first on, whose nodes are given.
+func (b *Batch) coefficientsOf(c []float32, nodes []uint32, t Terms, first int) {
+	switch {
+	case t.coefficients != nil:
+		Splice(c, t.coefficients, b.p.T[t.Node], t.Loop, first)
+	case t.codes != nil:
+		codes, values := b.codes[:len(c)], b.p.Edges.values
+		Splice(codes, t.codes, 0, t.Loop, first)
+		for i, code := range codes {
+			c[i] = values[code]
+		}
+		if at := t.Loop - first; t.Loop >= 0 && 0 <= at && at < len(c) {
+			c[at] = b.p.T[t.Node]
+		}
+	default:
 		Splice(c, t.Weights, 1, t.Loop, first)
 		if b.p.T != nil {
 			for i, u := range nodes {
@@ -82,8 +103,6 @@ func (b *Batch) layOut(t Terms, first, k int) {
 			}
 		}
 	}
-	b.Runs = append(b.Runs, run{row: int64(t.Node), first: first == 0, last: first+k == t.Len()})
-	b.Lengths = append(b.Lengths, k)
 }
 
 // AddHub computes a row of more than plan.HubRuns runs with several goroutines, so that the other cores need not wait
@@ -120,7 +139,7 @@ func (b *Batch) AddHub(ctx context.Context, t Terms, pool *Batches, threads int)
 
 // Splice fills part with elements of list from index first on, counted after put is inserted at index loop. Nothing
 // is inserted if loop is negative.
-func Splice[T uint32 | float32](part, list []T, put T, loop, first int) {
+func Splice[T uint32 | float32 | uint16](part, list []T, put T, loop, first int) {
 	switch at := loop - first; {
 	case loop < 0 || at >= len(part):
 		copy(part, list[first:])

@@ -27,7 +27,13 @@ func NewBench(ctx context.Context, graph *format.CSC, features int, t format.DTy
 		return nil, err
 	}
 	b := &Bench{p: p}
-	if b.src, err = NewMatrix(graph.Nodes(), features, t); err == nil {
+	if plan.ListsFactors(graph.Nodes()) {
+		err = p.ListFactors(ctx, nil, "", threads)
+	}
+	if err == nil {
+		b.src, err = NewMatrix(graph.Nodes(), features, t)
+	}
+	if err == nil {
 		b.dst, err = NewMatrix(graph.Nodes(), features, t)
 	}
 	if err == nil {
@@ -49,8 +55,12 @@ func NewBench(ctx context.Context, graph *format.CSC, features int, t format.DTy
 }
 
 // BenchBytes is the memory of a Bench in bytes, without the graph.
-func BenchBytes(nodes int64, features int, t format.DType) int64 {
-	return nodes * (2*int64(features)*int64(t.Size()) + 4)
+func BenchBytes(nodes, edges int64, features int, t format.DType) int64 {
+	bytes := nodes * (2*int64(features)*int64(t.Size()) + 4)
+	if plan.ListsFactors(nodes) {
+		bytes += plan.FactorBytes(false)*edges + 2*nodes
+	}
+	return bytes
 }
 
 // RowBytes is the size of a row of the matrices.
@@ -64,11 +74,11 @@ func (b *Bench) Hop(ctx context.Context, threads int) (rows int64, err error) {
 	return b.p.Hop(ctx, b.dst, b.src, nil, nil, threads, func(int64) {})
 }
 
-// Gather sums rows of the source, times their coefficients. It is the inner loop of a hop without anything around it.
+// Gather sums rows of the source. It is the inner loop of a hop without coefficients and without anything around it.
 func (b *Bench) Gather(ctx context.Context, rows []uint32, threads int) error {
 	share := (int64(len(rows)) + int64(threads) - 1) / int64(threads)
 	return parallel.For(ctx, threads, int64(len(rows)), share, func(lo, hi int64) error {
-		batch := NewBatch(b.p, b.dst, b.src, nil)
+		batch := NewBatch(&Propagator{Graph: b.p.Graph}, b.dst, b.src, nil)
 		batch.Lengths = batch.Lengths[:1]
 		for ; lo < hi; lo += plan.BatchTerms {
 			batch.Nodes = rows[lo:min(hi, lo+plan.BatchTerms)]
@@ -81,7 +91,7 @@ func (b *Bench) Gather(ctx context.Context, rows []uint32, threads int) error {
 
 // Close frees the memory.
 func (b *Bench) Close() error {
-	err := b.p.Buf.Free()
+	err := errors.Join(b.p.Buf.Free(), b.p.Edges.Close())
 	for _, m := range []*Matrix{b.src, b.dst} {
 		if m != nil {
 			err = errors.Join(err, m.Buf.Free())

@@ -43,6 +43,7 @@ type Propagator struct {
 	Loops bool
 	S, T  []float32       // [n]; nil where they are 1
 	Buf   *offheap.Buffer // of s or t
+	Edges *EdgeFactors    // nil: t is looked up by node
 }
 
 // NewPropagator computes the factors s and t of an operator over graph, the topology of o.Graph. The caller frees its
@@ -81,9 +82,9 @@ func inverse(d float64) float32 {
 
 // inDegrees calls set with each node's d(v), from several goroutines.
 func (p *Propagator) inDegrees(ctx context.Context, threads int, set func(v int64, d float64)) error {
-	return p.Graph.Each(ctx, 0, threads, func(b *format.NodeRange) error {
+	return p.Graph.Each(ctx, 0, threads, nil, func(b *Range) error {
 		for v := b.First; v < b.First+b.Rows(); v++ {
-			set(v, p.Terms(b, v).degree())
+			set(v, p.Terms(&b.NodeRange, v).degree())
 		}
 		return nil
 	})
@@ -123,6 +124,10 @@ type Terms struct {
 	Neighbors []uint32
 	Weights   []float32 // nil: all 1
 	Loop      int       // index of an added self-loop, or -1
+
+	// of EdgeFactors, in the order of Neighbors; nil: none
+	codes        []uint16
+	coefficients []float32
 }
 
 func (p *Propagator) Terms(b *format.NodeRange, v int64) Terms {
@@ -131,6 +136,19 @@ func (p *Propagator) Terms(b *format.NodeRange, v int64) Terms {
 		if at, found := slices.BinarySearch(t.Neighbors, t.Node); !found {
 			t.Loop = at
 		}
+	}
+	return t
+}
+
+// listed is the terms of a row with their coefficients.
+func (p *Propagator) listed(b *Range, v int64) Terms {
+	t := p.Terms(&b.NodeRange, v)
+	lo, hi := b.Offsets[v-b.First]-b.Offsets[0], b.Offsets[v-b.First+1]-b.Offsets[0]
+	if b.codes != nil {
+		t.codes = b.codes[lo:hi]
+	}
+	if b.coefficients != nil {
+		t.coefficients = b.coefficients[lo:hi]
 	}
 	return t
 }
@@ -215,7 +233,7 @@ func (p *Propagator) HopFrom(ctx context.Context, dst, src *Matrix, with *Blend,
 	done func(cost int64) (pause bool)) (added, reached int64, err error) {
 	pool := &Batches{Make: func() *Batch { return NewBatch(p, dst, src, with) }}
 	var walk Walk
-	err = p.Graph.Each(ctx, from, threads, func(b *format.NodeRange) error {
+	err = p.Graph.Each(ctx, from, threads, p.Edges, func(b *Range) error {
 		err := p.addRange(ctx, b, want, pool, threads, &walk.Added)
 		return walk.Range(b.First, b.First+b.Rows(), err, func() bool { return done(b.Edges() + b.Rows()) })
 	})
@@ -223,14 +241,14 @@ func (p *Propagator) HopFrom(ctx context.Context, dst, src *Matrix, with *Blend,
 }
 
 // addRange computes the rows of a node range that are in want.
-func (p *Propagator) addRange(ctx context.Context, b *format.NodeRange, want NodeSet, pool *Batches, threads int,
+func (p *Propagator) addRange(ctx context.Context, b *Range, want NodeSet, pool *Batches, threads int,
 	sum *atomic.Int64) error {
 	rows, added := pool.Get(), int64(0)
 	for v := b.First; v < b.First+b.Rows(); v++ {
 		if !want.Has(v) {
 			continue
 		}
-		t := p.Terms(b, v)
+		t := p.listed(b, v)
 		var err error
 		if t.Len() > plan.HubRuns*plan.RunTerms {
 			err = rows.AddHub(ctx, t, pool, threads)
@@ -297,7 +315,7 @@ func (p *Propagator) Needed(ctx context.Context, stored NodeSet, products, threa
 			continue
 		}
 		set := slices.Clone(next) // it has the in-neighbours of the nodes that the product after next needs
-		err := p.Graph.Each(ctx, 0, threads, func(b *format.NodeRange) error {
+		err := p.Graph.Each(ctx, 0, threads, nil, func(b *Range) error {
 			for v := b.First; v < b.First+b.Rows(); v++ {
 				if !next.Has(v) || r+2 < products && need[r+2].Has(v) {
 					continue

@@ -24,8 +24,9 @@ type Topology interface {
 	// Each calls body, from up to threads goroutines, with node ranges that cover the nodes from a first one on (the
 	// first node range may begin before) and have about as many edges and nodes, so that a few nodes of high degree
 	// do not keep one goroutine busy when the others are done. Node ranges are begun in ascending order. A range that
-	// is begun is finished; after an error none is begun. A node range is valid until body returns.
-	Each(ctx context.Context, from int64, threads int, body func(b *format.NodeRange) error) error
+	// is begun is finished; after an error none is begun. A node range is valid until body returns. Where list is not
+	// nil, node ranges come with their part of it.
+	Each(ctx context.Context, from int64, threads int, list *EdgeFactors, body func(b *Range) error) error
 	// InOrder calls body with node ranges that cover the nodes [lo, hi), ascending.
 	InOrder(ctx context.Context, lo, hi int64, body func(b *format.NodeRange) error) error
 	Close() error
@@ -41,14 +42,14 @@ func (r *MemoryTopology) Weighted() bool { return r.Weights != nil }
 
 func (r *MemoryTopology) Close() error { return r.Free() }
 
-func (r *MemoryTopology) Each(ctx context.Context, from int64, threads int,
-	body func(b *format.NodeRange) error) error {
-	return r.EachTask(ctx, from, threads, plan.TaskCost, body)
+func (r *MemoryTopology) Each(ctx context.Context, from int64, threads int, list *EdgeFactors,
+	body func(b *Range) error) error {
+	return r.EachTask(ctx, from, threads, plan.TaskCost, list, body)
 }
 
 // EachTask is Each with node ranges of about so many edges and nodes.
-func (r *MemoryTopology) EachTask(ctx context.Context, from int64, threads int, cost int64,
-	body func(b *format.NodeRange) error) error {
+func (r *MemoryTopology) EachTask(ctx context.Context, from int64, threads int, cost int64, list *EdgeFactors,
+	body func(b *Range) error) error {
 	n := r.Nodes()
 	start := from // in cost
 	if from > 0 {
@@ -58,7 +59,12 @@ func (r *MemoryTopology) EachTask(ctx context.Context, from int64, threads int, 
 		return int64(sort.Search(int(n), func(v int) bool { return r.Offsets[v]+int64(v) >= cost }))
 	}
 	return parallel.For(ctx, threads, n+r.Edges()-start, cost, func(lo, hi int64) error {
-		b := r.Range(first(start+lo), first(start+hi))
+		b := Range{NodeRange: r.Range(first(start+lo), first(start+hi))}
+		if list != nil {
+			if err := list.of(&b, 0, nil); err != nil {
+				return err
+			}
+		}
 		return body(&b)
 	})
 }
@@ -101,16 +107,23 @@ func (s *DiskTopology) rangeAt(node int64) int {
 	return sort.Search(s.Ranges(), func(k int) bool { first, _ := s.Bounds(k + 1); return first > node })
 }
 
-func (s *DiskTopology) Each(ctx context.Context, from int64, threads int, body func(b *format.NodeRange) error) error {
+func (s *DiskTopology) Each(ctx context.Context, from int64, threads int, list *EdgeFactors,
+	body func(b *Range) error) error {
+	bytes := func(topology int64) int64 {
+		if list == nil {
+			return topology
+		}
+		return plan.ListedRange(topology)
+	}
 	readers := plan.DiskReaders(threads)
-	buffers, err := NewBuffers(readers, min(s.RangeBytes(), plan.LargestRange))
+	buffers, err := NewBuffers(readers, bytes(min(s.RangeBytes(), plan.LargestRange)))
 	if err != nil {
 		return err
 	}
 	defer buffers.Free()
 	shared := buffers
 	if s.RangeBytes() > plan.LargestRange {
-		if shared, err = NewBuffers(1, s.RangeBytes()); err != nil {
+		if shared, err = NewBuffers(1, bytes(s.RangeBytes())); err != nil {
 			return err
 		}
 		defer shared.Free()
@@ -126,9 +139,15 @@ func (s *DiskTopology) Each(ctx context.Context, from int64, threads int, body f
 		}
 		buffer := free.Get()
 		defer free.Put(buffer)
-		b, err := s.ReadRange(k, buffer)
+		read, err := s.ReadRange(k, buffer)
 		if err != nil {
 			return err
+		}
+		b := Range{NodeRange: read}
+		if list != nil {
+			if err := list.of(&b, k, buffer[plan.Aligned(s.BytesOf(k)):]); err != nil {
+				return err
+			}
 		}
 		return body(&b)
 	})

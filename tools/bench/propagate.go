@@ -32,7 +32,7 @@ type PropagateOptions struct {
 func (o PropagateOptions) Bytes() int64 {
 	bytes := graphBytes(o.Nodes, o.Edges) + 4*gathered(o.Nodes)
 	for _, t := range o.DTypes {
-		bytes += product.BenchBytes(o.Nodes, o.Features, t)
+		bytes += product.BenchBytes(o.Nodes, o.Edges, o.Features, t)
 	}
 	return bytes
 }

@@ -1,0 +1,205 @@
+package product
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/kernel"
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+)
+
+// Range is a node range and, where the propagator has EdgeFactors, the coefficient of each edge: a code or itself.
+type Range struct {
+	format.NodeRange
+	codes        []uint16  // in the order of Neighbors; nil: none
+	coefficients []float32 // in the order of Neighbors; nil: none
+}
+
+// EdgeFactors is a list of the coefficients w(u,v) * t(u) of a propagator, one for each edge, in the order of the
+// topology. A hop reads the list from end to end. Without it, a hop looks t up by the source of each edge; where t
+// does not fit the caches, that takes as long as to fetch a row of one cache line.
+//
+// Without weights, t has few distinct values, at most one for each distinct degree, and the list has codes of them.
+type EdgeFactors struct {
+	values *[1 << 16]float32 // by code; nil: the list has coefficients
+	memory *offheap.Buffer   // the list; nil: it is in file
+	file   vfs.File
+	sums   []uint32 // CRC-32C of the part of each node range, in file
+	remove func() error
+}
+
+// elementBytes is the size of an element of the list.
+func (l *EdgeFactors) elementBytes() int64 { return plan.FactorBytes(l.values == nil) }
+
+// Close frees the memory or removes the file. Close of nil does nothing.
+func (l *EdgeFactors) Close() error {
+	switch {
+	case l == nil:
+		return nil
+	case l.file == nil:
+		return l.memory.Free()
+	}
+	return errors.Join(l.file.Close(), l.remove())
+}
+
+// ListFactors makes p.Edges, in memory, or in the file at path if the topology is on disk. It makes none if the operator
+// has no t, or if t has more distinct values than there are codes.
+func (p *Propagator) ListFactors(ctx context.Context, fsys vfs.FS, path string, threads int) error {
+	if p.T == nil {
+		return nil
+	}
+	list, codes := &EdgeFactors{}, []uint16(nil)
+	if !p.Graph.Weighted() {
+		buf, err := offheap.Alloc(2 * p.Graph.Nodes())
+		if err != nil {
+			return err
+		}
+		defer buf.Free()
+		codes = dtype.Uint16s(buf.Bytes())
+		if list.values, err = encodeFactors(ctx, codes, p.T, threads); err != nil || list.values == nil {
+			return err
+		}
+	}
+	put := func(dst []byte, b *Range, first int64) { // of edges of a node range, from one on
+		if codes != nil {
+			out := dtype.Uint16s(dst)
+			for i, u := range b.Neighbors[first:][:len(out)] {
+				out[i] = codes[u]
+			}
+			return
+		}
+		out := dtype.Float32s(dst)
+		for i, u := range b.Neighbors[first:][:len(out)] {
+			out[i] = float32(b.Weights[first+int64(i)] * p.T[u])
+		}
+	}
+	if disk, ok := p.Graph.(*DiskTopology); ok {
+		if err := list.write(ctx, disk, fsys, path, threads, put); err != nil {
+			return err
+		}
+	} else {
+		size := list.elementBytes()
+		var err error
+		if list.memory, err = offheap.Alloc(size * p.Graph.Edges()); err != nil {
+			return err
+		}
+		if err = p.Graph.Each(ctx, 0, threads, nil, func(b *Range) error {
+			put(list.memory.Bytes()[size*b.Offsets[0]:][:size*b.Edges()], b, 0)
+			return nil
+		}); err != nil {
+			return errors.Join(err, list.memory.Free())
+		}
+	}
+	p.Edges = list
+	return nil
+}
+
+// write writes the list to a file without a final name, as no other process uses it, and opens it.
+func (l *EdgeFactors) write(ctx context.Context, graph *DiskTopology, fsys vfs.FS, path string, threads int,
+	put func(dst []byte, b *Range, first int64)) error {
+	size := l.elementBytes()
+	buffers, err := NewBuffers(plan.DiskReaders(threads), plan.ListPiece*size)
+	if err != nil {
+		return err
+	}
+	defer buffers.Free()
+	f, err := fsys.Create(path)
+	if err != nil {
+		return err
+	}
+	l.sums, l.remove = make([]uint32, graph.Ranges()), f.Abort
+	err = graph.Each(ctx, 0, threads, nil, func(b *Range) error {
+		buffer, sum := buffers.Get(), uint32(0)
+		defer buffers.Put(buffer)
+		for first := int64(0); first < b.Edges(); first += plan.ListPiece {
+			part := buffer[:size*min(plan.ListPiece, b.Edges()-first)]
+			put(part, b, first)
+			sum = kernel.CRC32C(sum, part)
+			if _, err := f.WriteAt(part, size*(b.Offsets[0]+first)); err != nil {
+				return err
+			}
+		}
+		l.sums[graph.rangeAt(b.First)] = sum
+		return nil
+	})
+	if err == nil {
+		l.file, err = fsys.Open(path + vfs.TempSuffix)
+	}
+	if err != nil {
+		err = errors.Join(err, f.Abort())
+	}
+	return err
+}
+
+// of sets the coefficients of a node range. buffer has room for them where the list is in a file; k is the number of
+// the node range then.
+func (l *EdgeFactors) of(b *Range, k int, buffer []byte) error {
+	size := l.elementBytes()
+	at, part := size*b.Offsets[0], buffer
+	if l.file == nil {
+		part = l.memory.Bytes()[at:]
+	}
+	part = part[:size*b.Edges()]
+	if l.file != nil {
+		if n, err := l.file.ReadAt(part, at); n < len(part) {
+			return fmt.Errorf("%s: %d of %d bytes at byte %d: %w", l.file.Path(), n, len(part), at, err)
+		}
+		if kernel.CRC32C(0, part) != l.sums[k] {
+			return fmt.Errorf("%s: the %d bytes from byte %d on: %w", l.file.Path(), len(part), at, folder.ErrDamaged)
+		}
+	}
+	if l.values != nil {
+		b.codes = dtype.Uint16s(part)
+	} else {
+		b.coefficients = dtype.Float32s(part)
+	}
+	return nil
+}
+
+// encodeFactors numbers the distinct factors and sets the code of each. values is nil if there are too many.
+func encodeFactors(ctx context.Context, codes []uint16, factors []float32, threads int) (values *[1 << 16]float32,
+	err error) {
+	const grain = 1 << 18
+	var mu sync.Mutex
+	known := map[uint32]uint16{}
+	err = parallel.For(ctx, threads, int64(len(factors)), grain, func(lo, hi int64) error {
+		here := map[uint32]uint16{}
+		for _, x := range factors[lo:hi] {
+			here[math.Float32bits(x)] = 0
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for bits := range here {
+			known[bits] = 0
+		}
+		return nil
+	})
+	if err != nil || len(known) > len(values) {
+		return nil, err
+	}
+	values = new([1 << 16]float32)
+	all := make([]uint32, 0, len(known))
+	for bits := range known {
+		all = append(all, bits)
+	}
+	slices.Sort(all)
+	for code, bits := range all {
+		known[bits], values[code] = uint16(code), math.Float32frombits(bits)
+	}
+	return values, parallel.For(ctx, threads, int64(len(factors)), grain, func(lo, hi int64) error {
+		for v := lo; v < hi; v++ {
+			codes[v] = known[math.Float32bits(factors[v])]
+		}
+		return nil
+	})
+}
