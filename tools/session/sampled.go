@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/chunk"
@@ -57,22 +58,19 @@ type OpenedGraph struct {
 
 // Sampled is a graph that is open for sampling.
 type Sampled struct {
-	Topology sampling.Topology
-	Method   *sampling.Method
-	Cache    *cache.Cache // nil: none
+	OpenedGraph
+	Method *sampling.Method
+	Cache  *cache.Cache // nil: none
 	// Lists are the adjacency lists that a joint cache has, which Topology reads; nil: none.
-	Lists *sampling.ListCache
-	// With a Device:
-	Features  features.Source
-	Loader    *sampling.Loader
-	Placement string      // placement.Host or Storage
-	Reason    string      // of it, in words
-	Memory    need.Memory // of the host, without batches
+	Lists     *sampling.ListCache
+	Loader    *sampling.Loader // with a Device
+	Placement string           // placement.Host or Storage
+	Reason    string           // of it, in words
+	Memory    need.Memory      // of the host, without batches
 
-	maxBatchBytes int64 // 0: as much as the device has
-	samples       int   // at a time; 0: as many as can be
-	traceRows     int64 // that an optimal cache looks ahead
-	opened        bool  // topology and features are the caller's
+	maxBatchBytes int64       // 0: as much as the device has
+	samples       int         // at a time; 0: as many as can be
+	own           []io.Closer // topology and features, if the session opened them
 }
 
 // OpenSampled opens topology, sampler and cache of a graph and, for a device, features, labels and
@@ -100,41 +98,49 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 		o.Sampling.Targets = o.Seeds
 	}
 	o.Sampling.Threads = o.Machine.Threads
-	s := &Sampled{}
-	if o.Opened == nil {
-		err = s.place(graph, &o)
-	} else {
-		s.opened, s.Topology, s.Features, s.Placement, s.traceRows = true, o.Opened.Topology, o.Opened.Features,
-			o.Placement, o.Opened.TraceRows
+	s := &Sampled{Placement: o.Placement}
+	if o.Opened != nil {
+		s.OpenedGraph = *o.Opened
+	} else if err = s.place(graph, &o); err == nil {
+		err = s.openGraph(ctx, graph, &o)
+	}
+	if err == nil {
+		err = s.openCache(ctx, graph, &o)
+	}
+	if err == nil {
+		s.Method, err = sampling.NewMethod(ctx, o.Sampler, s.Topology, o.Sampling)
+	}
+	if err == nil && o.Device != nil {
+		err = s.openLoader(ctx, graph, &o)
 	}
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, s.Close())
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close())
-		}
-	}()
-	switch {
-	case s.opened:
-	case o.Mapped:
+	return s, nil
+}
+
+// openGraph opens the topology and, for a device, the features.
+func (s *Sampled) openGraph(ctx context.Context, graph *format.Dir, o *SampledOptions) (err error) {
+	if o.Mapped {
 		s.Topology, err = sampling.MapTopology(ctx, graph)
-	default:
+	} else {
 		s.Topology, err = sampling.LoadTopology(ctx, graph, o.Machine.Threads)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.openCache(ctx, graph, &o); err != nil {
-		return nil, err
+	if s.own = append(s.own, s.Topology); o.Device == nil {
+		return nil
 	}
-	if s.Method, err = sampling.NewMethod(ctx, o.Sampler, s.Topology, o.Sampling); err != nil {
-		return nil, err
+	if s.Placement == placement.Storage {
+		s.Features, err = features.OpenStorage(ctx, graph, o.Device, o.Machine.Threads, false)
+	} else {
+		s.Features, err = features.LoadHost(ctx, graph, o.Machine.Threads)
 	}
-	if o.Device != nil {
-		return s, s.openLoader(ctx, graph, &o)
+	if err == nil {
+		s.own = append(s.own, s.Features)
 	}
-	return s, nil
+	return err
 }
 
 // locality is the sampler that prefers cached nodes.
@@ -164,7 +170,7 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 	}
 	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
 		Topology: s.Topology, RowBytes: featureBytes(graph), Method: method, Nodes: o.Seeds, Plan: o.Plan,
-		Workers: s.workers(o), Samples: s.samples, TraceRows: s.traceRows,
+		Workers: s.workers(o), Samples: s.samples, TraceRows: s.TraceRows,
 	})
 	if err = errors.Join(err, method.Close()); err != nil {
 		return err
@@ -189,25 +195,10 @@ func (s *Sampled) openLoader(ctx context.Context, graph *format.Dir, o *SampledO
 	if err != nil {
 		return err
 	}
-	switch {
-	case s.opened:
-	case s.Placement == placement.Storage:
-		stored, err := features.OpenStorage(ctx, graph, o.Device, o.Machine.Threads, false)
-		if err != nil {
-			return err
-		}
-		s.Features = stored
-	default:
-		loaded, err := features.LoadHost(ctx, graph, o.Machine.Threads)
-		if err != nil {
-			return err
-		}
-		s.Features = loaded
-	}
 	s.Loader, err = sampling.Open(sampling.LoaderOptions{
 		Device: o.Device, Features: s.Features, Labels: labels, Cache: s.Cache, Buffers: o.Buffers,
-		MostBuffers:   o.MostBuffers,
-		MaxBatchBytes: s.maxBatchBytes, Workers: s.workers(o), Samples: s.samples, NodeIDs: o.NodeIDs,
+		MostBuffers: o.MostBuffers, MaxBatchBytes: s.maxBatchBytes, Workers: s.workers(o), Samples: s.samples,
+		NodeIDs: o.NodeIDs,
 	})
 	return err
 }
@@ -227,9 +218,9 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 		return err
 	}
 	defer func() { // with half of what is left
-		s.traceRows = cache.MostTraceRows
+		s.TraceRows = cache.MostTraceRows
 		if o.Machine.Budget.By != "" {
-			s.traceRows = max(m.Nodes, cache.TraceRows((int64(o.Machine.Budget.Bytes)-s.Memory.HostBytes)/2))
+			s.TraceRows = max(m.Nodes, cache.TraceRows((int64(o.Machine.Budget.Bytes)-s.Memory.HostBytes)/2))
 		}
 	}()
 	sum := func(more ...need.Term) need.Memory { return slices.Concat(terms, more).Sum(1, false) }
@@ -343,19 +334,14 @@ func (s *Sampled) Close() error {
 			errs = append(errs, err)
 		}
 	}
-	if s.Features != nil && !s.opened {
-		errs = append(errs, s.Features.Close())
-	}
 	if s.Method != nil {
 		errs = append(errs, s.Method.Close())
 	}
-	behind := s.Topology
 	if s.Lists != nil {
-		behind = s.Lists.Topology
 		errs = append(errs, s.Lists.Close())
 	}
-	if behind != nil && !s.opened {
-		errs = append(errs, behind.Close())
+	for _, c := range s.own {
+		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -96,7 +96,7 @@ func (g *Graph) open(ctx context.Context) (err error) {
 		g.topology = pinned
 	}
 	if !onDevice || job.elements != nil {
-		if g.features, err = g.openFeatures(ctx, pin); err != nil {
+		if err := g.openFeatures(ctx, pin); err != nil {
 			return err
 		}
 	}
@@ -120,7 +120,7 @@ func (g *Graph) open(ctx context.Context) (err error) {
 	case info.Unified && g.plan.need.float:
 		g.features = g.whole.Features(threads)
 	default:
-		if g.features, err = g.openFeatures(ctx, pin); err != nil {
+		if err := g.openFeatures(ctx, pin); err != nil {
 			return err
 		}
 	}
@@ -128,25 +128,22 @@ func (g *Graph) open(ctx context.Context) (err error) {
 }
 
 // openFeatures opens the features where the plan has them.
-func (g *Graph) openFeatures(ctx context.Context, pin bool) (features.Source, error) {
+func (g *Graph) openFeatures(ctx context.Context, pin bool) (err error) {
 	threads := g.o.Machine.Threads
 	switch elements := g.plan.job.elements; {
 	case elements != nil:
-		return source(features.LoadSparse(ctx, g.dir, elements, threads))
+		g.features, err = features.LoadSparse(ctx, g.dir, elements, threads)
 	case g.plan.placement == placement.Storage:
-		return source(features.OpenStorage(ctx, g.dir, g.devices[0], threads, false))
+		g.features, err = features.OpenStorage(ctx, g.dir, g.devices[0], threads, false)
 	case pin:
-		return source(features.LoadPinned(ctx, g.dir, g.devices[0], threads))
+		g.features, err = features.LoadPinned(ctx, g.dir, g.devices[0], threads)
+	default:
+		g.features, err = features.LoadHost(ctx, g.dir, threads)
 	}
-	return source(features.LoadHost(ctx, g.dir, threads))
-}
-
-// source is nil after an error, also as an interface.
-func source[F features.Source](f F, err error) (features.Source, error) {
 	if err != nil {
-		return nil, err
+		g.features = nil // which a nil pointer is not
 	}
-	return f, nil
+	return err
 }
 
 // checkChunks notes in the plan how large chunks are. It refuses a graph with a node whose in-neighbours do not fit on
