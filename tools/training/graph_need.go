@@ -23,16 +23,12 @@ const InferenceRows = 8192
 // optimalTraceBytes is what an optimal cache may take to look ahead in trainings.
 const optimalTraceBytes = 64 << 20
 
-// graphNeed is what the parts of a graph, its model and its batches take.
+// graphNeed is what a graph in its place, its model and its batches take.
 type graphNeed struct {
-	common  need.Terms // wherever the graph lies
-	whole   need.Terms // where it is on the device as a whole
-	chunks  need.Terms // where it comes to the device in chunks
-	storage need.Terms // where features are in storage
-	pinning need.Term  // while the topology comes to pinned memory
-	// In bytes: features in host memory, as stored or as sparse rows, and these with the topology.
-	features, input int64
-	batch           sampling.BatchMemory
+	terms need.Terms // that are known before the graph is opened
+	// In bytes: the graph in host memory; the graph as a whole on the device.
+	input, whole int64
+	batch        sampling.BatchMemory
 	// Pinned memory of the model, for all devices, in epochs and while batches are measured.
 	pinned, profilePinned int64
 	// Device memory: parameters and rows of batches, activations of a batch, validated nodes, and their layers.
@@ -46,39 +42,60 @@ type graphNeed struct {
 	float                        bool  // features are stored as float32
 }
 
-// needOf counts what a job takes on devices like info.
+// needOf counts what a job takes on devices like info, in the job's placement.
 func (o *graphJob) needOf(graph *format.Dir, info gds.Info) (b graphNeed, err error) {
 	m, sparse := &graph.Manifest, o.elements != nil
 	layers, _, stateColumns, err := o.spec.GraphShape(sparse)
 	if err != nil {
 		return b, err
 	}
-	n, stored, labels := m.Nodes, gds.Bytes(1, m.Features, graph.Layout().DType), sampling.LabelsNeed(m)
-	b.edges, b.float = wholegraph.Edges(m, o.aggregation), graph.Layout().DType == gds.Float32
-	onDevice := gds.Bytes(int(n), m.Features, gds.Float32)
-	if b.features = n * stored; sparse {
-		b.features, onDevice = o.elements.Bytes(), o.elements.Bytes()
-	}
-	topology := sampling.TopologyNeed(m)
-	if o.scheduled && !info.Unified && info.MapsPinned {
-		b.pinning = need.Term{Name: "topology in pinned memory", Place: need.Pinned, Bytes: topology.Bytes,
-			Until: need.Topology}
-	}
-	evaluated := (labels.Bytes/max(n, 1)+8)*cmp.Or(o.evaluated, n) + 2*3*gds.Align // of two sets, three vectors each
-	b.input = b.features + topology.Bytes + labels.Bytes + 8*n
-	b.common = append(slices.Clone(o.held), session.Program, topology, labels, need.OnHeap("lists of nodes", 8*n),
-		need.Term{Name: "nodes that are evaluated", Place: need.FirstDevice, Bytes: evaluated, From: need.Epoch})
-	scratch, err := o.spec.GraphBytes(int(n), sparse, false)
+	scratch, err := o.spec.GraphBytes(int(m.Nodes), sparse, false)
 	if err != nil {
 		return b, err
 	}
-	edges := wholegraph.Bytes(m, o.aggregation, o.elements) + 4*gds.Align - onDevice
-	b.whole = append(wholegraph.OpeningNeed(m, o.aggregation),
-		need.Term{Name: "features on the device", Place: need.FirstDevice, Bytes: onDevice, From: need.Features},
-		need.Term{Name: "edges on the device", Place: need.FirstDevice, Bytes: edges, From: need.Edges},
-		need.Term{Name: "layers of all nodes", Place: need.FirstDevice, Bytes: scratch, From: need.Epoch})
-	b.chunks = wholegraph.ChunksNeed(m, o.aggregation, stateColumns)
-	b.storage = features.StorageNeed(n, stored).During(need.Profile, "")
+	n, stored, labels := m.Nodes, gds.Bytes(1, m.Features, graph.Layout().DType), sampling.LabelsNeed(m)
+	b.edges, b.float = wholegraph.Edges(m, o.aggregation), graph.Layout().DType == gds.Float32
+	inMemory, onDevice := n*stored, gds.Bytes(int(n), m.Features, gds.Float32) // features
+	if sparse {
+		inMemory, onDevice = o.elements.Bytes(), o.elements.Bytes()
+	}
+	topology := sampling.TopologyNeed(m)
+	evaluated := (labels.Bytes/max(n, 1)+8)*cmp.Or(o.evaluated, n) + 2*3*gds.Align // of two sets, three vectors each
+	b.input = inMemory + topology.Bytes + labels.Bytes + 8*n
+	b.terms = append(slices.Clone(o.held), session.Program, topology, labels, need.OnHeap("lists of nodes", 8*n),
+		need.Term{Name: "nodes that are evaluated", Place: need.FirstDevice, Bytes: evaluated, From: need.Epoch})
+	if o.scheduled && !info.Unified && info.MapsPinned && o.placement != placement.Storage {
+		b.terms = append(b.terms, need.Term{Name: "topology in pinned memory", Place: need.Pinned,
+			Bytes: topology.Bytes, Until: need.Topology})
+	}
+	held := need.Term{Name: "features", Place: need.OffHeap, Bytes: inMemory}
+	read := need.Term{Name: "features while they are read", Place: need.OffHeap, Bytes: inMemory, From: need.Features,
+		Until: need.Features}
+	switch o.placement {
+	case placement.Device:
+		edges := wholegraph.Bytes(m, o.aggregation, o.elements) + 4*gds.Align - onDevice
+		whole := append(wholegraph.OpeningNeed(m, o.aggregation),
+			need.Term{Name: "features on the device", Place: need.FirstDevice, Bytes: onDevice, From: need.Features},
+			need.Term{Name: "edges on the device", Place: need.FirstDevice, Bytes: edges, From: need.Edges},
+			need.Term{Name: "layers of all nodes", Place: need.FirstDevice, Bytes: scratch, From: need.Epoch})
+		b.whole = whole.Peak(need.FirstDevice)
+		b.terms = append(b.terms, whole...)
+		switch { // samples take features from the whole graph where the host can read it
+		case sparse:
+			held.From = need.Features
+			b.terms = append(b.terms, held)
+		case o.sampler != "" && !(info.Unified && b.float):
+			held.From = need.Profile
+			b.terms = append(b.terms, held, read)
+		default:
+			b.terms = append(b.terms, read)
+		}
+	case placement.Host:
+		b.terms = append(append(b.terms, wholegraph.ChunksNeed(m, o.aggregation, stateColumns)...), held)
+	default:
+		b.terms = slices.Concat(b.terms, wholegraph.ChunksNeed(m, o.aggregation, stateColumns),
+			features.StorageNeed(n, stored).During(need.Profile, ""))
+	}
 	if info.EdgeWork {
 		b.wholeWork, b.edgeBytes = o.spec.EdgeWorkBytes(n, b.edges), o.spec.EdgeWorkBytes(1, 1)
 	}
@@ -96,7 +113,7 @@ func (o *graphJob) needOf(graph *format.Dir, info gds.Info) (b graphNeed, err er
 		}
 		b.validation, b.validationLayers = wholegraph.NeighborhoodBytes(n, m.Edges), both-scratch
 		if sparse {
-			b.validation += b.features
+			b.validation += inMemory
 		}
 	}
 	if b.pinned, err = o.spec.PinnedBytes(rows, o.devices, o.gradients, o.train); err != nil {
@@ -162,9 +179,7 @@ func (b *graphNeed) countSamples(graph *format.Dir, o *graphJob, info gds.Info) 
 		tables = append(tables, sampling.CacheNeed(spec, m, stored, b.traceRows)...)
 		rows := sampling.RowCacheNeed(spec.Slots(m.Nodes, stored), stored, m.Nodes, blocks[0].Sources, info.Unified,
 			o.scheduled).During(need.Profile, "")
-		if info.Unified { // else there is nothing to be gained by rows in other memory
-			b.storage = append(b.storage, rows...)
-		} else {
+		if !info.Unified || o.placement == placement.Storage { // else it gains nothing by rows in other memory
 			tables = append(tables, rows...)
 		}
 	}
@@ -173,7 +188,7 @@ func (b *graphNeed) countSamples(graph *format.Dir, o *graphJob, info gds.Info) 
 		if t.Place != need.Device {
 			t.Bytes *= int64(o.devices)
 		}
-		b.common = append(b.common, t)
+		b.terms = append(b.terms, t)
 	}
 	return nil
 }
@@ -214,7 +229,7 @@ func (p *graphPlan) workBytes() int64 {
 func (p *graphPlan) memory() need.Memory {
 	b, o, c := &p.need, &p.job, &p.batches
 	devices := int64(o.devices)
-	terms := slices.Clone(b.common)
+	terms := slices.Clone(b.terms)
 	add := func(name string, place need.Place, bytes int64, from, until need.Phase) {
 		if bytes > 0 {
 			terms = append(terms, need.Term{Name: name, Place: place, Bytes: bytes, From: from, Until: until})
@@ -230,34 +245,15 @@ func (p *graphPlan) memory() need.Memory {
 	if c.route {
 		add("batch that the device prepares", need.Device, b.batch.Route, need.Profile, "")
 	}
-	if p.placement != placement.Storage && b.pinning.Bytes > 0 {
-		terms = append(terms, b.pinning)
-	}
 	if p.placement == placement.Device {
-		terms = append(terms, b.whole...)
 		add("work along edges of all nodes", need.FirstDevice, max(0, b.wholeWork-b.batchWork), need.Profile, "")
 		add("neighbourhood of validated nodes", need.FirstDevice, b.validation, need.Epoch, "")
 		add("layers of validation", need.FirstDevice, b.validationLayers, need.Epoch, "")
-		switch { // samples take features from the whole graph where the host can read it
-		case o.elements != nil:
-			add("features", need.OffHeap, b.features, need.Features, "")
-		case o.sampler != "" && !(p.unified && b.float):
-			add("features", need.OffHeap, b.features, need.Profile, "")
-			fallthrough
-		default:
-			add("features while they are read", need.OffHeap, b.features, need.Features, need.Features)
-		}
 	} else {
 		memory := cmp.Or(p.chunkMemory, p.chunkBytes)
-		terms = append(terms, b.chunks...)
 		add("chunk of a layer", need.FirstDevice, b.layers+memory+p.chunkModel, need.Profile, "")
 		if add("chunk that is sampled", need.Heap, memory, need.Profile, ""); !p.unified {
 			add("chunk before it is copied", need.Pinned, memory, need.Profile, "")
-		}
-		if p.placement == placement.Storage {
-			terms = append(terms, b.storage...)
-		} else {
-			add("features", need.OffHeap, b.features, "", "")
 		}
 	}
 	add("work along edges", need.Device, b.batchWork, need.Profile, "")

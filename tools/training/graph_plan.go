@@ -246,8 +246,7 @@ func (c *candidate) plan(m session.Machine, graph *format.Dir) (p graphPlan, err
 			}
 			return p, err
 		}
-		whole := units.Bytes(p.need.whole.Peak(need.FirstDevice))
-		p.reasons = []string{"the whole graph fits on the device: " + whole.String()}
+		p.reasons = []string{"the whole graph fits on the device: " + units.Bytes(p.need.whole).String()}
 		err = m.Fits(c.name+", as a whole on the device,", p.memory())
 	} else {
 		from := map[string]string{placement.Host: "host memory", placement.Storage: "storage"}[c.placement]
