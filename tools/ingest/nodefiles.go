@@ -97,7 +97,7 @@ func (l *edgeList) Edges(ctx context.Context, threads int, emit func(Edges) erro
 func (l *edgeList) Close() error {
 	err := l.source.Close()
 	if l.edges != nil {
-		err = errors.Join(err, l.edges.Close())
+		err = errors.Join(err, l.edges.free())
 	}
 	return errors.Join(err, l.scratch.Close())
 }

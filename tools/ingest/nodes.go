@@ -180,24 +180,26 @@ func each[T npy.Number](ctx context.Context, a *npy.Stream, body func(i int64, v
 	return nil
 }
 
-// withArray calls body with an array of an archive.
-func withArray(fsys vfs.FS, path, name string, body func(*npy.Stream) error) error {
-	a, err := npy.OpenStream(fsys, path, name)
+// openMember starts to read an array of an archive, which must hold what checkArray is told. The caller closes it.
+func (s *source) openMember(path, name, want string) (*npy.Stream, error) {
+	a, err := npy.OpenStream(s.fsys, path, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkArray(a.Path(), &a.Header, want); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	return a, nil
+}
+
+// readMember reads the first integers of an array of an archive.
+func (s *source) readMember(path, name, want string, dst []int64) error {
+	a, err := s.openMember(path, name, want)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	return body(a)
-}
-
-// readArchive reads an array of an archive, which must hold what checkArray is told.
-func readArchive(fsys vfs.FS, path, name, want string, dst []int64) error {
-	return withArray(fsys, path, name, func(a *npy.Stream) error {
-		if err := checkArray(a.Path(), &a.Header, want); err != nil {
-			return err
-		}
-		return npy.Next(a, dst)
-	})
+	return npy.Next(a, dst)
 }
 
 // openLabelArray opens labels in a .npy file with n rows (negative: any number). nodeOf is the node of a row.

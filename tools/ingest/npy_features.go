@@ -191,18 +191,20 @@ func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 			s.path("node_feat.npz"))
 	}
 	path := s.path("node_feat.npz")
-	err := withArray(s.fsys, path, "format", func(a *npy.Stream) error {
-		layout, err := a.Strings()
-		if err == nil && !slices.Equal(layout, []string{"csr"}) {
-			err = invalid(path, "a sparse matrix of format %.100q (want csr: save matrix.tocsr())", layout)
-		}
-		return err
-	})
+	a, err := s.openMember(path, "format", "")
 	if err != nil {
 		return err
 	}
+	defer a.Close()
+	layout, err := a.Strings()
+	if err == nil && !slices.Equal(layout, []string{"csr"}) {
+		err = invalid(path, "a sparse matrix of format %.100q (want csr: save matrix.tocsr())", layout)
+	}
 	var dims [2]int64
-	if err := readArchive(s.fsys, path, "shape", "integers [2]", dims[:]); err != nil {
+	if err == nil {
+		err = s.readMember(path, "shape", "integers [2]", dims[:])
+	}
+	if err != nil {
 		return err
 	}
 	if dims[0] < 0 {
@@ -217,35 +219,31 @@ func (s *arraySource) openSparseFeatures(o NPYOptions) error {
 type sparseReader struct {
 	path                  string
 	indptr, indices, data *npy.Stream
-	streams               []*npy.Stream // all of them
-	cols                  int64
+	cols, rows            int64
 	row                   int64 // next
 	ptr                   int64 // indptr[row]
-	columns               []int64
-	values                []float32
-	ptrs                  []int64
-	at                    int   // next of columns and values
-	left                  int64 // entries not yet in columns and values
+	columns               [sparseBlock]int64
+	values                [sparseBlock]float32
 }
 
-// sparseBlock is the number of entries that are read in one go.
-const sparseBlock = 1 << 16
+// sparseBlock is the most entries that are read in one go.
+const sparseBlock = 1 << 12
 
 // sparseBytes bounds what a sparseReader holds: entries, raw bytes, inflaters.
 const sparseBytes = 8 << 20
 
 func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
-	r := &sparseReader{path: s.path("node_feat.npz"), cols: int64(s.info.Features)}
+	r := &sparseReader{path: s.path("node_feat.npz"), cols: int64(s.info.Features), rows: s.info.Nodes}
 	defer closeOnError(&err, r)
-	if r.data, err = s.stream(r, "data", "numbers [entries]"); err != nil {
+	if r.data, err = s.openMember(r.path, "data", "numbers [entries]"); err != nil {
 		return nil, err
 	}
-	r.left = r.data.Elements()
-	if r.indices, err = s.stream(r, "indices", fmt.Sprintf("integers [%d]: one for each value", r.left)); err != nil {
+	want := fmt.Sprintf("integers [%d]: one for each value", r.data.Elements())
+	if r.indices, err = s.openMember(r.path, "indices", want); err != nil {
 		return nil, err
 	}
-	ends := fmt.Sprintf("integers [%d]: where each row ends", s.info.Nodes+1)
-	if r.indptr, err = s.stream(r, "indptr", ends); err != nil {
+	want = fmt.Sprintf("integers [%d]: where each row ends", r.rows+1)
+	if r.indptr, err = s.openMember(r.path, "indptr", want); err != nil {
 		return nil, err
 	}
 	var first [1]int64
@@ -255,76 +253,55 @@ func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
 	return r, err
 }
 
-// stream opens an array for r, which must be as checkArray is told.
-func (s *arraySource) stream(r *sparseReader, name, want string) (*npy.Stream, error) {
-	a, err := npy.OpenStream(s.fsys, r.path, name)
-	if err != nil {
-		return nil, err
-	}
-	r.streams = append(r.streams, a)
-	return a, checkArray(a.Path(), &a.Header, want)
-}
-
 // Read fills dst with zeros and the entries of the next rows; entries of one place add up, as in scipy.
-func (r *sparseReader) Read(ctx context.Context, dst []float32) error {
+func (r *sparseReader) Read(_ context.Context, dst []float32) error {
 	clear(dst)
-	for len(dst) > 0 {
-		n := min(int64(len(dst))/r.cols, sparseBlock)
-		ptrs := slices.Grow(r.ptrs[:0], int(n))[:n]
-		r.ptrs = ptrs
-		if err := npy.Next(r.indptr, ptrs); err != nil {
+	for ; len(dst) > 0; dst = dst[r.cols:] {
+		if err := r.readRow(dst[:r.cols]); err != nil {
 			return err
 		}
-		for i, end := range ptrs {
-			if err := r.readRow(dst[int64(i)*r.cols:int64(i+1)*r.cols], end); err != nil {
-				return err
-			}
-		}
-		dst = dst[n*r.cols:]
 	}
 	return nil
 }
 
-func (r *sparseReader) readRow(dst []float32, end int64) error {
-	if end < r.ptr || end > r.data.Elements() || r.row == r.indptr.Elements()-2 && end != r.data.Elements() {
-		return invalid(r.indptr.Path(), "row %d ends at entry %d (want %d to %d)", r.row, end, r.ptr, r.data.Elements())
+func (r *sparseReader) readRow(dst []float32) error {
+	var ends [1]int64
+	if err := npy.Next(r.indptr, ends[:]); err != nil {
+		return err
 	}
-	for ; r.ptr < end; r.ptr++ {
-		if r.at == len(r.values) {
-			if err := r.refill(); err != nil {
-				return err
+	end, entries := ends[0], r.data.Elements()
+	if end < r.ptr || end > entries || r.row == r.rows-1 && end != entries {
+		return invalid(r.indptr.Path(), "row %d ends at entry %d (want %d to %d)", r.row, end, r.ptr, entries)
+	}
+	for r.ptr < end {
+		n := min(end-r.ptr, sparseBlock)
+		columns, values := r.columns[:n], r.values[:n]
+		if err := npy.Next(r.indices, columns); err != nil {
+			return err
+		}
+		if err := npy.Next(r.data, values); err != nil {
+			return err
+		}
+		for i, c := range columns {
+			if uint64(c) >= uint64(r.cols) {
+				return invalid(r.indices.Path(), "row %d has a value in column %d, but there are %d columns",
+					r.row, c, r.cols)
 			}
+			dst[c] += values[i]
 		}
-		c := r.columns[r.at]
-		if uint64(c) >= uint64(r.cols) {
-			return invalid(r.indices.Path(), "row %d has a value in column %d, but there are %d columns",
-				r.row, c, r.cols)
-		}
-		dst[c] += r.values[r.at]
-		r.at++
+		r.ptr += n
 	}
 	r.row++
 	return nil
 }
 
-func (r *sparseReader) refill() error {
-	if r.values == nil {
-		r.columns, r.values = make([]int64, min(sparseBlock, r.left)), make([]float32, min(sparseBlock, r.left))
-	}
-	n := min(sparseBlock, r.left)
-	r.columns, r.values, r.at, r.left = r.columns[:n], r.values[:n], 0, r.left-n
-	if err := npy.Next(r.indices, r.columns); err != nil {
-		return err
-	}
-	return npy.Next(r.data, r.values)
-}
-
 func (r *sparseReader) Place(row int64) string { return fmt.Sprintf("%s: row %d", r.path, row) }
 
-func (r *sparseReader) Close() error {
-	var errs []error
-	for _, s := range r.streams {
-		errs = append(errs, s.Close())
+func (r *sparseReader) Close() (err error) {
+	for _, s := range []*npy.Stream{r.data, r.indices, r.indptr} {
+		if s != nil {
+			err = errors.Join(err, s.Close())
+		}
 	}
-	return errors.Join(errs...)
+	return err
 }

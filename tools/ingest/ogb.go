@@ -283,7 +283,7 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	for i, what := range [2]string{"nodes", "edges"} {
 		name, most := "num_"+what+"_list", [2]int64{MaxNodes, format.MaxEdges}[i]
 		const want = "integers [1]: one, as there must be one graph"
-		if err := readArchive(s.fsys, path, name, want, sizes[i:i+1]); err != nil {
+		if err := s.readMember(path, name, want, sizes[i:i+1]); err != nil {
 			return err
 		}
 		if sizes[i] < 0 || sizes[i] > most {
@@ -304,39 +304,39 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := withArray(s.fsys, path, "edge_index", func(a *npy.Stream) error {
-		return s.readArrayEdges(ctx, a, sizes[1])
-	}); err != nil {
+	a, err := s.openMember(path, "edge_index", fmt.Sprintf("integers [2,%d]", sizes[1]))
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	if err := s.readArrayEdges(ctx, a, sizes[1]); err != nil {
 		return err
 	}
 	if !own {
 		return s.openFeatures(ctx)
 	}
-	return withArray(s.fsys, path, "node_feat", func(a *npy.Stream) error {
-		if err := checkArray(a.Path(), &a.Header, ofNodes("numbers [n,F]", s.info.Nodes)); err != nil {
-			return err
-		}
-		if err := s.setFeatures(a.Path(), s.info.Nodes, a.Shape[1]); err != nil {
-			return err
-		}
-		if a.Fortran && s.info.Features > 1 {
-			return s.copyColumns(ctx, a)
-		}
-		s.info.FeatureBytes = sparseBytes
-		s.features = func(int) (FeatureReader, error) {
-			a, err := npy.OpenStream(s.fsys, path, "node_feat")
-			return &streamReader{a}, err
-		}
-		return nil
-	})
+	f, err := s.openMember(path, "node_feat", ofNodes("numbers [n,F]", s.info.Nodes))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := s.setFeatures(f.Path(), s.info.Nodes, f.Shape[1]); err != nil {
+		return err
+	}
+	if f.Fortran && s.info.Features > 1 {
+		return s.copyColumns(ctx, f)
+	}
+	s.info.FeatureBytes = sparseBytes
+	s.features = func(int) (FeatureReader, error) {
+		a, err := npy.OpenStream(s.fsys, path, "node_feat")
+		return &streamReader{a}, err
+	}
+	return nil
 }
 
 // readArrayEdges reads an array [2,E] from front to end: all sources, then all destinations, or, in Fortran order, edge
 // by edge.
 func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int64) (err error) {
-	if err := checkArray(a.Path(), &a.Header, fmt.Sprintf("integers [2,%d]", edges)); err != nil {
-		return err
-	}
 	if s.edges, err = s.scratch.newEdges(false, edges); err != nil {
 		return err
 	}
@@ -356,7 +356,7 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 		if column == 1 && (edge+1)%edgeBlock == 0 {
 			s.edges.task.Add(edgeBlock)
 		}
-		return s.edges.columns[column].add(uint32(v))
+		return s.edges.addTo(int(column), uint32(v))
 	})
 	if err != nil {
 		return err

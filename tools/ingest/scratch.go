@@ -11,7 +11,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 
@@ -82,48 +81,24 @@ func scratchFolder(fsys vfs.FS, parent, output string) (string, error) {
 	return filepath.Join(parent, "hopfeed-"+hex.EncodeToString(sum[:8])), err
 }
 
-// scratchColumn is values of 4 bytes in a scratch file, in blocks of edgeBlock values with a checksum each.
-type scratchColumn struct {
-	*scratchSpace
-	block []uint32 // that is being filled
-	sums  []uint32 // CRC-32C of each block, as written
-}
-
-func (c *scratchColumn) add(v uint32) error {
-	if c.block = append(c.block, v); len(c.block) < edgeBlock {
-		return nil
-	}
-	return c.flush()
-}
-
-func (c *scratchColumn) flush() error {
-	data := dtype.BytesOf(c.block)
-	if len(data) == 0 {
-		return nil
-	}
-	_, err := c.WriteAt(data, 4*edgeBlock*int64(len(c.sums)))
-	c.block, c.sums = c.block[:0], append(c.sums, c.sum(0, data))
-	return err
-}
-
-// read reads a block, whose first value has the number first.
-func (c *scratchColumn) read(dst []uint32, first int64) error {
-	if _, err := c.ReadAt(dtype.BytesOf(dst), 4*first); err != nil {
-		return err
-	}
-	return c.compare(c.sum(0, dtype.BytesOf(dst)), c.sums[first/edgeBlock])
-}
-
-// scratchEdges is edges in scratch files: sources, destinations and, if edges have them, weights.
+// scratchEdges is edges in a scratch file: blocks of edgeBlock sources, as many destinations and, if edges have them,
+// weights.
 type scratchEdges struct {
-	columns []*scratchColumn
+	*scratchSpace
+	columns []edgeColumn
 	edges   int64 // so far
 	task    progress.Task
 }
 
-// newEdges creates empty files for edges. total is their number, or 0 if unknown.
+// edgeColumn is the sources, the destinations or the weights.
+type edgeColumn struct {
+	block []uint32 // that is being filled
+	sums  []uint32 // CRC-32C of each block, as written
+}
+
+// newEdges creates an empty file for edges. total is their number, or 0 if unknown.
 func (s *scratch) newEdges(weighted bool, total int64) (*scratchEdges, error) {
-	e := &scratchEdges{columns: make([]*scratchColumn, 2, 3)}
+	e := &scratchEdges{columns: make([]edgeColumn, 2, 3)}
 	if weighted {
 		e.columns = e.columns[:3]
 	}
@@ -131,21 +106,16 @@ func (s *scratch) newEdges(weighted bool, total int64) (*scratchEdges, error) {
 		return nil, err
 	}
 	e.task = s.Progress.Start("read edges", total, progress.Items)
-	for i := range e.columns {
-		space, err := newFileSpace(s.fsys, s.Path("edges-"+strconv.Itoa(i)))
-		if err != nil {
-			return nil, errors.Join(err, e.Close())
-		}
-		e.columns[i] = &scratchColumn{scratchSpace: space}
-	}
-	return e, nil
+	var err error
+	e.scratchSpace, err = newFileSpace(s.fsys, s.Path("edges"))
+	return e, err
 }
 
 // add appends an edge. weight is ignored where edges have none.
 func (e *scratchEdges) add(ctx context.Context, src, dst uint32, weight float32) error {
 	values := [3]uint32{src, dst, math.Float32bits(weight)}
-	for i, c := range e.columns {
-		if err := c.add(values[i]); err != nil {
+	for i := range e.columns {
+		if err := e.addTo(i, values[i]); err != nil {
 			return err
 		}
 	}
@@ -156,12 +126,37 @@ func (e *scratchEdges) add(ctx context.Context, src, dst uint32, weight float32)
 	return nil
 }
 
+// addTo appends a value to a column.
+func (e *scratchEdges) addTo(column int, v uint32) error {
+	c := &e.columns[column]
+	if c.block = append(c.block, v); len(c.block) < edgeBlock {
+		return nil
+	}
+	return e.flush(column)
+}
+
+func (e *scratchEdges) flush(column int) error {
+	c := &e.columns[column]
+	data := dtype.BytesOf(c.block)
+	if len(data) == 0 {
+		return nil
+	}
+	_, err := e.WriteAt(data, e.offset(column, len(c.sums)))
+	c.block, c.sums = c.block[:0], append(c.sums, e.sum(0, data))
+	return err
+}
+
+// offset is where a block of a column begins.
+func (e *scratchEdges) offset(column, block int) int64 {
+	return 4 * edgeBlock * int64(block*len(e.columns)+column)
+}
+
 // finish writes what is left.
 func (e *scratchEdges) finish(ctx context.Context) error {
 	defer e.task.Done()
 	e.task.Add(e.edges % edgeBlock)
-	for _, c := range e.columns {
-		if err := c.flush(); err != nil {
+	for i := range e.columns {
+		if err := e.flush(i); err != nil {
 			return err
 		}
 	}
@@ -173,31 +168,25 @@ func (e *scratchEdges) stream(ctx context.Context, nodes int64, threads int, emi
 	most := min(edgeBlock, e.edges)
 	buffers := sync.Pool{New: func() any { b := make([]uint32, most*int64(len(e.columns))); return &b }}
 	return parallel.For(ctx, threads, e.edges, edgeBlock, func(first, end int64) error {
-		buffer := buffers.Get().(*[]uint32)
+		buffer, block := buffers.Get().(*[]uint32), int(first/edgeBlock)
 		defer buffers.Put(buffer)
 		var blocks [3][]uint32
 		for i, c := range e.columns {
 			blocks[i] = (*buffer)[int64(i)*most:][:end-first]
-			if err := c.read(blocks[i], first); err != nil {
+			data := dtype.BytesOf(blocks[i])
+			if _, err := e.ReadAt(data, e.offset(i, block)); err != nil {
+				return err
+			}
+			if err := e.compare(e.sum(0, data), c.sums[block]); err != nil {
 				return err
 			}
 			if i < 2 && int64(slices.Max(blocks[i])) >= nodes {
-				return fmt.Errorf("%s: %w", c.file.Path(), errChanged)
+				return fmt.Errorf("%s: %w", e.file.Path(), errChanged)
 			}
 		}
 		edges := Edges{Src: blocks[0], Dst: blocks[1], Weights: dtype.Float32s(dtype.BytesOf(blocks[2]))}
 		return emit(edges)
 	})
-}
-
-func (e *scratchEdges) Close() error {
-	var errs []error
-	for _, c := range e.columns {
-		if c != nil {
-			errs = append(errs, c.free())
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // scratchRows is a scratch file of feature rows, which come in any order, by node.
