@@ -38,9 +38,9 @@ func (s *Set) PrepareOnDevice(m *DeviceMethod) error {
 	case !ok:
 		return fmt.Errorf("%w: the device cannot gather features by itself: they are not in pinned host memory",
 			ErrOptions)
-	case l.o.Cache != nil && !l.o.Cache.Fixed():
-		return fmt.Errorf("%w: the device cannot look rows up in cache %s, which changes from batch to batch (it "+
-			"can in degree, presampled, gns, ducati)", ErrOptions, l.o.Cache.Stats().Policy)
+	}
+	if err := l.checkCache("devices that look rows up"); err != nil {
+		return err
 	}
 	s.onDevice = r
 	return nil

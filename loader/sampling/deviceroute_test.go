@@ -292,7 +292,7 @@ func TestTheDevicePreparesOnlyWhatItReaches(t *testing.T) {
 	b.must(err)
 	for want, s := range map[string]*Set{
 		"not in pinned host memory":              set(LoaderOptions{}, loaded),
-		"cache lru, which changes from batch to": set(LoaderOptions{Cache: opened.Cache}, b.features),
+		"cache lru changes from batch to batch": set(LoaderOptions{Cache: opened.Cache}, b.features),
 	} {
 		if err := s.PrepareOnDevice(d); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)

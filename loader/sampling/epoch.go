@@ -42,18 +42,27 @@ func QueueBuffers(length int) int { return length + 1 }
 // SetSchedule makes the loader prepare the batches of the set by a schedule; nil: each stage as fast as it can. The
 // loader must have been opened for so many batches (Buffers). The device prepares its batches as PrepareOnDevice says.
 func (s *Set) SetSchedule(o *Schedule) error {
-	c := s.l.o.Cache
 	switch {
 	case o == nil:
 	case o.Queue < 0 || QueueBuffers(o.Queue) > len(s.l.buffers.All()):
 		return fmt.Errorf("%w: queues of %d batches for a loader of %d", ErrOptions, o.Queue, len(s.l.buffers.All()))
 	case o.Queue > 0 && s.onDevice != nil:
 		return fmt.Errorf("%w: queues of batches that the device prepares", ErrOptions)
-	case o.Queue == 0 && c != nil && !c.Fixed():
-		return fmt.Errorf("%w: cache %s changes from batch to batch: batches that are prepared side by side need "+
-			"one that does not (degree, presampled, gns, ducati)", ErrOptions, c.Stats().Policy)
+	case o.Queue == 0:
+		if err := s.l.checkCache("batches that are prepared side by side"); err != nil {
+			return err
+		}
 	}
 	s.schedule = o
+	return nil
+}
+
+// checkCache returns an error if there is a cache that is not Fixed, as whoever wants it needs.
+func (l *Loader) checkCache(who string) error {
+	if c := l.o.Cache; c != nil && !c.Fixed() {
+		return fmt.Errorf("%w: cache %s changes from batch to batch: %s need one that does not (degree, presampled, "+
+			"gns, ducati)", ErrOptions, c.Stats().Policy, who)
+	}
 	return nil
 }
 

@@ -45,10 +45,8 @@ type batchSize struct {
 	seeds, inputs, seedWeights int
 	elements                   int // of sparse rows
 	misses, into               int // of a cache that the host looks rows up in
-	blocks                     []blockSize
+	blocks                     []BlockShape
 }
-
-type blockSize struct{ destinations, sources, edges int }
 
 // setSize sets the size of a job's batch, once it is sampled and looked up.
 func (l *Loader) setSize(j *job) {
@@ -58,7 +56,7 @@ func (l *Loader) setSize(j *job) {
 	if j.onDevice {
 		j.size = batchSize{onDevice: true, seeds: len(j.seeds), inputs: j.device.Inputs.Cols, blocks: j.size.blocks}
 		for _, k := range j.device.Blocks {
-			j.size.blocks = append(j.size.blocks, blockSize{k.Destinations, k.Sources, k.Indices.Cols})
+			j.size.addBlock(k.Destinations, k.Sources, k.Indices.Cols)
 		}
 		return
 	}
@@ -67,8 +65,12 @@ func (l *Loader) setSize(j *job) {
 	}
 	for i := range m.Blocks {
 		k := &m.Blocks[i]
-		j.size.blocks = append(j.size.blocks, blockSize{k.Destinations, k.Sources, len(k.Indices)})
+		j.size.addBlock(k.Destinations, k.Sources, len(k.Indices))
 	}
+}
+
+func (b *batchSize) addBlock(destinations, sources, edges int) {
+	b.blocks = append(b.blocks, BlockShape{int64(destinations), int64(sources), int64(edges)})
 }
 
 // layOut says where the parts of a batch of this size lie.
@@ -127,9 +129,10 @@ func (f *form) layOut(p *layout, b *batchSize) {
 		p.nodes = vector(p.inputs, gds.Uint32)
 	}
 	for _, k := range b.blocks {
-		p.blocks = append(p.blocks, loader.Block{Destinations: k.destinations, Sources: k.sources,
-			Offsets: vector(k.destinations+1, gds.Uint32), Indices: vector(k.edges, gds.Uint32),
-			Weights: vector(k.edges, gds.Float32)})
+		destinations, edges := int(k.Destinations), int(k.Edges)
+		p.blocks = append(p.blocks, loader.Block{Destinations: destinations, Sources: int(k.Sources),
+			Offsets: vector(destinations+1, gds.Uint32), Indices: vector(edges, gds.Uint32),
+			Weights: vector(edges, gds.Float32)})
 	}
 	if p.end = all.Bytes - p.host.Offset; !b.onDevice {
 		p.written = p.end

@@ -49,7 +49,7 @@ func CacheNeed(spec cache.Spec, m *format.Manifest, rowBytes, traceRows int64) n
 	return terms
 }
 
-// BlockShape is the expected size of one block of a batch.
+// BlockShape is the size of one block of a batch.
 type BlockShape struct{ Destinations, Sources, Edges int64 }
 
 // ExpectedBlocks estimates the blocks of a batch of so many seed nodes, the first layer's first. It takes the mean
@@ -92,44 +92,30 @@ type BatchMemory struct {
 	Route  int64 // on the device, where that prepares batches by itself
 }
 
-// BatchShape says what a batch of a loader holds.
-type BatchShape struct {
-	Blocks []BlockShape
-	form
-	seedWeights bool
-	elements    float64 // of a sparse row, on average
-}
-
-// BatchShapeOf is the shape of batches of a graph, with rows cached in device memory or not. Sparse rows have elements
-// on average; 0: rows are dense.
-func BatchShapeOf(m *format.Manifest, dtype gds.DType, name string, blocks []BlockShape, unified, cached bool,
-	elements float64) BatchShape {
+// ExpectedBatch is what a batch of a graph with these blocks takes, with rows cached in device memory or not. All its
+// rows may miss the cache. Sparse rows have elements on average; 0: rows are dense.
+func ExpectedBatch(m *format.Manifest, dtype gds.DType, name string, blocks []BlockShape, unified, cached bool,
+	elements float64) (b BatchMemory) {
 	f := form{columns: m.Features, dtype: dtype, unified: unified, cached: cached, sparse: elements > 0}
 	f.labelType, f.labelColumns = loader.LabelType(m)
-	return BatchShape{blocks, f, ChoosesSeeds(name), elements}
-}
-
-// Memory is what a batch of this shape takes. All its rows may miss the cache.
-func (s BatchShape) Memory() (b BatchMemory) {
-	sources, seeds := int(s.Blocks[0].Sources), int(s.Blocks[len(s.Blocks)-1].Destinations)
-	size := batchSize{seeds: seeds, inputs: sources, elements: int(s.elements * float64(sources)), misses: sources,
-		into: sources}
-	if s.seedWeights {
+	sources, seeds := int(blocks[0].Sources), int(blocks[len(blocks)-1].Destinations)
+	size := batchSize{seeds: seeds, inputs: sources, elements: int(elements * float64(sources)), misses: sources,
+		into: sources, blocks: blocks}
+	if ChoosesSeeds(name) {
 		size.seedWeights = seeds
 	}
 	edges, most, nodes := int64(0), int64(0), int64(0)
-	for _, k := range s.Blocks {
-		size.blocks = append(size.blocks, blockSize{int(k.Destinations), int(k.Sources), int(k.Edges)})
+	for _, k := range blocks {
 		edges, most, nodes = edges+k.Edges, max(most, k.Edges), max(nodes, k.Destinations+k.Edges)
 	}
 	var p layout
-	s.form.layOut(&p, &size)
+	f.layOut(&p, &size)
 	b.Device, b.Sample = gds.Aligned(gds.Room(p.bytes())), gds.Room(8*edges+8*int64(sources))
-	if s.unified {
+	if unified {
 		return b
 	}
 	b.Pinned = gds.Aligned(gds.Room(p.written))
-	b.Route = gds.Room(p.host.Offset+p.end-p.labels.Offset+4*most+4*nodes) + int64(3*len(s.Blocks)+4)*gds.Align
+	b.Route = gds.Room(p.host.Offset+p.end-p.labels.Offset+4*most+4*nodes) + int64(3*len(blocks)+4)*gds.Align
 	return b
 }
 

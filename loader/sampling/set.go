@@ -19,16 +19,16 @@ import (
 type Set struct {
 	l *Loader
 	epochs
-	members  nodeSet      // nodes
 	onDevice *deviceRoute // by which the device prepares batches: all of them, unless schedule says which
 	schedule *Schedule    // nil: as fast as the loader can; onDevice, one between two steps of the loop
 }
 
 // epochs are the mini-batches of any number of epochs.
 type epochs struct {
-	method *Method
-	nodes  []uint32 // seeds
-	plan   chunk.Plan
+	method  *Method
+	nodes   []uint32 // seeds
+	plan    chunk.Plan
+	members nodeSet // nodes
 }
 
 // Set plans epochs over nodes, which are distinct, sampled by a method. It sets plan.Rows; plan.Seed names the random
@@ -46,9 +46,7 @@ func (l *Loader) Set(nodes []uint32, method *Method, plan chunk.Plan) (*Set, err
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{l: l, epochs: e}
-	s.members, err = seedSet(nodes, l.o.Features.Rows())
-	return s, err
+	return &Set{l: l, epochs: e}, nil
 }
 
 // CheckSeeds returns an error unless seeds are distinct nodes of a graph of n.
@@ -72,20 +70,18 @@ func seedSet(seeds []uint32, n int64) (nodeSet, error) {
 }
 
 // newEpochs plans epochs over nodes: see Loader.Set.
-func newEpochs(method *Method, nodes []uint32, plan chunk.Plan) (epochs, error) {
-	s := epochs{method, nodes, plan}
+func newEpochs(method *Method, nodes []uint32, plan chunk.Plan) (s epochs, err error) {
+	s = epochs{method: method, nodes: nodes, plan: plan}
 	s.plan.Rows = int64(len(nodes))
-	if err := s.plan.Check(); err != nil || !method.kind.graphWise {
+	if s.members, err = seedSet(nodes, method.topology.Nodes()); err == nil {
+		err = s.plan.Check()
+	}
+	if err != nil || !method.kind.graphWise {
 		return s, err
 	}
 	if plan.World > 1 {
 		return s, fmt.Errorf("%w: sampler %s chooses the seeds of a batch itself, which several devices cannot share",
 			ErrOptions, method.name)
-	}
-	for i, node := range nodes {
-		if int64(node) >= method.topology.Nodes() {
-			return s, fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, node, method.topology.Nodes())
-		}
 	}
 	mean := method.meanSeeds(plan.BatchRows, nodes)
 	if len(nodes) > 0 && mean < 0.5 {

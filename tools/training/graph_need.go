@@ -164,7 +164,7 @@ func (b *graphNeed) countSamples(graph *format.Dir, o *graphJob, info gds.Info) 
 	if o.elements != nil {
 		elements = float64(o.elements.Count()+1) / float64(m.Nodes)
 	}
-	b.batch = sampling.BatchShapeOf(m, dtype, o.sampler, blocks, info.Unified, o.cache != "", elements).Memory()
+	b.batch = sampling.ExpectedBatch(m, dtype, o.sampler, blocks, info.Unified, o.cache != "", elements)
 	samplers, tables := o.workers, need.Terms{sampling.LabelsNeed(m),
 		need.OnHeap("training nodes", m.Nodes/8+4*int64(o.trainSet))}
 	if o.cache != "" {
