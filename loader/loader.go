@@ -134,7 +134,7 @@ func Need(layout format.Layout, o Options, ranks int) (Memory, error) {
 	if !l.o.Mapped {
 		staging = int64(l.stagingCount()) * l.stagingBytes()
 	}
-	host := gds.Aligned(int64(l.columns.labelBytes()) * l.rows)
+	host := gds.Aligned(int64(l.columns.labels.RowBytes()) * l.rows)
 	if l.o.NodeIDs {
 		host += gds.Aligned(4 * l.rows)
 	}

@@ -14,37 +14,51 @@ import (
 // rowColumns are a batch's labels and, if asked for, row numbers and node ids. Labels and ids of all rows are in host
 // memory, for all ranks.
 type rowColumns struct {
-	labelType  gds.DType // Int32 of classes, Int8 of several labels a row, Float32 of values
-	labelCount int       // of a row; 0: batches have no labels
-	labels     []byte    // of that type, [rows, labelCount]
-	nodes      []uint32  // [rows], or nil
+	labels Labels   // of all rows
+	nodes  []uint32 // [rows], or nil
 }
 
 // newRowColumns says what labels the batches of a store have; without a store (nil), classes.
 func newRowColumns(o *Options) rowColumns {
-	c := rowColumns{labelType: gds.Int32, labelCount: 1}
-	store := o.Store
 	switch {
 	case o.NoLabels:
-		c.labelCount = 0
-		return c
-	case store == nil:
-		return c
+		return rowColumns{labels: Labels{Type: gds.Int32}}
+	case o.Store == nil:
+		return rowColumns{labels: Labels{Type: gds.Int32, Columns: 1}}
 	}
-	c.labelType, c.labelCount = LabelType(&store.Manifest)
-	return c
+	return rowColumns{labels: LabelsOf(&o.Store.Manifest)}
 }
 
-// LabelType is the type of labels of a store or graph, and how many a row has: Int32 is one class,
-// Int8 several labels, Float32 values.
-func LabelType(m *format.Manifest) (t gds.DType, columns int) {
-	t, columns = gds.Int32, max(1, m.Labels)
-	if m.LabelValues {
-		t = gds.Float32
-	} else if columns > 1 {
-		t = gds.Int8
+// Labels are the labels of rows. Int32 is one class a row, Int8 several labels, Float32 values.
+type Labels struct {
+	Type    gds.DType
+	Columns int    // of a row; 0: there are no labels
+	Data    []byte // [rows, Columns]
+}
+
+// LabelsOf describes the labels of a store or graph, without Data.
+func LabelsOf(m *format.Manifest) Labels {
+	switch {
+	case m.LabelValues:
+		return Labels{Type: gds.Float32, Columns: max(1, m.Labels)}
+	case m.Labels > 1:
+		return Labels{Type: gds.Int8, Columns: m.Labels}
 	}
-	return t, columns
+	return Labels{Type: gds.Int32, Columns: 1}
+}
+
+// RowBytes is the size of the labels of a row.
+func (l *Labels) RowBytes() int { return l.Columns * l.Type.Size() }
+
+// ReadLabels reads the labels of all nodes of a graph.
+func ReadLabels(ctx context.Context, graph *format.Dir) (*Labels, error) {
+	r, ok := graph.Region(format.RegionAll)
+	if !ok {
+		return nil, fmt.Errorf("%s is a store: only graphs have labels by node", graph.Path())
+	}
+	l := LabelsOf(&graph.Manifest)
+	l.Data = make([]byte, r.Rows*int64(l.RowBytes()))
+	return &l, readLabels(ctx, graph, r, l.Type, l.Data)
 }
 
 // readLabels reads the labels of a region's rows, of that type, to dst.
@@ -60,20 +74,6 @@ func readLabels(ctx context.Context, store *format.Dir, r format.Region, t gds.D
 	return store.ReadLabels(ctx, r, dtype.Int32s(dst))
 }
 
-// ReadNodeLabels reads the labels of all nodes of a graph: see LabelType.
-func ReadNodeLabels(ctx context.Context, graph *format.Dir) ([]byte, error) {
-	r, ok := graph.Region(format.RegionAll)
-	if !ok {
-		return nil, fmt.Errorf("%s is a store: only graphs have labels by node", graph.Path())
-	}
-	t, columns := LabelType(&graph.Manifest)
-	labels := make([]byte, r.Rows*int64(columns*t.Size()))
-	return labels, readLabels(ctx, graph, r, t, labels)
-}
-
-// labelBytes is the size of the labels of a row.
-func (c *rowColumns) labelBytes() int { return c.labelCount * c.labelType.Size() }
-
 // readColumns reads the labels of the loader's rows, which in a store without labels are all -1, and
 // the node ids, as far as the options ask for them.
 func (l *Loader) readColumns(ctx context.Context) error {
@@ -81,7 +81,7 @@ func (l *Loader) readColumns(ctx context.Context) error {
 		l.columns = l.ranks[0].columns
 		return nil
 	}
-	size := int64(l.columns.labelBytes())
+	size := int64(l.columns.labels.RowBytes())
 	labels, ids := l.memory.Pin(fmt.Sprintf("labels of %d rows", l.rows), size*l.rows), gds.Buffer(nil)
 	if l.o.NodeIDs {
 		ids = l.memory.Pin(fmt.Sprintf("node ids of %d rows", l.rows), 4*l.rows)
@@ -90,14 +90,14 @@ func (l *Loader) readColumns(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.columns.labels = labels.Bytes()[:size*l.rows]
+	l.columns.labels.Data = labels.Bytes()[:size*l.rows]
 	if ids != nil {
 		l.columns.nodes = dtype.Uint32s(ids.Bytes()[:4*l.rows])
 	}
 	for _, r := range l.regions {
-		labels := l.columns.labels[size*r.firstRow:][:size*r.Rows]
+		labels := l.columns.labels.Data[size*r.firstRow:][:size*r.Rows]
 		if !l.o.NoLabels {
-			err = readLabels(ctx, l.o.Store, r.Region, l.columns.labelType, labels)
+			err = readLabels(ctx, l.o.Store, r.Region, l.columns.labels.Type, labels)
 		}
 		if err == nil && l.o.NodeIDs {
 			err = l.o.Store.ReadNodes(ctx, r.Region, l.columns.nodes[r.firstRow:][:r.Rows])
@@ -117,12 +117,12 @@ func (l *Loader) layOutColumns(b *Batch, memory gds.Buffer) (bytes int64) {
 		v.Buf = memory
 		return v
 	}
-	switch c := &l.columns; {
+	switch c := &l.columns.labels; {
 	case l.o.NoLabels:
-	case c.labelType == gds.Int32:
+	case c.Type == gds.Int32:
 		b.Labels = take(1, b.Rows, gds.Int32)
 	default:
-		b.Labels = take(b.Rows, c.labelCount, c.labelType)
+		b.Labels = take(b.Rows, c.Columns, c.Type)
 	}
 	if l.o.RowNumbers {
 		b.RowNumbers = take(1, b.Rows, gds.Uint32)
@@ -138,17 +138,17 @@ func (l *Loader) columnBytes(rows int) int64 { return l.layOutColumns(&Batch{Row
 
 // gatherColumns writes the columns of a batch, which is laid out, to memory.
 func (l *Loader) gatherColumns(memory []byte, j *job) {
-	b, size := &j.batch, l.columns.labelBytes()
+	b, size := &j.batch, l.columns.labels.RowBytes()
 	vector := func(t gds.Tensor) []uint32 { return dtype.Uint32s(memory[t.Offset:][:4*b.Rows]) }
 	if size == 4 { // or four labels of a byte
-		pick(vector(b.Labels), dtype.Uint32s(l.columns.labels), j)
+		pick(vector(b.Labels), dtype.Uint32s(l.columns.labels.Data), j)
 	} else {
 		labels := memory
 		for _, row := range j.numbers {
-			labels = labels[copy(labels[:size], l.columns.labels[int(row)*size:]):]
+			labels = labels[copy(labels[:size], l.columns.labels.Data[int(row)*size:]):]
 		}
 		for _, s := range j.spans {
-			labels = labels[copy(labels, l.columns.labels[s.First*int64(size):][:s.Rows*size]):]
+			labels = labels[copy(labels, l.columns.labels.Data[s.First*int64(size):][:s.Rows*size]):]
 		}
 	}
 	if l.o.RowNumbers {

@@ -171,7 +171,7 @@ func newUnifiedBench(t testing.TB, g graphtest.Graph) *bench {
 	b.features, err = features.LoadPinned(t.Context(), b.graph, b.device, 2)
 	b.must(err)
 	t.Cleanup(func() { b.must(b.features.Close()) })
-	b.labels, err = ReadLabels(t.Context(), b.graph)
+	b.labels, err = loader.ReadLabels(t.Context(), b.graph)
 	b.must(err)
 	return b
 }
@@ -291,7 +291,7 @@ func TestTheDevicePreparesOnlyWhatItReaches(t *testing.T) {
 		Plan: chunk.Plan{BatchRows: 1}})
 	b.must(err)
 	for want, s := range map[string]*Set{
-		"not in pinned host memory":              set(LoaderOptions{}, loaded),
+		"not in pinned host memory":             set(LoaderOptions{}, loaded),
 		"cache lru changes from batch to batch": set(LoaderOptions{Cache: opened.Cache}, b.features),
 	} {
 		if err := s.PrepareOnDevice(d); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {

@@ -29,14 +29,13 @@ type layout struct {
 
 // form is what the batches of a loader have in common.
 type form struct {
-	columns      int       // of features
-	dtype        gds.DType // as stored
-	labelColumns int       // 0: batches have no labels
-	labelType    gds.DType
-	unified      bool // the host can write to device memory
-	sparse       bool // features are sparse
-	cached       bool // rows are cached in device memory
-	nodeIDs      bool // batches tell which nodes their rows are
+	columns int           // of features
+	dtype   gds.DType     // as stored
+	labels  loader.Labels // without Data
+	unified bool          // the host can write to device memory
+	sparse  bool          // features are sparse
+	cached  bool          // rows are cached in device memory
+	nodeIDs bool          // batches tell which nodes their rows are
 }
 
 // batchSize is how large the parts of a batch are.
@@ -114,8 +113,8 @@ func (f *form) layOut(p *layout, b *batchSize) {
 		p.index, p.missAt = vector(p.inputs, gds.Uint32), vector(staged, gds.Uint32)
 		p.into = vector(b.into, gds.Uint32)
 	}
-	if f.labelColumns > 0 {
-		if p.labels = take(p.seeds, f.labelColumns, f.labelType); f.labelType == gds.Int32 {
+	if f.labels.Columns > 0 {
+		if p.labels = take(p.seeds, f.labels.Columns, f.labels.Type); f.labels.Type == gds.Int32 {
 			p.labels.Rows, p.labels.Cols, p.labels.Stride = 1, p.seeds, p.seeds
 		}
 	}

@@ -1,14 +1,12 @@
 package sampling
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
 
-	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/loader"
@@ -28,7 +26,7 @@ type LoaderOptions struct {
 	// sparse rows, and there is no Cache.
 	Features features.Source
 	// Labels of all nodes; nil: batches have none.
-	Labels *Labels
+	Labels *loader.Labels
 	// Cache says which rows are in fast memory; nil: none. On a device with memory of its own these
 	// rows are there. Else, if the features are in storage, they are in host memory. Else the cache
 	// only counts what a device would find.
@@ -50,23 +48,6 @@ type LoaderOptions struct {
 // MostSamples is how many samples there can be anywhere between the first stage of a loader and the last,
 // with so many workers and buffers: see Set.rules.
 func MostSamples(workers, buffers int) int { return 2*workers + 6 + buffers }
-
-// Labels are the labels of all nodes.
-type Labels struct {
-	Type    gds.DType // see loader.LabelType
-	Columns int
-	Data    []byte // [nodes, Columns]
-}
-
-// ReadLabels reads the labels of all nodes of a graph.
-func ReadLabels(ctx context.Context, graph *format.Dir) (*Labels, error) {
-	t, columns := loader.LabelType(&graph.Manifest)
-	data, err := loader.ReadNodeLabels(ctx, graph)
-	return &Labels{t, columns, data}, err
-}
-
-// RowBytes is the size of the labels of a node.
-func (l *Labels) RowBytes() int { return l.Columns * l.Type.Size() }
 
 // Loader brings sampled mini-batches to a device. Its Sets are used one at a time; Stats may be called at any time.
 type Loader struct {
@@ -132,7 +113,7 @@ func Open(o LoaderOptions) (*Loader, error) {
 	l.form = form{columns: f.Columns(), dtype: f.DType(), unified: l.unified, sparse: sparse != nil,
 		cached: l.rows != nil && l.rows.onDevice(), nodeIDs: o.NodeIDs}
 	if o.Labels != nil {
-		l.form.labelColumns, l.form.labelType = o.Labels.Columns, o.Labels.Type
+		l.form.labels = loader.Labels{Type: o.Labels.Type, Columns: o.Labels.Columns}
 	}
 	l.buffers = epoch.NewBuffers[*batchBuffer](o.MostBuffers)
 	for range o.Buffers {

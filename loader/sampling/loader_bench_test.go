@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/features"
 )
@@ -44,7 +45,7 @@ func BenchmarkLoad(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer device.Close()
-	labels, err := ReadLabels(b.Context(), graph)
+	labels, err := loader.ReadLabels(b.Context(), graph)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -31,7 +31,7 @@ type bench struct {
 	topology Topology
 	device   gds.Device
 	features features.Source
-	labels   *Labels
+	labels   *loader.Labels
 	copies   gds.Buffer // pinned, for read
 }
 
@@ -58,7 +58,7 @@ func newBench(t testing.TB, g graphtest.Graph, discrete, storage bool) *bench {
 	}
 	b.must(err)
 	t.Cleanup(func() { b.must(b.features.Close()) })
-	b.labels, err = ReadLabels(t.Context(), b.graph)
+	b.labels, err = loader.ReadLabels(t.Context(), b.graph)
 	b.must(err)
 	return b
 }
@@ -624,7 +624,7 @@ func TestWhatDoesNotFitOrIsWrongIsAnError(t *testing.T) {
 	}
 	for _, o := range []LoaderOptions{{}, {Device: b.device, Features: b.features, Buffers: -1},
 		{Device: b.device, Features: b.features, Samples: -1},
-		{Device: b.device, Features: b.features, Labels: &Labels{Type: gds.Int32, Columns: 1}}} {
+		{Device: b.device, Features: b.features, Labels: &loader.Labels{Type: gds.Int32, Columns: 1}}} {
 		if _, err := Open(o); err == nil {
 			t.Errorf("%+v was opened", o)
 		}

@@ -19,10 +19,10 @@ func TopologyNeed(m *format.Manifest) need.Term {
 	return need.Term{Name: "topology", Place: need.OffHeap, Bytes: 8*(m.Nodes+1) + perEdge*m.Edges + parts*gds.Align}
 }
 
-// LabelsNeed is the memory of ReadLabels.
+// LabelsNeed is the memory of loader.ReadLabels.
 func LabelsNeed(m *format.Manifest) need.Term {
-	t, columns := loader.LabelType(m)
-	return need.Term{Name: "labels", Place: need.Heap, Bytes: m.Nodes * int64(columns*t.Size())}
+	labels := loader.LabelsOf(m)
+	return need.Term{Name: "labels", Place: need.Heap, Bytes: m.Nodes * int64(labels.RowBytes())}
 }
 
 // SamplersNeed is the memory of a method with so many samplers.
@@ -96,8 +96,8 @@ type BatchMemory struct {
 // rows may miss the cache. Sparse rows have elements on average; 0: rows are dense.
 func ExpectedBatch(m *format.Manifest, dtype gds.DType, name string, blocks []BlockShape, unified, cached bool,
 	elements float64) (b BatchMemory) {
-	f := form{columns: m.Features, dtype: dtype, unified: unified, cached: cached, sparse: elements > 0}
-	f.labelType, f.labelColumns = loader.LabelType(m)
+	f := form{columns: m.Features, dtype: dtype, unified: unified, cached: cached, sparse: elements > 0,
+		labels: loader.LabelsOf(m)}
 	sources, seeds := int(blocks[0].Sources), int(blocks[len(blocks)-1].Destinations)
 	size := batchSize{seeds: seeds, inputs: sources, elements: int(elements * float64(sources)), misses: sources,
 		into: sources, blocks: blocks}

@@ -40,7 +40,7 @@ type Graph struct {
 	x      gds.Tensor
 	sparse *loader.SparseRows // not nil: the elements of x, which has no memory
 	block  loader.Block       // of all nodes
-	labels *sampling.Labels
+	labels *loader.Labels
 	memory gds.Memory
 	chunks *chunks // nil: the graph is on the device
 }
@@ -66,7 +66,7 @@ func Open(ctx context.Context, device gds.Device, o Options) (_ *Graph, err erro
 			err = errors.Join(err, g.Close())
 		}
 	}()
-	if g.labels, err = sampling.ReadLabels(ctx, o.Graph); err != nil {
+	if g.labels, err = loader.ReadLabels(ctx, o.Graph); err != nil {
 		return nil, err
 	}
 	if o.ChunkBytes > 0 {

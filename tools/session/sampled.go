@@ -191,7 +191,7 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 }
 
 func (s *Sampled) openLoader(ctx context.Context, graph *format.Dir, o *SampledOptions) error {
-	labels, err := sampling.ReadLabels(ctx, graph)
+	labels, err := loader.ReadLabels(ctx, graph)
 	if err != nil {
 		return err
 	}
