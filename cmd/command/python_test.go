@@ -175,6 +175,9 @@ func pythonName(flag string) string {
 
 func pythonType(t *testing.T, f *pflag.Flag) string {
 	if allowed := slices.Concat(f.Annotations[allowedValues], pythonLiterals[f.Name]); len(allowed) > 0 {
+		if at := slices.Index(allowed, "valid"); at >= 0 {
+			allowed = slices.Insert(allowed, at, "val")
+		}
 		return literal(allowed)
 	}
 	kind, ok := map[string]string{"int": "int", "int64": "int", "uint64": "int", "number": "int", "float64": "float",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
-from . import _native
+from . import _html, _native
 
 Array = TypeVar("Array")
 
@@ -43,6 +43,13 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
     rows, and they must not be written to.
     """
 
+    x: Array
+    y: Array
+    n_id: Array
+    row_numbers: Array
+    row_weights: Array
+    blocks: list[Any]
+
     _released: Info | None = None  # the numbers, once the items are gone
 
     @property
@@ -77,6 +84,10 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
 
     def __missing__(self, name: str) -> Any:
         raise KeyError(f"this batch has no {name!r} (it has {', '.join(self)})")
+
+    def _repr_html_(self) -> str:
+        rows = [(name, _html.shape(value)) for name, value in self.items() if name != "info"]
+        return _html.table(str(self.info), rows)
 
     def copy(self) -> Batch[Array]:
         """A batch of the same arrays."""

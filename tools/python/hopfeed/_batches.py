@@ -10,7 +10,7 @@ from typing import Any, Generic, Iterator
 
 import numpy as np
 
-from . import _native
+from . import _html, _native
 from ._batch import Array, Batch, Info
 from ._errors import Error, ForkError, OptionError
 
@@ -180,6 +180,10 @@ class Batches(Generic[Array]):
         last = self._last
         if last is not None and last.kept and last.hold == self._struct.hold:
             self._struct.hold = 0
+
+    def _repr_html_(self) -> str:
+        rows = [("rows", self.rows), ("batches", f"{self._batches} of {self.batch_size} rows"), ("shuffle", self.shuffle)]
+        return _html.table(repr(self).strip("<>").split(":")[0], [*rows, ("placement", f"{self.placement}: {'; '.join(self.reasons)}")])
 
     @staticmethod
     def _share(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from typing import Any, Sequence
 
 from . import _native
-from ._errors import Error, OptionError
+from ._errors import OptionError
 from ._progress import Bars
 
 
@@ -20,7 +19,7 @@ def existing(path: Any) -> str:
     return text
 
 
-def call(words: Sequence[str], positional: Sequence[str], given: dict[str, Any], read: Sequence[str] = ()) -> Any:
+def call(words: Sequence[str], positional: Sequence[str], given: dict[str, Any], read: Sequence[str] = ()) -> dict[str, Any]:
     """The result of a verb.
 
     :param words: the verb
@@ -41,21 +40,18 @@ def call(words: Sequence[str], positional: Sequence[str], given: dict[str, Any],
         value = given[name]
         rest += [os.fspath(v) for v in value] if isinstance(value, (list, tuple)) else [_text(name, value)]
     with Bars(given.get("progress", True)) as bars:
-        try:
-            return _native.run("command", {"args": [*words, *flags, "--", *rest]}, bars.report)
-        except Error as error:
-            message = re.sub(r"--([a-z][a-z-]*[a-z])", lambda flag: flag[1].replace("-", "_"), str(error))
-            error.args = (message,)
-            raise
+        result: dict[str, Any] = _native.run("command", {"args": [*words, *flags, "--", *rest]}, bars.report)
+    return result
 
 
 def _text(name: str, value: Any) -> str:
     """An argument as the command reads it."""
     value = getattr(value, "path", value)
-    if isinstance(value, (bool, str)):
-        return value if isinstance(value, str) else str(value).lower()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, os.PathLike)):
+        text: str = os.fspath(value)
+        return "valid" if name in ("rows", "seeds") and text == "val" else text
     if isinstance(value, (int, float)) or hasattr(value, "__index__"):
         return f"{value}s" if name in ("max_time", "save_every") else f"{value}B" if name in ("memory", "max_memory") else str(value)
     try:

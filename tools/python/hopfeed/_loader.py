@@ -7,7 +7,7 @@ from typing import Any, Iterable, Literal
 
 import numpy as np
 
-from . import _native
+from . import _html, _native
 from ._batch import Array
 from ._batches import Batches, Handle, Lease, view, view_labels
 from ._call import call, existing
@@ -51,6 +51,15 @@ class Dataset:
         return [
             (o, h) for o, h in self.matrices if (wanted is None or o in wanted or h == 0) and (numbers is None or h in numbers)
         ]
+
+    def _repr_html_(self) -> str:
+        m = self.manifest
+        rows = [("nodes", self.nodes), ("edges", m["edges"]), ("features", f"{self.features}, {self.dtype}")]
+        rows += [("classes", self.classes)] if self.classes else [("label columns", self.label_columns)]
+        if self.kind == "store":
+            rows += [("matrices", ", ".join(f"{o}/hop-{h}" for o, h in self.matrices))]
+            rows += [("rows", ", ".join(f"{rows} {name}" for name, rows in self.regions.items()))]
+        return _html.table(f"{self.kind} {self.name} in {self.path}", rows)
 
     def __repr__(self) -> str:
         return f"<hopfeed.Dataset {self.path!r}: {self.kind} of {self.rows} rows, {len(self.matrices)} matrices of {self.features} {self.dtype}>"

@@ -13,6 +13,7 @@ import math
 import operator
 import os
 import pathlib
+import re
 import struct
 import weakref
 from typing import Any, Callable
@@ -140,11 +141,26 @@ def _load() -> ctypes.CDLL:
     return lib
 
 
+_LINE = re.compile(r"hopfeed ((?:import |export )?[a-z]+)((?: (?:--[a-z-]+ (?!--)[^\s;,():]+|[A-Z/][^\s;,():]*))+)")
+_FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
+
+
+def in_python(text: str) -> str:
+    """A text of the engine, with calls instead of lines of the command, and arguments instead of flags."""
+
+    def called(line: re.Match[str]) -> str:
+        words, arguments = iter(line[2].split()), []
+        for word in words:
+            arguments.append(f"{word[2:].replace('-', '_')}={next(words)}" if word.startswith("--") else word)
+        return f"hopfeed.{line[1].replace(' ', '_')}({', '.join(sorted(arguments, key=lambda a: '=' in a))})"
+
+    return _FLAG.sub(lambda flag: flag[1].replace("-", "_"), _LINE.sub(called, text))
+
+
 def check(status: int) -> int:
     """The status, unless it is an error, which is raised."""
     if status > 0:
-        message = library().hopfeed_last_error().decode()
-        raise _ERRORS.get(status, Error)(message)
+        raise _ERRORS.get(status, Error)(in_python(library().hopfeed_last_error().decode()))
     return status
 
 

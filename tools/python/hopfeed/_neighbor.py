@@ -39,7 +39,9 @@ class Block(Generic[Array]):
     def edge_index(self) -> Array:
         """A copy of the edges as int64 [2, edges]: sources, and below them destinations."""
         indptr: Any = self.indptr
-        return np.stack([self.indices, np.repeat(np.arange(self.destinations), np.diff(indptr))])  # type: ignore[return-value,call-overload]
+        indices: Any = self.indices
+        edges: Any = np.stack([indices, np.repeat(np.arange(self.destinations), np.diff(indptr))])
+        return edges  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return f"<hopfeed.Block: {len(self.indices)} edges from {self.sources} to {self.destinations} nodes>"  # type: ignore[arg-type]

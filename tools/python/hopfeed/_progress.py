@@ -18,7 +18,7 @@ class Bars:
         self._tqdm = None
         if progress is True:
             try:
-                from tqdm.auto import tqdm
+                from tqdm.auto import tqdm  # type: ignore[import-untyped]
             except ImportError:
                 return
             self._tqdm = tqdm

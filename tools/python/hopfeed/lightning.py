@@ -11,7 +11,7 @@ from .torch import Loader, NeighborLoader
 try:
     from lightning import LightningDataModule
 except ImportError:
-    from pytorch_lightning import LightningDataModule
+    from pytorch_lightning import LightningDataModule  # type: ignore[assignment]
 
 Split = Literal["train", "val", "test", "rest"]
 

@@ -17,7 +17,7 @@ from ._neighbor import Block as _Block
 from ._neighbor import NeighborLoader as _NeighborLoader
 
 
-class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[misc,type-arg]
+class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[type-arg]
     """What the loaders below have in common."""
 
     def __iter__(self) -> Iterator[Batch[torch.Tensor]]:
@@ -55,7 +55,7 @@ def _is_copied(name: str, array: np.ndarray[Any, Any]) -> bool:
     return name in ("n_id", "row_numbers") or name == "y" and array.dtype == np.int32
 
 
-class Loader(_Torch, _Loader[torch.Tensor]):  # type: ignore[misc]
+class Loader(_Torch, _Loader[torch.Tensor]):
     """``hopfeed.Loader`` with tensors, as an ``IterableDataset``.
 
     Features are the loader's memory, without a copy. Labels that are classes, and the numbers of nodes
@@ -99,7 +99,7 @@ class Block(_Block[torch.Tensor]):
         return Block(self.destinations, self.sources, move(self.indptr), move(self.indices), move(self.weights))
 
 
-class NeighborLoader(_Torch, _NeighborLoader[torch.Tensor]):  # type: ignore[misc]
+class NeighborLoader(_Torch, _NeighborLoader[torch.Tensor]):
     """``hopfeed.NeighborLoader`` with tensors, as an ``IterableDataset``.
 
     Features and blocks are the loader's memory, without a copy. Labels that are classes, and the numbers
@@ -110,3 +110,7 @@ class NeighborLoader(_Torch, _NeighborLoader[torch.Tensor]):  # type: ignore[mis
 
     def _as_array(self, name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
         return torch.from_numpy(array.astype(np.int64) if _is_copied(name, array) else array)
+
+
+for _tensors, _arrays in ((Loader, _Loader), (NeighborLoader, _NeighborLoader), (Block, _Block)):
+    _tensors.__doc__ = f"{_tensors.__doc__}\n{_arrays.__doc__}"  # which has the arguments

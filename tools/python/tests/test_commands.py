@@ -106,6 +106,31 @@ class Commands(unittest.TestCase):
         with self.assertRaises(hopfeed.DoesNotFit):
             hopfeed.propagate(self.graph, self.folder / "none", memory=1 << 20, **QUIET)
 
+    def test_notebooks_show_tables(self):
+        store = hopfeed.Dataset(self.folder / "store")
+        loader, sampled = hopfeed.Loader(store, 50), hopfeed.NeighborLoader(self.graph, [3, 2], batch_size=50)
+        for shown, says in (
+            (self.graph, "<td>1500</td>|<td>3000</td>|edges"),
+            (store, "x/hop-0, sym/hop-1, sym/hop-2, rw/hop-1, rw/hop-2"),
+            (loader, "batches.*4 of 50 rows.*placement"),
+            (sampled, "hopfeed.NeighborLoader of .*of 50 rows"),
+            (next(iter(loader)), r"batch 0: 50 of 50 rows.*\[50, 5, 6\] float32"),
+            (next(iter(sampled)), "blocks.*edges from .* to 50 nodes"),
+        ):
+            self.assertRegex(shown._repr_html_(), says)
+        store.name = "<b>"
+        self.assertIn("&lt;b&gt;", store._repr_html_())
+
+    def test_texts_of_the_engine_speak_python(self):
+        for text, says in (
+            ("(--force replaces it)", "(force replaces it)"),
+            ("hopfeed repair STORE --graph GRAPH computes it", "hopfeed.repair(STORE, graph=GRAPH) computes it"),
+            ("see hopfeed evaluate --checkpoint /a/run STORE", "see hopfeed.evaluate(STORE, checkpoint=/a/run)"),
+            ("give hopfeed import npy --node-table a.csv SRC: it", "give hopfeed.import_npy(SRC, node_table=a.csv): it"),
+            ("run hopfeed propagate again with --force", "run hopfeed propagate again with force"),
+        ):
+            self.assertEqual(hopfeed._native.in_python(text), says)
+
     def test_help_and_signatures_are_complete(self):
         for name in hopfeed.__all__:
             public = getattr(hopfeed, name)

@@ -157,6 +157,8 @@ class Torch(WithStore):
             parameters = inspect.signature(loader).parameters
             self.assertNotIn(inspect.Parameter.VAR_KEYWORD, {p.kind for p in parameters.values()})
             self.assertIn("Literal", str(parameters["placement"].annotation) + str(hopfeed._types.Placement))
+            for parameter in set(parameters) - {"world_size"}:
+                self.assertIn(f":param {parameter}:", loader.__doc__)
             with self.assertRaisesRegex(TypeError, "suffle"):
                 loader(self.store, suffle=True)
 
