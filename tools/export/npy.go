@@ -94,7 +94,6 @@ func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Resul
 	return &Result{Files: w.files, Bytes: w.bytes, Output: out}, nil
 }
 
-// npyExport is the state of one call of NPY.
 type npyExport struct {
 	ctx      context.Context
 	dir      *format.Dir
@@ -169,7 +168,6 @@ const mostReaders = 4
 // buffersBytes is the memory that so many readers take.
 func buffersBytes(readers int, bytes int64) int64 { return int64(readers+1) * vfs.WholePages(bytes) }
 
-// chunkBytes is the size of a chunk.
 func (e *npyExport) chunkBytes() int64 {
 	layout := e.dir.Layout()
 	return int64(layout.ChunkRows * layout.Features * layout.DType.Size())
@@ -240,7 +238,6 @@ func (e *npyExport) writeAll(w io.Writer, data []byte, task progress.Task) error
 	return nil
 }
 
-// write writes a file.
 func (e *npyExport) write(a array) error {
 	task := e.options.Progress.Start("write "+a.name, a.DataBytes(), progress.Bytes)
 	defer task.Done()
@@ -296,7 +293,6 @@ func (e *npyExport) weights(w io.Writer, task progress.Task) error {
 	return e.eachRange(func(b format.NodeRange) error { return e.writeAll(w, dtype.BytesOf(b.Weights), task) })
 }
 
-// featureTypes are the array types of stored features.
 var featureTypes = map[format.DType]npy.Type{format.Float32: npy.Float32, format.Float16: npy.Float16,
 	format.BFloat16: npy.BFloat16}
 

@@ -179,7 +179,6 @@ func (o *output) replaceable(dir string, force bool) (names []string, err error)
 	return names, nil
 }
 
-// checkSource refuses a directory that holds features that source refers to.
 func (o *output) checkSource(source *format.Dir) error {
 	for _, file := range source.Manifest.Sources() {
 		at, err := o.fsys.Resolve(file)

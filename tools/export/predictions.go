@@ -89,7 +89,6 @@ func PredictNodes(ctx context.Context, model *trainer.Trained, classNames []stri
 	return t, err
 }
 
-// describe sets the columns of the table, and the size of its blocks.
 func (t *Predictions) describe(model *trainer.Trained, classNames []string, input *format.Dir) {
 	t.input, t.Outputs, t.outputs = input, model.Outputs(), model.Spec.Classes
 	if len(classNames) == t.outputs {
@@ -130,7 +129,6 @@ func (t *Predictions) describe(model *trainer.Trained, classNames []string, inpu
 	t.blockRows = max(predictionBlockBytes/(t.rowBytes()*chunkRows), 1) * chunkRows
 }
 
-// longestName is the bytes of the longest name of a class.
 func (t *Predictions) longestName() (longest int64) {
 	for _, name := range t.names {
 		longest = max(longest, int64(len(name)))

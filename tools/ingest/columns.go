@@ -137,7 +137,6 @@ func printedName(name string) string {
 	return name
 }
 
-// printed are the names of columns.
 func (h header) printed(columns []int) (names []string) {
 	for _, i := range columns {
 		names = append(names, h.name(i))
@@ -147,7 +146,6 @@ func (h header) printed(columns []int) (names []string) {
 
 func (h header) list(columns []int) string { return listed(h.printed(columns)) }
 
-// mostListed is how many names a list has.
 const mostListed = 20
 
 // listed is a list of names, or of the first of many.
@@ -306,7 +304,6 @@ func (c edgeColumns) columns() []int {
 	return slices.DeleteFunc([]int{c.source, c.destination, c.weight}, func(i int) bool { return i < 0 })
 }
 
-// left are the other columns.
 func (c edgeColumns) left() []int { return c.except(c.columns()) }
 
 func (h header) except(taken []int) (left []int) {

@@ -69,7 +69,6 @@ func (h header) nodeColumns(values []columnValues, o Columns, want parts) (c nod
 	return c, err
 }
 
-// ofPart are the columns of a part.
 func (c *nodeColumns) ofPart(part parts) []int {
 	return map[parts][]int{features: c.features, labels: c.labels, splits: c.splits}[part]
 }
@@ -280,7 +279,6 @@ func (c *nodeColumns) left() []int {
 	return c.except(slices.Concat([]int{c.id}, c.labels, c.splits, c.features))
 }
 
-// errTwoParts is the error of a node in several parts of one split.
 var errTwoParts = errors.New("the node is in more than one of the train, valid and test masks")
 
 // recordFeatures adds to what a graph was made from which columns its features are, if they have names: a model reads

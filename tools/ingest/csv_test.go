@@ -91,7 +91,7 @@ func TestEdgeListsReadInAnyArrangement(t *testing.T) {
 			"0-1:0.5 1-2:0.001", 3},
 		{"a header with other columns", "src,dst,time\n0,1,77\n", TableOptions{}, "0-1", 2},
 		{"three columns", "0 1 2.5\n1 2 3\n", TableOptions{}, "0-1:2.5 1-2:3", 3},
-		{"three columns of which the last is left out", "0 1 1082040961\n", weightColumn(None), "0-1", 2},
+		{"three columns, and the last is left out", "0 1 1082040961\n", weightColumn(None), "0-1", 2},
 		{"four columns", "0 1 2.5 1082040961\n", TableOptions{}, "0-1", 2},
 		{"four columns and a chosen one", "0 1 2.5 7\n", weightColumn("4"), "0-1:7", 2},
 		{"more nodes than edges tell", "0 1\n", TableOptions{Nodes: 5}, "0-1", 5},

@@ -180,7 +180,7 @@ func (s *edgeSort) newBucketSet(keyBits int, records int64, onDisk bool) (p *buc
 	return p, err
 }
 
-// free frees memory and removes scratch files. Those that cannot be removed go with their folder.
+// free frees memory and removes scratch files. A file that cannot be removed goes with its folder.
 func (s *edgeSort) free() {
 	if s.bucketSet != nil {
 		_ = s.space.free()

@@ -19,7 +19,7 @@ type GenerateOptions struct {
 	Nodes, Edges int64 // edges as drawn: before duplicates are merged and reverses added
 	Features     int
 	Classes      int
-	Labeled      float64 // share of nodes with a label; of these 60 % train, 20 % valid, 20 % test
+	Labeled      float64 // share of nodes with a label; 60 % of the labelled nodes train, 20 % valid, 20 % test
 	Seed         uint64
 }
 

@@ -50,7 +50,7 @@ func igbSize(n int64, classes string) (name string, labeled int64) {
 //	processed/paper__cites__paper/edge_index.npy       [E,2] int64
 //
 // The features and labels of IGB-large and IGB-full are float32 without a header, whatever their names say. In IGB-full
-// only the first nodes have labels. There are no split files: of the labelled nodes the first 60 % train, the next 20 %
+// only the first nodes have labels. There are no split files: the first 60 % of the labelled nodes train, the next 20 %
 // validate, and the others test.
 func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 	if o.Classes = cmp.Or(o.Classes, "19"); o.Classes != "19" && o.Classes != "2K" {
@@ -139,7 +139,7 @@ var igbFormat = Format{
 	Name:  "igb",
 	Short: "a size of the Illinois Graph Benchmark",
 	Help: `SRC is the folder of one size of the homogeneous Illinois Graph Benchmark (with processed/paper in it, or
-with all files in one folder). Of the labelled nodes the first 60 % train, the next 20 % validate, the rest test.`,
+with all files in one folder). The first 60 % of the labelled nodes train, the next 20 % validate, the rest test.`,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o IGBOptions
 		flags.StringVar(&o.Classes, "classes", "19", "labels to import: 19 or 2K classes")

@@ -113,7 +113,6 @@ func readLabels(as LabelsAs, path string, columns int64, rows *format.RowTable,
 	return s.result(path), nil
 }
 
-// makeRoom makes a row table in which every node is unlabelled.
 func (s *labelSink) makeRoom() {
 	t, n := s.rows, s.rows.Rows*s.columns
 	t.Labels, t.MultiLabels, t.LabelValues, t.LabelColumns = nil, nil, nil, 0

@@ -53,7 +53,6 @@ type edgeList struct {
 	tables   map[string]*nodeTable // of text, by path
 }
 
-// newEdgeList is for the edges at path, in a format.
 func newEdgeList(fsys vfs.FS, format, path string, w ScratchOptions, files NodeFiles) (*edgeList, error) {
 	if err := files.LabelsAs.check(); err != nil {
 		return nil, err
@@ -353,7 +352,6 @@ func (r *copiedRows) Read(ctx context.Context, dst []float32) error {
 
 func (r *copiedRows) Place(row int64) string { return r.place(row) }
 
-// ones is a single feature, 1.
 type ones struct{}
 
 func (ones) Read(_ context.Context, dst []float32) error {
@@ -422,7 +420,6 @@ func (l *edgeList) openTableLabels(t *nodeTable) error {
 	return err
 }
 
-// tableLabelBytes is what labels of a table take in memory, for one node.
 func tableLabelBytes(as LabelsAs, width int) int64 {
 	if as != LabelsAsMulti {
 		width *= 4
@@ -463,7 +460,6 @@ func (l *edgeList) openSplits() error {
 	return l.addSplitArray(path, rows, l.nodeOf)
 }
 
-// addSplitFolders adds a split for each folder of lists.
 func (l *edgeList) addSplitFolders(dirs ...string) error {
 	for _, dir := range dirs {
 		if _, err := splitFolder(l.fsys, dir); err != nil {

@@ -84,7 +84,6 @@ func (s *source) Rows(ctx context.Context) (_ *format.RowTable, err error) {
 	return t, err
 }
 
-// setFeatures says how many nodes and features there are.
 func (s *source) setFeatures(path string, nodes, features int64) error {
 	if features < 1 || features > format.MaxFeatures {
 		return errFeatures(path, features)
@@ -258,7 +257,6 @@ func (s *source) addLabels(open func() (*npy.Stream, error), n int64, as LabelsA
 	return nil
 }
 
-// array takes labels from an array.
 func (s *labelSink) array(ctx context.Context, a *npy.Stream, nodeOf func(row int64) (int64, bool)) error {
 	if a.Type == npy.Text {
 		texts, err := a.Strings()

@@ -128,7 +128,6 @@ func (s *arraySource) has(name string) bool {
 	return s.names[name]
 }
 
-// noteLeft says which arrays of the folder are not imported.
 func (s *arraySource) noteLeft() {
 	var left []string
 	for name := range s.names {
@@ -296,7 +295,6 @@ func (s *arraySource) openOrigIDs() error {
 // edgeBlock is the number of edges that are read in one go.
 const edgeBlock = 1 << 16
 
-// edgeBuffer is what reading a block takes.
 type edgeBuffer struct {
 	ids      []int64
 	src, dst []uint32
@@ -418,7 +416,6 @@ edge_weight.npy [E], and meta.json, which says whether edges are directed.`,
 	},
 }
 
-// npyMeta is what is read of meta.json.
 type npyMeta struct {
 	Name           string   `json:"name"`
 	Nodes          *int64   `json:"num_nodes"`
@@ -527,7 +524,6 @@ func (m *npyMeta) parse(text []byte) error {
 	return nil
 }
 
-// checkMeta compares meta.json with the arrays.
 func (s *arraySource) checkMeta(meta npyMeta) error {
 	if meta.Nodes != nil && *meta.Nodes != s.info.Nodes {
 		return invalid(s.path("meta.json"), "num_nodes is %d, but the features have %d rows", *meta.Nodes, s.info.Nodes)

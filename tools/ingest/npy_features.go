@@ -115,7 +115,6 @@ func (s *arraySource) openRawFeatures(name string, o NPYOptions, meta npyMeta) (
 	return s.openRaw(path, t, shape[1])
 }
 
-// readShards makes the shards the features.
 func (s *arraySource) readShards() {
 	s.features = func(threads int) (FeatureReader, error) {
 		return &denseReader{shards: s.shards, readers: 2 * threads}, nil
@@ -157,7 +156,6 @@ func (r *denseReader) Read(ctx context.Context, dst []float32) error {
 	return nil
 }
 
-// find is the shard of a row, and the row's number in it.
 func (r *denseReader) find(row int64) (shard *npy.Array, in int64) {
 	k := 0
 	for k < len(r.shards)-1 && row >= r.shards[k].Shape[0] {

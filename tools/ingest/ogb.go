@@ -230,7 +230,6 @@ func readCount(fsys vfs.FS, path string, most uint64) (int64, error) {
 	return int64(n), nil
 }
 
-// openSplits finds the folders of splits, by name.
 func (s *ogbSource) openSplits() error {
 	dir := filepath.Join(s.dir, "split")
 	if there, err := exists(s.fsys, dir); err != nil || !there {
@@ -260,8 +259,8 @@ var ogbFormat = Format{
 	Help: `SRC is the root folder of a data set for node property prediction of the Open Graph Benchmark, as text
 (raw/edge.csv.gz) or arrays (raw/data.npz). The graph must have one type of node and of edge.
 
-Edges of ogbn-arxiv and ogbn-papers100M are directed. Those of ogbn-products and ogbn-proteins are not: the
-reverse of each is added. For other data sets give --undirected or --directed.` + scratchHelp,
+Edges of ogbn-arxiv and ogbn-papers100M are directed. Edges of ogbn-products and ogbn-proteins are not:
+the reverse of each is added. For other data sets give --undirected or --directed.` + scratchHelp,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o OGBOptions
 		o.LabelsAs.declare(flags)
@@ -383,7 +382,6 @@ func (s *ogbSource) copyColumns(ctx context.Context, a *npy.Stream) error {
 	})
 }
 
-// streamReader reads the rows of an array in an archive.
 type streamReader struct{ *npy.Stream }
 
 func (r *streamReader) Read(ctx context.Context, dst []float32) error {

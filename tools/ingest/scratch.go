@@ -126,7 +126,6 @@ func (e *scratchEdges) add(ctx context.Context, src, dst uint32, weight float32)
 	return nil
 }
 
-// addTo appends a value to a column.
 func (e *scratchEdges) addTo(column int, v uint32) error {
 	c := &e.columns[column]
 	if c.block = append(c.block, v); len(c.block) < edgeBlock {
@@ -151,7 +150,6 @@ func (e *scratchEdges) offset(column, block int) int64 {
 	return 4 * edgeBlock * int64(block*len(e.columns)+column)
 }
 
-// finish writes what is left.
 func (e *scratchEdges) finish(ctx context.Context) error {
 	defer e.task.Done()
 	e.task.Add(e.edges % edgeBlock)
@@ -222,7 +220,6 @@ func (r *scratchRows) put(row int64, values []float32) error {
 	return nil
 }
 
-// columnWriter writes features column by column.
 type columnWriter struct {
 	to            vfs.PendingFile
 	rows, columns int64
@@ -266,10 +263,8 @@ func (r *scratchRows) missing(rows int64) int64 {
 	return -1
 }
 
-// errTwice is returned for a second row of a node.
 var errTwice = errors.New("the node has a row already")
 
-// bitset is a set of rows.
 type bitset []uint64
 
 // set adds a row, and returns whether it was in the set before.
@@ -298,7 +293,6 @@ type scratchSpace struct {
 	file    vfs.File
 }
 
-// alloc allocates memory off the Go heap.
 func alloc(bytes int64) (*offheap.Buffer, error) {
 	b, err := offheap.Alloc(bytes)
 	if err != nil {

@@ -47,7 +47,6 @@ type rows interface {
 	Close() error
 }
 
-// floats reads all values of a row.
 func floats(r rows, dst []float32) (err error) {
 	for k := range dst {
 		if dst[k], err = r.cell(k).float(); err != nil {
@@ -57,7 +56,6 @@ func floats(r rows, dst []float32) (err error) {
 	return nil
 }
 
-// columnsRead are the columns that rows are read for.
 type columnsRead struct {
 	header
 	columns []int
@@ -173,7 +171,6 @@ func (c *cell) weight() (float32, error) {
 	}
 }
 
-// nodeTable is a table with a row for each node.
 type nodeTable struct {
 	nodeColumns
 	table

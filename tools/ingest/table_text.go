@@ -280,7 +280,6 @@ func (t *textTable) read(columns []int) (rows, error) {
 	return r, nil
 }
 
-// textRows reads rows of a text table.
 type textRows struct {
 	*textFile
 	columnsRead

@@ -143,7 +143,6 @@ func (t *textFile) fieldsError(format string, args ...any) error {
 	return t.errorf(format, args...)
 }
 
-// isHTML tells whether a file begins as web pages do.
 func isHTML(start []byte) bool {
 	start = bytes.ToLower(bytes.TrimLeft(bytes.TrimPrefix(start, []byte("\xef\xbb\xbf")), " \t\r\n"))
 	for _, tag := range []string{"<!doctype html", "<html", "<head", "<?xml"} {
@@ -383,7 +382,6 @@ func parseFloat(b []byte) (v float32, ok bool) {
 	return float32(x), err == nil || errors.Is(err, strconv.ErrRange)
 }
 
-// parseWeight reads the weight of an edge.
 func parseWeight(b []byte) (float32, error) {
 	w, ok := parseFloat(b)
 	if !ok || !(w >= 0) || math.IsInf(float64(w), 0) {

@@ -112,7 +112,6 @@ func (t *topology) edgeBytes(edges int64) int64 {
 	return 4 * edges
 }
 
-// notes says how many edges were merged or dropped.
 func (t *topology) notes(stored int64) (notes []string) {
 	if merged := t.recordCount - stored; merged > 0 {
 		verb := map[Duplicates]string{MergeDuplicates: "merged", SumDuplicates: "added up"}[t.o.Duplicates]

@@ -176,7 +176,7 @@ func readTopology(t *testing.T, disk vfs.FS) *format.CSC {
 	return csc
 }
 
-// randomSource has edges of which many are the same or self-loops.
+// randomSource has edges, many of them the same or self-loops.
 func randomSource(r *rand.Rand, nodes int64, edges int, weighted bool) *listSource {
 	s := &listSource{info: Info{Nodes: nodes, Weighted: weighted}, block: 16}
 	if weighted {

@@ -46,10 +46,8 @@ func (c codec) String() string {
 	return codecs[c].name
 }
 
-// ratio is the greatest ratio of the inflated to the compressed size of a page.
 func (c codec) ratio() int64 { return codecs[c].ratio }
 
-// check returns an error for a codec that cannot be read.
 func (c codec) check() error {
 	if c < 0 || int(c) >= len(codecs) || codecs[c].ratio == 0 {
 		return fmt.Errorf("it is compressed by %v; write it anew with snappy or zstd (gzip, brotli, lz4 and none "+
@@ -159,7 +157,6 @@ type page struct {
 	plain            bool  // not compressed, which pages of version 2 may be in any column
 }
 
-// pages reads the pages of a column chunk.
 type pages struct {
 	file     vfs.File
 	at, end  int64
@@ -172,7 +169,6 @@ type pages struct {
 	inflated []byte
 }
 
-// start moves to the first page of a chunk.
 func (p *pages) start(file vfs.File, k *chunk) {
 	p.file, p.at, p.end, p.codec = file, k.start, k.start+k.size, k.codec
 	p.read, p.ahead = 0, nil

@@ -101,7 +101,7 @@ func TestWhatWritersWriteIsReadAsPyarrowReadsIt(t *testing.T) {
 	files := written(t)
 	paths, err := filepath.Glob("testdata/*.parquet")
 	if err != nil || len(paths) != len(files) || len(files) < 30 {
-		t.Fatalf("%d files, of which %d have values: %v", len(paths), len(files), err)
+		t.Fatalf("%d files, and %d have values: %v", len(paths), len(files), err)
 	}
 	for file, columns := range files {
 		table, err := Open(vfs.OS(), filepath.Join("testdata", file+".parquet"), 0)

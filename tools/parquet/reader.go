@@ -169,7 +169,6 @@ func (r *Reader) nextPage() error {
 	}
 }
 
-// openPart moves to a file of the table.
 func (r *Reader) openPart(p *part) (err error) {
 	if err := r.Close(); err != nil {
 		return err

@@ -184,7 +184,6 @@ func (e *element) isMap() bool {
 	return e.children > 0 && (e.logical == logicalMap || e.converted == convertedMap || e.converted == convertedMap+1)
 }
 
-// schemaWalk is the state of a walk through the elements of a schema.
 type schemaWalk struct {
 	left   []element
 	leaves []Column // each named by the structures around it and itself
@@ -226,13 +225,11 @@ func (w *schemaWalk) walk(path string, maxRep, maxDef, depth int) error {
 	return nil
 }
 
-// maxName is the greatest length of the name of a column.
 const maxName = 1 << 12
 
 // maxScale is the greatest number of decimal places; writers allow 38 or 76.
 const maxScale = 100
 
-// setKind sets the kind and the stored type of a leaf by its types.
 func (c *Column) setKind(e *element) {
 	c.Kind, c.Type = Other, "unknown type"
 	if e.physical < 0 || int(e.physical) >= len(physicalTypes) {

@@ -43,7 +43,6 @@ type Group struct {
 	index int // among the row groups of the part
 }
 
-// part is a file of a table.
 type part struct {
 	path    string
 	fsys    vfs.FS
@@ -61,9 +60,9 @@ const (
 	defaultPageBytes = 1 << 30 // if there is no memory limit
 )
 
-// Open opens a file, or the files of a folder: those whose names end with .parquet, ordered by name, with numbers in
-// names by value; and those in folders named key=value within it, whose keys become columns. It reads the metadata of
-// all files. memory is the number of bytes that the table and its readers may use; 0: no limit.
+// Open opens a file, or the files of a folder whose names end with .parquet, ordered by name, with numbers in names by
+// value. Folders within it are named key=value: their keys become columns. It reads the metadata of all files. memory is
+// the number of bytes that the table and its readers may use; 0: no limit.
 func Open(fsys vfs.FS, path string, memory int64) (*Table, error) {
 	t := &Table{Path: path, metadata: allowance{defaultMetaBytes, defaultMetaBytes}, pageBytes: defaultPageBytes}
 	if memory > 0 {
@@ -136,7 +135,6 @@ func (t *Table) Place(row int64) string {
 	return fmt.Sprintf("%s: row %d", g.part.path, row-first)
 }
 
-// add opens a file and adds its row groups.
 func (t *Table) add(fsys vfs.FS, path string, keys []key) error {
 	p := &part{path: path, fsys: fsys, keys: keys}
 	if err := t.metadata.take(partBytes + int64(len(path))); err != nil {

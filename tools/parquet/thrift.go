@@ -33,13 +33,10 @@ const (
 	wireStruct
 )
 
-// maxDepth is the greatest depth of structures within structures.
 const maxDepth = 32
 
-// errCut is returned when the data end within a structure.
 var errCut = errors.New("its metadata end early")
 
-// errThrift is returned when the data are not a structure of the protocol.
 var errThrift = errors.New("its metadata are not valid Thrift")
 
 func (c *compact) fail(err error) {
@@ -132,7 +129,6 @@ func (c *compact) group(t wire, f fields) {
 	c.read(f)
 }
 
-// expect refuses a field of another type.
 func (c *compact) expect(t, want wire) {
 	if t != want {
 		c.fail(errThrift)

@@ -216,7 +216,6 @@ func (v *values) floats(dst []float64) error {
 	return numbers(v, dst)
 }
 
-// lookUp reads references to a dictionary.
 func lookUp[T int64 | float64](v *values, dst, entries []T) error {
 	if err := v.references(len(dst)); err != nil {
 		return err
@@ -227,7 +226,6 @@ func lookUp[T int64 | float64](v *values, dst, entries []T) error {
 	return nil
 }
 
-// eachArray decodes byte arrays.
 func eachArray[T int64 | float64](v *values, dst []T, decode func([]byte) (T, error)) error {
 	for i := range dst {
 		b, err := v.array()

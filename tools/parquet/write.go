@@ -20,7 +20,6 @@ type Writer struct {
 	err    error
 }
 
-// writtenField is a column, in the terms of the format.
 type writtenField struct {
 	name     string
 	physical physical
