@@ -41,15 +41,6 @@ func (c *call) transpose() {
 		c.Alpha, c.Beta)
 }
 
-func (c *call) addRow() { c.withRow("add_row") }
-
-func (c *call) mulRow() { c.withRow("mul_row") }
-
-func (c *call) withRow(kernel string) {
-	dst := c.Tensors[0]
-	c.each(kernel, dst.Rows*dst.Cols, matrix(0), vector(1), dst.Rows, dst.Cols)
-}
-
 func (c *call) sumRows() {
 	sums := c.columnSums(c.Tensors[1], 1)
 	c.pass(sums.parts, matrix(1))

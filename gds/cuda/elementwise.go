@@ -29,19 +29,6 @@ func (c *call) elementwise(kernel string, n int, args ...any) {
 	c.each(kernel, rows*cols, args...)
 }
 
-func (c *call) axpy() { c.elementwise("axpy", 2, c.Alpha) }
-
-func (c *call) relu() { c.elementwise("relu", 2) }
-
-func (c *call) reluGrad() { c.elementwise("relu_grad", 3, c.Alpha) }
-
-func (c *call) mul() { c.elementwise("mul", 3) }
-
-func (c *call) prelu() {
-	dst := c.Tensors[0]
-	c.each("prelu", dst.Rows*dst.Cols, matrix(0), matrix(1), vector(2), dst.Rows, dst.Cols)
-}
-
 // preluBlocks is how many thread blocks sum up the gradient of a slope, on any device.
 const preluBlocks = 128
 

@@ -35,8 +35,3 @@ func (c *call) errorLoss(squared bool) {
 		c.losses("error_loss", matrix(4), vector(5), out.Rows, out.Cols, c.Alpha, squared)
 	}
 }
-
-func (c *call) countCorrect() {
-	logits := c.Tensors[1]
-	c.eachRow("count_correct", logits.Rows, vector(0), matrix(1), vector(2), logits.Rows, logits.Cols)
-}

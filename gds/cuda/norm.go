@@ -9,29 +9,11 @@ func (c *call) sumSquares() {
 	sums.addTo(c, c.at[0], 0, 0, 1)
 }
 
-func (c *call) normalizeColumns() {
-	src := c.Tensors[1]
-	c.each("normalize_columns", src.Rows*src.Cols, matrix(0), matrix(1), vector(2), vector(3), vector(4), vector(5),
-		src.Rows, src.Cols, c.Alpha)
-}
-
 func (c *call) normalizeColumnsSums() {
 	sums := c.columnSums(c.Tensors[2], 2)
 	c.pass(sums.parts, matrix(1), matrix(2), vector(3), vector(4))
 	sums.launch(c, "normalize_columns_sums", c.Alpha)
 	sums.addTo(c, c.at[0], 0, 0, 2)
-}
-
-func (c *call) normalizeColumnsGrad() {
-	src := c.Tensors[2]
-	c.each("normalize_columns_grad", src.Rows*src.Cols, matrix(0), matrix(1), matrix(2), vector(3), vector(4),
-		vector(5), vector(6), src.Rows, src.Cols, c.Beta, c.Alpha)
-}
-
-func (c *call) normalizeRows() {
-	src := c.Tensors[2]
-	c.eachRow("normalize_rows", src.Rows, matrix(0), matrix(1), matrix(2), vector(3), vector(4), src.Rows, src.Cols,
-		c.Alpha)
 }
 
 func (c *call) normalizeRowsGrad() {

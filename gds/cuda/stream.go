@@ -174,20 +174,31 @@ var bodies = map[*ops.Op]func(c *call){
 	ops.Copy: (*call).copy, ops.Convert: (*call).convert, ops.Gather: (*call).gather, ops.Scatter: (*call).scatter,
 	ops.Fill: (*call).fill,
 
-	ops.Gemm: (*call).gemm, ops.Transpose: (*call).transpose, ops.AddRow: (*call).addRow, ops.MulRow: (*call).mulRow,
-	ops.SumRows: (*call).sumRows,
+	ops.Gemm: (*call).gemm, ops.Transpose: (*call).transpose, ops.SumRows: (*call).sumRows,
+	ops.AddRow: byElement("add_row", 0, matrix(0), vector(1), size(0)),
+	ops.MulRow: byElement("mul_row", 0, matrix(0), vector(1), size(0)),
 
-	ops.Axpy: (*call).axpy, ops.ReLU: (*call).relu, ops.ReLUGrad: (*call).reluGrad, ops.PReLU: (*call).prelu,
-	ops.PReLUGrad: (*call).preluGrad, ops.Mul: (*call).mul, ops.Dropout: (*call).dropout,
-	ops.ReLUDropout: (*call).reluDropout,
+	ops.Axpy:      func(c *call) { c.elementwise("axpy", 2, c.Alpha) },
+	ops.ReLU:      func(c *call) { c.elementwise("relu", 2) },
+	ops.ReLUGrad:  func(c *call) { c.elementwise("relu_grad", 3, c.Alpha) },
+	ops.Mul:       func(c *call) { c.elementwise("mul", 3) },
+	ops.PReLU:     byElement("prelu", 0, matrix(0), matrix(1), vector(2), size(0)),
+	ops.PReLUGrad: (*call).preluGrad, ops.Dropout: (*call).dropout, ops.ReLUDropout: (*call).reluDropout,
 
-	ops.SumSquares: (*call).sumSquares, ops.NormalizeColumns: (*call).normalizeColumns,
-	ops.NormalizeColumnsSums: (*call).normalizeColumnsSums, ops.NormalizeColumnsGrad: (*call).normalizeColumnsGrad,
-	ops.NormalizeRows: (*call).normalizeRows, ops.NormalizeRowsGrad: (*call).normalizeRowsGrad,
+	ops.SumSquares: (*call).sumSquares, ops.NormalizeColumnsSums: (*call).normalizeColumnsSums,
+	ops.NormalizeColumns: byElement("normalize_columns", 1, matrix(0), matrix(1), vector(2), vector(3), vector(4),
+		vector(5), size(1), alpha{}),
+	ops.NormalizeColumnsGrad: byElement("normalize_columns_grad", 2, matrix(0), matrix(1), matrix(2), vector(3),
+		vector(4), vector(5), vector(6), size(2), beta{}, alpha{}),
+	ops.NormalizeRows: byRow("normalize_rows", 2, matrix(0), matrix(1), matrix(2), vector(3), vector(4), size(2),
+		alpha{}),
+	ops.NormalizeRowsGrad: (*call).normalizeRowsGrad,
 
 	ops.Attention: (*call).attention, ops.AttentionGrad: (*call).attentionGrad,
-	ops.SoftmaxRows: (*call).softmaxRows, ops.SoftmaxRowsGrad: (*call).softmaxRowsGrad,
-	ops.WeighTokens: (*call).weighTokens, ops.WeighTokensGrad: (*call).weighTokensGrad,
+	ops.SoftmaxRows:     byRow("softmax_rows", 1, matrix(0), matrix(1), size(1)),
+	ops.SoftmaxRowsGrad: byRow("softmax_rows_grad", 2, matrix(0), matrix(1), matrix(2), size(2)),
+	ops.WeighTokens:     byElement("weigh_tokens", 0, matrix(0), matrix(1), matrix(2), size(0), columns(1)),
+	ops.WeighTokensGrad: (*call).weighTokensGrad,
 
 	ops.SumEdges: (*call).sumEdges, ops.SumEdgesGrad: (*call).sumEdgesGrad,
 	ops.AttendEdges: (*call).attendEdges, ops.AttendEdgesGrad: (*call).attendEdgesGrad,
@@ -199,7 +210,7 @@ var bodies = map[*ops.Op]func(c *call){
 
 	ops.SoftmaxCrossEntropy: (*call).softmaxCrossEntropy, ops.SigmoidCrossEntropy: (*call).sigmoidCrossEntropy,
 	ops.SquaredError: (*call).squaredError, ops.AbsoluteError: (*call).absoluteError,
-	ops.CountCorrect: (*call).countCorrect,
+	ops.CountCorrect: byRow("count_correct", 1, vector(0), matrix(1), vector(2), size(1)),
 
 	ops.Adam: (*call).adam, ops.ClipNorm: (*call).clipNorm,
 }
@@ -256,8 +267,12 @@ func (c *call) view() error {
 
 // Arguments of kernels, beside numbers.
 type (
-	vector  int                        // the address of a tensor
-	matrix  int                        // the address of a tensor and its stride in elements
+	vector  int      // the address of a tensor
+	matrix  int      // the address of a tensor and its stride in elements
+	size    int      // the rows and columns of a tensor
+	columns int      // the columns of a tensor
+	alpha   struct{} // the factors of the operation
+	beta    struct{}
 	inUnits struct{ tensor, unit int } // the same, in units of 1 << unit bytes
 	faults  struct{}                   // the fault of the stream, and the number of an operation that may have one
 )
@@ -282,6 +297,14 @@ func (c *call) pass(args ...any) {
 			}
 		case vector:
 			c.number(c.at[a])
+		case size:
+			c.pass(c.Tensors[a].Rows, c.Tensors[a].Cols)
+		case columns:
+			c.pass(c.Tensors[a].Cols)
+		case alpha:
+			c.pass(c.Alpha)
+		case beta:
+			c.pass(c.Beta)
 		case matrix:
 			c.number(c.at[a])
 			c.number(uint64(c.Tensors[a].Stride))
@@ -314,6 +337,16 @@ type shape struct{ blocks, blocksY, threads, threadsY int }
 
 // blocks are so many blocks of threads.
 func blocks(n int) shape { return shape{n, 1, threads, 1} }
+
+// byElement is an operation that is one kernel, whose threads share the elements of tensor of.
+func byElement(kernel string, of int, args ...any) func(c *call) {
+	return func(c *call) { c.each(kernel, c.Tensors[of].Rows*c.Tensors[of].Cols, args...) }
+}
+
+// byRow is an operation that is one kernel, which has a warp for each row of tensor of.
+func byRow(kernel string, of int, args ...any) func(c *call) {
+	return func(c *call) { c.eachRow(kernel, c.Tensors[of].Rows, args...) }
+}
 
 // each launches a kernel for n elements, which its threads share.
 func (c *call) each(kernel string, n int, args ...any) { c.share(kernel, n, threads, args...) }
