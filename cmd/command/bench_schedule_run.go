@@ -45,10 +45,7 @@ func (o *benchScheduleOptions) settings(a *app) (all []*papers.MorphGL, files []
 }
 
 func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ result, err error) {
-	if err := o.fillDefaults(); err != nil {
-		return nil, err
-	}
-	if err := o.validate(); err != nil {
+	if err := o.complete(); err != nil {
 		return nil, err
 	}
 	settings, files, err := o.settings(a)

@@ -69,21 +69,16 @@ func flagText(n *yaml.Node) (string, error) {
 // storeKey is the name of the argument STORE in a configuration.
 const storeKey = "store"
 
-// configured is what a configuration says beside flags.
-type configured struct {
-	store string             // "": it names none
-	data  checkpoint.DataSet // that it was made for, as far as it says
-}
-
-// applyConfig sets the flags of c that the command line has not set from a YAML file whose keys are names
-// of flags, storeKey and dataSettings. No path is no file.
-func (a *app) applyConfig(c *cobra.Command, path string) (found configured, err error) {
+// applyConfig sets the flags of c that the command line has not set from a YAML file whose keys are names of flags,
+// storeKey and dataSettings. It returns the store that the file names, or "", and the data that it was made for, as
+// far as it says. No path is no file.
+func (a *app) applyConfig(c *cobra.Command, path string) (store string, made checkpoint.DataSet, err error) {
 	if path == "" {
-		return found, nil
+		return "", made, nil
 	}
 	var config map[string]yaml.Node
 	if err := a.readYAML("config", path, &config); err != nil {
-		return found, err
+		return "", made, err
 	}
 	data := map[string]string{}
 	given := map[string]bool{}
@@ -94,10 +89,10 @@ func (a *app) applyConfig(c *cobra.Command, path string) (found configured, err 
 		node := config[name]
 		value, err := flagText(&node)
 		if err != nil {
-			return found, usagef("--config %s: %s: %s", path, name, err)
+			return "", made, usagef("--config %s: %s: %s", path, name, err)
 		}
 		if name == storeKey {
-			found.store = value
+			store = value
 			continue
 		}
 		if isDataKey(name) {
@@ -105,20 +100,19 @@ func (a *app) applyConfig(c *cobra.Command, path string) (found configured, err 
 			continue
 		}
 		if name == "config" || c.Flags().Lookup(name) == nil {
-			return found, usagef("--config %s: the command has no flag %q", path, name)
+			return "", made, usagef("--config %s: the command has no flag %q", path, name)
 		}
 		if given[name] {
 			continue
 		}
 		if err := c.Flags().Set(name, value); err != nil {
-			return found, usagef("--config %s: %s", path, err)
+			return "", made, usagef("--config %s: %s", path, err)
 		}
 	}
 	if err := a.useThreads(); err != nil {
-		return found, err
+		return "", made, err
 	}
-	found.data = dataSetOf(data)
-	return found, a.useMemory()
+	return store, dataSetOf(data), a.useMemory()
 }
 
 // notSettings are flags of train and tune that do not decide what is trained: batches are the same by all schedules and

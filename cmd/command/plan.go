@@ -62,7 +62,7 @@ For a GRAPH, plan trains some batches and validates once, from the placement tha
 	f.StringVar(&o.described.dtype, "dtype", "", dtypeUsage+" (default float32)")
 	atLeast(f, 0, "devices")
 	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		if err := o.fillDefaults(); err != nil {
+		if err := o.complete(); err != nil {
 			return nil, err
 		}
 		if len(args) > 0 {
@@ -86,9 +86,6 @@ For a GRAPH, plan trains some batches and validates once, from the placement tha
 func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 	readsGraph, err := o.ReadsGraph()
 	if err != nil {
-		return nil, err
-	}
-	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	switch {

@@ -241,22 +241,21 @@ func choicesTable() string {
 
 // configure sets what --config says, the input and the defaults.
 func (o *trainOptions) configure(a *app, c *cobra.Command, config string, args []string) error {
-	from, err := a.applyConfig(c, config)
-	if err != nil {
+	var err error
+	if o.Input, o.configured, err = a.applyConfig(c, config); err != nil {
 		return err
 	}
-	o.configured = from.data
-	if o.Input = from.store; len(args) > 0 {
+	if len(args) > 0 {
 		o.Input = args[0]
 	}
 	if o.Input == "" {
 		return usagef("%s needs a STORE or a GRAPH", c.Name())
 	}
-	return o.fillDefaults()
+	return o.complete()
 }
 
-// fillDefaults sets the options whose flags were not given to the defaults of the model.
-func (o *trainOptions) fillDefaults() error {
+// complete sets the options whose flags were not given to the defaults of the model, and refuses what cannot be.
+func (o *trainOptions) complete() error {
 	o.Default = map[string]bool{}
 	for _, flag := range training.DefaultFlags() {
 		o.Default[flag] = !o.flags.Changed(flag)
@@ -264,19 +263,15 @@ func (o *trainOptions) fillDefaults() error {
 	if o.Split = -1; len(o.splitNumbers) > 0 {
 		o.Split = o.splitNumbers[0]
 	}
-	return o.FillDefaults(math.MaxInt64) // Resolve knows how many rows there are
-}
-
-func (o *trainOptions) validate() error {
 	o.Saves = o.run != ""
+	if err := o.FillDefaults(math.MaxInt64); err != nil { // Resolve knows how many rows there are
+		return err
+	}
 	return cmp.Or(o.runFolder.validate(o.splitNumbers), o.Check())
 }
 
 // runTrain tries settings, if t asks for it, and trains.
 func runTrain(ctx context.Context, a *app, o *trainOptions, t tuneOptions) (result, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
 	if t.tune > 0 && t.grid != "" {
 		return nil, usagef("--tune and --grid: give one of them")
 	}

@@ -72,10 +72,7 @@ func optionsOf(settings tune.Settings) (*trainOptions, error) {
 		}
 	}
 	o.Input = settings[storeKey]
-	if err := o.fillDefaults(); err != nil {
-		return nil, err
-	}
-	return o, o.validate()
+	return o, o.complete()
 }
 
 // scheduleFlags decide how batches are prepared, not what is trained; trials may vary them.

@@ -106,9 +106,6 @@ const (
 
 // runTune searches. The result comes with an error if no trial meets the limits.
 func runTune(ctx context.Context, a *app, o *searchOptions) (_ result, err error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
 	if o.runs != 1 {
 		return nil, usagef("--runs %d: a trial is one run (of --split 0-9 it is one of each split)", o.runs)
 	}

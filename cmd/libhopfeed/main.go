@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -35,34 +36,27 @@ var errWait = errors.New("nothing yet")
 
 // table keeps what callers know by number. No number is used again.
 type table[T any] struct {
-	mu   sync.Mutex
-	last uint64
-	of   map[uint64]T
+	last atomic.Uint64
+	of   sync.Map // of T, by number
 }
 
 func (t *table[T]) add(v T) uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.of == nil {
-		t.of = map[uint64]T{}
-	}
-	t.last++
-	t.of[t.last] = v
-	return t.last
+	number := t.last.Add(1)
+	t.of.Store(number, v)
+	return number
 }
 
-// get finds, and with remove forgets, what has a number.
-func (t *table[T]) get(number uint64, remove bool) (v T, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	v, ok := t.of[number]
+// use calls f with what has a number, which it forgets before if f is its end.
+func (t *table[T]) use(number uint64, end bool, f func(T) error) error {
+	find := t.of.Load
+	if end {
+		find = t.of.LoadAndDelete
+	}
+	v, ok := find(number)
 	if !ok {
-		return v, fmt.Errorf("%w: number %d is not known: was it closed?", session.ErrOptions, number)
+		return fmt.Errorf("%w: number %d is not known: was it closed?", session.ErrOptions, number)
 	}
-	if remove {
-		delete(t.of, number)
-	}
-	return v, nil
+	return f(v.(T))
 }
 
 var (
@@ -93,10 +87,6 @@ func status(err error) C.int32_t {
 	return C.int32_t(exit.Of(err))
 }
 
-func milliseconds(n C.int32_t) <-chan time.Time {
-	return time.After(time.Duration(n) * time.Millisecond)
-}
-
 //export hopfeed_api
 func hopfeed_api() C.int32_t { return C.HOPFEED_API }
 
@@ -114,44 +104,32 @@ func hopfeed_start(verb, options C.hopfeed_text, number *C.hopfeed_task) C.int32
 
 //export hopfeed_wait
 func hopfeed_wait(number C.hopfeed_task, ms C.int32_t, out **C.char) C.int32_t {
-	t, err := tasks.get(uint64(number), false)
-	if err != nil {
-		return result(err)
-	}
-	text, err := t.wait(milliseconds(ms))
-	if *out = nil; text != nil {
-		*out = C.CString(string(text))
-	}
-	return result(err)
+	return result(tasks.use(uint64(number), false, func(t *task) error {
+		text, err := t.wait(time.After(time.Duration(ms) * time.Millisecond))
+		if *out = nil; text != nil {
+			*out = C.CString(string(text))
+		}
+		return err
+	}))
 }
 
 //export hopfeed_end
 func hopfeed_end(number C.hopfeed_task) C.int32_t {
-	t, err := tasks.get(uint64(number), true)
-	if err == nil {
-		err = t.end()
-	}
-	return result(err)
+	return result(tasks.use(uint64(number), true, (*task).end))
 }
 
 //export hopfeed_stats
 func hopfeed_stats(number C.hopfeed_loader, out **C.char) C.int32_t {
-	c, err := clients.get(uint64(number), false)
-	if err != nil {
-		return result(err)
-	}
-	text, err := json.Marshal(c.stats())
-	if err == nil {
-		*out = C.CString(string(text))
-	}
-	return result(err)
+	return result(clients.use(uint64(number), false, func(c *client) error {
+		text, err := json.Marshal(c.stats())
+		if err == nil {
+			*out = C.CString(string(text))
+		}
+		return err
+	}))
 }
 
 //export hopfeed_close
 func hopfeed_close(number C.hopfeed_loader) C.int32_t {
-	c, err := clients.get(uint64(number), true)
-	if err == nil {
-		err = c.close()
-	}
-	return result(err)
+	return result(clients.use(uint64(number), true, (*client).close))
 }

@@ -125,9 +125,7 @@ func (t *task) end() error {
 	t.cancel(errInterrupted)
 	<-t.done
 	if o, ok := t.value.(*opened); ok && t.err == nil && !t.taken.Load() {
-		if c, err := clients.get(o.Loader, true); err == nil {
-			return c.close()
-		}
+		return clients.use(o.Loader, true, (*client).close)
 	}
 	return nil
 }

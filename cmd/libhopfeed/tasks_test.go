@@ -65,11 +65,12 @@ func TestTheHeapIsLimitedByAllThatIsOpen(t *testing.T) {
 	}
 	open := func(verb string, options map[string]any) *client {
 		t.Helper()
-		c, err := clients.get(run(t, verb, options).Loader, true)
+		var opened *client
+		err := clients.use(run(t, verb, options).Loader, true, func(c *client) error { opened = c; return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c
+		return opened
 	}
 	want("after the propagation", math.MaxInt64)
 	large := open("open", map[string]any{"store": store, "batch_rows": 10, "memory": "2GiB"})
@@ -129,7 +130,7 @@ func TestALoaderIsNotLostWhenItsDescriptionCannotBeEncoded(t *testing.T) {
 	if err := task.end(); err != nil || !closed {
 		t.Errorf("the end of the task has not closed what nobody can close (%v)", err)
 	}
-	if _, err := clients.get(o.Loader, false); err == nil {
+	if err := clients.use(o.Loader, false, func(*client) error { return nil }); err == nil {
 		t.Error("the loader is still known")
 	}
 }
