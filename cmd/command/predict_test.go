@@ -301,7 +301,7 @@ func TestPredictionsThatCannotBeAreRefused(t *testing.T) {
 func TestPredictionsThatDoNotFitTheDiskAreRefused(t *testing.T) {
 	d := predictable(t)
 	if o := hopfeed(t, tight{d}, "predict --checkpoint run store -o out.csv"); o.code != exitDoesNotFit ||
-		!strings.Contains(o.stderr, "out.csv needs up to") {
+		!strings.Contains(o.stderr, "out.csv needs ") {
 		t.Errorf("status %d: %s", o.code, o.stderr)
 	}
 }
