@@ -50,6 +50,13 @@ func (s *State) finished() bool {
 	return ended >= s.Options.Epochs || patience > 0 && s.History[ended-1].Valid != nil && ended-1-s.Best >= patience
 }
 
+// clone copies the state, but not its vectors.
+func (s State) clone() State {
+	s.History, s.StageSeconds = slices.Clone(s.History), maps.Clone(s.StageSeconds)
+	s.Epoch.StepSeconds = maps.Clone(s.Epoch.StepSeconds)
+	return s
+}
+
 func (s *State) addStageTime(stage string, start time.Time) float64 {
 	seconds := time.Since(start).Seconds()
 	s.StageSeconds[stage] += seconds
@@ -58,9 +65,7 @@ func (s *State) addStageTime(stage string, start time.Time) float64 {
 
 // State copies the state of a run, also from its devices. It must not be called while Train trains, but by its report.
 func (f *Fitting) State() (*State, error) {
-	s := f.state
-	s.History, s.StageSeconds = slices.Clone(s.History), maps.Clone(s.StageSeconds)
-	s.Epoch.StepSeconds = maps.Clone(s.Epoch.StepSeconds)
+	s := f.state.clone()
 	s.Losses = make([]float32, len(f.ranks))
 	err := f.eachRank(func(n *network) error {
 		loss, err := n.readLoss(context.Background())
@@ -138,9 +143,7 @@ func (f *Fitting) restore(s *State) error {
 	for i, loss := range s.Losses {
 		losses[i%len(losses)] += loss
 	}
-	f.state = *s
-	f.state.History, f.state.StageSeconds = slices.Clone(s.History), maps.Clone(s.StageSeconds)
-	f.state.Epoch.StepSeconds = maps.Clone(s.Epoch.StepSeconds)
+	f.state = s.clone()
 	return f.eachRank(func(n *network) error {
 		if err := n.setInputs(s.Inputs); err != nil {
 			return err

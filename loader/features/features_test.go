@@ -305,7 +305,7 @@ func TestSparseRowsAreTheElementsThatAreNotZero(t *testing.T) {
 			t.Fatal(err)
 		}
 		nodes := []uint32{996, 0, 5, 5, 400}
-		n := s.Elements(nodes)
+		n := s.In(nodes)
 		offsets, columns, values := make([]uint32, 6), make([]uint32, n), make([]float32, n)
 		if err := s.GatherElements(offsets, columns, values, nodes); err != nil {
 			t.Fatal(err)

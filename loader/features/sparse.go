@@ -148,18 +148,17 @@ func (r *chunkReader) read(k int, do func(row int64, values []float32)) error {
 
 // Sparse has the elements of all rows that are not zero in host memory, as float32. It is a Source of dense rows, too.
 type Sparse struct {
-	shape   // as float32
-	offsets []uint32
-	column  []uint32 // of each element
-	values  []float32
-	memory  *offheap.Buffer // of column and values
+	Elements          // whose type is float32
+	column   []uint32 // of each element
+	values   []float32
+	memory   *offheap.Buffer // of column and values
 
 	gathered, elements atomic.Int64
 }
 
 // LoadSparse reads and checks the sparse features of a graph. threads 0 is parallel.Threads.
 func LoadSparse(ctx context.Context, graph *format.Dir, e *Elements, threads int) (_ *Sparse, err error) {
-	s := &Sparse{shape: e.shape, offsets: e.offsets}
+	s := &Sparse{Elements: *e}
 	s.dtype = gds.Float32
 	if s.memory, err = offheap.Alloc(elementBytes * e.Count()); err != nil {
 		return nil, fmt.Errorf("sparse features of %d nodes: %w", s.rows, err)
@@ -194,26 +193,23 @@ func LoadSparse(ctx context.Context, graph *format.Dir, e *Elements, threads int
 	return s, nil
 }
 
-// Bytes is the memory of the rows.
-func (s *Sparse) Bytes() int64 { return 4*int64(len(s.offsets)) + elementBytes*int64(len(s.column)) }
-
-// ElementsOf is how many elements of so many rows from first on are not zero.
-func (s *Sparse) ElementsOf(first, rows int64) int64 {
-	return int64(s.offsets[first+rows] - s.offsets[first])
+// InRange is how many elements of so many rows from first on are not zero.
+func (e *Elements) InRange(first, rows int64) int64 {
+	return int64(e.offsets[first+rows] - e.offsets[first])
 }
 
-// Elements is how many elements of some rows are not zero. Nodes must be below Rows.
-func (s *Sparse) Elements(nodes []uint32) (n int64) {
+// In is how many elements of some rows are not zero. Nodes must be below Rows.
+func (e *Elements) In(nodes []uint32) (n int64) {
 	for _, v := range nodes {
-		n += int64(s.offsets[v+1] - s.offsets[v])
+		n += int64(e.offsets[v+1] - e.offsets[v])
 	}
 	return n
 }
 
 // GatherElements writes the elements of the rows of nodes that are not zero, in their order: offsets are
-// len(nodes)+1, columns and values as many as Elements says.
+// len(nodes)+1, columns and values as many as In says.
 func (s *Sparse) GatherElements(offsets, columns []uint32, values []float32, nodes []uint32) error {
-	if n := s.Elements(nodes); int64(len(columns)) < n || int64(len(values)) < n || len(offsets) <= len(nodes) {
+	if n := s.In(nodes); int64(len(columns)) < n || int64(len(values)) < n || len(offsets) <= len(nodes) {
 		return fmt.Errorf("%d offsets, %d columns and %d values for %d rows with %d elements", len(offsets),
 			len(columns), len(values), len(nodes), n)
 	}
@@ -244,7 +240,7 @@ func (s *Sparse) Gather(_ context.Context, dst []byte, as gds.DType, nodes []uin
 		}
 	}
 	s.gathered.Add(int64(len(nodes)))
-	s.elements.Add(s.Elements(nodes))
+	s.elements.Add(s.In(nodes))
 	return nil
 }
 

@@ -60,7 +60,7 @@ func (l *Loader) setSize(j *job) {
 		return
 	}
 	if l.sparse != nil {
-		j.size.elements = int(l.sparse.Elements(m.Inputs))
+		j.size.elements = int(l.sparse.In(m.Inputs))
 	}
 	for i := range m.Blocks {
 		k := &m.Blocks[i]

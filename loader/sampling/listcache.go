@@ -143,32 +143,32 @@ func (c *ListCache) Read(edges []int64, sources []uint32, weights []float32) err
 }
 
 func (c *ListCache) ReadLists(lists []List, sources []uint32, weights []float32) error {
-	u, first := c.take(), c.Edges()
+	u, first, at := c.take(), c.Edges(), 0
 	defer c.scratch.Put(u)
-	at := 0
 	for _, l := range lists {
 		if l.First < first {
 			u.at, u.lists = append(u.at, at), append(u.lists, l)
 		} else {
-			copy(sources[at:], c.sources[l.First-first:l.End-first])
-			if weights != nil {
-				copy(weights[at:], c.weights[l.First-first:l.End-first])
-			}
+			copyEdges(sources, weights, at, c.sources, c.weights, List{l.First - first, l.End - first})
 		}
 		at += int(l.Degree())
 	}
 	someSources, someWeights := u.room(int(countEdges(u.lists)), weights != nil)
 	err := c.Topology.ReadLists(u.lists, someSources, someWeights)
-	from := 0
+	from := int64(0)
 	for k, l := range u.lists {
-		to := from + int(l.Degree())
-		copy(sources[u.at[k]:], someSources[from:to])
-		if weights != nil {
-			copy(weights[u.at[k]:], someWeights[from:to])
-		}
-		from = to
+		copyEdges(sources, weights, u.at[k], someSources, someWeights, List{from, from + l.Degree()})
+		from += l.Degree()
 	}
 	return err
+}
+
+// copyEdges copies a list of edges to place at and up, their weights too unless these are not wanted.
+func copyEdges(toSources []uint32, toWeights []float32, at int, sources []uint32, weights []float32, l List) {
+	copy(toSources[at:], sources[l.First:l.End])
+	if toWeights != nil {
+		copy(toWeights[at:], weights[l.First:l.End])
+	}
 }
 
 // room is memory for what is read of so many edges; weights are nil unless the edges are weighted.

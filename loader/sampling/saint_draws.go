@@ -273,22 +273,22 @@ func (d *walkDraws) count(lo, hi int64, random uint64) error {
 		}
 		nodes = append(nodes, now)
 	}
-	var sources, heads []uint32
+	var sources, heads, seen []uint32 // seen: nodes of a walk, each once
 	var walks []int
 	for i := range int(hi - lo) {
-		for a := range nodes {
-			if contains(nodes[:a], i, nodes[a][i]) {
+		seen = seen[:0]
+		for _, step := range nodes {
+			v := step[i]
+			if slices.Contains(seen, v) {
 				continue
 			}
-			if a > 0 {
-				atomic.AddUint32(&d.visits[nodes[a][i]], 1)
+			if len(seen) > 0 {
+				atomic.AddUint32(&d.visits[v], 1)
 			}
-			for b := range a {
-				if !contains(nodes[:b], i, nodes[b][i]) {
-					sources, heads = append(sources, nodes[a][i], nodes[b][i]), append(heads, nodes[b][i], nodes[a][i])
-					walks = append(walks, i, i)
-				}
+			for _, u := range seen {
+				sources, heads, walks = append(sources, v, u), append(heads, u, v), append(walks, i, i)
 			}
+			seen = append(seen, v)
 		}
 	}
 	var f edgeFinder
@@ -303,16 +303,6 @@ func (d *walkDraws) count(lo, hi int64, random uint64) error {
 		}
 	}
 	return nil
-}
-
-// contains tells whether walk i came to v in one of these steps.
-func contains(nodes [][]uint32, i int, v uint32) bool {
-	for _, step := range nodes {
-		if step[i] == v {
-			return true
-		}
-	}
-	return false
 }
 
 func (d *walkDraws) draw(ctx context.Context, s *saint, draws int, random uint64) error {

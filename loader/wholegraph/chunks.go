@@ -173,7 +173,7 @@ func (c *chunks) featureRows(first int64) int64 {
 // featureBytes is what the features of so many nodes from first on take.
 func (c *chunks) featureBytes(first, rows int64) int64 {
 	if sparse, ok := c.features.(*features.Sparse); ok {
-		_, _, bytes := layOut(rows, 0, sparse.ElementsOf(first, rows), 0)
+		_, _, bytes := layOut(rows, 0, sparse.InRange(first, rows), 0)
 		return bytes
 	}
 	return gds.Bytes(int(rows), c.features.Columns(), gds.Float32)
@@ -196,7 +196,7 @@ func (c *chunks) bringRows(ctx context.Context, stream gds.Stream, first int64) 
 		return chunk, err
 	}
 	chunk.X = shapeOf(n, columns)
-	_, b, bytes := layOut(int64(n), 0, sparse.Elements(c.nodes), 0) // a block from columns to rows
+	_, b, bytes := layOut(int64(n), 0, sparse.In(c.nodes), 0) // a block from columns to rows
 	if err := c.grow(bytes); err != nil {
 		return chunk, err
 	}

@@ -158,7 +158,7 @@ func shapeOf(rows, cols int) gds.Tensor {
 
 // uploadSparse brings sparse rows of nodes to the device: their elements are laid out as a block from columns to rows.
 func (g *Graph) uploadSparse(source *features.Sparse, nodes []uint32) (*loader.SparseRows, error) {
-	n := source.Elements(nodes)
+	n := source.In(nodes)
 	offsets, columns, values := make([]uint32, len(nodes)+1), make([]uint32, n), make([]float32, n)
 	if err := source.GatherElements(offsets, columns, values, nodes); err != nil {
 		return nil, err
