@@ -265,27 +265,14 @@ func (e *npyExport) edges(w io.Writer, task progress.Task) error {
 	if err := e.eachRange(sources); err != nil {
 		return err
 	}
-	ids := make([]uint32, 0, min(writeBlock/4, e.topology.Edges()))
-	flush := func() error {
-		err := e.writeAll(w, dtype.BytesOf(ids), task)
-		ids = ids[:0]
-		return err
-	}
 	return e.eachRange(func(b format.NodeRange) error {
 		for v := b.First; v < b.First+b.Rows(); v++ {
-			for left := len(b.In(v)); left > 0; {
-				n := min(left, cap(ids)-len(ids))
-				for range n {
-					ids = append(ids, uint32(v))
-				}
-				if left -= n; len(ids) == cap(ids) {
-					if err := flush(); err != nil {
-						return err
-					}
-				}
+			neighbors := b.In(v) // which lie in our buffer
+			for i := range neighbors {
+				neighbors[i] = uint32(v)
 			}
 		}
-		return flush()
+		return e.writeAll(w, dtype.BytesOf(b.Neighbors), task)
 	})
 }
 

@@ -227,25 +227,15 @@ func (o *output) create(name string, bytes int64, body func(w io.Writer) error) 
 		return err
 	}
 	defer f.Abort()
-	counted := &counter{Writer: f}
-	if err := body(counted); err != nil {
+	if err := body(f); err != nil {
 		return err
 	}
 	if err := f.Commit(); err != nil {
 		return err
 	}
-	o.files = append(o.files, name)
-	o.bytes += counted.bytes
-	return nil
-}
-
-type counter struct {
-	io.Writer
-	bytes int64
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.Writer.Write(p)
-	c.bytes += int64(n)
-	return n, err
+	info, err := o.fsys.Stat(filepath.Join(o.at, name))
+	if err == nil {
+		o.files, o.bytes = append(o.files, name), o.bytes+info.Size()
+	}
+	return err
 }

@@ -176,8 +176,7 @@ func (t *Predictions) Write(ctx context.Context, fsys vfs.FS, path string,
 		return 0, err
 	}
 	defer f.Abort()
-	counted := &counter{Writer: f}
-	buffer := bufio.NewWriterSize(counted, 1<<20)
+	buffer := bufio.NewWriterSize(f, 1<<20)
 	if t.writer, err = NewTableWriter(buffer, path, arrow.NewSchema(t.fields, nil)); err != nil {
 		return 0, err
 	}
@@ -188,10 +187,14 @@ func (t *Predictions) Write(ctx context.Context, fsys vfs.FS, path string,
 	if err == nil {
 		err = buffer.Flush()
 	}
-	if err == nil {
-		err = f.Commit()
+	if err != nil {
+		return 0, err
 	}
-	return counted.bytes, err
+	info, err := fsys.Stat(path + vfs.TempSuffix)
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), f.Commit()
 }
 
 // escapeNames makes one line of each name of a class, for a table that is text. Where that changes a name, backslashes

@@ -112,7 +112,7 @@ func (l *edgeList) openParquetTables(ctx context.Context, path string, o TableOp
 	if err != nil {
 		return err
 	}
-	if l.files.Table = ""; o.Table != "" {
+	if o.Table != "" {
 		if err := l.openParquetNodes(ctx, o.Table, o); err != nil {
 			return err
 		}

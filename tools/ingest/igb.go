@@ -19,27 +19,23 @@ type IGBOptions struct {
 
 const igbFeatures = 1024
 
-// igbSizes are the graphs that there are, and how many of their nodes have a label.
-var igbSizes = []struct {
-	name                       string
-	nodes, labeled19, labeled2 int64
-}{
-	{"igb-tiny", 100_000, 100_000, 100_000},
-	{"igb-small", 1_000_000, 1_000_000, 1_000_000},
-	{"igb-medium", 10_000_000, 10_000_000, 10_000_000},
-	{"igb-large", 100_000_000, 100_000_000, 100_000_000},
-	{"igb-full", 269_346_174, 227_130_858, 157_675_969},
-}
+// igbNames are the graphs that there are, by their number of nodes.
+var igbNames = map[int64]string{100_000: "igb-tiny", 1_000_000: "igb-small", 10_000_000: "igb-medium",
+	100_000_000: "igb-large", igbFull: "igb-full"}
 
+const igbFull = 269_346_174 // nodes
+
+// igbSize names a graph, and tells how many of its nodes have a label.
 func igbSize(n int64, classes string) (name string, labeled int64) {
-	for _, s := range igbSizes {
-		if s.nodes == n && classes == "2K" {
-			return s.name, s.labeled2
-		} else if s.nodes == n {
-			return s.name, s.labeled19
-		}
+	switch {
+	case n == igbFull && classes == "2K":
+		labeled = 157_675_969
+	case n == igbFull:
+		labeled = 227_130_858
+	default:
+		labeled = n
 	}
-	return "igb", n
+	return cmp.Or(igbNames[n], "igb"), labeled
 }
 
 // OpenIGB opens a homogeneous graph of the Illinois graph benchmark (IGB): the folder of one size, or the same files

@@ -49,8 +49,7 @@ type edgeList struct {
 	prefixes [2]string // before the ids of sources and destinations, if these are numbered apart
 	scratch  *scratch
 	edges    *scratchEdges
-	nodes    *nodeTable            // of Parquet
-	tables   map[string]*nodeTable // of text, by path
+	tables   map[string]*nodeTable // of nodes, by path
 }
 
 func newEdgeList(fsys vfs.FS, format, path string, w ScratchOptions, files NodeFiles) (*edgeList, error) {
@@ -152,21 +151,18 @@ func (l *edgeList) isTable(path string) (bool, error) {
 // tableOf opens the table that features, labels or splits are read from: the file of their own, or the table of nodes;
 // nil if there is none. What is read from one file is chosen together.
 func (l *edgeList) tableOf(part parts) (*nodeTable, error) {
-	if l.nodes != nil && len(l.nodes.ofPart(part)) > 0 {
-		return l.nodes, nil
-	}
 	n, own := l.files, l.files.file(part)
 	f := textNodes{path: cmp.Or(own, n.Table), columns: n.Columns}
-	if text, err := l.isTable(f.path); err != nil {
-		return nil, err
-	} else if !text && own == "" && f.path != "" {
-		return nil, badOptions("--node-table %s: want a text table (--features, --labels and --splits take arrays)",
-			f.path)
-	} else if !text {
-		return nil, nil
-	}
 	t := l.tables[f.path]
 	if t == nil {
+		if text, err := l.isTable(f.path); err != nil {
+			return nil, err
+		} else if !text && own == "" && f.path != "" {
+			return nil, badOptions("--node-table %s: want a text table (--features, --labels and --splits take arrays)",
+				f.path)
+		} else if !text {
+			return nil, nil
+		}
 		for _, p := range eachPart {
 			switch path := n.file(p.part); {
 			case path == f.path:

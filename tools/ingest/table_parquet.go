@@ -225,7 +225,7 @@ func (l *edgeList) openParquetNodes(ctx context.Context, path string, o TableOpt
 		}
 	}
 	l.noteNodes(n, true)
-	l.nodes = n
+	l.tables[path] = n
 	if n.id >= 0 {
 		if err := t.check(n.id, asID); err != nil {
 			return err
