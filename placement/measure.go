@@ -149,6 +149,17 @@ func randomNumbers(count, n int) []uint32 {
 	return out
 }
 
+// cycle returns where the next run of rows begins, from the first on again after the last.
+func cycle(rows, run int) func() int {
+	at := 0
+	return func() int {
+		if at += run; at+run > rows {
+			at = 0
+		}
+		return at
+	}
+}
+
 // measureDevice measures gathering, copying and conversion on the device, and the link.
 func (p *probe) measureDevice(r *Rates) error {
 	rows := p.sampleRows(true)
@@ -171,22 +182,17 @@ func (p *probe) measureDevice(r *Rates) error {
 		return err
 	}
 
-	at, bytes := 0, int64(p.batch)*p.rowBytes
-	next := func(run int) int {
-		if at += run; at+run > rows {
-			at = 0
-		}
-		return at
-	}
+	bytes, next := int64(p.batch)*p.rowBytes, cycle(rows, p.batch)
 	if r.DeviceGather, err = p.measureRate(measuredTime, bytes, func() {
-		first := next(p.batch)
+		first := next()
 		p.stream.Gather(batch, input, all.Columns(first, first+p.batch))
 	}); err != nil {
 		return err
 	}
 	run := min(max(p.ChunkRows, 1), p.batch)
+	next = cycle(rows, run)
 	if r.DeviceCopy, err = p.measureRate(measuredTime, int64(run)*p.rowBytes, func() {
-		first := next(run)
+		first := next()
 		p.stream.Copy(batch.Slice(0, run), input.Slice(first, first+run))
 	}); err != nil {
 		return err
@@ -252,11 +258,9 @@ func (p *probe) measureMapped(r *Rates, input gds.Tensor) error {
 	if err := gds.Upload(p.device, p.stream, all, randomNumbers(input.Rows, input.Rows)); err != nil {
 		return err
 	}
-	at := 0
+	next := cycle(input.Rows, p.batch)
 	r.MappedGather, err = p.measureRate(measuredLinkTime, int64(p.batch)*p.rowBytes, func() {
-		if at += p.batch; at+p.batch > input.Rows {
-			at = 0
-		}
+		at := next()
 		p.stream.Gather(batch, input, all.Columns(at, at+p.batch))
 	})
 	return err
@@ -268,11 +272,9 @@ func (p *probe) measureCopies(r *Rates, batch, input []byte) error {
 	pool := gather.NewPool(p.Threads)
 	defer pool.Close()
 	move := func(numbers []uint32) func() {
-		at := 0
+		next := cycle(rows, p.batch)
 		return func() {
-			if at += p.batch; at+p.batch > rows {
-				at = 0
-			}
+			at := next()
 			pool.Start(batch, input, int(p.rowBytes), numbers[at:at+p.batch]).Wait()
 		}
 	}

@@ -367,7 +367,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 		saver.PredictedEpochSeconds = *seconds
 	}
 	err = trainingOutcome(saver, o, t.All(ctx))
-	if len(training.Finished(saver.Runs)) == 0 {
+	if len(checkpoint.Finished(saver.Runs)) == 0 {
 		return nil, err
 	}
 	r := o.result(t)

@@ -180,7 +180,7 @@ func matrixNames(spec trainer.Spec) (names []string) {
 
 // summarize sets the figures of the runs that finished.
 func (r *trained) summarize() {
-	finished := training.Finished(r.Runs)
+	finished := checkpoint.Finished(r.Runs)
 	s := checkpoint.Summarize(finished)
 	r.Selection, r.Metric = finished[0].Selection, finished[0].Metric
 	r.StageSeconds, r.EpochTraffic, r.PeakDeviceBytes, r.Seeds = s.StageSeconds, s.EpochTraffic, s.PeakDeviceBytes,

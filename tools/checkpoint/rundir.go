@@ -415,15 +415,20 @@ func (r *RunDir) release() error {
 	if _, trials := r.plain[TrialsFile]; r.commitUnknown || trials && r.referenced == nil {
 		return r.lock.Close()
 	}
-	job := filepath.Join(r.path, jobFolder)
-	err := folder.RemoveFile(r.fsys, filepath.Join(job, folder.LockName))
+	return Unlock(r.fsys, filepath.Join(r.path, jobFolder), r.created, r.lock)
+}
+
+// Unlock removes the folder job with its lock file and, if this program made it, the folder around it, and then unlocks.
+// A folder that somebody has put something into stays.
+func Unlock(fsys vfs.FS, job string, made bool, lock io.Closer) error {
+	err := folder.RemoveFile(fsys, filepath.Join(job, folder.LockName))
 	if err == nil {
-		err = removeEmpty(r.fsys, job)
+		err = removeEmpty(fsys, job)
 	}
-	if err == nil && r.created {
-		err = removeEmpty(r.fsys, r.path)
+	if err == nil && made {
+		err = removeEmpty(fsys, filepath.Dir(job))
 	}
-	return errors.Join(err, r.lock.Close())
+	return errors.Join(err, lock.Close())
 }
 
 // removeEmpty removes a directory, unless somebody has put something into it.

@@ -1,6 +1,8 @@
 package checkpoint
 
 import (
+	"slices"
+
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -22,6 +24,11 @@ type Run struct {
 	trainer.Figures
 }
 
+// Finished are the runs that have finished.
+func Finished(all []Run) []Run {
+	return slices.DeleteFunc(slices.Clone(all), func(r Run) bool { return r.State != RunFinished })
+}
+
 // Summary is several runs of the same training with different seeds. Its figures are means over the runs; a metric
 // is a mean over the runs that have it, nil where none has.
 type Summary struct {
@@ -39,8 +46,6 @@ type Summary struct {
 // Summarize returns the means over at least one run.
 func Summarize(runs []Run) *Summary {
 	s := &Summary{StageSeconds: map[string]float64{}}
-	spread := func(value func(*trainer.Figures) *float64) *trainer.Spread { return spreadOf(runs, value) }
-	count := func(value func(*trainer.Figures) *int) *trainer.Spread { return spreadOf(runs, value) }
 	for _, r := range runs {
 		s.Seeds = append(s.Seeds, r.Seed)
 		s.PeakDeviceBytes = max(s.PeakDeviceBytes, r.PeakDeviceBytes)
@@ -50,15 +55,15 @@ func Summarize(runs []Run) *Summary {
 		}
 	}
 	s.EpochTraffic = s.EpochTraffic.Per(len(runs))
-	s.TrainLoss = spread(func(r *trainer.Figures) *float64 { return &r.TrainLoss })
-	s.Valid = spread(func(r *trainer.Figures) *float64 { return r.ValidMetric })
-	s.Test = spread(func(r *trainer.Figures) *float64 { return r.TestMetric })
-	s.Epochs = count(func(r *trainer.Figures) *int { return &r.Epochs })
-	s.BestEpoch = count(func(r *trainer.Figures) *int { return &r.BestEpoch })
-	s.ConvergenceEpoch = count(func(r *trainer.Figures) *int { return r.ConvergenceEpoch })
-	s.EpochSeconds = spread(func(r *trainer.Figures) *float64 { return &r.EpochSeconds })
-	s.LoadWaitSeconds = spread(func(r *trainer.Figures) *float64 { return &r.LoadWaitSeconds })
-	s.RowsPerSecond = spread(func(r *trainer.Figures) *float64 { return &r.RowsPerSecond })
+	s.TrainLoss = spreadOf(runs, func(r *trainer.Figures) *float64 { return &r.TrainLoss })
+	s.Valid = spreadOf(runs, func(r *trainer.Figures) *float64 { return r.ValidMetric })
+	s.Test = spreadOf(runs, func(r *trainer.Figures) *float64 { return r.TestMetric })
+	s.Epochs = spreadOf(runs, func(r *trainer.Figures) *int { return &r.Epochs })
+	s.BestEpoch = spreadOf(runs, func(r *trainer.Figures) *int { return &r.BestEpoch })
+	s.ConvergenceEpoch = spreadOf(runs, func(r *trainer.Figures) *int { return r.ConvergenceEpoch })
+	s.EpochSeconds = spreadOf(runs, func(r *trainer.Figures) *float64 { return &r.EpochSeconds })
+	s.LoadWaitSeconds = spreadOf(runs, func(r *trainer.Figures) *float64 { return &r.LoadWaitSeconds })
+	s.RowsPerSecond = spreadOf(runs, func(r *trainer.Figures) *float64 { return &r.RowsPerSecond })
 	return s
 }
 

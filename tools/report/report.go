@@ -59,8 +59,7 @@ func Page(runs []Run) []byte {
 
 // figures are the means over the runs that finished or, if none has, over all.
 func (r *Run) figures() *checkpoint.Summary {
-	finished := slices.DeleteFunc(slices.Clone(r.Runs),
-		func(run checkpoint.Run) bool { return run.State != checkpoint.RunFinished })
+	finished := checkpoint.Finished(r.Runs)
 	if len(finished) == 0 {
 		finished = r.Runs
 	}

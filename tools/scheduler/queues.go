@@ -274,11 +274,7 @@ func (q *Queues) profile(ctx context.Context, o QueueOptions, plan multiqueue.Pl
 	if err != nil {
 		return p, err
 	}
-	defer func() {
-		if closeErr := f.Close(); err == nil {
-			err = closeErr
-		}
-	}()
+	defer func() { err = errors.Join(err, f.Close()) }()
 	f.Time(q.Times())
 	left := 1
 	run := func() (loss float64, err error) {

@@ -44,16 +44,6 @@ func (t *Runs) All(ctx context.Context) error {
 	return nil
 }
 
-// Finished are the runs that have finished, now or before.
-func Finished(all []checkpoint.Run) (finished []checkpoint.Run) {
-	for _, r := range all {
-		if r.State == checkpoint.RunFinished {
-			finished = append(finished, r)
-		}
-	}
-	return finished
-}
-
 // run makes run i.
 func (t *Runs) run(ctx context.Context, i int) error {
 	o, seed := t.Request, t.Seed+uint64(i)

@@ -92,13 +92,4 @@ func (f *Folder) Publish(data [][]byte) error {
 }
 
 // Close unlocks the folder. It removes the folder if this search made it and nothing is in it.
-func (f *Folder) Close() error {
-	err := folder.RemoveFile(f.fs, filepath.Join(f.job, folder.LockName))
-	if err == nil {
-		_ = f.fs.Remove(f.job) // which works only if there is nothing in it
-		if f.made {
-			_ = f.fs.Remove(f.path)
-		}
-	}
-	return errors.Join(err, f.lock.Close())
-}
+func (f *Folder) Close() error { return checkpoint.Unlock(f.fs, f.job, f.made, f.lock) }
