@@ -35,7 +35,7 @@ func (m *Method) OnDevice(device gds.Device) (*DeviceMethod, error) {
 	info := device.Info()
 	var why string
 	switch {
-	case m.name != "neighbor" && m.name != "full" && m.name != "labor":
+	case !m.kind.onDevice:
 		why = fmt.Sprintf("sampler %s runs on the processor alone (neighbor, full and labor on devices too)", m.name)
 	case m.options.ByWeight:
 		why = "drawing by the weights of edges runs on the processor alone"

@@ -25,9 +25,22 @@ func LabelsNeed(m *format.Manifest) need.Term {
 	return need.Term{Name: "labels", Place: need.Heap, Bytes: m.Nodes * int64(labels.RowBytes())}
 }
 
-// SamplersNeed is the memory of a method with so many samplers.
+// SamplersNeed is the memory of a method with so many samplers, which share factors, the places of self-loops, and what
+// the method prepares. Each has local ids.
 func SamplersNeed(name string, a Aggregation, m *format.Manifest, samplers int) need.Term {
-	shared, each := SamplerBytes(name, a, m.Weighted, m.Nodes, m.Edges)
+	shared, each := int64(0), 4*m.Nodes
+	if a == Sym || a == Mean && m.Weighted {
+		shared += 4 * m.Nodes
+	}
+	if a == Sym || a == Plain {
+		shared += 4 * m.Nodes
+	}
+	if kind := methodKinds[name]; kind != nil {
+		shared += kind.nodeBytes*m.Nodes + kind.edgeBytes*m.Edges
+		if kind.relabels {
+			each += 4 * m.Nodes
+		}
+	}
 	return need.Term{Name: "samplers", Place: need.OffHeap, Bytes: shared + int64(samplers)*each}
 }
 
@@ -117,6 +130,48 @@ func ExpectedBatch(m *format.Manifest, dtype gds.DType, name string, blocks []Bl
 	b.Pinned = gds.Aligned(gds.Room(p.written))
 	b.Route = gds.Room(p.host.Offset+p.end-p.labels.Offset+4*most+4*nodes) + int64(3*len(blocks)+4)*gds.Align
 	return b
+}
+
+// BatchBytes bounds the memory of a mini-batch of so many seeds, and of its sampler beside the table of local ids, of a
+// graph of n nodes and m edges. A labor batch may exceed it slightly: its fanouts are expected numbers.
+func BatchBytes(name string, o Options, seeds, n, m int64) int64 {
+	kind := methodKinds[name]
+	if kind == nil {
+		return 0
+	}
+	const (
+		ofNode   = 4 + 4          // input, offset of a block
+		ofEdge   = 4 + 4          // source, weight
+		ofChosen = 8 + 4 + 4 + 4  // number, coefficient, source, weight in the graph; of a chunk
+		ofDrawn  = 4 + 8 + 8 + 28 // source, weight, sum or coefficient, draw; of a layer
+	)
+	nodes := min(seeds, n)
+	if kind.graphWise {
+		nodes = min(n, seeds*int64(len(o.Fanouts)+1))
+	}
+	bytes, scratch := int64(0), int64(0)
+	for _, fanout := range o.Fanouts {
+		f := int64(fanout) * max(kind.fanouts, 1)
+		edges, sources := nodes*f, nodes*f
+		if fanout == All || kind.graphWise || name == "full" || edges > m && !o.Replace {
+			edges, sources = m, m
+		}
+		if kind.layerWise && fanout != All {
+			edges, sources = min(nodes*f, m), f
+			drawn := min(n, m) // LADIES looks at all sources of the layer
+			if kind.prepare != nil {
+				drawn = min(drawn, 2*f)
+			}
+			scratch = max(scratch, ofDrawn*drawn)
+		}
+		edges += nodes // self-loops
+		bytes += ofEdge*edges + ofNode*nodes
+		scratch = max(scratch, ofChosen*min(edges, chunkNodes*(max(f, 0)+1)))
+		if nodes = min(n, nodes+sources); kind.graphWise {
+			nodes = min(n, seeds*int64(len(o.Fanouts)+1))
+		}
+	}
+	return (bytes + scratch + ofNode*nodes) * 5 / 4 // as slices grow
 }
 
 // PinnedBuffers is how many batches are expected to have pinned memory at a time, by rules: batches on their way to the

@@ -70,13 +70,17 @@ type methodKind struct {
 	replace    bool                                       // it can draw with replacement
 	graphWise  bool                                       // it chooses seeds itself
 	layerWise  bool                                       // a fanout is nodes of a layer
+	onDevice   bool                                       // devices can sample by it too
+
+	nodeBytes, edgeBytes int64 // of what prepare allocates, for each node and edge of the graph
+	fanouts              int64 // a node has at most so many times fanout edges; 0: one
 }
 
 var methodKinds = map[string]*methodKind{
-	"neighbor": {newChooser: newNeighbor, replace: true},
-	"full":     {newChooser: newNeighbor},
-	"labor":    {newChooser: newLabor},
-	"labor-1":  {newChooser: newLabor, relabels: true},
+	"neighbor": {newChooser: newNeighbor, replace: true, onDevice: true},
+	"full":     {newChooser: newNeighbor, onDevice: true},
+	"labor":    {newChooser: newLabor, onDevice: true, fanouts: 2},
+	"labor-1":  {newChooser: newLabor, relabels: true, fanouts: 2},
 	"locality": {newChooser: newLocality, replace: true},
 
 	"ladies":              layerWiseKind(nil, false, false),
@@ -88,14 +92,19 @@ var methodKinds = map[string]*methodKind{
 	"fastgcn-debias":      layerWiseKind(prepareColumns(true, false), false, true),
 	"fastgcn-flat-debias": layerWiseKind(prepareColumns(false, false), true, true),
 
-	"saint-node": {newChooser: newSaint, relabels: true, prepare: saintNodes, graphWise: true},
-	"saint-edge": {newChooser: newSaint, relabels: true, prepare: saintEdges, graphWise: true},
-	"saint-rw":   {newChooser: newSaint, relabels: true, prepare: saintWalks, graphWise: true},
+	"saint-node": {newChooser: newSaint, relabels: true, prepare: saintNodes, graphWise: true, nodeBytes: 8},
+	"saint-edge": {newChooser: newSaint, relabels: true, prepare: saintEdges, graphWise: true, nodeBytes: 12},
+	"saint-rw": {newChooser: newSaint, relabels: true, prepare: saintWalks, graphWise: true, nodeBytes: 4,
+		edgeBytes: 4},
 }
 
 func layerWiseKind(prepare func(ctx context.Context, m *Method) error, flat, debias bool) *methodKind {
-	return &methodKind{newChooser: newLayerWise(flat, debias), relabels: true, prepare: prepare, replace: !debias,
+	k := &methodKind{newChooser: newLayerWise(flat, debias), relabels: true, prepare: prepare, replace: !debias,
 		layerWise: true}
+	if prepare != nil {
+		k.nodeBytes = 8 // columns
+	}
+	return k
 }
 
 // Names lists the names of methods.
