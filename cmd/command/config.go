@@ -123,7 +123,7 @@ var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-
 	"max-memory", "min-accuracy", "budget", "search", "throughput", "space", "trial-epochs", "output"} // of tune
 
 // config returns what a training is a function of, by names of flags, with all defaults resolved; addBatches adds
-// what is known later. Of schedules only that of queues, whose gradients are stale, and what was said of its plan.
+// what is known later. The only schedule in it is multi-queue, whose gradients are stale, with the flags of its plan.
 func (o *trainOptions) config(seed uint64) map[string]string {
 	config := map[string]string{storeKey: o.Input, "seed": fmt.Sprint(seed)}
 	o.flags.VisitAll(func(f *pflag.Flag) {
@@ -189,7 +189,7 @@ func orNone(value string) string {
 	return value
 }
 
-// chosenFlags are those whose defaults depend on what the store has, or on the machine. A training that goes on
+// chosenFlags are the flags whose defaults depend on what the store has, or on the machine. A training that goes on
 // keeps what it began with.
 var chosenFlags = []string{"hops", "operator", "split", "shuffle", "chunk-rows"}
 

@@ -118,7 +118,7 @@ func quote(s string) string {
 
 func (d *demo) path(name string) string { return filepath.Join(d.Output, name) }
 
-// claimDirectory makes the output directory, or accepts that of an earlier demo.
+// claimDirectory makes the output directory, or accepts the directory of an earlier demo.
 func (d *demo) claimDirectory() error {
 	disk := d.app.fs
 	entries, err := disk.ReadDir(d.Output)

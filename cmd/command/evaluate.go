@@ -23,11 +23,11 @@ import (
 type evaluateOptions struct {
 	checkpoint, store string
 	rows              string // one of rowChoices
-	split             int    // < 0: that of the training, or else the store's
+	split             int    // < 0: the split of the training, or else of the store
 	splits            string
 	batch             int
 	placement         string
-	metric            string // "": that of the training
+	metric            string // "": the metric of the training
 }
 
 // allRows is the value of --rows for all labelled rows.
@@ -58,10 +58,10 @@ another split. Test or validation rows that the model was trained on are refused
 	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
 	f.StringVar(&o.rows, "rows", format.RegionTest, "labelled rows to evaluate on: test, valid, train or all")
 	f.IntVar(&o.split, "split", -1,
-		"number of the split whose rows are evaluated (default that of the training or, for other nodes, of the store)")
+		"number of the split whose rows are evaluated (default the training's or, for other nodes, the store's)")
 	f.Lookup("split").DefValue = "0" // which help leaves out
 	f.StringVar(&o.splits, "splits", "", splitsUsage)
-	f.StringVar(&o.metric, "metric", "", "what rows are evaluated by (default that of the training)")
+	f.StringVar(&o.metric, "metric", "", "what rows are evaluated by (default the training's)")
 	f.IntVar(&o.batch, "batch", 8000, batchUsage)
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
 	among(f, "rows", rowChoices...)

@@ -27,7 +27,7 @@ func (o *graphOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "graph directory to write")
 	f.StringVar(&o.Name, "name", "",
-		"name of the data set, for people (default: its own, else that of the folder or file that is imported)")
+		"name of the data set, for people (default: its own, else the name of the folder or file that is imported)")
 	f.StringVar((*string)(&o.SelfLoops), "self-loops", string(ingest.KeepLoops),
 		"keep or drop edges from a node to itself")
 	f.StringVar((*string)(&o.Duplicates), "duplicates", string(ingest.MergeDuplicates),

@@ -91,7 +91,7 @@ func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) 
 	}
 	p := o.planned(plan, layout)
 	p.Dataset = d.Name
-	// Of the input, of every hop of every operator, and of a little beside them.
+	// The input, every hop of every operator, and a little beside them.
 	p.StoreBytes = int64(plan.Needs.Input) / int64(len(spec.Matrices)) * int64(1+d.Hops*max(1, len(o.Operators)))
 	p.ChunkQuality = measureQuality(plan.Needs, a.seed, nil)
 	if o.described.edges != 0 {

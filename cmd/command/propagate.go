@@ -79,7 +79,7 @@ graph that does not exist yet, see 'hopfeed plan --edges'.`,
 		"sum of the coefficients of ppr and heat that may be left out; all add up to 1")
 	f.StringVar(&o.Rows, "rows", "", "rows to store: labeled (nodes with a label or in a split; the default) or all")
 	among(f, "rows", format.RowsLabeled, format.RowsAll)
-	f.StringVar(&o.dtype, "dtype", "", dtypeUsage+" (default that of the graph)")
+	f.StringVar(&o.dtype, "dtype", "", dtypeUsage+" (default the graph's)")
 	f.IntVar(&o.ChunkRows, "chunk-rows", 0,
 		"rows of a chunk, the unit of reading (default 1000, fewer if rows are long)")
 	f.IntVar(&o.Split, "split", 0, "number of the split, from 0, by which the store is divided into regions")

@@ -93,7 +93,7 @@ func parseDevice(text string) (kind string, number int, err error) {
 
 func countDevices(k devices.Kind) string { return units.Count(int64(k.Count), k.Name+" device") }
 
-// deviceOf is a device of a kind. Of several GPUs, what is free is that of the one with the least.
+// deviceOf is a device of a kind. Among several GPUs, FreeBytes is the least.
 func (a *app) deviceOf(k devices.Kind, number int, reason string) *preprop.Device {
 	d := &preprop.Device{
 		Name: fmt.Sprintf("%s:%d", k.Name, number), Reason: reason + " (" + k.Info.Name + ")", FreeBytes: k.FreeBytes,
@@ -101,7 +101,7 @@ func (a *app) deviceOf(k devices.Kind, number int, reason string) *preprop.Devic
 	}
 	if k.Name == "emulated" {
 		d.LinkBytesPerSecond = float64(a.emulate.Link)
-		// Of a number of devices, this one is alone.
+		// No other device is open beside this one.
 		d.Open = func() (gds.Device, error) { return k.Device(number, 1) }
 	} else {
 		d.FreeBytes = max(1, d.FreeBytes) // of a GPU that is full, 0, which would be no limit

@@ -107,7 +107,7 @@ func disk(t *testing.T, lines ...string) *vfs.Mem {
 	return known.Clone()
 }
 
-// disks are those that disk has made, by their command lines.
+// disks are what disk has made, by their command lines.
 var disks = map[string]*vfs.Mem{}
 
 // tree is the content of all files below a directory.
@@ -131,7 +131,7 @@ func tree(t *testing.T, fsys vfs.FS, dir string) map[string]string {
 	return files
 }
 
-// digest is that of all files and folders below a directory.
+// digest is the hash of all files and folders below a directory.
 func digest(t *testing.T, fsys vfs.FS, dir string) (sum uint64) {
 	t.Helper()
 	entries, err := fsys.ReadDir(dir)

@@ -13,7 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// settings are those of a training, and how many epochs it took.
+// settings are the settings of a training, and how many epochs it took.
 func settings(t *testing.T, o outcome) (s trainer.Settings, epochs, best int) {
 	t.Helper()
 	var v struct {
@@ -63,7 +63,7 @@ func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
 		if evaluated.BatchRows = want.BatchRows; !reflect.DeepEqual(evaluated, want) {
 			t.Errorf("%s: evaluate says %+v, want %+v", model, evaluated, want)
 		}
-		// c.Batches.Rows is that of the largest batch that there was
+		// c.Batches.Rows is of the largest batch that there was
 		saved := trainer.Settings{Values: c.Spec.Settings, Options: c.Options, BatchRows: want.BatchRows}
 		if !reflect.DeepEqual(saved, want) {
 			t.Errorf("%s: the checkpoint has %+v, want %+v", model, saved, want)

@@ -169,7 +169,7 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	declareSampling(f, &o.Sampling)
 	f.IntVar(&o.BatchRows, "batch", 0, batchUsage+" (default by model)")
 	f.Var(&o.splitNumbers, "split",
-		"number of the split to train on, or several, such as 0-9: --runs on each of them (default that of the store)")
+		"number of the split to train on, or several, such as 0-9: --runs on each of them (default the store's)")
 	f.StringVar(&o.Placement, "placement", placement.Auto, placementUsage)
 	f.StringVar(&o.Shuffle, "shuffle", placement.Auto, "what is reshuffled each epoch: auto, rr (rows) or chunk")
 	f.IntVar(&o.ChunkRows, "chunk-rows", 0, chunkRowsUsage)

@@ -10,7 +10,7 @@ import (
 
 const queuedLine = scheduledLine + " --run run --json --schedule multi-queue "
 
-// queuedParameters are those of a run by queues.
+// queuedParameters are the parameters of a run by queues.
 func queuedParameters(t *testing.T, flags string) (parameters string, r scheduler.QueueReport) {
 	t.Helper()
 	d := disk(t, generateLine)

@@ -52,7 +52,7 @@ type trained struct {
 	Output             string             `json:"output,omitempty"`
 
 	rows [3]int64 // train, valid, test
-	// Of an epoch, the least: of training without validation, and of all processors together.
+	// The least of all epochs: seconds of training without validation, and seconds of all processors together.
 	fastestSeconds, processorSeconds float64
 }
 

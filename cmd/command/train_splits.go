@@ -60,7 +60,7 @@ func (s *splitNumbers) String() string {
 func (s *splitNumbers) Type() string { return "numbers" }
 
 // trainSplits makes the runs of a training on each of its splits, one after another. Figures are means over all
-// runs; what is not of runs is that of the last split. As with train, a result may come with an error.
+// runs; all else is of the last split. As with train, a result may come with an error.
 func (a *app) trainSplits(ctx context.Context, o *trainOptions) (*trained, error) {
 	if len(o.splitNumbers) <= 1 {
 		return a.train(ctx, o)

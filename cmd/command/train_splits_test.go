@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Several splits are trained on as each of them alone, with its defaults, and figures are those of all runs.
+// Several splits are trained on as each of them alone, with its defaults, and figures are of all runs.
 func TestSeveralSplitsAreTrainedOnAsEachAlone(t *testing.T) {
 	d := manySplits(t)
 	train := func(flags string) (r trained) {

@@ -13,7 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
-// trialsOf are those that are logged in a directory, without times.
+// trialsOf are the trials that are logged in a directory, without times.
 func trialsOf(t *testing.T, fsys vfs.FS, dir string) []tune.Trial {
 	t.Helper()
 	data, err := checkpoint.ReadTrials(fsys, dir)
@@ -128,7 +128,7 @@ func TestTheNumberOfHopsIsChosenByValidation(t *testing.T) {
 	if got := len(trialsOf(t, d, "run")); got != 6 {
 		t.Errorf("%d trials of 2 learning rates and 3 hops", got)
 	}
-	// Of operators with different numbers of hops, those that all have; of one that is named, all of its hops.
+	// Operators with different numbers of hops: the hops that all have. A named operator: all of its hops.
 	for line, want := range map[string]int{"wide": 2, "wide --operator rw": 3} {
 		if o := must(t, d, "train "+line+" --model sgc --epochs 2 --run "+line[len(line)-2:]); strings.Count(o.stderr,
 			"\ntrial ") != want-1 {

@@ -29,7 +29,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/session"
 )
 
-func main() {} // that of the program that loads the library runs
+func main() {} // does not run: the program that loads the library has its own
 
 // errWait is returned while a task runs.
 var errWait = errors.New("nothing yet")

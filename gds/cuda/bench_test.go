@@ -31,7 +31,7 @@ func rate(b *testing.B, s gds.Stream, bytes int64, enqueue func()) {
 }
 
 // BenchmarkPropagate measures a product of a sparse matrix of 25 terms a row. The
-// bytes are those of the rows that are added.
+// bytes are the bytes of the rows that are added.
 func BenchmarkPropagate(b *testing.B) {
 	const rows, degree, cols = 1 << 20, 25, 128
 	d := open(b, 0)

@@ -22,7 +22,7 @@ var ptx embed.FS
 // entry is how PTX names a kernel.
 var entry = regexp.MustCompile(`\.visible \.entry (\w+)\(`)
 
-// loadKernels loads all kernels into the current context. Their names are those in kernels/*.cu.
+// loadKernels loads all kernels into the current context. kernels/*.cu name them.
 func loadKernels() (modules []cu.Module, kernels map[string]C.uintptr_t, err error) {
 	files, err := ptx.ReadDir("kernels")
 	if err != nil {

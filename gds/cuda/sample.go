@@ -46,7 +46,7 @@ func (c *call) countSampled() {
 // scanSlabs is how many slabs sums are made of.
 const scanSlabs = 256
 
-// scan sets starts [n+1] to the sums of values [n] up to each place, and total to that of all. sums is
+// scan sets starts[i] to the sum of the first i of n values, for i = 0 to n, and total to the sum of all. sums is
 // scratch memory for scanSlabs words of 64 bits.
 func (c *call) scan(starts, values uint64, n int, total, sums uint64) {
 	slab := max(threads, (n+scanSlabs-1)/scanSlabs)

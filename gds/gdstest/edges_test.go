@@ -11,14 +11,14 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// edges are those of a block, in vectors that hold some before and after them.
+// edges are the edges of a block, in vectors that hold some before and after them.
 type edges struct {
 	destinations, sources int
 	offsets, indices      []uint32
 	weights               []float32
 }
 
-// between makes a block of which destinations have 0, 1, 2 ... edges in turn, up to degree, and the second 50 times
+// between makes a block whose destinations have 0, 1, 2 ... edges in turn, up to degree, and the second 50 times
 // as many; some edges come twice.
 func (b *fixture) between(destinations, sources, degree int) edges {
 	const before, after = 3, 2

@@ -161,7 +161,7 @@ var elementwiseTests = []test{
 		})
 	}},
 	{"Dropout drops about as many as asked for", func(b *fixture) {
-		// Of n elements p*n are dropped, with standard deviation sqrt(n*p*(1-p));
+		// p*n of n elements are dropped, with standard deviation sqrt(n*p*(1-p));
 		// five of them are passed once in a million seeds, and this is one seed.
 		const n, p = 100_000, 0.25
 		ones := make([]float32, n)

@@ -19,7 +19,7 @@ type lists struct {
 	weights      []float32
 }
 
-// someLists makes rows of 0, 1, 2 ... terms in turn, up to degree, of which the second has long ones.
+// someLists makes rows of 0, 1, 2 ... terms in turn, up to degree; the second has long ones.
 func (b *fixture) someLists(rows, sources, degree, long int) lists {
 	b.seed++
 	l := lists{nodes: make([]uint32, 3, 1000)}
@@ -85,7 +85,7 @@ var productSizes = []struct{ rows, sources, degree, long int }{
 	{5, 30, 2, 40000},
 }
 
-// productLayouts are those of dense matrices.
+// productLayouts are layouts of dense matrices.
 var productLayouts = []layout{dense, shifted}
 
 var propagationTests = []test{

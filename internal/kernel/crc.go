@@ -7,8 +7,8 @@ const crcStep = 256
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// CRC32C adds bytes to a checksum, which is 0 at the start. Of memory that is not in the caches, it
-// takes a half of the time of
+// CRC32C adds bytes to a checksum, which is 0 at the start. Where the bytes are not in the caches, it takes half the
+// time of
 //
 //	crc32.Update(crc, crc32.MakeTable(crc32.Castagnoli), p)
 func CRC32C(crc uint32, p []byte) uint32 {

@@ -11,8 +11,8 @@ const (
 	gemmInner = 384
 	// gemmPacked is how many numbers are packed at a time at most.
 	gemmPacked = 1 << 20
-	// op(a) is packed where it is transposed, has gemmRows at most, and these are gemmApart or more numbers apart:
-	// those of a tile are then far from one another.
+	// op(a) is packed where it is transposed, has gemmRows rows at most, and its rows are gemmApart or more numbers
+	// apart: the numbers of a tile are then far from one another.
 	gemmRows  = 1024
 	gemmApart = 128
 	// op(b) is not packed where it is not transposed, its rows are less than gemmApart numbers apart, and no more

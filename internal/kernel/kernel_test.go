@@ -287,7 +287,7 @@ func TestRowsThatAreNotInTheMatrixPanic(t *testing.T) {
 					c.byNode)
 			})
 		}
-		// Nodes after those of the lists are not read, and may be anything.
+		// Nodes after the lists are not read, and may be anything.
 		SumFloat32(make([]float32, 20), make([]float32, 60), 20,
 			append([]uint32{2}, slices.Repeat([]uint32{math.MaxUint32}, 99)...), []int{1}, nil, true)
 	})

@@ -40,10 +40,11 @@ func SetThreads(n int) {
 	runtime.GOMAXPROCS(n + allowance())
 }
 
-// Beside lets some goroutines run beside those that compute until end is called: such as have just come back from the
-// disk, and hand out the next request. Where computing takes all that may run, they wait until one is preempted, 10 ms
-// later: direct reads beside the hops of a propagation came at 5 to 25 MB/s on two cores, and come at 200 to 290. It is
-// not for training, whose goroutines compute in step and lose more where the system stops one of them.
+// Beside lets some more goroutines run, beside the computing ones, until end is called: goroutines that have just come
+// back from the disk, and hand out the next request. Where computing takes all that may run, they wait until one is
+// preempted, 10 ms later: direct reads beside the hops of a propagation came at 5 to 25 MB/s on two cores, and come at
+// 200 to 290. It is not for training, whose goroutines compute in step and lose more where the system stops one of
+// them.
 func Beside() (end func()) {
 	change := func(by int) {
 		processors.Lock()

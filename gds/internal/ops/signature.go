@@ -276,8 +276,8 @@ func (o *Op) Count() int { return len(o.args) }
 // Memory is where tensor i may be.
 func (o *Op) Memory(i int) Memory { return o.args[i].memory }
 
-// Check returns an error unless shapes and element types are those of the operation, views lie inside their buffers
-// and numbers are in range. It does not look at memory.
+// Check compares the arguments with the signature of the operation, and returns an error where a shape or an element
+// type differs, a view does not lie inside its buffer, or a number is out of range. It does not look at memory.
 func (c *Call) Check() error {
 	var known sizes
 	var same gds.DType

@@ -46,7 +46,8 @@ def import_npy(
     :param force: replace existing output as soon as the new one is complete
     :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
         auto (by their content) (default auto)
-    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
+        imported)
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
     :param scratch: folder for scratch files (default: within GRAPH and beside it)
@@ -112,7 +113,8 @@ def import_csv(
     :param labels: file with the labels of the nodes
     :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
         auto (by their content) (default auto)
-    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
+        imported)
     :param node_table: table with a row for each node: id, labels, splits and features
     :param nodes: number of nodes, if it is larger than what edges and features tell
     :param normalize_features: divide each row of features by its sum, where that is positive
@@ -173,7 +175,8 @@ def import_mtx(
     :param labels: file with the labels of the nodes
     :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
         auto (by their content) (default auto)
-    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
+        imported)
     :param node_table: table with a row for each node: id, labels, splits and features
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
@@ -219,7 +222,8 @@ def import_ogb(
     :param force: replace existing output as soon as the new one is complete
     :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
         auto (by their content) (default auto)
-    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
+        imported)
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
     :param scratch: folder for scratch files (default: within GRAPH and beside it)
@@ -259,7 +263,8 @@ def import_igb(
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
     :param features_in_place: refer to the array of the features instead of copying it
     :param force: replace existing output as soon as the new one is complete
-    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
+        imported)
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
     :param scratch: folder for scratch files (default: within GRAPH and beside it)
@@ -321,7 +326,8 @@ def import_parquet(
     :param labels: file with the labels of the nodes
     :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
         auto (by their content) (default auto)
-    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
+        imported)
     :param node_table: table with a row for each node: id, labels, splits and features
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
@@ -366,7 +372,8 @@ def generate(
     """Make a random graph with features, labels and a split. ``hopfeed generate --help`` says more.
 
     :param output: graph directory to write
-    :param name: name of the data set, for people (default: its own, else that of the folder or file that is imported)
+    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
+        imported)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
@@ -420,7 +427,7 @@ def propagate(
     :param operator: operators that the store shall have, separated by commas (default sym)
     :param tolerance: sum of the coefficients of ppr and heat that may be left out; all add up to 1 (default 0.0001)
     :param rows: rows to store: labeled (nodes with a label or in a split; the default) or all
-    :param dtype: type that features are stored in: float32, float16 or bfloat16 (default that of the graph)
+    :param dtype: type that features are stored in: float32, float16 or bfloat16 (default the graph's)
     :param chunk_rows: rows of a chunk, the unit of reading (default 1000, fewer if rows are long)
     :param split: number of the split, from 0, by which the store is divided into regions
     :param device: what computes the products of propagation: auto, cpu, or a device such as cuda:0 (see hopfeed
@@ -559,8 +566,8 @@ def train(
     :param workers: threads that sample batches (default as many as ``threads``)
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
     :param batch: rows of a batch (default by model)
-    :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default that of
-        the store)
+    :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
+        store's)
     :param placement: where the input lives: auto, device, host or storage (default auto)
     :param shuffle: what is reshuffled each epoch: auto, rr (rows) or chunk (default auto)
     :param chunk_rows: rows that are reshuffled together (default the rows of a stored chunk)
@@ -696,8 +703,8 @@ def tune(
     :param workers: threads that sample batches (default as many as ``threads``)
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
     :param batch: rows of a batch (default by model)
-    :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default that of
-        the store)
+    :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
+        store's)
     :param placement: where the input lives: auto, device, host or storage (default auto)
     :param shuffle: what is reshuffled each epoch: auto, rr (rows) or chunk (default auto)
     :param chunk_rows: rows that are reshuffled together (default the rows of a stored chunk)
@@ -769,10 +776,9 @@ def evaluate(
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
     :param checkpoint: directory that train ``run`` has written
     :param rows: labelled rows to evaluate on: test, valid, train or all (default test)
-    :param split: number of the split whose rows are evaluated (default that of the training or, for other nodes, of the
-        store)
+    :param split: number of the split whose rows are evaluated (default the training's or, for other nodes, the store's)
     :param splits: npy file [k,n] with k splits of the nodes; ``split`` chooses one
-    :param metric: what rows are evaluated by (default that of the training)
+    :param metric: what rows are evaluated by (default the training's)
     :param batch: rows of a batch (default 8000)
     :param placement: where the input lives: auto, device, host or storage (default auto)
     :param threads: threads to use (0: CPU affinity and quota)
