@@ -82,18 +82,6 @@ func (w *Writer) swap() error {
 	return err
 }
 
-// removeOutput removes the folder DIR.replacement or DIR.replaced: an unpublished new version, or after the exchange
-// the old one.
-func (w *Writer) removeOutput() error {
-	if err := w.removeFiles(nil); err != nil {
-		return err
-	}
-	if err := removeJob(w.fsys, w.outputDir); err != nil {
-		return err
-	}
-	return w.fsys.Remove(w.outputDir)
-}
-
 // Remove removes a graph or store, finished or not, with all that Hopfeed has made in it. What else is there stays,
 // and the error names it. A directory that is not there is no error. The caller knows whose it is, and that no job
 // works on it.
@@ -109,7 +97,7 @@ func Remove(fsys vfs.FS, dir string) error {
 		return fmt.Errorf("%s: %w (it is left, and so is the folder around it)", filepath.Join(dir, found.foreign[0]),
 			folder.ErrForeign)
 	}
-	if err := removeExcept(fsys, dir, map[string]bool{}); err != nil {
+	if err := removeExcept(fsys, dir, nil); err != nil {
 		return err
 	}
 	if found.job {
@@ -135,23 +123,22 @@ func (w *Writer) removeLeftovers() (err error) {
 		suffixes = append(suffixes, folder.ReplacementSuffix)
 	}
 	for _, suffix := range suffixes {
-		old := newWriter(w.fsys, w.dir, w.kind, w.layout, "")
-		old.outputDir = w.resolvedDir + suffix
-		if _, err := w.fsys.Stat(old.outputDir); errors.Is(err, fs.ErrNotExist) {
+		old := w.resolvedDir + suffix
+		if _, err := w.fsys.Stat(old); errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {
 			return err
 		}
-		if ours, err := isAbsentOrOurs(w.fsys, old.outputDir); err != nil {
+		if ours, err := isAbsentOrOurs(w.fsys, old); err != nil {
 			return err
 		} else if !ours {
 			continue
 		}
-		lock, err := folder.Lock(w.fsys, filepath.Join(old.outputDir, jobFolder))
+		lock, err := folder.Lock(w.fsys, filepath.Join(old, jobFolder))
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(old.removeOutput(), lock.Close()); err != nil {
+		if err := errors.Join(Remove(w.fsys, old), lock.Close()); err != nil {
 			return err
 		}
 	}

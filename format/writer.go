@@ -200,7 +200,7 @@ func (w *Writer) unlock() error {
 func (w *Writer) removeJobAndUnlock(err error) error {
 	var cleanupErr error
 	if w.outputLock != nil { // before .job, whose lock keeps other jobs away
-		cleanupErr = w.removeOutput()
+		cleanupErr = Remove(w.fsys, w.outputDir)
 	}
 	if w.lock != nil && cleanupErr == nil {
 		cleanupErr = removeJob(w.fsys, w.dir)
@@ -322,8 +322,7 @@ func listContents(fsys vfs.FS, dir string) (*contents, error) {
 }
 
 // removeFiles removes all files of a graph or store except .job, the files of the store that is extended, and the
-// files in but. A removal need not survive a crash, but a rename does: so the manifest is renamed first, and never
-// lists files that are written later under the same names.
+// files in but.
 func (w *Writer) removeFiles(but []writtenFile) error {
 	keep := map[string]bool{}
 	if w.base != nil {
@@ -332,17 +331,19 @@ func (w *Writer) removeFiles(but []writtenFile) error {
 	for _, f := range but {
 		keep[f.Path] = true
 	}
-	if w.base == nil {
-		manifest := filepath.Join(w.outputDir, manifestName)
-		if err := w.fsys.Rename(manifest, manifest+vfs.TempSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
 	return removeExcept(w.fsys, w.outputDir, keep)
 }
 
 // removeExcept removes all files of a graph or store but .job and those to keep, and the folders that are empty then.
+// A removal need not survive a crash, but a rename does: so the manifest is renamed first, and never lists files that
+// are written later under the same names.
 func removeExcept(fsys vfs.FS, dir string, keep map[string]bool) error {
+	if !keep[manifestName] {
+		manifest := filepath.Join(dir, manifestName)
+		if err := fsys.Rename(manifest, manifest+vfs.TempSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	for _, file := range slices.Collect(maps.Keys(keep)) {
 		for folder := path.Dir(file); folder != "."; folder = path.Dir(folder) {
 			keep[folder] = true
