@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Quality compares the batches of an epoch with those of row reshuffling.
+// Quality compares the batches of an epoch with batches under row reshuffling.
 type Quality struct {
 	// LabelVariance is the variance of the counts of labels in batches, divided by that under row reshuffling: the
 	// design effect of cluster sampling (Kish 1965). 1 is as good as row reshuffling; at c, a batch says as much

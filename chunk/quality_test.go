@@ -26,8 +26,8 @@ func mixed(n, labels int) []int32 {
 }
 
 // The variance of labels in batches has an expectation that can be worked out. With batches of b out of n rows it is
-// that of drawing rows; where chunks of c rows all have one label it is that of drawing b/c out of n/c chunks, each
-// of which counts c times: c (n-1)/(n-c) as much. A statistic has 9 degrees of freedom, so the mean over 20 epochs of
+// that of drawing rows; where chunks of c rows all have one label it is that of drawing b/c out of n/c chunks that
+// count c times each: c (n-1)/(n-c) as much. A statistic has 9 degrees of freedom, so the mean over 20 epochs of
 // 40 batches has a standard error of sqrt(2/9/800), 1.7 %: the tolerance is four of these.
 func TestLabelVarianceIsWhatSamplingTheoryExpects(t *testing.T) {
 	const n, batch, labels, epochs = 40000, 1000, 10, 20

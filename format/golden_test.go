@@ -44,7 +44,7 @@ func golden() []sample {
 	return []sample{graph, store}
 }
 
-// fingerprints are those of golden, which .ci/check_format.py finds too.
+// fingerprints belong to the golden directories; .ci/check_format.py finds the same.
 var fingerprints = map[string]string{
 	"graph": "dff383772c0bf351d259b3cbf9010a1d081e9e9f3ea992a8f14027cff855f4ae",
 	"store": "8a7d1049fef6e2679dce813c500e7d7efaada8ff7d313a0dd4fb0e1ae95367f0",

@@ -350,7 +350,7 @@ func TestAnotherJobIsRefusedUnlessForced(t *testing.T) {
 		equalDirs(t, disk, wantOther, dir)
 	}
 
-	// Files of the one must never be taken for those of the other, which are as long.
+	// A file of one must never be taken for a file of the other, which is as long.
 	for n := int64(1); ; n++ {
 		disk := begun().CrashClone()
 		fault := vfs.NewFault(disk)

@@ -16,8 +16,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// compareBlocks reads a topology by blocks, from several goroutines.
-func compareBlocks(t *testing.T, f *TopologyFile, c *CSC) {
+// compareRanges reads a topology by node ranges, from several goroutines.
+func compareRanges(t *testing.T, f *TopologyFile, c *CSC) {
 	t.Helper()
 	if f.Nodes() != c.Nodes() || f.Edges() != c.Edges() || f.Weighted() != (c.Weights != nil) {
 		t.Fatalf("%d nodes, %d edges, weighted %v", f.Nodes(), f.Edges(), f.Weighted())
@@ -61,7 +61,7 @@ func compareBlocks(t *testing.T, f *TopologyFile, c *CSC) {
 	}
 }
 
-func TestBlocksAreTheTopologyInPieces(t *testing.T) {
+func TestNodeRangesAreTheTopologyInPieces(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, size := range []struct{ nodes, edges int }{{0, 0}, {1, 0}, {1, 5}, {7, 0}, {300, 3000}, {3, 3000},
 		{200_000, 10}} {
@@ -84,7 +84,7 @@ func TestBlocksAreTheTopologyInPieces(t *testing.T) {
 				if most <= 16 && size.nodes > 1000 {
 					most = 1000 // for the sums below
 				}
-				compareBlocks(t, f, c)
+				compareRanges(t, f, c)
 				for k := range f.Ranges() {
 					from, edge := f.Bounds(k)
 					to, end := f.Bounds(k + 1)
@@ -101,7 +101,7 @@ func TestBlocksAreTheTopologyInPieces(t *testing.T) {
 	}
 }
 
-func TestBlocksAreOfAboutEqualSize(t *testing.T) {
+func TestNodeRangesHaveAboutEqualSizes(t *testing.T) {
 	s := makeGraph("even", 20_000, 0, 1000, Float32, false, columns{})
 	fsys, dir := s.mustWrite(t)
 	d, err := OpenGraph(fsys, dir)
@@ -116,7 +116,7 @@ func TestBlocksAreOfAboutEqualSize(t *testing.T) {
 	total := 8*f.Nodes() + 4*f.Edges()
 	least := total/50_000 + 1
 	if n := int64(f.Ranges()); n < least || n > least+1 {
-		t.Errorf("%d blocks, want %d", n, least)
+		t.Errorf("%d node ranges, want %d", n, least)
 	}
 	for k := range f.Ranges() {
 		from, edge := f.Bounds(k)
@@ -127,7 +127,7 @@ func TestBlocksAreOfAboutEqualSize(t *testing.T) {
 	}
 }
 
-func TestDamageOfATopologyIsFoundWhenItIsOpenedByBlocks(t *testing.T) {
+func TestDamageOfATopologyIsFoundWhenItIsOpenedByNodeRanges(t *testing.T) {
 	s := tiny()[0]
 	fsys, dir := s.mustWrite(t)
 	d, err := OpenGraph(fsys, dir)
@@ -193,7 +193,7 @@ func TestATopologyThatChangesWhileOpenIsCorrupt(t *testing.T) {
 	}
 }
 
-func TestAFaultAnywhereFailsReadingByBlocks(t *testing.T) {
+func TestAFaultAnywhereFailsReadingByNodeRanges(t *testing.T) {
 	s := makeGraph("graph", 9, 0, 3, Float32, true, columns{})
 	fsys, dir := s.mustWrite(t)
 	for n := int64(1); ; n++ {
@@ -222,7 +222,7 @@ func TestAFaultAnywhereFailsReadingByBlocks(t *testing.T) {
 	}
 }
 
-func TestARawTopologyIsCheckedAndReadByBlocks(t *testing.T) {
+func TestARawTopologyIsCheckedAndReadByNodeRanges(t *testing.T) {
 	neighbors, weights := []uint32{0, 1, 2, 2}, []float32{1, 2, 3, 4}
 	for name, c := range map[string]struct {
 		offsets   []int64
@@ -258,7 +258,7 @@ func TestARawTopologyIsCheckedAndReadByBlocks(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			compareBlocks(t, f, &CSC{Offsets: c.offsets, Neighbors: c.neighbors, Weights: c.weights})
+			compareRanges(t, f, &CSC{Offsets: c.offsets, Neighbors: c.neighbors, Weights: c.weights})
 			continue
 		}
 		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), c.text) {

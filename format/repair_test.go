@@ -61,7 +61,7 @@ func overwrite(t *testing.T, fsys vfs.FS, path string, change func(b []byte) []b
 func TestDamagedPartsAreRepaired(t *testing.T) {
 	for _, s := range samples() {
 		if s.parts == 0 && s.layout.rows() > 33 {
-			continue // the small ones, and those of several parts, tell as much
+			continue // small samples and samples of several parts test as much
 		}
 		want, dir := s.mustWrite(t)
 		d := mustOpenDamaged(t, want, dir)

@@ -93,7 +93,7 @@ func (c rowColumns) labelBytes() int64 {
 	return int64(c.labels)
 }
 
-// rowSummary says of the written row table what the manifest must agree with.
+// rowSummary is what the manifest must agree with in the row table that was written.
 type rowSummary struct {
 	columns  rowColumns
 	maxLabel int32

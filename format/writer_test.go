@@ -95,7 +95,7 @@ func TestAFullDiskIsReportedAndLeavesNothing(t *testing.T) {
 func TestACrashAnywhereLeavesACompleteDirectoryOrNone(t *testing.T) {
 	samples := tiny()
 	graph := makeGraph("before", 7, 3, 2, Float16, false, columns{0, 2, false})
-	// A larger store, of which files would be left over.
+	// A larger store, some of whose files would be left over.
 	store := makeStore("before", [4]int64{5, 5, 5, 5}, 3, 2, Float32, columns{1, 1, true}, Operator{"sym", 2},
 		Operator{"rw", 1})
 	for _, c := range []struct{ before, next *sample }{{nil, &samples[1]}, {&store, &samples[1]},

@@ -88,22 +88,20 @@ func width(t arrow.DataType) int64 {
 // maxRows bounds the rows of a batch, so that nothing computed from it overflows.
 const maxRows = 1 << 48
 
-// bufferOrder tells of each buffer of a record batch whether it is data; the others are validity.
-func bufferOrder(schema *arrow.Schema) []bool {
-	var out []bool
+// bufferOrder tells for each buffer of a record batch whether it holds data (true) or validity.
+func bufferOrder(schema *arrow.Schema) (order []bool) {
 	for _, f := range schema.Fields() {
-		switch f.Type.(type) {
-		case *arrow.FixedSizeListType:
-			out = append(out, false, false, true)
-		case *arrow.LargeListType:
-			out = append(out, false, true, false, true)
-		case *arrow.LargeStringType:
-			out = append(out, false, true, true)
-		default:
-			out = append(out, false, true)
+		t := typeOf(f.Type)
+		order = append(order, false)
+		if t.offsets {
+			order = append(order, true)
 		}
+		if t.item != nil {
+			order = append(order, false)
+		}
+		order = append(order, true)
 	}
-	return out
+	return order
 }
 
 // fieldNodes checks the lengths of a batch's data buffers, columns in order and offsets before values, against schema
@@ -113,7 +111,7 @@ func fieldNodes(schema *arrow.Schema, rows int64, lengths []int64) (nodes []int6
 		return nil, fmt.Errorf("a batch cannot have %d rows", rows)
 	}
 	next := 0
-	// take checks a buffer of elements of size bytes; of a negative number of them, any.
+	// take checks a buffer of elements of size bytes; if elements is negative, of any number of them.
 	take := func(f arrow.Field, elements, size int64) (int64, error) {
 		if next == len(lengths) {
 			return 0, fmt.Errorf("column %q lacks a buffer", f.Name)
@@ -127,30 +125,26 @@ func fieldNodes(schema *arrow.Schema, rows int64, lengths []int64) (nodes []int6
 		return n / size, nil
 	}
 	for _, f := range schema.Fields() {
-		nodes = append(nodes, rows)
-		switch t := f.Type.(type) {
-		case *arrow.FixedSizeListType:
-			hi, n := bits.Mul64(uint64(rows), uint64(t.Len()))
+		t, values := typeOf(f.Type), rows
+		if t.kind == typeFixedSizeList {
+			hi, n := bits.Mul64(uint64(rows), uint64(t.number))
 			if hi != 0 || n > math.MaxInt64 {
 				return nil, fmt.Errorf("column %q has too many values", f.Name)
 			}
-			nodes = append(nodes, int64(n))
-			_, err = take(f, int64(n), width(t.Elem()))
-		case *arrow.LargeListType:
-			if _, err = take(f, rows+1, 8); err == nil {
-				var n int64
-				n, err = take(f, -1, width(t.Elem()))
-				nodes = append(nodes, n)
-			}
-		case *arrow.LargeStringType:
-			if _, err = take(f, rows+1, 8); err == nil {
-				_, err = take(f, -1, 1)
-			}
-		default:
-			_, err = take(f, rows, width(t))
+			values = int64(n)
 		}
-		if err != nil {
+		if t.offsets {
+			if _, err := take(f, rows+1, 8); err != nil {
+				return nil, err
+			}
+			values = -1
+		}
+		if values, err = take(f, values, t.width); err != nil {
 			return nil, err
+		}
+		nodes = append(nodes, rows)
+		if t.item != nil {
+			nodes = append(nodes, values)
 		}
 	}
 	if next != len(lengths) {

@@ -9,13 +9,15 @@ import (
 	flatbuffers "github.com/google/flatbuffers/go"
 )
 
-// columnType is a type as the union Type in Arrow's Schema.fbs has it.
+// columnType is a type as the union Type in Arrow's Schema.fbs has it, and the buffers of its columns.
 type columnType struct {
-	kind   byte         // 0: none that is stored
-	number int64        // slot 0: bits of integers, precision of floats, length of lists; 0: none
-	bytes  int          // size of that number
-	signed bool         // slot 1, of integers
-	item   *arrow.Field // of lists
+	kind    byte         // 0: none that is stored
+	number  int64        // slot 0: bits of integers, precision of floats, length of lists; 0: none
+	bytes   int          // size of that number
+	signed  bool         // slot 1, of integers
+	item    *arrow.Field // of lists
+	offsets bool         // a buffer of offsets comes before the values
+	width   int64        // size of a value in bytes; of lists, of an item
 }
 
 // Numbers of the union Type.
@@ -31,19 +33,20 @@ func typeOf(t arrow.DataType) columnType {
 	switch t := t.(type) {
 	case *arrow.FixedSizeListType:
 		item := t.ElemField()
-		return columnType{kind: typeFixedSizeList, number: int64(t.Len()), bytes: 4, item: &item}
+		return columnType{kind: typeFixedSizeList, number: int64(t.Len()), bytes: 4, item: &item, width: width(t.Elem())}
 	case *arrow.LargeListType:
 		item := t.ElemField()
-		return columnType{kind: typeLargeList, item: &item}
+		return columnType{kind: typeLargeList, item: &item, offsets: true, width: width(t.Elem())}
 	case *arrow.LargeStringType:
-		return columnType{kind: typeLargeString}
+		return columnType{kind: typeLargeString, offsets: true, width: 1}
 	case *arrow.Float16Type, *arrow.Float32Type:
-		return columnType{kind: typeFloat, number: width(t) / 4, bytes: 2} // HALF 0, SINGLE 1
+		return columnType{kind: typeFloat, number: width(t) / 4, bytes: 2, width: width(t)} // HALF 0, SINGLE 1
 	}
 	if width(t) == 0 {
 		return columnType{}
 	}
-	return columnType{kind: typeInt, number: 8 * width(t), bytes: 4, signed: arrow.IsSignedInteger(t.ID())}
+	return columnType{kind: typeInt, number: 8 * width(t), bytes: 4, signed: arrow.IsSignedInteger(t.ID()),
+		width: width(t)}
 }
 
 // checkSchema fails for schemas that this package cannot store: it has columns of integers, float16 and float32, of
@@ -54,7 +57,7 @@ func checkSchema(s *arrow.Schema) error {
 	}
 	for _, f := range s.Fields() {
 		t := typeOf(f.Type)
-		if t.kind == 0 || t.item != nil && width(t.item.Type) == 0 {
+		if t.width == 0 {
 			return fmt.Errorf("column %q has type %s, which is not stored", f.Name, f.Type)
 		}
 		if f.Nullable || t.item != nil && t.item.Nullable {

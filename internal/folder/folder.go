@@ -59,8 +59,8 @@ func Ours(fsys vfs.FS, path, lockName string) (bool, error) {
 	return false, nil
 }
 
-// Foreign is the name of something in the folder at path that Hopfeed has not made, as ours tells of each entry; "." is
-// the folder itself. Without any, or without a folder, it is "".
+// Foreign is the name of an entry of the folder at path for which ours is false, or "." if Hopfeed has not made the
+// folder itself. Without such an entry, or without a folder, it is "".
 func Foreign(fsys vfs.FS, path string, ours func(fs.DirEntry) bool) (name string, err error) {
 	made, err := Ours(fsys, path, LockName)
 	if err == nil && !made {

@@ -69,7 +69,7 @@ const (
 	leastAddressSpace = runtimeBytes + arenasBytes + ProgramBytes
 )
 
-// A process has more threads than those that compute: the runtime's, and one for each read or write that waits.
+// Beside the threads that compute, a process has the runtime's, and one for each read or write that waits.
 const (
 	threadsBeside = 16
 	threadsEach   = 3

@@ -58,7 +58,7 @@ func (osFS) CreateDirect(path string, bytes int64) (_ PendingFile, align int, er
 	if err != nil {
 		return nil, 0, errors.Join(noDirect(path, err), os.Remove(temp))
 	}
-	if align > PageBytes { // more than the memory of those who write has
+	if align > PageBytes { // callers align their memory to PageBytes
 		return nil, 0, errors.Join(noDirect(path, errUnaligned), raw.Close(), os.Remove(temp))
 	}
 	f := &directPending{osPending{File: raw, path: path}, align, acquireRing()}

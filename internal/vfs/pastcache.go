@@ -84,7 +84,7 @@ func (c *PastCache) CreateDirect(path string, bytes int64) (PendingFile, int, er
 	return &countedPending{PendingFile: f, bytes: &c.written.direct}, align, nil
 }
 
-// countedPending counts the bytes of the file, without those that Truncate cuts off.
+// countedPending counts the bytes of the file, less what Truncate cuts off.
 type countedPending struct {
 	PendingFile
 	bytes *atomic.Int64

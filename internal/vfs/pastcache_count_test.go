@@ -27,7 +27,7 @@ func TestBytesThatPassAreCounted(t *testing.T) {
 	}
 }
 
-func TestOfAStreamTheBytesOfTheFileAreCounted(t *testing.T) {
+func TestTheFileBytesOfAStreamAreCountedWithoutPadding(t *testing.T) {
 	for _, bytes := range []int{0, 1, 100_003} {
 		for _, guess := range []int64{0, 100_003} {
 			c := NewPastCache(NewMem())

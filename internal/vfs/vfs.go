@@ -29,7 +29,7 @@ var ErrFault = errors.New("mapped file cannot be read (truncated while open, or 
 // have to be removed or renamed itself, which never happens. All else follows links.
 var ErrLink = errors.New("it is a symbolic link")
 
-// FS is a file system. Paths are those of the host, relative or absolute. Errors are *fs.PathError or wrap one, so they
+// FS is a file system. Paths are spelled as on the host, relative or absolute. Errors are *fs.PathError or wrap one, so they
 // name the path, and errors.Is(err, syscall.ENOSPC) tells a full disk on every implementation.
 type FS interface {
 	// Open opens a file for positioned reads.
