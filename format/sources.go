@@ -81,15 +81,11 @@ func sourceName(fsys vfs.FS, root, path string) (string, error) {
 // checksumSource reads a source file whose first row is row firstRow of the layout, and returns its entry and extents.
 func (l *Layout) checksumSource(ctx context.Context, fsys vfs.FS, file SourceFile, firstRow int64, threads int,
 	check func(int64, []byte) error) (*writtenFile, error) {
-	f, err := fsys.Open(file.Path)
+	f, size, err := vfs.OpenSized(fsys, file.Path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
 	if bytes := file.Rows * l.rowBytes(); file.Offset < 0 || file.Offset > size-bytes {
 		return nil, fmt.Errorf("%s: %d rows of %d bytes from byte %d on do not fit in its %d bytes", file.Path,
 			file.Rows, l.rowBytes(), file.Offset, size)

@@ -157,11 +157,11 @@ func (v *verifier) checkBytes(d *Dir) error {
 	for _, t := range d.tables {
 		v.report.Chunks += t.chunks
 	}
-	for _, check := range []func(*Dir, *table, *part) error{v.checkSums, v.checkMetadata} {
+	for _, check := range []func(*Dir, *table, *part) error{v.checkSums, checkLayout} {
 		for _, t := range d.tables {
 			for i := range t.parts {
 				if p := &t.parts[i]; !v.isDamaged(d.filePath(p.file)) {
-					if err := check(d, t, p); err != nil {
+					if err := v.recordDamage(check(d, t, p)); err != nil {
 						return err
 					}
 				}
@@ -175,7 +175,7 @@ func (v *verifier) checkBytes(d *Dir) error {
 func (v *verifier) checkSums(d *Dir, _ *table, p *part) error {
 	f, err := d.openPart(p)
 	if err != nil {
-		return v.recordDamage(err)
+		return err
 	}
 	defer f.Close()
 	entry := &d.Manifest.Files[p.file]
@@ -201,14 +201,6 @@ func (v *verifier) checkSums(d *Dir, _ *table, p *part) error {
 		}
 		return nil
 	})
-}
-
-// checkMetadata compares the metadata of an Arrow file with the index.
-func (v *verifier) checkMetadata(d *Dir, t *table, p *part) error {
-	if d.Manifest.Files[p.file].Source != "" {
-		return nil
-	}
-	return v.recordDamage(checkLayout(d, t, p))
 }
 
 // outsideBufferBytes is how much is read at once of the bytes in no extent, which are mostly one page between two
@@ -258,6 +250,9 @@ func checksumOutside(f vfs.File, size int64, extents []arrowfile.Extent, buf []b
 
 // checkLayout compares the metadata of an Arrow file with the index.
 func checkLayout(d *Dir, t *table, p *part) error {
+	if d.Manifest.Files[p.file].Source != "" {
+		return nil
+	}
 	f, err := d.openPart(p)
 	if err != nil {
 		return err

@@ -141,18 +141,25 @@ type PendingFile interface {
 // ErrSize is returned when a file is longer than it can be, or ends while it is read.
 var ErrSize = errors.New("wrong size")
 
+// OpenSized opens a file and asks for its size.
+func OpenSized(fsys FS, path string) (f File, size int64, err error) {
+	if f, err = fsys.Open(path); err != nil {
+		return nil, 0, err
+	}
+	if size, err = f.Size(); err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, size, nil
+}
+
 // ReadFile reads a file of at most maxBytes bytes. Another file may take its place meanwhile; what is read is of one of
 // the two.
 func ReadFile(fsys FS, path string, maxBytes int64) ([]byte, error) {
-	f, err := fsys.Open(path)
+	f, size, err := OpenSized(fsys, path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
 	if size > maxBytes {
 		return nil, pathError("read", path, fmt.Errorf("%w: it has %d bytes, at most %d are expected", ErrSize, size,
 			maxBytes))

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"path/filepath"
 	"reflect"
@@ -436,19 +435,10 @@ func (s *arraySource) readMeta() (meta npyMeta, err error) {
 		return meta, nil
 	}
 	path := s.path("meta.json")
-	f, err := s.fsys.Open(path)
-	if err != nil {
-		return meta, err
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err == nil && size > maxMeta {
+	text, err := vfs.ReadFile(s.fsys, path, maxMeta)
+	if errors.Is(err, vfs.ErrSize) {
 		err = invalid(path, "more than %d bytes long", maxMeta)
 	}
-	if err != nil {
-		return meta, err
-	}
-	text, err := io.ReadAll(io.NewSectionReader(f, 0, size))
 	if err != nil {
 		return meta, err
 	}

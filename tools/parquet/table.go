@@ -175,18 +175,13 @@ const partBytes = 256
 
 // open opens the file again, which must have the size that it had.
 func (p *part) open() (vfs.File, error) {
-	f, err := p.fsys.Open(p.path)
+	f, size, err := vfs.OpenSized(p.fsys, p.path)
 	if err != nil {
 		return nil, err
 	}
-	size, err := f.Size()
-	if err == nil && size != p.size {
-		err = fmt.Errorf("%w: %s: it had %d bytes when it was opened first, and now %d",
-			ErrInvalid, p.path, p.size, size)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
+	if size != p.size {
+		return nil, errors.Join(fmt.Errorf("%w: %s: it had %d bytes when it was opened first, and now %d", ErrInvalid,
+			p.path, p.size, size), f.Close())
 	}
 	return f, nil
 }

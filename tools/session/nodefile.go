@@ -22,16 +22,12 @@ const chosenBytes = 32
 // has original ids, or else the number of a node. A file that names no node, or an unknown one, is ErrOptions.
 func NodesInFile(ctx context.Context, graph *format.Dir, fsys vfs.FS, path string, budget machine.Limit) ([]uint32,
 	error) {
-	f, err := fsys.Open(path)
+	f, size, err := vfs.OpenSized(fsys, path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	size, err := f.Size()
-	if err == nil {
-		err = budget.Fits("the nodes in "+path, chosenBytes*size)
-	}
-	if err != nil {
+	if err := budget.Fits("the nodes in "+path, chosenBytes*size); err != nil {
 		return nil, err
 	}
 	m := &graph.Manifest
