@@ -5,7 +5,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
 // Terms of a row are added up in groups of groupTerms, which are part of docs/format.md. Up to batchTerms terms in up
@@ -141,25 +140,15 @@ func (v *productViews) sum(thread int, sums []float32, start int64, n int, lengt
 			}
 		}
 	}
-	switch v.srcType {
-	case dtype.Float32:
-		kernel.SumFloat32(sums, dtype.Float32s(v.src), v.cols, nodes, lengths, c, byNode)
-	case dtype.Float16:
-		kernel.SumFloat16(sums, dtype.Uint16s(v.src), v.cols, nodes, lengths, c, byNode)
-	default:
-		kernel.SumBFloat16(sums, dtype.Uint16s(v.src), v.cols, nodes, lengths, c, byNode)
-	}
+	dtype.Sum(sums, v.src, v.srcType, v.cols, nodes, lengths, c, byNode)
 	return nil
 }
-
-// unscaled is the factor of a row that is only rounded.
-var unscaled = []float32{1}
 
 // store stores rows [lo, hi), whose totals are given, and counts what is not finite.
 func (v *productViews) store(thread, lo, hi int, totals []float32) {
 	f, size := v.cols, v.dstType.Size()
 	for i := lo; i < hi; i++ {
-		row, factor := totals[(i-lo)*f:][:f], unscaled
+		row, factor := totals[(i-lo)*f:][:f], dtype.Unscaled
 		if v.ofRows != nil {
 			factor = v.ofRows[i : i+1]
 		}
@@ -170,18 +159,10 @@ func (v *productViews) store(thread, lo, hi int, totals []float32) {
 			for j := range row {
 				row[j] = float32(v.factor*float32(factor[0]*row[j])) + float32(v.theta*x[j])
 			}
-			factor = unscaled
+			factor = dtype.Unscaled
 		}
-		dst, finite := v.dst[i*f*size:][:f*size], false
-		switch v.dstType {
-		case dtype.Float32:
-			finite = kernel.ScaleFloat32(dtype.Float32s(dst), row, factor, false)
-		case dtype.Float16:
-			finite = kernel.ScaleFloat16(dtype.Uint16s(dst), row, factor, false)
-		default:
-			finite = kernel.ScaleBFloat16(dtype.Uint16s(dst), row, factor, false)
-		}
-		if finite {
+		dst := v.dst[i*f*size:][:f*size]
+		if dtype.Scale(dst, v.dstType, row, factor, false) {
 			continue
 		}
 		dtype.Decode(row, dst, v.dstType)

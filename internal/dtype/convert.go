@@ -20,26 +20,48 @@ func Decode(dst []float32, src []byte, t DType) {
 	}
 }
 
-var unscaled = []float32{1}
+// Sum is kernel.SumFloat32 on a matrix of a float type.
+func Sum(sums []float32, x []byte, t DType, columns int, nodes []uint32, lengths []int, coefficients []float32,
+	byNode bool) {
+	switch t {
+	case Float32:
+		kernel.SumFloat32(sums, Float32s(x), columns, nodes, lengths, coefficients, byNode)
+	case Float16:
+		kernel.SumFloat16(sums, Uint16s(x), columns, nodes, lengths, coefficients, byNode)
+	default:
+		kernel.SumBFloat16(sums, Uint16s(x), columns, nodes, lengths, coefficients, byNode)
+	}
+}
+
+// Scale is kernel.ScaleFloat32 to a matrix of a float type, rounded to the nearest even.
+func Scale(dst []byte, t DType, src, factors []float32, stream bool) (finite bool) {
+	switch t {
+	case Float32:
+		return kernel.ScaleFloat32(Float32s(dst), src, factors, stream)
+	case Float16:
+		return kernel.ScaleFloat16(Uint16s(dst), src, factors, stream)
+	case BFloat16:
+		return kernel.ScaleBFloat16(Uint16s(dst), src, factors, stream)
+	}
+	panic("dtype: Scale to " + t.String())
+}
+
+// Unscaled is the factor of a row that is only rounded.
+var Unscaled = []float32{1}
 
 // Encode converts len(src) numbers to a float type, rounding to nearest even.
 // It returns the index of the first finite value that became infinite, or -1.
 func Encode(dst []byte, src []float32, t DType) (overflow int) {
-	finite, largest := true, float32(0) // that rounds to a finite number
-	switch t {
-	case Float32:
+	if t == Float32 {
 		copy(Float32s(dst)[:len(src)], src)
-	case Float16:
-		finite, largest = kernel.ScaleFloat16(Uint16s(dst)[:len(src)], src, unscaled, false),
-			math.Float32frombits(0x477fefff)
-	case BFloat16:
-		finite, largest = kernel.ScaleBFloat16(Uint16s(dst)[:len(src)], src, unscaled, false),
-			math.Float32frombits(0x7f7f7fff)
-	default:
-		panic("dtype: Encode to " + t.String())
-	}
-	if finite {
 		return -1
+	}
+	if Scale(dst[:len(src)*t.Size()], t, src, Unscaled, false) {
+		return -1
+	}
+	largest := math.Float32frombits(0x477fefff) // that rounds to a finite number
+	if t == BFloat16 {
+		largest = math.Float32frombits(0x7f7f7fff)
 	}
 	for i, f := range src {
 		if f = max(f, -f); f > largest && f <= math.MaxFloat32 {

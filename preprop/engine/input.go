@@ -97,7 +97,7 @@ func (c *inputChunk) round(dst []byte, i int64, columns product.ColumnRange) err
 	values, size := c.values[:columns.Width()], c.Layout.DType.Size()
 	stored := c.data[(int(i)*c.Layout.Features+columns.First)*size:][:len(values)*size]
 	dtype.Decode(values, stored, c.Layout.DType)
-	if product.Encode(dst, values, product.Unscaled, c.DType, false) {
+	if dtype.Scale(dst, c.DType, values, dtype.Unscaled, false) {
 		return nil
 	}
 	return product.NotFinite(c.ID, c.node(c.first+i), columns.First, dst, values, 1, c.DType)

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/preprop/operator"
@@ -44,7 +43,7 @@ func NewBatch(p *Propagator, dst, src *Matrix, with *Blend) *Batch {
 		Nodes: make([]uint32, 0, plan.BatchTerms),
 		Runs:  make([]run, 0, most), Lengths: make([]int, 0, most),
 		Sums: make([]float32, most*f), Total: make([]float32, f),
-		Ones: slices.Repeat(Unscaled, most),
+		Ones: slices.Repeat(dtype.Unscaled, most),
 	}
 	if p.Graph.Weighted() || p.Edges != nil {
 		b.Coefficients, b.codes = make([]float32, plan.BatchTerms), make([]uint16, plan.RunTerms)
@@ -193,15 +192,7 @@ func (b *Batch) sum() {
 	if b.Coefficients != nil {
 		c, byNode = b.Coefficients, false
 	}
-	f := b.src.Features
-	switch x := b.src.Rows(0, b.p.Graph.Nodes()); b.src.DType {
-	case dtype.Float32:
-		kernel.SumFloat32(b.Sums, dtype.Float32s(x), f, b.Nodes, b.Lengths, c, byNode)
-	case dtype.Float16:
-		kernel.SumFloat16(b.Sums, dtype.Uint16s(x), f, b.Nodes, b.Lengths, c, byNode)
-	case dtype.BFloat16:
-		kernel.SumBFloat16(b.Sums, dtype.Uint16s(x), f, b.Nodes, b.Lengths, c, byNode)
-	}
+	dtype.Sum(b.Sums, b.src.Rows(0, b.p.Graph.Nodes()), b.src.DType, b.src.Features, b.Nodes, b.Lengths, c, byNode)
 }
 
 // store scales, blends and stores rows from row v on, whose terms are added up in totals.

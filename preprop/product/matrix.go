@@ -11,7 +11,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
 
@@ -46,32 +45,16 @@ func (m *Matrix) Rows(lo, hi int64) []byte {
 // SetRows stores rows of values, each times its factor, from row first on, rounded to the nearest even. It fails on
 // the first number whose stored value is not finite, and may change values then.
 func (m *Matrix) SetRows(first int64, values, factors []float32) error {
-	if Encode(m.Rows(first, first+int64(len(factors))), values, factors, m.DType, true) {
+	if dtype.Scale(m.Rows(first, first+int64(len(factors))), m.DType, values, factors, true) {
 		return nil
 	}
 	for i := range factors {
 		v, row := first+int64(i), values[i*m.Features:][:m.Features]
-		if dst := m.Rows(v, v+1); !Encode(dst, row, factors[i:i+1], m.DType, false) {
+		if dst := m.Rows(v, v+1); !dtype.Scale(dst, m.DType, row, factors[i:i+1], false) {
 			return NotFinite(m.ID, v, m.First, dst, row, factors[i], m.DType)
 		}
 	}
 	panic("preprop: a row was finite when it was looked at again")
-}
-
-// Unscaled is the factor for a row that is only rounded.
-var Unscaled = []float32{1}
-
-// Encode stores rows of values, each times its factor, rounded to the nearest even, and tells whether all that it
-// stored is finite. For stream see kernel.ScaleFloat32.
-func Encode(dst []byte, values, factors []float32, t format.DType, stream bool) (finite bool) {
-	switch t {
-	case dtype.Float32:
-		return kernel.ScaleFloat32(dtype.Float32s(dst), values, factors, stream)
-	case dtype.Float16:
-		return kernel.ScaleFloat16(dtype.Uint16s(dst), values, factors, stream)
-	default:
-		return kernel.ScaleBFloat16(dtype.Uint16s(dst), values, factors, stream)
-	}
 }
 
 // NotFinite is the error that names the first of s times values that is not finite as an element of row v of a
