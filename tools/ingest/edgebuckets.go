@@ -93,16 +93,12 @@ type distributor struct {
 // newRecords is how many records are added at a time, at most.
 const newRecords = 1 << 12
 
-func distributorBytes(plan sortPlan, weighted bool) int64 {
-	record := int64(8)
-	if weighted {
-		record = 12
-	}
-	return (record*plan.bufferRecords + 8) << plan.bucketBits
+func (t *topology) distributorBytes(plan sortPlan) int64 {
+	return (t.recordBytes()*plan.bufferRecords + 8) << plan.bucketBits
 }
 
-func newDistributor(plan sortPlan, weighted bool) (*distributor, error) {
-	bytes := distributorBytes(plan, weighted)
+func (s *edgeSort) newDistributor() (*distributor, error) {
+	plan, bytes := s.plan, s.distributorBytes(s.plan)
 	memory, err := alloc(bytes)
 	if err != nil {
 		return nil, err
@@ -114,7 +110,7 @@ func newDistributor(plan sortPlan, weighted bool) (*distributor, error) {
 		used:     make([]int32, 1<<plan.bucketBits),
 		newKeys:  make([]uint64, newRecords),
 	}
-	if weighted {
+	if s.info.Weighted {
 		p.newWeights = make([]float32, newRecords)
 	}
 	return p, nil
@@ -162,42 +158,29 @@ func (p *distributor) flush(to *bucketSet) error {
 
 // sortBuffer is memory for the records that a thread sorts at a time, off the Go heap.
 type sortBuffer struct {
-	keys    []uint64
-	weights []float32 // nil where edges have none
-	used    int       // records, of keys and weights
-
-	otherKeys    []uint64 // as large: sorting moves records from one to the other
-	otherWeights []float32
-	counts       [maxDigits]digitCounts
-	memory       *offheap.Buffer
+	records
+	used   int     // records
+	other  records // as large: sorting moves records from one to the other
+	counts digitCounts
+	memory *offheap.Buffer
 }
 
-func sortBufferBytes(records int64, weighted bool) int64 {
-	if weighted {
-		return 24 * records
-	}
-	return 16 * records
-}
-
-func newSortBuffer(records int64, weighted bool) (*sortBuffer, error) {
-	b, err := alloc(sortBufferBytes(records, weighted))
+func (t *topology) newSortBuffer(size int64) (*sortBuffer, error) {
+	b, err := alloc(2 * t.recordBytes() * size)
 	if err != nil {
 		return nil, err
 	}
 	p := &sortBuffer{memory: b}
-	keys := dtype.As[uint64](b.Bytes()[:16*records])
-	p.keys, p.otherKeys = keys[:records:records], keys[records:]
-	if weighted {
-		weights := dtype.Float32s(b.Bytes()[16*records:])
-		p.weights, p.otherWeights = weights[:records:records], weights[records:]
+	keys := dtype.As[uint64](b.Bytes()[:16*size])
+	p.keys, p.other.keys = keys[:size:size], keys[size:]
+	if t.info.Weighted {
+		weights := dtype.Float32s(b.Bytes()[16*size:])
+		p.weights, p.other.weights = weights[:size:size], weights[size:]
 	}
 	return p, nil
 }
 
-const (
-	maxDigitBits = 11 // so that the counters of a digit stay in cache
-	maxDigits    = (64 + maxDigitBits - 1) / maxDigitBits
-)
+const maxDigitBits = 11 // so that the counters of a digit stay in cache
 
 // digitCounts has a number for each value of a digit: first how many records have it, then the index of the next such
 // record.
@@ -206,31 +189,22 @@ type digitCounts [1 << maxDigitBits]uint32
 // sort sorts the records by their keys, which have keyBits bits, from the lowest digit to the highest (radix sort). It
 // is stable.
 func (p *sortBuffer) sort(keyBits int) {
-	from, to := records{p.keys, p.weights}.slice(0, p.used), records{p.otherKeys, p.otherWeights}.slice(0, p.used)
-	digits := (keyBits + maxDigitBits - 1) / maxDigitBits
-	width := 0
-	if digits > 0 {
-		width = (keyBits + digits - 1) / digits
-	}
-	counts := p.counts[:digits]
-	for d := range counts {
-		clear(counts[d][:1<<width])
-	}
+	from, to := p.records.slice(p.used), p.other.slice(p.used)
+	digits := max(1, (keyBits+maxDigitBits-1)/maxDigitBits)
+	width := (keyBits + digits - 1) / digits
 	mask := uint64(1)<<width - 1
-	for d := range counts {
-		digit, shift := &counts[d], d*width&63
+	for bit := 0; bit < keyBits; bit += width {
+		clear(p.counts[:1<<width])
+		shift := bit & 63
 		for _, key := range from.keys {
-			digit[key>>shift&mask&(1<<maxDigitBits-1)]++
+			p.counts[key>>shift&mask&(1<<maxDigitBits-1)]++
 		}
-	}
-	for d := range counts {
-		if counts[d].toIndexes(width) {
-			from.scatter(to, d*width, width, &counts[d])
+		if p.counts.toIndexes(width) {
+			from.scatter(to, shift, width, &p.counts)
 			from, to = to, from
 		}
 	}
-	p.keys, p.weights, p.otherKeys, p.otherWeights = from.keys[:cap(from.keys)], from.weights[:cap(from.weights)],
-		to.keys[:cap(to.keys)], to.weights[:cap(to.weights)]
+	p.records, p.other = from.slice(cap(from.keys)), to.slice(cap(to.keys))
 }
 
 // toIndexes turns the counts of a digit with width bits into the index of the first record with each value. It returns
@@ -248,13 +222,12 @@ func (c *digitCounts) toIndexes(width int) bool {
 
 type records struct {
 	keys    []uint64
-	weights []float32
+	weights []float32 // nil where edges have none
 }
 
-func (r records) slice(first, end int) records {
-	r.keys = r.keys[first:end]
-	if r.weights != nil {
-		r.weights = r.weights[first:end]
+func (r records) slice(n int) records {
+	if r.keys = r.keys[:n]; r.weights != nil {
+		r.weights = r.weights[:n]
 	}
 	return r
 }

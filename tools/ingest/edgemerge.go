@@ -73,7 +73,7 @@ type merger struct {
 }
 
 func newMerger(s *edgeSort, task progress.Task, records int64) (*merger, error) {
-	buffer, err := newSortBuffer(records, s.info.Weighted)
+	buffer, err := s.newSortBuffer(records)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (m *merger) mergeSorted(ctx context.Context, p *bucketSet, i int, upperBits
 // splitBucket distributes a bucket to smaller buckets, on disk. It reads all records before any edge overwrites them.
 func (m *merger) splitBucket(ctx context.Context, p *bucketSet, b *bucket) (_ *bucketSet, err error) {
 	if m.splitter == nil {
-		if m.splitter, err = newDistributor(m.plan, m.info.Weighted); err != nil {
+		if m.splitter, err = m.newDistributor(); err != nil {
 			return nil, err
 		}
 	}

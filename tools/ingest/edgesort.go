@@ -114,8 +114,7 @@ func (t *topology) writeBytes() int64 { return vfs.StreamBytes(8*(t.info.Nodes+1
 // sortMemory is what sorting by a plan takes: in-degrees, buckets that are in memory, and for each thread a distributor
 // and a sort buffer, which are freed when what was sorted is written.
 func (t *topology) sortMemory(p sortPlan) int64 {
-	buffers := int64(p.threads) * (distributorBytes(p, t.info.Weighted) + sortBufferBytes(p.sortRecords,
-		t.info.Weighted))
+	buffers := int64(p.threads) * (t.distributorBytes(p) + 2*t.recordBytes()*p.sortRecords)
 	bytes := 4*t.info.Nodes + max(buffers, t.writeBytes())
 	if !p.onDisk {
 		bytes += t.bucketBytes()
@@ -200,7 +199,7 @@ func (s *edgeSort) distribute(ctx context.Context) error {
 	}
 	distributors := make(chan *distributor, threads)
 	for range threads {
-		p, err := newDistributor(s.plan, s.info.Weighted)
+		p, err := s.newDistributor()
 		if err != nil {
 			return err
 		}

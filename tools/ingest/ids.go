@@ -80,18 +80,6 @@ func (n *numbering) number(v uint64) (uint32, error) {
 	return uint32(v), nil
 }
 
-// row takes the number of a row for a node.
-func (n *numbering) row(row int64) error {
-	switch {
-	case n.fixed && row >= n.nodes:
-		return fmt.Errorf("there are more rows than the %d nodes of the graph", n.nodes)
-	case row >= MaxNodes:
-		return fmt.Errorf("more than %d rows", int64(MaxNodes))
-	}
-	n.nodes = max(n.nodes, row+1)
-	return nil
-}
-
 // has tells whether an id is, or can be, that of a node.
 func (n *numbering) has(id []byte) bool {
 	if n.ids != nil {

@@ -325,10 +325,13 @@ func (r *textRows) node() (int64, error) {
 	if t.ids == nil {
 		return r.row, nil
 	}
+	var node uint32
+	var err error
 	if t.id < 0 {
-		return r.row, t.ids.row(r.row)
+		node, err = t.ids.number(uint64(r.row) + t.ids.first)
+	} else {
+		node, err = t.ids.node(r.fields[t.id])
 	}
-	node, err := t.ids.node(r.fields[t.id])
 	return int64(node), err
 }
 
