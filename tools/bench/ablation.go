@@ -3,16 +3,21 @@ package bench
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/chart"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -334,4 +339,193 @@ func (a *Ablation) mean(model string, w, reference Way) (float64, bool) {
 		logs += math.Log(measured.EpochSeconds / by.EpochSeconds)
 	}
 	return math.Exp(logs / float64(len(a.hops(model)))), true
+}
+
+// Text prints the figures as tables.
+func (a *Ablation) Text(w io.Writer) {
+	fmt.Fprintf(w, "%s\n%s\n", units.Printable(a.Work()), a.On())
+	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tepoch\tspeedup\tload\tforward\tbackward\toptimizer"+
+		"\tfetching\tassembling")
+	for _, m := range a.Results {
+		s, l := m.StepSeconds, m.LoaderSeconds
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.4f s\t%.2f%s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\t%.4f s\n", m.Model,
+			m.Hops, m.Placement, m.Variant,
+			m.EpochSeconds, m.Speedup, noiseMark(m.WithinNoise), s["load"], s["forward"], s["backward"], s["optimizer"],
+			l["wait"], l["assemble"])
+	}
+	if slices.ContainsFunc(a.Results, func(m AblationResult) bool { return m.WithinNoise }) {
+		fmt.Fprintln(w, "\n~ its epochs overlap the reference's (speedup 1): the difference may be noise")
+	}
+	fmt.Fprintln(w, "\nmodel\thops\tfrom\tloading\tby formula\tfrom storage\tassembled by the host\tcopied to the "+
+		"device")
+	for _, m := range a.Results {
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, m.Hops, m.Placement, m.Variant,
+			units.Bytes(m.InputBytes),
+			units.Bytes(m.StorageBytes), units.Bytes(m.AssembledBytes), units.Bytes(m.CopiedInBytes))
+	}
+	fmt.Fprintf(w, "\nFigure 9: %s\n", a.Figure9.About())
+	barsText(w, a.Figure9.Bars, AblationVariants(), func(b Way) string { return b.Variant })
+	fmt.Fprintf(w, "\nFigure 14: %s\n", a.Figure14.About())
+	barsText(w, a.Figure14.Bars, LoadShuffles(), func(b Way) string { return b.Shuffle })
+	for _, l := range a.LeftOut {
+		fmt.Fprintf(w, "left out: %s, hops %d, %s from %s: %s\n", l.Model, l.Hops, l.Variant, l.Placement, l.Reason)
+	}
+	if a.Output != "" {
+		fmt.Fprintf(w, "drawn in %s\n", a.Output)
+	}
+}
+
+// barsText is a line for each model and placement.
+func barsText(w io.Writer, bars []AblationBar, columns []string, column func(Way) string) {
+	fmt.Fprintf(w, "model\tfrom\t%s\n", strings.Join(columns, "\t"))
+	for i, b := range bars {
+		same := func(other AblationBar) bool { return other.Model == b.Model && other.Placement == b.Placement }
+		if i > 0 && same(bars[i-1]) {
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s", b.Model, b.Placement)
+		for _, name := range columns {
+			cell := ""
+			if at := slices.IndexFunc(bars, func(other AblationBar) bool {
+				return same(other) && column(other.Way) == name
+			}); at >= 0 {
+				cell = fmt.Sprintf("%.3f", bars[at].Normalized)
+			}
+			fmt.Fprintf(w, "\t%s", cell)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// AblationFiles lists the names of the files that Files makes, in its order.
+func AblationFiles() []string {
+	return []string{"figure-5.svg", "figure-9.svg", "figure-14.svg", "ablation.json"}
+}
+
+// Files makes the charts, and a JSON file with all numbers.
+func (a *Ablation) Files() ([][]byte, error) {
+	shuffles := map[string]string{placement.RR: "rows (SGD-RR)", placement.CR: "chunks (SGD-CR)"}
+	figure9 := a.bars("Ablation: ways to load (preprop-gnn Figure 9)", &a.Figure9,
+		func(w Way) string { return w.Variant })
+	figure14 := a.bars("Placement: where the input lives, what is reshuffled (preprop-gnn Figure 14)", &a.Figure14,
+		func(w Way) string { return shuffles[w.Shuffle] })
+	text, err := json.MarshalIndent(a, "", "  ")
+	return [][]byte{a.chart5().File(), figure9.File(), figure14.File(), append(text, '\n')}, err
+}
+
+// Work describes in words what was measured.
+func (a *Ablation) Work() string {
+	return fmt.Sprintf("%s: training on %d rows of %d features (%s), without validation; batches of %d rows, chunks "+
+		"of %d",
+		a.Dataset, a.Rows, a.Features, a.DType, a.BatchRows, a.ChunkRows)
+}
+
+// on describes the machine.
+func (a *Ablation) on() string {
+	return a.Machine + map[bool]string{true: ", whose device and host memory are one"}[a.OneMemory]
+}
+
+// On describes in words the machine and the number of rounds and epochs.
+func (a *Ablation) On() string {
+	return fmt.Sprintf("%s; medians of %d x %d epochs", a.on(), a.Rounds, a.Epochs)
+}
+
+// About describes in words the reference of the bars.
+func (f *AblationFigure) About() string {
+	if len(f.Bars) == 0 {
+		return "no way to load could be measured with all models and hops"
+	}
+	w := f.Reference
+	return fmt.Sprintf("epoch times as multiples of that of %s (%s) from %s, geometric means over hops", w.Variant,
+		w.Shuffle, memories[w.Placement])
+}
+
+// memoryColors are the colours of placements.
+var memoryColors = map[loader.Placement]string{loader.Host: chart.Blue, loader.Device: chart.Green,
+	loader.Storage: chart.Orange}
+
+// bars draws a figure with a bar for each way, named by name.
+func (a *Ablation) bars(title string, f *AblationFigure, name func(Way) string) *chart.Figure {
+	c := &chart.Figure{Title: title, Notes: []string{a.Work(), a.On(), f.About()}}
+	for _, p := range []loader.Placement{loader.Host, loader.Device, loader.Storage} {
+		c.Keys = append(c.Keys, chart.Key{Name: memories[p], Color: memoryColors[p]})
+	}
+	a.eachModel(c, "epoch time, normalised", f.Bars, func(b AblationBar) chart.Row {
+		bars := chart.Stack(nil, b.Normalized, memoryColors[b.Placement])
+		return chart.Row{Name: name(b.Way), Label: fmt.Sprintf("%.2f", b.Normalized), Bars: bars}
+	})
+	return c
+}
+
+// eachModel adds a plot for each model, with a row for each of its bars.
+func (a *Ablation) eachModel(c *chart.Figure, axis string, bars []AblationBar, row func(b AblationBar) chart.Row) {
+	for _, model := range a.models() {
+		p := &chart.Rows{Title: fmt.Sprintf("%s, %s", model, hopsText(a.hops(model))), X: chart.Axis{Name: axis}}
+		var before Way
+		for _, b := range bars {
+			if b.Model == model {
+				r := row(b)
+				r.Apart = b.Placement != before.Placement
+				p.Rows = append(p.Rows, r)
+				before = b.Way
+			}
+		}
+		c.Plots = append(c.Plots, p)
+	}
+}
+
+// steps are the steps of an epoch, in order, as they are measured and as they are drawn.
+var steps = []struct {
+	measured string
+	chart.Key
+}{
+	{"load", chart.Key{Name: "loading that is not hidden", Color: chart.Red}},
+	{"forward", chart.Key{Name: "forward pass", Color: chart.Blue}},
+	{"backward", chart.Key{Name: "backward pass", Color: chart.Sky}},
+	{"optimizer", chart.Key{Name: "optimizer", Color: chart.Purple}},
+}
+
+// chart5 draws Figure 5, the steps of an epoch, for every way of Figure 9.
+func (a *Ablation) chart5() *chart.Figure {
+	c := &chart.Figure{Title: "What an epoch of training waits for (preprop-gnn Figure 5)",
+		Notes: []string{a.Work(), a.on(),
+			fmt.Sprintf("medians of %s whose steps are waited for one by one, means over hops; behind bars, "+
+				"the share of loading", units.Count(int64(a.Rounds), "epoch"))}}
+	for _, s := range steps {
+		c.Keys = append(c.Keys, s.Key)
+	}
+	longest := 0.0
+	for _, r := range a.Results {
+		longest = max(longest, total(r.StepSeconds))
+	}
+	unit, per := chart.TimeUnit(longest)
+	a.eachModel(c, "time of an epoch ("+unit+")", a.Figure9.Bars, func(b AblationBar) chart.Row {
+		row := chart.Row{Name: b.Variant + ", " + string(b.Placement)}
+		load, sum := 0.0, 0.0
+		for _, s := range steps {
+			mean := 0.0
+			for _, r := range a.Results {
+				if r.Model == b.Model && r.Way == b.Way {
+					mean += r.StepSeconds[s.measured] / float64(len(a.hops(b.Model)))
+				}
+			}
+			if sum += mean; s.measured == "load" {
+				load = mean
+			}
+			row.Bars = chart.Stack(row.Bars, mean/per, s.Color)
+		}
+		row.Label = fmt.Sprintf("%.0f %%", 100*load/sum)
+		return row
+	})
+	return c
+}
+
+// hopsText is "2, 3 and 4 hops".
+func hopsText(hops []int) string {
+	hops = slices.Sorted(slices.Values(hops))
+	text := units.Count(int64(hops[len(hops)-1]), "hop")
+	for i, h := range slices.Backward(hops[:len(hops)-1]) {
+		text = fmt.Sprint(h, map[bool]string{true: " and ", false: ", "}[i == len(hops)-2], text)
+	}
+	return text
 }

@@ -123,17 +123,13 @@ type ProfileOptions struct {
 	Kind    string          // of the device
 	Batches int             // for each route
 	Workers int             // of the processor, that the durations are for
-	Table   Table           // nil: Operations
 }
 
 // Run trains a model on some batches, one stage after another, and measures these; then it drops the model. On a device
 // that can prepare batches itself, if the set is told how, each second batch is the device's. The first batch of each
 // route is not counted. Where an epoch has fewer batches, several are trained on.
 func (o ProfileOptions) Run(ctx context.Context) (Profile, error) {
-	if o.Table == nil {
-		o.Table = Operations
-	}
-	rows, prepares := o.Table.For(o.Kind)
+	rows, prepares := Operations.For(o.Kind)
 	prepares = prepares && o.Set.PreparesOnDevice()
 	var spans []schedule.Span
 	started, batches, before := false, o.Set.Batches(), 0
