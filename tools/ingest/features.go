@@ -158,7 +158,7 @@ func inPlace(src Source, layout format.Layout, o Options) ([]*npy.Array, error) 
 	}
 	defer in.Close()
 	r, ok := in.(*denseReader)
-	if !ok {
+	if !ok || r.copied != nil {
 		return nil, badOptions("--features-in-place works only for features in .npy files or raw arrays: leave it " +
 			"out to copy them")
 	}

@@ -124,6 +124,17 @@ func TestFeaturesOfOtherFormatsAreLeftInPlace(t *testing.T) {
 	if got := storedFeatures(t, openGraph(t, disk, "csv")); !slices.Equal(got, smallFeatures) {
 		t.Error("csv: other features")
 	}
+	putFile(t, disk, "x.csv", []byte("0,1\n1,1\n2,1\n3,1\n4,1\n"))
+	text, err := OpenCSV(context.Background(), disk, "edges.csv", ScratchOptions{Output: "text"},
+		TableOptions{NodeFiles: NodeFiles{Features: "x.csv"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	if _, err := Run(context.Background(), disk, text, "text", Options{FeaturesInPlace: true}); !errors.Is(err,
+		ErrOptions) {
+		t.Errorf("features that are text, in a scratch file: %v", err)
+	}
 }
 
 func TestFeaturesThatCannotStayInPlaceAreRefused(t *testing.T) {

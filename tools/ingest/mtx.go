@@ -135,7 +135,7 @@ func (l *edgeList) readMTXArray(ctx context.Context, t *textFile, b mtxBanner) (
 			}
 			weight, err := parseWeight(bytes.TrimSpace(line))
 			if err != nil {
-				return t.atLine(err)
+				return atPlace(t.position(), err)
 			}
 			if weight == 0 {
 				continue

@@ -319,34 +319,25 @@ func (l *edgeList) copyFeatures(place func(row int64) string,
 	l.open = append(l.open, a)
 	a.Fortran = h.Fortran
 	l.features = func(int) (FeatureReader, error) {
-		return &copiedRows{denseReader: denseReader{shards: []*npy.Array{a}}, array: a, place: place, want: sum}, nil
+		return &denseReader{shards: []*npy.Array{a}, copied: &copiedRows{place: place, want: sum}}, nil
 	}
 	return nil
 }
 
-// copiedRows reads feature rows that were copied to a scratch file. After the last row it compares all with the
-// checksum of what was written. Errors name the original file.
+// copiedRows is what a denseReader knows of feature rows that were copied to a scratch file.
 type copiedRows struct {
-	denseReader
-	array     *npy.Array
-	place     func(row int64) string
-	read      int64  // elements so far
-	sum, want uint64 // sumElements of these, and of all as they were written
+	place     func(row int64) string // in the original file
+	sum, want uint64                 // sumElements of all elements that were read, and of all that were written
 }
 
-// Read is denseReader's, with the comparison behind the last row.
-func (r *copiedRows) Read(ctx context.Context, dst []float32) error {
-	if err := r.denseReader.Read(ctx, dst); err != nil {
-		return err
-	}
-	r.sum += sumElements(r.read, 1, dst)
-	if r.read += int64(len(dst)); r.read == r.array.Elements() && r.sum != r.want {
-		return fmt.Errorf("%s: %w", r.array.Path(), folder.ErrDamaged)
+// compare adds the elements from first on. Behind the last one it compares the checksums.
+func (c *copiedRows) compare(a *npy.Array, first int64, values []float32) error {
+	c.sum += sumElements(first, 1, values)
+	if first+int64(len(values)) == a.Elements() && c.sum != c.want {
+		return fmt.Errorf("%s: %w", a.Path(), folder.ErrDamaged)
 	}
 	return nil
 }
-
-func (r *copiedRows) Place(row int64) string { return r.place(row) }
 
 type ones struct{}
 
@@ -531,7 +522,7 @@ func (l *edgeList) readSplitList(ctx context.Context, path string, to *format.Ro
 		}
 		node, err := l.ids.node(bytes.TrimSpace(line))
 		if err != nil {
-			return t.atLine(err)
+			return atPlace(t.position(), err)
 		}
 		at := int64(node)*int64(to.NumSplits) + int64(k)
 		if to.Splits[at] != format.SplitNone {

@@ -126,7 +126,8 @@ type denseReader struct {
 	shards  []*npy.Array
 	readers int // that read a block at a time
 	shard   int
-	row     int64 // within the shard
+	row     int64       // within the shard
+	copied  *copiedRows // of the only shard; nil: it is the input
 }
 
 // readBytes is how much a reader of a denseReader reads at once.
@@ -151,6 +152,11 @@ func (r *denseReader) Read(ctx context.Context, dst []float32) error {
 		if err != nil {
 			return err
 		}
+		if r.copied != nil {
+			if err := r.copied.compare(a, r.row*cols, dst[:n*cols]); err != nil {
+				return err
+			}
+		}
 		dst, r.row = dst[n*cols:], r.row+n
 	}
 	return nil
@@ -166,6 +172,9 @@ func (r *denseReader) find(row int64) (shard *npy.Array, in int64) {
 }
 
 func (r *denseReader) Place(row int64) string {
+	if r.copied != nil {
+		return r.copied.place(row)
+	}
 	a, row := r.find(row)
 	return fmt.Sprintf("%s: row %d", a.Path(), row)
 }

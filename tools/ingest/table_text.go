@@ -40,7 +40,7 @@ func openPlainTable(fsys vfs.FS, path string) (*nodeTable, error) {
 
 // openTextTable opens a table, and reads its first line.
 func openTextTable(fsys vfs.FS, path, comments string) (*textFile, []byte, error) {
-	file, err := openTextParts(fsys, path, comments)
+	file, err := openText(fsys, path, comments)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,7 +148,7 @@ func (t *textTable) namesNodes(fields [][]byte, o Columns, want parts) bool {
 // openTextEdges opens a table of edges, with comments before them in which the Koblenz network collection tells the
 // direction. It decides which column is what; t is nil if there are no edges.
 func (l *edgeList) openTextEdges(path string, o TableOptions) (t *textTable, c edgeColumns, err error) {
-	file, err := openTextParts(l.fsys, path, "")
+	file, err := openText(l.fsys, path, "")
 	if err != nil {
 		return nil, c, err
 	}
@@ -269,7 +269,7 @@ func (t *textTable) check(column int, as use) error {
 }
 
 func (t *textTable) read(columns []int) (rows, error) {
-	file, err := openTextParts(t.fsys, t.path, t.comments)
+	file, err := openText(t.fsys, t.path, t.comments)
 	if err != nil {
 		return nil, err
 	}
@@ -334,8 +334,6 @@ func (r *textRows) node() (int64, error) {
 	}
 	return int64(node), err
 }
-
-func (r *textRows) position() position { return position{path: r.path, line: r.number} }
 
 // listItems appends the items of a list in one field: numbers between brackets, or without, separated by commas,
 // semicolons, bars or spaces.

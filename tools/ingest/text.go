@@ -41,23 +41,17 @@ type textFile struct {
 	last     []byte // that next returned
 }
 
+// openText opens a text file, or a folder of such as Spark writes it: part-*, in the order of their names.
 func openText(fsys vfs.FS, path, comments string) (*textFile, error) {
-	t := &textFile{fsys: fsys, comments: comments, rest: []string{path}}
-	return t, t.openNext()
-}
-
-// openTextParts opens a text file, or a folder of such as Spark writes it: part-*, in the order of their names.
-func openTextParts(fsys vfs.FS, path, comments string) (*textFile, error) {
 	info, err := stat(fsys, path)
 	if err != nil {
 		return nil, err
 	}
-	if !info.IsDir() {
-		return openText(fsys, path, comments)
-	}
-	t := &textFile{fsys: fsys, comments: comments}
-	if t.rest, err = partFiles(fsys, path); err != nil {
-		return nil, err
+	t := &textFile{fsys: fsys, comments: comments, rest: []string{path}}
+	if info.IsDir() {
+		if t.rest, err = partFiles(fsys, path); err != nil {
+			return nil, err
+		}
 	}
 	if len(t.rest) == 0 {
 		return nil, invalid(path, "a folder without edges.csv and without files part-*, as Spark writes them")
@@ -180,10 +174,8 @@ func (t *textFile) errorf(format string, args ...any) error {
 	return invalid(t.path, "line %d: %w", t.number, fmt.Errorf(format, args...))
 }
 
-// atLine is atPlace about the line that next returned.
-func (t *textFile) atLine(err error) error {
-	return atPlace(position{path: t.path, line: t.number}, err)
-}
+// position is the place of the line that next returned.
+func (t *textFile) position() position { return position{path: t.path, line: t.number} }
 
 // next returns the next line, without its end. It stays valid until the call of next after this one. After the last
 // line it returns io.EOF.

@@ -46,6 +46,7 @@ type Group struct {
 type part struct {
 	path    string
 	fsys    vfs.FS
+	first   int64 // its first row in the table
 	size    int64
 	columns []Column
 	groups  []rowGroup
@@ -120,23 +121,16 @@ func (t *Table) Groups() []Group { return t.groups }
 
 // Place names a row of the table, for messages.
 func (t *Table) Place(row int64) string {
-	if len(t.parts) < 2 {
-		return fmt.Sprintf("%s: row %d", t.Path, row)
-	}
 	i := sort.Search(len(t.groups), func(i int) bool { return t.groups[i].First > row }) - 1
-	if i < 0 {
+	if len(t.parts) < 2 || i < 0 {
 		return fmt.Sprintf("%s: row %d", t.Path, row)
 	}
-	g := t.groups[i]
-	first := g.First
-	for ; i >= 0 && t.groups[i].part == g.part; i-- {
-		first = t.groups[i].First
-	}
-	return fmt.Sprintf("%s: row %d", g.part.path, row-first)
+	p := t.groups[i].part
+	return fmt.Sprintf("%s: row %d", p.path, row-p.first)
 }
 
 func (t *Table) add(fsys vfs.FS, path string, keys []key) error {
-	p := &part{path: path, fsys: fsys, keys: keys}
+	p := &part{path: path, fsys: fsys, first: t.Rows, keys: keys}
 	if err := t.metadata.take(partBytes + int64(len(path))); err != nil {
 		return invalid(path, err)
 	}
