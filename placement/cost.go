@@ -108,7 +108,6 @@ func (d demand) pipelineSeconds(batches float64, unified bool) (seconds float64,
 	return seconds + (sum-seconds)/max(batches, 1), busiest
 }
 
-// loadDemand is the demand of bringing rows to the device.
 func (a *Alternative) loadDemand(f Facts, n Needs, rows int64, shuffled bool) (d demand) {
 	r := f.Rates
 	bytes := float64(rows) * float64(n.RowBytes) / float64(a.Devices)

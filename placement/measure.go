@@ -93,13 +93,11 @@ func (p *probe) free() error {
 	return err
 }
 
-// allocRows allocates rows of all matrices on the device.
 func (p *probe) allocRows(rows int, t gds.DType) (gds.Tensor, error) {
 	b, err := p.track(p.device.Alloc(gds.Bytes(rows, p.columns, t)))
 	return gds.NewTensor(b, rows, p.columns, t), err
 }
 
-// measureRate measures the rate of move, which moves so many bytes each time.
 func (p *probe) measureRate(atLeast time.Duration, bytes int64, move func()) (units.Rate, error) {
 	var rates []units.Rate
 	for round := range 1 + measuredRounds {
@@ -138,13 +136,11 @@ func (p *probe) affordableBytes(bytes int64, onDevice bool) int64 {
 // placeBytes is what the numbers by which a row is drawn take, two here and one on the device.
 const placeBytes = 3 * 4
 
-// sampleRows is the number of rows of a sample of the input.
 func (p *probe) sampleRows(onDevice bool) int {
 	bytes := p.affordableBytes(min(sampleBytes, p.Rows*p.rowBytes), onDevice)
 	return int(max(int64(p.batch), bytes/(p.rowBytes+placeBytes)))
 }
 
-// randomNumbers draws count numbers below n.
 func randomNumbers(count, n int) []uint32 {
 	out := make([]uint32, count)
 	for i := range out {
@@ -164,7 +160,6 @@ func cycle(rows, run int) func() int {
 	}
 }
 
-// measureDevice measures gathering, copying and conversion on the device, and the link.
 func (p *probe) measureDevice(r *Rates) error {
 	rows := p.sampleRows(true)
 	input, err := p.allocRows(rows, p.dtype)
@@ -248,7 +243,6 @@ func (p *probe) measureHost(r *Rates) error {
 	return p.measureMapped(r, gds.NewTensor(input, rows, p.columns, p.dtype))
 }
 
-// measureMapped measures how fast the device gathers rows of pinned memory by itself.
 func (p *probe) measureMapped(r *Rates, input gds.Tensor) error {
 	batch, err := p.allocRows(p.batch, p.dtype)
 	if err != nil {
@@ -270,7 +264,6 @@ func (p *probe) measureMapped(r *Rates, input gds.Tensor) error {
 	return err
 }
 
-// measureCopies measures copying rows of the input to a batch, at random and in order.
 func (p *probe) measureCopies(r *Rates, batch, input []byte) error {
 	rows, bytes := len(input)/int(p.rowBytes), int64(p.batch)*p.rowBytes
 	pool := gather.NewPool(p.Threads)
@@ -304,7 +297,6 @@ const (
 	storageReaders = 8 // reads on their way, as in a loader
 )
 
-// chunkRead is a chunk of one matrix to be read.
 type chunkRead struct {
 	matrix *format.Matrix
 	file   gds.File

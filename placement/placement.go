@@ -211,7 +211,6 @@ func (n Needs) Least(f Facts, o Override) units.Bytes {
 	return least
 }
 
-// staging is Staging, or 0 if the device is unified.
 func (n Needs) staging(f Facts) units.Bytes {
 	if f.Device.Unified {
 		return 0
@@ -436,7 +435,6 @@ func alternatives(f Facts, n Needs, o Override) []Alternative {
 	return out
 }
 
-// count sets the memory.
 func (a *Alternative) count(f Facts, n Needs) {
 	m := n.Memory(f, *a)
 	a.DeviceBytes, a.HostBytes = units.Bytes(m.DeviceBytes), units.Bytes(m.HostBytes)

@@ -253,7 +253,6 @@ func (c *Course) Done(s Step) {
 	c.device[find(c.device, s.Batch)].here = true
 }
 
-// find is the place of a batch, or -1.
 func find(batches []underWay, batch int) int {
 	return slices.IndexFunc(batches, func(b underWay) bool { return b.batch == batch })
 }

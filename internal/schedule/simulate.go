@@ -17,7 +17,6 @@ type Simulation struct {
 	Trace func(device int, s Span)
 }
 
-// stageNow is a stage that goes on until its span ends.
 type stageNow struct {
 	device int
 	step   Step

@@ -202,7 +202,6 @@ type updates struct {
 	shared  []time.Duration // when gradients were added up, of the batches that all devices have computed
 }
 
-// deviceUpdates are the steps of one device.
 type deviceUpdates struct {
 	computed, made int           // gradients, and steps
 	waits          bool          // for the gradients of other devices

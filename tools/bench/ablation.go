@@ -37,7 +37,6 @@ type AblationCase struct {
 	Alternatives []placement.Alternative
 }
 
-// memories names the placements in the figures.
 var memories = map[loader.Placement]string{
 	loader.Device: "device memory", loader.Host: "host memory", loader.Storage: "storage",
 }
@@ -159,7 +158,6 @@ func ablated() []variant {
 // AblationVariants lists the names of the ways to load that Ablate measures.
 func AblationVariants() []string { return names(ablated()) }
 
-// cells lists the cases in all ways.
 func (o *AblationOptions) cells() (cells []*cell) {
 	for _, k := range o.Cases {
 		for _, p := range o.Placements {
@@ -179,7 +177,6 @@ func (o *AblationOptions) cells() (cells []*cell) {
 	return cells
 }
 
-// cell is a case in one way, with its measurements.
 type cell struct {
 	AblationCase
 	variant    variant
@@ -190,7 +187,6 @@ type cell struct {
 	profiles   []map[string]float64 // steps
 }
 
-// measuredEpoch is the time of an epoch, with the statistics of the loader.
 type measuredEpoch struct {
 	seconds       float64
 	before, after loader.Stats
@@ -375,7 +371,6 @@ func (a *Ablation) Text(w io.Writer) {
 	}
 }
 
-// barsText is a line for each model and placement.
 func barsText(w io.Writer, bars []AblationBar, columns []string, column func(Way) string) {
 	fmt.Fprintf(w, "model\tfrom\t%s\n", strings.Join(columns, "\t"))
 	for i, b := range bars {
@@ -420,7 +415,6 @@ func (a *Ablation) Work() string {
 		a.Dataset, a.Rows, a.Features, a.DType, a.BatchRows, a.ChunkRows)
 }
 
-// on describes the machine.
 func (a *Ablation) on() string {
 	return a.Machine + map[bool]string{true: ", whose device and host memory are one"}[a.OneMemory]
 }
@@ -440,11 +434,9 @@ func (f *AblationFigure) About() string {
 		w.Shuffle, memories[w.Placement])
 }
 
-// memoryColors are the colours of placements.
 var memoryColors = map[loader.Placement]string{loader.Host: chart.Blue, loader.Device: chart.Green,
 	loader.Storage: chart.Orange}
 
-// bars draws a figure with a bar for each way, named by name.
 func (a *Ablation) bars(title string, f *AblationFigure, name func(Way) string) *chart.Figure {
 	c := &chart.Figure{Title: title, Notes: []string{a.Work(), a.On(), f.About()}}
 	for _, p := range []loader.Placement{loader.Host, loader.Device, loader.Storage} {
@@ -457,7 +449,6 @@ func (a *Ablation) bars(title string, f *AblationFigure, name func(Way) string) 
 	return c
 }
 
-// eachModel adds a plot for each model, with a row for each of its bars.
 func (a *Ablation) eachModel(c *chart.Figure, axis string, bars []AblationBar, row func(b AblationBar) chart.Row) {
 	for _, model := range a.models() {
 		p := &chart.Rows{Title: fmt.Sprintf("%s, %s", model, hopsText(a.hops(model))), X: chart.Axis{Name: axis}}
@@ -520,7 +511,6 @@ func (a *Ablation) chart5() *chart.Figure {
 	return c
 }
 
-// hopsText is "2, 3 and 4 hops".
 func hopsText(hops []int) string {
 	hops = slices.Sorted(slices.Values(hops))
 	text := units.Count(int64(hops[len(hops)-1]), "hop")

@@ -125,7 +125,6 @@ func (o *LoadOptions) copied(rows int64) int64 {
 	return bytes
 }
 
-// rowBytes is the stored size of a row of all matrices.
 func (o *LoadOptions) rowBytes() int64 {
 	layout := o.Store.Layout()
 	return int64(layout.Features * layout.DType.Size() * len(o.Matrices))
@@ -151,7 +150,6 @@ type LoadResult struct {
 	PeakRSSBytes int64              `json:"peak_rss_bytes"` // of the process so far
 }
 
-// newLoadResult is what a meter says of moving bytes and rows.
 func newLoadResult(w Way, m meter, bytes, rows int64) LoadResult {
 	seconds, cores := m.seconds()
 	return LoadResult{

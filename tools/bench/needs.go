@@ -28,7 +28,6 @@ func CheckStore(store *format.Dir, chunkRows int, fromStorage bool) error {
 	return nil
 }
 
-// oneDevice is what placements on the first device of a machine are chosen by.
 func oneDevice(m session.Machine) placement.Facts {
 	f := m.Facts()
 	f.Devices = 1

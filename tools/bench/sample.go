@@ -55,7 +55,6 @@ func (r *Samples) Text(w io.Writer) {
 		r.NodesPerBatch)
 }
 
-// sampledBatch is the memory of one batch.
 type sampledBatch struct {
 	seeds []uint32
 	batch sampling.MiniBatch

@@ -55,7 +55,6 @@ func newScheduleResult(c collective.Choice, run collective.Run) ScheduleResult {
 	return r
 }
 
-// compareToBest sets TimesBest.
 func compareToBest(all []ScheduleResult) {
 	best := math.Inf(1)
 	for _, r := range all {

@@ -100,7 +100,6 @@ func powers(low, high float64) (ticks []float64) {
 // ticksIn is how many ticks an axis of this width has at most.
 func ticksIn(width float64) int { return max(4, min(10, int(width/40))) }
 
-// axisHeight is the height of drawXAxis.
 const axisHeight = 38.0
 
 // drawXAxis draws an axis from left to right at y, with the labels that have room, and its name below.

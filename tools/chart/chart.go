@@ -97,7 +97,6 @@ svg .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 }
 `
 
-// style is the style sheet of a Page.
 const style = `
 :root { color-scheme: light dark; --ink: #1a1a1a; --soft: #555; --page: #fff; --rule: #e4e4e4; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --soft: #aaa; --page: #16181c; --rule: #33363c; } }
@@ -172,7 +171,6 @@ func (f *Figure) draw(width float64) (body string, height float64) {
 	return c.String(), y
 }
 
-// canvas collects the elements of an SVG.
 type canvas struct {
 	strings.Builder
 	width               float64
@@ -224,7 +222,6 @@ func (c *canvas) paragraph(y float64, class string, height float64, text string)
 	return y
 }
 
-// legend adds the keys in as many lines as they need.
 func (c *canvas) legend(y float64, keys []Key) float64 {
 	const side, gap = 11.0, 18.0
 	x := 0.0

@@ -65,7 +65,6 @@ func (m *manifest) files() []*fileEntry {
 	return slices.DeleteFunc([]*fileEntry{m.Parameters, &m.Split, m.State}, func(f *fileEntry) bool { return f == nil })
 }
 
-// fileEntry describes a file.
 type fileEntry struct {
 	File   string `json:"file"`
 	Size   int64  `json:"size"`
@@ -87,7 +86,6 @@ func (f *fileEntry) check(data []byte) error {
 	return nil
 }
 
-// namedFile is a file to be written.
 type namedFile struct {
 	name string
 	data []byte

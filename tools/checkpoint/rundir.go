@@ -204,7 +204,6 @@ func OpenRun(fsys vfs.FS, path string) (r *RunDir, err error) {
 	return r, nil
 }
 
-// finishReplacing renames the .new files that a killed training has left.
 func (r *RunDir) finishReplacing() error {
 	waits, err := replaced(r.fsys, r.path)
 	if err != nil || !waits {

@@ -127,7 +127,6 @@ func (s *Saver) Begin(ctx context.Context, store *format.Dir, part session.Parti
 	return err
 }
 
-// goOn continues the training that was saved in the folder, if it is unfinished and the same.
 func (s *Saver) goOn(before *Checkpoint, differences func(saved map[string]string) []string) error {
 	c, dir, note := &s.Checkpoint, s.options.Dir, s.options.Note
 	refuse := func(format string, args ...any) error {

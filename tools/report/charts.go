@@ -166,7 +166,6 @@ func (r *Run) trainEpochSeconds() float64 {
 	return (sorted[(n-1)/2].TrainSeconds + sorted[n/2].TrainSeconds) / 2
 }
 
-// readsGraph tells that the model reads a graph, not a hop store.
 func (r *Run) readsGraph() bool {
 	aggregation, err := trainer.AggregationOf(r.Spec.Model)
 	return err == nil && aggregation != ""

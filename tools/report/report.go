@@ -86,7 +86,6 @@ func metricOf(runs []Run) string {
 	return metric
 }
 
-// results adds the figures of each training.
 func results(p *chart.Page, runs []Run) {
 	metric := cmp.Or(metricOf(runs), "metric")
 	t := &chart.Table{Texts: 3, Columns: []string{"training", "model", "data", "validation " + metric, "test " + metric,
@@ -270,7 +269,6 @@ func valueText(metric string, s *trainer.Spread) string {
 
 func number(s *trainer.Spread) string { return fmt.Sprintf("%.0f", s.Mean) }
 
-// duration is a time with three digits.
 func duration(seconds float64) string {
 	unit, per := chart.TimeUnit(seconds)
 	return fmt.Sprintf("%.3g %s", seconds/per, unit)

@@ -228,7 +228,6 @@ func (t *Tuning) scatter(title string, x, y scatterAxis) *chart.Figure {
 	return &chart.Figure{Title: title, Plots: []chart.Plot{p}}
 }
 
-// scatterAxis is one of the figures of trials.
 type scatterAxis struct {
 	chart.Axis
 	of func(tune.Outcome) float64

@@ -64,7 +64,6 @@ type queueTimes struct {
 	compute                      [][]time.Duration
 }
 
-// meanCompute is the mean time of a gradient.
 func (t *queueTimes) meanCompute() time.Duration {
 	sum, count := time.Duration(0), 0
 	for _, all := range t.compute {
@@ -129,7 +128,6 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 	return q, q.Apply(o.Sets)
 }
 
-// chooseQueue chooses the size of queues by what was measured.
 func (q *Queues) chooseQueue(o QueueOptions) (err error) {
 	r := &q.Report
 	r.Capacity = MostQueue
@@ -250,7 +248,6 @@ func (q *Queues) simulate(o QueueOptions, plan multiqueue.Plan) (seconds float64
 	return multiqueue.Simulate(m, plan, o.Sets[0].Batches()).Seconds()
 }
 
-// profiled is how a short training went.
 type profiled struct {
 	first    float64 // the loss of the first batch
 	progress float64 // by how much the mean loss is lower

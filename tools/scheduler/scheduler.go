@@ -128,7 +128,6 @@ func (s *Scheduler) trace(span schedule.Span) {
 	}
 }
 
-// ended tells that all batches of the epoch were trained.
 func (s *Scheduler) ended() bool { return s.whole && s.trained == s.in.Batches }
 
 // refine plans anew by what the stages of the last epoch took.

@@ -112,7 +112,6 @@ func OpenPartition(ctx context.Context, store *format.Dir, split int, file strin
 // rowListBytes is what the part of a row and its number in the list of that part take.
 const rowListBytes = 1 + 4
 
-// partitionByRow makes a partition from the format.Split* of each row.
 func partitionByRow(parts []uint8) Partition {
 	var counts [format.SplitTest + 1]int64
 	for _, part := range parts {

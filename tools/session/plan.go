@@ -73,7 +73,6 @@ func DescribedPlan(facts placement.Facts, layout format.Layout, compute placemen
 	return p, err
 }
 
-// wishes are what the caller asked of the plan.
 func (o Options) wishes() placement.Override {
 	w := placement.Override{Placement: cmp.Or(o.Placement, placement.Auto)}
 	if o.Train {
@@ -141,7 +140,6 @@ func (o Options) needs(layout format.Layout, store *format.Dir, devices int) (pl
 	}, nil
 }
 
-// rowBytes is what is stored of a row, in all matrices.
 func (o Options) rowBytes(layout format.Layout) int64 {
 	return int64(len(o.Matrices)) * int64(layout.Features*layout.DType.Size())
 }

@@ -318,7 +318,6 @@ func (o *SampledOptions) needs(graph *format.Dir) (terms need.Terms, spec cache.
 	return append(terms, sampling.SamplersNeed(o.Sampler, o.Sampling.Aggregation, m, samplers)), spec, nil
 }
 
-// featureBytes is the size of a row of features, as stored.
 func featureBytes(graph *format.Dir) int64 {
 	l := graph.Layout()
 	return gds.Bytes(1, l.Features, l.DType)

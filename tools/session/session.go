@@ -191,7 +191,6 @@ func (o Options) scattered() bool {
 	return slices.ContainsFunc(o.Rows, func(r loader.Rows) bool { return r.List != nil })
 }
 
-// readRows is the number of rows in the regions that are read.
 func (o Options) readRows(layout format.Layout) (rows int64) {
 	for _, region := range layout.Regions {
 		if o.scattered() || slices.ContainsFunc(o.Rows, func(r loader.Rows) bool { return r.Region == region.Name }) {

@@ -127,7 +127,6 @@ func (g *Graph) open(ctx context.Context) (err error) {
 	return g.openSamplers(ctx)
 }
 
-// openFeatures opens the features where the plan has them.
 func (g *Graph) openFeatures(ctx context.Context, pin bool) (err error) {
 	threads := g.o.Machine.Threads
 	switch elements := g.plan.job.elements; {

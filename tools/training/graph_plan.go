@@ -91,7 +91,6 @@ func (o *Options) job(devices int) (j graphJob, err error) {
 	return j, nil
 }
 
-// workers is how many workers of the processor sample for each device.
 func (o *Options) workers(devices int) int {
 	threads := o.Machine.Threads
 	switch o.Schedule.Name {
@@ -157,7 +156,6 @@ const (
 	mostChunkBytes  = 128 << 20
 )
 
-// candidate is a way to lay a graph out.
 type candidate struct {
 	graphJob        // its placement is not placement.Auto
 	scarce   bool   // batches get what memory is left, in the smallest chunks

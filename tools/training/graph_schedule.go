@@ -69,7 +69,6 @@ func (g *Graph) Emulate(stages host.Stages) {
 	g.devices[0].(*paced.Device).Pace(stages)
 }
 
-// spreadText is a duration and its standard deviation.
 func spreadText(m scheduler.Measured) string {
 	short := func(seconds float64) string {
 		return time.Duration(seconds * float64(time.Second)).Round(10 * time.Microsecond).String()

@@ -44,7 +44,6 @@ func (t *Runs) All(ctx context.Context) error {
 	return nil
 }
 
-// run makes run i.
 func (t *Runs) run(ctx context.Context, i int) error {
 	o, seed := t.Request, t.Seed+uint64(i)
 	d, err := t.Input.Sets(ctx, seed, !o.NoTest)
@@ -123,7 +122,6 @@ func (t *Runs) train(ctx context.Context, f *trainer.Fitting, note func(trainer.
 	}
 }
 
-// namedNodes is how many nodes of a batch an error names.
 const namedNodes = 20
 
 // nameRows adds to the error of a training that has diverged the nodes whose rows are in the batch where it was found.

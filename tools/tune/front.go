@@ -123,7 +123,6 @@ func (g Goals) Unmet(trials []Trial) string {
 		*best.Valid, best.Number, units.Bytes(g.Memory(best.Outcome)))
 }
 
-// scale is the range of each number of scores.
 type scale struct{ low, high Score }
 
 func scaleOf(scores []Score) scale {

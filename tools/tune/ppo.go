@@ -87,10 +87,8 @@ func newExploration(l *learner, done []Trial) *exploration {
 	return e
 }
 
-// inputs is how many numbers the policy sees: place and scores.
 func (e *exploration) inputs() int { return len(e.Dimensions) + 3 }
 
-// predict is the score of a point.
 func (e *exploration) predict(i int) Score {
 	s, ok := e.known[i]
 	if !ok {
@@ -133,7 +131,6 @@ func (e *exploration) step(i int, actions []int) (next int, reward float64) {
 	return next, reward
 }
 
-// policy is a network for the actions, and one for the value of states.
 type policy struct {
 	dimensions    int
 	actor, critic *network
@@ -153,7 +150,6 @@ func (p *policy) uniform() float64 {
 	return rng.Float64(rng.Hash(p.seed, p.at))
 }
 
-// act draws a move for each dimension.
 func (p *policy) act(odds []float64) []int {
 	actions := make([]int, p.dimensions)
 	for d := range actions {
@@ -166,7 +162,6 @@ func (p *policy) act(odds []float64) []int {
 	return actions
 }
 
-// moment is a step of an episode.
 type moment struct {
 	state             []float64
 	actions           []int
@@ -175,7 +170,6 @@ type moment struct {
 	advantage, target float64
 }
 
-// train lets the policy explore, and improves it.
 func (p *policy) train(e *exploration) {
 	for range ppoUpdates {
 		var seen []*moment
@@ -274,7 +268,6 @@ func softmax(logits []float64) []float64 {
 	return odds
 }
 
-// likelihood is the logarithm of the probability of actions.
 func likelihood(odds []float64, actions []int) (log float64) {
 	for d, a := range actions {
 		log += math.Log(odds[d*ppoMoves+a])

@@ -43,7 +43,6 @@ const leastRandom = 8
 // mostCandidates is how many points a search compares at a time.
 const mostCandidates = 4096
 
-// learner is what searches that learn go by.
 type learner struct {
 	*Points
 	goals Goals
@@ -135,7 +134,6 @@ func (g Goals) limits() Score {
 // meets tells whether a score, which may be predicted, is within the limits.
 func (s Score) meets(least Score) bool { return s[1] >= least[1] && s[2] >= least[2] }
 
-// column is one of the numbers of scores.
 func column(scores []Score, k int) []float64 {
 	y := make([]float64, len(scores))
 	for i, s := range scores {
@@ -238,7 +236,6 @@ func (s *Space) Fit(g Goals, trials []Trial, seed uint64, ways ...Regression) (f
 	return fitted
 }
 
-// logarithmic fits the logarithms of numbers, and predicts the numbers.
 func logarithmic(fit Fit) Fit {
 	return func(x [][]float64, y []float64, seed uint64) Model {
 		logs := make([]float64, len(y))

@@ -30,7 +30,6 @@ type Space struct {
 	Simplify func(Settings) Settings
 }
 
-// mostPoints is how many combinations there may be.
 const mostPoints = 1 << 20
 
 // Points are the distinct settings of a space, by number. They are few bytes each, since they count in the memory of
@@ -157,7 +156,6 @@ func (p *Points) numberOf(place []int) int {
 	return int(p.number[n])
 }
 
-// tried tells which settings have a trial, by number.
 func (p *Points) tried(done []Trial) []bool {
 	tried := make([]bool, p.Len())
 	for _, t := range done {
@@ -168,7 +166,6 @@ func (p *Points) tried(done []Trial) []bool {
 	return tried
 }
 
-// untried lists the numbers of settings without a trial, ascending.
 func (p *Points) untried(done []Trial) (left []int) {
 	for i, tried := range p.tried(done) {
 		if !tried {
@@ -216,7 +213,6 @@ func (p *Points) Random(seed uint64) Proposer {
 	}
 }
 
-// numberPattern is a number within a value.
 var numberPattern = regexp.MustCompile(`[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?`)
 
 // partsOf takes a value apart: its numbers, and the rest.
@@ -310,7 +306,6 @@ type Defaults struct {
 	Buffers int // batches on the device
 }
 
-// dimension has each value once, and begins with first.
 func dimension[T any](name string, first T, values ...T) Dimension {
 	d := Dimension{Name: name}
 	for _, v := range values {

@@ -58,7 +58,6 @@ func (m Mode) copies(workers int) [4]float64 {
 	return [4]float64{1, 1, 1, 1}
 }
 
-// bytes is peak memory.
 func (m Mode) bytes(p Parts, workers int) (bytes float64) {
 	c := m.copies(workers)
 	return c[0]*p.Cache + c[1]*p.Batch + c[2]*p.Model + c[3]*p.Runtime

@@ -248,10 +248,8 @@ func Boosting(x [][]float64, y []float64, seed uint64) tune.Model {
 	}
 }
 
-// stream is random numbers, one after another.
 type stream struct{ seed, at uint64 }
 
-// below is a number from 0 to n-1.
 func (r *stream) below(n int) int {
 	r.at++
 	return int(rng.Float64(rng.Hash(r.seed, r.at)) * float64(n))
