@@ -122,7 +122,7 @@ func (d *Dir) OpenTopology(ctx context.Context, maxRangeBytes int64) (_ *Topolog
 	if d.Manifest.Kind != KindGraph {
 		return nil, fmt.Errorf("%s is a store, which has no topology", d.path)
 	}
-	table := d.table(topologyFolder)
+	table := d.tables[topologyFolder]
 	p := &table.parts[0]
 	place, _ := arrowfile.Place(table.lengths(d.Manifest.Nodes)...)
 	raw := RawTopology{Nodes: d.Manifest.Nodes, Edges: d.Manifest.Edges, extents: p.extents}
@@ -132,7 +132,7 @@ func (d *Dir) OpenTopology(ctx context.Context, maxRangeBytes int64) (_ *Topolog
 		return nil, err
 	}
 	if d.Manifest.Weighted {
-		p := &d.table(weightsFolder).parts[0]
+		p := &d.tables[weightsFolder].parts[0]
 		if raw.Weights, err = d.openPart(p); err != nil {
 			return nil, errors.Join(err, raw.File.Close())
 		}

@@ -136,7 +136,7 @@ func TestDamageOfATopologyIsFoundWhenItIsOpenedByNodeRanges(t *testing.T) {
 	}
 	for _, folder := range []string{topologyFolder, weightsFolder} {
 		path := dir + "/" + PartPath(folder, 0)
-		e := d.table(folder).parts[0].extents[0]
+		e := d.tables[folder].parts[0].extents[0]
 		for at := e.Offset; at < e.Offset+e.Length; at++ {
 			for _, length := range []int64{-1, at} {
 				d.fsys = &damaged{FS: fsys, path: path, flip: at, bit: uint(at % 8), length: length, hidden: true}
@@ -170,7 +170,7 @@ func TestATopologyThatChangesWhileOpenIsCorrupt(t *testing.T) {
 			}
 			return err
 		}
-		e := d.table(folder).parts[0].extents[0]
+		e := d.tables[folder].parts[0].extents[0]
 		for at := e.Offset; at < e.Offset+e.Length; at++ {
 			padding := folder == topologyFolder && at >= e.Offset+80 && at < e.Offset+128
 			bad.flip, bad.bit = at, uint(at%8)

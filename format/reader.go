@@ -185,7 +185,7 @@ func (d *Dir) Matrix(id MatrixID) (*Matrix, error) {
 	if !slices.Contains(d.Matrices(), id) {
 		return nil, fmt.Errorf("%s has no matrix %s (it has %v)", d.path, id, d.Matrices())
 	}
-	m := &Matrix{ID: id, Layout: d.layout, dir: d, table: d.table(matrixFolder(id))}
+	m := &Matrix{ID: id, Layout: d.layout, dir: d, table: d.tables[matrixFolder(id)]}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.open = append(d.open, m)
@@ -203,9 +203,6 @@ func (d *Dir) Close() error {
 	d.open = nil
 	return err
 }
-
-// table finds a table by its folder; nil where there is none.
-func (d *Dir) table(folder string) *table { return d.tables[folder] }
 
 // filePath is the path of a file of the manifest.
 func (d *Dir) filePath(file int) string { return d.Manifest.Files[file].location(d.path) }

@@ -165,7 +165,7 @@ func (d *Dir) ownPart(file string) (*table, *part, error) {
 			"back as it was, or import again)", d.path, d.filePath(i))
 	}
 	folder, k, _ := splitPart(file)
-	t := d.table(folder)
+	t := d.tables[folder]
 	return t, &t.parts[k], nil
 }
 

@@ -117,7 +117,8 @@ func (t *RowTable) summarize(kind string, rows int64) (*rowSummary, error) {
 	if t.Rows != rows {
 		return nil, fmt.Errorf("row table: it has %d rows, the layout %d", t.Rows, rows)
 	}
-	several := t.Labels != nil && t.MultiLabels != nil || (t.Labels != nil || t.MultiLabels != nil) && t.LabelValues != nil
+	several := t.Labels != nil && t.MultiLabels != nil ||
+		(t.Labels != nil || t.MultiLabels != nil) && t.LabelValues != nil
 	if several || t.MultiLabels != nil && t.LabelColumns < 2 || t.LabelValues != nil && t.LabelColumns < 1 {
 		return nil, fmt.Errorf("row table: labels are of one kind: one class a row, 2 columns or more of 0 and 1, " +
 			"or a column or more of values")
@@ -333,21 +334,7 @@ func (d *Dir) ReadNodes(ctx context.Context, r Region, dst []uint32) error {
 // them. Labels of a directory that has none are -1.
 func (d *Dir) ReadColumns(ctx context.Context, r Region, t *RowTable) error {
 	m := &d.Manifest
-	stored, want := "classes", ""
-	switch {
-	case m.LabelValues:
-		stored = "values"
-	case m.Labels > 1:
-		stored = "multi-label"
-	}
-	switch {
-	case t.Labels != nil:
-		want = "classes"
-	case t.MultiLabels != nil:
-		want = "multi-label"
-	case t.LabelValues != nil:
-		want = "values"
-	}
+	stored, want := m.NewRowTable(0).labelKind("classes"), t.labelKind("")
 	if want != "" && want != stored {
 		return fmt.Errorf("%s: its labels are %s, not %s", d.path, stored, want)
 	}
@@ -366,6 +353,19 @@ func (d *Dir) ReadColumns(ctx context.Context, r Region, t *RowTable) error {
 		_, err := t.decode(m, first-r.FirstRow, first, rows, data)
 		return err
 	})
+}
+
+// labelKind says what the labels are; without any, it is none.
+func (t *RowTable) labelKind(none string) string {
+	switch {
+	case t.Labels != nil:
+		return "classes"
+	case t.MultiLabels != nil:
+		return "multi-label"
+	case t.LabelValues != nil:
+		return "values"
+	}
+	return none
 }
 
 // readRows reads the chunks of a region of the row table on this many goroutines (0: parallel.Threads), and calls use
@@ -447,9 +447,9 @@ func (a *ahead) ReadAt(p []byte, off int64) (int, error) {
 // rowTable is the row table; nil if it has no columns.
 func (d *Dir) rowTable() *table {
 	if d.Manifest.Kind == KindGraph {
-		return d.table(nodesFolder)
+		return d.tables[nodesFolder]
 	}
-	return d.table(rowsFolder)
+	return d.tables[rowsFolder]
 }
 
 // corruptRow is damage of the chunk that holds a row.

@@ -22,7 +22,7 @@ func (d *Dir) Topology(ctx context.Context, threads int) (_ *CSC, err error) {
 		return nil, fmt.Errorf("%s is a store, which has no topology", d.path)
 	}
 	n, m := d.Manifest.Nodes, d.Manifest.Edges
-	t := d.table(topologyFolder)
+	t := d.tables[topologyFolder]
 	buf, err := d.readSingleBatch(ctx, t, threads)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (d *Dir) Topology(ctx context.Context, threads int) (_ *CSC, err error) {
 	if err := d.corruptTable(ctx, t, c.check(ctx, threads)); err != nil || !d.Manifest.Weighted {
 		return c.orClose(err)
 	}
-	t = d.table(weightsFolder)
+	t = d.tables[weightsFolder]
 	weights, err := d.readSingleBatch(ctx, t, threads)
 	if err != nil {
 		return c.orClose(err)

@@ -302,7 +302,7 @@ func (v *verifier) checkValues(d *Dir) error {
 		}
 		return true
 	}
-	if t, w := d.table(topologyFolder), d.table(weightsFolder); t != nil && sound(t) && (w == nil || sound(w)) {
+	if t, w := d.tables[topologyFolder], d.tables[weightsFolder]; t != nil && sound(t) && (w == nil || sound(w)) {
 		f, err := d.OpenTopology(v.ctx, arrowfile.ExtentBytes) // which checks it, a node range at a time
 		if err == nil {
 			err = f.Close()

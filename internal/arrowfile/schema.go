@@ -33,7 +33,8 @@ func typeOf(t arrow.DataType) columnType {
 	switch t := t.(type) {
 	case *arrow.FixedSizeListType:
 		item := t.ElemField()
-		return columnType{kind: typeFixedSizeList, number: int64(t.Len()), bytes: 4, item: &item, width: width(t.Elem())}
+		return columnType{kind: typeFixedSizeList, number: int64(t.Len()), bytes: 4, item: &item,
+			width: width(t.Elem())}
 	case *arrow.LargeListType:
 		item := t.ElemField()
 		return columnType{kind: typeLargeList, item: &item, offsets: true, width: width(t.Elem())}

@@ -115,8 +115,8 @@ type Mapper interface {
 }
 
 // Descriptor is the capability, on a File, to be read by its descriptor, for libraries that do so themselves (cuFile,
-// io_uring). The descriptor is the File's own, valid until it is closed; of a file from OpenDirect, reads by it bypass
-// the page cache too. Wrappers that count reads or make them fail do not have it.
+// io_uring). The descriptor is the File's own, valid until it is closed; if the file is from OpenDirect, reads by it
+// bypass the page cache too. Wrappers that count reads or make them fail do not have it.
 type Descriptor interface {
 	Fd() uintptr
 }
@@ -128,7 +128,7 @@ type PendingFile interface {
 	// written, or beyond.
 	io.Writer
 	io.WriterAt
-	// Truncate makes the file shorter, or longer by zeros.
+	// Truncate makes a file from CreateDirect shorter, or longer by zeros. Other files need not have it.
 	Truncate(size int64) error
 	// Commit syncs the bytes, renames the file to its final path, and syncs the directory. When it fails, nothing is
 	// left under the final path (or what was there before is still there); only when syncing the directory, the last
