@@ -9,8 +9,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
 
-// bucketSet is records in buckets, by the upper bits of their keys. A record is stored as the lower bits of its key and,
-// if there are weights, its weight, both little-endian.
+// bucketSet is records in buckets, by the upper bits of their keys. A record is stored as the lower bits of its key
+// and, if there are weights, its weight, both little-endian.
 type bucketSet struct {
 	shift    int // lower bits of a key: a bucket has all keys with the same upper bits
 	space    *scratchSpace

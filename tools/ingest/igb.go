@@ -122,8 +122,8 @@ func splitIGB(splits []uint8) {
 	}
 }
 
-// openMaybeRaw opens a .npy file or, where it does not begin as one, takes it for nothing but float32 in rows of so many
-// elements. want is as in openArray.
+// openMaybeRaw opens a .npy file or, where it does not begin as one, takes it for nothing but float32 in rows of so
+// many elements. want is as in openArray.
 func (s *source) openMaybeRaw(path string, columns int64, want string) (*npy.Array, error) {
 	if ok, err := npy.HasHeader(s.fsys, path); ok || err != nil {
 		return s.openArray(path, want)

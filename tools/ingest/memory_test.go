@@ -32,7 +32,7 @@ func TestSortingTakesTheMemoryOfItsPlan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			disk.SetCapacity(1<<10 + 2*x.bucketBytes()) // the lock file, buckets, and the smaller buckets that some are divided into
+			disk.SetCapacity(1<<10 + 2*x.bucketBytes()) // the lock, buckets, and smaller buckets made of some
 			declared, before := x.sortMemory(plan), offheap.InUse()
 			offheap.ResetPeak()
 			sorted, err := x.sort(context.Background(), disk, scratch, plan)

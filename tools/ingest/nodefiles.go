@@ -399,19 +399,15 @@ func (l *edgeList) openTableLabels(t *nodeTable) error {
 	if err == nil && width > format.MaxLabelColumns {
 		err = invalid(t.path, "%d labels a node (at most %d)", width, format.MaxLabelColumns)
 	}
-	l.info.RowBytes += tableLabelBytes(l.files.LabelsAs, width)
+	l.info.RowBytes += int64(width) + 1
+	if l.files.LabelsAs != LabelsAsMulti {
+		l.info.RowBytes += 3 * int64(width)
+	}
 	l.labels = func(ctx context.Context, to *format.RowTable) (labelResult, error) {
 		return readLabels(l.files.LabelsAs, t.path, int64(width), to,
 			func(sink *labelSink) error { return t.readLabels(ctx, sink) })
 	}
 	return err
-}
-
-func tableLabelBytes(as LabelsAs, width int) int64 {
-	if as != LabelsAsMulti {
-		width *= 4
-	}
-	return int64(width) + 1
 }
 
 func (l *edgeList) openSplits() error {
@@ -448,16 +444,21 @@ func (l *edgeList) openSplits() error {
 }
 
 func (l *edgeList) addSplitFolders(dirs ...string) error {
+	var folders [][3]string
 	for _, dir := range dirs {
-		if _, err := splitFolder(l.fsys, dir); err != nil {
+		paths, err := splitFolder(l.fsys, dir)
+		if err != nil {
 			return err
 		}
+		folders = append(folders, paths)
 	}
 	return l.addSplits(strings.Join(dirs, ", "), int64(len(dirs)),
 		func(ctx context.Context, to *format.RowTable, _ int64) error {
-			for k, dir := range dirs {
-				if err := l.readSplitFolder(ctx, dir, to, k); err != nil {
-					return err
+			for k, paths := range folders {
+				for i, path := range paths {
+					if err := l.readSplitList(ctx, path, to, k, format.SplitTrain+uint8(i)); err != nil {
+						return err
+					}
 				}
 			}
 			return nil
@@ -493,17 +494,7 @@ func splitFolder(fsys vfs.FS, dir string) (paths [3]string, err error) {
 	return paths, nil
 }
 
-// readSplitFolder reads the lists of a folder into split number k.
-func (l *edgeList) readSplitFolder(ctx context.Context, dir string, to *format.RowTable, k int) error {
-	paths, err := splitFolder(l.fsys, dir)
-	for i, path := range paths {
-		if err == nil {
-			err = l.readSplitList(ctx, path, to, k, format.SplitTrain+uint8(i))
-		}
-	}
-	return err
-}
-
+// readSplitList puts the nodes of a list into a part of split number k.
 func (l *edgeList) readSplitList(ctx context.Context, path string, to *format.RowTable, k int, part uint8) error {
 	t, err := openText(l.fsys, path, "#%")
 	if err != nil {

@@ -50,15 +50,11 @@ func OpenRaw(fsys vfs.FS, path string, t Type, shape ...int64) (*Array, error) {
 }
 
 func open(fsys vfs.FS, path string, header func(io.Reader) (*Header, error)) (*Array, error) {
-	f, err := fsys.Open(path)
+	f, size, err := vfs.OpenSized(fsys, path)
 	if err != nil {
 		return nil, err
 	}
-	var h *Header
-	size, err := f.Size()
-	if err == nil {
-		h, err = header(io.NewSectionReader(f, 0, size))
-	}
+	h, err := header(io.NewSectionReader(f, 0, size))
 	if err == nil && size != h.Offset+h.DataBytes() {
 		err = fmt.Errorf("%w: %s: %s array of shape %v needs a file of %d bytes, found %d",
 			ErrInvalid, path, h.Type, h.Shape, h.Offset+h.DataBytes(), size)

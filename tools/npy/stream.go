@@ -19,24 +19,14 @@ import (
 
 // openArchive opens an .npz file: a zip of .npy members, stored or deflated. The caller closes the file.
 func openArchive(fsys vfs.FS, path string) (*zip.Reader, vfs.File, error) {
-	f, err := fsys.Open(path)
+	f, size, err := vfs.OpenSized(fsys, path)
 	if err != nil {
 		return nil, nil, err
 	}
-	var z *zip.Reader
-	size, err := f.Size()
-	if err == nil {
-		// A section reader returns EOF for offsets beyond the file, which a damaged directory may have.
-		z, err = zip.NewReader(io.NewSectionReader(f, 0, size), size)
-		if errors.Is(err, zip.ErrInsecurePath) { // members are never unpacked to their names
-			err = nil
-		} else if err != nil {
-			err = streamError(path, err)
-		}
-	}
-	if err != nil {
-		f.Close()
-		return nil, nil, err
+	// A section reader returns EOF for offsets beyond the file, which a damaged directory may have.
+	z, err := zip.NewReader(io.NewSectionReader(f, 0, size), size)
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // members are never unpacked to their names
+		return nil, nil, errors.Join(streamError(path, err), f.Close())
 	}
 	z.RegisterDecompressor(zip.Deflate, flate.NewReader)
 	return z, f, nil

@@ -173,10 +173,14 @@ func (r *Reader) openPart(p *part) (err error) {
 	if err := r.Close(); err != nil {
 		return err
 	}
-	if r.file, err = p.open(); err != nil {
+	var size int64
+	if r.file, size, err = vfs.OpenSized(p.fsys, p.path); err != nil {
 		return err
 	}
-	r.part = p
+	if r.part = p; size != p.size {
+		return fmt.Errorf("%w: %s: it had %d bytes when it was opened first, and now %d", ErrInvalid, p.path, p.size,
+			size)
+	}
 	return nil
 }
 

@@ -134,20 +134,16 @@ func (t *Table) add(fsys vfs.FS, path string, keys []key) error {
 	if err := t.metadata.take(partBytes + int64(len(path))); err != nil {
 		return invalid(path, err)
 	}
-	file, err := fsys.Open(path)
+	file, size, err := vfs.OpenSized(fsys, path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	var f *footer
-	if p.size, err = file.Size(); err == nil {
-		f, err = readFooter(file, p.size, &t.metadata)
-		err = invalid(path, err)
-	}
+	f, err := readFooter(file, size, &t.metadata)
 	if err != nil {
-		return err
+		return invalid(path, err)
 	}
-	p.columns, p.groups = f.columns, f.groups
+	p.size, p.columns, p.groups = size, f.columns, f.groups
 	if t.parts = append(t.parts, p); len(t.parts) == 1 {
 		t.Columns = slices.Clone(f.columns)
 	} else if first := t.parts[0].columns; slices.Equal(first, p.columns) {
@@ -166,19 +162,6 @@ func (t *Table) add(fsys vfs.FS, path string, keys []key) error {
 
 // partBytes is the memory of a file of a table, without its row groups.
 const partBytes = 256
-
-// open opens the file again, which must have the size that it had.
-func (p *part) open() (vfs.File, error) {
-	f, size, err := vfs.OpenSized(p.fsys, p.path)
-	if err != nil {
-		return nil, err
-	}
-	if size != p.size {
-		return nil, errors.Join(fmt.Errorf("%w: %s: it had %d bytes when it was opened first, and now %d", ErrInvalid,
-			p.path, p.size, size), f.Close())
-	}
-	return f, nil
-}
 
 // invalid makes an error about a file ErrInvalid and adds the place, unless the file system or the memory limit is its
 // cause.
