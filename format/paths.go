@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,28 +14,36 @@ import (
 
 // Names in a directory.
 const (
-	manifestName    = "manifest.json"
-	indexName       = "index.arrow"
-	jobFolder       = ".job"
-	topologyFolder  = "topology"
-	weightsFolder   = "weights"
-	nodesFolder     = "nodes"
-	rowsFolder      = "rows"
-	featuresFolder  = "features"
-	maxOperatorName = 100
+	manifestName   = "manifest.json"
+	indexName      = "index.arrow"
+	jobFolder      = ".job"
+	topologyFolder = "topology"
+	weightsFolder  = "weights"
+	nodesFolder    = "nodes"
+	rowsFolder     = "rows"
+	featuresFolder = "features"
 )
 
-// checkOperatorName fails unless name is one that a folder can be named after: it starts with a letter and has no
-// other characters than a-z, 0-9 and "._:=-".
+// Patterns of what a graph or store may have: in the name of a folder, an operator has pluses for its colons.
+const (
+	operatorFolder = `[a-z][a-z0-9._+=-]{0,99}`
+	tableFolders   = topologyFolder + "|" + weightsFolder + "|" + nodesFolder + "|" + rowsFolder + "|" +
+		featuresFolder + "/" + operatorFolder + `/hop-(?:0|[1-9][0-9]{0,8})`
+)
+
+var (
+	operatorNames = regexp.MustCompile(`^[a-z][a-z0-9._:=-]{0,99}$`)
+	isTableFolder = regexp.MustCompile("^(?:" + tableFolders + ")$").MatchString
+	isFolder      = regexp.MustCompile("^(?:" + featuresFolder + "(?:/" + operatorFolder + ")?|" + tableFolders +
+		")$").MatchString
+	partNames = regexp.MustCompile("^(" + tableFolders + `)/part-([0-9]{5})\.arrow$`)
+)
+
+// checkOperatorName fails unless a folder can be named after the operator.
 func checkOperatorName(name string) error {
-	ok := name != "" && len(name) <= maxOperatorName && name[0] >= 'a' && name[0] <= 'z'
-	for _, c := range []byte(name) {
-		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.IndexByte("._:=-", c) >= 0)
-	}
-	if !ok {
-		return fmt.Errorf("%q cannot name an operator (a letter of a-z, then a-z, 0-9 and ._:=-, at most %d "+
-			"characters)",
-			name, maxOperatorName)
+	if !operatorNames.MatchString(name) {
+		return fmt.Errorf("%q cannot name an operator (a letter of a-z, then a-z, 0-9 and ._:=-, at most 100 characters)",
+			name)
 	}
 	return nil
 }
@@ -64,21 +73,12 @@ func PartPath(folder string, k int) string { return fmt.Sprintf("%s/part-%05d.ar
 
 // splitPart is the inverse of PartPath; ok is false if path does not name a part.
 func splitPart(path string) (folder string, k int, ok bool) {
-	slash := strings.LastIndexByte(path, '/')
-	if slash < 0 {
+	found := partNames.FindStringSubmatch(path)
+	if found == nil {
 		return "", 0, false
 	}
-	folder = path[:slash]
-	digits := strings.TrimSuffix(strings.TrimPrefix(path[slash+1:], "part-"), ".arrow")
-	k, err := strconv.Atoi(digits)
-	return folder, k, err == nil && k >= 0 && k < MaxParts && path == PartPath(folder, k) && isTableFolder(folder)
-}
-
-// suffixNumber is the number after a prefix, without zeros in front.
-func suffixNumber(s, prefix string) (int, bool) {
-	digits, found := strings.CutPrefix(s, prefix)
-	n, err := strconv.Atoi(digits)
-	return n, found && err == nil && n >= 0 && strconv.Itoa(n) == digits
+	k, err := strconv.Atoi(found[2])
+	return found[1], k, err == nil
 }
 
 // Enclosing is the graph or store that a path lies in, or "" where there is none. A file or directory that is made
@@ -97,30 +97,6 @@ func Enclosing(fsys vfs.FS, path string) (dir string, err error) {
 		}
 	}
 	return "", nil
-}
-
-// isTableFolder tells whether a graph or store may have parts in the folder.
-func isTableFolder(folder string) bool {
-	switch folder {
-	case topologyFolder, weightsFolder, nodesFolder, rowsFolder:
-		return true
-	}
-	names := strings.Split(folder, "/")
-	if len(names) != 3 || names[0] != featuresFolder || !isOperatorFolder(names[1]) {
-		return false
-	}
-	_, ok := suffixNumber(names[2], "hop-")
-	return ok
-}
-
-func isOperatorFolder(name string) bool {
-	return !strings.Contains(name, ":") && checkOperatorName(strings.ReplaceAll(name, "+", ":")) == nil
-}
-
-// isFolder tells whether a graph or store may have the folder.
-func isFolder(folder string) bool {
-	operator, isOperator := strings.CutPrefix(folder, featuresFolder+"/")
-	return folder == featuresFolder || isOperator && isOperatorFolder(operator) || isTableFolder(folder)
 }
 
 // isClutter tells whether a file or folder of this name is one that file managers, file servers and editors make by
