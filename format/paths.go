@@ -26,13 +26,13 @@ const (
 
 // Patterns of what a graph or store may have: in the name of a folder, an operator has pluses for its colons.
 const (
-	operatorFolder = `[a-z][a-z0-9._+=-]{0,99}`
+	operatorFolder = `[a-z][a-z0-9._+=-]*`
 	tableFolders   = topologyFolder + "|" + weightsFolder + "|" + nodesFolder + "|" + rowsFolder + "|" +
 		featuresFolder + "/" + operatorFolder + `/hop-(?:0|[1-9][0-9]{0,8})`
 )
 
 var (
-	operatorNames = regexp.MustCompile(`^[a-z][a-z0-9._:=-]{0,99}$`)
+	operatorNames = regexp.MustCompile(`^[a-z][a-z0-9._:=-]*$`)
 	isTableFolder = regexp.MustCompile("^(?:" + tableFolders + ")$").MatchString
 	isFolder      = regexp.MustCompile("^(?:" + featuresFolder + "(?:/" + operatorFolder + ")?|" + tableFolders +
 		")$").MatchString
@@ -41,7 +41,7 @@ var (
 
 // checkOperatorName fails unless a folder can be named after the operator.
 func checkOperatorName(name string) error {
-	if !operatorNames.MatchString(name) {
+	if len(name) > 100 || !operatorNames.MatchString(name) {
 		return fmt.Errorf("%q cannot name an operator (a letter of a-z, then a-z, 0-9 and ._:=-, at most 100 characters)",
 			name)
 	}
