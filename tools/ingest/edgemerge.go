@@ -1,10 +1,12 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/parallel"
@@ -17,10 +19,7 @@ const noKey = math.MaxUint64
 func (s *edgeSort) merge(ctx context.Context) error {
 	task := s.o.Progress.Start("sort edges", s.recordCount, progress.Items)
 	defer task.Done()
-	largest := int64(0)
-	for _, b := range s.buckets {
-		largest = max(largest, b.records)
-	}
+	largest := slices.MaxFunc(s.buckets, func(a, b bucket) int { return cmp.Compare(a.records, b.records) }).records
 	threads := int(min(int64(s.plan.threads), int64(len(s.buckets))))
 	mergers := make(chan *merger, threads)
 	for range threads {

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/spf13/pflag"
@@ -214,11 +213,6 @@ func (s *labelSink) result(path string) labelResult {
 			s.rows.Labels[v] = number[class]
 		}
 	}
-	shown := names[:min(10, len(names))]
-	more := ""
-	if len(shown) < len(names) {
-		more = ", ..."
-	}
-	return labelResult{fmt.Sprintf("%s: the labels are %d classes by name, numbered in the order of the names: %s%s",
-		path, len(names), strings.Join(shown, ", "), more), names}
+	return labelResult{fmt.Sprintf("%s: the labels are %d classes by name, numbered in the order of the names: %s",
+		path, len(names), listed(names)), names}
 }

@@ -95,8 +95,8 @@ type Edges struct {
 	Weights  []float32
 }
 
-// Source is a graph that can be streamed. Its methods are not called concurrently, but features are read while edges are
-// streamed.
+// Source is a graph that can be streamed. Its methods are not called concurrently, but features are read while edges
+// are streamed.
 type Source interface {
 	Info() Info
 	// Edges calls emit with all edges, block by block, from up to threads goroutines at a time (with one: in input

@@ -47,8 +47,8 @@ func Members(fsys vfs.FS, path string) (names []string, err error) {
 	return slices.Compact(names), f.Close()
 }
 
-// streamError makes an error of reading a stream ErrInvalid if the file is damaged; an error of the file system stays what
-// it is.
+// streamError makes an error of reading a stream ErrInvalid if the file is damaged; an error of the file system stays
+// what it is.
 func streamError(path string, err error) error {
 	for _, damage := range []error{zip.ErrFormat, zip.ErrAlgorithm, zip.ErrChecksum, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, damage) {

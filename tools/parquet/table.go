@@ -62,8 +62,8 @@ const (
 )
 
 // Open opens a file, or the files of a folder whose names end with .parquet, ordered by name, with numbers in names by
-// value. Folders within it are named key=value: their keys become columns. It reads the metadata of all files. memory is
-// the number of bytes that the table and its readers may use; 0: no limit.
+// value. Folders within it are named key=value: their keys become columns. It reads the metadata of all files. memory
+// is the number of bytes that the table and its readers may use; 0: no limit.
 func Open(fsys vfs.FS, path string, memory int64) (*Table, error) {
 	t := &Table{Path: path, metadata: allowance{defaultMetaBytes, defaultMetaBytes}, pageBytes: defaultPageBytes}
 	if memory > 0 {
