@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"math"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 )
@@ -162,3 +163,139 @@ func countErrors(power float64) func(t *tally, out []float32, labels []byte) {
 
 // meanError is the mean over all labelled values.
 func meanError(t *tally) (float64, bool) { return finite(t.sum / float64(t.counts[0])), true }
+
+// f1 is what F1 scores count: for each class or label the rows that have it, the rows predicted to have it, and the
+// rows that do both. The F1 score of a class is 2 both / (had + predicted), the harmonic mean of precision and recall.
+// These are the definitions of scikit-learn. A label is predicted if its logit is above 0.
+func (t *tally) f1() (had, predicted, both []int64) {
+	n := t.spec.Classes
+	return t.counts[:n], t.counts[n : 2*n], t.counts[2*n:]
+}
+
+func countF1(t *tally, out []float32, labels []byte) {
+	had, predicted, both := t.f1()
+	cols := t.spec.Classes
+	if t.spec.Target == ClassTarget {
+		for i, label := range dtype.Int32s(labels) {
+			if label < 0 || int(label) >= cols { // the loss refuses it
+				continue
+			}
+			t.rows++
+			had[label]++
+			if p := argmax(out[i*cols : (i+1)*cols]); p >= 0 {
+				predicted[p]++
+				if p == int(label) {
+					both[p]++
+				}
+			}
+		}
+		return
+	}
+	t.rows += eachLabel(labels, cols, isLabel, func(at, j int, label int8) {
+		had[j] += int64(label)
+		if out[at] > 0 {
+			predicted[j]++
+			both[j] += int64(label)
+		}
+	})
+}
+
+// microF1 is the score of the sums over classes; where each row has one class, that is the accuracy.
+func microF1(t *tally) (float64, bool) {
+	had, predicted, both := t.f1()
+	var twice, either int64
+	for j, n := range both {
+		twice, either = twice+2*n, either+had[j]+predicted[j]
+	}
+	return float64(twice) / float64(max(either, 1)), true
+}
+
+// macroF1 is the mean over classes that any row has or is predicted to have; with several labels a row it is the mean
+// over all labels, where a label that does not occur counts as 0.
+func macroF1(t *tally) (float64, bool) {
+	had, predicted, both := t.f1()
+	sum, classes := 0.0, 0
+	for j, n := range both {
+		if total := had[j] + predicted[j]; total > 0 || t.spec.Target == LabelsTarget {
+			classes++
+			sum += 2 * float64(n) / float64(max(total, 1))
+		}
+	}
+	return sum / float64(classes), true
+}
+
+// checkROC is metric.check of roc-auc.
+func checkROC(s Spec) error {
+	return must(s.Target != ClassTarget || s.Classes == 2,
+		"%w: roc-auc is a metric of two classes, or of several labels a row, not of %d classes", ErrOptions, s.Classes)
+}
+
+// rankingKey is a number that orders scores. Its last bit tells whether the row has the label; equal scores have equal
+// other bits.
+func rankingKey(score float32, positive bool) uint64 {
+	bit := uint64(0)
+	if positive {
+		bit = 1
+	}
+	if score != score {
+		return (1-bit)<<63 | bit // lowest of all if positive, else highest
+	}
+	bits := math.Float32bits(score + 0) // -0 is 0
+	if bits>>31 != 0 {
+		bits = ^bits
+	} else {
+		bits |= 1 << 31
+	}
+	return (uint64(bits)+1)<<1 | bit
+}
+
+// countScores keeps the scores of all rows, by label. For two classes there is one: the logit of class 1 minus that of
+// class 0.
+func countScores(t *tally, out []float32, labels []byte) {
+	if t.spec.Target == ClassTarget {
+		for i, label := range dtype.Int32s(labels) {
+			if label >= 0 {
+				t.rows++
+				t.keys[0] = append(t.keys[0], rankingKey(out[2*i+1]-out[2*i], label == 1))
+			}
+		}
+		return
+	}
+	t.rows += eachLabel(labels, t.spec.Classes, isLabel, func(at, j int, label int8) {
+		t.keys[j] = append(t.keys[j], rankingKey(out[at], label == 1))
+	})
+}
+
+// areaUnderROC is the area under the ROC curve: among all pairs of a row that has a label and a row that does not, the
+// part in which the first has the higher score; equal scores count as half a pair. A score that is no number ranks as
+// the worst one. With several labels a row, the area is the mean over labels that some labelled rows have and others do
+// not (as ogbn-proteins defines it).
+func areaUnderROC(t *tally) (float64, bool) {
+	sum, labels := 0.0, 0.0
+	for _, keys := range t.keys {
+		if area, ok := areaUnder(keys); ok {
+			sum, labels = sum+area, labels+1
+		}
+	}
+	return sum / labels, labels > 0
+}
+
+// areaUnder is the area for one label. There is none if all rows have the label, or no row has. It sorts the keys.
+func areaUnder(keys []uint64) (area float64, ok bool) {
+	slices.Sort(keys)
+	var below, above, pairs int64 // rows without the label so far, rows with it, and pairs, twice
+	for lo := 0; lo < len(keys); {
+		hi, with := lo, int64(0)
+		for hi < len(keys) && keys[hi]>>1 == keys[lo]>>1 {
+			with += int64(keys[hi] & 1)
+			hi++
+		}
+		without := int64(hi-lo) - with
+		pairs += with * (2*below + without)
+		below, above, lo = below+without, above+with, hi
+	}
+	if below == 0 || above == 0 {
+		return 0, false
+	}
+	return float64(pairs) / (2 * float64(below) * float64(above)), true
+}

@@ -36,7 +36,6 @@ type Storage struct {
 	shape
 	matrix *format.Matrix
 	files  map[string]gds.File
-	chunks []storedChunk
 	blocks int64    // of a whole chunk
 	sums   []uint32 // CRC-32C of block b of chunk k at k*blocks+b; nil: unchecked
 	memory gds.Buffer
@@ -47,12 +46,6 @@ type Storage struct {
 	runs         []run
 
 	gathered, reads, readBytes atomic.Int64
-}
-
-type storedChunk struct {
-	file   gds.File
-	offset int64 // in the file
-	length int64
 }
 
 // run is one read of blocks [firstBlock, endBlock) of a chunk, for the rows sorted[first:end]. wanted counts the blocks
@@ -106,7 +99,6 @@ func OpenStorage(ctx context.Context, graph *format.Dir, device gds.Device, thre
 				return nil, err
 			}
 		}
-		s.chunks = append(s.chunks, storedChunk{s.files[e.File], e.Offset, e.Length})
 	}
 	if s.memory, err = device.AllocPinned(readers * readBufferBytes); err != nil {
 		return nil, fmt.Errorf("pinned memory for reads: %w", err)
@@ -123,17 +115,18 @@ func OpenStorage(ctx context.Context, graph *format.Dir, device gds.Device, thre
 
 // sum checks all chunks, and keeps the checksums of their blocks.
 func (s *Storage) sum(ctx context.Context, threads int) error {
-	s.sums = make([]uint32, int64(len(s.chunks))*s.blocks)
+	chunks := int64(s.matrix.Chunks())
+	s.sums = make([]uint32, chunks*s.blocks)
 	// A thread has a chunk in memory at a time.
 	const grain = 16
-	return parallel.For(ctx, threads, int64(len(s.chunks)), grain, func(lo, hi int64) error {
+	return parallel.For(ctx, threads, chunks, grain, func(lo, hi int64) error {
 		buf := make([]byte, s.chunkRows*s.rowBytes())
 		for k := lo; k < hi; k++ {
-			data := buf[:s.chunks[k].length]
+			data := buf[:s.matrix.Extent(int(k)).Length]
 			if err := s.matrix.ReadChunk(int(k), data); err != nil {
 				return err
 			}
-			for b := range (s.chunks[k].length + blockBytes - 1) / blockBytes {
+			for b := range (int64(len(data)) + blockBytes - 1) / blockBytes {
 				s.sums[k*s.blocks+b] = kernel.CRC32C(0, data[b*blockBytes:min((b+1)*blockBytes, int64(len(data)))])
 			}
 		}
@@ -214,12 +207,12 @@ func (s *Storage) findRuns() {
 
 // read reads a run into memory at a place, checks its blocks, and copies its rows.
 func (s *Storage) read(r *run, place int64, dst []byte, as gds.DType) error {
-	c := &s.chunks[r.chunk]
-	lo, hi := r.firstBlock*blockBytes, min(r.endBlock*blockBytes, c.length) // within the chunk
+	e := s.matrix.Extent(int(r.chunk))
+	lo, hi := r.firstBlock*blockBytes, min(r.endBlock*blockBytes, e.Length) // within the chunk
 	// In the file, whose chunks need not begin with a page:
-	from := (c.offset + lo) / blockBytes * blockBytes
-	length := c.offset + hi - from
-	if err := c.file.ReadInto(s.memory, place, length, from); err != nil {
+	from := (e.Offset + lo) / blockBytes * blockBytes
+	length := e.Offset + hi - from
+	if err := s.files[e.File].ReadInto(s.memory, place, length, from); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return s.damaged(r.chunk)
 		}
@@ -227,7 +220,7 @@ func (s *Storage) read(r *run, place int64, dst []byte, as gds.DType) error {
 	}
 	s.reads.Add(1)
 	s.readBytes.Add((length + blockBytes - 1) / blockBytes * blockBytes)
-	data := s.memory.Bytes()[place+c.offset+lo-from:][:hi-lo]
+	data := s.memory.Bytes()[place+e.Offset+lo-from:][:hi-lo]
 	if s.sums != nil {
 		for b, rest := r.firstBlock, data; len(rest) > 0; b++ {
 			block := rest[:min(blockBytes, len(rest))]
@@ -252,10 +245,10 @@ func (s *Storage) read(r *run, place int64, dst []byte, as gds.DType) error {
 
 // damaged is the error for a chunk with a block that is not as it was when the file was opened.
 func (s *Storage) damaged(chunk int64) error {
-	if err := s.matrix.ReadChunk(int(chunk), make([]byte, s.chunks[chunk].length)); err != nil {
+	e := s.matrix.Extent(int(chunk))
+	if err := s.matrix.ReadChunk(int(chunk), make([]byte, e.Length)); err != nil {
 		return err // which says what to do
 	}
-	e := s.matrix.Extent(int(chunk))
 	return &format.CorruptError{File: e.File, Chunk: e.Chunk,
 		Reason: "its bytes have changed since the file was opened and checked (run the command again; if this " +
 			"repeats, check the disk)"}

@@ -143,7 +143,10 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		}
 		x.Rules = rules
 		x.Sample = epoch.Stage[*job]{Name: "sample", Work: x.sample}
-		x.Move = epoch.Stage[*job]{Name: "gather", Work: x.move}
+		x.Move = epoch.Stage[*job]{Name: "move", Work: x.move}
+		if late {
+			x.Move.Name = "gather"
+		}
 		x.Arrive = epoch.Stage[*job]{Name: "transfer", Work: x.arrive}
 		if s.onDevice != nil {
 			if err := s.onDevice.begin(ctx, stream); err != nil {

@@ -4,6 +4,7 @@ package graphtest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -72,15 +73,10 @@ func (g Graph) write(fsys vfs.FS, dir string) error {
 	c := &format.CSC{Offsets: []int64{0}}
 	rows := &format.RowTable{Rows: int64(g.Nodes), LabelColumns: g.Labels}
 	for v := range g.Nodes {
-		list := make([]bool, g.Nodes)
 		for k := range g.Degree(v) {
-			list[(v+1+k)%g.Nodes] = true
+			c.Neighbors = append(c.Neighbors, uint32((v+1+k)%g.Nodes))
 		}
-		for u, in := range list {
-			if in {
-				c.Neighbors = append(c.Neighbors, uint32(u))
-			}
-		}
+		slices.Sort(c.Neighbors[c.Offsets[v]:])
 		c.Offsets = append(c.Offsets, int64(len(c.Neighbors)))
 	}
 	classes := 10
