@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 )
 
@@ -57,8 +57,8 @@ type Process struct {
 	lengths   []float64
 	noise     float64 // variance
 	mean, std float64
-	factor    mat.Cholesky  // of the covariance of x
-	alpha     *mat.VecDense // the inverse of the covariance times y
+	factor    [][]float64 // Cholesky's, of the covariance of x
+	alpha     []float64   // the inverse of the covariance times y
 }
 
 // FitProcess fits a process. Lengths, and the noise's variance / y's variance, maximise the marginal
@@ -66,29 +66,33 @@ type Process struct {
 func FitProcess(x [][]float64, y []float64) *Process {
 	p := &Process{x: x, noise: 0.03, lengths: make([]float64, len(x[0]))}
 	p.mean, p.std = MeanStd(y)
-	target := mat.NewVecDense(len(y), nil)
+	target := make([]float64, len(y))
 	for i, v := range y {
-		target.SetVec(i, (v-p.mean)/p.std)
+		target[i] = (v - p.mean) / p.std
 	}
 	for c := range p.lengths {
 		p.lengths[c] = 1
 	}
 	best := math.Inf(-1) // logarithm of the likelihood, without a constant
 	try := func(lengths []float64, noise float64) {
-		k := mat.NewSymDense(len(x), nil)
+		k := make([][]float64, len(x))
 		for i := range x {
+			k[i] = make([]float64, i+1)
 			for j := range i {
-				k.SetSym(i, j, matern(x[i], x[j], lengths))
+				k[i][j] = matern(x[i], x[j], lengths)
 			}
-			k.SetSym(i, i, 1+noise)
+			k[i][i] = 1 + noise
 		}
-		var factor mat.Cholesky
-		if !factor.Factorize(k) {
+		if !cholesky(k) {
 			return
 		}
-		alpha := solve(&factor, target)
-		if value := -(mat.Dot(target, alpha) + factor.LogDet()) / 2; value > best {
-			best, p.factor, p.alpha, p.lengths, p.noise = value, factor, alpha, lengths, noise
+		alpha := solve(k, target)
+		value := -floats.Dot(target, alpha) / 2
+		for i := range k {
+			value -= math.Log(k[i][i])
+		}
+		if value > best {
+			best, p.factor, p.alpha, p.lengths, p.noise = value, k, alpha, lengths, noise
 		}
 	}
 	try(p.lengths, p.noise)
@@ -109,10 +113,31 @@ func FitProcess(x [][]float64, y []float64) *Process {
 	return p
 }
 
-// solve returns the x of A x = b, for the factor of A.
-func solve(factor *mat.Cholesky, b *mat.VecDense) *mat.VecDense {
-	x := new(mat.VecDense)
-	_ = factor.SolveVecTo(x, b) // which warns where the last digits are lost, and computes x
+// cholesky replaces the lower triangle of a matrix A by L, with A = L L^T; false if A is not positive definite.
+func cholesky(a [][]float64) bool {
+	for i, row := range a {
+		for j, other := range a[:i] {
+			row[j] = (row[j] - floats.Dot(row[:j], other[:j])) / other[j]
+		}
+		d := row[i] - floats.Dot(row[:i], row[:i])
+		if !(d > 0) {
+			return false
+		}
+		row[i] = math.Sqrt(d)
+	}
+	return true
+}
+
+// solve returns the x of L L^T x = b.
+func solve(l [][]float64, b []float64) []float64 {
+	x := slices.Clone(b)
+	for i, row := range l {
+		x[i] = (x[i] - floats.Dot(row[:i], x[:i])) / row[i]
+	}
+	for i := len(x) - 1; i >= 0; i-- {
+		x[i] /= l[i][i]
+		floats.AddScaled(x[:i], -x[i], l[i][:i])
+	}
 	return x
 }
 
@@ -132,12 +157,12 @@ func (p *Process) Predict(at []float64) (mean, std float64) {
 	if p.alpha == nil {
 		return p.mean, p.std
 	}
-	k := mat.NewVecDense(len(p.x), nil)
+	k := make([]float64, len(p.x))
 	for i, row := range p.x {
-		k.SetVec(i, matern(row, at, p.lengths))
+		k[i] = matern(row, at, p.lengths)
 	}
-	variance := 1 - mat.Dot(k, solve(&p.factor, k))
-	return p.mean + p.std*mat.Dot(k, p.alpha), p.std * math.Sqrt(max(0, variance))
+	variance := 1 - floats.Dot(k, solve(p.factor, k))
+	return p.mean + p.std*floats.Dot(k, p.alpha), p.std * math.Sqrt(max(0, variance))
 }
 
 // Gaussian predicts by the mean of a Process.
