@@ -114,21 +114,13 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 
 func TestABatchTakesWhatItDeclares(t *testing.T) {
 	for _, features := range []int{1, 7, 128, 5000, 100_000} {
-		for _, weighted := range []bool{false, true} {
-			c := &product.MemoryTopology{CSC: &format.CSC{}}
-			if weighted {
-				c.Weights = []float32{}
-			}
-			b := product.NewBatch(&product.Propagator{Graph: c}, nil, &product.Matrix{Features: features}, nil)
-			const run = 16
-			bytes := 4*(cap(b.Nodes)+cap(b.Coefficients)+cap(b.Sums)+cap(b.Total)+cap(b.Ones)) + 8*cap(b.Lengths) +
-				run*cap(b.Runs)
-			hub := 4 * plan.HubRuns * features
-			if declared := plan.BatchBytes(features, weighted); int64(bytes+hub) > declared ||
-				int64(bytes+hub) < declared*9/10 {
-				t.Errorf("%d features, weighted %v: %d bytes, and %d are declared", features, weighted, bytes+hub,
-					declared)
-			}
+		c := &product.MemoryTopology{CSC: &format.CSC{}}
+		b := product.NewBatch(&product.Propagator{Graph: c}, nil, &product.Matrix{Features: features}, nil)
+		const run, list = 16, 24
+		bytes := 4*(cap(b.Sums)+cap(b.Total)+cap(b.Ones)) + (run+list)*cap(b.Runs)
+		hub := 4 * plan.HubRuns * features
+		if declared := plan.BatchBytes(features); int64(bytes+hub) > declared || int64(bytes+hub) < declared*9/10 {
+			t.Errorf("%d features: %d bytes, and %d are declared", features, bytes+hub, declared)
 		}
 	}
 }

@@ -23,6 +23,9 @@ type implementation struct {
 	sumFloat32              sumRows[float32]
 	sumFloat16, sumBFloat16 sumRows[uint16]
 
+	listsFloat32                listRows[float32]
+	listsFloat16, listsBFloat16 listRows[uint16]
+
 	scaleFloat32                scaleRows[float32]
 	scaleFloat16, scaleBFloat16 scaleRows[uint16]
 
@@ -45,6 +48,11 @@ type implementation struct {
 
 type sumRows[T float32 | uint16] func(sums []float32, x []T, stride, columns int, nodes []uint32, lengths []int,
 	coefficients []float32, byNode bool, distance int) (added int)
+
+// listRows is SumLists for some columns of x, whose rows, and sums, lie stride numbers apart; lists are List. It returns
+// -1 where a row is not in x.
+type listRows[T float32 | uint16] func(sums []float32, x []T, stride, columns int, lists [][3]int64, nodes []uint32,
+	edges []float32, codes []uint16, factors, selves []float32, distance int) (selvesAdded int)
 
 type scaleRows[T float32 | uint16] func(dst []T, src, factors []float32, columns int, stream bool) (finite bool)
 

@@ -796,6 +796,1202 @@ done:
 	VZEROUPPER
 	RET
 
+// func sumListsFloat32AVX2(sums []float32, x []float32, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·sumListsFloat32AVX2(SB), NOSPLIT, $112-224
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   $0x00000000, 104(SP)
+	MOVQ   x_base+24(FP), CX
+	MOVQ   CX, 8(SP)
+	MOVQ   columns+56(FP), CX
+	MOVQ   stride+48(FP), DX
+	IMUL3Q $0x04, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   x_len+32(FP), DX
+	SUBQ   CX, DX
+	IMUL3Q $0x04, DX, DX
+	MOVQ   DX, 24(SP)
+	IMUL3Q $0x04, CX, DX
+	DECQ   DX
+	MOVQ   DX, (SP)
+	MOVQ   nodes_base+88(FP), DX
+	MOVQ   DX, 40(SP)
+	MOVQ   codes_base+136(FP), DX
+	MOVQ   DX, 56(SP)
+	MOVQ   edges_base+112(FP), DX
+	MOVQ   $-1, 80(SP)
+	TESTQ  DX, DX
+	JNZ    edgesGiven
+	LEAQ   one<>+0(SB), DX
+	MOVQ   $0x00000000, 80(SP)
+
+edgesGiven:
+	MOVQ  DX, 48(SP)
+	MOVQ  factors_base+160(FP), DX
+	MOVQ  $-1, 88(SP)
+	TESTQ DX, DX
+	JNZ   factorsGiven
+	LEAQ  one<>+0(SB), DX
+	MOVQ  $0x00000000, 88(SP)
+
+factorsGiven:
+	MOVQ  DX, 64(SP)
+	MOVQ  selves_base+184(FP), DX
+	MOVQ  $-1, 96(SP)
+	TESTQ DX, DX
+	JNZ   selvesGiven
+	LEAQ  one<>+0(SB), DX
+	MOVQ  $0x00000000, 96(SP)
+
+selvesGiven:
+	MOVQ   DX, 72(SP)
+	MOVQ   lists_base+64(FP), DX
+	MOVQ   lists_len+72(FP), BX
+	IMUL3Q $0x18, BX, BX
+	ADDQ   DX, BX
+	MOVQ   BX, 32(SP)
+	LEAQ   -8(CX), CX
+	LEAQ   -24(DX), R10
+	XORQ   R8, R8
+	XORQ   R9, R9
+	MOVQ   R10, BX
+
+firstNext:
+	ADDQ $0x18, BX
+	CMPQ BX, 32(SP)
+	JNE  firstMore
+	DECQ R8
+	JMP  firstFound
+
+firstMore:
+	MOVQ (BX), SI
+	CMPQ SI, 8(BX)
+	JE   firstNext
+	MOVQ SI, R8
+	MOVQ 8(BX), R9
+	MOVQ BX, R10
+
+firstFound:
+	// Fetch the first rows.
+	MOVQ distance+208(FP), BX
+
+ahead:
+	TESTQ      BX, BX
+	JZ         fetched
+	DECQ       BX
+	MOVQ       40(SP), DI
+	MOVL       (DI)(R8*4), SI
+	MOVQ       SI, DI
+	ANDQ       88(SP), DI
+	MOVQ       64(SP), R11
+	PREFETCHT0 (R11)(DI*4)
+	IMULQ      16(SP), SI
+	ADDQ       8(SP), SI
+	PREFETCHT0 (SI)
+	ADDQ       (SP), SI
+	PREFETCHT0 (SI)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        warmFetched
+	MOVQ       R10, SI
+
+warmNext:
+	ADDQ $0x18, SI
+	CMPQ SI, 32(SP)
+	JNE  warmMore
+	DECQ R8
+	JMP  warmFound
+
+warmMore:
+	MOVQ (SI), DI
+	CMPQ DI, 8(SI)
+	JE   warmNext
+	MOVQ DI, R8
+	MOVQ 8(SI), R9
+	MOVQ SI, R10
+
+warmFound:
+warmFetched:
+	JMP ahead
+
+fetched:
+	MOVQ columns+56(FP), BX
+	CMPQ BX, $0x08
+	JLE  lists1
+	CMPQ BX, $0x10
+	JLE  lists2
+	CMPQ BX, $0x18
+	JLE  lists3
+	CMPQ BX, $0x20
+	JLE  lists4
+	CMPQ BX, $0x28
+	JLE  lists5
+	CMPQ BX, $0x30
+	JLE  lists6
+	CMPQ BX, $0x38
+	JLE  lists7
+
+lists8:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	JMP    next8
+
+row8:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row8Fetched
+	MOVQ       R10, R11
+
+row8Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row8More
+	DECQ R8
+	JMP  row8Found
+
+row8More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row8Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row8Found:
+row8Fetched:
+look8:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own8
+
+term8:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient8
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient8:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VMULPS       (R11), Y0, Y9
+	VADDPS       Y9, Y1, Y1
+	VMULPS       32(R11), Y0, Y9
+	VADDPS       Y9, Y2, Y2
+	VMULPS       64(R11), Y0, Y9
+	VADDPS       Y9, Y3, Y3
+	VMULPS       96(R11), Y0, Y9
+	VADDPS       Y9, Y4, Y4
+	VMULPS       128(R11), Y0, Y9
+	VADDPS       Y9, Y5, Y5
+	VMULPS       160(R11), Y0, Y9
+	VADDPS       Y9, Y6, Y6
+	VMULPS       192(R11), Y0, Y9
+	VADDPS       Y9, Y7, Y7
+	VMULPS       (R11)(CX*4), Y0, Y0
+	VADDPS       Y0, Y8, Y8
+	INCQ         BX
+
+next8:
+	CMPQ  BX, SI
+	JL    row8
+	TESTQ DI, DI
+	JNS   insert8
+
+store8:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, 96(AX)
+	VMOVUPS Y5, 128(AX)
+	VMOVUPS Y6, 160(AX)
+	VMOVUPS Y7, 192(AX)
+	VMOVUPS Y8, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists8
+
+	// The row is the list's own, or the first above it.
+own8:
+	JNE  insert8
+	MOVQ $-1, DI
+	JMP  term8
+
+insert8:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VMULPS       (DI), Y0, Y9
+	VADDPS       Y9, Y1, Y1
+	VMULPS       32(DI), Y0, Y9
+	VADDPS       Y9, Y2, Y2
+	VMULPS       64(DI), Y0, Y9
+	VADDPS       Y9, Y3, Y3
+	VMULPS       96(DI), Y0, Y9
+	VADDPS       Y9, Y4, Y4
+	VMULPS       128(DI), Y0, Y9
+	VADDPS       Y9, Y5, Y5
+	VMULPS       160(DI), Y0, Y9
+	VADDPS       Y9, Y6, Y6
+	VMULPS       192(DI), Y0, Y9
+	VADDPS       Y9, Y7, Y7
+	VMULPS       (DI)(CX*4), Y0, Y0
+	VADDPS       Y0, Y8, Y8
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look8
+	JMP          store8
+
+lists7:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next7
+
+row7:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row7Fetched
+	MOVQ       R10, R11
+
+row7Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row7More
+	DECQ R8
+	JMP  row7Found
+
+row7More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row7Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row7Found:
+row7Fetched:
+look7:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own7
+
+term7:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient7
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient7:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VMULPS       (R11), Y0, Y8
+	VADDPS       Y8, Y1, Y1
+	VMULPS       32(R11), Y0, Y8
+	VADDPS       Y8, Y2, Y2
+	VMULPS       64(R11), Y0, Y8
+	VADDPS       Y8, Y3, Y3
+	VMULPS       96(R11), Y0, Y8
+	VADDPS       Y8, Y4, Y4
+	VMULPS       128(R11), Y0, Y8
+	VADDPS       Y8, Y5, Y5
+	VMULPS       160(R11), Y0, Y8
+	VADDPS       Y8, Y6, Y6
+	VMULPS       (R11)(CX*4), Y0, Y0
+	VADDPS       Y0, Y7, Y7
+	INCQ         BX
+
+next7:
+	CMPQ  BX, SI
+	JL    row7
+	TESTQ DI, DI
+	JNS   insert7
+
+store7:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, 96(AX)
+	VMOVUPS Y5, 128(AX)
+	VMOVUPS Y6, 160(AX)
+	VMOVUPS Y7, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists7
+
+	// The row is the list's own, or the first above it.
+own7:
+	JNE  insert7
+	MOVQ $-1, DI
+	JMP  term7
+
+insert7:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VMULPS       (DI), Y0, Y8
+	VADDPS       Y8, Y1, Y1
+	VMULPS       32(DI), Y0, Y8
+	VADDPS       Y8, Y2, Y2
+	VMULPS       64(DI), Y0, Y8
+	VADDPS       Y8, Y3, Y3
+	VMULPS       96(DI), Y0, Y8
+	VADDPS       Y8, Y4, Y4
+	VMULPS       128(DI), Y0, Y8
+	VADDPS       Y8, Y5, Y5
+	VMULPS       160(DI), Y0, Y8
+	VADDPS       Y8, Y6, Y6
+	VMULPS       (DI)(CX*4), Y0, Y0
+	VADDPS       Y0, Y7, Y7
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look7
+	JMP          store7
+
+lists6:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next6
+
+row6:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row6Fetched
+	MOVQ       R10, R11
+
+row6Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row6More
+	DECQ R8
+	JMP  row6Found
+
+row6More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row6Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row6Found:
+row6Fetched:
+look6:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own6
+
+term6:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient6
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient6:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VMULPS       (R11), Y0, Y7
+	VADDPS       Y7, Y1, Y1
+	VMULPS       32(R11), Y0, Y7
+	VADDPS       Y7, Y2, Y2
+	VMULPS       64(R11), Y0, Y7
+	VADDPS       Y7, Y3, Y3
+	VMULPS       96(R11), Y0, Y7
+	VADDPS       Y7, Y4, Y4
+	VMULPS       128(R11), Y0, Y7
+	VADDPS       Y7, Y5, Y5
+	VMULPS       (R11)(CX*4), Y0, Y0
+	VADDPS       Y0, Y6, Y6
+	INCQ         BX
+
+next6:
+	CMPQ  BX, SI
+	JL    row6
+	TESTQ DI, DI
+	JNS   insert6
+
+store6:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, 96(AX)
+	VMOVUPS Y5, 128(AX)
+	VMOVUPS Y6, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists6
+
+	// The row is the list's own, or the first above it.
+own6:
+	JNE  insert6
+	MOVQ $-1, DI
+	JMP  term6
+
+insert6:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VMULPS       (DI), Y0, Y7
+	VADDPS       Y7, Y1, Y1
+	VMULPS       32(DI), Y0, Y7
+	VADDPS       Y7, Y2, Y2
+	VMULPS       64(DI), Y0, Y7
+	VADDPS       Y7, Y3, Y3
+	VMULPS       96(DI), Y0, Y7
+	VADDPS       Y7, Y4, Y4
+	VMULPS       128(DI), Y0, Y7
+	VADDPS       Y7, Y5, Y5
+	VMULPS       (DI)(CX*4), Y0, Y0
+	VADDPS       Y0, Y6, Y6
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look6
+	JMP          store6
+
+lists5:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next5
+
+row5:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row5Fetched
+	MOVQ       R10, R11
+
+row5Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row5More
+	DECQ R8
+	JMP  row5Found
+
+row5More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row5Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row5Found:
+row5Fetched:
+look5:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own5
+
+term5:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient5
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient5:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VMULPS       (R11), Y0, Y6
+	VADDPS       Y6, Y1, Y1
+	VMULPS       32(R11), Y0, Y6
+	VADDPS       Y6, Y2, Y2
+	VMULPS       64(R11), Y0, Y6
+	VADDPS       Y6, Y3, Y3
+	VMULPS       96(R11), Y0, Y6
+	VADDPS       Y6, Y4, Y4
+	VMULPS       (R11)(CX*4), Y0, Y0
+	VADDPS       Y0, Y5, Y5
+	INCQ         BX
+
+next5:
+	CMPQ  BX, SI
+	JL    row5
+	TESTQ DI, DI
+	JNS   insert5
+
+store5:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, 96(AX)
+	VMOVUPS Y5, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists5
+
+	// The row is the list's own, or the first above it.
+own5:
+	JNE  insert5
+	MOVQ $-1, DI
+	JMP  term5
+
+insert5:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VMULPS       (DI), Y0, Y6
+	VADDPS       Y6, Y1, Y1
+	VMULPS       32(DI), Y0, Y6
+	VADDPS       Y6, Y2, Y2
+	VMULPS       64(DI), Y0, Y6
+	VADDPS       Y6, Y3, Y3
+	VMULPS       96(DI), Y0, Y6
+	VADDPS       Y6, Y4, Y4
+	VMULPS       (DI)(CX*4), Y0, Y0
+	VADDPS       Y0, Y5, Y5
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look5
+	JMP          store5
+
+lists4:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next4
+
+row4:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row4Fetched
+	MOVQ       R10, R11
+
+row4Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row4More
+	DECQ R8
+	JMP  row4Found
+
+row4More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row4Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row4Found:
+row4Fetched:
+look4:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own4
+
+term4:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient4
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient4:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VMULPS       (R11), Y0, Y5
+	VADDPS       Y5, Y1, Y1
+	VMULPS       32(R11), Y0, Y5
+	VADDPS       Y5, Y2, Y2
+	VMULPS       64(R11), Y0, Y5
+	VADDPS       Y5, Y3, Y3
+	VMULPS       (R11)(CX*4), Y0, Y0
+	VADDPS       Y0, Y4, Y4
+	INCQ         BX
+
+next4:
+	CMPQ  BX, SI
+	JL    row4
+	TESTQ DI, DI
+	JNS   insert4
+
+store4:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists4
+
+	// The row is the list's own, or the first above it.
+own4:
+	JNE  insert4
+	MOVQ $-1, DI
+	JMP  term4
+
+insert4:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VMULPS       (DI), Y0, Y5
+	VADDPS       Y5, Y1, Y1
+	VMULPS       32(DI), Y0, Y5
+	VADDPS       Y5, Y2, Y2
+	VMULPS       64(DI), Y0, Y5
+	VADDPS       Y5, Y3, Y3
+	VMULPS       (DI)(CX*4), Y0, Y0
+	VADDPS       Y0, Y4, Y4
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look4
+	JMP          store4
+
+lists3:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next3
+
+row3:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row3Fetched
+	MOVQ       R10, R11
+
+row3Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row3More
+	DECQ R8
+	JMP  row3Found
+
+row3More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row3Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row3Found:
+row3Fetched:
+look3:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own3
+
+term3:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient3
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient3:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VMULPS       (R11), Y0, Y4
+	VADDPS       Y4, Y1, Y1
+	VMULPS       32(R11), Y0, Y4
+	VADDPS       Y4, Y2, Y2
+	VMULPS       (R11)(CX*4), Y0, Y0
+	VADDPS       Y0, Y3, Y3
+	INCQ         BX
+
+next3:
+	CMPQ  BX, SI
+	JL    row3
+	TESTQ DI, DI
+	JNS   insert3
+
+store3:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists3
+
+	// The row is the list's own, or the first above it.
+own3:
+	JNE  insert3
+	MOVQ $-1, DI
+	JMP  term3
+
+insert3:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VMULPS       (DI), Y0, Y4
+	VADDPS       Y4, Y1, Y1
+	VMULPS       32(DI), Y0, Y4
+	VADDPS       Y4, Y2, Y2
+	VMULPS       (DI)(CX*4), Y0, Y0
+	VADDPS       Y0, Y3, Y3
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look3
+	JMP          store3
+
+lists2:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next2
+
+row2:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row2Fetched
+	MOVQ       R10, R11
+
+row2Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row2More
+	DECQ R8
+	JMP  row2Found
+
+row2More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row2Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row2Found:
+row2Fetched:
+look2:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own2
+
+term2:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient2
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient2:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VMULPS       (R11), Y0, Y3
+	VADDPS       Y3, Y1, Y1
+	VMULPS       (R11)(CX*4), Y0, Y0
+	VADDPS       Y0, Y2, Y2
+	INCQ         BX
+
+next2:
+	CMPQ  BX, SI
+	JL    row2
+	TESTQ DI, DI
+	JNS   insert2
+
+store2:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists2
+
+	// The row is the list's own, or the first above it.
+own2:
+	JNE  insert2
+	MOVQ $-1, DI
+	JMP  term2
+
+insert2:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VMULPS       (DI), Y0, Y3
+	VADDPS       Y3, Y1, Y1
+	VMULPS       (DI)(CX*4), Y0, Y0
+	VADDPS       Y0, Y2, Y2
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look2
+	JMP          store2
+
+lists1:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	JMP    next1
+
+row1:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row1Fetched
+	MOVQ       R10, R11
+
+row1Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row1More
+	DECQ R8
+	JMP  row1Found
+
+row1More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row1Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row1Found:
+row1Fetched:
+look1:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own1
+
+term1:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient1
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient1:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VMULPS       (R11)(CX*4), Y0, Y0
+	VADDPS       Y0, Y1, Y1
+	INCQ         BX
+
+next1:
+	CMPQ  BX, SI
+	JL    row1
+	TESTQ DI, DI
+	JNS   insert1
+
+store1:
+	VMOVUPS Y1, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists1
+
+	// The row is the list's own, or the first above it.
+own1:
+	JNE  insert1
+	MOVQ $-1, DI
+	JMP  term1
+
+insert1:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VMULPS       (DI)(CX*4), Y0, Y0
+	VADDPS       Y0, Y1, Y1
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look1
+	JMP          store1
+
+failed:
+	MOVQ $-1, 104(SP)
+
+done:
+	MOVQ 104(SP), AX
+	MOVQ AX, inserted+216(FP)
+	VZEROUPPER
+	RET
+
 // func scaleFloat32AVX2(dst []float32, src []float32, factors []float32, columns int, stream bool) (finite bool)
 // Requires: AVX, AVX2, MMX+
 TEXT ·scaleFloat32AVX2(SB), NOSPLIT, $0-89
@@ -1451,6 +2647,1266 @@ done:
 	SUBQ R8, DX
 	SHRQ $0x02, DX
 	MOVQ DX, added+152(FP)
+	VZEROUPPER
+	RET
+
+// func sumListsFloat16AVX2(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·sumListsFloat16AVX2(SB), NOSPLIT, $112-224
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   $0x00000000, 104(SP)
+	MOVQ   x_base+24(FP), CX
+	MOVQ   CX, 8(SP)
+	MOVQ   columns+56(FP), CX
+	MOVQ   stride+48(FP), DX
+	IMUL3Q $0x02, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   x_len+32(FP), DX
+	SUBQ   CX, DX
+	IMUL3Q $0x02, DX, DX
+	MOVQ   DX, 24(SP)
+	IMUL3Q $0x02, CX, DX
+	DECQ   DX
+	MOVQ   DX, (SP)
+	MOVQ   nodes_base+88(FP), DX
+	MOVQ   DX, 40(SP)
+	MOVQ   codes_base+136(FP), DX
+	MOVQ   DX, 56(SP)
+	MOVQ   edges_base+112(FP), DX
+	MOVQ   $-1, 80(SP)
+	TESTQ  DX, DX
+	JNZ    edgesGiven
+	LEAQ   one<>+0(SB), DX
+	MOVQ   $0x00000000, 80(SP)
+
+edgesGiven:
+	MOVQ  DX, 48(SP)
+	MOVQ  factors_base+160(FP), DX
+	MOVQ  $-1, 88(SP)
+	TESTQ DX, DX
+	JNZ   factorsGiven
+	LEAQ  one<>+0(SB), DX
+	MOVQ  $0x00000000, 88(SP)
+
+factorsGiven:
+	MOVQ  DX, 64(SP)
+	MOVQ  selves_base+184(FP), DX
+	MOVQ  $-1, 96(SP)
+	TESTQ DX, DX
+	JNZ   selvesGiven
+	LEAQ  one<>+0(SB), DX
+	MOVQ  $0x00000000, 96(SP)
+
+selvesGiven:
+	MOVQ   DX, 72(SP)
+	MOVQ   lists_base+64(FP), DX
+	MOVQ   lists_len+72(FP), BX
+	IMUL3Q $0x18, BX, BX
+	ADDQ   DX, BX
+	MOVQ   BX, 32(SP)
+	LEAQ   -8(CX), CX
+	LEAQ   -24(DX), R10
+	XORQ   R8, R8
+	XORQ   R9, R9
+	MOVQ   R10, BX
+
+firstNext:
+	ADDQ $0x18, BX
+	CMPQ BX, 32(SP)
+	JNE  firstMore
+	DECQ R8
+	JMP  firstFound
+
+firstMore:
+	MOVQ (BX), SI
+	CMPQ SI, 8(BX)
+	JE   firstNext
+	MOVQ SI, R8
+	MOVQ 8(BX), R9
+	MOVQ BX, R10
+
+firstFound:
+	// Fetch the first rows.
+	MOVQ distance+208(FP), BX
+
+ahead:
+	TESTQ      BX, BX
+	JZ         fetched
+	DECQ       BX
+	MOVQ       40(SP), DI
+	MOVL       (DI)(R8*4), SI
+	MOVQ       SI, DI
+	ANDQ       88(SP), DI
+	MOVQ       64(SP), R11
+	PREFETCHT0 (R11)(DI*4)
+	IMULQ      16(SP), SI
+	ADDQ       8(SP), SI
+	PREFETCHT0 (SI)
+	ADDQ       (SP), SI
+	PREFETCHT0 (SI)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        warmFetched
+	MOVQ       R10, SI
+
+warmNext:
+	ADDQ $0x18, SI
+	CMPQ SI, 32(SP)
+	JNE  warmMore
+	DECQ R8
+	JMP  warmFound
+
+warmMore:
+	MOVQ (SI), DI
+	CMPQ DI, 8(SI)
+	JE   warmNext
+	MOVQ DI, R8
+	MOVQ 8(SI), R9
+	MOVQ SI, R10
+
+warmFound:
+warmFetched:
+	JMP ahead
+
+fetched:
+	MOVQ columns+56(FP), BX
+	CMPQ BX, $0x08
+	JLE  lists1
+	CMPQ BX, $0x10
+	JLE  lists2
+	CMPQ BX, $0x18
+	JLE  lists3
+	CMPQ BX, $0x20
+	JLE  lists4
+	CMPQ BX, $0x28
+	JLE  lists5
+	CMPQ BX, $0x30
+	JLE  lists6
+	CMPQ BX, $0x38
+	JLE  lists7
+
+lists8:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	JMP    next8
+
+row8:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row8Fetched
+	MOVQ       R10, R11
+
+row8Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row8More
+	DECQ R8
+	JMP  row8Found
+
+row8More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row8Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row8Found:
+row8Fetched:
+look8:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own8
+
+term8:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient8
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient8:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VCVTPH2PS    (R11), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y1, Y1
+	VCVTPH2PS    16(R11), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y2, Y2
+	VCVTPH2PS    32(R11), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y3, Y3
+	VCVTPH2PS    48(R11), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y4, Y4
+	VCVTPH2PS    64(R11), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y5, Y5
+	VCVTPH2PS    80(R11), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y6, Y6
+	VCVTPH2PS    96(R11), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y7, Y7
+	VCVTPH2PS    (R11)(CX*2), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y8, Y8
+	INCQ         BX
+
+next8:
+	CMPQ  BX, SI
+	JL    row8
+	TESTQ DI, DI
+	JNS   insert8
+
+store8:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, 96(AX)
+	VMOVUPS Y5, 128(AX)
+	VMOVUPS Y6, 160(AX)
+	VMOVUPS Y7, 192(AX)
+	VMOVUPS Y8, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists8
+
+	// The row is the list's own, or the first above it.
+own8:
+	JNE  insert8
+	MOVQ $-1, DI
+	JMP  term8
+
+insert8:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VCVTPH2PS    (DI), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y1, Y1
+	VCVTPH2PS    16(DI), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y2, Y2
+	VCVTPH2PS    32(DI), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y3, Y3
+	VCVTPH2PS    48(DI), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y4, Y4
+	VCVTPH2PS    64(DI), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y5, Y5
+	VCVTPH2PS    80(DI), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y6, Y6
+	VCVTPH2PS    96(DI), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y7, Y7
+	VCVTPH2PS    (DI)(CX*2), Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y8, Y8
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look8
+	JMP          store8
+
+lists7:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next7
+
+row7:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row7Fetched
+	MOVQ       R10, R11
+
+row7Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row7More
+	DECQ R8
+	JMP  row7Found
+
+row7More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row7Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row7Found:
+row7Fetched:
+look7:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own7
+
+term7:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient7
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient7:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VCVTPH2PS    (R11), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y1, Y1
+	VCVTPH2PS    16(R11), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y2, Y2
+	VCVTPH2PS    32(R11), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y3, Y3
+	VCVTPH2PS    48(R11), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y4, Y4
+	VCVTPH2PS    64(R11), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y5, Y5
+	VCVTPH2PS    80(R11), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y6, Y6
+	VCVTPH2PS    (R11)(CX*2), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y7, Y7
+	INCQ         BX
+
+next7:
+	CMPQ  BX, SI
+	JL    row7
+	TESTQ DI, DI
+	JNS   insert7
+
+store7:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, 96(AX)
+	VMOVUPS Y5, 128(AX)
+	VMOVUPS Y6, 160(AX)
+	VMOVUPS Y7, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists7
+
+	// The row is the list's own, or the first above it.
+own7:
+	JNE  insert7
+	MOVQ $-1, DI
+	JMP  term7
+
+insert7:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VCVTPH2PS    (DI), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y1, Y1
+	VCVTPH2PS    16(DI), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y2, Y2
+	VCVTPH2PS    32(DI), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y3, Y3
+	VCVTPH2PS    48(DI), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y4, Y4
+	VCVTPH2PS    64(DI), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y5, Y5
+	VCVTPH2PS    80(DI), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y6, Y6
+	VCVTPH2PS    (DI)(CX*2), Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y7, Y7
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look7
+	JMP          store7
+
+lists6:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next6
+
+row6:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row6Fetched
+	MOVQ       R10, R11
+
+row6Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row6More
+	DECQ R8
+	JMP  row6Found
+
+row6More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row6Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row6Found:
+row6Fetched:
+look6:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own6
+
+term6:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient6
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient6:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VCVTPH2PS    (R11), Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y1, Y1
+	VCVTPH2PS    16(R11), Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y2, Y2
+	VCVTPH2PS    32(R11), Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y3, Y3
+	VCVTPH2PS    48(R11), Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y4, Y4
+	VCVTPH2PS    64(R11), Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y5, Y5
+	VCVTPH2PS    (R11)(CX*2), Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y6, Y6
+	INCQ         BX
+
+next6:
+	CMPQ  BX, SI
+	JL    row6
+	TESTQ DI, DI
+	JNS   insert6
+
+store6:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, 96(AX)
+	VMOVUPS Y5, 128(AX)
+	VMOVUPS Y6, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists6
+
+	// The row is the list's own, or the first above it.
+own6:
+	JNE  insert6
+	MOVQ $-1, DI
+	JMP  term6
+
+insert6:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VCVTPH2PS    (DI), Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y1, Y1
+	VCVTPH2PS    16(DI), Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y2, Y2
+	VCVTPH2PS    32(DI), Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y3, Y3
+	VCVTPH2PS    48(DI), Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y4, Y4
+	VCVTPH2PS    64(DI), Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y5, Y5
+	VCVTPH2PS    (DI)(CX*2), Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y6, Y6
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look6
+	JMP          store6
+
+lists5:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next5
+
+row5:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row5Fetched
+	MOVQ       R10, R11
+
+row5Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row5More
+	DECQ R8
+	JMP  row5Found
+
+row5More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row5Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row5Found:
+row5Fetched:
+look5:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own5
+
+term5:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient5
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient5:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VCVTPH2PS    (R11), Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y1, Y1
+	VCVTPH2PS    16(R11), Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y2, Y2
+	VCVTPH2PS    32(R11), Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y3, Y3
+	VCVTPH2PS    48(R11), Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y4, Y4
+	VCVTPH2PS    (R11)(CX*2), Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y5, Y5
+	INCQ         BX
+
+next5:
+	CMPQ  BX, SI
+	JL    row5
+	TESTQ DI, DI
+	JNS   insert5
+
+store5:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, 96(AX)
+	VMOVUPS Y5, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists5
+
+	// The row is the list's own, or the first above it.
+own5:
+	JNE  insert5
+	MOVQ $-1, DI
+	JMP  term5
+
+insert5:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VCVTPH2PS    (DI), Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y1, Y1
+	VCVTPH2PS    16(DI), Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y2, Y2
+	VCVTPH2PS    32(DI), Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y3, Y3
+	VCVTPH2PS    48(DI), Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y4, Y4
+	VCVTPH2PS    (DI)(CX*2), Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y5, Y5
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look5
+	JMP          store5
+
+lists4:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next4
+
+row4:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row4Fetched
+	MOVQ       R10, R11
+
+row4Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row4More
+	DECQ R8
+	JMP  row4Found
+
+row4More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row4Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row4Found:
+row4Fetched:
+look4:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own4
+
+term4:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient4
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient4:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VCVTPH2PS    (R11), Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y1, Y1
+	VCVTPH2PS    16(R11), Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y2, Y2
+	VCVTPH2PS    32(R11), Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y3, Y3
+	VCVTPH2PS    (R11)(CX*2), Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y4, Y4
+	INCQ         BX
+
+next4:
+	CMPQ  BX, SI
+	JL    row4
+	TESTQ DI, DI
+	JNS   insert4
+
+store4:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists4
+
+	// The row is the list's own, or the first above it.
+own4:
+	JNE  insert4
+	MOVQ $-1, DI
+	JMP  term4
+
+insert4:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VCVTPH2PS    (DI), Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y1, Y1
+	VCVTPH2PS    16(DI), Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y2, Y2
+	VCVTPH2PS    32(DI), Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y3, Y3
+	VCVTPH2PS    (DI)(CX*2), Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y4, Y4
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look4
+	JMP          store4
+
+lists3:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next3
+
+row3:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row3Fetched
+	MOVQ       R10, R11
+
+row3Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row3More
+	DECQ R8
+	JMP  row3Found
+
+row3More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row3Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row3Found:
+row3Fetched:
+look3:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own3
+
+term3:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient3
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient3:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VCVTPH2PS    (R11), Y4
+	VMULPS       Y4, Y0, Y4
+	VADDPS       Y4, Y1, Y1
+	VCVTPH2PS    16(R11), Y4
+	VMULPS       Y4, Y0, Y4
+	VADDPS       Y4, Y2, Y2
+	VCVTPH2PS    (R11)(CX*2), Y4
+	VMULPS       Y4, Y0, Y4
+	VADDPS       Y4, Y3, Y3
+	INCQ         BX
+
+next3:
+	CMPQ  BX, SI
+	JL    row3
+	TESTQ DI, DI
+	JNS   insert3
+
+store3:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists3
+
+	// The row is the list's own, or the first above it.
+own3:
+	JNE  insert3
+	MOVQ $-1, DI
+	JMP  term3
+
+insert3:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VCVTPH2PS    (DI), Y4
+	VMULPS       Y4, Y0, Y4
+	VADDPS       Y4, Y1, Y1
+	VCVTPH2PS    16(DI), Y4
+	VMULPS       Y4, Y0, Y4
+	VADDPS       Y4, Y2, Y2
+	VCVTPH2PS    (DI)(CX*2), Y4
+	VMULPS       Y4, Y0, Y4
+	VADDPS       Y4, Y3, Y3
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look3
+	JMP          store3
+
+lists2:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next2
+
+row2:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row2Fetched
+	MOVQ       R10, R11
+
+row2Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row2More
+	DECQ R8
+	JMP  row2Found
+
+row2More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row2Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row2Found:
+row2Fetched:
+look2:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own2
+
+term2:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient2
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient2:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VCVTPH2PS    (R11), Y3
+	VMULPS       Y3, Y0, Y3
+	VADDPS       Y3, Y1, Y1
+	VCVTPH2PS    (R11)(CX*2), Y3
+	VMULPS       Y3, Y0, Y3
+	VADDPS       Y3, Y2, Y2
+	INCQ         BX
+
+next2:
+	CMPQ  BX, SI
+	JL    row2
+	TESTQ DI, DI
+	JNS   insert2
+
+store2:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists2
+
+	// The row is the list's own, or the first above it.
+own2:
+	JNE  insert2
+	MOVQ $-1, DI
+	JMP  term2
+
+insert2:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VCVTPH2PS    (DI), Y3
+	VMULPS       Y3, Y0, Y3
+	VADDPS       Y3, Y1, Y1
+	VCVTPH2PS    (DI)(CX*2), Y3
+	VMULPS       Y3, Y0, Y3
+	VADDPS       Y3, Y2, Y2
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look2
+	JMP          store2
+
+lists1:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	JMP    next1
+
+row1:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row1Fetched
+	MOVQ       R10, R11
+
+row1Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row1More
+	DECQ R8
+	JMP  row1Found
+
+row1More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row1Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row1Found:
+row1Fetched:
+look1:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own1
+
+term1:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient1
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient1:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VCVTPH2PS    (R11)(CX*2), Y2
+	VMULPS       Y2, Y0, Y2
+	VADDPS       Y2, Y1, Y1
+	INCQ         BX
+
+next1:
+	CMPQ  BX, SI
+	JL    row1
+	TESTQ DI, DI
+	JNS   insert1
+
+store1:
+	VMOVUPS Y1, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists1
+
+	// The row is the list's own, or the first above it.
+own1:
+	JNE  insert1
+	MOVQ $-1, DI
+	JMP  term1
+
+insert1:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VCVTPH2PS    (DI)(CX*2), Y2
+	VMULPS       Y2, Y0, Y2
+	VADDPS       Y2, Y1, Y1
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look1
+	JMP          store1
+
+failed:
+	MOVQ $-1, 104(SP)
+
+done:
+	MOVQ 104(SP), AX
+	MOVQ AX, inserted+216(FP)
 	VZEROUPPER
 	RET
 
@@ -2166,6 +4622,1338 @@ done:
 	SUBQ R8, DX
 	SHRQ $0x02, DX
 	MOVQ DX, added+152(FP)
+	VZEROUPPER
+	RET
+
+// func sumListsBFloat16AVX2(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·sumListsBFloat16AVX2(SB), NOSPLIT, $112-224
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   $0x00000000, 104(SP)
+	MOVQ   x_base+24(FP), CX
+	MOVQ   CX, 8(SP)
+	MOVQ   columns+56(FP), CX
+	MOVQ   stride+48(FP), DX
+	IMUL3Q $0x02, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   x_len+32(FP), DX
+	SUBQ   CX, DX
+	IMUL3Q $0x02, DX, DX
+	MOVQ   DX, 24(SP)
+	IMUL3Q $0x02, CX, DX
+	DECQ   DX
+	MOVQ   DX, (SP)
+	MOVQ   nodes_base+88(FP), DX
+	MOVQ   DX, 40(SP)
+	MOVQ   codes_base+136(FP), DX
+	MOVQ   DX, 56(SP)
+	MOVQ   edges_base+112(FP), DX
+	MOVQ   $-1, 80(SP)
+	TESTQ  DX, DX
+	JNZ    edgesGiven
+	LEAQ   one<>+0(SB), DX
+	MOVQ   $0x00000000, 80(SP)
+
+edgesGiven:
+	MOVQ  DX, 48(SP)
+	MOVQ  factors_base+160(FP), DX
+	MOVQ  $-1, 88(SP)
+	TESTQ DX, DX
+	JNZ   factorsGiven
+	LEAQ  one<>+0(SB), DX
+	MOVQ  $0x00000000, 88(SP)
+
+factorsGiven:
+	MOVQ  DX, 64(SP)
+	MOVQ  selves_base+184(FP), DX
+	MOVQ  $-1, 96(SP)
+	TESTQ DX, DX
+	JNZ   selvesGiven
+	LEAQ  one<>+0(SB), DX
+	MOVQ  $0x00000000, 96(SP)
+
+selvesGiven:
+	MOVQ   DX, 72(SP)
+	MOVQ   lists_base+64(FP), DX
+	MOVQ   lists_len+72(FP), BX
+	IMUL3Q $0x18, BX, BX
+	ADDQ   DX, BX
+	MOVQ   BX, 32(SP)
+	LEAQ   -8(CX), CX
+	LEAQ   -24(DX), R10
+	XORQ   R8, R8
+	XORQ   R9, R9
+	MOVQ   R10, BX
+
+firstNext:
+	ADDQ $0x18, BX
+	CMPQ BX, 32(SP)
+	JNE  firstMore
+	DECQ R8
+	JMP  firstFound
+
+firstMore:
+	MOVQ (BX), SI
+	CMPQ SI, 8(BX)
+	JE   firstNext
+	MOVQ SI, R8
+	MOVQ 8(BX), R9
+	MOVQ BX, R10
+
+firstFound:
+	// Fetch the first rows.
+	MOVQ distance+208(FP), BX
+
+ahead:
+	TESTQ      BX, BX
+	JZ         fetched
+	DECQ       BX
+	MOVQ       40(SP), DI
+	MOVL       (DI)(R8*4), SI
+	MOVQ       SI, DI
+	ANDQ       88(SP), DI
+	MOVQ       64(SP), R11
+	PREFETCHT0 (R11)(DI*4)
+	IMULQ      16(SP), SI
+	ADDQ       8(SP), SI
+	PREFETCHT0 (SI)
+	ADDQ       (SP), SI
+	PREFETCHT0 (SI)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        warmFetched
+	MOVQ       R10, SI
+
+warmNext:
+	ADDQ $0x18, SI
+	CMPQ SI, 32(SP)
+	JNE  warmMore
+	DECQ R8
+	JMP  warmFound
+
+warmMore:
+	MOVQ (SI), DI
+	CMPQ DI, 8(SI)
+	JE   warmNext
+	MOVQ DI, R8
+	MOVQ 8(SI), R9
+	MOVQ SI, R10
+
+warmFound:
+warmFetched:
+	JMP ahead
+
+fetched:
+	MOVQ columns+56(FP), BX
+	CMPQ BX, $0x08
+	JLE  lists1
+	CMPQ BX, $0x10
+	JLE  lists2
+	CMPQ BX, $0x18
+	JLE  lists3
+	CMPQ BX, $0x20
+	JLE  lists4
+	CMPQ BX, $0x28
+	JLE  lists5
+	CMPQ BX, $0x30
+	JLE  lists6
+	CMPQ BX, $0x38
+	JLE  lists7
+
+lists8:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	JMP    next8
+
+row8:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row8Fetched
+	MOVQ       R10, R11
+
+row8Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row8More
+	DECQ R8
+	JMP  row8Found
+
+row8More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row8Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row8Found:
+row8Fetched:
+look8:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own8
+
+term8:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient8
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient8:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VPMOVZXWD    (R11), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y1, Y1
+	VPMOVZXWD    16(R11), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y2, Y2
+	VPMOVZXWD    32(R11), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y3, Y3
+	VPMOVZXWD    48(R11), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y4, Y4
+	VPMOVZXWD    64(R11), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y5, Y5
+	VPMOVZXWD    80(R11), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y6, Y6
+	VPMOVZXWD    96(R11), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y7, Y7
+	VPMOVZXWD    (R11)(CX*2), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y8, Y8
+	INCQ         BX
+
+next8:
+	CMPQ  BX, SI
+	JL    row8
+	TESTQ DI, DI
+	JNS   insert8
+
+store8:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, 96(AX)
+	VMOVUPS Y5, 128(AX)
+	VMOVUPS Y6, 160(AX)
+	VMOVUPS Y7, 192(AX)
+	VMOVUPS Y8, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists8
+
+	// The row is the list's own, or the first above it.
+own8:
+	JNE  insert8
+	MOVQ $-1, DI
+	JMP  term8
+
+insert8:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VPMOVZXWD    (DI), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y1, Y1
+	VPMOVZXWD    16(DI), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y2, Y2
+	VPMOVZXWD    32(DI), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y3, Y3
+	VPMOVZXWD    48(DI), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y4, Y4
+	VPMOVZXWD    64(DI), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y5, Y5
+	VPMOVZXWD    80(DI), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y6, Y6
+	VPMOVZXWD    96(DI), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y7, Y7
+	VPMOVZXWD    (DI)(CX*2), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VMULPS       Y9, Y0, Y9
+	VADDPS       Y9, Y8, Y8
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look8
+	JMP          store8
+
+lists7:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next7
+
+row7:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row7Fetched
+	MOVQ       R10, R11
+
+row7Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row7More
+	DECQ R8
+	JMP  row7Found
+
+row7More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row7Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row7Found:
+row7Fetched:
+look7:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own7
+
+term7:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient7
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient7:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VPMOVZXWD    (R11), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y1, Y1
+	VPMOVZXWD    16(R11), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y2, Y2
+	VPMOVZXWD    32(R11), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y3, Y3
+	VPMOVZXWD    48(R11), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y4, Y4
+	VPMOVZXWD    64(R11), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y5, Y5
+	VPMOVZXWD    80(R11), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y6, Y6
+	VPMOVZXWD    (R11)(CX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y7, Y7
+	INCQ         BX
+
+next7:
+	CMPQ  BX, SI
+	JL    row7
+	TESTQ DI, DI
+	JNS   insert7
+
+store7:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, 96(AX)
+	VMOVUPS Y5, 128(AX)
+	VMOVUPS Y6, 160(AX)
+	VMOVUPS Y7, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists7
+
+	// The row is the list's own, or the first above it.
+own7:
+	JNE  insert7
+	MOVQ $-1, DI
+	JMP  term7
+
+insert7:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VPMOVZXWD    (DI), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y1, Y1
+	VPMOVZXWD    16(DI), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y2, Y2
+	VPMOVZXWD    32(DI), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y3, Y3
+	VPMOVZXWD    48(DI), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y4, Y4
+	VPMOVZXWD    64(DI), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y5, Y5
+	VPMOVZXWD    80(DI), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y6, Y6
+	VPMOVZXWD    (DI)(CX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VMULPS       Y8, Y0, Y8
+	VADDPS       Y8, Y7, Y7
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look7
+	JMP          store7
+
+lists6:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next6
+
+row6:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row6Fetched
+	MOVQ       R10, R11
+
+row6Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row6More
+	DECQ R8
+	JMP  row6Found
+
+row6More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row6Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row6Found:
+row6Fetched:
+look6:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own6
+
+term6:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient6
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient6:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VPMOVZXWD    (R11), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y1, Y1
+	VPMOVZXWD    16(R11), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y2, Y2
+	VPMOVZXWD    32(R11), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y3, Y3
+	VPMOVZXWD    48(R11), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y4, Y4
+	VPMOVZXWD    64(R11), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y5, Y5
+	VPMOVZXWD    (R11)(CX*2), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y6, Y6
+	INCQ         BX
+
+next6:
+	CMPQ  BX, SI
+	JL    row6
+	TESTQ DI, DI
+	JNS   insert6
+
+store6:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, 96(AX)
+	VMOVUPS Y5, 128(AX)
+	VMOVUPS Y6, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists6
+
+	// The row is the list's own, or the first above it.
+own6:
+	JNE  insert6
+	MOVQ $-1, DI
+	JMP  term6
+
+insert6:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VPMOVZXWD    (DI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y1, Y1
+	VPMOVZXWD    16(DI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y2, Y2
+	VPMOVZXWD    32(DI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y3, Y3
+	VPMOVZXWD    48(DI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y4, Y4
+	VPMOVZXWD    64(DI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y5, Y5
+	VPMOVZXWD    (DI)(CX*2), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VADDPS       Y7, Y6, Y6
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look6
+	JMP          store6
+
+lists5:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next5
+
+row5:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row5Fetched
+	MOVQ       R10, R11
+
+row5Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row5More
+	DECQ R8
+	JMP  row5Found
+
+row5More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row5Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row5Found:
+row5Fetched:
+look5:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own5
+
+term5:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient5
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient5:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VPMOVZXWD    (R11), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y1, Y1
+	VPMOVZXWD    16(R11), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y2, Y2
+	VPMOVZXWD    32(R11), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y3, Y3
+	VPMOVZXWD    48(R11), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y4, Y4
+	VPMOVZXWD    (R11)(CX*2), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y5, Y5
+	INCQ         BX
+
+next5:
+	CMPQ  BX, SI
+	JL    row5
+	TESTQ DI, DI
+	JNS   insert5
+
+store5:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, 96(AX)
+	VMOVUPS Y5, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists5
+
+	// The row is the list's own, or the first above it.
+own5:
+	JNE  insert5
+	MOVQ $-1, DI
+	JMP  term5
+
+insert5:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VPMOVZXWD    (DI), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y1, Y1
+	VPMOVZXWD    16(DI), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y2, Y2
+	VPMOVZXWD    32(DI), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y3, Y3
+	VPMOVZXWD    48(DI), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y4, Y4
+	VPMOVZXWD    (DI)(CX*2), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VMULPS       Y6, Y0, Y6
+	VADDPS       Y6, Y5, Y5
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look5
+	JMP          store5
+
+lists4:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next4
+
+row4:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row4Fetched
+	MOVQ       R10, R11
+
+row4Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row4More
+	DECQ R8
+	JMP  row4Found
+
+row4More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row4Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row4Found:
+row4Fetched:
+look4:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own4
+
+term4:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient4
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient4:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VPMOVZXWD    (R11), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y1, Y1
+	VPMOVZXWD    16(R11), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y2, Y2
+	VPMOVZXWD    32(R11), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y3, Y3
+	VPMOVZXWD    (R11)(CX*2), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y4, Y4
+	INCQ         BX
+
+next4:
+	CMPQ  BX, SI
+	JL    row4
+	TESTQ DI, DI
+	JNS   insert4
+
+store4:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, 64(AX)
+	VMOVUPS Y4, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists4
+
+	// The row is the list's own, or the first above it.
+own4:
+	JNE  insert4
+	MOVQ $-1, DI
+	JMP  term4
+
+insert4:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VPMOVZXWD    (DI), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y1, Y1
+	VPMOVZXWD    16(DI), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y2, Y2
+	VPMOVZXWD    32(DI), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y3, Y3
+	VPMOVZXWD    (DI)(CX*2), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VMULPS       Y5, Y0, Y5
+	VADDPS       Y5, Y4, Y4
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look4
+	JMP          store4
+
+lists3:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next3
+
+row3:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row3Fetched
+	MOVQ       R10, R11
+
+row3Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row3More
+	DECQ R8
+	JMP  row3Found
+
+row3More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row3Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row3Found:
+row3Fetched:
+look3:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own3
+
+term3:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient3
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient3:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VPMOVZXWD    (R11), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VMULPS       Y4, Y0, Y4
+	VADDPS       Y4, Y1, Y1
+	VPMOVZXWD    16(R11), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VMULPS       Y4, Y0, Y4
+	VADDPS       Y4, Y2, Y2
+	VPMOVZXWD    (R11)(CX*2), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VMULPS       Y4, Y0, Y4
+	VADDPS       Y4, Y3, Y3
+	INCQ         BX
+
+next3:
+	CMPQ  BX, SI
+	JL    row3
+	TESTQ DI, DI
+	JNS   insert3
+
+store3:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, 32(AX)
+	VMOVUPS Y3, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists3
+
+	// The row is the list's own, or the first above it.
+own3:
+	JNE  insert3
+	MOVQ $-1, DI
+	JMP  term3
+
+insert3:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VPMOVZXWD    (DI), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VMULPS       Y4, Y0, Y4
+	VADDPS       Y4, Y1, Y1
+	VPMOVZXWD    16(DI), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VMULPS       Y4, Y0, Y4
+	VADDPS       Y4, Y2, Y2
+	VPMOVZXWD    (DI)(CX*2), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VMULPS       Y4, Y0, Y4
+	VADDPS       Y4, Y3, Y3
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look3
+	JMP          store3
+
+lists2:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next2
+
+row2:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row2Fetched
+	MOVQ       R10, R11
+
+row2Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row2More
+	DECQ R8
+	JMP  row2Found
+
+row2More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row2Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row2Found:
+row2Fetched:
+look2:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own2
+
+term2:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient2
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient2:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VPMOVZXWD    (R11), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VMULPS       Y3, Y0, Y3
+	VADDPS       Y3, Y1, Y1
+	VPMOVZXWD    (R11)(CX*2), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VMULPS       Y3, Y0, Y3
+	VADDPS       Y3, Y2, Y2
+	INCQ         BX
+
+next2:
+	CMPQ  BX, SI
+	JL    row2
+	TESTQ DI, DI
+	JNS   insert2
+
+store2:
+	VMOVUPS Y1, (AX)
+	VMOVUPS Y2, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists2
+
+	// The row is the list's own, or the first above it.
+own2:
+	JNE  insert2
+	MOVQ $-1, DI
+	JMP  term2
+
+insert2:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VPMOVZXWD    (DI), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VMULPS       Y3, Y0, Y3
+	VADDPS       Y3, Y1, Y1
+	VPMOVZXWD    (DI)(CX*2), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VMULPS       Y3, Y0, Y3
+	VADDPS       Y3, Y2, Y2
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look2
+	JMP          store2
+
+lists1:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), BX
+	MOVQ   8(DX), SI
+	MOVQ   16(DX), DI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	JMP    next1
+
+row1:
+	MOVQ       40(SP), R12
+	MOVL       (R12)(R8*4), R11
+	MOVQ       R11, R12
+	ANDQ       88(SP), R12
+	MOVQ       64(SP), R13
+	PREFETCHT0 (R13)(R12*4)
+	IMULQ      16(SP), R11
+	ADDQ       8(SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
+	JNE        row1Fetched
+	MOVQ       R10, R11
+
+row1Next:
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
+	JNE  row1More
+	DECQ R8
+	JMP  row1Found
+
+row1More:
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
+	JE   row1Next
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
+
+row1Found:
+row1Fetched:
+look1:
+	MOVQ 40(SP), R12
+	MOVL (R12)(BX*4), R11
+	CMPQ R11, DI
+	JAE  own1
+
+term1:
+	MOVQ    BX, R13
+	MOVQ    56(SP), R12
+	TESTQ   R12, R12
+	JZ      coefficient1
+	MOVWLZX (R12)(BX*2), R13
+
+coefficient1:
+	ANDQ         80(SP), R13
+	MOVQ         48(SP), R12
+	VMOVSS       (R12)(R13*4), X0
+	MOVQ         R11, R13
+	ANDQ         88(SP), R13
+	MOVQ         64(SP), R12
+	VMULSS       (R12)(R13*4), X0, X0
+	VBROADCASTSS X0, Y0
+	IMULQ        16(SP), R11
+	CMPQ         R11, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R11
+	VPMOVZXWD    (R11)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VMULPS       Y2, Y0, Y2
+	VADDPS       Y2, Y1, Y1
+	INCQ         BX
+
+next1:
+	CMPQ  BX, SI
+	JL    row1
+	TESTQ DI, DI
+	JNS   insert1
+
+store1:
+	VMOVUPS Y1, (AX)(CX*4)
+	MOVQ    stride+48(FP), BX
+	LEAQ    (AX)(BX*4), AX
+	JMP     lists1
+
+	// The row is the list's own, or the first above it.
+own1:
+	JNE  insert1
+	MOVQ $-1, DI
+	JMP  term1
+
+insert1:
+	MOVQ         DI, R11
+	ANDQ         96(SP), R11
+	MOVQ         72(SP), R12
+	VBROADCASTSS (R12)(R11*4), Y0
+	IMULQ        16(SP), DI
+	CMPQ         DI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), DI
+	VPMOVZXWD    (DI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VMULPS       Y2, Y0, Y2
+	VADDPS       Y2, Y1, Y1
+	INCQ         104(SP)
+	MOVQ         $-1, DI
+	CMPQ         BX, SI
+	JL           look1
+	JMP          store1
+
+failed:
+	MOVQ $-1, 104(SP)
+
+done:
+	MOVQ 104(SP), AX
+	MOVQ AX, inserted+216(FP)
 	VZEROUPPER
 	RET
 
@@ -3778,6 +7566,1223 @@ done:
 	VZEROUPPER
 	RET
 
+// func sumListsFloat32AVX512(sums []float32, x []float32, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·sumListsFloat32AVX512(SB), NOSPLIT, $112-224
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   $0x00000000, 104(SP)
+	MOVQ   x_base+24(FP), CX
+	MOVQ   CX, 8(SP)
+	MOVQ   columns+56(FP), CX
+	MOVQ   stride+48(FP), DX
+	IMUL3Q $0x04, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   x_len+32(FP), DX
+	SUBQ   CX, DX
+	IMUL3Q $0x04, DX, DX
+	MOVQ   DX, 24(SP)
+	IMUL3Q $0x04, CX, DX
+	DECQ   DX
+	MOVQ   DX, (SP)
+	MOVQ   nodes_base+88(FP), DX
+	MOVQ   DX, 40(SP)
+	MOVQ   codes_base+136(FP), DX
+	MOVQ   DX, 56(SP)
+	MOVQ   edges_base+112(FP), DX
+	MOVQ   $-1, 80(SP)
+	TESTQ  DX, DX
+	JNZ    edgesGiven
+	LEAQ   one<>+0(SB), DX
+	MOVQ   $0x00000000, 80(SP)
+
+edgesGiven:
+	MOVQ  DX, 48(SP)
+	MOVQ  factors_base+160(FP), DX
+	MOVQ  $-1, 88(SP)
+	TESTQ DX, DX
+	JNZ   factorsGiven
+	LEAQ  one<>+0(SB), DX
+	MOVQ  $0x00000000, 88(SP)
+
+factorsGiven:
+	MOVQ  DX, 64(SP)
+	MOVQ  selves_base+184(FP), DX
+	MOVQ  $-1, 96(SP)
+	TESTQ DX, DX
+	JNZ   selvesGiven
+	LEAQ  one<>+0(SB), DX
+	MOVQ  $0x00000000, 96(SP)
+
+selvesGiven:
+	MOVQ   DX, 72(SP)
+	MOVQ   lists_base+64(FP), DX
+	MOVQ   lists_len+72(FP), BX
+	IMUL3Q $0x18, BX, BX
+	ADDQ   DX, BX
+	MOVQ   BX, 32(SP)
+	LEAQ   -1(CX), BX
+	ANDQ   $0x0f, BX
+	INCQ   BX
+	MOVL   $0x0000ffff, CX
+	BZHIQ  BX, CX, CX
+	KMOVW  CX, K1
+	LEAQ   -24(DX), R9
+	XORQ   DI, DI
+	XORQ   R8, R8
+	MOVQ   R9, CX
+
+firstNext:
+	ADDQ $0x18, CX
+	CMPQ CX, 32(SP)
+	JNE  firstMore
+	DECQ DI
+	JMP  firstFound
+
+firstMore:
+	MOVQ (CX), BX
+	CMPQ BX, 8(CX)
+	JE   firstNext
+	MOVQ BX, DI
+	MOVQ 8(CX), R8
+	MOVQ CX, R9
+
+firstFound:
+	// Fetch the first rows.
+	MOVQ distance+208(FP), CX
+
+ahead:
+	TESTQ      CX, CX
+	JZ         fetched
+	DECQ       CX
+	MOVQ       40(SP), SI
+	MOVL       (SI)(DI*4), BX
+	MOVQ       BX, SI
+	ANDQ       88(SP), SI
+	MOVQ       64(SP), R10
+	PREFETCHT0 (R10)(SI*4)
+	IMULQ      16(SP), BX
+	ADDQ       8(SP), BX
+	PREFETCHT0 (BX)
+	ADDQ       (SP), BX
+	PREFETCHT0 (BX)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        warmFetched
+	MOVQ       R9, BX
+
+warmNext:
+	ADDQ $0x18, BX
+	CMPQ BX, 32(SP)
+	JNE  warmMore
+	DECQ DI
+	JMP  warmFound
+
+warmMore:
+	MOVQ (BX), SI
+	CMPQ SI, 8(BX)
+	JE   warmNext
+	MOVQ SI, DI
+	MOVQ 8(BX), R8
+	MOVQ BX, R9
+
+warmFound:
+warmFetched:
+	JMP ahead
+
+fetched:
+	MOVQ columns+56(FP), CX
+	CMPQ CX, $0x10
+	JLE  lists1
+	CMPQ CX, $0x20
+	JLE  lists2
+	CMPQ CX, $0x30
+	JLE  lists3
+	CMPQ CX, $0x40
+	JLE  lists4
+	CMPQ CX, $0x50
+	JLE  lists5
+	CMPQ CX, $0x60
+	JLE  lists6
+	CMPQ CX, $0x70
+	JLE  lists7
+
+lists8:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	JMP    next8
+
+row8:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	PREFETCHT0 192(R10)
+	PREFETCHT0 256(R10)
+	PREFETCHT0 320(R10)
+	PREFETCHT0 384(R10)
+	PREFETCHT0 448(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row8Fetched
+	MOVQ       R9, R10
+
+row8Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row8More
+	DECQ DI
+	JMP  row8Found
+
+row8More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row8Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row8Found:
+row8Fetched:
+look8:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own8
+
+term8:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient8
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient8:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VMULPS       (R10), Z0, Z9
+	VADDPS       Z9, Z1, Z1
+	VMULPS       64(R10), Z0, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       128(R10), Z0, Z9
+	VADDPS       Z9, Z3, Z3
+	VMULPS       192(R10), Z0, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       256(R10), Z0, Z9
+	VADDPS       Z9, Z5, Z5
+	VMULPS       320(R10), Z0, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       384(R10), Z0, Z9
+	VADDPS       Z9, Z7, Z7
+	VMULPS.Z     448(R10), Z0, K1, Z0
+	VADDPS       Z0, Z8, Z8
+	INCQ         CX
+
+next8:
+	CMPQ  CX, BX
+	JL    row8
+	TESTQ SI, SI
+	JNS   insert8
+
+store8:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, 192(AX)
+	VMOVUPS Z5, 256(AX)
+	VMOVUPS Z6, 320(AX)
+	VMOVUPS Z7, 384(AX)
+	VMOVUPS Z8, K1, 448(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists8
+
+	// The row is the list's own, or the first above it.
+own8:
+	JNE  insert8
+	MOVQ $-1, SI
+	JMP  term8
+
+insert8:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VMULPS       (SI), Z0, Z9
+	VADDPS       Z9, Z1, Z1
+	VMULPS       64(SI), Z0, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       128(SI), Z0, Z9
+	VADDPS       Z9, Z3, Z3
+	VMULPS       192(SI), Z0, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       256(SI), Z0, Z9
+	VADDPS       Z9, Z5, Z5
+	VMULPS       320(SI), Z0, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS       384(SI), Z0, Z9
+	VADDPS       Z9, Z7, Z7
+	VMULPS.Z     448(SI), Z0, K1, Z0
+	VADDPS       Z0, Z8, Z8
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look8
+	JMP          store8
+
+lists7:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next7
+
+row7:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	PREFETCHT0 192(R10)
+	PREFETCHT0 256(R10)
+	PREFETCHT0 320(R10)
+	PREFETCHT0 384(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row7Fetched
+	MOVQ       R9, R10
+
+row7Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row7More
+	DECQ DI
+	JMP  row7Found
+
+row7More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row7Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row7Found:
+row7Fetched:
+look7:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own7
+
+term7:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient7
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient7:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VMULPS       (R10), Z0, Z8
+	VADDPS       Z8, Z1, Z1
+	VMULPS       64(R10), Z0, Z8
+	VADDPS       Z8, Z2, Z2
+	VMULPS       128(R10), Z0, Z8
+	VADDPS       Z8, Z3, Z3
+	VMULPS       192(R10), Z0, Z8
+	VADDPS       Z8, Z4, Z4
+	VMULPS       256(R10), Z0, Z8
+	VADDPS       Z8, Z5, Z5
+	VMULPS       320(R10), Z0, Z8
+	VADDPS       Z8, Z6, Z6
+	VMULPS.Z     384(R10), Z0, K1, Z0
+	VADDPS       Z0, Z7, Z7
+	INCQ         CX
+
+next7:
+	CMPQ  CX, BX
+	JL    row7
+	TESTQ SI, SI
+	JNS   insert7
+
+store7:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, 192(AX)
+	VMOVUPS Z5, 256(AX)
+	VMOVUPS Z6, 320(AX)
+	VMOVUPS Z7, K1, 384(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists7
+
+	// The row is the list's own, or the first above it.
+own7:
+	JNE  insert7
+	MOVQ $-1, SI
+	JMP  term7
+
+insert7:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VMULPS       (SI), Z0, Z8
+	VADDPS       Z8, Z1, Z1
+	VMULPS       64(SI), Z0, Z8
+	VADDPS       Z8, Z2, Z2
+	VMULPS       128(SI), Z0, Z8
+	VADDPS       Z8, Z3, Z3
+	VMULPS       192(SI), Z0, Z8
+	VADDPS       Z8, Z4, Z4
+	VMULPS       256(SI), Z0, Z8
+	VADDPS       Z8, Z5, Z5
+	VMULPS       320(SI), Z0, Z8
+	VADDPS       Z8, Z6, Z6
+	VMULPS.Z     384(SI), Z0, K1, Z0
+	VADDPS       Z0, Z7, Z7
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look7
+	JMP          store7
+
+lists6:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next6
+
+row6:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	PREFETCHT0 192(R10)
+	PREFETCHT0 256(R10)
+	PREFETCHT0 320(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row6Fetched
+	MOVQ       R9, R10
+
+row6Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row6More
+	DECQ DI
+	JMP  row6Found
+
+row6More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row6Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row6Found:
+row6Fetched:
+look6:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own6
+
+term6:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient6
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient6:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VMULPS       (R10), Z0, Z7
+	VADDPS       Z7, Z1, Z1
+	VMULPS       64(R10), Z0, Z7
+	VADDPS       Z7, Z2, Z2
+	VMULPS       128(R10), Z0, Z7
+	VADDPS       Z7, Z3, Z3
+	VMULPS       192(R10), Z0, Z7
+	VADDPS       Z7, Z4, Z4
+	VMULPS       256(R10), Z0, Z7
+	VADDPS       Z7, Z5, Z5
+	VMULPS.Z     320(R10), Z0, K1, Z0
+	VADDPS       Z0, Z6, Z6
+	INCQ         CX
+
+next6:
+	CMPQ  CX, BX
+	JL    row6
+	TESTQ SI, SI
+	JNS   insert6
+
+store6:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, 192(AX)
+	VMOVUPS Z5, 256(AX)
+	VMOVUPS Z6, K1, 320(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists6
+
+	// The row is the list's own, or the first above it.
+own6:
+	JNE  insert6
+	MOVQ $-1, SI
+	JMP  term6
+
+insert6:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VMULPS       (SI), Z0, Z7
+	VADDPS       Z7, Z1, Z1
+	VMULPS       64(SI), Z0, Z7
+	VADDPS       Z7, Z2, Z2
+	VMULPS       128(SI), Z0, Z7
+	VADDPS       Z7, Z3, Z3
+	VMULPS       192(SI), Z0, Z7
+	VADDPS       Z7, Z4, Z4
+	VMULPS       256(SI), Z0, Z7
+	VADDPS       Z7, Z5, Z5
+	VMULPS.Z     320(SI), Z0, K1, Z0
+	VADDPS       Z0, Z6, Z6
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look6
+	JMP          store6
+
+lists5:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next5
+
+row5:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	PREFETCHT0 192(R10)
+	PREFETCHT0 256(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row5Fetched
+	MOVQ       R9, R10
+
+row5Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row5More
+	DECQ DI
+	JMP  row5Found
+
+row5More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row5Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row5Found:
+row5Fetched:
+look5:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own5
+
+term5:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient5
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient5:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VMULPS       (R10), Z0, Z6
+	VADDPS       Z6, Z1, Z1
+	VMULPS       64(R10), Z0, Z6
+	VADDPS       Z6, Z2, Z2
+	VMULPS       128(R10), Z0, Z6
+	VADDPS       Z6, Z3, Z3
+	VMULPS       192(R10), Z0, Z6
+	VADDPS       Z6, Z4, Z4
+	VMULPS.Z     256(R10), Z0, K1, Z0
+	VADDPS       Z0, Z5, Z5
+	INCQ         CX
+
+next5:
+	CMPQ  CX, BX
+	JL    row5
+	TESTQ SI, SI
+	JNS   insert5
+
+store5:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, 192(AX)
+	VMOVUPS Z5, K1, 256(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists5
+
+	// The row is the list's own, or the first above it.
+own5:
+	JNE  insert5
+	MOVQ $-1, SI
+	JMP  term5
+
+insert5:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VMULPS       (SI), Z0, Z6
+	VADDPS       Z6, Z1, Z1
+	VMULPS       64(SI), Z0, Z6
+	VADDPS       Z6, Z2, Z2
+	VMULPS       128(SI), Z0, Z6
+	VADDPS       Z6, Z3, Z3
+	VMULPS       192(SI), Z0, Z6
+	VADDPS       Z6, Z4, Z4
+	VMULPS.Z     256(SI), Z0, K1, Z0
+	VADDPS       Z0, Z5, Z5
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look5
+	JMP          store5
+
+lists4:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next4
+
+row4:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	PREFETCHT0 192(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row4Fetched
+	MOVQ       R9, R10
+
+row4Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row4More
+	DECQ DI
+	JMP  row4Found
+
+row4More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row4Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row4Found:
+row4Fetched:
+look4:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own4
+
+term4:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient4
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient4:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VMULPS       (R10), Z0, Z5
+	VADDPS       Z5, Z1, Z1
+	VMULPS       64(R10), Z0, Z5
+	VADDPS       Z5, Z2, Z2
+	VMULPS       128(R10), Z0, Z5
+	VADDPS       Z5, Z3, Z3
+	VMULPS.Z     192(R10), Z0, K1, Z0
+	VADDPS       Z0, Z4, Z4
+	INCQ         CX
+
+next4:
+	CMPQ  CX, BX
+	JL    row4
+	TESTQ SI, SI
+	JNS   insert4
+
+store4:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, K1, 192(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists4
+
+	// The row is the list's own, or the first above it.
+own4:
+	JNE  insert4
+	MOVQ $-1, SI
+	JMP  term4
+
+insert4:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VMULPS       (SI), Z0, Z5
+	VADDPS       Z5, Z1, Z1
+	VMULPS       64(SI), Z0, Z5
+	VADDPS       Z5, Z2, Z2
+	VMULPS       128(SI), Z0, Z5
+	VADDPS       Z5, Z3, Z3
+	VMULPS.Z     192(SI), Z0, K1, Z0
+	VADDPS       Z0, Z4, Z4
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look4
+	JMP          store4
+
+lists3:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next3
+
+row3:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row3Fetched
+	MOVQ       R9, R10
+
+row3Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row3More
+	DECQ DI
+	JMP  row3Found
+
+row3More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row3Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row3Found:
+row3Fetched:
+look3:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own3
+
+term3:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient3
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient3:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VMULPS       (R10), Z0, Z4
+	VADDPS       Z4, Z1, Z1
+	VMULPS       64(R10), Z0, Z4
+	VADDPS       Z4, Z2, Z2
+	VMULPS.Z     128(R10), Z0, K1, Z0
+	VADDPS       Z0, Z3, Z3
+	INCQ         CX
+
+next3:
+	CMPQ  CX, BX
+	JL    row3
+	TESTQ SI, SI
+	JNS   insert3
+
+store3:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, K1, 128(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists3
+
+	// The row is the list's own, or the first above it.
+own3:
+	JNE  insert3
+	MOVQ $-1, SI
+	JMP  term3
+
+insert3:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VMULPS       (SI), Z0, Z4
+	VADDPS       Z4, Z1, Z1
+	VMULPS       64(SI), Z0, Z4
+	VADDPS       Z4, Z2, Z2
+	VMULPS.Z     128(SI), Z0, K1, Z0
+	VADDPS       Z0, Z3, Z3
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look3
+	JMP          store3
+
+lists2:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next2
+
+row2:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row2Fetched
+	MOVQ       R9, R10
+
+row2Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row2More
+	DECQ DI
+	JMP  row2Found
+
+row2More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row2Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row2Found:
+row2Fetched:
+look2:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own2
+
+term2:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient2
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient2:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VMULPS       (R10), Z0, Z3
+	VADDPS       Z3, Z1, Z1
+	VMULPS.Z     64(R10), Z0, K1, Z0
+	VADDPS       Z0, Z2, Z2
+	INCQ         CX
+
+next2:
+	CMPQ  CX, BX
+	JL    row2
+	TESTQ SI, SI
+	JNS   insert2
+
+store2:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, K1, 64(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists2
+
+	// The row is the list's own, or the first above it.
+own2:
+	JNE  insert2
+	MOVQ $-1, SI
+	JMP  term2
+
+insert2:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VMULPS       (SI), Z0, Z3
+	VADDPS       Z3, Z1, Z1
+	VMULPS.Z     64(SI), Z0, K1, Z0
+	VADDPS       Z0, Z2, Z2
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look2
+	JMP          store2
+
+lists1:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	JMP    next1
+
+row1:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row1Fetched
+	MOVQ       R9, R10
+
+row1Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row1More
+	DECQ DI
+	JMP  row1Found
+
+row1More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row1Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row1Found:
+row1Fetched:
+look1:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own1
+
+term1:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient1
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient1:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VMULPS.Z     (R10), Z0, K1, Z0
+	VADDPS       Z0, Z1, Z1
+	INCQ         CX
+
+next1:
+	CMPQ  CX, BX
+	JL    row1
+	TESTQ SI, SI
+	JNS   insert1
+
+store1:
+	VMOVUPS Z1, K1, (AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists1
+
+	// The row is the list's own, or the first above it.
+own1:
+	JNE  insert1
+	MOVQ $-1, SI
+	JMP  term1
+
+insert1:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VMULPS.Z     (SI), Z0, K1, Z0
+	VADDPS       Z0, Z1, Z1
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look1
+	JMP          store1
+
+failed:
+	MOVQ $-1, 104(SP)
+
+done:
+	MOVQ 104(SP), AX
+	MOVQ AX, inserted+216(FP)
+	VZEROUPPER
+	RET
+
 // func scaleFloat32AVX512(dst []float32, src []float32, factors []float32, columns int, stream bool) (finite bool)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·scaleFloat32AVX512(SB), NOSPLIT, $0-89
@@ -4444,6 +9449,1279 @@ done:
 	SUBQ R8, DX
 	SHRQ $0x02, DX
 	MOVQ DX, added+152(FP)
+	VZEROUPPER
+	RET
+
+// func sumListsFloat16AVX512(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·sumListsFloat16AVX512(SB), NOSPLIT, $112-224
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   $0x00000000, 104(SP)
+	MOVQ   x_base+24(FP), CX
+	MOVQ   CX, 8(SP)
+	MOVQ   columns+56(FP), CX
+	MOVQ   stride+48(FP), DX
+	IMUL3Q $0x02, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   x_len+32(FP), DX
+	SUBQ   CX, DX
+	IMUL3Q $0x02, DX, DX
+	MOVQ   DX, 24(SP)
+	IMUL3Q $0x02, CX, DX
+	DECQ   DX
+	MOVQ   DX, (SP)
+	MOVQ   nodes_base+88(FP), DX
+	MOVQ   DX, 40(SP)
+	MOVQ   codes_base+136(FP), DX
+	MOVQ   DX, 56(SP)
+	MOVQ   edges_base+112(FP), DX
+	MOVQ   $-1, 80(SP)
+	TESTQ  DX, DX
+	JNZ    edgesGiven
+	LEAQ   one<>+0(SB), DX
+	MOVQ   $0x00000000, 80(SP)
+
+edgesGiven:
+	MOVQ  DX, 48(SP)
+	MOVQ  factors_base+160(FP), DX
+	MOVQ  $-1, 88(SP)
+	TESTQ DX, DX
+	JNZ   factorsGiven
+	LEAQ  one<>+0(SB), DX
+	MOVQ  $0x00000000, 88(SP)
+
+factorsGiven:
+	MOVQ  DX, 64(SP)
+	MOVQ  selves_base+184(FP), DX
+	MOVQ  $-1, 96(SP)
+	TESTQ DX, DX
+	JNZ   selvesGiven
+	LEAQ  one<>+0(SB), DX
+	MOVQ  $0x00000000, 96(SP)
+
+selvesGiven:
+	MOVQ   DX, 72(SP)
+	MOVQ   lists_base+64(FP), DX
+	MOVQ   lists_len+72(FP), BX
+	IMUL3Q $0x18, BX, BX
+	ADDQ   DX, BX
+	MOVQ   BX, 32(SP)
+	LEAQ   -1(CX), BX
+	ANDQ   $0x0f, BX
+	INCQ   BX
+	MOVL   $0x0000ffff, CX
+	BZHIQ  BX, CX, CX
+	KMOVW  CX, K1
+	LEAQ   -24(DX), R9
+	XORQ   DI, DI
+	XORQ   R8, R8
+	MOVQ   R9, CX
+
+firstNext:
+	ADDQ $0x18, CX
+	CMPQ CX, 32(SP)
+	JNE  firstMore
+	DECQ DI
+	JMP  firstFound
+
+firstMore:
+	MOVQ (CX), BX
+	CMPQ BX, 8(CX)
+	JE   firstNext
+	MOVQ BX, DI
+	MOVQ 8(CX), R8
+	MOVQ CX, R9
+
+firstFound:
+	// Fetch the first rows.
+	MOVQ distance+208(FP), CX
+
+ahead:
+	TESTQ      CX, CX
+	JZ         fetched
+	DECQ       CX
+	MOVQ       40(SP), SI
+	MOVL       (SI)(DI*4), BX
+	MOVQ       BX, SI
+	ANDQ       88(SP), SI
+	MOVQ       64(SP), R10
+	PREFETCHT0 (R10)(SI*4)
+	IMULQ      16(SP), BX
+	ADDQ       8(SP), BX
+	PREFETCHT0 (BX)
+	ADDQ       (SP), BX
+	PREFETCHT0 (BX)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        warmFetched
+	MOVQ       R9, BX
+
+warmNext:
+	ADDQ $0x18, BX
+	CMPQ BX, 32(SP)
+	JNE  warmMore
+	DECQ DI
+	JMP  warmFound
+
+warmMore:
+	MOVQ (BX), SI
+	CMPQ SI, 8(BX)
+	JE   warmNext
+	MOVQ SI, DI
+	MOVQ 8(BX), R8
+	MOVQ BX, R9
+
+warmFound:
+warmFetched:
+	JMP ahead
+
+fetched:
+	MOVQ columns+56(FP), CX
+	CMPQ CX, $0x10
+	JLE  lists1
+	CMPQ CX, $0x20
+	JLE  lists2
+	CMPQ CX, $0x30
+	JLE  lists3
+	CMPQ CX, $0x40
+	JLE  lists4
+	CMPQ CX, $0x50
+	JLE  lists5
+	CMPQ CX, $0x60
+	JLE  lists6
+	CMPQ CX, $0x70
+	JLE  lists7
+
+lists8:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	JMP    next8
+
+row8:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	PREFETCHT0 192(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row8Fetched
+	MOVQ       R9, R10
+
+row8Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row8More
+	DECQ DI
+	JMP  row8Found
+
+row8More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row8Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row8Found:
+row8Fetched:
+look8:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own8
+
+term8:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient8
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient8:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VCVTPH2PS    (R10), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z1, Z1
+	VCVTPH2PS    32(R10), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z2, Z2
+	VCVTPH2PS    64(R10), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z3, Z3
+	VCVTPH2PS    96(R10), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z4, Z4
+	VCVTPH2PS    128(R10), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z5, Z5
+	VCVTPH2PS    160(R10), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z6, Z6
+	VCVTPH2PS    192(R10), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z7, Z7
+	VCVTPH2PS.Z  224(R10), K1, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z8, Z8
+	INCQ         CX
+
+next8:
+	CMPQ  CX, BX
+	JL    row8
+	TESTQ SI, SI
+	JNS   insert8
+
+store8:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, 192(AX)
+	VMOVUPS Z5, 256(AX)
+	VMOVUPS Z6, 320(AX)
+	VMOVUPS Z7, 384(AX)
+	VMOVUPS Z8, K1, 448(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists8
+
+	// The row is the list's own, or the first above it.
+own8:
+	JNE  insert8
+	MOVQ $-1, SI
+	JMP  term8
+
+insert8:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VCVTPH2PS    (SI), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z1, Z1
+	VCVTPH2PS    32(SI), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z2, Z2
+	VCVTPH2PS    64(SI), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z3, Z3
+	VCVTPH2PS    96(SI), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z4, Z4
+	VCVTPH2PS    128(SI), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z5, Z5
+	VCVTPH2PS    160(SI), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z6, Z6
+	VCVTPH2PS    192(SI), Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z7, Z7
+	VCVTPH2PS.Z  224(SI), K1, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z8, Z8
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look8
+	JMP          store8
+
+lists7:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next7
+
+row7:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	PREFETCHT0 192(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row7Fetched
+	MOVQ       R9, R10
+
+row7Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row7More
+	DECQ DI
+	JMP  row7Found
+
+row7More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row7Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row7Found:
+row7Fetched:
+look7:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own7
+
+term7:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient7
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient7:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VCVTPH2PS    (R10), Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z1, Z1
+	VCVTPH2PS    32(R10), Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z2, Z2
+	VCVTPH2PS    64(R10), Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z3, Z3
+	VCVTPH2PS    96(R10), Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z4, Z4
+	VCVTPH2PS    128(R10), Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z5, Z5
+	VCVTPH2PS    160(R10), Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z6, Z6
+	VCVTPH2PS.Z  192(R10), K1, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z7, Z7
+	INCQ         CX
+
+next7:
+	CMPQ  CX, BX
+	JL    row7
+	TESTQ SI, SI
+	JNS   insert7
+
+store7:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, 192(AX)
+	VMOVUPS Z5, 256(AX)
+	VMOVUPS Z6, 320(AX)
+	VMOVUPS Z7, K1, 384(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists7
+
+	// The row is the list's own, or the first above it.
+own7:
+	JNE  insert7
+	MOVQ $-1, SI
+	JMP  term7
+
+insert7:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VCVTPH2PS    (SI), Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z1, Z1
+	VCVTPH2PS    32(SI), Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z2, Z2
+	VCVTPH2PS    64(SI), Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z3, Z3
+	VCVTPH2PS    96(SI), Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z4, Z4
+	VCVTPH2PS    128(SI), Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z5, Z5
+	VCVTPH2PS    160(SI), Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z6, Z6
+	VCVTPH2PS.Z  192(SI), K1, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z7, Z7
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look7
+	JMP          store7
+
+lists6:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next6
+
+row6:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row6Fetched
+	MOVQ       R9, R10
+
+row6Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row6More
+	DECQ DI
+	JMP  row6Found
+
+row6More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row6Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row6Found:
+row6Fetched:
+look6:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own6
+
+term6:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient6
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient6:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VCVTPH2PS    (R10), Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z1, Z1
+	VCVTPH2PS    32(R10), Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z2, Z2
+	VCVTPH2PS    64(R10), Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z3, Z3
+	VCVTPH2PS    96(R10), Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z4, Z4
+	VCVTPH2PS    128(R10), Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z5, Z5
+	VCVTPH2PS.Z  160(R10), K1, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z6, Z6
+	INCQ         CX
+
+next6:
+	CMPQ  CX, BX
+	JL    row6
+	TESTQ SI, SI
+	JNS   insert6
+
+store6:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, 192(AX)
+	VMOVUPS Z5, 256(AX)
+	VMOVUPS Z6, K1, 320(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists6
+
+	// The row is the list's own, or the first above it.
+own6:
+	JNE  insert6
+	MOVQ $-1, SI
+	JMP  term6
+
+insert6:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VCVTPH2PS    (SI), Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z1, Z1
+	VCVTPH2PS    32(SI), Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z2, Z2
+	VCVTPH2PS    64(SI), Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z3, Z3
+	VCVTPH2PS    96(SI), Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z4, Z4
+	VCVTPH2PS    128(SI), Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z5, Z5
+	VCVTPH2PS.Z  160(SI), K1, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z6, Z6
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look6
+	JMP          store6
+
+lists5:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next5
+
+row5:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row5Fetched
+	MOVQ       R9, R10
+
+row5Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row5More
+	DECQ DI
+	JMP  row5Found
+
+row5More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row5Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row5Found:
+row5Fetched:
+look5:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own5
+
+term5:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient5
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient5:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VCVTPH2PS    (R10), Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z1, Z1
+	VCVTPH2PS    32(R10), Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z2, Z2
+	VCVTPH2PS    64(R10), Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z3, Z3
+	VCVTPH2PS    96(R10), Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z4, Z4
+	VCVTPH2PS.Z  128(R10), K1, Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z5, Z5
+	INCQ         CX
+
+next5:
+	CMPQ  CX, BX
+	JL    row5
+	TESTQ SI, SI
+	JNS   insert5
+
+store5:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, 192(AX)
+	VMOVUPS Z5, K1, 256(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists5
+
+	// The row is the list's own, or the first above it.
+own5:
+	JNE  insert5
+	MOVQ $-1, SI
+	JMP  term5
+
+insert5:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VCVTPH2PS    (SI), Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z1, Z1
+	VCVTPH2PS    32(SI), Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z2, Z2
+	VCVTPH2PS    64(SI), Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z3, Z3
+	VCVTPH2PS    96(SI), Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z4, Z4
+	VCVTPH2PS.Z  128(SI), K1, Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z5, Z5
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look5
+	JMP          store5
+
+lists4:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next4
+
+row4:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row4Fetched
+	MOVQ       R9, R10
+
+row4Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row4More
+	DECQ DI
+	JMP  row4Found
+
+row4More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row4Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row4Found:
+row4Fetched:
+look4:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own4
+
+term4:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient4
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient4:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VCVTPH2PS    (R10), Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z1, Z1
+	VCVTPH2PS    32(R10), Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z2, Z2
+	VCVTPH2PS    64(R10), Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z3, Z3
+	VCVTPH2PS.Z  96(R10), K1, Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z4, Z4
+	INCQ         CX
+
+next4:
+	CMPQ  CX, BX
+	JL    row4
+	TESTQ SI, SI
+	JNS   insert4
+
+store4:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, K1, 192(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists4
+
+	// The row is the list's own, or the first above it.
+own4:
+	JNE  insert4
+	MOVQ $-1, SI
+	JMP  term4
+
+insert4:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VCVTPH2PS    (SI), Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z1, Z1
+	VCVTPH2PS    32(SI), Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z2, Z2
+	VCVTPH2PS    64(SI), Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z3, Z3
+	VCVTPH2PS.Z  96(SI), K1, Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z4, Z4
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look4
+	JMP          store4
+
+lists3:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next3
+
+row3:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row3Fetched
+	MOVQ       R9, R10
+
+row3Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row3More
+	DECQ DI
+	JMP  row3Found
+
+row3More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row3Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row3Found:
+row3Fetched:
+look3:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own3
+
+term3:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient3
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient3:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VCVTPH2PS    (R10), Z4
+	VMULPS       Z4, Z0, Z4
+	VADDPS       Z4, Z1, Z1
+	VCVTPH2PS    32(R10), Z4
+	VMULPS       Z4, Z0, Z4
+	VADDPS       Z4, Z2, Z2
+	VCVTPH2PS.Z  64(R10), K1, Z4
+	VMULPS       Z4, Z0, Z4
+	VADDPS       Z4, Z3, Z3
+	INCQ         CX
+
+next3:
+	CMPQ  CX, BX
+	JL    row3
+	TESTQ SI, SI
+	JNS   insert3
+
+store3:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, K1, 128(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists3
+
+	// The row is the list's own, or the first above it.
+own3:
+	JNE  insert3
+	MOVQ $-1, SI
+	JMP  term3
+
+insert3:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VCVTPH2PS    (SI), Z4
+	VMULPS       Z4, Z0, Z4
+	VADDPS       Z4, Z1, Z1
+	VCVTPH2PS    32(SI), Z4
+	VMULPS       Z4, Z0, Z4
+	VADDPS       Z4, Z2, Z2
+	VCVTPH2PS.Z  64(SI), K1, Z4
+	VMULPS       Z4, Z0, Z4
+	VADDPS       Z4, Z3, Z3
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look3
+	JMP          store3
+
+lists2:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next2
+
+row2:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row2Fetched
+	MOVQ       R9, R10
+
+row2Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row2More
+	DECQ DI
+	JMP  row2Found
+
+row2More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row2Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row2Found:
+row2Fetched:
+look2:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own2
+
+term2:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient2
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient2:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VCVTPH2PS    (R10), Z3
+	VMULPS       Z3, Z0, Z3
+	VADDPS       Z3, Z1, Z1
+	VCVTPH2PS.Z  32(R10), K1, Z3
+	VMULPS       Z3, Z0, Z3
+	VADDPS       Z3, Z2, Z2
+	INCQ         CX
+
+next2:
+	CMPQ  CX, BX
+	JL    row2
+	TESTQ SI, SI
+	JNS   insert2
+
+store2:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, K1, 64(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists2
+
+	// The row is the list's own, or the first above it.
+own2:
+	JNE  insert2
+	MOVQ $-1, SI
+	JMP  term2
+
+insert2:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VCVTPH2PS    (SI), Z3
+	VMULPS       Z3, Z0, Z3
+	VADDPS       Z3, Z1, Z1
+	VCVTPH2PS.Z  32(SI), K1, Z3
+	VMULPS       Z3, Z0, Z3
+	VADDPS       Z3, Z2, Z2
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look2
+	JMP          store2
+
+lists1:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	JMP    next1
+
+row1:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row1Fetched
+	MOVQ       R9, R10
+
+row1Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row1More
+	DECQ DI
+	JMP  row1Found
+
+row1More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row1Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row1Found:
+row1Fetched:
+look1:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own1
+
+term1:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient1
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient1:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VCVTPH2PS.Z  (R10), K1, Z2
+	VMULPS       Z2, Z0, Z2
+	VADDPS       Z2, Z1, Z1
+	INCQ         CX
+
+next1:
+	CMPQ  CX, BX
+	JL    row1
+	TESTQ SI, SI
+	JNS   insert1
+
+store1:
+	VMOVUPS Z1, K1, (AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists1
+
+	// The row is the list's own, or the first above it.
+own1:
+	JNE  insert1
+	MOVQ $-1, SI
+	JMP  term1
+
+insert1:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VCVTPH2PS.Z  (SI), K1, Z2
+	VMULPS       Z2, Z0, Z2
+	VADDPS       Z2, Z1, Z1
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look1
+	JMP          store1
+
+failed:
+	MOVQ $-1, 104(SP)
+
+done:
+	MOVQ 104(SP), AX
+	MOVQ AX, inserted+216(FP)
 	VZEROUPPER
 	RET
 
@@ -5170,6 +11448,1351 @@ done:
 	SUBQ R8, DX
 	SHRQ $0x02, DX
 	MOVQ DX, added+152(FP)
+	VZEROUPPER
+	RET
+
+// func sumListsBFloat16AVX512(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·sumListsBFloat16AVX512(SB), NOSPLIT, $112-224
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   $0x00000000, 104(SP)
+	MOVQ   x_base+24(FP), CX
+	MOVQ   CX, 8(SP)
+	MOVQ   columns+56(FP), CX
+	MOVQ   stride+48(FP), DX
+	IMUL3Q $0x02, DX, DX
+	MOVQ   DX, 16(SP)
+	MOVQ   x_len+32(FP), DX
+	SUBQ   CX, DX
+	IMUL3Q $0x02, DX, DX
+	MOVQ   DX, 24(SP)
+	IMUL3Q $0x02, CX, DX
+	DECQ   DX
+	MOVQ   DX, (SP)
+	MOVQ   nodes_base+88(FP), DX
+	MOVQ   DX, 40(SP)
+	MOVQ   codes_base+136(FP), DX
+	MOVQ   DX, 56(SP)
+	MOVQ   edges_base+112(FP), DX
+	MOVQ   $-1, 80(SP)
+	TESTQ  DX, DX
+	JNZ    edgesGiven
+	LEAQ   one<>+0(SB), DX
+	MOVQ   $0x00000000, 80(SP)
+
+edgesGiven:
+	MOVQ  DX, 48(SP)
+	MOVQ  factors_base+160(FP), DX
+	MOVQ  $-1, 88(SP)
+	TESTQ DX, DX
+	JNZ   factorsGiven
+	LEAQ  one<>+0(SB), DX
+	MOVQ  $0x00000000, 88(SP)
+
+factorsGiven:
+	MOVQ  DX, 64(SP)
+	MOVQ  selves_base+184(FP), DX
+	MOVQ  $-1, 96(SP)
+	TESTQ DX, DX
+	JNZ   selvesGiven
+	LEAQ  one<>+0(SB), DX
+	MOVQ  $0x00000000, 96(SP)
+
+selvesGiven:
+	MOVQ   DX, 72(SP)
+	MOVQ   lists_base+64(FP), DX
+	MOVQ   lists_len+72(FP), BX
+	IMUL3Q $0x18, BX, BX
+	ADDQ   DX, BX
+	MOVQ   BX, 32(SP)
+	LEAQ   -1(CX), BX
+	ANDQ   $0x0f, BX
+	INCQ   BX
+	MOVL   $0x0000ffff, CX
+	BZHIQ  BX, CX, CX
+	KMOVW  CX, K1
+	LEAQ   -24(DX), R9
+	XORQ   DI, DI
+	XORQ   R8, R8
+	MOVQ   R9, CX
+
+firstNext:
+	ADDQ $0x18, CX
+	CMPQ CX, 32(SP)
+	JNE  firstMore
+	DECQ DI
+	JMP  firstFound
+
+firstMore:
+	MOVQ (CX), BX
+	CMPQ BX, 8(CX)
+	JE   firstNext
+	MOVQ BX, DI
+	MOVQ 8(CX), R8
+	MOVQ CX, R9
+
+firstFound:
+	// Fetch the first rows.
+	MOVQ distance+208(FP), CX
+
+ahead:
+	TESTQ      CX, CX
+	JZ         fetched
+	DECQ       CX
+	MOVQ       40(SP), SI
+	MOVL       (SI)(DI*4), BX
+	MOVQ       BX, SI
+	ANDQ       88(SP), SI
+	MOVQ       64(SP), R10
+	PREFETCHT0 (R10)(SI*4)
+	IMULQ      16(SP), BX
+	ADDQ       8(SP), BX
+	PREFETCHT0 (BX)
+	ADDQ       (SP), BX
+	PREFETCHT0 (BX)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        warmFetched
+	MOVQ       R9, BX
+
+warmNext:
+	ADDQ $0x18, BX
+	CMPQ BX, 32(SP)
+	JNE  warmMore
+	DECQ DI
+	JMP  warmFound
+
+warmMore:
+	MOVQ (BX), SI
+	CMPQ SI, 8(BX)
+	JE   warmNext
+	MOVQ SI, DI
+	MOVQ 8(BX), R8
+	MOVQ BX, R9
+
+warmFound:
+warmFetched:
+	JMP ahead
+
+fetched:
+	MOVQ columns+56(FP), CX
+	CMPQ CX, $0x10
+	JLE  lists1
+	CMPQ CX, $0x20
+	JLE  lists2
+	CMPQ CX, $0x30
+	JLE  lists3
+	CMPQ CX, $0x40
+	JLE  lists4
+	CMPQ CX, $0x50
+	JLE  lists5
+	CMPQ CX, $0x60
+	JLE  lists6
+	CMPQ CX, $0x70
+	JLE  lists7
+
+lists8:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	JMP    next8
+
+row8:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	PREFETCHT0 192(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row8Fetched
+	MOVQ       R9, R10
+
+row8Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row8More
+	DECQ DI
+	JMP  row8Found
+
+row8More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row8Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row8Found:
+row8Fetched:
+look8:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own8
+
+term8:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient8
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient8:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VPMOVZXWD    (R10), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z1, Z1
+	VPMOVZXWD    32(R10), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z2, Z2
+	VPMOVZXWD    64(R10), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z3, Z3
+	VPMOVZXWD    96(R10), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z4, Z4
+	VPMOVZXWD    128(R10), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z5, Z5
+	VPMOVZXWD    160(R10), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z6, Z6
+	VPMOVZXWD    192(R10), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z7, Z7
+	VPMOVZXWD.Z  224(R10), K1, Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z8, Z8
+	INCQ         CX
+
+next8:
+	CMPQ  CX, BX
+	JL    row8
+	TESTQ SI, SI
+	JNS   insert8
+
+store8:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, 192(AX)
+	VMOVUPS Z5, 256(AX)
+	VMOVUPS Z6, 320(AX)
+	VMOVUPS Z7, 384(AX)
+	VMOVUPS Z8, K1, 448(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists8
+
+	// The row is the list's own, or the first above it.
+own8:
+	JNE  insert8
+	MOVQ $-1, SI
+	JMP  term8
+
+insert8:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VPMOVZXWD    (SI), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z1, Z1
+	VPMOVZXWD    32(SI), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z2, Z2
+	VPMOVZXWD    64(SI), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z3, Z3
+	VPMOVZXWD    96(SI), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z4, Z4
+	VPMOVZXWD    128(SI), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z5, Z5
+	VPMOVZXWD    160(SI), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z6, Z6
+	VPMOVZXWD    192(SI), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z7, Z7
+	VPMOVZXWD.Z  224(SI), K1, Z9
+	VPSLLD       $0x10, Z9, Z9
+	VMULPS       Z9, Z0, Z9
+	VADDPS       Z9, Z8, Z8
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look8
+	JMP          store8
+
+lists7:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next7
+
+row7:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	PREFETCHT0 192(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row7Fetched
+	MOVQ       R9, R10
+
+row7Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row7More
+	DECQ DI
+	JMP  row7Found
+
+row7More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row7Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row7Found:
+row7Fetched:
+look7:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own7
+
+term7:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient7
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient7:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VPMOVZXWD    (R10), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z1, Z1
+	VPMOVZXWD    32(R10), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z2, Z2
+	VPMOVZXWD    64(R10), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z3, Z3
+	VPMOVZXWD    96(R10), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z4, Z4
+	VPMOVZXWD    128(R10), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z5, Z5
+	VPMOVZXWD    160(R10), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z6, Z6
+	VPMOVZXWD.Z  192(R10), K1, Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z7, Z7
+	INCQ         CX
+
+next7:
+	CMPQ  CX, BX
+	JL    row7
+	TESTQ SI, SI
+	JNS   insert7
+
+store7:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, 192(AX)
+	VMOVUPS Z5, 256(AX)
+	VMOVUPS Z6, 320(AX)
+	VMOVUPS Z7, K1, 384(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists7
+
+	// The row is the list's own, or the first above it.
+own7:
+	JNE  insert7
+	MOVQ $-1, SI
+	JMP  term7
+
+insert7:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VPMOVZXWD    (SI), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z1, Z1
+	VPMOVZXWD    32(SI), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z2, Z2
+	VPMOVZXWD    64(SI), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z3, Z3
+	VPMOVZXWD    96(SI), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z4, Z4
+	VPMOVZXWD    128(SI), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z5, Z5
+	VPMOVZXWD    160(SI), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z6, Z6
+	VPMOVZXWD.Z  192(SI), K1, Z8
+	VPSLLD       $0x10, Z8, Z8
+	VMULPS       Z8, Z0, Z8
+	VADDPS       Z8, Z7, Z7
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look7
+	JMP          store7
+
+lists6:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next6
+
+row6:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row6Fetched
+	MOVQ       R9, R10
+
+row6Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row6More
+	DECQ DI
+	JMP  row6Found
+
+row6More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row6Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row6Found:
+row6Fetched:
+look6:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own6
+
+term6:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient6
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient6:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VPMOVZXWD    (R10), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z1, Z1
+	VPMOVZXWD    32(R10), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z2, Z2
+	VPMOVZXWD    64(R10), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z3, Z3
+	VPMOVZXWD    96(R10), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z4, Z4
+	VPMOVZXWD    128(R10), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z5, Z5
+	VPMOVZXWD.Z  160(R10), K1, Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z6, Z6
+	INCQ         CX
+
+next6:
+	CMPQ  CX, BX
+	JL    row6
+	TESTQ SI, SI
+	JNS   insert6
+
+store6:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, 192(AX)
+	VMOVUPS Z5, 256(AX)
+	VMOVUPS Z6, K1, 320(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists6
+
+	// The row is the list's own, or the first above it.
+own6:
+	JNE  insert6
+	MOVQ $-1, SI
+	JMP  term6
+
+insert6:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VPMOVZXWD    (SI), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z1, Z1
+	VPMOVZXWD    32(SI), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z2, Z2
+	VPMOVZXWD    64(SI), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z3, Z3
+	VPMOVZXWD    96(SI), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z4, Z4
+	VPMOVZXWD    128(SI), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z5, Z5
+	VPMOVZXWD.Z  160(SI), K1, Z7
+	VPSLLD       $0x10, Z7, Z7
+	VMULPS       Z7, Z0, Z7
+	VADDPS       Z7, Z6, Z6
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look6
+	JMP          store6
+
+lists5:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next5
+
+row5:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	PREFETCHT0 128(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row5Fetched
+	MOVQ       R9, R10
+
+row5Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row5More
+	DECQ DI
+	JMP  row5Found
+
+row5More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row5Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row5Found:
+row5Fetched:
+look5:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own5
+
+term5:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient5
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient5:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VPMOVZXWD    (R10), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z1, Z1
+	VPMOVZXWD    32(R10), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z2, Z2
+	VPMOVZXWD    64(R10), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z3, Z3
+	VPMOVZXWD    96(R10), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z4, Z4
+	VPMOVZXWD.Z  128(R10), K1, Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z5, Z5
+	INCQ         CX
+
+next5:
+	CMPQ  CX, BX
+	JL    row5
+	TESTQ SI, SI
+	JNS   insert5
+
+store5:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, 192(AX)
+	VMOVUPS Z5, K1, 256(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists5
+
+	// The row is the list's own, or the first above it.
+own5:
+	JNE  insert5
+	MOVQ $-1, SI
+	JMP  term5
+
+insert5:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VPMOVZXWD    (SI), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z1, Z1
+	VPMOVZXWD    32(SI), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z2, Z2
+	VPMOVZXWD    64(SI), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z3, Z3
+	VPMOVZXWD    96(SI), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z4, Z4
+	VPMOVZXWD.Z  128(SI), K1, Z6
+	VPSLLD       $0x10, Z6, Z6
+	VMULPS       Z6, Z0, Z6
+	VADDPS       Z6, Z5, Z5
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look5
+	JMP          store5
+
+lists4:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next4
+
+row4:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row4Fetched
+	MOVQ       R9, R10
+
+row4Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row4More
+	DECQ DI
+	JMP  row4Found
+
+row4More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row4Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row4Found:
+row4Fetched:
+look4:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own4
+
+term4:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient4
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient4:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VPMOVZXWD    (R10), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z1, Z1
+	VPMOVZXWD    32(R10), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z2, Z2
+	VPMOVZXWD    64(R10), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z3, Z3
+	VPMOVZXWD.Z  96(R10), K1, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z4, Z4
+	INCQ         CX
+
+next4:
+	CMPQ  CX, BX
+	JL    row4
+	TESTQ SI, SI
+	JNS   insert4
+
+store4:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, 128(AX)
+	VMOVUPS Z4, K1, 192(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists4
+
+	// The row is the list's own, or the first above it.
+own4:
+	JNE  insert4
+	MOVQ $-1, SI
+	JMP  term4
+
+insert4:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VPMOVZXWD    (SI), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z1, Z1
+	VPMOVZXWD    32(SI), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z2, Z2
+	VPMOVZXWD    64(SI), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z3, Z3
+	VPMOVZXWD.Z  96(SI), K1, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VMULPS       Z5, Z0, Z5
+	VADDPS       Z5, Z4, Z4
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look4
+	JMP          store4
+
+lists3:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next3
+
+row3:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row3Fetched
+	MOVQ       R9, R10
+
+row3Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row3More
+	DECQ DI
+	JMP  row3Found
+
+row3More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row3Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row3Found:
+row3Fetched:
+look3:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own3
+
+term3:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient3
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient3:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VPMOVZXWD    (R10), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMULPS       Z4, Z0, Z4
+	VADDPS       Z4, Z1, Z1
+	VPMOVZXWD    32(R10), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMULPS       Z4, Z0, Z4
+	VADDPS       Z4, Z2, Z2
+	VPMOVZXWD.Z  64(R10), K1, Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMULPS       Z4, Z0, Z4
+	VADDPS       Z4, Z3, Z3
+	INCQ         CX
+
+next3:
+	CMPQ  CX, BX
+	JL    row3
+	TESTQ SI, SI
+	JNS   insert3
+
+store3:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, 64(AX)
+	VMOVUPS Z3, K1, 128(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists3
+
+	// The row is the list's own, or the first above it.
+own3:
+	JNE  insert3
+	MOVQ $-1, SI
+	JMP  term3
+
+insert3:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VPMOVZXWD    (SI), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMULPS       Z4, Z0, Z4
+	VADDPS       Z4, Z1, Z1
+	VPMOVZXWD    32(SI), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMULPS       Z4, Z0, Z4
+	VADDPS       Z4, Z2, Z2
+	VPMOVZXWD.Z  64(SI), K1, Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMULPS       Z4, Z0, Z4
+	VADDPS       Z4, Z3, Z3
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look3
+	JMP          store3
+
+lists2:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next2
+
+row2:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row2Fetched
+	MOVQ       R9, R10
+
+row2Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row2More
+	DECQ DI
+	JMP  row2Found
+
+row2More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row2Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row2Found:
+row2Fetched:
+look2:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own2
+
+term2:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient2
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient2:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VPMOVZXWD    (R10), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VMULPS       Z3, Z0, Z3
+	VADDPS       Z3, Z1, Z1
+	VPMOVZXWD.Z  32(R10), K1, Z3
+	VPSLLD       $0x10, Z3, Z3
+	VMULPS       Z3, Z0, Z3
+	VADDPS       Z3, Z2, Z2
+	INCQ         CX
+
+next2:
+	CMPQ  CX, BX
+	JL    row2
+	TESTQ SI, SI
+	JNS   insert2
+
+store2:
+	VMOVUPS Z1, (AX)
+	VMOVUPS Z2, K1, 64(AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists2
+
+	// The row is the list's own, or the first above it.
+own2:
+	JNE  insert2
+	MOVQ $-1, SI
+	JMP  term2
+
+insert2:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VPMOVZXWD    (SI), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VMULPS       Z3, Z0, Z3
+	VADDPS       Z3, Z1, Z1
+	VPMOVZXWD.Z  32(SI), K1, Z3
+	VPSLLD       $0x10, Z3, Z3
+	VMULPS       Z3, Z0, Z3
+	VADDPS       Z3, Z2, Z2
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look2
+	JMP          store2
+
+lists1:
+	CMPQ   DX, 32(SP)
+	JE     done
+	MOVQ   (DX), CX
+	MOVQ   8(DX), BX
+	MOVQ   16(DX), SI
+	ADDQ   $0x18, DX
+	VXORPS X1, X1, X1
+	JMP    next1
+
+row1:
+	MOVQ       40(SP), R11
+	MOVL       (R11)(DI*4), R10
+	MOVQ       R10, R11
+	ANDQ       88(SP), R11
+	MOVQ       64(SP), R12
+	PREFETCHT0 (R12)(R11*4)
+	IMULQ      16(SP), R10
+	ADDQ       8(SP), R10
+	PREFETCHT0 (R10)
+	ADDQ       (SP), R10
+	PREFETCHT0 (R10)
+	INCQ       DI
+	CMPQ       DI, R8
+	JNE        row1Fetched
+	MOVQ       R9, R10
+
+row1Next:
+	ADDQ $0x18, R10
+	CMPQ R10, 32(SP)
+	JNE  row1More
+	DECQ DI
+	JMP  row1Found
+
+row1More:
+	MOVQ (R10), R11
+	CMPQ R11, 8(R10)
+	JE   row1Next
+	MOVQ R11, DI
+	MOVQ 8(R10), R8
+	MOVQ R10, R9
+
+row1Found:
+row1Fetched:
+look1:
+	MOVQ 40(SP), R11
+	MOVL (R11)(CX*4), R10
+	CMPQ R10, SI
+	JAE  own1
+
+term1:
+	MOVQ    CX, R12
+	MOVQ    56(SP), R11
+	TESTQ   R11, R11
+	JZ      coefficient1
+	MOVWLZX (R11)(CX*2), R12
+
+coefficient1:
+	ANDQ         80(SP), R12
+	MOVQ         48(SP), R11
+	VMOVSS       (R11)(R12*4), X0
+	MOVQ         R10, R12
+	ANDQ         88(SP), R12
+	MOVQ         64(SP), R11
+	VMULSS       (R11)(R12*4), X0, X0
+	VBROADCASTSS X0, Z0
+	IMULQ        16(SP), R10
+	CMPQ         R10, 24(SP)
+	JG           failed
+	ADDQ         8(SP), R10
+	VPMOVZXWD.Z  (R10), K1, Z2
+	VPSLLD       $0x10, Z2, Z2
+	VMULPS       Z2, Z0, Z2
+	VADDPS       Z2, Z1, Z1
+	INCQ         CX
+
+next1:
+	CMPQ  CX, BX
+	JL    row1
+	TESTQ SI, SI
+	JNS   insert1
+
+store1:
+	VMOVUPS Z1, K1, (AX)
+	MOVQ    stride+48(FP), CX
+	LEAQ    (AX)(CX*4), AX
+	JMP     lists1
+
+	// The row is the list's own, or the first above it.
+own1:
+	JNE  insert1
+	MOVQ $-1, SI
+	JMP  term1
+
+insert1:
+	MOVQ         SI, R10
+	ANDQ         96(SP), R10
+	MOVQ         72(SP), R11
+	VBROADCASTSS (R11)(R10*4), Z0
+	IMULQ        16(SP), SI
+	CMPQ         SI, 24(SP)
+	JG           failed
+	ADDQ         8(SP), SI
+	VPMOVZXWD.Z  (SI), K1, Z2
+	VPSLLD       $0x10, Z2, Z2
+	VMULPS       Z2, Z0, Z2
+	VADDPS       Z2, Z1, Z1
+	INCQ         104(SP)
+	MOVQ         $-1, SI
+	CMPQ         CX, BX
+	JL           look1
+	JMP          store1
+
+failed:
+	MOVQ $-1, 104(SP)
+
+done:
+	MOVQ 104(SP), AX
+	MOVQ AX, inserted+216(FP)
 	VZEROUPPER
 	RET
 

@@ -6,14 +6,17 @@ import (
 )
 
 var portable = implementation{
-	name:        "portable",
-	lanes:       1,
-	columns:     math.MaxInt,
-	fewest:      1,
-	numbers:     1,
-	sumFloat32:  sumLists(func() *[1 << 16]float32 { return nil }, addRows[float32]),
-	sumFloat16:  sumLists(float16Values, addRows[uint16]),
-	sumBFloat16: sumLists(bfloat16Values, addRows[uint16]),
+	name:          "portable",
+	lanes:         1,
+	columns:       math.MaxInt,
+	fewest:        1,
+	numbers:       1,
+	sumFloat32:    sumEachList(func() *[1 << 16]float32 { return nil }, addRows[float32]),
+	sumFloat16:    sumEachList(float16Values, addRows[uint16]),
+	sumBFloat16:   sumEachList(bfloat16Values, addRows[uint16]),
+	listsFloat32:  portableLists(func(x float32) float32 { return x }),
+	listsFloat16:  portableLists(Float16ToFloat32),
+	listsBFloat16: portableLists(BFloat16ToFloat32),
 	scaleFloat32: func(dst, src, factors []float32, columns int, _ bool) bool {
 		finite := true
 		for i, s := range factors {
@@ -106,8 +109,8 @@ func foldSums(sums []float32) float32 {
 	return sums[0]
 }
 
-// sumLists adds the rows of each list, from 0. The portable loops take all columns, so that these are the stride too.
-func sumLists[T float32 | uint16](table func() *[1 << 16]float32, add func(sum []float32, x []T, nodes []uint32,
+// sumEachList adds the rows of each list, from 0. The portable loops take all columns, so that these are the stride too.
+func sumEachList[T float32 | uint16](table func() *[1 << 16]float32, add func(sum []float32, x []T, nodes []uint32,
 	coefficients []float32, byNode bool, values *[1 << 16]float32)) sumRows[T] {
 	return func(sums []float32, x []T, _, columns int, nodes []uint32, lengths []int, coefficients []float32,
 		byNode bool, _ int) int {

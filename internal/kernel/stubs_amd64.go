@@ -8,10 +8,16 @@ package kernel
 func sumFloat32AVX2(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
+func sumListsFloat32AVX2(sums []float32, x []float32, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
+
+//go:noescape
 func scaleFloat32AVX2(dst []float32, src []float32, factors []float32, columns int, stream bool) (finite bool)
 
 //go:noescape
 func sumFloat16AVX2(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
+
+//go:noescape
+func sumListsFloat16AVX2(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 
 //go:noescape
 func scaleFloat16AVX2(dst []uint16, src []float32, factors []float32, columns int, stream bool) (finite bool)
@@ -21,6 +27,9 @@ func decodeFloat16AVX2(dst []float32, src []uint16)
 
 //go:noescape
 func sumBFloat16AVX2(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
+
+//go:noescape
+func sumListsBFloat16AVX2(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 
 //go:noescape
 func scaleBFloat16AVX2(dst []uint16, src []float32, factors []float32, columns int, stream bool) (finite bool)
@@ -53,10 +62,16 @@ func largestAVX2(x []float32) float32
 func sumFloat32AVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
+func sumListsFloat32AVX512(sums []float32, x []float32, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
+
+//go:noescape
 func scaleFloat32AVX512(dst []float32, src []float32, factors []float32, columns int, stream bool) (finite bool)
 
 //go:noescape
 func sumFloat16AVX512(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
+
+//go:noescape
+func sumListsFloat16AVX512(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 
 //go:noescape
 func scaleFloat16AVX512(dst []uint16, src []float32, factors []float32, columns int, stream bool) (finite bool)
@@ -66,6 +81,9 @@ func decodeFloat16AVX512(dst []float32, src []uint16)
 
 //go:noescape
 func sumBFloat16AVX512(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
+
+//go:noescape
+func sumListsBFloat16AVX512(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 
 //go:noescape
 func scaleBFloat16AVX512(dst []uint16, src []float32, factors []float32, columns int, stream bool) (finite bool)

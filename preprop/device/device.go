@@ -369,13 +369,13 @@ func (one *transfer) clear() {
 // onHost computes a row on the processor, and gives it to the device.
 func (s *call) onHost(v int64, b *format.NodeRange) error {
 	rows := s.batches.Get()
-	t := s.p.Terms(b, v)
-	if err := rows.AddHub(context.Background(), t, &s.batches, s.threads); err != nil {
+	rows.Added = 0
+	if err := rows.AddHub(context.Background(), &product.Range{NodeRange: *b}, v, &s.batches, s.threads); err != nil {
 		return err
 	}
 	s.batches.Put(rows)
 	if s.last {
-		s.Added.Add(int64(t.Len()))
+		s.Added.Add(rows.Added)
 	}
 	if s.to == nil {
 		return nil

@@ -193,8 +193,9 @@ func (s *call) notFinite(one *transfer, rows []byte) error {
 			continue
 		}
 		err := s.p.Graph.InOrder(context.Background(), int64(v), int64(v)+1, func(b *format.NodeRange) error {
-			batch := s.batches.Make()
-			if err := batch.Add(s.p.Terms(b, int64(v))); err != nil {
+			batch, nodes := s.batches.Make(), &product.Range{NodeRange: *b}
+			batch.Begin(nodes)
+			if err := batch.Add(nodes, int64(v)); err != nil {
 				return err
 			}
 			return batch.Flush()

@@ -214,7 +214,7 @@ func (w *Work) productCosts(p *Plan) []cost {
 		if !p.TopologyInMemory {
 			readers = DiskReaders(w.Threads)
 		}
-		batches := int64(readers) * BatchBytes(p.PanelColumns, w.Weighted || p.FactorsByEdge)
+		batches := int64(readers) * BatchBytes(p.PanelColumns)
 		list = append(list, during(computing, computing, "a batch for each reader", batches))
 	}
 	if d := p.Device; d != nil && d.Name != CPU {

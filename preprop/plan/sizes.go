@@ -5,24 +5,20 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// A batch has at most batchTerms terms, and sums of at most sumsBytes, which fit the second-level cache. Neither
+// A batch has at most batchRuns runs of terms, and sums of at most sumsBytes, which fit the second-level cache. Neither
 // changes any result.
 const (
-	BatchTerms = 4 * RunTerms
-	sumsBytes  = 128 << 10
+	batchRuns = 4 * RunTerms
+	sumsBytes = 128 << 10
 )
 
 // BatchRuns is the most runs of terms of a batch with rows of so many columns.
-func BatchRuns(features int) int { return min(BatchTerms, max(1, sumsBytes/4/max(1, features))) }
+func BatchRuns(features int) int { return min(batchRuns, max(1, sumsBytes/4/max(1, features))) }
 
-// BatchBytes bounds the memory of a batch, with the sums of a hub; coefficients tells whether it lists them.
-func BatchBytes(features int, coefficients bool) int64 {
-	terms := 4 * BatchTerms
-	if coefficients {
-		terms += 4*BatchTerms + 2*RunTerms
-	}
-	const run = 16 + 8 + 4 // with its length and its one
-	return int64(terms) + int64(BatchRuns(features))*int64(run+4*features) + 4*int64(1+HubRuns)*int64(features)
+// BatchBytes bounds the memory of a batch, with the sums of a hub.
+func BatchBytes(features int) int64 {
+	const run = 16 + 24 + 4 // with its list and its one
+	return int64(BatchRuns(features))*int64(run+4*features) + 4*int64(1+HubRuns)*int64(features)
 }
 
 // HubRuns is the most runs of terms of a row that one goroutine computes. A row with more is computed by several

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/preprop/operator"
@@ -19,14 +20,12 @@ type Batch struct {
 	dst, src *Matrix
 	with     *Blend // nil: none
 
-	Nodes        []uint32  // of the terms
-	Coefficients []float32 // of the terms; nil: they are p.T of the nodes
-	codes        []uint16  // of the terms of a run, while they are listed
-	Runs         []run
-	Lengths      []int     // terms of each run
-	Sums         []float32 // of each run [len(Runs), features]
-	Total        []float32 // sum of the earlier runs of a row
-	Ones         []float32
+	terms kernel.Terms // a list for each run, in one node range
+	Runs  []run
+	Sums  []float32 // of each run [len(Runs), features]
+	Total []float32 // sum of the earlier runs of a row
+	Ones  []float32
+	Added int64 // terms that were added up
 }
 
 // run is up to plan.RunTerms consecutive terms of a row.
@@ -38,78 +37,77 @@ type run struct {
 func NewBatch(p *Propagator, dst, src *Matrix, with *Blend) *Batch {
 	f := src.Features
 	most := plan.BatchRuns(f)
-	b := &Batch{
+	return &Batch{
 		p: p, dst: dst, src: src, with: with,
-		Nodes: make([]uint32, 0, plan.BatchTerms),
-		Runs:  make([]run, 0, most), Lengths: make([]int, 0, most),
+		terms: kernel.Terms{Lists: make([]kernel.List, 0, most)}, Runs: make([]run, 0, most),
 		Sums: make([]float32, most*f), Total: make([]float32, f),
 		Ones: slices.Repeat(dtype.Unscaled, most),
 	}
-	if p.Graph.Weighted() || p.Edges != nil {
-		b.Coefficients, b.codes = make([]float32, plan.BatchTerms), make([]uint16, plan.RunTerms)
-	}
-	return b
 }
 
-// Add lists the terms of a row.
-func (b *Batch) Add(t Terms) error {
-	for first := 0; ; first += plan.RunTerms {
-		k := min(plan.RunTerms, t.Len()-first)
-		if len(b.Nodes)+k > plan.BatchTerms || len(b.Runs) == cap(b.Runs) {
+// Begin begins a node range, from which rows are added until Flush.
+func (b *Batch) Begin(nodes *Range) {
+	b.terms.Nodes, b.terms.Edges, b.terms.Codes = nodes.Neighbors, nodes.Weights, nil
+	b.terms.Factors, b.terms.Selves = b.p.T, b.p.T
+	if nodes.coefficients != nil {
+		b.terms.Edges, b.terms.Factors = nodes.coefficients, nil
+	}
+	if nodes.codes != nil {
+		b.terms.Edges, b.terms.Codes, b.terms.Factors = b.p.Edges.values[:], nodes.codes, nil
+	}
+}
+
+// Add lists the terms of a row of the node range.
+func (b *Batch) Add(nodes *Range, v int64) error {
+	lo, hi := nodes.Offsets[v-nodes.First]-nodes.Offsets[0], nodes.Offsets[v-nodes.First+1]-nodes.Offsets[0]
+	if hi-lo < plan.RunTerms { // room for a self-loop
+		if len(b.Runs) == cap(b.Runs) {
 			if err := b.Flush(); err != nil {
 				return err
 			}
 		}
-		b.layOut(t, first, k)
-		if first+k == t.Len() {
-			return nil
+		self := v
+		if !b.p.Loops {
+			self = -1
 		}
+		b.terms.Lists = append(b.terms.Lists, kernel.List{Start: lo, End: hi, Self: self})
+		b.Runs = append(b.Runs, run{v, true, true})
+		return nil
 	}
-}
-
-// layOut lists a run: k terms of a row, from term first on.
-func (b *Batch) layOut(t Terms, first, k int) {
-	at := len(b.Nodes)
-	b.Nodes = b.Nodes[:at+k]
-	nodes := b.Nodes[at:]
-	Splice(nodes, t.Neighbors, t.Node, t.Loop, first)
-	if b.Coefficients != nil {
-		b.coefficientsOf(b.Coefficients[at:][:k], nodes, t, first)
-	}
-	b.Runs = append(b.Runs, run{row: int64(t.Node), first: first == 0, last: first+k == t.Len()})
-	b.Lengths = append(b.Lengths, k)
-}
-
-// coefficientsOf fills c with the coefficients of terms of a row, from term first on, whose nodes are given.
-func (b *Batch) coefficientsOf(c []float32, nodes []uint32, t Terms, first int) {
-	switch {
-	case t.coefficients != nil:
-		Splice(c, t.coefficients, b.p.T[t.Node], t.Loop, first)
-	case t.codes != nil:
-		codes, values := b.codes[:len(c)], b.p.Edges.values
-		Splice(codes, t.codes, 0, t.Loop, first)
-		for i, code := range codes {
-			c[i] = values[code]
-		}
-		if at := t.Loop - first; t.Loop >= 0 && 0 <= at && at < len(c) {
-			c[at] = b.p.T[t.Node]
-		}
-	default:
-		Splice(c, t.Weights, 1, t.Loop, first)
-		if b.p.T != nil {
-			for i, u := range nodes {
-				c[i] = float32(c[i] * b.p.T[u])
+	t := b.p.Terms(&nodes.NodeRange, v)
+	for first := 0; first < t.Len(); first += plan.RunTerms {
+		if len(b.Runs) == cap(b.Runs) {
+			if err := b.Flush(); err != nil {
+				return err
 			}
 		}
+		b.layOut(&t, lo, first, min(plan.RunTerms, t.Len()-first))
 	}
+	return nil
+}
+
+// layOut lists a run: k terms of a row, from term first on. The neighbours of the row begin at start.
+func (b *Batch) layOut(t *Terms, start int64, first, k int) {
+	list := kernel.List{Start: start + int64(first), End: start + int64(first+k), Self: -1}
+	if 0 <= t.Loop && t.Loop < first+k { // the neighbours after it are one place on
+		list.End--
+		if t.Loop >= first {
+			list.Self = int64(t.Node)
+		} else {
+			list.Start--
+		}
+	}
+	b.terms.Lists = append(b.terms.Lists, list)
+	b.Runs = append(b.Runs, run{row: int64(t.Node), first: first == 0, last: first+k == t.Len()})
 }
 
 // AddHub computes a row of more than plan.HubRuns runs with several goroutines, so that the other cores need not wait
 // for one.
-func (b *Batch) AddHub(ctx context.Context, t Terms, pool *Batches, threads int) error {
+func (b *Batch) AddHub(ctx context.Context, nodes *Range, v int64, pool *Batches, threads int) error {
 	if err := b.Flush(); err != nil {
 		return err
 	}
+	t, start := b.p.Terms(&nodes.NodeRange, v), nodes.Offsets[v-nodes.First]-nodes.Offsets[0]
 	f := b.src.Features
 	sums, total := make([]float32, plan.HubRuns*f), b.Sums[:f]
 	clear(total)
@@ -117,7 +115,8 @@ func (b *Batch) AddHub(ctx context.Context, t Terms, pool *Batches, threads int)
 		n := min(plan.HubRuns*plan.RunTerms, t.Len()-first)
 		err := parallel.For(ctx, threads, int64(n), plan.RunTerms, func(lo, hi int64) error {
 			one := pool.Get()
-			one.layOut(t, first+int(lo), int(hi-lo))
+			one.Begin(nodes)
+			one.layOut(&t, start, first+int(lo), int(hi-lo))
 			one.sum()
 			copy(sums[int(lo)/plan.RunTerms*f:], one.Sums[:f])
 			one.reset()
@@ -133,6 +132,7 @@ func (b *Batch) AddHub(ctx context.Context, t Terms, pool *Batches, threads int)
 			}
 		}
 	}
+	b.Added += int64(t.Len())
 	return b.store(int64(t.Node), total, 1)
 }
 
@@ -182,17 +182,23 @@ func (b *Batch) Flush() error {
 	return nil
 }
 
-func (b *Batch) reset() {
-	b.Nodes, b.Runs, b.Lengths = b.Nodes[:0], b.Runs[:0], b.Lengths[:0]
-}
+func (b *Batch) reset() { b.terms.Lists, b.Runs = b.terms.Lists[:0], b.Runs[:0] }
 
 // sum adds up the terms of each run.
 func (b *Batch) sum() {
-	c, byNode := b.p.T, true
-	if b.Coefficients != nil {
-		c, byNode = b.Coefficients, false
+	f, selves := b.src.Features, 0
+	switch x := b.src.Rows(0, b.p.Graph.Nodes()); b.src.DType {
+	case dtype.Float32:
+		selves = kernel.SumListsFloat32(b.Sums, dtype.Float32s(x), f, &b.terms)
+	case dtype.Float16:
+		selves = kernel.SumListsFloat16(b.Sums, dtype.Uint16s(x), f, &b.terms)
+	case dtype.BFloat16:
+		selves = kernel.SumListsBFloat16(b.Sums, dtype.Uint16s(x), f, &b.terms)
 	}
-	dtype.Sum(b.Sums, b.src.Rows(0, b.p.Graph.Nodes()), b.src.DType, b.src.Features, b.Nodes, b.Lengths, c, byNode)
+	b.Added += int64(selves)
+	for i := range b.terms.Lists {
+		b.Added += b.terms.Lists[i].End - b.terms.Lists[i].Start
+	}
 }
 
 // store scales, blends and stores rows from row v on, whose terms are added up in totals.

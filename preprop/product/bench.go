@@ -6,6 +6,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/plan"
@@ -79,10 +80,10 @@ func (b *Bench) Gather(ctx context.Context, rows []uint32, threads int) error {
 	share := (int64(len(rows)) + int64(threads) - 1) / int64(threads)
 	return parallel.For(ctx, threads, int64(len(rows)), share, func(lo, hi int64) error {
 		batch := NewBatch(&Propagator{Graph: b.p.Graph}, b.dst, b.src, nil)
-		batch.Lengths = batch.Lengths[:1]
-		for ; lo < hi; lo += plan.BatchTerms {
-			batch.Nodes = rows[lo:min(hi, lo+plan.BatchTerms)]
-			batch.Lengths[0] = len(batch.Nodes)
+		batch.Begin(&Range{NodeRange: format.NodeRange{Neighbors: rows}})
+		for ; lo < hi; lo += plan.TaskCost {
+			batch.terms.Lists = append(batch.terms.Lists[:0], kernel.List{Start: lo, End: min(hi, lo+plan.TaskCost),
+				Self: -1})
 			batch.sum()
 		}
 		return nil

@@ -124,10 +124,6 @@ type Terms struct {
 	Neighbors []uint32
 	Weights   []float32 // nil: all 1
 	Loop      int       // index of an added self-loop, or -1
-
-	// of EdgeFactors, in the order of Neighbors; nil: none
-	codes        []uint16
-	coefficients []float32
 }
 
 func (p *Propagator) Terms(b *format.NodeRange, v int64) Terms {
@@ -136,19 +132,6 @@ func (p *Propagator) Terms(b *format.NodeRange, v int64) Terms {
 		if at, found := slices.BinarySearch(t.Neighbors, t.Node); !found {
 			t.Loop = at
 		}
-	}
-	return t
-}
-
-// listed is the terms of a row with their coefficients.
-func (p *Propagator) listed(b *Range, v int64) Terms {
-	t := p.Terms(&b.NodeRange, v)
-	lo, hi := b.Offsets[v-b.First]-b.Offsets[0], b.Offsets[v-b.First+1]-b.Offsets[0]
-	if b.codes != nil {
-		t.codes = b.codes[lo:hi]
-	}
-	if b.coefficients != nil {
-		t.coefficients = b.coefficients[lo:hi]
 	}
 	return t
 }
@@ -243,28 +226,28 @@ func (p *Propagator) HopFrom(ctx context.Context, dst, src *Matrix, with *Blend,
 // addRange computes the rows of a node range that are in want.
 func (p *Propagator) addRange(ctx context.Context, b *Range, want NodeSet, pool *Batches, threads int,
 	sum *atomic.Int64) error {
-	rows, added := pool.Get(), int64(0)
+	rows := pool.Get()
+	rows.Added = 0
+	rows.Begin(b)
 	for v := b.First; v < b.First+b.Rows(); v++ {
 		if !want.Has(v) {
 			continue
 		}
-		t := p.listed(b, v)
 		var err error
-		if t.Len() > plan.HubRuns*plan.RunTerms {
-			err = rows.AddHub(ctx, t, pool, threads)
+		if b.Offsets[v-b.First+1]-b.Offsets[v-b.First] >= plan.HubRuns*plan.RunTerms {
+			err = rows.AddHub(ctx, b, v, pool, threads)
 		} else {
-			err = rows.Add(t)
+			err = rows.Add(b, v)
 		}
 		if err != nil {
 			return err
 		}
-		added += int64(t.Len())
 	}
 	if err := rows.Flush(); err != nil {
 		return err
 	}
 	pool.Put(rows)
-	sum.Add(added)
+	sum.Add(rows.Added)
 	return nil
 }
 

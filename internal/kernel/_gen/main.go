@@ -61,6 +61,7 @@ func main() {
 	for _, set := range []isa{avx2, avx512} {
 		for _, t := range []element{float32s, float16s, bfloat16s} {
 			sum(set, t)
+			sumLists(set, t)
 			scale(set, t)
 			if t != float32s {
 				decode(set, t)
