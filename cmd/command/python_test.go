@@ -43,7 +43,7 @@ from __future__ import annotations
 from typing import Any, Literal, Sequence, Union
 
 from ._call import call
-from ._loader import Dataset
+from ._dataset import Dataset
 from ._progress import Progress
 from ._types import Memory, Path
 

@@ -112,8 +112,13 @@ hopfeed_text hopfeed_last_error(void);
  *   "command"    args: a line of the command hopfeed, as a list of its words, without "hopfeed". The
  *                result is what --json prints; an error may have one too, such as the damage that
  *                verify has found.
+ *   "extents"    path, operator and hop: where the rows of a matrix lie. The result has columns, dtype, and
+ *                spans: [{file, first_row, chunks, chunk_rows, offset, stride}], in the order of rows.
+ *   "rows"       path: the table of rows. The result has, in base64 and little-endian, nodes (uint32;
+ *                not of a graph), labels (int32, or int8 or float32 of several) and splits (uint8).
  *   "plan"       as "open".
- *   "open"       store; region ("train"), matrices ([[operator, hop]]; all), batch_rows, world (1)
+ *   "open"       store; region ("train"; "all") of split (the one that the store is laid out by) or
+ *                node_list, the nodes whose rows are loaded, from memory alone; matrices ([[operator, hop]]; all), batch_rows, world (1)
  *                and rank: ranks share each batch; placement, shuffle ("auto", "rr", "chunk" or, in
  *                order, "none"), seed, stored (features keep the stored type), nodes and row_numbers
  *                (batches have them), buffers, memory (such as "8GiB"; what the machine has), processes

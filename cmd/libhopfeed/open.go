@@ -49,6 +49,8 @@ type openOptions struct {
 	batchOptions
 	Store    string   `json:"store"`
 	Region   string   `json:"region"`
+	Split    *int     `json:"split"`     // whose part the region is; nil: the one that the store is laid out by
+	Chosen   []uint32 `json:"node_list"` // instead of a region
 	Matrices [][2]any `json:"matrices"`
 	Stored   bool     `json:"stored"`
 
@@ -73,7 +75,8 @@ const mostBatches = 4096
 const inOrder = "none"
 
 // session are the options of a session of one rank. It holds this rank's share of each batch.
-func (o *openOptions) session(m session.Machine, store *format.Dir) (so session.Options, err error) {
+func (o *openOptions) session(ctx context.Context, m session.Machine, store *format.Dir) (so session.Options,
+	err error) {
 	most, err := o.check()
 	if err != nil {
 		return so, err
@@ -83,7 +86,7 @@ func (o *openOptions) session(m session.Machine, store *format.Dir) (so session.
 			session.ErrOptions, o.World)
 	}
 	so = session.Options{
-		Machine: m, Rows: []loader.Rows{{Region: o.Region}}, Train: o.Shuffle != inOrder,
+		Machine: m, Train: o.Shuffle != inOrder,
 		BatchRows: (o.BatchRows-1)/o.World + 1,
 		Buffers:   o.Buffers, MostBuffers: most, AsStored: o.Stored, RowNumbers: o.RowNumbers, NodeIDs: o.Nodes,
 		Placement: o.Placement, Owned: o.Owned,
@@ -91,6 +94,16 @@ func (o *openOptions) session(m session.Machine, store *format.Dir) (so session.
 	if so.Train {
 		so.Shuffle = o.Shuffle
 	}
+	rows := loader.Rows{}
+	if o.Chosen != nil {
+		rows, err = session.RowsOfNodes(ctx, store, o.Chosen)
+	} else {
+		rows, err = session.RowsOf(ctx, store, o.Region, o.Split)
+	}
+	if err != nil {
+		return so, err
+	}
+	so.Rows = []loader.Rows{rows}
 	so.Matrices, err = o.matrices(store)
 	return so, err
 }
@@ -135,7 +148,7 @@ func (o *planOptions) run(ctx context.Context, j *job) (any, error) {
 		return nil, err
 	}
 	j.opens(store)
-	so, err := o.session(j.machine, store)
+	so, err := o.session(ctx, j.machine, store)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +177,7 @@ func (o *openOptions) run(ctx context.Context, j *job) (any, error) {
 		return nil, err
 	}
 	j.opens(store)
-	so, err := o.session(j.machine, store)
+	so, err := o.session(ctx, j.machine, store)
 	if err != nil {
 		return nil, err
 	}

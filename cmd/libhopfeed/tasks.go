@@ -30,6 +30,8 @@ var errInterrupted = errors.New("interrupted")
 // verbs are the kinds of tasks, as their options with defaults.
 var verbs = map[string]func() verb{
 	"command": func() verb { return &commandOptions{} },
+	"extents": func() verb { return &extentsOptions{} },
+	"rows":    func() verb { return &rowsOptions{} },
 	"plan":    func() verb { return &planOptions{defaultOpen()} },
 	"open":    func() verb { o := defaultOpen(); return &o },
 	"sample":  func() verb { o := defaultSample(); return &o },

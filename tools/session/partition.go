@@ -2,9 +2,11 @@ package session
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,6 +63,55 @@ func (p Part) Each(store *format.Dir, do func(row int64)) {
 			do(row)
 		}
 	}
+}
+
+// RowsOf finds the rows of a part ("all": every row) of split number split of a store (nil: the one that it is laid out
+// by).
+func RowsOf(ctx context.Context, store *format.Dir, part string, split *int) (loader.Rows, error) {
+	if part == format.RegionAll {
+		rows := loader.Rows{List: make([]uint32, store.Manifest.Rows)}
+		for row := range rows.List {
+			rows.List[row] = uint32(row)
+		}
+		return rows, nil
+	}
+	if split == nil {
+		return loader.Rows{Region: part}, nil
+	}
+	if *split < 0 || *split >= max(1, store.Manifest.Splits) {
+		return loader.Rows{}, fmt.Errorf("%w: split %d: the store has %d splits, numbered from 0", ErrOptions, *split,
+			store.Manifest.Splits)
+	}
+	partition, err := OpenPartition(ctx, store, *split, "", machine.Limit{})
+	for _, p := range partition.Parts() {
+		if p.Name == part {
+			return p.Rows, err
+		}
+	}
+	return loader.Rows{}, cmp.Or(err, fmt.Errorf("%w: there is no part %q of a split", ErrOptions, part))
+}
+
+// RowsOfNodes finds the rows of a store that hold some nodes, in their order. A node without a row is ErrOptions.
+func RowsOfNodes(ctx context.Context, store *format.Dir, nodes []uint32) (loader.Rows, error) {
+	rowOf := map[uint32]uint32{}
+	for _, node := range nodes {
+		rowOf[node] = math.MaxUint32
+	}
+	err := store.VisitRows(ctx, func(t *format.RowTable, first int64) {
+		for i, node := range t.NodeID {
+			if _, wanted := rowOf[node]; wanted {
+				rowOf[node] = uint32(first) + uint32(i)
+			}
+		}
+	})
+	list := make([]uint32, len(nodes))
+	for i, node := range nodes {
+		if list[i] = rowOf[node]; list[i] == math.MaxUint32 && err == nil {
+			err = fmt.Errorf("%w: node %d has no row in %s, which holds %d of %d nodes", ErrOptions, node, store.Path(),
+				store.Manifest.Rows, store.Manifest.Nodes)
+		}
+	}
+	return loader.Rows{List: list}, err
 }
 
 // CountRows is the number of rows in a region of a store, or in a list.

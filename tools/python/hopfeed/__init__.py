@@ -35,8 +35,10 @@ from ._commands import (
     tune,
     verify,
 )
+from ._dataset import Dataset
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
-from ._loader import Dataset, Loader
+from ._loader import Loader
+from ._matrix import Matrix
 from ._neighbor import Block, NeighborLoader
 from ._work import from_pyg, plan
 
@@ -51,6 +53,7 @@ __all__ = [
     "Error",
     "ForkError",
     "Loader",
+    "Matrix",
     "NeighborLoader",
     "OptionError",
     "devices",

@@ -1,4 +1,4 @@
-"""Stores and graphs, and loaders of batches of stores."""
+"""Loaders of batches of stores."""
 
 from __future__ import annotations
 
@@ -7,62 +7,12 @@ from typing import Any, Iterable, Literal
 
 import numpy as np
 
-from . import _html, _native
+from . import _native
 from ._batch import Array
 from ._batches import Batches, Handle, Lease, view, view_labels
-from ._call import call, existing
+from ._dataset import Dataset
 from ._errors import OptionError
-from ._types import Memory, Path, Placement, Shuffle, Split, at_least, memory_text, one_of, shuffle_name, split_name
-
-
-class Dataset:
-    """A hop store or a graph on disk: what its manifest says. A missing path is a ``FileNotFoundError``.
-
-    ``manifest`` has all fields; the most used ones are attributes. ``matrices`` lists (operator, hop);
-    the input, hop 0, has the operator ``"x"``.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = existing(path)
-        self.manifest: dict[str, Any] = call(["inspect"], ["data"], {"data": self.path, "progress": False})
-        m = self.manifest
-        self.kind: str = m["kind"]  # "store" or "graph"
-        self.name: str = m["name"]
-        self.nodes: int = m["nodes"]
-        self.rows: int = m["rows"]
-        self.features: int = m["features"]
-        self.dtype: str = m["dtype"]
-        self.classes: int = m["classes"]
-        self.label_columns: int = m["label_columns"]
-        self.regions: dict[str, int] = {r["name"]: r["rows"] for r in m["regions"] or []}
-        names = [name.rsplit("/hop-", 1) for name in m["matrices"] or []]
-        self.matrices: list[tuple[str, int]] = [(operator, int(hop)) for operator, hop in names]
-
-    def choose(self, operators: str | Iterable[str] | None = None, hops: int | Iterable[int] | None = None) -> list[tuple[str, int]]:
-        """The matrices of some operators (None: all) and some hops: a list of them, or all up to a
-        number. Hop 0 belongs to all operators."""
-        wanted = {operators} if isinstance(operators, str) else None if operators is None else set(operators)
-        numbers = None if hops is None else set(range(hops + 1)) if isinstance(hops, (int, np.integer)) else set(hops)
-        names, there = {o for o, _ in self.matrices}, {h for _, h in self.matrices}
-        if wanted is not None and not wanted <= names:
-            raise OptionError(f"{self.path} has no operator {sorted(wanted - names)} (it has {sorted(names - {'x'})})")
-        if numbers is not None and not numbers <= there:
-            raise OptionError(f"{self.path} has no hop {sorted(numbers - there)} (it has {sorted(there)})")
-        return [
-            (o, h) for o, h in self.matrices if (wanted is None or o in wanted or h == 0) and (numbers is None or h in numbers)
-        ]
-
-    def _repr_html_(self) -> str:
-        m = self.manifest
-        rows = [("nodes", self.nodes), ("edges", m["edges"]), ("features", f"{self.features}, {self.dtype}")]
-        rows += [("classes", self.classes)] if self.classes else [("label columns", self.label_columns)]
-        if self.kind == "store":
-            rows += [("matrices", ", ".join(f"{o}/hop-{h}" for o, h in self.matrices))]
-            rows += [("rows", ", ".join(f"{rows} {name}" for name, rows in self.regions.items()))]
-        return _html.table(f"{self.kind} {self.name} in {self.path}", rows)
-
-    def __repr__(self) -> str:
-        return f"<hopfeed.Dataset {self.path!r}: {self.kind} of {self.rows} rows, {len(self.matrices)} matrices of {self.features} {self.dtype}>"
+from ._types import Memory, Path, Placement, Shuffle, Split, at_least, memory_text, node_numbers, nodes_name, one_of, shuffle_name, split_name
 
 
 class Loader(Batches[Array]):
@@ -82,7 +32,13 @@ class Loader(Batches[Array]):
         ``"auto"`` or, for the order of the store, ``"none"`` or False
     :param placement: where the input lives: ``"device"`` and ``"host"`` (both host memory; the first
         copies no batch that is one run of rows), ``"storage"`` or ``"auto"``
-    :param split: ``"train"``, ``"val"`` or ``"valid"``, ``"test"`` or ``"rest"``
+    :param split: ``"train"``, ``"val"`` or ``"valid"``, ``"test"``, ``"rest"``, or ``"all"`` rows
+    :param split_index: number of the split that ``split`` names a part of (default: the one that the store is laid out
+        by; rows of others, ``"all"`` and ``input_nodes`` are loaded from memory, not from storage, and reshuffled
+        as rows, not as chunks)
+    :param input_nodes: instead of ``split``, an array of numbers of nodes, or of a truth value for each node of the
+        graph
+    :param seed: what random orders derive from
     :param hops: the hops to load: all up to a number, or a list (None: all)
     :param operators: the operators to load (None: all)
     :param rank: which of ``world_size`` processes this one is. All get a share of each batch
@@ -106,7 +62,9 @@ class Loader(Batches[Array]):
         shuffle: Shuffle = "chunk",
         placement: Placement = "auto",
         *,
-        split: Split = "train",
+        split: Split | Literal["all"] = "train",
+        split_index: int | None = None,
+        input_nodes: Any = None,
         hops: int | Iterable[int] | None = None,
         operators: str | Iterable[str] | None = None,
         rank: int | None = None,
@@ -125,7 +83,10 @@ class Loader(Batches[Array]):
         options = open_options(locals())
         self.dataset: Dataset = options.pop("dataset")
         self._stacked, self._n_id, self._row_numbers = stacked, n_id, row_numbers
-        super().__init__("open", options, {"region": options["region"]}, reuse)
+        rows = {"region": options["region"], "split_index": options["split"]}
+        if options["node_list"] is not None:
+            rows = {"region": nodes_name(options["node_list"]), "split_index": None}
+        super().__init__("open", options, rows, reuse)
         assert self._handle
         self.matrices: list[str] = self._handle.about["matrices"]
 
@@ -162,17 +123,23 @@ def open_options(given: dict[str, Any]) -> dict[str, Any]:
         raise OptionError(f"{dataset.path} is a graph: hopfeed.propagate({dataset.path!r}, STORE) makes a store of it, and hopfeed.NeighborLoader samples it")
     one_of("dtype", given["dtype"], Literal["float32", "stored"])
     at_least(1, batch_size=given["batch_size"], world_size=given["world_size"], buffers=given["buffers"])
-    at_least(0, rank=given["rank"], seed=given["seed"], threads=given["threads"])
+    at_least(0, rank=given["rank"], split_index=given["split_index"], seed=given["seed"], threads=given["threads"])
+    index = given["split_index"] if given["split_index"] != dataset.manifest.get("split", 0) else None
+    shuffle = shuffle_name(given["shuffle"])
+    if shuffle == "chunk" and (index is not None or given["input_nodes"] is not None or given["split"] == "all"):
+        shuffle = "rr"  # these rows are no whole chunks
     return {
         "dataset": dataset,
         "store": dataset.path,
-        "region": split_name("split", given["split"]),
+        "region": split_name("split", given["split"], "all"),
+        "split": index,
+        "node_list": None if given["input_nodes"] is None else node_numbers(given["input_nodes"], dataset.nodes),
         "matrices": dataset.choose(given["operators"], given["hops"]),
         "batch_rows": given["batch_size"],
         "world": 1 if given["world_size"] is None else given["world_size"],
         "rank": given["rank"] or 0,
         "placement": one_of("placement", given["placement"], Placement),
-        "shuffle": shuffle_name(given["shuffle"]),
+        "shuffle": shuffle,
         "seed": given["seed"],
         "stored": given["dtype"] == "stored",
         "nodes": given["n_id"],

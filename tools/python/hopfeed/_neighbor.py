@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import operator
 import os
-import zlib
 from typing import Any, Generic, Literal, Sequence
 
 import numpy as np
@@ -14,8 +13,8 @@ from . import _native
 from ._batch import Array
 from ._batches import Batches, Handle, Lease, view, view_labels
 from ._errors import OptionError
-from ._loader import Dataset
-from ._types import Aggregation, Memory, Path, Sampler, Split, at_least, memory_text, one_of, shuffle_name, split_name
+from ._dataset import Dataset
+from ._types import Aggregation, Memory, Path, Sampler, Split, at_least, memory_text, node_numbers, nodes_name, one_of, shuffle_name, split_name
 
 
 class Block(Generic[Array]):
@@ -70,6 +69,7 @@ class NeighborLoader(Batches[Array]):
     :param shuffle: ``"rr"`` or True: the seed nodes are, in each epoch; ``"none"`` or False: they come in their order
     :param sampler: as ``hopfeed sample --help`` lists them, such as ``"neighbor"``, ``"labor"``, ``"ladies"`` or ``"full"``
     :param cache: of rows of features that are read from storage, such as ``"lru:1GiB"`` or ``"degree:20000rows"``
+    :param seed: what random orders and samples derive from
     :param split_index: number of the split that ``input_nodes`` names a part of
     :param placement: where features live: ``"host"`` (memory), ``"storage"``, or ``"auto"``: in memory, if they fit
     :param aggregation: what weights of edges estimate: ``"mean"``, ``"sym"`` (GCN) or ``"plain"`` (sum)
@@ -135,7 +135,7 @@ class NeighborLoader(Batches[Array]):
         if not self.num_neighbors or any(n == 0 or n < -1 for n in self.num_neighbors):
             raise OptionError(f"num_neighbors {self.num_neighbors}: want for each layer a number from 1 on, or -1 for all")
         part = split_name("input_nodes", input_nodes, "all") if isinstance(input_nodes, str) else None
-        nodes = None if part else _node_numbers(input_nodes, self.dataset.nodes)
+        nodes = None if part else node_numbers(input_nodes, self.dataset.nodes)
         options = {
             **sampling,
             "graph": self.dataset.path,
@@ -157,7 +157,7 @@ class NeighborLoader(Batches[Array]):
         }
         identity = {
             **sampling,
-            "split": part if nodes is None else f"{len(nodes)} nodes with checksum {zlib.crc32(np.asarray(nodes, np.int64).tobytes())}",
+            "split": part if nodes is None else nodes_name(nodes),
             "split_index": operator.index(split_index),
             "cache": cache if sampler == "locality" else None,  # which samples by it
         }
@@ -200,16 +200,3 @@ class NeighborLoader(Batches[Array]):
             f"<hopfeed.NeighborLoader of {self.dataset.path!r}: {self._batches} batches of {self.batch_size} seed nodes, "
             f"{self.sampler} {self.num_neighbors}, features from {self.placement}>"
         )
-
-
-def _node_numbers(chosen: Any, nodes: int) -> list[int]:
-    """The nodes that an array of numbers, or of a truth value for each node, chooses."""
-    array = np.asarray(chosen)
-    if array.dtype == bool and array.shape == (nodes,):
-        array = np.flatnonzero(array)
-    if array.ndim != 1 or not (array.dtype.kind in "iu" or array.size == 0):
-        raise OptionError(f"input_nodes is an array {array.shape} of {array.dtype}: want the name of a part, numbers of nodes, or a bool for each of {nodes} nodes")
-    if array.size and (array.min() < 0 or array.max() >= nodes):
-        raise OptionError(f"input_nodes has numbers of nodes from {array.min()} to {array.max()}: the graph has {nodes} nodes")
-    numbers: list[int] = array.tolist()
-    return numbers

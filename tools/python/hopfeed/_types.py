@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import operator
 import os
+import zlib
 from typing import Any, Literal, Union, get_args
+
+import numpy as np
 
 from ._errors import OptionError
 
@@ -68,3 +71,21 @@ def at_least(least: int, **arguments: Any) -> None:
     for name, value in arguments.items():
         if value is not None and operator.index(value) < least:
             raise OptionError(f"{name} {value}: want an integer from {least} on")
+
+
+def node_numbers(chosen: Any, nodes: int) -> list[int]:
+    """The nodes that an array of numbers, or of a truth value for each node, chooses."""
+    array = np.asarray(chosen)
+    if array.dtype == bool and array.shape == (nodes,):
+        array = np.flatnonzero(array)
+    if array.ndim != 1 or not (array.dtype.kind in "iu" or array.size == 0):
+        raise OptionError(f"input_nodes is an array {array.shape} of {array.dtype}: want the name of a part, numbers of nodes, or a bool for each of {nodes} nodes")
+    if array.size and (array.min() < 0 or array.max() >= nodes):
+        raise OptionError(f"input_nodes has numbers of nodes from {array.min()} to {array.max()}: the graph has {nodes} nodes")
+    numbers: list[int] = array.tolist()
+    return numbers
+
+
+def nodes_name(numbers: list[int]) -> str:
+    """What tells chosen nodes from others."""
+    return f"{len(numbers)} nodes with checksum {zlib.crc32(np.asarray(numbers, np.int64).tobytes())}"

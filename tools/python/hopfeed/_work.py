@@ -15,7 +15,8 @@ import numpy as np
 from . import _native
 from ._commands import import_npy
 from ._errors import OptionError
-from ._loader import Dataset, Loader, open_options
+from ._dataset import Dataset
+from ._loader import Loader, open_options
 from ._types import Path
 
 

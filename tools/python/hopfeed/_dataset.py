@@ -1,0 +1,166 @@
+"""Graphs and stores on disk."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import pathlib
+from typing import Any, Iterable
+
+import numpy as np
+
+from . import _html, _native
+from ._batch import Batch, Info
+from ._call import call, existing
+from ._errors import Error, OptionError
+from ._matrix import Matrix
+from ._types import Path, at_least
+
+
+class Dataset:
+    """A hop store or a graph on disk: what its manifest says. A missing path is a ``FileNotFoundError``.
+
+    ``manifest`` has all fields; the most used ones are attributes. ``matrices`` lists (operator, hop);
+    the input, hop 0, has the operator ``"x"``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = existing(path)
+        self._mapped: dict[str, Matrix] = {}
+        self._table: Any = None
+        self.manifest: dict[str, Any] = call(["inspect"], ["data"], {"data": self.path, "progress": False})
+        m = self.manifest
+        self.kind: str = m["kind"]  # "store" or "graph"
+        self.name: str = m["name"]
+        self.nodes: int = m["nodes"]
+        self.rows: int = m["rows"]
+        self.features: int = m["features"]
+        self.dtype: str = m["dtype"]
+        self.classes: int = m["classes"]
+        self.label_columns: int = m["label_columns"]
+        self.regions: dict[str, int] = {r["name"]: r["rows"] for r in m["regions"] or []}
+        names = [name.rsplit("/hop-", 1) for name in m["matrices"] or []]
+        self.matrices: list[tuple[str, int]] = [(operator, int(hop)) for operator, hop in names]
+
+    def __len__(self) -> int:
+        """The number of rows: of a graph, its nodes."""
+        return self.rows
+
+    def __getitem__(self, rows: Any) -> Batch[Any]:
+        """Rows by their numbers: features ``x`` [..., matrices, features], or [..., features] of a graph, labels ``y``
+        and the numbers of nodes ``n_id``. So a store is a map-style data set of PyTorch too; a ``Loader`` is faster."""
+        names = [f"{operator}/hop-{hop}" for operator, hop in self.matrices]
+        x = [self.matrix(name).rows[rows] for name in names]
+        features = np.stack(x, axis=-2) if self.kind == "store" else x[0]
+        numbers = np.arange(self.rows)[rows]
+        size = int(np.size(numbers))
+        return Batch({"x": features, "y": self.y[rows], "n_id": self.n_id[rows], "info": Info(0, size, size)})
+
+    def matrix(self, name: str) -> Matrix:
+        """A matrix, such as ``"sym/hop-2"``, mapped from disk."""
+        if name not in self._mapped:
+            if name not in [f"{operator}/hop-{hop}" for operator, hop in self.matrices]:
+                raise OptionError(f"{self.path} has no matrix {name!r} (it has {', '.join(f'{o}/hop-{h}' for o, h in self.matrices)})")
+            self._mapped[name] = Matrix(self.path, name, self.nodes, self._rows_of if self.kind == "store" else None)
+        return self._mapped[name]
+
+    @property
+    def x(self) -> Matrix:
+        """The features of the graph: ``graph.x[numbers]`` reads those of some nodes."""
+        return self.matrix("x/hop-0")
+
+    @functools.cached_property
+    def n_id(self) -> np.ndarray[Any, Any]:
+        """The number of the node of each row, [rows]."""
+        return np.arange(self.rows) if self.kind == "graph" else self._column("nodes", "<u4").astype(np.int64)
+
+    @functools.cached_property
+    def y(self) -> np.ndarray[Any, Any]:
+        """The label of each row: [rows], the class, or [rows, L]. -1, and of values NaN, is unlabelled."""
+        if not self.label_columns:
+            return np.full(self.rows, -1)
+        if self.manifest.get("label_values"):
+            return self._column("labels", "<f4").reshape(self.rows, -1)
+        if self.label_columns > 1:
+            return self._column("labels", "|i1").reshape(self.rows, -1)
+        return self._column("labels", "<i4").astype(np.int64)
+
+    @functools.cached_property
+    def splits(self) -> np.ndarray[Any, Any]:
+        """The part of each row in each split, [rows, splits]: 0 none, 1 train, 2 val, 3 test."""
+        return self._column("splits", "|u1").reshape(self.rows, -1)
+
+    def _column(self, name: str, typestr: str) -> np.ndarray[Any, Any]:
+        if self._table is None:
+            self._table = _native.run("rows", {"path": self.path})
+        return np.frombuffer(base64.b64decode(self._table.pop(name) or ""), typestr)
+
+    @functools.cached_property
+    def _row_by_node(self) -> np.ndarray[Any, Any]:
+        rows = np.full(self.nodes, -1)
+        rows[self.n_id] = np.arange(self.rows)
+        return rows
+
+    def _rows_of(self, nodes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        rows: np.ndarray[Any, Any] = self._row_by_node[nodes]
+        if rows.size and rows.min() < 0:
+            raise IndexError(f"node {np.atleast_1d(nodes)[np.atleast_1d(rows) < 0][0]} has no row in {self.path}, which holds {self.rows} of {self.nodes} nodes")
+        return rows
+
+    def folds(self, k: int, seed: int = 0) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+        """The labelled nodes in k parts at random: for each, the nodes of the others, to train on, and its own, to
+        validate on, as the ``input_nodes`` of loaders."""
+        at_least(2, k=k)
+        labels: Any = self.y.reshape(self.rows, -1)
+        labelled = self.n_id[(labels == labels).all(axis=1) & (labels != -1).any(axis=1)]
+        parts = np.array_split(np.random.default_rng(seed).permutation(labelled), k)
+        return [(np.concatenate(parts[:i] + parts[i + 1 :]), part) for i, part in enumerate(parts)]
+
+    def to_arrow(self) -> Any:
+        """A ``pyarrow.Table`` of all rows, mapped from disk, without a copy: the columns of the table of rows, such as
+        ``node``, ``label`` and ``splits``, and a column for each matrix, such as ``sym/hop-2``, of lists.
+
+        ``polars.DataFrame(dataset)`` and ``pandas.DataFrame.from_arrow(dataset)`` call it by themselves."""
+        import pyarrow as pa  # type: ignore[import-untyped]
+
+        def read(files: Iterable[str]) -> Any:
+            return pa.concat_tables(pa.ipc.open_file(pa.memory_map(file)).read_all() for file in files)
+
+        rows = pathlib.Path(self.path, "rows" if self.kind == "store" else "nodes")
+        table = read(sorted(map(str, rows.glob("part-*.arrow"))))
+        for operator, hop in self.matrices:
+            name = f"{operator}/hop-{hop}"
+            files = self.matrix(name).files
+            if not all(file.endswith(".arrow") for file in files):
+                raise Error(f"{name} of {self.path} was left in place, in {files[0]}: it is no table")
+            table = table.append_column(name, read(files).column(0))
+        return table
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def choose(self, operators: str | Iterable[str] | None = None, hops: int | Iterable[int] | None = None) -> list[tuple[str, int]]:
+        """The matrices of some operators (None: all) and some hops: a list of them, or all up to a
+        number. Hop 0 belongs to all operators."""
+        wanted = {operators} if isinstance(operators, str) else None if operators is None else set(operators)
+        numbers = None if hops is None else set(range(hops + 1)) if isinstance(hops, (int, np.integer)) else set(hops)
+        names, there = {o for o, _ in self.matrices}, {h for _, h in self.matrices}
+        if wanted is not None and not wanted <= names:
+            raise OptionError(f"{self.path} has no operator {sorted(wanted - names)} (it has {sorted(names - {'x'})})")
+        if numbers is not None and not numbers <= there:
+            raise OptionError(f"{self.path} has no hop {sorted(numbers - there)} (it has {sorted(there)})")
+        return [
+            (o, h) for o, h in self.matrices if (wanted is None or o in wanted or h == 0) and (numbers is None or h in numbers)
+        ]
+
+    def _repr_html_(self) -> str:
+        m = self.manifest
+        rows = [("nodes", self.nodes), ("edges", m["edges"]), ("features", f"{self.features}, {self.dtype}")]
+        rows += [("classes", self.classes)] if self.classes else [("label columns", self.label_columns)]
+        if self.kind == "store":
+            rows += [("matrices", ", ".join(f"{o}/hop-{h}" for o, h in self.matrices))]
+            rows += [("rows", ", ".join(f"{rows} {name}" for name, rows in self.regions.items()))]
+        return _html.table(f"{self.kind} {self.name} in {self.path}", rows)
+
+    def __repr__(self) -> str:
+        return f"<hopfeed.Dataset {self.path!r}: {self.kind} of {self.rows} rows, {len(self.matrices)} matrices of {self.features} {self.dtype}>"

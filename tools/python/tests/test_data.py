@@ -1,0 +1,142 @@
+"""What graphs and stores have, read without a loader, and loaders of chosen rows."""
+
+import os
+import unittest
+
+import numpy as np
+
+import hopfeed
+import stores
+from test_hopfeed import WithStore, epoch
+
+
+class Data(WithStore):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.data = hopfeed.Dataset(cls.store)
+        cls.graph = hopfeed.Dataset(os.path.join(cls.folder.name, "graph"))
+        cls.stored = np.flatnonzero(cls.arrays["splits"] >= 0)  # all have labels: the store has every node
+
+    def test_matrices_are_read_by_node_and_by_row(self):
+        for hop, name in enumerate(("x/hop-0", "rw/hop-1", "rw/hop-2")):
+            m = self.data.matrix(name)
+            self.assertEqual((m.shape, m.dtype, len(m)), ((self.data.rows, stores.FEATURES), np.float32, self.data.rows))
+            nodes = self.data.n_id
+            for chosen in (nodes[:1], nodes[::-1], nodes[:0], nodes[[5, 5, 3]].reshape(1, 3), int(nodes[7]), np.uint32(nodes[7])):
+                np.testing.assert_allclose(m[chosen], self.expected[chosen][..., hop, :], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(m.rows[3:17:2], self.expected[nodes[3:17:2]][:, hop], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(np.asarray(m), self.expected[nodes][:, hop], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(np.stack(list(m)), self.expected[nodes][:, hop], rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(self.graph.x[[3, 1]], self.arrays["node_feat"][[3, 1]])
+        np.testing.assert_array_equal(self.graph.x[self.arrays["splits"] == 1], self.arrays["node_feat"][self.arrays["splits"] == 1])
+        np.testing.assert_array_equal(self.graph.x[-3:], self.arrays["node_feat"][-3:])
+        for wrong, kind in ((stores.NODES, IndexError), (np.ones(3, bool), IndexError), ([0.5], hopfeed.OptionError)):
+            with self.assertRaises(kind):
+                self.graph.x[wrong]
+        with self.assertRaisesRegex(hopfeed.OptionError, "rw/hop-1, rw/hop-2"):
+            self.data.matrix("sym/hop-1")
+
+    def test_rows_are_indexed_and_iterated_over(self):
+        self.assertEqual((len(self.graph), len(self.data)), (stores.NODES, self.data.rows))
+        np.testing.assert_array_equal(self.graph.y, np.where(self.arrays["splits"] == -1, self.graph.y, self.arrays["node_label"]))
+        np.testing.assert_array_equal(np.array([0, 1, 2, 3])[self.graph.splits[:, 0]] - 1, self.arrays["splits"])
+        for row, b in zip(range(3), self.data):
+            np.testing.assert_allclose(b.x, self.expected[b.n_id], rtol=1e-5, atol=1e-6)
+            self.assertEqual((b.x.shape, b.y, b.n_id), ((3, 5), self.arrays["node_label"][b.n_id], self.data.n_id[row]))
+        b = self.data[[4, 2]]
+        np.testing.assert_allclose(b.x, self.expected[b.n_id], rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(self.graph[10:12].x, self.arrays["node_feat"][10:12])
+        with self.assertRaises(IndexError):
+            self.data[len(self.data)]
+
+    def test_types_and_kinds_of_labels(self):
+        import tempfile
+
+        rng = np.random.default_rng(5)
+        several = rng.integers(0, 2, (stores.NODES, 3)).astype(np.int8)
+        values = rng.standard_normal((stores.NODES, 2), dtype=np.float32)
+        for dtype, labels in (("float16", several), ("bfloat16", values)):
+            with tempfile.TemporaryDirectory() as folder:
+                arrays, store = stores.make(folder, dtype, labels)
+                data = hopfeed.Dataset(store)
+                np.testing.assert_allclose(data.matrix("rw/hop-2")[data.n_id], stores.propagated(arrays)[data.n_id, 2], rtol=1e-2, atol=1e-2)
+                np.testing.assert_array_equal(data.y, labels[data.n_id])
+
+    def test_a_loader_takes_chosen_nodes(self):
+        chosen = self.data.n_id[::3]
+        mask = np.zeros(stores.NODES, bool)
+        mask[chosen] = True
+        for placement in ("host", "device"):
+            for shuffle in (False, "rr", "chunk"):
+                for nodes in (chosen, mask):
+                    loader = hopfeed.Loader(self.data, 50, shuffle, placement, input_nodes=nodes)
+                    found, x, y = epoch(loader)
+                    self.assertEqual((loader.rows, sorted(found)), (len(chosen), sorted(chosen)))
+                    np.testing.assert_allclose(x, self.expected[found], rtol=1e-5, atol=1e-6)
+                    np.testing.assert_array_equal(y, self.arrays["node_label"][found])
+                    if shuffle is False:
+                        np.testing.assert_array_equal(found, chosen if nodes is chosen else np.sort(chosen))
+        found = epoch(hopfeed.Loader(self.data, 50, False, split="all"))[0]
+        np.testing.assert_array_equal(found, self.data.n_id)
+        shares = [epoch(hopfeed.Loader(self.data, 50, "rr", "host", input_nodes=chosen, rank=r, world_size=2))[0] for r in range(2)]
+        self.assertEqual(sorted(np.concatenate(shares)), sorted(chosen))
+        with self.assertRaisesRegex(hopfeed.OptionError, "storage"):
+            hopfeed.Loader(self.data, 50, placement="storage", input_nodes=chosen)
+        with self.assertRaisesRegex(hopfeed.OptionError, "input_nodes"):
+            hopfeed.Loader(self.data, 50, input_nodes=[stores.NODES])
+        state = hopfeed.Loader(self.data, 50, input_nodes=chosen).state_dict()
+        with self.assertRaisesRegex(hopfeed.OptionError, "region"):
+            hopfeed.Loader(self.data, 50, input_nodes=chosen[1:]).load_state_dict(state)
+
+    def test_folds_train_on_all_but_one_part(self):
+        folds = self.data.folds(5, seed=1)
+        np.testing.assert_array_equal(np.sort(np.concatenate([val for _, val in folds])), np.sort(self.data.n_id[self.data.y >= 0]))
+        for train, val in folds:
+            self.assertFalse(set(train) & set(val))
+            found = [epoch(hopfeed.Loader(self.data, 50, input_nodes=nodes))[0] for nodes in (train, val)]
+            self.assertEqual([sorted(f) for f in found], [sorted(train), sorted(val)])
+
+    def test_another_split_of_the_graph_is_loaded(self):
+        rng = np.random.default_rng(2)
+        splits = rng.integers(0, 3, (2, stores.NODES)).astype(np.int8)
+        folder = os.path.join(self.folder.name, "two")
+        arrays = stores.write_arrays(folder)
+        np.save(os.path.join(folder, "splits.npy"), splits)
+        graph = hopfeed.import_npy(folder, folder + "-graph", progress=False)
+        hopfeed.propagate(graph, folder + "-store", hops=1, progress=False)
+        for index in range(2):
+            for part, name in enumerate(("train", "val", "test")):
+                found, x, y = epoch(hopfeed.Loader(folder + "-store", 50, split=name, split_index=index))
+                self.assertEqual(sorted(found), np.flatnonzero(splits[index] == part).tolist())
+                np.testing.assert_array_equal(x[:, 0], arrays["node_feat"][found])
+        with self.assertRaisesRegex(hopfeed.OptionError, "split 2"):
+            hopfeed.Loader(folder + "-store", 50, split_index=2)
+
+
+try:
+    import pyarrow
+except ImportError:
+    pyarrow = None
+
+
+@unittest.skipIf(pyarrow is None, "pyarrow is not installed")
+class Tables(WithStore):
+    def test_tables_are_mapped_and_go_to_other_packages(self):
+        data = hopfeed.Dataset(self.store)
+        before = pyarrow.total_allocated_bytes()
+        table = data.to_arrow()
+        self.assertLess(pyarrow.total_allocated_bytes() - before, 4096)  # mapped
+        self.assertEqual(table["node"].to_pylist(), data.n_id.tolist())
+        np.testing.assert_array_equal(np.stack(table["rw/hop-2"].to_numpy()), np.asarray(data.matrix("rw/hop-2")))
+        self.assertEqual(hopfeed.Dataset(os.path.join(self.folder.name, "graph")).to_arrow().num_rows, stores.NODES)
+        for name, make in (("polars", lambda m: m.DataFrame(data)), ("pandas", lambda m: m.DataFrame.from_arrow(data))):
+            try:
+                frame = make(__import__(name))
+            except ImportError:
+                continue
+            self.assertEqual(list(frame["label"]), data.y.tolist())
+
+
+if __name__ == "__main__":
+    unittest.main()
