@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/gds/testdevice"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
@@ -52,7 +53,7 @@ func TestTheDeviceSamplesWhatTheProcessorDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Close()
-	b := &bench{t: t, device: device}
+	b, w := &bench{t: t, device: device}, newWorker(t)
 	batches := [][]uint32{{0, 4, 7, 2, 399}, {4}, {27, 47, 67, 1, 3, 5, 8, 12, 200, 201, 202, 14, 20}, {9}, {}}
 	var many []uint32 // more than a chunk of the processor's
 	for v := range uint32(400) {
@@ -80,24 +81,20 @@ func TestTheDeviceSamplesWhatTheProcessorDoes(t *testing.T) {
 					m, err := NewMethod(t.Context(), c.name, b.topology, o)
 					b.must(err)
 					defer func() { b.must(m.Close()) }()
-					d, err := m.OnDevice(device)
-					b.must(err)
-					defer func() { b.must(d.Close()) }()
 					s, err := m.NewSampler()
 					b.must(err)
 					defer func() { b.must(s.Close()) }()
-					on := d.NewSampler(device, stream)
-					defer func() { b.must(on.Close()) }()
+					on := b.onDevice(m, stream)
 					var want MiniBatch
 					for i, seeds := range append(batches, batches[0]) {
 						b.must(s.Sample(t.Context(), &want, seeds, Key(3, 1, i)))
-						got, err := on.Sample(t.Context(), seeds, Key(3, 1, i))
+						got, err := on.sample(w, seeds, Key(3, 1, i))
 						b.must(err)
-						if inputs := read[uint32](b, stream, got.Inputs); !slices.Equal(inputs, want.Inputs) {
+						if inputs := read[uint32](b, stream, got.inputs); !slices.Equal(inputs, want.Inputs) {
 							t.Fatalf("batch %d: inputs are %v, want %v", i, inputs, want.Inputs)
 						}
 						for k, w := range want.Blocks {
-							g := got.Blocks[k]
+							g := got.blocks[k]
 							if g.Destinations != w.Destinations || g.Sources != w.Sources ||
 								!slices.Equal(read[uint32](b, stream, g.Offsets), w.Offsets) ||
 								!slices.Equal(read[uint32](b, stream, g.Indices), w.Indices) {
@@ -117,14 +114,13 @@ func TestTheDeviceSamplesWhatTheProcessorDoes(t *testing.T) {
 func TestSeedsThatTheDeviceCannotSampleAreErrors(t *testing.T) {
 	b := newUnifiedBench(t, toy)
 	m := b.method("neighbor", Options{Fanouts: []int{2}})
-	s := b.onDevice(m).NewSampler(b.device, b.stream())
-	defer func() { b.must(s.Close()) }()
+	s, w := b.onDevice(m, b.stream()), newWorker(t)
 	for want, seeds := range map[string][]uint32{"two seeds are node 5": {5, 1, 5}, "a seed is node 211": {0, 211}} {
-		if _, err := s.Sample(t.Context(), seeds, 1); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := s.sample(w, seeds, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", seeds, err)
 		}
 	}
-	if _, err := s.Sample(t.Context(), []uint32{5, 1}, 1); err != nil {
+	if _, err := s.sample(w, []uint32{5, 1}, 1); err != nil {
 		t.Errorf("after errors: %v", err)
 	}
 }
@@ -148,7 +144,7 @@ func TestWhatOnlyTheProcessorSamplesIsRefusedWithTheReason(t *testing.T) {
 	} {
 		m, err := NewMethod(t.Context(), c.name, c.topology, Options{Fanouts: []int{2}})
 		b.must(err)
-		if _, err := m.OnDevice(c.device); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.want) {
+		if _, err := newDeviceSampler(c.device, m); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 		b.must(m.Close())
@@ -176,13 +172,24 @@ func newUnifiedBench(t testing.TB, g graphtest.Graph) *bench {
 	return b
 }
 
-func (b *bench) onDevice(m *Method) *DeviceMethod {
+// onDevice makes a sampler that works on a stream of the bench's device.
+func (b *bench) onDevice(m *Method, stream gds.Stream) *deviceSampler {
 	b.t.Helper()
-	d, err := m.OnDevice(b.device)
+	s, err := newDeviceSampler(b.device, m)
 	b.must(err)
-	b.t.Cleanup(func() { b.must(d.Close()) })
-	return d
+	s.stream = stream
+	b.t.Cleanup(func() { b.must(s.close()) })
+	return s
 }
+
+func newWorker(t *testing.T) *pipeline.Worker {
+	p := pipeline.New(t.Context())
+	t.Cleanup(p.Close)
+	return p.Worker("test")
+}
+
+// allByDevice is a schedule by which the device prepares all batches of a set.
+func allByDevice(s *Set) *Schedule { return &Schedule{Rules: byChance(s.Batches(), 1, 0)} }
 
 func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 	for _, g := range []graphtest.Graph{
@@ -200,12 +207,13 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 					m := b.method(sampler, Options{Fanouts: []int{3, 2}, Aggregation: Sym})
 					nodes := everyThird(g.Nodes)
 					plan := chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Seed: 4}
-					o := LoaderOptions{Labels: b.labels, NodeIDs: true}
+					o := LoaderOptions{Labels: b.labels, NodeIDs: true, Buffers: Buffers(5, 3)}
 					o.Cache = b.cache(policy, g, m, nodes, plan)
-					d, l := b.onDevice(m), b.open(o)
+					l := b.open(o)
+					b.must(l.PrepareOnDevice(m))
 					train, err := l.Set(nodes, m, plan)
 					b.must(err)
-					b.must(train.PrepareOnDevice(d))
+					b.must(train.SetSchedule(allByDevice(train)))
 					valid, err := l.Set([]uint32{1, 2, 4, 3}, m, chunk.Plan{BatchRows: 3})
 					b.must(err)
 					stream := b.stream()
@@ -221,7 +229,7 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 								t.Fatalf("an epoch has the seeds %v, want %v", seen, want)
 							}
 						}
-						b.must(valid.PrepareOnDevice(d)) // after an epoch of the other route
+						b.must(valid.SetSchedule(allByDevice(valid))) // after an epoch of the other route
 					}
 					stats := l.Stats()
 					traffic := stats.Traffic
@@ -245,7 +253,6 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 func TestRoutesHitTheCacheAlike(t *testing.T) {
 	b := newUnifiedBench(t, toy)
 	m := b.method("neighbor", Options{Fanouts: []int{3, 2}})
-	d := b.onDevice(m)
 	var hits [2]int64
 	for route := range hits {
 		spec, err := cache.Parse("degree:800")
@@ -253,11 +260,12 @@ func TestRoutesHitTheCacheAlike(t *testing.T) {
 		opened, err := OpenCache(t.Context(), spec,
 			CacheOptions{Topology: b.topology, RowBytes: 20, Plan: chunk.Plan{BatchRows: 1}})
 		b.must(err)
-		l := b.open(LoaderOptions{Cache: opened.Cache})
+		l := b.open(LoaderOptions{Cache: opened.Cache, Buffers: Buffers(5, 3)})
 		s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 16, Order: chunk.Shuffled})
 		b.must(err)
 		if route == 1 {
-			b.must(s.PrepareOnDevice(d))
+			b.must(l.PrepareOnDevice(m))
+			b.must(s.SetSchedule(allByDevice(s)))
 		}
 		for _, err := range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
 			b.must(err)
@@ -272,48 +280,38 @@ func TestRoutesHitTheCacheAlike(t *testing.T) {
 func TestTheDevicePreparesOnlyWhatItReaches(t *testing.T) {
 	b := newUnifiedBench(t, toy)
 	m := b.method("neighbor", Options{Fanouts: []int{2}})
-	d := b.onDevice(m)
-	set := func(o LoaderOptions, f features.Source) *Set {
-		o.Device, o.Features = b.device, f
-		l, err := Open(o)
-		b.must(err)
-		t.Cleanup(func() { b.must(l.Close()) })
-		s, err := l.Set([]uint32{1, 2}, m, chunk.Plan{BatchRows: 2})
-		b.must(err)
-		return s
-	}
 	loaded, err := features.LoadHost(t.Context(), b.graph, 1)
 	b.must(err)
 	t.Cleanup(func() { b.must(loaded.Close()) })
-	spec, err := cache.Parse("lru:800")
-	b.must(err)
-	opened, err := OpenCache(t.Context(), spec, CacheOptions{Topology: b.topology, RowBytes: 20,
-		Plan: chunk.Plan{BatchRows: 1}})
-	b.must(err)
-	for want, s := range map[string]*Set{
-		"not in pinned host memory":             set(LoaderOptions{}, loaded),
-		"cache lru changes from batch to batch": set(LoaderOptions{Cache: opened.Cache}, b.features),
-	} {
-		if err := s.PrepareOnDevice(d); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
-			t.Errorf("want %q, got %v", want, err)
-		}
+	pinned := b.features
+	b.features = loaded
+	err = b.open(LoaderOptions{}).PrepareOnDevice(m)
+	if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "not in pinned host memory") {
+		t.Errorf("features that are not pinned: %v", err)
 	}
-	other := set(LoaderOptions{}, b.features)
-	other.method = b.method("labor", Options{Fanouts: []int{2}})
-	if err := other.PrepareOnDevice(d); err == nil {
-		t.Error("a device prepares batches by another method than the host")
+	b.features = pinned
+	l := b.open(LoaderOptions{Buffers: Buffers(5, 3)})
+	b.must(l.PrepareOnDevice(m))
+	s, err := l.Set([]uint32{1, 2}, b.method("labor", Options{Fanouts: []int{2}}), chunk.Plan{BatchRows: 2})
+	b.must(err)
+	b.must(s.SetSchedule(allByDevice(s)))
+	for _, err := range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
+		if !errors.Is(err, ErrOptions) {
+			t.Errorf("a device prepares batches by another method than the host: %v", err)
+		}
 	}
 }
 
 func TestAnEpochThatTheDevicePreparesCanBeLeftAndGoesOn(t *testing.T) {
 	b := newUnifiedBench(t, toy)
 	m := b.method("labor", Options{Fanouts: []int{3, 2}})
-	d, plan := b.onDevice(m), chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, Seed: 9}
-	l := b.open(LoaderOptions{NodeIDs: true, Buffers: 3})
+	plan := chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, Seed: 9}
+	l := b.open(LoaderOptions{NodeIDs: true, Buffers: Buffers(5, 3)})
 	s, err := l.Set(everyThird(toy.Nodes), m, plan)
 	b.must(err)
 	want := b.batchesOf(s, 1, 0)
-	b.must(s.PrepareOnDevice(d))
+	b.must(l.PrepareOnDevice(m))
+	b.must(s.SetSchedule(allByDevice(s)))
 	for leave := range 3 {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stop := errors.New("stopped")
@@ -346,13 +344,14 @@ func TestAnEpochThatTheDevicePreparesCanBeLeftAndGoesOn(t *testing.T) {
 func TestRanksSampleOnTheirDevices(t *testing.T) {
 	b := newUnifiedBench(t, toy)
 	m := b.method("neighbor", Options{Fanouts: []int{2}})
-	d, nodes := b.onDevice(m), everyThird(toy.Nodes)[:34]
+	nodes := everyThird(toy.Nodes)[:34]
 	seen := 0
 	for rank := range 4 {
-		l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true})
+		l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Buffers: Buffers(5, 3)})
+		b.must(l.PrepareOnDevice(m))
 		s, err := l.Set(nodes, m, chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Rank: rank, World: 4})
 		b.must(err)
-		b.must(s.PrepareOnDevice(d))
+		b.must(s.SetSchedule(allByDevice(s)))
 		stream := b.stream()
 		for batch, err := range s.EpochFrom(t.Context(), stream, 0, 0) {
 			b.must(err)
@@ -367,11 +366,11 @@ func TestRanksSampleOnTheirDevices(t *testing.T) {
 func TestABatchThatDoesNotFitTheDeviceIsAnErrorThatSaysSo(t *testing.T) {
 	b := newUnifiedBench(t, toy)
 	m := b.method("full", Options{Fanouts: []int{1, 1, 1}})
-	d := b.onDevice(m)
-	l := b.open(LoaderOptions{MaxBatchBytes: 3000})
+	l := b.open(LoaderOptions{MaxBatchBytes: 3000, Buffers: Buffers(5, 3)})
+	b.must(l.PrepareOnDevice(m))
 	s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 60})
 	b.must(err)
-	b.must(s.PrepareOnDevice(d))
+	b.must(s.SetSchedule(allByDevice(s)))
 	batches := 0
 	for _, err = range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
 		batches++

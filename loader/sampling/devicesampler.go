@@ -1,32 +1,67 @@
 package sampling
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
-// DeviceMethod is a method by which devices sample a graph by themselves, while it lies in pinned host
-// memory: what the samplers of all streams share. It is safe for concurrent use.
-type DeviceMethod struct {
-	method *Method
-	graph  gds.Graph
-	labor  bool
-	memory gds.Memory
+// deviceSampler is how a loader's device prepares batches by itself: it samples the topology and gathers features
+// through its cache of rows, while topology and features stay in pinned host memory (Route 1 of MorphGL, section 4.1).
+// The host says how large blocks are, and writes labels. Batches are the same that Samplers of the method make. Its
+// memory on the device grows with the batches.
+//
+// On an emulated device (gds/host), what crosses the link takes its time, and the processor does the device's work.
+type deviceSampler struct {
+	method   *Method
+	device   gds.Device
+	graph    gds.Graph
+	features gds.Tensor // pinned
+	factors  gds.Memory // pinned, of graph
+	stream   gds.Stream // of the epoch
+
+	nodes, items epoch.Growing // uint32: of the batch; of a block, before they get local ids
+	blocks       []blockMemory
+	counts       epoch.Growing // int64, uint32
+	host         epoch.Growing // pinned: a count, then seeds
+	sorted       []uint32      // seeds
 }
 
-// OnDevice prepares the method for devices of the kind of device. It can be for neighbor (unless by
-// weight), full and labor, of a PinnedTopology, on a device with memory of its own that reads pinned
-// memory by itself (gds.Info.MapsPinned); else the error is ErrOptions and says why not. The caller
-// closes the result before the method and the topology.
-func (m *Method) OnDevice(device gds.Device) (*DeviceMethod, error) {
+// blockMemory is memory for a block.
+type blockMemory struct{ offsets, indices, weights epoch.Growing }
+
+// countBytes is the space of a count in pinned memory, before seeds.
+const countBytes = gds.Align
+
+// PrepareOnDevice lets the loader's device prepare the batches of a method by itself, where a schedule asks for that.
+// The method can be neighbor (unless by weight), full and labor, of a PinnedTopology. The device must have memory of
+// its own and read pinned memory by itself (gds.Info.MapsPinned), and the features must be in such memory
+// (features.LoadPinned); else the error is ErrOptions and says why not. It is called once.
+func (l *Loader) PrepareOnDevice(m *Method) error {
+	s, err := newDeviceSampler(l.o.Device, m)
+	if err != nil {
+		return err
+	}
+	l.onDevice = s
+	if host, ok := l.o.Features.(*features.Host); ok {
+		if s.features, ok = host.Pinned(); ok {
+			return nil
+		}
+	}
+	l.onDevice = nil
+	err = fmt.Errorf("%w: the device cannot gather features by itself: they are not in pinned host memory", ErrOptions)
+	return errors.Join(err, s.close())
+}
+
+func newDeviceSampler(device gds.Device, m *Method) (*deviceSampler, error) {
 	topology := m.topology
 	if c, ok := topology.(*ListCache); ok {
 		topology = c.Topology
@@ -49,67 +84,50 @@ func (m *Method) OnDevice(device gds.Device) (*DeviceMethod, error) {
 	if why != "" {
 		return nil, fmt.Errorf("%w: batches cannot be prepared on the device: %s", ErrOptions, why)
 	}
-	f := m.factors
-	d := &DeviceMethod{method: m, labor: m.name == "labor", memory: gds.Memory{Device: device}}
-	d.graph = gds.Graph{Offsets: pinned.offsets, Sources: pinned.sources, Weights: pinned.weights, Mean: f.mean,
-		AddLoops: f.added}
-	what := fmt.Sprintf("coefficients of %d nodes", m.topology.Nodes())
-	d.graph.RowFactors = pin(&d.memory, what, f.s, gds.Float32)
-	d.graph.Loops = pin(&d.memory, what, f.loops, gds.Uint32)
-	if d.memory.Err != nil {
-		return nil, errors.Join(d.memory.Err, d.Close())
-	}
+	f, what := m.factors, fmt.Sprintf("coefficients of %d nodes", m.topology.Nodes())
+	s := &deviceSampler{method: m, device: device, factors: gds.Memory{Device: device},
+		blocks: make([]blockMemory, m.Layers())}
+	s.graph = gds.Graph{Offsets: pinned.offsets, Sources: pinned.sources, Weights: pinned.weights, Mean: f.mean,
+		AddLoops: f.added, RowFactors: pin(&s.factors, what, f.s, gds.Float32),
+		Loops: pin(&s.factors, what, f.loops, gds.Uint32)}
 	if f.t != nil { // it is s
-		d.graph.ColumnFactors = d.graph.RowFactors
+		s.graph.ColumnFactors = s.graph.RowFactors
 	}
-	return d, nil
+	if s.factors.Err != nil {
+		return nil, errors.Join(s.factors.Err, s.factors.Free())
+	}
+	return s, nil
 }
 
-// Close frees what samplers share, after all of them are closed.
-func (d *DeviceMethod) Close() error { return d.memory.Free() }
-
-// DeviceSampler samples mini-batches on a device: the same mini-batches that a Sampler of the method makes. It has
-// memory of its own there, which grows with the batches, and belongs to one goroutine at a time.
-type DeviceSampler struct {
-	m      *DeviceMethod
-	device gds.Device
-	stream gds.Stream
-
-	nodes, items epoch.Growing // uint32: of the batch; of a block, before they get local ids
-	blocks       []blockMemory
-	total, count epoch.Growing // int64, uint32
-	host         epoch.Growing // pinned: counts, then seeds
-	sorted       []uint32      // seeds
-
-	wait func(ctx context.Context, e gds.Event) error
+// begin begins an epoch of a loader on a stream, after the rows of the cache were brought.
+func (s *deviceSampler) begin(l *Loader, stream gds.Stream) error {
+	s.stream = stream
+	rows := l.rows
+	if rows == nil {
+		return nil
+	}
+	table := l.o.Cache.Table()
+	if rows.table == nil {
+		what := fmt.Sprintf("the table of cached rows of %d nodes", len(table))
+		if rows.table = rows.memory.Alloc(what, 4*int64(len(table))); rows.memory.Err != nil {
+			return rows.memory.Err
+		}
+	}
+	return gds.Upload(l.o.Device, stream, rows.slots(), table)
 }
 
-// blockMemory is memory for a block.
-type blockMemory struct{ offsets, indices, weights epoch.Growing }
-
-// countBytes is the space of counts in pinned memory, before seeds.
-const countBytes = gds.Align
-
-// NewSampler makes a sampler that works on a stream of a device. The caller closes it, before both.
-func (d *DeviceMethod) NewSampler(device gds.Device, stream gds.Stream) *DeviceSampler {
-	s := &DeviceSampler{m: d, device: device, stream: stream}
-	s.wait = func(ctx context.Context, e gds.Event) error { return e.Wait(ctx) }
-	s.blocks = make([]blockMemory, d.method.Layers())
-	return s
+// deviceBatch is a mini-batch on the device: see MiniBatch. It is valid until the next call of sample, for work on the
+// stream of the epoch.
+type deviceBatch struct {
+	inputs gds.Tensor     // uint32 [1,N]: node ids, the seeds first
+	blocks []loader.Block // in the order in which a model computes them
 }
 
-// DeviceBatch is a mini-batch on the device: see MiniBatch. It is valid until the next call of Sample,
-// for work on the sampler's stream.
-type DeviceBatch struct {
-	Inputs gds.Tensor     // uint32 [1,N]: node ids, the seeds first
-	Blocks []loader.Block // in the order in which a model computes them
-}
-
-// Sample makes the mini-batch of seeds, which are distinct nodes: the same that Sampler.Sample makes with this key. It
+// sample makes the mini-batch of seeds, which are distinct nodes: the same that Sampler.Sample makes with this key. It
 // waits for the device twice a layer, since the host has to know how large blocks are; work that was enqueued on the
 // stream before is done then.
-func (s *DeviceSampler) Sample(ctx context.Context, seeds []uint32, key uint64) (b DeviceBatch, err error) {
-	m := s.m.method
+func (s *deviceSampler) sample(w *pipeline.Worker, seeds []uint32, key uint64) (b deviceBatch, err error) {
+	m := s.method
 	s.sorted = append(s.sorted[:0], seeds...)
 	slices.Sort(s.sorted)
 	for i, v := range s.sorted {
@@ -120,95 +138,87 @@ func (s *DeviceSampler) Sample(ctx context.Context, seeds []uint32, key uint64) 
 			return b, fmt.Errorf("two seeds are node %d: the seeds of a batch must be distinct", v)
 		}
 	}
-	known, err := s.begin(ctx, seeds)
+	known, nodeBytes := len(seeds), 4*int64(len(seeds))
+	err = s.room(w, &s.host, countBytes+nodeBytes, s.device.AllocPinned)
+	if err == nil {
+		err = s.room(w, &s.counts, 2*8, s.device.Alloc)
+	}
+	if err == nil {
+		err = s.room(w, &s.nodes, nodeBytes, s.device.Alloc)
+	}
 	if err != nil {
 		return b, err
 	}
-	b.Blocks = make([]loader.Block, m.Layers())
+	copy(dtype.Uint32s(s.host.Bytes()[countBytes:][:nodeBytes]), seeds)
+	from := vector(&s.host, known, gds.Uint32)
+	from.Offset = countBytes
+	s.stream.Copy(vector(&s.nodes, known, gds.Uint32), from)
+	b.blocks = make([]loader.Block, m.Layers())
 	for layer, fanout := range m.options.Fanouts {
-		sampling := gds.Sampling{Fanout: fanout, Random: rng.Start(rng.Hash(key, uint64(layer))),
-			Replace: m.options.Replace, Labor: s.m.labor}
+		o := gds.Sampling{Fanout: fanout, Random: rng.Start(rng.Hash(key, uint64(layer))),
+			Replace: m.options.Replace, Labor: m.name == "labor"}
 		at := m.Layers() - 1 - layer
-		if b.Blocks[at], err = s.sampleBlock(ctx, &s.blocks[at], known, sampling); err != nil {
+		if b.blocks[at], err = s.sampleBlock(w, &s.blocks[at], known, o); err != nil {
 			return b, err
 		}
-		known = b.Blocks[at].Sources
+		known = b.blocks[at].Sources
 	}
-	b.Inputs = vector(&s.nodes, known, gds.Uint32)
+	b.inputs = vector(&s.nodes, known, gds.Uint32)
 	return b, nil
 }
 
-// begin brings the seeds to the device, and returns how many there are.
-func (s *DeviceSampler) begin(ctx context.Context, seeds []uint32) (int, error) {
-	n := len(seeds)
-	if err := s.room(ctx, &s.host, countBytes+4*int64(n), s.device.AllocPinned); err != nil {
-		return 0, err
-	}
-	for m, bytes := range map[*epoch.Growing]int64{&s.total: 8, &s.count: 4, &s.nodes: 4 * int64(n)} {
-		if err := s.room(ctx, m, bytes, s.device.Alloc); err != nil {
-			return 0, err
-		}
-	}
-	copy(dtype.Uint32s(s.host.Bytes()[countBytes:][:4*n]), seeds)
-	from := vector(&s.host, n, gds.Uint32)
-	from.Offset = countBytes
-	s.stream.Copy(vector(&s.nodes, n, gds.Uint32), from)
-	return n, nil
-}
-
 // sampleBlock samples the block whose destinations are the first nodes, and adds its sources to them.
-func (s *DeviceSampler) sampleBlock(ctx context.Context, m *blockMemory, destinations int, o gds.Sampling) (
+func (s *deviceSampler) sampleBlock(w *pipeline.Worker, m *blockMemory, destinations int, o gds.Sampling) (
 	b loader.Block, err error,
 ) {
-	graph := &s.m.graph
-	if err := s.room(ctx, &m.offsets, 4*int64(destinations+1), s.device.Alloc); err != nil {
+	if err := s.room(w, &m.offsets, 4*int64(destinations+1), s.device.Alloc); err != nil {
 		return b, err
 	}
-	count, counted, counts := vector(&s.total, 1, gds.Int64), vector(&s.count, 1, gds.Uint32), s.host.Bytes()
+	total, sources := vector(&s.counts, 1, gds.Int64), vector(&s.counts, 1, gds.Uint32)
+	sources.Offset = 8
 	b.Destinations, b.Offsets = destinations, vector(&m.offsets, destinations+1, gds.Uint32)
-	s.stream.CountSampled(b.Offsets, count, vector(&s.nodes, destinations, gds.Uint32), graph, o)
-	if err := s.readCount(ctx, count); err != nil {
+	s.stream.CountSampled(b.Offsets, total, vector(&s.nodes, destinations, gds.Uint32), &s.graph, o)
+	if err := s.readCount(w, total); err != nil {
 		return b, err
 	}
-	total := dtype.Int64s(counts[:8])[0]
-	if total < 0 || int64(destinations)+total > MaxBlockEdges {
+	edges := dtype.Int64s(s.host.Bytes()[:8])[0]
+	if edges < 0 || int64(destinations)+edges > MaxBlockEdges {
 		return b, errBlockEdges
 	}
-	edges := int(total)
 	for _, m := range []*epoch.Growing{&s.items, &m.indices, &m.weights} {
-		if err := s.room(ctx, m, 4*total, s.device.Alloc); err != nil {
+		if err := s.room(w, m, 4*edges, s.device.Alloc); err != nil {
 			return b, err
 		}
 	}
-	if err := s.keepRoom(ctx, destinations, destinations+edges); err != nil {
+	if err := s.keepRoom(w, destinations, destinations+int(edges)); err != nil {
 		return b, err
 	}
-	items := vector(&s.items, edges, gds.Uint32)
-	b.Indices, b.Weights = vector(&m.indices, edges, gds.Uint32), vector(&m.weights, edges, gds.Float32)
-	s.stream.SampleEdges(items, b.Weights, b.Offsets, vector(&s.nodes, destinations, gds.Uint32), graph, o)
-	s.stream.Relabel(b.Indices, vector(&s.nodes, destinations+edges, gds.Uint32), counted, items, destinations)
-	if err := s.readCount(ctx, counted); err != nil {
+	items := vector(&s.items, int(edges), gds.Uint32)
+	b.Indices, b.Weights = vector(&m.indices, items.Cols, gds.Uint32), vector(&m.weights, items.Cols, gds.Float32)
+	s.stream.SampleEdges(items, b.Weights, b.Offsets, vector(&s.nodes, destinations, gds.Uint32), &s.graph, o)
+	s.stream.Relabel(b.Indices, vector(&s.nodes, destinations+items.Cols, gds.Uint32), sources, items, destinations)
+	if err := s.readCount(w, sources); err != nil {
 		return b, err
 	}
-	b.Sources = int(dtype.Uint32s(counts[:4])[0])
+	b.Sources = int(dtype.Uint32s(s.host.Bytes()[:4])[0])
 	return b, nil
 }
 
 // readCount copies a count to the start of pinned memory, and waits for it.
-func (s *DeviceSampler) readCount(ctx context.Context, count gds.Tensor) error {
+func (s *deviceSampler) readCount(w *pipeline.Worker, count gds.Tensor) error {
 	to := count
 	to.Buf, to.Offset = s.host.Buffer, 0
 	s.stream.Copy(to, count)
-	return s.wait(ctx, s.stream.Record())
+	return w.Wait(s.stream.Record())
 }
 
 func vector(m *epoch.Growing, n int, t gds.DType) gds.Tensor { return gds.NewTensor(m.Buffer, 1, n, t) }
 
 // room makes room for so many bytes in memory that work on the stream may use.
-func (s *DeviceSampler) room(ctx context.Context, m *epoch.Growing, bytes int64,
+func (s *deviceSampler) room(w *pipeline.Worker, m *epoch.Growing, bytes int64,
 	alloc func(int64) (gds.Buffer, error)) error {
 	if m.Buffer != nil && m.Len() < bytes {
-		if err := s.stream.Synchronize(ctx); err != nil {
+		if err := s.stream.Synchronize(w.Context()); err != nil {
 			return err
 		}
 	}
@@ -220,26 +230,78 @@ func (s *DeviceSampler) room(ctx context.Context, m *epoch.Growing, bytes int64,
 }
 
 // keepRoom makes room for so many nodes, and keeps the known ones.
-func (s *DeviceSampler) keepRoom(ctx context.Context, known, nodes int) error {
+func (s *deviceSampler) keepRoom(w *pipeline.Worker, known, nodes int) error {
 	if s.nodes.Len() >= 4*int64(nodes) {
 		return nil
 	}
 	before := s.nodes
 	s.nodes = epoch.Growing{}
-	err := s.room(ctx, &s.nodes, 4*int64(nodes), s.device.Alloc)
+	err := s.room(w, &s.nodes, 4*int64(nodes), s.device.Alloc)
 	if err == nil {
 		s.stream.Copy(vector(&s.nodes, known, gds.Uint32), vector(&before, known, gds.Uint32))
 	}
-	return errors.Join(err, s.stream.Synchronize(ctx), before.Free())
+	return errors.Join(err, s.stream.Synchronize(w.Context()), before.Free())
 }
 
-// Close waits for the stream's work, and frees the memory.
-func (s *DeviceSampler) Close() error {
-	_ = s.stream.Synchronize(context.Background()) // its error is for those who enqueue work
-	errs := []error{s.nodes.Free(), s.items.Free(), s.total.Free(), s.count.Free(), s.host.Free()}
+// close frees the memory, which no work uses any more.
+func (s *deviceSampler) close() error {
+	errs := []error{s.nodes.Free(), s.items.Free(), s.counts.Free(), s.host.Free(), s.factors.Free()}
 	for i := range s.blocks {
 		b := &s.blocks[i]
 		errs = append(errs, b.offsets.Free(), b.indices.Free(), b.weights.Free())
 	}
 	return errors.Join(errs...)
+}
+
+// sampleOnDevice has the device sample the mini-batch of a job.
+func (s *Set) sampleOnDevice(w *pipeline.Worker, j *job) (err error) {
+	j.onDevice, j.device = true, deviceBatch{}
+	if len(j.seeds) == 0 {
+		return nil
+	}
+	if j.device, err = s.l.onDevice.sample(w, j.seeds, s.key(j)); err != nil {
+		return j.failed(err)
+	}
+	return nil
+}
+
+// gatherOnDevice makes the batch of a job that was sampled on stream, and returns how many of its rows the device found
+// in its cache.
+func (s *Set) gatherOnDevice(w *pipeline.Worker, j *job, stream gds.Stream) (hits int64, err error) {
+	l := s.l
+	if err := l.takeMemory(w, j); err != nil {
+		return 0, err
+	}
+	if err := l.takeBuffer(w, j); err != nil {
+		return 0, err
+	}
+	b, p := j.buffer, &j.layout
+	s.writeLabels(j, j.seeds)
+	clear(j.memory(p.hits))
+	s.beginBatch(j, stream)
+	if l.o.NodeIDs && p.inputs > 0 {
+		stream.Copy(b.batch.InputIDs, j.device.inputs)
+	}
+	for i, k := range j.device.blocks {
+		to := b.blocks[i]
+		stream.Copy(to.Offsets, k.Offsets)
+		stream.Copy(to.Indices, k.Indices)
+		stream.Copy(to.Weights, k.Weights)
+	}
+	raw, features := in(b.device.Buffer, p.raw), l.onDevice.features
+	if l.rows != nil {
+		hits := in(b.device.Buffer, p.hits)
+		stream.GatherCached(raw, l.rows.tensor(), features, l.rows.slots(), j.device.inputs, hits)
+		stream.Copy(j.inPinned(p.hits), hits)
+	} else {
+		stream.Gather(raw, features, j.device.inputs)
+	}
+	l.endBatch(j, stream)
+	if err := w.Wait(b.Ready); err != nil {
+		return 0, err
+	}
+	hits = dtype.Int64s(j.memory(p.hits))[0]
+	b.addCached(hits)
+	l.putPinned(j)
+	return hits, nil
 }

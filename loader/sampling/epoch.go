@@ -40,34 +40,24 @@ func Buffers(cpuBuffer, gpuBuffer int) int { return cpuBuffer + gpuBuffer + 2 }
 func QueueBuffers(length int) int { return length + 1 }
 
 // SetSchedule makes the loader prepare the batches of the set by a schedule; nil: each stage as fast as it can. The
-// loader must have been opened for so many batches (Buffers). The device prepares its batches as PrepareOnDevice says.
+// loader must have been opened for so many batches (Buffers).
 func (s *Set) SetSchedule(o *Schedule) error {
 	switch {
 	case o == nil:
 	case o.Queue < 0 || QueueBuffers(o.Queue) > len(s.l.buffers.All()):
 		return fmt.Errorf("%w: queues of %d batches for a loader of %d", ErrOptions, o.Queue, len(s.l.buffers.All()))
-	case o.Queue > 0 && s.onDevice != nil:
-		return fmt.Errorf("%w: queues of batches that the device prepares", ErrOptions)
 	case o.Queue == 0:
-		if err := s.l.checkCache("batches that are prepared side by side"); err != nil {
-			return err
+		if c := s.l.o.Cache; c != nil && !c.Fixed() {
+			return fmt.Errorf("%w: cache %s changes from batch to batch: batches that are prepared side by side need "+
+				"one that does not (degree, presampled, gns, ducati)", ErrOptions, c.Stats().Policy)
 		}
 	}
 	s.schedule = o
 	return nil
 }
 
-// checkCache returns an error if there is a cache that is not Fixed, as whoever wants it needs.
-func (l *Loader) checkCache(who string) error {
-	if c := l.o.Cache; c != nil && !c.Fixed() {
-		return fmt.Errorf("%w: cache %s changes from batch to batch: %s need one that does not (degree, presampled, "+
-			"gns, ducati)", ErrOptions, c.Stats().Policy, who)
-	}
-	return nil
-}
-
-// PreparesOnDevice tells that the device was told how to prepare batches (PrepareOnDevice).
-func (s *Set) PreparesOnDevice() bool { return s.onDevice != nil }
+// PreparesOnDevice tells that a schedule may have the device prepare batches (Loader.PrepareOnDevice).
+func (s *Set) PreparesOnDevice() bool { return s.l.onDevice != nil && s.l.onDevice.method == s.method }
 
 // rules returns the rules for epoch n from batch first on, and how many buffers they use.
 func (s *Set) rules(n, first int) (r schedule.Rules, lateGather bool, buffers int, err error) {
@@ -77,12 +67,8 @@ func (s *Set) rules(n, first int) (r schedule.Rules, lateGather bool, buffers in
 	case s.schedule != nil && s.schedule.Queue > 0:
 		length := s.schedule.Queue
 		return schedule.Pipelined(left, l.o.Workers, 2*length, length), true, QueueBuffers(length), nil
-	case s.schedule == nil && s.onDevice == nil:
-		return schedule.Pipelined(left, l.o.Workers, l.o.Samples, buffers-1), true, buffers, nil
 	case s.schedule == nil:
-		byGPU := func(int) bool { return true }
-		return schedule.Rules{Batches: left, ByGPU: byGPU, GPUBuffer: 1, Eager: true, Decide: schedule.InOrder{}},
-			false, buffers, nil
+		return schedule.Pipelined(left, l.o.Workers, l.o.Samples, buffers-1), true, buffers, nil
 	}
 	r = s.schedule.Rules(n, first)
 	most := Buffers(r.CPUBuffer, r.GPUBuffer)
@@ -90,7 +76,7 @@ func (s *Set) rules(n, first int) (r schedule.Rules, lateGather bool, buffers in
 		return r, false, 0, fmt.Errorf("%w: a schedule of %d batches at a time for a loader of %d",
 			ErrOptions, most, buffers)
 	}
-	if r.CPUBatches < r.Batches && s.onDevice == nil {
+	if r.CPUBatches < r.Batches && !s.PreparesOnDevice() {
 		return r, false, 0, fmt.Errorf("%w: by the schedule the device prepares batches, and it was not told how "+
 			"(PrepareOnDevice)", ErrOptions)
 	}
@@ -148,8 +134,8 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 			x.Move.Name = "gather"
 		}
 		x.Arrive = epoch.Stage[*job]{Name: "transfer", Work: x.arrive}
-		if s.onDevice != nil {
-			if err := s.onDevice.begin(ctx, stream); err != nil {
+		if rules.CPUBatches < rules.Batches {
+			if err := l.onDevice.begin(l, stream); err != nil {
 				return err
 			}
 			x.Prepare = epoch.Stage[*job]{Name: "prepare", Work: x.prepare}
@@ -257,20 +243,19 @@ func (x *run) arrive(w *pipeline.Worker, t *epoch.Task[*job]) error {
 
 // prepare has the device prepare a batch.
 func (x *run) prepare(w *pipeline.Worker, t *epoch.Task[*job]) error {
-	r, l := x.s.onDevice, x.s.l
 	t.Job = x.job(t.Batch)
-	if err := r.sample(w, t.Job); err != nil {
+	if err := x.s.sampleOnDevice(w, t.Job); err != nil {
 		return err
 	}
 	start := time.Now()
-	hits, err := r.gather(w, t.Job, x.stream)
+	hits, err := x.s.gatherOnDevice(w, t.Job, x.stream)
 	if err != nil {
 		return err
 	}
 	t.Gather = time.Since(start)
-	if c := l.o.Cache; c != nil {
+	if l := x.s.l; l.o.Cache != nil {
 		l.lookup.Lock()
-		c.CountFound(int64(t.Job.layout.inputs), hits)
+		l.o.Cache.CountFound(int64(t.Job.layout.inputs), hits)
 		l.lookup.Unlock()
 	}
 	return nil

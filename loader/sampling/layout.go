@@ -53,8 +53,8 @@ func (l *Loader) setSize(j *job) {
 	j.size = batchSize{seeds: len(m.Seeds), inputs: len(m.Inputs), seedWeights: len(m.SeedWeights),
 		misses: len(j.lookup.Misses), into: len(j.lookup.Into), blocks: j.size.blocks[:0]}
 	if j.onDevice {
-		j.size = batchSize{onDevice: true, seeds: len(j.seeds), inputs: j.device.Inputs.Cols, blocks: j.size.blocks}
-		for _, k := range j.device.Blocks {
+		j.size = batchSize{onDevice: true, seeds: len(j.seeds), inputs: j.device.inputs.Cols, blocks: j.size.blocks}
+		for _, k := range j.device.blocks {
 			j.size.addBlock(k.Destinations, k.Sources, k.Indices.Cols)
 		}
 		return

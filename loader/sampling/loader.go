@@ -72,7 +72,7 @@ type Loader struct {
 	lookups  cache.Stats            // after the last epoch
 	samplers map[*Method][]*Sampler // that no epoch has
 
-	deviceSampler *DeviceSampler // of the last epoch whose batches the device has prepared
+	onDevice *deviceSampler // by which the device prepares batches; nil: it prepares none
 }
 
 // Open opens a loader.
@@ -228,8 +228,8 @@ func (l *Loader) Close() error {
 			errs = append(errs, s.Close())
 		}
 	}
-	if l.deviceSampler != nil {
-		errs = append(errs, l.deviceSampler.Close())
+	if l.onDevice != nil {
+		errs = append(errs, l.onDevice.close())
 	}
 	if l.rows != nil {
 		errs = append(errs, l.rows.close())

@@ -128,7 +128,7 @@ func ExpectedBatch(m *format.Manifest, dtype gds.DType, name string, blocks []Bl
 		return b
 	}
 	b.Pinned = gds.Aligned(gds.Room(p.written))
-	b.Route = gds.Room(p.host.Offset+p.end-p.labels.Offset+4*most+4*nodes) + int64(3*len(blocks)+4)*gds.Align
+	b.Route = gds.Room(p.host.Offset+p.end-p.labels.Offset+4*most+4*nodes) + int64(3*len(blocks)+3)*gds.Align
 	return b
 }
 

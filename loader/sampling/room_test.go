@@ -63,12 +63,15 @@ func TestBatchesTakeWhatTheyNeedWhereThereIsNoMore(t *testing.T) {
 			s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, Seed: 9})
 			b.must(err)
 			if c.onDevice {
-				b.must(s.PrepareOnDevice(b.onDevice(m)))
+				b.must(l.PrepareOnDevice(m))
 			}
-			if c.schedule {
-				share := 0.0
+			if c.schedule || c.onDevice {
+				share := 0.0 // that the device prepares
 				if c.onDevice {
-					share = 0.5
+					share = 1
+				}
+				if c.schedule {
+					share /= 2
 				}
 				b.must(s.SetSchedule(&Schedule{Rules: byChance(s.Batches(), share, 4)}))
 			}

@@ -81,6 +81,11 @@ func (r *rowCache) tensor() gds.Tensor {
 	return gds.NewTensor(r.device, r.l.o.Cache.Slots(), f.Columns(), f.DType())
 }
 
+// slots is the table of the cache on the device.
+func (r *rowCache) slots() gds.Tensor {
+	return gds.NewTensor(r.table, 1, int(r.l.o.Features.Rows()), gds.Uint32)
+}
+
 // slot is the memory of a slot of the host.
 func (r *rowCache) slot(i uint32) []byte {
 	size := r.l.rowBytes()

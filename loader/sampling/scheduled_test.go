@@ -83,7 +83,7 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 				b.must(err)
 				want := b.batchesOf(s, 1, 0)
 				if prepares {
-					b.must(s.PrepareOnDevice(b.onDevice(m)))
+					b.must(l.PrepareOnDevice(m))
 				}
 				for seed := range uint64(15) {
 					name := fmt.Sprintf("discrete %t, storage %t, cache %q, seed %d", discrete, storage, policy, seed)
@@ -131,10 +131,10 @@ func TestSchedulesEndWithTheLoopTheContextOrAFailure(t *testing.T) {
 	broken := errors.New("broken")
 	b := newUnifiedBench(t, toy)
 	m := b.method("neighbor", Options{Fanouts: []int{2}})
-	d, l := b.onDevice(m), b.open(LoaderOptions{Buffers: Buffers(5, 3), NodeIDs: true})
+	l := b.open(LoaderOptions{Buffers: Buffers(5, 3), NodeIDs: true})
 	s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 4, Order: chunk.Shuffled})
 	b.must(err)
-	b.must(s.PrepareOnDevice(d))
+	b.must(l.PrepareOnDevice(m))
 	want := b.batchesOf(s, 0, 0)
 	before := runtime.NumGoroutine()
 	for seed := range uint64(40) {
@@ -196,10 +196,10 @@ func TestPacedStagesTakeTheirTime(t *testing.T) {
 		const ms = time.Millisecond
 		b.device = paced.New(b.device, host.Stages{CPU: 30 * ms, DMA: 4 * ms, Sampling: 10 * ms, Compute: 5 * ms})
 		m := b.method("neighbor", Options{Fanouts: []int{2}})
-		d, l := b.onDevice(m), b.open(LoaderOptions{Buffers: Buffers(6, 3), NodeIDs: true})
+		l := b.open(LoaderOptions{Buffers: Buffers(6, 3), NodeIDs: true})
 		s, err := l.Set(everyThird(toy.Nodes)[:40], m, chunk.Plan{BatchRows: 4, Order: chunk.Shuffled})
 		b.must(err)
-		b.must(s.PrepareOnDevice(d))
+		b.must(l.PrepareOnDevice(m))
 		rules := schedule.Rules{Batches: 10, CPUBatches: 10, Workers: 3, CPUBuffer: 6, GPUBuffer: 3,
 			ByGPU: func(int) bool { return false }, Decide: schedule.InOrder{}}
 		o := &Schedule{Rules: func(int, int) schedule.Rules { return rules }}

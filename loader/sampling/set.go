@@ -19,8 +19,7 @@ import (
 type Set struct {
 	l *Loader
 	epochs
-	onDevice *deviceRoute // by which the device prepares batches: all of them, unless schedule says which
-	schedule *Schedule    // nil: as fast as the loader can; onDevice, one between two steps of the loop
+	schedule *Schedule // nil: as fast as the loader can
 }
 
 // epochs are the mini-batches of any number of epochs.
@@ -125,7 +124,7 @@ type job struct {
 	lookup   cache.Lookup
 	loaded   loader.Traffic // of what was brought into the cache for it and later ones
 	onDevice bool           // the device prepares it
-	device   DeviceBatch
+	device   deviceBatch
 	size     batchSize
 	layout   layout
 	buffer   *batchBuffer
@@ -163,9 +162,14 @@ func (s *epochs) sample(ctx context.Context, sampler *Sampler, j *job) error {
 		return nil
 	}
 	if err := sampler.Sample(ctx, &j.sample, j.seeds, s.key(j)); err != nil {
-		return fmt.Errorf("batch %d of epoch %d: %w", j.plan.Index, j.epoch+1, err)
+		return j.failed(err)
 	}
 	return nil
+}
+
+// failed is the error of a job.
+func (j *job) failed(err error) error {
+	return fmt.Errorf("batch %d of epoch %d: %w", j.plan.Index, j.epoch+1, err)
 }
 
 // visit samples the batches of epoch n from first on by so many workers, with so many samples at a time at

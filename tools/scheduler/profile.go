@@ -48,7 +48,7 @@ var Operations = append(Table{
 // OnDevice are the rows of a kind of device that implements gds.SampleOps, and what its hardware is called.
 func OnDevice(kind, hardware string) Table {
 	return Table{
-		{"T_GBT", Batching, hardware + "+link", "sampling.DeviceSampler", kind,
+		{"T_GBT", Batching, hardware + "+link", "gds.Stream.SampleEdges", kind,
 			func(s schedule.Span) (time.Duration, bool) {
 				return s.End - s.Start - min(s.Gather, s.End-s.Start), s.Stage == schedule.Prepare
 			}},

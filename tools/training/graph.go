@@ -40,9 +40,9 @@ type Graph struct {
 	topology sampling.Topology // nil: the whole graph is on the device, and nothing is trained
 	features features.Source   // nil: the whole graph is on the device, and nothing is sampled
 	whole    *wholegraph.Graph
-	samplers []*session.Sampled     // of each device; none: batches are all nodes, or nothing is trained
-	onDevice *sampling.DeviceMethod // by which the device prepares batches; nil: it does not
-	sets     Sets                   // of earlier runs: but for samples, they are the same in each
+	samplers []*session.Sampled // of each device; none: batches are all nodes, or nothing is trained
+	onDevice bool               // the device may prepare batches
+	sets     Sets               // of earlier runs: but for samples, they are the same in each
 }
 
 // OpenGraph opens a graph on the first device of the machine, or, to train by queues, on all.
@@ -216,10 +216,6 @@ func (g *Graph) order(seed uint64, rank int) chunk.Plan {
 func (g *Graph) Close() error {
 	var errs []error
 	for _, s := range g.samplers {
-		if g.onDevice != nil { // the loader's, and made of its method
-			errs = append(errs, s.Loader.Close(), g.onDevice.Close())
-			s.Loader = nil
-		}
 		errs = append(errs, s.Close())
 	}
 	if g.features != nil {
@@ -302,9 +298,6 @@ func (g *Graph) Sets(ctx context.Context, seed uint64, test bool) (d Sets, err e
 func (g *Graph) TrainSets(seed uint64) (sets []*sampling.Set, err error) {
 	for rank, s := range g.samplers {
 		set, err := s.Loader.Set(g.o.Part.Train.List, s.Method, g.order(seed, rank))
-		if err == nil && g.onDevice != nil {
-			err = set.PrepareOnDevice(g.onDevice)
-		}
 		if err == nil && g.Schedule != nil {
 			err = set.SetSchedule(g.Schedule.Schedule())
 		}
@@ -376,7 +369,7 @@ func (g *Graph) Memory() need.Memory {
 		r := g.Schedule.Report()
 		cpu, gpu, pinned := g.Schedule.Buffers()
 		p.batches = scheduledBatches(cpu, gpu, pinned, p.job.workers, r.CPUBatches+r.GPUBatches, p.unified)
-		p.batches.route = g.onDevice != nil
+		p.batches.route = g.onDevice
 	}
 	if len(g.samplers) > 0 {
 		p.need.batch.Device = max(p.need.batch.Device, gds.Aligned(gds.Room(g.samplers[0].Loader.Stats().BatchBytes)))

@@ -23,12 +23,12 @@ const profiledBatches = 10
 
 // openRoute lets the device prepare batches by itself, or notes why it cannot.
 func (g *Graph) openRoute() error {
-	d, err := g.samplers[0].Method.OnDevice(g.devices[0])
+	err := g.samplers[0].Loader.PrepareOnDevice(g.samplers[0].Method)
 	if errors.Is(err, sampling.ErrOptions) {
 		g.WhyNot = strings.TrimPrefix(err.Error(), sampling.ErrOptions.Error()+": ")
 		return nil
 	}
-	g.onDevice = d
+	g.onDevice = err == nil
 	return err
 }
 
