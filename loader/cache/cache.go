@@ -28,7 +28,7 @@ type Cache struct {
 	policy policy
 	load   Load
 	misses []uint32 // positions, in the batch that is looked up
-	stats  Stats
+	name   string   // of the policy
 }
 
 // policy chooses the content of a cache.
@@ -57,24 +57,10 @@ type Lookup struct {
 // Hits is the number of rows that are there.
 func (l *Lookup) Hits() int { return len(l.Index) - len(l.Misses) }
 
-// Stats count rows.
-type Stats struct {
-	Policy  string `json:"policy"`
-	Slots   int    `json:"slots"`
-	Lookups int64  `json:"lookups"`
-	Hits    int64  `json:"hits"`
-	// Loaded rows were brought by Begin; missed rows are not counted here.
-	Loaded int64 `json:"loaded"`
-}
-
-// HitRate is Hits / Lookups; 0 before the first lookup.
-func (s Stats) HitRate() float64 { return float64(s.Hits) / float64(max(s.Lookups, 1)) }
-
 func newCache(name string, nodes int64, slots int, p policy) *Cache {
-	c := &Cache{slotOf: make([]uint32, nodes), nodeOf: make([]uint32, slots), policy: p}
+	c := &Cache{slotOf: make([]uint32, nodes), nodeOf: make([]uint32, slots), policy: p, name: name}
 	fill(c.slotOf, none)
 	fill(c.nodeOf, none)
-	c.stats = Stats{Policy: name, Slots: slots}
 	return c
 }
 
@@ -97,18 +83,12 @@ func (c *Cache) Fixed() bool { _, fixed := c.policy.(*drawn); return fixed }
 // Traced tells that Begin has to know the batches.
 func (c *Cache) Traced() bool { _, traced := c.policy.(*optimal); return traced }
 
-// Stats tells what the cache did so far.
-func (c *Cache) Stats() Stats { return c.stats }
+// Policy is the name of the policy.
+func (c *Cache) Policy() string { return c.name }
 
 // Table has, for each node, the slot of its row, or a number that is no slot: for a device that looks rows up by
 // itself. The cache must be Fixed. It is valid until the next call of Begin.
 func (c *Cache) Table() []uint32 { return c.slotOf }
-
-// CountFound adds to the statistics rows that were looked up by Table.
-func (c *Cache) CountFound(lookups, hits int64) {
-	c.stats.Lookups += lookups
-	c.stats.Hits += hits
-}
 
 // Begin begins an epoch, or goes on after the batches that the last Begin was for. trace yields the
 // nodes of the batches that follow; it is called only if the cache is Traced. The rows that it
@@ -117,7 +97,6 @@ func (c *Cache) CountFound(lookups, hits int64) {
 func (c *Cache) Begin(epoch int, trace iter.Seq[[]uint32]) (load Load, batches int) {
 	c.load.Nodes, c.load.Slots = c.load.Nodes[:0], c.load.Slots[:0]
 	batches = c.policy.begin(c, epoch, trace)
-	c.stats.Loaded += int64(len(c.load.Nodes))
 	return c.load, batches
 }
 
@@ -132,8 +111,6 @@ func (c *Cache) Lookup(nodes []uint32, l *Lookup) {
 		}
 		l.Index = append(l.Index, slot)
 	}
-	c.stats.Lookups += int64(len(nodes))
-	c.stats.Hits += int64(len(nodes) - len(c.misses))
 	c.policy.admit(c, nodes, c.misses, l)
 	for _, i := range c.misses {
 		if l.Index[i] == none {

@@ -265,15 +265,14 @@ func (s *Set) sampleOnDevice(w *pipeline.Worker, j *job) (err error) {
 	return nil
 }
 
-// gatherOnDevice makes the batch of a job that was sampled on stream, and returns how many of its rows the device found
-// in its cache.
-func (s *Set) gatherOnDevice(w *pipeline.Worker, j *job, stream gds.Stream) (hits int64, err error) {
+// gatherOnDevice makes the batch of a job that was sampled on stream.
+func (s *Set) gatherOnDevice(w *pipeline.Worker, j *job, stream gds.Stream) error {
 	l := s.l
 	if err := l.takeMemory(w, j); err != nil {
-		return 0, err
+		return err
 	}
 	if err := l.takeBuffer(w, j); err != nil {
-		return 0, err
+		return err
 	}
 	b, p := j.buffer, &j.layout
 	s.writeLabels(j, j.seeds)
@@ -298,10 +297,9 @@ func (s *Set) gatherOnDevice(w *pipeline.Worker, j *job, stream gds.Stream) (hit
 	}
 	l.endBatch(j, stream)
 	if err := w.Wait(b.Ready); err != nil {
-		return 0, err
+		return err
 	}
-	hits = dtype.Int64s(j.memory(p.hits))[0]
-	b.addCached(hits)
+	b.addCached(dtype.Int64s(j.memory(p.hits))[0])
 	l.putPinned(j)
-	return hits, nil
+	return nil
 }

@@ -49,7 +49,7 @@ func (s *Set) SetSchedule(o *Schedule) error {
 	case o.Queue == 0:
 		if c := s.l.o.Cache; c != nil && !c.Fixed() {
 			return fmt.Errorf("%w: cache %s changes from batch to batch: batches that are prepared side by side need "+
-				"one that does not (degree, presampled, gns, ducati)", ErrOptions, c.Stats().Policy)
+				"one that does not (degree, presampled, gns, ducati)", ErrOptions, c.Policy())
 		}
 	}
 	s.schedule = o
@@ -169,9 +169,6 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		l.pinned.reset()
 		l.stats.AddEpoch(p.Times(), batches, rows)
 		l.traffic.Add(traffic)
-		if l.o.Cache != nil {
-			l.lookups = l.o.Cache.Stats()
-		}
 	})
 }
 
@@ -248,17 +245,9 @@ func (x *run) prepare(w *pipeline.Worker, t *epoch.Task[*job]) error {
 		return err
 	}
 	start := time.Now()
-	hits, err := x.s.gatherOnDevice(w, t.Job, x.stream)
-	if err != nil {
-		return err
-	}
+	err := x.s.gatherOnDevice(w, t.Job, x.stream)
 	t.Gather = time.Since(start)
-	if l := x.s.l; l.o.Cache != nil {
-		l.lookup.Lock()
-		l.o.Cache.CountFound(int64(t.Job.layout.inputs), hits)
-		l.lookup.Unlock()
-	}
-	return nil
+	return err
 }
 
 // setAside leaves so many buffers in use until the end of an epoch: the ones with most memory. It frees the memory of

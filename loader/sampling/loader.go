@@ -69,7 +69,6 @@ type Loader struct {
 	mu       sync.Mutex
 	stats    loader.Stats
 	traffic  loader.Traffic         // of all batches
-	lookups  cache.Stats            // after the last epoch
 	samplers map[*Method][]*Sampler // that no epoch has
 
 	onDevice *deviceSampler // by which the device prepares batches; nil: it prepares none
@@ -149,9 +148,19 @@ func (l *Loader) roomBytes() int64 {
 type Stats struct {
 	loader.Stats
 	Traffic    loader.Traffic `json:"traffic"` // of the batches that were yielded
-	Cache      *cache.Stats   `json:"cache,omitempty"`
+	Cache      *CacheStats    `json:"cache,omitempty"`
 	Features   features.Stats `json:"features"`
 	BatchBytes int64          `json:"batch_bytes"` // device memory of the largest batch
+}
+
+// CacheStats count rows of batches that were yielded: looked up in a cache, found there, and loaded into it before
+// batches; missed rows that were put into slots are not counted as loaded.
+type CacheStats struct {
+	Policy  string `json:"policy"`
+	Slots   int    `json:"slots"`
+	Lookups int64  `json:"lookups"`
+	Hits    int64  `json:"hits"`
+	Loaded  int64  `json:"loaded"`
 }
 
 // Stats tells what the loader did so far.
@@ -173,9 +182,8 @@ func (l *Loader) Stats() Stats {
 	for _, b := range l.buffers.All() {
 		s.BatchBytes = max(s.BatchBytes, b.bytes.Load())
 	}
-	if l.o.Cache != nil {
-		c := l.lookups
-		s.Cache = &c
+	if c, t := l.o.Cache, &s.Traffic; c != nil {
+		s.Cache = &CacheStats{c.Policy(), c.Slots(), t.Rows, t.CachedRows, t.LoadedRows}
 	}
 	return s
 }

@@ -132,7 +132,7 @@ func BenchmarkLoad(b *testing.B) {
 				b.ReportMetric(1000*stage.WorkSeconds/float64(s.Batches), stage.Name+"-ms/batch")
 			}
 			if s.Cache != nil {
-				b.ReportMetric(s.Cache.HitRate(), "hits")
+				b.ReportMetric(s.Traffic.HitRate(), "hits")
 			}
 			if s.Features.Reads > 0 {
 				b.ReportMetric(float64(s.Features.ReadBytes)/float64(s.Features.Rows), "read-bytes/row")

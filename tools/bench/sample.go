@@ -80,7 +80,7 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 	}
 	task := reporter.Start("sample", int64(epochs*each), progress.Items)
 	defer task.Done()
-	var seeds, edges, inputs int64
+	var seeds, edges, inputs, hits int64
 	var found cache.Lookup
 	memory := make([]sampledBatch, r.Threads+1)
 	sample := func(b *sampledBatch, epoch int, batch chunk.Batch) error {
@@ -149,6 +149,7 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 						}
 					}
 					rows.Lookup(b.batch.Inputs, &found)
+					hits += int64(found.Hits())
 				}
 				at++
 				r.Batches++
@@ -159,9 +160,7 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 		}
 		r.Seconds += time.Since(start).Seconds()
 	}
-	if rows != nil {
-		r.CacheHitRate = rows.Stats().HitRate()
-	}
+	r.CacheHitRate = float64(hits) / float64(max(1, inputs))
 	n := float64(max(1, r.Batches))
 	r.SeedsPerSecond, r.EdgesPerSecond = float64(seeds)/r.Seconds, float64(edges)/r.Seconds
 	r.SeedsPerBatch, r.EdgesPerBatch, r.NodesPerBatch = float64(seeds)/n, float64(edges)/n, float64(inputs)/n
