@@ -39,10 +39,6 @@ func BenchmarkSample(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			s, err := m.NewSampler()
-			if err != nil {
-				b.Fatal(err)
-			}
 			var batch MiniBatch
 			edges, inputs := 0, 0
 			seeds := make([]uint32, 1024)
@@ -50,7 +46,7 @@ func BenchmarkSample(b *testing.B) {
 				for j := range seeds {
 					seeds[j] = uint32(perm[(i*len(seeds)+j)%n])
 				}
-				if err := s.Sample(b.Context(), &batch, seeds, Key(1, 0, i)); err != nil {
+				if err := m.Sample(b.Context(), &batch, seeds, Key(1, 0, i)); err != nil {
 					b.Fatal(err)
 				}
 			}

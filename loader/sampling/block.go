@@ -5,7 +5,7 @@ package sampling
 // MiniBatch is what a sampler makes of some seeds: a bipartite graph for each layer of a model,
 // and the nodes whose features it needs. Its memory is used again for later mini-batches.
 type MiniBatch struct {
-	// Seeds are node ids, distinct, in the order of the batch. Graph-wise samplers choose them: see Sampler.Sample.
+	// Seeds are node ids, distinct, in the order of the batch. Graph-wise samplers choose them: see Method.Sample.
 	Seeds []uint32
 	// Blocks are in the order in which a model computes them: the destinations of the last are the seeds, the sources
 	// of each are the destinations of the one before, in the same order, and the sources of the first are Inputs.

@@ -81,13 +81,10 @@ func TestTheDeviceSamplesWhatTheProcessorDoes(t *testing.T) {
 					m, err := NewMethod(t.Context(), c.name, b.topology, o)
 					b.must(err)
 					defer func() { b.must(m.Close()) }()
-					s, err := m.NewSampler()
-					b.must(err)
-					defer func() { b.must(s.Close()) }()
 					on := b.onDevice(m, stream)
 					var want MiniBatch
 					for i, seeds := range append(batches, batches[0]) {
-						b.must(s.Sample(t.Context(), &want, seeds, Key(3, 1, i)))
+						b.must(m.Sample(t.Context(), &want, seeds, Key(3, 1, i)))
 						got, err := on.sample(w, seeds, Key(3, 1, i))
 						b.must(err)
 						if inputs := read[uint32](b, stream, got.inputs); !slices.Equal(inputs, want.Inputs) {

@@ -16,7 +16,7 @@ import (
 
 // deviceSampler is how a loader's device prepares batches by itself: it samples the topology and gathers features
 // through its cache of rows, while topology and features stay in pinned host memory (Route 1 of MorphGL, section 4.1).
-// The host says how large blocks are, and writes labels. Batches are the same that Samplers of the method make. Its
+// The host says how large blocks are, and writes labels. Batches are the same that Method.Sample makes. Its
 // memory on the device grows with the batches.
 //
 // On an emulated device (gds/host), what crosses the link takes its time, and the processor does the device's work.
@@ -123,7 +123,7 @@ type deviceBatch struct {
 	blocks []loader.Block // in the order in which a model computes them
 }
 
-// sample makes the mini-batch of seeds, which are distinct nodes: the same that Sampler.Sample makes with this key. It
+// sample makes the mini-batch of seeds, which are distinct nodes: the same that Method.Sample makes with this key. It
 // waits for the device twice a layer, since the host has to know how large blocks are; work that was enqueued on the
 // stream before is done then.
 func (s *deviceSampler) sample(w *pipeline.Worker, seeds []uint32, key uint64) (b deviceBatch, err error) {

@@ -100,7 +100,6 @@ type run struct {
 	s        *Set
 	n, first int // epoch, and the batch that is 0 in rules
 	late     bool
-	samplers []*Sampler
 	stream   gds.Stream    // of the loader
 	device   *paced.Device // nil: stages take as long as they take
 
@@ -119,11 +118,6 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 			return err
 		}
 		x := &run{s: s, n: n, first: first, late: late, stream: stream}
-		if rules.CPUBatches > 0 {
-			if x.samplers, err = l.takeSamplers(s.method, max(rules.Workers, 1)); err != nil {
-				return err
-			}
-		}
 		if x.loaded, err = x.beginWindow(ctx, first); err != nil {
 			return err
 		}
@@ -188,7 +182,7 @@ func (x *run) job(batch int) *job {
 // sample samples a batch and, unless that is late, gathers it.
 func (x *run) sample(w *pipeline.Worker, t *epoch.Task[*job]) error {
 	t.Job = x.job(t.Batch)
-	if err := x.s.sample(w.Context(), x.samplers[w.Index()], t.Job); err != nil || x.late {
+	if err := x.s.sample(w.Context(), t.Job); err != nil || x.late {
 		return err
 	}
 	return x.gather(w, t)

@@ -51,22 +51,18 @@ func upTo(n int) []uint32 {
 }
 
 // newHugeSampler is a sampler of one layer.
-func newHugeSampler(t *testing.T, name string, topology Topology, fanout int) *Sampler {
+func newHugeSampler(t *testing.T, name string, topology Topology, fanout int) *Method {
 	t.Helper()
 	m, err := NewMethod(t.Context(), name, topology, Options{Fanouts: []int{fanout}, Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := m.NewSampler()
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), m.Close()); err != nil {
+		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return s
+	return m
 }
 
 // A chunk of 512 destinations whose edges are 2^32 is refused before memory is taken for any of them.
@@ -78,8 +74,8 @@ func TestABlockOfTooManyEdgesIsRefusedBeforeItIsMade(t *testing.T) {
 		if err := s.Sample(t.Context(), &b, upTo(chunkNodes), 1); !errors.Is(err, errBlockEdges) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if cap(s.edges.edges) > 0 {
-			t.Errorf("%s: there is memory for %d edges", name, cap(s.edges.edges))
+		if cap(s.idle[0].edges.edges) > 0 {
+			t.Errorf("%s: there is memory for %d edges", name, cap(s.idle[0].edges.edges))
 		}
 	}
 	// A few edges of each destination are no problem.
@@ -100,7 +96,7 @@ func TestListsOfHubsAreReadInChunks(t *testing.T) {
 		if err := s.Sample(t.Context(), &all, upTo(hub), 7); err != nil {
 			t.Fatal(err)
 		}
-		if most := max(cap(s.edges.in.sources), cap(s.edges.edges)); most > 2*chunkEdges {
+		if most := max(cap(s.idle[0].edges.in.sources), cap(s.idle[0].edges.edges)); most > 2*chunkEdges {
 			t.Errorf("%s: memory for %d edges of a chunk", name, most)
 		}
 		block := &all.Blocks[0]

@@ -13,7 +13,7 @@ func TestLaborSamplesFewerNodesOnAsManyEdges(t *testing.T) {
 	g := skewed(2000, 80_000)
 	nodes, edges := map[string]float64{}, map[string]float64{}
 	for _, name := range []string{"neighbor", "labor", "labor-1"} {
-		_, s := newTestMethod(t, name, g, Options{Fanouts: []int{5}})
+		s := newTestMethod(t, name, g, Options{Fanouts: []int{5}})
 		seeds := make([]uint32, 300)
 		var b MiniBatch
 		for i := range 20 {
@@ -45,11 +45,11 @@ func TestLabor1KeepsTheVarianceOfTheFanout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	s, err := m.NewSampler()
+	s, err := m.take()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer s.close()
 	nodes := []uint32{0, 2, 4, 5, 7, 8, 20, 31}
 	edges := &s.edges
 	edges.ctx, edges.fanout = t.Context(), fanout

@@ -11,9 +11,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// Sampler makes mini-batches, one block after another, from the seeds on. It has memory of its own, which it uses
-// again, and belongs to one goroutine at a time: each takes one from Method.NewSampler.
-type Sampler struct {
+// sampler makes mini-batches, one block after another, from the seeds on, for one call of Method.Sample at a time. It
+// uses its memory again.
+type sampler struct {
 	*Method
 	chooser
 	known   *relabeler // of the nodes of a batch
@@ -61,29 +61,48 @@ type chosenEdges struct {
 	graph   []float32 // weights of edges in the graph; nil: it has none
 }
 
-// NewSampler makes a sampler for one goroutine, which closes it.
-func (m *Method) NewSampler() (_ *Sampler, err error) {
-	s := &Sampler{Method: m, edges: chosenEdges{m: m, in: listReader{topology: m.topology}}}
+// take is a sampler that no call has.
+func (m *Method) take() (_ *sampler, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if last := len(m.idle) - 1; last >= 0 {
+		s := m.idle[last]
+		m.idle = m.idle[:last]
+		return s, nil
+	}
+	s := &sampler{Method: m, edges: chosenEdges{m: m, in: listReader{topology: m.topology}}}
 	if s.known, err = newRelabeler(m.topology.Nodes()); err != nil {
 		return nil, err
 	}
 	if m.kind.relabels {
 		if s.sources, err = newRelabeler(m.topology.Nodes()); err != nil {
-			return nil, errors.Join(err, s.Close())
+			return nil, errors.Join(err, s.close())
 		}
 	}
 	s.chooser = m.kind.newChooser(m, s.sources)
 	return s, nil
 }
 
-// Close frees the sampler's memory.
-func (s *Sampler) Close() error { return errors.Join(s.known.close(), s.sources.close()) }
+func (s *sampler) close() error { return errors.Join(s.known.close(), s.sources.close()) }
 
 // Sample makes dst the mini-batch of seeds, which are distinct. The result is a function of the method, the seeds and
-// the key (see Key) alone. Graph-wise samplers choose seeds themselves, as many nodes, edges or walks as there are
+// the key (see Key) alone. Graph-wise methods choose seeds themselves, as many nodes, edges or walks as there are
 // seeds, and use their number only: dst.Seeds says which they are. After an error dst is not valid. If ctx ends, Sample
-// soon returns its cause.
-func (s *Sampler) Sample(ctx context.Context, dst *MiniBatch, seeds []uint32, key uint64) (err error) {
+// soon returns its cause. The memory of a call is used again by later ones, and freed by Close.
+func (m *Method) Sample(ctx context.Context, dst *MiniBatch, seeds []uint32, key uint64) error {
+	s, err := m.take()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.idle = append(m.idle, s)
+	}()
+	return s.sample(ctx, dst, seeds, key)
+}
+
+func (s *sampler) sample(ctx context.Context, dst *MiniBatch, seeds []uint32, key uint64) (err error) {
 	s.edges.ctx = ctx
 	var weights []float32
 	if chosen, ok := s.chooser.(seeder); ok {
@@ -106,7 +125,7 @@ func (s *Sampler) Sample(ctx context.Context, dst *MiniBatch, seeds []uint32, ke
 }
 
 // start makes dst an empty mini-batch of distinct seeds, which have the local ids 0 and up.
-func (s *Sampler) start(dst *MiniBatch, seeds []uint32) error {
+func (s *sampler) start(dst *MiniBatch, seeds []uint32) error {
 	for i, v := range seeds {
 		if int64(v) >= s.topology.Nodes() {
 			return fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, v, s.topology.Nodes())
@@ -129,7 +148,7 @@ func (s *Sampler) start(dst *MiniBatch, seeds []uint32) error {
 }
 
 // sampleBlock makes the block whose destinations are all Inputs of dst, to which it adds the sources.
-func (s *Sampler) sampleBlock(b *Block, dst *MiniBatch) error {
+func (s *sampler) sampleBlock(b *Block, dst *MiniBatch) error {
 	c := &s.edges
 	b.Destinations = len(dst.Inputs)
 	b.Offsets, b.Indices, b.Weights = append(b.Offsets[:0], 0), b.Indices[:0], b.Weights[:0]

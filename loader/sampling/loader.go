@@ -66,10 +66,9 @@ type Loader struct {
 	jobs   pool[job]
 	pinned pool[epoch.Growing]
 
-	mu       sync.Mutex
-	stats    loader.Stats
-	traffic  loader.Traffic         // of all batches
-	samplers map[*Method][]*Sampler // that no epoch has
+	mu      sync.Mutex
+	stats   loader.Stats
+	traffic loader.Traffic // of all batches
 
 	onDevice *deviceSampler // by which the device prepares batches; nil: it prepares none
 }
@@ -103,7 +102,7 @@ func Open(o LoaderOptions) (*Loader, error) {
 	if sparse != nil && o.Cache != nil {
 		return nil, errors.New("loader of samples: a cache of sparse rows")
 	}
-	l := &Loader{o: o, sparse: sparse, unified: o.Device.Info().Unified, samplers: make(map[*Method][]*Sampler)}
+	l := &Loader{o: o, sparse: sparse, unified: o.Device.Info().Unified}
 	var err error
 	if l.rows, err = newRowCache(l); err != nil {
 		return nil, err
@@ -201,22 +200,8 @@ func (l *Loader) rowBytes() int64 {
 	return gds.Bytes(1, l.o.Features.Columns(), l.o.Features.DType())
 }
 
-// takeSamplers takes a sampler for each of so many workers.
-func (l *Loader) takeSamplers(m *Method, workers int) ([]*Sampler, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.samplers[m]) < workers {
-		s, err := m.NewSampler()
-		if err != nil {
-			return nil, err
-		}
-		l.samplers[m] = append(l.samplers[m], s)
-	}
-	return l.samplers[m][:workers], nil
-}
-
 // Close waits for the work on the last batches, and releases memory. While an epoch runs, or batches
-// are held, it returns loader.ErrInUse. Methods of sets must be open until then.
+// are held, it returns loader.ErrInUse.
 func (l *Loader) Close() error {
 	if _, err := l.buffers.BeginClose(); err != nil {
 		return err
@@ -230,11 +215,6 @@ func (l *Loader) Close() error {
 	}
 	for _, p := range l.pinned.all {
 		errs = append(errs, p.Free())
-	}
-	for _, list := range l.samplers {
-		for _, s := range list {
-			errs = append(errs, s.Close())
-		}
 	}
 	if l.onDevice != nil {
 		errs = append(errs, l.onDevice.close())

@@ -158,11 +158,8 @@ func (b *bench) check(s *Set, stream gds.Stream, batch *loader.Batch, epoch int,
 		}
 		return nil
 	}
-	sampler, err := s.method.NewSampler()
-	b.must(err)
-	defer sampler.Close()
 	var want MiniBatch
-	b.must(sampler.Sample(t.Context(), &want, numbers, s.key(&job{plan: plan, epoch: epoch})))
+	b.must(s.method.Sample(t.Context(), &want, numbers, s.key(&job{plan: plan, epoch: epoch})))
 	if batch.Rows != len(want.Seeds) || batch.X[0].Rows != len(want.Inputs) || len(batch.X) != 1 ||
 		len(batch.Blocks) != len(want.Blocks) {
 		t.Fatalf("batch %d has %d rows, X %v, %d blocks; want %d, %d, %d", batch.Index, batch.Rows, batch.X,

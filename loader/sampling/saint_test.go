@@ -16,7 +16,7 @@ func TestSeedWeightsGiveTheMeanLossOfAllTargets(t *testing.T) {
 	g := smallGraph(false)
 	for _, name := range []string{"saint-node", "saint-edge", "saint-rw"} {
 		for _, targets := range [][]uint32{nil, {3, 8, 5, 44, 20, 0}} {
-			_, s := newTestMethod(t, name, g, Options{Fanouts: []int{0: 1, 1: 1}, Targets: targets})
+			s := newTestMethod(t, name, g, Options{Fanouts: []int{0: 1, 1: 1}, Targets: targets})
 			all, want := 0.0, 0.0
 			for v := range uint32(60) {
 				if targets == nil || slices.Contains(targets, v) {
@@ -60,7 +60,7 @@ func TestSeedWeightsGiveTheMeanLossOfAllTargets(t *testing.T) {
 func TestSubgraphsAreInduced(t *testing.T) {
 	g := smallGraph(false)
 	for _, name := range []string{"saint-node", "saint-edge", "saint-rw"} {
-		_, s := newTestMethod(t, name, g, Options{Fanouts: []int{1, 1}})
+		s := newTestMethod(t, name, g, Options{Fanouts: []int{1, 1}})
 		var b MiniBatch
 		if err := s.Sample(t.Context(), &b, make([]uint32, 9), 7); err != nil {
 			t.Fatal(err)

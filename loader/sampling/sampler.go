@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -49,7 +50,7 @@ type Options struct {
 	Threads int // of NewMethod; 0: parallel.Threads
 }
 
-// Method is a way to sample a graph: what samplers of all goroutines share. It is safe for concurrent use.
+// Method is a way to sample a graph, which any number of goroutines use at a time.
 type Method struct {
 	name     string
 	topology Topology
@@ -60,6 +61,9 @@ type Method struct {
 	shape    saintShape // of GraphSAINT
 	targets  nodeSet    // that GraphSAINT may choose as seeds
 	buffers  []*offheap.Buffer
+
+	mu   sync.Mutex
+	idle []*sampler
 }
 
 // methodKind is an entry of the table of methods.
@@ -186,13 +190,15 @@ func (o *Options) check(name string, t Topology) error {
 // Layers is the number of blocks of a mini-batch.
 func (m *Method) Layers() int { return len(m.options.Fanouts) }
 
-// Close frees what samplers share, after all samplers are closed.
-func (m *Method) Close() error {
-	var err error
+// Close frees the memory, when no call of Sample goes on.
+func (m *Method) Close() (err error) {
+	for _, s := range m.idle {
+		err = errors.Join(err, s.close())
+	}
 	for _, b := range m.buffers {
 		err = errors.Join(err, b.Free())
 	}
-	m.buffers = nil
+	m.idle, m.buffers = nil, nil
 	return err
 }
 
@@ -202,7 +208,7 @@ func ChoosesSeeds(name string) bool {
 	return k != nil && k.graphWise
 }
 
-// shared allocates memory for n values that all samplers share.
+// shared allocates memory for n values that all calls of Sample share.
 func shared[T dtype.Number](m *Method, n int64) ([]T, error) {
 	var zero T
 	b, err := offheap.Alloc(n * int64(unsafe.Sizeof(zero)))

@@ -88,25 +88,18 @@ func matrix64(c *format.CSC, a Aggregation) [][]float64 {
 	return m
 }
 
-func newTestMethod(t testing.TB, name string, c *format.CSC, o Options) (*Method, *Sampler) {
+func newTestMethod(t testing.TB, name string, c *format.CSC, o Options) *Method {
 	t.Helper()
 	m, err := NewMethod(context.Background(), name, InMemory(c), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := m.NewSampler()
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
 		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return m, s
+	return m
 }
 
 // checkBatch fails unless the parts of a mini-batch fit each other and the graph.
@@ -241,7 +234,7 @@ func TestMiniBatchesFitTheGraph(t *testing.T) {
 	for _, c := range methodCases() {
 		t.Run(c.String(), func(t *testing.T) {
 			g := smallGraph(c.weighted)
-			_, s := newTestMethod(t, c.name, g, c.options)
+			s := newTestMethod(t, c.name, g, c.options)
 			var b MiniBatch
 			for i, seeds := range [][]uint32{{0, 1, 5, 7}, {1}, {}, {59, 58, 57, 2, 3, 0}} {
 				if err := s.Sample(t.Context(), &b, seeds, Key(1, 2, i)); err != nil {
@@ -267,7 +260,7 @@ func TestEstimatesAreUnbiased(t *testing.T) {
 			g := smallGraph(c.weighted)
 			o := c.options
 			o.Fanouts = o.Fanouts[:1]
-			_, s := newTestMethod(t, c.name, g, o)
+			s := newTestMethod(t, c.name, g, o)
 			want := matrix64(g, o.Aggregation)
 			seeds := []uint32{0, 1, 5, 7, 8, 12, 33, 59}
 			var b MiniBatch
@@ -317,7 +310,7 @@ func TestABatchIsAFunctionOfSeedEpochAndBatch(t *testing.T) {
 	const batches = 24
 	for _, c := range methodCases() {
 		g := smallGraph(c.weighted)
-		m, s := newTestMethod(t, c.name, g, c.options)
+		s := newTestMethod(t, c.name, g, c.options)
 		seeds := func(i int) []uint32 { return []uint32{uint32(i), uint32(i + 7), 59} }
 		var want [batches]MiniBatch
 		var b MiniBatch
@@ -330,12 +323,6 @@ func TestABatchIsAFunctionOfSeedEpochAndBatch(t *testing.T) {
 		var wg sync.WaitGroup
 		for worker := range 3 {
 			wg.Go(func() {
-				s, err := m.NewSampler()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer s.Close()
 				var b MiniBatch
 				for i := batches - 1 - worker; i >= 0; i -= 3 {
 					if err := s.Sample(t.Context(), &b, seeds(i), Key(1, i%3, i)); err != nil {
@@ -354,7 +341,7 @@ func TestABatchIsAFunctionOfSeedEpochAndBatch(t *testing.T) {
 
 func TestSamplesOfAKeyDifferFromThoseOfOthers(t *testing.T) {
 	g := smallGraph(false)
-	_, s := newTestMethod(t, "neighbor", g, Options{Fanouts: []int{4, 4}})
+	s := newTestMethod(t, "neighbor", g, Options{Fanouts: []int{4, 4}})
 	seen := map[string]bool{}
 	var b MiniBatch
 	for seed := range uint64(3) {
@@ -384,7 +371,7 @@ func TestSubsetsAreUniform(t *testing.T) {
 	}
 	lists := make([][]uint32, 100)
 	lists[0], lists[1] = few, many
-	_, s := newTestMethod(t, "neighbor", fromLists(lists, false), Options{Fanouts: []int{3}})
+	s := newTestMethod(t, "neighbor", fromLists(lists, false), Options{Fanouts: []int{3}})
 	subsets, edges := map[uint64]float64{}, make([]float64, 100)
 	var b MiniBatch
 	for i := range draws {
@@ -419,7 +406,7 @@ func TestSubsetsAreUniform(t *testing.T) {
 
 func TestSamplingAllocatesNothingAfterWarmUp(t *testing.T) {
 	for _, c := range methodCases() {
-		_, s := newTestMethod(t, c.name, smallGraph(c.weighted), c.options)
+		s := newTestMethod(t, c.name, smallGraph(c.weighted), c.options)
 		var b MiniBatch
 		seeds := []uint32{0, 1, 5, 7, 12, 40}
 		sample := func() {
@@ -459,11 +446,10 @@ func TestWhatCannotBeSampledIsRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m, err := NewMethod(context.Background(), c.sampler, InMemory(g), c.options)
 			if err == nil {
-				s, _ := m.NewSampler()
-				err = s.Sample(t.Context(), new(MiniBatch), c.seeds, 1)
+				err = m.Sample(t.Context(), new(MiniBatch), c.seeds, 1)
 				if err == nil {
-					err = s.Sample(t.Context(), new(MiniBatch), []uint32{1, 2}, 1)
-				} else if again := s.Sample(t.Context(), new(MiniBatch), []uint32{1, 2}, 1); again != nil {
+					err = m.Sample(t.Context(), new(MiniBatch), []uint32{1, 2}, 1)
+				} else if again := m.Sample(t.Context(), new(MiniBatch), []uint32{1, 2}, 1); again != nil {
 					t.Errorf("after the error: %v", again)
 				}
 			}
@@ -524,7 +510,7 @@ func (c *endingContext) Err() error {
 // However long a sample takes, it looks at its context again and again: among nodes, and among draws.
 func TestSamplingCanBeInterrupted(t *testing.T) {
 	for _, c := range methodCases() {
-		_, s := newTestMethod(t, c.name, smallGraph(c.weighted), c.options)
+		s := newTestMethod(t, c.name, smallGraph(c.weighted), c.options)
 		if err := s.Sample(&endingContext{Context: t.Context()}, new(MiniBatch), []uint32{0, 1, 5}, 1); !errors.Is(err,
 			context.Canceled) {
 			t.Errorf("%v: %v", c, err)
@@ -549,7 +535,7 @@ func TestSamplingCanBeInterrupted(t *testing.T) {
 		if c.name == "locality" {
 			o.Cached = func(v uint32) bool { return v%2 == 0 }
 		}
-		_, s := newTestMethod(t, c.name, smallGraph(false), o)
+		s := newTestMethod(t, c.name, smallGraph(false), o)
 		seeds := make([]uint32, c.seeds)
 		for i := range seeds {
 			seeds[i] = uint32(i + 10)

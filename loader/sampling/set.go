@@ -155,13 +155,13 @@ func (s *epochs) key(j *job) uint64 {
 }
 
 // sample makes the mini-batch of a job.
-func (s *epochs) sample(ctx context.Context, sampler *Sampler, j *job) error {
+func (s *epochs) sample(ctx context.Context, j *job) error {
 	if len(j.seeds) == 0 {
 		j.sample.Seeds, j.sample.Inputs, j.sample.Blocks, j.sample.SeedWeights = j.sample.Seeds[:0],
 			j.sample.Inputs[:0], j.sample.Blocks[:0], j.sample.SeedWeights[:0]
 		return nil
 	}
-	if err := sampler.Sample(ctx, &j.sample, j.seeds, s.key(j)); err != nil {
+	if err := s.method.Sample(ctx, &j.sample, j.seeds, s.key(j)); err != nil {
 		return j.failed(err)
 	}
 	return nil
@@ -175,15 +175,6 @@ func (j *job) failed(err error) error {
 // visit samples the batches of epoch n from first on by so many workers, with so many samples at a time at
 // most (0: any number), and calls do for each in order until it returns false.
 func (s *epochs) visit(ctx context.Context, workers, samples, n, first int, do func(*MiniBatch) bool) error {
-	samplers := make(chan *Sampler, workers)
-	for range workers {
-		sampler, err := s.method.NewSampler()
-		if err != nil {
-			return err
-		}
-		defer sampler.Close()
-		samplers <- sampler
-	}
 	jobs := make([]*job, min(cmp.Or(samples, math.MaxInt), 2*workers+4))
 	for i := range jobs {
 		jobs[i] = &job{}
@@ -194,9 +185,7 @@ func (s *epochs) visit(ctx context.Context, workers, samples, n, first int, do f
 			j.begin(s, b, n)
 			break
 		}
-		sampler := <-samplers
-		defer func() { samplers <- sampler }()
-		return j, s.sample(ctx, sampler, j)
+		return j, s.sample(ctx, j)
 	}, func(j *job) error {
 		if !do(&j.sample) {
 			return enough

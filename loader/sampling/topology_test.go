@@ -96,10 +96,6 @@ func TestAMappedTopologyThatChangesIsCorrupt(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s, err := m.NewSampler()
-				if err != nil {
-					t.Fatal(err)
-				}
 				if err := do(path); err != nil {
 					t.Fatal(err)
 				}
@@ -107,10 +103,10 @@ func TestAMappedTopologyThatChangesIsCorrupt(t *testing.T) {
 				for i := range seeds {
 					seeds[i] = uint32(i)
 				}
-				if err := s.Sample(t.Context(), new(MiniBatch), seeds, 1); !errors.Is(err, format.ErrCorrupt) {
+				if err := m.Sample(t.Context(), new(MiniBatch), seeds, 1); !errors.Is(err, format.ErrCorrupt) {
 					t.Errorf("%s, %s, %s: the error is %v", name, a, damage, err)
 				}
-				if err := errors.Join(s.Close(), m.Close(), mapped.Close()); err != nil {
+				if err := errors.Join(m.Close(), mapped.Close()); err != nil {
 					t.Error(err)
 				}
 			}
@@ -175,20 +171,16 @@ func TestMappedAndCachedTopologiesGiveTheSameBatches(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s, err := m.NewSampler()
-				if err != nil {
-					t.Fatal(err)
-				}
 				got := new(MiniBatch)
 				if i == 0 {
 					got = &want
 				}
 				for key := range uint64(5) {
-					if err := s.Sample(t.Context(), got, []uint32{0, 4, 5, 50}, key); err != nil {
+					if err := m.Sample(t.Context(), got, []uint32{0, 4, 5, 50}, key); err != nil {
 						t.Fatalf("%v: %v", c, err)
 					}
 				}
-				if err := errors.Join(s.Close(), m.Close()); err != nil {
+				if err := m.Close(); err != nil {
 					t.Fatal(err)
 				}
 				if !equal(got, &want) {

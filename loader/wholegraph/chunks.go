@@ -47,16 +47,14 @@ func newChunks(ctx context.Context, device gds.Device, o Options) (_ *chunks, er
 	if o.Aggregation != sampling.Mean {
 		c.added = 1
 	}
-	c.edges, err = newAllEdges(ctx, o)
-	return c, err
+	if c.edges, err = newAllEdges(ctx, o); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 func (c *chunks) close() error {
-	err := errors.Join(c.memory.Free(), c.pinned.Free())
-	if c.edges != nil {
-		err = errors.Join(err, c.edges.close())
-	}
-	return err
+	return errors.Join(c.memory.Free(), c.pinned.Free(), c.edges.Close())
 }
 
 func (c *chunks) Nodes() int { return int(c.topology.Nodes()) }

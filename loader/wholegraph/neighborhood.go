@@ -67,7 +67,7 @@ func (g *Graph) collect(ctx context.Context, nodes []uint32, layers int) (
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, all.close()) }()
+	defer func() { err = errors.Join(err, all.Close()) }()
 	left := (int64(g.block.Destinations) + int64(g.block.Indices.Cols)) / neighborhoodPart
 	blocks, inputs = make([]sampling.Block, layers), nodes
 	lists := make([]sampling.List, 0, chunkNodes)

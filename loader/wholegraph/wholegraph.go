@@ -173,7 +173,7 @@ func (g *Graph) readEdges(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, all.close()) }()
+	defer func() { err = errors.Join(err, all.Close()) }()
 	if err := all.Sample(ctx, &all.batch, places(0, int(o.Topology.Nodes())), 0); err != nil {
 		return err
 	}
@@ -195,24 +195,15 @@ func (g *Graph) uploadBlock(what string, b *sampling.Block) (to loader.Block, er
 
 // allEdges makes blocks of all edges to some nodes: it is the full sampler of one layer.
 type allEdges struct {
-	method *sampling.Method
-	*sampling.Sampler
+	*sampling.Method
 	batch sampling.MiniBatch
 }
 
-func newAllEdges(ctx context.Context, o Options) (_ *allEdges, err error) {
-	a := &allEdges{}
-	if a.method, err = sampling.NewMethod(ctx, "full", o.Topology,
-		sampling.Options{Fanouts: []int{sampling.All}, Aggregation: o.Aggregation, Threads: o.Threads}); err != nil {
-		return nil, err
-	}
-	if a.Sampler, err = a.method.NewSampler(); err != nil {
-		return nil, errors.Join(err, a.method.Close())
-	}
-	return a, nil
+func newAllEdges(ctx context.Context, o Options) (*allEdges, error) {
+	m, err := sampling.NewMethod(ctx, "full", o.Topology,
+		sampling.Options{Fanouts: []int{sampling.All}, Aggregation: o.Aggregation, Threads: o.Threads})
+	return &allEdges{Method: m}, err
 }
-
-func (a *allEdges) close() error { return errors.Join(a.Sampler.Close(), a.method.Close()) }
 
 // Set yields batches of some nodes, whose memory is on the device.
 type Set struct {

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -65,15 +64,6 @@ type sampledBatch struct {
 func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chunk.Plan, nodes []uint32,
 	epochs, most int, reporter progress.Reporter) (err error) {
 	rows := opened.Cache
-	samplers := make(chan *sampling.Sampler, r.Threads)
-	for range r.Threads {
-		s, err := opened.Method.NewSampler()
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, s.Close()) }()
-		samplers <- s
-	}
 	each := plan.Batches()
 	if most > 0 {
 		each = min(each, most)
@@ -84,14 +74,12 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 	var found cache.Lookup
 	memory := make([]sampledBatch, r.Threads+1)
 	sample := func(b *sampledBatch, epoch int, batch chunk.Batch) error {
-		s := <-samplers
-		defer func() { samplers <- s }()
 		b.seeds = append(b.seeds[:0], make([]uint32, batch.Rows)...)
 		batch.RowNumbers(b.seeds)
 		for i, at := range b.seeds {
 			b.seeds[i] = nodes[at]
 		}
-		return s.Sample(ctx, &b.batch, b.seeds, sampling.Key(plan.Seed, epoch, batch.Index))
+		return opened.Method.Sample(ctx, &b.batch, b.seeds, sampling.Key(plan.Seed, epoch, batch.Index))
 	}
 	for epoch := range epochs {
 		batches := make([]chunk.Batch, 0, each)

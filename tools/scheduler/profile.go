@@ -40,7 +40,7 @@ type Table []Operation
 
 // Operations are this program's. What a device does by itself takes the link too (unified virtual addressing).
 var Operations = append(Table{
-	{"T_CBT", Batching, "CPU", "sampling.Sampler, features.Source", "", whole(schedule.Sample)},
+	{"T_CBT", Batching, "CPU", "sampling.Method, features.Source", "", whole(schedule.Sample)},
 	{"T_DMA", Transferring, "link", "gds.Stream.Copy", "", whole(schedule.Move)},
 	{"T_Model", Training, "CPU", "trainer.Fitting", "host", whole(schedule.Train)},
 }, append(OnDevice("cuda", "GPU"), OnDevice("emulated", "GPU")...)...)
