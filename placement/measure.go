@@ -3,6 +3,8 @@ package placement
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -51,15 +53,15 @@ func Measure(ctx context.Context, device gds.Device, s Sample) (r Rates, err err
 		return r, err
 	}
 	for _, measure := range []func(*Rates) error{p.measureDevice, p.measureHost, p.measureStorage} {
-		if err = measure(&r); err != nil && !errors.Is(err, gds.ErrOutOfMemory) {
-			break
+		p.memory = gds.Memory{Device: device}
+		if err = measure(&r); errors.Is(err, gds.ErrOutOfMemory) {
+			err = nil
 		}
-		err = errors.Join(p.stream.Synchronize(ctx), p.free())
-		if err != nil {
+		if err = errors.Join(err, p.stream.Synchronize(ctx), p.close()); err != nil {
 			break
 		}
 	}
-	return r, errors.Join(err, p.stream.Close(), p.free())
+	return r, errors.Join(err, p.stream.Close())
 }
 
 // probe is the state of Measure.
@@ -73,29 +75,23 @@ type probe struct {
 	dtype    gds.DType
 	batch    int // rows
 	stream   gds.Stream
-	buffers  []gds.Buffer
+	memory   gds.Memory
+	open     []io.Closer      // matrices and files
 	now      func() time.Time // by which storage is timed
 }
 
-func (p *probe) track(b gds.Buffer, err error) (gds.Buffer, error) {
-	if err == nil {
-		p.buffers = append(p.buffers, b)
+func (p *probe) close() error {
+	err := p.memory.Free()
+	for _, c := range p.open {
+		err = errors.Join(err, c.Close())
 	}
-	return b, err
-}
-
-func (p *probe) free() error {
-	var err error
-	for _, b := range p.buffers {
-		err = errors.Join(err, b.Free())
-	}
-	p.buffers = nil
+	p.open = nil
 	return err
 }
 
-func (p *probe) allocRows(rows int, t gds.DType) (gds.Tensor, error) {
-	b, err := p.track(p.device.Alloc(gds.Bytes(rows, p.columns, t)))
-	return gds.NewTensor(b, rows, p.columns, t), err
+// rows is a matrix of rows on the device.
+func (p *probe) rows(rows int, t gds.DType) gds.Tensor {
+	return p.memory.Matrix(fmt.Sprintf("%d rows", rows), rows, p.columns, t)
 }
 
 func (p *probe) measureRate(atLeast time.Duration, bytes int64, move func()) (units.Rate, error) {
@@ -160,67 +156,65 @@ func cycle(rows, run int) func() int {
 	}
 }
 
-func (p *probe) measureDevice(r *Rates) error {
-	rows := p.sampleRows(true)
-	input, err := p.allocRows(rows, p.dtype)
-	if err != nil {
-		return err
-	}
-	batch, err := p.allocRows(p.batch, p.dtype)
-	if err != nil {
-		return err
-	}
-	index, err := p.track(p.device.Alloc(int64(rows) * 4))
-	if err != nil {
-		return err
+func (p *probe) measureDevice(r *Rates) (err error) {
+	input, batch := p.rows(p.sampleRows(true), p.dtype), p.rows(p.batch, p.dtype)
+	if p.memory.Err != nil {
+		return p.memory.Err
 	}
 	p.stream.Fill(input, 0)
-	numbers := randomNumbers(rows, rows)
-	all := gds.NewTensor(index, 1, rows, gds.Uint32)
-	if err := gds.Upload(p.device, p.stream, all, numbers); err != nil {
-		return err
-	}
-
-	bytes, next := int64(p.batch)*p.rowBytes, cycle(rows, p.batch)
-	if r.DeviceGather, err = p.measureRate(measuredTime, bytes, func() {
-		first := next()
-		p.stream.Gather(batch, input, all.Columns(first, first+p.batch))
-	}); err != nil {
+	if r.DeviceGather, err = p.measureGather(measuredTime, batch, input); err != nil {
 		return err
 	}
 	run := min(max(p.ChunkRows, 1), p.batch)
-	next = cycle(rows, run)
-	if r.DeviceCopy, err = p.measureRate(measuredTime, int64(run)*p.rowBytes, func() {
+	bytes, next := int64(run)*p.rowBytes, cycle(input.Rows, run)
+	if r.DeviceCopy, err = p.measureRate(measuredTime, bytes, func() {
 		first := next()
 		p.stream.Copy(batch.Slice(0, run), input.Slice(first, first+run))
 	}); err != nil {
 		return err
 	}
 	if p.dtype != gds.Float32 {
-		floats, err := p.allocRows(p.batch, gds.Float32)
-		if err != nil {
-			return err
+		floats := p.rows(p.batch, gds.Float32)
+		if p.memory.Err != nil {
+			return p.memory.Err
 		}
-		if r.Convert, err = p.measureRate(measuredTime, bytes, func() { p.stream.Convert(floats, batch) }); err != nil {
+		if r.Convert, err = p.measureRate(measuredTime, int64(p.batch)*p.rowBytes,
+			func() { p.stream.Convert(floats, batch) }); err != nil {
 			return err
 		}
 	}
 	if p.unified {
 		return p.measureCopies(r, batch.Buf.Bytes(), input.Buf.Bytes())
 	}
-	pinned, err := p.track(p.device.AllocPinned(int64(run) * p.rowBytes))
-	if err != nil {
-		return err
+	pinned := p.memory.Pin("rows that are copied", bytes)
+	if p.memory.Err != nil {
+		return p.memory.Err
 	}
-	r.Link, err = p.measureRate(measuredLinkTime, int64(run)*p.rowBytes, func() {
+	r.Link, err = p.measureRate(measuredLinkTime, bytes, func() {
 		p.stream.Copy(batch.Slice(0, run), gds.NewTensor(pinned, run, p.columns, p.dtype))
 	})
 	r.Peer = r.Link // over which devices copy from each other
 	return err
 }
 
-// measureHost measures assembling a batch in host memory, unless the device is unified.
-func (p *probe) measureHost(r *Rates) error {
+// measureGather measures gathering batches of random rows by the device.
+func (p *probe) measureGather(atLeast time.Duration, batch, input gds.Tensor) (units.Rate, error) {
+	index := p.memory.Matrix("row numbers", 1, input.Rows, gds.Uint32)
+	if p.memory.Err != nil {
+		return 0, p.memory.Err
+	}
+	if err := gds.Upload(p.device, p.stream, index, randomNumbers(input.Rows, input.Rows)); err != nil {
+		return 0, err
+	}
+	next := cycle(input.Rows, p.batch)
+	return p.measureRate(atLeast, int64(p.batch)*p.rowBytes, func() {
+		first := next()
+		p.stream.Gather(batch, input, index.Columns(first, first+p.batch))
+	})
+}
+
+// measureHost measures assembling a batch in host memory, unless the device is unified, and by the device itself.
+func (p *probe) measureHost(r *Rates) (err error) {
 	if p.unified {
 		return nil
 	}
@@ -228,39 +222,20 @@ func (p *probe) measureHost(r *Rates) error {
 	if bytes := int64(rows+p.batch) * (p.rowBytes + placeBytes); p.HostBytes > 0 && bytes > p.HostBytes {
 		return nil // not even a batch and what it is drawn from
 	}
-	input, err := p.track(p.device.AllocPinned(int64(rows) * p.rowBytes))
-	if err != nil {
-		return err
-	}
-	batch, err := p.track(p.device.AllocPinned(int64(p.batch) * p.rowBytes))
-	if err != nil {
-		return err
+	input := p.memory.Pin("rows", int64(rows)*p.rowBytes)
+	batch := p.memory.Pin("a batch", int64(p.batch)*p.rowBytes)
+	if p.memory.Err != nil {
+		return p.memory.Err
 	}
 	clear(input.Bytes())
 	if err := p.measureCopies(r, batch.Bytes(), input.Bytes()); err != nil || !p.device.Info().MapsPinned {
 		return err
 	}
-	return p.measureMapped(r, gds.NewTensor(input, rows, p.columns, p.dtype))
-}
-
-func (p *probe) measureMapped(r *Rates, input gds.Tensor) error {
-	batch, err := p.allocRows(p.batch, p.dtype)
-	if err != nil {
-		return err
+	onDevice := p.rows(p.batch, p.dtype)
+	if p.memory.Err != nil {
+		return p.memory.Err
 	}
-	index, err := p.track(p.device.Alloc(int64(input.Rows) * 4))
-	if err != nil {
-		return err
-	}
-	all := gds.NewTensor(index, 1, input.Rows, gds.Uint32)
-	if err := gds.Upload(p.device, p.stream, all, randomNumbers(input.Rows, input.Rows)); err != nil {
-		return err
-	}
-	next := cycle(input.Rows, p.batch)
-	r.MappedGather, err = p.measureRate(measuredLinkTime, int64(p.batch)*p.rowBytes, func() {
-		at := next()
-		p.stream.Gather(batch, input, all.Columns(at, at+p.batch))
-	})
+	r.MappedGather, err = p.measureGather(measuredLinkTime, onDevice, gds.NewTensor(input, rows, p.columns, p.dtype))
 	return err
 }
 
@@ -307,7 +282,7 @@ func (c chunkRead) extent() format.Extent { return c.matrix.Extent(c.chunk) }
 
 // measureStorage reads chunks of all matrices in random order with several readers, by direct I/O
 // if possible, and checks them.
-func (p *probe) measureStorage(r *Rates) (err error) {
+func (p *probe) measureStorage(r *Rates) error {
 	chunkBytes := int64(p.Store.Layout().ChunkRows) * p.rowBytes / int64(len(p.Matrices))
 	stride := gds.Aligned(chunkBytes)
 	count := min(int64(p.Region.Chunks)*int64(len(p.Matrices)),
@@ -315,17 +290,16 @@ func (p *probe) measureStorage(r *Rates) (err error) {
 	if count == 0 {
 		return nil
 	}
-	alloc := p.device.AllocPinned
+	alloc := p.memory.Pin
 	if p.unified {
-		alloc = p.device.Alloc
+		alloc = p.memory.Alloc
 	}
-	memory, err := p.track(alloc(count * stride))
-	if err != nil {
-		return err
+	memory := alloc("chunks", count*stride)
+	if p.memory.Err != nil {
+		return p.memory.Err
 	}
 	clear(memory.Bytes()) // so that it is there
-	reads, closeAll, err := p.chunkReads(int(count) * storageRounds)
-	defer func() { err = errors.Join(err, closeAll()) }()
+	reads, err := p.chunkReads(int(count) * storageRounds)
 	if err != nil {
 		return err
 	}
@@ -385,25 +359,15 @@ func median(rates []units.Rate) units.Rate {
 }
 
 // chunkReads draws chunks of the region to read, and opens their files.
-func (p *probe) chunkReads(count int) (reads []chunkRead, closeAll func() error, err error) {
+func (p *probe) chunkReads(count int) (reads []chunkRead, err error) {
 	matrices := make([]*format.Matrix, len(p.Matrices))
-	files := map[string]gds.File{}
-	closeAll = func() (err error) {
-		for _, m := range matrices {
-			if m != nil {
-				err = errors.Join(err, m.Close())
-			}
-		}
-		for _, f := range files {
-			err = errors.Join(err, f.Close())
-		}
-		return err
-	}
 	for i, id := range p.Matrices {
 		if matrices[i], err = p.Store.Matrix(id); err != nil {
-			return nil, closeAll, err
+			return nil, err
 		}
+		p.open = append(p.open, matrices[i])
 	}
+	files := map[string]gds.File{}
 	for _, place := range randomNumbers(count, p.Region.Chunks*len(matrices)) {
 		c := chunkRead{matrix: matrices[int(place)%len(matrices)],
 			chunk: p.Region.FirstChunk + int(place)/len(matrices)}
@@ -411,12 +375,13 @@ func (p *probe) chunkReads(count int) (reads []chunkRead, closeAll func() error,
 		if files[path] == nil {
 			f, err := p.device.OpenFile(p.Store.FS(), filepath.Join(p.Store.Path(), filepath.FromSlash(path)))
 			if err != nil {
-				return nil, closeAll, err
+				return nil, err
 			}
 			files[path] = f
+			p.open = append(p.open, f)
 		}
 		c.file = files[path]
 		reads = append(reads, c)
 	}
-	return reads, closeAll, nil
+	return reads, nil
 }

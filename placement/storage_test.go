@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -101,7 +102,8 @@ func TestStorageIsMeasuredForWhatItIsForLong(t *testing.T) {
 			}
 			region, _ := store.Region(format.RegionRest)
 			p := &probe{Sample: Sample{Store: store, Matrices: sampled, Region: region, Threads: 2}, ctx: t.Context(),
-				device: device, unified: true, rowBytes: int64(len(sampled)) * 24 * 4, now: disk.now}
+				device: device, memory: gds.Memory{Device: device}, unified: true,
+				rowBytes: int64(len(sampled)) * 24 * 4, now: disk.now}
 			disk.takes, disk.reads = c.takes, 0
 			start := disk.now()
 			var r Rates
@@ -118,7 +120,7 @@ func TestStorageIsMeasuredForWhatItIsForLong(t *testing.T) {
 			if took := disk.now().Sub(start); took > longest {
 				t.Errorf("it took %v, want %v at most", took, longest)
 			}
-			if err := p.free(); err != nil {
+			if err := p.close(); err != nil {
 				t.Error(err)
 			}
 			if err := device.Close(); err != nil {
