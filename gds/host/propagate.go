@@ -5,13 +5,13 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
-// Terms of a row are added up in groups of groupTerms, which are part of docs/format.md. Up to batchTerms terms in up
-// to batchGroups groups are handed to the kernel at a time, which changes no result.
+// Terms of a row are added up in groups of groupTerms, which are part of docs/format.md. Up to batchGroups groups are
+// handed to the kernel at a time, which changes no result.
 const (
 	groupTerms  = 1024
-	batchTerms  = 4 * groupTerms
 	batchGroups = 64
 )
 
@@ -30,9 +30,10 @@ type productViews struct {
 
 // productScratch is memory of each thread.
 type productScratch struct {
-	notFinite                     []int64
-	sums, coefficients, blendRows []float32
-	lengths                       []int
+	notFinite       []int64
+	sums, blendRows []float32
+	groups          []kernel.List
+	terms           []kernel.Terms
 }
 
 var (
@@ -60,8 +61,12 @@ func (s *stream) propagate() error {
 	threads, f := s.device.options.Threads, v.cols
 	room(&v.sums, threads*(batchGroups+1)*f)
 	room(&v.blendRows, threads*f)
-	room(&v.coefficients, threads*batchTerms)
-	room(&v.lengths, threads*batchGroups)
+	room(&v.groups, threads*batchGroups)
+	terms := room(&v.terms, threads)
+	for i := range terms {
+		terms[i] = kernel.Terms{Nodes: v.nodes, Edges: v.weights, Factors: v.ofNodes}
+	}
+	defer func() { clear(terms) }()
 	clear(room(&v.notFinite, threads))
 	perRow := (len(v.nodes)/dst.Rows + 1) * src.Cols
 	err := s.loop(dst.Rows, max(1, min(1024, 2*grainWork/perRow)), func(s *stream, p part) error {
@@ -75,22 +80,18 @@ func (s *stream) propagate() error {
 	return err
 }
 
-// rows computes the rows of a part. Rows of one group whose terms follow one another are summed by one call.
+// rows computes the rows of a part. Rows of one group that follow one another are summed by one call.
 func (v *productViews) rows(p part) error {
 	f := v.cols
 	sums := v.sums[p.thread*(batchGroups+1)*f:][:(batchGroups+1)*f]
-	lengths := v.lengths[p.thread*batchGroups:][:batchGroups]
+	groups := v.groups[p.thread*batchGroups:][:batchGroups]
 	for i := p.lo; i < p.hi; {
-		first, n := i, 0 // rows, and their terms
-		for ; i < p.hi && i-first < batchGroups; i++ {
-			k := int(v.ends[i] - v.starts[i])
-			if k > groupTerms || n+k > batchTerms || i > first && v.starts[i] != v.ends[i-1] {
-				break
-			}
-			lengths[i-first], n = k, n+k
+		first := i
+		for ; i < p.hi && i-first < batchGroups && v.ends[i]-v.starts[i] <= groupTerms; i++ {
+			groups[i-first] = kernel.List{Start: v.starts[i], End: v.ends[i], Self: -1}
 		}
 		if i > first {
-			if err := v.sum(p.thread, sums, v.starts[first], n, lengths[:i-first]); err != nil {
+			if err := v.sum(p.thread, sums, groups[:i-first]); err != nil {
 				return err
 			}
 			v.store(p.thread, first, i, sums)
@@ -99,20 +100,19 @@ func (v *productViews) rows(p part) error {
 		total := sums[batchGroups*f:]
 		clear(total)
 		for at, end := v.starts[i], v.ends[i]; at < end; {
-			groups := 0
-			for n = 0; groups < batchTerms/groupTerms && at+int64(n) < end; groups++ {
-				lengths[groups] = int(min(groupTerms, end-at-int64(n)))
-				n += lengths[groups]
+			n := 0
+			for ; n < batchGroups && at < end; n++ {
+				groups[n] = kernel.List{Start: at, End: min(at+groupTerms, end), Self: -1}
+				at = groups[n].End
 			}
-			if err := v.sum(p.thread, sums, at, n, lengths[:groups]); err != nil {
+			if err := v.sum(p.thread, sums, groups[:n]); err != nil {
 				return err
 			}
-			for g := range groups {
+			for g := range n {
 				for j, x := range sums[g*f:][:f] {
 					total[j] += x
 				}
 			}
-			at += int64(n)
 		}
 		v.store(p.thread, i, i+1, total)
 		i++
@@ -120,27 +120,19 @@ func (v *productViews) rows(p part) error {
 	return nil
 }
 
-// sum adds up n terms from term start on, in lists of these lengths.
-func (v *productViews) sum(thread int, sums []float32, start int64, n int, lengths []int) error {
-	nodes := v.nodes[start:][:n]
+// sum adds up the terms of each group.
+func (v *productViews) sum(thread int, sums []float32, groups []kernel.List) error {
 	rows := len(v.src) / (v.cols * v.srcType.Size())
-	for _, u := range nodes {
-		if int(u) >= rows {
-			return errTermNode
-		}
-	}
-	c, byNode := v.ofNodes, true
-	if v.weights != nil {
-		weights := v.weights[start:][:n]
-		c, byNode = weights, false
-		if v.ofNodes != nil {
-			c = v.coefficients[thread*batchTerms:][:n]
-			for e, u := range nodes {
-				c[e] = weights[e] * v.ofNodes[u]
+	for _, g := range groups {
+		for _, u := range v.nodes[g.Start:g.End] {
+			if int(u) >= rows {
+				return errTermNode
 			}
 		}
 	}
-	dtype.Sum(sums, v.src, v.srcType, v.cols, nodes, lengths, c, byNode)
+	terms := &v.terms[thread]
+	terms.Lists = groups
+	dtype.SumLists(sums, v.src, v.srcType, v.cols, terms)
 	return nil
 }
 

@@ -20,17 +20,17 @@ func Decode(dst []float32, src []byte, t DType) {
 	}
 }
 
-// Sum is kernel.SumFloat32 on a matrix of a float type.
-func Sum(sums []float32, x []byte, t DType, columns int, nodes []uint32, lengths []int, coefficients []float32,
-	byNode bool) {
+// SumLists is kernel.SumListsFloat32 on a matrix of a float type.
+func SumLists(sums []float32, x []byte, t DType, columns int, terms *kernel.Terms) (selves int) {
 	switch t {
 	case Float32:
-		kernel.SumFloat32(sums, Float32s(x), columns, nodes, lengths, coefficients, byNode)
+		return kernel.SumListsFloat32(sums, Float32s(x), columns, terms)
 	case Float16:
-		kernel.SumFloat16(sums, Uint16s(x), columns, nodes, lengths, coefficients, byNode)
-	default:
-		kernel.SumBFloat16(sums, Uint16s(x), columns, nodes, lengths, coefficients, byNode)
+		return kernel.SumListsFloat16(sums, Uint16s(x), columns, terms)
+	case BFloat16:
+		return kernel.SumListsBFloat16(sums, Uint16s(x), columns, terms)
 	}
+	panic("dtype: SumLists of " + t.String())
 }
 
 // Scale is kernel.ScaleFloat32 to a matrix of a float type, rounded to the nearest even.

@@ -24,14 +24,15 @@ func BenchmarkSum(b *testing.B) {
 		}
 		factors := make([]float32, rows)
 		sums, lengths := make([]float32, atOnce*columns), slices.Repeat([]int{list}, atOnce)
+		terms := termsOf(nil, lengths, factors, true)
 		for _, t := range []struct {
 			name  string
 			bytes int
-			sum   func(nodes []uint32)
+			sum   func()
 		}{
-			{"float32", 4, func(nodes []uint32) { SumFloat32(sums, x, columns, nodes, lengths, factors, true) }},
-			{"float16", 2, func(nodes []uint32) { SumFloat16(sums, codes, columns, nodes, lengths, factors, true) }},
-			{"bfloat16", 2, func(nodes []uint32) { SumBFloat16(sums, codes, columns, nodes, lengths, factors, true) }},
+			{"float32", 4, func() { SumListsFloat32(sums, x, columns, terms) }},
+			{"float16", 2, func() { SumListsFloat16(sums, codes, columns, terms) }},
+			{"bfloat16", 2, func() { SumListsBFloat16(sums, codes, columns, terms) }},
 		} {
 			for _, set := range available() {
 				b.Run(fmt.Sprintf("rows=%d/dtype=%s/set=%s", rows, t.name, set.name), func(b *testing.B) {
@@ -40,7 +41,8 @@ func BenchmarkSum(b *testing.B) {
 					b.SetBytes(atOnce * list * columns * int64(t.bytes))
 					i := 0
 					for b.Loop() {
-						t.sum(nodes[i*list:])
+						terms.Nodes = nodes[i*list:]
+						t.sum()
 						i = (i + atOnce) % lists
 					}
 				})

@@ -7,19 +7,14 @@ import (
 
 func isFinite(f float32) bool { return math.Float32bits(f)&0x7f800000 != 0x7f800000 }
 
-// Every code decoded, which costs less than the arithmetic.
-var (
-	float16Values  = sync.OnceValue(func() *[1 << 16]float32 { return decodeAll(decodeFloat16) })
-	bfloat16Values = sync.OnceValue(func() *[1 << 16]float32 { return decodeAll(BFloat16ToFloat32) })
-)
-
-func decodeAll(decode func(uint16) float32) *[1 << 16]float32 {
+// float16Values is every code decoded, which costs less than the arithmetic.
+var float16Values = sync.OnceValue(func() *[1 << 16]float32 {
 	values := new([1 << 16]float32)
 	for code := range values {
-		values[code] = decode(uint16(code))
+		values[code] = decodeFloat16(uint16(code))
 	}
 	return values
-}
+})
 
 func decodeFloat16(h uint16) float32 {
 	sign, exponent, fraction := uint32(h&0x8000)<<16, h>>10&0x1f, uint32(h&0x3ff)

@@ -20,8 +20,7 @@ type implementation struct {
 	fewest  int // and fewest
 	numbers int // that feistel takes at a time, a power of 2
 
-	sumFloat32              sumRows[float32]
-	sumFloat16, sumBFloat16 sumRows[uint16]
+	sum sumRows
 
 	listsFloat32                listRows[float32]
 	listsFloat16, listsBFloat16 listRows[uint16]
@@ -46,8 +45,9 @@ type implementation struct {
 	gemm gemmTile
 }
 
-type sumRows[T float32 | uint16] func(sums []float32, x []T, stride, columns int, nodes []uint32, lengths []int,
-	coefficients []float32, byNode bool, distance int) (added int)
+// sumRows is SumColumns; it returns how many rows it has added before one that is not in x.
+type sumRows func(sums, x []float32, stride, columns int, nodes []uint32, lengths []int, coefficients []float32,
+	distance int) (added int)
 
 // listRows is SumLists for some columns of x, whose rows, and sums, lie stride numbers apart; lists are List. It returns
 // -1 where a row is not in x.

@@ -251,551 +251,6 @@ DATA expConstants<>+824(SB)/4, $0xff800000
 DATA expConstants<>+828(SB)/4, $0xff800000
 GLOBL expConstants<>(SB), RODATA|NOPTR, $832
 
-// func sumFloat32AVX2(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
-// Requires: AVX, CMOV, MMX+
-TEXT ·sumFloat32AVX2(SB), NOSPLIT, $40-160
-	MOVQ   sums_base+0(FP), AX
-	MOVQ   x_base+24(FP), CX
-	MOVQ   nodes_base+64(FP), DX
-	MOVQ   lengths_base+88(FP), BX
-	MOVQ   coefficients_base+112(FP), SI
-	MOVQ   columns+56(FP), DI
-	MOVQ   x_len+32(FP), R8
-	SUBQ   DI, R8
-	MOVQ   R8, (SP)
-	IMUL3Q $0x04, DI, R8
-	DECQ   R8
-	MOVQ   R8, 8(SP)
-	MOVQ   lengths_len+96(FP), R8
-	LEAQ   (BX)(R8*8), R8
-	MOVQ   R8, 16(SP)
-	XORQ   R8, R8
-	MOVQ   $0x00000000, 32(SP)
-	MOVQ   $-1, 24(SP)
-	CMPB   byNode+136(FP), $0x00
-	JNE    found
-	MOVQ   $0x00000001, 32(SP)
-	MOVQ   $0x00000000, 24(SP)
-	TESTQ  SI, SI
-	JNZ    found
-	MOVQ   $0x00000000, 32(SP)
-	LEAQ   one<>+0(SB), SI
-
-found:
-	MOVQ    nodes_len+72(FP), R9
-	LEAQ    -4(DX)(R9*4), R9
-	MOVQ    distance+144(FP), R10
-	LEAQ    (DX)(R10*4), R10
-	CMPQ    R10, R9
-	CMOVQHI R9, R10
-	LEAQ    -8(DI), R11
-	CMPQ    DI, $0x08
-	JLE     lists1
-	CMPQ    DI, $0x10
-	JLE     lists2
-	CMPQ    DI, $0x18
-	JLE     lists3
-	CMPQ    DI, $0x20
-	JLE     lists4
-	CMPQ    DI, $0x28
-	JLE     lists5
-	CMPQ    DI, $0x30
-	JLE     lists6
-	CMPQ    DI, $0x38
-	JLE     lists7
-
-lists8:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	JMP    next8
-
-row8:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*4), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	PREFETCHT0   128(R12)
-	PREFETCHT0   192(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y8
-	LEAQ         (CX)(R12*4), R12
-	VMULPS       (R12), Y8, Y9
-	VADDPS       Y9, Y0, Y0
-	VMULPS       32(R12), Y8, Y9
-	VADDPS       Y9, Y1, Y1
-	VMULPS       64(R12), Y8, Y9
-	VADDPS       Y9, Y2, Y2
-	VMULPS       96(R12), Y8, Y9
-	VADDPS       Y9, Y3, Y3
-	VMULPS       128(R12), Y8, Y9
-	VADDPS       Y9, Y4, Y4
-	VMULPS       160(R12), Y8, Y9
-	VADDPS       Y9, Y5, Y5
-	VMULPS       192(R12), Y8, Y9
-	VADDPS       Y9, Y6, Y6
-	VMULPS       (R12)(R11*4), Y8, Y8
-	VADDPS       Y8, Y7, Y7
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next8:
-	CMPQ    DX, DI
-	JB      row8
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, 192(AX)
-	VMOVUPS Y7, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists8
-
-lists7:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	JMP    next7
-
-row7:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*4), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	PREFETCHT0   128(R12)
-	PREFETCHT0   192(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y7
-	LEAQ         (CX)(R12*4), R12
-	VMULPS       (R12), Y7, Y8
-	VADDPS       Y8, Y0, Y0
-	VMULPS       32(R12), Y7, Y8
-	VADDPS       Y8, Y1, Y1
-	VMULPS       64(R12), Y7, Y8
-	VADDPS       Y8, Y2, Y2
-	VMULPS       96(R12), Y7, Y8
-	VADDPS       Y8, Y3, Y3
-	VMULPS       128(R12), Y7, Y8
-	VADDPS       Y8, Y4, Y4
-	VMULPS       160(R12), Y7, Y8
-	VADDPS       Y8, Y5, Y5
-	VMULPS       (R12)(R11*4), Y7, Y7
-	VADDPS       Y7, Y6, Y6
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next7:
-	CMPQ    DX, DI
-	JB      row7
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists7
-
-lists6:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	JMP    next6
-
-row6:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*4), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	PREFETCHT0   128(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y6
-	LEAQ         (CX)(R12*4), R12
-	VMULPS       (R12), Y6, Y7
-	VADDPS       Y7, Y0, Y0
-	VMULPS       32(R12), Y6, Y7
-	VADDPS       Y7, Y1, Y1
-	VMULPS       64(R12), Y6, Y7
-	VADDPS       Y7, Y2, Y2
-	VMULPS       96(R12), Y6, Y7
-	VADDPS       Y7, Y3, Y3
-	VMULPS       128(R12), Y6, Y7
-	VADDPS       Y7, Y4, Y4
-	VMULPS       (R12)(R11*4), Y6, Y6
-	VADDPS       Y6, Y5, Y5
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next6:
-	CMPQ    DX, DI
-	JB      row6
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists6
-
-lists5:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	JMP    next5
-
-row5:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*4), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	PREFETCHT0   128(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y5
-	LEAQ         (CX)(R12*4), R12
-	VMULPS       (R12), Y5, Y6
-	VADDPS       Y6, Y0, Y0
-	VMULPS       32(R12), Y5, Y6
-	VADDPS       Y6, Y1, Y1
-	VMULPS       64(R12), Y5, Y6
-	VADDPS       Y6, Y2, Y2
-	VMULPS       96(R12), Y5, Y6
-	VADDPS       Y6, Y3, Y3
-	VMULPS       (R12)(R11*4), Y5, Y5
-	VADDPS       Y5, Y4, Y4
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next5:
-	CMPQ    DX, DI
-	JB      row5
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists5
-
-lists4:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	JMP    next4
-
-row4:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*4), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y4
-	LEAQ         (CX)(R12*4), R12
-	VMULPS       (R12), Y4, Y5
-	VADDPS       Y5, Y0, Y0
-	VMULPS       32(R12), Y4, Y5
-	VADDPS       Y5, Y1, Y1
-	VMULPS       64(R12), Y4, Y5
-	VADDPS       Y5, Y2, Y2
-	VMULPS       (R12)(R11*4), Y4, Y4
-	VADDPS       Y4, Y3, Y3
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next4:
-	CMPQ    DX, DI
-	JB      row4
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists4
-
-lists3:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	JMP    next3
-
-row3:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*4), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y3
-	LEAQ         (CX)(R12*4), R12
-	VMULPS       (R12), Y3, Y4
-	VADDPS       Y4, Y0, Y0
-	VMULPS       32(R12), Y3, Y4
-	VADDPS       Y4, Y1, Y1
-	VMULPS       (R12)(R11*4), Y3, Y3
-	VADDPS       Y3, Y2, Y2
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next3:
-	CMPQ    DX, DI
-	JB      row3
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists3
-
-lists2:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	JMP    next2
-
-row2:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*4), R12
-	PREFETCHT0   (R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y2
-	LEAQ         (CX)(R12*4), R12
-	VMULPS       (R12), Y2, Y3
-	VADDPS       Y3, Y0, Y0
-	VMULPS       (R12)(R11*4), Y2, Y2
-	VADDPS       Y2, Y1, Y1
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next2:
-	CMPQ    DX, DI
-	JB      row2
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists2
-
-lists1:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	JMP    next1
-
-row1:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*4), R12
-	PREFETCHT0   (R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y1
-	LEAQ         (CX)(R12*4), R12
-	VMULPS       (R12)(R11*4), Y1, Y1
-	VADDPS       Y1, Y0, Y0
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next1:
-	CMPQ    DX, DI
-	JB      row1
-	VMOVUPS Y0, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists1
-
-done:
-	MOVQ nodes_base+64(FP), R8
-	SUBQ R8, DX
-	SHRQ $0x02, DX
-	MOVQ DX, added+152(FP)
-	VZEROUPPER
-	RET
-
 // func sumListsFloat32AVX2(sums []float32, x []float32, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 // Requires: AVX, AVX2, MMX+
 TEXT ·sumListsFloat32AVX2(SB), NOSPLIT, $112-224
@@ -2074,579 +1529,6 @@ done:
 	VPCMPGTD Y1, Y2, Y2
 	VPTEST   Y2, Y2
 	SETEQ    finite+88(FP)
-	VZEROUPPER
-	RET
-
-// func sumFloat16AVX2(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
-// Requires: AVX, CMOV, F16C, MMX+
-TEXT ·sumFloat16AVX2(SB), NOSPLIT, $40-160
-	MOVQ   sums_base+0(FP), AX
-	MOVQ   x_base+24(FP), CX
-	MOVQ   nodes_base+64(FP), DX
-	MOVQ   lengths_base+88(FP), BX
-	MOVQ   coefficients_base+112(FP), SI
-	MOVQ   columns+56(FP), DI
-	MOVQ   x_len+32(FP), R8
-	SUBQ   DI, R8
-	MOVQ   R8, (SP)
-	IMUL3Q $0x02, DI, R8
-	DECQ   R8
-	MOVQ   R8, 8(SP)
-	MOVQ   lengths_len+96(FP), R8
-	LEAQ   (BX)(R8*8), R8
-	MOVQ   R8, 16(SP)
-	XORQ   R8, R8
-	MOVQ   $0x00000000, 32(SP)
-	MOVQ   $-1, 24(SP)
-	CMPB   byNode+136(FP), $0x00
-	JNE    found
-	MOVQ   $0x00000001, 32(SP)
-	MOVQ   $0x00000000, 24(SP)
-	TESTQ  SI, SI
-	JNZ    found
-	MOVQ   $0x00000000, 32(SP)
-	LEAQ   one<>+0(SB), SI
-
-found:
-	MOVQ    nodes_len+72(FP), R9
-	LEAQ    -4(DX)(R9*4), R9
-	MOVQ    distance+144(FP), R10
-	LEAQ    (DX)(R10*4), R10
-	CMPQ    R10, R9
-	CMOVQHI R9, R10
-	LEAQ    -8(DI), R11
-	CMPQ    DI, $0x08
-	JLE     lists1
-	CMPQ    DI, $0x10
-	JLE     lists2
-	CMPQ    DI, $0x18
-	JLE     lists3
-	CMPQ    DI, $0x20
-	JLE     lists4
-	CMPQ    DI, $0x28
-	JLE     lists5
-	CMPQ    DI, $0x30
-	JLE     lists6
-	CMPQ    DI, $0x38
-	JLE     lists7
-
-lists8:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	JMP    next8
-
-row8:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y8
-	LEAQ         (CX)(R12*2), R12
-	VCVTPH2PS    (R12), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y0, Y0
-	VCVTPH2PS    16(R12), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y1, Y1
-	VCVTPH2PS    32(R12), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y2, Y2
-	VCVTPH2PS    48(R12), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y3, Y3
-	VCVTPH2PS    64(R12), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y4, Y4
-	VCVTPH2PS    80(R12), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y5, Y5
-	VCVTPH2PS    96(R12), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y6, Y6
-	VCVTPH2PS    (R12)(R11*2), Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y7, Y7
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next8:
-	CMPQ    DX, DI
-	JB      row8
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, 192(AX)
-	VMOVUPS Y7, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists8
-
-lists7:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	JMP    next7
-
-row7:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y7
-	LEAQ         (CX)(R12*2), R12
-	VCVTPH2PS    (R12), Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y0, Y0
-	VCVTPH2PS    16(R12), Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y1, Y1
-	VCVTPH2PS    32(R12), Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y2, Y2
-	VCVTPH2PS    48(R12), Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y3, Y3
-	VCVTPH2PS    64(R12), Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y4, Y4
-	VCVTPH2PS    80(R12), Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y5, Y5
-	VCVTPH2PS    (R12)(R11*2), Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y6, Y6
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next7:
-	CMPQ    DX, DI
-	JB      row7
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists7
-
-lists6:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	JMP    next6
-
-row6:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y6
-	LEAQ         (CX)(R12*2), R12
-	VCVTPH2PS    (R12), Y7
-	VMULPS       Y7, Y6, Y7
-	VADDPS       Y7, Y0, Y0
-	VCVTPH2PS    16(R12), Y7
-	VMULPS       Y7, Y6, Y7
-	VADDPS       Y7, Y1, Y1
-	VCVTPH2PS    32(R12), Y7
-	VMULPS       Y7, Y6, Y7
-	VADDPS       Y7, Y2, Y2
-	VCVTPH2PS    48(R12), Y7
-	VMULPS       Y7, Y6, Y7
-	VADDPS       Y7, Y3, Y3
-	VCVTPH2PS    64(R12), Y7
-	VMULPS       Y7, Y6, Y7
-	VADDPS       Y7, Y4, Y4
-	VCVTPH2PS    (R12)(R11*2), Y7
-	VMULPS       Y7, Y6, Y7
-	VADDPS       Y7, Y5, Y5
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next6:
-	CMPQ    DX, DI
-	JB      row6
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists6
-
-lists5:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	JMP    next5
-
-row5:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y5
-	LEAQ         (CX)(R12*2), R12
-	VCVTPH2PS    (R12), Y6
-	VMULPS       Y6, Y5, Y6
-	VADDPS       Y6, Y0, Y0
-	VCVTPH2PS    16(R12), Y6
-	VMULPS       Y6, Y5, Y6
-	VADDPS       Y6, Y1, Y1
-	VCVTPH2PS    32(R12), Y6
-	VMULPS       Y6, Y5, Y6
-	VADDPS       Y6, Y2, Y2
-	VCVTPH2PS    48(R12), Y6
-	VMULPS       Y6, Y5, Y6
-	VADDPS       Y6, Y3, Y3
-	VCVTPH2PS    (R12)(R11*2), Y6
-	VMULPS       Y6, Y5, Y6
-	VADDPS       Y6, Y4, Y4
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next5:
-	CMPQ    DX, DI
-	JB      row5
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists5
-
-lists4:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	JMP    next4
-
-row4:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y4
-	LEAQ         (CX)(R12*2), R12
-	VCVTPH2PS    (R12), Y5
-	VMULPS       Y5, Y4, Y5
-	VADDPS       Y5, Y0, Y0
-	VCVTPH2PS    16(R12), Y5
-	VMULPS       Y5, Y4, Y5
-	VADDPS       Y5, Y1, Y1
-	VCVTPH2PS    32(R12), Y5
-	VMULPS       Y5, Y4, Y5
-	VADDPS       Y5, Y2, Y2
-	VCVTPH2PS    (R12)(R11*2), Y5
-	VMULPS       Y5, Y4, Y5
-	VADDPS       Y5, Y3, Y3
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next4:
-	CMPQ    DX, DI
-	JB      row4
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists4
-
-lists3:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	JMP    next3
-
-row3:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y3
-	LEAQ         (CX)(R12*2), R12
-	VCVTPH2PS    (R12), Y4
-	VMULPS       Y4, Y3, Y4
-	VADDPS       Y4, Y0, Y0
-	VCVTPH2PS    16(R12), Y4
-	VMULPS       Y4, Y3, Y4
-	VADDPS       Y4, Y1, Y1
-	VCVTPH2PS    (R12)(R11*2), Y4
-	VMULPS       Y4, Y3, Y4
-	VADDPS       Y4, Y2, Y2
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next3:
-	CMPQ    DX, DI
-	JB      row3
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists3
-
-lists2:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	JMP    next2
-
-row2:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y2
-	LEAQ         (CX)(R12*2), R12
-	VCVTPH2PS    (R12), Y3
-	VMULPS       Y3, Y2, Y3
-	VADDPS       Y3, Y0, Y0
-	VCVTPH2PS    (R12)(R11*2), Y3
-	VMULPS       Y3, Y2, Y3
-	VADDPS       Y3, Y1, Y1
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next2:
-	CMPQ    DX, DI
-	JB      row2
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists2
-
-lists1:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	JMP    next1
-
-row1:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y1
-	LEAQ         (CX)(R12*2), R12
-	VCVTPH2PS    (R12)(R11*2), Y2
-	VMULPS       Y2, Y1, Y2
-	VADDPS       Y2, Y0, Y0
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next1:
-	CMPQ    DX, DI
-	JB      row1
-	VMOVUPS Y0, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists1
-
-done:
-	MOVQ nodes_base+64(FP), R8
-	SUBQ R8, DX
-	SHRQ $0x02, DX
-	MOVQ DX, added+152(FP)
 	VZEROUPPER
 	RET
 
@@ -4013,615 +2895,6 @@ next:
 	JMP       next
 
 done:
-	VZEROUPPER
-	RET
-
-// func sumBFloat16AVX2(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
-// Requires: AVX, AVX2, CMOV, MMX+
-TEXT ·sumBFloat16AVX2(SB), NOSPLIT, $40-160
-	MOVQ   sums_base+0(FP), AX
-	MOVQ   x_base+24(FP), CX
-	MOVQ   nodes_base+64(FP), DX
-	MOVQ   lengths_base+88(FP), BX
-	MOVQ   coefficients_base+112(FP), SI
-	MOVQ   columns+56(FP), DI
-	MOVQ   x_len+32(FP), R8
-	SUBQ   DI, R8
-	MOVQ   R8, (SP)
-	IMUL3Q $0x02, DI, R8
-	DECQ   R8
-	MOVQ   R8, 8(SP)
-	MOVQ   lengths_len+96(FP), R8
-	LEAQ   (BX)(R8*8), R8
-	MOVQ   R8, 16(SP)
-	XORQ   R8, R8
-	MOVQ   $0x00000000, 32(SP)
-	MOVQ   $-1, 24(SP)
-	CMPB   byNode+136(FP), $0x00
-	JNE    found
-	MOVQ   $0x00000001, 32(SP)
-	MOVQ   $0x00000000, 24(SP)
-	TESTQ  SI, SI
-	JNZ    found
-	MOVQ   $0x00000000, 32(SP)
-	LEAQ   one<>+0(SB), SI
-
-found:
-	MOVQ    nodes_len+72(FP), R9
-	LEAQ    -4(DX)(R9*4), R9
-	MOVQ    distance+144(FP), R10
-	LEAQ    (DX)(R10*4), R10
-	CMPQ    R10, R9
-	CMOVQHI R9, R10
-	LEAQ    -8(DI), R11
-	CMPQ    DI, $0x08
-	JLE     lists1
-	CMPQ    DI, $0x10
-	JLE     lists2
-	CMPQ    DI, $0x18
-	JLE     lists3
-	CMPQ    DI, $0x20
-	JLE     lists4
-	CMPQ    DI, $0x28
-	JLE     lists5
-	CMPQ    DI, $0x30
-	JLE     lists6
-	CMPQ    DI, $0x38
-	JLE     lists7
-
-lists8:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	JMP    next8
-
-row8:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y8
-	LEAQ         (CX)(R12*2), R12
-	VPMOVZXWD    (R12), Y9
-	VPSLLD       $0x10, Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y0, Y0
-	VPMOVZXWD    16(R12), Y9
-	VPSLLD       $0x10, Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y1, Y1
-	VPMOVZXWD    32(R12), Y9
-	VPSLLD       $0x10, Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y2, Y2
-	VPMOVZXWD    48(R12), Y9
-	VPSLLD       $0x10, Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y3, Y3
-	VPMOVZXWD    64(R12), Y9
-	VPSLLD       $0x10, Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y4, Y4
-	VPMOVZXWD    80(R12), Y9
-	VPSLLD       $0x10, Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y5, Y5
-	VPMOVZXWD    96(R12), Y9
-	VPSLLD       $0x10, Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y6, Y6
-	VPMOVZXWD    (R12)(R11*2), Y9
-	VPSLLD       $0x10, Y9, Y9
-	VMULPS       Y9, Y8, Y9
-	VADDPS       Y9, Y7, Y7
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next8:
-	CMPQ    DX, DI
-	JB      row8
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, 192(AX)
-	VMOVUPS Y7, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists8
-
-lists7:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	JMP    next7
-
-row7:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y7
-	LEAQ         (CX)(R12*2), R12
-	VPMOVZXWD    (R12), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y0, Y0
-	VPMOVZXWD    16(R12), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y1, Y1
-	VPMOVZXWD    32(R12), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y2, Y2
-	VPMOVZXWD    48(R12), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y3, Y3
-	VPMOVZXWD    64(R12), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y4, Y4
-	VPMOVZXWD    80(R12), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y5, Y5
-	VPMOVZXWD    (R12)(R11*2), Y8
-	VPSLLD       $0x10, Y8, Y8
-	VMULPS       Y8, Y7, Y8
-	VADDPS       Y8, Y6, Y6
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next7:
-	CMPQ    DX, DI
-	JB      row7
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists7
-
-lists6:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	JMP    next6
-
-row6:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y6
-	LEAQ         (CX)(R12*2), R12
-	VPMOVZXWD    (R12), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VMULPS       Y7, Y6, Y7
-	VADDPS       Y7, Y0, Y0
-	VPMOVZXWD    16(R12), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VMULPS       Y7, Y6, Y7
-	VADDPS       Y7, Y1, Y1
-	VPMOVZXWD    32(R12), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VMULPS       Y7, Y6, Y7
-	VADDPS       Y7, Y2, Y2
-	VPMOVZXWD    48(R12), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VMULPS       Y7, Y6, Y7
-	VADDPS       Y7, Y3, Y3
-	VPMOVZXWD    64(R12), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VMULPS       Y7, Y6, Y7
-	VADDPS       Y7, Y4, Y4
-	VPMOVZXWD    (R12)(R11*2), Y7
-	VPSLLD       $0x10, Y7, Y7
-	VMULPS       Y7, Y6, Y7
-	VADDPS       Y7, Y5, Y5
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next6:
-	CMPQ    DX, DI
-	JB      row6
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists6
-
-lists5:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	JMP    next5
-
-row5:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	PREFETCHT0   64(R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y5
-	LEAQ         (CX)(R12*2), R12
-	VPMOVZXWD    (R12), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VMULPS       Y6, Y5, Y6
-	VADDPS       Y6, Y0, Y0
-	VPMOVZXWD    16(R12), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VMULPS       Y6, Y5, Y6
-	VADDPS       Y6, Y1, Y1
-	VPMOVZXWD    32(R12), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VMULPS       Y6, Y5, Y6
-	VADDPS       Y6, Y2, Y2
-	VPMOVZXWD    48(R12), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VMULPS       Y6, Y5, Y6
-	VADDPS       Y6, Y3, Y3
-	VPMOVZXWD    (R12)(R11*2), Y6
-	VPSLLD       $0x10, Y6, Y6
-	VMULPS       Y6, Y5, Y6
-	VADDPS       Y6, Y4, Y4
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next5:
-	CMPQ    DX, DI
-	JB      row5
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists5
-
-lists4:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	JMP    next4
-
-row4:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y4
-	LEAQ         (CX)(R12*2), R12
-	VPMOVZXWD    (R12), Y5
-	VPSLLD       $0x10, Y5, Y5
-	VMULPS       Y5, Y4, Y5
-	VADDPS       Y5, Y0, Y0
-	VPMOVZXWD    16(R12), Y5
-	VPSLLD       $0x10, Y5, Y5
-	VMULPS       Y5, Y4, Y5
-	VADDPS       Y5, Y1, Y1
-	VPMOVZXWD    32(R12), Y5
-	VPSLLD       $0x10, Y5, Y5
-	VMULPS       Y5, Y4, Y5
-	VADDPS       Y5, Y2, Y2
-	VPMOVZXWD    (R12)(R11*2), Y5
-	VPSLLD       $0x10, Y5, Y5
-	VMULPS       Y5, Y4, Y5
-	VADDPS       Y5, Y3, Y3
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next4:
-	CMPQ    DX, DI
-	JB      row4
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists4
-
-lists3:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	JMP    next3
-
-row3:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y3
-	LEAQ         (CX)(R12*2), R12
-	VPMOVZXWD    (R12), Y4
-	VPSLLD       $0x10, Y4, Y4
-	VMULPS       Y4, Y3, Y4
-	VADDPS       Y4, Y0, Y0
-	VPMOVZXWD    16(R12), Y4
-	VPSLLD       $0x10, Y4, Y4
-	VMULPS       Y4, Y3, Y4
-	VADDPS       Y4, Y1, Y1
-	VPMOVZXWD    (R12)(R11*2), Y4
-	VPSLLD       $0x10, Y4, Y4
-	VMULPS       Y4, Y3, Y4
-	VADDPS       Y4, Y2, Y2
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next3:
-	CMPQ    DX, DI
-	JB      row3
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists3
-
-lists2:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	JMP    next2
-
-row2:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y2
-	LEAQ         (CX)(R12*2), R12
-	VPMOVZXWD    (R12), Y3
-	VPSLLD       $0x10, Y3, Y3
-	VMULPS       Y3, Y2, Y3
-	VADDPS       Y3, Y0, Y0
-	VPMOVZXWD    (R12)(R11*2), Y3
-	VPSLLD       $0x10, Y3, Y3
-	VMULPS       Y3, Y2, Y3
-	VADDPS       Y3, Y1, Y1
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next2:
-	CMPQ    DX, DI
-	JB      row2
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists2
-
-lists1:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	JMP    next1
-
-row1:
-	MOVL         (R10), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	PREFETCHT0   (SI)(R13*4)
-	IMULQ        stride+48(FP), R12
-	LEAQ         (CX)(R12*2), R12
-	PREFETCHT0   (R12)
-	ADDQ         8(SP), R12
-	PREFETCHT0   (R12)
-	LEAQ         4(R10), R13
-	CMPQ         R10, R9
-	CMOVQCS      R13, R10
-	MOVL         (DX), R12
-	MOVQ         R12, R13
-	ANDQ         24(SP), R13
-	ADDQ         R8, R13
-	IMULQ        stride+48(FP), R12
-	CMPQ         R12, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R13*4), Y1
-	LEAQ         (CX)(R12*2), R12
-	VPMOVZXWD    (R12)(R11*2), Y2
-	VPSLLD       $0x10, Y2, Y2
-	VMULPS       Y2, Y1, Y2
-	VADDPS       Y2, Y0, Y0
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next1:
-	CMPQ    DX, DI
-	JB      row1
-	VMOVUPS Y0, (AX)(R11*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists1
-
-done:
-	MOVQ nodes_base+64(FP), R8
-	SUBQ R8, DX
-	SHRQ $0x02, DX
-	MOVQ DX, added+152(FP)
 	VZEROUPPER
 	RET
 
@@ -6092,6 +4365,489 @@ done:
 	VZEROUPPER
 	RET
 
+// func sumAVX2(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, distance int) (added int)
+// Requires: AVX, CMOV, MMX+
+TEXT ·sumAVX2(SB), NOSPLIT, $32-152
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   x_base+24(FP), CX
+	MOVQ   nodes_base+64(FP), DX
+	MOVQ   lengths_base+88(FP), BX
+	MOVQ   coefficients_base+112(FP), SI
+	MOVQ   columns+56(FP), DI
+	MOVQ   x_len+32(FP), R8
+	SUBQ   DI, R8
+	MOVQ   R8, (SP)
+	IMUL3Q $0x04, DI, R8
+	DECQ   R8
+	MOVQ   R8, 8(SP)
+	MOVQ   lengths_len+96(FP), R8
+	LEAQ   (BX)(R8*8), R8
+	MOVQ   R8, 16(SP)
+	MOVQ   $0x00000004, 24(SP)
+	TESTQ  SI, SI
+	JNZ    given
+	MOVQ   $0x00000000, 24(SP)
+	LEAQ   one<>+0(SB), SI
+
+given:
+	MOVQ    nodes_len+72(FP), R8
+	LEAQ    -4(DX)(R8*4), R8
+	MOVQ    distance+136(FP), R9
+	LEAQ    (DX)(R9*4), R9
+	CMPQ    R9, R8
+	CMOVQHI R8, R9
+	LEAQ    -8(DI), R10
+	CMPQ    DI, $0x08
+	JLE     lists1
+	CMPQ    DI, $0x10
+	JLE     lists2
+	CMPQ    DI, $0x18
+	JLE     lists3
+	CMPQ    DI, $0x20
+	JLE     lists4
+	CMPQ    DI, $0x28
+	JLE     lists5
+	CMPQ    DI, $0x30
+	JLE     lists6
+	CMPQ    DI, $0x38
+	JLE     lists7
+
+lists8:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next8
+
+row8:
+	MOVL         (R9), R11
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	PREFETCHT0   192(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R9), R11
+	CMPQ         R9, R8
+	CMOVQCS      R11, R9
+	MOVL         (DX), R11
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI), Y8
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Y8, Y9
+	VADDPS       Y9, Y0, Y0
+	VMULPS       32(R11), Y8, Y9
+	VADDPS       Y9, Y1, Y1
+	VMULPS       64(R11), Y8, Y9
+	VADDPS       Y9, Y2, Y2
+	VMULPS       96(R11), Y8, Y9
+	VADDPS       Y9, Y3, Y3
+	VMULPS       128(R11), Y8, Y9
+	VADDPS       Y9, Y4, Y4
+	VMULPS       160(R11), Y8, Y9
+	VADDPS       Y9, Y5, Y5
+	VMULPS       192(R11), Y8, Y9
+	VADDPS       Y9, Y6, Y6
+	VMULPS       (R11)(R10*4), Y8, Y8
+	VADDPS       Y8, Y7, Y7
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next8:
+	CMPQ    DX, DI
+	JB      row8
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, 192(AX)
+	VMOVUPS Y7, (AX)(R10*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists8
+
+lists7:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next7
+
+row7:
+	MOVL         (R9), R11
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	PREFETCHT0   192(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R9), R11
+	CMPQ         R9, R8
+	CMOVQCS      R11, R9
+	MOVL         (DX), R11
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI), Y7
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Y7, Y8
+	VADDPS       Y8, Y0, Y0
+	VMULPS       32(R11), Y7, Y8
+	VADDPS       Y8, Y1, Y1
+	VMULPS       64(R11), Y7, Y8
+	VADDPS       Y8, Y2, Y2
+	VMULPS       96(R11), Y7, Y8
+	VADDPS       Y8, Y3, Y3
+	VMULPS       128(R11), Y7, Y8
+	VADDPS       Y8, Y4, Y4
+	VMULPS       160(R11), Y7, Y8
+	VADDPS       Y8, Y5, Y5
+	VMULPS       (R11)(R10*4), Y7, Y7
+	VADDPS       Y7, Y6, Y6
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next7:
+	CMPQ    DX, DI
+	JB      row7
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, 160(AX)
+	VMOVUPS Y6, (AX)(R10*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists7
+
+lists6:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next6
+
+row6:
+	MOVL         (R9), R11
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R9), R11
+	CMPQ         R9, R8
+	CMOVQCS      R11, R9
+	MOVL         (DX), R11
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI), Y6
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Y6, Y7
+	VADDPS       Y7, Y0, Y0
+	VMULPS       32(R11), Y6, Y7
+	VADDPS       Y7, Y1, Y1
+	VMULPS       64(R11), Y6, Y7
+	VADDPS       Y7, Y2, Y2
+	VMULPS       96(R11), Y6, Y7
+	VADDPS       Y7, Y3, Y3
+	VMULPS       128(R11), Y6, Y7
+	VADDPS       Y7, Y4, Y4
+	VMULPS       (R11)(R10*4), Y6, Y6
+	VADDPS       Y6, Y5, Y5
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next6:
+	CMPQ    DX, DI
+	JB      row6
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, 128(AX)
+	VMOVUPS Y5, (AX)(R10*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists6
+
+lists5:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next5
+
+row5:
+	MOVL         (R9), R11
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	PREFETCHT0   128(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R9), R11
+	CMPQ         R9, R8
+	CMOVQCS      R11, R9
+	MOVL         (DX), R11
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI), Y5
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Y5, Y6
+	VADDPS       Y6, Y0, Y0
+	VMULPS       32(R11), Y5, Y6
+	VADDPS       Y6, Y1, Y1
+	VMULPS       64(R11), Y5, Y6
+	VADDPS       Y6, Y2, Y2
+	VMULPS       96(R11), Y5, Y6
+	VADDPS       Y6, Y3, Y3
+	VMULPS       (R11)(R10*4), Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next5:
+	CMPQ    DX, DI
+	JB      row5
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VMOVUPS Y4, (AX)(R10*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists5
+
+lists4:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next4
+
+row4:
+	MOVL         (R9), R11
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R9), R11
+	CMPQ         R9, R8
+	CMOVQCS      R11, R9
+	MOVL         (DX), R11
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI), Y4
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Y4, Y5
+	VADDPS       Y5, Y0, Y0
+	VMULPS       32(R11), Y4, Y5
+	VADDPS       Y5, Y1, Y1
+	VMULPS       64(R11), Y4, Y5
+	VADDPS       Y5, Y2, Y2
+	VMULPS       (R11)(R10*4), Y4, Y4
+	VADDPS       Y4, Y3, Y3
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next4:
+	CMPQ    DX, DI
+	JB      row4
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, (AX)(R10*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists4
+
+lists3:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next3
+
+row3:
+	MOVL         (R9), R11
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R9), R11
+	CMPQ         R9, R8
+	CMOVQCS      R11, R9
+	MOVL         (DX), R11
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI), Y3
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Y3, Y4
+	VADDPS       Y4, Y0, Y0
+	VMULPS       32(R11), Y3, Y4
+	VADDPS       Y4, Y1, Y1
+	VMULPS       (R11)(R10*4), Y3, Y3
+	VADDPS       Y3, Y2, Y2
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next3:
+	CMPQ    DX, DI
+	JB      row3
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, (AX)(R10*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists3
+
+lists2:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	JMP    next2
+
+row2:
+	MOVL         (R9), R11
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R9), R11
+	CMPQ         R9, R8
+	CMOVQCS      R11, R9
+	MOVL         (DX), R11
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI), Y2
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11), Y2, Y3
+	VADDPS       Y3, Y0, Y0
+	VMULPS       (R11)(R10*4), Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next2:
+	CMPQ    DX, DI
+	JB      row2
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, (AX)(R10*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists2
+
+lists1:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	JMP    next1
+
+row1:
+	MOVL         (R9), R11
+	IMULQ        stride+48(FP), R11
+	LEAQ         (CX)(R11*4), R11
+	PREFETCHT0   (R11)
+	ADDQ         8(SP), R11
+	PREFETCHT0   (R11)
+	LEAQ         4(R9), R11
+	CMPQ         R9, R8
+	CMOVQCS      R11, R9
+	MOVL         (DX), R11
+	IMULQ        stride+48(FP), R11
+	CMPQ         R11, (SP)
+	JG           done
+	VBROADCASTSS (SI), Y1
+	LEAQ         (CX)(R11*4), R11
+	VMULPS       (R11)(R10*4), Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next1:
+	CMPQ    DX, DI
+	JB      row1
+	VMOVUPS Y0, (AX)(R10*4)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists1
+
+done:
+	MOVQ nodes_base+64(FP), R8
+	SUBQ R8, DX
+	SHRQ $0x02, DX
+	MOVQ DX, added+144(FP)
+	VZEROUPPER
+	RET
+
 // func gatherAVX2(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)
 // Requires: AVX, CMOV, MMX+
 TEXT ·gatherAVX2(SB), NOSPLIT, $0-105
@@ -6997,572 +5753,6 @@ fold:
 	VMOVSHDUP    X0, X1
 	VMAXPS       X1, X0, X0
 	VMOVSS       X0, ret+24(FP)
-	VZEROUPPER
-	RET
-
-// func sumFloat32AVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·sumFloat32AVX512(SB), NOSPLIT, $40-160
-	MOVQ   sums_base+0(FP), AX
-	MOVQ   x_base+24(FP), CX
-	MOVQ   nodes_base+64(FP), DX
-	MOVQ   lengths_base+88(FP), BX
-	MOVQ   coefficients_base+112(FP), SI
-	MOVQ   columns+56(FP), DI
-	MOVQ   x_len+32(FP), R8
-	SUBQ   DI, R8
-	MOVQ   R8, (SP)
-	IMUL3Q $0x04, DI, R8
-	DECQ   R8
-	MOVQ   R8, 8(SP)
-	MOVQ   lengths_len+96(FP), R8
-	LEAQ   (BX)(R8*8), R8
-	MOVQ   R8, 16(SP)
-	XORQ   R8, R8
-	MOVQ   $0x00000000, 32(SP)
-	MOVQ   $-1, 24(SP)
-	CMPB   byNode+136(FP), $0x00
-	JNE    found
-	MOVQ   $0x00000001, 32(SP)
-	MOVQ   $0x00000000, 24(SP)
-	TESTQ  SI, SI
-	JNZ    found
-	MOVQ   $0x00000000, 32(SP)
-	LEAQ   one<>+0(SB), SI
-
-found:
-	MOVQ    nodes_len+72(FP), R9
-	LEAQ    -4(DX)(R9*4), R9
-	MOVQ    distance+144(FP), R10
-	LEAQ    (DX)(R10*4), R10
-	CMPQ    R10, R9
-	CMOVQHI R9, R10
-	LEAQ    -1(DI), R12
-	ANDQ    $0x0f, R12
-	INCQ    R12
-	MOVL    $0x0000ffff, R11
-	BZHIQ   R12, R11, R11
-	KMOVW   R11, K1
-	CMPQ    DI, $0x10
-	JLE     lists1
-	CMPQ    DI, $0x20
-	JLE     lists2
-	CMPQ    DI, $0x30
-	JLE     lists3
-	CMPQ    DI, $0x40
-	JLE     lists4
-	CMPQ    DI, $0x50
-	JLE     lists5
-	CMPQ    DI, $0x60
-	JLE     lists6
-	CMPQ    DI, $0x70
-	JLE     lists7
-
-lists8:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	JMP    next8
-
-row8:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	PREFETCHT0   256(R11)
-	PREFETCHT0   320(R11)
-	PREFETCHT0   384(R11)
-	PREFETCHT0   448(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z8
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Z8, Z9
-	VADDPS       Z9, Z0, Z0
-	VMULPS       64(R11), Z8, Z9
-	VADDPS       Z9, Z1, Z1
-	VMULPS       128(R11), Z8, Z9
-	VADDPS       Z9, Z2, Z2
-	VMULPS       192(R11), Z8, Z9
-	VADDPS       Z9, Z3, Z3
-	VMULPS       256(R11), Z8, Z9
-	VADDPS       Z9, Z4, Z4
-	VMULPS       320(R11), Z8, Z9
-	VADDPS       Z9, Z5, Z5
-	VMULPS       384(R11), Z8, Z9
-	VADDPS       Z9, Z6, Z6
-	VMULPS.Z     448(R11), Z8, K1, Z8
-	VADDPS       Z8, Z7, Z7
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next8:
-	CMPQ    DX, DI
-	JB      row8
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, 320(AX)
-	VMOVUPS Z6, 384(AX)
-	VMOVUPS Z7, K1, 448(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists8
-
-lists7:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	JMP    next7
-
-row7:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	PREFETCHT0   256(R11)
-	PREFETCHT0   320(R11)
-	PREFETCHT0   384(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z7
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Z7, Z8
-	VADDPS       Z8, Z0, Z0
-	VMULPS       64(R11), Z7, Z8
-	VADDPS       Z8, Z1, Z1
-	VMULPS       128(R11), Z7, Z8
-	VADDPS       Z8, Z2, Z2
-	VMULPS       192(R11), Z7, Z8
-	VADDPS       Z8, Z3, Z3
-	VMULPS       256(R11), Z7, Z8
-	VADDPS       Z8, Z4, Z4
-	VMULPS       320(R11), Z7, Z8
-	VADDPS       Z8, Z5, Z5
-	VMULPS.Z     384(R11), Z7, K1, Z7
-	VADDPS       Z7, Z6, Z6
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next7:
-	CMPQ    DX, DI
-	JB      row7
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, 320(AX)
-	VMOVUPS Z6, K1, 384(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists7
-
-lists6:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	JMP    next6
-
-row6:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	PREFETCHT0   256(R11)
-	PREFETCHT0   320(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z6
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Z6, Z7
-	VADDPS       Z7, Z0, Z0
-	VMULPS       64(R11), Z6, Z7
-	VADDPS       Z7, Z1, Z1
-	VMULPS       128(R11), Z6, Z7
-	VADDPS       Z7, Z2, Z2
-	VMULPS       192(R11), Z6, Z7
-	VADDPS       Z7, Z3, Z3
-	VMULPS       256(R11), Z6, Z7
-	VADDPS       Z7, Z4, Z4
-	VMULPS.Z     320(R11), Z6, K1, Z6
-	VADDPS       Z6, Z5, Z5
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next6:
-	CMPQ    DX, DI
-	JB      row6
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, K1, 320(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists6
-
-lists5:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	JMP    next5
-
-row5:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	PREFETCHT0   256(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z5
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Z5, Z6
-	VADDPS       Z6, Z0, Z0
-	VMULPS       64(R11), Z5, Z6
-	VADDPS       Z6, Z1, Z1
-	VMULPS       128(R11), Z5, Z6
-	VADDPS       Z6, Z2, Z2
-	VMULPS       192(R11), Z5, Z6
-	VADDPS       Z6, Z3, Z3
-	VMULPS.Z     256(R11), Z5, K1, Z5
-	VADDPS       Z5, Z4, Z4
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next5:
-	CMPQ    DX, DI
-	JB      row5
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, K1, 256(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists5
-
-lists4:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	JMP    next4
-
-row4:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z4
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Z4, Z5
-	VADDPS       Z5, Z0, Z0
-	VMULPS       64(R11), Z4, Z5
-	VADDPS       Z5, Z1, Z1
-	VMULPS       128(R11), Z4, Z5
-	VADDPS       Z5, Z2, Z2
-	VMULPS.Z     192(R11), Z4, K1, Z4
-	VADDPS       Z4, Z3, Z3
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next4:
-	CMPQ    DX, DI
-	JB      row4
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, K1, 192(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists4
-
-lists3:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	JMP    next3
-
-row3:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z3
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Z3, Z4
-	VADDPS       Z4, Z0, Z0
-	VMULPS       64(R11), Z3, Z4
-	VADDPS       Z4, Z1, Z1
-	VMULPS.Z     128(R11), Z3, K1, Z3
-	VADDPS       Z3, Z2, Z2
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next3:
-	CMPQ    DX, DI
-	JB      row3
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, K1, 128(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists3
-
-lists2:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	JMP    next2
-
-row2:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z2
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Z2, Z3
-	VADDPS       Z3, Z0, Z0
-	VMULPS.Z     64(R11), Z2, K1, Z2
-	VADDPS       Z2, Z1, Z1
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next2:
-	CMPQ    DX, DI
-	JB      row2
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, K1, 64(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists2
-
-lists1:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	JMP    next1
-
-row1:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z1
-	LEAQ         (CX)(R11*4), R11
-	VMULPS.Z     (R11), Z1, K1, Z1
-	VADDPS       Z1, Z0, Z0
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next1:
-	CMPQ    DX, DI
-	JB      row1
-	VMOVUPS Z0, K1, (AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists1
-
-done:
-	MOVQ nodes_base+64(FP), R8
-	SUBQ R8, DX
-	SHRQ $0x02, DX
-	MOVQ DX, added+152(FP)
 	VZEROUPPER
 	RET
 
@@ -8863,592 +7053,6 @@ done:
 	VPCMPGTD Z1, Z2, K1
 	KORTESTW K1, K1
 	SETEQ    finite+88(FP)
-	VZEROUPPER
-	RET
-
-// func sumFloat16AVX512(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·sumFloat16AVX512(SB), NOSPLIT, $40-160
-	MOVQ   sums_base+0(FP), AX
-	MOVQ   x_base+24(FP), CX
-	MOVQ   nodes_base+64(FP), DX
-	MOVQ   lengths_base+88(FP), BX
-	MOVQ   coefficients_base+112(FP), SI
-	MOVQ   columns+56(FP), DI
-	MOVQ   x_len+32(FP), R8
-	SUBQ   DI, R8
-	MOVQ   R8, (SP)
-	IMUL3Q $0x02, DI, R8
-	DECQ   R8
-	MOVQ   R8, 8(SP)
-	MOVQ   lengths_len+96(FP), R8
-	LEAQ   (BX)(R8*8), R8
-	MOVQ   R8, 16(SP)
-	XORQ   R8, R8
-	MOVQ   $0x00000000, 32(SP)
-	MOVQ   $-1, 24(SP)
-	CMPB   byNode+136(FP), $0x00
-	JNE    found
-	MOVQ   $0x00000001, 32(SP)
-	MOVQ   $0x00000000, 24(SP)
-	TESTQ  SI, SI
-	JNZ    found
-	MOVQ   $0x00000000, 32(SP)
-	LEAQ   one<>+0(SB), SI
-
-found:
-	MOVQ    nodes_len+72(FP), R9
-	LEAQ    -4(DX)(R9*4), R9
-	MOVQ    distance+144(FP), R10
-	LEAQ    (DX)(R10*4), R10
-	CMPQ    R10, R9
-	CMOVQHI R9, R10
-	LEAQ    -1(DI), R12
-	ANDQ    $0x0f, R12
-	INCQ    R12
-	MOVL    $0x0000ffff, R11
-	BZHIQ   R12, R11, R11
-	KMOVW   R11, K1
-	CMPQ    DI, $0x10
-	JLE     lists1
-	CMPQ    DI, $0x20
-	JLE     lists2
-	CMPQ    DI, $0x30
-	JLE     lists3
-	CMPQ    DI, $0x40
-	JLE     lists4
-	CMPQ    DI, $0x50
-	JLE     lists5
-	CMPQ    DI, $0x60
-	JLE     lists6
-	CMPQ    DI, $0x70
-	JLE     lists7
-
-lists8:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	JMP    next8
-
-row8:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z8
-	LEAQ         (CX)(R11*2), R11
-	VCVTPH2PS    (R11), Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z0, Z0
-	VCVTPH2PS    32(R11), Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z1, Z1
-	VCVTPH2PS    64(R11), Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z2, Z2
-	VCVTPH2PS    96(R11), Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z3, Z3
-	VCVTPH2PS    128(R11), Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z4, Z4
-	VCVTPH2PS    160(R11), Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z5, Z5
-	VCVTPH2PS    192(R11), Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z6, Z6
-	VCVTPH2PS.Z  224(R11), K1, Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z7, Z7
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next8:
-	CMPQ    DX, DI
-	JB      row8
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, 320(AX)
-	VMOVUPS Z6, 384(AX)
-	VMOVUPS Z7, K1, 448(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists8
-
-lists7:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	JMP    next7
-
-row7:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z7
-	LEAQ         (CX)(R11*2), R11
-	VCVTPH2PS    (R11), Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z0, Z0
-	VCVTPH2PS    32(R11), Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z1, Z1
-	VCVTPH2PS    64(R11), Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z2, Z2
-	VCVTPH2PS    96(R11), Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z3, Z3
-	VCVTPH2PS    128(R11), Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z4, Z4
-	VCVTPH2PS    160(R11), Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z5, Z5
-	VCVTPH2PS.Z  192(R11), K1, Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z6, Z6
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next7:
-	CMPQ    DX, DI
-	JB      row7
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, 320(AX)
-	VMOVUPS Z6, K1, 384(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists7
-
-lists6:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	JMP    next6
-
-row6:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z6
-	LEAQ         (CX)(R11*2), R11
-	VCVTPH2PS    (R11), Z7
-	VMULPS       Z7, Z6, Z7
-	VADDPS       Z7, Z0, Z0
-	VCVTPH2PS    32(R11), Z7
-	VMULPS       Z7, Z6, Z7
-	VADDPS       Z7, Z1, Z1
-	VCVTPH2PS    64(R11), Z7
-	VMULPS       Z7, Z6, Z7
-	VADDPS       Z7, Z2, Z2
-	VCVTPH2PS    96(R11), Z7
-	VMULPS       Z7, Z6, Z7
-	VADDPS       Z7, Z3, Z3
-	VCVTPH2PS    128(R11), Z7
-	VMULPS       Z7, Z6, Z7
-	VADDPS       Z7, Z4, Z4
-	VCVTPH2PS.Z  160(R11), K1, Z7
-	VMULPS       Z7, Z6, Z7
-	VADDPS       Z7, Z5, Z5
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next6:
-	CMPQ    DX, DI
-	JB      row6
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, K1, 320(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists6
-
-lists5:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	JMP    next5
-
-row5:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z5
-	LEAQ         (CX)(R11*2), R11
-	VCVTPH2PS    (R11), Z6
-	VMULPS       Z6, Z5, Z6
-	VADDPS       Z6, Z0, Z0
-	VCVTPH2PS    32(R11), Z6
-	VMULPS       Z6, Z5, Z6
-	VADDPS       Z6, Z1, Z1
-	VCVTPH2PS    64(R11), Z6
-	VMULPS       Z6, Z5, Z6
-	VADDPS       Z6, Z2, Z2
-	VCVTPH2PS    96(R11), Z6
-	VMULPS       Z6, Z5, Z6
-	VADDPS       Z6, Z3, Z3
-	VCVTPH2PS.Z  128(R11), K1, Z6
-	VMULPS       Z6, Z5, Z6
-	VADDPS       Z6, Z4, Z4
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next5:
-	CMPQ    DX, DI
-	JB      row5
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, K1, 256(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists5
-
-lists4:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	JMP    next4
-
-row4:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z4
-	LEAQ         (CX)(R11*2), R11
-	VCVTPH2PS    (R11), Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS       Z5, Z0, Z0
-	VCVTPH2PS    32(R11), Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS       Z5, Z1, Z1
-	VCVTPH2PS    64(R11), Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS       Z5, Z2, Z2
-	VCVTPH2PS.Z  96(R11), K1, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS       Z5, Z3, Z3
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next4:
-	CMPQ    DX, DI
-	JB      row4
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, K1, 192(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists4
-
-lists3:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	JMP    next3
-
-row3:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z3
-	LEAQ         (CX)(R11*2), R11
-	VCVTPH2PS    (R11), Z4
-	VMULPS       Z4, Z3, Z4
-	VADDPS       Z4, Z0, Z0
-	VCVTPH2PS    32(R11), Z4
-	VMULPS       Z4, Z3, Z4
-	VADDPS       Z4, Z1, Z1
-	VCVTPH2PS.Z  64(R11), K1, Z4
-	VMULPS       Z4, Z3, Z4
-	VADDPS       Z4, Z2, Z2
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next3:
-	CMPQ    DX, DI
-	JB      row3
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, K1, 128(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists3
-
-lists2:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	JMP    next2
-
-row2:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z2
-	LEAQ         (CX)(R11*2), R11
-	VCVTPH2PS    (R11), Z3
-	VMULPS       Z3, Z2, Z3
-	VADDPS       Z3, Z0, Z0
-	VCVTPH2PS.Z  32(R11), K1, Z3
-	VMULPS       Z3, Z2, Z3
-	VADDPS       Z3, Z1, Z1
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next2:
-	CMPQ    DX, DI
-	JB      row2
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, K1, 64(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists2
-
-lists1:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	JMP    next1
-
-row1:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z1
-	LEAQ         (CX)(R11*2), R11
-	VCVTPH2PS.Z  (R11), K1, Z2
-	VMULPS       Z2, Z1, Z2
-	VADDPS       Z2, Z0, Z0
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next1:
-	CMPQ    DX, DI
-	JB      row1
-	VMOVUPS Z0, K1, (AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists1
-
-done:
-	MOVQ nodes_base+64(FP), R8
-	SUBQ R8, DX
-	SHRQ $0x02, DX
-	MOVQ DX, added+152(FP)
 	VZEROUPPER
 	RET
 
@@ -10826,628 +8430,6 @@ next:
 	JMP       next
 
 done:
-	VZEROUPPER
-	RET
-
-// func sumBFloat16AVX512(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·sumBFloat16AVX512(SB), NOSPLIT, $40-160
-	MOVQ   sums_base+0(FP), AX
-	MOVQ   x_base+24(FP), CX
-	MOVQ   nodes_base+64(FP), DX
-	MOVQ   lengths_base+88(FP), BX
-	MOVQ   coefficients_base+112(FP), SI
-	MOVQ   columns+56(FP), DI
-	MOVQ   x_len+32(FP), R8
-	SUBQ   DI, R8
-	MOVQ   R8, (SP)
-	IMUL3Q $0x02, DI, R8
-	DECQ   R8
-	MOVQ   R8, 8(SP)
-	MOVQ   lengths_len+96(FP), R8
-	LEAQ   (BX)(R8*8), R8
-	MOVQ   R8, 16(SP)
-	XORQ   R8, R8
-	MOVQ   $0x00000000, 32(SP)
-	MOVQ   $-1, 24(SP)
-	CMPB   byNode+136(FP), $0x00
-	JNE    found
-	MOVQ   $0x00000001, 32(SP)
-	MOVQ   $0x00000000, 24(SP)
-	TESTQ  SI, SI
-	JNZ    found
-	MOVQ   $0x00000000, 32(SP)
-	LEAQ   one<>+0(SB), SI
-
-found:
-	MOVQ    nodes_len+72(FP), R9
-	LEAQ    -4(DX)(R9*4), R9
-	MOVQ    distance+144(FP), R10
-	LEAQ    (DX)(R10*4), R10
-	CMPQ    R10, R9
-	CMOVQHI R9, R10
-	LEAQ    -1(DI), R12
-	ANDQ    $0x0f, R12
-	INCQ    R12
-	MOVL    $0x0000ffff, R11
-	BZHIQ   R12, R11, R11
-	KMOVW   R11, K1
-	CMPQ    DI, $0x10
-	JLE     lists1
-	CMPQ    DI, $0x20
-	JLE     lists2
-	CMPQ    DI, $0x30
-	JLE     lists3
-	CMPQ    DI, $0x40
-	JLE     lists4
-	CMPQ    DI, $0x50
-	JLE     lists5
-	CMPQ    DI, $0x60
-	JLE     lists6
-	CMPQ    DI, $0x70
-	JLE     lists7
-
-lists8:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	JMP    next8
-
-row8:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z8
-	LEAQ         (CX)(R11*2), R11
-	VPMOVZXWD    (R11), Z9
-	VPSLLD       $0x10, Z9, Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z0, Z0
-	VPMOVZXWD    32(R11), Z9
-	VPSLLD       $0x10, Z9, Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z1, Z1
-	VPMOVZXWD    64(R11), Z9
-	VPSLLD       $0x10, Z9, Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z2, Z2
-	VPMOVZXWD    96(R11), Z9
-	VPSLLD       $0x10, Z9, Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z3, Z3
-	VPMOVZXWD    128(R11), Z9
-	VPSLLD       $0x10, Z9, Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z4, Z4
-	VPMOVZXWD    160(R11), Z9
-	VPSLLD       $0x10, Z9, Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z5, Z5
-	VPMOVZXWD    192(R11), Z9
-	VPSLLD       $0x10, Z9, Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z6, Z6
-	VPMOVZXWD.Z  224(R11), K1, Z9
-	VPSLLD       $0x10, Z9, Z9
-	VMULPS       Z9, Z8, Z9
-	VADDPS       Z9, Z7, Z7
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next8:
-	CMPQ    DX, DI
-	JB      row8
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, 320(AX)
-	VMOVUPS Z6, 384(AX)
-	VMOVUPS Z7, K1, 448(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists8
-
-lists7:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	JMP    next7
-
-row7:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z7
-	LEAQ         (CX)(R11*2), R11
-	VPMOVZXWD    (R11), Z8
-	VPSLLD       $0x10, Z8, Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z0, Z0
-	VPMOVZXWD    32(R11), Z8
-	VPSLLD       $0x10, Z8, Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z1, Z1
-	VPMOVZXWD    64(R11), Z8
-	VPSLLD       $0x10, Z8, Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z2, Z2
-	VPMOVZXWD    96(R11), Z8
-	VPSLLD       $0x10, Z8, Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z3, Z3
-	VPMOVZXWD    128(R11), Z8
-	VPSLLD       $0x10, Z8, Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z4, Z4
-	VPMOVZXWD    160(R11), Z8
-	VPSLLD       $0x10, Z8, Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z5, Z5
-	VPMOVZXWD.Z  192(R11), K1, Z8
-	VPSLLD       $0x10, Z8, Z8
-	VMULPS       Z8, Z7, Z8
-	VADDPS       Z8, Z6, Z6
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next7:
-	CMPQ    DX, DI
-	JB      row7
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, 320(AX)
-	VMOVUPS Z6, K1, 384(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists7
-
-lists6:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	JMP    next6
-
-row6:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z6
-	LEAQ         (CX)(R11*2), R11
-	VPMOVZXWD    (R11), Z7
-	VPSLLD       $0x10, Z7, Z7
-	VMULPS       Z7, Z6, Z7
-	VADDPS       Z7, Z0, Z0
-	VPMOVZXWD    32(R11), Z7
-	VPSLLD       $0x10, Z7, Z7
-	VMULPS       Z7, Z6, Z7
-	VADDPS       Z7, Z1, Z1
-	VPMOVZXWD    64(R11), Z7
-	VPSLLD       $0x10, Z7, Z7
-	VMULPS       Z7, Z6, Z7
-	VADDPS       Z7, Z2, Z2
-	VPMOVZXWD    96(R11), Z7
-	VPSLLD       $0x10, Z7, Z7
-	VMULPS       Z7, Z6, Z7
-	VADDPS       Z7, Z3, Z3
-	VPMOVZXWD    128(R11), Z7
-	VPSLLD       $0x10, Z7, Z7
-	VMULPS       Z7, Z6, Z7
-	VADDPS       Z7, Z4, Z4
-	VPMOVZXWD.Z  160(R11), K1, Z7
-	VPSLLD       $0x10, Z7, Z7
-	VMULPS       Z7, Z6, Z7
-	VADDPS       Z7, Z5, Z5
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next6:
-	CMPQ    DX, DI
-	JB      row6
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, K1, 320(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists6
-
-lists5:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	JMP    next5
-
-row5:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z5
-	LEAQ         (CX)(R11*2), R11
-	VPMOVZXWD    (R11), Z6
-	VPSLLD       $0x10, Z6, Z6
-	VMULPS       Z6, Z5, Z6
-	VADDPS       Z6, Z0, Z0
-	VPMOVZXWD    32(R11), Z6
-	VPSLLD       $0x10, Z6, Z6
-	VMULPS       Z6, Z5, Z6
-	VADDPS       Z6, Z1, Z1
-	VPMOVZXWD    64(R11), Z6
-	VPSLLD       $0x10, Z6, Z6
-	VMULPS       Z6, Z5, Z6
-	VADDPS       Z6, Z2, Z2
-	VPMOVZXWD    96(R11), Z6
-	VPSLLD       $0x10, Z6, Z6
-	VMULPS       Z6, Z5, Z6
-	VADDPS       Z6, Z3, Z3
-	VPMOVZXWD.Z  128(R11), K1, Z6
-	VPSLLD       $0x10, Z6, Z6
-	VMULPS       Z6, Z5, Z6
-	VADDPS       Z6, Z4, Z4
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next5:
-	CMPQ    DX, DI
-	JB      row5
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, K1, 256(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists5
-
-lists4:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	JMP    next4
-
-row4:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z4
-	LEAQ         (CX)(R11*2), R11
-	VPMOVZXWD    (R11), Z5
-	VPSLLD       $0x10, Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS       Z5, Z0, Z0
-	VPMOVZXWD    32(R11), Z5
-	VPSLLD       $0x10, Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS       Z5, Z1, Z1
-	VPMOVZXWD    64(R11), Z5
-	VPSLLD       $0x10, Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS       Z5, Z2, Z2
-	VPMOVZXWD.Z  96(R11), K1, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS       Z5, Z3, Z3
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next4:
-	CMPQ    DX, DI
-	JB      row4
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, K1, 192(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists4
-
-lists3:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	JMP    next3
-
-row3:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z3
-	LEAQ         (CX)(R11*2), R11
-	VPMOVZXWD    (R11), Z4
-	VPSLLD       $0x10, Z4, Z4
-	VMULPS       Z4, Z3, Z4
-	VADDPS       Z4, Z0, Z0
-	VPMOVZXWD    32(R11), Z4
-	VPSLLD       $0x10, Z4, Z4
-	VMULPS       Z4, Z3, Z4
-	VADDPS       Z4, Z1, Z1
-	VPMOVZXWD.Z  64(R11), K1, Z4
-	VPSLLD       $0x10, Z4, Z4
-	VMULPS       Z4, Z3, Z4
-	VADDPS       Z4, Z2, Z2
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next3:
-	CMPQ    DX, DI
-	JB      row3
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, K1, 128(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists3
-
-lists2:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	JMP    next2
-
-row2:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z2
-	LEAQ         (CX)(R11*2), R11
-	VPMOVZXWD    (R11), Z3
-	VPSLLD       $0x10, Z3, Z3
-	VMULPS       Z3, Z2, Z3
-	VADDPS       Z3, Z0, Z0
-	VPMOVZXWD.Z  32(R11), K1, Z3
-	VPSLLD       $0x10, Z3, Z3
-	VMULPS       Z3, Z2, Z3
-	VADDPS       Z3, Z1, Z1
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next2:
-	CMPQ    DX, DI
-	JB      row2
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, K1, 64(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists2
-
-lists1:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	JMP    next1
-
-row1:
-	MOVL         (R10), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	PREFETCHT0   (SI)(R12*4)
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*2), R11
-	PREFETCHT0   (R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R10), R12
-	CMPQ         R10, R9
-	CMOVQCS      R12, R10
-	MOVL         (DX), R11
-	MOVQ         R11, R12
-	ANDQ         24(SP), R12
-	ADDQ         R8, R12
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI)(R12*4), Z1
-	LEAQ         (CX)(R11*2), R11
-	VPMOVZXWD.Z  (R11), K1, Z2
-	VPSLLD       $0x10, Z2, Z2
-	VMULPS       Z2, Z1, Z2
-	VADDPS       Z2, Z0, Z0
-	ADDQ         32(SP), R8
-	ADDQ         $0x04, DX
-
-next1:
-	CMPQ    DX, DI
-	JB      row1
-	VMOVUPS Z0, K1, (AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists1
-
-done:
-	MOVQ nodes_base+64(FP), R8
-	SUBQ R8, DX
-	SHRQ $0x02, DX
-	MOVQ DX, added+152(FP)
 	VZEROUPPER
 	RET
 
@@ -12919,6 +9901,510 @@ next:
 	JMP       next
 
 done:
+	VZEROUPPER
+	RET
+
+// func sumAVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, distance int) (added int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·sumAVX512(SB), NOSPLIT, $32-152
+	MOVQ   sums_base+0(FP), AX
+	MOVQ   x_base+24(FP), CX
+	MOVQ   nodes_base+64(FP), DX
+	MOVQ   lengths_base+88(FP), BX
+	MOVQ   coefficients_base+112(FP), SI
+	MOVQ   columns+56(FP), DI
+	MOVQ   x_len+32(FP), R8
+	SUBQ   DI, R8
+	MOVQ   R8, (SP)
+	IMUL3Q $0x04, DI, R8
+	DECQ   R8
+	MOVQ   R8, 8(SP)
+	MOVQ   lengths_len+96(FP), R8
+	LEAQ   (BX)(R8*8), R8
+	MOVQ   R8, 16(SP)
+	MOVQ   $0x00000004, 24(SP)
+	TESTQ  SI, SI
+	JNZ    given
+	MOVQ   $0x00000000, 24(SP)
+	LEAQ   one<>+0(SB), SI
+
+given:
+	MOVQ    nodes_len+72(FP), R8
+	LEAQ    -4(DX)(R8*4), R8
+	MOVQ    distance+136(FP), R9
+	LEAQ    (DX)(R9*4), R9
+	CMPQ    R9, R8
+	CMOVQHI R8, R9
+	LEAQ    -1(DI), R11
+	ANDQ    $0x0f, R11
+	INCQ    R11
+	MOVL    $0x0000ffff, R10
+	BZHIQ   R11, R10, R10
+	KMOVW   R10, K1
+	CMPQ    DI, $0x10
+	JLE     lists1
+	CMPQ    DI, $0x20
+	JLE     lists2
+	CMPQ    DI, $0x30
+	JLE     lists3
+	CMPQ    DI, $0x40
+	JLE     lists4
+	CMPQ    DI, $0x50
+	JLE     lists5
+	CMPQ    DI, $0x60
+	JLE     lists6
+	CMPQ    DI, $0x70
+	JLE     lists7
+
+lists8:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	JMP    next8
+
+row8:
+	MOVL         (R9), R10
+	IMULQ        stride+48(FP), R10
+	LEAQ         (CX)(R10*4), R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   192(R10)
+	PREFETCHT0   256(R10)
+	PREFETCHT0   320(R10)
+	PREFETCHT0   384(R10)
+	PREFETCHT0   448(R10)
+	ADDQ         8(SP), R10
+	PREFETCHT0   (R10)
+	LEAQ         4(R9), R10
+	CMPQ         R9, R8
+	CMOVQCS      R10, R9
+	MOVL         (DX), R10
+	IMULQ        stride+48(FP), R10
+	CMPQ         R10, (SP)
+	JG           done
+	VBROADCASTSS (SI), Z8
+	LEAQ         (CX)(R10*4), R10
+	VMULPS       (R10), Z8, Z9
+	VADDPS       Z9, Z0, Z0
+	VMULPS       64(R10), Z8, Z9
+	VADDPS       Z9, Z1, Z1
+	VMULPS       128(R10), Z8, Z9
+	VADDPS       Z9, Z2, Z2
+	VMULPS       192(R10), Z8, Z9
+	VADDPS       Z9, Z3, Z3
+	VMULPS       256(R10), Z8, Z9
+	VADDPS       Z9, Z4, Z4
+	VMULPS       320(R10), Z8, Z9
+	VADDPS       Z9, Z5, Z5
+	VMULPS       384(R10), Z8, Z9
+	VADDPS       Z9, Z6, Z6
+	VMULPS.Z     448(R10), Z8, K1, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next8:
+	CMPQ    DX, DI
+	JB      row8
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, 384(AX)
+	VMOVUPS Z7, K1, 448(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists8
+
+lists7:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	JMP    next7
+
+row7:
+	MOVL         (R9), R10
+	IMULQ        stride+48(FP), R10
+	LEAQ         (CX)(R10*4), R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   192(R10)
+	PREFETCHT0   256(R10)
+	PREFETCHT0   320(R10)
+	PREFETCHT0   384(R10)
+	ADDQ         8(SP), R10
+	PREFETCHT0   (R10)
+	LEAQ         4(R9), R10
+	CMPQ         R9, R8
+	CMOVQCS      R10, R9
+	MOVL         (DX), R10
+	IMULQ        stride+48(FP), R10
+	CMPQ         R10, (SP)
+	JG           done
+	VBROADCASTSS (SI), Z7
+	LEAQ         (CX)(R10*4), R10
+	VMULPS       (R10), Z7, Z8
+	VADDPS       Z8, Z0, Z0
+	VMULPS       64(R10), Z7, Z8
+	VADDPS       Z8, Z1, Z1
+	VMULPS       128(R10), Z7, Z8
+	VADDPS       Z8, Z2, Z2
+	VMULPS       192(R10), Z7, Z8
+	VADDPS       Z8, Z3, Z3
+	VMULPS       256(R10), Z7, Z8
+	VADDPS       Z8, Z4, Z4
+	VMULPS       320(R10), Z7, Z8
+	VADDPS       Z8, Z5, Z5
+	VMULPS.Z     384(R10), Z7, K1, Z7
+	VADDPS       Z7, Z6, Z6
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next7:
+	CMPQ    DX, DI
+	JB      row7
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, 320(AX)
+	VMOVUPS Z6, K1, 384(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists7
+
+lists6:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	JMP    next6
+
+row6:
+	MOVL         (R9), R10
+	IMULQ        stride+48(FP), R10
+	LEAQ         (CX)(R10*4), R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   192(R10)
+	PREFETCHT0   256(R10)
+	PREFETCHT0   320(R10)
+	ADDQ         8(SP), R10
+	PREFETCHT0   (R10)
+	LEAQ         4(R9), R10
+	CMPQ         R9, R8
+	CMOVQCS      R10, R9
+	MOVL         (DX), R10
+	IMULQ        stride+48(FP), R10
+	CMPQ         R10, (SP)
+	JG           done
+	VBROADCASTSS (SI), Z6
+	LEAQ         (CX)(R10*4), R10
+	VMULPS       (R10), Z6, Z7
+	VADDPS       Z7, Z0, Z0
+	VMULPS       64(R10), Z6, Z7
+	VADDPS       Z7, Z1, Z1
+	VMULPS       128(R10), Z6, Z7
+	VADDPS       Z7, Z2, Z2
+	VMULPS       192(R10), Z6, Z7
+	VADDPS       Z7, Z3, Z3
+	VMULPS       256(R10), Z6, Z7
+	VADDPS       Z7, Z4, Z4
+	VMULPS.Z     320(R10), Z6, K1, Z6
+	VADDPS       Z6, Z5, Z5
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next6:
+	CMPQ    DX, DI
+	JB      row6
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, 256(AX)
+	VMOVUPS Z5, K1, 320(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists6
+
+lists5:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	JMP    next5
+
+row5:
+	MOVL         (R9), R10
+	IMULQ        stride+48(FP), R10
+	LEAQ         (CX)(R10*4), R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   192(R10)
+	PREFETCHT0   256(R10)
+	ADDQ         8(SP), R10
+	PREFETCHT0   (R10)
+	LEAQ         4(R9), R10
+	CMPQ         R9, R8
+	CMOVQCS      R10, R9
+	MOVL         (DX), R10
+	IMULQ        stride+48(FP), R10
+	CMPQ         R10, (SP)
+	JG           done
+	VBROADCASTSS (SI), Z5
+	LEAQ         (CX)(R10*4), R10
+	VMULPS       (R10), Z5, Z6
+	VADDPS       Z6, Z0, Z0
+	VMULPS       64(R10), Z5, Z6
+	VADDPS       Z6, Z1, Z1
+	VMULPS       128(R10), Z5, Z6
+	VADDPS       Z6, Z2, Z2
+	VMULPS       192(R10), Z5, Z6
+	VADDPS       Z6, Z3, Z3
+	VMULPS.Z     256(R10), Z5, K1, Z5
+	VADDPS       Z5, Z4, Z4
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next5:
+	CMPQ    DX, DI
+	JB      row5
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VMOVUPS Z4, K1, 256(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists5
+
+lists4:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	JMP    next4
+
+row4:
+	MOVL         (R9), R10
+	IMULQ        stride+48(FP), R10
+	LEAQ         (CX)(R10*4), R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   192(R10)
+	ADDQ         8(SP), R10
+	PREFETCHT0   (R10)
+	LEAQ         4(R9), R10
+	CMPQ         R9, R8
+	CMOVQCS      R10, R9
+	MOVL         (DX), R10
+	IMULQ        stride+48(FP), R10
+	CMPQ         R10, (SP)
+	JG           done
+	VBROADCASTSS (SI), Z4
+	LEAQ         (CX)(R10*4), R10
+	VMULPS       (R10), Z4, Z5
+	VADDPS       Z5, Z0, Z0
+	VMULPS       64(R10), Z4, Z5
+	VADDPS       Z5, Z1, Z1
+	VMULPS       128(R10), Z4, Z5
+	VADDPS       Z5, Z2, Z2
+	VMULPS.Z     192(R10), Z4, K1, Z4
+	VADDPS       Z4, Z3, Z3
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next4:
+	CMPQ    DX, DI
+	JB      row4
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, K1, 192(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists4
+
+lists3:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	JMP    next3
+
+row3:
+	MOVL         (R9), R10
+	IMULQ        stride+48(FP), R10
+	LEAQ         (CX)(R10*4), R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   128(R10)
+	ADDQ         8(SP), R10
+	PREFETCHT0   (R10)
+	LEAQ         4(R9), R10
+	CMPQ         R9, R8
+	CMOVQCS      R10, R9
+	MOVL         (DX), R10
+	IMULQ        stride+48(FP), R10
+	CMPQ         R10, (SP)
+	JG           done
+	VBROADCASTSS (SI), Z3
+	LEAQ         (CX)(R10*4), R10
+	VMULPS       (R10), Z3, Z4
+	VADDPS       Z4, Z0, Z0
+	VMULPS       64(R10), Z3, Z4
+	VADDPS       Z4, Z1, Z1
+	VMULPS.Z     128(R10), Z3, K1, Z3
+	VADDPS       Z3, Z2, Z2
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next3:
+	CMPQ    DX, DI
+	JB      row3
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, K1, 128(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists3
+
+lists2:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	JMP    next2
+
+row2:
+	MOVL         (R9), R10
+	IMULQ        stride+48(FP), R10
+	LEAQ         (CX)(R10*4), R10
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         8(SP), R10
+	PREFETCHT0   (R10)
+	LEAQ         4(R9), R10
+	CMPQ         R9, R8
+	CMOVQCS      R10, R9
+	MOVL         (DX), R10
+	IMULQ        stride+48(FP), R10
+	CMPQ         R10, (SP)
+	JG           done
+	VBROADCASTSS (SI), Z2
+	LEAQ         (CX)(R10*4), R10
+	VMULPS       (R10), Z2, Z3
+	VADDPS       Z3, Z0, Z0
+	VMULPS.Z     64(R10), Z2, K1, Z2
+	VADDPS       Z2, Z1, Z1
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next2:
+	CMPQ    DX, DI
+	JB      row2
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, K1, 64(AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists2
+
+lists1:
+	CMPQ   BX, 16(SP)
+	JE     done
+	MOVQ   (BX), DI
+	ADDQ   $0x08, BX
+	LEAQ   (DX)(DI*4), DI
+	VXORPS X0, X0, X0
+	JMP    next1
+
+row1:
+	MOVL         (R9), R10
+	IMULQ        stride+48(FP), R10
+	LEAQ         (CX)(R10*4), R10
+	PREFETCHT0   (R10)
+	ADDQ         8(SP), R10
+	PREFETCHT0   (R10)
+	LEAQ         4(R9), R10
+	CMPQ         R9, R8
+	CMOVQCS      R10, R9
+	MOVL         (DX), R10
+	IMULQ        stride+48(FP), R10
+	CMPQ         R10, (SP)
+	JG           done
+	VBROADCASTSS (SI), Z1
+	LEAQ         (CX)(R10*4), R10
+	VMULPS.Z     (R10), Z1, K1, Z1
+	VADDPS       Z1, Z0, Z0
+	ADDQ         24(SP), SI
+	ADDQ         $0x04, DX
+
+next1:
+	CMPQ    DX, DI
+	JB      row1
+	VMOVUPS Z0, K1, (AX)
+	MOVQ    stride+48(FP), DI
+	LEAQ    (AX)(DI*4), AX
+	JMP     lists1
+
+done:
+	MOVQ nodes_base+64(FP), R8
+	SUBQ R8, DX
+	SHRQ $0x02, DX
+	MOVQ DX, added+144(FP)
 	VZEROUPPER
 	RET
 

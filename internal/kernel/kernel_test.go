@@ -80,19 +80,34 @@ func same(a, b float32) bool {
 // summand is a kernel of addition.
 type summand[T float32 | uint16] struct {
 	name   string
-	sum    func(sums []float32, x []T, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool)
+	sum    func(sums []float32, x []T, columns int, t *Terms) int
 	value  func(T) float32
 	fill   func(seed, i uint64) T
 	benign func(seed, i uint64) T
 }
 
 var (
-	ofFloat32 = summand[float32]{"float32", SumFloat32, func(f float32) float32 { return f }, someBits, ordinary}
-	ofFloat16 = summand[uint16]{"float16", SumFloat16, Float16ToFloat32, someCode,
+	ofFloat32 = summand[float32]{"float32", SumListsFloat32, func(f float32) float32 { return f }, someBits, ordinary}
+	ofFloat16 = summand[uint16]{"float16", SumListsFloat16, Float16ToFloat32, someCode,
 		func(seed, i uint64) uint16 { return Float32ToFloat16(ordinary(seed, i)) }}
-	ofBFloat16 = summand[uint16]{"bfloat16", SumBFloat16, BFloat16ToFloat32, someCode,
+	ofBFloat16 = summand[uint16]{"bfloat16", SumListsBFloat16, BFloat16ToFloat32, someCode,
 		func(seed, i uint64) uint16 { return Float32ToBFloat16(ordinary(seed, i)) }}
 )
+
+// termsOf are lists of these lengths, one after another. byNode: there is a coefficient for each row of the matrix, not
+// for each node.
+func termsOf(nodes []uint32, lengths []int, coefficients []float32, byNode bool) *Terms {
+	t := &Terms{Nodes: nodes, Edges: coefficients}
+	if byNode {
+		t.Edges, t.Factors = nil, coefficients
+	}
+	at := int64(0)
+	for _, k := range lengths {
+		t.Lists = append(t.Lists, List{at, at + int64(k), -1})
+		at += int64(k)
+	}
+	return t
+}
 
 // Kinds of coefficients.
 const (
@@ -101,7 +116,7 @@ const (
 	byNode
 )
 
-// check compares sums with the loop that SumFloat32 documents.
+// check compares sums with the plain loop.
 func (s summand[T]) check(t *testing.T, x []T, rows, columns int, lengths []int, more int, seed uint64, kind int) {
 	t.Helper()
 	const guard = 8
@@ -115,7 +130,7 @@ func (s summand[T]) check(t *testing.T, x []T, rows, columns int, lengths []int,
 	}
 	var coefficients []float32
 	if kind != none {
-		count := terms
+		count := terms + more
 		if kind == byNode {
 			count = rows
 		}
@@ -147,7 +162,10 @@ func (s summand[T]) check(t *testing.T, x []T, rows, columns int, lengths []int,
 		}
 		at += k
 	}
-	s.sum(padded[guard:len(padded)-guard], x, columns, nodes, lengths, coefficients, kind == byNode)
+	s.sum(padded[guard:len(padded)-guard], x, columns, termsOf(nodes, lengths, coefficients, kind == byNode))
+	if one, ok := any(x).([]float32); ok && kind != byNode { // the other kernel, to the same sums
+		SumColumns(padded[guard:len(padded)-guard], one, columns, columns, nodes, lengths, coefficients)
+	}
 	for j := range padded {
 		if !same(padded[j], want[j]) {
 			t.Fatalf("%s, %d columns, lists of %d, coefficients %d, seed %d: sum %d is %g (%#x), want %g (%#x)",
@@ -212,6 +230,16 @@ func TestRowsAreSummedAsByThePlainLoop(t *testing.T) {
 	})
 }
 
+// sums32 are the two kernels that sum rows of float32.
+var sums32 = map[string]func(sums, x []float32, columns int, nodes []uint32, lengths []int, coefficients []float32){
+	"lists": func(sums, x []float32, columns int, nodes []uint32, lengths []int, coefficients []float32) {
+		SumListsFloat32(sums, x, columns, termsOf(nodes, lengths, coefficients, false))
+	},
+	"columns": func(sums, x []float32, columns int, nodes []uint32, lengths []int, coefficients []float32) {
+		SumColumns(sums, x, columns, columns, nodes, lengths, coefficients)
+	},
+}
+
 func TestProductsAreRoundedBeforeTheyAreAdded(t *testing.T) {
 	with(t, func(t *testing.T) {
 		for _, f := range []int{1, 7, 8, 16, 33} { // every kind of vector, and single columns
@@ -219,9 +247,11 @@ func TestProductsAreRoundedBeforeTheyAreAdded(t *testing.T) {
 			p11, p12 := float32(1.0/(1<<11)), float32(1.0/(1<<12))
 			x := append(slices.Repeat([]float32{-(1 + p11)}, f), slices.Repeat([]float32{1 + p12}, f)...)
 			sum := make([]float32, f)
-			SumFloat32(sum, x, f, []uint32{0, 1}, []int{2}, []float32{1, 1 + p12}, false)
-			if i := slices.IndexFunc(sum, func(s float32) bool { return s != 0 }); i >= 0 {
-				t.Errorf("%d columns: column %d is %g, want 0", f, i, sum[i])
+			for name, add := range sums32 {
+				add(sum, x, f, []uint32{0, 1}, []int{2}, []float32{1, 1 + p12})
+				if i := slices.IndexFunc(sum, func(s float32) bool { return s != 0 }); i >= 0 {
+					t.Errorf("%s, %d columns: column %d is %g, want 0", name, f, i, sum[i])
+				}
 			}
 		}
 	})
@@ -234,11 +264,14 @@ func TestSubnormalNumbersAreKept(t *testing.T) {
 			for i := range x {
 				x[i] = math.Float32frombits(6)
 			}
-			SumFloat32(sum, x, f, []uint32{0}, []int{1}, []float32{0.5}, false)
-			if math.Float32bits(sum[f-1]) != 3 {
-				t.Errorf("%d columns: %g", f, sum[f-1])
+			for name, add := range sums32 {
+				add(sum, x, f, []uint32{0}, []int{1}, []float32{0.5})
+				if math.Float32bits(sum[f-1]) != 3 {
+					t.Errorf("%s, %d columns: %g", name, f, sum[f-1])
+				}
 			}
-			SumFloat16(sum, slices.Repeat([]uint16{1}, f), f, []uint32{0}, []int{1}, []float32{0x1p-125}, false)
+			SumListsFloat16(sum, slices.Repeat([]uint16{1}, f), f, termsOf([]uint32{0}, []int{1}, []float32{0x1p-125},
+				false))
 			if math.Float32bits(sum[f-1]) != 1 { // 2^-149, the last bit
 				t.Errorf("%d columns of float16: %g", f, sum[f-1])
 			}
@@ -258,38 +291,38 @@ func TestRowsThatAreNotInTheMatrixPanic(t *testing.T) {
 			nodes            []uint32
 			lengths          []int
 			coefficients     []float32
-			byNode           bool
 		}{
-			{"the row after the last", 20, 60, 20, []uint32{3}, []int{1}, nil, false},
-			{"the last row is short", 20, 59, 20, []uint32{2}, []int{1}, nil, false},
-			{"the last row of many columns is short", 300, 899, 300, []uint32{2}, []int{1}, nil, false},
-			{"the fourth of four", 20, 60, 20, []uint32{0, 1, 2, 3}, []int{4}, nil, false},
-			{"in the second list", 40, 60, 20, []uint32{0, 1, 2, 3}, []int{2, 2}, nil, false},
-			{"a huge row", 20, 60, 20, []uint32{math.MaxUint32}, []int{1}, nil, false},
-			{"the matrix is empty", 1, 0, 1, []uint32{0}, []int{1}, nil, false},
-			{"more rows than nodes", 20, 60, 20, []uint32{1}, []int{2}, nil, false},
-			{"more rows than nodes in all", 40, 60, 20, []uint32{1, 1}, []int{1, 2}, nil, false},
-			{"as many rows as numbers wrap round to", 60, 60, 20, []uint32{1, 1}, []int{math.MaxInt, math.MaxInt, 3},
-				nil, false},
-			{"too few coefficients", 20, 60, 20, []uint32{1, 1}, []int{2}, []float32{1}, false},
-			{"coefficients of some nodes only", 20, 60, 20, []uint32{1}, []int{1}, []float32{1, 1}, true},
-			{"a negative count", 40, 60, 20, []uint32{1}, []int{2, -1}, nil, false},
-			{"too few sums", 39, 60, 20, []uint32{1, 1}, []int{1, 1}, nil, false},
-			{"negative columns", 39, 60, -20, []uint32{1, 1}, []int{1, 1}, nil, false},
+			{"the row after the last", 20, 60, 20, []uint32{3}, []int{1}, nil},
+			{"the last row is short", 20, 59, 20, []uint32{2}, []int{1}, nil},
+			{"the last row of many columns is short", 300, 899, 300, []uint32{2}, []int{1}, nil},
+			{"the fourth of four", 20, 60, 20, []uint32{0, 1, 2, 3}, []int{4}, nil},
+			{"in the second list", 40, 60, 20, []uint32{0, 1, 2, 3}, []int{2, 2}, nil},
+			{"a huge row", 20, 60, 20, []uint32{math.MaxUint32}, []int{1}, nil},
+			{"the matrix is empty", 1, 0, 1, []uint32{0}, []int{1}, nil},
+			{"more rows than nodes", 20, 60, 20, []uint32{1}, []int{2}, nil},
+			{"more rows than nodes in all", 40, 60, 20, []uint32{1, 1}, []int{1, 2}, nil},
+			{"as many rows as numbers wrap round to", 60, 60, 20, []uint32{1, 1}, []int{math.MaxInt, math.MaxInt, 3}, nil},
+			{"too few coefficients", 20, 60, 20, []uint32{1, 1}, []int{2}, []float32{1}},
+			{"a negative count", 40, 60, 20, []uint32{1}, []int{2, -1}, nil},
+			{"too few sums", 39, 60, 20, []uint32{1, 1}, []int{1, 1}, nil},
+			{"negative columns", 39, 60, -20, []uint32{1, 1}, []int{1, 1}, nil},
 		} {
-			t.Run(c.name, func(t *testing.T) {
-				defer func() {
-					if recover() == nil {
-						t.Error("it went through")
-					}
-				}()
-				SumFloat32(make([]float32, c.sums), make([]float32, c.x), c.columns, c.nodes, c.lengths, c.coefficients,
-					c.byNode)
-			})
+			for name, add := range sums32 {
+				t.Run(c.name+" to "+name, func(t *testing.T) {
+					defer func() {
+						if recover() == nil {
+							t.Error("it went through")
+						}
+					}()
+					add(make([]float32, c.sums), make([]float32, c.x), c.columns, c.nodes, c.lengths, c.coefficients)
+				})
+			}
 		}
 		// Nodes after the lists are not read, and may be anything.
-		SumFloat32(make([]float32, 20), make([]float32, 60), 20,
-			append([]uint32{2}, slices.Repeat([]uint32{math.MaxUint32}, 99)...), []int{1}, nil, true)
+		for _, add := range sums32 {
+			add(make([]float32, 20), make([]float32, 60), 20,
+				append([]uint32{2}, slices.Repeat([]uint32{math.MaxUint32}, 99)...), []int{1}, nil)
+		}
 	})
 }
 

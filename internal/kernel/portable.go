@@ -1,9 +1,6 @@
 package kernel
 
-import (
-	"math"
-	"unsafe"
-)
+import "math"
 
 var portable = implementation{
 	name:          "portable",
@@ -11,9 +8,7 @@ var portable = implementation{
 	columns:       math.MaxInt,
 	fewest:        1,
 	numbers:       1,
-	sumFloat32:    sumEachList(func() *[1 << 16]float32 { return nil }, addRows[float32]),
-	sumFloat16:    sumEachList(float16Values, addRows[uint16]),
-	sumBFloat16:   sumEachList(bfloat16Values, addRows[uint16]),
+	sum:           sumEach,
 	listsFloat32:  portableLists(func(x float32) float32 { return x }),
 	listsFloat16:  portableLists(Float16ToFloat32),
 	listsBFloat16: portableLists(BFloat16ToFloat32),
@@ -76,14 +71,10 @@ var portable = implementation{
 		}
 		return most
 	},
-	addScaled: func(dst []float32, by float32, x []float32) {
-		for i, v := range x {
-			dst[i] += float32(by * v)
-		}
-	},
-	gather:  gather,
-	feistel: feistel,
-	gemm:    gemmTile{2, 4, gemm},
+	addScaled: addScaled,
+	gather:    gather,
+	feistel:   feistel,
+	gemm:      gemmTile{2, 4, gemm},
 }
 
 // scaleCodes rounds products to 16-bit numbers, whose exponents are infinite for infinity and NaN.
@@ -109,71 +100,8 @@ func foldSums(sums []float32) float32 {
 	return sums[0]
 }
 
-// sumEachList adds the rows of each list, from 0. The portable loops take all columns, so that these are the stride too.
-func sumEachList[T float32 | uint16](table func() *[1 << 16]float32, add func(sum []float32, x []T, nodes []uint32,
-	coefficients []float32, byNode bool, values *[1 << 16]float32)) sumRows[T] {
-	return func(sums []float32, x []T, _, columns int, nodes []uint32, lengths []int, coefficients []float32,
-		byNode bool, _ int) int {
-		added, values := 0, table()
-		for l, k := range lengths {
-			sum := sums[l*columns:][:columns]
-			clear(sum)
-			c := coefficients
-			if c != nil && !byNode {
-				c = c[added:][:k]
-			}
-			add(sum, x, nodes[added:][:k], c, byNode, values)
-			added += k
-		}
-		return added
-	}
-}
-
-// valueOf is a number of a matrix: float32, or a code of 16 bits that is found in a table.
-func valueOf[T float32 | uint16](x T, values *[1 << 16]float32) float32 {
-	if unsafe.Sizeof(x) == 4 { // the compiler knows it for each T
-		return float32(x)
-	}
-	return values[uint16(x)]
-}
-
-// addRows adds rows four at a time: sums stay in registers for four additions, and four rows are on their way from
-// memory at once.
-func addRows[T float32 | uint16](sum []float32, x []T, nodes []uint32, coefficients []float32, byNode bool,
-	values *[1 << 16]float32) {
-	f := len(sum)
-	c := [4]float32{1, 1, 1, 1}
-	i := 0
-	for ; i+4 <= len(nodes); i += 4 {
-		switch {
-		case byNode:
-			c = [4]float32{coefficients[nodes[i]], coefficients[nodes[i+1]], coefficients[nodes[i+2]],
-				coefficients[nodes[i+3]]}
-		case coefficients != nil:
-			c = [4]float32(coefficients[i:])
-		}
-		x0 := x[int(nodes[i])*f:][:f]
-		x1 := x[int(nodes[i+1])*f:][:f]
-		x2 := x[int(nodes[i+2])*f:][:f]
-		x3 := x[int(nodes[i+3])*f:][:f]
-		for j := range sum {
-			s := sum[j] + float32(c[0]*valueOf(x0[j], values))
-			s += float32(c[1] * valueOf(x1[j], values))
-			s += float32(c[2] * valueOf(x2[j], values))
-			s += float32(c[3] * valueOf(x3[j], values))
-			sum[j] = s
-		}
-	}
-	for ; i < len(nodes); i++ {
-		switch {
-		case byNode:
-			c[0] = coefficients[nodes[i]]
-		case coefficients != nil:
-			c[0] = coefficients[i]
-		}
-		row := x[int(nodes[i])*f:][:f]
-		for j := range sum {
-			sum[j] += float32(c[0] * valueOf(row[j], values))
-		}
+func addScaled(dst []float32, by float32, x []float32) {
+	for i, v := range x {
+		dst[i] += float32(by * v)
 	}
 }

@@ -5,16 +5,10 @@
 package kernel
 
 //go:noescape
-func sumFloat32AVX2(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
-
-//go:noescape
 func sumListsFloat32AVX2(sums []float32, x []float32, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 
 //go:noescape
 func scaleFloat32AVX2(dst []float32, src []float32, factors []float32, columns int, stream bool) (finite bool)
-
-//go:noescape
-func sumFloat16AVX2(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
 func sumListsFloat16AVX2(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
@@ -26,9 +20,6 @@ func scaleFloat16AVX2(dst []uint16, src []float32, factors []float32, columns in
 func decodeFloat16AVX2(dst []float32, src []uint16)
 
 //go:noescape
-func sumBFloat16AVX2(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
-
-//go:noescape
 func sumListsBFloat16AVX2(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 
 //go:noescape
@@ -36,6 +27,9 @@ func scaleBFloat16AVX2(dst []uint16, src []float32, factors []float32, columns i
 
 //go:noescape
 func decodeBFloat16AVX2(dst []float32, src []uint16)
+
+//go:noescape
+func sumAVX2(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, distance int) (added int)
 
 //go:noescape
 func gatherAVX2(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)
@@ -59,16 +53,10 @@ func expAVX2(dst []float32, src []float32, less float32) (sum float32)
 func largestAVX2(x []float32) float32
 
 //go:noescape
-func sumFloat32AVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
-
-//go:noescape
 func sumListsFloat32AVX512(sums []float32, x []float32, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 
 //go:noescape
 func scaleFloat32AVX512(dst []float32, src []float32, factors []float32, columns int, stream bool) (finite bool)
-
-//go:noescape
-func sumFloat16AVX512(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
 
 //go:noescape
 func sumListsFloat16AVX512(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
@@ -80,9 +68,6 @@ func scaleFloat16AVX512(dst []uint16, src []float32, factors []float32, columns 
 func decodeFloat16AVX512(dst []float32, src []uint16)
 
 //go:noescape
-func sumBFloat16AVX512(sums []float32, x []uint16, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)
-
-//go:noescape
 func sumListsBFloat16AVX512(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 
 //go:noescape
@@ -90,6 +75,9 @@ func scaleBFloat16AVX512(dst []uint16, src []float32, factors []float32, columns
 
 //go:noescape
 func decodeBFloat16AVX512(dst []float32, src []uint16)
+
+//go:noescape
+func sumAVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, distance int) (added int)
 
 //go:noescape
 func gatherAVX512(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)

@@ -186,16 +186,8 @@ func (b *Batch) reset() { b.terms.Lists, b.Runs = b.terms.Lists[:0], b.Runs[:0] 
 
 // sum adds up the terms of each run.
 func (b *Batch) sum() {
-	f, selves := b.src.Features, 0
-	switch x := b.src.Rows(0, b.p.Graph.Nodes()); b.src.DType {
-	case dtype.Float32:
-		selves = kernel.SumListsFloat32(b.Sums, dtype.Float32s(x), f, &b.terms)
-	case dtype.Float16:
-		selves = kernel.SumListsFloat16(b.Sums, dtype.Uint16s(x), f, &b.terms)
-	case dtype.BFloat16:
-		selves = kernel.SumListsBFloat16(b.Sums, dtype.Uint16s(x), f, &b.terms)
-	}
-	b.Added += int64(selves)
+	x := b.src.Rows(0, b.p.Graph.Nodes())
+	b.Added += int64(dtype.SumLists(b.Sums, x, b.src.DType, b.src.Features, &b.terms))
 	for i := range b.terms.Lists {
 		b.Added += b.terms.Lists[i].End - b.terms.Lists[i].Start
 	}

@@ -16,32 +16,32 @@ type summer struct {
 	set isa
 	t   element
 
-	limit, lastByte, listsEnd, mask, step    Mem // locals
+	limit, lastByte, listsEnd, step          Mem // locals
 	sums, x, nodes, ahead, aheadEnd, lengths reg.GPVirtual
-	coefficients, place                      reg.GPVirtual
-	tail                                     reg.Register // of a row's last vector: its mask (AVX-512) or column (AVX2)
+	coefficient                              reg.GPVirtual // of the next row
+	tail                                     reg.Register  // of a row's last vector: its mask (AVX-512) or column (AVX2)
 }
 
-// sum emits the kernel behind kernel.SumFloat32 and its like, for up to vectors vectors of columns: for each number of
-// vectors a loop over the lists and, within, one over the rows of a list. Sums stay in registers while the rows of
-// their list are added.
-func sum(set isa, t element) {
-	function("sum"+t.name+set.name, fmt.Sprintf("func(sums []float32, x []%s, stride, columns int, "+
-		"nodes []uint32, lengths []int, coefficients []float32, byNode bool, distance int) (added int)", t.goType))
+// sum emits the kernel behind kernel.SumColumns, for up to vectors vectors of columns: for each number of vectors a
+// loop over the lists and, within, one over the rows of a list. Sums stay in registers while the rows of their list are
+// added.
+func sum(set isa) {
+	t := float32s
+	function("sum"+set.name, "func(sums, x []float32, stride, columns int, nodes []uint32, lengths []int, "+
+		"coefficients []float32, distance int) (added int)")
 	local := func() Mem { return AllocLocal(8) }
 	s := &summer{
 		set: set, t: t,
 		limit:    local(), // of the place in x where a row starts
 		lastByte: local(), // of the columns of a row
 		listsEnd: local(),
-		mask:     local(), // of a node, and
-		step:     local(), // from row to row, to find its coefficient
+		step:     local(), // bytes from the coefficient of a row to the next
 	}
 	s.sums = start("sums")
 	s.x = start("x")
 	s.nodes = start("nodes")
 	s.lengths = start("lengths")
-	s.coefficients = start("coefficients")
+	s.coefficient = start("coefficients")
 	columns, n := argument("columns"), length("x")
 	SUBQ(columns, n)
 	MOVQ(n, s.limit)
@@ -52,20 +52,12 @@ func sum(set isa, t element) {
 	LEAQ(Mem{Base: s.lengths, Index: n, Scale: 8}, n)
 	MOVQ(n, s.listsEnd)
 
-	// The coefficient of a node is at place + node & mask.
-	s.place = GP64()
-	XORQ(s.place, s.place)
+	MOVQ(U32(4), s.step)
+	TESTQ(s.coefficient, s.coefficient)
+	JNZ(LabelRef("given"))
 	MOVQ(U32(0), s.step)
-	MOVQ(I32(-1), s.mask)
-	CMPB(parameter("byNode"), U8(0))
-	JNE(LabelRef("found"))
-	MOVQ(U32(1), s.step)
-	MOVQ(U32(0), s.mask)
-	TESTQ(s.coefficients, s.coefficients)
-	JNZ(LabelRef("found"))
-	MOVQ(U32(0), s.step)
-	LEAQ(one, s.coefficients)
-	Label("found")
+	LEAQ(one, s.coefficient)
+	Label("given")
 
 	// The row to fetch is distance rows ahead, or the last.
 	s.aheadEnd = length("nodes")
@@ -128,7 +120,6 @@ func (s *summer) lists(n int) {
 	Label(label("row"))
 	node, at := GP64(), GP64()
 	MOVL(Mem{Base: s.ahead}, node.As32())
-	PREFETCHT0(s.coefficient(node, at))
 	IMULQ(parameter("stride"), node)
 	LEAQ(Mem{Base: s.x, Index: node, Scale: uint8(s.t.bytes)}, node)
 	for byte := 0; byte < n*s.set.lanes*s.t.bytes; byte += 64 {
@@ -142,11 +133,10 @@ func (s *summer) lists(n int) {
 
 	row, c := GP64(), s.set.vector()
 	MOVL(Mem{Base: s.nodes}, row.As32())
-	coefficient := s.coefficient(row, at)
 	IMULQ(parameter("stride"), row)
 	CMPQ(row, s.limit)
 	JG(LabelRef("done"))
-	VBROADCASTSS(coefficient, c)
+	VBROADCASTSS(Mem{Base: s.coefficient}, c)
 	LEAQ(Mem{Base: s.x, Index: row, Scale: uint8(s.t.bytes)}, row)
 	for i, sum := range sums {
 		m := Mem{Base: row, Disp: i * s.set.lanes * s.t.bytes}
@@ -159,7 +149,7 @@ func (s *summer) lists(n int) {
 			s.add(sum, c, Mem{Base: row, Index: s.tail, Scale: uint8(s.t.bytes)})
 		}
 	}
-	ADDQ(s.step, s.place)
+	ADDQ(s.step, s.coefficient)
 	ADDQ(U8(4), s.nodes)
 	Label(label("next"))
 	CMPQ(s.nodes, end)
@@ -179,14 +169,6 @@ func (s *summer) lists(n int) {
 	stride := argument("stride")
 	LEAQ(Mem{Base: s.sums, Index: stride, Scale: 4}, s.sums)
 	JMP(jump("lists"))
-}
-
-// coefficient is where the coefficient of a node is; it computes the place in the register at.
-func (s *summer) coefficient(node, at reg.GPVirtual) Mem {
-	MOVQ(node, at)
-	ANDQ(s.mask, at)
-	ADDQ(s.place, at)
-	return Mem{Base: s.coefficients, Index: at, Scale: 4}
 }
 
 // add adds c times the vector at m to sum.
