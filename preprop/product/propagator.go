@@ -246,8 +246,8 @@ func (p *Propagator) addRange(ctx context.Context, b *Range, want NodeSet, pool 
 	if err := rows.Flush(); err != nil {
 		return err
 	}
+	sum.Add(rows.Added) // before Put, after which a hub's goroutine may count in rows
 	pool.Put(rows)
-	sum.Add(rows.Added)
 	return nil
 }
 
