@@ -96,6 +96,8 @@ type Rules struct {
 	Serial               bool // a stage at a time, of one batch after another; ByGPU is not nil
 	// Eager: a batch moves as soon as there is room, whatever the device does.
 	Eager bool
+	// LateGather: rows are gathered when a batch moves, in order, not by the worker that has sampled it.
+	LateGather bool
 	// Moving is how many batches move at a time at most, while the rows of the next are gathered; 0: 1. It needs Eager.
 	Moving int
 	Decide Decider
@@ -110,7 +112,7 @@ func Pipelined(batches, workers, most, gpuBuffer int) Rules {
 	gpuBuffer = min(gpuBuffer, most-1)
 	return Rules{
 		Batches: batches, CPUBatches: batches, Workers: workers, CPUBuffer: most - gpuBuffer, GPUBuffer: gpuBuffer,
-		Eager: true, Moving: PipelinedMoves, Decide: InOrder{},
+		Eager: true, LateGather: true, Moving: PipelinedMoves, Decide: InOrder{},
 	}
 }
 

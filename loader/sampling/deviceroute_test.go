@@ -210,7 +210,7 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 					b.must(l.PrepareOnDevice(m))
 					train, err := l.Set(nodes, m, plan)
 					b.must(err)
-					b.must(train.SetSchedule(allByDevice(train)))
+					train.SetSchedule(allByDevice(train))
 					valid, err := l.Set([]uint32{1, 2, 4, 3}, m, chunk.Plan{BatchRows: 3})
 					b.must(err)
 					stream := b.stream()
@@ -226,7 +226,7 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 								t.Fatalf("an epoch has the seeds %v, want %v", seen, want)
 							}
 						}
-						b.must(valid.SetSchedule(allByDevice(valid))) // after an epoch of the other route
+						valid.SetSchedule(allByDevice(valid)) // after an epoch of the other route
 					}
 					stats := l.Stats()
 					traffic := stats.Traffic
@@ -262,7 +262,7 @@ func TestRoutesHitTheCacheAlike(t *testing.T) {
 		b.must(err)
 		if route == 1 {
 			b.must(l.PrepareOnDevice(m))
-			b.must(s.SetSchedule(allByDevice(s)))
+			s.SetSchedule(allByDevice(s))
 		}
 		for _, err := range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
 			b.must(err)
@@ -291,7 +291,7 @@ func TestTheDevicePreparesOnlyWhatItReaches(t *testing.T) {
 	b.must(l.PrepareOnDevice(m))
 	s, err := l.Set([]uint32{1, 2}, b.method("labor", Options{Fanouts: []int{2}}), chunk.Plan{BatchRows: 2})
 	b.must(err)
-	b.must(s.SetSchedule(allByDevice(s)))
+	s.SetSchedule(allByDevice(s))
 	for _, err := range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
 		if !errors.Is(err, ErrOptions) {
 			t.Errorf("a device prepares batches by another method than the host: %v", err)
@@ -308,7 +308,7 @@ func TestAnEpochThatTheDevicePreparesCanBeLeftAndGoesOn(t *testing.T) {
 	b.must(err)
 	want := b.batchesOf(s, 1, 0)
 	b.must(l.PrepareOnDevice(m))
-	b.must(s.SetSchedule(allByDevice(s)))
+	s.SetSchedule(allByDevice(s))
 	for leave := range 3 {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stop := errors.New("stopped")
@@ -348,7 +348,7 @@ func TestRanksSampleOnTheirDevices(t *testing.T) {
 		b.must(l.PrepareOnDevice(m))
 		s, err := l.Set(nodes, m, chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Rank: rank, World: 4})
 		b.must(err)
-		b.must(s.SetSchedule(allByDevice(s)))
+		s.SetSchedule(allByDevice(s))
 		stream := b.stream()
 		for batch, err := range s.EpochFrom(t.Context(), stream, 0, 0) {
 			b.must(err)
@@ -367,7 +367,7 @@ func TestABatchThatDoesNotFitTheDeviceIsAnErrorThatSaysSo(t *testing.T) {
 	b.must(l.PrepareOnDevice(m))
 	s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 60})
 	b.must(err)
-	b.must(s.SetSchedule(allByDevice(s)))
+	s.SetSchedule(allByDevice(s))
 	batches := 0
 	for _, err = range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
 		batches++

@@ -19,14 +19,9 @@ import (
 // Schedule says who prepares which batch of an epoch when. The set's plan determines the batches and their order,
 // whatever the schedule is.
 type Schedule struct {
-	// Rules returns the rules for the rest of an epoch, from batch first on, which has the number 0 in them. They must
-	// say which batches the device prepares (ByGPU).
+	// Rules returns the rules for the rest of an epoch, from batch first on, which has the number 0 in them. Unless
+	// they are Eager, they must say which batches the device prepares (ByGPU).
 	Rules func(epoch, first int) schedule.Rules
-	// LateGather: rows are gathered when a batch moves, not by the worker that has sampled it.
-	LateGather bool
-	// Queue, instead of Rules, is the length of two queues (MQ-GNN, section IV): of sampled batches, and of batches on
-	// the device or on their way to it. The loader must have been opened for QueueBuffers.
-	Queue int
 	// Trace, unless it is nil, gets each stage of each batch of an epoch when that has ended, numbered as Rules do. It
 	// is called by one goroutine at a time.
 	Trace func(schedule.Span)
@@ -39,51 +34,39 @@ func Buffers(cpuBuffer, gpuBuffer int) int { return cpuBuffer + gpuBuffer + 2 }
 // QueueBuffers is how many batches of a queue of a length there are on a device: one is used.
 func QueueBuffers(length int) int { return length + 1 }
 
-// SetSchedule makes the loader prepare the batches of the set by a schedule; nil: each stage as fast as it can. The
-// loader must have been opened for so many batches (Buffers).
-func (s *Set) SetSchedule(o *Schedule) error {
-	switch {
-	case o == nil:
-	case o.Queue < 0 || QueueBuffers(o.Queue) > len(s.l.buffers.All()):
-		return fmt.Errorf("%w: queues of %d batches for a loader of %d", ErrOptions, o.Queue, len(s.l.buffers.All()))
-	case o.Queue == 0:
-		if c := s.l.o.Cache; c != nil && !c.Fixed() {
-			return fmt.Errorf("%w: cache %s changes from batch to batch: batches that are prepared side by side need "+
-				"one that does not (degree, presampled, gns, ducati)", ErrOptions, c.Policy())
-		}
-	}
-	s.schedule = o
-	return nil
-}
+// SetSchedule makes the loader prepare the batches of the set by a schedule; nil: each stage as fast as it can. Epochs
+// are ErrOptions if the loader was opened for fewer batches than the rules have (Buffers; by Eager ones QueueBuffers),
+// if its device has to prepare some and cannot, or if its cache changes from batch to batch and rules are not Eager.
+func (s *Set) SetSchedule(o *Schedule) { s.schedule = o }
 
 // PreparesOnDevice tells that a schedule may have the device prepare batches (Loader.PrepareOnDevice).
 func (s *Set) PreparesOnDevice() bool { return s.l.onDevice != nil && s.l.onDevice.method == s.method }
 
 // rules returns the rules for epoch n from batch first on, and how many buffers they use.
-func (s *Set) rules(n, first int) (r schedule.Rules, lateGather bool, buffers int, err error) {
+func (s *Set) rules(n, first int) (r schedule.Rules, buffers int, err error) {
 	l, left := s.l, max(0, s.Batches()-first)
 	buffers = len(l.buffers.All())
-	switch {
-	case s.schedule != nil && s.schedule.Queue > 0:
-		length := s.schedule.Queue
-		return schedule.Pipelined(left, l.o.Workers, 2*length, length), true, QueueBuffers(length), nil
-	case s.schedule == nil:
-		return schedule.Pipelined(left, l.o.Workers, l.o.Samples, buffers-1), true, buffers, nil
+	if s.schedule == nil {
+		return schedule.Pipelined(left, l.o.Workers, l.o.Samples, buffers-1), buffers, nil
 	}
 	r = s.schedule.Rules(n, first)
 	most := Buffers(r.CPUBuffer, r.GPUBuffer)
-	if most > buffers {
-		return r, false, 0, fmt.Errorf("%w: a schedule of %d batches at a time for a loader of %d",
-			ErrOptions, most, buffers)
+	if r.Eager {
+		most = QueueBuffers(r.GPUBuffer)
 	}
-	if r.CPUBatches < r.Batches && !s.PreparesOnDevice() {
-		return r, false, 0, fmt.Errorf("%w: by the schedule the device prepares batches, and it was not told how "+
-			"(PrepareOnDevice)", ErrOptions)
-	}
-	if !l.unified {
+	switch c := l.o.Cache; {
+	case most > buffers:
+		err = fmt.Errorf("%w: a schedule of %d batches at a time for a loader of %d", ErrOptions, most, buffers)
+	case r.CPUBatches < r.Batches && !s.PreparesOnDevice():
+		err = fmt.Errorf("%w: by the schedule the device prepares batches, and it was not told how (PrepareOnDevice)",
+			ErrOptions)
+	case !r.Eager && c != nil && !c.Fixed():
+		err = fmt.Errorf("%w: cache %s changes from batch to batch: batches that are prepared side by side need one "+
+			"that does not (degree, presampled, gns, ducati)", ErrOptions, c.Policy())
+	case !l.unified:
 		most = min(most, r.GPUBuffer+2)
 	}
-	return r, s.schedule.LateGather, most, nil
+	return r, most, err
 }
 
 // EpochFrom yields the batches of epoch n from batch first on. Before a batch is yielded, stream is made to wait until
@@ -98,8 +81,7 @@ func (s *Set) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 type run struct {
 	epoch.Run[*job]
 	s        *Set
-	n, first int // epoch, and the batch that is 0 in rules
-	late     bool
+	n, first int           // epoch, and the batch that is 0 in rules
 	stream   gds.Stream    // of the loader
 	device   *paced.Device // nil: stages take as long as they take
 
@@ -113,18 +95,18 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 	var traffic loader.Traffic
 	putBack := func() {}
 	return l.buffers.Epoch(ctx, l.o.Device, func(p *pipeline.Pipeline, stream gds.Stream) error {
-		rules, late, room, err := s.rules(n, first)
+		rules, room, err := s.rules(n, first)
 		if err != nil {
 			return err
 		}
-		x := &run{s: s, n: n, first: first, late: late, stream: stream}
+		x := &run{s: s, n: n, first: first, stream: stream}
 		if x.loaded, err = x.beginWindow(ctx, first); err != nil {
 			return err
 		}
 		x.Rules = rules
 		x.Sample = epoch.Stage[*job]{Name: "sample", Work: x.sample}
 		x.Move = epoch.Stage[*job]{Name: "move", Work: x.move}
-		if late {
+		if rules.LateGather {
 			x.Move.Name = "gather"
 		}
 		x.Arrive = epoch.Stage[*job]{Name: "transfer", Work: x.arrive}
@@ -140,7 +122,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 			}
 			if x.device, _ = l.o.Device.(*paced.Device); x.device != nil {
 				x.Least = func(stage schedule.Stage) pipeline.Event {
-					return x.device.Begin(stage, s.schedule.LateGather)
+					return x.device.Begin(stage, rules.LateGather)
 				}
 			}
 		}
@@ -182,7 +164,7 @@ func (x *run) job(batch int) *job {
 // sample samples a batch and, unless that is late, gathers it.
 func (x *run) sample(w *pipeline.Worker, t *epoch.Task[*job]) error {
 	t.Job = x.job(t.Batch)
-	if err := x.s.sample(w.Context(), t.Job); err != nil || x.late {
+	if err := x.s.sample(w.Context(), t.Job); err != nil || x.Rules.LateGather {
 		return err
 	}
 	return x.gather(w, t)
@@ -207,7 +189,7 @@ func (x *run) move(w *pipeline.Worker, t *epoch.Task[*job]) error {
 		}
 		t.Job.loaded.Add(loaded)
 	}
-	if !x.late {
+	if !x.Rules.LateGather {
 		t.Begun = x.stream.Record()
 	} else if err := x.gather(w, t); err != nil {
 		return err

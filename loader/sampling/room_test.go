@@ -73,7 +73,7 @@ func TestBatchesTakeWhatTheyNeedWhereThereIsNoMore(t *testing.T) {
 				if c.schedule {
 					share /= 2
 				}
-				b.must(s.SetSchedule(&Schedule{Rules: byChance(s.Batches(), share, 4)}))
+				s.SetSchedule(&Schedule{Rules: byChance(s.Batches(), share, 4)})
 			}
 			stream := b.stream()
 			d.scarce = true

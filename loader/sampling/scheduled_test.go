@@ -51,9 +51,9 @@ func byChance(batches int, share float64, seed uint64) func(epoch, first int) sc
 	return func(_, first int) schedule.Rules {
 		r := schedule.Rules{
 			Batches: batches - first, Workers: 1 + int(seed%4), CPUBuffer: 1 + int(seed%5), GPUBuffer: 3,
-			OnDemand: seed%2 == 0,
-			ByGPU:    func(batch int) bool { return byGPU(first + batch) },
-			Decide:   anyDecider{rand.New(rand.NewPCG(seed, 1))},
+			OnDemand: seed%2 == 0, LateGather: seed%3 == 0,
+			ByGPU:  func(batch int) bool { return byGPU(first + batch) },
+			Decide: anyDecider{rand.New(rand.NewPCG(seed, 1))},
 		}
 		for i := range r.Batches {
 			if !r.ByGPU(i) {
@@ -92,8 +92,8 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 						share = 0
 					}
 					var trained []int
-					b.must(s.SetSchedule(&Schedule{
-						Rules: byChance(s.Batches(), share, seed), LateGather: seed%3 == 0,
+					s.SetSchedule(&Schedule{
+						Rules: byChance(s.Batches(), share, seed),
 						Trace: func(span schedule.Span) {
 							if span.End < span.Start || span.Stage == schedule.Sample && span.Worker > int(seed%4) {
 								t.Errorf("%s: %+v", name, span)
@@ -102,7 +102,7 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 								trained = append(trained, span.Batch)
 							}
 						},
-					}))
+					})
 					first := int(seed) % (s.Batches() / 2)
 					if got := b.batchesOf(s, 1, first); !slices.Equal(got, want[first:]) {
 						t.Fatalf("%s: other batches than by the pipeline", name)
@@ -118,7 +118,7 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 					(c.Lookups != l.Stats().Traffic.Rows || c.Hits != l.Stats().Traffic.CachedRows) {
 					t.Errorf("cache %q: %+v, %+v", policy, c, l.Stats().Traffic)
 				}
-				b.must(s.SetSchedule(nil))
+				s.SetSchedule(nil)
 				if got := b.batchesOf(s, 1, 0); !slices.Equal(got, want) {
 					t.Error("after schedules, the pipeline has other batches")
 				}
@@ -138,7 +138,7 @@ func TestSchedulesEndWithTheLoopTheContextOrAFailure(t *testing.T) {
 	want := b.batchesOf(s, 0, 0)
 	before := runtime.NumGoroutine()
 	for seed := range uint64(40) {
-		b.must(s.SetSchedule(&Schedule{Rules: byChance(s.Batches(), float64(seed%5)/4, seed)}))
+		s.SetSchedule(&Schedule{Rules: byChance(s.Batches(), float64(seed%5)/4, seed)})
 		stream, err := b.device.NewStream()
 		b.must(err)
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -212,7 +212,7 @@ func TestPacedStagesTakeTheirTime(t *testing.T) {
 			{func() { rules.CPUBatches, rules.ByGPU = 0, func(int) bool { return true } }, 10 * (10 + 5) * ms},
 		} {
 			c.change()
-			b.must(s.SetSchedule(o))
+			s.SetSchedule(o)
 			var last time.Duration
 			o.Trace = func(s schedule.Span) { last = s.End }
 			start := time.Now()
@@ -231,29 +231,26 @@ func TestSchedulesThatCannotBeAreErrors(t *testing.T) {
 	m := b.method("neighbor", Options{Fanouts: []int{2}})
 	c, err := cache.Spec{Policy: "lru", Rows: 50}.Open(cache.Inputs{Nodes: int64(toy.Nodes), RowBytes: 1})
 	b.must(err)
-	plan := chunk.Plan{BatchRows: 4, Order: chunk.Shuffled}
-	s, err := b.open(LoaderOptions{Cache: c.Cache}).Set(everyThird(toy.Nodes), m, plan)
+	plan, share := chunk.Plan{BatchRows: 4, Order: chunk.Shuffled}, 0.0
+	s, err := b.open(LoaderOptions{Cache: c.Cache, Buffers: Buffers(5, 3)}).Set(everyThird(toy.Nodes), m, plan)
 	b.must(err)
-	if err := s.SetSchedule(&Schedule{}); !errors.Is(err, ErrOptions) ||
-		!strings.Contains(err.Error(), "cache lru changes") {
-		t.Errorf("with a cache that changes: %v", err)
+	refuses := func(want string) {
+		t.Helper()
+		s.SetSchedule(&Schedule{Rules: byChance(s.Batches(), share, 2)})
+		for _, err := range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
+			if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
 	}
+	refuses("cache lru changes")
+	share = 0.5
 	s, err = b.open(LoaderOptions{Buffers: Buffers(5, 3)}).Set(everyThird(toy.Nodes), m, plan)
 	b.must(err)
-	b.must(s.SetSchedule(&Schedule{Rules: byChance(s.Batches(), 0.5, 2)}))
-	for _, err := range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
-		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "was not told how") {
-			t.Errorf("with a device that cannot: %v", err)
-		}
-	}
+	refuses("was not told how")
 	s, err = b.open(LoaderOptions{Buffers: 2}).Set(everyThird(toy.Nodes), m, plan)
 	b.must(err)
-	b.must(s.SetSchedule(&Schedule{Rules: byChance(s.Batches(), 0.5, 2)}))
-	for _, err := range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
-		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "8 batches at a time for a loader of 2") {
-			t.Errorf("with too few buffers: %v", err)
-		}
-	}
+	refuses("8 batches at a time for a loader of 2")
 }
 
 // Batches that wait in memory of the host take none of the device. A batch that is held keeps what it has.
@@ -268,7 +265,7 @@ func TestOnlyBatchesOnTheDeviceTakeItsMemory(t *testing.T) {
 	for _, gpuBuffer := range []int{1, 3, 1} {
 		rules := schedule.Rules{Batches: len(want), CPUBatches: len(want), Workers: 3, CPUBuffer: 9,
 			GPUBuffer: gpuBuffer, ByGPU: func(int) bool { return false }, Decide: schedule.InOrder{}}
-		b.must(s.SetSchedule(&Schedule{Rules: func(int, int) schedule.Rules { return rules }}))
+		s.SetSchedule(&Schedule{Rules: func(int, int) schedule.Rules { return rules }})
 		var held *loader.Batch
 		seen := 0
 		for batch, err := range s.EpochFrom(t.Context(), stream, 0, 0) {
@@ -293,7 +290,7 @@ func TestOnlyBatchesOnTheDeviceTakeItsMemory(t *testing.T) {
 			t.Error("other batches afterwards")
 		}
 	}
-	b.must(s.SetSchedule(nil))
+	s.SetSchedule(nil)
 	if got := b.batchesOf(s, 0, 0); !slices.Equal(got, want) {
 		t.Error("other batches without a schedule")
 	}

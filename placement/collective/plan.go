@@ -40,8 +40,8 @@ func (p Plan) workers(d Durations) int {
 func (p Plan) Rules(d Durations, batches int) schedule.Rules {
 	r := schedule.Rules{
 		Batches: batches, CPUBatches: p.CPUBatches, Workers: p.workers(d), CPUBuffer: p.CPUBuffer,
-		GPUBuffer: p.GPUBuffer,
-		OnDemand:  p.OnDemand, Serial: p.Serial, Decide: &Scheduler{Plan: p},
+		GPUBuffer: p.GPUBuffer, OnDemand: p.OnDemand, Serial: p.Serial, LateGather: p.LateGather,
+		Decide: &Scheduler{Plan: p},
 	}
 	if p.OnDemand {
 		r.Decide = schedule.InOrder{}

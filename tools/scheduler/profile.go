@@ -136,7 +136,7 @@ func (o ProfileOptions) Run(ctx context.Context) (Profile, error) {
 	if batches == 0 {
 		return Profile{}, fmt.Errorf("%w: an epoch has no batches", sampling.ErrOptions)
 	}
-	err := o.Set.SetSchedule(&sampling.Schedule{
+	o.Set.SetSchedule(&sampling.Schedule{
 		Rules: func(epoch, first int) schedule.Rules {
 			before = epoch * batches
 			return collective.Alternating(batches, first,
@@ -148,9 +148,6 @@ func (o ProfileOptions) Run(ctx context.Context) (Profile, error) {
 			}
 		},
 	})
-	if err != nil {
-		return Profile{}, err
-	}
 	left := (o.Batches + 1) * 2
 	if !prepares {
 		left = o.Batches + 2

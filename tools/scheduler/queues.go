@@ -48,10 +48,11 @@ type QueueOptions struct {
 
 // Queues is a plan by queues, and what it was chosen for. It measures the epochs of a training.
 type Queues struct {
-	Report QueueReport
-	plan   multiqueue.Plan
-	places int                                        // of gradients that wait, on each device, the most so far
-	pace   func(rank, epoch, batch int) time.Duration // see trainer.QueueTimes
+	Report  QueueReport
+	plan    multiqueue.Plan
+	workers int                                        // for each device
+	places  int                                        // of gradients that wait, on each device, the most so far
+	pace    func(rank, epoch, batch int) time.Duration // see trainer.QueueTimes
 
 	mu sync.Mutex
 	queueTimes
@@ -97,7 +98,7 @@ type QueueReport struct {
 // (Equations 24 and 25) and the period (Equation 23, with a k that is fitted to the measured costs of synchronisation
 // and staleness). One device has no gradients that wait: its period is 1.
 func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
-	q := &Queues{pace: paced.Gradients(o.Devices)}
+	q := &Queues{pace: paced.Gradients(o.Devices), workers: max(1, o.Workers)}
 	q.compute = make([][]time.Duration, len(o.Devices))
 	r, batches := &q.Report, o.Sets[0].Batches()
 	if r.Devices = len(o.Devices); batches == 0 {
@@ -125,7 +126,8 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 	}
 	r.Plan, r.Lag, r.Staleness = q.plan, q.plan.Lag(), q.plan.Staleness(batches)
 	r.Predicted, r.PredictedBy = q.simulate(o, q.plan), q.simulate(o, multiqueue.Synchronous)
-	return q, q.Apply(o.Sets)
+	q.Apply(o.Sets)
+	return q, nil
 }
 
 func (q *Queues) chooseQueue(o QueueOptions) (err error) {
@@ -220,7 +222,7 @@ func (q *Queues) Synchronous() *Queues {
 	return &Queues{
 		Report: QueueReport{Devices: q.Report.Devices, Plan: multiqueue.Synchronous, Predicted: q.Report.PredictedBy,
 			PredictedBy: q.Report.PredictedBy},
-		plan: multiqueue.Synchronous, pace: q.pace,
+		plan: multiqueue.Synchronous, pace: q.pace, workers: q.workers,
 		queueTimes: queueTimes{compute: make([][]time.Duration, q.Report.Devices)},
 	}
 }
@@ -229,7 +231,7 @@ func (q *Queues) Synchronous() *Queues {
 // measured, and gradients computed in these, again and again.
 func (q *Queues) simulate(o QueueOptions, plan multiqueue.Plan) (seconds float64) {
 	prepared := time.Duration(max(1, q.prepared))
-	m := multiqueue.Machine{Devices: len(o.Devices), Workers: max(1, o.Workers),
+	m := multiqueue.Machine{Devices: len(o.Devices), Workers: q.workers,
 		Times: func(s multiqueue.Stage, device, batch int) time.Duration {
 			switch s {
 			case multiqueue.Sample:
@@ -259,9 +261,7 @@ func (q *Queues) profile(ctx context.Context, o QueueOptions, plan multiqueue.Pl
 	p profiled, err error,
 ) {
 	q.plan = plan
-	if err := q.Apply(o.Sets); err != nil {
-		return p, err
-	}
+	q.Apply(o.Sets)
 	ranks := make([]trainer.Rank, len(o.Devices))
 	for i, d := range o.Devices {
 		ranks[i] = trainer.Rank{Device: d, Data: trainer.Data{Train: o.Sets[i], BatchRows: o.Rows}}
@@ -306,10 +306,14 @@ func (q *Queues) profile(ctx context.Context, o QueueOptions, plan multiqueue.Pl
 }
 
 // Apply makes batches of the sets of a run, one for each device, wait in the queues.
-func (q *Queues) Apply(sets []*sampling.Set) error {
+func (q *Queues) Apply(sets []*sampling.Set) {
+	queue, workers := q.plan.Queue, q.workers
 	for _, s := range sets {
 		sampled := map[int]time.Duration{} // of batches that have not moved
-		err := s.SetSchedule(&sampling.Schedule{Queue: q.plan.Queue, Trace: func(span schedule.Span) {
+		rules := func(_, first int) schedule.Rules {
+			return schedule.Pipelined(max(0, s.Batches()-first), workers, 2*queue, queue)
+		}
+		s.SetSchedule(&sampling.Schedule{Rules: rules, Trace: func(span schedule.Span) {
 			took := span.End - span.Start
 			switch span.Stage {
 			case schedule.Sample:
@@ -323,11 +327,7 @@ func (q *Queues) Apply(sets []*sampling.Set) error {
 				q.prepared++
 			}
 		}})
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
 // Gradients is of how many batches gradients have waited on each device at most, in profiles too.

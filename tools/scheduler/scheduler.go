@@ -92,7 +92,7 @@ func (s *Scheduler) Buffers() (cpu, gpu, pinned int) { return s.cpuBuffer, s.gpu
 func (s *Scheduler) countBuffers() {
 	p := &s.Choice.Plan
 	s.cpuBuffer, s.gpuBuffer = max(s.cpuBuffer, p.CPUBuffer), max(s.gpuBuffer, p.GPUBuffer)
-	s.pinned = max(s.pinned, sampling.PinnedBuffers(p.Given(s.in.Durations, s.in.Batches, 0), p.LateGather,
+	s.pinned = max(s.pinned, sampling.PinnedBuffers(p.Given(s.in.Durations, s.in.Batches, 0),
 		s.Choice.Predicted.MostWaiting))
 }
 
@@ -101,7 +101,7 @@ func (s *Scheduler) Keep(f func([]schedule.Span)) { s.keep = f }
 
 // Schedule is for the set of a run.
 func (s *Scheduler) Schedule() *sampling.Schedule {
-	return &sampling.Schedule{Rules: s.begin, LateGather: s.Choice.Plan.LateGather, Trace: s.trace}
+	return &sampling.Schedule{Rules: s.begin, Trace: s.trace}
 }
 
 // begin plans what is left of an epoch. Results do not depend on it, so an epoch that goes on, here or in

@@ -298,18 +298,18 @@ func (g *Graph) Sets(ctx context.Context, seed uint64, test bool) (d Sets, err e
 func (g *Graph) TrainSets(seed uint64) (sets []*sampling.Set, err error) {
 	for rank, s := range g.samplers {
 		set, err := s.Loader.Set(g.o.Part.Train.List, s.Method, g.order(seed, rank))
-		if err == nil && g.Schedule != nil {
-			err = set.SetSchedule(g.Schedule.Schedule())
-		}
 		if err != nil {
 			return nil, err
+		}
+		if g.Schedule != nil {
+			set.SetSchedule(g.Schedule.Schedule())
 		}
 		sets = append(sets, set)
 	}
 	if g.Queues != nil {
-		err = g.Queues.Apply(sets)
+		g.Queues.Apply(sets)
 	}
-	return sets, err
+	return sets, nil
 }
 
 // validation is InOrder for every epoch: it computes what these nodes need, if that is far less than the whole graph.
