@@ -19,6 +19,7 @@ type Dir struct {
 	path   string
 	layout Layout
 	tables map[string]*table // by folder
+	shared sharing
 
 	mu   sync.Mutex
 	open []*Matrix

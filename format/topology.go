@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -70,23 +71,21 @@ func (d *Dir) readSingleBatch(ctx context.Context, t *table, threads int) (*offh
 		return offheap.Alloc(0)
 	}
 	size, _ := t.dataBytes(0)
-	buf, err := offheap.Alloc(size)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.filePath(t.parts[0].file), err)
-	}
-	f, err := d.openPart(&t.parts[0])
-	if err != nil {
-		return nil, errors.Join(err, buf.Free())
-	}
-	defer f.Close()
-	extents := t.parts[0].extents
-	err = parallel.For(ctx, threads, int64(len(extents)), 1, func(i, _ int64) error {
-		return readExtent(f, 0, extents[i], buf.Bytes()[i*arrowfile.ExtentBytes:][:extents[i].Length])
+	part := &t.parts[0]
+	buf, err := d.Hold(ctx, path.Dir(d.Manifest.Files[part.file].Path), size, func(buf *offheap.Buffer) error {
+		f, err := d.openPart(part)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return parallel.For(ctx, threads, int64(len(part.extents)), 1, func(i, _ int64) error {
+			return readExtent(f, 0, part.extents[i], buf.Bytes()[i*arrowfile.ExtentBytes:][:part.extents[i].Length])
+		})
 	})
-	if err != nil {
-		return nil, errors.Join(err, buf.Free())
+	if err != nil && !errors.Is(err, ErrCorrupt) {
+		err = fmt.Errorf("%s: %w", d.filePath(part.file), err)
 	}
-	return buf, nil
+	return buf, err
 }
 
 // checkGrain is the number of nodes or weights that a goroutine checks at a time.

@@ -49,6 +49,9 @@ func (m *Memory) add(what string, bytes int64, allocate func(Device, int64) (Buf
 	return b
 }
 
+// Keep lets Free free a buffer too.
+func (m *Memory) Keep(b Buffer) { m.buffers = append(m.buffers, b) }
+
 // Free frees all of it, and leaves Err. Work that uses it must be done.
 func (m *Memory) Free() error {
 	var errs []error

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
@@ -23,15 +24,47 @@ type resident struct {
 	stream gds.Stream // while chunks are copied into memory that the host cannot write to
 }
 
-func (r *resident) allocate(alloc func(what string, bytes int64) gds.Buffer) error {
-	l := r.l
+// loadResidents allocates the memory of all residents, and fills it. A store that shares what is read (format.Dir.Share)
+// has the memory of a single one.
+func loadResidents(ctx context.Context, all []*resident, alloc func(m *gds.Memory, what string, bytes int64) gds.Buffer) error {
+	l := all[0].l
 	if l.rows > 1<<32 {
 		return fmt.Errorf("%d rows are too many for memory (at most 2^32)", l.rows)
 	}
-	what := fmt.Sprintf("%d matrices of %d rows", len(l.o.Matrices), r.heldRows())
-	r.memory = alloc(what, r.heldRows()*l.joinedBytes())
-	return l.memory.Err
+	if device, ok := l.o.Device.(adopter); ok && l.o.Store.Shares() && len(l.ranks) == 1 && l.unified() {
+		return all[0].hold(ctx, device)
+	}
+	for _, r := range all {
+		what := fmt.Sprintf("%d matrices of %d rows", len(l.o.Matrices), r.heldRows())
+		r.memory = alloc(&r.l.memory, what, r.heldRows()*l.joinedBytes())
+		if r.l.memory.Err != nil {
+			return r.l.memory.Err
+		}
+	}
+	return all[0].fill(ctx, all)
 }
+
+// adopter is a device whose buffers may be memory of the host that others hold too.
+type adopter interface {
+	Adopt(memory *offheap.Buffer) gds.Buffer
+}
+
+// hold lets the store have the memory, for others too.
+func (r *resident) hold(ctx context.Context, device adopter) error {
+	l := r.l
+	memory, err := l.o.Store.Hold(ctx, l.o.InputName(), l.rows*l.joinedBytes(), func(b *offheap.Buffer) error {
+		r.memory = device.Adopt(b)
+		return r.fill(ctx, []*resident{r})
+	})
+	if err == nil {
+		r.memory = device.Adopt(memory)
+		l.memory.Keep(r.memory)
+	}
+	return err
+}
+
+// InputName names what is loaded into memory with these options, for format.Dir.Hold.
+func (o *Options) InputName() string { return fmt.Sprintf("rows of %q: %v", o.Regions, o.Matrices) }
 
 // heldRows is the number of rows that are held.
 func (r *resident) heldRows() int64 { return (r.l.rows - r.l.holder + r.l.holders - 1) / r.l.holders }

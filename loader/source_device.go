@@ -22,12 +22,9 @@ func openDevice(ctx context.Context, ranks Ranks) error {
 	for rank, l := range ranks {
 		d := &deviceSource{&resident{l: l}, all}
 		l.source = source{joined: true, finish: d.finish, reads: d.reads}
-		if err := d.allocate(l.memory.Alloc); err != nil {
-			return err
-		}
 		all[rank] = d.resident
 	}
-	return all[0].fill(ctx, all)
+	return loadResidents(ctx, all, (*gds.Memory).Alloc)
 }
 
 func (d *deviceSource) finish(_ *pipeline.Worker, j *job, stream gds.Stream) error {

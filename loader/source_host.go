@@ -57,10 +57,7 @@ func openHost(ctx context.Context, ranks Ranks) error {
 	}
 	// After the staging of all ranks, which is more important to lock.
 	ranks[0].source.reads = input.reads
-	if err := input.allocate(ranks[0].memory.Pin); err != nil {
-		return err
-	}
-	return input.fill(ctx, []*resident{input})
+	return loadResidents(ctx, []*resident{input}, (*gds.Memory).Pin)
 }
 
 func (h *hostSource) pinStaging() {

@@ -72,7 +72,9 @@ func FactsOf(h machine.Hardware, devices int, budget machine.Limit) (Facts, erro
 // Needs describe what has to be placed, and what an epoch does with it.
 type Needs struct {
 	Input units.Bytes // the matrices that the model reads, as stored, over all rows that will be read
-	Work  units.Bytes // beside them on a device, wherever they live: batch buffers, model
+	// Shared is the part of Input that other holders of the same memory pay for.
+	Shared units.Bytes
+	Work   units.Bytes // beside them on a device, wherever they live: batch buffers, model
 	// ShareWork is that on each of Facts.Devices, where they share each batch; 0: as much.
 	ShareWork units.Bytes
 	// Chunks are held in host memory, beside Work, where the input is read from storage.
@@ -136,9 +138,9 @@ func (n Needs) terms(f Facts, a Alternative) (terms need.Terms) {
 	case a.Placement == Device && a.Sharded:
 		add("share of the input", need.Device, (n.Input-1)/units.Bytes(a.Devices)+1)
 	case a.Placement == Device:
-		add("input", need.Device, n.Input)
+		add("input", need.Device, n.Input-n.Shared)
 	case a.Placement == Host:
-		if add("input", need.Pinned, n.Input); !a.Mapped {
+		if add("input", need.Pinned, n.Input-n.Shared); !a.Mapped {
 			add("batches that are gathered", need.Pinned, n.staging(f))
 		}
 	case a.Placement == Storage:

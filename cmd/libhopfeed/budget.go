@@ -12,6 +12,9 @@ import (
 // budgets are the memory of all that is open or runs in the process, whose sum limits the Go heap.
 var budgets budgetTable
 
+// pool is the memory that loaders of the same data hold together.
+var pool offheap.Pool
+
 // budgetTable is a set of budgets.
 type budgetTable struct {
 	mu sync.Mutex

@@ -148,6 +148,7 @@ func (o *planOptions) run(ctx context.Context, j *job) (any, error) {
 		return nil, err
 	}
 	j.opens(store)
+	store.Share(&pool, o.Processes)
 	so, err := o.session(ctx, j.machine, store)
 	if err != nil {
 		return nil, err
@@ -177,6 +178,7 @@ func (o *openOptions) run(ctx context.Context, j *job) (any, error) {
 		return nil, err
 	}
 	j.opens(store)
+	store.Share(&pool, o.Processes)
 	so, err := o.session(ctx, j.machine, store)
 	if err != nil {
 		return nil, err

@@ -69,6 +69,7 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 		return nil, err
 	}
 	j.opens(graph)
+	graph.Share(&pool, o.Processes)
 	seeds := o.Nodes
 	if seeds == nil {
 		if seeds, err = session.NodesOf(ctx, graph, o.Part, o.Split); err != nil {

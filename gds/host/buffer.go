@@ -36,6 +36,12 @@ func (d *Device) alloc(bytes int64, pinned bool) (gds.Buffer, error) {
 	return b, nil
 }
 
+// Adopt makes memory, which others may hold too, a buffer that nothing on the device writes to. It does not count as
+// memory of the device. Its Free frees the memory.
+func (d *Device) Adopt(memory *offheap.Buffer) gds.Buffer {
+	return &buffer{device: d, length: int64(len(memory.Bytes())), adopted: true, memory: memory, bytes: memory.Bytes()}
+}
+
 // pin locks the memory where the system lets it.
 func (b *buffer) pin() {
 	err := b.device.lock(b.memory)
@@ -96,6 +102,8 @@ type buffer struct {
 	length int64
 	pinned bool
 	locked bool
+	// adopted tells memory that the device did not allocate.
+	adopted bool
 
 	mu     sync.Mutex
 	memory *offheap.Buffer
@@ -143,8 +151,9 @@ func (b *buffer) Free() error {
 			b.freed.text("first freed"))
 	}
 	err := b.memory.Free()
-	b.memory, b.bytes, b.freed = nil, nil, here()
-	b.device.release(b)
+	if b.memory, b.bytes, b.freed = nil, nil, here(); !b.adopted {
+		b.device.release(b)
+	}
 	return err
 }
 

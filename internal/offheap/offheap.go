@@ -60,9 +60,11 @@ func limitHeap() {
 
 // Buffer is zeroed, page-aligned memory. Its bytes must not be touched after Free.
 type Buffer struct {
-	mu    sync.Mutex
-	bytes []byte
-	freed bool
+	mu      sync.Mutex
+	bytes   []byte
+	counted int64        // of InUse
+	unmap   func() error // nil: unix.Munmap
+	freed   bool
 }
 
 // Alloc maps a buffer. Memory is taken from the machine page by page, as it is touched. Zero bytes are allowed.
@@ -80,13 +82,18 @@ func Alloc(bytes int64) (*Buffer, error) {
 	if bytes >= hugePage {
 		adviseHuge(b)
 	}
+	count(bytes)
+	return &Buffer{bytes: b, counted: bytes}, nil
+}
+
+// count adds to InUse.
+func count(bytes int64) {
 	for now, most := inUse.Add(bytes), peak.Load(); now > most && !peak.CompareAndSwap(most, now); {
 		most = peak.Load()
 	}
-	if bytes >= noticeable {
+	if bytes >= noticeable || bytes <= -noticeable {
 		limitHeap()
 	}
-	return &Buffer{bytes: b}, nil
 }
 
 // Bytes is the memory, valid until Free.
@@ -123,9 +130,9 @@ func (b *Buffer) Free() error {
 	if bytes == nil {
 		return nil
 	}
-	inUse.Add(-int64(len(bytes)))
-	if len(bytes) >= noticeable {
-		limitHeap()
+	count(-b.counted)
+	if b.unmap != nil {
+		return b.unmap()
 	}
 	return unix.Munmap(bytes)
 }

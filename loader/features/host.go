@@ -46,29 +46,32 @@ func load(ctx context.Context, graph *format.Dir, device gds.Device, threads int
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	var memory interface {
-		Bytes() []byte
-		Free() error
-	}
-	if device != nil {
-		h.pinned, err = device.AllocPinned(h.rows * h.rowBytes())
-		memory = h.pinned
+	read := func(memory *offheap.Buffer) error { return readChunks(ctx, m, memory.Bytes(), h.rowBytes(), threads) }
+	if device == nil {
+		memory, err := graph.Hold(ctx, format.HeldFeatures, h.rows*h.rowBytes(), read)
+		if err != nil {
+			return nil, fmt.Errorf("features of %d nodes: %w", h.rows, err)
+		}
+		h.rowsOf, h.free = memory.Bytes(), memory.Free
 	} else {
-		memory, err = offheap.Alloc(h.rows * h.rowBytes())
-	}
-	if err != nil {
-		return nil, fmt.Errorf("features of %d nodes: %w", h.rows, err)
-	}
-	h.rowsOf, h.free = memory.Bytes(), memory.Free
-	err = parallel.For(ctx, threads, int64(m.Chunks()), 1, func(k, _ int64) error {
-		first, rows := m.ChunkRowRange(int(k))
-		return m.ReadChunk(int(k), h.rowsOf[first*h.rowBytes():][:int64(rows)*h.rowBytes()])
-	})
-	if err != nil {
-		return nil, errors.Join(err, h.free())
+		if h.pinned, err = device.AllocPinned(h.rows * h.rowBytes()); err != nil {
+			return nil, fmt.Errorf("features of %d nodes: %w", h.rows, err)
+		}
+		h.rowsOf, h.free = h.pinned.Bytes(), h.pinned.Free
+		if err := readChunks(ctx, m, h.rowsOf, h.rowBytes(), threads); err != nil {
+			return nil, errors.Join(err, h.free())
+		}
 	}
 	h.pool = gather.NewPool(threads)
 	return h, nil
+}
+
+// readChunks reads and checks all chunks of a matrix to rows.
+func readChunks(ctx context.Context, m *format.Matrix, rows []byte, rowBytes int64, threads int) error {
+	return parallel.For(ctx, threads, int64(m.Chunks()), 1, func(k, _ int64) error {
+		first, count := m.ChunkRowRange(int(k))
+		return m.ReadChunk(int(k), rows[first*rowBytes:][:int64(count)*rowBytes])
+	})
 }
 
 // Pinned is the rows, [rows, columns], in memory that devices read by themselves; false if they are not in such memory.

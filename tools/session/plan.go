@@ -120,8 +120,14 @@ func (o Options) needs(layout format.Layout, store *format.Dir, devices int) (pl
 	if o.Train {
 		trainRows = CountRows(layout, o.Rows[0])
 	}
+	input, shared := o.readRows(layout)*o.rowBytes(layout), int64(0)
+	if store != nil {
+		lo := o.loaderOptions(layout, store)
+		shared = input - store.OwnBytes(lo.InputName(), input)
+	}
 	return placement.Needs{
-		Input:         units.Bytes(o.readRows(layout) * o.rowBytes(layout)),
+		Input:         units.Bytes(input),
+		Shared:        units.Bytes(shared),
 		Work:          alone,
 		ShareWork:     share,
 		Chunks:        units.Bytes(loads.Chunks),

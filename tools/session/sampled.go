@@ -230,7 +230,8 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 		return o.Machine.Fits(what, s.Memory)
 	}
 	row := featureBytes(graph)
-	inMemory := sum(sampling.LabelsNeed(m), need.Term{Name: "features", Place: need.OffHeap, Bytes: row * m.Nodes})
+	inMemory := sum(sampling.LabelsNeed(m), need.Term{Name: "features", Place: need.OffHeap,
+		Bytes: graph.OwnBytes(format.HeldFeatures, row*m.Nodes)})
 	tooMuch := o.Machine.Fits(what+" with all features in memory", inMemory)
 	switch o.Placement {
 	case placement.Storage:
@@ -306,7 +307,9 @@ func (o *SampledOptions) needs(graph *format.Dir) (terms need.Terms, spec cache.
 	m, samplers := &graph.Manifest, o.Workers
 	terms = need.Terms{Program, need.OnHeap("seed nodes", 4*int64(len(o.Seeds))+12*m.Nodes)} // lists, and maps
 	if !o.Mapped {
-		terms = append(terms, sampling.TopologyNeed(m))
+		topology := sampling.TopologyNeed(m)
+		topology.Bytes = graph.OwnBytes(format.HeldTopology, topology.Bytes)
+		terms = append(terms, topology)
 	}
 	if o.Cache != "" { // it looks ahead by samplers of its own
 		if spec, err = o.cacheSpec(graph); err != nil {

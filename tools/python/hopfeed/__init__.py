@@ -42,6 +42,8 @@ from ._matrix import Matrix
 from ._neighbor import Block, NeighborLoader
 from ._work import from_pyg, plan
 
+open = Dataset  # ``from hopfeed import *`` leaves Python's own
+
 __version__ = "VERSION"  # tools/python/build-wheel fills it in
 
 __all__ = [

@@ -56,6 +56,21 @@ class Dataset:
         size = int(np.size(numbers))
         return Batch({"x": features, "y": self.y[rows], "n_id": self.n_id[rows], "info": Info(0, size, size)})
 
+    def loader(self, **options: Any) -> Any:
+        """A loader of this data: a ``Loader`` of a store, with its options, or a ``NeighborLoader`` of a graph, where
+        ``split`` may be given instead of ``input_nodes``. All loaders of one graph or store share what they have in
+        memory. ``hopfeed.torch.open`` returns a data set whose loaders have tensors."""
+        from . import _loader, _neighbor
+
+        return self._open(_loader.Loader, _neighbor.NeighborLoader, options)
+
+    def _open(self, loader: Any, neighbor_loader: Any, options: dict[str, Any]) -> Any:
+        if self.kind == "store":
+            return loader(self, **options)
+        if "split" in options:
+            options["input_nodes"] = options.pop("split")
+        return neighbor_loader(self, **options)
+
     def matrix(self, name: str) -> Matrix:
         """A matrix, such as ``"sym/hop-2"``, mapped from disk."""
         if name not in self._mapped:

@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from ._batch import Batch
 from ._batches import Batches
+from ._dataset import Dataset as _Dataset
 from ._errors import ForkError, OptionError
 from ._loader import Loader as _Loader
 from ._neighbor import Block as _Block
@@ -110,6 +111,16 @@ class NeighborLoader(_Torch, _NeighborLoader[torch.Tensor]):
 
     def _as_array(self, name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
         return torch.from_numpy(array.astype(np.int64) if _is_copied(name, array) else array)
+
+
+class Dataset(_Dataset):
+    """``hopfeed.Dataset`` whose ``loader`` has tensors."""
+
+    def loader(self, **options: Any) -> Any:
+        return self._open(Loader, NeighborLoader, options)
+
+
+open = Dataset
 
 
 for _tensors, _arrays in ((Loader, _Loader), (NeighborLoader, _NeighborLoader), (Block, _Block)):

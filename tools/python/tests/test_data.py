@@ -89,6 +89,16 @@ class Data(WithStore):
         with self.assertRaisesRegex(hopfeed.OptionError, "region"):
             hopfeed.Loader(self.data, 50, input_nodes=chosen[1:]).load_state_dict(state)
 
+    def test_what_is_open_opens_loaders(self):
+        store, graph = hopfeed.open(self.store), hopfeed.open(self.data.path.replace("store", "graph"))
+        found, x, _ = epoch(store.loader(split="val", batch_size=50, shuffle=False))
+        self.assertEqual(found.tolist(), np.flatnonzero(self.arrays["splits"] == 1).tolist())
+        np.testing.assert_allclose(x, self.expected[found], rtol=1e-5, atol=1e-6)
+        seeds = [stores.seeds(b) for b in graph.loader(split="val", num_neighbors=[2], batch_size=50)]
+        self.assertEqual(sorted(np.concatenate(seeds)), found.tolist())
+        with self.assertRaisesRegex(TypeError, "bach_size"):
+            graph.loader(bach_size=3)
+
     def test_folds_train_on_all_but_one_part(self):
         folds = self.data.folds(5, seed=1)
         np.testing.assert_array_equal(np.sort(np.concatenate([val for _, val in folds])), np.sort(self.data.n_id[self.data.y >= 0]))

@@ -1,0 +1,54 @@
+package format
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/version"
+)
+
+// sharing is who holds what is read whole.
+type sharing struct {
+	pool      *offheap.Pool // nil: each reader for itself
+	processes int
+}
+
+// What Hold is asked for by several packages.
+const (
+	HeldTopology = topologyFolder
+	HeldFeatures = "features"
+)
+
+// Share lets all who read the same data whole, in this process and in so many of the machine, hold one copy in memory.
+// It is called before anything is read.
+func (d *Dir) Share(pool *offheap.Pool, processes int) { d.shared = sharing{pool, processes} }
+
+// Shares tells whether Share was called.
+func (d *Dir) Shares() bool { return d.shared.pool != nil }
+
+// Hold returns memory with some of the directory's data, which the caller frees and nobody writes to. Where nobody has
+// it yet, fill reads it. what names the data and how they lie there.
+func (d *Dir) Hold(ctx context.Context, what string, bytes int64, fill func(*offheap.Buffer) error) (*offheap.Buffer,
+	error) {
+	return d.shared.pool.Get(ctx, d.contentName(what), bytes, d.shared.processes, fill)
+}
+
+// OwnBytes is what this process pays of memory that Hold returns: nothing, if it has that already, or its part.
+func (d *Dir) OwnBytes(what string, bytes int64) int64 {
+	if d.shared.pool.Has(d.contentName(what)) {
+		return 0
+	}
+	return bytes / int64(max(1, d.shared.processes))
+}
+
+// contentName names data by the manifest, whose checksums cover all data.
+func (d *Dir) contentName(what string) string {
+	if !d.Shares() {
+		return ""
+	}
+	text, _ := json.Marshal(&d.Manifest) // which was read as JSON
+	return fmt.Sprintf("%x %s %s", sha256.Sum256(text), version.Version, what)
+}

@@ -1,0 +1,111 @@
+package offheap
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Pool is memory whose content has a name, such as the features of a graph: it is filled once, and all who ask for the
+// name hold the same memory, within the process or, where processes say so, on the machine. Nobody may write to it.
+// A Pool is safe for concurrent use. A nil *Pool shares nothing.
+type Pool struct {
+	mu    sync.Mutex
+	named map[string]*named
+}
+
+// named is memory with a name.
+type named struct {
+	ready chan struct{} // closed when memory and err are set
+	users int
+
+	memory *Buffer
+	err    error
+}
+
+// errUnshared is returned where processes cannot share memory.
+var errUnshared = errors.New("processes do not share this memory")
+
+// Get returns the memory of a name, which the caller frees. fill fills it, which is zeroed, if it is not there yet. So
+// many processes of the machine share it: 1 is this one alone. Where they cannot, the process has its own.
+func (p *Pool) Get(ctx context.Context, name string, bytes int64, processes int, fill func(*Buffer) error) (*Buffer,
+	error) {
+	if p == nil || bytes == 0 {
+		return filled(bytes, fill)
+	}
+	for {
+		n, first := p.enter(name)
+		if first {
+			n.memory, n.err = nil, errUnshared
+			if processes > 1 {
+				n.memory, n.err = ofMachine(ctx, name, bytes, processes, fill)
+			}
+			if errors.Is(n.err, errUnshared) {
+				n.memory, n.err = filled(bytes, fill)
+			}
+			close(n.ready)
+		}
+		select {
+		case <-n.ready:
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), p.leave(name, n))
+		}
+		if n.err == nil {
+			return &Buffer{bytes: n.memory.bytes, unmap: func() error { return p.leave(name, n) }}, nil
+		}
+		if err := errors.Join(n.err, p.leave(name, n)); first || ctx.Err() != nil {
+			return nil, err
+		} // another has failed, or was stopped: the next try fills the memory
+	}
+}
+
+// filled is memory of the caller alone.
+func filled(bytes int64, fill func(*Buffer) error) (*Buffer, error) {
+	b, err := Alloc(bytes)
+	if err == nil {
+		if err = fill(b); err != nil {
+			return nil, errors.Join(err, b.Free())
+		}
+	}
+	return b, err
+}
+
+// Has tells whether the memory of a name is held in this process.
+func (p *Pool) Has(name string) bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.named[name] != nil
+}
+
+// enter counts a user of a name. first: it makes the memory.
+func (p *Pool) enter(name string) (n *named, first bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n = p.named[name]; n == nil {
+		if p.named == nil {
+			p.named = map[string]*named{}
+		}
+		n, first = &named{ready: make(chan struct{})}, true
+		p.named[name] = n
+	}
+	n.users++
+	return n, first
+}
+
+// leave ends a use. With the last, or if there is no memory, the name is forgotten.
+func (p *Pool) leave(name string, n *named) error {
+	p.mu.Lock()
+	n.users--
+	last := n.users == 0
+	if (last || n.err != nil) && p.named[name] == n {
+		delete(p.named, name)
+	}
+	p.mu.Unlock()
+	if last && n.memory != nil {
+		return n.memory.Free()
+	}
+	return nil
+}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package offheap
+
+import "context"
+
+// ofMachine is for Linux alone.
+func ofMachine(context.Context, string, int64, int, func(*Buffer) error) (*Buffer, error) {
+	return nil, errUnshared
+}

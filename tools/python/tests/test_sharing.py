@@ -1,0 +1,89 @@
+"""Loaders of one graph or store hold its topology and features once, in a process and in the processes of a machine."""
+
+import gc
+import multiprocessing
+import os
+import tempfile
+import unittest
+
+import numpy as np
+
+import hopfeed
+
+NODES, FEATURES = 6000, 1500
+INPUT = NODES * FEATURES * 4
+
+
+def memory():
+    """What this process has of memory, shared pages divided by who has them."""
+    gc.collect()
+    with open("/proc/self/smaps_rollup") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith("Pss:"))
+
+
+def open_loader(kind, folder, batch_size=64, **options):
+    if kind == "graph":
+        return hopfeed.NeighborLoader(os.path.join(folder, "graph"), [1], "train", batch_size, placement="host", **options)
+    return hopfeed.Loader(os.path.join(folder, "store"), batch_size, "rr", kind, **options)
+
+
+def sums(loader):
+    """Of each batch's nodes and features."""
+    return [(int(b.n_id.sum(dtype=np.int64)), float(b.x.sum(dtype=np.float64))) for b in loader]
+
+
+def rank(kind, folder, rank, world, both, out):
+    os.environ["LOCAL_WORLD_SIZE"] = str(world)
+    before = memory()
+    loader = open_loader(kind, folder, rank=rank, world_size=world)
+    found = sums(loader)
+    both.wait(60)
+    out.put((rank, memory() - before, found))
+    both.wait(60)
+
+
+class Sharing(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        paths = [os.path.join(cls.folder.name, name) for name in ("graph", "store")]
+        hopfeed.generate("sbm", paths[0], nodes=NODES, edges=5 * NODES, features=FEATURES, classes=4, labeled=1, progress=False)
+        hopfeed.propagate(*paths, hops=0, progress=False)
+
+    def test_loaders_of_a_process_hold_the_input_once(self):
+        for kind in ("graph", "host", "device"):
+            first = open_loader(kind, self.folder.name)
+            want = sums(first)
+            before = memory()
+            more = [open_loader(kind, self.folder.name) for _ in range(3)]
+            for loader in more:
+                self.assertEqual(sums(loader), want)
+                paid = {term["name"]: term["bytes"] for term in loader._handle.about["memory_plan"]["terms"]}
+                self.assertEqual([paid.get(name, 0) for name in ("input", "features", "topology")], [0, 0, 0])
+            self.assertLess(memory() - before, INPUT)
+            first.close()  # the others have it still
+            later = [sums(loader) for loader in more]
+            self.assertEqual(later, [later[0]] * 3)
+
+    def test_processes_of_a_machine_hold_the_input_once(self):
+        spawn = multiprocessing.get_context("spawn")
+        for kind in ("graph", "host"):
+            both, out = spawn.Barrier(2), spawn.Queue()
+            ranks = [spawn.Process(target=rank, args=(kind, self.folder.name, r, 2, both, out)) for r in range(2)]
+            for process in ranks:
+                process.start()
+            got = sorted(out.get(timeout=60) for _ in ranks)
+            for process in ranks:
+                process.join()
+            held = sum(bytes for _, bytes, _ in got)
+            # The input of a store is what its train rows have, of both processes less than twice that.
+            self.assertLess(held, 1.9 * INPUT if kind == "graph" else 1.4 * INPUT, f"{kind}: {held} of {INPUT}")
+            if kind == "host":
+                whole = sums(open_loader(kind, self.folder.name))
+                shares = [[a + b for (a, _), (b, _) in zip(*(found for _, _, found in got))]]
+                self.assertEqual(shares[0], [nodes for nodes, _ in whole])
+
+
+if __name__ == "__main__":
+    unittest.main()
