@@ -44,7 +44,7 @@ func TestACrashAnywhereLeavesTheOldVersionOrTheNew(t *testing.T) {
 		for n := int64(1); ; n++ {
 			disk := old.CrashClone()
 			if !exchange {
-				disk.RefuseExchange()
+				disk.NoExchange = true
 			}
 			fault := vfs.NewFault(disk)
 			fault.FailFrom(n, syscall.EIO)

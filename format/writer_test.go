@@ -502,7 +502,7 @@ func TestSameContentGivesSameBytesWhateverTheOrderOfWriting(t *testing.T) {
 func TestPartsWrittenPastThePageCacheHaveTheSameBytesAsThroughIt(t *testing.T) {
 	for _, s := range samples() {
 		direct, buffered := vfs.NewMem(), vfs.NewMem()
-		buffered.RefuseDirect()
+		buffered.NoDirect = true
 		before := offheap.InUse()
 		for _, disk := range []*vfs.Mem{direct, buffered} {
 			if _, err := s.write(disk, "/d", CreateOptions{}); err != nil {

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"maps"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,20 +15,21 @@ import (
 	"syscall"
 )
 
-// Mem is a disk in memory for tests: it can be full, and CrashClone gives what a crash would leave of it. Relative
-// paths start at its root, which is all that a new one holds. It is a Directer and a DirectCreator, and its files are
-// Mappers.
+// Mem is a disk in memory for tests: it can be full, its operations can be made to fail, and CrashClone gives what a
+// crash would leave of it. Relative paths start at its root, which is all that a new one holds. It is a Directer and a
+// DirectCreator, and its files are Mappers.
 type Mem struct {
 	*memDisk
-	faults *faults // of operations through this Mem; others may share its disk
+	faults faults // of operations through this Mem; others may share its disk
 }
 
 type memDisk struct {
-	mu         sync.Mutex // over all nodes and faults
-	root       *memNode
-	capacity   int64 // of all files together, in bytes
-	noExchange bool
-	noDirect   bool
+	mu       sync.Mutex // over all nodes and faults
+	root     *memNode
+	capacity int64 // of all files together, in bytes
+
+	NoExchange bool // it cannot exchange names, as some file systems on networks cannot
+	NoDirect   bool // all writes go through the page cache
 }
 
 // memNode is a file or a directory.
@@ -39,9 +40,8 @@ type memNode struct {
 	entries, durable map[string]*memNode
 
 	// A file. Synced content never changes again, so clones share it.
-	data   []byte
-	synced bool
-	locked bool
+	data           []byte
+	synced, locked bool
 }
 
 func newDir() *memNode {
@@ -65,23 +65,21 @@ func (n *memNode) bytes() int64 {
 const unlimited = 1 << 50
 
 // NewMem makes an empty disk that is never full.
-func NewMem() *Mem { return &Mem{&memDisk{root: newDir(), capacity: unlimited}, new(faults)} }
+func NewMem() *Mem { return &Mem{memDisk: &memDisk{root: newDir(), capacity: unlimited}} }
 
 // SetCapacity sets how many bytes all files together can have. A write beyond that ends with ENOSPC. Directories take
 // no space.
 func (m *Mem) SetCapacity(bytes int64) { m.capacity = bytes }
-
-// RefuseExchange makes it a file system that cannot exchange names, as some on networks cannot.
-func (m *Mem) RefuseExchange() { m.noExchange = true }
-
-// RefuseDirect makes it a file system on which all writes go through the page cache.
-func (m *Mem) RefuseDirect() { m.noDirect = true }
 
 func (m *Mem) free() int64 {
 	if m.capacity == unlimited {
 		return unlimited
 	}
 	return max(0, m.capacity-m.root.bytes())
+}
+
+func pathError(op, path string, err error) error {
+	return &fs.PathError{Op: op, Path: path, Err: err}
 }
 
 // do counts an operation and does it, alone on the disk. Its error names the path.
@@ -98,10 +96,6 @@ func (m *Mem) do(op, path string, act func() error) error {
 	return nil
 }
 
-func pathError(op, path string, err error) error {
-	return &fs.PathError{Op: op, Path: path, Err: err}
-}
-
 // place is where a path leads: a name in a directory, and the node of that name, or nil. The root is in no directory.
 type place struct {
 	dir  *memNode
@@ -111,7 +105,7 @@ type place struct {
 
 func (m *Mem) find(path string) (at place, err error) {
 	at.node = m.root
-	for name := range memNames(path) {
+	for name := range strings.FieldsFuncSeq(filepath.Clean("/"+path), func(r rune) bool { return r == '/' }) {
 		switch {
 		case at.node == nil:
 			return at, syscall.ENOENT
@@ -121,11 +115,6 @@ func (m *Mem) find(path string) (at place, err error) {
 		at = place{at.node, name, at.node.entries[name]}
 	}
 	return at, nil
-}
-
-// memNames are the names of a path from the root down.
-func memNames(path string) iter.Seq[string] {
-	return strings.FieldsFuncSeq(filepath.Clean("/"+path), func(r rune) bool { return r == '/' })
 }
 
 // at does an operation on a name, which need not be there.
@@ -178,13 +167,11 @@ func (m *Mem) CreateDirect(path string, bytes int64) (PendingFile, int, error) {
 func (m *Mem) create(path string, bytes int64, align int) (f PendingFile, err error) {
 	temp := path + TempSuffix
 	err = m.at("create", temp, func(at place) error {
-		if align > 1 && m.noDirect {
+		if align > 1 && m.NoDirect {
 			return fmt.Errorf("%w: %w", ErrNoDirect, errors.ErrUnsupported)
 		}
-		if at.node != nil {
-			if err := at.remove(); err != nil {
-				return err
-			}
+		if err := at.remove(); err != nil && err != syscall.ENOENT {
+			return err
 		}
 		if bytes > m.free() {
 			return syscall.ENOSPC
@@ -197,34 +184,28 @@ func (m *Mem) create(path string, bytes int64, align int) (f PendingFile, err er
 	return f, err
 }
 
-func (m *Mem) MkdirAll(path string) error {
-	return m.do("mkdir", path, func() error {
-		dir := m.root
-		for name := range memNames(path) {
-			next := dir.entries[name]
-			if next == nil {
-				next = newDir()
-				dir.entries[name] = next
-			}
-			if !next.isDir() {
-				return syscall.ENOTDIR
-			}
-			dir.syncDir()
-			dir = next
-		}
-		return nil
-	})
+func (m *Mem) MkdirAll(dir string) error {
+	return m.do("mkdir", dir, func() error { return m.mkdirAll(path.Clean("/" + dir)) })
 }
 
-// Mkdir makes a directory as other programs do: a crash may take it, as nobody has synced its parent.
-func (m *Mem) Mkdir(path string) error {
-	return m.at("mkdir", path, func(at place) error {
-		if at.node != nil {
-			return syscall.EEXIST
-		}
-		at.dir.entries[at.name] = newDir()
+func (m *Mem) mkdirAll(dir string) error {
+	if dir == "/" {
 		return nil
-	})
+	}
+	if err := m.mkdirAll(path.Dir(dir)); err != nil {
+		return err
+	}
+	at, err := m.find(dir)
+	switch {
+	case err != nil:
+		return err
+	case at.node == nil:
+		at.dir.entries[at.name] = newDir()
+	case !at.node.isDir():
+		return syscall.ENOTDIR
+	}
+	at.dir.syncDir()
+	return nil
 }
 
 func (m *Mem) ReadDir(path string) ([]fs.DirEntry, error) {
@@ -288,16 +269,13 @@ func (at place) remove() error {
 // RemoveAll removes a tree, name by name as it happens on a disk: after a crash any of them may be there again. Without
 // a tree it does nothing.
 func (m *Mem) RemoveAll(path string) error {
-	err := m.at("remove", path, func(at place) error {
-		if at.node != nil {
-			at.node.empty()
+	return m.at("remove", path, func(at place) error {
+		if at.node == nil {
+			return nil
 		}
+		at.node.empty()
 		return at.remove()
 	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 func (n *memNode) empty() {
@@ -340,7 +318,7 @@ func (m *Mem) Exchange(onePath, otherPath string) error {
 		name := filepath.Base(otherPath)
 		other := one.dir.entries[name]
 		switch {
-		case m.noExchange:
+		case m.NoExchange:
 			return errors.ErrUnsupported
 		case one.node == nil || other == nil:
 			return syscall.ENOENT
@@ -392,11 +370,11 @@ func (m *Mem) Lock(path string) (lock io.Closer, err error) {
 	return lock, err
 }
 
-func (m *Mem) Locked(path string) (bool, error) {
-	locked, err := look(m, "lock", path, func(n *memNode) (bool, error) { return n.locked, nil })
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
+func (m *Mem) Locked(path string) (locked bool, err error) {
+	err = m.at("lock", path, func(at place) error {
+		locked = at.node != nil && at.node.locked
+		return nil
+	})
 	return locked, err
 }
 

@@ -73,9 +73,7 @@ func (f *memFile) Close() error {
 		return pathError("close", f.path, fs.ErrClosed)
 	}
 	f.closed = true
-	if f.locks {
-		f.node.locked = false
-	}
+	f.node.locked = f.node.locked && !f.locks
 	return nil
 }
 
@@ -186,8 +184,8 @@ func (m *Mem) CrashCloneKeeping(seed uint64) *Mem {
 func (m *Mem) crash(keep func(path string, i int) bool) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &Mem{&memDisk{root: m.root.survivor("", keep), capacity: m.capacity, noExchange: m.noExchange,
-		noDirect: m.noDirect}, new(faults)}
+	return &Mem{memDisk: &memDisk{root: m.root.survivor("", keep), capacity: m.capacity, NoExchange: m.NoExchange,
+		NoDirect: m.NoDirect}}
 }
 
 func (n *memNode) survivor(path string, keep func(string, int) bool) *memNode {

@@ -45,7 +45,7 @@ func TestTheFileBytesOfAStreamAreCountedWithoutPadding(t *testing.T) {
 func TestAReceiptSaysWhyAFileWentThroughTheCache(t *testing.T) {
 	for _, size := range []int64{10, 2 * MinDirect} {
 		disk := NewMem()
-		disk.RefuseDirect()
+		disk.NoDirect = true
 		c := NewPastCache(disk)
 		s, err := CreateStream(c, "a", size)
 		if err == nil {

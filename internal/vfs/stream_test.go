@@ -50,7 +50,7 @@ func TestAStreamHasTheBytesWrittenHoweverItsSizeWasGuessed(t *testing.T) {
 		make func(t *testing.T) (FS, string)
 	}{"Mem without direct writes", func(*testing.T) (FS, string) {
 		m := NewMem()
-		m.RefuseDirect()
+		m.NoDirect = true
 		return m, "/"
 	}}) {
 		t.Run(impl.name, func(t *testing.T) {

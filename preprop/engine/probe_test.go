@@ -60,7 +60,7 @@ func TestTheRateOfWritingIsMeasuredByManyAtOnceAndNothingIsLeftByTheKilled(t *te
 	for _, refuse := range []bool{false, true} {
 		fsys := &syncing{Mem: vfs.NewMem()}
 		if refuse {
-			fsys.RefuseDirect()
+			fsys.NoDirect = true
 		}
 		if err := fsys.MkdirAll("folder"); err != nil {
 			t.Fatal(err)

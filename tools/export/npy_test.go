@@ -410,7 +410,7 @@ func TestWhatAnExportLeavesTheNextReplacesAndNoImportTakes(t *testing.T) {
 		for n := int64(1); ; n++ {
 			m := disk.CrashClone()
 			if !exchange {
-				m.RefuseExchange()
+				m.NoExchange = true
 			}
 			faulty := vfs.NewFault(m)
 			if c.killed {
