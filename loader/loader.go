@@ -50,9 +50,6 @@ type Options struct {
 	// MostBuffers is how many there can be after calls of Grow; 0: Buffers.
 	MostBuffers int
 	BatchRows   int // most rows that a batch can have on this rank
-	// ChunkSlots is how many chunks (of every matrix) Storage holds at a time;
-	// 0: the chunks of a batch being assembled and of one being read.
-	ChunkSlots int
 	// Sharded: with several ranks, each device holds a part of the rows and copies the others
 	// from the devices that hold them; else each device holds all rows.
 	Sharded bool
@@ -128,7 +125,6 @@ func Need(layout format.Layout, o Options, ranks int) (Memory, error) {
 	if err := l.fillDefaults(); err != nil {
 		return Memory{}, err
 	}
-	slots, err := l.slots()
 	features, stored, columns := l.batchBufferBytes()
 	staging := int64(0)
 	if !l.o.Mapped {
@@ -140,12 +136,12 @@ func Need(layout format.Layout, o Options, ranks int) (Memory, error) {
 	}
 	return Memory{
 		Batches: int64(l.o.Buffers) * (gds.Aligned(features) + gds.Aligned(stored) + gds.Aligned(columns)),
-		Chunks:  int64(slots) * int64(len(l.o.Matrices)) * l.slotStride(),
+		Chunks:  int64(l.slots()) * int64(len(l.o.Matrices)) * l.slotStride(),
 		Staging: staging,
 		Host: host + int64(ranks*l.o.Buffers)*gds.Aligned(columns) +
 			int64(l.preloadChunks(ranks))*gds.Aligned(l.chunkBytes()),
 		Buffer: gds.Aligned(features) + gds.Aligned(stored) + 2*gds.Aligned(columns),
-	}, err
+	}, nil
 }
 
 // Open opens a loader. With the placements Device and Host, it reads and checks the whole input.
@@ -232,9 +228,8 @@ func (l *Loader) fillDefaults() error {
 		return errors.New("loader: no matrices")
 	case o.BatchRows < 1:
 		return fmt.Errorf("loader: batches of %d rows (want 1 or more)", o.BatchRows)
-	case o.Buffers < 0 || o.ChunkSlots < 0 || o.Threads < 0:
-		return fmt.Errorf("loader: %d buffers, %d chunk slots, %d threads (want 0 or more)", o.Buffers, o.ChunkSlots,
-			o.Threads)
+	case o.Buffers < 0 || o.Threads < 0:
+		return fmt.Errorf("loader: %d buffers, %d threads (want 0 or more)", o.Buffers, o.Threads)
 	}
 	if o.Buffers == 0 {
 		o.Buffers = 2

@@ -430,7 +430,6 @@ func TestWhatCannotBeLoadedIsRefused(t *testing.T) {
 			`"tape" (want one of [device host memory storage])`},
 		{"empty batches", func(o *Options) { o.BatchRows = 0 }, "batches of 0 rows"},
 		{"negative buffers", func(o *Options) { o.Buffers = -1 }, "-1 buffers"},
-		{"too few slots", func(o *Options) { o.ChunkSlots = 1 }, "batches of 20 rows need 5"},
 	} {
 		device := newDevice(t, true, host.Options{Threads: 2})
 		o := Options{Device: device, Store: store, Matrices: testMatrices, Placement: Storage, BatchRows: 20}
@@ -438,9 +437,6 @@ func TestWhatCannotBeLoadedIsRefused(t *testing.T) {
 		for _, p := range []Placement{Device, Host, Storage} {
 			if o.Placement != "tape" {
 				o.Placement = p
-			}
-			if o.ChunkSlots > 0 && p != Storage {
-				continue
 			}
 			l, err := Open(t.Context(), o)
 			if l != nil || err == nil || !strings.Contains(err.Error(), test.want) {

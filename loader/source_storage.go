@@ -155,28 +155,18 @@ func (l *Loader) slotStride() int64 {
 
 // slots is the number of slots: for the chunks of one batch and the chunks that the next one adds, but at most the
 // chunks of a region.
-func (l *Loader) slots() (int, error) {
+func (l *Loader) slots() int {
 	chunks := 1
 	for _, r := range l.regions {
 		chunks = max(chunks, r.Chunks)
 	}
 	// Rows of a batch lie in whole chunks, two that are cut, and a short one.
 	whole := (l.o.BatchRows - 1) / l.layout.ChunkRows
-	need, slots := min(whole+3, chunks), whole+3+whole+1
-	if want := l.o.ChunkSlots; want > 0 {
-		if want < need {
-			return 0, fmt.Errorf("%d chunk slots: batches of %d rows need %d", want, l.o.BatchRows, need)
-		}
-		slots = want
-	}
-	return min(slots, chunks), nil
+	return min(whole+3+whole+1, chunks)
 }
 
-func (s *storageSource) allocate() error {
-	slots, err := s.l.slots()
-	if err != nil {
-		return err
-	}
+func (s *storageSource) allocate() (err error) {
+	slots := s.l.slots()
 	if s.readsIntoDevice() {
 		err = s.allocateOnDevice(slots)
 	}

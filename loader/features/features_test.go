@@ -49,7 +49,7 @@ func sources(t testing.TB, graph *format.Dir) map[string]features.Source {
 			}
 		})
 	}
-	h, err := features.LoadHost(t.Context(), graph, 2)
+	h, err := features.LoadHost(t.Context(), graph, nil, 2)
 	add("host", h, err)
 	s, err := features.OpenStorage(t.Context(), graph, device, 2, false)
 	add("storage", s, err)
@@ -257,13 +257,13 @@ func TestGatherRefusesWhatItCannotDo(t *testing.T) {
 		}
 	}
 	if _, err := features.LoadHost(t.Context(), graphtest.New(t, vfs.NewMem(), "/g",
-		graphtest.Graph{Nodes: 3, ChunkRows: 2, DType: format.Float32, Labels: 1}), 1); err == nil ||
+		graphtest.Graph{Nodes: 3, ChunkRows: 2, DType: format.Float32, Labels: 1}), nil, 1); err == nil ||
 		!strings.Contains(err.Error(), "no features") {
 		t.Errorf("a graph without features: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := features.LoadHost(ctx, graph, 1); !errors.Is(err, context.Canceled) {
+	if _, err := features.LoadHost(ctx, graph, nil, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("loading goes on: %v", err)
 	}
 	if _, err := features.OpenStorage(ctx, graph, newDevice(t), 1, false); !errors.Is(err, context.Canceled) {

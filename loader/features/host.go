@@ -25,18 +25,9 @@ type Host struct {
 	gathered atomic.Int64 // rows
 }
 
-// LoadHost reads and checks the features of a graph. threads 0 is parallel.Threads.
-func LoadHost(ctx context.Context, graph *format.Dir, threads int) (*Host, error) {
-	return load(ctx, graph, nil, threads)
-}
-
-// LoadPinned is LoadHost into pinned memory of a device, which it and others of its kind read by themselves.
-func LoadPinned(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (*Host, error) {
-	return load(ctx, graph, device, threads)
-}
-
-// load reads the features of a graph into pinned memory of a device; nil: into memory of the host.
-func load(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (_ *Host, err error) {
+// LoadHost reads and checks the features of a graph. Unless the device is nil, they are in pinned memory, which it and
+// others of its kind read by themselves. threads 0 is parallel.Threads.
+func LoadHost(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (_ *Host, err error) {
 	h := &Host{}
 	if h.shape, err = newShape(graph); err != nil {
 		return nil, err

@@ -108,20 +108,6 @@ func TestTheDeviceSamplesWhatTheProcessorDoes(t *testing.T) {
 	}
 }
 
-func TestSeedsThatTheDeviceCannotSampleAreErrors(t *testing.T) {
-	b := newUnifiedBench(t, toy)
-	m := b.method("neighbor", Options{Fanouts: []int{2}})
-	s, w := b.onDevice(m, b.stream()), newWorker(t)
-	for want, seeds := range map[string][]uint32{"two seeds are node 5": {5, 1, 5}, "a seed is node 211": {0, 211}} {
-		if _, err := s.sample(w, seeds, 1); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: %v", seeds, err)
-		}
-	}
-	if _, err := s.sample(w, []uint32{5, 1}, 1); err != nil {
-		t.Errorf("after errors: %v", err)
-	}
-}
-
 func TestWhatOnlyTheProcessorSamplesIsRefusedWithTheReason(t *testing.T) {
 	b := newUnifiedBench(t, toy)
 	unmapped := testdevice.Host(t, host.Options{Discrete: true, Unmapped: true})
@@ -161,7 +147,7 @@ func newUnifiedBench(t testing.TB, g graphtest.Graph) *bench {
 	b.topology, err = PinTopology(b.device, topology)
 	b.must(err)
 	t.Cleanup(func() { b.must(b.topology.Close()) })
-	b.features, err = features.LoadPinned(t.Context(), b.graph, b.device, 2)
+	b.features, err = features.LoadHost(t.Context(), b.graph, b.device, 2)
 	b.must(err)
 	t.Cleanup(func() { b.must(b.features.Close()) })
 	b.labels, err = loader.ReadLabels(t.Context(), b.graph)
@@ -277,7 +263,7 @@ func TestRoutesHitTheCacheAlike(t *testing.T) {
 func TestTheDevicePreparesOnlyWhatItReaches(t *testing.T) {
 	b := newUnifiedBench(t, toy)
 	m := b.method("neighbor", Options{Fanouts: []int{2}})
-	loaded, err := features.LoadHost(t.Context(), b.graph, 1)
+	loaded, err := features.LoadHost(t.Context(), b.graph, nil, 1)
 	b.must(err)
 	t.Cleanup(func() { b.must(loaded.Close()) })
 	pinned := b.features

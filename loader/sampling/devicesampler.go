@@ -3,7 +3,6 @@ package sampling
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -32,7 +31,6 @@ type deviceSampler struct {
 	blocks       []blockMemory
 	counts       epoch.Growing // int64, uint32
 	host         epoch.Growing // pinned: a count, then seeds
-	sorted       []uint32      // seeds
 }
 
 // blockMemory is memory for a block.
@@ -44,7 +42,7 @@ const countBytes = gds.Align
 // PrepareOnDevice lets the loader's device prepare the batches of a method by itself, where a schedule asks for that.
 // The method can be neighbor (unless by weight), full and labor, of a PinnedTopology. The device must have memory of
 // its own and read pinned memory by itself (gds.Info.MapsPinned), and the features must be in such memory
-// (features.LoadPinned); else the error is ErrOptions and says why not. It is called once.
+// (features.LoadHost); else the error is ErrOptions and says why not. It is called once.
 func (l *Loader) PrepareOnDevice(m *Method) error {
 	s, err := newDeviceSampler(l.o.Device, m)
 	if err != nil {
@@ -123,21 +121,11 @@ type deviceBatch struct {
 	blocks []loader.Block // in the order in which a model computes them
 }
 
-// sample makes the mini-batch of seeds, which are distinct nodes: the same that Method.Sample makes with this key. It
+// sample makes the mini-batch of seeds, which are distinct nodes (see CheckSeeds): the same that Method.Sample makes with this key. It
 // waits for the device twice a layer, since the host has to know how large blocks are; work that was enqueued on the
 // stream before is done then.
 func (s *deviceSampler) sample(w *pipeline.Worker, seeds []uint32, key uint64) (b deviceBatch, err error) {
 	m := s.method
-	s.sorted = append(s.sorted[:0], seeds...)
-	slices.Sort(s.sorted)
-	for i, v := range s.sorted {
-		if int64(v) >= m.topology.Nodes() {
-			return b, fmt.Errorf("a seed is node %d: the graph has %d nodes", v, m.topology.Nodes())
-		}
-		if i > 0 && s.sorted[i-1] == v {
-			return b, fmt.Errorf("two seeds are node %d: the seeds of a batch must be distinct", v)
-		}
-	}
 	known, nodeBytes := len(seeds), 4*int64(len(seeds))
 	err = s.room(w, &s.host, countBytes+nodeBytes, s.device.AllocPinned)
 	if err == nil {

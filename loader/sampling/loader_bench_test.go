@@ -64,7 +64,7 @@ func BenchmarkLoad(b *testing.B) {
 			o := LoaderOptions{Device: device, Labels: labels}
 			var err error
 			if c.placement == "host" {
-				o.Features, err = features.LoadHost(b.Context(), graph, 0)
+				o.Features, err = features.LoadHost(b.Context(), graph, nil, 0)
 			} else {
 				o.Features, err = features.OpenStorage(b.Context(), graph, device, 0, false)
 			}

@@ -54,7 +54,7 @@ func newBench(t testing.TB, g graphtest.Graph, discrete, storage bool) *bench {
 		b.must(found)
 		b.features, err = features.LoadSparse(t.Context(), b.graph, elements, 2)
 	default:
-		b.features, err = features.LoadHost(t.Context(), b.graph, 2)
+		b.features, err = features.LoadHost(t.Context(), b.graph, nil, 2)
 	}
 	b.must(err)
 	t.Cleanup(func() { b.must(b.features.Close()) })

@@ -116,7 +116,7 @@ const stagingBytes = 8 << 20
 func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 	source := o.Features
 	if source == nil {
-		loaded, err := features.LoadHost(ctx, o.Graph, o.Threads)
+		loaded, err := features.LoadHost(ctx, o.Graph, nil, o.Threads)
 		if err != nil {
 			return err
 		}

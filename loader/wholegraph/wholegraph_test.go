@@ -45,7 +45,7 @@ func inChunks(t *testing.T, g graphtest.Graph, discrete bool, bytes int64) *Grap
 	if elements != nil {
 		loaded, err = features.LoadSparse(t.Context(), dir, elements, 1)
 	} else {
-		loaded, err = features.LoadHost(t.Context(), dir, 1)
+		loaded, err = features.LoadHost(t.Context(), dir, nil, 1)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -188,11 +188,11 @@ func TestASimulatedRunKeepsTheConstraints(t *testing.T) {
 		case 1:
 			p.OnDemand, p.Mixed, p.Share, p.Seed = true, true, r.Float64(), r.Uint64()
 		case 2:
-			p.OnDemand, p.Serial, p.OneWorker = true, true, true
+			p.Serial = true
 		case 3:
 			p.OnDemand, p.LateGather = true, true
 		}
-		workers := p.workers(d)
+		workers := p.Workers(d)
 		stages := make([]map[schedule.Stage]schedule.Span, n)
 		busy := make(map[string][]schedule.Span)
 		run := Simulate(d, p, n, func(s schedule.Span) {

@@ -23,27 +23,30 @@ type Plan struct {
 	Seed  uint64
 
 	OnDemand   bool // nothing moves while the GPU trains, and nothing is prepared on it ahead
-	Serial     bool // OnDemand, and the processor samples nothing ahead either
-	OneWorker  bool // of the processor, whatever there are
+	Serial     bool // OnDemand, and one worker of the processor samples nothing ahead either
 	LateGather bool // rows are gathered when a batch moves, not when it is sampled
 }
 
-func (p Plan) workers(d Durations) int {
-	if p.OneWorker {
+// Workers is how many workers of the processor prepare batches.
+func (p Plan) Workers(d Durations) int {
+	if p.Serial {
 		return 1
 	}
 	return max(d.Workers, 1)
 }
 
+// inOrder tells that the GPU brings the batch that is trained next, and trains it.
+func (p Plan) inOrder() bool { return p.OnDemand || p.Serial }
+
 // Rules are the rules of an epoch by the plan. Its batches are in the order in which they come to the GPU,
 // unless the plan says who prepares which.
 func (p Plan) Rules(d Durations, batches int) schedule.Rules {
 	r := schedule.Rules{
-		Batches: batches, CPUBatches: p.CPUBatches, Workers: p.workers(d), CPUBuffer: p.CPUBuffer,
-		GPUBuffer: p.GPUBuffer, OnDemand: p.OnDemand, Serial: p.Serial, LateGather: p.LateGather,
+		Batches: batches, CPUBatches: p.CPUBatches, Workers: p.Workers(d), CPUBuffer: p.CPUBuffer,
+		GPUBuffer: p.GPUBuffer, OnDemand: p.inOrder(), Serial: p.Serial, LateGather: p.LateGather,
 		Decide: &Scheduler{Plan: p},
 	}
-	if p.OnDemand {
+	if p.inOrder() {
 		r.Decide = schedule.InOrder{}
 		return give(r, 0, p.drawn(batches))
 	}
@@ -81,7 +84,7 @@ func (p Plan) drawn(batches int) []bool {
 // The first batches, which are trained already, are left out.
 func (p Plan) Given(d Durations, batches, first int) schedule.Rules {
 	var byGPU []bool
-	if p.OnDemand {
+	if p.inOrder() {
 		byGPU = p.drawn(batches)
 	} else {
 		prepared := make([]bool, batches) // by the GPU; numbered as they begin
@@ -100,7 +103,7 @@ func (p Plan) Given(d Durations, batches, first int) schedule.Rules {
 // Alternating are the rules of what is left of an epoch in which one stage follows another, so that each
 // can be measured by itself. byGPU says which batches the GPU prepares.
 func Alternating(batches, first int, byGPU func(batch int) bool) schedule.Rules {
-	p := Plan{CPUBuffer: 1, GPUBuffer: 1, OnDemand: true, Serial: true, OneWorker: true}
+	p := Plan{CPUBuffer: 1, GPUBuffer: 1, Serial: true}
 	routes := make([]bool, batches)
 	for i := first; i < batches; i++ {
 		routes[i] = byGPU(i)
@@ -154,8 +157,7 @@ var Schedules = []Schedule{
 	{"collective", "both, in the shares and with the buffers that give the shortest epoch (MorphGL)", true, dispatch},
 	{"sequential", "one stage after another, by one worker of the processor", false,
 		fixed("one stage after another", func(in Inputs) Plan {
-			return Plan{CPUBuffer: 1, GPUBuffer: 1, CPUBatches: in.Batches, OnDemand: true, Serial: true,
-				OneWorker: true}
+			return Plan{CPUBuffer: 1, GPUBuffer: 1, CPUBatches: in.Batches, Serial: true}
 		})},
 	{"mode-1", "workers sample and gather side by side, beside training (A3GNN's parallel mode 1)", false,
 		fixed("workers sample and gather", pipelined)},

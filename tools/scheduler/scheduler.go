@@ -116,7 +116,7 @@ func (s *Scheduler) begin(_, first int) schedule.Rules {
 
 func (s *Scheduler) trace(span schedule.Span) {
 	s.spans = append(s.spans, span)
-	s.run.Add(span, s.workers())
+	s.run.Add(span, s.Choice.Plan.Workers(s.in.Durations))
 	if span.Stage == schedule.Train {
 		s.trained++
 	}
@@ -170,13 +170,6 @@ func meanDurations(spans []schedule.Span, before collective.Durations, lateGathe
 	return d
 }
 
-func (s *Scheduler) workers() int {
-	if s.Choice.Plan.OneWorker {
-		return 1
-	}
-	return max(1, s.in.Durations.Workers)
-}
-
 // Median is the median of the epochs that ran as a whole, or what was predicted if none did.
 func (s *Scheduler) Median() collective.Run {
 	if len(s.epochs) == 0 {
@@ -222,7 +215,7 @@ func (s *Scheduler) Report() Report {
 	r := Report{
 		Name: c.Name, Reason: c.Reason, CPUBatches: s.first.CPUBatches, GPUBatches: s.first.GPUBatches,
 		CPUBuffer: c.Plan.CPUBuffer, GPUBuffer: c.Plan.GPUBuffer,
-		Workers: s.workers(), Rounds: c.Rounds, Refined: s.refined, PredictedSeconds: s.first.Total.Seconds(),
+		Workers: c.Plan.Workers(s.in.Durations), Rounds: c.Rounds, Refined: s.refined, PredictedSeconds: s.first.Total.Seconds(),
 		Epochs: len(s.epochs), Profile: s.Profile.Measured,
 	}
 	run := s.Median()

@@ -135,7 +135,7 @@ func (s *Sampled) openGraph(ctx context.Context, graph *format.Dir, o *SampledOp
 	if s.Placement == placement.Storage {
 		s.Features, err = features.OpenStorage(ctx, graph, o.Device, o.Machine.Threads, false)
 	} else {
-		s.Features, err = features.LoadHost(ctx, graph, o.Machine.Threads)
+		s.Features, err = features.LoadHost(ctx, graph, nil, o.Machine.Threads)
 	}
 	if err == nil {
 		s.own = append(s.own, s.Features)

@@ -135,9 +135,9 @@ func (g *Graph) openFeatures(ctx context.Context, pin bool) (err error) {
 	case g.plan.placement == placement.Storage:
 		g.features, err = features.OpenStorage(ctx, g.dir, g.devices[0], threads, false)
 	case pin:
-		g.features, err = features.LoadPinned(ctx, g.dir, g.devices[0], threads)
+		g.features, err = features.LoadHost(ctx, g.dir, g.devices[0], threads)
 	default:
-		g.features, err = features.LoadHost(ctx, g.dir, threads)
+		g.features, err = features.LoadHost(ctx, g.dir, nil, threads)
 	}
 	if err != nil {
 		g.features = nil // which a nil pointer is not
