@@ -9,7 +9,7 @@ import (
 
 // edgeScratch is memory for operations along edges.
 type edgeScratch struct {
-	lengths []int // of the lists of a part, for each thread
+	terms []lists // of a part, for each thread
 
 	// The edges by source: source u has the edges fromOffsets[u] to fromOffsets[u+1]-1.
 	fromOffsets []uint32
@@ -18,6 +18,12 @@ type edgeScratch struct {
 	fromWeights []float32 // weights, or coefficients of one head
 
 	alpha, gradScore []float32 // of each edge and head
+}
+
+// lists are sums of rows that a thread is to compute, in cache lines of their own.
+type lists struct {
+	kernel.Terms
+	_ [128]byte
 }
 
 // edgeViews are the edges that an operation goes along.
@@ -40,7 +46,7 @@ func (s *stream) viewEdges(i, sources int) error {
 	v := &s.views.edges
 	v.offsets, v.indices, v.sources = vector[uint32](s, i), vector[uint32](s, i+1), sources
 	destinations := len(v.offsets) - 1
-	room(&s.scratch.edges.lengths, edgeGrain*s.device.options.Threads)
+	room(&s.scratch.edges.terms, s.device.options.Threads)
 	if err := s.loop(destinations, grainWork, func(s *stream, p part) error {
 		for d, offset := range s.views.edges.offsets[p.lo:p.hi] {
 			if offset > s.views.edges.offsets[p.lo+d+1] {
@@ -98,26 +104,38 @@ func (s *stream) bySource(weights []float32) {
 	}
 }
 
-// sumLists sets rows [lo, hi) of dst to the sums of the rows of x that lists, which follow each other, name.
-func (s *stream) sumLists(thread int, dst, x matrix[float32], lo, hi int, offsets, nodes []uint32,
-	coefficients []float32) {
-	if lo == hi || dst.cols == 0 {
+// sumLists sets the rows of a part of dst to sums of rows of x, times their coefficients: row i to the sum of the rows
+// nodes[offsets[i]:offsets[i+1]].
+func (s *stream) sumLists(p part, dst, x matrix[float32], offsets, nodes []uint32, coefficients []float32) {
+	if dst.cols == 0 {
 		return
 	}
-	lengths := s.scratch.edges.lengths[thread*edgeGrain:][:hi-lo]
-	for i := range lengths {
-		lengths[i] = int(offsets[lo+i+1] - offsets[lo+i])
+	t := &s.scratch.edges.terms[p.thread]
+	t.Nodes, t.Edges, t.Lists = nodes, coefficients, t.Lists[:0]
+	for i := p.lo; i < p.hi; i++ {
+		t.Lists = append(t.Lists, kernel.List{Start: int64(offsets[i]), End: int64(offsets[i+1]), Self: -1})
 	}
-	first := int(offsets[lo])
-	nodes, coefficients = nodes[first:], coefficients[first:]
 	if dst.stride == x.stride {
-		kernel.SumColumns(dst.data[lo*dst.stride:], x.data, x.stride, x.cols, nodes, lengths, coefficients)
+		kernel.SumListsFloat32(dst.data[p.lo*dst.stride:], x.data, x.stride, x.cols, &t.Terms)
 		return
 	}
-	for i, n := range lengths {
-		kernel.SumColumns(dst.all(lo+i), x.data, x.stride, x.cols, nodes, lengths[i:i+1], coefficients)
-		nodes, coefficients = nodes[n:], coefficients[n:]
+	all := t.Lists
+	for i := range all {
+		t.Lists = all[i : i+1]
+		kernel.SumListsFloat32(dst.all(p.lo+i), x.data, x.stride, x.cols, &t.Terms)
 	}
+	t.Lists = all
+}
+
+// sumHead sets out, of one head, to the sum of the columns from column at on of the rows of x.
+func (s *stream) sumHead(thread int, out []float32, x matrix[float32], at int, nodes []uint32, coefficients []float32) {
+	if len(out) == 0 {
+		return
+	}
+	t := &s.scratch.edges.terms[thread]
+	t.Nodes, t.Edges = nodes, coefficients
+	t.Lists = append(t.Lists[:0], kernel.List{End: int64(len(nodes)), Self: -1})
+	kernel.SumListsFloat32(out, x.data[min(at, len(x.data)):], x.stride, len(out), &t.Terms)
 }
 
 func (s *stream) sumEdges() error {
@@ -127,7 +145,7 @@ func (s *stream) sumEdges() error {
 	}
 	return s.alongEdges(dst.rows, dst.cols, func(s *stream, p part) error {
 		v, e := &s.views.floats, &s.views.edges
-		s.sumLists(p.thread, v[0], v[1], p.lo, p.hi, e.offsets, e.indices, v[4].data)
+		s.sumLists(p, v[0], v[1], e.offsets, e.indices, v[4].data)
 		return nil
 	})
 }
@@ -140,7 +158,7 @@ func (s *stream) sumEdgesGrad() error {
 	s.bySource(s.views.floats[4].data)
 	return s.alongEdges(dst.rows, dst.cols, func(s *stream, p part) error {
 		v, e := &s.views.floats, &s.scratch.edges
-		s.sumLists(p.thread, v[0], v[1], p.lo, p.hi, e.fromOffsets, e.fromNodes, e.fromWeights)
+		s.sumLists(p, v[0], v[1], e.fromOffsets, e.fromNodes, e.fromWeights)
 		return nil
 	})
 }
@@ -182,12 +200,7 @@ func (s *stream) attendEdges() error {
 					alpha[i] /= sum
 				}
 				stat[2*h], stat[2*h+1] = largest, sum
-				if size > 0 {
-					length := s.scratch.edges.lengths[p.thread*edgeGrain:][:1]
-					length[0] = len(index)
-					kernel.SumColumns(out[h*size:][:size], values.data[min(h*size, len(values.data)):], values.stride,
-						size, index, length, alpha)
-				}
+				s.sumHead(p.thread, out[h*size:][:size], values, h*size, index, alpha)
 			}
 		}
 		return nil
@@ -259,7 +272,6 @@ func (s *stream) attendEdgesGrad() error {
 			f, e := &s.views.floats, &s.scratch.edges
 			gradValues, gradScores, grad, heads := f[0], f[1], f[2], f[1].cols/2
 			size := grad.cols / heads
-			length := e.lengths[p.thread*edgeGrain:][:1]
 			for u := p.lo; u < p.hi; u++ {
 				lo, hi := int(e.fromOffsets[u]), int(e.fromOffsets[u+1])
 				for h := range heads {
@@ -270,12 +282,7 @@ func (s *stream) attendEdgesGrad() error {
 						sum += e.gradScore[at]
 					}
 					gradScores.row(u, 2*h, 2*h+1)[0] = sum
-					if size > 0 {
-						length[0] = hi - lo
-						kernel.SumColumns(gradValues.row(u, h*size, (h+1)*size),
-							grad.data[min(h*size, len(grad.data)):],
-							grad.stride, size, e.fromNodes[lo:hi], length, alpha)
-					}
+					s.sumHead(p.thread, gradValues.row(u, h*size, (h+1)*size), grad, h*size, e.fromNodes[lo:hi], alpha)
 				}
 			}
 			return nil

@@ -132,7 +132,7 @@ func (v *productViews) sum(thread int, sums []float32, groups []kernel.List) err
 	}
 	terms := &v.terms[thread]
 	terms.Lists = groups
-	dtype.SumLists(sums, v.src, v.srcType, v.cols, terms)
+	dtype.SumLists(sums, v.src, v.srcType, v.cols, v.cols, terms)
 	return nil
 }
 

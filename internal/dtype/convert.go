@@ -21,14 +21,14 @@ func Decode(dst []float32, src []byte, t DType) {
 }
 
 // SumLists is kernel.SumListsFloat32 on a matrix of a float type.
-func SumLists(sums []float32, x []byte, t DType, columns int, terms *kernel.Terms) (selves int) {
+func SumLists(sums []float32, x []byte, t DType, stride, columns int, terms *kernel.Terms) (selves int) {
 	switch t {
 	case Float32:
-		return kernel.SumListsFloat32(sums, Float32s(x), columns, terms)
+		return kernel.SumListsFloat32(sums, Float32s(x), stride, columns, terms)
 	case Float16:
-		return kernel.SumListsFloat16(sums, Uint16s(x), columns, terms)
+		return kernel.SumListsFloat16(sums, Uint16s(x), stride, columns, terms)
 	case BFloat16:
-		return kernel.SumListsBFloat16(sums, Uint16s(x), columns, terms)
+		return kernel.SumListsBFloat16(sums, Uint16s(x), stride, columns, terms)
 	}
 	panic("dtype: SumLists of " + t.String())
 }

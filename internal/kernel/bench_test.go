@@ -30,9 +30,9 @@ func BenchmarkSum(b *testing.B) {
 			bytes int
 			sum   func()
 		}{
-			{"float32", 4, func() { SumListsFloat32(sums, x, columns, terms) }},
-			{"float16", 2, func() { SumListsFloat16(sums, codes, columns, terms) }},
-			{"bfloat16", 2, func() { SumListsBFloat16(sums, codes, columns, terms) }},
+			{"float32", 4, func() { SumListsFloat32(sums, x, columns, columns, terms) }},
+			{"float16", 2, func() { SumListsFloat16(sums, codes, columns, columns, terms) }},
+			{"bfloat16", 2, func() { SumListsBFloat16(sums, codes, columns, columns, terms) }},
 		} {
 			for _, set := range available() {
 				b.Run(fmt.Sprintf("rows=%d/dtype=%s/set=%s", rows, t.name, set.name), func(b *testing.B) {

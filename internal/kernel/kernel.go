@@ -16,11 +16,9 @@ package kernel
 type implementation struct {
 	name    string
 	lanes   int // the vectors of scale and decode, which leave what is behind the last whole one of a row; a power of 2
-	columns int // most columns that sum takes at a time,
+	columns int // most columns that lists takes at a time,
 	fewest  int // and fewest
 	numbers int // that feistel takes at a time, a power of 2
-
-	sum sumRows
 
 	listsFloat32                listRows[float32]
 	listsFloat16, listsBFloat16 listRows[uint16]
@@ -44,10 +42,6 @@ type implementation struct {
 
 	gemm gemmTile
 }
-
-// sumRows is SumColumns; it returns how many rows it has added before one that is not in x.
-type sumRows func(sums, x []float32, stride, columns int, nodes []uint32, lengths []int, coefficients []float32,
-	distance int) (added int)
 
 // listRows is SumLists for some columns of x, whose rows, and sums, lie stride numbers apart; lists are List. It returns
 // -1 where a row is not in x.

@@ -253,146 +253,139 @@ GLOBL expConstants<>(SB), RODATA|NOPTR, $832
 
 // func sumListsFloat32AVX2(sums []float32, x []float32, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 // Requires: AVX, AVX2, MMX+
-TEXT ·sumListsFloat32AVX2(SB), NOSPLIT, $112-224
+TEXT ·sumListsFloat32AVX2(SB), NOSPLIT, $96-224
 	MOVQ   sums_base+0(FP), AX
-	MOVQ   $0x00000000, 104(SP)
+	MOVQ   $0x00000000, 88(SP)
 	MOVQ   x_base+24(FP), CX
-	MOVQ   CX, 8(SP)
+	MOVQ   CX, (SP)
 	MOVQ   columns+56(FP), CX
 	MOVQ   stride+48(FP), DX
 	IMUL3Q $0x04, DX, DX
-	MOVQ   DX, 16(SP)
+	MOVQ   DX, 8(SP)
 	MOVQ   x_len+32(FP), DX
 	SUBQ   CX, DX
 	IMUL3Q $0x04, DX, DX
-	MOVQ   DX, 24(SP)
+	MOVQ   DX, 16(SP)
 	IMUL3Q $0x04, CX, DX
 	DECQ   DX
-	MOVQ   DX, (SP)
+	MOVQ   DX, 24(SP)
 	MOVQ   nodes_base+88(FP), DX
-	MOVQ   DX, 40(SP)
-	MOVQ   codes_base+136(FP), DX
-	MOVQ   DX, 56(SP)
-	MOVQ   edges_base+112(FP), DX
-	MOVQ   $-1, 80(SP)
-	TESTQ  DX, DX
+	MOVQ   codes_base+136(FP), BX
+	MOVQ   BX, 48(SP)
+	MOVQ   factors_base+160(FP), BX
+	MOVQ   BX, 56(SP)
+	MOVQ   edges_base+112(FP), BX
+	MOVQ   $-1, 72(SP)
+	TESTQ  BX, BX
 	JNZ    edgesGiven
-	LEAQ   one<>+0(SB), DX
-	MOVQ   $0x00000000, 80(SP)
+	LEAQ   one<>+0(SB), BX
+	MOVQ   $0x00000000, 72(SP)
 
 edgesGiven:
-	MOVQ  DX, 48(SP)
-	MOVQ  factors_base+160(FP), DX
-	MOVQ  $-1, 88(SP)
-	TESTQ DX, DX
-	JNZ   factorsGiven
-	LEAQ  one<>+0(SB), DX
-	MOVQ  $0x00000000, 88(SP)
-
-factorsGiven:
-	MOVQ  DX, 64(SP)
-	MOVQ  selves_base+184(FP), DX
-	MOVQ  $-1, 96(SP)
-	TESTQ DX, DX
+	MOVQ  BX, 40(SP)
+	MOVQ  selves_base+184(FP), BX
+	MOVQ  $-1, 80(SP)
+	TESTQ BX, BX
 	JNZ   selvesGiven
-	LEAQ  one<>+0(SB), DX
-	MOVQ  $0x00000000, 96(SP)
+	LEAQ  one<>+0(SB), BX
+	MOVQ  $0x00000000, 80(SP)
 
 selvesGiven:
-	MOVQ   DX, 72(SP)
-	MOVQ   lists_base+64(FP), DX
-	MOVQ   lists_len+72(FP), BX
-	IMUL3Q $0x18, BX, BX
-	ADDQ   DX, BX
-	MOVQ   BX, 32(SP)
+	MOVQ   BX, 64(SP)
+	MOVQ   lists_base+64(FP), BX
+	MOVQ   lists_len+72(FP), SI
+	IMUL3Q $0x18, SI, SI
+	ADDQ   BX, SI
+	MOVQ   SI, 32(SP)
 	LEAQ   -8(CX), CX
-	LEAQ   -24(DX), R10
-	XORQ   R8, R8
+	LEAQ   -24(BX), R11
 	XORQ   R9, R9
-	MOVQ   R10, BX
+	XORQ   R10, R10
+	MOVQ   R11, SI
 
 firstNext:
-	ADDQ $0x18, BX
-	CMPQ BX, 32(SP)
+	ADDQ $0x18, SI
+	CMPQ SI, 32(SP)
 	JNE  firstMore
-	DECQ R8
+	DECQ R9
 	JMP  firstFound
 
 firstMore:
-	MOVQ (BX), SI
-	CMPQ SI, 8(BX)
+	MOVQ (SI), DI
+	CMPQ DI, 8(SI)
 	JE   firstNext
-	MOVQ SI, R8
-	MOVQ 8(BX), R9
-	MOVQ BX, R10
+	MOVQ DI, R9
+	MOVQ 8(SI), R10
+	MOVQ SI, R11
 
 firstFound:
 	// Fetch the first rows.
-	MOVQ distance+208(FP), BX
+	MOVQ distance+208(FP), SI
 
 ahead:
-	TESTQ      BX, BX
+	TESTQ      SI, SI
 	JZ         fetched
-	DECQ       BX
-	MOVQ       40(SP), DI
-	MOVL       (DI)(R8*4), SI
-	MOVQ       SI, DI
-	ANDQ       88(SP), DI
-	MOVQ       64(SP), R11
-	PREFETCHT0 (R11)(DI*4)
-	IMULQ      16(SP), SI
-	ADDQ       8(SP), SI
-	PREFETCHT0 (SI)
-	ADDQ       (SP), SI
-	PREFETCHT0 (SI)
-	INCQ       R8
-	CMPQ       R8, R9
+	DECQ       SI
+	MOVL       (DX)(R9*4), DI
+	MOVQ       56(SP), R8
+	TESTQ      R8, R8
+	JZ         warmPlain
+	PREFETCHT0 (R8)(DI*4)
+
+warmPlain:
+	IMULQ      8(SP), DI
+	ADDQ       (SP), DI
+	PREFETCHT0 (DI)
+	ADDQ       24(SP), DI
+	PREFETCHT0 (DI)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        warmFetched
-	MOVQ       R10, SI
+	MOVQ       R11, DI
 
 warmNext:
-	ADDQ $0x18, SI
-	CMPQ SI, 32(SP)
+	ADDQ $0x18, DI
+	CMPQ DI, 32(SP)
 	JNE  warmMore
-	DECQ R8
+	DECQ R9
 	JMP  warmFound
 
 warmMore:
-	MOVQ (SI), DI
-	CMPQ DI, 8(SI)
+	MOVQ (DI), R8
+	CMPQ R8, 8(DI)
 	JE   warmNext
-	MOVQ DI, R8
-	MOVQ 8(SI), R9
-	MOVQ SI, R10
+	MOVQ R8, R9
+	MOVQ 8(DI), R10
+	MOVQ DI, R11
 
 warmFound:
 warmFetched:
 	JMP ahead
 
 fetched:
-	MOVQ columns+56(FP), BX
-	CMPQ BX, $0x08
+	MOVQ columns+56(FP), SI
+	CMPQ SI, $0x08
 	JLE  lists1
-	CMPQ BX, $0x10
+	CMPQ SI, $0x10
 	JLE  lists2
-	CMPQ BX, $0x18
+	CMPQ SI, $0x18
 	JLE  lists3
-	CMPQ BX, $0x20
+	CMPQ SI, $0x20
 	JLE  lists4
-	CMPQ BX, $0x28
+	CMPQ SI, $0x28
 	JLE  lists5
-	CMPQ BX, $0x30
+	CMPQ SI, $0x30
 	JLE  lists6
-	CMPQ BX, $0x38
+	CMPQ SI, $0x38
 	JLE  lists7
 
 lists8:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -404,90 +397,93 @@ lists8:
 	JMP    next8
 
 row8:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row8Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	PREFETCHT0 128(R11)
-	PREFETCHT0 192(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row8Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	PREFETCHT0 128(R12)
+	PREFETCHT0 192(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row8Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row8Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row8More
-	DECQ R8
+	DECQ R9
 	JMP  row8Found
 
 row8More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row8Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row8Found:
 row8Fetched:
 look8:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own8
 
 term8:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient8
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient8:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times8
+	VMULSS (R13)(R12*4), X0, X0
+
+times8:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VMULPS       (R11), Y0, Y9
+	ADDQ         (SP), R15
+	VMULPS       (R15), Y0, Y9
 	VADDPS       Y9, Y1, Y1
-	VMULPS       32(R11), Y0, Y9
+	VMULPS       32(R15), Y0, Y9
 	VADDPS       Y9, Y2, Y2
-	VMULPS       64(R11), Y0, Y9
+	VMULPS       64(R15), Y0, Y9
 	VADDPS       Y9, Y3, Y3
-	VMULPS       96(R11), Y0, Y9
+	VMULPS       96(R15), Y0, Y9
 	VADDPS       Y9, Y4, Y4
-	VMULPS       128(R11), Y0, Y9
+	VMULPS       128(R15), Y0, Y9
 	VADDPS       Y9, Y5, Y5
-	VMULPS       160(R11), Y0, Y9
+	VMULPS       160(R15), Y0, Y9
 	VADDPS       Y9, Y6, Y6
-	VMULPS       192(R11), Y0, Y9
+	VMULPS       192(R15), Y0, Y9
 	VADDPS       Y9, Y7, Y7
-	VMULPS       (R11)(CX*4), Y0, Y0
+	VMULPS       (R15)(CX*4), Y0, Y0
 	VADDPS       Y0, Y8, Y8
-	INCQ         BX
+	INCQ         SI
 
 next8:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row8
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert8
 
 store8:
@@ -499,54 +495,52 @@ store8:
 	VMOVUPS Y6, 160(AX)
 	VMOVUPS Y7, 192(AX)
 	VMOVUPS Y8, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists8
 
 	// The row is the list's own, or the first above it.
 own8:
 	JNE  insert8
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term8
 
 insert8:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VMULPS       (DI), Y0, Y9
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VMULPS       (R8), Y0, Y9
 	VADDPS       Y9, Y1, Y1
-	VMULPS       32(DI), Y0, Y9
+	VMULPS       32(R8), Y0, Y9
 	VADDPS       Y9, Y2, Y2
-	VMULPS       64(DI), Y0, Y9
+	VMULPS       64(R8), Y0, Y9
 	VADDPS       Y9, Y3, Y3
-	VMULPS       96(DI), Y0, Y9
+	VMULPS       96(R8), Y0, Y9
 	VADDPS       Y9, Y4, Y4
-	VMULPS       128(DI), Y0, Y9
+	VMULPS       128(R8), Y0, Y9
 	VADDPS       Y9, Y5, Y5
-	VMULPS       160(DI), Y0, Y9
+	VMULPS       160(R8), Y0, Y9
 	VADDPS       Y9, Y6, Y6
-	VMULPS       192(DI), Y0, Y9
+	VMULPS       192(R8), Y0, Y9
 	VADDPS       Y9, Y7, Y7
-	VMULPS       (DI)(CX*4), Y0, Y0
+	VMULPS       (R8)(CX*4), Y0, Y0
 	VADDPS       Y0, Y8, Y8
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look8
 	JMP          store8
 
 lists7:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -557,88 +551,91 @@ lists7:
 	JMP    next7
 
 row7:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row7Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	PREFETCHT0 128(R11)
-	PREFETCHT0 192(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row7Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	PREFETCHT0 128(R12)
+	PREFETCHT0 192(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row7Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row7Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row7More
-	DECQ R8
+	DECQ R9
 	JMP  row7Found
 
 row7More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row7Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row7Found:
 row7Fetched:
 look7:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own7
 
 term7:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient7
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient7:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times7
+	VMULSS (R13)(R12*4), X0, X0
+
+times7:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VMULPS       (R11), Y0, Y8
+	ADDQ         (SP), R15
+	VMULPS       (R15), Y0, Y8
 	VADDPS       Y8, Y1, Y1
-	VMULPS       32(R11), Y0, Y8
+	VMULPS       32(R15), Y0, Y8
 	VADDPS       Y8, Y2, Y2
-	VMULPS       64(R11), Y0, Y8
+	VMULPS       64(R15), Y0, Y8
 	VADDPS       Y8, Y3, Y3
-	VMULPS       96(R11), Y0, Y8
+	VMULPS       96(R15), Y0, Y8
 	VADDPS       Y8, Y4, Y4
-	VMULPS       128(R11), Y0, Y8
+	VMULPS       128(R15), Y0, Y8
 	VADDPS       Y8, Y5, Y5
-	VMULPS       160(R11), Y0, Y8
+	VMULPS       160(R15), Y0, Y8
 	VADDPS       Y8, Y6, Y6
-	VMULPS       (R11)(CX*4), Y0, Y0
+	VMULPS       (R15)(CX*4), Y0, Y0
 	VADDPS       Y0, Y7, Y7
-	INCQ         BX
+	INCQ         SI
 
 next7:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row7
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert7
 
 store7:
@@ -649,52 +646,50 @@ store7:
 	VMOVUPS Y5, 128(AX)
 	VMOVUPS Y6, 160(AX)
 	VMOVUPS Y7, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists7
 
 	// The row is the list's own, or the first above it.
 own7:
 	JNE  insert7
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term7
 
 insert7:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VMULPS       (DI), Y0, Y8
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VMULPS       (R8), Y0, Y8
 	VADDPS       Y8, Y1, Y1
-	VMULPS       32(DI), Y0, Y8
+	VMULPS       32(R8), Y0, Y8
 	VADDPS       Y8, Y2, Y2
-	VMULPS       64(DI), Y0, Y8
+	VMULPS       64(R8), Y0, Y8
 	VADDPS       Y8, Y3, Y3
-	VMULPS       96(DI), Y0, Y8
+	VMULPS       96(R8), Y0, Y8
 	VADDPS       Y8, Y4, Y4
-	VMULPS       128(DI), Y0, Y8
+	VMULPS       128(R8), Y0, Y8
 	VADDPS       Y8, Y5, Y5
-	VMULPS       160(DI), Y0, Y8
+	VMULPS       160(R8), Y0, Y8
 	VADDPS       Y8, Y6, Y6
-	VMULPS       (DI)(CX*4), Y0, Y0
+	VMULPS       (R8)(CX*4), Y0, Y0
 	VADDPS       Y0, Y7, Y7
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look7
 	JMP          store7
 
 lists6:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -704,85 +699,88 @@ lists6:
 	JMP    next6
 
 row6:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row6Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	PREFETCHT0 128(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row6Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	PREFETCHT0 128(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row6Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row6Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row6More
-	DECQ R8
+	DECQ R9
 	JMP  row6Found
 
 row6More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row6Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row6Found:
 row6Fetched:
 look6:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own6
 
 term6:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient6
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient6:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times6
+	VMULSS (R13)(R12*4), X0, X0
+
+times6:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VMULPS       (R11), Y0, Y7
+	ADDQ         (SP), R15
+	VMULPS       (R15), Y0, Y7
 	VADDPS       Y7, Y1, Y1
-	VMULPS       32(R11), Y0, Y7
+	VMULPS       32(R15), Y0, Y7
 	VADDPS       Y7, Y2, Y2
-	VMULPS       64(R11), Y0, Y7
+	VMULPS       64(R15), Y0, Y7
 	VADDPS       Y7, Y3, Y3
-	VMULPS       96(R11), Y0, Y7
+	VMULPS       96(R15), Y0, Y7
 	VADDPS       Y7, Y4, Y4
-	VMULPS       128(R11), Y0, Y7
+	VMULPS       128(R15), Y0, Y7
 	VADDPS       Y7, Y5, Y5
-	VMULPS       (R11)(CX*4), Y0, Y0
+	VMULPS       (R15)(CX*4), Y0, Y0
 	VADDPS       Y0, Y6, Y6
-	INCQ         BX
+	INCQ         SI
 
 next6:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row6
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert6
 
 store6:
@@ -792,50 +790,48 @@ store6:
 	VMOVUPS Y4, 96(AX)
 	VMOVUPS Y5, 128(AX)
 	VMOVUPS Y6, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists6
 
 	// The row is the list's own, or the first above it.
 own6:
 	JNE  insert6
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term6
 
 insert6:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VMULPS       (DI), Y0, Y7
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VMULPS       (R8), Y0, Y7
 	VADDPS       Y7, Y1, Y1
-	VMULPS       32(DI), Y0, Y7
+	VMULPS       32(R8), Y0, Y7
 	VADDPS       Y7, Y2, Y2
-	VMULPS       64(DI), Y0, Y7
+	VMULPS       64(R8), Y0, Y7
 	VADDPS       Y7, Y3, Y3
-	VMULPS       96(DI), Y0, Y7
+	VMULPS       96(R8), Y0, Y7
 	VADDPS       Y7, Y4, Y4
-	VMULPS       128(DI), Y0, Y7
+	VMULPS       128(R8), Y0, Y7
 	VADDPS       Y7, Y5, Y5
-	VMULPS       (DI)(CX*4), Y0, Y0
+	VMULPS       (R8)(CX*4), Y0, Y0
 	VADDPS       Y0, Y6, Y6
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look6
 	JMP          store6
 
 lists5:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -844,83 +840,86 @@ lists5:
 	JMP    next5
 
 row5:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row5Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	PREFETCHT0 128(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row5Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	PREFETCHT0 128(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row5Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row5Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row5More
-	DECQ R8
+	DECQ R9
 	JMP  row5Found
 
 row5More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row5Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row5Found:
 row5Fetched:
 look5:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own5
 
 term5:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient5
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient5:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times5
+	VMULSS (R13)(R12*4), X0, X0
+
+times5:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VMULPS       (R11), Y0, Y6
+	ADDQ         (SP), R15
+	VMULPS       (R15), Y0, Y6
 	VADDPS       Y6, Y1, Y1
-	VMULPS       32(R11), Y0, Y6
+	VMULPS       32(R15), Y0, Y6
 	VADDPS       Y6, Y2, Y2
-	VMULPS       64(R11), Y0, Y6
+	VMULPS       64(R15), Y0, Y6
 	VADDPS       Y6, Y3, Y3
-	VMULPS       96(R11), Y0, Y6
+	VMULPS       96(R15), Y0, Y6
 	VADDPS       Y6, Y4, Y4
-	VMULPS       (R11)(CX*4), Y0, Y0
+	VMULPS       (R15)(CX*4), Y0, Y0
 	VADDPS       Y0, Y5, Y5
-	INCQ         BX
+	INCQ         SI
 
 next5:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row5
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert5
 
 store5:
@@ -929,48 +928,46 @@ store5:
 	VMOVUPS Y3, 64(AX)
 	VMOVUPS Y4, 96(AX)
 	VMOVUPS Y5, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists5
 
 	// The row is the list's own, or the first above it.
 own5:
 	JNE  insert5
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term5
 
 insert5:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VMULPS       (DI), Y0, Y6
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VMULPS       (R8), Y0, Y6
 	VADDPS       Y6, Y1, Y1
-	VMULPS       32(DI), Y0, Y6
+	VMULPS       32(R8), Y0, Y6
 	VADDPS       Y6, Y2, Y2
-	VMULPS       64(DI), Y0, Y6
+	VMULPS       64(R8), Y0, Y6
 	VADDPS       Y6, Y3, Y3
-	VMULPS       96(DI), Y0, Y6
+	VMULPS       96(R8), Y0, Y6
 	VADDPS       Y6, Y4, Y4
-	VMULPS       (DI)(CX*4), Y0, Y0
+	VMULPS       (R8)(CX*4), Y0, Y0
 	VADDPS       Y0, Y5, Y5
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look5
 	JMP          store5
 
 lists4:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -978,80 +975,83 @@ lists4:
 	JMP    next4
 
 row4:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row4Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row4Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row4Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row4Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row4More
-	DECQ R8
+	DECQ R9
 	JMP  row4Found
 
 row4More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row4Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row4Found:
 row4Fetched:
 look4:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own4
 
 term4:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient4
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient4:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times4
+	VMULSS (R13)(R12*4), X0, X0
+
+times4:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VMULPS       (R11), Y0, Y5
+	ADDQ         (SP), R15
+	VMULPS       (R15), Y0, Y5
 	VADDPS       Y5, Y1, Y1
-	VMULPS       32(R11), Y0, Y5
+	VMULPS       32(R15), Y0, Y5
 	VADDPS       Y5, Y2, Y2
-	VMULPS       64(R11), Y0, Y5
+	VMULPS       64(R15), Y0, Y5
 	VADDPS       Y5, Y3, Y3
-	VMULPS       (R11)(CX*4), Y0, Y0
+	VMULPS       (R15)(CX*4), Y0, Y0
 	VADDPS       Y0, Y4, Y4
-	INCQ         BX
+	INCQ         SI
 
 next4:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row4
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert4
 
 store4:
@@ -1059,390 +1059,391 @@ store4:
 	VMOVUPS Y2, 32(AX)
 	VMOVUPS Y3, 64(AX)
 	VMOVUPS Y4, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists4
 
 	// The row is the list's own, or the first above it.
 own4:
 	JNE  insert4
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term4
 
 insert4:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VMULPS       (DI), Y0, Y5
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VMULPS       (R8), Y0, Y5
 	VADDPS       Y5, Y1, Y1
-	VMULPS       32(DI), Y0, Y5
+	VMULPS       32(R8), Y0, Y5
 	VADDPS       Y5, Y2, Y2
-	VMULPS       64(DI), Y0, Y5
+	VMULPS       64(R8), Y0, Y5
 	VADDPS       Y5, Y3, Y3
-	VMULPS       (DI)(CX*4), Y0, Y0
+	VMULPS       (R8)(CX*4), Y0, Y0
 	VADDPS       Y0, Y4, Y4
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look4
 	JMP          store4
 
 lists3:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	JMP    next3
 
 row3:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row3Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row3Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row3Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row3Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row3More
-	DECQ R8
+	DECQ R9
 	JMP  row3Found
 
 row3More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row3Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row3Found:
 row3Fetched:
 look3:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own3
 
 term3:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient3
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient3:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times3
+	VMULSS (R13)(R12*4), X0, X0
+
+times3:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VMULPS       (R11), Y0, Y4
+	ADDQ         (SP), R15
+	VMULPS       (R15), Y0, Y4
 	VADDPS       Y4, Y1, Y1
-	VMULPS       32(R11), Y0, Y4
+	VMULPS       32(R15), Y0, Y4
 	VADDPS       Y4, Y2, Y2
-	VMULPS       (R11)(CX*4), Y0, Y0
+	VMULPS       (R15)(CX*4), Y0, Y0
 	VADDPS       Y0, Y3, Y3
-	INCQ         BX
+	INCQ         SI
 
 next3:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row3
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert3
 
 store3:
 	VMOVUPS Y1, (AX)
 	VMOVUPS Y2, 32(AX)
 	VMOVUPS Y3, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists3
 
 	// The row is the list's own, or the first above it.
 own3:
 	JNE  insert3
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term3
 
 insert3:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VMULPS       (DI), Y0, Y4
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VMULPS       (R8), Y0, Y4
 	VADDPS       Y4, Y1, Y1
-	VMULPS       32(DI), Y0, Y4
+	VMULPS       32(R8), Y0, Y4
 	VADDPS       Y4, Y2, Y2
-	VMULPS       (DI)(CX*4), Y0, Y0
+	VMULPS       (R8)(CX*4), Y0, Y0
 	VADDPS       Y0, Y3, Y3
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look3
 	JMP          store3
 
 lists2:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	JMP    next2
 
 row2:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row2Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row2Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row2Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row2Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row2More
-	DECQ R8
+	DECQ R9
 	JMP  row2Found
 
 row2More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row2Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row2Found:
 row2Fetched:
 look2:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own2
 
 term2:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient2
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient2:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times2
+	VMULSS (R13)(R12*4), X0, X0
+
+times2:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VMULPS       (R11), Y0, Y3
+	ADDQ         (SP), R15
+	VMULPS       (R15), Y0, Y3
 	VADDPS       Y3, Y1, Y1
-	VMULPS       (R11)(CX*4), Y0, Y0
+	VMULPS       (R15)(CX*4), Y0, Y0
 	VADDPS       Y0, Y2, Y2
-	INCQ         BX
+	INCQ         SI
 
 next2:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row2
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert2
 
 store2:
 	VMOVUPS Y1, (AX)
 	VMOVUPS Y2, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists2
 
 	// The row is the list's own, or the first above it.
 own2:
 	JNE  insert2
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term2
 
 insert2:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VMULPS       (DI), Y0, Y3
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VMULPS       (R8), Y0, Y3
 	VADDPS       Y3, Y1, Y1
-	VMULPS       (DI)(CX*4), Y0, Y0
+	VMULPS       (R8)(CX*4), Y0, Y0
 	VADDPS       Y0, Y2, Y2
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look2
 	JMP          store2
 
 lists1:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	JMP    next1
 
 row1:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row1Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row1Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row1Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row1Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row1More
-	DECQ R8
+	DECQ R9
 	JMP  row1Found
 
 row1More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row1Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row1Found:
 row1Fetched:
 look1:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own1
 
 term1:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient1
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient1:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times1
+	VMULSS (R13)(R12*4), X0, X0
+
+times1:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VMULPS       (R11)(CX*4), Y0, Y0
+	ADDQ         (SP), R15
+	VMULPS       (R15)(CX*4), Y0, Y0
 	VADDPS       Y0, Y1, Y1
-	INCQ         BX
+	INCQ         SI
 
 next1:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row1
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert1
 
 store1:
 	VMOVUPS Y1, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists1
 
 	// The row is the list's own, or the first above it.
 own1:
 	JNE  insert1
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term1
 
 insert1:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VMULPS       (DI)(CX*4), Y0, Y0
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VMULPS       (R8)(CX*4), Y0, Y0
 	VADDPS       Y0, Y1, Y1
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look1
 	JMP          store1
 
 failed:
-	MOVQ $-1, 104(SP)
+	MOVQ $-1, 88(SP)
 
 done:
-	MOVQ 104(SP), AX
+	MOVQ 88(SP), AX
 	MOVQ AX, inserted+216(FP)
 	VZEROUPPER
 	RET
@@ -1534,146 +1535,139 @@ done:
 
 // func sumListsFloat16AVX2(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 // Requires: AVX, AVX2, F16C, MMX+
-TEXT ·sumListsFloat16AVX2(SB), NOSPLIT, $112-224
+TEXT ·sumListsFloat16AVX2(SB), NOSPLIT, $96-224
 	MOVQ   sums_base+0(FP), AX
-	MOVQ   $0x00000000, 104(SP)
+	MOVQ   $0x00000000, 88(SP)
 	MOVQ   x_base+24(FP), CX
-	MOVQ   CX, 8(SP)
+	MOVQ   CX, (SP)
 	MOVQ   columns+56(FP), CX
 	MOVQ   stride+48(FP), DX
 	IMUL3Q $0x02, DX, DX
-	MOVQ   DX, 16(SP)
+	MOVQ   DX, 8(SP)
 	MOVQ   x_len+32(FP), DX
 	SUBQ   CX, DX
 	IMUL3Q $0x02, DX, DX
-	MOVQ   DX, 24(SP)
+	MOVQ   DX, 16(SP)
 	IMUL3Q $0x02, CX, DX
 	DECQ   DX
-	MOVQ   DX, (SP)
+	MOVQ   DX, 24(SP)
 	MOVQ   nodes_base+88(FP), DX
-	MOVQ   DX, 40(SP)
-	MOVQ   codes_base+136(FP), DX
-	MOVQ   DX, 56(SP)
-	MOVQ   edges_base+112(FP), DX
-	MOVQ   $-1, 80(SP)
-	TESTQ  DX, DX
+	MOVQ   codes_base+136(FP), BX
+	MOVQ   BX, 48(SP)
+	MOVQ   factors_base+160(FP), BX
+	MOVQ   BX, 56(SP)
+	MOVQ   edges_base+112(FP), BX
+	MOVQ   $-1, 72(SP)
+	TESTQ  BX, BX
 	JNZ    edgesGiven
-	LEAQ   one<>+0(SB), DX
-	MOVQ   $0x00000000, 80(SP)
+	LEAQ   one<>+0(SB), BX
+	MOVQ   $0x00000000, 72(SP)
 
 edgesGiven:
-	MOVQ  DX, 48(SP)
-	MOVQ  factors_base+160(FP), DX
-	MOVQ  $-1, 88(SP)
-	TESTQ DX, DX
-	JNZ   factorsGiven
-	LEAQ  one<>+0(SB), DX
-	MOVQ  $0x00000000, 88(SP)
-
-factorsGiven:
-	MOVQ  DX, 64(SP)
-	MOVQ  selves_base+184(FP), DX
-	MOVQ  $-1, 96(SP)
-	TESTQ DX, DX
+	MOVQ  BX, 40(SP)
+	MOVQ  selves_base+184(FP), BX
+	MOVQ  $-1, 80(SP)
+	TESTQ BX, BX
 	JNZ   selvesGiven
-	LEAQ  one<>+0(SB), DX
-	MOVQ  $0x00000000, 96(SP)
+	LEAQ  one<>+0(SB), BX
+	MOVQ  $0x00000000, 80(SP)
 
 selvesGiven:
-	MOVQ   DX, 72(SP)
-	MOVQ   lists_base+64(FP), DX
-	MOVQ   lists_len+72(FP), BX
-	IMUL3Q $0x18, BX, BX
-	ADDQ   DX, BX
-	MOVQ   BX, 32(SP)
+	MOVQ   BX, 64(SP)
+	MOVQ   lists_base+64(FP), BX
+	MOVQ   lists_len+72(FP), SI
+	IMUL3Q $0x18, SI, SI
+	ADDQ   BX, SI
+	MOVQ   SI, 32(SP)
 	LEAQ   -8(CX), CX
-	LEAQ   -24(DX), R10
-	XORQ   R8, R8
+	LEAQ   -24(BX), R11
 	XORQ   R9, R9
-	MOVQ   R10, BX
+	XORQ   R10, R10
+	MOVQ   R11, SI
 
 firstNext:
-	ADDQ $0x18, BX
-	CMPQ BX, 32(SP)
+	ADDQ $0x18, SI
+	CMPQ SI, 32(SP)
 	JNE  firstMore
-	DECQ R8
+	DECQ R9
 	JMP  firstFound
 
 firstMore:
-	MOVQ (BX), SI
-	CMPQ SI, 8(BX)
+	MOVQ (SI), DI
+	CMPQ DI, 8(SI)
 	JE   firstNext
-	MOVQ SI, R8
-	MOVQ 8(BX), R9
-	MOVQ BX, R10
+	MOVQ DI, R9
+	MOVQ 8(SI), R10
+	MOVQ SI, R11
 
 firstFound:
 	// Fetch the first rows.
-	MOVQ distance+208(FP), BX
+	MOVQ distance+208(FP), SI
 
 ahead:
-	TESTQ      BX, BX
+	TESTQ      SI, SI
 	JZ         fetched
-	DECQ       BX
-	MOVQ       40(SP), DI
-	MOVL       (DI)(R8*4), SI
-	MOVQ       SI, DI
-	ANDQ       88(SP), DI
-	MOVQ       64(SP), R11
-	PREFETCHT0 (R11)(DI*4)
-	IMULQ      16(SP), SI
-	ADDQ       8(SP), SI
-	PREFETCHT0 (SI)
-	ADDQ       (SP), SI
-	PREFETCHT0 (SI)
-	INCQ       R8
-	CMPQ       R8, R9
+	DECQ       SI
+	MOVL       (DX)(R9*4), DI
+	MOVQ       56(SP), R8
+	TESTQ      R8, R8
+	JZ         warmPlain
+	PREFETCHT0 (R8)(DI*4)
+
+warmPlain:
+	IMULQ      8(SP), DI
+	ADDQ       (SP), DI
+	PREFETCHT0 (DI)
+	ADDQ       24(SP), DI
+	PREFETCHT0 (DI)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        warmFetched
-	MOVQ       R10, SI
+	MOVQ       R11, DI
 
 warmNext:
-	ADDQ $0x18, SI
-	CMPQ SI, 32(SP)
+	ADDQ $0x18, DI
+	CMPQ DI, 32(SP)
 	JNE  warmMore
-	DECQ R8
+	DECQ R9
 	JMP  warmFound
 
 warmMore:
-	MOVQ (SI), DI
-	CMPQ DI, 8(SI)
+	MOVQ (DI), R8
+	CMPQ R8, 8(DI)
 	JE   warmNext
-	MOVQ DI, R8
-	MOVQ 8(SI), R9
-	MOVQ SI, R10
+	MOVQ R8, R9
+	MOVQ 8(DI), R10
+	MOVQ DI, R11
 
 warmFound:
 warmFetched:
 	JMP ahead
 
 fetched:
-	MOVQ columns+56(FP), BX
-	CMPQ BX, $0x08
+	MOVQ columns+56(FP), SI
+	CMPQ SI, $0x08
 	JLE  lists1
-	CMPQ BX, $0x10
+	CMPQ SI, $0x10
 	JLE  lists2
-	CMPQ BX, $0x18
+	CMPQ SI, $0x18
 	JLE  lists3
-	CMPQ BX, $0x20
+	CMPQ SI, $0x20
 	JLE  lists4
-	CMPQ BX, $0x28
+	CMPQ SI, $0x28
 	JLE  lists5
-	CMPQ BX, $0x30
+	CMPQ SI, $0x30
 	JLE  lists6
-	CMPQ BX, $0x38
+	CMPQ SI, $0x38
 	JLE  lists7
 
 lists8:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -1685,96 +1679,99 @@ lists8:
 	JMP    next8
 
 row8:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row8Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row8Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row8Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row8Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row8More
-	DECQ R8
+	DECQ R9
 	JMP  row8Found
 
 row8More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row8Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row8Found:
 row8Fetched:
 look8:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own8
 
 term8:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient8
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient8:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times8
+	VMULSS (R13)(R12*4), X0, X0
+
+times8:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VCVTPH2PS    (R11), Y9
+	ADDQ         (SP), R15
+	VCVTPH2PS    (R15), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y1, Y1
-	VCVTPH2PS    16(R11), Y9
+	VCVTPH2PS    16(R15), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y2, Y2
-	VCVTPH2PS    32(R11), Y9
+	VCVTPH2PS    32(R15), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y3, Y3
-	VCVTPH2PS    48(R11), Y9
+	VCVTPH2PS    48(R15), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y4, Y4
-	VCVTPH2PS    64(R11), Y9
+	VCVTPH2PS    64(R15), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y5, Y5
-	VCVTPH2PS    80(R11), Y9
+	VCVTPH2PS    80(R15), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y6, Y6
-	VCVTPH2PS    96(R11), Y9
+	VCVTPH2PS    96(R15), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y7, Y7
-	VCVTPH2PS    (R11)(CX*2), Y9
+	VCVTPH2PS    (R15)(CX*2), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y8, Y8
-	INCQ         BX
+	INCQ         SI
 
 next8:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row8
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert8
 
 store8:
@@ -1786,62 +1783,60 @@ store8:
 	VMOVUPS Y6, 160(AX)
 	VMOVUPS Y7, 192(AX)
 	VMOVUPS Y8, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists8
 
 	// The row is the list's own, or the first above it.
 own8:
 	JNE  insert8
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term8
 
 insert8:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VCVTPH2PS    (DI), Y9
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VCVTPH2PS    (R8), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y1, Y1
-	VCVTPH2PS    16(DI), Y9
+	VCVTPH2PS    16(R8), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y2, Y2
-	VCVTPH2PS    32(DI), Y9
+	VCVTPH2PS    32(R8), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y3, Y3
-	VCVTPH2PS    48(DI), Y9
+	VCVTPH2PS    48(R8), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y4, Y4
-	VCVTPH2PS    64(DI), Y9
+	VCVTPH2PS    64(R8), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y5, Y5
-	VCVTPH2PS    80(DI), Y9
+	VCVTPH2PS    80(R8), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y6, Y6
-	VCVTPH2PS    96(DI), Y9
+	VCVTPH2PS    96(R8), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y7, Y7
-	VCVTPH2PS    (DI)(CX*2), Y9
+	VCVTPH2PS    (R8)(CX*2), Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y8, Y8
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look8
 	JMP          store8
 
 lists7:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -1852,93 +1847,96 @@ lists7:
 	JMP    next7
 
 row7:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row7Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row7Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row7Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row7Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row7More
-	DECQ R8
+	DECQ R9
 	JMP  row7Found
 
 row7More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row7Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row7Found:
 row7Fetched:
 look7:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own7
 
 term7:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient7
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient7:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times7
+	VMULSS (R13)(R12*4), X0, X0
+
+times7:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VCVTPH2PS    (R11), Y8
+	ADDQ         (SP), R15
+	VCVTPH2PS    (R15), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y1, Y1
-	VCVTPH2PS    16(R11), Y8
+	VCVTPH2PS    16(R15), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y2, Y2
-	VCVTPH2PS    32(R11), Y8
+	VCVTPH2PS    32(R15), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y3, Y3
-	VCVTPH2PS    48(R11), Y8
+	VCVTPH2PS    48(R15), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y4, Y4
-	VCVTPH2PS    64(R11), Y8
+	VCVTPH2PS    64(R15), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y5, Y5
-	VCVTPH2PS    80(R11), Y8
+	VCVTPH2PS    80(R15), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y6, Y6
-	VCVTPH2PS    (R11)(CX*2), Y8
+	VCVTPH2PS    (R15)(CX*2), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y7, Y7
-	INCQ         BX
+	INCQ         SI
 
 next7:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row7
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert7
 
 store7:
@@ -1949,59 +1947,57 @@ store7:
 	VMOVUPS Y5, 128(AX)
 	VMOVUPS Y6, 160(AX)
 	VMOVUPS Y7, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists7
 
 	// The row is the list's own, or the first above it.
 own7:
 	JNE  insert7
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term7
 
 insert7:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VCVTPH2PS    (DI), Y8
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VCVTPH2PS    (R8), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y1, Y1
-	VCVTPH2PS    16(DI), Y8
+	VCVTPH2PS    16(R8), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y2, Y2
-	VCVTPH2PS    32(DI), Y8
+	VCVTPH2PS    32(R8), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y3, Y3
-	VCVTPH2PS    48(DI), Y8
+	VCVTPH2PS    48(R8), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y4, Y4
-	VCVTPH2PS    64(DI), Y8
+	VCVTPH2PS    64(R8), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y5, Y5
-	VCVTPH2PS    80(DI), Y8
+	VCVTPH2PS    80(R8), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y6, Y6
-	VCVTPH2PS    (DI)(CX*2), Y8
+	VCVTPH2PS    (R8)(CX*2), Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y7, Y7
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look7
 	JMP          store7
 
 lists6:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -2011,90 +2007,93 @@ lists6:
 	JMP    next6
 
 row6:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row6Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row6Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row6Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row6Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row6More
-	DECQ R8
+	DECQ R9
 	JMP  row6Found
 
 row6More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row6Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row6Found:
 row6Fetched:
 look6:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own6
 
 term6:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient6
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient6:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times6
+	VMULSS (R13)(R12*4), X0, X0
+
+times6:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VCVTPH2PS    (R11), Y7
+	ADDQ         (SP), R15
+	VCVTPH2PS    (R15), Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y1, Y1
-	VCVTPH2PS    16(R11), Y7
+	VCVTPH2PS    16(R15), Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y2, Y2
-	VCVTPH2PS    32(R11), Y7
+	VCVTPH2PS    32(R15), Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y3, Y3
-	VCVTPH2PS    48(R11), Y7
+	VCVTPH2PS    48(R15), Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y4, Y4
-	VCVTPH2PS    64(R11), Y7
+	VCVTPH2PS    64(R15), Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y5, Y5
-	VCVTPH2PS    (R11)(CX*2), Y7
+	VCVTPH2PS    (R15)(CX*2), Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y6, Y6
-	INCQ         BX
+	INCQ         SI
 
 next6:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row6
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert6
 
 store6:
@@ -2104,56 +2103,54 @@ store6:
 	VMOVUPS Y4, 96(AX)
 	VMOVUPS Y5, 128(AX)
 	VMOVUPS Y6, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists6
 
 	// The row is the list's own, or the first above it.
 own6:
 	JNE  insert6
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term6
 
 insert6:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VCVTPH2PS    (DI), Y7
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VCVTPH2PS    (R8), Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y1, Y1
-	VCVTPH2PS    16(DI), Y7
+	VCVTPH2PS    16(R8), Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y2, Y2
-	VCVTPH2PS    32(DI), Y7
+	VCVTPH2PS    32(R8), Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y3, Y3
-	VCVTPH2PS    48(DI), Y7
+	VCVTPH2PS    48(R8), Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y4, Y4
-	VCVTPH2PS    64(DI), Y7
+	VCVTPH2PS    64(R8), Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y5, Y5
-	VCVTPH2PS    (DI)(CX*2), Y7
+	VCVTPH2PS    (R8)(CX*2), Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y6, Y6
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look6
 	JMP          store6
 
 lists5:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -2162,87 +2159,90 @@ lists5:
 	JMP    next5
 
 row5:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row5Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row5Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row5Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row5Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row5More
-	DECQ R8
+	DECQ R9
 	JMP  row5Found
 
 row5More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row5Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row5Found:
 row5Fetched:
 look5:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own5
 
 term5:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient5
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient5:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times5
+	VMULSS (R13)(R12*4), X0, X0
+
+times5:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VCVTPH2PS    (R11), Y6
+	ADDQ         (SP), R15
+	VCVTPH2PS    (R15), Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y1, Y1
-	VCVTPH2PS    16(R11), Y6
+	VCVTPH2PS    16(R15), Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y2, Y2
-	VCVTPH2PS    32(R11), Y6
+	VCVTPH2PS    32(R15), Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y3, Y3
-	VCVTPH2PS    48(R11), Y6
+	VCVTPH2PS    48(R15), Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y4, Y4
-	VCVTPH2PS    (R11)(CX*2), Y6
+	VCVTPH2PS    (R15)(CX*2), Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y5, Y5
-	INCQ         BX
+	INCQ         SI
 
 next5:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row5
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert5
 
 store5:
@@ -2251,53 +2251,51 @@ store5:
 	VMOVUPS Y3, 64(AX)
 	VMOVUPS Y4, 96(AX)
 	VMOVUPS Y5, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists5
 
 	// The row is the list's own, or the first above it.
 own5:
 	JNE  insert5
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term5
 
 insert5:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VCVTPH2PS    (DI), Y6
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VCVTPH2PS    (R8), Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y1, Y1
-	VCVTPH2PS    16(DI), Y6
+	VCVTPH2PS    16(R8), Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y2, Y2
-	VCVTPH2PS    32(DI), Y6
+	VCVTPH2PS    32(R8), Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y3, Y3
-	VCVTPH2PS    48(DI), Y6
+	VCVTPH2PS    48(R8), Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y4, Y4
-	VCVTPH2PS    (DI)(CX*2), Y6
+	VCVTPH2PS    (R8)(CX*2), Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y5, Y5
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look5
 	JMP          store5
 
 lists4:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -2305,83 +2303,86 @@ lists4:
 	JMP    next4
 
 row4:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row4Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row4Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row4Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row4Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row4More
-	DECQ R8
+	DECQ R9
 	JMP  row4Found
 
 row4More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row4Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row4Found:
 row4Fetched:
 look4:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own4
 
 term4:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient4
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient4:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times4
+	VMULSS (R13)(R12*4), X0, X0
+
+times4:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VCVTPH2PS    (R11), Y5
+	ADDQ         (SP), R15
+	VCVTPH2PS    (R15), Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y1, Y1
-	VCVTPH2PS    16(R11), Y5
+	VCVTPH2PS    16(R15), Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y2, Y2
-	VCVTPH2PS    32(R11), Y5
+	VCVTPH2PS    32(R15), Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y3, Y3
-	VCVTPH2PS    (R11)(CX*2), Y5
+	VCVTPH2PS    (R15)(CX*2), Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y4, Y4
-	INCQ         BX
+	INCQ         SI
 
 next4:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row4
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert4
 
 store4:
@@ -2389,405 +2390,406 @@ store4:
 	VMOVUPS Y2, 32(AX)
 	VMOVUPS Y3, 64(AX)
 	VMOVUPS Y4, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists4
 
 	// The row is the list's own, or the first above it.
 own4:
 	JNE  insert4
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term4
 
 insert4:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VCVTPH2PS    (DI), Y5
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VCVTPH2PS    (R8), Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y1, Y1
-	VCVTPH2PS    16(DI), Y5
+	VCVTPH2PS    16(R8), Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y2, Y2
-	VCVTPH2PS    32(DI), Y5
+	VCVTPH2PS    32(R8), Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y3, Y3
-	VCVTPH2PS    (DI)(CX*2), Y5
+	VCVTPH2PS    (R8)(CX*2), Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y4, Y4
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look4
 	JMP          store4
 
 lists3:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	JMP    next3
 
 row3:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row3Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row3Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row3Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row3Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row3More
-	DECQ R8
+	DECQ R9
 	JMP  row3Found
 
 row3More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row3Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row3Found:
 row3Fetched:
 look3:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own3
 
 term3:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient3
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient3:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times3
+	VMULSS (R13)(R12*4), X0, X0
+
+times3:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VCVTPH2PS    (R11), Y4
+	ADDQ         (SP), R15
+	VCVTPH2PS    (R15), Y4
 	VMULPS       Y4, Y0, Y4
 	VADDPS       Y4, Y1, Y1
-	VCVTPH2PS    16(R11), Y4
+	VCVTPH2PS    16(R15), Y4
 	VMULPS       Y4, Y0, Y4
 	VADDPS       Y4, Y2, Y2
-	VCVTPH2PS    (R11)(CX*2), Y4
+	VCVTPH2PS    (R15)(CX*2), Y4
 	VMULPS       Y4, Y0, Y4
 	VADDPS       Y4, Y3, Y3
-	INCQ         BX
+	INCQ         SI
 
 next3:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row3
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert3
 
 store3:
 	VMOVUPS Y1, (AX)
 	VMOVUPS Y2, 32(AX)
 	VMOVUPS Y3, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists3
 
 	// The row is the list's own, or the first above it.
 own3:
 	JNE  insert3
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term3
 
 insert3:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VCVTPH2PS    (DI), Y4
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VCVTPH2PS    (R8), Y4
 	VMULPS       Y4, Y0, Y4
 	VADDPS       Y4, Y1, Y1
-	VCVTPH2PS    16(DI), Y4
+	VCVTPH2PS    16(R8), Y4
 	VMULPS       Y4, Y0, Y4
 	VADDPS       Y4, Y2, Y2
-	VCVTPH2PS    (DI)(CX*2), Y4
+	VCVTPH2PS    (R8)(CX*2), Y4
 	VMULPS       Y4, Y0, Y4
 	VADDPS       Y4, Y3, Y3
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look3
 	JMP          store3
 
 lists2:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	JMP    next2
 
 row2:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row2Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row2Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row2Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row2Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row2More
-	DECQ R8
+	DECQ R9
 	JMP  row2Found
 
 row2More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row2Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row2Found:
 row2Fetched:
 look2:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own2
 
 term2:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient2
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient2:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times2
+	VMULSS (R13)(R12*4), X0, X0
+
+times2:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VCVTPH2PS    (R11), Y3
+	ADDQ         (SP), R15
+	VCVTPH2PS    (R15), Y3
 	VMULPS       Y3, Y0, Y3
 	VADDPS       Y3, Y1, Y1
-	VCVTPH2PS    (R11)(CX*2), Y3
+	VCVTPH2PS    (R15)(CX*2), Y3
 	VMULPS       Y3, Y0, Y3
 	VADDPS       Y3, Y2, Y2
-	INCQ         BX
+	INCQ         SI
 
 next2:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row2
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert2
 
 store2:
 	VMOVUPS Y1, (AX)
 	VMOVUPS Y2, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists2
 
 	// The row is the list's own, or the first above it.
 own2:
 	JNE  insert2
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term2
 
 insert2:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VCVTPH2PS    (DI), Y3
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VCVTPH2PS    (R8), Y3
 	VMULPS       Y3, Y0, Y3
 	VADDPS       Y3, Y1, Y1
-	VCVTPH2PS    (DI)(CX*2), Y3
+	VCVTPH2PS    (R8)(CX*2), Y3
 	VMULPS       Y3, Y0, Y3
 	VADDPS       Y3, Y2, Y2
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look2
 	JMP          store2
 
 lists1:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	JMP    next1
 
 row1:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row1Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row1Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row1Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row1Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row1More
-	DECQ R8
+	DECQ R9
 	JMP  row1Found
 
 row1More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row1Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row1Found:
 row1Fetched:
 look1:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own1
 
 term1:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient1
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient1:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times1
+	VMULSS (R13)(R12*4), X0, X0
+
+times1:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VCVTPH2PS    (R11)(CX*2), Y2
+	ADDQ         (SP), R15
+	VCVTPH2PS    (R15)(CX*2), Y2
 	VMULPS       Y2, Y0, Y2
 	VADDPS       Y2, Y1, Y1
-	INCQ         BX
+	INCQ         SI
 
 next1:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row1
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert1
 
 store1:
 	VMOVUPS Y1, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists1
 
 	// The row is the list's own, or the first above it.
 own1:
 	JNE  insert1
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term1
 
 insert1:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VCVTPH2PS    (DI)(CX*2), Y2
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VCVTPH2PS    (R8)(CX*2), Y2
 	VMULPS       Y2, Y0, Y2
 	VADDPS       Y2, Y1, Y1
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look1
 	JMP          store1
 
 failed:
-	MOVQ $-1, 104(SP)
+	MOVQ $-1, 88(SP)
 
 done:
-	MOVQ 104(SP), AX
+	MOVQ 88(SP), AX
 	MOVQ AX, inserted+216(FP)
 	VZEROUPPER
 	RET
@@ -2900,146 +2902,139 @@ done:
 
 // func sumListsBFloat16AVX2(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 // Requires: AVX, AVX2, MMX+
-TEXT ·sumListsBFloat16AVX2(SB), NOSPLIT, $112-224
+TEXT ·sumListsBFloat16AVX2(SB), NOSPLIT, $96-224
 	MOVQ   sums_base+0(FP), AX
-	MOVQ   $0x00000000, 104(SP)
+	MOVQ   $0x00000000, 88(SP)
 	MOVQ   x_base+24(FP), CX
-	MOVQ   CX, 8(SP)
+	MOVQ   CX, (SP)
 	MOVQ   columns+56(FP), CX
 	MOVQ   stride+48(FP), DX
 	IMUL3Q $0x02, DX, DX
-	MOVQ   DX, 16(SP)
+	MOVQ   DX, 8(SP)
 	MOVQ   x_len+32(FP), DX
 	SUBQ   CX, DX
 	IMUL3Q $0x02, DX, DX
-	MOVQ   DX, 24(SP)
+	MOVQ   DX, 16(SP)
 	IMUL3Q $0x02, CX, DX
 	DECQ   DX
-	MOVQ   DX, (SP)
+	MOVQ   DX, 24(SP)
 	MOVQ   nodes_base+88(FP), DX
-	MOVQ   DX, 40(SP)
-	MOVQ   codes_base+136(FP), DX
-	MOVQ   DX, 56(SP)
-	MOVQ   edges_base+112(FP), DX
-	MOVQ   $-1, 80(SP)
-	TESTQ  DX, DX
+	MOVQ   codes_base+136(FP), BX
+	MOVQ   BX, 48(SP)
+	MOVQ   factors_base+160(FP), BX
+	MOVQ   BX, 56(SP)
+	MOVQ   edges_base+112(FP), BX
+	MOVQ   $-1, 72(SP)
+	TESTQ  BX, BX
 	JNZ    edgesGiven
-	LEAQ   one<>+0(SB), DX
-	MOVQ   $0x00000000, 80(SP)
+	LEAQ   one<>+0(SB), BX
+	MOVQ   $0x00000000, 72(SP)
 
 edgesGiven:
-	MOVQ  DX, 48(SP)
-	MOVQ  factors_base+160(FP), DX
-	MOVQ  $-1, 88(SP)
-	TESTQ DX, DX
-	JNZ   factorsGiven
-	LEAQ  one<>+0(SB), DX
-	MOVQ  $0x00000000, 88(SP)
-
-factorsGiven:
-	MOVQ  DX, 64(SP)
-	MOVQ  selves_base+184(FP), DX
-	MOVQ  $-1, 96(SP)
-	TESTQ DX, DX
+	MOVQ  BX, 40(SP)
+	MOVQ  selves_base+184(FP), BX
+	MOVQ  $-1, 80(SP)
+	TESTQ BX, BX
 	JNZ   selvesGiven
-	LEAQ  one<>+0(SB), DX
-	MOVQ  $0x00000000, 96(SP)
+	LEAQ  one<>+0(SB), BX
+	MOVQ  $0x00000000, 80(SP)
 
 selvesGiven:
-	MOVQ   DX, 72(SP)
-	MOVQ   lists_base+64(FP), DX
-	MOVQ   lists_len+72(FP), BX
-	IMUL3Q $0x18, BX, BX
-	ADDQ   DX, BX
-	MOVQ   BX, 32(SP)
+	MOVQ   BX, 64(SP)
+	MOVQ   lists_base+64(FP), BX
+	MOVQ   lists_len+72(FP), SI
+	IMUL3Q $0x18, SI, SI
+	ADDQ   BX, SI
+	MOVQ   SI, 32(SP)
 	LEAQ   -8(CX), CX
-	LEAQ   -24(DX), R10
-	XORQ   R8, R8
+	LEAQ   -24(BX), R11
 	XORQ   R9, R9
-	MOVQ   R10, BX
+	XORQ   R10, R10
+	MOVQ   R11, SI
 
 firstNext:
-	ADDQ $0x18, BX
-	CMPQ BX, 32(SP)
+	ADDQ $0x18, SI
+	CMPQ SI, 32(SP)
 	JNE  firstMore
-	DECQ R8
+	DECQ R9
 	JMP  firstFound
 
 firstMore:
-	MOVQ (BX), SI
-	CMPQ SI, 8(BX)
+	MOVQ (SI), DI
+	CMPQ DI, 8(SI)
 	JE   firstNext
-	MOVQ SI, R8
-	MOVQ 8(BX), R9
-	MOVQ BX, R10
+	MOVQ DI, R9
+	MOVQ 8(SI), R10
+	MOVQ SI, R11
 
 firstFound:
 	// Fetch the first rows.
-	MOVQ distance+208(FP), BX
+	MOVQ distance+208(FP), SI
 
 ahead:
-	TESTQ      BX, BX
+	TESTQ      SI, SI
 	JZ         fetched
-	DECQ       BX
-	MOVQ       40(SP), DI
-	MOVL       (DI)(R8*4), SI
-	MOVQ       SI, DI
-	ANDQ       88(SP), DI
-	MOVQ       64(SP), R11
-	PREFETCHT0 (R11)(DI*4)
-	IMULQ      16(SP), SI
-	ADDQ       8(SP), SI
-	PREFETCHT0 (SI)
-	ADDQ       (SP), SI
-	PREFETCHT0 (SI)
-	INCQ       R8
-	CMPQ       R8, R9
+	DECQ       SI
+	MOVL       (DX)(R9*4), DI
+	MOVQ       56(SP), R8
+	TESTQ      R8, R8
+	JZ         warmPlain
+	PREFETCHT0 (R8)(DI*4)
+
+warmPlain:
+	IMULQ      8(SP), DI
+	ADDQ       (SP), DI
+	PREFETCHT0 (DI)
+	ADDQ       24(SP), DI
+	PREFETCHT0 (DI)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        warmFetched
-	MOVQ       R10, SI
+	MOVQ       R11, DI
 
 warmNext:
-	ADDQ $0x18, SI
-	CMPQ SI, 32(SP)
+	ADDQ $0x18, DI
+	CMPQ DI, 32(SP)
 	JNE  warmMore
-	DECQ R8
+	DECQ R9
 	JMP  warmFound
 
 warmMore:
-	MOVQ (SI), DI
-	CMPQ DI, 8(SI)
+	MOVQ (DI), R8
+	CMPQ R8, 8(DI)
 	JE   warmNext
-	MOVQ DI, R8
-	MOVQ 8(SI), R9
-	MOVQ SI, R10
+	MOVQ R8, R9
+	MOVQ 8(DI), R10
+	MOVQ DI, R11
 
 warmFound:
 warmFetched:
 	JMP ahead
 
 fetched:
-	MOVQ columns+56(FP), BX
-	CMPQ BX, $0x08
+	MOVQ columns+56(FP), SI
+	CMPQ SI, $0x08
 	JLE  lists1
-	CMPQ BX, $0x10
+	CMPQ SI, $0x10
 	JLE  lists2
-	CMPQ BX, $0x18
+	CMPQ SI, $0x18
 	JLE  lists3
-	CMPQ BX, $0x20
+	CMPQ SI, $0x20
 	JLE  lists4
-	CMPQ BX, $0x28
+	CMPQ SI, $0x28
 	JLE  lists5
-	CMPQ BX, $0x30
+	CMPQ SI, $0x30
 	JLE  lists6
-	CMPQ BX, $0x38
+	CMPQ SI, $0x38
 	JLE  lists7
 
 lists8:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -3051,104 +3046,107 @@ lists8:
 	JMP    next8
 
 row8:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row8Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row8Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row8Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row8Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row8More
-	DECQ R8
+	DECQ R9
 	JMP  row8Found
 
 row8More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row8Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row8Found:
 row8Fetched:
 look8:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own8
 
 term8:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient8
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient8:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times8
+	VMULSS (R13)(R12*4), X0, X0
+
+times8:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VPMOVZXWD    (R11), Y9
+	ADDQ         (SP), R15
+	VPMOVZXWD    (R15), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y1, Y1
-	VPMOVZXWD    16(R11), Y9
+	VPMOVZXWD    16(R15), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y2, Y2
-	VPMOVZXWD    32(R11), Y9
+	VPMOVZXWD    32(R15), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y3, Y3
-	VPMOVZXWD    48(R11), Y9
+	VPMOVZXWD    48(R15), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y4, Y4
-	VPMOVZXWD    64(R11), Y9
+	VPMOVZXWD    64(R15), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y5, Y5
-	VPMOVZXWD    80(R11), Y9
+	VPMOVZXWD    80(R15), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y6, Y6
-	VPMOVZXWD    96(R11), Y9
+	VPMOVZXWD    96(R15), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y7, Y7
-	VPMOVZXWD    (R11)(CX*2), Y9
+	VPMOVZXWD    (R15)(CX*2), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y8, Y8
-	INCQ         BX
+	INCQ         SI
 
 next8:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row8
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert8
 
 store8:
@@ -3160,70 +3158,68 @@ store8:
 	VMOVUPS Y6, 160(AX)
 	VMOVUPS Y7, 192(AX)
 	VMOVUPS Y8, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists8
 
 	// The row is the list's own, or the first above it.
 own8:
 	JNE  insert8
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term8
 
 insert8:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VPMOVZXWD    (DI), Y9
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VPMOVZXWD    (R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y1, Y1
-	VPMOVZXWD    16(DI), Y9
+	VPMOVZXWD    16(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y2, Y2
-	VPMOVZXWD    32(DI), Y9
+	VPMOVZXWD    32(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y3, Y3
-	VPMOVZXWD    48(DI), Y9
+	VPMOVZXWD    48(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y4, Y4
-	VPMOVZXWD    64(DI), Y9
+	VPMOVZXWD    64(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y5, Y5
-	VPMOVZXWD    80(DI), Y9
+	VPMOVZXWD    80(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y6, Y6
-	VPMOVZXWD    96(DI), Y9
+	VPMOVZXWD    96(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y7, Y7
-	VPMOVZXWD    (DI)(CX*2), Y9
+	VPMOVZXWD    (R8)(CX*2), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMULPS       Y9, Y0, Y9
 	VADDPS       Y9, Y8, Y8
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look8
 	JMP          store8
 
 lists7:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -3234,100 +3230,103 @@ lists7:
 	JMP    next7
 
 row7:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row7Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row7Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row7Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row7Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row7More
-	DECQ R8
+	DECQ R9
 	JMP  row7Found
 
 row7More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row7Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row7Found:
 row7Fetched:
 look7:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own7
 
 term7:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient7
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient7:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times7
+	VMULSS (R13)(R12*4), X0, X0
+
+times7:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VPMOVZXWD    (R11), Y8
+	ADDQ         (SP), R15
+	VPMOVZXWD    (R15), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y1, Y1
-	VPMOVZXWD    16(R11), Y8
+	VPMOVZXWD    16(R15), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y2, Y2
-	VPMOVZXWD    32(R11), Y8
+	VPMOVZXWD    32(R15), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y3, Y3
-	VPMOVZXWD    48(R11), Y8
+	VPMOVZXWD    48(R15), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y4, Y4
-	VPMOVZXWD    64(R11), Y8
+	VPMOVZXWD    64(R15), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y5, Y5
-	VPMOVZXWD    80(R11), Y8
+	VPMOVZXWD    80(R15), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y6, Y6
-	VPMOVZXWD    (R11)(CX*2), Y8
+	VPMOVZXWD    (R15)(CX*2), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y7, Y7
-	INCQ         BX
+	INCQ         SI
 
 next7:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row7
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert7
 
 store7:
@@ -3338,66 +3337,64 @@ store7:
 	VMOVUPS Y5, 128(AX)
 	VMOVUPS Y6, 160(AX)
 	VMOVUPS Y7, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists7
 
 	// The row is the list's own, or the first above it.
 own7:
 	JNE  insert7
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term7
 
 insert7:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VPMOVZXWD    (DI), Y8
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VPMOVZXWD    (R8), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y1, Y1
-	VPMOVZXWD    16(DI), Y8
+	VPMOVZXWD    16(R8), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y2, Y2
-	VPMOVZXWD    32(DI), Y8
+	VPMOVZXWD    32(R8), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y3, Y3
-	VPMOVZXWD    48(DI), Y8
+	VPMOVZXWD    48(R8), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y4, Y4
-	VPMOVZXWD    64(DI), Y8
+	VPMOVZXWD    64(R8), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y5, Y5
-	VPMOVZXWD    80(DI), Y8
+	VPMOVZXWD    80(R8), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y6, Y6
-	VPMOVZXWD    (DI)(CX*2), Y8
+	VPMOVZXWD    (R8)(CX*2), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VMULPS       Y8, Y0, Y8
 	VADDPS       Y8, Y7, Y7
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look7
 	JMP          store7
 
 lists6:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -3407,96 +3404,99 @@ lists6:
 	JMP    next6
 
 row6:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row6Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row6Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row6Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row6Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row6More
-	DECQ R8
+	DECQ R9
 	JMP  row6Found
 
 row6More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row6Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row6Found:
 row6Fetched:
 look6:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own6
 
 term6:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient6
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient6:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times6
+	VMULSS (R13)(R12*4), X0, X0
+
+times6:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VPMOVZXWD    (R11), Y7
+	ADDQ         (SP), R15
+	VPMOVZXWD    (R15), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y1, Y1
-	VPMOVZXWD    16(R11), Y7
+	VPMOVZXWD    16(R15), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y2, Y2
-	VPMOVZXWD    32(R11), Y7
+	VPMOVZXWD    32(R15), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y3, Y3
-	VPMOVZXWD    48(R11), Y7
+	VPMOVZXWD    48(R15), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y4, Y4
-	VPMOVZXWD    64(R11), Y7
+	VPMOVZXWD    64(R15), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y5, Y5
-	VPMOVZXWD    (R11)(CX*2), Y7
+	VPMOVZXWD    (R15)(CX*2), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y6, Y6
-	INCQ         BX
+	INCQ         SI
 
 next6:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row6
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert6
 
 store6:
@@ -3506,62 +3506,60 @@ store6:
 	VMOVUPS Y4, 96(AX)
 	VMOVUPS Y5, 128(AX)
 	VMOVUPS Y6, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists6
 
 	// The row is the list's own, or the first above it.
 own6:
 	JNE  insert6
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term6
 
 insert6:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VPMOVZXWD    (DI), Y7
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VPMOVZXWD    (R8), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y1, Y1
-	VPMOVZXWD    16(DI), Y7
+	VPMOVZXWD    16(R8), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y2, Y2
-	VPMOVZXWD    32(DI), Y7
+	VPMOVZXWD    32(R8), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y3, Y3
-	VPMOVZXWD    48(DI), Y7
+	VPMOVZXWD    48(R8), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y4, Y4
-	VPMOVZXWD    64(DI), Y7
+	VPMOVZXWD    64(R8), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y5, Y5
-	VPMOVZXWD    (DI)(CX*2), Y7
+	VPMOVZXWD    (R8)(CX*2), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMULPS       Y7, Y0, Y7
 	VADDPS       Y7, Y6, Y6
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look6
 	JMP          store6
 
 lists5:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -3570,92 +3568,95 @@ lists5:
 	JMP    next5
 
 row5:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row5Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	PREFETCHT0 64(R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row5Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	PREFETCHT0 64(R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row5Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row5Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row5More
-	DECQ R8
+	DECQ R9
 	JMP  row5Found
 
 row5More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row5Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row5Found:
 row5Fetched:
 look5:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own5
 
 term5:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient5
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient5:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times5
+	VMULSS (R13)(R12*4), X0, X0
+
+times5:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VPMOVZXWD    (R11), Y6
+	ADDQ         (SP), R15
+	VPMOVZXWD    (R15), Y6
 	VPSLLD       $0x10, Y6, Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y1, Y1
-	VPMOVZXWD    16(R11), Y6
+	VPMOVZXWD    16(R15), Y6
 	VPSLLD       $0x10, Y6, Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y2, Y2
-	VPMOVZXWD    32(R11), Y6
+	VPMOVZXWD    32(R15), Y6
 	VPSLLD       $0x10, Y6, Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y3, Y3
-	VPMOVZXWD    48(R11), Y6
+	VPMOVZXWD    48(R15), Y6
 	VPSLLD       $0x10, Y6, Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y4, Y4
-	VPMOVZXWD    (R11)(CX*2), Y6
+	VPMOVZXWD    (R15)(CX*2), Y6
 	VPSLLD       $0x10, Y6, Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y5, Y5
-	INCQ         BX
+	INCQ         SI
 
 next5:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row5
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert5
 
 store5:
@@ -3664,58 +3665,56 @@ store5:
 	VMOVUPS Y3, 64(AX)
 	VMOVUPS Y4, 96(AX)
 	VMOVUPS Y5, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists5
 
 	// The row is the list's own, or the first above it.
 own5:
 	JNE  insert5
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term5
 
 insert5:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VPMOVZXWD    (DI), Y6
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VPMOVZXWD    (R8), Y6
 	VPSLLD       $0x10, Y6, Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y1, Y1
-	VPMOVZXWD    16(DI), Y6
+	VPMOVZXWD    16(R8), Y6
 	VPSLLD       $0x10, Y6, Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y2, Y2
-	VPMOVZXWD    32(DI), Y6
+	VPMOVZXWD    32(R8), Y6
 	VPSLLD       $0x10, Y6, Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y3, Y3
-	VPMOVZXWD    48(DI), Y6
+	VPMOVZXWD    48(R8), Y6
 	VPSLLD       $0x10, Y6, Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y4, Y4
-	VPMOVZXWD    (DI)(CX*2), Y6
+	VPMOVZXWD    (R8)(CX*2), Y6
 	VPSLLD       $0x10, Y6, Y6
 	VMULPS       Y6, Y0, Y6
 	VADDPS       Y6, Y5, Y5
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look5
 	JMP          store5
 
 lists4:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -3723,87 +3722,90 @@ lists4:
 	JMP    next4
 
 row4:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row4Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row4Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row4Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row4Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row4More
-	DECQ R8
+	DECQ R9
 	JMP  row4Found
 
 row4More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row4Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row4Found:
 row4Fetched:
 look4:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own4
 
 term4:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient4
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient4:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times4
+	VMULSS (R13)(R12*4), X0, X0
+
+times4:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VPMOVZXWD    (R11), Y5
+	ADDQ         (SP), R15
+	VPMOVZXWD    (R15), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y1, Y1
-	VPMOVZXWD    16(R11), Y5
+	VPMOVZXWD    16(R15), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y2, Y2
-	VPMOVZXWD    32(R11), Y5
+	VPMOVZXWD    32(R15), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y3, Y3
-	VPMOVZXWD    (R11)(CX*2), Y5
+	VPMOVZXWD    (R15)(CX*2), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y4, Y4
-	INCQ         BX
+	INCQ         SI
 
 next4:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row4
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert4
 
 store4:
@@ -3811,421 +3813,422 @@ store4:
 	VMOVUPS Y2, 32(AX)
 	VMOVUPS Y3, 64(AX)
 	VMOVUPS Y4, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists4
 
 	// The row is the list's own, or the first above it.
 own4:
 	JNE  insert4
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term4
 
 insert4:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VPMOVZXWD    (DI), Y5
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VPMOVZXWD    (R8), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y1, Y1
-	VPMOVZXWD    16(DI), Y5
+	VPMOVZXWD    16(R8), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y2, Y2
-	VPMOVZXWD    32(DI), Y5
+	VPMOVZXWD    32(R8), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y3, Y3
-	VPMOVZXWD    (DI)(CX*2), Y5
+	VPMOVZXWD    (R8)(CX*2), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VMULPS       Y5, Y0, Y5
 	VADDPS       Y5, Y4, Y4
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look4
 	JMP          store4
 
 lists3:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	JMP    next3
 
 row3:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row3Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row3Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row3Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row3Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row3More
-	DECQ R8
+	DECQ R9
 	JMP  row3Found
 
 row3More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row3Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row3Found:
 row3Fetched:
 look3:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own3
 
 term3:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient3
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient3:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times3
+	VMULSS (R13)(R12*4), X0, X0
+
+times3:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VPMOVZXWD    (R11), Y4
+	ADDQ         (SP), R15
+	VPMOVZXWD    (R15), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VMULPS       Y4, Y0, Y4
 	VADDPS       Y4, Y1, Y1
-	VPMOVZXWD    16(R11), Y4
+	VPMOVZXWD    16(R15), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VMULPS       Y4, Y0, Y4
 	VADDPS       Y4, Y2, Y2
-	VPMOVZXWD    (R11)(CX*2), Y4
+	VPMOVZXWD    (R15)(CX*2), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VMULPS       Y4, Y0, Y4
 	VADDPS       Y4, Y3, Y3
-	INCQ         BX
+	INCQ         SI
 
 next3:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row3
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert3
 
 store3:
 	VMOVUPS Y1, (AX)
 	VMOVUPS Y2, 32(AX)
 	VMOVUPS Y3, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists3
 
 	// The row is the list's own, or the first above it.
 own3:
 	JNE  insert3
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term3
 
 insert3:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VPMOVZXWD    (DI), Y4
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VPMOVZXWD    (R8), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VMULPS       Y4, Y0, Y4
 	VADDPS       Y4, Y1, Y1
-	VPMOVZXWD    16(DI), Y4
+	VPMOVZXWD    16(R8), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VMULPS       Y4, Y0, Y4
 	VADDPS       Y4, Y2, Y2
-	VPMOVZXWD    (DI)(CX*2), Y4
+	VPMOVZXWD    (R8)(CX*2), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VMULPS       Y4, Y0, Y4
 	VADDPS       Y4, Y3, Y3
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look3
 	JMP          store3
 
 lists2:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	JMP    next2
 
 row2:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row2Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row2Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row2Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row2Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row2More
-	DECQ R8
+	DECQ R9
 	JMP  row2Found
 
 row2More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row2Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row2Found:
 row2Fetched:
 look2:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own2
 
 term2:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient2
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient2:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times2
+	VMULSS (R13)(R12*4), X0, X0
+
+times2:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VPMOVZXWD    (R11), Y3
+	ADDQ         (SP), R15
+	VPMOVZXWD    (R15), Y3
 	VPSLLD       $0x10, Y3, Y3
 	VMULPS       Y3, Y0, Y3
 	VADDPS       Y3, Y1, Y1
-	VPMOVZXWD    (R11)(CX*2), Y3
+	VPMOVZXWD    (R15)(CX*2), Y3
 	VPSLLD       $0x10, Y3, Y3
 	VMULPS       Y3, Y0, Y3
 	VADDPS       Y3, Y2, Y2
-	INCQ         BX
+	INCQ         SI
 
 next2:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row2
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert2
 
 store2:
 	VMOVUPS Y1, (AX)
 	VMOVUPS Y2, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists2
 
 	// The row is the list's own, or the first above it.
 own2:
 	JNE  insert2
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term2
 
 insert2:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VPMOVZXWD    (DI), Y3
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VPMOVZXWD    (R8), Y3
 	VPSLLD       $0x10, Y3, Y3
 	VMULPS       Y3, Y0, Y3
 	VADDPS       Y3, Y1, Y1
-	VPMOVZXWD    (DI)(CX*2), Y3
+	VPMOVZXWD    (R8)(CX*2), Y3
 	VPSLLD       $0x10, Y3, Y3
 	VMULPS       Y3, Y0, Y3
 	VADDPS       Y3, Y2, Y2
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look2
 	JMP          store2
 
 lists1:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), BX
-	MOVQ   8(DX), SI
-	MOVQ   16(DX), DI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), SI
+	MOVQ   8(BX), DI
+	MOVQ   16(BX), R8
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	JMP    next1
 
 row1:
-	MOVQ       40(SP), R12
-	MOVL       (R12)(R8*4), R11
-	MOVQ       R11, R12
-	ANDQ       88(SP), R12
-	MOVQ       64(SP), R13
+	MOVL       (DX)(R9*4), R12
+	MOVQ       56(SP), R13
+	TESTQ      R13, R13
+	JZ         row1Plain
 	PREFETCHT0 (R13)(R12*4)
-	IMULQ      16(SP), R11
-	ADDQ       8(SP), R11
-	PREFETCHT0 (R11)
-	ADDQ       (SP), R11
-	PREFETCHT0 (R11)
-	INCQ       R8
-	CMPQ       R8, R9
+
+row1Plain:
+	IMULQ      8(SP), R12
+	ADDQ       (SP), R12
+	PREFETCHT0 (R12)
+	ADDQ       24(SP), R12
+	PREFETCHT0 (R12)
+	INCQ       R9
+	CMPQ       R9, R10
 	JNE        row1Fetched
-	MOVQ       R10, R11
+	MOVQ       R11, R12
 
 row1Next:
-	ADDQ $0x18, R11
-	CMPQ R11, 32(SP)
+	ADDQ $0x18, R12
+	CMPQ R12, 32(SP)
 	JNE  row1More
-	DECQ R8
+	DECQ R9
 	JMP  row1Found
 
 row1More:
-	MOVQ (R11), R12
-	CMPQ R12, 8(R11)
+	MOVQ (R12), R13
+	CMPQ R13, 8(R12)
 	JE   row1Next
-	MOVQ R12, R8
-	MOVQ 8(R11), R9
-	MOVQ R11, R10
+	MOVQ R13, R9
+	MOVQ 8(R12), R10
+	MOVQ R12, R11
 
 row1Found:
 row1Fetched:
 look1:
-	MOVQ 40(SP), R12
-	MOVL (R12)(BX*4), R11
-	CMPQ R11, DI
+	MOVL (DX)(SI*4), R12
+	CMPQ R12, R8
 	JAE  own1
 
 term1:
-	MOVQ    BX, R13
-	MOVQ    56(SP), R12
-	TESTQ   R12, R12
+	MOVQ    R12, R15
+	IMULQ   8(SP), R15
+	CMPQ    R15, 16(SP)
+	JG      failed
+	MOVQ    SI, R14
+	MOVQ    48(SP), R13
+	TESTQ   R13, R13
 	JZ      coefficient1
-	MOVWLZX (R12)(BX*2), R13
+	MOVWLZX (R13)(SI*2), R14
 
 coefficient1:
-	ANDQ         80(SP), R13
-	MOVQ         48(SP), R12
-	VMOVSS       (R12)(R13*4), X0
-	MOVQ         R11, R13
-	ANDQ         88(SP), R13
-	MOVQ         64(SP), R12
-	VMULSS       (R12)(R13*4), X0, X0
+	ANDQ   72(SP), R14
+	MOVQ   40(SP), R13
+	VMOVSS (R13)(R14*4), X0
+	MOVQ   56(SP), R13
+	TESTQ  R13, R13
+	JZ     times1
+	VMULSS (R13)(R12*4), X0, X0
+
+times1:
 	VBROADCASTSS X0, Y0
-	IMULQ        16(SP), R11
-	CMPQ         R11, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R11
-	VPMOVZXWD    (R11)(CX*2), Y2
+	ADDQ         (SP), R15
+	VPMOVZXWD    (R15)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VMULPS       Y2, Y0, Y2
 	VADDPS       Y2, Y1, Y1
-	INCQ         BX
+	INCQ         SI
 
 next1:
-	CMPQ  BX, SI
+	CMPQ  SI, DI
 	JL    row1
-	TESTQ DI, DI
+	TESTQ R8, R8
 	JNS   insert1
 
 store1:
 	VMOVUPS Y1, (AX)(CX*4)
-	MOVQ    stride+48(FP), BX
-	LEAQ    (AX)(BX*4), AX
+	MOVQ    stride+48(FP), SI
+	LEAQ    (AX)(SI*4), AX
 	JMP     lists1
 
 	// The row is the list's own, or the first above it.
 own1:
 	JNE  insert1
-	MOVQ $-1, DI
+	MOVQ $-1, R8
 	JMP  term1
 
 insert1:
-	MOVQ         DI, R11
-	ANDQ         96(SP), R11
-	MOVQ         72(SP), R12
-	VBROADCASTSS (R12)(R11*4), Y0
-	IMULQ        16(SP), DI
-	CMPQ         DI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), DI
-	VPMOVZXWD    (DI)(CX*2), Y2
+	MOVQ         R8, R12
+	ANDQ         80(SP), R12
+	MOVQ         64(SP), R13
+	VBROADCASTSS (R13)(R12*4), Y0
+	IMULQ        8(SP), R8
+	ADDQ         (SP), R8
+	VPMOVZXWD    (R8)(CX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VMULPS       Y2, Y0, Y2
 	VADDPS       Y2, Y1, Y1
-	INCQ         104(SP)
-	MOVQ         $-1, DI
-	CMPQ         BX, SI
+	INCQ         88(SP)
+	MOVQ         $-1, R8
+	CMPQ         SI, DI
 	JL           look1
 	JMP          store1
 
 failed:
-	MOVQ $-1, 104(SP)
+	MOVQ $-1, 88(SP)
 
 done:
-	MOVQ 104(SP), AX
+	MOVQ 88(SP), AX
 	MOVQ AX, inserted+216(FP)
 	VZEROUPPER
 	RET
@@ -4362,489 +4365,6 @@ next:
 	JMP       next
 
 done:
-	VZEROUPPER
-	RET
-
-// func sumAVX2(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, distance int) (added int)
-// Requires: AVX, CMOV, MMX+
-TEXT ·sumAVX2(SB), NOSPLIT, $32-152
-	MOVQ   sums_base+0(FP), AX
-	MOVQ   x_base+24(FP), CX
-	MOVQ   nodes_base+64(FP), DX
-	MOVQ   lengths_base+88(FP), BX
-	MOVQ   coefficients_base+112(FP), SI
-	MOVQ   columns+56(FP), DI
-	MOVQ   x_len+32(FP), R8
-	SUBQ   DI, R8
-	MOVQ   R8, (SP)
-	IMUL3Q $0x04, DI, R8
-	DECQ   R8
-	MOVQ   R8, 8(SP)
-	MOVQ   lengths_len+96(FP), R8
-	LEAQ   (BX)(R8*8), R8
-	MOVQ   R8, 16(SP)
-	MOVQ   $0x00000004, 24(SP)
-	TESTQ  SI, SI
-	JNZ    given
-	MOVQ   $0x00000000, 24(SP)
-	LEAQ   one<>+0(SB), SI
-
-given:
-	MOVQ    nodes_len+72(FP), R8
-	LEAQ    -4(DX)(R8*4), R8
-	MOVQ    distance+136(FP), R9
-	LEAQ    (DX)(R9*4), R9
-	CMPQ    R9, R8
-	CMOVQHI R8, R9
-	LEAQ    -8(DI), R10
-	CMPQ    DI, $0x08
-	JLE     lists1
-	CMPQ    DI, $0x10
-	JLE     lists2
-	CMPQ    DI, $0x18
-	JLE     lists3
-	CMPQ    DI, $0x20
-	JLE     lists4
-	CMPQ    DI, $0x28
-	JLE     lists5
-	CMPQ    DI, $0x30
-	JLE     lists6
-	CMPQ    DI, $0x38
-	JLE     lists7
-
-lists8:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	JMP    next8
-
-row8:
-	MOVL         (R9), R11
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R9), R11
-	CMPQ         R9, R8
-	CMOVQCS      R11, R9
-	MOVL         (DX), R11
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI), Y8
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Y8, Y9
-	VADDPS       Y9, Y0, Y0
-	VMULPS       32(R11), Y8, Y9
-	VADDPS       Y9, Y1, Y1
-	VMULPS       64(R11), Y8, Y9
-	VADDPS       Y9, Y2, Y2
-	VMULPS       96(R11), Y8, Y9
-	VADDPS       Y9, Y3, Y3
-	VMULPS       128(R11), Y8, Y9
-	VADDPS       Y9, Y4, Y4
-	VMULPS       160(R11), Y8, Y9
-	VADDPS       Y9, Y5, Y5
-	VMULPS       192(R11), Y8, Y9
-	VADDPS       Y9, Y6, Y6
-	VMULPS       (R11)(R10*4), Y8, Y8
-	VADDPS       Y8, Y7, Y7
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next8:
-	CMPQ    DX, DI
-	JB      row8
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, 192(AX)
-	VMOVUPS Y7, (AX)(R10*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists8
-
-lists7:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	JMP    next7
-
-row7:
-	MOVL         (R9), R11
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R9), R11
-	CMPQ         R9, R8
-	CMOVQCS      R11, R9
-	MOVL         (DX), R11
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI), Y7
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Y7, Y8
-	VADDPS       Y8, Y0, Y0
-	VMULPS       32(R11), Y7, Y8
-	VADDPS       Y8, Y1, Y1
-	VMULPS       64(R11), Y7, Y8
-	VADDPS       Y8, Y2, Y2
-	VMULPS       96(R11), Y7, Y8
-	VADDPS       Y8, Y3, Y3
-	VMULPS       128(R11), Y7, Y8
-	VADDPS       Y8, Y4, Y4
-	VMULPS       160(R11), Y7, Y8
-	VADDPS       Y8, Y5, Y5
-	VMULPS       (R11)(R10*4), Y7, Y7
-	VADDPS       Y7, Y6, Y6
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next7:
-	CMPQ    DX, DI
-	JB      row7
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, (AX)(R10*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists7
-
-lists6:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	JMP    next6
-
-row6:
-	MOVL         (R9), R11
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R9), R11
-	CMPQ         R9, R8
-	CMOVQCS      R11, R9
-	MOVL         (DX), R11
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI), Y6
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Y6, Y7
-	VADDPS       Y7, Y0, Y0
-	VMULPS       32(R11), Y6, Y7
-	VADDPS       Y7, Y1, Y1
-	VMULPS       64(R11), Y6, Y7
-	VADDPS       Y7, Y2, Y2
-	VMULPS       96(R11), Y6, Y7
-	VADDPS       Y7, Y3, Y3
-	VMULPS       128(R11), Y6, Y7
-	VADDPS       Y7, Y4, Y4
-	VMULPS       (R11)(R10*4), Y6, Y6
-	VADDPS       Y6, Y5, Y5
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next6:
-	CMPQ    DX, DI
-	JB      row6
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, (AX)(R10*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists6
-
-lists5:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	JMP    next5
-
-row5:
-	MOVL         (R9), R11
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R9), R11
-	CMPQ         R9, R8
-	CMOVQCS      R11, R9
-	MOVL         (DX), R11
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI), Y5
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Y5, Y6
-	VADDPS       Y6, Y0, Y0
-	VMULPS       32(R11), Y5, Y6
-	VADDPS       Y6, Y1, Y1
-	VMULPS       64(R11), Y5, Y6
-	VADDPS       Y6, Y2, Y2
-	VMULPS       96(R11), Y5, Y6
-	VADDPS       Y6, Y3, Y3
-	VMULPS       (R11)(R10*4), Y5, Y5
-	VADDPS       Y5, Y4, Y4
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next5:
-	CMPQ    DX, DI
-	JB      row5
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, (AX)(R10*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists5
-
-lists4:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	JMP    next4
-
-row4:
-	MOVL         (R9), R11
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R9), R11
-	CMPQ         R9, R8
-	CMOVQCS      R11, R9
-	MOVL         (DX), R11
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI), Y4
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Y4, Y5
-	VADDPS       Y5, Y0, Y0
-	VMULPS       32(R11), Y4, Y5
-	VADDPS       Y5, Y1, Y1
-	VMULPS       64(R11), Y4, Y5
-	VADDPS       Y5, Y2, Y2
-	VMULPS       (R11)(R10*4), Y4, Y4
-	VADDPS       Y4, Y3, Y3
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next4:
-	CMPQ    DX, DI
-	JB      row4
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, (AX)(R10*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists4
-
-lists3:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	JMP    next3
-
-row3:
-	MOVL         (R9), R11
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R9), R11
-	CMPQ         R9, R8
-	CMOVQCS      R11, R9
-	MOVL         (DX), R11
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI), Y3
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Y3, Y4
-	VADDPS       Y4, Y0, Y0
-	VMULPS       32(R11), Y3, Y4
-	VADDPS       Y4, Y1, Y1
-	VMULPS       (R11)(R10*4), Y3, Y3
-	VADDPS       Y3, Y2, Y2
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next3:
-	CMPQ    DX, DI
-	JB      row3
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, (AX)(R10*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists3
-
-lists2:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	JMP    next2
-
-row2:
-	MOVL         (R9), R11
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R9), R11
-	CMPQ         R9, R8
-	CMOVQCS      R11, R9
-	MOVL         (DX), R11
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI), Y2
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11), Y2, Y3
-	VADDPS       Y3, Y0, Y0
-	VMULPS       (R11)(R10*4), Y2, Y2
-	VADDPS       Y2, Y1, Y1
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next2:
-	CMPQ    DX, DI
-	JB      row2
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, (AX)(R10*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists2
-
-lists1:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	JMP    next1
-
-row1:
-	MOVL         (R9), R11
-	IMULQ        stride+48(FP), R11
-	LEAQ         (CX)(R11*4), R11
-	PREFETCHT0   (R11)
-	ADDQ         8(SP), R11
-	PREFETCHT0   (R11)
-	LEAQ         4(R9), R11
-	CMPQ         R9, R8
-	CMOVQCS      R11, R9
-	MOVL         (DX), R11
-	IMULQ        stride+48(FP), R11
-	CMPQ         R11, (SP)
-	JG           done
-	VBROADCASTSS (SI), Y1
-	LEAQ         (CX)(R11*4), R11
-	VMULPS       (R11)(R10*4), Y1, Y1
-	VADDPS       Y1, Y0, Y0
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next1:
-	CMPQ    DX, DI
-	JB      row1
-	VMOVUPS Y0, (AX)(R10*4)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists1
-
-done:
-	MOVQ nodes_base+64(FP), R8
-	SUBQ R8, DX
-	SHRQ $0x02, DX
-	MOVQ DX, added+144(FP)
 	VZEROUPPER
 	RET
 
@@ -5758,83 +5278,75 @@ fold:
 
 // func sumListsFloat32AVX512(sums []float32, x []float32, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·sumListsFloat32AVX512(SB), NOSPLIT, $112-224
+TEXT ·sumListsFloat32AVX512(SB), NOSPLIT, $96-224
 	MOVQ   sums_base+0(FP), AX
-	MOVQ   $0x00000000, 104(SP)
+	MOVQ   $0x00000000, 88(SP)
 	MOVQ   x_base+24(FP), CX
-	MOVQ   CX, 8(SP)
+	MOVQ   CX, (SP)
 	MOVQ   columns+56(FP), CX
 	MOVQ   stride+48(FP), DX
 	IMUL3Q $0x04, DX, DX
-	MOVQ   DX, 16(SP)
+	MOVQ   DX, 8(SP)
 	MOVQ   x_len+32(FP), DX
 	SUBQ   CX, DX
 	IMUL3Q $0x04, DX, DX
-	MOVQ   DX, 24(SP)
+	MOVQ   DX, 16(SP)
 	IMUL3Q $0x04, CX, DX
 	DECQ   DX
-	MOVQ   DX, (SP)
+	MOVQ   DX, 24(SP)
 	MOVQ   nodes_base+88(FP), DX
-	MOVQ   DX, 40(SP)
-	MOVQ   codes_base+136(FP), DX
-	MOVQ   DX, 56(SP)
-	MOVQ   edges_base+112(FP), DX
-	MOVQ   $-1, 80(SP)
-	TESTQ  DX, DX
+	MOVQ   codes_base+136(FP), BX
+	MOVQ   BX, 48(SP)
+	MOVQ   factors_base+160(FP), BX
+	MOVQ   BX, 56(SP)
+	MOVQ   edges_base+112(FP), BX
+	MOVQ   $-1, 72(SP)
+	TESTQ  BX, BX
 	JNZ    edgesGiven
-	LEAQ   one<>+0(SB), DX
-	MOVQ   $0x00000000, 80(SP)
+	LEAQ   one<>+0(SB), BX
+	MOVQ   $0x00000000, 72(SP)
 
 edgesGiven:
-	MOVQ  DX, 48(SP)
-	MOVQ  factors_base+160(FP), DX
-	MOVQ  $-1, 88(SP)
-	TESTQ DX, DX
-	JNZ   factorsGiven
-	LEAQ  one<>+0(SB), DX
-	MOVQ  $0x00000000, 88(SP)
-
-factorsGiven:
-	MOVQ  DX, 64(SP)
-	MOVQ  selves_base+184(FP), DX
-	MOVQ  $-1, 96(SP)
-	TESTQ DX, DX
+	MOVQ  BX, 40(SP)
+	MOVQ  selves_base+184(FP), BX
+	MOVQ  $-1, 80(SP)
+	TESTQ BX, BX
 	JNZ   selvesGiven
-	LEAQ  one<>+0(SB), DX
-	MOVQ  $0x00000000, 96(SP)
+	LEAQ  one<>+0(SB), BX
+	MOVQ  $0x00000000, 80(SP)
 
 selvesGiven:
-	MOVQ   DX, 72(SP)
-	MOVQ   lists_base+64(FP), DX
-	MOVQ   lists_len+72(FP), BX
-	IMUL3Q $0x18, BX, BX
-	ADDQ   DX, BX
-	MOVQ   BX, 32(SP)
-	LEAQ   -1(CX), BX
-	ANDQ   $0x0f, BX
-	INCQ   BX
+	MOVQ   BX, 64(SP)
+	MOVQ   lists_base+64(FP), BX
+	MOVQ   lists_len+72(FP), SI
+	IMUL3Q $0x18, SI, SI
+	ADDQ   BX, SI
+	MOVQ   SI, 32(SP)
+	LEAQ   -1(CX), SI
+	ANDQ   $0x0f, SI
+	INCQ   SI
 	MOVL   $0x0000ffff, CX
-	BZHIQ  BX, CX, CX
+	BZHIQ  SI, CX, CX
 	KMOVW  CX, K1
-	LEAQ   -24(DX), R9
-	XORQ   DI, DI
+	LEAQ   -24(BX), R10
 	XORQ   R8, R8
-	MOVQ   R9, CX
+	XORQ   R9, R9
+	MOVQ   R10, CX
 
 firstNext:
 	ADDQ $0x18, CX
 	CMPQ CX, 32(SP)
 	JNE  firstMore
-	DECQ DI
+	DECQ R8
 	JMP  firstFound
 
 firstMore:
-	MOVQ (CX), BX
-	CMPQ BX, 8(CX)
+	MOVQ (CX), SI
+	CMPQ SI, 8(CX)
 	JE   firstNext
-	MOVQ BX, DI
-	MOVQ 8(CX), R8
-	MOVQ CX, R9
+	MOVQ SI, R8
+	MOVQ 8(CX), R9
+	MOVQ CX, R10
 
 firstFound:
 	// Fetch the first rows.
@@ -5844,36 +5356,37 @@ ahead:
 	TESTQ      CX, CX
 	JZ         fetched
 	DECQ       CX
-	MOVQ       40(SP), SI
-	MOVL       (SI)(DI*4), BX
-	MOVQ       BX, SI
-	ANDQ       88(SP), SI
-	MOVQ       64(SP), R10
-	PREFETCHT0 (R10)(SI*4)
-	IMULQ      16(SP), BX
-	ADDQ       8(SP), BX
-	PREFETCHT0 (BX)
-	ADDQ       (SP), BX
-	PREFETCHT0 (BX)
-	INCQ       DI
-	CMPQ       DI, R8
+	MOVL       (DX)(R8*4), SI
+	MOVQ       56(SP), DI
+	TESTQ      DI, DI
+	JZ         warmPlain
+	PREFETCHT0 (DI)(SI*4)
+
+warmPlain:
+	IMULQ      8(SP), SI
+	ADDQ       (SP), SI
+	PREFETCHT0 (SI)
+	ADDQ       24(SP), SI
+	PREFETCHT0 (SI)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        warmFetched
-	MOVQ       R9, BX
+	MOVQ       R10, SI
 
 warmNext:
-	ADDQ $0x18, BX
-	CMPQ BX, 32(SP)
+	ADDQ $0x18, SI
+	CMPQ SI, 32(SP)
 	JNE  warmMore
-	DECQ DI
+	DECQ R8
 	JMP  warmFound
 
 warmMore:
-	MOVQ (BX), SI
-	CMPQ SI, 8(BX)
+	MOVQ (SI), DI
+	CMPQ DI, 8(SI)
 	JE   warmNext
-	MOVQ SI, DI
-	MOVQ 8(BX), R8
-	MOVQ BX, R9
+	MOVQ DI, R8
+	MOVQ 8(SI), R9
+	MOVQ SI, R10
 
 warmFound:
 warmFetched:
@@ -5897,12 +5410,12 @@ fetched:
 	JLE  lists7
 
 lists8:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -5914,94 +5427,97 @@ lists8:
 	JMP    next8
 
 row8:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row8Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	PREFETCHT0 192(R10)
-	PREFETCHT0 256(R10)
-	PREFETCHT0 320(R10)
-	PREFETCHT0 384(R10)
-	PREFETCHT0 448(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row8Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	PREFETCHT0 256(R11)
+	PREFETCHT0 320(R11)
+	PREFETCHT0 384(R11)
+	PREFETCHT0 448(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row8Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row8Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row8More
-	DECQ DI
+	DECQ R8
 	JMP  row8Found
 
 row8More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row8Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row8Found:
 row8Fetched:
 look8:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own8
 
 term8:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient8
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient8:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times8
+	VMULSS (R12)(R11*4), X0, X0
+
+times8:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VMULPS       (R10), Z0, Z9
+	ADDQ         (SP), R14
+	VMULPS       (R14), Z0, Z9
 	VADDPS       Z9, Z1, Z1
-	VMULPS       64(R10), Z0, Z9
+	VMULPS       64(R14), Z0, Z9
 	VADDPS       Z9, Z2, Z2
-	VMULPS       128(R10), Z0, Z9
+	VMULPS       128(R14), Z0, Z9
 	VADDPS       Z9, Z3, Z3
-	VMULPS       192(R10), Z0, Z9
+	VMULPS       192(R14), Z0, Z9
 	VADDPS       Z9, Z4, Z4
-	VMULPS       256(R10), Z0, Z9
+	VMULPS       256(R14), Z0, Z9
 	VADDPS       Z9, Z5, Z5
-	VMULPS       320(R10), Z0, Z9
+	VMULPS       320(R14), Z0, Z9
 	VADDPS       Z9, Z6, Z6
-	VMULPS       384(R10), Z0, Z9
+	VMULPS       384(R14), Z0, Z9
 	VADDPS       Z9, Z7, Z7
-	VMULPS.Z     448(R10), Z0, K1, Z0
+	VMULPS.Z     448(R14), Z0, K1, Z0
 	VADDPS       Z0, Z8, Z8
 	INCQ         CX
 
 next8:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row8
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert8
 
 store8:
@@ -6020,47 +5536,45 @@ store8:
 	// The row is the list's own, or the first above it.
 own8:
 	JNE  insert8
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term8
 
 insert8:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VMULPS       (SI), Z0, Z9
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VMULPS       (DI), Z0, Z9
 	VADDPS       Z9, Z1, Z1
-	VMULPS       64(SI), Z0, Z9
+	VMULPS       64(DI), Z0, Z9
 	VADDPS       Z9, Z2, Z2
-	VMULPS       128(SI), Z0, Z9
+	VMULPS       128(DI), Z0, Z9
 	VADDPS       Z9, Z3, Z3
-	VMULPS       192(SI), Z0, Z9
+	VMULPS       192(DI), Z0, Z9
 	VADDPS       Z9, Z4, Z4
-	VMULPS       256(SI), Z0, Z9
+	VMULPS       256(DI), Z0, Z9
 	VADDPS       Z9, Z5, Z5
-	VMULPS       320(SI), Z0, Z9
+	VMULPS       320(DI), Z0, Z9
 	VADDPS       Z9, Z6, Z6
-	VMULPS       384(SI), Z0, Z9
+	VMULPS       384(DI), Z0, Z9
 	VADDPS       Z9, Z7, Z7
-	VMULPS.Z     448(SI), Z0, K1, Z0
+	VMULPS.Z     448(DI), Z0, K1, Z0
 	VADDPS       Z0, Z8, Z8
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look8
 	JMP          store8
 
 lists7:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -6071,91 +5585,94 @@ lists7:
 	JMP    next7
 
 row7:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row7Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	PREFETCHT0 192(R10)
-	PREFETCHT0 256(R10)
-	PREFETCHT0 320(R10)
-	PREFETCHT0 384(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row7Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	PREFETCHT0 256(R11)
+	PREFETCHT0 320(R11)
+	PREFETCHT0 384(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row7Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row7Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row7More
-	DECQ DI
+	DECQ R8
 	JMP  row7Found
 
 row7More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row7Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row7Found:
 row7Fetched:
 look7:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own7
 
 term7:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient7
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient7:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times7
+	VMULSS (R12)(R11*4), X0, X0
+
+times7:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VMULPS       (R10), Z0, Z8
+	ADDQ         (SP), R14
+	VMULPS       (R14), Z0, Z8
 	VADDPS       Z8, Z1, Z1
-	VMULPS       64(R10), Z0, Z8
+	VMULPS       64(R14), Z0, Z8
 	VADDPS       Z8, Z2, Z2
-	VMULPS       128(R10), Z0, Z8
+	VMULPS       128(R14), Z0, Z8
 	VADDPS       Z8, Z3, Z3
-	VMULPS       192(R10), Z0, Z8
+	VMULPS       192(R14), Z0, Z8
 	VADDPS       Z8, Z4, Z4
-	VMULPS       256(R10), Z0, Z8
+	VMULPS       256(R14), Z0, Z8
 	VADDPS       Z8, Z5, Z5
-	VMULPS       320(R10), Z0, Z8
+	VMULPS       320(R14), Z0, Z8
 	VADDPS       Z8, Z6, Z6
-	VMULPS.Z     384(R10), Z0, K1, Z0
+	VMULPS.Z     384(R14), Z0, K1, Z0
 	VADDPS       Z0, Z7, Z7
 	INCQ         CX
 
 next7:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row7
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert7
 
 store7:
@@ -6173,45 +5690,43 @@ store7:
 	// The row is the list's own, or the first above it.
 own7:
 	JNE  insert7
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term7
 
 insert7:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VMULPS       (SI), Z0, Z8
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VMULPS       (DI), Z0, Z8
 	VADDPS       Z8, Z1, Z1
-	VMULPS       64(SI), Z0, Z8
+	VMULPS       64(DI), Z0, Z8
 	VADDPS       Z8, Z2, Z2
-	VMULPS       128(SI), Z0, Z8
+	VMULPS       128(DI), Z0, Z8
 	VADDPS       Z8, Z3, Z3
-	VMULPS       192(SI), Z0, Z8
+	VMULPS       192(DI), Z0, Z8
 	VADDPS       Z8, Z4, Z4
-	VMULPS       256(SI), Z0, Z8
+	VMULPS       256(DI), Z0, Z8
 	VADDPS       Z8, Z5, Z5
-	VMULPS       320(SI), Z0, Z8
+	VMULPS       320(DI), Z0, Z8
 	VADDPS       Z8, Z6, Z6
-	VMULPS.Z     384(SI), Z0, K1, Z0
+	VMULPS.Z     384(DI), Z0, K1, Z0
 	VADDPS       Z0, Z7, Z7
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look7
 	JMP          store7
 
 lists6:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -6221,88 +5736,91 @@ lists6:
 	JMP    next6
 
 row6:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row6Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	PREFETCHT0 192(R10)
-	PREFETCHT0 256(R10)
-	PREFETCHT0 320(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row6Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	PREFETCHT0 256(R11)
+	PREFETCHT0 320(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row6Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row6Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row6More
-	DECQ DI
+	DECQ R8
 	JMP  row6Found
 
 row6More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row6Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row6Found:
 row6Fetched:
 look6:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own6
 
 term6:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient6
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient6:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times6
+	VMULSS (R12)(R11*4), X0, X0
+
+times6:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VMULPS       (R10), Z0, Z7
+	ADDQ         (SP), R14
+	VMULPS       (R14), Z0, Z7
 	VADDPS       Z7, Z1, Z1
-	VMULPS       64(R10), Z0, Z7
+	VMULPS       64(R14), Z0, Z7
 	VADDPS       Z7, Z2, Z2
-	VMULPS       128(R10), Z0, Z7
+	VMULPS       128(R14), Z0, Z7
 	VADDPS       Z7, Z3, Z3
-	VMULPS       192(R10), Z0, Z7
+	VMULPS       192(R14), Z0, Z7
 	VADDPS       Z7, Z4, Z4
-	VMULPS       256(R10), Z0, Z7
+	VMULPS       256(R14), Z0, Z7
 	VADDPS       Z7, Z5, Z5
-	VMULPS.Z     320(R10), Z0, K1, Z0
+	VMULPS.Z     320(R14), Z0, K1, Z0
 	VADDPS       Z0, Z6, Z6
 	INCQ         CX
 
 next6:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row6
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert6
 
 store6:
@@ -6319,43 +5837,41 @@ store6:
 	// The row is the list's own, or the first above it.
 own6:
 	JNE  insert6
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term6
 
 insert6:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VMULPS       (SI), Z0, Z7
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VMULPS       (DI), Z0, Z7
 	VADDPS       Z7, Z1, Z1
-	VMULPS       64(SI), Z0, Z7
+	VMULPS       64(DI), Z0, Z7
 	VADDPS       Z7, Z2, Z2
-	VMULPS       128(SI), Z0, Z7
+	VMULPS       128(DI), Z0, Z7
 	VADDPS       Z7, Z3, Z3
-	VMULPS       192(SI), Z0, Z7
+	VMULPS       192(DI), Z0, Z7
 	VADDPS       Z7, Z4, Z4
-	VMULPS       256(SI), Z0, Z7
+	VMULPS       256(DI), Z0, Z7
 	VADDPS       Z7, Z5, Z5
-	VMULPS.Z     320(SI), Z0, K1, Z0
+	VMULPS.Z     320(DI), Z0, K1, Z0
 	VADDPS       Z0, Z6, Z6
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look6
 	JMP          store6
 
 lists5:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -6364,85 +5880,88 @@ lists5:
 	JMP    next5
 
 row5:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row5Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	PREFETCHT0 192(R10)
-	PREFETCHT0 256(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row5Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	PREFETCHT0 256(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row5Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row5Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row5More
-	DECQ DI
+	DECQ R8
 	JMP  row5Found
 
 row5More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row5Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row5Found:
 row5Fetched:
 look5:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own5
 
 term5:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient5
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient5:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times5
+	VMULSS (R12)(R11*4), X0, X0
+
+times5:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VMULPS       (R10), Z0, Z6
+	ADDQ         (SP), R14
+	VMULPS       (R14), Z0, Z6
 	VADDPS       Z6, Z1, Z1
-	VMULPS       64(R10), Z0, Z6
+	VMULPS       64(R14), Z0, Z6
 	VADDPS       Z6, Z2, Z2
-	VMULPS       128(R10), Z0, Z6
+	VMULPS       128(R14), Z0, Z6
 	VADDPS       Z6, Z3, Z3
-	VMULPS       192(R10), Z0, Z6
+	VMULPS       192(R14), Z0, Z6
 	VADDPS       Z6, Z4, Z4
-	VMULPS.Z     256(R10), Z0, K1, Z0
+	VMULPS.Z     256(R14), Z0, K1, Z0
 	VADDPS       Z0, Z5, Z5
 	INCQ         CX
 
 next5:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row5
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert5
 
 store5:
@@ -6458,41 +5977,39 @@ store5:
 	// The row is the list's own, or the first above it.
 own5:
 	JNE  insert5
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term5
 
 insert5:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VMULPS       (SI), Z0, Z6
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VMULPS       (DI), Z0, Z6
 	VADDPS       Z6, Z1, Z1
-	VMULPS       64(SI), Z0, Z6
+	VMULPS       64(DI), Z0, Z6
 	VADDPS       Z6, Z2, Z2
-	VMULPS       128(SI), Z0, Z6
+	VMULPS       128(DI), Z0, Z6
 	VADDPS       Z6, Z3, Z3
-	VMULPS       192(SI), Z0, Z6
+	VMULPS       192(DI), Z0, Z6
 	VADDPS       Z6, Z4, Z4
-	VMULPS.Z     256(SI), Z0, K1, Z0
+	VMULPS.Z     256(DI), Z0, K1, Z0
 	VADDPS       Z0, Z5, Z5
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look5
 	JMP          store5
 
 lists4:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -6500,82 +6017,85 @@ lists4:
 	JMP    next4
 
 row4:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row4Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	PREFETCHT0 192(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row4Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row4Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row4Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row4More
-	DECQ DI
+	DECQ R8
 	JMP  row4Found
 
 row4More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row4Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row4Found:
 row4Fetched:
 look4:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own4
 
 term4:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient4
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient4:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times4
+	VMULSS (R12)(R11*4), X0, X0
+
+times4:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VMULPS       (R10), Z0, Z5
+	ADDQ         (SP), R14
+	VMULPS       (R14), Z0, Z5
 	VADDPS       Z5, Z1, Z1
-	VMULPS       64(R10), Z0, Z5
+	VMULPS       64(R14), Z0, Z5
 	VADDPS       Z5, Z2, Z2
-	VMULPS       128(R10), Z0, Z5
+	VMULPS       128(R14), Z0, Z5
 	VADDPS       Z5, Z3, Z3
-	VMULPS.Z     192(R10), Z0, K1, Z0
+	VMULPS.Z     192(R14), Z0, K1, Z0
 	VADDPS       Z0, Z4, Z4
 	INCQ         CX
 
 next4:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row4
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert4
 
 store4:
@@ -6590,118 +6110,119 @@ store4:
 	// The row is the list's own, or the first above it.
 own4:
 	JNE  insert4
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term4
 
 insert4:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VMULPS       (SI), Z0, Z5
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VMULPS       (DI), Z0, Z5
 	VADDPS       Z5, Z1, Z1
-	VMULPS       64(SI), Z0, Z5
+	VMULPS       64(DI), Z0, Z5
 	VADDPS       Z5, Z2, Z2
-	VMULPS       128(SI), Z0, Z5
+	VMULPS       128(DI), Z0, Z5
 	VADDPS       Z5, Z3, Z3
-	VMULPS.Z     192(SI), Z0, K1, Z0
+	VMULPS.Z     192(DI), Z0, K1, Z0
 	VADDPS       Z0, Z4, Z4
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look4
 	JMP          store4
 
 lists3:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	JMP    next3
 
 row3:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row3Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row3Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row3Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row3Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row3More
-	DECQ DI
+	DECQ R8
 	JMP  row3Found
 
 row3More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row3Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row3Found:
 row3Fetched:
 look3:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own3
 
 term3:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient3
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient3:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times3
+	VMULSS (R12)(R11*4), X0, X0
+
+times3:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VMULPS       (R10), Z0, Z4
+	ADDQ         (SP), R14
+	VMULPS       (R14), Z0, Z4
 	VADDPS       Z4, Z1, Z1
-	VMULPS       64(R10), Z0, Z4
+	VMULPS       64(R14), Z0, Z4
 	VADDPS       Z4, Z2, Z2
-	VMULPS.Z     128(R10), Z0, K1, Z0
+	VMULPS.Z     128(R14), Z0, K1, Z0
 	VADDPS       Z0, Z3, Z3
 	INCQ         CX
 
 next3:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row3
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert3
 
 store3:
@@ -6715,112 +6236,113 @@ store3:
 	// The row is the list's own, or the first above it.
 own3:
 	JNE  insert3
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term3
 
 insert3:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VMULPS       (SI), Z0, Z4
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VMULPS       (DI), Z0, Z4
 	VADDPS       Z4, Z1, Z1
-	VMULPS       64(SI), Z0, Z4
+	VMULPS       64(DI), Z0, Z4
 	VADDPS       Z4, Z2, Z2
-	VMULPS.Z     128(SI), Z0, K1, Z0
+	VMULPS.Z     128(DI), Z0, K1, Z0
 	VADDPS       Z0, Z3, Z3
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look3
 	JMP          store3
 
 lists2:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	JMP    next2
 
 row2:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row2Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row2Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row2Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row2Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row2More
-	DECQ DI
+	DECQ R8
 	JMP  row2Found
 
 row2More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row2Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row2Found:
 row2Fetched:
 look2:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own2
 
 term2:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient2
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient2:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times2
+	VMULSS (R12)(R11*4), X0, X0
+
+times2:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VMULPS       (R10), Z0, Z3
+	ADDQ         (SP), R14
+	VMULPS       (R14), Z0, Z3
 	VADDPS       Z3, Z1, Z1
-	VMULPS.Z     64(R10), Z0, K1, Z0
+	VMULPS.Z     64(R14), Z0, K1, Z0
 	VADDPS       Z0, Z2, Z2
 	INCQ         CX
 
 next2:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row2
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert2
 
 store2:
@@ -6833,106 +6355,107 @@ store2:
 	// The row is the list's own, or the first above it.
 own2:
 	JNE  insert2
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term2
 
 insert2:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VMULPS       (SI), Z0, Z3
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VMULPS       (DI), Z0, Z3
 	VADDPS       Z3, Z1, Z1
-	VMULPS.Z     64(SI), Z0, K1, Z0
+	VMULPS.Z     64(DI), Z0, K1, Z0
 	VADDPS       Z0, Z2, Z2
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look2
 	JMP          store2
 
 lists1:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	JMP    next1
 
 row1:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row1Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row1Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row1Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row1Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row1More
-	DECQ DI
+	DECQ R8
 	JMP  row1Found
 
 row1More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row1Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row1Found:
 row1Fetched:
 look1:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own1
 
 term1:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient1
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient1:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times1
+	VMULSS (R12)(R11*4), X0, X0
+
+times1:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VMULPS.Z     (R10), Z0, K1, Z0
+	ADDQ         (SP), R14
+	VMULPS.Z     (R14), Z0, K1, Z0
 	VADDPS       Z0, Z1, Z1
 	INCQ         CX
 
 next1:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row1
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert1
 
 store1:
@@ -6944,31 +6467,29 @@ store1:
 	// The row is the list's own, or the first above it.
 own1:
 	JNE  insert1
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term1
 
 insert1:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VMULPS.Z     (SI), Z0, K1, Z0
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VMULPS.Z     (DI), Z0, K1, Z0
 	VADDPS       Z0, Z1, Z1
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look1
 	JMP          store1
 
 failed:
-	MOVQ $-1, 104(SP)
+	MOVQ $-1, 88(SP)
 
 done:
-	MOVQ 104(SP), AX
+	MOVQ 88(SP), AX
 	MOVQ AX, inserted+216(FP)
 	VZEROUPPER
 	RET
@@ -7058,83 +6579,75 @@ done:
 
 // func sumListsFloat16AVX512(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·sumListsFloat16AVX512(SB), NOSPLIT, $112-224
+TEXT ·sumListsFloat16AVX512(SB), NOSPLIT, $96-224
 	MOVQ   sums_base+0(FP), AX
-	MOVQ   $0x00000000, 104(SP)
+	MOVQ   $0x00000000, 88(SP)
 	MOVQ   x_base+24(FP), CX
-	MOVQ   CX, 8(SP)
+	MOVQ   CX, (SP)
 	MOVQ   columns+56(FP), CX
 	MOVQ   stride+48(FP), DX
 	IMUL3Q $0x02, DX, DX
-	MOVQ   DX, 16(SP)
+	MOVQ   DX, 8(SP)
 	MOVQ   x_len+32(FP), DX
 	SUBQ   CX, DX
 	IMUL3Q $0x02, DX, DX
-	MOVQ   DX, 24(SP)
+	MOVQ   DX, 16(SP)
 	IMUL3Q $0x02, CX, DX
 	DECQ   DX
-	MOVQ   DX, (SP)
+	MOVQ   DX, 24(SP)
 	MOVQ   nodes_base+88(FP), DX
-	MOVQ   DX, 40(SP)
-	MOVQ   codes_base+136(FP), DX
-	MOVQ   DX, 56(SP)
-	MOVQ   edges_base+112(FP), DX
-	MOVQ   $-1, 80(SP)
-	TESTQ  DX, DX
+	MOVQ   codes_base+136(FP), BX
+	MOVQ   BX, 48(SP)
+	MOVQ   factors_base+160(FP), BX
+	MOVQ   BX, 56(SP)
+	MOVQ   edges_base+112(FP), BX
+	MOVQ   $-1, 72(SP)
+	TESTQ  BX, BX
 	JNZ    edgesGiven
-	LEAQ   one<>+0(SB), DX
-	MOVQ   $0x00000000, 80(SP)
+	LEAQ   one<>+0(SB), BX
+	MOVQ   $0x00000000, 72(SP)
 
 edgesGiven:
-	MOVQ  DX, 48(SP)
-	MOVQ  factors_base+160(FP), DX
-	MOVQ  $-1, 88(SP)
-	TESTQ DX, DX
-	JNZ   factorsGiven
-	LEAQ  one<>+0(SB), DX
-	MOVQ  $0x00000000, 88(SP)
-
-factorsGiven:
-	MOVQ  DX, 64(SP)
-	MOVQ  selves_base+184(FP), DX
-	MOVQ  $-1, 96(SP)
-	TESTQ DX, DX
+	MOVQ  BX, 40(SP)
+	MOVQ  selves_base+184(FP), BX
+	MOVQ  $-1, 80(SP)
+	TESTQ BX, BX
 	JNZ   selvesGiven
-	LEAQ  one<>+0(SB), DX
-	MOVQ  $0x00000000, 96(SP)
+	LEAQ  one<>+0(SB), BX
+	MOVQ  $0x00000000, 80(SP)
 
 selvesGiven:
-	MOVQ   DX, 72(SP)
-	MOVQ   lists_base+64(FP), DX
-	MOVQ   lists_len+72(FP), BX
-	IMUL3Q $0x18, BX, BX
-	ADDQ   DX, BX
-	MOVQ   BX, 32(SP)
-	LEAQ   -1(CX), BX
-	ANDQ   $0x0f, BX
-	INCQ   BX
+	MOVQ   BX, 64(SP)
+	MOVQ   lists_base+64(FP), BX
+	MOVQ   lists_len+72(FP), SI
+	IMUL3Q $0x18, SI, SI
+	ADDQ   BX, SI
+	MOVQ   SI, 32(SP)
+	LEAQ   -1(CX), SI
+	ANDQ   $0x0f, SI
+	INCQ   SI
 	MOVL   $0x0000ffff, CX
-	BZHIQ  BX, CX, CX
+	BZHIQ  SI, CX, CX
 	KMOVW  CX, K1
-	LEAQ   -24(DX), R9
-	XORQ   DI, DI
+	LEAQ   -24(BX), R10
 	XORQ   R8, R8
-	MOVQ   R9, CX
+	XORQ   R9, R9
+	MOVQ   R10, CX
 
 firstNext:
 	ADDQ $0x18, CX
 	CMPQ CX, 32(SP)
 	JNE  firstMore
-	DECQ DI
+	DECQ R8
 	JMP  firstFound
 
 firstMore:
-	MOVQ (CX), BX
-	CMPQ BX, 8(CX)
+	MOVQ (CX), SI
+	CMPQ SI, 8(CX)
 	JE   firstNext
-	MOVQ BX, DI
-	MOVQ 8(CX), R8
-	MOVQ CX, R9
+	MOVQ SI, R8
+	MOVQ 8(CX), R9
+	MOVQ CX, R10
 
 firstFound:
 	// Fetch the first rows.
@@ -7144,36 +6657,37 @@ ahead:
 	TESTQ      CX, CX
 	JZ         fetched
 	DECQ       CX
-	MOVQ       40(SP), SI
-	MOVL       (SI)(DI*4), BX
-	MOVQ       BX, SI
-	ANDQ       88(SP), SI
-	MOVQ       64(SP), R10
-	PREFETCHT0 (R10)(SI*4)
-	IMULQ      16(SP), BX
-	ADDQ       8(SP), BX
-	PREFETCHT0 (BX)
-	ADDQ       (SP), BX
-	PREFETCHT0 (BX)
-	INCQ       DI
-	CMPQ       DI, R8
+	MOVL       (DX)(R8*4), SI
+	MOVQ       56(SP), DI
+	TESTQ      DI, DI
+	JZ         warmPlain
+	PREFETCHT0 (DI)(SI*4)
+
+warmPlain:
+	IMULQ      8(SP), SI
+	ADDQ       (SP), SI
+	PREFETCHT0 (SI)
+	ADDQ       24(SP), SI
+	PREFETCHT0 (SI)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        warmFetched
-	MOVQ       R9, BX
+	MOVQ       R10, SI
 
 warmNext:
-	ADDQ $0x18, BX
-	CMPQ BX, 32(SP)
+	ADDQ $0x18, SI
+	CMPQ SI, 32(SP)
 	JNE  warmMore
-	DECQ DI
+	DECQ R8
 	JMP  warmFound
 
 warmMore:
-	MOVQ (BX), SI
-	CMPQ SI, 8(BX)
+	MOVQ (SI), DI
+	CMPQ DI, 8(SI)
 	JE   warmNext
-	MOVQ SI, DI
-	MOVQ 8(BX), R8
-	MOVQ BX, R9
+	MOVQ DI, R8
+	MOVQ 8(SI), R9
+	MOVQ SI, R10
 
 warmFound:
 warmFetched:
@@ -7197,12 +6711,12 @@ fetched:
 	JLE  lists7
 
 lists8:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -7214,98 +6728,101 @@ lists8:
 	JMP    next8
 
 row8:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row8Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	PREFETCHT0 192(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row8Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row8Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row8Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row8More
-	DECQ DI
+	DECQ R8
 	JMP  row8Found
 
 row8More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row8Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row8Found:
 row8Fetched:
 look8:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own8
 
 term8:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient8
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient8:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times8
+	VMULSS (R12)(R11*4), X0, X0
+
+times8:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VCVTPH2PS    (R10), Z9
+	ADDQ         (SP), R14
+	VCVTPH2PS    (R14), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z1, Z1
-	VCVTPH2PS    32(R10), Z9
+	VCVTPH2PS    32(R14), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z2, Z2
-	VCVTPH2PS    64(R10), Z9
+	VCVTPH2PS    64(R14), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z3, Z3
-	VCVTPH2PS    96(R10), Z9
+	VCVTPH2PS    96(R14), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z4, Z4
-	VCVTPH2PS    128(R10), Z9
+	VCVTPH2PS    128(R14), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z5, Z5
-	VCVTPH2PS    160(R10), Z9
+	VCVTPH2PS    160(R14), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z6, Z6
-	VCVTPH2PS    192(R10), Z9
+	VCVTPH2PS    192(R14), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z7, Z7
-	VCVTPH2PS.Z  224(R10), K1, Z9
+	VCVTPH2PS.Z  224(R14), K1, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z8, Z8
 	INCQ         CX
 
 next8:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row8
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert8
 
 store8:
@@ -7324,55 +6841,53 @@ store8:
 	// The row is the list's own, or the first above it.
 own8:
 	JNE  insert8
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term8
 
 insert8:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VCVTPH2PS    (SI), Z9
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VCVTPH2PS    (DI), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z1, Z1
-	VCVTPH2PS    32(SI), Z9
+	VCVTPH2PS    32(DI), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z2, Z2
-	VCVTPH2PS    64(SI), Z9
+	VCVTPH2PS    64(DI), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z3, Z3
-	VCVTPH2PS    96(SI), Z9
+	VCVTPH2PS    96(DI), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z4, Z4
-	VCVTPH2PS    128(SI), Z9
+	VCVTPH2PS    128(DI), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z5, Z5
-	VCVTPH2PS    160(SI), Z9
+	VCVTPH2PS    160(DI), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z6, Z6
-	VCVTPH2PS    192(SI), Z9
+	VCVTPH2PS    192(DI), Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z7, Z7
-	VCVTPH2PS.Z  224(SI), K1, Z9
+	VCVTPH2PS.Z  224(DI), K1, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z8, Z8
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look8
 	JMP          store8
 
 lists7:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -7383,95 +6898,98 @@ lists7:
 	JMP    next7
 
 row7:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row7Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	PREFETCHT0 192(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row7Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row7Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row7Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row7More
-	DECQ DI
+	DECQ R8
 	JMP  row7Found
 
 row7More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row7Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row7Found:
 row7Fetched:
 look7:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own7
 
 term7:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient7
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient7:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times7
+	VMULSS (R12)(R11*4), X0, X0
+
+times7:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VCVTPH2PS    (R10), Z8
+	ADDQ         (SP), R14
+	VCVTPH2PS    (R14), Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z1, Z1
-	VCVTPH2PS    32(R10), Z8
+	VCVTPH2PS    32(R14), Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z2, Z2
-	VCVTPH2PS    64(R10), Z8
+	VCVTPH2PS    64(R14), Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z3, Z3
-	VCVTPH2PS    96(R10), Z8
+	VCVTPH2PS    96(R14), Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z4, Z4
-	VCVTPH2PS    128(R10), Z8
+	VCVTPH2PS    128(R14), Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z5, Z5
-	VCVTPH2PS    160(R10), Z8
+	VCVTPH2PS    160(R14), Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z6, Z6
-	VCVTPH2PS.Z  192(R10), K1, Z8
+	VCVTPH2PS.Z  192(R14), K1, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z7, Z7
 	INCQ         CX
 
 next7:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row7
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert7
 
 store7:
@@ -7489,52 +7007,50 @@ store7:
 	// The row is the list's own, or the first above it.
 own7:
 	JNE  insert7
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term7
 
 insert7:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VCVTPH2PS    (SI), Z8
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VCVTPH2PS    (DI), Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z1, Z1
-	VCVTPH2PS    32(SI), Z8
+	VCVTPH2PS    32(DI), Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z2, Z2
-	VCVTPH2PS    64(SI), Z8
+	VCVTPH2PS    64(DI), Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z3, Z3
-	VCVTPH2PS    96(SI), Z8
+	VCVTPH2PS    96(DI), Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z4, Z4
-	VCVTPH2PS    128(SI), Z8
+	VCVTPH2PS    128(DI), Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z5, Z5
-	VCVTPH2PS    160(SI), Z8
+	VCVTPH2PS    160(DI), Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z6, Z6
-	VCVTPH2PS.Z  192(SI), K1, Z8
+	VCVTPH2PS.Z  192(DI), K1, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z7, Z7
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look7
 	JMP          store7
 
 lists6:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -7544,91 +7060,94 @@ lists6:
 	JMP    next6
 
 row6:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row6Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row6Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row6Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row6Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row6More
-	DECQ DI
+	DECQ R8
 	JMP  row6Found
 
 row6More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row6Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row6Found:
 row6Fetched:
 look6:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own6
 
 term6:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient6
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient6:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times6
+	VMULSS (R12)(R11*4), X0, X0
+
+times6:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VCVTPH2PS    (R10), Z7
+	ADDQ         (SP), R14
+	VCVTPH2PS    (R14), Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z1, Z1
-	VCVTPH2PS    32(R10), Z7
+	VCVTPH2PS    32(R14), Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z2, Z2
-	VCVTPH2PS    64(R10), Z7
+	VCVTPH2PS    64(R14), Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z3, Z3
-	VCVTPH2PS    96(R10), Z7
+	VCVTPH2PS    96(R14), Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z4, Z4
-	VCVTPH2PS    128(R10), Z7
+	VCVTPH2PS    128(R14), Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z5, Z5
-	VCVTPH2PS.Z  160(R10), K1, Z7
+	VCVTPH2PS.Z  160(R14), K1, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z6, Z6
 	INCQ         CX
 
 next6:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row6
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert6
 
 store6:
@@ -7645,49 +7164,47 @@ store6:
 	// The row is the list's own, or the first above it.
 own6:
 	JNE  insert6
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term6
 
 insert6:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VCVTPH2PS    (SI), Z7
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VCVTPH2PS    (DI), Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z1, Z1
-	VCVTPH2PS    32(SI), Z7
+	VCVTPH2PS    32(DI), Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z2, Z2
-	VCVTPH2PS    64(SI), Z7
+	VCVTPH2PS    64(DI), Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z3, Z3
-	VCVTPH2PS    96(SI), Z7
+	VCVTPH2PS    96(DI), Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z4, Z4
-	VCVTPH2PS    128(SI), Z7
+	VCVTPH2PS    128(DI), Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z5, Z5
-	VCVTPH2PS.Z  160(SI), K1, Z7
+	VCVTPH2PS.Z  160(DI), K1, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z6, Z6
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look6
 	JMP          store6
 
 lists5:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -7696,88 +7213,91 @@ lists5:
 	JMP    next5
 
 row5:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row5Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row5Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row5Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row5Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row5More
-	DECQ DI
+	DECQ R8
 	JMP  row5Found
 
 row5More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row5Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row5Found:
 row5Fetched:
 look5:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own5
 
 term5:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient5
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient5:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times5
+	VMULSS (R12)(R11*4), X0, X0
+
+times5:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VCVTPH2PS    (R10), Z6
+	ADDQ         (SP), R14
+	VCVTPH2PS    (R14), Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z1, Z1
-	VCVTPH2PS    32(R10), Z6
+	VCVTPH2PS    32(R14), Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z2, Z2
-	VCVTPH2PS    64(R10), Z6
+	VCVTPH2PS    64(R14), Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z3, Z3
-	VCVTPH2PS    96(R10), Z6
+	VCVTPH2PS    96(R14), Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z4, Z4
-	VCVTPH2PS.Z  128(R10), K1, Z6
+	VCVTPH2PS.Z  128(R14), K1, Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z5, Z5
 	INCQ         CX
 
 next5:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row5
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert5
 
 store5:
@@ -7793,46 +7313,44 @@ store5:
 	// The row is the list's own, or the first above it.
 own5:
 	JNE  insert5
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term5
 
 insert5:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VCVTPH2PS    (SI), Z6
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VCVTPH2PS    (DI), Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z1, Z1
-	VCVTPH2PS    32(SI), Z6
+	VCVTPH2PS    32(DI), Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z2, Z2
-	VCVTPH2PS    64(SI), Z6
+	VCVTPH2PS    64(DI), Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z3, Z3
-	VCVTPH2PS    96(SI), Z6
+	VCVTPH2PS    96(DI), Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z4, Z4
-	VCVTPH2PS.Z  128(SI), K1, Z6
+	VCVTPH2PS.Z  128(DI), K1, Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z5, Z5
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look5
 	JMP          store5
 
 lists4:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -7840,84 +7358,87 @@ lists4:
 	JMP    next4
 
 row4:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row4Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row4Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row4Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row4Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row4More
-	DECQ DI
+	DECQ R8
 	JMP  row4Found
 
 row4More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row4Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row4Found:
 row4Fetched:
 look4:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own4
 
 term4:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient4
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient4:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times4
+	VMULSS (R12)(R11*4), X0, X0
+
+times4:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VCVTPH2PS    (R10), Z5
+	ADDQ         (SP), R14
+	VCVTPH2PS    (R14), Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z1, Z1
-	VCVTPH2PS    32(R10), Z5
+	VCVTPH2PS    32(R14), Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z2, Z2
-	VCVTPH2PS    64(R10), Z5
+	VCVTPH2PS    64(R14), Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z3, Z3
-	VCVTPH2PS.Z  96(R10), K1, Z5
+	VCVTPH2PS.Z  96(R14), K1, Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z4, Z4
 	INCQ         CX
 
 next4:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row4
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert4
 
 store4:
@@ -7932,124 +7453,125 @@ store4:
 	// The row is the list's own, or the first above it.
 own4:
 	JNE  insert4
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term4
 
 insert4:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VCVTPH2PS    (SI), Z5
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VCVTPH2PS    (DI), Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z1, Z1
-	VCVTPH2PS    32(SI), Z5
+	VCVTPH2PS    32(DI), Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z2, Z2
-	VCVTPH2PS    64(SI), Z5
+	VCVTPH2PS    64(DI), Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z3, Z3
-	VCVTPH2PS.Z  96(SI), K1, Z5
+	VCVTPH2PS.Z  96(DI), K1, Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z4, Z4
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look4
 	JMP          store4
 
 lists3:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	JMP    next3
 
 row3:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row3Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row3Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row3Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row3Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row3More
-	DECQ DI
+	DECQ R8
 	JMP  row3Found
 
 row3More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row3Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row3Found:
 row3Fetched:
 look3:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own3
 
 term3:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient3
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient3:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times3
+	VMULSS (R12)(R11*4), X0, X0
+
+times3:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VCVTPH2PS    (R10), Z4
+	ADDQ         (SP), R14
+	VCVTPH2PS    (R14), Z4
 	VMULPS       Z4, Z0, Z4
 	VADDPS       Z4, Z1, Z1
-	VCVTPH2PS    32(R10), Z4
+	VCVTPH2PS    32(R14), Z4
 	VMULPS       Z4, Z0, Z4
 	VADDPS       Z4, Z2, Z2
-	VCVTPH2PS.Z  64(R10), K1, Z4
+	VCVTPH2PS.Z  64(R14), K1, Z4
 	VMULPS       Z4, Z0, Z4
 	VADDPS       Z4, Z3, Z3
 	INCQ         CX
 
 next3:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row3
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert3
 
 store3:
@@ -8063,116 +7585,117 @@ store3:
 	// The row is the list's own, or the first above it.
 own3:
 	JNE  insert3
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term3
 
 insert3:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VCVTPH2PS    (SI), Z4
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VCVTPH2PS    (DI), Z4
 	VMULPS       Z4, Z0, Z4
 	VADDPS       Z4, Z1, Z1
-	VCVTPH2PS    32(SI), Z4
+	VCVTPH2PS    32(DI), Z4
 	VMULPS       Z4, Z0, Z4
 	VADDPS       Z4, Z2, Z2
-	VCVTPH2PS.Z  64(SI), K1, Z4
+	VCVTPH2PS.Z  64(DI), K1, Z4
 	VMULPS       Z4, Z0, Z4
 	VADDPS       Z4, Z3, Z3
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look3
 	JMP          store3
 
 lists2:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	JMP    next2
 
 row2:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row2Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row2Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row2Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row2Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row2More
-	DECQ DI
+	DECQ R8
 	JMP  row2Found
 
 row2More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row2Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row2Found:
 row2Fetched:
 look2:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own2
 
 term2:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient2
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient2:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times2
+	VMULSS (R12)(R11*4), X0, X0
+
+times2:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VCVTPH2PS    (R10), Z3
+	ADDQ         (SP), R14
+	VCVTPH2PS    (R14), Z3
 	VMULPS       Z3, Z0, Z3
 	VADDPS       Z3, Z1, Z1
-	VCVTPH2PS.Z  32(R10), K1, Z3
+	VCVTPH2PS.Z  32(R14), K1, Z3
 	VMULPS       Z3, Z0, Z3
 	VADDPS       Z3, Z2, Z2
 	INCQ         CX
 
 next2:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row2
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert2
 
 store2:
@@ -8185,109 +7708,110 @@ store2:
 	// The row is the list's own, or the first above it.
 own2:
 	JNE  insert2
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term2
 
 insert2:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VCVTPH2PS    (SI), Z3
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VCVTPH2PS    (DI), Z3
 	VMULPS       Z3, Z0, Z3
 	VADDPS       Z3, Z1, Z1
-	VCVTPH2PS.Z  32(SI), K1, Z3
+	VCVTPH2PS.Z  32(DI), K1, Z3
 	VMULPS       Z3, Z0, Z3
 	VADDPS       Z3, Z2, Z2
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look2
 	JMP          store2
 
 lists1:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	JMP    next1
 
 row1:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row1Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row1Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row1Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row1Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row1More
-	DECQ DI
+	DECQ R8
 	JMP  row1Found
 
 row1More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row1Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row1Found:
 row1Fetched:
 look1:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own1
 
 term1:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient1
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient1:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times1
+	VMULSS (R12)(R11*4), X0, X0
+
+times1:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VCVTPH2PS.Z  (R10), K1, Z2
+	ADDQ         (SP), R14
+	VCVTPH2PS.Z  (R14), K1, Z2
 	VMULPS       Z2, Z0, Z2
 	VADDPS       Z2, Z1, Z1
 	INCQ         CX
 
 next1:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row1
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert1
 
 store1:
@@ -8299,32 +7823,30 @@ store1:
 	// The row is the list's own, or the first above it.
 own1:
 	JNE  insert1
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term1
 
 insert1:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VCVTPH2PS.Z  (SI), K1, Z2
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VCVTPH2PS.Z  (DI), K1, Z2
 	VMULPS       Z2, Z0, Z2
 	VADDPS       Z2, Z1, Z1
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look1
 	JMP          store1
 
 failed:
-	MOVQ $-1, 104(SP)
+	MOVQ $-1, 88(SP)
 
 done:
-	MOVQ 104(SP), AX
+	MOVQ 88(SP), AX
 	MOVQ AX, inserted+216(FP)
 	VZEROUPPER
 	RET
@@ -8435,83 +7957,75 @@ done:
 
 // func sumListsBFloat16AVX512(sums []float32, x []uint16, stride int, columns int, lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors []float32, selves []float32, distance int) (inserted int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·sumListsBFloat16AVX512(SB), NOSPLIT, $112-224
+TEXT ·sumListsBFloat16AVX512(SB), NOSPLIT, $96-224
 	MOVQ   sums_base+0(FP), AX
-	MOVQ   $0x00000000, 104(SP)
+	MOVQ   $0x00000000, 88(SP)
 	MOVQ   x_base+24(FP), CX
-	MOVQ   CX, 8(SP)
+	MOVQ   CX, (SP)
 	MOVQ   columns+56(FP), CX
 	MOVQ   stride+48(FP), DX
 	IMUL3Q $0x02, DX, DX
-	MOVQ   DX, 16(SP)
+	MOVQ   DX, 8(SP)
 	MOVQ   x_len+32(FP), DX
 	SUBQ   CX, DX
 	IMUL3Q $0x02, DX, DX
-	MOVQ   DX, 24(SP)
+	MOVQ   DX, 16(SP)
 	IMUL3Q $0x02, CX, DX
 	DECQ   DX
-	MOVQ   DX, (SP)
+	MOVQ   DX, 24(SP)
 	MOVQ   nodes_base+88(FP), DX
-	MOVQ   DX, 40(SP)
-	MOVQ   codes_base+136(FP), DX
-	MOVQ   DX, 56(SP)
-	MOVQ   edges_base+112(FP), DX
-	MOVQ   $-1, 80(SP)
-	TESTQ  DX, DX
+	MOVQ   codes_base+136(FP), BX
+	MOVQ   BX, 48(SP)
+	MOVQ   factors_base+160(FP), BX
+	MOVQ   BX, 56(SP)
+	MOVQ   edges_base+112(FP), BX
+	MOVQ   $-1, 72(SP)
+	TESTQ  BX, BX
 	JNZ    edgesGiven
-	LEAQ   one<>+0(SB), DX
-	MOVQ   $0x00000000, 80(SP)
+	LEAQ   one<>+0(SB), BX
+	MOVQ   $0x00000000, 72(SP)
 
 edgesGiven:
-	MOVQ  DX, 48(SP)
-	MOVQ  factors_base+160(FP), DX
-	MOVQ  $-1, 88(SP)
-	TESTQ DX, DX
-	JNZ   factorsGiven
-	LEAQ  one<>+0(SB), DX
-	MOVQ  $0x00000000, 88(SP)
-
-factorsGiven:
-	MOVQ  DX, 64(SP)
-	MOVQ  selves_base+184(FP), DX
-	MOVQ  $-1, 96(SP)
-	TESTQ DX, DX
+	MOVQ  BX, 40(SP)
+	MOVQ  selves_base+184(FP), BX
+	MOVQ  $-1, 80(SP)
+	TESTQ BX, BX
 	JNZ   selvesGiven
-	LEAQ  one<>+0(SB), DX
-	MOVQ  $0x00000000, 96(SP)
+	LEAQ  one<>+0(SB), BX
+	MOVQ  $0x00000000, 80(SP)
 
 selvesGiven:
-	MOVQ   DX, 72(SP)
-	MOVQ   lists_base+64(FP), DX
-	MOVQ   lists_len+72(FP), BX
-	IMUL3Q $0x18, BX, BX
-	ADDQ   DX, BX
-	MOVQ   BX, 32(SP)
-	LEAQ   -1(CX), BX
-	ANDQ   $0x0f, BX
-	INCQ   BX
+	MOVQ   BX, 64(SP)
+	MOVQ   lists_base+64(FP), BX
+	MOVQ   lists_len+72(FP), SI
+	IMUL3Q $0x18, SI, SI
+	ADDQ   BX, SI
+	MOVQ   SI, 32(SP)
+	LEAQ   -1(CX), SI
+	ANDQ   $0x0f, SI
+	INCQ   SI
 	MOVL   $0x0000ffff, CX
-	BZHIQ  BX, CX, CX
+	BZHIQ  SI, CX, CX
 	KMOVW  CX, K1
-	LEAQ   -24(DX), R9
-	XORQ   DI, DI
+	LEAQ   -24(BX), R10
 	XORQ   R8, R8
-	MOVQ   R9, CX
+	XORQ   R9, R9
+	MOVQ   R10, CX
 
 firstNext:
 	ADDQ $0x18, CX
 	CMPQ CX, 32(SP)
 	JNE  firstMore
-	DECQ DI
+	DECQ R8
 	JMP  firstFound
 
 firstMore:
-	MOVQ (CX), BX
-	CMPQ BX, 8(CX)
+	MOVQ (CX), SI
+	CMPQ SI, 8(CX)
 	JE   firstNext
-	MOVQ BX, DI
-	MOVQ 8(CX), R8
-	MOVQ CX, R9
+	MOVQ SI, R8
+	MOVQ 8(CX), R9
+	MOVQ CX, R10
 
 firstFound:
 	// Fetch the first rows.
@@ -8521,36 +8035,37 @@ ahead:
 	TESTQ      CX, CX
 	JZ         fetched
 	DECQ       CX
-	MOVQ       40(SP), SI
-	MOVL       (SI)(DI*4), BX
-	MOVQ       BX, SI
-	ANDQ       88(SP), SI
-	MOVQ       64(SP), R10
-	PREFETCHT0 (R10)(SI*4)
-	IMULQ      16(SP), BX
-	ADDQ       8(SP), BX
-	PREFETCHT0 (BX)
-	ADDQ       (SP), BX
-	PREFETCHT0 (BX)
-	INCQ       DI
-	CMPQ       DI, R8
+	MOVL       (DX)(R8*4), SI
+	MOVQ       56(SP), DI
+	TESTQ      DI, DI
+	JZ         warmPlain
+	PREFETCHT0 (DI)(SI*4)
+
+warmPlain:
+	IMULQ      8(SP), SI
+	ADDQ       (SP), SI
+	PREFETCHT0 (SI)
+	ADDQ       24(SP), SI
+	PREFETCHT0 (SI)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        warmFetched
-	MOVQ       R9, BX
+	MOVQ       R10, SI
 
 warmNext:
-	ADDQ $0x18, BX
-	CMPQ BX, 32(SP)
+	ADDQ $0x18, SI
+	CMPQ SI, 32(SP)
 	JNE  warmMore
-	DECQ DI
+	DECQ R8
 	JMP  warmFound
 
 warmMore:
-	MOVQ (BX), SI
-	CMPQ SI, 8(BX)
+	MOVQ (SI), DI
+	CMPQ DI, 8(SI)
 	JE   warmNext
-	MOVQ SI, DI
-	MOVQ 8(BX), R8
-	MOVQ BX, R9
+	MOVQ DI, R8
+	MOVQ 8(SI), R9
+	MOVQ SI, R10
 
 warmFound:
 warmFetched:
@@ -8574,12 +8089,12 @@ fetched:
 	JLE  lists7
 
 lists8:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -8591,106 +8106,109 @@ lists8:
 	JMP    next8
 
 row8:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row8Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	PREFETCHT0 192(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row8Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row8Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row8Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row8More
-	DECQ DI
+	DECQ R8
 	JMP  row8Found
 
 row8More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row8Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row8Found:
 row8Fetched:
 look8:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own8
 
 term8:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient8
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient8:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times8
+	VMULSS (R12)(R11*4), X0, X0
+
+times8:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VPMOVZXWD    (R10), Z9
+	ADDQ         (SP), R14
+	VPMOVZXWD    (R14), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z1, Z1
-	VPMOVZXWD    32(R10), Z9
+	VPMOVZXWD    32(R14), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z2, Z2
-	VPMOVZXWD    64(R10), Z9
+	VPMOVZXWD    64(R14), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z3, Z3
-	VPMOVZXWD    96(R10), Z9
+	VPMOVZXWD    96(R14), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z4, Z4
-	VPMOVZXWD    128(R10), Z9
+	VPMOVZXWD    128(R14), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z5, Z5
-	VPMOVZXWD    160(R10), Z9
+	VPMOVZXWD    160(R14), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z6, Z6
-	VPMOVZXWD    192(R10), Z9
+	VPMOVZXWD    192(R14), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z7, Z7
-	VPMOVZXWD.Z  224(R10), K1, Z9
+	VPMOVZXWD.Z  224(R14), K1, Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z8, Z8
 	INCQ         CX
 
 next8:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row8
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert8
 
 store8:
@@ -8709,63 +8227,61 @@ store8:
 	// The row is the list's own, or the first above it.
 own8:
 	JNE  insert8
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term8
 
 insert8:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VPMOVZXWD    (SI), Z9
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VPMOVZXWD    (DI), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z1, Z1
-	VPMOVZXWD    32(SI), Z9
+	VPMOVZXWD    32(DI), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z2, Z2
-	VPMOVZXWD    64(SI), Z9
+	VPMOVZXWD    64(DI), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z3, Z3
-	VPMOVZXWD    96(SI), Z9
+	VPMOVZXWD    96(DI), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z4, Z4
-	VPMOVZXWD    128(SI), Z9
+	VPMOVZXWD    128(DI), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z5, Z5
-	VPMOVZXWD    160(SI), Z9
+	VPMOVZXWD    160(DI), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z6, Z6
-	VPMOVZXWD    192(SI), Z9
+	VPMOVZXWD    192(DI), Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z7, Z7
-	VPMOVZXWD.Z  224(SI), K1, Z9
+	VPMOVZXWD.Z  224(DI), K1, Z9
 	VPSLLD       $0x10, Z9, Z9
 	VMULPS       Z9, Z0, Z9
 	VADDPS       Z9, Z8, Z8
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look8
 	JMP          store8
 
 lists7:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -8776,102 +8292,105 @@ lists7:
 	JMP    next7
 
 row7:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row7Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	PREFETCHT0 192(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row7Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	PREFETCHT0 192(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row7Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row7Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row7More
-	DECQ DI
+	DECQ R8
 	JMP  row7Found
 
 row7More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row7Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row7Found:
 row7Fetched:
 look7:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own7
 
 term7:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient7
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient7:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times7
+	VMULSS (R12)(R11*4), X0, X0
+
+times7:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VPMOVZXWD    (R10), Z8
+	ADDQ         (SP), R14
+	VPMOVZXWD    (R14), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z1, Z1
-	VPMOVZXWD    32(R10), Z8
+	VPMOVZXWD    32(R14), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z2, Z2
-	VPMOVZXWD    64(R10), Z8
+	VPMOVZXWD    64(R14), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z3, Z3
-	VPMOVZXWD    96(R10), Z8
+	VPMOVZXWD    96(R14), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z4, Z4
-	VPMOVZXWD    128(R10), Z8
+	VPMOVZXWD    128(R14), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z5, Z5
-	VPMOVZXWD    160(R10), Z8
+	VPMOVZXWD    160(R14), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z6, Z6
-	VPMOVZXWD.Z  192(R10), K1, Z8
+	VPMOVZXWD.Z  192(R14), K1, Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z7, Z7
 	INCQ         CX
 
 next7:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row7
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert7
 
 store7:
@@ -8889,59 +8408,57 @@ store7:
 	// The row is the list's own, or the first above it.
 own7:
 	JNE  insert7
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term7
 
 insert7:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VPMOVZXWD    (SI), Z8
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VPMOVZXWD    (DI), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z1, Z1
-	VPMOVZXWD    32(SI), Z8
+	VPMOVZXWD    32(DI), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z2, Z2
-	VPMOVZXWD    64(SI), Z8
+	VPMOVZXWD    64(DI), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z3, Z3
-	VPMOVZXWD    96(SI), Z8
+	VPMOVZXWD    96(DI), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z4, Z4
-	VPMOVZXWD    128(SI), Z8
+	VPMOVZXWD    128(DI), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z5, Z5
-	VPMOVZXWD    160(SI), Z8
+	VPMOVZXWD    160(DI), Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z6, Z6
-	VPMOVZXWD.Z  192(SI), K1, Z8
+	VPMOVZXWD.Z  192(DI), K1, Z8
 	VPSLLD       $0x10, Z8, Z8
 	VMULPS       Z8, Z0, Z8
 	VADDPS       Z8, Z7, Z7
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look7
 	JMP          store7
 
 lists6:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -8951,97 +8468,100 @@ lists6:
 	JMP    next6
 
 row6:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row6Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row6Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row6Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row6Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row6More
-	DECQ DI
+	DECQ R8
 	JMP  row6Found
 
 row6More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row6Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row6Found:
 row6Fetched:
 look6:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own6
 
 term6:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient6
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient6:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times6
+	VMULSS (R12)(R11*4), X0, X0
+
+times6:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VPMOVZXWD    (R10), Z7
+	ADDQ         (SP), R14
+	VPMOVZXWD    (R14), Z7
 	VPSLLD       $0x10, Z7, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z1, Z1
-	VPMOVZXWD    32(R10), Z7
+	VPMOVZXWD    32(R14), Z7
 	VPSLLD       $0x10, Z7, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z2, Z2
-	VPMOVZXWD    64(R10), Z7
+	VPMOVZXWD    64(R14), Z7
 	VPSLLD       $0x10, Z7, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z3, Z3
-	VPMOVZXWD    96(R10), Z7
+	VPMOVZXWD    96(R14), Z7
 	VPSLLD       $0x10, Z7, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z4, Z4
-	VPMOVZXWD    128(R10), Z7
+	VPMOVZXWD    128(R14), Z7
 	VPSLLD       $0x10, Z7, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z5, Z5
-	VPMOVZXWD.Z  160(R10), K1, Z7
+	VPMOVZXWD.Z  160(R14), K1, Z7
 	VPSLLD       $0x10, Z7, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z6, Z6
 	INCQ         CX
 
 next6:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row6
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert6
 
 store6:
@@ -9058,55 +8578,53 @@ store6:
 	// The row is the list's own, or the first above it.
 own6:
 	JNE  insert6
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term6
 
 insert6:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VPMOVZXWD    (SI), Z7
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VPMOVZXWD    (DI), Z7
 	VPSLLD       $0x10, Z7, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z1, Z1
-	VPMOVZXWD    32(SI), Z7
+	VPMOVZXWD    32(DI), Z7
 	VPSLLD       $0x10, Z7, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z2, Z2
-	VPMOVZXWD    64(SI), Z7
+	VPMOVZXWD    64(DI), Z7
 	VPSLLD       $0x10, Z7, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z3, Z3
-	VPMOVZXWD    96(SI), Z7
+	VPMOVZXWD    96(DI), Z7
 	VPSLLD       $0x10, Z7, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z4, Z4
-	VPMOVZXWD    128(SI), Z7
+	VPMOVZXWD    128(DI), Z7
 	VPSLLD       $0x10, Z7, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z5, Z5
-	VPMOVZXWD.Z  160(SI), K1, Z7
+	VPMOVZXWD.Z  160(DI), K1, Z7
 	VPSLLD       $0x10, Z7, Z7
 	VMULPS       Z7, Z0, Z7
 	VADDPS       Z7, Z6, Z6
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look6
 	JMP          store6
 
 lists5:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -9115,93 +8633,96 @@ lists5:
 	JMP    next5
 
 row5:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row5Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row5Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	PREFETCHT0 128(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row5Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row5Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row5More
-	DECQ DI
+	DECQ R8
 	JMP  row5Found
 
 row5More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row5Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row5Found:
 row5Fetched:
 look5:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own5
 
 term5:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient5
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient5:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times5
+	VMULSS (R12)(R11*4), X0, X0
+
+times5:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VPMOVZXWD    (R10), Z6
+	ADDQ         (SP), R14
+	VPMOVZXWD    (R14), Z6
 	VPSLLD       $0x10, Z6, Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z1, Z1
-	VPMOVZXWD    32(R10), Z6
+	VPMOVZXWD    32(R14), Z6
 	VPSLLD       $0x10, Z6, Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z2, Z2
-	VPMOVZXWD    64(R10), Z6
+	VPMOVZXWD    64(R14), Z6
 	VPSLLD       $0x10, Z6, Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z3, Z3
-	VPMOVZXWD    96(R10), Z6
+	VPMOVZXWD    96(R14), Z6
 	VPSLLD       $0x10, Z6, Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z4, Z4
-	VPMOVZXWD.Z  128(R10), K1, Z6
+	VPMOVZXWD.Z  128(R14), K1, Z6
 	VPSLLD       $0x10, Z6, Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z5, Z5
 	INCQ         CX
 
 next5:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row5
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert5
 
 store5:
@@ -9217,51 +8738,49 @@ store5:
 	// The row is the list's own, or the first above it.
 own5:
 	JNE  insert5
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term5
 
 insert5:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VPMOVZXWD    (SI), Z6
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VPMOVZXWD    (DI), Z6
 	VPSLLD       $0x10, Z6, Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z1, Z1
-	VPMOVZXWD    32(SI), Z6
+	VPMOVZXWD    32(DI), Z6
 	VPSLLD       $0x10, Z6, Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z2, Z2
-	VPMOVZXWD    64(SI), Z6
+	VPMOVZXWD    64(DI), Z6
 	VPSLLD       $0x10, Z6, Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z3, Z3
-	VPMOVZXWD    96(SI), Z6
+	VPMOVZXWD    96(DI), Z6
 	VPSLLD       $0x10, Z6, Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z4, Z4
-	VPMOVZXWD.Z  128(SI), K1, Z6
+	VPMOVZXWD.Z  128(DI), K1, Z6
 	VPSLLD       $0x10, Z6, Z6
 	VMULPS       Z6, Z0, Z6
 	VADDPS       Z6, Z5, Z5
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look5
 	JMP          store5
 
 lists4:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
@@ -9269,88 +8788,91 @@ lists4:
 	JMP    next4
 
 row4:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row4Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row4Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row4Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row4Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row4More
-	DECQ DI
+	DECQ R8
 	JMP  row4Found
 
 row4More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row4Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row4Found:
 row4Fetched:
 look4:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own4
 
 term4:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient4
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient4:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times4
+	VMULSS (R12)(R11*4), X0, X0
+
+times4:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VPMOVZXWD    (R10), Z5
+	ADDQ         (SP), R14
+	VPMOVZXWD    (R14), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z1, Z1
-	VPMOVZXWD    32(R10), Z5
+	VPMOVZXWD    32(R14), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z2, Z2
-	VPMOVZXWD    64(R10), Z5
+	VPMOVZXWD    64(R14), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z3, Z3
-	VPMOVZXWD.Z  96(R10), K1, Z5
+	VPMOVZXWD.Z  96(R14), K1, Z5
 	VPSLLD       $0x10, Z5, Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z4, Z4
 	INCQ         CX
 
 next4:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row4
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert4
 
 store4:
@@ -9365,131 +8887,132 @@ store4:
 	// The row is the list's own, or the first above it.
 own4:
 	JNE  insert4
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term4
 
 insert4:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VPMOVZXWD    (SI), Z5
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VPMOVZXWD    (DI), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z1, Z1
-	VPMOVZXWD    32(SI), Z5
+	VPMOVZXWD    32(DI), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z2, Z2
-	VPMOVZXWD    64(SI), Z5
+	VPMOVZXWD    64(DI), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z3, Z3
-	VPMOVZXWD.Z  96(SI), K1, Z5
+	VPMOVZXWD.Z  96(DI), K1, Z5
 	VPSLLD       $0x10, Z5, Z5
 	VMULPS       Z5, Z0, Z5
 	VADDPS       Z5, Z4, Z4
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look4
 	JMP          store4
 
 lists3:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	JMP    next3
 
 row3:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row3Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row3Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row3Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row3Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row3More
-	DECQ DI
+	DECQ R8
 	JMP  row3Found
 
 row3More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row3Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row3Found:
 row3Fetched:
 look3:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own3
 
 term3:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient3
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient3:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times3
+	VMULSS (R12)(R11*4), X0, X0
+
+times3:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VPMOVZXWD    (R10), Z4
+	ADDQ         (SP), R14
+	VPMOVZXWD    (R14), Z4
 	VPSLLD       $0x10, Z4, Z4
 	VMULPS       Z4, Z0, Z4
 	VADDPS       Z4, Z1, Z1
-	VPMOVZXWD    32(R10), Z4
+	VPMOVZXWD    32(R14), Z4
 	VPSLLD       $0x10, Z4, Z4
 	VMULPS       Z4, Z0, Z4
 	VADDPS       Z4, Z2, Z2
-	VPMOVZXWD.Z  64(R10), K1, Z4
+	VPMOVZXWD.Z  64(R14), K1, Z4
 	VPSLLD       $0x10, Z4, Z4
 	VMULPS       Z4, Z0, Z4
 	VADDPS       Z4, Z3, Z3
 	INCQ         CX
 
 next3:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row3
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert3
 
 store3:
@@ -9503,121 +9026,122 @@ store3:
 	// The row is the list's own, or the first above it.
 own3:
 	JNE  insert3
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term3
 
 insert3:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VPMOVZXWD    (SI), Z4
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VPMOVZXWD    (DI), Z4
 	VPSLLD       $0x10, Z4, Z4
 	VMULPS       Z4, Z0, Z4
 	VADDPS       Z4, Z1, Z1
-	VPMOVZXWD    32(SI), Z4
+	VPMOVZXWD    32(DI), Z4
 	VPSLLD       $0x10, Z4, Z4
 	VMULPS       Z4, Z0, Z4
 	VADDPS       Z4, Z2, Z2
-	VPMOVZXWD.Z  64(SI), K1, Z4
+	VPMOVZXWD.Z  64(DI), K1, Z4
 	VPSLLD       $0x10, Z4, Z4
 	VMULPS       Z4, Z0, Z4
 	VADDPS       Z4, Z3, Z3
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look3
 	JMP          store3
 
 lists2:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	VXORPS X2, X2, X2
 	JMP    next2
 
 row2:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row2Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row2Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row2Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row2Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row2More
-	DECQ DI
+	DECQ R8
 	JMP  row2Found
 
 row2More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row2Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row2Found:
 row2Fetched:
 look2:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own2
 
 term2:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient2
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient2:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times2
+	VMULSS (R12)(R11*4), X0, X0
+
+times2:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VPMOVZXWD    (R10), Z3
+	ADDQ         (SP), R14
+	VPMOVZXWD    (R14), Z3
 	VPSLLD       $0x10, Z3, Z3
 	VMULPS       Z3, Z0, Z3
 	VADDPS       Z3, Z1, Z1
-	VPMOVZXWD.Z  32(R10), K1, Z3
+	VPMOVZXWD.Z  32(R14), K1, Z3
 	VPSLLD       $0x10, Z3, Z3
 	VMULPS       Z3, Z0, Z3
 	VADDPS       Z3, Z2, Z2
 	INCQ         CX
 
 next2:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row2
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert2
 
 store2:
@@ -9630,112 +9154,113 @@ store2:
 	// The row is the list's own, or the first above it.
 own2:
 	JNE  insert2
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term2
 
 insert2:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VPMOVZXWD    (SI), Z3
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VPMOVZXWD    (DI), Z3
 	VPSLLD       $0x10, Z3, Z3
 	VMULPS       Z3, Z0, Z3
 	VADDPS       Z3, Z1, Z1
-	VPMOVZXWD.Z  32(SI), K1, Z3
+	VPMOVZXWD.Z  32(DI), K1, Z3
 	VPSLLD       $0x10, Z3, Z3
 	VMULPS       Z3, Z0, Z3
 	VADDPS       Z3, Z2, Z2
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look2
 	JMP          store2
 
 lists1:
-	CMPQ   DX, 32(SP)
+	CMPQ   BX, 32(SP)
 	JE     done
-	MOVQ   (DX), CX
-	MOVQ   8(DX), BX
-	MOVQ   16(DX), SI
-	ADDQ   $0x18, DX
+	MOVQ   (BX), CX
+	MOVQ   8(BX), SI
+	MOVQ   16(BX), DI
+	ADDQ   $0x18, BX
 	VXORPS X1, X1, X1
 	JMP    next1
 
 row1:
-	MOVQ       40(SP), R11
-	MOVL       (R11)(DI*4), R10
-	MOVQ       R10, R11
-	ANDQ       88(SP), R11
-	MOVQ       64(SP), R12
+	MOVL       (DX)(R8*4), R11
+	MOVQ       56(SP), R12
+	TESTQ      R12, R12
+	JZ         row1Plain
 	PREFETCHT0 (R12)(R11*4)
-	IMULQ      16(SP), R10
-	ADDQ       8(SP), R10
-	PREFETCHT0 (R10)
-	ADDQ       (SP), R10
-	PREFETCHT0 (R10)
-	INCQ       DI
-	CMPQ       DI, R8
+
+row1Plain:
+	IMULQ      8(SP), R11
+	ADDQ       (SP), R11
+	PREFETCHT0 (R11)
+	ADDQ       24(SP), R11
+	PREFETCHT0 (R11)
+	INCQ       R8
+	CMPQ       R8, R9
 	JNE        row1Fetched
-	MOVQ       R9, R10
+	MOVQ       R10, R11
 
 row1Next:
-	ADDQ $0x18, R10
-	CMPQ R10, 32(SP)
+	ADDQ $0x18, R11
+	CMPQ R11, 32(SP)
 	JNE  row1More
-	DECQ DI
+	DECQ R8
 	JMP  row1Found
 
 row1More:
-	MOVQ (R10), R11
-	CMPQ R11, 8(R10)
+	MOVQ (R11), R12
+	CMPQ R12, 8(R11)
 	JE   row1Next
-	MOVQ R11, DI
-	MOVQ 8(R10), R8
-	MOVQ R10, R9
+	MOVQ R12, R8
+	MOVQ 8(R11), R9
+	MOVQ R11, R10
 
 row1Found:
 row1Fetched:
 look1:
-	MOVQ 40(SP), R11
-	MOVL (R11)(CX*4), R10
-	CMPQ R10, SI
+	MOVL (DX)(CX*4), R11
+	CMPQ R11, DI
 	JAE  own1
 
 term1:
-	MOVQ    CX, R12
-	MOVQ    56(SP), R11
-	TESTQ   R11, R11
+	MOVQ    R11, R14
+	IMULQ   8(SP), R14
+	CMPQ    R14, 16(SP)
+	JG      failed
+	MOVQ    CX, R13
+	MOVQ    48(SP), R12
+	TESTQ   R12, R12
 	JZ      coefficient1
-	MOVWLZX (R11)(CX*2), R12
+	MOVWLZX (R12)(CX*2), R13
 
 coefficient1:
-	ANDQ         80(SP), R12
-	MOVQ         48(SP), R11
-	VMOVSS       (R11)(R12*4), X0
-	MOVQ         R10, R12
-	ANDQ         88(SP), R12
-	MOVQ         64(SP), R11
-	VMULSS       (R11)(R12*4), X0, X0
+	ANDQ   72(SP), R13
+	MOVQ   40(SP), R12
+	VMOVSS (R12)(R13*4), X0
+	MOVQ   56(SP), R12
+	TESTQ  R12, R12
+	JZ     times1
+	VMULSS (R12)(R11*4), X0, X0
+
+times1:
 	VBROADCASTSS X0, Z0
-	IMULQ        16(SP), R10
-	CMPQ         R10, 24(SP)
-	JG           failed
-	ADDQ         8(SP), R10
-	VPMOVZXWD.Z  (R10), K1, Z2
+	ADDQ         (SP), R14
+	VPMOVZXWD.Z  (R14), K1, Z2
 	VPSLLD       $0x10, Z2, Z2
 	VMULPS       Z2, Z0, Z2
 	VADDPS       Z2, Z1, Z1
 	INCQ         CX
 
 next1:
-	CMPQ  CX, BX
+	CMPQ  CX, SI
 	JL    row1
-	TESTQ SI, SI
+	TESTQ DI, DI
 	JNS   insert1
 
 store1:
@@ -9747,33 +9272,31 @@ store1:
 	// The row is the list's own, or the first above it.
 own1:
 	JNE  insert1
-	MOVQ $-1, SI
+	MOVQ $-1, DI
 	JMP  term1
 
 insert1:
-	MOVQ         SI, R10
-	ANDQ         96(SP), R10
-	MOVQ         72(SP), R11
-	VBROADCASTSS (R11)(R10*4), Z0
-	IMULQ        16(SP), SI
-	CMPQ         SI, 24(SP)
-	JG           failed
-	ADDQ         8(SP), SI
-	VPMOVZXWD.Z  (SI), K1, Z2
+	MOVQ         DI, R11
+	ANDQ         80(SP), R11
+	MOVQ         64(SP), R12
+	VBROADCASTSS (R12)(R11*4), Z0
+	IMULQ        8(SP), DI
+	ADDQ         (SP), DI
+	VPMOVZXWD.Z  (DI), K1, Z2
 	VPSLLD       $0x10, Z2, Z2
 	VMULPS       Z2, Z0, Z2
 	VADDPS       Z2, Z1, Z1
-	INCQ         104(SP)
-	MOVQ         $-1, SI
-	CMPQ         CX, BX
+	INCQ         88(SP)
+	MOVQ         $-1, DI
+	CMPQ         CX, SI
 	JL           look1
 	JMP          store1
 
 failed:
-	MOVQ $-1, 104(SP)
+	MOVQ $-1, 88(SP)
 
 done:
-	MOVQ 104(SP), AX
+	MOVQ 88(SP), AX
 	MOVQ AX, inserted+216(FP)
 	VZEROUPPER
 	RET
@@ -9901,510 +9424,6 @@ next:
 	JMP       next
 
 done:
-	VZEROUPPER
-	RET
-
-// func sumAVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, distance int) (added int)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·sumAVX512(SB), NOSPLIT, $32-152
-	MOVQ   sums_base+0(FP), AX
-	MOVQ   x_base+24(FP), CX
-	MOVQ   nodes_base+64(FP), DX
-	MOVQ   lengths_base+88(FP), BX
-	MOVQ   coefficients_base+112(FP), SI
-	MOVQ   columns+56(FP), DI
-	MOVQ   x_len+32(FP), R8
-	SUBQ   DI, R8
-	MOVQ   R8, (SP)
-	IMUL3Q $0x04, DI, R8
-	DECQ   R8
-	MOVQ   R8, 8(SP)
-	MOVQ   lengths_len+96(FP), R8
-	LEAQ   (BX)(R8*8), R8
-	MOVQ   R8, 16(SP)
-	MOVQ   $0x00000004, 24(SP)
-	TESTQ  SI, SI
-	JNZ    given
-	MOVQ   $0x00000000, 24(SP)
-	LEAQ   one<>+0(SB), SI
-
-given:
-	MOVQ    nodes_len+72(FP), R8
-	LEAQ    -4(DX)(R8*4), R8
-	MOVQ    distance+136(FP), R9
-	LEAQ    (DX)(R9*4), R9
-	CMPQ    R9, R8
-	CMOVQHI R8, R9
-	LEAQ    -1(DI), R11
-	ANDQ    $0x0f, R11
-	INCQ    R11
-	MOVL    $0x0000ffff, R10
-	BZHIQ   R11, R10, R10
-	KMOVW   R10, K1
-	CMPQ    DI, $0x10
-	JLE     lists1
-	CMPQ    DI, $0x20
-	JLE     lists2
-	CMPQ    DI, $0x30
-	JLE     lists3
-	CMPQ    DI, $0x40
-	JLE     lists4
-	CMPQ    DI, $0x50
-	JLE     lists5
-	CMPQ    DI, $0x60
-	JLE     lists6
-	CMPQ    DI, $0x70
-	JLE     lists7
-
-lists8:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	JMP    next8
-
-row8:
-	MOVL         (R9), R10
-	IMULQ        stride+48(FP), R10
-	LEAQ         (CX)(R10*4), R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   192(R10)
-	PREFETCHT0   256(R10)
-	PREFETCHT0   320(R10)
-	PREFETCHT0   384(R10)
-	PREFETCHT0   448(R10)
-	ADDQ         8(SP), R10
-	PREFETCHT0   (R10)
-	LEAQ         4(R9), R10
-	CMPQ         R9, R8
-	CMOVQCS      R10, R9
-	MOVL         (DX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, (SP)
-	JG           done
-	VBROADCASTSS (SI), Z8
-	LEAQ         (CX)(R10*4), R10
-	VMULPS       (R10), Z8, Z9
-	VADDPS       Z9, Z0, Z0
-	VMULPS       64(R10), Z8, Z9
-	VADDPS       Z9, Z1, Z1
-	VMULPS       128(R10), Z8, Z9
-	VADDPS       Z9, Z2, Z2
-	VMULPS       192(R10), Z8, Z9
-	VADDPS       Z9, Z3, Z3
-	VMULPS       256(R10), Z8, Z9
-	VADDPS       Z9, Z4, Z4
-	VMULPS       320(R10), Z8, Z9
-	VADDPS       Z9, Z5, Z5
-	VMULPS       384(R10), Z8, Z9
-	VADDPS       Z9, Z6, Z6
-	VMULPS.Z     448(R10), Z8, K1, Z8
-	VADDPS       Z8, Z7, Z7
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next8:
-	CMPQ    DX, DI
-	JB      row8
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, 320(AX)
-	VMOVUPS Z6, 384(AX)
-	VMOVUPS Z7, K1, 448(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists8
-
-lists7:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	JMP    next7
-
-row7:
-	MOVL         (R9), R10
-	IMULQ        stride+48(FP), R10
-	LEAQ         (CX)(R10*4), R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   192(R10)
-	PREFETCHT0   256(R10)
-	PREFETCHT0   320(R10)
-	PREFETCHT0   384(R10)
-	ADDQ         8(SP), R10
-	PREFETCHT0   (R10)
-	LEAQ         4(R9), R10
-	CMPQ         R9, R8
-	CMOVQCS      R10, R9
-	MOVL         (DX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, (SP)
-	JG           done
-	VBROADCASTSS (SI), Z7
-	LEAQ         (CX)(R10*4), R10
-	VMULPS       (R10), Z7, Z8
-	VADDPS       Z8, Z0, Z0
-	VMULPS       64(R10), Z7, Z8
-	VADDPS       Z8, Z1, Z1
-	VMULPS       128(R10), Z7, Z8
-	VADDPS       Z8, Z2, Z2
-	VMULPS       192(R10), Z7, Z8
-	VADDPS       Z8, Z3, Z3
-	VMULPS       256(R10), Z7, Z8
-	VADDPS       Z8, Z4, Z4
-	VMULPS       320(R10), Z7, Z8
-	VADDPS       Z8, Z5, Z5
-	VMULPS.Z     384(R10), Z7, K1, Z7
-	VADDPS       Z7, Z6, Z6
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next7:
-	CMPQ    DX, DI
-	JB      row7
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, 320(AX)
-	VMOVUPS Z6, K1, 384(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists7
-
-lists6:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	JMP    next6
-
-row6:
-	MOVL         (R9), R10
-	IMULQ        stride+48(FP), R10
-	LEAQ         (CX)(R10*4), R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   192(R10)
-	PREFETCHT0   256(R10)
-	PREFETCHT0   320(R10)
-	ADDQ         8(SP), R10
-	PREFETCHT0   (R10)
-	LEAQ         4(R9), R10
-	CMPQ         R9, R8
-	CMOVQCS      R10, R9
-	MOVL         (DX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, (SP)
-	JG           done
-	VBROADCASTSS (SI), Z6
-	LEAQ         (CX)(R10*4), R10
-	VMULPS       (R10), Z6, Z7
-	VADDPS       Z7, Z0, Z0
-	VMULPS       64(R10), Z6, Z7
-	VADDPS       Z7, Z1, Z1
-	VMULPS       128(R10), Z6, Z7
-	VADDPS       Z7, Z2, Z2
-	VMULPS       192(R10), Z6, Z7
-	VADDPS       Z7, Z3, Z3
-	VMULPS       256(R10), Z6, Z7
-	VADDPS       Z7, Z4, Z4
-	VMULPS.Z     320(R10), Z6, K1, Z6
-	VADDPS       Z6, Z5, Z5
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next6:
-	CMPQ    DX, DI
-	JB      row6
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, 256(AX)
-	VMOVUPS Z5, K1, 320(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists6
-
-lists5:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	JMP    next5
-
-row5:
-	MOVL         (R9), R10
-	IMULQ        stride+48(FP), R10
-	LEAQ         (CX)(R10*4), R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   192(R10)
-	PREFETCHT0   256(R10)
-	ADDQ         8(SP), R10
-	PREFETCHT0   (R10)
-	LEAQ         4(R9), R10
-	CMPQ         R9, R8
-	CMOVQCS      R10, R9
-	MOVL         (DX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, (SP)
-	JG           done
-	VBROADCASTSS (SI), Z5
-	LEAQ         (CX)(R10*4), R10
-	VMULPS       (R10), Z5, Z6
-	VADDPS       Z6, Z0, Z0
-	VMULPS       64(R10), Z5, Z6
-	VADDPS       Z6, Z1, Z1
-	VMULPS       128(R10), Z5, Z6
-	VADDPS       Z6, Z2, Z2
-	VMULPS       192(R10), Z5, Z6
-	VADDPS       Z6, Z3, Z3
-	VMULPS.Z     256(R10), Z5, K1, Z5
-	VADDPS       Z5, Z4, Z4
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next5:
-	CMPQ    DX, DI
-	JB      row5
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VMOVUPS Z4, K1, 256(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists5
-
-lists4:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	JMP    next4
-
-row4:
-	MOVL         (R9), R10
-	IMULQ        stride+48(FP), R10
-	LEAQ         (CX)(R10*4), R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   192(R10)
-	ADDQ         8(SP), R10
-	PREFETCHT0   (R10)
-	LEAQ         4(R9), R10
-	CMPQ         R9, R8
-	CMOVQCS      R10, R9
-	MOVL         (DX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, (SP)
-	JG           done
-	VBROADCASTSS (SI), Z4
-	LEAQ         (CX)(R10*4), R10
-	VMULPS       (R10), Z4, Z5
-	VADDPS       Z5, Z0, Z0
-	VMULPS       64(R10), Z4, Z5
-	VADDPS       Z5, Z1, Z1
-	VMULPS       128(R10), Z4, Z5
-	VADDPS       Z5, Z2, Z2
-	VMULPS.Z     192(R10), Z4, K1, Z4
-	VADDPS       Z4, Z3, Z3
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next4:
-	CMPQ    DX, DI
-	JB      row4
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, K1, 192(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists4
-
-lists3:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	JMP    next3
-
-row3:
-	MOVL         (R9), R10
-	IMULQ        stride+48(FP), R10
-	LEAQ         (CX)(R10*4), R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   128(R10)
-	ADDQ         8(SP), R10
-	PREFETCHT0   (R10)
-	LEAQ         4(R9), R10
-	CMPQ         R9, R8
-	CMOVQCS      R10, R9
-	MOVL         (DX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, (SP)
-	JG           done
-	VBROADCASTSS (SI), Z3
-	LEAQ         (CX)(R10*4), R10
-	VMULPS       (R10), Z3, Z4
-	VADDPS       Z4, Z0, Z0
-	VMULPS       64(R10), Z3, Z4
-	VADDPS       Z4, Z1, Z1
-	VMULPS.Z     128(R10), Z3, K1, Z3
-	VADDPS       Z3, Z2, Z2
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next3:
-	CMPQ    DX, DI
-	JB      row3
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, K1, 128(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists3
-
-lists2:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	JMP    next2
-
-row2:
-	MOVL         (R9), R10
-	IMULQ        stride+48(FP), R10
-	LEAQ         (CX)(R10*4), R10
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
-	ADDQ         8(SP), R10
-	PREFETCHT0   (R10)
-	LEAQ         4(R9), R10
-	CMPQ         R9, R8
-	CMOVQCS      R10, R9
-	MOVL         (DX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, (SP)
-	JG           done
-	VBROADCASTSS (SI), Z2
-	LEAQ         (CX)(R10*4), R10
-	VMULPS       (R10), Z2, Z3
-	VADDPS       Z3, Z0, Z0
-	VMULPS.Z     64(R10), Z2, K1, Z2
-	VADDPS       Z2, Z1, Z1
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next2:
-	CMPQ    DX, DI
-	JB      row2
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, K1, 64(AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists2
-
-lists1:
-	CMPQ   BX, 16(SP)
-	JE     done
-	MOVQ   (BX), DI
-	ADDQ   $0x08, BX
-	LEAQ   (DX)(DI*4), DI
-	VXORPS X0, X0, X0
-	JMP    next1
-
-row1:
-	MOVL         (R9), R10
-	IMULQ        stride+48(FP), R10
-	LEAQ         (CX)(R10*4), R10
-	PREFETCHT0   (R10)
-	ADDQ         8(SP), R10
-	PREFETCHT0   (R10)
-	LEAQ         4(R9), R10
-	CMPQ         R9, R8
-	CMOVQCS      R10, R9
-	MOVL         (DX), R10
-	IMULQ        stride+48(FP), R10
-	CMPQ         R10, (SP)
-	JG           done
-	VBROADCASTSS (SI), Z1
-	LEAQ         (CX)(R10*4), R10
-	VMULPS.Z     (R10), Z1, K1, Z1
-	VADDPS       Z1, Z0, Z0
-	ADDQ         24(SP), SI
-	ADDQ         $0x04, DX
-
-next1:
-	CMPQ    DX, DI
-	JB      row1
-	VMOVUPS Z0, K1, (AX)
-	MOVQ    stride+48(FP), DI
-	LEAQ    (AX)(DI*4), AX
-	JMP     lists1
-
-done:
-	MOVQ nodes_base+64(FP), R8
-	SUBQ R8, DX
-	SHRQ $0x02, DX
-	MOVQ DX, added+144(FP)
 	VZEROUPPER
 	RET
 

@@ -11,7 +11,7 @@ import (
 
 // listSummand is a kernel that sums lists.
 type listSummand[T float32 | uint16] struct {
-	sum   func(sums []float32, x []T, columns int, t *Terms) int
+	sum   func(sums []float32, x []T, stride, columns int, t *Terms) int
 	value func(T) float32
 	fill  func(seed, i uint64) T
 }
@@ -100,7 +100,7 @@ func (s listSummand[T]) check(t *testing.T, columns int, seed uint64, coefficien
 		}
 	}
 	sums := slices.Repeat([]float32{7}, len(want))
-	if n := s.sum(sums, x, columns, terms); n != inserted {
+	if n := s.sum(sums, x, columns, columns, terms); n != inserted {
 		t.Errorf("%d columns, seed %d: %d rows themselves, want %d", columns, seed, n, inserted)
 	}
 	for i, v := range sums {
@@ -143,6 +143,8 @@ func TestListsOfWhatIsNotThereAreRefused(t *testing.T) {
 				Edges: make([]float32, 1<<16)},
 			"codes of too few coefficients": {Lists: []List{{0, 1, -1}}, Nodes: []uint32{1}, Codes: []uint16{1},
 				Edges: make([]float32, 9)},
+			"a huge row with factors": {Lists: []List{{0, 1, -1}}, Nodes: []uint32{math.MaxUint32},
+				Factors: make([]float32, 3)},
 			"too few factors":            {Lists: []List{{0, 1, -1}}, Nodes: []uint32{1}, Factors: make([]float32, 2)},
 			"too few factors of its own": {Lists: []List{{0, 0, 2}}, Selves: make([]float32, 2)},
 			"too few sums":               {Lists: make([]List, 3)},
@@ -154,7 +156,7 @@ func TestListsOfWhatIsNotThereAreRefused(t *testing.T) {
 							t.Error("it went through")
 						}
 					}()
-					SumListsFloat32(make([]float32, 2*columns), make([]float32, 3*columns), columns, &c)
+					SumListsFloat32(make([]float32, 2*columns), make([]float32, 3*columns), columns, columns, &c)
 				})
 			}
 		}

@@ -3,15 +3,23 @@ package kernel
 import "math"
 
 var portable = implementation{
-	name:          "portable",
-	lanes:         1,
-	columns:       math.MaxInt,
-	fewest:        1,
-	numbers:       1,
-	sum:           sumEach,
-	listsFloat32:  portableLists(func(x float32) float32 { return x }),
-	listsFloat16:  portableLists(Float16ToFloat32),
-	listsBFloat16: portableLists(BFloat16ToFloat32),
+	name:         "portable",
+	lanes:        1,
+	columns:      math.MaxInt,
+	fewest:       1,
+	numbers:      1,
+	listsFloat32: portableLists(addScaled),
+	listsFloat16: portableLists(func(sum []float32, by float32, row []uint16) {
+		values := float16Values()
+		for j, h := range row {
+			sum[j] += float32(by * values[h])
+		}
+	}),
+	listsBFloat16: portableLists(func(sum []float32, by float32, row []uint16) {
+		for j, h := range row {
+			sum[j] += float32(by * BFloat16ToFloat32(h))
+		}
+	}),
 	scaleFloat32: func(dst, src, factors []float32, columns int, _ bool) bool {
 		finite := true
 		for i, s := range factors {

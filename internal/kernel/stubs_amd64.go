@@ -29,9 +29,6 @@ func scaleBFloat16AVX2(dst []uint16, src []float32, factors []float32, columns i
 func decodeBFloat16AVX2(dst []float32, src []uint16)
 
 //go:noescape
-func sumAVX2(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, distance int) (added int)
-
-//go:noescape
 func gatherAVX2(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)
 
 //go:noescape
@@ -75,9 +72,6 @@ func scaleBFloat16AVX512(dst []uint16, src []float32, factors []float32, columns
 
 //go:noescape
 func decodeBFloat16AVX512(dst []float32, src []uint16)
-
-//go:noescape
-func sumAVX512(sums []float32, x []float32, stride int, columns int, nodes []uint32, lengths []int, coefficients []float32, distance int) (added int)
 
 //go:noescape
 func gatherAVX512(dst []byte, dstStride int, src []byte, srcStride int, rowBytes int, rows []uint32, ahead int, stream bool)

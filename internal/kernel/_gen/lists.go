@@ -8,31 +8,40 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
+// vectors is how many vectors of sums are in registers at most.
+const vectors = 8
+
 // lister emits one function that sums lists of rows where they lie. What is used once a row at most is in locals.
 type lister struct {
-	summer
-	x, rowBytes, bound          Mem // of the matrix: its start, and bytes where its last row may start
-	end, nodes                  Mem
-	edges, codes, factors, self Mem // starts of coefficients; codes is 0 where there are none
-	edgeMask, factorMask        Mem // -1 where there are coefficients, 0 where all are 1
-	selfMask, inserted          Mem
+	set isa
+	t   element
 
+	x, rowBytes, bound, lastByte Mem // of the matrix: its start, bytes where its last row may start, last byte of columns
+	end                          Mem
+	edges, codes, factors, self  Mem // starts of coefficients; codes and factors are 0 where there are none
+	edgeMask, selfMask           Mem // -1 where there are coefficients, 0 where all are 1
+	inserted                     Mem
+
+	sums, nodes                reg.GPVirtual
 	list, at, stop, own        reg.GPVirtual // the list to come; the next row and the end of this one; its own row
 	soon, soonStop, soonerList reg.GPVirtual // the row to fetch, the end of its list, and that list
+	tail                       reg.Register  // of a row's last vector: its mask (AVX-512) or column (AVX2)
 }
 
 // listBytes is the size of a kernel.List.
 const listBytes = 24
 
-// sumLists emits the kernel behind kernel.SumLists, for up to vectors vectors of columns.
+// sumLists emits the kernel behind kernel.SumLists, for up to vectors vectors of columns: for each number of vectors a
+// loop over the lists and, within, one over the rows of a list. Sums stay in registers while the rows of their list are
+// added.
 func sumLists(set isa, t element) {
-	function("sumLists"+t.name+set.name, fmt.Sprintf("func(sums []float32, x []%s, stride, columns int, lists [][3]int64, "+
-		"nodes []uint32, edges []float32, codes []uint16, factors, selves []float32, distance int) (inserted int)",
-		t.goType))
+	function("sumLists"+t.name+set.name, fmt.Sprintf("func(sums []float32, x []%s, stride, columns int, "+
+		"lists [][3]int64, nodes []uint32, edges []float32, codes []uint16, factors, selves []float32, "+
+		"distance int) (inserted int)", t.goType))
 	local := func() Mem { return AllocLocal(8) }
-	s := &lister{summer: summer{set: set, t: t, lastByte: local()},
-		x: local(), rowBytes: local(), bound: local(), end: local(), nodes: local(), edges: local(), codes: local(),
-		factors: local(), self: local(), edgeMask: local(), factorMask: local(), selfMask: local(), inserted: local()}
+	s := &lister{set: set, t: t, x: local(), rowBytes: local(), bound: local(), lastByte: local(), end: local(),
+		edges: local(), codes: local(), factors: local(), self: local(), edgeMask: local(), selfMask: local(),
+		inserted: local()}
 	s.sums = start("sums")
 	MOVQ(U32(0), s.inserted)
 	MOVQ(start("x"), s.x)
@@ -46,10 +55,10 @@ func sumLists(set isa, t element) {
 	IMUL3Q(U8(t.bytes), columns, n)
 	DECQ(n)
 	MOVQ(n, s.lastByte)
-	MOVQ(start("nodes"), s.nodes)
+	s.nodes = start("nodes")
 	MOVQ(start("codes"), s.codes)
+	MOVQ(start("factors"), s.factors)
 	s.orOnes("edges", s.edges, s.edgeMask)
-	s.orOnes("factors", s.factors, s.factorMask)
 	s.orOnes("selves", s.self, s.selfMask)
 	s.list = start("lists")
 	n = length("lists")
@@ -128,14 +137,13 @@ func (s *lister) fetch(row reg.GPVirtual, n int) {
 
 // fetchNext fetches the next row of the lists, or the last one again.
 func (s *lister) fetchNext(label string, n int) {
-	row, at := GP64(), GP64()
-	MOVQ(s.nodes, at)
-	MOVL(Mem{Base: at, Index: s.soon, Scale: 4}, row.As32())
-	MOVQ(row, at)
-	ANDQ(s.factorMask, at)
-	factors := GP64()
+	row, factors := GP64(), GP64()
+	MOVL(Mem{Base: s.nodes, Index: s.soon, Scale: 4}, row.As32())
 	MOVQ(s.factors, factors)
-	PREFETCHT0(Mem{Base: factors, Index: at, Scale: 4})
+	TESTQ(factors, factors)
+	JZ(LabelRef(label + "Plain"))
+	PREFETCHT0(Mem{Base: factors, Index: row, Scale: 4})
+	Label(label + "Plain")
 	s.fetch(row, n)
 	INCQ(s.soon)
 	CMPQ(s.soon, s.soonStop)
@@ -172,10 +180,7 @@ func (s *lister) lists(n int) {
 	for i := range sums {
 		sums[i] = s.set.vector()
 	}
-	add := func(row reg.GPVirtual) { // c times it
-		IMULQ(s.rowBytes, row)
-		CMPQ(row, s.bound)
-		JG(LabelRef("failed"))
+	add := func(row reg.GPVirtual) { // c times the row that starts there
 		ADDQ(s.x, row)
 		for i, sum := range sums {
 			m := Mem{Base: row, Disp: i * s.set.lanes * s.t.bytes}
@@ -204,13 +209,16 @@ func (s *lister) lists(n int) {
 
 	Label(label("row"))
 	s.fetchNext(label("row"), n)
-	row, base, place := GP64(), GP64(), GP64()
+	row, base, place, from := GP64(), GP64(), GP64(), GP64()
 	Label(label("look"))
-	MOVQ(s.nodes, base)
-	MOVL(Mem{Base: base, Index: s.at, Scale: 4}, row.As32())
+	MOVL(Mem{Base: s.nodes, Index: s.at, Scale: 4}, row.As32())
 	CMPQ(row, s.own)
 	JAE(jump("own"))
 	Label(label("term"))
+	MOVQ(row, from)
+	IMULQ(s.rowBytes, from)
+	CMPQ(from, s.bound)
+	JG(LabelRef("failed"))
 	MOVQ(s.at, place)
 	MOVQ(s.codes, base)
 	TESTQ(base, base)
@@ -220,12 +228,13 @@ func (s *lister) lists(n int) {
 	ANDQ(s.edgeMask, place)
 	MOVQ(s.edges, base)
 	VMOVSS(Mem{Base: base, Index: place, Scale: 4}, c.AsX())
-	MOVQ(row, place)
-	ANDQ(s.factorMask, place)
 	MOVQ(s.factors, base)
-	VMULSS(Mem{Base: base, Index: place, Scale: 4}, c.AsX(), c.AsX())
+	TESTQ(base, base)
+	JZ(jump("times"))
+	VMULSS(Mem{Base: base, Index: row, Scale: 4}, c.AsX(), c.AsX())
+	Label(label("times"))
 	VBROADCASTSS(c.AsX(), c)
-	add(row)
+	add(from)
 	INCQ(s.at)
 	Label(label("next"))
 	CMPQ(s.at, s.stop)
@@ -262,10 +271,39 @@ func (s *lister) lists(n int) {
 	selves := GP64()
 	MOVQ(s.self, selves)
 	VBROADCASTSS(Mem{Base: selves, Index: places, Scale: 4}, c)
+	IMULQ(s.rowBytes, own)
 	add(own)
 	INCQ(s.inserted)
 	MOVQ(I32(-1), s.own)
 	CMPQ(s.at, s.stop)
 	JL(jump("look"))
 	JMP(jump("store"))
+}
+
+// add adds c times the vector at m to sum.
+func (s *lister) add(sum, c reg.VecVirtual, m Mem) {
+	x := s.set.vector()
+	if s.t == float32s {
+		VMULPS(m, c, x)
+	} else {
+		load(s.t, m, x)
+		VMULPS(x, c, x)
+	}
+	VADDPS(x, sum, sum)
+}
+
+func (s *lister) addMasked(sum, c reg.VecVirtual, m Mem) {
+	x := ZMM()
+	switch s.t {
+	case float32s:
+		VMULPS_Z(m, c, s.tail, x)
+	case float16s:
+		VCVTPH2PS_Z(m, s.tail, x)
+		VMULPS(x, c, x)
+	case bfloat16s:
+		VPMOVZXWD_Z(m, s.tail, x)
+		VPSLLD(U8(16), x, x)
+		VMULPS(x, c, x)
+	}
+	VADDPS(x, sum, sum)
 }

@@ -66,7 +66,6 @@ func main() {
 				decode(set, t)
 			}
 		}
-		sum(set)
 		gather(set)
 		gemm(set)
 		dot(set)

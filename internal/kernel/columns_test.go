@@ -47,7 +47,7 @@ func TestSumsOfSomeColumns(t *testing.T) {
 						}
 						at += k
 					}
-					SumColumns(sums, x, stride, columns, nodes, lengths, coefficients)
+					SumListsFloat32(sums, x, stride, columns, termsOf(nodes, lengths, coefficients, false))
 					for i, v := range sums {
 						if !same(v, want[i]) {
 							t.Fatalf("%d columns of %d, weighted %t: number %d is %v, want %v", columns, stride,
