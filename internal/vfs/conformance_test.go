@@ -431,6 +431,9 @@ var conformance = []struct {
 			}
 		}
 		ask(false)
+		if locked, err := fsys.Locked(filepath.Join(dir, "none", "lock")); locked || err != nil {
+			t.Errorf("in a folder that is not there: locked %v, %v", locked, err)
+		}
 		if names := list(t, fsys, dir); len(names) > 0 {
 			t.Errorf("%v is there", names)
 		}

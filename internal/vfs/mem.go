@@ -269,13 +269,16 @@ func (at place) remove() error {
 // RemoveAll removes a tree, name by name as it happens on a disk: after a crash any of them may be there again. Without
 // a tree it does nothing.
 func (m *Mem) RemoveAll(path string) error {
-	return m.at("remove", path, func(at place) error {
-		if at.node == nil {
-			return nil
+	err := m.at("remove", path, func(at place) error {
+		if at.node != nil {
+			at.node.empty()
 		}
-		at.node.empty()
 		return at.remove()
 	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func (n *memNode) empty() {
@@ -370,11 +373,11 @@ func (m *Mem) Lock(path string) (lock io.Closer, err error) {
 	return lock, err
 }
 
-func (m *Mem) Locked(path string) (locked bool, err error) {
-	err = m.at("lock", path, func(at place) error {
-		locked = at.node != nil && at.node.locked
-		return nil
-	})
+func (m *Mem) Locked(path string) (bool, error) {
+	locked, err := look(m, "lock", path, func(n *memNode) (bool, error) { return n.locked, nil })
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
 	return locked, err
 }
 
