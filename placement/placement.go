@@ -188,11 +188,13 @@ func (f Facts) exceeds(terms need.Terms) string {
 func (n Needs) misuse(o Override, a Alternative) string {
 	switch {
 	case a.Placement == Storage && o.Shuffle == RR:
-		return "single rows are to be reshuffled, and storage is read in whole chunks"
-	case n.ScatteredRows && a.Shuffle == CR:
-		return "the rows of this split are scattered over the chunks of the store"
+		return "storage is read in whole chunks, so single rows cannot be reshuffled (use shuffle chunk, or placement host)"
+	case n.ScatteredRows && (a.Placement == Storage || a.Shuffle == CR):
+		return "the rows of this split are scattered over the chunks of the store, so they cannot be read or " +
+			"reshuffled chunk by chunk (propagate again with that split)"
 	case n.CutChunks && a.Placement == Storage:
-		return "the rows that are to be reshuffled together are not whole chunks of the store"
+		return "storage is read in whole chunks, so the chunk rows that are reshuffled together must be a multiple " +
+			"of the store's (see inspect)"
 	}
 	return ""
 }
@@ -267,24 +269,13 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	f = f.beside(n.host())
 	var d Decision
 	addReason := func(format string, args ...any) { d.Reasons = append(d.Reasons, fmt.Sprintf(format, args...)) }
-
-	contradiction := func(format string, args ...any) (Decision, error) {
-		return d, fmt.Errorf("%w: %s", ErrContradiction, fmt.Sprintf(format, args...))
-	}
 	placements, shuffles := []string{Auto, Device, Host, Storage}, []string{Auto, RR, CR}
-	switch {
-	case !slices.Contains(placements, o.Placement) || o.Shuffle != "" && !slices.Contains(shuffles, o.Shuffle):
-		return contradiction("placement %q with shuffle %q (want one of %v, and of %v)", o.Placement, o.Shuffle,
-			placements, shuffles)
-	case o.Shuffle == RR && o.Placement == Storage:
-		return contradiction("storage is read in whole chunks, so single rows cannot be reshuffled (use shuffle " +
-			"chunk, or placement host)")
-	case n.ScatteredRows && (o.Placement == Storage || o.Shuffle == CR):
-		return contradiction("the rows of this split are scattered over the chunks of the store, so they cannot be " +
-			"read or reshuffled chunk by chunk (propagate again with that split)")
-	case n.CutChunks && o.Placement == Storage:
-		return contradiction("storage is read in whole chunks, so the chunk rows that are reshuffled together must " +
-			"be a multiple of the store's (see inspect)")
+	if !slices.Contains(placements, o.Placement) || o.Shuffle != "" && !slices.Contains(shuffles, o.Shuffle) {
+		return d, fmt.Errorf("%w: placement %q with shuffle %q (want one of %v, and of %v)", ErrContradiction,
+			o.Placement, o.Shuffle, placements, shuffles)
+	}
+	if why := n.misuse(o, Alternative{Placement: o.Placement, Shuffle: o.Shuffle}); why != "" {
+		return d, fmt.Errorf("%w: %s", ErrContradiction, why)
 	}
 
 	d.Alternatives = alternatives(f, n, o)

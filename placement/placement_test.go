@@ -66,7 +66,7 @@ func TestChoose(t *testing.T) {
 		{"chunks cannot be cut in storage", host, Needs{Input: 1, CutChunks: true}, Override{Storage, CR}, "",
 			"chunk rows", ErrContradiction},
 		{"chunks that are cut must fit a memory", gpu, Needs{Input: 2000, CutChunks: true}, Override{Auto, CR}, "",
-			"not whole chunks", machine.ErrDoesNotFit},
+			"a multiple of the store's", machine.ErrDoesNotFit},
 		{"chunks are cut in memory", gpu, Needs{Input: 1, CutChunks: true}, Override{Auto, CR}, "device chunk",
 			"asked for", nil},
 		{"scattered rows that fit no memory fit nowhere", gpu, Needs{Input: 2000, ScatteredRows: true}, auto, "",

@@ -151,42 +151,24 @@ func (p Plan) Staleness(batches int) (s Staleness) {
 	return s
 }
 
-// Stage is one that each batch goes through.
-type Stage int
-
-// The stages of a batch: see the comment of the package.
-const (
-	Sample  Stage = iota // into the queue on the host
-	Move                 // into the queue on the device
-	Compute              // its gradient, into the gradient queue
-	Share                // the gradients of all devices, added up
-	Update               // a step of each device
-)
-
-// Times say how long a stage of a batch takes on a device; device 0 is asked for Share.
-type Times func(s Stage, device, batch int) time.Duration
-
 // Machine is what an epoch runs on.
 type Machine struct {
 	Devices int
 	Workers int // of the processor that sample for one device
-	Times   Times
+	// Length is how long a stage of a batch takes: sampled into the queue on the host, moved into that on the device,
+	// or trained, which gives its gradient.
+	Length func(device int, s schedule.Step) time.Duration
+	Share  func(batch int) time.Duration // adding up the gradients of all devices
+	Update time.Duration                 // a step of each device
 }
 
 // Simulate plays an epoch of so many batches, each shared by all devices, by a plan, and returns how long it takes.
 // All numbers of machine and plan are 1 or more.
 func Simulate(m Machine, p Plan, batches int) time.Duration {
-	times := func(s Stage, device, batch int) time.Duration { return max(0, m.Times(s, device, batch)) }
 	rules := schedule.Pipelined(batches, m.Workers, 2*p.Queue, p.Queue)
 	rules.Moving = 1
-	u := &updates{Plan: p, times: times, batches: batches, devices: make([]deviceUpdates, m.Devices)}
-	simulation := schedule.Simulation{
-		Length: func(device int, s schedule.Step) time.Duration {
-			return times([...]Stage{schedule.Sample: Sample, schedule.Move: Move, schedule.Train: Compute}[s.Stage],
-				device, s.Batch)
-		},
-		Trained: u.computed,
-	}
+	u := &updates{Plan: p, Machine: m, batches: batches, devices: make([]deviceUpdates, m.Devices)}
+	simulation := schedule.Simulation{Length: m.Length, Trained: u.computed}
 	for range m.Devices {
 		simulation.Rules = append(simulation.Rules, rules)
 	}
@@ -196,7 +178,7 @@ func Simulate(m Machine, p Plan, batches int) time.Duration {
 // updates are the steps of an epoch, which all devices make with the sum of their gradients.
 type updates struct {
 	Plan
-	times   Times
+	Machine
 	batches int
 	devices []deviceUpdates
 	shared  []time.Duration // when gradients were added up, of the batches that all devices have computed
@@ -217,7 +199,7 @@ func (u *updates) computed(device, batch int, now time.Duration, free func(devic
 		if batch > 0 {
 			ready = max(ready, u.shared[batch-1])
 		}
-		u.shared = append(u.shared, ready+u.times(Share, 0, batch))
+		u.shared = append(u.shared, ready+u.Share(batch))
 	}
 	for i := range u.devices {
 		d := &u.devices[i]
@@ -229,7 +211,7 @@ func (u *updates) computed(device, batch int, now time.Duration, free func(devic
 			continue
 		}
 		for ; d.made < due; d.made++ {
-			d.since = max(d.since, u.shared[d.made]) + u.times(Update, i, d.made)
+			d.since = max(d.since, u.shared[d.made]) + u.Update
 		}
 		d.waits = false
 		free(i, d.since)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/internal/schedule"
 )
 
 const ms = time.Millisecond
@@ -103,19 +104,20 @@ func TestCostsComeFromTwoTrainings(t *testing.T) {
 	}
 }
 
-// constant are times that are the same for all batches and devices.
-func constant(sample, move, compute, share, update time.Duration) Times {
-	return func(s Stage, _, _ int) time.Duration {
-		return [...]time.Duration{Sample: sample, Move: move, Compute: compute, Share: share, Update: update}[s]
-	}
+// constant is a machine whose times are the same for all batches and devices.
+func constant(devices, workers int, sample, move, compute, share, update time.Duration) Machine {
+	return Machine{devices, workers, func(_ int, s schedule.Step) time.Duration {
+		return [...]time.Duration{schedule.Sample: sample, schedule.Move: move, schedule.Train: compute}[s.Stage]
+	}, func(int) time.Duration { return share }, update}
 }
 
 func TestEpochsAreThoseOfAHandCalculation(t *testing.T) {
-	straggling := func(s Stage, d, b int) time.Duration {
-		if s != Compute {
+	straggling := constant(2, 1, 0, 0, 0, 0, 0)
+	straggling.Length = func(d int, s schedule.Step) time.Duration {
+		if s.Stage != schedule.Train {
 			return 0
 		}
-		return []time.Duration{4 * ms, ms}[(d+b)%2]
+		return []time.Duration{4 * ms, ms}[(d+s.Batch)%2]
 	}
 	for _, c := range []struct {
 		name    string
@@ -126,17 +128,17 @@ func TestEpochsAreThoseOfAHandCalculation(t *testing.T) {
 		stale   Staleness
 	}{
 		// Sampled 0-3, 3-6, 6-9; moved 3-5, 6-8, 11-13; computed 5-9, 11-15, 17-21, each with 2 ms after it.
-		{"one device, one batch at a time", Machine{1, 1, constant(3*ms, 2*ms, 4*ms, ms, ms)}, Synchronous, 3, 23 * ms,
+		{"one device, one batch at a time", constant(1, 1, 3*ms, 2*ms, 4*ms, ms, ms), Synchronous, 3, 23 * ms,
 			Staleness{}},
 		// Each batch takes as long as its slowest share.
-		{"stragglers in turn, synchronous", Machine{2, 1, straggling}, Synchronous, 4, 16 * ms, Staleness{}},
+		{"stragglers in turn, synchronous", straggling, Synchronous, 4, 16 * ms, Staleness{}},
 		// Computed 0-4, 4-5, 5-9, 9-10 and 0-1, 1-5, 5-6, 6-10.
-		{"stragglers in turn, one gradient late", Machine{2, 1, straggling}, Plan{2, 2, 4}, 4, 10 * ms,
+		{"stragglers in turn, one gradient late", straggling, Plan{2, 2, 4}, 4, 10 * ms,
 			Staleness{0.75, 1}},
 		// They meet after the second batch, at 5, and after the fourth.
-		{"synchronized each second batch", Machine{2, 1, straggling}, Plan{8, 8, 2}, 4, 10 * ms, Staleness{0.5, 1}},
+		{"synchronized each second batch", straggling, Plan{8, 8, 2}, 4, 10 * ms, Staleness{0.5, 1}},
 		// Nothing waits but the first batch: 3 + 2 + 5 * 4, and the last share and update.
-		{"two workers keep up with the device", Machine{1, 2, constant(3*ms, 2*ms, 4*ms, 0, 0)}, Plan{2, 2, 4}, 5,
+		{"two workers keep up with the device", constant(1, 2, 3*ms, 2*ms, 4*ms, 0, 0), Plan{2, 2, 4}, 5,
 			25 * ms, Staleness{0.6, 1}},
 	} {
 		took, stale := Simulate(c.machine, c.plan, c.batches), c.plan.Staleness(c.batches)
@@ -176,18 +178,23 @@ func TestEquation24IsNearTheBestOfAllSizes(t *testing.T) {
 	for set := range uint64(48) {
 		u := func(i uint64) float64 { return rng.Float64(rng.Hash(set*31+7, i)) }
 		of := func(x float64) time.Duration { return time.Duration(x * float64(ms)) }
-		means := constant(of(5+60*u(1)), of(1+20*u(2)), of(5+15*u(0)), of(2*u(3)), of(u(4)))
-		m := Machine{Devices: 1 + int(4*u(5)), Workers: 1 + int(8*u(6))}
+		m := constant(1+int(4*u(5)), 1+int(8*u(6)), of(5+60*u(1)), of(1+20*u(2)), of(5+15*u(0)), of(2*u(3)), of(u(4)))
+		means := m
 		spread := []float64{0, 0.25, 0.5, 0.9}[set%4]
-		m.Times = func(s Stage, d, b int) time.Duration {
-			draw := rng.Float64(rng.Hash(rng.Hash(set*9+uint64(s), uint64(d)), uint64(b)))
-			return time.Duration(float64(means(s, d, b)) * (1 + spread*(2*draw-1)))
+		spreads := func(mean time.Duration, stage, d, b int) time.Duration {
+			draw := rng.Float64(rng.Hash(rng.Hash(set*9+uint64(stage), uint64(d)), uint64(b)))
+			return time.Duration(float64(mean) * (1 + spread*(2*draw-1)))
 		}
+		m.Length = func(d int, s schedule.Step) time.Duration {
+			return spreads(means.Length(d, s), [...]int{schedule.Move: 1, schedule.Train: 2}[s.Stage], d, s.Batch)
+		}
+		m.Share = func(b int) time.Duration { return spreads(means.Share(b), 3, 0, b) }
 		var prepare, compute time.Duration // of the first 20 batches, as if profiled
 		for d := range m.Devices {
 			for b := range 20 {
-				prepare = max(prepare, m.Times(Sample, d, b)+m.Times(Move, d, b))
-				compute += m.Times(Compute, d, b) / time.Duration(20*m.Devices)
+				at := func(s schedule.Stage) time.Duration { return m.Length(d, schedule.Step{Stage: s, Batch: b}) }
+				prepare = max(prepare, at(schedule.Sample)+at(schedule.Move))
+				compute += at(schedule.Train) / time.Duration(20*m.Devices)
 			}
 		}
 		q, err := Size(prepare, compute, largest)

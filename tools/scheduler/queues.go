@@ -232,21 +232,18 @@ func (q *Queues) Synchronous() *Queues {
 func (q *Queues) simulate(o QueueOptions, plan multiqueue.Plan) (seconds float64) {
 	prepared := time.Duration(max(1, q.prepared))
 	m := multiqueue.Machine{Devices: len(o.Devices), Workers: q.workers,
-		Times: func(s multiqueue.Stage, device, batch int) time.Duration {
-			switch s {
-			case multiqueue.Sample:
+		Length: func(device int, s schedule.Step) time.Duration {
+			switch all := q.compute[device]; {
+			case s.Stage == schedule.Sample:
 				return q.sample / prepared
-			case multiqueue.Move:
+			case s.Stage == schedule.Move:
 				return q.move / prepared
-			case multiqueue.Compute:
-				if all := q.compute[device]; len(all) > 0 {
-					return all[batch%len(all)]
-				}
-			case multiqueue.Share:
-				return q.share / time.Duration(max(1, q.shared))
+			case len(all) > 0:
+				return all[s.Batch%len(all)]
 			}
 			return 0
-		}}
+		},
+		Share: func(int) time.Duration { return q.share / time.Duration(max(1, q.shared)) }}
 	return multiqueue.Simulate(m, plan, o.Sets[0].Batches()).Seconds()
 }
 
