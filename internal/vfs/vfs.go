@@ -29,8 +29,14 @@ var ErrFault = errors.New("mapped file cannot be read (truncated while open, or 
 // have to be removed or renamed itself, which never happens. All else follows links.
 var ErrLink = errors.New("it is a symbolic link")
 
-// FS is a file system. Paths are spelled as on the host, relative or absolute. Errors are *fs.PathError or wrap one, so they
-// name the path, and errors.Is(err, syscall.ENOSPC) tells a full disk on every implementation.
+// Failed tells whether a file system failed, so that the error says nothing about the content of a file.
+func Failed(err error) bool {
+	var failed *fs.PathError
+	return errors.As(err, &failed)
+}
+
+// FS is a file system. Paths are spelled as on the host, relative or absolute. Errors are *fs.PathError or wrap one, so
+// they name the path, and errors.Is(err, syscall.ENOSPC) tells a full disk on every implementation.
 type FS interface {
 	// Open opens a file for positioned reads.
 	Open(path string) (File, error)

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"strconv"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/parquet"
 )
 
@@ -84,8 +84,7 @@ func atRow(r rows, err error) error { return atPlace(r.position(), err) }
 
 // atPlace adds a place to an error about what the input says. Errors that are not about the input stay as they are.
 func atPlace(place any, err error) error {
-	var file *fs.PathError
-	if errors.Is(err, machine.ErrDoesNotFit) || errors.As(err, &file) {
+	if errors.Is(err, machine.ErrDoesNotFit) || vfs.Failed(err) {
 		return err
 	}
 	return invalid(place, "%w", err)

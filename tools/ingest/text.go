@@ -34,7 +34,6 @@ type textFile struct {
 	rest     []string // files after the present one
 	begun    bool     // a line of the present file that is no comment has been read
 	file     vfs.File
-	source   *rememberingReader
 	r        *bufio.Reader
 	close    func()
 	long     []byte
@@ -83,9 +82,8 @@ func (t *textFile) openNext() (err error) {
 	if err != nil {
 		return err
 	}
-	t.source = &rememberingReader{r: io.NewSectionReader(file, 0, size)}
 	buffer := int(min(1<<18, 1<<12+16*size))
-	t.r = bufio.NewReaderSize(t.source, buffer)
+	t.r = bufio.NewReaderSize(io.NewSectionReader(file, 0, size), buffer)
 	magic, err := t.r.Peek(4)
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
@@ -147,24 +145,10 @@ func isHTML(start []byte) bool {
 	return false
 }
 
-// rememberingReader remembers why reading failed.
-type rememberingReader struct {
-	r   io.Reader
-	err error
-}
-
-func (m *rememberingReader) Read(p []byte) (int, error) {
-	n, err := m.r.Read(p)
-	if err != nil && err != io.EOF {
-		m.err = err
-	}
-	return n, err
-}
-
 // readError is the error of the file system if there is one; else what was read does not inflate.
 func (t *textFile) readError(err error) error {
-	if t.source.err != nil {
-		return t.source.err
+	if vfs.Failed(err) {
+		return err
 	}
 	return invalid(t.path, "after line %d: decompression failed: %w", t.number, err)
 }

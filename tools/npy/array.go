@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -29,23 +28,14 @@ type Array struct {
 
 // Open opens a .npy file. The file must have the size that its header implies.
 func Open(fsys vfs.FS, path string) (*Array, error) {
-	return open(fsys, path, func(r io.Reader) (*Header, error) {
-		h, err := ReadHeader(bufio.NewReaderSize(r, 512))
-		if err != nil {
-			err = named(path, err)
-		}
-		return h, err
-	})
+	return open(fsys, path, func(r io.Reader) (*Header, error) { return ReadHeader(bufio.NewReaderSize(r, 512)) })
 }
 
 // OpenRaw opens a file that is nothing but the elements of an array, in C order and little endian.
 func OpenRaw(fsys vfs.FS, path string, t Type, shape ...int64) (*Array, error) {
 	return open(fsys, path, func(io.Reader) (*Header, error) {
 		h := &Header{Type: t, Shape: slices.Clone(shape), Width: 1}
-		if h.overflows() {
-			return nil, fmt.Errorf("%w: %s: an array of shape %v is too large", ErrInvalid, path, shape)
-		}
-		return h, nil
+		return h, h.checkSize()
 	})
 }
 
@@ -56,12 +46,12 @@ func open(fsys vfs.FS, path string, header func(io.Reader) (*Header, error)) (*A
 	}
 	h, err := header(io.NewSectionReader(f, 0, size))
 	if err == nil && size != h.Offset+h.DataBytes() {
-		err = fmt.Errorf("%w: %s: %s array of shape %v needs a file of %d bytes, found %d",
-			ErrInvalid, path, h.Type, h.Shape, h.Offset+h.DataBytes(), size)
+		err = fmt.Errorf("%s array of shape %v needs a file of %d bytes, found %d", h.Type, h.Shape,
+			h.Offset+h.DataBytes(), size)
 	}
 	if err != nil {
 		f.Close()
-		return nil, err
+		return nil, invalid(path, err)
 	}
 	return &Array{*h, f}, nil
 }
@@ -78,14 +68,6 @@ func HasHeader(fsys vfs.FS, path string) (bool, error) {
 		return false, err
 	}
 	return string(start[:]) == magic, nil
-}
-
-// named adds the name of the file to an error of ReadHeader.
-func named(path string, err error) error {
-	if text, ok := strings.CutPrefix(err.Error(), ErrInvalid.Error()+": "); ok && errors.Is(err, ErrInvalid) {
-		return fmt.Errorf("%w: %s: %s", ErrInvalid, path, text)
-	}
-	return fmt.Errorf("%s: %w", path, err)
 }
 
 // Path is the path of the file.

@@ -98,26 +98,26 @@ func (h *Header) Elements() int64 {
 func (h *Header) ItemBytes() int64 { return h.Type.Size() * h.Width }
 func (h *Header) DataBytes() int64 { return h.Elements() * h.ItemBytes() }
 
-// ReadHeader reads the header of an array of version 1, 2 or 3 and leaves r at the first byte of the data. Errors of r
-// are returned as they are; all others are ErrInvalid and do not name a file.
+// ReadHeader reads the header of an array of version 1, 2 or 3 and leaves r at the first byte of the data. Its errors do
+// not name a file.
 func ReadHeader(r io.Reader) (*Header, error) {
 	var prefix [12]byte
 	if _, err := io.ReadFull(r, prefix[:8]); err != nil {
 		return nil, shortHeader(err)
 	}
 	if string(prefix[:6]) != magic {
-		return nil, fmt.Errorf("%w: not a .npy file (no NUMPY magic)", ErrInvalid)
+		return nil, errors.New("not a .npy file (no NUMPY magic)")
 	}
 	lengthBytes := map[byte]int{1: 2, 2: 4, 3: 4}[prefix[6]]
 	if lengthBytes == 0 {
-		return nil, fmt.Errorf("%w: .npy version %d.%d is not known (1, 2 and 3 are)", ErrInvalid, prefix[6], prefix[7])
+		return nil, fmt.Errorf(".npy version %d.%d is not known (1, 2 and 3 are)", prefix[6], prefix[7])
 	}
 	if _, err := io.ReadFull(r, prefix[8:8+lengthBytes]); err != nil {
 		return nil, shortHeader(err)
 	}
 	length := int64(binary.LittleEndian.Uint32(prefix[8:]))
 	if length > maxHeader {
-		return nil, fmt.Errorf("%w: header of %d bytes (at most %d are read)", ErrInvalid, length, maxHeader)
+		return nil, fmt.Errorf("header of %d bytes (at most %d are read)", length, maxHeader)
 	}
 	text := make([]byte, length)
 	if _, err := io.ReadFull(r, text); err != nil {
@@ -125,18 +125,15 @@ func ReadHeader(r io.Reader) (*Header, error) {
 	}
 	h, err := parseHeader(string(text))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return nil, err
 	}
 	h.Offset = int64(8+lengthBytes) + length
-	if h.DataBytes() > math.MaxInt64-h.Offset {
-		return nil, fmt.Errorf("%w: an array of shape %v is too large", ErrInvalid, h.Shape)
-	}
-	return h, nil
+	return h, h.checkSize()
 }
 
 func shortHeader(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: the file ends within the .npy header", ErrInvalid)
+		return errors.New("the file ends within the .npy header")
 	}
 	return err
 }
@@ -186,8 +183,6 @@ func parseHeader(text string) (*Header, error) {
 		return broken("text before or after the dictionary")
 	case len(seen) != 3:
 		return broken("descr, fortran_order or shape is missing")
-	case h.overflows():
-		return nil, fmt.Errorf("an array of shape %v is too large", h.Shape)
 	}
 	return h, nil
 }
@@ -216,17 +211,17 @@ func (h *Header) setShape(sizes string) error {
 	return nil
 }
 
-// overflows reports whether DataBytes does not fit in 64 bits. An axis of size 0 counts as 1, so that it does not hide
-// an overflow of the others.
-func (h *Header) overflows() bool {
-	bytes := h.ItemBytes()
+// checkSize returns an error if Offset + DataBytes does not fit in 64 bits. An axis of size 0 counts as 1, so that it
+// does not hide an overflow of the others.
+func (h *Header) checkSize() error {
+	bytes, most := h.ItemBytes(), math.MaxInt64-h.Offset
 	for _, d := range h.Shape {
-		if bytes > math.MaxInt64/max(1, d) {
-			return true
+		if bytes > most/max(1, d) {
+			return fmt.Errorf("an array of shape %v is too large", h.Shape)
 		}
 		bytes *= max(1, d)
 	}
-	return false
+	return nil
 }
 
 // setDescr reads an array-protocol type string such as "<f4".

@@ -26,7 +26,7 @@ func openArchive(fsys vfs.FS, path string) (*zip.Reader, vfs.File, error) {
 	// A section reader returns EOF for offsets beyond the file, which a damaged directory may have.
 	z, err := zip.NewReader(io.NewSectionReader(f, 0, size), size)
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) { // members are never unpacked to their names
-		return nil, nil, errors.Join(streamError(path, err), f.Close())
+		return nil, nil, errors.Join(invalid(path, err), f.Close())
 	}
 	z.RegisterDecompressor(zip.Deflate, flate.NewReader)
 	return z, f, nil
@@ -47,19 +47,12 @@ func Members(fsys vfs.FS, path string) (names []string, err error) {
 	return slices.Compact(names), f.Close()
 }
 
-// streamError makes an error of reading a stream ErrInvalid if the file is damaged; an error of the file system stays
-// what it is.
-func streamError(path string, err error) error {
-	for _, damage := range []error{zip.ErrFormat, zip.ErrAlgorithm, zip.ErrChecksum, io.EOF, io.ErrUnexpectedEOF} {
-		if errors.Is(err, damage) {
-			return fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
-		}
+// invalid adds the path to an error of reading, and makes it ErrInvalid unless the file system is its cause.
+func invalid(path string, err error) error {
+	if vfs.Failed(err) {
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	var corrupt flate.CorruptInputError
-	if errors.As(err, &corrupt) {
-		return fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
-	}
-	return fmt.Errorf("%s: %w", path, err)
+	return fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
 }
 
 // Stream is an array that is read once, from its first element to its last. The checksum of an archive is compared
@@ -102,21 +95,18 @@ func OpenStream(fsys vfs.FS, path, name string) (_ *Stream, err error) {
 func (s *Stream) open(f *zip.File) error {
 	member, err := f.Open()
 	if err != nil {
-		return streamError(s.path, err)
+		return invalid(s.path, err)
 	}
 	s.closers[1], s.r = member, bufio.NewReaderSize(member, 1<<16)
 	h, err := ReadHeader(s.r)
 	if err == nil {
 		if want := uint64(h.Offset) + uint64(h.DataBytes()); f.UncompressedSize64 != want {
-			err = fmt.Errorf("%w: %s array of shape %v needs %d bytes, the member has %d", ErrInvalid, h.Type, h.Shape,
-				want, f.UncompressedSize64)
+			err = fmt.Errorf("%s array of shape %v needs %d bytes, the member has %d", h.Type, h.Shape, want,
+				f.UncompressedSize64)
 		}
 	}
-	switch {
-	case errors.Is(err, ErrInvalid):
-		return named(s.path, err)
-	case err != nil:
-		return streamError(s.path, err)
+	if err != nil {
+		return invalid(s.path, err)
 	}
 	s.Header, s.left = *h, h.Elements()
 	return nil
@@ -165,14 +155,14 @@ func (s *Stream) next(n int64) ([]byte, error) {
 	}
 	raw := s.raw[:bytes]
 	if _, err := io.ReadFull(s.r, raw); err != nil {
-		return nil, streamError(s.path, err)
+		return nil, invalid(s.path, err)
 	}
 	if s.left -= n; s.left == 0 {
 		if _, err := s.r.ReadByte(); err != io.EOF {
 			if err == nil {
 				err = zip.ErrFormat
 			}
-			return nil, streamError(s.path, err)
+			return nil, invalid(s.path, err)
 		}
 	}
 	return raw, nil

@@ -199,10 +199,5 @@ func readFull(f io.ReaderAt, p []byte, at int64) error {
 	if err == nil || err == io.EOF {
 		return fmt.Errorf("it ends at byte %d (cut off while being read?)", at+int64(n))
 	}
-	return &diskError{err}
+	return err
 }
-
-// diskError is an error of the file system, which says nothing about the content of the file.
-type diskError struct{ error }
-
-func (e *diskError) Unwrap() error { return e.error }

@@ -138,8 +138,7 @@ func (r *Reader) invalid(err error) error {
 	if r.pages.read > 0 {
 		place += fmt.Sprintf(", page %d", r.pages.read-1)
 	}
-	var disk *diskError // says nothing about the content of the file
-	if !tooLarge(err) && !errors.Is(err, errCannot) && !errors.As(err, &disk) {
+	if !tooLarge(err) && !errors.Is(err, errCannot) && !vfs.Failed(err) {
 		err = fmt.Errorf("%w%s", err, damaged)
 	}
 	return invalid(place, err)

@@ -8,7 +8,6 @@
 package parquet
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -166,9 +165,8 @@ const partBytes = 256
 // invalid makes an error about a file ErrInvalid and adds the place, unless the file system or the memory limit is its
 // cause.
 func invalid(place string, err error) error {
-	var disk *diskError
 	switch {
-	case err == nil || errors.As(err, &disk):
+	case err == nil || vfs.Failed(err):
 		return err
 	case tooLarge(err):
 		return fmt.Errorf("%s: %w", place, err)
