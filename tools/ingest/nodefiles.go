@@ -1,12 +1,10 @@
 package ingest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -280,46 +278,45 @@ func (l *edgeList) nodeOf(row int64) (node int64, ok bool) {
 
 func (l *edgeList) copyRows(path string, cols int64, each func(put func(int64, []float32) error) error) error {
 	place := func(row int64) string { return path + ": " + l.ids.name(row) }
-	rows := &scratchRows{scratch: l.scratch, cols: cols}
-	if err := l.copyFeatures(place, func(to vfs.PendingFile) (npy.Header, uint64, error) {
-		rows.pending = to
+	shape := []int64{0, cols}
+	if err := l.copyFeatures(place, npy.Header{Shape: shape}, func(m *scratchMatrix) error {
+		rows := &scratchRows{scratchMatrix: m, memoryBytes: l.scratch.MemoryBytes}
 		if err := each(rows.put); err != nil {
-			return npy.Header{}, 0, err
+			return err
 		}
-		if missing := rows.missing(max(l.ids.nodes, rows.rows)); missing >= 0 {
+		if missing := rows.missing(max(l.ids.nodes, shape[0])); missing >= 0 {
 			hint := l.ids.hint("leaves out ids that do not occur")
-			return npy.Header{}, 0, invalid(path, "no features of %s%s", l.ids.name(missing), hint)
+			return invalid(path, "no features of %s%s", l.ids.name(missing), hint)
 		}
-		return npy.Header{Shape: []int64{rows.rows, cols}}, rows.sum, rows.flush()
+		return rows.flush()
 	}); err != nil {
 		return err
 	}
-	return l.setRows(path, rows.rows, cols)
+	return l.setRows(path, shape[0], cols)
 }
 
-// copyFeatures makes a scratch file the features. write fills it, and returns its shape, its order and its sumElements.
-func (l *edgeList) copyFeatures(place func(row int64) string,
-	write func(to vfs.PendingFile) (npy.Header, uint64, error)) error {
+// copyFeatures makes a scratch file, which write fills, the features. The shape and order of its values are those of h.
+func (l *edgeList) copyFeatures(place func(row int64) string, h npy.Header, write func(*scratchMatrix) error) error {
 	pending, err := l.fsys.Create(l.scratch.Path("features"))
 	if err != nil {
 		return err
 	}
 	defer pending.Abort()
-	h, sum, err := write(pending)
-	if err == nil {
-		err = pending.Commit()
-	}
-	if err != nil {
+	m := &scratchMatrix{Header: h, to: pending}
+	if err := write(m); err != nil {
 		return err
 	}
-	a, err := npy.OpenRaw(l.fsys, l.scratch.Path("features"), npy.Float32, h.Shape...)
+	if err := pending.Commit(); err != nil {
+		return err
+	}
+	a, err := npy.OpenRaw(l.fsys, l.scratch.Path("features"), npy.Float32, m.Shape...)
 	if err != nil {
 		return err
 	}
 	l.open = append(l.open, a)
 	a.Fortran = h.Fortran
 	l.features = func(int) (FeatureReader, error) {
-		return &denseReader{shards: []*npy.Array{a}, copied: &copiedRows{place: place, want: sum}}, nil
+		return &denseReader{shards: []*npy.Array{a}, copied: &copiedRows{place: place, want: m.sum}}, nil
 	}
 	return nil
 }
@@ -496,31 +493,16 @@ func splitFolder(fsys vfs.FS, dir string) (paths [3]string, err error) {
 
 // readSplitList puts the nodes of a list into a part of split number k.
 func (l *edgeList) readSplitList(ctx context.Context, path string, to *format.RowTable, k int, part uint8) error {
-	t, err := openText(l.fsys, path, "#%")
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	for {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		line, err := t.next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		node, err := l.ids.node(bytes.TrimSpace(line))
-		if err != nil {
-			return atPlace(t.position(), err)
-		}
-		at := int64(node)*int64(to.NumSplits) + int64(k)
+	t := &textTable{header: numbered(1), fsys: l.fsys, path: path, comments: "#%", sep: wholeLine, ids: &l.ids}
+	list := nodeTable{table: t, path: path, byRow: true}
+	return list.each(ctx, []int{0}, -1, func(node int64, _ rows) error {
+		at := node*int64(to.NumSplits) + int64(k)
 		if to.Splits[at] != format.SplitNone {
-			return t.errorf("%s is listed twice", l.ids.name(int64(node)))
+			return fmt.Errorf("%s is listed twice", l.ids.name(node))
 		}
 		to.Splits[at] = part
-	}
+		return nil
+	})
 }
 
 // nodeFilesHelp describes the flags of NodeFiles and where edges are kept.

@@ -366,19 +366,18 @@ func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int
 // copyColumns puts features in Fortran order, whose columns come one after another, into a scratch file.
 func (s *ogbSource) copyColumns(ctx context.Context, a *npy.Stream) error {
 	rows, columns := a.Shape[0], a.Shape[1]
-	return s.copyFeatures((&streamReader{a}).Place, func(to vfs.PendingFile) (npy.Header, uint64, error) {
-		w := columnWriter{to: to, rows: rows, columns: columns}
+	return s.copyFeatures((&streamReader{a}).Place, a.Header, func(m *scratchMatrix) error {
 		block := make([]float32, min(edgeBlock, rows))
 		for at, n := int64(0), int64(0); at < rows*columns; at += n {
 			n = min(int64(len(block)), rows-at%rows)
 			if err := errors.Join(context.Cause(ctx), npy.Next(a, block[:n])); err != nil {
-				return npy.Header{}, 0, err
+				return err
 			}
-			if err := w.put(at/rows, at%rows, block[:n]); err != nil {
-				return npy.Header{}, 0, err
+			if err := m.put(at%rows, at/rows, block[:n]); err != nil {
+				return err
 			}
 		}
-		return w.header(), w.sum, nil
+		return nil
 	})
 }
 

@@ -187,54 +187,53 @@ func (e *scratchEdges) stream(ctx context.Context, nodes int64, threads int, emi
 	})
 }
 
-// scratchRows is a scratch file of feature rows, which come in any order, by node.
+// scratchMatrix is a scratch file of features, whose values come in any order.
+type scratchMatrix struct {
+	npy.Header // with the shape, [n,F], and the order
+	to         vfs.PendingFile
+	sum        uint64 // sumElements of what was put
+}
+
+// put writes consecutive values of a column, in Fortran order, or else of rows.
+func (m *scratchMatrix) put(row, column int64, values []float32) error {
+	first, stride := row*m.Shape[1]+column, int64(1)
+	at := first
+	if m.Fortran {
+		at, stride = column*m.Shape[0]+row, m.Shape[1]
+	}
+	m.sum += sumElements(first, stride, values)
+	_, err := m.to.WriteAt(dtype.BytesOf(values), 4*at)
+	return err
+}
+
+// scratchRows writes whole rows of a matrix, which come in any order, by node.
 type scratchRows struct {
-	scratch *scratch
-	cols    int64
-	pending vfs.PendingFile
-	seen    bitset
-	rows    int64  // 1 more than the highest row so far
-	sum     uint64 // sumElements of all rows
-	start   int64  // first row of buffer
-	buffer  []float32
+	*scratchMatrix
+	memoryBytes int64 // most that may be used; 0: no limit
+	seen        bitset
+	start       int64 // first row of buffer
+	buffer      []float32
 }
 
 // put writes a row. Its error names no file: the caller adds it.
 func (r *scratchRows) put(row int64, values []float32) error {
-	if bytes := row / 8; r.scratch.MemoryBytes > 0 && bytes > r.scratch.MemoryBytes {
+	if bytes := row / 8; r.memoryBytes > 0 && bytes > r.memoryBytes {
 		return fmt.Errorf("%w: a bit for each of %d nodes with features needs %v of memory, and %v may be used "+
-			"(raise --memory)", machine.ErrDoesNotFit, row+1, units.Bytes(bytes), units.Bytes(r.scratch.MemoryBytes))
+			"(raise --memory)", machine.ErrDoesNotFit, row+1, units.Bytes(bytes), units.Bytes(r.memoryBytes))
 	}
 	if r.seen.set(row) {
 		return errTwice
 	}
-	if row != r.start+int64(len(r.buffer))/r.cols || int64(len(r.buffer)) >= max(r.cols, 1<<18) {
+	cols := r.Shape[1]
+	if row != r.start+int64(len(r.buffer))/cols || int64(len(r.buffer)) >= max(cols, 1<<18) {
 		if err := r.flush(); err != nil {
 			return err
 		}
 		r.start = row
 	}
 	r.buffer = append(r.buffer, values...)
-	r.sum += sumElements(row*r.cols, 1, values)
-	r.rows = max(r.rows, row+1)
+	r.Shape[0] = max(r.Shape[0], row+1)
 	return nil
-}
-
-type columnWriter struct {
-	to            vfs.PendingFile
-	rows, columns int64
-	sum           uint64 // sumElements of what was put
-}
-
-func (w *columnWriter) header() npy.Header {
-	return npy.Header{Fortran: true, Shape: []int64{w.rows, w.columns}}
-}
-
-// put writes values of consecutive rows.
-func (w *columnWriter) put(column, row int64, values []float32) error {
-	w.sum += sumElements(row*w.columns+column, w.columns, values)
-	_, err := w.to.WriteAt(dtype.BytesOf(values), 4*(column*w.rows+row))
-	return err
 }
 
 // sumElements is a checksum of elements of a matrix and of their numbers in it, row by row: the i-th value has the
@@ -248,7 +247,7 @@ func sumElements(first, stride int64, values []float32) (sum uint64) {
 }
 
 func (r *scratchRows) flush() error {
-	_, err := r.pending.WriteAt(dtype.BytesOf(r.buffer), 4*r.start*r.cols)
+	err := r.scratchMatrix.put(r.start, 0, r.buffer)
 	r.buffer = r.buffer[:0]
 	return err
 }

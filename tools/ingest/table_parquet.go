@@ -281,15 +281,12 @@ func (t *parquetTable) copyColumns(ctx context.Context, l *edgeList, columns []i
 	}
 	task := l.scratch.Progress.Start("read features", bytes, progress.Bytes)
 	defer task.Done()
-	return l.copyFeatures(t.Place, func(to vfs.PendingFile) (npy.Header, uint64, error) {
-		w := columnWriter{to: to, rows: t.Rows, columns: int64(len(columns))}
-		err := t.copyGroups(ctx, &w, columns, task)
-		return w.header(), w.sum, err
-	})
+	h := npy.Header{Fortran: true, Shape: []int64{t.Rows, int64(len(columns))}}
+	return l.copyFeatures(t.Place, h, func(m *scratchMatrix) error { return t.copyGroups(ctx, m, columns, task) })
 }
 
 // copyGroups writes the feature columns, in the order in which the files have them.
-func (t *parquetTable) copyGroups(ctx context.Context, w *columnWriter, columns []int, task progress.Task) error {
+func (t *parquetTable) copyGroups(ctx context.Context, m *scratchMatrix, columns []int, task progress.Task) error {
 	r, err := t.Read(t.columns[columns[0]])
 	if err != nil {
 		return err
@@ -318,7 +315,7 @@ func (t *parquetTable) copyGroups(ctx context.Context, w *columnWriter, columns 
 					}
 					return fmt.Errorf("%w: %s, %s: %w", ErrInvalid, t.Place(row+int64(i)), t.place(column), bad)
 				}
-				if err := w.put(int64(k), row, values[:cells.N]); err != nil {
+				if err := m.put(row, int64(k), values[:cells.N]); err != nil {
 					return err
 				}
 				row += int64(cells.N)

@@ -3,7 +3,6 @@ package ingest
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -17,13 +16,15 @@ type textTable struct {
 	fsys     vfs.FS
 	path     string
 	comments string
-	sep      byte
+	sep      byte           // wholeLine: a line is one field
 	line     []byte         // the header, which begins each file; nil: none
 	values   []columnValues // of the columns, as the first row shows
 	loose    bool           // rows may have more or fewer fields, where these are not read
 	ids      *numbering     // of nodes; nil: row i is node i
 	id       int            // column of the ids; -1: row i is node i
 }
+
+const wholeLine = '\n'
 
 // openPlainTable opens a table without ids, comments and header.
 func openPlainTable(fsys vfs.FS, path string) (*nodeTable, error) {
@@ -86,7 +87,7 @@ func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error)
 		return nil, err
 	}
 	defer file.Close()
-	place := fmt.Sprintf("%s: line %d", file.path, file.number)
+	place := file.position()
 	t := &textTable{fsys: fsys, path: f.path, comments: "#%", ids: ids}
 	t.setHeader(line, ids.ids != nil, func(fields [][]byte) bool { return t.namesNodes(fields, f.columns, f.want) })
 	if t.line != nil {
@@ -108,11 +109,11 @@ func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error)
 	}
 	n := &nodeTable{table: t, path: f.path}
 	if n.nodeColumns, err = t.nodeColumns(t.values, f.columns, f.want); err != nil {
-		return nil, badOptions("%s: %w", place, err)
+		return nil, badOptions("%v: %w", place, err)
 	}
 	t.id, n.byRow = n.id, n.id < 0
 	if n.byRow && ids.ids != nil {
-		return nil, badOptions("%s: --ids map needs a column of ids: name it with --%s", place, idRole.flag)
+		return nil, badOptions("%v: --ids map needs a column of ids: name it with --%s", place, idRole.flag)
 	}
 	for _, p := range eachPart {
 		switch {
@@ -120,7 +121,7 @@ func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error)
 		case !t.named && len(t.names) == 1:
 			return nil, file.errorf("one field (want an id and values)")
 		default:
-			return nil, badOptions("%s: no column is recognised by its name: name it with --%s (the columns are %s)",
+			return nil, badOptions("%v: no column is recognised by its name: name it with --%s (the columns are %s)",
 				place, p.column, t.all())
 		}
 	}
@@ -158,23 +159,24 @@ func (l *edgeList) openTextEdges(path string, o TableOptions) (t *textTable, c e
 		return nil, c, err
 	}
 	t = &textTable{fsys: l.fsys, path: path, comments: "#%", loose: true, id: -1}
-	line, place := slices.Clone(line), fmt.Sprintf("%s: line %d", file.path, file.number)
+	line, place := slices.Clone(line), file.position()
+	second, _ := file.next() // an error shows when the edges are read
 	t.setHeader(line, o.MapIDs, func(fields [][]byte) bool {
-		return o.Header == "yes" || o.Header == "" && o.namesEdges(t.header, fields, split(nil, file.glance(), t.sep))
+		return o.Header == "yes" || o.Header == "" && o.namesEdges(t.header, fields, split(nil, second, t.sep))
 	})
 	t.loose = t.line == nil
 	if len(t.names) < 2 {
-		return nil, c, file.errorf("%.100q is not an edge (want a source and a destination)", line)
+		return nil, c, invalid(place, "%.100q is not an edge (want a source and a destination)", line)
 	}
 	if c, err = t.edgeColumns(o.Columns); err != nil {
 		hint := ""
 		if t.named && o.Header == "" {
 			hint = "; if the line is an edge, give --header no"
 		}
-		return nil, c, badOptions("%s: %w%s", place, err, hint)
+		return nil, c, badOptions("%v: %w%s", place, err, hint)
 	}
 	if err := c.checkItems(o.Bipartite); err != nil {
-		return nil, c, badOptions("%s: %w", place, err)
+		return nil, c, badOptions("%v: %w", place, err)
 	}
 	return t, c, nil
 }
@@ -239,6 +241,9 @@ func startsNumber(b []byte) bool {
 
 // split returns the fields of a line; an empty line is one empty field.
 func (t *textTable) split(fields [][]byte, line []byte) [][]byte {
+	if t.sep == wholeLine {
+		return append(fields[:0], bytes.TrimSpace(line))
+	}
 	if fields = split(fields[:0], line, t.sep); len(fields) == 0 {
 		fields = append(fields, nil)
 	}

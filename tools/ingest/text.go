@@ -199,21 +199,6 @@ func (t *textFile) next() ([]byte, error) {
 	}
 }
 
-// glance is the line that next is to return, if it lies within what is read ahead; else nil, or its beginning. It may
-// overwrite the line that next has returned.
-func (t *textFile) glance() []byte {
-	ahead, _ := t.r.Peek(1 << 16) // an error shows when it is read
-	for len(ahead) > 0 {
-		line, rest, _ := bytes.Cut(ahead, []byte("\n"))
-		line = bytes.TrimRight(line, "\r")
-		if start := bytes.TrimLeft(line, " \t"); len(start) > 0 && strings.IndexByte(t.comments, start[0]) < 0 {
-			return line
-		}
-		ahead = rest
-	}
-	return nil
-}
-
 func (t *textFile) readLine() ([]byte, error) {
 	line, err := t.r.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
