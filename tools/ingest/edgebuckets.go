@@ -3,6 +3,7 @@ package ingest
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -12,10 +13,11 @@ import (
 // bucketSet is records in buckets, by the upper bits of their keys. A record is stored as the lower bits of its key
 // and, if there are weights, its weight, both little-endian.
 type bucketSet struct {
-	shift    int // lower bits of a key: a bucket has all keys with the same upper bits
-	space    *scratchSpace
-	keyWidth int // bytes of a stored key
-	width    int // bytes of a record
+	shift     int // lower bits of a key: a bucket has all keys with the same upper bits
+	space     *scratchSpace
+	keyWidth  int   // bytes of a stored key
+	width     int   // bytes of a record
+	blockSize int64 // records of a block
 
 	mu      sync.Mutex
 	buckets []bucket
@@ -25,24 +27,32 @@ type bucketSet struct {
 // bucket says where the records of a bucket are. Records that one goroutine has added are in the order in which it
 // added them.
 type bucket struct {
-	runs    []edgeRun
+	blocks  []recordBlock // all full but the last
 	records int64
-	edges   int64     // that merging has left, at the start of the runs
+	edges   int64     // that merging has left
 	sums    [2]uint32 // CRC-32C of the sources and of the weights of these edges
 
 	tooLarge int64 // first node whose weights add up to more than float32 can hold, or -1
 }
 
-// edgeRun is consecutive records of one bucket. Merging overwrites them with sources, 4 bytes each, and, behind the
+// recordBlock is consecutive records of one bucket. Merging overwrites them with sources, 4 bytes each, and, behind the
 // place of as many sources as there are records, with weights.
-type edgeRun struct {
-	first, records int64
-	sum            uint32 // CRC-32C
+type recordBlock struct {
+	first int64  // record in the space
+	sum   uint32 // CRC-32C
 }
 
-// edgesAt is the offset of the sources (0) or the weights (1) that overwrite a run.
-func (p *bucketSet) edgesAt(e edgeRun, column int) int64 {
-	return e.first*int64(p.width) + 4*int64(column)*e.records
+// blockRecords is how many records block k of a bucket has.
+func (p *bucketSet) blockRecords(b *bucket, k int64) int64 {
+	return min(p.blockSize, b.records-k*p.blockSize)
+}
+
+// edgeAt is the offset of the source (column 0) or the weight (1) of an edge of a bucket. It also returns how many
+// values there are from there to the end of the block.
+func (p *bucketSet) edgeAt(b *bucket, edge int64, column int) (offset, left int64) {
+	k, in := edge/p.blockSize, edge%p.blockSize
+	n := p.blockRecords(b, k)
+	return b.blocks[k].first*int64(p.width) + 4*(int64(column)*n+in), n - in
 }
 
 // recordWidths are the bytes of a stored key and of a record: enough for the bits of the key, and for the edge that
@@ -59,32 +69,24 @@ func (t *topology) recordWidths(keyBits int) (key, record int) {
 	return key, record
 }
 
-// append adds records to a bucket, as a run.
+// append adds a block of records to a bucket.
 func (p *bucketSet) append(b uint64, data []byte) error {
 	n, sum := int64(len(data)/p.width), p.space.sum(0, data)
 	p.mu.Lock()
-	first := p.records
-	p.records += n
-	to := &p.buckets[b]
-	to.records += n
-	if last := len(to.runs) - 1; p.space.memory != nil && last >= 0 &&
-		to.runs[last].first+to.runs[last].records == first {
-		to.runs[last].records += n
-	} else {
-		to.runs = append(to.runs, edgeRun{first, n, sum})
-	}
+	first, to := p.records, &p.buckets[b]
+	p.records, to.records = first+n, to.records+n
+	to.blocks = append(to.blocks, recordBlock{first, sum})
 	p.mu.Unlock()
 	_, err := p.space.WriteAt(data, first*int64(p.width))
 	return err
 }
 
 // distributor adds records to buckets, for one goroutine. It has a buffer for each bucket, which it adds to the bucket
-// when it is full.
+// as a block when it is full.
 type distributor struct {
-	memory   *offheap.Buffer
-	capacity int     // records of a buffer
-	stride   int     // bytes of a buffer
-	used     []int32 // records in each buffer
+	memory *offheap.Buffer
+	stride int     // bytes of a buffer
+	used   []int32 // records in each buffer
 
 	newKeys    []uint64 // records to be added by the next call of add
 	newWeights []float32
@@ -104,11 +106,10 @@ func (s *edgeSort) newDistributor() (*distributor, error) {
 		return nil, err
 	}
 	p := &distributor{
-		memory:   memory,
-		capacity: int(plan.bufferRecords),
-		stride:   int(bytes >> plan.bucketBits),
-		used:     make([]int32, 1<<plan.bucketBits),
-		newKeys:  make([]uint64, newRecords),
+		memory:  memory,
+		stride:  int(bytes >> plan.bucketBits),
+		used:    make([]int32, 1<<plan.bucketBits),
+		newKeys: make([]uint64, newRecords),
 	}
 	if s.info.Weighted {
 		p.newWeights = make([]float32, newRecords)
@@ -118,7 +119,7 @@ func (s *edgeSort) newDistributor() (*distributor, error) {
 
 func (p *distributor) add(to *bucketSet, n int) error {
 	shift, width := to.shift&63, to.width // the mask spares a check at each shift
-	records, used, capacity, stride := p.memory.Bytes(), p.used, int32(p.capacity), p.stride
+	records, used, capacity, stride := p.memory.Bytes(), p.used, int32(to.blockSize), p.stride
 	for i, key := range p.newKeys[:n] {
 		b := key >> shift
 		n := used[b]
@@ -128,10 +129,9 @@ func (p *distributor) add(to *bucketSet, n int) error {
 		if p.newWeights != nil {
 			binary.LittleEndian.PutUint32(records[at+to.keyWidth:], math.Float32bits(p.newWeights[i]))
 		}
-		n++
-		used[b] = n
-		if n == capacity {
-			if err := p.flushBucket(to, b); err != nil {
+		if used[b] = n + 1; n+1 == capacity {
+			used[b] = 0
+			if err := to.append(b, records[int(b)*stride:][:int(capacity)*width]); err != nil {
 				return err
 			}
 		}
@@ -139,16 +139,17 @@ func (p *distributor) add(to *bucketSet, n int) error {
 	return nil
 }
 
-func (p *distributor) flushBucket(to *bucketSet, b uint64) error {
-	n := int(p.used[b])
-	p.used[b] = 0
-	return to.append(b, p.memory.Bytes()[int(b)*p.stride:][:n*to.width])
-}
-
-func (p *distributor) flush(to *bucketSet) error {
-	for b, n := range p.used {
-		if n > 0 {
-			if err := p.flushBucket(to, uint64(b)); err != nil {
+// flush adds to the buckets what distributors have in their buffers. All blocks of a bucket but the last are then full.
+func (p *bucketSet) flush(from ...*distributor) error {
+	var left []byte
+	for b := range p.buckets {
+		left = left[:0]
+		for _, d := range from {
+			left = append(left, d.memory.Bytes()[b*d.stride:][:int(d.used[b])*p.width]...)
+			d.used[b] = 0
+		}
+		for block := range slices.Chunk(left, int(p.blockSize)*p.width) {
+			if err := p.append(uint64(b), block); err != nil {
 				return err
 			}
 		}

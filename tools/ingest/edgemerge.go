@@ -47,8 +47,8 @@ func (s *edgeSort) merge(ctx context.Context) error {
 	return nil
 }
 
-// transferRecords is the most records that are read, or edges written, at a time.
-const transferRecords = 1 << 13
+// mostEdgesOut is the most edges that are written at a time.
+const mostEdgesOut = 1 << 13
 
 // merger sorts and merges buckets, one after another, for one goroutine.
 type merger struct {
@@ -56,19 +56,15 @@ type merger struct {
 	task     progress.Task
 	buffer   *sortBuffer
 	splitter *distributor // for buckets that do not fit in buffer; nil until there is one
-	packed   []byte       // records as they are stored
+	packed   []byte       // a block of records as it is stored
 
-	last  uint64  // key of the last edge of the bucket
-	total float64 // of the weights of that edge and its duplicates
-
-	tooLarge int64 // as bucket has it
+	bucket *bucket
+	last   uint64  // key of the last edge of the bucket
+	total  float64 // of the weights of that edge and its duplicates
 
 	neighborsOut []uint32 // sources of the edges that are to be written next
 	weightsOut   []float32
-	used         int       // edges, of neighborsOut and weightsOut
-	runsLeft     []edgeRun // of the bucket, which its edges are written over
-	runEdges     int64     // written to the first of these runs
-	sums         [2]uint32 // as bucket has them, of the edges written
+	used         int // edges, of neighborsOut and weightsOut
 }
 
 func newMerger(s *edgeSort, task progress.Task, records int64) (*merger, error) {
@@ -76,12 +72,12 @@ func newMerger(s *edgeSort, task progress.Task, records int64) (*merger, error) 
 	if err != nil {
 		return nil, err
 	}
-	block := max(1, min(transferRecords, records))
+	block := max(1, min(mostEdgesOut, records))
 	m := &merger{
 		edgeSort:     s,
 		task:         task,
 		buffer:       buffer,
-		packed:       make([]byte, 12*block+8), // so that 8 bytes can be read at the last key
+		packed:       make([]byte, s.recordBytes()*s.blockSize+8), // so that 8 bytes can be read at the last key
 		neighborsOut: make([]uint32, block),
 	}
 	if s.weighted {
@@ -99,22 +95,13 @@ func (m *merger) free() {
 
 // mergeBucket sorts and merges bucket i. Its edges overwrite its records.
 func (m *merger) mergeBucket(ctx context.Context, i int) error {
-	b := &m.buckets[i]
-	m.last, m.runsLeft, m.runEdges, m.sums = noKey, b.runs, 0, [2]uint32{}
-	m.tooLarge = -1
+	m.bucket, m.last = &m.buckets[i], noKey
+	m.bucket.tooLarge = -1
 	if err := m.mergeSorted(ctx, m.bucketSet, i, 0); err != nil {
 		return err
 	}
-	if err := m.writeOut(); err != nil {
-		return err
-	}
-	for _, e := range b.runs[:len(b.runs)-len(m.runsLeft)] {
-		b.edges += e.records
-	}
-	b.edges += m.runEdges
-	b.sums, b.tooLarge = m.sums, m.tooLarge
-	m.task.Add(b.records)
-	return nil
+	m.task.Add(m.bucket.records)
+	return m.writeOut()
 }
 
 // mergeSorted adds the records of bucket i of a set to the edges, in order of their keys. upperBits are the bits of a
@@ -170,7 +157,7 @@ func (m *merger) splitBucket(ctx context.Context, p *bucketSet, b *bucket) (_ *b
 		return nil
 	})
 	if err == nil {
-		err = to.flush(smaller)
+		err = smaller.flush(to)
 	}
 	if err != nil {
 		return nil, errors.Join(err, smaller.space.free())
@@ -178,42 +165,35 @@ func (m *merger) splitBucket(ctx context.Context, p *bucketSet, b *bucket) (_ *b
 	return smaller, nil
 }
 
-// read reads a bucket into the buffer, behind the records that it has. It calls got after every transfer, with the
-// number of records that came.
+// read reads a bucket into the buffer, behind the records that it has. It calls got after every block, with the number
+// of its records.
 func (m *merger) read(ctx context.Context, p *bucketSet, b *bucket, got func(n int) error) error {
 	buffer, width := m.buffer, p.width
 	mask := uint64(1)<<p.shift - 1
-	for _, e := range b.runs {
-		sum := uint32(0)
-		for first, end := e.first, e.first+e.records; first < end; {
-			if err := context.Cause(ctx); err != nil {
-				return err
-			}
-			n := int(min(end-first, transferRecords, int64(len(buffer.keys)-buffer.used)))
-			data := m.packed[:n*width]
-			if _, err := p.space.ReadAt(data, first*int64(width)); err != nil {
-				return err
-			}
-			// The checksum is compared before the last records of a run are used.
-			if sum = p.space.sum(sum, data); first+int64(n) == end {
-				if err := p.space.compare(sum, e.sum); err != nil {
-					return err
-				}
-			}
-			keys := buffer.keys[buffer.used:][:n]
+	for k, block := range b.blocks {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		n := int(p.blockRecords(b, int64(k)))
+		data := m.packed[:n*width]
+		if _, err := p.space.ReadAt(data, block.first*int64(width)); err != nil {
+			return err
+		}
+		if err := p.space.compare(p.space.sum(0, data), block.sum); err != nil {
+			return err
+		}
+		keys := buffer.keys[buffer.used:][:n]
+		for i := range keys {
+			keys[i] = binary.LittleEndian.Uint64(m.packed[i*width:]) & mask
+		}
+		if buffer.weights != nil {
 			for i := range keys {
-				keys[i] = binary.LittleEndian.Uint64(m.packed[i*width:]) & mask
+				bits := binary.LittleEndian.Uint32(m.packed[i*width+p.keyWidth:])
+				buffer.weights[buffer.used+i] = math.Float32frombits(bits)
 			}
-			if buffer.weights != nil {
-				for i := range keys {
-					bits := binary.LittleEndian.Uint32(m.packed[i*width+p.keyWidth:])
-					buffer.weights[buffer.used+i] = math.Float32frombits(bits)
-				}
-			}
-			if err := got(n); err != nil {
-				return err
-			}
-			first += int64(n)
+		}
+		if err := got(n); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -240,8 +220,8 @@ func (m *merger) add(n int, upperBits uint64) error {
 			if sum {
 				m.total += float64(weight)
 				total := float32(m.total)
-				if m.weightsOut[m.used-1] = total; math.IsInf(float64(total), 0) && m.tooLarge < 0 {
-					m.tooLarge = int64(node)
+				if m.weightsOut[m.used-1] = total; math.IsInf(float64(total), 0) && m.bucket.tooLarge < 0 {
+					m.bucket.tooLarge = int64(node)
 				}
 			}
 			continue
@@ -268,25 +248,24 @@ func (m *merger) add(n int, upperBits uint64) error {
 	return nil
 }
 
-// writeOut writes edges over the runs of the bucket.
+// writeOut writes edges over the records of the bucket.
 func (m *merger) writeOut() error {
+	b := m.bucket
 	for done := 0; done < m.used; {
-		to := m.runsLeft[0]
-		n := int(min(int64(m.used-done), to.records-m.runEdges))
+		_, left := m.edgeAt(b, b.edges, 0)
+		n := int(min(int64(m.used-done), left))
 		columns := [][]byte{dtype.BytesOf(m.neighborsOut[done:][:n])}
 		if m.weightsOut != nil {
 			columns = append(columns, dtype.BytesOf(m.weightsOut[done:][:n]))
 		}
 		for i, data := range columns {
-			if _, err := m.space.WriteAt(data, m.edgesAt(to, i)+4*m.runEdges); err != nil {
+			offset, _ := m.edgeAt(b, b.edges, i)
+			if _, err := m.space.WriteAt(data, offset); err != nil {
 				return err
 			}
-			m.sums[i] = m.space.sum(m.sums[i], data)
+			b.sums[i] = m.space.sum(b.sums[i], data)
 		}
-		done += n
-		if m.runEdges += int64(n); m.runEdges == to.records {
-			m.runsLeft, m.runEdges = m.runsLeft[1:], 0
-		}
+		done, b.edges = done+n, b.edges+int64(n)
 	}
 	m.used = 0
 	return nil

@@ -12,7 +12,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/offheap"
-	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -22,7 +21,7 @@ import (
 //   - record: an edge that is being sorted: a key, (destination, source), and a weight
 //     where the source has weights.
 //   - bucket: the records whose keys have the same upper bits.
-//   - run: consecutive records of one bucket in scratch space. A bucket has many runs,
+//   - block: consecutive records of one bucket in scratch space. A bucket has many blocks,
 //     since all buckets share the space.
 //   - sort buffer: memory for the records that a thread sorts at a time.
 //
@@ -30,7 +29,7 @@ import (
 //
 //  1. Records are distributed to buckets.
 //  2. Threads sort the buckets, stably, one bucket a thread. Duplicates, now adjacent,
-//     are merged, and in-degrees counted. The edges overwrite the runs of their bucket. A
+//     are merged, and in-degrees counted. The edges overwrite the blocks of their bucket. A
 //     bucket that does not fit in the sort buffer is distributed to smaller buckets
 //     on disk first, which needs its space once more.
 //  3. In-degrees and edges are written as the topology.
@@ -43,7 +42,7 @@ type sortPlan struct {
 	onDisk        bool  // the buckets are on disk
 	threads       int   // that sort
 	bucketBits    int   // upper bits of a key that tell its bucket
-	bufferRecords int64 // records that a thread buffers for each bucket, and adds to it at once
+	bufferRecords int64 // records that a thread buffers for each bucket, and adds to it at once: a block
 	sortRecords   int64 // records of the sort buffer that each thread has
 }
 
@@ -53,7 +52,7 @@ const (
 	minBufferRecords     = 1 << 7 // records
 	maxBufferRecords     = 1 << 9
 	maxDiskBufferRecords = 1 << 13
-	maxRuns              = 1 << 18 // whose list is in memory
+	maxBlocks            = 1 << 18 // whose list is in memory
 	minSortRecords       = 1 << 16 // records
 )
 
@@ -89,9 +88,9 @@ func (t *topology) planSort() (sortPlan, error) {
 	left := t.o.MemoryBytes - t.o.workingBytes() - 4*t.info.Nodes
 	record, buckets := t.recordBytes(), int64(1)<<p.bucketBits
 	for _, p.onDisk = range []bool{false, true} {
-		left, most, least := left-t.bucketBytes(), int64(maxBufferRecords), max(minSortRecords, 8*t.recordCount/buckets)
+		left, most, least := left-t.bucketBytes(), int64(maxBufferRecords), max(t.leastSortRecords(), 8*t.recordCount/buckets)
 		if p.onDisk {
-			left, most, least = left+t.bucketBytes(), maxDiskBufferRecords, minSortRecords
+			left, most, least = left+t.bucketBytes(), maxDiskBufferRecords, t.leastSortRecords()
 		}
 		for p.threads = t.o.Threads; p.threads > 0 && left >= t.writeBytes(); p.threads-- {
 			share := (left/int64(p.threads) - 8*buckets) / record
@@ -105,8 +104,11 @@ func (t *topology) planSort() (sortPlan, error) {
 }
 
 func (t *topology) leastBufferRecords() int64 {
-	return max(minBufferRecords, (t.recordCount+maxRuns-1)/maxRuns)
+	return max(minBufferRecords, (t.recordCount+maxBlocks-1)/maxBlocks)
 }
+
+// leastSortRecords is what a sort buffer must have room for: at least a block.
+func (t *topology) leastSortRecords() int64 { return max(minSortRecords, t.leastBufferRecords()) }
 
 // writeBytes is the memory of the stream that what was sorted is written by.
 func (t *topology) writeBytes() int64 { return vfs.StreamBytes(8*(t.info.Nodes+1) + 4*t.recordCount) }
@@ -125,7 +127,7 @@ func (t *topology) sortMemory(p sortPlan) int64 {
 // leastMemory is what sorting takes with one thread and buckets on disk.
 func (t *topology) leastMemory() int64 {
 	return t.sortMemory(sortPlan{onDisk: true, threads: 1, bucketBits: t.bucketBits(),
-		bufferRecords: t.leastBufferRecords(), sortRecords: minSortRecords})
+		bufferRecords: t.leastBufferRecords(), sortRecords: t.leastSortRecords()})
 }
 
 type edgeSort struct {
@@ -167,7 +169,7 @@ func (t *topology) sort(ctx context.Context, fsys vfs.FS, scratch *folder.Scratc
 
 // newBucketSet makes empty buckets with space for records whose keys have keyBits bits.
 func (s *edgeSort) newBucketSet(keyBits int, records int64, onDisk bool) (p *bucketSet, err error) {
-	p = &bucketSet{shift: max(0, keyBits-s.plan.bucketBits)}
+	p = &bucketSet{shift: max(0, keyBits-s.plan.bucketBits), blockSize: s.plan.bufferRecords}
 	p.keyWidth, p.width = s.recordWidths(p.shift)
 	p.buckets = make([]bucket, 1<<(keyBits-p.shift))
 	if onDisk {
@@ -197,13 +199,14 @@ func (s *edgeSort) distribute(ctx context.Context) error {
 	if s.info.Weighted {
 		threads = 1 // in the order of the input, as the first of several duplicates counts
 	}
-	distributors := make(chan *distributor, threads)
-	for range threads {
+	all, distributors := make([]*distributor, threads), make(chan *distributor, threads)
+	for i := range all {
 		p, err := s.newDistributor()
 		if err != nil {
 			return err
 		}
 		defer p.memory.Free()
+		all[i] = p
 		distributors <- p
 	}
 	var edges, loops atomic.Int64
@@ -219,8 +222,7 @@ func (s *edgeSort) distribute(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		err = parallel.For(ctx, threads, int64(threads), 1,
-			func(int64, int64) error { return (<-distributors).flush(s.bucketSet) })
+		err = s.flush(all...)
 	}
 	if err == nil && edges.Load() != s.info.Edges {
 		err = errChanged
@@ -276,41 +278,37 @@ func (s *edgeSort) write(ctx context.Context, w *format.Writer) error {
 // edgeReader reads the merged edges of all buckets in order: their sources, or their weights, 4 bytes each. It fails
 // when its context ends, and reports progress.
 type edgeReader struct {
-	ctx         context.Context
-	task        progress.Task
-	s           *edgeSort
-	column      int // 0: sources, 1: weights
-	bucket      int
-	run         int
-	done        int64  // bytes read of the run
-	edgesBefore int64  // edges of the bucket in its earlier runs
-	sum         uint32 // CRC-32C of the bucket so far
+	ctx    context.Context
+	task   progress.Task
+	s      *edgeSort
+	column int // 0: sources, 1: weights
+	bucket int
+	done   int64  // bytes read of the bucket
+	sum    uint32 // their CRC-32C
 }
 
 func (r *edgeReader) Read(p []byte) (int, error) {
 	if err := context.Cause(r.ctx); err != nil {
 		return 0, err
 	}
-	for ; r.bucket < len(r.s.buckets); r.bucket, r.run, r.edgesBefore, r.sum = r.bucket+1, 0, 0, 0 {
+	for ; r.bucket < len(r.s.buckets); r.bucket, r.done, r.sum = r.bucket+1, 0, 0 {
 		b := &r.s.buckets[r.bucket]
-		for ; r.run < len(b.runs); r.run++ {
-			e := b.runs[r.run]
-			if left := 4*min(e.records, b.edges-r.edgesBefore) - r.done; left > 0 {
-				p = p[:min(int64(len(p)), left)]
-				n, err := r.s.space.ReadAt(p, r.s.edgesAt(e, r.column)+r.done)
-				r.done += int64(n)
-				r.task.Add(int64(n))
-				r.sum = r.s.space.sum(r.sum, p[:n])
-				// The check comes with the last bytes, since a caller that has all does not read further.
-				if err == nil && 4*r.edgesBefore+r.done == 4*b.edges {
-					if err := r.s.space.compare(r.sum, b.sums[r.column]); err != nil {
-						return 0, err // without bytes, as a caller may not look at the error that comes with them
-					}
-				}
-				return n, err
-			}
-			r.edgesBefore, r.done = r.edgesBefore+e.records, 0
+		if r.done == 4*b.edges {
+			continue
 		}
+		offset, left := r.s.edgeAt(b, r.done/4, r.column)
+		p = p[:min(int64(len(p)), 4*min(left, b.edges-r.done/4)-r.done%4)]
+		n, err := r.s.space.ReadAt(p, offset+r.done%4)
+		r.done += int64(n)
+		r.task.Add(int64(n))
+		r.sum = r.s.space.sum(r.sum, p[:n])
+		// The check comes with the last bytes, since a caller that has all does not read further.
+		if err == nil && r.done == 4*b.edges {
+			if err := r.s.space.compare(r.sum, b.sums[r.column]); err != nil {
+				return 0, err // without bytes, as a caller may not look at the error that comes with them
+			}
+		}
+		return n, err
 	}
 	return 0, io.EOF
 }

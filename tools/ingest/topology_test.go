@@ -128,8 +128,8 @@ func plans(t *topology) map[string]sortPlan {
 			sortRecords: math.MaxInt64},
 		"on disk": {onDisk: true, threads: 3, bucketBits: min(2, t.nodeBits()), bufferRecords: 1,
 			sortRecords: 1000},
-		"split buckets": {threads: 3, bucketBits: 1, bufferRecords: 3, sortRecords: 2},
-		"all split on disk": {onDisk: true, threads: 1, bucketBits: min(4, t.nodeBits()), bufferRecords: 2,
+		"split buckets": {threads: 3, bucketBits: 1, bufferRecords: 3, sortRecords: 3},
+		"all split on disk": {onDisk: true, threads: 1, bucketBits: min(4, t.nodeBits()), bufferRecords: 1,
 			sortRecords: 1},
 	}
 }
@@ -359,7 +359,7 @@ func TestAPlanKeepsToTheMemoryAndTheLeastSuffices(t *testing.T) {
 			kinds[p.onDisk]++
 			needed := x.sortMemory(p) + o.workingBytes()
 			if needed > x.o.MemoryBytes || p.sortRecords < 1 || p.bufferRecords < 1 || p.threads < 1 ||
-				p.bucketBits < 1 || p.bucketBits > x.nodeBits() || x.recordCount/p.bufferRecords > maxRuns {
+				p.bucketBits < 1 || p.bucketBits > x.nodeBits() || x.recordCount/p.bufferRecords > maxBlocks {
 				t.Fatalf("%d edges, %d bytes, %+v: %d", x.recordCount, x.o.MemoryBytes, p, needed)
 			}
 		}
