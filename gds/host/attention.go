@@ -34,27 +34,24 @@ func (h head) output(row []float32, token int) []float32 {
 func (h head) scale() float32 { return float32(1 / math.Sqrt(float64(h.size))) }
 
 func (s *stream) attention() error {
-	return s.rowsOf(0, 3+s.call.Tokens, func(s *stream, p part) error {
+	return s.byRow(0, 3+s.call.Tokens, func(s *stream, i int) {
 		v, tokens := &s.views.floats, s.call.Tokens
-		for i := p.lo; i < p.hi; i++ {
-			out, weights, qkv := v[0].all(i), v[1].all(i), v[2].all(i)
-			clear(out)
-			for h := range s.call.Heads {
-				head := headOf(s.call, len(out), h)
-				scale := head.scale()
-				for t := range tokens {
-					w := weights[(h*tokens+t)*tokens:][:tokens]
-					for u := range w {
-						w[u] = scale * kernel.Dot(head.query(qkv, t), head.key(qkv, u))
-					}
-					softmax(w, w)
-					for u, by := range w {
-						kernel.AddScaled(head.output(out, t), by, head.value(qkv, u))
-					}
+		out, weights, qkv := v[0].all(i), v[1].all(i), v[2].all(i)
+		clear(out)
+		for h := range s.call.Heads {
+			head := headOf(s.call, len(out), h)
+			scale := head.scale()
+			for t := range tokens {
+				w := weights[(h*tokens+t)*tokens:][:tokens]
+				for u := range w {
+					w[u] = scale * kernel.Dot(head.query(qkv, t), head.key(qkv, u))
+				}
+				softmax(w, w)
+				for u, by := range w {
+					kernel.AddScaled(head.output(out, t), by, head.value(qkv, u))
 				}
 			}
 		}
-		return nil
 	})
 }
 
@@ -105,50 +102,38 @@ func softmaxGrad(dst, grad, out []float32) {
 }
 
 func (s *stream) softmaxRows() error {
-	return s.rowsOf(1, 8, func(s *stream, p part) error {
+	return s.byRow(1, 8, func(s *stream, i int) {
 		v := &s.views.floats
-		for i := p.lo; i < p.hi; i++ {
-			softmax(v[0].all(i), v[1].all(i))
-		}
-		return nil
+		softmax(v[0].all(i), v[1].all(i))
 	})
 }
 
 func (s *stream) softmaxRowsGrad() error {
-	return s.rowsOf(2, 1, func(s *stream, p part) error {
+	return s.byRow(2, 1, func(s *stream, i int) {
 		v := &s.views.floats
-		for i := p.lo; i < p.hi; i++ {
-			softmaxGrad(v[0].all(i), v[1].all(i), v[2].all(i))
-		}
-		return nil
+		softmaxGrad(v[0].all(i), v[1].all(i), v[2].all(i))
 	})
 }
 
 func (s *stream) weighTokens() error {
-	return s.rowsOf(2, 1, func(s *stream, p part) error {
+	return s.byRow(2, 1, func(s *stream, i int) {
 		v := &s.views.floats
-		for i := p.lo; i < p.hi; i++ {
-			out, tokens := v[0].all(i), v[2].all(i)
-			clear(out)
-			for t, by := range v[1].all(i) {
-				kernel.AddScaled(out, by, tokens[t*len(out):][:len(out)])
-			}
+		out, tokens := v[0].all(i), v[2].all(i)
+		clear(out)
+		for t, by := range v[1].all(i) {
+			kernel.AddScaled(out, by, tokens[t*len(out):][:len(out)])
 		}
-		return nil
 	})
 }
 
 func (s *stream) weighTokensGrad() error {
-	return s.rowsOf(4, 1, func(s *stream, p part) error {
+	return s.byRow(4, 1, func(s *stream, i int) {
 		v := &s.views.floats
-		for i := p.lo; i < p.hi; i++ {
-			gradWeights, gradTokens := v[0].all(i), v[1].all(i)
-			grad, tokens := v[2].all(i), v[4].all(i)
-			for t, by := range v[3].all(i) {
-				gradWeights[t] = kernel.Dot(grad, tokens[t*len(grad):][:len(grad)])
-				kernel.AddScaled(gradTokens[t*len(grad):][:len(grad)], by, grad)
-			}
+		gradWeights, gradTokens := v[0].all(i), v[1].all(i)
+		grad, tokens := v[2].all(i), v[4].all(i)
+		for t, by := range v[3].all(i) {
+			gradWeights[t] = kernel.Dot(grad, tokens[t*len(grad):][:len(grad)])
+			kernel.AddScaled(gradTokens[t*len(grad):][:len(grad)], by, grad)
 		}
-		return nil
 	})
 }

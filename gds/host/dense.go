@@ -60,26 +60,17 @@ func scale(x []float32, beta float32) {
 }
 
 func (s *stream) addRow() error {
-	return s.withRow(func(out, row []float32) { kernel.AddScaled(out, 1, row) })
-}
-
-func (s *stream) mulRow() error {
-	return s.withRow(func(out, row []float32) {
-		for j, value := range row {
-			out[j] *= value
-		}
+	return s.byRow(0, 1, func(s *stream, i int) {
+		kernel.AddScaled(s.views.floats[0].all(i), 1, s.views.floats[1].all(0))
 	})
 }
 
-// withRow runs body for every row of dst with the vector row, which is as long.
-func (s *stream) withRow(body func(out, row []float32)) error {
-	s.views.rowBody = body
-	return s.rowsOf(0, 1, func(s *stream, p part) error {
-		dst, row := s.views.floats[0], s.views.floats[1].all(0)
-		for i := p.lo; i < p.hi; i++ {
-			s.views.rowBody(dst.all(i), row)
+func (s *stream) mulRow() error {
+	return s.byRow(0, 1, func(s *stream, i int) {
+		out := s.views.floats[0].all(i)
+		for j, value := range s.views.floats[1].all(0) {
+			out[j] *= value
 		}
-		return nil
 	})
 }
 
@@ -87,11 +78,8 @@ func (s *stream) sumRows() error {
 	v := &s.views.floats
 	total := v[0].all(0)
 	scale(total, s.call.Beta)
-	s.addUp(total, v[1].rows, func(s *stream, sum []float32, lo, hi int) {
-		src := s.views.floats[1]
-		for i := lo; i < hi; i++ {
-			kernel.AddScaled(sum, 1, src.all(i))
-		}
+	s.addUp(total, v[1].rows, func(s *stream, sum []float32, i int) {
+		kernel.AddScaled(sum, 1, s.views.floats[1].all(i))
 	})
 	return nil
 }
@@ -99,16 +87,17 @@ func (s *stream) sumRows() error {
 // sumGroup is how many rows addUp adds up before it adds sums.
 const sumGroup = 256
 
-// addUp adds to total the sums that body adds to sum for rows [lo, hi), over all rows. The order of
-// additions is the same for any number of threads.
-func (s *stream) addUp(total []float32, rows int, body func(s *stream, sum []float32, lo, hi int)) {
+// addUp adds to total what body adds to sum for each row. The order of additions is the same for any number of threads.
+func (s *stream) addUp(total []float32, rows int, body func(s *stream, sum []float32, row int)) {
 	width := len(total)
 	sums := room(&s.scratch.sums, (rows+sumGroup-1)/sumGroup*width)
 	s.views.sumBody, s.views.cols = body, width
 	_ = s.loop(rows, sumGroup, func(s *stream, p part) error {
 		sum := s.scratch.sums[p.lo/sumGroup*s.views.cols:][:s.views.cols]
 		clear(sum)
-		s.views.sumBody(s, sum, p.lo, p.hi)
+		for i := p.lo; i < p.hi; i++ {
+			s.views.sumBody(s, sum, i)
+		}
 		return nil
 	})
 	for ; len(sums) > 0; sums = sums[width:] {

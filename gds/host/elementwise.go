@@ -71,19 +71,17 @@ func (s *stream) prelu() error {
 func (s *stream) preluGrad() error {
 	v := &s.views.floats
 	s.call.Alpha = v[4].data[0] // the slope
-	s.addUp(v[1].all(0), v[0].rows, func(s *stream, sum []float32, lo, hi int) {
+	s.addUp(v[1].all(0), v[0].rows, func(s *stream, sum []float32, i int) {
 		v := &s.views.floats
-		for i := lo; i < hi; i++ {
-			src := v[3].all(i)
-			dst, grad := v[0].row(i, 0, len(src)), v[2].row(i, 0, len(src))
-			for j, value := range src {
-				g := grad[j]
-				if !(value > 0) {
-					sum[0] += float32(g * value)
-					g *= s.call.Alpha
-				}
-				dst[j] = g
+		src := v[3].all(i)
+		dst, grad := v[0].row(i, 0, len(src)), v[2].row(i, 0, len(src))
+		for j, value := range src {
+			g := grad[j]
+			if !(value > 0) {
+				sum[0] += float32(g * value)
+				g *= s.call.Alpha
 			}
+			dst[j] = g
 		}
 	})
 	return nil

@@ -37,8 +37,8 @@ type views struct {
 	lossBody    func(s *stream, p part) (loss float64, err error)
 	eachBody    func(s *stream, row, lo, hi int)
 	elementBody elementBody
-	rowBody     func(out, row []float32)
-	sumBody     func(s *stream, sum []float32, lo, hi int)
+	rowBody     func(s *stream, row int)
+	sumBody     func(s *stream, sum []float32, row int)
 	elements    int // tensors of elementBody
 	cols        int // of the rows of eachBody, and of the sums of sumBody
 

@@ -148,6 +148,17 @@ func (s *stream) rowsOf(i, work int, body func(s *stream, p part) error) error {
 	return s.eachRow(s.views.floats[i].rows, s.views.floats[i].cols*work, body)
 }
 
+// byRow calls body for all rows of tensor i, whose elements are so much work each.
+func (s *stream) byRow(i, work int, body func(s *stream, row int)) error {
+	s.views.rowBody = body
+	return s.rowsOf(i, work, func(s *stream, p part) error {
+		for row := p.lo; row < p.hi; row++ {
+			s.views.rowBody(s, row)
+		}
+		return nil
+	})
+}
+
 // each calls body for all elements of a matrix: columns [lo, hi) of a row. Ranges may be in any order and at once.
 func (s *stream) each(rows, cols int, body func(s *stream, row, lo, hi int)) {
 	s.views.eachBody, s.views.cols = body, cols
