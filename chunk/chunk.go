@@ -132,6 +132,12 @@ func (p Plan) MaxBatchRows() int {
 // Epoch yields the batches of an epoch in order.
 func (p Plan) Epoch(epoch int) iter.Seq[Batch] { return p.EpochFrom(epoch, 0) }
 
+// Batch is batch k of an epoch, which has it.
+func (p Plan) Batch(epoch, k int) Batch {
+	o := p.order(epoch)
+	return p.batch(&o, k)
+}
+
 // EpochFrom yields the batches of an epoch from batch first on. Starting late costs nothing.
 func (p Plan) EpochFrom(epoch, first int) iter.Seq[Batch] {
 	return func(yield func(Batch) bool) {

@@ -169,10 +169,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 
 // job is batch i of epoch n, with the row numbers of the loader.
 func (s *Set) job(n, i int) *job {
-	j := &job{}
-	for j.plan = range s.plan.EpochFrom(n, i) {
-		break
-	}
+	j := &job{plan: s.plan.Batch(n, i)}
 	if s.bySpan() {
 		j.spans = s.spans(j.plan)
 	} else {

@@ -44,9 +44,8 @@ const (
 	// TrainNext trains the next batch. Meanwhile, batches of the processor move to the device, one after
 	// another, as they are ready and there is room.
 	TrainNext
-	Await    // a batch of the processor, while there is none
+	Await    // a batch of the processor, while there is none; or the end of the epoch
 	MoveNext // the first batch of the processor that is ready, and wait for it
-	Finish
 )
 
 // State is what there is when the device has done what it was told.
@@ -62,11 +61,10 @@ type State struct {
 // Decider decides what the device does next, once it has done what it did.
 type Decider interface{ Next(State) Action }
 
-// InOrder brings the batch that is trained next, and trains it.
-type InOrder struct{}
+// inOrder brings the batch that is trained next, and trains it.
+type inOrder struct{}
 
-// Next is what the device does next.
-func (InOrder) Next(now State) Action {
+func (inOrder) Next(now State) Action {
 	switch {
 	case now.GPU > 0:
 		return TrainNext
@@ -74,10 +72,8 @@ func (InOrder) Next(now State) Action {
 		return PrepareNext
 	case now.CPU > 0:
 		return MoveNext
-	case now.Coming > 0:
-		return Await
 	}
-	return Finish
+	return Await
 }
 
 // Rules are the rules of an epoch.
@@ -100,7 +96,7 @@ type Rules struct {
 	LateGather bool
 	// Moving is how many batches move at a time at most, while the rows of the next are gathered; 0: 1. It needs Eager.
 	Moving int
-	Decide Decider
+	Decide Decider // nil: the device brings the batch that is trained next, and trains it
 }
 
 // PipelinedMoves is Rules.Moving of Pipelined.
@@ -112,7 +108,7 @@ func Pipelined(batches, workers, most, gpuBuffer int) Rules {
 	gpuBuffer = min(gpuBuffer, most-1)
 	return Rules{
 		Batches: batches, CPUBatches: batches, Workers: workers, CPUBuffer: most - gpuBuffer, GPUBuffer: gpuBuffer,
-		Eager: true, LateGather: true, Moving: PipelinedMoves, Decide: InOrder{},
+		Eager: true, LateGather: true, Moving: PipelinedMoves,
 	}
 }
 
@@ -148,6 +144,9 @@ type underWay struct {
 // New begins a course.
 func New(r Rules) *Course {
 	r.Workers = max(r.Workers, 1)
+	if r.Decide == nil {
+		r.Decide = inOrder{}
+	}
 	c := &Course{r: r}
 	if r.ByGPU != nil {
 		c.next = [2]int{-1, -1}

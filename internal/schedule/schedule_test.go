@@ -63,8 +63,7 @@ func TestEachBatchTakesItsRouteOnce(t *testing.T) {
 	for range 500 {
 		byGPU := make([]bool, 1+r.IntN(20))
 		rules := Rules{Batches: len(byGPU), Workers: 1 + r.IntN(3), CPUBuffer: 1 + r.IntN(4), GPUBuffer: 1 + r.IntN(3),
-			OnDemand: r.IntN(2) == 0, Serial: r.IntN(3) == 0, ByGPU: func(i int) bool { return byGPU[i] },
-			Decide: InOrder{}}
+			OnDemand: r.IntN(2) == 0, Serial: r.IntN(3) == 0, ByGPU: func(i int) bool { return byGPU[i] }}
 		for i := range byGPU {
 			if byGPU[i] = r.IntN(2) == 0; !byGPU[i] {
 				rules.CPUBatches++

@@ -11,8 +11,7 @@ import (
 // Epochs that end early leave their pinned memory and their jobs to the next epoch: a loader has no more of them than
 // batches on their way.
 func TestEpochsThatAreLeftEarlyReuseTheirMemory(t *testing.T) {
-	rules := schedule.Rules{Workers: 3, CPUBuffer: 9, GPUBuffer: 3, ByGPU: func(int) bool { return false },
-		Decide: schedule.InOrder{}}
+	rules := schedule.Rules{Workers: 3, CPUBuffer: 9, GPUBuffer: 3, ByGPU: func(int) bool { return false }}
 	most := Buffers(rules.CPUBuffer, rules.GPUBuffer)
 	for _, scheduled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("scheduled=%t", scheduled), func(t *testing.T) {

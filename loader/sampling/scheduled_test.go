@@ -36,11 +36,8 @@ func (d anyDecider) Next(now schedule.State) schedule.Action {
 	if now.CPU > 0 && now.GPU < 3 {
 		can = append(can, schedule.MoveNext)
 	}
-	if now.Coming > 0 && now.GPU+now.CPU == 0 {
-		can = append(can, schedule.Await)
-	}
 	if len(can) == 0 {
-		return schedule.Finish
+		return schedule.Await
 	}
 	return can[d.r.IntN(len(can))]
 }
@@ -201,7 +198,7 @@ func TestPacedStagesTakeTheirTime(t *testing.T) {
 		b.must(err)
 		b.must(l.PrepareOnDevice(m))
 		rules := schedule.Rules{Batches: 10, CPUBatches: 10, Workers: 3, CPUBuffer: 6, GPUBuffer: 3,
-			ByGPU: func(int) bool { return false }, Decide: schedule.InOrder{}}
+			ByGPU: func(int) bool { return false }}
 		o := &Schedule{Rules: func(int, int) schedule.Rules { return rules }}
 		for _, c := range []struct {
 			change func()
@@ -264,7 +261,7 @@ func TestOnlyBatchesOnTheDeviceTakeItsMemory(t *testing.T) {
 	stream := b.stream()
 	for _, gpuBuffer := range []int{1, 3, 1} {
 		rules := schedule.Rules{Batches: len(want), CPUBatches: len(want), Workers: 3, CPUBuffer: 9,
-			GPUBuffer: gpuBuffer, ByGPU: func(int) bool { return false }, Decide: schedule.InOrder{}}
+			GPUBuffer: gpuBuffer, ByGPU: func(int) bool { return false }}
 		s.SetSchedule(&Schedule{Rules: func(int, int) schedule.Rules { return rules }})
 		var held *loader.Batch
 		seen := 0

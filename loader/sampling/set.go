@@ -98,12 +98,12 @@ func (s *Set) Rows() int64 { return int64(len(s.nodes)) }
 // BatchNodes are this rank's seeds of a batch.
 func (s *Set) BatchNodes(ctx context.Context, epoch, batch int) (nodes []uint32, err error) {
 	if !s.method.kind.graphWise {
-		for b := range s.plan.EpochFrom(epoch, batch) {
-			var j job
-			j.begin(&s.epochs, b, epoch)
-			return j.seeds, nil
+		if batch >= s.Batches() {
+			return nil, nil
 		}
-		return nil, nil
+		var j job
+		j.begin(&s.epochs, epoch, batch)
+		return j.seeds, nil
 	}
 	err = s.visit(ctx, 1, 1, epoch, batch, func(b *MiniBatch) bool {
 		nodes = b.Seeds
@@ -131,8 +131,9 @@ type job struct {
 	pinned   *epoch.Growing // for what the host writes, until the batch has moved; nil: it writes to the buffer
 }
 
-// begin gives the job to a batch.
-func (j *job) begin(s *epochs, b chunk.Batch, epoch int) {
+// begin gives the job to a batch of an epoch.
+func (j *job) begin(s *epochs, epoch, batch int) {
+	b := s.plan.Batch(epoch, batch)
 	j.plan, j.epoch, j.buffer, j.pinned, j.onDevice = b, epoch, nil, nil, false
 	j.seeds = resize(j.seeds, b.Rows)
 	if s.method.kind.graphWise { // it looks at their number alone
@@ -181,10 +182,7 @@ func (s *epochs) visit(ctx context.Context, workers, samples, n, first int, do f
 	}
 	enough := errors.New("enough")
 	err := parallel.OrderedIn(ctx, workers, int64(s.plan.Batches()-first), jobs, func(k int64, j *job) (*job, error) {
-		for b := range s.plan.EpochFrom(n, first+int(k)) {
-			j.begin(s, b, n)
-			break
-		}
+		j.begin(s, n, first+int(k))
 		return j, s.sample(ctx, j)
 	}, func(j *job) error {
 		if !do(&j.sample) {

@@ -44,12 +44,11 @@ func (p Plan) Rules(d Durations, batches int) schedule.Rules {
 	r := schedule.Rules{
 		Batches: batches, CPUBatches: p.CPUBatches, Workers: p.Workers(d), CPUBuffer: p.CPUBuffer,
 		GPUBuffer: p.GPUBuffer, OnDemand: p.inOrder(), Serial: p.Serial, LateGather: p.LateGather,
-		Decide: &Scheduler{Plan: p},
 	}
 	if p.inOrder() {
-		r.Decide = schedule.InOrder{}
 		return give(r, 0, p.drawn(batches))
 	}
+	r.Decide = &Scheduler{Plan: p}
 	return r
 }
 
@@ -146,8 +145,8 @@ func pipelined(in Inputs) Plan {
 		CPUBatches: in.Batches}
 }
 
-// Schedules are all schedules. A new one is a row; unless Scheduler or schedule.InOrder decides it, it brings a
-// schedule.Decider.
+// Schedules are all schedules. A new one is a row; unless Scheduler decides it or the device brings what
+// it trains next, it brings a schedule.Decider.
 var Schedules = []Schedule{
 	{"cpu", "the processor samples and gathers, DMA moves, the GPU trains, all at once (Category I, as SALIENT)", false,
 		fixed("all batches by the processor", pipelined)},

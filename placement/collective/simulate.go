@@ -97,8 +97,6 @@ func (s *Scheduler) Next(now schedule.State) schedule.Action {
 		return schedule.TrainNext
 	case now.CPU > 0:
 		return schedule.MoveNext
-	case now.Coming > 0:
-		return schedule.Await
 	}
-	return schedule.Finish
+	return schedule.Await
 }
