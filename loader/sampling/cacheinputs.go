@@ -77,11 +77,11 @@ func (v *visits) count(ctx context.Context) error {
 		return nil
 	}
 	v.rows, v.lists = make([]uint32, v.o.Topology.Nodes()), make([]float64, v.o.Topology.Nodes())
-	e, err := newEpochs(v.o.Method, v.o.Nodes, v.o.Plan)
+	e, err := planEpochs(v.o.Method, v.o.Nodes, v.o.Plan)
 	if err != nil {
 		return err
 	}
-	return e.visit(ctx, v.o.Workers, v.o.Samples, presampledEpoch, 0, func(b *MiniBatch) bool {
+	return e.Visit(ctx, v.o.Workers, v.o.Samples, presampledEpoch, 0, e.plan.Batches(), func(b *MiniBatch) bool {
 		for _, node := range b.Inputs {
 			v.rows[node]++
 		}
@@ -182,7 +182,7 @@ func (x *run) beginWindow(ctx context.Context, batch int) (loaded loader.Traffic
 // trace yields the inputs of the batches from first on, which it samples for that.
 func (s *Set) trace(ctx context.Context, n, first int, failed *error) iter.Seq[[]uint32] {
 	return func(yield func([]uint32) bool) {
-		*failed = s.visit(ctx, s.l.o.Workers, s.l.o.Samples, n, first,
+		*failed = s.Visit(ctx, s.l.o.Workers, s.l.o.Samples, n, first, s.Batches(),
 			func(b *MiniBatch) bool { return yield(b.Inputs) })
 	}
 }

@@ -121,9 +121,9 @@ type deviceBatch struct {
 	blocks []loader.Block // in the order in which a model computes them
 }
 
-// sample makes the mini-batch of seeds, which are distinct nodes (see CheckSeeds): the same that Method.Sample makes with this key. It
-// waits for the device twice a layer, since the host has to know how large blocks are; work that was enqueued on the
-// stream before is done then.
+// sample makes the mini-batch of seeds, which are distinct nodes (see CheckSeeds): the same that Method.Sample makes
+// with this key. It waits for the device twice a layer, since the host has to know how large blocks are; work that was
+// enqueued on the stream before is done then.
 func (s *deviceSampler) sample(w *pipeline.Worker, seeds []uint32, key uint64) (b deviceBatch, err error) {
 	m := s.method
 	known, nodeBytes := len(seeds), 4*int64(len(seeds))

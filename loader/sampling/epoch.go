@@ -151,7 +151,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 // job begins the job of a batch, numbered as the rules do.
 func (x *run) job(batch int) *job {
 	j := x.s.l.jobs.take()
-	j.begin(&x.s.epochs, x.n, x.first+batch)
+	j.begin(x.s.Epochs, x.n, x.first+batch)
 	if j.loaded = (loader.Traffic{}); batch == 0 {
 		j.loaded = x.loaded
 	}

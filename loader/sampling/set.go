@@ -18,16 +18,23 @@ import (
 // Set yields epochs over some seed nodes.
 type Set struct {
 	l *Loader
-	epochs
+	*Epochs
 	schedule *Schedule // nil: as fast as the loader can
 }
 
-// epochs are the mini-batches of any number of epochs.
-type epochs struct {
+// Epochs are the mini-batches of any number of epochs.
+type Epochs struct {
 	method  *Method
 	nodes   []uint32 // seeds
 	plan    chunk.Plan
 	members nodeSet // nodes
+	visited pool[job]
+}
+
+// NewEpochs are the mini-batches of nodes, by a plan of them all: see Visit. Nodes are distinct (CheckSeeds).
+func NewEpochs(method *Method, nodes []uint32, plan chunk.Plan) *Epochs {
+	plan.Rows = int64(len(nodes))
+	return &Epochs{method: method, nodes: nodes, plan: plan}
 }
 
 // Set plans epochs over nodes, which are distinct, sampled by a method. It sets plan.Rows; plan.Seed names the random
@@ -41,11 +48,11 @@ func (l *Loader) Set(nodes []uint32, method *Method, plan chunk.Plan) (*Set, err
 	if plan.Holder != nil {
 		return nil, fmt.Errorf("seeds are held by all ranks")
 	}
-	e, err := newEpochs(method, nodes, plan)
+	e, err := planEpochs(method, nodes, plan)
 	if err != nil {
 		return nil, err
 	}
-	return &Set{l: l, epochs: e}, nil
+	return &Set{l: l, Epochs: e}, nil
 }
 
 // CheckSeeds returns an error unless seeds are distinct nodes of a graph of n.
@@ -68,10 +75,9 @@ func seedSet(seeds []uint32, n int64) (nodeSet, error) {
 	return s, nil
 }
 
-// newEpochs plans epochs over nodes: see Loader.Set.
-func newEpochs(method *Method, nodes []uint32, plan chunk.Plan) (s epochs, err error) {
-	s = epochs{method: method, nodes: nodes, plan: plan}
-	s.plan.Rows = int64(len(nodes))
+// planEpochs plans epochs over nodes: see Loader.Set.
+func planEpochs(method *Method, nodes []uint32, plan chunk.Plan) (s *Epochs, err error) {
+	s = NewEpochs(method, nodes, plan)
 	if s.members, err = seedSet(nodes, method.topology.Nodes()); err == nil {
 		err = s.plan.Check()
 	}
@@ -102,10 +108,10 @@ func (s *Set) BatchNodes(ctx context.Context, epoch, batch int) (nodes []uint32,
 			return nil, nil
 		}
 		var j job
-		j.begin(&s.epochs, epoch, batch)
+		j.begin(s.Epochs, epoch, batch)
 		return j.seeds, nil
 	}
-	err = s.visit(ctx, 1, 1, epoch, batch, func(b *MiniBatch) bool {
+	err = s.Visit(ctx, 1, 1, epoch, batch, s.Batches(), func(b *MiniBatch) bool {
 		nodes = b.Seeds
 		return false
 	})
@@ -132,7 +138,7 @@ type job struct {
 }
 
 // begin gives the job to a batch of an epoch.
-func (j *job) begin(s *epochs, epoch, batch int) {
+func (j *job) begin(s *Epochs, epoch, batch int) {
 	b := s.plan.Batch(epoch, batch)
 	j.plan, j.epoch, j.buffer, j.pinned, j.onDevice = b, epoch, nil, nil, false
 	j.seeds = resize(j.seeds, b.Rows)
@@ -147,7 +153,7 @@ func (j *job) begin(s *epochs, epoch, batch int) {
 }
 
 // key names the random numbers of a job. Each rank has its own.
-func (s *epochs) key(j *job) uint64 {
+func (s *Epochs) key(j *job) uint64 {
 	key := Key(s.plan.Seed, j.epoch, j.plan.Index)
 	if s.plan.World > 1 {
 		key = rng.Hash(key, uint64(s.plan.Rank))
@@ -156,7 +162,7 @@ func (s *epochs) key(j *job) uint64 {
 }
 
 // sample makes the mini-batch of a job.
-func (s *epochs) sample(ctx context.Context, j *job) error {
+func (s *Epochs) sample(ctx context.Context, j *job) error {
 	if len(j.seeds) == 0 {
 		j.sample.Seeds, j.sample.Inputs, j.sample.Blocks, j.sample.SeedWeights = j.sample.Seeds[:0],
 			j.sample.Inputs[:0], j.sample.Blocks[:0], j.sample.SeedWeights[:0]
@@ -173,15 +179,16 @@ func (j *job) failed(err error) error {
 	return fmt.Errorf("batch %d of epoch %d: %w", j.plan.Index, j.epoch+1, err)
 }
 
-// visit samples the batches of epoch n from first on by so many workers, with so many samples at a time at
-// most (0: any number), and calls do for each in order until it returns false.
-func (s *epochs) visit(ctx context.Context, workers, samples, n, first int, do func(*MiniBatch) bool) error {
+// Visit samples batches first to end-1 of epoch n by so many workers, with so many samples at a time at most (0: any
+// number), and calls do for each in order until it returns false. The memory of a batch is used again after do.
+func (s *Epochs) Visit(ctx context.Context, workers, samples, n, first, end int, do func(*MiniBatch) bool) error {
 	jobs := make([]*job, min(cmp.Or(samples, math.MaxInt), 2*workers+4))
 	for i := range jobs {
-		jobs[i] = &job{}
+		jobs[i] = s.visited.take()
+		defer s.visited.put(jobs[i])
 	}
 	enough := errors.New("enough")
-	err := parallel.OrderedIn(ctx, workers, int64(s.plan.Batches()-first), jobs, func(k int64, j *job) (*job, error) {
+	err := parallel.OrderedIn(ctx, workers, int64(end-first), jobs, func(k int64, j *job) (*job, error) {
 		j.begin(s, n, first+int(k))
 		return j, s.sample(ctx, j)
 	}, func(j *job) error {

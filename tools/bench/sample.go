@@ -1,13 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/hopfeed/hopfeed/chunk"
-	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/cache"
@@ -54,16 +54,11 @@ func (r *Samples) Text(w io.Writer) {
 		r.NodesPerBatch)
 }
 
-type sampledBatch struct {
-	seeds []uint32
-	batch sampling.MiniBatch
-}
-
 // Sample samples mini-batches of the nodes in all threads, by a plan of epochs, and measures that. In each epoch it
 // samples the first most batches, or all if most is 0.
 func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chunk.Plan, nodes []uint32,
-	epochs, most int, reporter progress.Reporter) (err error) {
-	rows := opened.Cache
+	epochs, most int, reporter progress.Reporter) error {
+	rows, e := opened.Cache, sampling.NewEpochs(opened.Method, nodes, plan)
 	each := plan.Batches()
 	if most > 0 {
 		each = min(each, most)
@@ -72,79 +67,54 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 	defer task.Done()
 	var seeds, edges, inputs, hits int64
 	var found cache.Lookup
-	memory := make([]sampledBatch, r.Threads+1)
-	sample := func(b *sampledBatch, epoch int, batch chunk.Batch) error {
-		b.seeds = append(b.seeds[:0], make([]uint32, batch.Rows)...)
-		batch.RowNumbers(b.seeds)
-		for i, at := range b.seeds {
-			b.seeds[i] = nodes[at]
-		}
-		return opened.Method.Sample(ctx, &b.batch, b.seeds, sampling.Key(plan.Seed, epoch, batch.Index))
-	}
+	atATime := r.Threads + 1 // batches
 	for epoch := range epochs {
-		batches := make([]chunk.Batch, 0, each)
-		for b := range plan.Epoch(epoch) {
-			if len(batches) == each {
-				break
-			}
-			batches = append(batches, b)
-		}
-		// The cache is told of an epoch, and of its batches from k on, when they come.
+		// The cache is told of an epoch, and of its batches from at on, when they come.
 		told, at := 0, 0
-		tell := func(k int) (failed error) {
+		tell := func() (failed error) {
 			_, n := rows.Begin(epoch, func(yield func([]uint32) bool) {
-				var b sampledBatch
-				for ; k < len(batches); k++ {
-					if failed = sample(&b, epoch, batches[k]); failed != nil || !yield(b.batch.Inputs) {
-						return
-					}
-				}
+				failed = e.Visit(ctx, 1, 1, epoch, at, each, func(b *sampling.MiniBatch) bool { return yield(b.Inputs) })
 			})
-			told += min(n, len(batches))
+			told = at + min(n, each-at)
 			return failed
 		}
 		if rows != nil {
-			if err := tell(0); err != nil {
+			if err := tell(); err != nil {
 				return err
 			}
 		}
 		if epoch == 0 { // memory is allocated by the first batches
-			if err := parallel.For(ctx, r.Threads, int64(min(len(batches), len(memory))), 1, func(k, _ int64) error {
-				return sample(&memory[k], epoch, batches[k])
-			}); err != nil {
+			if err := e.Visit(ctx, r.Threads, atATime, epoch, 0, min(each, atATime),
+				func(*sampling.MiniBatch) bool { return true }); err != nil {
 				return err
 			}
 			if opened.Lists != nil {
 				opened.Lists.Count()
 			}
 		}
-		start, taken := time.Now(), 0
-		if err := parallel.Ordered(ctx, r.Threads, int64(len(batches)),
-			func() *sampledBatch { taken++; return &memory[taken-1] },
-			func(k int64, b *sampledBatch) (*sampledBatch, error) {
-				return b, sample(b, epoch, batches[k])
-			},
-			func(b *sampledBatch) error {
-				seeds += int64(len(b.batch.Seeds))
-				inputs += int64(len(b.batch.Inputs))
-				for i := range b.batch.Blocks {
-					edges += int64(len(b.batch.Blocks[i].Indices))
-				}
-				if rows != nil {
-					if at >= told {
-						if err := tell(at); err != nil {
-							return err
-						}
+		start := time.Now()
+		var failed error
+		if err := e.Visit(ctx, r.Threads, atATime, epoch, 0, each, func(b *sampling.MiniBatch) bool {
+			seeds += int64(len(b.Seeds))
+			inputs += int64(len(b.Inputs))
+			for i := range b.Blocks {
+				edges += int64(len(b.Blocks[i].Indices))
+			}
+			if rows != nil {
+				if at >= told {
+					if failed = tell(); failed != nil {
+						return false
 					}
-					rows.Lookup(b.batch.Inputs, &found)
-					hits += int64(found.Hits())
 				}
-				at++
-				r.Batches++
-				task.Add(1)
-				return nil
-			}); err != nil {
-			return err
+				rows.Lookup(b.Inputs, &found)
+				hits += int64(found.Hits())
+			}
+			at++
+			r.Batches++
+			task.Add(1)
+			return true
+		}); err != nil || failed != nil {
+			return cmp.Or(err, failed)
 		}
 		r.Seconds += time.Since(start).Seconds()
 	}

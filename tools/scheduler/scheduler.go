@@ -215,8 +215,8 @@ func (s *Scheduler) Report() Report {
 	r := Report{
 		Name: c.Name, Reason: c.Reason, CPUBatches: s.first.CPUBatches, GPUBatches: s.first.GPUBatches,
 		CPUBuffer: c.Plan.CPUBuffer, GPUBuffer: c.Plan.GPUBuffer,
-		Workers: c.Plan.Workers(s.in.Durations), Rounds: c.Rounds, Refined: s.refined, PredictedSeconds: s.first.Total.Seconds(),
-		Epochs: len(s.epochs), Profile: s.Profile.Measured,
+		Workers: c.Plan.Workers(s.in.Durations), Rounds: c.Rounds, Refined: s.refined,
+		PredictedSeconds: s.first.Total.Seconds(), Epochs: len(s.epochs), Profile: s.Profile.Measured,
 	}
 	run := s.Median()
 	if len(s.epochs) > 0 {
