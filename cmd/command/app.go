@@ -46,12 +46,13 @@ type app struct {
 	keep    func(result)    // takes the result instead of printing it; nil: print
 	budget  machine.Limit   // host memory that the command may use: --memory, or what the machine has
 	stop    <-chan struct{} // closed when the command is interrupted
+	command *cobra.Command  // that runs
 	running bool            // a verb has begun: what fails now is not the command line's fault
 }
 
 // result is the result of a command, printed as text or, with --json, as a JSON object.
 type result interface {
-	text(w io.Writer)
+	Text(w io.Writer)
 }
 
 type namedVerb struct {
@@ -136,17 +137,16 @@ func newRoot(a *app, name string) *cobra.Command {
 // refuseUnknown makes a command that only has commands below it print its help, and
 // refuse a word that is none of them with status 2.
 func refuseUnknown(c *cobra.Command) {
-	c.SuggestionsMinimumDistance = 2
 	c.DisableFlagsInUseLine = true
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
-		text := fmt.Sprintf("unknown command %q", args[0])
-		if like := c.SuggestionsFor(args[0]); len(like) > 0 {
-			text += fmt.Sprintf(": did you mean %s?", strings.Join(like, " or "))
+		var names []string
+		for _, below := range c.Commands() {
+			names = append(names, below.Name())
 		}
-		return usagef("%s", text)
+		return usagef("unknown command %q%s", args[0], didYouMean(args[0], "", names))
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 }
@@ -170,36 +170,29 @@ func flagError(c *cobra.Command, err error) error {
 		}
 		return usagef("--%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), wrong.Unwrap())
 	case errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1:
-		if like := likeFlag(c, unknown.GetSpecifiedName()); like != "" {
-			return usagef("unknown flag: --%s: did you mean --%s?", unknown.GetSpecifiedName(), like)
-		}
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		return usagef("%s%s", err, didYouMean(unknown.GetSpecifiedName(), "--", names))
 	}
 	return err
 }
 
-// didYouMean follows an unknown name where another is spelt much like it.
-func didYouMean(name string, names []string) string {
-	for _, other := range names {
-		if n := edits(name, other); n <= 2 && n < len(name) {
-			return ": did you mean " + other + "?"
+// didYouMean follows an unknown word where a name is spelt much like it, or begins alike. Dashes come before the name.
+func didYouMean(word, dashes string, names []string) string {
+	like, least := "", 3 // edits that are too many for a slip
+	for _, name := range names {
+		n := edits(word, name)
+		if len(word) > 2 && (strings.HasPrefix(name, word) || strings.HasPrefix(word, name)) {
+			n = min(n, 2)
+		}
+		if n < least && n < len(word) {
+			like, least = name, n
 		}
 	}
-	return ""
-}
-
-// likeFlag is the flag of a command that is spelt most like a name; "" if none is.
-func likeFlag(c *cobra.Command, name string) (like string) {
-	least := 3 // edits that are too many for a slip
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		edits := edits(name, f.Name)
-		if prefix := len(name) > 2 && (strings.HasPrefix(f.Name, name) || strings.HasPrefix(name, f.Name)); prefix {
-			edits = min(edits, 2)
-		}
-		if edits < least && edits < len(name) && !f.Hidden {
-			like, least = f.Name, edits
-		}
-	})
-	return like
+	if like == "" {
+		return ""
+	}
+	return ": did you mean " + dashes + like + "?"
 }
 
 // edits is how many letters are to be put in, left out or changed to make b of a (Levenshtein).
@@ -234,9 +227,13 @@ func (a *app) declareEmulate(flags *pflag.FlagSet) {
 	flags.Var(&a.emulate, "emulate", "compute on emulated devices, such as gpu=1,mem=2GiB,link=12GiB/s")
 }
 
-// verb runs a verb with the common flags in force, and prints its result, which may come with an error.
-func (a *app) verb(run func(ctx context.Context, args []string) (result, error)) func(*cobra.Command, []string) error {
-	return func(c *cobra.Command, args []string) error {
+// verb makes a command that runs with the common flags in force, and prints its result, which may come with an error.
+// The usage line says how many arguments there are.
+func (a *app) verb(use, short, long string,
+	run func(ctx context.Context, a *app, args []string) (result, error)) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Long: long, Args: arguments(use)}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		a.command = c
 		if err := a.useThreads(); err != nil {
 			return err
 		}
@@ -260,7 +257,7 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 		if err := a.useMemory(); err != nil {
 			return err
 		}
-		r, err := run(c.Context(), args)
+		r, err := run(c.Context(), a, args)
 		if r != nil {
 			if printErr := a.print(r); err == nil {
 				err = printErr
@@ -268,6 +265,35 @@ func (a *app) verb(run func(ctx context.Context, args []string) (result, error))
 		}
 		return err
 	}
+	return c
+}
+
+// given tells whether a flag of the running command was set, on the command line or by --config.
+func (a *app) given(flag string) bool { return a.command.Flags().Changed(flag) }
+
+// arguments checks the number of arguments that a usage line has: [ARGUMENT] may be left out, and ARGUMENT... repeated.
+func arguments(use string) cobra.PositionalArgs {
+	words := strings.Fields(use)[1:]
+	least, most := 0, 0
+	for i := 0; i < len(words); i++ {
+		switch word := words[i]; {
+		case strings.HasPrefix(word, "-"):
+			i++ // with its value
+		case strings.HasSuffix(word, "..."):
+			return cobra.MinimumNArgs(least + 1)
+		default:
+			if most++; word[0] != '[' {
+				least++
+			}
+		}
+	}
+	switch {
+	case most == 0:
+		return cobra.NoArgs
+	case least == most:
+		return cobra.ExactArgs(least)
+	}
+	return cobra.MaximumNArgs(most)
 }
 
 // useThreads puts --threads in force.
@@ -317,7 +343,7 @@ func (a *app) print(r result) error {
 	// Names of one line are escaped where they are printed; here what a terminal would obey is, wherever it comes from.
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	r.text(w)
+	r.Text(w)
 	if err := w.Flush(); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package command
 
 import (
 	"encoding/json"
-	"io"
 
 	"github.com/spf13/cobra"
 )
@@ -17,14 +16,6 @@ func newBenchCommand(a *app) *cobra.Command {
 	refuseUnknown(c)
 	return c
 }
-
-// shown is a result that prints itself.
-type shown struct {
-	of interface{ Text(w io.Writer) }
-}
-
-func (s shown) text(w io.Writer)             { s.of.Text(w) }
-func (s shown) MarshalJSON() ([]byte, error) { return json.Marshal(s.of) }
 
 // lines are results that --json prints as an object on a line each, and that are a table otherwise.
 func lines[T any](a *app, all []T, table result) (result, error) {

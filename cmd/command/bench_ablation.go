@@ -16,6 +16,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -31,19 +32,13 @@ type benchAblationOptions struct {
 
 func newBenchAblationCommand(a *app) *cobra.Command {
 	var o benchAblationOptions
-	c := &cobra.Command{
-		Use:   "ablation STORE",
-		Short: "Measure training with one optimisation of loading after another, from each placement",
-		Long: `Ablation measures epochs of training, without validation, for each model and number of hops, loaded in
+	c := a.verb("ablation STORE",
+		"Measure training with one optimisation of loading after another, from each placement",
+		`Ablation measures epochs of training, without validation, for each model and number of hops, loaded in
 each of the ways of hopfeed bench load (baseline, fused, double-buffer, chunk). It prints times, speedups over
 baseline, what an epoch waits for and the bytes it moves: figures 5, 9 and 14 and appendix I of the paper on
 pre-propagation GNNs. It leaves out what does not fit into memory. With -o it also draws the figures:
-` + strings.Join(bench.AblationFiles(), ", ") + ".",
-		Args: cobra.ExactArgs(1),
-		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
-			return runBenchAblation(ctx, a, args[0], o)
-		}),
-	}
+`+strings.Join(bench.AblationFiles(), ", ")+".", o.do)
 	f := c.Flags()
 	a.declareDevices(f)
 	f.StringSliceVar(&o.models, "models", []string{"sgc", "sign"}, "models to train, separated by commas")
@@ -81,45 +76,29 @@ func (o *benchAblationOptions) validate() (err error) {
 	return nil
 }
 
-func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOptions) (_ result, err error) {
+func (o *benchAblationOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if err := a.checkNoFiles(o.output, bench.AblationFiles()); err != nil {
+	if err := a.checkOutputs(o.output, bench.AblationFiles()); err != nil {
 		return nil, err
 	}
-	store, err := a.openStore(dir, "bench ablation")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	if _, columns := training.TargetOf(&store.Manifest); columns == 0 {
-		return nil, usagef("%s has no labels to train on", dir)
-	}
-	if err := bench.CheckStore(store, o.ChunkRows, slices.Equal(o.Placements,
-		[]loader.Placement{loader.Storage})); err != nil {
-		return nil, err
-	}
-	if err := a.checkWritable(o.output, bench.AblationFiles()[0]); err != nil {
-		return nil, err
-	}
-	m := a.machine(ctx)
-	opened, err := m.Devices.Open(1)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, devices.Close(opened)) }()
-	o.Device, o.Machine, o.Store = opened[0], a.describeMachine(), store
-	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
-	target, columns := training.TargetOf(&store.Manifest)
-	spec := trainer.Spec{Features: store.Manifest.Features, Classes: columns, Target: target, Settings: o.settings}
-	if err := o.FindCases(m, spec, o.models, o.hops); err != nil {
-		return nil, err
-	}
-	r, err := bench.Ablate(ctx, o.AblationOptions)
-	if why := o.Device.Usage().NotLocked; why != "" {
-		a.note("pinned memory is not all locked: %s", why)
-	}
+	storageAlone := slices.Equal(o.Placements, []loader.Placement{loader.Storage})
+	var r *bench.Ablation
+	err = a.measureStore(ctx, args[0], "bench ablation", &o.Options, storageAlone, func(m session.Machine) (err error) {
+		target, columns := training.TargetOf(&o.Store.Manifest)
+		if columns == 0 {
+			return usagef("%s has no labels to train on", args[0])
+		}
+		spec := trainer.Spec{Features: o.Store.Manifest.Features, Classes: columns, Target: target,
+			Settings: o.settings}
+		o.Machine = a.describeMachine()
+		if err := o.FindCases(m, spec, o.models, o.hops); err != nil {
+			return err
+		}
+		r, err = bench.Ablate(ctx, o.AblationOptions)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +112,32 @@ func runBenchAblation(ctx context.Context, a *app, dir string, o benchAblationOp
 		}
 		r.Output = o.output
 	}
-	return shown{r}, nil
+	return r, nil
+}
+
+// measureStore opens a store and a device for measurements of loading, and sets them and the common flags in the
+// options. Where it fromStorage, chunks must have a size that storage can give.
+func (a *app) measureStore(ctx context.Context, dir, verb string, o *bench.Options, fromStorage bool,
+	measure func(m session.Machine) error) (err error) {
+	if o.Store, err = a.openStore(dir, verb); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.Store.Close()) }()
+	if err := bench.CheckStore(o.Store, o.ChunkRows, fromStorage); err != nil {
+		return err
+	}
+	m := a.machine(ctx)
+	opened, err := m.Devices.Open(1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, devices.Close(opened)) }()
+	o.Device, o.Threads, o.Seed, o.Progress = opened[0], a.threads, a.seed, a.progress()
+	err = measure(m)
+	if why := o.Device.Usage().NotLocked; why != "" {
+		a.note("pinned memory is not all locked: %s", why)
+	}
+	return err
 }
 
 // describeMachine names the processor and the emulated device.

@@ -2,14 +2,13 @@ package command
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/tools/session"
 )
 
 type benchLoadOptions struct {
@@ -19,10 +18,8 @@ type benchLoadOptions struct {
 
 func newBenchLoadCommand(a *app) *cobra.Command {
 	var o benchLoadOptions
-	c := &cobra.Command{
-		Use:   "load STORE",
-		Short: "Measure how fast training rows are loaded, in several ways from each placement",
-		Long: `Load measures how long the loader takes for an epoch of the training rows, in these ways (--variants):
+	c := a.verb("load STORE", "Measure how fast training rows are loaded, in several ways from each placement",
+		`Load measures how long the loader takes for an epoch of the training rows, in these ways (--variants):
 
   baseline       rows are reshuffled, and copied one by one
   fused          rows are reshuffled, and gathered by one operation a batch
@@ -31,12 +28,7 @@ func newBenchLoadCommand(a *app) *cobra.Command {
   chunk          chunks are reshuffled; the only way from storage
 
 Figures come from the median round. memcpy is the rate at which this machine copies memory. With --json, each
-result is one object on a line of its own.`,
-		Args: cobra.ExactArgs(1),
-		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
-			return runBenchLoad(ctx, a, args[0], o)
-		}),
-	}
+result is one object on a line of its own.`, o.do)
 	f := c.Flags()
 	a.declareDevices(f)
 	f.StringVar(&o.placement, "placement", "all", "where the input lives: device, host, storage or all")
@@ -68,7 +60,7 @@ func benchPlacements(name string) (placements []loader.Placement, err error) {
 	return placements, oneOf("placement", name, names...)
 }
 
-func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (_ result, err error) {
+func (o *benchLoadOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
 	if o.Placements, err = benchPlacements(o.placement); err != nil {
 		return nil, err
 	}
@@ -81,31 +73,18 @@ func runBenchLoad(ctx context.Context, a *app, dir string, o benchLoadOptions) (
 			return nil, err
 		}
 	}
-	store, err := a.openStore(dir, "bench load")
+	var results []bench.LoadResult
+	fromStorage := slices.Contains(o.Placements, loader.Storage)
+	err = a.measureStore(ctx, args[0], "bench load", &o.Options, fromStorage, func(m session.Machine) (err error) {
+		o.Matrices = o.Store.Matrices()
+		if err := o.CheckMemory(m); err != nil {
+			return err
+		}
+		results, err = bench.Load(ctx, o.LoadOptions)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	if err := bench.CheckStore(store, o.ChunkRows, slices.Contains(o.Placements, loader.Storage)); err != nil {
-		return nil, err
-	}
-	m := a.machine(ctx)
-	opened, err := m.Devices.Open(1)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, devices.Close(opened)) }()
-	o.Device, o.Store, o.Matrices = opened[0], store, store.Matrices()
-	o.Threads, o.Seed, o.Progress = a.threads, a.seed, a.progress()
-	if err := o.CheckMemory(m); err != nil {
-		return nil, err
-	}
-	results, err := bench.Load(ctx, o.LoadOptions)
-	if why := o.Device.Usage().NotLocked; why != "" {
-		a.note("pinned memory is not all locked: %s", why)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return lines(a, results, shown{bench.LoadTable(results)})
+	return lines(a, results, bench.LoadTable(results))
 }

@@ -10,15 +10,11 @@ import (
 )
 
 func newBenchModesCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "modes TRIALS",
-		Short: "Fit the equations of A3GNN's modes to trials",
-		Long: `Modes fits a3gnn's Equations 2 to 5, which give time and memory of its three modes, to trials.jsonl of
+	c := a.verb("modes TRIALS", "Fit the equations of A3GNN's modes to trials",
+		`Modes fits a3gnn's Equations 2 to 5, which give time and memory of its three modes, to trials.jsonl of
 a search that varied --schedule (sequential, mode-1, mode-2) and --workers. It prints measured and predicted
 figures. The times of stages and the parts of memory are proportional to the rows of a batch.`,
-		Example: "  hopfeed bench modes tuning/trials.jsonl",
-		Args:    cobra.ExactArgs(1),
-		RunE: a.verb(func(_ context.Context, args []string) (result, error) {
+		func(_ context.Context, a *app, args []string) (result, error) {
 			trials, err := a.readTrials(args[0])
 			if err != nil {
 				return nil, err
@@ -27,9 +23,10 @@ figures. The times of stages and the parts of memory are proportional to the row
 			if err != nil {
 				return nil, usagef("%s: %s", args[0], err)
 			}
-			return shown{fit}, nil
-		}),
-	}
+			return fit, nil
+		})
+	c.Example = "  hopfeed bench modes tuning/trials.jsonl"
+	return c
 }
 
 // readTrials reads a file with the trials of a search.
@@ -37,9 +34,6 @@ func (a *app) readTrials(path string) ([]tune.Trial, error) {
 	text, err := a.readSmall(path)
 	if err != nil {
 		return nil, err
-	}
-	if len(text) == maxConfigBytes {
-		return nil, usagef("%s: it is too large for a table of trials", path)
 	}
 	trials, err := tune.Decode(text)
 	if err != nil {

@@ -23,16 +23,11 @@ type benchPropagateOptions struct {
 
 func newBenchPropagateCommand(a *app) *cobra.Command {
 	var o benchPropagateOptions
-	c := &cobra.Command{
-		Use:   "propagate",
-		Short: "Measure propagation over a random graph in memory, beside the speed of the memory",
-		Long: `Propagate measures hops of the operator sym over a random graph with skewed out-degrees. Beside them it
+	c := a.verb("propagate", "Measure propagation over a random graph in memory, beside the speed of the memory",
+		`Propagate measures hops of the operator sym over a random graph with skewed out-degrees. Beside them it
 prints how fast memory is read from end to end, and how fast random rows are summed. Times are medians. With
 --json it prints one object a line for each element type and number of threads; with --gobench one line a round
-in the format of benchstat.`,
-		Args: cobra.NoArgs,
-		RunE: a.verb(func(ctx context.Context, _ []string) (result, error) { return runBenchPropagate(ctx, a, o) }),
-	}
+in the format of benchstat.`, o.do)
 	f := c.Flags()
 	f.Int64Var(&o.Nodes, "nodes", 1_000_000, "number of nodes")
 	f.Int64Var(&o.Edges, "edges", 25_000_000, "number of edges")
@@ -49,7 +44,7 @@ in the format of benchstat.`,
 	return c
 }
 
-func runBenchPropagate(ctx context.Context, a *app, o benchPropagateOptions) (result, error) {
+func (o *benchPropagateOptions) do(ctx context.Context, a *app, _ []string) (result, error) {
 	if a.json && o.gobench {
 		return nil, usagef("--json, --gobench: want one of them")
 	}
@@ -89,5 +84,5 @@ func runBenchPropagate(ctx context.Context, a *app, o benchPropagateOptions) (re
 		}
 		return nil, nil
 	}
-	return lines(a, results, shown{bench.PropagateTable(results)})
+	return lines(a, results, bench.PropagateTable(results))
 }

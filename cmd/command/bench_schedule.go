@@ -37,12 +37,10 @@ var (
 
 func newBenchScheduleCommand(a *app) *cobra.Command {
 	o := benchScheduleOptions{trainOptions: trainOptions{repeats: repeats{runs: 1}}}
-	c := &cobra.Command{
-		Use:   "schedule [GRAPH]",
-		Short: "Compare who prepares sampled batches: the processor, the device, or both",
-		Long: `Schedule trains epochs of a GRAPH by one schedule after another, each with the plan that is predicted
+	c := a.verb("schedule [GRAPH]", "Compare who prepares sampled batches: the processor, the device, or both",
+		`Schedule trains epochs of a GRAPH by one schedule after another, each with the plan that is predicted
 to be the fastest. It compares measured and predicted epochs, and how busy processor, link and device were. With
--o it draws the stages of all batches: ` + strings.Join(scheduleFiles(""), ", ") + `. With --paper it emulates the
+-o it draws the stages of all batches: `+strings.Join(scheduleFiles(""), ", ")+`. With --paper it emulates the
 machines of MorphGL's paper, by the durations of stages that follow from its tables. A device prepares batches if
 it has memory of its own, as emulated ones do (--emulate). multi-queue is compared with synchronous training on one
 device, two, and so on: it is the default with --emulate gpu=4, and runs on one device if --schedules names it.
@@ -51,11 +49,9 @@ Without a GRAPH, it simulates epochs with the durations of stages that you give,
 
 The schedules:
 
-` + schedulesTable(),
-		Example: "  hopfeed bench schedule GRAPH --emulate gpu=1,mem=1GiB,link=2GiB/s -o charts\n" +
-			"  hopfeed bench schedule --cpu-batch 54ms --dma 14ms --gpu-batch 8.8ms --training 11.6ms",
-		Args: cobra.MaximumNArgs(1),
-	}
+`+schedulesTable(), o.do)
+	c.Example = "  hopfeed bench schedule GRAPH --emulate gpu=1,mem=1GiB,link=2GiB/s -o charts\n" +
+		"  hopfeed bench schedule --cpu-batch 54ms --dma 14ms --gpu-batch 8.8ms --training 11.6ms"
 	f := c.Flags()
 	f.DurationVar(&o.durations.CPUBatch, "cpu-batch", 0,
 		"time in which a worker of the processor samples and gathers a batch")
@@ -81,41 +77,42 @@ The schedules:
 	within(f, 1, maxThreads, "cpu-workers")
 	within(f, 1, mostScheduled, "batches", "cpu-buffer", "gpu-buffer")
 	atLeast(f, 1, "rounds")
-	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		wrong, what := runFlags, "it is for epochs that run: give a GRAPH"
-		if len(args) > 0 {
-			wrong, what, o.Input = simulationFlags, "it is for a simulation, without a GRAPH", args[0]
-		}
-		for _, name := range wrong {
-			if f.Changed(name) {
-				return nil, usagef("--%s: %s", name, what)
-			}
-		}
-		if len(o.names) == 0 {
-			for _, s := range collective.Schedules {
-				o.names = append(o.names, s.Name)
-			}
-		}
-		if o.Input != "" && !f.Changed("schedules") && a.emulate.GPUs > 1 { // the others are for one device
-			o.names = []string{scheduler.MultiQueue}
-		}
-		for _, name := range o.names {
-			if name == scheduler.MultiQueue && o.Input != "" {
-				continue
-			}
-			if _, err := collective.Find(name); err != nil {
-				return nil, usagef("--schedules: %s", err)
-			}
-		}
-		if s := o.Schedule.CPUShare; s > 1 || math.IsNaN(s) || s < 0 && s != -1 {
-			return nil, usagef("--cpu-share %v: want a share from 0 to 1", s)
-		}
-		if o.Input != "" {
-			return runBenchSchedule(ctx, a, &o)
-		}
-		return simulateSchedules(ctx, a, o)
-	})
 	return c
+}
+
+func (o *benchScheduleOptions) do(ctx context.Context, a *app, args []string) (result, error) {
+	wrong, what := runFlags, "it is for epochs that run: give a GRAPH"
+	if len(args) > 0 {
+		wrong, what, o.Input = simulationFlags, "it is for a simulation, without a GRAPH", args[0]
+	}
+	for _, name := range wrong {
+		if a.given(name) {
+			return nil, usagef("--%s: %s", name, what)
+		}
+	}
+	if len(o.names) == 0 {
+		for _, s := range collective.Schedules {
+			o.names = append(o.names, s.Name)
+		}
+	}
+	if o.Input != "" && !a.given("schedules") && a.emulate.GPUs > 1 { // the others are for one device
+		o.names = []string{scheduler.MultiQueue}
+	}
+	for _, name := range o.names {
+		if name == scheduler.MultiQueue && o.Input != "" {
+			continue
+		}
+		if _, err := collective.Find(name); err != nil {
+			return nil, usagef("--schedules: %s", err)
+		}
+	}
+	if s := o.Schedule.CPUShare; s > 1 || math.IsNaN(s) || s < 0 && s != -1 {
+		return nil, usagef("--cpu-share %v: want a share from 0 to 1", s)
+	}
+	if o.Input != "" {
+		return runBenchSchedule(ctx, a, o)
+	}
+	return simulateSchedules(ctx, a, o)
 }
 
 // schedulesTable lists the schedules for help.
@@ -129,7 +126,7 @@ func schedulesTable() string {
 	return b.String()
 }
 
-func simulateSchedules(ctx context.Context, a *app, o benchScheduleOptions) (result, error) {
+func simulateSchedules(ctx context.Context, a *app, o *benchScheduleOptions) (result, error) {
 	if o.durations == (collective.Durations{Workers: o.durations.Workers}) {
 		return nil, usagef("bench schedule needs a GRAPH, or durations of stages to simulate: --cpu-batch, --dma, " +
 			"--gpu-batch, --training")
@@ -144,5 +141,5 @@ func simulateSchedules(ctx context.Context, a *app, o benchScheduleOptions) (res
 	if err != nil {
 		return nil, err
 	}
-	return lines(a, all, shown{bench.ScheduleTable(all)})
+	return lines(a, all, bench.ScheduleTable(all))
 }

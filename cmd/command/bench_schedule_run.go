@@ -52,10 +52,7 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkNoFiles(o.output, files); err != nil {
-		return nil, err
-	}
-	if err := a.checkWritable(o.output, files[0]); err != nil {
+	if err := a.checkOutputs(o.output, files); err != nil {
 		return nil, err
 	}
 	graph, err := a.openInputOf(o.Input, o.Model)
@@ -89,7 +86,7 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 			}
 		}
 		if len(o.names) == 0 {
-			return lines(a, queues, shown{bench.QueueTable(queues)})
+			return lines(a, queues, bench.QueueTable(queues))
 		}
 	}
 	to.Schedule.Name = scheduler.Auto // one of the schedules is wanted
@@ -111,14 +108,14 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 			return nil, err
 		}
 	}
-	r, err := lines(a, results, shown{bench.ScheduleTable(results)})
+	r, err := lines(a, results, bench.ScheduleTable(results))
 	if err != nil || len(queues) == 0 {
 		return r, err
 	}
 	if r == nil {
-		return lines(a, queues, shown{bench.QueueTable(queues)})
+		return lines(a, queues, bench.QueueTable(queues))
 	}
-	return shown{bench.BothTables{One: results, Several: queues}}, nil
+	return bench.BothTables{One: results, Several: queues}, nil
 }
 
 // benchQueues compares trainings by queues with synchronous ones on one device, two, and so on.

@@ -11,7 +11,6 @@ import (
 )
 
 type benchTuneOptions struct {
-	table     string
 	runs      int // 0: a tenth
 	seeds     int
 	reach     float64
@@ -24,16 +23,12 @@ type benchTuneOptions struct {
 
 func newBenchTuneCommand(a *app) *cobra.Command {
 	var o benchTuneOptions
-	c := &cobra.Command{
-		Use:   "tune TRIALS",
-		Short: "Compare searches on trials of all settings of a space",
-		Long: `Tune replays all searches of hopfeed tune on trials.jsonl of a search that tried a whole space: each
+	c := a.verb("tune TRIALS", "Compare searches on trials of all settings of a space",
+		`Tune replays all searches of hopfeed tune on trials.jsonl of a search that tried a whole space: each
 search is told the outcomes of the settings that it proposes. It prints hypervolume of the Pareto front after
 --trials trials / hypervolume of the front of the whole table, and how well regressions predict the trials, by
-cross-validation. Round i has seed i, from 0 on.`,
-		Example: "  hopfeed bench tune tuning/trials.jsonl --rounds 20",
-		Args:    cobra.ExactArgs(1),
-	}
+cross-validation. Round i has seed i, from 0 on.`, o.do)
+	c.Example = "  hopfeed bench tune tuning/trials.jsonl --rounds 20"
 	f := c.Flags()
 	f.IntVar(&o.runs, "trials", 0, "trials of a search (default a tenth of the table)")
 	f.IntVar(&o.seeds, "rounds", 20, roundsUsage)
@@ -44,21 +39,17 @@ cross-validation. Round i has seed i, from 0 on.`,
 	f.BoolVar(&o.resident, "resident", false, "memory is what the process had resident, instead of device memory")
 	among(f, "throughput", wallTime, processorTime)
 	atLeast(f, 1, "rounds")
-	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		o.table = args[0]
-		return runBenchTune(ctx, a, o, f.Changed("min-accuracy"))
-	})
 	return c
 }
 
-func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid bool) (result, error) {
-	table, err := a.readTrials(o.table)
+func (o *benchTuneOptions) do(ctx context.Context, a *app, args []string) (result, error) {
+	table, err := a.readTrials(args[0])
 	if err != nil {
 		return nil, err
 	}
 	g := tune.Goals{ProcessorTime: o.throughput == processorTime, DeviceMemory: !o.resident,
 		MaxMemory: int64(o.maxMemory)}
-	if hasMinValid {
+	if a.given("min-accuracy") {
 		for _, t := range table { // one that has failed may have none
 			if err := checkMinAccuracy(o.minValid, t.Metric); err != nil {
 				return nil, err
@@ -77,7 +68,7 @@ func runBenchTune(ctx context.Context, a *app, o benchTuneOptions, hasMinValid b
 	}
 	r, err := papers.CompareSearches(ctx, table, g, o.runs, o.seeds, o.reach, a.note)
 	if err != nil {
-		return nil, usagef("%s: %s", o.table, err)
+		return nil, usagef("%s: %s", args[0], err)
 	}
-	return shown{r}, nil
+	return r, nil
 }

@@ -1,20 +1,21 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
+	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -22,17 +23,11 @@ const maxConfigBytes = 1 << 20
 
 // readSmall reads a small file that a flag names.
 func (a *app) readSmall(path string) ([]byte, error) {
-	f, err := a.fs.Open(path)
-	if err != nil {
-		return nil, err
+	text, err := vfs.ReadFile(a.fs, path, maxConfigBytes)
+	if errors.Is(err, vfs.ErrSize) {
+		err = usagef("%s", err)
 	}
-	defer f.Close()
-	text := make([]byte, maxConfigBytes)
-	n, err := f.ReadAt(text, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return text[:n], nil
+	return text, err
 }
 
 // readYAML decodes a small YAML file (JSON is YAML) that a flag names.
@@ -69,10 +64,10 @@ func flagText(n *yaml.Node) (string, error) {
 // storeKey is the name of the argument STORE in a configuration.
 const storeKey = "store"
 
-// applyConfig sets the flags of c that the command line has not set from a YAML file whose keys are names of flags,
+// applyConfig sets the flags that the command line has not set from a YAML file whose keys are names of flags,
 // storeKey and dataSettings. It returns the store that the file names, or "", and the data that it was made for, as
 // far as it says. No path is no file.
-func (a *app) applyConfig(c *cobra.Command, path string) (store string, made checkpoint.DataSet, err error) {
+func (a *app) applyConfig(path string) (store string, made checkpoint.DataSet, err error) {
 	if path == "" {
 		return "", made, nil
 	}
@@ -83,7 +78,7 @@ func (a *app) applyConfig(c *cobra.Command, path string) (store string, made che
 	data := map[string]string{}
 	given := map[string]bool{}
 	for name := range config {
-		given[name] = c.Flags().Changed(name)
+		given[name] = a.given(name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(config)) {
 		node := config[name]
@@ -99,13 +94,13 @@ func (a *app) applyConfig(c *cobra.Command, path string) (store string, made che
 			data[name] = value
 			continue
 		}
-		if name == "config" || c.Flags().Lookup(name) == nil {
+		if name == "config" || a.command.Flags().Lookup(name) == nil {
 			return "", made, usagef("--config %s: the command has no flag %q", path, name)
 		}
 		if given[name] {
 			continue
 		}
-		if err := c.Flags().Set(name, value); err != nil {
+		if err := a.command.Flags().Set(name, value); err != nil {
 			return "", made, usagef("--config %s: %s", path, err)
 		}
 	}
@@ -149,19 +144,13 @@ func flagValue(f *pflag.Flag) string {
 // differences lists the settings that differ, the store's name apart.
 func differences(before, now map[string]string) (all []string) {
 	before = renamed(before)
-	names := map[string]bool{}
-	for name := range before {
-		names[name] = true
-	}
-	for name := range now {
-		names[name] = true
-	}
-	delete(names, storeKey)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if b, n := before[name], now[name]; b != n && isDataKey(name) {
-			all = append(all, fmt.Sprintf("other data, of %s %s instead of %s", name, orNone(n), orNone(b)))
-		} else if b != n {
-			all = append(all, fmt.Sprintf("--%s %s instead of %s", name, orNone(b), orNone(n)))
+	for _, name := range slices.Sorted(slices.Values(tune.Differing(before, now))) {
+		switch b, n := cmp.Or(before[name], "(none)"), cmp.Or(now[name], "(none)"); {
+		case name == storeKey || b == n:
+		case isDataKey(name):
+			all = append(all, fmt.Sprintf("other data, of %s %s instead of %s", name, n, b))
+		default:
+			all = append(all, fmt.Sprintf("--%s %s instead of %s", name, b, n))
 		}
 	}
 	return all
@@ -180,13 +169,6 @@ func renamed(settings map[string]string) map[string]string {
 // isLearningRateSchedule tells a value that --lr-schedule has, which was once called --schedule.
 func isLearningRateSchedule(value string) bool {
 	return slices.Contains(trainer.Choices("schedule", trainer.ClassTarget), value)
-}
-
-func orNone(value string) string {
-	if value == "" {
-		return "(none)"
-	}
-	return value
 }
 
 // chosenFlags are the flags whose defaults depend on what the store has, or on the machine. A training that goes on

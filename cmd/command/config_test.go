@@ -24,7 +24,8 @@ func TestThreadsOfTheConfigurationAreUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := a.applyConfig(c, "three.json"); err != nil || parallel.Threads() != 3 {
+	a.command = c
+	if _, _, err := a.applyConfig("three.json"); err != nil || parallel.Threads() != 3 {
 		t.Errorf("%v, %d threads", err, parallel.Threads())
 	}
 	if o := hopfeed(t, d, "train store --config negative.json"); o.code != exitUsage ||

@@ -22,16 +22,12 @@ import (
 
 func newDemoCommand(a *app) *cobra.Command {
 	var output string
-	c := &cobra.Command{
-		Use:   "demo",
-		Short: "Import, propagate, verify and train on small built-in graphs, in a minute",
-		Long: `Demo imports three graphs that are built into the program (one of products, two of circuits), propagates
+	c := a.verb("demo", "Import, propagate, verify and train on small built-in graphs, in a minute",
+		`Demo imports three graphs that are built into the program (one of products, two of circuits), propagates
 their features, verifies what it wrote, and trains and tests models from storage. Everything stays in
 --output for you to look at, the arrays that it imports too. A later demo replaces it; it never replaces a
 directory that no demo has made.`,
-		Args: cobra.NoArgs,
-		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runDemo(ctx, a, output) }),
-	}
+		func(ctx context.Context, a *app, _ []string) (result, error) { return runDemo(ctx, a, output) })
 	c.Flags().StringVar(&output, "output", "./hopfeed-demo", "directory to work in")
 	return c
 }
@@ -82,7 +78,7 @@ func runDemo(ctx context.Context, a *app, output string) (result, error) {
 }
 
 // text says what to do next; all else has been said.
-func (d *demo) text(w io.Writer) {
+func (d *demo) Text(w io.Writer) {
 	hopfeed := program()
 	at := func(parts ...string) string { return quote(filepath.Join(append([]string{d.Output}, parts...)...)) }
 	fmt.Fprintf(w, "\nWhat to run next, from here:\n\n")
@@ -125,10 +121,11 @@ func (d *demo) claimDirectory() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if there, err := textFile(disk, d.path(demoMarker), len(demoMarkerText)); err != nil && !errors.Is(err,
-		fs.ErrNotExist) {
+	there, err := vfs.ReadFile(disk, d.path(demoMarker), int64(len(demoMarkerText)))
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, vfs.ErrSize):
 		return err
-	} else if there == demoMarkerText {
+	case string(there) == demoMarkerText:
 		return nil
 	}
 	if len(entries) > 0 {
@@ -139,21 +136,6 @@ func (d *demo) claimDirectory() error {
 		return err
 	}
 	return vfs.WriteFile(disk, d.path(demoMarker), []byte(demoMarkerText))
-}
-
-// textFile is the content of a file, or the first bytes of one that has more than most.
-func textFile(fsys vfs.FS, path string, most int) (string, error) {
-	f, err := fsys.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	content := make([]byte, most+1)
-	n, err := f.ReadAt(content, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	return string(content[:n]), nil
 }
 
 // run runs a verb by its command line, in which @NAME is NAME in the directory of the demo, without its words: the demo

@@ -13,14 +13,10 @@ import (
 )
 
 func newDevicesCommand(a *app) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "devices",
-		Short: "List the devices that training can compute on, and why there are no others",
-		Long: `Devices lists the kinds of devices that this program knows, in the order in which training prefers them,
+	c := a.verb("devices", "List the devices that training can compute on, and why there are no others",
+		`Devices lists the kinds of devices that this program knows, in the order in which training prefers them,
 with their number and memory, or why there is none of a kind. Training uses the first kind that is
-there.`,
-		Args: cobra.NoArgs,
-		RunE: a.verb(func(ctx context.Context, _ []string) (result, error) {
+there.`, func(ctx context.Context, a *app, _ []string) (result, error) {
 			var r devicesResult
 			for _, k := range session.Devices(ctx, a.budget, a.threads,
 				devices.Options{Emulate: a.emulate, TF32: a.tf32}) {
@@ -31,8 +27,7 @@ there.`,
 				})
 			}
 			return r, nil
-		}),
-	}
+		})
 	a.declareDevices(c.Flags())
 	return c
 }
@@ -54,7 +49,7 @@ type deviceKind struct {
 	WhyNone     string `json:"why_none,omitempty"` // why count is 0
 }
 
-func (r devicesResult) text(w io.Writer) {
+func (r devicesResult) Text(w io.Writer) {
 	for _, d := range r.Devices {
 		if d.Count == 0 {
 			fmt.Fprintf(w, "%s\tnone: %s\n", d.Kind, d.WhyNone)

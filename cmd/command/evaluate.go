@@ -12,7 +12,6 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
@@ -37,22 +36,14 @@ var rowChoices = []string{format.RegionTest, format.RegionValid, format.RegionTr
 
 func newEvaluateCommand(a *app) *cobra.Command {
 	var o evaluateOptions
-	c := &cobra.Command{
-		Use:   "evaluate --checkpoint RUN STORE|GRAPH",
-		Short: "Apply a trained model to a hop store or a graph",
-		Long: `Evaluate applies a model that train --run has saved to labelled rows of a hop store, by default the test
+	c := a.verb("evaluate --checkpoint RUN STORE|GRAPH", "Apply a trained model to a hop store or a graph",
+		`Evaluate applies a model that train --run has saved to labelled rows of a hop store, by default the test
 rows. A model that reads a graph is applied to a graph, one layer after another to all nodes.
 
 If the store has the nodes of the training, the training's split says which rows are test rows. If it has
 other nodes (with the same features and classes), the store's own split does. --split or --splits choose
 another split. Test or validation rows that the model was trained on are refused;
---rows train and --rows all evaluate them too.`,
-		Args: cobra.ExactArgs(1),
-	}
-	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		o.store = args[0]
-		return runEvaluate(ctx, a, o)
-	})
+--rows train and --rows all evaluate them too.`, o.do)
 	f := c.Flags()
 	a.declareDevices(f)
 	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
@@ -85,7 +76,7 @@ type evaluation struct {
 // planEvaluation finds the rows to evaluate on. It refuses rows that the model was trained on,
 // unless --rows asks for them.
 func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *checkpoint.Checkpoint,
-	o evaluateOptions) (e evaluation, err error) {
+	o *evaluateOptions) (e evaluation, err error) {
 	m := &store.Manifest
 	stored, err := checkpoint.ReadRows(ctx, store)
 	if err != nil {
@@ -166,12 +157,13 @@ func splitText(number int, file bool) string {
 	return text
 }
 
-// openToApply opens a store, or a graph, for a model that is applied to rows. It sets the machine, the matrices and the
-// model of the options.
-func (a *app) openToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint,
-	so session.Options) (training.Input, error) {
-	var in training.Input
-	var err error
+// openToApply opens a store, or a graph, for a model that is applied to parts of its rows, one after another. It sets
+// the machine, the matrices, the model and the rows of the options.
+func (a *app) openToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint, so session.Options,
+	parts []session.Part) (in training.Input, sections []trainer.NamedRows, err error) {
+	for _, part := range parts {
+		so.Rows = append(so.Rows, part.Rows)
+	}
 	so.Machine, so.Matrices, so.Model = a.machine(ctx), c.Spec.Matrices, c.Spec
 	if dir.Manifest.Kind == format.KindGraph {
 		o := training.Options{Machine: so.Machine, Spec: c.Spec, Held: so.Held}
@@ -183,24 +175,26 @@ func (a *app) openToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Ch
 		in = training.Store{Session: s}
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	a.noteInput(in)
-	return in, nil
-}
-
-// addSection adds rows of an input, in their order.
-func addSection(to []trainer.NamedRows, in training.Input, name string, rows loader.Rows) ([]trainer.NamedRows, error) {
-	sets, err := in.InOrder(rows)
-	section := trainer.NamedRows{Name: name}
-	for _, set := range sets {
-		section.Rows = append(section.Rows, set)
+	for _, part := range parts {
+		sets, err := in.InOrder(part.Rows)
+		if err != nil {
+			return nil, nil, errors.Join(err, in.Close())
+		}
+		section := trainer.NamedRows{Name: part.Name}
+		for _, set := range sets {
+			section.Rows = append(section.Rows, set)
+		}
+		sections = append(sections, section)
 	}
-	return append(to, section), err
+	return in, sections, nil
 }
 
-func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err error) {
+func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
 	start := time.Now()
+	o.store = args[0]
 	c, err := checkpoint.Load(a.fs, o.checkpoint)
 	if err != nil {
 		return nil, err
@@ -235,20 +229,11 @@ func runEvaluate(ctx context.Context, a *app, o evaluateOptions) (_ result, err 
 	}
 	so := session.Options{BatchRows: o.batch, Placement: o.placement, Held: need.Terms{need.OnHeap("splits", held),
 		training.MetricNeed(c.Options.Metric, plan.rows, c.Spec)}}
-	for _, part := range plan.parts {
-		so.Rows = append(so.Rows, part.Rows)
-	}
-	in, err := a.openToApply(ctx, store, c, so)
+	in, sections, err := a.openToApply(ctx, store, c, so, plan.parts)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	var sections []trainer.NamedRows
-	for _, part := range plan.parts {
-		if sections, err = addSection(sections, in, part.Name, part.Rows); err != nil {
-			return nil, err
-		}
-	}
 	began := time.Now()
 	found, err := trainer.Evaluate(ctx, in.Devices(), &c.Trained, in.ShareRows(), sections)
 	if err != nil {

@@ -30,7 +30,7 @@ type partScore struct {
 	Rows  int64    `json:"rows"`
 }
 
-func (e *evaluated) text(w io.Writer) {
+func (e *evaluated) Text(w io.Writer) {
 	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", e.Model, units.Printable(e.trainedOn),
 		units.Printable(e.checkpoint))
 	if e.incomplete != "" {

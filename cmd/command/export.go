@@ -12,23 +12,15 @@ import (
 )
 
 type exportOptions struct {
-	format, dir, output string
-	force               bool
+	output string
+	force  bool
 }
 
 func newExportCommand(a *app) *cobra.Command {
 	var o exportOptions
-	c := &cobra.Command{
-		Use:   "export npy GRAPH|STORE -o DIR",
-		Short: "Write a graph or hop store as NumPy arrays",
-		Long: "Export writes a graph as the arrays that import npy reads, and a hop store as one array for each\n" +
-			"matrix (<operator>_hop-<r>.npy), rows in stored order, with node_id.npy beside them.",
-		Args: cobra.ExactArgs(2),
-		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
-			o.format, o.dir = args[0], args[1]
-			return runExport(ctx, a, o)
-		}),
-	}
+	c := a.verb("export npy GRAPH|STORE -o DIR", "Write a graph or hop store as NumPy arrays",
+		"Export writes a graph as the arrays that import npy reads, and a hop store as one array for each\n"+
+			"matrix (<operator>_hop-<r>.npy), rows in stored order, with node_id.npy beside them.", o.do)
 	c.Flags().StringVarP(&o.output, "output", "o", "", "directory to write")
 	c.Flags().BoolVar(&o.force, "force", false, forceUsage)
 	c.MarkFlagRequired("output")
@@ -38,18 +30,18 @@ func newExportCommand(a *app) *cobra.Command {
 // exported is the result of export.
 type exported struct{ *export.Result }
 
-func (e exported) text(w io.Writer) {
+func (e exported) Text(w io.Writer) {
 	fmt.Fprintf(w, "%s\t%d files, %s\n", e.Output, len(e.Files), units.Bytes(e.Bytes))
 }
 
-func runExport(ctx context.Context, a *app, o exportOptions) (result, error) {
-	if o.format != "npy" {
-		return nil, usagef("there is no export format %q (there is: npy)", o.format)
+func (o *exportOptions) do(ctx context.Context, a *app, args []string) (result, error) {
+	if args[0] != "npy" {
+		return nil, usagef("there is no export format %q (there is: npy)", args[0])
 	}
 	if err := a.refuseWithin(o.output); err != nil {
 		return nil, err
 	}
-	r, err := export.NPY(ctx, a.fs, o.dir, o.output,
+	r, err := export.NPY(ctx, a.fs, args[1], o.output,
 		export.Options{Force: o.force, MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()})
 	if err != nil {
 		return nil, err

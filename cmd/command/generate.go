@@ -19,18 +19,11 @@ type generateOptions struct {
 
 func newGenerateCommand(a *app) *cobra.Command {
 	var o generateOptions
-	c := &cobra.Command{
-		Use:   "generate rmat|sbm -o GRAPH --nodes N --edges M --features F --classes C",
-		Short: "Make a random graph with features, labels and a split",
-		Long: "Generate draws a graph that is a function of the options and --seed alone.\n\n" +
-			"rmat: skewed degrees; features and labels are noise. For measuring speed.\n" +
-			"sbm: communities that are the classes; features are Gaussian around a mean of each class. For learning.",
-		Args: cobra.ExactArgs(1),
-		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
-			o.kind, o.Seed = args[0], a.seed
-			return runGenerate(ctx, a, o)
-		}),
-	}
+	c := a.verb("generate rmat|sbm -o GRAPH --nodes N --edges M --features F --classes C",
+		"Make a random graph with features, labels and a split",
+		"Generate draws a graph that is a function of the options and --seed alone.\n\n"+
+			"rmat: skewed degrees; features and labels are noise. For measuring speed.\n"+
+			"sbm: communities that are the classes; features are Gaussian around a mean of each class. For learning.", o.do)
 	o.flags(c)
 	f := c.Flags()
 	f.Int64Var(&o.Nodes, "nodes", 10000, "number of nodes")
@@ -47,7 +40,8 @@ func newGenerateCommand(a *app) *cobra.Command {
 	return c
 }
 
-func runGenerate(ctx context.Context, a *app, o generateOptions) (result, error) {
+func (o *generateOptions) do(ctx context.Context, a *app, args []string) (result, error) {
+	o.kind, o.Seed = args[0], a.seed
 	if err := a.refuseWithin(o.output); err != nil {
 		return nil, err
 	}
@@ -68,5 +62,5 @@ func (o *generateOptions) source() (ingest.Source, error) {
 			Homophily: o.homophily, Separation: o.separation})
 	}
 	return nil, usagef("there is no generator %q%s (there are: rmat, sbm)", o.kind,
-		didYouMean(o.kind, []string{"rmat", "sbm"}))
+		didYouMean(o.kind, "", []string{"rmat", "sbm"}))
 }

@@ -41,21 +41,18 @@ func (o *graphOptions) flags(c *cobra.Command) {
 func newImportCommand(a *app) *cobra.Command {
 	var names []string
 	var listNames bool
-	c := &cobra.Command{
-		Short: "Make a graph directory from data in another format",
-		// An unknown format is the error, not its flags.
-		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
-		RunE: a.verb(func(_ context.Context, args []string) (result, error) {
+	c := a.verb("import", "Make a graph directory from data in another format", "",
+		func(_ context.Context, _ *app, args []string) (result, error) {
 			switch {
 			case listNames:
 				return columnNames{ingest.ColumnNames()}, nil
 			case len(args) == 0:
 				return nil, usagef("import needs a layout: want one of %s", strings.Join(names, ", "))
 			}
-			return nil, usagef("there is no import layout %q%s (want one of %s)", args[0], didYouMean(args[0], names),
+			return nil, usagef("there is no import layout %q%s (want one of %s)", args[0], didYouMean(args[0], "", names),
 				strings.Join(names, ", "))
-		}),
-	}
+		})
+	c.Args, c.FParseErrWhitelist.UnknownFlags = cobra.ArbitraryArgs, true // an unknown format is the error, not its flags
 	for _, f := range ingest.Formats() {
 		names = append(names, f.Name)
 		c.AddCommand(newImportFormatCommand(a, f))
@@ -68,12 +65,29 @@ func newImportCommand(a *app) *cobra.Command {
 func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 	var o graphOptions
 	var undirected, directed bool
-	c := &cobra.Command{
-		Use:   format.Name + " SRC -o GRAPH",
-		Short: "Import " + format.Short,
-		Long:  format.Help,
-		Args:  cobra.ExactArgs(1),
-	}
+	var open func(context.Context, ingest.Input) (ingest.Source, error)
+	c := a.verb(format.Name+" SRC -o GRAPH", "Import "+format.Short, format.Help,
+		func(ctx context.Context, a *app, args []string) (result, error) {
+			switch {
+			case undirected && directed:
+				return nil, usagef("--undirected and --directed exclude each other: give one of them")
+			case undirected:
+				o.Direction = ingest.Undirected
+			case directed:
+				o.Direction = ingest.Directed
+			}
+			if err := a.refuseWithin(o.output); err != nil {
+				return nil, err
+			}
+			if err := a.refuseInside(o.output, args[0]); err != nil {
+				return nil, err
+			}
+			return a.ingest(ctx, func() (ingest.Source, error) {
+				return open(ctx, ingest.Input{FS: a.fs, Path: args[0], Direction: o.Direction,
+					Scratch: ingest.ScratchOptions{Output: o.output, Scratch: o.Scratch, Force: o.Force,
+						MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()}})
+			}, o)
+		})
 	o.flags(c)
 	f := c.Flags()
 	f.BoolVar(&undirected, "undirected", false,
@@ -83,28 +97,7 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 	f.BoolVar(&o.NormalizeFeatures, "normalize-features", false,
 		"divide each row of features by its sum, where that is positive")
 	f.BoolVar(&o.FeaturesInPlace, "features-in-place", false, "refer to the array of the features instead of copying it")
-	open := format.Declare(f)
-	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		switch {
-		case undirected && directed:
-			return nil, usagef("--undirected and --directed exclude each other: give one of them")
-		case undirected:
-			o.Direction = ingest.Undirected
-		case directed:
-			o.Direction = ingest.Directed
-		}
-		if err := a.refuseWithin(o.output); err != nil {
-			return nil, err
-		}
-		if err := a.refuseInside(o.output, args[0]); err != nil {
-			return nil, err
-		}
-		return a.ingest(ctx, func() (ingest.Source, error) {
-			return open(ctx, ingest.Input{FS: a.fs, Path: args[0], Direction: o.Direction,
-				Scratch: ingest.ScratchOptions{Output: o.output, Scratch: o.Scratch, Force: o.Force,
-					MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()}})
-		}, o)
-	})
+	open = format.Declare(f)
 	return c
 }
 
@@ -113,12 +106,12 @@ type columnNames struct {
 	Names string `json:"names"`
 }
 
-func (n columnNames) text(w io.Writer) { fmt.Fprint(w, n.Names) }
+func (n columnNames) Text(w io.Writer) { fmt.Fprint(w, n.Names) }
 
 // imported is the result of import and generate.
 type imported struct{ *ingest.Result }
 
-func (i imported) text(w io.Writer) {
+func (i imported) Text(w io.Writer) {
 	fmt.Fprintf(w, "%s\t%s, %s, %s", i.Output, units.Count(i.Nodes, "node"), units.Count(i.Edges, "edge"),
 		units.Count(int64(i.Features), "feature"))
 	switch {

@@ -17,12 +17,7 @@ import (
 )
 
 func newInspectCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "inspect GRAPH|STORE",
-		Short: "Say what is in a graph or hop store",
-		Args:  cobra.ExactArgs(1),
-		RunE:  a.verb(func(ctx context.Context, args []string) (result, error) { return runInspect(a, args[0]) }),
-	}
+	return a.verb("inspect GRAPH|STORE", "Say what is in a graph or hop store", "", runInspect)
 }
 
 // inspected is the result of inspect: the manifest, and what it takes on disk.
@@ -33,7 +28,7 @@ type inspected struct {
 	Bytes    int64    `json:"bytes"`  // of all files, and of those with features left in place
 }
 
-func (i *inspected) text(w io.Writer) {
+func (i *inspected) Text(w io.Writer) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%s\t%s\n", name, units.Printable(fmt.Sprintf(format, args...)))
 	}
@@ -101,7 +96,8 @@ func (a *app) refuseModel(dir string) error {
 	return usagef("%s is a trained model, no graph or store: see hopfeed evaluate --checkpoint %s STORE", dir, dir)
 }
 
-func runInspect(a *app, dir string) (result, error) {
+func runInspect(_ context.Context, a *app, args []string) (result, error) {
+	dir := args[0]
 	if err := a.refuseModel(dir); err != nil {
 		return nil, err
 	}

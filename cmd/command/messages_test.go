@@ -72,15 +72,3 @@ func TestASlipOfAFlagIsAnsweredWithTheFlag(t *testing.T) {
 		}
 	}
 }
-
-func TestNumbersOfSettingsAreShort(t *testing.T) {
-	for text, want := range map[string]string{
-		"0.0006493506493506494": "0.000649", "6.666666666666667e-05": "6.67e-05", "0.3": "0.3", "0.25": "0.25",
-		"512": "512", "15,10,5": "15,10,5", "1000000": "1000000",
-		"sym": "sym", "": "", "degree:20MiB": "degree:20MiB", "0.125": "0.125",
-	} {
-		if got := shortNumber(text); got != want {
-			t.Errorf("%s is shown as %s, want %s", text, got, want)
-		}
-	}
-}

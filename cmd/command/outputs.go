@@ -26,8 +26,9 @@ func (a *app) followLink(path string) (string, error) {
 	return real, nil
 }
 
-// checkNoFiles refuses to write over any of some files in a directory, or into a graph or store.
-func (a *app) checkNoFiles(dir string, names []string) error {
+// checkOutputs refuses to write over any of some files in a directory, or into a graph or store, or where none can be
+// written.
+func (a *app) checkOutputs(dir string, names []string) error {
 	if dir == "" {
 		return nil
 	}
@@ -42,15 +43,15 @@ func (a *app) checkNoFiles(dir string, names []string) error {
 			}
 		}
 	}
-	return a.refuseWithin(filepath.Join(dir, names[0]))
+	if err := a.refuseWithin(filepath.Join(dir, names[0])); err != nil {
+		return err
+	}
+	return a.checkWritable(dir, names[0])
 }
 
 // checkWritable finds out whether a file can be written into a directory, which is made if
 // need be, and leaves nothing there.
 func (a *app) checkWritable(dir, name string) (err error) {
-	if dir == "" {
-		return nil
-	}
 	if _, err := a.fs.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		defer func() { _ = a.fs.Remove(dir) }()
 	}

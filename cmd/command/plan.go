@@ -30,10 +30,9 @@ type planOptions struct {
 
 func newPlanCommand(a *app) *cobra.Command {
 	o := planOptions{trainOptions: trainOptions{repeats: repeats{runs: 1}}}
-	c := &cobra.Command{
-		Use:   "plan [STORE|GRAPH]",
-		Short: "Print where train would keep its input, why, and how long an epoch would take",
-		Long: `Plan lists the placements and shuffles that are possible for training on a hop store or a graph, the
+	c := a.verb("plan [STORE|GRAPH]",
+		"Print where train would keep its input, why, and how long an epoch would take",
+		`Plan lists the placements and shuffles that are possible for training on a hop store or a graph, the
 memory and the time of an epoch that each would take, and the one that train would choose.
 
 On this machine it measures for about a second: how fast rows are read and copied, and the time of a few
@@ -41,9 +40,7 @@ training steps. For a machine that --hardware describes, it estimates. Without a
 data set (--dataset) or for one with --nodes and --features; with --edges, also its propagation.
 
 For a GRAPH, plan trains some batches and validates once, from the placement that train would choose or that
---placement names.`,
-		Args: cobra.MaximumNArgs(1),
-	}
+--placement names.`, o.do)
 	f := c.Flags()
 	a.declareDevices(f)
 	o.declarePlacedFlags(f)
@@ -61,29 +58,26 @@ For a GRAPH, plan trains some batches and validates once, from the placement tha
 		"shares of the labelled nodes that train, validate and test")
 	f.StringVar(&o.described.dtype, "dtype", "", dtypeUsage+" (default float32)")
 	atLeast(f, 0, "devices")
-	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		if err := o.complete(); err != nil {
-			return nil, err
-		}
-		if len(args) > 0 {
-			o.Input = args[0]
-		}
-		for _, name := range []string{"dataset", "nodes", "edges", "features", "classes", "labeled", "split-shares",
-			"dtype"} {
-			switch {
-			case !f.Changed(name):
-			case o.Input != "":
-				return nil, usagef("--%s: STORE determines it (leave out one of the two)", name)
-			case o.dataset != "" && !slices.Contains([]string{"dataset", "edges", "dtype"}, name):
-				return nil, usagef("--%s: --dataset %s determines it (leave out one of the two)", name, o.dataset)
-			}
-		}
-		return runPlan(ctx, a, o)
-	})
 	return c
 }
 
-func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
+func (o *planOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	if len(args) > 0 {
+		o.Input = args[0]
+	}
+	for _, name := range []string{"dataset", "nodes", "edges", "features", "classes", "labeled", "split-shares",
+		"dtype"} {
+		switch {
+		case !a.given(name):
+		case o.Input != "":
+			return nil, usagef("--%s: STORE determines it (leave out one of the two)", name)
+		case o.dataset != "" && !slices.Contains([]string{"dataset", "edges", "dtype"}, name):
+			return nil, usagef("--%s: --dataset %s determines it (leave out one of the two)", name, o.dataset)
+		}
+	}
 	readsGraph, err := o.ReadsGraph()
 	if err != nil {
 		return nil, err
@@ -133,7 +127,7 @@ func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 	}
 	var p *planned
 	if readsGraph {
-		p, err = a.planGraph(ctx, input, &o, to)
+		p, err = a.planGraph(ctx, input, o, to)
 	} else {
 		p, err = a.planStore(ctx, input, o, to)
 	}
@@ -145,7 +139,7 @@ func runPlan(ctx context.Context, a *app, o planOptions) (_ result, err error) {
 }
 
 // planStore plans for an existing store.
-func (a *app) planStore(ctx context.Context, store *format.Dir, o planOptions, to training.Options) (p *planned,
+func (a *app) planStore(ctx context.Context, store *format.Dir, o *planOptions, to training.Options) (p *planned,
 	err error) {
 	layout, m := store.Layout(), &store.Manifest
 	var plan session.Plan

@@ -24,7 +24,7 @@ type described struct {
 }
 
 // describedPlan plans for the machine that --hardware describes, and estimates how fast it computes.
-func (a *app) describedPlan(layout format.Layout, to training.Options, o planOptions) (p session.Plan, err error) {
+func (a *app) describedPlan(layout format.Layout, to training.Options, o *planOptions) (p session.Plan, err error) {
 	facts, err := placement.FactsOf(*o.machine, o.devices, machine.Limit{Bytes: a.memory, By: "--memory"})
 	if err != nil {
 		return p, err
@@ -37,7 +37,7 @@ func (a *app) describedPlan(layout format.Layout, to training.Options, o planOpt
 }
 
 // planDescribed plans for a described data set on a described machine.
-func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) {
+func (a *app) planDescribed(ctx context.Context, o *planOptions) (result, error) {
 	d := o.described.Dataset
 	copy(d.Split[:], o.described.split)
 	if o.dataset != "" {
@@ -101,7 +101,7 @@ func (a *app) planDescribed(ctx context.Context, o planOptions) (result, error) 
 }
 
 // planPropagation plans the propagation of a described data set.
-func (a *app) planPropagation(ctx context.Context, o planOptions, d placement.Dataset, t dtype.DType) (*preprop.Plan,
+func (a *app) planPropagation(ctx context.Context, o *planOptions, d placement.Dataset, t dtype.DType) (*preprop.Plan,
 	error) {
 	operators, err := o.describedOperators()
 	if err != nil {

@@ -74,7 +74,7 @@ type chunkQuality struct {
 	RRNeighbours  float64  `json:"rr_neighbours"`
 }
 
-func (p *planned) text(w io.Writer) {
+func (p *planned) Text(w io.Writer) {
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
 	m := p.Machine
 	switch {

@@ -41,10 +41,9 @@ type predictOptions struct {
 
 func newPredictCommand(a *app) *cobra.Command {
 	var o predictOptions
-	c := &cobra.Command{
-		Use:   "predict --checkpoint RUN STORE|GRAPH -o OUT.arrow|.parquet|.csv",
-		Short: "Apply a trained model to unlabelled data, and write a table of predictions",
-		Long: `Predict applies a model that train --run has saved to rows of a hop store or nodes of a graph, labelled
+	c := a.verb("predict --checkpoint RUN STORE|GRAPH -o OUT.arrow|.parquet|.csv",
+		"Apply a trained model to unlabelled data, and write a table of predictions",
+		`Predict applies a model that train --run has saved to rows of a hop store or nodes of a graph, labelled
 or not, and writes a row for each. The data may differ from the training's, with the same features.
 
 A model that reads a graph is applied to a graph, one layer after another to all nodes; rows are then in the
@@ -57,9 +56,7 @@ Columns, none with nulls:
   class    the most probable class: its name, or its number where classes have no names
   p_NAME   the probability of each class (they add up to 1), or of each label, if a row has several
   value    of a regression: the predicted value (value_0, value_1, ..., if there are several)
-Rows of a store are in its order: train, valid, test, rest; train rows shuffled, the others by node.`,
-		Args: cobra.ExactArgs(1),
-	}
+Rows of a store are in its order: train, valid, test, rest; train rows shuffled, the others by node.`, o.do)
 	f := c.Flags()
 	a.declareDevices(f)
 	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
@@ -79,13 +76,6 @@ Rows of a store are in its order: train, valid, test, rest; train rows shuffled,
 	atLeast(f, 0, "split")
 	c.MarkFlagRequired("checkpoint")
 	c.MarkFlagRequired("output")
-	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		o.input = args[0]
-		if c.Flags().Changed("node-file") && c.Flags().Changed("rows") {
-			return nil, usagef("--node-file and --rows both choose rows: give one of them")
-		}
-		return runPredict(ctx, a, o)
-	})
 	return c
 }
 
@@ -110,8 +100,12 @@ func (a *app) checkOutputFile(path string, force bool, reads ...string) error {
 	return a.checkWritable(filepath.Clean(dir), name)
 }
 
-func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err error) {
+func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
 	start := time.Now()
+	if a.given("node-file") && a.given("rows") {
+		return nil, usagef("--node-file and --rows both choose rows: give one of them")
+	}
+	o.input = args[0]
 	if suffixes := export.TableSuffixes(); !slices.Contains(suffixes, strings.ToLower(filepath.Ext(o.output))) {
 		return nil, usagef("--output %s: want a name that ends in %s", o.output, strings.Join(suffixes, ", "))
 	}
@@ -163,7 +157,7 @@ func runPredict(ctx context.Context, a *app, o predictOptions) (_ result, err er
 }
 
 // predictByStore writes the predictions of nodes of a graph, by way of a store that the caller removes.
-func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions,
+func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o *predictOptions,
 	p *predicted, dir string) (err error) {
 	began := time.Now()
 	if err := a.propagateFor(ctx, c, graph, o, dir); err != nil {
@@ -180,7 +174,7 @@ func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, grap
 }
 
 // predict writes the predictions of rows of a store or, for a model that reads a graph, of nodes, and what it did to p.
-func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *format.Dir, o predictOptions,
+func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *format.Dir, o *predictOptions,
 	p *predicted) (err error) {
 	if err := c.CheckInput(input.Matrices(), input.Manifest.Features); err != nil {
 		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
@@ -210,20 +204,15 @@ func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *form
 	if err := table.CheckSpace(a.fs, o.output); err != nil {
 		return err
 	}
+	var parts []session.Part
 	for _, part := range table.Parts {
-		so.Rows = append(so.Rows, part.Rows)
+		parts = append(parts, session.Part{Name: part.Name, Rows: part.Rows})
 	}
-	in, err := a.openToApply(ctx, input, c, so)
+	in, sections, err := a.openToApply(ctx, input, c, so, parts)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	var sections []trainer.NamedRows
-	for _, part := range table.Parts {
-		if sections, err = addSection(sections, in, part.Name, part.Rows); err != nil {
-			return err
-		}
-	}
 	began := time.Now()
 	task := a.progress().Start("predict", table.Rows, progress.Items)
 	p.Bytes, err = table.Write(ctx, a.fs, o.output, func(add func(*trainer.Predictions) error) error {
@@ -246,7 +235,7 @@ func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *form
 }
 
 // chooseNodes lists the nodes of a graph to predict, ascending; nil: all.
-func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o predictOptions) ([]uint32, error) {
+func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o *predictOptions) ([]uint32, error) {
 	m := &graph.Manifest
 	if o.split > 0 && o.split >= m.Splits {
 		return nil, usagef("--split %d: %s has %d splits, numbered from 0", o.split, o.input, m.Splits)
@@ -264,7 +253,7 @@ func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o predictOptio
 }
 
 // propagateFor makes the store that a model reads from a graph, of all nodes or the chosen ones.
-func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o predictOptions,
+func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o *predictOptions,
 	dir string) error {
 	m := &graph.Manifest
 	if c.Spec.Features != m.Features {
@@ -350,7 +339,7 @@ type predicted struct {
 	incomplete string // what the training lacks
 }
 
-func (p *predicted) text(w io.Writer) {
+func (p *predicted) Text(w io.Writer) {
 	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", p.Model, units.Printable(p.trainedOn),
 		units.Printable(p.Checkpoint))
 	if p.incomplete != "" {

@@ -18,7 +18,7 @@ import (
 
 type propagateOptions struct {
 	preprop.Options
-	graph, output    string
+	output           string
 	operators        string
 	tolerance        float64
 	dtype            string
@@ -28,10 +28,9 @@ type propagateOptions struct {
 
 func newPropagateCommand(a *app) *cobra.Command {
 	var o propagateOptions
-	c := &cobra.Command{
-		Use:   "propagate GRAPH -o STORE --hops R --operator LIST",
-		Short: "Compute propagated features and write a hop store",
-		Long: `Propagate computes B^r X for the features X of GRAPH, each operator B and each hop r from 1 to R. It
+	c := a.verb("propagate GRAPH -o STORE --hops R --operator LIST",
+		"Compute propagated features and write a hop store",
+		`Propagate computes B^r X for the features X of GRAPH, each operator B and each hop r from 1 to R. It
 writes X and these matrices to STORE: the rows that training reads, in the order in which it reads them.
 
 Operators, where A is the adjacency matrix and D has the degrees of A+I on its diagonal:
@@ -60,16 +59,7 @@ memory where they fit, and come in blocks where not. By default a GPU is used if
 it takes more than a second.
 
 --dry-run prints the plan and stops, with --hardware FILE the plan for the machine that FILE describes. For a
-graph that does not exist yet, see 'hopfeed plan --edges'.`,
-		Args: cobra.ExactArgs(1),
-	}
-	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		o.graph = args[0]
-		left := func(flag string) bool { return !c.Flags().Changed(flag) }
-		o.Defaulted = preprop.Defaulted{Hops: left("hops"), Operators: left("operator"), Split: left("split"),
-			Seed: left("seed")}
-		return runPropagate(ctx, a, o)
-	})
+graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "hop store to write")
 	_ = c.MarkFlagRequired("output")
@@ -104,7 +94,7 @@ type propagated struct {
 	dryRun, verbose bool
 }
 
-func (p *propagated) text(w io.Writer) {
+func (p *propagated) Text(w io.Writer) {
 	if len(p.Beyond) > 0 {
 		defer fmt.Fprintf(w, "\tthe store also has what was not asked for: %s\n", strings.Join(p.Beyond, ", "))
 	}
@@ -258,7 +248,9 @@ func parseShard(text string) (preprop.Shard, error) {
 	return s, nil
 }
 
-func runPropagate(ctx context.Context, a *app, o propagateOptions) (_ result, err error) {
+func (o *propagateOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
+	o.Defaulted = preprop.Defaulted{Hops: !a.given("hops"), Operators: !a.given("operator"),
+		Split: !a.given("split"), Seed: !a.given("seed")}
 	if o.Operators, err = operator.ParseList(o.operators, o.tolerance); err != nil {
 		return nil, usagef("%s", err)
 	}
@@ -285,7 +277,7 @@ func runPropagate(ctx context.Context, a *app, o propagateOptions) (_ result, er
 	if err := a.planFor(ctx, &o.Options, o.hardware, o.device); err != nil {
 		return nil, err
 	}
-	r, err := preprop.Propagate(ctx, a.fs, o.graph, o.output, o.Options)
+	r, err := preprop.Propagate(ctx, a.fs, args[0], o.output, o.Options)
 	if err != nil {
 		return nil, err
 	}

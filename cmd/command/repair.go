@@ -14,14 +14,10 @@ import (
 
 func newRepairCommand(a *app) *cobra.Command {
 	var graph string
-	c := &cobra.Command{
-		Use:   "repair STORE --graph GRAPH",
-		Short: "Repair damaged files of a hop store",
-		Long: `Repair verifies a hop store and computes damaged or missing chunks again, from the graph that the store
+	c := a.verb("repair STORE --graph GRAPH", "Repair damaged files of a hop store",
+		`Repair verifies a hop store and computes damaged or missing chunks again, from the graph that the store
 was made from. Each repaired file is, byte for byte, what it was. manifest.json and index.arrow cannot
-be repaired.`,
-		Args: cobra.ExactArgs(1),
-		RunE: a.verb(func(ctx context.Context, args []string) (result, error) {
+be repaired.`, func(ctx context.Context, a *app, args []string) (result, error) {
 			r, err := preprop.Repair(ctx, a.fs, args[0], graph, preprop.Options{
 				Threads: a.threads, MemoryBytes: int64(a.budget.Bytes), Progress: a.progress(),
 			})
@@ -33,8 +29,7 @@ be repaired.`,
 					units.Count(int64(len(r.Left)), "problem"))
 			}
 			return (*repaired)(r), err
-		}),
-	}
+		})
 	c.Flags().StringVar(&graph, "graph", "", "graph that the store was made from")
 	c.MarkFlagRequired("graph")
 	return c
@@ -42,7 +37,7 @@ be repaired.`,
 
 type repaired preprop.Repaired
 
-func (r *repaired) text(w io.Writer) {
+func (r *repaired) Text(w io.Writer) {
 	if len(r.Files)+len(r.Left) == 0 {
 		fmt.Fprintf(w, "%s\tis not damaged: nothing was done\n", r.Store)
 		return

@@ -18,7 +18,6 @@ import (
 )
 
 type reportOptions struct {
-	runs        []string
 	output      string
 	propagation []string
 	force       bool
@@ -26,27 +25,19 @@ type reportOptions struct {
 
 func newReportCommand(a *app) *cobra.Command {
 	var o reportOptions
-	c := &cobra.Command{
-		Use:   "report RUN...",
-		Short: "Write a page about trainings: curves, times, comparison",
-		Long: `Report writes one HTML file about trainings that train --run has saved, finished or not: results,
+	c := a.verb("report RUN...", "Write a page about trainings: curves, times, comparison",
+		`Report writes one HTML file about trainings that train --run has saved, finished or not: results,
 settings that differ, learning curves, time by stage, predicted beside measured epochs, and trials. The file has
 its charts in it, and needs no network.
 
 The time of propagation is an attribute of the store's folder. Copies without attributes lose it: then give
---propagation the output of propagate --json. A file belongs to the trainings on the store that it names.`,
-		Args: cobra.MinimumNArgs(1),
-	}
+--propagation the output of propagate --json. A file belongs to the trainings on the store that it names.`, o.do)
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "report.html", "file to write")
 	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there
 	f.StringSliceVar(&o.propagation, "propagation", nil,
 		"files with what propagate --json has printed, where stores do not say how long it took")
 	f.BoolVar(&o.force, "force", false, forceUsage)
-	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		o.runs = args
-		return runReport(a, o)
-	})
 	return c
 }
 
@@ -56,11 +47,11 @@ type reported struct {
 	Output string   `json:"output"`
 }
 
-func (r reported) text(w io.Writer) {
+func (r reported) Text(w io.Writer) {
 	fmt.Fprintf(w, "saved\t%s, about %s\n", units.Printable(r.Output), units.Count(int64(len(r.Runs)), "training"))
 }
 
-func runReport(a *app, o reportOptions) (result, error) {
+func (o *reportOptions) do(_ context.Context, a *app, dirs []string) (result, error) {
 	if info, err := a.fs.Stat(o.output); err == nil && (info.IsDir() || !o.force) {
 		return nil, fmt.Errorf("%s: %w (give another file, or --force)", o.output, format.ErrExists)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +60,7 @@ func runReport(a *app, o reportOptions) (result, error) {
 	if err := a.refuseWithin(o.output); err != nil {
 		return nil, err
 	}
-	for _, run := range o.runs { // to which a training that goes on adds nothing but its own
+	for _, run := range dirs { // to which a training that goes on adds nothing but its own
 		if err := a.refuseInside(o.output, run); err != nil {
 			return nil, err
 		}
@@ -78,7 +69,7 @@ func runReport(a *app, o reportOptions) (result, error) {
 	if err != nil {
 		return nil, err
 	}
-	runs, err := report.Load(a.fs, o.runs, seconds)
+	runs, err := report.Load(a.fs, dirs, seconds)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +77,7 @@ func runReport(a *app, o reportOptions) (result, error) {
 		[][]byte{report.Page(runs)}); err != nil {
 		return nil, err
 	}
-	return reported{o.runs, o.output}, nil
+	return reported{dirs, o.output}, nil
 }
 
 // readPropagations reads the seconds of propagations, by folder of the store.

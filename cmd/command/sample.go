@@ -30,10 +30,9 @@ type sampleOptions struct {
 
 func newSampleCommand(a *app) *cobra.Command {
 	var o sampleOptions
-	c := &cobra.Command{
-		Use:   "sample GRAPH --sampler NAME --fanout 15,10,5 --batch B",
-		Short: "Sample mini-batches of a graph, and measure how fast",
-		Long: `Sample makes mini-batches for message-passing models in all threads, and prints how many seed nodes and
+	c := a.verb("sample GRAPH --sampler NAME --fanout 15,10,5 --batch B",
+		"Sample mini-batches of a graph, and measure how fast",
+		`Sample makes mini-batches for message-passing models in all threads, and prints how many seed nodes and
 edges a second it samples, and how many nodes' features a batch needs. It writes nothing.
 
 Samplers:
@@ -46,10 +45,7 @@ Samplers:
   full             all in-neighbours
 
 Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000rows), whose hits it counts:
-` + cache.Help(),
-		Args: cobra.ExactArgs(1),
-		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runSample(ctx, a, args[0], o) }),
-	}
+`+cache.Help(), o.do)
 	f := c.Flags()
 	f.StringVar(&o.sampler, "sampler", "neighbor", "how to sample: one of the above")
 	f.IntSliceVar(&o.Fanouts, "fanout", []int{15, 10, 5}, fanoutUsage)
@@ -72,8 +68,8 @@ Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000row
 	return c
 }
 
-func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ result, err error) {
-	graph, err := format.OpenGraph(a.fs, dir)
+func (o *sampleOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
+	graph, err := format.OpenGraph(a.fs, args[0])
 	if err != nil {
 		return nil, err
 	}
@@ -100,5 +96,5 @@ func runSample(ctx context.Context, a *app, dir string, o sampleOptions) (_ resu
 		rate := l.HitRate()
 		r.CacheListBytes, r.CacheListHitRate = l.Bytes(), &rate
 	}
-	return shown{r}, err
+	return r, err
 }

@@ -14,21 +14,16 @@ import (
 
 func newStatusCommand(a *app) *cobra.Command {
 	var scratch string
-	c := &cobra.Command{
-		Use:   "status STORE",
-		Short: "Tell how far a propagation is",
-		Long: `Status tells whether a hop store is complete, whether a process is computing it, and how much of it is
+	c := a.verb("status STORE", "Tell how far a propagation is",
+		`Status tells whether a hop store is complete, whether a process is computing it, and how much of it is
 finished. It takes no locks and changes nothing: run it at any time, on any machine that sees the
-directory.`,
-		Args: cobra.ExactArgs(1),
-		RunE: a.verb(func(_ context.Context, args []string) (result, error) {
+directory.`, func(_ context.Context, a *app, args []string) (result, error) {
 			s, err := preprop.JobStatus(a.fs, args[0], scratch)
 			if err != nil {
 				return nil, err
 			}
 			return (*status)(s), nil
-		}),
-	}
+		})
 	c.Flags().StringVar(&scratch, "scratch", "",
 		"name that the job's --scratch folder has on this machine, if it is another")
 	return c
@@ -36,7 +31,7 @@ directory.`,
 
 type status preprop.Status
 
-func (s *status) text(w io.Writer) {
+func (s *status) Text(w io.Writer) {
 	switch {
 	case !s.Unfinished && s.Complete:
 		fmt.Fprintf(w, "%s\tcomplete\n", s.Store)

@@ -72,10 +72,8 @@ func newTrainCommand(a *app) *cobra.Command {
 	for i, name := range names {
 		fmt.Fprintf(&models, "  %-6s %s\n", name, about[i])
 	}
-	c := &cobra.Command{
-		Use:   "train [STORE|GRAPH] --model NAME",
-		Short: "Train a model on a hop store or a graph",
-		Long: `Train fits a model to the training rows of a hop store, or the training nodes of a graph. It selects the
+	c := a.verb("train [STORE|GRAPH] --model NAME", "Train a model on a hop store or a graph",
+		`Train fits a model to the training rows of a hop store, or the training nodes of a graph. It selects the
 epoch with the best validation --metric (among equals, the lowest validation loss) and evaluates that
 epoch on the test rows. It stops after --patience epochs without a better one. Without validation rows
 it trains for --epochs and selects the last epoch.
@@ -90,11 +88,17 @@ on, and the exit status is 1.
 metric. With --run, trials.jsonl there logs every trial.
 
 Models:
-` + models.String(),
-		Annotations: map[string]string{helpAllFlag: "\nThe labels decide what is predicted, and which --loss and " +
-			"--metric there are; the first is the default:\n\n" +
-			choicesTable() +
-			`
+`+models.String(),
+		func(ctx context.Context, a *app, args []string) (result, error) {
+			if err := o.configure(a, config, args); err != nil {
+				return nil, err
+			}
+			return runTrain(ctx, a, &o, t)
+		})
+	c.Annotations = map[string]string{helpAllFlag: "\nThe labels decide what is predicted, and which --loss and " +
+		"--metric there are; the first is the default:\n\n" +
+		choicesTable() +
+		`
 The loss of several labels, or of several values, is a mean over them. Values are trained on in units of their
 standard deviation, and so is their loss; mse and mae are in the units of the labels. F1 scores and ROC-AUC (of two
 classes, or the mean over several labels) are computed as in scikit-learn.
@@ -102,9 +106,7 @@ classes, or the mean over several labels) are computed as in scikit-learn.
 A flag that is not on the command line is taken from --config, a YAML file whose keys are names of flags
 (and store for STORE or GRAPH), or else from the defaults of the model (rows: number of training rows):
 
-` + trainer.DefaultsTable()},
-		Args: cobra.MaximumNArgs(1),
-	}
+` + trainer.DefaultsTable()}
 	f := c.Flags()
 	a.declareDevices(f)
 	o.declareFlags(f)
@@ -117,12 +119,6 @@ A flag that is not on the command line is taken from --config, a YAML file whose
 		"weight decay, dropout, hops, operators, batch")
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	atLeast(f, 0, "save-every", "max-time", "tune")
-	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		if err := o.configure(a, c, config, args); err != nil {
-			return nil, err
-		}
-		return runTrain(ctx, a, &o, t)
-	})
 	return c
 }
 
@@ -240,16 +236,16 @@ func choicesTable() string {
 }
 
 // configure sets what --config says, the input and the defaults.
-func (o *trainOptions) configure(a *app, c *cobra.Command, config string, args []string) error {
+func (o *trainOptions) configure(a *app, config string, args []string) error {
 	var err error
-	if o.Input, o.configured, err = a.applyConfig(c, config); err != nil {
+	if o.Input, o.configured, err = a.applyConfig(config); err != nil {
 		return err
 	}
 	if len(args) > 0 {
 		o.Input = args[0]
 	}
 	if o.Input == "" {
-		return usagef("%s needs a STORE or a GRAPH", c.Name())
+		return usagef("%s needs a STORE or a GRAPH", a.command.Name())
 	}
 	return o.complete()
 }

@@ -37,9 +37,15 @@ func declareSampling(f *pflag.FlagSet, s *training.Sampling) {
 
 // declareSchedule adds the flags of who prepares the batches of a graph when.
 func declareSchedule(f *pflag.FlagSet, s *training.Schedule) {
-	f.Var(scheduleFlag{&s.Name}, "schedule",
+	f.StringVar(&s.Name, "schedule", "",
 		"who prepares the batches of a graph when: "+strings.Join(training.ScheduleNames(), ", ")+
 			" (default: the processor, each stage as fast as it can)")
+	checkFlag(f, "schedule", func(name string) error {
+		if isLearningRateSchedule(name) { // which --schedule once was
+			return fmt.Errorf("how the learning rate changes is now --lr-schedule %s", name)
+		}
+		return oneOf("schedule", name, training.ScheduleNames()...)
+	})
 	declareShare(f, s)
 	declareQueues(f, s)
 }
@@ -62,26 +68,6 @@ func declareQueues(f *pflag.FlagSet, s *training.Schedule) {
 		"schedule "+by+": batches from one synchronisation of devices to the next; 1: gradients are "+
 			"never stale (default by measurement)")
 }
-
-// scheduleFlag is --schedule, which once was what is now --lr-schedule.
-type scheduleFlag struct{ name *string }
-
-func (f scheduleFlag) Set(value string) error {
-	if isLearningRateSchedule(value) {
-		return fmt.Errorf("how the learning rate changes is now --lr-schedule %s", value)
-	}
-	*f.name = value
-	return oneOf("schedule", value, training.ScheduleNames()...)
-}
-
-func (f scheduleFlag) String() string {
-	if f.name == nil {
-		return ""
-	}
-	return *f.name
-}
-
-func (f scheduleFlag) Type() string { return "string" }
 
 // graphFlags are for models that read a graph, storeFlags for models that read a hop store.
 var (

@@ -64,7 +64,7 @@ func meanStd(s *trainer.Spread) (mean, std *float64) {
 	return &s.Mean, &s.Std
 }
 
-func (t *trained) text(w io.Writer) {
+func (t *trained) Text(w io.Writer) {
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
 	spread := func(mean, std *float64) string {
 		switch {

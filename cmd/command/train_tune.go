@@ -8,7 +8,6 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -242,7 +241,7 @@ func (a *app) trier(base tune.Settings) func(ctx context.Context, number int, s 
 		if err != nil {
 			return o, err
 		}
-		text := settingsText(without(s, base))
+		text := settingsText(s.Without(base))
 		if o.Failed != "" {
 			a.note("trial %d: %s: %s", number, text, o.Failed)
 			return o, nil
@@ -258,21 +257,11 @@ func (a *app) trier(base tune.Settings) func(ctx context.Context, number int, s 
 	}
 }
 
-// without returns the settings of s that differ from others.
-func without(s, others tune.Settings) tune.Settings {
-	s = maps.Clone(s)
-	maps.DeleteFunc(s, func(name, value string) bool { return others[name] == value })
-	return s
-}
-
+// settingsText is settings in words, but for the input.
 func settingsText(s tune.Settings) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		if name != storeKey && !isDataKey(name) {
-			parts = append(parts, name+" "+shortNumber(s[name]))
-		}
-	}
-	return strings.Join(parts, ", ")
+	s = withoutData(s)
+	delete(s, storeKey)
+	return s.Text()
 }
 
 // proposer says what to try; nil: there is nothing to choose.
@@ -294,7 +283,9 @@ func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tun
 	case t.grid != "":
 		space, err = a.readSpace("grid", t.grid, o)
 	case t.tune > 0:
-		space, err = a.usualSpace(ctx, input, o)
+		var d tune.Defaults
+		_, _, d, err = a.searchDefaults(ctx, input, space.Base)
+		space.Dimensions = slices.DeleteFunc(d.Store(), func(d tune.Dimension) bool { return space.Base[d.Name] != "" })
 	}
 	if err != nil {
 		return nil, err
@@ -340,31 +331,4 @@ func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tun
 		return tune.First(t.tune, points.Random(a.seed)), nil
 	}
 	return points.Grid(), nil
-}
-
-// usualSpace is what --tune varies of a training.
-func (a *app) usualSpace(ctx context.Context, input *format.Dir, o *trainOptions) (space tune.Space, err error) {
-	given := o.given(a.seed)
-	defaults, err := optionsOf(given)
-	if err != nil {
-		return space, err
-	}
-	to, err := a.resolve(ctx, input, defaults)
-	if err != nil {
-		return space, err
-	}
-	space = storeSpace(input, defaults, to.Part)
-	space.Base = given
-	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool { return given[d.Name] != "" })
-	return space, nil
-}
-
-// shortNumber is a value with three digits if it is a number with more of them behind the point.
-func shortNumber(text string) string {
-	v, err := strconv.ParseFloat(text, 64)
-	short := strconv.FormatFloat(v, 'g', 3, 64)
-	if _, fraction, _ := strings.Cut(text, "."); err != nil || fraction == "" || len(short) >= len(text) {
-		return text
-	}
-	return short
 }

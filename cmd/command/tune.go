@@ -45,10 +45,9 @@ const graphTrialEpochs = 10
 func newTuneCommand(a *app) *cobra.Command {
 	var o searchOptions
 	var config string
-	c := &cobra.Command{
-		Use:   "tune GRAPH|STORE --model NAME",
-		Short: "Search settings of a training for throughput, memory and accuracy",
-		Long: `Tune measures short trainings with different settings, one after another, and prints the Pareto front
+	c := a.verb("tune [GRAPH|STORE] --model NAME",
+		"Search settings of a training for throughput, memory and accuracy",
+		`Tune measures short trainings with different settings, one after another, and prints the Pareto front
 of training rows a second, peak memory and validation metric: the trials that no other trial beats in all three.
 --max-memory and --min-accuracy say what is acceptable. Test rows are never read.
 
@@ -64,9 +63,13 @@ trials so far. Throughput is measured, so two searches may try different setting
 
 Searches: gaussian (Gaussian processes: the settings that may add most to the front), ppo (a policy that explores
 their predictions, as a3gnn), random, and grid (all, in order).`,
-		Example: "  hopfeed tune GRAPH --model sage --max-memory 2GiB --min-accuracy 0.93 --budget 10m",
-		Args:    cobra.MaximumNArgs(1),
-	}
+		func(ctx context.Context, a *app, args []string) (result, error) {
+			if err := o.configure(a, config, args); err != nil {
+				return nil, err
+			}
+			return runTune(ctx, a, &o)
+		})
+	c.Example = "  hopfeed tune GRAPH --model sage --max-memory 2GiB --min-accuracy 0.93 --budget 10m"
 	f := c.Flags()
 	a.declareDevices(f)
 	o.declareFlags(f)
@@ -88,13 +91,6 @@ their predictions, as a3gnn), random, and grid (all, in order).`,
 	among(f, "search", tune.Searches()...)
 	among(f, "throughput", wallTime, processorTime)
 	atLeast(f, 0, "trial-epochs")
-	c.RunE = a.verb(func(ctx context.Context, args []string) (result, error) {
-		if err := o.configure(a, c, config, args); err != nil {
-			return nil, err
-		}
-		o.hasMinValid = f.Changed("min-accuracy")
-		return runTune(ctx, a, &o)
-	})
 	return c
 }
 
@@ -106,6 +102,7 @@ const (
 
 // runTune searches. The result comes with an error if no trial meets the limits.
 func runTune(ctx context.Context, a *app, o *searchOptions) (_ result, err error) {
+	o.hasMinValid = a.given("min-accuracy")
 	if o.runs != 1 {
 		return nil, usagef("--runs %d: a trial is one run (of --split 0-9 it is one of each split)", o.runs)
 	}
@@ -158,7 +155,7 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ result, err error
 			err = fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
 		}
 	}
-	return shown{r}, err
+	return r, err
 }
 
 // checkMinAccuracy refuses what values of a metric cannot be at least.
@@ -207,19 +204,14 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 			delete(fixed, flag)
 		}
 	}
-	defaults, err := optionsOf(fixed)
+	defaults, to, usual, err := a.searchDefaults(ctx, input, fixed)
 	if err != nil {
 		return nil, goals, err
 	}
-	to, err := a.resolve(ctx, input, defaults)
-	if err != nil {
-		return nil, goals, err
-	}
-	part := to.Part
 	if err := a.checkConfigured(&o.trainOptions, to.Spec, &input.Manifest); err != nil {
 		return nil, goals, err
 	}
-	if session.CountRows(input.Layout(), part.Valid) == 0 {
+	if session.CountRows(input.Layout(), to.Part.Valid) == 0 {
 		return nil, goals, usagef("%s has no validation rows, by which settings are compared (give a split that has "+
 			"some by --splits FILE)", o.Input)
 	}
@@ -246,9 +238,9 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 	case o.space != "":
 		space, err = a.readSpace("space", o.space, &o.trainOptions)
 	case graph:
-		space, err = a.graphSpace(input, defaults, part)
+		space.Dimensions = usual.Graph()
 	default:
-		space = storeSpace(input, defaults, part)
+		space.Dimensions = usual.Store()
 	}
 	if err != nil {
 		return nil, goals, err

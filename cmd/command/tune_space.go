@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"maps"
 	"slices"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -127,25 +129,23 @@ func operatorHops(store *format.Dir, wanted []string) (operators []string, hops 
 	return operators, hops
 }
 
-// storeSpace is what trials of a training on a store vary, around the settings that it has otherwise.
-func storeSpace(store *format.Dir, o *trainOptions, part session.Partition) tune.Space {
-	d := tune.Defaults{
-		BatchRows: int64(o.BatchRows), TrainRows: session.CountRows(store.Layout(), part.Train),
-		LearningRate: o.LearningRate, WeightDecay: o.WeightDecay,
+// searchDefaults resolves the training that given settings are of, and says what a search among others begins with.
+func (a *app) searchDefaults(ctx context.Context, input *format.Dir, given tune.Settings) (o *trainOptions,
+	to training.Options, d tune.Defaults, err error) {
+	if o, err = optionsOf(given); err != nil {
+		return nil, to, d, err
 	}
-	d.Operators, d.Hops = operatorHops(store, nil)
+	if to, err = a.resolve(ctx, input, o); err != nil {
+		return nil, to, d, err
+	}
+	d = tune.Defaults{
+		BatchRows: int64(o.BatchRows), TrainRows: session.CountRows(input.Layout(), to.Part.Train),
+		LearningRate: o.LearningRate, WeightDecay: o.WeightDecay,
+		Nodes: input.Manifest.Nodes, Fanouts: o.Sampling.Fanouts, Threads: a.threads, Buffers: placement.Buffers,
+	}
+	d.Operators, d.Hops = operatorHops(input, nil)
 	if v, ok := o.Values["dropout"]; ok {
 		d.Dropout = &v
 	}
-	return tune.Space{Dimensions: d.Store()}
-}
-
-// graphSpace is what tune varies of a training on a graph, around the settings that it has otherwise.
-func (a *app) graphSpace(graph *format.Dir, o *trainOptions, part session.Partition) (tune.Space, error) {
-	trainRows := session.CountRows(graph.Layout(), part.Train)
-	d := tune.Defaults{
-		BatchRows: int64(o.BatchRows), TrainRows: trainRows, Nodes: graph.Manifest.Nodes,
-		Fanouts: o.Sampling.Fanouts, Threads: a.threads, Buffers: placement.Buffers,
-	}
-	return tune.Space{Dimensions: d.Graph()}, nil
+	return o, to, d, nil
 }

@@ -12,21 +12,16 @@ import (
 )
 
 func newVerifyCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "verify GRAPH|STORE",
-		Short: "Read every byte of a graph or hop store and check it",
-		Long: `Verify reads every byte of a graph or hop store. It compares all checksums, compares the Arrow files with
+	return a.verb("verify GRAPH|STORE", "Read every byte of a graph or hop store and check it",
+		`Verify reads every byte of a graph or hop store. It compares all checksums, compares the Arrow files with
 manifest and index, checks that values are in range, and looks for files that the manifest does not list.
-It prints a line for each damage, with exit status 3. Files that file managers and editors leave are notes.`,
-		Args: cobra.ExactArgs(1),
-		RunE: a.verb(func(ctx context.Context, args []string) (result, error) { return runVerify(ctx, a, args[0]) }),
-	}
+It prints a line for each damage, with exit status 3. Files that file managers and editors leave are notes.`, runVerify)
 }
 
 // verified is the result of verify.
 type verified struct{ *format.VerifyReport }
 
-func (v verified) text(w io.Writer) {
+func (v verified) Text(w io.Writer) {
 	for _, b := range v.Bad {
 		fmt.Fprintln(w, b.Error())
 	}
@@ -41,7 +36,8 @@ func (v verified) text(w io.Writer) {
 		units.Bytes(v.Bytes), verdict)
 }
 
-func runVerify(ctx context.Context, a *app, dir string) (result, error) {
+func runVerify(ctx context.Context, a *app, args []string) (result, error) {
+	dir := args[0]
 	if err := a.refuseModel(dir); err != nil {
 		return nil, err
 	}

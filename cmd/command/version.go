@@ -23,17 +23,13 @@ type versionResult struct {
 }
 
 func newVersionCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version of the program, of its file format, and of the kernels it uses here",
-		Args:  cobra.NoArgs,
-		RunE: a.verb(func(context.Context, []string) (result, error) {
+	return a.verb("version", "Print the version of the program, of its file format, and of the kernels it uses here", "",
+		func(context.Context, *app, []string) (result, error) {
 			return versionResult{version.Version, format.Version, runtime.Version(),
 				runtime.GOOS + "/" + runtime.GOARCH, kernel.Name()}, nil
-		}),
-	}
+		})
 }
 
-func (v versionResult) text(w io.Writer) {
+func (v versionResult) Text(w io.Writer) {
 	fmt.Fprintf(w, "hopfeed %s (format %d, %s, %s, %s kernels)\n", v.Version, v.Format, v.Go, v.System, v.Kernels)
 }

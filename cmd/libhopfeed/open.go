@@ -74,19 +74,23 @@ const mostBatches = 4096
 // inOrder is the shuffle that reads rows in the order of the store.
 const inOrder = "none"
 
-// session are the options of a session of one rank. It holds this rank's share of each batch.
-func (o *openOptions) session(ctx context.Context, m session.Machine, store *format.Dir) (so session.Options,
-	err error) {
+// session opens the store, and returns the options of a session of one rank. It holds this rank's share of each batch.
+func (o *openOptions) session(ctx context.Context, j *job) (store *format.Dir, so session.Options, err error) {
+	if store, err = format.OpenStore(vfs.OS(), o.Store); err != nil {
+		return nil, so, err
+	}
+	j.opens(store)
+	store.Share(&pool, o.Processes)
 	most, err := o.check()
 	if err != nil {
-		return so, err
+		return nil, so, err
 	}
 	if o.World > 1 && o.Shuffle == placement.Auto {
-		return so, fmt.Errorf("%w: shuffle auto with %d ranks, which could decide differently: want rr, chunk or none",
+		return nil, so, fmt.Errorf("%w: shuffle auto with %d ranks, which could decide differently: want rr, chunk or none",
 			session.ErrOptions, o.World)
 	}
 	so = session.Options{
-		Machine: m, Train: o.Shuffle != inOrder,
+		Machine: j.machine, Train: o.Shuffle != inOrder,
 		BatchRows: (o.BatchRows-1)/o.World + 1,
 		Buffers:   o.Buffers, MostBuffers: most, AsStored: o.Stored, RowNumbers: o.RowNumbers, NodeIDs: o.Nodes,
 		Placement: o.Placement, Owned: o.Owned,
@@ -94,18 +98,16 @@ func (o *openOptions) session(ctx context.Context, m session.Machine, store *for
 	if so.Train {
 		so.Shuffle = o.Shuffle
 	}
-	rows := loader.Rows{}
+	so.Rows = make([]loader.Rows, 1)
 	if o.Chosen != nil {
-		rows, err = session.RowsOfNodes(ctx, store, o.Chosen)
+		so.Rows[0], err = session.RowsOfNodes(ctx, store, o.Chosen)
 	} else {
-		rows, err = session.RowsOf(ctx, store, o.Region, o.Split)
+		so.Rows[0], err = session.RowsOf(ctx, store, o.Region, o.Split)
 	}
-	if err != nil {
-		return so, err
+	if err == nil {
+		so.Matrices, err = o.matrices(store)
 	}
-	so.Rows = []loader.Rows{rows}
-	so.Matrices, err = o.matrices(store)
-	return so, err
+	return store, so, err
 }
 
 // matrices are the matrices asked for, or all.
@@ -143,13 +145,7 @@ func describePlan(p session.Plan, rows int64) planned {
 type planOptions struct{ openOptions }
 
 func (o *planOptions) run(ctx context.Context, j *job) (any, error) {
-	store, err := format.OpenStore(vfs.OS(), o.Store)
-	if err != nil {
-		return nil, err
-	}
-	j.opens(store)
-	store.Share(&pool, o.Processes)
-	so, err := o.session(ctx, j.machine, store)
+	store, so, err := o.session(ctx, j)
 	if err != nil {
 		return nil, err
 	}
@@ -173,13 +169,7 @@ type opened struct {
 }
 
 func (o *openOptions) run(ctx context.Context, j *job) (any, error) {
-	store, err := format.OpenStore(vfs.OS(), o.Store)
-	if err != nil {
-		return nil, err
-	}
-	j.opens(store)
-	store.Share(&pool, o.Processes)
-	so, err := o.session(ctx, j.machine, store)
+	store, so, err := o.session(ctx, j)
 	if err != nil {
 		return nil, err
 	}

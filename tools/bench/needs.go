@@ -54,7 +54,7 @@ func (o *LoadOptions) CheckMemory(m session.Machine) error {
 func (o *Options) needs(f placement.Facts, s session.Options) (placement.Needs, error) {
 	s.Rows, s.Train = []loader.Rows{{Region: format.RegionTrain}}, true
 	s.BatchRows, s.ChunkRows = o.BatchRows, o.ChunkRows
-	return s.Needs(o.Store, f.Devices)
+	return s.Needs(o.Store.Layout(), o.Store, f.Devices)
 }
 
 // refusal is why a placement does not fit, and the least memory with which it would.

@@ -4,13 +4,10 @@ package report
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -172,7 +169,7 @@ func settings(p *chart.Page, runs []Run) {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		row, same := []string{name}, true
 		for _, r := range runs {
-			row = append(row, short(r.Config[name]))
+			row = append(row, tune.Short(r.Config[name]))
 			same = same && r.Config[name] == runs[0].Config[name]
 		}
 		all.Add(row...)
@@ -192,17 +189,6 @@ func settings(p *chart.Page, runs []Run) {
 		p.Text("All trainings have the same settings.")
 	}
 	p.Details("All settings", all)
-}
-
-// short is a setting with at most four digits, if it is a number of many, and the first 16 digits of a fingerprint.
-func short(value string) string {
-	if _, err := hex.DecodeString(value); err == nil && len(value) == 2*sha256.Size {
-		return value[:16]
-	}
-	if v, err := strconv.ParseFloat(value, 64); err == nil && strings.Contains(value, ".") && len(value) > 8 {
-		return strconv.FormatFloat(v, 'g', 4, 64)
-	}
-	return value
 }
 
 // varied lists the settings that are not the same in all trials.
@@ -237,7 +223,7 @@ func trials(p *chart.Page, r Run) {
 		}
 		row := []string{fmt.Sprint(trial.Number), result, fmt.Sprint(trial.BestEpoch), duration(trial.Seconds)}
 		for _, name := range names {
-			row = append(row, cmp.Or(short(trial.Settings[name]), "default"))
+			row = append(row, cmp.Or(tune.Short(trial.Settings[name]), "default"))
 		}
 		t.Add(row...)
 	}

@@ -100,16 +100,6 @@ func TestThePageHasTheFigures(t *testing.T) {
 	}
 }
 
-func TestSettingsAreShort(t *testing.T) {
-	const hash = "9f65818fa3505f41240b7cc3ae955300ff871effeb5ca197218397d79fdf63ba"
-	for value, want := range map[string]string{hash: "9f65818fa3505f41", "0.0006493506493506494": "0.0006494",
-		"0.25": "0.25", "sym,rw": "sym,rw"} {
-		if got := short(value); got != want {
-			t.Errorf("%s is shown as %s, want %s", value, got, want)
-		}
-	}
-}
-
 func TestErrorsAreInUnitsOfTheirOwnAndLowerIsBetter(t *testing.T) {
 	r := saved("x", 1)
 	r.Options.Metric = "mae"

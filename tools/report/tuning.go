@@ -81,10 +81,8 @@ func (t *Tuning) Sum(points *tune.Points) {
 	t.Surrogates = points.Fit(g, t.All, t.Seed, tune.Gaussian)
 	t.front = g.Front(t.All)
 	for _, trial := range t.front {
-		varied := maps.Clone(trial.Settings)
-		maps.DeleteFunc(varied, func(name, value string) bool { return points.Base[name] == value })
 		t.Front = append(t.Front, Point{trial.Number, g.Throughput(trial.Outcome), g.Memory(trial.Outcome),
-			*trial.Valid, varied})
+			*trial.Valid, trial.Settings.Without(points.Base)})
 	}
 	if len(t.front) > 0 {
 		c := g.Choose(t.front)
@@ -163,7 +161,7 @@ func (t *Tuning) Page() []byte {
 					units.Bytes(t.Goals.Memory(trial.Outcome)).String(), t.valid(*trial.Valid)}
 			}
 			for _, name := range names {
-				row = append(row, cmp.Or(short(trial.Settings[name]), "–"))
+				row = append(row, cmp.Or(tune.Short(trial.Settings[name]), "–"))
 			}
 			rows.Rows = append(rows.Rows, chart.TableRow{Cells: row, Chosen: roles && role != ""})
 		}
@@ -258,12 +256,8 @@ func (t *Tuning) Text(w io.Writer) {
 		if roles := t.Roles(p.Trial); roles != "" {
 			name += ", " + roles
 		}
-		var settings []string
-		for _, key := range slices.Sorted(maps.Keys(p.Settings)) {
-			settings = append(settings, key+" "+short(p.Settings[key]))
-		}
 		fmt.Fprintf(w, "%s\t%.0f\t%s\t%s\t%s\n", name, p.RowsPerSecond, units.Bytes(p.MemoryBytes), t.valid(p.Valid),
-			strings.Join(settings, ", "))
+			p.Settings.Text())
 	}
 	fmt.Fprintf(w, "saved\t%s: %s (balanced), %s, %s, %s for train --config; %s\n", t.Output,
 		tune.BalancedConfig, tune.FastestConfig, tune.SmallestConfig, tune.AccurateConfig, tune.PageFile)

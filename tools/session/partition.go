@@ -2,7 +2,6 @@ package session
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -65,8 +64,8 @@ func (p Part) Each(store *format.Dir, do func(row int64)) {
 	}
 }
 
-// RowsOf finds the rows of a part ("all": every row) of split number split of a store (nil: the one that it is laid out
-// by).
+// RowsOf finds the rows of a part ("all": every row) of split number split of a store or graph (nil: the split that a
+// store is laid out by). It is ErrOptions if there is no such part or split.
 func RowsOf(ctx context.Context, store *format.Dir, part string, split *int) (loader.Rows, error) {
 	if part == format.RegionAll {
 		rows := loader.Rows{List: make([]uint32, store.Manifest.Rows)}
@@ -78,17 +77,17 @@ func RowsOf(ctx context.Context, store *format.Dir, part string, split *int) (lo
 	if split == nil {
 		return loader.Rows{Region: part}, nil
 	}
-	if *split < 0 || *split >= max(1, store.Manifest.Splits) {
-		return loader.Rows{}, fmt.Errorf("%w: split %d: the store has %d splits, numbered from 0", ErrOptions, *split,
-			store.Manifest.Splits)
+	wanted := slices.IndexFunc(RegionPartition().Parts(), func(p Part) bool { return p.Name == part })
+	switch splits := store.Manifest.Splits; {
+	case wanted < 0:
+		return loader.Rows{}, fmt.Errorf("%w: there is no part %q of a split: want %s, %s, %s, %s or %s", ErrOptions,
+			part, format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest, format.RegionAll)
+	case *split < 0 || *split >= max(1, splits):
+		return loader.Rows{}, fmt.Errorf("%w: split %d: %s has %d splits, numbered from 0", ErrOptions, *split,
+			store.Path(), splits)
 	}
 	partition, err := OpenPartition(ctx, store, *split, "", machine.Limit{})
-	for _, p := range partition.Parts() {
-		if p.Name == part {
-			return p.Rows, err
-		}
-	}
-	return loader.Rows{}, cmp.Or(err, fmt.Errorf("%w: there is no part %q of a split", ErrOptions, part))
+	return partition.Parts()[wanted].Rows, err
 }
 
 // RowsOfNodes finds the rows of a store that hold some nodes, in their order. A node without a row is ErrOptions.

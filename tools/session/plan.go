@@ -46,7 +46,7 @@ func MakePlan(ctx context.Context, store *format.Dir, o Options) (Plan, error) {
 // makePlan is MakePlan, but measures nothing for an input of less than minMeasured.
 func makePlan(ctx context.Context, store *format.Dir, o Options, minMeasured units.Bytes) (p Plan, err error) {
 	p.Facts = o.Machine.Facts()
-	if p.Needs, err = o.Needs(store, p.Facts.Devices); err != nil {
+	if p.Needs, err = o.Needs(store.Layout(), store, p.Facts.Devices); err != nil {
 		return p, err
 	}
 	if p.Decision, err = placement.Choose(p.Facts, p.Needs, o.wishes()); err != nil || !o.Train ||
@@ -65,7 +65,7 @@ func makePlan(ctx context.Context, store *format.Dir, o Options, minMeasured uni
 func DescribedPlan(facts placement.Facts, layout format.Layout, compute placement.Compute, o Options) (p Plan,
 	err error) {
 	p.Facts = facts
-	if p.Needs, err = o.needs(layout, nil, facts.Devices); err != nil {
+	if p.Needs, err = o.Needs(layout, nil, facts.Devices); err != nil {
 		return p, err
 	}
 	p.Needs.Compute = compute
@@ -81,13 +81,9 @@ func (o Options) wishes() placement.Override {
 	return w
 }
 
-// Needs are the bytes and rows that a session of a store needs on a number of devices.
-func (o Options) Needs(store *format.Dir, devices int) (placement.Needs, error) {
-	return o.needs(store.Layout(), store, devices)
-}
-
-// needs is Needs, for a store of this layout with one label a row if there is none (nil).
-func (o Options) needs(layout format.Layout, store *format.Dir, devices int) (placement.Needs, error) {
+// Needs are the bytes and rows that a session of a store needs on a number of devices. The store may be nil: then it is
+// one of this layout, with one label a row.
+func (o Options) Needs(layout format.Layout, store *format.Dir, devices int) (placement.Needs, error) {
 	if len(o.Rows) == 0 {
 		return placement.Needs{}, fmt.Errorf("%w: no rows are asked for", ErrOptions)
 	}

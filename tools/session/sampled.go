@@ -11,7 +11,6 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
@@ -351,26 +350,9 @@ func (s *Sampled) Close() error {
 // NodesOf lists the nodes of a part of a split of a graph, ascending: train, valid, test, rest, or
 // format.RegionAll. It is ErrOptions if there is no such part or split, or no node in it.
 func NodesOf(ctx context.Context, graph *format.Dir, part string, split int) ([]uint32, error) {
-	m := &graph.Manifest
-	wanted := slices.IndexFunc(RegionPartition().Parts(), func(p Part) bool { return p.Name == part })
-	switch {
-	case part == format.RegionAll:
-		nodes := make([]uint32, m.Nodes)
-		for v := range nodes {
-			nodes[v] = uint32(v)
-		}
-		return nodes, nil
-	case wanted < 0:
-		return nil, fmt.Errorf("%w: there is no part %q of a split: want %s, %s, %s, %s or %s", ErrOptions, part,
-			format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest, format.RegionAll)
-	case split < 0 || split >= max(1, m.Splits):
-		return nil, fmt.Errorf("%w: split %d: %s has %d splits, numbered from 0", ErrOptions, split, graph.Path(),
-			m.Splits)
-	}
-	p, err := OpenPartition(ctx, graph, split, "", machine.Limit{})
-	nodes := p.Parts()[wanted].Rows.List
-	if err == nil && len(nodes) == 0 {
+	rows, err := RowsOf(ctx, graph, part, &split)
+	if err == nil && len(rows.List) == 0 {
 		err = fmt.Errorf("%w: %s has no %s nodes in split %d", ErrOptions, graph.Path(), part, split)
 	}
-	return nodes, err
+	return rows.List, err
 }

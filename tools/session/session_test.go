@@ -236,7 +236,7 @@ func TestBatchesHaveWhatIsAskedFor(t *testing.T) {
 	}
 	o := training(thisMachine(t, enough, ""), store)
 	o.Placement = placement.Host
-	plain, err := o.Needs(store, 1)
+	plain, err := o.Needs(store.Layout(), store, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +343,7 @@ func TestAModelAddsItsMemoryAndTimeToThePlan(t *testing.T) {
 			}
 			return nil
 		}}
-		before, err := o.Needs(store, c.devices)
+		before, err := o.Needs(store.Layout(), store, c.devices)
 		if err != nil {
 			t.Fatal(err)
 		}

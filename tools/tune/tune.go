@@ -4,10 +4,14 @@ package tune
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
@@ -21,6 +25,33 @@ func (s Settings) With(other Settings) Settings {
 	all := maps.Clone(s)
 	maps.Copy(all, other)
 	return all
+}
+
+// Without returns the settings that other has not, or has with another value.
+func (s Settings) Without(other Settings) Settings {
+	differing := maps.Clone(s)
+	maps.DeleteFunc(differing, func(name, value string) bool { return other[name] == value })
+	return differing
+}
+
+// Text lists the settings by name, with short values.
+func (s Settings) Text() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		parts = append(parts, name+" "+Short(s[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Short is a value with four digits if it is a number with many, and the first 16 digits of a fingerprint.
+func Short(value string) string {
+	if _, err := hex.DecodeString(value); err == nil && len(value) == 2*sha256.Size {
+		return value[:16]
+	}
+	if v, err := strconv.ParseFloat(value, 64); err == nil && strings.Contains(value, ".") && len(value) > 8 {
+		return strconv.FormatFloat(v, 'g', 4, 64)
+	}
+	return value
 }
 
 // Trial is settings, and what came of them.

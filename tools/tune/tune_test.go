@@ -103,3 +103,16 @@ func TestTrialsThatAreInterruptedAnywhereEndTheSame(t *testing.T) {
 		}
 	}
 }
+
+func TestSettingsAreShort(t *testing.T) {
+	const hash = "9f65818fa3505f41240b7cc3ae955300ff871effeb5ca197218397d79fdf63ba"
+	for text, want := range map[string]string{
+		hash: "9f65818fa3505f41", "0.0006493506493506494": "0.0006494", "6.666666666666667e-05": "6.667e-05",
+		"0.3": "0.3", "0.25": "0.25", "512": "512", "15,10,5": "15,10,5", "1000000": "1000000", "sym,rw": "sym,rw",
+		"": "", "degree:20MiB": "degree:20MiB", "0.125": "0.125",
+	} {
+		if got := Short(text); got != want {
+			t.Errorf("%s is shown as %s, want %s", text, got, want)
+		}
+	}
+}
