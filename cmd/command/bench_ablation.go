@@ -119,7 +119,7 @@ func (o *benchAblationOptions) do(ctx context.Context, a *app, args []string) (_
 // options. Where it fromStorage, chunks must have a size that storage can give.
 func (a *app) measureStore(ctx context.Context, dir, verb string, o *bench.Options, fromStorage bool,
 	measure func(m session.Machine) error) (err error) {
-	if o.Store, err = a.openStore(dir, verb); err != nil {
+	if o.Store, err = a.openKind(dir, verb, false); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.Store.Close()) }()

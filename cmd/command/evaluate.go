@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
@@ -19,14 +21,48 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
+// applyOptions are the options of commands that apply a trained model.
+type applyOptions struct {
+	checkpoint, placement string
+	batch                 int
+}
+
+func (o *applyOptions) flags(a *app, c *cobra.Command) {
+	f := c.Flags()
+	a.declareDevices(f)
+	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
+	f.IntVar(&o.batch, "batch", 8000, batchUsage)
+	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
+	among(f, "placement", placement.Auto, placement.Device, placement.Host, placement.Storage)
+	atLeast(f, 1, "batch")
+	c.MarkFlagRequired("checkpoint")
+}
+
+// applied is what results say of a trained model and of the data that it was applied to.
+type applied struct {
+	checkpoint, trainedOn string
+	incomplete            string // what the training lacks
+}
+
+func (p *applied) write(w io.Writer, model, dataset, from string, load loader.Stats, warnings []string) {
+	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", model, units.Printable(p.trainedOn),
+		units.Printable(p.checkpoint))
+	if p.incomplete != "" {
+		fmt.Fprintf(w, "incomplete\t%s\n", p.incomplete)
+	}
+	fmt.Fprintf(w, "input\t%s from %s; read: %s\n", units.Printable(dataset), from, readsText(load))
+	for _, warning := range warnings {
+		fmt.Fprintf(w, "warning\t%s\n", units.Printable(warning))
+	}
+}
+
 type evaluateOptions struct {
-	checkpoint, store string
-	rows              string // one of rowChoices
-	split             int    // < 0: the split of the training, or else of the store
-	splits            string
-	batch             int
-	placement         string
-	metric            string // "": the metric of the training
+	applyOptions
+	store  string
+	rows   string // one of rowChoices
+	split  int    // < 0: the split of the training, or else of the store
+	splits string
+	metric string // "": the metric of the training
 }
 
 // allRows is the value of --rows for all labelled rows.
@@ -44,22 +80,16 @@ If the store has the nodes of the training, the training's split says which rows
 other nodes (with the same features and classes), the store's own split does. --split or --splits choose
 another split. Test or validation rows that the model was trained on are refused;
 --rows train and --rows all evaluate them too.`, o.do)
+	o.flags(a, c)
 	f := c.Flags()
-	a.declareDevices(f)
-	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
 	f.StringVar(&o.rows, "rows", format.RegionTest, "labelled rows to evaluate on: test, valid, train or all")
 	f.IntVar(&o.split, "split", -1,
 		"number of the split whose rows are evaluated (default the training's or, for other nodes, the store's)")
 	f.Lookup("split").DefValue = "0" // which help leaves out
 	f.StringVar(&o.splits, "splits", "", splitsUsage)
 	f.StringVar(&o.metric, "metric", "", "what rows are evaluated by (default the training's)")
-	f.IntVar(&o.batch, "batch", 8000, batchUsage)
-	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
 	among(f, "rows", rowChoices...)
-	among(f, "placement", placement.Auto, placement.Device, placement.Host, placement.Storage)
-	atLeast(f, 1, "batch")
 	atLeast(f, 0, "split")
-	c.MarkFlagRequired("checkpoint")
 	return c
 }
 
@@ -243,7 +273,7 @@ func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ resu
 	e := &evaluated{
 		Value: found.Overall.Value, Rows: found.Overall.Rows, Parts: map[string]*partScore{},
 		Warnings: warnings, RowsOf: plan.about, SameNodes: plan.sameNodes, TrainedRows: plan.trainedRows,
-		trainedOn: c.Data.Name, checkpoint: o.checkpoint, incomplete: c.Incomplete(),
+		applied: applied{o.checkpoint, c.Data.Name, c.Incomplete()},
 	}
 	for _, section := range found.ByName {
 		e.names = append(e.names, section.Name)

@@ -3,8 +3,6 @@ package command
 import (
 	"fmt"
 	"io"
-
-	"github.com/hopfeed/hopfeed/internal/units"
 )
 
 // evaluated is the result of evaluate. Its fields about the training come from the checkpoint.
@@ -18,10 +16,8 @@ type evaluated struct {
 	SameNodes   bool                  `json:"same_nodes"`
 	TrainedRows int64                 `json:"trained_rows"` // of them, labelled or not, that the model was trained on
 
-	names      []string // of parts, in order
-	trainedOn  string
-	checkpoint string
-	incomplete string // what the training lacks
+	names   []string // of parts, in order
+	applied applied
 }
 
 // partScore is the value of the metric on the labelled rows of one part of a split.
@@ -31,14 +27,8 @@ type partScore struct {
 }
 
 func (e *evaluated) Text(w io.Writer) {
-	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", e.Model, units.Printable(e.trainedOn),
-		units.Printable(e.checkpoint))
-	if e.incomplete != "" {
-		fmt.Fprintf(w, "incomplete\t%s\n", e.incomplete)
-	}
-	fmt.Fprintf(w, "input\t%s from %s; read: %s\n", units.Printable(e.Dataset), e.Placement, readsText(e.Load))
+	e.applied.write(w, e.Model, e.Dataset, e.Placement, e.Load, e.Warnings)
 	fmt.Fprintf(w, "rows\t%s\n", e.RowsOf)
-	io.WriteString(w, warningLines(e.Warnings))
 	if e.TrainedRows > 0 {
 		fmt.Fprintf(w, "warning\tthe model was trained on %d of these rows: expect worse results on new ones\n",
 			e.TrainedRows)

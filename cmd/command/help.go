@@ -65,9 +65,8 @@ func groupFlags(c *cobra.Command, a *app) {
 			fmt.Fprintf(w, "\nExamples:\n%s\n", c.Example)
 		}
 		if !a.helpAll {
-			writeFlags(w, "Flags", local, usualFlags)
-			fmt.Fprintf(w, "\n%s --%s shows %d more flags, in groups.\n", c.CommandPath(), helpAllFlag,
-				n-shownOf(local, usualFlags))
+			shown := writeFlags(w, "Flags", local, usualFlags)
+			fmt.Fprintf(w, "\n%s --%s shows %d more flags, in groups.\n", c.CommandPath(), helpAllFlag, n-shown)
 			return nil
 		}
 		var grouped []string
@@ -100,25 +99,18 @@ func namesOf(title, flags string) []string {
 	return names
 }
 
-func shownOf(f *pflag.FlagSet, names []string) (n int) {
-	for _, name := range names {
-		if f.Lookup(name) != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// writeFlags writes the flags with these names that there are, below a title.
-func writeFlags(w io.Writer, title string, from *pflag.FlagSet, names []string) {
+// writeFlags writes the flags with these names that there are, below a title, and returns how many.
+func writeFlags(w io.Writer, title string, from *pflag.FlagSet, names []string) (written int) {
 	some := pflag.NewFlagSet("", pflag.ContinueOnError)
 	some.SortFlags = false
 	for _, name := range names {
 		if f := from.Lookup(name); f != nil {
 			some.AddFlag(f)
+			written++
 		}
 	}
-	if some.HasFlags() {
+	if written > 0 {
 		fmt.Fprintf(w, "\n%s:\n%s", title, some.FlagUsages())
 	}
+	return written
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
-	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
@@ -30,13 +29,12 @@ import (
 )
 
 type predictOptions struct {
-	checkpoint, input, output string
-	rows                      string // allRows or a part of the split
-	nodes                     string // file that names nodes of a graph; "": rows
-	split                     int    // of a graph
-	batch                     int
-	placement                 string
-	force                     bool
+	applyOptions
+	input, output string
+	rows          string // allRows or a part of the split
+	nodes         string // file that names nodes of a graph; "": rows
+	split         int    // of a graph
+	force         bool
 }
 
 func newPredictCommand(a *app) *cobra.Command {
@@ -57,9 +55,8 @@ Columns, none with nulls:
   p_NAME   the probability of each class (they add up to 1), or of each label, if a row has several
   value    of a regression: the predicted value (value_0, value_1, ..., if there are several)
 Rows of a store are in its order: train, valid, test, rest; train rows shuffled, the others by node.`, o.do)
+	o.flags(a, c)
 	f := c.Flags()
-	a.declareDevices(f)
-	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
 	f.StringVarP(&o.output, "output", "o", "",
 		"file to write: its suffix, .arrow, .parquet or .csv, chooses the format")
 	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there
@@ -67,14 +64,9 @@ Rows of a store are in its order: train, valid, test, rest; train rows shuffled,
 	f.StringVar(&o.nodes, "node-file", "",
 		"file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else node_id")
 	f.IntVar(&o.split, "split", 0, "number of the split of a graph by which --rows chooses; a store goes by its own")
-	f.IntVar(&o.batch, "batch", 8000, batchUsage)
-	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	among(f, "rows", allRows, format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest)
-	among(f, "placement", placement.Auto, placement.Device, placement.Host, placement.Storage)
-	atLeast(f, 1, "batch")
 	atLeast(f, 0, "split")
-	c.MarkFlagRequired("checkpoint")
 	c.MarkFlagRequired("output")
 	return c
 }
@@ -129,7 +121,7 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 	}
 	p := &predicted{
 		Model: c.Spec.Model, Checkpoint: o.checkpoint, Dataset: input.Manifest.Name, Output: o.output,
-		incomplete: c.Incomplete(), trainedOn: c.Data.Name,
+		applied: applied{o.checkpoint, c.Data.Name, c.Incomplete()},
 	}
 	p.Matrices = matrixNames(c.Spec)
 	if p.Warnings, err = c.Data.ComparePrepared(checkpoint.DataSetOf(&input.Manifest), c.Spec, o.input); err != nil {
@@ -335,18 +327,11 @@ type predicted struct {
 	Load             loader.Stats `json:"load"`
 	Seconds          float64      `json:"seconds"`
 
-	trainedOn  string
-	incomplete string // what the training lacks
+	applied applied
 }
 
 func (p *predicted) Text(w io.Writer) {
-	fmt.Fprintf(w, "model\t%s, trained on %s (%s)\n", p.Model, units.Printable(p.trainedOn),
-		units.Printable(p.Checkpoint))
-	if p.incomplete != "" {
-		fmt.Fprintf(w, "incomplete\t%s\n", p.incomplete)
-	}
-	fmt.Fprintf(w, "input\t%s from %s; read: %s\n", units.Printable(p.Dataset), p.Placement, readsText(p.Load))
-	io.WriteString(w, warningLines(p.Warnings))
+	p.applied.write(w, p.Model, p.Dataset, p.Placement, p.Load, p.Warnings)
 	if p.PropagateSeconds > 0 {
 		fmt.Fprintf(w, "propagated\tin %.2f s\n", p.PropagateSeconds)
 	}

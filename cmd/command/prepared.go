@@ -1,12 +1,10 @@
 package command
 
 import (
-	"fmt"
 	"maps"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -66,13 +64,4 @@ func (a *app) checkConfigured(o *trainOptions, spec trainer.Spec, m *format.Mani
 		a.note("--config: %s", w)
 	}
 	return nil
-}
-
-// warningLines are lines of a result.
-func warningLines(warnings []string) string {
-	var b strings.Builder
-	for _, w := range warnings {
-		fmt.Fprintf(&b, "warning\t%s\n", units.Printable(w))
-	}
-	return b.String()
 }

@@ -27,11 +27,6 @@ func (a *app) openInputOf(dir, model string) (*format.Dir, error) {
 	return a.openKind(dir, model, readsGraph)
 }
 
-// openStore opens a hop store for what reads it.
-func (a *app) openStore(dir, reader string) (*format.Dir, error) {
-	return a.openKind(dir, reader, false)
-}
-
 // openKind opens a graph or a hop store. For the other kind, the error says what to do.
 func (a *app) openKind(dir, reader string, graph bool) (*format.Dir, error) {
 	d, err := format.OpenAny(a.fs, dir)

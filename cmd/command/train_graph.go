@@ -46,18 +46,15 @@ func declareSchedule(f *pflag.FlagSet, s *training.Schedule) {
 		}
 		return oneOf("schedule", name, training.ScheduleNames()...)
 	})
-	declareShare(f, s)
-	declareQueues(f, s)
+	declareSchedulePlan(f, s)
 }
 
-func declareShare(f *pflag.FlagSet, s *training.Schedule) {
+// declareSchedulePlan adds the flags of the plan of a schedule.
+func declareSchedulePlan(f *pflag.FlagSet, s *training.Schedule) {
+	const by = scheduler.MultiQueue
 	f.Float64Var(&s.CPUShare, "cpu-share", -1,
 		"share of the batches that the processor prepares by the schedule mixed (default the best)")
 	f.Lookup("cpu-share").DefValue = "0" // which help leaves out
-}
-
-func declareQueues(f *pflag.FlagSet, s *training.Schedule) {
-	const by = scheduler.MultiQueue
 	f.IntVar(&s.Queue, "queue", 0, "schedule "+by+": batches that wait for each device on the host, and as many on "+
 		"the device "+
 		"(default by measurement)")

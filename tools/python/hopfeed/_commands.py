@@ -761,12 +761,12 @@ def evaluate(
     checkpoint: Path,
     *,
     tf32: bool | None = None,
+    batch: int | None = None,
+    placement: Literal["auto", "device", "host", "storage"] | None = None,
     rows: Literal["test", "val", "valid", "train", "all"] | None = None,
     split: int | None = None,
     splits: Path | None = None,
     metric: str | None = None,
-    batch: int | None = None,
-    placement: Literal["auto", "device", "host", "storage"] | None = None,
     threads: int | None = None,
     memory: Memory = None,
     progress: Progress = True,
@@ -775,12 +775,12 @@ def evaluate(
 
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
     :param checkpoint: directory that train ``run`` has written
+    :param batch: rows of a batch (default 8000)
+    :param placement: where the input lives: auto, device, host or storage (default auto)
     :param rows: labelled rows to evaluate on: test, valid, train or all (default test)
     :param split: number of the split whose rows are evaluated (default the training's or, for other nodes, the store's)
     :param splits: npy file [k,n] with k splits of the nodes; ``split`` chooses one
     :param metric: what rows are evaluated by (default the training's)
-    :param batch: rows of a batch (default 8000)
-    :param placement: where the input lives: auto, device, host or storage (default auto)
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit)
     """
@@ -793,11 +793,11 @@ def predict(
     output: Path,
     *,
     tf32: bool | None = None,
+    batch: int | None = None,
+    placement: Literal["auto", "device", "host", "storage"] | None = None,
     rows: Literal["all", "train", "val", "valid", "test", "rest"] | None = None,
     node_file: Path | None = None,
     split: int | None = None,
-    batch: int | None = None,
-    placement: Literal["auto", "device", "host", "storage"] | None = None,
     force: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
@@ -807,13 +807,13 @@ def predict(
 
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
     :param checkpoint: directory that train ``run`` has written
+    :param batch: rows of a batch (default 8000)
+    :param placement: where the input lives: auto, device, host or storage (default auto)
     :param output: file to write: its suffix, .arrow, .parquet or .csv, chooses the format
     :param rows: rows to predict: train, valid, test or rest (parts of the split), or all (default all)
     :param node_file: file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else
         node_id
     :param split: number of the split of a graph by which ``rows`` chooses; a store goes by its own
-    :param batch: rows of a batch (default 8000)
-    :param placement: where the input lives: auto, device, host or storage (default auto)
     :param force: replace existing output as soon as the new one is complete
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit)
