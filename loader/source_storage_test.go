@@ -176,9 +176,9 @@ type slowFile struct {
 	fs slowFS
 }
 
-func (s slowFS) OpenDirect(path string) (vfs.File, int, error) {
-	f, align, err := s.Mem.OpenDirect(path)
-	return slowFile{f, s}, align, err
+func (s slowFS) OpenDirect(path string) (vfs.File, error) {
+	f, err := s.Mem.OpenDirect(path)
+	return slowFile{f, s}, err
 }
 
 func (f slowFile) ReadAt(p []byte, off int64) (int, error) {

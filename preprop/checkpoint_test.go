@@ -110,12 +110,12 @@ func (k *killing) Create(name string) (vfs.PendingFile, error) {
 	return f, err
 }
 
-func (k *killing) CreateDirect(name string, bytes int64) (vfs.PendingFile, int, error) {
-	f, align, err := k.Fault.CreateDirect(name, bytes)
+func (k *killing) CreateDirect(name string, bytes int64) (vfs.PendingFile, error) {
+	f, err := k.Fault.CreateDirect(name, bytes)
 	if err == nil && isProgress(name) {
-		return &killingFile{f, k}, align, nil
+		return &killingFile{f, k}, nil
 	}
-	return f, align, err
+	return f, err
 }
 
 func (f *killingFile) Commit() error { return f.fsys.committed(f.PendingFile.Commit()) }

@@ -147,9 +147,9 @@ type fullOnce struct {
 	left  atomic.Int32
 }
 
-func (f *fullOnce) CreateDirect(path string, bytes int64) (vfs.PendingFile, int, error) {
+func (f *fullOnce) CreateDirect(path string, bytes int64) (vfs.PendingFile, error) {
 	if strings.Contains(path, f.files) && f.left.Add(-1) == 0 {
-		return nil, 0, syscall.ENOSPC
+		return nil, syscall.ENOSPC
 	}
 	return f.FS.(vfs.DirectCreator).CreateDirect(path, bytes)
 }
@@ -159,7 +159,7 @@ type optimist struct{ vfs.FS }
 
 func (optimist) FreeBytes(string) (int64, error) { return 1 << 50, nil }
 
-func (o optimist) CreateDirect(path string, bytes int64) (vfs.PendingFile, int, error) {
+func (o optimist) CreateDirect(path string, bytes int64) (vfs.PendingFile, error) {
 	return o.FS.(vfs.DirectCreator).CreateDirect(path, bytes)
 }
 

@@ -67,7 +67,7 @@ func aFile(t *testing.T, size int) (path string, content []byte) {
 	if err := os.WriteFile(path, content, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	f, _, err := vfs.OS().(vfs.Directer).OpenDirect(path)
+	f, err := vfs.OS().(vfs.Directer).OpenDirect(path)
 	if errors.Is(err, vfs.ErrNoDirect) {
 		t.Skip(err)
 	}

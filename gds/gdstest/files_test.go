@@ -21,15 +21,13 @@ type plainFS struct{ vfs.FS }
 // refusingFS has direct reads, but not for these files.
 type refusingFS struct{ vfs.FS }
 
-func (refusingFS) OpenDirect(path string) (vfs.File, int, error) {
-	return nil, 0, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: not today", vfs.ErrNoDirect)}
+func (refusingFS) OpenDirect(path string) (vfs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: not today", vfs.ErrNoDirect)}
 }
 
-// oddFS has direct reads of another alignment, which fail from some offset on as
-// file systems make them fail that take the opening and not the reading.
+// oddFS has direct reads that fail from some offset on, as on file systems that take the opening and not the reading.
 type oddFS struct {
 	vfs.FS
-	align   int
 	refused int64
 }
 
@@ -38,9 +36,9 @@ type oddFile struct {
 	refused int64
 }
 
-func (o oddFS) OpenDirect(path string) (vfs.File, int, error) {
+func (o oddFS) OpenDirect(path string) (vfs.File, error) {
 	f, err := o.Open(path)
-	return oddFile{f, o.refused}, o.align, err
+	return oddFile{f, o.refused}, err
 }
 
 func (f oddFile) ReadAt(p []byte, offset int64) (int, error) {
@@ -64,10 +62,9 @@ func (b *fixture) onDisk(size int, run func(b *fixture, path string, content []b
 		{"the operating system's files", vfs.OS()},
 		{"files without direct reads", plainFS{vfs.OS()}},
 		{"files that refuse direct reads", refusingFS{vfs.OS()}},
-		{"files that refuse direct reads once open", oddFS{vfs.OS(), page, 0}},
-		{"files that refuse direct reads from their second page on", oddFS{vfs.OS(), page, page}},
-		{"files that are read in sectors", oddFS{vfs.OS(), 512, 1 << 62}},
-		{"files whose alignment memory has not", oddFS{vfs.OS(), 16 * page, 1 << 62}},
+		{"files that refuse direct reads once open", oddFS{vfs.OS(), 0}},
+		{"files that refuse direct reads from their second page on", oddFS{vfs.OS(), page}},
+		{"files that are read directly, without a descriptor", oddFS{vfs.OS(), 1 << 62}},
 		{"files in memory, without a descriptor", inMemory(b, path, content)},
 	} {
 		b.at(c.name, func(b *fixture) {
@@ -258,7 +255,7 @@ var fileTests = []test{
 		path := filepath.Join(b.TempDir(), "part-0.arrow")
 		content := b.random(3 * page)
 		writeFile(b, vfs.OS(), path, content)
-		file, err := b.device.OpenFile(oddFS{vfs.OS(), page, page}, path)
+		file, err := b.device.OpenFile(oddFS{vfs.OS(), page}, path)
 		if err != nil {
 			b.Fatal(err)
 		}

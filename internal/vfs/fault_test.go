@@ -26,7 +26,7 @@ func everyOperation(fsys FS) (err error) {
 	do(func() error { _, err := pending.WriteAt([]byte("A"), 0); return err })
 	do(func() error { return pending.Commit() })
 	var direct PendingFile
-	do(func() error { direct, _, err = fsys.(DirectCreator).CreateDirect("/d/c", PageBytes); return err })
+	do(func() error { direct, err = fsys.(DirectCreator).CreateDirect("/d/c", PageBytes); return err })
 	if direct != nil {
 		defer direct.Abort()
 	}
@@ -41,7 +41,7 @@ func everyOperation(fsys FS) (err error) {
 	do(func() error { _, err := file.Size(); return err })
 	do(func() error { _, err := file.ReadAt(make([]byte, 4), 0); return err })
 	do(func() error { _, _, err := file.(Mapper).Map(); return err })
-	do(func() error { _, _, err := fsys.(Directer).OpenDirect("/d/b"); return err })
+	do(func() error { _, err := fsys.(Directer).OpenDirect("/d/b"); return err })
 	do(func() error { _, err := fsys.Lock("/lock"); return err })
 	do(func() error { return fsys.Sync("/d") })
 	do(func() error { return fsys.MkdirAll("/e") })

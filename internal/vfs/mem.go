@@ -140,34 +140,30 @@ func look[T any](m *Mem, op, path string, ask func(n *memNode) (T, error)) (answ
 	return answer, err
 }
 
-func (m *Mem) Open(path string) (File, error) { return m.open(path, 1) }
+func (m *Mem) Open(path string) (File, error) { return m.open(path, false) }
 
-func (m *Mem) OpenDirect(path string) (File, int, error) {
-	f, err := m.open(path, PageBytes)
-	return f, PageBytes, err
-}
+func (m *Mem) OpenDirect(path string) (File, error) { return m.open(path, true) }
 
-func (m *Mem) open(path string, align int) (File, error) {
+func (m *Mem) open(path string, direct bool) (File, error) {
 	return look(m, "open", path, func(n *memNode) (File, error) {
 		if n.isDir() {
 			return nil, syscall.EISDIR
 		}
-		return &memFile{disk: m, node: n, path: path, align: align}, nil
+		return &memFile{disk: m, node: n, path: path, direct: direct}, nil
 	})
 }
 
-func (m *Mem) Create(path string) (PendingFile, error) { return m.create(path, 0, 1) }
+func (m *Mem) Create(path string) (PendingFile, error) { return m.create(path, 0, false) }
 
 // CreateDirect takes files of any size, so that tests with small ones come this way.
-func (m *Mem) CreateDirect(path string, bytes int64) (PendingFile, int, error) {
-	f, err := m.create(path, bytes, PageBytes)
-	return f, PageBytes, err
+func (m *Mem) CreateDirect(path string, bytes int64) (PendingFile, error) {
+	return m.create(path, bytes, true)
 }
 
-func (m *Mem) create(path string, bytes int64, align int) (f PendingFile, err error) {
+func (m *Mem) create(path string, bytes int64, direct bool) (f PendingFile, err error) {
 	temp := path + TempSuffix
 	err = m.at("create", temp, func(at place) error {
-		if align > 1 && m.NoDirect {
+		if direct && m.NoDirect {
 			return fmt.Errorf("%w: %w", ErrNoDirect, errors.ErrUnsupported)
 		}
 		if err := at.remove(); err != nil && err != syscall.ENOENT {
@@ -178,7 +174,7 @@ func (m *Mem) create(path string, bytes int64, align int) (f PendingFile, err er
 		}
 		n := &memNode{data: make([]byte, bytes)}
 		at.dir.entries[at.name] = n
-		f = &memFile{disk: m, node: n, path: temp, align: align}
+		f = &memFile{disk: m, node: n, path: temp, direct: direct}
 		return nil
 	})
 	return f, err

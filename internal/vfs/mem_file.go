@@ -16,7 +16,7 @@ type memFile struct {
 	disk   *Mem
 	node   *memNode
 	path   string
-	align  int   // of reads and writes
+	direct bool  // reads and writes are of whole pages
 	offset int64 // of the next Write
 	locks  bool
 	closed bool // or committed or aborted
@@ -35,7 +35,7 @@ func (f *memFile) Path() string { return f.path }
 
 func (f *memFile) ReadAt(p []byte, off int64) (n int, err error) {
 	err = f.do("read", func() error {
-		if off < 0 || !aligned(p, off, f.align) {
+		if off < 0 || f.direct && !aligned(p, off) {
 			return errUnaligned
 		}
 		if off < int64(len(f.node.data)) {
@@ -85,7 +85,7 @@ func (f *memFile) Write(p []byte) (int, error) {
 
 func (f *memFile) WriteAt(p []byte, off int64) (n int, err error) {
 	err = f.do("write", func() error {
-		if off < 0 || !aligned(p, off, f.align) {
+		if off < 0 || f.direct && !aligned(p, off) {
 			return errUnaligned
 		}
 		if len(p) == 0 {

@@ -18,16 +18,16 @@ func exchange(onePath, otherPath string) error {
 
 // openDirect opens a file and keeps its reads and writes out of the page cache. They need no alignment here; asking for
 // it keeps callers honest.
-func openDirect(path string, flags int) (*os.File, int, error) {
+func openDirect(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags, 0)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_NOCACHE, 1); err != nil {
 		f.Close()
-		return nil, 0, err
+		return nil, err
 	}
-	return f, PageBytes, nil
+	return f, nil
 }
 
 // preallocate gives a file its size.

@@ -13,23 +13,23 @@ import (
 )
 
 // OpenDirect tries a read before it promises any, because filesystems may accept the open and refuse reads.
-func (osFS) OpenDirect(path string) (File, int, error) {
+func (osFS) OpenDirect(path string) (File, error) {
 	// What is wrong with the file itself shows here.
 	buffered, err := openFile(path)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	defer buffered.Close()
-	raw, align, err := openDirect(path, os.O_RDONLY)
+	raw, err := openDirect(path, os.O_RDONLY)
 	if err != nil {
-		return nil, 0, noDirect(path, err)
+		return nil, noDirect(path, err)
 	}
-	f := &directFile{osFile{raw}, align, acquireRing()}
-	if _, err := f.readAt(AlignedBytes(align, align), 0); err != nil && err != io.EOF {
+	f := &directFile{osFile{raw}, acquireRing()}
+	if _, err := f.readAt(AlignedBytes(PageBytes, PageBytes), 0); err != nil && err != io.EOF {
 		f.Close()
-		return nil, 0, noDirect(path, err)
+		return nil, noDirect(path, err)
 	}
-	return f, align, nil
+	return f, nil
 }
 
 // noDirect is the error that direct reads or writes are refused, and why.
@@ -38,40 +38,37 @@ func noDirect(path string, why error) error {
 }
 
 // CreateDirect tries a write before it promises any, as OpenDirect does with reads.
-func (osFS) CreateDirect(path string, bytes int64) (_ PendingFile, align int, err error) {
+func (osFS) CreateDirect(path string, bytes int64) (_ PendingFile, err error) {
 	if bytes < MinDirect {
-		return nil, 0, noDirect(path, errSmall)
+		return nil, noDirect(path, errSmall)
 	}
 	if path, err = followLink(path); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	temp := path + TempSuffix
 	// What is wrong with the folder, or with what is left there, shows here.
 	buffered, err := createTemp(temp)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if err := buffered.Close(); err != nil {
-		return nil, 0, errors.Join(err, os.Remove(temp))
+		return nil, errors.Join(err, os.Remove(temp))
 	}
-	raw, align, err := openDirect(temp, os.O_RDWR)
+	raw, err := openDirect(temp, os.O_RDWR)
 	if err != nil {
-		return nil, 0, errors.Join(noDirect(path, err), os.Remove(temp))
+		return nil, errors.Join(noDirect(path, err), os.Remove(temp))
 	}
-	if align > PageBytes { // callers align their memory to PageBytes
-		return nil, 0, errors.Join(noDirect(path, errUnaligned), raw.Close(), os.Remove(temp))
-	}
-	f := &directPending{osPending{File: raw, path: path}, align, acquireRing()}
+	f := &directPending{osPending{File: raw, path: path}, acquireRing()}
 	if err := preallocate(raw, bytes); err != nil {
-		return nil, 0, errors.Join(pathError("allocate", temp, err), f.Abort())
+		return nil, errors.Join(pathError("allocate", temp, err), f.Abort())
 	}
-	if _, err := f.writeAt(AlignedBytes(align, align), 0); errors.Is(err, unix.EINVAL) ||
+	if _, err := f.writeAt(AlignedBytes(PageBytes, PageBytes), 0); errors.Is(err, unix.EINVAL) ||
 		errors.Is(err, errors.ErrUnsupported) {
-		return nil, 0, errors.Join(noDirect(path, err), f.Abort())
+		return nil, errors.Join(noDirect(path, err), f.Abort())
 	} else if err != nil {
-		return nil, 0, errors.Join(pathError("write", temp, err), f.Abort())
+		return nil, errors.Join(pathError("write", temp, err), f.Abort())
 	}
-	return f, align, nil
+	return f, nil
 }
 
 // MinDirect is the size of files, in bytes, from which on the operating system's files are written directly: direct
@@ -83,8 +80,7 @@ var errSmall = errors.New("the file is small")
 // directPending is written past the page cache.
 type directPending struct {
 	osPending
-	align int
-	ring  *ring // nil: there is none
+	ring *ring // nil: there is none
 }
 
 func (f *directPending) WriteAt(p []byte, off int64) (int, error) {
@@ -96,12 +92,12 @@ func (f *directPending) WriteAt(p []byte, off int64) (int, error) {
 }
 
 func (f *directPending) writeAt(p []byte, off int64) (n int, err error) {
-	if off < 0 || !aligned(p, off, f.align) {
+	if off < 0 || !aligned(p, off) {
 		return 0, errUnaligned
 	}
 	closed := withDescriptor(f.File, func(fd int) {
 		pwrite := func(p []byte, off int64) (int, error) { return f.ring.write(fd, p, off) }
-		n, err = writeBlocks(p, off, f.align, pwrite)
+		n, err = writeBlocks(p, off, PageBytes, pwrite)
 	})
 	return n, cmp.Or(closed, err)
 }
@@ -153,7 +149,7 @@ func (f *directPending) release() {
 }
 
 // PageBytes is the alignment of direct reads and writes: the page size that drives and filesystems agree on, and what
-// the file format aligns to.
+// the file format aligns to. Files that would need more are read and written through the page cache.
 const PageBytes = 4096
 
 // WholePages is a number of bytes rounded up to whole pages.
@@ -167,9 +163,8 @@ func AlignedBytes(size, align int) []byte {
 }
 
 // aligned tells whether a direct read or write is allowed.
-func aligned(p []byte, off int64, align int) bool {
-	a := uint64(align)
-	return (uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p))))|uint64(len(p))|uint64(off))%a == 0
+func aligned(p []byte, off int64) bool {
+	return (uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p))))|uint64(len(p))|uint64(off))%PageBytes == 0
 }
 
 var errUnaligned = errors.New("direct read or write whose offset, length or memory is not aligned")
@@ -177,8 +172,7 @@ var errUnaligned = errors.New("direct read or write whose offset, length or memo
 // directFile reads past the page cache.
 type directFile struct {
 	osFile
-	align int
-	ring  *ring // nil: there is none
+	ring *ring // nil: there is none
 }
 
 func (f *directFile) Close() error {
@@ -200,12 +194,12 @@ func (f *directFile) ReadAt(p []byte, off int64) (int, error) {
 // readAt is not os.File.ReadAt, which would go on after the short read at the end of the file from an offset that is
 // not aligned.
 func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
-	if off < 0 || !aligned(p, off, f.align) {
+	if off < 0 || !aligned(p, off) {
 		return 0, errUnaligned
 	}
 	closed := withDescriptor(f.File, func(fd int) {
 		pread := func(p []byte, off int64) (int, error) { return f.ring.read(fd, p, off) }
-		n, err = readBlocks(p, off, f.align, f.Size, pread)
+		n, err = readBlocks(p, off, PageBytes, f.Size, pread)
 	})
 	if n == len(p) {
 		err = nil

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -22,36 +23,39 @@ func exchange(onePath, otherPath string) error {
 	return unix.Renameat2(unix.AT_FDCWD, onePath, unix.AT_FDCWD, otherPath, unix.RENAME_EXCHANGE)
 }
 
-// openDirect opens a file with O_DIRECT, and tells what its reads and writes must be aligned to.
-func openDirect(path string, flags int) (*os.File, int, error) {
+// openDirect opens a file with O_DIRECT.
+func openDirect(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|unix.O_DIRECT, 0)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	align, err := alignment(int(f.Fd()))
-	if err != nil {
+	if err := checkDirect(int(f.Fd())); err != nil {
 		f.Close()
-		return nil, 0, err
+		return nil, err
 	}
-	return f, align, nil
+	return f, nil
 }
 
-func alignment(fd int) (int, error) {
+// checkDirect fails where direct reads and writes of whole pages are refused, or do not bypass the page cache.
+func checkDirect(fd int) error {
 	// Newer tmpfs accept O_DIRECT, and read from the page cache all the same.
 	var fsys unix.Statfs_t
 	if err := retryInterrupted(func() error { return unix.Fstatfs(fd, &fsys) }); err == nil &&
 		fsys.Type == unix.TMPFS_MAGIC {
-		return 0, errors.New("tmpfs keeps its files in the page cache")
+		return errors.New("tmpfs keeps its files in the page cache")
 	}
 	var st unix.Statx_t
 	err := retryInterrupted(func() error { return unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st) })
 	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {
-		return PageBytes, nil // kernels before 6.1 cannot tell; the first read will
+		return nil // kernels before 6.1 cannot tell; the first read will
 	}
 	if st.Dio_offset_align == 0 {
-		return 0, errors.New("the filesystem reads and writes this file through the page cache only")
+		return errors.New("the filesystem reads and writes this file through the page cache only")
 	}
-	return int(max(PageBytes, st.Dio_offset_align, st.Dio_mem_align)), nil
+	if align := max(st.Dio_offset_align, st.Dio_mem_align); align > PageBytes {
+		return fmt.Errorf("reads and writes would have to be aligned to %d bytes", align)
+	}
+	return nil
 }
 
 // preallocate gives a file its size and its room on disk, so that writes of its parts need not wait for one another.

@@ -94,7 +94,7 @@ func TestWhatCannotBeResolvedIsNamed(t *testing.T) {
 }
 
 func TestOpenRefusesDirectReadsOfDirectories(t *testing.T) {
-	_, _, err := OS().(Directer).OpenDirect(t.TempDir())
+	_, err := OS().(Directer).OpenDirect(t.TempDir())
 	wantError(t, err, nil)
 	if errors.Is(err, ErrNoDirect) {
 		t.Errorf("a directory is taken for a file that refuses direct reads: %v", err)
@@ -108,7 +108,7 @@ func TestOpenRefusesAPipeInsteadOfWaitingForAWriter(t *testing.T) {
 	}
 	_, err := OS().Open(path)
 	wantError(t, err, nil)
-	_, _, err = OS().(Directer).OpenDirect(path)
+	_, err = OS().(Directer).OpenDirect(path)
 	wantError(t, err, nil)
 }
 
@@ -272,7 +272,7 @@ func TestLinksAreFollowedAndNeverRemovedOrReplaced(t *testing.T) {
 		"resolve toNothing": func() error { _, err := OS().Resolve(at("toNothing/below")); return err },
 		"create toNothing":  func() error { _, err := OS().Create(at("toNothing")); return err },
 		"direct toNothing": func() error {
-			_, _, err := OS().(DirectCreator).CreateDirect(at("toNothing"), MinDirect)
+			_, err := OS().(DirectCreator).CreateDirect(at("toNothing"), MinDirect)
 			return err
 		},
 	} {
@@ -298,7 +298,7 @@ func TestWhatIsNoFileIsNeverReplaced(t *testing.T) {
 	for _, path := range []string{pipe, link} {
 		_, err := OS().Create(path)
 		wantError(t, err, errNoFile)
-		_, _, err = OS().(DirectCreator).CreateDirect(path, MinDirect)
+		_, err = OS().(DirectCreator).CreateDirect(path, MinDirect)
 		wantError(t, err, errNoFile)
 	}
 	if entries, err := os.ReadDir(dir); len(entries) != 2 || err != nil {

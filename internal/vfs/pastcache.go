@@ -73,15 +73,15 @@ func (c *PastCache) Create(path string) (PendingFile, error) {
 	return &countedPending{PendingFile: f, bytes: &c.written.buffered}, nil
 }
 
-func (c *PastCache) CreateDirect(path string, bytes int64) (PendingFile, int, error) {
-	f, align, err := createDirect(c.FS, path, bytes)
+func (c *PastCache) CreateDirect(path string, bytes int64) (PendingFile, error) {
+	f, err := createDirect(c.FS, path, bytes)
 	if errors.Is(err, ErrNoDirect) && bytes >= MinDirect {
 		c.written.refused(err)
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	return &countedPending{PendingFile: f, bytes: &c.written.direct}, align, nil
+	return &countedPending{PendingFile: f, bytes: &c.written.direct}, nil
 }
 
 // countedPending counts the bytes of the file, less what Truncate cuts off.
@@ -131,21 +131,17 @@ func (f *pastCacheFile) open() {
 		f.refuse(ErrNoDirect)
 		return
 	}
-	direct, align, err := d.OpenDirect(f.Path())
-	switch {
-	case err != nil:
+	direct, err := d.OpenDirect(f.Path())
+	if err != nil {
 		f.refuse(err)
-	case PageBytes%align != 0:
-		_ = direct.Close() // that was only opened
-		f.refuse(errUnaligned)
-	default:
-		f.direct = direct
+		return
 	}
+	f.direct = direct
 }
 
 func (f *pastCacheFile) refuse(why error) {
 	f.refused.Store(true)
-	if errors.Is(why, ErrNoDirect) || errors.Is(why, errUnaligned) {
+	if errors.Is(why, ErrNoDirect) {
 		f.fs.read.refused(why)
 	} // else reading the file tells better
 }
@@ -153,7 +149,7 @@ func (f *pastCacheFile) refuse(why error) {
 func (f *pastCacheFile) ReadAt(p []byte, off int64) (int, error) {
 	whole := len(p) / PageBytes * PageBytes
 	counter := &f.fs.read.buffered
-	if whole > 0 && aligned(p[:whole], off, PageBytes) {
+	if whole > 0 && aligned(p[:whole], off) {
 		if c, ok := f.File.(cacher); ok && c.Cached(off, int64(len(p))) {
 			counter = &f.fs.read.cached
 		} else if f.once.Do(f.open); !f.refused.Load() {

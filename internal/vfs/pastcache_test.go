@@ -70,14 +70,14 @@ func TestReadsPastTheCacheGiveWhatOthersDo(t *testing.T) {
 // refusal has no direct reads of its files.
 type refusal struct{ *Mem }
 
-func (refusal) OpenDirect(path string) (File, int, error) { return nil, 0, noDirect(path, errSmall) }
+func (refusal) OpenDirect(path string) (File, error) { return nil, noDirect(path, errSmall) }
 
 // lateRefusal opens files for direct reads, and then refuses these.
 type lateRefusal struct{ *Mem }
 
-func (l lateRefusal) OpenDirect(path string) (File, int, error) {
+func (l lateRefusal) OpenDirect(path string) (File, error) {
 	f, err := l.Open(path)
-	return refusingFile{f}, PageBytes, err
+	return refusingFile{f}, err
 }
 
 type refusingFile struct{ File }

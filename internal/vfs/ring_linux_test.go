@@ -110,14 +110,14 @@ func TestTheRingEndsWithTheLastDirectFile(t *testing.T) {
 	}
 	var open []File
 	for range 2 {
-		f, align, err := OS().(Directer).OpenDirect(path)
+		f, err := OS().(Directer).OpenDirect(path)
 		if errors.Is(err, ErrNoDirect) {
 			t.Skip(err)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, err := f.ReadAt(AlignedBytes(PageBytes, align), 2*PageBytes); n != PageBytes || err != nil {
+		if n, err := f.ReadAt(AlignedBytes(PageBytes, PageBytes), 2*PageBytes); n != PageBytes || err != nil {
 			t.Errorf("%d bytes, %v", n, err)
 		}
 		open = append(open, f)

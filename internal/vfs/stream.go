@@ -15,8 +15,7 @@ import (
 // An error of a request is returned by a later Write, or by Commit.
 type Stream struct {
 	file   PendingFile
-	direct bool
-	align  int // of requests; 1 unless direct
+	direct bool // requests are of whole pages
 	memory *offheap.Buffer
 	block  []byte // that is being filled; it has filled bytes
 	filled int
@@ -50,15 +49,14 @@ func streamBlock(bytes int64) int64 {
 func CreateStream(fsys FS, path string, bytes int64) (*Stream, error) {
 	s := &Stream{path: path, direct: true}
 	var err error
-	if s.file, s.align, err = createDirect(fsys, path, bytes); errors.Is(err, ErrNoDirect) {
-		s.align, s.direct = 1, false
+	if s.file, err = createDirect(fsys, path, bytes); errors.Is(err, ErrNoDirect) {
+		s.direct = false
 		s.file, err = fsys.Create(path)
 	}
 	if err != nil {
 		return nil, err
 	}
 	size := streamBlock(bytes)
-	size = (size + int64(s.align) - 1) / int64(s.align) * int64(s.align)
 	if s.memory, err = offheap.Alloc(streamBlocks * size); err != nil {
 		return nil, errors.Join(err, s.file.Abort())
 	}
@@ -126,7 +124,10 @@ func (s *Stream) Commit() error {
 	s.done = true
 	size := s.next + int64(s.filled)
 	if s.filled > 0 {
-		whole := (s.filled + s.align - 1) / s.align * s.align
+		whole := s.filled
+		if s.direct {
+			whole = int(WholePages(int64(whole)))
+		}
 		clear(s.block[s.filled:whole])
 		s.send(s.block[:whole])
 	} else {

@@ -100,7 +100,7 @@ func TestAStreamHasTheBytesWrittenHoweverItsSizeWasGuessed(t *testing.T) {
 // sparse makes no room for a file before it is written, which a test has no memory for.
 type sparse struct{ *Mem }
 
-func (s sparse) CreateDirect(path string, _ int64) (PendingFile, int, error) {
+func (s sparse) CreateDirect(path string, _ int64) (PendingFile, error) {
 	return s.Mem.CreateDirect(path, 0)
 }
 
@@ -196,10 +196,11 @@ func TestDirectWritesAreAlignedOrRefused(t *testing.T) {
 		t.Run(impl.name, func(t *testing.T) {
 			fsys, dir := impl.make(t)
 			path := filepath.Join(dir, "a")
-			_, _, err := fsys.(DirectCreator).CreateDirect(filepath.Join(dir, "no", "a"), 1<<20)
+			_, err := fsys.(DirectCreator).CreateDirect(filepath.Join(dir, "no", "a"), 1<<20)
 			wantError(t, err, fs.ErrNotExist)
 			put(t, fsys, path+TempSuffix, "left-over")
-			f, align, err := fsys.(DirectCreator).CreateDirect(path, 1<<20)
+			const align = PageBytes
+			f, err := fsys.(DirectCreator).CreateDirect(path, 1<<20)
 			if errors.Is(err, ErrNoDirect) {
 				if names := list(t, fsys, dir); slices.Contains(names, "a") {
 					t.Errorf("there are %q", names)

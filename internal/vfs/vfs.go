@@ -91,27 +91,27 @@ type File interface {
 	Size() (int64, error)
 }
 
-// Directer is the capability, on an FS, to open files for reads that bypass the page cache. Reads must then have
-// offset, length and memory address aligned to align bytes. Where that cannot be had the error wraps ErrNoDirect.
+// Directer is the capability, on an FS, to open files for reads that bypass the page cache. Offset, length and memory
+// address of reads must then be multiples of PageBytes. Where that cannot be had the error wraps ErrNoDirect.
 type Directer interface {
-	OpenDirect(path string) (file File, align int, err error)
+	OpenDirect(path string) (File, error)
 }
 
 // DirectCreator is the capability, on an FS, to write files past the page cache.
 type DirectCreator interface {
 	// CreateDirect is Create for a file of about so many bytes, for which it makes room at once: a full disk shows
-	// here. It is written by WriteAt alone, from several goroutines at a time, with offset, length and memory address
-	// aligned to align bytes; Truncate then cuts it to its size. Where that cannot be had, or the file is too small for
+	// here. It is written by WriteAt alone, from several goroutines at a time; offset, length and memory address are
+	// multiples of PageBytes. Truncate then cuts it to its size. Where that cannot be had, or the file is too small for
 	// it to be worth its while, the error wraps ErrNoDirect, and nothing is left.
-	CreateDirect(path string, bytes int64) (file PendingFile, align int, err error)
+	CreateDirect(path string, bytes int64) (PendingFile, error)
 }
 
 // createDirect is CreateDirect of fsys, if it has that.
-func createDirect(fsys FS, path string, bytes int64) (PendingFile, int, error) {
+func createDirect(fsys FS, path string, bytes int64) (PendingFile, error) {
 	if direct, ok := fsys.(DirectCreator); ok {
 		return direct.CreateDirect(path, bytes)
 	}
-	return nil, 0, pathError("create", path, ErrNoDirect)
+	return nil, pathError("create", path, ErrNoDirect)
 }
 
 // Mapper is the capability, on a File, to be mapped into memory, read-only. The bytes must be touched only inside Guard

@@ -48,12 +48,12 @@ func (s *syncing) Create(path string) (vfs.PendingFile, error) {
 	return &syncingFile{f, s}, err
 }
 
-func (s *syncing) CreateDirect(path string, bytes int64) (vfs.PendingFile, int, error) {
-	f, align, err := s.Mem.CreateDirect(path, bytes)
+func (s *syncing) CreateDirect(path string, bytes int64) (vfs.PendingFile, error) {
+	f, err := s.Mem.CreateDirect(path, bytes)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	return &syncingFile{f, s}, align, nil
+	return &syncingFile{f, s}, nil
 }
 
 func TestTheRateOfWritingIsMeasuredByManyAtOnceAndNothingIsLeftByTheKilled(t *testing.T) {

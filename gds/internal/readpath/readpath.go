@@ -23,7 +23,6 @@ type File struct {
 	read     ReadFunc
 	buffered vfs.File
 	direct   vfs.File // or nil
-	align    int64    // of direct reads
 	receipt  atomic.Pointer[gds.Receipt]
 	library  atomic.Pointer[library]
 	closing  func() // what a library has made for it
@@ -43,15 +42,11 @@ func Open(fsys vfs.FS, path string, read ReadFunc) (*File, error) {
 	f := &File{read: read, buffered: buffered}
 	err = fmt.Errorf("%w: the file system has none", vfs.ErrNoDirect)
 	if directer, ok := fsys.(vfs.Directer); ok {
-		var align int
-		f.direct, align, err = directer.OpenDirect(path)
-		f.align = int64(align)
+		f.direct, err = directer.OpenDirect(path)
 	}
 	switch {
-	case err == nil && gds.Align%f.align == 0:
-		f.receipt.Store(&gds.Receipt{Path: "direct"})
 	case err == nil:
-		f.fallBack(fmt.Errorf("%w: reads would have to be aligned to %d bytes", vfs.ErrNoDirect, f.align))
+		f.receipt.Store(&gds.Receipt{Path: "direct"})
 	case errors.Is(err, vfs.ErrNoDirect):
 		f.fallBack(vfs.WithoutPath(err))
 	default:
@@ -149,8 +144,7 @@ func (f *File) Fill(memory []byte, length, offset int64) error {
 	if f.Receipt().Path != "buffered" {
 		// The end is rounded up to what the disk can do. At the end of the file fewer bytes
 		// come, and an error with them, which matters only if they are too few.
-		end := (length + f.align - 1) / f.align * f.align
-		n, err := f.direct.ReadAt(memory[:end], offset)
+		n, err := f.direct.ReadAt(memory[:vfs.WholePages(length)], offset)
 		if int64(n) >= length {
 			return nil
 		}

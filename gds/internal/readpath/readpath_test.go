@@ -1,6 +1,7 @@
 package readpath
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -43,7 +44,6 @@ func TestReceiptsSayWhatIsLacking(t *testing.T) {
 // wide has direct reads of an alignment that buffers have not.
 type wide struct{ vfs.FS }
 
-func (w wide) OpenDirect(path string) (vfs.File, int, error) {
-	f, err := w.Open(path)
-	return f, 1 << 16, err
+func (w wide) OpenDirect(string) (vfs.File, error) {
+	return nil, fmt.Errorf("%w: reads would have to be aligned to %d bytes", vfs.ErrNoDirect, 1<<16)
 }
