@@ -180,15 +180,8 @@ func (d *Dir) openIfThere(p *part) (vfs.File, error) {
 
 // write writes chunk k, whose data are laid out as in a body.
 func (t *table) write(out *arrowfile.Writer, k int, data []byte) error {
-	rows := t.rows(k)
-	lengths := t.lengths(rows)
-	if last := len(lengths) - 1; lengths[last] < 0 {
-		lengths[last] = 0
-		_, least := arrowfile.Place(lengths...)
-		lengths[last] = int64(len(data)) - least
-	}
-	at, _ := arrowfile.Place(lengths...)
-	if err := out.Begin(rows, lengths...); err != nil {
+	lengths, at := t.buffers(k, int64(len(data)))
+	if err := out.Begin(t.rows(k), lengths...); err != nil {
 		return err
 	}
 	for i := range lengths {

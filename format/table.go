@@ -132,12 +132,22 @@ func matrixTable(id MatrixID, l Layout) table {
 // exact is false.
 func (t *table) dataBytes(k int) (n int64, exact bool) {
 	lengths := t.lengths(t.rows(k))
-	exact = true
-	if last := len(lengths) - 1; lengths[last] < 0 {
-		lengths[last], exact = 0, false
-	}
+	last := len(lengths) - 1
+	exact = lengths[last] >= 0
+	lengths[last] = max(0, lengths[last])
 	_, n = arrowfile.Place(lengths...)
 	return n, exact
+}
+
+// buffers are the lengths of the data buffers of chunk k, which has so many bytes of data, and their places in it.
+func (t *table) buffers(k int, bytes int64) (lengths, at []int64) {
+	lengths = t.lengths(t.rows(k))
+	if last := len(lengths) - 1; lengths[last] < 0 {
+		least, _ := t.dataBytes(k)
+		lengths[last] = bytes - least
+	}
+	at, _ = arrowfile.Place(lengths...)
+	return lengths, at
 }
 
 // partOf is the number of the part that holds chunk k.

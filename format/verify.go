@@ -270,15 +270,8 @@ func checkLayout(d *Dir, t *table, p *part) error {
 			len(batches), p.chunks())}
 	}
 	for k, b := range batches {
-		rows := t.rows(p.firstChunk + k)
-		extents := p.extents[p.extentStarts[k]:p.extentStarts[k+1]]
-		first, last := extents[0], extents[len(extents)-1]
-		lengths := t.lengths(rows)
-		if n := len(lengths) - 1; lengths[n] < 0 && n < len(b.Buffers) {
-			lengths[n] = b.Buffers[n].Length
-		}
-		at, end := arrowfile.Place(lengths...)
-		ok := b.Rows == rows && b.Offset == first.Offset && b.Offset+end == last.Offset+last.Length &&
+		lengths, at := t.buffers(p.firstChunk+k, p.bytes(k))
+		ok := b.Rows == t.rows(p.firstChunk+k) && b.Offset == p.extents[p.extentStarts[k]].Offset &&
 			len(b.Buffers) == len(lengths)
 		for i := range lengths {
 			ok = ok && b.Buffers[i] == arrowfile.Buffer{Offset: b.Offset + at[i], Length: lengths[i]}
