@@ -101,17 +101,3 @@ func (m *meter) read(ctx context.Context, s gds.Stream) (*tally, error) {
 	}
 	return m.counted, err
 }
-
-// argmax is the place of the first largest element, or -1 if any is no number, as in gds.LossOps.CountCorrect.
-func argmax(row []float32) int {
-	best := -1
-	for i, v := range row {
-		if v != v {
-			return -1
-		}
-		if best < 0 || v > row[best] {
-			best = i
-		}
-	}
-	return best
-}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
 var labelled = []Target{ClassTarget, LabelsTarget}
@@ -182,7 +183,7 @@ func countF1(t *tally, out []float32, labels []byte) {
 			}
 			t.rows++
 			had[label]++
-			if p := argmax(out[i*cols : (i+1)*cols]); p >= 0 {
+			if p := kernel.ArgMax(out[i*cols : (i+1)*cols]); p >= 0 {
 				predicted[p]++
 				if p == int(label) {
 					both[p]++

@@ -17,7 +17,7 @@ func TestATrainingThatLosesItsGPUGoesOnOnTheHost(t *testing.T) {
 	for _, c := range []struct {
 		name, line string
 		function   string
-		call       int
+		call       int32
 		result     testdevice.Result
 		code       int
 		want       string

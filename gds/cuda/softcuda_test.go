@@ -85,7 +85,7 @@ func TestEveryCallThatFailsIsAnError(t *testing.T) {
 		"cuMemHostAlloc", "cuMemFreeHost", "cuMemsetD8Async", "cuMemcpyAsync", "cuMemcpy2DAsync_v2", "cuLaunchKernel",
 	} {
 		fails := 0
-		for n := 1; ; n++ {
+		for n := int32(1); ; n++ {
 			soft.Fail(function, n, testdevice.Unknown)
 			if err := use(); err == nil {
 				break
@@ -205,7 +205,7 @@ func TestAGroupThatCannotBeMadeIsDroppedAndTheStreamGoesOn(t *testing.T) {
 			t.Errorf("after %s: %v", function, err)
 		}
 	}
-	if made, changed := soft.Graphs(); made < 2 || changed == 0 {
+	if made, changed := soft.Graphs(), soft.Changes(); made < 2 || changed == 0 {
 		t.Errorf("%d graphs were made, %d times one was changed", made, changed)
 	}
 	if err := errors.Join(s.Close(), b.Free(), d.Close()); err != nil {

@@ -166,7 +166,7 @@ func (s *stream) countCorrect() error {
 				continue
 			}
 			labelled++
-			if argmax(logits.all(i)) == int(labels[i]) {
+			if kernel.ArgMax(logits.all(i)) == int(labels[i]) {
 				correct++
 			}
 		}
@@ -174,19 +174,4 @@ func (s *stream) countCorrect() error {
 		atomic.AddInt64(&counts[1], labelled)
 		return nil
 	})
-}
-
-// argmax is the index of the first largest element, or -1 if there is none,
-// which is so among numbers that are not all numbers.
-func argmax(row []float32) int {
-	best := -1
-	for i, value := range row {
-		if value != value {
-			return -1
-		}
-		if best < 0 || value > row[best] {
-			best = i
-		}
-	}
-	return best
 }

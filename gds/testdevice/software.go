@@ -21,14 +21,14 @@ const (
 
 // SoftwareDriver is the software driver of gds/cuda/softcuda, if this process has loaded that. Tests set what it does.
 type SoftwareDriver struct {
-	fail      func(function string, n, result int32)
-	memory    func(bytes uint64)
-	lose      func(yes int32)
-	maps      func(yes int32)
-	allocated func() uint64
-	objects   func() uint64
-	graphs    func() uint64
-	updates   func() uint64
+	Fail      func(function string, n int32, with Result) // the n-th call of a function of the driver from now on
+	Memory    func(bytes uint64)                          // sets the memory of each device
+	Lose      func(yes bool)                              // makes all calls fail, until the devices are found again
+	Map       func(yes bool)                              // whether devices read host memory by themselves
+	Allocated func() uint64                               // bytes of device memory and of pinned memory
+	Objects   func() uint64                               // streams and events
+	Graphs    func() uint64                               // that have been made
+	Changes   func() uint64                               // of a graph to the next
 }
 
 // Software skips a test on another driver, and sets the software driver back after it.
@@ -43,8 +43,8 @@ func Software(t testing.TB) *SoftwareDriver {
 	}
 	s := &SoftwareDriver{}
 	for name, function := range map[string]any{
-		"fail": &s.fail, "memory": &s.memory, "lose": &s.lose, "map": &s.maps, "allocated": &s.allocated,
-		"objects": &s.objects, "graphs": &s.graphs, "graph_updates": &s.updates,
+		"fail": &s.Fail, "memory": &s.Memory, "lose": &s.Lose, "map": &s.Map, "allocated": &s.Allocated,
+		"objects": &s.Objects, "graphs": &s.Graphs, "graph_updates": &s.Changes,
 	} {
 		purego.RegisterLibFunc(function, handle, "softcuda_"+name)
 	}
@@ -55,36 +55,6 @@ func Software(t testing.TB) *SoftwareDriver {
 		s.Map(true)
 	})
 	return s
-}
-
-// Fail makes the n-th call of a function of the driver from now on fail.
-func (s *SoftwareDriver) Fail(function string, n int, with Result) {
-	s.fail(function, int32(n), int32(with))
-}
-
-// Memory sets the memory of each device.
-func (s *SoftwareDriver) Memory(bytes uint64) { s.memory(bytes) }
-
-// Lose makes all calls fail, until the devices are found again.
-func (s *SoftwareDriver) Lose(yes bool) { s.lose(number(yes)) }
-
-// Map sets whether devices read host memory by themselves.
-func (s *SoftwareDriver) Map(yes bool) { s.maps(number(yes)) }
-
-// Allocated is the bytes of device memory and of pinned memory that are allocated.
-func (s *SoftwareDriver) Allocated() uint64 { return s.allocated() }
-
-// Objects is how many streams and events there are.
-func (s *SoftwareDriver) Objects() uint64 { return s.objects() }
-
-// Graphs is how many graphs have been made, and how often one was changed to the next.
-func (s *SoftwareDriver) Graphs() (made, changed uint64) { return s.graphs(), s.updates() }
-
-func number(yes bool) int32 {
-	if yes {
-		return 1
-	}
-	return 0
 }
 
 // libraryPath is where this process has its driver from.

@@ -38,3 +38,17 @@ func AddScaled(dst []float32, by float32, x []float32) {
 func Scale(dst []float32, by float32, x []float32) {
 	active.scaled(dst[:len(x)], by, x)
 }
+
+// ArgMax is the place of the first largest element; -1 if there is no element, or one is no number.
+func ArgMax(x []float32) int {
+	best := -1
+	for i, v := range x {
+		if v != v {
+			return -1
+		}
+		if best < 0 || v > x[best] {
+			best = i
+		}
+	}
+	return best
+}
