@@ -92,12 +92,12 @@ type Gemm struct {
 	first, columns int       // of op(b)
 	from, inner    int       // of the inner dimension
 	panels         int       // of columns
-	direct         int       // of these, the first, that are read where they are
+	direct         int       // so many panels, the first, are read where they are
 	inPlace        int       // rows of op(a) that are read in place; the rows behind them are packed
 	rows           []float32 // where these are
-	shares         int       // that a block is packed in
-	partPanels     int       // are multiplied by one part, with
-	partTiles      int       // tiles of rows
+	shares         int       // parts that a block is packed in
+	partPanels     int       // panels that one part multiplies with
+	partTiles      int       // so many tiles of rows
 }
 
 // Check panics if a matrix that is read or written is not as large as the product says.
@@ -129,8 +129,8 @@ func (g *Gemm) Begin(p Product, threads int) {
 }
 
 // Next prepares the next step: as many columns of op(b), and as much of the inner dimension, as are packed at a time.
-// Packed are, block by block of the inner dimension, panels of columns; and behind all of these, block by block, rows
-// of op(a). At the end of the product Next forgets the matrices and returns false.
+// Packed memory holds the panels of columns, block by block of the inner dimension, and then the packed rows of op(a),
+// block by block. At the end of the product Next forgets the matrices and returns false.
 func (g *Gemm) Next() bool {
 	p, rows, width := &g.product, g.tile.rows, g.tile.columns
 	g.from += g.inner

@@ -113,27 +113,21 @@ func (c *count) Set(s string) error {
 //	  write: 4GB/s
 //
 // What is wrong is ErrHardware, and told by file, line and key.
-func ReadHardware(fsys vfs.FS, path string) (Hardware, error) {
-	f, err := fsys.Open(path)
-	if err != nil {
-		return Hardware{}, err
+func ReadHardware(fsys vfs.FS, path string) (h Hardware, err error) {
+	text, err := vfs.ReadFile(fsys, path, maxHardwareBytes)
+	if errors.Is(err, vfs.ErrSize) {
+		return h, fmt.Errorf("%w: %s: %w", ErrHardware, path, vfs.WithoutPath(err))
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.NewSectionReader(f, 0, maxHardwareBytes+1))
 	if err != nil {
-		return Hardware{}, err
+		return h, err
 	}
-	h, err := parseHardware(text)
-	if err != nil {
+	if h, err = parseHardware(text); err != nil {
 		return Hardware{}, fmt.Errorf("%w: %s: %w", ErrHardware, path, err)
 	}
 	return h, nil
 }
 
 func parseHardware(text []byte) (h Hardware, err error) {
-	if len(text) > maxHardwareBytes {
-		return h, fmt.Errorf("longer than %d bytes", maxHardwareBytes)
-	}
 	var document, more yaml.Node
 	documents := yaml.NewDecoder(bytes.NewReader(text))
 	if err := documents.Decode(&document); err == io.EOF {

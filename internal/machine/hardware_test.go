@@ -82,7 +82,7 @@ func TestWhatIsWrongInHardwareIsToldByPlace(t *testing.T) {
 		{"a key that is missing", "cores: 2\n", "memory is missing"},
 		{"a section that is missing", "cores: 2\nmemory: 1GB\nmemory_bandwidth: 1GB/s\n", "storage.read is missing"},
 		{"devices without memory", processor + "devices: {count: 2}\n", "devices.memory is missing"},
-		{"far too much", strings.Repeat("#\n", maxHardwareBytes), "longer than"},
+		{"far too much", strings.Repeat("#\n", maxHardwareBytes), "at most 65536 are expected"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := readHardware(t, c.text)
