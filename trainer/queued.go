@@ -35,8 +35,8 @@ type QueueTimes struct {
 	// Pace is how long the gradient of a batch takes at least on a rank whose device is emulated; nil: as
 	// long as it takes. Epochs and batches are numbered from 0.
 	Pace func(rank, epoch, batch int) time.Duration
-	// Computed, unless it is nil, gets how long a rank took for a gradient, and Shared how long it took to add
-	// those of all up; one at a time.
+	// Computed gets how long a rank took for a gradient, Shared how long it took to add up the gradients of all ranks;
+	// nil: nothing does. They are called one at a time.
 	Computed func(rank int, took time.Duration)
 	Shared   func(took time.Duration)
 }
