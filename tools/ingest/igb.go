@@ -68,7 +68,7 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 	s := newArraySource(fsys, "igb", dir)
 	s.info.Input["classes"], s.info.Input["splits"] = o.Classes, "60/20/20 by position"
 	defer closeOnError(&err, s)
-	features, err := s.openMaybeRaw(filepath.Join(paper, feature), igbFeatures, "floats [n,F]")
+	features, err := s.openMaybeRaw(filepath.Join(paper, feature), "floats [n,F]", float32Rows(igbFeatures))
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +85,14 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 	return s, s.openIGBLabels(filepath.Join(paper, "node_label_"+o.Classes+".npy"), labeled)
 }
 
+// float32Rows says that a file without header holds float32 in rows of so many.
+func float32Rows(columns int64) func() (npy.Type, int64, error) {
+	return func() (npy.Type, int64, error) { return npy.Float32, columns, nil }
+}
+
 // openIGBLabels opens the labels of the first labeled nodes, and splits these nodes.
 func (s *arraySource) openIGBLabels(path string, labeled int64) error {
-	a, err := s.openMaybeRaw(path, 1, "numbers [n] or [n,1]")
+	a, err := s.openMaybeRaw(path, "numbers [n] or [n,1]", float32Rows(1))
 	if err == nil && a.Shape[0] != s.info.Nodes && a.Shape[0] != labeled {
 		err = invalid(path, "array of shape %v (want a number for each of %d nodes)", a.Shape, s.info.Nodes)
 	}
@@ -120,15 +125,6 @@ func splitIGB(splits []uint8) {
 			splits[v] = format.SplitTest
 		}
 	}
-}
-
-// openMaybeRaw opens a .npy file or, where it does not begin as one, takes it for nothing but float32 in rows of so
-// many elements. want is as in openArray.
-func (s *source) openMaybeRaw(path string, columns int64, want string) (*npy.Array, error) {
-	if ok, err := npy.HasHeader(s.fsys, path); ok || err != nil {
-		return s.openArray(path, want)
-	}
-	return s.openRaw(path, npy.Float32, columns)
 }
 
 var igbFormat = Format{

@@ -109,8 +109,16 @@ func (s *source) openArray(path, want string) (*npy.Array, error) {
 	return a, checkArray(path, &a.Header, want)
 }
 
-// openRaw opens a file without header, rows of so many elements, which Close closes.
-func (s *source) openRaw(path string, t npy.Type, columns int64) (*npy.Array, error) {
+// openMaybeRaw opens a .npy file as openArray does or, where it does not begin as one, takes it for nothing but rows of
+// numbers. raw says of which type they are, and how many are in a row.
+func (s *source) openMaybeRaw(path, want string, raw func() (npy.Type, int64, error)) (*npy.Array, error) {
+	if ok, err := npy.HasHeader(s.fsys, path); ok || err != nil {
+		return s.openArray(path, want)
+	}
+	t, columns, err := raw()
+	if err != nil {
+		return nil, err
+	}
 	file, err := s.fsys.Stat(path)
 	if err != nil {
 		return nil, err

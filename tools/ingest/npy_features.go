@@ -43,12 +43,14 @@ func (s *arraySource) openFeatures(o NPYOptions, meta npyMeta) error {
 		shards = []string{"node_feat.npy"}
 	}
 	for _, name := range shards {
-		a, err := s.openDenseFeatures(name, o, meta)
+		a, err := s.openMaybeRaw(s.path(name), "numbers [n,F]", func() (npy.Type, int64, error) {
+			return s.rawFeatures(s.path(name), o, meta)
+		})
 		if err != nil {
 			return err
 		}
-		if err := checkArray(a.Path(), &a.Header, "numbers [n,F]"); err != nil {
-			return err
+		if len(o.FeatureShape) > 0 && a.Offset > 0 {
+			return badOptions("%s has a header, which states the shape: leave out --shape", a.Path())
 		}
 		if s.shards = append(s.shards, a); a.Shape[1] != s.shards[0].Shape[1] {
 			return invalid(a.Path(), "array of shape %v (want %d features in all shards)",
@@ -76,43 +78,28 @@ func (s *arraySource) openFeatures(o NPYOptions, meta npyMeta) error {
 
 func shardName(k int) string { return "node_feat_" + strconv.Itoa(k) + ".npy" }
 
-func (s *arraySource) openDenseFeatures(name string, o NPYOptions, meta npyMeta) (*npy.Array, error) {
-	ok, err := npy.HasHeader(s.fsys, s.path(name))
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		return s.openRawFeatures(name, o, meta)
-	}
-	if len(o.FeatureShape) > 0 {
-		return nil, badOptions("%s has a header, which states the shape: leave out --shape", s.path(name))
-	}
-	return s.openArray(s.path(name), "")
-}
-
-// openRawFeatures opens a file without header. Options or meta.json tell its columns and type.
-func (s *arraySource) openRawFeatures(name string, o NPYOptions, meta npyMeta) (*npy.Array, error) {
-	path, shape, t := s.path(name), o.FeatureShape, o.FeatureType
+// rawFeatures says what is in a file without header, as options or meta.json tell: the type and the columns.
+func (s *arraySource) rawFeatures(path string, o NPYOptions, meta npyMeta) (t npy.Type, columns int64, err error) {
+	shape, t := o.FeatureShape, o.FeatureType
 	if len(shape) == 0 && meta.Nodes != nil && meta.Features != nil {
 		shape = []int64{*meta.Nodes, *meta.Features}
 	}
 	if len(shape) == 0 {
-		return nil, invalid(path,
+		return 0, 0, invalid(path,
 			"not a .npy file (no NUMPY magic); for an array without header give --shape and --feature-dtype")
 	}
 	if t == 0 && meta.FeatureDType != "" {
-		var err error
 		if t, err = npy.ParseType(meta.FeatureDType); err != nil {
-			return nil, invalid(s.path("meta.json"), "feature_dtype: %w", err)
+			return 0, 0, invalid(s.path("meta.json"), "feature_dtype: %w", err)
 		}
 	}
 	if t == 0 {
 		t = npy.Float32
 	}
 	if shape[0] < 0 || shape[1] < 1 || shape[1] > format.MaxFeatures {
-		return nil, invalid(path, "an array of shape %v (want 1 to %d features)", shape, format.MaxFeatures)
+		return 0, 0, invalid(path, "an array of shape %v (want 1 to %d features)", shape, format.MaxFeatures)
 	}
-	return s.openRaw(path, t, shape[1])
+	return t, shape[1], nil
 }
 
 func (s *arraySource) readShards() {

@@ -191,10 +191,8 @@ func (v *values) ints(dst []int64) error {
 			dst[i] = int64(b & 1)
 		}
 		return err
-	case c.stored == npy.Bytes:
-		return eachArray(v, dst, wholeDecimal)
 	}
-	return numbers(v, dst)
+	return decode(v, dst, wholeDecimal)
 }
 
 // floats reads floats, and decimals with decimal places.
@@ -210,10 +208,8 @@ func (v *values) floats(dst []float64) error {
 			dst[i] = scaled(x, c.scale)
 		}
 		return err
-	case c.stored == npy.Bytes:
-		return eachArray(v, dst, func(b []byte) (float64, error) { return scaledBytes(b, c.scale) })
 	}
-	return numbers(v, dst)
+	return decode(v, dst, func(b []byte) (float64, error) { return scaledBytes(b, c.scale) })
 }
 
 func lookUp[T int64 | float64](v *values, dst, entries []T) error {
@@ -226,26 +222,25 @@ func lookUp[T int64 | float64](v *values, dst, entries []T) error {
 	return nil
 }
 
-func eachArray[T int64 | float64](v *values, dst []T, decode func([]byte) (T, error)) error {
+// decode decodes little-endian numbers of a fixed size, or decimals that are byte arrays.
+func decode[T int64 | float64](v *values, dst []T, decimal func([]byte) (T, error)) error {
+	if v.column.stored != npy.Bytes {
+		raw, err := v.fixed(len(dst))
+		if err == nil {
+			npy.Convert(dst, raw, &npy.Header{Type: v.column.stored})
+		}
+		return err
+	}
 	for i := range dst {
 		b, err := v.array()
 		if err == nil {
-			dst[i], err = decode(b)
+			dst[i], err = decimal(b)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// numbers decodes little-endian numbers of a fixed size.
-func numbers[T int64 | float64](v *values, dst []T) error {
-	raw, err := v.fixed(len(dst))
-	if err == nil {
-		npy.Convert(dst, raw, &npy.Header{Type: v.column.stored})
-	}
-	return err
 }
 
 // maxText is the greatest length of a text. Without it, a small file that refers to one long text of a dictionary many
