@@ -33,6 +33,12 @@ type Batch struct {
 	// nil for batches of a hop store. X is then one matrix, with a row for each source of the
 	// first block, and the destinations of the last are the Rows of the batch.
 	Blocks []Block
+	// Links are the numbers of the links of the batch, uint32 [1, Rows], and LinkEnds the local ids of the sources of
+	// its links and negative pairs, then those of the destinations, uint32; the zero Tensors unless links are seeds.
+	Links, LinkEnds gds.Tensor
+	// Trees say of each of the InputIDs which of the NodeIDs it was reached from, uint32 [1, rows of X]; the zero Tensor
+	// unless each seed has a tree of its own.
+	Trees gds.Tensor
 	// Whole is not nil where a batch is rows of a whole graph, for inference: Blocks are then nil, and NodeIDs are the
 	// local ids of the Rows among the destinations of the last layer; where that has all nodes, the local ids are the
 	// nodes.
@@ -53,6 +59,7 @@ type Block struct {
 	Offsets               gds.Tensor // uint32 [1, Destinations+1]: where the edges of each destination are
 	Indices               gds.Tensor // uint32 [1, edges]: their sources
 	Weights               gds.Tensor // float32 [1, edges]
+	Edges                 gds.Tensor // int64 [1, edges]: their numbers in the graph; the zero Tensor unless asked for
 }
 
 // SparseRows are the elements of a matrix of float32 that are not zero, row by row (CSR): row i has the elements

@@ -203,7 +203,9 @@ func (c *client) describe(b *loader.Batch, out *C.hopfeed_batch) error {
 		labels: address(b.Labels), label_columns: 1, label_dtype: types[b.Labels.DType],
 		row_numbers: (*C.uint32_t)(address(b.RowNumbers)), nodes: (*C.uint32_t)(address(b.NodeIDs)),
 		feature_rows: C.int64_t(x.Rows), inputs: (*C.uint32_t)(address(b.InputIDs)),
-		row_weights: (*C.float)(address(b.RowWeights)),
+		row_weights: (*C.float)(address(b.RowWeights)), trees: (*C.uint32_t)(address(b.Trees)),
+		links: (*C.uint32_t)(address(b.Links)), link_ends: (*C.uint32_t)(address(b.LinkEnds)),
+		ends: C.int64_t(b.LinkEnds.Cols),
 	}
 	if len(b.X) > 1 {
 		out.matrix_bytes = C.int64_t(b.X[1].Offset - x.Offset) // the same for all: see loader.Batch
@@ -224,7 +226,7 @@ func (c *client) describe(b *loader.Batch, out *C.hopfeed_batch) error {
 		c.blocks[i] = C.hopfeed_block{
 			destinations: C.int64_t(k.Destinations), sources: C.int64_t(k.Sources), edges: C.int64_t(k.Indices.Cols),
 			offsets: (*C.int32_t)(address(k.Offsets)), indices: (*C.int32_t)(address(k.Indices)),
-			weights: (*C.float)(address(k.Weights)),
+			weights: (*C.float)(address(k.Weights)), edge_ids: (*C.int64_t)(address(k.Edges)),
 		}
 	}
 	out.layers, out.blocks = C.int64_t(len(c.blocks)), &c.blocks[0]

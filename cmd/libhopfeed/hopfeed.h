@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define HOPFEED_API 3
+#define HOPFEED_API 4
 
 typedef const char *hopfeed_text;
 typedef uint64_t hopfeed_task;   /* work that runs */
@@ -59,7 +59,8 @@ typedef struct {
     int64_t destinations, sources, edges;
     const int32_t *offsets; /* [destinations+1]; null if there are none */
     const int32_t *indices; /* [edges] */
-    const float *weights;   /* [edges] */
+    const float *weights;   /* [edges]; of a subgraph, those of the graph */
+    const int64_t *edge_ids; /* [edges], in the graph, -1 of an added self-loop; null unless asked for */
 } hopfeed_block;
 
 /*
@@ -91,6 +92,13 @@ typedef struct {
     const hopfeed_block *blocks; /* [layers], in the order in which a model computes them */
     const uint32_t *inputs;      /* [feature_rows], in the graph */
     const float *row_weights;    /* [rows], which multiply the losses of rows; null: ones */
+    const uint32_t *trees;       /* [feature_rows]: the seed that each was reached from; null unless "disjoint" */
+
+    /* With "links" as seeds, whose number is rows: their numbers, and the local ids of the sources of
+     * links and negative pairs, then of their destinations. Triplets have one source a link. */
+    const uint32_t *links; /* [rows] */
+    int64_t ends;
+    const uint32_t *link_ends; /* [ends] */
 } hopfeed_batch;
 
 /* The HOPFEED_API of the library that is loaded. */
@@ -132,7 +140,12 @@ hopfeed_text hopfeed_last_error(void);
  *                the seeds, -1 is all), aggregation, replace, by_weight, bias and debias, as `hopfeed
  *                sample` has them; cache (POLICY:SIZE), batch_rows, world (1) and rank, placement of the
  *                features ("auto", "host" or "storage"), mapped (topology), shuffle ("rr" or "none"),
- *                seed, buffers, memory, processes, threads, owned. The result is as that of "open".
+ *                seed, buffers, memory, processes, threads, owned; drop_last (a short last batch), no_features,
+ *                edge_ids (blocks have them), subgraph ("directional" or "induced": one block, whose
+ *                destinations are all nodes), disjoint (each seed has nodes of its own), and links, the seeds
+ *                instead of nodes: {sources, destinations (uint32 in base64), negatives ("binary" or
+ *                "triplet"), ratio (of negative pairs to links), hide (links are not in their own batch)}.
+ *                The result is as that of "open".
  */
 int32_t hopfeed_start(hopfeed_text verb, hopfeed_text options, hopfeed_task *task);
 int32_t hopfeed_wait(hopfeed_task task, int32_t milliseconds, char **result);

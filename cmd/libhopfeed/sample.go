@@ -5,11 +5,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement"
@@ -33,6 +35,43 @@ type sampleOptions struct {
 	Debias      bool    `json:"debias"`
 	Cache       string  `json:"cache"`
 	Mapped      bool    `json:"mapped"`
+
+	NoFeatures bool              `json:"no_features"`
+	DropLast   bool              `json:"drop_last"`
+	EdgeIDs    bool              `json:"edge_ids"`
+	Subgraph   sampling.Subgraph `json:"subgraph"`
+	Disjoint   bool              `json:"disjoint"`
+	Links      *linkOptions      `json:"links"` // seeds, instead of nodes
+}
+
+// linkOptions are seeds of link prediction. Arrays are little-endian; JSON has them in base64.
+type linkOptions struct {
+	Sources      []byte  `json:"sources"`      // [links] uint32
+	Destinations []byte  `json:"destinations"` // [links] uint32
+	Negatives    string  `json:"negatives"`    // "", "binary" or "triplet"
+	Ratio        float64 `json:"ratio"`        // negative pairs for each link
+	Hide         bool    `json:"hide"`         // links are not in their own batch's subgraph
+}
+
+// links are the seeds that the options ask for.
+func (o *linkOptions) links() (*sampling.Links, error) {
+	l := &sampling.Links{Sources: decoded[uint32](o.Sources), Destinations: decoded[uint32](o.Destinations),
+		Hide: o.Hide}
+	switch o.Negatives {
+	case "":
+	case "binary", "triplet":
+		l.Ratio, l.Triplet = o.Ratio, o.Negatives == "triplet"
+	default:
+		return nil, fmt.Errorf("%w: negatives %q: want binary or triplet", session.ErrOptions, o.Negatives)
+	}
+	return l, nil
+}
+
+// decoded are the numbers of an array that came as bytes.
+func decoded[T dtype.Number](b []byte) []T {
+	numbers := make([]T, len(b)/binary.Size(T(0)))
+	copy(dtype.BytesOf(numbers), b)
+	return numbers
 }
 
 func defaultSample() sampleOptions {
@@ -43,7 +82,7 @@ func defaultSample() sampleOptions {
 // plan is the order of the seeds.
 func (o *sampleOptions) plan() (p chunk.Plan, err error) {
 	p = chunk.Plan{BatchRows: o.BatchRows, ChunkRows: 1, Order: chunk.Shuffled, Seed: o.Seed, Rank: o.Rank,
-		World: o.World}
+		World: o.World, DropLast: o.DropLast}
 	switch o.Shuffle {
 	case placement.RR, "":
 	case inOrder:
@@ -71,7 +110,12 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 	j.opens(graph)
 	graph.Share(&pool, o.Processes)
 	seeds := o.Nodes
-	if seeds == nil {
+	var links *sampling.Links
+	if o.Links != nil {
+		if links, err = o.Links.links(); err != nil {
+			return nil, err
+		}
+	} else if seeds == nil {
 		if seeds, err = session.NodesOf(ctx, graph, o.Part, o.Split); err != nil {
 			return nil, err
 		}
@@ -82,19 +126,26 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 	}
 	j.opens(opening[0])
 	so := session.SampledOptions{
-		Machine: j.machine, Sampler: o.Sampler, Seeds: seeds, Plan: plan, Cache: o.Cache, Mapped: o.Mapped,
+		Machine: j.machine, Sampler: o.Sampler, Seeds: seeds, Links: links, Plan: plan, Cache: o.Cache, Mapped: o.Mapped,
 		Sampling: sampling.Options{
 			Fanouts: o.Fanout, Aggregation: sampling.Aggregation(o.Aggregation), Replace: o.Replace,
-			ByWeight: o.ByWeight, Bias: o.Bias, Debias: o.Debias,
+			ByWeight: o.ByWeight, Bias: o.Bias, Debias: o.Debias, EdgeIDs: o.EdgeIDs, Subgraph: o.Subgraph,
+			Disjoint: o.Disjoint,
 		},
 		Device: opening[0], Placement: o.Placement, Buffers: o.Buffers, MostBuffers: most, NodeIDs: true,
+		NoFeatures: o.NoFeatures,
 	}
 	sampled, err := session.OpenSampled(ctx, graph, so)
 	if err != nil {
 		return nil, err
 	}
 	j.opens(sampled)
-	set, err := sampled.Loader.Set(seeds, sampled.Method, plan)
+	var set *sampling.Set
+	if links != nil {
+		set, err = sampled.Loader.LinkSet(links, sampled.Method, plan)
+	} else {
+		set, err = sampled.Loader.Set(seeds, sampled.Method, plan)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", session.ErrOptions, err)
 	}
@@ -108,7 +159,7 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 			InputBytes: sampled.Features.Rows() * gds.Bytes(1, sampled.Features.Columns(), sampled.Features.DType()),
 			Rows:       set.Rows(), Memory: &sampled.Memory,
 		},
-		Batches: set.Batches(), Buffers: so.Buffers, ChunkRows: 1, Layers: sampled.Method.Layers(),
+		Batches: set.Batches(), Buffers: so.Buffers, ChunkRows: 1, Layers: sampled.Method.Blocks(),
 		Matrices: []string{format.Input.String()}, Fingerprint: graph.Manifest.Fingerprint,
 	}
 	j.device = opening[0]

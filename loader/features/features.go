@@ -59,6 +59,16 @@ func (s *shape) DType() gds.DType { return s.dtype }
 // rowBytes is the size of a stored row.
 func (s *shape) rowBytes() int64 { return int64(s.columns) * int64(s.dtype.Size()) }
 
+// None is a source of no columns, for batches without features.
+type None struct{ shape }
+
+// NewNone is the source of no columns for the nodes of a graph.
+func NewNone(nodes int64) *None { return &None{shape{rows: nodes, dtype: gds.Float32}} }
+
+func (*None) Gather(context.Context, []byte, gds.DType, []uint32) error { return nil }
+func (*None) Stats() Stats                                              { return Stats{} }
+func (*None) Close() error                                              { return nil }
+
 // check refuses what Gather cannot do.
 func (s *shape) check(dst []byte, as gds.DType, nodes []uint32) error {
 	if as != s.dtype && as != gds.Float32 {

@@ -34,10 +34,16 @@ func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 	if l.o.NodeIDs {
 		write(j, p.nodes, m.Inputs)
 	}
+	write(j, p.trees, m.Trees)
+	if p.links != (gds.Tensor{}) {
+		write(j, p.links, j.seeds)
+		write(j, p.ends, j.ends)
+	}
 	for i := range p.blocks {
 		write(j, p.blocks[i].Offsets, m.Blocks[i].Offsets)
 		write(j, p.blocks[i].Indices, m.Blocks[i].Indices)
 		write(j, p.blocks[i].Weights, m.Blocks[i].Weights)
+		write(j, p.blocks[i].Edges, m.Blocks[i].Edges)
 	}
 	return nil
 }
@@ -133,6 +139,10 @@ func (s *Set) beginBatch(j *job, stream gds.Stream) {
 		batch.GlobalRows = p.seeds
 	}
 	batch.Labels, batch.RowWeights, batch.InputIDs = in(d, p.labels), in(d, p.weights), in(d, p.nodes)
+	batch.Trees, batch.Links, batch.LinkEnds = in(d, p.trees), in(d, p.links), in(d, p.ends)
+	if s.links != nil {
+		batch.Rows = j.plan.Rows
+	}
 	if l.o.NodeIDs {
 		batch.NodeIDs = batch.InputIDs.Columns(0, p.seeds) // which come first
 	}
@@ -140,7 +150,7 @@ func (s *Set) beginBatch(j *job, stream gds.Stream) {
 	b.blocks = append(b.blocks[:0], p.blocks...)
 	for i := range b.blocks {
 		k := &b.blocks[i]
-		k.Offsets, k.Indices, k.Weights = in(d, k.Offsets), in(d, k.Indices), in(d, k.Weights)
+		k.Offsets, k.Indices, k.Weights, k.Edges = in(d, k.Offsets), in(d, k.Indices), in(d, k.Weights), in(d, k.Edges)
 		batch.Traffic.Edges += int64(k.Indices.Cols)
 	}
 	b.x[0] = p.x

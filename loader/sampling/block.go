@@ -10,9 +10,11 @@ type MiniBatch struct {
 	// Blocks are in the order in which a model computes them: the destinations of the last are the seeds, the sources
 	// of each are the destinations of the one before, in the same order, and the sources of the first are Inputs.
 	Blocks []Block
-	Inputs []uint32 // node ids, distinct; the seeds come first
+	Inputs []uint32 // node ids, distinct unless each seed has a tree of its own; the seeds come first
 	// SeedWeights multiply the losses of seeds, in their order; empty: ones (GraphSAINT, Zeng et al. 2020, Eq. 2).
 	SeedWeights []float32
+	// Trees says of each of the Inputs from which seed it was reached, with Options.Disjoint; else it is empty.
+	Trees []uint32
 }
 
 // Block is one layer of a mini-batch: edges from sources to destinations, by destination. Nodes
@@ -26,8 +28,10 @@ type Block struct {
 	// sampler draws with replacement or the graph has parallel edges.
 	Indices []uint32
 	// Weights [edges] are coefficients: the sum of weight * feature over the edges of a destination estimates the sum
-	// over all in-neighbours in the graph (see Aggregation).
+	// over all in-neighbours in the graph (see Aggregation). In a subgraph they are the weights of edges in the graph.
 	Weights []float32
+	// Edges [edges] are the numbers of edges in the graph, -1 of added self-loops, with Options.EdgeIDs; else nil.
+	Edges []int64
 }
 
 // Aggregation is the matrix A whose product with features blocks estimate: the edge from u to v

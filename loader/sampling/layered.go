@@ -20,6 +20,7 @@ type sampler struct {
 	sources *relabeler // for choosers that give local ids to sources; else nil
 	edges   chosenEdges
 	local   []uint32
+	grower  subgraphGrower
 }
 
 // chooser chooses the edges of a block, as one of the methods.
@@ -90,6 +91,16 @@ func (s *sampler) close() error { return errors.Join(s.known.close(), s.sources.
 // seeds, and use their number only: dst.Seeds says which they are. After an error dst is not valid. If ctx ends, Sample
 // soon returns its cause. The memory of a call is used again by later ones, and freed by Close.
 func (m *Method) Sample(ctx context.Context, dst *MiniBatch, seeds []uint32, key uint64) error {
+	return m.lend(ctx, func(s *sampler) error {
+		if m.options.Subgraph != "" {
+			return s.sampleSubgraph(dst, &request{seeds: seeds}, key)
+		}
+		return s.sample(ctx, dst, seeds, key)
+	})
+}
+
+// lend calls do with a sampler that no other call has.
+func (m *Method) lend(ctx context.Context, do func(s *sampler) error) error {
 	s, err := m.take()
 	if err != nil {
 		return err
@@ -99,11 +110,11 @@ func (m *Method) Sample(ctx context.Context, dst *MiniBatch, seeds []uint32, key
 		defer m.mu.Unlock()
 		m.idle = append(m.idle, s)
 	}()
-	return s.sample(ctx, dst, seeds, key)
+	s.edges.ctx = ctx
+	return do(s)
 }
 
 func (s *sampler) sample(ctx context.Context, dst *MiniBatch, seeds []uint32, key uint64) (err error) {
-	s.edges.ctx = ctx
 	var weights []float32
 	if chosen, ok := s.chooser.(seeder); ok {
 		random := rng.Start(rng.Hash(key, uint64(s.Layers())))
@@ -143,7 +154,7 @@ func (s *sampler) start(dst *MiniBatch, seeds []uint32) error {
 		}
 	}
 	dst.Seeds = append(dst.Seeds[:0], seeds...)
-	dst.Blocks = resize(dst.Blocks, s.Layers())
+	dst.Blocks = resize(dst.Blocks, s.Blocks())
 	return nil
 }
 
@@ -151,7 +162,7 @@ func (s *sampler) start(dst *MiniBatch, seeds []uint32) error {
 func (s *sampler) sampleBlock(b *Block, dst *MiniBatch) error {
 	c := &s.edges
 	b.Destinations = len(dst.Inputs)
-	b.Offsets, b.Indices, b.Weights = append(b.Offsets[:0], 0), b.Indices[:0], b.Weights[:0]
+	b.Offsets, b.Indices, b.Weights, b.Edges = append(b.Offsets[:0], 0), b.Indices[:0], b.Weights[:0], b.Edges[:0]
 	if err := c.begin(s.chooser, dst.Inputs); err != nil {
 		return err
 	}
@@ -173,6 +184,12 @@ func (s *sampler) sampleBlock(b *Block, dst *MiniBatch) error {
 			b.Offsets = append(b.Offsets, uint32(done)+end)
 		}
 		b.Weights = append(grow(b.Weights, len(c.weights)), c.weights...)
+		if s.options.EdgeIDs {
+			for _, at := range c.loops {
+				c.edges[at] = -1
+			}
+			b.Edges = append(grow(b.Edges, len(c.edges)), c.edges...)
+		}
 		b.Indices = grow(b.Indices, len(c.sources))[:done+len(c.sources)]
 		dst.Inputs = s.known.add(dst.Inputs, c.sources, b.Indices[done:])
 	}

@@ -23,6 +23,7 @@ type layout struct {
 	labels              gds.Tensor
 	hits                gds.Tensor // of a batch that the device prepares: rows that its cache had
 	weights, nodes      gds.Tensor
+	trees, links, ends  gds.Tensor
 	blocks              []loader.Block
 	written, end        int64 // from host on: of what the host writes, and of all
 }
@@ -44,6 +45,8 @@ type batchSize struct {
 	seeds, inputs, seedWeights int
 	elements                   int // of sparse rows
 	misses, into               int // of a cache that the host looks rows up in
+	trees, links, ends         int
+	edgeIDs                    bool
 	blocks                     []BlockShape
 }
 
@@ -51,7 +54,10 @@ type batchSize struct {
 func (l *Loader) setSize(j *job) {
 	m := &j.sample
 	j.size = batchSize{seeds: len(m.Seeds), inputs: len(m.Inputs), seedWeights: len(m.SeedWeights),
-		misses: len(j.lookup.Misses), into: len(j.lookup.Into), blocks: j.size.blocks[:0]}
+		misses: len(j.lookup.Misses), into: len(j.lookup.Into), trees: len(m.Trees), ends: len(j.ends), blocks: j.size.blocks[:0]}
+	if len(j.ends) > 0 {
+		j.size.links = len(j.seeds)
+	}
 	if j.onDevice {
 		j.size = batchSize{onDevice: true, seeds: len(j.seeds), inputs: j.device.inputs.Cols, blocks: j.size.blocks}
 		for _, k := range j.device.blocks {
@@ -65,6 +71,7 @@ func (l *Loader) setSize(j *job) {
 	for i := range m.Blocks {
 		k := &m.Blocks[i]
 		j.size.addBlock(k.Destinations, k.Sources, len(k.Indices))
+		j.size.edgeIDs = j.size.edgeIDs || len(k.Edges) > 0
 	}
 }
 
@@ -127,11 +134,21 @@ func (f *form) layOut(p *layout, b *batchSize) {
 	if f.nodeIDs {
 		p.nodes = vector(p.inputs, gds.Uint32)
 	}
+	if b.trees > 0 {
+		p.trees = vector(b.trees, gds.Uint32)
+	}
+	if b.ends > 0 {
+		p.links, p.ends = vector(b.links, gds.Uint32), vector(b.ends, gds.Uint32)
+	}
 	for _, k := range b.blocks {
 		destinations, edges := int(k.Destinations), int(k.Edges)
-		p.blocks = append(p.blocks, loader.Block{Destinations: destinations, Sources: int(k.Sources),
+		block := loader.Block{Destinations: destinations, Sources: int(k.Sources),
 			Offsets: vector(destinations+1, gds.Uint32), Indices: vector(edges, gds.Uint32),
-			Weights: vector(edges, gds.Float32)})
+			Weights: vector(edges, gds.Float32)}
+		if b.edgeIDs {
+			block.Edges = vector(edges, gds.Int64)
+		}
+		p.blocks = append(p.blocks, block)
 	}
 	if p.end = all.Bytes - p.host.Offset; !b.onDevice {
 		p.written = p.end

@@ -139,9 +139,14 @@ func BatchBytes(name string, o Options, seeds, n, m int64) int64 {
 	if kind == nil {
 		return 0
 	}
+	ofNode, ofEdge := int64(4+4), int64(4+4) // input, offset of a block; source, weight
+	if o.EdgeIDs {
+		ofEdge += 8
+	}
+	if o.Disjoint {
+		ofNode += 48 // local id by tree and node
+	}
 	const (
-		ofNode   = 4 + 4          // input, offset of a block
-		ofEdge   = 4 + 4          // source, weight
 		ofChosen = 8 + 4 + 4 + 4  // number, coefficient, source, weight in the graph; of a chunk
 		ofDrawn  = 4 + 8 + 8 + 28 // source, weight, sum or coefficient, draw; of a layer
 	)

@@ -45,6 +45,15 @@ type Options struct {
 	// Debias makes locality's estimates unbiased, by coefficients of mq-gnn Eq. 13; otherwise all
 	// that are drawn have the same, as in a3gnn.
 	Debias bool
+	// EdgeIDs: blocks say which edges of the graph they have.
+	EdgeIDs bool
+	// Subgraph, unless it is "", makes one block of a mini-batch, in which each node is sampled for once (neighbor and
+	// full, aggregation mean).
+	Subgraph Subgraph
+	// Disjoint gives each seed of a subgraph a tree of its own: a node that several seeds reach is there several times.
+	Disjoint bool
+	// Limits are the times of edges or nodes of a subgraph; nil: there are none. Seeds with times are Disjoint.
+	Limits *Limits
 	// Targets are the nodes that graph-wise methods may choose as seeds; nil: all.
 	Targets []uint32
 	Threads int // of NewMethod; 0: parallel.Threads
@@ -140,6 +149,9 @@ func NewMethod(ctx context.Context, name string, topology Topology, o Options) (
 	}
 	if c, ok := topology.(*ListCache); ok && kind.graphWise {
 		topology = c.Topology // whose edges are numbered as saint-rw counts them
+	} else if ok && (o.EdgeIDs || o.Subgraph != "") {
+		return nil, fmt.Errorf("%w: a cache of adjacency lists has numbers of its own for edges: choose another cache",
+			ErrOptions)
 	}
 	m := &Method{name: name, topology: topology, options: o, kind: kind}
 	m.options.Fanouts = slices.Clone(o.Fanouts)
@@ -179,6 +191,15 @@ func (o *Options) check(name string, t Topology) error {
 		return errors.New("it does not choose seeds")
 	case (o.Cached != nil || o.Bias != 0 || o.Debias) && name != "locality":
 		return errors.New("only locality prefers cached nodes")
+	case o.Subgraph != "" && o.Subgraph != Directional && o.Subgraph != Induced:
+		return fmt.Errorf("there is no subgraph %q: want %s or %s", o.Subgraph, Directional, Induced)
+	case o.Subgraph != "" && (name != "neighbor" && name != "full" || o.ByWeight):
+		return errors.New("only neighbor and full sample one subgraph for all layers, and not by weights")
+	case o.Subgraph != "" && o.Aggregation != "" && o.Aggregation != Mean:
+		return fmt.Errorf("a subgraph has the edges of the graph alone: aggregation %s would add self-loops",
+			o.Aggregation)
+	case o.Disjoint && o.Subgraph == "":
+		return errors.New("seeds have trees of their own in subgraphs only")
 	case name == "locality" && o.Cached == nil:
 		return errors.New("locality needs to know which nodes are cached")
 	case o.Bias < 0 || math.IsInf(o.Bias, 0) || math.IsNaN(o.Bias) || o.Bias > 0 && o.Bias < 1:
@@ -187,8 +208,14 @@ func (o *Options) check(name string, t Topology) error {
 	return nil
 }
 
-// Layers is the number of blocks of a mini-batch.
+// Layers is the number of fanouts, and Blocks that of the blocks of a mini-batch.
 func (m *Method) Layers() int { return len(m.options.Fanouts) }
+func (m *Method) Blocks() int {
+	if m.options.Subgraph != "" {
+		return 1
+	}
+	return m.Layers()
+}
 
 // Close frees the memory, when no call of Sample goes on.
 func (m *Method) Close() (err error) {

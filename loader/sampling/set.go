@@ -28,6 +28,8 @@ type Epochs struct {
 	nodes   []uint32 // seeds
 	plan    chunk.Plan
 	members nodeSet // nodes
+	times   []int64 // of nodes, after which they reach nothing; nil: no limits
+	links   *Links  // that are seeds instead of nodes
 	visited pool[job]
 }
 
@@ -78,7 +80,10 @@ func seedSet(seeds []uint32, n int64) (nodeSet, error) {
 // planEpochs plans epochs over nodes: see Loader.Set.
 func planEpochs(method *Method, nodes []uint32, plan chunk.Plan) (s *Epochs, err error) {
 	s = NewEpochs(method, nodes, plan)
-	if s.members, err = seedSet(nodes, method.topology.Nodes()); err == nil {
+	if !method.options.Disjoint {
+		s.members, err = seedSet(nodes, method.topology.Nodes())
+	}
+	if err == nil {
 		err = s.plan.Check()
 	}
 	if err != nil || !method.kind.graphWise {
@@ -99,7 +104,12 @@ func planEpochs(method *Method, nodes []uint32, plan chunk.Plan) (s *Epochs, err
 }
 
 // Rows is the number of seeds of an epoch, over all ranks; if the sampler chooses them, about.
-func (s *Set) Rows() int64 { return int64(len(s.nodes)) }
+func (s *Set) Rows() int64 {
+	if s.links != nil {
+		return s.plan.Rows
+	}
+	return int64(len(s.nodes))
+}
 
 // BatchNodes are this rank's seeds of a batch.
 func (s *Set) BatchNodes(ctx context.Context, epoch, batch int) (nodes []uint32, err error) {
@@ -125,7 +135,9 @@ func (s *Set) Batches() int { return s.plan.Batches() }
 type job struct {
 	plan     chunk.Batch
 	epoch    int
-	seeds    []uint32
+	seeds    []uint32 // nodes, or numbers of links
+	ends     []uint32 // local ids of the sources and the destinations of pairs
+	times    []int64  // of seeds, if they have some
 	sample   MiniBatch
 	lookup   cache.Lookup
 	loaded   loader.Traffic // of what was brought into the cache for it and later ones
@@ -147,6 +159,15 @@ func (j *job) begin(s *Epochs, epoch, batch int) {
 		return
 	}
 	b.RowNumbers(j.seeds)
+	if s.links != nil {
+		return
+	}
+	j.times = j.times[:0]
+	for _, at := range j.seeds {
+		if s.times != nil {
+			j.times = append(j.times, s.times[at])
+		}
+	}
 	for i, at := range j.seeds {
 		j.seeds[i] = s.nodes[at]
 	}
@@ -166,9 +187,21 @@ func (s *Epochs) sample(ctx context.Context, j *job) error {
 	if len(j.seeds) == 0 {
 		j.sample.Seeds, j.sample.Inputs, j.sample.Blocks, j.sample.SeedWeights = j.sample.Seeds[:0],
 			j.sample.Inputs[:0], j.sample.Blocks[:0], j.sample.SeedWeights[:0]
+		j.sample.Trees, j.ends = j.sample.Trees[:0], j.ends[:0]
 		return nil
 	}
-	if err := s.method.Sample(ctx, &j.sample, j.seeds, s.key(j)); err != nil {
+	var err error
+	switch {
+	case s.links != nil:
+		err = s.method.lend(ctx, func(sampler *sampler) error { return s.sampleLinks(sampler, j) })
+	case s.times != nil:
+		err = s.method.lend(ctx, func(sampler *sampler) error {
+			return sampler.sampleSubgraph(&j.sample, &request{seeds: j.seeds, times: j.times}, s.key(j))
+		})
+	default:
+		err = s.method.Sample(ctx, &j.sample, j.seeds, s.key(j))
+	}
+	if err != nil {
 		return j.failed(err)
 	}
 	return nil

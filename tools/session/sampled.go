@@ -27,18 +27,20 @@ type SampledOptions struct {
 	Sampler string  // one of sampling.Names
 	// Sampling are the options of the sampler. Its Targets, Cached and Threads are set here.
 	Sampling sampling.Options
-	Seeds    []uint32   // distinct nodes
-	Plan     chunk.Plan // of the seeds; its Rows are set here
-	Cache    string     // of rows of features, POLICY:SIZE; "": none
-	Mapped   bool       // map the topology from disk instead of loading it
+	Seeds    []uint32        // distinct nodes, unless Sampling.Disjoint
+	Links    *sampling.Links // seeds instead of nodes
+	Plan     chunk.Plan      // of the seeds; its Rows are set here
+	Cache    string          // of rows of features, POLICY:SIZE; "": none
+	Mapped   bool            // map the topology from disk instead of loading it
 
 	// Device is where batches are assembled; nil: they are sampled only, and there is no Loader.
 	Device gds.Device
 	// Placement is where the features live: placement.Host or Storage; "" or placement.Auto: host memory, if they fit.
-	Placement string
-	Buffers   int  // batches on the device, held ones included; 0: placement.Buffers
-	Workers   int  // threads that sample; 0: all of the Machine
-	NodeIDs   bool // batches tell which nodes their rows and inputs are
+	Placement  string
+	Buffers    int  // batches on the device, held ones included; 0: placement.Buffers
+	Workers    int  // threads that sample; 0: all of the Machine
+	NodeIDs    bool // batches tell which nodes their rows and inputs are
+	NoFeatures bool // batches have none
 	// MostBuffers is how many there may be after calls of Loader.Grow, as far as the budget allows; 0: Buffers.
 	MostBuffers int
 
@@ -82,11 +84,13 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 	}
 	o.Buffers = cmp.Or(o.Buffers, placement.Buffers)
 	o.Workers = cmp.Or(o.Workers, o.Machine.Threads)
-	o.Plan.Rows = int64(len(o.Seeds))
+	if o.Plan.Rows = int64(len(o.Seeds)); o.Links != nil {
+		o.Plan.Rows = int64(len(o.Links.Sources))
+	}
 	if err := o.Plan.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
-	if err := sampling.CheckSeeds(o.Seeds, graph.Manifest.Nodes); err != nil {
+	if err := o.checkSeeds(graph.Manifest.Nodes); err != nil {
 		return nil, err
 	}
 	if sampling.ChoosesSeeds(o.Sampler) {
@@ -118,6 +122,32 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 	return s, nil
 }
 
+// checkSeeds refuses seeds that the graph of n nodes does not have, and a cache where it cannot be used.
+func (o *SampledOptions) checkSeeds(n int64) error {
+	if o.Cache != "" && (o.Links != nil || o.NoFeatures || o.Sampling.Disjoint) {
+		return fmt.Errorf("%w: cache %s: batches of links, with a tree for each seed, or without features have no cache",
+			ErrOptions, o.Cache)
+	}
+	if !o.Sampling.Disjoint {
+		return sampling.CheckSeeds(o.Seeds, n)
+	}
+	for i, v := range o.Seeds {
+		if int64(v) >= n {
+			return fmt.Errorf("%w: seed %d is node %d: the graph has %d nodes", ErrOptions, i, v, n)
+		}
+	}
+	return nil
+}
+
+// batchSeeds is the most seed nodes of a batch.
+func (o *SampledOptions) batchSeeds() int64 {
+	rows := o.Plan.MaxBatchRows()
+	if o.Links != nil {
+		rows = 2 * (rows + o.Links.Negatives(rows))
+	}
+	return int64(rows)
+}
+
 // openGraph opens the topology and, for a device, the features.
 func (s *Sampled) openGraph(ctx context.Context, graph *format.Dir, o *SampledOptions) (err error) {
 	if o.Mapped {
@@ -131,7 +161,9 @@ func (s *Sampled) openGraph(ctx context.Context, graph *format.Dir, o *SampledOp
 	if s.own = append(s.own, s.Topology); o.Device == nil {
 		return nil
 	}
-	if s.Placement == placement.Storage {
+	if o.NoFeatures {
+		s.Features = features.NewNone(graph.Manifest.Nodes)
+	} else if s.Placement == placement.Storage {
 		s.Features, err = features.OpenStorage(ctx, graph, o.Device, o.Machine.Threads, false)
 	} else {
 		s.Features, err = features.LoadHost(ctx, graph, nil, o.Machine.Threads)
@@ -223,12 +255,15 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 		}
 	}()
 	sum := func(more ...need.Term) need.Memory { return slices.Concat(terms, more).Sum(1, false) }
-	one := sampling.BatchBytes(o.Sampler, o.Sampling, int64(o.Plan.MaxBatchRows()), m.Nodes, m.Edges)
+	one := sampling.BatchBytes(o.Sampler, o.Sampling, o.batchSeeds(), m.Nodes, m.Edges)
 	if s.Memory = sum(); o.Device == nil { // a batch for each worker, and one that is looked up in the cache
 		s.Memory = sum(need.OnHeap("samples", int64(o.Workers+1)*one))
 		return o.Machine.Fits(what, s.Memory)
 	}
 	row := featureBytes(graph)
+	if o.NoFeatures {
+		row = 0
+	}
 	inMemory := sum(sampling.LabelsNeed(m), need.Term{Name: "features", Place: need.OffHeap,
 		Bytes: graph.OwnBytes(format.HeldFeatures, row*m.Nodes)})
 	tooMuch := o.Machine.Fits(what+" with all features in memory", inMemory)

@@ -39,7 +39,7 @@ from ._dataset import Dataset
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
 from ._loader import Loader
 from ._matrix import Matrix
-from ._neighbor import Block, NeighborLoader
+from ._neighbor import Block, LinkNeighborLoader, NeighborLoader
 from ._work import from_pyg, plan
 
 open = Dataset  # ``from hopfeed import *`` leaves Python's own
@@ -54,6 +54,7 @@ __all__ = [
     "DoesNotFit",
     "Error",
     "ForkError",
+    "LinkNeighborLoader",
     "Loader",
     "Matrix",
     "NeighborLoader",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from . import _html, _native
+from ._errors import OptionError
 
 Array = TypeVar("Array")
 
@@ -49,6 +50,8 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
     row_numbers: Array
     row_weights: Array
     blocks: list[Any]
+    edge_index: Array
+    e_id: Array
 
     _released: Info | None = None  # the numbers, once the items are gone
 
@@ -106,6 +109,17 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
             return type(self)({k: [move(part) for part in v] if isinstance(v, list) else move(v) for k, v in self.items()})
         except AttributeError:
             raise TypeError("this batch has arrays of numpy: hopfeed.torch has loaders of tensors") from None
+
+    def to_pyg(self) -> Any:
+        """A ``torch_geometric.data.Data`` of the same tensors, for models that take one graph for all layers. ``y`` has the
+        labels of the seed nodes, which are the first ``batch_size`` nodes. The loader must be open with
+        ``subgraph_type="directional"`` or ``"induced"``."""
+        from torch_geometric.data import Data  # type: ignore[import-untyped]
+
+        if "edge_index" not in self:
+            raise OptionError('this batch has blocks, not one graph: open the loader with subgraph_type="directional"')
+        items = {name: value for name, value in self.items() if name != "info"}
+        return Data(**items, batch_size=self.batch_size, num_nodes=len(self["n_id"]))
 
     def hold(self) -> Batch[Array]:
         """With ``reuse=True``, keeps the memory of the batch, and of its copies, until ``release()``. A loader has

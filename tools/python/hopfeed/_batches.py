@@ -6,7 +6,7 @@ import ctypes
 import gc
 import operator
 import weakref
-from typing import Any, Generic, Iterator
+from typing import Any, Callable, Generic, Iterator
 
 import numpy as np
 
@@ -84,6 +84,7 @@ class Batches(Generic[Array]):
     def __init__(self, verb: str, options: dict[str, Any], identity: dict[str, Any], reuse: bool) -> None:
         handle = Handle(verb, {**options, "owned": not reuse})
         self._reuse = reuse
+        self._transform: Callable[[Batch[Array]], Any] | None = None  # of what is yielded
         self._handle: Handle | None = handle
         self._struct = _native.BatchStruct()  # of the batch that the loop has
         self._last: Info | None = None  # with reuse=True: of the batch made of it, unless the loop was interrupted
@@ -134,7 +135,7 @@ class Batches(Generic[Array]):
             if not counted:
                 self._epoch, self._next = epoch + 1, 0
                 counted = True
-            yield self._batch(handle, *fields)
+            yield self._transformed(self._batch(handle, *fields))
         self._at = (epoch + 1, 0)
         if not counted:  # it began at its end
             self._epoch, self._next = epoch + 1, 0
@@ -168,6 +169,9 @@ class Batches(Generic[Array]):
             owner = Lease(handle, hold)
             self._struct.hold = 0
         return Batch({**self._arrays(owner, self._struct), "info": info})
+
+    def _transformed(self, batch: Batch[Array]) -> Any:
+        return batch if self._transform is None else self._transform(batch)
 
     def _release_last(self) -> None:
         """Releases the batch that the loop has, unless it is held."""

@@ -20,7 +20,7 @@ from typing import Any, Callable
 
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
 
-API = 3
+API = 4
 POLL_MS = 100
 DONE, END, WAIT, OPTIONS = 0, -1, -2, 2
 _ERRORS = {OPTIONS: OptionError, 3: CorruptError, 4: DoesNotFit}
@@ -54,14 +54,18 @@ class BatchStruct(ctypes.Structure):
         ("blocks", ctypes.c_void_p),
         ("inputs", ctypes.c_void_p),
         ("row_weights", ctypes.c_void_p),
+        ("trees", ctypes.c_void_p),
+        ("links", ctypes.c_void_p),
+        ("ends", ctypes.c_int64),
+        ("link_ends", ctypes.c_void_p),
     ]
 
 
 # hold, index, rows and global_rows of a BatchStruct, faster than one by one.
 BATCH_FIELDS = struct.Struct("@Qqqq").unpack_from
 
-# destinations, sources, edges, offsets, indices and weights of a hopfeed_block.
-BLOCK_FIELDS = struct.Struct("@qqqPPP")
+# destinations, sources, edges, offsets, indices, weights and edge_ids of a hopfeed_block.
+BLOCK_FIELDS = struct.Struct("@qqqPPPP")
 
 _library: ctypes.CDLL | None = None
 _release: Any = None

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import operator
 import os
-from typing import Any, Generic, Literal, Sequence
+import zlib
+from typing import Any, Callable, Generic, Literal, Sequence
 
 import numpy as np
 
 from . import _native
-from ._batch import Array
+from ._batch import Array, Batch
 from ._batches import Batches, Handle, Lease, view, view_labels
 from ._errors import OptionError
 from ._dataset import Dataset
-from ._types import Aggregation, Memory, Path, Sampler, Split, at_least, memory_text, node_numbers, nodes_name, one_of, shuffle_name, split_name
+from ._types import Aggregation, Memory, Path, Sampler, Split, at_least, memory_text, node_numbers, nodes_name, one_of, pairs_of_nodes, shuffle_name, split_name
 
 
 class Block(Generic[Array]):
@@ -24,9 +26,9 @@ class Block(Generic[Array]):
     sources. So of the features ``h`` of the sources, those of the destinations are ``h[:block.destinations]``.
     """
 
-    __slots__ = ("destinations", "sources", "indptr", "indices", "weights")
+    __slots__ = ("destinations", "sources", "indptr", "indices", "weights", "e_id")
 
-    def __init__(self, destinations: int, sources: int, indptr: Array, indices: Array, weights: Array) -> None:
+    def __init__(self, destinations: int, sources: int, indptr: Array, indices: Array, weights: Array, e_id: Array | None = None) -> None:
         self.destinations = destinations
         self.sources = sources
         self.indptr = indptr  #: [destinations + 1] int32: the edges of d are those from indptr[d] to indptr[d+1] - 1
@@ -34,6 +36,19 @@ class Block(Generic[Array]):
         #: [edges] float32: the sum of weight * feature over the edges of a destination estimates what the
         #: aggregation of the loader is over all its in-neighbours
         self.weights = weights
+        #: [edges] int64, with ``edge_ids=True``: their numbers in the graph, -1 of a self-loop that the aggregation adds
+        self.e_id = e_id
+
+    def to_dgl(self) -> Any:
+        """The block as a ``dgl.DGLBlock`` with the same arrays: ``edata["weight"]`` and, where there are edge ids,
+        ``edata[dgl.EID]``. Give it tensors."""
+        import dgl  # type: ignore[import-not-found]
+
+        block = dgl.create_block(("csc", (self.indptr, self.indices, [])), num_src_nodes=self.sources, num_dst_nodes=self.destinations)
+        block.edata["weight"] = self.weights
+        if self.e_id is not None:
+            block.edata[dgl.EID] = self.e_id
+        return block
 
     def edge_index(self) -> Array:
         """A copy of the edges as int64 [2, edges]: sources, and below them destinations."""
@@ -46,7 +61,133 @@ class Block(Generic[Array]):
         return f"<hopfeed.Block: {len(self.indices)} edges from {self.sources} to {self.destinations} nodes>"  # type: ignore[arg-type]
 
 
-class NeighborLoader(Batches[Array]):
+class _Sampled(Batches[Array]):
+    """Batches that are sampled of a graph: what the loaders below have in common."""
+
+    _block_type: type[Block[Any]] = Block
+    _subgraph: str | None
+    _disjoint: bool
+    _edge_ids: bool
+
+    def _open(
+        self,
+        graph: Path | Dataset,
+        num_neighbors: Sequence[int],
+        seeds: dict[str, Any],
+        identity: dict[str, Any],
+        sampling: dict[str, Any],
+        options: dict[str, Any],
+        transform: Callable[[Batch[Array]], Any] | None,
+    ) -> None:
+        """Opens the loader.
+
+        :param seeds: options that say what the seeds are, and ``identity`` what tells them from others
+        :param sampling: options that batches depend on
+        :param options: the other arguments of the loader
+        """
+        self.dataset = graph if isinstance(graph, Dataset) else Dataset(graph)
+        if self.dataset.kind != "graph":
+            raise OptionError(f"{self.dataset.path} is a hop store: hopfeed.Loader reads it, and NeighborLoader the graph that it was made of")
+        rank, world_size = self._share(options.pop("rank"), options.pop("world_size"))
+        at_least(1, batch_size=options["batch_rows"], world_size=world_size, buffers=options["buffers"])
+        at_least(0, rank=rank, seed=options["seed"], threads=options["threads"])
+        self.num_neighbors = [operator.index(n) for n in num_neighbors]
+        if not self.num_neighbors or any(n == 0 or n < -1 for n in self.num_neighbors):
+            raise OptionError(f"num_neighbors {self.num_neighbors}: want for each layer a number from 1 on, or -1 for all")
+        sampling["fanout"] = self.num_neighbors
+        self._subgraph = sampling["subgraph"]
+        shared = {
+            "graph": self.dataset.path,
+            "world": world_size,
+            "rank": rank,
+            "placement": one_of("placement", options.pop("placement"), Literal["auto", "host", "storage"]),
+            "shuffle": shuffle_name(options.pop("shuffle"), graph=True),
+            "memory": memory_text(options.pop("memory")),
+            "processes": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+            "no_features": not options.pop("features"),
+            "edge_ids": options.pop("edge_ids") or self._subgraph is not None,
+        }
+        reuse = options.pop("reuse")
+        super().__init__("sample", {**seeds, **sampling, **options, **shared}, {**sampling, **identity}, reuse)
+        self._transform = transform
+
+    def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
+        s = struct
+        rows, inputs = s.rows, s.feature_rows
+        arrays: dict[str, Any] = {}
+        if s.columns:
+            arrays["x"] = self._as_array("x", view(owner, s.features, (inputs, s.columns), "<f4"))
+        arrays["n_id"] = self._as_array("n_id", view(owner, s.inputs, (inputs,), "<u4"))
+        if s.row_weights:
+            arrays["row_weights"] = self._as_array("row_weights", view(owner, s.row_weights, (rows,), "<f4"))
+        blocks = []
+        described = ctypes.string_at(s.blocks, s.layers * _native.BLOCK_FIELDS.size)
+        for destinations, sources, edges, indptr, indices, weights, e_id in _native.BLOCK_FIELDS.iter_unpack(described):
+            starts = view(owner, indptr, (destinations + 1,), "<i4") if indptr else np.zeros(destinations + 1, np.int32)
+            blocks.append(
+                (
+                    destinations,
+                    sources,
+                    starts,
+                    view(owner, indices, (edges,), "<i4"),
+                    view(owner, weights, (edges,), "<f4"),
+                    view(owner, e_id, (edges,), "<i8"),
+                )
+            )
+        if self._subgraph is None:
+            names = ["indptr", "indices", "weights"] + ["e_id"] * self._edge_ids
+            arrays["blocks"] = [self._block_type(d, n, *(self._as_array(name, a) for name, a in zip(names, parts))) for d, n, *parts in blocks]
+            return arrays
+        _, nodes, indptr, indices, weights, e_id = blocks[0]
+        edge_index = np.stack([indices.astype(np.int64), np.repeat(np.arange(nodes), np.diff(indptr))])
+        arrays["edge_index"] = self._as_array("edge_index", edge_index)
+        arrays["e_id"] = self._as_array("e_id", e_id)
+        if self.dataset.manifest["weighted"]:
+            arrays["edge_weight"] = self._as_array("edge_weight", weights)
+        if self._disjoint:
+            arrays["batch"] = self._as_array("batch", self._trees(view(owner, s.trees, (inputs,), "<u4").astype(np.int64), s))
+        return arrays
+
+    def _trees(self, trees: np.ndarray[Any, Any], s: _native.BatchStruct) -> np.ndarray[Any, Any]:
+        """Which seed the trees belong to."""
+        return trees
+
+    # hopfeed.torch has its own of this:
+    def _as_array(self, name: str, array: np.ndarray[Any, Any]) -> Any:
+        """What a batch has of an array in the loader's memory."""
+        if self._reuse:
+            array.flags.writeable = False
+        return array
+
+
+_SAMPLED = """
+    :param shuffle: ``"rr"`` or True: the seeds are, in each epoch; ``"none"`` or False: they come in their order
+    :param subgraph_type: None: ``blocks``, one for each layer, in which a node is sampled for once a layer.
+        ``"directional"`` and ``"induced"``, as in PyTorch Geometric: one graph for all layers, ``edge_index`` int64
+        [2, edges] (sources, and below them destinations, by place in ``n_id``) with ``e_id`` [edges], the numbers of its
+        edges in the graph, and ``edge_weight`` of a graph with weights; of the edges that were sampled, or all edges
+        between the nodes. ``batch.to_pyg()`` makes a ``Data`` of it
+    :param disjoint: each seed has a graph of its own, as in PyTorch Geometric: ``batch`` [nodes] says which
+    :param edge_ids: blocks have ``e_id`` too
+    :param features: False: batches have no ``x``, as for inference layer by layer
+    :param drop_last: leave out a last batch that is smaller than the others
+    :param transform: is called with each batch, in the loop's own thread; the loop gets what it returns
+    :param seed: what random orders and samples derive from
+    :param placement: where features live: ``"host"`` (memory), ``"storage"``, or ``"auto"``: in memory, if they fit
+    :param replace: draw with replacement
+    :param mapped: map the topology from disk instead of loading it
+    :param rank: which of ``world_size`` processes this one is. All get a share of each batch
+    :param reuse: a batch is valid only until the next one: see ``Batch``. Else it is valid as long as an array
+        of it is there, and may be written to
+    :param buffers: batches in memory at first (default 3). More are added while batches are kept, as far as
+        ``memory`` allows; with ``reuse``, no more, and one less may be held
+    :param memory: bytes, or a text such as ``"8GiB"``: what may be used (default: what the machine has, divided by
+        LOCAL_WORLD_SIZE, which torchrun sets)
+    :param threads: that sample and gather (default: all)
+    """
+
+
+class NeighborLoader(_Sampled[Array]):
     """Sampled mini-batches of a graph, an epoch each time that it is iterated over.
 
     Every seed node comes once an epoch (GraphSAINT's samplers draw instead), in an order that depends on
@@ -66,29 +207,13 @@ class NeighborLoader(Batches[Array]):
     :param input_nodes: which nodes are seed nodes: ``"train"``, ``"val"`` or ``"valid"``, ``"test"``, ``"rest"``,
         ``"all"``, or an array of numbers of nodes, or of a truth value for each node
     :param batch_size: seed nodes of a batch, of all ranks together
-    :param shuffle: ``"rr"`` or True: the seed nodes are, in each epoch; ``"none"`` or False: they come in their order
     :param sampler: as ``hopfeed sample --help`` lists them, such as ``"neighbor"``, ``"labor"``, ``"ladies"`` or ``"full"``
     :param cache: of rows of features that are read from storage, such as ``"lru:1GiB"`` or ``"degree:20000rows"``
-    :param seed: what random orders and samples derive from
     :param split_index: number of the split that ``input_nodes`` names a part of
-    :param placement: where features live: ``"host"`` (memory), ``"storage"``, or ``"auto"``: in memory, if they fit
     :param aggregation: what weights of edges estimate: ``"mean"``, ``"sym"`` (GCN) or ``"plain"`` (sum)
-    :param replace: draw with replacement
     :param by_weight: ``neighbor``: draw by the weights of edges
     :param bias: ``locality``: how much cached nodes are preferred; 1 is not at all
-    :param debias: ``locality``: estimates without bias
-    :param mapped: map the topology from disk instead of loading it
-    :param rank: which of ``world_size`` processes this one is. All get a share of each batch
-    :param reuse: a batch is valid only until the next one: see ``Batch``. Else it is valid as long as an array
-        of it is there, and may be written to
-    :param buffers: batches in memory at first (default 3). More are added while batches are kept, as far as
-        ``memory`` allows; with ``reuse``, no more, and one less may be held
-    :param memory: bytes, or a text such as ``"8GiB"``: what may be used (default: what the machine has, divided by
-        LOCAL_WORLD_SIZE, which torchrun sets)
-    :param threads: that sample and gather (default: all)
-    """
-
-    _block_type: type[Block[Any]] = Block
+    :param debias: ``locality``: estimates without bias"""
 
     def __init__(
         self,
@@ -109,6 +234,12 @@ class NeighborLoader(Batches[Array]):
         bias: float = 0,
         debias: bool = False,
         mapped: bool = False,
+        subgraph_type: Literal["directional", "induced"] | None = None,
+        disjoint: bool = False,
+        edge_ids: bool = False,
+        features: bool = True,
+        drop_last: bool = False,
+        transform: Callable[[Batch[Array]], Any] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         reuse: bool = False,
@@ -116,87 +247,189 @@ class NeighborLoader(Batches[Array]):
         memory: Memory = None,
         threads: int | None = None,
     ) -> None:
-        rank, world_size = self._share(rank, world_size)
-        self.dataset: Dataset = graph if isinstance(graph, Dataset) else Dataset(graph)
-        if self.dataset.kind != "graph":
-            raise OptionError(f"{self.dataset.path} is a hop store: hopfeed.Loader reads it, and NeighborLoader the graph that it was made of")
-        self.sampler, self.num_neighbors = sampler, [operator.index(n) for n in num_neighbors]
+        dataset = graph if isinstance(graph, Dataset) else Dataset(graph)
+        at_least(0, split_index=split_index)
+        part = split_name("input_nodes", input_nodes, "all") if isinstance(input_nodes, str) else None
+        nodes = None if part else node_numbers(input_nodes, dataset.nodes)
+        if subgraph_type is not None:
+            one_of("subgraph_type", subgraph_type, Literal["directional", "induced"])
+        elif disjoint:
+            raise OptionError('disjoint: want subgraph_type="directional" or "induced" with it')
+        self.sampler, self._disjoint, self._edge_ids = sampler, disjoint, edge_ids
         sampling = {
             "sampler": one_of("sampler", sampler, Sampler),
-            "fanout": self.num_neighbors,
             "aggregation": one_of("aggregation", aggregation, Aggregation),
             "replace": replace,
             "by_weight": by_weight,
             "bias": bias,
             "debias": debias,
-        }
-        at_least(1, batch_size=batch_size, world_size=world_size, buffers=buffers)
-        at_least(0, rank=rank, seed=seed, split_index=split_index, threads=threads)
-        if not self.num_neighbors or any(n == 0 or n < -1 for n in self.num_neighbors):
-            raise OptionError(f"num_neighbors {self.num_neighbors}: want for each layer a number from 1 on, or -1 for all")
-        part = split_name("input_nodes", input_nodes, "all") if isinstance(input_nodes, str) else None
-        nodes = None if part else node_numbers(input_nodes, self.dataset.nodes)
-        options = {
-            **sampling,
-            "graph": self.dataset.path,
-            "part": part,
-            "split": split_index,
-            "nodes": nodes,
-            "cache": cache,
-            "batch_rows": batch_size,
-            "world": world_size,
-            "rank": rank,
-            "placement": one_of("placement", placement, Literal["auto", "host", "storage"]),
-            "mapped": mapped,
-            "shuffle": shuffle_name(shuffle, graph=True),
-            "seed": seed,
-            "buffers": buffers,
-            "memory": memory_text(memory),
-            "processes": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-            "threads": threads,
+            "subgraph": subgraph_type,
+            "disjoint": disjoint,
+            "drop_last": drop_last,
         }
         identity = {
-            **sampling,
             "split": part if nodes is None else nodes_name(nodes),
             "split_index": operator.index(split_index),
             "cache": cache if sampler == "locality" else None,  # which samples by it
         }
-        super().__init__("sample", options, identity, reuse)
+        options = {
+            "cache": cache,
+            "batch_rows": batch_size,
+            "shuffle": shuffle,
+            "seed": seed,
+            "placement": placement,
+            "mapped": mapped,
+            "edge_ids": edge_ids,
+            "features": features,
+            "rank": rank,
+            "world_size": world_size,
+            "reuse": reuse,
+            "buffers": buffers,
+            "memory": memory,
+            "threads": threads,
+        }
+        self._open(dataset, num_neighbors, {"part": part, "split": split_index, "nodes": nodes}, identity, sampling, options, transform)
 
     def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
-        s = struct
-        rows, inputs = s.rows, s.feature_rows
-        arrays: dict[str, Any] = {
-            "x": self._as_array("x", view(owner, s.features, (inputs, s.columns), "<f4")),
-            "y": self._as_array("y", view_labels(owner, s)),
-            "n_id": self._as_array("n_id", view(owner, s.inputs, (inputs,), "<u4")),
-        }
-        if s.row_weights:
-            arrays["row_weights"] = self._as_array("row_weights", view(owner, s.row_weights, (rows,), "<f4"))
-        blocks = []
-        described = ctypes.string_at(s.blocks, s.layers * _native.BLOCK_FIELDS.size)
-        for destinations, sources, edges, indptr, indices, weights in _native.BLOCK_FIELDS.iter_unpack(described):
-            starts = view(owner, indptr, (destinations + 1,), "<i4") if indptr else np.zeros(destinations + 1, np.int32)
-            blocks.append(
-                self._block_type(
-                    destinations,
-                    sources,
-                    self._as_array("indptr", starts),
-                    self._as_array("indices", view(owner, indices, (edges,), "<i4")),
-                    self._as_array("weights", view(owner, weights, (edges,), "<f4")),
-                )
-            )
-        return {**arrays, "blocks": blocks}
-
-    # hopfeed.torch has its own of this:
-    def _as_array(self, name: str, array: np.ndarray[Any, Any]) -> Any:
-        """What a batch has of an array in the loader's memory."""
-        if self._reuse:
-            array.flags.writeable = False
-        return array
+        arrays = super()._arrays(owner, struct)
+        arrays["y"] = self._as_array("y", view_labels(owner, struct))
+        return arrays
 
     def __repr__(self) -> str:
         return (
             f"<hopfeed.NeighborLoader of {self.dataset.path!r}: {self._batches} batches of {self.batch_size} seed nodes, "
             f"{self.sampler} {self.num_neighbors}, features from {self.placement}>"
         )
+
+
+class LinkNeighborLoader(_Sampled[Array]):
+    """Mini-batches of edges and of pairs of nodes that are none, for link prediction, with the graph around them.
+
+    Every seed edge comes once an epoch. In a batch, ``x`` is float32 [nodes, features] of the nodes ``n_id``,
+    ``edge_index`` int64 [2, edges] the graph that was sampled around them, with ``e_id``, and ``input_id``
+    [batch_size] the numbers of its seed edges.
+
+    With ``neg_sampling="binary"`` or None, ``edge_label_index`` int64 [2, pairs] has the seed edges, then the negative
+    pairs, by place in ``n_id``, and ``edge_label`` [pairs] their labels: 1 and 0. With ``edge_label``, its labels and
+    0, where labels from 0 on are raised by 1. With ``"triplet"``, there are ``src_index`` and ``dst_pos_index``
+    [batch_size], and ``dst_neg_index`` [batch_size], or [batch_size, neg_sampling_ratio] of several.
+
+    A negative pair has two different nodes and no edge from the one to the other in the graph; each such pair
+    (of a triplet: each such destination of the seed edge's source) is drawn with the same probability, by random numbers
+    that depend on ``seed``, epoch, batch and rank alone.
+
+    :param graph: a graph, or its path
+    :param num_neighbors: in-neighbours of a node in each layer; the first is nearest the seeds, -1 is all
+    :param edge_label_index: the seed edges [2, edges], sources and below them destinations
+    :param edge_label: a label for each
+    :param batch_size: seed edges of a batch, of all ranks together
+    :param neg_sampling: ``"binary"``, ``"triplet"``, or None: no negative pairs
+    :param neg_sampling_ratio: of negative pairs to seed edges
+    :param exclude_targets: the seed edges of a batch, and the edges back, are not among the edges that are sampled for it"""
+
+    def __init__(
+        self,
+        graph: Path | Dataset,
+        num_neighbors: Sequence[int] = (15, 10),
+        edge_label_index: Any = None,
+        edge_label: Any = None,
+        batch_size: int = 1024,
+        shuffle: bool | Literal["rr", "none"] = "rr",
+        *,
+        neg_sampling: Literal["binary", "triplet"] | None = None,
+        neg_sampling_ratio: float = 1,
+        exclude_targets: bool = True,
+        seed: int = 0,
+        placement: Literal["auto", "host", "storage"] = "auto",
+        replace: bool = False,
+        mapped: bool = False,
+        subgraph_type: Literal["directional", "induced"] = "directional",
+        disjoint: bool = False,
+        features: bool = True,
+        drop_last: bool = False,
+        transform: Callable[[Batch[Array]], Any] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        reuse: bool = False,
+        buffers: int | None = None,
+        memory: Memory = None,
+        threads: int | None = None,
+    ) -> None:
+        dataset = graph if isinstance(graph, Dataset) else Dataset(graph)
+        one_of("subgraph_type", subgraph_type, Literal["directional", "induced"])
+        links = pairs_of_nodes("edge_label_index", edge_label_index, dataset.nodes)
+        self._labels = None if edge_label is None else np.array(edge_label)
+        if self._labels is not None and self._labels.shape[:1] != links.shape[1:]:
+            raise OptionError(f"edge_label is {list(self._labels.shape)}: want a label for each of {links.shape[1]} edges")
+        if neg_sampling is not None:
+            one_of("neg_sampling", neg_sampling, Literal["binary", "triplet"])
+        if neg_sampling == "triplet" and self._labels is not None:
+            raise OptionError("edge_label: triplets have no labels")
+        if neg_sampling == "binary" and self._labels is not None and self._labels.min(initial=1) == 0:
+            self._labels = self._labels + 1
+        if neg_sampling and not neg_sampling_ratio > 0:
+            raise OptionError(f"neg_sampling_ratio {neg_sampling_ratio}: want more than 0, or no neg_sampling")
+        self.neg_sampling, self._ratio = neg_sampling, neg_sampling_ratio
+        self._disjoint, self._edge_ids = disjoint, True
+        sampling = {"sampler": "neighbor", "replace": replace, "subgraph": subgraph_type, "disjoint": disjoint, "drop_last": drop_last}
+        identity = {
+            "links": f"{links.shape[1]} edges with checksum {zlib.crc32(links.tobytes())}",
+            "neg_sampling": neg_sampling,
+            "neg_sampling_ratio": neg_sampling_ratio,
+            "exclude_targets": exclude_targets,
+        }
+        sources, destinations = (base64.b64encode(end.astype("<u4").tobytes()).decode() for end in links)
+        seeds = {"sources": sources, "destinations": destinations, "negatives": neg_sampling or "", "ratio": neg_sampling_ratio, "hide": exclude_targets}
+        options = {
+            "batch_rows": batch_size,
+            "shuffle": shuffle,
+            "seed": seed,
+            "placement": placement,
+            "mapped": mapped,
+            "edge_ids": True,
+            "features": features,
+            "rank": rank,
+            "world_size": world_size,
+            "reuse": reuse,
+            "buffers": buffers,
+            "memory": memory,
+            "threads": threads,
+        }
+        self._open(dataset, num_neighbors, {"links": seeds}, identity, sampling, options, transform)
+
+    def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
+        arrays = super()._arrays(owner, struct)
+        numbers = view(owner, struct.links, (struct.rows,), "<u4").astype(np.int64)
+        ends = view(owner, struct.link_ends, (struct.ends,), "<u4").astype(np.int64)
+        out = {"input_id": numbers}
+        if self.neg_sampling == "triplet":
+            out["src_index"], out["dst_pos_index"], negative = np.split(ends, [struct.rows, 2 * struct.rows])
+            out["dst_neg_index"] = negative if self._ratio == 1 else negative.reshape(operator.index(int(self._ratio)), -1).T.copy()
+        else:
+            out["edge_label_index"] = ends.reshape(2, -1)
+            labels = None if self._labels is None else self._labels[numbers]
+            if self.neg_sampling:
+                labels = np.ones(struct.rows, np.float32) if labels is None else labels
+                none = np.zeros((out["edge_label_index"].shape[1] - struct.rows, *labels.shape[1:]), labels.dtype)
+                labels = np.concatenate([labels, none])
+            if labels is not None:
+                out["edge_label"] = labels
+        arrays.update((name, self._as_array(name, array)) for name, array in out.items())
+        return arrays
+
+    def _trees(self, trees: np.ndarray[Any, Any], s: _native.BatchStruct) -> np.ndarray[Any, Any]:
+        """The pair whose end the seed is: of triplets, the seed edge."""
+        if self.neg_sampling == "triplet":
+            return trees % s.rows
+        return trees % (s.ends // 2)
+
+    def __repr__(self) -> str:
+        return (
+            f"<hopfeed.LinkNeighborLoader of {self.dataset.path!r}: {self._batches} batches of {self.batch_size} edges, "
+            f"{self.num_neighbors}, features from {self.placement}>"
+        )
+
+
+for _loader in (NeighborLoader, LinkNeighborLoader):
+    assert _loader.__doc__
+    _loader.__doc__ += _SAMPLED

@@ -86,6 +86,16 @@ def node_numbers(chosen: Any, nodes: int) -> list[int]:
     return numbers
 
 
+def pairs_of_nodes(name: str, pairs: Any, nodes: int) -> np.ndarray[Any, Any]:
+    """Pairs of nodes [2, pairs] as an array of integers."""
+    array = np.asarray(pairs)
+    if array.ndim != 2 or len(array) != 2 or not (array.dtype.kind in "iu" or array.size == 0):
+        raise OptionError(f"{name} is an array {list(array.shape)} of {array.dtype}: want numbers of nodes [2, edges]")
+    if array.size and (array.min() < 0 or array.max() >= nodes):
+        raise OptionError(f"{name} has numbers of nodes from {array.min()} to {array.max()}: the graph has {nodes} nodes")
+    return array
+
+
 def nodes_name(numbers: list[int]) -> str:
     """What tells chosen nodes from others."""
     return f"{len(numbers)} nodes with checksum {zlib.crc32(np.asarray(numbers, np.int64).tobytes())}"

@@ -15,6 +15,7 @@ from ._dataset import Dataset as _Dataset
 from ._errors import ForkError, OptionError
 from ._loader import Loader as _Loader
 from ._neighbor import Block as _Block
+from ._neighbor import LinkNeighborLoader as _LinkNeighborLoader
 from ._neighbor import NeighborLoader as _NeighborLoader
 
 
@@ -53,7 +54,7 @@ def _is_dispatched() -> bool:
 
 def _is_copied(name: str, array: np.ndarray[Any, Any]) -> bool:
     """Whether an array becomes a copy as int64, which losses and indices want."""
-    return name in ("n_id", "row_numbers") or name == "y" and array.dtype == np.int32
+    return name in ("n_id", "row_numbers", "input_id") or name == "y" and array.dtype == np.int32
 
 
 class Loader(_Torch, _Loader[torch.Tensor]):
@@ -97,7 +98,8 @@ class Block(_Block[torch.Tensor]):
         return self._each(torch.Tensor.pin_memory)
 
     def _each(self, move: Callable[[torch.Tensor], torch.Tensor]) -> Block:
-        return Block(self.destinations, self.sources, move(self.indptr), move(self.indices), move(self.weights))
+        e_id = None if self.e_id is None else move(self.e_id)
+        return Block(self.destinations, self.sources, move(self.indptr), move(self.indices), move(self.weights), e_id)
 
 
 class NeighborLoader(_Torch, _NeighborLoader[torch.Tensor]):
@@ -106,6 +108,15 @@ class NeighborLoader(_Torch, _NeighborLoader[torch.Tensor]):
     Features and blocks are the loader's memory, without a copy. Labels that are classes, and the numbers
     of nodes, are copies as int64. Rank, world size and ``DataLoader`` are as those of ``Loader``.
     """
+
+    _block_type = Block
+
+    def _as_array(self, name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
+        return torch.from_numpy(array.astype(np.int64) if _is_copied(name, array) else array)
+
+
+class LinkNeighborLoader(_Torch, _LinkNeighborLoader[torch.Tensor]):
+    """``hopfeed.LinkNeighborLoader`` with tensors, as an ``IterableDataset``; all but that is as in ``NeighborLoader``."""
 
     _block_type = Block
 
@@ -123,5 +134,5 @@ class Dataset(_Dataset):
 open = Dataset
 
 
-for _tensors, _arrays in ((Loader, _Loader), (NeighborLoader, _NeighborLoader), (Block, _Block)):
+for _tensors, _arrays in ((Loader, _Loader), (NeighborLoader, _NeighborLoader), (LinkNeighborLoader, _LinkNeighborLoader), (Block, _Block)):
     _tensors.__doc__ = f"{_tensors.__doc__}\n{_arrays.__doc__}"  # which has the arguments
