@@ -62,6 +62,8 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 			{Plan{FactorsByEdge: true}, 48},
 			{Plan{FactorsByEdge: true, TopologyInMemory: true, InputFiles: true}, 16},
 			{Plan{FactorsByEdge: true, InputFiles: true}, 16},
+			{Plan{FactorsByEdge: true, InputFiles: true, CutBeside: true, HeldBytes: 1 << 30}, 16},
+			{Plan{InputFiles: true, InputKept: true, CutBeside: true, HeldBytes: 1 << 30}, 16},
 		} {
 			p := w.WithPanels(c.Plan, c.columns)
 			p.DropCheckpoints()
@@ -75,7 +77,10 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 				disk.SetCapacity(used + room)
 				return Propagate(context.Background(), optimist{disk}, "graph", "store", o)
 			}
-			declared := w.MemoryBytes(p)
+			declared, least := w.MemoryBytes(p), 0.7
+			if p.HeldBytes > 0 { // less of an undirected graph; what runs side by side need not take most at the same time
+				least = 0.4
+			}
 			name := fmt.Sprintf("%v of %s rows, planned %+v", o.Operators, o.Rows, p)
 			before, panels := offheap.InUse(), &beforeAssembly{}
 			offheap.ResetPeak()
@@ -92,7 +97,7 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 				least          float64 // share of what is declared
 			}{
 				// but for those of the Go heap, and as jobs that go on read larger blocks
-				{"bytes of memory", p.MemoryBytes - plan.ProcessBytes, offheap.Peak() - before, 0.7},
+				{"bytes of memory", p.MemoryBytes - plan.ProcessBytes, offheap.Peak() - before, least},
 				{"bytes of memory before assembly", slices.Max(declared[:plan.Assembling]),
 					cmp.Or(panels.peak, offheap.Peak()) - before, 0.2},
 				{"bytes read", p.ReadBytes, r.BytesRead, 0.9},

@@ -769,6 +769,7 @@ func outOfCore(p *Plan) {
 	p.TopologyInMemory, p.InputFiles = false, p.Panels > plan.DirectPanels
 	p.InputKept = p.InputFiles
 	p.FactorsByEdge = p.Device == nil || p.Device.Name == plan.CPU
+	p.CutBeside, p.HeldBytes = p.InputFiles, 1<<20 // of one or two topologies, and perhaps of coefficients
 }
 
 func TestAGraphWithoutNodesHasAStore(t *testing.T) {

@@ -176,7 +176,7 @@ func applyHop(t *testing.T, csc *format.CSC, o operator.Operator, dst, src *prod
 	dst.ID = format.MatrixID{Operator: o.String(), Hop: 1}
 	added, err := p.Hop(context.Background(), dst, src, nil, want, threads, func(int64) {})
 	lookedUp := slices.Clone(dst.Buf.Bytes())
-	if listErr := p.ListFactors(context.Background(), nil, "", threads); listErr != nil {
+	if listErr := p.ListFactors(context.Background(), nil, "", 0, threads); listErr != nil {
 		t.Fatal(listErr)
 	}
 	defer p.Edges.Close()

@@ -219,6 +219,12 @@ func planLines(p *preprop.Plan, budget units.Bytes) []string {
 	if p.FactorsByEdge {
 		lines[0] += ", coefficients listed by edge"
 	}
+	if p.HeldBytes > 0 {
+		lines[0] += fmt.Sprintf(" (%s of these in memory)", units.Bytes(p.HeldBytes))
+	}
+	if p.CutBeside {
+		lines[0] += ", topology prepared while the input is cut"
+	}
 	lines = append(lines, deviceLines(p)...)
 	return append(lines,
 		fmt.Sprintf("%s of memory (%s may be used), %s of disk for the store, up to %s for scratch files until it "+

@@ -78,6 +78,7 @@ func (e *engine) prepare(ctx context.Context) error {
 			stored.Add(int64(v))
 		}
 	}
+	_, held := e.Plan.Work.HeldShares(e.Plan)
 	for _, c := range unfinished {
 		base, graph := c.Operator.Base(), c.Operator.Graph
 		if e.propagators[base] == nil {
@@ -88,7 +89,7 @@ func (e *engine) prepare(ctx context.Context) error {
 			e.propagators[base] = p
 			if e.Plan.FactorsByEdge {
 				path := filepath.Join(e.Scratch, "factors-"+base.String()+"-"+e.Process) + folder.Suffix
-				if err := p.ListFactors(ctx, e.Fsys, path, e.Threads); err != nil {
+				if err := p.ListFactors(ctx, e.Fsys, path, held[base], e.Threads); err != nil {
 					return err
 				}
 			}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -131,15 +133,27 @@ func (j *Job) Run(ctx context.Context) error {
 	defer e.close()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if err := Timed(&j.Account.Preparing, func() error { return e.prepare(ctx) }); err != nil {
-		return err
+	prepare := func(ctx context.Context) error {
+		return Timed(&j.Account.Preparing, func() error { return e.prepare(ctx) })
+	}
+	if !j.Plan.CutBeside {
+		if err := prepare(ctx); err != nil {
+			return err
+		}
 	}
 	if j.Plan.InputKept { // in these matrices
 		if err := e.allocate(ctx, panels); err != nil {
 			return err
 		}
 	}
-	if err := Timed(&j.Account.Reading, func() error { return e.cutInputs(ctx, panels) }); err != nil {
+	g, inner := errgroup.WithContext(ctx)
+	if j.Plan.CutBeside {
+		g.Go(func() error { return prepare(inner) })
+	}
+	g.Go(func() error {
+		return Timed(&j.Account.Reading, func() error { return e.cutInputs(inner, panels) })
+	})
+	if err := g.Wait(); err != nil {
 		return err
 	}
 	if !j.Plan.InputKept {

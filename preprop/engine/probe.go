@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"sync/atomic"
@@ -35,9 +36,9 @@ func Measure(ctx context.Context, fsys vfs.FS, in *Input, scratch string, w *pla
 		r.Write = rate
 	} // else the folder cannot be written, which the job, if there is to be one, tells better
 	const narrow, wide = 64, 512
-	var matrices [2]*product.Matrix
-	for i := range matrices {
-		if matrices[i], err = product.NewMatrix(room/2/wide, wide/w.Stored.DType.Size(), w.Stored.DType); err != nil {
+	var matrices [2]*product.Matrix // most of the room is for the one that is read at random, and not by caches
+	for i, rows := range [2]int64{room * 7 / 8 / wide, room / 8 / wide} {
+		if matrices[i], err = product.NewMatrix(rows, wide/w.Stored.DType.Size(), w.Stored.DType); err != nil {
 			return nil, err
 		}
 		defer matrices[i].Buf.Free()
@@ -138,14 +139,15 @@ func measureTouch(ctx context.Context, matrices [2]*product.Matrix, threads int)
 }
 
 // measureHop measures the seconds that a hop takes for an edge, with rows of rowBytes in two matrices, whose widths
-// it sets. Sources are random rows of all that the matrices have room for, destinations the first rows.
+// it sets: the shortest of three, since other programs may get the cores meanwhile. Sources are random rows of all that
+// the first matrix has room for, destinations the first rows of the second.
 func measureHop(ctx context.Context, w *plan.Work, rowBytes int, matrices [2]*product.Matrix) (float64, error) {
 	src, dst := matrices[0], matrices[1]
 	room := int64(len(src.Buf.Bytes()))
 	nodes := min(w.Nodes, room/int64(rowBytes))
 	edges := min(2<<20, room/16)
 	degree := max(1, min(w.Edges/w.Nodes, 64))
-	rows := min(nodes, max(1, edges/degree))
+	rows := min(nodes, max(1, edges/degree), int64(len(dst.Buf.Bytes())/rowBytes))
 	g, err := product.NewMemoryTopology(nodes, rows*degree, false)
 	if err != nil {
 		return 0, err
@@ -160,12 +162,18 @@ func measureHop(ctx context.Context, w *plan.Work, rowBytes int, matrices [2]*pr
 	}
 	src.Features, dst.Features = rowBytes/src.DType.Size(), rowBytes/dst.DType.Size()
 	p := &product.Propagator{Graph: g}
-	var passed atomic.Int64
-	start := time.Now()
-	_, _, err = p.HopFrom(ctx, dst, src, nil, nil, 0, w.Threads, func(cost int64) bool {
-		return passed.Add(cost) >= rows*(degree+1)
-	})
-	return time.Since(start).Seconds() / float64(rows*degree), err
+	shortest := math.Inf(1)
+	for range 3 {
+		var passed atomic.Int64
+		start := time.Now()
+		if _, _, err = p.HopFrom(ctx, dst, src, nil, nil, 0, w.Threads, func(cost int64) bool {
+			return passed.Add(cost) >= rows*(degree+1)
+		}); err != nil {
+			return 0, err
+		}
+		shortest = min(shortest, time.Since(start).Seconds()/float64(rows*degree))
+	}
+	return shortest, nil
 }
 
 // NearestFolder is dir, or the nearest folder above it that exists.

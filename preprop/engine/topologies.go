@@ -56,7 +56,16 @@ func (j *Job) openTopologies(ctx context.Context, used map[string]int) (topologi
 		err = given.Close()
 		delete(t, operator.AsGiven)
 	}
-	return t, err
+	held, _ := j.Plan.Work.HeldShares(j.Plan)
+	for graph, made := range t {
+		if disk, ok := made.(*product.DiskTopology); ok && err == nil {
+			err = disk.Hold(held[graph])
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
 }
 
 func (j *Job) openGiven(ctx context.Context, used map[string]int) (product.Topology, error) {

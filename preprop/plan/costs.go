@@ -44,6 +44,14 @@ func (w *Work) costs(p *Plan) []cost {
 	return slices.Concat(w.rowCosts(p), w.topologyCosts(p), w.productCosts(p), w.inputCosts(p), w.resultCosts(p))
 }
 
+// cut is the phase in which the input begins to be cut.
+func (p *Plan) cut() phase {
+	if p.CutBeside {
+		return preparing
+	}
+	return cutting
+}
+
 // held is bytes that are held during each phase.
 type held [phases]int64
 
@@ -65,14 +73,19 @@ func (w *Work) MemoryBytes(p *Plan) (memory held) {
 func (w *Work) count(p *Plan) {
 	var memory, scratch, store held
 	var sum cost
-	p.besideBytes = 0
+	p.besideBytes, p.preparingBytes, p.cutBytes = 0, 0, 0
 	for _, c := range w.costs(p) {
 		memory.add(c, c.memory)
 		scratch.add(c, c.scratch)
 		store.add(c, c.store)
 		sum.read, sum.written = sum.read+c.read, sum.written+c.written
-		if c.first == computing {
+		switch {
+		case c.first == computing:
 			p.besideBytes += c.read
+		case c.topologyPasses > 0:
+			p.preparingBytes += c.read
+		case c.first == p.cut() && c.last == writing:
+			p.cutBytes += c.scratch
 		}
 		sum.inputPasses, sum.topologyPasses = sum.inputPasses+c.inputPasses, sum.topologyPasses+c.topologyPasses
 	}
@@ -139,6 +152,14 @@ func (w *Work) topologyCosts(p *Plan) []cost {
 	list = append(list, during(preparing, preparing, "deriving topologies", building))
 	switch {
 	case !p.TopologyInMemory:
+		held, lists := w.HeldShares(p)
+		for graph, bytes := range held {
+			list = append(list, cost{what: "held node ranges, " + graph, first: preparing, last: lastPanel,
+				memory: bytes, read: notRead(bytes, w.topologyOf(graph), w.rangeBytes(graph))})
+		}
+		for base, bytes := range lists {
+			list = append(list, during(preparing, lastPanel, "held coefficients, "+base.String(), bytes))
+		}
 		readers := DiskReaders(w.Threads)
 		streams := streamBytes(readers, longest, LargestRange)
 		list = append(list, during(preparing, preparing, "readers of topologies", streams))
@@ -177,10 +198,12 @@ func (w *Work) deriveCost(graph string, inMemory bool) (memory int64, passes int
 // each product but the last, and for each product of each panel.
 func (w *Work) productCosts(p *Plan) []cost {
 	longest, bases := w.graphs()
+	heldGraphs, heldLists := w.HeldShares(p)
 	var list []cost
 	pass := func(c cost, graph string, passes int) {
-		if !p.TopologyInMemory {
-			c.read, c.topologyPasses = int64(passes)*w.topologyOf(graph), passes
+		if size := w.topologyOf(graph); !p.TopologyInMemory {
+			c.read = int64(passes) * (size - notRead(heldGraphs[graph], size, w.rangeBytes(graph)))
+			c.topologyPasses = passes
 		}
 		list = append(list, c)
 	}
@@ -191,7 +214,7 @@ func (w *Work) productCosts(p *Plan) []cost {
 		}
 		pass(during(preparing, lastPanel, "factors of "+base.Name, 4*w.Nodes), base.Graph, 1)
 		if p.FactorsByEdge && base.ScalesSources() {
-			w.listCosts(p, base, pass)
+			w.listCosts(p, base, heldLists[base], pass)
 		}
 	}
 	list = append(list, during(preparing, preparing, "degrees for factors of col", degrees))
@@ -205,8 +228,9 @@ func (w *Work) productCosts(p *Plan) []cost {
 		passes := s.Products() * p.Panels
 		pass(cost{what: "products", first: computing, last: computing}, s.Operator.Graph, passes)
 		if p.FactorsByEdge && s.Operator.ScalesSources() && !p.TopologyInMemory {
+			size := w.listBytes(p, s.Operator.Base())
 			list = append(list, cost{what: "coefficients of edges", first: computing, last: computing,
-				read: int64(passes) * FactorBytes(w.Weighted) * w.EdgesOf(s.Operator.Graph)})
+				read: int64(passes) * (size - notRead(heldLists[s.Operator.Base()], size, w.rangeBytes(s.Operator.Graph)))})
 		}
 	}
 	if len(w.Sequences) > 0 {
@@ -226,18 +250,19 @@ func (w *Work) productCosts(p *Plan) []cost {
 	}
 	matrices := during(loading, lastPanel, "matrices of a panel", w.matrixBytes(p.PanelColumns, p.InputInMemory))
 	if p.InputKept {
-		matrices.first = cutting
+		matrices.first = p.cut()
 	}
 	return append(list, matrices)
 }
 
 // listCosts adds, with pass, what it takes to list the coefficients of an operator's edges beside the topology.
-func (w *Work) listCosts(p *Plan, base operator.Operator, pass func(c cost, graph string, passes int)) {
-	size := FactorBytes(w.Weighted) * w.EdgesOf(base.Graph)
+func (w *Work) listCosts(p *Plan, base operator.Operator, held int64, pass func(c cost, graph string, passes int)) {
+	size := w.listBytes(p, base)
 	made := cost{what: "coefficients of edges, " + base.Name, first: preparing, last: lastPanel, memory: size}
 	listing := int64(0)
 	if !p.TopologyInMemory {
-		made.memory, made.scratch, made.written = 0, size, size
+		inFile := size - notRead(held, size, w.rangeBytes(base.Graph))
+		made.memory, made.scratch, made.written = 0, inFile, inFile
 		listing = int64(DiskReaders(w.Threads)) * ListPiece * FactorBytes(w.Weighted)
 	}
 	if !w.Weighted {
@@ -316,8 +341,8 @@ func (w *Work) inputCosts(p *Plan) []cost {
 		load = max(load, readers*ChunkBuffer(w.Stored))
 	}
 	return append(list,
-		during(cutting, cutting, "cutting the input", memory),
-		cost{what: "column files of the input", first: cutting, last: writing, scratch: cut},
+		during(p.cut(), cutting, "cutting the input", memory),
+		cost{what: "column files of the input", first: p.cut(), last: writing, scratch: cut},
 		cost{what: "column files of the last panel", first: lastPanel, last: lastPanel, scratch: cut / int64(p.Panels)},
 		during(loading, loading, "loading the input", load))
 }

@@ -29,7 +29,7 @@ func NewBench(ctx context.Context, graph *format.CSC, features int, t format.DTy
 	}
 	b := &Bench{p: p}
 	if plan.ListsFactors(graph.Nodes()) {
-		err = p.ListFactors(ctx, nil, "", threads)
+		err = p.ListFactors(ctx, nil, "", 0, threads)
 	}
 	if err == nil {
 		b.src, err = NewMatrix(graph.Nodes(), features, t)

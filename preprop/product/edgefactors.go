@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -32,9 +33,9 @@ type Range struct {
 // Without weights, t has few distinct values, at most one for each distinct degree, and the list has codes of them.
 type EdgeFactors struct {
 	values *[1 << 16]float32 // by code; nil: the list has coefficients
-	memory *offheap.Buffer   // the list; nil: it is in file
-	file   vfs.File
-	sums   []uint32 // CRC-32C of the part of each node range, in file
+	memory *offheap.Buffer   // the list, or its first part
+	file   vfs.File          // the rest; nil: there is none
+	sums   []uint32          // CRC-32C of the part of each node range, in file
 	remove func() error
 }
 
@@ -49,12 +50,12 @@ func (l *EdgeFactors) Close() error {
 	case l.file == nil:
 		return l.memory.Free()
 	}
-	return errors.Join(l.file.Close(), l.remove())
+	return errors.Join(l.memory.Free(), l.file.Close(), l.remove())
 }
 
-// ListFactors makes p.Edges, in memory, or in the file at path if the topology is on disk. It makes none if the operator
-// has no t, or if t has more distinct values than there are codes.
-func (p *Propagator) ListFactors(ctx context.Context, fsys vfs.FS, path string, threads int) error {
+// ListFactors makes p.Edges, in memory; if the topology is on disk, what is beyond the first held bytes goes to the file
+// at path. It makes none if the operator has no t, or if t has more distinct values than there are codes.
+func (p *Propagator) ListFactors(ctx context.Context, fsys vfs.FS, path string, held int64, threads int) (err error) {
 	if p.T == nil {
 		return nil
 	}
@@ -83,31 +84,45 @@ func (p *Propagator) ListFactors(ctx context.Context, fsys vfs.FS, path string, 
 			out[i] = float32(b.Weights[first+int64(i)] * p.T[u])
 		}
 	}
-	if disk, ok := p.Graph.(*DiskTopology); ok {
-		if err := list.write(ctx, disk, fsys, path, threads, put); err != nil {
-			return err
-		}
+	size, inMemory := list.elementBytes(), p.Graph.Edges()
+	disk, onDisk := p.Graph.(*DiskTopology)
+	if onDisk { // whole node ranges
+		k := sort.Search(disk.Ranges(), func(k int) bool { _, end := disk.Bounds(k + 1); return size*end > held })
+		_, inMemory = disk.Bounds(k)
+	}
+	if list.memory, err = offheap.Alloc(size * inMemory); err != nil {
+		return err
+	}
+	if inMemory < p.Graph.Edges() {
+		err = list.write(ctx, disk, fsys, path, threads, put)
 	} else {
-		size := list.elementBytes()
-		var err error
-		if list.memory, err = offheap.Alloc(size * p.Graph.Edges()); err != nil {
-			return err
-		}
-		if err = p.Graph.Each(ctx, 0, threads, nil, func(b *Range) error {
-			put(list.memory.Bytes()[size*b.Offsets[0]:][:size*b.Edges()], b, 0)
+		err = p.Graph.Each(ctx, 0, threads, nil, func(b *Range) error {
+			part, _ := list.inMemory(b)
+			put(part, b, 0)
 			return nil
-		}); err != nil {
-			return errors.Join(err, list.memory.Free())
-		}
+		})
+	}
+	if err != nil {
+		return errors.Join(err, list.memory.Free())
 	}
 	p.Edges = list
 	return nil
 }
 
-// write writes the list to a file without a final name, as no other process uses it, and opens it.
+// inMemory is the part of the list for a node range, unless that is in the file.
+func (l *EdgeFactors) inMemory(b *Range) (part []byte, found bool) {
+	size, memory := l.elementBytes(), l.memory.Bytes()
+	if end := size * (b.Offsets[0] + b.Edges()); end <= int64(len(memory)) {
+		return memory[size*b.Offsets[0] : end], true
+	}
+	return nil, false
+}
+
+// write makes the list. What memory has no room for goes to a file without a final name, as no other process uses it,
+// which is then opened.
 func (l *EdgeFactors) write(ctx context.Context, graph *DiskTopology, fsys vfs.FS, path string, threads int,
 	put func(dst []byte, b *Range, first int64)) error {
-	size := l.elementBytes()
+	size, inMemory := l.elementBytes(), int64(len(l.memory.Bytes()))
 	buffers, err := NewBuffers(plan.DiskReaders(threads), plan.ListPiece*size)
 	if err != nil {
 		return err
@@ -119,13 +134,17 @@ func (l *EdgeFactors) write(ctx context.Context, graph *DiskTopology, fsys vfs.F
 	}
 	l.sums, l.remove = make([]uint32, graph.Ranges()), f.Abort
 	err = graph.Each(ctx, 0, threads, nil, func(b *Range) error {
+		if part, found := l.inMemory(b); found {
+			put(part, b, 0)
+			return nil
+		}
 		buffer, sum := buffers.Get(), uint32(0)
 		defer buffers.Put(buffer)
 		for first := int64(0); first < b.Edges(); first += plan.ListPiece {
 			part := buffer[:size*min(plan.ListPiece, b.Edges()-first)]
 			put(part, b, first)
 			sum = kernel.CRC32C(sum, part)
-			if _, err := f.WriteAt(part, size*(b.Offsets[0]+first)); err != nil {
+			if _, err := f.WriteAt(part, size*(b.Offsets[0]+first)-inMemory); err != nil {
 				return err
 			}
 		}
@@ -144,13 +163,11 @@ func (l *EdgeFactors) write(ctx context.Context, graph *DiskTopology, fsys vfs.F
 // of sets the coefficients of a node range. buffer has room for them where the list is in a file; k is the number of
 // the node range then.
 func (l *EdgeFactors) of(b *Range, k int, buffer []byte) error {
-	size := l.elementBytes()
-	at, part := size*b.Offsets[0], buffer
-	if l.file == nil {
-		part = l.memory.Bytes()[at:]
-	}
-	part = part[:size*b.Edges()]
-	if l.file != nil {
+	part, found := l.inMemory(b)
+	if !found {
+		size := l.elementBytes()
+		part = buffer[:size*b.Edges()]
+		at := size*b.Offsets[0] - int64(len(l.memory.Bytes()))
 		if n, err := l.file.ReadAt(part, at); n < len(part) {
 			return fmt.Errorf("%s: %d of %d bytes at byte %d: %w", l.file.Path(), n, len(part), at, err)
 		}

@@ -88,14 +88,54 @@ func (r *MemoryTopology) InOrder(ctx context.Context, lo, hi int64, body func(b 
 	return nil
 }
 
-// DiskTopology is a topology on disk.
+// DiskTopology is a topology on disk. Hold keeps its first node ranges in memory too.
 type DiskTopology struct {
 	*format.TopologyFile
 	Remove func() error // its files; nil: they are the graph's
+	memory *offheap.Buffer
+	held   []heldRange // the first node ranges
+}
+
+// heldRange is a node range that stays in memory once it is read.
+type heldRange struct {
+	format.NodeRange // without offsets until it is read
+	place            []byte
+}
+
+// Hold keeps as many of the first node ranges in memory as fit into so many bytes, from when a walk first reads them.
+func (s *DiskTopology) Hold(bytes int64) (err error) {
+	total := int64(0)
+	for len(s.held) < s.Ranges() && total+plan.Aligned(s.BytesOf(len(s.held))) <= bytes {
+		total += plan.Aligned(s.BytesOf(len(s.held)))
+		s.held = append(s.held, heldRange{})
+	}
+	if s.memory, err = offheap.Alloc(total); err != nil {
+		return err
+	}
+	free := s.memory.Bytes()
+	for k := range s.held {
+		s.held[k].place, free = free[:s.BytesOf(k)], free[plan.Aligned(s.BytesOf(k)):]
+	}
+	return nil
+}
+
+// read returns node range k, in buffer if it is not held. Two calls for one node range must not run at a time.
+func (s *DiskTopology) read(k int, buffer []byte) (format.NodeRange, error) {
+	if k >= len(s.held) {
+		return s.ReadRange(k, buffer)
+	}
+	h, err := &s.held[k], error(nil)
+	if h.Offsets == nil {
+		h.NodeRange, err = s.ReadRange(k, h.place)
+	}
+	return h.NodeRange, err
 }
 
 func (s *DiskTopology) Close() error {
 	err := s.TopologyFile.Close()
+	if s.memory != nil {
+		err = errors.Join(err, s.memory.Free())
+	}
 	if s.Remove != nil {
 		err = errors.Join(err, s.Remove())
 	}
@@ -139,7 +179,7 @@ func (s *DiskTopology) Each(ctx context.Context, from int64, threads int, list *
 		}
 		buffer := free.Get()
 		defer free.Put(buffer)
-		read, err := s.ReadRange(k, buffer)
+		read, err := s.read(k, buffer)
 		if err != nil {
 			return err
 		}
@@ -166,7 +206,7 @@ func (s *DiskTopology) InOrder(ctx context.Context, lo, hi int64, body func(b *f
 		if first, _ := s.Bounds(k); first >= hi {
 			return nil
 		}
-		b, err := s.ReadRange(k, buf.Bytes())
+		b, err := s.read(k, buf.Bytes())
 		if err != nil {
 			return err
 		}

@@ -55,8 +55,11 @@ type PropagateResult struct {
 	CoreSeconds    float64   `json:"core_seconds"` // least processor time of a hop, which other programs hardly change
 	// GatheredBytesPerSecond is the rate at which a hop reads rows.
 	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"`
-	ReadBytesPerSecond     float64 `json:"read_bytes_per_second"`   // of memory, from end to end
-	RandomBytesPerSecond   float64 `json:"random_bytes_per_second"` // of random rows that are summed
+	ReadBytesPerSecond     float64 `json:"read_bytes_per_second"` // of memory, from end to end
+	// RandomBytesPerSecond is the rate at which random rows are summed without coefficients: the limit of a hop whose
+	// matrix fits no cache. RandomCoreSeconds is the least processor time for as many rows as a hop reads.
+	RandomBytesPerSecond float64 `json:"random_bytes_per_second"`
+	RandomCoreSeconds    float64 `json:"random_core_seconds"`
 }
 
 // GoBench formats the rounds as lines of a Go benchmark, for benchstat.
@@ -95,7 +98,7 @@ func Propagate(ctx context.Context, o PropagateOptions) (_ []PropagateResult, er
 		hops = append(hops, hop)
 	}
 	results := make([]PropagateResult, len(hops)*len(o.Threads))
-	measured := make([]struct{ cores, reads, gathers []float64 }, len(results))
+	measured := make([]struct{ cores, reads, gathers, gatherCores []float64 }, len(results))
 	err = interleave(o.Progress, "propagate", o.Rounds, len(results), func(i, _ int) (err error) {
 		r, m, hop := &results[i], &measured[i], hops[i/len(o.Threads)]
 		r.Threads = o.Threads[i%len(o.Threads)]
@@ -114,8 +117,8 @@ func Propagate(ctx context.Context, o PropagateOptions) (_ []PropagateResult, er
 		}
 		begun = start()
 		err = hop.Gather(ctx, random, r.Threads)
-		seconds, _ = begun.seconds()
-		m.gathers = append(m.gathers, seconds)
+		seconds, cores = begun.seconds()
+		m.gathers, m.gatherCores = append(m.gathers, seconds), append(m.gatherCores, cores)
 		return err
 	})
 	if err != nil {
@@ -130,12 +133,13 @@ func Propagate(ctx context.Context, o PropagateOptions) (_ []PropagateResult, er
 		r.GatheredBytesPerSecond = float64(r.RowsGathered*hop.RowBytes()) / r.Seconds
 		r.ReadBytesPerSecond = float64(len(hop.Source())) / median(m.reads)
 		r.RandomBytesPerSecond = float64(int64(len(random))*hop.RowBytes()) / median(m.gathers)
+		r.RandomCoreSeconds = slices.Min(m.gatherCores) * float64(r.RowsGathered) / float64(len(random))
 	}
 	return results, nil
 }
 
-// gathered is the number of random rows that are summed.
-func gathered(nodes int64) int64 { return min(nodes, 1<<20) }
+// gathered is the number of random rows that are summed: so many that starting threads takes no noticeable time.
+func gathered(nodes int64) int64 { return min(nodes, 1<<25) }
 
 func graphBytes(nodes, edges int64) int64 { return 8*(nodes+1) + 4*edges }
 
