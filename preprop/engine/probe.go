@@ -153,7 +153,10 @@ func measureHop(ctx context.Context, w *plan.Work, rowBytes int, matrices [2]*pr
 		return 0, err
 	}
 	defer g.Close()
-	random := rand.New(rand.NewPCG(1, 2))
+	random, first := rand.New(rand.NewPCG(1, 2)), product.NewNodeSet(nodes) // dst has no room for others
+	for v := range rows {
+		first.Add(v)
+	}
 	for v := range nodes {
 		g.Offsets[v+1] = min(v+1, rows) * degree
 	}
@@ -166,7 +169,7 @@ func measureHop(ctx context.Context, w *plan.Work, rowBytes int, matrices [2]*pr
 	for range 3 {
 		var passed atomic.Int64
 		start := time.Now()
-		if _, _, err = p.HopFrom(ctx, dst, src, nil, nil, 0, w.Threads, func(cost int64) bool {
+		if _, _, err = p.HopFrom(ctx, dst, src, nil, first, 0, w.Threads, func(cost int64) bool {
 			return passed.Add(cost) >= rows*(degree+1)
 		}); err != nil {
 			return 0, err

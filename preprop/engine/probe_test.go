@@ -5,7 +5,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // syncing is a file system whose pending files can be made durable without a name,
@@ -54,6 +57,27 @@ func (s *syncing) CreateDirect(path string, bytes int64) (vfs.PendingFile, error
 		return nil, err
 	}
 	return &syncingFile{f, s}, nil
+}
+
+func TestHopsAreMeasuredInAnyRoom(t *testing.T) {
+	for _, room := range []int64{8 << 20, 64 << 20, 200 << 20} {
+		for _, degree := range []int64{0, 1, 14, 1000} {
+			w := &plan.Work{Nodes: 3e6, Edges: 3e6 * degree, Threads: 2, Stored: format.Layout{DType: format.Float16}}
+			var matrices [2]*product.Matrix
+			for i, rows := range [2]int64{room * 7 / 8 / 512, room / 8 / 512} {
+				var err error
+				if matrices[i], err = product.NewMatrix(rows, 256, format.Float16); err != nil {
+					t.Fatal(err)
+				}
+				defer matrices[i].Buf.Free()
+			}
+			for _, rowBytes := range []int{64, 512} {
+				if s, err := measureHop(t.Context(), w, rowBytes, matrices); err != nil || !(s > 0) || s > 1 {
+					t.Errorf("room %d, degree %d, rows of %d bytes: %v s an edge, %v", room, degree, rowBytes, s, err)
+				}
+			}
+		}
+	}
 }
 
 func TestTheRateOfWritingIsMeasuredByManyAtOnceAndNothingIsLeftByTheKilled(t *testing.T) {

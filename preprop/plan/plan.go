@@ -247,8 +247,8 @@ func (w *Work) listBytes(p *Plan, base operator.Operator) int64 {
 	return FactorBytes(w.Weighted) * w.EdgesOf(base.Graph)
 }
 
-// HeldShares shares Plan.HeldBytes out: first to topologies on disk, by Operator.Graph, then to coefficients of their edges,
-// by Operator.Base.
+// HeldShares shares Plan.HeldBytes out: first to topologies on disk, by Operator.Graph, then to coefficients of their
+// edges, by Operator.Base.
 func (w *Work) HeldShares(p *Plan) (topologies map[string]int64, lists map[operator.Operator]int64) {
 	longest, bases := w.graphs()
 	topologies, lists = map[string]int64{}, map[operator.Operator]int64{}
@@ -267,8 +267,8 @@ func (w *Work) HeldShares(p *Plan) (topologies map[string]int64, lists map[opera
 	return topologies, lists
 }
 
-// notRead is how many of so many bytes on disk each pass surely does not read, as so many are held: these are whole node
-// ranges, each at most largest.
+// notRead is how many of size bytes on disk each pass surely does not read when held bytes are in memory: these are
+// whole node ranges, each at most largest.
 func notRead(held, size, largest int64) int64 {
 	if held >= size {
 		return size

@@ -106,8 +106,8 @@ const StreamRangeBytes = 1 << 20
 // buffer that all readers share.
 const LargestRange = 2 * StreamRangeBytes
 
-// heldTopology is the memory for all node ranges of a topology of so many bytes: each has one offset more, and begins at
-// a multiple of 64 bytes.
+// heldTopology is the memory for all node ranges of a topology of so many bytes: each has one offset more, and begins
+// at a multiple of 64 bytes.
 func heldTopology(bytes int64) int64 { return bytes + (2*bytes/StreamRangeBytes+2)*(8+HeadBytes) }
 
 // streamBytes is the memory of so many readers of a topology on disk, whose node ranges have up to rangeBytes. All

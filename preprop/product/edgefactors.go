@@ -53,8 +53,8 @@ func (l *EdgeFactors) Close() error {
 	return errors.Join(l.memory.Free(), l.file.Close(), l.remove())
 }
 
-// ListFactors makes p.Edges, in memory; if the topology is on disk, what is beyond the first held bytes goes to the file
-// at path. It makes none if the operator has no t, or if t has more distinct values than there are codes.
+// ListFactors makes p.Edges, in memory; if the topology is on disk, what is beyond the first held bytes goes to the
+// file at path. It makes none if the operator has no t, or if t has more distinct values than there are codes.
 func (p *Propagator) ListFactors(ctx context.Context, fsys vfs.FS, path string, held int64, threads int) (err error) {
 	if p.T == nil {
 		return nil
