@@ -148,6 +148,7 @@ def fingerprint(m, index):
     for name in ("nodes", "edges", "directed", "weighted", "features", "dtype", "classes", "label_columns", "label_values", "splits", "orig_ids", "rows", "chunk_rows"):
         lines.append((name, m.get(name, False)))
     lines += [("class_name", len(name.encode()), name) for name in m.get("class_names", [])]
+    lines += [("column", c["of"], c["name"], c["dtype"], c["columns"], c["chunk_rows"]) for c in m.get("columns", [])]
     lines += [("region", r["name"], r["first_row"], r["rows"], r["first_chunk"], r["chunks"]) for r in m["regions"]]
     lines += [("operator", o["name"], o["hops"]) for o in m.get("operators", [])]
     if m["kind"] == "store":
@@ -203,11 +204,15 @@ def write(out):
               "dtype": "float32", "classes": 3, "label_columns": 1, "splits": 2, "orig_ids": False, "chunk_rows": chunk, "class_names": ["a b", "c\nd", "\u00e9"], "later": {"unknown": [1.5, None]}}
     neighbors = pa.LargeListArray.from_arrays(pa.array(indptr, pa.int64()), pa.array(edges[:, 0].astype(np.uint32)),
                                               type=pa.large_list(pa.field("item", pa.uint32(), nullable=False)))
-    graph = {"format": 2, "kind": "graph", **shared, "rows": n, "regions": regions, "input": {"importer": "numpy"}}
+    graph = {"format": 2, "kind": "graph", "requires": ["columns"], **shared, "rows": n, "regions": regions, "input": {"importer": "numpy"},
+             "columns": [{"of": "edges", "name": "edge_time", "dtype": "int64", "columns": 0, "chunk_rows": 7}, {"of": "nodes", "name": "size", "dtype": "float16", "columns": 2, "chunk_rows": n}]}
+    times = rng.integers(-(2**60), 2**60, (len(edges), 1))
     write_directory(out / "graph", graph, {
         "topology/part-00000.arrow": table({"neighbors": neighbors}, [(0, n)]),
         "nodes/part-00000.arrow": table({"label": pa.array(labels), "splits": fixed(splits)}, rows),
         "features/x/hop-0/part-00000.arrow": table({"features": fixed(x)}, rows),
+        "edges/edge_time/part-00000.arrow": table({"features": fixed(times)}, [(k, min(k + 7, len(edges))) for k in range(0, len(edges), 7)]),
+        "nodes/size/part-00000.arrow": table({"features": fixed(x[:, :2].astype(np.float16))}, [(0, n)]),
     })
 
     # A store of split 1: train rows by (Hash(seed, node), node), the others by node.
@@ -253,7 +258,8 @@ def read(directory):
     if crc32c(raw[: end - 8] + b"00000000" + raw[end:]) != int(raw[end - 8 : end], 16):
         fail(directory, "manifest.json is damaged")
     m = json.loads(raw)
-    if m["format"] != 2 or m.get("requires"):
+    columns = {f"{c['of']}/{c['name']}": (m[c["of"]], c["dtype"], max(1, c["columns"])) for c in m.get("columns", [])}
+    if m["format"] != 2 or m.get("requires", []) != ["columns"] * bool(columns):
         fail(directory, "of another format")
     encoded = (directory / "index.arrow").read_bytes()
     if (len(encoded), f"{crc32c(encoded):08x}") != (m["index_size"], m["index_crc32c"]):
@@ -265,7 +271,7 @@ def read(directory):
     paths = [f["path"] for f in m["files"]]
     if paths != sorted(paths, key=str.encode):
         fail(directory, "files are out of order")
-    rows, width = {}, m["features"]
+    rows = {}
     for i, f in enumerate(m["files"]):
         data = (directory / (f.get("source") or f["path"])).read_bytes()
         if len(data) != f["size"]:
@@ -281,10 +287,11 @@ def read(directory):
             chunks.append(data[offset:position])
         if f"{crc32c(outside + data[position:]):08x}" != f["crc32c"]:
             fail(f["path"], "is damaged outside of chunks")
-        if f["path"].startswith("features/"):
-            dtype = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}[m["dtype"]]
+        folder = f["path"].rsplit("/", 1)[0]
+        if f["path"].startswith("features/") or folder in columns:
+            _, dtype, width = columns.get(folder, (0, m["dtype"], m["features"]))
+            dtype = np.dtype({"bfloat16": "uint16"}.get(dtype, dtype)).newbyteorder("<")
             values = np.frombuffer(b"".join(chunks), dtype).reshape(-1, width)
-            folder = f["path"].rsplit("/", 1)[0]
             rows[folder] = rows.get(folder, 0) + len(values)
             if "source" not in f:
                 arrow = pa.ipc.open_file(data).read_all().column(0).combine_chunks()
@@ -292,8 +299,8 @@ def read(directory):
                 if not np.array_equal(arrow.flatten().to_numpy().view(dtype).reshape(-1, width).view("u1"), values.view("u1")):
                     fail(f["path"], "pyarrow reads other values than are at the offsets of the index")
     for folder, n in rows.items():
-        if n != m["rows"]:
-            fail(folder, "has", n, "rows of", m["rows"])
+        if n != columns.get(folder, (m["rows"],))[0]:
+            fail(folder, "has", n, "rows")
     print(f"{directory}: {len(m['files'])} files, {len(index)} extents and the fingerprint are as docs/format.md says")
 
 

@@ -10,6 +10,7 @@ package format
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -84,7 +85,12 @@ const FeaturesOperator = "x"
 // Input is the identity of the input features.
 var Input = MatrixID{FeaturesOperator, 0}
 
-func (id MatrixID) String() string { return fmt.Sprintf("%s/hop-%d", id.Operator, id.Hop) }
+func (id MatrixID) String() string {
+	if strings.Contains(id.Operator, "/") { // a column
+		return id.Operator
+	}
+	return fmt.Sprintf("%s/hop-%d", id.Operator, id.Hop)
+}
 
 // Region is a run of consecutive rows that starts on a chunk boundary.
 type Region struct {

@@ -264,7 +264,7 @@ func (w *Writer) Finished(id MatrixID) bool { return w.isFinished(matrixFolder(i
 // OpenFinished opens a matrix that this job has finished, before Publish, so that the job can read it. The caller
 // closes it.
 func (w *Writer) OpenFinished(id MatrixID) (*Matrix, error) {
-	t := matrixTable(id, w.layout)
+	t := matrixTable(matrixFolder(id), w.layout)
 	d := &Dir{fsys: w.fsys, path: w.outputDir, layout: w.layout}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -43,6 +43,8 @@ type Manifest struct {
 	LabelValues bool     `json:"label_values,omitempty"` // labels are numbers to predict (float32), not classes
 	ClassNames  []string `json:"class_names,omitempty"`  // of the classes, where they are named
 
+	Columns []Column `json:"columns,omitempty"` // of a graph's edges, then of its nodes, each by name
+
 	// Stores only.
 	Operators []Operator `json:"operators,omitempty"`
 	Split     int        `json:"split,omitempty"`   // that the regions follow
@@ -65,9 +67,8 @@ type Manifest struct {
 	unknown map[string]json.RawMessage // fields of later versions, and of others
 }
 
-// knownRequirements are the features that Requires may name and this program knows. There is none yet: all that
-// format 2 began with is known to every reader of it.
-var knownRequirements []string
+// knownRequirements are the features that Requires may name and this program knows.
+var knownRequirements = []string{columnsRequirement}
 
 // Operator is one propagation operator of a store.
 type Operator struct {
@@ -206,7 +207,7 @@ func (m *Manifest) check() error {
 			return err
 		}
 	}
-	if err := m.checkLabels(); err != nil {
+	if err := cmp.Or(m.checkLabels(), m.checkColumns()); err != nil {
 		return err
 	}
 	if _, err := dtype.Parse(m.DType); err != nil {

@@ -247,6 +247,9 @@ func (m *Manifest) fingerprint(index []indexRow) string {
 	for _, name := range m.ClassNames {
 		line("class_name", len(name), name) // which may have spaces and line feeds
 	}
+	for _, c := range m.Columns {
+		line("column", c.Of, c.Name, c.DType, c.Columns, c.ChunkRows)
+	}
 	for _, r := range m.Regions {
 		line("region", r.Name, r.FirstRow, r.Rows, r.FirstChunk, r.Chunks)
 	}

@@ -152,7 +152,7 @@ func (m *Matrix) Close() error {
 
 // MatrixBytes is the size in bytes of all files of a matrix with this layout.
 func (l Layout) MatrixBytes(id MatrixID) (int64, error) {
-	t := matrixTable(id, l)
+	t := matrixTable(matrixFolder(id), l)
 	head, err := t.fileBytes(0, 0)
 	if err != nil {
 		return 0, err
@@ -178,7 +178,7 @@ func (w *Writer) Matrix(id MatrixID) (*MatrixWriter, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("%s: %w", id, err)
 	}
-	t := matrixTable(id, w.layout)
+	t := matrixTable(matrixFolder(id), w.layout)
 	p, err := w.startTable(t, chunksPerPart(w.layout.chunkBytes()))
 	if err != nil {
 		return nil, err

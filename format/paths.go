@@ -28,13 +28,13 @@ const (
 const (
 	operatorFolder = `[a-z][a-z0-9._+=-]*`
 	tableFolders   = topologyFolder + "|" + weightsFolder + "|" + nodesFolder + "|" + rowsFolder + "|" +
-		featuresFolder + "/" + operatorFolder + `/hop-(?:0|[1-9][0-9]{0,8})`
+		featuresFolder + "/" + operatorFolder + `/hop-(?:0|[1-9][0-9]{0,8})` + "|" + columnFolders
 )
 
 var (
 	operatorNames = regexp.MustCompile(`^[a-z][a-z0-9._:=-]*$`)
 	isTableFolder = regexp.MustCompile("^(?:" + tableFolders + ")$").MatchString
-	isFolder      = regexp.MustCompile("^(?:" + featuresFolder + "(?:/" + operatorFolder + ")?|" + tableFolders +
+	isFolder      = regexp.MustCompile("^(?:" + OfEdges + "|" + featuresFolder + "(?:/" + operatorFolder + ")?|" + tableFolders +
 		")$").MatchString
 	partNames = regexp.MustCompile("^(" + tableFolders + `)/part-([0-9]{5})\.arrow$`)
 )

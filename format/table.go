@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -67,7 +68,11 @@ func (m *Manifest) tables() []table {
 		out = append(out, c.table(l))
 	}
 	for _, id := range m.matrices() {
-		out = append(out, matrixTable(id, l))
+		out = append(out, matrixTable(matrixFolder(id), l))
+	}
+	for i := range m.Columns {
+		c := &m.Columns[i]
+		out = append(out, matrixTable(c.folder(), m.columnLayout(c)))
 	}
 	return out
 }
@@ -108,19 +113,23 @@ func weightsTable(edges int64) table {
 	}
 }
 
-func matrixTable(id MatrixID, l Layout) table {
-	f := arrow.Field{Name: columnFeatures}
-	switch l.DType {
-	case Float32:
-		f.Type = listOf(l.Features, arrow.PrimitiveTypes.Float32)
-	case Float16:
-		f.Type = listOf(l.Features, arrow.FixedWidthTypes.Float16)
-	case BFloat16:
-		f.Type = listOf(l.Features, arrow.PrimitiveTypes.Uint16)
+// elementTypes are the types of elements in Arrow.
+var elementTypes = map[DType]arrow.DataType{
+	dtype.Float32: arrow.PrimitiveTypes.Float32, dtype.Float16: arrow.FixedWidthTypes.Float16,
+	dtype.BFloat16: arrow.PrimitiveTypes.Uint16, dtype.Float64: arrow.PrimitiveTypes.Float64,
+	dtype.Int8: arrow.PrimitiveTypes.Int8, dtype.Int16: arrow.PrimitiveTypes.Int16,
+	dtype.Int32: arrow.PrimitiveTypes.Int32, dtype.Int64: arrow.PrimitiveTypes.Int64,
+	dtype.Uint8: arrow.PrimitiveTypes.Uint8, dtype.Uint16: arrow.PrimitiveTypes.Uint16,
+	dtype.Uint32: arrow.PrimitiveTypes.Uint32, dtype.Uint64: arrow.PrimitiveTypes.Uint64,
+}
+
+func matrixTable(folder string, l Layout) table {
+	f := arrow.Field{Name: columnFeatures, Type: listOf(l.Features, elementTypes[l.DType])}
+	if l.DType == BFloat16 {
 		f.Metadata = arrow.NewMetadata([]string{dtypeKey}, []string{BFloat16.String()})
 	}
 	return table{
-		folder:  matrixFolder(id),
+		folder:  folder,
 		schema:  newSchema(f),
 		chunks:  l.chunks(),
 		rows:    l.chunkRows,

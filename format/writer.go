@@ -64,6 +64,7 @@ type Writer struct {
 	unfinished map[*tableWriter]bool
 	started    map[MatrixID]bool
 	topology   *topologySize
+	columns    []Column
 	rows       *rowSummary
 	done       bool
 }
@@ -500,6 +501,9 @@ func (w *Writer) completeManifest(m *Manifest) []indexRow {
 	m.Splits, m.OrigIDs = w.rows.columns.splits, w.rows.columns.origID
 	m.Features, m.DType, m.ChunkRows = w.layout.Features, w.layout.DType.String(), w.layout.ChunkRows
 	m.Rows, m.Regions = w.layout.rows(), w.layout.Regions
+	if m.Columns = w.columns; m.Columns != nil {
+		m.Requires = append(slices.Clone(m.Requires), columnsRequirement)
+	}
 	if m.Input == nil {
 		m.Input = map[string]string{}
 	}

@@ -53,6 +53,9 @@ func (i *inspected) Text(w io.Writer) {
 	for _, m := range i.Matrices {
 		line("matrix", "%s", m)
 	}
+	for _, c := range i.Columns {
+		line("column", "%s of %s: %s, %s", c.Name, c.Of, units.Count(int64(max(1, c.Columns)), "number"), c.DType)
+	}
 	for _, r := range i.Regions {
 		line("region", "%s: %s in %s", r.Name, units.Count(r.Rows, "row"), units.Count(int64(r.Chunks), "chunk"))
 	}

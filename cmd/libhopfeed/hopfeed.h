@@ -120,7 +120,7 @@ hopfeed_text hopfeed_last_error(void);
  *   "command"    args: a line of the command hopfeed, as a list of its words, without "hopfeed". The
  *                result is what --json prints; an error may have one too, such as the damage that
  *                verify has found.
- *   "extents"    path, operator and hop: where the rows of a matrix lie. The result has columns, dtype, and
+ *   "extents"    path, operator and hop, or column: where the rows of a matrix lie. The result has columns, dtype, and
  *                spans: [{file, first_row, chunks, chunk_rows, offset, stride}], in the order of rows.
  *   "rows"       path: the table of rows. The result has, in base64 and little-endian, nodes (uint32;
  *                not of a graph), labels (int32, or int8 or float32 of several) and splits (uint8).

@@ -17,6 +17,7 @@ type extentsOptions struct {
 	Path     string `json:"path"`
 	Operator string `json:"operator"`
 	Hop      int    `json:"hop"`
+	Column   string `json:"column"` // of a graph, instead
 }
 
 // extents is where the rows of a matrix lie.
@@ -42,7 +43,12 @@ func (o *extentsOptions) run(_ context.Context, j *job) (any, error) {
 		return nil, err
 	}
 	j.opens(d)
-	m, err := d.Matrix(format.MatrixID{Operator: o.Operator, Hop: o.Hop})
+	var m *format.Matrix
+	if o.Column != "" {
+		m, _, err = d.Column(o.Column)
+	} else {
+		m, err = d.Matrix(format.MatrixID{Operator: o.Operator, Hop: o.Hop})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", session.ErrOptions, err)
 	}

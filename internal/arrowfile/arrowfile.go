@@ -79,7 +79,7 @@ func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * m
 func width(t arrow.DataType) int64 {
 	switch t := t.(type) {
 	case *arrow.Int8Type, *arrow.Uint8Type, *arrow.Int16Type, *arrow.Uint16Type, *arrow.Int32Type, *arrow.Uint32Type,
-		*arrow.Int64Type, *arrow.Uint64Type, *arrow.Float16Type, *arrow.Float32Type:
+		*arrow.Int64Type, *arrow.Uint64Type, *arrow.Float16Type, *arrow.Float32Type, *arrow.Float64Type:
 		return int64(t.(arrow.FixedWidthDataType).Bytes())
 	}
 	return 0

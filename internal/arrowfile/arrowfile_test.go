@@ -61,7 +61,7 @@ func numbers() []arrow.DataType {
 	return []arrow.DataType{arrow.FixedWidthTypes.Float16, arrow.PrimitiveTypes.Float32,
 		arrow.PrimitiveTypes.Int8, arrow.PrimitiveTypes.Uint8, arrow.PrimitiveTypes.Int16, arrow.PrimitiveTypes.Uint16,
 		arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Uint32, arrow.PrimitiveTypes.Int64,
-		arrow.PrimitiveTypes.Uint64}
+		arrow.PrimitiveTypes.Uint64, arrow.PrimitiveTypes.Float64}
 }
 
 // contents are files of every type and of odd sizes.
@@ -343,7 +343,7 @@ func TestWriterRefusesWrongUse(t *testing.T) {
 	metadata := arrow.NewMetadata([]string{"a"}, []string{"b"})
 	for _, s := range []*arrow.Schema{
 		schemaOf(arrow.Field{Name: "v", Type: arrow.PrimitiveTypes.Int32, Nullable: true}),
-		schemaOf(field("v", arrow.PrimitiveTypes.Float64)),
+		schemaOf(field("v", arrow.FixedWidthTypes.Boolean)),
 		arrow.NewSchema(nil, &metadata),
 		schemaOf(field("v", arrow.FixedSizeListOf(4, arrow.PrimitiveTypes.Float32))),
 		schemaOf(field("v", arrow.LargeListOfNonNullable(arrow.BinaryTypes.LargeString))),

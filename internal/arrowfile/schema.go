@@ -40,8 +40,8 @@ func typeOf(t arrow.DataType) columnType {
 		return columnType{kind: typeLargeList, item: &item, offsets: true, width: width(t.Elem())}
 	case *arrow.LargeStringType:
 		return columnType{kind: typeLargeString, offsets: true, width: 1}
-	case *arrow.Float16Type, *arrow.Float32Type:
-		return columnType{kind: typeFloat, number: width(t) / 4, bytes: 2, width: width(t)} // HALF 0, SINGLE 1
+	case *arrow.Float16Type, *arrow.Float32Type, *arrow.Float64Type:
+		return columnType{kind: typeFloat, number: width(t) / 4, bytes: 2, width: width(t)} // HALF 0, SINGLE 1, DOUBLE 2
 	}
 	if width(t) == 0 {
 		return columnType{}
@@ -50,7 +50,7 @@ func typeOf(t arrow.DataType) columnType {
 		width: width(t)}
 }
 
-// checkSchema fails for schemas that this package cannot store: it has columns of integers, float16 and float32, of
+// checkSchema fails for schemas that this package cannot store: it has columns of integers and floats, of
 // fixed-size and large lists of them, and of large strings, none nullable. Columns may have metadata, the schema not.
 func checkSchema(s *arrow.Schema) error {
 	if s.HasMetadata() {

@@ -16,10 +16,15 @@ const (
 	Int64
 	Int8
 	Uint8
+	Int16
+	Uint16
+	Uint64
+	Float64
 )
 
-var names = [...]string{"", "float32", "float16", "bfloat16", "int32", "uint32", "int64", "int8", "uint8"}
-var sizes = [...]int{0, 4, 2, 2, 4, 4, 8, 1, 1}
+var names = [...]string{"", "float32", "float16", "bfloat16", "int32", "uint32", "int64", "int8", "uint8", "int16",
+	"uint16", "uint64", "float64"}
+var sizes = [...]int{0, 4, 2, 2, 4, 4, 8, 1, 1, 2, 2, 8, 8}
 
 // Size is the number of bytes of one element.
 func (t DType) Size() int { return sizes[t] }

@@ -27,7 +27,7 @@ func TestTypesHaveTheirSizesAndComeBackFromTheirNames(t *testing.T) {
 }
 
 func TestParseRefusesOtherNames(t *testing.T) {
-	for _, name := range []string{"", "float64", "Float32", "float32 ", "half"} {
+	for _, name := range []string{"", "float8", "Float32", "float32 ", "half"} {
 		if got, err := Parse(name); err == nil {
 			t.Errorf("%q is taken for %v", name, got)
 		} else if !strings.Contains(err.Error(), `"`+name+`"`) || !strings.Contains(err.Error(), "bfloat16") {

@@ -42,6 +42,7 @@ type Result struct {
 //	edge_index.npy  [2,E] source and destination, in order of destination; every stored edge
 //	edge_weight.npy [E], of a weighted graph
 //	node_feat.npy   [n,F] in the stored type; bfloat16 as uint16
+//	<column>.npy    [E] or [E,k], one for each column of the edges; node_<column>.npy likewise of the nodes
 //	meta.json       name, num_nodes, num_features, directed; reverses_stored for an undirected graph
 //
 // The rows of a store are in stored order:
@@ -139,7 +140,8 @@ func (e *npyExport) arrays() (all []array) {
 		}
 	}
 	for _, id := range e.dir.Matrices() {
-		write := func(w io.Writer, task progress.Task) error { return e.matrix(w, task, id) }
+		open := func() (*format.Matrix, error) { return e.dir.Matrix(id) }
+		write := func(w io.Writer, task progress.Task) error { return e.matrix(w, task, open) }
 		add(matrixName(id), featureTypes[layout.DType], 1, write, m.Rows, int64(layout.Features))
 	}
 	const label = "node_label.npy"
@@ -159,6 +161,21 @@ func (e *npyExport) arrays() (all []array) {
 	if m.OrigIDs {
 		add("orig_id.npy", npy.Text, e.idWidth, e.origIDs, m.Rows)
 	}
+	for _, c := range m.Columns {
+		name, shape := c.Name+".npy", []int64{m.Edges}
+		if c.Of == format.OfNodes {
+			name, shape = "node_"+name, []int64{m.Nodes}
+		}
+		if c.Columns > 0 {
+			shape = append(shape, int64(c.Columns))
+		}
+		t, _ := npy.ParseType(c.DType) // which has the names of all types
+		open := func() (*format.Matrix, error) {
+			opened, _, err := e.dir.Column(c.Name)
+			return opened, err
+		}
+		add(name, t, 1, func(w io.Writer, task progress.Task) error { return e.matrix(w, task, open) }, shape...)
+	}
 	return all
 }
 
@@ -168,8 +185,9 @@ const mostReaders = 4
 // buffersBytes is the memory that so many readers take.
 func buffersBytes(readers int, bytes int64) int64 { return int64(readers+1) * vfs.WholePages(bytes) }
 
-func (e *npyExport) chunkBytes() int64 {
-	layout := e.dir.Layout()
+func (e *npyExport) chunkBytes() int64 { return chunkBytes(e.dir.Layout()) }
+
+func chunkBytes(layout format.Layout) int64 {
 	return int64(layout.ChunkRows * layout.Features * layout.DType.Size())
 }
 
@@ -194,6 +212,13 @@ func readAhead[T any](e *npyExport, n int, bytes int64, read func(k int, buffer 
 // may use, and reads the row table once, to check it and to find the longest id.
 func (e *npyExport) prepare() (err error) {
 	largest := e.chunkBytes()
+	for _, c := range e.dir.Manifest.Columns {
+		m, _, err := e.dir.Column(c.Name)
+		if err != nil {
+			return err
+		}
+		largest = max(largest, chunkBytes(m.Layout))
+	}
 	if e.dir.Manifest.Kind == format.KindGraph {
 		if e.topology, err = e.dir.OpenTopology(e.ctx, topologyBlock); err != nil {
 			return err
@@ -283,15 +308,15 @@ func (e *npyExport) weights(w io.Writer, task progress.Task) error {
 var featureTypes = map[format.DType]npy.Type{format.Float32: npy.Float32, format.Float16: npy.Float16,
 	format.BFloat16: npy.BFloat16}
 
-func (e *npyExport) matrix(w io.Writer, task progress.Task, id format.MatrixID) error {
-	m, err := e.dir.Matrix(id)
+// matrix writes a matrix that open opens.
+func (e *npyExport) matrix(w io.Writer, task progress.Task, open func() (*format.Matrix, error)) error {
+	m, err := open()
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	layout := e.dir.Layout()
-	rowBytes := layout.Features * layout.DType.Size()
-	return readAhead(e, m.Chunks(), e.chunkBytes(), func(k int, buffer []byte) ([]byte, error) {
+	rowBytes := m.Layout.Features * m.Layout.DType.Size()
+	return readAhead(e, m.Chunks(), chunkBytes(m.Layout), func(k int, buffer []byte) ([]byte, error) {
 		_, rows := m.ChunkRowRange(k)
 		data := buffer[:rows*rowBytes]
 		return data, m.ReadChunk(k, data)

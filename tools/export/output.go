@@ -21,7 +21,7 @@ const metaName = "meta.json"
 
 // ours matches the names of files that an export writes.
 var ours = regexp.MustCompile(
-	`^(meta\.json|(edge_(index|weight)|node_(feat|label|id)|splits|orig_id|.+_hop-[0-9]+)\.npy)(\.tmp)?$`)
+	`^(meta\.json|(edge_[a-z0-9_]+|node_[a-z0-9_]+|splits|orig_id|.+_hop-[0-9]+)\.npy)(\.tmp)?$`)
 
 // output is the directory that an export writes. All files are written into a folder beside it, which is locked, and
 // then takes its name or, to replace an export, is exchanged with it (folder.Swap): so the directory is complete, or

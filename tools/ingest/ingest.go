@@ -145,7 +145,11 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		matrixBytes = 0
 		notes = append(notes, fmt.Sprintf("the features stay in %s, which the graph needs as it is", arrays[0].Path()))
 	}
+	if err := checkEdgeColumns(src, info, o); err != nil {
+		return nil, err
+	}
 	t := newTopology(src, info, reverses, o)
+	matrixBytes += columnSpace(src, t.recordCount, info.Nodes)
 	if err := machine.CheckSpace(fsys, dir, matrixBytes+t.outputBytes(0)); err != nil {
 		return nil, err
 	}
@@ -196,6 +200,12 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		err = features(ctx)
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := writeNodeColumns(ctx, src, w); err != nil {
+		return nil, err
+	}
+	if err := newTopology(src, info, reverses, o).writeEdgeColumns(ctx, fsys, dir, w, m.Edges); err != nil {
 		return nil, err
 	}
 	res.Edges = m.Edges

@@ -46,6 +46,8 @@ type NPYOptions struct {
 //	                     splits.npy they must say the same as its first
 //	splits_<name>.npy    optional [k,n]: further splits, in order of their names
 //	edge_weight.npy      optional [E] or [E,1] numbers
+//	edge_<name>.npy      optional [E] or [E,k] numbers: the column edge_<name> of the edges
+//	node_<name>.npy      optional [n] or [n,k] numbers: the column <name> of the nodes
 //	orig_id.npy          optional [n] strings: ids of the nodes elsewhere
 //	meta.json            optional: name, num_nodes, num_features, directed (false: each edge is stored
 //	                     once), reverses_stored (true: undirected, but both directions are stored),
@@ -59,6 +61,7 @@ type arraySource struct {
 	weights *npy.Array
 	pairs   bool         // source and destination of an edge lie side by side
 	shards  []*npy.Array // of features
+	columns []inputColumn
 }
 
 func newArraySource(fsys vfs.FS, format, dir string) *arraySource {
@@ -112,6 +115,7 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 		func() error { return s.openLabels(o.LabelsAs, meta.ClassNames) },
 		s.openSplits,
 		s.openOrigIDs,
+		s.openColumns,
 	} {
 		if err := open(); err != nil {
 			return nil, err
@@ -382,7 +386,8 @@ var npyFormat = Format{
 	Help: `SRC holds edge_index.npy [2,E] (row 0 source, row 1 destination), node_feat.npy [n,F] or
 node_feat.npz (scipy CSR), and optionally node_label.npy [n] or [n,L], splits.npy [k,n] (0 train,
 1 valid, 2 test, -1 none) or train_idx.npy, valid_idx.npy and test_idx.npy, further splits_*.npy,
-edge_weight.npy [E], and meta.json, which says whether edges are directed.`,
+edge_weight.npy [E], columns of edges and nodes (edge_attr.npy, edge_<name>.npy [E] or [E,k],
+node_<name>.npy [n] or [n,k], numbers of any type), and meta.json, which says whether edges are directed.`,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o NPYOptions
 		var dtype, shape string

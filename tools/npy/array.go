@@ -134,6 +134,9 @@ func (a *Array) readPages(block []byte, off, n int64) ([]byte, error) {
 	return block[before:][:n], nil
 }
 
+// ReadBytes reads bytes of the array's data, as the file has them, from an offset in the data.
+func (a *Array) ReadBytes(p []byte, off int64) error { return a.readAt(p, a.Offset+off) }
+
 func (a *Array) readAt(p []byte, off int64) error {
 	if n, err := a.file.ReadAt(p, off); n < len(p) {
 		return a.tooShort(off+int64(n), err)

@@ -80,6 +80,22 @@ class Dataset:
         return self._mapped[name]
 
     @property
+    def columns(self) -> list[str]:
+        """The names of the columns of the graph's edges and nodes."""
+        return [c["name"] for c in self.manifest.get("columns") or []]
+
+    def column(self, name: str) -> Matrix:
+        """A column of the edges, in the order of the topology, or of the nodes, mapped from disk: ``[numbers]`` reads the
+        rows of some edges or nodes, such as ``graph.column("edge_attr")[block.e_id]``."""
+        if name not in self._mapped:
+            about = next((c for c in self.manifest.get("columns") or [] if c["name"] == name), None)
+            if about is None:
+                raise OptionError(f"{self.path} has no column {name!r} (it has {', '.join(self.columns) or 'none'})")
+            rows: int = self.manifest["edges"] if about["of"] == "edges" else self.nodes
+            self._mapped[name] = Matrix(self.path, name, rows, None, about)
+        return self._mapped[name]
+
+    @property
     def x(self) -> Matrix:
         """The features of the graph: ``graph.x[numbers]`` reads those of some nodes."""
         return self.matrix("x/hop-0")

@@ -11,7 +11,7 @@ import numpy as np
 from . import _native
 from ._errors import OptionError
 
-_TYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
+_STORED = {"bfloat16": "uint16"}  # others are as numpy calls them
 
 
 class Matrix:
@@ -25,13 +25,14 @@ class Matrix:
     bfloat16, which numpy does not have, becomes float32.
     """
 
-    def __init__(self, path: str, name: str, nodes: int, row_of: Any) -> None:
-        operator, hop = name.rsplit("/hop-", 1)
-        about = _native.run("extents", {"path": path, "operator": operator, "hop": int(hop)})
+    def __init__(self, path: str, name: str, nodes: int, row_of: Any, column: dict[str, Any] | None = None) -> None:
+        operator, _, hop = name.rpartition("/hop-")
+        about = _native.run("extents", {"path": path, "column": name} if column else {"path": path, "operator": operator, "hop": int(hop)})
         self.name = name
+        self._flat = column is not None and column["columns"] == 0  # one number a row
         self._nodes, self._row_of = nodes, row_of  # row_of: None where row i is node i, else a function
         self._bfloat16 = about["dtype"] == "bfloat16"
-        columns, dtype = about["columns"], np.dtype(_TYPES[about["dtype"]])
+        columns, dtype = about["columns"], np.dtype(_STORED.get(about["dtype"], about["dtype"])).newbyteorder("<")
         self.files = list(dict.fromkeys(os.path.join(path, s["file"]) for s in about["spans"]))  #: that it lies in
         self._spans = []
         for s in about["spans"]:
@@ -42,7 +43,8 @@ class Matrix:
             self._spans.append(mapped)
         self._first = np.array([s["first_row"] for s in about["spans"]], np.int64)
         count = sum(len(mapped) * mapped.shape[1] for mapped in self._spans)
-        self.shape: tuple[int, int] = (count, columns)  #: rows and columns
+        self.shape: tuple[int, ...] = (count,) if self._flat else (count, columns)  #: rows and columns
+        self._columns = columns
         self.dtype = np.dtype(np.float32) if self._bfloat16 else dtype  #: of the arrays that are read
 
     @property
@@ -63,7 +65,7 @@ class Matrix:
     def __iter__(self) -> Iterator[Any]:
         for mapped in self._spans:
             for chunk in mapped:
-                yield from self._convert(chunk)
+                yield from self._convert(chunk[:, 0] if self._flat else chunk)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
         if copy is False:
@@ -72,16 +74,18 @@ class Matrix:
         return out if dtype is None else out.astype(dtype, copy=False)
 
     def __repr__(self) -> str:
-        return f"<hopfeed.Matrix {self.name}: {self.shape[0]} rows of {self.shape[1]} {self.dtype}>"
+        return f"<hopfeed.Matrix {self.name}: {self.shape[0]} rows of {self._columns} {self.dtype}>"
 
     def _read(self, asked: Any, rows: np.ndarray[Any, Any]) -> Any:
         """The rows with some numbers; a tensor where one was asked with."""
-        out = np.empty((*rows.shape, self.shape[1]), np.uint16 if self._bfloat16 else self.dtype)
+        out = np.empty((*rows.shape, self._columns), np.uint16 if self._bfloat16 else self.dtype)
         span = np.searchsorted(self._first, rows, "right") - 1
         for s in np.unique(span):
             mapped, within = self._spans[s], span == s
             at = rows[within] - self._first[s]
             out[within] = mapped[at // mapped.shape[1], at % mapped.shape[1]]
+        if self._flat:
+            out = out[..., 0]
         torch = sys.modules.get("torch")
         if torch is None or not isinstance(asked, torch.Tensor):
             return self._convert(out)

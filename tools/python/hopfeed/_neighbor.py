@@ -77,6 +77,7 @@ class _Sampled(Batches[Array]):
         identity: dict[str, Any],
         sampling: dict[str, Any],
         options: dict[str, Any],
+        columns: Sequence[str],
         transform: Callable[[Batch[Array]], Any] | None,
     ) -> None:
         """Opens the loader.
@@ -88,6 +89,13 @@ class _Sampled(Batches[Array]):
         self.dataset = graph if isinstance(graph, Dataset) else Dataset(graph)
         if self.dataset.kind != "graph":
             raise OptionError(f"{self.dataset.path} is a hop store: hopfeed.Loader reads it, and NeighborLoader the graph that it was made of")
+        self._columns = {name: self.dataset.column(name) for name in columns}
+        self._of_edges = {c["name"] for c in self.dataset.manifest.get("columns") or [] if c["of"] == "edges"}
+        for name in columns:
+            if name in _TAKEN:
+                raise OptionError(f"columns: a batch has another {name!r}: read the column by dataset.column({name!r})[batch.n_id]")
+            if name in self._of_edges and sampling["subgraph"] is None:
+                raise OptionError(f"columns: {name} is of edges, which blocks have by number: dataset.column({name!r})[block.e_id]")
         rank, world_size = self._share(options.pop("rank"), options.pop("world_size"))
         at_least(1, batch_size=options["batch_rows"], world_size=world_size, buffers=options["buffers"])
         at_least(0, rank=rank, seed=options["seed"], threads=options["threads"])
@@ -118,6 +126,8 @@ class _Sampled(Batches[Array]):
         if s.columns:
             arrays["x"] = self._as_array("x", view(owner, s.features, (inputs, s.columns), "<f4"))
         arrays["n_id"] = self._as_array("n_id", view(owner, s.inputs, (inputs,), "<u4"))
+        for name in self._columns.keys() - self._of_edges:
+            arrays[name] = self._as_array(name, self._columns[name][view(owner, s.inputs, (inputs,), "<u4")])
         if s.row_weights:
             arrays["row_weights"] = self._as_array("row_weights", view(owner, s.row_weights, (rows,), "<f4"))
         blocks = []
@@ -142,6 +152,8 @@ class _Sampled(Batches[Array]):
         edge_index = np.stack([indices.astype(np.int64), np.repeat(np.arange(nodes), np.diff(indptr))])
         arrays["edge_index"] = self._as_array("edge_index", edge_index)
         arrays["e_id"] = self._as_array("e_id", e_id)
+        for name in self._columns.keys() & self._of_edges:
+            arrays[name] = self._as_array(name, self._columns[name][e_id])
         if self.dataset.manifest["weighted"]:
             arrays["edge_weight"] = self._as_array("edge_weight", weights)
         if self._disjoint:
@@ -160,6 +172,12 @@ class _Sampled(Batches[Array]):
         return array
 
 
+# What a batch has that is no column.
+_TAKEN = frozenset(
+    "x y n_id blocks row_weights edge_index e_id edge_weight batch info input_id index rows batch_size global_rows num_nodes "
+    "edge_label edge_label_index src_index dst_pos_index dst_neg_index copy to pin_memory hold release".split()
+)
+
 _SAMPLED = """
     :param shuffle: ``"rr"`` or True: the seeds are, in each epoch; ``"none"`` or False: they come in their order
     :param subgraph_type: None: ``blocks``, one for each layer, in which a node is sampled for once a layer.
@@ -170,6 +188,8 @@ _SAMPLED = """
     :param disjoint: each seed has a graph of its own, as in PyTorch Geometric: ``batch`` [nodes] says which
     :param edge_ids: blocks have ``e_id`` too
     :param features: False: batches have no ``x``, as for inference layer by layer
+    :param columns: columns of the graph that batches have under their names: those of nodes [nodes, ...], and, with
+        ``subgraph_type``, those of edges [edges, ...]. They are read from mapped files
     :param drop_last: leave out a last batch that is smaller than the others
     :param transform: is called with each batch, in the loop's own thread; the loop gets what it returns
     :param seed: what random orders and samples derive from
@@ -238,6 +258,7 @@ class NeighborLoader(_Sampled[Array]):
         disjoint: bool = False,
         edge_ids: bool = False,
         features: bool = True,
+        columns: Sequence[str] = (),
         drop_last: bool = False,
         transform: Callable[[Batch[Array]], Any] | None = None,
         rank: int | None = None,
@@ -288,7 +309,7 @@ class NeighborLoader(_Sampled[Array]):
             "memory": memory,
             "threads": threads,
         }
-        self._open(dataset, num_neighbors, {"part": part, "split": split_index, "nodes": nodes}, identity, sampling, options, transform)
+        self._open(dataset, num_neighbors, {"part": part, "split": split_index, "nodes": nodes}, identity, sampling, options, columns, transform)
 
     def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
         arrays = super()._arrays(owner, struct)
@@ -346,6 +367,7 @@ class LinkNeighborLoader(_Sampled[Array]):
         subgraph_type: Literal["directional", "induced"] = "directional",
         disjoint: bool = False,
         features: bool = True,
+        columns: Sequence[str] = (),
         drop_last: bool = False,
         transform: Callable[[Batch[Array]], Any] | None = None,
         rank: int | None = None,
@@ -395,7 +417,7 @@ class LinkNeighborLoader(_Sampled[Array]):
             "memory": memory,
             "threads": threads,
         }
-        self._open(dataset, num_neighbors, {"links": seeds}, identity, sampling, options, transform)
+        self._open(dataset, num_neighbors, {"links": seeds}, identity, sampling, options, columns, transform)
 
     def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
         arrays = super()._arrays(owner, struct)

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import pathlib
+import re
 import tempfile
 import warnings
 from typing import Any
@@ -38,12 +39,13 @@ def from_pyg(data: Any, output: Path, *, name: str | None = None, **options: Any
     """Makes the graph ``output`` of a ``Data`` of PyTorch Geometric.
 
     It takes ``x``, ``edge_index``, and, where they are there, ``y``, ``edge_weight`` and the masks
-    ``train_mask``, ``val_mask`` and ``test_mask``, [n] or, for several splits, [n, k]. Attributes that it leaves out
-    are named in a warning. ``options`` are those of ``import_npy``. The data set is called ``name``, by default as the
+    ``train_mask``, ``val_mask`` and ``test_mask``, [n] or, for several splits, [n, k]. Other tensors of numbers with a row
+    for each edge become columns of the edges, called ``edge_...`` (``t`` becomes ``edge_t``), those with a row for each
+    node columns of the nodes. Attributes that it leaves out are named in a warning. ``options`` are those of ``import_npy``. The data set is called ``name``, by default as the
     folder ``output``. The arrays are written to a folder beside ``output`` first, which is removed afterwards.
     """
-    _check_pyg(data)
-    arrays = {"edge_index": _array(data.edge_index), "node_feat": _array(data.x)}
+    columns = _check_pyg(data)
+    arrays = {"edge_index": _array(data.edge_index), "node_feat": _array(data.x), **columns}
     for source, target in (("y", "node_label"), ("edge_weight", "edge_weight")):
         if getattr(data, source, None) is not None:
             arrays[target] = _array(getattr(data, source))
@@ -65,8 +67,8 @@ def from_pyg(data: Any, output: Path, *, name: str | None = None, **options: Any
 _TAKEN = {"x", "edge_index", "y", "edge_weight", "train_mask", "val_mask", "test_mask", "num_nodes"}
 
 
-def _check_pyg(data: Any) -> None:
-    """Refuses what from_pyg cannot take, and says in a warning what it leaves out."""
+def _check_pyg(data: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """Refuses what from_pyg cannot take, says in a warning what it leaves out, and returns columns by names of files."""
     if hasattr(data, "node_types"):
         raise OptionError(f"data is a {type(data).__name__} with several types of nodes: want a Data with one (data.to_homogeneous())")
     if getattr(data, "edge_index", None) is None:
@@ -79,9 +81,24 @@ def _check_pyg(data: Any) -> None:
         raise OptionError("data.x is sparse: want a dense tensor [nodes, features] (data.x.to_dense())")
     if x.ndim != 2:
         raise OptionError(f"data.x is {list(x.shape)}: want [nodes, features]")
-    left_out = sorted(k for k, v in data.to_dict().items() if k not in _TAKEN and v is not None)
+    columns, left_out = {}, []
+    for key, value in sorted(data.to_dict().items()):
+        if key in _TAKEN or value is None:
+            continue
+        rows = value.shape[0] if getattr(value, "ndim", 0) in (1, 2) and "sparse" not in str(getattr(value, "layout", "")) else -1
+        name = key if key.startswith("edge_") else f"edge_{key}"
+        if rows == x.shape[0] and not (rows == data.edge_index.shape[1] and key == name):
+            name = f"node_{key}"
+        elif rows != data.edge_index.shape[1]:
+            rows = -1
+        if rows < 0 or not re.fullmatch("[a-z][a-z0-9_]{0,90}", key) or name in ("node_feat", "node_label", "node_id") or name in columns:
+            left_out.append(key)
+        else:
+            columns[name] = np.ascontiguousarray(_array(value))
     if left_out:
-        warnings.warn(f"from_pyg leaves out {', '.join(left_out)}: a graph has x, edge_index, y, edge_weight and masks", stacklevel=3)
+        what = "a graph has x, edge_index, y, edge_weight, masks, and columns: numbers with a row for each edge or node"
+        warnings.warn(f"from_pyg leaves out {', '.join(left_out)}: {what}", stacklevel=3)
+    return columns
 
 
 def _array(tensor: Any) -> np.ndarray[Any, Any]:

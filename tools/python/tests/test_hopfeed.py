@@ -553,11 +553,11 @@ class Work(WithStore):
                 return False
 
             def to_dict(self):
-                return {"x": self.x, "time": self.y, "edge_attr": None}
+                return {"x": self.x, "time": self.y, "edge_attr": None, "other": "text"}
 
         with tempfile.TemporaryDirectory() as folder:
             graph = os.path.join(folder, "graph")
-            with self.assertWarnsRegex(UserWarning, "leaves out time:"):
+            with self.assertWarnsRegex(UserWarning, "leaves out other:"):
                 dataset = hopfeed.from_pyg(Data(), graph, name="things", progress=False)
             self.assertEqual((dataset.kind, dataset.name, dataset.nodes, dataset.classes), ("graph", "things", stores.NODES, 4))
             hopfeed.propagate(graph, os.path.join(folder, "store"), operator="rw", progress=False)

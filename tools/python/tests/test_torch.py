@@ -175,10 +175,14 @@ class Torch(WithStore):
         ):
             with self.assertRaisesRegex(hopfeed.OptionError, says):
                 hopfeed.from_pyg(data, os.path.join(self.folder.name, "none"))
-        data = pyg.Data(edge_index=edges, x=x, y=torch.tensor([0, 1, 0]), edge_attr=torch.ones(2, 1), time=torch.arange(3))
-        with self.assertWarnsRegex(UserWarning, "leaves out edge_attr, time:"):
+        data = pyg.Data(edge_index=edges, x=x, y=torch.tensor([0, 1, 0]), edge_attr=torch.tensor([[2.5], [1.5]]), msg=torch.arange(2), time=torch.arange(3), text=["a"])
+        with self.assertWarnsRegex(UserWarning, "leaves out text:"):
             graph = hopfeed.from_pyg(data, os.path.join(self.folder.name, "from-pyg"), progress=False)
         self.assertEqual((graph.nodes, graph.manifest["edges"]), (3, 2))
+        self.assertEqual(graph.columns, ["edge_attr", "edge_msg", "time"])
+        self.assertTrue(torch.equal(torch.as_tensor(graph.column("edge_attr").rows[:]), data.edge_attr))
+        (batch,) = hopfeed.torch.NeighborLoader(graph, [1, 1], [2], subgraph_type="directional", columns=graph.columns)
+        self.assertEqual((batch.time.tolist(), batch.edge_msg.tolist()), ([2, 1, 0], [1, 0]))
 
     def test_blocks_are_matrices_and_edges_of_the_graph(self):
         x = torch.tensor(self.arrays["node_feat"])

@@ -1,0 +1,322 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+// columnSource is a Source that has columns of edges, in the order of the input, or of nodes.
+type columnSource interface {
+	Columns() []inputColumn
+}
+
+// inputColumn is a column of an input: an array of one row for each edge or node.
+type inputColumn struct {
+	format.Column
+	array *npy.Array
+}
+
+// columnsOf are the columns of a source.
+func columnsOf(src Source, of string) (columns []inputColumn) {
+	if s, ok := src.(columnSource); ok {
+		for _, c := range s.Columns() {
+			if c.Of == of {
+				columns = append(columns, c)
+			}
+		}
+	}
+	return columns
+}
+
+func (s *arraySource) Columns() []inputColumn { return s.columns }
+
+// columnTypes are the types in which columns are stored, by those of arrays; truth values become numbers.
+var columnTypes = map[npy.Type]format.DType{
+	npy.Bool: dtype.Uint8, npy.Int8: dtype.Int8, npy.Int16: dtype.Int16, npy.Int32: dtype.Int32, npy.Int64: dtype.Int64,
+	npy.Uint8: dtype.Uint8, npy.Uint16: dtype.Uint16, npy.Uint32: dtype.Uint32, npy.Uint64: dtype.Uint64,
+	npy.Float16: dtype.Float16, npy.Float32: dtype.Float32, npy.Float64: dtype.Float64,
+}
+
+// openColumns opens what is left of edge_<name>.npy as columns edge_<name>, and of node_<name>.npy as columns <name>.
+func (s *arraySource) openColumns() error {
+	names := make([]string, 0, len(s.names))
+	for name := range s.names {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, file := range names {
+		name, isArray := strings.CutSuffix(file, ".npy")
+		of, rows := format.OfEdges, s.info.Edges
+		if node, isNode := strings.CutPrefix(name, "node_"); isNode {
+			name, of, rows = node, format.OfNodes, s.info.Nodes
+		} else if !strings.HasPrefix(name, "edge_") {
+			continue
+		}
+		if !isArray || s.used[file] {
+			continue
+		}
+		a, err := s.openArray(s.path(file), "")
+		if err != nil {
+			return err
+		}
+		c, err := s.newColumn(a, of, name, rows)
+		if err != nil {
+			return err
+		}
+		s.used[file] = true
+		s.columns = append(s.columns, c)
+	}
+	return nil
+}
+
+// newColumn is an array as a column.
+func (s *arraySource) newColumn(a *npy.Array, of, name string, rows int64) (c inputColumn, err error) {
+	t, known := columnTypes[a.Type]
+	if !known || len(a.Shape) < 1 || len(a.Shape) > 2 || a.Shape[0] != rows {
+		return c, invalid(a.Path(), "%s array of shape %v (want numbers [%d] or [%[3]d,k]: one row for each of the %s)",
+			a.Type, a.Shape, rows, of)
+	}
+	if (a.Fortran && len(a.Shape) == 2) || a.BigEndian {
+		return c, invalid(a.Path(), "an array in Fortran order or of big-endian numbers (want C order, little endian: "+
+			"numpy.ascontiguousarray and astype make it)")
+	}
+	columns := int64(0)
+	if len(a.Shape) == 2 {
+		if columns = a.Shape[1]; columns < 1 || columns > format.MaxFeatures {
+			return c, invalid(a.Path(), "%d numbers in a row (want 1 to %d)", columns, format.MaxFeatures)
+		}
+	}
+	c = inputColumn{format.NewColumn(of, name, t, int(columns)), a}
+	if of == format.OfNodes && strings.HasPrefix(name, "edge_") {
+		return c, invalid(a.Path(), "a column of nodes cannot be called %s, as those of edges are: rename the file", name)
+	}
+	if err := c.Check(); err != nil {
+		return c, invalid(a.Path(), "%w: rename the file", err)
+	}
+	return c, nil
+}
+
+// columnSpace is what columns take on disk, of so many edges.
+func columnSpace(src Source, edges, nodes int64) (bytes int64) {
+	for _, c := range columnsOf(src, format.OfEdges) {
+		bytes += edges * c.rowBytes()
+	}
+	for _, c := range columnsOf(src, format.OfNodes) {
+		bytes += nodes * c.rowBytes()
+	}
+	return bytes
+}
+
+func (c *inputColumn) rowBytes() int64 {
+	return int64(max(1, c.Columns)) * c.array.ItemBytes()
+}
+
+// writeNodeColumns writes the columns of nodes, which are in the order of the graph.
+func writeNodeColumns(ctx context.Context, src Source, w *format.Writer) error {
+	for _, c := range columnsOf(src, format.OfNodes) {
+		m, err := w.Column(c.Column, c.array.Shape[0])
+		if err != nil {
+			return err
+		}
+		step := max(1, readBytes/c.rowBytes())
+		buffer := make([]byte, min(step, c.array.Shape[0])*c.rowBytes())
+		for first := int64(0); first < c.array.Shape[0]; first += step {
+			rows := buffer[:min(step, c.array.Shape[0]-first)*c.rowBytes()]
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			if err := c.array.ReadBytes(rows, first*c.rowBytes()); err != nil {
+				return err
+			}
+			if err := m.Write(rows); err != nil {
+				return err
+			}
+		}
+		if err := m.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// numberedEdges is a source whose edges have their numbers in the input for weights: the sort of edges then carries
+// them to their places. Numbers are bits of finite floats.
+type numberedEdges struct{ Source }
+
+const mostNumberedEdges = 0x7f800000
+
+func (s numberedEdges) Info() Info {
+	info := s.Source.Info()
+	info.Weighted = true
+	return info
+}
+
+func (s numberedEdges) Edges(ctx context.Context, _ int, emit func(Edges) error) error {
+	next, numbers := uint32(0), []float32(nil)
+	return s.Source.Edges(ctx, 1, func(e Edges) error { // in the order of the input
+		numbers = numbers[:0]
+		for range e.Dst {
+			numbers = append(numbers, math.Float32frombits(next))
+			next++
+		}
+		e.Weights = numbers
+		return emit(e)
+	})
+}
+
+// checkEdgeColumns refuses columns of edges that have no meaning, or that are too many.
+func checkEdgeColumns(src Source, info Info, o Options) error {
+	columns := columnsOf(src, format.OfEdges)
+	switch {
+	case len(columns) == 0:
+		return nil
+	case o.Duplicates == SumDuplicates:
+		return badOptions("%s: duplicate edges cannot be added up where edges have columns: --duplicates merge keeps the "+
+			"first, keep all", columns[0].array.Path())
+	case info.Edges >= mostNumberedEdges:
+		return badOptions("%s: %d edges with columns (at most %d)", columns[0].array.Path(), info.Edges, mostNumberedEdges-1)
+	}
+	return nil
+}
+
+// writeEdgeColumns writes the columns of edges in the order of the topology: an edge that is stored has the row of the
+// edge of the input that it was made from, which of merged duplicates is the first; so has a reverse that was added.
+func (t *topology) writeEdgeColumns(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer,
+	edges int64) (err error) {
+	columns := columnsOf(t.src, format.OfEdges)
+	if len(columns) == 0 {
+		return nil
+	}
+	source := numberedEdges{t.src}
+	numbered := newTopology(source, source.Info(), t.reverses, t.o)
+	if numbered.o.MemoryBytes > 0 {
+		numbered.o.MemoryBytes = max(1, numbered.o.MemoryBytes-columnBytes-minColumnBytes)
+	}
+	plan, err := numbered.planSort()
+	if err != nil {
+		return err
+	}
+	scratch, err := numbered.openScratch(fsys, dir, w)
+	if err != nil {
+		return err
+	}
+	defer closeScratch(&err, scratch)
+	s, err := numbered.sort(ctx, fsys, scratch, plan)
+	if err != nil {
+		return err
+	}
+	defer s.free()
+	if s.storedEdges != edges {
+		return errChanged
+	}
+	for _, c := range columns {
+		if err := s.writeColumn(ctx, w, c); err != nil {
+			return fmt.Errorf("%s: %w", c.array.Path(), err)
+		}
+	}
+	return nil
+}
+
+func closeScratch(err *error, s *folder.Scratch) {
+	if closing := s.Close(); *err == nil {
+		*err = closing
+	}
+}
+
+// writeColumn writes a column in the order of the sorted edges, as many rows at a time as memory has room for: it reads
+// the rows of the input in ascending order, once for all of them.
+func (s *edgeSort) writeColumn(ctx context.Context, w *format.Writer, c inputColumn) error {
+	m, err := w.Column(c.Column, s.storedEdges)
+	if err != nil {
+		return err
+	}
+	task := s.o.Progress.Start("write column "+c.Name, s.storedEdges*c.rowBytes(), progress.Bytes)
+	defer task.Done()
+	numbers := &edgeReader{ctx: ctx, task: progress.Silent.Start("", 0, progress.Items), s: s, column: 1}
+	rowBytes := c.rowBytes()
+	room := int64(1 << 30)
+	if s.o.MemoryBytes > 0 { // beside in-degrees and buckets
+		room = s.o.MemoryBytes + minColumnBytes - s.o.workingBytes() - 4*s.info.Nodes
+		if !s.plan.onDisk {
+			room -= s.bucketBytes()
+		}
+	}
+	most := max(1, min(s.storedEdges, max(room, minColumnBytes)/(rowBytes+12), math.MaxUint32))
+	memory, err := alloc(most * (rowBytes + 12))
+	if err != nil {
+		return err
+	}
+	defer memory.Free()
+	all := memory.Bytes()
+	for left := s.storedEdges; left > 0; {
+		n := min(left, most)
+		pairs := dtype.As[uint64](all[:8*n])
+		read := dtype.Uint32s(all[8*n:][:4*n])
+		rows := all[12*n:][:n*rowBytes]
+		if _, err := io.ReadFull(numbers, dtype.BytesOf(read)); err != nil {
+			return err
+		}
+		for i, number := range read {
+			pairs[i] = uint64(number)<<32 | uint64(i)
+		}
+		slices.Sort(pairs)
+		if err := c.gather(ctx, rows, pairs); err != nil {
+			return err
+		}
+		if err := m.Write(rows); err != nil {
+			return err
+		}
+		left -= n
+		task.Add(int64(len(rows)))
+	}
+	return m.Close()
+}
+
+// columnBytes is what reading and writing a column takes, and minColumnBytes the least memory for its rows.
+const (
+	columnBytes    = readBytes + 16<<20
+	minColumnBytes = 1 << 20
+)
+
+// gather copies rows to their places: each pair has the number of a row in its upper half, ascending, and its place in
+// the lower. It reads rows that are close together at once.
+func (c *inputColumn) gather(ctx context.Context, rows []byte, pairs []uint64) error {
+	size := c.rowBytes()
+	buffer := make([]byte, max(size, readBytes))
+	for len(pairs) > 0 {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		first, n, last := int64(pairs[0]>>32), 0, int64(0)
+		for n < len(pairs) {
+			at := int64(pairs[n] >> 32)
+			if (at-first+1)*size > int64(len(buffer)) || n > 0 && (at-last)*size > 64<<10 {
+				break
+			}
+			last, n = at, n+1
+		}
+		if last >= c.array.Shape[0] {
+			return errChanged
+		}
+		span := buffer[:(last-first+1)*size]
+		if err := c.array.ReadBytes(span, first*size); err != nil {
+			return err
+		}
+		for _, pair := range pairs[:n] {
+			copy(rows[int64(uint32(pair))*size:][:size], span[(int64(pair>>32)-first)*size:])
+		}
+		pairs = pairs[n:]
+	}
+	return nil
+}
