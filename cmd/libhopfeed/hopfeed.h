@@ -144,7 +144,9 @@ hopfeed_text hopfeed_last_error(void);
  *                edge_ids (blocks have them), subgraph ("directional" or "induced": one block, whose
  *                destinations are all nodes), disjoint (each seed has nodes of its own), and links, the seeds
  *                instead of nodes: {sources, destinations (uint32 in base64), negatives ("binary" or
- *                "triplet"), ratio (of negative pairs to links), hide (links are not in their own batch)}.
+ *                "triplet"), ratio (of negative pairs to links), hide (links are not in their own batch)};
+ *                time_column (of edges or nodes: a disjoint seed reaches none later than its own of times,
+ *                int64 in base64, also of links), newest (the latest edges are chosen).
  *                The result is as that of "open".
  */
 int32_t hopfeed_start(hopfeed_text verb, hopfeed_text options, hopfeed_task *task);

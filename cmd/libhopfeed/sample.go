@@ -42,12 +42,16 @@ type sampleOptions struct {
 	Subgraph   sampling.Subgraph `json:"subgraph"`
 	Disjoint   bool              `json:"disjoint"`
 	Links      *linkOptions      `json:"links"` // seeds, instead of nodes
+	TimeColumn string            `json:"time_column"`
+	Times      []byte            `json:"times"` // [nodes] int64: each node's limit
+	Newest     bool              `json:"newest"`
 }
 
 // linkOptions are seeds of link prediction. Arrays are little-endian; JSON has them in base64.
 type linkOptions struct {
 	Sources      []byte  `json:"sources"`      // [links] uint32
 	Destinations []byte  `json:"destinations"` // [links] uint32
+	Times        []byte  `json:"times"`        // [links] int64, optional
 	Negatives    string  `json:"negatives"`    // "", "binary" or "triplet"
 	Ratio        float64 `json:"ratio"`        // negative pairs for each link
 	Hide         bool    `json:"hide"`         // links are not in their own batch's subgraph
@@ -57,6 +61,9 @@ type linkOptions struct {
 func (o *linkOptions) links() (*sampling.Links, error) {
 	l := &sampling.Links{Sources: decoded[uint32](o.Sources), Destinations: decoded[uint32](o.Destinations),
 		Hide: o.Hide}
+	if o.Times != nil {
+		l.Times = decoded[int64](o.Times)
+	}
 	switch o.Negatives {
 	case "":
 	case "binary", "triplet":
@@ -133,7 +140,7 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 			Disjoint: o.Disjoint,
 		},
 		Device: opening[0], Placement: o.Placement, Buffers: o.Buffers, MostBuffers: most, NodeIDs: true,
-		NoFeatures: o.NoFeatures,
+		NoFeatures: o.NoFeatures, Times: o.TimeColumn, Newest: o.Newest,
 	}
 	sampled, err := session.OpenSampled(ctx, graph, so)
 	if err != nil {
@@ -145,6 +152,9 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 		set, err = sampled.Loader.LinkSet(links, sampled.Method, plan)
 	} else {
 		set, err = sampled.Loader.Set(seeds, sampled.Method, plan)
+	}
+	if err == nil && o.Times != nil {
+		err = set.LimitSeeds(decoded[int64](o.Times))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", session.ErrOptions, err)

@@ -52,6 +52,9 @@ func (l *Loader) LinkSet(links *Links, method *Method, plan chunk.Plan) (*Set, e
 	if err := links.check(method.topology.Nodes()); err != nil {
 		return nil, err
 	}
+	if (links.Times != nil) != (method.options.Limits != nil) {
+		return nil, fmt.Errorf("%w: links have times, and edges or nodes have, or neither", ErrOptions)
+	}
 	e := &Epochs{method: method, links: links, plan: plan}
 	e.plan.Rows = int64(len(links.Sources))
 	return &Set{l: l, Epochs: e}, e.plan.Check()
@@ -59,7 +62,7 @@ func (l *Loader) LinkSet(links *Links, method *Method, plan chunk.Plan) (*Set, e
 
 // LimitSeeds gives each node of the set, in their order, the time after which it reaches nothing.
 func (s *Set) LimitSeeds(times []int64) error {
-	if len(times) != len(s.nodes) {
+	if len(times) != len(s.nodes) || s.method.options.Limits == nil {
 		return fmt.Errorf("%w: %d times of %d seeds", ErrOptions, len(times), len(s.nodes))
 	}
 	s.times = times

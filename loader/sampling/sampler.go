@@ -198,6 +198,8 @@ func (o *Options) check(name string, t Topology) error {
 	case o.Subgraph != "" && o.Aggregation != "" && o.Aggregation != Mean:
 		return fmt.Errorf("a subgraph has the edges of the graph alone: aggregation %s would add self-loops",
 			o.Aggregation)
+	case o.Limits != nil && !o.Disjoint:
+		return errors.New("seeds with times have trees of their own (disjoint)")
 	case o.Disjoint && o.Subgraph == "":
 		return errors.New("seeds have trees of their own in subgraphs only")
 	case name == "locality" && o.Cached == nil:

@@ -11,6 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
@@ -29,9 +30,13 @@ type SampledOptions struct {
 	Sampling sampling.Options
 	Seeds    []uint32        // distinct nodes, unless Sampling.Disjoint
 	Links    *sampling.Links // seeds instead of nodes
-	Plan     chunk.Plan      // of the seeds; its Rows are set here
-	Cache    string          // of rows of features, POLICY:SIZE; "": none
-	Mapped   bool            // map the topology from disk instead of loading it
+	// Times is a column of the graph by which seeds with times are limited (see sampling.Limits), the latest edges being
+	// chosen with Newest; "": there are no limits.
+	Times  string
+	Newest bool
+	Plan   chunk.Plan // of the seeds; its Rows are set here
+	Cache  string     // of rows of features, POLICY:SIZE; "": none
+	Mapped bool       // map the topology from disk instead of loading it
 
 	// Device is where batches are assembled; nil: they are sampled only, and there is no Loader.
 	Device gds.Device
@@ -107,6 +112,9 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 	} else if err = s.place(graph, &o); err == nil {
 		err = s.openGraph(ctx, graph, &o)
 	}
+	if err == nil && o.Times != "" {
+		o.Sampling.Limits, err = readTimes(ctx, graph, o.Times, o.Newest)
+	}
 	if err == nil {
 		err = s.openCache(ctx, graph, &o)
 	}
@@ -120,6 +128,35 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// readTimes reads the times of edges or nodes.
+func readTimes(ctx context.Context, graph *format.Dir, column string, newest bool) (*sampling.Limits, error) {
+	m, c, err := graph.Column(column)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+	}
+	defer m.Close()
+	if c.Columns != 0 || m.Layout.DType != gds.Int64 {
+		return nil, fmt.Errorf("%w: column %s is %s [%d] of %s: times are one int64 each", ErrOptions, column, c.DType,
+			c.Columns, c.Of)
+	}
+	limits := &sampling.Limits{Newest: newest}
+	times, rows := &limits.NodeTimes, graph.Manifest.Nodes
+	if c.Of == format.OfEdges {
+		times, rows = &limits.EdgeTimes, graph.Manifest.Edges
+	}
+	*times = make([]int64, rows)
+	for k := range m.Chunks() {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
+		first, rows := m.ChunkRowRange(k)
+		if err := m.ReadChunk(k, dtype.BytesOf((*times)[first:][:rows])); err != nil {
+			return nil, err
+		}
+	}
+	return limits, nil
 }
 
 // checkSeeds refuses seeds that the graph of n nodes does not have, and a cache where it cannot be used.
@@ -344,6 +381,9 @@ func (o *SampledOptions) needs(graph *format.Dir) (terms need.Terms, spec cache.
 		topology := sampling.TopologyNeed(m)
 		topology.Bytes = graph.OwnBytes(format.HeldTopology, topology.Bytes)
 		terms = append(terms, topology)
+	}
+	if o.Times != "" {
+		terms = append(terms, need.OnHeap("times", 8*max(m.Nodes, m.Edges)))
 	}
 	if o.Cache != "" { // it looks ahead by samplers of its own
 		if spec, err = o.cacheSpec(graph); err != nil {

@@ -16,7 +16,7 @@ from ._batch import Array, Batch
 from ._batches import Batches, Handle, Lease, view, view_labels
 from ._errors import OptionError
 from ._dataset import Dataset
-from ._types import Aggregation, Memory, Path, Sampler, Split, at_least, memory_text, node_numbers, nodes_name, one_of, pairs_of_nodes, shuffle_name, split_name
+from ._types import Aggregation, Memory, Path, Sampler, Split, at_least, memory_text, node_numbers, nodes_name, one_of, pairs_of_nodes, seed_times, shuffle_name, split_name
 
 
 class Block(Generic[Array]):
@@ -172,6 +172,17 @@ class _Sampled(Batches[Array]):
         return array
 
 
+def _nodes_of_part(dataset: Dataset, part: str | None, split_index: int) -> list[int]:
+    """The nodes of a part of a split, ascending."""
+    if part == "all":
+        return list(range(dataset.nodes))
+    which = ("rest", "train", "valid", "test").index(part or "train")
+    if split_index >= dataset.splits.shape[1]:
+        raise OptionError(f"split_index {split_index}: {dataset.path} has {dataset.splits.shape[1]} splits, numbered from 0")
+    nodes: list[int] = np.flatnonzero(dataset.splits[:, split_index] == which).tolist()
+    return nodes
+
+
 # What a batch has that is no column.
 _TAKEN = frozenset(
     "x y n_id blocks row_weights edge_index e_id edge_weight batch info input_id index rows batch_size global_rows num_nodes "
@@ -186,6 +197,10 @@ _SAMPLED = """
         edges in the graph, and ``edge_weight`` of a graph with weights; of the edges that were sampled, or all edges
         between the nodes. ``batch.to_pyg()`` makes a ``Data`` of it
     :param disjoint: each seed has a graph of its own, as in PyTorch Geometric: ``batch`` [nodes] says which
+    :param time_attr: a column of int64 times of the edges or the nodes: a seed with a time (``input_time`` [seed nodes],
+        by default the time of the node; ``edge_label_time`` [seed edges]) reaches no edge, or no node, of a later time.
+        Each seed then has a graph of its own, as with ``disjoint``
+    :param temporal_strategy: ``"uniform"``: random ones of the edges that it reaches; ``"last"``: the latest
     :param edge_ids: blocks have ``e_id`` too
     :param features: False: batches have no ``x``, as for inference layer by layer
     :param columns: columns of the graph that batches have under their names: those of nodes [nodes, ...], and, with
@@ -256,6 +271,9 @@ class NeighborLoader(_Sampled[Array]):
         mapped: bool = False,
         subgraph_type: Literal["directional", "induced"] | None = None,
         disjoint: bool = False,
+        time_attr: str | None = None,
+        input_time: Any = None,
+        temporal_strategy: Literal["uniform", "last"] = "uniform",
         edge_ids: bool = False,
         features: bool = True,
         columns: Sequence[str] = (),
@@ -272,6 +290,16 @@ class NeighborLoader(_Sampled[Array]):
         at_least(0, split_index=split_index)
         part = split_name("input_nodes", input_nodes, "all") if isinstance(input_nodes, str) else None
         nodes = None if part else node_numbers(input_nodes, dataset.nodes)
+        times = None
+        if time_attr is not None:
+            subgraph_type, disjoint = subgraph_type or "directional", True
+            if nodes is None:
+                nodes, part = _nodes_of_part(dataset, part, split_index), None
+            if input_time is None and any(c["name"] == time_attr and c["of"] == "nodes" for c in dataset.manifest.get("columns") or []):
+                input_time = dataset.column(time_attr)[np.array(nodes, np.int64)]
+            times = seed_times("input_time", input_time, len(nodes))
+        elif input_time is not None:
+            raise OptionError("input_time: want time_attr, the column of times of the edges or nodes, with it")
         if subgraph_type is not None:
             one_of("subgraph_type", subgraph_type, Literal["directional", "induced"])
         elif disjoint:
@@ -287,8 +315,11 @@ class NeighborLoader(_Sampled[Array]):
             "subgraph": subgraph_type,
             "disjoint": disjoint,
             "drop_last": drop_last,
+            "time_column": time_attr,
+            "newest": one_of("temporal_strategy", temporal_strategy, Literal["uniform", "last"]) == "last",
         }
         identity = {
+            "times": None if times is None else zlib.crc32(times.encode()),
             "split": part if nodes is None else nodes_name(nodes),
             "split_index": operator.index(split_index),
             "cache": cache if sampler == "locality" else None,  # which samples by it
@@ -309,7 +340,7 @@ class NeighborLoader(_Sampled[Array]):
             "memory": memory,
             "threads": threads,
         }
-        self._open(dataset, num_neighbors, {"part": part, "split": split_index, "nodes": nodes}, identity, sampling, options, columns, transform)
+        self._open(dataset, num_neighbors, {"part": part, "split": split_index, "nodes": nodes, "times": times}, identity, sampling, options, columns, transform)
 
     def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
         arrays = super()._arrays(owner, struct)
@@ -366,6 +397,9 @@ class LinkNeighborLoader(_Sampled[Array]):
         mapped: bool = False,
         subgraph_type: Literal["directional", "induced"] = "directional",
         disjoint: bool = False,
+        time_attr: str | None = None,
+        edge_label_time: Any = None,
+        temporal_strategy: Literal["uniform", "last"] = "uniform",
         features: bool = True,
         columns: Sequence[str] = (),
         drop_last: bool = False,
@@ -391,17 +425,31 @@ class LinkNeighborLoader(_Sampled[Array]):
             self._labels = self._labels + 1
         if neg_sampling and not neg_sampling_ratio > 0:
             raise OptionError(f"neg_sampling_ratio {neg_sampling_ratio}: want more than 0, or no neg_sampling")
+        times = None
+        if time_attr is not None:
+            disjoint, times = True, seed_times("edge_label_time", edge_label_time, links.shape[1])
+        elif edge_label_time is not None:
+            raise OptionError("edge_label_time: want time_attr, the column of times of the edges or nodes, with it")
         self.neg_sampling, self._ratio = neg_sampling, neg_sampling_ratio
         self._disjoint, self._edge_ids = disjoint, True
-        sampling = {"sampler": "neighbor", "replace": replace, "subgraph": subgraph_type, "disjoint": disjoint, "drop_last": drop_last}
+        sampling = {
+            "sampler": "neighbor",
+            "replace": replace,
+            "subgraph": subgraph_type,
+            "disjoint": disjoint,
+            "drop_last": drop_last,
+            "time_column": time_attr,
+            "newest": one_of("temporal_strategy", temporal_strategy, Literal["uniform", "last"]) == "last",
+        }
         identity = {
             "links": f"{links.shape[1]} edges with checksum {zlib.crc32(links.tobytes())}",
+            "times": None if times is None else zlib.crc32(times.encode()),
             "neg_sampling": neg_sampling,
             "neg_sampling_ratio": neg_sampling_ratio,
             "exclude_targets": exclude_targets,
         }
         sources, destinations = (base64.b64encode(end.astype("<u4").tobytes()).decode() for end in links)
-        seeds = {"sources": sources, "destinations": destinations, "negatives": neg_sampling or "", "ratio": neg_sampling_ratio, "hide": exclude_targets}
+        seeds = {"sources": sources, "destinations": destinations, "negatives": neg_sampling or "", "ratio": neg_sampling_ratio, "hide": exclude_targets, "times": times}
         options = {
             "batch_rows": batch_size,
             "shuffle": shuffle,

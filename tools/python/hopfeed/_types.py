@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import operator
 import os
 import zlib
@@ -94,6 +95,14 @@ def pairs_of_nodes(name: str, pairs: Any, nodes: int) -> np.ndarray[Any, Any]:
     if array.size and (array.min() < 0 or array.max() >= nodes):
         raise OptionError(f"{name} has numbers of nodes from {array.min()} to {array.max()}: the graph has {nodes} nodes")
     return array
+
+
+def seed_times(name: str, times: Any, seeds: int) -> str:
+    """A time for each seed as the engine reads them."""
+    array = np.asarray(times)
+    if array.shape != (seeds,) or not (array.dtype.kind in "iu" or array.size == 0):
+        raise OptionError(f"{name} is an array {list(array.shape)} of {array.dtype}: want an integer for each of {seeds} seeds")
+    return base64.b64encode(array.astype("<i8").tobytes()).decode()
 
 
 def nodes_name(numbers: list[int]) -> str:

@@ -285,5 +285,99 @@ class Links(WithEdges):
                 self.open(**options)
 
 
+class Times(WithEdges):
+    """No neighbour after the seed's time."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        rng = np.random.default_rng(8)
+        cls.node_time = rng.integers(-50, 50, stores.NODES)
+        given = rng.integers(-50, 50, cls.arrays["edge_index"].shape[1])
+        arrays = os.path.join(cls.folder.name, "arrays")
+        np.save(os.path.join(arrays, "node_time.npy"), cls.node_time)
+        np.save(os.path.join(arrays, "edge_time.npy"), given)
+        np.save(os.path.join(arrays, "edge_float.npy"), given.astype(np.float32))
+        cls.graph = os.path.join(cls.folder.name, "timed")
+        hopfeed.import_npy(arrays, cls.graph, progress=False)
+        cls.dataset = hopfeed.Dataset(cls.graph)
+        cls.edge_time = np.asarray(cls.dataset.column("edge_time"))
+
+    def allowed(self, attr, edges, limit):
+        """Which of the edges are not later than the limit."""
+        return (self.edge_time[edges] if attr == "edge_time" else self.node_time[self.edges[0][edges]]) <= limit
+
+    def check_trees(self, b, attr, limits, fanouts):
+        """The graphs of all in-neighbours, as numpy finds them; of a pair, those of both ends."""
+        np.testing.assert_array_equal(self.arrays["node_feat"][b.n_id], b.x)
+        np.testing.assert_array_equal(b.n_id[b.edge_index], self.edges[:, b.e_id])
+        np.testing.assert_array_equal(*b.batch[b.edge_index])
+        want = {}
+        for i, limit in enumerate(limits):
+            hidden = set(np.flatnonzero(~self.allowed(attr, np.arange(self.edges.shape[1]), limit)).tolist())
+            want.setdefault(int(b.batch[i]), []).extend(self.reached([b.n_id[i]], fanouts, hidden)[1])
+        found = {k: [] for k in want}
+        for k, e in zip(b.batch[b.edge_index[1]].tolist(), b.e_id.tolist()):
+            found[k].append(e)
+        self.assertEqual({k: sorted(v) for k, v in found.items()}, {k: sorted(v) for k, v in want.items()})
+
+    def test_a_seed_reaches_all_that_is_not_later_and_nothing_else(self):
+        nodes = [3, 3, 8, 100]
+        for attr, times in (("edge_time", [-20, 30, 0, 99]), ("time", [10, -40, -99, 0]), ("time", None)):
+            loader = hopfeed.NeighborLoader(self.graph, [-1, -1], nodes, shuffle=False, time_attr=attr, input_time=times)
+            (b,) = loader
+            self.check_trees(b, attr, self.node_time[nodes] if times is None else times, 2)
+
+    def test_random_or_the_latest_edges_are_chosen(self):
+        node = int(np.argmax(np.bincount(self.edges[1])))
+        into = np.array(self.in_neighbors(node))
+        fanout, epochs, limit = 2, 1500, int(np.median(self.edge_time[into]))
+        before = into[self.edge_time[into] <= limit]
+        self.assertGreater(len(before), fanout + 1)
+        options = {"time_attr": "edge_time", "input_time": [limit]}
+        (b,) = hopfeed.NeighborLoader(self.graph, [fanout], [node], temporal_strategy="last", **options)
+        self.assertEqual(b.e_id.tolist(), before[np.lexsort((before, self.edge_time[before]))][-fanout:].tolist())
+        loader = hopfeed.NeighborLoader(self.graph, [fanout], [node], **options)
+        drawn = np.concatenate([b.e_id for _ in range(epochs) for b in loader])
+        p = fanout / len(before)
+        counts = np.array([(drawn == e).sum() for e in before])
+        self.assertEqual(counts.sum(), len(drawn))
+        self.assertLess(np.abs(counts - epochs * p).max(), LIMIT * np.sqrt(epochs * p * (1 - p)))
+
+    def test_links_have_times_and_so_have_their_negative_pairs(self):
+        links = self.edges[:, ::40]
+        times = np.random.default_rng(2).integers(-30, 50, links.shape[1])
+        for negatives in (None, "binary", "triplet"):
+            for attr in ("edge_time", "time"):
+                loader = hopfeed.LinkNeighborLoader(
+                    self.graph, [-1, -1], links, batch_size=8, time_attr=attr, edge_label_time=times, neg_sampling=negatives, neg_sampling_ratio=2, exclude_targets=False
+                )
+                for b in loader:
+                    if negatives == "triplet":
+                        ends = [b.src_index, b.dst_pos_index, b.dst_neg_index.T.ravel()]
+                    else:
+                        ends = list(b.edge_label_index)
+                    of = [np.tile(times[b.input_id], len(end) // b.batch_size) for end in ends]
+                    self.check_trees(b, attr, np.concatenate(of), 2)
+                    if negatives and attr == "time":
+                        late = [self.node_time[b.n_id[end]] > limit for end, limit in zip(ends, of)]
+                        self.assertFalse(late[-1][-b.batch_size * 2 :].any())
+                        self.assertFalse(negatives == "binary" and late[0][b.batch_size :].any())
+
+    def test_what_has_no_meaning_is_refused(self):
+        for options in (
+            {"time_attr": "edge_time"},
+            {"time_attr": "age", "input_time": [1, 2]},
+            {"time_attr": "edge_float", "input_time": [1, 2]},
+            {"time_attr": "edge_time", "input_time": [1]},
+            {"input_time": [1, 2]},
+            {"time_attr": "time", "temporal_strategy": "first"},
+        ):
+            with self.subTest(**options), self.assertRaises(hopfeed.OptionError):
+                hopfeed.NeighborLoader(self.graph, [3], [1, 2], **options)
+        with self.assertRaises(hopfeed.OptionError):
+            hopfeed.LinkNeighborLoader(self.graph, [3], [[0], [1]], time_attr="time")
+
+
 if __name__ == "__main__":
     unittest.main()
