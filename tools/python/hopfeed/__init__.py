@@ -39,6 +39,7 @@ from ._dataset import Dataset
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
 from ._loader import Loader
 from ._matrix import Matrix
+from ._pairs import PairLoader
 from ._neighbor import Block, LinkNeighborLoader, NeighborLoader
 from ._work import from_pyg, plan
 
@@ -59,6 +60,7 @@ __all__ = [
     "Matrix",
     "NeighborLoader",
     "OptionError",
+    "PairLoader",
     "devices",
     "evaluate",
     "export_npy",

@@ -17,6 +17,7 @@ from ._loader import Loader as _Loader
 from ._neighbor import Block as _Block
 from ._neighbor import LinkNeighborLoader as _LinkNeighborLoader
 from ._neighbor import NeighborLoader as _NeighborLoader
+from ._pairs import PairLoader as _PairLoader
 
 
 class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[type-arg]
@@ -124,6 +125,20 @@ class LinkNeighborLoader(_Torch, _LinkNeighborLoader[torch.Tensor]):
         return torch.from_numpy(array.astype(np.int64) if _is_copied(name, array) else array)
 
 
+class PairLoader(_PairLoader[torch.Tensor], IterableDataset):  # type: ignore[type-arg]
+    """``hopfeed.PairLoader`` with tensors, as an ``IterableDataset``."""
+
+    def __iter__(self) -> Iterator[Batch[torch.Tensor]]:
+        if get_worker_info() is not None:
+            raise ForkError("every worker process would yield all batches: give the DataLoader num_workers=0")
+        return _PairLoader.__iter__(self)
+
+    _share = staticmethod(_Torch._share)
+
+    def _as_array(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array))
+
+
 class Dataset(_Dataset):
     """``hopfeed.Dataset`` whose ``loader`` has tensors."""
 
@@ -134,5 +149,5 @@ class Dataset(_Dataset):
 open = Dataset
 
 
-for _tensors, _arrays in ((Loader, _Loader), (NeighborLoader, _NeighborLoader), (LinkNeighborLoader, _LinkNeighborLoader), (Block, _Block)):
+for _tensors, _arrays in ((Loader, _Loader), (NeighborLoader, _NeighborLoader), (LinkNeighborLoader, _LinkNeighborLoader), (PairLoader, _PairLoader), (Block, _Block)):
     _tensors.__doc__ = f"{_tensors.__doc__}\n{_arrays.__doc__}"  # which has the arguments
