@@ -69,6 +69,10 @@ type ElementwiseOps interface {
 	// elements is added to gradSlope [1,1].
 	PReLU(dst, src, slope Tensor)
 	PReLUGrad(dst, gradSlope, grad, src, slope Tensor)
+	// ELU computes dst = src where src > 0, else exp(src) - 1 (Clevert et al. 2016). ELUGrad is its backward pass, for
+	// out = ELU's result / keep, as dropout makes it: dst = grad where out > 0, else grad * (1 + keep * out).
+	ELU(dst, src Tensor)
+	ELUGrad(dst, grad, out Tensor, keep float32)
 	// Mul computes dst = a * b.
 	Mul(dst, a, b Tensor)
 	// Dropout zeroes each element of src with probability p and scales the others by 1/(1-p). Element (i,j) is dropped

@@ -91,7 +91,7 @@ type activation struct {
 	when       func(p *pass) bool // tells whether a pass uses it; nil: all do
 	scratch    bool               // has no gradient
 	out, grad  gds.Tensor
-	ofGraph    *activation // is used instead in passes over a whole graph; nil: none is
+	ofGraph    *activation // its first columns are used instead in passes over a whole graph; nil: none are
 	mem        gds.Memory  // if it grows
 }
 
@@ -101,7 +101,7 @@ func (a *activation) grows() bool { return a.level != 0 || a.when != nil }
 // value is the output for the rows of a pass.
 func (a *activation) value(p *pass) gds.Tensor {
 	if p.Whole != nil && a.ofGraph != nil {
-		a = a.ofGraph
+		return a.ofGraph.out.Slice(0, p.rowsAt(a.ofGraph.level)).Columns(0, a.cols)
 	}
 	return a.out.Slice(0, p.rowsAt(a.level))
 }

@@ -140,7 +140,7 @@ func (l *messageLayer) multiply(p *pass, y gds.Tensor, x operand, weights *linea
 func (l *messageLayer) products(p *pass, x operand, in [2]*activation) (all []gds.Tensor) {
 	for i, weights := range []*linear{l.weights, l.self} {
 		if weights != nil {
-			all = append(all, in[i].value(p))
+			all = append(all, in[i].value(p).Columns(0, l.width()))
 			l.multiply(p, all[i], x, weights)
 		}
 	}

@@ -24,7 +24,7 @@ var gatKind = graphKind(kind{
 			c.scores.ofGraph, c.stats.ofGraph = scores, stats
 			return c
 		}
-		return b.messagePassing(s, s.Settings["residual"] == 1, along)
+		return b.messagePassing(s, s.Settings["residual"] == 1, along, heads)
 	},
 })
 

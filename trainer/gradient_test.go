@@ -99,6 +99,23 @@ func reluDropout(x rows64, p float32, seed uint64) rows64 {
 	return y
 }
 
+// eluDropout is ELU, then dropout as gds.Ops defines it.
+func eluDropout(x rows64, p float32, seed uint64) rows64 {
+	y := x.clone()
+	for i, row := range y {
+		for j, v := range row {
+			if v < 0 {
+				v = math.Expm1(v)
+			}
+			row[j] = v / (1 - float64(p))
+			if rng.Float32(rng.Hash(seed, uint64(i*len(row)+j))) < p {
+				row[j] = 0
+			}
+		}
+	}
+	return y
+}
+
 // crossEntropy64 is the sum of -log softmax(logits)[label] over the labelled rows.
 func crossEntropy64(logits rows64, labels []int32) (sum float64) {
 	for i, row := range logits {
@@ -359,14 +376,14 @@ func operatorHops(s Spec, x []rows64) (operators [][]rows64) {
 // logits64 are models on standardized matrices.
 var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows64{
 	"gcn": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
-		return v.messagePassing(s, x[0], s.Settings["residual"] == 1, seed, convolve64)
+		return v.messagePassing(s, x[0], s.Settings["residual"] == 1, seed, 1, convolve64)
 	},
 	"sage": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
-		return v.messagePassing(s, x[0], true, seed, convolve64)
+		return v.messagePassing(s, x[0], true, seed, 1, convolve64)
 	},
 	"gat": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
 		return v.messagePassing(s, x[0], s.Settings["residual"] == 1, seed,
-			func(v *values64, b toyBlock, x rows64, out int) rows64 {
+			s.Settings.integer("heads"), func(v *values64, b toyBlock, x rows64, out int) rows64 {
 				return v.attendAlong64(b, x, out, s.Settings.integer("heads"))
 			})
 	},
@@ -500,24 +517,48 @@ func (v *values64) attendAlong64(b toyBlock, x rows64, out, heads int) rows64 {
 }
 
 // messagePassing is a model on toyBlocks, with a convolution.
-func (v *values64) messagePassing(s Spec, x rows64, self bool, seed uint64,
+func (v *values64) messagePassing(s Spec, x rows64, self bool, seed uint64, heads int,
 	convolve func(v *values64, b toyBlock, x rows64, out int) rows64) rows64 {
 	layers, hidden := s.Settings.integer("layers"), s.Settings.integer("hidden")
+	asPrinted := s.Settings["as-printed"] == 1
 	for i, b := range toyBlocks(layers, len(x)-layers*toyMoreSources) {
-		y := convolve(v, b, x, hidden)
+		out, last := hidden, asPrinted && i == layers-1
+		if last {
+			out = heads * s.Classes
+		}
+		y := convolve(v, b, x, out)
 		if self {
-			for d, row := range v.product(hidden, x[:b.Destinations]) {
+			for d, row := range v.product(out, x[:b.Destinations]) {
 				for j, value := range row {
 					y[d][j] += value
 				}
 			}
 		}
+		if last {
+			return meanOfHeads64(y, heads)
+		}
 		if s.Settings["norm"] == 1 {
 			y = v.layerNorm(y)
 		}
-		x = reluDropout(y, float32(s.Settings["dropout"]), rng.Hash(seed, uint64(i+1)))
+		activation := reluDropout
+		if asPrinted && s.Model == "gat" {
+			activation = eluDropout
+		}
+		x = activation(y, float32(s.Settings["dropout"]), rng.Hash(seed, uint64(i+1)))
 	}
 	return v.affine(s.Classes, x)
+}
+
+// meanOfHeads64 is the mean of the heads' parts of each row.
+func meanOfHeads64(x rows64, heads int) (y rows64) {
+	for _, row := range x {
+		mean := make([]float64, len(row)/heads)
+		for j, value := range row {
+			mean[j%len(mean)] += value / float64(heads)
+		}
+		y = append(y, mean)
+	}
+	return y
 }
 
 // convolve64 is sumConvolution.
@@ -838,6 +879,22 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 				return y
 			},
 			func(_ values64, x rows64) rows64 { return reluDropout(x, 0.3, rng.Hash(seed, 2)) },
+		},
+		{
+			"ELU and dropout", 6, 6,
+			func(b *builder, x *activation) *activation {
+				y := b.activation(0, 6)
+				b.add(func(p *pass) { p.Copy(y.value(p), x.value(p)) },
+					func(p *pass) { p.Copy(x.gradient(p), y.gradient(p)) })
+				b.elu(dropout{0.3, 2}, y)
+				return y
+			},
+			func(_ values64, x rows64) rows64 { return eluDropout(x, 0.3, rng.Hash(seed, 2)) },
+		},
+		{
+			"mean of three heads", 6, 2,
+			func(b *builder, x *activation) *activation { return b.meanOfHeads(x, 3) },
+			func(_ values64, x rows64) rows64 { return meanOfHeads64(x, 3) },
 		},
 		{
 			"layer normalisation of three tokens", 15, 15,

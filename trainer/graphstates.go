@@ -45,12 +45,12 @@ func (r *hostRows) Gather(_ context.Context, dst []byte, _ gds.DType, nodes []ui
 // matrix and writes the other. The first layer reads products of features, beside their products with the weights of
 // self.
 func (m *messagePassing) stateColumns(o order) [2]int {
-	columns := [2]int{m.states[0].cols, 0}
-	if len(m.layers) > 1 {
-		columns[1] = columns[0]
+	var columns [2]int
+	for i, l := range m.layers {
+		columns[i%2] = max(columns[i%2], l.width())
 	}
 	if o == multiplyFirst {
-		columns[1] = m.productColumns()
+		columns[1] = max(columns[1], m.productColumns())
 	}
 	return columns
 }
@@ -58,9 +58,9 @@ func (m *messagePassing) stateColumns(o order) [2]int {
 // productColumns is how many columns products of features have.
 func (m *messagePassing) productColumns() int {
 	if m.layers[0].self != nil {
-		return 2 * m.states[0].cols
+		return 2 * m.layers[0].width()
 	}
-	return m.states[0].cols
+	return m.layers[0].width()
 }
 
 // allocate makes room for a row for each node, unless there is room.
@@ -173,7 +173,7 @@ func (n *network) computeLayers(ctx context.Context, graph loader.GraphChunks) e
 	}
 	for i, l := range m.layers {
 		err := eachChunk(fmt.Sprintf("layer %d", i+1), graph.Each(ctx, n.stream, rows), &s.matrices[i%2],
-			m.states[0].cols, func(p *pass, x operand) []gds.Tensor { return []gds.Tensor{m.layerOfGraph(p, l, x)} })
+			l.width(), func(p *pass, x operand) []gds.Tensor { return []gds.Tensor{m.layerOfGraph(p, l, x)} })
 		if err != nil {
 			return err
 		}

@@ -17,14 +17,15 @@ import "fmt"
 var hogaKind = kind{
 	name: "hoga", about: "attention among the hops, gated, then an MLP",
 	chooseMatrices: allHops,
-	settings:       []Setting{hiddenSetting(128), layersSetting(1, 1, 257), headsSetting(1), dropoutSetting(0.3)},
-	check:          checkHeads,
-	build:          newHOGA,
-	size:           func(int) float64 { return 1 },
-	defaults:       Settings{Options: Options{LearningRate: 0.001, Epochs: 200, Patience: 30}, BatchRows: 512},
-	decay:          0.3,
-	fewDecay:       3,
-	few:            func(s *Settings) { s.Values["dropout"] = 0.6 },
+	settings: []Setting{hiddenSetting(128), layersSetting(1, 1, 257), headsSetting(1), dropoutSetting(0.3),
+		printedSetting()},
+	check:    checkHeads,
+	build:    newHOGA,
+	size:     func(int) float64 { return 1 },
+	defaults: Settings{Options: Options{LearningRate: 0.001, Epochs: 200, Patience: 30}, BatchRows: 512},
+	decay:    0.3,
+	fewDecay: 3,
+	few:      func(s *Settings) { s.Values["dropout"] = 0.6 },
 	// An epoch of one step leaves it far from converged when it stops, and small batches regularize.
 	leastBatches: 8,
 }

@@ -221,6 +221,17 @@ func (b *builder) relu(d dropout, y *activation) {
 	})
 }
 
+// elu adds ELU and then dropout, in place.
+func (b *builder) elu(d dropout, y *activation) {
+	b.add(func(p *pass) {
+		p.ELU(y.value(p), y.value(p))
+		d.drop(p, y.value(p))
+	}, func(p *pass) {
+		d.drop(p, y.gradient(p)) // a dropped element's gradient is zero, whatever ELUGrad makes of its output
+		p.ELUGrad(y.gradient(p), y.gradient(p), y.value(p), 1-d.probability)
+	})
+}
+
 // multiply adds the product of two activations, by element, and returns it.
 func (b *builder) multiply(u, v *activation) *activation {
 	y := b.activation(u.level, u.cols)
@@ -233,7 +244,7 @@ func (b *builder) multiply(u, v *activation) *activation {
 
 // mlpSettings are the settings of a model that ends in an MLP.
 func mlpSettings(dropout float64) []Setting {
-	return []Setting{hiddenSetting(128), layersSetting(3, 2, 257), dropoutSetting(dropout)}
+	return []Setting{hiddenSetting(128), layersSetting(3, 2, 257), dropoutSetting(dropout), printedSetting()}
 }
 
 // mlp adds hidden linear layers, with ReLU and dropout after each, and a last linear layer; it returns the logits. The

@@ -13,7 +13,7 @@ var gcnKind = graphKind(kind{
 	aggregation: sampling.Sym,
 	settings:    append(messagePassingSettings(0), residualSetting(0)),
 	build: func(s Spec, b *builder) *activation {
-		return b.messagePassing(s, s.Settings["residual"] == 1, alongSums)
+		return b.messagePassing(s, s.Settings["residual"] == 1, alongSums, 1)
 	},
 })
 
@@ -23,7 +23,7 @@ var sageKind = graphKind(kind{
 	name: "sage", about: "GraphSAGE: means of in-neighbours beside a node's own features; reads a graph",
 	aggregation: sampling.Mean,
 	settings:    messagePassingSettings(1),
-	build:       func(s Spec, b *builder) *activation { return b.messagePassing(s, true, alongSums) },
+	build:       func(s Spec, b *builder) *activation { return b.messagePassing(s, true, alongSums, 1) },
 })
 
 // graphKind fills in what kinds that read a graph have in common.
@@ -40,7 +40,7 @@ func graphKind(k kind) kind {
 // messagePassingSettings are the settings that all models on blocks have.
 func messagePassingSettings(norm float64) []Setting {
 	return []Setting{hiddenSetting(256), layersSetting(2, 1, 65), dropoutSetting(0.5),
-		yesSetting("norm", "layer normalisation after each layer along edges", norm)}
+		yesSetting("norm", "layer normalisation after each layer along edges", norm), printedSetting()}
 }
 
 // residualSetting is for models in which a node's own features may be missing from its sum.
@@ -52,6 +52,11 @@ func residualSetting(value float64) Setting {
 // a convolution along edges, plus an optional linear layer of the destination's own features, then optional layer
 // normalisation, ReLU and dropout. A linear layer follows at the end (Luo et al. 2024, "Classic GNNs are strong
 // baselines", section 2).
+//
+// As printed, it has no linear layer at the end: the last layer along edges puts out the logits, without norm, residual,
+// activation and dropout (Kipf and Welling 2017, Equation 9; Hamilton et al. 2017, Algorithm 1, without its line 7,
+// which scales rows to length one; Velickovic et al. 2018, section 3.3, where other layers have ELU, and the logits are
+// the mean of the heads, Equation 6).
 //
 // Features are brought to one unit, but not centred: what centring adds differs between nodes, as the coefficients of
 // their edges do.
@@ -73,6 +78,8 @@ type messageLayer struct {
 	x       *activation // the layer before; nil: features
 	y       *activation // sum plus self
 	norm    *affine     // of the layer normalisation of y; or nil
+	// activate computes what follows norm, in place, without dropout; nil: nothing.
+	activate func(p *pass, y gds.Tensor)
 
 	summed     *activation // if sums come first: the sums of destinations
 	chunk      *activation // the same for a chunk of a whole graph; the input layer also has some of its sources there
@@ -85,19 +92,38 @@ type messageLayer struct {
 // columns.
 type alongBuilder func(b *builder, name string, level, out int) alongEdges
 
-// messagePassing adds a model. Level i are the nodes that are i layers away from the rows of a batch.
-func (b *builder) messagePassing(s Spec, self bool, along alongBuilder) *activation {
+// width is how many columns a layer puts out.
+func (l *messageLayer) width() int { return l.weights.weight.rows }
+
+// widest is how many columns the layer that puts out most of them does.
+func (m *messagePassing) widest() (columns int) {
+	for _, l := range m.layers {
+		columns = max(columns, l.width())
+	}
+	return columns
+}
+
+// messagePassing adds a model whose layers along edges have heads. Level i are the nodes that are i layers away from
+// the rows of a batch.
+func (b *builder) messagePassing(s Spec, self bool, along alongBuilder, heads int) *activation {
 	m := &messagePassing{}
 	hidden, layers, probability := s.Settings.integer("hidden"), s.Settings.integer("layers"), s.Settings["dropout"]
-	in := s.Features
-	product := b.scratch(graphLevel, hidden) // of a whole graph, for one layer after another
+	in, widest := s.Features, hidden
+	if s.Settings.asPrinted() {
+		widest = max(hidden, heads*s.Classes)
+	}
+	product := b.scratch(graphLevel, widest) // of a whole graph, for one layer after another
 	for i := range layers {
 		level := layers - i // of the sources
 		name := fmt.Sprintf("layer-%d", i+1)
-		l := &messageLayer{place: i, x: m.rows, weights: newLinear(&b.params, name, hidden, in)}
-		l.along = along(b, name, level, hidden)
+		last, out := s.Settings.asPrinted() && i == layers-1, hidden
+		if last {
+			out = heads * s.Classes
+		}
+		l := &messageLayer{place: i, x: m.rows, weights: newLinear(&b.params, name, out, in)}
+		l.along = along(b, name, level, out)
 		if self {
-			l.self = newProduct(&b.params, name+".self", hidden, in)
+			l.self = newProduct(&b.params, name+".self", out, in)
 		}
 		for _, reads := range []*linear{l.weights, l.self} {
 			if i == 0 && reads != nil {
@@ -105,30 +131,62 @@ func (b *builder) messagePassing(s Spec, self bool, along alongBuilder) *activat
 			}
 		}
 		l.declareSums(b, level, in, product)
-		l.y = b.activation(level-1, hidden)
+		l.y = b.activation(level-1, out)
 		b.add(l.forward, l.backward)
-		m.rows = l.y
+		m.rows, m.layers = l.y, append(m.layers, l)
+		if last {
+			break
+		}
 		if s.Settings["norm"] == 1 {
 			var norm affine
 			m.rows, norm = b.layerNorm(name+".norm", l.y, hidden)
 			l.norm = &norm
 		}
-		b.relu(dropout{float32(probability), uint64(i + 1)}, m.rows)
-		m.layers = append(m.layers, l)
-		in = hidden
+		drop := dropout{float32(probability), uint64(i + 1)}
+		if s.Settings.asPrinted() && !l.along.linear() {
+			l.activate = func(p *pass, y gds.Tensor) { p.ELU(y, y) }
+			b.elu(drop, m.rows)
+		} else {
+			l.activate = func(p *pass, y gds.Tensor) { p.ReLU(y, y) }
+			b.relu(drop, m.rows)
+		}
+		in = out
 	}
 	for i := range m.states {
-		m.states[i] = b.scratch(targetLevel, hidden)
+		m.states[i] = b.scratch(targetLevel, widest)
 	}
 	m.stats = b.scratch(chunkLevel, 2)
 	m.after, b.blocks, b.uncentred, b.messages = len(b.layers), layers, true, m
-	return b.dense(newLinear(&b.params, "out", s.Classes, hidden), m.rows, 0)
+	switch {
+	case !s.Settings.asPrinted():
+		return b.dense(newLinear(&b.params, "out", s.Classes, hidden), m.rows, 0)
+	case heads > 1:
+		return b.meanOfHeads(m.rows, heads)
+	}
+	return m.rows
+}
+
+// meanOfHeads adds the mean of the parts of x, one of each head, and returns it.
+func (b *builder) meanOfHeads(x *activation, heads int) *activation {
+	y, part := b.activation(x.level, x.cols/heads), 1/float32(heads)
+	b.add(func(p *pass) {
+		p.Fill(y.value(p), 0)
+		for h := range heads {
+			p.Axpy(part, token(x.value(p), h, heads), y.value(p))
+		}
+	}, func(p *pass) {
+		p.Fill(x.gradient(p), 0)
+		for h := range heads {
+			p.Axpy(part, y.gradient(p), token(x.gradient(p), h, heads))
+		}
+	})
+	return y
 }
 
 // declareSums declares the activations of sum, for a layer whose sources are the rows of a level, with in columns.
 // product is for products of a whole graph.
 func (l *messageLayer) declareSums(b *builder, level, in int, product *activation) {
-	linear, input, out := l.along.linear(), l.x == nil, product.cols
+	linear, input, out := l.along.linear(), l.x == nil, l.width()
 	if linear {
 		l.summed = b.activation(level-1, in)
 		l.summed.scratch = input
@@ -193,13 +251,13 @@ func (m *messagePassing) ofGraph(p *pass) {
 	} else {
 		p.block = p.Whole.LayerBlock(len(m.layers) - 1)
 	}
-	p.Gather(m.rows.value(p), m.states[0].value(p), p.NodeIDs)
+	p.Gather(m.rows.value(p), m.states[0].value(p).Columns(0, m.rows.cols), p.NodeIDs)
 }
 
 // layerOfGraph sets states[0] to the output of a layer for the destinations of p.block, from the x of its sources, and
 // returns it.
 func (m *messagePassing) layerOfGraph(p *pass, l *messageLayer, x operand) gds.Tensor {
-	from, to := m.states[0].value(p), m.states[1].value(p)
+	from, to := m.states[0].value(p).Columns(0, l.width()), m.states[1].value(p).Columns(0, l.width())
 	l.sum(p, to, x, p.block)
 	if l.norm == nil {
 		p.Copy(from, to)
@@ -208,6 +266,8 @@ func (m *messagePassing) layerOfGraph(p *pass, l *messageLayer, x operand) gds.T
 			l.norm.normalizeRows(p, from.Slice(lo, hi), m.stats.value(p), to.Slice(lo, hi))
 		})
 	}
-	p.ReLU(from, from)
+	if l.activate != nil {
+		l.activate(p, from)
+	}
 	return from
 }

@@ -40,7 +40,8 @@ type kind struct {
 	leastBatches int
 }
 
-// values are the given values, defaults for settings without one, and no others.
+// values are the given values, defaults for settings without one, and no others. A model as its paper prints it has
+// no norm and no residual.
 func (k *kind) values(given Values) Values {
 	v := Values{}
 	for _, s := range k.settings {
@@ -49,6 +50,11 @@ func (k *kind) values(given Values) Values {
 			value = s.Default
 		}
 		v[s.Name] = value
+	}
+	for _, tuned := range []string{"norm", "residual"} {
+		if _, has := v[tuned]; has && v.asPrinted() {
+			v[tuned] = 0
+		}
 	}
 	return v
 }

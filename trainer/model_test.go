@@ -59,6 +59,16 @@ var gradientCases = []struct {
 	{"gat of one head", Spec{Model: "gat", Matrices: hops("sym", 0), Settings: blocksOf(4, 1, 0, 0, 0)}, 0, false},
 	{"gat of two layers and two heads with residuals, norms and dropout",
 		Spec{Model: "gat", Matrices: hops("sym", 0), Settings: gatOf(6, 2, 0.2, 2)}, 0.2, false},
+	{"gcn of one layer as printed", Spec{Model: "gcn", Matrices: hops("sym", 0), Settings: printedOf(5, 1, 0, 1)}, 0,
+		false},
+	{"gcn of three layers as printed", Spec{Model: "gcn", Matrices: hops("sym", 0),
+		Settings: printedOf(3, 3, 0.3, 1)}, 0.2, false},
+	{"sage of two layers as printed", Spec{Model: "sage", Matrices: hops("sym", 0),
+		Settings: printedOf(5, 2, 0.3, 1)}, 0, false},
+	{"gat of two layers and two heads as printed", Spec{Model: "gat", Matrices: hops("sym", 0),
+		Settings: printedOf(6, 2, 0.2, 2)}, 0.2, false},
+	{"gat of one head as printed", Spec{Model: "gat", Matrices: hops("sym", 0), Settings: printedOf(4, 2, 0, 1)}, 0,
+		false},
 	{"hoga on the input alone", Spec{Model: "hoga", Matrices: hops("sym", 0), Settings: hogaOf(6, 1, 1, 0)}, 0, true},
 }
 
@@ -71,6 +81,13 @@ func blocksOf(hidden, layers int, dropout, norm, residual float64) Values {
 func gatOf(hidden, layers int, dropout float64, heads int) Values {
 	v := blocksOf(hidden, layers, dropout, 1, 1)
 	v["heads"] = float64(heads)
+	return v
+}
+
+// printedOf are settings of models on blocks as their papers print them.
+func printedOf(hidden, layers int, dropout float64, heads int) Values {
+	v := blocksOf(hidden, layers, dropout, 1, 1)
+	v["heads"], v["as-printed"] = float64(heads), 1
 	return v
 }
 
@@ -207,10 +224,38 @@ func TestAModelHasAValueForEachOfItsSettings(t *testing.T) {
 		{"sign", nil, signOf(128, 3, 0.7)},
 		{"sign", Values{"hidden": 64, "dropout": 0, "heads": 2}, signOf(64, 3, 0)},
 	} {
+		c.want["as-printed"] = 0
 		s, err := Spec{Model: c.model, Matrices: hops("sym", 0), Features: 2, Classes: 2,
 			Settings: c.given}.Normalized()
 		if err != nil || !maps.Equal(s.Settings, c.want) || s.Settings == nil {
 			t.Errorf("%s with %v has %v, %v; want %v", c.model, c.given, s.Settings, err, c.want)
+		}
+	}
+}
+
+// TestModelsAsPrintedAreNeitherNormalizedNorStandardized checks what as-printed means beside the layers.
+func TestModelsAsPrintedAreNeitherNormalizedNorStandardized(t *testing.T) {
+	for _, k := range kinds {
+		for _, asPrinted := range []float64{0, 1} {
+			spec, err := Spec{Model: k.name, Matrices: hops("sym", 0), Features: 2, Classes: 2,
+				Settings: Values{"as-printed": asPrinted, "norm": 1, "residual": 1}}.Normalized()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"norm", "residual"} {
+				if got, has := spec.Settings[name]; has && got != 1-asPrinted {
+					t.Errorf("%s with as-printed %v has %s %v", k.name, asPrinted, name, got)
+				}
+			}
+			o := Options{Epochs: 1, LearningRate: 1}
+			want := map[float64]string{0: "matrix", 1: "none"}[asPrinted]
+			if o, err = o.Normalized(spec); err != nil || o.Standardize != want {
+				t.Errorf("%s with as-printed %v is standardized by %q, %v", k.name, asPrinted, o.Standardize, err)
+			}
+			o.Standardize = "column" // what is asked for stays
+			if o, err = o.Normalized(spec); err != nil || o.Standardize != "column" {
+				t.Errorf("%s with as-printed %v is standardized by %q, %v", k.name, asPrinted, o.Standardize, err)
+			}
 		}
 	}
 }

@@ -85,9 +85,9 @@ func (s Spec) GraphShape(sparse bool) (layers, chunkColumns, stateColumns int, e
 	}
 	m := b.messages
 	o := m.chunkOrder(sparse)
-	chunkColumns = max(s.Features, m.states[0].cols)
+	chunkColumns = max(s.Features, m.widest())
 	if o == multiplyFirst {
-		chunkColumns = m.productColumns()
+		chunkColumns = max(m.productColumns(), m.widest())
 	}
 	columns := m.stateColumns(o)
 	return b.blocks, chunkColumns, columns[0] + columns[1], nil

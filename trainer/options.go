@@ -60,13 +60,16 @@ func Choices(option string, target Target) []string {
 	return append([]string{first}, slices.DeleteFunc(names, func(name string) bool { return name == first })...)
 }
 
-// withDefaults fills in defaults.
-func (o Options) withDefaults(target Target) Options {
-	d := targets[target]
+// withDefaults fills in defaults. A model as its paper prints it takes features as they are.
+func (o Options) withDefaults(s Spec) Options {
+	d, standardize := targets[s.Target], defaultStandardization
+	if s.Settings.asPrinted() {
+		standardize = "none"
+	}
 	o.EvalEvery = cmp.Or(o.EvalEvery, 1)
 	o.Optimizer, o.Schedule = cmp.Or(o.Optimizer, defaultOptimizer), cmp.Or(o.Schedule, defaultSchedule)
 	o.Loss, o.Metric = cmp.Or(o.Loss, d.loss), cmp.Or(o.Metric, d.metric)
-	o.Standardize = cmp.Or(o.Standardize, defaultStandardization)
+	o.Standardize = cmp.Or(o.Standardize, standardize)
 	return o
 }
 
@@ -87,7 +90,7 @@ func (o Options) CheckChoices(s Spec) error {
 
 // validate checks the options for a model, fills in defaults, and finds what they name.
 func (o Options) validate(s Spec) (Options, task, error) {
-	o = o.withDefaults(s.Target)
+	o = o.withDefaults(s)
 	t, err := o.task(s, true)
 	if err != nil {
 		return o, t, err
@@ -130,7 +133,7 @@ type task struct {
 
 // task finds what the options name, for a model.
 func (o Options) task(s Spec, train bool) (t task, err error) {
-	o, t.train, t.weights = o.withDefaults(s.Target), train, o.ClassWeights
+	o, t.train, t.weights = o.withDefaults(s), train, o.ClassWeights
 	choose(&err, &t.optimizer, "optimizer", o.Optimizer, optimizers, s.Target)
 	choose(&err, &t.schedule, "schedule", o.Schedule, schedules, s.Target)
 	choose(&err, &t.standardize, "standardize", o.Standardize, standardizations, s.Target)

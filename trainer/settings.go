@@ -39,6 +39,20 @@ func yesSetting(name, help string, value float64) Setting {
 	return Setting{Name: name, Help: help + ": 1 yes, 0 no", Default: value, Least: 0, Below: 2, Integer: true}
 }
 
+// printed is the setting that all models have: the architecture of the paper that introduced them.
+const printed = "as-printed"
+
+// printedSetting changes only how features are read, in models that read matrices: see Options.withDefaults. For the
+// others see messagePassing.
+func printedSetting() Setting {
+	return yesSetting(printed, "the architecture as its paper prints it: features as they are; in models that read a "+
+		"graph the last layer along edges puts out the classes, without norm and residual; in gat, ELU and means of "+
+		"heads", 0)
+}
+
+// asPrinted tells whether the model is as its paper prints it.
+func (v Values) asPrinted() bool { return v[printed] == 1 }
+
 // check returns an error if the setting cannot have a value.
 func (s Setting) check(v float64) error {
 	switch {

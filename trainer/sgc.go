@@ -15,6 +15,7 @@ var sgcKind = kind{
 		}
 		return last
 	},
+	settings: []Setting{printedSetting()},
 	build: func(s Spec, b *builder) *activation {
 		all := make([]int, len(s.Matrices))
 		for i := range all {
@@ -35,6 +36,7 @@ var ssgcKind = kind{
 	chooseMatrices: allHops,
 	settings: []Setting{
 		{Name: "alpha", Help: "share of the input in the mean of hops", Default: 0.05, Least: 0, Below: 1},
+		printedSetting(),
 	},
 	build:    newSSGC,
 	size:     func(features int) float64 { return 1 / math.Sqrt(float64(features)) },

@@ -210,6 +210,11 @@ func TestWholeGraphsAreComputedAsBlocksOfAllNodes(t *testing.T) {
 		{Spec{Model: "gcn", Settings: blocksOf(3, 1, 0.3, 0, 0)}, 12, true},
 		{Spec{Model: "sage", Settings: blocksOf(3, 2, 0.3, 1, 0)}, 12, true},
 		{Spec{Model: "gat", Settings: gatOf(6, 2, 0.2, 2)}, 4, true},
+		{Spec{Model: "gcn", Settings: printedOf(3, 2, 0.3, 1)}, 8, false},
+		{Spec{Model: "gcn", Settings: printedOf(6, 1, 0.3, 1)}, 12, true},
+		{Spec{Model: "sage", Settings: printedOf(6, 3, 0.3, 1)}, 3, false},
+		{Spec{Model: "gat", Settings: printedOf(6, 2, 0.2, 2)}, 3, false},
+		{Spec{Model: "gat", Settings: printedOf(12, 3, 0.2, 2)}, 4, true},
 	} {
 		t.Run(fmt.Sprintf("%d: %s of %d features, sparse=%t", i, c.Model, c.features, c.sparse), func(t *testing.T) {
 			features := c.features

@@ -71,7 +71,8 @@ func TestABareTrainingUsesTheDefaultsAndSaysSo(t *testing.T) {
 	}
 	given := "train store --json --model sign --hidden 8 --layers 2 --dropout 0.25 --lr 0.125 --weight-decay 0.5 " +
 		"--epochs 9 --patience 2 --eval-every 1 --batch 64"
-	want := trainer.Settings{Values: trainer.Values{"hidden": 8, "layers": 2, "dropout": 0.25}, BatchRows: 64,
+	want := trainer.Settings{Values: trainer.Values{"hidden": 8, "layers": 2, "dropout": 0.25, "as-printed": 0},
+		BatchRows: 64,
 		Options: trainer.Options{
 			LearningRate: 0.125, WeightDecay: 0.5, Epochs: 9, Patience: 2, EvalEvery: 1,
 			Optimizer: "adam", Schedule: "constant", Loss: "cross-entropy", Metric: "accuracy", Standardize: "matrix",

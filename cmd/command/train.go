@@ -147,9 +147,9 @@ func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Metric, "metric", "", "what epochs are selected and rows are evaluated by (default by labels)")
 	f.StringVar(&o.Weights, "class-weights", "", "what losses of rows are multiplied by: a number for each class, "+
 		"separated by commas, or balanced (rows / (classes * rows of the class))")
-	f.StringVar(&o.Standardize, "standardize", choice("standardize"),
-		"what of the input is centred and brought to one unit: matrix (each hop of each operator), column (each "+
-			"column of these), or none")
+	f.StringVar(&o.Standardize, "standardize", "", "what of the input is centred and brought to one unit: matrix "+
+		"(each hop of each operator), column (each column of these), or none (default "+choice("standardize")+
+		"; none of models as printed)")
 }
 
 // declarePlacedFlags adds the flags that decide a placement, which train and plan share.

@@ -182,6 +182,8 @@ var bodies = map[*ops.Op]func(c *call){
 	ops.ReLU:      func(c *call) { c.elementwise("relu", 2) },
 	ops.ReLUGrad:  func(c *call) { c.elementwise("relu_grad", 3, c.Alpha) },
 	ops.Mul:       func(c *call) { c.elementwise("mul", 3) },
+	ops.ELU:       func(c *call) { c.elementwise("elu", 2) },
+	ops.ELUGrad:   func(c *call) { c.elementwise("elu_grad", 3, c.Alpha) },
 	ops.PReLU:     byElement("prelu", 0, matrix(0), matrix(1), vector(2), size(0)),
 	ops.PReLUGrad: (*call).preluGrad, ops.Dropout: (*call).dropout, ops.ReLUDropout: (*call).reluDropout,
 

@@ -94,6 +94,8 @@ var badCalls = []badCall{
 	{"shapes to add differ", "Axpy", func(c *calls) { c.Axpy(1, c.x, c.y) }},
 	{"sums of rows are too few", "SumRows", func(c *calls) { c.SumRows(c.y.Slice(0, 1), 0, c.x) }},
 	{"gradient and output differ in shape", "ReLUGrad", func(c *calls) { c.ReLUGrad(c.x, c.x, c.y, 1) }},
+	{"gradient and output of ELU differ in shape", "ELUGrad", func(c *calls) { c.ELUGrad(c.x, c.x, c.y, 1) }},
+	{"the source of ELU has another shape", "ELU", func(c *calls) { c.ELU(c.x, c.y) }},
 	{"everything above zero is dropped", "ReLUDropout", func(c *calls) { c.ReLUDropout(c.x, c.x, 1, 0) }},
 	{"everything is dropped", "Dropout", func(c *calls) { c.Dropout(c.x, c.x, 1, 0) }},
 	{"less than nothing is dropped", "Dropout", func(c *calls) { c.Dropout(c.x, c.x, -0.1, 0) }},

@@ -41,6 +41,22 @@ var elementwise = []struct {
 			}
 			return 0, 0
 		}},
+	{name: "ELU is an exponential less one below zero",
+		call: func(s gds.Stream, dst, src, _ gds.Tensor) { s.ELU(dst, src) },
+		want: func(x, _ float64) (float64, float64) {
+			if x > 0 {
+				return x, 0
+			}
+			return math.Expm1(x), 4 // of the exponential, and of the difference from one
+		}},
+	{name: "ELUGrad is the derivative of ELU from its output",
+		call: func(s gds.Stream, dst, src, other gds.Tensor) { s.ELUGrad(dst, src, other, 0.5) },
+		want: func(x, y float64) (float64, float64) {
+			if y > 0 {
+				return x, 0
+			}
+			return x * (1 + 0.5*y), 3 * math.Abs(x) * (1 + math.Abs(y))
+		}},
 }
 
 var elementwiseTests = []test{

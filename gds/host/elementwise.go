@@ -55,6 +55,40 @@ func (s *stream) reluGrad() error {
 	})
 }
 
+func (s *stream) elu() error {
+	return s.elementwise(2, func(_ *ops.Call, _ int, v [ops.MaxTensors][]float32) {
+		src, dst := v[1], v[0][:len(v[1])]
+		for i := 0; i < len(src); {
+			if src[i] > 0 {
+				dst[i] = src[i]
+				i++
+				continue
+			}
+			end := i + 1
+			for end < len(src) && !(src[end] > 0) {
+				end++
+			}
+			kernel.Exp(dst[i:end], src[i:end], 0)
+			for ; i < end; i++ {
+				dst[i]--
+			}
+		}
+	})
+}
+
+func (s *stream) eluGrad() error {
+	return s.elementwise(3, func(c *ops.Call, _ int, v [ops.MaxTensors][]float32) {
+		keep, dst, grad := c.Alpha, v[0][:len(v[2])], v[1][:len(v[2])]
+		for i, value := range v[2] {
+			g := grad[i]
+			if !(value > 0) {
+				g *= 1 + float32(keep*value)
+			}
+			dst[i] = g
+		}
+	})
+}
+
 func (s *stream) prelu() error {
 	s.call.Alpha = s.views.floats[2].data[0] // the slope
 	return s.elementwise(2, func(c *ops.Call, _ int, v [ops.MaxTensors][]float32) {

@@ -258,6 +258,8 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			s.Dropout(x, x, 0.5, 1)
 			s.PReLU(x, x, loss)
 			s.PReLUGrad(x, loss, x, x, loss)
+			s.ELU(x, x)
+			s.ELUGrad(x, x, x, 0.5)
 			s.Mul(x, x, x)
 			s.SumSquares(row, x, row)
 			s.NormalizeColumns(x, x, row, row, row, row, 1)

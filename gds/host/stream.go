@@ -23,6 +23,7 @@ var bodies = map[*ops.Op]func(s *stream) error{
 
 	ops.Axpy: (*stream).axpy, ops.ReLU: (*stream).relu, ops.ReLUGrad: (*stream).reluGrad,
 	ops.PReLU: (*stream).prelu, ops.PReLUGrad: (*stream).preluGrad, ops.Mul: (*stream).mul,
+	ops.ELU: (*stream).elu, ops.ELUGrad: (*stream).eluGrad,
 	ops.Dropout: (*stream).dropout, ops.ReLUDropout: (*stream).reluDropout,
 
 	ops.SumSquares: (*stream).sumSquares, ops.NormalizeColumns: (*stream).normalizeColumns,

@@ -16,6 +16,20 @@ KERNEL(relu_grad, float *dst, u64 dst_stride, const float *grad, u64 grad_stride
 	FOR_EACH(i, rows * cols) dst[place(i, cols, dst_stride)] = out[place(i, cols, out_stride)] > 0 ? scale * grad[place(i, cols, grad_stride)] : 0;
 }
 
+KERNEL(elu, float *dst, u64 dst_stride, const float *src, u64 src_stride, u64 rows, u64 cols) {
+	FOR_EACH(i, rows * cols) {
+		float v = src[place(i, cols, src_stride)];
+		dst[place(i, cols, dst_stride)] = v > 0 ? v : expf(v) - 1;
+	}
+}
+
+KERNEL(elu_grad, float *dst, u64 dst_stride, const float *grad, u64 grad_stride, const float *out, u64 out_stride, u64 rows, u64 cols, float keep) {
+	FOR_EACH(i, rows * cols) {
+		float v = out[place(i, cols, out_stride)], g = grad[place(i, cols, grad_stride)];
+		dst[place(i, cols, dst_stride)] = v > 0 ? g : g * (1 + keep * v);
+	}
+}
+
 KERNEL(prelu, float *dst, u64 dst_stride, const float *src, u64 src_stride, const float *slope, u64 rows, u64 cols) {
 	float by = *slope;
 	FOR_EACH(i, rows * cols) {

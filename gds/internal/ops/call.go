@@ -79,6 +79,12 @@ func (f Front) ReLUGrad(dst, grad, out gds.Tensor, scale float32) {
 	f.enqueue(ReLUGrad, scale, dst, grad, out)
 }
 
+func (f Front) ELU(dst, src gds.Tensor) { f.enqueue(ELU, 0, dst, src) }
+
+func (f Front) ELUGrad(dst, grad, out gds.Tensor, keep float32) {
+	f.enqueue(ELUGrad, keep, dst, grad, out)
+}
+
 func (f Front) PReLU(dst, src, slope gds.Tensor) { f.enqueue(PReLU, 0, dst, src, slope) }
 
 func (f Front) PReLUGrad(dst, gradSlope, grad, src, slope gds.Tensor) {

@@ -42,6 +42,8 @@ var (
 	ReLUGrad             = newOp("ReLUGrad dst[r,c] grad[r,c] out[r,c]")
 	PReLU                = newOp("PReLU dst[r,c] src[r,c] slope[1]")
 	PReLUGrad            = newOp("PReLUGrad dst[r,c] gradSlope[1] grad[r,c] src[r,c] slope[1]")
+	ELU                  = newOp("ELU dst[r,c] src[r,c]")
+	ELUGrad              = newOp("ELUGrad dst[r,c] grad[r,c] out[r,c]")
 	Mul                  = newOp("Mul dst[r,c] a[r,c] b[r,c]")
 	Dropout              = newOp("Dropout dst[r,c] src[r,c]")
 	ReLUDropout          = newOp("ReLUDropout dst[r,c] src[r,c]")

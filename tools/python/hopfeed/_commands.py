@@ -487,6 +487,7 @@ def train(
     model: str | None = None,
     hops: int | Sequence[int] | None = None,
     operator: str | Sequence[str] | None = None,
+    as_printed: int | None = None,
     alpha: float | None = None,
     hidden: int | None = None,
     layers: int | None = None,
@@ -545,6 +546,9 @@ def train(
     :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all that
         there are; of sgc, the number that is best on validation rows)
     :param operator: operators to use, separated by commas (default all that there are)
+    :param as_printed: the architecture as its paper prints it: features as they are; in models that read a graph the
+        last layer along edges puts out the classes, without norm and residual; in gat, ELU and means of heads: 1 yes, 0
+        no (default by model)
     :param alpha: share of the input in the mean of hops (default by model)
     :param hidden: number of hidden units (default by model)
     :param layers: number of layers (default by model)
@@ -599,7 +603,7 @@ def train(
     :param class_weights: what losses of rows are multiplied by: a number for each class, separated by commas, or
         balanced (rows / (classes * rows of the class))
     :param standardize: what of the input is centred and brought to one unit: matrix (each hop of each operator), column
-        (each column of these), or none (default matrix)
+        (each column of these), or none (default matrix; none of models as printed)
     :param run: directory to save the training in, and to go on with it from
     :param save_every: least time between two saves within a run (default 10s)
     :param max_time: stop after this time, such as 3h30m; the same command goes on later
@@ -622,6 +626,7 @@ def tune(
     model: str | None = None,
     hops: int | Sequence[int] | None = None,
     operator: str | Sequence[str] | None = None,
+    as_printed: int | None = None,
     alpha: float | None = None,
     hidden: int | None = None,
     layers: int | None = None,
@@ -682,6 +687,9 @@ def tune(
     :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all that
         there are; of sgc, the number that is best on validation rows)
     :param operator: operators to use, separated by commas (default all that there are)
+    :param as_printed: the architecture as its paper prints it: features as they are; in models that read a graph the
+        last layer along edges puts out the classes, without norm and residual; in gat, ELU and means of heads: 1 yes, 0
+        no (default by model)
     :param alpha: share of the input in the mean of hops (default by model)
     :param hidden: number of hidden units (default by model)
     :param layers: number of layers (default by model)
@@ -736,7 +744,7 @@ def tune(
     :param class_weights: what losses of rows are multiplied by: a number for each class, separated by commas, or
         balanced (rows / (classes * rows of the class))
     :param standardize: what of the input is centred and brought to one unit: matrix (each hop of each operator), column
-        (each column of these), or none (default matrix)
+        (each column of these), or none (default matrix; none of models as printed)
     :param max_memory: most memory that a training may take; 0: any
     :param min_accuracy: least validation accuracy, or other ``metric``, of a trial (default any)
     :param budget: time of all trials together, such as 10m, or their number, such as 40; the last trial is finished
