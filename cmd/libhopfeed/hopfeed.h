@@ -104,6 +104,10 @@ typedef struct {
 /* The HOPFEED_API of the library that is loaded. */
 int32_t hopfeed_api(void);
 
+/* Runs a line of the command hopfeed, given as its words without "hopfeed", as the program does: with the streams of the
+ * process, and interrupted by its signals. It returns the exit status. */
+int32_t hopfeed_main(int32_t count, hopfeed_text *words);
+
 void hopfeed_free(void *text);
 
 /* What went wrong in the last call of this thread that returned an error. It is valid until the next

@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,6 +90,15 @@ func status(err error) C.int32_t {
 
 //export hopfeed_api
 func hopfeed_api() C.int32_t { return C.HOPFEED_API }
+
+//export hopfeed_main
+func hopfeed_main(count C.int32_t, words *C.hopfeed_text) C.int32_t {
+	os.Args = []string{"hopfeed"}
+	for _, word := range unsafe.Slice(words, count) {
+		os.Args = append(os.Args, C.GoString(word))
+	}
+	return C.int32_t(command.Main(os.Args[1:]))
+}
 
 //export hopfeed_free
 func hopfeed_free(text unsafe.Pointer) { C.free(text) }

@@ -12,6 +12,8 @@
 docs/pytorch.md has the rules.
 """
 
+from typing import Any
+
 from ._batch import Batch
 from ._commands import (
     devices,
@@ -41,7 +43,16 @@ from ._loader import Loader
 from ._matrix import Matrix
 from ._pairs import PairLoader
 from ._neighbor import Block, LinkNeighborLoader, NeighborLoader
+from ._tables import from_dgl, from_edges, from_ogb
 from ._work import from_pyg, plan
+
+
+def sign(data: Any, hops: int = 3, operator: str = "sym:noloops", **options: Any) -> Any:
+    """``hopfeed.torch.sign``: a loader of the propagated features of a graph in memory."""
+    from . import torch
+
+    return torch.sign(data, hops, operator, **options)
+
 
 open = Dataset  # ``from hopfeed import *`` leaves Python's own
 
@@ -64,6 +75,9 @@ __all__ = [
     "devices",
     "evaluate",
     "export_npy",
+    "from_dgl",
+    "from_edges",
+    "from_ogb",
     "from_pyg",
     "generate",
     "import_csv",
@@ -79,6 +93,7 @@ __all__ = [
     "repair",
     "report",
     "sample",
+    "sign",
     "status",
     "train",
     "tune",

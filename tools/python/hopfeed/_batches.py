@@ -189,6 +189,12 @@ class Batches(Generic[Array]):
         rows = [("rows", self.rows), ("batches", f"{self._batches} of {self.batch_size} rows"), ("shuffle", self.shuffle)]
         return _html.table(repr(self).strip("<>").split(":")[0], [*rows, ("placement", f"{self.placement}: {'; '.join(self.reasons)}")])
 
+    # hopfeed.torch has its own of this:
+    def _move(self, device: Any, pin_memory: bool, reuse: bool) -> None:
+        """Notes where batches shall be."""
+        if device is not None or pin_memory:
+            raise OptionError("device and pin_memory are for tensors: hopfeed.torch has loaders of them")
+
     @staticmethod
     def _share(rank: int | None, world_size: int | None) -> tuple[int, int]:
         """Rank and world size, where they are not given. hopfeed.torch has its own of this."""

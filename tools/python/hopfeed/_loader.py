@@ -12,6 +12,7 @@ from ._batch import Array
 from ._batches import Batches, Handle, Lease, view, view_labels
 from ._dataset import Dataset
 from ._errors import OptionError
+from ._progress import Progress
 from ._types import Memory, Path, Placement, Shuffle, Split, at_least, memory_text, node_numbers, nodes_name, one_of, shuffle_name, split_name
 
 
@@ -53,7 +54,12 @@ class Loader(Batches[Array]):
     :param memory: bytes, or a text such as ``"8GiB"``: what the input and all batches may use (default: what the
         machine has, divided by LOCAL_WORLD_SIZE, which torchrun sets)
     :param threads: that read and gather (default: all)
+    :param device: of PyTorch, that batches are moved to (hopfeed.torch alone): to a GPU by pinned memory and a stream
+        of its own, one batch ahead
+    :param pin_memory: batches are in pinned memory (hopfeed.torch alone)
     """
+
+    _dataset_kind: type[Dataset] = Dataset
 
     def __init__(
         self,
@@ -78,8 +84,11 @@ class Loader(Batches[Array]):
         buffers: int | None = None,
         memory: Memory = None,
         threads: int | None = None,
+        device: Any = None,
+        pin_memory: bool = False,
     ) -> None:
         rank, world_size = self._share(rank, world_size)
+        self._move(device, pin_memory, reuse)
         options = open_options(locals())
         self.dataset: Dataset = options.pop("dataset")
         self._stacked, self._n_id, self._row_numbers = stacked, n_id, row_numbers
@@ -88,13 +97,35 @@ class Loader(Batches[Array]):
             rows = {"region": nodes_name(options["node_list"]), "split_index": None}
         super().__init__("open", options, rows, reuse)
         assert self._handle
-        self.matrices: list[str] = self._handle.about["matrices"]
+        self.matrices: list[str] = self.dataset.parts or self._handle.about["matrices"]
+
+    @classmethod
+    def from_arrays(
+        cls, x: Any, y: Any = None, *, splits: Any = None, progress: Progress = False, folder: Path | None = None, **options: Any
+    ) -> Any:
+        """A loader of features in memory, such as those that were propagated elsewhere: they are written to a temporary
+        folder, which goes with the loader. ``loader.dataset.loader(split="val")`` opens others of the same.
+
+        :param x: arrays [rows, matrices, features] or [rows, features], or a dict of arrays [rows, features] by name
+        :param y: labels [rows] or [rows, L]
+        :param splits: 0 train, 1 val, 2 test, -1 none for each row (default: all train). Row i is node i
+        :param folder: where the temporary folder is made (default: as ``tempfile`` does)
+        :param options: those of the loader
+        """
+        from . import _arrays
+
+        store = _arrays.array_store(x, y, splits, cls._dataset_kind, progress, folder)
+        return cls(store, **options)
 
     def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
         s = struct
         typestr = _native.TYPES[s.dtype]
         size = int(typestr[2:])
-        x = view(owner, s.features, (s.rows, s.matrices, s.columns), typestr, (s.row_bytes, s.matrix_bytes or size, size))
+        parts = len(self.dataset.parts)  # of the one matrix that from_arrays makes of several
+        if parts:
+            x = view(owner, s.features, (s.rows, parts, s.columns // parts), typestr, (s.row_bytes, s.columns // parts * size, size))
+        else:
+            x = view(owner, s.features, (s.rows, s.matrices, s.columns), typestr, (s.row_bytes, s.matrix_bytes or size, size))
         arrays = {"x": x} if self._stacked else {name: x[:, m] for m, name in enumerate(self.matrices)}
         arrays["y"] = view_labels(owner, s)
         if self._n_id:
@@ -118,7 +149,7 @@ class Loader(Batches[Array]):
 def open_options(given: dict[str, Any]) -> dict[str, Any]:
     """Options of the verbs "open" and "plan" from the arguments of Loader."""
     store = given["store"]
-    dataset = store if isinstance(store, Dataset) else Dataset(store)
+    dataset = store if isinstance(store, Dataset) else getattr(given.get("self"), "_dataset_kind", Dataset)(store)
     if dataset.kind != "store":
         raise OptionError(f"{dataset.path} is a graph: hopfeed.propagate({dataset.path!r}, STORE) makes a store of it, and hopfeed.NeighborLoader samples it")
     one_of("dtype", given["dtype"], Literal["float32", "stored"])

@@ -127,6 +127,7 @@ def _load() -> ctypes.CDLL:
     returned = ctypes.POINTER(ctypes.c_void_p)
     for name, arguments in {
         "api": [],
+        "main": [i32, ctypes.POINTER(text)],
         "start": [text, text, ctypes.POINTER(u64)],
         "wait": [u64, i32, returned],
         "end": [u64],

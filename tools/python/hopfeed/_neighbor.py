@@ -116,6 +116,7 @@ class _Sampled(Batches[Array]):
             "edge_ids": options.pop("edge_ids") or self._subgraph is not None,
         }
         reuse = options.pop("reuse")
+        self._move(options.pop("device"), options.pop("pin_memory"), reuse)
         super().__init__("sample", {**seeds, **sampling, **options, **shared}, {**sampling, **identity}, reuse)
         self._transform = transform
 
@@ -219,6 +220,9 @@ _SAMPLED = """
     :param memory: bytes, or a text such as ``"8GiB"``: what may be used (default: what the machine has, divided by
         LOCAL_WORLD_SIZE, which torchrun sets)
     :param threads: that sample and gather (default: all)
+    :param device: of PyTorch, that batches are moved to (hopfeed.torch alone): to a GPU by pinned memory and a stream
+        of its own, one batch ahead
+    :param pin_memory: batches are in pinned memory (hopfeed.torch alone)
     """
 
 
@@ -285,6 +289,8 @@ class NeighborLoader(_Sampled[Array]):
         buffers: int | None = None,
         memory: Memory = None,
         threads: int | None = None,
+        device: Any = None,
+        pin_memory: bool = False,
     ) -> None:
         dataset = graph if isinstance(graph, Dataset) else Dataset(graph)
         at_least(0, split_index=split_index)
@@ -339,6 +345,8 @@ class NeighborLoader(_Sampled[Array]):
             "buffers": buffers,
             "memory": memory,
             "threads": threads,
+            "device": device,
+            "pin_memory": pin_memory,
         }
         self._open(dataset, num_neighbors, {"part": part, "split": split_index, "nodes": nodes, "times": times}, identity, sampling, options, columns, transform)
 
@@ -410,6 +418,8 @@ class LinkNeighborLoader(_Sampled[Array]):
         buffers: int | None = None,
         memory: Memory = None,
         threads: int | None = None,
+        device: Any = None,
+        pin_memory: bool = False,
     ) -> None:
         dataset = graph if isinstance(graph, Dataset) else Dataset(graph)
         one_of("subgraph_type", subgraph_type, Literal["directional", "induced"])
@@ -464,6 +474,8 @@ class LinkNeighborLoader(_Sampled[Array]):
             "buffers": buffers,
             "memory": memory,
             "threads": threads,
+            "device": device,
+            "pin_memory": pin_memory,
         }
         self._open(dataset, num_neighbors, {"links": seeds}, identity, sampling, options, columns, transform)
 

@@ -44,19 +44,32 @@ def from_pyg(data: Any, output: Path, *, name: str | None = None, **options: Any
     node columns of the nodes. Attributes that it leaves out are named in a warning. ``options`` are those of ``import_npy``. The data set is called ``name``, by default as the
     folder ``output``. The arrays are written to a folder beside ``output`` first, which is removed afterwards.
     """
+    return import_arrays(*pyg_arrays(data, name), output, **options)
+
+
+def pyg_arrays(data: Any, name: str | None) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """What ``import_arrays`` wants of a ``Data``."""
     columns = _check_pyg(data)
-    arrays = {"edge_index": _array(data.edge_index), "node_feat": _array(data.x), **columns}
+    arrays = {"edge_index": to_array(data.edge_index), "node_feat": to_array(data.x), **columns}
     for source, target in (("y", "node_label"), ("edge_weight", "edge_weight")):
         if getattr(data, source, None) is not None:
-            arrays[target] = _array(getattr(data, source))
+            arrays[target] = to_array(getattr(data, source))
     masks = [getattr(data, mask, None) for mask in ("train_mask", "val_mask", "test_mask")]
     if any(mask is not None for mask in masks):
-        arrays["splits"] = _splits(masks)
-    meta = {"name": name or pathlib.Path(output).absolute().name, "num_nodes": int(arrays["node_feat"].shape[0]), "edge_layout": "2xE"}
+        arrays["splits"] = splits_of(masks)
+    meta: dict[str, Any] = {"name": name, "num_nodes": int(arrays["node_feat"].shape[0]), "edge_layout": "2xE"}
     if data.is_undirected():
         meta |= {"directed": False, "reverses_stored": True}
-    beside = pathlib.Path(output).absolute().parent
-    with tempfile.TemporaryDirectory(prefix=".hopfeed-pyg-", dir=beside) as folder:
+    return arrays, meta
+
+
+def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any], output: Path, **options: Any) -> Dataset:
+    """Makes the graph ``output`` of arrays in the npy layout, with the options of ``import_npy``. The arrays are written
+    to a folder beside ``output`` first, which is removed afterwards."""
+    if options.get("features_in_place"):
+        raise OptionError("features_in_place: the features are in no file that stays")
+    meta["name"] = meta["name"] or pathlib.Path(output).absolute().name
+    with tempfile.TemporaryDirectory(prefix=".hopfeed-arrays-", dir=pathlib.Path(output).absolute().parent) as folder:
         for file, array in arrays.items():
             np.save(os.path.join(folder, file + ".npy"), array)
         with open(os.path.join(folder, "meta.json"), "w") as f:
@@ -94,14 +107,18 @@ def _check_pyg(data: Any) -> dict[str, np.ndarray[Any, Any]]:
         if rows < 0 or not re.fullmatch("[a-z][a-z0-9_]{0,90}", key) or name in ("node_feat", "node_label", "node_id") or name in columns:
             left_out.append(key)
         else:
-            columns[name] = np.ascontiguousarray(_array(value))
-    if left_out:
-        what = "a graph has x, edge_index, y, edge_weight, masks, and columns: numbers with a row for each edge or node"
-        warnings.warn(f"from_pyg leaves out {', '.join(left_out)}: {what}", stacklevel=3)
+            columns[name] = np.ascontiguousarray(to_array(value))
+    warn_left_out("from_pyg", left_out, "x, edge_index, y, edge_weight, masks, and columns: numbers with a row for each edge or node", 5)
     return columns
 
 
-def _array(tensor: Any) -> np.ndarray[Any, Any]:
+def warn_left_out(function: str, left_out: list[str], takes: str, level: int = 4) -> None:
+    """Warns of what a graph does not get."""
+    if left_out:
+        warnings.warn(f"{function} leaves out {', '.join(left_out)}: a graph has {takes}", stacklevel=level)
+
+
+def to_array(tensor: Any) -> np.ndarray[Any, Any]:
     """A tensor of PyTorch as an array that an import reads."""
     if str(getattr(tensor, "dtype", "")) == "torch.bfloat16":
         tensor = tensor.float()
@@ -109,13 +126,13 @@ def _array(tensor: Any) -> np.ndarray[Any, Any]:
     return array.astype(np.int8) if array.dtype == bool else array
 
 
-def _splits(masks: list[Any]) -> np.ndarray[Any, Any]:
+def splits_of(masks: list[Any]) -> np.ndarray[Any, Any]:
     """Masks [n] or [n, k] of train, valid and test as splits [k, n]: 0, 1, 2, and -1 for none."""
     out = None
     for part, mask in enumerate(masks):
         if mask is None:
             continue
-        array = _array(mask).astype(bool)
+        array = to_array(mask).astype(bool)
         array = array.reshape(len(array), -1).T
         out = np.full(array.shape, -1, np.int8) if out is None else out
         if out.shape != array.shape:  # one test set of several splits

@@ -9,19 +9,26 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from ._ahead import Mover
 from ._batch import Batch
 from ._batches import Batches
 from ._dataset import Dataset as _Dataset
 from ._errors import ForkError, OptionError
+from ._arrays import sign_store
 from ._loader import Loader as _Loader
 from ._neighbor import Block as _Block
 from ._neighbor import LinkNeighborLoader as _LinkNeighborLoader
 from ._neighbor import NeighborLoader as _NeighborLoader
 from ._pairs import PairLoader as _PairLoader
+from ._predict import call_of, outputs, write
+from ._progress import Progress
+from ._types import Path
 
 
 class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[type-arg]
     """What the loaders below have in common."""
+
+    _mover: Mover | None = None
 
     def __iter__(self) -> Iterator[Batch[torch.Tensor]]:
         if get_worker_info() is not None:
@@ -31,7 +38,26 @@ class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[type-arg]
                 "accelerate would deal out the batches of process 0 alone, which are its share of each batch: give the loop, or "
                 "accelerator.prepare, the loader itself instead of a DataLoader of it"
             )
-        return Batches.__iter__(self)
+        batches = Batches.__iter__(self)
+        return self._moved(batches, self._mover) if self._mover else batches
+
+    def _move(self, device: Any, pin_memory: bool, reuse: bool) -> None:
+        self._mover = Mover(device, pin_memory, reuse)
+
+    def _moved(self, batches: Iterator[Batch[torch.Tensor]], mover: Mover) -> Iterator[Batch[torch.Tensor]]:
+        """The batches where they shall be, each begun to be moved before the loop gets the one before it."""
+        ahead = []
+        for batch in batches:
+            ahead.append((*mover.start(batch), self._at))
+            del batch
+            if len(ahead) > 1:
+                yield self._give(mover, *ahead.pop(0))
+        for last in ahead:
+            yield self._give(mover, *last)
+
+    def _give(self, mover: Mover, batch: Batch[torch.Tensor], there: Any, at: tuple[int, int]) -> Batch[torch.Tensor]:
+        self._at = at  # of the batch that the loop has, not of that which is on its way
+        return mover.finish(batch, there)
 
     @staticmethod
     def _share(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -90,6 +116,10 @@ class Block(_Block[torch.Tensor]):
         """The block as a sparse matrix [destinations, sources] of its weights, in CSR form, without a copy."""
         return torch.sparse_csr_tensor(self.indptr, self.indices, self.weights, (self.destinations, self.sources), check_invariants=False)
 
+    def tensors(self) -> list[torch.Tensor]:
+        """All that it has."""
+        return [t for t in (self.indptr, self.indices, self.weights, self.e_id) if t is not None]
+
     def to(self, device: Any, non_blocking: bool = False) -> Block:
         """The block on a device."""
         return self._each(lambda array: array.to(device, non_blocking=non_blocking))
@@ -147,6 +177,62 @@ class Dataset(_Dataset):
 
 
 open = Dataset
+Loader._dataset_kind = Dataset
+
+
+def sign(
+    data: Any, hops: int = 3, operator: str = "sym:noloops", *, folder: Path | None = None, progress: Progress = False, **options: Any
+) -> Loader:
+    """A loader of the propagated features of a graph, without files of yours: the store is in a temporary folder, which
+    goes with the last loader of it. ``loader.dataset.loader(split="val")`` opens others.
+
+    ``batch.x`` is [batch_size, hops + 1, features]: of ``T.SIGN(hops)`` of PyTorch Geometric, ``x``, ``x1`` and so on,
+    to 2e-7 with the default operator.
+
+    :param data: a ``Data`` of PyTorch Geometric, or a graph or its path. A warning names attributes that are left out
+    :param hops: how many there are
+    :param operator: what they are made by
+    :param folder: where the temporary folder is made (default: as ``tempfile`` does)
+    :param progress: as that of ``propagate``
+    :param options: those of ``Loader``
+    """
+    return Loader(sign_store(data, Dataset, hops, operator, progress, folder), **options)
+
+
+def predict(
+    model: torch.nn.Module,
+    data: Path | _Dataset | Loader | NeighborLoader,
+    output: Path | None = None,
+    *,
+    call: Callable[[Batch[torch.Tensor]], torch.Tensor] | None = None,
+    batch_size: int = 8000,
+    device: Any = None,
+    progress: Progress = True,
+) -> Any:
+    """Applies a model to all rows of a store, or to those of a loader.
+
+    :param model: it gets ``batch.x``; of sampled batches ``batch.x, batch.blocks`` or ``batch.x, batch.edge_index``
+    :param data: a store, a graph's loader with all in-neighbours (``num_neighbors=[-1, -1]``), or another loader
+    :param output: a table to write, .arrow, .parquet or .csv (needs pyarrow), that is there when it is complete: with
+        ``node_id``, the outputs ``output_0`` and so on and, where there is one for each class, the ``class`` of the
+        largest
+    :param call: how the model takes a batch, where that is another way: a function that returns [batch_size, outputs]
+    :param batch_size: rows of a batch, of a store
+    :param device: where the model is, and batches are moved to
+    :param progress: as that of ``propagate``
+    :return: the rows that were written; without ``output`` the numbers of nodes [rows] and the outputs [rows, outputs]
+    """
+    loaders: list[Any] = [data]
+    if not isinstance(data, Batches):
+        store = data if isinstance(data, _Dataset) else Dataset(data)
+        parts: Any = [part for part, rows in store.regions.items() if rows]
+        loaders = [Loader(store, batch_size, False, split=part, rank=0, world_size=1) for part in parts]
+    classes = loaders[0].dataset.classes
+    found = outputs(model, loaders, call or call_of(model, device), progress)
+    if output is not None:
+        return write(found, output, classes)
+    nodes, out = zip(*found)
+    return torch.from_numpy(np.concatenate(nodes)), torch.cat(out)
 
 
 for _tensors, _arrays in ((Loader, _Loader), (NeighborLoader, _NeighborLoader), (LinkNeighborLoader, _LinkNeighborLoader), (PairLoader, _PairLoader), (Block, _Block)):

@@ -1,0 +1,63 @@
+"""Batches on their way to a GPU."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Iterator
+
+import torch
+
+from ._batch import Batch
+from ._errors import OptionError
+
+
+class Mover:
+    """Moves batches to a device, or to pinned memory, one batch ahead of the loop.
+
+    A batch goes to pinned memory of PyTorch's allocator, and from there to a GPU by a stream of its own, while the loop
+    computes with the batch before it. The loop's stream waits for the copy, and not for more.
+    """
+
+    def __init__(self, device: Any, pin_memory: bool, reuse: bool) -> None:
+        self.device = None if device is None else torch.device(device)
+        self._stream: Any = None
+        if self.device is not None and self.device.type == "cuda":
+            if not torch.cuda.is_available():
+                raise OptionError(f"device {str(device)!r}: PyTorch finds no GPU")
+            self._stream = torch.cuda.Stream(self.device)
+        elif pin_memory and not torch.cuda.is_available():
+            warnings.warn("pin_memory: PyTorch finds no GPU, so batches stay in other memory", stacklevel=5)
+            pin_memory = False
+        self._pin = pin_memory or self._stream is not None
+        if reuse and (self.device is not None or self._pin):
+            raise OptionError("reuse: batches that are moved have memory of their own")
+
+    def __bool__(self) -> bool:
+        return self.device is not None or self._pin
+
+    def start(self, batch: Batch[torch.Tensor]) -> tuple[Batch[torch.Tensor], Any]:
+        """Begins to move a batch. The event is when it is there."""
+        if self._pin:
+            batch = batch.pin_memory()
+        if self._stream is None:
+            return (batch if self.device is None else batch.to(self.device)), None
+        with torch.cuda.stream(self._stream):
+            return batch.to(self.device, non_blocking=True), self._stream.record_event()
+
+    def finish(self, batch: Batch[torch.Tensor], there: Any) -> Batch[torch.Tensor]:
+        """The batch, for the stream of the loop."""
+        if there is not None:
+            loop = torch.cuda.current_stream(self.device)
+            loop.wait_event(there)
+            for tensor in _tensors(batch):
+                tensor.record_stream(loop)  # its memory is used again after what the loop does with it
+        return batch
+
+
+def _tensors(batch: Any) -> Iterator[torch.Tensor]:
+    for value in batch.values():
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, torch.Tensor):
+                yield part
+            elif hasattr(part, "tensors"):
+                yield from part.tensors()

@@ -1,0 +1,153 @@
+"""Graphs made of tables and of what other libraries have in memory."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy as np
+
+from ._dataset import Dataset
+from ._errors import OptionError
+from ._types import Path
+from ._work import import_arrays, splits_of, to_array, warn_left_out
+
+_TAKES = "features, edges, labels, weights of edges and splits"
+
+
+def from_edges(
+    edges: Any,
+    output: Path,
+    *,
+    nodes: Any = None,
+    source: str = "source",
+    destination: str = "destination",
+    weight: str | None = None,
+    id: str | None = None,
+    features: Sequence[str] | None = None,
+    label: str | None = None,
+    split: str | None = None,
+    undirected: bool = False,
+    name: str | None = None,
+    **options: Any,
+) -> Dataset:
+    """Makes the graph ``output`` of tables in memory: of pyarrow, pandas or polars, or dicts of arrays.
+
+    :param edges: a row for each edge, with the numbers of its nodes in the columns ``source`` and ``destination``
+    :param nodes: a row for each node. Without it every node has one feature, 1
+    :param weight: column of edges: weight
+    :param id: column of nodes: what edges call them. Without it edges have numbers of rows of ``nodes``
+    :param features: columns of nodes: numbers, or lists of equal length; default all others
+    :param label: column of nodes: label
+    :param split: column of nodes: 0 train, 1 val, 2 test, -1 none, or these names
+    :param undirected: add the reverse of every edge
+    :param name: name of the data set (default: of the folder ``output``)
+    :param options: further ones of ``import_npy``
+    """
+    table = _columns("edges", edges, [source, destination, *([weight] if weight else [])])
+    ends = np.stack([table[source], table[destination]])
+    rows = {} if nodes is None else _columns("nodes", nodes)
+    missing = [c for c in (id, label, split, *(features or [])) if c and c not in rows]
+    if missing:
+        raise OptionError(f"nodes has no column {', '.join(map(repr, missing))} (it has {', '.join(rows) or 'none'})")
+    if id is not None:
+        ends = _numbers_of(ends, rows.pop(id))
+    if ends.dtype.kind not in "iu":
+        raise OptionError(f"{source} and {destination} are of {ends.dtype}: want numbers of nodes, or id=, the column of nodes that has their names")
+    arrays: dict[str, np.ndarray[Any, Any]] = {"edge_index": ends}
+    if weight:
+        arrays["edge_weight"] = table[weight]
+    if label:
+        arrays["node_label"] = rows.pop(label)
+    if split:
+        arrays["splits"] = _parts(rows.pop(split))
+    chosen = list(rows) if features is None else list(features)
+    if chosen:
+        arrays["node_feat"] = np.concatenate([rows[c].reshape(len(rows[c]), -1).astype(np.float32) for c in chosen], axis=1)
+    else:
+        count = len(next(iter(arrays[k] for k in ("node_label", "splits") if k in arrays), ())) or int(ends.max(initial=-1)) + 1
+        arrays["node_feat"] = np.ones((count, 1), np.float32)
+    meta = {"name": name, "num_nodes": len(arrays["node_feat"]), "edge_layout": "2xE"}
+    return import_arrays(arrays, meta, output, undirected=undirected or None, **options)
+
+
+def from_dgl(graph: Any, output: Path, *, feature: str = "feat", label: str = "label", weight: str = "weight", name: str | None = None, **options: Any) -> Dataset:
+    """Makes the graph ``output`` of a ``DGLGraph`` with one type of nodes and edges: its edges, and of ``ndata`` features,
+    labels and ``train_mask``, ``val_mask`` and ``test_mask``, of ``edata`` weights, where they are there. A warning names
+    what it leaves out. ``options`` are those of ``import_npy``."""
+    if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
+        raise OptionError("the graph has several types of nodes or edges: want one (dgl.to_homogeneous)")
+    ndata, edata = dict(graph.ndata), dict(graph.edata)
+    if feature not in ndata:
+        raise OptionError(f"ndata has no {feature!r} (it has {', '.join(ndata) or 'nothing'}): name the features by feature=")
+    arrays = {"edge_index": np.stack([to_array(end) for end in graph.edges()]), "node_feat": to_array(ndata.pop(feature))}
+    if label in ndata:
+        arrays["node_label"] = to_array(ndata.pop(label))
+    if weight in edata:
+        arrays["edge_weight"] = to_array(edata.pop(weight)).reshape(-1)
+    masks = [ndata.pop(mask, None) for mask in ("train_mask", "val_mask", "test_mask")]
+    if any(mask is not None for mask in masks):
+        arrays["splits"] = splits_of(masks)
+    warn_left_out("from_dgl", [*(f"ndata {k!r}" for k in ndata), *(f"edata {k!r}" for k in edata)], _TAKES)
+    return import_arrays(arrays, {"name": name, "num_nodes": graph.num_nodes(), "edge_layout": "2xE"}, output, **options)
+
+
+def from_ogb(dataset: Any, output: Path, *, name: str | None = None, **options: Any) -> Dataset:
+    """Makes the graph ``output`` of a ``NodePropPredDataset`` of the package ogb, with its split. (``import_ogb`` reads
+    the folder of a data set.) A warning names what it leaves out. ``options`` are those of ``import_npy``."""
+    graph, labels = dataset[0]
+    if "edge_index" not in graph:
+        raise OptionError(f"the data set has several types of nodes ({', '.join(graph)}): want one with edge_index and node_feat")
+    if graph.get("node_feat") is None:
+        raise OptionError("the data set has no node_feat: import_ogb makes features of what its folder has")
+    arrays = {"edge_index": to_array(graph["edge_index"]), "node_feat": to_array(graph["node_feat"]), "node_label": to_array(labels)}
+    if arrays["node_label"].ndim == 2 and arrays["node_label"].shape[1] == 1:
+        arrays["node_label"] = arrays["node_label"][:, 0]
+    nodes = int(graph["num_nodes"])
+    arrays["splits"] = np.full(nodes, -1, np.int8)
+    for part, key in enumerate(("train", "valid", "test")):
+        arrays["splits"][to_array(dataset.get_idx_split()[key])] = part
+    warn_left_out("from_ogb", [k for k, v in graph.items() if k not in ("edge_index", "node_feat", "num_nodes") and v is not None], _TAKES)
+    meta = {"name": name or getattr(dataset, "name", None), "num_nodes": nodes, "edge_layout": "2xE"}
+    if not dataset.is_hetero and getattr(dataset, "meta_info", {}).get("add_inverse_edge") == "True":
+        meta |= {"directed": False, "reverses_stored": True}
+    return import_arrays(arrays, meta, output, **options)
+
+
+def _columns(what: str, table: Any, wanted: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
+    """Columns of a table as arrays; columns of lists become [rows, length]."""
+    names = getattr(table, "column_names", None)  # of pyarrow
+    names = list(getattr(table, "columns", table) if names is None else names)
+    missing = [c for c in wanted or [] if c not in names]
+    if missing:
+        raise OptionError(f"{what} has no column {', '.join(map(repr, missing))} (it has {', '.join(map(str, names))})")
+    found = {}
+    for column in names if wanted is None else wanted:
+        value = table[column]
+        array = value.to_numpy() if hasattr(value, "to_numpy") else to_array(value)
+        found[str(column)] = np.stack(list(array)) if array.dtype == object and len(array) and hasattr(array[0], "__len__") and not isinstance(array[0], str) else array
+    return found
+
+
+def _numbers_of(ends: np.ndarray[Any, Any], ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The rows of nodes that have these ids."""
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    if len(ids) > 1 and (ordered[1:] == ordered[:-1]).any():
+        raise OptionError(f"nodes has two rows with the id {ordered[:-1][ordered[1:] == ordered[:-1]][0]!r}")
+    at = np.minimum(np.searchsorted(ordered, ends), max(len(ids) - 1, 0))
+    unknown = ends != ordered[at] if len(ids) else np.ones(ends.shape, bool)
+    if unknown.any():
+        raise OptionError(f"edges has an end {ends[unknown][0]!r}, which no row of nodes has as id")
+    return order[at]
+
+
+def _parts(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Parts of a split as numbers."""
+    if column.dtype.kind in "iu":
+        return column.astype(np.int8)
+    numbers = {"train": 0, "val": 1, "valid": 1, "test": 2, "none": -1, "": -1, "None": -1}
+    texts = [str(part) for part in column]
+    unknown = sorted(set(texts) - set(numbers))
+    if unknown:
+        raise OptionError(f"split has {', '.join(map(repr, unknown))}: want train, val, test or none")
+    return np.array([numbers[part] for part in texts], np.int8)

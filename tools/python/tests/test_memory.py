@@ -1,0 +1,149 @@
+"""Graphs and stores made of what is in memory."""
+
+import gc
+import os
+import tempfile
+import unittest
+import warnings
+
+import numpy as np
+
+import hopfeed
+
+
+def tables(columns):
+    """The columns as a table of each package that is installed."""
+    yield columns
+    for package, kind in (("pyarrow", "table"), ("pandas", "DataFrame"), ("polars", "DataFrame")):
+        try:
+            module = __import__(package)
+        except ImportError:
+            continue
+        lists = {k: list(v) if v.ndim == 2 else v for k, v in columns.items()}
+        yield getattr(module, kind)(lists)
+
+
+class Memory(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "graph")
+        rng = np.random.default_rng(3)
+        self.x, self.y = rng.standard_normal((50, 4), dtype=np.float32), rng.integers(0, 3, 50)
+        self.edges = np.unique(rng.integers(0, 50, (2, 200)), axis=1)
+        self.weights = rng.random(self.edges.shape[1], dtype=np.float32)
+
+    def check_graph(self, graph):
+        self.assertEqual((graph.rows, graph.manifest["edges"]), (50, self.edges.shape[1]))
+        np.testing.assert_array_equal(graph.x[:], self.x)
+        np.testing.assert_array_equal(graph.y, self.y)
+
+    def check_weights(self, graph):
+        """By what a node's in-neighbours add up to."""
+        a = np.zeros((50, 50))
+        a[self.edges[1], self.edges[0]] = self.weights
+        degree = a.sum(axis=1, keepdims=True)
+        want = np.divide(a, degree, out=np.zeros_like(a), where=degree > 0) @ self.x
+        store = graph.path + "-store"
+        hopfeed.propagate(graph, store, hops=1, operator="rw:noloops", rows="all", force=True, progress=False)
+        store = hopfeed.open(store)
+        np.testing.assert_allclose(store.matrix("/hop-".join(map(str, store.matrices[1])))[:50], want, rtol=1e-4, atol=1e-5)
+
+    def test_a_graph_of_tables(self):
+        names = np.array([f"n{v}" for v in np.random.default_rng(1).permutation(50)])
+        parts = np.array(["train", "val", "test", "none"])[np.arange(50) % 4]
+        edges = {"from": names[self.edges[0]], "to": names[self.edges[1]], "w": self.weights}
+        nodes = {"name": names, "a": self.x[:, 0], "rest": self.x[:, 1:], "class": self.y, "part": parts}
+        for e, n in zip(tables(edges), tables(nodes)):
+            graph = hopfeed.from_edges(
+                e, self.path, nodes=n, source="from", destination="to", weight="w", id="name", label="class", split="part", force=True, progress=False
+            )
+            self.check_graph(graph)
+            np.testing.assert_array_equal(graph.splits[:, 0], (np.arange(50) + 1) % 4)
+        self.check_weights(graph)
+        numbers = {"source": self.edges[0], "destination": self.edges[1]}
+        graph = hopfeed.from_edges(numbers, self.path, nodes={"a": self.x[:, 0], "b": self.x[:, 1]}, features=["b"], force=True, progress=False)
+        np.testing.assert_array_equal(graph.x[:], self.x[:, 1:2])
+        self.assertEqual(hopfeed.from_edges(numbers, self.path, force=True, progress=False).x[0], [1])
+
+    def test_tables_that_lack_something(self):
+        numbers = {"source": self.edges[0], "destination": self.edges[1]}
+        for edges, options, says in (
+            ({"source": [1]}, {}, "edges has no column 'destination' .it has source"),
+            (numbers, {"label": "y", "nodes": {"x": self.x}}, "nodes has no column 'y' .it has x"),
+            ({"source": ["a"], "destination": ["b"]}, {}, "id="),
+            (numbers, {"nodes": {"id": np.arange(3)}, "id": "id"}, "edges has an end"),
+            (numbers, {"nodes": {"id": np.zeros(50)}, "id": "id"}, "two rows with the id"),
+            (numbers, {"nodes": {"s": ["train", "tune"]}, "split": "s"}, "split has 'tune'"),
+        ):
+            with self.assertRaisesRegex(hopfeed.OptionError, says):
+                hopfeed.from_edges(edges, self.path, progress=False, **options)
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_a_graph_of_dgl(self):
+        class Graph:  # with the calls of a DGLGraph that are used
+            ntypes, etypes = ["_N"], ["_E"]
+            ndata = {"feat": self.x, "label": self.y, "train_mask": self.y == 0, "val_mask": self.y == 1, "test_mask": self.y == 2, "age": self.y}
+            edata = {"weight": self.weights}
+
+            @staticmethod
+            def edges():
+                return self.edges[0], self.edges[1]
+
+            @staticmethod
+            def num_nodes():
+                return 50
+
+        with self.assertWarnsRegex(UserWarning, "from_dgl leaves out ndata 'age'"):
+            graph = hopfeed.from_dgl(Graph, self.path, progress=False)
+        self.check_graph(graph)
+        self.check_weights(graph)
+        np.testing.assert_array_equal(graph.splits[:, 0], self.y + 1)
+        with self.assertRaisesRegex(hopfeed.OptionError, "ndata has no 'x'"):
+            hopfeed.from_dgl(Graph, self.path, feature="x")
+
+    def test_a_graph_of_ogb(self):
+        class DataSet:  # with the calls of a NodePropPredDataset that are used
+            name, is_hetero, meta_info = "ogbn-none", False, {"add_inverse_edge": "False"}
+
+            def __getitem__(_, index):
+                return {"edge_index": self.edges, "node_feat": self.x, "edge_feat": None, "num_nodes": 50}, self.y[:, None]
+
+            @staticmethod
+            def get_idx_split():
+                return {"train": np.arange(10), "valid": np.arange(10, 20), "test": np.arange(20, 40)}
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            graph = hopfeed.from_ogb(DataSet(), self.path, progress=False)
+        self.check_graph(graph)
+        self.assertEqual(graph.name, "ogbn-none")
+        np.testing.assert_array_equal(graph.splits[:, 0], np.repeat([1, 2, 3, 0], [10, 10, 20, 10]))
+
+    def test_a_loader_of_arrays_owns_its_folder(self):
+        x = np.random.default_rng(1).standard_normal((50, 3, 4), dtype=np.float32)
+        parts = np.arange(50) % 3
+        named = {"a": x[:, 0], "b": x[:, 1], "c": x[:, 2]}
+        for given, names in ((x, ["matrix-0", "matrix-1", "matrix-2"]), (named, ["a", "b", "c"]), (x[:, :1], ["matrix-0"]), (x[:, 0], ["matrix-0"])):
+            loader = hopfeed.Loader.from_arrays(given, self.y, splits=parts, batch_size=7)
+            self.assertEqual((loader.matrices, loader.dataset.features), (names, 4))
+            for part, split in enumerate(("train", "val", "test")):
+                found = [b for b in loader.dataset.loader(split=split, batch_size=7)]
+                self.assertEqual(sorted(np.concatenate([b.n_id for b in found])), np.flatnonzero(parts == part).tolist())
+                for b in found:
+                    np.testing.assert_array_equal(b.x, x[b.n_id][:, : len(names)])
+                    np.testing.assert_array_equal(b.y, self.y[b.n_id])
+            folder = loader.dataset.folder.name
+            self.assertTrue(os.path.exists(folder))
+            for b in hopfeed.Loader(loader.dataset, 7, stacked=False):
+                np.testing.assert_array_equal(b[names[-1]], x[b.n_id][:, len(names) - 1])
+            del loader, found, b
+            gc.collect()
+            self.assertFalse(os.path.exists(folder))
+        for wrong, says in (((x, self.y[:3]), "y has 3 rows"), (({"a": x[:, 0], "b": x[:, 0, :2]},), "one shape")):
+            with self.assertRaisesRegex(hopfeed.OptionError, says):
+                hopfeed.Loader.from_arrays(*wrong)
+
+
+if __name__ == "__main__":
+    unittest.main()

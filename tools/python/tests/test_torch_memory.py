@@ -1,0 +1,131 @@
+"""Stores of what PyTorch has in memory, models applied to all rows, and batches on their way to a device."""
+
+import contextlib
+import gc
+import os
+import tempfile
+import unittest
+import warnings
+from unittest import mock
+
+import numpy as np
+
+from test_torch import WithStore, hopfeed, module, stores, torch
+
+
+class Memory(WithStore):
+    def data(self):
+        Data = module("torch_geometric.data").Data
+        edges = torch.tensor(self.arrays["edge_index"])
+        edges = torch.cat([edges, edges.flip(0)], dim=1).unique(dim=1)
+        masks = {name: torch.tensor(self.arrays["splits"] == part) for part, name in enumerate(("train_mask", "val_mask", "test_mask"))}
+        return Data(x=torch.tensor(self.arrays["node_feat"]), edge_index=edges[:, edges[0] != edges[1]], y=self.labels, **masks)
+
+    def test_sign_is_that_of_pyg_without_files(self):
+        data = self.data()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            sign = module("torch_geometric.transforms").SIGN(2)(data.clone())
+        want = torch.stack([sign.x, sign.x1, sign.x2], dim=1)
+        loader = hopfeed.sign(data, hops=2, batch_size=50)
+        for split in ("train", "val", "test"):
+            batches = list(loader.dataset.loader(split=split, batch_size=50))
+            self.assertTrue(torch.equal(torch.cat([b.n_id for b in batches]).sort().values, data[split + "_mask"].nonzero().view(-1)))
+            for b in batches:
+                self.assertLess((b.x - want[b.n_id]).abs().max() / want.abs().max(), 2e-7)
+                self.assertTrue(torch.equal(b.y, data.y[b.n_id]))
+        folder = loader.dataset.folder.name
+        del loader, batches, b
+        gc.collect()
+        self.assertFalse(os.path.exists(folder))
+
+    def test_a_model_is_applied_to_all_rows(self):
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * stores.FEATURES, 4), torch.nn.Dropout()).train()
+        nodes, out = hopfeed.torch.predict(model, self.store, batch_size=50, progress=False)
+        self.assertTrue(model.training)
+        want = model.eval()(self.expected[nodes])
+        torch.testing.assert_close(out, want, rtol=1e-2, atol=1e-2)
+        self.assertEqual(sorted(nodes.tolist()), sorted(hopfeed.open(self.store).n_id.tolist()))
+        graph = self.store.replace("store", "graph")
+        sampled = hopfeed.torch.NeighborLoader(graph, [-1], "val", 50, shuffle=False)
+        seen = []
+        found = hopfeed.torch.predict(
+            torch.nn.Identity(), sampled, call=lambda b: b.x[: b.batch_size], progress=lambda state: seen.append(state["tasks"][0]["done"])
+        )
+        self.assertTrue(torch.equal(found[1], torch.tensor(self.arrays["node_feat"])[found[0]]))
+        self.assertEqual(seen[-1], len(found[0]))
+        with self.assertRaisesRegex(hopfeed.OptionError, "model gives"):
+            hopfeed.torch.predict(torch.nn.Identity(), self.store, call=lambda b: b.x[1:], progress=False)
+
+    def test_predictions_are_a_table(self):
+        pa = module("pyarrow")
+        from pyarrow import csv, parquet
+
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * stores.FEATURES, 4))
+        nodes, out = hopfeed.torch.predict(model, self.store, progress=False)
+        with tempfile.TemporaryDirectory() as folder:
+            for suffix, read in ((".arrow", lambda p: pa.ipc.open_file(p).read_all()), (".parquet", parquet.read_table), (".csv", csv.read_csv)):
+                path = os.path.join(folder, "table" + suffix)
+                self.assertEqual(hopfeed.torch.predict(model, self.store, path, batch_size=50, progress=False), len(nodes))
+                table = read(path)
+                self.assertEqual(table["node_id"].to_pylist(), nodes.tolist())
+                self.assertEqual(table["class"].to_pylist(), out.argmax(dim=1).tolist())
+                np.testing.assert_allclose(np.stack([table[f"output_{k}"] for k in range(4)], 1), out, rtol=1e-4, atol=1e-5)
+
+            def interrupt(batch):
+                raise KeyboardInterrupt
+
+            with self.assertRaises(KeyboardInterrupt):
+                hopfeed.torch.predict(model, self.store, path, call=interrupt, progress=False)
+            self.assertEqual(len(os.listdir(folder)), 3)
+
+    def test_batches_are_moved_to_a_device(self):
+        for options in ({"device": "cpu"}, {"device": torch.device("meta")}):
+            loader = hopfeed.torch.Loader(self.store, 50, shuffle=False, **options)
+            whole = [b for b in hopfeed.torch.Loader(self.store, 50, shuffle=False)]
+            states = []
+            for b, want in zip(loader, whole):
+                self.assertEqual((b.x.device.type, b.x.shape, b.index), (str(options["device"]), want.x.shape, want.index))
+                states.append(loader.state_dict())
+            self.assertEqual([(s["epoch"], s["batch"]) for s in states], [(0, k) for k in range(1, len(whole))] + [(1, 0)])
+        moved = list(hopfeed.torch.NeighborLoader(self.store.replace("store", "graph"), [3, 2], batch_size=50, device="meta"))
+        self.assertEqual({t.device.type for b in moved for block in b.blocks for t in (b.x, b.y, *block.tensors())}, {"meta"})
+        with self.assertWarnsRegex(UserWarning, "no GPU") if not torch.cuda.is_available() else contextlib.nullcontext():
+            self.check(list(hopfeed.torch.Loader(self.store, 50, pin_memory=True)))
+        with self.assertRaisesRegex(hopfeed.OptionError, "hopfeed.torch"):
+            hopfeed.Loader(self.store, 50, device="cpu")
+        with self.assertRaisesRegex(hopfeed.OptionError, "reuse"):
+            hopfeed.torch.Loader(self.store, 50, device="cpu", reuse=True)
+
+    def test_copies_to_a_gpu_overlap_with_the_loop(self):
+        """By a PyTorch whose GPU is the host: what it is asked for, in which order."""
+        log = []
+
+        class Stream:
+            def record_event(self):
+                log.append("copied")
+                return f"event {log.count('copied')}"
+
+            def wait_event(self, event):
+                log.append(f"wait for {event}")
+
+        fakes = {"is_available": lambda: True, "Stream": lambda device: Stream(), "stream": lambda s: contextlib.nullcontext(), "current_stream": lambda d: Stream()}
+        with mock.patch.multiple(torch.cuda, **fakes), mock.patch.object(torch.Tensor, "pin_memory", lambda t: t.clone()), mock.patch.object(
+            torch.Tensor, "record_stream", lambda t, s: log.append("recorded")
+        ), mock.patch.object(torch.Tensor, "to", lambda t, device, non_blocking: (log.append("to"), t)[1]):
+            batches = []
+            for b in hopfeed.torch.Loader(self.store, 100, device="cuda"):
+                log.append(f"loop {b.index}")
+                batches.append(b)
+        self.check(batches)
+        steps = [entry for entry in log if entry not in ("to", "recorded")]
+        count = len(batches)
+        want = ["copied"]
+        for k in range(count):
+            want += (["copied"] if k + 1 < count else []) + [f"wait for event {k + 1}", f"loop {k}"]
+        self.assertEqual(steps, want)
+        self.assertEqual((log.count("to"), log.count("recorded")), (3 * count, 3 * count))
+
+
+if __name__ == "__main__":
+    unittest.main()
