@@ -374,6 +374,18 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 	return d, nil
 }
 
+// First is the index of the first of some candidates that fits, -1 if none does, and why each one before it does not.
+func First[C any](candidates []C, fits func(C) error) (first int, why []error) {
+	for i, c := range candidates {
+		err := fits(c)
+		if err == nil {
+			return i, why
+		}
+		why = append(why, err)
+	}
+	return -1, why
+}
+
 // whyUnpinned says why an input cannot all be pinned for devices to copy from; "" where it can, or need not.
 func (f Facts) whyUnpinned(input units.Bytes) string {
 	if f.Device.Unified || f.Pinnable.By == "" || input <= f.Pinnable.Bytes {

@@ -78,6 +78,15 @@ func (t Terms) During(from, until Phase) Terms {
 	return t
 }
 
+// Set changes the bytes of the terms with a name and place.
+func (t Terms) Set(name string, place Place, bytes int64) {
+	for i := range t {
+		if t[i].Name == name && t[i].Place == place {
+			t[i].Bytes = bytes
+		}
+	}
+}
+
 // Memory is what a training or an inference takes at most, in bytes.
 type Memory struct {
 	HostBytes   int64 `json:"host_bytes"`                   // of the program too, beside the memory of devices
@@ -88,8 +97,9 @@ type Memory struct {
 }
 
 // Sum adds up the terms of a program that uses so many devices; unified: their memory is the host's. The heap keeps
-// what one phase took for the next, so its peak adds to the other memory's peak.
+// what one phase took for the next, so its peak adds to the other memory's peak. Terms of 0 bytes are left out.
 func (t Terms) Sum(devices int, unified bool) Memory {
+	t = slices.DeleteFunc(slices.Clone(t), func(n Term) bool { return n.Bytes == 0 })
 	m := Memory{HeapBytes: t.Peak(Heap), DeviceBytes: t.Peak(Device, FirstDevice), Terms: t}
 	if devices > 1 {
 		m.OtherBytes = t.Peak(Device)

@@ -281,59 +281,60 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	if o.Cache != "" {
 		what += " with cache " + o.Cache
 	}
-	terms, spec, err := o.needs(graph)
-	if err != nil {
-		return err
-	}
-	defer func() { // with half of what is left
-		s.TraceRows = cache.MostTraceRows
-		if o.Machine.Budget.By != "" {
-			s.TraceRows = max(m.Nodes, cache.TraceRows((int64(o.Machine.Budget.Bytes)-s.Memory.HostBytes)/2))
-		}
-	}()
-	sum := func(more ...need.Term) need.Memory { return slices.Concat(terms, more).Sum(1, false) }
-	one := sampling.BatchBytes(o.Sampler, o.Sampling, o.batchSeeds(), m.Nodes, m.Edges)
-	if s.Memory = sum(); o.Device == nil { // a batch for each worker, and one that is looked up in the cache
-		s.Memory = sum(need.OnHeap("samples", int64(o.Workers+1)*one))
-		return o.Machine.Fits(what, s.Memory)
-	}
 	row := featureBytes(graph)
 	if o.NoFeatures {
 		row = 0
 	}
-	inMemory := sum(sampling.LabelsNeed(m), need.Term{Name: "features", Place: need.OffHeap,
-		Bytes: graph.OwnBytes(format.HeldFeatures, row*m.Nodes)})
-	tooMuch := o.Machine.Fits(what+" with all features in memory", inMemory)
-	switch o.Placement {
-	case placement.Storage:
-		s.Placement, s.Reason = placement.Storage, "as was asked for"
-	case "", placement.Auto, placement.Host:
-		s.Placement = placement.Host
-		s.Reason = fmt.Sprintf("all features fit into memory: %s", units.Bytes(row*m.Nodes))
-		if tooMuch != nil && o.Placement == placement.Host {
-			return tooMuch
-		} else if tooMuch != nil {
-			s.Placement, s.Reason = placement.Storage, tooMuch.Error()
-		}
-	default:
+	one, places := sampling.BatchBytes(o.Sampler, o.Sampling, o.batchSeeds(), m.Nodes, m.Edges), []string{o.Placement}
+	switch {
+	case o.Device == nil:
+		places = []string{""}
+	case o.Placement == "" || o.Placement == placement.Auto:
+		places = []string{placement.Host, placement.Storage}
+	case o.Placement != placement.Host && o.Placement != placement.Storage:
 		return fmt.Errorf("%w: features of a graph from %q: want %s, %s or %s", ErrOptions, o.Placement,
 			placement.Auto, placement.Host, placement.Storage)
 	}
-	if s.Memory = inMemory; s.Placement == placement.Storage {
-		stored := append(features.StorageNeed(m.Nodes, row), sampling.LabelsNeed(m))
-		if o.Cache != "" && o.Device.Info().Unified {
-			stored = append(stored, sampling.RowCacheNeed(spec.Slots(m.Nodes, row), row, m.Nodes, 0, true, false)...)
+	chosen, why := placement.First(places, func(where string) error {
+		var info gds.Info
+		if o.Device != nil {
+			info = o.Device.Info()
 		}
-		s.Memory = sum(stored...)
-		if err := o.Machine.Fits(what+" with features in storage", s.Memory); err != nil {
+		terms, err := o.SamplerTerms(graph, info, where, 0, false)
+		if err != nil {
 			return err
 		}
+		terms = slices.Concat(GraphTerms(graph, where, m.Nodes*row, o.Mapped), terms,
+			need.Terms{need.OnHeap("seed nodes", 4*int64(len(o.Seeds))+12*m.Nodes)}) // lists, and maps
+		if where == "" { // a batch for each worker, and one that is looked up in the cache
+			terms = append(terms, need.OnHeap("samples", int64(o.Workers+1)*one))
+		}
+		s.Memory = terms.Sum(1, false)
+		return o.Machine.Fits(what+map[string]string{placement.Host: " with all features in memory",
+			placement.Storage: " with features in storage"}[where], s.Memory)
+	})
+	if chosen < 0 {
+		return why[len(why)-1]
 	}
-	if o.Machine.Budget.By == "" {
+	s.TraceRows = cache.MostTraceRows
+	limited, left := o.Machine.Budget.By != "", int64(o.Machine.Budget.Bytes)-s.Memory.HostBytes
+	if limited {
+		s.TraceRows = max(m.Nodes, cache.TraceRows(left/2))
+	}
+	switch s.Placement = places[chosen]; {
+	case o.Device == nil:
+		return nil
+	case s.Placement == placement.Host:
+		s.Reason = fmt.Sprintf("all features fit into memory: %s", units.Bytes(row*m.Nodes))
+	case chosen > 0:
+		s.Reason = why[0].Error()
+	default:
+		s.Reason = "as was asked for"
+	}
+	if !limited {
 		return nil
 	}
 	// Half of what is left is for samples on their way, the rest for batches.
-	left := int64(o.Machine.Budget.Bytes) - s.Memory.HostBytes
 	sets := int64(1)
 	if o.Cache != "" {
 		sets = 2 // a cache looks ahead by samples of its own
@@ -373,26 +374,55 @@ func (o *SampledOptions) cacheSpec(graph *format.Dir) (cache.Spec, error) {
 	return spec, err
 }
 
-// needs is the memory of topology, sampler and cache, and the cache; without what is cached.
-func (o *SampledOptions) needs(graph *format.Dir) (terms need.Terms, spec cache.Spec, err error) {
-	m, samplers := &graph.Manifest, o.Workers
-	terms = need.Terms{Program, need.OnHeap("seed nodes", 4*int64(len(o.Seeds))+12*m.Nodes)} // lists, and maps
-	if !o.Mapped {
+// GraphTerms is the memory of the program and of an open graph: its topology, unless that is mapped, and, unless where
+// is "", labels and so many bytes of features, as far as they are in host memory or storage.
+func GraphTerms(graph *format.Dir, where string, featureBytes int64, mapped bool) need.Terms {
+	m, terms := &graph.Manifest, need.Terms{Program}
+	if !mapped {
 		topology := sampling.TopologyNeed(m)
 		topology.Bytes = graph.OwnBytes(format.HeldTopology, topology.Bytes)
 		terms = append(terms, topology)
 	}
+	switch where {
+	case "":
+		return terms
+	case placement.Host:
+		terms = append(terms, need.Term{Name: "features", Place: need.OffHeap,
+			Bytes: graph.OwnBytes(format.HeldFeatures, featureBytes)})
+	case placement.Storage:
+		terms = append(terms, features.StorageNeed(m.Nodes, featureBytes/max(m.Nodes, 1))...)
+	}
+	return append(terms, sampling.LabelsNeed(m))
+}
+
+// SamplerTerms is the memory of the samplers and the cache of one device like info. Features are where; batches have up
+// to inputs of their rows. routed tells that the device may prepare batches by itself.
+func (o *SampledOptions) SamplerTerms(graph *format.Dir, info gds.Info, where string, inputs int64, routed bool) (
+	terms need.Terms, err error,
+) {
+	m, samplers := &graph.Manifest, o.Workers
 	if o.Times != "" {
 		terms = append(terms, need.OnHeap("times", 8*max(m.Nodes, m.Edges)))
 	}
-	if o.Cache != "" { // it looks ahead by samplers of its own
-		if spec, err = o.cacheSpec(graph); err != nil {
-			return nil, spec, err
+	if o.Cache != "" {
+		spec, err := o.cacheSpec(graph)
+		if err != nil {
+			return nil, err
 		}
-		samplers *= 2
-		terms = append(terms, sampling.CacheNeed(spec, m, featureBytes(graph), m.Nodes)...)
+		row, traceRows := featureBytes(graph), m.Nodes
+		if o.Opened != nil {
+			traceRows = o.Opened.TraceRows
+		}
+		if spec.Policy == "optimal" { // it looks ahead by samplers of its own
+			samplers *= 2
+		}
+		terms = append(terms, sampling.CacheNeed(spec, m, row, traceRows)...)
+		if where == placement.Storage || where != "" && !info.Unified { // else rows in other memory gain nothing
+			terms = append(terms, sampling.RowCacheNeed(spec.Slots(m.Nodes, row), row, m.Nodes, inputs, info.Unified,
+				routed)...)
+		}
 	}
-	return append(terms, sampling.SamplersNeed(o.Sampler, o.Sampling.Aggregation, m, samplers)), spec, nil
+	return append(terms, sampling.SamplersNeed(o.Sampler, o.Sampling.Aggregation, m, samplers)), nil
 }
 
 func featureBytes(graph *format.Dir) int64 {

@@ -1,7 +1,6 @@
 package training
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +33,7 @@ type Graph struct {
 
 	o        Options
 	dir      *format.Dir
-	plan     graphPlan
+	plan     *graphPlan
 	devices  []gds.Device
 	kind     string            // of the devices
 	topology sampling.Topology // nil: the whole graph is on the device, and nothing is trained
@@ -55,7 +54,8 @@ func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err e
 			"several, and so does train --schedule %s)",
 			m.Devices.Count, o.Spec.Model, scheduler.MultiQueue)
 	}
-	job, err := o.job(count)
+	g := &Graph{o: o, dir: dir, kind: m.Devices.Name}
+	job, err := g.o.job(dir.Manifest.Nodes, count)
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,7 @@ func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err e
 			return nil, err
 		}
 	}
-	g := &Graph{o: o, dir: dir, kind: m.Devices.Name}
-	if g.plan, err = planGraph(m, dir, job); err != nil {
+	if g.plan, err = planGraph(dir, job); err != nil {
 		return nil, err
 	}
 	if m.Devices.Info.Unified { // batches that are larger than estimated may take what the host leaves, and no more
@@ -82,27 +81,26 @@ func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err e
 
 // open brings the graph to its place, and opens what samples batches.
 func (g *Graph) open(ctx context.Context) (err error) {
-	job, device, threads := &g.plan.job, g.devices[0], g.o.Machine.Threads
+	p, device, threads := g.plan, g.devices[0], g.o.Machine.Threads
 	if g.topology, err = sampling.LoadTopology(ctx, g.dir, threads); err != nil {
 		return err
 	}
-	info, onDevice := device.Info(), g.plan.placement == placement.Device
-	pin := job.scheduled && !info.Unified && info.MapsPinned && g.plan.placement != placement.Storage
-	if pin {
+	if p.pins() {
 		pinned, err := sampling.PinTopology(device, g.topology)
 		if err != nil {
 			return err
 		}
 		g.topology = pinned
 	}
-	if !onDevice || job.elements != nil {
-		if err := g.openFeatures(ctx, pin); err != nil {
+	onDevice := p.where == placement.Device
+	if !onDevice || p.elements != nil {
+		if err := g.openFeatures(ctx); err != nil {
 			return err
 		}
 	}
 	wo := wholegraph.Options{
-		Graph: g.dir, Topology: g.topology, Features: g.features, Aggregation: job.aggregation, Threads: threads,
-		ChunkBytes: g.plan.chunkBytes, NodeBytes: g.plan.need.nodeBytes, EdgeBytes: g.plan.need.edgeBytes,
+		Graph: g.dir, Topology: g.topology, Features: g.features, Aggregation: p.aggregation, Threads: threads,
+		ChunkBytes: p.chunkBytes, NodeBytes: p.nodeBytes, EdgeBytes: p.edgeBytes,
 	}
 	if g.whole, err = wholegraph.Open(ctx, device, wo); err != nil {
 		return err
@@ -112,29 +110,29 @@ func (g *Graph) open(ctx context.Context) (err error) {
 		if err := g.checkChunks(); err != nil {
 			return err
 		}
-	case !job.train:
+	case !p.Train:
 		err = g.topology.Close()
 		g.topology = nil
 		return err
-	case job.sampler == "" || g.features != nil:
-	case info.Unified && g.plan.need.float:
+	case p.sampled == nil || g.features != nil:
+	case device.Info().Unified && g.dir.Layout().DType == gds.Float32:
 		g.features = g.whole.Features(threads)
 	default:
-		if err := g.openFeatures(ctx, pin); err != nil {
+		if err := g.openFeatures(ctx); err != nil {
 			return err
 		}
 	}
 	return g.openSamplers(ctx)
 }
 
-func (g *Graph) openFeatures(ctx context.Context, pin bool) (err error) {
+func (g *Graph) openFeatures(ctx context.Context) (err error) {
 	threads := g.o.Machine.Threads
-	switch elements := g.plan.job.elements; {
+	switch elements := g.plan.elements; {
 	case elements != nil:
 		g.features, err = features.LoadSparse(ctx, g.dir, elements, threads)
-	case g.plan.placement == placement.Storage:
+	case g.plan.where == placement.Storage:
 		g.features, err = features.OpenStorage(ctx, g.dir, g.devices[0], threads, false)
-	case pin:
+	case g.plan.pins():
 		g.features, err = features.LoadHost(ctx, g.dir, g.devices[0], threads)
 	default:
 		g.features, err = features.LoadHost(ctx, g.dir, nil, threads)
@@ -148,8 +146,8 @@ func (g *Graph) openFeatures(ctx context.Context, pin bool) (err error) {
 // checkChunks notes in the plan how large chunks are. It refuses a graph with a node whose in-neighbours do not fit on
 // the device together.
 func (g *Graph) checkChunks() error {
-	p := &g.plan
-	_, columns, _, err := p.job.spec.GraphShape(p.job.elements != nil)
+	p := g.plan
+	_, columns, _, err := p.Spec.GraphShape(p.elements != nil)
 	if err != nil {
 		return err
 	}
@@ -168,24 +166,11 @@ func (g *Graph) checkChunks() error {
 // openSamplers opens what samples batches for each device. What is cached does not depend on the seed of a run: a run
 // is a function of its own seed, and all runs share the cache.
 func (g *Graph) openSamplers(ctx context.Context) error {
-	job, s := &g.plan.job, &g.o.Sampling
-	if job.sampler == "" {
+	if g.plan.sampled == nil {
 		return nil
 	}
-	so := session.SampledOptions{
-		Machine: g.o.Machine, Sampler: s.Sampler, Seeds: g.o.Part.Train.List, Cache: s.Cache,
-		Placement: g.plan.placement,
-		Sampling: sampling.Options{Fanouts: job.fanouts, Aggregation: job.aggregation,
-			Bias: s.Bias}, Workers: s.Workers, Buffers: s.Buffers,
-		Opened: &session.OpenedGraph{Topology: g.topology, Features: g.features, TraceRows: g.plan.need.traceRows},
-	}
-	switch g.o.Schedule.Name { // no more buffers have memory than a plan uses
-	case "":
-	case scheduler.MultiQueue:
-		so.Workers, so.Buffers = job.workers, sampling.QueueBuffers(scheduler.MostQueue)
-	default:
-		so.Buffers = sampling.Buffers(g.mostBuffers())
-	}
+	so := *g.plan.sampled
+	so.Opened = &session.OpenedGraph{Topology: g.topology, Features: g.features, TraceRows: so.Opened.TraceRows}
 	for rank, device := range g.devices {
 		so.Device, so.Plan = device, g.order(0, rank)
 		opened, err := session.OpenSampled(ctx, g.dir, so)
@@ -197,7 +182,7 @@ func (g *Graph) openSamplers(ctx context.Context) error {
 		}
 		g.samplers = append(g.samplers, opened)
 	}
-	if !job.scheduled {
+	if !g.plan.scheduled() {
 		return nil
 	}
 	return g.openRoute()
@@ -237,7 +222,7 @@ func (g *Graph) Devices() []gds.Device { return g.devices }
 func (g *Graph) ShareRows() int {
 	rows, nodes := 0, int(g.dir.Manifest.Nodes)
 	switch {
-	case g.plan.job.all:
+	case g.plan.all:
 		rows = nodes
 	case len(g.samplers) > 0:
 		rows = g.samplers[0].Method.MostSeeds(g.o.BatchRows)
@@ -247,7 +232,7 @@ func (g *Graph) ShareRows() int {
 
 // Batches says how training nodes are shuffled and shared.
 func (g *Graph) Batches() checkpoint.Batches {
-	return checkpoint.Batches{Rows: g.o.BatchRows, Shuffle: placement.RR, ChunkRows: 1, Placement: g.plan.placement,
+	return checkpoint.Batches{Rows: g.o.BatchRows, Shuffle: placement.RR, ChunkRows: 1, Placement: g.plan.where,
 		Devices: len(g.devices)}
 }
 
@@ -319,9 +304,8 @@ func (g *Graph) validation(ctx context.Context) ([]RowSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	need := &g.plan.need
-	if need.validation = g.whole.AllocatedBytes() - before; !set.Gathers() {
-		need.validationLayers = 0
+	if g.plan.terms.Set(neighborhoodTerm, need.FirstDevice, g.whole.AllocatedBytes()-before); !set.Gathers() {
+		g.plan.terms.Set(validationTerm, need.FirstDevice, 0)
 	}
 	return g.onFirst(set), nil
 }
@@ -347,7 +331,7 @@ func (g *Graph) onFirst(set RowSet) []RowSet {
 // Report says where the graph lies, and what came of schedules and queues.
 func (g *Graph) Report() Report {
 	memory := g.Memory()
-	r := Report{Memory: &memory, Placement: g.plan.placement, Shuffle: placement.RR, Devices: len(g.devices),
+	r := Report{Memory: &memory, Placement: g.plan.where, Shuffle: placement.RR, Devices: len(g.devices),
 		Reasons: g.plan.reasons}
 	if len(g.samplers) > 0 {
 		r.Load = g.samplers[0].Loader.Stats().Stats
@@ -364,32 +348,31 @@ func (g *Graph) Report() Report {
 
 // Memory is what is planned, with batches as large as the largest so far where that is more than was expected.
 func (g *Graph) Memory() need.Memory {
-	p := g.plan
+	p := *g.plan
 	if g.Schedule != nil {
 		r := g.Schedule.Report()
 		cpu, gpu, pinned := g.Schedule.Buffers()
-		p.batches = scheduledBatches(cpu, gpu, pinned, p.job.workers, r.CPUBatches+r.GPUBatches, p.unified)
+		p.batches = scheduledBatches(cpu, gpu, pinned, p.sampled.Workers, r.CPUBatches+r.GPUBatches,
+			p.Machine.Devices.Info.Unified)
 		p.batches.route = g.onDevice
 	}
 	if len(g.samplers) > 0 {
-		p.need.batch.Device = max(p.need.batch.Device, gds.Aligned(gds.Room(g.samplers[0].Loader.Stats().BatchBytes)))
+		p.batch.Device = max(p.batch.Device, gds.Aligned(gds.Room(g.samplers[0].Loader.Stats().BatchBytes)))
 	}
 	return p.memory()
 }
 
 // WorkBytes is what the model, its batches and its activations take of the device. InputBytes is the graph in memory.
-func (g *Graph) WorkBytes() int64 { return g.plan.workBytes() }
-func (g *Graph) InputBytes() int64 {
-	return g.plan.need.input
-}
+func (g *Graph) WorkBytes() int64  { return g.plan.workBytes() }
+func (g *Graph) InputBytes() int64 { return g.plan.inputBytes }
 
 // Alternatives are the places where the features may be, with what each takes, or why it is impossible.
 func (g *Graph) Alternatives() (all []placement.Alternative) {
 	for _, where := range []string{placement.Device, placement.Host, placement.Storage} {
 		a := placement.Alternative{Placement: where, Shuffle: placement.RR, Devices: len(g.devices)}
-		job := g.plan.job
-		job.placement = where
-		if p, err := planGraph(g.o.Machine, g.dir, job); err != nil {
+		job, o := g.plan.graphJob, g.o
+		o.Placement, job.Options = where, &o
+		if p, err := planGraph(g.dir, job); err != nil {
 			a.Obstacle = err.Error()
 		} else {
 			memory := p.memory()
@@ -451,11 +434,4 @@ func (s idleSet) EpochFrom(ctx context.Context, stream gds.Stream, n, first int)
 			}
 		}
 	}
-}
-
-// mostBuffers is the largest buffers of a schedule: of batches that workers have begun, and of batches on the device
-// (MorphGL has 10 there), as far as there is memory.
-func (g *Graph) mostBuffers() (cpu, gpu int) {
-	const leastCPU, gpuBuffer = 32, 10
-	return max(leastCPU, 2*g.o.workers(1)), cmp.Or(g.o.Sampling.Buffers, gpuBuffer)
 }

@@ -24,67 +24,60 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// graphJob is what is done with a graph, as far as its memory depends on it.
+// graphJob is what is done with a graph, and what follows from the options for its memory.
 type graphJob struct {
-	spec        trainer.Spec // normalized
+	*Options
 	aggregation sampling.Aggregation
-	placement   string
-	held        need.Terms // by the caller
 	devices     int
-	train       bool
-	evaluated   int64 // nodes of sets in order
-	gradients   int   // that wait on each device; 0: none
-	all         bool  // batches are all nodes
-	// Of trainings on samples:
-	sampler   string
-	fanouts   []int // -1: all
-	seeds     int   // of a batch, or draws
-	trainSet  int   // nodes
-	cache     string
-	workers   int // that sample
-	batches   batchCount
-	scheduled bool // topology and features are pinned, where the device can read them so
+	all         bool                    // batches are all nodes
+	sampled     *session.SampledOptions // of batches; nil: they are all nodes, or nothing is trained
+	batches     batchCount
+	gradients   int // that wait on each device; 0: none
 	// elements are the non-zero elements of features that are kept as sparse rows; nil: features are dense.
 	elements *features.Elements
 }
 
-// job says what the options do with a graph on so many devices. It completes the options.
-func (o *Options) job(devices int) (j graphJob, err error) {
+// job says what the options do with a graph of n nodes on so many devices. It completes the options.
+func (o *Options) job(n int64, devices int) (j graphJob, err error) {
 	if o.Spec, err = o.Spec.Normalized(); err != nil {
 		return j, err
 	}
-	j = graphJob{spec: o.Spec, placement: cmp.Or(o.Placement, placement.Auto), held: o.Held, devices: devices,
-		train: o.Train}
+	o.Placement = cmp.Or(o.Placement, placement.Auto)
+	j = graphJob{Options: o, devices: devices}
 	if j.aggregation, err = trainer.AggregationOf(o.Spec.Model); err != nil || !o.Train {
 		return j, err
 	}
-	s, info := &o.Sampling, o.Machine.Devices.Info
-	j.trainSet, j.evaluated = len(o.Part.Train.List), int64(len(o.Part.Valid.List)+len(o.Part.Test.List))
+	s, info, trainSet := &o.Sampling, o.Machine.Devices.Info, len(o.Part.Train.List)
 	if !sampling.ChoosesSeeds(s.Sampler) {
-		o.BatchRows = min(o.BatchRows, j.trainSet)
+		o.BatchRows = min(o.BatchRows, trainSet)
 	}
 	if o.Schedule.Name == scheduler.MultiQueue {
 		j.gradients = cmp.Or(o.Schedule.Gradients, multiqueue.MostGradients)
 	}
-	j.all = s.Sampler == FullSampler && o.BatchRows == j.trainSet && s.Cache == ""
+	j.all = s.Sampler == FullSampler && o.BatchRows == trainSet && s.Cache == ""
 	if err := o.checkTogether(j.all); j.all || err != nil {
 		return j, err
 	}
-	j.sampler, j.fanouts, j.seeds, j.cache = s.Sampler, s.Fanouts, o.BatchRows, s.Cache
+	j.sampled = &session.SampledOptions{
+		Machine: o.Machine, Sampler: s.Sampler, Seeds: o.Part.Train.List, Cache: s.Cache,
+		Sampling: sampling.Options{Fanouts: s.Fanouts, Aggregation: j.aggregation, Bias: s.Bias},
+		Buffers:  cmp.Or(s.Buffers, placement.Buffers), Workers: o.workers(devices),
+		Opened: &session.OpenedGraph{TraceRows: max(n, cache.TraceRows(optimalTraceBytes))},
+	}
 	if s.TakesAllEdges() {
-		j.fanouts = slices.Repeat([]int{sampling.All}, int(o.Spec.Settings["layers"]))
+		j.sampled.Sampling.Fanouts = slices.Repeat([]int{sampling.All}, int(o.Spec.Settings["layers"]))
 	}
 	// Schedules and queues ask for larger buffers when batches have been measured.
-	j.workers = o.workers(devices)
-	switch o.Schedule.Name {
+	switch buffers := j.sampled.Buffers; o.Schedule.Name {
 	case "":
-		buffers := cmp.Or(s.Buffers, placement.Buffers)
-		j.batches = batchCount{onDevice: buffers, samples: sampling.MostSamples(j.workers, buffers),
+		j.batches = batchCount{onDevice: buffers, samples: sampling.MostSamples(j.sampled.Workers, buffers),
 			pinned: pipelinedMoves(buffers - 1)}
 	case scheduler.MultiQueue:
+		j.sampled.Buffers = sampling.QueueBuffers(scheduler.MostQueue) // no more have memory than a plan uses
 		j.batches = queuedBatches(multiqueue.Synchronous.Queue)
 	default:
-		j.scheduled, j.batches = true, scheduledBatches(1, 1, 2, j.workers, 0, info.Unified)
+		j.sampled.Buffers = sampling.Buffers(o.mostBuffers())
+		j.batches = scheduledBatches(1, 1, 2, j.sampled.Workers, 0, info.Unified)
 		j.batches.route = !info.Unified && slices.Contains([]string{scheduler.Auto, "gpu", "mixed", "collective"},
 			o.Schedule.Name)
 	}
@@ -102,10 +95,28 @@ func (o *Options) workers(devices int) int {
 	return cmp.Or(o.Sampling.Workers, o.Stages.Workers, threads)
 }
 
+// mostBuffers is the largest buffers of a schedule: of batches that workers have begun, and of batches on the device
+// (MorphGL has 10 there), as far as there is memory.
+func (o *Options) mostBuffers() (cpu, gpu int) {
+	const leastCPU, gpuBuffer = 32, 10
+	return max(leastCPU, 2*o.workers(1)), cmp.Or(o.Sampling.Buffers, gpuBuffer)
+}
+
+// scheduled tells that a schedule has the batches prepared, by the device too where it can.
+func (o *graphJob) scheduled() bool {
+	return o.sampled != nil && o.Schedule.Name != "" && o.Schedule.Name != scheduler.MultiQueue
+}
+
+// pins tells that topology and features are in pinned memory, for the device to read.
+func (p *graphPlan) pins() bool {
+	info := p.Machine.Devices.Info
+	return p.scheduled() && !info.Unified && info.MapsPinned && p.where != placement.Storage
+}
+
 // keepsSparse tells whether sparse features may be kept as sparse rows: caches, devices that prepare batches by
 // themselves, and storage have dense ones.
 func (o *graphJob) keepsSparse() bool {
-	return o.cache == "" && !o.scheduled && o.placement != placement.Storage
+	return (o.sampled == nil || o.sampled.Cache == "") && !o.scheduled() && o.Placement != placement.Storage
 }
 
 // batchCount is how many batches there are at a time, for each device.
@@ -136,15 +147,18 @@ func queuedBatches(length int) batchCount {
 
 // graphPlan is where a graph lies, why, and what that takes.
 type graphPlan struct {
+	graphJob
 	// placement.Device: as a whole on the device; else in chunks, with features in host memory or storage
-	placement string
-	reasons   []string
-	job       graphJob
-	need      graphNeed
-	batches   batchCount
-	unified   bool
+	where   string
+	scarce  bool // batches get what memory is left, in the smallest chunks
+	reasons []string
 
-	chunkBytes int64 // of device memory for a chunk, where the graph comes in chunks
+	terms                  need.Terms           // but for batches, and for the chunk of a layer
+	batch                  sampling.BatchMemory // of each
+	inputBytes, modelBytes int64                // the graph in memory; the model's device memory, activations included
+	// Device memory of a layer for each node and edge of a chunk, and what does not grow with the chunk.
+	nodeBytes, edgeBytes, layers int64
+	chunkBytes                   int64 // of device memory for a chunk, where the graph comes in chunks
 	// chunkMemory is the memory of the largest chunk, chunkModel what the model keeps of it; 0: not known yet.
 	chunkMemory, chunkModel int64
 	scarceBytes             int64 // what batches are expected to take at most, if there is less
@@ -156,16 +170,10 @@ const (
 	mostChunkBytes  = 128 << 20
 )
 
-type candidate struct {
-	graphJob        // its placement is not placement.Auto
-	scarce   bool   // batches get what memory is left, in the smallest chunks
-	name     string // of the job, in errors
-}
-
 // candidates are the ways to lay out a graph, the best first. Features that are read from storage are dense.
-func (o graphJob) candidates(graph *format.Manifest) (all []candidate) {
-	places, kinds := []string{o.placement}, []*features.Elements{o.elements}
-	auto := o.placement == placement.Auto
+func (o graphJob) candidates() (all []*graphPlan) {
+	places, kinds := []string{o.Placement}, []*features.Elements{o.elements}
+	auto := o.Placement == placement.Auto
 	if o.all {
 		places = []string{placement.Device}
 	} else if auto {
@@ -176,7 +184,6 @@ func (o graphJob) candidates(graph *format.Manifest) (all []candidate) {
 	} else if o.elements != nil && auto && !o.all {
 		kinds = append(kinds, nil)
 	}
-	name := fmt.Sprintf("%s on %d nodes and %d edges", o.spec.Model, graph.Nodes, graph.Edges)
 	for _, o.elements = range kinds {
 		for _, scarce := range []bool{false, true} {
 			for _, where := range places {
@@ -184,8 +191,7 @@ func (o graphJob) candidates(graph *format.Manifest) (all []candidate) {
 					scarce && (o.all || auto && where == placement.Device) {
 					continue
 				}
-				o.placement = where
-				all = append(all, candidate{o, scarce, name})
+				all = append(all, &graphPlan{graphJob: o, where: where, scarce: scarce})
 			}
 		}
 	}
@@ -194,33 +200,35 @@ func (o graphJob) candidates(graph *format.Manifest) (all []candidate) {
 
 // planGraph decides where a graph lies: the first candidate that fits. What batches of samples take is an estimate, so
 // it decides what is tried first, and refuses nothing: the memory of the device is what bounds them.
-func planGraph(m session.Machine, graph *format.Dir, job graphJob) (p graphPlan, err error) {
-	if job.all && job.placement != placement.Auto && job.placement != placement.Device {
-		return p, session.Refuse("--placement %s: batches of all nodes need the graph on the device (give --batch, or "+
-			"another --sampler)", job.placement)
+func planGraph(graph *format.Dir, job graphJob) (p *graphPlan, err error) {
+	if job.all && job.Placement != placement.Auto && job.Placement != placement.Device {
+		return nil, session.Refuse("--placement %s: batches of all nodes need the graph on the device (give --batch, or "+
+			"another --sampler)", job.Placement)
 	}
+	all := job.candidates()
+	first, why := placement.First(all, func(c *graphPlan) error { return c.fit(graph) })
 	var reasons []string
 	var refused error // the last candidate that has room for batches
-	for _, c := range job.candidates(&graph.Manifest) {
-		if c.placement == placement.Device {
+	for i, c := range all {
+		if c.where == placement.Device {
 			reasons = nil
 		}
-		if p, err = c.plan(m, graph); err == nil {
+		if i == first {
 			break
 		}
 		if !c.scarce {
-			reasons, refused = append(reasons, "not from "+c.placement+": "+err.Error()), err
+			reasons, refused = append(reasons, "not from "+c.where+": "+why[i].Error()), why[i]
 		}
 	}
-	if err != nil {
-		return p, refused
+	if first < 0 {
+		return nil, refused
 	}
-	if job.placement == placement.Auto {
+	if p = all[first]; job.Placement == placement.Auto {
 		p.reasons = append(reasons, p.reasons...)
 	} else if !job.all {
 		p.reasons = append(p.reasons, "asked for by --placement")
 	}
-	if e := p.job.elements; e != nil {
+	if e := p.elements; e != nil {
 		p.reasons = append(p.reasons, fmt.Sprintf("features are sparse, and kept so: %s instead of %s",
 			units.Bytes(e.Bytes()),
 			units.Bytes(gds.Bytes(int(graph.Manifest.Nodes), graph.Manifest.Features, gds.Float32))))
@@ -228,32 +236,29 @@ func planGraph(m session.Machine, graph *format.Dir, job graphJob) (p graphPlan,
 	return p, nil
 }
 
-// plan is the plan of the candidate, or why it does not fit.
-func (c *candidate) plan(m session.Machine, graph *format.Dir) (p graphPlan, err error) {
-	p = graphPlan{job: c.graphJob, placement: c.placement, batches: c.batches, unified: m.Devices.Info.Unified}
-	if p.need, err = c.needOf(graph, m.Devices.Info); err != nil {
-		return p, err
+// fit plans for the candidate, or says why it does not fit.
+func (p *graphPlan) fit(graph *format.Dir) error {
+	m, name := p.Machine, fmt.Sprintf("%s on %d nodes and %d edges", p.Spec.Model, graph.Manifest.Nodes,
+		graph.Manifest.Edges)
+	if err := p.count(graph); err != nil {
+		return err
 	}
-	if c.scarce {
-		p.scarceBytes = p.workBytes() - p.need.model
-		p.batches, p.need.activations, p.need.batchWork = batchCount{}, 0, 0
-	}
-	if c.placement == placement.Device {
-		if edges := p.need.edges; edges > sampling.MaxBlockEdges {
+	var err error
+	if p.where == placement.Device {
+		if edges := wholegraph.Edges(&graph.Manifest, p.aggregation); edges > sampling.MaxBlockEdges {
 			err := fmt.Errorf("%w: %s, as a whole on the device, has %d edges, and a block has 2^32-1 at most",
-				machine.ErrDoesNotFit, c.name, edges)
-			if c.all {
+				machine.ErrDoesNotFit, name, edges)
+			if p.all {
 				err = fmt.Errorf("%w (give --batch, or another --sampler)", err)
 			}
-			return p, err
+			return err
 		}
-		p.reasons = []string{"the whole graph fits on the device: " + units.Bytes(p.need.whole).String()}
-		err = m.Fits(c.name+", as a whole on the device,", p.memory())
+		err = m.Fits(name+", as a whole on the device,", p.memory())
 	} else {
-		from := map[string]string{placement.Host: "host memory", placement.Storage: "storage"}[c.placement]
+		from := map[string]string{placement.Host: "host memory", placement.Storage: "storage"}[p.where]
 		p.chunkBytes = leastChunkBytes
-		err = m.Fits(fmt.Sprintf("%s, with features in %s and in chunks on the device,", c.name, from), p.memory())
-		for larger := p; err == nil && !c.scarce && p.chunkBytes < mostChunkBytes; p.chunkBytes *= 2 {
+		err = m.Fits(fmt.Sprintf("%s, with features in %s and in chunks on the device,", name, from), p.memory())
+		for larger := *p; err == nil && !p.scarce && p.chunkBytes < mostChunkBytes; p.chunkBytes *= 2 {
 			if larger.chunkBytes = 4 * p.chunkBytes; m.Fits("", larger.memory()) != nil {
 				break
 			}
@@ -261,11 +266,11 @@ func (c *candidate) plan(m session.Machine, graph *format.Dir) (p graphPlan, err
 		p.reasons = []string{"layers of all nodes are computed in chunks of up to " +
 			units.Bytes(p.chunkBytes).String()}
 	}
-	if c.scarce {
+	if p.scarce {
 		p.reasons = append(p.reasons, fmt.Sprintf("batches are expected to take up to %s, for which there may be too "+
 			"little room", units.Bytes(p.scarceBytes)))
 	}
-	return p, err
+	return err
 }
 
 // explain says what the batches of a graph were expected to need, where there was too little device memory.
@@ -283,239 +288,189 @@ const InferenceRows = 8192
 // optimalTraceBytes is what an optimal cache may take to look ahead in trainings.
 const optimalTraceBytes = 64 << 20
 
-// graphNeed is what a graph in its place, its model and its batches take.
-type graphNeed struct {
-	terms need.Terms // that are known before the graph is opened
-	// In bytes: the graph in host memory; the graph as a whole on the device.
-	input, whole int64
-	batch        sampling.BatchMemory
-	// Pinned memory of the model, for all devices, in epochs and while batches are measured.
-	pinned, profilePinned int64
-	// Device memory: parameters and rows of batches, activations of a batch, validated nodes, and their layers.
-	model, activations, validation, validationLayers int64
-	// Work along edges of a batch and of the whole graph.
-	batchWork, wholeWork int64
-	// Memory of a layer for each node and edge of a chunk, and what does not grow with the chunk.
-	nodeBytes, edgeBytes, layers int64
-	traceRows                    int64 // that an optimal cache looks ahead
-	edges                        int64 // of a block of all nodes
-	float                        bool  // features are stored as float32
-}
+// The names of terms that are counted again once more is known.
+const (
+	modelTerm        = "model"
+	profiledTerm     = "model while batches are measured"
+	neighborhoodTerm = "neighbourhood of validated nodes"
+	validationTerm   = "layers of validation"
+)
 
-// needOf counts what a job takes on devices like info, in the job's placement.
-func (o *graphJob) needOf(graph *format.Dir, info gds.Info) (b graphNeed, err error) {
-	m, sparse := &graph.Manifest, o.elements != nil
-	layers, _, stateColumns, err := o.spec.GraphShape(sparse)
-	if err != nil {
-		return b, err
+// count lists what the graph in its place, its model and its batches take.
+func (p *graphPlan) count(graph *format.Dir) (failed error) {
+	bytes := func(bytes int64, err error) int64 {
+		failed = cmp.Or(failed, err)
+		return bytes
 	}
-	scratch, err := o.spec.GraphBytes(int(m.Nodes), sparse, false)
+	m, spec, info := &graph.Manifest, p.Spec, p.Machine.Devices.Info
+	n, sparse, labels := m.Nodes, p.elements != nil, sampling.LabelsNeed(m).Bytes
+	layers, _, stateColumns, err := spec.GraphShape(sparse)
 	if err != nil {
-		return b, err
+		return err
 	}
-	n, stored, labels := m.Nodes, gds.Bytes(1, m.Features, graph.Layout().DType), sampling.LabelsNeed(m)
-	b.edges, b.float = wholegraph.Edges(m, o.aggregation), graph.Layout().DType == gds.Float32
-	inMemory, onDevice := n*stored, gds.Bytes(int(n), m.Features, gds.Float32) // features
+	inMemory, onDevice := n*gds.Bytes(1, m.Features, graph.Layout().DType), gds.Bytes(int(n), m.Features, gds.Float32)
 	if sparse {
-		inMemory, onDevice = o.elements.Bytes(), o.elements.Bytes()
+		inMemory, onDevice = p.elements.Bytes(), p.elements.Bytes()
 	}
-	topology := sampling.TopologyNeed(m)
-	evaluated := (labels.Bytes/max(n, 1)+8)*cmp.Or(o.evaluated, n) + 2*3*gds.Align // of two sets, three vectors each
-	b.input = inMemory + topology.Bytes + labels.Bytes + 8*n
-	b.terms = append(slices.Clone(o.held), session.Program, topology, labels, need.OnHeap("lists of nodes", 8*n),
-		need.Term{Name: "nodes that are evaluated", Place: need.FirstDevice, Bytes: evaluated, From: need.Epoch})
-	if o.scheduled && !info.Unified && info.MapsPinned && o.placement != placement.Storage {
-		b.terms = append(b.terms, need.Term{Name: "topology in pinned memory", Place: need.Pinned,
-			Bytes: topology.Bytes, Until: need.Topology})
+	topology, edges := sampling.TopologyNeed(m).Bytes, wholegraph.Edges(m, p.aggregation)
+	p.inputBytes = inMemory + topology + labels + 8*n
+	evaluated := n
+	if rows := len(p.Part.Valid.List) + len(p.Part.Test.List); p.Train && rows > 0 {
+		evaluated = int64(rows)
 	}
-	held := need.Term{Name: "features", Place: need.OffHeap, Bytes: inMemory}
-	read := need.Term{Name: "features while they are read", Place: need.OffHeap, Bytes: inMemory, From: need.Features,
-		Until: need.Features}
-	switch o.placement {
-	case placement.Device:
-		edges := wholegraph.Bytes(m, o.aggregation, o.elements) + 4*gds.Align - onDevice
-		whole := append(wholegraph.OpeningNeed(m, o.aggregation),
-			need.Term{Name: "features on the device", Place: need.FirstDevice, Bytes: onDevice, From: need.Features},
-			need.Term{Name: "edges on the device", Place: need.FirstDevice, Bytes: edges, From: need.Edges},
-			need.Term{Name: "layers of all nodes", Place: need.FirstDevice, Bytes: scratch, From: need.Epoch})
-		b.whole = whole.Peak(need.FirstDevice)
-		b.terms = append(b.terms, whole...)
-		switch { // samples take features from the whole graph where the host can read it
-		case sparse:
-			held.From = need.Features
-			b.terms = append(b.terms, held)
-		case o.sampler != "" && !(info.Unified && b.float):
-			held.From = need.Profile
-			b.terms = append(b.terms, held, read)
-		default:
-			b.terms = append(b.terms, read)
+	p.terms = append(slices.Clone(p.Held), session.GraphTerms(graph, p.where, inMemory, false)...)
+	add := func(name string, place need.Place, bytes int64, from, until need.Phase) {
+		p.terms = append(p.terms, need.Term{Name: name, Place: place, Bytes: bytes, From: from, Until: until})
+	}
+	add("lists of nodes", need.Heap, 8*n, "", "")
+	add("nodes that are evaluated", need.FirstDevice, (labels/max(n, 1)+8)*evaluated+2*3*gds.Align, // two sets, three
+		need.Epoch, "") // vectors each
+	if p.pins() {
+		add("topology in pinned memory", need.Pinned, topology, "", need.Topology)
+	}
+
+	rows := p.modelRows(n)
+	model := bytes(spec.DeviceBytes(rows, p.Train))
+	pinned := bytes(spec.PinnedBytes(rows, p.devices, p.gradients, p.Train))
+	add(profiledTerm, need.Pinned, pinned, need.Profile, need.Profile)
+	add(modelTerm, need.Pinned, pinned, need.Epoch, "")
+	if p.gradients > 0 { // what a step changes, as of the last synchronisation
+		model += 4 * gds.Aligned(4*bytes(spec.Parameters()))
+	}
+	var blocks []sampling.BlockShape
+	switch {
+	case p.all:
+		model += labels
+		blocks = slices.Repeat([]sampling.BlockShape{{Destinations: n, Sources: n, Edges: edges}}, layers)
+	case p.sampled != nil:
+		s, seeds := p.sampled, int64((p.BatchRows+p.devices-1)/p.devices) // which devices share
+		blocks = sampling.ExpectedBlocks(s.Sampler, s.Sampling.Fanouts, seeds, m, p.aggregation)
+		elements := 0.0
+		if sparse {
+			elements = float64(p.elements.Count()+1) / float64(n)
 		}
-	case placement.Host:
-		b.terms = append(append(b.terms, wholegraph.ChunksNeed(m, o.aggregation, stateColumns)...), held)
-	default:
-		b.terms = slices.Concat(b.terms, wholegraph.ChunksNeed(m, o.aggregation, stateColumns),
-			features.StorageNeed(n, stored).During(need.Profile, ""))
+		p.batch = sampling.ExpectedBatch(m, graph.Layout().DType, s.Sampler, blocks, info.Unified, s.Cache != "",
+			elements)
+		sampler, err := s.SamplerTerms(graph, info, p.where, blocks[0].Sources, p.scheduled())
+		if err != nil {
+			return err
+		}
+		sampler = append(sampler, sampling.LabelsNeed(m), need.OnHeap("training nodes", n/8+4*int64(len(s.Seeds))))
+		for _, t := range sampler.During(need.Profile, "") {
+			if t.Place != need.Device {
+				t.Bytes *= int64(p.devices)
+			}
+			p.terms = append(p.terms, t)
+		}
+	}
+	activations, work := p.computing(blocks, bytes)
+	if p.scarce {
+		p.scarceBytes = activations + work + int64(p.batches.onDevice)*p.batch.Device
+		p.batches, activations, work = batchCount{}, 0, 0
+	}
+	add(modelTerm, need.Device, model, need.Profile, "")
+	add("activations", need.Device, activations, need.Profile, "")
+	add("work along edges", need.Device, work, need.Profile, "")
+	p.modelBytes = model + activations + work
+
+	scratch := bytes(spec.GraphBytes(int(n), sparse, false))
+	if info.EdgeWork {
+		p.edgeBytes = spec.EdgeWorkBytes(1, 1)
+	}
+	if p.where != placement.Device {
+		p.terms = append(p.terms, wholegraph.ChunksNeed(m, p.aggregation, stateColumns)...)
+		const some = 1 << 14
+		few, one := min(n, some), bytes(spec.GraphBytes(some, sparse, false))
+		p.nodeBytes = (bytes(spec.GraphBytes(2*some, sparse, false)) - one) / some
+		p.layers = max(0, bytes(spec.GraphBytes(int(few), sparse, false))-few*p.nodeBytes)
+		return failed
+	}
+	whole := append(wholegraph.OpeningNeed(m, p.aggregation),
+		need.Term{Name: "features on the device", Place: need.FirstDevice, Bytes: onDevice, From: need.Features},
+		need.Term{Name: "edges on the device", Place: need.FirstDevice, From: need.Edges,
+			Bytes: wholegraph.Bytes(m, p.aggregation, p.elements) + 4*gds.Align - onDevice},
+		need.Term{Name: "layers of all nodes", Place: need.FirstDevice, Bytes: scratch, From: need.Epoch})
+	p.reasons = []string{"the whole graph fits on the device: " + units.Bytes(whole.Peak(need.FirstDevice)).String()}
+	p.terms = append(p.terms, whole...)
+	from := need.Profile // samples take features from the whole graph where the host can read it
+	if sparse {
+		from = need.Features
+	} else {
+		add("features while they are read", need.OffHeap, inMemory, need.Features, need.Features)
+	}
+	if sparse || p.sampled != nil && !(info.Unified && graph.Layout().DType == gds.Float32) {
+		add("features", need.OffHeap, inMemory, from, "")
 	}
 	if info.EdgeWork {
-		b.wholeWork, b.edgeBytes = o.spec.EdgeWorkBytes(n, b.edges), o.spec.EdgeWorkBytes(1, 1)
+		add("work along edges of all nodes", need.FirstDevice, max(0, spec.EdgeWorkBytes(n, edges)-work), need.Profile, "")
 	}
-	if err := b.countLayers(o.spec, n, sparse); err != nil {
-		return b, err
-	}
-	rows := o.modelRows(n)
-	if b.model, err = o.spec.DeviceBytes(rows, o.train); err != nil {
-		return b, err
-	}
-	if o.train {
-		both, err := o.spec.GraphBytes(int(n), sparse, true)
-		if err != nil {
-			return b, err
-		}
-		b.validation, b.validationLayers = wholegraph.NeighborhoodBytes(n, m.Edges), both-scratch
+	if p.Train {
+		neighborhood := wholegraph.NeighborhoodBytes(n, m.Edges)
 		if sparse {
-			b.validation += inMemory
+			neighborhood += inMemory
 		}
+		add(neighborhoodTerm, need.FirstDevice, neighborhood, need.Epoch, "")
+		add(validationTerm, need.FirstDevice, bytes(spec.GraphBytes(int(n), sparse, true))-scratch, need.Epoch, "")
 	}
-	if b.pinned, err = o.spec.PinnedBytes(rows, o.devices, o.gradients, o.train); err != nil {
-		return b, err
-	}
-	b.profilePinned = b.pinned
-	if o.gradients > 0 { // what a step changes, as of the last synchronisation
-		parameters, err := o.spec.Parameters()
-		if err != nil {
-			return b, err
-		}
-		b.model += 4 * gds.Aligned(4*parameters)
-	}
-	switch {
-	case o.all:
-		b.model += labels.Bytes
-		shape := sampling.BlockShape{Destinations: n, Sources: n, Edges: b.edges}
-		err = b.countActivations(o, slices.Repeat([]sampling.BlockShape{shape}, layers), info)
-	case o.sampler != "":
-		err = b.countSamples(graph, o, info)
-	}
-	return b, err
+	return failed
 }
 
-// countActivations counts what the model computes of a batch of these blocks.
-func (b *graphNeed) countActivations(o *graphJob, shapes []sampling.BlockShape, info gds.Info) (err error) {
+// computing is what the model computes of a batch of these blocks, and its work along edges, on the device.
+func (p *graphPlan) computing(shapes []sampling.BlockShape, bytes func(int64, error) int64) (activations, work int64) {
+	if shapes == nil {
+		return 0, 0
+	}
 	var blocks []loader.Block
 	for _, s := range shapes {
 		blocks = append(blocks, loader.Block{Destinations: int(s.Destinations), Sources: int(s.Sources)})
 	}
-	b.activations, err = o.spec.BlockBytes(blocks[len(blocks)-1].Destinations, blocks, o.elements != nil)
-	if info.EdgeWork {
-		b.batchWork = o.spec.EdgeWorkBytes(shapes[0].Sources, shapes[0].Edges)
+	activations = bytes(p.Spec.BlockBytes(blocks[len(blocks)-1].Destinations, blocks, p.elements != nil))
+	if p.sampled != nil {
+		activations = gds.Room(activations)
 	}
-	return err
-}
-
-// countSamples counts what batches take that are sampled, with their samplers and caches.
-func (b *graphNeed) countSamples(graph *format.Dir, o *graphJob, info gds.Info) error {
-	m, dtype := &graph.Manifest, graph.Layout().DType
-	seeds := int64((o.seeds + o.devices - 1) / o.devices) // which devices share
-	blocks := sampling.ExpectedBlocks(o.sampler, o.fanouts, seeds, m, o.aggregation)
-	if err := b.countActivations(o, blocks, info); err != nil {
-		return err
+	if p.Machine.Devices.Info.EdgeWork {
+		work = p.Spec.EdgeWorkBytes(shapes[0].Sources, shapes[0].Edges)
 	}
-	b.activations = gds.Room(b.activations)
-	elements := 0.0
-	if o.elements != nil {
-		elements = float64(o.elements.Count()+1) / float64(m.Nodes)
-	}
-	b.batch = sampling.ExpectedBatch(m, dtype, o.sampler, blocks, info.Unified, o.cache != "", elements)
-	samplers, tables := o.workers, need.Terms{sampling.LabelsNeed(m),
-		need.OnHeap("training nodes", m.Nodes/8+4*int64(o.trainSet))}
-	if o.cache != "" {
-		spec, err := cache.Parse(o.cache)
-		if err != nil {
-			return session.Refuse("--cache: %s", err)
-		}
-		if spec.Policy == "optimal" { // it looks ahead by samplers of its own
-			b.traceRows, samplers = max(m.Nodes, cache.TraceRows(optimalTraceBytes)), 2*o.workers
-		}
-		stored := gds.Bytes(1, m.Features, dtype)
-		tables = append(tables, sampling.CacheNeed(spec, m, stored, b.traceRows)...)
-		rows := sampling.RowCacheNeed(spec.Slots(m.Nodes, stored), stored, m.Nodes, blocks[0].Sources, info.Unified,
-			o.scheduled).During(need.Profile, "")
-		if !info.Unified || o.placement == placement.Storage { // else it gains nothing by rows in other memory
-			tables = append(tables, rows...)
-		}
-	}
-	tables = append(tables, sampling.SamplersNeed(o.sampler, o.aggregation, m, samplers))
-	for _, t := range tables.During(need.Profile, "") {
-		if t.Place != need.Device {
-			t.Bytes *= int64(o.devices)
-		}
-		b.terms = append(b.terms, t)
-	}
-	return nil
+	return activations, work
 }
 
 // modelRows is the most rows that a model of a graph of n nodes computes at a time.
 func (o *graphJob) modelRows(n int64) int {
-	rows := o.seeds
+	rows := 0
 	switch {
 	case o.all:
 		rows = int(n)
-	case sampling.ChoosesSeeds(o.sampler):
-		rows = min(o.seeds*(len(o.fanouts)+1), o.trainSet)
+	case o.sampled == nil:
+	case sampling.ChoosesSeeds(o.sampled.Sampler):
+		rows = min(o.BatchRows*(len(o.sampled.Sampling.Fanouts)+1), len(o.sampled.Seeds))
+	default:
+		rows = o.BatchRows
 	}
 	return max(rows, int(min(InferenceRows, n)))
 }
 
-// countLayers counts what a layer takes for each node of a chunk of a graph of n nodes.
-func (b *graphNeed) countLayers(spec trainer.Spec, n int64, sparse bool) (err error) {
-	const some = 1 << 14
-	few := min(n, some)
-	var took [3]int64
-	for i, nodes := range []int64{some, 2 * some, few} {
-		if took[i], err = spec.GraphBytes(int(nodes), sparse, false); err != nil {
-			return err
-		}
-	}
-	b.nodeBytes = (took[1] - took[0]) / some
-	b.layers = max(0, took[2]-few*b.nodeBytes) // which does not grow with the nodes
-	return nil
-}
-
 // workBytes is what the model, its batches and its activations take of the device.
-func (p *graphPlan) workBytes() int64 {
-	return p.need.model + p.need.activations + p.need.batchWork + int64(p.batches.onDevice)*p.need.batch.Device
-}
+func (p *graphPlan) workBytes() int64 { return p.modelBytes + int64(p.batches.onDevice)*p.batch.Device }
 
 // memory is the memory of the plan, as far as it is known by now.
 func (p *graphPlan) memory() need.Memory {
-	b, o, c := &p.need, &p.job, &p.batches
-	devices := int64(o.devices)
-	terms := slices.Clone(b.terms)
-	add := func(name string, place need.Place, bytes int64, from, until need.Phase) {
-		if bytes > 0 {
-			terms = append(terms, need.Term{Name: name, Place: place, Bytes: bytes, From: from, Until: until})
-		}
+	terms := need.Terms{
+		{Name: "batches", Place: need.Device, Bytes: int64(p.batches.onDevice) * p.batch.Device},
+		{Name: "batches on their way to the device", Place: need.Pinned,
+			Bytes: int64(p.devices*p.batches.pinned) * p.batch.Pinned},
+		{Name: "samples", Place: need.Heap, Bytes: int64(p.devices*p.batches.samples) * p.batch.Sample},
 	}
-	add("model", need.Device, b.model, need.Profile, "")
-	add("activations", need.Device, b.activations, need.Profile, "")
-	add("batches", need.Device, int64(c.onDevice)*b.batch.Device, need.Profile, "")
-	add("model while batches are measured", need.Pinned, b.profilePinned, need.Profile, need.Profile)
-	add("model", need.Pinned, b.pinned, need.Epoch, "")
-	add("batches on their way to the device", need.Pinned, devices*int64(c.pinned)*b.batch.Pinned, need.Profile, "")
-	add("samples", need.Heap, devices*int64(c.samples)*b.batch.Sample, need.Profile, "")
-	if c.route {
-		add("batch that the device prepares", need.Device, b.batch.Route, need.Profile, "")
+	if p.batches.route {
+		terms = append(terms, need.Term{Name: "batch that the device prepares", Place: need.Device, Bytes: p.batch.Route})
 	}
-	if p.placement == placement.Device {
-		add("work along edges of all nodes", need.FirstDevice, max(0, b.wholeWork-b.batchWork), need.Profile, "")
-		add("neighbourhood of validated nodes", need.FirstDevice, b.validation, need.Epoch, "")
-		add("layers of validation", need.FirstDevice, b.validationLayers, need.Epoch, "")
-	} else {
+	unified := p.Machine.Devices.Info.Unified
+	if p.where != placement.Device {
 		memory := cmp.Or(p.chunkMemory, p.chunkBytes)
-		add("chunk of a layer", need.FirstDevice, b.layers+memory+p.chunkModel, need.Profile, "")
-		if add("chunk that is sampled", need.Heap, memory, need.Profile, ""); !p.unified {
-			add("chunk before it is copied", need.Pinned, memory, need.Profile, "")
+		terms = append(terms, need.OnHeap("chunk that is sampled", memory), need.Term{Name: "chunk of a layer",
+			Place: need.FirstDevice, Bytes: p.layers + memory + p.chunkModel})
+		if !unified {
+			terms = append(terms, need.Term{Name: "chunk before it is copied", Place: need.Pinned, Bytes: memory})
 		}
 	}
-	add("work along edges", need.Device, b.batchWork, need.Profile, "")
-	return terms.Sum(o.devices, p.unified)
+	return slices.Concat(p.terms, terms.During(need.Profile, "")).Sum(p.devices, unified)
 }

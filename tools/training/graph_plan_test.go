@@ -9,7 +9,6 @@ import (
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/ingest"
 	"github.com/hopfeed/hopfeed/tools/session"
@@ -36,31 +35,37 @@ func TestAGraphOfTooManyEdgesForABlockComesInChunks(t *testing.T) {
 	}
 	defer graph.Close()
 	m := session.ThisMachine(t.Context(), machine.Limit{Bytes: 1 << 50, By: "the test"}, 2, devices.Options{})
-	spec, err := trainer.Spec{Model: "gcn", Matrices: graph.Matrices(), Features: 6, Classes: 3}.Normalized()
-	if err != nil {
-		t.Fatal(err)
+	train := session.Partition{}.Train
+	train.List = make([]uint32, 200)
+	o := Options{Machine: m, Train: true, Part: session.Partition{Train: train},
+		Spec: trainer.Spec{Model: "gcn", Matrices: graph.Matrices(), Features: 6, Classes: 3}}
+	o.Sampling, o.BatchRows = Sampling{Sampler: "neighbor", Fanouts: []int{3, 3}}, 50
+	jobOf := func(o Options) graphJob {
+		job, err := o.job(300, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return job
 	}
-	job := graphJob{spec: spec, aggregation: sampling.Sym, placement: placement.Auto, devices: 1, train: true,
-		sampler: "neighbor", fanouts: []int{3, 3},
-		seeds: 50, trainSet: 200, workers: 2, batches: batchCount{onDevice: 2, samples: 12, pinned: 2}}
-	all := job
-	all.all, all.sampler = true, ""
+	job := jobOf(o)
+	full, onDevice := o, o
+	full.Sampling, full.BatchRows = Sampling{Sampler: FullSampler}, 200
+	onDevice.Placement = placement.Device
+	all, device := jobOf(full), jobOf(onDevice)
 	for _, edges := range []int64{1<<32 - 1 - 300, 1<<32 - 300} { // gcn adds a self-loop to each of 300 nodes
 		graph.Manifest.Edges = edges
 		fits := edges < 1<<32-300
-		p, err := planGraph(m, graph, job)
+		p, err := planGraph(graph, job)
 		if want := map[bool]string{true: placement.Device,
-			false: placement.Host}[fits]; err != nil || p.placement != want {
-			t.Errorf("%d edges: %s, %v, want %s", edges, p.placement, err, want)
+			false: placement.Host}[fits]; err != nil || p.where != want {
+			t.Errorf("%d edges: %+v, %v, want %s", edges, p, err, want)
 		}
-		_, err = planGraph(m, graph, all)
+		_, err = planGraph(graph, all)
 		if fits != (err == nil) || !fits && (!errors.Is(err, machine.ErrDoesNotFit) ||
 			!strings.Contains(err.Error(), "give --batch")) {
 			t.Errorf("%d edges in a batch: %v", edges, err)
 		}
-		device := job
-		device.placement = placement.Device
-		if _, err := planGraph(m, graph, device); fits != (err == nil) {
+		if _, err := planGraph(graph, device); fits != (err == nil) {
 			t.Errorf("%d edges on the device: %v", edges, err)
 		}
 	}

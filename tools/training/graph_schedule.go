@@ -10,6 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/gds/paced"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement/collective"
@@ -106,7 +107,7 @@ func (g *Graph) Profile(ctx context.Context) (scheduler.Profile, collective.Inpu
 		return fail(err)
 	}
 	inputs := collective.Inputs{Batches: set.Batches(), Share: g.o.Schedule.CPUShare, Seed: g.o.Seed}
-	inputs.CPUBuffer, inputs.GPUBuffer = g.mostBuffers()
+	inputs.CPUBuffer, inputs.GPUBuffer = g.o.mostBuffers()
 	onHost, onDevice := g.room()
 	if least := sampling.Buffers(1, 1); onHost < least || onDevice < 3 {
 		return fail(fmt.Errorf("%w: a schedule has 3 batches or more on the device and %d in pinned memory, and "+
@@ -152,7 +153,7 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 	qo := scheduler.QueueOptions{
 		Graph:   multiqueue.Graph{Nodes: m.Nodes, Edges: m.Edges, Devices: count},
 		Devices: g.devices, Sets: sets, Rows: g.ShareRows(), Spec: g.o.Spec, Options: g.o.Options,
-		Workers: g.plan.job.workers,
+		Workers: g.plan.sampled.Workers,
 		Queue:   g.o.Schedule.Queue, Period: g.o.Schedule.SyncEvery, Gradients: g.o.Schedule.Gradients,
 		BatchBytes: func() (most int64) {
 			for _, s := range g.samplers {
@@ -161,7 +162,7 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 			return most
 		},
 	}
-	if !g.plan.unified && budget.By != "" {
+	if !g.plan.Machine.Devices.Info.Unified && budget.By != "" {
 		qo.HostBatches = func() int {
 			left := int64(budget.Bytes) - g.Memory().HostBytes
 			return int(min(max(0, left/int64(count)/max(1, gds.Room(qo.BatchBytes()))), scheduler.MostQueue))
@@ -174,14 +175,15 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 	if g.Queues, err = scheduler.NewQueues(ctx, qo); err != nil {
 		return nil, g.Explain(err)
 	}
-	p, r := &g.plan, &g.Queues.Report
+	p, r := g.plan, &g.Queues.Report
 	g.Queues.Training()
 	p.batches = queuedBatches(min(r.Queue, sets[0].Batches()))
-	waiting := map[*int64]int{&p.need.pinned: r.Lag + 1, &p.need.profilePinned: g.Queues.Gradients()}
-	for bytes, gradients := range waiting {
-		if *bytes, err = p.job.spec.PinnedBytes(p.job.modelRows(m.Nodes), count, gradients, true); err != nil {
+	for term, gradients := range map[string]int{modelTerm: r.Lag + 1, profiledTerm: g.Queues.Gradients()} {
+		pinned, err := p.Spec.PinnedBytes(p.modelRows(m.Nodes), count, gradients, true)
+		if err != nil {
 			return nil, err
 		}
+		p.terms.Set(term, need.Pinned, pinned)
 	}
 	return []string{
 		fmt.Sprintf("schedule %s on %s: %s", scheduler.MultiQueue, units.Count(int64(r.Devices), "device"), r.Reason),
