@@ -15,8 +15,9 @@ import (
 // or, where no column has that name, by its number, from 1.
 type Columns struct {
 	Source, Destination string
-	Weight              string // None: edges have no weights
-	ID                  string // None: the rows of a table are the nodes, in order
+	Weight              string   // None: edges have no weights
+	Edge                []string // further columns of edges, NAME or NAME:TYPE
+	ID                  string   // None: the rows of a table are the nodes, in order
 	Label, Split        []string
 	Features            []string // names and globs
 }
@@ -334,6 +335,8 @@ func (o *Columns) declare(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Source, sourceRole.flag, "", "column of edges: source")
 	flags.StringVar(&o.Destination, destinationRole.flag, "", "column of edges: destination")
 	flags.StringVar(&o.Weight, weightRole.flag, "", "column of edges: weight; none: edges have no weights")
+	flags.StringSliceVar(&o.Edge, edgeColumnsFlag, nil, "further columns of edges that the graph keeps, as NAME or "+
+		"NAME:TYPE, separated by commas; float32 (default), float64 or int64")
 	o.declareNodes(flags)
 }
 

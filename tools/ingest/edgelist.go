@@ -97,8 +97,14 @@ func (l *edgeList) openTextTables(ctx context.Context, path string, o TableOptio
 		}
 		return l.edges.finish(ctx)
 	}
+	if err := l.chooseEdgeColumns(columns.header, path, o.Columns.Edge); err != nil {
+		return err
+	}
 	l.noteEdges(path, columns, o)
 	if err := l.readEdges(ctx, t, path, columns, -1); err != nil {
+		return err
+	}
+	if err := l.copyEdgeColumns(ctx, t, path); err != nil {
 		return err
 	}
 	if l.edges.edges == 0 && o.Nodes == 0 {
@@ -131,12 +137,22 @@ func (l *edgeList) openParquetTables(ctx context.Context, path string, o TableOp
 		}
 		ids.limit = max(1, most)
 	}
+	if err := l.chooseEdgeColumns(c.header, path, o.Columns.Edge); err != nil {
+		return err
+	}
 	l.noteEdges(path, c, o)
-	return l.readEdges(ctx, t, path, c, t.Rows)
+	if err := l.readEdges(ctx, t, path, c, t.Rows); err != nil {
+		return err
+	}
+	return l.copyEdgeColumns(ctx, t, path)
 }
 
 func (l *edgeList) noteEdges(path string, c edgeColumns, o TableOptions) {
-	note := c.note(path, c.taken(), c.left())
+	left := c.left()
+	for _, column := range l.edgeColumns {
+		left = slices.DeleteFunc(left, func(i int) bool { return i == column.at })
+	}
+	note := c.note(path, c.taken(), left)
 	if !c.named {
 		note += " (by place, as there is no header)"
 	}

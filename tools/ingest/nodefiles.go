@@ -48,6 +48,8 @@ type edgeList struct {
 	scratch  *scratch
 	edges    *scratchEdges
 	tables   map[string]*nodeTable // of nodes, by path
+
+	edgeColumns []*tableColumn // that the graph keeps
 }
 
 func newEdgeList(fsys vfs.FS, format, path string, w ScratchOptions, files NodeFiles) (*edgeList, error) {
@@ -91,7 +93,7 @@ func (l *edgeList) Edges(ctx context.Context, threads int, emit func(Edges) erro
 
 // Close closes all files, and removes the scratch files.
 func (l *edgeList) Close() error {
-	err := l.source.Close()
+	err := errors.Join(l.source.Close(), l.closeColumns())
 	if l.edges != nil {
 		err = errors.Join(err, l.edges.free())
 	}

@@ -33,7 +33,7 @@ func openParquetTable(fsys vfs.FS, path string, memory int64, o TableOptions) (*
 	}
 	t := &parquetTable{Table: file, header: header{named: true}, mapped: o.MapIDs}
 	f := o.Columns
-	asked := slices.Concat([]string{f.Source, f.Destination, f.Weight, f.ID}, f.Label, f.Split, f.Features)
+	asked := slices.Concat([]string{f.Source, f.Destination, f.Weight, f.ID}, f.Label, f.Split, f.Features, edgeColumnNames(f.Edge))
 	for i := range file.Columns {
 		if c := &file.Columns[i]; !c.Field || slices.Contains(asked, c.Name) {
 			t.names, t.columns = append(t.names, c.Name), append(t.columns, c)

@@ -69,6 +69,7 @@ def import_csv(
     directed: bool | None = None,
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     duplicates: Literal["merge", "sum", "keep"] | None = None,
+    edge_columns: str | Sequence[str] | None = None,
     feature_columns: str | Sequence[str] | None = None,
     features: str | None = None,
     features_in_place: bool | None = None,
@@ -100,6 +101,8 @@ def import_csv(
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param edge_columns: further columns of edges that the graph keeps, as NAME or NAME:TYPE, separated by commas;
+        float32 (default), float64 or int64
     :param feature_columns: columns of nodes: features, as names and globs, separated by commas
     :param features: file with the features of the nodes; ones: every node gets a single feature, 1
     :param features_in_place: refer to the array of the features instead of copying it
@@ -285,6 +288,7 @@ def import_parquet(
     directed: bool | None = None,
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     duplicates: Literal["merge", "sum", "keep"] | None = None,
+    edge_columns: str | Sequence[str] | None = None,
     feature_columns: str | Sequence[str] | None = None,
     features: str | None = None,
     features_in_place: bool | None = None,
@@ -314,6 +318,8 @@ def import_parquet(
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param edge_columns: further columns of edges that the graph keeps, as NAME or NAME:TYPE, separated by commas;
+        float32 (default), float64 or int64
     :param feature_columns: columns of nodes: features, as names and globs, separated by commas
     :param features: file with the features of the nodes; ones: every node gets a single feature, 1
     :param features_in_place: refer to the array of the features instead of copying it

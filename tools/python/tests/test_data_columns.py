@@ -99,6 +99,38 @@ class Columns(unittest.TestCase):
         with self.assertRaises(hopfeed.DoesNotFit):
             self.make("none", memory="20MiB", duplicates="keep")
 
+    def test_tables_of_edges_have_columns(self):
+        count = 3000
+        edges, time = self.rng.integers(0, NODES, (2, count)), self.rng.integers(-(2**62), 2**62, count)
+        size = self.rng.standard_normal(count)
+        lines = ["u,v,Time,size,other"] + [f"{u},{v},{t},{s!r},x" for u, v, t, s in zip(*edges.tolist(), time.tolist(), size.tolist())]
+        pathlib.Path(self.path("edges.csv")).write_text("\n".join(lines) + "\n")
+        np.save(self.path("x.npy"), np.ones((NODES, 1), np.float32))
+        order = np.lexsort((edges[0], edges[1]))
+        options = {"features": self.path("x.npy"), "duplicates": "keep", "directed": True, "progress": False}
+        asked = ["Time:int64", "size:float64", "size"]
+        imports = [lambda out, **more: hopfeed.import_csv(self.path("edges.csv"), self.path(out), **options, **more)]
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet
+        except ImportError:
+            pass
+        else:
+            table = pa.table({"u": edges[0], "v": edges[1], "Time": time, "size": size, "other": ["x"] * count})
+            pyarrow.parquet.write_table(table, self.path("edges.parquet"), row_group_size=700)
+            imports.append(lambda out, **more: hopfeed.import_parquet(self.path("edges.parquet"), self.path(out), **options, **more))
+        for i, make in enumerate(imports):
+            graph = make(f"graph-{i}", edge_columns=asked[:2])
+            self.assertEqual(graph.columns, ["edge_size", "edge_time"])
+            np.testing.assert_array_equal(np.asarray(graph.column("edge_time")), time[order])
+            np.testing.assert_array_equal(np.asarray(graph.column("edge_size")), size[order])
+            graph = make(f"floats-{i}", edge_columns=asked[2:])
+            np.testing.assert_array_equal(np.asarray(graph.column("edge_size")), size[order].astype(np.float32))
+            for bad in (["size:int64"], ["other"], ["none"], ["Time:int7"], ["size", "size"]):
+                with self.subTest(bad=bad), self.assertRaises(hopfeed.Error):
+                    make("bad", edge_columns=bad)
+        self.assertEqual([name for name in os.listdir(self.folder) if "scratch" in name or name == "bad"], [])
+
     def test_damage_of_a_column_is_found(self):
         self.write(self.rng.integers(0, NODES, (2, EDGES)), {"edge_attr": np.arange(EDGES), "node_time": np.arange(NODES)})
         graph = self.make()

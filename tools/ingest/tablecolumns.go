@@ -1,0 +1,180 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+// edgeColumnsFlag names the columns of edges that a graph keeps.
+const edgeColumnsFlag = "edge-columns"
+
+// tableColumn is a column of a table of edges that the graph keeps. It is copied to a scratch file.
+type tableColumn struct {
+	at    int // column of the table
+	name  string
+	kind  npy.Type
+	space *scratchSpace
+	array *npy.Array // in the file
+}
+
+// tableColumnTypes are the types that a column can be asked for as.
+var tableColumnTypes = []npy.Type{npy.Float32, npy.Float64, npy.Int64}
+
+// edgeColumnNames are the names of columns NAME or NAME:TYPE.
+func edgeColumnNames(asked []string) (names []string) {
+	for _, column := range asked {
+		name, _, _ := strings.Cut(column, ":")
+		names = append(names, name)
+	}
+	return names
+}
+
+// notInNames matches what the name of a column of a graph cannot have.
+var notInNames = regexp.MustCompile("[^a-z0-9_]+")
+
+// chooseEdgeColumns finds the columns that are asked for, and names them edge_<name>.
+func (l *edgeList) chooseEdgeColumns(h header, path string, asked []string) error {
+	for i, name := range edgeColumnNames(asked) {
+		at, err := h.find(edgeColumnsFlag, name)
+		if err != nil {
+			return badOptions("%s: %w", path, err)
+		}
+		c := &tableColumn{at: at, kind: npy.Float32, name: notInNames.ReplaceAllString(strings.ToLower(name), "_")}
+		if !strings.HasPrefix(c.name, "edge_") {
+			c.name = "edge_" + c.name
+		}
+		if _, kind, typed := strings.Cut(asked[i], ":"); typed {
+			c.kind, err = npy.ParseType(kind)
+			if err != nil || !slices.Contains(tableColumnTypes, c.kind) {
+				return badOptions("--%s %s: want NAME, or NAME:TYPE with float32, float64 or int64", edgeColumnsFlag, asked[i])
+			}
+		}
+		if slices.ContainsFunc(l.edgeColumns, func(o *tableColumn) bool { return o.name == c.name }) {
+			return badOptions("--%s: two columns would be called %s", edgeColumnsFlag, c.name)
+		}
+		l.edgeColumns = append(l.edgeColumns, c)
+	}
+	if asked != nil {
+		l.info.Input["edge_columns"] = strings.Join(asked, ",")
+	}
+	return nil
+}
+
+// copyEdgeColumns copies the columns to scratch files, one after another.
+func (l *edgeList) copyEdgeColumns(ctx context.Context, t table, path string) error {
+	for _, c := range l.edgeColumns {
+		if err := l.copyEdgeColumn(ctx, t, path, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *edgeList) copyEdgeColumn(ctx context.Context, t table, path string, c *tableColumn) (err error) {
+	if err := t.check(c.at, asWeight); err != nil {
+		return err
+	}
+	if err := machine.CheckSpace(l.fsys, l.scratch.Dir(), c.kind.Size()*l.edges.edges); err != nil {
+		return err
+	}
+	file := l.scratch.Path("column-" + c.name)
+	if c.space, err = newFileSpace(l.fsys, file); err != nil {
+		return err
+	}
+	r, err := t.read([]int{c.at})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	var block []byte
+	written := int64(0)
+	flush := func() error {
+		_, err := c.space.WriteAt(block, written)
+		written, block = written+int64(len(block)), block[:0]
+		return err
+	}
+	for row := int64(0); ; row++ {
+		if err := r.next(); err == io.EOF && row == l.edges.edges {
+			break
+		} else if err == io.EOF || err == nil && row == l.edges.edges {
+			return fmt.Errorf("%s: %w", path, errChanged)
+		} else if err != nil {
+			return err
+		}
+		if block, err = r.cell(0).appendNumber(block, c.kind); err != nil {
+			return atRow(r, fmt.Errorf("%s: %w", r.place(0), err))
+		}
+		if len(block) >= readBytes {
+			if err := errors.Join(context.Cause(ctx), flush()); err != nil {
+				return err
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	c.array, err = npy.OpenRaw(l.fsys, file+vfs.TempSuffix, c.kind, l.edges.edges)
+	return err
+}
+
+// appendNumber appends the value as a number of a type, little endian.
+func (c *cell) appendNumber(b []byte, kind npy.Type) ([]byte, error) {
+	if kind == npy.Int64 {
+		var buf [32]byte
+		text, err := c.id(buf[:])
+		if err != nil {
+			return b, err
+		}
+		v, err := strconv.ParseInt(string(text), 10, 64)
+		if err != nil {
+			return b, fmt.Errorf("%.100q is not a whole number of 64 bits", text)
+		}
+		return append(b, dtype.BytesOf([]int64{v})...), nil
+	}
+	v, isNumber := c.number()
+	if !isNumber {
+		var err error
+		if v, err = strconv.ParseFloat(string(c.field), 64); err != nil {
+			return b, fmt.Errorf("%.100q is not a number", c.field)
+		}
+	}
+	if kind == npy.Float64 {
+		return append(b, dtype.BytesOf([]float64{v})...), nil
+	}
+	if math.IsInf(float64(float32(v)), 0) && !math.IsInf(v, 0) {
+		return b, fmt.Errorf("%v is beyond float32 (ask for float64)", v)
+	}
+	return append(b, dtype.BytesOf([]float32{float32(v)})...), nil
+}
+
+// Columns are those of the table of edges that were asked for.
+func (l *edgeList) Columns() (columns []inputColumn) {
+	for _, c := range l.edgeColumns {
+		columns = append(columns, inputColumn{format.NewColumn(format.OfEdges, c.name, columnTypes[c.kind], 0), c.array})
+	}
+	return columns
+}
+
+// closeColumns closes the arrays and removes the files of columns.
+func (l *edgeList) closeColumns() (err error) {
+	for _, c := range l.edgeColumns {
+		if c.array != nil {
+			err = errors.Join(err, c.array.Close())
+		}
+		err = errors.Join(err, c.space.free())
+	}
+	return err
+}
