@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
 from typing import Any, Mapping
 
 import numpy as np
@@ -19,10 +20,15 @@ from ._work import import_arrays, pyg_arrays, to_array
 def temporary_store(graph: Any, kind: type[Dataset], progress: Progress, folder: Any, **options: Any) -> Dataset:
     """The store of what ``graph``, a function of the folder, makes there. The folder goes with the last reference to the
     data set, which loaders have too."""
-    home = tempfile.TemporaryDirectory(prefix="hopfeed-", dir=folder)
-    propagate(graph(home.name), os.path.join(home.name, "store"), progress=progress, **options)
-    shutil.rmtree(os.path.join(home.name, "graph"), ignore_errors=True)
-    store = kind(os.path.join(home.name, "store"))
+    home = tempfile.mkdtemp(prefix="hopfeed-", dir=folder)
+    try:
+        propagate(graph(home), os.path.join(home, "store"), progress=progress, **options)
+        shutil.rmtree(os.path.join(home, "graph"), ignore_errors=True)
+        store = kind(os.path.join(home, "store"))
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    weakref.finalize(store, shutil.rmtree, home, ignore_errors=True)
     store.folder = home
     return store
 

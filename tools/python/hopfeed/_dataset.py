@@ -27,7 +27,7 @@ class Dataset:
     def __init__(self, path: Path) -> None:
         self.path = existing(path)
         self.parts: list[str] = []  #: names of matrices that lie side by side in one
-        self.folder: Any = None  # the temporary folder that it is in, if that goes with it
+        self.folder: str | None = None  #: the temporary folder that it is in, if that goes with it
         self._mapped: dict[str, Matrix] = {}
         self._table: Any = None
         self.manifest: dict[str, Any] = call(["inspect"], ["data"], {"data": self.path, "progress": False})

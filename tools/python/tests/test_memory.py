@@ -133,7 +133,7 @@ class Memory(unittest.TestCase):
                 for b in found:
                     np.testing.assert_array_equal(b.x, x[b.n_id][:, : len(names)])
                     np.testing.assert_array_equal(b.y, self.y[b.n_id])
-            folder = loader.dataset.folder.name
+            folder = loader.dataset.folder
             self.assertTrue(os.path.exists(folder))
             for b in hopfeed.Loader(loader.dataset, 7, stacked=False):
                 np.testing.assert_array_equal(b[names[-1]], x[b.n_id][:, len(names) - 1])

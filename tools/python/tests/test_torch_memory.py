@@ -34,7 +34,7 @@ class Memory(WithStore):
             for b in batches:
                 self.assertLess((b.x - want[b.n_id]).abs().max() / want.abs().max(), 2e-7)
                 self.assertTrue(torch.equal(b.y, data.y[b.n_id]))
-        folder = loader.dataset.folder.name
+        folder = loader.dataset.folder
         del loader, batches, b
         gc.collect()
         self.assertFalse(os.path.exists(folder))
