@@ -130,9 +130,7 @@ func (n Needs) host() units.Bytes {
 // terms are what an alternative takes beside Common.
 func (n Needs) terms(f Facts, a Alternative) (terms need.Terms) {
 	add := func(name string, place need.Place, bytes units.Bytes) {
-		if bytes > 0 {
-			terms = append(terms, need.Term{Name: name, Place: place, Bytes: int64(bytes)})
-		}
+		terms = append(terms, need.Term{Name: name, Place: place, Bytes: int64(bytes)})
 	}
 	switch {
 	case a.Placement == Device && a.Sharded:
@@ -163,7 +161,7 @@ func (f Facts) exceeds(terms need.Terms) string {
 	check := func(limit machine.Limit, places ...need.Place) string {
 		var names []string
 		for _, t := range terms {
-			if slices.Contains(places, t.Place) {
+			if slices.Contains(places, t.Place) && t.Bytes > 0 {
 				names = append(names, fmt.Sprintf("%s (%s)", t.Name, units.Bytes(t.Bytes)))
 			}
 		}
@@ -295,21 +293,24 @@ func Choose(f Facts, n Needs, o Override) (Decision, error) {
 		}
 		addReason("placement %s was asked for", placement)
 	} else {
-		order := []string{Device, Host, Storage, ""}
+		order := []string{Device, Host, Storage}
 		if n.Once {
-			order = []string{Storage, Device, Host, ""}
+			order = []string{Storage, Device, Host}
 		}
-		for _, placement = range order {
-			if placement == "" {
-				return d, fmt.Errorf("the input of training %w: %s (host memory: %s at least)", machine.ErrDoesNotFit,
-					strings.Join(d.Reasons, "; "), units.AtLeast(n.Least(f, o)))
+		first, why := First(order, func(placement string) error {
+			if why := find(placement, "").Obstacle; why != "" {
+				return fmt.Errorf("not %s: %s", placement, why)
 			}
-			why := find(placement, "").Obstacle
-			if why == "" {
-				break
-			}
-			addReason("not %s: %s", placement, why)
+			return nil
+		})
+		for _, err := range why {
+			addReason("%s", err)
 		}
+		if first < 0 {
+			return d, fmt.Errorf("the input of training %w: %s (host memory: %s at least)", machine.ErrDoesNotFit,
+				strings.Join(d.Reasons, "; "), units.AtLeast(n.Least(f, o)))
+		}
+		placement = order[first]
 		addReason("%s", fitReason(f, n, find(placement, "")))
 	}
 	if placement == Device && f.Device.Unified {

@@ -60,15 +60,6 @@ func (t Terms) Peak(places ...Place) (most int64) {
 	return most
 }
 
-// Times is what count of all these take.
-func (t Terms) Times(count int) Terms {
-	t = slices.Clone(t)
-	for i := range t {
-		t[i].Bytes *= int64(count)
-	}
-	return t
-}
-
 // During are the terms, held from one phase to another.
 func (t Terms) During(from, until Phase) Terms {
 	t = slices.Clone(t)

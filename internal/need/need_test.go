@@ -30,7 +30,11 @@ func TestPeaksAreOfAPhase(t *testing.T) {
 			t.Errorf("unified %v: %+v, want %d bytes of the host", unified, m, want)
 		}
 	}
-	if m := terms.Times(3).During(Epoch, ""); m.Peak(OffHeap) != 300 || terms.Peak(OffHeap) != 100 {
+	m := terms.During(Epoch, "")
+	for _, n := range terms {
+		m.Set(n.Name, n.Place, 3*n.Bytes)
+	}
+	if m.Peak(OffHeap) != 300 || terms.Peak(OffHeap) != 100 {
 		t.Errorf("%+v", m)
 	}
 }

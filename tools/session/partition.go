@@ -266,49 +266,46 @@ type Labels struct {
 	Classes        []int64 // labelled rows of each class, where labels are classes
 }
 
-// CountLabels counts the labels of each of some parts. Lists of rows are ascending.
+// CountLabels counts the labels of each of some parts. Lists of rows are ascending. Regions without rows of the parts are
+// not read.
 func CountLabels(ctx context.Context, store *format.Dir, parts []Part) ([]Labels, error) {
-	counts := make([]Labels, len(parts))
-	var lists []func(t *format.RowTable, first int64)
+	counts, lists := make([]Labels, len(parts)), make([][]uint32, len(parts))
 	for i, part := range parts {
-		n := &counts[i]
-		n.Classes = make([]int64, store.Manifest.Classes)
-		count := func(t *format.RowTable, row int64) {
-			n.Rows++
-			if !t.Labelled(row) {
-				return
-			}
-			n.Labelled++
-			if t.Labels != nil {
-				n.Classes[t.Labels[row]]++
-			}
-		}
-		if list := part.Rows.List; list != nil {
-			lists = append(lists, func(t *format.RowTable, first int64) {
-				for ; len(list) > 0 && int64(list[0]) < first+t.Rows; list = list[1:] {
-					count(t, int64(list[0])-first)
-				}
-			})
+		counts[i].Classes, lists[i] = make([]int64, store.Manifest.Classes), part.Rows.List
+	}
+	for _, region := range store.Layout().Regions {
+		in := func(p Part) bool { return p.Rows.List != nil || p.Rows.Region == region.Name }
+		if !slices.ContainsFunc(parts, in) {
 			continue
 		}
-		region, _ := store.Region(part.Rows.Region)
-		err := store.VisitRegion(ctx, region, func(t *format.RowTable, _ int64) {
-			for row := range t.Rows {
-				count(t, row)
+		err := store.VisitRegion(ctx, region, func(t *format.RowTable, first int64) {
+			for i, part := range parts {
+				if part.Rows.List == nil && in(part) {
+					for row := range t.Rows {
+						counts[i].add(t, row)
+					}
+				}
+				for ; len(lists[i]) > 0 && int64(lists[i][0]) < first+t.Rows; lists[i] = lists[i][1:] {
+					counts[i].add(t, int64(lists[i][0])-first)
+				}
 			}
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	if lists == nil {
-		return counts, nil
+	return counts, nil
+}
+
+func (n *Labels) add(t *format.RowTable, row int64) {
+	n.Rows++
+	if !t.Labelled(row) {
+		return
 	}
-	return counts, store.VisitRows(ctx, func(t *format.RowTable, first int64) {
-		for _, visit := range lists {
-			visit(t, first)
-		}
-	})
+	n.Labelled++
+	if t.Labels != nil {
+		n.Classes[t.Labels[row]]++
+	}
 }
 
 // chosenBytes bounds the memory for each byte of a file that names nodes.
