@@ -332,7 +332,7 @@ func TestRanksThatCannotBeAreRefused(t *testing.T) {
 	ranks := mustOpenRanks(t, o, two)
 	for _, plan := range []chunk.Plan{{BatchRows: 10}, {BatchRows: 10, World: 2, Rank: 1}, {BatchRows: 10, World: 3}} {
 		if _, err := ranks[0].Set(Rows{Region: "train"}, plan); err == nil ||
-			!strings.Contains(err.Error(), "shard of rank 0 of 2") {
+			!strings.Contains(err.Error(), "share of rank 0 of 2") {
 			t.Errorf("%+v: %v", plan, err)
 		}
 	}

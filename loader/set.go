@@ -55,7 +55,7 @@ func (l *Loader) Set(rows Rows, plan chunk.Plan) (*Set, error) {
 	if s.plan = plan; l.o.Sharded {
 		s.plan.Holder = s.holder
 		if plan.World != len(l.ranks) || plan.Rank != l.rank {
-			return nil, fmt.Errorf("plan for rank %d of %d from the shard of rank %d of %d", plan.Rank, plan.World,
+			return nil, fmt.Errorf("plan of rank %d of %d, but the loader holds the share of rank %d of %d", plan.Rank, plan.World,
 				l.rank, len(l.ranks))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -102,5 +103,5 @@ func oneOf(flag, value string, allowed ...string) error {
 	if slices.Contains(allowed, value) {
 		return nil
 	}
-	return usagef("--%s %q: want one of %v", flag, value, allowed)
+	return usagef("--%s %q: want one of %s", flag, value, strings.Join(allowed, ", "))
 }

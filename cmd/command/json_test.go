@@ -64,7 +64,7 @@ func TestTheJSONPageIsThatOfTheTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(written) != page {
-		t.Errorf("%s is not that of the types: run HOPFEED_WRITE_DOCS=1 go test ./cmd/command -run TestTheJSONPage",
+		t.Errorf("%s differs from the types: run HOPFEED_WRITE_DOCS=1 go test ./cmd/command -run TestTheJSONPage",
 			jsonPage)
 	}
 }

@@ -31,7 +31,7 @@ func TestThePythonFunctionsAreThoseOfTheCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(written) != module {
-		t.Errorf("%s is not that of the commands: run HOPFEED_WRITE_DOCS=1 go test ./cmd/command "+
+		t.Errorf("%s differs from the commands: run HOPFEED_WRITE_DOCS=1 go test ./cmd/command "+
 			"-run TestThePythonFunctions", pythonModule)
 	}
 }

@@ -147,7 +147,7 @@ func Policies() []string {
 func Help() string {
 	var b strings.Builder
 	for _, p := range policies {
-		fmt.Fprintf(&b, "%-10s  %s\n", p.name, p.help)
+		fmt.Fprintf(&b, "  %-10s  %s\n", p.name, p.help)
 	}
 	return b.String()
 }

@@ -245,7 +245,7 @@ func (s *Set) Remote() (read, remote int64) { return 0, 0 }
 // is full-batch training on nodes, the others have no labels.
 func (g *Graph) Batch(nodes []uint32, layers int) (*Set, error) {
 	if g.chunks != nil {
-		return nil, errors.New("a batch of all nodes of a graph that is not on the device as a whole")
+		return nil, errors.New("one batch of all nodes needs the whole graph on the device")
 	}
 	n := g.block.Destinations
 	tensor, err := g.uploadLabels(n, func(label func(row int, node uint32)) {

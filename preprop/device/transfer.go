@@ -180,7 +180,7 @@ func (s *call) keep(one *transfer, rows []byte, consecutive bool) {
 }
 
 // errOtherBits is the error of a device that finds numbers not finite where the processor does not.
-var errOtherBits = errors.New("it computed a number that is not finite, and the processor computes another")
+var errOtherBits = errors.New("it computed infinity or NaN where the processor computes another number")
 
 // notFinite reports the first computed row that has an element that is not finite. The processor computes it again,
 // and says which element it is.

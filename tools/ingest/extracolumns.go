@@ -99,7 +99,7 @@ func (s *arraySource) newColumn(a *npy.Array, of, name string, rows int64) (c in
 	}
 	c = inputColumn{format.NewColumn(of, name, t, int(columns)), a}
 	if of == format.OfNodes && strings.HasPrefix(name, "edge_") {
-		return c, invalid(a.Path(), "a column of nodes cannot be called %s, as those of edges are: rename the file", name)
+		return c, invalid(a.Path(), "a column of nodes cannot be called %s, the name of a column of edges: rename the file", name)
 	}
 	if err := c.Check(); err != nil {
 		return c, invalid(a.Path(), "%w: rename the file", err)

@@ -80,9 +80,9 @@ func (r *Request) Check() error {
 	shuffles := []string{placement.Auto, placement.RR, placement.CR}
 	switch {
 	case !slices.Contains(placements, r.Placement):
-		return session.Refuse("--placement %q: want one of %v", r.Placement, placements)
+		return session.Refuse("--placement %q: want one of %s", r.Placement, strings.Join(placements, ", "))
 	case !slices.Contains(shuffles, r.Shuffle):
-		return session.Refuse("--shuffle %q: want one of %v", r.Shuffle, shuffles)
+		return session.Refuse("--shuffle %q: want one of %s", r.Shuffle, strings.Join(shuffles, ", "))
 	case len(r.Hops) > 0 && slices.Min(r.Hops) < 0:
 		return session.Refuse("--hops %d: must not be negative", slices.Min(r.Hops))
 	case !(r.LearningRate > 0 && r.LearningRate <= math.MaxFloat64):
@@ -337,7 +337,7 @@ func (s *Sampling) Check() error {
 		s.Sampler = "neighbor"
 	}
 	if !slices.Contains(sampling.Names(), s.Sampler) {
-		return session.Refuse("--sampler %q: want one of %v", s.Sampler, sampling.Names())
+		return session.Refuse("--sampler %q: want one of %s", s.Sampler, strings.Join(sampling.Names(), ", "))
 	}
 	if s.Cache != "" {
 		if _, err := cache.Parse(s.Cache); err != nil {
