@@ -34,7 +34,7 @@ func newGenerateCommand(a *app) *cobra.Command {
 		"share of the nodes that have a label; of these 60 % train, 20 % validate, 20 % test")
 	f.Float64SliceVar(&o.quadrants, "quadrants", []float64{0.57, 0.19, 0.19, 0.05}, "rmat: probabilities a,b,c,d")
 	f.BoolVar(&o.undirected, "undirected", false, "rmat: add the reverse of every edge (sbm always does)")
-	f.Float64Var(&o.homophily, "homophily", 0.8, "sbm: expected share of edges within a block")
+	f.Float64Var(&o.homophily, "homophily", 0.8, "sbm: expected share of edges within a class")
 	f.Float64Var(&o.separation, "separation", 2,
 		"sbm: distance between the means of two classes, in standard deviations")
 	return c

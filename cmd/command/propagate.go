@@ -55,7 +55,7 @@ The flags say what the store shall have. If STORE is complete, propagate adds th
 lacks, and never removes any. Flags that are left out are then as in the store.
 
 With --device cuda:0, the products are computed on a GPU, to the same bytes. Matrices and topology stay in its
-memory where they fit, and come in blocks where not. By default a GPU is used if there is one, the job fits, and
+memory where they fit, and come in parts where not. By default a GPU is used if there is one, the job fits, and
 it takes more than a second.
 
 --dry-run prints the plan and stops, with --hardware FILE the plan for the machine that FILE describes. For a

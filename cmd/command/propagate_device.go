@@ -146,7 +146,7 @@ func deviceLines(p *preprop.Plan) []string {
 		if yes {
 			return "stays on it"
 		}
-		return "comes in blocks"
+		return "comes in parts"
 	}
 	columns := "all columns of a panel at once"
 	if d.Columns < p.PanelColumns {

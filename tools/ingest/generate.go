@@ -285,7 +285,7 @@ func (r *rmatEdges) permute(x uint64) uint32 {
 // SBMOptions are the options of SBM.
 type SBMOptions struct {
 	GenerateOptions
-	// Homophily is the expected share of edges within a block.
+	// Homophily is the expected share of edges within a class.
 	Homophily float64
 	// Separation is the root mean square distance between the mean features of two classes, in standard deviations of
 	// the noise of a feature.

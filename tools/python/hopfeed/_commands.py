@@ -392,7 +392,7 @@ def generate(
     :param labeled: share of the nodes that have a label; of these 60 % train, 20 % validate, 20 % test (default 0.1)
     :param quadrants: rmat: probabilities a,b,c,d (default 0.570000,0.190000,0.190000,0.050000)
     :param undirected: rmat: add the reverse of every edge (sbm always does)
-    :param homophily: sbm: expected share of edges within a block (default 0.8)
+    :param homophily: sbm: expected share of edges within a class (default 0.8)
     :param separation: sbm: distance between the means of two classes, in standard deviations (default 2)
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit)
