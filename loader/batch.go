@@ -33,6 +33,8 @@ type Batch struct {
 	// nil for batches of a hop store. X is then one matrix, with a row for each source of the
 	// first block, and the destinations of the last are the Rows of the batch.
 	Blocks []Block
+	// Apart: the destinations of Blocks are not among their sources, nor NodeIDs the first of InputIDs.
+	Apart bool
 	// Links are the numbers of the links of the batch, uint32 [1, Rows], and LinkEnds the local ids of the sources of
 	// its links and negative pairs, then those of the destinations, uint32; the zero Tensors unless links are seeds.
 	Links, LinkEnds gds.Tensor

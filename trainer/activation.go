@@ -202,12 +202,16 @@ func (n *network) checkBlocks(b *loader.Batch) error {
 	if len(b.Blocks) != want && (b.Rows > 0 || b.Blocks != nil) {
 		return fmt.Errorf("%d blocks, but %s has %d layers along edges", len(b.Blocks), n.spec.Model, want)
 	}
+	if b.Apart && n.messages.own {
+		return fmt.Errorf("%s reads the rows of destinations, which are not among the sources of these blocks",
+			n.spec.Model)
+	}
 	for i, block := range b.Blocks {
 		next := b.Rows
 		if i+1 < want {
 			next = b.Blocks[i+1].Sources
 		}
-		if block.Destinations != next || block.Sources < block.Destinations {
+		if block.Destinations != next || !b.Apart && block.Sources < block.Destinations {
 			return fmt.Errorf("block %d goes from %d sources to %d destinations, but %d are wanted", i, block.Sources,
 				block.Destinations, next)
 		}

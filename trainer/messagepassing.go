@@ -64,6 +64,7 @@ type messagePassing struct {
 	layers []*messageLayer
 	after  int         // place in builder.layers of the first layer that is not along edges
 	rows   *activation // output of the last layer along edges for the rows of a batch
+	own    bool        // a layer reads the rows of destinations themselves
 
 	// For a whole graph:
 	states [2]*activation // outputs of layers, in turn
@@ -122,6 +123,7 @@ func (b *builder) messagePassing(s Spec, self bool, along alongBuilder, heads in
 		}
 		l := &messageLayer{place: i, x: m.rows, weights: newLinear(&b.params, name, out, in)}
 		l.along = along(b, name, level, out)
+		m.own = m.own || self || !l.along.linear()
 		if self {
 			l.self = newProduct(&b.params, name+".self", out, in)
 		}

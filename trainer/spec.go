@@ -76,6 +76,13 @@ func (s Spec) validate() (Spec, *builder, error) {
 		b.params.count)
 }
 
+// ReadsOwnRows tells whether the model, if it is made of blocks, reads the rows of their destinations beside sums along
+// edges.
+func (s Spec) ReadsOwnRows() (bool, error) {
+	_, b, err := s.normalized()
+	return err == nil && b.messages != nil && b.messages.own, err
+}
+
 // checkSettings gives each setting of the kind a value.
 func (k *kind) checkSettings(s *Spec) error {
 	s.Settings = k.values(s.Settings)

@@ -376,6 +376,7 @@ func TestBatchesThatAModelCannotComputeAreRefused(t *testing.T) {
 		"a block for other rows":          {"gcn", func(b *loader.Batch) { b.Blocks[1].Destinations-- }},
 		"fewer sources than destinations": {"gcn", func(b *loader.Batch) { b.Blocks[0].Sources, b.X[0].Rows = 5, 5 }},
 		"features of the destinations":    {"gcn", func(b *loader.Batch) { b.X[0].Rows = 4 }},
+		"destinations apart":              {"sage", func(b *loader.Batch) { b.Apart = true }},
 		"a whole graph with blocks": {"gcn",
 			func(b *loader.Batch) { b.Whole = &loader.WholeGraph{Blocks: b.Blocks} }},
 		"a whole graph for a store's model": {"sgc", func(b *loader.Batch) {

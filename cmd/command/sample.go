@@ -39,9 +39,12 @@ Samplers:
   neighbor         up to fanout in-neighbours of each node
   labor, labor-1   the same, with random numbers that destinations share, so that batches need fewer nodes
   locality         the same, where cached nodes are preferred --bias times (a3gnn)
-  ladies, fastgcn  fanout nodes a layer; also -flat, -debias and -flat-debias
+  ladies, fastgcn  fanout nodes a layer beside the destinations; also -flat, -debias and -flat-debias
+  ladies-paper, fastgcn-paper
+                   fanout nodes a layer and no others, rows normalised, as printed; also -flat-paper, ...
   saint-node, saint-edge, saint-rw
                    subgraphs of as many draws of nodes, edges or random walks as a batch has seed nodes
+                   (saint-node-paper: all draws by the norms of columns)
   full             all in-neighbours
 
 Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000rows), whose hits it counts:

@@ -65,7 +65,9 @@ func TestATrainingOnAGraphThatIsStoppedEndsTheSame(t *testing.T) {
 	for _, flags := range []string{
 		"--sampler full", "--sampler full --batch 50", "--batch 40",
 		"--sampler labor --fanout 4,3 --batch 40 --cache lru:100rows",
-		"--sampler ladies --fanout 60,60 --batch 40 --cache degree:9000", "--fanout -1,3 --batch 40",
+		"--sampler ladies --fanout 60,60 --batch 40 --cache degree:9000",
+		"--sampler ladies-paper --fanout 40,60 --batch 40 --cache degree:9000",
+		"--sampler fastgcn-debias-paper --fanout 60,30 --batch 40 --emulate gpu=1,mem=1GiB", "--fanout -1,3 --batch 40",
 		"--sampler saint-node --batch 60", "--sampler saint-edge --batch 30 --lr-schedule cosine",
 		"--sampler saint-rw --batch 30 --cache fifo:50rows",
 		"--sampler locality --fanout 4,3 --bias 4 --batch 40 --cache gns:60rows",
@@ -113,7 +115,7 @@ func TestARunThatPrefersCachedNodesIsAFunctionOfItsSeed(t *testing.T) {
 
 func TestSubgraphsAreTrainedOn(t *testing.T) {
 	d := disk(t, generateLine)
-	for _, sampler := range []string{"saint-node", "saint-edge", "saint-rw"} {
+	for _, sampler := range []string{"saint-node", "saint-node-paper", "saint-edge", "saint-rw"} {
 		for _, model := range []string{"gcn", "sage", "gat"} {
 			var trained struct {
 				Test float64 `json:"test_metric"`
@@ -155,6 +157,10 @@ func TestAGraphAndAStoreAreToldApart(t *testing.T) {
 		"train graph --model gcn --sampler locality --bias 0.5 --cache degree:9rows": "want 1 or more",
 		"train graph --model gcn --sampler locality --bias NaN --cache degree:9rows": "want 1 or more",
 		"train graph --model gcn --sampler locality --bias 4 --cache lru:9rows":      "changes from batch to batch",
+		"train graph --model sage --sampler ladies-paper --batch 40": "--sampler ladies-paper: its blocks " +
+			"lack the rows of destinations themselves, which this sage reads (use --model gcn without --residual, or " +
+			"--sampler ladies)",
+		"train graph --model gcn --residual 1 --sampler fastgcn-debias-paper --batch 40": "or --sampler fastgcn-debias)",
 		"train graph --model gcn --bias 4": "--bias: sampler neighbor " +
 			"ignores",
 		"train store --model sign --bias 4":            "--bias: sign reads a hop store",

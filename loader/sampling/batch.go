@@ -33,6 +33,7 @@ func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 	write(j, p.weights, m.SeedWeights)
 	if l.o.NodeIDs {
 		write(j, p.nodes, m.Inputs)
+		write(j, p.seedNodes, m.Seeds)
 	}
 	write(j, p.trees, m.Trees)
 	if p.links != (gds.Tensor{}) {
@@ -139,12 +140,15 @@ func (s *Set) beginBatch(j *job, stream gds.Stream) {
 		batch.GlobalRows = p.seeds
 	}
 	batch.Labels, batch.RowWeights, batch.InputIDs = in(d, p.labels), in(d, p.weights), in(d, p.nodes)
+	batch.Apart = s.method.kind.apart
 	batch.Trees, batch.Links, batch.LinkEnds = in(d, p.trees), in(d, p.links), in(d, p.ends)
 	if s.links != nil {
 		batch.Rows = j.plan.Rows
 	}
 	if l.o.NodeIDs {
-		batch.NodeIDs = batch.InputIDs.Columns(0, p.seeds) // which come first
+		if batch.NodeIDs = in(d, p.seedNodes); !batch.Apart {
+			batch.NodeIDs = batch.InputIDs.Columns(0, p.seeds) // which come first
+		}
 	}
 	batch.Traffic = loader.Traffic{Rows: int64(p.inputs)}
 	b.blocks = append(b.blocks[:0], p.blocks...)

@@ -10,7 +10,8 @@ type MiniBatch struct {
 	// Blocks are in the order in which a model computes them: the destinations of the last are the seeds, the sources
 	// of each are the destinations of the one before, in the same order, and the sources of the first are Inputs.
 	Blocks []Block
-	Inputs []uint32 // node ids, distinct unless each seed has a tree of its own; the seeds come first
+	// Inputs are node ids, distinct unless each seed has a tree of its own; the seeds come first unless Apart.
+	Inputs []uint32
 	// SeedWeights multiply the losses of seeds, in their order; empty: ones (GraphSAINT, Zeng et al. 2020, Eq. 2).
 	SeedWeights []float32
 	// Trees says of each of the Inputs from which seed it was reached, with Options.Disjoint; else it is empty.
@@ -18,9 +19,12 @@ type MiniBatch struct {
 }
 
 // Block is one layer of a mini-batch: edges from sources to destinations, by destination. Nodes
-// have local ids, 0 to Sources-1, and the destinations are the first of the sources.
+// have local ids, 0 to Sources-1, and the destinations are the first of the sources, except for methods that are Apart:
+// then destinations have numbers of their own, and sources are in another order.
 type Block struct {
 	Destinations, Sources int
+	// Nodes are the node ids of the destinations of a method that is Apart; else nil, since Inputs begin with them.
+	Nodes []uint32
 	// Offsets [Destinations+1] says where the edges of each destination are: node v has the edges Offsets[v] to
 	// Offsets[v+1]-1.
 	Offsets []uint32

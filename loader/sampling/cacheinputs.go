@@ -87,7 +87,11 @@ func (v *visits) count(ctx context.Context) error {
 		}
 		for i := range b.Blocks {
 			k := &b.Blocks[i]
-			for d, node := range b.Inputs[:k.Destinations] {
+			destinations := k.Nodes
+			if len(destinations) == 0 {
+				destinations = b.Inputs[:k.Destinations]
+			}
+			for d, node := range destinations {
 				v.lists[node] += 2*offsetBytes + float64(v.edgeBytes())*float64(k.Offsets[d+1]-k.Offsets[d])
 			}
 		}

@@ -36,15 +36,15 @@ func (c cumulative) draw(hash uint64) uint32 {
 	return uint32(sort.Search(len(c)-1, func(i int) bool { return c[i] > x }))
 }
 
-// columns are the norms of the matrix's columns, or their squares, as a distribution over nodes. Self-loops that are
-// always there do not count.
+// columns are the norms of the matrix's columns, or their squares, as a distribution over nodes.
 type columns struct {
 	cumulative     // [n]
 	positive   int // nodes that may be drawn
 }
 
-// prepareColumns computes a method's norms, or squared ones; with floor, it adds the mean of all to each.
-func prepareColumns(squared, floor bool) func(ctx context.Context, m *Method) error {
+// prepareColumns computes a method's norms, or squared ones. Self-loops that are added, or would be, count with loops
+// alone. With floor, it adds the mean of all to each.
+func prepareColumns(squared, loops, floor bool) func(ctx context.Context, m *Method) error {
 	return func(ctx context.Context, m *Method) error {
 		norms, err := shared[float64](m, m.topology.Nodes())
 		if err != nil {
@@ -55,8 +55,11 @@ func prepareColumns(squared, floor bool) func(ctx context.Context, m *Method) er
 		weighted := m.topology.Weighted()
 		err = visitLists(ctx, m.topology, 1, weighted, func(v uint32, sources []uint32, weights []float32) {
 			row, loop := f.row(v, int64(len(sources))), f.loop(v)
+			if loops && f.added && loop < 0 {
+				norms[v] += f.square(row, []uint32{v}, nil, 0)
+			}
 			for j, u := range sources {
-				if int64(j) != loop {
+				if loops || int64(j) != loop {
 					norms[u] += f.square(row, sources, weights, j)
 				}
 			}

@@ -16,7 +16,7 @@ import (
 type sampler struct {
 	*Method
 	chooser
-	known   *relabeler // of the nodes of a batch
+	known   *relabeler // of the nodes of a batch; of the sources of a block, where destinations are apart
 	sources *relabeler // for choosers that give local ids to sources; else nil
 	edges   chosenEdges
 	local   []uint32
@@ -158,7 +158,8 @@ func (s *sampler) start(dst *MiniBatch, seeds []uint32) error {
 	return nil
 }
 
-// sampleBlock makes the block whose destinations are all Inputs of dst, to which it adds the sources.
+// sampleBlock makes the block whose destinations are all Inputs of dst, to which it adds the sources, or which the
+// sources replace where destinations are apart.
 func (s *sampler) sampleBlock(b *Block, dst *MiniBatch) error {
 	c := &s.edges
 	b.Destinations = len(dst.Inputs)
@@ -166,8 +167,20 @@ func (s *sampler) sampleBlock(b *Block, dst *MiniBatch) error {
 	if err := c.begin(s.chooser, dst.Inputs); err != nil {
 		return err
 	}
+	destinations := dst.Inputs
+	if b.Nodes = b.Nodes[:0]; s.kind.apart {
+		b.Nodes = append(b.Nodes, dst.Inputs...)
+		destinations = b.Nodes
+		s.known.forget()
+		dst.Inputs = dst.Inputs[:0]
+		if layer, ok := s.chooser.(*layerWise); ok && !c.all() {
+			drawn := layer.drawn()
+			s.local = resize(s.local, len(drawn))
+			dst.Inputs = s.known.add(dst.Inputs, drawn, s.local)
+		}
+	}
 	for first := 0; first < b.Destinations; {
-		nodes, err := c.choose(s.chooser, dst.Inputs[first:b.Destinations])
+		nodes, err := c.choose(s.chooser, destinations[first:b.Destinations])
 		if err != nil {
 			return err
 		}
@@ -178,6 +191,9 @@ func (s *sampler) sampleBlock(b *Block, dst *MiniBatch) error {
 		}
 		if err := c.read(nodes); err != nil {
 			return err
+		}
+		if s.kind.normalized && !c.all() {
+			c.normalize()
 		}
 		b.Offsets = grow(b.Offsets, len(nodes))
 		for _, end := range c.ends {
@@ -265,8 +281,8 @@ func (c *chosenEdges) choose(s chooser, nodes []uint32) (_ []uint32, err error) 
 		if loop >= l.Degree() {
 			return nil, errChanged
 		}
-		if f.added {
-			c.addLoop(l, loop)
+		if f.added && (all || !c.m.kind.apart) {
+			c.addLoop(l, loop, 1)
 		}
 		if c.readsSources {
 			sources = c.in.sources[c.at:][:l.Degree()]
@@ -299,14 +315,31 @@ func (c *chosenEdges) bound(d int64) int64 {
 	return chosen
 }
 
-// addLoop chooses the self-loop of a node, if there is always one: that at place loop of its list, or, if that is -1,
-// an added one.
-func (c *chosenEdges) addLoop(l List, loop int64) {
+// addLoop chooses the self-loop of a node, before its other edges, with this coefficient: that at place loop of its
+// list, or, if that is -1, an added one.
+func (c *chosenEdges) addLoop(l List, loop int64, weight float32) {
 	edge := l.First + loop
 	if loop < 0 {
 		c.loops, edge = append(c.loops, uint32(len(c.edges))), 0
 	}
-	c.edges, c.weights = append(c.edges, edge), append(c.weights, 1)
+	c.edges, c.weights = append(c.edges, edge), append(c.weights, weight)
+}
+
+// normalize divides the coefficients of each node by their sum, if that is positive.
+func (c *chosenEdges) normalize() {
+	first := uint32(0)
+	for _, end := range c.ends {
+		sum, weights := 0.0, c.weights[first:end]
+		for _, w := range weights {
+			sum += float64(w)
+		}
+		for j := range weights {
+			if sum > 0 {
+				weights[j] = float32(float64(weights[j]) / sum)
+			}
+		}
+		first = end
+	}
 }
 
 // choices is the number of edges of a list that are to be chosen among: all but the one at place loop, if there is one.

@@ -17,12 +17,20 @@ import (
 //   - debias: coefficients of mq-gnn Eq. 13. Otherwise they are 1/(fanout p), as for draws with
 //     replacement, which is without bias only if Options.Replace draws so.
 //
-// Self-loops that are always there count neither in norms nor among draws.
+// Self-loops that are always there count neither in norms nor among draws, and destinations are always sources, as in
+// the code of LADIES.
+//
+//   - apart: as the papers have it, the sources of a block are the nodes that are drawn, and no others: fanout nodes, or
+//     all that can be drawn. Self-loops are edges like others. LADIES divides the coefficients of a destination by
+//     their sum (its Algorithm 1, D^-1 P), but not with debias, whose estimates are without bias.
 type layerWise struct {
+	ofGraph bool // FastGCN
+	flat    bool
+	debias  bool
+	apart   bool
+
 	m      *Method
 	global *columns // of FastGCN
-	flat   bool
-	debias bool
 
 	known        *relabeler // of sources that may be drawn
 	sources      []uint32
@@ -33,10 +41,10 @@ type layerWise struct {
 	local        []uint32
 }
 
-func newLayerWise(flat, debias bool) func(m *Method, sources *relabeler) chooser {
-	return func(m *Method, sources *relabeler) chooser {
-		return &layerWise{m: m, global: m.columns, flat: flat, debias: debias, known: sources}
-	}
+// chooser is a new chooser of this kind.
+func (s layerWise) chooser(m *Method, sources *relabeler) chooser {
+	s.m, s.global, s.known = m, m.columns, sources
+	return &s
 }
 
 func (s *layerWise) begin(c *chosenEdges, nodes []uint32) error {
@@ -54,8 +62,11 @@ func (s *layerWise) begin(c *chosenEdges, nodes []uint32) error {
 			s.weights = append(s.weights, 0)
 		}
 		row, loop := f.row(v, int64(len(sources))), f.loop(v)
+		if s.apart && f.added && loop < 0 {
+			s.addLoop(v, row)
+		}
 		for j, id := range s.local {
-			if int64(j) != loop {
+			if s.apart || int64(j) != loop {
 				s.weights[id] += f.square(row, sources, weights, j)
 			}
 		}
@@ -67,6 +78,27 @@ func (s *layerWise) begin(c *chosenEdges, nodes []uint32) error {
 		roots(s.weights)
 	}
 	return s.draw(c.ctx, c.fanout, c.random)
+}
+
+// addLoop counts the self-loop that is added to v.
+func (s *layerWise) addLoop(v uint32, row float32) {
+	var id [1]uint32
+	s.sources = s.known.add(s.sources, []uint32{v}, id[:])
+	if len(s.weights) < len(s.sources) {
+		s.weights = append(s.weights, 0)
+	}
+	s.weights[id[0]] += s.m.factors.square(row, []uint32{v}, nil, 0)
+}
+
+// drawn are the nodes that are drawn for the block.
+func (s *layerWise) drawn() []uint32 {
+	s.local = s.local[:0]
+	for id, c := range s.coefficients {
+		if c != 0 {
+			s.local = append(s.local, s.sources[id])
+		}
+	}
+	return s.local
 }
 
 // draw draws among sources by weights, and sets their coefficients.
@@ -173,7 +205,13 @@ func (s *layerWise) drawGlobal(ctx context.Context, fanout int, random uint64) e
 	return nil
 }
 
-func (s *layerWise) choose(c *chosenEdges, _ uint32, l List, loop int64, sources []uint32) error {
+func (s *layerWise) choose(c *chosenEdges, v uint32, l List, loop int64, sources []uint32) error {
+	if s.apart {
+		if id, ok := s.known.find(v); ok && c.m.factors.added && loop < 0 && s.coefficients[id] != 0 {
+			c.addLoop(l, -1, s.coefficients[id])
+		}
+		loop = -1 // an edge like others
+	}
 	for j, u := range sources {
 		if id, ok := s.known.find(u); ok && int64(j) != loop && s.coefficients[id] != 0 {
 			c.addOne(l, int64(j), s.coefficients[id])

@@ -23,6 +23,7 @@ type layout struct {
 	labels              gds.Tensor
 	hits                gds.Tensor // of a batch that the device prepares: rows that its cache had
 	weights, nodes      gds.Tensor
+	seedNodes           gds.Tensor // unless nodes begin with them
 	trees, links, ends  gds.Tensor
 	blocks              []loader.Block
 	written, end        int64 // from host on: of what the host writes, and of all
@@ -43,6 +44,7 @@ type form struct {
 type batchSize struct {
 	onDevice                   bool // the device prepares it: the host writes labels alone
 	seeds, inputs, seedWeights int
+	seedNodes                  int // if inputs do not begin with them
 	elements                   int // of sparse rows
 	misses, into               int // of a cache that the host looks rows up in
 	trees, links, ends         int
@@ -70,6 +72,7 @@ func (l *Loader) setSize(j *job) {
 	}
 	for i := range m.Blocks {
 		k := &m.Blocks[i]
+		j.size.seedNodes = len(k.Nodes)
 		j.size.addBlock(k.Destinations, k.Sources, len(k.Indices))
 		j.size.edgeIDs = j.size.edgeIDs || len(k.Edges) > 0
 	}
@@ -132,7 +135,7 @@ func (f *form) layOut(p *layout, b *batchSize) {
 		p.weights = vector(b.seedWeights, gds.Float32)
 	}
 	if f.nodeIDs {
-		p.nodes = vector(p.inputs, gds.Uint32)
+		p.nodes, p.seedNodes = vector(p.inputs, gds.Uint32), vector(b.seedNodes, gds.Uint32)
 	}
 	if b.trees > 0 {
 		p.trees = vector(b.trees, gds.Uint32)

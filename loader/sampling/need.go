@@ -90,6 +90,9 @@ func ExpectedBlocks(name string, fanouts []int, seeds int64, m *format.Manifest,
 			b.Sources, b.Edges = nodes, nodes*(min(nodes, degree)+loops)
 		case kind.layerWise: // a fanout is of a layer
 			b.Sources, b.Edges = min(m.Nodes, nodes+int64(max(fanout, 0))), nodes*(degree+loops)
+			if kind.apart && fanout >= 0 {
+				b.Sources = min(m.Nodes, int64(fanout))
+			}
 		}
 		b.Edges = min(all, b.Edges)
 		blocks[layers-1-i], nodes = b, b.Sources
@@ -163,7 +166,7 @@ func BatchBytes(name string, o Options, seeds, n, m int64) int64 {
 		}
 		if kind.layerWise && fanout != All {
 			edges, sources = min(nodes*f, m), f
-			drawn := min(n, m) // LADIES looks at all sources of the layer
+			drawn := min(n, m+nodes) // LADIES looks at all sources of the layer
 			if kind.prepare != nil {
 				drawn = min(drawn, 2*f)
 			}
@@ -172,8 +175,13 @@ func BatchBytes(name string, o Options, seeds, n, m int64) int64 {
 		edges += nodes // self-loops
 		bytes += ofEdge*edges + ofNode*nodes
 		scratch = max(scratch, ofChosen*min(edges, chunkNodes*(max(f, 0)+1)))
-		if nodes = min(n, nodes+sources); kind.graphWise {
+		switch {
+		case kind.graphWise:
 			nodes = min(n, seeds*int64(len(o.Fanouts)+1))
+		case kind.apart && fanout != All:
+			nodes = min(n, sources)
+		default:
+			nodes = min(n, nodes+sources)
 		}
 	}
 	return (bytes + scratch + ofNode*nodes) * 5 / 4 // as slices grow

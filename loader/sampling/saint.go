@@ -11,7 +11,7 @@ import (
 //
 //   - saint-node: a node, half of them with probabilities proportional to the squared norms of the
 //     matrix's columns (section 3.4), and half uniform: nodes that are nobody's in-neighbours are
-//     trained on too.
+//     trained on too. saint-node-paper has the first half alone.
 //   - saint-edge: the two ends of an edge. The destination is uniform among nodes with in-neighbours,
 //     and the source among these, so that an edge of an undirected graph has a probability
 //     proportional to 1/deg(u) + 1/deg(v).

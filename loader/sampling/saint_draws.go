@@ -20,13 +20,18 @@ func below(hash uint64, n int64) int64 {
 // nodeDraws draw nodes.
 type nodeDraws struct{ columns *columns }
 
-func saintNodes(ctx context.Context, m *Method) error {
-	err := prepareColumns(true, true)(ctx, m)
-	m.shape = &nodeDraws{m.columns}
-	return err
+func saintNodes(half bool) func(ctx context.Context, m *Method) error {
+	return func(ctx context.Context, m *Method) error {
+		err := prepareColumns(true, !half, half)(ctx, m)
+		m.shape = &nodeDraws{m.columns}
+		return err
+	}
 }
 
 func (d *nodeDraws) draw(ctx context.Context, s *saint, draws int, random uint64) error {
+	if d.columns.total() == 0 {
+		return nil // no node is anybody's in-neighbour
+	}
 	nodes := resize(s.sources, draws)
 	for i := range nodes {
 		if err := interrupted(ctx, i); err != nil {
@@ -41,7 +46,12 @@ func (d *nodeDraws) draw(ctx context.Context, s *saint, draws int, random uint64
 
 func (d *nodeDraws) nodes() int { return 1 }
 
-func (d *nodeDraws) one(v uint32) float64 { return d.columns.weight(v) / d.columns.total() }
+func (d *nodeDraws) one(v uint32) float64 {
+	if total := d.columns.total(); total > 0 {
+		return d.columns.weight(v) / total
+	}
+	return 0
+}
 
 func (d *nodeDraws) both(_ *edgeFinder, _ []int64, _, _ []uint32, q []float64) error {
 	clear(q)

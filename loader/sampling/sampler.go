@@ -34,7 +34,8 @@ type Options struct {
 	Fanouts []int
 	// Aggregation is what weights estimate; "": Mean.
 	Aggregation Aggregation
-	// Replace draws with replacement, in the methods neighbor, locality, ladies and fastgcn (flat ones too).
+	// Replace draws with replacement, in the methods neighbor, locality, ladies and fastgcn (flat ones and those
+	// of papers too).
 	Replace bool
 	// ByWeight lets neighbor draw in-neighbours with probabilities proportional to the weights of their edges.
 	ByWeight bool
@@ -83,6 +84,8 @@ type methodKind struct {
 	replace    bool                                       // it can draw with replacement
 	graphWise  bool                                       // it chooses seeds itself
 	layerWise  bool                                       // a fanout is nodes of a layer
+	apart      bool                                       // destinations are sources only if they are drawn
+	normalized bool                                       // coefficients of a node are divided by their sum
 	onDevice   bool                                       // devices can sample by it too
 
 	nodeBytes, edgeBytes int64 // of what prepare allocates, for each node and edge of the graph
@@ -96,26 +99,37 @@ var methodKinds = map[string]*methodKind{
 	"labor-1":  {newChooser: newLabor, relabels: true, fanouts: 2},
 	"locality": {newChooser: newLocality, replace: true},
 
-	"ladies":              layerWiseKind(nil, false, false),
-	"ladies-flat":         layerWiseKind(nil, true, false),
-	"ladies-debias":       layerWiseKind(nil, false, true),
-	"ladies-flat-debias":  layerWiseKind(nil, true, true),
-	"fastgcn":             layerWiseKind(prepareColumns(true, false), false, false),
-	"fastgcn-flat":        layerWiseKind(prepareColumns(false, false), true, false),
-	"fastgcn-debias":      layerWiseKind(prepareColumns(true, false), false, true),
-	"fastgcn-flat-debias": layerWiseKind(prepareColumns(false, false), true, true),
+	"ladies":              layerWiseKind(layerWise{}),
+	"ladies-flat":         layerWiseKind(layerWise{flat: true}),
+	"ladies-debias":       layerWiseKind(layerWise{debias: true}),
+	"ladies-flat-debias":  layerWiseKind(layerWise{flat: true, debias: true}),
+	"fastgcn":             layerWiseKind(layerWise{ofGraph: true}),
+	"fastgcn-flat":        layerWiseKind(layerWise{ofGraph: true, flat: true}),
+	"fastgcn-debias":      layerWiseKind(layerWise{ofGraph: true, debias: true}),
+	"fastgcn-flat-debias": layerWiseKind(layerWise{ofGraph: true, flat: true, debias: true}),
 
-	"saint-node": {newChooser: newSaint, relabels: true, prepare: saintNodes, graphWise: true, nodeBytes: 8},
+	"ladies-paper":              layerWiseKind(layerWise{apart: true}),
+	"ladies-flat-paper":         layerWiseKind(layerWise{apart: true, flat: true}),
+	"ladies-debias-paper":       layerWiseKind(layerWise{apart: true, debias: true}),
+	"ladies-flat-debias-paper":  layerWiseKind(layerWise{apart: true, flat: true, debias: true}),
+	"fastgcn-paper":             layerWiseKind(layerWise{apart: true, ofGraph: true}),
+	"fastgcn-flat-paper":        layerWiseKind(layerWise{apart: true, ofGraph: true, flat: true}),
+	"fastgcn-debias-paper":      layerWiseKind(layerWise{apart: true, ofGraph: true, debias: true}),
+	"fastgcn-flat-debias-paper": layerWiseKind(layerWise{apart: true, ofGraph: true, flat: true, debias: true}),
+
+	"saint-node": {newChooser: newSaint, relabels: true, prepare: saintNodes(true), graphWise: true, nodeBytes: 8},
+	"saint-node-paper": {newChooser: newSaint, relabels: true, prepare: saintNodes(false), graphWise: true,
+		nodeBytes: 8},
 	"saint-edge": {newChooser: newSaint, relabels: true, prepare: saintEdges, graphWise: true, nodeBytes: 12},
 	"saint-rw": {newChooser: newSaint, relabels: true, prepare: saintWalks, graphWise: true, nodeBytes: 4,
 		edgeBytes: 4},
 }
 
-func layerWiseKind(prepare func(ctx context.Context, m *Method) error, flat, debias bool) *methodKind {
-	k := &methodKind{newChooser: newLayerWise(flat, debias), relabels: true, prepare: prepare, replace: !debias,
-		layerWise: true}
-	if prepare != nil {
-		k.nodeBytes = 8 // columns
+func layerWiseKind(s layerWise) *methodKind {
+	k := &methodKind{newChooser: s.chooser, relabels: true, replace: !s.debias, layerWise: true, apart: s.apart,
+		normalized: s.apart && !s.ofGraph && !s.debias}
+	if s.ofGraph {
+		k.prepare, k.nodeBytes = prepareColumns(!s.flat, s.apart, false), 8
 	}
 	return k
 }
@@ -235,6 +249,12 @@ func (m *Method) Close() (err error) {
 func ChoosesSeeds(name string) bool {
 	k := methodKinds[name]
 	return k != nil && k.graphWise
+}
+
+// Apart tells whether the destinations of a method's blocks are not among the sources, unless they are drawn.
+func Apart(name string) bool {
+	k := methodKinds[name]
+	return k != nil && k.apart
 }
 
 // shared allocates memory for n values that all calls of Sample share.

@@ -110,15 +110,20 @@ func checkBatch(t *testing.T, c *format.CSC, b *MiniBatch, a Aggregation, repeat
 	if len(slices.Compact(distinct)) != len(b.Inputs) {
 		t.Fatal("an input is repeated")
 	}
-	if len(b.Inputs) < len(b.Seeds) || !slices.Equal(b.Seeds, b.Inputs[:len(b.Seeds)]) {
+	apart := slices.ContainsFunc(b.Blocks, func(k Block) bool { return len(k.Nodes) > 0 })
+	if !apart && (len(b.Inputs) < len(b.Seeds) || !slices.Equal(b.Seeds, b.Inputs[:len(b.Seeds)])) {
 		t.Fatal("the seeds are not the first of the inputs")
 	}
 	if n := len(b.SeedWeights); n != 0 && n != len(b.Seeds) {
 		t.Fatalf("%d weights of %d seeds", n, len(b.Seeds))
 	}
-	sources := len(b.Inputs)
+	sources, nodes := len(b.Inputs), b.Inputs // of the block
 	for i, block := range b.Blocks {
-		if block.Sources != sources || block.Destinations > sources || len(block.Offsets) != block.Destinations+1 {
+		destinations := block.Nodes
+		if !apart {
+			destinations = nodes[:min(block.Destinations, len(nodes))]
+		}
+		if block.Sources != sources || len(destinations) != block.Destinations || len(block.Offsets) != block.Destinations+1 {
 			t.Fatalf("block %d has %d sources and %d destinations with %d offsets, the one before %d destinations", i,
 				block.Sources, block.Destinations, len(block.Offsets), sources)
 		}
@@ -130,21 +135,22 @@ func checkBatch(t *testing.T, c *format.CSC, b *MiniBatch, a Aggregation, repeat
 				len(block.Weights))
 		}
 		for v := range block.Destinations {
-			node := b.Inputs[v]
+			node := destinations[v]
 			list := block.Indices[block.Offsets[v]:block.Offsets[v+1]]
 			loops := 0
 			for _, u := range list {
 				if int(u) >= block.Sources {
 					t.Fatalf("block %d: source %d of %d", i, u, block.Sources)
 				}
-				_, isEdge := slices.BinarySearch(c.In(int64(node)), b.Inputs[u])
-				if int(u) == v {
+				_, isEdge := slices.BinarySearch(c.In(int64(node)), nodes[u])
+				if nodes[u] == node && a != Mean {
 					loops++
 				} else if !isEdge {
-					t.Fatalf("block %d: %d is not an in-neighbour of %d", i, b.Inputs[u], node)
+					t.Fatalf("block %d: %d is not an in-neighbour of %d", i, nodes[u], node)
 				}
 			}
-			if a != Mean && loops != 1 {
+			if _, drawn := slices.BinarySearch(slices.Sorted(slices.Values(nodes)), node); a != Mean && loops != 1 &&
+				(drawn || !apart) {
 				t.Fatalf("block %d: node %d has %d self-loops", i, node, loops)
 			}
 			if sorted := slices.Clone(list); !repeated {
@@ -154,8 +160,9 @@ func checkBatch(t *testing.T, c *format.CSC, b *MiniBatch, a Aggregation, repeat
 				}
 			}
 		}
+		nodes = destinations
 	}
-	if sources != len(b.Seeds) {
+	if sources != len(b.Seeds) || !slices.Equal(nodes, b.Seeds) {
 		t.Fatalf("the last block has %d destinations for %d seeds", sources, len(b.Seeds))
 	}
 }
@@ -166,6 +173,7 @@ func clone(b *MiniBatch) MiniBatch {
 	for _, block := range b.Blocks {
 		block.Offsets, block.Indices, block.Weights = slices.Clone(block.Offsets), slices.Clone(block.Indices),
 			slices.Clone(block.Weights)
+		block.Nodes = slices.Clone(block.Nodes)
 		c.Blocks = append(c.Blocks, block)
 	}
 	return c
@@ -207,15 +215,14 @@ func methodCases() (cases []methodCase) {
 					c.options.Cached = func(u uint32) bool { return u%3 == 0 }
 					c.options.Debias = true
 					c.options.Bias = 4
-				case "ladies", "ladies-flat", "fastgcn", "fastgcn-flat":
-					c.unbiased = false // unless drawn with replacement
-					c.options.Fanouts = []int{14, 12}
-				case "ladies-debias", "ladies-flat-debias", "fastgcn-debias", "fastgcn-flat-debias":
+				}
+				if kind := methodKinds[name]; kind.layerWise {
+					c.unbiased = !kind.replace // else only with replacement
 					c.options.Fanouts = []int{14, 12}
 				}
 				cases = append(cases, c)
 				if methodKinds[name].replace {
-					c.options.Replace, c.unbiased = true, true
+					c.options.Replace, c.unbiased = true, !methodKinds[name].normalized
 					cases = append(cases, c)
 				}
 				if name == "neighbor" && weighted {
@@ -277,10 +284,11 @@ func TestEstimatesAreUnbiased(t *testing.T) {
 						y[0] += float64(block.Weights[e])
 						y[1] += float64(block.Weights[e]) * float64(b.Inputs[block.Indices[e]]%7)
 					}
-					times[b.Inputs[v]]++
+					node := b.Seeds[v]
+					times[node]++
 					for k := range y {
-						sum[b.Inputs[v]][k] += y[k]
-						squares[b.Inputs[v]][k] += y[k] * y[k]
+						sum[node][k] += y[k]
+						squares[node][k] += y[k] * y[k]
 					}
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
@@ -48,6 +49,13 @@ func (o *Options) job(n int64, devices int) (j graphJob, err error) {
 		return j, err
 	}
 	s, info, trainSet := &o.Sampling, o.Machine.Devices.Info, len(o.Part.Train.List)
+	if own, err := o.Spec.ReadsOwnRows(); err != nil {
+		return j, err
+	} else if own && sampling.Apart(s.Sampler) {
+		return j, session.Refuse("--sampler %s: its blocks lack the rows of destinations themselves, which this %s reads "+
+			"(use --model gcn without --residual, or --sampler %s)", s.Sampler, o.Spec.Model,
+			strings.TrimSuffix(s.Sampler, "-paper"))
+	}
 	if !sampling.ChoosesSeeds(s.Sampler) {
 		o.BatchRows = min(o.BatchRows, trainSet)
 	}

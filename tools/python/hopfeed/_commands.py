@@ -564,10 +564,12 @@ def train(
     :param norm: layer normalisation after each layer along edges: 1 yes, 0 no (default by model)
     :param residual: add a linear layer of a node's own features to each layer along edges: 1 yes, 0 no (default by
         model)
-    :param sampler: how batches of a graph are sampled: fastgcn, fastgcn-debias, fastgcn-flat, fastgcn-flat-debias,
-        full, labor, labor-1, ladies, ladies-debias, ladies-flat, ladies-flat-debias, locality, neighbor, saint-edge,
-        saint-node, saint-rw (default neighbor; full takes all in-neighbours and, without ``batch``, all training nodes
-        at once; ``batch`` of saint-node, saint-edge and saint-rw is a number of draws)
+    :param sampler: how batches of a graph are sampled: fastgcn, fastgcn-debias, fastgcn-debias-paper, fastgcn-flat,
+        fastgcn-flat-debias, fastgcn-flat-debias-paper, fastgcn-flat-paper, fastgcn-paper, full, labor, labor-1, ladies,
+        ladies-debias, ladies-debias-paper, ladies-flat, ladies-flat-debias, ladies-flat-debias-paper,
+        ladies-flat-paper, ladies-paper, locality, neighbor, saint-edge, saint-node, saint-node-paper, saint-rw (default
+        neighbor; full takes all in-neighbours and, without ``batch``, all training nodes at once; ``batch`` of
+        saint-node, saint-edge and saint-rw is a number of draws)
     :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each layer;
         the first is nearest the seed nodes, -1 is all (default 15,10,5, as many as ``layers``)
     :param cache: cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: degree, presampled, fifo,
@@ -705,10 +707,12 @@ def tune(
     :param norm: layer normalisation after each layer along edges: 1 yes, 0 no (default by model)
     :param residual: add a linear layer of a node's own features to each layer along edges: 1 yes, 0 no (default by
         model)
-    :param sampler: how batches of a graph are sampled: fastgcn, fastgcn-debias, fastgcn-flat, fastgcn-flat-debias,
-        full, labor, labor-1, ladies, ladies-debias, ladies-flat, ladies-flat-debias, locality, neighbor, saint-edge,
-        saint-node, saint-rw (default neighbor; full takes all in-neighbours and, without ``batch``, all training nodes
-        at once; ``batch`` of saint-node, saint-edge and saint-rw is a number of draws)
+    :param sampler: how batches of a graph are sampled: fastgcn, fastgcn-debias, fastgcn-debias-paper, fastgcn-flat,
+        fastgcn-flat-debias, fastgcn-flat-debias-paper, fastgcn-flat-paper, fastgcn-paper, full, labor, labor-1, ladies,
+        ladies-debias, ladies-debias-paper, ladies-flat, ladies-flat-debias, ladies-flat-debias-paper,
+        ladies-flat-paper, ladies-paper, locality, neighbor, saint-edge, saint-node, saint-node-paper, saint-rw (default
+        neighbor; full takes all in-neighbours and, without ``batch``, all training nodes at once; ``batch`` of
+        saint-node, saint-edge and saint-rw is a number of draws)
     :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each layer;
         the first is nearest the seed nodes, -1 is all (default 15,10,5, as many as ``layers``)
     :param cache: cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: degree, presampled, fifo,
@@ -908,7 +912,7 @@ def export_npy(
 def sample(
     graph: Data,
     *,
-    sampler: Literal["fastgcn", "fastgcn-debias", "fastgcn-flat", "fastgcn-flat-debias", "full", "labor", "labor-1", "ladies", "ladies-debias", "ladies-flat", "ladies-flat-debias", "locality", "neighbor", "saint-edge", "saint-node", "saint-rw"] | None = None,
+    sampler: Literal["fastgcn", "fastgcn-debias", "fastgcn-debias-paper", "fastgcn-flat", "fastgcn-flat-debias", "fastgcn-flat-debias-paper", "fastgcn-flat-paper", "fastgcn-paper", "full", "labor", "labor-1", "ladies", "ladies-debias", "ladies-debias-paper", "ladies-flat", "ladies-flat-debias", "ladies-flat-debias-paper", "ladies-flat-paper", "ladies-paper", "locality", "neighbor", "saint-edge", "saint-node", "saint-node-paper", "saint-rw"] | None = None,
     fanout: int | Sequence[int] | None = None,
     batch: int | None = None,
     epochs: int | None = None,

@@ -238,7 +238,8 @@ class NeighborLoader(_Sampled[Array]):
     ``blocks`` has a ``Block`` for each layer of the model, in the order in which it computes them: the sources of
     the first are the rows of ``x``, the sources of each later one the destinations of the one before, and the
     destinations of the last the seed nodes. GraphSAINT's samplers also give ``row_weights`` [batch_size], which
-    multiply the losses of the rows.
+    multiply the losses of the rows. With ``"ladies-paper"``, ``"fastgcn-paper"`` and their variants, ``n_id`` has the
+    nodes that are drawn alone: seed nodes and other destinations are not the first of them, nor of a block's sources.
 
     :param graph: a graph, or its path
     :param num_neighbors: in-neighbours of a node (layer-wise samplers: nodes) of each layer; the first is nearest
