@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/loader"
 )
@@ -234,7 +235,11 @@ func (f *Fitting) trainTogether(ctx context.Context, first int, pause func() boo
 	dropoutSeed := rng.Derive(s.Options.Seed, "dropout")
 	watched, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	var begun time.Time // the batch, on all ranks
 	return f.eachBatch(watched, f.train, e.Number-1, first, func(n *network, b *loader.Batch) {
+		if n.rank == 0 {
+			begun = time.Now()
+		}
 		// eachBatch has waited for the batch before the last one.
 		if done := b.Index - 2; done >= first && !n.lossIsFinite(done) {
 			stop(f.divergedAt(done))
@@ -245,6 +250,9 @@ func (f *Fitting) trainTogether(ctx context.Context, first int, pause func() boo
 		e.Traffic.Add(b.Traffic)
 		n.watchLoss(b.Index)
 	}, func(b *loader.Batch) error {
+		if err := f.awaitPace(ctx, begun, e.Number-1, b.Index); err != nil {
+			return err
+		}
 		s.Steps++
 		s.Batch = b.Index + 1
 		s.Rows += int64(b.GlobalRows)
@@ -253,6 +261,18 @@ func (f *Fitting) trainTogether(ctx context.Context, first int, pause func() boo
 		}
 		return nil
 	})
+}
+
+// awaitPace waits until all ranks, whose devices may be emulated, have had the time that a batch takes them.
+func (f *Fitting) awaitPace(ctx context.Context, begun time.Time, epoch, batch int) error {
+	if f.times.Pace == nil {
+		return nil
+	}
+	longest := time.Duration(0)
+	for rank := range f.ranks {
+		longest = max(longest, f.times.Pace(rank, epoch, batch))
+	}
+	return pipeline.Until(begun.Add(longest)).Wait(ctx)
 }
 
 // checkLoss returns an error if the sum of losses, now that the devices are done, is no finite number.

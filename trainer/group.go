@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -149,6 +150,33 @@ func (g *group) run(program func(n *network) error) error {
 	}
 }
 
+// beginEpoch begins an epoch of each rank from batch first on, and waits for the first batch of all of them: loaders
+// begin to prepare batches when they are asked for the first, and those of ranks are to do so side by side.
+func (g *group) beginEpoch(ctx context.Context, sets []Epocher, epoch, first int) (
+	batches []iter.Seq2[*loader.Batch, error], stop func()) {
+	batches, stops := make([]iter.Seq2[*loader.Batch, error], len(g.ranks)), make([]func(), len(g.ranks))
+	var begun sync.WaitGroup
+	for rank, n := range g.ranks {
+		next, stopRank := iter.Pull2(sets[rank].EpochFrom(ctx, n.stream, epoch, first))
+		var b *loader.Batch
+		var err error
+		var more bool
+		begun.Go(func() { b, err, more = next() })
+		stops[rank] = stopRank
+		batches[rank] = func(yield func(*loader.Batch, error) bool) {
+			for more && yield(b, err) {
+				b, err, more = next()
+			}
+		}
+	}
+	begun.Wait()
+	return batches, func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
 // nothing is the vector of meetings where nothing is added up.
 var nothing gds.Tensor
 
@@ -160,10 +188,14 @@ var nothing gds.Tensor
 // the one before, and none anything of the next.
 func (g *group) eachBatch(ctx context.Context, sets []Epocher, epoch, first int,
 	share func(n *network, b *loader.Batch), whole func(b *loader.Batch) error) (waited time.Duration, err error) {
+	asked := time.Now()
+	batches, stop := g.beginEpoch(ctx, sets, epoch, first)
+	defer stop()
+	waited = time.Since(asked)
 	err = g.run(func(n *network) error {
 		var before gds.Event
 		asked := time.Now()
-		for b, err := range sets[n.rank].EpochFrom(ctx, n.stream, epoch, first) {
+		for b, err := range batches[n.rank] {
 			waited += time.Since(asked)
 			if err == nil {
 				err = context.Cause(ctx)

@@ -30,7 +30,7 @@ type Queues struct {
 	Lag    int `json:"lag"`    // gradients that wait, at most: 0 to Period-1
 }
 
-// QueueTimes are of trainings by queues.
+// QueueTimes are of trainings by queues; of synchronous ones, Pace alone counts.
 type QueueTimes struct {
 	// Pace is how long the gradient of a batch takes at least on a rank whose device is emulated; nil: as
 	// long as it takes. Epochs and batches are numbered from 0.

@@ -128,7 +128,9 @@ func (a *app) benchQueues(ctx context.Context, graph *format.Dir, o benchSchedul
 		if a.emulate.GPUs > 0 {
 			a.emulate.GPUs = n
 		}
-		to.Machine, to.Schedule = a.machine(ctx), o.Schedule
+		if to.Machine, to.Schedule = a.machine(ctx), o.Schedule; to.BatchPerDevice > 0 {
+			to.BatchRows = to.BatchPerDevice * n
+		}
 		found, err := a.benchDevices(ctx, graph, &o, to)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", units.Count(int64(n), "device"), err)

@@ -113,7 +113,7 @@ func (a *app) applyConfig(path string) (store string, made checkpoint.DataSet, e
 // notSettings are flags of train and tune that do not decide what is trained: batches are the same by all schedules and
 // on all devices, emulated ones too. Only --tf32 changes results, as another device does; neither is recorded.
 var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "run", "config", "force",
-	"save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "emulate", "json", "quiet", "verbose",
+	"save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "emulate", "batch-per-device", "json", "quiet", "verbose",
 	"help", helpAllFlag, "version",
 	"max-memory", "min-accuracy", "budget", "search", "throughput", "space", "trial-epochs", "output"} // of tune
 

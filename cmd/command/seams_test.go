@@ -179,6 +179,7 @@ func TestTwoFeaturesTrainTheModelOfOneOnAStore(t *testing.T) {
 		{feature: "model", flags: "--model hoga", makesModel: true},
 		{feature: "matrices", flags: "--hops 1 --operator rw", makesModel: true},
 		{feature: "standardize", flags: "--standardize column", makesModel: true},
+		{feature: "architecture", flags: "--as-printed 1", makesModel: true},
 		{feature: "shuffle", flags: "--shuffle rr", makesModel: true},
 		{feature: "shuffle", flags: "--chunk-rows 8", makesModel: true},
 		{feature: "placement", flags: "--placement device"},

@@ -164,6 +164,9 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	o.Values = declareModelSettings(f)
 	declareSampling(f, &o.Sampling)
 	f.IntVar(&o.BatchRows, "batch", 0, batchUsage+" (default by model)")
+	f.IntVar(&o.BatchPerDevice, "batch-per-device", 0, "rows of a batch for each device: --batch is this times the "+
+		"number of devices")
+	atLeast(f, 0, "batch-per-device")
 	f.Var(&o.splitNumbers, "split",
 		"number of the split to train on, or several, such as 0-9: --runs on each of them (default the store's)")
 	f.StringVar(&o.Placement, "placement", placement.Auto, placementUsage)

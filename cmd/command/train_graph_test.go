@@ -222,7 +222,7 @@ func TestATrainingOnAGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 	}
 	for line, want := range map[string]int{
 		"train graph --model gcn --sampler full --placement host":                           exitUsage,
-		"train graph --model gcn --epochs 1 --batch 300 --emulate gpu=2,mem=1GiB":           exitUsage,
+		"train graph --model gcn --epochs 1 --sampler full --emulate gpu=2,mem=1GiB":        exitUsage,
 		"train graph --model gcn --epochs 1 --batch 300 --emulate gpu=1,mem=1MiB":           exitDoesNotFit,
 		"train graph --model gcn --epochs 1 --placement device --emulate gpu=1,mem=1MiB":    exitDoesNotFit,
 		"train graph --model gcn --epochs 1 --placement storage --batch 300 --memory 20MiB": exitDoesNotFit,

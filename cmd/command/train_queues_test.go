@@ -71,7 +71,8 @@ func TestModelsBySeveralDevicesDoNotDependOnTime(t *testing.T) {
 
 func TestQueuesAreChosenByMeasurement(t *testing.T) {
 	_, r := queuedParameters(t, "--emulate gpu=2,mem=1GiB,workers=4,cpu=30ms,dma=3ms,compute=8ms,straggle=1 --epochs 1")
-	if r.Queue < 2 || r.Capacity != scheduler.MostQueue || r.Prepare < 0.033 || r.Compute < 0.008 || r.Period < 1 ||
+	// Of a device, which trains on half of a batch.
+	if r.Queue < 2 || r.Capacity != scheduler.MostQueue || r.Prepare < 0.0165 || r.Compute < 0.004 || r.Period < 1 ||
 		r.Gradients > r.Period {
 		t.Errorf("%+v", r)
 	}
@@ -89,7 +90,7 @@ func TestQueuesThatCannotBeAreUsageErrors(t *testing.T) {
 		"--schedule multi-queue --buffers 3":                                        "--queue",
 		"--schedule cpu --queue 3":                                                  "are for --schedule multi-queue",
 		"--schedule multi-queue --sampler full":                                     "every batch is all nodes",
-		"--emulate gpu=2,mem=1GiB":                                                  "train --schedule multi-queue",
+		"--emulate gpu=2,mem=1GiB --sampler full":                                   "with --schedule multi-queue",
 		"--schedule multi-queue --emulate gpu=2,mem=1GiB --sampler saint-rw":        "chooses the seeds of a batch",
 		"--schedule multi-queue --emulate gpu=2,mem=1GiB,straggle=x --sampler full": "no part of a time",
 	} {
@@ -113,7 +114,7 @@ func TestDevicesThatWaitSideBySideLeaveTimeToCompute(t *testing.T) {
 			Stages  map[string]float64 `json:"stage_seconds"`
 		}
 		line := strings.Replace(queuedLine, "--run run ", "", 1) + "--queue 2 --gradients 2 --sync-every 4"
-		readJSON(t, must(t, d, line+" --emulate gpu=3,mem=1GiB,workers=1,cpu=60ms,dma=1ms,compute=2ms").stdout, &r)
+		readJSON(t, must(t, d, line+" --emulate gpu=3,mem=1GiB,workers=1,cpu=180ms,dma=3ms,compute=6ms").stdout, &r)
 		if compute, wait := r.Stages["compute"], r.Stages["load_wait"]; compute <= 0 || wait <= 0 ||
 			compute+wait > 3.001*r.Seconds {
 			t.Errorf("3 epochs of %v s: %v", r.Seconds, r.Stages)

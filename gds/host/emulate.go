@@ -31,6 +31,14 @@ type Stages struct {
 	Straggle float64
 }
 
+// Share is the stages of one of so many equal parts of a batch.
+func (s Stages) Share(parts int) Stages {
+	for _, length := range s.durations() {
+		*length /= time.Duration(parts)
+	}
+	return s
+}
+
 // Paced tells that some stage takes a time of its own.
 func (s Stages) Paced() bool {
 	s.Workers, s.Straggle = 0, 0

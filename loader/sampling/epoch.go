@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/paced"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
@@ -120,6 +121,8 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 			if x.Trace = s.schedule.Trace; !rules.Eager {
 				x.Consumer = consumer
 			}
+		}
+		if s.plan.Order == chunk.Shuffled { // else it is for evaluation
 			if x.device, _ = l.o.Device.(*paced.Device); x.device != nil {
 				x.Least = func(stage schedule.Stage) pipeline.Event {
 					return x.device.Begin(stage, rules.LateGather)

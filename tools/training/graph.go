@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
+	"github.com/hopfeed/hopfeed/gds/paced"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -44,15 +46,15 @@ type Graph struct {
 	sets     Sets               // of earlier runs: but for samples, they are the same in each
 }
 
-// OpenGraph opens a graph on the first device of the machine, or, to train by queues, on all.
+// OpenGraph opens a graph on the devices of the machine if they share the batches of a training, else on the first.
 func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err error) {
 	m, count := o.Machine, 1
-	if o.Train && o.Schedule.Name == scheduler.MultiQueue {
+	if o.sharesBatches() {
 		count = m.Devices.Count
 	} else if m.Devices.Name == "emulated" && m.Devices.Count > 1 {
-		return nil, session.Refuse("--emulate gpu=%d: %s computes on one device (models that read a hop store share "+
-			"several, and so does train --schedule %s)",
-			m.Devices.Count, o.Spec.Model, scheduler.MultiQueue)
+		return nil, session.Refuse("--emulate gpu=%d: several devices share the batches of a training whose sampler "+
+			"does not choose seeds (not saint-*), in which a batch is not all nodes (give --batch), without "+
+			"--schedule or with --schedule %s", m.Devices.Count, scheduler.MultiQueue)
 	}
 	g := &Graph{o: o, dir: dir, kind: m.Devices.Name}
 	job, err := g.o.job(dir.Manifest.Nodes, count)
@@ -73,10 +75,42 @@ func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err e
 	if g.devices, err = m.Devices.Open(count); err != nil {
 		return nil, err
 	}
+	if count > 1 && o.BatchPerDevice == 0 { // a stage takes as long as a device's share of --batch
+		for _, d := range g.devices {
+			if d, emulated := d.(*paced.Device); emulated {
+				d.Pace(o.Stages.Share(count))
+			}
+		}
+	}
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
+}
+
+// sharesBatches tells that each batch is shared by all devices that there are.
+func (o *Options) sharesBatches() bool {
+	switch {
+	case !o.Train:
+		return false
+	case o.Schedule.Name == scheduler.MultiQueue:
+		return true
+	}
+	return o.Schedule.Name == "" && !sampling.ChoosesSeeds(o.Sampling.Sampler) &&
+		!o.allNodes(min(o.BatchRows, len(o.Part.Train.List)))
+}
+
+// allNodes tells that a training computes on the whole graph at each step.
+func (o *Options) allNodes(batchRows int) bool {
+	return o.Sampling.Sampler == FullSampler && batchRows == len(o.Part.Train.List) && o.Sampling.Cache == ""
+}
+
+// Pace is how long the gradient of a batch takes at least on emulated devices; nil: as long as it takes.
+func (g *Graph) Pace() func(rank, epoch, batch int) time.Duration {
+	if g.o.Schedule.Name != "" { // which has times of its own
+		return nil
+	}
+	return paced.Gradients(g.devices)
 }
 
 // open brings the graph to its place, and opens what samples batches.

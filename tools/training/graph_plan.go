@@ -62,7 +62,7 @@ func (o *Options) job(n int64, devices int) (j graphJob, err error) {
 	if o.Schedule.Name == scheduler.MultiQueue {
 		j.gradients = cmp.Or(o.Schedule.Gradients, multiqueue.MostGradients)
 	}
-	j.all = s.Sampler == FullSampler && o.BatchRows == trainSet && s.Cache == ""
+	j.all = o.allNodes(o.BatchRows)
 	if err := o.checkTogether(j.all); j.all || err != nil {
 		return j, err
 	}
@@ -94,10 +94,7 @@ func (o *Options) job(n int64, devices int) (j graphJob, err error) {
 
 func (o *Options) workers(devices int) int {
 	threads := o.Machine.Threads
-	switch o.Schedule.Name {
-	case "":
-		return cmp.Or(o.Sampling.Workers, threads)
-	case scheduler.MultiQueue:
+	if name := o.Schedule.Name; name == "" || name == scheduler.MultiQueue {
 		threads = max(1, threads/devices)
 	}
 	return cmp.Or(o.Sampling.Workers, o.Stages.Workers, threads)

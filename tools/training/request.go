@@ -181,6 +181,13 @@ func (r *Request) Resolve(ctx context.Context, dir *format.Dir, m session.Machin
 	if err := r.FillDefaults(trainRows); err != nil {
 		return o, err
 	}
+	if r.BatchPerDevice > 0 {
+		if !r.Default["batch"] {
+			return o, session.Refuse("--batch %d with --batch-per-device %d: give one of them", r.BatchRows,
+				r.BatchPerDevice)
+		}
+		r.BatchRows = r.BatchPerDevice * m.Devices.Count
+	}
 	r.EvalEvery = cmp.Or(r.EvalEvery, trainer.DefaultEvalEvery(trainRows, validRows, r.Epochs))
 	if r.Labels, err = session.CountLabels(ctx, dir, part.Parts()[:3]); err != nil {
 		return o, err
@@ -198,7 +205,7 @@ func (r *Request) Resolve(ctx context.Context, dir *format.Dir, m session.Machin
 		return o, err
 	}
 	if isGraph {
-		if r.Sampler == FullSampler && r.Default["batch"] {
+		if r.Sampler == FullSampler && r.Default["batch"] && r.BatchPerDevice == 0 {
 			r.BatchRows = int(trainRows)
 		}
 		if err := r.FillFanouts(int(r.Values["layers"])); err != nil {
@@ -290,12 +297,14 @@ func TargetOf(m *format.Manifest) (target trainer.Target, columns int) {
 // Training says how a model is trained, and where its input lies.
 type Training struct {
 	trainer.Settings
-	Placement string   // placement.Auto, Device, Host or Storage
-	Shuffle   string   // of a store: placement.Auto, RR or CR
-	ChunkRows int      // of a store
-	Sampling           // of a graph
-	Schedule  Schedule // of a graph
-	NoTest    bool     // the test rows are not read
+	Placement string // placement.Auto, Device, Host or Storage
+	Shuffle   string // of a store: placement.Auto, RR or CR
+	ChunkRows int    // of a store
+	// BatchPerDevice is what BatchRows is divided by the number of devices, if users say so; else 0.
+	BatchPerDevice int
+	Sampling                // of a graph
+	Schedule       Schedule // of a graph
+	NoTest         bool     // the test rows are not read
 }
 
 // Options say what is trained or applied, and on what.
@@ -425,8 +434,9 @@ func (o *Options) checkTogether(allNodes bool) error {
 	case name == scheduler.MultiQueue && o.Sampling.Buffers > 0:
 		return session.Refuse("--buffers: with --schedule %s batches wait in queues (give --queue)",
 			scheduler.MultiQueue)
-	case name == "" && o.Stages.Paced():
-		return session.Refuse("--emulate gives durations of stages: they need --schedule, such as --schedule auto")
+	case name == "" && o.Stages.Paced() && allNodes:
+		return session.Refuse("--emulate gives durations of stages of batches: every batch is all nodes (give --batch, " +
+			"or another --sampler)")
 	case name != "" && allNodes:
 		return session.Refuse("--schedule %s: every batch is all nodes, so there is none to prepare (give --batch, "+
 			"or another --sampler)", name)

@@ -84,6 +84,8 @@ func (t *Runs) run(ctx context.Context, i int) error {
 	}
 	if graph, ok := t.Input.(*Graph); ok && graph.Queues != nil {
 		f.Time(graph.Queues.Times())
+	} else if ok {
+		f.Time(trainer.QueueTimes{Pace: graph.Pace()})
 	}
 	err = t.train(ctx, f, func(e trainer.Epoch) { t.Epoch(label, e) })
 	r, resultErr := f.Result()

@@ -509,6 +509,7 @@ def train(
     workers: int | None = None,
     buffers: int | None = None,
     batch: int | None = None,
+    batch_per_device: int | None = None,
     split: int | str | None = None,
     placement: str | None = None,
     shuffle: str | None = None,
@@ -578,6 +579,7 @@ def train(
     :param workers: threads that sample batches (default as many as ``threads``)
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
     :param batch: rows of a batch (default by model)
+    :param batch_per_device: rows of a batch for each device: ``batch`` is this times the number of devices
     :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
         store's)
     :param placement: where the input lives: auto, device, host or storage (default auto)
@@ -650,6 +652,7 @@ def tune(
     workers: int | None = None,
     buffers: int | None = None,
     batch: int | None = None,
+    batch_per_device: int | None = None,
     split: int | str | None = None,
     placement: str | None = None,
     shuffle: str | None = None,
@@ -721,6 +724,7 @@ def tune(
     :param workers: threads that sample batches (default as many as ``threads``)
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
     :param batch: rows of a batch (default by model)
+    :param batch_per_device: rows of a batch for each device: ``batch`` is this times the number of devices
     :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
         store's)
     :param placement: where the input lives: auto, device, host or storage (default auto)
