@@ -38,6 +38,9 @@ func TestCommandsFreeWhatTheyAllocate(t *testing.T) {
 	}
 	for _, name := range sampling.Names() {
 		line := strings.Replace(train, " --fanout 3,2", "", 1) + " --sampler " + name
+		if sampling.Apart(name) {
+			line = strings.Replace(line, "--model sage", "--model gcn", 1)
+		}
 		if name == training.LocalitySampler {
 			line += " --bias 2 --cache ducati:3000B"
 		}
