@@ -36,13 +36,16 @@ func (p *Pool) Get(ctx context.Context, name string, bytes int64, processes int,
 	for {
 		n, first := p.enter(name)
 		if first {
-			n.memory, n.err = nil, errUnshared
+			memory, err := (*Buffer)(nil), errUnshared
 			if processes > 1 {
-				n.memory, n.err = ofMachine(ctx, name, bytes, processes, fill)
+				memory, err = ofMachine(ctx, name, bytes, processes, fill)
 			}
-			if errors.Is(n.err, errUnshared) {
-				n.memory, n.err = filled(bytes, fill)
+			if errors.Is(err, errUnshared) {
+				memory, err = filled(bytes, fill)
 			}
+			p.mu.Lock() // for leave of those who no longer wait
+			n.memory, n.err = memory, err
+			p.mu.Unlock()
 			close(n.ready)
 		}
 		select {

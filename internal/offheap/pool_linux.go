@@ -53,7 +53,7 @@ func ofMachine(ctx context.Context, name string, bytes int64, processes int, fil
 			if f.fd, err = receive(ctx, peer, bytes); err != nil {
 				_ = peer.Close()
 			}
-			if errors.Is(err, errUnshared) || ctx.Err() != nil {
+			if err != nil && (errors.Is(err, errUnshared) || ctx.Err() != nil) {
 				return nil, err
 			}
 		} else if refused++; refused > 100 || !errors.Is(err, unix.ECONNREFUSED) {
@@ -87,19 +87,22 @@ func makeFile(bytes int64, fill func(*Buffer) error) (fd int, err error) {
 			fd, err = -1, errors.Join(err, unix.Close(fd))
 		}
 	}()
-	if err = unix.Ftruncate(fd, bytes); err != nil {
-		return fd, err
+	var memory []byte
+	if err = unix.Ftruncate(fd, bytes); err == nil {
+		memory, err = unix.Mmap(fd, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
-	memory, err := unix.Mmap(fd, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return fd, err
+		return fd, fmt.Errorf("%w: %v", errUnshared, err)
 	}
 	if bytes >= hugePage {
 		adviseHuge(memory)
 	}
-	err = errors.Join(fill(&Buffer{bytes: memory}), unix.Munmap(memory))
-	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	if err = errors.Join(fill(&Buffer{bytes: memory}), unix.Munmap(memory)); err != nil {
+		return fd, err
+	}
+	// A process that was forked meanwhile still has it mapped, which forbids to seal it.
+	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		err = fmt.Errorf("%w: %v", errUnshared, err)
 	}
 	return fd, err
 }
@@ -201,6 +204,10 @@ func (f *machineFile) serve(listener *net.UnixListener, peer *net.UnixConn) {
 			if peer, err = net.DialUnix("unix", nil, f.address); err != nil {
 				peer = nil
 				time.Sleep(lookAfter) // a process that was forked from the last owner has the name
+			} else if _, err = owner(peer); err != nil {
+				_ = peer.Close()
+				peer = nil
+				time.Sleep(lookAfter) // another user has the name
 			}
 		}
 	}
@@ -234,8 +241,15 @@ func (f *machineFile) give(listener *net.UnixListener) {
 	}()
 	for {
 		c, err := listener.AcceptUnix()
-		if err != nil {
+		if f.isClosed() {
+			if err == nil {
+				_ = c.Close()
+			}
 			return
+		}
+		if err != nil { // such as too many open files: others go on waiting until some are closed
+			time.Sleep(lookAfter / 10)
+			continue
 		}
 		if _, err := owner(c); err == nil {
 			_, _, err = c.WriteMsgUnix([]byte{0}, unix.UnixRights(f.fd), nil)

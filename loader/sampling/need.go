@@ -153,6 +153,9 @@ func BatchBytes(name string, o Options, seeds, n, m int64) int64 {
 		ofChosen = 8 + 4 + 4 + 4  // number, coefficient, source, weight in the graph; of a chunk
 		ofDrawn  = 4 + 8 + 8 + 28 // source, weight, sum or coefficient, draw; of a layer
 	)
+	if o.Disjoint { // each seed's tree may have all nodes
+		n, m = n*max(seeds, 1), m*max(seeds, 1)
+	}
 	nodes := min(seeds, n)
 	if kind.graphWise {
 		nodes = min(n, seeds*int64(len(o.Fanouts)+1))

@@ -210,7 +210,8 @@ func (s *sampler) chooseAllowed(q *request, l List, limit int64, limited bool) e
 		}
 		allowed = int64(len(g.places))
 	}
-	k, replace := int64(c.fanout), s.options.Replace
+	newest := limited && s.options.Limits.Newest
+	k, replace := int64(c.fanout), s.options.Replace && c.fanout != All && !newest
 	if k == All || !replace && k > allowed {
 		k = allowed
 	}
@@ -221,7 +222,7 @@ func (s *sampler) chooseAllowed(q *request, l List, limit int64, limited bool) e
 	c.edges = grow(c.edges, int(k))[:n+int(k)]
 	edges := c.edges[n:]
 	switch {
-	case limited && s.options.Limits.Newest:
+	case newest:
 		for i := range edges {
 			edges[i] = allowed - k + int64(i)
 		}

@@ -25,6 +25,7 @@ type columnSource interface {
 type inputColumn struct {
 	format.Column
 	array *npy.Array
+	read  func(p []byte, off int64) error // bytes of its data
 }
 
 // columnsOf are the columns of a source.
@@ -97,7 +98,7 @@ func (s *arraySource) newColumn(a *npy.Array, of, name string, rows int64) (c in
 			return c, invalid(a.Path(), "%d numbers in a row (want 1 to %d)", columns, format.MaxFeatures)
 		}
 	}
-	c = inputColumn{format.NewColumn(of, name, t, int(columns)), a}
+	c = inputColumn{format.NewColumn(of, name, t, int(columns)), a, a.ReadBytes}
 	if of == format.OfNodes && strings.HasPrefix(name, "edge_") {
 		return c, invalid(a.Path(), "a column of nodes cannot be called %s, the name of a column of edges: rename the file", name)
 	}
@@ -136,7 +137,7 @@ func writeNodeColumns(ctx context.Context, src Source, w *format.Writer) error {
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			if err := c.array.ReadBytes(rows, first*c.rowBytes()); err != nil {
+			if err := c.read(rows, first*c.rowBytes()); err != nil {
 				return err
 			}
 			if err := m.Write(rows); err != nil {
@@ -310,7 +311,7 @@ func (c *inputColumn) gather(ctx context.Context, rows []byte, pairs []uint64) e
 			return errChanged
 		}
 		span := buffer[:(last-first+1)*size]
-		if err := c.array.ReadBytes(span, first*size); err != nil {
+		if err := c.read(span, first*size); err != nil {
 			return err
 		}
 		for _, pair := range pairs[:n] {

@@ -27,8 +27,12 @@ type tableColumn struct {
 	name  string
 	kind  npy.Type
 	space *scratchSpace
+	sums  []uint32   // CRC-32C of each columnBlock of the file
 	array *npy.Array // in the file
 }
+
+// columnBlock is so many bytes of a scratch file as have a checksum: whole numbers.
+const columnBlock = 64 << 10
 
 // tableColumnTypes are the types that a column can be asked for as.
 var tableColumnTypes = []npy.Type{npy.Float32, npy.Float64, npy.Int64}
@@ -44,6 +48,9 @@ func edgeColumnNames(asked []string) (names []string) {
 
 // notInNames matches what the name of a column of a graph cannot have.
 var notInNames = regexp.MustCompile("[^a-z0-9_]+")
+
+// edgeIndexName and edgeWeightName are the arrays of an exported graph's edges and weights, without .npy.
+const edgeIndexName, edgeWeightName = "edge_index", "edge_weight"
 
 // chooseEdgeColumns finds the columns that are asked for, and names them edge_<name>.
 func (l *edgeList) chooseEdgeColumns(h header, path string, asked []string) error {
@@ -61,6 +68,14 @@ func (l *edgeList) chooseEdgeColumns(h header, path string, asked []string) erro
 			if err != nil || !slices.Contains(tableColumnTypes, c.kind) {
 				return badOptions("--%s %s: want NAME, or NAME:TYPE with float32, float64 or int64", edgeColumnsFlag, asked[i])
 			}
+		}
+		if c.name == edgeIndexName || c.name == edgeWeightName {
+			return badOptions("--%s %s: a graph has its edges and weights by the name %s: rename the column, or give "+
+				"--weight-column", edgeColumnsFlag, name, c.name)
+		}
+		column := format.NewColumn(format.OfEdges, c.name, columnTypes[c.kind], 0)
+		if err := column.Check(); err != nil {
+			return badOptions("--%s: %w", edgeColumnsFlag, err)
 		}
 		if slices.ContainsFunc(l.edgeColumns, func(o *tableColumn) bool { return o.name == c.name }) {
 			return badOptions("--%s: two columns would be called %s", edgeColumnsFlag, c.name)
@@ -102,7 +117,11 @@ func (l *edgeList) copyEdgeColumn(ctx context.Context, t table, path string, c *
 	var block []byte
 	written := int64(0)
 	flush := func() error {
+		if len(block) == 0 {
+			return nil
+		}
 		_, err := c.space.WriteAt(block, written)
+		c.sums = append(c.sums, c.space.sum(0, block))
 		written, block = written+int64(len(block)), block[:0]
 		return err
 	}
@@ -117,7 +136,7 @@ func (l *edgeList) copyEdgeColumn(ctx context.Context, t table, path string, c *
 		if block, err = r.cell(0).appendNumber(block, c.kind); err != nil {
 			return atRow(r, fmt.Errorf("%s: %w", r.place(0), err))
 		}
-		if len(block) >= readBytes {
+		if len(block) == columnBlock {
 			if err := errors.Join(context.Cause(ctx), flush()); err != nil {
 				return err
 			}
@@ -128,6 +147,25 @@ func (l *edgeList) copyEdgeColumn(ctx context.Context, t table, path string, c *
 	}
 	c.array, err = npy.OpenRaw(l.fsys, file+vfs.TempSuffix, c.kind, l.edges.edges)
 	return err
+}
+
+// read reads bytes of the file from an offset, and checks the blocks that they lie in.
+func (c *tableColumn) read(p []byte, off int64) error {
+	size := c.array.Shape[0] * c.kind.Size()
+	buffer := make([]byte, min(columnBlock, size))
+	for len(p) > 0 {
+		k := off / columnBlock
+		block := buffer[:min(columnBlock, size-k*columnBlock)]
+		if _, err := c.space.ReadAt(block, k*columnBlock); err != nil {
+			return err
+		}
+		if err := c.space.compare(c.space.sum(0, block), c.sums[k]); err != nil {
+			return err
+		}
+		n := copy(p, block[off-k*columnBlock:])
+		p, off = p[n:], off+int64(n)
+	}
+	return nil
 }
 
 // appendNumber appends the value as a number of a type, little endian.
@@ -163,7 +201,8 @@ func (c *cell) appendNumber(b []byte, kind npy.Type) ([]byte, error) {
 // Columns are those of the table of edges that were asked for.
 func (l *edgeList) Columns() (columns []inputColumn) {
 	for _, c := range l.edgeColumns {
-		columns = append(columns, inputColumn{format.NewColumn(format.OfEdges, c.name, columnTypes[c.kind], 0), c.array})
+		columns = append(columns, inputColumn{format.NewColumn(format.OfEdges, c.name, columnTypes[c.kind], 0), c.array,
+			c.read})
 	}
 	return columns
 }

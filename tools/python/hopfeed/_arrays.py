@@ -28,9 +28,15 @@ def temporary_store(graph: Any, kind: type[Dataset], progress: Progress, folder:
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)
         raise
-    weakref.finalize(store, shutil.rmtree, home, ignore_errors=True)
+    weakref.finalize(store, _remove, home, os.getpid())
     store.folder = home
     return store
+
+
+def _remove(home: str, owner: int) -> None:
+    """Removes the folder, unless this is a process that was forked from the one that made it."""
+    if os.getpid() == owner:
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def sign_store(data: Any, kind: type[Dataset], hops: int, operator: str, progress: Progress, folder: Any) -> Dataset:

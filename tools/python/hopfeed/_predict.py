@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Generator, Iterator
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ from ._progress import Bars, Progress
 from ._types import Path
 
 
-def outputs(model: torch.nn.Module, loaders: list[Any], call: Callable[[Any], torch.Tensor], progress: Progress) -> Iterator[tuple[np.ndarray[Any, Any], torch.Tensor]]:
+def outputs(model: torch.nn.Module, loaders: list[Any], call: Callable[[Any], torch.Tensor], progress: Progress) -> Generator[tuple[np.ndarray[Any, Any], torch.Tensor], None, None]:
     """The numbers of the nodes of each batch, and what the model gives for them. The model is in eval mode meanwhile."""
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     done, total = 0, sum(loader.rows for loader in loaders)
     try:
@@ -25,12 +25,14 @@ def outputs(model: torch.nn.Module, loaders: list[Any], call: Callable[[Any], to
                     out = call(batch).detach().cpu()
                     if out.shape[:1] != (batch.batch_size,) or out.ndim > 2:
                         raise OptionError(f"model gives {list(out.shape)} for {batch.batch_size} rows: want [rows] or [rows, outputs]")
-                    yield batch.n_id[: batch.batch_size].cpu().numpy(), out.reshape(batch.batch_size, -1)
+                    # Copies: a view would keep the memory of all rows that were sampled.
+                    yield batch.n_id[: batch.batch_size].cpu().numpy().copy(), out.reshape(batch.batch_size, -1).clone()
                     done += batch.batch_size
                     bars.report({"tasks": [{"id": 0, "label": "predict", "done": done, "total": total, "bytes": False}], "notes": []})
                     del batch, out
     finally:
-        model.train(training)
+        for module, training in modes:
+            module.training = training
 
 
 def write(found: Iterator[tuple[np.ndarray[Any, Any], torch.Tensor]], output: Path, classes: int) -> int:

@@ -49,6 +49,7 @@ def from_edges(
     missing = [c for c in (id, label, split, *(features or [])) if c and c not in rows]
     if missing:
         raise OptionError(f"nodes has no column {', '.join(map(repr, missing))} (it has {', '.join(rows) or 'none'})")
+    given = len(next(iter(rows.values()), ()))
     if id is not None:
         ends = _numbers_of(ends, rows.pop(id))
     if ends.dtype.kind not in "iu":
@@ -64,7 +65,7 @@ def from_edges(
     if chosen:
         arrays["node_feat"] = np.concatenate([rows[c].reshape(len(rows[c]), -1).astype(np.float32) for c in chosen], axis=1)
     else:
-        count = len(next(iter(arrays[k] for k in ("node_label", "splits") if k in arrays), ())) or int(ends.max(initial=-1)) + 1
+        count = given or int(ends.max(initial=-1)) + 1
         arrays["node_feat"] = np.ones((count, 1), np.float32)
     meta = {"name": name, "num_nodes": len(arrays["node_feat"]), "edge_layout": "2xE"}
     return import_arrays(arrays, meta, output, undirected=undirected or None, **options)

@@ -104,7 +104,7 @@ def _check_pyg(data: Any) -> dict[str, np.ndarray[Any, Any]]:
             name = f"node_{key}"
         elif rows != data.edge_index.shape[1]:
             rows = -1
-        if rows < 0 or not re.fullmatch("[a-z][a-z0-9_]{0,90}", key) or name in ("node_feat", "node_label", "node_id") or name in columns:
+        if rows < 0 or not re.fullmatch("[a-z][a-z0-9_]{0,90}", key) or name in ("node_feat", "node_label", "node_id", "edge_index", "edge_weight") or name in columns:
             left_out.append(key)
         else:
             columns[name] = np.ascontiguousarray(to_array(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any, Callable, Iterator
 
@@ -228,10 +229,10 @@ def predict(
         parts: Any = [part for part, rows in store.regions.items() if rows]
         loaders = [Loader(store, batch_size, False, split=part, rank=0, world_size=1) for part in parts]
     classes = loaders[0].dataset.classes
-    found = outputs(model, loaders, call or call_of(model, device), progress)
-    if output is not None:
-        return write(found, output, classes)
-    nodes, out = zip(*found)
+    with contextlib.closing(outputs(model, loaders, call or call_of(model, device), progress)) as found:
+        if output is not None:
+            return write(found, output, classes)
+        nodes, out = zip(*found)
     return torch.from_numpy(np.concatenate(nodes)), torch.cat(out)
 
 
