@@ -250,12 +250,13 @@ func (f *Fitting) trainTogether(ctx context.Context, first int, pause func() boo
 		e.Traffic.Add(b.Traffic)
 		n.watchLoss(b.Index)
 	}, func(b *loader.Batch) error {
-		if err := f.awaitPace(ctx, begun, e.Number-1, b.Index); err != nil {
-			return err
-		}
+		// The step is made, even if the time that it takes is cut short.
 		s.Steps++
 		s.Batch = b.Index + 1
 		s.Rows += int64(b.GlobalRows)
+		if err := f.awaitPace(ctx, begun, e.Number-1, b.Index); err != nil {
+			return err
+		}
 		if s.Rows < s.TrainRows && pause() {
 			return ErrPaused
 		}

@@ -80,6 +80,9 @@ func (a *app) applyConfig(path string) (store string, made checkpoint.DataSet, e
 	for name := range config {
 		given[name] = a.given(name)
 	}
+	for name, other := range map[string]string{"batch": batchPerDevice, batchPerDevice: "batch"} {
+		given[name] = given[name] || a.given(other) // each says how large a batch is
+	}
 	for _, name := range slices.Sorted(maps.Keys(config)) {
 		node := config[name]
 		value, err := flagText(&node)
@@ -110,10 +113,13 @@ func (a *app) applyConfig(path string) (store string, made checkpoint.DataSet, e
 	return store, dataSetOf(data), a.useMemory()
 }
 
+// batchPerDevice is the flag in place of --batch that counts the rows of one device.
+const batchPerDevice = "batch-per-device"
+
 // notSettings are flags of train and tune that do not decide what is trained: batches are the same by all schedules and
 // on all devices, emulated ones too. Only --tf32 changes results, as another device does; neither is recorded.
 var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "run", "config", "force",
-	"save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "emulate", "batch-per-device", "json", "quiet", "verbose",
+	"save-every", "max-time", "grid", "tune", "threads", "memory", "tf32", "emulate", batchPerDevice, "json", "quiet", "verbose",
 	"help", helpAllFlag, "version",
 	"max-memory", "min-accuracy", "budget", "search", "throughput", "space", "trial-epochs", "output"} // of tune
 

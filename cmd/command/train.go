@@ -164,9 +164,9 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	o.Values = declareModelSettings(f)
 	declareSampling(f, &o.Sampling)
 	f.IntVar(&o.BatchRows, "batch", 0, batchUsage+" (default by model)")
-	f.IntVar(&o.BatchPerDevice, "batch-per-device", 0, "rows of a batch for each device: --batch is this times the "+
+	f.IntVar(&o.BatchPerDevice, batchPerDevice, 0, "rows of a batch for each device: --batch is this times the "+
 		"number of devices")
-	atLeast(f, 0, "batch-per-device")
+	atLeast(f, 0, batchPerDevice)
 	f.Var(&o.splitNumbers, "split",
 		"number of the split to train on, or several, such as 0-9: --runs on each of them (default the store's)")
 	f.StringVar(&o.Placement, "placement", placement.Auto, placementUsage)
@@ -273,6 +273,9 @@ func (o *trainOptions) complete() error {
 func runTrain(ctx context.Context, a *app, o *trainOptions, t tuneOptions) (result, error) {
 	if t.tune > 0 && t.grid != "" {
 		return nil, usagef("--tune and --grid: give one of them")
+	}
+	if t.searches() && o.BatchPerDevice > 0 {
+		return nil, usagef("--%s with --tune or --grid: give --batch", batchPerDevice)
 	}
 	if err := a.checkRunDirectory(o.run); err != nil {
 		return nil, err

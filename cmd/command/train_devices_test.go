@@ -76,3 +76,38 @@ func TestABatchPerDeviceThatCannotBeIsAnErrorOfUsage(t *testing.T) {
 		}
 	}
 }
+
+// A step counts as soon as it is made, even if the training ends while its emulated device still computes.
+func TestATrainingOnASlowDeviceThatIsStoppedEndsTheSame(t *testing.T) {
+	inBubble(func(t *testing.T) {
+		whole, d := disk(t, generateLine), disk(t, generateLine)
+		const line = "train graph --model gcn --batch 40 --epochs 4 --run run --emulate gpu=1,mem=1GiB,compute=50ms"
+		must(t, whole, line)
+		if o := hopfeed(t, d, line+" --save-every 0s --max-time 320ms"); o.code != exitInterrupted {
+			t.Fatalf("it was not stopped: status %d", o.code)
+		}
+		must(t, d, line)
+		for name, text := range tree(t, whole, "run") {
+			if strings.HasPrefix(name, "run/parameters-") && content(t, d, name) != text {
+				t.Errorf("%s differs", name)
+			}
+		}
+	})(t)
+}
+
+func TestABatchForEachDeviceIsRefusedWhereOthersSayHowLargeItIs(t *testing.T) {
+	d := disk(t, generateLine, propagateLine)
+	must(t, d, "train store --model sign --epochs 1 --batch 40 --run run")
+	must(t, d, "train --config run/config.yaml --batch-per-device 20 --emulate gpu=2,mem=64MiB")
+	for _, line := range []string{
+		"train store --model sign --batch-per-device 20 --batch 30",
+		"train store --model sign --batch-per-device 20 --tune 2",
+		"tune store --model sign --batch-per-device 20",
+		"train store --model sign --batch-per-device 20 --placement storage --emulate gpu=4,mem=64MiB",
+		"train graph --model sage --sampler saint-rw --batch-per-device 20 --emulate gpu=2,mem=64MiB",
+	} {
+		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, "--batch-per-device") {
+			t.Errorf("%s: status %d: %s", line, o.code, o.stderr)
+		}
+	}
+}

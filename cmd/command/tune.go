@@ -64,6 +64,9 @@ trials so far. Throughput is measured, so two searches may try different setting
 Searches: gaussian (Gaussian processes: the settings that may add most to the front), ppo (a policy that explores
 their predictions, as a3gnn), random, and grid (all, in order).`,
 		func(ctx context.Context, a *app, args []string) (result, error) {
+			if a.given(batchPerDevice) {
+				return nil, usagef("--%s: a search chooses --batch", batchPerDevice)
+			}
 			if err := o.configure(a, config, args); err != nil {
 				return nil, err
 			}

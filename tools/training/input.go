@@ -9,6 +9,7 @@ package training
 
 import (
 	"context"
+	"errors"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
@@ -105,6 +106,10 @@ func Open(ctx context.Context, dir *format.Dir, o Options, before checkpoint.Bat
 	s, err := session.Open(ctx, dir, o.Session(dir.Layout()))
 	if err != nil {
 		return nil, err
+	}
+	if used := s.Plan.Devices; o.BatchPerDevice > 0 && used != o.Machine.Devices.Count {
+		return nil, errors.Join(session.Refuse("--batch-per-device %d: %d of %d devices are used (give --batch)",
+			o.BatchPerDevice, used, o.Machine.Devices.Count), s.Close())
 	}
 	return Store{s, o.Part}, nil
 }

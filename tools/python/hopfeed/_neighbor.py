@@ -23,7 +23,8 @@ class Block(Generic[Array]):
     """A layer of a sampled batch: a bipartite graph, in compressed form by destination.
 
     Sources and destinations are known by local numbers, and the destinations are the first of the
-    sources. So of the features ``h`` of the sources, those of the destinations are ``h[:block.destinations]``.
+    sources: ``h[:block.destinations]`` are their rows of the sources' features ``h``. By samplers that end in
+    ``-paper``, destinations are sources only where they were drawn, and have no rows of their own.
     """
 
     __slots__ = ("destinations", "sources", "indptr", "indices", "weights", "e_id")
