@@ -104,7 +104,6 @@ func TestABatchForEachDeviceIsRefusedWhereOthersSayHowLargeItIs(t *testing.T) {
 		"train store --model sign --batch-per-device 20 --tune 2",
 		"tune store --model sign --batch-per-device 20",
 		"train store --model sign --batch-per-device 20 --placement storage --emulate gpu=4,mem=64MiB",
-		"train graph --model sage --sampler saint-rw --batch-per-device 20 --emulate gpu=2,mem=64MiB",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, "--batch-per-device") {
 			t.Errorf("%s: status %d: %s", line, o.code, o.stderr)

@@ -51,15 +51,15 @@ func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err e
 	m, count := o.Machine, 1
 	if o.sharesBatches() {
 		count = m.Devices.Count
-	} else if o.BatchPerDevice > 0 && m.Devices.Count > 1 {
-		return nil, session.Refuse("--batch-per-device %d: 1 of %d devices is used (give --batch)", o.BatchPerDevice,
-			m.Devices.Count)
 	} else if !o.Train && m.Devices.Name == "emulated" && m.Devices.Count > 1 {
 		return nil, session.Refuse("--emulate gpu=%d: a model is applied to a graph on one device", m.Devices.Count)
 	} else if m.Devices.Name == "emulated" && m.Devices.Count > 1 {
 		return nil, session.Refuse("--emulate gpu=%d: several devices share the batches of a training whose sampler "+
 			"does not choose seeds (not saint-*), in which a batch is not all nodes (give --batch), without "+
 			"--schedule or with --schedule %s", m.Devices.Count, scheduler.MultiQueue)
+	} else if o.BatchPerDevice > 0 && m.Devices.Count > 1 {
+		return nil, session.Refuse("--batch-per-device %d: 1 of %d devices is used (give --batch)", o.BatchPerDevice,
+			m.Devices.Count)
 	}
 	g := &Graph{o: o, dir: dir, kind: m.Devices.Name}
 	job, err := g.o.job(dir.Manifest.Nodes, count)
