@@ -280,6 +280,8 @@ type (
 )
 
 // pass passes arguments to the kernel that is launched next.
+//
+// It does not call itself, by which the arguments of all calls would be allocated.
 func (c *call) pass(args ...any) {
 	for _, a := range args {
 		switch a := a.(type) {
@@ -300,13 +302,14 @@ func (c *call) pass(args ...any) {
 		case vector:
 			c.number(c.at[a])
 		case size:
-			c.pass(c.Tensors[a].Rows, c.Tensors[a].Cols)
+			c.number(uint64(c.Tensors[a].Rows))
+			c.number(uint64(c.Tensors[a].Cols))
 		case columns:
-			c.pass(c.Tensors[a].Cols)
+			c.number(uint64(c.Tensors[a].Cols))
 		case alpha:
-			c.pass(c.Alpha)
+			c.number(uint64(math.Float32bits(c.Alpha)))
 		case beta:
-			c.pass(c.Beta)
+			c.number(uint64(math.Float32bits(c.Beta)))
 		case matrix:
 			c.number(c.at[a])
 			c.number(uint64(c.Tensors[a].Stride))

@@ -202,6 +202,7 @@ _SAMPLED = """
     :param time_attr: a column of int64 times of the edges or the nodes: a seed with a time (``input_time`` [seed nodes],
         by default the time of the node; ``edge_label_time`` [seed edges]) reaches no edge, or no node, of a later time.
         Each seed then has a graph of its own, as with ``disjoint``
+    :param input_time: times of the seed nodes, int64 [seed nodes], with ``time_attr``
     :param temporal_strategy: ``"uniform"``: random ones of the edges that it reaches; ``"last"``: the latest
     :param edge_ids: blocks have ``e_id`` too
     :param features: False: batches have no ``x``, as for inference layer by layer
