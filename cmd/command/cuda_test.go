@@ -41,6 +41,11 @@ func TestATrainingThatLosesItsGPUGoesOnOnTheHost(t *testing.T) {
 			if o.code != c.code || !strings.Contains(said, "cuda device ") || !strings.Contains(said, c.want) {
 				t.Fatalf("status %d, want %d: %s", o.code, c.code, o.stderr)
 			}
+			_, err := d.Stat("run/checkpoint.json")
+			saved := err == nil
+			if !saved && c.result == testdevice.Lost { // memory ends before the first epoch does
+				t.Error("nothing was saved")
+			}
 			soft.Lose(true)
 			defer soft.Lose(false)
 			if o := must(t, d, "devices"); !strings.Contains(o.stdout, "none: ") {
@@ -51,7 +56,7 @@ func TestATrainingThatLosesItsGPUGoesOnOnTheHost(t *testing.T) {
 				Resumed bool
 			}
 			readJSON(t, must(t, d, line).stdout, &trained)
-			if trained.Epochs != 8 || !trained.Resumed {
+			if trained.Epochs != 8 || trained.Resumed != saved {
 				t.Errorf("on the host: %+v", trained)
 			}
 		})
