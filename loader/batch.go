@@ -35,8 +35,8 @@ type Batch struct {
 	Blocks []Block
 	// Apart: the destinations of Blocks are not among their sources, nor NodeIDs the first of InputIDs.
 	Apart bool
-	// Links are the numbers of the links of the batch, uint32 [1, Rows], and LinkEnds the local ids of the sources of
-	// its links and negative pairs, then those of the destinations, uint32; the zero Tensors unless links are seeds.
+	// Links are the numbers of the links of the batch, uint32 [1, Rows]. LinkEnds, uint32, has a local id for the source
+	// of each link and negative pair, then one for each destination. Both are zero Tensors unless links are seeds.
 	Links, LinkEnds gds.Tensor
 	// Trees say of each of the InputIDs which of the NodeIDs it was reached from, uint32 [1, rows of X]; the zero Tensor
 	// unless each seed has a tree of its own.

@@ -19,6 +19,13 @@ import (
 // rows64 is a matrix, row by row.
 type rows64 [][]float64
 
+// copyOf is a copy of an activation, which a layer may change in place.
+func copyOf(b *builder, x *activation) *activation {
+	y := b.activation(0, x.cols)
+	b.add(func(p *pass) { p.Copy(y.value(p), x.value(p)) }, func(p *pass) { p.Copy(x.gradient(p), y.gradient(p)) })
+	return y
+}
+
 func (x rows64) clone() rows64 {
 	y := make(rows64, len(x))
 	for i, row := range x {
@@ -872,9 +879,7 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 		{
 			"ReLU and dropout", 6, 6,
 			func(b *builder, x *activation) *activation {
-				y := b.activation(0, 6)
-				b.add(func(p *pass) { p.Copy(y.value(p), x.value(p)) },
-					func(p *pass) { p.Copy(x.gradient(p), y.gradient(p)) })
+				y := copyOf(b, x)
 				b.relu(dropout{0.3, 2}, y)
 				return y
 			},
@@ -883,9 +888,7 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 		{
 			"ELU and dropout", 6, 6,
 			func(b *builder, x *activation) *activation {
-				y := b.activation(0, 6)
-				b.add(func(p *pass) { p.Copy(y.value(p), x.value(p)) },
-					func(p *pass) { p.Copy(x.gradient(p), y.gradient(p)) })
+				y := copyOf(b, x)
 				b.elu(dropout{0.3, 2}, y)
 				return y
 			},

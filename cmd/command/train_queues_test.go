@@ -71,7 +71,7 @@ func TestModelsBySeveralDevicesDoNotDependOnTime(t *testing.T) {
 
 func TestQueuesAreChosenByMeasurement(t *testing.T) {
 	_, r := queuedParameters(t, "--emulate gpu=2,mem=1GiB,workers=4,cpu=30ms,dma=3ms,compute=8ms,straggle=1 --epochs 1")
-	// Of a device, which trains on half of a batch.
+	// Times are of one device, which trains on half of a batch.
 	if r.Queue < 2 || r.Capacity != scheduler.MostQueue || r.Prepare < 0.0165 || r.Compute < 0.004 || r.Period < 1 ||
 		r.Gradients > r.Period {
 		t.Errorf("%+v", r)

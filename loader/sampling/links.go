@@ -136,7 +136,7 @@ type negativePairs struct {
 // mostTries is how often a pair is drawn that may not be a negative one, before the graph is taken for complete.
 const mostTries = 10_000
 
-// draw draws the pairs, each of those that may be drawn with the same probability: one that may not is drawn again.
+// draw draws the pairs: all allowed pairs are equally likely, as a pair that is not allowed is drawn again.
 // With times of nodes, these must not be later than the link's.
 func (p *negativePairs) draw(ctx context.Context, t Topology, linkSources []uint32, key uint64) error {
 	n, key := uint64(t.Nodes()), rng.Derive(key, "negative pairs")

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -181,7 +182,7 @@ func (s *sampler) appendChosen(b *Block) {
 	}
 }
 
-// add writes the local ids of sources in a tree, and adds those that are new to the inputs of dst.
+// add writes the local ids of sources in a tree. New sources become inputs of dst.
 func (g *subgraphGrower) add(s *sampler, dst *MiniBatch, tree int, sources, local []uint32) {
 	if !s.options.Disjoint {
 		dst.Inputs = s.known.add(dst.Inputs, sources, local)
@@ -198,19 +199,21 @@ func (g *subgraphGrower) add(s *sampler, dst *MiniBatch, tree int, sources, loca
 	}
 }
 
-// chooseAllowed chooses edges of a list: a random subset of those that are neither hidden nor later than
-// the limit, or the latest of them.
+// chooseAllowed chooses edges of a list that are neither hidden nor later than the limit: a random subset, or the latest.
 func (s *sampler) chooseAllowed(q *request, l List, limit int64, limited bool) error {
 	g, c := &s.grower, &s.edges
 	g.findHoles(q, l)
 	allowed := l.Degree() - int64(len(g.holes))
 	if limited {
-		if err := s.findPlaces(l, limit); err != nil {
+		if err := s.findPlaces(l, limit, true); err != nil {
 			return err
 		}
 		allowed = int64(len(g.places))
 	}
 	newest := limited && s.options.Limits.Newest
+	if newest { // of edges of the same time, the one with the greater number is the later
+		slices.SortStableFunc(g.places, func(a, b int64) int { return cmp.Compare(s.time(l, a), s.time(l, b)) })
+	}
 	k, replace := int64(c.fanout), s.options.Replace && c.fanout != All && !newest
 	if k == All || !replace && k > allowed {
 		k = allowed
@@ -261,39 +264,29 @@ func (g *subgraphGrower) findHoles(q *request, l List) {
 	}
 }
 
-// findPlaces finds the places in a list that are neither holes nor later than the limit; with Newest, the latest come
-// last, and of those of the same time the one that has the greater number.
-func (s *sampler) findPlaces(l List, limit int64) error {
-	g, c, limits := &s.grower, &s.edges, s.options.Limits
+// time is the time of an edge of the list that was read last, or of its source.
+func (s *sampler) time(l List, place int64) int64 {
+	if limits := s.options.Limits; limits.EdgeTimes == nil {
+		return limits.NodeTimes[s.edges.sources[place]]
+	}
+	return s.options.Limits.EdgeTimes[l.First+place]
+}
+
+// findPlaces reads a list, and finds the places in it, ascending, that are neither holes nor later than a limit.
+func (s *sampler) findPlaces(l List, limit int64, limited bool) error {
+	g, c := &s.grower, &s.edges
 	c.sources = resize(c.sources, int(l.Degree()))
 	if err := s.topology.ReadLists([]List{l}, c.sources, nil); err != nil {
 		return err
 	}
 	g.places = g.places[:0]
 	holes := g.holes
-	time := func(place int64) int64 {
-		if limits.EdgeTimes != nil {
-			return limits.EdgeTimes[l.First+place]
-		}
-		return limits.NodeTimes[c.sources[place]]
-	}
 	for place := range l.Degree() {
 		if len(holes) > 0 && holes[0] == place {
 			holes = holes[1:]
-		} else if time(place) <= limit {
+		} else if !limited || s.time(l, place) <= limit {
 			g.places = append(g.places, place)
 		}
-	}
-	if limits.Newest {
-		slices.SortStableFunc(g.places, func(a, b int64) int {
-			switch x, y := time(a), time(b); {
-			case x < y:
-				return -1
-			case x > y:
-				return 1
-			}
-			return 0
-		})
 	}
 	return nil
 }
@@ -310,21 +303,7 @@ func (s *sampler) induce(dst *MiniBatch, q *request) error {
 		l := c.in.lists[0]
 		g.findHoles(q, l)
 		limit, limited := q.limit(dst, i)
-		if !limited {
-			g.places = g.places[:0]
-			for place, holes := int64(0), g.holes; place < l.Degree(); place++ {
-				if len(holes) > 0 && holes[0] == place {
-					holes = holes[1:]
-				} else {
-					g.places = append(g.places, place)
-				}
-			}
-		} else if err := s.findPlaces(l, limit); err != nil {
-			return err
-		}
-		slices.Sort(g.places)
-		c.sources = resize(c.sources, int(l.Degree()))
-		if err := s.topology.ReadLists([]List{l}, c.sources, nil); err != nil {
+		if err := s.findPlaces(l, limit, limited); err != nil {
 			return err
 		}
 		c.edges = c.edges[:0]

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
@@ -212,7 +212,7 @@ func (t *topology) writeEdgeColumns(ctx context.Context, fsys vfs.FS, dir string
 	if err != nil {
 		return err
 	}
-	defer closeScratch(&err, scratch)
+	defer func() { err = errors.Join(err, scratch.Close()) }()
 	s, err := numbered.sort(ctx, fsys, scratch, plan)
 	if err != nil {
 		return err
@@ -227,12 +227,6 @@ func (t *topology) writeEdgeColumns(ctx context.Context, fsys vfs.FS, dir string
 		}
 	}
 	return nil
-}
-
-func closeScratch(err *error, s *folder.Scratch) {
-	if closing := s.Close(); *err == nil {
-		*err = closing
-	}
 }
 
 // writeColumn writes a column in the order of the sorted edges, as many rows at a time as memory has room for: it reads

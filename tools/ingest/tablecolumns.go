@@ -27,6 +27,7 @@ type tableColumn struct {
 	name  string
 	kind  npy.Type
 	space *scratchSpace
+	block []byte     // that is being filled, or was read
 	sums  []uint32   // CRC-32C of each columnBlock of the file
 	array *npy.Array // in the file
 }
@@ -73,7 +74,7 @@ func (l *edgeList) chooseEdgeColumns(h header, path string, asked []string) erro
 			return badOptions("--%s %s: a graph has its edges and weights by the name %s: rename the column, or give "+
 				"--weight-column", edgeColumnsFlag, name, c.name)
 		}
-		column := format.NewColumn(format.OfEdges, c.name, columnTypes[c.kind], 0)
+		column := c.column()
 		if err := column.Check(); err != nil {
 			return badOptions("--%s: %w", edgeColumnsFlag, err)
 		}
@@ -88,43 +89,37 @@ func (l *edgeList) chooseEdgeColumns(h header, path string, asked []string) erro
 	return nil
 }
 
-// copyEdgeColumns copies the columns to scratch files, one after another.
-func (l *edgeList) copyEdgeColumns(ctx context.Context, t table, path string) error {
+// column is the column of the graph.
+func (c *tableColumn) column() format.Column {
+	return format.NewColumn(format.OfEdges, c.name, columnTypes[c.kind], 0)
+}
+
+// copyEdgeColumns copies the columns to a scratch file each, and reads the table once for all of them.
+func (l *edgeList) copyEdgeColumns(ctx context.Context, t table, path string) (err error) {
+	if len(l.edgeColumns) == 0 {
+		return nil
+	}
+	var at []int
+	rowBytes := int64(0)
 	for _, c := range l.edgeColumns {
-		if err := l.copyEdgeColumn(ctx, t, path, c); err != nil {
+		if err := t.check(c.at, asWeight); err != nil {
+			return err
+		}
+		at, rowBytes = append(at, c.at), rowBytes+c.kind.Size()
+	}
+	if err := machine.CheckSpace(l.fsys, l.scratch.Dir(), rowBytes*l.edges.edges); err != nil {
+		return err
+	}
+	for _, c := range l.edgeColumns {
+		if c.space, err = newFileSpace(l.fsys, l.columnFile(c)); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-func (l *edgeList) copyEdgeColumn(ctx context.Context, t table, path string, c *tableColumn) (err error) {
-	if err := t.check(c.at, asWeight); err != nil {
-		return err
-	}
-	if err := machine.CheckSpace(l.fsys, l.scratch.Dir(), c.kind.Size()*l.edges.edges); err != nil {
-		return err
-	}
-	file := l.scratch.Path("column-" + c.name)
-	if c.space, err = newFileSpace(l.fsys, file); err != nil {
-		return err
-	}
-	r, err := t.read([]int{c.at})
+	r, err := t.read(at)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	var block []byte
-	written := int64(0)
-	flush := func() error {
-		if len(block) == 0 {
-			return nil
-		}
-		_, err := c.space.WriteAt(block, written)
-		c.sums = append(c.sums, c.space.sum(0, block))
-		written, block = written+int64(len(block)), block[:0]
-		return err
-	}
 	for row := int64(0); ; row++ {
 		if err := r.next(); err == io.EOF && row == l.edges.edges {
 			break
@@ -133,29 +128,47 @@ func (l *edgeList) copyEdgeColumn(ctx context.Context, t table, path string, c *
 		} else if err != nil {
 			return err
 		}
-		if block, err = r.cell(0).appendNumber(block, c.kind); err != nil {
-			return atRow(r, fmt.Errorf("%s: %w", r.place(0), err))
-		}
-		if len(block) == columnBlock {
-			if err := errors.Join(context.Cause(ctx), flush()); err != nil {
-				return err
+		for k, c := range l.edgeColumns {
+			if c.block, err = r.cell(k).appendNumber(c.block, c.kind); err != nil {
+				return atRow(r, fmt.Errorf("%s: %w", r.place(k), err))
+			}
+			if len(c.block) == columnBlock {
+				if err := errors.Join(context.Cause(ctx), c.flush()); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	if err := flush(); err != nil {
-		return err
+	for _, c := range l.edgeColumns {
+		if err := c.flush(); err != nil {
+			return err
+		}
+		if c.array, err = npy.OpenRaw(l.fsys, l.columnFile(c)+vfs.TempSuffix, c.kind, l.edges.edges); err != nil {
+			return err
+		}
 	}
-	c.array, err = npy.OpenRaw(l.fsys, file+vfs.TempSuffix, c.kind, l.edges.edges)
+	return nil
+}
+
+func (l *edgeList) columnFile(c *tableColumn) string { return l.scratch.Path("column-" + c.name) }
+
+// flush writes the block that was filled, if it has anything.
+func (c *tableColumn) flush() error {
+	if len(c.block) == 0 {
+		return nil
+	}
+	_, err := c.space.WriteAt(c.block, int64(len(c.sums))*columnBlock)
+	c.sums, c.block = append(c.sums, c.space.sum(0, c.block)), c.block[:0]
 	return err
 }
 
 // read reads bytes of the file from an offset, and checks the blocks that they lie in.
 func (c *tableColumn) read(p []byte, off int64) error {
 	size := c.array.Shape[0] * c.kind.Size()
-	buffer := make([]byte, min(columnBlock, size))
 	for len(p) > 0 {
 		k := off / columnBlock
-		block := buffer[:min(columnBlock, size-k*columnBlock)]
+		block := slices.Grow(c.block[:0], columnBlock)[:min(columnBlock, size-k*columnBlock)]
+		c.block = block
 		if _, err := c.space.ReadAt(block, k*columnBlock); err != nil {
 			return err
 		}
@@ -201,8 +214,7 @@ func (c *cell) appendNumber(b []byte, kind npy.Type) ([]byte, error) {
 // Columns are those of the table of edges that were asked for.
 func (l *edgeList) Columns() (columns []inputColumn) {
 	for _, c := range l.edgeColumns {
-		columns = append(columns, inputColumn{format.NewColumn(format.OfEdges, c.name, columnTypes[c.kind], 0), c.array,
-			c.read})
+		columns = append(columns, inputColumn{c.column(), c.array, c.read})
 	}
 	return columns
 }

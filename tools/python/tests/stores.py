@@ -51,3 +51,11 @@ def make(folder, dtype=None, labels=None, **options):
 def seeds(batch):
     """The nodes of the rows that have labels."""
     return batch["n_id"][: len(batch["y"])]
+
+
+def state_after(loader, index):
+    """The state of a loader after the batch with an index."""
+    for batch in loader:
+        if batch.index == index:
+            return loader.state_dict()
+    raise AssertionError(f"there is no batch {index}")

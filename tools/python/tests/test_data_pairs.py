@@ -100,11 +100,7 @@ class Pairs(unittest.TestCase):
                     tuple(p) for b in shares for p in b.n_id[:, b.batch_size :].T.tolist()
                 ]
                 self.assertEqual(sorted(together), sorted(map(tuple, whole[index].n_id[:, part].T.tolist())))
-        loader = self.open(**options)
-        for b in loader:
-            if b.index == 2:
-                state = loader.state_dict()
-                break
+        state = stores.state_after(self.open(**options), 2)
         loader = self.open(**options)
         loader.load_state_dict(state)
         self.assertEqual([content(b) for b in loader], [content(b) for b in whole[3:]])

@@ -253,11 +253,7 @@ class Links(WithEdges):
             want = [content(b) for b in self.open(threads=1, **options)]
             for more in ({"threads": 2}, {"placement": "storage"}, {"mapped": True}):
                 self.assertEqual([content(b) for b in self.open(**options, **more)], want)
-            loader = self.open(**options)
-            for b in loader:
-                if b.index == 2:
-                    state = loader.state_dict()
-                    break
+            state = stores.state_after(self.open(**options), 2)
             loader = self.open(**options)
             loader.load_state_dict(state)
             self.assertEqual([content(b) for b in loader], want[3:])
