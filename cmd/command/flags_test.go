@@ -34,7 +34,7 @@ var flagExceptions = map[string]string{
 	"status --scratch":       "where the job's folder is now",
 
 	"import --features":     "a file",
-	"import ogb --features": "no features but a single 1",
+	"import ogb --features": "also a single 1, or means of edges",
 	"import --splits":       "a file or folder of several formats",
 	"import csv --nodes":    "needed only where the input does not tell",
 	"import igb --classes":  "one of two files of labels",

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,9 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 	"github.com/spf13/pflag"
@@ -20,9 +24,14 @@ import (
 // OGBOptions say what an OGB data set does not say itself.
 type OGBOptions struct {
 	Direction Direction // Undirected adds inverse edges; for data sets that are not known
-	Features  string    // as in NodeFiles, for data sets without
-	LabelsAs  LabelsAs
+	// Features, for data sets without: as in NodeFiles, or EdgeMeans, the default of known ones with features of edges
+	Features string
+	LabelsAs LabelsAs
 }
+
+// EdgeMeans is the name of features that are the means of the features of a node's edges, as OGB's own models of
+// ogbn-proteins have them: of its incoming edges, with those that are added as reverses.
+const EdgeMeans = "edges"
 
 // ogbSets says of each data set whether inverse edges are added and whether nodes have features. OGB keeps this in its
 // Python package.
@@ -43,20 +52,22 @@ var ogbSets = []struct {
 // packed) has neither header nor ids:
 //
 //	raw/edge.csv.gz                        source, destination
-//	raw/node-feat.csv.gz                   [n,F] numbers
+//	raw/node-feat.csv.gz                   [n,F] numbers; maybe raw/edge-feat.csv.gz, [E,F]
 //	raw/node-label.csv.gz                  [n,L]
 //	raw/num-node-list.csv.gz               n; raw/num-edge-list.csv.gz: E
 //
 // or, for large ones, arrays, which are usually deflated:
 //
-//	raw/data.npz                           edge_index [2,E], node_feat [n,F], num_nodes_list, num_edges_list
+//	raw/data.npz                           edge_index [2,E], node_feat [n,F], maybe edge_feat [E,F],
+//	                                       num_nodes_list, num_edges_list
 //	raw/node-label.npz                     node_label [n,L], NaN is unlabelled
 //
 // and, of either, lists of nodes: split/<name>/{train,valid,test}.csv.gz.
 type ogbSource struct {
 	*edgeList
-	dir   string
-	names []string // of raw
+	dir      string
+	names    []string // of raw
+	reverses bool     // are added
 }
 
 // OpenOGB opens the root folder of an OGB data set.
@@ -123,9 +134,9 @@ func (s *ogbSource) need(name string) (path string, err error) {
 		"no %s (want the root folder of a data set: raw/edge.csv.gz for text, raw/data.npz for arrays)", name)
 }
 
-// identify looks a data set of n nodes up among the known ones, and decides where its features come from. own tells
-// whether it has any.
-func (s *ogbSource) identify(n int64, own bool, o OGBOptions) (theirs bool, err error) {
+// identify looks a data set of n nodes up among the known ones, and decides where its features come from. own and
+// ofEdges tell whether it has features of nodes and of edges.
+func (s *ogbSource) identify(n int64, own, ofEdges bool, o OGBOptions) (err error) {
 	s.ids.nodes, s.ids.fixed = n, true
 	s.info.Nodes = n
 	folder := strings.ToLower(strings.ReplaceAll(filepath.Base(filepath.Clean(s.dir)), "_", "-"))
@@ -138,19 +149,28 @@ func (s *ogbSource) identify(n int64, own bool, o OGBOptions) (theirs bool, err 
 		}
 	}
 	if s.info.Direction == UnknownDirection && o.Direction == UnknownDirection {
-		return false, badOptions("%s is not a known OGB data set, so it is unknown whether its edges are stored "+
+		return badOptions("%s is not a known OGB data set, so it is unknown whether its edges are stored "+
 			"in both directions: give --undirected to add the reverse of every edge, or --directed to take the "+
 			"edges as they are", s.dir)
 	}
-	switch {
-	case own && o.Features != "":
-		return false, badOptions("%s has features of its own: leave out --features", s.dir)
-	case !own && o.Features == "" && features:
-		return false, invalid(filepath.Join(s.dir, "raw"),
-			"no features (node-feat.csv.gz, or node_feat in data.npz); --features FILE gives some, --features %s "+
-				"a single 1", Ones)
+	s.reverses = s.info.Direction == Undirected || o.Direction == Undirected
+	if !own && !features && ofEdges {
+		s.files.Features = cmp.Or(s.files.Features, EdgeMeans)
 	}
-	return own, nil
+	switch from := s.files.Features; {
+	case own && from != "":
+		return badOptions("%s has features of its own: leave out --features", s.dir)
+	case from == EdgeMeans && !ofEdges:
+		return invalid(filepath.Join(s.dir, "raw"), "no features of edges (edge-feat.csv.gz, or edge_feat in data.npz)")
+	case from == EdgeMeans:
+		s.info.Input["features"] = "means of edges"
+		s.info.note("the features of a node are the means of the features of its edges")
+	case from == "" && !own && features:
+		return invalid(filepath.Join(s.dir, "raw"),
+			"no features (node-feat.csv.gz, or node_feat in data.npz); --features FILE gives some, --features %s "+
+				"a single 1, --features %s the means of the features of edges", Ones, EdgeMeans)
+	}
+	return nil
 }
 
 func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
@@ -164,14 +184,18 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 			return err
 		}
 	}
-	own, err := s.identify(sizes[0], s.find("node-feat") != "", o)
-	if err != nil {
+	own := s.find("node-feat") != ""
+	if err := s.identify(sizes[0], own, s.find("edge-feat") != "", o); err != nil {
 		return err
+	}
+	means := s.files.Features == EdgeMeans
+	used := []string{"edge", "node-feat", "node-label", "num-node-list", "num-edge-list"}
+	if means {
+		used = append(used, "edge-feat")
 	}
 	s.info.noteLeft(filepath.Join(s.dir, "raw"), slices.DeleteFunc(slices.Clone(s.names), func(name string) bool {
 		base, ending, _ := strings.Cut(name, ".")
-		return slices.Contains([]string{"edge", "node-feat", "node-label", "num-node-list", "num-edge-list"}, base) ||
-			!slices.Contains(textEndings, ending)
+		return slices.Contains(used, base) || !slices.Contains(textEndings, ending)
 	}))
 	path, err := s.need("node-label")
 	if err != nil {
@@ -192,19 +216,96 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 		sizes[1]); err != nil {
 		return err
 	}
-	if !own {
+	rows, count := "node-feat", sizes[0]
+	if means {
+		rows, count = "edge-feat", sizes[1]
+	} else if !own {
 		return s.openFeatures(ctx)
 	}
-	path = s.path(s.find("node-feat"))
+	path = s.path(s.find(rows))
 	if t, err = openPlainTable(s.fsys, path); err != nil {
 		return err
 	}
-	s.features = func(int) (FeatureReader, error) {
+	columns := int64(len(t.features))
+	open := func(int) (FeatureReader, error) {
 		r, err := t.read(t.features)
 		at := func(row int64) string { return fmt.Sprintf("%s: line %d", path, row+1) }
-		return &rowReader{rows: r, width: len(t.features), nodes: s.info.Nodes, at: at}, err
+		return &rowReader{rows: r, width: len(t.features), nodes: count, at: at}, err
 	}
-	return s.setFeatures(path, s.info.Nodes, int64(len(t.features)))
+	if !means {
+		s.features = open
+		return s.setFeatures(path, count, columns)
+	}
+	in, err := open(1)
+	if err != nil {
+		return err
+	}
+	return s.openMeans(ctx, path, columns, in)
+}
+
+// openMeans makes the means of features of edges, which in reads, [E,columns], the features of nodes: zeros where there
+// are no edges. The sums are float64, added in the order of the edges. It closes in.
+func (s *ogbSource) openMeans(ctx context.Context, path string, columns int64, in FeatureReader) error {
+	defer in.Close()
+	if columns < 1 || columns > format.MaxFeatures {
+		return errFeatures(path, columns)
+	}
+	n := s.ids.nodes
+	bytes := 8 * n * (columns + 1)
+	if most := s.scratch.MemoryBytes; most > 0 && bytes > most {
+		return fmt.Errorf("%s: %w: means for %d nodes need %v, and %v may be used (raise --memory)", path,
+			machine.ErrDoesNotFit, n, units.Bytes(bytes), units.Bytes(most))
+	}
+	memory, err := alloc(bytes)
+	if err != nil {
+		return err
+	}
+	defer memory.Free()
+	sums := dtype.As[float64](memory.Bytes()) // a row a node: sums of its edges, and their number
+	add := func(node uint32, values []float32) {
+		row := sums[int64(node)*(columns+1):][:columns+1]
+		for c, v := range values {
+			row[c] += float64(v)
+		}
+		row[columns]++
+	}
+	most := max(1, min(s.edges.edges, readBytes/(4*columns)))
+	block, edge := make([]float32, most*columns), int64(0)
+	if err := s.edges.stream(ctx, n, 1, func(e Edges) error { // in the order of the input
+		for first := int64(0); first < int64(len(e.Dst)); first += most {
+			values := block[:min(most, int64(len(e.Dst))-first)*columns]
+			if err := in.Read(ctx, values); err != nil {
+				return err
+			}
+			for i := first; len(values) > 0; i++ {
+				of := values[:columns]
+				if c := slices.IndexFunc(of, func(v float32) bool { return v-v != 0 }); c >= 0 {
+					return fmt.Errorf("%w: %s, column %d: %v %s", ErrInvalid, in.Place(edge), c, of[c], notFinite)
+				}
+				add(e.Dst[i], of)
+				if s.reverses {
+					add(e.Src[i], of)
+				}
+				values, edge = values[columns:], edge+1
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return s.copyRows(path, columns, func(put func(int64, []float32) error) error {
+		row := make([]float32, columns)
+		for v := range n {
+			of := sums[v*(columns+1):][:columns+1]
+			for c := range row {
+				row[c] = float32(of[c] / max(1, of[columns]))
+			}
+			if err := put(v, row); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // readCount reads a file of one number, up to most: that of the only graph.
@@ -260,11 +361,14 @@ var ogbFormat = Format{
 (raw/edge.csv.gz) or arrays (raw/data.npz). The graph must have one type of node and of edge.
 
 Edges of ogbn-arxiv and ogbn-papers100M are directed. Edges of ogbn-products and ogbn-proteins are not:
-the reverse of each is added. For other data sets give --undirected or --directed.` + scratchHelp,
+the reverse of each is added. For other data sets give --undirected or --directed. Nodes of ogbn-proteins get the
+means of the features of their edges.` + scratchHelp,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o OGBOptions
 		o.LabelsAs.declare(flags)
-		flags.StringVar(&o.Features, "features", "", "ones: every node gets a single feature, 1")
+		flags.StringVar(&o.Features, "features", "",
+			"file with the features of the nodes; ones: every node gets a single feature, 1; edges: the means of the "+
+				"features of its edges (default of ogbn-proteins)")
 		return func(ctx context.Context, in Input) (Source, error) {
 			o.Direction = in.Direction
 			return OpenOGB(ctx, in.FS, in.Path, in.Scratch, o)
@@ -289,11 +393,15 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 			return invalid(path, "%s: %d %s (want 0 to %d)", name, sizes[i], what, most)
 		}
 	}
-	own, err := s.identify(sizes[0], slices.Contains(arrays, "node_feat"), o)
-	if err != nil {
+	own := slices.Contains(arrays, "node_feat")
+	if err := s.identify(sizes[0], own, slices.Contains(arrays, "edge_feat"), o); err != nil {
 		return err
 	}
 	used := []string{"num_nodes_list", "num_edges_list", "edge_index", "node_feat"}
+	means := s.files.Features == EdgeMeans
+	if means {
+		used = append(used, "edge_feat")
+	}
 	s.info.noteLeft(path, slices.DeleteFunc(arrays, func(name string) bool { return slices.Contains(used, name) }))
 	labels, err := s.need("node-label.npz")
 	if err == nil {
@@ -310,6 +418,16 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	defer a.Close()
 	if err := s.readArrayEdges(ctx, a, sizes[1]); err != nil {
 		return err
+	}
+	if means {
+		f, err := s.openMember(path, "edge_feat", fmt.Sprintf("numbers [%d,F]", sizes[1]))
+		if err != nil {
+			return err
+		}
+		if f.Fortran && f.Shape[1] > 1 {
+			return errors.Join(invalid(f.Path(), "an array in Fortran order (want C order)"), f.Close())
+		}
+		return s.openMeans(ctx, f.Path(), f.Shape[1], &streamReader{f})
 	}
 	if !own {
 		return s.openFeatures(ctx)

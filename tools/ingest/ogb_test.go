@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
@@ -242,7 +243,7 @@ func TestTheTableSaysWhetherInverseEdgesAreAdded(t *testing.T) {
 	for n, want := range map[int64]Direction{169_343: Directed, 2_449_029: Undirected, 132_534: Undirected,
 		111_059_956: Directed} {
 		s := &ogbSource{edgeList: &edgeList{}, dir: "in"}
-		if _, err := s.identify(n, true, OGBOptions{}); err != nil || s.info.Direction != want {
+		if err := s.identify(n, true, false, OGBOptions{}); err != nil || s.info.Direction != want {
 			t.Errorf("%d nodes: %d, %v", n, s.info.Direction, err)
 		}
 	}
@@ -272,12 +273,73 @@ func TestOGBWithoutFeaturesTakesOthersOrOnes(t *testing.T) {
 		}
 	}
 	proteins := &ogbSource{edgeList: &edgeList{}, dir: "in"}
-	if theirs, err := proteins.identify(132_534, false, OGBOptions{}); theirs || err != nil {
-		t.Errorf("proteins: %v, %v", theirs, err)
+	if err := proteins.identify(132_534, false, false, OGBOptions{}); err != nil || proteins.files.Features != "" {
+		t.Errorf("proteins: %q, %v", proteins.files.Features, err)
 	}
 	if _, err := openOGB(smallOGB().put(t), OGBOptions{Direction: Directed, Features: "in/x.npy"}); !errors.Is(err,
 		ErrOptions) {
 		t.Errorf("features of both kinds: %v", err)
+	}
+}
+
+func TestFeaturesOfNodesAreTheMeansOfThoseOfTheirEdges(t *testing.T) {
+	members := with(with(binaryMembers(), "node_feat", nil), "edge_feat",
+		array(npy.Float32, []float32{1, 10, 2, 20, 4, 40, 8, 80}, 4, 2))
+	text := with(with(smallOGB(), "raw/node-feat.csv.gz", nil), "raw/edge-feat.csv.gz",
+		gzipped("1,10\n2,20\n4,40\n8,80\n"))
+	for name, l := range map[string]layout{"text": text, "arrays": binaryOGB(members)} {
+		for direction, want := range map[Direction][]float32{
+			Directed:   {8, 80, 1, 10, 2, 20, 4, 40, 0, 0},
+			Undirected: {4.5, 45, 1.5, 15, 2, 20, 4, 40, 6, 60},
+		} {
+			disk := l.put(t)
+			s, err := openOGB(disk, OGBOptions{Direction: direction, Features: EdgeMeans})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			if got := readFeatures(t, s, 1, 5); !slices.Equal(got, want) {
+				t.Errorf("%s, direction %d: %v, want %v", name, direction, got, want)
+			}
+			for _, note := range s.Info().Notes {
+				if strings.Contains(note, "left out") && strings.Contains(note, "edge") {
+					t.Errorf("%s: %s", name, note)
+				}
+			}
+			if s.Close(); len(files(t, disk, "out")) > 0 {
+				t.Errorf("%s: scratch files are left", name)
+			}
+		}
+	}
+	proteins := &ogbSource{edgeList: &edgeList{source: newSource(nil, "ogb")}, dir: "in"}
+	if err := proteins.identify(132_534, false, true, OGBOptions{}); err != nil || proteins.files.Features != EdgeMeans ||
+		!proteins.reverses {
+		t.Errorf("proteins: %q, %v", proteins.files.Features, err)
+	}
+	for name, c := range map[string]struct {
+		l   layout
+		say []string
+	}{
+		"no features of edges": {with(smallOGB(), "raw/node-feat.csv.gz", nil), []string{"edge-feat.csv.gz"}},
+		"too few rows": {with(text, "raw/edge-feat.csv.gz", gzipped("1,10\n2,20\n")),
+			[]string{"in/raw/edge-feat.csv.gz"}},
+		"too many rows": {with(text, "raw/edge-feat.csv.gz", gzipped("1\n2\n3\n4\n5\n")),
+			[]string{"in/raw/edge-feat.csv.gz"}},
+		"not finite": {with(text, "raw/edge-feat.csv.gz", gzipped("1,10\n2,nan\n4,40\n8,80\n")),
+			[]string{"in/raw/edge-feat.csv.gz: line 2: column 2", "nan"}},
+		"an array that is not finite": {binaryOGB(with(members, "edge_feat", array(npy.Float64,
+			[]float64{1, 10, 2, 1e300, 4, 40, 8, 80}, 4, 2))), []string{"edge_feat: row 1, column 1", "+Inf"}},
+		"too few rows of an array": {binaryOGB(with(members, "edge_feat", array(npy.Float32, []float32{1, 2}, 2, 1))),
+			[]string{"edge_feat", "[2 1]"}},
+		"Fortran order": {binaryOGB(with(members, "edge_feat", fortran(members["edge_feat"]))),
+			[]string{"edge_feat", "Fortran"}},
+	} {
+		_, err := openOGB(c.l.put(t), OGBOptions{Direction: Directed, Features: EdgeMeans})
+		refused(t, name, err, c.say...)
+	}
+	if _, err := OpenOGB(context.Background(), text.put(t), "in", ScratchOptions{Output: "out/graph", MemoryBytes: 64},
+		OGBOptions{Direction: Directed, Features: EdgeMeans}); !errors.Is(err, machine.ErrDoesNotFit) {
+		t.Errorf("too little memory: %v", err)
 	}
 }
 
