@@ -62,7 +62,7 @@ func TestASlipOfAFlagIsAnsweredWithTheFlag(t *testing.T) {
 		"train store --schedule other": `--schedule "other": want one of auto, cpu, gpu, mixed, collective, ` +
 			`sequential, mode-1, mode-2, multi-queue (see hopfeed train --help)`,
 		"import cvs edges.csv": `there is no import layout "cvs": did you mean csv? (want one of ` +
-			`npy, csv, mtx, ogb, igb, parquet)`,
+			`npy, csv, mtx, ogb, igb, graphsaint, parquet)`,
 		"generate smb -o graph": `there is no generator "smb": did you mean sbm? (there are: rmat, sbm)`,
 		"train store --model sgin --epochs 1": `--model: there is no model "sgin": the models are sgc, ssgc, sign, ` +
 			`gamlp, hoga, gcn, sage, gat`,

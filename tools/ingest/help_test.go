@@ -23,7 +23,7 @@ func TestImportListsAllCustomaryNames(t *testing.T) {
 		}
 	}
 	for _, text := range []string{list, csvFormat.Help, parquetFormat.Help, mtxFormat.Help, npyFormat.Help,
-		ogbFormat.Help, igbFormat.Help} {
+		ogbFormat.Help, igbFormat.Help, graphSAINTFormat.Help} {
 		if i := slices.IndexFunc(strings.Split(text, "\n"), func(line string) bool { return len(line) > 120 }); i >= 0 {
 			t.Errorf("line %d is too long", i)
 		}

@@ -56,11 +56,13 @@ func TestSortingTakesTheMemoryOfItsPlan(t *testing.T) {
 
 func TestRowTablesTakeNoMoreThanSourcesSay(t *testing.T) {
 	open := map[string]func(disk vfs.FS) (Source, error){
-		"npy":     func(disk vfs.FS) (Source, error) { return OpenNPY(disk, "in", NPYOptions{}) },
-		"parquet": func(disk vfs.FS) (Source, error) { return openParquet(disk, TableOptions{MapIDs: true}) },
-		"ogb":     func(disk vfs.FS) (Source, error) { return openOGB(disk, ogbDirected) },
+		"npy":        func(disk vfs.FS) (Source, error) { return OpenNPY(disk, "in", NPYOptions{}) },
+		"parquet":    func(disk vfs.FS) (Source, error) { return openParquet(disk, TableOptions{MapIDs: true}) },
+		"ogb":        func(disk vfs.FS) (Source, error) { return openOGB(disk, ogbDirected) },
+		"graphsaint": func(disk vfs.FS) (Source, error) { return openSAINT(disk, GraphSAINTOptions{}) },
 	}
-	for name, layout := range map[string]layout{"npy": smallLayout(), "parquet": smallTables(), "ogb": smallOGB()} {
+	for name, layout := range map[string]layout{"npy": smallLayout(), "parquet": smallTables(), "ogb": smallOGB(),
+		"graphsaint": smallSAINT()} {
 		s, err := open[name](layout.put(t))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

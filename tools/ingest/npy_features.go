@@ -2,9 +2,7 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -177,125 +175,41 @@ func (r *denseReader) Value(row int64, col int) string {
 
 func (r *denseReader) Close() error { return nil }
 
-// openSparseFeatures reads the shape of node_feat.npz, a matrix saved by scipy.sparse.save_npz: arrays format, shape,
-// indptr, indices and data.
+// openSparseFeatures reads the shape of node_feat.npz.
 func (s *arraySource) openSparseFeatures(o NPYOptions) error {
-	if o.FeatureType != 0 || len(o.FeatureShape) > 0 {
-		return badOptions("%s states type and shape itself: leave out --shape and --feature-dtype",
-			s.path("node_feat.npz"))
-	}
 	path := s.path("node_feat.npz")
-	a, err := s.openMember(path, "format", "")
+	if o.FeatureType != 0 || len(o.FeatureShape) > 0 {
+		return badOptions("%s states type and shape itself: leave out --shape and --feature-dtype", path)
+	}
+	rows, columns, err := s.sparseShape(path)
 	if err != nil {
 		return err
-	}
-	defer a.Close()
-	layout, err := a.Strings()
-	if err == nil && !slices.Equal(layout, []string{"csr"}) {
-		err = invalid(path, "a sparse matrix of format %.100q (want csr: save matrix.tocsr())", layout)
-	}
-	var dims [2]int64
-	if err == nil {
-		err = s.readMember(path, "shape", "integers [2]", dims[:])
-	}
-	if err != nil {
-		return err
-	}
-	if dims[0] < 0 {
-		return invalid(path, "shape: %d rows (want 0 or more)", dims[0])
 	}
 	s.info.FeatureBytes = sparseBytes
-	s.features = func(int) (FeatureReader, error) { return s.sparseFeatures() }
-	return s.setFeatures(path, dims[0], dims[1])
+	s.features = func(int) (FeatureReader, error) {
+		m, err := s.openSparse(path, rows, columns)
+		return sparseReader{m}, err
+	}
+	return s.setFeatures(path, rows, columns)
 }
 
-// sparseReader spreads CSR rows. Its three arrays are streamed side by side, so that deflated ones are inflated once.
-type sparseReader struct {
-	path                  string
-	indptr, indices, data *npy.Stream
-	cols, rows            int64
-	row                   int64 // next
-	ptr                   int64 // indptr[row]
-	columns               [sparseBlock]int64
-	values                [sparseBlock]float32
-}
-
-// sparseBlock is the most entries that are read in one go.
-const sparseBlock = 1 << 12
-
-// sparseBytes bounds what a sparseReader holds: entries, raw bytes, inflaters.
-const sparseBytes = 8 << 20
-
-func (s *arraySource) sparseFeatures() (_ FeatureReader, err error) {
-	r := &sparseReader{path: s.path("node_feat.npz"), cols: int64(s.info.Features), rows: s.info.Nodes}
-	defer closeOnError(&err, r)
-	if r.data, err = s.openMember(r.path, "data", "numbers [entries]"); err != nil {
-		return nil, err
-	}
-	want := fmt.Sprintf("integers [%d]: one for each value", r.data.Elements())
-	if r.indices, err = s.openMember(r.path, "indices", want); err != nil {
-		return nil, err
-	}
-	want = fmt.Sprintf("integers [%d]: where each row ends", r.rows+1)
-	if r.indptr, err = s.openMember(r.path, "indptr", want); err != nil {
-		return nil, err
-	}
-	var first [1]int64
-	if err = npy.Next(r.indptr, first[:]); err == nil && first[0] != 0 {
-		err = invalid(r.indptr.Path(), "the first entry is %d (want 0)", first[0])
-	}
-	return r, err
-}
+// sparseReader spreads the rows of a sparse matrix.
+type sparseReader struct{ *sparseMatrix }
 
 // Read fills dst with zeros and the entries of the next rows; entries of one place add up, as in scipy.
-func (r *sparseReader) Read(_ context.Context, dst []float32) error {
+func (r sparseReader) Read(_ context.Context, dst []float32) error {
 	clear(dst)
-	for ; len(dst) > 0; dst = dst[r.cols:] {
-		if err := r.readRow(dst[:r.cols]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *sparseReader) readRow(dst []float32) error {
-	var ends [1]int64
-	if err := npy.Next(r.indptr, ends[:]); err != nil {
-		return err
-	}
-	end, entries := ends[0], r.data.Elements()
-	if end < r.ptr || end > entries || r.row == r.rows-1 && end != entries {
-		return invalid(r.indptr.Path(), "row %d ends at entry %d (want %d to %d)", r.row, end, r.ptr, entries)
-	}
-	for r.ptr < end {
-		n := min(end-r.ptr, sparseBlock)
-		columns, values := r.columns[:n], r.values[:n]
-		if err := npy.Next(r.indices, columns); err != nil {
-			return err
-		}
-		if err := npy.Next(r.data, values); err != nil {
-			return err
-		}
-		for i, c := range columns {
-			if uint64(c) >= uint64(r.cols) {
-				return invalid(r.indices.Path(), "row %d has a value in column %d, but there are %d columns",
-					r.row, c, r.cols)
+	for ; len(dst) > 0; dst = dst[r.columns:] {
+		if err := r.next(func(columns []int64, values []float32) error {
+			for i, c := range columns {
+				dst[c] += values[i]
 			}
-			dst[c] += values[i]
+			return nil
+		}); err != nil {
+			return err
 		}
-		r.ptr += n
 	}
-	r.row++
 	return nil
 }
 
-func (r *sparseReader) Place(row int64) string { return fmt.Sprintf("%s: row %d", r.path, row) }
-
-func (r *sparseReader) Close() (err error) {
-	for _, s := range []*npy.Stream{r.data, r.indices, r.indptr} {
-		if s != nil {
-			err = errors.Join(err, s.Close())
-		}
-	}
-	return err
-}
+func (r sparseReader) Place(row int64) string { return fmt.Sprintf("%s: row %d", r.path, row) }

@@ -141,7 +141,7 @@ type Input struct {
 
 // Formats returns all formats that can be imported.
 func Formats() []Format {
-	return []Format{npyFormat, csvFormat, mtxFormat, ogbFormat, igbFormat, parquetFormat}
+	return []Format{npyFormat, csvFormat, mtxFormat, ogbFormat, igbFormat, graphSAINTFormat, parquetFormat}
 }
 
 // unnamed is the name of a data set that is at the root of a file system.

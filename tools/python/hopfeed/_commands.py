@@ -220,7 +220,8 @@ def import_ogb(
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
-    :param features: ones: every node gets a single feature, 1
+    :param features: file with the features of the nodes; ones: every node gets a single feature, 1; edges: the means of
+        the features of its edges (default of ogbn-proteins)
     :param features_in_place: refer to the array of the features instead of copying it
     :param force: replace existing output as soon as the new one is complete
     :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
@@ -277,6 +278,47 @@ def import_igb(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit)
     """
     call(["import", "igb"], ["source"], locals(), ["source"])
+    return Dataset(output)
+
+
+def import_graphsaint(
+    source: Path,
+    output: Path,
+    *,
+    adjacency: str | None = None,
+    directed: bool | None = None,
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None,
+    duplicates: Literal["merge", "sum", "keep"] | None = None,
+    features_in_place: bool | None = None,
+    force: bool | None = None,
+    name: str | None = None,
+    normalize_features: bool | None = None,
+    scratch: Path | None = None,
+    self_loops: Literal["keep", "drop"] | None = None,
+    undirected: bool | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> Dataset:
+    """Import a folder of GraphSAINT. ``hopfeed import graphsaint --help`` says more.
+
+    :param adjacency: full: all edges (adj_full.npz); train: edges between training nodes (adj_train.npz) (default full)
+    :param directed: take edges as they are; an error if SRC says that its edges are undirected
+    :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
+    :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param features_in_place: refer to the array of the features instead of copying it
+    :param force: replace existing output as soon as the new one is complete
+    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
+        imported)
+    :param normalize_features: divide each row of features by its sum, where that is positive
+    :param output: graph directory to write
+    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param self_loops: keep or drop edges from a node to itself (default keep)
+    :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    """
+    call(["import", "graphsaint"], ["source"], locals(), ["source"])
     return Dataset(output)
 
 
