@@ -17,6 +17,7 @@ type exchange struct {
 	places  int          // vectors in each buffer
 	partial []gds.Buffer // of each rank
 	total   gds.Buffer
+	order   []int // all ranks
 	from    [][]float32
 	copied  []gds.Event
 }
@@ -26,8 +27,8 @@ func (x *exchange) allocate(ranks []*network, places int) error {
 	x.count, x.places = ranks[0].params.count, places
 	x.from, x.copied = make([][]float32, len(ranks)), make([]gds.Event, len(ranks))
 	bytes := gds.Bytes(places, x.count, gds.Float32)
-	for _, n := range ranks {
-		x.mem.Device = n.mem.Device
+	for rank, n := range ranks {
+		x.order, x.mem.Device = append(x.order, rank), n.mem.Device
 		x.partial = append(x.partial, x.mem.Pin("vectors that are added up", bytes))
 		if x.total == nil {
 			x.total = x.mem.Pin("sums over devices", bytes)
@@ -59,7 +60,7 @@ func (x *exchange) sum(g *group, vectors []gds.Tensor) error {
 			return g.rankError(rank, err)
 		}
 	}
-	if err := x.addUp(ctx, 0, count); err != nil {
+	if err := x.addUp(ctx, 0, count, x.order); err != nil {
 		return err
 	}
 	for rank, n := range g.ranks {
@@ -71,11 +72,11 @@ func (x *exchange) sum(g *group, vectors []gds.Tensor) error {
 // sumGrain is how many numbers one thread adds at a time.
 const sumGrain = 1 << 14
 
-// addUp sets the total at a place to the sum of the vectors of the ranks.
-func (x *exchange) addUp(ctx context.Context, place, count int) error {
+// addUp sets the total at a place to the sum of the vectors of the ranks, which it adds in this order.
+func (x *exchange) addUp(ctx context.Context, place, count int, order []int) error {
 	at := func(b gds.Buffer) []float32 { return dtype.Float32s(b.Bytes())[place*x.count:][:count] }
-	for rank, b := range x.partial {
-		x.from[rank] = at(b)
+	for i, rank := range order {
+		x.from[i] = at(x.partial[rank])
 	}
 	total := at(x.total)
 	return parallel.For(ctx, 0, int64(count), sumGrain, func(lo, hi int64) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -20,14 +21,21 @@ import (
 // rank makes the same step with the sum (22), after the gradient of Lag batches later. After each Period batches all
 // ranks make all steps that are left, and so have the same parameters.
 //
-// Steps are made at these planned points and not when a gradient happens to arrive: so a training by queues
-// is as reproducible as any other. Its gradients are sums of parts of the mean over the rows of all ranks,
-// added in the order of ranks, which is Equation 21 where ranks have as many rows as each other.
+// Steps are made at these planned points, so a training by queues is as reproducible as any other. Gradients are parts
+// of the mean over the rows of all ranks, so their sum is Equation 21 where ranks have as many rows as each other. They
+// are added in the order of ranks.
 //
-// With Lag 0, whatever the Period, training is synchronous, and the same as without queues, bit for bit.
+// OnArrival is RaCoM as printed: gradients are added in the order in which they arrive, and a rank makes a step when it
+// has ended a batch and the sum is there, so between two synchronisations some ranks have made steps that others have
+// not, and the model depends on timing. The sum is Equation 20 times Average Count. Gradients meet once, in host
+// memory, and not on each rank: so all ranks make the same steps, and a synchronisation is the end of the last.
+//
+// With Lag 0, whatever the Period, training is synchronous, and the same as without queues; bit for bit, unless
+// gradients of three ranks or more are added in the order in which they arrive.
 type Queues struct {
-	Period int `json:"period"` // batches from one synchronisation to the next: 1 or more
-	Lag    int `json:"lag"`    // gradients that wait, at most: 0 to Period-1
+	Period    int  `json:"period"` // batches from one synchronisation to the next: 1 or more
+	Lag       int  `json:"lag"`    // gradients that wait, at most: 0 to Period-1
+	OnArrival bool `json:"on_arrival,omitempty"`
 }
 
 // QueueTimes are of trainings by queues; of synchronous ones, Pace alone counts.
@@ -35,9 +43,10 @@ type QueueTimes struct {
 	// Pace is how long the gradient of a batch takes at least on a rank whose device is emulated; nil: as
 	// long as it takes. Epochs and batches are numbered from 0.
 	Pace func(rank, epoch, batch int) time.Duration
-	// Computed gets how long a rank took for a gradient, Shared how long it took to add up the gradients of all ranks;
-	// nil: nothing does. They are called one at a time.
-	Computed func(rank int, took time.Duration)
+	// Computed gets how long a rank took for a gradient, and how many steps were missing in the parameters it was
+	// computed with; Shared, how long it took to add up the gradients of all ranks. nil: nothing does. They are called
+	// one at a time.
+	Computed func(rank, stale int, took time.Duration)
 	Shared   func(took time.Duration)
 }
 
@@ -57,6 +66,7 @@ type queued struct {
 	epoch, steps int // number of the epoch, from 0, and steps before its first batch
 	seed         uint64
 	ranks        []*queuedRank
+	computed     *pipeline.Queue[*gradient] // of all ranks; nil: one rank has ended the period
 }
 
 // gradientQueues is memory of gradients that wait: of each rank, and their sums.
@@ -92,23 +102,24 @@ func (n *network) synchronized() []gds.Tensor {
 // queuedRank is one rank of an epoch by queues. In a period, all but its queues belongs to its goroutine.
 type queuedRank struct {
 	*network
-	q        *queued
-	next     func() (*loader.Batch, error, bool) // batch of the epoch
-	computed *pipeline.Queue[*gradient]
-	sums     *pipeline.Queue[int] // batches whose sum is there
-	waited   time.Duration        // for batches
-	waiting  []*gradient          // computed, in order, with which no step was made
-	rows     int64                // of the epoch, before the first of these
-	met      error                // the model needs the other ranks in the middle of a batch
+	q       *queued
+	next    func() (*loader.Batch, error, bool) // batch of the epoch
+	sums    *pipeline.Queue[int]                // batches whose sum is there
+	waited  time.Duration                       // for batches
+	waiting []*gradient                         // computed, in order, with which no step was made
+	rows    int64                               // of the epoch, before the first of these
+	met     error                               // the model needs the other ranks in the middle of a batch
 }
 
 // gradient is the gradient of a rank's share of a batch.
 type gradient struct {
-	batch      int
-	globalRows int
-	traffic    loader.Traffic
-	begun, end gds.Event     // it is computed, and in its queue
-	took       time.Duration // if that was paced
+	rank, batch int
+	stale       int // steps that are missing in its parameters
+	globalRows  int
+	traffic     loader.Traffic
+	begun, end  gds.Event     // it is computed, and in its queue
+	took        time.Duration // if that was paced
+	arrived     chan struct{} // closed: it is added to those of its batch that were there
 }
 
 // trainQueued trains on the batches of an epoch from first on, by queues. It ends between two periods, whatever
@@ -147,17 +158,18 @@ func (f *Fitting) trainQueued(ctx context.Context, first int, pause func() bool)
 // ends the epoch.
 func (q *queued) period(ctx context.Context, cancel context.CancelCauseFunc) (more bool, err error) {
 	p := pipeline.New(ctx)
+	q.computed = pipeline.NewQueue[*gradient](p, len(q.ranks)*(q.Lag+2))
 	for _, r := range q.ranks {
 		r.copySaved(true)
-		r.computed, r.sums = pipeline.NewQueue[*gradient](p, q.Lag+1), pipeline.NewQueue[int](p, q.Lag+1)
+		r.sums = pipeline.NewQueue[int](p, q.Lag+1)
 	}
 	for _, r := range q.ranks {
 		p.Go(fmt.Sprintf("rank %d", r.rank), func(w *pipeline.Worker) {
 			if err := r.train(w); err != nil {
-				r.computed.Fail(w, err)
+				q.computed.Fail(w, q.rankError(r.rank, err))
 				return
 			}
-			r.computed.Close()
+			q.computed.Send(w, nil)
 		})
 	}
 	first := q.state.Batch
@@ -201,7 +213,8 @@ func (r *queuedRank) train(w *pipeline.Worker) error {
 		if err != nil {
 			return err
 		}
-		g := &gradient{batch: b.Index, globalRows: b.GlobalRows, traffic: b.Traffic, begun: r.stream.Record()}
+		g := &gradient{rank: r.rank, batch: b.Index, stale: len(r.waiting), globalRows: b.GlobalRows,
+			traffic: b.Traffic, begun: r.stream.Record(), arrived: make(chan struct{})}
 		step := q.steps + b.Index + 1
 		r.gradient(b, rng.Hash(q.seed, uint64(step*len(q.ranks)+r.rank)))
 		if r.met != nil {
@@ -212,21 +225,32 @@ func (r *queuedRank) train(w *pipeline.Worker) error {
 		loss := gds.NewTensor(q.queues.loss[r.rank], 1, q.queues.places, gds.Float32)
 		r.stream.Copy(loss.Columns(place, place+1), r.lossSum)
 		g.end = r.stream.Record()
-		if q.times.Pace != nil {
+		if q.times.Pace != nil || q.OnArrival {
 			if err := w.Wait(g.end); err != nil {
 				return err
 			}
+		}
+		if q.times.Pace != nil {
 			if err := w.Wait(pipeline.Until(start.Add(q.times.Pace(r.rank, q.epoch, b.Index)))); err != nil {
 				return err
 			}
 			g.took = time.Since(start)
 		}
-		if !r.computed.Send(w, g) {
+		if !q.computed.Send(w, g) {
 			return nil
 		}
 		r.waiting = append(r.waiting, g)
-		if len(r.waiting) > q.Lag && !r.update(w) {
-			return nil
+		if q.OnArrival {
+			select {
+			case <-g.arrived:
+			case <-w.Context().Done():
+				return nil
+			}
+		}
+		for len(r.waiting) > q.Lag || q.OnArrival && r.sums.Len() > 0 {
+			if !r.update(w) {
+				return nil
+			}
 		}
 		synchronize = (b.Index+1)%q.Period == 0
 	}
@@ -259,59 +283,67 @@ func (q *queued) share(w *pipeline.Worker) error {
 	s := &q.state
 	batches, rows := 0, int64(0)
 	var traffic loader.Traffic
-	gradients := make([]*gradient, len(q.ranks))
-	for {
-		ended := 0
-		for rank, r := range q.ranks {
-			g, err, ok := r.computed.Receive(w)
-			switch {
-			case err != nil:
-				return q.rankError(rank, err)
-			case !ok && w.Context().Err() != nil:
-				return context.Cause(w.Context())
-			case !ok:
-				ended++
-			}
-			gradients[rank] = g
-		}
+	computed := map[int][]*gradient{} // of batches that some ranks have yet to compute
+	for ended := 0; ended < len(q.ranks); {
+		g, err, ok := q.computed.Receive(w)
 		switch {
-		case ended == len(q.ranks):
-			s.Batch, s.Steps, s.Rows = s.Batch+batches, s.Steps+batches, s.Rows+rows
-			s.Epoch.Traffic.Add(traffic)
-			return nil
-		case ended > 0:
+		case err != nil:
+			return err
+		case !ok:
+			return context.Cause(w.Context())
+		case g == nil:
+			ended++
+		default:
+			computed[g.batch] = append(computed[g.batch], g)
+		}
+		if ended > 0 && len(computed) > 0 { // a rank ends when its gradients were added to those of the others
 			return errors.New("the devices have different numbers of batches")
 		}
-		if err := q.add(w, gradients); err != nil {
-			return err
+		if g == nil {
+			continue
 		}
-		batches, rows = batches+1, rows+int64(gradients[0].globalRows)
-		for rank, r := range q.ranks {
-			traffic.Add(gradients[rank].traffic)
-			r.sums.Send(w, gradients[rank].batch)
+		if all := computed[g.batch]; len(all) == len(q.ranks) {
+			delete(computed, g.batch)
+			if err := q.add(w, all); err != nil {
+				return err
+			}
+			batches, rows = batches+1, rows+int64(g.globalRows)
+			for _, g := range all {
+				traffic.Add(g.traffic)
+				q.ranks[g.rank].sums.Send(w, g.batch)
+			}
 		}
+		close(g.arrived)
 	}
+	s.Batch, s.Steps, s.Rows = s.Batch+batches, s.Steps+batches, s.Rows+rows
+	s.Epoch.Traffic.Add(traffic)
+	return nil
 }
 
-// add adds up the gradients of a batch, in the order of ranks.
+// add adds up the gradients of a batch, which are in the order in which they arrived.
 func (q *queued) add(w *pipeline.Worker, gradients []*gradient) error {
 	batch := gradients[0].batch
 	place := batch % q.queues.places
-	for rank, g := range gradients {
+	if !q.OnArrival {
+		slices.SortFunc(gradients, func(a, b *gradient) int { return a.rank - b.rank })
+	}
+	order := make([]int, len(gradients))
+	for i, g := range gradients {
+		order[i] = g.rank
 		if err := w.Wait(g.end); err != nil {
-			return q.rankError(rank, err)
+			return q.rankError(g.rank, err)
 		}
 		if q.times.Computed != nil {
 			took := g.took
 			if q.times.Pace == nil {
 				var err error
 				if took, err = g.end.Elapsed(g.begun); err != nil {
-					return q.rankError(rank, err)
+					return q.rankError(g.rank, err)
 				}
 			}
-			q.times.Computed(rank, took)
+			q.times.Computed(g.rank, g.stale, took)
 		}
-		if !isFinite(dtype.Float32s(q.queues.loss[rank].Bytes())[place]) {
+		if !isFinite(dtype.Float32s(q.queues.loss[g.rank].Bytes())[place]) {
 			return q.divergedAt(batch)
 		}
 	}
@@ -319,5 +351,5 @@ func (q *queued) add(w *pipeline.Worker, gradients []*gradient) error {
 		start := time.Now()
 		defer func() { q.times.Shared(time.Since(start)) }()
 	}
-	return q.queues.addUp(w.Context(), place, q.queues.count)
+	return q.queues.addUp(w.Context(), place, q.queues.count, order)
 }

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds/gdstest"
 	"github.com/hopfeed/hopfeed/gds/testdevice"
+	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
 func TestWithoutLagQueuesTrainAsWithout(t *testing.T) {
@@ -36,52 +38,75 @@ func TestWithoutLagQueuesTrainAsWithout(t *testing.T) {
 	}
 }
 
-// TestGradientsWaitAsPlanned compares with softmax regression by Adam in float64, whose gradients are means
-// over devices by Equations 20 and 21 and are applied late.
-func TestGradientsWaitAsPlanned(t *testing.T) {
-	const rows, features, classes, epochs, batch, world = 60, 4, 3, 2, 6, 3 // each device has two rows of a batch
-	const rate, period, lag = 0.05, 4, 2
-	data := noise(3, rows, 1, features, classes)
-	r := mustFitRanks(t, deal(openDevices(t, world), batch, data, nil, nil), toySGC,
-		Options{Epochs: epochs, LearningRate: rate, Seed: 9, Standardize: "none",
-			Queues: &Queues{Period: period, Lag: lag}})
+// regression is softmax regression on rows that several devices share, in float64: what trainings by queues are compared
+// with.
+type regression struct {
+	*toy
+	classes int
+}
+
+// initial are the values that toySGC begins with: weights [classes, features], then biases.
+func (r regression) initial(t *testing.T, seed uint64) (w []float64) {
 	_, declared, err := toySGC.normalized()
 	if err != nil {
 		t.Fatal(err)
 	}
-	const count = classes*features + classes
-	var w, m, v [count]float64
-	for i, x := range declared.params.initial(9) {
-		w[i] = float64(x)
+	for _, x := range declared.params.initial(seed) {
+		w = append(w, float64(x))
 	}
-	gradient := func(first, n int) (grad [count]float64) {
-		for i := first; i < first+n; i++ {
-			x := data.x[0][i*features:][:features]
-			var p [classes]float64
-			sum := 0.0
-			for c := range p {
-				z := w[classes*features+c]
-				for j := range x {
-					z += w[c*features+j] * float64(x[j])
-				}
-				p[c] = math.Exp(z)
-				sum += p[c]
+	return w
+}
+
+// gradient is of the mean loss of some rows, at w.
+func (r regression) gradient(w []float64, first, rows int) []float64 {
+	grad, biases := make([]float64, len(w)), r.classes*r.features
+	for i := first; i < first+rows; i++ {
+		x, p, sum := r.x[0][i*r.features:][:r.features], make([]float64, r.classes), 0.0
+		for c := range p {
+			z := w[biases+c]
+			for j := range x {
+				z += w[c*r.features+j] * float64(x[j])
 			}
-			for c := range p {
-				d := p[c] / sum
-				if int32(c) == data.labels[i] {
-					d--
-				}
-				for j := range x {
-					grad[c*features+j] += d * float64(x[j]) / float64(n)
-				}
-				grad[classes*features+c] += d / float64(n)
-			}
+			p[c] = math.Exp(z)
+			sum += p[c]
 		}
-		return grad
+		for c := range p {
+			d := p[c] / sum
+			if int32(c) == r.labels[i] {
+				d--
+			}
+			for j := range x {
+				grad[c*r.features+j] += d * float64(x[j]) / float64(rows)
+			}
+			grad[biases+c] += d / float64(rows)
+		}
 	}
+	return grad
+}
+
+func checkNear(t *testing.T, got []float32, want []float64) {
+	t.Helper()
+	for i := range want {
+		if math.Abs(float64(got[i])-want[i]) > 1e-4 {
+			t.Errorf("parameter %d: %v, want %v", i, got[i], want[i])
+		}
+	}
+}
+
+// TestGradientsWaitAsPlanned compares with softmax regression by Adam, whose gradients are means over devices by
+// Equations 20 and 21 and are applied late.
+func TestGradientsWaitAsPlanned(t *testing.T) {
+	const rows, epochs, batch, world = 60, 2, 6, 3 // each device has two rows of a batch
+	const rate, period, lag = 0.05, 4, 2
+	data := noise(3, rows, 1, 4, 3)
+	r := mustFitRanks(t, deal(openDevices(t, world), batch, data, nil, nil), toySGC,
+		Options{Epochs: epochs, LearningRate: rate, Seed: 9, Standardize: "none",
+			Queues: &Queues{Period: period, Lag: lag}})
+	reference := regression{data, 3}
+	w := reference.initial(t, 9)
+	m, v := make([]float64, len(w)), make([]float64, len(w))
 	step := 0
-	var waiting [][count]float64
+	var waiting [][]float64
 	update := func() {
 		step++
 		for i, g := range waiting[0] {
@@ -93,9 +118,9 @@ func TestGradientsWaitAsPlanned(t *testing.T) {
 	}
 	for range epochs {
 		for b := range rows / batch {
-			var acc [count]float64
+			acc := make([]float64, len(w))
 			for arrived, device := range []int{1, 2, 0} { // in any order
-				for i, g := range gradient(b*batch+2*device, 2) {
+				for i, g := range reference.gradient(w, b*batch+2*device, 2) {
 					acc[i] += (g - acc[i]) / float64(arrived+1) // Equation 20
 				}
 			}
@@ -110,9 +135,157 @@ func TestGradientsWaitAsPlanned(t *testing.T) {
 			update()
 		}
 	}
-	for i, got := range r.Parameters {
-		if math.Abs(float64(got)-w[i]) > 1e-4 {
-			t.Errorf("parameter %d: %v, want %v", i, got, w[i])
+	checkNear(t, r.Parameters, w)
+}
+
+// arriving is a rank of TestGradientsAreAppliedAsTheyArrive.
+type arriving struct {
+	w, moment, gradient []float64
+	batch, steps        int           // next batch, and steps that were made, since the beginning of the period
+	end                 time.Duration // when the gradient of the batch is there; -1: the rank waits for others
+}
+
+// TestGradientsAreAppliedAsTheyArrive plays Equations 20 to 22 rank by rank: each has its own parameters, on which it
+// computes gradients in given times, and means of gradients as far as they have arrived; when all have, it makes the
+// step of Equation 22 (of SGD with momentum) after its batch. The training must give the same parameters, and count
+// the same staleness; also if it is stopped in the middle of a period, and continued elsewhere.
+func TestGradientsAreAppliedAsTheyArrive(t *testing.T) {
+	if testdevice.GPU {
+		t.Skip("the times of gradients are exact in a bubble alone")
+	}
+	const rows, epochs, batch, world, batches = 60, 2, 6, 3, 10
+	const rate, period, lag = 0.05, 4, 2
+	pace := func(rank, epoch, batch int) time.Duration {
+		return time.Duration(1 + rng.Hash(rng.Hash(5, uint64(rank)), uint64(epoch*batches+batch))%1e8)
+	}
+	reference := regression{noise(3, rows, 1, 4, 3), 3}
+	w, stale := reference.initial(t, 9), staleness{}
+	moment := make([]float64, len(w))
+	for first := 0; first < epochs*batches; {
+		n := min(period, batches-first%batches)
+		ranks := make([]*arriving, world)
+		begin := func(rank int, now time.Duration) {
+			r, at := ranks[rank], first+ranks[rank].batch
+			r.gradient = reference.gradient(r.w, at%batches*batch+2*rank, 2)
+			r.end = now + pace(rank, at/batches, at%batches)
+			stale.add(r.batch - r.steps)
+		}
+		for rank := range ranks {
+			ranks[rank] = &arriving{w: slices.Clone(w), moment: slices.Clone(moment)}
+			begin(rank, 0)
+		}
+		means, arrived := make([][]float64, n), make([]int, n)
+		for arrived[n-1] < world {
+			next := -1
+			for rank, r := range ranks {
+				if r.end >= 0 && (next < 0 || r.end < ranks[next].end) {
+					next = rank
+				}
+			}
+			r, now := ranks[next], ranks[next].end
+			arrived[r.batch]++
+			if means[r.batch] == nil {
+				means[r.batch] = make([]float64, len(w))
+			}
+			for i, g := range r.gradient {
+				means[r.batch][i] += (g - means[r.batch][i]) / float64(arrived[r.batch]) // Equation 20
+			}
+			r.batch, r.end = r.batch+1, -1
+			for rank, r := range ranks {
+				if r.end >= 0 {
+					continue // it computes
+				}
+				for ; r.steps < n && arrived[r.steps] == world; r.steps++ {
+					for i, g := range means[r.steps] {
+						r.moment[i] = 0.9*r.moment[i] + g
+						r.w[i] -= rate * r.moment[i]
+					}
+				}
+				if r.batch < n && r.batch-r.steps <= lag {
+					begin(rank, now)
+				}
+			}
+		}
+		w, moment = ranks[0].w, ranks[0].moment
+		for _, r := range ranks {
+			if !slices.Equal(r.w, w) {
+				t.Fatal("ranks differ after a synchronisation")
+			}
+		}
+		first += n
+	}
+	options := Options{Epochs: epochs, LearningRate: rate, Seed: 9, Standardize: "none", Optimizer: "sgd",
+		Queues: &Queues{Period: period, Lag: lag, OnArrival: true}}
+	for _, stopAt := range []int{-1, 2, 7, 13, 19} {
+		testdevice.Bubble(t, func(t *testing.T) {
+			stop, seen := errors.New("stop"), -1 // a batch is read to be measured
+			ranks := deal(openDevices(t, world), batch, reference.toy, nil, nil)
+			ranks[1].Train.(*toy).hook = func(int, int) error {
+				if seen++; seen == stopAt+1 && stopAt >= 0 {
+					return stop
+				}
+				return nil
+			}
+			f, err := Start(t.Context(), ranks, toySGC, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var counted staleness
+			times := QueueTimes{Pace: pace, Computed: func(_, missing int, _ time.Duration) { counted.add(missing) }}
+			f.Time(times)
+			err = f.Train(t.Context(), nil)
+			if stopAt >= 0 {
+				if !errors.Is(err, stop) {
+					t.Fatalf("stopped at batch %d: %v", stopAt, err)
+				}
+				f = newStoppable().handOver(t, f, deal(openDevices(t, world), batch, reference.toy, nil, nil))
+				if at := f.state.Batch; at%period != 0 {
+					t.Errorf("stopped at batch %d, it goes on from %d", stopAt, at)
+				}
+				f.Time(times)
+				err = f.Train(t.Context(), nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			result, err := f.Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkNear(t, result.Parameters, w)
+			if stopAt < 0 && counted != stale {
+				t.Errorf("staleness %+v, want %+v", counted, stale)
+			}
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if stale.largest != lag || stale.sum == 0 {
+		t.Errorf("the times make gradients %+v stale, which tests little", stale)
+	}
+}
+
+// staleness counts missing steps.
+type staleness struct{ gradients, sum, largest int }
+
+func (m *staleness) add(missing int) {
+	m.gradients, m.sum, m.largest = m.gradients+1, m.sum+missing, max(m.largest, missing)
+}
+
+// Of two ranks, sums do not depend on the order.
+func TestOneGradientAtATimeOnArrivalIsSynchronousTraining(t *testing.T) {
+	for _, optimizer := range []string{"sgd", "adam"} {
+		for _, world := range []int{1, 2} {
+			s := newStoppable()
+			s.options.Optimizer = optimizer
+			want := s.undisturbed(t, world)
+			for _, q := range []Queues{{Period: 1, OnArrival: true}, {Period: 4, OnArrival: true}} {
+				s.options.Queues = &q
+				if got := s.undisturbed(t, world); !reflect.DeepEqual(got, want) {
+					t.Errorf("%d devices, %s, %+v: %+v, want %+v", world, optimizer, q, got, want)
+				}
+			}
 		}
 	}
 }
@@ -196,7 +369,7 @@ func TestTimingDoesNotChangeAModel(t *testing.T) {
 			Pace: func(rank, epoch, batch int) time.Duration {
 				return time.Duration(1+(rank+batch)%3*9) * time.Millisecond
 			},
-			Computed: func(rank int, took time.Duration) { computed[rank]++ },
+			Computed: func(rank, _ int, _ time.Duration) { computed[rank]++ },
 		})
 		if err := f.Train(t.Context(), nil); err != nil {
 			t.Fatal(err)
@@ -211,7 +384,8 @@ func TestTimingDoesNotChangeAModel(t *testing.T) {
 }
 
 func TestWhateverFailsOnOneDeviceEndsAllQueues(t *testing.T) {
-	for rank := range 2 {
+	for k := range 4 {
+		rank, queues := k/2, Queues{Period: 2, Lag: 1, OnArrival: k%2 > 0}
 		for n := 1; ; n++ {
 			var device gdstest.FailingDevice
 			device.FailAt(n)
@@ -222,7 +396,7 @@ func TestWhateverFailsOnOneDeviceEndsAllQueues(t *testing.T) {
 				device.Device = devices[rank]
 				ranks[rank].Device = &device
 				_, err := Fit(t.Context(), ranks, toySIGN(3),
-					Options{Epochs: 2, LearningRate: 0.01, Queues: &Queues{Period: 2, Lag: 1}}, nil)
+					Options{Epochs: 2, LearningRate: 0.01, Queues: &queues}, nil)
 				switch {
 				case !device.Failed():
 					if err != nil {
@@ -255,6 +429,7 @@ func TestQueuesThatCannotBeAreRefused(t *testing.T) {
 		{toySGC3, Queues{Period: 2, Lag: -1}, 20, "queues of -1 gradients"},
 		{toyHOGA, Queues{Period: 2, Lag: 1}, 20, "hoga adds up rows of all devices"},
 		{toySGC3, Queues{Period: 4, Lag: 1}, 10, "the devices have different numbers of batches"},
+		{toySGC3, Queues{Period: 4, Lag: 1, OnArrival: true}, 10, "the devices have different numbers of batches"},
 	} {
 		ranks := deal(openDevices(t, 2), 20, train, valid, nil)
 		ranks[0].Train.(*toy).batch = c.batch

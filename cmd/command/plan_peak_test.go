@@ -60,7 +60,7 @@ func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
 		case scheduler.MultiQueue:
 			jobs = append(jobs, job{flags, everywhere}, job{flags + one + staged, everywhere})
 			for _, more := range []string{"", " --gradients 1", " --gradients 3 --sync-every 4",
-				" --queue 5 --cache degree:200KB"} {
+				" --updates arrival --sync-every 6", " --queue 5 --cache degree:200KB"} {
 				jobs = append(jobs, job{flags + " --hidden 100" + more + strings.Replace(one, "gpu=1", "gpu=3", 1) +
 					staged, everywhere[:1]})
 			}

@@ -64,6 +64,10 @@ func declareSchedulePlan(f *pflag.FlagSet, s *training.Schedule) {
 	f.IntVar(&s.SyncEvery, "sync-every", 0,
 		"schedule "+by+": batches from one synchronisation of devices to the next; 1: gradients are "+
 			"never stale (default by measurement)")
+	f.StringVar(&s.Updates, "updates", training.Planned, "schedule "+by+": when gradients that wait are applied: "+
+		training.Planned+", after a fixed number of batches, or "+training.OnArrival+", as soon as those of all "+
+		"devices are there (RaCoM as printed), so that a model depends on timing")
+	among(f, "updates", training.Planned, training.OnArrival)
 }
 
 // graphFlags are for models that read a graph, storeFlags for models that read a hop store.

@@ -69,6 +69,32 @@ func TestModelsBySeveralDevicesDoNotDependOnTime(t *testing.T) {
 	}
 }
 
+// A run whose gradients are applied as they arrive goes on from a synchronisation, and says how stale they were.
+func TestARunOnArrivalGoesOn(t *testing.T) {
+	const plan = "--sync-every 4 --updates arrival"
+	const machine = "--emulate gpu=3,mem=1GiB,workers=2,cpu=2ms,dma=1ms,compute=2ms,straggle=3 "
+	d := disk(t, generateLine)
+	if o := interruptedAtSave(t, d, 1, queuedLine+machine+plan+" --save-every 0s"); o.code != exitInterrupted {
+		t.Fatal(o.stderr)
+	}
+	inBubble(func(t *testing.T) {
+		var out struct {
+			Queues *scheduler.QueueReport `json:"multi_queue"`
+		}
+		readJSON(t, must(t, d, queuedLine+machine).stdout, &out)
+		if r := out.Queues; !r.OnArrival || r.Period != 4 || r.Gradients != 4 || r.Staleness.Mean <= 0 ||
+			r.Staleness.Mean >= 1.5 || r.Staleness.Largest > 3 {
+			t.Errorf("%+v", r)
+		}
+		if says := out.Queues.Reproducible(); !strings.Contains(says, "another training gives another model") {
+			t.Error(says)
+		}
+		if config := content(t, d, "run/config.yaml"); !strings.Contains(config, "updates: arrival") {
+			t.Error(config)
+		}
+	})(t)
+}
+
 func TestQueuesAreChosenByMeasurement(t *testing.T) {
 	_, r := queuedParameters(t, "--emulate gpu=2,mem=1GiB,workers=4,cpu=30ms,dma=3ms,compute=8ms,straggle=1 --epochs 1")
 	// Times are of one device, which trains on half of a batch.
@@ -89,6 +115,8 @@ func TestQueuesThatCannotBeAreUsageErrors(t *testing.T) {
 		"--schedule multi-queue --sync-every -4":                                    "--sync-every -4",
 		"--schedule multi-queue --buffers 3":                                        "--queue",
 		"--schedule cpu --queue 3":                                                  "are for --schedule multi-queue",
+		"--updates arrival":                                                         "are for --schedule multi-queue",
+		"--schedule multi-queue --updates late":                                     "want one of planned, arrival",
 		"--schedule multi-queue --sampler full":                                     "every batch is all nodes",
 		"--emulate gpu=2,mem=1GiB --sampler full":                                   "with --schedule multi-queue",
 		"--schedule multi-queue --emulate gpu=2,mem=1GiB --sampler saint-rw":        "chooses the seeds of a batch",

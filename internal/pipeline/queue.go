@@ -27,6 +27,9 @@ func NewQueue[T any](p *Pipeline, length int) *Queue[T] {
 // Send adds an item, when there is room. It reports false if the pipeline has ended.
 func (q *Queue[T]) Send(w *Worker, item T) bool { return send(w, q.entries, entry[T]{item: item}) }
 
+// Len is how many items wait.
+func (q *Queue[T]) Len() int { return len(q.entries) }
+
 // Put is Send where there is room for certain.
 func (q *Queue[T]) Put(item T) { q.entries <- entry[T]{item: item} }
 

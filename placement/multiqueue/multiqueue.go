@@ -106,6 +106,8 @@ type Plan struct {
 	Queue     int `json:"queue"`          // batches on the host, and on the device, of each device
 	Gradients int `json:"gradient_queue"` // batches whose gradients each device may hold
 	Period    int `json:"period"`         // batches from one synchronisation to the next
+	// OnArrival: a device makes the step of a batch as soon as all have its gradient, and not at a planned point.
+	OnArrival bool `json:"on_arrival"`
 }
 
 // Synchronous is a plan by which no gradient is stale, and nothing waits.
@@ -121,34 +123,29 @@ const MostGradients = 8
 
 // WithGradients is the plan with the shortest queue of gradients, up to MostGradients, whose epoch costs at most 2 %
 // more than the cheapest: its seconds, and what staleness costs. MQ-GNN does not bound the queue but by the period.
-func (p Plan) WithGradients(batches int, c Costs, seconds func(Plan) float64) Plan {
+func (p Plan) WithGradients(batches int, c Costs, simulate func(Plan) (seconds float64, stale Staleness)) Plan {
 	var costs []float64
 	for p.Gradients = 1; p.Gradients <= min(MostGradients, p.Period); p.Gradients++ {
+		seconds, stale := simulate(p)
 		// Stale is for each batch of a period, in which gradients without a bound are half as stale.
-		costs = append(costs, seconds(p)+float64(batches)*c.Stale*2*p.Staleness(batches).Mean)
+		costs = append(costs, seconds+float64(batches)*c.Stale*2*stale.Mean)
 	}
 	least := slices.Min(costs)
 	p.Gradients = 1 + slices.IndexFunc(costs, func(s float64) bool { return s <= 1.02*least })
 	return p
 }
 
-// Staleness is how many updates are missing in the parameters that gradients are computed with.
+// Staleness is how many steps are missing in the parameters that gradients are computed with.
 type Staleness struct {
-	Mean    float64 `json:"mean_updates"`
-	Largest int     `json:"largest_updates"`
+	Mean           float64 `json:"mean_updates"`
+	Largest        int     `json:"largest_updates"`
+	sum, gradients int
 }
 
-// Staleness is computed for an epoch of so many batches. It follows from the plan: updates are made at planned
-// points, whatever the timing.
-func (p Plan) Staleness(batches int) (s Staleness) {
-	sum := 0
-	for b := range batches {
-		stale := min(b%p.Period, p.Lag())
-		sum += stale
-		s.Largest = max(s.Largest, stale)
-	}
-	s.Mean = float64(sum) / float64(max(1, batches))
-	return s
+// Add counts a gradient.
+func (s *Staleness) Add(missing int) {
+	s.sum, s.gradients, s.Largest = s.sum+missing, s.gradients+1, max(s.Largest, missing)
+	s.Mean = float64(s.sum) / float64(s.gradients)
 }
 
 // Machine is what an epoch runs on.
@@ -162,9 +159,10 @@ type Machine struct {
 	Update time.Duration                 // a step of each device
 }
 
-// Simulate plays an epoch of so many batches, each shared by all devices, by a plan, and returns how long it takes.
-// All numbers of machine and plan are 1 or more.
-func Simulate(m Machine, p Plan, batches int) time.Duration {
+// Simulate plays an epoch of so many batches, each shared by all devices, by a plan, and returns how long it takes, and
+// how stale gradients are, which depends on the machine if the plan is OnArrival alone. All numbers of machine and plan
+// are 1 or more.
+func Simulate(m Machine, p Plan, batches int) (time.Duration, Staleness) {
 	rules := schedule.Pipelined(batches, m.Workers, 2*p.Queue, p.Queue)
 	rules.Moving = 1
 	u := &updates{Plan: p, Machine: m, batches: batches, devices: make([]deviceUpdates, m.Devices)}
@@ -172,7 +170,8 @@ func Simulate(m Machine, p Plan, batches int) time.Duration {
 	for range m.Devices {
 		simulation.Rules = append(simulation.Rules, rules)
 	}
-	return simulation.Run()
+	took := simulation.Run()
+	return took, u.stale
 }
 
 // updates are the steps of an epoch, which all devices make with the sum of their gradients.
@@ -182,6 +181,7 @@ type updates struct {
 	batches int
 	devices []deviceUpdates
 	shared  []time.Duration // when gradients were added up, of the batches that all devices have computed
+	stale   Staleness
 }
 
 type deviceUpdates struct {
@@ -193,8 +193,10 @@ type deviceUpdates struct {
 // computed says that a device has computed a gradient. The devices that have made all steps that are due go on.
 func (u *updates) computed(device, batch int, now time.Duration, free func(device int, at time.Duration)) {
 	d := &u.devices[device]
+	u.stale.Add(d.computed - d.made)
 	d.computed, d.waits, d.since = batch+1, true, now
-	if !slices.ContainsFunc(u.devices, func(d deviceUpdates) bool { return d.computed <= batch }) {
+	last := !slices.ContainsFunc(u.devices, func(d deviceUpdates) bool { return d.computed <= batch })
+	if last {
 		ready := now
 		if batch > 0 {
 			ready = max(ready, u.shared[batch-1])
@@ -204,14 +206,15 @@ func (u *updates) computed(device, batch int, now time.Duration, free func(devic
 	for i := range u.devices {
 		d := &u.devices[i]
 		due := max(d.computed/u.Period*u.Period, d.computed-u.Lag())
-		if d.computed == u.batches {
+		if d.computed == u.batches || u.OnArrival && last && i == device {
 			due = d.computed
 		}
 		if !d.waits || len(u.shared) < due {
 			continue
 		}
-		for ; d.made < due; d.made++ {
+		for d.made < due || u.OnArrival && d.made < len(u.shared) && u.shared[d.made] <= d.since {
 			d.since = max(d.since, u.shared[d.made]) + u.Update
+			d.made++
 		}
 		d.waits = false
 		free(i, d.since)

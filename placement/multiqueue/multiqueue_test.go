@@ -119,6 +119,13 @@ func TestEpochsAreThoseOfAHandCalculation(t *testing.T) {
 		}
 		return []time.Duration{4 * ms, ms}[(d+s.Batch)%2]
 	}
+	apart := straggling // no two devices end at once
+	apart.Length = func(d int, s schedule.Step) time.Duration {
+		if s.Stage != schedule.Train {
+			return 0
+		}
+		return [2][2]time.Duration{{4 * ms, ms}, {ms, 5 * ms}}[d][s.Batch%2]
+	}
 	for _, c := range []struct {
 		name    string
 		machine Machine
@@ -133,15 +140,20 @@ func TestEpochsAreThoseOfAHandCalculation(t *testing.T) {
 		// Each batch takes as long as its slowest share.
 		{"stragglers in turn, synchronous", straggling, Synchronous, 4, 16 * ms, Staleness{}},
 		// Computed 0-4, 4-5, 5-9, 9-10 and 0-1, 1-5, 5-6, 6-10.
-		{"stragglers in turn, one gradient late", straggling, Plan{2, 2, 4}, 4, 10 * ms,
-			Staleness{0.75, 1}},
+		{"stragglers in turn, one gradient late", straggling, Plan{2, 2, 4, false}, 4, 10 * ms,
+			Staleness{Mean: 0.75, Largest: 1}},
 		// They meet after the second batch, at 5, and after the fourth.
-		{"synchronized each second batch", straggling, Plan{8, 8, 2}, 4, 10 * ms, Staleness{0.5, 1}},
+		{"synchronized each second batch", straggling, Plan{8, 8, 2, false}, 4, 10 * ms, Staleness{Mean: 0.5, Largest: 1}},
+		// Computed 0-4, 4-5, 5-9, 9-10 and 0-1, 1-6, 6-7, 7-12: a device that is last goes on with all steps made.
+		{"on arrival", apart, Plan{8, 4, 4, true}, 4, 12 * ms, Staleness{Mean: 3. / 8, Largest: 1}},
+		// The second ends its first batch at 1, and waits for the first device until 4: 0-4, 4-5, 9-13, 13-14 and 0-1,
+		// 4-9, 9-10, 13-18.
+		{"on arrival, one gradient at a time", apart, Plan{8, 1, 4, true}, 4, 18 * ms, Staleness{}},
 		// Nothing waits but the first batch: 3 + 2 + 5 * 4, and the last share and update.
-		{"two workers keep up with the device", constant(1, 2, 3*ms, 2*ms, 4*ms, 0, 0), Plan{2, 2, 4}, 5,
-			25 * ms, Staleness{0.6, 1}},
+		{"two workers keep up with the device", constant(1, 2, 3*ms, 2*ms, 4*ms, 0, 0), Plan{2, 2, 4, false},
+			5, 25 * ms, Staleness{Mean: 0.6, Largest: 1}},
 	} {
-		took, stale := Simulate(c.machine, c.plan, c.batches), c.plan.Staleness(c.batches)
+		took, stale := Simulate(c.machine, c.plan, c.batches)
 		if took != c.want || math.Abs(stale.Mean-c.stale.Mean) > 1e-12 || stale.Largest != c.stale.Largest {
 			t.Errorf("%s: %v, %+v; want %v, %+v", c.name, took, stale, c.want, c.stale)
 		}
@@ -164,8 +176,14 @@ func TestTheQueueOfGradientsIsTheShortestThatIsFast(t *testing.T) {
 		{1, []float64{5}, 0, 1},
 	} {
 		p := Plan{Queue: 3, Period: c.period}.WithGradients(4, Costs{Stale: c.stale},
-			func(p Plan) float64 { return c.times[p.Gradients-1] })
-		if p != (Plan{3, c.want, c.period}) {
+			func(p Plan) (float64, Staleness) {
+				var s Staleness
+				for b := range 4 {
+					s.Add(min(b%p.Period, p.Lag()))
+				}
+				return c.times[p.Gradients-1], s
+			})
+		if p != (Plan{3, c.want, c.period, false}) {
 			t.Errorf("%+v: %+v", c, p)
 		}
 	}
@@ -201,11 +219,19 @@ func TestEquation24IsNearTheBestOfAllSizes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := Plan{q, MostGradients, []int{8, 32}[set/4%2]}
-		took := Simulate(m, p, batches)
+		p := Plan{q, MostGradients, []int{8, 32}[set/4%2], false}
+		took, stale := Simulate(m, p, batches)
+		var planned Staleness
+		for b := range batches {
+			planned.Add(min(b%p.Period, p.Lag()))
+		}
+		if stale.Mean != planned.Mean || stale.Largest != planned.Largest {
+			t.Errorf("machine %d: gradients are %+v stale, want %+v", set, stale, planned)
+		}
 		best := took
 		for p.Queue = 1; p.Queue <= largest; p.Queue++ {
-			best = min(best, Simulate(m, p, batches))
+			took, _ := Simulate(m, p, batches)
+			best = min(best, took)
 		}
 		ratio := float64(took) / float64(best)
 		if worst = max(worst, ratio); ratio > 1.05 {

@@ -301,7 +301,7 @@ func (s *Schedules) RunQueues(ctx context.Context, rows int) (all []QueueResult,
 	for i, name := range []string{Synchronous, scheduler.MultiQueue} {
 		r := plans[i].Report
 		all = append(all, QueueResult{
-			Schedule: name, Devices: r.Devices, Plan: r.Plan, Staleness: r.Staleness, PredictedSeconds: r.Predicted,
+			Schedule: name, Devices: r.Devices, Plan: r.Plan, PredictedSeconds: r.Predicted,
 		})
 	}
 	err = interleave(progress.Silent, "queues", s.Rounds, len(plans), func(i, _ int) error {
@@ -315,7 +315,7 @@ func (s *Schedules) RunQueues(ctx context.Context, rows int) (all []QueueResult,
 	}
 	for i := range all {
 		r := &all[i]
-		r.EpochSeconds = median(r.EpochsSeconds)
+		r.Staleness, r.EpochSeconds = plans[i].Report.Staleness, median(r.EpochsSeconds)
 		r.RowsPerSecond = float64(rows) / r.EpochSeconds
 		r.TimesSynchronous = all[0].EpochSeconds / r.EpochSeconds
 	}

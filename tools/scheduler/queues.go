@@ -40,6 +40,7 @@ type QueueOptions struct {
 	Workers int // of the processor, for each device
 	// What was asked for; 0: what is best.
 	Queue, Period, Gradients int
+	OnArrival                bool
 	BatchBytes               func() int64 // memory of the largest batch on a device so far
 	// HostBatches is how many batches more than the shortest queues hold host memory has room for, for each
 	// device. Nil: any number.
@@ -53,6 +54,7 @@ type Queues struct {
 	workers int                                        // for each device
 	places  int                                        // of gradients that wait, on each device, the most so far
 	pace    func(rank, epoch, batch int) time.Duration // see trainer.QueueTimes
+	stale   multiqueue.Staleness                       // of the gradients of trainings, as they come
 
 	mu sync.Mutex
 	queueTimes
@@ -82,8 +84,8 @@ type QueueReport struct {
 	multiqueue.Plan
 	Capacity    int                  `json:"capacity"` // batches that a device has room for (Equation 25)
 	Lag         int                  `json:"gradients_that_wait"`
-	K           *float64             `json:"k"` // of Equation 23; nil: it was not needed, or is infinite
-	Staleness   multiqueue.Staleness `json:"staleness"`
+	K           *float64             `json:"k"`                           // of Equation 23; nil: it was not needed, or is infinite
+	Staleness   multiqueue.Staleness `json:"staleness"`                   // simulated, and then counted, while a model is trained
 	Prepare     float64              `json:"longest_preparation_seconds"` // of a batch: sampled, gathered and moved
 	Compute     float64              `json:"mean_compute_seconds"`
 	Synchronize float64              `json:"synchronization_seconds"` // what one costs
@@ -114,9 +116,14 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 	if err != nil {
 		return nil, err
 	}
-	if q.plan.Gradients = o.Gradients; o.Gradients == 0 {
+	q.plan.OnArrival = o.OnArrival
+	switch q.plan.Gradients = o.Gradients; {
+	case o.Gradients > 0:
+	case o.OnArrival:
+		q.plan.Gradients = min(MostQueue, q.plan.Period)
+	default:
 		q.plan = q.plan.WithGradients(batches, multiqueue.Costs{Synchronize: r.Synchronize, Stale: r.Stale},
-			func(p multiqueue.Plan) float64 { return q.simulate(o, p) })
+			func(p multiqueue.Plan) (float64, multiqueue.Staleness) { return q.simulate(o, p) })
 	}
 	switch {
 	case q.plan.Period > 1 && q.plan.Gradients > 1:
@@ -124,8 +131,9 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 	case q.plan.Period > 1:
 		r.Reason += "; no gradients wait"
 	}
-	r.Plan, r.Lag, r.Staleness = q.plan, q.plan.Lag(), q.plan.Staleness(batches)
-	r.Predicted, r.PredictedBy = q.simulate(o, q.plan), q.simulate(o, multiqueue.Synchronous)
+	r.Plan, r.Lag, q.stale = q.plan, q.plan.Lag(), multiqueue.Staleness{}
+	r.PredictedBy, _ = q.simulate(o, multiqueue.Synchronous)
+	r.Predicted, r.Staleness = q.simulate(o, q.plan)
 	q.Apply(o.Sets)
 	return q, nil
 }
@@ -177,7 +185,7 @@ func (q *Queues) choosePeriod(ctx context.Context, o QueueOptions, synchronous p
 	}
 	queue, times, batches := q.plan.Queue, q.queueTimes, o.Sets[0].Batches()
 	plan := func(period int) multiqueue.Plan {
-		p := multiqueue.Plan{Queue: queue, Gradients: period, Period: period}
+		p := multiqueue.Plan{Queue: queue, Gradients: period, Period: period, OnArrival: o.OnArrival}
 		if o.Gradients > 0 {
 			p.Gradients = min(period, o.Gradients)
 		}
@@ -190,8 +198,11 @@ func (q *Queues) choosePeriod(ctx context.Context, o QueueOptions, synchronous p
 	q.queueTimes = times // of batches whose preparation waited for nothing
 	// What synchronisation costs is small beside what else goes on while a few batches are trained on, so it is
 	// simulated with the times that were measured.
-	each := float64(batches)
-	seconds := [2]float64{q.simulate(o, plan(1)) / each, q.simulate(o, plan(stalePeriod)) / each}
+	var seconds [2]float64 // of a batch
+	for i, period := range []int{1, stalePeriod} {
+		epoch, _ := q.simulate(o, plan(period))
+		seconds[i] = epoch / float64(batches)
+	}
 	costs, err := multiqueue.FitCosts(seconds, [2]float64{synchronous.progress, late.progress}, stalePeriod)
 	if err != nil {
 		return err
@@ -227,9 +238,9 @@ func (q *Queues) Synchronous() *Queues {
 	}
 }
 
-// simulate is how many seconds an epoch takes by a plan: batches are prepared in the mean of the times that were
-// measured, and gradients computed in these, again and again.
-func (q *Queues) simulate(o QueueOptions, plan multiqueue.Plan) (seconds float64) {
+// simulate is how many seconds an epoch takes by a plan, and how stale its gradients are: batches are prepared in the
+// mean of the times that were measured, and gradients computed in these, again and again.
+func (q *Queues) simulate(o QueueOptions, plan multiqueue.Plan) (seconds float64, stale multiqueue.Staleness) {
 	prepared := time.Duration(max(1, q.prepared))
 	m := multiqueue.Machine{Devices: len(o.Devices), Workers: q.workers,
 		Length: func(device int, s schedule.Step) time.Duration {
@@ -244,7 +255,8 @@ func (q *Queues) simulate(o QueueOptions, plan multiqueue.Plan) (seconds float64
 			return 0
 		},
 		Share: func(int) time.Duration { return q.share / time.Duration(max(1, q.shared)) }}
-	return multiqueue.Simulate(m, plan, o.Sets[0].Batches()).Seconds()
+	took, stale := multiqueue.Simulate(m, plan, o.Sets[0].Batches())
+	return took.Seconds(), stale
 }
 
 type profiled struct {
@@ -333,16 +345,18 @@ func (q *Queues) Gradients() int { return q.places }
 // Training are the queues of gradients of a training.
 func (q *Queues) Training() *trainer.Queues {
 	q.places = max(q.places, q.plan.Lag()+1)
-	return &trainer.Queues{Period: q.plan.Period, Lag: q.plan.Lag()}
+	return &trainer.Queues{Period: q.plan.Period, Lag: q.plan.Lag(), OnArrival: q.plan.OnArrival}
 }
 
 // Times make a training wait where a machine is emulated, and measure it.
 func (q *Queues) Times() trainer.QueueTimes {
 	return trainer.QueueTimes{
-		Pace: q.pace, Computed: func(rank int, took time.Duration) {
+		Pace: q.pace, Computed: func(rank, missing int, took time.Duration) {
 			if len(q.compute[rank]) < queueProfile {
 				q.compute[rank] = append(q.compute[rank], took)
 			}
+			q.stale.Add(missing)
+			q.Report.Staleness = q.stale
 		},
 		Shared: func(took time.Duration) { q.share, q.shared = q.share+took, q.shared+1 },
 	}
@@ -350,12 +364,15 @@ func (q *Queues) Times() trainer.QueueTimes {
 
 // Reproducible says what of a training by queues can be had again.
 func (r *QueueReport) Reproducible() string {
-	if r.Lag == 0 {
+	stale := fmt.Sprintf("gradients are %.2g updates stale on average, %d at most; ", r.Staleness.Mean,
+		r.Staleness.Largest)
+	switch {
+	case r.Lag == 0:
 		return "no gradient is stale: the model is that of synchronous training on as many devices"
+	case r.OnArrival:
+		return stale + "steps are made when gradients have arrived, so another training gives another model"
 	}
-	return fmt.Sprintf("gradients are %.2g updates stale on average, %d at most; steps are made at planned points, "+
-		"so the same model comes again for the same seed, %s, --gradients %d and --sync-every %d; what "+
-		"is measured instead may be "+
-		"other numbers the next time", r.Staleness.Mean, r.Staleness.Largest, units.Count(int64(r.Devices), "device"),
-		r.Gradients, r.Period)
+	return stale + fmt.Sprintf("steps are made at planned points, so the same model comes again for the same seed, %s, "+
+		"--gradients %d and --sync-every %d; what is measured instead may be other numbers the next time",
+		units.Count(int64(r.Devices), "device"), r.Gradients, r.Period)
 }

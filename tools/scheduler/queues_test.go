@@ -98,9 +98,9 @@ func queuedRanks(t *testing.T, world int, device func(rank int) gds.Device) (
 }
 
 // straggling are queues of devices that take other times from batch to batch.
-func straggling(t *testing.T, sets []counted) *Queues {
+func straggling(t *testing.T, sets []counted, onArrival bool) *Queues {
 	t.Helper()
-	q := &Queues{workers: 1, plan: multiqueue.Plan{Queue: 3, Gradients: 3, Period: 4}}
+	q := &Queues{workers: 1, plan: multiqueue.Plan{Queue: 3, Gradients: 3, Period: 4, OnArrival: onArrival}}
 	q.pace = paced.Gradients([]gds.Device{paced.New(nil, host.Stages{Compute: time.Millisecond, Straggle: 3})})
 	q.compute = make([][]time.Duration, len(sets))
 	for _, s := range sets {
@@ -118,14 +118,16 @@ func open(t *testing.T) gds.Device {
 // synchronisation is dropped and computed once more. The bubble fails if a goroutine is left, and the devices
 // if memory is.
 func TestEachSeedIsTrainedOnOnce(t *testing.T) {
-	testdevice.Bubble(t, testEachSeed)
+	for _, onArrival := range []bool{false, true} {
+		testdevice.Bubble(t, func(t *testing.T) { testEachSeed(t, onArrival) })
+	}
 }
 
-func testEachSeed(t *testing.T) {
+func testEachSeed(t *testing.T, onArrival bool) {
 	const epochs = 2
 	ctx := t.Context()
 	ranks, sets, spec, nodes := queuedRanks(t, 3, func(int) gds.Device { return open(t) })
-	queues := straggling(t, sets)
+	queues := straggling(t, sets, onArrival)
 	f, err := trainer.Start(ctx, ranks, spec, trainer.Options{Epochs: epochs, LearningRate: 0.01,
 		Queues: queues.Training()})
 	if err != nil {
@@ -194,7 +196,7 @@ func TestADeviceThatFailsEndsTheQueues(t *testing.T) {
 				device.Device = open(t)
 				return device
 			})
-			queues := straggling(t, sets)
+			queues := straggling(t, sets, n%2 == 0)
 			device.FailAt(n)
 			f, err := trainer.Start(t.Context(), ranks, spec,
 				trainer.Options{Epochs: 1, LearningRate: 0.01, Queues: queues.Training()})

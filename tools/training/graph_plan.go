@@ -60,7 +60,11 @@ func (o *Options) job(n int64, devices int) (j graphJob, err error) {
 		o.BatchRows = min(o.BatchRows, trainSet)
 	}
 	if o.Schedule.Name == scheduler.MultiQueue {
-		j.gradients = cmp.Or(o.Schedule.Gradients, multiqueue.MostGradients)
+		most := multiqueue.MostGradients
+		if o.Schedule.Updates == OnArrival {
+			most = min(scheduler.MostQueue, cmp.Or(o.Schedule.SyncEvery, scheduler.MostQueue))
+		}
+		j.gradients = cmp.Or(o.Schedule.Gradients, most)
 	}
 	j.all = o.allNodes(o.BatchRows)
 	if err := o.checkTogether(j.all); j.all || err != nil {

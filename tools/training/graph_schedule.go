@@ -155,6 +155,7 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 		Devices: g.devices, Sets: sets, Rows: g.ShareRows(), Spec: g.o.Spec, Options: g.o.Options,
 		Workers: g.plan.sampled.Workers,
 		Queue:   g.o.Schedule.Queue, Period: g.o.Schedule.SyncEvery, Gradients: g.o.Schedule.Gradients,
+		OnArrival: g.o.Schedule.Updates == OnArrival,
 		BatchBytes: func() (most int64) {
 			for _, s := range g.samplers {
 				most = max(most, s.Loader.Stats().BatchBytes)
@@ -170,7 +171,7 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 	}
 	if before != nil && before.Options.Queues != nil { // the run that goes on keeps its steps
 		q := before.Options.Queues
-		qo.Period, qo.Gradients = q.Period, q.Lag+1
+		qo.Period, qo.Gradients, qo.OnArrival = q.Period, q.Lag+1, q.OnArrival
 	}
 	if g.Queues, err = scheduler.NewQueues(ctx, qo); err != nil {
 		return nil, g.Explain(err)

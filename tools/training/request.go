@@ -397,7 +397,15 @@ type Schedule struct {
 	Queue     int // batches that wait for each device on the host, and on the device
 	Gradients int // batches whose gradients wait on each device
 	SyncEvery int // batches from one synchronisation of devices to the next
+	// Updates is when devices make the steps of gradients that wait: Planned, which "" is, or OnArrival.
+	Updates string
 }
+
+// The values of Schedule.Updates.
+const (
+	Planned   = "planned"
+	OnArrival = "arrival"
+)
 
 // ScheduleNames are the values of Schedule.Name.
 func ScheduleNames() []string { return append(scheduler.Names(), scheduler.MultiQueue) }
@@ -419,8 +427,9 @@ func (s *Schedule) Check() error {
 		return session.Refuse("--gradients %d: want a number from 1 to %d", s.Gradients, scheduler.MostQueue)
 	case s.SyncEvery < 0 || s.SyncEvery > maxSyncEvery:
 		return session.Refuse("--sync-every %d: want a number from 1 to %d", s.SyncEvery, maxSyncEvery)
-	case !queued && s.Queue+s.Gradients+s.SyncEvery > 0:
-		return session.Refuse("--queue, --gradients and --sync-every are for --schedule %s", scheduler.MultiQueue)
+	case !queued && (s.Queue+s.Gradients+s.SyncEvery > 0 || s.Updates == OnArrival):
+		return session.Refuse("--queue, --gradients, --sync-every and --updates are for --schedule %s",
+			scheduler.MultiQueue)
 	}
 	return nil
 }

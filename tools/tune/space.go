@@ -441,9 +441,9 @@ func SimplifyGraph(base Settings, unified bool, takesAllEdges func(sampler strin
 		case "multi-queue":
 			idle = append(idle, "buffers")
 		case "sequential":
-			idle = append(idle, "workers", "buffers", "queue", "gradients", "sync-every")
+			idle = append(idle, "workers", "buffers", "queue", "gradients", "sync-every", "updates")
 		default:
-			idle = append(idle, "queue", "gradients", "sync-every")
+			idle = append(idle, "queue", "gradients", "sync-every", "updates")
 		}
 		if takesAllEdges(s["sampler"]) {
 			idle = append(idle, "fanout")

@@ -570,6 +570,7 @@ def train(
     queue: int | None = None,
     gradients: int | None = None,
     sync_every: int | None = None,
+    updates: Literal["planned", "arrival"] | None = None,
     warm_up: float | None = None,
     clip_norm: float | None = None,
     loss: str | None = None,
@@ -648,6 +649,9 @@ def train(
         (default by measurement)
     :param sync_every: schedule multi-queue: batches from one synchronisation of devices to the next; 1: gradients are
         never stale (default by measurement)
+    :param updates: schedule multi-queue: when gradients that wait are applied: planned, after a fixed number of
+        batches, or arrival, as soon as those of all devices are there (RaCoM as printed), so that a model depends on
+        timing (default planned)
     :param warm_up: number of epochs in which the learning rate grows to its full size
     :param clip_norm: largest norm of the gradient of all parameters; 0: any
     :param loss: what training minimises (default by labels)
@@ -713,6 +717,7 @@ def tune(
     queue: int | None = None,
     gradients: int | None = None,
     sync_every: int | None = None,
+    updates: Literal["planned", "arrival"] | None = None,
     warm_up: float | None = None,
     clip_norm: float | None = None,
     loss: str | None = None,
@@ -793,6 +798,9 @@ def tune(
         (default by measurement)
     :param sync_every: schedule multi-queue: batches from one synchronisation of devices to the next; 1: gradients are
         never stale (default by measurement)
+    :param updates: schedule multi-queue: when gradients that wait are applied: planned, after a fixed number of
+        batches, or arrival, as soon as those of all devices are there (RaCoM as printed), so that a model depends on
+        timing (default planned)
     :param warm_up: number of epochs in which the learning rate grows to its full size
     :param clip_norm: largest norm of the gradient of all parameters; 0: any
     :param loss: what training minimises (default by labels)
