@@ -98,7 +98,7 @@ func (o *benchScheduleOptions) do(ctx context.Context, a *app, args []string) (r
 		o.names = []string{scheduler.MultiQueue}
 	}
 	for _, name := range o.names {
-		if name == scheduler.MultiQueue && o.Input != "" {
+		if (name == scheduler.MultiQueue || name == scheduler.Auto) && o.Input != "" {
 			continue
 		}
 		if _, err := collective.Find(name); err != nil {
@@ -122,6 +122,7 @@ func schedulesTable() string {
 	}
 	fmt.Fprintf(&b, "  %-11s %s\n", scheduler.MultiQueue,
 		"queues of batches and of gradients for each of several devices (MQ-GNN); of a GRAPH only")
+	fmt.Fprintf(&b, "  %-11s %s\n", scheduler.Auto, "what train --schedule auto chooses; of a GRAPH only, if named")
 	return b.String()
 }
 

@@ -109,6 +109,70 @@ func TestPredictedEpochsAreThoseThatRun(t *testing.T) {
 	}
 }
 
+// On a grid of emulated machines and memories, in time that passes only while all wait, an epoch by the schedule and the
+// workers that auto chooses takes at most 5 % longer than by any other that fits.
+func TestAutoIsNearlyTheBestThatFits(t *testing.T) {
+	const generate = "generate sbm -o graph --nodes 1200 --edges 9000 --features 400 --classes 3 --labeled 0.9 --seed 7"
+	const line = "train graph --model sage --hidden 8 --batch 40 --epochs 1 --fanout 4,4 --placement host --seed 3 --json"
+	type result struct{ Schedule scheduler.Report }
+	run := func(t *testing.T, machine, flags string) (r *result) {
+		synctest.Test(t, func(t *testing.T) {
+			o := hopfeed(t, disk(t, generate), fmt.Sprintf("%s --emulate gpu=1,%s %s", line, machine, flags))
+			if o.code == exitDoesNotFit {
+				return
+			}
+			r = new(result)
+			readJSON(t, o.stdout, r)
+			if r.Schedule.MeasuredSeconds == nil {
+				t.Errorf("%s %s: no epoch was measured: %s", machine, flags, o.stdout)
+			}
+		})
+		return r
+	}
+	least := 1 // MiB
+	for run(t, fmt.Sprintf("mem=%dMiB", least), "--schedule sequential") == nil {
+		least++
+	}
+	chosen := map[string]int{}
+	for _, memory := range []string{"mem=1GiB", fmt.Sprintf("mem=%dMiB", least)} {
+		for _, machine := range []struct {
+			workers int
+			stages  string
+		}{
+			{8, "cpu=60ms,gather=10ms,dma=4ms,sampling=90ms,compute=12ms"}, // workers are worth it
+			{8, "cpu=20ms,gather=2ms,dma=1ms,sampling=60ms,compute=30ms"},  // training is the longest
+			{4, "cpu=50ms,gather=40ms,dma=9ms,sampling=80ms,compute=5ms"},  // gathering is
+			{4, "cpu=100ms,gather=20ms,dma=9ms,sampling=8ms,compute=5ms"},  // the device samples best
+			{1, "cpu=9ms,gather=3ms,dma=9ms,sampling=50ms,compute=70ms"},   // nothing to gain
+		} {
+			at := fmt.Sprintf("%s,workers=%d,%s", memory, machine.workers, machine.stages)
+			auto := run(t, at, "--schedule auto")
+			chosen[auto.Schedule.Name]++
+			best, by := *auto.Schedule.MeasuredSeconds, ""
+			for _, name := range []string{"sequential", "mode-1", "mode-2", "gpu", "collective"} {
+				most := machine.workers
+				if name == "sequential" || name == "gpu" {
+					most = 1
+				}
+				for workers := 1; workers <= most; workers += (workers + 1) / 2 {
+					flags := fmt.Sprintf("--schedule %s --workers %d", name, workers)
+					if r := run(t, at, flags); r != nil && *r.Schedule.MeasuredSeconds < best {
+						best, by = *r.Schedule.MeasuredSeconds, flags
+					}
+				}
+			}
+			if *auto.Schedule.MeasuredSeconds > 1.05*best {
+				t.Errorf("%s: auto takes %v s and %s %v s: %s", at, *auto.Schedule.MeasuredSeconds, by, best,
+					auto.Schedule.Reason)
+			}
+		}
+	}
+	t.Logf("%d MiB at least; chosen are %v", least, chosen)
+	if len(chosen) < 3 {
+		t.Errorf("chosen are %v", chosen)
+	}
+}
+
 // Stages are measured over several epochs, each of which has one batch, or three.
 func TestShortEpochsAreScheduledToo(t *testing.T) {
 	for _, batch := range []string{"300", "20"} {

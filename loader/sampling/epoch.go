@@ -29,7 +29,8 @@ type Schedule struct {
 }
 
 // Buffers is how many batches a loader needs: cpuBuffer that the processor has begun, gpuBuffer on the device, one that
-// moves, and one that is trained. On a device with memory of its own, gpuBuffer + 2 of them take memory there.
+// moves, and one that is trained. On a device with memory of its own, gpuBuffer + 2 of them take memory there, or 1 if
+// the rules bring each batch when the one before is trained.
 func Buffers(cpuBuffer, gpuBuffer int) int { return cpuBuffer + gpuBuffer + 2 }
 
 // QueueBuffers is how many batches of a queue of a length there are on a device: one is used.
@@ -64,6 +65,8 @@ func (s *Set) rules(n, first int) (r schedule.Rules, buffers int, err error) {
 	case !r.Eager && c != nil && !c.Fixed():
 		err = fmt.Errorf("%w: cache %s changes from batch to batch: batches that are prepared side by side need one "+
 			"that does not (degree, presampled, gns, ducati)", ErrOptions, c.Policy())
+	case r.Decide == nil && (r.OnDemand || r.Serial): // none comes to the device before the last is trained
+		most = 1
 	case !l.unified:
 		most = min(most, r.GPUBuffer+2)
 	}

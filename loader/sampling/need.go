@@ -191,10 +191,11 @@ func BatchBytes(name string, o Options, seeds, n, m int64) int64 {
 }
 
 // PinnedBuffers is how many batches are expected to have pinned memory at a time, by rules: batches on their way to the
-// device and, unless rows are gathered as a batch moves, batches being gathered and the predicted number that wait.
+// device and, unless rows are gathered as a batch moves or there is one batch at a time, batches being gathered and the
+// predicted number that wait.
 func PinnedBuffers(r schedule.Rules, waiting int) int {
 	moving := max(r.Moving, 1)
-	if r.LateGather {
+	if r.LateGather || r.Serial {
 		return moving
 	}
 	return min(r.CPUBuffer, r.CPUBatches, waiting+max(r.Workers, 1)) + moving

@@ -23,10 +23,19 @@ type Durations struct {
 	DMA      time.Duration // moving that to the GPU (T_DMA)
 	GPUBatch time.Duration // sampling and gathering by the GPU through UVA (T_GBT and T_UVA together)
 	Model    time.Duration // training (T_Model)
+	// Contention of workers: beside n-1 others, one takes 1 + Contention*(n-1) times as long.
+	Contention float64
+}
+
+// Beside is how long a worker beside others, workers in all, takes for what it does alone in t.
+func (d Durations) Beside(t time.Duration, workers int) time.Duration {
+	return t + time.Duration(d.Contention*float64(max(workers, 1)-1)*float64(t))
 }
 
 // cpu is the time from one batch of the processor to the next (T_CBT), in seconds.
-func (d Durations) cpu() float64 { return d.CPUBatch.Seconds() / float64(max(d.Workers, 1)) }
+func (d Durations) cpu() float64 {
+	return d.Beside(d.CPUBatch, d.Workers).Seconds() / float64(max(d.Workers, 1))
+}
 
 // Check returns an error unless all durations are positive.
 func (d Durations) Check() error {
@@ -34,9 +43,9 @@ func (d Durations) Check() error {
 	case min(d.CPUBatch, d.DMA, d.GPUBatch, d.Model) <= 0:
 		return fmt.Errorf("durations of stages are %v, %v, %v and %v: want each above zero", d.CPUBatch, d.DMA,
 			d.GPUBatch, d.Model)
-	case d.Workers < 0 || d.Gather < 0 || d.Gather > d.CPUBatch:
-		return fmt.Errorf("%d workers, which gather for %v of %v: want 0 or more, and no longer", d.Workers, d.Gather,
-			d.CPUBatch)
+	case d.Workers < 0 || d.Gather < 0 || d.Gather > d.CPUBatch || !(d.Contention >= 0):
+		return fmt.Errorf("%d workers with a contention of %v, which gather for %v of %v: want 0 or more, and no longer",
+			d.Workers, d.Contention, d.Gather, d.CPUBatch)
 	}
 	return nil
 }

@@ -35,17 +35,17 @@ func (p Plan) Workers(d Durations) int {
 	return max(d.Workers, 1)
 }
 
-// inOrder tells that the GPU brings the batch that is trained next, and trains it.
-func (p Plan) inOrder() bool { return p.OnDemand || p.Serial }
+// InOrder tells that the GPU brings the batch that is trained next, and trains it: it never has another.
+func (p Plan) InOrder() bool { return p.OnDemand || p.Serial }
 
 // Rules are the rules of an epoch by the plan. Its batches are in the order in which they come to the GPU,
 // unless the plan says who prepares which.
 func (p Plan) Rules(d Durations, batches int) schedule.Rules {
 	r := schedule.Rules{
 		Batches: batches, CPUBatches: p.CPUBatches, Workers: p.Workers(d), CPUBuffer: p.CPUBuffer,
-		GPUBuffer: p.GPUBuffer, OnDemand: p.inOrder(), Serial: p.Serial, LateGather: p.LateGather,
+		GPUBuffer: p.GPUBuffer, OnDemand: p.InOrder(), Serial: p.Serial, LateGather: p.LateGather,
 	}
-	if p.inOrder() {
+	if p.InOrder() {
 		return give(r, 0, p.drawn(batches))
 	}
 	r.Decide = &Scheduler{Plan: p}
@@ -83,7 +83,7 @@ func (p Plan) drawn(batches int) []bool {
 // The first batches, which are trained already, are left out.
 func (p Plan) Given(d Durations, batches, first int) schedule.Rules {
 	var byGPU []bool
-	if p.inOrder() {
+	if p.InOrder() {
 		byGPU = p.drawn(batches)
 	} else {
 		prepared := make([]bool, batches) // by the GPU; numbered as they begin
@@ -117,6 +117,9 @@ type Inputs struct {
 	CPUBuffer, GPUBuffer int     // batches that memory of the host, and of the GPU, has room for
 	Share                float64 // of batches that the processor prepares in mixed; < 0: the best
 	Seed                 uint64
+	// Fits is an error unless there is memory for the batches and workers of a plan, as they are counted when so many
+	// batches wait to move. nil: there is for any.
+	Fits func(p Plan, workers, waiting int) error
 }
 
 // Choice is a plan, and what it was chosen for.
@@ -132,8 +135,12 @@ type Choice struct {
 type Schedule struct {
 	Name, About string
 	OnGPU       bool // the GPU has to prepare batches
+	Least       Plan // its plan with the smallest buffers, without batches
 	plan        func(in Inputs) Choice
 }
+
+// smallest are the least buffers.
+var smallest = Plan{CPUBuffer: 1, GPUBuffer: 1}
 
 func fixed(reason string, plan func(Inputs) Plan) func(Inputs) Choice {
 	return func(in Inputs) Choice { return Choice{Plan: plan(in), Rounds: 1, Reason: reason} }
@@ -149,19 +156,22 @@ func pipelined(in Inputs) Plan {
 // it trains next, it brings a schedule.Decider.
 var Schedules = []Schedule{
 	{"cpu", "the processor samples and gathers, DMA moves, the GPU trains, all at once (Category I, as SALIENT)", false,
-		fixed("all batches by the processor", pipelined)},
+		smallest, fixed("all batches by the processor", pipelined)},
 	{"gpu", "the GPU samples and gathers from memory of the host, then trains (Category II, as DUCATI)", true,
-		fixed("all batches by the GPU", func(in Inputs) Plan { return Plan{CPUBuffer: 1, GPUBuffer: 1} })},
-	{"mixed", "each batch by the processor with a probability, else by the GPU", true, bestMixture},
-	{"collective", "both, in the shares and with the buffers that give the shortest epoch (MorphGL)", true, dispatch},
-	{"sequential", "one stage after another, by one worker of the processor", false,
+		smallest, fixed("all batches by the GPU", func(Inputs) Plan { return smallest })},
+	{"mixed", "each batch by the processor with a probability, else by the GPU", true,
+		Plan{CPUBuffer: 1, GPUBuffer: 1, OnDemand: true, Mixed: true}, bestMixture},
+	{"collective", "both, in the shares and with the buffers that give the shortest epoch (MorphGL)", true, smallest,
+		dispatch},
+	{string(Sequential), "one stage after another, by one worker of the processor", false,
+		Plan{CPUBuffer: 1, GPUBuffer: 1, Serial: true},
 		fixed("one stage after another", func(in Inputs) Plan {
 			return Plan{CPUBuffer: 1, GPUBuffer: 1, CPUBatches: in.Batches, Serial: true}
 		})},
-	{"mode-1", "workers sample and gather side by side, beside training (A3GNN's parallel mode 1)", false,
-		fixed("workers sample and gather", pipelined)},
-	{"mode-2", "workers sample side by side; rows are gathered and moved between two trainings (A3GNN's parallel " +
-		"mode 2)", false,
+	{string(Parallel1), "workers sample and gather side by side, beside training (A3GNN's parallel mode 1)", false,
+		smallest, fixed("workers sample and gather", pipelined)},
+	{string(Parallel2), "workers sample side by side; rows are gathered and moved between two trainings (A3GNN's " +
+		"parallel mode 2)", false, Plan{CPUBuffer: 1, GPUBuffer: 1, OnDemand: true, LateGather: true},
 		fixed("workers sample, and nothing is gathered beside training", func(in Inputs) Plan {
 			p := pipelined(in)
 			p.OnDemand, p.LateGather = true, true
@@ -181,10 +191,29 @@ func Find(name string) (Schedule, error) {
 	return Schedule{}, fmt.Errorf("there is no schedule %q: there is %s", name, strings.Join(names, ", "))
 }
 
-// Choose makes the plan of the schedule, and predicts an epoch.
+// Choose makes the plan of the schedule, and predicts an epoch. Where the memory has no room for buffers as large as they
+// may be, it makes the larger one smaller; the error is that of Inputs.Fits for the smallest.
 func (s Schedule) Choose(in Inputs) (Choice, error) {
 	if err := in.check(); err != nil {
 		return Choice{}, err
+	}
+	for in.Fits != nil {
+		p := s.Least
+		if !p.Serial {
+			p.CPUBuffer, p.GPUBuffer = in.CPUBuffer, in.GPUBuffer
+		}
+		p.CPUBatches = in.Batches
+		err := in.Fits(p, p.Workers(in.Durations), p.CPUBuffer)
+		if err == nil {
+			break
+		}
+		if in.CPUBuffer > in.GPUBuffer && !p.Serial {
+			in.CPUBuffer--
+		} else if in.GPUBuffer > 1 && !p.Serial {
+			in.GPUBuffer--
+		} else {
+			return Choice{}, err
+		}
 	}
 	c := s.plan(in)
 	c.Name, c.Predicted = s.Name, Simulate(in.Durations, c.Plan, in.Batches, nil)

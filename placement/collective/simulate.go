@@ -56,6 +56,7 @@ func simulate(d Durations, p Plan, rules schedule.Rules, trace func(schedule.Spa
 	if p.LateGather {
 		lengths[schedule.Sample], lengths[schedule.Move] = d.CPUBatch-d.Gather, d.DMA+d.Gather
 	}
+	lengths[schedule.Sample] = d.Beside(lengths[schedule.Sample], rules.Workers)
 	simulation := schedule.Simulation{
 		Rules: []schedule.Rules{rules}, Length: func(_ int, s schedule.Step) time.Duration { return lengths[s.Stage] },
 		Trace: func(_ int, s schedule.Span) {

@@ -172,7 +172,7 @@ func (s *Schedules) Run(ctx context.Context, paper *papers.MorphGL) ([]ScheduleR
 	if paper != nil {
 		s.Graph.Emulate(paper.Stages())
 	}
-	profile, inputs, err := s.Graph.Profile(ctx)
+	profile, err := s.Graph.Profile(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -182,7 +182,7 @@ func (s *Schedules) Run(ctx context.Context, paper *papers.MorphGL) ([]ScheduleR
 	var all []*scheduler.Scheduler
 	var timelines []Timeline
 	for _, name := range s.Names {
-		of, err := s.Graph.Scheduler(name, profile, inputs)
+		of, err := s.Graph.Scheduler(name, profile)
 		if errors.Is(err, sampling.ErrOptions) { // the device prepares nothing
 			why := s.Graph.WhyNot
 			if why == "" {
@@ -213,6 +213,11 @@ func (s *Schedules) Run(ctx context.Context, paper *papers.MorphGL) ([]ScheduleR
 	for i, of := range all {
 		report := of.Report()
 		r := newScheduleResult(of.Choice, of.Median())
+		if timelines[i].Title == scheduler.Auto {
+			r.Schedule = fmt.Sprintf("%s: %s, %s", scheduler.Auto, report.Name,
+				units.Count(int64(report.Workers), "worker"))
+			s.Note("schedule %s: %s", report.Name, report.Reason)
+		}
 		r.PredictedSeconds, r.EpochsSeconds = &report.PredictedSeconds, of.Seconds()
 		if paper != nil {
 			r.Setting, r.PaperTimes = paper.Name(), paper.Times(report.Name)

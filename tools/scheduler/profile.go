@@ -110,7 +110,7 @@ func (t Table) Measure(spans []schedule.Span, workers int) (p Profile) {
 		m.Std = math.Sqrt(max(0, squares-n*m.Mean*m.Mean) / max(1, n-1))
 		p.Measured = append(p.Measured, m)
 	}
-	p.Durations = meanDurations(spans, collective.Durations{Workers: workers}, false)
+	p.Durations = meanDurations(spans, collective.Durations{Workers: workers}, collective.Plan{Serial: true})
 	return p
 }
 
@@ -123,6 +123,7 @@ type ProfileOptions struct {
 	Kind    string          // of the device
 	Batches int             // for each route
 	Workers int             // of the processor, that the durations are for
+	Contend bool            // measure the contention of workers too, if there are several
 }
 
 // Run trains a model on some batches, one stage after another, and measures these; then it drops the model. On a device
@@ -132,36 +133,89 @@ func (o ProfileOptions) Run(ctx context.Context) (Profile, error) {
 	rows, prepares := Operations.For(o.Kind)
 	prepares = prepares && o.Set.PreparesOnDevice()
 	var spans []schedule.Span
-	started, batches, before := false, o.Set.Batches(), 0
+	batches, before := o.Set.Batches(), 0
 	if batches == 0 {
 		return Profile{}, fmt.Errorf("%w: an epoch has no batches", sampling.ErrOptions)
 	}
-	o.Set.SetSchedule(&sampling.Schedule{
+	most := (o.Batches + 1) * 2
+	if !prepares {
+		most = o.Batches + 2
+	}
+	err := o.train(ctx, most, &sampling.Schedule{
 		Rules: func(epoch, first int) schedule.Rules {
 			before = epoch * batches
 			return collective.Alternating(batches, first,
 				func(batch int) bool { return prepares && (before+batch)%2 == 1 })
 		},
 		Trace: func(s schedule.Span) {
-			if started && before+s.Batch > 1 {
+			if before+s.Batch > 1 {
 				spans = append(spans, s)
 			}
 		},
 	})
-	left := (o.Batches + 1) * 2
-	if !prepares {
-		left = o.Batches + 2
+	p := rows.Measure(spans, o.Workers)
+	if err == nil && o.Contend {
+		p.Durations.Contention, err = o.contention(ctx, p.Durations)
 	}
+	return p, err
+}
+
+// train trains a model on so many batches by a schedule.
+func (o ProfileOptions) train(ctx context.Context, batches int, by *sampling.Schedule) error {
+	started, trace := false, by.Trace
+	by.Trace = func(s schedule.Span) {
+		if started {
+			trace(s)
+		}
+	}
+	o.Set.SetSchedule(by)
 	o.Rank.Train, o.Rank.Valid, o.Rank.Test = o.Set, nil, nil
-	o.Options.Epochs, o.Options.EvalEvery, o.Options.Patience = (left+batches-1)/batches, 1, 0
+	o.Options.Epochs = (batches + o.Set.Batches() - 1) / o.Set.Batches()
+	o.Options.EvalEvery, o.Options.Patience = 1, 0
 	f, err := trainer.Start(ctx, []trainer.Rank{o.Rank}, o.Spec, o.Options)
 	if err != nil {
-		return Profile{}, err
+		return err
 	}
 	started = true
-	err = f.TrainUntil(ctx, func() bool { left--; return left <= 0 }, nil)
+	err = f.TrainUntil(ctx, func() bool { batches--; return batches <= 0 }, nil)
 	if errors.Is(err, trainer.ErrPaused) {
 		err = nil
 	}
-	return rows.Measure(spans, o.Workers), errors.Join(err, f.Close())
+	return errors.Join(err, f.Close())
+}
+
+// contentionPlan lets each of so many workers sample several batches without waiting for others, and keeps one batch on
+// the device.
+func contentionPlan(workers int) collective.Plan {
+	const least = 8 // batches that are measured
+	each := max(2, 1+(least+workers-1)/workers)
+	return collective.Plan{CPUBuffer: each * workers, GPUBuffer: 1, OnDemand: true, LateGather: true}
+}
+
+// contention measures how much longer workers sample beside each other than alone. The first batch of each is not
+// counted. An epoch of too few batches for all workers measures fewer.
+func (o ProfileOptions) contention(ctx context.Context, alone collective.Durations) (share float64, err error) {
+	batches, workers := o.Set.Batches(), o.Workers
+	plan := contentionPlan(workers)
+	for workers > 1 && plan.CPUBuffer > batches {
+		workers--
+		plan = contentionPlan(workers)
+	}
+	if workers < 2 || alone.CPUBatch == alone.Gather {
+		return 0, nil
+	}
+	sum, n, measured := 0.0, 0, plan.CPUBuffer
+	plan.CPUBatches = batches
+	err = o.train(ctx, measured, &sampling.Schedule{
+		Rules: func(_, first int) schedule.Rules {
+			return plan.Given(collective.Durations{Workers: workers}, batches, first)
+		},
+		Trace: func(s schedule.Span) {
+			if s.Stage == schedule.Sample && s.Batch >= workers && s.Batch < measured {
+				sum, n = sum+(s.End-s.Start).Seconds(), n+1
+			}
+		},
+	})
+	beside := sum / float64(max(1, n)) / (alone.CPUBatch - alone.Gather).Seconds()
+	return max(0, beside-1) / float64(workers-1), err
 }

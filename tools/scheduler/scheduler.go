@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hopfeed/hopfeed/internal/schedule"
@@ -34,8 +33,8 @@ type Scheduler struct {
 	in       collective.Inputs
 	first    collective.Run // as predicted by the profile
 	refined  int
-	// The largest buffers of a plan so far, and the most batches with pinned memory.
-	cpuBuffer, gpuBuffer, pinned int
+	held     Held // the most of any plan so far
+	unified  bool // the memory of the device is the host's
 
 	// The epoch that runs:
 	whole   bool // from its first batch on
@@ -46,54 +45,51 @@ type Scheduler struct {
 	epochs  []collective.Run // that have run from their first batch to the last
 }
 
-// New chooses the plan of a schedule, or with Auto of the one whose epochs are predicted to be the
-// shortest. The inputs' Durations are the profile's.
-func New(name string, p Profile, in collective.Inputs) (*Scheduler, error) {
+// New chooses the plan of a schedule, or with Auto of the best one that there is room for: see collective.Auto. The
+// inputs' Durations are the profile's.
+func New(name string, p Profile, in collective.Inputs, room Room) (s *Scheduler, err error) {
 	in.Durations = p.Durations
+	batches := in.Batches
+	in.Fits = func(plan collective.Plan, workers, waiting int) error {
+		with := collective.Inputs{Batches: batches, Durations: collective.Durations{Workers: workers}}
+		return room.fits(plan, with, waiting)
+	}
 	prepares := in.Durations.GPUBatch > 0
 	if !prepares {
 		in.Durations.GPUBatch = time.Hour // which no schedule uses that does not need it
 	}
-	candidates := []string{name}
+	s = &Scheduler{Profile: p, unified: room.Unified}
 	if name == Auto {
-		if candidates = []string{"cpu"}; prepares {
-			candidates = append(candidates, "gpu", "collective")
-		}
+		s.Choice, s.in, err = collective.Auto(in, prepares)
+		name = s.Choice.Name
 	}
-	var best *Scheduler
-	for _, name := range candidates {
-		s, err := collective.Find(name)
-		if err != nil {
+	if err != nil {
+		return nil, err
+	}
+	if s.schedule, err = collective.Find(name); err != nil {
+		return nil, err
+	}
+	if s.schedule.OnGPU && !prepares {
+		return nil, fmt.Errorf("%w: by schedule %s the device prepares batches, and it cannot", sampling.ErrOptions, name)
+	}
+	if s.in.Batches == 0 {
+		s.in = in
+		if s.Choice, err = s.schedule.Choose(in); err != nil {
 			return nil, err
 		}
-		if s.OnGPU && !prepares {
-			return nil, fmt.Errorf("%w: by schedule %s the device prepares batches, and it cannot", sampling.ErrOptions,
-				name)
-		}
-		c, err := s.Choose(in)
-		if err != nil {
-			return nil, err
-		}
-		if best == nil || c.Predicted.Total < best.Choice.Predicted.Total {
-			best = &Scheduler{Choice: c, Profile: p, schedule: s, in: in, first: c.Predicted}
-		}
 	}
-	best.countBuffers()
-	if name == Auto {
-		best.Choice.Reason = fmt.Sprintf("the shortest of the epochs that were predicted for %s; %s",
-			strings.Join(candidates, ", "), best.Choice.Reason)
-	}
-	return best, nil
+	s.first = s.Choice.Predicted
+	s.countHeld()
+	return s, nil
 }
 
-// Buffers are the largest buffers of a plan so far, and how many batches are expected to have pinned memory at a time.
-func (s *Scheduler) Buffers() (cpu, gpu, pinned int) { return s.cpuBuffer, s.gpuBuffer, s.pinned }
+// Held is the most that plans have held so far.
+func (s *Scheduler) Held() Held { return s.held }
 
-func (s *Scheduler) countBuffers() {
-	p := &s.Choice.Plan
-	s.cpuBuffer, s.gpuBuffer = max(s.cpuBuffer, p.CPUBuffer), max(s.gpuBuffer, p.GPUBuffer)
-	s.pinned = max(s.pinned, sampling.PinnedBuffers(p.Given(s.in.Durations, s.in.Batches, 0),
-		s.Choice.Predicted.MostWaiting))
+func (s *Scheduler) countHeld() {
+	h := heldBy(s.Choice.Plan, s.in, s.Choice.Predicted.MostWaiting, s.unified)
+	s.held = Held{max(s.held.Workers, h.Workers), max(s.held.Samples, h.Samples), max(s.held.Pinned, h.Pinned),
+		max(s.held.OnDevice, h.OnDevice)}
 }
 
 // Keep makes f get the stages of each epoch that has run as a whole.
@@ -133,19 +129,20 @@ func (s *Scheduler) ended() bool { return s.whole && s.trained == s.in.Batches }
 // refine plans anew by what the stages of the last epoch took.
 func (s *Scheduler) refine() {
 	in := s.in
-	in.Durations = meanDurations(s.spans, in.Durations, s.Choice.Plan.LateGather)
+	in.Durations = meanDurations(s.spans, in.Durations, s.Choice.Plan)
 	if c, err := s.schedule.Choose(in); err == nil {
 		if s.in = in; c.Plan != s.Choice.Plan {
 			s.refined++
 		}
 		c.Reason, c.Rounds = s.Choice.Reason, s.Choice.Rounds+c.Rounds
 		s.Choice = c
-		s.countBuffers()
+		s.countHeld()
 	}
 }
 
-// meanDurations are the mean durations of stages; a stage that did not run keeps its duration from before.
-func meanDurations(spans []schedule.Span, before collective.Durations, lateGather bool) collective.Durations {
+// meanDurations are the mean durations of stages by a plan, those of workers as if one had nothing beside it; a stage
+// that did not run keeps its duration from before.
+func meanDurations(spans []schedule.Span, before collective.Durations, p collective.Plan) collective.Durations {
 	var sums, gather [4]time.Duration
 	var counts [4]int
 	for _, s := range spans {
@@ -160,9 +157,13 @@ func meanDurations(spans []schedule.Span, before collective.Durations, lateGathe
 		return max(1, of[stage]/time.Duration(counts[stage]))
 	}
 	d := before
-	d.CPUBatch, d.DMA = mean(schedule.Sample, sums, d.CPUBatch), mean(schedule.Move, sums, d.DMA)
+	alone := func(of [4]time.Duration, before time.Duration) time.Duration {
+		beside := float64(d.Beside(1e6, p.Workers(d))) / 1e6
+		return time.Duration(float64(mean(schedule.Sample, of, time.Duration(float64(before)*beside))) / beside)
+	}
+	d.CPUBatch, d.DMA = max(1, alone(sums, d.CPUBatch)), mean(schedule.Move, sums, d.DMA)
 	d.GPUBatch, d.Model = mean(schedule.Prepare, sums, d.GPUBatch), mean(schedule.Train, sums, d.Model)
-	if d.Gather = mean(schedule.Sample, gather, d.Gather); lateGather {
+	if d.Gather = alone(gather, d.Gather); p.LateGather {
 		d.Gather = mean(schedule.Move, gather, d.Gather)
 		d.CPUBatch, d.DMA = d.CPUBatch+d.Gather, max(1, d.DMA-d.Gather)
 	}

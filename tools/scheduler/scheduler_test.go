@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/schedule"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement/collective"
@@ -81,7 +82,7 @@ func TestANewKindOfDeviceIsARow(t *testing.T) {
 	if !prepares || len(rows) != 5 || rows[2].Hardware != "NPU+link" {
 		t.Fatalf("%+v, %t", rows, prepares)
 	}
-	s, err := New(Auto, rows.Measure(spans(), 1), in)
+	s, err := New(Auto, rows.Measure(spans(), 1), in, Room{})
 	if err != nil || s.Choice.Name != "collective" {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -93,10 +94,10 @@ func TestANewKindOfDeviceIsARow(t *testing.T) {
 	}
 	onlyCPU := slices.DeleteFunc(spans(), func(s schedule.Span) bool { return s.Stage == schedule.Prepare })
 	p := rows.Measure(onlyCPU, 1)
-	if s, err := New(Auto, p, in); err != nil || s.Choice.Name != "cpu" {
+	if s, err := New(Auto, p, in, Room{}); err != nil || s.Choice.Name != "mode-2" {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if _, err := New("collective", p, in); !errors.Is(err, sampling.ErrOptions) ||
+	if _, err := New("collective", p, in, Room{}); !errors.Is(err, sampling.ErrOptions) ||
 		!strings.Contains(err.Error(), "the device prepares batches") {
 		t.Errorf("a device that prepares no batches: %v", err)
 	}
@@ -106,7 +107,7 @@ func TestANewKindOfDeviceIsARow(t *testing.T) {
 func TestEpochsArePlannedByTheOneBefore(t *testing.T) {
 	rows, _ := Operations.For("emulated")
 	in := collective.Inputs{Batches: 6, CPUBuffer: 20, GPUBuffer: 10, Share: -1}
-	s, err := New("collective", rows.Measure(spans(), 1), in)
+	s, err := New("collective", rows.Measure(spans(), 1), in, Room{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,5 +132,63 @@ func TestEpochsArePlannedByTheOneBefore(t *testing.T) {
 	}
 	if rest := planned.Rules(2, 4); rest.Batches != 2 {
 		t.Errorf("%+v is left", rest)
+	}
+}
+
+// On the device there is room for so many batches of 10 bytes, on the host for so many bytes. A worker takes 5 bytes,
+// and a batch 2 to be sampled and 10 to be gathered.
+func TestSchedulesFitTheMemory(t *testing.T) {
+	rows, _ := Operations.For("npu") // which prepares none
+	onlyCPU := slices.DeleteFunc(spans(), func(s schedule.Span) bool { return s.Stage == schedule.Prepare })
+	p := rows.Measure(onlyCPU, 8) // 26 ms sampling, 6 gathering, 4 moving, 5 training
+	in := collective.Inputs{Batches: 200, CPUBuffer: 40, GPUBuffer: 10, Share: -1}
+	for _, c := range []struct {
+		device, host   int64
+		name           string
+		least, workers int
+		says           string
+	}{
+		{1000, 1000, "mode-1", 6, 7, "7 of 8 workers, max{(26 sampling + 6 gathering) / 7, 4 moving, 5 training} = 5 ms"},
+		{29, 1000, "mode-2", 2, 2, "max{26 sampling / 2, 6 gathering + 4 moving + 5 training} = 15 ms"},
+		{10, 20, "sequential", 1, 1, "26 sampling + 6 gathering + 4 moving + 5 training = 41 ms"},
+	} {
+		s, err := New(Auto, p, in, Room{Device: c.device, Host: c.host, Worker: 5, Sample: 2, Pinned: 10, Batch: 10})
+		if err != nil {
+			t.Errorf("room for %d and %d: %v", c.device, c.host, err)
+			continue
+		}
+		workers := s.Choice.Plan.Workers(s.in.Durations)
+		if s.Choice.Name != c.name || workers < c.least || workers > c.workers ||
+			!strings.Contains(s.Choice.Reason, c.says) || int64(s.Held().OnDevice)*10 > c.device {
+			t.Errorf("room for %d and %d: %s, %d workers, %+v: %s", c.device, c.host, s.Choice.Name, workers, s.Held(),
+				s.Choice.Reason)
+		}
+		if c.name != "mode-1" && !strings.Contains(s.Choice.Reason, "not mode-1: ") {
+			t.Error(s.Choice.Reason)
+		}
+	}
+	if _, err := New("mode-1", p, in, Room{Device: 20, Host: 1000, Batch: 10}); !errors.Is(err, machine.ErrDoesNotFit) {
+		t.Errorf("mode 1 with room for two batches: %v", err)
+	}
+}
+
+// Workers that take 1.5 times as long beside a second one are counted back to one alone.
+func TestDurationsAreThoseOfAWorkerAlone(t *testing.T) {
+	before := collective.Durations{CPUBatch: ms, Gather: ms, DMA: ms, GPUBatch: ms, Model: ms, Workers: 2, Contention: 0.5}
+	at := func(stage schedule.Stage, length, gather time.Duration) schedule.Span {
+		return schedule.Span{Stage: stage, End: length, Gather: gather}
+	}
+	for _, c := range []struct {
+		plan  collective.Plan
+		spans []schedule.Span
+	}{
+		{collective.Plan{}, []schedule.Span{at(schedule.Sample, 48*ms, 9*ms), at(schedule.Move, 4*ms, 0)}},
+		{collective.Plan{LateGather: true}, []schedule.Span{at(schedule.Sample, 39*ms, 0), at(schedule.Move, 10*ms, 6*ms)}},
+		{collective.Plan{Serial: true}, []schedule.Span{at(schedule.Sample, 32*ms, 6*ms), at(schedule.Move, 4*ms, 0)}},
+	} {
+		d := meanDurations(c.spans, before, c.plan)
+		if d.CPUBatch.Round(ms/100) != 32*ms || d.Gather.Round(ms/100) != 6*ms || d.DMA != 4*ms || d.Model != ms {
+			t.Errorf("%+v: %+v", c.plan, d)
+		}
 	}
 }

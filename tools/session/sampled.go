@@ -425,6 +425,14 @@ func (o *SampledOptions) SamplerTerms(graph *format.Dir, info gds.Info, where st
 	return append(terms, sampling.SamplersNeed(o.Sampler, o.Sampling.Aggregation, m, samplers)), nil
 }
 
+// WorkerBytes is the part of SamplerTerms that each worker adds.
+func (o *SampledOptions) WorkerBytes(m *format.Manifest) int64 {
+	need := func(samplers int) int64 {
+		return sampling.SamplersNeed(o.Sampler, o.Sampling.Aggregation, m, samplers).Bytes
+	}
+	return need(1) - need(0)
+}
+
 func featureBytes(graph *format.Dir) int64 {
 	l := graph.Layout()
 	return gds.Bytes(1, l.Features, l.DType)

@@ -389,10 +389,7 @@ func (g *Graph) Report() Report {
 func (g *Graph) Memory() need.Memory {
 	p := *g.plan
 	if g.Schedule != nil {
-		r := g.Schedule.Report()
-		cpu, gpu, pinned := g.Schedule.Buffers()
-		p.batches = scheduledBatches(cpu, gpu, pinned, p.sampled.Workers, r.CPUBatches+r.GPUBatches,
-			p.Machine.Devices.Info.Unified)
+		p.batches = batchesHeld(g.Schedule.Held())
 		p.batches.route = g.onDevice
 	}
 	if len(g.samplers) > 0 {

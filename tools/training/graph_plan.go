@@ -89,7 +89,7 @@ func (o *Options) job(n int64, devices int) (j graphJob, err error) {
 		j.batches = queuedBatches(multiqueue.Synchronous.Queue)
 	default:
 		j.sampled.Buffers = sampling.Buffers(o.mostBuffers())
-		j.batches = scheduledBatches(1, 1, 2, j.sampled.Workers, 0, info.Unified)
+		j.batches = batchesHeld(scheduler.LeastHeld(o.Schedule.Name, j.sampled.Workers, info.Unified))
 		j.batches.route = !info.Unified && slices.Contains([]string{scheduler.Auto, "gpu", "mixed", "collective"},
 			o.Schedule.Name)
 	}
@@ -136,14 +136,9 @@ type batchCount struct {
 	route    bool // the device prepares some by itself
 }
 
-// scheduledBatches counts the batches of a schedule with buffers of these lengths, in epochs of so many batches.
-func scheduledBatches(cpuBuffer, gpuBuffer, pinned, workers, batches int, unified bool) batchCount {
-	buffers := min(sampling.Buffers(cpuBuffer, gpuBuffer), max(batches, sampling.Buffers(1, 1)))
-	c := batchCount{onDevice: min(gpuBuffer+2, buffers), samples: buffers + workers, pinned: pinned}
-	if unified {
-		c.onDevice = buffers
-	}
-	return c
+// batchesHeld counts the batches of a schedule.
+func batchesHeld(h scheduler.Held) batchCount {
+	return batchCount{onDevice: h.OnDevice, samples: h.Samples, pinned: h.Pinned}
 }
 
 // pipelinedMoves is how many batches move at a time at most, where so many are on the device or on their way.
@@ -200,9 +195,31 @@ func (o graphJob) candidates() (all []*graphPlan) {
 					scarce && (o.all || auto && where == placement.Device) {
 					continue
 				}
-				all = append(all, &graphPlan{graphJob: o, where: where, scarce: scarce})
+				for _, job := range o.choices() {
+					all = append(all, &graphPlan{graphJob: job, where: where, scarce: scarce})
+				}
 			}
 		}
+	}
+	return all
+}
+
+// choices are the job and, where the schedule decides who prepares batches, the job without a device that does, with half
+// of the workers, a quarter, and so on.
+func (o graphJob) choices() []graphJob {
+	all := []graphJob{o}
+	if o.sampled == nil || o.Schedule.Name != scheduler.Auto {
+		return all
+	}
+	if o.batches.route {
+		o.batches.route = false
+		all = append(all, o)
+	}
+	for workers := o.sampled.Workers / 2; workers > 0 && o.Sampling.Workers == 0; workers /= 2 {
+		s := *o.sampled
+		s.Workers, o.sampled = workers, &s
+		o.batches = batchesHeld(scheduler.LeastHeld(scheduler.Auto, workers, o.Machine.Devices.Info.Unified))
+		all = append(all, o)
 	}
 	return all
 }
@@ -219,20 +236,30 @@ func planGraph(graph *format.Dir, job graphJob) (p *graphPlan, err error) {
 	var reasons []string
 	var refused error // the last candidate that has room for batches
 	for i, c := range all {
-		if c.where == placement.Device {
+		whole := c.sampled == job.sampled && c.batches.route == job.batches.route
+		if c.where == placement.Device && whole {
 			reasons = nil
 		}
 		if i == first {
 			break
 		}
 		if !c.scarce {
-			reasons, refused = append(reasons, "not from "+c.where+": "+why[i].Error()), why[i]
+			refused = why[i]
+		}
+		if !c.scarce && whole {
+			reasons = append(reasons, "not from "+c.where+": "+why[i].Error())
 		}
 	}
 	if first < 0 {
 		return nil, refused
 	}
-	if p = all[first]; job.Placement == placement.Auto {
+	p = all[first]
+	if last := len(reasons) - 1; !p.scarce && (p.sampled != job.sampled || p.batches.route != job.batches.route) {
+		// The last reason is of this place with all workers.
+		reasons[last] = fmt.Sprintf("%d of %d workers, and no batch by the device itself: %s", p.sampled.Workers,
+			job.sampled.Workers, strings.TrimPrefix(reasons[last], "not from "+p.where+": "))
+	}
+	if job.Placement == placement.Auto {
 		p.reasons = append(reasons, p.reasons...)
 	} else if !job.all {
 		p.reasons = append(p.reasons, "asked for by --placement")

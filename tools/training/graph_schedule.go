@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -24,6 +25,10 @@ const profiledBatches = 10
 
 // openRoute lets the device prepare batches by itself, or notes why it cannot.
 func (g *Graph) openRoute() error {
+	if p := g.plan; p.Schedule.Name == scheduler.Auto && !p.batches.route && !p.Machine.Devices.Info.Unified {
+		g.WhyNot = "there is no device memory for it"
+		return nil
+	}
 	err := g.samplers[0].Loader.PrepareOnDevice(g.samplers[0].Method)
 	if errors.Is(err, sampling.ErrOptions) {
 		g.WhyNot = strings.TrimPrefix(err.Error(), sampling.ErrOptions.Error()+": ")
@@ -42,11 +47,11 @@ func (g *Graph) ChooseSchedule(ctx context.Context, before *trainer.State) (note
 	case scheduler.MultiQueue:
 		return g.chooseQueues(ctx, before)
 	}
-	p, inputs, err := g.Profile(ctx)
+	p, err := g.Profile(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if g.Schedule, err = g.Scheduler(g.o.Schedule.Name, p, inputs); err != nil {
+	if g.Schedule, err = g.Scheduler(g.o.Schedule.Name, p); err != nil {
 		return nil, err
 	}
 	r := g.Schedule.Report()
@@ -79,8 +84,8 @@ func spreadText(m scheduler.Measured) string {
 
 // Scheduler plans a schedule for batches that were profiled. Where the device cannot prepare what the schedule wants of
 // it, the error says why.
-func (g *Graph) Scheduler(name string, p scheduler.Profile, inputs collective.Inputs) (*scheduler.Scheduler, error) {
-	s, err := scheduler.New(name, p, inputs)
+func (g *Graph) Scheduler(name string, p Profile) (*scheduler.Scheduler, error) {
+	s, err := scheduler.New(name, p.Profile, p.Inputs, p.Room)
 	if errors.Is(err, sampling.ErrOptions) && g.WhyNot != "" {
 		err = fmt.Errorf("%w: --schedule %s needs a device that prepares batches by itself: %s", sampling.ErrOptions,
 			name, g.WhyNot)
@@ -88,59 +93,56 @@ func (g *Graph) Scheduler(name string, p scheduler.Profile, inputs collective.In
 	return s, err
 }
 
-// Profile measures the stages of batches, as a training prepares them.
-func (g *Graph) Profile(ctx context.Context) (scheduler.Profile, collective.Inputs, error) {
-	fail := func(err error) (scheduler.Profile, collective.Inputs, error) {
-		return scheduler.Profile{}, collective.Inputs{}, g.Explain(err)
-	}
-	sets, err := g.TrainSets(g.o.Seed)
-	if err != nil {
-		return fail(err)
-	}
-	set := sets[0]
-	p, err := scheduler.ProfileOptions{
-		Set: set, Rank: trainer.Rank{Device: g.devices[0],
-			Data: trainer.Data{BatchRows: g.ShareRows()}}, Spec: g.o.Spec, Options: g.o.Options,
-		Kind: g.kind, Batches: profiledBatches, Workers: g.o.workers(1),
-	}.Run(ctx)
-	if err != nil {
-		return fail(err)
-	}
-	inputs := collective.Inputs{Batches: set.Batches(), Share: g.o.Schedule.CPUShare, Seed: g.o.Seed}
-	inputs.CPUBuffer, inputs.GPUBuffer = g.o.mostBuffers()
-	onHost, onDevice := g.room()
-	if least := sampling.Buffers(1, 1); onHost < least || onDevice < 3 {
-		return fail(fmt.Errorf("%w: a schedule has 3 batches or more on the device and %d in pinned memory, and "+
-			"there is room for %d and %d",
-			gds.ErrOutOfMemory, least, onDevice, onHost))
-	}
-	inputs.GPUBuffer = min(inputs.GPUBuffer, onDevice-2)
-	for sampling.Buffers(inputs.CPUBuffer, inputs.GPUBuffer) > onHost {
-		if inputs.CPUBuffer > inputs.GPUBuffer {
-			inputs.CPUBuffer--
-		} else {
-			inputs.GPUBuffer--
-		}
-	}
-	return p, inputs, nil
+// Profile is what a schedule is planned by.
+type Profile struct {
+	scheduler.Profile
+	Inputs collective.Inputs
+	Room   scheduler.Room
 }
 
-// room is how many batches fit in host and device memory: the profiled ones tell the size of a batch.
-func (g *Graph) room() (onHost, onDevice int) {
-	one := g.samplers[0].Loader.Stats().BatchBytes
-	one = max(1, one+one/4) // as buffers grow
-	pinned, device := int64(MostBuffers), int64(MostBuffers)
-	info, budget := g.devices[0].Info(), g.o.Machine.Budget
+// Profile measures the stages of batches, as a training prepares them, and what memory they leave.
+func (g *Graph) Profile(ctx context.Context) (p Profile, err error) {
+	sets, err := g.TrainSets(g.o.Seed)
+	if err != nil {
+		return p, g.Explain(err)
+	}
+	set := sets[0]
+	p.Profile, err = scheduler.ProfileOptions{
+		Set: set, Rank: trainer.Rank{Device: g.devices[0],
+			Data: trainer.Data{BatchRows: g.ShareRows()}}, Spec: g.o.Spec, Options: g.o.Options,
+		Kind: g.kind, Batches: profiledBatches, Workers: min(g.o.workers(1), g.plan.sampled.Workers),
+		Contend: g.o.Schedule.Name == scheduler.Auto,
+	}.Run(ctx)
+	if err != nil {
+		return p, g.Explain(err)
+	}
+	p.Inputs = collective.Inputs{Batches: set.Batches(), Share: g.o.Schedule.CPUShare, Seed: g.o.Seed}
+	p.Inputs.CPUBuffer, p.Inputs.GPUBuffer = g.o.mostBuffers()
+	p.Room = g.room()
+	onDevice := min(p.Room.Device/p.Room.Batch, MostBuffers)
+	p.Inputs.GPUBuffer = max(1, min(p.Inputs.GPUBuffer, int(onDevice)-2))
+	return p, nil
+}
+
+// room is what workers and batches may take, and what each of them takes, by the batches that were profiled, one of
+// which was on the device at a time. Samples are estimates, so half of the host's memory that is left is for them.
+func (g *Graph) room() scheduler.Room {
+	p, info, budget := g.plan, g.devices[0].Info(), g.o.Machine.Budget
+	one := max(1, gds.Room(g.samplers[0].Loader.Stats().BatchBytes)) // as buffers grow
+	r := scheduler.Room{Host: math.MaxInt64, Device: math.MaxInt64, Worker: p.sampled.WorkerBytes(&g.dir.Manifest),
+		Sample: p.batch.Sample, Batch: one, Unified: info.Unified}
 	if info.MemoryBytes > 0 {
-		device = (info.MemoryBytes-g.devices[0].Usage().Peak)/one + 3 // the profile had 3
+		r.Device = info.MemoryBytes - max(g.devices[0].Usage().Peak, g.Memory().DeviceBytes) + one
 	}
-	switch {
-	case info.Unified: // batches are on the device as soon as they are sampled
-		pinned = device
-	case budget.By != "":
-		pinned = max((int64(budget.Bytes)-g.plan.memory().HostBytes)/2/one, int64(sampling.Buffers(1, 1)))
+	if !info.Unified {
+		r.Pinned = max(p.batch.Pinned, one)
 	}
-	return int(min(pinned, MostBuffers)), int(min(device, MostBuffers))
+	if !info.Unified && budget.By != "" {
+		h := p.batches
+		r.Host = (int64(budget.Bytes)-p.memory().HostBytes)/2 + int64(p.sampled.Workers)*r.Worker +
+			int64(h.samples)*r.Sample + int64(h.pinned)*r.Pinned
+	}
+	return r
 }
 
 // chooseQueues chooses queues and the period of synchronisation.
