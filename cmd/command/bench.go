@@ -12,7 +12,8 @@ func newBenchCommand(a *app) *cobra.Command {
 		Short: "Measure how fast this machine loads, trains and propagates, simulate schedules, and compare searches",
 	}
 	c.AddCommand(newBenchLoadCommand(a), newBenchPropagateCommand(a), newBenchAblationCommand(a),
-		newBenchScheduleCommand(a), newBenchTuneCommand(a), newBenchModesCommand(a))
+		newBenchScheduleCommand(a), newBenchTuneCommand(a), newBenchModesCommand(a),
+		newBenchSurrogateCommand(a))
 	refuseUnknown(c)
 	return c
 }

@@ -36,7 +36,7 @@ func TestSearchesAreComparedOnATable(t *testing.T) {
 	write(t, d, "trials.jsonl", tableOf(t))
 	var r papers.Comparison
 	readJSON(t, must(t, d, "bench tune trials.jsonl --json --rounds 2 --trials 12").stdout, &r)
-	if r.Trials != 40 || r.Front == 0 || len(r.Searches) != 3 || len(r.Fits) != 15 {
+	if r.Trials != 40 || r.Front == 0 || len(r.Searches) != 4 || len(r.Fits) != 15 {
 		t.Fatalf("%+v", r)
 	}
 	for _, s := range r.Searches {
@@ -66,12 +66,16 @@ func TestModesAreFittedToATable(t *testing.T) {
 	write(t, d, "trials.jsonl", text)
 	var fit papers.ModeFit
 	readJSON(t, must(t, d, "bench modes trials.jsonl --json").stdout, &fit)
-	if len(fit.Runs) != 3*8 || fit.TimeError <= 0 || len(fit.Model.Memory) != 3 {
+	if len(fit.Runs) != 3*8 || fit.TimeError <= 0 || len(fit.Model.Printed) != 3 {
 		t.Errorf("%+v", fit)
 	}
 	if o := must(t, d, "bench modes trials.jsonl"); strings.Count(o.stdout, "\nmode-1 ") != 8 ||
 		!strings.Contains(o.stdout, "contention of workers") {
 		t.Error(o.stdout)
+	}
+	must(t, d, "bench modes trials.jsonl -o charts")
+	if figure := content(t, d, "charts/modes.svg"); strings.Count(figure, "<circle") < 3*8 {
+		t.Error(figure)
 	}
 	write(t, d, "none.jsonl", tableOf(t))
 	for line, says := range map[string]string{"none.jsonl": "no trial has a schedule of",

@@ -14,14 +14,16 @@ import (
 // flagExceptions are flags that mean something else than the flag of the same name of other
 // commands, and what. "import" stands for all import formats.
 var flagExceptions = map[string]string{
-	"demo --output":           "a directory of several graphs and stores",
-	"export --output":         "a directory of arrays",
-	"propagate --output":      "a store",
-	"bench ablation --output": "a directory of charts",
-	"bench schedule --output": "a directory of charts",
-	"predict --output":        "a file",
-	"tune --output":           "the folder of a search",
-	"evaluate --metric":       "nothing is selected",
+	"demo --output":            "a directory of several graphs and stores",
+	"export --output":          "a directory of arrays",
+	"propagate --output":       "a store",
+	"bench ablation --output":  "a directory of charts",
+	"bench modes --output":     "a directory of charts",
+	"bench surrogate --output": "a file",
+	"bench schedule --output":  "a directory of charts",
+	"predict --output":         "a file",
+	"tune --output":            "the folder of a search",
+	"evaluate --metric":        "nothing is selected",
 
 	"propagate --hops":       "what the store shall have, not what is used",
 	"propagate --operator":   "what the store shall have, not what is used",

@@ -29,7 +29,8 @@ var flagGroups = []struct{ title, flags string }{
 	{"Stopping", "epochs patience eval-every metric max-time"},
 	{"Placement and schedule",
 		"placement shuffle chunk-rows schedule cpu-share queue gradients sync-every updates emulate tf32"},
-	{"Search", "grid tune max-memory min-accuracy budget search throughput space trial-epochs"},
+	{"Search", "grid tune max-memory min-accuracy min-throughput weights budget search surrogate throughput space " +
+		"trial-epochs"},
 	{"Output", "output run save-every config force"},
 }
 

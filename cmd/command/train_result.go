@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/training"
+	"github.com/hopfeed/hopfeed/tools/tune"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -51,7 +52,8 @@ type trained struct {
 	Resumed            bool               `json:"resumed,omitempty"` // parts of the runs were made before
 	Output             string             `json:"output,omitempty"`
 
-	rows [3]int64 // train, valid, test
+	rows  [3]int64    // train, valid, test
+	graph *tune.Graph // nil: a store
 	// The least of all epochs: seconds of training without validation, and seconds of all processors together.
 	fastestSeconds, processorSeconds float64
 }
@@ -157,6 +159,7 @@ func (o *trainOptions) result(t *training.Runs) *trained {
 		RemoteRows: float64(t.Remote) / float64(max(t.Read,
 			1)), Runs: t.Saver.Runs, Resumed: t.Saver.Resumed, rows: t.Rows,
 	}
+	r.graph = graphOf(&t.Dir.Manifest)
 	r.processorSeconds = t.Saver.LeastCPU.Seconds()
 	for i, e := range t.Saver.History {
 		if i == 0 || e.TrainSeconds < r.fastestSeconds {

@@ -213,7 +213,7 @@ func (a *app) try(ctx context.Context, s tune.Settings) (tune.Outcome, error) {
 			Epochs: *r.Epochs, Seconds: r.Seconds,
 			RowsPerSecond: float64(r.rows[0]) / max(r.fastestSeconds,
 				1e-9), RowsPerProcessorSecond: float64(r.rows[0]) / max(r.processorSeconds, 1e-9),
-			PeakDeviceBytes: r.PeakDeviceBytes,
+			PeakDeviceBytes: r.PeakDeviceBytes, Graph: r.graph,
 		}
 		if measured {
 			outcome.PeakRSSBytes = machine.PeakRSS()

@@ -30,6 +30,9 @@ type searchOptions struct {
 	maxMemory   units.Bytes
 	minValid    float64
 	hasMinValid bool
+	minRows     float64
+	weights     []float64 // of throughput, memory and metric; none: not given
+	surrogate   string    // file
 	budget      tune.Budget
 	search      string
 	throughput  string // wallTime or processorTime
@@ -37,6 +40,7 @@ type searchOptions struct {
 	trialEpochs int    // < 0: the default
 	output      string
 	dataset     string // that is searched on
+	graph       *tune.Graph
 }
 
 // graphTrialEpochs is the default of --trial-epochs for graphs.
@@ -49,9 +53,11 @@ func newTuneCommand(a *app) *cobra.Command {
 		"Search settings of a training for throughput, memory and accuracy",
 		`Tune measures short trainings with different settings, one after another, and prints the Pareto front
 of training rows a second, peak memory and validation metric: the trials that no other trial beats in all three.
---max-memory and --min-accuracy say what is acceptable. Test rows are never read.
+--max-memory, --min-accuracy and --min-throughput say what is acceptable, --weights what counts how much. Test rows are
+never read.
 
-On a graph it varies batch, fanout, sampler, bias, cache, placement, schedule, sampling workers and batch buffers;
+On a graph it varies batch, fanout, sampler, bias, cache, placement, schedule (by gpu the device samples), sampling
+workers and batch buffers;
 on a store learning rate, weight decay, dropout, hops, operators and batch. Flags that are given stay as they are;
 --space lists other values to vary. Memory is the device's or, where device and host share it, the process's.
 
@@ -78,6 +84,12 @@ their predictions, as a3gnn), random, and grid (all, in order).`,
 	o.declareFlags(f)
 	f.Var(&o.maxMemory, "max-memory", maxMemoryUsage)
 	f.Float64Var(&o.minValid, "min-accuracy", 0, minAccuracyUsage)
+	f.Float64Var(&o.minRows, "min-throughput", 0, "least training rows a second of a trial; 0: any")
+	f.Float64SliceVar(&o.weights, "weights", nil,
+		"weights of throughput, memory and accuracy, such as 0.5,0.25,0.25, by which the search chooses and config.yaml "+
+			"is chosen (default the whole front, and a balanced point)")
+	f.StringVar(&o.surrogate, "surrogate", "",
+		"file of bench surrogate: the first trials are of the settings that it predicts the best of (on a graph)")
 	o.budget.Seconds = 600
 	f.Var(&o.budget, "budget",
 		"time of all trials together, such as 10m, or their number, such as 40; the last trial is finished")
@@ -113,7 +125,11 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ result, err error
 	if err != nil {
 		return nil, err
 	}
-	propose, err := tune.NewSearch(o.search, points, goals, a.seed)
+	prior, err := a.readSurrogate(o, goals)
+	if err != nil {
+		return nil, err
+	}
+	propose, err := tune.NewSearch(o.search, points, goals, a.seed, prior)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +170,7 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ result, err error
 	}
 	if len(r.Front) == 0 {
 		err = fmt.Errorf("%s: %s", o.limits(), goals.Unmet(trials))
-		if o.maxMemory > 0 && !o.hasMinValid {
+		if o.maxMemory > 0 && !o.hasMinValid && o.minRows == 0 {
 			err = fmt.Errorf("%w: %w", machine.ErrDoesNotFit, err)
 		}
 	}
@@ -172,6 +188,61 @@ func checkMinAccuracy(least float64, metric string) error {
 	return nil
 }
 
+// weightsOf makes weights that add up to 1; none: nil.
+func weightsOf(given []float64) (*tune.Score, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	var w tune.Score
+	total := 0.0
+	for i, v := range given {
+		if i >= len(w) || !(v >= 0) || math.IsInf(v, 0) {
+			total = 0
+			break
+		}
+		w[i], total = v, total+v
+	}
+	if len(given) != len(w) || total == 0 {
+		return nil, usagef("--weights %v: want three numbers from 0 on, of throughput, memory and accuracy, that are not "+
+			"all 0", given)
+	}
+	for i := range w {
+		w[i] /= total
+	}
+	return &w, nil
+}
+
+// graphOf is what a search knows of a graph; nil: it is a store.
+func graphOf(m *format.Manifest) *tune.Graph {
+	if m.Kind != format.KindGraph {
+		return nil
+	}
+	return &tune.Graph{Name: m.Name, Nodes: m.Nodes, Edges: m.Edges, Features: m.Features}
+}
+
+// readSurrogate returns what predicts the scores of trials; nil: nothing does.
+func (a *app) readSurrogate(o *searchOptions, g tune.Goals) (func([]tune.Settings) []tune.Score, error) {
+	if o.surrogate == "" {
+		return nil, nil
+	}
+	if o.graph == nil {
+		return nil, usagef("--surrogate: %s is a store, and surrogates predict trainings on graphs", o.Input)
+	}
+	text, err := a.readSmall(o.surrogate)
+	if err != nil {
+		return nil, err
+	}
+	s, err := tune.DecodeSurrogate(text)
+	if err != nil {
+		return nil, usagef("%s: %s (want a file of bench surrogate)", o.surrogate, err)
+	}
+	if s.ProcessorTime != g.ProcessorTime || s.DeviceMemory != g.DeviceMemory {
+		a.note("%s predicts another throughput (processor time: %t) or memory (of the device: %t) than is searched for",
+			o.surrogate, s.ProcessorTime, s.DeviceMemory)
+	}
+	return func(all []tune.Settings) []tune.Score { return s.Predict(o.graph, all) }, nil
+}
+
 // limits are the limits in words.
 func (o *searchOptions) limits() string {
 	var words []string
@@ -180,6 +251,9 @@ func (o *searchOptions) limits() string {
 	}
 	if o.hasMinValid {
 		words = append(words, fmt.Sprintf("--min-accuracy %v", o.minValid))
+	}
+	if o.minRows > 0 {
+		words = append(words, fmt.Sprintf("--min-throughput %v", o.minRows))
 	}
 	return strings.Join(words, ", ")
 }
@@ -191,6 +265,13 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 	if o.hasMinValid {
 		goals.MinValid = &o.minValid
 	}
+	if goals.MinThroughput = o.minRows; !(o.minRows >= 0) || math.IsInf(o.minRows, 0) {
+		return nil, goals, usagef("--min-throughput %v: want a number from 0 on", o.minRows)
+	}
+	var err error
+	if goals.Weights, err = weightsOf(o.weights); err != nil {
+		return nil, goals, err
+	}
 	input, err := a.openInputOf(o.Input, o.Model)
 	if err != nil {
 		return nil, goals, err
@@ -199,7 +280,7 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 	if err := o.checkInputFlags(); err != nil {
 		return nil, goals, err
 	}
-	o.dataset = input.Manifest.Name
+	o.dataset, o.graph = input.Manifest.Name, graphOf(&input.Manifest)
 	given := o.given(a.seed)
 	fixed := maps.Clone(given)
 	if o.space != "" { // a trial checks these with the values that vary

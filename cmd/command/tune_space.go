@@ -142,6 +142,7 @@ func (a *app) searchDefaults(ctx context.Context, input *format.Dir, given tune.
 		BatchRows: int64(o.BatchRows), TrainRows: session.CountRows(input.Layout(), to.Part.Train),
 		LearningRate: o.LearningRate, WeightDecay: o.WeightDecay,
 		Nodes: input.Manifest.Nodes, Fanouts: o.Sampling.Fanouts, Threads: a.threads, Buffers: placement.Buffers,
+		Unified: a.machine(ctx).Devices.Info.Unified,
 	}
 	d.Operators, d.Hops = operatorHops(input, nil)
 	if v, ok := o.Values["dropout"]; ok {

@@ -97,6 +97,57 @@ func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
 	}
 }
 
+// A search by weights chooses the configuration with the largest weighted sum; what was learnt on two graphs begins one on
+// a third.
+func TestASearchByWeightsBeginsWithWhatOtherGraphsTaught(t *testing.T) {
+	d := disk(t, generateLine, strings.Replace(generateLine, "-o graph --nodes 300", "-o one --nodes 400", 1),
+		strings.Replace(generateLine, "-o graph --nodes 300", "-o two --nodes 200", 1))
+	write(t, d, "space.yaml", tuneSpace)
+	for _, name := range []string{"one", "two"} {
+		must(t, d, strings.Replace(tuneLine, "graph", name, 1)+" --space space.yaml --search grid -o tuning-"+name)
+	}
+	var r papers.Surrogates
+	const learn = "bench surrogate tuning-one/trials.jsonl tuning-two/trials.jsonl"
+	readJSON(t, must(t, d, learn+" -o learnt.json --json").stdout, &r)
+	if r.Trials != 12 || len(r.Graphs) != 2 || len(r.Unseen) != 2*len(tune.Regressions) || r.Chosen == "" ||
+		r.Drop == nil || r.Drop.Trials != 4 {
+		t.Errorf("%+v", r)
+	}
+	if o := must(t, d, learn); !strings.Contains(o.stdout, "unseen graph") || !strings.Contains(o.stdout, "ln(bias)") {
+		t.Error(o.stdout)
+	}
+	line := tuneLine + " --space space.yaml --surrogate learnt.json --budget 3 --weights 3,1,0"
+	found := searched(t, must(t, d, line))
+	best := 0
+	for i, p := range found.Front {
+		if p.Trial == found.Balanced {
+			best = i
+		}
+	}
+	if found.Trials != 3 || len(found.Front) == 0 || found.Front[best].Trial != found.Balanced {
+		t.Errorf("%+v", found)
+	}
+	for flags, says := range map[string]string{
+		"--weights 1,2":                  "three numbers",
+		"--weights 1,2,3,4":              "three numbers",
+		"--weights 0,0,0":                "three numbers",
+		"--weights 1,1,-1":               "three numbers",
+		"--min-throughput -1":            "--min-throughput -1",
+		"--surrogate space.yaml":         "want a file of bench surrogate",
+		"--surrogate nothing.json":       "no such file",
+		"--min-throughput 1000000000000": "the most rows a second",
+	} {
+		if o := hopfeed(t, d, tuneLine+" --space space.yaml -o other --budget 1 "+flags); o.code == exitDone ||
+			!strings.Contains(o.stderr, says) {
+			t.Errorf("%s: exit status %d: %s", flags, o.code, o.stderr)
+		}
+	}
+	if o := hopfeed(t, d, "bench surrogate tuning-one/trials.jsonl tuning-one/trials.jsonl"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, "too few graphs") {
+		t.Errorf("exit status %d: %s", o.code, o.stderr)
+	}
+}
+
 // Throughput differs from one search to the next, and so does memory where a trial has a schedule, by which
 // batch grows which buffer when. Random search does not look at them.
 func TestASearchThatIsKilledGoesOn(t *testing.T) {

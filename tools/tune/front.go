@@ -17,6 +17,9 @@ type Goals struct {
 	DeviceMemory  bool     // memory is the device's peak, not the process's resident peak
 	MaxMemory     int64    // bytes; 0: any
 	MinValid      *float64 // least validation metric; nil: any. No metric meets it where less is better
+	MinThroughput float64  // least training rows a second; 0: any
+	// Weights are how much throughput, memory and metric count (a3gnn §III-C, w); nil: a search looks for the whole front.
+	Weights *Score
 }
 
 // Throughput is the training rows a second that count.
@@ -43,7 +46,7 @@ func (g Goals) Measured(o Outcome) bool {
 // Meets tells whether an outcome has all three figures, within the limits (a3gnn §III-C).
 func (g Goals) Meets(o Outcome) bool {
 	return g.Measured(o) && (g.MaxMemory == 0 || g.Memory(o) <= g.MaxMemory) &&
-		(g.MinValid == nil || !o.Lower && *o.Valid >= *g.MinValid)
+		(g.MinValid == nil || !o.Lower && *o.Valid >= *g.MinValid) && g.Throughput(o) >= g.MinThroughput
 }
 
 // Score is an outcome as three numbers, where more is better: log(rows a second), -log(memory), and the metric, negated
@@ -88,7 +91,8 @@ type Choice struct {
 	Fastest  Trial // T*: of the most throughput
 	Smallest Trial // M*: of the least memory
 	Accurate Trial // of the best metric
-	// Balanced is the trial nearest the point with the best of each number, scaled from 0 to 1 over the front.
+	// Balanced is the trial nearest the point with the best of each number, scaled from 0 to 1 over the front; with
+	// weights, the trial with the largest weighted sum of these.
 	Balanced Trial
 }
 
@@ -100,7 +104,11 @@ func (g Goals) Choose(front []Trial) Choice {
 	}
 	scale := scaleOf(scores)
 	distance := func(t Trial) (square float64) {
-		for _, v := range scale.unit(g.Score(t.Outcome)) {
+		unit := scale.unit(g.Score(t.Outcome))
+		if g.Weights != nil {
+			return -unit.weighted(*g.Weights)
+		}
+		for _, v := range unit {
 			square += (1 - v) * (1 - v)
 		}
 		return square
@@ -118,9 +126,24 @@ func (g Goals) Unmet(trials []Trial) string {
 	}
 	c := g.Choose(measured)
 	least, best := c.Smallest, c.Accurate
-	return fmt.Sprintf("no trial is within the limits: the least memory is %s (trial %d, %s %.4f), the best %s %.4f "+
+	text := fmt.Sprintf("no trial is within the limits: the least memory is %s (trial %d, %s %.4f), the best %s %.4f "+
 		"(trial %d, %s)", units.Bytes(g.Memory(least.Outcome)), least.Number, least.Metric, *least.Valid, best.Metric,
 		*best.Valid, best.Number, units.Bytes(g.Memory(best.Outcome)))
+	if g.MinThroughput > 0 {
+		fastest := slices.MaxFunc(measured, func(a, b Trial) int {
+			return cmp.Compare(g.Throughput(a.Outcome), g.Throughput(b.Outcome))
+		})
+		text += fmt.Sprintf(", the most rows a second %.0f (trial %d)", g.Throughput(fastest.Outcome), fastest.Number)
+	}
+	return text
+}
+
+// weighted is the sum of the numbers, each times its weight.
+func (a Score) weighted(weights Score) (sum float64) {
+	for k, v := range a {
+		sum += weights[k] * v
+	}
+	return sum
 }
 
 type scale struct{ low, high Score }

@@ -56,6 +56,16 @@ func TestTheFrontIsWhatNothingDominatesWithinTheLimits(t *testing.T) {
 	if got := numbers(Goals{DeviceMemory: true}.Front(trials)); !reflect.DeepEqual(got, []int{7, 8, 3, 1, 4, 6}) {
 		t.Errorf("without limits the front is %v", got)
 	}
+	// By hand: trial 3 has (1, 0.08, 0.4), trial 1 (0.77, 0.39, 0.8), 4 (0.54, 1, 0), 6 (0, 0, 1).
+	for want, w := range map[int]Score{3: {1, 0, 0}, 4: {0.2, 0.8, 0}, 6: {0, 0, 1}, 1: {0.4, 0.1, 0.5}} {
+		if c := (Goals{DeviceMemory: true, Weights: &w}).Choose(front); c.Balanced.Number != want {
+			t.Errorf("weights %v choose trial %d, want %d", w, c.Balanced.Number, want)
+		}
+	}
+	floor := Goals{DeviceMemory: true, MinThroughput: 100}
+	if got := numbers(floor.Front(trials)); !reflect.DeepEqual(got, []int{7, 8, 3, 1}) {
+		t.Errorf("with 100 rows a second at least the front is %v", got)
+	}
 	trials[2].RowsPerProcessorSecond, trials[3].RowsPerProcessorSecond = 7, 9
 	g.ProcessorTime = true
 	if got := numbers(g.Front(trials)); !reflect.DeepEqual(got, []int{4, 3}) {
@@ -81,6 +91,11 @@ func TestWhatIsUnmetIsSaidWithTheNearest(t *testing.T) {
 		if len(g.Front(trials)) != 0 || !strings.Contains(g.Unmet(trials), nearest) {
 			t.Errorf("%+v: %s", g, g.Unmet(trials))
 		}
+	}
+	fast := Goals{DeviceMemory: true, MinThroughput: 200}
+	if got := fast.Unmet(trials); len(fast.Front(trials)) != 0 || !strings.Contains(got,
+		"the most rows a second 100 (trial 1)") {
+		t.Error(got)
 	}
 	if got := (Goals{}).Unmet(trials[2:]); !strings.Contains(got, "no trial has throughput") {
 		t.Error(got)

@@ -10,7 +10,8 @@ import (
 
 // byGaussianProcesses fits a process to each score, and takes the point whose optimistic prediction, mean and one
 // standard deviation, adds the most hypervolume to the front, times the probability that it is within the limits
-// (Ponweiser et al. 2008, SMS-EGO; Gardner et al. 2014 for limits).
+// (Ponweiser et al. 2008, SMS-EGO; Gardner et al. 2014 for limits). With weights it takes the point whose optimistic
+// prediction has the largest weighted sum.
 func byGaussianProcesses(l *learner, done []Trial, left []int) int {
 	x, scores := l.observed(done)
 	if len(x) == 0 {
@@ -25,7 +26,17 @@ func byGaussianProcesses(l *learner, done []Trial, left []int) int {
 	for _, t := range l.goals.Front(done) {
 		front = append(front, scale.unit(l.goals.Score(t.Outcome)))
 	}
-	before := Hypervolume(front, reference)
+	volume := func(points []Score) (most float64) {
+		if l.goals.Weights == nil {
+			return Hypervolume(points, reference)
+		}
+		most = -1
+		for _, p := range points {
+			most = max(most, p.weighted(*l.goals.Weights))
+		}
+		return most
+	}
+	before := volume(front)
 	best, most := -1, math.Inf(-1)
 	for _, i := range left {
 		var hopeful Score
@@ -38,7 +49,7 @@ func byGaussianProcesses(l *learner, done []Trial, left []int) int {
 			}
 			doubt += std / max(scale.high[k]-scale.low[k], 1e-12)
 		}
-		gain := Hypervolume(append(slices.Clip(front), scale.unit(hopeful)), reference) - before
+		gain := max(0, volume(append(slices.Clip(front), scale.unit(hopeful)))-before)
 		// Where nothing is gained, what is known the least.
 		if v := (gain + 1e-6*doubt) * within; v > most {
 			best, most = i, v

@@ -28,8 +28,8 @@ const (
 // byPolicy explores what regressions predict, as Algorithm 3 of a3gnn: a policy, which sees a point and the
 // scores that are predicted there, moves each dimension by one value or not at all, and is rewarded by the
 // weighted sum of scores where it comes to. It proposes the point of the largest reward on the way that was not
-// tried. Each trial has weights of its own, drawn uniformly, so that trials spread along the front, and a policy
-// of its own, so that proposals are a function of the trials.
+// tried. Unless the goals have weights, each trial has its own, drawn uniformly, so that trials spread along the front.
+// Each has a policy of its own, so that proposals are a function of the trials.
 //
 // The paper rewards a point outside the limits with minus infinity; here it is -1, below the 0 to 1 of all others, from
 // which one can learn. Predictions are by Gaussian processes, the best of the regressions that tools/bench/papers
@@ -40,19 +40,28 @@ func byPolicy(l *learner, done []Trial, left []int) int {
 		return -1
 	}
 	seed := rng.Derive(rng.Hash(l.seed, uint64(len(done))), "ppo")
-	total := 0.0
-	for k := range world.weights {
-		world.weights[k] = rng.Exponential(rng.Hash(seed, uint64(k)))
-		total += world.weights[k]
-	}
-	for k := range world.weights {
-		world.weights[k] /= total
-	}
+	world.weights = l.goals.weights(seed)
 	for _, i := range left {
 		world.free[i] = true
 	}
 	newPolicy(len(l.Dimensions), world.inputs(), rng.Derive(seed, "policy")).train(world)
 	return world.best
+}
+
+// weights are those of the goals, or drawn uniformly from all that add up to 1.
+func (g Goals) weights(seed uint64) (w Score) {
+	if g.Weights != nil {
+		return *g.Weights
+	}
+	total := 0.0
+	for k := range w {
+		w[k] = rng.Exponential(rng.Hash(seed, uint64(k)))
+		total += w[k]
+	}
+	for k := range w {
+		w[k] /= total
+	}
+	return w
 }
 
 // exploration is a space with the scores that are predicted in it.

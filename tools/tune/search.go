@@ -28,13 +28,43 @@ const DefaultSearch = "gaussian"
 // Searches lists the names of all searches.
 func Searches() []string { return slices.Sorted(maps.Keys(searches)) }
 
-// NewSearch is the search of a name among points, for goals. It ends when all points have been tried.
-func NewSearch(name string, p *Points, g Goals, seed uint64) (Proposer, error) {
+// NewSearch is the search of a name among points, for goals. It ends when all points have been tried. prior predicts
+// scores before there are trials: the first ones are then of the points that it predicts the best of, instead of random
+// ones. It may be nil.
+func NewSearch(name string, p *Points, g Goals, seed uint64, prior func([]Settings) []Score) (Proposer, error) {
 	search, ok := searches[name]
 	if !ok {
 		return nil, fmt.Errorf("there is no search %q: want one of %s", name, strings.Join(Searches(), ", "))
 	}
-	return search(p, g, seed), nil
+	propose := search(p, g, seed)
+	if prior == nil {
+		return propose, nil
+	}
+	l := &learner{Points: p, goals: g, seed: seed}
+	return func(done []Trial) Settings {
+		if left := p.untried(done); len(done) < leastRandom && len(left) > 0 {
+			return p.Settings(l.foreseen(done, l.sample(left, len(done)), prior))
+		}
+		return propose(done)
+	}, nil
+}
+
+// foreseen is the point of some that has the largest weighted sum of predicted scores within the limits. Without weights
+// in the goals each trial has its own.
+func (l *learner) foreseen(done []Trial, left []int, prior func([]Settings) []Score) int {
+	settings := make([]Settings, len(left))
+	for k, i := range left {
+		settings[k] = l.Settings(i)
+	}
+	scores, least := prior(settings), l.goals.limits()
+	scale, weights := scaleOf(scores), l.goals.weights(rng.Derive(rng.Hash(l.seed, uint64(len(done))), "prior"))
+	best, most := left[0], math.Inf(-1)
+	for k, s := range scores {
+		if v := scale.unit(s).weighted(weights); v > most && s.meets(least) {
+			best, most = left[k], v
+		}
+	}
+	return best
 }
 
 // leastRandom is how many trials a search that learns begins with at random.
@@ -128,11 +158,16 @@ func (g Goals) limits() Score {
 	if g.MinValid != nil {
 		least[2] = *g.MinValid
 	}
+	if g.MinThroughput > 0 {
+		least[0] = math.Log(g.MinThroughput)
+	}
 	return least
 }
 
 // meets tells whether a score, which may be predicted, is within the limits.
-func (s Score) meets(least Score) bool { return s[1] >= least[1] && s[2] >= least[2] }
+func (s Score) meets(least Score) bool {
+	return s[0] >= least[0] && s[1] >= least[1] && s[2] >= least[2]
+}
 
 func column(scores []Score, k int) []float64 {
 	y := make([]float64, len(scores))

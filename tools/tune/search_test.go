@@ -56,7 +56,7 @@ func TestSearchesProposeWhatTheTrialsDetermineAndNothingTwice(t *testing.T) {
 		return outcome(float64(len(s["cache"])+1), int64(10+len(s["fanout"])), float64(len(s))/10)
 	}
 	for _, name := range Searches() {
-		search, err := NewSearch(name, p, Goals{DeviceMemory: true}, 3)
+		search, err := NewSearch(name, p, Goals{DeviceMemory: true}, 3, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestSearchesProposeWhatTheTrialsDetermineAndNothingTwice(t *testing.T) {
 			t.Errorf("%s: %d trials of %d points", name, len(done), p.Len())
 		}
 		for i, trial := range done {
-			again, _ := NewSearch(name, p, Goals{DeviceMemory: true}, 3)
+			again, _ := NewSearch(name, p, Goals{DeviceMemory: true}, 3, nil)
 			if s := again(done[:i]); !reflect.DeepEqual(s, trial.Settings) {
 				t.Errorf("%s: trial %d is of %v, and a search that goes on there proposes %v", name, i+1,
 					trial.Settings, s)
@@ -81,7 +81,7 @@ func TestSearchesProposeWhatTheTrialsDetermineAndNothingTwice(t *testing.T) {
 			t.Errorf("%s: %d trials of %d points where all fail", name, len(failing), p.Len())
 		}
 	}
-	if _, err := NewSearch("magic", p, Goals{}, 1); err == nil {
+	if _, err := NewSearch("magic", p, Goals{}, 1, nil); err == nil {
 		t.Error("there is a search magic")
 	}
 }
@@ -100,7 +100,7 @@ func TestSearchesThatLearnFindMoreThanChance(t *testing.T) {
 		shares := map[string]float64{}
 		for name, seeds := range map[string]uint64{"random": 4, "gaussian": 1, "ppo": 1} {
 			for seed := range seeds {
-				search, err := NewSearch(name, p, g, seed)
+				search, err := NewSearch(name, p, g, seed, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -121,7 +121,7 @@ func TestSearchesThatLearnFindMoreThanChance(t *testing.T) {
 
 func TestFitSaysHowWellProcessesPredict(t *testing.T) {
 	p, f := world(t)
-	search, _ := NewSearch("random", p, Goals{}, 1)
+	search, _ := NewSearch("random", p, Goals{}, 1, nil)
 	trials := append(explore(t, search, 60, f), Trial{61, p.Settings(0), Outcome{Failed: "so it is"}})
 	g := Goals{DeviceMemory: true}
 	fitted := p.Fit(g, trials, 1, Gaussian)

@@ -231,64 +231,13 @@ func CompareValues(a, b string) int {
 	return cmp.Or(cmp.Compare(word, other), slices.Compare(x, y), cmp.Compare(a, b))
 }
 
-// encode returns the columns that models of the outcome read, for each of some settings, in [0,1]. A value is taken
-// apart into its numbers, with a column for each place, and the rest, with a column for each text that occurs: 10,5 has
-// two numbers, and degree:20MiB one and the word degree:MiB. A column whose numbers differ by more than ten times has
-// their logarithms.
+// encode returns the columns that models of the outcome read, for each of some settings: see columnsOf.
 func (s *Space) encode(all []Settings) [][]float64 {
-	x := make([][]float64, len(all))
-	add := func(column []float64) {
-		low, high := slices.Min(column), slices.Max(column)
-		if low == high {
-			return
-		}
-		for i, v := range column {
-			x[i] = append(x[i], (v-low)/(high-low))
-		}
-	}
+	var names []string
 	for _, d := range s.Dimensions {
-		var numbers [][]float64
-		words := map[string][]float64{}
-		known := map[string]func(i int){} // sets what row i has in the columns, by value
-		for i, settings := range all {
-			value := settings[d.Name]
-			if known[value] == nil {
-				values, word := partsOf(value)
-				for len(numbers) < len(values) {
-					numbers = append(numbers, make([]float64, len(all)))
-				}
-				if words[word] == nil {
-					words[word] = make([]float64, len(all))
-				}
-				column := words[word]
-				known[value] = func(i int) {
-					for k, v := range values {
-						numbers[k][i] = v
-					}
-					column[i] = 1
-				}
-			}
-			known[value](i)
-		}
-		for _, column := range numbers {
-			least := math.Inf(1) // above zero
-			for _, v := range column {
-				if v > 0 {
-					least = min(least, v)
-				}
-			}
-			if slices.Max(column) > 10*least {
-				for i, v := range column {
-					column[i] = math.Log1p(v / least)
-				}
-			}
-			add(column)
-		}
-		for _, word := range slices.Sorted(maps.Keys(words)) {
-			add(words[word])
-		}
+		names = append(names, d.Name)
 	}
-	return x
+	return columnsOf(names, all).rows(all)
 }
 
 // Defaults are the settings of a training around which a search looks.
@@ -303,7 +252,8 @@ type Defaults struct {
 	Nodes   int64
 	Fanouts []int
 	Threads int
-	Buffers int // batches on the device
+	Buffers int  // batches on the device
+	Unified bool // the memory of the device is the host's, so that it cannot sample by itself
 }
 
 func dimension[T any](name string, first T, values ...T) Dimension {
@@ -389,6 +339,10 @@ func (d *Defaults) Graph() []Dimension {
 	for w := 1; w < d.Threads; w *= 2 {
 		workers = append(workers, w)
 	}
+	schedules := []string{"", "sequential", "mode-2", "mode-1"}
+	if !d.Unified {
+		schedules = append(schedules, "gpu") // the sampling device
+	}
 	return []Dimension{
 		d.batch(),
 		dimension("fanout", fanouts[2], fanouts...),
@@ -396,7 +350,7 @@ func (d *Defaults) Graph() []Dimension {
 		dimension("bias", 2, 2, 8),
 		dimension("cache", "", caches...),
 		dimension("placement", "auto", "auto", "host", "storage"),
-		dimension("schedule", "", "", "sequential", "mode-2", "mode-1"),
+		dimension("schedule", "", schedules...),
 		dimension("workers", d.Threads, append(workers, d.Threads)...),
 		dimension("buffers", d.Buffers, 1, 2, 4),
 	}
@@ -430,6 +384,9 @@ func SimplifyGraph(base Settings, unified bool, takesAllEdges func(sampler strin
 		if s["sampler"] == "locality" && !fixed() {
 			s["sampler"] = "neighbor"
 		}
+		if s["schedule"] == "gpu" && base["schedule"] == "" && (s["sampler"] == "locality" || s["placement"] == "storage") {
+			delete(s, "schedule") // the processor samples
+		}
 		var idle []string
 		if s["sampler"] != "locality" {
 			idle = append(idle, "bias")
@@ -440,7 +397,7 @@ func SimplifyGraph(base Settings, unified bool, takesAllEdges func(sampler strin
 		switch s["schedule"] {
 		case "multi-queue":
 			idle = append(idle, "buffers")
-		case "sequential":
+		case "sequential", "gpu":
 			idle = append(idle, "workers", "buffers", "queue", "gradients", "sync-every", "updates")
 		default:
 			idle = append(idle, "queue", "gradients", "sync-every", "updates")

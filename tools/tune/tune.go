@@ -77,6 +77,7 @@ type Outcome struct {
 	PeakDeviceBytes int64  `json:"peak_device_bytes,omitempty"`
 	PeakRSSBytes    int64  `json:"peak_rss_bytes,omitempty"`
 	Failed          string `json:"failed,omitempty"` // why
+	Graph           *Graph `json:"graph,omitempty"`  // that is trained on; nil: a store
 }
 
 // Proposer says what to try after some trials; nil to end. It must be a function of the trials.

@@ -1,5 +1,5 @@
 // Package papers reproduces tables and figures of the papers beside which Hopfeed is measured: MorphGL's machines,
-// a3gnn's modes, surrogate models and searches. Nothing that a user's training needs is here.
+// a3gnn's modes and searches. Nothing that a user's training needs is here.
 package papers
 
 import (
@@ -29,13 +29,13 @@ type SearchResult struct {
 	ShareStd   float64 `json:"hypervolume_std"`
 	ShareLeast float64 `json:"hypervolume_least"`
 	Reached    int     `json:"seeds_that_reached"` // the share that was asked for
-	// RunsToReach is the median number of runs after which that is reached; nil: more than twice Runs.
+	// RunsToReach is the median number of runs after which that is reached; nil: more than twice Runs, or by the grid never.
 	RunsToReach *int `json:"median_runs_to_reach"`
 }
 
 // replay replays a search on a table of all trials of a space: it is told the table's outcome of the settings that it
 // proposes. Shares are hypervolume of the front after so many runs / that of the table's front, for the seeds from 0
-// on: see tune.Goals.VolumeOn.
+// on: see tune.Goals.VolumeOn. The grid goes on until it has reached the share: it costs nothing to propose by it.
 func replay(ctx context.Context, table []tune.Trial, points *tune.Points, g tune.Goals, name string, runs, seeds int,
 	reach float64) (r SearchResult, err error) {
 	outcomes := make([]tune.Outcome, points.Len())
@@ -46,13 +46,13 @@ func replay(ctx context.Context, table []tune.Trial, points *tune.Points, g tune
 	whole := volume(table)
 	var shares, needed []float64
 	for seed := range seeds {
-		search, err := tune.NewSearch(name, points, g, uint64(seed))
+		search, err := tune.NewSearch(name, points, g, uint64(seed), nil)
 		if err != nil {
 			return r, err
 		}
 		reached := math.Inf(1)
 		propose := func(done []tune.Trial) tune.Settings {
-			if n := len(done); n >= 2*runs || n >= runs && reached <= float64(n) {
+			if n := len(done); n >= 2*runs && name != grid || n >= runs && reached <= float64(n) {
 				return nil
 			}
 			return search(done)
@@ -97,12 +97,16 @@ type Comparison struct {
 // Text prints a table of the searches and one of the regressions.
 func (r *Comparison) Text(w io.Writer) {
 	fmt.Fprintf(w, "table\t%d trials, %d of them on the front\n", r.Trials, r.Front)
-	fmt.Fprintf(w, "search\thypervolume after %d runs\tleast of %d seeds\tseeds with %.0f %%\tmedian runs for that\n",
-		r.Searches[0].Runs, r.Searches[0].Seeds, 100*r.Share)
+	fmt.Fprintf(w, "search\thypervolume after %d runs\tleast of %d seeds\tseeds with %.0f %%\tmedian runs for that\t"+
+		"runs of the grid / these\n", r.Searches[0].Runs, r.Searches[0].Seeds, 100*r.Share)
+	all := slices.IndexFunc(r.Searches, func(s SearchResult) bool { return s.Search == grid })
 	for _, s := range r.Searches {
-		needed := "more than twice as many"
+		needed := "more than twice as many\t-"
 		if s.RunsToReach != nil {
-			needed = strconv.Itoa(*s.RunsToReach)
+			needed = strconv.Itoa(*s.RunsToReach) + "\t-"
+			if g := r.Searches[all].RunsToReach; g != nil {
+				needed = fmt.Sprintf("%d\t%.1f", *s.RunsToReach, float64(*g)/float64(*s.RunsToReach))
+			}
 		}
 		fmt.Fprintf(w, "%s\t%.1f +- %.1f %%\t%.1f %%\t%d\t%s\n", s.Search, 100*s.Share, 100*s.ShareStd,
 			100*s.ShareLeast, s.Reached, needed)
@@ -117,7 +121,9 @@ func (r *Comparison) Text(w io.Writer) {
 	}
 }
 
-// CompareSearches replays all searches but the grid, with so many runs and seeds. Note gets a line after each.
+const grid = "grid" // the search that tries all settings in order
+
+// CompareSearches replays all searches, with so many runs and seeds. Note gets a line after each.
 func CompareSearches(ctx context.Context, table []tune.Trial, g tune.Goals, runs, seeds int, reach float64,
 	note func(format string, args ...any)) (*Comparison, error) {
 	front := g.Front(table)
@@ -128,11 +134,8 @@ func CompareSearches(ctx context.Context, table []tune.Trial, g tune.Goals, runs
 	if err != nil {
 		return nil, err
 	}
-	r := &Comparison{Trials: len(table), Front: len(front), Share: reach, Fits: points.Fit(g, table, 0, regressions...)}
+	r := &Comparison{Trials: len(table), Front: len(front), Share: reach, Fits: points.Fit(g, table, 0, tune.Regressions...)}
 	for _, name := range tune.Searches() {
-		if name == "grid" {
-			continue
-		}
 		s, err := replay(ctx, table, points, g, name, runs, seeds, reach)
 		if err != nil {
 			return nil, err

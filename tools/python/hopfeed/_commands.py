@@ -726,6 +726,9 @@ def tune(
     standardize: str | None = None,
     max_memory: Memory = None,
     min_accuracy: float | None = None,
+    min_throughput: float | None = None,
+    weights: Sequence[float] | None = None,
+    surrogate: str | None = None,
     budget: int | str | None = None,
     search: Literal["gaussian", "grid", "ppo", "random"] | None = None,
     throughput: Literal["wall", "processor"] | None = None,
@@ -811,6 +814,11 @@ def tune(
         (each column of these), or none (default matrix; none of models as printed)
     :param max_memory: most memory that a training may take; 0: any
     :param min_accuracy: least validation accuracy, or other ``metric``, of a trial (default any)
+    :param min_throughput: least training rows a second of a trial; 0: any
+    :param weights: weights of throughput, memory and accuracy, such as 0.5,0.25,0.25, by which the search chooses and
+        config.yaml is chosen (default the whole front, and a balanced point)
+    :param surrogate: file of bench surrogate: the first trials are of the settings that it predicts the best of (on a
+        graph)
     :param budget: time of all trials together, such as 10m, or their number, such as 40; the last trial is finished
         (default 10m0s)
     :param search: how settings are chosen: gaussian, grid, ppo, random (default gaussian)

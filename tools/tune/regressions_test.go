@@ -1,11 +1,10 @@
-package papers
+package tune
 
 import (
 	"math"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
-	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
 // rows are n rows of d columns in [0,1), and f of them with noise.
@@ -46,9 +45,9 @@ func TestRegressionsLearnWhatTheyCanRepresent(t *testing.T) {
 		{"smooth", smooth, map[string]float64{"gaussian": 0.999, "boosting": 0.95, "forest": 0.85, "neighbours": 0.8}},
 	} {
 		x, y := rows(160, 3, 0.01, c.f)
-		for _, r := range regressions {
+		for _, r := range Regressions {
 			if least := c.least[r.Name]; least > 0 {
-				if got := tune.R2(r.Fit, x, y, 1); got < least {
+				if got := R2(r.Fit, x, y, 1); got < least {
 					t.Errorf("%s on %s: R2 %.4f, want %v", r.Name, c.name, got, least)
 				}
 			}
@@ -59,15 +58,15 @@ func TestRegressionsLearnWhatTheyCanRepresent(t *testing.T) {
 // Noise cannot be predicted: nothing that leaves rows out has an R2 above what chance gives.
 func TestNothingPredictsNoise(t *testing.T) {
 	x, y := rows(100, 4, 1, func([]float64) float64 { return 0 })
-	for _, r := range regressions {
-		if got := tune.R2(r.Fit, x, y, 1); got > 0.15 {
+	for _, r := range Regressions {
+		if got := R2(r.Fit, x, y, 1); got > 0.15 {
 			t.Errorf("%s: R2 of noise %.3f", r.Name, got)
 		}
 	}
 }
 
 func TestFewRowsAndConstantColumnsAreLearnt(t *testing.T) {
-	for _, r := range regressions {
+	for _, r := range Regressions {
 		for _, x := range [][][]float64{{{0.5, 0}}, {{0, 0}, {0, 0}, {0, 0}}, {{}, {}}} {
 			y := make([]float64, len(x))
 			for i := range y {

@@ -1,4 +1,4 @@
-package papers
+package tune
 
 import (
 	"cmp"
@@ -10,18 +10,17 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
-	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
-// regressions are the ways to predict figures of trials that a3gnn Table III is compared with.
-var regressions = []tune.Regression{
+// Regressions are the ways to predict figures of trials that a3gnn Table III is compared with.
+var Regressions = []Regression{
 	{Name: "ridge", Fit: Ridge}, {Name: "neighbours", Fit: Neighbours}, {Name: "forest", Fit: Forest},
-	{Name: "boosting", Fit: Boosting}, tune.Gaussian,
+	{Name: "boosting", Fit: Boosting}, Gaussian,
 }
 
 // Neighbours predicts the mean of the nearest rows, weighted by the inverse of their distance. How many count
 // is chosen by leaving out each row in turn.
-func Neighbours(x [][]float64, y []float64, _ uint64) tune.Model {
+func Neighbours(x [][]float64, y []float64, _ uint64) Model {
 	type near struct{ distance, y float64 }
 	predict := func(at []float64, k, without int) float64 {
 		var all []near
@@ -59,7 +58,7 @@ func Neighbours(x [][]float64, y []float64, _ uint64) tune.Model {
 // weights. The penalty is the best of five by leaving out each row in turn: with the standardised columns Z = U S V^T,
 // weights are V S/(S^2+penalty) U^T y, and the error of a row that is left out is its residual / (1 - h), where h is
 // 1/n + sum U^2 S^2/(S^2+penalty) over the row of U (Hastie et al. 2009, Equations 3.47 and 7.64).
-func Ridge(x [][]float64, y []float64, _ uint64) tune.Model {
+func Ridge(x [][]float64, y []float64, _ uint64) Model {
 	n, p := len(y), len(products(x[0]))
 	center := stat.Mean(y, nil)
 	if p == 0 {
@@ -73,7 +72,7 @@ func Ridge(x [][]float64, y []float64, _ uint64) tune.Model {
 	means, stds := make([]float64, p), make([]float64, p)
 	for c := range p {
 		column := mat.Col(nil, c, z)
-		means[c], stds[c] = tune.MeanStd(column)
+		means[c], stds[c] = MeanStd(column)
 		for i, v := range column {
 			z.Set(i, c, (v-means[c])/stds[c])
 		}
@@ -204,7 +203,7 @@ func grow(x [][]float64, y []float64, rows []int, depth, leaf, columns int, r *s
 
 // Forest is the mean of trees that are grown to the end on rows drawn with replacement, by a third of the columns
 // at each node (Breiman 2001).
-func Forest(x [][]float64, y []float64, seed uint64) tune.Model {
+func Forest(x [][]float64, y []float64, seed uint64) Model {
 	r := &stream{seed: rng.Derive(seed, "forest")}
 	var trees []*tree
 	for range forestTrees {
@@ -223,7 +222,7 @@ func Forest(x [][]float64, y []float64, seed uint64) tune.Model {
 }
 
 // Boosting is a sum of small trees, each grown on the residuals of the trees before (Friedman 2001, 2002).
-func Boosting(x [][]float64, y []float64, seed uint64) tune.Model {
+func Boosting(x [][]float64, y []float64, seed uint64) Model {
 	r := &stream{seed: rng.Derive(seed, "boosting")}
 	mean := stat.Mean(y, nil)
 	left := make([]float64, len(y))

@@ -1,0 +1,197 @@
+package tune
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/gonum/stat"
+)
+
+// Graph is what trials of a training on a graph depend on beside their settings.
+type Graph struct {
+	Name     string `json:"name"`
+	Nodes    int64  `json:"nodes"`
+	Edges    int64  `json:"edges"`
+	Features int    `json:"features"` // columns
+}
+
+// title tells graphs apart: generated ones have the same name.
+func (g *Graph) title() string {
+	return fmt.Sprintf("%s of %d nodes and %d edges", g.Name, g.Nodes, g.Edges)
+}
+
+// graphPrefix begins names of what is no setting of a trial, but known of its graph.
+const graphPrefix = "graph."
+
+// describe adds to settings what the graph is like: d(G), degree and size (a3gnn §III-C), and the cached share of its
+// nodes.
+func (g *Graph) describe(s Settings) Settings {
+	number := func(v float64) string { return strconv.FormatFloat(v, 'e', 6, 64) }
+	n := math.Max(1, float64(g.Nodes))
+	all := s.With(Settings{
+		graphPrefix + "nodes": number(n), graphPrefix + "degree": number(float64(g.Edges) / n),
+		graphPrefix + "density":  number(float64(g.Edges) / n / n),
+		graphPrefix + "features": number(float64(g.Features)),
+	})
+	if numbers, word := partsOf(s["cache"]); len(numbers) == 1 && strings.HasSuffix(word, ":rows") {
+		all[graphPrefix+"cached"] = number(numbers[0] / n)
+	}
+	return all
+}
+
+// Surrogate predicts throughput, memory and metric of trainings on a graph from settings and graph. It is made offline,
+// of the trials of several graphs (a3gnn §III-C), and keeps what a regression learns from.
+type Surrogate struct {
+	Regression    string      `json:"regression"`
+	ProcessorTime bool        `json:"processor_time"` // throughput and memory are as Goals say
+	DeviceMemory  bool        `json:"device_memory"`
+	Graphs        []string    `json:"graphs"`
+	Columns       columns     `json:"columns"`
+	X             [][]float64 `json:"x"`
+	Scores        []Score     `json:"scores"`
+
+	models [3]Model
+}
+
+// ErrFewGraphs is returned where trials are of fewer graphs than wanted, or do not say of which.
+var ErrFewGraphs = errors.New("too few graphs")
+
+// notLearned are settings that say on what data and machine trials ran, which the graph describes.
+func notLearned(name string) bool {
+	return name == "store" || name == "seed" || name == "fingerprint" || strings.HasPrefix(name, "prepared.")
+}
+
+// NewSurrogate learns from the measured trials that say what their graph is like.
+func NewSurrogate(trials []Trial, g Goals, way Regression) (*Surrogate, error) {
+	s := &Surrogate{Regression: way.Name, ProcessorTime: g.ProcessorTime, DeviceMemory: g.DeviceMemory}
+	var described []Settings
+	names := map[string]bool{}
+	for _, t := range trials {
+		if t.Graph == nil || !g.Measured(t.Outcome) {
+			continue
+		}
+		d := t.Graph.describe(t.Settings)
+		for name := range d {
+			names[name] = names[name] || !notLearned(name)
+		}
+		if name := t.Graph.title(); !slices.Contains(s.Graphs, name) {
+			s.Graphs = append(s.Graphs, name)
+		}
+		described, s.Scores = append(described, d), append(s.Scores, g.Score(t.Outcome))
+	}
+	if len(described) == 0 {
+		return nil, fmt.Errorf("%w: no measured trial says what graph it is of", ErrFewGraphs)
+	}
+	maps.DeleteFunc(names, func(_ string, learned bool) bool { return !learned })
+	s.Columns = columnsOf(slices.Sorted(maps.Keys(names)), described)
+	s.X = s.Columns.rows(described)
+	s.fit(way)
+	return s, nil
+}
+
+func (s *Surrogate) fit(way Regression) {
+	for k := range s.models {
+		s.models[k] = way.Fit(s.X, column(s.Scores, k), 0)
+	}
+}
+
+// DecodeSurrogate reads a surrogate that was saved as JSON.
+func DecodeSurrogate(text []byte) (*Surrogate, error) {
+	var s Surrogate
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(Regressions, func(r Regression) bool { return r.Name == s.Regression })
+	if at < 0 || len(s.X) == 0 || len(s.X) != len(s.Scores) ||
+		slices.ContainsFunc(s.X, func(row []float64) bool { return len(row) != len(s.Columns) }) ||
+		slices.ContainsFunc(s.Columns, func(c Column) bool { return !(c.Low < c.High) }) {
+		return nil, fmt.Errorf("it is no surrogate: regression %q, %d rows for %d scores", s.Regression, len(s.X),
+			len(s.Scores))
+	}
+	s.fit(Regressions[at])
+	return &s, nil
+}
+
+// Predict is the score that trials with these settings have on a graph.
+func (s *Surrogate) Predict(g *Graph, settings []Settings) []Score {
+	described := make([]Settings, len(settings))
+	for i, of := range settings {
+		described[i] = g.describe(of)
+	}
+	scores := make([]Score, len(settings))
+	for i, x := range s.Columns.rows(described) {
+		for k, m := range s.models {
+			scores[i][k] = m(x)
+		}
+	}
+	return scores
+}
+
+// Unseen is how well a regression predicts the trials of a graph from those of other graphs.
+type Unseen struct {
+	Graph      string      `json:"graph"`
+	Trials     int         `json:"trials"`
+	Regression string      `json:"regression"`
+	R2         [3]*float64 `json:"r2"` // of throughput, memory and metric; nil: it does not vary
+	// Follow is the correlation of predicted and measured figures, which does not count a level that is wrong for all
+	// trials of the graph.
+	Follow [3]*float64 `json:"correlation"`
+}
+
+// TestUnseen predicts the trials of each graph from those of all others, by each of some regressions.
+func TestUnseen(trials []Trial, g Goals, ways ...Regression) (all []Unseen, err error) {
+	of := map[string][]Trial{}
+	for _, t := range trials {
+		if t.Graph != nil && g.Measured(t.Outcome) {
+			of[t.Graph.title()] = append(of[t.Graph.title()], t)
+		}
+	}
+	if len(of) < 2 {
+		return nil, fmt.Errorf("%w: trials say that they are of %d; one is predicted from the others", ErrFewGraphs, len(of))
+	}
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		others := slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool {
+			return t.Graph == nil || t.Graph.title() == name
+		})
+		for _, way := range ways {
+			s, err := NewSurrogate(others, g, way)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, s.test(name, of[name], g))
+		}
+	}
+	return all, nil
+}
+
+func (s *Surrogate) test(name string, trials []Trial, g Goals) Unseen {
+	var settings []Settings
+	var measured []Score
+	for _, t := range trials {
+		settings, measured = append(settings, t.Settings), append(measured, g.Score(t.Outcome))
+	}
+	predicted := s.Predict(trials[0].Graph, settings)
+	u := Unseen{Graph: name, Trials: len(trials), Regression: s.Regression}
+	for k := range u.R2 {
+		y, p := column(measured, k), column(predicted, k)
+		if k < 2 { // logarithms
+			for i := range y {
+				y[i], p[i] = math.Exp(y[i]), math.Exp(p[i])
+			}
+		}
+		if slices.Min(y) == slices.Max(y) {
+			continue
+		}
+		r2, follow := stat.RSquaredFrom(p, y, nil), stat.Correlation(p, y, nil)
+		if u.R2[k] = &r2; !math.IsNaN(follow) {
+			u.Follow[k] = &follow
+		}
+	}
+	return u
+}
