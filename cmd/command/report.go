@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,7 +29,8 @@ func newReportCommand(a *app) *cobra.Command {
 	c := a.verb("report RUN...", "Write a page about trainings: curves, times, comparison",
 		`Report writes one HTML file about trainings that train --run has saved, finished or not: results,
 settings that differ, learning curves, time by stage, predicted beside measured epochs, and trials. The file has
-its charts in it, and needs no network.
+its charts in it, and needs no network. An output that ends in .svg is one chart: the test metric against the time
+of an epoch.
 
 The time of propagation is an attribute of the store's folder. Copies without attributes lose it: then give
 --propagation the output of propagate --json. A file belongs to the trainings on the store that it names.`, o.do)
@@ -73,8 +75,16 @@ func (o *reportOptions) do(_ context.Context, a *app, dirs []string) (result, er
 	if err != nil {
 		return nil, err
 	}
-	if err := folder.WriteFiles(a.fs, filepath.Dir(o.output), []string{filepath.Base(o.output)},
-		[][]byte{report.Page(runs)}); err != nil {
+	file := []byte(nil)
+	if strings.HasSuffix(o.output, ".svg") {
+		file, err = report.Chart(runs)
+	} else {
+		file = report.Page(runs)
+	}
+	if err == nil {
+		err = folder.WriteFiles(a.fs, filepath.Dir(o.output), []string{filepath.Base(o.output)}, [][]byte{file})
+	}
+	if err != nil {
 		return nil, err
 	}
 	return reported{dirs, o.output}, nil

@@ -31,6 +31,11 @@ func TestAReportIsWrittenOnceAndByForceAgain(t *testing.T) {
 		!strings.Contains(page, "<title>c/run: ") || !strings.Contains(page, "<title>a/run: ") {
 		t.Error("trainings on a store and on a graph are not compared")
 	}
+	must(t, d, "report a/run c/run -o both.svg")
+	if drawn := content(t, d, "both.svg"); !strings.HasPrefix(drawn, "<svg") || strings.Count(drawn, "c/run") != 3 ||
+		!strings.Contains(drawn, "Test accuracy against the time of an epoch") {
+		t.Errorf("%s", drawn)
+	}
 	// The first content of the cache is loaded before the first epoch.
 	if metrics := content(t, d, "c/run/metrics.jsonl"); strings.Contains(metrics, `"cached_rows":0`) ||
 		strings.Count(metrics, `"loaded_rows":0`) != 1 {
@@ -67,10 +72,11 @@ func TestAReportIsWrittenOnceAndByForceAgain(t *testing.T) {
 		"report a/run -o store --force":              exitUsage,
 		"report a/run -o store/x.html":               exitUsage,
 		"report a/run -o x --propagation other.json": exitUsage,
-		"report":              exitUsage,
-		"report nothing":      exitUsage, // report.html exists
-		"report nothing -o x": exitFailed,
-		"report store -o x":   exitFailed,
+		"report":                exitUsage,
+		"report nothing":        exitUsage, // report.html exists
+		"report nothing -o x":   exitFailed,
+		"report store -o x":     exitFailed,
+		"report a/run -o x.svg": exitFailed, // one training is no chart
 	} {
 		if o := hopfeed(t, d, line); o.code != code {
 			t.Errorf("%s: exit status %d, want %d: %s", line, o.code, code, o.stderr)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -199,18 +200,36 @@ func frontier(all []point, lower bool) (best []point) {
 	return best
 }
 
-// tradeoff adds the test metric of trainings against the time of an epoch (preprop-gnn Figures 7 and 11), or why there
-// is no such figure.
-func tradeoff(p *chart.Page, runs []Run) {
+// Chart returns the chart of the test metric against the time of an epoch, as a file.
+func Chart(runs []Run) ([]byte, error) {
+	f, notes, err := tradeoff(runs)
+	if err != nil {
+		return nil, err
+	}
+	f.Notes = notes
+	return f.File(), nil
+}
+
+// addTradeoff adds the chart of the test metric against the time of an epoch, or why there is none.
+func addTradeoff(p *chart.Page, runs []Run) {
 	p.Heading("Comparison")
+	f, notes, err := tradeoff(runs)
+	if err != nil {
+		p.Text("No chart: " + err.Error() + ".")
+		return
+	}
+	p.Figure(f)
+	p.Note(notes...)
+}
+
+// tradeoff draws the test metric of trainings against the time of an epoch (preprop-gnn Figures 7 and 11).
+func tradeoff(runs []Run) (f *chart.Figure, notes []string, err error) {
 	metric, all := metricOf(runs), points(runs)
 	switch {
 	case metric == "":
-		p.Text("The trainings have different metrics.")
-		return
+		return nil, nil, errors.New("the trainings have different metrics")
 	case len(all) < 2:
-		p.Text("Fewer than two trainings have been tested.")
-		return
+		return nil, nil, errors.New("fewer than two trainings have been tested")
 	}
 	unit, per := chart.TimeUnit(all[len(all)-1].seconds)
 	xy := &chart.XY{X: chart.Axis{Name: "an epoch of training (" + unit + ")", Log: true},
@@ -231,15 +250,15 @@ func tradeoff(p *chart.Page, runs []Run) {
 		}
 		xy.Points = append(xy.Points, mark)
 	}
-	p.Figure(&chart.Figure{Title: "Test " + metric + " against the time of an epoch", Keys: runKeys(runs),
-		Plots: []chart.Plot{xy}})
 	lower := trainer.LowerIsBetter(metric)
-	p.Note("As preprop-gnn Figures 7 and 11. The epoch is the median, without validation.",
+	notes = []string{"As preprop-gnn Figures 7 and 11. The epoch is the median, without validation.",
 		only(!lower, "Better is up and to the left."), only(lower, "Better is down and to the left."),
 		only(stores && graphs, "A circle is a model that reads a hop store, a square one that reads a graph."),
 		only(len(best) > 1, "The dashed line joins the trainings that no other beats in both."),
 		only(spread, "Bars are standard deviations over seeds."),
-		only(stores, "The time leaves propagation out."))
+		only(stores, "The time leaves propagation out.")}
+	return &chart.Figure{Title: "Test " + metric + " against the time of an epoch", Keys: runKeys(runs),
+		Plots: []chart.Plot{xy}}, notes, nil
 }
 
 // only is a text where something holds.

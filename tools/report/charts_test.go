@@ -69,7 +69,7 @@ func TestNothingIsExplainedThatIsNotDrawn(t *testing.T) {
 		{"of two on stores", []Run{saved("one", 1), saved("two", 1)},
 			[]string{"Better is up", "The time leaves propagation out"}, []string{"A circle is", "Bars are",
 				"dashed line"}},
-		{"with one without an epoch", []Run{saved("one", 1), begun}, []string{"Fewer than two trainings"},
+		{"with one without an epoch", []Run{saved("one", 1), begun}, []string{"fewer than two trainings"},
 			[]string{"Better is", "Figures 7"}},
 		{"of many", manyRuns(), []string{"A circle is", "Bars are", "dashed line", "What a cache", "A ring"}, nil},
 	} {

@@ -44,7 +44,7 @@ func Page(runs []Run) []byte {
 	settings(p, runs)
 	curves(p, runs)
 	if len(runs) > 1 {
-		tradeoff(p, runs)
+		addTradeoff(p, runs)
 	}
 	traffic(p, runs)
 	times(p, runs)

@@ -175,11 +175,11 @@ func TestTrainingsOnStoresAndGraphsAreCompared(t *testing.T) {
 		t.Errorf("where lower is better, %+v", got)
 	}
 	slow.Options.Metric = "mae"
-	if text := pageOf(t, sign, slow); !strings.Contains(text, "The trainings have different metrics.") {
+	if text := pageOf(t, sign, slow); !strings.Contains(text, "the trainings have different metrics.") {
 		t.Error("trainings of different metrics are compared")
 	}
 	slow.Options.Metric, slow.History = sign.Options.Metric, nil
-	if text := pageOf(t, sign, slow); !strings.Contains(text, "Fewer than two trainings have been tested.") {
+	if text := pageOf(t, sign, slow); !strings.Contains(text, "fewer than two trainings have been tested.") {
 		t.Error("a training without an epoch is compared")
 	}
 }
