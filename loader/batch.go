@@ -103,6 +103,8 @@ type GraphChunks interface {
 	// EachRows yields the features of all nodes in order, as Each does: chunks without edges, whose sources are their
 	// destinations.
 	EachRows(ctx context.Context, stream gds.Stream) iter.Seq2[GraphChunk, error]
+	// Rows is where matrix i of two, 0 or 1, of what layers put out for all nodes is to lie; nil: in host memory.
+	Rows(i int) NodeRows
 }
 
 // GraphChunk is the edges to some consecutive nodes of a graph.
@@ -118,6 +120,15 @@ type RowSource interface {
 	Columns() int
 	// Gather writes the rows of nodes, in their order and without gaps, to dst.
 	Gather(ctx context.Context, dst []byte, as gds.DType, nodes []uint32) error
+}
+
+// NodeRows are float32 rows that are written for all nodes, and then read.
+type NodeRows interface {
+	RowSource
+	// Begin says how many columns the rows have that are written next. It forgets the rows before.
+	Begin(columns int)
+	// Write writes the rows of consecutive nodes from first on.
+	Write(first int, rows []byte) error
 }
 
 // Loan is for loaders.

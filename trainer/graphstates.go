@@ -13,8 +13,9 @@ import (
 )
 
 // graphStates are the outputs of two layers, the present one and the one before, for all nodes of a graph that comes in
-// chunks. They are in host memory.
+// chunks. They are in host memory, unless the graph has another place for them.
 type graphStates struct {
+	rows     [2]loader.NodeRows
 	matrices [2]hostRows
 	pool     *gather.Pool
 	staging  gds.Buffer // pinned, for stagingRows
@@ -32,6 +33,13 @@ type hostRows struct {
 }
 
 func (r *hostRows) Columns() int { return r.columns }
+
+func (r *hostRows) Begin(columns int) { r.columns = columns }
+
+func (r *hostRows) Write(first int, rows []byte) error {
+	copy(r.memory.Bytes()[4*first*r.columns:], rows)
+	return nil
+}
 
 // Gather copies rows; see loader.RowSource. Nodes must be in range.
 func (r *hostRows) Gather(_ context.Context, dst []byte, _ gds.DType, nodes []uint32) error {
@@ -64,7 +72,7 @@ func (m *messagePassing) productColumns() int {
 }
 
 // allocate makes room for a row for each node, unless there is room.
-func (s *graphStates) allocate(dev gds.Device, nodes int, columns [2]int) (err error) {
+func (s *graphStates) allocate(dev gds.Device, graph loader.GraphChunks, columns [2]int) (err error) {
 	if s.pool == nil {
 		s.pool, s.mem.Device = gather.NewPool(0), dev
 		bytes := gds.Bytes(stagingRows, max(columns[0], columns[1]), gds.Float32)
@@ -72,8 +80,13 @@ func (s *graphStates) allocate(dev gds.Device, nodes int, columns [2]int) (err e
 			return s.mem.Err
 		}
 	}
+	nodes := graph.Nodes()
 	for i := range s.matrices {
+		if s.rows[i] = graph.Rows(i); s.rows[i] != nil {
+			continue
+		}
 		m := &s.matrices[i]
+		s.rows[i] = m
 		bytes := gds.Bytes(nodes, columns[i], gds.Float32)
 		if m.pool = s.pool; bytes == 0 || m.memory != nil && int64(len(m.memory.Bytes())) >= bytes {
 			continue
@@ -109,16 +122,15 @@ func (s *graphStates) free() error {
 // With the first batch, it computes that output: a layer for all nodes, chunk after chunk, before the next layer.
 func (n *network) computeChunks(ctx context.Context, b *loader.Batch) error {
 	s, m, graph := &n.states, n.messages, b.Whole.Chunks
-	last := &s.matrices[(len(m.layers)-1)%2]
 	if b.Index == 0 {
-		if err := s.allocate(n.mem.Device, graph.Nodes(), m.stateColumns(m.chunkOrder(graph.Sparse()))); err != nil {
+		if err := s.allocate(n.mem.Device, graph, m.stateColumns(m.chunkOrder(graph.Sparse()))); err != nil {
 			return err
 		}
 		if err := n.computeLayers(ctx, graph); err != nil {
 			return err
 		}
 	}
-	rows := m.rows.out
+	rows, last := m.rows.out, s.rows[(len(m.layers)-1)%2]
 	for lo := 0; lo < b.Rows; lo += stagingRows {
 		hi := min(lo+stagingRows, b.Rows)
 		if err := n.stream.Synchronize(ctx); err != nil { // the rows before have left, and the batch before is computed
@@ -147,9 +159,9 @@ func (n *network) computeLayers(ctx context.Context, graph loader.GraphChunks) e
 	s, m := &n.states, n.messages
 	var rows loader.RowSource // nil: features
 	x, scale := loader.WholeGraph{}, n.scales[0]
-	eachChunk := func(what string, chunks iter.Seq2[loader.GraphChunk, error], to *hostRows, columns int,
+	eachChunk := func(what string, chunks iter.Seq2[loader.GraphChunk, error], to loader.NodeRows, columns int,
 		compute func(p *pass, x operand) []gds.Tensor) error {
-		to.columns = columns
+		to.Begin(columns)
 		for chunk, err := range chunks {
 			if err == nil {
 				err = n.computeChunk(ctx, chunk, x, to, func(p *pass) []gds.Tensor {
@@ -164,7 +176,7 @@ func (n *network) computeLayers(ctx context.Context, graph loader.GraphChunks) e
 		return nil
 	}
 	if m.chunkOrder(graph.Sparse()) == multiplyFirst {
-		err := eachChunk("features", graph.EachRows(ctx, n.stream), &s.matrices[1], m.productColumns(),
+		err := eachChunk("features", graph.EachRows(ctx, n.stream), s.rows[1], m.productColumns(),
 			func(p *pass, x operand) []gds.Tensor { return m.layers[0].products(p, x, m.states) })
 		if err != nil {
 			return err
@@ -172,7 +184,7 @@ func (n *network) computeLayers(ctx context.Context, graph loader.GraphChunks) e
 		x.Products = true
 	}
 	for i, l := range m.layers {
-		err := eachChunk(fmt.Sprintf("layer %d", i+1), graph.Each(ctx, n.stream, rows), &s.matrices[i%2],
+		err := eachChunk(fmt.Sprintf("layer %d", i+1), graph.Each(ctx, n.stream, rows), s.rows[i%2],
 			l.width(), func(p *pass, x operand) []gds.Tensor { return []gds.Tensor{m.layerOfGraph(p, l, x)} })
 		if err != nil {
 			return err
@@ -183,7 +195,7 @@ func (n *network) computeLayers(ctx context.Context, graph loader.GraphChunks) e
 }
 
 // computeChunk writes the matrices that compute returns for the destinations of a chunk, side by side, to their rows.
-func (n *network) computeChunk(ctx context.Context, c loader.GraphChunk, x loader.WholeGraph, to *hostRows,
+func (n *network) computeChunk(ctx context.Context, c loader.GraphChunk, x loader.WholeGraph, to loader.NodeRows,
 	compute func(p *pass) []gds.Tensor) error {
 	x.Blocks = []loader.Block{c.Block}
 	b := &loader.Batch{Whole: &x, Sparse: c.Sparse}
@@ -192,10 +204,9 @@ func (n *network) computeChunk(ctx context.Context, c loader.GraphChunk, x loade
 	}
 	n.pass.train = false
 	out := compute(&n.pass)
-	rowBytes := 4 * to.columns
 	for lo := 0; lo < c.Destinations; lo += stagingRows {
 		hi := min(lo+stagingRows, c.Destinations)
-		staging := gds.NewTensor(n.states.staging, hi-lo, to.columns, gds.Float32)
+		staging := gds.NewTensor(n.states.staging, hi-lo, to.Columns(), gds.Float32)
 		at := 0
 		for _, y := range out {
 			n.stream.Copy(staging.Columns(at, at+y.Cols), y.Slice(lo, hi))
@@ -204,7 +215,9 @@ func (n *network) computeChunk(ctx context.Context, c loader.GraphChunk, x loade
 		if err := n.stream.Synchronize(ctx); err != nil {
 			return err
 		}
-		copy(to.memory.Bytes()[(c.First+lo)*rowBytes:], n.states.staging.Bytes()[:(hi-lo)*rowBytes])
+		if err := to.Write(c.First+lo, n.states.staging.Bytes()[:4*(hi-lo)*to.Columns()]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -129,6 +129,8 @@ func neighborhoodOf(all toyBlock, nodes []uint32, layers int) (blocks []toyBlock
 	return blocks, inputs
 }
 
+func (c *toyChunks) Rows(int) loader.NodeRows { return nil }
+
 func (c *toyChunks) Each(ctx context.Context, stream gds.Stream, rows loader.RowSource) iter.Seq2[loader.GraphChunk,
 	error] {
 	if rows == nil {

@@ -39,6 +39,8 @@ type app struct {
 	seed        uint64
 	emulate     host.Emulation
 	tf32        bool
+	mapped      bool   // map the topologies of graphs
+	scratch     string // folder; "": none
 	json, quiet bool
 	helpAll     bool // print all flags of a command in its help
 	verbose     bool // print what is planned, why, and what it took, in detail
@@ -221,6 +223,19 @@ func (a *app) declareDevices(flags *pflag.FlagSet) {
 		"let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction")
 	a.declareEmulate(flags)
 }
+
+// declareGraphMemory adds the flags of what need not be in memory of a graph, to a command that opens one for a model.
+func (a *app) declareGraphMemory(flags *pflag.FlagSet) {
+	flags.BoolVar(&a.mapped, mapFlag, false, mapUsage)
+	flags.StringVar(&a.scratch, scratchFlag, "", scratchUsage+" (default: outputs of layers of all nodes of a graph "+
+		"stay in memory)")
+}
+
+const (
+	mapFlag     = "map"
+	mapUsage    = "map the topology of a graph from disk instead of loading it"
+	scratchFlag = "scratch"
+)
 
 // declareEmulate adds the flag of emulated devices.
 func (a *app) declareEmulate(flags *pflag.FlagSet) {

@@ -30,6 +30,7 @@ type applyOptions struct {
 func (o *applyOptions) flags(a *app, c *cobra.Command) {
 	f := c.Flags()
 	a.declareDevices(f)
+	a.declareGraphMemory(f)
 	f.StringVar(&o.checkpoint, "checkpoint", "", "directory that train --run has written")
 	f.IntVar(&o.batch, "batch", 8000, batchUsage)
 	f.StringVar(&o.placement, "placement", placement.Auto, placementUsage)
@@ -196,9 +197,11 @@ func (a *app) openToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Ch
 	}
 	so.Machine, so.Matrices, so.Model = a.machine(ctx), c.Spec.Matrices, c.Spec
 	if dir.Manifest.Kind == format.KindGraph {
-		o := training.Options{Machine: so.Machine, Spec: c.Spec, Held: so.Held}
+		o := training.Options{Machine: so.Machine, Spec: c.Spec, Held: so.Held, Mapped: a.mapped, Scratch: a.scratch}
 		o.Placement = so.Placement
 		in, err = training.OpenGraph(ctx, dir, o)
+	} else if a.mapped || a.scratch != "" {
+		err = usagef("--%s and --%s are for models that read a graph", mapFlag, scratchFlag)
 	} else {
 		var s *session.Session
 		s, err = session.Open(ctx, dir, so)

@@ -43,6 +43,7 @@ For a GRAPH, plan trains some batches and validates once, from the placement tha
 --placement names.`, o.do)
 	f := c.Flags()
 	a.declareDevices(f)
+	a.declareGraphMemory(f)
 	o.declarePlacedFlags(f)
 	declareSchedule(f, &o.Schedule)
 	f.StringVar(&o.hardware, "hardware", "", hardwareUsage)

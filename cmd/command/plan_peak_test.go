@@ -69,7 +69,7 @@ func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
 		}
 	}
 	for _, policy := range cache.Policies() {
-		jobs = append(jobs, job{" --cache " + policy + ":200KB", everywhere[2:]},
+		jobs = append(jobs, job{" --map --cache " + policy + ":200KB", everywhere[2:]},
 			job{" --cache " + policy + ":200KB" + one, reached[:1]})
 	}
 	d := disk(t, "generate sbm -o graph --nodes 3000 --edges 30000 --features 64 --classes 4 --labeled 0.4 --seed 5")

@@ -64,7 +64,7 @@ Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000row
 	f.StringVar(&o.cache, "cache", "", "count how many nodes of batches a cache has: POLICY:SIZE")
 	f.Float64Var(&o.Bias, "bias", 0, biasUsage)
 	f.BoolVar(&o.Debias, "debias", false, "locality: estimates without bias")
-	f.BoolVar(&o.mapped, "map", false, "map the topology from disk instead of loading it")
+	f.BoolVar(&o.mapped, mapFlag, false, mapUsage)
 	among(f, "sampler", sampling.Names()...)
 	atLeast(f, 1, "batch", "epochs")
 	atLeast(f, 0, "max-batches")

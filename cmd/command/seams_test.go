@@ -135,6 +135,7 @@ func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
 		{feature: "placement", flags: "--placement device"},
 		{feature: "placement", flags: "--placement host"},
 		{feature: "placement", flags: "--placement storage"},
+		{feature: "topology", flags: "--map"},
 		{feature: "memory", flags: "--memory 75MiB"},
 		{feature: "threads", flags: "--threads 1"},
 		{feature: "threads", flags: "--workers 3"},
@@ -159,7 +160,9 @@ func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
 		}
 	}
 	for _, schedule := range byDevice {
-		refusals = append(refusals, refusal{schedule, "--placement storage", "the topology is not in pinned memory"})
+		for _, place := range []string{"--placement storage", "--map"} {
+			refusals = append(refusals, refusal{schedule, place, "the topology is not in pinned memory"})
+		}
 		for _, sampler := range []string{"--sampler ladies", "--sampler saint-edge",
 			"--cache gns:60rows --sampler locality"} {
 			refusals = append(refusals, refusal{schedule, sampler, "runs on the processor alone"})

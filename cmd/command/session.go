@@ -49,7 +49,7 @@ func (a *app) openKind(dir, reader string, graph bool) (*format.Dir, error) {
 // resolve completes the options of a training on an input.
 func (a *app) resolve(ctx context.Context, dir *format.Dir, o *trainOptions) (training.Options, error) {
 	to, err := o.Resolve(ctx, dir, a.machine(ctx), a.seed)
-	to.Stages = a.emulate.Stages
+	to.Stages, to.Mapped, to.Scratch = a.emulate.Stages, a.mapped, a.scratch
 	return to, err
 }
 

@@ -109,6 +109,7 @@ A flag that is not on the command line is taken from --config, a YAML file whose
 ` + trainer.DefaultsTable()}
 	f := c.Flags()
 	a.declareDevices(f)
+	a.declareGraphMemory(f)
 	o.declareFlags(f)
 	f.StringVar(&o.run, "run", "", "directory to save the training in, and to go on with it from")
 	f.DurationVar(&o.saveEvery, "save-every", defaultSaveEvery, "least time between two saves within a run")

@@ -72,7 +72,8 @@ func declareSchedulePlan(f *pflag.FlagSet, s *training.Schedule) {
 
 // graphFlags are for models that read a graph, storeFlags for models that read a hop store.
 var (
-	graphFlags = append([]string{"sampler", "fanout", "cache", "bias", "workers", "buffers"}, scheduleFlags...)
+	graphFlags = append([]string{"sampler", "fanout", "cache", "bias", mapFlag, "workers", "buffers",
+		scratchFlag}, scheduleFlags...)
 	storeFlags = []string{"hops", "operator", "shuffle", "chunk-rows"}
 )
 

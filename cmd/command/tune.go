@@ -81,6 +81,7 @@ their predictions, as a3gnn), random, and grid (all, in order).`,
 	c.Example = "  hopfeed tune GRAPH --model sage --max-memory 2GiB --min-accuracy 0.93 --budget 10m"
 	f := c.Flags()
 	a.declareDevices(f)
+	a.declareGraphMemory(f)
 	o.declareFlags(f)
 	f.Var(&o.maxMemory, "max-memory", maxMemoryUsage)
 	f.Float64Var(&o.minValid, "min-accuracy", 0, minAccuracyUsage)

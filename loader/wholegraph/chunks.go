@@ -31,6 +31,8 @@ type chunks struct {
 	edgeBytes int64
 	added     int64 // self-loops of a node that the topology does not have, at most
 
+	spilled [2]*spilled
+
 	nodes  []uint32
 	lists  []sampling.List
 	memory epoch.Growing // of a chunk
@@ -50,11 +52,35 @@ func newChunks(ctx context.Context, device gds.Device, o Options) (_ *chunks, er
 	if c.edges, err = newAllEdges(ctx, o); err != nil {
 		return nil, err
 	}
+	for i := range c.spilled {
+		if o.Scratch == nil {
+			break
+		}
+		c.spilled[i], err = newSpilled(o.Graph.FS(), o.Scratch.Path(fmt.Sprint("layer-", i)), o.Topology.Nodes(),
+			o.Threads)
+		if err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+	}
 	return c, nil
 }
 
 func (c *chunks) close() error {
-	return errors.Join(c.memory.Free(), c.pinned.Free(), c.edges.Close())
+	err := errors.Join(c.memory.Free(), c.pinned.Free(), c.edges.Close())
+	for _, s := range c.spilled {
+		if s != nil {
+			err = errors.Join(err, s.close())
+		}
+	}
+	return err
+}
+
+// Rows is in a scratch file, if there is a folder for that: see loader.GraphChunks.
+func (c *chunks) Rows(i int) loader.NodeRows {
+	if c.spilled[i] == nil {
+		return nil
+	}
+	return c.spilled[i]
 }
 
 func (c *chunks) Nodes() int { return int(c.topology.Nodes()) }

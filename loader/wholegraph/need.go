@@ -30,14 +30,16 @@ func OpeningNeed(m *format.Manifest, a sampling.Aggregation) need.Terms {
 }
 
 // ChunksNeed is the host memory of a graph in chunks, beside topology, features and the chunk itself: the sampler of
-// all edges, and so many columns that layers put out for all nodes, with the rows that are on their way.
-func ChunksNeed(m *format.Manifest, a sampling.Aggregation, columns int) need.Terms {
+// all edges, and so many columns that layers put out for all nodes, with the rows that are on their way. If they are
+// spilled to a scratch file, their checksums are in memory instead.
+func ChunksNeed(m *format.Manifest, a sampling.Aggregation, columns int, spilled bool) need.Terms {
 	const statesStaging = 2048
-	return need.Terms{
-		{Name: "sampler of all edges", Place: need.OffHeap, Bytes: samplerBytes(m, a)},
-		{Name: "layers of all nodes", Place: need.OffHeap, Bytes: (m.Nodes + statesStaging) * int64(columns) * 4,
-			From: need.Epoch},
+	all, terms := m.Nodes, need.Terms{{Name: "sampler of all edges", Place: need.OffHeap, Bytes: samplerBytes(m, a)}}
+	if spilled {
+		all, terms = 0, append(terms, need.OnHeap("checksums of layers of all nodes", 8*m.Nodes))
 	}
+	return append(terms, need.Term{Name: "layers of all nodes", Place: need.OffHeap,
+		Bytes: (all + statesStaging) * int64(columns) * 4, From: need.Epoch})
 }
 
 func samplerBytes(m *format.Manifest, a sampling.Aggregation) int64 {

@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
@@ -30,6 +31,8 @@ type Options struct {
 	// them, with what the model keeps of each of its nodes and edges. A chunk of one node with many in-neighbours may
 	// take more, as LargestChunk says.
 	ChunkBytes, NodeBytes, EdgeBytes int64
+	// Scratch is a folder for what layers put out for all nodes of a graph in chunks; nil: that is in host memory.
+	Scratch *folder.Scratch
 }
 
 // Graph is on a device until Close. Its sets may be used as long, one epoch at a time for each.

@@ -3,6 +3,7 @@ package wholegraph
 import (
 	"context"
 	"errors"
+	"io"
 	"math"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/features"
@@ -267,6 +269,57 @@ func TestChunksOfFeaturesAreThoseOfAllNodes(t *testing.T) {
 }
 
 // checkSparse compares sparse rows with the features of nodes.
+// Rows in a scratch file are those that were written, or an error.
+func TestSpilledRowsComeBackOrAreRefused(t *testing.T) {
+	const nodes, columns = 1000, 3
+	files := vfs.NewMem()
+	s, err := newSpilled(files, "rows", nodes, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 { // the second has fewer columns
+		s.Begin(columns - round)
+		all := make([]float32, nodes*s.Columns())
+		for i := range all {
+			all[i] = float32(round*nodes + i)
+		}
+		row := func(v uint32) []float32 { return all[int(v)*s.Columns():][:s.Columns()] }
+		for first := 0; first < nodes; first += 300 {
+			if err := s.Write(first, dtype.BytesOf(all[first*s.Columns():min(first+300, nodes)*s.Columns()])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ids := append(places(100, 700), 7, 7, 999, 0, 998, 999)
+		got := make([]float32, len(ids)*s.Columns())
+		if err := s.Gather(t.Context(), dtype.BytesOf(got), gds.Float32, ids); err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range ids {
+			if !slices.Equal(got[i*s.Columns():][:s.Columns()], row(v)) {
+				t.Fatalf("round %d, node %d: %v, want %v", round, v, got[i*s.Columns():][:s.Columns()], row(v))
+			}
+		}
+	}
+	if _, err := s.pending.WriteAt([]byte{1}, 8*123); err != nil {
+		t.Fatal(err)
+	}
+	for node, want := range map[uint32]error{122: nil, 123: folder.ErrDamaged, 124: nil} {
+		if err := s.Gather(t.Context(), make([]byte, 8), gds.Float32, []uint32{node}); !errors.Is(err, want) {
+			t.Errorf("node %d: %v, want %v", node, err, want)
+		}
+	}
+	s.Begin(100) // of which the file has not as many
+	if err := s.Gather(t.Context(), make([]byte, 400), gds.Float32, []uint32{900}); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := files.ReadDir("."); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
 func checkSparse(t *testing.T, w *Graph, g graphtest.Graph, x gds.Tensor, s *loader.SparseRows, nodes []uint32) {
 	t.Helper()
 	if s == nil || x.Rows != len(nodes) || x.Cols != g.Columns || x.Buf != nil || s.Cols != g.Columns {

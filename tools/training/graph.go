@@ -1,6 +1,7 @@
 package training
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/gds/paced"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -43,6 +45,7 @@ type Graph struct {
 	whole    *wholegraph.Graph
 	samplers []*session.Sampled // of each device; none: batches are all nodes, or nothing is trained
 	onDevice bool               // the device may prepare batches
+	scratch  *folder.Scratch    // nil: nothing is written
 	sets     Sets               // of earlier runs: but for samples, they are the same in each
 }
 
@@ -121,7 +124,12 @@ func (g *Graph) Pace() func(rank, epoch, batch int) time.Duration {
 // open brings the graph to its place, and opens what samples batches.
 func (g *Graph) open(ctx context.Context) (err error) {
 	p, device, threads := g.plan, g.devices[0], g.o.Machine.Threads
-	if g.topology, err = sampling.LoadTopology(ctx, g.dir, threads); err != nil {
+	if g.o.Mapped {
+		g.topology, err = sampling.MapTopology(ctx, g.dir)
+	} else {
+		g.topology, err = sampling.LoadTopology(ctx, g.dir, threads)
+	}
+	if err != nil {
 		return err
 	}
 	if p.pins() {
@@ -137,9 +145,19 @@ func (g *Graph) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if p.spilled {
+		files := g.dir.FS()
+		if g.scratch, err = folder.OpenScratch(files, g.o.Scratch); err != nil {
+			return err
+		}
+		if free, err := files.FreeBytes(g.o.Scratch); err != nil || free < p.spillBytes {
+			return cmp.Or(err, fmt.Errorf("%w: layers of all nodes take %s in %s, and %s are free", machine.ErrDoesNotFit,
+				units.Bytes(p.spillBytes), g.o.Scratch, units.Bytes(free)))
+		}
+	}
 	wo := wholegraph.Options{
 		Graph: g.dir, Topology: g.topology, Features: g.features, Aggregation: p.aggregation, Threads: threads,
-		ChunkBytes: p.chunkBytes, NodeBytes: p.nodeBytes, EdgeBytes: p.edgeBytes,
+		ChunkBytes: p.chunkBytes, NodeBytes: p.nodeBytes, EdgeBytes: p.edgeBytes, Scratch: g.scratch,
 	}
 	if g.whole, err = wholegraph.Open(ctx, device, wo); err != nil {
 		return err
@@ -247,6 +265,9 @@ func (g *Graph) Close() error {
 	}
 	if g.whole != nil {
 		errs = append(errs, g.whole.Close())
+	}
+	if g.scratch != nil {
+		errs = append(errs, g.scratch.Close())
 	}
 	if g.topology != nil {
 		errs = append(errs, g.topology.Close())

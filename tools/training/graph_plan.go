@@ -33,7 +33,8 @@ type graphJob struct {
 	all         bool                    // batches are all nodes
 	sampled     *session.SampledOptions // of batches; nil: they are all nodes, or nothing is trained
 	batches     batchCount
-	gradients   int // that wait on each device; 0: none
+	gradients   int  // that wait on each device; 0: none
+	maySpill    bool // there is a folder for layers of all nodes that do not fit into memory
 	// elements are the non-zero elements of features that are kept as sparse rows; nil: features are dense.
 	elements *features.Elements
 }
@@ -44,7 +45,7 @@ func (o *Options) job(n int64, devices int) (j graphJob, err error) {
 		return j, err
 	}
 	o.Placement = cmp.Or(o.Placement, placement.Auto)
-	j = graphJob{Options: o, devices: devices}
+	j = graphJob{Options: o, devices: devices, maySpill: o.Scratch != ""}
 	if j.aggregation, err = trainer.AggregationOf(o.Spec.Model); err != nil || !o.Train {
 		return j, err
 	}
@@ -119,7 +120,7 @@ func (o *graphJob) scheduled() bool {
 // pins tells that topology and features are in pinned memory, for the device to read.
 func (p *graphPlan) pins() bool {
 	info := p.Machine.Devices.Info
-	return p.scheduled() && !info.Unified && info.MapsPinned && p.where != placement.Storage
+	return p.scheduled() && !info.Unified && info.MapsPinned && p.where != placement.Storage && !p.Mapped
 }
 
 // keepsSparse tells whether sparse features may be kept as sparse rows: caches, devices that prepare batches by
@@ -155,6 +156,7 @@ type graphPlan struct {
 	// placement.Device: as a whole on the device; else in chunks, with features in host memory or storage
 	where   string
 	scarce  bool // batches get what memory is left, in the smallest chunks
+	spilled bool // what layers put out for all nodes is in scratch files
 	reasons []string
 
 	terms                  need.Terms           // but for batches, and for the chunk of a layer
@@ -165,6 +167,7 @@ type graphPlan struct {
 	chunkBytes                   int64 // of device memory for a chunk, where the graph comes in chunks
 	// chunkMemory is the memory of the largest chunk, chunkModel what the model keeps of it; 0: not known yet.
 	chunkMemory, chunkModel int64
+	spillBytes              int64 // of scratch files
 	scarceBytes             int64 // what batches are expected to take at most, if there is less
 }
 
@@ -189,14 +192,16 @@ func (o graphJob) candidates() (all []*graphPlan) {
 		kinds = append(kinds, nil)
 	}
 	for _, o.elements = range kinds {
-		for _, scarce := range []bool{false, true} {
+		for i := range 4 {
+			scarce, spilled := i >= 2, i%2 > 0
 			for _, where := range places {
 				if o.elements != nil && where == placement.Storage ||
-					scarce && (o.all || auto && where == placement.Device) {
+					scarce && (o.all || auto && where == placement.Device) ||
+					spilled && (!o.maySpill || where == placement.Device) {
 					continue
 				}
 				for _, job := range o.choices() {
-					all = append(all, &graphPlan{graphJob: job, where: where, scarce: scarce})
+					all = append(all, &graphPlan{graphJob: job, where: where, scarce: scarce, spilled: spilled})
 				}
 			}
 		}
@@ -247,10 +252,20 @@ func planGraph(graph *format.Dir, job graphJob) (p *graphPlan, err error) {
 			refused = why[i]
 		}
 		if !c.scarce && whole {
-			reasons = append(reasons, "not from "+c.where+": "+why[i].Error())
+			where := c.where
+			if c.spilled {
+				where += " with layers in " + c.Scratch
+			}
+			reasons = append(reasons, "not from "+where+": "+why[i].Error())
 		}
 	}
 	if first < 0 {
+		if !job.maySpill {
+			job.maySpill = true
+			if _, err := planGraph(graph, job); err == nil {
+				refused = fmt.Errorf("%w (or give --scratch, a folder for layers of all nodes)", refused)
+			}
+		}
 		return nil, refused
 	}
 	p = all[first]
@@ -301,6 +316,9 @@ func (p *graphPlan) fit(graph *format.Dir) error {
 		}
 		p.reasons = []string{"layers of all nodes are computed in chunks of up to " +
 			units.Bytes(p.chunkBytes).String()}
+		if p.spilled {
+			p.reasons[0] += fmt.Sprintf(", and kept in %s: %s", p.Scratch, units.Bytes(p.spillBytes))
+		}
 	}
 	if p.scarce {
 		p.reasons = append(p.reasons, fmt.Sprintf("batches are expected to take up to %s, for which there may be too "+
@@ -349,12 +367,15 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 		inMemory, onDevice = p.elements.Bytes(), p.elements.Bytes()
 	}
 	topology, edges := sampling.TopologyNeed(m).Bytes, wholegraph.Edges(m, p.aggregation)
+	if p.Mapped { // the page cache has it
+		topology = 0
+	}
 	p.inputBytes = inMemory + topology + labels + 8*n
 	evaluated := n
 	if rows := len(p.Part.Valid.List) + len(p.Part.Test.List); p.Train && rows > 0 {
 		evaluated = int64(rows)
 	}
-	p.terms = append(slices.Clone(p.Held), session.GraphTerms(graph, p.where, inMemory, false)...)
+	p.terms = append(slices.Clone(p.Held), session.GraphTerms(graph, p.where, inMemory, p.Mapped)...)
 	add := func(name string, place need.Place, bytes int64, from, until need.Phase) {
 		p.terms = append(p.terms, need.Term{Name: name, Place: place, Bytes: bytes, From: from, Until: until})
 	}
@@ -414,7 +435,8 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 		p.edgeBytes = spec.EdgeWorkBytes(1, 1)
 	}
 	if p.where != placement.Device {
-		p.terms = append(p.terms, wholegraph.ChunksNeed(m, p.aggregation, stateColumns)...)
+		p.spillBytes = 4 * n * int64(stateColumns)
+		p.terms = append(p.terms, wholegraph.ChunksNeed(m, p.aggregation, stateColumns, p.spilled)...)
 		const some = 1 << 14
 		few, one := min(n, some), bytes(spec.GraphBytes(some, sparse, false))
 		p.nodeBytes = (bytes(spec.GraphBytes(2*some, sparse, false)) - one) / some

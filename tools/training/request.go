@@ -314,6 +314,8 @@ type Options struct {
 	Stages   host.Stages // of an emulated machine: how long the stages of a batch take
 	Spec     trainer.Spec
 	Held     need.Terms // memory that the caller takes beside
+	Mapped   bool       // the topology of a graph is mapped from disk, not loaded
+	Scratch  string     // folder for layers of all nodes that do not fit into memory; "": none
 	Train    bool       // false: rows are only evaluated, in their order
 	Part     session.Partition
 }

@@ -532,6 +532,8 @@ def train(
     data: Data,
     *,
     tf32: bool | None = None,
+    map: bool | None = None,
+    scratch: Path | None = None,
     model: str | None = None,
     hops: int | Sequence[int] | None = None,
     operator: str | Sequence[str] | None = None,
@@ -592,6 +594,8 @@ def train(
     """Train a model on a hop store or a graph. ``hopfeed train --help`` says more.
 
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
+    :param map: map the topology of a graph from disk instead of loading it
+    :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
     :param model: model to train: sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat (default sign)
     :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all that
         there are; of sgc, the number that is best on validation rows)
@@ -679,6 +683,8 @@ def tune(
     data: Data,
     *,
     tf32: bool | None = None,
+    map: bool | None = None,
+    scratch: Path | None = None,
     model: str | None = None,
     hops: int | Sequence[int] | None = None,
     operator: str | Sequence[str] | None = None,
@@ -744,6 +750,8 @@ def tune(
     """Search settings of a training for throughput, memory and accuracy. ``hopfeed tune --help`` says more.
 
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
+    :param map: map the topology of a graph from disk instead of loading it
+    :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
     :param model: model to train: sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat (default sign)
     :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all that
         there are; of sgc, the number that is best on validation rows)
@@ -841,6 +849,8 @@ def evaluate(
     checkpoint: Path,
     *,
     tf32: bool | None = None,
+    map: bool | None = None,
+    scratch: Path | None = None,
     batch: int | None = None,
     placement: Literal["auto", "device", "host", "storage"] | None = None,
     rows: Literal["test", "val", "valid", "train", "all"] | None = None,
@@ -854,6 +864,8 @@ def evaluate(
     """Apply a trained model to a hop store or a graph. ``hopfeed evaluate --help`` says more.
 
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
+    :param map: map the topology of a graph from disk instead of loading it
+    :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
     :param checkpoint: directory that train ``run`` has written
     :param batch: rows of a batch (default 8000)
     :param placement: where the input lives: auto, device, host or storage (default auto)
@@ -873,6 +885,8 @@ def predict(
     output: Path,
     *,
     tf32: bool | None = None,
+    map: bool | None = None,
+    scratch: Path | None = None,
     batch: int | None = None,
     placement: Literal["auto", "device", "host", "storage"] | None = None,
     rows: Literal["all", "train", "val", "valid", "test", "rest"] | None = None,
@@ -886,6 +900,8 @@ def predict(
     """Apply a trained model to unlabelled data, and write a table of predictions. ``hopfeed predict --help`` says more.
 
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
+    :param map: map the topology of a graph from disk instead of loading it
+    :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
     :param checkpoint: directory that train ``run`` has written
     :param batch: rows of a batch (default 8000)
     :param placement: where the input lives: auto, device, host or storage (default auto)
@@ -1009,7 +1025,7 @@ def sample(
     :param cache: count how many nodes of batches a cache has: POLICY:SIZE
     :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
     :param debias: locality: estimates without bias
-    :param map: map the topology from disk instead of loading it
+    :param map: map the topology of a graph from disk instead of loading it
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit)
     :param seed: number that all random draws derive from
