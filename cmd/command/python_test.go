@@ -75,6 +75,11 @@ func pythonFunctions(t *testing.T) string {
 var pythonArguments = map[string]string{"SRC": "source", "GRAPH": "graph", "STORE": "store", "GRAPH|STORE": "data",
 	"STORE|GRAPH": "data", "RUN...": "runs"}
 
+// pythonPositional says what these arguments are.
+var pythonPositional = map[string]string{"source": "the file or folder to import", "graph": "a graph, or its path",
+	"store": "a store, or its path", "data": "a graph or store, or its path", "runs": "run folders of trainings",
+	"kind": "of the graph"}
+
 // pythonPaths are flags that take a path; one that is read has to be there.
 var pythonPaths = map[string]bool{"output": false, "scratch": false, "run": false, "graph": true, "checkpoint": true,
 	"config": true, "splits": true, "space": true, "grid": true, "node-file": true, "from": true}
@@ -143,9 +148,17 @@ func writePython(t *testing.T, out *strings.Builder, c *cobra.Command, words []s
 		doc = append(doc, wrapPython(":param "+name+": "+pythonUsage(f)))
 	})
 	optional = append(optional, "progress: Progress = True")
+	returns := "the keys that the command prints with --json (docs/json.md)"
 	if words[0] == "import" || words[0] == "generate" {
-		result = "Dataset"
+		result, returns = "Dataset", "the graph"
 	}
+	for i, parameter := range required {
+		if name, _, _ := strings.Cut(parameter, ":"); slices.Contains(positional, name) {
+			doc = slices.Insert(doc, i, wrapPython(":param "+name+": "+pythonPositional[name]))
+		}
+	}
+	doc = append(doc, wrapPython(":param progress: bars of tqdm, where that is installed, or a function that is called "+
+		"with the state of the work"), wrapPython(":return: "+returns))
 	fmt.Fprintf(out, "\n\ndef %s(\n", strings.Join(words, "_"))
 	for _, parameter := range append(append(required, "*"), optional...) {
 		fmt.Fprintf(out, "    %s,\n", parameter)
@@ -206,6 +219,12 @@ func pythonUsage(f *pflag.Flag) string {
 		return "``" + pythonName(strings.TrimPrefix(flag, "--")) + "``"
 	})
 	usage = strings.ReplaceAll(usage, "\\", "\\\\")
+	switch f.Value.Type() {
+	case "size":
+		usage += `; bytes, or a text such as "8GiB"`
+	case "duration":
+		usage += `; seconds, or a text such as "90s"`
+	}
 	standard := strings.Trim(f.DefValue, "[]")
 	if !slices.Contains([]string{"", "0", "false", "0 B", "0s"}, standard) && !strings.Contains(usage, "(default") {
 		usage += " (default " + standard + ")"

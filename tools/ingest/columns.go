@@ -336,7 +336,7 @@ func (o *Columns) declare(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Destination, destinationRole.flag, "", "column of edges: destination")
 	flags.StringVar(&o.Weight, weightRole.flag, "", "column of edges: weight; none: edges have no weights")
 	flags.StringSliceVar(&o.Edge, edgeColumnsFlag, nil, "further columns of edges that the graph keeps, as NAME or "+
-		"NAME:TYPE, separated by commas; float32 (default), float64 or int64")
+		"NAME:TYPE, separated by commas; float32, float64 or int64 (default: of Parquet the column's own, else float32)")
 	o.declareNodes(flags)
 }
 

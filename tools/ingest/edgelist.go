@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
 	"github.com/spf13/pflag"
 )
 
@@ -97,7 +98,8 @@ func (l *edgeList) openTextTables(ctx context.Context, path string, o TableOptio
 		}
 		return l.edges.finish(ctx)
 	}
-	if err := l.chooseEdgeColumns(columns.header, path, o.Columns.Edge); err != nil {
+	float32s := func(int) npy.Type { return npy.Float32 }
+	if err := l.chooseEdgeColumns(columns.header, path, o.Columns.Edge, float32s); err != nil {
 		return err
 	}
 	l.noteEdges(path, columns, o)
@@ -137,7 +139,8 @@ func (l *edgeList) openParquetTables(ctx context.Context, path string, o TableOp
 		}
 		ids.limit = max(1, most)
 	}
-	if err := l.chooseEdgeColumns(c.header, path, o.Columns.Edge); err != nil {
+	own := func(at int) npy.Type { return t.columns[at].NumberType() }
+	if err := l.chooseEdgeColumns(c.header, path, o.Columns.Edge, own); err != nil {
 		return err
 	}
 	l.noteEdges(path, c, o)

@@ -85,8 +85,8 @@ func (s *arraySource) openColumns() error {
 func (s *arraySource) newColumn(a *npy.Array, of, name string, rows int64) (c inputColumn, err error) {
 	t, known := columnTypes[a.Type]
 	if !known || len(a.Shape) < 1 || len(a.Shape) > 2 || a.Shape[0] != rows {
-		return c, invalid(a.Path(), "%s array of shape %v (want numbers [%d] or [%[3]d,k]: one row for each of the %s)",
-			a.Type, a.Shape, rows, of)
+		return c, invalid(a.Path(), "%s array of shape %v (want numbers [%d] or [%[3]d,k]: one row for each of the %s; "+
+			"a file of another name is left out)", a.Type, a.Shape, rows, of)
 	}
 	if (a.Fortran && len(a.Shape) == 2) || a.BigEndian {
 		return c, invalid(a.Path(), "an array in Fortran order or of big-endian numbers (want C order, little endian: "+
@@ -191,38 +191,62 @@ func checkEdgeColumns(src Source, info Info, o Options) error {
 	return nil
 }
 
-// writeEdgeColumns writes the columns of edges in the order of the topology: an edge that is stored has the row of the
-// edge of the input that it was made from, which of merged duplicates is the first; so has a reverse that was added.
-func (t *topology) writeEdgeColumns(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer,
-	edges int64) (err error) {
+// columnSort brings the columns of edges in the order of the topology, by a sort of its own, after all else.
+type columnSort struct {
+	*topology
+	plan    sortPlan
+	columns []inputColumn
+}
+
+// planColumns plans the sort that brings the columns of edges in order; nil: there are none.
+func (t *topology) planColumns() (*columnSort, error) {
 	columns := columnsOf(t.src, format.OfEdges)
 	if len(columns) == 0 {
-		return nil
+		return nil, nil
 	}
 	source := numberedEdges{t.src}
-	numbered := newTopology(source, source.Info(), t.reverses, t.o)
-	if numbered.o.MemoryBytes > 0 {
-		numbered.o.MemoryBytes = max(1, numbered.o.MemoryBytes-columnBytes-minColumnBytes)
+	s := &columnSort{topology: newTopology(source, source.Info(), t.reverses, t.o), columns: columns}
+	if s.o.MemoryBytes > 0 {
+		beside := int64(columnBytes + minColumnBytes)
+		for _, c := range columns {
+			beside = max(beside, columnBytes+2*c.rowBytes()) // a row that is read, and its place
+		}
+		s.o.MemoryBytes, s.o.held = max(1, s.o.MemoryBytes-beside), s.o.held+beside
 	}
-	plan, err := numbered.planSort()
-	if err != nil {
-		return err
+	var err error
+	s.plan, err = s.planSort()
+	return s, err
+}
+
+// scratchBytes is what the sort takes on disk.
+func (s *columnSort) scratchBytes() int64 {
+	if s == nil || !s.plan.onDisk {
+		return 0
 	}
-	scratch, err := numbered.openScratch(fsys, dir, w)
+	return s.bucketBytes()
+}
+
+// write writes the columns of edges in the order of the topology: an edge that is stored has the row of the
+// edge of the input that it was made from, which of merged duplicates is the first; so has a reverse that was added.
+func (s *columnSort) write(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer, edges int64) (err error) {
+	if s == nil {
+		return nil
+	}
+	scratch, err := s.openScratch(fsys, dir, w)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, scratch.Close()) }()
-	s, err := numbered.sort(ctx, fsys, scratch, plan)
+	sorted, err := s.sort(ctx, fsys, scratch, s.plan)
 	if err != nil {
 		return err
 	}
-	defer s.free()
-	if s.storedEdges != edges {
+	defer sorted.free()
+	if sorted.storedEdges != edges {
 		return errChanged
 	}
-	for _, c := range columns {
-		if err := s.writeColumn(ctx, w, c); err != nil {
+	for _, c := range s.columns {
+		if err := sorted.writeColumn(ctx, w, c); err != nil {
 			return fmt.Errorf("%s: %w", c.array.Path(), err)
 		}
 	}

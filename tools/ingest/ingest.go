@@ -149,7 +149,16 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		return nil, err
 	}
 	t := newTopology(src, info, reverses, o)
+	columns, err := t.planColumns()
+	if err != nil {
+		return nil, err
+	}
 	matrixBytes += columnSpace(src, t.recordCount, info.Nodes)
+	if o.Scratch == "" {
+		matrixBytes += columns.scratchBytes()
+	} else if err := machine.CheckSpace(fsys, o.Scratch, columns.scratchBytes()); err != nil {
+		return nil, err
+	}
 	if err := machine.CheckSpace(fsys, dir, matrixBytes+t.outputBytes(0)); err != nil {
 		return nil, err
 	}
@@ -205,7 +214,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if err := writeNodeColumns(ctx, src, w); err != nil {
 		return nil, err
 	}
-	if err := newTopology(src, info, reverses, o).writeEdgeColumns(ctx, fsys, dir, w, m.Edges); err != nil {
+	if err := columns.write(ctx, fsys, dir, w, m.Edges); err != nil {
 		return nil, err
 	}
 	res.Edges = m.Edges

@@ -2,13 +2,16 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 func TestSortingTakesTheMemoryOfItsPlan(t *testing.T) {
@@ -51,6 +54,72 @@ func TestSortingTakesTheMemoryOfItsPlan(t *testing.T) {
 	}
 	if onDisk[true] == 0 || onDisk[false] == 0 {
 		t.Errorf("%v with buckets on disk", onDisk)
+	}
+}
+
+// columnedSource is a list of edges with a column, which counts how often its edges are read.
+type columnedSource struct {
+	*listSource
+	column inputColumn
+	reads  int
+}
+
+func (s *columnedSource) Columns() []inputColumn { return []inputColumn{s.column} }
+
+func (s *columnedSource) Edges(ctx context.Context, threads int, emit func(Edges) error) error {
+	s.reads++
+	return s.listSource.Edges(ctx, threads, emit)
+}
+
+func TestTheSortOfEdgeColumnsIsPlannedBeforeEdgesAreRead(t *testing.T) {
+	const nodes, edges = 50_000, 400_000
+	disk := vfs.NewMem()
+	f, err := disk.Create("column")
+	if err == nil {
+		_, err = f.Write(make([]byte, 4*edges))
+	}
+	if err == nil {
+		err = f.Commit()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	array, err := npy.OpenRaw(disk, "column", npy.Float32, edges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer array.Close()
+	list := randomSource(rand.New(rand.NewPCG(1, 2)), nodes, edges, false)
+	list.info.Features, list.features, list.info.Input = 1, make([]float32, nodes), map[string]string{}
+	list.block = 1 << 12
+	s := &columnedSource{list, inputColumn{format.NewColumn(format.OfEdges, "edge_attr", format.Float32, 0), array,
+		array.ReadBytes}, 0}
+	o, err := Options{Threads: 1, Duplicates: KeepDuplicates}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the edges take alone is not enough for their column.
+	bare := newTopology(list, list.Info(), false, o)
+	o.MemoryBytes = bare.leastMemory() + o.workingBytes()
+	if _, err := Run(t.Context(), disk, s, "graph", o); !errors.Is(err, machine.ErrDoesNotFit) || s.reads > 0 {
+		t.Errorf("little memory: %v, after edges were read %d times", err, s.reads)
+	}
+	o.MemoryBytes += columnBytes + minColumnBytes + 4<<20
+	plan, err := newTopology(s, s.Info(), false, o).planColumns()
+	if err != nil || plan.scratchBytes() == 0 {
+		t.Fatalf("%v: %d bytes of scratch", err, plan.scratchBytes())
+	}
+	known := bare.outputBytes(0) + 4*nodes + 4*edges + plan.scratchBytes() // beside the edges, before these are read
+	for _, c := range []struct {
+		more int64
+		fits bool
+	}{{-1, false}, {16 << 20, true}} {
+		disk.SetCapacity(4*edges + known + c.more)
+		s.reads = 0
+		_, err := Run(t.Context(), disk, s, "graph", o)
+		if c.fits != (err == nil) || !c.fits && (!errors.Is(err, machine.ErrDoesNotFit) || s.reads > 0) {
+			t.Errorf("%d bytes of disk more: %v, after edges were read %d times", c.more, err, s.reads)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -53,14 +54,15 @@ var notInNames = regexp.MustCompile("[^a-z0-9_]+")
 // edgeIndexName and edgeWeightName are the arrays of an exported graph's edges and weights, without .npy.
 const edgeIndexName, edgeWeightName = "edge_index", "edge_weight"
 
-// chooseEdgeColumns finds the columns that are asked for, and names them edge_<name>.
-func (l *edgeList) chooseEdgeColumns(h header, path string, asked []string) error {
+// chooseEdgeColumns finds the columns that are asked for, and names them edge_<name>. kind is the type of a column for
+// which none is asked.
+func (l *edgeList) chooseEdgeColumns(h header, path string, asked []string, kind func(at int) npy.Type) error {
 	for i, name := range edgeColumnNames(asked) {
 		at, err := h.find(edgeColumnsFlag, name)
 		if err != nil {
 			return badOptions("%s: %w", path, err)
 		}
-		c := &tableColumn{at: at, kind: npy.Float32, name: notInNames.ReplaceAllString(strings.ToLower(name), "_")}
+		c := &tableColumn{at: at, kind: kind(at), name: notInNames.ReplaceAllString(strings.ToLower(name), "_")}
 		if !strings.HasPrefix(c.name, "edge_") {
 			c.name = "edge_" + c.name
 		}
@@ -183,17 +185,27 @@ func (c *tableColumn) read(p []byte, off int64) error {
 
 // appendNumber appends the value as a number of a type, little endian.
 func (c *cell) appendNumber(b []byte, kind npy.Type) ([]byte, error) {
-	if kind == npy.Int64 {
+	if kind.IsInteger() {
+		if c.isNull() {
+			return b, errors.New("it is null (want a value, or ask for NAME:float64, where it is NaN)")
+		}
 		var buf [32]byte
 		text, err := c.id(buf[:])
 		if err != nil {
 			return b, err
 		}
-		v, err := strconv.ParseInt(string(text), 10, 64)
-		if err != nil {
-			return b, fmt.Errorf("%.100q is not a whole number of 64 bits", text)
+		v, bits := uint64(0), 8*int(kind.Size())
+		if kind >= npy.Uint8 {
+			v, err = strconv.ParseUint(string(text), 10, bits)
+		} else {
+			var signed int64
+			signed, err = strconv.ParseInt(string(text), 10, bits)
+			v = uint64(signed)
 		}
-		return append(b, dtype.BytesOf([]int64{v})...), nil
+		if err != nil {
+			return b, fmt.Errorf("%.100q is not a whole number of %d bits", text, bits)
+		}
+		return binary.LittleEndian.AppendUint64(b, v)[:len(b)+bits/8], nil
 	}
 	v, isNumber := c.number()
 	if !isNumber {

@@ -36,6 +36,21 @@ type Column struct {
 	maxRep   int
 }
 
+// NumberType is the type of numbers that holds all values of a column of integers or floats.
+func (c *Column) NumberType() npy.Type {
+	switch {
+	case c.stored == npy.Float16:
+		return npy.Float32
+	case c.Kind == Integer && c.unsigned && c.stored == npy.Int64:
+		return npy.Uint64
+	case c.Kind == Integer && c.stored.IsInteger(), c.Kind == Float && c.stored.IsFloat():
+		return c.stored
+	case c.Kind == Integer: // a decimal
+		return npy.Int64
+	}
+	return npy.Float64
+}
+
 // element is a node of the schema, whose nodes are listed in depth-first order.
 type element struct {
 	name       []byte

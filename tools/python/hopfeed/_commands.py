@@ -36,6 +36,7 @@ def import_npy(
 ) -> Dataset:
     """Import a folder of numpy arrays. ``hopfeed import npy --help`` says more.
 
+    :param source: the file or folder to import
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
@@ -55,7 +56,10 @@ def import_npy(
     :param shape: ROWS,COLUMNS of node_feat.npy, or of all its shards together, if it has no header
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the graph
     """
     call(["import", "npy"], ["source"], locals(), ["source"])
     return Dataset(output)
@@ -97,12 +101,13 @@ def import_csv(
 ) -> Dataset:
     """Import text tables of edges and nodes. ``hopfeed import csv --help`` says more.
 
+    :param source: the file or folder to import
     :param destination_column: column of edges: destination
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
     :param edge_columns: further columns of edges that the graph keeps, as NAME or NAME:TYPE, separated by commas;
-        float32 (default), float64 or int64
+        float32, float64 or int64 (default: of Parquet the column's own, else float32)
     :param feature_columns: columns of nodes: features, as names and globs, separated by commas
     :param features: file with the features of the nodes; ones: every node gets a single feature, 1
     :param features_in_place: refer to the array of the features instead of copying it
@@ -130,7 +135,10 @@ def import_csv(
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param weight_column: column of edges: weight; none: edges have no weights
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the graph
     """
     call(["import", "csv"], ["source"], locals(), ["source", "splits"])
     return Dataset(output)
@@ -165,6 +173,7 @@ def import_mtx(
 ) -> Dataset:
     """Import a MatrixMarket file. ``hopfeed import mtx --help`` says more.
 
+    :param source: the file or folder to import
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
@@ -189,7 +198,10 @@ def import_mtx(
     :param splits: file or folder with the splits of the nodes
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the graph
     """
     call(["import", "mtx"], ["source"], locals(), ["source", "splits"])
     return Dataset(output)
@@ -217,6 +229,7 @@ def import_ogb(
 ) -> Dataset:
     """Import a data set of the Open Graph Benchmark. ``hopfeed import ogb --help`` says more.
 
+    :param source: the file or folder to import
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
@@ -234,7 +247,10 @@ def import_ogb(
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the graph
     """
     call(["import", "ogb"], ["source"], locals(), ["source"])
     return Dataset(output)
@@ -261,6 +277,7 @@ def import_igb(
 ) -> Dataset:
     """Import a size of the Illinois Graph Benchmark. ``hopfeed import igb --help`` says more.
 
+    :param source: the file or folder to import
     :param classes: labels to import: 19 or 2K classes (default 19)
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
@@ -275,7 +292,10 @@ def import_igb(
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the graph
     """
     call(["import", "igb"], ["source"], locals(), ["source"])
     return Dataset(output)
@@ -356,12 +376,13 @@ def import_parquet(
 ) -> Dataset:
     """Import Parquet tables of edges and nodes. ``hopfeed import parquet --help`` says more.
 
+    :param source: the file or folder to import
     :param destination_column: column of edges: destination
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
     :param edge_columns: further columns of edges that the graph keeps, as NAME or NAME:TYPE, separated by commas;
-        float32 (default), float64 or int64
+        float32, float64 or int64 (default: of Parquet the column's own, else float32)
     :param feature_columns: columns of nodes: features, as names and globs, separated by commas
     :param features: file with the features of the nodes; ones: every node gets a single feature, 1
     :param features_in_place: refer to the array of the features instead of copying it
@@ -387,7 +408,10 @@ def import_parquet(
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param weight_column: column of edges: weight; none: edges have no weights
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the graph
     """
     call(["import", "parquet"], ["source"], locals(), ["source", "splits"])
     return Dataset(output)
@@ -419,6 +443,7 @@ def generate(
 ) -> Dataset:
     """Make a random graph with features, labels and a split. ``hopfeed generate --help`` says more.
 
+    :param kind: of the graph
     :param output: graph directory to write
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
@@ -437,8 +462,11 @@ def generate(
     :param homophily: sbm: expected share of edges within a class (default 0.8)
     :param separation: sbm: distance between the means of two classes, in standard deviations (default 2)
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
     :param seed: number that all random draws derive from
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the graph
     """
     call(["generate"], ["kind"], locals(), [])
     return Dataset(output)
@@ -470,6 +498,7 @@ def propagate(
 ) -> dict[str, Any]:
     """Compute propagated features and write a hop store. ``hopfeed propagate --help`` says more.
 
+    :param graph: a graph, or its path
     :param output: hop store to write
     :param hops: hops of each operator that the store shall have (default 2)
     :param operator: operators that the store shall have, separated by commas (default sym)
@@ -484,12 +513,16 @@ def propagate(
     :param dry_run: print the plan and write nothing
     :param hardware: machine to plan for, described in a YAML file (default this one)
     :param scratch: folder for scratch files (default: within STORE)
-    :param max_time: stop after this time, such as 3h30m; the same command goes on later
+    :param max_time: stop after this time, such as 3h30m; the same command goes on later; seconds, or a text such as
+        "90s"
     :param shard: share of the columns to compute: I/K, with I from 0 to K-1
     :param assemble: compute nothing, and assemble the store from what shards have finished
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
     :param seed: number that all random draws derive from
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["propagate"], ["graph"], locals(), ["graph"])
 
@@ -504,9 +537,13 @@ def status(
 ) -> dict[str, Any]:
     """Tell how far a propagation is. ``hopfeed status --help`` says more.
 
+    :param store: a store, or its path
     :param scratch: name that the job's ``scratch`` folder has on this machine, if it is another
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["status"], ["store"], locals(), ["store"])
 
@@ -521,9 +558,13 @@ def repair(
 ) -> dict[str, Any]:
     """Repair damaged files of a hop store. ``hopfeed repair --help`` says more.
 
+    :param store: a store, or its path
     :param graph: graph that the store was made from
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["repair"], ["store"], locals(), ["store", "graph"])
 
@@ -593,6 +634,7 @@ def train(
 ) -> dict[str, Any]:
     """Train a model on a hop store or a graph. ``hopfeed train --help`` says more.
 
+    :param data: a graph or store, or its path
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
     :param map: map the topology of a graph from disk instead of loading it
     :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
@@ -665,16 +707,20 @@ def train(
     :param standardize: what of the input is centred and brought to one unit: matrix (each hop of each operator), column
         (each column of these), or none (default matrix; none of models as printed)
     :param run: directory to save the training in, and to go on with it from
-    :param save_every: least time between two saves within a run (default 10s)
-    :param max_time: stop after this time, such as 3h30m; the same command goes on later
+    :param save_every: least time between two saves within a run; seconds, or a text such as "90s" (default 10s)
+    :param max_time: stop after this time, such as 3h30m; the same command goes on later; seconds, or a text such as
+        "90s"
     :param config: YAML file with the values of flags, such as config.yaml of a run
     :param grid: YAML file with a list of values for each of some flags: try all combinations
     :param tune: number of random settings to try, of the flags that are not given: learning rate, weight decay,
         dropout, hops, operators, batch
     :param force: replace existing output as soon as the new one is complete
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
     :param seed: number that all random draws derive from
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["train"], ["data"], locals(), ["data", "splits", "config", "grid"])
 
@@ -749,6 +795,7 @@ def tune(
 ) -> dict[str, Any]:
     """Search settings of a training for throughput, memory and accuracy. ``hopfeed tune --help`` says more.
 
+    :param data: a graph or store, or its path
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
     :param map: map the topology of a graph from disk instead of loading it
     :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
@@ -820,7 +867,7 @@ def tune(
         balanced (rows / (classes * rows of the class))
     :param standardize: what of the input is centred and brought to one unit: matrix (each hop of each operator), column
         (each column of these), or none (default matrix; none of models as printed)
-    :param max_memory: most memory that a training may take; 0: any
+    :param max_memory: most memory that a training may take; 0: any; bytes, or a text such as "8GiB"
     :param min_accuracy: least validation accuracy, or other ``metric``, of a trial (default any)
     :param min_throughput: least training rows a second of a trial; 0: any
     :param weights: weights of throughput, memory and accuracy, such as 0.5,0.25,0.25, by which the search chooses and
@@ -838,8 +885,11 @@ def tune(
     :param output: folder for trials and configurations (default tuning)
     :param config: YAML file with the values of flags, such as config.yaml of a run
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
     :param seed: number that all random draws derive from
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["tune"], ["data"], locals(), ["data", "splits", "space", "config"])
 
@@ -863,6 +913,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Apply a trained model to a hop store or a graph. ``hopfeed evaluate --help`` says more.
 
+    :param data: a graph or store, or its path
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
     :param map: map the topology of a graph from disk instead of loading it
     :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
@@ -874,7 +925,10 @@ def evaluate(
     :param splits: npy file [k,n] with k splits of the nodes; ``split`` chooses one
     :param metric: what rows are evaluated by (default the training's)
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["evaluate"], ["data"], locals(), ["data", "checkpoint", "splits"])
 
@@ -899,6 +953,7 @@ def predict(
 ) -> dict[str, Any]:
     """Apply a trained model to unlabelled data, and write a table of predictions. ``hopfeed predict --help`` says more.
 
+    :param data: a graph or store, or its path
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
     :param map: map the topology of a graph from disk instead of loading it
     :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
@@ -912,7 +967,10 @@ def predict(
     :param split: number of the split of a graph by which ``rows`` chooses; a store goes by its own
     :param force: replace existing output as soon as the new one is complete
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["predict"], ["data"], locals(), ["data", "checkpoint", "node_file"])
 
@@ -929,11 +987,15 @@ def report(
 ) -> dict[str, Any]:
     """Write a page about trainings: curves, times, comparison. ``hopfeed report --help`` says more.
 
+    :param runs: run folders of trainings
     :param output: file to write (default report.html)
     :param propagation: files with what propagate ``json`` has printed, where stores do not say how long it took
     :param force: replace existing output as soon as the new one is complete
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["report"], ["runs"], locals(), [])
 
@@ -947,8 +1009,12 @@ def inspect(
 ) -> dict[str, Any]:
     """Say what is in a graph or hop store. ``hopfeed inspect --help`` says more.
 
+    :param data: a graph or store, or its path
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["inspect"], ["data"], locals(), ["data"])
 
@@ -962,8 +1028,12 @@ def verify(
 ) -> dict[str, Any]:
     """Read every byte of a graph or hop store and check it. ``hopfeed verify --help`` says more.
 
+    :param data: a graph or store, or its path
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["verify"], ["data"], locals(), ["data"])
 
@@ -979,10 +1049,14 @@ def export_npy(
 ) -> dict[str, Any]:
     """Write a graph or hop store as NumPy arrays. ``hopfeed export npy --help`` says more.
 
+    :param data: a graph or store, or its path
     :param output: directory to write
     :param force: replace existing output as soon as the new one is complete
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["export", "npy"], ["data"], locals(), ["data"])
 
@@ -1011,6 +1085,7 @@ def sample(
 ) -> dict[str, Any]:
     """Sample mini-batches of a graph, and measure how fast. ``hopfeed sample --help`` says more.
 
+    :param graph: a graph, or its path
     :param sampler: how to sample: one of the above (default neighbor)
     :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each layer;
         the first is nearest the seed nodes, -1 is all (default 15,10,5)
@@ -1027,8 +1102,11 @@ def sample(
     :param debias: locality: estimates without bias
     :param map: map the topology of a graph from disk instead of loading it
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
     :param seed: number that all random draws derive from
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["sample"], ["graph"], locals(), ["graph"])
 
@@ -1044,6 +1122,9 @@ def devices(
 
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
     """
     return call(["devices"], [], locals(), [])

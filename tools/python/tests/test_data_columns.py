@@ -102,7 +102,8 @@ class Columns(unittest.TestCase):
     def test_tables_of_edges_have_columns(self):
         count = 3000
         edges, time = self.rng.integers(0, NODES, (2, count)), self.rng.integers(-(2**62), 2**62, count)
-        size = self.rng.standard_normal(count)
+        size, small = self.rng.standard_normal(count), self.rng.integers(-(2**31), 2**31, count).astype(np.int32)
+        large = self.rng.integers(0, 2**64, count, np.uint64)
         lines = ["u,v,Time,size,other"] + [f"{u},{v},{t},{s!r},x" for u, v, t, s in zip(*edges.tolist(), time.tolist(), size.tolist())]
         pathlib.Path(self.path("edges.csv")).write_text("\n".join(lines) + "\n")
         np.save(self.path("x.npy"), np.ones((NODES, 1), np.float32))
@@ -116,7 +117,7 @@ class Columns(unittest.TestCase):
         except ImportError:
             pass
         else:
-            table = pa.table({"u": edges[0], "v": edges[1], "Time": time, "size": size, "other": ["x"] * count})
+            table = pa.table({"u": edges[0], "v": edges[1], "Time": time, "size": size, "bytes": small, "large": large, "other": ["x"] * count})
             pyarrow.parquet.write_table(table, self.path("edges.parquet"), row_group_size=700)
             imports.append(lambda out, **more: hopfeed.import_parquet(self.path("edges.parquet"), self.path(out), **options, **more))
         for i, make in enumerate(imports):
@@ -125,7 +126,13 @@ class Columns(unittest.TestCase):
             np.testing.assert_array_equal(np.asarray(graph.column("edge_time")), time[order])
             np.testing.assert_array_equal(np.asarray(graph.column("edge_size")), size[order])
             graph = make(f"floats-{i}", edge_columns=asked[2:])
-            np.testing.assert_array_equal(np.asarray(graph.column("edge_size")), size[order].astype(np.float32))
+            # Parquet's columns have types of their own.
+            np.testing.assert_array_equal(np.asarray(graph.column("edge_size")), size[order].astype(np.float64 if i else np.float32))
+            if i:
+                graph = make("own", edge_columns=["Time", "bytes", "large"])
+                for name, values in (("edge_time", time), ("edge_bytes", small), ("edge_large", large)):
+                    found = np.asarray(graph.column(name))
+                    self.assertEqual((found.dtype, found.tolist()), (values.dtype, values[order].tolist()))
             for bad in (["size:int64"], ["other"], ["none"], ["Time:int7"], ["size", "size"]):
                 with self.subTest(bad=bad), self.assertRaises(hopfeed.Error):
                     make("bad", edge_columns=bad)
