@@ -12,8 +12,8 @@ import (
 
 // sharing is who holds what is read whole.
 type sharing struct {
-	pool      *offheap.Pool // nil: each reader for itself
-	processes int
+	pool *offheap.Pool // nil: each reader for itself
+	by   offheap.Holders
 }
 
 // What Hold is asked for by several packages.
@@ -22,9 +22,9 @@ const (
 	HeldFeatures = "features"
 )
 
-// Share lets all who read the same data whole, in this process and in so many of the machine, hold one copy in memory.
-// It is called before anything is read.
-func (d *Dir) Share(pool *offheap.Pool, processes int) { d.shared = sharing{pool, processes} }
+// Share lets all who read the same data whole, in this process and in those of by, hold one copy in memory. It is
+// called before anything is read.
+func (d *Dir) Share(pool *offheap.Pool, by offheap.Holders) { d.shared = sharing{pool, by} }
 
 // Shares tells whether Share was called.
 func (d *Dir) Shares() bool { return d.shared.pool != nil }
@@ -33,15 +33,16 @@ func (d *Dir) Shares() bool { return d.shared.pool != nil }
 // it yet, fill reads it. what names the data and how they lie there.
 func (d *Dir) Hold(ctx context.Context, what string, bytes int64, fill func(*offheap.Buffer) error) (*offheap.Buffer,
 	error) {
-	return d.shared.pool.Get(ctx, d.contentName(what), bytes, d.shared.processes, fill)
+	return d.shared.pool.Get(ctx, d.contentName(what), bytes, d.shared.by, fill)
 }
 
-// OwnBytes is what this process pays of memory that Hold returns: nothing, if it has that already, or its part.
+// OwnBytes is what the caller is charged for memory that Hold returns: all of it, or else nothing, if this process has
+// it already, or the process's part.
 func (d *Dir) OwnBytes(what string, bytes int64) int64 {
-	if d.shared.pool.Has(d.contentName(what)) {
+	if !d.shared.by.Whole && d.shared.pool.Has(d.contentName(what)) {
 		return 0
 	}
-	return bytes / int64(max(1, d.shared.processes))
+	return d.shared.by.Charge(bytes)
 }
 
 // contentName names data by the manifest, whose checksums cover all data.

@@ -26,6 +26,8 @@ type inspected struct {
 	Matrices []string `json:"matrices"`
 	Chunks   int      `json:"chunks"` // of each matrix
 	Bytes    int64    `json:"bytes"`  // of all files, and of those with features left in place
+	// of rows and input: it stays as matrices are added
+	RowsFingerprint string `json:"rows_fingerprint"`
 }
 
 func (i *inspected) Text(w io.Writer) {
@@ -109,7 +111,7 @@ func runInspect(_ context.Context, a *app, args []string) (result, error) {
 		return nil, err
 	}
 	defer d.Close()
-	r := &inspected{Manifest: d.Manifest, Bytes: d.Manifest.Bytes()}
+	r := &inspected{Manifest: d.Manifest, Bytes: d.Manifest.Bytes(), RowsFingerprint: d.Manifest.RowsFingerprint()}
 	for _, m := range d.Matrices() {
 		r.Matrices = append(r.Matrices, m.String())
 	}

@@ -56,9 +56,11 @@ type Call struct {
 type Error struct {
 	Status int
 	text   string
+	cause  error
 }
 
 func (e *Error) Error() string { return e.text }
+func (e *Error) Unwrap() error { return e.cause }
 
 // Run runs one command line, and returns what --json would print. That comes with an error where a verb found
 // something that is wrong, and reports it.
@@ -67,7 +69,7 @@ func (c *Call) Run(ctx context.Context, args []string) (value any, err error) {
 	a := &app{fs: vfs.OS(), stdout: io.Discard, stderr: io.Discard, call: c, keep: func(r result) { value = r }}
 	if _, err := a.run(ctx, args); err != nil {
 		code := exitStatus(ctx, err, a.running)
-		return value, &Error{code, errorText(err, code)}
+		return value, &Error{code, errorText(err, code), err}
 	}
 	return value, nil
 }

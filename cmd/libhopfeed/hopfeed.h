@@ -37,6 +37,7 @@ enum {
     HOPFEED_OPTIONS = 2,      /* options that are unknown or contradict each other or the data */
     HOPFEED_CORRUPT = 3,      /* corrupt or invalid data */
     HOPFEED_DOES_NOT_FIT = 4, /* into memory or on disk */
+    HOPFEED_NOT_FOUND = 5,    /* a file or folder; of the command 1 */
     HOPFEED_INTERRUPTED = 130
 };
 
@@ -138,7 +139,8 @@ hopfeed_text hopfeed_last_error(void);
  *                views of the input; buffers are added while the caller holds all but one, up to 4096,
  *                as far as memory allows).
  *                The result has "loader", which the caller closes unless hopfeed_wait did not
- *                return it, and what the loader brings and why.
+ *                return it, and what the loader brings and why. Like those of "rows" and "extents", it has
+ *                rows_fingerprint, which tells the data from those of a graph or store that replaces them.
  *   "sample"     graph; part ("train", or "valid", "test", "rest", "all") of split (0), or nodes (a list),
  *                which are the seeds; sampler ("neighbor"), fanout ([15, 10, 5]: the first is nearest
  *                the seeds, -1 is all), aggregation, replace, by_weight, bias and debias, as `hopfeed

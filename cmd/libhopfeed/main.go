@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -82,10 +83,14 @@ func status(err error) C.int32_t {
 	if errors.Is(err, errInterrupted) {
 		return C.HOPFEED_INTERRUPTED
 	}
+	found := exit.Of(err)
 	if of := (*command.Error)(nil); errors.As(err, &of) {
-		return C.int32_t(of.Status)
+		found = of.Status
 	}
-	return C.int32_t(exit.Of(err))
+	if found == exit.Failed && errors.Is(err, fs.ErrNotExist) {
+		return C.HOPFEED_NOT_FOUND
+	}
+	return C.int32_t(found)
 }
 
 //export hopfeed_api

@@ -80,7 +80,7 @@ func (o *openOptions) session(ctx context.Context, j *job) (store *format.Dir, s
 		return nil, so, err
 	}
 	j.opens(store)
-	store.Share(&pool, o.Processes)
+	store.Share(&pool, j.holders(&o.resources))
 	most, err := o.check()
 	if err != nil {
 		return nil, so, err
@@ -166,7 +166,15 @@ type opened struct {
 	Layers      int      `json:"layers"`     // of a sampled batch
 	Matrices    []string `json:"matrices"`
 	Fingerprint string   `json:"fingerprint"` // of the store or graph
+	identified
 }
+
+// identified tells the data of a directory from those that replace it. Matrices may have been added.
+type identified struct {
+	RowsFingerprint string `json:"rows_fingerprint"`
+}
+
+func identify(d *format.Dir) identified { return identified{d.Manifest.RowsFingerprint()} }
 
 func (o *openOptions) run(ctx context.Context, j *job) (any, error) {
 	store, so, err := o.session(ctx, j)
@@ -194,7 +202,7 @@ func (o *openOptions) run(ctx context.Context, j *job) (any, error) {
 	}
 	out := &opened{
 		planned: describePlan(opening.Plan, set.Rows()), Batches: set.Batches(), Buffers: so.Buffers,
-		ChunkRows: opening.ChunkRows, Fingerprint: store.Manifest.Fingerprint,
+		ChunkRows: opening.ChunkRows, Fingerprint: store.Manifest.Fingerprint, identified: identify(store),
 	}
 	if !so.Train {
 		out.Shuffle = inOrder

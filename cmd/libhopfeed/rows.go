@@ -25,6 +25,7 @@ type extents struct {
 	Columns int    `json:"columns"`
 	DType   string `json:"dtype"`
 	Spans   []span `json:"spans"` // in the order of rows
+	identified
 }
 
 // span is chunks of a file that have equally many rows and lie equally far apart.
@@ -52,7 +53,8 @@ func (o *extentsOptions) run(_ context.Context, j *job) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %v", session.ErrOptions, err)
 	}
-	out := &extents{Columns: m.Layout.Features, DType: m.Layout.DType.String(), Spans: []span{}}
+	out := &extents{Columns: m.Layout.Features, DType: m.Layout.DType.String(), Spans: []span{},
+		identified: identify(d)}
 	for k := range m.Chunks() {
 		first, rows := m.ChunkRowRange(k)
 		e := m.Extent(k)
@@ -81,6 +83,7 @@ type rows struct {
 	Nodes  []byte `json:"nodes"`  // [rows] uint32; none in a graph
 	Labels []byte `json:"labels"` // [rows] int32, or [rows, columns] int8 or float32
 	Splits []byte `json:"splits"` // [rows, splits] uint8
+	identified
 }
 
 func (o *rowsOptions) run(ctx context.Context, j *job) (any, error) {
@@ -89,7 +92,7 @@ func (o *rowsOptions) run(ctx context.Context, j *job) (any, error) {
 		return nil, err
 	}
 	j.opens(d)
-	out := &rows{}
+	out := &rows{identified: identify(d)}
 	var failed error
 	err = d.VisitRows(ctx, func(t *format.RowTable, _ int64) {
 		for _, column := range []struct {

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 
@@ -43,27 +45,23 @@ type sampleOptions struct {
 	Disjoint   bool              `json:"disjoint"`
 	Links      *linkOptions      `json:"links"` // seeds, instead of nodes
 	TimeColumn string            `json:"time_column"`
-	Times      []byte            `json:"times"` // [nodes] int64: each node's limit
+	Times      numbers[int64]    `json:"times"` // [nodes]: each node's limit
 	Newest     bool              `json:"newest"`
 }
 
-// linkOptions are seeds of link prediction. Arrays are little-endian; JSON has them in base64.
+// linkOptions are seeds of link prediction.
 type linkOptions struct {
-	Sources      []byte  `json:"sources"`      // [links] uint32
-	Destinations []byte  `json:"destinations"` // [links] uint32
-	Times        []byte  `json:"times"`        // [links] int64, optional
-	Negatives    string  `json:"negatives"`    // "", "binary" or "triplet"
-	Ratio        float64 `json:"ratio"`        // negative pairs for each link
-	Hide         bool    `json:"hide"`         // links are not in their own batch's subgraph
+	Sources      numbers[uint32] `json:"sources"`      // [links]
+	Destinations numbers[uint32] `json:"destinations"` // [links]
+	Times        numbers[int64]  `json:"times"`        // [links], optional
+	Negatives    string          `json:"negatives"`    // "", "binary" or "triplet"
+	Ratio        float64         `json:"ratio"`        // negative pairs for each link
+	Hide         bool            `json:"hide"`         // links are not in their own batch's subgraph
 }
 
 // links are the seeds that the options ask for.
 func (o *linkOptions) links() (*sampling.Links, error) {
-	l := &sampling.Links{Sources: decoded[uint32](o.Sources), Destinations: decoded[uint32](o.Destinations),
-		Hide: o.Hide}
-	if o.Times != nil {
-		l.Times = decoded[int64](o.Times)
-	}
+	l := &sampling.Links{Sources: o.Sources, Destinations: o.Destinations, Times: o.Times, Hide: o.Hide}
 	switch o.Negatives {
 	case "":
 	case "binary", "triplet":
@@ -74,11 +72,18 @@ func (o *linkOptions) links() (*sampling.Links, error) {
 	return l, nil
 }
 
-// decoded are the numbers of an array that came as bytes.
-func decoded[T dtype.Number](b []byte) []T {
-	numbers := make([]T, len(b)/binary.Size(T(0)))
-	copy(dtype.BytesOf(numbers), b)
-	return numbers
+// numbers are an array that JSON has in base64, little-endian.
+type numbers[T dtype.Number] []T
+
+// UnmarshalJSON decodes them to where they stay.
+func (n *numbers[T]) UnmarshalJSON(text []byte) error {
+	if text = bytes.Trim(text, `"`); string(text) == "null" {
+		return nil
+	}
+	*n = make([]T, base64.StdEncoding.DecodedLen(len(text))/binary.Size(T(0))+1)
+	used, err := base64.StdEncoding.Decode(dtype.BytesOf(*n), text)
+	*n = (*n)[:used/binary.Size(T(0))]
+	return err
 }
 
 func defaultSample() sampleOptions {
@@ -115,7 +120,7 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 		return nil, err
 	}
 	j.opens(graph)
-	graph.Share(&pool, o.Processes)
+	graph.Share(&pool, j.holders(&o.resources))
 	seeds := o.Nodes
 	var links *sampling.Links
 	if o.Links != nil {
@@ -154,7 +159,7 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 		set, err = sampled.Loader.Set(seeds, sampled.Method, plan)
 	}
 	if err == nil && o.Times != nil {
-		err = set.LimitSeeds(decoded[int64](o.Times))
+		err = set.LimitSeeds(o.Times)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", session.ErrOptions, err)
@@ -171,6 +176,7 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 		},
 		Batches: set.Batches(), Buffers: so.Buffers, ChunkRows: 1, Layers: sampled.Method.Blocks(),
 		Matrices: []string{format.Input.String()}, Fingerprint: graph.Manifest.Fingerprint,
+		identified: identify(graph),
 	}
 	j.device = opening[0]
 	return out, nil

@@ -19,6 +19,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/session"
@@ -48,13 +49,22 @@ type job struct {
 	*reports
 	machine session.Machine // what verbs that compute may use
 	device  gds.Device      // that the batches of a loader lie on
+	// unshared tells that processes cannot share memory.
+	unshared bool
 }
 
-// do runs a verb with options of the caller.
-func (j *job) do(ctx context.Context, v verb, options []byte) (value any, err error) {
-	if err := parse(options, v); err != nil {
-		return nil, err
+// do runs a verb. If it counts on memory that turns out not to be shared, it runs again without.
+func (j *job) do(ctx context.Context, v verb) (any, error) {
+	value, err := j.attempt(ctx, v)
+	if errors.Is(err, offheap.ErrUnshared) {
+		j.client, j.unshared = &client{}, true
+		value, err = j.attempt(ctx, v)
 	}
+	return value, err
+}
+
+// attempt runs a verb, and closes what it has opened unless it opens a loader.
+func (j *job) attempt(ctx context.Context, v verb) (value any, err error) {
 	if computing, ok := v.(interface {
 		share(ctx context.Context) (session.Machine, *budget, error)
 	}); ok {
@@ -92,12 +102,16 @@ func start(name string, text []byte) (*task, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: there is no verb %q", session.ErrOptions, name)
 	}
+	v := options()
+	if err := parse(text, v); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	t := &task{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
 		j := &job{client: &client{}, reports: &t.reports}
-		t.value, t.err = j.do(ctx, options(), text)
+		t.value, t.err = j.do(ctx, v)
 		if t.err != nil && context.Cause(ctx) == errInterrupted {
 			t.err = errInterrupted
 		}
@@ -152,6 +166,12 @@ type resources struct {
 	Memory    string `json:"memory"`
 	Processes int    `json:"processes"` // that share it
 	Threads   int    `json:"threads"`
+}
+
+// holders are who shares what is read whole. Memory that was named is a promise of one loader, so it is charged for all
+// that it holds, even where others hold it too and could leave; the memory of the machine has it once.
+func (j *job) holders(r *resources) offheap.Holders {
+	return offheap.Holders{Processes: r.Processes, Whole: r.Memory != "" || j.unshared}
 }
 
 // share is that for a task, and its memory, which the Go heap is limited by until it is closed.

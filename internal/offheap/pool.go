@@ -23,12 +23,26 @@ type named struct {
 	err    error
 }
 
-// errUnshared is returned where processes cannot share memory.
-var errUnshared = errors.New("processes do not share this memory")
+// ErrUnshared is returned where processes cannot share memory.
+var ErrUnshared = errors.New("processes do not share this memory")
 
-// Get returns the memory of a name, which the caller frees. fill fills it, which is zeroed, if it is not there yet. So
-// many processes of the machine share it: 1 is this one alone. Where they cannot, the process has its own.
-func (p *Pool) Get(ctx context.Context, name string, bytes int64, processes int, fill func(*Buffer) error) (*Buffer,
+// Holders are the processes of a machine that share memory.
+type Holders struct {
+	Processes int  // this one and others; up to 1: it is alone
+	Whole     bool // each is charged for all of the memory, not for its part
+}
+
+// Charge is what this process is charged for so much memory.
+func (h Holders) Charge(bytes int64) int64 {
+	if h.Whole {
+		return bytes
+	}
+	return bytes / int64(max(1, h.Processes))
+}
+
+// Get returns the memory of a name, which the caller frees. fill fills it, which is zeroed, if it is not there yet.
+// Where processes cannot share it, a process that is charged for all of it has its own; else it is ErrUnshared.
+func (p *Pool) Get(ctx context.Context, name string, bytes int64, by Holders, fill func(*Buffer) error) (*Buffer,
 	error) {
 	if p == nil || bytes == 0 {
 		return filled(bytes, fill)
@@ -36,11 +50,11 @@ func (p *Pool) Get(ctx context.Context, name string, bytes int64, processes int,
 	for {
 		n, first := p.enter(name)
 		if first {
-			memory, err := (*Buffer)(nil), errUnshared
-			if processes > 1 {
-				memory, err = ofMachine(ctx, name, bytes, processes, fill)
+			memory, err := (*Buffer)(nil), ErrUnshared
+			if by.Processes > 1 {
+				memory, err = ofMachine(ctx, name, bytes, by.Charge(bytes), fill)
 			}
-			if errors.Is(err, errUnshared) {
+			if errors.Is(err, ErrUnshared) && by.Charge(bytes) == bytes {
 				memory, err = filled(bytes, fill)
 			}
 			p.mu.Lock() // for leave of those who no longer wait

@@ -34,12 +34,9 @@ type machineFile struct {
 	done   chan struct{}
 }
 
-// ofMachine is the memory of a name that processes of this user share.
-func ofMachine(ctx context.Context, name string, bytes int64, processes int, fill func(*Buffer) error) (*Buffer,
-	error) {
-	hash := sha256.Sum256(fmt.Appendf(nil, "%s of %d bytes", name, bytes))
-	f := &machineFile{fd: -1, done: make(chan struct{}),
-		address: &net.UnixAddr{Name: fmt.Sprintf("@hopfeed-%d-%x", unix.Getuid(), hash[:16]), Net: "unix"}}
+// ofMachine is the memory of a name that processes of this user share. This one is charged for some bytes of it.
+func ofMachine(ctx context.Context, name string, bytes, charge int64, fill func(*Buffer) error) (*Buffer, error) {
+	f := &machineFile{fd: -1, done: make(chan struct{}), address: addressOf(name, bytes)}
 	var listener *net.UnixListener
 	var peer *net.UnixConn
 	var err error
@@ -53,11 +50,11 @@ func ofMachine(ctx context.Context, name string, bytes int64, processes int, fil
 			if f.fd, err = receive(ctx, peer, bytes); err != nil {
 				_ = peer.Close()
 			}
-			if err != nil && (errors.Is(err, errUnshared) || ctx.Err() != nil) {
+			if err != nil && (errors.Is(err, ErrUnshared) || ctx.Err() != nil) {
 				return nil, err
 			}
 		} else if refused++; refused > 100 || !errors.Is(err, unix.ECONNREFUSED) {
-			return nil, fmt.Errorf("%w: %v", errUnshared, err)
+			return nil, fmt.Errorf("%w: %v", ErrUnshared, err)
 		} else { // who listened has just closed
 			time.Sleep(lookAfter / 100)
 		}
@@ -68,19 +65,24 @@ func ofMachine(ctx context.Context, name string, bytes int64, processes int, fil
 	}
 	go f.serve(listener, peer)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %v", errUnshared, err), f.close())
+		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnshared, err), f.close())
 	}
-	part := bytes / int64(processes)
-	count(part)
-	return &Buffer{bytes: memory, counted: part, unmap: func() error {
+	count(charge)
+	return &Buffer{bytes: memory, counted: charge, unmap: func() error {
 		return errors.Join(unix.Munmap(memory), f.close())
 	}}, nil
+}
+
+// addressOf is where memory of a name is given to others.
+func addressOf(name string, bytes int64) *net.UnixAddr {
+	hash := sha256.Sum256(fmt.Appendf(nil, "%s of %d bytes", name, bytes))
+	return &net.UnixAddr{Name: fmt.Sprintf("@hopfeed-%d-%x", unix.Getuid(), hash[:16]), Net: "unix"}
 }
 
 // makeFile fills and seals a file.
 func makeFile(bytes int64, fill func(*Buffer) error) (fd int, err error) {
 	if fd, err = unix.MemfdCreate("hopfeed", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING); err != nil {
-		return -1, fmt.Errorf("%w: %v", errUnshared, err)
+		return -1, fmt.Errorf("%w: %v", ErrUnshared, err)
 	}
 	defer func() {
 		if err != nil {
@@ -92,7 +94,7 @@ func makeFile(bytes int64, fill func(*Buffer) error) (fd int, err error) {
 		memory, err = unix.Mmap(fd, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
 	if err != nil {
-		return fd, fmt.Errorf("%w: %v", errUnshared, err)
+		return fd, fmt.Errorf("%w: %v", ErrUnshared, err)
 	}
 	if bytes >= hugePage {
 		adviseHuge(memory)
@@ -102,7 +104,7 @@ func makeFile(bytes int64, fill func(*Buffer) error) (fd int, err error) {
 	}
 	// A process that was forked meanwhile still has it mapped, which forbids to seal it.
 	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		err = fmt.Errorf("%w: %v", errUnshared, err)
+		err = fmt.Errorf("%w: %v", ErrUnshared, err)
 	}
 	return fd, err
 }
@@ -134,12 +136,12 @@ func owner(c *net.UnixConn) (pid int, err error) {
 	return pid, errors.Join(err, failed)
 }
 
-// receive waits for the file. It is errUnshared if who should give it is another user or does not run, or gives another
+// receive waits for the file. It is ErrUnshared if who should give it is another user or does not run, or gives another
 // file.
 func receive(ctx context.Context, c *net.UnixConn, bytes int64) (fd int, err error) {
 	pid, err := owner(c)
 	if err != nil {
-		return -1, fmt.Errorf("%w: %v", errUnshared, err)
+		return -1, fmt.Errorf("%w: %v", ErrUnshared, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
@@ -150,7 +152,7 @@ func receive(ctx context.Context, c *net.UnixConn, bytes int64) (fd int, err err
 		if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 			// A process that was forked from it may keep its socket open.
 			if pid == 0 || unix.Kill(pid, 0) != nil {
-				return -1, fmt.Errorf("%w: process %d does not run", errUnshared, pid)
+				return -1, fmt.Errorf("%w: process %d does not run", ErrUnshared, pid)
 			}
 			continue
 		}
@@ -160,17 +162,17 @@ func receive(ctx context.Context, c *net.UnixConn, bytes int64) (fd int, err err
 		_ = c.SetReadDeadline(time.Time{})
 		messages, err := unix.ParseSocketControlMessage(control[:n])
 		if err != nil || len(messages) != 1 {
-			return -1, fmt.Errorf("%w: no file: %v", errUnshared, err)
+			return -1, fmt.Errorf("%w: no file: %v", ErrUnshared, err)
 		}
 		files, err := unix.ParseUnixRights(&messages[0])
 		if err != nil || len(files) != 1 {
-			return -1, fmt.Errorf("%w: %d files: %v", errUnshared, len(files), err)
+			return -1, fmt.Errorf("%w: %d files: %v", ErrUnshared, len(files), err)
 		}
 		unix.CloseOnExec(files[0])
 		var stat unix.Stat_t
 		sealed, err := unix.FcntlInt(uintptr(files[0]), unix.F_GET_SEALS, 0)
 		if err = errors.Join(err, unix.Fstat(files[0], &stat)); err != nil || sealed&seals != seals || stat.Size != bytes {
-			return -1, errors.Join(fmt.Errorf("%w: a file of %d bytes with seals %x", errUnshared, stat.Size, sealed), err,
+			return -1, errors.Join(fmt.Errorf("%w: a file of %d bytes with seals %x", ErrUnshared, stat.Size, sealed), err,
 				unix.Close(files[0]))
 		}
 		return files[0], nil

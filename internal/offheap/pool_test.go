@@ -23,7 +23,7 @@ func TestLoadersOfAProcessHoldTheSameMemory(t *testing.T) {
 		return nil
 	}
 	get := func() *Buffer {
-		b, err := p.Get(t.Context(), "x", 1<<20, 1, fill)
+		b, err := p.Get(t.Context(), "x", 1<<20, Holders{}, fill)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,13 +49,13 @@ func TestLoadersOfAProcessHoldTheSameMemory(t *testing.T) {
 }
 
 func TestWhoWaitsForMemoryThatFailsFillsItAgain(t *testing.T) {
-	for _, processes := range []int{1, 2} {
+	for _, by := range []Holders{{Processes: 1}, {Processes: 2}} {
 		var p Pool
 		failed, began := errors.New("failed"), make(chan bool)
 		var all sync.WaitGroup
 		name := fmt.Sprint(t.Name(), os.Getpid())
 		all.Go(func() {
-			_, err := p.Get(t.Context(), name, 1<<20, processes, func(*Buffer) error {
+			_, err := p.Get(t.Context(), name, 1<<20, by, func(*Buffer) error {
 				began <- true
 				time.Sleep(20 * time.Millisecond)
 				return failed
@@ -67,10 +67,10 @@ func TestWhoWaitsForMemoryThatFailsFillsItAgain(t *testing.T) {
 		<-began
 		stopped, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := p.Get(stopped, name, 1<<20, processes, nil); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := p.Get(stopped, name, 1<<20, by, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		b, err := p.Get(t.Context(), name, 1<<20, processes, func(b *Buffer) error {
+		b, err := p.Get(t.Context(), name, 1<<20, by, func(b *Buffer) error {
 			b.Bytes()[0] = 1
 			return nil
 		})
@@ -91,7 +91,7 @@ func TestProcess(t *testing.T) {
 	}
 	var p Pool
 	filled := false
-	b, err := p.Get(t.Context(), name, shared, 3, func(b *Buffer) error {
+	b, err := p.Get(t.Context(), name, shared, Holders{Processes: 3}, func(b *Buffer) error {
 		filled = true
 		for i := range b.Bytes() {
 			b.Bytes()[i] = byte(i >> 12)

@@ -26,6 +26,23 @@ type Links struct {
 // Negatives is the number of negative pairs for so many links.
 func (l *Links) Negatives(links int) int { return int(math.Ceil(l.Ratio * float64(links))) }
 
+// HeldBytes is the memory of the links.
+func (l *Links) HeldBytes() int64 {
+	return 4*int64(len(l.Sources)+len(l.Destinations)) + 8*int64(len(l.Times))
+}
+
+// BatchBytes bounds what so many links take while a batch is sampled, beside its subgraph: ends, times, searches for
+// edges, and seeds.
+func (l *Links) BatchBytes(links int) int64 {
+	const (
+		ofSearch   = 16 + 4*8 + 2*4 // see edgeFinder
+		ofSeeds    = 2 * (4 + 8 + 4)
+		ofLink     = 2*4 + 8 + 2*(ofSearch+8) + ofSeeds // hidden edges and their reverses
+		ofNegative = 2*4 + 8 + 2*4 + ofSearch + ofSeeds
+	)
+	return (ofLink*int64(links) + ofNegative*int64(l.Negatives(links))) * 5 / 4 // as slices grow
+}
+
 // check refuses links that a graph of n nodes cannot have.
 func (l *Links) check(n int64) error {
 	switch {

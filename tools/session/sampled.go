@@ -295,6 +295,13 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 		return fmt.Errorf("%w: features of a graph from %q: want %s, %s or %s", ErrOptions, o.Placement,
 			placement.Auto, placement.Host, placement.Storage)
 	}
+	seeds := 4 * int64(len(o.Seeds))
+	if o.Links != nil {
+		seeds = o.Links.HeldBytes()
+		one += o.Links.BatchBytes(o.Plan.MaxBatchRows())
+	} else if o.Times != "" {
+		seeds += 8 * int64(len(o.Seeds))
+	}
 	chosen, why := placement.First(places, func(where string) error {
 		var info gds.Info
 		if o.Device != nil {
@@ -305,7 +312,7 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 			return err
 		}
 		terms = slices.Concat(GraphTerms(graph, where, m.Nodes*row, o.Mapped), terms,
-			need.Terms{need.OnHeap("seed nodes", 4*int64(len(o.Seeds))+12*m.Nodes)}) // lists, and maps
+			need.Terms{need.OnHeap("seed nodes", seeds+12*m.Nodes)}) // lists, and maps
 		if where == "" { // a batch for each worker, and one that is looked up in the cache
 			terms = append(terms, need.OnHeap("samples", int64(o.Workers+1)*one))
 		}

@@ -247,6 +247,34 @@ func TestFeaturesThatDoNotFitStayInStorageAndBatchesThatDoNotAreRefused(t *testi
 	}
 }
 
+func TestLinksAndTimesOfSeedsArePartOfThePlan(t *testing.T) {
+	graph := openGraph(t, makeFiles(t))
+	planned := func(change func(*SampledOptions)) int64 {
+		o := sampledOptions(t, graph, "neighbor", enough)
+		o.Workers, o.Buffers = 1, 2
+		change(&o)
+		var s Sampled
+		if err := s.place(graph, &o); err != nil {
+			t.Fatal(err)
+		}
+		return s.Memory.HostBytes
+	}
+	m, seeds := &graph.Manifest, 0
+	none := planned(func(o *SampledOptions) { seeds = len(o.Seeds) })
+	timed := planned(func(o *SampledOptions) { o.Times = "time" })
+	if want := none + 8*max(m.Nodes, m.Edges) + 8*int64(seeds); timed != want {
+		t.Errorf("with times: %d bytes, want %d", timed, want)
+	}
+	const n = 1000
+	links := planned(func(o *SampledOptions) {
+		o.Seeds = nil
+		o.Links = &sampling.Links{Sources: make([]uint32, n), Destinations: make([]uint32, n), Times: make([]int64, n)}
+	})
+	if want := none - 4*int64(seeds) + 16*n; links != want {
+		t.Errorf("links: %d bytes, want %d", links, want)
+	}
+}
+
 func TestAGraphThatIsSampledIsNotClosedWhileBatchesAreHeld(t *testing.T) {
 	graph := openGraph(t, makeFiles(t))
 	o := sampledOptions(t, graph, "neighbor", enough)

@@ -3,8 +3,10 @@
 import gc
 import multiprocessing
 import os
+import resource
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -42,6 +44,18 @@ def rank(kind, folder, rank, world, both, out):
     both.wait(60)
 
 
+def charged(loader):
+    """What the plan of a loader has for the input."""
+    terms = {term["name"]: term["bytes"] for term in loader._handle.about["memory_plan"]["terms"]}
+    return terms.get("input", 0) + terms.get("features", 0)
+
+
+def rank_that_cannot_share(folder, out):
+    os.environ["LOCAL_WORLD_SIZE"] = "2"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))  # of shared memory too
+    out.put([(kind, charged(loader), sums(loader)) for kind in ("graph", "host") for loader in [open_loader(kind, folder)]])
+
+
 class Sharing(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -65,6 +79,30 @@ class Sharing(unittest.TestCase):
             first.close()  # the others have it still
             later = [sums(loader) for loader in more]
             self.assertEqual(later, [later[0]] * 3)
+
+    def test_memory_that_is_given_is_charged_for_all_that_a_loader_holds(self):
+        for kind in ("graph", "host"):
+            loaders = [open_loader(kind, self.folder.name, memory="1GiB") for _ in range(2)]
+            whole = charged(loaders[0])
+            self.assertGreaterEqual(whole, INPUT if kind == "graph" else INPUT // 2)
+            self.assertEqual(charged(loaders[1]), whole)
+            with mock.patch.dict(os.environ, LOCAL_WORLD_SIZE="4"):
+                self.assertEqual(charged(open_loader(kind, self.folder.name, memory="1GiB")), whole)
+                del loaders
+                gc.collect()
+                self.assertLess(charged(open_loader(kind, self.folder.name)), whole / 3)
+            with self.assertRaises(hopfeed.DoesNotFit):
+                open_loader(kind, self.folder.name, memory=whole)
+
+    def test_a_process_that_cannot_share_is_charged_for_the_whole(self):
+        spawn = multiprocessing.get_context("spawn")
+        out = spawn.Queue()
+        process = spawn.Process(target=rank_that_cannot_share, args=(self.folder.name, out))
+        process.start()
+        for kind, bytes, found in out.get(timeout=60):
+            alone = open_loader(kind, self.folder.name)
+            self.assertEqual((bytes, found), (charged(alone), sums(alone)))
+        process.join()
 
     def test_processes_of_a_machine_hold_the_input_once(self):
         spawn = multiprocessing.get_context("spawn")
