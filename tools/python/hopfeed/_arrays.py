@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-import weakref
 from typing import Any, Mapping
 
 import numpy as np
@@ -13,30 +11,24 @@ import numpy as np
 from ._commands import propagate
 from ._dataset import Dataset
 from ._errors import OptionError
+from ._folders import Folder
 from ._progress import Progress
-from ._work import import_arrays, pyg_arrays, to_array
+from ._work import import_arrays, parts_of, pyg_arrays, to_array
 
 
 def temporary_store(graph: Any, kind: type[Dataset], progress: Progress, folder: Any, **options: Any) -> Dataset:
     """The store of what ``graph``, a function of the folder, makes there. The folder goes with the last reference to the
     data set, which loaders have too."""
-    home = tempfile.mkdtemp(prefix="hopfeed-", dir=folder)
+    home = Folder(folder, "hopfeed-")
     try:
-        propagate(graph(home), os.path.join(home, "store"), progress=progress, **options)
-        shutil.rmtree(os.path.join(home, "graph"), ignore_errors=True)
-        store = kind(os.path.join(home, "store"))
+        propagate(graph(home.path), os.path.join(home.path, "store"), progress=progress, **options)
+        shutil.rmtree(os.path.join(home.path, "graph"), ignore_errors=True)
+        store = kind(os.path.join(home.path, "store"))
     except BaseException:
-        shutil.rmtree(home, ignore_errors=True)
+        home.remove()  # the traceback has it still
         raise
-    weakref.finalize(store, _remove, home, os.getpid())
-    store.folder = home
+    store.folder, store._home = home.path, home
     return store
-
-
-def _remove(home: str, owner: int) -> None:
-    """Removes the folder, unless this is a process that was forked from the one that made it."""
-    if os.getpid() == owner:
-        shutil.rmtree(home, ignore_errors=True)
 
 
 def sign_store(data: Any, kind: type[Dataset], hops: int, operator: str, progress: Progress, folder: Any) -> Dataset:
@@ -60,12 +52,12 @@ def array_store(x: Any, y: Any, splits: Any, kind: type[Dataset], progress: Prog
         raise OptionError(f"x has arrays {[list(a.shape) for a in arrays]}: want [rows, features], [rows, matrices, features], or a dict of arrays [rows, features] of one shape")
     rows = len(arrays[0])
     whole = {"node_feat": np.concatenate(arrays, axis=1) if len(arrays) > 1 else arrays[0], "edge_index": np.zeros((2, 0), np.int64)}
-    parts = np.zeros(rows, np.int8) if splits is None else to_array(splits)
+    parts = np.zeros(rows, np.int8) if splits is None else parts_of("splits", splits)
     for name, array in (("node_label", None if y is None else to_array(y)), ("splits", parts)):
         if array is not None:
             whole[name] = array
-            if len(array) != rows:
-                raise OptionError(f"{'y' if name == 'node_label' else name} has {len(array)} rows, and x has {rows}")
+            if array.ndim == 0 or len(array) != rows or name == "splits" and array.ndim > 1:
+                raise OptionError(f"{'y' if name == 'node_label' else name} has {len(array) if array.ndim == 1 else list(array.shape)} rows, and x has {rows}")
     store = temporary_store(
         lambda home: import_arrays(whole, {"name": "arrays", "num_nodes": rows}, os.path.join(home, "graph"), progress=progress),
         kind, progress, folder, hops=0, rows="all",

@@ -51,7 +51,19 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
     row_weights: Array
     blocks: list[Any]
     edge_index: Array
+    edge_weight: Array
     e_id: Array
+    batch: Array
+    input_id: Array
+    edge_label_index: Array
+    edge_label: Array
+    src_index: Array
+    dst_pos_index: Array
+    dst_neg_index: Array
+    x_src: Array
+    x_dst: Array
+    x_neg: Array
+    n_id_neg: Array
 
     _released: Info | None = None  # the numbers, once the items are gone
 
@@ -73,6 +85,13 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
         return self.info.rows
 
     rows = batch_size
+
+    @property
+    def seed_id(self) -> Array:
+        """The numbers in the graph of the nodes that ``y`` has labels of, [batch_size]: the first of ``n_id`` or, by samplers
+        that end in ``-paper``, an item."""
+        own: Array = self["seed_id"] if "seed_id" in self else self["n_id"][: self.batch_size]
+        return own
 
     @property
     def global_rows(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _html, _native
 from ._batch import Array, Batch, Info
+from ._dataset import Dataset
 from ._errors import Error, ForkError, OptionError
 
 class Handle:
@@ -76,6 +77,7 @@ class Batches(Generic[Array]):
     :param identity: what a state has to have in common with the loader that loads it
     """
 
+    dataset: Dataset
     seed: int
     batch_size: int
     placement: str
@@ -83,6 +85,7 @@ class Batches(Generic[Array]):
 
     def __init__(self, verb: str, options: dict[str, Any], identity: dict[str, Any], reuse: bool) -> None:
         handle = Handle(verb, {**options, "owned": not reuse})
+        self.dataset._check_same(handle.about)
         self._reuse = reuse
         self._transform: Callable[[Batch[Array]], Any] | None = None  # of what is yielded
         self._handle: Handle | None = handle
@@ -105,7 +108,7 @@ class Batches(Generic[Array]):
         }
         self._epoch, self._next = 0, 0  # where the next iteration begins
         self._at = (0, 0)  # what state_dict saves
-        self._iteration = 0
+        self._iteration = self._counted = 0  # the last one, and the last that had a batch
 
     def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
         """What the struct describes, as arrays that keep the owner."""
@@ -127,17 +130,10 @@ class Batches(Generic[Array]):
         self._iteration += 1
         iteration = self._iteration
         _native.check(_native.library().hopfeed_epoch(handle.number, epoch, first))
-        counted = False
         while self._take(handle, iteration):
-            fields = _native.BATCH_FIELDS(self._struct)
-            after = fields[1] + 1
-            self._at = (epoch, after) if after < self._batches else (epoch + 1, 0)
-            if not counted:
-                self._epoch, self._next = epoch + 1, 0
-                counted = True
-            yield self._transformed(self._batch(handle, *fields))
+            yield self._batch(handle, epoch)
         self._at = (epoch + 1, 0)
-        if not counted:  # it began at its end
+        if self._counted != iteration:  # it began at its end
             self._epoch, self._next = epoch + 1, 0
 
     def _take(self, handle: Handle, iteration: int) -> bool:
@@ -158,8 +154,9 @@ class Batches(Generic[Array]):
             elif status != _native.WAIT:
                 return _native.check(status) == _native.DONE
 
-    def _batch(self, handle: Handle, hold: int, index: int, rows: int, global_rows: int) -> Batch[Array]:
-        """The batch that was taken. Unless memory is reused, nothing here keeps it."""
+    def _batch(self, handle: Handle, epoch: int) -> Any:
+        """The batch that was taken, after which the loader is once it is there. Unless memory is reused, nothing here keeps it."""
+        hold, index, rows, global_rows = _native.BATCH_FIELDS(self._struct)
         owner: Handle | Lease = handle
         info = Info(index, rows, global_rows, hold if self._reuse else 0)
         if self._reuse:
@@ -168,10 +165,14 @@ class Batches(Generic[Array]):
         else:
             owner = Lease(handle, hold)
             self._struct.hold = 0
-        return Batch({**self._arrays(owner, self._struct), "info": info})
-
-    def _transformed(self, batch: Batch[Array]) -> Any:
-        return batch if self._transform is None else self._transform(batch)
+        batch: Any = Batch({**self._arrays(owner, self._struct), "info": info})
+        if self._transform is not None:
+            batch = self._transform(batch)
+        self._at = (epoch, index + 1) if index + 1 < self._batches else (epoch + 1, 0)
+        if self._counted != self._iteration:
+            self._counted = self._iteration
+            self._epoch, self._next = epoch + 1, 0
+        return batch
 
     def _release_last(self) -> None:
         """Releases the batch that the loop has, unless it is held."""

@@ -11,9 +11,13 @@ from ._errors import OptionError
 from ._progress import Bars
 
 
-def existing(path: Any) -> str:
+def existing(path: Any, name: str = "path") -> str:
     """A path that is there, or that of a Dataset; else FileNotFoundError."""
-    text: str = os.fspath(getattr(path, "path", path))
+    path = getattr(path, "path", path)
+    if not isinstance(path, (str, os.PathLike)):
+        hint = " (hopfeed.from_pyg makes a graph of it)" if hasattr(path, "edge_index") else ""
+        raise TypeError(f"{name} is of type {type(path).__name__}: want a path, or a Dataset{hint}")
+    text: str = os.fspath(path)
     if not os.path.exists(text):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), text)
     return text
@@ -29,7 +33,7 @@ def call(words: Sequence[str], positional: Sequence[str], given: dict[str, Any],
     """
     for name in read:
         if given[name] is not None:
-            existing(given[name])
+            existing(given[name], name)
     flags = []
     for name, value in given.items():
         if name in positional or name == "progress" or value is None:

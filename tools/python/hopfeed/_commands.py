@@ -322,6 +322,7 @@ def import_graphsaint(
 ) -> Dataset:
     """Import a folder of GraphSAINT. ``hopfeed import graphsaint --help`` says more.
 
+    :param source: the file or folder to import
     :param adjacency: full: all edges (adj_full.npz); train: edges between training nodes (adj_train.npz) (default full)
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
@@ -336,7 +337,10 @@ def import_graphsaint(
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param threads: threads to use (0: CPU affinity and quota)
-    :param memory: memory to use (default 80 % of what is available or the cgroup limit)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the graph
     """
     call(["import", "graphsaint"], ["source"], locals(), ["source"])
     return Dataset(output)

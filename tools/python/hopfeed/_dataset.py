@@ -14,7 +14,7 @@ from ._batch import Batch, Info
 from ._call import call, existing
 from ._errors import Error, OptionError
 from ._matrix import Matrix
-from ._types import Path, at_least
+from ._types import Path, at_least, listed
 
 
 class Dataset:
@@ -28,6 +28,7 @@ class Dataset:
         self.path = existing(path)
         self.parts: list[str] = []  #: names of matrices that lie side by side in one
         self.folder: str | None = None  #: the temporary folder that it is in, if that goes with it
+        self._home: Any = None  # which keeps the folder
         self._mapped: dict[str, Matrix] = {}
         self._table: Any = None
         self.manifest: dict[str, Any] = call(["inspect"], ["data"], {"data": self.path, "progress": False})
@@ -70,15 +71,29 @@ class Dataset:
         if self.kind == "store":
             return loader(self, **options)
         if "split" in options:
+            if "input_nodes" in options:
+                raise TypeError("split and input_nodes: want one of them")
             options["input_nodes"] = options.pop("split")
         return neighbor_loader(self, **options)
+
+    def _check_same(self, about: dict[str, Any]) -> None:
+        """Refuses what the engine has read of a graph or store that has replaced this one."""
+        if about["rows_fingerprint"] != self.manifest["rows_fingerprint"]:
+            raise Error(f"{self.path} was replaced after this Dataset was opened: open it again by hopfeed.open({self.path!r})")
+
+    def _ask(self, verb: str, **options: Any) -> dict[str, Any]:
+        about: dict[str, Any] = _native.run(verb, {"path": self.path, **options})
+        self._check_same(about)
+        return about
 
     def matrix(self, name: str) -> Matrix:
         """A matrix, such as ``"sym/hop-2"``, mapped from disk."""
         if name not in self._mapped:
             if name not in [f"{operator}/hop-{hop}" for operator, hop in self.matrices]:
                 raise OptionError(f"{self.path} has no matrix {name!r} (it has {', '.join(f'{o}/hop-{h}' for o, h in self.matrices)})")
-            self._mapped[name] = Matrix(self.path, name, self.nodes, self._rows_of if self.kind == "store" else None)
+            operator, _, hop = name.rpartition("/hop-")
+            about = self._ask("extents", operator=operator, hop=int(hop))
+            self._mapped[name] = Matrix(self.path, name, about, self.nodes, self._rows_of if self.kind == "store" else None)
         return self._mapped[name]
 
     @property
@@ -94,7 +109,7 @@ class Dataset:
             if about is None:
                 raise OptionError(f"{self.path} has no column {name!r} (it has {', '.join(self.columns) or 'none'})")
             rows: int = self.manifest["edges"] if about["of"] == "edges" else self.nodes
-            self._mapped[name] = Matrix(self.path, name, rows, None, about)
+            self._mapped[name] = Matrix(self.path, name, self._ask("extents", column=name), rows, None, flat=about["columns"] == 0)
         return self._mapped[name]
 
     @property
@@ -125,7 +140,7 @@ class Dataset:
 
     def _column(self, name: str, typestr: str) -> np.ndarray[Any, Any]:
         if self._table is None:
-            self._table = _native.run("rows", {"path": self.path})
+            self._table = self._ask("rows")
         return np.frombuffer(base64.b64decode(self._table.pop(name) or ""), typestr)
 
     @functools.cached_property
@@ -175,8 +190,10 @@ class Dataset:
     def choose(self, operators: str | Iterable[str] | None = None, hops: int | Iterable[int] | None = None) -> list[tuple[str, int]]:
         """The matrices of some operators (None: all) and some hops: a list of them, or all up to a
         number. Hop 0 belongs to all operators."""
-        wanted = {operators} if isinstance(operators, str) else None if operators is None else set(operators)
-        numbers = None if hops is None else set(range(hops + 1)) if isinstance(hops, (int, np.integer)) else set(hops)
+        wanted = {operators} if isinstance(operators, str) else None if operators is None else set(listed("operators", operators, "a name, or a list of them"))
+        if isinstance(hops, (int, np.integer)):
+            hops = range(int(hops) + 1)
+        numbers = None if hops is None else set(listed("hops", hops, "a number, or a list of them"))
         names, there = {o for o, _ in self.matrices}, {h for _, h in self.matrices}
         if wanted is not None and not wanted <= names:
             raise OptionError(f"{self.path} has no operator {sorted(wanted - names)} (it has {sorted(names - {'x'})})")

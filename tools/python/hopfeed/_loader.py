@@ -27,6 +27,10 @@ class Loader(Batches[Array]):
     Every row comes once an epoch, in an order that depends on ``seed``, epoch, ``shuffle`` and
     ``batch_size`` alone. The loader reads ahead by threads of its own, so it needs no worker processes.
 
+    Wrong arguments are an ``OptionError`` (a ``ValueError``) or a ``TypeError``, a missing path is a ``FileNotFoundError``,
+    what memory has no room for is ``DoesNotFit``, and damage, which may be found while it is iterated over,
+    ``CorruptError``.
+
     :param store: a hop store, or its path
     :param batch_size: rows of a batch, of all ranks together
     :param shuffle: ``"chunk"`` (chunks are reshuffled, which storage is read fast by), ``"rr"`` or True (rows are),
@@ -43,6 +47,7 @@ class Loader(Batches[Array]):
     :param hops: the hops to load: all up to a number, or a list (None: all)
     :param operators: the operators to load (None: all)
     :param rank: which of ``world_size`` processes this one is. All get a share of each batch
+    :param world_size: how many processes there are (hopfeed.torch: of ``torch.distributed``, as ``rank``)
     :param dtype: ``"float32"``, or ``"stored"`` for the type of the store (bfloat16 as uint16)
     :param n_id: batches have the numbers of their nodes in the graph
     :param row_numbers: batches have the numbers of their rows in the store

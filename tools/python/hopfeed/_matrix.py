@@ -8,7 +8,6 @@ from typing import Any, Iterator
 
 import numpy as np
 
-from . import _native
 from ._errors import OptionError
 
 _STORED = {"bfloat16": "uint16"}  # others are as numpy calls them
@@ -25,11 +24,9 @@ class Matrix:
     bfloat16, which numpy does not have, becomes float32.
     """
 
-    def __init__(self, path: str, name: str, nodes: int, row_of: Any, column: dict[str, Any] | None = None) -> None:
-        operator, _, hop = name.rpartition("/hop-")
-        about = _native.run("extents", {"path": path, "column": name} if column else {"path": path, "operator": operator, "hop": int(hop)})
+    def __init__(self, path: str, name: str, about: dict[str, Any], nodes: int, row_of: Any, flat: bool = False) -> None:
         self.name = name
-        self._flat = column is not None and column["columns"] == 0  # one number a row
+        self._flat = flat  # one number a row
         self._nodes, self._row_of = nodes, row_of  # row_of: None where row i is node i, else a function
         self._bfloat16 = about["dtype"] == "bfloat16"
         columns, dtype = about["columns"], np.dtype(_STORED.get(about["dtype"], about["dtype"])).newbyteorder("<")

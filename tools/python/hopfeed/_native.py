@@ -23,7 +23,7 @@ from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
 API = 4
 POLL_MS = 100
 DONE, END, WAIT, OPTIONS = 0, -1, -2, 2
-_ERRORS = {OPTIONS: OptionError, 3: CorruptError, 4: DoesNotFit}
+_ERRORS: dict[int, type[Exception]] = {OPTIONS: OptionError, 3: CorruptError, 4: DoesNotFit, 5: FileNotFoundError}
 
 # Element types as numpy spells them. bfloat16, which numpy does not have, is its bits as uint16.
 TYPES = {1: "<f4", 2: "<f2", 3: "<u2", 4: "<i4", 7: "|i1"}
@@ -147,6 +147,7 @@ def _load() -> ctypes.CDLL:
 
 
 _LINE = re.compile(r"hopfeed ((?:import |export )?[a-z]+)((?: (?:--[a-z-]+ (?!--)[^\s;,():]+|[A-Z/][^\s;,():]*))+)")
+_KIND = re.compile("(?:unusable|contradictory) options: ")
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
 
 
@@ -159,7 +160,7 @@ def in_python(text: str) -> str:
             arguments.append(f"{word[2:].replace('-', '_')}={next(words)}" if word.startswith("--") else word)
         return f"hopfeed.{line[1].replace(' ', '_')}({', '.join(sorted(arguments, key=lambda a: '=' in a))})"
 
-    return _FLAG.sub(lambda flag: flag[1].replace("-", "_"), _LINE.sub(called, text))
+    return _FLAG.sub(lambda flag: flag[1].replace("-", "_"), _LINE.sub(called, _KIND.sub("", text)))
 
 
 def check(status: int) -> int:

@@ -16,7 +16,7 @@ from ._batch import Array, Batch
 from ._batches import Batches, Handle, Lease, view, view_labels
 from ._errors import OptionError
 from ._dataset import Dataset
-from ._types import Aggregation, Memory, Path, Sampler, Split, at_least, memory_text, node_numbers, nodes_name, one_of, pairs_of_nodes, seed_times, shuffle_name, split_name
+from ._types import Aggregation, Memory, NegativeSampling, Path, Sampler, Split, at_least, listed, memory_text, negative_sampling, node_numbers, nodes_name, one_of, pairs_of_nodes, seed_times, shuffle_name, split_name
 
 
 class Block(Generic[Array]):
@@ -24,12 +24,15 @@ class Block(Generic[Array]):
 
     Sources and destinations are known by local numbers, and the destinations are the first of the
     sources: ``h[:block.destinations]`` are their rows of the sources' features ``h``. By samplers that end in
-    ``-paper``, destinations are sources only where they were drawn, and have no rows of their own.
+    ``-paper``, blocks are ``apart``: destinations are sources only where they were drawn, and have no rows of their own.
     """
 
-    __slots__ = ("destinations", "sources", "indptr", "indices", "weights", "e_id")
+    __slots__ = ("destinations", "sources", "indptr", "indices", "weights", "e_id", "apart")
 
-    def __init__(self, destinations: int, sources: int, indptr: Array, indices: Array, weights: Array, e_id: Array | None = None) -> None:
+    def __init__(
+        self, destinations: int, sources: int, indptr: Array, indices: Array, weights: Array, e_id: Array | None = None, apart: bool = False
+    ) -> None:
+        self.apart = apart  #: the destinations are not the first of the sources
         self.destinations = destinations
         self.sources = sources
         self.indptr = indptr  #: [destinations + 1] int32: the edges of d are those from indptr[d] to indptr[d+1] - 1
@@ -42,7 +45,13 @@ class Block(Generic[Array]):
 
     def to_dgl(self) -> Any:
         """The block as a ``dgl.DGLBlock`` with the same arrays: ``edata["weight"]`` and, where there are edge ids,
-        ``edata[dgl.EID]``. Give it tensors."""
+        ``edata[dgl.EID]``. Give it tensors. A block that is ``apart`` is an ``OptionError``: layers of DGL would take the
+        first sources for the destinations."""
+        if self.apart:
+            raise OptionError(
+                "the destinations of this block are not the first of its sources (sampler *-paper), as layers of DGL want them: "
+                "compute block.matrix() @ h, or open the loader with another sampler"
+            )
         import dgl  # type: ignore[import-not-found]
 
         block = dgl.create_block(("csc", (self.indptr, self.indices, [])), num_src_nodes=self.sources, num_dst_nodes=self.destinations)
@@ -69,57 +78,63 @@ class _Sampled(Batches[Array]):
     _subgraph: str | None
     _disjoint: bool
     _edge_ids: bool
+    _apart = False
 
-    def _open(
-        self,
-        graph: Path | Dataset,
-        num_neighbors: Sequence[int],
-        seeds: dict[str, Any],
-        identity: dict[str, Any],
-        sampling: dict[str, Any],
-        options: dict[str, Any],
-        columns: Sequence[str],
-        transform: Callable[[Batch[Array]], Any] | None,
-    ) -> None:
+    def _open(self, given: dict[str, Any], seeds: dict[str, Any], identity: dict[str, Any], **sampling: Any) -> None:
         """Opens the loader.
 
+        :param given: the arguments of the loader, and ``dataset``
         :param seeds: options that say what the seeds are, and ``identity`` what tells them from others
-        :param sampling: options that batches depend on
-        :param options: the other arguments of the loader
+        :param sampling: options that batches depend on, beside those of all samplers
         """
-        self.dataset = graph if isinstance(graph, Dataset) else Dataset(graph)
+        self.dataset = given["dataset"]
         if self.dataset.kind != "graph":
             raise OptionError(f"{self.dataset.path} is a hop store: hopfeed.Loader reads it, and NeighborLoader the graph that it was made of")
+        self._subgraph, self._disjoint = given["subgraph_type"], given["disjoint"]
+        columns = listed("columns", given["columns"], "a list of names")
         self._columns = {name: self.dataset.column(name) for name in columns}
         self._of_edges = {c["name"] for c in self.dataset.manifest.get("columns") or [] if c["of"] == "edges"}
         for name in columns:
             if name in _TAKEN:
                 raise OptionError(f"columns: a batch has another {name!r}: read the column by dataset.column({name!r})[batch.n_id]")
-            if name in self._of_edges and sampling["subgraph"] is None:
+            if name in self._of_edges and self._subgraph is None:
                 raise OptionError(f"columns: {name} is of edges, which blocks have by number: dataset.column({name!r})[block.e_id]")
-        rank, world_size = self._share(options.pop("rank"), options.pop("world_size"))
-        at_least(1, batch_size=options["batch_rows"], world_size=world_size, buffers=options["buffers"])
-        at_least(0, rank=rank, seed=options["seed"], threads=options["threads"])
-        self.num_neighbors = [operator.index(n) for n in num_neighbors]
-        if not self.num_neighbors or any(n == 0 or n < -1 for n in self.num_neighbors):
+        rank, world_size = self._share(given["rank"], given["world_size"])
+        at_least(1, batch_size=given["batch_size"], world_size=world_size, buffers=given["buffers"])
+        at_least(0, rank=rank, seed=given["seed"], threads=given["threads"])
+        fanouts = listed("num_neighbors", given["num_neighbors"], "a list of integers, one for each layer")
+        at_least(-1, **{f"num_neighbors[{i}]": n for i, n in enumerate(fanouts)})
+        self.num_neighbors = [operator.index(n) for n in fanouts]
+        if not self.num_neighbors or 0 in self.num_neighbors:
             raise OptionError(f"num_neighbors {self.num_neighbors}: want for each layer a number from 1 on, or -1 for all")
-        sampling["fanout"] = self.num_neighbors
-        self._subgraph = sampling["subgraph"]
-        shared = {
+        sampling |= {
+            "fanout": self.num_neighbors,
+            "replace": given["replace"],
+            "subgraph": self._subgraph,
+            "disjoint": self._disjoint,
+            "drop_last": given["drop_last"],
+            "time_column": given["time_attr"],
+            "newest": one_of("temporal_strategy", given["temporal_strategy"], Literal["uniform", "last"]) == "last",
+        }
+        options = {
             "graph": self.dataset.path,
+            "batch_rows": given["batch_size"],
             "world": world_size,
             "rank": rank,
-            "placement": one_of("placement", options.pop("placement"), Literal["auto", "host", "storage"]),
-            "shuffle": shuffle_name(options.pop("shuffle"), graph=True),
-            "memory": memory_text(options.pop("memory")),
+            "seed": given["seed"],
+            "placement": one_of("placement", given["placement"], Literal["auto", "host", "storage"]),
+            "shuffle": shuffle_name(given["shuffle"], graph=True),
+            "memory": memory_text(given["memory"]),
             "processes": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-            "no_features": not options.pop("features"),
-            "edge_ids": options.pop("edge_ids") or self._subgraph is not None,
+            "threads": given["threads"],
+            "buffers": given["buffers"],
+            "mapped": given["mapped"],
+            "no_features": not given["features"],
+            "edge_ids": self._edge_ids or self._subgraph is not None,
         }
-        reuse = options.pop("reuse")
-        self._move(options.pop("device"), options.pop("pin_memory"), reuse)
-        super().__init__("sample", {**seeds, **sampling, **options, **shared}, {**sampling, **identity}, reuse)
-        self._transform = transform
+        self._move(given["device"], given["pin_memory"], given["reuse"])
+        super().__init__("sample", {**seeds, **sampling, **options}, {**sampling, **identity}, given["reuse"])
+        self._transform = given["transform"]
 
     def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
         s = struct
@@ -148,7 +163,11 @@ class _Sampled(Batches[Array]):
             )
         if self._subgraph is None:
             names = ["indptr", "indices", "weights"] + ["e_id"] * self._edge_ids
-            arrays["blocks"] = [self._block_type(d, n, *(self._as_array(name, a) for name, a in zip(names, parts))) for d, n, *parts in blocks]
+            for d, n, *parts in blocks:
+                given = {name: self._as_array(name, a) for name, a in zip(names, parts)}
+                arrays.setdefault("blocks", []).append(self._block_type(d, n, **given, apart=self._apart))
+            if self._apart:
+                arrays["seed_id"] = self._as_array("seed_id", view(owner, s.nodes, (rows,), "<u4"))
             return arrays
         _, nodes, indptr, indices, weights, e_id = blocks[0]
         edge_index = np.stack([indices.astype(np.int64), np.repeat(np.arange(nodes), np.diff(indptr))])
@@ -187,7 +206,7 @@ def _nodes_of_part(dataset: Dataset, part: str | None, split_index: int) -> list
 
 # What a batch has that is no column.
 _TAKEN = frozenset(
-    "x y n_id blocks row_weights edge_index e_id edge_weight batch info input_id index rows batch_size global_rows num_nodes "
+    "x y n_id seed_id blocks row_weights edge_index e_id edge_weight batch info input_id index rows batch_size global_rows num_nodes "
     "edge_label edge_label_index src_index dst_pos_index dst_neg_index copy to pin_memory hold release".split()
 )
 
@@ -215,6 +234,7 @@ _SAMPLED = """
     :param replace: draw with replacement
     :param mapped: map the topology from disk instead of loading it
     :param rank: which of ``world_size`` processes this one is. All get a share of each batch
+    :param world_size: how many processes there are (hopfeed.torch: of ``torch.distributed``, as ``rank``)
     :param reuse: a batch is valid only until the next one: see ``Batch``. Else it is valid as long as an array
         of it is there, and may be written to
     :param buffers: batches in memory at first (default 3). More are added while batches are kept, as far as
@@ -242,6 +262,7 @@ class NeighborLoader(_Sampled[Array]):
     destinations of the last the seed nodes. GraphSAINT's samplers also give ``row_weights`` [batch_size], which
     multiply the losses of the rows. With ``"ladies-paper"``, ``"fastgcn-paper"`` and their variants, ``n_id`` has the
     nodes that are drawn alone: seed nodes and other destinations are not the first of them, nor of a block's sources.
+    ``seed_id`` [batch_size] has the numbers of the seed nodes, with any sampler. Errors are those of ``Loader``.
 
     :param graph: a graph, or its path
     :param num_neighbors: in-neighbours of a node (layer-wise samplers: nodes) of each layer; the first is nearest
@@ -313,45 +334,19 @@ class NeighborLoader(_Sampled[Array]):
             one_of("subgraph_type", subgraph_type, Literal["directional", "induced"])
         elif disjoint:
             raise OptionError('disjoint: want subgraph_type="directional" or "induced" with it')
-        self.sampler, self._disjoint, self._edge_ids = sampler, disjoint, edge_ids
-        sampling = {
-            "sampler": one_of("sampler", sampler, Sampler),
-            "aggregation": one_of("aggregation", aggregation, Aggregation),
-            "replace": replace,
-            "by_weight": by_weight,
-            "bias": bias,
-            "debias": debias,
-            "subgraph": subgraph_type,
-            "disjoint": disjoint,
-            "drop_last": drop_last,
-            "time_column": time_attr,
-            "newest": one_of("temporal_strategy", temporal_strategy, Literal["uniform", "last"]) == "last",
-        }
+        self.sampler, self._edge_ids = one_of("sampler", sampler, Sampler), edge_ids
+        self._apart = sampler.endswith("-paper") and not sampler.startswith("saint")
         identity = {
             "times": None if times is None else zlib.crc32(times.encode()),
             "split": part if nodes is None else nodes_name(nodes),
             "split_index": operator.index(split_index),
             "cache": cache if sampler == "locality" else None,  # which samples by it
         }
-        options = {
-            "cache": cache,
-            "batch_rows": batch_size,
-            "shuffle": shuffle,
-            "seed": seed,
-            "placement": placement,
-            "mapped": mapped,
-            "edge_ids": edge_ids,
-            "features": features,
-            "rank": rank,
-            "world_size": world_size,
-            "reuse": reuse,
-            "buffers": buffers,
-            "memory": memory,
-            "threads": threads,
-            "device": device,
-            "pin_memory": pin_memory,
-        }
-        self._open(dataset, num_neighbors, {"part": part, "split": split_index, "nodes": nodes, "times": times}, identity, sampling, options, columns, transform)
+        seeds = {"part": part, "split": split_index, "nodes": nodes, "times": times, "cache": cache}
+        one_of("aggregation", aggregation, Aggregation)
+        if by_weight and not dataset.manifest["weighted"]:
+            raise OptionError(f"by_weight: {dataset.path} has no weights to draw by")
+        self._open(locals(), seeds, identity, sampler=sampler, aggregation=aggregation, by_weight=by_weight, bias=bias, debias=debias)
 
     def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
         arrays = super()._arrays(owner, struct)
@@ -379,15 +374,17 @@ class LinkNeighborLoader(_Sampled[Array]):
 
     A negative pair has two different nodes and no edge from the one to the other in the graph; each such pair
     (of a triplet: each such destination of the seed edge's source) is drawn with the same probability, by random numbers
-    that depend on ``seed``, epoch, batch and rank alone.
+    that depend on ``seed``, epoch, batch and rank alone. Errors are those of ``Loader``.
 
     :param graph: a graph, or its path
     :param num_neighbors: in-neighbours of a node in each layer; the first is nearest the seeds, -1 is all
     :param edge_label_index: the seed edges [2, edges], sources and below them destinations
     :param edge_label: a label for each
     :param batch_size: seed edges of a batch, of all ranks together
-    :param neg_sampling: ``"binary"``, ``"triplet"``, or None: no negative pairs
-    :param neg_sampling_ratio: of negative pairs to seed edges
+    :param edge_label_time: times of the seed edges, int64 [seed edges], with ``time_attr``
+    :param neg_sampling: ``"binary"``, ``"triplet"``, a ``NegativeSampling`` of PyTorch Geometric, or None: no negative
+        pairs, or binary ones where ``neg_sampling_ratio`` is given
+    :param neg_sampling_ratio: of negative pairs to seed edges (default 1)
     :param exclude_targets: the seed edges of a batch, and the edges back, are not among the edges that are sampled for it"""
 
     def __init__(
@@ -399,8 +396,8 @@ class LinkNeighborLoader(_Sampled[Array]):
         batch_size: int = 1024,
         shuffle: bool | Literal["rr", "none"] = "rr",
         *,
-        neg_sampling: Literal["binary", "triplet"] | None = None,
-        neg_sampling_ratio: float = 1,
+        neg_sampling: NegativeSampling = None,
+        neg_sampling_ratio: float | None = None,
         exclude_targets: bool = True,
         seed: int = 0,
         placement: Literal["auto", "host", "storage"] = "auto",
@@ -430,57 +427,25 @@ class LinkNeighborLoader(_Sampled[Array]):
         self._labels = None if edge_label is None else np.array(edge_label)
         if self._labels is not None and self._labels.shape[:1] != links.shape[1:]:
             raise OptionError(f"edge_label is {list(self._labels.shape)}: want a label for each of {links.shape[1]} edges")
-        if neg_sampling is not None:
-            one_of("neg_sampling", neg_sampling, Literal["binary", "triplet"])
-        if neg_sampling == "triplet" and self._labels is not None:
-            raise OptionError("edge_label: triplets have no labels")
-        if neg_sampling == "binary" and self._labels is not None and self._labels.min(initial=1) == 0:
+        kind, ratio = negative_sampling(neg_sampling, neg_sampling_ratio, self._labels)
+        if kind == "binary" and self._labels is not None and self._labels.min(initial=1) == 0:
             self._labels = self._labels + 1
-        if neg_sampling and not neg_sampling_ratio > 0:
-            raise OptionError(f"neg_sampling_ratio {neg_sampling_ratio}: want more than 0, or no neg_sampling")
         times = None
         if time_attr is not None:
             disjoint, times = True, seed_times("edge_label_time", edge_label_time, links.shape[1])
         elif edge_label_time is not None:
             raise OptionError("edge_label_time: want time_attr, the column of times of the edges or nodes, with it")
-        self.neg_sampling, self._ratio = neg_sampling, neg_sampling_ratio
-        self._disjoint, self._edge_ids = disjoint, True
-        sampling = {
-            "sampler": "neighbor",
-            "replace": replace,
-            "subgraph": subgraph_type,
-            "disjoint": disjoint,
-            "drop_last": drop_last,
-            "time_column": time_attr,
-            "newest": one_of("temporal_strategy", temporal_strategy, Literal["uniform", "last"]) == "last",
-        }
+        self.neg_sampling, self._ratio, self._edge_ids = kind, ratio, True
         identity = {
             "links": f"{links.shape[1]} edges with checksum {zlib.crc32(links.tobytes())}",
             "times": None if times is None else zlib.crc32(times.encode()),
-            "neg_sampling": neg_sampling,
-            "neg_sampling_ratio": neg_sampling_ratio,
+            "neg_sampling": kind,
+            "neg_sampling_ratio": ratio,
             "exclude_targets": exclude_targets,
         }
         sources, destinations = (base64.b64encode(end.astype("<u4").tobytes()).decode() for end in links)
-        seeds = {"sources": sources, "destinations": destinations, "negatives": neg_sampling or "", "ratio": neg_sampling_ratio, "hide": exclude_targets, "times": times}
-        options = {
-            "batch_rows": batch_size,
-            "shuffle": shuffle,
-            "seed": seed,
-            "placement": placement,
-            "mapped": mapped,
-            "edge_ids": True,
-            "features": features,
-            "rank": rank,
-            "world_size": world_size,
-            "reuse": reuse,
-            "buffers": buffers,
-            "memory": memory,
-            "threads": threads,
-            "device": device,
-            "pin_memory": pin_memory,
-        }
-        self._open(dataset, num_neighbors, {"links": seeds}, identity, sampling, options, columns, transform)
+        seeds = {"sources": sources, "destinations": destinations, "negatives": kind or "", "ratio": ratio, "hide": exclude_targets, "times": times}
+        self._open(locals(), {"links": seeds}, identity, sampler="neighbor")
 
     def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
         arrays = super()._arrays(owner, struct)

@@ -12,7 +12,7 @@ import numpy as np
 from ._batch import Array, Batch, Info
 from ._dataset import Dataset
 from ._errors import OptionError
-from ._types import Path, at_least, one_of, pairs_of_nodes
+from ._types import NegativeSampling, Path, at_least, negative_sampling, pairs_of_nodes, shuffle_name
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MOST_TRIES = 10_000
@@ -50,20 +50,25 @@ class PairLoader(Generic[Array]):
 
     A negative pair has two different nodes with rows, and is none of ``edges``; each such pair (of a triplet, each
     such destination) is drawn with the same probability. Orders and draws depend on ``seed``, epoch, and batch alone, so
-    ranks share the same batches. Rows are read from mapped files when a batch is asked for.
+    ranks share the same batches. Rows are read from mapped files when a batch is asked for. A node without a row is an
+    ``IndexError``; other errors are those of ``Loader``.
 
     :param store: a hop store, or its path; propagated of a graph without the edges that are to be predicted
     :param pairs: [2, pairs] numbers of nodes, all with rows in the store
     :param edge_label: a label for each
     :param batch_size: of these pairs, of all ranks together
-    :param shuffle: whether each epoch has an order of its own
-    :param neg_sampling: ``"binary"``, ``"triplet"``, or None: no negative pairs
-    :param neg_sampling_ratio: of negative pairs to pairs
+    :param shuffle: ``"rr"`` or True: each epoch has an order of its own; ``"none"`` or False
+    :param neg_sampling: ``"binary"``, ``"triplet"``, a ``NegativeSampling`` of PyTorch Geometric, or None: no negative
+        pairs, or binary ones where ``neg_sampling_ratio`` is given
+    :param neg_sampling_ratio: of negative pairs to pairs (default 1)
     :param edges: [2, edges] that are never negative pairs (default: ``pairs``)
-    :param operators: the operators to read (None: all), and ``hops`` all up to a number, or a list (None: all)
+    :param operators: the operators to read (None: all)
+    :param hops: the hops to read: all up to a number, or a list (None: all)
+    :param seed: what random orders and negative pairs derive from
     :param drop_last: leave out a last batch that is smaller than the others
     :param transform: is called with each batch; the loop gets what it returns
-    :param rank: which of ``world_size`` processes this one is
+    :param rank: which of ``world_size`` processes this one is; they take turns of a batch's pairs
+    :param world_size: how many processes there are (hopfeed.torch: of ``torch.distributed``, as ``rank``)
     """
 
     def __init__(
@@ -72,10 +77,10 @@ class PairLoader(Generic[Array]):
         pairs: Any,
         edge_label: Any = None,
         batch_size: int = 8000,
-        shuffle: bool = True,
+        shuffle: bool | Literal["rr", "none"] = True,
         *,
-        neg_sampling: Literal["binary", "triplet"] | None = None,
-        neg_sampling_ratio: float = 1,
+        neg_sampling: NegativeSampling = None,
+        neg_sampling_ratio: float | None = None,
         edges: Any = None,
         operators: str | Iterable[str] | None = None,
         hops: int | Iterable[int] | None = None,
@@ -98,19 +103,14 @@ class PairLoader(Generic[Array]):
         self._labels = None if edge_label is None else np.array(edge_label)
         if self._labels is not None and self._labels.shape[:1] != self._pairs.shape[1:]:
             raise OptionError(f"edge_label is {list(self._labels.shape)}: want a label for each of {self._pairs.shape[1]} pairs")
-        self.neg_sampling, self._ratio = neg_sampling, neg_sampling_ratio
-        if neg_sampling is not None:
-            one_of("neg_sampling", neg_sampling, Literal["binary", "triplet"])
-            if not neg_sampling_ratio > 0 or neg_sampling == "triplet" and neg_sampling_ratio != int(neg_sampling_ratio):
-                raise OptionError(f"neg_sampling_ratio {neg_sampling_ratio}: want more than 0, and a whole number for triplets")
-            if neg_sampling == "triplet" and self._labels is not None:
-                raise OptionError("edge_label: triplets have no labels")
-            if self._labels is not None and self._labels.min(initial=1) == 0:
-                self._labels = self._labels + 1
+        self.neg_sampling, self._ratio = negative_sampling(neg_sampling, neg_sampling_ratio, self._labels)
+        if self.neg_sampling and self._labels is not None and self._labels.min(initial=1) == 0:
+            self._labels = self._labels + 1
         known = self._pairs if edges is None else pairs_of_nodes("edges", edges, self.dataset.nodes).astype(np.int64)
         self._known = np.unique(self._number(known))
         self.matrices = [f"{o}/hop-{h}" for o, h in self.dataset.choose(operators, hops)]
-        self.batch_size, self.seed, self.shuffle = operator.index(batch_size), operator.index(seed), shuffle
+        self.batch_size, self.seed = operator.index(batch_size), operator.index(seed)
+        self.shuffle: str = shuffle_name(shuffle, graph=True)
         count = self._pairs.shape[1]
         self._batches = count // self.batch_size if drop_last else -(-count // self.batch_size)
         self._transform = transform
@@ -128,15 +128,21 @@ class PairLoader(Generic[Array]):
 
     def __iter__(self) -> Iterator[Batch[Array]]:
         epoch, first = self._epoch, self._next
-        self._epoch, self._next = epoch + 1, 0
+        if first == self._batches:  # it begins at its end
+            self._at = (epoch + 1, 0)
+            self._epoch, self._next = self._at
         key = hashes(hashes(self.seed % 2**64, epoch), 0)
         order = np.arange(self._pairs.shape[1])
-        if self.shuffle:
+        if self.shuffle == "rr":
             order = np.argsort(hashes(key, order), kind="stable")
         for index in range(first, self._batches):
+            batch: Any = self._batch(index, order[index * self.batch_size :][: self.batch_size], hashes(key, index + 1))
+            if self._transform is not None:
+                batch = self._transform(batch)
             self._at = (epoch, index + 1) if index + 1 < self._batches else (epoch + 1, 0)
-            batch = self._batch(index, order[index * self.batch_size :][: self.batch_size], hashes(key, index + 1))
-            yield batch if self._transform is None else self._transform(batch)
+            if index == first:
+                self._epoch, self._next = epoch + 1, 0
+            yield batch
             del batch
 
     def _batch(self, index: int, numbers: np.ndarray[Any, Any], key: Any) -> Batch[Array]:
@@ -197,8 +203,16 @@ class PairLoader(Generic[Array]):
         self._at = (self._epoch, 0)
 
     def _identity(self) -> dict[str, Any]:
-        checksum = zlib.crc32(np.ascontiguousarray(self._pairs).tobytes())
-        return {"seed": self.seed, "batch_size": self.batch_size, "shuffle": self.shuffle, "pairs": f"{self._pairs.shape[1]} pairs with checksum {checksum}"}
+        return {
+            "rows": self.dataset.manifest["rows_fingerprint"],
+            "seed": self.seed,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "pairs": f"{self._pairs.shape[1]} pairs with checksum {zlib.crc32(np.ascontiguousarray(self._pairs).tobytes())}",
+            "neg_sampling": self.neg_sampling,
+            "neg_sampling_ratio": self._ratio,
+            "edges": f"{len(self._known)} edges with checksum {zlib.crc32(self._known.tobytes())}" if self.neg_sampling else None,
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is: during an iteration, after the batch that the loop has."""
@@ -209,7 +223,10 @@ class PairLoader(Generic[Array]):
         for name, value in {"version": 1, **self._identity()}.items():
             if state.get(name) != value:
                 raise OptionError(f"the state is of a loader with {name} {state.get(name)!r}, and this one has {value!r}: open it with the same")
-        self._epoch, self._next = self._at = state["epoch"], state["batch"]
+        epoch, batch = state["epoch"], state["batch"]
+        if not (0 <= epoch and 0 <= batch <= self._batches):
+            raise OptionError(f"state at batch {batch} of epoch {epoch}: an epoch has {self._batches} batches")
+        self._epoch, self._next = self._at = epoch, batch
 
     def __repr__(self) -> str:
         return f"<hopfeed.PairLoader of {self.dataset.path!r}: {self._batches} batches of {self.batch_size} pairs>"

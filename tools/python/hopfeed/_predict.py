@@ -13,11 +13,12 @@ from ._progress import Bars, Progress
 from ._types import Path
 
 
-def outputs(model: torch.nn.Module, loaders: list[Any], call: Callable[[Any], torch.Tensor], progress: Progress) -> Generator[tuple[np.ndarray[Any, Any], torch.Tensor], None, None]:
-    """The numbers of the nodes of each batch, and what the model gives for them. The model is in eval mode meanwhile."""
+def outputs(model: torch.nn.Module, loaders: Iterator[Any], total: int, call: Callable[[Any], torch.Tensor], progress: Progress) -> Generator[tuple[np.ndarray[Any, Any], torch.Tensor], None, None]:
+    """The numbers of the nodes of each batch, and what the model gives for them. The model is in eval mode meanwhile. A
+    loader is gone before the next is opened."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
-    done, total = 0, sum(loader.rows for loader in loaders)
+    done = 0
     try:
         with Bars(progress) as bars, torch.no_grad():
             for loader in loaders:
@@ -26,10 +27,11 @@ def outputs(model: torch.nn.Module, loaders: list[Any], call: Callable[[Any], to
                     if out.shape[:1] != (batch.batch_size,) or out.ndim > 2:
                         raise OptionError(f"model gives {list(out.shape)} for {batch.batch_size} rows: want [rows] or [rows, outputs]")
                     # Copies: a view would keep the memory of all rows that were sampled.
-                    yield batch.n_id[: batch.batch_size].cpu().numpy().copy(), out.reshape(batch.batch_size, -1).clone()
+                    yield batch.seed_id.cpu().numpy().copy(), out.reshape(batch.batch_size, -1).clone()
                     done += batch.batch_size
                     bars.report({"tasks": [{"id": 0, "label": "predict", "done": done, "total": total, "bytes": False}], "notes": []})
                     del batch, out
+                del loader
     finally:
         for module, training in modes:
             module.training = training

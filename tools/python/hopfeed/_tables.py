@@ -8,8 +8,8 @@ import numpy as np
 
 from ._dataset import Dataset
 from ._errors import OptionError
-from ._types import Path
-from ._work import import_arrays, splits_of, to_array, warn_left_out
+from ._types import Path, pairs_of_nodes
+from ._work import import_arrays, parts_of, splits_of, to_array, warn_left_out
 
 _TAKES = "features, edges, labels, weights of edges and splits"
 
@@ -43,7 +43,9 @@ def from_edges(
     :param name: name of the data set (default: of the folder ``output``)
     :param options: further ones of ``import_npy``
     """
-    table = _columns("edges", edges, [source, destination, *([weight] if weight else [])])
+    wanted = [source, destination, *([weight] if weight else [])]
+    table = _columns("edges", edges, wanted)
+    warn_left_out("from_edges", [f"column {c!r} of edges" for c in _names(edges) if c not in wanted], _TAKES)
     ends = np.stack([table[source], table[destination]])
     rows = {} if nodes is None else _columns("nodes", nodes)
     missing = [c for c in (id, label, split, *(features or [])) if c and c not in rows]
@@ -60,14 +62,21 @@ def from_edges(
     if label:
         arrays["node_label"] = rows.pop(label)
     if split:
-        arrays["splits"] = _parts(rows.pop(split))
-    chosen = list(rows) if features is None else list(features)
+        arrays["splits"] = parts_of("split", rows.pop(split))
+    chosen = [c for c in rows if rows[c].dtype.kind in "biuf"] if features is None else list(features)
+    for c in chosen:
+        if rows[c].dtype.kind not in "biuf":
+            raise OptionError(f"features: column {c!r} of nodes is of {rows[c].dtype}: want numbers")
+    if features is None:
+        warn_left_out("from_edges", [f"column {c!r} of nodes" for c in rows if c not in chosen], _TAKES)
     if chosen:
         arrays["node_feat"] = np.concatenate([rows[c].reshape(len(rows[c]), -1).astype(np.float32) for c in chosen], axis=1)
     else:
         count = given or int(ends.max(initial=-1)) + 1
         arrays["node_feat"] = np.ones((count, 1), np.float32)
-    meta = {"name": name, "num_nodes": len(arrays["node_feat"]), "edge_layout": "2xE"}
+    count = len(arrays["node_feat"])
+    pairs_of_nodes("edges", ends, count)
+    meta = {"name": name, "num_nodes": count, "edge_layout": "2xE"}
     return import_arrays(arrays, meta, output, undirected=undirected or None, **options)
 
 
@@ -85,9 +94,9 @@ def from_dgl(graph: Any, output: Path, *, feature: str = "feat", label: str = "l
         arrays["node_label"] = to_array(ndata.pop(label))
     if weight in edata:
         arrays["edge_weight"] = to_array(edata.pop(weight)).reshape(-1)
-    masks = [ndata.pop(mask, None) for mask in ("train_mask", "val_mask", "test_mask")]
-    if any(mask is not None for mask in masks):
-        arrays["splits"] = splits_of(masks)
+    masks = {mask: ndata.pop(mask, None) for mask in ("train_mask", "val_mask", "test_mask")}
+    if any(mask is not None for mask in masks.values()):
+        arrays["splits"] = splits_of(masks, graph.num_nodes())
     warn_left_out("from_dgl", [*(f"ndata {k!r}" for k in ndata), *(f"edata {k!r}" for k in edata)], _TAKES)
     return import_arrays(arrays, {"name": name, "num_nodes": graph.num_nodes(), "edge_layout": "2xE"}, output, **options)
 
@@ -95,6 +104,8 @@ def from_dgl(graph: Any, output: Path, *, feature: str = "feat", label: str = "l
 def from_ogb(dataset: Any, output: Path, *, name: str | None = None, **options: Any) -> Dataset:
     """Makes the graph ``output`` of a ``NodePropPredDataset`` of the package ogb, with its split. (``import_ogb`` reads
     the folder of a data set.) A warning names what it leaves out. ``options`` are those of ``import_npy``."""
+    if not isinstance(dataset[0], tuple):
+        raise OptionError("dataset has no pairs of graph and labels: want a NodePropPredDataset (from_pyg takes what a PygNodePropPredDataset has)")
     graph, labels = dataset[0]
     if "edge_index" not in graph:
         raise OptionError(f"the data set has several types of nodes ({', '.join(graph)}): want one with edge_index and node_feat")
@@ -114,10 +125,15 @@ def from_ogb(dataset: Any, output: Path, *, name: str | None = None, **options: 
     return import_arrays(arrays, meta, output, **options)
 
 
+def _names(table: Any) -> list[Any]:
+    """The columns of a table."""
+    names = getattr(table, "column_names", None)  # of pyarrow
+    return list(getattr(table, "columns", table) if names is None else names)
+
+
 def _columns(what: str, table: Any, wanted: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
     """Columns of a table as arrays; columns of lists become [rows, length]."""
-    names = getattr(table, "column_names", None)  # of pyarrow
-    names = list(getattr(table, "columns", table) if names is None else names)
+    names = _names(table)
     missing = [c for c in wanted or [] if c not in names]
     if missing:
         raise OptionError(f"{what} has no column {', '.join(map(repr, missing))} (it has {', '.join(map(str, names))})")
@@ -125,7 +141,14 @@ def _columns(what: str, table: Any, wanted: Sequence[str] | None = None) -> dict
     for column in names if wanted is None else wanted:
         value = table[column]
         array = value.to_numpy() if hasattr(value, "to_numpy") else to_array(value)
-        found[str(column)] = np.stack(list(array)) if array.dtype == object and len(array) and hasattr(array[0], "__len__") and not isinstance(array[0], str) else array
+        if array.dtype == object and len(array) and hasattr(array[0], "__len__") and not isinstance(array[0], str):
+            if len({len(row) for row in array}) > 1:
+                raise OptionError(f"column {column!r} of {what} has lists of different lengths")
+            array = np.stack(list(array))
+        found[str(column)] = array
+    lengths = {name: len(array) for name, array in found.items()}
+    if len(set(lengths.values())) > 1:
+        raise OptionError(f"{what} has columns of different lengths: {lengths}")
     return found
 
 
@@ -140,15 +163,3 @@ def _numbers_of(ends: np.ndarray[Any, Any], ids: np.ndarray[Any, Any]) -> np.nda
     if unknown.any():
         raise OptionError(f"edges has an end {ends[unknown][0]!r}, which no row of nodes has as id")
     return order[at]
-
-
-def _parts(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Parts of a split as numbers."""
-    if column.dtype.kind in "iu":
-        return column.astype(np.int8)
-    numbers = {"train": 0, "val": 1, "valid": 1, "test": 2, "none": -1, "": -1, "None": -1}
-    texts = [str(part) for part in column]
-    unknown = sorted(set(texts) - set(numbers))
-    if unknown:
-        raise OptionError(f"split has {', '.join(map(repr, unknown))}: want train, val, test or none")
-    return np.array([numbers[part] for part in texts], np.int8)

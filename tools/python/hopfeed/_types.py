@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import numbers
 import operator
 import os
 import zlib
-from typing import Any, Literal, Union, get_args
+from typing import Any, Literal, Protocol, Union, get_args
 
 import numpy as np
 
@@ -53,7 +54,10 @@ Aggregation = Literal["mean", "sym", "plain"]
 
 def memory_text(memory: Memory) -> str | None:
     """Bytes as the engine reads them."""
-    return memory if memory is None or isinstance(memory, str) else f"{memory}B"
+    if memory is None or isinstance(memory, str):
+        return memory
+    at_least(1, memory=memory)
+    return f"{operator.index(memory)}B"
 
 
 def shuffle_name(shuffle: Any, *, graph: bool = False) -> str:
@@ -79,8 +83,51 @@ def one_of(name: str, value: Any, literal: Any, *more: str) -> Any:
 def at_least(least: int, **arguments: Any) -> None:
     """Refuses arguments that are not integers from least on; None is a default."""
     for name, value in arguments.items():
-        if value is not None and operator.index(value) < least:
-            raise OptionError(f"{name} {value}: want an integer from {least} on")
+        if value is None:
+            continue
+        want = f"want an integer from {least} on"
+        if not hasattr(value, "__index__"):
+            raise TypeError(f"{name} is {value!r}, of type {type(value).__name__}: {want}")
+        if operator.index(value) < least:
+            raise OptionError(f"{name} {value}: {want}")
+
+
+def listed(name: str, values: Any, want: str) -> list[Any]:
+    """The values of an argument that is a list."""
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{name} is {values!r}, of type {type(values).__name__}: want {want}")
+    return list(values)
+
+
+class _PyGNegativeSampling(Protocol):
+    mode: Any
+    amount: Any
+
+
+NegativeSampling = Union[Literal["binary", "triplet"], _PyGNegativeSampling, "dict[str, Any]", None]
+
+
+def negative_sampling(given: Any, ratio: Any, labels: Any) -> tuple[str | None, float]:
+    """How negative pairs are drawn, and how many for each pair. ``given`` may be a ``NegativeSampling`` of PyTorch
+    Geometric or its dict; where it is None, a ratio alone means ``"binary"``, as there."""
+    if isinstance(given, dict) or hasattr(given, "mode"):
+        items = given if isinstance(given, dict) else vars(given)
+        weights = [name for name in ("src_weight", "dst_weight") if items.get(name) is not None]
+        if weights:
+            raise OptionError(f"neg_sampling has {', '.join(weights)}: all negative pairs have the same probability")
+        given, ratio = items.get("mode"), items.get("amount", ratio)
+    kind = getattr(given, "value", given)
+    if ratio is not None and not isinstance(ratio, numbers.Real):
+        raise TypeError(f"neg_sampling_ratio is {ratio!r}, of type {type(ratio).__name__}: want a number")
+    if kind is None and not ratio:
+        return None, 1
+    kind = one_of("neg_sampling", kind or "binary", Literal["binary", "triplet"])
+    ratio = 1 if ratio is None else float(ratio)
+    if not 0 < ratio < 2**31 or kind == "triplet" and ratio != int(ratio):
+        raise OptionError(f"neg_sampling_ratio {ratio}: want more than 0, and a whole number for triplets")
+    if kind == "triplet" and labels is not None:
+        raise OptionError("edge_label: triplets have no labels")
+    return kind, ratio
 
 
 def node_numbers(chosen: Any, nodes: int) -> list[int]:
@@ -108,6 +155,8 @@ def pairs_of_nodes(name: str, pairs: Any, nodes: int) -> np.ndarray[Any, Any]:
 
 def seed_times(name: str, times: Any, seeds: int) -> str:
     """A time for each seed as the engine reads them."""
+    if times is None:
+        raise OptionError(f"{name}: want the times of {seeds} seeds, an integer each")
     array = np.asarray(times)
     if array.shape != (seeds,) or not (array.dtype.kind in "iu" or array.size == 0):
         raise OptionError(f"{name} is an array {list(array.shape)} of {array.dtype}: want an integer for each of {seeds} seeds")

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import re
-import tempfile
 import warnings
 from typing import Any
 
@@ -15,10 +14,11 @@ import numpy as np
 
 from . import _native
 from ._commands import import_npy
-from ._errors import OptionError
+from ._errors import CorruptError, OptionError
 from ._dataset import Dataset
+from ._folders import Folder
 from ._loader import Loader, open_options
-from ._types import Path
+from ._types import Path, pairs_of_nodes
 
 
 def plan(store: Path | Dataset, **options: Any) -> dict[str, Any]:
@@ -38,11 +38,15 @@ def plan(store: Path | Dataset, **options: Any) -> dict[str, Any]:
 def from_pyg(data: Any, output: Path, *, name: str | None = None, **options: Any) -> Dataset:
     """Makes the graph ``output`` of a ``Data`` of PyTorch Geometric.
 
-    It takes ``x``, ``edge_index``, and, where they are there, ``y``, ``edge_weight`` and the masks
-    ``train_mask``, ``val_mask`` and ``test_mask``, [n] or, for several splits, [n, k]. Other tensors of numbers with a row
-    for each edge become columns of the edges, called ``edge_...`` (``t`` becomes ``edge_t``), those with a row for each
-    node columns of the nodes. Attributes that it leaves out are named in a warning. ``options`` are those of ``import_npy``. The data set is called ``name``, by default as the
-    folder ``output``. The arrays are written to a folder beside ``output`` first, which is removed afterwards.
+    It takes ``x`` [nodes, features], ``edge_index`` [2, edges] and, where they are there, ``y`` [nodes] or [nodes, L],
+    ``edge_weight`` [edges] and the masks ``train_mask``, ``val_mask`` and ``test_mask``, [nodes] or, for several splits,
+    [nodes, k]. Other tensors of numbers with a row for each edge become columns of the edges, called ``edge_...`` (``t``
+    becomes ``edge_t``), those with a row for each node columns of the nodes; a warning names attributes that it leaves
+    out. The arrays are copied, by way of a folder beside ``output``, which is removed afterwards. What it cannot take is
+    an ``OptionError`` that names the attribute.
+
+    :param name: of the data set (default: of the folder ``output``)
+    :param options: those of ``import_npy``
     """
     return import_arrays(*pyg_arrays(data, name), output, **options)
 
@@ -50,31 +54,51 @@ def from_pyg(data: Any, output: Path, *, name: str | None = None, **options: Any
 def pyg_arrays(data: Any, name: str | None) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """What ``import_arrays`` wants of a ``Data``."""
     columns = _check_pyg(data)
-    arrays = {"edge_index": to_array(data.edge_index), "node_feat": to_array(data.x), **columns}
-    for source, target in (("y", "node_label"), ("edge_weight", "edge_weight")):
-        if getattr(data, source, None) is not None:
-            arrays[target] = to_array(getattr(data, source))
-    masks = [getattr(data, mask, None) for mask in ("train_mask", "val_mask", "test_mask")]
-    if any(mask is not None for mask in masks):
-        arrays["splits"] = splits_of(masks)
-    meta: dict[str, Any] = {"name": name, "num_nodes": int(arrays["node_feat"].shape[0]), "edge_layout": "2xE"}
+    x = to_array(data.x)
+    arrays = {"edge_index": pairs_of_nodes("data.edge_index", to_array(data.edge_index), len(x)), "node_feat": x, **columns}
+    if getattr(data, "y", None) is not None:
+        arrays["node_label"] = to_array(data.y)
+    if getattr(data, "edge_weight", None) is not None:
+        arrays["edge_weight"] = to_array(data.edge_weight).reshape(-1)
+    masks = {mask: getattr(data, mask, None) for mask in ("train_mask", "val_mask", "test_mask")}
+    if any(mask is not None for mask in masks.values()):
+        arrays["splits"] = splits_of(masks, len(x))
+    meta: dict[str, Any] = {"name": name, "num_nodes": len(x), "edge_layout": "2xE"}
     if data.is_undirected():
         meta |= {"directed": False, "reverses_stored": True}
     return arrays, meta
 
 
+# What errors call the arrays of an import.
+_NAMES = {"node_feat": "x", "node_label": "y", "splits": "masks"}
+
+
 def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any], output: Path, **options: Any) -> Dataset:
     """Makes the graph ``output`` of arrays in the npy layout, with the options of ``import_npy``. The arrays are written
     to a folder beside ``output`` first, which is removed afterwards."""
+    inspect.signature(import_npy).bind("", output, **options)  # before anything is written
     if options.get("features_in_place"):
         raise OptionError("features_in_place: the features are in no file that stays")
+    for file, array in arrays.items():
+        if array.dtype.kind not in "biuf":
+            raise OptionError(f"{_NAMES.get(file, file)} is an array {list(array.shape)} of {array.dtype}: want numbers")
     meta["name"] = meta["name"] or pathlib.Path(output).absolute().name
-    with tempfile.TemporaryDirectory(prefix=".hopfeed-arrays-", dir=pathlib.Path(output).absolute().parent) as folder:
+    parent = pathlib.Path(output).absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    home = Folder(parent, ".hopfeed-arrays-")
+    try:
+        source = os.path.join(home.path, "arrays")
+        os.mkdir(source)
         for file, array in arrays.items():
-            np.save(os.path.join(folder, file + ".npy"), array)
-        with open(os.path.join(folder, "meta.json"), "w") as f:
+            np.save(os.path.join(source, file + ".npy"), array)
+        with open(os.path.join(source, "meta.json"), "w") as f:
             json.dump(meta, f)
-        return import_npy(folder, output, **options)
+        return import_npy(source, output, **options)
+    except CorruptError as error:
+        named = re.sub(re.escape(source) + r"/?(\w*)(\.npy)?", lambda file: _NAMES.get(file[1], file[1]), str(error))
+        raise OptionError(named) from None
+    finally:
+        home.remove()
 
 
 _TAKEN = {"x", "edge_index", "y", "edge_weight", "train_mask", "val_mask", "test_mask", "num_nodes"}
@@ -98,7 +122,7 @@ def _check_pyg(data: Any) -> dict[str, np.ndarray[Any, Any]]:
     for key, value in sorted(data.to_dict().items()):
         if key in _TAKEN or value is None:
             continue
-        rows = value.shape[0] if getattr(value, "ndim", 0) in (1, 2) and "sparse" not in str(getattr(value, "layout", "")) else -1
+        rows = value.shape[0] if getattr(value, "ndim", 0) in (1, 2) and _is_column(value) else -1
         name = key if key.startswith("edge_") else f"edge_{key}"
         if rows == x.shape[0] and not (rows == data.edge_index.shape[1] and key == name):
             name = f"node_{key}"
@@ -112,7 +136,15 @@ def _check_pyg(data: Any) -> dict[str, np.ndarray[Any, Any]]:
     return columns
 
 
-def warn_left_out(function: str, left_out: list[str], takes: str, level: int = 4) -> None:
+_COLUMN_TYPES = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16".split())
+
+
+def _is_column(value: Any) -> bool:
+    """Whether an array or tensor is of numbers that a graph has as columns."""
+    return "sparse" not in str(getattr(value, "layout", "")) and str(value.dtype).rpartition(".")[2] in _COLUMN_TYPES
+
+
+def warn_left_out(function: str, left_out: list[str], takes: str, level: int = 3) -> None:
     """Warns of what a graph does not get."""
     if left_out:
         warnings.warn(f"{function} leaves out {', '.join(left_out)}: a graph has {takes}", stacklevel=level)
@@ -126,18 +158,36 @@ def to_array(tensor: Any) -> np.ndarray[Any, Any]:
     return array.astype(np.int8) if array.dtype == bool else array
 
 
-def splits_of(masks: list[Any]) -> np.ndarray[Any, Any]:
-    """Masks [n] or [n, k] of train, valid and test as splits [k, n]: 0, 1, 2, and -1 for none."""
-    out = None
-    for part, mask in enumerate(masks):
-        if mask is None:
-            continue
-        array = to_array(mask).astype(bool)
-        array = array.reshape(len(array), -1).T
-        out = np.full(array.shape, -1, np.int8) if out is None else out
-        if out.shape != array.shape:  # one test set of several splits
-            out, array = np.broadcast_arrays(out, array)
-            out = out.copy()
-        out[array] = part
-    assert out is not None
+def splits_of(masks: dict[str, Any], nodes: int) -> np.ndarray[Any, Any]:
+    """Masks [nodes] or [nodes, k] of train, valid and test, by their names, as splits [k, nodes]: 0, 1, 2, and -1 for none."""
+    parts = []
+    for name, mask in masks.items():
+        array = np.zeros((nodes, 1), np.int8) if mask is None else to_array(mask)
+        if array.ndim not in (1, 2) or len(array) != nodes or array.dtype not in (np.int8, np.uint8):
+            raise OptionError(f"{name} is an array {list(array.shape)} of {array.dtype}: want truth values [{nodes}] or [{nodes}, splits]")
+        parts.append(array.astype(bool).reshape(nodes, -1).T)
+    out = np.full((max(len(part) for part in parts), nodes), -1, np.int8)
+    taken = np.zeros(out.shape, bool)
+    for number, (name, part) in enumerate(zip(masks, parts)):
+        if len(part) not in (1, len(out)):
+            raise OptionError(f"{name} has {len(part)} splits, and another mask has {len(out)}")
+        if (twice := taken & part).any():
+            warnings.warn(f"{twice.sum()} nodes are in {name} and in a mask before it: they count for {name} alone", stacklevel=4)
+        taken |= part
+        out[np.broadcast_to(part, out.shape)] = number
     return out
+
+
+def parts_of(name: str, column: Any) -> np.ndarray[Any, Any]:
+    """Parts of a split, as numbers or names, as numbers: 0, 1, 2, and -1 for none."""
+    array = to_array(column)
+    if array.dtype.kind in "iu":
+        if array.size and not (-1 <= array.min() and array.max() <= 2):
+            raise OptionError(f"{name} has numbers from {array.min()} to {array.max()}: want 0 train, 1 val, 2 test, -1 none")
+        return array.astype(np.int8)
+    numbers = {"train": 0, "val": 1, "valid": 1, "test": 2, "none": -1, "": -1, "None": -1}
+    texts = [str(part) for part in array]
+    unknown = sorted(set(texts) - set(numbers))
+    if unknown:
+        raise OptionError(f"{name} has {', '.join(map(repr, unknown[:20]))}: want train, val, test or none")
+    return np.array([numbers[part] for part in texts], np.int8)

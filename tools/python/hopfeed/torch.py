@@ -47,18 +47,23 @@ class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[type-arg]
 
     def _moved(self, batches: Iterator[Batch[torch.Tensor]], mover: Mover) -> Iterator[Batch[torch.Tensor]]:
         """The batches where they shall be, each begun to be moved before the loop gets the one before it."""
-        ahead = []
+        ahead, seen = [], self._at  # by the loop
         for batch in batches:
-            ahead.append((*mover.start(batch), self._at))
+            at, self._at = self._at, seen
+            ahead.append((*mover.start(batch), at))
             del batch
             if len(ahead) > 1:
+                seen = ahead[0][2]
                 yield self._give(mover, *ahead.pop(0))
+        end, self._at = self._at, seen
         for last in ahead:
             yield self._give(mover, *last)
+        self._at = end
 
     def _give(self, mover: Mover, batch: Batch[torch.Tensor], there: Any, at: tuple[int, int]) -> Batch[torch.Tensor]:
-        self._at = at  # of the batch that the loop has, not of that which is on its way
-        return mover.finish(batch, there)
+        given = mover.finish(batch, there)
+        self._at = at
+        return given
 
     @staticmethod
     def _share(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -82,7 +87,7 @@ def _is_dispatched() -> bool:
 
 def _is_copied(name: str, array: np.ndarray[Any, Any]) -> bool:
     """Whether an array becomes a copy as int64, which losses and indices want."""
-    return name in ("n_id", "row_numbers", "input_id") or name == "y" and array.dtype == np.int32
+    return name in ("n_id", "seed_id", "row_numbers", "input_id") or name == "y" and array.dtype == np.int32
 
 
 class Loader(_Torch, _Loader[torch.Tensor]):
@@ -131,7 +136,7 @@ class Block(_Block[torch.Tensor]):
 
     def _each(self, move: Callable[[torch.Tensor], torch.Tensor]) -> Block:
         e_id = None if self.e_id is None else move(self.e_id)
-        return Block(self.destinations, self.sources, move(self.indptr), move(self.indices), move(self.weights), e_id)
+        return Block(self.destinations, self.sources, move(self.indptr), move(self.indices), move(self.weights), e_id, self.apart)
 
 
 class NeighborLoader(_Torch, _NeighborLoader[torch.Tensor]):
@@ -223,15 +228,17 @@ def predict(
     :param progress: as that of ``propagate``
     :return: the rows that were written; without ``output`` the numbers of nodes [rows] and the outputs [rows, outputs]
     """
-    loaders: list[Any] = [data]
-    if not isinstance(data, Batches):
+    loaders: Iterator[Any] = iter([data])
+    if isinstance(data, Batches):
+        store, total = data.dataset, data.rows
+    else:
         store = data if isinstance(data, _Dataset) else Dataset(data)
         parts: Any = [part for part, rows in store.regions.items() if rows]
-        loaders = [Loader(store, batch_size, False, split=part, rank=0, world_size=1) for part in parts]
-    classes = loaders[0].dataset.classes
-    with contextlib.closing(outputs(model, loaders, call or call_of(model, device), progress)) as found:
+        loaders = (Loader(store, batch_size, False, split=part, rank=0, world_size=1) for part in parts)
+        total = store.rows
+    with contextlib.closing(outputs(model, loaders, total, call or call_of(model, device), progress)) as found:
         if output is not None:
-            return write(found, output, classes)
+            return write(found, output, store.classes)
         nodes, out = zip(*found)
     return torch.from_numpy(np.concatenate(nodes)), torch.cat(out)
 

@@ -1,6 +1,7 @@
 """What graphs and stores have, read without a loader, and loaders of chosen rows."""
 
 import os
+import tempfile
 import unittest
 
 import numpy as np
@@ -51,8 +52,6 @@ class Data(WithStore):
             self.data[len(self.data)]
 
     def test_types_and_kinds_of_labels(self):
-        import tempfile
-
         rng = np.random.default_rng(5)
         several = rng.integers(0, 2, (stores.NODES, 3)).astype(np.int8)
         values = rng.standard_normal((stores.NODES, 2), dtype=np.float32)
@@ -98,6 +97,31 @@ class Data(WithStore):
         self.assertEqual(sorted(np.concatenate(seeds)), found.tolist())
         with self.assertRaisesRegex(TypeError, "bach_size"):
             graph.loader(bach_size=3)
+
+    def test_a_graph_or_store_that_was_replaced_is_opened_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            _, store = stores.make(folder)
+            arrays, graph = os.path.join(folder, "arrays"), os.path.join(folder, "graph")
+            np.save(os.path.join(arrays, "edge_time.npy"), np.arange(6 * stores.NODES))
+            hopfeed.import_npy(arrays, graph, force=True, progress=False)
+            old = [hopfeed.Dataset(graph), hopfeed.Dataset(store)]
+            hopfeed.propagate(graph, store, hops=2, operator="rw", chunk_rows=stores.CHUNK_ROWS, force=True, progress=False)
+            grown = hopfeed.Dataset(store)
+            hopfeed.propagate(graph, store, hops=3, operator="rw", progress=False)
+            self.assertEqual(len(grown.loader(batch_size=50).matrices), 3)  # those that it knows
+            np.save(os.path.join(arrays, "edge_time.npy"), -np.arange(6 * stores.NODES))
+            hopfeed.import_npy(arrays, graph, force=True, progress=False)
+            for use in (
+                lambda: old[0].loader(num_neighbors=[2], subgraph_type="directional", columns=["edge_time"]),
+                lambda: hopfeed.LinkNeighborLoader(old[0], [2], [[0], [1]]),
+                lambda: old[0].x,
+                lambda: old[0].y,
+                lambda: old[1].loader(),
+                lambda: hopfeed.PairLoader(old[1], [[0], [1]]),
+                lambda: old[1].matrix("rw/hop-1"),
+            ):
+                with self.assertRaisesRegex(hopfeed.Error, "was replaced after .*open it again by hopfeed.open"):
+                    use()
 
     def test_folds_train_on_all_but_one_part(self):
         folds = self.data.folds(5, seed=1)

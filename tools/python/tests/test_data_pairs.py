@@ -49,7 +49,7 @@ class Pairs(unittest.TestCase):
         for negatives in (None, "binary", "triplet"):
             given = None if negatives == "triplet" else labels
             for _, seen in enumerate([[], []]):
-                for b in self.open(edge_label=given, neg_sampling=negatives, neg_sampling_ratio=2):
+                for b in self.open(edge_label=given, neg_sampling=negatives, neg_sampling_ratio=2 if negatives else None):
                     np.testing.assert_array_equal(b.n_id[:, : b.batch_size], self.pairs[:, b.input_id])
                     for x, nodes in ((b.x_src, b.n_id[0]), (b.x_dst, b.n_id[1])):
                         np.testing.assert_allclose(x, self.expected[nodes], rtol=1e-5, atol=1e-6)
@@ -105,13 +105,50 @@ class Pairs(unittest.TestCase):
         loader.load_state_dict(state)
         self.assertEqual([content(b) for b in loader], [content(b) for b in whole[3:]])
         self.assertNotEqual([content(b) for b in loader], [content(b) for b in whole])  # the next epoch
-        with self.assertRaisesRegex(hopfeed.OptionError, "pairs"):
-            self.open(pairs=self.pairs[:, 1:], **options).load_state_dict(state)
+        for change, says in (
+            ({"pairs": self.pairs[:, 1:]}, "pairs"),
+            ({"neg_sampling": "triplet"}, "neg_sampling"),
+            ({"neg_sampling": None}, "neg_sampling"),
+            ({"neg_sampling_ratio": 2}, "neg_sampling_ratio"),
+            ({"edges": self.pairs[:, 1:]}, "edges"),
+            ({"shuffle": False}, "shuffle"),
+        ):
+            with self.assertRaisesRegex(hopfeed.OptionError, f"the state is of a loader with {says}"):
+                self.open(**{**options, **change}).load_state_dict(state)
+        with self.assertRaisesRegex(hopfeed.OptionError, "an epoch has"):
+            self.open(**options).load_state_dict({**state, "batch": 99})
         self.assertEqual(len(self.open(drop_last=True)), 500 // 64)
         self.assertEqual(next(iter(self.open(shuffle=False, transform=lambda b: b.input_id.tolist()))), list(range(64)))
 
+    def test_a_batch_that_its_transform_refuses_comes_again(self):
+        def refuse(b):
+            if b.index == 3 and refused.append(b) is None and len(refused) == 1:
+                raise KeyError("not this one")
+            return b
+
+        for open in (self.open, lambda **options: hopfeed.NeighborLoader(self.folder.name + "/graph", [2], "all", batch_size=64, **options)):
+            refused, seen = [], []
+            loader = open(shuffle=False, transform=refuse)
+            with self.assertRaises(KeyError):
+                for b in loader:
+                    seen.append(b.index)
+            later = open(shuffle=False, transform=refuse)
+            later.load_state_dict(loader.state_dict())
+            self.assertEqual(seen + [b.index for b in later], list(range(len(loader))))
+
+    def test_a_ratio_alone_is_binary_and_samplings_of_pyg_are_taken(self):
+        class Triplets:  # as torch_geometric.sampler.NegativeSampling
+            def __init__(self, **weights):
+                self.mode, self.amount, self.src_weight, self.dst_weight = "triplet", 2, None, weights.get("dst_weight")
+
+        self.assertEqual(next(iter(self.open(neg_sampling_ratio=2))).n_id.shape, (2, 192))
+        self.assertEqual(next(iter(self.open(neg_sampling={"mode": "binary", "amount": 2}))).n_id.shape, (2, 192))
+        self.assertEqual(next(iter(self.open(neg_sampling=Triplets()))).n_id_neg.shape, (64, 2))
+        with self.assertRaisesRegex(hopfeed.OptionError, "dst_weight"):
+            self.open(neg_sampling=Triplets(dst_weight=[1]))
+
     def test_what_has_no_meaning_is_refused(self):
-        for options in ({"pairs": [[1], [stores.NODES]]}, {"edge_label": [1]}, {"neg_sampling": "triplet", "neg_sampling_ratio": 0.5}, {"rank": 2}):
+        for options in ({"pairs": [[1], [stores.NODES]]}, {"shuffle": "chunk"}, {"neg_sampling": "hard"}, {"edge_label": [1]}, {"neg_sampling": "triplet", "neg_sampling_ratio": 0.5}, {"rank": 2}):
             with self.subTest(**options), self.assertRaises(hopfeed.OptionError):
                 self.open(**options)
 

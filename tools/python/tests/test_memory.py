@@ -2,6 +2,8 @@
 
 import gc
 import os
+import subprocess
+import sys
 import tempfile
 import unittest
 import warnings
@@ -75,10 +77,24 @@ class Memory(unittest.TestCase):
             (numbers, {"nodes": {"id": np.arange(3)}, "id": "id"}, "edges has an end"),
             (numbers, {"nodes": {"id": np.zeros(50)}, "id": "id"}, "two rows with the id"),
             (numbers, {"nodes": {"s": ["train", "tune"]}, "split": "s"}, "split has 'tune'"),
+            (numbers, {"nodes": {"s": np.full(50, 256)}, "split": "s"}, "split has numbers from 256"),
+            (numbers, {"nodes": {"a": ["x"] * 50}, "features": ["a"]}, "column 'a' of nodes is of <U1"),
+            (numbers, {"nodes": {"a": self.x[:, 0], "b": [1]}}, "different lengths"),
+            ({"source": [-1], "destination": [0]}, {}, "edges has numbers of nodes from -1"),
+            (numbers, {"nodes": {"a": self.x, "y": ["x"] * 50}, "label": "y"}, "y is an array .50. of <U1: want numbers"),
+            ({**numbers, "w": ["a"] * len(self.weights)}, {"weight": "w"}, "edge_weight is an array"),
         ):
             with self.assertRaisesRegex(hopfeed.OptionError, says):
                 hopfeed.from_edges(edges, self.path, progress=False, **options)
-        self.assertFalse(os.path.exists(self.path))
+        with self.assertRaisesRegex(TypeError, "'dtyp'"):
+            hopfeed.from_edges(numbers, self.path, dtyp="float16")
+        self.assertEqual(os.listdir(os.path.dirname(self.path)), [])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            hopfeed.from_edges({**numbers, "kind": self.weights}, self.path, nodes={"a": self.x, "name": ["x"] * 50}, progress=False)
+        said = " ".join(str(warning.message) for warning in caught)
+        self.assertRegex(said, "leaves out column 'kind' of edges.*leaves out column 'name' of nodes")
+        self.assertEqual({warning.filename for warning in caught}, {__file__})
 
     def test_a_graph_of_dgl(self):
         class Graph:  # with the calls of a DGLGraph that are used
@@ -120,6 +136,30 @@ class Memory(unittest.TestCase):
         self.assertEqual(graph.name, "ogbn-none")
         np.testing.assert_array_equal(graph.splits[:, 0], np.repeat([1, 2, 3, 0], [10, 10, 20, 10]))
 
+    def test_folders_of_killed_processes_are_removed_by_the_next(self):
+        program = (
+            "import hopfeed, numpy, sys\n"
+            "loader = hopfeed.Loader.from_arrays(numpy.ones((9, 2), numpy.float32), folder=sys.argv[1])\n"
+            "print(loader.dataset.folder, flush=True)\n"
+            "input()\n"
+        )
+        parent = os.path.dirname(self.path)
+
+        def start():
+            process = subprocess.Popen([sys.executable, "-c", program, parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.addCleanup(process.communicate)
+            self.addCleanup(process.kill)
+            return process, process.stdout.readline().strip()
+
+        (killed, left), (_, used) = start(), start()
+        killed.kill()
+        killed.wait()
+        os.mkdir(os.path.join(parent, "hopfeed-of-others"))
+        self.assertTrue(os.path.exists(left))
+        loader = hopfeed.Loader.from_arrays(np.ones((9, 2), np.float32), folder=parent)
+        kept = {os.path.basename(path) for path in (used, loader.dataset.folder)}
+        self.assertEqual(set(os.listdir(parent)), kept | {"hopfeed-of-others"})
+
     def test_a_loader_of_arrays_owns_its_folder(self):
         x = np.random.default_rng(1).standard_normal((50, 3, 4), dtype=np.float32)
         parts = np.arange(50) % 3
@@ -140,6 +180,8 @@ class Memory(unittest.TestCase):
             del loader, found, b
             gc.collect()
             self.assertFalse(os.path.exists(folder))
+        with self.assertRaisesRegex(hopfeed.OptionError, "splits has numbers from 0 to 300"):
+            hopfeed.Loader.from_arrays(x, splits=np.arange(50) * 300 // 49)
         for wrong, says in (((x, self.y[:3]), "y has 3 rows"), (({"a": x[:, 0], "b": x[:, 0, :2]},), "one shape")):
             with self.assertRaisesRegex(hopfeed.OptionError, says):
                 hopfeed.Loader.from_arrays(*wrong)

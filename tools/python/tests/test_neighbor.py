@@ -97,6 +97,27 @@ class Batches(WithGraph):
                     if not sampler.startswith("saint"):
                         self.assertEqual(sorted(seen), self.train.tolist())
 
+    def test_layers_as_the_papers_have_them_say_which_nodes_their_seeds_are(self):
+        for sampler in SAMPLERS + [f"{kind}-paper" for kind in SAMPLERS if kind.startswith(("ladies", "fastgcn"))] + ["saint-node-paper"]:
+            apart = sampler.endswith("-paper") and not sampler.startswith("saint")
+            seen = []
+            for b in self.open([30, 20], 50, sampler):
+                self.assertEqual(("seed_id" in b, {block.apart for block in b.blocks}), (apart, {apart}))
+                np.testing.assert_array_equal(b.y, self.arrays["node_label"][b.seed_id])
+                seen += b.seed_id.tolist()
+                if not apart:
+                    np.testing.assert_array_equal(b.seed_id, b.n_id[: b.batch_size])
+                    continue
+                for block in b.blocks:
+                    with self.assertRaisesRegex(hopfeed.OptionError, "not the first of its sources"):
+                        block.to_dgl()
+                self.assertEqual(b.blocks[-1].destinations, len(b.seed_id))
+            if not sampler.startswith("saint"):
+                self.assertEqual(sorted(seen), self.train.tolist())
+        for b in self.open([30], 50, "ladies-paper"):  # whose edges are of the graph
+            source, destination = b.blocks[0].edge_index()
+            self.assertTrue(self.there[b.seed_id[destination], b.n_id[source]].all())
+
     def test_all_neighbours_give_the_exact_product(self):
         n = stores.NODES
         features = self.arrays["node_feat"].astype(np.float64)

@@ -4,13 +4,17 @@ import contextlib
 import gc
 import os
 import tempfile
+import types
 import unittest
 import warnings
+import weakref
 from unittest import mock
 
 import numpy as np
 
 from test_torch import WithStore, hopfeed, module, stores, torch
+
+from hopfeed._ahead import Mover  # after test_torch, which skips where PyTorch is not installed
 
 
 class Memory(WithStore):
@@ -56,6 +60,43 @@ class Memory(WithStore):
         self.assertEqual(seen[-1], len(found[0]))
         with self.assertRaisesRegex(hopfeed.OptionError, "model gives"):
             hopfeed.torch.predict(torch.nn.Identity(), self.store, call=lambda b: b.x[1:], progress=False)
+
+    def test_one_loader_is_open_at_a_time(self):
+        alive, opened = weakref.WeakSet(), []
+
+        def counting(*arguments, **options):
+            self.assertEqual(len(alive), 0)
+            alive.add(loader := Loader(*arguments, **options))
+            opened.append(options["split"])
+            return loader
+
+        Loader = hopfeed.torch.Loader
+        with mock.patch.object(hopfeed.torch, "Loader", counting):
+            nodes, _ = hopfeed.torch.predict(torch.nn.Flatten(), self.store, batch_size=50, progress=False)
+        self.assertEqual((len(nodes), len(set(opened))), (len(hopfeed.open(self.store)), len(opened)))
+        self.assertGreater(len(opened), 2)
+
+    def test_a_state_after_an_error_is_that_of_the_last_batch_of_the_loop(self):
+        def failing(step, at):
+            def fail(*arguments):
+                calls.append(0)
+                if len(calls) == at:
+                    raise RuntimeError("out of memory")
+                return getattr(Mover, step)(*arguments)
+
+            return fail
+
+        whole = [b.n_id.tolist() for b in hopfeed.torch.Loader(self.store, 20, seed=4)]
+        for step in ("start", "finish"):
+            for at in range(1, len(whole) + 1):
+                loader, calls, seen = hopfeed.torch.Loader(self.store, 20, seed=4, device="cpu"), [], []
+                setattr(loader._mover, step, types.MethodType(failing(step, at), loader._mover))
+                with self.assertRaisesRegex(RuntimeError, "out of memory"):
+                    for b in loader:
+                        seen.append(b.n_id.tolist())
+                later = hopfeed.torch.Loader(self.store, 20, seed=4, device="cpu")
+                later.load_state_dict(loader.state_dict())
+                self.assertEqual(seen + [b.n_id.tolist() for b in later], whole)
 
     def test_predictions_are_a_table(self):
         pa = module("pyarrow")
