@@ -8,6 +8,7 @@
 package schedule
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -46,7 +47,13 @@ const (
 	TrainNext
 	Await    // a batch of the processor, while there is none; or the end of the epoch
 	MoveNext // the first batch of the processor that is ready, and wait for it
+	// TrainBesideOne is TrainNext beside which one batch moves, if it is ready when the training begins, and TrainAlone
+	// is TrainNext beside which none moves.
+	TrainBesideOne
+	TrainAlone
 )
+
+func (a Action) trains() bool { return a == TrainNext || a == TrainBesideOne || a == TrainAlone }
 
 // State is what there is when the device has done what it was told.
 type State struct {
@@ -128,6 +135,7 @@ type Course struct {
 	moving   int  // batches that the link has, by Move or Prepare
 	busy     bool // the device, by Prepare or Train
 	training bool
+	moves    int // that may begin beside the training
 
 	begun, prepared, trained int        // batches that the processor began, the device began, and began to train
 	ended                    int        // trainings
@@ -192,6 +200,7 @@ func (c *Course) Next() (Step, bool) {
 		n := c.waiting[0].batch
 		c.waiting = slices.Delete(c.waiting, 0, 1)
 		c.moving++
+		c.moves--
 		c.device = append(c.device, underWay{batch: n})
 		return Step{Move, n, false}, true
 	}
@@ -201,7 +210,7 @@ func (c *Course) Next() (Step, bool) {
 	switch c.chosen {
 	case PrepareNext:
 		return c.prepare()
-	case TrainNext:
+	case TrainNext, TrainBesideOne, TrainAlone:
 		at := c.nextOnDevice()
 		if at < 0 && c.nextByGPU() {
 			return c.prepare()
@@ -213,6 +222,14 @@ func (c *Course) Next() (Step, bool) {
 		c.device = slices.Delete(c.device, at, at+1)
 		c.trained++
 		c.busy, c.training, c.decided = true, true, false
+		switch c.chosen {
+		case TrainNext:
+			c.moves = math.MaxInt
+		case TrainBesideOne:
+			c.moves = min(1, c.ready())
+		default:
+			c.moves = 0
+		}
 		return Step{Train, b.batch, b.byGPU}, true
 	case Await:
 		c.decided = false // asked again when something has ended
@@ -285,10 +302,10 @@ func (c *Course) mayMove() bool {
 		return len(c.device) < c.r.GPUBuffer || len(c.device) == 0 && !c.training
 	}
 	if c.training {
-		return !c.r.OnDemand && len(c.device) < c.r.GPUBuffer
+		return !c.r.OnDemand && c.moves > 0 && len(c.device) < c.r.GPUBuffer
 	}
 	// Where the order is given, the next batch may be later than was planned.
-	return !c.busy && c.decided && (c.chosen == MoveNext || c.chosen == TrainNext && c.nextOnDevice() < 0 &&
+	return !c.busy && c.decided && (c.chosen == MoveNext || c.chosen.trains() && c.nextOnDevice() < 0 &&
 		!c.nextByGPU())
 }
 

@@ -138,9 +138,8 @@ func TestPlansAreAsGoodAsAnyOrderOfStages(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("of 4000 sets without the assumptions of Theorem 2, %d are within 5 %% of the optimum", within)
-	if within < 3950 {
-		t.Errorf("%d of 4000 sets are within 5 %% of the optimum", within)
+	if within < 4000 {
+		t.Errorf("of 4000 sets without the assumptions of Theorem 2, %d are within 5 %% of the optimum, want all", within)
 	}
 }
 
@@ -184,7 +183,9 @@ func TestASimulatedRunKeepsTheConstraints(t *testing.T) {
 		d.Workers = r.IntN(5)
 		d.Gather = time.Duration(r.Float64() * float64(d.CPUBatch))
 		p := Plan{CPUBuffer: 1 + r.IntN(12), GPUBuffer: 1 + r.IntN(12), CPUBatches: r.IntN(n + 1)}
-		switch round % 4 {
+		switch round % 5 {
+		case 4:
+			p.Cbs = 1 + r.IntN(p.CPUBuffer)
 		case 1:
 			p.OnDemand, p.Mixed, p.Share, p.Seed = true, true, r.Float64(), r.Uint64()
 		case 2:
@@ -331,6 +332,9 @@ func TestAnEpochInAGivenOrderIsTheSimulatedOne(t *testing.T) {
 		d, n := anyway(r), 1+r.IntN(60)
 		d.Workers = 1 + r.IntN(4)
 		p := Plan{CPUBuffer: 1 + r.IntN(12), GPUBuffer: 1 + r.IntN(12), CPUBatches: r.IntN(n + 1)}
+		if n%2 == 0 {
+			p.Cbs = 1 + r.IntN(p.CPUBuffer)
+		}
 		free := Simulate(d, p, n, nil)
 		next := 0
 		given := simulate(d, p, p.Given(d, n, 0), func(s schedule.Span) {
@@ -361,6 +365,8 @@ func TestAnEpochOfAnyTimingTrainsEachBatchOnceInOrder(t *testing.T) {
 		p := Plan{CPUBuffer: 1 + r.IntN(8), GPUBuffer: 1 + r.IntN(8), CPUBatches: r.IntN(n + 1)}
 		if round%3 == 1 {
 			p.OnDemand, p.Mixed, p.Share = true, true, r.Float64()
+		} else if round%3 == 2 {
+			p.Cbs = 1 + r.IntN(p.CPUBuffer)
 		}
 		first := r.IntN(n)
 		course := schedule.New(p.Given(d, n, first))

@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -25,6 +26,9 @@ type Plan struct {
 	OnDemand   bool // nothing moves while the GPU trains, and nothing is prepared on it ahead
 	Serial     bool // OnDemand, and one worker of the processor samples nothing ahead either
 	LateGather bool // rows are gathered when a batch moves, not when it is sampled
+	// Cbs is not 0 where Printed decides: the batches that are prepared and have not begun to move. CPUBuffer counts those
+	// that workers have in hand too.
+	Cbs int
 }
 
 // Workers is how many workers of the processor prepare batches.
@@ -34,6 +38,9 @@ func (p Plan) Workers(d Durations) int {
 	}
 	return max(d.Workers, 1)
 }
+
+// PreparedBuffer is how many batches of the processor there may be that are prepared and have not begun to move.
+func (p Plan) PreparedBuffer() int { return cmp.Or(p.Cbs, p.CPUBuffer) }
 
 // InOrder tells that the GPU brings the batch that is trained next, and trains it: it never has another.
 func (p Plan) InOrder() bool { return p.OnDemand || p.Serial }
@@ -48,7 +55,11 @@ func (p Plan) Rules(d Durations, batches int) schedule.Rules {
 	if p.InOrder() {
 		return give(r, 0, p.drawn(batches))
 	}
-	r.Decide = &Scheduler{Plan: p}
+	if p.Cbs > 0 {
+		r.Decide = &Printed{Plan: p}
+	} else {
+		r.Decide = &Scheduler{Plan: p}
+	}
 	return r
 }
 
@@ -163,6 +174,7 @@ var Schedules = []Schedule{
 		Plan{CPUBuffer: 1, GPUBuffer: 1, OnDemand: true, Mixed: true}, bestMixture},
 	{"collective", "both, in the shares and with the buffers that give the shortest epoch (MorphGL)", true, smallest,
 		dispatch},
+	{"collective-paper", "the same as MorphGL's paper prints it", true, smallest, dispatchAsPrinted},
 	{string(Sequential), "one stage after another, by one worker of the processor", false,
 		Plan{CPUBuffer: 1, GPUBuffer: 1, Serial: true},
 		fixed("one stage after another", func(in Inputs) Plan {

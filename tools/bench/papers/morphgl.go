@@ -30,9 +30,13 @@ func (s MorphGL) Stages() host.Stages {
 		Compute: d.Model}
 }
 
+// BatchSeconds is MorphGL's published epoch for each batch: no duration follows from it.
+func (s MorphGL) BatchSeconds() float64 { return s.MorphGL.Seconds() / batchesOf(s.Data) }
+
 // Times is the published epoch of a schedule (cpu: SALIENT, gpu: DUCATI) as a multiple of MorphGL's; nil: none.
 func (s MorphGL) Times(schedule string) *float64 {
-	epoch, published := map[string]time.Duration{"cpu": s.Salient, "gpu": s.Ducati, "collective": s.MorphGL}[schedule]
+	epoch, published := map[string]time.Duration{"cpu": s.Salient, "gpu": s.Ducati, "collective": s.MorphGL,
+		"collective-paper": s.MorphGL}[schedule]
 	if !published {
 		return nil
 	}
@@ -40,7 +44,7 @@ func (s MorphGL) Times(schedule string) *float64 {
 	return &times
 }
 
-// Utilization of processor, link and GPU by a run of the setting, as the paper measured it: the GPU
+// Utilization of processor, link and GPU by a run of the setting, calibrated by the paper's own for DUCATI: the GPU
 // preparing or training counts as DUCATI's does, the link as DUCATI's while a batch is prepared.
 func (s MorphGL) Utilization(r collective.Run) (used [3]float64) {
 	total := r.Total.Seconds()
@@ -58,7 +62,6 @@ func (s MorphGL) Utilization(r collective.Run) (used [3]float64) {
 // same T_DMA. There, T_Model follows from Table 6: its x = (T_CBT - T_Model) / (T_UVA + T_Model) is where
 // the second and the third term of Equation 6 are equal.
 func MorphGLSettings() (all []MorphGL) {
-	batches := map[string]float64{"PA": 1_207_179. / 1024, "TW": 417_000. / 1024, "UK": 777_000. / 1024}
 	link := map[string]float64{"PA": 0.261 * 53.63, "TW": 0.394 * 19.34, "UK": 0.343 * 33.40} // n T_DMA
 	for _, s := range []struct {
 		machine, data            string
@@ -85,7 +88,7 @@ func MorphGLSettings() (all []MorphGL) {
 			model = s.gpu * s.salient
 		}
 		seconds := func(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
-		each := func(v float64) time.Duration { return seconds(v / batches[s.data]) }
+		each := func(v float64) time.Duration { return seconds(v / batchesOf(s.data)) }
 		all = append(all, MorphGL{
 			Machine: s.machine, Data: s.data, Workers: s.workers,
 			Salient: seconds(s.salient), Ducati: seconds(s.ducati), MorphGL: seconds(s.morphGL),

@@ -1,0 +1,41 @@
+package papers
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+// SALIENT's and DUCATI's epochs are what durations follow from; MorphGL's is not.
+func TestSweepsReproduceWhatTheyWereNotCalibratedFor(t *testing.T) {
+	for _, name := range Sweeps() {
+		all, err := RunSweep(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		best := map[string]float64{}
+		for _, r := range all {
+			if best[r.Setting] == 0 || r.Seconds < best[r.Setting] {
+				best[r.Setting] = r.Seconds
+			}
+			if r.PaperSeconds == nil {
+				continue
+			}
+			off, most := math.Abs(r.Seconds / *r.PaperSeconds - 1), 0.35
+			if r.Calibrated {
+				most = 0.03
+			}
+			if off > most {
+				t.Errorf("%s, %s by %s: %.1f s, the paper has %.1f", name, r.Setting, r.Schedule, r.Seconds, *r.PaperSeconds)
+			}
+		}
+		for _, r := range all {
+			if r.Schedule == "collective" && r.Seconds > 1.01*best[r.Setting] && name != "preparation" {
+				t.Errorf("%s, %s: collective takes %.2f s, the best %.2f", name, r.Setting, r.Seconds, best[r.Setting])
+			}
+		}
+		if svg := string(all.Chart()); !strings.Contains(svg, "collective (ours)") {
+			t.Errorf("%s: a chart without schedules", name)
+		}
+	}
+}
