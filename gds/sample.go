@@ -11,8 +11,11 @@ package gds
 type SampleOps interface {
 	// CountSampled counts the edges that SampleEdges chooses for nodes uint32 [1,D]: nodes[v] gets the edges offsets[v]
 	// to offsets[v+1]-1. offsets are uint32 [1,D+1], and total, int64 [1,1], is the number of all edges; above 2^32-1
-	// offsets have no meaning. A node that the graph has not is an error.
-	CountSampled(offsets, total, nodes Tensor, g *Graph, s Sampling)
+	// offsets have no meaning. A node that the graph has not is an error. To read, int64 [1,1], is added how many bytes
+	// of Offsets, Sources and Weights CountSampled and SampleEdges read for nodes whose edges are not Cached: each 16 of
+	// Offsets; both with Labor 4 for each edge of a list that is chosen among; and SampleEdges 4, or 8 with Weights, for
+	// each chosen edge.
+	CountSampled(offsets, total, read, nodes Tensor, g *Graph, s Sampling)
 	// SampleEdges writes the edges of nodes, after CountSampled with the same arguments: the nodes
 	// that they come from, sources uint32 [1,E], and their weights, float32 [1,E]. The weight of the
 	// edge from u to v is the inverse of how often it is expected to be chosen, times A[v,u]: see
@@ -37,6 +40,14 @@ type Graph struct {
 	Offsets Tensor // int64 [1,n+1]: the edges of node v are Offsets[v] to Offsets[v+1]-1
 	Sources Tensor // uint32 [1,m]
 	Weights Tensor // w, float32 [1,m]; zero: ones
+
+	// Slots, uint32 [1,n], says which lists of edges are in a cache: the edges of v are edges CachedOffsets[i] to
+	// CachedOffsets[i+1]-1 of the cache, with i = Slots[v] below K, or else the graph's own. The copies are those of the
+	// graph, in their order, so that results do not depend on Slots. zero: none is.
+	Slots         Tensor
+	CachedOffsets Tensor // int64 [1,K+1]
+	CachedSources Tensor // uint32 [1,c]
+	CachedWeights Tensor // float32 [1,c]; zero: ones
 
 	RowFactors    Tensor // s, float32 [1,n]; zero: ones
 	Mean          bool   // s(v) is 1 / the in-degree of v, instead; 0 without in-edges

@@ -128,12 +128,14 @@ type Traffic struct {
 	CacheBytes   int64 `json:"cache_bytes"`
 	HostBytes    int64 `json:"host_bytes"`
 	StorageBytes int64 `json:"storage_bytes"`
+	// bytes of adjacency lists that a device read in host memory to sample
+	TopologyBytes int64 `json:"topology_bytes"`
 }
 
 // counts are all that a Traffic counts.
-func (t *Traffic) counts() [8]*int64 {
+func (t *Traffic) counts() [9]*int64 {
 	return [...]*int64{&t.Rows, &t.CachedRows, &t.LoadedRows, &t.Edges, &t.DeviceBytes, &t.CacheBytes, &t.HostBytes,
-		&t.StorageBytes}
+		&t.StorageBytes, &t.TopologyBytes}
 }
 
 // Add adds what other batches had.

@@ -8,8 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/placement/collective"
 	"github.com/hopfeed/hopfeed/tools/bench"
+	"github.com/hopfeed/hopfeed/tools/bench/papers"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 )
 
@@ -24,14 +26,15 @@ type benchScheduleOptions struct {
 	names  []string
 	rounds int
 	paper  bool
+	sweep  string
 	output string
 }
 
 // simulationFlags set durations for the simulation of an epoch; runFlags apply when epochs really run.
 var (
-	simulationFlags = []string{"cpu-batch", "dma", "gpu-batch", "training", "cpu-workers", "gather", "batches",
+	simulationFlags = []string{"sweep", "cpu-batch", "dma", "gpu-batch", "training", "cpu-workers", "gather", "batches",
 		"cpu-buffer", "gpu-buffer"}
-	runFlags = []string{"emulate", "rounds", "paper", "output", "workers", "buffers", "sampler", "fanout",
+	runFlags = []string{"emulate", "rounds", "paper", "workers", "buffers", "sampler", "fanout",
 		"batch", "cache", "model"}
 )
 
@@ -72,6 +75,9 @@ The schedules:
 	o.Model = model.DefValue
 	f.IntVar(&o.rounds, "rounds", 3, roundsUsage)
 	f.BoolVar(&o.paper, "paper", false, "emulate the machines A, B and C of MorphGL with its three data sets")
+	f.StringVar(&o.sweep, "sweep", "", "simulate an experiment of MorphGL's paper, beside its figures: "+
+		strings.Join(papers.Sweeps(), ", "))
+	among(f, "sweep", append(papers.Sweeps(), "")...)
 	f.StringVarP(&o.output, "output", "o", "", "directory for charts")
 	within(f, 1, maxThreads, "cpu-workers")
 	within(f, 1, mostScheduled, "batches", "cpu-buffer", "gpu-buffer")
@@ -93,12 +99,15 @@ func (o *benchScheduleOptions) do(ctx context.Context, a *app, args []string) (r
 		for _, s := range collective.Schedules {
 			o.names = append(o.names, s.Name)
 		}
+		if o.Input != "" && !o.paper {
+			o.names = append(o.names, ducatiRow, preloadRow)
+		}
 	}
 	if o.Input != "" && !a.given("schedules") && a.emulate.GPUs > 1 { // the others are for one device
 		o.names = []string{scheduler.MultiQueue}
 	}
 	for _, name := range o.names {
-		if (name == scheduler.MultiQueue || name == scheduler.Auto) && o.Input != "" {
+		if o.Input != "" && (name == scheduler.MultiQueue || name == scheduler.Auto || !o.paper && isMemoryRow(name)) {
 			continue
 		}
 		if _, err := collective.Find(name); err != nil {
@@ -120,13 +129,37 @@ func schedulesTable() string {
 	for _, s := range collective.Schedules {
 		fmt.Fprintf(&b, "  %-11s %s\n", s.Name, s.About)
 	}
-	fmt.Fprintf(&b, "  %-11s %s\n", scheduler.MultiQueue,
-		"queues of batches and of gradients for each of several devices (MQ-GNN); of a GRAPH only")
-	fmt.Fprintf(&b, "  %-11s %s\n", scheduler.Auto, "what train --schedule auto chooses; of a GRAPH only, if named")
+	for _, of := range []struct{ name, about string }{
+		{scheduler.MultiQueue, "queues of batches and of gradients for each of several devices (MQ-GNN)"},
+		{ducatiRow, "gpu with --cache ducati:SIZE (ducati:SIZE; default a quarter of rows and lists)"},
+		{preloadRow, "gpu with rows and lists in device memory (--placement device; as DGL preloads them)"},
+		{scheduler.Auto, "what train --schedule auto chooses; only if named"},
+	} {
+		fmt.Fprintf(&b, "  %-11s %s; of a GRAPH only\n", of.name, of.about)
+	}
 	return b.String()
 }
 
+// sweepFile is the chart of a sweep.
+func sweepFile(sweep string) []string { return []string{"schedule-" + sweep + ".svg"} }
+
 func simulateSchedules(ctx context.Context, a *app, o *benchScheduleOptions) (result, error) {
+	if o.sweep != "" {
+		if err := a.checkOutputs(o.output, sweepFile(o.sweep)); err != nil {
+			return nil, err
+		}
+		all, err := papers.RunSweep(o.sweep)
+		if err == nil && o.output != "" {
+			err = folder.WriteFiles(a.fs, o.output, sweepFile(o.sweep), [][]byte{all.Chart()})
+		}
+		if err != nil {
+			return nil, err
+		}
+		return lines(a, all, all)
+	}
+	if o.output != "" {
+		return nil, usagef("--output: a chart is of epochs that run or of a --sweep: give a GRAPH or --sweep")
+	}
 	if o.durations == (collective.Durations{Workers: o.durations.Workers}) {
 		return nil, usagef("bench schedule needs a GRAPH, or durations of stages to simulate: --cpu-batch, --dma, " +
 			"--gpu-batch, --training")

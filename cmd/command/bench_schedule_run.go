@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/bench"
 	"github.com/hopfeed/hopfeed/tools/bench/papers"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
@@ -89,7 +93,14 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 			return lines(a, queues, bench.QueueTable(queues))
 		}
 	}
+	var others []bench.ScheduleRow
+	if others, err = a.benchMemoryRows(ctx, graph, o, to); err != nil {
+		return nil, err
+	}
 	to.Schedule.Name = scheduler.Auto // one of the schedules is wanted
+	if to.Placement == placement.Auto || to.Placement == "" {
+		to.Placement = placement.Host // which gpu reads; from the device, it is another row
+	}
 	in, err := training.OpenGraph(ctx, graph, to)
 	if err != nil {
 		return nil, err
@@ -97,7 +108,7 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	defer func() { err = errors.Join(err, in.Close()) }()
 	a.noteInput(in)
 	run := bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Names: o.names, Rounds: o.rounds,
-		Note: a.note}
+		Note: a.note, Others: others}
 	results, charts, err := run.RunAll(ctx, settings,
 		fmt.Sprintf("Schedules of %s on %s", o.Model, units.Printable(graph.Manifest.Name)))
 	if err != nil {
@@ -116,6 +127,67 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 		return lines(a, queues, bench.QueueTable(queues))
 	}
 	return bench.BothTables{One: results, Several: queues}, nil
+}
+
+// Rows of the table that are epochs by gpu from other memory.
+const (
+	ducatiRow  = "ducati"
+	preloadRow = "preload"
+)
+
+func isMemoryRow(name string) bool {
+	return name == preloadRow || name == ducatiRow || strings.HasPrefix(name, ducatiRow+":")
+}
+
+// benchMemoryRows trains by gpu with lists and rows in device memory, as far as names ask for it, and takes these names
+// out of them.
+func (a *app) benchMemoryRows(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, to training.Options) (
+	rows []bench.ScheduleRow, err error) {
+	to.Schedule.Name = "gpu"
+	for _, name := range o.names {
+		if !isMemoryRow(name) {
+			continue
+		}
+		if to.Machine.Devices.Info.Unified {
+			a.note("%s is left out: the device's memory is the host's", name)
+			continue
+		}
+		to := to
+		if to.Sampling.Cache, to.Placement = "", placement.Device; name != preloadRow {
+			if to.Sampling.Cache, to.Placement = name, placement.Host; name == ducatiRow {
+				m, l := &graph.Manifest, graph.Layout()
+				all := m.Nodes*(8+gds.Bytes(1, l.Features, l.DType)) + 4*m.Edges
+				to.Sampling.Cache = fmt.Sprintf("%s:%d", ducatiRow, max(all/4, gds.Bytes(1, l.Features, l.DType)))
+			}
+		}
+		row, err := a.benchMemoryRow(ctx, graph, o, to, name)
+		if errors.Is(err, machine.ErrDoesNotFit) {
+			a.note("%s is left out: %v", name, err)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if row != nil {
+			rows = append(rows, *row)
+		}
+	}
+	o.names = slices.DeleteFunc(o.names, isMemoryRow)
+	return rows, nil
+}
+
+func (a *app) benchMemoryRow(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, to training.Options,
+	name string) (_ *bench.ScheduleRow, err error) {
+	in, err := training.OpenGraph(ctx, graph, to)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	if name == preloadRow && !in.Preloaded() {
+		return nil, fmt.Errorf("%w: lists and rows in device memory, beside a model", machine.ErrDoesNotFit)
+	}
+	run := bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Rounds: o.rounds, Note: a.note}
+	return run.RunAs(ctx, "gpu", name)
 }
 
 // benchQueues compares trainings by queues with synchronous ones on one device, two, and so on.

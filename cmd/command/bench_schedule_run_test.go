@@ -71,6 +71,32 @@ func TestSchedulesRunOnTheMachinesOfThePaper(t *testing.T) {
 	})
 }
 
+// The larger DUCATI's cache, the fewer lists and rows come from the host; from device memory none do.
+func TestRowsOfDeviceMemoryTakeLessFromTheHost(t *testing.T) {
+	d := disk(t, generateLine)
+	all := scheduleLines(t, must(t, d, benchScheduleLine+"--fanout 3,3 --emulate gpu=1,mem=1GiB --json "+
+		"--schedules gpu,ducati,ducati:6KiB,ducati:20KiB,preload"))
+	names := []string{"gpu", "ducati", "ducati:6KiB", "ducati:20KiB", "preload"}
+	if len(all) != len(names) {
+		t.Fatalf("%+v", all)
+	}
+	for i, r := range all {
+		if r.Schedule != names[i] || r.GPUBatches == 0 || r.CPUBatches > 0 {
+			t.Errorf("%+v, want a row %s by the device", r, names[i])
+		}
+		if i > 0 && (*r.TopologyBytes > *all[i-1].TopologyBytes || *r.RowBytes > *all[i-1].RowBytes) {
+			t.Errorf("%s: %d bytes of lists and %d of rows come from the host, %s %d and %d", r.Schedule, *r.TopologyBytes,
+				*r.RowBytes, all[i-1].Schedule, *all[i-1].TopologyBytes, *all[i-1].RowBytes)
+		}
+	}
+	if *all[3].TopologyBytes > *all[0].TopologyBytes/2 || *all[1].RowBytes > *all[0].RowBytes/2 {
+		t.Errorf("a cache saves little: %+v", all)
+	}
+	if last := all[4]; *last.TopologyBytes != 0 || *last.RowBytes != 0 {
+		t.Errorf("from device memory: %+v", last)
+	}
+}
+
 func TestBenchScheduleRunsWhatTheMachineHas(t *testing.T) {
 	d := disk(t, generateLine)
 	o := must(t, d, benchScheduleLine+"--model gcn --emulate gpu=1,mem=1GiB --cache ducati:9000 -o charts")

@@ -118,9 +118,9 @@ const batchPerDevice = "batch-per-device"
 
 // notSettings are flags of train and tune that do not decide what is trained: batches are the same by all schedules and
 // on all devices, emulated ones too. Only --tf32 changes results, as another device does; neither is recorded.
-var notSettings = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "updates", mapFlag,
-	scratchFlag, "run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory", "tf32",
-	"emulate", batchPerDevice, "json", "quiet", "verbose", "help", helpAllFlag, "version",
+var notSettings = []string{"schedule", "cpu-share", "profile-batches", "queue", "gradients", "sync-every", "updates",
+	mapFlag, scratchFlag, "run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory",
+	"tf32", "emulate", batchPerDevice, "json", "quiet", "verbose", "help", helpAllFlag, "version",
 	"max-memory", "min-accuracy", "min-throughput", "weights", "surrogate", "budget", "search", "throughput", "space",
 	"trial-epochs", "output"} // of tune
 

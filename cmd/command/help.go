@@ -28,7 +28,8 @@ var flagGroups = []struct{ title, flags string }{
 	{"Optimisation", "batch lr weight-decay optimizer lr-schedule warm-up clip-norm loss class-weights runs"},
 	{"Stopping", "epochs patience eval-every metric max-time"},
 	{"Placement and schedule",
-		"placement shuffle chunk-rows schedule cpu-share queue gradients sync-every updates map scratch emulate tf32"},
+		"placement shuffle chunk-rows schedule cpu-share profile-batches queue gradients sync-every updates map scratch " +
+			"emulate tf32"},
 	{"Search", "grid tune max-memory min-accuracy min-throughput weights budget search surrogate throughput space " +
 		"trial-epochs"},
 	{"Output", "output run save-every config force"},

@@ -60,7 +60,7 @@ func TestASlipOfAFlagIsAnsweredWithTheFlag(t *testing.T) {
 		"plan --split-shares a": `--split-shares "a": want numbers, separated by commas (see hopfeed ` +
 			`plan --help)`,
 		"train store --schedule other": `--schedule "other": want one of auto, cpu, gpu, mixed, collective, ` +
-			`sequential, mode-1, mode-2, multi-queue (see hopfeed train --help)`,
+			`collective-paper, sequential, mode-1, mode-2, multi-queue (see hopfeed train --help)`,
 		"import cvs edges.csv": `there is no import layout "cvs": did you mean csv? (want one of ` +
 			`npy, csv, mtx, ogb, igb, graphsaint, parquet)`,
 		"generate smb -o graph": `there is no generator "smb": did you mean sbm? (there are: rmat, sbm)`,

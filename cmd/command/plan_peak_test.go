@@ -51,12 +51,13 @@ func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
 	jobs := []job{{"", everywhere}, {one, everywhere}}
 	for _, name := range append(scheduler.Names(), scheduler.MultiQueue) {
 		flags := " --schedule " + name
-		if name == scheduler.Auto || name == "collective" {
+		if name == scheduler.Auto || name == "collective" || name == "collective-paper" {
 			flags += " --batch 16" // enough batches to fill larger buffers
 		}
 		switch name {
-		case "gpu", "mixed", "collective":
-			jobs = append(jobs, job{flags + one + staged, reached})
+		case "gpu", "mixed", "collective", "collective-paper":
+			jobs = append(jobs, job{flags + one + staged, reached}, job{flags + " --cache ducati:100KB" + one + staged,
+				reached[1:]})
 		case scheduler.MultiQueue:
 			jobs = append(jobs, job{flags, everywhere}, job{flags + one + staged, everywhere})
 			for _, more := range []string{"", " --gradients 1", " --gradients 3 --sync-every 4",

@@ -95,9 +95,5 @@ func (o *sampleOptions) do(ctx context.Context, a *app, args []string) (_ result
 	r := &bench.Samples{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, Cache: o.cache,
 		PreparedSeconds: time.Since(start).Seconds()}
 	err = r.Sample(ctx, opened, plan, seeds, o.epochs, o.maxBatches, a.progress())
-	if l := opened.Lists; l != nil && !sampling.ChoosesSeeds(o.sampler) { // else nobody reads them
-		rate := l.HitRate()
-		r.CacheListBytes, r.CacheListHitRate = l.Bytes(), &rate
-	}
 	return r, err
 }

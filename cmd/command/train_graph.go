@@ -55,6 +55,8 @@ func declareSchedulePlan(f *pflag.FlagSet, s *training.Schedule) {
 	f.Float64Var(&s.CPUShare, "cpu-share", -1,
 		"share of the batches that the processor prepares by the schedule mixed (default the best)")
 	f.Lookup("cpu-share").DefValue = "0" // which help leaves out
+	f.IntVar(&s.ProfileBatches, "profile-batches", 0, "batches of processor and device each that are measured before a "+
+		"schedule is planned (default 10)")
 	f.IntVar(&s.Queue, "queue", 0, "schedule "+by+": batches that wait for each device on the host, and as many on "+
 		"the device "+
 		"(default by measurement)")

@@ -75,7 +75,7 @@ func optionsOf(settings tune.Settings) (*trainOptions, error) {
 }
 
 // scheduleFlags decide how batches are prepared, not what is trained; trials may vary them.
-var scheduleFlags = []string{"schedule", "cpu-share", "queue", "gradients", "sync-every", "updates"}
+var scheduleFlags = []string{"schedule", "cpu-share", "profile-batches", "queue", "gradients", "sync-every", "updates"}
 
 // given are the settings that are on the command line or in its configuration.
 func (o *trainOptions) given(seed uint64) tune.Settings {

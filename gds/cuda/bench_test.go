@@ -112,8 +112,8 @@ func BenchmarkSample(b *testing.B) {
 		chosen[i] = uint32(i * 7919 % nodes)
 	}
 	all := tensor(d.Alloc, seeds*(fanout+1), gds.Uint32)
-	starts, total, count := tensor(d.Alloc, seeds+1, gds.Uint32), tensor(d.Alloc, 1, gds.Int64),
-		tensor(d.Alloc, 1, gds.Uint32)
+	starts, total, read, count := tensor(d.Alloc, seeds+1, gds.Uint32), tensor(d.Alloc, 1, gds.Int64),
+		tensor(d.Alloc, 1, gds.Int64), tensor(d.Alloc, 1, gds.Uint32)
 	edges, weights, ids := tensor(d.Alloc, seeds*fanout, gds.Uint32), tensor(d.Alloc, seeds*fanout, gds.Float32),
 		tensor(d.Alloc, seeds*fanout, gds.Uint32)
 	from := all.Columns(0, seeds)
@@ -129,7 +129,7 @@ func BenchmarkSample(b *testing.B) {
 		o := gds.Sampling{Fanout: fanout, Random: 1}
 		b.Run("neighbor/graph="+place, func(b *testing.B) {
 			rate(b, s, 4*seeds*fanout, func() {
-				s.CountSampled(starts, total, from, g, o)
+				s.CountSampled(starts, total, read, from, g, o)
 				s.SampleEdges(edges, weights, starts, from, g, o)
 			})
 		})

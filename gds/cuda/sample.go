@@ -9,36 +9,33 @@ import (
 	"github.com/hopfeed/hopfeed/gds/internal/ops"
 )
 
-// graph is what kernels read of a graph beside its vectors, and of how it is sampled.
-type graph struct {
-	loops uint64
-	nodes int
-	flags uint64 // bits, as kernels/sample.cu numbers them
-	labor bool   // lists are read to choose among them
-}
-
-func (c *call) graph() (g graph) {
-	g.nodes, g.labor = c.Tensors[ops.GraphOffsets].Cols-1, c.Sampling.Labor && c.Sampling.Fanout >= 0
+// passGraph passes the graph and how it is sampled to the kernel that is launched next.
+func (c *call) passGraph() {
+	loops, flags := uint64(0), uint64(0)
 	if c.AddLoops {
-		g.loops = c.at[ops.GraphLoops]
+		loops = c.at[ops.GraphLoops]
 	}
-	for i, set := range [...]bool{c.Sampling.Replace, c.Sampling.Labor, c.AddLoops, c.Mean} {
+	for i, set := range [...]bool{c.Sampling.Replace, c.Sampling.Labor, c.AddLoops, c.Mean} { // as sample.cu numbers them
 		if set {
-			g.flags |= 1 << i
+			flags |= 1 << i
 		}
 	}
-	return g
+	c.pass(vector(ops.GraphOffsets), vector(ops.GraphSources), vector(ops.GraphWeights), loops,
+		c.Tensors[ops.GraphOffsets].Cols-1, vector(ops.GraphSlots), vector(ops.CachedOffsets), vector(ops.CachedSources),
+		vector(ops.CachedWeights), max(c.Tensors[ops.CachedOffsets].Cols, 1)-1, c.Sampling.Fanout, c.Sampling.Random, flags)
 }
 
+// looks tells that lists are read to choose among them.
+func (c *call) looks() bool { return c.Sampling.Labor && c.Sampling.Fanout >= 0 }
+
 func (c *call) countSampled() {
-	g, n, fanout := c.graph(), c.Tensors[ops.Nodes].Cols, c.Sampling.Fanout
-	starts := c.at[ops.Offsets]
+	n, starts := c.Tensors[ops.Nodes].Cols, c.at[ops.Offsets]
 	counts := starts + 4 // in place of what follows them
-	c.each("count_sampled", n, counts, vector(ops.Nodes), n, vector(ops.GraphOffsets), g.loops, g.nodes, fanout,
-		g.flags, faults{})
-	if g.labor {
-		c.eachRow("count_labor", n, counts, vector(ops.Nodes), n, vector(ops.GraphOffsets), vector(ops.GraphSources),
-			g.loops, g.nodes, fanout, c.Sampling.Random, g.flags)
+	c.passGraph()
+	c.each("count_sampled", n, counts, vector(ops.Sampled+1), vector(ops.Nodes), n, faults{})
+	if c.looks() {
+		c.passGraph()
+		c.eachRow("count_labor", n, counts, vector(ops.Sampled+1), vector(ops.Nodes), n)
 	}
 	c.scan(starts, counts, n, c.at[ops.Sampled], c.scratch(8*scanSlabs))
 }
@@ -57,30 +54,28 @@ func (c *call) scan(starts, values uint64, n int, total, sums uint64) {
 }
 
 func (c *call) sampleEdges() {
-	g, n, count, fanout := c.graph(), c.Tensors[ops.Nodes].Cols, c.Tensors[ops.Sampled].Cols, c.Sampling.Fanout
+	n, count, chosen := c.Tensors[ops.Nodes].Cols, c.Tensors[ops.Sampled].Cols, uint64(0)
 	if count == 0 {
 		return
 	}
-	chosen := uint64(0)
 	switch {
-	case g.labor:
+	case c.looks():
 		chosen = c.scratch(8 * count)
-		c.eachRow("choose_labor", n, chosen, count, vector(ops.Offsets), vector(ops.Nodes), n, vector(ops.GraphOffsets),
-			vector(ops.GraphSources), g.loops, g.nodes, fanout, c.Sampling.Random, g.flags)
-	case fanout >= 0:
+		c.passGraph()
+		c.eachRow("choose_labor", n, chosen, count, vector(ops.Offsets), vector(ops.Nodes), n)
+	case c.Sampling.Fanout >= 0:
 		chosen = c.scratch(8*count + 8*(scanSlabs+1) + 4*(n+1))
 		sums := chosen + uint64(8*count)
 		drawing := sums + 8*(scanSlabs+1)
-		c.each("count_drawing", n, drawing+4, vector(ops.Nodes), n, vector(ops.GraphOffsets), g.loops, g.nodes, fanout,
-			g.flags, faults{})
+		c.passGraph()
+		c.each("count_drawing", n, drawing+4, vector(ops.Nodes), n, faults{})
 		c.scan(drawing, drawing+4, n, sums+8*scanSlabs, sums)
-		c.each("choose_drawn", n, chosen, count, vector(ops.Offsets), drawing, vector(ops.Nodes), n,
-			vector(ops.GraphOffsets), g.loops, g.nodes, fanout, c.Sampling.Random, g.flags)
+		c.passGraph()
+		c.each("choose_drawn", n, chosen, count, vector(ops.Offsets), drawing, vector(ops.Nodes), n)
 	}
+	c.passGraph()
 	c.each("write_sampled", count, vector(ops.Sampled), vector(ops.Sampled+1), chosen, count, vector(ops.Offsets),
-		vector(ops.Nodes), n, vector(ops.GraphOffsets), vector(ops.GraphSources), c.Tensors[ops.GraphSources].Cols,
-		vector(ops.GraphWeights), vector(ops.GraphRowFactors), vector(ops.GraphColumnFactors), g.loops, g.nodes, fanout,
-		g.flags, faults{})
+		vector(ops.Nodes), n, vector(ops.GraphRowFactors), vector(ops.GraphColumnFactors), faults{})
 }
 
 // mostEntered is how many nodes a table of nodes has room for, whose places are numbers of 32 bits.

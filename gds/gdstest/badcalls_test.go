@@ -231,19 +231,28 @@ var badCalls = []badCall{
 			gds.Product{Starts: c.count, Ends: c.count, Nodes: c.indices(), Blend: c.y})
 	}},
 	{"there is no graph to sample", "CountSampled", func(c *calls) {
-		c.CountSampled(c.indices(), c.count.Columns(0, 1), c.indices().Columns(0, 2), nil, gds.Sampling{Fanout: 1})
+		c.CountSampled(c.indices(), c.count.Columns(0, 1), c.count.Columns(0, 1), c.indices().Columns(0, 2), nil,
+			gds.Sampling{Fanout: 1})
 	}},
 	{"offsets of sampled edges are as many as nodes", "CountSampled", func(c *calls) {
-		c.CountSampled(c.indices(), c.count.Columns(0, 1), c.indices(), &gds.Graph{Offsets: c.count},
-			gds.Sampling{Fanout: 1})
+		c.CountSampled(c.indices(), c.count.Columns(0, 1), c.count.Columns(0, 1), c.indices(),
+			&gds.Graph{Offsets: c.count}, gds.Sampling{Fanout: 1})
 	}},
 	{"sampled edges have fewer weights than sources", "SampleEdges", func(c *calls) {
 		c.SampleEdges(c.indices(), c.x.Slice(0, 1).Columns(0, 2), c.indices(), c.indices().Columns(0, 2),
 			&gds.Graph{Offsets: c.count}, gds.Sampling{Fanout: 1})
 	}},
 	{"a graph has offsets of 32 bits", "CountSampled", func(c *calls) {
-		c.CountSampled(c.indices(), c.count.Columns(0, 1), c.indices().Columns(0, 2), &gds.Graph{Offsets: c.labels},
-			gds.Sampling{Fanout: 1})
+		c.CountSampled(c.indices(), c.count.Columns(0, 1), c.count.Columns(0, 1), c.indices().Columns(0, 2),
+			&gds.Graph{Offsets: c.labels}, gds.Sampling{Fanout: 1})
+	}},
+	{"places of cached lists lack the lists", "CountSampled", func(c *calls) {
+		c.CountSampled(c.indices(), c.count.Columns(0, 1), c.count.Columns(0, 1), c.indices().Columns(0, 2),
+			&gds.Graph{Offsets: c.count, Slots: c.indices().Columns(0, 1)}, gds.Sampling{Fanout: 1})
+	}},
+	{"bytes that are read are counted twice", "CountSampled", func(c *calls) {
+		c.CountSampled(c.indices(), c.count.Columns(0, 1), c.count, c.indices().Columns(0, 2),
+			&gds.Graph{Offsets: c.count}, gds.Sampling{Fanout: 1})
 	}},
 	{"there is no room for new nodes", "Relabel", func(c *calls) {
 		i := c.indices()

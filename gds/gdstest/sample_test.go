@@ -62,6 +62,61 @@ func (b *fixture) newSampledGraph(weighted, sym bool) *sampledGraph {
 	return g
 }
 
+// cache adds copies of the lists of some nodes, in another order, to the graph on a device. Where they are copied, the
+// graph's own lists are spoiled, so that nothing but the cache gives the right edges.
+func (g *sampledGraph) cache(b *fixture, on *gds.Graph, alloc func(int64) gds.Buffer, cached func(v int) bool) {
+	n := len(g.loops)
+	slots, offsets := make([]uint32, n), []int64{0}
+	var sources []uint32
+	var weights []float32
+	spoiled := slices.Clone(g.sources)
+	for v := n - 1; v >= 0; v-- {
+		if slots[v] = ^uint32(0) - uint32(v); !cached(v) {
+			continue
+		}
+		slots[v] = uint32(len(offsets)) - 1
+		lo, hi := g.offsets[v], g.offsets[v+1]
+		if sources = append(sources, g.sources[lo:hi]...); g.weights != nil {
+			weights = append(weights, g.weights[lo:hi]...)
+		}
+		for e := lo; e < hi; e++ {
+			spoiled[e] = uint32(n - 1)
+		}
+		offsets = append(offsets, int64(len(sources)))
+	}
+	on.Sources = b.arrayIn(alloc, shifted, 1, len(spoiled), gds.Uint32, dtype.BytesOf(spoiled)).Tensor
+	on.Slots = b.uints(slots).Tensor
+	on.CachedOffsets = b.array(shifted, 1, len(offsets), gds.Int64, dtype.BytesOf(offsets)).Tensor
+	on.CachedSources = b.uints(sources).Tensor
+	if g.weights != nil {
+		on.CachedWeights = b.array(shifted, 1, len(weights), gds.Float32, dtype.BytesOf(weights)).Tensor
+	}
+}
+
+// read is how many bytes are read of lists that are not cached, by the words of CountSampled.
+func (g *sampledGraph) read(nodes, offsets []uint32, s gds.Sampling, cached func(v int) bool) (bytes int64) {
+	for i, v := range nodes {
+		if cached(int(v)) {
+			continue
+		}
+		chosen, degree := int64(offsets[i+1]-offsets[i]), g.offsets[v+1]-g.offsets[v]
+		d := degree
+		if g.addedLoops && g.loops[v] > 0 {
+			d--
+		} else if g.addedLoops {
+			chosen-- // the loop that is no edge of the graph
+		}
+		bytes += 32 + 4*chosen
+		if g.weights != nil {
+			bytes += 4 * chosen
+		}
+		if s.Labor && s.Fanout >= 0 && int64(s.Fanout) < d {
+			bytes += 2 * 4 * degree
+		}
+	}
+	return bytes
+}
+
 // on is the graph in memory that alloc gives.
 func (g *sampledGraph) on(b *fixture, alloc func(int64) gds.Buffer) *gds.Graph {
 	out := &gds.Graph{
@@ -200,23 +255,36 @@ var sampleTests = []test{
 					g := b.newSampledGraph(graph.weighted, graph.sym)
 					offsets, sources, weights := g.sample(nodes, s)
 					for place, alloc := range b.places() {
-						on, seeds := g.on(b, alloc), b.uints(nodes)
-						starts, total := b.array(shifted, 1, len(nodes)+1, gds.Uint32, nil), b.counts(-1)
-						b.stream.CountSampled(starts.Tensor, total.Tensor, seeds.Tensor, on, s)
-						if got := b.readUints(starts); !slices.Equal(got, offsets) {
-							b.Fatalf("%s: offsets are %v, want %v", place, got, offsets)
-						}
-						if got := dtype.Int64s(b.bytes(total))[0]; got != int64(len(sources)) {
-							b.Errorf("%s: %d edges, want %d", place, got, len(sources))
-						}
-						from, w := b.array(shifted, 1, len(sources), gds.Uint32, nil),
-							b.floats(shifted, 1, len(sources), nil)
-						b.stream.SampleEdges(from.Tensor, w.Tensor, starts.Tensor, seeds.Tensor, on, s)
-						if got := b.readUints(from); !slices.Equal(got, sources) {
-							b.Errorf("%s: sources are %v, want %v", place, got, sources)
-						}
-						if got := b.read(w); !slices.Equal(got, weights) {
-							b.Errorf("%s: weights are %v, want %v", place, got, weights)
+						for _, every := range []int{0, 3, 1} { // lists of no node, of some, of all are cached
+							b.at(fmt.Sprintf("%s, cached every %d", place, every), func(b *fixture) {
+								on, seeds := g.on(b, alloc), b.uints(nodes)
+								cached := func(v int) bool { return every > 0 && v%every == 0 }
+								if every > 0 {
+									g.cache(b, on, alloc, cached)
+								}
+								starts, total := b.array(shifted, 1, len(nodes)+1, gds.Uint32, nil), b.counts(-1)
+								read := b.counts(7)
+								b.stream.CountSampled(starts.Tensor, total.Tensor, read.Tensor, seeds.Tensor, on, s)
+								if got := b.readUints(starts); !slices.Equal(got, offsets) {
+									b.Fatalf("offsets are %v, want %v", got, offsets)
+								}
+								if got := dtype.Int64s(b.bytes(total))[0]; got != int64(len(sources)) {
+									b.Errorf("%d edges, want %d", got, len(sources))
+								}
+								want := 7 + g.read(nodes, offsets, s, cached)
+								if got := dtype.Int64s(b.bytes(read))[0]; got != want {
+									b.Errorf("%d bytes are read after 7, want %d", got, want)
+								}
+								from, w := b.array(shifted, 1, len(sources), gds.Uint32, nil),
+									b.floats(shifted, 1, len(sources), nil)
+								b.stream.SampleEdges(from.Tensor, w.Tensor, starts.Tensor, seeds.Tensor, on, s)
+								if got := b.readUints(from); !slices.Equal(got, sources) {
+									b.Errorf("sources are %v, want %v", got, sources)
+								}
+								if got := b.read(w); !slices.Equal(got, weights) {
+									b.Errorf("weights are %v, want %v", got, weights)
+								}
+							})
 						}
 					}
 				})
@@ -226,7 +294,7 @@ var sampleTests = []test{
 	{"no nodes have no edges", func(b *fixture) {
 		g := b.newSampledGraph(false, false).on(b, b.alloc)
 		starts, total := b.array(shifted, 1, 1, gds.Uint32, nil), b.counts(5)
-		b.stream.CountSampled(starts.Tensor, total.Tensor, gds.Tensor{}, g, gds.Sampling{Fanout: 3})
+		b.stream.CountSampled(starts.Tensor, total.Tensor, b.counts(0).Tensor, gds.Tensor{}, g, gds.Sampling{Fanout: 3})
 		b.stream.SampleEdges(gds.Tensor{}, gds.Tensor{}, starts.Tensor, gds.Tensor{}, g, gds.Sampling{Fanout: 3})
 		if s, n := b.readUints(starts)[0], dtype.Int64s(b.bytes(total))[0]; s != 0 || n != 0 {
 			b.Errorf("offset %d, %d edges", s, n)
@@ -236,7 +304,8 @@ var sampleTests = []test{
 		g := b.newSampledGraph(false, false).on(b, b.alloc)
 		s := b.newStream()
 		starts, total := b.array(shifted, 1, 4, gds.Uint32, nil), b.counts(0)
-		s.CountSampled(starts.Tensor, total.Tensor, b.uints([]uint32{1, 300, 2}).Tensor, g, gds.Sampling{Fanout: 3})
+		s.CountSampled(starts.Tensor, total.Tensor, b.counts(0).Tensor, b.uints([]uint32{1, 300, 2}).Tensor, g,
+			gds.Sampling{Fanout: 3})
 		err := s.Synchronize(context.Background())
 		if err == nil || !strings.Contains(err.Error(), "CountSampled") ||
 			!strings.Contains(err.Error(), "nodes[1] is node 300 of a graph of 300") {

@@ -282,7 +282,8 @@ func TestOperationsAllocateNothing(t *testing.T) {
 				x.Columns(0, 4), offsets, indices, 0.2)
 			s.Propagate(x.Slice(0, 2), x, gds.Product{Starts: index64.Columns(0, 2), Ends: index64.Columns(0, 2),
 				Nodes: index, Blend: x.Slice(0, 2), NotFinite: count.Columns(0, 1)})
-			s.CountSampled(starts, count.Columns(0, 1), index.Columns(0, 2), graph, gds.Sampling{Fanout: 1})
+			s.CountSampled(starts, count.Columns(0, 1), count.Columns(0, 1), index.Columns(0, 2), graph,
+				gds.Sampling{Fanout: 1})
 			s.SampleEdges(gds.Tensor{}, gds.Tensor{}, starts, index.Columns(0, 2), graph, gds.Sampling{Fanout: 1})
 			s.Relabel(index.Columns(0, 1), index, starts.Columns(0, 1), index.Columns(0, 1), 0)
 			s.GatherCached(x, x.Slice(0, 1), x, index, index, count.Columns(0, 1))

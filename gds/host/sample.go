@@ -15,18 +15,32 @@ import (
 type graphView struct {
 	gds.Sampling
 	mean, addLoops bool
-	offsets        []int64
-	sources, loops []uint32
-	weights        []float32
+	all, cached    adjacency
+	slots, loops   []uint32
 	row, column    []float32
 	nodes          []uint32
 	starts         []uint32     // of the edges of nodes
-	fromHost       atomic.Int64 // bytes
+	read, more     atomic.Int64 // bytes of all that are read now, and that SampleEdges will read
+}
+
+// adjacency is lists of edges.
+type adjacency struct {
+	offsets []int64
+	sources []uint32
+	weights []float32 // nil: ones
+}
+
+// list is the edges of a node.
+type list struct {
+	sources []uint32
+	weights []float32
+	loop    int64 // the place of the self-loop that is always chosen, or -1
+	cached  bool
 }
 
 // sampleScratch is memory for sampling operations.
 type sampleScratch struct {
-	edges   [][]int64  // of a node, for each thread
+	places  [][]int64  // of chosen edges of a node, for each thread
 	taken   [][]uint64 // of choose.Subset, for each thread
 	numbers []uint64   // of the first random number of each node
 	keys    []uint32   // of a hash table of nodes
@@ -38,44 +52,57 @@ func (s *stream) viewGraph() error {
 	v, f := &s.views.graph, &s.views.floats
 	v.Sampling, v.mean, v.addLoops = s.call.Sampling, s.call.Mean, s.call.AddLoops
 	v.nodes, v.starts = vector[uint32](s, ops.Nodes), vector[uint32](s, ops.Offsets)
-	v.offsets, v.sources = vector[int64](s, ops.GraphOffsets), vector[uint32](s, ops.GraphSources)
-	v.weights, v.row, v.column = f[ops.GraphWeights].data, f[ops.GraphRowFactors].data, f[ops.GraphColumnFactors].data
+	v.all = adjacency{vector[int64](s, ops.GraphOffsets), vector[uint32](s, ops.GraphSources),
+		f[ops.GraphWeights].data}
+	v.slots = vector[uint32](s, ops.GraphSlots)
+	v.cached = adjacency{vector[int64](s, ops.CachedOffsets), vector[uint32](s, ops.CachedSources),
+		f[ops.CachedWeights].data}
+	v.row, v.column = f[ops.GraphRowFactors].data, f[ops.GraphColumnFactors].data
+	v.read.Store(0)
+	v.more.Store(0)
 	if v.addLoops {
 		v.loops = vector[uint32](s, ops.GraphLoops)
 	}
 	for i, node := range v.nodes {
-		if int(node) >= len(v.offsets)-1 {
-			return fmt.Errorf("nodes[%d] is node %d of a graph of %d", i, node, len(v.offsets)-1)
+		if int(node) >= len(v.all.offsets)-1 {
+			return fmt.Errorf("nodes[%d] is node %d of a graph of %d", i, node, len(v.all.offsets)-1)
 		}
 	}
 	return nil
 }
 
-// list is where the edges of a node are, and which of them is its self-loop that is always chosen, or -1.
-func (v *graphView) list(node uint32) (first, degree, loop int64) {
-	first, loop = v.offsets[node], -1
+// list is the edges of a node, from the cache if they are there.
+func (v *graphView) list(node uint32) list {
+	l, from, at := list{loop: -1}, &v.all, int(node)
 	if v.loops != nil {
-		loop = int64(v.loops[node]) - 1
+		l.loop = int64(v.loops[node]) - 1
 	}
-	return first, v.offsets[node+1] - first, loop
+	if len(v.slots) > 0 && int(v.slots[node]) < len(v.cached.offsets)-1 {
+		from, at, l.cached = &v.cached, int(v.slots[node]), true
+	}
+	lo, hi := from.offsets[at], from.offsets[at+1]
+	if l.sources = from.sources[lo:hi]; from.weights != nil {
+		l.weights = from.weights[lo:hi]
+	}
+	return l
 }
 
-// choices is how many edges of a list there are to choose among.
-func choices(degree, loop int64) int64 {
-	if loop >= 0 {
-		return degree - 1
+// choices is how many edges of the list there are to choose among.
+func (l *list) choices() int64 {
+	if l.loop >= 0 {
+		return int64(len(l.sources)) - 1
 	}
-	return degree
+	return int64(len(l.sources))
 }
 
-// all tells that all of d edges are chosen.
-func (v *graphView) all(d int64) bool {
+// takesAll tells that all of d edges are chosen.
+func (v *graphView) takesAll(d int64) bool {
 	return v.Fanout < 0 || int64(v.Fanout) >= d && (v.Labor || !v.Replace)
 }
 
 // draws is how many random numbers are drawn for a node with d edges.
 func (v *graphView) draws(d int64) uint64 {
-	if v.Labor || d == 0 || v.all(d) {
+	if v.Labor || d == 0 || v.takesAll(d) {
 		return 0
 	}
 	return uint64(v.Fanout)
@@ -83,26 +110,42 @@ func (v *graphView) draws(d int64) uint64 {
 
 // count is how many edges are chosen of a node.
 func (v *graphView) count(node uint32, random uint64) (count int64) {
-	first, degree, loop := v.list(node)
-	d := choices(degree, loop)
+	l := v.list(node)
+	d, looked := l.choices(), int64(0)
 	switch {
-	case v.all(d):
+	case v.takesAll(d):
 		count = d
 	case !v.Labor:
 		count = int64(v.draws(d))
 	default:
 		below := choose.Threshold(int64(v.Fanout), d)
-		for j, u := range v.sources[first : first+degree] {
-			if int64(j) != loop && rng.At(random, uint64(u)) < below {
+		for j, u := range l.sources {
+			if int64(j) != l.loop && rng.At(random, uint64(u)) < below {
 				count++
 			}
 		}
-		v.fromHost.Add(4 * degree)
+		looked = 4 * int64(len(l.sources))
 	}
+	chosen := count
 	if v.addLoops {
 		count++
+		if l.loop >= 0 {
+			chosen++
+		}
+	}
+	if !l.cached {
+		v.read.Add(2*8 + looked)
+		v.more.Add(2*8 + looked + chosen*v.edgeBytes())
 	}
 	return count
+}
+
+// edgeBytes is what is read of a chosen edge.
+func (v *graphView) edgeBytes() int64 {
+	if v.all.weights != nil {
+		return 8
+	}
+	return 4
 }
 
 // grainNodes is how many nodes are worth handing to another thread.
@@ -127,21 +170,17 @@ func (s *stream) countSampled() error {
 		total[0] += int64(v.starts[i+1])
 		v.starts[i+1] = uint32(total[0])
 	}
-	s.waitForPinned()
+	read := v.read.Load()
+	vector[int64](s, ops.Sampled+1)[0] += read + v.more.Load()
+	s.waitForPinned(read)
 	return nil
 }
 
-// waitForPinned waits until what an operation has read of a graph in pinned memory has come over the link:
-// two offsets for each node, and the bytes of sources and weights that were counted.
-func (s *stream) waitForPinned() {
-	v, bytes := &s.views.graph, 0
+// waitForPinned waits until so many bytes of a graph have come over the link, if it is in pinned memory.
+func (s *stream) waitForPinned(bytes int64) {
 	if s.overLink(ops.GraphOffsets) {
-		bytes = 16 * len(v.nodes)
+		s.device.waitFor(s.device.in.send(int(bytes)))
 	}
-	if s.overLink(ops.GraphSources) {
-		bytes += int(v.fromHost.Load())
-	}
-	s.device.waitFor(s.device.in.send(bytes))
 }
 
 func (s *stream) sampleEdges() error {
@@ -150,14 +189,14 @@ func (s *stream) sampleEdges() error {
 	}
 	v, threads := &s.views.graph, s.device.options.Threads
 	scratch := &s.scratch.sample
-	if len(scratch.edges) < threads {
-		scratch.edges, scratch.taken = make([][]int64, threads), make([][]uint64, threads)
+	if len(scratch.places) < threads {
+		scratch.places, scratch.taken = make([][]int64, threads), make([][]uint64, threads)
 	}
 	numbers, next := room(&scratch.numbers, len(v.nodes)), uint64(0)
 	for i, node := range v.nodes {
-		_, degree, loop := v.list(node)
+		l := v.list(node)
 		numbers[i] = next
-		next += v.draws(choices(degree, loop))
+		next += v.draws(l.choices())
 	}
 	err := s.loop(len(v.nodes), grainNodes, func(s *stream, p part) error {
 		for i := p.lo; i < p.hi; i++ {
@@ -167,7 +206,7 @@ func (s *stream) sampleEdges() error {
 		}
 		return nil
 	})
-	s.waitForPinned()
+	s.waitForPinned(v.read.Load())
 	return err
 }
 
@@ -176,25 +215,25 @@ var errCounts = errors.New("offsets differ from what CountSampled set for these 
 // sampleNode writes the edges of one of the nodes.
 func (s *stream) sampleNode(thread, i int) error {
 	v, scratch, node := &s.views.graph, &s.scratch.sample, s.views.graph.nodes[i]
-	first, degree, loop := v.list(node)
-	d := choices(degree, loop)
+	l := v.list(node)
+	d, degree, read := l.choices(), int64(len(l.sources)), int64(2*8)
 	lo, hi := v.starts[i], v.starts[i+1]
 	sources, weights := vector[uint32](s, ops.Sampled), s.views.floats[ops.Sampled+1].data
 	if lo > hi || int(hi) > len(sources) {
 		return errCounts
 	}
 	sources, weights = sources[lo:hi], weights[lo:hi]
-	at := 0
-	add := func(edge int64, coefficient float32) bool {
+	at, edgeBytes := 0, v.edgeBytes()
+	add := func(place int64, coefficient float32) bool {
 		if at == len(sources) {
 			return false
 		}
 		u, w := node, float32(1)
-		if edge >= 0 {
-			u = v.sources[edge]
-			if v.weights != nil {
-				w = v.weights[edge]
+		if place >= 0 {
+			if u = l.sources[place]; l.weights != nil {
+				w = l.weights[place]
 			}
+			read += edgeBytes
 		}
 		row := float32(1)
 		switch {
@@ -216,49 +255,43 @@ func (s *stream) sampleNode(thread, i int) error {
 	}
 	ok := true
 	if v.addLoops {
-		edge := int64(-1)
-		if loop >= 0 {
-			edge = first + loop
-		}
-		ok = add(edge, 1)
+		ok = add(l.loop, 1)
 	}
 	switch expected := float32(float64(d) / float64(v.Fanout)); {
-	case v.all(d):
+	case v.takesAll(d):
 		for j := range degree {
-			if j != loop {
-				ok = ok && add(first+j, 1)
+			if j != l.loop {
+				ok = ok && add(j, 1)
 			}
 		}
 	case v.Labor:
 		below := choose.Threshold(int64(v.Fanout), d)
-		for j, u := range v.sources[first : first+degree] {
-			if int64(j) != loop && rng.At(v.Random, uint64(u)) < below {
-				ok = ok && add(first+int64(j), expected)
+		for j, u := range l.sources {
+			if int64(j) != l.loop && rng.At(v.Random, uint64(u)) < below {
+				ok = ok && add(int64(j), expected)
 			}
 		}
-		v.fromHost.Add(4 * degree)
+		read += 4 * degree
 	case d > 0:
-		edges := room(&scratch.edges[thread], v.Fanout)
+		places := room(&scratch.places[thread], v.Fanout)
 		if v.Replace {
-			choose.Draw(edges, first, d, v.Random, scratch.numbers[i])
+			choose.Draw(places, 0, d, v.Random, scratch.numbers[i])
 		} else {
-			choose.Subset(edges, first, d, v.Random, scratch.numbers[i], &scratch.taken[thread])
+			choose.Subset(places, 0, d, v.Random, scratch.numbers[i], &scratch.taken[thread])
 		}
-		for _, e := range edges {
-			if loop >= 0 && e >= first+loop {
-				e++
+		for _, j := range places {
+			if l.loop >= 0 && j >= l.loop {
+				j++
 			}
-			ok = ok && add(e, expected)
+			ok = ok && add(j, expected)
 		}
 	}
 	if !ok || at != len(sources) {
 		return errCounts
 	}
-	perEdge := int64(4)
-	if v.weights != nil {
-		perEdge = 8
+	if !l.cached {
+		v.read.Add(read)
 	}
-	v.fromHost.Add(perEdge * int64(at))
 	return nil
 }
 

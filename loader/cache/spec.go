@@ -44,8 +44,10 @@ type Inputs struct {
 // Opened is a cache, and what else its policy chose.
 type Opened struct {
 	*Cache
-	// Lists are the nodes whose adjacency lists belong in fast memory too (ducati); nil: none.
-	Lists []uint32
+	// Lists are the nodes whose adjacency lists belong in fast memory too (ducati), and ListBytes is the size of these
+	// lists; nil: none.
+	Lists     []uint32
+	ListBytes int64
 }
 
 // kind is a policy that a Spec can name.
@@ -238,5 +240,9 @@ func (s Spec) Open(in Inputs) (Opened, error) {
 	if err != nil {
 		return Opened{}, fmt.Errorf("cache %s: %w", s, err)
 	}
-	return Opened{newCache(s.Policy, in.Nodes, c.slots, c.policy), c.lists}, nil
+	o := Opened{Cache: newCache(s.Policy, in.Nodes, c.slots, c.policy), Lists: c.lists}
+	for _, node := range o.Lists {
+		o.ListBytes += in.ListBytes(node)
+	}
+	return o, nil
 }

@@ -18,6 +18,14 @@ type MiniBatch struct {
 	Trees []uint32
 }
 
+// Destinations are the node ids of the destinations of block i.
+func (b *MiniBatch) Destinations(i int) []uint32 {
+	if k := &b.Blocks[i]; len(k.Nodes) == 0 {
+		return b.Inputs[:k.Destinations]
+	}
+	return b.Blocks[i].Nodes
+}
+
 // Block is one layer of a mini-batch: edges from sources to destinations, by destination. Nodes
 // have local ids, 0 to Sources-1, and the destinations are the first of the sources, except for methods that are Apart:
 // then destinations have numbers of their own, and sources are in another order.

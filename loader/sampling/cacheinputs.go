@@ -24,6 +24,8 @@ type CacheOptions struct {
 	Plan    chunk.Plan
 	Workers int // that sample at a time; 0: parallel.Threads
 	Samples int // there are at a time; 0: as many as the workers can have on their way
+	// Lists: a device will sample the adjacency lists that a policy chooses. Else they are worth nothing.
+	Lists bool
 	// TraceRows is how many rows of batches the optimal cache looks ahead; 0: cache.MostTraceRows.
 	TraceRows int64
 }
@@ -86,13 +88,12 @@ func (v *visits) count(ctx context.Context) error {
 			v.rows[node]++
 		}
 		for i := range b.Blocks {
-			k := &b.Blocks[i]
-			destinations := k.Nodes
-			if len(destinations) == 0 {
-				destinations = b.Inputs[:k.Destinations]
+			if !v.o.Lists {
+				break
 			}
-			for d, node := range destinations {
-				v.lists[node] += 2*offsetBytes + float64(v.edgeBytes())*float64(k.Offsets[d+1]-k.Offsets[d])
+			offsets := b.Blocks[i].Offsets
+			for d, node := range b.Destinations(i) {
+				v.lists[node] += 2*offsetBytes + float64(v.edgeBytes())*float64(offsets[d+1]-offsets[d])
 			}
 		}
 		return true

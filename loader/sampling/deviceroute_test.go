@@ -81,29 +81,43 @@ func TestTheDeviceSamplesWhatTheProcessorDoes(t *testing.T) {
 					m, err := NewMethod(t.Context(), c.name, b.topology, o)
 					b.must(err)
 					defer func() { b.must(m.Close()) }()
-					on := b.onDevice(m, stream)
-					var want MiniBatch
-					for i, seeds := range append(batches, batches[0]) {
-						b.must(m.Sample(t.Context(), &want, seeds, Key(3, 1, i)))
-						got, err := on.sample(w, seeds, Key(3, 1, i))
-						b.must(err)
-						if inputs := read[uint32](b, stream, got.inputs); !slices.Equal(inputs, want.Inputs) {
-							t.Fatalf("batch %d: inputs are %v, want %v", i, inputs, want.Inputs)
+					for place, lists := range map[string]*DeviceLists{"pinned": nil, "no list": b.lists([]uint32{}),
+						"some": b.lists([]uint32{399, 4, 7, 50, 200, 27}), "all": b.lists(nil), "each": b.lists(upTo(400))} {
+						on := b.onDevice(m, stream, lists)
+						for i, seeds := range append(batches, batches[0]) {
+							b.checkSample(m, on, w, seeds, Key(3, 1, i))
 						}
-						for k, w := range want.Blocks {
-							g := got.blocks[k]
-							if g.Destinations != w.Destinations || g.Sources != w.Sources ||
-								!slices.Equal(read[uint32](b, stream, g.Offsets), w.Offsets) ||
-								!slices.Equal(read[uint32](b, stream, g.Indices), w.Indices) {
-								t.Fatalf("batch %d: block %d has other edges", i, k)
-							}
-							if weights := read[float32](b, stream, g.Weights); !slices.Equal(weights, w.Weights) {
-								t.Fatalf("batch %d: block %d has weights %v, want %v", i, k, weights, w.Weights)
-							}
+						all, err := on.sample(w, many, 1)
+						b.must(err)
+						if none := place == "all" || place == "each"; none != (all.read == 0) {
+							t.Errorf("%s: %d bytes of lists are read in host memory", place, all.read)
 						}
 					}
 				})
 			}
+		}
+	}
+}
+
+// checkSample compares a batch that the device samples with that of the processor.
+func (b *bench) checkSample(m *Method, on *deviceSampler, w *pipeline.Worker, seeds []uint32, key uint64) {
+	b.t.Helper()
+	var want MiniBatch
+	b.must(m.Sample(b.t.Context(), &want, seeds, key))
+	got, err := on.sample(w, seeds, key)
+	b.must(err)
+	if inputs := read[uint32](b, on.stream, got.inputs); !slices.Equal(inputs, want.Inputs) {
+		b.t.Fatalf("batch of %d seeds: inputs are %v, want %v", len(seeds), inputs, want.Inputs)
+	}
+	for k, w := range want.Blocks {
+		g := got.blocks[k]
+		if g.Destinations != w.Destinations || g.Sources != w.Sources ||
+			!slices.Equal(read[uint32](b, on.stream, g.Offsets), w.Offsets) ||
+			!slices.Equal(read[uint32](b, on.stream, g.Indices), w.Indices) {
+			b.t.Fatalf("batch of %d seeds: block %d has other edges", len(seeds), k)
+		}
+		if weights := read[float32](b, on.stream, g.Weights); !slices.Equal(weights, w.Weights) {
+			b.t.Fatalf("batch of %d seeds: block %d has weights %v, want %v", len(seeds), k, weights, w.Weights)
 		}
 	}
 }
@@ -127,7 +141,7 @@ func TestWhatOnlyTheProcessorSamplesIsRefusedWithTheReason(t *testing.T) {
 	} {
 		m, err := NewMethod(t.Context(), c.name, c.topology, Options{Fanouts: []int{2}})
 		b.must(err)
-		if _, err := newDeviceSampler(c.device, m); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.want) {
+		if err := m.CheckOnDevice(c.device, nil); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 		b.must(m.Close())
@@ -156,13 +170,22 @@ func newUnifiedBench(t testing.TB, g graphtest.Graph) *bench {
 }
 
 // onDevice makes a sampler that works on a stream of the bench's device.
-func (b *bench) onDevice(m *Method, stream gds.Stream) *deviceSampler {
+func (b *bench) onDevice(m *Method, stream gds.Stream, lists *DeviceLists) *deviceSampler {
 	b.t.Helper()
-	s, err := newDeviceSampler(b.device, m)
+	s, err := newDeviceSampler(b.device, m, lists)
 	b.must(err)
 	s.stream = stream
 	b.t.Cleanup(func() { b.must(s.close()) })
 	return s
+}
+
+// lists copies lists to the bench's device.
+func (b *bench) lists(nodes []uint32) *DeviceLists {
+	b.t.Helper()
+	lists, err := CopyLists(b.t.Context(), b.device, b.topology, nodes)
+	b.must(err)
+	b.t.Cleanup(func() { b.must(lists.Close()) })
+	return lists
 }
 
 func newWorker(t *testing.T) *pipeline.Worker {
@@ -182,7 +205,7 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 	} {
 		b := newUnifiedBench(t, g)
 		for _, sampler := range []string{"neighbor", "labor"} {
-			for _, policy := range []string{"", "degree", "presampled", "gns", "ducati"} {
+			for _, policy := range []string{"", "degree", "presampled", "gns", "ducati", "preload"} {
 				t.Run(fmt.Sprintf("%v, %s, cache %q", g.DType, sampler, policy), func(t *testing.T) {
 					outer := b.t
 					b.t = t
@@ -191,9 +214,19 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 					nodes := everyThird(g.Nodes)
 					plan := chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Seed: 4}
 					o := LoaderOptions{Labels: b.labels, NodeIDs: true, Buffers: Buffers(5, 3)}
-					o.Cache = b.cache(policy, g, m, nodes, plan)
+					var resident Resident
+					preloaded := policy == "preload"
+					switch policy {
+					case "preload":
+						resident = Resident{Lists: b.lists(nil), Features: b.resident(g)}
+					case "ducati":
+						resident.Lists = b.lists(nodes)
+						fallthrough
+					default:
+						o.Cache = b.cache(policy, g, m, nodes, plan)
+					}
 					l := b.open(o)
-					b.must(l.PrepareOnDevice(m))
+					b.must(l.PrepareOnDevice(m, resident))
 					train, err := l.Set(nodes, m, plan)
 					b.must(err)
 					train.SetSchedule(allByDevice(train))
@@ -216,20 +249,80 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 					}
 					stats := l.Stats()
 					traffic := stats.Traffic
-					want := loader.Traffic{Rows: traffic.Rows, Edges: traffic.Edges}
-					if policy != "" {
+					want := loader.Traffic{Rows: traffic.Rows, Edges: traffic.Edges, TopologyBytes: traffic.TopologyBytes}
+					if preloaded != (traffic.TopologyBytes == 0) {
+						t.Errorf("%d bytes of lists are read in host memory", traffic.TopologyBytes)
+					}
+					if policy != "" && !preloaded {
 						want.Rows, want.CachedRows, want.LoadedRows = stats.Cache.Lookups, stats.Cache.Hits,
 							stats.Cache.Loaded
 						want.CacheBytes = want.CachedRows * l.rowBytes()
 					}
-					want.AddBytes(loader.Host, (want.Rows-want.CachedRows+want.LoadedRows)*l.rowBytes())
-					if traffic != want || policy != "" && traffic.HitRate() == 0 && stats.Cache.Slots > 0 ||
+					if preloaded { // but for the epoch of the other route
+						host := traffic.HostBytes / l.rowBytes()
+						want.AddBytes(loader.Host, host*l.rowBytes())
+						want.AddBytes(loader.Device, (want.Rows-host)*4*int64(g.Columns))
+					} else {
+						want.AddBytes(loader.Host, (want.Rows-want.CachedRows+want.LoadedRows)*l.rowBytes())
+					}
+					if traffic != want || policy != "" && !preloaded && traffic.HitRate() == 0 && stats.Cache.Slots > 0 ||
 						stats.Rows != 3*(train.Rows()+4) {
 						t.Errorf("%+v, want %+v", stats, want)
 					}
 				})
 			}
 		}
+	}
+}
+
+// resident are the features of a graph in memory of the bench's device.
+func (b *bench) resident(g graphtest.Graph) gds.Tensor {
+	b.t.Helper()
+	memory := gds.Memory{Device: b.device}
+	rows := memory.Matrix("features", g.Nodes, g.Columns, gds.Float32)
+	b.must(memory.Err)
+	b.t.Cleanup(func() { b.must(memory.Free()) })
+	values := make([]float32, 0, g.Nodes*g.Columns)
+	for v := range uint32(g.Nodes) {
+		for c := range g.Columns {
+			values = append(values, g.Value(v, c))
+		}
+	}
+	b.must(gds.Upload(b.device, b.stream(), rows, values))
+	return rows
+}
+
+// DUCATI: the larger the cache, the fewer bytes of lists and of rows come over the link. Batches stay the same.
+func TestADeviceReadsLessOfTheTopologyTheLargerItsCache(t *testing.T) {
+	b := newUnifiedBench(t, toy)
+	m := b.method("neighbor", Options{Fanouts: []int{3, 2}, Aggregation: Sym})
+	nodes, plan := everyThird(toy.Nodes), chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Seed: 4}
+	var first, before loader.Traffic
+	var want []string
+	for i, size := range []string{"30", "400", "1500", "4000", "1MiB"} {
+		spec, err := cache.Parse("ducati:" + size)
+		b.must(err)
+		opened, err := OpenCache(t.Context(), spec, CacheOptions{Lists: true, Topology: b.topology,
+			RowBytes: int64(toy.Columns * toy.DType.Size()), Method: m, Nodes: nodes, Plan: plan})
+		b.must(err)
+		l := b.open(LoaderOptions{Cache: opened.Cache, NodeIDs: true, Buffers: Buffers(5, 3)})
+		b.must(l.PrepareOnDevice(m, Resident{Lists: b.lists(opened.Lists)}))
+		s, err := l.Set(nodes, m, plan)
+		b.must(err)
+		s.SetSchedule(allByDevice(s))
+		got := b.batchesOf(s, 1, 0)
+		traffic := l.Stats().Traffic
+		if i == 0 {
+			want, first = got, traffic
+		} else if !slices.Equal(got, want) {
+			t.Errorf("ducati:%s: other batches", size)
+		} else if traffic.TopologyBytes >= before.TopologyBytes || traffic.HostBytes > before.HostBytes {
+			t.Errorf("ducati:%s: %+v after %+v", size, traffic, before)
+		}
+		before = traffic
+	}
+	if before.TopologyBytes*10 > first.TopologyBytes { // of what the counted epoch did not visit
+		t.Errorf("with a cache for all: %+v after %+v", before, first)
 	}
 }
 
@@ -247,7 +340,7 @@ func TestRoutesHitTheCacheAlike(t *testing.T) {
 		s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 16, Order: chunk.Shuffled})
 		b.must(err)
 		if route == 1 {
-			b.must(l.PrepareOnDevice(m))
+			b.must(l.PrepareOnDevice(m, Resident{}))
 			s.SetSchedule(allByDevice(s))
 		}
 		for _, err := range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
@@ -268,13 +361,13 @@ func TestTheDevicePreparesOnlyWhatItReaches(t *testing.T) {
 	t.Cleanup(func() { b.must(loaded.Close()) })
 	pinned := b.features
 	b.features = loaded
-	err = b.open(LoaderOptions{}).PrepareOnDevice(m)
+	err = b.open(LoaderOptions{}).PrepareOnDevice(m, Resident{})
 	if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "not in pinned host memory") {
 		t.Errorf("features that are not pinned: %v", err)
 	}
 	b.features = pinned
 	l := b.open(LoaderOptions{Buffers: Buffers(5, 3)})
-	b.must(l.PrepareOnDevice(m))
+	b.must(l.PrepareOnDevice(m, Resident{}))
 	s, err := l.Set([]uint32{1, 2}, b.method("labor", Options{Fanouts: []int{2}}), chunk.Plan{BatchRows: 2})
 	b.must(err)
 	s.SetSchedule(allByDevice(s))
@@ -293,7 +386,7 @@ func TestAnEpochThatTheDevicePreparesCanBeLeftAndGoesOn(t *testing.T) {
 	s, err := l.Set(everyThird(toy.Nodes), m, plan)
 	b.must(err)
 	want := b.batchesOf(s, 1, 0)
-	b.must(l.PrepareOnDevice(m))
+	b.must(l.PrepareOnDevice(m, Resident{}))
 	s.SetSchedule(allByDevice(s))
 	for leave := range 3 {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -331,7 +424,7 @@ func TestRanksSampleOnTheirDevices(t *testing.T) {
 	seen := 0
 	for rank := range 4 {
 		l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Buffers: Buffers(5, 3)})
-		b.must(l.PrepareOnDevice(m))
+		b.must(l.PrepareOnDevice(m, Resident{}))
 		s, err := l.Set(nodes, m, chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Rank: rank, World: 4})
 		b.must(err)
 		s.SetSchedule(allByDevice(s))
@@ -350,7 +443,7 @@ func TestABatchThatDoesNotFitTheDeviceIsAnErrorThatSaysSo(t *testing.T) {
 	b := newUnifiedBench(t, toy)
 	m := b.method("full", Options{Fanouts: []int{1, 1, 1}})
 	l := b.open(LoaderOptions{MaxBatchBytes: 3000, Buffers: Buffers(5, 3)})
-	b.must(l.PrepareOnDevice(m))
+	b.must(l.PrepareOnDevice(m, Resident{}))
 	s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 60})
 	b.must(err)
 	s.SetSchedule(allByDevice(s))

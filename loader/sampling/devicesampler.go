@@ -13,8 +13,8 @@ import (
 	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
-// deviceSampler is how a loader's device prepares batches by itself: it samples the topology and gathers features
-// through its cache of rows, while topology and features stay in pinned host memory (Route 1 of MorphGL, section 4.1).
+// deviceSampler is how a loader's device prepares batches by itself (Route 1 of MorphGL, section 4.1): it samples
+// adjacency lists and gathers features, which are in its own memory or, beyond its caches, in pinned host memory.
 // The host says how large blocks are, and writes labels. Batches are the same that Method.Sample makes. Its
 // memory on the device grows with the batches.
 //
@@ -23,48 +23,58 @@ type deviceSampler struct {
 	method   *Method
 	device   gds.Device
 	graph    gds.Graph
-	features gds.Tensor // pinned
+	pinned   bool       // the graph's lists, but for cached ones
+	features gds.Tensor // pinned as stored, or on the device as float32
 	factors  gds.Memory // pinned, of graph
 	stream   gds.Stream // of the epoch
 
 	nodes, items epoch.Growing // uint32: of the batch; of a block, before they get local ids
 	blocks       []blockMemory
-	counts       epoch.Growing // int64, uint32
-	host         epoch.Growing // pinned: a count, then seeds
+	counts       epoch.Growing // int64, uint32, int64
+	host         epoch.Growing // pinned: counts, then seeds
 }
 
 // blockMemory is memory for a block.
 type blockMemory struct{ offsets, indices, weights epoch.Growing }
 
-// countBytes is the space of a count in pinned memory, before seeds.
-const countBytes = gds.Align
+// seedsAt is the place of seeds in pinned memory, behind counts.
+const seedsAt = gds.Align
+
+// Resident is what of a graph is in a device's own memory, in full or as a cache. The zero value is nothing.
+type Resident struct {
+	Lists *DeviceLists
+	// Features are all rows, float32 [n,F], beside a loader's own in host memory; the zero Tensor: none.
+	Features gds.Tensor
+}
 
 // PrepareOnDevice lets the loader's device prepare the batches of a method by itself, where a schedule asks for that.
-// The method can be neighbor (unless by weight), full and labor, of a PinnedTopology. The device must have memory of
-// its own and read pinned memory by itself (gds.Info.MapsPinned), and the features must be in such memory
-// (features.LoadHost); else the error is ErrOptions and says why not. It is called once.
-func (l *Loader) PrepareOnDevice(m *Method) error {
-	s, err := newDeviceSampler(l.o.Device, m)
+// The method can be neighbor (unless by weight), full and labor, of a PinnedTopology unless all lists are Resident. The
+// device must have memory of its own and read pinned memory by itself (gds.Info.MapsPinned), and features that are not
+// Resident must be in such memory (features.LoadHost); else the error is ErrOptions and says why not. It is called
+// once. Lists and features stay the caller's.
+func (l *Loader) PrepareOnDevice(m *Method, r Resident) error {
+	if err := m.CheckOnDevice(l.o.Device, r.Lists); err != nil {
+		return err
+	}
+	rows, have := r.Features, r.Features != gds.Tensor{}
+	if host, ok := l.o.Features.(*features.Host); ok && !have {
+		rows, have = host.Pinned()
+	}
+	if !have {
+		return fmt.Errorf("%w: the device cannot gather features by itself: they are not in pinned host memory",
+			ErrOptions)
+	}
+	s, err := newDeviceSampler(l.o.Device, m, r.Lists)
 	if err != nil {
 		return err
 	}
-	l.onDevice = s
-	if host, ok := l.o.Features.(*features.Host); ok {
-		if s.features, ok = host.Pinned(); ok {
-			return nil
-		}
-	}
-	l.onDevice = nil
-	err = fmt.Errorf("%w: the device cannot gather features by itself: they are not in pinned host memory", ErrOptions)
-	return errors.Join(err, s.close())
+	s.features, l.onDevice = rows, s
+	return nil
 }
 
-func newDeviceSampler(device gds.Device, m *Method) (*deviceSampler, error) {
-	topology := m.topology
-	if c, ok := topology.(*ListCache); ok {
-		topology = c.Topology
-	}
-	pinned, ok := topology.(*PinnedTopology)
+// CheckOnDevice is ErrOptions, and says why, if a device cannot sample by a method: see Loader.PrepareOnDevice.
+func (m *Method) CheckOnDevice(device gds.Device, lists *DeviceLists) error {
+	_, pinned := m.topology.(*PinnedTopology)
 	info := device.Info()
 	var why string
 	switch {
@@ -76,18 +86,30 @@ func newDeviceSampler(device gds.Device, m *Method) (*deviceSampler, error) {
 		why = "the memory of device " + info.Name + " is the host's, and so are its processors"
 	case !info.MapsPinned:
 		why = "device " + info.Name + " cannot read host memory by itself"
-	case !ok:
-		why = "the topology is not in pinned memory"
+	case !pinned && !lists.all():
+		why = "the topology is not in pinned memory, nor all of it on the device"
+	default:
+		return nil
 	}
-	if why != "" {
-		return nil, fmt.Errorf("%w: batches cannot be prepared on the device: %s", ErrOptions, why)
-	}
+	return fmt.Errorf("%w: batches cannot be prepared on the device: %s", ErrOptions, why)
+}
+
+func newDeviceSampler(device gds.Device, m *Method, lists *DeviceLists) (*deviceSampler, error) {
 	f, what := m.factors, fmt.Sprintf("coefficients of %d nodes", m.topology.Nodes())
 	s := &deviceSampler{method: m, device: device, factors: gds.Memory{Device: device},
 		blocks: make([]blockMemory, m.Layers())}
-	s.graph = gds.Graph{Offsets: pinned.offsets, Sources: pinned.sources, Weights: pinned.weights, Mean: f.mean,
-		AddLoops: f.added, RowFactors: pin(&s.factors, what, f.s, gds.Float32),
+	s.graph = gds.Graph{Mean: f.mean, AddLoops: f.added, RowFactors: pin(&s.factors, what, f.s, gds.Float32),
 		Loops: pin(&s.factors, what, f.loops, gds.Uint32)}
+	if g := &s.graph; lists.all() {
+		g.Offsets, g.Sources, g.Weights = lists.offsets, lists.sources, lists.weights
+	} else {
+		t := m.topology.(*PinnedTopology)
+		s.pinned, g.Offsets, g.Sources, g.Weights = true, t.offsets, t.sources, t.weights
+		if lists != nil {
+			g.Slots, g.CachedOffsets, g.CachedSources, g.CachedWeights = lists.slots, lists.offsets, lists.sources,
+				lists.weights
+		}
+	}
 	if f.t != nil { // it is s
 		s.graph.ColumnFactors = s.graph.RowFactors
 	}
@@ -119,6 +141,7 @@ func (s *deviceSampler) begin(l *Loader, stream gds.Stream) error {
 type deviceBatch struct {
 	inputs gds.Tensor     // uint32 [1,N]: node ids, the seeds first
 	blocks []loader.Block // in the order in which a model computes them
+	read   int64          // bytes of lists in pinned memory
 }
 
 // sample makes the mini-batch of seeds, which are distinct nodes (see CheckSeeds): the same that Method.Sample makes
@@ -127,9 +150,9 @@ type deviceBatch struct {
 func (s *deviceSampler) sample(w *pipeline.Worker, seeds []uint32, key uint64) (b deviceBatch, err error) {
 	m := s.method
 	known, nodeBytes := len(seeds), 4*int64(len(seeds))
-	err = s.room(w, &s.host, countBytes+nodeBytes, s.device.AllocPinned)
+	err = s.room(w, &s.host, seedsAt+nodeBytes, s.device.AllocPinned)
 	if err == nil {
-		err = s.room(w, &s.counts, 2*8, s.device.Alloc)
+		err = s.room(w, &s.counts, countsBytes, s.device.Alloc)
 	}
 	if err == nil {
 		err = s.room(w, &s.nodes, nodeBytes, s.device.Alloc)
@@ -137,10 +160,11 @@ func (s *deviceSampler) sample(w *pipeline.Worker, seeds []uint32, key uint64) (
 	if err != nil {
 		return b, err
 	}
-	copy(dtype.Uint32s(s.host.Bytes()[countBytes:][:nodeBytes]), seeds)
+	copy(dtype.Uint32s(s.host.Bytes()[seedsAt:][:nodeBytes]), seeds)
 	from := vector(&s.host, known, gds.Uint32)
-	from.Offset = countBytes
+	from.Offset = seedsAt
 	s.stream.Copy(vector(&s.nodes, known, gds.Uint32), from)
+	s.stream.Fill(s.count(readAt, gds.Int64), 0)
 	b.blocks = make([]loader.Block, m.Layers())
 	for layer, fanout := range m.options.Fanouts {
 		o := gds.Sampling{Fanout: fanout, Random: rng.Start(rng.Hash(key, uint64(layer))),
@@ -152,7 +176,23 @@ func (s *deviceSampler) sample(w *pipeline.Worker, seeds []uint32, key uint64) (
 		known = b.blocks[at].Sources
 	}
 	b.inputs = vector(&s.nodes, known, gds.Uint32)
+	if s.pinned {
+		b.read = dtype.Int64s(s.host.Bytes()[readAt:][:8])[0]
+	}
 	return b, nil
+}
+
+// Places of counts: the edges of a block, its sources, and the bytes of lists outside caches that a batch has read.
+const (
+	edgesAt, sourcesAt, readAt = 0, 8, 16
+	countsBytes                = 24
+)
+
+// count is a count on the device.
+func (s *deviceSampler) count(at int64, t gds.DType) gds.Tensor {
+	c := vector(&s.counts, 1, t)
+	c.Offset = at
+	return c
 }
 
 // sampleBlock samples the block whose destinations are the first nodes, and adds its sources to them.
@@ -162,14 +202,13 @@ func (s *deviceSampler) sampleBlock(w *pipeline.Worker, m *blockMemory, destinat
 	if err := s.room(w, &m.offsets, 4*int64(destinations+1), s.device.Alloc); err != nil {
 		return b, err
 	}
-	total, sources := vector(&s.counts, 1, gds.Int64), vector(&s.counts, 1, gds.Uint32)
-	sources.Offset = 8
 	b.Destinations, b.Offsets = destinations, vector(&m.offsets, destinations+1, gds.Uint32)
-	s.stream.CountSampled(b.Offsets, total, vector(&s.nodes, destinations, gds.Uint32), &s.graph, o)
-	if err := s.readCount(w, total); err != nil {
+	s.stream.CountSampled(b.Offsets, s.count(edgesAt, gds.Int64), s.count(readAt, gds.Int64),
+		vector(&s.nodes, destinations, gds.Uint32), &s.graph, o)
+	if err := s.readCounts(w); err != nil {
 		return b, err
 	}
-	edges := dtype.Int64s(s.host.Bytes()[:8])[0]
+	edges := dtype.Int64s(s.host.Bytes()[edgesAt:][:8])[0]
 	if edges < 0 || int64(destinations)+edges > MaxBlockEdges {
 		return b, errBlockEdges
 	}
@@ -184,19 +223,18 @@ func (s *deviceSampler) sampleBlock(w *pipeline.Worker, m *blockMemory, destinat
 	items := vector(&s.items, int(edges), gds.Uint32)
 	b.Indices, b.Weights = vector(&m.indices, items.Cols, gds.Uint32), vector(&m.weights, items.Cols, gds.Float32)
 	s.stream.SampleEdges(items, b.Weights, b.Offsets, vector(&s.nodes, destinations, gds.Uint32), &s.graph, o)
-	s.stream.Relabel(b.Indices, vector(&s.nodes, destinations+items.Cols, gds.Uint32), sources, items, destinations)
-	if err := s.readCount(w, sources); err != nil {
+	s.stream.Relabel(b.Indices, vector(&s.nodes, destinations+items.Cols, gds.Uint32),
+		s.count(sourcesAt, gds.Uint32), items, destinations)
+	if err := s.readCounts(w); err != nil {
 		return b, err
 	}
-	b.Sources = int(dtype.Uint32s(s.host.Bytes()[:4])[0])
+	b.Sources = int(dtype.Uint32s(s.host.Bytes()[sourcesAt:][:4])[0])
 	return b, nil
 }
 
-// readCount copies a count to the start of pinned memory, and waits for it.
-func (s *deviceSampler) readCount(w *pipeline.Worker, count gds.Tensor) error {
-	to := count
-	to.Buf, to.Offset = s.host.Buffer, 0
-	s.stream.Copy(to, count)
+// readCounts copies the counts to the start of pinned memory, and waits for them.
+func (s *deviceSampler) readCounts(w *pipeline.Worker) error {
+	s.stream.Copy(vector(&s.host, countsBytes, gds.Uint8), vector(&s.counts, countsBytes, gds.Uint8))
 	return w.Wait(s.stream.Record())
 }
 
@@ -276,18 +314,27 @@ func (s *Set) gatherOnDevice(w *pipeline.Worker, j *job, stream gds.Stream) erro
 		stream.Copy(to.Weights, k.Weights)
 	}
 	raw, features := in(b.device.Buffer, p.raw), l.onDevice.features
-	if l.rows != nil {
+	switch {
+	case !features.Pinned():
+		stream.Gather(b.x[0], features, j.device.inputs)
+		b.Ready = stream.Record()
+	case l.rows != nil:
 		hits := in(b.device.Buffer, p.hits)
 		stream.GatherCached(raw, l.rows.tensor(), features, l.rows.slots(), j.device.inputs, hits)
 		stream.Copy(j.inPinned(p.hits), hits)
-	} else {
+		l.endBatch(j, stream)
+	default:
 		stream.Gather(raw, features, j.device.inputs)
+		l.endBatch(j, stream)
 	}
-	l.endBatch(j, stream)
 	if err := w.Wait(b.Ready); err != nil {
 		return err
 	}
-	b.addCached(dtype.Int64s(j.memory(p.hits))[0])
+	if b.batch.Traffic.TopologyBytes = j.device.read; features.Pinned() {
+		b.addCached(dtype.Int64s(j.memory(p.hits))[0])
+	} else {
+		b.batch.Traffic.AddBytes(loader.Device, b.batch.Traffic.Rows*gds.Bytes(1, features.Cols, features.DType))
+	}
 	l.putPinned(j)
 	return nil
 }

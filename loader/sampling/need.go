@@ -44,20 +44,14 @@ func SamplersNeed(name string, a Aggregation, m *format.Manifest, samplers int) 
 	return need.Term{Name: "samplers", Place: need.OffHeap, Bytes: shared + int64(samplers)*each}
 }
 
-// CacheNeed is the host memory of OpenCache and CacheLists for a cache of feature rows, without the rows. An optimal
-// cache looks traceRows rows of batches ahead.
+// CacheNeed is the host memory of OpenCache for a cache of feature rows, without the rows. An optimal cache looks
+// traceRows rows of batches ahead.
 func CacheNeed(spec cache.Spec, m *format.Manifest, rowBytes, traceRows int64) need.Terms {
 	table := spec.TableBytes(m.Nodes, rowBytes) + 12*m.Nodes // and what a batch finds there
 	terms := need.Terms{{Name: "table of the cache", Place: need.Heap, Bytes: table}}
-	switch spec.Policy {
-	case "optimal":
+	if spec.Policy == "optimal" {
 		terms = append(terms, need.Term{Name: "rows of coming batches", Place: need.Heap,
 			Bytes: cache.TraceBytes(traceRows)})
-	case "ducati": // adjacency lists, and where they are
-		lists := min(spec.Bytes, 8*m.Edges)
-		terms = append(terms, need.Term{Name: "cached adjacency lists", Place: need.OffHeap, Bytes: lists},
-			need.Term{Name: "places of cached adjacency lists", Place: need.Heap,
-				Bytes: 12*m.Nodes + min(spec.Bytes-lists, 16*m.Nodes)})
 	}
 	return terms
 }

@@ -161,12 +161,6 @@ func NewMethod(ctx context.Context, name string, topology Topology, o Options) (
 	if err := o.check(name, topology); err != nil {
 		return nil, fmt.Errorf("%w: sampler %s: %w", ErrOptions, name, err)
 	}
-	if c, ok := topology.(*ListCache); ok && kind.graphWise {
-		topology = c.Topology // whose edges are numbered as saint-rw counts them
-	} else if ok && (o.EdgeIDs || o.Subgraph != "") {
-		return nil, fmt.Errorf("%w: a cache of adjacency lists has numbers of its own for edges: choose another cache",
-			ErrOptions)
-	}
 	m := &Method{name: name, topology: topology, options: o, kind: kind}
 	m.options.Fanouts = slices.Clone(o.Fanouts)
 	if m.options.Aggregation == "" {
@@ -249,6 +243,12 @@ func (m *Method) Close() (err error) {
 func ChoosesSeeds(name string) bool {
 	k := methodKinds[name]
 	return k != nil && k.graphWise
+}
+
+// OnDevice tells whether devices can sample by a method too.
+func OnDevice(name string) bool {
+	k := methodKinds[name]
+	return k != nil && k.onDevice
 }
 
 // Apart tells whether the destinations of a method's blocks are not among the sources, unless they are drawn.

@@ -92,6 +92,10 @@ func (g *Graph) Features(threads int) features.Source {
 	return features.InMemory(x.Buf.Bytes()[:gds.Bytes(x.Rows, x.Cols, gds.Float32)], x.Cols, threads)
 }
 
+// Rows are the features that the graph has on its device, float32 [n,F]. They have no memory where they are sparse, or
+// the graph comes in chunks.
+func (g *Graph) Rows() gds.Tensor { return g.x }
+
 // AllocatedBytes is the memory of the device that the graph and its sets have.
 func (g *Graph) AllocatedBytes() int64 { return g.memory.Bytes }
 

@@ -65,8 +65,12 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 	}
 	task := reporter.Start("sample", int64(epochs*each), progress.Items)
 	defer task.Done()
-	var seeds, edges, inputs, hits int64
+	var seeds, edges, inputs, hits, lists, listHits int64
 	var found cache.Lookup
+	listed := map[uint32]bool{}
+	for _, v := range opened.ListNodes {
+		listed[v] = true
+	}
 	atATime := r.Threads + 1 // batches
 	for epoch := range epochs {
 		// The cache is told of an epoch, and of its batches from at on, when they come.
@@ -88,9 +92,6 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 				func(*sampling.MiniBatch) bool { return true }); err != nil {
 				return err
 			}
-			if opened.Lists != nil {
-				opened.Lists.Count()
-			}
 		}
 		start := time.Now()
 		var failed error
@@ -99,6 +100,14 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 			inputs += int64(len(b.Inputs))
 			for i := range b.Blocks {
 				edges += int64(len(b.Blocks[i].Indices))
+				if lists += int64(b.Blocks[i].Destinations); len(listed) == 0 {
+					continue
+				}
+				for _, v := range b.Destinations(i) {
+					if listed[v] {
+						listHits++
+					}
+				}
 			}
 			if rows != nil {
 				if at >= told {
@@ -119,6 +128,10 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 		r.Seconds += time.Since(start).Seconds()
 	}
 	r.CacheHitRate = float64(hits) / float64(max(1, inputs))
+	if r.CacheListBytes = opened.ListBytes; r.CacheListBytes > 0 {
+		rate := float64(listHits) / float64(max(1, lists))
+		r.CacheListHitRate = &rate
+	}
 	n := float64(max(1, r.Batches))
 	r.SeedsPerSecond, r.EdgesPerSecond = float64(seeds)/r.Seconds, float64(edges)/r.Seconds
 	r.SeedsPerBatch, r.EdgesPerBatch, r.NodesPerBatch = float64(seeds)/n, float64(edges)/n, float64(inputs)/n

@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/schedule"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement/collective"
 	"github.com/hopfeed/hopfeed/placement/multiqueue"
@@ -26,29 +27,35 @@ import (
 
 // ScheduleResult is an epoch by a schedule: measured, or only simulated.
 type ScheduleResult struct {
-	Setting          string    `json:"setting,omitempty"` // machine and data set of a paper
-	Schedule         string    `json:"schedule"`
-	EpochSeconds     float64   `json:"epoch_seconds"`
-	PredictedSeconds *float64  `json:"predicted_epoch_seconds,omitempty"` // where epoch_seconds is measured
-	TimesBest        float64   `json:"times_best"`                        // epoch_seconds / the shortest
-	PaperTimes       *float64  `json:"paper_times_collective,omitempty"`  // published epoch / collective's
-	Used             []float64 `json:"used,omitempty"`                    // of processor, link and GPU: Table 5
-	PaperUsed        []float64 `json:"paper_used,omitempty"`
-	CPUBatches       int       `json:"cpu_batches"`
-	GPUBatches       int       `json:"gpu_batches"`
-	CPUBuffer        int       `json:"cpu_buffer"`
-	GPUBuffer        int       `json:"gpu_buffer"`
-	CPUBusy          float64   `json:"cpu_busy"` // share of the epoch
-	LinkBusy         float64   `json:"link_busy"`
-	GPUBusy          float64   `json:"gpu_busy"`
-	Rounds           int       `json:"dispatch_rounds,omitempty"` // simulations
-	EpochsSeconds    []float64 `json:"measured_epochs_seconds,omitempty"`
+	Setting          string   `json:"setting,omitempty"` // machine and data set of a paper
+	Schedule         string   `json:"schedule"`
+	EpochSeconds     float64  `json:"epoch_seconds"`
+	PredictedSeconds *float64 `json:"predicted_epoch_seconds,omitempty"` // where epoch_seconds is measured
+	TimesBest        float64  `json:"times_best"`                        // epoch_seconds / the shortest
+	PaperTimes       *float64 `json:"paper_times_collective,omitempty"`  // published epoch / collective's
+	// use of processor, link and GPU, calibrated by DUCATI's in Table 5, and MorphGL's there
+	Used      []float64 `json:"used,omitempty"`
+	PaperUsed []float64 `json:"paper_used,omitempty"`
+	// MorphGL's epoch in Table 4 for each batch, which no duration follows from
+	PaperBatchSeconds *float64 `json:"paper_batch_seconds,omitempty"`
+	CPUBatches        int      `json:"cpu_batches"`
+	GPUBatches        int      `json:"gpu_batches"`
+	CPUBuffer         int      `json:"cpu_buffer"`
+	GPUBuffer         int      `json:"gpu_buffer"`
+	CPUBusy           float64  `json:"cpu_busy"` // share of the epoch
+	LinkBusy          float64  `json:"link_busy"`
+	GPUBusy           float64  `json:"gpu_busy"`
+	Rounds            int      `json:"dispatch_rounds,omitempty"` // simulations
+	// bytes of adjacency lists and of rows that an epoch's batches took from host memory, where epochs run
+	TopologyBytes *int64    `json:"topology_bytes,omitempty"`
+	RowBytes      *int64    `json:"row_bytes,omitempty"`
+	EpochsSeconds []float64 `json:"measured_epochs_seconds,omitempty"`
 }
 
 func newScheduleResult(c collective.Choice, run collective.Run) ScheduleResult {
 	r := ScheduleResult{
 		Schedule: c.Name, EpochSeconds: run.Total.Seconds(), Rounds: c.Rounds,
-		CPUBatches: run.CPUBatches, GPUBatches: run.GPUBatches, CPUBuffer: c.Plan.CPUBuffer,
+		CPUBatches: run.CPUBatches, GPUBatches: run.GPUBatches, CPUBuffer: c.Plan.PreparedBuffer(),
 		GPUBuffer: c.Plan.GPUBuffer,
 	}
 	r.CPUBusy, r.LinkBusy, r.GPUBusy = run.Busy()
@@ -108,6 +115,11 @@ func (all ScheduleTable) table() *chart.Table {
 		return fmt.Sprintf("%d, %d", r.CPUBatches, r.GPUBatches)
 	})
 	column("buffers", func(r ScheduleResult) string { return fmt.Sprintf("%d, %d", r.CPUBuffer, r.GPUBuffer) })
+	if slices.ContainsFunc(all, func(r ScheduleResult) bool { return r.RowBytes != nil }) {
+		column("lists and rows from the host", func(r ScheduleResult) string {
+			return units.Bytes(*r.TopologyBytes).String() + ", " + units.Bytes(*r.RowBytes).String()
+		})
+	}
 	column("CPU, link and GPU busy", func(r ScheduleResult) string {
 		return percents(r.CPUBusy, r.LinkBusy, r.GPUBusy)
 	})
@@ -117,8 +129,13 @@ func (all ScheduleTable) table() *chart.Table {
 			if r.PaperTimes != nil {
 				paper = fmt.Sprintf("%.2f", *r.PaperTimes)
 			}
+			if r.PaperBatchSeconds != nil {
+				paper += fmt.Sprintf("; a batch in %s, in the paper %s (not calibrated)",
+					short(r.EpochSeconds/float64(r.CPUBatches+r.GPUBatches)), short(*r.PaperBatchSeconds))
+			}
 			if r.Used != nil {
-				paper += "; used " + percents(r.Used...) + ", in the paper " + percents(r.PaperUsed...)
+				paper += "; used " + percents(r.Used...) + ", in the paper " + percents(r.PaperUsed...) +
+					" (calibrated by DUCATI's use)"
 			}
 			return paper
 		})
@@ -163,6 +180,24 @@ type Schedules struct {
 	Names   []string
 	Rounds  int
 	Note    func(format string, args ...any) // gets what is left out, and why
+	Others  []ScheduleRow                    // that have run, below those of Names
+}
+
+// ScheduleRow is epochs by a schedule, in a table and a drawing.
+type ScheduleRow struct {
+	Result   ScheduleResult
+	Timeline Timeline
+}
+
+// RunAs trains by one schedule, and gives the row another name; nil: it is left out.
+func (s *Schedules) RunAs(ctx context.Context, schedule, name string) (*ScheduleRow, error) {
+	s.Names = []string{schedule}
+	results, timelines, err := s.Run(ctx, nil)
+	if err != nil || len(results) == 0 {
+		return nil, err
+	}
+	results[0].Schedule, timelines[0].Title = name, name
+	return &ScheduleRow{results[0], timelines[0]}, nil
 }
 
 // Run trains by all schedules, one after another in each round. The graph's machine has the stages of a setting of a
@@ -199,11 +234,16 @@ func (s *Schedules) Run(ctx context.Context, paper *papers.MorphGL) ([]ScheduleR
 		of.Keep(func(spans []schedule.Span) { timelines[i].Spans = slices.Clone(spans) })
 		all = append(all, of)
 	}
+	traffic := make([]loader.Traffic, len(all))
 	err = interleave(progress.Silent, "schedules", s.Rounds, len(all), func(i, _ int) error {
 		s.Graph.Schedule = all[i]
+		before := s.Graph.Traffic()
 		if _, err := s.epoch(ctx, nil); err != nil {
 			return fmt.Errorf("schedule %s: %w", all[i].Choice.Name, err)
 		}
+		traffic[i] = s.Graph.Traffic()
+		traffic[i].TopologyBytes -= before.TopologyBytes
+		traffic[i].HostBytes -= before.HostBytes
 		return nil
 	})
 	if err != nil {
@@ -219,17 +259,24 @@ func (s *Schedules) Run(ctx context.Context, paper *papers.MorphGL) ([]ScheduleR
 			s.Note("schedule %s: %s", report.Name, report.Reason)
 		}
 		r.PredictedSeconds, r.EpochsSeconds = &report.PredictedSeconds, of.Seconds()
+		r.TopologyBytes, r.RowBytes = &traffic[i].TopologyBytes, &traffic[i].HostBytes
 		if paper != nil {
 			r.Setting, r.PaperTimes = paper.Name(), paper.Times(report.Name)
-			if report.Name == "collective" && paper.Used[0] > 0 {
-				used := paper.Utilization(of.Median())
-				r.Used, r.PaperUsed = used[:], paper.Used[:]
+			if strings.HasPrefix(report.Name, "collective") {
+				seconds := paper.BatchSeconds()
+				if r.PaperBatchSeconds = &seconds; paper.Used[0] > 0 {
+					used := paper.Utilization(of.Median())
+					r.Used, r.PaperUsed = used[:], paper.Used[:]
+				}
 			}
 		}
 		results = append(results, r)
 		timelines[i].Notes = fmt.Sprintf("%s by the processor, %d by the device; the median epoch took %.3g s, %.3g s "+
 			"were predicted",
 			units.Count(int64(r.CPUBatches), "batch"), r.GPUBatches, r.EpochSeconds, report.PredictedSeconds)
+	}
+	for _, o := range s.Others {
+		results, timelines = append(results, o.Result), append(timelines, o.Timeline)
 	}
 	compareToBest(results)
 	return results, timelines, nil

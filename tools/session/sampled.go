@@ -52,6 +52,8 @@ type SampledOptions struct {
 	// Opened are open already, and stay the caller's, as does the memory of everything: Mapped and
 	// Placement do not count then. nil: the session opens them, and plans memory.
 	Opened *OpenedGraph
+	// Routed: the Device may prepare batches by itself, by which the adjacency lists of a joint cache are on it too.
+	Routed bool
 }
 
 // OpenedGraph is a topology, and features, that are open.
@@ -67,12 +69,15 @@ type Sampled struct {
 	OpenedGraph
 	Method *sampling.Method
 	Cache  *cache.Cache // nil: none
-	// Lists are the adjacency lists that a joint cache has, which Topology reads; nil: none.
-	Lists     *sampling.ListCache
-	Loader    *sampling.Loader // with a Device
-	Placement string           // placement.Host or Storage
-	Reason    string           // of it, in words
-	Memory    need.Memory      // of the host, without batches
+	// ListNodes are the nodes whose adjacency lists a joint cache has, of ListBytes in all, and Lists is where they are:
+	// on a Device that samples them. Without a Device, they are only counted.
+	ListNodes []uint32
+	ListBytes int64
+	Lists     *sampling.DeviceLists // nil: none
+	Loader    *sampling.Loader      // with a Device
+	Placement string                // placement.Host or Storage
+	Reason    string                // of it, in words
+	Memory    need.Memory           // of the host, without batches
 
 	maxBatchBytes int64       // 0: as much as the device has
 	samples       int         // at a time; 0: as many as can be
@@ -236,18 +241,20 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 	if err != nil {
 		return err
 	}
+	lists := sampling.OnDevice(o.Sampler) &&
+		(o.Device == nil || o.Routed && method.CheckOnDevice(o.Device, nil) == nil)
 	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
-		Topology: s.Topology, RowBytes: featureBytes(graph), Method: method, Nodes: o.Seeds, Plan: o.Plan,
+		Lists: lists, Topology: s.Topology, RowBytes: featureBytes(graph), Method: method, Nodes: o.Seeds, Plan: o.Plan,
 		Workers: s.workers(o), Samples: s.samples, TraceRows: s.TraceRows,
 	})
 	if err = errors.Join(err, method.Close()); err != nil {
 		return err
 	}
-	if opened.Lists != nil {
-		if s.Lists, err = sampling.CacheLists(s.Topology, opened.Lists); err != nil {
+	s.ListNodes, s.ListBytes = opened.Lists, opened.ListBytes
+	if o.Device != nil && len(s.ListNodes) > 0 {
+		if s.Lists, err = sampling.CopyLists(ctx, o.Device, s.Topology, s.ListNodes); err != nil {
 			return err
 		}
-		s.Topology = s.Lists
 	}
 	if s.Cache = opened.Cache; o.Sampler == locality {
 		if o.Sampling.Cached = opened.Contains; !opened.Fixed() {
@@ -307,7 +314,7 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 		if o.Device != nil {
 			info = o.Device.Info()
 		}
-		terms, err := o.SamplerTerms(graph, info, where, 0, false)
+		terms, err := o.SamplerTerms(graph, info, where, 0)
 		if err != nil {
 			return err
 		}
@@ -403,8 +410,8 @@ func GraphTerms(graph *format.Dir, where string, featureBytes int64, mapped bool
 }
 
 // SamplerTerms is the memory of the samplers and the cache of one device like info. Features are where; batches have up
-// to inputs of their rows. routed tells that the device may prepare batches by itself.
-func (o *SampledOptions) SamplerTerms(graph *format.Dir, info gds.Info, where string, inputs int64, routed bool) (
+// to inputs of their rows.
+func (o *SampledOptions) SamplerTerms(graph *format.Dir, info gds.Info, where string, inputs int64) (
 	terms need.Terms, err error,
 ) {
 	m, samplers := &graph.Manifest, o.Workers
@@ -426,7 +433,10 @@ func (o *SampledOptions) SamplerTerms(graph *format.Dir, info gds.Info, where st
 		terms = append(terms, sampling.CacheNeed(spec, m, row, traceRows)...)
 		if where == placement.Storage || where != "" && !info.Unified { // else rows in other memory gain nothing
 			terms = append(terms, sampling.RowCacheNeed(spec.Slots(m.Nodes, row), row, m.Nodes, inputs, info.Unified,
-				routed)...)
+				o.Routed)...)
+		}
+		if o.Routed && where != placement.Storage && sampling.OnDevice(o.Sampler) {
+			terms = append(terms, sampling.CachedListsNeed(spec, m, row)...)
 		}
 	}
 	return append(terms, sampling.SamplersNeed(o.Sampler, o.Sampling.Aggregation, m, samplers)), nil

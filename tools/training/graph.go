@@ -43,10 +43,11 @@ type Graph struct {
 	topology sampling.Topology // nil: the whole graph is on the device, and nothing is trained
 	features features.Source   // nil: the whole graph is on the device, and nothing is sampled
 	whole    *wholegraph.Graph
-	samplers []*session.Sampled // of each device; none: batches are all nodes, or nothing is trained
-	onDevice bool               // the device may prepare batches
-	scratch  *folder.Scratch    // nil: nothing is written
-	sets     Sets               // of earlier runs: but for samples, they are the same in each
+	lists    *sampling.DeviceLists // of all nodes; nil: they are not all on the device
+	samplers []*session.Sampled    // of each device; none: batches are all nodes, or nothing is trained
+	onDevice bool                  // the device may prepare batches
+	scratch  *folder.Scratch       // nil: nothing is written
+	sets     Sets                  // of earlier runs: but for samples, they are the same in each
 }
 
 // OpenGraph opens a graph on the devices of the machine if they share the batches of a training, else on the first.
@@ -138,6 +139,11 @@ func (g *Graph) open(ctx context.Context) (err error) {
 			return err
 		}
 		g.topology = pinned
+	}
+	if p.preload {
+		if g.lists, err = sampling.CopyLists(ctx, device, g.topology, nil); err != nil {
+			return err
+		}
 	}
 	onDevice := p.where == placement.Device
 	if !onDevice || p.elements != nil {
@@ -239,7 +245,7 @@ func (g *Graph) openSamplers(ctx context.Context) error {
 		}
 		g.samplers = append(g.samplers, opened)
 	}
-	if !g.plan.scheduled() {
+	if !g.plan.scheduled() || !g.o.sharesRoutes() {
 		return nil
 	}
 	return g.openRoute()
@@ -259,6 +265,9 @@ func (g *Graph) Close() error {
 	var errs []error
 	for _, s := range g.samplers {
 		errs = append(errs, s.Close())
+	}
+	if g.lists != nil {
+		errs = append(errs, g.lists.Close())
 	}
 	if g.features != nil {
 		errs = append(errs, g.features.Close())
@@ -405,6 +414,12 @@ func (g *Graph) Report() Report {
 	}
 	return r
 }
+
+// Preloaded tells that the device samples lists and gathers rows that are all in its own memory.
+func (g *Graph) Preloaded() bool { return g.plan.preload && g.onDevice }
+
+// Traffic is what the batches of all epochs so far had, on the first device.
+func (g *Graph) Traffic() loader.Traffic { return g.samplers[0].Loader.Stats().Traffic }
 
 // Memory is what is planned, with batches as large as the largest so far where that is more than was expected.
 func (g *Graph) Memory() need.Memory {

@@ -19,6 +19,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/loader/wholegraph"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/placement/collective"
 	"github.com/hopfeed/hopfeed/placement/multiqueue"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
@@ -91,8 +92,8 @@ func (o *Options) job(n int64, devices int) (j graphJob, err error) {
 	default:
 		j.sampled.Buffers = sampling.Buffers(o.mostBuffers())
 		j.batches = batchesHeld(scheduler.LeastHeld(o.Schedule.Name, j.sampled.Workers, info.Unified))
-		j.batches.route = !info.Unified && slices.Contains([]string{scheduler.Auto, "gpu", "mixed", "collective"},
-			o.Schedule.Name)
+		j.sampled.Routed = o.sharesRoutes() && !info.Unified
+		j.batches.route = j.sampled.Routed
 	}
 	return j, nil
 }
@@ -117,10 +118,25 @@ func (o *graphJob) scheduled() bool {
 	return o.sampled != nil && o.Schedule.Name != "" && o.Schedule.Name != scheduler.MultiQueue
 }
 
+// sharesRoutes tells that by the schedule a device may prepare batches.
+func (o *Options) sharesRoutes() bool {
+	s, err := collective.Find(o.Schedule.Name)
+	return o.Schedule.Name == scheduler.Auto || err == nil && s.OnGPU
+}
+
+// routed tells that the device may prepare batches: it has memory of its own, and reads that of the host.
+func (o *graphJob) routed() bool {
+	return o.sampled != nil && o.sampled.Routed && o.Machine.Devices.Info.MapsPinned
+}
+
+// preloads tells that the device may sample and gather from a graph that is all in its own memory.
+func (o *graphJob) preloads() bool {
+	return o.routed() && o.sampled.Cache == "" && sampling.OnDevice(o.sampled.Sampler)
+}
+
 // pins tells that topology and features are in pinned memory, for the device to read.
 func (p *graphPlan) pins() bool {
-	info := p.Machine.Devices.Info
-	return p.scheduled() && !info.Unified && info.MapsPinned && p.where != placement.Storage && !p.Mapped
+	return p.routed() && p.where != placement.Storage && !p.preload && !p.Mapped
 }
 
 // keepsSparse tells whether sparse features may be kept as sparse rows: caches, devices that prepare batches by
@@ -155,6 +171,7 @@ type graphPlan struct {
 	graphJob
 	// placement.Device: as a whole on the device; else in chunks, with features in host memory or storage
 	where   string
+	preload bool // samples are drawn there too, from adjacency lists and features on the device (as DGL preloads them)
 	scarce  bool // batches get what memory is left, in the smallest chunks
 	spilled bool // what layers put out for all nodes is in scratch files
 	reasons []string
@@ -201,6 +218,9 @@ func (o graphJob) candidates() (all []*graphPlan) {
 					continue
 				}
 				for _, job := range o.choices() {
+					if where == placement.Device && !spilled && job.preloads() {
+						all = append(all, &graphPlan{graphJob: job, where: where, preload: true, scarce: scarce})
+					}
 					all = append(all, &graphPlan{graphJob: job, where: where, scarce: scarce, spilled: spilled})
 				}
 			}
@@ -217,7 +237,8 @@ func (o graphJob) choices() []graphJob {
 		return all
 	}
 	if o.batches.route {
-		o.batches.route = false
+		s := *o.sampled
+		s.Routed, o.sampled, o.batches.route = false, &s, false
 		all = append(all, o)
 	}
 	for workers := o.sampled.Workers / 2; workers > 0 && o.Sampling.Workers == 0; workers /= 2 {
@@ -385,6 +406,9 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 	if p.pins() {
 		add("topology in pinned memory", need.Pinned, topology, "", need.Topology)
 	}
+	if p.preload {
+		p.terms = append(p.terms, sampling.AllListsNeed(m)...)
+	}
 
 	rows := p.modelRows(n)
 	model := bytes(spec.DeviceBytes(rows, p.Train))
@@ -408,7 +432,7 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 		}
 		p.batch = sampling.ExpectedBatch(m, graph.Layout().DType, s.Sampler, blocks, info.Unified, s.Cache != "",
 			elements)
-		sampler, err := s.SamplerTerms(graph, info, p.where, blocks[0].Sources, p.scheduled())
+		sampler, err := s.SamplerTerms(graph, info, p.where, blocks[0].Sources)
 		if err != nil {
 			return err
 		}
@@ -449,6 +473,9 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 			Bytes: wholegraph.Bytes(m, p.aggregation, p.elements) + 4*gds.Align - onDevice},
 		need.Term{Name: "layers of all nodes", Place: need.FirstDevice, Bytes: scratch, From: need.Epoch})
 	p.reasons = []string{"the whole graph fits on the device: " + units.Bytes(whole.Peak(need.FirstDevice)).String()}
+	if p.preload {
+		p.reasons = append(p.reasons, "and the device samples it there")
+	}
 	p.terms = append(p.terms, whole...)
 	from := need.Profile // samples take features from the whole graph where the host can read it
 	if sparse {

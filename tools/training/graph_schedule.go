@@ -1,6 +1,7 @@
 package training
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// profiledBatches is how many batches of each route are measured before a schedule is chosen.
+// profiledBatches is how many batches of each route are measured before a schedule is planned, unless an option says.
 const profiledBatches = 10
 
 // openRoute lets the device prepare batches by itself, or notes why it cannot.
@@ -29,7 +30,12 @@ func (g *Graph) openRoute() error {
 		g.WhyNot = "there is no device memory for it"
 		return nil
 	}
-	err := g.samplers[0].Loader.PrepareOnDevice(g.samplers[0].Method)
+	s := g.samplers[0]
+	resident := sampling.Resident{Lists: s.Lists}
+	if g.plan.preload {
+		resident = sampling.Resident{Lists: g.lists, Features: g.whole.Rows()}
+	}
+	err := s.Loader.PrepareOnDevice(s.Method, resident)
 	if errors.Is(err, sampling.ErrOptions) {
 		g.WhyNot = strings.TrimPrefix(err.Error(), sampling.ErrOptions.Error()+": ")
 		return nil
@@ -110,7 +116,8 @@ func (g *Graph) Profile(ctx context.Context) (p Profile, err error) {
 	p.Profile, err = scheduler.ProfileOptions{
 		Set: set, Rank: trainer.Rank{Device: g.devices[0],
 			Data: trainer.Data{BatchRows: g.ShareRows()}}, Spec: g.o.Spec, Options: g.o.Options,
-		Kind: g.kind, Batches: profiledBatches, Workers: min(g.o.workers(1), g.plan.sampled.Workers),
+		Kind: g.kind, Batches: cmp.Or(g.o.Schedule.ProfileBatches, profiledBatches),
+		Workers: min(g.o.workers(1), g.plan.sampled.Workers),
 		Contend: g.o.Schedule.Name == scheduler.Auto,
 	}.Run(ctx)
 	if err != nil {

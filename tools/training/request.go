@@ -395,6 +395,8 @@ func (s *Sampling) FillFanouts(layers int) error {
 type Schedule struct {
 	Name     string  // one of ScheduleNames; "": the processor, each stage as fast as it can
 	CPUShare float64 // of the batches, by the schedule mixed; < 0: the best
+	// ProfileBatches is how many batches of each route are measured before a schedule is planned (MorphGL's k); 0: 10.
+	ProfileBatches int
 	// For the schedule multi-queue. 0: the best by measurement.
 	Queue     int // batches that wait for each device on the host, and on the device
 	Gradients int // batches whose gradients wait on each device
@@ -412,6 +414,9 @@ const (
 // ScheduleNames are the values of Schedule.Name.
 func ScheduleNames() []string { return append(scheduler.Names(), scheduler.MultiQueue) }
 
+// mostProfiled is more batches than tell anything new of their mean.
+const mostProfiled = 1 << 20
+
 // maxSyncEvery is more batches than epochs have.
 const maxSyncEvery = 1 << 30
 
@@ -423,6 +428,8 @@ func (s *Schedule) Check() error {
 		return session.Refuse("--cpu-share %v: want a share from 0 to 1", s.CPUShare)
 	case s.CPUShare != -1 && s.Name != "mixed" && s.Name != scheduler.Auto: // auto may choose mixed
 		return session.Refuse("--cpu-share %v: it is for --schedule mixed", s.CPUShare)
+	case s.ProfileBatches < 0 || s.ProfileBatches > mostProfiled:
+		return session.Refuse("--profile-batches %d: want a number from 1 to %d", s.ProfileBatches, mostProfiled)
 	case s.Queue < 0 || s.Queue > scheduler.MostQueue:
 		return session.Refuse("--queue %d: want a number from 1 to %d", s.Queue, scheduler.MostQueue)
 	case s.Gradients < 0 || s.Gradients > scheduler.MostQueue:

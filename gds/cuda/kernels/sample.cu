@@ -7,12 +7,23 @@
 // A place in a list, and no place: an edge that the graph has not.
 enum : u64 { NO_EDGE = ~0ull };
 
-// List is where the edges of a node are, and which of them is its self-loop that is always chosen, or -1.
-struct List { u64 first, degree; i64 loop; };
+// A graph, with the lists that are cached in memory of the device, and how it is sampled: the first parameters of a
+// kernel. Vectors that the graph lacks are null.
+#define GRAPH const u64 *offsets, const u32 *all_sources, const float *all_weights, const u32 *loops, u64 graph_nodes, \
+	const u32 *slots, const u64 *cached_offsets, const u32 *cached_sources, const float *cached_weights, u64 cached_lists, \
+	i64 fanout, u64 random, u32 flags
+#define LIST_OF(node) list_of(offsets, all_sources, all_weights, loops, slots, cached_offsets, cached_sources, cached_weights, cached_lists, node)
 
-DEVICE List list_of(const u64 *offsets, const u32 *loops, u32 node) {
-	u64 first = offsets[node];
-	return {first, offsets[node + 1] - first, loops ? (i64)loops[node] - 1 : -1};
+// List is the edges of a node, and which of them is its self-loop that is always chosen, or -1.
+struct List { const u32 *sources; const float *weights; u64 degree; i64 loop; bool cached; };
+
+DEVICE List list_of(const u64 *offsets, const u32 *sources, const float *weights, const u32 *loops, const u32 *slots,
+	const u64 *cached_offsets, const u32 *cached_sources, const float *cached_weights, u64 cached_lists, u32 node) {
+	u64 at = node;
+	bool cached = slots && slots[node] < cached_lists;
+	if (cached) { at = slots[node]; offsets = cached_offsets; sources = cached_sources; weights = cached_weights; }
+	u64 first = offsets[at];
+	return {sources + first, weights ? weights + first : nullptr, offsets[at + 1] - first, loops ? (i64)loops[node] - 1 : -1, cached};
 }
 
 // How many edges there are to choose among, whether all are chosen, and how many random numbers are drawn.
@@ -24,26 +35,45 @@ DEVICE u64 draws(u64 d, i64 fanout, u32 flags) { return (flags & LABOR) || d == 
 // threshold is floor(2^64 k / d), k < d < 2^32: no node has more edges.
 DEVICE u64 threshold(u64 k, u64 d) { return (k << 32) / d << 32 | ((k << 32) % d << 32) / d; }
 
+// read_of is how many bytes of a list that is not cached are read by both operations: gds.SampleOps.
+DEVICE u64 read_of(List l, u64 chosen, u64 edge_bytes, bool looked) { return l.cached ? 0 : 32 + chosen * edge_bytes + (looked ? 8 * l.degree : 0); }
+
+// add_read adds up the bytes of all threads of a block, which come here together.
+DEVICE void add_read(u64 *read, u64 bytes) {
+	__shared__ u64 shared[256];
+	shared[threadIdx.x] = bytes;
+	__syncthreads();
+	for (u32 k = 128; k > 0; k /= 2) {
+		if (threadIdx.x < k) shared[threadIdx.x] += shared[threadIdx.x + k];
+		__syncthreads();
+	}
+	if (threadIdx.x == 0 && shared[0]) atomicAdd(read, shared[0]);
+}
+
 // counts[v] is how many edges of nodes[v] are chosen, but for those that LABOR chooses among.
-KERNEL(count_sampled, u32 *counts, const u32 *nodes, u64 destinations, const u64 *offsets, const u32 *loops, u64 graph_nodes, i64 fanout, u32 flags, Fault *fault, u64 operation) {
+KERNEL(count_sampled, GRAPH, u32 *counts, u64 *read, const u32 *nodes, u64 destinations, Fault *fault, u64 operation) {
+	u64 bytes = 0, edge_bytes = all_weights ? 8 : 4;
 	FOR_EACH(v, destinations) {
 		if (nodes[v] >= graph_nodes) {
 			report(fault, operation, NO_SUCH_NODE, v, 0, nodes[v], (i64)graph_nodes);
 			counts[v] = 0;
 			continue;
 		}
-		u64 d = choices(list_of(offsets, loops, nodes[v]));
-		counts[v] = (u32)((all_chosen(d, fanout, flags) ? d : draws(d, fanout, flags)) + (flags & ADD_LOOPS ? 1 : 0));
+		List l = LIST_OF(nodes[v]);
+		u64 d = choices(l), chosen = all_chosen(d, fanout, flags) ? d : draws(d, fanout, flags);
+		counts[v] = (u32)(chosen + (flags & ADD_LOOPS ? 1 : 0));
+		if (!(flags & LABOR) || all_chosen(d, fanout, flags)) bytes += read_of(l, chosen + (l.loop >= 0 ? 1 : 0), edge_bytes, false);
 	}
+	add_read(read, bytes);
 }
 
 // LABOR: a warp for each node reads its whole list, unless all of it is chosen. If chosen is not null,
 // their places in the list go there, to offsets[v] and up, after a self-loop.
-DEVICE u32 labor(u64 *chosen, List l, const u32 *sources, u64 below, u64 random) {
+DEVICE u32 labor(u64 *chosen, List l, u64 below, u64 random) {
 	u32 count = 0;
 	for (u64 j0 = 0; j0 < l.degree; j0 += 32) {
 		u64 j = j0 + LANE;
-		bool take = j < l.degree && (i64)j != l.loop && hash_at(random, sources[l.first + j]) < below;
+		bool take = j < l.degree && (i64)j != l.loop && hash_at(random, l.sources[j]) < below;
 		u32 lanes = __ballot_sync(ALL_LANES, take);
 		if (chosen && take) chosen[count + __popc(lanes & ((1u << LANE) - 1))] = j;
 		count += __popc(lanes);
@@ -51,15 +81,20 @@ DEVICE u32 labor(u64 *chosen, List l, const u32 *sources, u64 below, u64 random)
 	return count;
 }
 
-KERNEL(count_labor, u32 *counts, const u32 *nodes, u64 destinations, const u64 *offsets, const u32 *sources, const u32 *loops, u64 graph_nodes, i64 fanout, u64 random, u32 flags) {
+KERNEL(count_labor, GRAPH, u32 *counts, u64 *read, const u32 *nodes, u64 destinations) {
+	u64 bytes = 0, edge_bytes = all_weights ? 8 : 4;
 	FOR_EACH_ROW(v, destinations) {
 		if (nodes[v] >= graph_nodes) continue;
-		List l = list_of(offsets, loops, nodes[v]);
+		List l = LIST_OF(nodes[v]);
 		u64 d = choices(l);
 		if (all_chosen(d, fanout, flags)) continue;
-		u32 count = labor(nullptr, l, sources, threshold(fanout, d), random);
-		if (LANE == 0) counts[v] = count + (flags & ADD_LOOPS ? 1 : 0);
+		u32 count = labor(nullptr, l, threshold(fanout, d), random);
+		if (LANE == 0) {
+			counts[v] = count + (flags & ADD_LOOPS ? 1 : 0);
+			bytes += read_of(l, count + (l.loop >= 0 ? 1 : 0), edge_bytes, true);
+		}
 	}
+	add_read(read, bytes);
 }
 
 // Sums of numbers up to each place, in three kernels: of slabs, a block each; of up to 256 slabs, by one
@@ -112,20 +147,20 @@ KERNEL(scan_within, u32 *starts, const u32 *values, const u64 *sums, u64 n, u64 
 }
 
 // flags[v] tells that random numbers are drawn for nodes[v].
-KERNEL(count_drawing, u32 *drawing, const u32 *nodes, u64 destinations, const u64 *offsets, const u32 *loops, u64 graph_nodes, i64 fanout, u32 flags, Fault *fault, u64 operation) {
+KERNEL(count_drawing, GRAPH, u32 *drawing, const u32 *nodes, u64 destinations, Fault *fault, u64 operation) {
 	FOR_EACH(v, destinations) {
 		drawing[v] = 0;
 		if (nodes[v] >= graph_nodes) report(fault, operation, NO_SUCH_NODE, v, 0, nodes[v], (i64)graph_nodes);
-		else drawing[v] = draws(choices(list_of(offsets, loops, nodes[v])), fanout, flags) > 0;
+		else drawing[v] = draws(choices(LIST_OF(nodes[v])), fanout, flags) > 0;
 	}
 }
 
 // A thread for each node draws: with replacement, or a subset (Floyd; Bentley 1987), which it looks through
 // for each place. chosen are places among the edges to choose among, without a self-loop.
-KERNEL(choose_drawn, u64 *chosen, u64 edges, const u32 *starts, const u32 *drawing, const u32 *nodes, u64 destinations, const u64 *offsets, const u32 *loops, u64 graph_nodes, i64 fanout, u64 random, u32 flags) {
+KERNEL(choose_drawn, GRAPH, u64 *chosen, u64 edges, const u32 *starts, const u32 *drawing, const u32 *nodes, u64 destinations) {
 	FOR_EACH(v, destinations) {
 		if (nodes[v] >= graph_nodes) continue;
-		u64 d = choices(list_of(offsets, loops, nodes[v])), k = draws(d, fanout, flags), number = drawing[v] * k;
+		u64 d = choices(LIST_OF(nodes[v])), k = draws(d, fanout, flags), number = drawing[v] * k;
 		u64 to = starts[v] + (u64)(flags & ADD_LOOPS ? 1 : 0);
 		if (k == 0 || to + k > edges) continue;
 		u64 *places = chosen + to;
@@ -140,22 +175,21 @@ KERNEL(choose_drawn, u64 *chosen, u64 edges, const u32 *starts, const u32 *drawi
 	}
 }
 
-KERNEL(choose_labor, u64 *chosen, u64 edges, const u32 *starts, const u32 *nodes, u64 destinations, const u64 *offsets, const u32 *sources, const u32 *loops, u64 graph_nodes, i64 fanout, u64 random, u32 flags) {
+KERNEL(choose_labor, GRAPH, u64 *chosen, u64 edges, const u32 *starts, const u32 *nodes, u64 destinations) {
 	FOR_EACH_ROW(v, destinations) {
 		if (nodes[v] >= graph_nodes) continue;
-		List l = list_of(offsets, loops, nodes[v]);
+		List l = LIST_OF(nodes[v]);
 		u64 d = choices(l), to = starts[v] + (u64)(flags & ADD_LOOPS ? 1 : 0);
 		if (all_chosen(d, fanout, flags) || starts[v + 1] > edges || to > starts[v + 1]) continue;
 		u64 below = threshold(fanout, d);
 		// Were the offsets of other edges, there would be no room.
-		if (labor(nullptr, l, sources, below, random) == starts[v + 1] - to) labor(chosen + to, l, sources, below, random);
+		if (labor(nullptr, l, below, random) == starts[v + 1] - to) labor(chosen + to, l, below, random);
 	}
 }
 
 // A thread for each edge writes its source and its weight.
-KERNEL(write_sampled, u32 *to_sources, float *to_weights, const u64 *chosen, u64 edges, const u32 *starts, const u32 *nodes, u64 destinations,
-	const u64 *offsets, const u32 *sources, u64 graph_edges, const float *weights, const float *row_factors, const float *column_factors, const u32 *loops, u64 graph_nodes,
-	i64 fanout, u32 flags, Fault *fault, u64 operation) {
+KERNEL(write_sampled, GRAPH, u32 *to_sources, float *to_weights, const u64 *chosen, u64 edges, const u32 *starts, const u32 *nodes, u64 destinations,
+	const float *row_factors, const float *column_factors, Fault *fault, u64 operation) {
 	FOR_EACH(e, edges) {
 		u64 low = 0, high = destinations; // starts[low] <= e < starts[high]
 		while (high - low > 1) {
@@ -168,31 +202,31 @@ KERNEL(write_sampled, u32 *to_sources, float *to_weights, const u64 *chosen, u64
 			report(fault, operation, OTHER_COUNTS, e, 0, node, 0);
 			continue;
 		}
-		List l = list_of(offsets, loops, node);
-		u64 d = choices(l), i = e - starts[low], edge = NO_EDGE;
+		List l = LIST_OF(node);
+		u64 d = choices(l), i = e - starts[low], edge = NO_EDGE; // a place in the list
 		float w = 1;
 		if ((flags & ADD_LOOPS) && i == 0) {
-			if (l.loop >= 0) edge = l.first + l.loop;
+			if (l.loop >= 0) edge = l.loop;
 		} else {
 			if (flags & ADD_LOOPS) i--;
 			bool all = all_chosen(d, fanout, flags);
 			u64 place = all ? i : chosen[e];
 			if (!all) w = (float)((double)d / (double)fanout);
 			if (l.loop >= 0 && place >= (u64)l.loop && (all || !(flags & LABOR))) place++;
-			if (place >= l.degree || l.first + place >= graph_edges) {
+			if (place >= l.degree) {
 				report(fault, operation, OTHER_COUNTS, e, 0, node, 0);
 				continue;
 			}
-			edge = l.first + place;
+			edge = place;
 		}
-		u32 source = edge == NO_EDGE ? node : sources[edge];
+		u32 source = edge == NO_EDGE ? node : l.sources[edge];
 		if (source >= graph_nodes) {
 			report(fault, operation, NO_SUCH_NODE, e, 0, source, (i64)graph_nodes);
 			continue;
 		}
 		if (flags & MEAN) w *= l.degree ? (float)(1 / (double)l.degree) : 0;
 		else if (row_factors) w *= row_factors[node];
-		if (weights && edge != NO_EDGE) w *= weights[edge];
+		if (l.weights && edge != NO_EDGE) w *= l.weights[edge];
 		if (column_factors) w *= column_factors[source];
 		to_sources[e] = source;
 		to_weights[e] = w;

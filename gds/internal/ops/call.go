@@ -11,7 +11,7 @@ import (
 )
 
 // MaxTensors is how many tensors an operation has at most.
-const MaxTensors = 10
+const MaxTensors = 14
 
 // Call is an operation with its arguments. It is a value, so that enqueueing allocates nothing.
 type Call struct {
@@ -170,8 +170,8 @@ func (f Front) Propagate(dst, src gds.Tensor, p gds.Product) {
 
 func (f Front) Checksum(dst, src gds.Tensor) { f.enqueue(Checksum, 0, dst, src) }
 
-func (f Front) CountSampled(offsets, total, nodes gds.Tensor, g *gds.Graph, s gds.Sampling) {
-	f.Enqueue(sampled(CountSampled, g, s, offsets, nodes, total, gds.Tensor{}))
+func (f Front) CountSampled(offsets, total, read, nodes gds.Tensor, g *gds.Graph, s gds.Sampling) {
+	f.Enqueue(sampled(CountSampled, g, s, offsets, nodes, total, read))
 }
 
 func (f Front) SampleEdges(sources, weights, offsets, nodes gds.Tensor, g *gds.Graph, s gds.Sampling) {
@@ -188,7 +188,11 @@ const (
 	GraphRowFactors
 	GraphColumnFactors
 	GraphLoops
-	Sampled // the total, or sources and then weights
+	GraphSlots
+	CachedOffsets
+	CachedSources
+	CachedWeights
+	Sampled // the total, or sources; behind it the bytes read, or weights
 )
 
 func sampled(op *Op, g *gds.Graph, s gds.Sampling, offsets, nodes, first, second gds.Tensor) Call {
@@ -196,7 +200,8 @@ func sampled(op *Op, g *gds.Graph, s gds.Sampling, offsets, nodes, first, second
 		g = &gds.Graph{}
 	}
 	return Call{Op: op, Tensors: tensors{offsets, nodes, g.Offsets, g.Sources, g.Weights, g.RowFactors,
-		g.ColumnFactors, g.Loops, first, second}, Mean: g.Mean, AddLoops: g.AddLoops, Sampling: s}
+		g.ColumnFactors, g.Loops, g.Slots, g.CachedOffsets, g.CachedSources, g.CachedWeights, first, second},
+		Mean: g.Mean, AddLoops: g.AddLoops, Sampling: s}
 }
 
 func (f Front) Relabel(ids, nodes, count, items gds.Tensor, known int) {

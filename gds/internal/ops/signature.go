@@ -13,7 +13,8 @@ import (
 
 // graph is the tensors of a gds.Graph of n nodes and m edges.
 const graph = " graph.Offsets[n+1]:int64@mapped graph.Sources[m]:uint32@mapped graph.Weights[m]@mapped? " +
-	"graph.RowFactors[n]@mapped? graph.ColumnFactors[n]@mapped? graph.Loops[n]:uint32@mapped?"
+	"graph.RowFactors[n]@mapped? graph.ColumnFactors[n]@mapped? graph.Loops[n]:uint32@mapped? graph.Slots[n]:uint32? " +
+	"graph.CachedOffsets[k+1]:int64? graph.CachedSources[c]:uint32? graph.CachedWeights[c]?"
 
 // The signature of an operation is its name, and name, shape, type and memory of each tensor.
 //
@@ -70,7 +71,7 @@ var (
 	Propagate = newOp("Propagate dst[k,f]:number src[n,f]:number starts[k]:int64 ends[k]:int64 nodes[e]:uint32 " +
 		"weights[e]? nodeFactors[n]? rowFactors[k]? blend[k,f]:number? notFinite[1]:int64?")
 	Checksum     = newOp("Checksum dst[1]:uint32 src[r,c]:any")
-	CountSampled = newOp("CountSampled offsets[d+1]:uint32 nodes[d]:uint32" + graph + " total[1]:int64")
+	CountSampled = newOp("CountSampled offsets[d+1]:uint32 nodes[d]:uint32" + graph + " total[1]:int64 read[1]:int64")
 	SampleEdges  = newOp("SampleEdges offsets[d+1]:uint32 nodes[d]:uint32" + graph + " sources[e]:uint32 weights[e]")
 	Relabel      = newOp("Relabel ids[e]:uint32 nodes[n]:uint32 count[1]:uint32 items[e]:uint32")
 	GatherCached = newOp("GatherCached dst[r,c]:same src[s,c]:same@mapped index[r]:uint32 cached[k,c]:same? " +
@@ -126,8 +127,12 @@ func (c *Call) rule() error {
 		return errors.Join(checkDense(t[0]), checkDense(t[1]), checkDense(t[8]))
 	case Checksum:
 		return checkDense(t[1])
-	case SampleEdges:
-		if t[Nodes].Cols == 0 && t[Sampled].Cols > 0 {
+	case CountSampled, SampleEdges:
+		if t[GraphSlots].Cols > 0 && (t[CachedOffsets].Cols == 0 || t[CachedSources].Cols > 0 &&
+			(t[CachedWeights].Cols > 0) != (t[GraphWeights].Cols > 0)) {
+			return errors.New("graph.Slots need CachedOffsets, and CachedWeights where the graph has weights")
+		}
+		if c.Op == SampleEdges && t[Nodes].Cols == 0 && t[Sampled].Cols > 0 {
 			return fmt.Errorf("%d edges of no nodes", t[Sampled].Cols)
 		}
 	case Relabel:

@@ -614,6 +614,7 @@ def train(
     lr_schedule: str | None = None,
     schedule: str | None = None,
     cpu_share: float | None = None,
+    profile_batches: int | None = None,
     queue: int | None = None,
     gradients: int | None = None,
     sync_every: int | None = None,
@@ -690,9 +691,11 @@ def train(
     :param optimizer: adam, adamw or sgd (with momentum 0.9) (default adam)
     :param lr_schedule: how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the
         epochs, to a hundredth after three quarters) (default constant)
-    :param schedule: who prepares the batches of a graph when: auto, cpu, gpu, mixed, collective, sequential, mode-1,
-        mode-2, multi-queue (default: the processor, each stage as fast as it can)
+    :param schedule: who prepares the batches of a graph when: auto, cpu, gpu, mixed, collective, collective-paper,
+        sequential, mode-1, mode-2, multi-queue (default: the processor, each stage as fast as it can)
     :param cpu_share: share of the batches that the processor prepares by the schedule mixed (default the best)
+    :param profile_batches: batches of processor and device each that are measured before a schedule is planned (default
+        10)
     :param queue: schedule multi-queue: batches that wait for each device on the host, and as many on the device
         (default by measurement)
     :param gradients: schedule multi-queue: batches whose gradients wait on each device; 1: gradients are never stale
@@ -770,6 +773,7 @@ def tune(
     lr_schedule: str | None = None,
     schedule: str | None = None,
     cpu_share: float | None = None,
+    profile_batches: int | None = None,
     queue: int | None = None,
     gradients: int | None = None,
     sync_every: int | None = None,
@@ -851,9 +855,11 @@ def tune(
     :param optimizer: adam, adamw or sgd (with momentum 0.9) (default adam)
     :param lr_schedule: how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the
         epochs, to a hundredth after three quarters) (default constant)
-    :param schedule: who prepares the batches of a graph when: auto, cpu, gpu, mixed, collective, sequential, mode-1,
-        mode-2, multi-queue (default: the processor, each stage as fast as it can)
+    :param schedule: who prepares the batches of a graph when: auto, cpu, gpu, mixed, collective, collective-paper,
+        sequential, mode-1, mode-2, multi-queue (default: the processor, each stage as fast as it can)
     :param cpu_share: share of the batches that the processor prepares by the schedule mixed (default the best)
+    :param profile_batches: batches of processor and device each that are measured before a schedule is planned (default
+        10)
     :param queue: schedule multi-queue: batches that wait for each device on the host, and as many on the device
         (default by measurement)
     :param gradients: schedule multi-queue: batches whose gradients wait on each device; 1: gradients are never stale

@@ -138,7 +138,6 @@ class Subgraphs(WithEdges):
             {"subgraph_type": "directional", "aggregation": "sym"},
             {"subgraph_type": "directional", "disjoint": True, "cache": "degree:10rows"},
             {"features": False, "cache": "degree:10rows"},
-            {"edge_ids": True, "cache": "ducati:20KiB"},
         ):
             with self.subTest(**options), self.assertRaises(hopfeed.OptionError):
                 hopfeed.NeighborLoader(self.graph, [3], **options)
