@@ -69,6 +69,7 @@ func TestTrainingsOnAGraphTakeWhatIsPlanned(t *testing.T) {
 			jobs = append(jobs, job{flags, everywhere}, job{flags + one + staged, everywhere})
 		}
 	}
+	jobs = append(jobs, job{" --partitions 3", everywhere}, job{" --partitions 3 --schedule mode-1" + one, reached})
 	for _, policy := range cache.Policies() {
 		jobs = append(jobs, job{" --map --cache " + policy + ":200KB", everywhere[2:]},
 			job{" --cache " + policy + ":200KB" + one, reached[:1]})

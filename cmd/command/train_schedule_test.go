@@ -173,6 +173,44 @@ func TestAutoIsNearlyTheBestThatFits(t *testing.T) {
 	}
 }
 
+// Within partitions a training samples no edge between them, whoever prepares batches on however many devices; what it is
+// validated and tested on has all edges.
+func TestATrainingSamplesWithinPartitions(t *testing.T) {
+	d := disk(t, generateLine)
+	const line = scheduledLine + " --json --fanout -1,-1 --run "
+	const one = " --emulate gpu=1,mem=1GiB"
+	parameters := map[string]string{}
+	for run, flags := range map[string]string{
+		"all": "", "one": " --partitions 1", "three": " --partitions 3", "again": " --partitions 3 --threads 1",
+		"device": " --partitions 3 --schedule gpu" + one, "auto": " --partitions 3 --schedule auto" + one,
+		"mode-2": " --partitions 3 --schedule mode-2 --placement host" + one,
+	} {
+		o := must(t, d, line+run+flags)
+		parameters[run] = parametersOf(t, tree(t, d, run))
+		if !strings.Contains(run, "all") && run != "one" && !strings.Contains(o.stdout, "edges") {
+			t.Errorf("%s does not say how many edges cross: %s", run, o.stdout)
+		}
+	}
+	for _, run := range []string{"again", "device", "auto", "mode-2"} {
+		if parameters[run] != parameters["three"] {
+			t.Errorf("%s is another model than three", run)
+		}
+	}
+	if parameters["all"] != parameters["one"] || parameters["all"] == parameters["three"] {
+		t.Error("one partition is another model than none, or three are the same")
+	}
+	must(t, d, line+"devices --partitions 2 --emulate gpu=2,mem=1GiB")
+	for flags, want := range map[string]string{
+		"--partitions 5000":             "--partitions",
+		"--partitions 301":              "301 partitions of 300 nodes",
+		"--partitions 2 --sampler full": "every batch is all nodes",
+	} {
+		if o := hopfeed(t, d, "train graph --model gcn "+flags); o.code != exitUsage || !strings.Contains(o.stderr, want) {
+			t.Errorf("%s: exit status %d, %s", flags, o.code, o.stderr)
+		}
+	}
+}
+
 // Stages are measured over several epochs, each of which has one batch, or three.
 func TestShortEpochsAreScheduledToo(t *testing.T) {
 	for _, batch := range []string{"300", "20"} {

@@ -41,6 +41,7 @@ type Graph struct {
 	devices  []gds.Device
 	kind     string            // of the devices
 	topology sampling.Topology // nil: the whole graph is on the device, and nothing is trained
+	within   sampling.Topology // what training samples of, without edges that cross partitions; nil: topology
 	features features.Source   // nil: the whole graph is on the device, and nothing is sampled
 	whole    *wholegraph.Graph
 	lists    *sampling.DeviceLists // of all nodes; nil: they are not all on the device
@@ -133,12 +134,19 @@ func (g *Graph) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err = g.partition(ctx); err != nil {
+		return err
+	}
 	if p.pins() {
-		pinned, err := sampling.PinTopology(device, g.topology)
+		of := &g.topology
+		if g.within != nil {
+			of = &g.within
+		}
+		pinned, err := sampling.PinTopology(device, *of)
 		if err != nil {
 			return err
 		}
-		g.topology = pinned
+		*of = pinned
 	}
 	if p.preload {
 		if g.lists, err = sampling.CopyLists(ctx, device, g.topology, nil); err != nil {
@@ -188,6 +196,22 @@ func (g *Graph) open(ctx context.Context) (err error) {
 	return g.openSamplers(ctx)
 }
 
+// partition divides the nodes, if that is asked for. Validation and tests know all edges.
+func (g *Graph) partition(ctx context.Context) error {
+	parts := g.o.Sampling.Partitions
+	if parts < 2 || g.plan.sampled == nil {
+		return nil
+	}
+	of, cut, err := sampling.Partition(ctx, g.topology, parts)
+	if err != nil {
+		return fmt.Errorf("--partitions: %w", err)
+	}
+	g.plan.reasons = append(g.plan.reasons, fmt.Sprintf("%d partitions, by linear deterministic greedy: training samples "+
+		"none of the %d edges (%.1f %%) that cross them", parts, cut, 100*float64(cut)/float64(max(1, g.topology.Edges()))))
+	g.within, err = sampling.WithinPartitions(ctx, g.topology, of)
+	return err
+}
+
 func (g *Graph) openFeatures(ctx context.Context) (err error) {
 	threads := g.o.Machine.Threads
 	switch elements := g.plan.elements; {
@@ -234,6 +258,9 @@ func (g *Graph) openSamplers(ctx context.Context) error {
 	}
 	so := *g.plan.sampled
 	so.Opened = &session.OpenedGraph{Topology: g.topology, Features: g.features, TraceRows: so.Opened.TraceRows}
+	if g.within != nil {
+		so.Opened.Topology = g.within
+	}
 	for rank, device := range g.devices {
 		so.Device, so.Plan = device, g.order(0, rank)
 		opened, err := session.OpenSampled(ctx, g.dir, so)
@@ -277,6 +304,9 @@ func (g *Graph) Close() error {
 	}
 	if g.scratch != nil {
 		errs = append(errs, g.scratch.Close())
+	}
+	if g.within != nil {
+		errs = append(errs, g.within.Close())
 	}
 	if g.topology != nil {
 		errs = append(errs, g.topology.Close())

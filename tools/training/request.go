@@ -340,6 +340,8 @@ type Sampling struct {
 	Bias    float64 // of LocalitySampler: how many times as likely cached nodes are
 	Workers int     // threads that sample
 	Buffers int     // batches on the device
+	// Partitions of the nodes; what is sampled for a node is of its own one. 0: all nodes are in one.
+	Partitions int
 }
 
 // Check refuses what cannot be, whatever the graph. It sets the default sampler.
@@ -360,6 +362,8 @@ func (s *Sampling) Check() error {
 		return session.Refuse("--workers %d: want a number from 1 to %d", s.Workers, MaxWorkers)
 	case s.Buffers < 0 || s.Buffers > MostBuffers:
 		return session.Refuse("--buffers %d: want a number from 1 to %d", s.Buffers, MostBuffers)
+	case s.Partitions < 0 || s.Partitions > sampling.MostPartitions:
+		return session.Refuse("--partitions %d: want a number from 1 to %d", s.Partitions, sampling.MostPartitions)
 	case s.Sampler == LocalitySampler && s.Bias == 0:
 		return session.Refuse("--sampler locality prefers cached nodes: give --bias, such as 4 (1: no preference)")
 	case s.Sampler != LocalitySampler && s.Bias != 0:
@@ -455,6 +459,9 @@ func (o *Options) checkTogether(allNodes bool) error {
 	case name == "" && o.Stages.Paced() && allNodes:
 		return session.Refuse("--emulate gives durations of stages of batches: every batch is all nodes (give --batch, " +
 			"or another --sampler)")
+	case o.Sampling.Partitions > 1 && allNodes:
+		return session.Refuse("--partitions %d: every batch is all nodes (give --batch, or another --sampler)",
+			o.Sampling.Partitions)
 	case name != "" && allNodes:
 		return session.Refuse("--schedule %s: every batch is all nodes, so there is none to prepare (give --batch, "+
 			"or another --sampler)", name)

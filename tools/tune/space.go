@@ -348,6 +348,7 @@ func (d *Defaults) Graph() []Dimension {
 		dimension("fanout", fanouts[2], fanouts...),
 		dimension("sampler", "neighbor", "neighbor", "labor", "locality"),
 		dimension("bias", 2, 2, 8),
+		dimension("partitions", "", "", "2", "4"),
 		dimension("cache", "", caches...),
 		dimension("placement", "auto", "auto", "host", "storage"),
 		dimension("schedule", "", schedules...),

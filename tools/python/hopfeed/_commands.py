@@ -597,6 +597,7 @@ def train(
     bias: float | None = None,
     workers: int | None = None,
     buffers: int | None = None,
+    partitions: int | None = None,
     batch: int | None = None,
     batch_per_device: int | None = None,
     split: int | str | None = None,
@@ -672,6 +673,8 @@ def train(
     :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
     :param workers: threads that sample batches (default as many as ``threads``)
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
+    :param partitions: partitions of the nodes, of few edges between them, that are not sampled in training (a3gnn
+        Algorithm 1; default 1)
     :param batch: rows of a batch (default by model)
     :param batch_per_device: rows of a batch for each device: ``batch`` is this times the number of devices
     :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
@@ -756,6 +759,7 @@ def tune(
     bias: float | None = None,
     workers: int | None = None,
     buffers: int | None = None,
+    partitions: int | None = None,
     batch: int | None = None,
     batch_per_device: int | None = None,
     split: int | str | None = None,
@@ -836,6 +840,8 @@ def tune(
     :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
     :param workers: threads that sample batches (default as many as ``threads``)
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
+    :param partitions: partitions of the nodes, of few edges between them, that are not sampled in training (a3gnn
+        Algorithm 1; default 1)
     :param batch: rows of a batch (default by model)
     :param batch_per_device: rows of a batch for each device: ``batch`` is this times the number of devices
     :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the

@@ -1,0 +1,125 @@
+package sampling
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/need"
+)
+
+// MostPartitions is the most parts that a graph is divided into.
+const MostPartitions = 1 << 12
+
+// partitionPasses is how often nodes are streamed: from the second time on, neighbours that come later count by the part
+// that they had before (Nishimura and Ugander 2013, Section 3.1).
+const partitionPasses = 4
+
+// Partition divides the nodes of a topology into parts of at most n/parts nodes, rounded up, of which few edges cross
+// (a3gnn Algorithm 1, line 2). Nodes come in their order, and each goes to the part with the largest
+//
+//	(its in-neighbours there) * (1 - nodes of the part / most nodes of a part),
+//
+// which is linear deterministic greedy (Stanton and Kliot 2012); among equals to the smallest part. The result is the
+// part of each node, and the number of edges that cross.
+func Partition(ctx context.Context, t Topology, parts int) (of []uint16, cut int64, err error) {
+	n := t.Nodes()
+	if parts < 1 || parts > MostPartitions || int64(parts) > max(n, 1) {
+		return nil, 0, fmt.Errorf("%w: %d partitions of %d nodes: want 1 to %d, and a node in each", ErrOptions, parts, n,
+			MostPartitions)
+	}
+	of = make([]uint16, n)
+	most := (n + int64(parts) - 1) / int64(parts)
+	sizes, near := make([]int64, parts), make([]int64, parts)
+	r := listReader{topology: t}
+	for pass := range partitionPasses {
+		clear(sizes)
+		last := pass == partitionPasses-1
+		err := eachList(ctx, &r, n, func(v uint32, sources []uint32) {
+			for _, u := range sources {
+				if u < v || pass > 0 {
+					near[of[u]]++
+				}
+			}
+			best := -1
+			var score float64
+			for p, size := range sizes {
+				if size == most {
+					continue
+				}
+				s := float64(near[p]) * (1 - float64(size)/float64(most))
+				if best < 0 || s > score || s == score && size < sizes[best] {
+					best, score = p, s
+				}
+			}
+			of[v] = uint16(best)
+			sizes[best]++
+			clear(near)
+		})
+		if err != nil {
+			return nil, 0, err
+		}
+		if last {
+			err = eachList(ctx, &r, n, func(v uint32, sources []uint32) {
+				for _, u := range sources {
+					if of[u] != of[v] {
+						cut++
+					}
+				}
+			})
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+	}
+	return of, cut, nil
+}
+
+// eachList calls do with the sources of all nodes, in order.
+func eachList(ctx context.Context, r *listReader, n int64, do func(v uint32, sources []uint32)) error {
+	var nodes []uint32
+	for lo := int64(0); lo < n; lo += int64(len(nodes)) {
+		nodes = nodes[:0]
+		for v := lo; v < min(n, lo+8*chunkNodes); v++ {
+			nodes = append(nodes, uint32(v))
+		}
+		err := r.visit(ctx, nodes, false, func(v uint32, sources []uint32, _ []float32) { do(v, sources) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WithinPartitions is a topology in memory without the edges that cross from one part to another, so that all that is
+// sampled for a node is of its part: the G_s of a3gnn Algorithm 1. The caller closes it; t may be closed before.
+func WithinPartitions(ctx context.Context, t Topology, of []uint16) (Topology, error) {
+	c := &format.CSC{Offsets: make([]int64, 1, t.Nodes()+1)}
+	r := listReader{topology: t}
+	nodes := make([]uint32, t.Nodes())
+	for v := range nodes {
+		nodes[v] = uint32(v)
+	}
+	err := r.visit(ctx, nodes, t.Weighted(), func(v uint32, sources []uint32, weights []float32) {
+		for i, u := range sources {
+			if of[u] != of[v] {
+				continue
+			}
+			c.Neighbors = append(c.Neighbors, u)
+			if weights != nil {
+				c.Weights = append(c.Weights, weights[i])
+			}
+		}
+		c.Offsets = append(c.Offsets, int64(len(c.Neighbors)))
+	})
+	if t.Weighted() && c.Weights == nil {
+		c.Weights = []float32{}
+	}
+	return InMemory(c), err
+}
+
+// PartitionNeed is the memory of Partition, and of WithinPartitions as its lists grow.
+func PartitionNeed(m *format.Manifest) need.Term {
+	bytes := (2+4+8)*m.Nodes + TopologyNeed(m).Bytes*5/4
+	return need.OnHeap("topology within partitions", bytes)
+}
