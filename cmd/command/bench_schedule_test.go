@@ -50,7 +50,7 @@ func TestBenchScheduleSharesBatchesBetweenProcessorAndGPU(t *testing.T) {
 
 func TestSweepsAreTablesAndCharts(t *testing.T) {
 	d := disk(t)
-	for _, sweep := range []string{"cores", "buffer", "memory", "preparation"} {
+	for _, sweep := range []string{"cores", "buffer", "machines", "memory", "preparation"} {
 		text := must(t, d, "bench schedule --sweep "+sweep+" -o charts").stdout
 		if !strings.Contains(text, "collective-paper") {
 			t.Errorf("%s: %s", sweep, text)

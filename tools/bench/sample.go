@@ -67,9 +67,9 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 	defer task.Done()
 	var seeds, edges, inputs, hits, lists, listHits int64
 	var found cache.Lookup
-	listed := map[uint32]bool{}
+	listed := make([]uint64, (opened.Topology.Nodes()+63)/64) // a bit for each node
 	for _, v := range opened.ListNodes {
-		listed[v] = true
+		listed[v/64] |= 1 << (v % 64)
 	}
 	atATime := r.Threads + 1 // batches
 	for epoch := range epochs {
@@ -100,13 +100,11 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 			inputs += int64(len(b.Inputs))
 			for i := range b.Blocks {
 				edges += int64(len(b.Blocks[i].Indices))
-				if lists += int64(b.Blocks[i].Destinations); len(listed) == 0 {
+				if lists += int64(b.Blocks[i].Destinations); opened.ListBytes == 0 {
 					continue
 				}
 				for _, v := range b.Destinations(i) {
-					if listed[v] {
-						listHits++
-					}
+					listHits += int64(listed[v/64] >> (v % 64) & 1)
 				}
 			}
 			if rows != nil {

@@ -34,6 +34,8 @@ var sweeps = map[string]struct {
 	"cores": {"Figure 8: UK on machine B with 2 to 16 cores for a GPU", "processor cores", (*sweep).cores},
 	"buffer": {"Figure 9: PA on machine A with GPU buffers of 1 to 64 batches; that larger buffers leave less for " +
 		"caches is not simulated", "batches that the GPU buffer holds", (*sweep).buffer},
+	"machines": {"Tables 4 and 6: GraphSAGE on machines A, B and C", "machine and data, in the order of the table",
+		(*sweep).machines},
 	"memory": {"Table 7: UK with GAT on machine D with 12, 16 and 32 GB of device memory", "device memory (GB)",
 		(*sweep).memory},
 	"preparation": {"Table 8: profiling 1000 batches of each route, or as many as an epoch has, one stage after " +
@@ -95,6 +97,15 @@ func (s *sweep) add(setting string, value float64, d collective.Durations, batch
 func settingOf(machine, data string) MorphGL {
 	all := MorphGLSettings()
 	return all[slices.IndexFunc(all, func(s MorphGL) bool { return s.Machine == machine && s.Data == data })]
+}
+
+func (s *sweep) machines() error {
+	for i, of := range MorphGLSettings() {
+		if err := s.add(of.Name(), float64(i+1), of.Durations, batchesOf(of.Data), 10, of.published()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *sweep) cores() error {
