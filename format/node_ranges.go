@@ -53,6 +53,21 @@ func (b *NodeRange) Slice(lo, hi int64) NodeRange {
 	return part
 }
 
+// CopyTo copies the node range into memory of at least its size, aligned as memory from make is.
+func (b *NodeRange) CopyTo(place []byte) NodeRange {
+	take := func(data []byte) []byte {
+		n := copy(place, data)
+		data, place = place[:n:n], place[n:]
+		return data
+	}
+	c := NodeRange{First: b.First, Offsets: dtype.Int64s(take(dtype.BytesOf(b.Offsets)))}
+	c.Neighbors = dtype.Uint32s(take(dtype.BytesOf(b.Neighbors)))
+	if c.Weights = dtype.Float32s(take(dtype.BytesOf(b.Weights))); c.Weights == nil && b.Weights != nil {
+		c.Weights = []float32{} // weighted, without edges
+	}
+	return c
+}
+
 // checkLists fails unless each list of neighbours ascends below n (a repeated neighbour is a parallel edge). The
 // offsets have been checked.
 func (b *NodeRange) checkLists(n int64) error {
@@ -115,8 +130,8 @@ type rangeStart struct{ node, edge int64 }
 type rangeSums struct{ offsets, neighbors, weights uint32 }
 
 // OpenTopology opens the topology (and weights) of a graph for reading by node ranges of at most maxRangeBytes,
-// unless one node's list is longer; the caller closes it. It reads everything once, one node range at a time, and
-// checks what Topology checks.
+// unless one node's list is longer; the caller closes it. It reads everything once, one node range at a time, through
+// the page cache, which may keep it for ReadRange, and checks what Topology checks.
 func (d *Dir) OpenTopology(ctx context.Context, maxRangeBytes int64) (_ *TopologyFile, err error) {
 	defer func() { err = d.explain(err) }()
 	if d.Manifest.Kind != KindGraph {
@@ -216,9 +231,8 @@ func (t *TopologyFile) chooseRanges(ctx context.Context, s *extentStream, maxRan
 		t.starts = append(t.starts, end)
 	}
 	for k := range t.Ranges() {
-		t.rangeBytes = max(t.rangeBytes, t.memoryBytes(t.starts[k], t.starts[k+1]))
+		t.rangeBytes = max(t.rangeBytes, t.BufferBytes(k))
 	}
-	t.rangeBytes = (t.rangeBytes + 63) &^ 63 // several in one buffer stay aligned
 	return crc, nil
 }
 
@@ -268,30 +282,29 @@ var errChanged = errors.New("the file has changed since it was opened and checke
 	"repeats, check the disk)")
 
 // read reads node range k into buf, its edges from streams that stand at them.
-func (t *TopologyFile) read(k int, buf []byte, neighbors, weights *extentStream) (NodeRange, error) {
+func (t *TopologyFile) read(k int, buf []byte, neighbors, weights *extentStream) (b NodeRange, err error) {
 	from, to := t.starts[k], t.starts[k+1]
-	take := func(bytes int64) (b []byte) {
-		b, buf = buf[:bytes:bytes], buf[bytes:]
-		return b
-	}
-	offsets := extentStream{file: t.raw.File, at: t.raw.OffsetsAt + offsetBytes*from.node}
-	b := NodeRange{First: from.node, Offsets: dtype.Int64s(take(offsetBytes * (to.node - from.node + 1)))}
-	if err := offsets.read(dtype.BytesOf(b.Offsets)); err != nil {
+	offsets := extentStream{file: t.raw.File, at: t.raw.OffsetsAt + offsetBytes*from.node,
+		pages: neighbors.pages}
+	data, buf, err := offsets.take(buf, offsetBytes*(to.node-from.node+1))
+	if err != nil {
 		return b, err
 	}
+	b = NodeRange{First: from.node, Offsets: dtype.Int64s(data)}
 	if b.Offsets[0] != from.edge || b.Offsets[b.Rows()] != to.edge || !slices.IsSorted(b.Offsets) {
 		return b, offsets.corrupt(errChanged)
 	}
-	b.Neighbors = dtype.Uint32s(take(edgeBytes * (to.edge - from.edge)))
-	if err := neighbors.read(dtype.BytesOf(b.Neighbors)); err != nil {
+	if data, buf, err = neighbors.take(buf, edgeBytes*(to.edge-from.edge)); err != nil {
 		return b, err
 	}
+	b.Neighbors = dtype.Uint32s(data)
 	if t.Weighted() {
-		b.Weights = dtype.Float32s(take(edgeBytes * (to.edge - from.edge)))
-		if b.Weights == nil {
+		if data, _, err = weights.take(buf, edgeBytes*(to.edge-from.edge)); err != nil {
+			return b, err
+		}
+		if b.Weights = dtype.Float32s(data); b.Weights == nil {
 			b.Weights = []float32{} // weighted, without edges
 		}
-		return b, weights.read(dtype.BytesOf(b.Weights))
 	}
 	return b, nil
 }
@@ -304,16 +317,28 @@ func (b *NodeRange) sums() rangeSums {
 // BytesOf is the memory that node range k takes.
 func (t *TopologyFile) BytesOf(k int) int64 { return t.memoryBytes(t.starts[k], t.starts[k+1]) }
 
-// ReadRange reads node range k into buf, which has BytesOf(k) bytes or more and is aligned as memory from make is, and
-// whose memory the node range is then made of. If the file has changed since it was opened, the error is ErrCorrupt.
+// BufferBytes is the memory that ReadRange takes for node range k: whole pages of each of its parts.
+func (t *TopologyFile) BufferBytes(k int) int64 { return t.bufferBytes(t.starts[k], t.starts[k+1]) }
+
+func (t *TopologyFile) bufferBytes(from, to rangeStart) int64 {
+	bytes := vfs.PagedBytes(offsetBytes*(to.node-from.node+1)) + vfs.PagedBytes(edgeBytes*(to.edge-from.edge))
+	if t.Weighted() {
+		bytes += vfs.PagedBytes(edgeBytes * (to.edge - from.edge))
+	}
+	return bytes
+}
+
+// ReadRange reads node range k into buf, which has BufferBytes(k) bytes or more and is aligned as memory from make is,
+// and whose memory the node range is then made of. Past the page cache it is read (vfs.PastCache) if buf is
+// page-aligned. If the file has changed since it was opened, the error is ErrCorrupt.
 func (t *TopologyFile) ReadRange(k int, buf []byte) (NodeRange, error) {
-	if need := t.BytesOf(k); int64(len(buf)) < need {
+	if need := t.BufferBytes(k); int64(len(buf)) < need {
 		return NodeRange{}, fmt.Errorf("%s: a buffer of %d bytes for a node range of %d", t.raw.File.Path(), len(buf),
 			need)
 	}
 	edge := t.starts[k].edge
-	neighbors := extentStream{file: t.raw.File, at: t.raw.NeighborsAt + edgeBytes*edge}
-	weights := extentStream{file: t.raw.Weights, at: t.raw.WeightsAt + edgeBytes*edge}
+	neighbors := extentStream{file: t.raw.File, at: t.raw.NeighborsAt + edgeBytes*edge, pages: true}
+	weights := extentStream{file: t.raw.Weights, at: t.raw.WeightsAt + edgeBytes*edge, pages: true}
 	b, err := t.read(k, buf, &neighbors, &weights)
 	if err != nil {
 		return NodeRange{}, err
@@ -341,7 +366,7 @@ func (t *TopologyFile) Bounds(k int) (firstNode, firstEdge int64) {
 	return t.starts[k].node, t.starts[k].edge
 }
 
-// RangeBytes is the memory that the largest node range takes, a multiple of 64.
+// RangeBytes is the largest BufferBytes.
 func (t *TopologyFile) RangeBytes() int64 { return t.rangeBytes }
 
 // Close closes the files. No read may be running.
@@ -353,6 +378,19 @@ func (t *TopologyFile) Close() error {
 	return err
 }
 
+// take reads the next bytes into buf, and returns them and what is left of buf.
+func (s *extentStream) take(buf []byte, bytes int64) (data, rest []byte, err error) {
+	if !s.pages {
+		data = buf[:bytes:bytes]
+		return data, buf[bytes:], s.read(data)
+	}
+	if data, rest, err = vfs.ReadPages(s.file, buf, s.at, bytes); err != nil {
+		return nil, nil, cutOff(s.file.Path(), 0, s.at+int64(len(data)), err)
+	}
+	s.at += bytes
+	return data, rest, nil
+}
+
 // extentStream reads a file in order from byte at on, and checks each extent when its last byte is read. The first
 // extent begins at byte at; all are of chunk 0.
 type extentStream struct {
@@ -360,6 +398,7 @@ type extentStream struct {
 	at      int64
 	extents []arrowfile.Extent
 	crc     uint32 // of the bytes read so far of the first extent
+	pages   bool   // take reads whole pages, without extents
 }
 
 func (s *extentStream) read(dst []byte) error {

@@ -155,6 +155,25 @@ const PageBytes = 4096
 // WholePages is a number of bytes rounded up to whole pages.
 func WholePages(bytes int64) int64 { return (bytes + PageBytes - 1) / PageBytes * PageBytes }
 
+// PagedBytes is the memory that ReadPages takes for so many bytes.
+func PagedBytes(bytes int64) int64 { return WholePages(bytes) + PageBytes }
+
+// ReadPages reads so many bytes at byte at of a file into buf, together with the rest of their pages, so that PastCache
+// reads them past the page cache where buf is page-aligned. It returns where they are in buf, and buf after them, a
+// multiple of PageBytes further. buf has PagedBytes(bytes) or more.
+func ReadPages(f File, buf []byte, at, bytes int64) (data, rest []byte, err error) {
+	skip := at % PageBytes
+	span := WholePages(skip + bytes)
+	n, err := f.ReadAt(buf[:span], at-skip)
+	if int64(n) >= skip+bytes { // the last page of a file may end before it is whole
+		return buf[skip : skip+bytes : skip+bytes], buf[span:], nil
+	}
+	if err == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	return buf[:max(0, int64(n)-skip)], buf, err
+}
+
 // AlignedBytes makes memory that starts at a multiple of align.
 func AlignedBytes(size, align int) []byte {
 	b := make([]byte, size+align)

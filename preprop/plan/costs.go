@@ -173,11 +173,11 @@ func (w *Work) topologyCosts(p *Plan) []cost {
 	return list
 }
 
-// rangeBytes bounds the node ranges of a topology on disk, TopologyFile.RangeBytes. Without parallel edges a node has
-// no more neighbours than there are nodes.
+// rangeBytes bounds the memory to read a node range of a topology on disk, TopologyFile.RangeBytes: each of three parts
+// is read with the rest of its pages. Without parallel edges a node has no more neighbours than there are nodes.
 func (w *Work) rangeBytes(graph string) int64 {
 	list := EdgeBytes(w.Weighted)*min(w.EdgesOf(graph), w.Nodes) + 2*8
-	return min(w.topologyOf(graph), max(StreamRangeBytes, list)) + 64 // rounded up
+	return min(w.topologyOf(graph), max(StreamRangeBytes, list)) + 3*2*vfs.PageBytes
 }
 
 // deriveCost is what product.Derive takes to make a graph: offsets, a run, and for Undirected a node range of the

@@ -136,9 +136,9 @@ func ListsFactors(nodes int64) bool { return 4*nodes > cacheBytes }
 
 const cacheBytes = 16 << 20
 
-// ListedRange is the memory for a node range of a topology on disk, of so many bytes, with the coefficients of its
-// edges: half as many as EdgeBytes. The coefficients begin at a multiple of 64 bytes.
-func ListedRange(bytes int64) int64 { return Aligned(bytes) + bytes/2 }
+// ListedRange is the memory to read a node range of a topology on disk, which takes so many bytes, with the
+// coefficients of its edges: half as many as EdgeBytes.
+func ListedRange(bytes int64) int64 { return bytes + vfs.PagedBytes(bytes/2) }
 
 // DiskReaders is how many goroutines read a topology, an input or column files: while one waits for the disk, another
 // computes.

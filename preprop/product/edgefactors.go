@@ -166,10 +166,10 @@ func (l *EdgeFactors) of(b *Range, k int, buffer []byte) error {
 	part, found := l.inMemory(b)
 	if !found {
 		size := l.elementBytes()
-		part = buffer[:size*b.Edges()]
 		at := size*b.Offsets[0] - int64(len(l.memory.Bytes()))
-		if n, err := l.file.ReadAt(part, at); n < len(part) {
-			return fmt.Errorf("%s: %d of %d bytes at byte %d: %w", l.file.Path(), n, len(part), at, err)
+		var err error
+		if part, _, err = vfs.ReadPages(l.file, buffer, at, size*b.Edges()); err != nil {
+			return fmt.Errorf("%s: %d of %d bytes at byte %d: %w", l.file.Path(), len(part), size*b.Edges(), at, err)
 		}
 		if kernel.CRC32C(0, part) != l.sums[k] {
 			return fmt.Errorf("%s: the %d bytes from byte %d on: %w", l.file.Path(), len(part), at, folder.ErrDamaged)

@@ -119,16 +119,20 @@ func (s *DiskTopology) Hold(bytes int64) (err error) {
 	return nil
 }
 
-// read returns node range k, in buffer if it is not held. Two calls for one node range must not run at a time.
+// read returns node range k, in buffer, which has BufferBytes(k), if it is not held. Two calls for one node range must not run at a time.
 func (s *DiskTopology) read(k int, buffer []byte) (format.NodeRange, error) {
 	if k >= len(s.held) {
 		return s.ReadRange(k, buffer)
 	}
-	h, err := &s.held[k], error(nil)
+	h := &s.held[k]
 	if h.Offsets == nil {
-		h.NodeRange, err = s.ReadRange(k, h.place)
+		read, err := s.ReadRange(k, buffer)
+		if err != nil {
+			return read, err
+		}
+		h.NodeRange = read.CopyTo(h.place)
 	}
-	return h.NodeRange, err
+	return h.NodeRange, nil
 }
 
 func (s *DiskTopology) Close() error {
@@ -174,7 +178,7 @@ func (s *DiskTopology) Each(ctx context.Context, from int64, threads int, list *
 	}
 	return parallel.For(ctx, readers, int64(s.Ranges()-start), 1, func(at, _ int64) error {
 		k, free := start+int(at), buffers
-		if s.BytesOf(k) > plan.LargestRange {
+		if s.BufferBytes(k) > plan.LargestRange {
 			free = shared
 		}
 		buffer := free.Get()
@@ -185,7 +189,7 @@ func (s *DiskTopology) Each(ctx context.Context, from int64, threads int, list *
 		}
 		b := Range{NodeRange: read}
 		if list != nil {
-			if err := list.of(&b, k, buffer[plan.Aligned(s.BytesOf(k)):]); err != nil {
+			if err := list.of(&b, k, buffer[s.BufferBytes(k):]); err != nil {
 				return err
 			}
 		}
