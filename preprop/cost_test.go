@@ -64,6 +64,8 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 			{Plan{FactorsByEdge: true, InputFiles: true}, 16},
 			{Plan{FactorsByEdge: true, InputFiles: true, CutBeside: true, HeldBytes: 1 << 30}, 16},
 			{Plan{InputFiles: true, InputKept: true, CutBeside: true, HeldBytes: 1 << 30}, 16},
+			{Plan{InputFiles: true, InputKept: true, CutLater: true}, 16},
+			{Plan{InputFiles: true, InputKept: true, CutLater: true, CutBeside: true, FactorsByEdge: true}, 12},
 		} {
 			p := w.WithPanels(c.Plan, c.columns)
 			p.DropCheckpoints()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -11,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
@@ -115,5 +117,19 @@ func TestAnInputNamesTheSameNumberWhetherReadWholeOrNot(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+func TestAnInputThatIsCutBesideHopsNamesTheNumberToo(t *testing.T) {
+	fsys := vfs.NewMem()
+	g := randomGraph(5, 300, 48)
+	g.x[123*48+47] = float32(math.NaN())
+	g.write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Sym}}, Threads: 2, Planned: func(p *Plan) {
+		*p = *p.Work.WithPanels(Plan{InputFiles: true, InputKept: true, CutLater: true}, 12)
+	}}
+	_, err := Propagate(context.Background(), fsys, "graph", "store", o)
+	if err == nil || !strings.Contains(err.Error(), "node 123, column 47: invalid data: NaN") {
+		t.Fatalf("NaN in the last panel: %v", err)
 	}
 }

@@ -206,6 +206,8 @@ func planLines(p *preprop.Plan, budget units.Bytes) []string {
 		lines[0] = fmt.Sprintf("plan: %d panels of up to %s", p.Panels, units.Count(int64(p.PanelColumns), "column"))
 	}
 	switch {
+	case p.CutLater:
+		lines[0] += fmt.Sprintf(", the input cut into %d column files beside the hops of the first panel", p.Panels-1)
 	case p.InputFiles:
 		lines[0] += fmt.Sprintf(", the input cut into %d column files", p.InputPasses*p.Panels)
 	case p.InputPasses > 1:
@@ -223,7 +225,7 @@ func planLines(p *preprop.Plan, budget units.Bytes) []string {
 		lines[0] += fmt.Sprintf(" (%s of these in memory)", units.Bytes(p.HeldBytes))
 	}
 	if p.CutBeside {
-		lines[0] += ", topology prepared while the input is cut"
+		lines[0] += ", topology prepared while the input is read"
 	}
 	lines = append(lines, deviceLines(p)...)
 	return append(lines,

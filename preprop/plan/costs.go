@@ -44,10 +44,18 @@ func (w *Work) costs(p *Plan) []cost {
 	return slices.Concat(w.rowCosts(p), w.topologyCosts(p), w.productCosts(p), w.inputCosts(p), w.resultCosts(p))
 }
 
-// cut is the phase in which the input begins to be cut.
+// cut is the phase in which the input begins to be cut, or read into the first panel.
 func (p *Plan) cut() phase {
 	if p.CutBeside {
 		return preparing
+	}
+	return cutting
+}
+
+// cutEnds is the phase in which the input is all cut.
+func (p *Plan) cutEnds() phase {
+	if p.CutLater {
+		return writing
 	}
 	return cutting
 }
@@ -329,6 +337,9 @@ func (w *Work) inputCosts(p *Plan) []cost {
 		group = max(group, int64(l.ChunkRows*p.PanelColumns*size))
 		list = append(list, cost{what: "cutting an input", read: w.inputBytes(l), written: file, inputPasses: 1},
 			cost{what: "loading column files", read: int64(loads)*w.inputFileBytes() - kept})
+		if p.CutLater {
+			list = append(list, cost{what: "reading the first panel", read: w.inputBytes(l), inputPasses: 1})
+		}
 	}
 	row := w.storedRowBytes()
 	load := int64(w.Threads) * vfs.WholePages(columnFileGroup(w.Nodes, row, row))
@@ -341,7 +352,7 @@ func (w *Work) inputCosts(p *Plan) []cost {
 		load = max(load, readers*ChunkBuffer(w.Stored))
 	}
 	return append(list,
-		during(p.cut(), cutting, "cutting the input", memory),
+		during(p.cut(), p.cutEnds(), "cutting the input", memory),
 		cost{what: "column files of the input", first: p.cut(), last: writing, scratch: cut},
 		cost{what: "column files of the last panel", first: lastPanel, last: lastPanel, scratch: cut / int64(p.Panels)},
 		during(loading, loading, "loading the input", load))

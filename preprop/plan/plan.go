@@ -33,7 +33,10 @@ type Plan struct {
 	// HeldBytes of what hops read from disk, topologies and coefficients, stay in memory.
 	HeldBytes int64 `json:"held_bytes"`
 	// CutBeside: the input is cut while the topologies are prepared.
-	CutBeside   bool `json:"cut_beside"`
+	CutBeside bool `json:"cut_beside"`
+	// CutLater: the first panel is read alone (InputKept), and the input is read once more, and cut for the other
+	// panels, while the hops of the first are made.
+	CutLater    bool `json:"cut_later"`
 	ResultFiles bool `json:"pieces"` // results are written to column files and assembled at the end
 
 	InputPasses     int     `json:"input_passes"`    // over all bytes of the input
@@ -152,6 +155,7 @@ func (w *Work) WithPanels(p Plan, width int) *Plan {
 	p.PanelColumns = panelColumns(w.Columns, p.Panels, width, w.Stored.DType)
 	p.InputKept = p.InputKept && p.InputFiles && p.Panels > DirectPanels && len(w.Inputs) == 1 &&
 		(w.Loads[0] == 1 || p.InputInMemory)
+	p.CutLater = p.CutLater && p.InputKept
 	p.ResultFiles = p.Panels > 1 || w.Columns < w.Stored.Features || w.ResultFiles
 	p.CheckpointBytes = w.checkpointBytes(p.PanelColumns)
 	p.FactorsByEdge = p.FactorsByEdge && slices.ContainsFunc(w.Sequences, func(c *Sequence) bool {
@@ -201,8 +205,12 @@ func (w *Work) seconds(p *Plan, r *Rates) float64 {
 		products = w.deviceSeconds(p, r)
 	}
 	preparing := float64(p.preparingBytes)/r.Read + w.listingSeconds(p, r)
-	if p.CutBeside { // it reads while the input's column files are written
-		preparing = max(0, preparing-float64(p.cutBytes)/r.Write)
+	writing := float64(p.cutBytes) / r.Write // of the input's column files
+	switch {
+	case p.CutLater:
+		preparing -= min(products/float64(p.Panels), float64(w.inputBytes(w.Inputs[0]))/r.Read+writing)
+	case p.CutBeside: // it reads while column files are written
+		preparing = max(0, preparing-writing)
 	}
 	return preparing + float64(p.ReadBytes-p.besideBytes-p.preparingBytes)/r.Read + float64(p.WrittenBytes)/r.Write +
 		float64(p.MemoryBytes-ProcessBytes)/r.Touch + max(products, float64(p.besideBytes)/r.Read)
@@ -338,11 +346,11 @@ func (w *Work) Plan(budget int64, r *Rates) (*Plan, error) {
 	}
 	var best *Plan
 	least := int64(math.MaxInt64)
-	for choices := range 1 << 6 {
+	for choices := range 1 << 7 {
 		chosen := func(bit int) bool { return choices>>bit&1 != 0 }
-		try := Plan{TopologyInMemory: !chosen(5), InputInMemory: !chosen(4), FactorsByEdge: chosen(3),
-			InputFiles: chosen(2), InputKept: chosen(1), CutBeside: chosen(0)}
-		if (try.InputKept || try.CutBeside) && !try.InputFiles {
+		try := Plan{TopologyInMemory: !chosen(6), InputInMemory: !chosen(5), FactorsByEdge: chosen(4),
+			InputFiles: chosen(3), InputKept: chosen(2), CutBeside: chosen(1), CutLater: chosen(0)}
+		if (try.InputKept || try.CutBeside) && !try.InputFiles || try.CutLater && !try.InputKept {
 			continue
 		}
 		widest, enough := w.Widest(try, budget)
