@@ -19,7 +19,10 @@ class Mover:
     """
 
     def __init__(self, device: Any, pin_memory: bool, reuse: bool) -> None:
-        self.device = None if device is None else torch.device(device)
+        try:
+            self.device = None if device is None else torch.device(device)
+        except RuntimeError as error:
+            raise OptionError(f"device {device!r}: {error}") from None
         self._stream: Any = None
         if self.device is not None and self.device.type == "cuda":
             if not torch.cuda.is_available():

@@ -10,9 +10,10 @@ import numpy as np
 
 from ._commands import propagate
 from ._dataset import Dataset
-from ._errors import OptionError
+from ._errors import Error, OptionError
 from ._folders import Folder
 from ._progress import Progress
+from ._types import at_least
 from ._work import import_arrays, parts_of, pyg_arrays, to_array
 
 
@@ -24,8 +25,10 @@ def temporary_store(graph: Any, kind: type[Dataset], progress: Progress, folder:
         propagate(graph(home.path), os.path.join(home.path, "store"), progress=progress, **options)
         shutil.rmtree(os.path.join(home.path, "graph"), ignore_errors=True)
         store = kind(os.path.join(home.path, "store"))
-    except BaseException:
+    except BaseException as error:
         home.remove()  # the traceback has it still
+        if isinstance(error, Error):
+            error.args = (str(error).replace(os.path.join(home.path, ""), ""),)
         raise
     store.folder, store._home = home.path, home
     return store
@@ -33,6 +36,8 @@ def temporary_store(graph: Any, kind: type[Dataset], progress: Progress, folder:
 
 def sign_store(data: Any, kind: type[Dataset], hops: int, operator: str, progress: Progress, folder: Any) -> Dataset:
     """The hop store of a graph in memory or on disk."""
+
+    at_least(0, hops=hops)
 
     def graph(home: str) -> Any:
         if isinstance(data, (str, os.PathLike, Dataset)):

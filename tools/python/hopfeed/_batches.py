@@ -14,6 +14,7 @@ from . import _html, _native
 from ._batch import Array, Batch, Info
 from ._dataset import Dataset
 from ._errors import Error, ForkError, OptionError
+from ._types import at_least
 
 class Handle:
     """An open loader. What refers to its memory refers to this, so that it is closed after the last array."""
@@ -209,6 +210,7 @@ class Batches(Generic[Array]):
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of an epoch. Without it, the first is 0, and others follow."""
+        at_least(0, epoch=epoch)
         epoch = operator.index(epoch)
         self._epoch, self._next, self._at = epoch, 0, (epoch, 0)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import errno
 import functools
+import os
 import pathlib
 from typing import Any, Iterable
 
@@ -26,6 +28,8 @@ class Dataset:
 
     def __init__(self, path: Path) -> None:
         self.path = existing(path)
+        if not os.path.isdir(self.path):
+            raise NotADirectoryError(errno.ENOTDIR, "graphs and stores are folders, and this is a file", self.path)
         self.parts: list[str] = []  #: names of matrices that lie side by side in one
         self.folder: str | None = None  #: the temporary folder that it is in, if that goes with it
         self._home: Any = None  # which keeps the folder

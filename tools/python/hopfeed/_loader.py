@@ -161,13 +161,17 @@ def open_options(given: dict[str, Any]) -> dict[str, Any]:
     at_least(1, batch_size=given["batch_size"], world_size=given["world_size"], buffers=given["buffers"])
     at_least(0, rank=given["rank"], split_index=given["split_index"], seed=given["seed"], threads=given["threads"])
     index = given["split_index"] if given["split_index"] != dataset.manifest.get("split", 0) else None
+    region = split_name("split", given["split"], "all")
+    if region != "all" and index is None and given["input_nodes"] is None and not dataset.regions.get(region):
+        rows = ", ".join(f"{rows} {name}" for name, rows in dataset.regions.items() if rows)
+        raise OptionError(f"split {given['split']!r}: {dataset.path} has no such rows (it has {rows or 'none'}; \"all\" loads all)")
     shuffle = shuffle_name(given["shuffle"])
     if shuffle == "chunk" and (index is not None or given["input_nodes"] is not None or given["split"] == "all"):
         shuffle = "rr"  # these rows are no whole chunks
     return {
         "dataset": dataset,
         "store": dataset.path,
-        "region": split_name("split", given["split"], "all"),
+        "region": region,
         "split": index,
         "node_list": None if given["input_nodes"] is None else node_numbers(given["input_nodes"], dataset.nodes),
         "matrices": dataset.choose(given["operators"], given["hops"]),

@@ -147,7 +147,7 @@ def _load() -> ctypes.CDLL:
 
 
 _LINE = re.compile(r"hopfeed ((?:import |export )?[a-z]+)((?: (?:--[a-z-]+ (?!--)[^\s;,():]+|[A-Z/][^\s;,():]*))+)")
-_KIND = re.compile("(?:unusable|contradictory) options: ")
+_KIND = re.compile("(?:unusable|contradictory|bad) options: ")
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
 
 

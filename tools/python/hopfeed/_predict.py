@@ -8,6 +8,7 @@ from typing import Any, Callable, Generator, Iterator
 import numpy as np
 import torch
 
+from ._call import existing
 from ._errors import OptionError
 from ._progress import Bars, Progress
 from ._types import Path
@@ -45,6 +46,7 @@ def write(found: Iterator[tuple[np.ndarray[Any, Any], torch.Tensor]], output: Pa
     suffix = os.path.splitext(path)[1]
     if suffix not in (".arrow", ".parquet", ".csv"):
         raise OptionError(f"output {path!r}: want a name that ends with .arrow, .parquet or .csv")
+    existing(os.path.dirname(os.path.abspath(path)), "output")
     beside, writer, rows = f"{path}.{os.getpid()}.tmp", None, 0
     try:
         for nodes, out in found:

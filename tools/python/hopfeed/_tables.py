@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def from_edges(
     """
     wanted = [source, destination, *([weight] if weight else [])]
     table = _columns("edges", edges, wanted)
-    warn_left_out("from_edges", [f"column {c!r} of edges" for c in _names(edges) if c not in wanted], _TAKES)
+    warn_left_out("from_edges", [f"column {c!r} of edges" for c in _names("edges", edges) if c not in wanted], _TAKES)
     ends = np.stack([table[source], table[destination]])
     rows = {} if nodes is None else _columns("nodes", nodes)
     missing = [c for c in (id, label, split, *(features or [])) if c and c not in rows]
@@ -84,6 +84,8 @@ def from_dgl(graph: Any, output: Path, *, feature: str = "feat", label: str = "l
     """Makes the graph ``output`` of a ``DGLGraph`` with one type of nodes and edges: its edges, and of ``ndata`` features,
     labels and ``train_mask``, ``val_mask`` and ``test_mask``, of ``edata`` weights, where they are there. A warning names
     what it leaves out. ``options`` are those of ``import_npy``."""
+    if not hasattr(graph, "ntypes"):
+        raise TypeError(f"graph is of type {type(graph).__name__}: want a DGLGraph")
     if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
         raise OptionError("the graph has several types of nodes or edges: want one (dgl.to_homogeneous)")
     ndata, edata = dict(graph.ndata), dict(graph.edata)
@@ -125,15 +127,17 @@ def from_ogb(dataset: Any, output: Path, *, name: str | None = None, **options: 
     return import_arrays(arrays, meta, output, **options)
 
 
-def _names(table: Any) -> list[Any]:
+def _names(what: str, table: Any) -> list[Any]:
     """The columns of a table."""
     names = getattr(table, "column_names", None)  # of pyarrow
+    if names is None and not hasattr(table, "columns") and not isinstance(table, Mapping):
+        raise TypeError(f"{what} is of type {type(table).__name__}: want a table, or a dict of columns")
     return list(getattr(table, "columns", table) if names is None else names)
 
 
 def _columns(what: str, table: Any, wanted: Sequence[str] | None = None) -> dict[str, np.ndarray[Any, Any]]:
     """Columns of a table as arrays; columns of lists become [rows, length]."""
-    names = _names(table)
+    names = _names(what, table)
     missing = [c for c in wanted or [] if c not in names]
     if missing:
         raise OptionError(f"{what} has no column {', '.join(map(repr, missing))} (it has {', '.join(map(str, names))})")

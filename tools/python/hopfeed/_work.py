@@ -96,7 +96,7 @@ def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any],
         return import_npy(source, output, **options)
     except CorruptError as error:
         named = re.sub(re.escape(source) + r"/?(\w*)(\.npy)?", lambda file: _NAMES.get(file[1], file[1]), str(error))
-        raise OptionError(named) from None
+        raise OptionError(named.replace("invalid input: ", "")) from None
     finally:
         home.remove()
 

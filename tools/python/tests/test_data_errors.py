@@ -10,7 +10,7 @@ import hopfeed
 import stores
 
 OPTION, TYPE, MISSING, FAILED = hopfeed.OptionError, TypeError, FileNotFoundError, hopfeed.Error
-NEVER = ("--", "hopfeed-arrays", "from device", "goroutine", "\n")
+NEVER = ("--", "hopfeed-arrays", " options: ", "from device", "goroutine", "\n")
 
 
 class Data:
@@ -55,7 +55,6 @@ class Errors(unittest.TestCase):
             (open(store="nowhere"), MISSING, "nowhere"),
             (open(store=self.graph), OPTION, "is a graph", "hopfeed.propagate"),
             (open(store=self.folder.name), FAILED, self.folder.name),
-            (open(store=os.path.join(self.store, "manifest.json")), FAILED, "manifest.json"),
             (open(store=5), TYPE, "int", "want a path"),
             (open(store=Data(edge_index=1)), TYPE, "Data", "hopfeed.from_pyg"),
             (open(batch_size=0), OPTION, "batch_size 0"),
@@ -67,6 +66,10 @@ class Errors(unittest.TestCase):
             (open(placement="device", memory="49MiB", batch_size=10**6, buffers=10**6), hopfeed.DoesNotFit, "memory"),
             (open(shuffle="rr", placement="storage"), OPTION, "shuffle", "chunk"),
             (open(split="night"), OPTION, "split 'night'", "'val'"),
+            (lambda: hopfeed.Loader.from_arrays(np.ones((5, 2)), split="val", progress=False), OPTION, "split 'val'", "it has 5 train"),
+            (open(store=os.path.join(self.store, "index.arrow")), NotADirectoryError, "index.arrow"),
+            (lambda: hopfeed.Loader(self.store).set_epoch("one"), TYPE, "epoch is 'one'"),
+            (lambda: hopfeed.Loader.from_arrays(np.ones(5)), OPTION, "x has arrays [[5]]"),
             (open(split=1), OPTION, "split 1"),
             (open(split_index=7), OPTION, "split"),
             (open(split_index="a"), TYPE, "split_index is 'a'"),
@@ -177,6 +180,9 @@ class Errors(unittest.TestCase):
             (make(Data(edge_index=edges, x=x), dtyp="float16"), TYPE, "dtyp"),
             (make(Data(edge_index=edges, x=x), dtype="float64"), OPTION, "dtype", "float64"),
             (make(Data(edge_index=edges, x=x), features_in_place=True), OPTION, "features_in_place"),
+            (lambda: hopfeed.from_dgl(5, self.new), TYPE, "graph is of type int"),
+            (lambda: hopfeed.from_ogb([Data(x=x)], self.new), OPTION, "NodePropPredDataset"),
+            (lambda: hopfeed.from_edges(5, self.new), TYPE, "edges is of type int"),
             (lambda: hopfeed.from_pyg(Data(edge_index=edges, x=x), self.graph, progress=False), OPTION, "force"),
         ])
         with self.assertWarnsRegex(UserWarning, "1 nodes are in val_mask and in a mask before it"):

@@ -135,6 +135,14 @@ class Memory(WithStore):
             self.check(list(hopfeed.torch.Loader(self.store, 50, pin_memory=True)))
         with self.assertRaisesRegex(hopfeed.OptionError, "hopfeed.torch"):
             hopfeed.Loader(self.store, 50, device="cpu")
+        with self.assertRaisesRegex(hopfeed.OptionError, "device 'gpu'"):
+            hopfeed.torch.Loader(self.store, 50, device="gpu")
+        for options, says in (({"hops": -1}, "hops -1"), ({"operator": "magic"}, "no operator .magic"), ({"hops": 2000}, "graph: 2000 hops")):
+            with self.assertRaisesRegex(hopfeed.OptionError, says) as raised:
+                hopfeed.sign(self.data(), progress=False, **options)
+            self.assertNotIn("hopfeed-", str(raised.exception))
+        with self.assertRaisesRegex(FileNotFoundError, "nowhere'"):
+            hopfeed.torch.predict(torch.nn.Flatten(), self.store, "nowhere/out.csv", progress=False)
         with self.assertRaisesRegex(hopfeed.OptionError, "reuse"):
             hopfeed.torch.Loader(self.store, 50, device="cpu", reuse=True)
 
