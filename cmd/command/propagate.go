@@ -232,8 +232,9 @@ func planLines(p *preprop.Plan, budget units.Bytes) []string {
 		fmt.Sprintf("%s of memory (%s may be used), %s of disk for the store, up to %s for scratch files until it "+
 			"is complete",
 			units.Bytes(p.MemoryBytes), budget, units.Bytes(p.StoreBytes), units.Bytes(p.ScratchBytes)),
-		fmt.Sprintf("%s to read, %s to write, %s", units.Bytes(p.ReadBytes), units.Bytes(p.WrittenBytes),
-			duration(p.Seconds)))
+		fmt.Sprintf("%s to read at %s/s, %s to write at %s/s, rows to add at %.0f million/s: %s",
+			units.Bytes(p.ReadBytes), units.Bytes(p.Rates.Read), units.Bytes(p.WrittenBytes),
+			units.Bytes(p.Rates.Write), p.RowsPerSecond()/1e6, duration(p.Seconds)))
 }
 
 // duration is about how long that many seconds are.

@@ -57,7 +57,13 @@ type Plan struct {
 	preparingBytes int64 // of ReadBytes, read to prepare topologies
 	cutBytes       int64 // of WrittenBytes, of the input's column files
 
-	Work *Work `json:"-"`
+	Work  *Work  `json:"-"`
+	Rates *Rates `json:"-"` // that Seconds follows from
+}
+
+// RowsPerSecond is how many rows of a panel the processor adds a second.
+func (p *Plan) RowsPerSecond() float64 {
+	return 1 / p.Rates.gather(p.PanelColumns*p.Work.Stored.DType.Size())
 }
 
 // DropCheckpoints plans without checkpoints.
@@ -374,6 +380,7 @@ func (w *Work) Plan(budget int64, r *Rates) (*Plan, error) {
 	if best == nil {
 		return nil, ErrDoesNotFit(budget, least)
 	}
+	best.Rates = r
 	return best, nil
 }
 
