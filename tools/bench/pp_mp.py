@@ -33,7 +33,7 @@ def trainings(o):
         "SAGE-LABOR": (GRAPH, [*sage, *batch, "--sampler", "labor", *fanout(15, 10, 5, 3, 3, 3)]),
         "SAGE-LADIES": (GRAPH, [*sage, *batch, "--sampler", "ladies", *fanout(*[512] * 6)]),
         "SAGE-SAINT": (GRAPH, [*sage, *batch, "--sampler", "saint-node-paper"]),
-        "GAT-neighbor": (GRAPH, ["--model", "gat", "--layers", o.hops, "--hidden", 2 * o.hidden, "--heads", 4, *batch,
+        "GAT-neighbor": (GRAPH, ["--model", "gat", "--layers", o.hops, "--hidden", o.hidden, "--heads", 4, *batch,
                                  *fanout(10, 10, 10, 5, 5, 5)]),
     }
 
@@ -46,16 +46,18 @@ def main():
     p.add_argument("--nodes", type=int, default=2_000_000)
     p.add_argument("--labeled", type=float, default=0.01, help="share of the nodes that are generated with a label")
     p.add_argument("--hops", type=int, default=3)
-    p.add_argument("--hidden", type=int, default=64, help="of GraphSAGE and HOGA; SIGN and GAT have twice as many")
-    p.add_argument("--batch", type=int, default=1000)
-    p.add_argument("--epochs", type=int, default=10, help="of models that read the graph; the others have 4 times as many")
-    p.add_argument("--eval-every", type=int, default=2, help="epochs from one validation to the next, of models that read the graph")
+    p.add_argument("--hidden", type=int, default=64, help="units; SIGN has twice as many")
+    p.add_argument("--batch", type=int, default=500)
+    p.add_argument("--epochs", type=int, default=6, help="of models that read the graph; the others have 4 times as many")
+    p.add_argument("--eval-every", type=int, default=3, help="epochs from one validation to the next, of models that read the graph")
+    p.add_argument("--lr", type=float, default=0.01, help="of models that read the graph")
+    p.add_argument("--dropout", type=float, default=0.2, help="of models that read the graph")
     p.add_argument("--runs", type=int, default=1)
     p.add_argument("--metric", default="accuracy")
     p.add_argument("--only", nargs="+", help="names of trainings")
     o = p.parse_args()
     hopfeed = o.hopfeed.resolve()
-    folder = o.work.resolve() / (o.data.name if o.data else f"sbm-{o.nodes}")
+    folder = o.work.resolve() / (o.data.name if o.data else f"sbm-{o.nodes}-{o.labeled}")
     folder.mkdir(parents=True, exist_ok=True)
 
     def run(*command):
@@ -66,14 +68,15 @@ def main():
         if o.data:
             run("import", "npy", o.data.resolve(), "-o", GRAPH)
         else:
-            run("generate", "sbm", "-o", GRAPH, "--nodes", o.nodes, "--edges", 8 * o.nodes, "--features", 64, "--classes", 32,
-                "--labeled", o.labeled, "--homophily", 0.4, "--separation", 1)
+            run("generate", "sbm", "-o", GRAPH, "--nodes", o.nodes, "--edges", 8 * o.nodes, "--features", 64, "--classes", 16,
+                "--labeled", o.labeled, "--homophily", 0.5, "--separation", 2.5)
     store = run("propagate", GRAPH, "-o", STORE, "--hops", o.hops, "--operator", "sym")
     results, chosen = {}, trainings(o)
     for name in o.only or chosen:
         source, flags = chosen[name]
         reads_graph = source == GRAPH
         epochs, every = (o.epochs, o.eval_every) if reads_graph else (4 * o.epochs, 1)
+        flags += ["--lr", o.lr, "--dropout", o.dropout] if reads_graph else []
         r = run("train", source, *flags, "--epochs", epochs, "--eval-every", every, "--patience", 0, "--runs", o.runs, "--metric", o.metric, "--run", name)
         seconds = [json.loads(line)["train_seconds"] for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
         results[name] = {"name": name, "test": r["test_metric"], "test_std": r["test_metric_std"], "epoch_seconds": statistics.median(seconds),

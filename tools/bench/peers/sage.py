@@ -30,7 +30,7 @@ HIDDEN, DROPOUT, RATE, BATCH, FANOUTS = 64, 0.5, 0.01, 1024, (15, 10)
 def make_graph(hopfeed, work, nodes, edges):
     if not (work / "arrays" / "meta.json").exists():
         run(hopfeed, "generate", "sbm", "-o", work / "graph", "--nodes", nodes, "--edges", edges, "--features", FEATURES, "--classes", CLASSES,
-            "--labeled", 1, "--homophily", 0.35, "--separation", 1, "--force", "--quiet")
+            "--labeled", 1, "--homophily", 0.5, "--separation", 2, "--force", "--quiet")
         run(hopfeed, "export", "npy", work / "graph", "-o", work / "arrays", "--force", "--quiet")
 
 
