@@ -35,8 +35,7 @@ class Dataset:
         self._home: Any = None  # which keeps the folder
         self._mapped: dict[str, Matrix] = {}
         self._table: Any = None
-        self.manifest: dict[str, Any] = call(["inspect"], ["data"], {"data": self.path, "progress": False})
-        m = self.manifest
+        self.manifest = m = self._inspect()
         self.kind: str = m["kind"]  # "store" or "graph"
         self.name: str = m["name"]
         self.nodes: int = m["nodes"]
@@ -79,6 +78,9 @@ class Dataset:
                 raise TypeError("split and input_nodes: want one of them")
             options["input_nodes"] = options.pop("split")
         return neighbor_loader(self, **options)
+
+    def _inspect(self) -> dict[str, Any]:
+        return call(["inspect"], ["data"], {"data": self.path, "progress": False})
 
     def _check_same(self, about: dict[str, Any]) -> None:
         """Refuses what the engine has read of a graph or store that has replaced this one."""
@@ -173,6 +175,7 @@ class Dataset:
         ``node``, ``label`` and ``splits``, and a column for each matrix, such as ``sym/hop-2``, of lists.
 
         ``polars.DataFrame(dataset)`` and ``pandas.DataFrame.from_arrow(dataset)`` call it by themselves."""
+        self._check_same(self._inspect())
         import pyarrow as pa  # type: ignore[import-untyped]
 
         def read(files: Iterable[str]) -> Any:

@@ -116,6 +116,7 @@ class Data(WithStore):
                 lambda: hopfeed.LinkNeighborLoader(old[0], [2], [[0], [1]]),
                 lambda: old[0].x,
                 lambda: old[0].y,
+                lambda: old[0].to_arrow(),
                 lambda: old[1].loader(),
                 lambda: hopfeed.PairLoader(old[1], [[0], [1]]),
                 lambda: old[1].matrix("rw/hop-1"),
