@@ -68,7 +68,7 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 		return nil, usagef("--model %s reads a hop store, so no batches are sampled: want a model that reads a "+
 			"graph, such as sage", o.Model)
 	}
-	if slices.Contains(o.names, scheduler.MultiQueue) {
+	if o.Schedule.Name = scheduler.Auto; slices.Contains(o.names, scheduler.MultiQueue) {
 		o.Schedule.Name = scheduler.MultiQueue // whose flags are checked
 	}
 	if err := o.checkInputFlags(); err != nil {

@@ -108,6 +108,10 @@ func TestBenchScheduleRunsWhatTheMachineHas(t *testing.T) {
 	if page := content(t, d, "charts/schedule.html"); !strings.Contains(page, "<th>schedule</th>") {
 		t.Error("a page without a table")
 	}
+	o = must(t, d, benchScheduleLine+"--emulate gpu=1,mem=1GiB --schedules mixed --cpu-share 0 --json")
+	if all := scheduleLines(t, o); len(all) != 1 || all[0].CPUBatches != 0 {
+		t.Errorf("no share by the processor: %+v", all)
+	}
 	o = must(t, d, benchScheduleLine+"--json")
 	if all := scheduleLines(t, o); len(all) != 4 || !strings.Contains(o.stderr, "schedule collective is left out: ") ||
 		all[0].Setting != "" {

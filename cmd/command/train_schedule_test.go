@@ -218,6 +218,11 @@ func TestShortEpochsAreScheduledToo(t *testing.T) {
 		line := scheduledLine + " --batch " + batch + " --emulate gpu=1,mem=1GiB --run "
 		must(t, d, line+"plain")
 		var r struct{ Schedule *scheduler.Report }
+		readJSON(t, must(t, d, line+"few --schedule collective --profile-batches 2 --json").stdout, &r)
+		if m := r.Schedule.Profile[0]; m.Batches != 2 {
+			t.Errorf("batches of %s: %+v is of %d batches, want 2", batch, m, m.Batches)
+		}
+		r.Schedule = nil
 		readJSON(t, must(t, d, line+"scheduled --schedule collective --json").stdout, &r)
 		for _, m := range r.Schedule.Profile {
 			if want := map[bool]int{true: 20, false: 10}[m.Name == "T_Model"]; m.Batches < want-1 || m.Batches > want {
@@ -244,6 +249,7 @@ func TestSchedulesThatCannotBeAreErrorsOfUsage(t *testing.T) {
 		"--schedule cpu --cache lru:50rows":                   "changes from batch to batch",
 		"--schedule mixed --cpu-share 1.5 --emulate mem=1GiB": "--cpu-share 1.5",
 		"--cpu-share 0.5":                "it is for --schedule mixed",
+		"--profile-batches 3":            "it is for a --schedule",
 		"--schedule cpu --cpu-share 0.5": "it is for --schedule mixed",
 	} {
 		if o := hopfeed(t, d, scheduledLine+" "+flags); o.code != exitUsage || !strings.Contains(o.stderr, want) {

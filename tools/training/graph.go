@@ -137,19 +137,19 @@ func (g *Graph) open(ctx context.Context) (err error) {
 	if err = g.partition(ctx); err != nil {
 		return err
 	}
+	trained := &g.topology
+	if g.within != nil {
+		trained = &g.within
+	}
 	if p.pins() {
-		of := &g.topology
-		if g.within != nil {
-			of = &g.within
-		}
-		pinned, err := sampling.PinTopology(device, *of)
+		pinned, err := sampling.PinTopology(device, *trained)
 		if err != nil {
 			return err
 		}
-		*of = pinned
+		*trained = pinned
 	}
 	if p.preload {
-		if g.lists, err = sampling.CopyLists(ctx, device, g.topology, nil); err != nil {
+		if g.lists, err = sampling.CopyLists(ctx, device, *trained, nil); err != nil {
 			return err
 		}
 	}

@@ -432,6 +432,9 @@ func (s *Schedule) Check() error {
 		return session.Refuse("--cpu-share %v: want a share from 0 to 1", s.CPUShare)
 	case s.CPUShare != -1 && s.Name != "mixed" && s.Name != scheduler.Auto: // auto may choose mixed
 		return session.Refuse("--cpu-share %v: it is for --schedule mixed", s.CPUShare)
+	case s.ProfileBatches > 0 && (s.Name == "" || queued):
+		return session.Refuse("--profile-batches %d: it is for a --schedule other than %s", s.ProfileBatches,
+			scheduler.MultiQueue)
 	case s.ProfileBatches < 0 || s.ProfileBatches > mostProfiled:
 		return session.Refuse("--profile-batches %d: want a number from 1 to %d", s.ProfileBatches, mostProfiled)
 	case s.Queue < 0 || s.Queue > scheduler.MostQueue:
