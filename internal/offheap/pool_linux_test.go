@@ -23,13 +23,14 @@ func TestMemoryThatIsNotSharedIsChargedWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
+	rights := unix.UnixRights(int(other.Fd()))
 	go func() {
 		for {
 			c, err := l.AcceptUnix()
 			if err != nil {
 				return
 			}
-			_, _, _ = c.WriteMsgUnix([]byte{0}, unix.UnixRights(int(other.Fd())), nil)
+			_, _, _ = c.WriteMsgUnix([]byte{0}, rights, nil)
 			_ = c.Close()
 		}
 	}()
