@@ -81,7 +81,7 @@ func (w *Work) MemoryBytes(p *Plan) (memory held) {
 func (w *Work) count(p *Plan) {
 	var memory, scratch, store held
 	var sum cost
-	p.besideBytes, p.preparingBytes, p.cutBytes = 0, 0, 0
+	p.besideBytes, p.cutBytes = 0, 0
 	for _, c := range w.costs(p) {
 		memory.add(c, c.memory)
 		scratch.add(c, c.scratch)
@@ -90,8 +90,6 @@ func (w *Work) count(p *Plan) {
 		switch {
 		case c.first == computing:
 			p.besideBytes += c.read
-		case c.topologyPasses > 0:
-			p.preparingBytes += c.read
 		case c.first == p.cut() && c.last == writing:
 			p.cutBytes += c.scratch
 		}

@@ -54,7 +54,6 @@ type Plan struct {
 	Device *DevicePlan `json:"device"`
 
 	besideBytes    int64 // of ReadBytes, read while products are computed
-	preparingBytes int64 // of ReadBytes, read to prepare topologies
 	cutBytes       int64 // of WrittenBytes, of the input's column files
 
 	Work  *Work  `json:"-"`
@@ -204,22 +203,28 @@ func panelColumns(columns, panels, most int, t format.DType) int {
 	return even
 }
 
-// seconds predicts how long a plan takes, by rates.
+// seconds predicts how long a plan takes, by rates. The disk does one thing after another, the processor too.
 func (w *Work) seconds(p *Plan, r *Rates) float64 {
 	products := w.productSeconds(p, r)
 	if w.Device != nil && p.Device != w.cpu {
 		products = w.deviceSeconds(p, r)
 	}
-	preparing := float64(p.preparingBytes)/r.Read + w.listingSeconds(p, r)
-	writing := float64(p.cutBytes) / r.Write // of the input's column files
-	switch {
-	case p.CutLater:
-		preparing -= min(products/float64(p.Panels), float64(w.inputBytes(w.Inputs[0]))/r.Read+writing)
-	case p.CutBeside: // it reads while column files are written
-		preparing = max(0, preparing-writing)
+	disk := float64(p.ReadBytes-p.besideBytes)/r.Read + float64(p.WrittenBytes)/r.Write
+	beside, reading := float64(p.besideBytes)/r.Read, 0.0
+	if p.InputFiles {
+		reading = float64(w.inputBytes(w.Inputs[0])) / r.Read
 	}
-	return preparing + float64(p.ReadBytes-p.besideBytes-p.preparingBytes)/r.Read + float64(p.WrittenBytes)/r.Write +
-		float64(p.MemoryBytes-ProcessBytes)/r.Touch + max(products, float64(p.besideBytes)/r.Read)
+	cutting := reading + float64(p.cutBytes)/r.Write
+	processor := w.listingSeconds(p, r) + float64(p.MemoryBytes-ProcessBytes)/r.Touch
+	total := disk + processor + max(products, beside)
+	if p.CutLater {
+		total -= min(cutting, max(0, products-beside)/float64(p.Panels))
+		cutting = reading // of the first panel
+	}
+	if p.CutBeside {
+		total -= min(cutting, processor)
+	}
+	return total
 }
 
 // productSeconds predicts how long products take on the processor.
