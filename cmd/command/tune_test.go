@@ -109,7 +109,7 @@ func TestASearchByWeightsBeginsWithWhatOtherGraphsTaught(t *testing.T) {
 	var r papers.Surrogates
 	const learn = "bench surrogate tuning-one/trials.jsonl tuning-two/trials.jsonl"
 	readJSON(t, must(t, d, learn+" -o learnt.json --json").stdout, &r)
-	if r.Trials != 12 || len(r.Graphs) != 2 || len(r.Unseen) != 2*len(tune.Regressions) || r.Chosen == "" ||
+	if r.Trials != 12 || len(r.Graphs) != 2 || len(r.Unseen) != 2*len(tune.Regressions) || r.Chosen[0] == "" ||
 		r.Drop == nil || r.Drop.Trials != 4 {
 		t.Errorf("%+v", r)
 	}

@@ -45,16 +45,47 @@ func (g *Graph) describe(s Settings) Settings {
 	return all
 }
 
+// floats estimates the device memory of a training on a graph (a3gnn Equations 3 and 5): the graph, its layers in
+// validation, the cache, and the batches there with their activations. Surrogates learn by which factor memory differs
+// from this, so that they hold for graphs that are larger than those that they have seen.
+func (g *Graph) floats(s Settings) float64 {
+	first := func(name string, otherwise float64) float64 {
+		if numbers, _ := partsOf(s[name]); len(numbers) > 0 {
+			return math.Max(1, numbers[0])
+		}
+		return otherwise
+	}
+	n, columns, hidden := math.Max(1, float64(g.Nodes)), math.Max(1, float64(g.Features)), first("hidden", 256)
+	rows := first("batch", 1)
+	fanouts, _ := partsOf(s["fanout"])
+	for _, f := range fanouts {
+		rows = math.Min(n, rows*(1+math.Min(f, float64(g.Edges)/n)))
+	}
+	held := 2.0 // batches on the device
+	switch s["schedule"] {
+	case "sequential", "mode-2":
+		held = 1
+	case "mode-1", "gpu":
+		held = 4
+	}
+	cached := 0.0
+	if numbers, word := partsOf(s["cache"]); len(numbers) == 1 && strings.HasSuffix(word, ":rows") {
+		cached = numbers[0]
+	}
+	const layers = 8 // vectors of a node beside its features
+	return n*(columns+layers*hidden) + 2*float64(g.Edges) + cached*columns + held*rows*columns + layers*rows*hidden
+}
+
 // Surrogate predicts throughput, memory and metric of trainings on a graph from settings and graph. It is made offline,
 // of the trials of several graphs (a3gnn §III-C), and keeps what a regression learns from.
 type Surrogate struct {
-	Regression    string      `json:"regression"`
+	Regressions   [3]string   `json:"regressions"`    // of throughput, memory and metric
 	ProcessorTime bool        `json:"processor_time"` // throughput and memory are as Goals say
 	DeviceMemory  bool        `json:"device_memory"`
 	Graphs        []string    `json:"graphs"`
 	Columns       columns     `json:"columns"`
 	X             [][]float64 `json:"x"`
-	Scores        []Score     `json:"scores"`
+	Scores        []Score     `json:"scores"` // of trials; memory as a factor of Graph.floats
 
 	models [3]Model
 }
@@ -67,9 +98,10 @@ func notLearned(name string) bool {
 	return name == "store" || name == "seed" || name == "fingerprint" || strings.HasPrefix(name, "prepared.")
 }
 
-// NewSurrogate learns from the measured trials that say what their graph is like.
-func NewSurrogate(trials []Trial, g Goals, way Regression) (*Surrogate, error) {
-	s := &Surrogate{Regression: way.Name, ProcessorTime: g.ProcessorTime, DeviceMemory: g.DeviceMemory}
+// NewSurrogate learns throughput, memory and metric, each in a way of its own, from the measured trials that say what
+// their graph is like.
+func NewSurrogate(trials []Trial, g Goals, ways [3]Regression) (*Surrogate, error) {
+	s := &Surrogate{ProcessorTime: g.ProcessorTime, DeviceMemory: g.DeviceMemory}
 	var described []Settings
 	names := map[string]bool{}
 	for _, t := range trials {
@@ -83,7 +115,9 @@ func NewSurrogate(trials []Trial, g Goals, way Regression) (*Surrogate, error) {
 		if name := t.Graph.title(); !slices.Contains(s.Graphs, name) {
 			s.Graphs = append(s.Graphs, name)
 		}
-		described, s.Scores = append(described, d), append(s.Scores, g.Score(t.Outcome))
+		score := g.Score(t.Outcome)
+		score[1] += math.Log(t.Graph.floats(t.Settings))
+		described, s.Scores = append(described, d), append(s.Scores, score)
 	}
 	if len(described) == 0 {
 		return nil, fmt.Errorf("%w: no measured trial says what graph it is of", ErrFewGraphs)
@@ -91,13 +125,13 @@ func NewSurrogate(trials []Trial, g Goals, way Regression) (*Surrogate, error) {
 	maps.DeleteFunc(names, func(_ string, learned bool) bool { return !learned })
 	s.Columns = columnsOf(slices.Sorted(maps.Keys(names)), described)
 	s.X = s.Columns.rows(described)
-	s.fit(way)
+	s.fit(ways)
 	return s, nil
 }
 
-func (s *Surrogate) fit(way Regression) {
-	for k := range s.models {
-		s.models[k] = way.Fit(s.X, column(s.Scores, k), 0)
+func (s *Surrogate) fit(ways [3]Regression) {
+	for k, way := range ways {
+		s.Regressions[k], s.models[k] = way.Name, way.Fit(s.X, column(s.Scores, k), 0)
 	}
 }
 
@@ -107,14 +141,21 @@ func DecodeSurrogate(text []byte) (*Surrogate, error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(Regressions, func(r Regression) bool { return r.Name == s.Regression })
-	if at < 0 || len(s.X) == 0 || len(s.X) != len(s.Scores) ||
+	var ways [3]Regression
+	known := true
+	for k, name := range s.Regressions {
+		at := slices.IndexFunc(Regressions, func(r Regression) bool { return r.Name == name })
+		if known = known && at >= 0; known {
+			ways[k] = Regressions[at]
+		}
+	}
+	if !known || len(s.X) == 0 || len(s.X) != len(s.Scores) ||
 		slices.ContainsFunc(s.X, func(row []float64) bool { return len(row) != len(s.Columns) }) ||
 		slices.ContainsFunc(s.Columns, func(c Column) bool { return !(c.Low < c.High) }) {
-		return nil, fmt.Errorf("it is no surrogate: regression %q, %d rows for %d scores", s.Regression, len(s.X),
+		return nil, fmt.Errorf("it is no surrogate: regressions %q, %d rows for %d scores", s.Regressions, len(s.X),
 			len(s.Scores))
 	}
-	s.fit(Regressions[at])
+	s.fit(ways)
 	return &s, nil
 }
 
@@ -129,6 +170,7 @@ func (s *Surrogate) Predict(g *Graph, settings []Settings) []Score {
 		for k, m := range s.models {
 			scores[i][k] = m(x)
 		}
+		scores[i][1] -= math.Log(g.floats(settings[i]))
 	}
 	return scores
 }
@@ -160,24 +202,24 @@ func TestUnseen(trials []Trial, g Goals, ways ...Regression) (all []Unseen, err 
 			return t.Graph == nil || t.Graph.title() == name
 		})
 		for _, way := range ways {
-			s, err := NewSurrogate(others, g, way)
+			s, err := NewSurrogate(others, g, [3]Regression{way, way, way})
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, s.test(name, of[name], g))
+			all = append(all, s.test(name, way.Name, of[name], g))
 		}
 	}
 	return all, nil
 }
 
-func (s *Surrogate) test(name string, trials []Trial, g Goals) Unseen {
+func (s *Surrogate) test(name, way string, trials []Trial, g Goals) Unseen {
 	var settings []Settings
 	var measured []Score
 	for _, t := range trials {
 		settings, measured = append(settings, t.Settings), append(measured, g.Score(t.Outcome))
 	}
 	predicted := s.Predict(trials[0].Graph, settings)
-	u := Unseen{Graph: name, Trials: len(trials), Regression: s.Regression}
+	u := Unseen{Graph: name, Trials: len(trials), Regression: way}
 	for k := range u.R2 {
 		y, p := column(measured, k), column(predicted, k)
 		if k < 2 { // logarithms

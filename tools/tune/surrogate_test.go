@@ -44,7 +44,7 @@ func TestASurrogatePredictsAGraphThatItHasNotSeen(t *testing.T) {
 		if u.Trials != 24 {
 			t.Errorf("%+v", u)
 		}
-		if u.Regression == "gaussian" && *u.R2[0] > 0.8 && *u.R2[1] > 0.8 && *u.R2[2] > 0.99 && *u.Follow[2] > 0.99 {
+		if u.Regression == "gaussian" && *u.R2[0] > 0.8 && *u.R2[2] > 0.99 && *u.Follow[2] > 0.99 {
 			good++
 		}
 	}
@@ -53,7 +53,7 @@ func TestASurrogatePredictsAGraphThatItHasNotSeen(t *testing.T) {
 	}
 
 	way := Gaussian
-	s, err := NewSurrogate(all, g, way)
+	s, err := NewSurrogate(all, g, [3]Regression{way, Regressions[0], way})
 	if err != nil || len(s.Graphs) != 6 || len(s.Scores) != len(all) {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -77,8 +77,8 @@ func TestASurrogatePredictsAGraphThatItHasNotSeen(t *testing.T) {
 			t.Errorf("%v is predicted as %v when it has been saved, %v before", settings[i], got[i], want[i])
 		}
 	}
-	for _, damaged := range []string{"{}", "[]", `{"regression":"gaussian","x":[[1]],"scores":[[1,2,3]]}`,
-		`{"regression":"guess","x":[[]],"scores":[[1,2,3]]}`} {
+	for _, damaged := range []string{"{}", "[]", `{"regressions":["ridge","ridge","ridge"],"x":[[1]],"scores":[[1,2,3]]}`,
+		`{"regressions":["ridge","guess","ridge"],"x":[[]],"scores":[[1,2,3]]}`} {
 		if _, err := DecodeSurrogate([]byte(damaged)); err == nil {
 			t.Errorf("%s is a surrogate", damaged)
 		}
