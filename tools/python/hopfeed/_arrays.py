@@ -9,29 +9,22 @@ from typing import Any, Mapping
 import numpy as np
 
 from ._commands import propagate
-from ._dataset import Dataset
-from ._errors import Error, OptionError
-from ._folders import Folder
+from ._dataset import Dataset, temporary
+from ._errors import OptionError
 from ._progress import Progress
 from ._types import at_least
 from ._work import import_arrays, parts_of, pyg_arrays, to_array
 
 
 def temporary_store(graph: Any, kind: type[Dataset], progress: Progress, folder: Any, **options: Any) -> Dataset:
-    """The store of what ``graph``, a function of the folder, makes there. The folder goes with the last reference to the
-    data set, which loaders have too."""
-    home = Folder(folder, "hopfeed-")
-    try:
-        propagate(graph(home.path), os.path.join(home.path, "store"), progress=progress, **options)
-        shutil.rmtree(os.path.join(home.path, "graph"), ignore_errors=True)
-        store = kind(os.path.join(home.path, "store"))
-    except BaseException as error:
-        home.remove()  # the traceback has it still
-        if isinstance(error, Error):
-            error.args = (str(error).replace(os.path.join(home.path, ""), ""),)
-        raise
-    store.folder, store._home = home.path, home
-    return store
+    """The store of what ``graph``, a function of the folder, makes there."""
+
+    def store(home: str) -> Dataset:
+        propagate(graph(home), os.path.join(home, "store"), progress=progress, **options)
+        shutil.rmtree(os.path.join(home, "graph"), ignore_errors=True)
+        return kind(os.path.join(home, "store"))
+
+    return temporary(store, folder)
 
 
 def sign_store(data: Any, kind: type[Dataset], hops: int, operator: str, progress: Progress, folder: Any) -> Dataset:

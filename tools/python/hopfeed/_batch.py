@@ -140,6 +140,18 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
         items = {name: value for name, value in self.items() if name != "info"}
         return Data(**items, batch_size=self.batch_size, num_nodes=len(self["n_id"]))
 
+    def to_dgl(self) -> tuple[Any, Any, list[Any]]:
+        """What a ``DataLoader`` of DGL yields of a batch with blocks: numbers of input nodes, those of seed nodes, and
+        blocks of DGL, with the features as ``blocks[0].srcdata["feat"]``, where the batch has them, and labels as
+        ``blocks[-1].dstdata["label"]``. Give it to a loader: ``transform=hopfeed.Batch.to_dgl``."""
+        if "blocks" not in self:
+            raise OptionError("this batch has one graph for all layers, not blocks: open the loader without subgraph_type")
+        blocks = [block.to_dgl() for block in self["blocks"]]
+        if "x" in self:
+            blocks[0].srcdata["feat"] = self["x"]
+        blocks[-1].dstdata["label"] = self["y"]
+        return self["n_id"], self["n_id"][: self.batch_size], blocks
+
     def hold(self) -> Batch[Array]:
         """With ``reuse=True``, keeps the memory of the batch, and of its copies, until ``release()``. A loader has
         only ``buffers`` of them. Other batches keep their memory by themselves."""

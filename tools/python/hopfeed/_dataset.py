@@ -7,7 +7,7 @@ import errno
 import functools
 import os
 import pathlib
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from . import _html, _native
 from ._batch import Batch, Info
 from ._call import call, existing
 from ._errors import Error, OptionError
+from ._folders import Folder
 from ._matrix import Matrix
 from ._types import Path, at_least, listed
 
@@ -221,3 +222,18 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"<hopfeed.Dataset {self.path!r}: {self.kind} of {self.rows} rows, {len(self.matrices)} matrices of {self.features} {self.dtype}>"
+
+
+def temporary(make: Callable[[str], Dataset], folder: Any = None) -> Dataset:
+    """The data set that ``make`` makes in a folder. The folder goes with the last reference to the data set, which
+    loaders have too."""
+    home = Folder(folder, "hopfeed-")
+    try:
+        data = make(home.path)
+    except BaseException as error:
+        home.remove()  # the traceback has it still
+        if isinstance(error, Error):
+            error.args = (str(error).replace(os.path.join(home.path, ""), ""),)
+        raise
+    data.folder, data._home = home.path, home
+    return data

@@ -334,7 +334,7 @@ class NeighborLoader(_Sampled[Array]):
             one_of("subgraph_type", subgraph_type, Literal["directional", "induced"])
         elif disjoint:
             raise OptionError('disjoint: want subgraph_type="directional" or "induced" with it')
-        self.sampler, self._edge_ids = one_of("sampler", sampler, Sampler), edge_ids
+        self._sampler, self._edge_ids = one_of("sampler", sampler, Sampler), edge_ids  # Lightning takes .sampler for a DataLoader's
         self._apart = sampler.endswith("-paper") and not sampler.startswith("saint")
         identity = {
             "times": None if times is None else zlib.crc32(times.encode()),
@@ -356,7 +356,7 @@ class NeighborLoader(_Sampled[Array]):
     def __repr__(self) -> str:
         return (
             f"<hopfeed.NeighborLoader of {self.dataset.path!r}: {self._batches} batches of {self.batch_size} seed nodes, "
-            f"{self.sampler} {self.num_neighbors}, features from {self.placement}>"
+            f"{self._sampler} {self.num_neighbors}, features from {self.placement}>"
         )
 
 

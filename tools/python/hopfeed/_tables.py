@@ -16,7 +16,7 @@ _TAKES = "features, edges, labels, weights of edges and splits"
 
 def from_edges(
     edges: Any,
-    output: Path,
+    output: Path | None = None,
     *,
     nodes: Any = None,
     source: str = "source",
@@ -30,7 +30,8 @@ def from_edges(
     name: str | None = None,
     **options: Any,
 ) -> Dataset:
-    """Makes the graph ``output`` of tables in memory: of pyarrow, pandas or polars, or dicts of arrays.
+    """Makes the graph ``output`` of tables in memory: of pyarrow, pandas or polars, or dicts of arrays; without
+    ``output``, in a temporary folder that goes with the last loader of it.
 
     :param edges: a row for each edge, with the numbers of its nodes in the columns ``source`` and ``destination``
     :param nodes: a row for each node. Without it every node has one feature, 1
@@ -80,10 +81,11 @@ def from_edges(
     return import_arrays(arrays, meta, output, undirected=undirected or None, **options)
 
 
-def from_dgl(graph: Any, output: Path, *, feature: str = "feat", label: str = "label", weight: str = "weight", name: str | None = None, **options: Any) -> Dataset:
+def from_dgl(graph: Any, output: Path | None = None, *, feature: str = "feat", label: str = "label", weight: str = "weight", name: str | None = None, **options: Any) -> Dataset:
     """Makes the graph ``output`` of a ``DGLGraph`` with one type of nodes and edges: its edges, and of ``ndata`` features,
-    labels and ``train_mask``, ``val_mask`` and ``test_mask``, of ``edata`` weights, where they are there. A warning names
-    what it leaves out. ``options`` are those of ``import_npy``."""
+    labels and ``train_mask``, ``val_mask`` and ``test_mask``, of ``edata`` weights, where they are there; without
+    ``output``, in a temporary folder that goes with the last loader of it. A warning names what it leaves out. ``options``
+    are those of ``import_npy``."""
     if not hasattr(graph, "ntypes"):
         raise TypeError(f"graph is of type {type(graph).__name__}: want a DGLGraph")
     if len(graph.ntypes) != 1 or len(graph.etypes) != 1:

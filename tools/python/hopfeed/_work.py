@@ -15,7 +15,7 @@ import numpy as np
 from . import _native
 from ._commands import import_npy
 from ._errors import CorruptError, OptionError
-from ._dataset import Dataset
+from ._dataset import Dataset, temporary
 from ._folders import Folder
 from ._loader import Loader, open_options
 from ._types import Path, pairs_of_nodes
@@ -35,15 +35,17 @@ def plan(store: Path | Dataset, **options: Any) -> dict[str, Any]:
     return result
 
 
-def from_pyg(data: Any, output: Path, *, name: str | None = None, **options: Any) -> Dataset:
-    """Makes the graph ``output`` of a ``Data`` of PyTorch Geometric.
+def from_pyg(data: Any, output: Path | None = None, *, name: str | None = None, **options: Any) -> Dataset:
+    """Makes the graph ``output`` of a ``Data`` of PyTorch Geometric; without ``output``, in a temporary folder that goes
+    with the last loader of it.
 
     It takes ``x`` [nodes, features], ``edge_index`` [2, edges] and, where they are there, ``y`` [nodes] or [nodes, L],
     ``edge_weight`` [edges] and the masks ``train_mask``, ``val_mask`` and ``test_mask``, [nodes] or, for several splits,
     [nodes, k]. Other tensors of numbers with a row for each edge become columns of the edges, called ``edge_...`` (``t``
     becomes ``edge_t``), those with a row for each node columns of the nodes; a warning names attributes that it leaves
-    out. The arrays are copied, by way of a folder beside ``output``, which is removed afterwards. What it cannot take is
-    an ``OptionError`` that names the attribute.
+    out, but for ``edge_label`` and ``edge_label_index``, which are arguments of a loader. The arrays are copied, by way
+    of a folder beside ``output``, which is removed afterwards. What it cannot take is an ``OptionError`` that names the
+    attribute.
 
     :param name: of the data set (default: of the folder ``output``)
     :param options: those of ``import_npy``
@@ -73,9 +75,12 @@ def pyg_arrays(data: Any, name: str | None) -> tuple[dict[str, np.ndarray[Any, A
 _NAMES = {"node_feat": "x", "node_label": "y", "splits": "masks"}
 
 
-def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any], output: Path, **options: Any) -> Dataset:
-    """Makes the graph ``output`` of arrays in the npy layout, with the options of ``import_npy``. The arrays are written
-    to a folder beside ``output`` first, which is removed afterwards."""
+def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any], output: Path | None, **options: Any) -> Dataset:
+    """Makes the graph ``output`` (None: in a temporary folder) of arrays in the npy layout, which it takes out of the dict,
+    with the options of ``import_npy``. They are written to a folder beside ``output`` first, which is removed
+    afterwards."""
+    if output is None:
+        return temporary(lambda home: import_arrays(arrays, meta, os.path.join(home, "graph"), **options))
     inspect.signature(import_npy).bind("", output, **options)  # before anything is written
     if options.get("features_in_place"):
         raise OptionError("features_in_place: the features are in no file that stays")
@@ -89,8 +94,8 @@ def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any],
     try:
         source = os.path.join(home.path, "arrays")
         os.mkdir(source)
-        for file, array in arrays.items():
-            np.save(os.path.join(source, file + ".npy"), array)
+        for file in list(arrays):
+            np.save(os.path.join(source, file + ".npy"), arrays.pop(file))  # the import needs the memory
         with open(os.path.join(source, "meta.json"), "w") as f:
             json.dump(meta, f)
         return import_npy(source, output, **options)
@@ -101,7 +106,7 @@ def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any],
         home.remove()
 
 
-_TAKEN = {"x", "edge_index", "y", "edge_weight", "train_mask", "val_mask", "test_mask", "num_nodes"}
+_TAKEN = {"x", "edge_index", "y", "edge_weight", "train_mask", "val_mask", "test_mask", "num_nodes", "edge_label", "edge_label_index"}
 
 
 def _check_pyg(data: Any) -> dict[str, np.ndarray[Any, Any]]:

@@ -6,6 +6,8 @@ from typing import Any, Callable, Literal
 
 import torch
 
+from ._dataset import Dataset
+from ._types import Path
 from .torch import Loader, NeighborLoader
 
 try:
@@ -20,17 +22,26 @@ class DataModule(LightningDataModule):
     """The loaders of a training, which are opened when the trainer asks for them: then the processes of a group are
     there, and each gets its share of every batch.
 
-    >>> data = DataModule(lambda split: hopfeed.torch.Loader("store", 8000, split == "train", split=split))
+    >>> data = DataModule("store", batch_size=8000)
     >>> trainer.fit(model, data)
 
     The trainer saves the state of the train loader in its checkpoints, so that a training goes on within an epoch.
 
-    :param open: opens the loader of a split: ``"train"``, ``"val"``, ``"test"``, or ``"rest"``, which is predicted
+    :param data: a store or a graph, or its path; or a function that opens the loader of a split: ``"train"``, ``"val"``,
+        ``"test"``, or ``"rest"``, which is predicted
+    :param options: those of the loaders; but for train nodes they do not shuffle
     """
 
-    def __init__(self, open: Callable[[Split], Loader | NeighborLoader]) -> None:
+    def __init__(self, data: Path | Dataset | Callable[[Split], Loader | NeighborLoader], **options: Any) -> None:
         super().__init__()
-        self._open = open
+        self._data, self._options = data, options
+
+    def _open(self, split: Split) -> Loader | NeighborLoader:
+        if callable(self._data):
+            return self._data(split)
+        dataset = self._data if isinstance(self._data, Dataset) else Dataset(self._data)
+        options = self._options if split == "train" else {**self._options, "shuffle": False}
+        return dataset._open(Loader, NeighborLoader, {**options, "split": split})  # type: ignore[no-any-return]
 
     def train_dataloader(self) -> Loader | NeighborLoader:
         return self._open("train")

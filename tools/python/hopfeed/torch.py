@@ -122,6 +122,12 @@ class Block(_Block[torch.Tensor]):
         """The block as a sparse matrix [destinations, sources] of its weights, in CSR form, without a copy."""
         return torch.sparse_csr_tensor(self.indptr, self.indices, self.weights, (self.destinations, self.sources), check_invariants=False)
 
+    def adj_t(self) -> torch.Tensor:
+        """The edges as a sparse matrix [destinations, sources] of ones, in CSR form, which is how layers of PyTorch
+        Geometric sum fastest: ``conv((x, x[: block.destinations]), block.adj_t())``."""
+        ones = torch.ones(len(self.indices), device=self.indices.device)
+        return torch.sparse_csr_tensor(self.indptr, self.indices, ones, (self.destinations, self.sources), check_invariants=False)
+
     def tensors(self) -> list[torch.Tensor]:
         """All that it has."""
         return [t for t in (self.indptr, self.indices, self.weights, self.e_id) if t is not None]

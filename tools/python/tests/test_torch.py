@@ -308,17 +308,10 @@ class Torch(WithStore):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertNotIn("SKIPPED", done.stdout)
 
-    def test_examples_of_other_packages_run(self):
-        for module, script in (("torch_geometric", "from_pyg.py"), ("pyarrow", "read_with_pyarrow.py")):
-            try:
-                __import__(module)
-            except ImportError:
-                print(f"{module} is not installed: {script} is not tested", file=sys.stderr)
-                continue
-            with self.subTest(script), tempfile.TemporaryDirectory() as folder:
-                arguments = [self.store] if script == "read_with_pyarrow.py" else [os.path.join(folder, "data")]
-                done = subprocess.run([sys.executable, script, *arguments], cwd=EXAMPLES, capture_output=True, text=True, timeout=300)
-                self.assertEqual(done.returncode, 0, done.stderr)
+    def test_the_example_of_pyarrow_runs(self):
+        module("pyarrow")
+        done = subprocess.run([sys.executable, "read_with_pyarrow.py", self.store], cwd=EXAMPLES, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,20 @@ class Memory(WithStore):
         gc.collect()
         self.assertFalse(os.path.exists(folder))
 
+    def test_a_graph_without_a_folder_goes_with_its_last_loader(self):
+        data = self.data()
+        data.edge_label_index = data.edge_index[:, :9]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loader = hopfeed.torch.NeighborLoader(hopfeed.from_pyg(data, progress=False), [-1], "all", 50)
+        for b in loader:
+            self.assertTrue(torch.equal(b.x, data.x[b.n_id]) and torch.equal(b.y, data.y[b.n_id[: b.batch_size]]))
+        folder = loader.dataset.folder
+        self.assertTrue(os.path.exists(folder))
+        del loader, b
+        gc.collect()
+        self.assertFalse(os.path.exists(folder))
+
     def test_a_model_is_applied_to_all_rows(self):
         model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * stores.FEATURES, 4), torch.nn.Dropout()).train()
         nodes, out = hopfeed.torch.predict(model, self.store, batch_size=50, progress=False)

@@ -37,6 +37,21 @@ class Models(WithEdges):
                     out = model(data.x, data.edge_index)[: data.batch_size]
                     torch.testing.assert_close(out, whole[data.n_id[: data.batch_size]], rtol=1e-5, atol=1e-5)
 
+    def test_layers_of_pyg_compute_of_a_block_what_they_do_of_the_whole_graph(self):
+        torch.manual_seed(0)
+        x, edges = torch.from_numpy(self.arrays["node_feat"]), torch.from_numpy(self.edges)
+        for layer in (torch_geometric.nn.SAGEConv(x.shape[1], 8), torch_geometric.nn.GraphConv(x.shape[1], 8)):
+            whole = layer(x, edges)
+            for batch in self.open([-1]):
+                block, gradients = batch.blocks[0], []
+                for adjacency in (block.adj_t(), block.edge_index()):
+                    rows = batch.x.clone().requires_grad_()
+                    out = layer((rows, rows[: block.destinations]), adjacency)
+                    torch.testing.assert_close(out, whole[batch.n_id[: batch.batch_size]], rtol=1e-5, atol=1e-5)
+                    out.square().sum().backward()
+                    gradients.append(rows.grad)
+                torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
     def test_blocks_have_no_data(self):
         with self.assertRaisesRegex(hopfeed.OptionError, "subgraph_type"):
             next(iter(self.open([2]))).to_pyg()
@@ -45,7 +60,7 @@ class Models(WithEdges):
         class Made(dict):
             def __init__(self, *arguments, **counts):
                 super().__init__(edata={})
-                self.arguments, self.counts, self.edata = arguments, counts, {}
+                self.arguments, self.counts, self.edata, self.srcdata, self.dstdata = arguments, counts, {}, {}, {}
 
         dgl = types.SimpleNamespace(create_block=Made, EID="_ID")
         with mock.patch.dict(sys.modules, {"dgl": dgl}):
@@ -56,6 +71,15 @@ class Models(WithEdges):
                     self.assertEqual((kind, len(none), made.counts), ("csc", 0, {"num_src_nodes": block.sources, "num_dst_nodes": block.destinations}))
                     self.assertTrue(indptr is block.indptr and indices is block.indices and made.edata["weight"] is block.weights)
                     self.assertEqual("_ID" in made.edata, ids)
+            for features in (True, False):
+                plain = next(iter(self.open([3, 2], features=features)))
+                inputs, seeds, blocks = next(iter(self.open([3, 2], features=features, transform=hopfeed.Batch.to_dgl)))
+                self.assertTrue(torch.equal(inputs, plain.n_id) and torch.equal(seeds, plain.n_id[: plain.batch_size]))
+                self.assertEqual(blocks[0].counts["num_src_nodes"], len(inputs))
+                self.assertEqual(sorted(blocks[0].srcdata), ["feat"] * features)
+                self.assertTrue(torch.equal(blocks[-1].dstdata["label"], plain.y) and (not features or torch.equal(blocks[0].srcdata["feat"], plain.x)))
+        with self.assertRaisesRegex(hopfeed.OptionError, "without subgraph_type"):
+            next(iter(self.open([2], subgraph_type="directional"))).to_dgl()
 
     def test_links_of_a_batch_are_learnt(self):
         torch.manual_seed(0)

@@ -158,19 +158,21 @@ class Wrappers(WithStore):
             opened.append(split)
             return hopfeed.torch.Loader(self.store, 50, split == "train", "host", split=split)
 
-        data = DataModule(open_split)
-        self.assertEqual(opened, [])
-        trainer = self.trainer(lightning, max_epochs=1, num_sanity_val_steps=0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            trainer.fit(Keep(), data)
-            trainer.test(Keep(), data)
-            trainer.predict(Keep(), data)
-        self.assertEqual(opened, ["train", "val", "test", "rest"])
-        self.check(kept["train"])
-        for part, split in enumerate(("val", "test"), 1):
-            self.check_rows(kept[split])
-            self.assertEqual(torch.cat([b.n_id for b in kept[split]]).tolist(), (self.arrays["splits"] == part).nonzero()[0].tolist())
+        for data in (DataModule(open_split), DataModule(self.store, batch_size=50, placement="host")):
+            self.assertEqual(len(opened) % 4, 0)
+            for batches in kept.values():
+                batches.clear()
+            trainer = self.trainer(lightning, max_epochs=1, num_sanity_val_steps=0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                trainer.fit(Keep(), data)
+                trainer.test(Keep(), data)
+                trainer.predict(Keep(), data)
+            self.assertEqual(opened, ["train", "val", "test", "rest"])
+            self.check(kept["train"])
+            for part, split in enumerate(("val", "test"), 1):
+                self.check_rows(kept[split])
+                self.assertEqual(torch.cat([b.n_id for b in kept[split]]).tolist(), (self.arrays["splits"] == part).nonzero()[0].tolist())
 
     def test_the_trainer_of_transformers_gets_the_batches_of_the_store(self):
         transformers = module("transformers")
