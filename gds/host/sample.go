@@ -108,8 +108,8 @@ func (v *graphView) draws(d int64) uint64 {
 	return uint64(v.Fanout)
 }
 
-// count is how many edges are chosen of a node.
-func (v *graphView) count(node uint32, random uint64) (count int64) {
+// count is how many edges are chosen of a node, and how many bytes are read now and by SampleEdges.
+func (v *graphView) count(node uint32, random uint64) (count, read, more int64) {
 	l := v.list(node)
 	d, looked := l.choices(), int64(0)
 	switch {
@@ -134,10 +134,10 @@ func (v *graphView) count(node uint32, random uint64) (count int64) {
 		}
 	}
 	if !l.cached {
-		v.read.Add(2*8 + looked)
-		v.more.Add(2*8 + looked + chosen*v.edgeBytes())
+		read = 2*8 + looked
+		more = read + chosen*v.edgeBytes()
 	}
-	return count
+	return count, read, more
 }
 
 // edgeBytes is what is read of a chosen edge.
@@ -157,10 +157,13 @@ func (s *stream) countSampled() error {
 	}
 	v, total := &s.views.graph, vector[int64](s, ops.Sampled)
 	if err := s.loop(len(v.nodes), grainNodes, func(s *stream, p part) error {
-		v := &s.views.graph
+		v, read, more := &s.views.graph, int64(0), int64(0)
 		for i := p.lo; i < p.hi; i++ {
-			v.starts[i+1] = uint32(v.count(v.nodes[i], v.Random))
+			count, r, m := v.count(v.nodes[i], v.Random)
+			v.starts[i+1], read, more = uint32(count), read+r, more+m
 		}
+		v.read.Add(read)
+		v.more.Add(more)
 		return nil
 	}); err != nil {
 		return err
@@ -199,11 +202,15 @@ func (s *stream) sampleEdges() error {
 		next += v.draws(l.choices())
 	}
 	err := s.loop(len(v.nodes), grainNodes, func(s *stream, p part) error {
+		bytes := int64(0)
 		for i := p.lo; i < p.hi; i++ {
-			if err := s.sampleNode(p.thread, i); err != nil {
+			read, err := s.sampleNode(p.thread, i)
+			if err != nil {
 				return err
 			}
+			bytes += read
 		}
+		s.views.graph.read.Add(bytes)
 		return nil
 	})
 	s.waitForPinned(v.read.Load())
@@ -212,18 +219,18 @@ func (s *stream) sampleEdges() error {
 
 var errCounts = errors.New("offsets differ from what CountSampled set for these nodes")
 
-// sampleNode writes the edges of one of the nodes.
-func (s *stream) sampleNode(thread, i int) error {
+// sampleNode writes the edges of one of the nodes, and returns how many bytes it has read of the graph's own lists.
+func (s *stream) sampleNode(thread, i int) (read int64, err error) {
 	v, scratch, node := &s.views.graph, &s.scratch.sample, s.views.graph.nodes[i]
 	l := v.list(node)
-	d, degree, read := l.choices(), int64(len(l.sources)), int64(2*8)
+	d, degree := l.choices(), int64(len(l.sources))
 	lo, hi := v.starts[i], v.starts[i+1]
 	sources, weights := vector[uint32](s, ops.Sampled), s.views.floats[ops.Sampled+1].data
 	if lo > hi || int(hi) > len(sources) {
-		return errCounts
+		return 0, errCounts
 	}
 	sources, weights = sources[lo:hi], weights[lo:hi]
-	at, edgeBytes := 0, v.edgeBytes()
+	at := 0
 	add := func(place int64, coefficient float32) bool {
 		if at == len(sources) {
 			return false
@@ -233,7 +240,6 @@ func (s *stream) sampleNode(thread, i int) error {
 			if u = l.sources[place]; l.weights != nil {
 				w = l.weights[place]
 			}
-			read += edgeBytes
 		}
 		row := float32(1)
 		switch {
@@ -271,7 +277,7 @@ func (s *stream) sampleNode(thread, i int) error {
 				ok = ok && add(int64(j), expected)
 			}
 		}
-		read += 4 * degree
+		read = 4 * degree
 	case d > 0:
 		places := room(&scratch.places[thread], v.Fanout)
 		if v.Replace {
@@ -287,12 +293,16 @@ func (s *stream) sampleNode(thread, i int) error {
 		}
 	}
 	if !ok || at != len(sources) {
-		return errCounts
+		return 0, errCounts
 	}
-	if !l.cached {
-		v.read.Add(read)
+	if l.cached {
+		return 0, nil
 	}
-	return nil
+	chosen := int64(at)
+	if v.addLoops && l.loop < 0 { // which is no edge of the graph
+		chosen--
+	}
+	return 2*8 + read + chosen*v.edgeBytes(), nil
 }
 
 func (s *stream) relabel() error {
