@@ -23,13 +23,13 @@ class SAGE(nn.Module):
                 out[outn[0]:outn[-1]+1]=h
             feat=out
         return out
-loader=NeighborLoader(g,[15,10],train_idx,batch_size=1024,shuffle=True,seed=S,transform=hopfeed.Batch.to_dgl)
+feat=torch.from_numpy(x); loader=NeighborLoader(g,[15,10],train_idx,batch_size=1024,shuffle=True,seed=S,features=False,transform=hopfeed.Batch.to_dgl)
 model=SAGE(x.shape[1],64,C); opt=torch.optim.Adam(model.parameters(),lr=0.01)
 for e in range(E):
     model.train()
     with clock:
-        for _,(_,_,blocks) in zip(range(LIM),loader):
-            loss=F.cross_entropy(model(blocks,blocks[0].srcdata['feat']),blocks[-1].dstdata['label']); opt.zero_grad(); loss.backward(); opt.step()
+        for _,(inp,_,blocks) in zip(range(LIM),loader):
+            loss=F.cross_entropy(model(blocks,feat[inp]),blocks[-1].dstdata['label']); opt.zero_grad(); loss.backward(); opt.step()
 model.eval(); t=time.time()
 with torch.no_grad(): p=model.inference(g).argmax(1)
 clock.done(inference=round(time.time()-t,2),test=round(float((p[test_idx]==torch.from_numpy(y)[test_idx]).float().mean()),4))

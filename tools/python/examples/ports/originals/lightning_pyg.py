@@ -2,7 +2,7 @@
 import sys; from common import *
 import lightning.pytorch as pl
 import torch.nn.functional as F
-from torch_geometric.data import LightningNodeData
+from torch_geometric.data.lightning import LightningNodeData
 from torch_geometric.nn import GraphSAGE
 from torchmetrics import Accuracy
 
