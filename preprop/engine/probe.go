@@ -17,19 +17,21 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// Measure measures the rates of this machine in a second or less: reading the input, writing a file without a name to
+// Measure measures the rates of this machine in some two seconds: reading the input, writing a file without a name to
 // the folder scratch, using new memory, and hops over a random graph with as many edges a node. It uses no more memory
-// than half of what budget leaves, and no more than a sixteenth of what a plan of the job needs.
+// than half of what budget leaves, and no more than an eighth of what a plan of the job needs: the larger the matrix, the
+// less of it do caches hold.
 func Measure(ctx context.Context, fsys vfs.FS, in *Input, scratch string, w *plan.Work, p *plan.Plan,
 	budget int64) (*plan.Rates, error) {
 	// less than most may be at hand from a moment ago, which a machine that is shared takes its time to give
-	const least, most = 128 << 20, 1 << 30
-	r, room := plan.DefaultRates, max(least, min(most, p.MemoryBytes/16))
+	const least, most = 128 << 20, 4 << 30
+	r, room := plan.DefaultRates, max(least, min(most, p.MemoryBytes/8))
 	if budget > 0 {
 		room = max(8<<20, min(room, (budget-plan.ProcessBytes-w.PickedBytes)/2)) // rows have been picked
 	}
 	var err error
-	if r.Read, err = MeasureRead(ctx, in, int(max(1, min(int64(w.Threads), room/max(w.InputChunk(), 1))))); err != nil {
+	readers := min(int64(plan.DiskReaders(w.Threads)), room/max(w.InputChunk(), 1))
+	if r.Read, err = MeasureRead(ctx, in, int(max(1, readers))); err != nil {
 		return nil, err
 	}
 	if rate, err := measureWrite(fsys, scratch); err == nil {
@@ -63,7 +65,7 @@ func rate(bytes int64, start time.Time) float64 {
 
 // MeasureRead measures reading some chunks, far from each other, in bytes a second.
 func MeasureRead(ctx context.Context, in *Input, threads int) (float64, error) {
-	const most, longest = 128 << 20, 500 * time.Millisecond
+	const most, longest = 512 << 20, 500 * time.Millisecond
 	chunk := int64(in.Layout.ChunkRows * in.Layout.Features * in.Layout.DType.Size())
 	buffers, err := product.NewBuffers(threads, vfs.WholePages(chunk))
 	if err != nil {

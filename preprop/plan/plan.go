@@ -53,8 +53,8 @@ type Plan struct {
 	// Device is what computes products. Its SentBytes are for the widest panel.
 	Device *DevicePlan `json:"device"`
 
-	besideBytes    int64 // of ReadBytes, read while products are computed
-	cutBytes       int64 // of WrittenBytes, of the input's column files
+	besideBytes int64 // of ReadBytes, read while products are computed
+	cutBytes    int64 // of WrittenBytes, of the input's column files
 
 	Work  *Work  `json:"-"`
 	Rates *Rates `json:"-"` // that Seconds follows from
@@ -300,13 +300,13 @@ func (w *Work) derives() bool {
 	return slices.ContainsFunc(w.Sequences, func(c *Sequence) bool { return c.Operator.Graph != operator.AsGiven })
 }
 
-// lookupSeconds is the time to look a node's factor up: where factors do not fit the caches, three quarters of what a
-// row of one cache line takes (measured: 0.7 with 60M nodes, 0.8 with 111M).
+// lookupSeconds is the time to look a node's factor up: where factors do not fit the caches, as long as a row of one
+// cache line takes (measured with 60M and 111M nodes: 0.7 to 1.0 of it).
 func (w *Work) lookupSeconds(r *Rates) float64 {
 	if !ListsFactors(w.Nodes) {
 		return 0
 	}
-	return 0.75 * r.gather(cacheLine)
+	return r.gather(cacheLine)
 }
 
 // listingSeconds predicts how long it takes to list the coefficients of edges.
@@ -320,18 +320,22 @@ func (w *Work) listingSeconds(p *Plan, r *Rates) (seconds float64) {
 	return seconds
 }
 
-// neededShares is about the sum of the shares of rows that each of some consecutive products must compute, if stored
-// nodes are a random sample.
+// neededShares is about the sum of the shares of edges that each of some consecutive products must add, if stored nodes
+// are a random sample, and degrees those of a scale-free graph of exponent 2, whose edges are spread evenly over the
+// logarithm of degrees, from 1 to the number of nodes: nodes that a share p of all nodes has as neighbours, nearly all
+// of more than 1/p, have 1 - log(1/p) / log(nodes) of the edges.
 func (w *Work) neededShares(products int) float64 {
 	if w.Nodes == 0 {
 		return 0
 	}
-	share, sum := float64(w.Rows)/float64(w.Nodes), 0.0
-	for left := products; left > 0; left-- {
-		if sum += share; share == 1 {
-			return sum + float64(left-1)
+	nodes := float64(w.Rows) / float64(w.Nodes)
+	sum, edges := 0.0, nodes
+	for range products {
+		if sum += edges; nodes > 0 && w.Nodes > 1 {
+			next := 1 - math.Pow(1-nodes, 1+float64(w.Edges)/float64(w.Nodes))
+			edges = max(next, 1+math.Log(nodes)/math.Log(float64(w.Nodes)))
+			nodes = next
 		}
-		share = 1 - math.Pow(1-share, 1+float64(w.Edges)/float64(w.Nodes))
 	}
 	return sum
 }
