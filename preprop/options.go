@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
@@ -155,8 +155,8 @@ func ascend(nodes []uint32) bool {
 // checkApart fails if the graph and the store are the same directory, or one is in the other: writing the store would
 // change the graph. It follows symbolic links.
 func checkApart(fsys vfs.FS, graphDir, storeDir string) error {
-	inGraph, err := within(fsys, storeDir, graphDir)
-	inStore, otherErr := within(fsys, graphDir, storeDir)
+	inGraph, err := folder.Within(fsys, storeDir, graphDir)
+	inStore, otherErr := folder.Within(fsys, graphDir, storeDir)
 	switch err := errors.Join(err, otherErr); {
 	case err != nil:
 		return err
@@ -174,21 +174,13 @@ func checkApart(fsys vfs.FS, graphDir, storeDir string) error {
 // their files.
 func checkScratch(fsys vfs.FS, scratch, graphDir, storeDir string) error {
 	for _, dir := range []string{graphDir, storeDir} {
-		if inside, err := within(fsys, scratch, dir); err != nil {
+		if inside, err := folder.Within(fsys, scratch, dir); err != nil {
 			return err
 		} else if inside {
 			return fmt.Errorf("%s: %w: scratch files cannot be in %s (give another folder)", scratch, ErrOptions, dir)
 		}
 	}
 	return nil
-}
-
-// within tells whether path is folder or in it. It follows symbolic links.
-func within(fsys vfs.FS, path, folder string) (bool, error) {
-	at, err := fsys.Resolve(path)
-	folder, otherErr := fsys.Resolve(folder)
-	inner, relErr := filepath.Rel(folder, at)
-	return relErr == nil && filepath.IsLocal(inner), errors.Join(err, otherErr)
 }
 
 // Plan says how a job does its work within its memory; Device computes its products.

@@ -1,18 +1,26 @@
 package command
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/folder"
 )
 
 // Neither the topology of a graph nor what layers put out for all nodes must fit into memory; results are the same.
 func TestGraphsPastMemoryGiveTheSameResults(t *testing.T) {
 	d := disk(t, "generate sbm -o graph --nodes 60000 --edges 200000 --features 8 --classes 4 --labeled 0.02 --seed 5")
+	if err := d.MkdirAll("layers"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, d, "layers/mine", "mine")
+	other, err := folder.OpenScratch(d, "layers/hopfeed-layers-0") // of another training
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ line, suffix string }{
 		{"train graph --model sage --hidden 64 --layers 2 --epochs 1 --batch 64 --fanout 3,3 --threads 2 " +
 			"--placement storage --cache optimal:2000rows --run ", ""},
@@ -34,6 +42,10 @@ func TestGraphsPastMemoryGiveTheSameResults(t *testing.T) {
 		if !strings.Contains(o.stderr, "kept in layers") {
 			t.Error(o.stderr)
 		}
+		o = hopfeed(t, d, line("none", " --scratch graph/layers"))
+		if o.code != exitUsage || !strings.Contains(o.stderr, "cannot be in the graph") {
+			t.Errorf("%s: exit status %d: %s", c.line, o.code, o.stderr)
+		}
 	}
 	if all, some := parametersOf(t, tree(t, d, "all")), parametersOf(t, tree(t, d, "some")); all != some {
 		t.Error("other parameters")
@@ -41,7 +53,10 @@ func TestGraphsPastMemoryGiveTheSameResults(t *testing.T) {
 	if content(t, d, "all.csv") != content(t, d, "some.csv") {
 		t.Error("other predictions")
 	}
-	if _, err := d.Stat("layers"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the scratch folder is left, %v", err)
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := d.ReadDir("layers"); err != nil || len(left) != 1 || left[0].Name() != "mine" {
+		t.Errorf("%v are left, %v", left, err)
 	}
 }

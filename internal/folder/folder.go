@@ -81,6 +81,14 @@ func Foreign(fsys vfs.FS, path string, ours func(fs.DirEntry) bool) (name string
 	return "", err
 }
 
+// Within tells whether path is the folder dir or in it. It follows symbolic links.
+func Within(fsys vfs.FS, path, dir string) (bool, error) {
+	at, err := fsys.Resolve(path)
+	dir, otherErr := fsys.Resolve(dir)
+	inner, relErr := filepath.Rel(dir, at)
+	return relErr == nil && filepath.IsLocal(inner), errors.Join(err, otherErr)
+}
+
 // Lock makes the folder at path and locks it. One that is there, and is not Hopfeed's, is ErrForeign and stays as it
 // is; one that another process has locked is vfs.ErrLocked.
 func Lock(fsys vfs.FS, path string) (lock io.Closer, err error) {

@@ -1,11 +1,11 @@
 package training
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"path/filepath"
 	"time"
 
 	"github.com/hopfeed/hopfeed/chunk"
@@ -17,6 +17,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
@@ -65,6 +66,13 @@ func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err e
 	} else if o.BatchPerDevice > 0 && m.Devices.Count > 1 {
 		return nil, session.Refuse("--batch-per-device %d: 1 of %d devices is used (give --batch)", o.BatchPerDevice,
 			m.Devices.Count)
+	}
+	if o.Scratch != "" { // the manifest of a graph lists all of its files
+		if inside, err := folder.Within(dir.FS(), o.Scratch, dir.Path()); err != nil {
+			return nil, err
+		} else if inside {
+			return nil, session.Refuse("--scratch %s: scratch files cannot be in the graph (give another folder)", o.Scratch)
+		}
 	}
 	g := &Graph{o: o, dir: dir, kind: m.Devices.Name}
 	job, err := g.o.job(dir.Manifest.Nodes, count)
@@ -126,6 +134,11 @@ func (g *Graph) Pace() func(rank, epoch, batch int) time.Duration {
 // open brings the graph to its place, and opens what samples batches.
 func (g *Graph) open(ctx context.Context) (err error) {
 	p, device, threads := g.plan, g.devices[0], g.o.Machine.Threads
+	if p.spilled {
+		if err = g.openScratch(); err != nil {
+			return err
+		}
+	}
 	if g.o.Mapped {
 		g.topology, err = sampling.MapTopology(ctx, g.dir)
 	} else {
@@ -159,16 +172,6 @@ func (g *Graph) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if p.spilled {
-		files := g.dir.FS()
-		if g.scratch, err = folder.OpenScratch(files, g.o.Scratch); err != nil {
-			return err
-		}
-		if free, err := files.FreeBytes(g.o.Scratch); err != nil || free < p.spillBytes {
-			return cmp.Or(err, fmt.Errorf("%w: layers of all nodes take %s in %s, and %s are free", machine.ErrDoesNotFit,
-				units.Bytes(p.spillBytes), g.o.Scratch, units.Bytes(free)))
-		}
-	}
 	wo := wholegraph.Options{
 		Graph: g.dir, Topology: g.topology, Features: g.features, Aggregation: p.aggregation, Threads: threads,
 		ChunkBytes: p.chunkBytes, NodeBytes: p.nodeBytes, EdgeBytes: p.edgeBytes, Scratch: g.scratch,
@@ -194,6 +197,24 @@ func (g *Graph) open(ctx context.Context) (err error) {
 		}
 	}
 	return g.openSamplers(ctx)
+}
+
+// openScratch makes a folder below --scratch: the first that no other process has, so that what a killed one has left
+// there is removed.
+func (g *Graph) openScratch() error {
+	files, err := g.dir.FS(), vfs.ErrLocked
+	for k := 0; errors.Is(err, vfs.ErrLocked); k++ {
+		g.scratch, err = folder.OpenScratch(files, filepath.Join(g.o.Scratch, fmt.Sprint("hopfeed-layers-", k)))
+	}
+	if err != nil {
+		return err
+	}
+	free, err := files.FreeBytes(g.o.Scratch)
+	if err == nil && free < g.plan.spillBytes {
+		err = fmt.Errorf("%w: layers of all nodes take %s in %s, and %s are free", machine.ErrDoesNotFit,
+			units.Bytes(g.plan.spillBytes), g.o.Scratch, units.Bytes(free))
+	}
+	return err
 }
 
 // partition divides the nodes, if that is asked for. Validation and tests know all edges.
