@@ -49,6 +49,27 @@ func (d *Dir) Topology(ctx context.Context, threads int) (_ *CSC, err error) {
 	})))
 }
 
+// NewCSC is a topology of zeros in memory off the Go heap; the caller closes it.
+func NewCSC(nodes, edges int64, weighted bool) (*CSC, error) {
+	offsets, neighbors := 8*(nodes+1), 4*edges
+	size := offsets + neighbors
+	if weighted {
+		size += 4 * edges
+	}
+	buf, err := offheap.Alloc(size)
+	if err != nil {
+		return nil, err
+	}
+	b := buf.Bytes()
+	c := &CSC{Offsets: dtype.Int64s(b[:offsets]), Neighbors: dtype.Uint32s(b[offsets:][:neighbors]), free: buf.Free}
+	if weighted {
+		if c.Weights = dtype.Float32s(b[offsets+neighbors:]); c.Weights == nil {
+			c.Weights = []float32{} // weighted, without edges
+		}
+	}
+	return c, nil
+}
+
 // orClose is c; where there is an error, it closes c.
 func (c *CSC) orClose(err error) (*CSC, error) {
 	if err != nil {

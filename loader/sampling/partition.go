@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -35,7 +36,7 @@ func Partition(ctx context.Context, t Topology, parts int) (of []uint16, cut int
 	for pass := range partitionPasses {
 		clear(sizes)
 		last := pass == partitionPasses-1
-		err := eachList(ctx, &r, n, func(v uint32, sources []uint32) {
+		err := eachList(ctx, &r, false, func(v uint32, sources []uint32, _ []float32) {
 			for _, u := range sources {
 				if u < v || pass > 0 {
 					near[of[u]]++
@@ -60,7 +61,7 @@ func Partition(ctx context.Context, t Topology, parts int) (of []uint16, cut int
 			return nil, 0, err
 		}
 		if last {
-			err = eachList(ctx, &r, n, func(v uint32, sources []uint32) {
+			err = eachList(ctx, &r, false, func(v uint32, sources []uint32, _ []float32) {
 				for _, u := range sources {
 					if of[u] != of[v] {
 						cut++
@@ -75,16 +76,16 @@ func Partition(ctx context.Context, t Topology, parts int) (of []uint16, cut int
 	return of, cut, nil
 }
 
-// eachList calls do with the sources of all nodes, in order.
-func eachList(ctx context.Context, r *listReader, n int64, do func(v uint32, sources []uint32)) error {
+// eachList calls do with the lists of all nodes, in order.
+func eachList(ctx context.Context, r *listReader, weighted bool, do visitor) error {
 	var nodes []uint32
+	n := r.topology.Nodes()
 	for lo := int64(0); lo < n; lo += int64(len(nodes)) {
 		nodes = nodes[:0]
 		for v := lo; v < min(n, lo+8*chunkNodes); v++ {
 			nodes = append(nodes, uint32(v))
 		}
-		err := r.visit(ctx, nodes, false, func(v uint32, sources []uint32, _ []float32) { do(v, sources) })
-		if err != nil {
+		if err := r.visit(ctx, nodes, weighted, do); err != nil {
 			return err
 		}
 	}
@@ -92,34 +93,37 @@ func eachList(ctx context.Context, r *listReader, n int64, do func(v uint32, sou
 }
 
 // WithinPartitions is a topology in memory without the edges that cross from one part to another, so that all that is
-// sampled for a node is of its part: the G_s of a3gnn Algorithm 1. The caller closes it; t may be closed before.
-func WithinPartitions(ctx context.Context, t Topology, of []uint16) (Topology, error) {
-	c := &format.CSC{Offsets: make([]int64, 1, t.Nodes()+1)}
-	r := listReader{topology: t}
-	nodes := make([]uint32, t.Nodes())
-	for v := range nodes {
-		nodes[v] = uint32(v)
+// sampled for a node is of its part: the G_s of a3gnn Algorithm 1. of and cut are those of Partition. The caller closes
+// it; t may be closed before.
+func WithinPartitions(ctx context.Context, t Topology, of []uint16, cut int64) (Topology, error) {
+	c, err := format.NewCSC(t.Nodes(), t.Edges()-cut, t.Weighted())
+	if err != nil {
+		return nil, err
 	}
-	err := r.visit(ctx, nodes, t.Weighted(), func(v uint32, sources []uint32, weights []float32) {
+	end := 0
+	err = eachList(ctx, &listReader{topology: t}, t.Weighted(), func(v uint32, sources []uint32, weights []float32) {
 		for i, u := range sources {
-			if of[u] != of[v] {
+			if of[u] != of[v] || end == len(c.Neighbors) { // a mapped file may have changed
 				continue
 			}
-			c.Neighbors = append(c.Neighbors, u)
+			c.Neighbors[end] = u
 			if weights != nil {
-				c.Weights = append(c.Weights, weights[i])
+				c.Weights[end] = weights[i]
 			}
+			end++
 		}
-		c.Offsets = append(c.Offsets, int64(len(c.Neighbors)))
+		c.Offsets[v+1] = int64(end)
 	})
-	if t.Weighted() && c.Weights == nil {
-		c.Weights = []float32{}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
-	return InMemory(c), err
+	return InMemory(c), nil
 }
 
-// PartitionNeed is the memory of Partition, and of WithinPartitions as its lists grow.
-func PartitionNeed(m *format.Manifest) need.Term {
-	bytes := (2+4+8)*m.Nodes + TopologyNeed(m).Bytes*5/4
-	return need.OnHeap("topology within partitions", bytes)
+// PartitionNeed is the memory of Partition and, if no edge crosses, of WithinPartitions.
+func PartitionNeed(m *format.Manifest) need.Terms {
+	within := TopologyNeed(m)
+	within.Name = "topology within partitions"
+	bytes := 2*m.Nodes + 8*min(m.Edges, chunkEdges)
+	return need.Terms{within, {Name: "partitions", Place: need.Heap, Bytes: bytes, Until: need.Topology}}
 }

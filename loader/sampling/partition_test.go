@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
@@ -58,9 +59,14 @@ func TestPartitionsAreOfEqualSizeAndCutFewEdges(t *testing.T) {
 		if !slices.Equal(of, again) {
 			t.Error("another partition the second time")
 		}
-		within, err := WithinPartitions(t.Context(), InMemory(c), of)
+		before := offheap.InUse()
+		within, err := WithinPartitions(t.Context(), InMemory(c), of, cut)
 		if err != nil || within.Edges() != c.Edges()-cut || !within.Weighted() {
 			t.Fatalf("%v, %d edges", err, within.Edges())
+		}
+		need := PartitionNeed(&format.Manifest{Nodes: c.Nodes(), Edges: c.Edges() - cut, Weighted: true})
+		if taken := offheap.InUse() - before; taken != 8*(c.Nodes()+1+within.Edges()) || taken > need.Peak(need[0].Place) {
+			t.Errorf("%d bytes are taken, %d declared", taken, need.Peak(need[0].Place))
 		}
 		lists, sources := make([]List, 1), make([]uint32, 10)
 		weights := make([]float32, 10)
@@ -84,6 +90,9 @@ func TestPartitionsAreOfEqualSizeAndCutFewEdges(t *testing.T) {
 			if int64(k) != lists[0].Degree() {
 				t.Fatalf("node %d has %d in-neighbours of its part, want %d", v, lists[0].Degree(), k)
 			}
+		}
+		if err := within.Close(); err != nil || offheap.InUse() != before {
+			t.Errorf("%v, %d bytes are left", err, offheap.InUse()-before)
 		}
 	}
 	for _, parts := range []int{0, -1, MostPartitions + 1, 2001} {

@@ -229,7 +229,7 @@ func (g *Graph) partition(ctx context.Context) error {
 	}
 	g.plan.reasons = append(g.plan.reasons, fmt.Sprintf("%d partitions, by linear deterministic greedy: training samples "+
 		"none of the %d edges (%.1f %%) that cross them", parts, cut, 100*float64(cut)/float64(max(1, g.topology.Edges()))))
-	g.within, err = sampling.WithinPartitions(ctx, g.topology, of)
+	g.within, err = sampling.WithinPartitions(ctx, g.topology, of, cut)
 	return err
 }
 

@@ -404,7 +404,7 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 	add("nodes that are evaluated", need.FirstDevice, (labels/max(n, 1)+8)*evaluated+2*3*gds.Align, // two sets, three
 		need.Epoch, "") // vectors each
 	if p.sampled != nil && p.Options.Sampling.Partitions > 1 {
-		p.terms = append(p.terms, sampling.PartitionNeed(m))
+		p.terms = append(p.terms, sampling.PartitionNeed(m)...)
 	}
 	if p.pins() {
 		add("topology in pinned memory", need.Pinned, topology, "", need.Topology)
