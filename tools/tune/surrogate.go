@@ -55,9 +55,14 @@ func (g *Graph) floats(s Settings) float64 {
 		}
 		return otherwise
 	}
+	const allEdges = "1e9" // as a fanout
 	n, columns, hidden := math.Max(1, float64(g.Nodes)), math.Max(1, float64(g.Features)), first("hidden", 256)
 	rows := first("batch", 1)
-	fanouts, _ := partsOf(s["fanout"])
+	fanout := strings.ReplaceAll(s["fanout"], "-1", allEdges)
+	if s["sampler"] == "full" {
+		fanout = strings.Repeat(allEdges+",", int(first("layers", 2)))
+	}
+	fanouts, _ := partsOf(fanout)
 	for _, f := range fanouts {
 		rows = math.Min(n, rows*(1+math.Min(f, float64(g.Edges)/n)))
 	}

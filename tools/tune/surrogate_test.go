@@ -90,6 +90,16 @@ func TestASurrogatePredictsAGraphThatItHasNotSeen(t *testing.T) {
 	}
 }
 
+func TestAllEdgesAreAsManyAsTheDegree(t *testing.T) {
+	g := &Graph{"g", 1e6, 2e7, 16}
+	want := g.floats(Settings{"batch": "10", "fanout": "20,20"})
+	for _, s := range []Settings{{"fanout": "-1,-1"}, {"fanout": "20,-1"}, {"sampler": "full", "layers": "2"}} {
+		if got := g.floats(s.With(Settings{"batch": "10"})); got != want {
+			t.Errorf("%v: %g floats, want %g", s, got, want)
+		}
+	}
+}
+
 // With a surrogate, a search begins with what that predicts the best of, within the limits.
 func TestASearchBeginsWithWhatIsForeseen(t *testing.T) {
 	p := list(t, Space{Dimensions: []Dimension{{"a", []string{"1", "2", "3", "4"}, 0}, {"b", []string{"1", "2"}, 0}}})

@@ -19,7 +19,7 @@ import (
 //
 //	drop = ln(bias) * (a + b * cached + c * ln(density / mean density)) + d * (1 - eta)
 //
-// with the cached share of nodes, the geometric mean density of the graphs and eta, the nodes of a partition / all nodes:
+// with the cached share of nodes, the geometric mean density over trials and eta, the nodes of a partition / all nodes:
 // there is no drop with a bias of 1 and one partition.
 type Drop struct {
 	Trials int        `json:"trials"`
@@ -53,7 +53,7 @@ var dropTerms = []string{"ln(bias)", "ln(bias) * cached", "ln(bias) * ln(density
 // dropped are the settings of Equation 1; indifferent ones do not change which model is trained.
 var (
 	dropped     = []string{"sampler", "bias", "cache", "partitions"}
-	indifferent = []string{"schedule", "workers", "buffers", "placement"}
+	indifferent = []string{"schedule", "workers", "buffers", "placement"} // but for schedule multi-queue
 )
 
 // FitDrop fits by least squares. It fails where no trial has another with the same settings to be compared with.
@@ -62,7 +62,9 @@ func FitDrop(trials []tune.Trial) (*Drop, error) {
 	key := func(t tune.Trial) string {
 		s := tune.Settings{}.With(t.Settings)
 		for _, name := range append(slices.Clone(dropped), indifferent...) {
-			delete(s, name)
+			if name != "schedule" || s[name] != "multi-queue" {
+				delete(s, name)
+			}
 		}
 		return fmt.Sprint(*t.Graph, s.Text())
 	}
@@ -76,7 +78,7 @@ func FitDrop(trials []tune.Trial) (*Drop, error) {
 	var density []float64 // logarithms
 	trials = slices.DeleteFunc(slices.Clone(trials), func(t tune.Trial) bool {
 		sampler := t.Settings["sampler"]
-		return t.Valid == nil || t.Lower || t.Graph == nil ||
+		return t.Valid == nil || t.Lower || t.Graph == nil || t.Graph.Edges == 0 || // nothing is sampled
 			sampler != "" && sampler != "neighbor" && sampler != "locality"
 	})
 	for _, t := range trials {

@@ -11,6 +11,8 @@ import (
 // Trials whose drop is the equation written out, on two graphs.
 func TestTheAccuracyDropIsFitted(t *testing.T) {
 	var trials []tune.Trial
+	withoutEdges := tune.Trial{Settings: tune.Settings{"partitions": "2"}, Outcome: tune.Outcome{Valid: new(float64),
+		Graph: &tune.Graph{Name: "c", Nodes: 10}}}
 	graphs := []*tune.Graph{{Name: "a", Nodes: 1000, Edges: 10000, Features: 4},
 		{Name: "b", Nodes: 1000, Edges: 40000, Features: 4}} // densities around 0.02: ln(1/2) and ln 2
 	for _, g := range graphs {
@@ -21,6 +23,7 @@ func TestTheAccuracyDropIsFitted(t *testing.T) {
 		}
 		add(0.91, tune.Settings{"sampler": "neighbor"})
 		add(0.89, tune.Settings{"schedule": "mode-1"})
+		add(0.5, tune.Settings{"schedule": "multi-queue"}) // another model
 		for _, bias := range []float64{1, 2, 8, 64} {
 			for _, rows := range []int{100, 500} {
 				for _, partitions := range []int{1, 2, 4} {
@@ -37,7 +40,8 @@ func TestTheAccuracyDropIsFitted(t *testing.T) {
 		}
 	}
 	trials = append(trials, tune.Trial{Settings: tune.Settings{"sampler": "labor", "bias": "2"}, Outcome: trials[0].Outcome},
-		tune.Trial{Settings: tune.Settings{"bias": "2"}})
+		tune.Trial{Settings: tune.Settings{"bias": "2"}}, withoutEdges,
+		tune.Trial{Settings: tune.Settings{}, Outcome: withoutEdges.Outcome})
 	d, err := FitDrop(trials)
 	if err != nil {
 		t.Fatal(err)
