@@ -13,7 +13,8 @@ type Surrogates struct {
 	Trials int           `json:"trials"`
 	Graphs []string      `json:"graphs"`
 	Unseen []tune.Unseen `json:"unseen"`
-	// Chosen are the regressions whose median R2 is the best, for throughput, memory and metric, and Median these R2.
+	// Chosen are the regressions whose median R2 is the best, for throughput, memory and metric, and Median these R2:
+	// they are the best of five, not an estimate for a further graph.
 	Chosen [3]string   `json:"regressions"`
 	Median [3]*float64 `json:"median_r2"`
 	Drop   *Drop       `json:"accuracy_drop,omitempty"`
@@ -58,7 +59,8 @@ func median(unseen []tune.Unseen, way string, k int) *float64 {
 		return nil
 	}
 	slices.Sort(all)
-	return &all[len(all)/2]
+	m := (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+	return &m
 }
 
 // Text prints a table of graphs and regressions.
