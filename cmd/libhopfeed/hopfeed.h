@@ -118,8 +118,9 @@ hopfeed_text hopfeed_last_error(void);
 /*
  * Work that may take long. hopfeed_start begins it and returns at once; hopfeed_wait waits for it
  * for some milliseconds, and sets *result to the result (NULL: there is none) or, if it returns HOPFEED_WAIT, to the
- * progress: {"tasks": [{"id", "label", "done", "total", "bytes"}], "notes": [text]}. hopfeed_end
- * stops it, if it still runs, waits for that, and forgets it; each task takes one.
+ * progress: {"tasks": [{"id", "label", "done", "total", "bytes"}], "notes": [text]}: tasks that
+ * run or have ended since the last call, and notes since then. What is left of them at the end comes before the
+ * result. hopfeed_end stops it, if it still runs, waits for that, and forgets it; each task takes one.
  *
  * Verbs, and their options:
  *   "command"    args: a line of the command hopfeed, as a list of its words, without "hopfeed". The

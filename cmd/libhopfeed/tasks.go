@@ -120,20 +120,28 @@ func start(name string, text []byte) (*task, error) {
 }
 
 // wait returns the result as JSON, which a line of the command may have beside an error, or, with errWait when the time
-// is over, the progress.
+// is over, the progress. What is left to report at the end comes before the result.
 func (t *task) wait(over <-chan time.Time) ([]byte, error) {
 	select {
 	case <-t.done:
-		if t.value == nil && t.err != nil {
-			return nil, t.err
-		}
-		text, err := json.Marshal(t.value)
-		t.taken.Store(err == nil)
-		return text, cmp.Or(t.err, err)
 	case <-over:
-		text, err := json.Marshal(t.reports.progress())
+		select {
+		case <-t.done: // too
+		default:
+			text, err := json.Marshal(t.reports.progress(false))
+			return text, cmp.Or(err, errWait)
+		}
+	}
+	if last := t.reports.progress(true); len(last.Tasks)+len(last.Notes) > 0 {
+		text, err := json.Marshal(last)
 		return text, cmp.Or(err, errWait)
 	}
+	if t.value == nil && t.err != nil {
+		return nil, t.err
+	}
+	text, err := json.Marshal(t.value)
+	t.taken.Store(err == nil)
+	return text, cmp.Or(t.err, err)
 }
 
 // end stops the task, and closes what it has opened for nobody.
@@ -186,8 +194,8 @@ func (r *resources) share(ctx context.Context) (session.Machine, *budget, error)
 	} else if r.Processes > 1 {
 		limit.Bytes /= units.Bytes(r.Processes)
 		limit.By = fmt.Sprintf("%s, shared by %d processes", limit.By, r.Processes)
-		threads = max(1, threads/r.Processes)
 	}
+	threads = max(1, threads/max(1, r.Processes))
 	if r.Threads < 0 || r.Processes < 0 {
 		return session.Machine{}, nil, fmt.Errorf("%w: %d threads, %d processes: want 1 or more", session.ErrOptions,
 			r.Threads, r.Processes)
@@ -231,6 +239,7 @@ type report struct {
 	total int64
 	unit  progress.Unit
 	count atomic.Int64
+	ended bool // it is reported once more
 }
 
 func (r *reports) Start(label string, total int64, unit progress.Unit) progress.Task {
@@ -247,7 +256,7 @@ func (r *report) Add(n int64) { r.count.Add(n) }
 func (r *report) Done() {
 	r.all.mu.Lock()
 	defer r.all.mu.Unlock()
-	r.all.running = slices.DeleteFunc(r.all.running, func(other *report) bool { return other == r })
+	r.ended = true
 }
 
 func (r *reports) note(text string) {
@@ -258,7 +267,7 @@ func (r *reports) note(text string) {
 
 // reported is the progress of a task as callers see it.
 type reported struct {
-	Tasks []reportedTask `json:"tasks"`
+	Tasks []reportedTask `json:"tasks"` // that run, or have ended since
 	Notes []string       `json:"notes"` // since it was last asked for
 }
 
@@ -270,7 +279,8 @@ type reportedTask struct {
 	Bytes bool   `json:"bytes"` // are counted
 }
 
-func (r *reports) progress() reported {
+// progress is what there is to report; at the end it is the last, also of tasks that were left at an error.
+func (r *reports) progress(end bool) reported {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := reported{Tasks: []reportedTask{}, Notes: append([]string{}, r.notes...)}
@@ -278,5 +288,6 @@ func (r *reports) progress() reported {
 	for _, t := range r.running {
 		out.Tasks = append(out.Tasks, reportedTask{t.id, t.label, t.count.Load(), t.total, t.unit == progress.Bytes})
 	}
+	r.running = slices.DeleteFunc(r.running, func(t *report) bool { return t.ended || end })
 	return out
 }

@@ -3,14 +3,18 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/offheap"
+	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/placement"
 )
 
@@ -23,7 +27,8 @@ func run(t *testing.T, verb string, options map[string]any) (result opened) {
 	}
 	task, err := start(verb, text)
 	if err == nil {
-		text, err = task.wait(nil)
+		for text, err = task.wait(nil); err == errWait; text, err = task.wait(nil) { // for what there is to report
+		}
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &result)
@@ -91,6 +96,42 @@ func TestTheHeapIsLimitedByAllThatIsOpen(t *testing.T) {
 		t.Error(err)
 	}
 	want("with none", math.MaxInt64)
+}
+
+func TestWhatATaskSaysLastComesBeforeItsResult(t *testing.T) {
+	task := &task{done: make(chan struct{}), value: "the result"}
+	steps := task.reports.Start("steps", 3, progress.Items)
+	steps.Add(3)
+	steps.Done()
+	task.reports.note("one was left out")
+	close(task.done)
+	text, err := task.wait(nil)
+	var last reported
+	if err != errWait || json.Unmarshal(text, &last) != nil {
+		t.Fatalf("%s, %v: want the progress", text, err)
+	}
+	if len(last.Tasks) != 1 || last.Tasks[0].Done != 3 || !slices.Equal(last.Notes, []string{"one was left out"}) {
+		t.Errorf("the last progress is %s", text)
+	}
+	if text, err = task.wait(nil); err != nil || string(text) != `"the result"` {
+		t.Errorf("%s, %v: want the result", text, err)
+	}
+}
+
+func TestProcessesOfAMachineDivideItsThreads(t *testing.T) {
+	for _, memory := range []string{"", "1GiB"} {
+		for _, threads := range []int{0, 7} {
+			r := resources{Memory: memory, Processes: 2, Threads: threads}
+			m, budget, err := r.share(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := cmp.Or(threads, max(1, machine.Threads()/2)); m.Threads != want {
+				t.Errorf("memory %q, threads %d: %d threads, want %d", memory, threads, m.Threads, want)
+			}
+			_ = budget.Close()
+		}
+	}
 }
 
 func TestBudgetsThatMeanTheWholeMachineCountOnce(t *testing.T) {

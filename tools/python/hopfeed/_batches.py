@@ -20,8 +20,10 @@ class Handle:
     """An open loader. What refers to its memory refers to this, so that it is closed after the last array."""
 
     def __init__(self, verb: str, options: dict[str, Any]) -> None:
-        self.about = _native.run(verb, options)
-        self.number: int = self.about["loader"]
+        self.about = _native.run(verb, options, own=self._own)
+
+    def _own(self, about: dict[str, Any]) -> None:
+        self.number: int = about["loader"]
         weakref.finalize(self, _close, self.number).atexit = False  # a process that ends gives back all
 
 

@@ -58,7 +58,7 @@ class Loader(Batches[Array]):
         ``memory`` allows; with ``reuse``, no more, and one less may be held
     :param memory: bytes, or a text such as ``"8GiB"``: what the input and all batches may use (default: what the
         machine has, divided by LOCAL_WORLD_SIZE, which torchrun sets)
-    :param threads: that read and gather (default: all)
+    :param threads: that read and gather (default: all, divided by LOCAL_WORLD_SIZE)
     :param device: of PyTorch, that batches are moved to (hopfeed.torch alone): to a GPU by pinned memory and a stream
         of its own, one batch ahead
     :param pin_memory: batches are in pinned memory (hopfeed.torch alone)

@@ -148,7 +148,7 @@ def _load() -> ctypes.CDLL:
 
 _LINE = re.compile(r"hopfeed ((?:import |export )?[a-z]+)((?: (?:--[a-z-]+ (?!--)[^\s;,():]+|[A-Z/][^\s;,():]*))+)")
 _KIND = re.compile("(?:unusable|contradictory|bad) options: ")
-_FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
+_FLAG = re.compile(r"(?<![\w/.-])--([a-z][a-z-]*[a-z])")
 
 
 def in_python(text: str) -> str:
@@ -180,8 +180,9 @@ def take(returned: ctypes.c_void_p) -> Any:
         library().hopfeed_free(returned)
 
 
-def run(verb: str, options: dict[str, Any], report: Callable[[dict[str, Any]], None] | None = None) -> Any:
-    """The result of a task. An exception meanwhile, such as KeyboardInterrupt, stops it."""
+def run(verb: str, options: dict[str, Any], report: Callable[[dict[str, Any]], None] | None = None, own: Callable[[Any], None] | None = None) -> Any:
+    """The result of a task. An exception meanwhile, such as KeyboardInterrupt, stops it. A loader that it opens is closed
+    then too, unless ``own``, which gets the result, has returned."""
     lib = library()
     task = ctypes.c_uint64()
     given = {k: v for k, v in options.items() if v is not None}
@@ -190,19 +191,27 @@ def run(verb: str, options: dict[str, Any], report: Callable[[dict[str, Any]], N
     except ValueError:
         bad = [k for k, v in given.items() if isinstance(v, float) and not math.isfinite(v)]
         raise OptionError(f"{', '.join(bad)}: want finite numbers") from None
-    check(lib.hopfeed_start(verb.encode(), text.encode(), ctypes.byref(task)))
+    returned, owned = ctypes.c_void_p(), False
     try:
+        check(lib.hopfeed_start(verb.encode(), text.encode(), ctypes.byref(task)))
         while True:
-            returned = ctypes.c_void_p()
             status = lib.hopfeed_wait(task, POLL_MS, ctypes.byref(returned))
             value = take(returned)
             try:
                 if check(status) == DONE:
+                    if own:
+                        own(value)
+                    owned = True
                     return value
             except Error as error:
                 error.result = value
                 raise
             if report:
-                report(value)
+                report({**value, "notes": [in_python(note) for note in value["notes"]]})
     finally:
+        if not owned:
+            status = lib.hopfeed_wait(task, 1, ctypes.byref(returned))
+            left = take(returned)
+            if status == DONE and isinstance(left, dict) and "loader" in left:
+                lib.hopfeed_close(left["loader"])
         lib.hopfeed_end(task)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Callable, Union
 
 Progress = Union[bool, Callable[[dict[str, Any]], None]]
-"""True for bars, False for nothing, or a function that is called, some ten times a second, with
-{"tasks": [{"id", "label", "done", "total", "bytes"}], "notes": [text]}."""
+"""True for bars and lines of notes or, where tqdm is missing, notes as warnings; False for nothing; or a function that is
+called, some ten times a second and at the end, with {"tasks": [{"id", "label", "done", "total", "bytes"}], "notes": [text]}:
+tasks that run or have ended since the last call, and notes since then."""
 
 
 class Bars:
@@ -16,10 +18,12 @@ class Bars:
         self._function = progress if callable(progress) else None
         self._bars: dict[int, Any] = {}
         self._tqdm = None
+        self._warns = False
         if progress is True:
             try:
                 from tqdm.auto import tqdm  # type: ignore[import-untyped]
             except ImportError:
+                self._warns = True
                 return
             self._tqdm = tqdm
 
@@ -33,6 +37,8 @@ class Bars:
     def report(self, state: dict[str, Any]) -> None:
         if self._function:
             self._function(state)
+        for note in state["notes"] if self._warns else []:
+            warnings.warn(note, stacklevel=5)
         if not self._tqdm:
             return
         for note in state["notes"]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -82,6 +83,19 @@ class Commands(unittest.TestCase):
         hopfeed.generate("rmat", self.folder / "large", nodes=1 << 17, edges=1 << 21, force=True, progress=seen.append)
         self.assertTrue(any(task["total"] for state in seen for task in state["tasks"]))
 
+    def test_the_last_progress_and_notes_are_reported(self):
+        seen, arrays = [], self.folder / "few"
+        arrays.mkdir()
+        np.save(arrays / "edge_index.npy", np.array([[0, 0, 1], [1, 1, 2]]))
+        np.save(arrays / "node_feat.npy", np.eye(3, dtype=np.float32))
+        hopfeed.import_npy(arrays, self.folder / "few-graph", progress=seen.append)
+        self.assertTrue(any("1 duplicate edges were merged" in note for state in seen for note in state["notes"]), seen)
+        done = {task["label"]: (task["done"], task["total"]) for state in seen for task in state["tasks"]}
+        self.assertEqual(done["sort edges"], (3, 3))
+        with mock.patch.dict(sys.modules, {"tqdm.auto": None}), self.assertWarnsRegex(UserWarning, "1 duplicate edges") as warned:
+            hopfeed.import_npy(arrays, self.folder / "few-graph", force=True)
+        self.assertEqual(warned.filename, __file__)
+
     def test_errors_name_arguments_and_paths_alone(self):
         store = self.folder / "store"
         for function, says in (
@@ -128,6 +142,7 @@ class Commands(unittest.TestCase):
             ("see hopfeed evaluate --checkpoint /a/run STORE", "see hopfeed.evaluate(STORE, checkpoint=/a/run)"),
             ("give hopfeed import npy --node-table a.csv SRC: it", "give hopfeed.import_npy(SRC, node_table=a.csv): it"),
             ("run hopfeed propagate again with --force", "run hopfeed propagate again with force"),
+            ("/data/run--old-one/graph and /data/--old/graph", "/data/run--old-one/graph and /data/--old/graph"),
         ):
             self.assertEqual(hopfeed._native.in_python(text), says)
 

@@ -2,7 +2,9 @@
 
 import copy
 import gc
+import itertools
 import json
+import linecache
 import multiprocessing
 import os
 import pathlib
@@ -18,6 +20,8 @@ import numpy as np
 
 import hopfeed
 import stores
+from hopfeed import _native
+from hopfeed._batches import Handle
 
 
 class WithStore(unittest.TestCase):
@@ -483,6 +487,44 @@ class Processes(WithStore):
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=30)
         self.assertEqual((out, process.returncode), ("interrupted True\n", 0))
+
+    def test_an_interrupt_while_a_loader_is_opened_leaves_none_open(self):
+        lines = {f.__code__ for f in (_native.run, _native.take, Handle.__init__, Handle._own)}
+
+        def interrupted(at):
+            """A loader, unless an interrupt comes before the line with this number of those that run."""
+            left = at
+
+            def trace(frame, event, _):
+                nonlocal left
+                if frame.f_code not in lines:
+                    return None
+                source = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+                if event == "line" and source.strip() != "try:":  # which calls nothing, so no signal comes there
+                    left -= 1
+                    if left == 0:
+                        raise KeyboardInterrupt
+                return trace
+
+            sys.settrace(trace)
+            try:
+                return hopfeed.Loader(self.store, 50)
+            except KeyboardInterrupt:
+                return None
+            finally:
+                sys.settrace(None)
+
+        last = hopfeed.Loader(self.store, 50)._handle.number
+        for at in itertools.count(1):
+            if loader := interrupted(at):
+                break
+            gc.collect()
+            number = hopfeed.Loader(self.store, 50)._handle.number
+            for between in range(last + 1, number):
+                self.assertNotEqual(_native.library().hopfeed_close(between), _native.DONE, f"left open by an interrupt at line {at}")
+            last = number
+        self.assertGreater(at, 20)
+        self.assertGreater(len(list(loader)), 0)
 
     def test_interrupt_ends_a_propagation_which_goes_on_later(self):
         graph, output = self.store[: -len("store")] + "graph", self.store + "-long"
