@@ -35,7 +35,7 @@ def sign_store(data: Any, kind: type[Dataset], hops: int, operator: str, progres
     def graph(home: str) -> Any:
         if isinstance(data, (str, os.PathLike, Dataset)):
             return data
-        return import_arrays(*pyg_arrays(data, "data"), os.path.join(home, "graph"), progress=progress)
+        return import_arrays(*pyg_arrays(data, "data"), os.path.join(home, "graph"), duplicates="keep", progress=progress)
 
     return temporary_store(graph, kind, progress, folder, hops=hops, operator=operator, rows="all")
 

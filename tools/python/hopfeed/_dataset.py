@@ -7,6 +7,8 @@ import errno
 import functools
 import os
 import pathlib
+import sys
+import threading
 from typing import Any, Callable, Iterable
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy as np
 from . import _html, _native
 from ._batch import Batch, Info
 from ._call import call, existing
-from ._errors import Error, OptionError
+from ._errors import Error, ForkError, OptionError
 from ._folders import Folder
 from ._matrix import Matrix
 from ._types import Path, at_least, listed
@@ -36,6 +38,7 @@ class Dataset:
         self._home: Any = None  # which keeps the folder
         self._mapped: dict[str, Matrix] = {}
         self._table: Any = None
+        self._lock = threading.Lock()  # of the table
         self.manifest = m = self._inspect()
         self.kind: str = m["kind"]  # "store" or "graph"
         self.name: str = m["name"]
@@ -55,13 +58,35 @@ class Dataset:
 
     def __getitem__(self, rows: Any) -> Batch[Any]:
         """Rows by their numbers: features ``x`` [..., matrices, features], or [..., features] of a graph, labels ``y``
-        and the numbers of nodes ``n_id``. So a store is a map-style data set of PyTorch too; a ``Loader`` is faster."""
+        and the numbers of nodes ``n_id``. A tensor as index gives tensors. So a store is a map-style data set
+        of PyTorch too, whose rows ``DataLoader(store, batch_size=32)`` stacks if ``hopfeed.torch`` is imported; a ``Loader``
+        is faster."""
         names = [f"{operator}/hop-{hop}" for operator, hop in self.matrices]
         x = [self.matrix(name).rows[rows] for name in names]
-        features = np.stack(x, axis=-2) if self.kind == "store" else x[0]
         numbers = np.arange(self.rows)[rows]
-        size = int(np.size(numbers))
-        return Batch({"x": features, "y": self.y[rows], "n_id": self.n_id[rows], "info": Info(0, size, size)})
+        features, y, n_id, size = x[0], self.y[numbers], self.n_id[numbers], int(np.size(numbers))
+        torch: Any = sys.modules.get("torch")
+        tensors = torch is not None and isinstance(rows, torch.Tensor)
+        if self.kind == "store":
+            features = torch.stack(x, -2) if tensors else np.stack(x, -2)
+        if self.parts:
+            features = features.reshape(*features.shape[:-2], len(self.parts), self.features)
+        if tensors:
+            y, n_id = torch.as_tensor(y), torch.as_tensor(n_id)
+        return Batch({"x": features, "y": y, "n_id": n_id, "info": Info(0, size, size)})
+
+    def __reduce__(self) -> Any:  # another process opens it again, instead of getting the arrays
+        if self.folder is not None:
+            raise ForkError(
+                f"{self!r} is in a temporary folder, which goes with this process: to send it to another, make it in a folder of "
+                "yours (from_pyg and propagate take one)"
+            )
+        return type(self), (os.path.abspath(self.path),)
+
+    def __deepcopy__(self, *_: Any) -> Dataset:
+        return self
+
+    __copy__ = __deepcopy__
 
     def loader(self, **options: Any) -> Any:
         """A loader of this data: a ``Loader`` of a store, with its options, or a ``NeighborLoader`` of a graph, where
@@ -146,9 +171,10 @@ class Dataset:
         return self._column("splits", "|u1").reshape(self.rows, -1)
 
     def _column(self, name: str, typestr: str) -> np.ndarray[Any, Any]:
-        if self._table is None:
-            self._table = self._ask("rows")
-        return np.frombuffer(base64.b64decode(self._table.pop(name) or ""), typestr)
+        with self._lock:
+            if self._table is None or name not in self._table:  # or another thread has taken it
+                self._table = self._ask("rows")
+            return np.frombuffer(base64.b64decode(self._table.pop(name) or ""), typestr)
 
     @functools.cached_property
     def _row_by_node(self) -> np.ndarray[Any, Any]:
@@ -199,17 +225,22 @@ class Dataset:
         """The matrices of some operators (None: all) and some hops: a list of them, or all up to a
         number. Hop 0 belongs to all operators."""
         wanted = {operators} if isinstance(operators, str) else None if operators is None else set(listed("operators", operators, "a name, or a list of them"))
-        if isinstance(hops, (int, np.integer)):
-            hops = range(int(hops) + 1)
-        numbers = None if hops is None else set(listed("hops", hops, "a number, or a list of them"))
-        names, there = {o for o, _ in self.matrices}, {h for _, h in self.matrices}
+        numbers = self._hops_of(hops, {h for _, h in self.matrices})
+        names = {o for o, _ in self.matrices}
         if wanted is not None and not wanted <= names:
             raise OptionError(f"{self.path} has no operator {sorted(wanted - names)} (it has {sorted(names - {'x'})})")
-        if numbers is not None and not numbers <= there:
+        return [(o, h) for o, h in self.matrices if (wanted is None or o in wanted or h == 0) and h in numbers]
+
+    def _hops_of(self, hops: int | Iterable[int] | None, there: set[int]) -> list[int]:
+        """Some hops of those that there are: a list of them, all up to a number, or all."""
+        if hops is None:
+            return sorted(there)
+        if isinstance(hops, (int, np.integer)):
+            hops = range(int(hops) + 1)
+        numbers = set(listed("hops", hops, "a number, or a list of them"))
+        if not numbers <= there:
             raise OptionError(f"{self.path} has no hop {sorted(numbers - there)} (it has {sorted(there)})")
-        return [
-            (o, h) for o, h in self.matrices if (wanted is None or o in wanted or h == 0) and (numbers is None or h in numbers)
-        ]
+        return sorted(numbers)
 
     def _repr_html_(self) -> str:
         m = self.manifest

@@ -24,4 +24,4 @@ class DoesNotFit(Error, MemoryError):
 
 
 class ForkError(Error):
-    """The process was forked from one that uses hopfeed, or a loader was sent to another process."""
+    """The process was forked from one that uses hopfeed, or a loader or a temporary data set was sent to another process."""

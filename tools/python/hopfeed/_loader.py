@@ -100,9 +100,11 @@ class Loader(Batches[Array]):
         rows = {"region": options["region"], "split_index": options["split"]}
         if options["node_list"] is not None:
             rows = {"region": nodes_name(options["node_list"]), "split_index": None}
+        parts = self.dataset.parts  # of the one matrix that from_arrays makes of several
+        self._parts = self.dataset._hops_of(hops, set(range(len(parts)))) if parts else []
         super().__init__("open", options, rows, reuse)
         assert self._handle
-        self.matrices: list[str] = self.dataset.parts or self._handle.about["matrices"]
+        self.matrices: list[str] = [parts[p] for p in self._parts] or self._handle.about["matrices"]
 
     @classmethod
     def from_arrays(
@@ -115,7 +117,7 @@ class Loader(Batches[Array]):
         :param y: labels [rows] or [rows, L]
         :param splits: 0 train, 1 val, 2 test, -1 none for each row (default: all train). Row i is node i
         :param folder: where the temporary folder is made (default: as ``tempfile`` does)
-        :param options: those of the loader
+        :param options: those of the loader; ``hops`` are numbers of matrices
         """
         from . import _arrays
 
@@ -126,9 +128,11 @@ class Loader(Batches[Array]):
         s = struct
         typestr = _native.TYPES[s.dtype]
         size = int(typestr[2:])
-        parts = len(self.dataset.parts)  # of the one matrix that from_arrays makes of several
+        parts = len(self.dataset.parts)
         if parts:
             x = view(owner, s.features, (s.rows, parts, s.columns // parts), typestr, (s.row_bytes, s.columns // parts * size, size))
+            if len(self._parts) < parts:
+                x = x[:, self._parts]
         else:
             x = view(owner, s.features, (s.rows, s.matrices, s.columns), typestr, (s.row_bytes, s.matrix_bytes or size, size))
         arrays = {"x": x} if self._stacked else {name: x[:, m] for m, name in enumerate(self.matrices)}
@@ -174,7 +178,7 @@ def open_options(given: dict[str, Any]) -> dict[str, Any]:
         "region": region,
         "split": index,
         "node_list": None if given["input_nodes"] is None else node_numbers(given["input_nodes"], dataset.nodes),
-        "matrices": dataset.choose(given["operators"], given["hops"]),
+        "matrices": dataset.choose(given["operators"], None if dataset.parts else given["hops"]),
         "batch_rows": given["batch_size"],
         "world": 1 if given["world_size"] is None else given["world_size"],
         "rank": given["rank"] or 0,

@@ -15,7 +15,7 @@ _STORED = {"bfloat16": "uint16"}  # others are as numpy calls them
 
 class Matrix:
     """Features [rows, columns] on disk. ``matrix[numbers]`` reads rows: an array of numpy or, where the numbers are a
-    tensor of PyTorch, a tensor. Nothing else is read.
+    tensor of PyTorch, a tensor. Nothing else is read, so checksums are not compared: ``verify`` compares them.
 
     The numbers are those of nodes: a number, a slice, an array, or an array of a truth value for each node of the
     graph. A store has the rows of some nodes only: another node is an ``IndexError``. ``matrix.rows[numbers]`` takes

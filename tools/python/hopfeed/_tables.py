@@ -42,7 +42,7 @@ def from_edges(
     :param split: column of nodes: 0 train, 1 val, 2 test, -1 none, or these names
     :param undirected: add the reverse of every edge
     :param name: name of the data set (default: of the folder ``output``)
-    :param options: further ones of ``import_npy``
+    :param options: further ones of ``import_npy``. Repeated edges are merged, with a warning, unless ``duplicates`` is given
     """
     wanted = [source, destination, *([weight] if weight else [])]
     table = _columns("edges", edges, wanted)
@@ -85,7 +85,7 @@ def from_dgl(graph: Any, output: Path | None = None, *, feature: str = "feat", l
     """Makes the graph ``output`` of a ``DGLGraph`` with one type of nodes and edges: its edges, and of ``ndata`` features,
     labels and ``train_mask``, ``val_mask`` and ``test_mask``, of ``edata`` weights, where they are there; without
     ``output``, in a temporary folder that goes with the last loader of it. A warning names what it leaves out. ``options``
-    are those of ``import_npy``."""
+    are those of ``import_npy``. Repeated edges are merged, with a warning, unless ``duplicates`` is given."""
     if not hasattr(graph, "ntypes"):
         raise TypeError(f"graph is of type {type(graph).__name__}: want a DGLGraph")
     if len(graph.ntypes) != 1 or len(graph.etypes) != 1:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import _native
+from ._call import call
 from ._commands import import_npy
 from ._errors import CorruptError, OptionError
 from ._dataset import Dataset, temporary
@@ -48,7 +49,8 @@ def from_pyg(data: Any, output: Path | None = None, *, name: str | None = None, 
     attribute.
 
     :param name: of the data set (default: of the folder ``output``)
-    :param options: those of ``import_npy``
+    :param options: those of ``import_npy``; ``duplicates`` is "keep" by default if edges have columns, else "merge", with a
+        warning that counts the edges that are left out
     """
     return import_arrays(*pyg_arrays(data, name), output, **options)
 
@@ -78,7 +80,8 @@ _NAMES = {"node_feat": "x", "node_label": "y", "splits": "masks"}
 def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any], output: Path | None, **options: Any) -> Dataset:
     """Makes the graph ``output`` (None: in a temporary folder) of arrays in the npy layout, which it takes out of the dict,
     with the options of ``import_npy``. They are written to a folder beside ``output`` first, which is removed
-    afterwards."""
+    afterwards. Where ``duplicates`` is not given, repeated edges are kept if edges have columns, and else merged, with a
+    warning."""
     if output is None:
         return temporary(lambda home: import_arrays(arrays, meta, os.path.join(home, "graph"), **options))
     inspect.signature(import_npy).bind("", output, **options)  # before anything is written
@@ -87,6 +90,9 @@ def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any],
     for file, array in arrays.items():
         if array.dtype.kind not in "biuf":
             raise OptionError(f"{_NAMES.get(file, file)} is an array {list(array.shape)} of {array.dtype}: want numbers")
+    asked = options.get("duplicates")
+    if asked is None and any(file.startswith("edge_") and file not in ("edge_index", "edge_weight") for file in arrays):
+        options["duplicates"] = asked = "keep"
     meta["name"] = meta["name"] or pathlib.Path(output).absolute().name
     parent = pathlib.Path(output).absolute().parent
     parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +104,11 @@ def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any],
             np.save(os.path.join(source, file + ".npy"), arrays.pop(file))  # the import needs the memory
         with open(os.path.join(source, "meta.json"), "w") as f:
             json.dump(meta, f)
-        return import_npy(source, output, **options)
+        made = call(["import", "npy"], ["source"], {"source": source, "output": output, **options})
+        for note in made["notes"] or []:
+            if asked is None and note.endswith("were merged"):
+                warnings.warn(f'{note}, the first of each pair of nodes is left: duplicates="keep" keeps all', stacklevel=3)
+        return Dataset(output)
     except CorruptError as error:
         named = re.sub(re.escape(source) + r"/?(\w*)(\.npy)?", lambda file: _NAMES.get(file[1], file[1]), str(error))
         raise OptionError(named.replace("invalid input: ", "")) from None

@@ -8,10 +8,11 @@ from typing import Any, Callable, Iterator
 
 import numpy as np
 import torch
+import torch.utils.data._utils.collate as _collate
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ._ahead import Mover
-from ._batch import Batch
+from ._batch import Batch, Info
 from ._batches import Batches
 from ._dataset import Dataset as _Dataset
 from ._errors import ForkError, OptionError
@@ -83,6 +84,14 @@ def _is_dispatched() -> bool:
         if type(frame.f_locals.get("self")).__name__ == "DataLoaderDispatcher":
             return True
     return False
+
+
+def _sum_info(rows: list[Info], **_: Any) -> Info:
+    """The numbers of the batch that a DataLoader makes of rows of a ``Dataset``."""
+    return Info(0, sum(info.rows for info in rows), sum(info.global_rows for info in rows))
+
+
+getattr(_collate, "default_collate_fn_map", {})[Info] = _sum_info  # which PyTorch has from 2.0 on
 
 
 def _is_copied(name: str, array: np.ndarray[Any, Any]) -> bool:

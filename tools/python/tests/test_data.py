@@ -1,8 +1,15 @@
 """What graphs and stores have, read without a loader, and loaders of chosen rows."""
 
+import copy
+import multiprocessing
 import os
+import pickle
 import tempfile
+import threading
+import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 
@@ -50,6 +57,35 @@ class Data(WithStore):
         np.testing.assert_array_equal(self.graph[10:12].x, self.arrays["node_feat"][10:12])
         with self.assertRaises(IndexError):
             self.data[len(self.data)]
+
+    def test_threads_read_the_table_of_rows_at_once(self):
+        data, ask, both = hopfeed.Dataset(self.store), hopfeed.Dataset._ask, threading.Barrier(2)
+
+        def slowly(self, verb, **options):
+            table = ask(self, verb, **options)
+            time.sleep(0.1)
+            return table
+
+        def read(_):
+            both.wait()
+            return data._column("labels", "<i4")
+
+        with mock.patch.object(hopfeed.Dataset, "_ask", slowly), ThreadPoolExecutor(2) as threads:
+            for found in threads.map(read, range(2)):
+                np.testing.assert_array_equal(found, self.arrays["node_label"][data.n_id])
+
+    def test_another_process_opens_the_path_again(self):
+        self.data.matrix("rw/hop-2"), self.data.y  # what it has mapped and read does not travel
+        text = pickle.dumps(self.data)
+        self.assertLess(len(text), 1000)
+        again = pickle.loads(text)
+        np.testing.assert_array_equal(again.matrix("rw/hop-2").rows[:], self.data.matrix("rw/hop-2").rows[:])
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            self.assertEqual(pool.apply(len, (self.data,)), len(self.data))
+        data = hopfeed.Loader.from_arrays(np.ones((5, 2), np.float32)).dataset
+        self.assertIs(copy.deepcopy(data), data)
+        with self.assertRaisesRegex(hopfeed.ForkError, "temporary folder"):
+            pickle.dumps(data)
 
     def test_types_and_kinds_of_labels(self):
         rng = np.random.default_rng(5)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import warnings
 
@@ -39,6 +40,32 @@ class Memory(unittest.TestCase):
         self.assertEqual((graph.rows, graph.manifest["edges"]), (50, self.edges.shape[1]))
         np.testing.assert_array_equal(graph.x[:], self.x)
         np.testing.assert_array_equal(graph.y, self.y)
+
+    def test_repeated_edges_are_kept_with_columns_and_else_counted(self):
+        repeated = np.concatenate([self.edges, self.edges[:, :7]], axis=1)
+        count = repeated.shape[1]
+        times = np.arange(count)
+
+        def data(**items):
+            items = {"edge_index": repeated, "x": self.x, **items}
+            return types.SimpleNamespace(**items, to_dict=lambda: items, is_undirected=lambda: False)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            graph = hopfeed.from_pyg(data(t=times), self.path, progress=False)
+            self.assertEqual(hopfeed.from_pyg(data(), duplicates="keep", progress=False).manifest["edges"], count)
+            self.assertEqual(hopfeed.from_pyg(data(t=times), duplicates="merge", progress=False).manifest["edges"], count - 7)
+        self.assertEqual(sorted(graph.column("edge_t")[:]), times.tolist())
+        dgl = types.SimpleNamespace(
+            ntypes=[0], etypes=[0], ndata={"feat": self.x}, edata={"weight": np.arange(1.0, count + 1)}, edges=lambda: repeated, num_nodes=lambda: 50
+        )
+        for make in (
+            lambda: hopfeed.from_pyg(data(), progress=False),
+            lambda: hopfeed.from_dgl(dgl, progress=False),
+            lambda: hopfeed.from_edges({"source": repeated[0], "destination": repeated[1]}, progress=False),
+        ):
+            with self.assertWarnsRegex(UserWarning, '^7 duplicate edges were merged.*duplicates="keep"'):
+                self.assertEqual(make().manifest["edges"], count - 7)
 
     def check_weights(self, graph):
         """By what a node's in-neighbours add up to."""
@@ -173,13 +200,29 @@ class Memory(unittest.TestCase):
                 for b in found:
                     np.testing.assert_array_equal(b.x, x[b.n_id][:, : len(names)])
                     np.testing.assert_array_equal(b.y, self.y[b.n_id])
+            for rows in (slice(0, 10), [3, 1], 4):
+                b = loader.dataset[rows]
+                np.testing.assert_array_equal(b.x, x[b.n_id][..., : len(names), :])
+            last = len(names) - 1
+            for hops, index in ((last, slice(0, last + 1)), ([last], [last])):
+                chosen = loader.dataset.loader(split="all", batch_size=7, hops=hops)
+                self.assertEqual(chosen.matrices, names[-1:] if hops == [last] else names)
+                for b in chosen:
+                    np.testing.assert_array_equal(b.x, x[b.n_id][:, index])
+            with self.assertRaisesRegex(hopfeed.OptionError, "no hop .3. .it has .0"):
+                hopfeed.Loader(loader.dataset, hops=[0, 3])
             folder = loader.dataset.folder
             self.assertTrue(os.path.exists(folder))
+            del chosen
             for b in hopfeed.Loader(loader.dataset, 7, stacked=False):
                 np.testing.assert_array_equal(b[names[-1]], x[b.n_id][:, len(names) - 1])
             del loader, found, b
             gc.collect()
             self.assertFalse(os.path.exists(folder))
+        some = hopfeed.Loader.from_arrays(x, hops=1, batch_size=7)
+        self.assertEqual(some.matrices, ["matrix-0", "matrix-1"])
+        for b in some:
+            np.testing.assert_array_equal(b.x, x[b.n_id][:, :2])
         with self.assertRaisesRegex(hopfeed.OptionError, "splits has numbers from 0 to 300"):
             hopfeed.Loader.from_arrays(x, splits=np.arange(50) * 300 // 49)
         for wrong, says in (((x, self.y[:3]), "y has 3 rows"), (({"a": x[:, 0], "b": x[:, 0, :2]},), "one shape")):

@@ -27,6 +27,8 @@ class Memory(WithStore):
 
     def test_sign_is_that_of_pyg_without_files(self):
         data = self.data()
+        loops = torch.arange(0, stores.NODES, 9).expand(2, -1)
+        data.edge_index = torch.cat([data.edge_index, data.edge_index[:, ::3], loops, loops], dim=1)  # repeated edges count
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             sign = module("torch_geometric.transforms").SIGN(2)(data.clone())
@@ -42,6 +44,21 @@ class Memory(WithStore):
         del loader, batches, b
         gc.collect()
         self.assertFalse(os.path.exists(folder))
+
+    def test_rows_are_tensors_and_items_of_a_dataloader(self):
+        store = hopfeed.torch.open(self.store)
+        rows = torch.tensor([4, 2, 9])
+        for chosen in (rows, torch.isin(torch.arange(len(store)), rows), rows[0]):
+            b = store[chosen]
+            self.assertEqual((b.x.dtype, b.x.shape[-2:]), (torch.bfloat16, (3, stores.FEATURES)))
+            torch.testing.assert_close(b.x.float(), self.expected[b.n_id], rtol=1e-2, atol=1e-2)
+            self.assertTrue(torch.equal(b.y, self.labels[b.n_id]))
+        batches = list(torch.utils.data.DataLoader(store, batch_size=32))
+        for b in batches:
+            torch.testing.assert_close(b.x, self.expected[b.n_id], rtol=1e-2, atol=1e-2)
+            self.assertTrue(torch.equal(b.y, self.labels[b.n_id]))
+            self.assertEqual((b.batch_size, b.global_rows), (len(b.y), len(b.y)))
+        self.assertEqual(torch.cat([b.n_id for b in batches]).tolist(), store.n_id.tolist())
 
     def test_a_graph_without_a_folder_goes_with_its_last_loader(self):
         data = self.data()
