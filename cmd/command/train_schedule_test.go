@@ -173,6 +173,26 @@ func TestAutoIsNearlyTheBestThatFits(t *testing.T) {
 	}
 }
 
+// More device memory never makes a schedule refuse what it trained with less.
+func TestSchedulesAreNotRefusedWithMoreMemory(t *testing.T) {
+	d := disk(t, "generate sbm -o graph --nodes 1200 --edges 9000 --features 400 --classes 3 --labeled 0.9 --seed 7")
+	const line = "train graph --model sage --hidden 8 --batch 40 --epochs 1 --fanout 4,4 --placement host --seed 3 "
+	for _, name := range []string{"cpu", "gpu", "mode-1", "collective", "collective-paper", "auto"} {
+		fitted := 0
+		for mib := 4; mib < 15; mib++ {
+			o := hopfeed(t, d, fmt.Sprintf("%s --schedule %s --emulate gpu=1,mem=%dMiB,workers=2", line, name, mib))
+			if o.code == exitDone && fitted == 0 {
+				fitted = mib
+			} else if o.code != exitDone && (o.code != exitDoesNotFit || fitted > 0) {
+				t.Errorf("%s trains with %d MiB; with %d: exit status %d: %s", name, fitted, mib, o.code, o.stderr)
+			}
+		}
+		if fitted < 5 || fitted > 9 {
+			t.Errorf("%s trains with %d MiB or more", name, fitted)
+		}
+	}
+}
+
 // Within partitions a training samples no edge between them, whoever prepares batches on however many devices; what it is
 // validated and tested on has all edges.
 func TestATrainingSamplesWithinPartitions(t *testing.T) {

@@ -17,19 +17,19 @@ type Held struct {
 	OnDevice int // batches with device memory
 }
 
-// LeastHeld is what a schedule (Auto: sequential) holds with the smallest buffers and so many workers, contention of
-// which is measured before.
+// LeastHeld is what a schedule (Auto: sequential, and the measurement of contention) holds with the smallest buffers and
+// so many workers.
 func LeastHeld(name string, workers int, unified bool) Held {
-	p := collective.Plan{CPUBuffer: 1, GPUBuffer: 1, Serial: true}
+	p, batches := collective.Plan{CPUBuffer: 1, GPUBuffer: 1, Serial: true}, 1
 	if s, err := collective.Find(name); err == nil {
 		p = s.Least
+	} else if name == Auto && workers > 1 {
+		p = contentionPlan(workers)
+		batches = p.CPUBuffer
 	}
-	p.CPUBatches = 1
-	h := heldBy(p, collective.Inputs{Batches: 1, Durations: collective.Durations{Workers: workers}}, 1, unified)
-	if name == Auto {
-		h = heldBy(contentionPlan(workers), collective.Inputs{Durations: collective.Durations{Workers: workers}}, 1, unified)
-	}
-	return h
+	p.CPUBatches = batches
+	in := collective.Inputs{Batches: batches, Durations: collective.Durations{Workers: workers}}
+	return heldBy(p, in, 1, unified)
 }
 
 // heldBy is what a plan holds, of whose batches so many at most are prepared and wait to move.

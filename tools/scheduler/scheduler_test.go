@@ -172,6 +172,41 @@ func TestSchedulesFitTheMemory(t *testing.T) {
 	}
 }
 
+// While contention is measured, there are no more samples than are planned, however long batches are trained.
+func TestContentionHoldsWhatIsPlanned(t *testing.T) {
+	for workers := 2; workers <= 16; workers++ {
+		p := contentionPlan(workers)
+		p.CPUBatches = 5 * p.CPUBuffer
+		d := collective.Durations{CPUBatch: ms, DMA: ms, Model: time.Hour, GPUBatch: ms, Workers: workers}
+		var begun, trained []time.Duration
+		collective.Simulate(d, p, p.CPUBatches, func(s schedule.Span) {
+			switch s.Stage {
+			case schedule.Sample:
+				begun = append(begun, s.Start)
+			case schedule.Train:
+				trained = append(trained, s.End)
+			}
+		})
+		most := 0
+		for _, at := range begun {
+			most = max(most, before(begun, at+1)-before(trained, at+1))
+		}
+		if planned := LeastHeld(Auto, workers, false).Samples; most < p.CPUBuffer || most > planned {
+			t.Errorf("%d workers: %d samples at a time, planned are %d", workers, most, planned)
+		}
+	}
+}
+
+// before is how many of the times are before another.
+func before(times []time.Duration, other time.Duration) (n int) {
+	for _, at := range times {
+		if at < other {
+			n++
+		}
+	}
+	return n
+}
+
 // Workers that take 1.5 times as long beside a second one are counted back to one alone.
 func TestDurationsAreThoseOfAWorkerAlone(t *testing.T) {
 	before := collective.Durations{CPUBatch: ms, Gather: ms, DMA: ms, GPUBatch: ms, Model: ms, Workers: 2, Contention: 0.5}

@@ -473,7 +473,9 @@ func (g *Graph) Preloaded() bool { return g.plan.preload && g.onDevice }
 func (g *Graph) Traffic() loader.Traffic { return g.samplers[0].Loader.Stats().Traffic }
 
 // Memory is what is planned, with batches as large as the largest so far where that is more than was expected.
-func (g *Graph) Memory() need.Memory {
+func (g *Graph) Memory() need.Memory { return g.memoryPlan().memory() }
+
+func (g *Graph) memoryPlan() *graphPlan {
 	p := *g.plan
 	if g.Schedule != nil {
 		p.batches = batchesHeld(g.Schedule.Held())
@@ -482,7 +484,7 @@ func (g *Graph) Memory() need.Memory {
 	if len(g.samplers) > 0 {
 		p.batch.Device = max(p.batch.Device, gds.Aligned(gds.Room(g.samplers[0].Loader.Stats().BatchBytes)))
 	}
-	return p.memory()
+	return &p
 }
 
 // WorkBytes is what the model, its batches and its activations take of the device. InputBytes is the graph in memory.

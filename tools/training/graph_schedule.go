@@ -127,6 +127,9 @@ func (g *Graph) Profile(ctx context.Context) (p Profile, err error) {
 	p.Inputs.CPUBuffer, p.Inputs.GPUBuffer = g.o.mostBuffers()
 	p.Room = g.room()
 	onDevice := min(p.Room.Device/p.Room.Batch, MostBuffers)
+	if g.plan.scarce { // what validation takes beside batches was not planned
+		onDevice = 0
+	}
 	p.Inputs.GPUBuffer = max(1, min(p.Inputs.GPUBuffer, int(onDevice)-2))
 	return p, nil
 }
@@ -134,12 +137,13 @@ func (g *Graph) Profile(ctx context.Context) (p Profile, err error) {
 // room is what workers and batches may take, and what each of them takes, by the batches that were profiled, one of
 // which was on the device at a time. Samples are estimates, so half of the host's memory that is left is for them.
 func (g *Graph) room() scheduler.Room {
-	p, info, budget := g.plan, g.devices[0].Info(), g.o.Machine.Budget
+	p, info, budget, planned := g.plan, g.devices[0].Info(), g.o.Machine.Budget, g.memoryPlan()
 	one := max(1, gds.Room(g.samplers[0].Loader.Stats().BatchBytes)) // as buffers grow
 	r := scheduler.Room{Host: math.MaxInt64, Device: math.MaxInt64, Worker: p.sampled.WorkerBytes(&g.dir.Manifest),
 		Sample: p.batch.Sample, Batch: one, Unified: info.Unified}
 	if info.MemoryBytes > 0 {
-		r.Device = info.MemoryBytes - max(g.devices[0].Usage().Peak, g.Memory().DeviceBytes) + one
+		r.Device = info.MemoryBytes - max(g.devices[0].Usage().Peak-one,
+			planned.memory().DeviceBytes-int64(planned.batches.onDevice)*planned.batch.Device)
 	}
 	if !info.Unified {
 		r.Pinned = max(p.batch.Pinned, one)
