@@ -13,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/bench"
 	"github.com/hopfeed/hopfeed/tools/bench/papers"
@@ -70,6 +71,8 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	}
 	if o.Schedule.Name = scheduler.Auto; slices.Contains(o.names, scheduler.MultiQueue) {
 		o.Schedule.Name = scheduler.MultiQueue // whose flags are checked
+	} else if slices.Contains(o.names, "mixed") {
+		o.Schedule.Name = "mixed"
 	}
 	if err := o.checkInputFlags(); err != nil {
 		return nil, err
@@ -155,9 +158,7 @@ func (a *app) benchMemoryRows(ctx context.Context, graph *format.Dir, o *benchSc
 		to := to
 		if to.Sampling.Cache, to.Placement = "", placement.Device; name != preloadRow {
 			if to.Sampling.Cache, to.Placement = name, placement.Host; name == ducatiRow {
-				m, l := &graph.Manifest, graph.Layout()
-				all := m.Nodes*(8+gds.Bytes(1, l.Features, l.DType)) + 4*m.Edges
-				to.Sampling.Cache = fmt.Sprintf("%s:%d", ducatiRow, max(all/4, gds.Bytes(1, l.Features, l.DType)))
+				to.Sampling.Cache = quarterCache(&graph.Manifest, graph.Layout())
 			}
 		}
 		row, err := a.benchMemoryRow(ctx, graph, o, to, name)
@@ -174,6 +175,12 @@ func (a *app) benchMemoryRows(ctx context.Context, graph *format.Dir, o *benchSc
 	}
 	o.names = slices.DeleteFunc(o.names, isMemoryRow)
 	return rows, nil
+}
+
+// quarterCache is a ducati cache of a quarter of rows and lists, or of a row.
+func quarterCache(m *format.Manifest, l format.Layout) string {
+	row := gds.Bytes(1, l.Features, l.DType)
+	return fmt.Sprintf("%s:%d", ducatiRow, max((m.Nodes*row+sampling.ListBytes(m))/4, row))
 }
 
 func (a *app) benchMemoryRow(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, to training.Options,
@@ -220,7 +227,7 @@ func (a *app) benchDevices(ctx context.Context, graph *format.Dir, o *benchSched
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	if err := a.chooseSchedule(ctx, in, &o.trainOptions, nil); err != nil {
+	if err := a.chooseSchedule(ctx, in, &o.trainOptions); err != nil {
 		return nil, err
 	}
 	run := bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Rounds: o.rounds}

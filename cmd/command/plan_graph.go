@@ -34,7 +34,7 @@ func (a *app) planGraph(ctx context.Context, graph *format.Dir, o *planOptions, 
 			return nil, err
 		}
 	}
-	if err := a.chooseSchedule(ctx, in, &o.trainOptions, nil); err != nil {
+	if err := a.chooseSchedule(ctx, in, &o.trainOptions); err != nil {
 		return nil, err
 	}
 	m, r := &graph.Manifest, in.Report()

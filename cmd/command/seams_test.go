@@ -104,6 +104,8 @@ func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
 		line   = "train graph --run run --model sage --hidden 8 --batch 32 --epochs 2 --seed 3 --quiet"
 		device = " --emulate gpu=1,mem=1GiB"
 		queues = " --queue 3 --gradients 3 --sync-every 4"
+		// No gradient waits, so two devices make the same steps whenever gradients arrive.
+		arrival = "--schedule multi-queue --updates arrival --gradients 1 --emulate gpu=2,mem=1GiB"
 	)
 	options := []option{
 		{feature: "model", flags: "--model gcn", makesModel: true},
@@ -128,14 +130,18 @@ func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
 		{feature: "schedule", flags: "--schedule gpu" + device},
 		{feature: "schedule", flags: "--schedule mixed" + device},
 		{feature: "schedule", flags: "--schedule collective" + device},
+		{feature: "schedule", flags: "--schedule collective-paper" + device},
 		{feature: "schedule", flags: "--schedule multi-queue" + queues, makesModel: true},
 		{feature: "devices", flags: "--schedule multi-queue" + queues + " --emulate gpu=2,mem=1GiB", makesModel: true},
+		{feature: "devices", flags: arrival, makesModel: true},
 		{feature: "devices", flags: device[1:]},
 		{feature: "devices", flags: "--emulate gpu=1,mem=5MiB"},
 		{feature: "placement", flags: "--placement device"},
 		{feature: "placement", flags: "--placement host"},
 		{feature: "placement", flags: "--placement storage"},
 		{feature: "topology", flags: "--map"},
+		{feature: "partitions", flags: "--partitions 3", makesModel: true},
+		{feature: "scratch", flags: "--scratch scratch"},
 		{feature: "memory", flags: "--memory 75MiB"},
 		{feature: "threads", flags: "--threads 1"},
 		{feature: "threads", flags: "--workers 3"},
@@ -149,6 +155,7 @@ func TestTwoFeaturesTrainTheModelOfOneOnAGraph(t *testing.T) {
 	refusals := []refusal{
 		{"--sampler ladies", "--cache gns:60rows --sampler locality", "--fanout has 4 numbers for 2 layers"},
 		{"--sampler saint-edge", "--schedule multi-queue" + queues + " --emulate gpu=2", "which 2 ranks cannot share"},
+		{"--sampler saint-edge", arrival, "which 2 ranks cannot share"},
 		{"--schedule multi-queue", "--buffers", "give --queue"},
 		{"--cache optimal", "--memory", "at least, --memory allows 75 MiB"},
 	}

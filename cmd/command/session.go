@@ -10,7 +10,6 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/training"
-	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // machine is what the command may use of this machine.
@@ -93,12 +92,12 @@ func (a *app) noteInput(in training.Input) {
 	}
 }
 
-// chooseSchedule chooses who prepares the batches of a graph, and says so. Before is the run that goes on, or nil.
-func (a *app) chooseSchedule(ctx context.Context, graph *training.Graph, o *trainOptions, before *trainer.State) error {
+// chooseSchedule chooses who prepares the batches of a graph, and says so.
+func (a *app) chooseSchedule(ctx context.Context, graph *training.Graph, o *trainOptions) error {
 	if o.Schedule.IsOff(a.machine(ctx).Devices.Info) {
 		a.note("schedule: the processor prepares all batches, as the device is the processor")
 	}
-	notes, err := graph.ChooseSchedule(ctx, before)
+	notes, err := graph.ChooseSchedule(ctx)
 	for _, n := range notes {
 		a.note("%s", n)
 	}

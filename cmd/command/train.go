@@ -333,6 +333,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 		return nil, err
 	}
 	before := saver.Batches
+	to.Schedule.GoOn(saver.Resume)
 	in, err := training.Open(ctx, store, to, before)
 	if err != nil {
 		return nil, err
@@ -362,7 +363,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 		spec.Outputs())
 	a.noteInput(in)
 	if graph, ok := in.(*training.Graph); ok {
-		if err := a.chooseSchedule(ctx, graph, o, saver.Resume); err != nil {
+		if err := a.chooseSchedule(ctx, graph, o); err != nil {
 			return nil, err
 		}
 	}

@@ -269,6 +269,7 @@ func TestSchedulesThatCannotBeAreErrorsOfUsage(t *testing.T) {
 		"--schedule cpu --cache lru:50rows":                   "changes from batch to batch",
 		"--schedule mixed --cpu-share 1.5 --emulate mem=1GiB": "--cpu-share 1.5",
 		"--cpu-share 0.5":                "it is for --schedule mixed",
+		"--schedule auto --cpu-share .3": "it is for --schedule mixed",
 		"--profile-batches 3":            "it is for a --schedule",
 		"--schedule cpu --cpu-share 0.5": "it is for --schedule mixed",
 	} {

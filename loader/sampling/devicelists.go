@@ -108,6 +108,9 @@ func (c *listCopier) copy(ctx context.Context, d *DeviceLists) error {
 	if err := c.each(ctx, func(first int) error {
 		err := c.read(weighted)
 		offsets, at = append(offsets[:0], at), at+countEdges(c.lists)
+		if mapped, ok := c.topology.(*mappedTopology); ok && at > edges { // more than were counted
+			return mapped.changed("offset", at)
+		}
 		for _, l := range c.lists {
 			offsets = append(offsets, offsets[len(offsets)-1]+l.Degree())
 		}
@@ -160,8 +163,8 @@ func listsOnTheirWay(m *format.Manifest, slots int64) need.Terms {
 		need.OnHeap("adjacency lists on their way to the device", some+4*slots)}
 }
 
-// listBytes is what a cache counts of all adjacency lists.
-func listBytes(m *format.Manifest) int64 {
+// ListBytes is what a cache counts of all adjacency lists.
+func ListBytes(m *format.Manifest) int64 {
 	perEdge := int64(4)
 	if m.Weighted {
 		perEdge = 8
@@ -172,7 +175,7 @@ func listBytes(m *format.Manifest) int64 {
 // AllListsNeed is the memory of CopyLists of all nodes.
 func AllListsNeed(m *format.Manifest) need.Terms {
 	return append(listsOnTheirWay(m, 0),
-		need.Term{Name: "topology on the device", Place: need.Device, Bytes: listBytes(m) + 4*gds.Align})
+		need.Term{Name: "topology on the device", Place: need.Device, Bytes: ListBytes(m) + 4*gds.Align})
 }
 
 // CachedListsNeed is the memory of CopyLists of the nodes that a cache chooses, of rows of so many bytes; rows and
@@ -181,7 +184,7 @@ func CachedListsNeed(spec cache.Spec, m *format.Manifest, rowBytes int64) need.T
 	if spec.Policy != "ducati" {
 		return nil
 	}
-	both := min(spec.Bytes, m.Nodes*rowBytes+listBytes(m)) - spec.Slots(m.Nodes, rowBytes)*rowBytes
+	both := min(spec.Bytes, m.Nodes*rowBytes+ListBytes(m)) - spec.Slots(m.Nodes, rowBytes)*rowBytes
 	return append(listsOnTheirWay(m, m.Nodes), need.Term{Name: "cached adjacency lists, and where they are",
 		Place: need.Device, Bytes: both + 4*m.Nodes + 8 + 4*gds.Align})
 }

@@ -456,3 +456,25 @@ func TestABatchThatDoesNotFitTheDeviceIsAnErrorThatSaysSo(t *testing.T) {
 		t.Errorf("%d batches, %v", batches, err)
 	}
 }
+
+// changing does something whenever it is asked for memory.
+type changing struct {
+	gds.Device
+	change func()
+}
+
+func (d changing) Alloc(bytes int64) (gds.Buffer, error) {
+	d.change()
+	return d.Device.Alloc(bytes)
+}
+
+func TestListsThatGrowWhileTheyAreCopiedAreCorrupt(t *testing.T) {
+	for _, weighted := range []bool{false, true} {
+		c := fromLists([][]uint32{{1, 2}, {0, 2, 3}, {3}, {0, 1}}, weighted)
+		mapped := &mappedTopology{loadedTopology{c}, c.Nodes(), "topology"}
+		device := changing{testdevice.Host(t, host.Options{Discrete: true}), func() { c.Offsets[1] = 7 }}
+		if lists, err := CopyLists(t.Context(), device, mapped, []uint32{0}); !errors.Is(err, format.ErrCorrupt) {
+			t.Errorf("weighted %t: %+v, %v", weighted, lists, err)
+		}
+	}
+}

@@ -268,7 +268,6 @@ func TestChunksOfFeaturesAreThoseOfAllNodes(t *testing.T) {
 	}
 }
 
-// checkSparse compares sparse rows with the features of nodes.
 // Rows in a scratch file are those that were written, or an error.
 func TestSpilledRowsComeBackOrAreRefused(t *testing.T) {
 	const nodes, columns = 1000, 3
@@ -320,6 +319,7 @@ func TestSpilledRowsComeBackOrAreRefused(t *testing.T) {
 	}
 }
 
+// checkSparse compares sparse rows with the features of nodes.
 func checkSparse(t *testing.T, w *Graph, g graphtest.Graph, x gds.Tensor, s *loader.SparseRows, nodes []uint32) {
 	t.Helper()
 	if s == nil || x.Rows != len(nodes) || x.Cols != g.Columns || x.Buf != nil || s.Cols != g.Columns {

@@ -93,6 +93,7 @@ func (o *Options) job(n int64, devices int) (j graphJob, err error) {
 		j.sampled.Buffers = sampling.Buffers(o.mostBuffers())
 		j.batches = batchesHeld(scheduler.LeastHeld(o.Schedule.Name, j.sampled.Workers, info.Unified))
 		j.sampled.Routed = o.sharesRoutes() && !info.Unified
+		j.sampled.Routed = j.sampled.Routed && (!o.Mapped || j.preloads()) // devices read no mapped file
 		j.batches.route = j.sampled.Routed
 	}
 	return j, nil

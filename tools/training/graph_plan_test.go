@@ -2,22 +2,26 @@ package training
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/devices"
+	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/ingest"
+	"github.com/hopfeed/hopfeed/tools/scheduler"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// However much memory there is, a block has 2^32-1 edges at most: a graph of more comes in chunks, or is refused before
-// it is read.
-func TestAGraphOfTooManyEdgesForABlockComesInChunks(t *testing.T) {
+// sbm opens a graph of 300 nodes with 6 features and 3 classes.
+func sbm(t *testing.T) *format.Dir {
+	t.Helper()
 	d := vfs.NewMem()
 	source, err := ingest.SBM(ingest.SBMOptions{GenerateOptions: ingest.GenerateOptions{Nodes: 300, Edges: 1500,
 		Features: 6, Classes: 3, Labeled: 0.9},
@@ -33,13 +37,61 @@ func TestAGraphOfTooManyEdgesForABlockComesInChunks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer graph.Close()
-	m := session.ThisMachine(t.Context(), machine.Limit{Bytes: 1 << 50, By: "the test"}, 2, devices.Options{})
+	t.Cleanup(func() { graph.Close() })
+	return graph
+}
+
+// sampled trains a gcn on a graph of sbm, on machines with such devices.
+func sampled(t *testing.T, graph *format.Dir, want devices.Options) Options {
+	m := session.ThisMachine(t.Context(), machine.Limit{Bytes: 1 << 50, By: "the test"}, 2, want)
 	train := session.Partition{}.Train
 	train.List = make([]uint32, 200)
 	o := Options{Machine: m, Train: true, Part: session.Partition{Train: train},
 		Spec: trainer.Spec{Model: "gcn", Matrices: graph.Matrices(), Features: 6, Classes: 3}}
 	o.Sampling, o.BatchRows = Sampling{Sampler: "neighbor", Fanouts: []int{3, 3}}, 50
+	return o
+}
+
+// A device reads no mapped lists, so a cache of lists takes none of its memory beside --map.
+func TestMappedListsAreNotPlannedOnTheDevice(t *testing.T) {
+	graph := sbm(t)
+	for _, mapped := range []bool{false, true} {
+		o := sampled(t, graph, devices.Options{Emulate: host.Emulation{GPUs: 1, Memory: 1 << 30}})
+		o.Schedule.Name, o.Cache, o.Mapped = "gpu", "ducati:9000", mapped
+		job, err := o.job(300, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := planGraph(graph, job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if planned := slices.ContainsFunc(p.terms, func(t need.Term) bool {
+			return t.Place == need.Device && strings.HasPrefix(t.Name, "cached adjacency lists")
+		}); planned == mapped {
+			t.Errorf("mapped %t: lists on the device %t", mapped, planned)
+		}
+	}
+}
+
+// What gradients that wait take is planned for a run that goes on, too, whose number of them no flag says.
+func TestARunThatGoesOnPlansForItsGradients(t *testing.T) {
+	o := sampled(t, sbm(t), devices.Options{})
+	o.Schedule.Name = scheduler.MultiQueue
+	before := &trainer.State{}
+	before.Options.Queues = &trainer.Queues{Period: 40, Lag: 31, OnArrival: true}
+	o.Schedule.GoOn(before)
+	if job, err := o.job(300, 1); err != nil || job.gradients != 32 || o.Schedule.SyncEvery != 40 ||
+		o.Schedule.Updates != OnArrival {
+		t.Errorf("%d gradients wait by %+v, %v", job.gradients, o.Schedule, err)
+	}
+}
+
+// However much memory there is, a block has 2^32-1 edges at most: a graph of more comes in chunks, or is refused before
+// it is read.
+func TestAGraphOfTooManyEdgesForABlockComesInChunks(t *testing.T) {
+	graph := sbm(t)
+	o := sampled(t, graph, devices.Options{})
 	jobOf := func(o Options) graphJob {
 		job, err := o.job(300, 1)
 		if err != nil {

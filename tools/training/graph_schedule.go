@@ -26,7 +26,7 @@ const profiledBatches = 10
 
 // openRoute lets the device prepare batches by itself, or notes why it cannot.
 func (g *Graph) openRoute() error {
-	if p := g.plan; p.Schedule.Name == scheduler.Auto && !p.batches.route && !p.Machine.Devices.Info.Unified {
+	if p := g.plan; p.Schedule.Name == scheduler.Auto && !p.batches.route && !p.Mapped && !p.Machine.Devices.Info.Unified {
 		g.WhyNot = "there is no device memory for it"
 		return nil
 	}
@@ -45,13 +45,13 @@ func (g *Graph) openRoute() error {
 }
 
 // ChooseSchedule measures batches and chooses the schedule or the queues that the options ask for. It returns what
-// there is to say of them. Before is the run that goes on, or nil.
-func (g *Graph) ChooseSchedule(ctx context.Context, before *trainer.State) (notes []string, err error) {
+// there is to say of them.
+func (g *Graph) ChooseSchedule(ctx context.Context) (notes []string, err error) {
 	switch g.o.Schedule.Name {
 	case "":
 		return nil, nil
 	case scheduler.MultiQueue:
-		return g.chooseQueues(ctx, before)
+		return g.chooseQueues(ctx)
 	}
 	p, err := g.Profile(ctx)
 	if err != nil {
@@ -127,7 +127,7 @@ func (g *Graph) Profile(ctx context.Context) (p Profile, err error) {
 	p.Inputs.CPUBuffer, p.Inputs.GPUBuffer = g.o.mostBuffers()
 	p.Room = g.room()
 	onDevice := min(p.Room.Device/p.Room.Batch, MostBuffers)
-	if g.plan.scarce { // what validation takes beside batches was not planned
+	if g.plan.scarce { // activations are in no plan, and may leave less room
 		onDevice = 0
 	}
 	p.Inputs.GPUBuffer = max(1, min(p.Inputs.GPUBuffer, int(onDevice)-2))
@@ -157,7 +157,7 @@ func (g *Graph) room() scheduler.Room {
 }
 
 // chooseQueues chooses queues and the period of synchronisation.
-func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]string, error) {
+func (g *Graph) chooseQueues(ctx context.Context) ([]string, error) {
 	sets, err := g.TrainSets(g.o.Seed)
 	if err != nil {
 		return nil, err
@@ -181,10 +181,6 @@ func (g *Graph) chooseQueues(ctx context.Context, before *trainer.State) ([]stri
 			left := int64(budget.Bytes) - g.Memory().HostBytes
 			return int(min(max(0, left/int64(count)/max(1, gds.Room(qo.BatchBytes()))), scheduler.MostQueue))
 		}
-	}
-	if before != nil && before.Options.Queues != nil { // the run that goes on keeps its steps
-		q := before.Options.Queues
-		qo.Period, qo.Gradients, qo.OnArrival = q.Period, q.Lag+1, q.OnArrival
 	}
 	if g.Queues, err = scheduler.NewQueues(ctx, qo); err != nil {
 		return nil, g.Explain(err)

@@ -430,7 +430,7 @@ func (s *Schedule) Check() error {
 	switch {
 	case s.CPUShare > 1 || math.IsNaN(s.CPUShare) || s.CPUShare < 0 && s.CPUShare != -1:
 		return session.Refuse("--cpu-share %v: want a share from 0 to 1", s.CPUShare)
-	case s.CPUShare != -1 && s.Name != "mixed" && s.Name != scheduler.Auto: // auto may choose mixed
+	case s.CPUShare != -1 && s.Name != "mixed":
 		return session.Refuse("--cpu-share %v: it is for --schedule mixed", s.CPUShare)
 	case s.ProfileBatches > 0 && (s.Name == "" || queued):
 		return session.Refuse("--profile-batches %d: it is for a --schedule other than %s", s.ProfileBatches,
@@ -448,6 +448,18 @@ func (s *Schedule) Check() error {
 			scheduler.MultiQueue)
 	}
 	return nil
+}
+
+// GoOn keeps the steps of queues of a run that goes on; nil: there is none.
+func (s *Schedule) GoOn(before *trainer.State) {
+	if before == nil || before.Options.Queues == nil {
+		return
+	}
+	q := before.Options.Queues
+	s.SyncEvery, s.Gradients, s.Updates = q.Period, q.Lag+1, Planned
+	if q.OnArrival {
+		s.Updates = OnArrival
+	}
 }
 
 // IsOff tells that there is nothing to schedule on a device: by the schedule auto, where the device is the processor.

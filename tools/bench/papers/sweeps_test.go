@@ -5,6 +5,24 @@ import (
 	"testing"
 )
 
+// What a plan takes to be chosen on this machine is not in the seconds that are simulated.
+func TestPreparationIsSimulatedAndItsChoiceMeasured(t *testing.T) {
+	first, err := RunSweep("preparation")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := RunSweep("preparation")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range first {
+		if r.Seconds != second[i].Seconds || r.Choice <= 0 {
+			t.Errorf("%s by %s: %v s, then %v s, chosen in %v s", r.Setting, r.Schedule, r.Seconds, second[i].Seconds,
+				r.Choice)
+		}
+	}
+}
+
 // SALIENT's and DUCATI's epochs are what durations follow from; MorphGL's is not.
 func TestSweepsReproduceWhatTheyWereNotCalibratedFor(t *testing.T) {
 	for _, name := range Sweeps() {
