@@ -14,7 +14,7 @@ from . import _html, _native
 from ._batch import Array, Batch, Info
 from ._dataset import Dataset
 from ._errors import Error, ForkError, OptionError
-from ._types import at_least
+from ._types import at_least, share
 
 class Handle:
     """An open loader. What refers to its memory refers to this, so that it is closed after the last array."""
@@ -95,6 +95,7 @@ class Batches(Generic[Array]):
         self._struct = _native.BatchStruct()  # of the batch that the loop has
         self._last: Info | None = None  # with reuse=True: of the batch made of it, unless the loop was interrupted
         self.batch_size, self.seed = operator.index(options["batch_rows"]), operator.index(options["seed"])
+        self._rank, self._world = operator.index(options["rank"]), operator.index(options["world"])
         about = handle.about
         self.placement = about["placement"]
         self.shuffle = about["shuffle"]
@@ -199,10 +200,9 @@ class Batches(Generic[Array]):
         if device is not None or pin_memory:
             raise OptionError("device and pin_memory are for tensors: hopfeed.torch has loaders of them")
 
-    @staticmethod
-    def _share(rank: int | None, world_size: int | None) -> tuple[int, int]:
-        """Rank and world size, where they are not given. hopfeed.torch has its own of this."""
-        return 0 if rank is None else rank, 1 if world_size is None else world_size
+    def _share(self, rank: int | None, world_size: int | None) -> tuple[int, int]:
+        """Rank and world size."""
+        return share(rank, world_size)
 
     def _open_handle(self) -> Handle:
         _native.library()

@@ -47,7 +47,8 @@ class Loader(Batches[Array]):
     :param hops: the hops to load: all up to a number, or a list (None: all)
     :param operators: the operators to load (None: all)
     :param rank: which of ``world_size`` processes this one is. All get a share of each batch
-    :param world_size: how many processes there are (hopfeed.torch: of ``torch.distributed``, as ``rank``)
+    :param world_size: how many processes there are; given with ``rank`` (hopfeed.torch: else both are those of
+        ``torch.distributed``)
     :param dtype: ``"float32"``, or ``"stored"`` for the type of the store (bfloat16 as uint16)
     :param n_id: batches have the numbers of their nodes in the graph
     :param row_numbers: batches have the numbers of their rows in the store

@@ -234,7 +234,8 @@ _SAMPLED = """
     :param replace: draw with replacement
     :param mapped: map the topology from disk instead of loading it
     :param rank: which of ``world_size`` processes this one is. All get a share of each batch
-    :param world_size: how many processes there are (hopfeed.torch: of ``torch.distributed``, as ``rank``)
+    :param world_size: how many processes there are; given with ``rank`` (hopfeed.torch: else both are those of
+        ``torch.distributed``)
     :param reuse: a batch is valid only until the next one: see ``Batch``. Else it is valid as long as an array
         of it is there, and may be written to
     :param buffers: batches in memory at first (default 3). More are added while batches are kept, as far as

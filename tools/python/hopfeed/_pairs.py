@@ -12,7 +12,7 @@ import numpy as np
 from ._batch import Array, Batch, Info
 from ._dataset import Dataset
 from ._errors import OptionError
-from ._types import NegativeSampling, Path, at_least, negative_sampling, pairs_of_nodes, shuffle_name
+from ._types import NegativeSampling, Path, at_least, negative_sampling, pairs_of_nodes, share, shuffle_name
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MOST_TRIES = 10_000
@@ -68,7 +68,8 @@ class PairLoader(Generic[Array]):
     :param drop_last: leave out a last batch that is smaller than the others
     :param transform: is called with each batch; the loop gets what it returns
     :param rank: which of ``world_size`` processes this one is; they take turns of a batch's pairs
-    :param world_size: how many processes there are (hopfeed.torch: of ``torch.distributed``, as ``rank``)
+    :param world_size: how many processes there are; given with ``rank`` (hopfeed.torch: else both are those of
+        ``torch.distributed``)
     """
 
     def __init__(
@@ -117,10 +118,10 @@ class PairLoader(Generic[Array]):
         self._epoch, self._next = 0, 0
         self._at = (0, 0)
 
-    @staticmethod
-    def _share(rank: int | None, world_size: int | None) -> tuple[int, int]:
-        """Rank and world size, where they are not given. hopfeed.torch has its own of this."""
-        return 0 if rank is None else rank, 1 if world_size is None else world_size
+    # hopfeed.torch has its own of this:
+    def _share(self, rank: int | None, world_size: int | None) -> tuple[int, int]:
+        """Rank and world size."""
+        return share(rank, world_size)
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""

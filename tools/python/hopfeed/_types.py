@@ -92,6 +92,14 @@ def at_least(least: int, **arguments: Any) -> None:
             raise OptionError(f"{name} {value}: {want}")
 
 
+def share(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Rank and world size; where they are not given, those of one process."""
+    if (rank is None) != (world_size is None):
+        given, missing = (f"rank {rank}", "world_size") if world_size is None else (f"world_size {world_size}", "rank")
+        raise OptionError(f"{given} without {missing}: give both, or none")
+    return (0, 1) if rank is None or world_size is None else (rank, world_size)
+
+
 def listed(name: str, values: Any, want: str) -> list[Any]:
     """The values of an argument that is a list."""
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Callable, Literal
 
 import torch
@@ -37,6 +38,15 @@ class DataModule(LightningDataModule):
         self._data, self._options = data, options
 
     def _open(self, split: Split) -> Loader | NeighborLoader:
+        if self.trainer is None or "LOCAL_WORLD_SIZE" in os.environ:
+            return self._loader(split)
+        os.environ["LOCAL_WORLD_SIZE"] = str(self.trainer.num_devices)  # as torchrun does, but not Lightning
+        try:
+            return self._loader(split)
+        finally:
+            del os.environ["LOCAL_WORLD_SIZE"]
+
+    def _loader(self, split: Split) -> Loader | NeighborLoader:
         if callable(self._data):
             return self._data(split)
         dataset = self._data if isinstance(self._data, Dataset) else Dataset(self._data)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import os
 import sys
+import warnings
 from typing import Any, Callable, Iterator
 
 import numpy as np
@@ -24,22 +27,53 @@ from ._neighbor import NeighborLoader as _NeighborLoader
 from ._pairs import PairLoader as _PairLoader
 from ._predict import call_of, outputs, write
 from ._progress import Progress
-from ._types import Path
+from ._types import Path, share
 
 
-class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[type-arg]
-    """What the loaders below have in common."""
+def _group() -> tuple[int, int]:
+    """Rank and world size of torch.distributed."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
 
-    _mover: Mover | None = None
 
-    def __iter__(self) -> Iterator[Batch[torch.Tensor]]:
+class _OfGroup:
+    """What all loaders below have in common: each process of a group iterates over its share of every batch."""
+
+    _dataset_kind: type[_Dataset]
+    _opened: tuple[int, int] | None  # the group's rank and world size then, where they were not given
+
+    def _share(self, rank: int | None, world_size: int | None) -> tuple[int, int]:
+        """Rank and world size: those of torch.distributed, where none are given."""
+        given = share(rank, world_size)
+        self._opened = _group() if rank is None else None
+        return self._opened or given
+
+    def _check_process(self) -> None:
+        """Refuses to iterate where rows would come several times, or be lost."""
         if get_worker_info() is not None:
-            raise ForkError("a loader needs no worker processes, since it reads ahead by threads: give the DataLoader num_workers=0")
+            raise ForkError("every worker process would yield all batches: give the DataLoader num_workers=0")
+        now = _group()
+        if self._opened and self._opened != now:
+            raise OptionError(
+                "this loader was opened as process %d of %d, and this is process %d of %d of torch.distributed: " % (*self._opened, *now)
+                + "open it when the group is there (after init_process_group, Accelerator() or TrainingArguments; for Lightning by "
+                "hopfeed.lightning.DataModule), or give rank and world_size"
+            )
         if _is_dispatched():
             raise OptionError(
                 "accelerate would deal out the batches of process 0 alone, which are its share of each batch: give the loop, or "
                 "accelerator.prepare, the loader itself instead of a DataLoader of it"
             )
+
+
+class _Torch(_OfGroup, Batches[torch.Tensor], IterableDataset):  # type: ignore[type-arg]
+    """What the loaders of the engine have in common."""
+
+    _mover: Mover | None = None
+
+    def __iter__(self) -> Iterator[Batch[torch.Tensor]]:
+        self._check_process()
         batches = Batches.__iter__(self)
         return self._moved(batches, self._mover) if self._mover else batches
 
@@ -66,12 +100,14 @@ class _Torch(Batches[torch.Tensor], IterableDataset):  # type: ignore[type-arg]
         self._at = at
         return given
 
-    @staticmethod
-    def _share(rank: int | None, world_size: int | None) -> tuple[int, int]:
-        """Rank and world size: those of torch.distributed, where none are given."""
-        if rank is None and world_size is None and torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        return _Loader._share(rank, world_size)
+    def _share(self, rank: int | None, world_size: int | None) -> tuple[int, int]:
+        if _group()[1] > 1 and "LOCAL_WORLD_SIZE" not in os.environ:
+            warnings.warn(
+                "each process takes memory as if it were alone on its machine: set LOCAL_WORLD_SIZE in the environment to "
+                "the number of processes on a machine, as torchrun does",
+                stacklevel=3,
+            )
+        return super()._share(rank, world_size)
 
 
 def _is_dispatched() -> bool:
@@ -176,15 +212,12 @@ class LinkNeighborLoader(_Torch, _LinkNeighborLoader[torch.Tensor]):
         return torch.from_numpy(array.astype(np.int64) if _is_copied(name, array) else array)
 
 
-class PairLoader(_PairLoader[torch.Tensor], IterableDataset):  # type: ignore[type-arg]
+class PairLoader(_OfGroup, _PairLoader[torch.Tensor], IterableDataset):  # type: ignore[type-arg]
     """``hopfeed.PairLoader`` with tensors, as an ``IterableDataset``."""
 
     def __iter__(self) -> Iterator[Batch[torch.Tensor]]:
-        if get_worker_info() is not None:
-            raise ForkError("every worker process would yield all batches: give the DataLoader num_workers=0")
+        self._check_process()
         return _PairLoader.__iter__(self)
-
-    _share = staticmethod(_Torch._share)
 
     def _as_array(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array))

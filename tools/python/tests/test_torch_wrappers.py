@@ -4,8 +4,10 @@ import importlib
 import logging
 import os
 import tempfile
+import types
 import unittest
 import warnings
+from unittest import mock
 
 import test_ownership
 from test_torch import WithStore, hopfeed, module, stores, torch
@@ -19,13 +21,20 @@ def accelerated_rank(rank, world, store, folder):
     assert accelerator.num_processes == world
     loader = accelerator.prepare(hopfeed.torch.Loader(store, 50, seed=4))
     torch.save([b.copy() for b in loader], os.path.join(folder, f"rank-{rank}"))
-    try:
-        next(iter(accelerator.prepare(torch.utils.data.DataLoader(loader, batch_size=None))))
-    except hopfeed.OptionError as error:
-        assert "the loader itself" in str(error)
-    else:
-        raise AssertionError("accelerate drops batches")
+    for loader in (loader, hopfeed.torch.PairLoader(store, [[0], [0]])):
+        try:
+            next(iter(accelerator.prepare(torch.utils.data.DataLoader(loader, batch_size=None))))
+        except hopfeed.OptionError as error:
+            assert "the loader itself" in str(error)
+        else:
+            raise AssertionError("accelerate drops batches")
     torch.distributed.destroy_process_group()
+
+
+def as_process(rank, world):
+    """What torch.distributed says in a process of a group."""
+    says = {"is_initialized": lambda: True, "get_rank": lambda: rank, "get_world_size": lambda: world}
+    return mock.patch.multiple(torch.distributed, **says)
 
 
 class Unsized(torch.utils.data.IterableDataset):
@@ -100,6 +109,46 @@ class Wrappers(WithStore):
             self.assertEqual((first.rows + second.rows, first.global_rows), (second.global_rows, second.global_rows))
         self.check([b for share in shares for b in share])
 
+    def test_a_loader_that_was_opened_before_its_group_is_refused(self):
+        nodes = hopfeed.open(self.store).n_id[:9].tolist()
+        opened = (
+            lambda **share: hopfeed.torch.Loader(self.store, 4, **share),
+            lambda **share: hopfeed.torch.NeighborLoader(self.store.replace("store", "graph"), [2], nodes, 4, **share),
+            lambda **share: hopfeed.torch.PairLoader(self.store, [nodes, nodes[::-1]], batch_size=4, **share),
+        )
+        with mock.patch.dict(os.environ, LOCAL_WORLD_SIZE="1"):
+            for open_loader in opened:
+                early, given = open_loader(), open_loader(rank=0, world_size=2)
+                self.assertIsInstance(early.dataset, hopfeed.torch.Dataset)
+                with as_process(0, 1):
+                    self.assertEqual(next(iter(early)).batch_size, 4)
+                with as_process(1, 2):
+                    with self.assertRaisesRegex(hopfeed.OptionError, "process 0 of 1, .* process 1 of 2 .*DataModule"):
+                        iter(early)
+                    late = open_loader()
+                    self.assertEqual([next(iter(loader)).batch_size for loader in (late, given)], [2, 2])
+                with self.assertRaisesRegex(hopfeed.OptionError, "process 1 of 2, .* process 0 of 1"):
+                    iter(late)
+                for share in ({"world_size": 2}, {"rank": 0}):
+                    with self.assertRaisesRegex(hopfeed.OptionError, "without"):
+                        open_loader(**share)
+
+    def test_processes_of_a_machine_are_told_to_say_how_many_they_are(self):
+        with mock.patch.dict(os.environ):
+            os.environ.pop("LOCAL_WORLD_SIZE", None)
+            with as_process(0, 2), self.assertWarnsRegex(UserWarning, "LOCAL_WORLD_SIZE") as warned:
+                hopfeed.torch.Loader(self.store, 50)
+            self.assertEqual(warned.filename, __file__)
+            module("lightning")
+            from hopfeed.lightning import DataModule
+
+            data = DataModule(lambda split: os.environ["LOCAL_WORLD_SIZE"])
+            data.trainer = types.SimpleNamespace(num_devices=3)
+            self.assertEqual(data.train_dataloader(), "3")
+            self.assertNotIn("LOCAL_WORLD_SIZE", os.environ)
+            os.environ["LOCAL_WORLD_SIZE"] = "2"
+            self.assertEqual(data.train_dataloader(), "2")
+
     def test_the_prefetcher_of_pyg_gets_the_batches_of_the_store(self):
         pyg = module("torch_geometric.loader")
         for placement, shuffle in test_ownership.PLACEMENTS:
@@ -173,6 +222,8 @@ class Wrappers(WithStore):
             for part, split in enumerate(("val", "test"), 1):
                 self.check_rows(kept[split])
                 self.assertEqual(torch.cat([b.n_id for b in kept[split]]).tolist(), (self.arrays["splits"] == part).nonzero()[0].tolist())
+
+        self.assertIsInstance(data.train_dataloader().dataset, hopfeed.torch.Dataset)
 
     def test_the_trainer_of_transformers_gets_the_batches_of_the_store(self):
         transformers = module("transformers")
