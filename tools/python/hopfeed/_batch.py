@@ -89,7 +89,9 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
     @property
     def seed_id(self) -> Array:
         """The numbers in the graph of the nodes that ``y`` has labels of, [batch_size]: the first of ``n_id`` or, by samplers
-        that end in ``-paper``, an item."""
+        that end in ``-paper``, an item. Batches of pairs of nodes have none: an ``OptionError``."""
+        if "input_id" in self:
+            raise OptionError("the seeds of this batch are pairs of nodes, whose numbers input_id has, not single nodes")
         own: Array = self["seed_id"] if "seed_id" in self else self["n_id"][: self.batch_size]
         return own
 

@@ -24,21 +24,24 @@ def outputs(model: torch.nn.Module, loaders: Iterator[Any], total: int, call: Ca
         with Bars(progress) as bars, torch.no_grad():
             for loader in loaders:
                 for batch in loader:
+                    seeds = getattr(batch, "seed_id", None)
+                    if seeds is None:
+                        raise OptionError(f"this loader gives a {type(batch).__name__} without seed_id, the numbers of the nodes: open it without transform")
                     out = call(batch).detach().cpu()
                     if out.shape[:1] != (batch.batch_size,) or out.ndim > 2:
                         raise OptionError(f"model gives {list(out.shape)} for {batch.batch_size} rows: want [rows] or [rows, outputs]")
                     # Copies: a view would keep the memory of all rows that were sampled.
-                    yield batch.seed_id.cpu().numpy().copy(), out.reshape(batch.batch_size, -1).clone()
+                    yield seeds.cpu().numpy().copy(), out.reshape(batch.batch_size, -1).clone()
                     done += batch.batch_size
                     bars.report({"tasks": [{"id": 0, "label": "predict", "done": done, "total": total, "bytes": False}], "notes": []})
-                    del batch, out
+                    del batch, seeds, out
                 del loader
     finally:
         for module, training in modes:
             module.training = training
 
 
-def write(found: Iterator[tuple[np.ndarray[Any, Any], torch.Tensor]], output: Path, classes: int) -> int:
+def write(found: Iterator[tuple[np.ndarray[Any, Any], torch.Tensor]], output: Path, classes: int, force: bool) -> int:
     """Writes a table, which is there when it is complete, and returns its rows."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -46,6 +49,8 @@ def write(found: Iterator[tuple[np.ndarray[Any, Any], torch.Tensor]], output: Pa
     suffix = os.path.splitext(path)[1]
     if suffix not in (".arrow", ".parquet", ".csv"):
         raise OptionError(f"output {path!r}: want a name that ends with .arrow, .parquet or .csv")
+    if os.path.exists(path) and not force:
+        raise OptionError(f"{path}: output exists (force replaces it)")
     existing(os.path.dirname(os.path.abspath(path)), "output")
     beside, writer, rows = f"{path}.{os.getpid()}.tmp", None, 0
     try:

@@ -261,23 +261,31 @@ def predict(
     call: Callable[[Batch[torch.Tensor]], torch.Tensor] | None = None,
     batch_size: int = 8000,
     device: Any = None,
+    force: bool = False,
     progress: Progress = True,
 ) -> Any:
     """Applies a model to all rows of a store, or to those of a loader.
 
     :param model: it gets ``batch.x``; of sampled batches ``batch.x, batch.blocks`` or ``batch.x, batch.edge_index``
-    :param data: a store, a graph's loader with all in-neighbours (``num_neighbors=[-1, -1]``), or another loader
+    :param data: a store, a graph's loader with all in-neighbours (``num_neighbors=[-1, -1]``), or another loader of nodes;
+        with ``output``, one of a process of a group, which has a share of the rows, is an ``OptionError``
     :param output: a table to write, .arrow, .parquet or .csv (needs pyarrow), that is there when it is complete: with
         ``node_id``, the outputs ``output_0`` and so on and, where there is one for each class, the ``class`` of the
         largest
     :param call: how the model takes a batch, where that is another way: a function that returns [batch_size, outputs]
     :param batch_size: rows of a batch, of a store
     :param device: where the model is, and batches are moved to
+    :param force: replace an output that exists, which is else an ``OptionError``
     :param progress: as that of ``propagate``
     :return: the rows that were written; without ``output`` the numbers of nodes [rows] and the outputs [rows, outputs]
     """
     loaders: Iterator[Any] = iter([data])
     if isinstance(data, Batches):
+        if output is not None and data._world > 1:
+            raise OptionError(
+                f"the loader has the share of process {data._rank} of {data._world}, and each would write {os.fspath(output)}: open it "
+                "with rank=0, world_size=1 in one process, or gather what predict returns without output"
+            )
         store, total = data.dataset, data.rows
     else:
         store = data if isinstance(data, _Dataset) else Dataset(data)
@@ -286,7 +294,7 @@ def predict(
         total = store.rows
     with contextlib.closing(outputs(model, loaders, total, call or call_of(model, device), progress)) as found:
         if output is not None:
-            return write(found, output, store.classes)
+            return write(found, output, store.classes, force)
         nodes, out = zip(*found)
     return torch.from_numpy(np.concatenate(nodes)), torch.cat(out)
 

@@ -92,6 +92,19 @@ class Memory(WithStore):
         with self.assertRaisesRegex(hopfeed.OptionError, "model gives"):
             hopfeed.torch.predict(torch.nn.Identity(), self.store, call=lambda b: b.x[1:], progress=False)
 
+    def test_what_has_no_rows_of_nodes_or_not_all_is_not_predicted(self):
+        graph, model = self.store.replace("store", "graph"), torch.nn.Flatten()
+        pairs = self.arrays["edge_index"][:, :9]
+        links = hopfeed.torch.LinkNeighborLoader(graph, [2], pairs)
+        data = hopfeed.torch.NeighborLoader(graph, [2], transform=lambda batch: types.SimpleNamespace(**batch))  # as Batch.to_pyg
+        shares = [hopfeed.torch.Loader(self.store, rank=rank, world_size=2) for rank in range(2)]
+        for loader, output, says in ((links, None, "pairs of nodes"), (data, None, "without seed_id"), (shares[1], "out.csv", "process 1 of 2.*out.csv")):
+            with self.assertRaisesRegex(hopfeed.OptionError, says):
+                hopfeed.torch.predict(model, loader, output, progress=False)
+        self.assertEqual(sum(len(hopfeed.torch.predict(model, share, progress=False)[0]) for share in shares), shares[0].rows)
+        with self.assertRaisesRegex(hopfeed.OptionError, "pairs of nodes"):
+            next(iter(hopfeed.torch.PairLoader(self.store, [[0], [0]]))).seed_id
+
     def test_one_loader_is_open_at_a_time(self):
         alive, opened = weakref.WeakSet(), []
 
@@ -148,7 +161,10 @@ class Memory(WithStore):
                 raise KeyboardInterrupt
 
             with self.assertRaises(KeyboardInterrupt):
-                hopfeed.torch.predict(model, self.store, path, call=interrupt, progress=False)
+                hopfeed.torch.predict(model, self.store, path, call=interrupt, force=True, progress=False)
+            with self.assertRaisesRegex(hopfeed.OptionError, "output exists .force replaces it"):
+                hopfeed.torch.predict(model, self.store, path, progress=False)
+            self.assertEqual(hopfeed.torch.predict(model, self.store, path, force=True, progress=False), len(nodes))
             self.assertEqual(len(os.listdir(folder)), 3)
 
     def test_batches_are_moved_to_a_device(self):
