@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 
-from ._batch import Batch
+from ._batch import each
 from ._errors import OptionError
 
 
@@ -38,29 +38,19 @@ class Mover:
     def __bool__(self) -> bool:
         return self.device is not None or self._pin
 
-    def start(self, batch: Batch[torch.Tensor]) -> tuple[Batch[torch.Tensor], Any]:
-        """Begins to move a batch. The event is when it is there."""
+    def start(self, batch: Any) -> tuple[Any, Any]:
+        """Begins to move a batch, or what a transform made of it. The event is when it is there."""
         if self._pin:
-            batch = batch.pin_memory()
+            batch = each(batch, "pin_memory")
         if self._stream is None:
-            return (batch if self.device is None else batch.to(self.device)), None
+            return (batch if self.device is None else each(batch, "to", self.device)), None
         with torch.cuda.stream(self._stream):
-            return batch.to(self.device, non_blocking=True), self._stream.record_event()
+            return each(batch, "to", self.device, non_blocking=True), self._stream.record_event()
 
-    def finish(self, batch: Batch[torch.Tensor], there: Any) -> Batch[torch.Tensor]:
+    def finish(self, batch: Any, there: Any) -> Any:
         """The batch, for the stream of the loop."""
         if there is not None:
             loop = torch.cuda.current_stream(self.device)
             loop.wait_event(there)
-            for tensor in _tensors(batch):
-                tensor.record_stream(loop)  # its memory is used again after what the loop does with it
+            each(batch, "record_stream", loop)  # its memory is used again after what the loop does with it
         return batch
-
-
-def _tensors(batch: Any) -> Iterator[torch.Tensor]:
-    for value in batch.values():
-        for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, torch.Tensor):
-                yield part
-            elif hasattr(part, "tensors"):
-                yield from part.tensors()

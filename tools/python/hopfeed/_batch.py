@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from . import _html, _native
 from ._errors import OptionError
 
 Array = TypeVar("Array")
+
+
+def each(value: Any, method: str, *arguments: Any, **options: Any) -> Any:
+    """What has a method, such as ``to``, after it: the parts of lists, tuples and dicts too. All else stays as it is."""
+    if hasattr(value, method):
+        return getattr(value, method)(*arguments, **options)
+    if isinstance(value, dict):
+        return {name: each(part, method, *arguments, **options) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        parts = [each(part, method, *arguments, **options) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if isinstance(value, np.ndarray):
+        raise TypeError("this batch has arrays of numpy: hopfeed.torch has loaders of tensors")
+    return value
 
 
 class Info:
@@ -118,18 +134,12 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
         return type(self)(self)
 
     def to(self, device: Any, non_blocking: bool = False) -> Batch[Array]:
-        """The batch on a device of PyTorch."""
-        return self._each(lambda value: value.to(device, non_blocking=non_blocking))
+        """The batch on a device of PyTorch. Items that cannot be moved, such as numbers, stay as they are."""
+        return type(self)(each(dict(self), "to", device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch[Array]:
         """A copy of the batch in pinned memory, which a GPU copies from beside its work."""
-        return self._each(lambda value: value.pin_memory())
-
-    def _each(self, move: Any) -> Batch[Array]:
-        try:
-            return type(self)({k: [move(part) for part in v] if isinstance(v, list) else move(v) for k, v in self.items()})
-        except AttributeError:
-            raise TypeError("this batch has arrays of numpy: hopfeed.torch has loaders of tensors") from None
+        return type(self)(each(dict(self), "pin_memory"))
 
     def to_pyg(self) -> Any:
         """A ``torch_geometric.data.Data`` of the same tensors, for models that take one graph for all layers. ``y`` has the

@@ -80,6 +80,7 @@ class Batches(Generic[Array]):
     :param identity: what a state has to have in common with the loader that loads it
     """
 
+    _dataset_kind: type[Dataset] = Dataset
     dataset: Dataset
     seed: int
     batch_size: int

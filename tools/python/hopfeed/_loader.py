@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any, Iterable, Literal
 
@@ -65,8 +66,6 @@ class Loader(Batches[Array]):
     :param pin_memory: batches are in pinned memory (hopfeed.torch alone)
     """
 
-    _dataset_kind: type[Dataset] = Dataset
-
     def __init__(
         self,
         store: Path | Dataset,
@@ -122,6 +121,7 @@ class Loader(Batches[Array]):
         """
         from . import _arrays
 
+        inspect.signature(cls).bind(None, **options)  # before anything is written
         store = _arrays.array_store(x, y, splits, cls._dataset_kind, progress, folder)
         return cls(store, **options)
 

@@ -143,7 +143,7 @@ class _Sampled(Batches[Array]):
         if s.columns:
             arrays["x"] = self._as_array("x", view(owner, s.features, (inputs, s.columns), "<f4"))
         arrays["n_id"] = self._as_array("n_id", view(owner, s.inputs, (inputs,), "<u4"))
-        for name in self._columns.keys() - self._of_edges:
+        for name in [n for n in self._columns if n not in self._of_edges]:
             arrays[name] = self._as_array(name, self._columns[name][view(owner, s.inputs, (inputs,), "<u4")])
         if s.row_weights:
             arrays["row_weights"] = self._as_array("row_weights", view(owner, s.row_weights, (rows,), "<f4"))
@@ -173,7 +173,7 @@ class _Sampled(Batches[Array]):
         edge_index = np.stack([indices.astype(np.int64), np.repeat(np.arange(nodes), np.diff(indptr))])
         arrays["edge_index"] = self._as_array("edge_index", edge_index)
         arrays["e_id"] = self._as_array("e_id", e_id)
-        for name in self._columns.keys() & self._of_edges:
+        for name in [n for n in self._columns if n in self._of_edges]:
             arrays[name] = self._as_array(name, self._columns[name][e_id])
         if self.dataset.manifest["weighted"]:
             arrays["edge_weight"] = self._as_array("edge_weight", weights)
@@ -317,7 +317,7 @@ class NeighborLoader(_Sampled[Array]):
         device: Any = None,
         pin_memory: bool = False,
     ) -> None:
-        dataset = graph if isinstance(graph, Dataset) else Dataset(graph)
+        dataset = graph if isinstance(graph, Dataset) else self._dataset_kind(graph)
         at_least(0, split_index=split_index)
         part = split_name("input_nodes", input_nodes, "all") if isinstance(input_nodes, str) else None
         nodes = None if part else node_numbers(input_nodes, dataset.nodes)
@@ -422,7 +422,7 @@ class LinkNeighborLoader(_Sampled[Array]):
         device: Any = None,
         pin_memory: bool = False,
     ) -> None:
-        dataset = graph if isinstance(graph, Dataset) else Dataset(graph)
+        dataset = graph if isinstance(graph, Dataset) else self._dataset_kind(graph)
         one_of("subgraph_type", subgraph_type, Literal["directional", "induced"])
         links = pairs_of_nodes("edge_label_index", edge_label_index, dataset.nodes)
         self._labels = None if edge_label is None else np.array(edge_label)

@@ -72,6 +72,8 @@ class PairLoader(Generic[Array]):
         ``torch.distributed``)
     """
 
+    _dataset_kind: type[Dataset] = Dataset
+
     def __init__(
         self,
         store: Path | Dataset,
@@ -91,7 +93,7 @@ class PairLoader(Generic[Array]):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        self.dataset = store if isinstance(store, Dataset) else Dataset(store)
+        self.dataset = store if isinstance(store, Dataset) else self._dataset_kind(store)
         if self.dataset.kind != "store":
             raise OptionError(f"{self.dataset.path} is a graph: hopfeed.LinkNeighborLoader reads it")
         self._rank, self._world = self._share(rank, world_size)

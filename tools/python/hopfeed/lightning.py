@@ -7,8 +7,10 @@ from typing import Any, Callable, Literal
 
 import torch
 
+from ._batch import each
 from ._dataset import Dataset
 from ._types import Path
+from .torch import Dataset as TorchDataset
 from .torch import Loader, NeighborLoader
 
 try:
@@ -49,7 +51,7 @@ class DataModule(LightningDataModule):
     def _loader(self, split: Split) -> Loader | NeighborLoader:
         if callable(self._data):
             return self._data(split)
-        dataset = self._data if isinstance(self._data, Dataset) else Dataset(self._data)
+        dataset = self._data if isinstance(self._data, Dataset) else TorchDataset(self._data)
         options = self._options if split == "train" else {**self._options, "shuffle": False}
         return dataset._open(Loader, NeighborLoader, {**options, "split": split})  # type: ignore[no-any-return]
 
@@ -66,4 +68,4 @@ class DataModule(LightningDataModule):
         return self._open("rest")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        return batch.to(device, non_blocking=True)
+        return each(batch, "to", device, non_blocking=True)

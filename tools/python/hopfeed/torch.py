@@ -177,6 +177,11 @@ class Block(_Block[torch.Tensor]):
         """All that it has."""
         return [t for t in (self.indptr, self.indices, self.weights, self.e_id) if t is not None]
 
+    def record_stream(self, stream: Any) -> None:
+        """``record_stream`` of each tensor."""
+        for tensor in self.tensors():
+            tensor.record_stream(stream)
+
     def to(self, device: Any, non_blocking: bool = False) -> Block:
         """The block on a device."""
         return self._each(lambda array: array.to(device, non_blocking=non_blocking))
@@ -231,7 +236,7 @@ class Dataset(_Dataset):
 
 
 open = Dataset
-Loader._dataset_kind = Dataset
+_OfGroup._dataset_kind = Dataset
 
 
 def sign(
@@ -250,6 +255,7 @@ def sign(
     :param progress: as that of ``propagate``
     :param options: those of ``Loader``
     """
+    inspect.signature(Loader).bind(None, **options)  # before anything is written
     return Loader(sign_store(data, Dataset, hops, operator, progress, folder), **options)
 
 

@@ -178,7 +178,7 @@ class Columns(unittest.TestCase):
 
     def test_batches_have_the_columns_of_their_nodes_and_edges(self):
         edges = self.rng.integers(0, NODES, (2, EDGES))
-        self.write(edges, {"edge_attr": self.rng.standard_normal((EDGES, 3), np.float32), "node_time": np.arange(NODES) * 7, "edge_weight": self.rng.random(EDGES)})
+        self.write(edges, {"edge_attr": self.rng.standard_normal((EDGES, 3), np.float32), "node_time": np.arange(NODES) * 7, "edge_weight": self.rng.random(EDGES), **{f"node_{n}": np.arange(NODES) for n in "abcde"}})
         graph = self.make()
         attr, names = np.asarray(graph.column("edge_attr")), ["edge_attr", "time"]
         hopfeed.export_npy(graph.path, self.path("out"), progress=False)
@@ -194,7 +194,9 @@ class Columns(unittest.TestCase):
                 np.testing.assert_array_equal(b.edge_attr, attr[b.e_id])
                 np.testing.assert_array_equal(b.edge_weight, weights[b.e_id])
                 np.testing.assert_array_equal(b.n_id[b.edge_index], stored[:, b.e_id])
-        (b,) = hopfeed.NeighborLoader(graph, [4], [1, 2], columns=["time"], edge_ids=True)
+        names = ["time", *"ecadb"]
+        (b,) = hopfeed.NeighborLoader(graph, [4], [1, 2], columns=names, edge_ids=True)
+        self.assertEqual([name for name in b if name in names], names)
         np.testing.assert_array_equal(b.time, b.n_id * 7)
         np.testing.assert_array_equal(graph.column("edge_attr")[b.blocks[0].e_id], attr[b.blocks[0].e_id])
         with self.assertRaisesRegex(hopfeed.OptionError, "block.e_id"):

@@ -225,6 +225,8 @@ class Memory(unittest.TestCase):
             np.testing.assert_array_equal(b.x, x[b.n_id][:, :2])
         with self.assertRaisesRegex(hopfeed.OptionError, "splits has numbers from 0 to 300"):
             hopfeed.Loader.from_arrays(x, splits=np.arange(50) * 300 // 49)
+        with self.assertRaisesRegex(TypeError, "bach_size"):
+            hopfeed.Loader.from_arrays(x, folder="nowhere", bach_size=1)
         for wrong, says in (((x, self.y[:3]), "y has 3 rows"), (({"a": x[:, 0], "b": x[:, 0, :2]},), "one shape")):
             with self.assertRaisesRegex(hopfeed.OptionError, says):
                 hopfeed.Loader.from_arrays(*wrong)

@@ -1,5 +1,6 @@
 """Stores of what PyTorch has in memory, models applied to all rows, and batches on their way to a device."""
 
+import collections
 import contextlib
 import gc
 import os
@@ -184,6 +185,8 @@ class Memory(WithStore):
             hopfeed.Loader(self.store, 50, device="cpu")
         with self.assertRaisesRegex(hopfeed.OptionError, "device 'gpu'"):
             hopfeed.torch.Loader(self.store, 50, device="gpu")
+        with self.assertRaisesRegex(TypeError, "bach_size"):
+            hopfeed.sign(self.data(), folder="nowhere", bach_size=1)
         for options, says in (({"hops": -1}, "hops -1"), ({"operator": "magic"}, "no operator .magic"), ({"hops": 2000}, "graph: 2000 hops")):
             with self.assertRaisesRegex(hopfeed.OptionError, says) as raised:
                 hopfeed.sign(self.data(), progress=False, **options)
@@ -192,6 +195,26 @@ class Memory(WithStore):
             hopfeed.torch.predict(torch.nn.Flatten(), self.store, "nowhere/out.csv", progress=False)
         with self.assertRaisesRegex(hopfeed.OptionError, "reuse"):
             hopfeed.torch.Loader(self.store, 50, device="cpu", reuse=True)
+
+    def test_what_a_transform_made_is_moved(self):
+        Pair = collections.namedtuple("Pair", "x n")
+        made = {
+            "tuple": lambda b: (b.x, [b.n_id, b.blocks], {"y": b.y, "k": 3}, "text", Pair(b.x, 2)),
+            "items": lambda b: (b.update(k=3, text="text", pair=(b.x, 4)), b)[1],
+            "number": lambda b: b.batch_size,
+        }
+        with mock.patch.multiple(torch.cuda, is_available=lambda: True), mock.patch.object(torch.Tensor, "pin_memory", lambda t: t):
+            for options in ({"device": "meta"}, {"device": "meta", "pin_memory": True}):
+                found = {
+                    name: next(iter(hopfeed.torch.NeighborLoader(self.store.replace("store", "graph"), [2], batch_size=50, transform=f, **options)))
+                    for name, f in made.items()
+                }
+                x, (n_id, blocks), items, text, pair = found["tuple"]
+                moved = (x, n_id, blocks[0].indptr, items["y"], pair.x, found["items"].x, found["items"].pair[0])
+                self.assertEqual({t.device.type for t in moved}, {"meta"})
+                self.assertEqual((items["k"], text, pair.n, found["items"].k, found["items"].text, found["number"]), (3, "text", 2, 3, "text", 50))
+        with self.assertRaisesRegex(TypeError, "arrays of numpy"):
+            next(iter(hopfeed.Loader(self.store, 50))).to("cpu")
 
     def test_copies_to_a_gpu_overlap_with_the_loop(self):
         """By a PyTorch whose GPU is the host: what it is asked for, in which order."""
