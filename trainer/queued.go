@@ -291,6 +291,8 @@ func (q *queued) share(w *pipeline.Worker) error {
 			return err
 		case !ok:
 			return context.Cause(w.Context())
+		case g == nil && w.Context().Err() != nil: // it has not ended the period
+			return context.Cause(w.Context())
 		case g == nil:
 			ended++
 		default:
