@@ -318,9 +318,8 @@ func (b *NodeRange) sums() rangeSums {
 func (t *TopologyFile) BytesOf(k int) int64 { return t.memoryBytes(t.starts[k], t.starts[k+1]) }
 
 // BufferBytes is the memory that ReadRange takes for node range k: whole pages of each of its parts.
-func (t *TopologyFile) BufferBytes(k int) int64 { return t.bufferBytes(t.starts[k], t.starts[k+1]) }
-
-func (t *TopologyFile) bufferBytes(from, to rangeStart) int64 {
+func (t *TopologyFile) BufferBytes(k int) int64 {
+	from, to := t.starts[k], t.starts[k+1]
 	bytes := vfs.PagedBytes(offsetBytes*(to.node-from.node+1)) + vfs.PagedBytes(edgeBytes*(to.edge-from.edge))
 	if t.Weighted() {
 		bytes += vfs.PagedBytes(edgeBytes * (to.edge - from.edge))
@@ -329,7 +328,7 @@ func (t *TopologyFile) bufferBytes(from, to rangeStart) int64 {
 }
 
 // ReadRange reads node range k into buf, which has BufferBytes(k) bytes or more and is aligned as memory from make is,
-// and whose memory the node range is then made of. Past the page cache it is read (vfs.PastCache) if buf is
+// and whose memory the node range is then made of. A vfs.PastCache reads it past the page cache if buf is
 // page-aligned. If the file has changed since it was opened, the error is ErrCorrupt.
 func (t *TopologyFile) ReadRange(k int, buf []byte) (NodeRange, error) {
 	if need := t.BufferBytes(k); int64(len(buf)) < need {

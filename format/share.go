@@ -22,8 +22,8 @@ const (
 	HeldFeatures = "features"
 )
 
-// Share lets all who read the same data whole, in this process and in those of by, hold one copy in memory. It is
-// called before anything is read.
+// Share keeps one copy in memory of data that several readers read whole, in this process and in the others that by
+// counts. It is called before anything is read.
 func (d *Dir) Share(pool *offheap.Pool, by offheap.Holders) { d.shared = sharing{pool, by} }
 
 // Shares tells whether Share was called.

@@ -41,9 +41,9 @@ type Graph struct {
 	Sources Tensor // uint32 [1,m]
 	Weights Tensor // w, float32 [1,m]; zero: ones
 
-	// Slots, uint32 [1,n], says which lists of edges are in a cache: the edges of v are edges CachedOffsets[i] to
-	// CachedOffsets[i+1]-1 of the cache, with i = Slots[v] below K, or else the graph's own. The copies are those of the
-	// graph, in their order, so that results do not depend on Slots. zero: none is.
+	// Slots, uint32 [1,n], says which lists of edges are in a cache. With i = Slots[v] below K, the edges of v are edges
+	// CachedOffsets[i] to CachedOffsets[i+1]-1 of the cache; else they are the graph's own. The cache has copies in the
+	// graph's order, so results do not depend on Slots. zero: no list is cached.
 	Slots         Tensor
 	CachedOffsets Tensor // int64 [1,K+1]
 	CachedSources Tensor // uint32 [1,c]

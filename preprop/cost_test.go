@@ -80,7 +80,8 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 				return Propagate(context.Background(), optimist{disk}, "graph", "store", o)
 			}
 			declared, least := w.MemoryBytes(p), 0.7
-			if p.HeldBytes > 0 || p.CutLater { // less of an undirected graph; what runs side by side need not take most at the same time
+			// An undirected graph has less to hold; what runs side by side need not take most at the same time.
+			if p.HeldBytes > 0 || p.CutLater {
 				least = 0.4
 			}
 			name := fmt.Sprintf("%v of %s rows, planned %+v", o.Operators, o.Rows, p)

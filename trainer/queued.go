@@ -289,9 +289,7 @@ func (q *queued) share(w *pipeline.Worker) error {
 		switch {
 		case err != nil:
 			return err
-		case !ok:
-			return context.Cause(w.Context())
-		case g == nil && w.Context().Err() != nil: // it has not ended the period
+		case !ok, g == nil && w.Context().Err() != nil: // then the rank has not ended the period
 			return context.Cause(w.Context())
 		case g == nil:
 			ended++

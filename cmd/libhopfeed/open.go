@@ -169,7 +169,7 @@ type opened struct {
 	identified
 }
 
-// identified tells the data of a directory from those that replace it. Matrices may have been added.
+// identified holds what changes when other data replace those of a directory, and not when matrices are added.
 type identified struct {
 	RowsFingerprint string `json:"rows_fingerprint"`
 }

@@ -106,6 +106,19 @@ type DirectCreator interface {
 	CreateDirect(path string, bytes int64) (PendingFile, error)
 }
 
+// CreateScratch creates a file that never gets its final name, and opens it to be read while it is written.
+func CreateScratch(fsys FS, path string) (PendingFile, File, error) {
+	pending, err := fsys.Create(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	file, err := fsys.Open(path + TempSuffix)
+	if err != nil {
+		return nil, nil, errors.Join(err, pending.Abort())
+	}
+	return pending, file, nil
+}
+
 // createDirect is CreateDirect of fsys, if it has that.
 func createDirect(fsys FS, path string, bytes int64) (PendingFile, error) {
 	if direct, ok := fsys.(DirectCreator); ok {

@@ -14,9 +14,9 @@ import (
 	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
-// DeviceLists are adjacency lists in a device's own memory, which it samples: of all nodes, so that it reads no host
-// memory for that (DGL's preloading), or of some, beside those of a PinnedTopology (DUCATI's cache of the topology;
-// Zhang et al. 2023).
+// DeviceLists are adjacency lists in a device's own memory, which the device samples. With the lists of all nodes it
+// reads no host memory (DGL's preloading); with the lists of some, it reads a PinnedTopology for the others (DUCATI's
+// cache of the topology; Zhang et al. 2023).
 type DeviceLists struct {
 	memory                    gds.Memory
 	slots                     gds.Tensor // by node; the zero Tensor: all nodes, in their order
@@ -50,7 +50,7 @@ func CopyLists(ctx context.Context, device gds.Device, t Topology, nodes []uint3
 // Close frees the memory, which no work uses any more.
 func (d *DeviceLists) Close() error { return d.memory.Free() }
 
-// all tells that the lists are those of all nodes.
+// all tells whether every node has its list here.
 func (d *DeviceLists) all() bool { return d != nil && d.slots == gds.Tensor{} }
 
 // listCopier copies lists, some at a time, through pinned memory.

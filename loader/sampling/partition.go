@@ -16,8 +16,8 @@ const MostPartitions = 1 << 12
 // that they had before (Nishimura and Ugander 2013, Section 3.1).
 const partitionPasses = 4
 
-// Partition divides the nodes of a topology into parts of at most n/parts nodes, rounded up, of which few edges cross
-// (a3gnn Algorithm 1, line 2). Nodes come in their order, and each goes to the part with the largest
+// Partition divides the n nodes of a topology into parts of at most n/parts nodes, rounded up. Few edges go from one part
+// to another (a3gnn Algorithm 1, line 2). Nodes come in their order, and each goes to the part with the largest
 //
 //	(its in-neighbours there) * (1 - nodes of the part / most nodes of a part),
 //
@@ -35,7 +35,6 @@ func Partition(ctx context.Context, t Topology, parts int) (of []uint16, cut int
 	r := listReader{topology: t}
 	for pass := range partitionPasses {
 		clear(sizes)
-		last := pass == partitionPasses-1
 		err := eachList(ctx, &r, false, func(v uint32, sources []uint32, _ []float32) {
 			for _, u := range sources {
 				if u < v || pass > 0 {
@@ -60,20 +59,15 @@ func Partition(ctx context.Context, t Topology, parts int) (of []uint16, cut int
 		if err != nil {
 			return nil, 0, err
 		}
-		if last {
-			err = eachList(ctx, &r, false, func(v uint32, sources []uint32, _ []float32) {
-				for _, u := range sources {
-					if of[u] != of[v] {
-						cut++
-					}
-				}
-			})
-		}
-		if err != nil {
-			return nil, 0, err
-		}
 	}
-	return of, cut, nil
+	err = eachList(ctx, &r, false, func(v uint32, sources []uint32, _ []float32) {
+		for _, u := range sources {
+			if of[u] != of[v] {
+				cut++
+			}
+		}
+	})
+	return of, cut, err
 }
 
 // eachList calls do with the lists of all nodes, in order.
@@ -92,9 +86,9 @@ func eachList(ctx context.Context, r *listReader, weighted bool, do visitor) err
 	return nil
 }
 
-// WithinPartitions is a topology in memory without the edges that cross from one part to another, so that all that is
-// sampled for a node is of its part: the G_s of a3gnn Algorithm 1. of and cut are those of Partition. The caller closes
-// it; t may be closed before.
+// WithinPartitions copies a topology into memory without the edges that cross from one part to another: a sampler then
+// finds only nodes of a seed node's own part (G_s in a3gnn Algorithm 1). Partition returns of and cut. The caller closes
+// the result; t may be closed before.
 func WithinPartitions(ctx context.Context, t Topology, of []uint16, cut int64) (Topology, error) {
 	c, err := format.NewCSC(t.Nodes(), t.Edges()-cut, t.Weighted())
 	if err != nil {

@@ -266,10 +266,11 @@ func (g *subgraphGrower) findHoles(q *request, l List) {
 
 // time is the time of an edge of the list that was read last, or of its source.
 func (s *sampler) time(l List, place int64) int64 {
-	if limits := s.options.Limits; limits.EdgeTimes == nil {
+	limits := s.options.Limits
+	if limits.EdgeTimes == nil {
 		return limits.NodeTimes[s.edges.sources[place]]
 	}
-	return s.options.Limits.EdgeTimes[l.First+place]
+	return limits.EdgeTimes[l.First+place]
 }
 
 // findPlaces reads a list, and finds the places in it, ascending, that are neither holes nor later than a limit.

@@ -24,13 +24,9 @@ type spilled struct {
 }
 
 func newSpilled(fsys vfs.FS, path string, nodes int64, threads int) (*spilled, error) {
-	pending, err := fsys.Create(path)
+	pending, file, err := vfs.CreateScratch(fsys, path)
 	if err != nil {
 		return nil, err
-	}
-	file, err := fsys.Open(path + vfs.TempSuffix)
-	if err != nil {
-		return nil, errors.Join(err, pending.Abort())
 	}
 	return &spilled{pending: pending, file: file, sums: make([]uint32, nodes), threads: threads}, nil
 }

@@ -119,7 +119,8 @@ func (s *DiskTopology) Hold(bytes int64) (err error) {
 	return nil
 }
 
-// read returns node range k, in buffer, which has BufferBytes(k), if it is not held. Two calls for one node range must not run at a time.
+// read returns node range k, in memory that holds it or in buffer, which has BufferBytes(k). Two calls for one node
+// range must not run at a time.
 func (s *DiskTopology) read(k int, buffer []byte) (format.NodeRange, error) {
 	if k >= len(s.held) {
 		return s.ReadRange(k, buffer)
@@ -224,16 +225,11 @@ func (s *DiskTopology) InOrder(ctx context.Context, lo, hi int64, body func(b *f
 
 // NewMemoryTopology allocates a topology; its offsets are 0.
 func NewMemoryTopology(nodes, edges int64, weighted bool) (*MemoryTopology, error) {
-	buf, err := offheap.Alloc(plan.TopologyBytes(nodes, edges, weighted))
+	c, err := format.NewCSC(nodes, edges, weighted)
 	if err != nil {
 		return nil, err
 	}
-	b := buf.Bytes()
-	c := &format.CSC{Offsets: dtype.Int64s(b[:8*(nodes+1)]), Neighbors: dtype.Uint32s(b[8*(nodes+1):][:4*edges])}
-	if weighted {
-		c.Weights = dtype.Float32s(b[8*(nodes+1)+4*edges:])
-	}
-	return &MemoryTopology{c, buf.Free}, nil
+	return &MemoryTopology{c, c.Close}, nil
 }
 
 // bySource calls visit(lo, hi, b, v, i, j) for each node v, ascending, with the range [i, j) of b.In(v) that comes

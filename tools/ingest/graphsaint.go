@@ -145,20 +145,8 @@ func (l *edgeList) openClasses(path string) error {
 
 // readClasses reads the labels of all nodes, each once.
 func (l *edgeList) readClasses(ctx context.Context, path string, sink *labelSink) error {
-	lists, err := openNumberLists(l.fsys, path)
-	if err != nil {
-		return err
-	}
-	defer lists.Close()
 	seen := make([]bool, l.info.Nodes)
-	for {
-		key, err := lists.key()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
+	err := eachNumberList(l.fsys, path, func(lists *numberLists, key string) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -182,6 +170,10 @@ func (l *edgeList) readClasses(ctx context.Context, path string, sink *labelSink
 		if count != sink.columns {
 			return lists.errorf("node %d has %d labels, others have %d", v, count, sink.columns)
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if v := slices.Index(seen, false); v >= 0 {
 		return invalid(path, "node %d has no class (want an entry for each of the %d nodes)", v, len(seen))
@@ -194,26 +186,14 @@ var saintRoleNames = []string{"tr", "va", "te"}
 
 // readRoles puts the nodes of each list into its part of a split. A node may be in none.
 func readRoles(fsys vfs.FS, path string, to *format.RowTable, split int64) error {
-	lists, err := openNumberLists(fsys, path)
-	if err != nil {
-		return err
-	}
-	defer lists.Close()
 	var found [3]bool
-	for {
-		key, err := lists.key()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
+	err := eachNumberList(fsys, path, func(lists *numberLists, key string) error {
 		role := slices.Index(saintRoleNames, key)
 		if role < 0 || found[role] {
 			return lists.errorf(`key %q (want "tr", "va" and "te", each once)`, key)
 		}
 		found[role] = true
-		if _, err := lists.numbers(func(_ int64, v float64) error {
+		_, err := lists.numbers(func(_ int64, v float64) error {
 			node := int64(v)
 			if float64(node) != v || node < 0 || node >= to.Rows {
 				return fmt.Errorf("%q lists node %v (want whole numbers, 0 to %d)", key, v, to.Rows-1)
@@ -224,9 +204,11 @@ func readRoles(fsys vfs.FS, path string, to *format.RowTable, split int64) error
 			}
 			*part = format.SplitTrain + uint8(role)
 			return nil
-		}); err != nil {
-			return err
-		}
+		})
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	if role := slices.Index(found[:], false); role >= 0 {
 		return invalid(path, "no list %q (want \"tr\", \"va\" and \"te\")", saintRoleNames[role])

@@ -34,6 +34,27 @@ func openNumberLists(fsys vfs.FS, path string) (_ *numberLists, err error) {
 	return l, l.expect('{')
 }
 
+// eachNumberList calls do with each key of the file at path. do reads the key's numbers.
+func eachNumberList(fsys vfs.FS, path string, do func(l *numberLists, key string) error) error {
+	l, err := openNumberLists(fsys, path)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for {
+		key, err := l.key()
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			err = do(l, key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 // Close closes the file.
 func (l *numberLists) Close() error { return l.file.Close() }
 

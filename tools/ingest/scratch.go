@@ -301,13 +301,9 @@ func alloc(bytes int64) (*offheap.Buffer, error) {
 }
 
 func newFileSpace(fsys vfs.FS, path string) (*scratchSpace, error) {
-	pending, err := fsys.Create(path)
+	pending, file, err := vfs.CreateScratch(fsys, path)
 	if err != nil {
 		return nil, err
-	}
-	file, err := fsys.Open(path + vfs.TempSuffix)
-	if err != nil {
-		return nil, errors.Join(err, pending.Abort())
 	}
 	return &scratchSpace{pending: pending, file: file}, nil
 }
