@@ -64,8 +64,7 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 			{Plan{FactorsByEdge: true, InputFiles: true}, 16},
 			{Plan{FactorsByEdge: true, InputFiles: true, CutBeside: true, HeldBytes: 1 << 30}, 16},
 			{Plan{InputFiles: true, InputKept: true, CutBeside: true, HeldBytes: 1 << 30}, 16},
-			{Plan{InputFiles: true, InputKept: true, CutLater: true}, 16},
-			{Plan{InputFiles: true, InputKept: true, CutLater: true, CutBeside: true, FactorsByEdge: true}, 12},
+			{Plan{InputFiles: true, InputKept: true, CutBeside: true, FactorsByEdge: true}, 12},
 		} {
 			p := w.WithPanels(c.Plan, c.columns)
 			p.DropCheckpoints()
@@ -81,7 +80,7 @@ func TestJobsTakeWhatTheirStagesDeclare(t *testing.T) {
 			}
 			declared, least := w.MemoryBytes(p), 0.7
 			// An undirected graph has less to hold; what runs side by side need not take most at the same time.
-			if p.HeldBytes > 0 || p.CutLater {
+			if p.HeldBytes > 0 {
 				least = 0.4
 			}
 			name := fmt.Sprintf("%v of %s rows, planned %+v", o.Operators, o.Rows, p)

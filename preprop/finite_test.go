@@ -120,13 +120,13 @@ func TestAnInputNamesTheSameNumberWhetherReadWholeOrNot(t *testing.T) {
 	}
 }
 
-func TestAnInputThatIsCutBesideHopsNamesTheNumberToo(t *testing.T) {
+func TestAnInputThatIsCutIntoColumnFilesNamesTheNumberToo(t *testing.T) {
 	fsys := vfs.NewMem()
 	g := randomGraph(5, 300, 48)
 	g.x[123*48+47] = float32(math.NaN())
 	g.write(t, fsys, "graph")
 	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Sym}}, Threads: 2, Planned: func(p *Plan) {
-		*p = *p.Work.WithPanels(Plan{InputFiles: true, InputKept: true, CutLater: true}, 12)
+		*p = *p.Work.WithPanels(Plan{InputFiles: true, InputKept: true}, 12)
 	}}
 	_, err := Propagate(context.Background(), fsys, "graph", "store", o)
 	if err == nil || !strings.Contains(err.Error(), "node 123, column 47: invalid data: NaN") {

@@ -767,7 +767,7 @@ func outOfCore(p *Plan) {
 		p.Panels, p.PanelColumns, p.ResultFiles = 2, (p.PanelColumns+1)/2, true
 	}
 	p.TopologyInMemory, p.InputFiles = false, p.Panels > plan.DirectPanels
-	p.InputKept, p.CutLater = p.InputFiles, p.InputFiles && p.PanelColumns%2 == 0
+	p.InputKept = p.InputFiles
 	p.FactorsByEdge = p.Device == nil || p.Device.Name == plan.CPU
 	p.CutBeside, p.HeldBytes = p.InputFiles, 1<<20 // of one or two topologies, and perhaps of coefficients
 }

@@ -206,8 +206,6 @@ func planLines(p *preprop.Plan, budget units.Bytes) []string {
 		lines[0] = fmt.Sprintf("plan: %d panels of up to %s", p.Panels, units.Count(int64(p.PanelColumns), "column"))
 	}
 	switch {
-	case p.CutLater:
-		lines[0] += fmt.Sprintf(", the input cut into %d column files beside the hops of the first panel", p.Panels-1)
 	case p.InputFiles:
 		lines[0] += fmt.Sprintf(", the input cut into %d column files", p.InputPasses*p.Panels)
 	case p.InputPasses > 1:

@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/offheap"
@@ -39,13 +37,10 @@ type engine struct {
 	// whose first panel is in a matrix since the input was cut; nil: none
 	kept       *Input
 	inputFiles map[*Input]*ColumnFiles
-	// Plan.CutLater: what cuts the input for the other panels, and its run beside the first one's hops
-	cutLater func(context.Context) error
-	later    errgroup.Group
-	back     writeback
-	device   *device.Engine // computes products; nil: the processor does
-	firstUse sync.WaitGroup // of the memory of matrices
-	label    string         // which panel it is, for progress
+	back       writeback
+	device     *device.Engine // computes products; nil: the processor does
+	firstUse   sync.WaitGroup // of the memory of matrices
+	label      string         // which panel it is, for progress
 }
 
 func (e *engine) close() error {

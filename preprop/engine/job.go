@@ -131,9 +131,6 @@ func (j *Job) Run(ctx context.Context) error {
 	e := &engine{Job: j, propagators: map[operator.Operator]*product.Propagator{},
 		neededNodes: map[string][]product.NodeSet{}, inputFiles: map[*Input]*ColumnFiles{}}
 	defer e.close()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer e.later.Wait()
-	defer stop(nil)
 	prepare := func(ctx context.Context) error {
 		return Timed(&j.Account.Preparing, func() error { return e.prepare(ctx) })
 	}
@@ -157,18 +154,6 @@ func (j *Job) Run(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if cut := e.cutLater; cut != nil {
-		e.later.Go(func() error {
-			err := cut(ctx)
-			if ctx.Err() != nil { // the job ends, for that reason
-				return nil
-			}
-			if err != nil {
-				stop(err)
-			}
-			return err
-		})
-	}
 	if !j.Plan.InputKept {
 		if err := e.allocate(ctx, panels); err != nil {
 			return err
@@ -179,11 +164,7 @@ func (j *Job) Run(ctx context.Context) error {
 		if len(panels) > 1 {
 			e.label = fmt.Sprintf(", panel %d of %d", i+1, len(panels))
 		}
-		err := e.panel(ctx, s)
-		if cut := Timed(&j.Account.Reading, e.later.Wait); cut != nil {
-			return cut
-		}
-		if err != nil {
+		if err := e.panel(ctx, s); err != nil {
 			return err
 		}
 		if err := j.removeFinishedCheckpoints(); err != nil {
@@ -225,26 +206,13 @@ func (e *engine) cutInputs(ctx context.Context, panels []product.ColumnRange) er
 			if kept != nil {
 				e.kept, rest = in, rest[1:]
 			}
-			cut := func(ctx context.Context) error {
-				task := e.Progress.Start(fmt.Sprintf("cut %s into column files", in.ID), in.bytes(), progress.Bytes)
-				defer task.Done()
-				if err := in.cut(ctx, kept, rest, files, e.Threads, task); err != nil {
-					return err
-				}
-				files.Have = append(files.Have, rest...)
-				return nil
-			}
-			var err error
-			if kept != nil && e.Plan.CutLater {
-				if err = in.Load(ctx, kept, e.Threads, e.Progress); err == nil {
-					kept, e.cutLater = nil, cut
-				}
-			} else {
-				err = cut(ctx)
-			}
+			task := e.Progress.Start(fmt.Sprintf("cut %s into column files", in.ID), in.bytes(), progress.Bytes)
+			err := in.cut(ctx, kept, rest, files, e.Threads, task)
+			task.Done()
 			if err != nil {
 				return err
 			}
+			files.Have = append(files.Have, rest...)
 		}
 		e.inputFiles[in] = files
 	}

@@ -52,14 +52,6 @@ func (p *Plan) cut() phase {
 	return cutting
 }
 
-// cutEnds is the phase in which the input is all cut.
-func (p *Plan) cutEnds() phase {
-	if p.CutLater {
-		return writing
-	}
-	return cutting
-}
-
 // held is bytes that are held during each phase.
 type held [phases]int64
 
@@ -335,9 +327,6 @@ func (w *Work) inputCosts(p *Plan) []cost {
 		group = max(group, int64(l.ChunkRows*p.PanelColumns*size))
 		list = append(list, cost{what: "cutting an input", read: w.inputBytes(l), written: file, inputPasses: 1},
 			cost{what: "loading column files", read: int64(loads)*w.inputFileBytes() - kept})
-		if p.CutLater {
-			list = append(list, cost{what: "reading the first panel", read: w.inputBytes(l), inputPasses: 1})
-		}
 	}
 	row := w.storedRowBytes()
 	load := int64(w.Threads) * vfs.WholePages(columnFileGroup(w.Nodes, row, row))
@@ -350,7 +339,7 @@ func (w *Work) inputCosts(p *Plan) []cost {
 		load = max(load, readers*ChunkBuffer(w.Stored))
 	}
 	return append(list,
-		during(p.cut(), p.cutEnds(), "cutting the input", memory),
+		during(p.cut(), cutting, "cutting the input", memory),
 		cost{what: "column files of the input", first: p.cut(), last: writing, scratch: cut},
 		cost{what: "column files of the last panel", first: lastPanel, last: lastPanel, scratch: cut / int64(p.Panels)},
 		during(loading, loading, "loading the input", load))

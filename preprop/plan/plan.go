@@ -33,10 +33,7 @@ type Plan struct {
 	// HeldBytes of what hops read from disk, topologies and coefficients, stay in memory.
 	HeldBytes int64 `json:"held_bytes"`
 	// CutBeside: the input is cut while the topologies are prepared.
-	CutBeside bool `json:"cut_beside"`
-	// CutLater: the first panel is read alone (InputKept), and the input is read once more, and cut for the other
-	// panels, while the hops of the first are made.
-	CutLater    bool `json:"cut_later"`
+	CutBeside   bool `json:"cut_beside"`
 	ResultFiles bool `json:"pieces"` // results are written to column files and assembled at the end
 
 	InputPasses     int     `json:"input_passes"`    // over all bytes of the input
@@ -160,7 +157,6 @@ func (w *Work) WithPanels(p Plan, width int) *Plan {
 	p.PanelColumns = panelColumns(w.Columns, p.Panels, width, w.Stored.DType)
 	p.InputKept = p.InputKept && p.InputFiles && p.Panels > DirectPanels && len(w.Inputs) == 1 &&
 		(w.Loads[0] == 1 || p.InputInMemory)
-	p.CutLater = p.CutLater && p.InputKept
 	p.ResultFiles = p.Panels > 1 || w.Columns < w.Stored.Features || w.ResultFiles
 	p.CheckpointBytes = w.checkpointBytes(p.PanelColumns)
 	p.FactorsByEdge = p.FactorsByEdge && slices.ContainsFunc(w.Sequences, func(c *Sequence) bool {
@@ -214,15 +210,10 @@ func (w *Work) seconds(p *Plan, r *Rates) float64 {
 	if p.InputFiles {
 		reading = float64(w.inputBytes(w.Inputs[0])) / r.Read
 	}
-	cutting := reading + float64(p.cutBytes)/r.Write
 	processor := w.listingSeconds(p, r) + float64(p.MemoryBytes-ProcessBytes)/r.Touch
 	total := disk + processor + max(products, beside)
-	if p.CutLater {
-		total -= min(cutting, max(0, products-beside)/float64(p.Panels))
-		cutting = reading // of the first panel
-	}
 	if p.CutBeside {
-		total -= min(cutting, processor)
+		total -= min(reading+float64(p.cutBytes)/r.Write, processor)
 	}
 	return total
 }
@@ -361,11 +352,11 @@ func (w *Work) Plan(budget int64, r *Rates) (*Plan, error) {
 	}
 	var best *Plan
 	least := int64(math.MaxInt64)
-	for choices := range 1 << 7 {
+	for choices := range 1 << 6 {
 		chosen := func(bit int) bool { return choices>>bit&1 != 0 }
-		try := Plan{TopologyInMemory: !chosen(6), InputInMemory: !chosen(5), FactorsByEdge: chosen(4),
-			InputFiles: chosen(3), InputKept: chosen(2), CutBeside: chosen(1), CutLater: chosen(0)}
-		if (try.InputKept || try.CutBeside) && !try.InputFiles || try.CutLater && !try.InputKept {
+		try := Plan{TopologyInMemory: !chosen(5), InputInMemory: !chosen(4), FactorsByEdge: chosen(3),
+			InputFiles: chosen(2), InputKept: chosen(1), CutBeside: chosen(0)}
+		if (try.InputKept || try.CutBeside) && !try.InputFiles {
 			continue
 		}
 		widest, enough := w.Widest(try, budget)
