@@ -6,56 +6,50 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // Processes of one user share memory as a file without a name (memfd_create), which is sealed when it is filled, so that
-// nobody can write to it or shorten it. One process gives it to the others by an abstract socket that is called after
-// the content. The others stay connected to it: when it closes the memory or ends, one of them takes its place. So all
-// memory and all names are gone with the last process, however it ends.
+// nobody can write to it or shorten it. Each process that has it gives it to others by an abstract socket of its own: the
+// first free one of those called after the content. A process that finds no socket fills the memory. So memory and names
+// are gone with the last process, however it ends, and are never without a name before.
 
 const (
 	seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 	// lookAfter is how often a process that waits for memory to be filled looks whether who fills it still runs.
 	lookAfter = time.Second
+	// sockets is how many processes give memory of a name; others that have it do not.
+	sockets = 64
 )
 
 // machineFile is a file of shared memory while this process has it mapped.
 type machineFile struct {
-	address *net.UnixAddr
-	fd      int
-
-	mu     sync.Mutex
-	closed bool
-	open   func() error // closes the listener or the connection that the process has
-	done   chan struct{}
+	fd       int
+	listener *net.UnixListener // nil: all sockets of the name are taken
+	closed   atomic.Bool
+	done     chan struct{}
 }
 
 // ofMachine is the memory of a name that processes of this user share. This one is charged for some bytes of it.
 func ofMachine(ctx context.Context, name string, bytes, charge int64, fill func(*Buffer) error) (*Buffer, error) {
-	f := &machineFile{fd: -1, done: make(chan struct{}), address: addressOf(name, bytes)}
-	var listener *net.UnixListener
-	var peer *net.UnixConn
+	f := &machineFile{fd: -1, done: make(chan struct{})}
 	var err error
-	refused := 0
-	for f.fd < 0 {
-		if listener, err = net.ListenUnix("unix", f.address); err == nil {
+	for tries := 0; f.fd < 0; tries++ {
+		if f.fd, err = given(ctx, name, bytes); ctx.Err() != nil {
+			return nil, err
+		}
+		if f.fd >= 0 {
+			f.listener = listen(name, bytes, sockets)
+		} else if f.listener = listen(name, bytes, 1); f.listener != nil {
 			if f.fd, err = makeFile(bytes, fill); err != nil {
-				return nil, errors.Join(err, end(listener))
+				return nil, errors.Join(err, end(f.listener))
 			}
-		} else if peer, err = net.DialUnix("unix", nil, f.address); err == nil {
-			if f.fd, err = receive(ctx, peer, bytes); err != nil {
-				_ = peer.Close()
-			}
-			if err != nil && (errors.Is(err, ErrUnshared) || ctx.Err() != nil) {
-				return nil, err
-			}
-		} else if refused++; refused > 100 || !errors.Is(err, unix.ECONNREFUSED) {
-			return nil, fmt.Errorf("%w: %v", ErrUnshared, err)
-		} else { // who listened has just closed
+		} else if errors.Is(err, ErrUnshared) || tries > 100 {
+			return nil, errors.Join(ErrUnshared, err)
+		} else { // another has just begun to fill it, or has just closed it
 			time.Sleep(lookAfter / 100)
 		}
 	}
@@ -63,7 +57,7 @@ func ofMachine(ctx context.Context, name string, bytes, charge int64, fill func(
 	if err == nil && bytes >= hugePage {
 		adviseHuge(memory)
 	}
-	go f.serve(listener, peer)
+	go f.give()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %v", ErrUnshared, err), f.close())
 	}
@@ -73,10 +67,38 @@ func ofMachine(ctx context.Context, name string, bytes, charge int64, fill func(
 	}}, nil
 }
 
-// addressOf is where memory of a name is given to others.
-func addressOf(name string, bytes int64) *net.UnixAddr {
+// given is the file of a process that has it. It is negative if there is none, with the reason.
+func given(ctx context.Context, name string, bytes int64) (fd int, err error) {
+	for i := range sockets {
+		c, refused := net.DialUnix("unix", nil, addressOf(name, bytes, i))
+		if refused != nil {
+			continue
+		}
+		var failed error
+		fd, failed = receive(ctx, c, bytes)
+		_ = c.Close()
+		if failed == nil || ctx.Err() != nil {
+			return fd, failed
+		}
+		err = errors.Join(err, failed)
+	}
+	return -1, err
+}
+
+// listen takes the first free one of so many sockets of a name. nil: none is free.
+func listen(name string, bytes int64, count int) *net.UnixListener {
+	for i := range count {
+		if l, err := net.ListenUnix("unix", addressOf(name, bytes, i)); err == nil {
+			return l
+		}
+	}
+	return nil
+}
+
+// addressOf is the i-th socket where memory of a name is given to others.
+func addressOf(name string, bytes int64, i int) *net.UnixAddr {
 	hash := sha256.Sum256(fmt.Appendf(nil, "%s of %d bytes", name, bytes))
-	return &net.UnixAddr{Name: fmt.Sprintf("@hopfeed-%d-%x", unix.Getuid(), hash[:16]), Net: "unix"}
+	return &net.UnixAddr{Name: fmt.Sprintf("@hopfeed-%d-%x-%d", unix.Getuid(), hash[:16], i), Net: "unix"}
 }
 
 // makeFile fills and seals a file.
@@ -179,99 +201,32 @@ func receive(ctx context.Context, c *net.UnixConn, bytes int64) (fd int, err err
 	}
 }
 
-// serve gives the file to others as long as this process has it, or waits for its turn to do so.
-func (f *machineFile) serve(listener *net.UnixListener, peer *net.UnixConn) {
+// give gives the file to each process that connects, until close.
+func (f *machineFile) give() {
 	defer close(f.done)
-	defer func() { _ = unix.Close(f.fd) }()
-	for {
-		if listener != nil {
-			if f.opens(func() error { return end(listener) }) {
-				f.give(listener)
+	for f.listener != nil {
+		c, err := f.listener.AcceptUnix()
+		if err == nil {
+			if _, err := owner(c); err == nil && !f.closed.Load() {
+				_, _, _ = c.WriteMsgUnix([]byte{0}, unix.UnixRights(f.fd), nil)
 			}
-			return
+			_ = c.Close()
 		}
-		if peer != nil {
-			for open := f.opens(peer.Close); open; {
-				_, err := peer.Read(make([]byte, 1)) // until the other end closes, or this one
-				open = err == nil
-			}
-			_ = peer.Close()
-		}
-		if f.isClosed() {
-			return
-		}
-		var err error
-		if listener, err = net.ListenUnix("unix", f.address); err != nil {
-			listener = nil
-			if peer, err = net.DialUnix("unix", nil, f.address); err != nil {
-				peer = nil
-				time.Sleep(lookAfter) // a process that was forked from the last owner has the name
-			} else if _, err = owner(peer); err != nil {
-				_ = peer.Close()
-				peer = nil
-				time.Sleep(lookAfter) // another user has the name
-			}
-		}
-	}
-}
-
-// opens notes what close closes. false: it was closed before, and now this is too.
-func (f *machineFile) opens(closing func() error) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		_ = closing()
-		return false
-	}
-	f.open = closing
-	return true
-}
-
-func (f *machineFile) isClosed() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.closed
-}
-
-// give gives the file to each process that connects, and keeps the connections.
-func (f *machineFile) give(listener *net.UnixListener) {
-	var given []*net.UnixConn
-	defer func() {
-		for _, c := range given {
-			_ = errors.Join(c.CloseWrite(), c.Close()) // the first for connections that forked processes have too
-		}
-	}()
-	for {
-		c, err := listener.AcceptUnix()
-		if f.isClosed() {
-			if err == nil {
-				_ = c.Close()
-			}
+		if f.closed.Load() {
 			return
 		}
 		if err != nil { // such as too many open files: others go on waiting until some are closed
 			time.Sleep(lookAfter / 10)
-			continue
 		}
-		if _, err := owner(c); err == nil {
-			_, _, err = c.WriteMsgUnix([]byte{0}, unix.UnixRights(f.fd), nil)
-			if err == nil {
-				given = append(given, c)
-				continue
-			}
-		}
-		_ = c.Close()
 	}
 }
 
-// close ends serve, which closes the file.
+// close ends give, and closes the file.
 func (f *machineFile) close() error {
-	f.mu.Lock()
-	f.closed = true
-	if f.open != nil {
-		_ = f.open()
+	f.closed.Store(true)
+	if f.listener != nil {
+		_ = end(f.listener)
 	}
-	f.mu.Unlock()
 	<-f.done
-	return nil
+	return unix.Close(f.fd)
 }

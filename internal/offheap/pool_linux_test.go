@@ -13,7 +13,7 @@ import (
 // Who has the name gives another file.
 func TestMemoryThatIsNotSharedIsChargedWhole(t *testing.T) {
 	name := fmt.Sprint(t.Name(), os.Getpid())
-	l, err := net.ListenUnix("unix", addressOf(name, 1<<20))
+	l, err := net.ListenUnix("unix", addressOf(name, 1<<20, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
