@@ -43,7 +43,7 @@ var ErrExists = errors.New("output exists")
 // CorruptError tells which file, and which of its chunks, is damaged, and how. It is ErrCorrupt.
 type CorruptError struct {
 	File   string `json:"file"`  // path
-	Chunk  int    `json:"chunk"` // counted within the file; -1 where it is no single chunk
+	Chunk  int    `json:"chunk"` // within the file; -1: no single chunk
 	Reason string `json:"reason"`
 }
 

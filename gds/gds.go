@@ -82,8 +82,8 @@ type Usage struct {
 
 	PinnedInUse  int64 `json:"pinned_in_use"` // host memory from AllocPinned
 	PinnedPeak   int64 `json:"pinned_peak"`
-	PinnedLocked int64 `json:"pinned_locked"` // the part of PinnedInUse that the system cannot page out
-	// NotLocked is why the last allocation that could not be locked was not. Such
+	PinnedLocked int64 `json:"pinned_locked"` // of PinnedInUse, locked in memory
+	// NotLocked is why an allocation could not be locked. Such
 	// memory works, but copies from it may wait for pages.
 	NotLocked string `json:"not_locked,omitempty"`
 }

@@ -19,8 +19,8 @@ type Stats struct {
 	RemoteBytes    int64 `json:"remote_bytes"`
 	BytesRead      int64 `json:"bytes_read"`      // from the store, by Open too
 	AssembledBytes int64 `json:"assembled_bytes"` // rows that the host gathered or copied
-	CopiedInBytes  int64 `json:"copied_in_bytes"` // from host to device memory, with labels and row numbers
-	// Gather is who gathers rows of host memory for a device with memory of its own: "host" or "device".
+	CopiedInBytes  int64 `json:"copied_in_bytes"` // from host to device memory
+	// Gather is who gathers rows of host memory for a device: "host" or "device".
 	Gather            string       `json:"gather,omitempty"`
 	Reads             []ReadStats  `json:"reads"`
 	Stages            []StageStats `json:"stages"`
@@ -118,17 +118,17 @@ func (s *Stats) AddEpoch(times []pipeline.Times, batches, rows int64) {
 
 // Traffic counts what batches had of features, by where it came from, and their sampled edges.
 type Traffic struct {
-	// Rows of features: one of each matrix for each row of a store, one for each input node of a graph.
+	// Rows of features: of all matrices; for a graph, of input nodes.
 	Rows       int64 `json:"rows"`
-	CachedRows int64 `json:"cached_rows"` // the part of Rows that a cache had
+	CachedRows int64 `json:"cached_rows"` // found in a cache
 	LoadedRows int64 `json:"loaded_rows"` // brought into a cache before the batches
 	Edges      int64 `json:"edges"`       // of all blocks
-	// Bytes of Rows and LoadedRows, as stored, by where they were.
+	// Bytes of Rows and LoadedRows by where they were, as the next fields.
 	DeviceBytes  int64 `json:"device_bytes"`
 	CacheBytes   int64 `json:"cache_bytes"`
 	HostBytes    int64 `json:"host_bytes"`
 	StorageBytes int64 `json:"storage_bytes"`
-	// bytes of adjacency lists that a device read in host memory to sample
+	// of adjacency lists that a device read in host memory
 	TopologyBytes int64 `json:"topology_bytes"`
 }
 

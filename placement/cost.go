@@ -16,7 +16,7 @@ type Rates struct {
 	HostCopy     units.Rate `json:"host_copy"`     // within host memory, in long runs
 	HostGather   units.Rate `json:"host_gather"`   // row by row
 	Link         units.Rate `json:"link"`          // to a device from host memory
-	MappedGather units.Rate `json:"mapped_gather"` // row by row from host memory, by a device itself
+	MappedGather units.Rate `json:"mapped_gather"` // row by row from host memory, by a device
 	Peer         units.Rate `json:"peer"`          // from another device
 	DeviceCopy   units.Rate `json:"device_copy"`   // within device memory, in long runs
 	DeviceGather units.Rate `json:"device_gather"` // row by row

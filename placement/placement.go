@@ -234,14 +234,14 @@ type Alternative struct {
 	Obstacle  string `json:"obstacle,omitempty"` // why it is impossible
 	Devices   int    `json:"devices"`
 	Sharded   bool   `json:"sharded"` // each device holds its share of the input
-	// RemoteRows is the fraction of a batch that moves between devices. It is about 0 if chunks are
+	// RemoteRows is the share of a batch that moves between devices. It is about 0 if chunks are
 	// reshuffled, since consecutive rows are spread evenly over the devices.
 	RemoteRows float64 `json:"remote_rows"`
-	Mapped     bool    `json:"mapped"` // devices gather rows of host memory by themselves
+	Mapped     bool    `json:"mapped"` // devices gather rows of host memory
 
 	DeviceBytes    units.Bytes `json:"device_bytes"` // on each device
 	HostBytes      units.Bytes `json:"host_bytes"`
-	EpochBytes     units.Bytes `json:"epoch_bytes"` // of the input that training reads in an epoch
+	EpochBytes     units.Bytes `json:"epoch_bytes"` // read in an epoch of training
 	LoadSeconds    float64     `json:"load_seconds"`
 	ComputeSeconds float64     `json:"compute_seconds"`
 	EpochSeconds   float64     `json:"predicted_epoch_seconds"`

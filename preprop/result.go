@@ -14,10 +14,10 @@ type FilePaths struct {
 	ReadDirect      int64  `json:"read_direct_bytes"`
 	ReadCached      int64  `json:"read_cached_bytes"`
 	ReadBuffered    int64  `json:"read_buffered_bytes"`
-	ReadReason      string `json:"read_reason,omitempty"` // why a file could not be read past the cache
+	ReadReason      string `json:"read_reason,omitempty"` // why not past the page cache
 	WrittenDirect   int64  `json:"written_direct_bytes"`
 	WrittenBuffered int64  `json:"written_buffered_bytes"`
-	// why a file of 1 MiB or more could not be written past the cache
+	// why a file of 1 MiB or more was not written past the page cache
 	WrittenReason string `json:"written_reason,omitempty"`
 }
 
@@ -49,9 +49,9 @@ type Result struct {
 	DType            string    `json:"dtype"`
 	Seconds          float64   `json:"seconds"`
 	HopSeconds       []float64 `json:"hop_seconds"` // computing, without writing, all panels together
-	// EdgesProcessed counts the terms that were added up, self-loops included, summed over panels.
+	// EdgesProcessed counts the terms of all sums, self-loops included, over all panels.
 	EdgesProcessed         []int64 `json:"edges_processed"`
-	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed rows, over HopSeconds
+	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed * row bytes / HopSeconds
 	// Time says where Seconds went.
 	Time engine.TimeAccount `json:"time"`
 	// Paths says how files were read and written.
@@ -64,9 +64,9 @@ type Result struct {
 	ScratchBytes     int64    `json:"scratch_bytes"`     // of BytesWritten, to scratch files
 	Output           string   `json:"output"`
 	Resumed          bool     `json:"resumed"`          // an earlier run had done a part
-	AlreadyComplete  bool     `json:"already_complete"` // the store had all that was asked for
-	Complete         bool     `json:"complete"`         // the store is complete; false: other shards are not finished
-	Beyond           []string `json:"beyond"`           // hops that the store has and were not asked for
+	AlreadyComplete  bool     `json:"already_complete"` // nothing was missing
+	Complete         bool     `json:"complete"`         // false: other shards have not finished
+	Beyond           []string `json:"beyond"`           // hops that nobody asked for
 }
 
 // Took is how long the propagation of a store took.

@@ -14,22 +14,22 @@ type Options struct {
 	Epochs       int     `json:"epochs"`
 	LearningRate float64 `json:"learning_rate"`
 	WeightDecay  float64 `json:"weight_decay"` // of all but biases: see the optimizers
-	Seed         uint64  `json:"seed"`         // of initial values and dropout; the order of rows is the Epocher's
+	Seed         uint64  `json:"seed"`         // of initial values and dropout
 	EvalEvery    int     `json:"eval_every"`   // epochs between validations; 0: 1. The last epoch is always validated
-	Patience     int     `json:"patience"`     // stop after this number of epochs without a better validation; 0: never
+	Patience     int     `json:"patience"`     // epochs without a better validation after which training stops; 0: never
 
 	Optimizer   string  `json:"optimizer"`           // "": adam
 	Schedule    string  `json:"schedule"`            // of the learning rate; "": constant
-	WarmUp      float64 `json:"warm_up,omitempty"`   // epochs in which the learning rate grows from almost zero
-	ClipNorm    float64 `json:"clip_norm,omitempty"` // largest norm of the gradient of all learnt parameters; 0: any
-	Loss        string  `json:"loss"`                // "": the default of the target
-	Metric      string  `json:"metric"`              // that epochs are selected by; "": the default of the target
-	Standardize string  `json:"standardize"`         // what of the input is brought to one unit; "": matrix
+	WarmUp      float64 `json:"warm_up,omitempty"`   // epochs in which the learning rate grows
+	ClipNorm    float64 `json:"clip_norm,omitempty"` // largest norm of the gradient; 0: any
+	Loss        string  `json:"loss"`                // "": the default
+	Metric      string  `json:"metric"`              // that selects epochs; "": the default
+	Standardize string  `json:"standardize"`         // the unit of scaling; "": matrix
 
-	// ClassWeights multiply the losses of rows, by their class; nil: ones.
+	// ClassWeights multiply losses of rows by class; null: 1.
 	ClassWeights []float64 `json:"class_weights,omitempty"`
 
-	// Queues let gradients wait; nil: ranks meet at each batch.
+	// Queues let gradients wait; null: ranks meet at each batch.
 	Queues *Queues `json:"queues,omitempty"`
 
 	// ProfileFrom is the first epoch that has Epoch.StepSeconds, as all later ones; 0: none.

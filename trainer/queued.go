@@ -33,8 +33,8 @@ import (
 // With Lag 0, whatever the Period, training is synchronous, and the same as without queues; bit for bit, unless
 // gradients of three ranks or more are added in the order in which they arrive.
 type Queues struct {
-	Period    int  `json:"period"` // batches from one synchronisation to the next: 1 or more
-	Lag       int  `json:"lag"`    // gradients that wait, at most: 0 to Period-1
+	Period    int  `json:"period"` // batches between synchronisations: 1 or more
+	Lag       int  `json:"lag"`    // most gradients that wait: 0 to Period-1
 	OnArrival bool `json:"on_arrival,omitempty"`
 }
 

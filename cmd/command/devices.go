@@ -45,7 +45,7 @@ type deviceKind struct {
 	MemoryBytes int64  `json:"memory_bytes"`
 	FreeBytes   int64  `json:"free_bytes"`
 	Products    string `json:"products,omitempty"` // what multiplies matrices
-	Storage     string `json:"storage,omitempty"`  // how files are read into its memory, and why not better
+	Storage     string `json:"storage,omitempty"`  // how files are read into its memory, and why
 	WhyNone     string `json:"why_none,omitempty"` // why count is 0
 }
 

@@ -14,7 +14,7 @@ type evaluated struct {
 	RowsOf      string                `json:"rows_of"` // which rows these are, in words
 	Warnings    []string              `json:"warnings,omitempty"`
 	SameNodes   bool                  `json:"same_nodes"`
-	TrainedRows int64                 `json:"trained_rows"` // of them, labelled or not, that the model was trained on
+	TrainedRows int64                 `json:"trained_rows"` // rows that the model was trained on
 
 	names   []string // of parts, in order
 	applied applied

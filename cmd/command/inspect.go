@@ -25,8 +25,8 @@ type inspected struct {
 	format.Manifest
 	Matrices []string `json:"matrices"`
 	Chunks   int      `json:"chunks"` // of each matrix
-	Bytes    int64    `json:"bytes"`  // of all files, and of those with features left in place
-	// of rows and input: it stays as matrices are added
+	Bytes    int64    `json:"bytes"`  // of all files, features left in place included
+	// of rows and input; the same after matrices are added
 	RowsFingerprint string `json:"rows_fingerprint"`
 }
 

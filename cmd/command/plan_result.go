@@ -28,25 +28,25 @@ type planned struct {
 	InputBytes units.Bytes    `json:"input_bytes"` // of what the model reads
 	WorkBytes  units.Bytes    `json:"work_bytes"`  // of batches and model, on the device
 	Memory     *need.Memory   `json:"memory_plan"`
-	// Of a graph:
+	// of a graph, as the next fields
 	Edges   int64  `json:"edges,omitempty"`
 	Sampler string `json:"sampler,omitempty"`
 	Fanouts []int  `json:"fanouts,omitempty"`
 	Batch   int    `json:"batch,omitempty"` // nodes, or draws
 	Cache   string `json:"cache,omitempty"`
-	// Who prepares batches; nil: the processor, each stage as fast as it can.
+	// who prepares batches; null: the processor, ahead
 	Schedule  *scheduler.Report      `json:"schedule,omitempty"`
 	Queues    *scheduler.QueueReport `json:"multi_queue,omitempty"`
 	Placement string                 `json:"placement"`
 	Shuffle   string                 `json:"shuffle"`
 	Buffers   int                    `json:"buffers"`
 	Devices   int                    `json:"devices"`
-	// null where the time of computing is not known
+	// null: the time of computing is unknown
 	PredictedEpochSeconds *float64                `json:"predicted_epoch_seconds"`
 	Reasons               []string                `json:"reasons"`
 	Alternatives          []placement.Alternative `json:"alternatives"`
-	ChunkQuality          *chunkQuality           `json:"chunk_quality"` // null where chunks cannot be reshuffled
-	// Propagation is what making the store would take; null where the edges are not known.
+	ChunkQuality          *chunkQuality           `json:"chunk_quality"` // null: chunks cannot be reshuffled
+	// making the store; null: edges are unknown
 	Propagation *preprop.Plan `json:"propagation"`
 }
 
@@ -57,7 +57,7 @@ type plannedMachine struct {
 	NUMANodes     int             `json:"numa_nodes,omitempty"`
 	MemoryBytes   units.Bytes     `json:"memory_bytes"` // that may be used
 	MemoryBy      string          `json:"memory_by"`
-	PinnableBytes *units.Bytes    `json:"pinnable_bytes"` // that can be locked, where that is limited
+	PinnableBytes *units.Bytes    `json:"pinnable_bytes"` // the limit of locked memory
 	PinnableBy    string          `json:"pinnable_by,omitempty"`
 	Device        string          `json:"device"`
 	Unified       bool            `json:"unified"` // its memory is the host's

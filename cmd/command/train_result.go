@@ -24,7 +24,7 @@ type trained struct {
 	Dataset            string             `json:"dataset"`
 	Matrices           []string           `json:"matrices"`
 	Settings           trainer.Settings   `json:"settings"`
-	RemoteRows         float64            `json:"remote_rows"` // fraction of the training rows that another device held
+	RemoteRows         float64            `json:"remote_rows"` // share of the training rows that another device held
 	Epochs             *float64           `json:"epochs"`
 	BestEpoch          *float64           `json:"best_epoch"`
 	Selection          string             `json:"selection"`

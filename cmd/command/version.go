@@ -19,7 +19,7 @@ type versionResult struct {
 	Format  int    `json:"format"` // of graphs and stores
 	Go      string `json:"go"`
 	System  string `json:"system"`
-	Kernels string `json:"kernels"` // instruction set of the inner loops, chosen at start
+	Kernels string `json:"kernels"` // instruction set of the inner loops
 }
 
 func newVersionCommand(a *app) *cobra.Command {

@@ -34,9 +34,9 @@ type Term struct {
 	Name  string `json:"name"`
 	Place Place  `json:"place"` // device, first device, pinned, off-heap or heap
 	Bytes int64  `json:"bytes"`
-	// The phases in which it is held: topology, features, edges, profile, epoch, saving.
-	From  Phase `json:"from,omitempty"`  // the first; "": topology
-	Until Phase `json:"until,omitempty"` // the last; "": saving
+	// From is the first phase that holds it: topology, features, edges, profile, epoch, saving. "": topology.
+	From  Phase `json:"from,omitempty"`
+	Until Phase `json:"until,omitempty"` // the last phase; "": saving
 }
 
 // OnHeap is a term of Go's heap that is held all the time.
@@ -80,7 +80,7 @@ func (t Terms) Set(name string, place Place, bytes int64) {
 
 // Memory is what a training or an inference takes at most, in bytes.
 type Memory struct {
-	HostBytes   int64 `json:"host_bytes"`                   // of the program too, beside the memory of devices
+	HostBytes   int64 `json:"host_bytes"`                   // the program included
 	HeapBytes   int64 `json:"heap_bytes"`                   // the part of host_bytes on Go's heap
 	DeviceBytes int64 `json:"device_bytes"`                 // of the device that takes most
 	OtherBytes  int64 `json:"other_device_bytes,omitempty"` // of each other device

@@ -103,10 +103,10 @@ func (g Graph) K(c Costs) float64 {
 
 // Plan is how devices train by queues.
 type Plan struct {
-	Queue     int `json:"queue"`          // batches on the host, and on the device, of each device
+	Queue     int `json:"queue"`          // batches on host and device, for each device
 	Gradients int `json:"gradient_queue"` // batches whose gradients each device may hold
 	Period    int `json:"period"`         // batches from one synchronisation to the next
-	// OnArrival: a device makes the step of a batch as soon as all have its gradient, and not at a planned point.
+	// OnArrival: steps are made as gradients arrive, not at planned points.
 	OnArrival bool `json:"on_arrival"`
 }
 

@@ -295,15 +295,15 @@ type TimeAccount struct {
 	Planning  float64 `json:"planning"`  // opening the graph, choosing rows, measuring the machine
 	Preparing float64 `json:"preparing"` // reading topologies, and computing factors of operators
 	Reading   float64 `json:"reading"`   // the input
-	// FirstUse is the time to get memory from the system, beside Reading. Where it cannot be measured it is 0, and
+	// FirstUse is getting memory from the system, beside Reading. Where it cannot be measured it is 0, and
 	// part of Reading and Hops.
 	FirstUse   float64 `json:"first_use"`
 	Hops       float64 `json:"hops"`
-	Transfers  float64 `json:"transfers"` // to and from a device, which are part of Hops, or ran beside them
+	Transfers  float64 `json:"transfers"` // to and from a device, partly beside Hops
 	Writing    float64 `json:"writing"`
 	Waiting    float64 `json:"waiting"`
 	Publishing float64 `json:"publishing"`
-	// Faster says what would make the job faster: "disk", "cores" or "memory" (with which there would be one panel).
+	// Faster says what would make the job faster: "disk", "cores" or "memory".
 	Faster string `json:"faster_with"`
 }
 

@@ -18,10 +18,10 @@ type DevicePlan struct {
 	// if that is not on the device, once for each range of columns.
 	Columns          int   `json:"columns,omitempty"`
 	MatricesOnDevice bool  `json:"matrices_on_device"` // from one product to the next
-	TopologyOnDevice bool  `json:"topology_on_device"` // else it comes in node ranges, for each product
+	TopologyOnDevice bool  `json:"topology_on_device"` // else it comes in node ranges
 	Bytes            int64 `json:"bytes,omitempty"`    // of device memory
 	PinnedBytes      int64 `json:"pinned_bytes,omitempty"`
-	// SentBytes go to the device and back for one product, on average.
+	// SentBytes go to the device and back for a product.
 	SentBytes int64 `json:"sent_bytes_per_product,omitempty"`
 
 	// Transfers hold rows on their way to the device and back, so many rows with so many terms at a time.

@@ -19,18 +19,18 @@ import (
 
 // Plan tells how a job does its work within its memory. It changes no result.
 type Plan struct {
-	Panels       int `json:"panels"`        // of columns; each goes through all hops in memory
+	Panels       int `json:"panels"`        // of columns
 	PanelColumns int `json:"panel_columns"` // of the widest panel
 	// InputFiles: the input is first cut into column files. Reading all of it for each panel would take longer.
 	InputFiles bool `json:"strips"`
 	// InputKept: the first panel stays in memory instead of being written and read back.
 	InputKept        bool `json:"input_kept"`
-	InputInMemory    bool `json:"input_in_memory"` // one panel of the input stays in memory for several operators
+	InputInMemory    bool `json:"input_in_memory"` // a panel of the input stays in memory for all operators
 	TopologyInMemory bool `json:"topology_in_memory"`
-	// FactorsByEdge: the coefficients of edges are listed, in the order of the topology, and stay where that is. Else
-	// hops look them up by source.
+	// FactorsByEdge: coefficients are listed by edge, and stay where the topology is. Else hops look them up by
+	// source.
 	FactorsByEdge bool `json:"factors_by_edge"`
-	// HeldBytes of what hops read from disk, topologies and coefficients, stay in memory.
+	// HeldBytes of topologies and coefficients on disk stay in memory.
 	HeldBytes int64 `json:"held_bytes"`
 	// CutBeside: the input is cut while the topologies are prepared.
 	CutBeside   bool `json:"cut_beside"`
@@ -44,7 +44,7 @@ type Plan struct {
 	CheckpointBytes int64   `json:"planned_checkpoint_bytes"` // most at a time; 0: none are written
 	MemoryBytes     int64   `json:"memory_needed_bytes"`
 	StoreBytes      int64   `json:"planned_store_bytes"` // of what is added to the store
-	DiskBytes       int64   `json:"disk_needed_bytes"`   // most at a time, of store and scratch files together
+	DiskBytes       int64   `json:"disk_needed_bytes"`   // most at a time, scratch files included
 	Seconds         float64 `json:"predicted_seconds"`
 
 	// Device is what computes products. Its SentBytes are for the widest panel.

@@ -138,12 +138,12 @@ type LoadResult struct {
 	RowsPerSecond    float64   `json:"rows_per_second"`
 	CoreSecondsPerGB float64   `json:"core_seconds_per_gb"` // processor time of 10^9 bytes
 	EpochSeconds     float64   `json:"epoch_seconds"`
-	RoundSeconds     []float64 `json:"round_seconds"` // time of the epoch in each round, ascending
+	RoundSeconds     []float64 `json:"round_seconds"` // an epoch in each round, ascending
 	// WithinNoise reports that RoundSeconds overlaps with the fastest variant's.
 	WithinNoise    bool    `json:"within_noise"`
 	ComputeSeconds float64 `json:"compute_seconds"`   // time for which batches were kept
 	WaitSeconds    float64 `json:"load_wait_seconds"` // time that the loop waited for batches
-	// StageSeconds is the work of each stage of the loader; "wait" is their wait for storage and devices.
+	// StageSeconds is the work of each stage; "wait": for storage and devices.
 	StageSeconds map[string]float64 `json:"stage_seconds,omitempty"`
 	Reads        []loader.ReadStats `json:"reads,omitempty"`
 	Memory       gds.Usage          `json:"memory"`

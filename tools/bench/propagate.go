@@ -46,18 +46,17 @@ type PropagateResult struct {
 	Nodes    int64  `json:"nodes"`
 	Edges    int64  `json:"edges"`
 	Features int    `json:"features"`
-	// RowsGathered is the number of rows that a hop reads: one for each edge, and for each
-	// self-loop that the operator adds.
+	// RowsGathered is the number of rows that a hop reads: one an edge and an added self-loop.
 	RowsGathered   int64     `json:"edges_processed"`
 	Seconds        float64   `json:"seconds"`
 	FastestSeconds float64   `json:"fastest_seconds"`
 	RoundSeconds   []float64 `json:"round_seconds"`
-	CoreSeconds    float64   `json:"core_seconds"` // least processor time of a hop, which other programs hardly change
+	CoreSeconds    float64   `json:"core_seconds"` // least processor time of a hop
 	// GatheredBytesPerSecond is the rate at which a hop reads rows.
 	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"`
 	ReadBytesPerSecond     float64 `json:"read_bytes_per_second"` // of memory, from end to end
-	// RandomBytesPerSecond is the rate at which random rows are summed without coefficients: the limit of a hop whose
-	// matrix fits no cache. RandomCoreSeconds is the least processor time for as many rows as a hop reads.
+	// RandomBytesPerSecond is the rate of summing random rows: the limit of a hop whose matrix fits no cache.
+	// RandomCoreSeconds is the least processor time for as many rows as a hop reads.
 	RandomBytesPerSecond float64 `json:"random_bytes_per_second"`
 	RandomCoreSeconds    float64 `json:"random_core_seconds"`
 }

@@ -30,7 +30,7 @@ type Samples struct {
 	PreparedSeconds float64 `json:"prepared_seconds"`
 	Cache           string  `json:"cache,omitempty"`
 	CacheHitRate    float64 `json:"cache_hit_rate"` // of the nodes of batches; 0 without a cache
-	// bytes of adjacency lists in a ducati cache; the rate is the part of the lists read that it had
+	// of adjacency lists in a ducati cache
 	CacheListBytes   int64    `json:"cache_list_bytes,omitempty"`
 	CacheListHitRate *float64 `json:"cache_list_hit_rate,omitempty"`
 }

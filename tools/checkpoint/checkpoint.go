@@ -145,7 +145,7 @@ const (
 // Run is one run of a training, and what it had reached when it was saved.
 type Run struct {
 	Seed   uint64 `json:"seed"`
-	State  string `json:"state"`
+	State  string `json:"state"`            // finished, interrupted, diverged, failed or running
 	Reason string `json:"reason,omitempty"` // why it has ended early
 	trainer.Figures
 }

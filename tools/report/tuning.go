@@ -25,7 +25,7 @@ type Tuning struct {
 	Trials       int     `json:"trials"`
 	Failed       int     `json:"failed"`
 	Seconds      float64 `json:"seconds"`    // of all trials
-	Throughput   string  `json:"throughput"` // the time that rows_per_second is by: wall or processor
+	Throughput   string  `json:"throughput"` // time of rows_per_second: wall or processor
 	Memory       string  `json:"memory"`     // what memory_bytes counts: device or resident
 	Metric       string  `json:"metric"`
 	Front        []Point `json:"front"`              // by throughput
@@ -33,7 +33,7 @@ type Tuning struct {
 	Smallest     int     `json:"smallest,omitempty"` // M*
 	Accurate     int     `json:"accurate,omitempty"`
 	Balanced     int     `json:"balanced,omitempty"`
-	// Surrogates is how well the three figures are predicted from settings, over all trials.
+	// Surrogates is how well settings predict each figure.
 	Surrogates   []tune.Fitted `json:"surrogates"`
 	Reproducible string        `json:"reproducible"` // what is the same in another search
 	Output       string        `json:"output"`

@@ -84,12 +84,12 @@ type QueueReport struct {
 	multiqueue.Plan
 	Capacity    int                  `json:"capacity"` // batches that a device has room for (Equation 25)
 	Lag         int                  `json:"gradients_that_wait"`
-	K           *float64             `json:"k"`                           // of Equation 23; nil: it was not needed, or is infinite
-	Staleness   multiqueue.Staleness `json:"staleness"`                   // simulated, and then counted, while a model is trained
+	K           *float64             `json:"k"`                           // of Equation 23; null: not needed, or infinite
+	Staleness   multiqueue.Staleness `json:"staleness"`                   // simulated, then counted in training
 	Prepare     float64              `json:"longest_preparation_seconds"` // of a batch: sampled, gathered and moved
 	Compute     float64              `json:"mean_compute_seconds"`
-	Synchronize float64              `json:"synchronization_seconds"` // what one costs
-	// Stale is what it costs a batch for each batch of the period.
+	Synchronize float64              `json:"synchronization_seconds"` // the cost of one
+	// Stale is the cost for each batch, for each batch of the period.
 	Stale       float64 `json:"staleness_seconds"`
 	Predicted   float64 `json:"predicted_epoch_seconds"`
 	PredictedBy float64 `json:"predicted_synchronous_epoch_seconds"`

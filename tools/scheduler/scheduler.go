@@ -199,12 +199,12 @@ type Report struct {
 	GPUBuffer        int     `json:"gpu_buffer"`
 	Workers          int     `json:"workers"`
 	Rounds           int     `json:"dispatch_rounds"` // of simulation
-	Refined          int     `json:"plans_refined"`   // epochs that were planned in another way than the one before
+	Refined          int     `json:"plans_refined"`   // changes of the plan between epochs
 	PredictedSeconds float64 `json:"predicted_epoch_seconds"`
-	// MeasuredSeconds is the median of the epochs that ran as a whole; nil: none did.
+	// MeasuredSeconds is the median of whole epochs; null: there was none.
 	MeasuredSeconds *float64   `json:"measured_epoch_seconds"`
 	Epochs          int        `json:"measured_epochs"`
-	CPUBusy         float64    `json:"cpu_busy"` // share of the median epoch, or of the predicted one
+	CPUBusy         float64    `json:"cpu_busy"` // share of the median or predicted epoch
 	LinkBusy        float64    `json:"link_busy"`
 	GPUBusy         float64    `json:"gpu_busy"`
 	Profile         []Measured `json:"profile"`
