@@ -45,7 +45,8 @@ func (e *OtherJobError) Error() string {
 func (e *OtherJobError) Is(target error) bool { return target == ErrExists }
 
 // jobState is job.json, which identifies the job of a directory. It is made durable after the records of earlier jobs
-// are removed, and before the job writes anything.
+// are removed, and before the job writes anything. Once the manifest has another checksum than Base, the job is
+// published, and job.json is ignored.
 type jobState struct {
 	Job  string `json:"job"`
 	Base string `json:"base,omitempty"` // checksum of the manifest that the job extends or replaces
