@@ -28,7 +28,7 @@ type Engine struct {
 	device  gds.Device
 	threads int
 	free    chan *transfer
-	buffers []gds.Buffer // all, to be freed
+	memory  gds.Memory
 
 	mu             sync.Mutex // of the streams
 	up, work, down gds.Stream
@@ -64,52 +64,36 @@ func Open(d *plan.Device, p *plan.DevicePlan, w *plan.Work, threads int) (*Engin
 		return nil, fmt.Errorf("%s: %w: %w", d.Name, ErrDevice, err)
 	}
 	e := &Engine{DevicePlan: p, device: device, threads: threads, free: make(chan *transfer, p.Transfers),
-		copies: map[*product.Matrix]*copyOnDevice{}}
+		memory: gds.Memory{Device: device}, copies: map[*product.Matrix]*copyOnDevice{}}
 	for _, s := range []*gds.Stream{&e.up, &e.work, &e.down} {
 		if err == nil {
 			*s, err = device.NewStream()
 		}
 	}
-	alloc := func(bytes int64, by func(bytes int64) (gds.Buffer, error)) (b gds.Buffer) {
-		if err == nil {
-			b, err = e.alloc(bytes, by)
-		}
-		return b
-	}
-	e.factors = gds.NewTensor(alloc(4*w.Nodes, device.Alloc), 1, int(w.Nodes), gds.Float32)
+	const in, out = "rows that are sent", "rows that come back"
+	e.factors = e.memory.Matrix("factors", 1, int(w.Nodes), gds.Float32)
 	if !p.MatricesOnDevice {
-		e.source = alloc(p.SourceBytes, device.Alloc)
+		e.source = e.memory.Alloc("columns of a matrix", p.SourceBytes)
 	}
 	for range p.Transfers {
-		s := &transfer{
-			hostIn: alloc(p.InBytes, device.AllocPinned), hostOut: alloc(p.OutBytes, device.AllocPinned),
-			in: alloc(p.InBytes, device.Alloc), out: alloc(p.OutBytes, device.Alloc),
-		}
+		s := &transfer{hostIn: e.memory.Pin(in, p.InBytes), hostOut: e.memory.Pin(out, p.OutBytes),
+			in: e.memory.Alloc(in, p.InBytes), out: e.memory.Alloc(out, p.OutBytes)}
 		if p.BlendBytes > 0 {
-			s.blend = alloc(p.BlendBytes, device.Alloc)
+			s.blend = e.memory.Alloc("rows that are blended", p.BlendBytes)
 		}
 		e.free <- s
 	}
-	if p.TopologyOnDevice && err == nil {
+	if p.TopologyOnDevice {
 		edges := int64(0)
 		for _, c := range w.Sequences {
 			edges = max(edges, w.EdgesOf(c.Operator.Graph))
 		}
-		e.lists, err = e.newLists(w.Nodes, edges+w.Nodes, w.Weighted)
+		err = errors.Join(err, e.allocateLists(w.Nodes, edges+w.Nodes, w.Weighted))
 	}
-	if err != nil {
+	if err = errors.Join(err, e.memory.Err); err != nil {
 		return nil, errors.Join(e.fail(err), e.Close())
 	}
 	return e, nil
-}
-
-// alloc allocates memory until the engine is closed.
-func (e *Engine) alloc(bytes int64, by func(bytes int64) (gds.Buffer, error)) (gds.Buffer, error) {
-	b, err := by(bytes)
-	if err == nil {
-		e.buffers = append(e.buffers, b)
-	}
-	return b, err
 }
 
 // fail is the error of a device that fails with err.
@@ -127,9 +111,7 @@ func (e *Engine) Close() error {
 			errs = append(errs, s.Close())
 		}
 	}
-	for _, b := range e.buffers {
-		errs = append(errs, b.Free())
-	}
+	errs = append(errs, e.memory.Free())
 	if e.lists != nil {
 		errs = append(errs, e.lists.buf.Free())
 	}
@@ -207,14 +189,10 @@ func (e *Engine) Product(ctx context.Context, p *product.Propagator, dst, src *p
 func (e *Engine) copyOf(m *product.Matrix) (*copyOnDevice, error) {
 	c := e.copies[m]
 	if c == nil {
-		buf, err := e.alloc(int64(len(m.Buf.Bytes())), e.device.Alloc)
-		if err != nil {
-			return nil, err
-		}
-		c = &copyOnDevice{buf: buf}
+		c = &copyOnDevice{buf: e.memory.Alloc("a matrix", int64(len(m.Buf.Bytes())))}
 		e.copies[m] = c
 	}
-	return c, nil
+	return c, e.memory.Err
 }
 
 // bring sees to it that the device has the columns of src, and all of what is blended.

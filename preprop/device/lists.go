@@ -23,29 +23,19 @@ type lists struct {
 	buf            *offheap.Buffer
 }
 
-// newLists allocates memory for up to so many places.
-func (e *Engine) newLists(nodes, places int64, weighted bool) (l *lists, err error) {
-	l = &lists{}
-	vector := func(n int64, t gds.DType) (v gds.Tensor) {
-		if err == nil {
-			var b gds.Buffer
-			b, err = e.alloc(n*int64(t.Size()), e.device.Alloc)
-			v = gds.NewTensor(b, 1, int(n), t)
-		}
-		return v
-	}
-	l.starts, l.ends, l.nodes = vector(nodes, gds.Int64), vector(nodes, gds.Int64), vector(places, gds.Uint32)
+// allocateLists allocates memory for up to so many places.
+func (e *Engine) allocateLists(nodes, places int64, weighted bool) error {
+	vector := func(n int64, t gds.DType) gds.Tensor { return e.memory.Matrix("the topology", 1, int(n), t) }
+	l := &lists{starts: vector(nodes, gds.Int64), ends: vector(nodes, gds.Int64), nodes: vector(places, gds.Uint32)}
 	if weighted {
 		l.weights = vector(places, gds.Float32)
 	}
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	if l.buf, err = offheap.Alloc(4 * nodes); err != nil {
-		return nil, err
+		return err
 	}
-	l.lengths = dtype.Uint32s(l.buf.Bytes())
-	return l, nil
+	l.lengths, e.lists = dtype.Uint32s(l.buf.Bytes()), l
+	return nil
 }
 
 // terms is how many terms rows [lo, hi) have.

@@ -48,26 +48,14 @@ func measure(d *plan.Device) (link, gather float64, err error) {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	var buffers []gds.Buffer
-	defer func() {
-		for _, b := range buffers {
-			err = errors.Join(err, b.Free())
-		}
-	}()
-	tensor := func(alloc func(int64) (gds.Buffer, error), rows, columns int, t gds.DType) gds.Tensor {
-		var b gds.Buffer
-		if err == nil {
-			if b, err = alloc(gds.Bytes(rows, columns, t)); err == nil {
-				buffers = append(buffers, b)
-			}
-		}
-		return gds.NewTensor(b, rows, columns, t)
-	}
-	x, y := tensor(device.Alloc, rows, columns, gds.Float32), tensor(device.Alloc, rows, columns, gds.Float32)
-	host := tensor(device.AllocPinned, rows, columns, gds.Float32)
-	offsets, nodes := tensor(device.Alloc, 1, rows+1, gds.Int64), tensor(device.Alloc, 1, rows*degree, gds.Uint32)
-	if err != nil {
-		return 0, 0, err
+	memory := gds.Memory{Device: device}
+	defer func() { err = errors.Join(err, memory.Free()) }()
+	tensor := func(rows, columns int, t gds.DType) gds.Tensor { return memory.Matrix("a probe", rows, columns, t) }
+	x, y := tensor(rows, columns, gds.Float32), tensor(rows, columns, gds.Float32)
+	host := gds.NewTensor(memory.Pin("a probe", gds.Bytes(rows, columns, gds.Float32)), rows, columns, gds.Float32)
+	offsets, nodes := tensor(1, rows+1, gds.Int64), tensor(1, rows*degree, gds.Uint32)
+	if memory.Err != nil {
+		return 0, 0, memory.Err
 	}
 	starts, random := make([]int64, rows+1), rand.New(rand.NewPCG(1, 2))
 	for v := range starts {
