@@ -2,15 +2,12 @@ package preprop
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
-	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/preprop/engine"
 )
 
 // doneBytes is how many bytes the job has written already. It does not count the store that the job extends or, with
@@ -55,7 +52,7 @@ func (s *jobContext) checkRoom(p *Plan) error {
 	}
 	parent := s.scratchParent(at)
 	if parent == "" {
-		return checkDisk(s.fsys, s.storeDir, "the store with its scratch files", p.DiskBytes-there)
+		return machine.CheckSpace(s.fsys, s.storeDir, p.DiskBytes-there)
 	}
 	used := int64(0)
 	if at != nil {
@@ -63,10 +60,10 @@ func (s *jobContext) checkRoom(p *Plan) error {
 			return err
 		}
 	}
-	if err := checkDisk(s.fsys, parent, "the job with its scratch files", p.ScratchBytes-used); err != nil {
+	if err := machine.CheckSpace(s.fsys, parent, p.ScratchBytes-used); err != nil {
 		return err
 	}
-	return checkDisk(s.fsys, s.storeDir, "the store", p.StoreBytes-there)
+	return machine.CheckSpace(s.fsys, s.storeDir, p.StoreBytes-there)
 }
 
 // usedBytes is the size of all files in a folder, 0 if there is none.
@@ -89,17 +86,4 @@ func usedBytes(fsys vfs.FS, dir string) (int64, error) {
 		total += bytes
 	}
 	return total, err
-}
-
-// checkDisk fails if there are fewer free bytes below dir than need. what says what needs them.
-func checkDisk(fsys vfs.FS, dir, what string, need int64) error {
-	free, err := fsys.FreeBytes(engine.NearestFolder(fsys, dir))
-	if err != nil {
-		return err
-	}
-	if need > free {
-		return fmt.Errorf("%s %w: it needs %v, and %v are free under %s (free space there, or use another disk)",
-			what, machine.ErrDoesNotFit, units.Bytes(need), units.Bytes(free), dir)
-	}
-	return nil
 }

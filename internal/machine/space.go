@@ -10,21 +10,25 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// CheckSpace returns ErrDoesNotFit if the disk has less space than an output needs. The output need not exist: the
-// nearest folder above it that does tells how much is free.
+// CheckSpace returns ErrDoesNotFit if the disk has less space than an output needs.
 func CheckSpace(fsys vfs.FS, output string, needed int64) error {
-	at := filepath.Clean(output)
-	_, err := fsys.Stat(at)
-	for ; errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at); _, err = fsys.Stat(at) {
-		at = filepath.Dir(at)
-	}
+	at, err := NearestFolder(fsys, output)
 	if err != nil {
 		return err
 	}
 	free, err := fsys.FreeBytes(at)
 	if err == nil && needed > free {
-		err = fmt.Errorf("%w: %s needs %v of disk space, and %v is free", ErrDoesNotFit, output, units.Bytes(needed),
-			units.Bytes(free))
+		err = fmt.Errorf("%w: %s needs %v of disk space, and %v is free (free space there, or use another disk)",
+			ErrDoesNotFit, output, units.Bytes(needed), units.Bytes(free))
 	}
 	return err
+}
+
+// NearestFolder is path, or the nearest folder above it that exists.
+func NearestFolder(fsys vfs.FS, path string) (string, error) {
+	for path = filepath.Clean(path); ; path = filepath.Dir(path) {
+		if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
+			return path, err
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/plan"
@@ -94,7 +95,11 @@ func MeasureRead(ctx context.Context, in *Input, threads int) (float64, error) {
 // same time.
 func measureWrite(fsys vfs.FS, folder string) (float64, error) {
 	const bytes, step = 64 << 20, 1 << 20
-	path := filepath.Join(NearestFolder(fsys, folder), fmt.Sprintf(".hopfeed-probe-%x", rand.Uint64()))
+	at, err := machine.NearestFolder(fsys, folder)
+	if err != nil {
+		return 0, err
+	}
+	path := filepath.Join(at, fmt.Sprintf(".hopfeed-probe-%x", rand.Uint64()))
 	start := time.Now()
 	f, err := vfs.CreateStream(fsys, path, bytes)
 	if err != nil {
@@ -179,15 +184,4 @@ func measureHop(ctx context.Context, w *plan.Work, rowBytes int, matrices [2]*pr
 		shortest = min(shortest, time.Since(start).Seconds()/float64(rows*degree))
 	}
 	return shortest, nil
-}
-
-// NearestFolder is dir, or the nearest folder above it that exists.
-func NearestFolder(fsys vfs.FS, dir string) string {
-	for dir != filepath.Dir(dir) {
-		if _, err := fsys.Stat(dir); err == nil {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	return dir
 }
