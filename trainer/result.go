@@ -1,10 +1,6 @@
 package trainer
 
-import (
-	"math"
-
-	"github.com/hopfeed/hopfeed/loader"
-)
+import "github.com/hopfeed/hopfeed/loader"
 
 // SelectedLast is the Selection of a Result without validation.
 const SelectedLast = "last epoch (none was validated)"
@@ -62,31 +58,6 @@ type Result struct {
 	Figures
 	Trained
 	History []Epoch
-}
-
-// Spread is a mean and the sample standard deviation around it, 0 for one value.
-type Spread struct {
-	Mean, Std float64
-	N         int
-}
-
-// NewSpread returns mean and standard deviation of values; nil if there are none.
-func NewSpread(values []float64) *Spread {
-	if len(values) == 0 {
-		return nil
-	}
-	s := &Spread{N: len(values)}
-	for _, v := range values {
-		s.Mean += v / float64(s.N)
-	}
-	if s.N > 1 {
-		sum := 0.0
-		for _, v := range values {
-			sum += (v - s.Mean) * (v - s.Mean)
-		}
-		s.Std = math.Sqrt(sum / float64(s.N-1))
-	}
-	return s
 }
 
 // Better tells whether r is the run to save rather than other: the one with the better

@@ -284,12 +284,14 @@ func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ resu
 	}
 	run := c.Runs[c.Best]
 	e.trained = trained{
-		Model: c.Spec.Model, Dataset: m.Name,
-		Epochs: number(run.Epochs), BestEpoch: number(run.BestEpoch), Selection: run.Selection,
-		TrainLoss: &run.TrainLoss, Metric: c.Options.Metric,
-		ValidMetric: e.metric(format.RegionValid), TestMetric: e.metric(format.RegionTest),
-		EpochSeconds: &seconds, StageSeconds: map[string]float64{"evaluate": seconds},
-		Settings: c.Settings(), PeakDeviceBytes: in.PeakBytes(), Seeds: []uint64{run.Seed},
+		Model: c.Spec.Model, Dataset: m.Name, Settings: c.Settings(),
+		Summary: checkpoint.Summary{
+			Epochs: number(run.Epochs), BestEpoch: number(run.BestEpoch), Selection: run.Selection,
+			TrainLoss: &run.TrainLoss, Metric: c.Options.Metric,
+			ValidMetric: e.metric(format.RegionValid), TestMetric: e.metric(format.RegionTest),
+			EpochSeconds: &seconds, StageSeconds: map[string]float64{"evaluate": seconds},
+			PeakDeviceBytes: in.PeakBytes(), Seeds: []uint64{run.Seed},
+		},
 	}
 	e.Report = in.Report()
 	e.Shuffle, e.PredictedEpochSeconds, e.RemoteBytes, e.PredictedRemoteRows = "none", nil, 0, 0

@@ -16,54 +16,25 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// trained is the result of train; evaluate fills in the fields that apply to it. Figures are
-// means over the runs, with sample standard deviations.
+// trained is the result of train; evaluate fills in the fields that apply to it.
 type trained struct {
 	training.Report
-	Model              string             `json:"model"`
-	Dataset            string             `json:"dataset"`
-	Matrices           []string           `json:"matrices"`
-	Settings           trainer.Settings   `json:"settings"`
-	RemoteRows         float64            `json:"remote_rows"` // share of the training rows that another device held
-	Epochs             *float64           `json:"epochs"`
-	BestEpoch          *float64           `json:"best_epoch"`
-	Selection          string             `json:"selection"`
-	Metric             string             `json:"metric"`
-	TrainLoss          *float64           `json:"train_loss"`
-	TrainLossStd       *float64           `json:"train_loss_std"`
-	ValidMetric        *float64           `json:"valid_metric"`
-	ValidMetricStd     *float64           `json:"valid_metric_std"`
-	TestMetric         *float64           `json:"test_metric"`
-	TestMetricStd      *float64           `json:"test_metric_std"`
-	EpochSeconds       *float64           `json:"epoch_seconds"`
-	EpochSecondsStd    *float64           `json:"epoch_seconds_std"`
-	StageSeconds       map[string]float64 `json:"stage_seconds"`
-	LoadWaitSeconds    *float64           `json:"load_wait_seconds"`
-	LoadWaitSecondsStd *float64           `json:"load_wait_seconds_std"`
-	RowsPerSecond      *float64           `json:"rows_per_second"`
-	RowsPerSecondStd   *float64           `json:"rows_per_second_std"`
-	EpochTraffic       loader.Traffic     `json:"epoch_traffic"` // of the features of an epoch's batches
-	ConvergenceEpoch   *float64           `json:"convergence_epoch"`
-	PeakDeviceBytes    int64              `json:"peak_device_bytes"`
-	Seeds              []uint64           `json:"seeds"`
-	Splits             []int              `json:"splits,omitempty"` // if several were trained on
-	Seconds            float64            `json:"seconds"`
-	Runs               []checkpoint.Run   `json:"runs,omitempty"`
-	Resumed            bool               `json:"resumed,omitempty"` // parts of the runs were made before
-	Output             string             `json:"output,omitempty"`
+	checkpoint.Summary
+	Model      string           `json:"model"`
+	Dataset    string           `json:"dataset"`
+	Matrices   []string         `json:"matrices"`
+	Settings   trainer.Settings `json:"settings"`
+	RemoteRows float64          `json:"remote_rows"`      // share of the training rows that another device held
+	Splits     []int            `json:"splits,omitempty"` // if several were trained on
+	Seconds    float64          `json:"seconds"`
+	Runs       []checkpoint.Run `json:"runs,omitempty"`
+	Resumed    bool             `json:"resumed,omitempty"` // parts of the runs were made before
+	Output     string           `json:"output,omitempty"`
 
 	rows  [3]int64    // train, valid, test
 	graph *tune.Graph // nil: a store
 	// The least of all epochs: seconds of training without validation, and seconds of all processors together.
 	fastestSeconds, processorSeconds float64
-}
-
-// meanStd returns mean and standard deviation, nil where there are none.
-func meanStd(s *trainer.Spread) (mean, std *float64) {
-	if s == nil {
-		return nil, nil
-	}
-	return &s.Mean, &s.Std
 }
 
 func (t *trained) Text(w io.Writer) {
@@ -154,13 +125,11 @@ func lossText(loss float64) string {
 // result reports the runs that finished.
 func (o *trainOptions) result(t *training.Runs) *trained {
 	r := &trained{
-		Report: t.Input.Report(), Model: o.Model, Dataset: t.Dir.Manifest.Name, Matrices: matrixNames(t.Spec),
-		Settings: o.Settings,
-		RemoteRows: float64(t.Remote) / float64(max(t.Read,
-			1)), Runs: t.Saver.Runs, Resumed: t.Saver.Resumed, rows: t.Rows,
+		Report: t.Input.Report(), Summary: *checkpoint.Summarize(checkpoint.Finished(t.Saver.Runs)),
+		Model: o.Model, Dataset: t.Dir.Manifest.Name, Matrices: matrixNames(t.Spec), Settings: o.Settings,
+		RemoteRows: float64(t.Remote) / float64(max(t.Read, 1)), Runs: t.Saver.Runs, Resumed: t.Saver.Resumed,
+		rows: t.Rows, graph: graphOf(&t.Dir.Manifest), processorSeconds: t.Saver.LeastCPU.Seconds(),
 	}
-	r.graph = graphOf(&t.Dir.Manifest)
-	r.processorSeconds = t.Saver.LeastCPU.Seconds()
 	for i, e := range t.Saver.History {
 		if i == 0 || e.TrainSeconds < r.fastestSeconds {
 			r.fastestSeconds = e.TrainSeconds
@@ -169,7 +138,6 @@ func (o *trainOptions) result(t *training.Runs) *trained {
 	if t.Saver.LastSaved != nil {
 		r.Output = o.run
 	}
-	r.summarize()
 	return r
 }
 
@@ -179,24 +147,6 @@ func matrixNames(spec trainer.Spec) (names []string) {
 		names = append(names, id.String())
 	}
 	return names
-}
-
-// summarize sets the figures of the runs that finished.
-func (r *trained) summarize() {
-	finished := checkpoint.Finished(r.Runs)
-	s := checkpoint.Summarize(finished)
-	r.Selection, r.Metric = finished[0].Selection, finished[0].Metric
-	r.StageSeconds, r.EpochTraffic, r.PeakDeviceBytes, r.Seeds = s.StageSeconds, s.EpochTraffic, s.PeakDeviceBytes,
-		s.Seeds
-	r.Epochs, _ = meanStd(s.Epochs)
-	r.BestEpoch, _ = meanStd(s.BestEpoch)
-	r.TrainLoss, r.TrainLossStd = meanStd(s.TrainLoss)
-	r.ValidMetric, r.ValidMetricStd = meanStd(s.Valid)
-	r.TestMetric, r.TestMetricStd = meanStd(s.Test)
-	r.EpochSeconds, r.EpochSecondsStd = meanStd(s.EpochSeconds)
-	r.LoadWaitSeconds, r.LoadWaitSecondsStd = meanStd(s.LoadWaitSeconds)
-	r.RowsPerSecond, r.RowsPerSecondStd = meanStd(s.RowsPerSecond)
-	r.ConvergenceEpoch, _ = meanStd(s.ConvergenceEpoch)
 }
 
 // shuffleText is what follows "input from storage" in messages.

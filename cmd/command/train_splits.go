@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -92,7 +93,7 @@ func (a *app) trainSplits(ctx context.Context, o *trainOptions) (*trained, error
 		all = r
 	}
 	if all != nil {
-		all.summarize()
+		all.Summary = *checkpoint.Summarize(checkpoint.Finished(all.Runs))
 	}
 	return all, errors.Join(errs...)
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -155,23 +157,35 @@ func Finished(all []Run) []Run {
 	return slices.DeleteFunc(slices.Clone(all), func(r Run) bool { return r.State != RunFinished })
 }
 
-// Summary is several runs of the same training with different seeds. Its figures are means over the runs; a metric
-// is a mean over the runs that have it, nil where none has.
+// Summary is several runs of the same training with different seeds: means over the runs, with sample standard
+// deviations, 0 for one run. A metric is that of the runs that have it, nil where none has.
 type Summary struct {
-	Seeds []uint64
-
-	TrainLoss, Valid, Test                       *trainer.Spread
-	Epochs, BestEpoch, ConvergenceEpoch          *trainer.Spread
-	EpochSeconds, LoadWaitSeconds, RowsPerSecond *trainer.Spread
-
-	StageSeconds    map[string]float64 // means
-	EpochTraffic    loader.Traffic     // mean
-	PeakDeviceBytes int64              // the largest
+	Epochs             *float64           `json:"epochs"`
+	BestEpoch          *float64           `json:"best_epoch"`
+	Selection          string             `json:"selection"`
+	Metric             string             `json:"metric"`
+	TrainLoss          *float64           `json:"train_loss"`
+	TrainLossStd       *float64           `json:"train_loss_std"`
+	ValidMetric        *float64           `json:"valid_metric"`
+	ValidMetricStd     *float64           `json:"valid_metric_std"`
+	TestMetric         *float64           `json:"test_metric"`
+	TestMetricStd      *float64           `json:"test_metric_std"`
+	EpochSeconds       *float64           `json:"epoch_seconds"`
+	EpochSecondsStd    *float64           `json:"epoch_seconds_std"`
+	StageSeconds       map[string]float64 `json:"stage_seconds"`
+	LoadWaitSeconds    *float64           `json:"load_wait_seconds"`
+	LoadWaitSecondsStd *float64           `json:"load_wait_seconds_std"`
+	RowsPerSecond      *float64           `json:"rows_per_second"`
+	RowsPerSecondStd   *float64           `json:"rows_per_second_std"`
+	EpochTraffic       loader.Traffic     `json:"epoch_traffic"` // of the features of an epoch's batches
+	ConvergenceEpoch   *float64           `json:"convergence_epoch"`
+	PeakDeviceBytes    int64              `json:"peak_device_bytes"` // the largest
+	Seeds              []uint64           `json:"seeds"`
 }
 
-// Summarize returns the means over at least one run.
+// Summarize sums up at least one run.
 func Summarize(runs []Run) *Summary {
-	s := &Summary{StageSeconds: map[string]float64{}}
+	s := &Summary{StageSeconds: map[string]float64{}, Selection: runs[0].Selection, Metric: runs[0].Metric}
 	for _, r := range runs {
 		s.Seeds = append(s.Seeds, r.Seed)
 		s.PeakDeviceBytes = max(s.PeakDeviceBytes, r.PeakDeviceBytes)
@@ -181,25 +195,34 @@ func Summarize(runs []Run) *Summary {
 		}
 	}
 	s.EpochTraffic = s.EpochTraffic.Per(len(runs))
-	s.TrainLoss = spreadOf(runs, func(r *trainer.Figures) *float64 { return &r.TrainLoss })
-	s.Valid = spreadOf(runs, func(r *trainer.Figures) *float64 { return r.ValidMetric })
-	s.Test = spreadOf(runs, func(r *trainer.Figures) *float64 { return r.TestMetric })
-	s.Epochs = spreadOf(runs, func(r *trainer.Figures) *int { return &r.Epochs })
-	s.BestEpoch = spreadOf(runs, func(r *trainer.Figures) *int { return &r.BestEpoch })
-	s.ConvergenceEpoch = spreadOf(runs, func(r *trainer.Figures) *int { return r.ConvergenceEpoch })
-	s.EpochSeconds = spreadOf(runs, func(r *trainer.Figures) *float64 { return &r.EpochSeconds })
-	s.LoadWaitSeconds = spreadOf(runs, func(r *trainer.Figures) *float64 { return &r.LoadWaitSeconds })
-	s.RowsPerSecond = spreadOf(runs, func(r *trainer.Figures) *float64 { return &r.RowsPerSecond })
+	s.Epochs, _ = meanStd(runs, func(r *trainer.Figures) *int { return &r.Epochs })
+	s.BestEpoch, _ = meanStd(runs, func(r *trainer.Figures) *int { return &r.BestEpoch })
+	s.ConvergenceEpoch, _ = meanStd(runs, func(r *trainer.Figures) *int { return r.ConvergenceEpoch })
+	s.TrainLoss, s.TrainLossStd = meanStd(runs, func(r *trainer.Figures) *float64 { return &r.TrainLoss })
+	s.ValidMetric, s.ValidMetricStd = meanStd(runs, func(r *trainer.Figures) *float64 { return r.ValidMetric })
+	s.TestMetric, s.TestMetricStd = meanStd(runs, func(r *trainer.Figures) *float64 { return r.TestMetric })
+	s.EpochSeconds, s.EpochSecondsStd = meanStd(runs, func(r *trainer.Figures) *float64 { return &r.EpochSeconds })
+	s.LoadWaitSeconds, s.LoadWaitSecondsStd = meanStd(runs, func(r *trainer.Figures) *float64 {
+		return &r.LoadWaitSeconds
+	})
+	s.RowsPerSecond, s.RowsPerSecondStd = meanStd(runs, func(r *trainer.Figures) *float64 { return &r.RowsPerSecond })
 	return s
 }
 
-// spreadOf is the spread of a figure over the runs that have it.
-func spreadOf[T int | float64](runs []Run, value func(*trainer.Figures) *T) *trainer.Spread {
+// meanStd is a figure of the runs that have it; nil if none has.
+func meanStd[T int | float64](runs []Run, figure func(*trainer.Figures) *T) (mean, std *float64) {
 	var values []float64
 	for i := range runs {
-		if v := value(&runs[i].Figures); v != nil {
+		if v := figure(&runs[i].Figures); v != nil {
 			values = append(values, float64(*v))
 		}
 	}
-	return trainer.NewSpread(values)
+	switch len(values) {
+	case 0:
+		return nil, nil
+	case 1:
+		return &values[0], new(float64)
+	}
+	m, s := stat.MeanStdDev(values, nil)
+	return &m, &s
 }

@@ -470,16 +470,15 @@ func TestSummaryOfRuns(t *testing.T) {
 			StageSeconds: map[string]float64{"compute": loss}, PeakDeviceBytes: int64(seed)}}
 	}
 	s := Summarize([]Run{run(3, 1, at(0.5), at(0.6)), run(4, 2, at(0.9), at(0.8)), run(5, 6, at(0.9), nil)})
-	if s.TrainLoss.Mean != 3 || math.Abs(s.TrainLoss.Std-math.Sqrt(7)) > 1e-12 || s.Test.N != 2 ||
-		math.Abs(s.Test.Mean-0.7) > 1e-12 ||
-		math.Abs(s.Test.Std-math.Sqrt(0.02)) > 1e-12 || s.StageSeconds["compute"] != 3 || s.PeakDeviceBytes != 5 ||
+	if *s.TrainLoss != 3 || math.Abs(*s.TrainLossStd-math.Sqrt(7)) > 1e-12 || math.Abs(*s.TestMetric-0.7) > 1e-12 ||
+		math.Abs(*s.TestMetricStd-math.Sqrt(0.02)) > 1e-12 || s.StageSeconds["compute"] != 3 || s.PeakDeviceBytes != 5 ||
 		s.ConvergenceEpoch != nil {
 		t.Errorf("%+v", s)
 	}
-	if s = Summarize([]Run{run(1, 5, nil, nil), run(2, 4, nil, nil)}); s.Valid != nil {
+	if s = Summarize([]Run{run(1, 5, nil, nil), run(2, 4, nil, nil)}); s.ValidMetric != nil {
 		t.Errorf("without validation: %+v", s)
 	}
-	if s = Summarize([]Run{run(1, 5, at(1), nil)}); s.Valid.Std != 0 || s.Valid.Mean != 1 {
-		t.Errorf("one run: %+v", s.Valid)
+	if s = Summarize([]Run{run(1, 5, at(1), nil)}); *s.ValidMetricStd != 0 || *s.ValidMetric != 1 {
+		t.Errorf("one run: %v", *s.ValidMetric)
 	}
 }

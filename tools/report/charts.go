@@ -114,27 +114,27 @@ func seeds(runs []Run) *chart.Figure {
 		return nil
 	}
 	what, of := "Test ", func(r checkpoint.Run) *float64 { return r.TestMetric }
-	mean := func(r Run) *trainer.Spread { return r.figures().Test }
-	if !slices.ContainsFunc(runs, func(r Run) bool { return mean(r) != nil }) {
+	figure := func(s *checkpoint.Summary) (mean, std *float64) { return s.TestMetric, s.TestMetricStd }
+	if !slices.ContainsFunc(runs, func(r Run) bool { return r.figures().TestMetric != nil }) {
 		what, of = "Validation ", func(r checkpoint.Run) *float64 { return r.ValidMetric }
-		mean = func(r Run) *trainer.Spread { return r.figures().Valid }
+		figure = func(s *checkpoint.Summary) (mean, std *float64) { return s.ValidMetric, s.ValidMetricStd }
 	}
 	p := &chart.Rows{X: metricAxis("", metric), From: math.Inf(1), To: math.Inf(-1)}
 	several := false
 	for i, r := range runs {
-		m := mean(r)
-		if m == nil {
+		mean, std := figure(r.figures())
+		if mean == nil {
 			continue
 		}
-		row := chart.Row{Name: r.Name, Label: valueText(metric, m), Color: chart.Color(i), Mean: &m.Mean}
+		row := chart.Row{Name: r.Name, Label: valueText(metric, mean, std), Color: chart.Color(i), Mean: mean}
 		for _, run := range r.Runs {
 			if v := of(run); v != nil && run.State == checkpoint.RunFinished {
 				row.Rings = append(row.Rings, *v)
 				p.From, p.To = min(p.From, *v), max(p.To, *v)
 			}
 		}
-		low, high := m.Mean-m.Std, m.Mean+m.Std
-		if m.Std > 0 {
+		low, high := *mean-*std, *mean+*std
+		if *std > 0 {
 			row.Bars = []chart.Bar{{From: low, To: high, Color: row.Color, Pale: true}}
 		}
 		p.From, p.To, several = min(p.From, low), max(p.To, high), several || len(row.Rings) > 1
@@ -153,7 +153,7 @@ type point struct {
 	name, color string
 	sampled     bool    // its model reads a graph
 	seconds     float64 // of an epoch of training
-	trainer.Spread
+	test, std   float64
 }
 
 // trainEpochSeconds is the median time of an epoch without validation, 0 if none has ended.
@@ -176,8 +176,8 @@ func (r *Run) readsGraph() bool {
 func points(runs []Run) (all []point) {
 	for i, r := range runs {
 		p := point{name: r.Name, color: chart.Color(i), seconds: r.trainEpochSeconds(), sampled: r.readsGraph()}
-		if test := r.figures().Test; test != nil && p.seconds > 0 {
-			p.Spread = *test
+		if s := r.figures(); s.TestMetric != nil && p.seconds > 0 {
+			p.test, p.std = *s.TestMetric, *s.TestMetricStd
 			all = append(all, p)
 		}
 	}
@@ -189,7 +189,7 @@ func points(runs []Run) (all []point) {
 func frontier(all []point, lower bool) (best []point) {
 	for _, p := range all {
 		n := len(best)
-		if n > 0 && ((p.Mean > best[n-1].Mean) == lower || p.Mean == best[n-1].Mean) {
+		if n > 0 && ((p.test > best[n-1].test) == lower || p.test == best[n-1].test) {
 			continue
 		}
 		if n > 0 && p.seconds == best[n-1].seconds {
@@ -237,14 +237,14 @@ func tradeoff(runs []Run) (f *chart.Figure, notes []string, err error) {
 	best := frontier(all, trainer.LowerIsBetter(metric))
 	dashed := chart.Line{Color: chart.Grey, Dashed: true}
 	for _, b := range best {
-		dashed.X, dashed.Y = append(dashed.X, b.seconds/per), append(dashed.Y, b.Mean)
+		dashed.X, dashed.Y = append(dashed.X, b.seconds/per), append(dashed.Y, b.test)
 	}
 	xy.Lines = []chart.Line{dashed}
 	var stores, graphs, spread bool
 	for _, t := range all {
-		stores, graphs, spread = stores || !t.sampled, graphs || t.sampled, spread || t.Std > 0
-		mark := chart.Point{X: t.seconds / per, Y: t.Mean, Spread: t.Std, Color: t.color, Name: t.name,
-			About: fmt.Sprintf("%s: %s, %s", t.name, valueText(metric, &t.Spread), duration(t.seconds))}
+		stores, graphs, spread = stores || !t.sampled, graphs || t.sampled, spread || t.std > 0
+		mark := chart.Point{X: t.seconds / per, Y: t.test, Spread: t.std, Color: t.color, Name: t.name,
+			About: fmt.Sprintf("%s: %s, %s", t.name, valueText(metric, &t.test, &t.std), duration(t.seconds))}
 		if t.sampled {
 			mark.Mark = chart.Square
 		}
@@ -282,7 +282,7 @@ func times(p *chart.Page, runs []Run) {
 	longestRun, longestEpoch := 0.0, 0.0
 	for _, r := range runs {
 		longestRun = max(longestRun, r.seconds())
-		longestEpoch = max(longestEpoch, r.figures().EpochSeconds.Mean, r.PredictedEpochSeconds)
+		longestEpoch = max(longestEpoch, *r.figures().EpochSeconds, r.PredictedEpochSeconds)
 	}
 	if longestRun+longestEpoch == 0 {
 		return
@@ -303,7 +303,7 @@ func times(p *chart.Page, runs []Run) {
 			}
 			stages.Rows = append(stages.Rows, row)
 		}
-		measured := r.figures().EpochSeconds.Mean
+		measured := *r.figures().EpochSeconds
 		if !(measured > 0) {
 			continue
 		}

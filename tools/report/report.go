@@ -91,8 +91,9 @@ func results(p *chart.Page, runs []Run) {
 	for i, r := range runs {
 		s := r.figures()
 		t.Rows = append(t.Rows, chart.TableRow{Color: chart.Color(i), Cells: []string{r.Name, r.Spec.Model, r.Data.Name,
-			valueText(r.Options.Metric, s.Valid), valueText(r.Options.Metric, s.Test), number(s.Epochs),
-			number(s.BestEpoch), duration(s.EpochSeconds.Mean), count(s.RowsPerSecond.Mean), duration(r.seconds()),
+			valueText(r.Options.Metric, s.ValidMetric, s.ValidMetricStd),
+			valueText(r.Options.Metric, s.TestMetric, s.TestMetricStd), number(s.Epochs), number(s.BestEpoch),
+			duration(*s.EpochSeconds), count(*s.RowsPerSecond), duration(r.seconds()),
 			fmt.Sprintf("%.1f MiB", float64(s.PeakDeviceBytes)/(1<<20))}})
 	}
 	p.Table(t)
@@ -138,7 +139,7 @@ func preprocessing(p *chart.Page, runs []Run) {
 		if r.seconds() > 0 {
 			share = fmt.Sprintf("%s%.0f %%", sign, 100*took.Seconds/r.seconds())
 		}
-		t.Add(r.Name, fmt.Sprint(hops), sign+duration(took.Seconds), duration(s.EpochSeconds.Mean), number(s.Epochs),
+		t.Add(r.Name, fmt.Sprint(hops), sign+duration(took.Seconds), duration(*s.EpochSeconds), number(s.Epochs),
 			duration(r.seconds()), share)
 	}
 	if len(t.Rows)+len(unknown) > 0 {
@@ -219,7 +220,7 @@ func trials(p *chart.Page, r Run) {
 	for _, trial := range sorted {
 		result := trial.Failed
 		if trial.Valid != nil {
-			result = valueText(trial.Metric, &trainer.Spread{Mean: *trial.Valid})
+			result = valueText(trial.Metric, trial.Valid, nil)
 		}
 		row := []string{fmt.Sprint(trial.Number), result, fmt.Sprint(trial.BestEpoch), duration(trial.Seconds)}
 		for _, name := range names {
@@ -237,23 +238,23 @@ func trials(p *chart.Page, r Run) {
 	p.Table(t)
 }
 
-// valueText is a value of a metric: in percent, or in units of its own.
-func valueText(metric string, s *trainer.Spread) string {
-	if s == nil {
+// valueText is a value of a metric and its deviation, if any: in percent, or in units of its own.
+func valueText(metric string, v, std *float64) string {
+	if v == nil {
 		return "–"
 	}
 	value, deviation, per, unit := "%.2f", " ± %.2f", 100.0, " %"
 	if trainer.LowerIsBetter(metric) {
 		value, deviation, per, unit = "%.4g", " ± %.2g", 1, ""
 	}
-	text := fmt.Sprintf(value, per*s.Mean)
-	if s.N > 1 {
-		text += fmt.Sprintf(deviation, per*s.Std)
+	text := fmt.Sprintf(value, per**v)
+	if std != nil && *std > 0 {
+		text += fmt.Sprintf(deviation, per**std)
 	}
 	return text + unit
 }
 
-func number(s *trainer.Spread) string { return fmt.Sprintf("%.0f", s.Mean) }
+func number(n *float64) string { return fmt.Sprintf("%.0f", *n) }
 
 func duration(seconds float64) string {
 	unit, per := chart.TimeUnit(seconds)

@@ -13,7 +13,6 @@ import (
 	"github.com/hopfeed/hopfeed/tools/chart"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/tune"
-	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // Tuning is a search of settings, and what came of it.
@@ -117,7 +116,7 @@ func (t *Tuning) Files(shortTrials bool) (files [][]byte, err error) {
 }
 
 func (t *Tuning) valid(v float64) string {
-	return valueText(t.Metric, &trainer.Spread{Mean: v})
+	return valueText(t.Metric, &v, nil)
 }
 
 // Roles are what a trial was chosen for, in words; "": nothing.
