@@ -8,42 +8,36 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// elementBody computes on rows, or parts of rows, of an operation's tensors. at is the number of
-// the first element, counted row by row.
-type elementBody func(c *ops.Call, at int, x [ops.MaxTensors][]float32)
+// operands are rows, or parts of rows, of an operation's tensors.
+type operands [ops.MaxTensors][]float32
+
+// elementBody computes on operands. at is the number of the first element, counted row by row.
+type elementBody func(c *ops.Call, at int, v operands)
 
 // elementwise runs body on the first n tensors of the operation, which are of one shape.
-func (s *stream) elementwise(n int, body elementBody) error {
+func (s *stream) elementwise(n int, body elementBody) {
 	v := s.views.floats[:n]
 	flatten(v)
 	s.views.elementBody, s.views.elements = body, n
 	s.each(v[0].rows, v[0].cols, func(s *stream, row, lo, hi int) {
-		var x [ops.MaxTensors][]float32
+		var v operands
 		for i := range s.views.elements {
-			x[i] = s.views.floats[i].row(row, lo, hi)
+			v[i] = s.views.floats[i].row(row, lo, hi)
 		}
-		s.views.elementBody(s.call, row*s.views.cols+lo, x)
-	})
-	return nil
-}
-
-func (s *stream) axpy() error {
-	return s.elementwise(2, func(c *ops.Call, _ int, v [ops.MaxTensors][]float32) {
-		kernel.AddScaled(v[1], c.Alpha, v[0])
+		s.views.elementBody(s.call, row*s.views.cols+lo, v)
 	})
 }
 
-func (s *stream) relu() error {
-	return s.elementwise(2, func(_ *ops.Call, _ int, v [ops.MaxTensors][]float32) {
+// elementBodies compute operations of matrices of one shape.
+var elementBodies = map[*ops.Op]elementBody{
+	ops.Axpy: func(c *ops.Call, _ int, v operands) { kernel.AddScaled(v[1], c.Alpha, v[0]) },
+	ops.ReLU: func(_ *ops.Call, _ int, v operands) {
 		dst := v[0][:len(v[1])]
 		for i, value := range v[1] {
 			dst[i] = max(value, 0)
 		}
-	})
-}
-
-func (s *stream) reluGrad() error {
-	return s.elementwise(3, func(c *ops.Call, _ int, v [ops.MaxTensors][]float32) {
+	},
+	ops.ReLUGrad: func(c *ops.Call, _ int, v operands) {
 		scale, dst, grad := c.Alpha, v[0][:len(v[2])], v[1][:len(v[2])]
 		for i, value := range v[2] {
 			g := scale * grad[i]
@@ -52,11 +46,8 @@ func (s *stream) reluGrad() error {
 			}
 			dst[i] = g
 		}
-	})
-}
-
-func (s *stream) elu() error {
-	return s.elementwise(2, func(_ *ops.Call, _ int, v [ops.MaxTensors][]float32) {
+	},
+	ops.ELU: func(_ *ops.Call, _ int, v operands) {
 		src, dst := v[1], v[0][:len(v[1])]
 		for i := 0; i < len(src); {
 			if src[i] > 0 {
@@ -73,11 +64,8 @@ func (s *stream) elu() error {
 				dst[i]--
 			}
 		}
-	})
-}
-
-func (s *stream) eluGrad() error {
-	return s.elementwise(3, func(c *ops.Call, _ int, v [ops.MaxTensors][]float32) {
+	},
+	ops.ELUGrad: func(c *ops.Call, _ int, v operands) {
 		keep, dst, grad := c.Alpha, v[0][:len(v[2])], v[1][:len(v[2])]
 		for i, value := range v[2] {
 			g := grad[i]
@@ -86,12 +74,37 @@ func (s *stream) eluGrad() error {
 			}
 			dst[i] = g
 		}
-	})
+	},
+	ops.Mul: func(_ *ops.Call, _ int, v operands) {
+		dst, b := v[0][:len(v[1])], v[2][:len(v[1])]
+		for i, value := range v[1] {
+			dst[i] = value * b[i]
+		}
+	},
+	ops.Dropout: func(c *ops.Call, at int, v operands) {
+		drop, dst := newDropper(c, at), v[0][:len(v[1])]
+		for i, value := range v[1] {
+			dst[i] = drop.next(value)
+		}
+	},
+	ops.ReLUDropout: func(c *ops.Call, at int, v operands) {
+		drop, dst := newDropper(c, at), v[0][:len(v[1])]
+		for i, value := range v[1] {
+			dst[i] = drop.next(max(value, 0))
+		}
+	},
+	ops.Adam: adam,
+}
+
+func init() {
+	for op, body := range elementBodies {
+		bodies[op] = func(s *stream) error { s.elementwise(op.Count(), body); return nil }
+	}
 }
 
 func (s *stream) prelu() error {
 	s.call.Alpha = s.views.floats[2].data[0] // the slope
-	return s.elementwise(2, func(c *ops.Call, _ int, v [ops.MaxTensors][]float32) {
+	s.elementwise(2, func(c *ops.Call, _ int, v operands) {
 		slope, dst := c.Alpha, v[0][:len(v[1])]
 		for i, value := range v[1] {
 			if !(value > 0) {
@@ -100,6 +113,7 @@ func (s *stream) prelu() error {
 			dst[i] = value
 		}
 	})
+	return nil
 }
 
 func (s *stream) preluGrad() error {
@@ -119,33 +133,6 @@ func (s *stream) preluGrad() error {
 		}
 	})
 	return nil
-}
-
-func (s *stream) mul() error {
-	return s.elementwise(3, func(_ *ops.Call, _ int, v [ops.MaxTensors][]float32) {
-		dst, b := v[0][:len(v[1])], v[2][:len(v[1])]
-		for i, value := range v[1] {
-			dst[i] = value * b[i]
-		}
-	})
-}
-
-func (s *stream) dropout() error {
-	return s.elementwise(2, func(c *ops.Call, at int, v [ops.MaxTensors][]float32) {
-		drop, dst := newDropper(c, at), v[0][:len(v[1])]
-		for i, value := range v[1] {
-			dst[i] = drop.next(value)
-		}
-	})
-}
-
-func (s *stream) reluDropout() error {
-	return s.elementwise(2, func(c *ops.Call, at int, v [ops.MaxTensors][]float32) {
-		drop, dst := newDropper(c, at), v[0][:len(v[1])]
-		for i, value := range v[1] {
-			dst[i] = drop.next(max(value, 0))
-		}
-	})
 }
 
 // dropper drops one element after another.

@@ -134,12 +134,13 @@ func (s *stream) gatherRows(at int, rows []uint32) {
 
 func (s *stream) fill() error {
 	if s.call.Alpha != 0 {
-		return s.elementwise(1, func(c *ops.Call, _ int, v [ops.MaxTensors][]float32) {
+		s.elementwise(1, func(c *ops.Call, _ int, v operands) {
 			value, dst := c.Alpha, v[0]
 			for i := range dst {
 				dst[i] = value
 			}
 		})
+		return nil
 	}
 	v := s.views.bytes[:1]
 	flatten(v)

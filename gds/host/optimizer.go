@@ -7,23 +7,21 @@ import (
 	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
-func (s *stream) adam() error {
-	return s.elementwise(4, func(c *ops.Call, _ int, x [ops.MaxTensors][]float32) {
-		o := c.Adam
-		// The bias corrections of Algorithm 1, in the order of its section 2.
-		step := float64(o.Step)
-		rate := float32(float64(o.LearningRate) / (1 - math.Pow(float64(o.Beta1), step)))
-		root := float32(1 / math.Sqrt(1-math.Pow(float64(o.Beta2), step)))
-		rest1, rest2 := 1-o.Beta1, 1-o.Beta2
-		param, grad, m, v := x[0], x[1][:len(x[0])], x[2][:len(x[0])], x[3][:len(x[0])]
-		for i, w := range param {
-			g := grad[i] + float32(o.WeightDecay*w)
-			m[i] = float32(o.Beta1*m[i]) + float32(rest1*g)
-			v[i] = float32(o.Beta2*v[i]) + float32(rest2*float32(g*g))
-			spread := float32(float32(math.Sqrt(float64(v[i]))) * root)
-			param[i] = w - float32(rate*m[i])/(spread+o.Epsilon)
-		}
-	})
+func adam(c *ops.Call, _ int, x operands) {
+	o := c.Adam
+	// The bias corrections of Algorithm 1, in the order of its section 2.
+	step := float64(o.Step)
+	rate := float32(float64(o.LearningRate) / (1 - math.Pow(float64(o.Beta1), step)))
+	root := float32(1 / math.Sqrt(1-math.Pow(float64(o.Beta2), step)))
+	rest1, rest2 := 1-o.Beta1, 1-o.Beta2
+	param, grad, m, v := x[0], x[1][:len(x[0])], x[2][:len(x[0])], x[3][:len(x[0])]
+	for i, w := range param {
+		g := grad[i] + float32(o.WeightDecay*w)
+		m[i] = float32(o.Beta1*m[i]) + float32(rest1*g)
+		v[i] = float32(o.Beta2*v[i]) + float32(rest2*float32(g*g))
+		spread := float32(float32(math.Sqrt(float64(v[i]))) * root)
+		param[i] = w - float32(rate*m[i])/(spread+o.Epsilon)
+	}
 }
 
 // clipGrain is how many squares ClipNorm adds up before it adds sums.

@@ -13,7 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds/internal/ops"
 )
 
-// bodies compute the operations, whose arguments have been checked and viewed.
+// bodies compute the operations, whose arguments have been checked and viewed. init adds elementBodies.
 var bodies = map[*ops.Op]func(s *stream) error{
 	ops.Copy: (*stream).copy, ops.Convert: (*stream).convert, ops.Gather: (*stream).gather,
 	ops.Scatter: (*stream).scatter, ops.Fill: (*stream).fill,
@@ -21,10 +21,7 @@ var bodies = map[*ops.Op]func(s *stream) error{
 	ops.Gemm: (*stream).gemm, ops.Transpose: (*stream).transpose, ops.AddRow: (*stream).addRow,
 	ops.MulRow: (*stream).mulRow, ops.SumRows: (*stream).sumRows,
 
-	ops.Axpy: (*stream).axpy, ops.ReLU: (*stream).relu, ops.ReLUGrad: (*stream).reluGrad,
-	ops.PReLU: (*stream).prelu, ops.PReLUGrad: (*stream).preluGrad, ops.Mul: (*stream).mul,
-	ops.ELU: (*stream).elu, ops.ELUGrad: (*stream).eluGrad,
-	ops.Dropout: (*stream).dropout, ops.ReLUDropout: (*stream).reluDropout,
+	ops.PReLU: (*stream).prelu, ops.PReLUGrad: (*stream).preluGrad,
 
 	ops.SumSquares: (*stream).sumSquares, ops.NormalizeColumns: (*stream).normalizeColumns,
 	ops.NormalizeColumnsSums: (*stream).normalizeColumnsSums,
@@ -47,7 +44,7 @@ var bodies = map[*ops.Op]func(s *stream) error{
 	ops.SquaredError: (*stream).squaredError, ops.AbsoluteError: (*stream).absoluteError,
 	ops.CountCorrect: (*stream).countCorrect,
 
-	ops.Adam: (*stream).adam, ops.ClipNorm: (*stream).clipNorm,
+	ops.ClipNorm: (*stream).clipNorm,
 }
 
 // item is what a stream does next: an operation, or else a point in the stream is reached or waited for.

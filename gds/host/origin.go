@@ -1,5 +1,3 @@
-//go:build gdscheck
-
 package host
 
 import (
@@ -9,8 +7,8 @@ import (
 	"strings"
 )
 
-// origin is where in the program something was done. It is kept only with the tag gdscheck, with which errors of
-// buffers that leak or are freed twice say where they were allocated, or freed first.
+// origin is where in the program something was done: errors of buffers that leak, or are freed twice, say where they
+// were allocated, or freed first.
 type origin struct{ callers []uintptr }
 
 // here is the place in the program that called the device.

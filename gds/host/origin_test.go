@@ -1,5 +1,3 @@
-//go:build gdscheck
-
 package host_test
 
 import (
@@ -22,14 +20,14 @@ func TestErrorsSayWhereBuffersComeFrom(t *testing.T) {
 	d := newDevice(t, host.Options{})
 	b := leak(t, d)
 	err := d.Close()
-	if err == nil || !strings.Contains(err.Error(), "5000 bytes allocated at origin_on_test.go:") ||
+	if err == nil || !strings.Contains(err.Error(), "5000 bytes allocated at origin_test.go:") ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("closed with a buffer: %v", err)
 	}
 	if err := b.Free(); err != nil {
 		t.Error(err)
 	}
-	if err := b.Free(); err == nil || !strings.Contains(err.Error(), "first freed at origin_on_test.go:") {
+	if err := b.Free(); err == nil || !strings.Contains(err.Error(), "first freed at origin_test.go:") {
 		t.Errorf("freed twice: %v", err)
 	}
 }
