@@ -65,6 +65,12 @@ func (c Column) compare(o Column) int {
 	return cmp.Or(cmp.Compare(c.Of, o.Of), cmp.Compare(c.Name, o.Name))
 }
 
+// RowBytes is the size of a row of the column, which has been checked.
+func (c *Column) RowBytes() int64 {
+	t, _ := dtype.Parse(c.DType)
+	return int64(max(1, c.Columns) * t.Size())
+}
+
 func (c *Column) folder() string { return c.Of + "/" + c.Name }
 
 // layout is how so many rows of the column, which has been checked, are divided.

@@ -16,7 +16,7 @@ import (
 type Columns struct {
 	Source, Destination string
 	Weight              string   // None: edges have no weights
-	Edge                []string // further columns of edges, NAME or NAME:TYPE
+	Edge, Node          []string // further columns of edges and of nodes, NAME or NAME:TYPE
 	ID                  string   // None: the rows of a table are the nodes, in order
 	Label, Split        []string
 	Features            []string // names and globs
@@ -335,8 +335,10 @@ func (o *Columns) declare(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Source, sourceRole.flag, "", "column of edges: source")
 	flags.StringVar(&o.Destination, destinationRole.flag, "", "column of edges: destination")
 	flags.StringVar(&o.Weight, weightRole.flag, "", "column of edges: weight; none: edges have no weights")
-	flags.StringSliceVar(&o.Edge, edgeColumnsFlag, nil, "further columns of edges that the graph keeps, as NAME or "+
-		"NAME:TYPE, separated by commas; float32, float64 or int64 (default: of Parquet the column's own, else float32)")
+	const columns = "that the graph keeps, as NAME or NAME:TYPE, separated by commas, such as time:int64 (default: " +
+		"Parquet's own type, else float32)"
+	flags.StringSliceVar(&o.Edge, edgeColumnsFlag, nil, "further columns of edges "+columns)
+	flags.StringSliceVar(&o.Node, nodeColumnsFlag, nil, "further columns of nodes, of numbers or lists of numbers, "+columns)
 	o.declareNodes(flags)
 }
 

@@ -26,7 +26,8 @@ const (
 	features parts = 1 << iota
 	labels
 	splits
-	allParts = features | labels | splits
+	kept     // as columns of the graph
+	allParts = features | labels | splits | kept
 )
 
 func (p parts) has(part parts) bool { return p&part != 0 }
@@ -35,7 +36,8 @@ func (p parts) has(part parts) bool { return p&part != 0 }
 var eachPart = []struct {
 	part         parts
 	column, file string
-}{{features, "feature-columns", "features"}, {labels, labelRole.flag, "labels"}, {splits, splitRole.flag, "splits"}}
+}{{features, "feature-columns", "features"}, {labels, labelRole.flag, "labels"}, {splits, splitRole.flag, "splits"},
+	{kept, nodeColumnsFlag, ""}}
 
 // nodeColumns are the columns of a table of nodes, from 0. Labels and features are each one column of lists, or any
 // number of columns of single values.
@@ -46,6 +48,7 @@ type nodeColumns struct {
 	splits   []int
 	masks    []uint8 // part of the one split that each of splits tells; nil: each is a split
 	features []int
+	kept     []int
 }
 
 // nodeColumns decides which column of a table of nodes is what: as the flags say, by name, or, without names, by place:
@@ -60,6 +63,15 @@ func (h header) nodeColumns(values []columnValues, o Columns, want parts) (c nod
 	if err == nil && want.has(splits) {
 		err = c.chooseSplits(o.Split, want == splits)
 	}
+	if err == nil && want.has(kept) {
+		for _, name := range columnNames(o.Node) {
+			i, err := c.find(nodeColumnsFlag, name)
+			if err != nil {
+				return c, err
+			}
+			c.kept = append(c.kept, i)
+		}
+	}
 	if err == nil && want.has(features) {
 		err = c.chooseFeatures(values, o, want == features)
 	}
@@ -70,12 +82,12 @@ func (h header) nodeColumns(values []columnValues, o Columns, want parts) (c nod
 }
 
 func (c *nodeColumns) ofPart(part parts) []int {
-	return map[parts][]int{features: c.features, labels: c.labels, splits: c.splits}[part]
+	return map[parts][]int{features: c.features, labels: c.labels, splits: c.splits, kept: c.kept}[part]
 }
 
 // checkRowOrder refuses to take rows as nodes where a column may be the id, under a name that says nothing.
 func (c *nodeColumns) checkRowOrder(values []columnValues, o Columns) error {
-	known := slices.Concat(c.labels, c.splits)
+	known := slices.Concat(c.labels, c.splits, c.kept)
 	known = append(known, c.withRoles(append(maskRoles[:], labelRole, splitRole)...)...)
 	if len(o.Features) > 0 {
 		known = append(known, c.features...)
@@ -184,7 +196,7 @@ func (c *nodeColumns) chooseFeatures(values []columnValues, o Columns, alone boo
 		columns, _, _ := c.pattern("", p)
 		answers = append(answers, columns...)
 	}
-	known := slices.Concat(answers, c.labels, c.splits)
+	known := slices.Concat(answers, c.labels, c.splits, c.kept)
 	taken := func(i int) bool {
 		return i == c.id || slices.Contains(known, i) || c.named && givesAway(c.names[i])
 	}
@@ -253,6 +265,7 @@ func (c *nodeColumns) taken() string {
 	say("label", c.labels)
 	say("split", c.splits)
 	say("features", c.features)
+	say("columns", c.kept)
 	return strings.Join(said, ", ")
 }
 
@@ -276,7 +289,7 @@ func (c *nodeColumns) labelHint() string {
 }
 
 func (c *nodeColumns) left() []int {
-	return c.except(slices.Concat([]int{c.id}, c.labels, c.splits, c.features))
+	return c.except(slices.Concat([]int{c.id}, c.labels, c.splits, c.features, c.kept))
 }
 
 var errTwoParts = errors.New("the node is in more than one of the train, valid and test masks")

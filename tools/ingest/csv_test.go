@@ -665,3 +665,27 @@ func FuzzNodeTable(f *testing.F) {
 		}
 	})
 }
+
+func TestColumnsOfNodesInAnyOrderDeclareTheirMemory(t *testing.T) {
+	disk := layout{"edges": []byte("0,1\n1,2\n"), "nodes": []byte("id,f,age\n2,1,7\n0,1,8\n1,1,9\n")}.put(t)
+	o := TableOptions{NodeFiles: NodeFiles{Table: "in/nodes", Columns: Columns{Node: []string{"age:int64"}}}}
+	for _, most := range []int64{3 * 8, 3*8 - 1} {
+		s, err := OpenCSV(context.Background(), disk, "in/edges", ScratchOptions{Output: "out/graph", MemoryBytes: most}, o)
+		if most < 3*8 {
+			if !errors.Is(err, machine.ErrDoesNotFit) || !strings.Contains(err.Error(), "in/nodes") {
+				t.Errorf("a byte too little: %v", err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held := s.Info().HeldBytes; held != 3*8 {
+			t.Errorf("%d bytes are held", held)
+		}
+		s.Close()
+	}
+	if left := files(t, disk, "out"); len(left) > 0 {
+		t.Errorf("%v are left", left)
+	}
+}

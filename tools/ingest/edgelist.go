@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/tools/npy"
 	"github.com/spf13/pflag"
 )
 
@@ -98,8 +98,7 @@ func (l *edgeList) openTextTables(ctx context.Context, path string, o TableOptio
 		}
 		return l.edges.finish(ctx)
 	}
-	float32s := func(int) npy.Type { return npy.Float32 }
-	if err := l.chooseEdgeColumns(columns.header, path, o.Columns.Edge, float32s); err != nil {
+	if err := l.chooseColumns(t, columns.header, path, edgeColumnsFlag, format.OfEdges, o.Columns.Edge); err != nil {
 		return err
 	}
 	l.noteEdges(path, columns, o)
@@ -139,8 +138,7 @@ func (l *edgeList) openParquetTables(ctx context.Context, path string, o TableOp
 		}
 		ids.limit = max(1, most)
 	}
-	own := func(at int) npy.Type { return t.columns[at].NumberType() }
-	if err := l.chooseEdgeColumns(c.header, path, o.Columns.Edge, own); err != nil {
+	if err := l.chooseColumns(t, c.header, path, edgeColumnsFlag, format.OfEdges, o.Columns.Edge); err != nil {
 		return err
 	}
 	l.noteEdges(path, c, o)
@@ -152,7 +150,7 @@ func (l *edgeList) openParquetTables(ctx context.Context, path string, o TableOp
 
 func (l *edgeList) noteEdges(path string, c edgeColumns, o TableOptions) {
 	left := c.left()
-	for _, column := range l.edgeColumns {
+	for _, column := range l.columns {
 		left = slices.DeleteFunc(left, func(i int) bool { return i == column.at })
 	}
 	note := c.note(path, c.taken(), left)

@@ -21,11 +21,12 @@ type columnSource interface {
 	Columns() []inputColumn
 }
 
-// inputColumn is a column of an input: an array of one row for each edge or node.
+// inputColumn is a column of an input: one row for each edge or node.
 type inputColumn struct {
 	format.Column
-	array *npy.Array
-	read  func(p []byte, off int64) error // bytes of its data
+	path string // of the input
+	rows int64
+	read func(p []byte, off int64) error // bytes of its rows, one behind the other
 }
 
 // columnsOf are the columns of a source.
@@ -98,7 +99,7 @@ func (s *arraySource) newColumn(a *npy.Array, of, name string, rows int64) (c in
 			return c, invalid(a.Path(), "%d numbers in a row (want 1 to %d)", columns, format.MaxFeatures)
 		}
 	}
-	c = inputColumn{format.NewColumn(of, name, t, int(columns)), a, a.ReadBytes}
+	c = inputColumn{format.NewColumn(of, name, t, int(columns)), a.Path(), rows, a.ReadBytes}
 	if of == format.OfNodes && strings.HasPrefix(name, "edge_") {
 		return c, invalid(a.Path(), "a column of nodes cannot be called %s, the name of a column of edges: rename the file", name)
 	}
@@ -111,33 +112,29 @@ func (s *arraySource) newColumn(a *npy.Array, of, name string, rows int64) (c in
 // columnSpace is what columns take on disk, of so many edges.
 func columnSpace(src Source, edges, nodes int64) (bytes int64) {
 	for _, c := range columnsOf(src, format.OfEdges) {
-		bytes += edges * c.rowBytes()
+		bytes += edges * c.RowBytes()
 	}
 	for _, c := range columnsOf(src, format.OfNodes) {
-		bytes += nodes * c.rowBytes()
+		bytes += nodes * c.RowBytes()
 	}
 	return bytes
-}
-
-func (c *inputColumn) rowBytes() int64 {
-	return int64(max(1, c.Columns)) * c.array.ItemBytes()
 }
 
 // writeNodeColumns writes the columns of nodes, which are in the order of the graph.
 func writeNodeColumns(ctx context.Context, src Source, w *format.Writer) error {
 	for _, c := range columnsOf(src, format.OfNodes) {
-		m, err := w.Column(c.Column, c.array.Shape[0])
+		m, err := w.Column(c.Column, c.rows)
 		if err != nil {
 			return err
 		}
-		step := max(1, readBytes/c.rowBytes())
-		buffer := make([]byte, min(step, c.array.Shape[0])*c.rowBytes())
-		for first := int64(0); first < c.array.Shape[0]; first += step {
-			rows := buffer[:min(step, c.array.Shape[0]-first)*c.rowBytes()]
+		step := max(1, readBytes/c.RowBytes())
+		buffer := make([]byte, min(step, c.rows)*c.RowBytes())
+		for first := int64(0); first < c.rows; first += step {
+			rows := buffer[:min(step, c.rows-first)*c.RowBytes()]
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			if err := c.read(rows, first*c.rowBytes()); err != nil {
+			if err := c.read(rows, first*c.RowBytes()); err != nil {
 				return err
 			}
 			if err := m.Write(rows); err != nil {
@@ -184,9 +181,9 @@ func checkEdgeColumns(src Source, info Info, o Options) error {
 		return nil
 	case o.Duplicates == SumDuplicates:
 		return badOptions("%s: duplicate edges cannot be added up where edges have columns: --duplicates merge keeps the "+
-			"first, keep all", columns[0].array.Path())
+			"first, keep all", columns[0].path)
 	case info.Edges >= mostNumberedEdges:
-		return badOptions("%s: %d edges with columns (at most %d)", columns[0].array.Path(), info.Edges, mostNumberedEdges-1)
+		return badOptions("%s: %d edges with columns (at most %d)", columns[0].path, info.Edges, mostNumberedEdges-1)
 	}
 	return nil
 }
@@ -209,7 +206,7 @@ func (t *topology) planColumns() (*columnSort, error) {
 	if s.o.MemoryBytes > 0 {
 		beside := int64(columnBytes + minColumnBytes)
 		for _, c := range columns {
-			beside = max(beside, columnBytes+2*c.rowBytes()) // a row that is read, and its place
+			beside = max(beside, columnBytes+2*c.RowBytes()) // a row that is read, and its place
 		}
 		s.o.MemoryBytes, s.o.held = max(1, s.o.MemoryBytes-beside), s.o.held+beside
 	}
@@ -247,7 +244,7 @@ func (s *columnSort) write(ctx context.Context, fsys vfs.FS, dir string, w *form
 	}
 	for _, c := range s.columns {
 		if err := sorted.writeColumn(ctx, w, c); err != nil {
-			return fmt.Errorf("%s: %w", c.array.Path(), err)
+			return fmt.Errorf("%s: %w", c.path, err)
 		}
 	}
 	return nil
@@ -260,10 +257,10 @@ func (s *edgeSort) writeColumn(ctx context.Context, w *format.Writer, c inputCol
 	if err != nil {
 		return err
 	}
-	task := s.o.Progress.Start("write column "+c.Name, s.storedEdges*c.rowBytes(), progress.Bytes)
+	task := s.o.Progress.Start("write column "+c.Name, s.storedEdges*c.RowBytes(), progress.Bytes)
 	defer task.Done()
 	numbers := &edgeReader{ctx: ctx, task: progress.Silent.Start("", 0, progress.Items), s: s, column: 1}
-	rowBytes := c.rowBytes()
+	rowBytes := c.RowBytes()
 	room := int64(1 << 30)
 	if s.o.MemoryBytes > 0 { // beside in-degrees and buckets
 		room = s.o.MemoryBytes + minColumnBytes - s.o.workingBytes() - 4*s.info.Nodes
@@ -311,7 +308,7 @@ const (
 // gather copies rows to their places: each pair has the number of a row in its upper half, ascending, and its place in
 // the lower. It reads rows that are close together at once.
 func (c *inputColumn) gather(ctx context.Context, rows []byte, pairs []uint64) error {
-	size := c.rowBytes()
+	size := c.RowBytes()
 	buffer := make([]byte, max(size, readBytes))
 	for len(pairs) > 0 {
 		if err := context.Cause(ctx); err != nil {
@@ -325,7 +322,7 @@ func (c *inputColumn) gather(ctx context.Context, rows []byte, pairs []uint64) e
 			}
 			last, n = at, n+1
 		}
-		if last >= c.array.Shape[0] {
+		if last >= c.rows {
 			return errChanged
 		}
 		span := buffer[:(last-first+1)*size]

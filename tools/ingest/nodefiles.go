@@ -49,7 +49,7 @@ type edgeList struct {
 	edges    *scratchEdges
 	tables   map[string]*nodeTable // of nodes, by path
 
-	edgeColumns []*tableColumn // that the graph keeps
+	columns []*tableColumn // that the graph keeps
 }
 
 func newEdgeList(fsys vfs.FS, format, path string, w ScratchOptions, files NodeFiles) (*edgeList, error) {
@@ -77,6 +77,9 @@ func openEdgeList(ctx context.Context, fsys vfs.FS, format, path string, w Scrat
 		return nil, err
 	}
 	if err := l.openFeatures(ctx); err != nil {
+		return nil, err
+	}
+	if err := l.openColumns(ctx); err != nil {
 		return nil, err
 	}
 	return l, l.openRows()
@@ -167,7 +170,7 @@ func (l *edgeList) tableOf(part parts) (*nodeTable, error) {
 			switch path := n.file(p.part); {
 			case path == f.path:
 				f.must |= p.part
-			case path == "" && f.path == n.Table:
+			case path == "" && f.path == n.Table && (p.part != kept || len(n.Columns.Node) > 0):
 				f.want |= p.part
 			}
 		}
@@ -349,6 +352,26 @@ func (ones) Read(_ context.Context, dst []float32) error {
 
 func (ones) Place(row int64) string { return fmt.Sprintf("row %d", row) }
 func (ones) Close() error           { return nil }
+
+// openColumns reads the columns of nodes that were asked for. The nodes are known by then.
+func (l *edgeList) openColumns(ctx context.Context) error {
+	asked := l.files.Columns.Node
+	if len(asked) == 0 {
+		return nil
+	}
+	t, err := l.tableOf(kept)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return badOptions("--%s: there is no table of nodes (--node-table FILE names one)", nodeColumnsFlag)
+	}
+	ofEdges := len(l.columns)
+	if err := l.chooseColumns(t, t.header, t.path, nodeColumnsFlag, format.OfNodes, asked); err != nil {
+		return err
+	}
+	return l.readNodeColumns(ctx, t, l.columns[ofEdges:]...)
+}
 
 // openRows opens labels and splits, and says what the row table takes in memory. The nodes are known by then.
 func (l *edgeList) openRows() error {

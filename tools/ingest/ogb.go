@@ -188,11 +188,8 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 	if err := s.identify(sizes[0], own, s.find("edge-feat") != "", o); err != nil {
 		return err
 	}
-	means := s.files.Features == EdgeMeans
-	used := []string{"edge", "node-feat", "node-label", "num-node-list", "num-edge-list"}
-	if means {
-		used = append(used, "edge-feat")
-	}
+	used := append([]string{"edge", "edge-feat", "node-feat", "node-label", "num-node-list", "num-edge-list"},
+		ogbNodeColumns...)
 	s.info.noteLeft(filepath.Join(s.dir, "raw"), slices.DeleteFunc(slices.Clone(s.names), func(name string) bool {
 		base, ending, _ := strings.Cut(name, ".")
 		return slices.Contains(used, base) || !slices.Contains(textEndings, ending)
@@ -216,41 +213,105 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 		sizes[1]); err != nil {
 		return err
 	}
-	rows, count := "node-feat", sizes[0]
-	if means {
-		rows, count = "edge-feat", sizes[1]
-	} else if !own {
-		return s.openFeatures(ctx)
+	if name := s.find("edge-feat"); name != "" {
+		columns, open, err := s.plainRows(s.path(name), sizes[1])
+		if err != nil {
+			return err
+		}
+		in, err := open(1)
+		if err != nil {
+			return err
+		}
+		if err := s.copyEdgeFeatures(ctx, s.path(name), columns, in); err != nil {
+			return err
+		}
 	}
-	path = s.path(s.find(rows))
-	if t, err = openPlainTable(s.fsys, path); err != nil {
-		return err
+	for _, name := range ogbNodeColumns {
+		if file := s.find(name); file != "" {
+			if t, err = openPlainTable(s.fsys, s.path(file)); err != nil {
+				return err
+			}
+			if err := s.readNodeColumns(ctx, t, s.nodeColumn(name, s.path(file))); err != nil {
+				return err
+			}
+		}
 	}
-	columns := int64(len(t.features))
-	open := func(int) (FeatureReader, error) {
-		r, err := t.read(t.features)
-		at := func(row int64) string { return fmt.Sprintf("%s: line %d", path, row+1) }
-		return &rowReader{rows: r, width: len(t.features), nodes: count, at: at}, err
+	if !own {
+		return s.openNoFeatures(ctx)
 	}
-	if !means {
-		s.features = open
-		return s.setFeatures(path, count, columns)
-	}
-	in, err := open(1)
+	path = s.path(s.find("node-feat"))
+	columns, open, err := s.plainRows(path, sizes[0])
 	if err != nil {
 		return err
 	}
-	return s.openMeans(ctx, path, columns, in)
+	s.features = open
+	return s.setFeatures(path, sizes[0], columns)
 }
 
-// openMeans makes the means of features of edges, which in reads, [E,columns], the features of nodes: zeros where there
-// are no edges. The sums are float64, added in the order of the edges. It closes in.
-func (s *ogbSource) openMeans(ctx context.Context, path string, columns int64, in FeatureReader) error {
-	defer in.Close()
-	if columns < 1 || columns > format.MaxFeatures {
-		return errFeatures(path, columns)
+// plainRows opens a table of count rows of numbers.
+func (s *ogbSource) plainRows(path string, count int64) (columns int64, open func(int) (FeatureReader, error), err error) {
+	t, err := openPlainTable(s.fsys, path)
+	if err != nil {
+		return 0, nil, err
 	}
-	n := s.ids.nodes
+	return int64(len(t.features)), func(int) (FeatureReader, error) {
+		r, err := t.read(t.features)
+		at := func(row int64) string { return fmt.Sprintf("%s: line %d", path, row+1) }
+		return &rowReader{rows: r, width: len(t.features), nodes: count, at: at}, err
+	}, nil
+}
+
+// copyEdgeFeatures makes the features of edges, which in reads, [E,columns], the column edge_attr. It closes in.
+func (s *ogbSource) copyEdgeFeatures(ctx context.Context, path string, columns int64, in FeatureReader) error {
+	defer in.Close()
+	c := &tableColumn{Column: format.NewColumn(format.OfEdges, "edge_attr", format.Float32, int(columns)), path: path}
+	if columns < 1 || c.Check() != nil {
+		return invalid(path, "%d features an edge (want 1 to %d)", columns, format.MaxFeatures)
+	}
+	s.columns = append(s.columns, c)
+	if err := s.createFiles(s.edges.edges, c); err != nil {
+		return err
+	}
+	most := max(1, min(c.rows, readBytes/(4*columns)))
+	block := make([]float32, most*columns)
+	for edge := int64(0); edge < c.rows; edge += most {
+		values := block[:min(most, c.rows-edge)*columns]
+		if err := in.Read(ctx, values); err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(values, func(v float32) bool { return v-v != 0 }); i >= 0 {
+			return fmt.Errorf("%w: %s, column %d: %v %s", ErrInvalid, in.Place(edge+int64(i)/columns), int64(i)%columns,
+				values[i], notFinite)
+		}
+		if err := c.put(dtype.BytesOf(values)); err != nil {
+			return err
+		}
+	}
+	return c.flush()
+}
+
+// ogbNodeColumns are integers of nodes that data sets have beside the features.
+var ogbNodeColumns = []string{"node_species", "node_year"}
+
+func (s *ogbSource) nodeColumn(name, path string) *tableColumn {
+	c := &tableColumn{Column: format.NewColumn(format.OfNodes, name, dtype.Int64, 0), kind: npy.Int64, path: path}
+	s.columns = append(s.columns, c)
+	return c
+}
+
+// openNoFeatures opens features that do not come from the data set's own of nodes.
+func (s *ogbSource) openNoFeatures(ctx context.Context) error {
+	if s.files.Features == EdgeMeans {
+		at := slices.IndexFunc(s.columns, func(c *tableColumn) bool { return c.Of == format.OfEdges })
+		return s.openMeans(ctx, s.columns[at])
+	}
+	return s.openFeatures(ctx)
+}
+
+// openMeans makes the means of features of edges the features of nodes: zeros where there are no edges. The sums are
+// float64, added in the order of the edges.
+func (s *ogbSource) openMeans(ctx context.Context, c *tableColumn) error {
+	n, columns, path := s.ids.nodes, int64(c.Columns), c.path
 	bytes := 8 * n * (columns + 1)
 	if most := s.scratch.MemoryBytes; most > 0 && bytes > most {
 		return fmt.Errorf("%s: %w: means for %d nodes need %v, and %v may be used (raise --memory)", path,
@@ -274,14 +335,11 @@ func (s *ogbSource) openMeans(ctx context.Context, path string, columns int64, i
 	if err := s.edges.stream(ctx, n, 1, func(e Edges) error { // in the order of the input
 		for first := int64(0); first < int64(len(e.Dst)); first += most {
 			values := block[:min(most, int64(len(e.Dst))-first)*columns]
-			if err := in.Read(ctx, values); err != nil {
+			if err := c.read(dtype.BytesOf(values), edge*c.RowBytes()); err != nil {
 				return err
 			}
 			for i := first; len(values) > 0; i++ {
 				of := values[:columns]
-				if c := slices.IndexFunc(of, func(v float32) bool { return v-v != 0 }); c >= 0 {
-					return fmt.Errorf("%w: %s, column %d: %v %s", ErrInvalid, in.Place(edge), c, of[c], notFinite)
-				}
 				add(e.Dst[i], of)
 				if s.reverses {
 					add(e.Src[i], of)
@@ -397,12 +455,9 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	if err := s.identify(sizes[0], own, slices.Contains(arrays, "edge_feat"), o); err != nil {
 		return err
 	}
-	used := []string{"num_nodes_list", "num_edges_list", "edge_index", "node_feat"}
-	means := s.files.Features == EdgeMeans
-	if means {
-		used = append(used, "edge_feat")
-	}
-	s.info.noteLeft(path, slices.DeleteFunc(arrays, func(name string) bool { return slices.Contains(used, name) }))
+	used := append([]string{"num_nodes_list", "num_edges_list", "edge_index", "edge_feat", "node_feat"}, ogbNodeColumns...)
+	s.info.noteLeft(path, slices.DeleteFunc(slices.Clone(arrays),
+		func(name string) bool { return slices.Contains(used, name) }))
 	labels, err := s.need("node-label.npz")
 	if err == nil {
 		open := func() (*npy.Stream, error) { return npy.OpenStream(s.fsys, labels, "node_label") }
@@ -419,7 +474,7 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	if err := s.readArrayEdges(ctx, a, sizes[1]); err != nil {
 		return err
 	}
-	if means {
+	if slices.Contains(arrays, "edge_feat") {
 		f, err := s.openMember(path, "edge_feat", fmt.Sprintf("numbers [%d,F]", sizes[1]))
 		if err != nil {
 			return err
@@ -427,10 +482,19 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 		if f.Fortran && f.Shape[1] > 1 {
 			return errors.Join(invalid(f.Path(), "an array in Fortran order (want C order)"), f.Close())
 		}
-		return s.openMeans(ctx, f.Path(), f.Shape[1], &streamReader{f})
+		if err := s.copyEdgeFeatures(ctx, f.Path(), f.Shape[1], &streamReader{f}); err != nil {
+			return err
+		}
+	}
+	for _, name := range ogbNodeColumns {
+		if slices.Contains(arrays, name) {
+			if err := s.copyNodeColumn(ctx, path, name); err != nil {
+				return err
+			}
+		}
 	}
 	if !own {
-		return s.openFeatures(ctx)
+		return s.openNoFeatures(ctx)
 	}
 	f, err := s.openMember(path, "node_feat", ofNodes("numbers [n,F]", s.info.Nodes))
 	if err != nil {
@@ -449,6 +513,23 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 		return &streamReader{a}, err
 	}
 	return nil
+}
+
+// copyNodeColumn makes an array of integers a column of the nodes.
+func (s *ogbSource) copyNodeColumn(ctx context.Context, path, name string) error {
+	a, err := s.openMember(path, name, ofNodes("integers [n] or [n,1]", s.info.Nodes))
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	c := s.nodeColumn(name, a.Path())
+	if err := s.createFiles(s.info.Nodes, c); err != nil {
+		return err
+	}
+	if err := each(ctx, a, func(_, v int64) error { return c.put(dtype.BytesOf([]int64{v})) }); err != nil {
+		return err
+	}
+	return c.flush()
 }
 
 // readArrayEdges reads an array [2,E] from front to end: all sources, then all destinations, or, in Fortran order, edge

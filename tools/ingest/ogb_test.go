@@ -63,7 +63,7 @@ func binaryMembers() layout {
 	return layout{
 		"edge_index":     array(npy.Int64, []int64{0, 1, 4, 4, 1, 2, 3, 0}, 2, 4),
 		"node_feat":      array(npy.Float32, smallFeatures, 5, 4),
-		"node_year":      array(npy.Int64, make([]int64, 5), 5, 1),
+		"node_year":      array(npy.Int64, []int64{2010, 2011, 2012, 2013, 2014}, 5, 1),
 		"num_nodes_list": array(npy.Int64, []int64{5}, 1),
 		"num_edges_list": array(npy.Int64, []int64{4}, 1),
 	}
@@ -479,7 +479,8 @@ func TestAFeatureOfAnArchiveThatCannotBeStoredIsNamedByItsRow(t *testing.T) {
 
 func TestBothLayoutsOfOGBBecomeTheSameGraph(t *testing.T) {
 	var want map[string]string
-	for _, l := range []layout{smallOGB(), binaryOGB(binaryMembers())} {
+	for _, l := range []layout{with(smallOGB(), "raw/edge-feat.csv.gz", gzipped("1,10\n2,20\n4,40\n8,80\n")),
+		binaryOGB(with(binaryMembers(), "edge_feat", array(npy.Float32, []float32{1, 10, 2, 20, 4, 40, 8, 80}, 4, 2)))} {
 		disk := l.put(t)
 		s, err := openOGB(disk, OGBOptions{Direction: Undirected})
 		if err != nil {
@@ -490,7 +491,10 @@ func TestBothLayoutsOfOGBBecomeTheSameGraph(t *testing.T) {
 		if err != nil || r.Nodes != 5 || r.Edges != 8 || r.Classes != 3 || r.Train != 2 || r.Valid != 1 || r.Test != 1 {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		openGraph(t, disk, "out/graph")
+		columns := openGraph(t, disk, "out/graph").Manifest.Columns
+		if len(columns) != 2 || columns[0].Name != "edge_attr" || columns[1].Name != "node_year" {
+			t.Errorf("columns: %v", columns)
+		}
 		got := files(t, disk, "out")
 		if want == nil {
 			want = got

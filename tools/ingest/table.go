@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
 	"github.com/hopfeed/hopfeed/tools/parquet"
 )
 
@@ -21,6 +22,8 @@ type table interface {
 	read(columns []int) (rows, error)
 	// width is the number of values that a row has in a column, as the first row shows.
 	width(column int) (int, error)
+	// numbers is the type that the numbers of a column are kept in, and whether each of its values is a list of them.
+	numbers(column int) (kind npy.Type, isList bool)
 	// check refuses a column whose type cannot be what it is taken for.
 	check(column int, as use) error
 }
@@ -31,6 +34,7 @@ type use uint8
 const (
 	asID use = iota
 	asWeight
+	asNumbers // or lists of them
 	asLabel
 	asOneLabel // of several
 	asSplit

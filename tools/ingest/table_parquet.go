@@ -33,7 +33,7 @@ func openParquetTable(fsys vfs.FS, path string, memory int64, o TableOptions) (*
 	}
 	t := &parquetTable{Table: file, header: header{named: true}, mapped: o.MapIDs}
 	f := o.Columns
-	asked := slices.Concat([]string{f.Source, f.Destination, f.Weight, f.ID}, f.Label, f.Split, f.Features, edgeColumnNames(f.Edge))
+	asked := slices.Concat([]string{f.Source, f.Destination, f.Weight, f.ID}, f.Label, f.Split, f.Features, columnNames(f.Edge), columnNames(f.Node))
 	for i := range file.Columns {
 		if c := &file.Columns[i]; !c.Field || slices.Contains(asked, c.Name) {
 			t.names, t.columns = append(t.names, c.Name), append(t.columns, c)
@@ -82,6 +82,8 @@ func (t *parquetTable) check(column int, as use) error {
 		want = "whole numbers or text"
 	case as == asWeight && !number:
 		want = "numbers"
+	case as == asNumbers && c.Kind != parquet.Integer && c.Kind != parquet.Float:
+		want = "numbers, or lists of numbers"
 	case as == asSplit && (c.List || c.Kind == parquet.Other):
 		want = "integers, truth values or text"
 	case as == asOneLabel && c.List:
@@ -93,6 +95,11 @@ func (t *parquetTable) check(column int, as use) error {
 		return nil
 	}
 	return invalid(t.Path, "column %q is %s (want %s)", c.Name, c.Type, want)
+}
+
+func (t *parquetTable) numbers(column int) (npy.Type, bool) {
+	c := t.columns[column]
+	return c.NumberType(), c.List
 }
 
 func (t *parquetTable) width(column int) (int, error) {

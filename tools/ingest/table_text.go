@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 // textTable is a table of text, with fields separated by commas, semicolons, tabs or spaces.
@@ -131,7 +132,8 @@ func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error)
 // namesNodes tells whether the first line names the columns of nodes.
 func (t *textTable) namesNodes(fields [][]byte, o Columns, want parts) bool {
 	asked := []string{o.ID}
-	for part, columns := range map[parts][]string{labels: o.Label, splits: o.Split, features: o.Features} {
+	for part, columns := range map[parts][]string{labels: o.Label, splits: o.Split, features: o.Features,
+		kept: columnNames(o.Node)} {
 		if want.has(part) {
 			asked = append(asked, columns...)
 		}
@@ -258,6 +260,8 @@ func (t *textTable) errFields(file *textFile, n int) error {
 }
 
 func (t *textTable) isList(column int) bool { return t.values != nil && t.values[column].list }
+
+func (t *textTable) numbers(column int) (npy.Type, bool) { return npy.Float32, t.isList(column) }
 
 func (t *textTable) width(column int) (int, error) {
 	if t.isList(column) {

@@ -15,32 +15,31 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/machine"
-	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-// edgeColumnsFlag names the columns of edges that a graph keeps.
-const edgeColumnsFlag = "edge-columns"
+// The flags that name the columns of edges and of nodes that a graph keeps.
+const edgeColumnsFlag, nodeColumnsFlag = "edge-columns", "node-columns"
 
-// tableColumn is a column of a table of edges that the graph keeps. It is copied to a scratch file.
+// tableColumn is a column of a table that the graph keeps: in a scratch file or, where rows of nodes come in any order, in
+// memory.
 type tableColumn struct {
+	format.Column
 	at    int // column of the table
-	name  string
 	kind  npy.Type
+	rows  int64
+	path  string // of the table
 	space *scratchSpace
-	block []byte     // that is being filled, or was read
-	sums  []uint32   // CRC-32C of each columnBlock of the file
-	array *npy.Array // in the file
+	block []byte   // that is being filled, or was read
+	sums  []uint32 // CRC-32C of each columnBlock of the file
 }
 
 // columnBlock is so many bytes of a scratch file as have a checksum: whole numbers.
 const columnBlock = 64 << 10
 
-// tableColumnTypes are the types that a column can be asked for as.
-var tableColumnTypes = []npy.Type{npy.Float32, npy.Float64, npy.Int64}
-
-// edgeColumnNames are the names of columns NAME or NAME:TYPE.
-func edgeColumnNames(asked []string) (names []string) {
+// columnNames are the names of columns NAME or NAME:TYPE.
+func columnNames(asked []string) (names []string) {
 	for _, column := range asked {
 		name, _, _ := strings.Cut(column, ":")
 		names = append(names, name)
@@ -54,70 +53,86 @@ var notInNames = regexp.MustCompile("[^a-z0-9_]+")
 // edgeIndexName and edgeWeightName are the arrays of an exported graph's edges and weights, without .npy.
 const edgeIndexName, edgeWeightName = "edge_index", "edge_weight"
 
-// chooseEdgeColumns finds the columns that are asked for, and names them edge_<name>. kind is the type of a column for
-// which none is asked.
-func (l *edgeList) chooseEdgeColumns(h header, path string, asked []string, kind func(at int) npy.Type) error {
-	for i, name := range edgeColumnNames(asked) {
-		at, err := h.find(edgeColumnsFlag, name)
+// chooseColumns finds the columns of edges or nodes that a flag asks for. Those of edges are named edge_<name>.
+func (l *edgeList) chooseColumns(t table, h header, path, flag, of string, asked []string) error {
+	for i, name := range columnNames(asked) {
+		at, err := h.find(flag, name)
 		if err != nil {
 			return badOptions("%s: %w", path, err)
 		}
-		c := &tableColumn{at: at, kind: kind(at), name: notInNames.ReplaceAllString(strings.ToLower(name), "_")}
-		if !strings.HasPrefix(c.name, "edge_") {
-			c.name = "edge_" + c.name
-		}
-		if _, kind, typed := strings.Cut(asked[i], ":"); typed {
-			c.kind, err = npy.ParseType(kind)
-			if err != nil || !slices.Contains(tableColumnTypes, c.kind) {
-				return badOptions("--%s %s: want NAME, or NAME:TYPE with float32, float64 or int64", edgeColumnsFlag, asked[i])
+		kind, isList := t.numbers(at)
+		if _, named, typed := strings.Cut(asked[i], ":"); typed {
+			kind, err = npy.ParseType(named)
+			if _, known := columnTypes[kind]; err != nil || !known || kind == npy.Bool {
+				return badOptions("--%s %s: want NAME, or NAME:TYPE with an integer type of numpy, float16, float32 or "+
+					"float64", flag, asked[i])
 			}
 		}
-		if c.name == edgeIndexName || c.name == edgeWeightName {
+		stored := notInNames.ReplaceAllString(strings.ToLower(name), "_")
+		as, width := asWeight, 0
+		switch prefixed := strings.HasPrefix(stored, "edge_"); {
+		case of == format.OfEdges && !prefixed:
+			stored = "edge_" + stored
+		case of == format.OfNodes && prefixed:
+			return badOptions("--%s %s: a column of nodes cannot be called edge_..., as those of edges are: rename the column",
+				flag, name)
+		case of == format.OfNodes:
+			as = asNumbers
+		}
+		if stored == edgeIndexName || stored == edgeWeightName {
 			return badOptions("--%s %s: a graph has its edges and weights by the name %s: rename the column, or give "+
-				"--weight-column", edgeColumnsFlag, name, c.name)
+				"--weight-column", flag, name, stored)
 		}
-		column := c.column()
-		if err := column.Check(); err != nil {
-			return badOptions("--%s: %w", edgeColumnsFlag, err)
+		if err := t.check(at, as); err != nil {
+			return err
 		}
-		if slices.ContainsFunc(l.edgeColumns, func(o *tableColumn) bool { return o.name == c.name }) {
-			return badOptions("--%s: two columns would be called %s", edgeColumnsFlag, c.name)
+		if isList && of == format.OfNodes {
+			if width, err = t.width(at); err != nil {
+				return err
+			}
 		}
-		l.edgeColumns = append(l.edgeColumns, c)
+		c := &tableColumn{Column: format.NewColumn(of, stored, columnTypes[kind], width), at: at, kind: kind, path: path}
+		if err := c.Check(); err != nil {
+			return badOptions("--%s: %w", flag, err)
+		}
+		if slices.ContainsFunc(l.columns, func(o *tableColumn) bool { return o.Name == c.Name }) {
+			return badOptions("--%s: two columns would be called %s", flag, c.Name)
+		}
+		l.columns = append(l.columns, c)
 	}
 	if asked != nil {
-		l.info.Input["edge_columns"] = strings.Join(asked, ",")
+		l.info.Input[strings.ReplaceAll(flag, "-", "_")] = strings.Join(asked, ",")
 	}
 	return nil
 }
 
-// column is the column of the graph.
-func (c *tableColumn) column() format.Column {
-	return format.NewColumn(format.OfEdges, c.name, columnTypes[c.kind], 0)
-}
-
-// copyEdgeColumns copies the columns to a scratch file each, and reads the table once for all of them.
-func (l *edgeList) copyEdgeColumns(ctx context.Context, t table, path string) (err error) {
-	if len(l.edgeColumns) == 0 {
-		return nil
+// createFiles creates a scratch file of so many rows for each column.
+func (l *edgeList) createFiles(rows int64, columns ...*tableColumn) (err error) {
+	bytes := int64(0)
+	for _, c := range columns {
+		c.rows, bytes = rows, bytes+rows*c.RowBytes()
 	}
-	var at []int
-	rowBytes := int64(0)
-	for _, c := range l.edgeColumns {
-		if err := t.check(c.at, asWeight); err != nil {
-			return err
-		}
-		at, rowBytes = append(at, c.at), rowBytes+c.kind.Size()
-	}
-	if err := machine.CheckSpace(l.fsys, l.scratch.Dir(), rowBytes*l.edges.edges); err != nil {
+	if err := machine.CheckSpace(l.fsys, l.scratch.Dir(), bytes); err != nil {
 		return err
 	}
-	for _, c := range l.edgeColumns {
-		if c.space, err = newFileSpace(l.fsys, l.columnFile(c)); err != nil {
+	for _, c := range columns {
+		if c.space, err = newFileSpace(l.fsys, l.scratch.Path("column-"+c.Name)); err != nil {
 			return err
 		}
 	}
-	r, err := t.read(at)
+	return nil
+}
+
+// copyEdgeColumns copies the columns of edges to a scratch file each, and reads the table once for all of them.
+func (l *edgeList) copyEdgeColumns(ctx context.Context, t table, path string) (err error) {
+	columns := l.columns // of edges, which are chosen first
+	if len(columns) == 0 {
+		return nil
+	}
+	if err := l.createFiles(l.edges.edges, columns...); err != nil {
+		return err
+	}
+	r, err := t.read(places(columns))
 	if err != nil {
 		return err
 	}
@@ -130,7 +145,7 @@ func (l *edgeList) copyEdgeColumns(ctx context.Context, t table, path string) (e
 		} else if err != nil {
 			return err
 		}
-		for k, c := range l.edgeColumns {
+		for k, c := range columns {
 			if c.block, err = r.cell(k).appendNumber(c.block, c.kind); err != nil {
 				return atRow(r, fmt.Errorf("%s: %w", r.place(k), err))
 			}
@@ -141,18 +156,117 @@ func (l *edgeList) copyEdgeColumns(ctx context.Context, t table, path string) (e
 			}
 		}
 	}
-	for _, c := range l.edgeColumns {
+	for _, c := range columns {
 		if err := c.flush(); err != nil {
-			return err
-		}
-		if c.array, err = npy.OpenRaw(l.fsys, l.columnFile(c)+vfs.TempSuffix, c.kind, l.edges.edges); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *edgeList) columnFile(c *tableColumn) string { return l.scratch.Path("column-" + c.name) }
+// places are the columns of the table that the columns are.
+func places(columns []*tableColumn) (at []int) {
+	for _, c := range columns {
+		at = append(at, c.at)
+	}
+	return at
+}
+
+// readNodeColumns reads columns of nodes from a table of all nodes: single numbers together, and lists one by one.
+func (l *edgeList) readNodeColumns(ctx context.Context, t *nodeTable, columns ...*tableColumn) (err error) {
+	if t.byRow {
+		err = l.createFiles(l.info.Nodes, columns...)
+	} else {
+		err = l.allocColumns(t.path, columns)
+	}
+	var singles []*tableColumn
+	for _, c := range columns {
+		switch {
+		case err != nil:
+			return err
+		case c.Columns == 0:
+			singles = append(singles, c)
+		default:
+			err = l.readColumns(ctx, t, c)
+		}
+	}
+	if err != nil || len(singles) == 0 {
+		return err
+	}
+	return l.readColumns(ctx, t, singles...)
+}
+
+// allocColumns allocates memory for columns of nodes.
+func (l *edgeList) allocColumns(path string, columns []*tableColumn) error {
+	bytes := int64(0)
+	for _, c := range columns {
+		c.rows = l.info.Nodes
+		bytes += c.rows * c.RowBytes()
+	}
+	l.info.HeldBytes += bytes
+	if most := l.scratch.MemoryBytes; most > 0 && l.info.HeldBytes > most {
+		return fmt.Errorf("%s: %w: columns of %d nodes need %v, and %v may be used (raise --memory)", path,
+			machine.ErrDoesNotFit, l.info.Nodes, units.Bytes(bytes), units.Bytes(most))
+	}
+	for _, c := range columns {
+		memory, err := alloc(c.rows * c.RowBytes())
+		if err != nil {
+			return err
+		}
+		c.space = &scratchSpace{memory: memory}
+	}
+	return nil
+}
+
+// readColumns reads one column of lists, or columns of single numbers.
+func (l *edgeList) readColumns(ctx context.Context, t *nodeTable, columns ...*tableColumn) error {
+	var seen bitset
+	var buf [8]byte
+	if err := t.eachValue(ctx, places(columns), l.info.Nodes, func(node int64, k int, value *cell) error {
+		c, offset := columns[min(k, len(columns)-1)], int64(0)
+		if c.Columns > 0 {
+			offset = int64(k) * c.kind.Size()
+		}
+		number, err := value.appendNumber(buf[:0], c.kind)
+		switch {
+		case err != nil:
+			return err
+		case t.byRow:
+			return c.put(number)
+		case k == 0:
+			seen.set(node)
+		}
+		_, err = c.space.WriteAt(number, node*c.RowBytes()+offset)
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, c := range columns {
+		if err := c.flush(); err != nil {
+			return err
+		}
+	}
+	for node := int64(0); !t.byRow && node < l.info.Nodes; node++ {
+		if !seen.has(node) {
+			return invalid(t.path, "no row of %s, and columns want one of each node", l.ids.name(node))
+		}
+	}
+	return nil
+}
+
+// put appends bytes to the scratch file.
+func (c *tableColumn) put(p []byte) error {
+	for len(p) > 0 {
+		n := min(len(p), columnBlock-len(c.block))
+		c.block, p = append(c.block, p[:n]...), p[n:]
+		if len(c.block) == columnBlock {
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 // flush writes the block that was filled, if it has anything.
 func (c *tableColumn) flush() error {
@@ -164,9 +278,13 @@ func (c *tableColumn) flush() error {
 	return err
 }
 
-// read reads bytes of the file from an offset, and checks the blocks that they lie in.
+// read reads bytes of the rows from an offset. Of a file, it checks the blocks that they lie in.
 func (c *tableColumn) read(p []byte, off int64) error {
-	size := c.array.Shape[0] * c.kind.Size()
+	if c.space.memory != nil {
+		_, err := c.space.ReadAt(p, off)
+		return err
+	}
+	size := c.rows * c.RowBytes()
 	for len(p) > 0 {
 		k := off / columnBlock
 		block := slices.Grow(c.block[:0], columnBlock)[:min(columnBlock, size-k*columnBlock)]
@@ -217,26 +335,26 @@ func (c *cell) appendNumber(b []byte, kind npy.Type) ([]byte, error) {
 	if kind == npy.Float64 {
 		return append(b, dtype.BytesOf([]float64{v})...), nil
 	}
-	if math.IsInf(float64(float32(v)), 0) && !math.IsInf(v, 0) {
-		return b, fmt.Errorf("%v is beyond float32 (ask for float64)", v)
+	t := columnTypes[kind]
+	n := len(b)
+	b = append(b, make([]byte, t.Size())...)
+	if dtype.Encode(b[n:], []float32{float32(v)}, t) >= 0 || math.IsInf(float64(float32(v)), 0) && !math.IsInf(v, 0) {
+		return b[:n], fmt.Errorf("%v is beyond %v (ask for float64)", v, t)
 	}
-	return append(b, dtype.BytesOf([]float32{float32(v)})...), nil
+	return b, nil
 }
 
-// Columns are those of the table of edges that were asked for.
+// Columns are those of tables that were asked for.
 func (l *edgeList) Columns() (columns []inputColumn) {
-	for _, c := range l.edgeColumns {
-		columns = append(columns, inputColumn{c.column(), c.array, c.read})
+	for _, c := range l.columns {
+		columns = append(columns, inputColumn{c.Column, c.path, c.rows, c.read})
 	}
 	return columns
 }
 
-// closeColumns closes the arrays and removes the files of columns.
+// closeColumns frees the memory and removes the files of columns.
 func (l *edgeList) closeColumns() (err error) {
-	for _, c := range l.edgeColumns {
-		if c.array != nil {
-			err = errors.Join(err, c.array.Close())
-		}
+	for _, c := range l.columns {
 		err = errors.Join(err, c.space.free())
 	}
 	return err

@@ -39,8 +39,6 @@ type Column struct {
 // NumberType is the type of numbers that holds all values of a column of integers or floats.
 func (c *Column) NumberType() npy.Type {
 	switch {
-	case c.stored == npy.Float16:
-		return npy.Float32
 	case c.Kind == Integer && c.unsigned && c.stored == npy.Int64:
 		return npy.Uint64
 	case c.Kind == Integer && c.stored.IsInteger(), c.Kind == Float && c.stored.IsFloat():

@@ -85,6 +85,7 @@ def import_csv(
     labels: str | None = None,
     labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
     name: str | None = None,
+    node_columns: str | Sequence[str] | None = None,
     node_table: str | None = None,
     nodes: int | None = None,
     normalize_features: bool | None = None,
@@ -106,8 +107,8 @@ def import_csv(
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
-    :param edge_columns: further columns of edges that the graph keeps, as NAME or NAME:TYPE, separated by commas;
-        float32, float64 or int64 (default: of Parquet the column's own, else float32)
+    :param edge_columns: further columns of edges that the graph keeps, as NAME or NAME:TYPE, separated by commas, such
+        as time:int64 (default: Parquet's own type, else float32)
     :param feature_columns: columns of nodes: features, as names and globs, separated by commas
     :param features: file with the features of the nodes; ones: every node gets a single feature, 1
     :param features_in_place: refer to the array of the features instead of copying it
@@ -123,6 +124,8 @@ def import_csv(
         auto (by their content) (default auto)
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
+    :param node_columns: further columns of nodes, of numbers or lists of numbers, that the graph keeps, as NAME or
+        NAME:TYPE, separated by commas, such as time:int64 (default: Parquet's own type, else float32)
     :param node_table: table with a row for each node: id, labels, splits and features
     :param nodes: number of nodes, if it is larger than what edges and features tell
     :param normalize_features: divide each row of features by its sum, where that is positive
@@ -365,6 +368,7 @@ def import_parquet(
     labels: str | None = None,
     labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
     name: str | None = None,
+    node_columns: str | Sequence[str] | None = None,
     node_table: str | None = None,
     normalize_features: bool | None = None,
     scratch: Path | None = None,
@@ -385,8 +389,8 @@ def import_parquet(
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
-    :param edge_columns: further columns of edges that the graph keeps, as NAME or NAME:TYPE, separated by commas;
-        float32, float64 or int64 (default: of Parquet the column's own, else float32)
+    :param edge_columns: further columns of edges that the graph keeps, as NAME or NAME:TYPE, separated by commas, such
+        as time:int64 (default: Parquet's own type, else float32)
     :param feature_columns: columns of nodes: features, as names and globs, separated by commas
     :param features: file with the features of the nodes; ones: every node gets a single feature, 1
     :param features_in_place: refer to the array of the features instead of copying it
@@ -401,6 +405,8 @@ def import_parquet(
         auto (by their content) (default auto)
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
+    :param node_columns: further columns of nodes, of numbers or lists of numbers, that the graph keeps, as NAME or
+        NAME:TYPE, separated by commas, such as time:int64 (default: Parquet's own type, else float32)
     :param node_table: table with a row for each node: id, labels, splits and features
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write

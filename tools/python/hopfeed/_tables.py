@@ -8,10 +8,10 @@ import numpy as np
 
 from ._dataset import Dataset
 from ._errors import OptionError
-from ._types import Path, pairs_of_nodes
-from ._work import import_arrays, parts_of, splits_of, to_array, warn_left_out
+from ._types import Path, listed, pairs_of_nodes
+from ._work import COLUMNS, columns_of, import_arrays, parts_of, splits_of, to_array, warn_left_out
 
-_TAKES = "features, edges, labels, weights of edges and splits"
+_TAKES = f"features, edges, labels, weights of edges, splits, and {COLUMNS}"
 
 
 def from_edges(
@@ -26,6 +26,8 @@ def from_edges(
     features: Sequence[str] | None = None,
     label: str | None = None,
     split: str | None = None,
+    edge_columns: Sequence[str] = (),
+    node_columns: Sequence[str] = (),
     undirected: bool = False,
     name: str | None = None,
     **options: Any,
@@ -40,36 +42,44 @@ def from_edges(
     :param features: columns of nodes: numbers, or lists of equal length; default all others
     :param label: column of nodes: label
     :param split: column of nodes: 0 train, 1 val, 2 test, -1 none, or these names
+    :param edge_columns: further columns of edges that the graph keeps, called ``edge_...``
+    :param node_columns: further columns of nodes that it keeps
     :param undirected: add the reverse of every edge
     :param name: name of the data set (default: of the folder ``output``)
-    :param options: further ones of ``import_npy``. Repeated edges are merged, with a warning, unless ``duplicates`` is given
+    :param options: further ones of ``import_npy``; ``duplicates`` as of ``from_pyg``
     """
-    wanted = [source, destination, *([weight] if weight else [])]
+    wanted = [source, destination, *([weight] if weight else []), *listed("edge_columns", edge_columns, "a list of names")]
     table = _columns("edges", edges, wanted)
     warn_left_out("from_edges", [f"column {c!r} of edges" for c in _names("edges", edges) if c not in wanted], _TAKES)
     ends = np.stack([table[source], table[destination]])
     rows = {} if nodes is None else _columns("nodes", nodes)
-    missing = [c for c in (id, label, split, *(features or [])) if c and c not in rows]
+    missing = [c for c in (id, label, split, *(features or []), *listed("node_columns", node_columns, "a list of names")) if c and c not in rows]
     if missing:
         raise OptionError(f"nodes has no column {', '.join(map(repr, missing))} (it has {', '.join(rows) or 'none'})")
     given = len(next(iter(rows.values()), ()))
+    kept, refused = columns_of({c: table[c] for c in edge_columns}, edge=ends.shape[1])
+    of_nodes, others = columns_of({c: rows[c] for c in node_columns}, node=given)
+    if refused or others:
+        raise OptionError(f"{'edge' if refused else 'node'}_columns {', '.join([*refused, *others])}: want {COLUMNS}, with a name of a-z, 0-9 and _")
+    kept |= of_nodes
     if id is not None:
         ends = _numbers_of(ends, rows.pop(id))
     if ends.dtype.kind not in "iu":
         raise OptionError(f"{source} and {destination} are of {ends.dtype}: want numbers of nodes, or id=, the column of nodes that has their names")
     arrays: dict[str, np.ndarray[Any, Any]] = {"edge_index": ends}
+    arrays |= kept
     if weight:
         arrays["edge_weight"] = table[weight]
     if label:
         arrays["node_label"] = rows.pop(label)
     if split:
         arrays["splits"] = parts_of("split", rows.pop(split))
-    chosen = [c for c in rows if rows[c].dtype.kind in "biuf"] if features is None else list(features)
+    chosen = [c for c in rows if rows[c].dtype.kind in "biuf" and c not in node_columns] if features is None else list(features)
     for c in chosen:
         if rows[c].dtype.kind not in "biuf":
             raise OptionError(f"features: column {c!r} of nodes is of {rows[c].dtype}: want numbers")
     if features is None:
-        warn_left_out("from_edges", [f"column {c!r} of nodes" for c in rows if c not in chosen], _TAKES)
+        warn_left_out("from_edges", [f"column {c!r} of nodes" for c in rows if c not in (*chosen, *node_columns)], _TAKES)
     if chosen:
         arrays["node_feat"] = np.concatenate([rows[c].reshape(len(rows[c]), -1).astype(np.float32) for c in chosen], axis=1)
     else:
@@ -83,9 +93,9 @@ def from_edges(
 
 def from_dgl(graph: Any, output: Path | None = None, *, feature: str = "feat", label: str = "label", weight: str = "weight", name: str | None = None, **options: Any) -> Dataset:
     """Makes the graph ``output`` of a ``DGLGraph`` with one type of nodes and edges: its edges, and of ``ndata`` features,
-    labels and ``train_mask``, ``val_mask`` and ``test_mask``, of ``edata`` weights, where they are there; without
-    ``output``, in a temporary folder that goes with the last loader of it. A warning names what it leaves out. ``options``
-    are those of ``import_npy``. Repeated edges are merged, with a warning, unless ``duplicates`` is given."""
+    labels and ``train_mask``, ``val_mask`` and ``test_mask``, of ``edata`` weights, where they are there, and other numbers
+    as columns; without ``output``, in a temporary folder that goes with the last loader of it. A warning names what it leaves
+    out. ``options`` are those of ``import_npy``, ``duplicates`` as of ``from_pyg``."""
     if not hasattr(graph, "ntypes"):
         raise TypeError(f"graph is of type {type(graph).__name__}: want a DGLGraph")
     if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
@@ -101,13 +111,18 @@ def from_dgl(graph: Any, output: Path | None = None, *, feature: str = "feat", l
     masks = {mask: ndata.pop(mask, None) for mask in ("train_mask", "val_mask", "test_mask")}
     if any(mask is not None for mask in masks.values()):
         arrays["splits"] = splits_of(masks, graph.num_nodes())
-    warn_left_out("from_dgl", [*(f"ndata {k!r}" for k in ndata), *(f"edata {k!r}" for k in edata)], _TAKES)
+    of_nodes, nodes_left = columns_of(ndata, node=graph.num_nodes())
+    of_edges, edges_left = columns_of(edata, edge=graph.num_edges())
+    arrays |= {**of_nodes, **of_edges}
+    warn_left_out("from_dgl", [*(f"ndata {k!r}" for k in nodes_left), *(f"edata {k!r}" for k in edges_left)], _TAKES)
     return import_arrays(arrays, {"name": name, "num_nodes": graph.num_nodes(), "edge_layout": "2xE"}, output, **options)
 
 
 def from_ogb(dataset: Any, output: Path, *, name: str | None = None, **options: Any) -> Dataset:
     """Makes the graph ``output`` of a ``NodePropPredDataset`` of the package ogb, with its split. (``import_ogb`` reads
-    the folder of a data set.) A warning names what it leaves out. ``options`` are those of ``import_npy``."""
+    the folder of a data set.) ``edge_feat`` becomes the column ``edge_attr``, and other numbers, such as ``node_year``, columns
+    of their names. A warning names what it leaves out. ``options`` are those of ``import_npy``, ``duplicates`` as of
+    ``from_pyg``."""
     if not isinstance(dataset[0], tuple):
         raise OptionError("dataset has no pairs of graph and labels: want a NodePropPredDataset (from_pyg takes what a PygNodePropPredDataset has)")
     graph, labels = dataset[0]
@@ -122,7 +137,11 @@ def from_ogb(dataset: Any, output: Path, *, name: str | None = None, **options: 
     arrays["splits"] = np.full(nodes, -1, np.int8)
     for part, key in enumerate(("train", "valid", "test")):
         arrays["splits"][to_array(dataset.get_idx_split()[key])] = part
-    warn_left_out("from_ogb", [k for k, v in graph.items() if k not in ("edge_index", "node_feat", "num_nodes") and v is not None], _TAKES)
+    more = {"edge_attr" if k == "edge_feat" else k: v for k, v in graph.items() if k not in ("edge_index", "node_feat", "num_nodes")}
+    more |= {k: v[:, 0] for k, v in more.items() if k.startswith("node_") and getattr(v, "shape", ())[1:] == (1,)}
+    columns, left_out = columns_of(more, node=nodes, edge=arrays["edge_index"].shape[1])
+    arrays |= columns
+    warn_left_out("from_ogb", left_out, _TAKES)
     meta = {"name": name or getattr(dataset, "name", None), "num_nodes": nodes, "edge_layout": "2xE"}
     if not dataset.is_hetero and getattr(dataset, "meta_info", {}).get("add_inverse_edge") == "True":
         meta |= {"directed": False, "reverses_stored": True}

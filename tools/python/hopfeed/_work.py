@@ -133,22 +133,33 @@ def _check_pyg(data: Any) -> dict[str, np.ndarray[Any, Any]]:
         raise OptionError("data.x is sparse: want a dense tensor [nodes, features] (data.x.to_dense())")
     if x.ndim != 2:
         raise OptionError(f"data.x is {list(x.shape)}: want [nodes, features]")
-    columns, left_out = {}, []
-    for key, value in sorted(data.to_dict().items()):
-        if key in _TAKEN or value is None:
+    more = {key: value for key, value in sorted(data.to_dict().items()) if key not in _TAKEN}
+    columns, left_out = columns_of(more, node=x.shape[0], edge=data.edge_index.shape[1])
+    warn_left_out("from_pyg", left_out, f"x, edge_index, y, edge_weight, masks, and {COLUMNS}", 5)
+    return columns
+
+
+COLUMNS = "columns: numbers with a row for each edge or node"
+
+
+def columns_of(values: dict[str, Any], **rows: int) -> tuple[dict[str, np.ndarray[Any, Any]], list[str]]:
+    """Columns, by names of files, and the keys of the values that cannot be columns.
+
+    :param rows: how many there are, of each ``node``, of each ``edge``: the first that a value has as many of"""
+    columns: dict[str, np.ndarray[Any, Any]] = {}
+    left_out = []
+    for key, value in values.items():
+        if value is None:
             continue
-        rows = value.shape[0] if getattr(value, "ndim", 0) in (1, 2) and _is_column(value) else -1
-        name = key if key.startswith("edge_") else f"edge_{key}"
-        if rows == x.shape[0] and not (rows == data.edge_index.shape[1] and key == name):
-            name = f"node_{key}"
-        elif rows != data.edge_index.shape[1]:
-            rows = -1
-        if rows < 0 or not re.fullmatch("[a-z][a-z0-9_]{0,90}", key) or name in ("node_feat", "node_label", "node_id", "edge_index", "edge_weight") or name in columns:
+        of = [name for name, count in rows.items() if getattr(value, "ndim", 0) in (1, 2) and _is_column(value) and value.shape[0] == count]
+        of.sort(key=lambda name: not key.startswith(name))
+        file = key if key.startswith("edge_") else f"{of[0]}_{key}" if of else ""
+        taken = file in ("node_feat", "node_label", "node_id", "edge_index", "edge_weight") or file in columns
+        if not of or file == key and of[0] == "node" or not re.fullmatch("[a-z][a-z0-9_]{0,90}", key) or taken:
             left_out.append(key)
         else:
-            columns[name] = np.ascontiguousarray(to_array(value))
-    warn_left_out("from_pyg", left_out, "x, edge_index, y, edge_weight, masks, and columns: numbers with a row for each edge or node", 5)
-    return columns
+            columns[file] = np.ascontiguousarray(to_array(value))
+    return columns, left_out
 
 
 _COLUMN_TYPES = frozenset("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16".split())

@@ -138,6 +138,56 @@ class Columns(unittest.TestCase):
                     make("bad", edge_columns=bad)
         self.assertEqual([name for name in os.listdir(self.folder) if "scratch" in name or name == "bad"], [])
 
+    def test_tables_of_nodes_have_columns(self):
+        order = self.rng.permutation(NODES)
+        nodes = {"id": np.arange(NODES), "label": np.arange(NODES) % 3, "f": self.rng.random(NODES), "born": self.rng.integers(-(2**62), 2**62, NODES)}
+        embedding = self.rng.standard_normal((NODES, 3), np.float32)
+        lines = [f"{i},{y},{f!r},{b},{' '.join(map(repr, e))}" for i, y, f, b, e in zip(*(a.tolist() for a in (*nodes.values(), embedding)))]
+        edges = self.rng.integers(0, NODES, (EDGES, 2))
+        np.savetxt(self.path("edges.csv"), edges, "%d", ",", header="u,v", comments="")
+        sources = {}
+        for name, rows, options in (("by id", order, {}), ("in order", range(NODES), {"id_column": "none", "feature_columns": ["f"]})):
+            pathlib.Path(self.path(name + ".csv")).write_text("\n".join(["id,label,f,born,embedding"] + [lines[i] for i in rows]) + "\n")
+            sources[name] = (hopfeed.import_csv, self.path("edges.csv"), self.path(name + ".csv"), options)
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet
+        except ImportError:
+            pass
+        else:
+            pyarrow.parquet.write_table(pa.table({"u": edges[:, 0], "v": edges[:, 1]}), self.path("edges.parquet"))
+            table = pa.table({**nodes, "embedding": list(embedding), "half": embedding[:, 0].astype(np.float16)})
+            pyarrow.parquet.write_table(table, self.path("nodes.parquet"), row_group_size=17)
+            sources["parquet"] = (hopfeed.import_parquet, self.path("edges.parquet"), self.path("nodes.parquet"), {})
+        for name, (read, source, table, options) in sources.items():
+            with self.subTest(name):
+                make = lambda columns, **more: read(source, self.path(name), node_table=table, node_columns=columns, directed=True, force=True, progress=False, **options, **more)
+                own = name == "parquet"  # has types
+                graph = make(["born", "embedding", "half"] if own else ["born:int64", "embedding"])
+                self.assertEqual((graph.features, graph.classes), (1, 3))
+                for column, values in (("born", nodes["born"]), ("embedding", embedding)):
+                    found = graph.column(column)[:]
+                    self.assertEqual(found.dtype, values.dtype)
+                    np.testing.assert_array_equal(found, values)
+                if own:
+                    np.testing.assert_array_equal(graph.column("half")[:], embedding[:, 0].astype(np.float16))
+                (batch,) = hopfeed.NeighborLoader(graph, [2], [5, 7], columns=["born", "embedding"])
+                np.testing.assert_array_equal(batch.embedding, embedding[batch.n_id])
+                np.testing.assert_array_equal(batch.born, nodes["born"][batch.n_id])
+                graph = make(["f:float64", "label:uint8", "embedding:float16"], labels=None) if own else make(["label:uint8", "embedding:float16"])
+                np.testing.assert_array_equal(graph.column("embedding")[:], embedding.astype(np.float16))
+                np.testing.assert_array_equal(graph.column("label")[:], (np.arange(NODES) % 3).astype(np.uint8))
+                for bad, says in ((["born:int8"], "whole number of 8 bits"), (["age"], "no such column"), (["f:text"], "NAME:TYPE"), (["f:int64"], "whole number")):
+                    with self.assertRaisesRegex(hopfeed.Error, says):
+                        make(bad)
+        pathlib.Path(self.path("by id.csv")).write_text("\n".join(["id,label,f,born,embedding", *lines[1:]]) + "\n")
+        np.save(self.path("x.npy"), np.ones((NODES, 1), np.float32))
+        with self.assertRaisesRegex(hopfeed.Error, "no row of node 0"):
+            hopfeed.import_csv(self.path("edges.csv"), self.path("less"), features=self.path("x.npy"), node_table=self.path("by id.csv"), node_columns="f", directed=True, progress=False)
+        with self.assertRaisesRegex(hopfeed.OptionError, "no table of nodes"):
+            hopfeed.import_csv(self.path("edges.csv"), self.path("less"), node_columns="f", directed=True, progress=False)
+        self.assertEqual([name for name in os.listdir(self.folder) if "scratch" in name or name == "less"], [])
+
     def test_damage_of_a_column_is_found(self):
         self.write(self.rng.integers(0, NODES, (2, EDGES)), {"edge_attr": np.arange(EDGES), "node_time": np.arange(NODES)})
         graph = self.make()

@@ -35,11 +35,20 @@ class Memory(unittest.TestCase):
         self.x, self.y = rng.standard_normal((50, 4), dtype=np.float32), rng.integers(0, 3, 50)
         self.edges = np.unique(rng.integers(0, 50, (2, 200)), axis=1)
         self.weights = rng.random(self.edges.shape[1], dtype=np.float32)
+        self.time = rng.integers(0, 99, self.edges.shape[1])
 
     def check_graph(self, graph):
         self.assertEqual((graph.rows, graph.manifest["edges"]), (50, self.edges.shape[1]))
         np.testing.assert_array_equal(graph.x[:], self.x)
         np.testing.assert_array_equal(graph.y, self.y)
+
+    def check_columns(self, graph, of_edges, **of_nodes):
+        """The column of edges is, or begins with, the time; those of nodes are as given."""
+        self.assertEqual(graph.columns, [of_edges, *of_nodes])
+        found = np.asarray(graph.column(of_edges)).reshape(len(self.time), -1)
+        np.testing.assert_array_equal(found[:, 0], self.time[np.lexsort(self.edges)])
+        for name, values in of_nodes.items():
+            np.testing.assert_array_equal(graph.column(name)[:], values)
 
     def test_repeated_edges_are_kept_with_columns_and_else_counted(self):
         repeated = np.concatenate([self.edges, self.edges[:, :7]], axis=1)
@@ -57,7 +66,7 @@ class Memory(unittest.TestCase):
             self.assertEqual(hopfeed.from_pyg(data(t=times), duplicates="merge", progress=False).manifest["edges"], count - 7)
         self.assertEqual(sorted(graph.column("edge_t")[:]), times.tolist())
         dgl = types.SimpleNamespace(
-            ntypes=[0], etypes=[0], ndata={"feat": self.x}, edata={"weight": np.arange(1.0, count + 1)}, edges=lambda: repeated, num_nodes=lambda: 50
+            ntypes=[0], etypes=[0], ndata={"feat": self.x}, edata={"weight": np.arange(1.0, count + 1)}, edges=lambda: repeated, num_nodes=lambda: 50, num_edges=lambda: count
         )
         for make in (
             lambda: hopfeed.from_pyg(data(), progress=False),
@@ -94,6 +103,10 @@ class Memory(unittest.TestCase):
         graph = hopfeed.from_edges(numbers, self.path, nodes={"a": self.x[:, 0], "b": self.x[:, 1]}, features=["b"], force=True, progress=False)
         np.testing.assert_array_equal(graph.x[:], self.x[:, 1:2])
         self.assertEqual(hopfeed.from_edges(numbers, self.path, force=True, progress=False).x[0], [1])
+        nodes = {"a": self.x, "age": self.y, "part": parts}
+        graph = hopfeed.from_edges({**numbers, "time": self.time}, nodes=nodes, split="part", edge_columns=["time"], node_columns=["age"], progress=False)
+        np.testing.assert_array_equal(graph.x[:], self.x)
+        self.check_columns(graph, "edge_time", age=self.y)
 
     def test_tables_that_lack_something(self):
         numbers = {"source": self.edges[0], "destination": self.edges[1]}
@@ -107,6 +120,8 @@ class Memory(unittest.TestCase):
             (numbers, {"nodes": {"s": np.full(50, 256)}, "split": "s"}, "split has numbers from 256"),
             (numbers, {"nodes": {"a": ["x"] * 50}, "features": ["a"]}, "column 'a' of nodes is of <U1"),
             (numbers, {"nodes": {"a": self.x[:, 0], "b": [1]}}, "different lengths"),
+            (numbers, {"nodes": {"a": self.x[:, 0], "b": ["x"] * 50}, "node_columns": ["b"]}, "node_columns b: want columns: numbers"),
+            (numbers, {"edge_columns": ["b"]}, "edges has no column 'b'"),
             ({"source": [-1], "destination": [0]}, {}, "edges has numbers of nodes from -1"),
             (numbers, {"nodes": {"a": self.x, "y": ["x"] * 50}, "label": "y"}, "y is an array .50. of <U1: want numbers"),
             ({**numbers, "w": ["a"] * len(self.weights)}, {"weight": "w"}, "edge_weight is an array"),
@@ -126,8 +141,8 @@ class Memory(unittest.TestCase):
     def test_a_graph_of_dgl(self):
         class Graph:  # with the calls of a DGLGraph that are used
             ntypes, etypes = ["_N"], ["_E"]
-            ndata = {"feat": self.x, "label": self.y, "train_mask": self.y == 0, "val_mask": self.y == 1, "test_mask": self.y == 2, "age": self.y}
-            edata = {"weight": self.weights}
+            ndata = {"feat": self.x, "label": self.y, "train_mask": self.y == 0, "val_mask": self.y == 1, "test_mask": self.y == 2, "age": self.y, "name": np.array(["a"] * 50)}
+            edata = {"weight": self.weights, "time": self.time}
 
             @staticmethod
             def edges():
@@ -137,8 +152,13 @@ class Memory(unittest.TestCase):
             def num_nodes():
                 return 50
 
-        with self.assertWarnsRegex(UserWarning, "from_dgl leaves out ndata 'age'"):
+            @staticmethod
+            def num_edges():
+                return len(self.weights)
+
+        with self.assertWarnsRegex(UserWarning, "from_dgl leaves out ndata 'name':"):
             graph = hopfeed.from_dgl(Graph, self.path, progress=False)
+        self.check_columns(graph, "edge_time", age=self.y)
         self.check_graph(graph)
         self.check_weights(graph)
         np.testing.assert_array_equal(graph.splits[:, 0], self.y + 1)
@@ -150,7 +170,8 @@ class Memory(unittest.TestCase):
             name, is_hetero, meta_info = "ogbn-none", False, {"add_inverse_edge": "False"}
 
             def __getitem__(_, index):
-                return {"edge_index": self.edges, "node_feat": self.x, "edge_feat": None, "num_nodes": 50}, self.y[:, None]
+                columns = {"edge_feat": self.time[:, None] * [1.0, 0.5], "node_year": self.y[:, None]}
+                return {"edge_index": self.edges, "node_feat": self.x, "num_nodes": 50, **columns}, self.y[:, None]
 
             @staticmethod
             def get_idx_split():
@@ -161,6 +182,17 @@ class Memory(unittest.TestCase):
             graph = hopfeed.from_ogb(DataSet(), self.path, progress=False)
         self.check_graph(graph)
         self.assertEqual(graph.name, "ogbn-none")
+        self.check_columns(graph, "edge_attr", node_year=self.y)
+        # The same in OGB's layout of text.
+        folder = os.path.join(os.path.dirname(self.path), "text", "raw")
+        os.makedirs(folder)
+        texts = {"edge": self.edges.T, "edge-feat": DataSet()[0][0]["edge_feat"], "node-feat": self.x, "node-label": self.y, "node_year": self.y}
+        texts |= {"num-node-list": [50], "num-edge-list": [self.edges.shape[1]]}
+        for name, array in texts.items():
+            np.savetxt(os.path.join(folder, f"{name}.csv.gz"), np.asarray(array), fmt="%.9g", delimiter=",")
+        text = hopfeed.import_ogb(os.path.dirname(folder), self.path + "-text", directed=True, duplicates="keep", progress=False)
+        np.testing.assert_array_equal(text.x[:], graph.x[:])
+        self.check_columns(text, "edge_attr", node_year=self.y)
         np.testing.assert_array_equal(graph.splits[:, 0], np.repeat([1, 2, 3, 0], [10, 10, 20, 10]))
 
     def test_folders_of_killed_processes_are_removed_by_the_next(self):
