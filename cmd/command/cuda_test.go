@@ -4,9 +4,11 @@ package command
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/gds/cuda"
 	"github.com/hopfeed/hopfeed/gds/testdevice"
 )
 
@@ -62,6 +64,34 @@ func TestATrainingThatLosesItsGPUGoesOnOnTheHost(t *testing.T) {
 		})
 		soft.Fail("", 0, testdevice.Unknown)
 		soft.Lose(false)
+	}
+}
+
+// The same training on GPUs and on as many devices of the host: sums run in other orders, so losses differ in their
+// last digits.
+func TestGPUsTrainToTheAccuracyOfTheHost(t *testing.T) {
+	n, err := cuda.Count()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := fmt.Sprintf(" --emulate gpu=%d,mem=1GiB", n)
+	d := disk(t, generateLine, propagateLine)
+	for _, line := range []string{"train store --model sign --hidden 8 --batch 50",
+		"train store --model hoga --hidden 8", "train graph --model sage --hidden 8 --batch 40 --fanout 3,3",
+		"train graph --model gat --hidden 8 --batch 40"} {
+		type figures struct {
+			Loss  float64 `json:"train_loss"`
+			Valid float64 `json:"valid_metric"`
+			Test  float64 `json:"test_metric"`
+		}
+		var all [2]figures
+		for i, where := range []string{"", host} {
+			readJSON(t, must(t, d, line+" --epochs 6 --patience 0 --lr 0.01 --json"+where).stdout, &all[i])
+		}
+		if gpu, cpu := all[0], all[1]; math.Abs(gpu.Loss-cpu.Loss) > 1e-3*cpu.Loss ||
+			math.Abs(gpu.Valid-cpu.Valid) > 0.01 || math.Abs(gpu.Test-cpu.Test) > 0.01 || cpu.Test == 0 {
+			t.Errorf("%s: %+v on GPUs, %+v on the host", line, gpu, cpu)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/gds"
@@ -30,7 +31,34 @@ func rate(b *testing.B, s gds.Stream, bytes int64, enqueue func()) {
 	}
 }
 
-// BenchmarkPropagate measures a product of a sparse matrix of 25 terms a row. The
+// benchGraphs are the graphs of benchmarks: one whose nodes have the same degree, and one of as many edges whose degrees
+// are skewed, the largest 64 times the mean, and whose sources are mostly a few nodes.
+var benchGraphs = []string{"uniform", "skewed"}
+
+// lists are the offsets and the sources of a graph of rows nodes, a power of two.
+func lists(graph string, rows, degree int) (offsets []int64, sources []uint32) {
+	offsets, sources = make([]int64, rows+1), make([]uint32, rows*degree)
+	upTo := func(i int) int64 { return int64(i * degree) }
+	if graph == "skewed" {
+		upTo = func(i int) int64 {
+			return int64(float64(rows*degree) * math.Pow(float64(i)/float64(rows), 64))
+		}
+	}
+	for i := range rows {
+		from := i * 7919 % rows // odd, so each node once, and large ones are apart
+		offsets[i+1] = offsets[i] + upTo(from+1) - upTo(from)
+	}
+	for e := range sources {
+		sources[e] = uint32(rng.Hash(1, uint64(e)) % uint64(rows))
+		if graph == "skewed" {
+			u := rng.Float64(rng.Hash(1, uint64(e)))
+			sources[e] = uint32(u * u * float64(rows))
+		}
+	}
+	return offsets, sources
+}
+
+// BenchmarkPropagate measures a product of a sparse matrix of 25 terms a row, or 25 in the mean. The
 // bytes are the bytes of the rows that are added.
 func BenchmarkPropagate(b *testing.B) {
 	const rows, degree, cols = 1 << 20, 25, 128
@@ -48,29 +76,26 @@ func BenchmarkPropagate(b *testing.B) {
 		buffers = append(buffers, buffer)
 		return gds.NewTensor(buffer, rows, cols, t)
 	}
-	offsets, nodes := make([]int64, rows+1), make([]uint32, rows*degree)
-	for i := range offsets {
-		offsets[i] = int64(i * degree)
-	}
-	for e := range nodes {
-		nodes[e] = uint32(rng.Hash(1, uint64(e)) % rows)
-	}
-	lists := gds.Product{NodeFactors: tensor(1, rows, gds.Float32), RowFactors: tensor(1, rows, gds.Float32),
-		Nodes: tensor(1, len(nodes), gds.Uint32)}
+	const terms = rows * degree
+	product := gds.Product{NodeFactors: tensor(1, rows, gds.Float32), RowFactors: tensor(1, rows, gds.Float32),
+		Nodes: tensor(1, terms, gds.Uint32)}
 	all := tensor(1, rows+1, gds.Int64)
-	if err := errors.Join(gds.Upload(d, s, all, offsets), gds.Upload(d, s, lists.Nodes, nodes)); err != nil {
-		b.Fatal(err)
-	}
-	lists.Starts, lists.Ends = all.Columns(0, rows), all.Columns(1, rows+1)
-	for _, t := range []gds.DType{gds.Float32, gds.Float16} {
-		x, y := tensor(rows, cols, t), tensor(rows, cols, t)
-		for _, c := range []int{8, cols} {
-			src, dst := gds.NewTensor(x.Buf, rows, c, t), gds.NewTensor(y.Buf, rows, c, t)
-			for _, any := range []bool{false, true} {
-				b.Run(fmt.Sprintf("type=%v/cols=%d/any-order=%t", t, c, any), func(b *testing.B) {
-					lists.AnyOrder = any
-					rate(b, s, gds.Bytes(len(nodes), c, t), func() { s.Propagate(dst, src, lists) })
-				})
+	product.Starts, product.Ends = all.Columns(0, rows), all.Columns(1, rows+1)
+	x, y := tensor(rows, cols, gds.Float32), tensor(rows, cols, gds.Float32)
+	for _, graph := range benchGraphs {
+		offsets, nodes := lists(graph, rows, degree)
+		if err := errors.Join(gds.Upload(d, s, all, offsets), gds.Upload(d, s, product.Nodes, nodes)); err != nil {
+			b.Fatal(err)
+		}
+		for _, t := range []gds.DType{gds.Float32, gds.Float16} {
+			for _, c := range []int{8, cols} {
+				src, dst := gds.NewTensor(x.Buf, rows, c, t), gds.NewTensor(y.Buf, rows, c, t)
+				for _, any := range []bool{false, true} {
+					b.Run(fmt.Sprintf("graph=%s/type=%v/cols=%d/any-order=%t", graph, t, c, any), func(b *testing.B) {
+						product.AnyOrder = any
+						rate(b, s, gds.Bytes(terms, c, t), func() { s.Propagate(dst, src, product) })
+					})
+				}
 			}
 		}
 	}
@@ -101,20 +126,14 @@ func BenchmarkSample(b *testing.B) {
 		buffers = append(buffers, buffer)
 		return gds.NewTensor(buffer, 1, cols, t)
 	}
-	offsets, sources, chosen := make([]int64, nodes+1), make([]uint32, nodes*degree), make([]uint32, seeds)
-	for v := range offsets {
-		offsets[v] = int64(v * degree)
-	}
-	for e := range sources {
-		sources[e] = uint32(rng.Hash(1, uint64(e)) % nodes)
-	}
+	chosen := make([]uint32, seeds)
 	for i := range chosen {
 		chosen[i] = uint32(i * 7919 % nodes)
 	}
 	all := tensor(d.Alloc, seeds*(fanout+1), gds.Uint32)
 	starts, total, read, count := tensor(d.Alloc, seeds+1, gds.Uint32), tensor(d.Alloc, 1, gds.Int64),
 		tensor(d.Alloc, 1, gds.Int64), tensor(d.Alloc, 1, gds.Uint32)
-	edges, weights, ids := tensor(d.Alloc, seeds*fanout, gds.Uint32), tensor(d.Alloc, seeds*fanout, gds.Float32),
+	edges, weights, ids := tensor(d.Alloc, 2*seeds*fanout, gds.Uint32), tensor(d.Alloc, 2*seeds*fanout, gds.Float32),
 		tensor(d.Alloc, seeds*fanout, gds.Uint32)
 	from := all.Columns(0, seeds)
 	if err := gds.Upload(d, s, from, chosen); err != nil {
@@ -123,19 +142,31 @@ func BenchmarkSample(b *testing.B) {
 	for place, alloc := range map[string]func(int64) (gds.Buffer, error){"pinned": d.AllocPinned, "device": d.Alloc} {
 		g := &gds.Graph{Offsets: tensor(alloc, nodes+1, gds.Int64), Sources: tensor(alloc, nodes*degree, gds.Uint32),
 			Mean: true}
-		if err := errors.Join(gds.Upload(d, s, g.Offsets, offsets), gds.Upload(d, s, g.Sources, sources)); err != nil {
-			b.Fatal(err)
+		for _, graph := range benchGraphs {
+			offsets, sources := lists(graph, nodes, degree)
+			err := errors.Join(gds.Upload(d, s, g.Offsets, offsets), gds.Upload(d, s, g.Sources, sources))
+			if err != nil {
+				b.Fatal(err)
+			}
+			for name, o := range map[string]gds.Sampling{"neighbor": {Fanout: fanout, Random: 1},
+				"labor": {Fanout: fanout, Labor: true, Random: 1}} {
+				b.Run(fmt.Sprintf("%s/graph=%s/in=%s", name, graph, place), func(b *testing.B) {
+					s.CountSampled(starts, total, read, from, g, o)
+					var count [1]int64
+					if err := gds.Download(d, s, count[:], total); err != nil {
+						b.Fatal(err)
+					}
+					n := int(count[0])
+					rate(b, s, 4*int64(n), func() {
+						s.CountSampled(starts, total, read, from, g, o)
+						s.SampleEdges(edges.Columns(0, n), weights.Columns(0, n), starts, from, g, o)
+					})
+				})
+			}
 		}
-		o := gds.Sampling{Fanout: fanout, Random: 1}
-		b.Run("neighbor/graph="+place, func(b *testing.B) {
-			rate(b, s, 4*seeds*fanout, func() {
-				s.CountSampled(starts, total, read, from, g, o)
-				s.SampleEdges(edges, weights, starts, from, g, o)
-			})
-		})
 	}
 	b.Run("relabel", func(b *testing.B) {
-		rate(b, s, 4*seeds*fanout, func() { s.Relabel(ids, all, count, edges, seeds) })
+		rate(b, s, 4*seeds*fanout, func() { s.Relabel(ids, all, count, edges.Columns(0, seeds*fanout), seeds) })
 	})
 	err = s.Close()
 	for _, buffer := range buffers {

@@ -3,6 +3,7 @@
 package cuda_test
 
 import (
+	"errors"
 	"math"
 	"os"
 	"strings"
@@ -15,7 +16,8 @@ import (
 	"github.com/hopfeed/hopfeed/gds/testdevice"
 )
 
-// product is a times b [2,3] x [3,2], computed by a device with the options.
+// product is a times b [2,3] x [3,2], computed by a device with the options as the corner of larger matrices: cuBLAS
+// multiplies small ones without tensor cores.
 func product(t *testing.T, o cuda.Options, a, b []float32) (c []float32, err error) {
 	t.Helper()
 	d, err := cuda.Open(0, o)
@@ -29,23 +31,28 @@ func product(t *testing.T, o cuda.Options, a, b []float32) (c []float32, err err
 	}
 	defer s.Close()
 	var x [3]gds.Tensor
-	for i, shape := range [][2]int{{2, 3}, {3, 2}, {2, 2}} {
-		buffer, err := d.Alloc(gds.Bytes(shape[0], shape[1], gds.Float32))
+	const side = 256
+	for i, values := range [][]float32{a, b, nil} {
+		buffer, err := d.Alloc(gds.Bytes(side, side, gds.Float32))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer buffer.Free()
-		x[i] = gds.NewTensor(buffer, shape[0], shape[1], gds.Float32)
-	}
-	if err := gds.Upload(d, s, x[0], a); err != nil {
-		t.Fatal(err)
-	}
-	if err := gds.Upload(d, s, x[1], b); err != nil {
-		t.Fatal(err)
+		x[i] = gds.NewTensor(buffer, side, side, gds.Float32)
+		cols := 3 - i
+		for row := 0; row*cols < len(values); row++ {
+			corner := x[i].Slice(row, row+1).Columns(0, cols)
+			if err := gds.Upload(d, s, corner, values[row*cols:(row+1)*cols]); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	s.Gemm(false, false, 1, x[0], x[1], 0, x[2])
 	c = make([]float32, 4)
-	return c, gds.Download(d, s, c, x[2])
+	for row := range 2 {
+		err = errors.Join(err, gds.Download(d, s, c[2*row:2*row+2], x[2].Slice(row, row+1).Columns(0, 2)))
+	}
+	return c, err
 }
 
 // With TF32, factors lose what is below 2^-10 of them; without, nothing is lost.

@@ -33,8 +33,7 @@ func Count() (int, error) {
 	return n, err
 }
 
-// Describe says what device i is, and how many bytes of its memory nobody uses. For that it makes a
-// context, and lets it go.
+// Describe says what device i is, and how many bytes of its memory nobody uses.
 func Describe(i int, o Options) (info gds.Info, freeBytes int64, err error) {
 	d := &Device{ordinal: i, options: o}
 	if err := d.connect(); err != nil {
@@ -44,7 +43,7 @@ func Describe(i int, o Options) (info gds.Info, freeBytes int64, err error) {
 		freeBytes, _, err = cu.MemInfo()
 		return err
 	})
-	return d.Info(), freeBytes, errors.Join(err, d.device.ReleasePrimaryCtx())
+	return d.Info(), freeBytes, err
 }
 
 // Options are settings of a device.
@@ -62,8 +61,7 @@ type Device struct {
 	processors  int
 	mapsPinned  bool
 	device      cu.Device
-	context     cu.CUContext // the primary one, which other users of the GPU in this process share
-	modules     []cu.Module
+	context     cu.CUContext
 	kernels     map[string]C.uintptr_t
 	setup       cu.Stream // zeroes new memory
 
@@ -101,7 +99,7 @@ func Open(i int, o Options) (*Device, error) {
 		return nil, err
 	}
 	err = d.do(func() (err error) {
-		if d.modules, d.kernels, err = loadKernels(); err != nil {
+		if d.kernels, err = d.loadedKernels(); err != nil {
 			return err
 		}
 		d.setup, err = cu.MakeStream(cu.NonBlocking)
@@ -113,9 +111,49 @@ func Open(i int, o Options) (*Device, error) {
 	return d, nil
 }
 
-// connect retains the primary context, and asks what the device is.
+// primary is the primary context of a device, and the kernels that are loaded there, if they are. A process keeps both:
+// other users of the GPU in the process share the context, and to make it and to load the kernels takes long.
+type primary struct {
+	context cu.CUContext
+	kernels map[string]C.uintptr_t
+}
+
+var primaries = struct {
+	mu sync.Mutex
+	of map[int]*primary // by the ordinals of devices
+}{of: make(map[int]*primary)}
+
+// retain is the primary context of the device.
+func (d *Device) retain() (cu.CUContext, error) {
+	primaries.mu.Lock()
+	defer primaries.mu.Unlock()
+	if p := primaries.of[d.ordinal]; p != nil {
+		return p.context, nil
+	}
+	context, err := d.device.RetainPrimaryCtx()
+	if err == nil {
+		primaries.of[d.ordinal] = &primary{context: context}
+	}
+	return context, err
+}
+
+// loadedKernels are the kernels in the context of the device, which is current.
+func (d *Device) loadedKernels() (kernels map[string]C.uintptr_t, err error) {
+	primaries.mu.Lock()
+	defer primaries.mu.Unlock()
+	p := primaries.of[d.ordinal]
+	if p.kernels == nil {
+		p.kernels, err = loadKernels()
+	}
+	return p.kernels, err
+}
+
+// leastCapability is the first compute capability that takes the kernels: Ampere.
+const leastCapability = 8
+
+// connect asks what the device is, and retains its primary context.
 func (d *Device) connect() error {
-	maps, unified := 0, 0
+	maps, unified, major, minor := 0, 0, 0, 0
 	attribute := func(a cu.DeviceAttribute) func() (int, error) {
 		return func() (int, error) { return d.device.Attribute(a) }
 	}
@@ -126,7 +164,13 @@ func (d *Device) connect() error {
 	ask(&err, &d.processors, attribute(cu.MultiprocessorCount))
 	ask(&err, &maps, attribute(cu.CanMapHostMemory))
 	ask(&err, &unified, attribute(cu.UnifiedAddressing))
-	ask(&err, &d.context, func() (cu.CUContext, error) { return d.device.RetainPrimaryCtx() })
+	ask(&err, &major, attribute(cu.ComputeCapabilityMajor))
+	ask(&err, &minor, attribute(cu.ComputeCapabilityMinor))
+	if err == nil && major < leastCapability {
+		err = fmt.Errorf("%s has compute capability %d.%d: want %d.0 (Ampere) or later", d.name, major, minor,
+			leastCapability)
+	}
+	ask(&err, &d.context, d.retain)
 	if err != nil {
 		return d.errorf("%w", err)
 	}
@@ -167,7 +211,7 @@ func (d *Device) Usage() gds.Usage {
 }
 
 // Close reports streams that are still open and buffers still allocated; these stay usable, and
-// the context goes with the last of them.
+// what the device has made for itself goes with the last of them.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,7 +230,7 @@ func (d *Device) Close() error {
 	return errors.Join(append(errs, d.releaseUnused())...)
 }
 
-// releaseUnused lets the context go once the device is closed and nothing of it is in use. d.mu is held.
+// releaseUnused lets all go once the device is closed and nothing of it is in use. d.mu is held.
 func (d *Device) releaseUnused() error {
 	if !d.closed || d.released || d.streams > 0 || d.buffers > 0 {
 		return nil
@@ -224,13 +268,9 @@ func (d *Device) disconnect() error {
 		for _, s := range staging {
 			errs = append(errs, s.stream.Destroy(), cu.MemFreeHost(s.memory))
 		}
-		errs = append(errs, d.faults.free())
-		for _, m := range d.modules {
-			errs = append(errs, m.Unload())
-		}
-		return errors.Join(errs...)
+		return errors.Join(append(errs, d.faults.free())...)
 	})
-	if err = d.once(errors.Join(err, d.device.ReleasePrimaryCtx())); err != nil {
+	if err = d.once(err); err != nil {
 		return d.errorf("closing: %w", err)
 	}
 	return nil

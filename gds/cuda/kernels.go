@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -22,31 +23,39 @@ var ptx embed.FS
 // entry is how PTX names a kernel.
 var entry = regexp.MustCompile(`\.visible \.entry (\w+)\(`)
 
-// loadKernels loads all kernels into the current context. kernels/*.cu name them.
-func loadKernels() (modules []cu.Module, kernels map[string]C.uintptr_t, err error) {
+// loadKernels loads all kernels into the current context, all or none. kernels/*.cu name them.
+func loadKernels() (kernels map[string]C.uintptr_t, err error) {
 	files, err := ptx.ReadDir("kernels")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	var modules []cu.Module
+	defer func() {
+		if err != nil {
+			for _, m := range modules {
+				err = errors.Join(err, m.Unload())
+			}
+		}
+	}()
 	kernels = make(map[string]C.uintptr_t)
 	for _, file := range files {
 		name := path.Join("kernels", file.Name())
 		image, err := ptx.ReadFile(name)
 		if err != nil {
-			return modules, nil, err
+			return nil, err
 		}
 		m, err := cu.LoadData(string(image))
 		if err != nil {
-			return modules, nil, fmt.Errorf("loading %s: %w", name, err)
+			return nil, fmt.Errorf("loading %s: %w", name, err)
 		}
 		modules = append(modules, m)
 		for _, found := range entry.FindAllSubmatch(image, -1) {
 			f, err := m.Function(string(found[1]))
 			if err != nil {
-				return modules, nil, fmt.Errorf("kernel %s of %s: %w", found[1], name, err)
+				return nil, fmt.Errorf("kernel %s of %s: %w", found[1], name, err)
 			}
 			kernels[string(found[1])] = handle(f)
 		}
 	}
-	return modules, kernels, nil
+	return kernels, nil
 }

@@ -79,13 +79,14 @@ func TestEveryCallThatFailsIsAnError(t *testing.T) {
 	soft := testdevice.Software(t)
 	for _, function := range []string{
 		"cuDeviceGet", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuModuleLoadData",
-		"cuModuleGetFunction", "cuModuleUnload",
+		"cuModuleGetFunction",
 		"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamWaitEvent", "cuEventCreate",
 		"cuEventRecord", "cuMemAlloc_v2", "cuMemFree_v2",
 		"cuMemHostAlloc", "cuMemFreeHost", "cuMemsetD8Async", "cuMemcpyAsync", "cuMemcpy2DAsync_v2", "cuLaunchKernel",
 	} {
 		fails := 0
 		for n := int32(1); ; n++ {
+			cuda.Forget()
 			soft.Fail(function, n, testdevice.Unknown)
 			if err := use(); err == nil {
 				break
@@ -95,6 +96,31 @@ func TestEveryCallThatFailsIsAnError(t *testing.T) {
 		if fails == 0 {
 			t.Errorf("%s is not called, or its failure is no error", function)
 		}
+	}
+}
+
+func TestAContextAndItsKernelsAreMadeOnceInAProcess(t *testing.T) {
+	soft := testdevice.Software(t)
+	if err := use(); err != nil {
+		t.Fatal(err)
+	}
+	for _, function := range []string{"cuDevicePrimaryCtxRetain", "cuModuleLoadData", "cuDevicePrimaryCtxRelease_v2"} {
+		soft.Fail(function, 1, testdevice.Unknown)
+		_, _, err := cuda.Describe(0, cuda.Options{})
+		if err := errors.Join(err, use()); err != nil {
+			t.Errorf("%s is called again: %v", function, err)
+		}
+	}
+}
+
+func TestAGPUThatIsTooOldIsNotListed(t *testing.T) {
+	testdevice.Software(t).Capability(7)
+	_, _, err := cuda.Describe(0, cuda.Options{})
+	if err == nil || !strings.Contains(err.Error(), "compute capability 7.0: want 8.0") {
+		t.Errorf("described: %v", err)
+	}
+	if _, err = cuda.Open(0, cuda.Options{}); err == nil || !strings.Contains(err.Error(), "compute capability 7.0") {
+		t.Errorf("opened: %v", err)
 	}
 }
 

@@ -205,7 +205,7 @@ var streamTests = []test{
 		var events []gds.Event
 		for range 5 {
 			events = append(events, b.stream.Record())
-			b.work(4)
+			b.work(4, 128)
 		}
 		b.sync()
 		for i, e := range events {
@@ -255,7 +255,7 @@ var streamTests = []test{
 		}
 	}},
 	{"many goroutines wait for one event", func(b *fixture) {
-		b.work(20)
+		b.work(20, 128)
 		e := b.stream.Record()
 		var wait sync.WaitGroup
 		for range 16 {
@@ -311,7 +311,7 @@ var streamTests = []test{
 		s := b.newStream()
 		x := b.floats(dense, 1, 1, []float32{3})
 		s.Copy(gds.Tensor{}, x.Tensor)
-		b.work(20)
+		b.work(20, 128)
 		busy := b.stream.Record()
 		s.WaitEvent(busy)
 		if err := s.Synchronize(context.Background()); err == nil {
@@ -326,7 +326,7 @@ var streamTests = []test{
 	}},
 	{"Close waits for the work", func(b *fixture) {
 		s := b.newStream()
-		b.work(20)
+		b.work(20, 128)
 		s.WaitEvent(b.stream.Record())
 		end := s.Record()
 		if err := s.Close(); err != nil {
@@ -363,23 +363,24 @@ func isReached(e gds.Event) bool {
 	return e.Wait(ctx) == nil
 }
 
-// work keeps the bench's stream busy: n products of 128 by 128 matrices.
-func (b *fixture) work(n int) {
-	x := b.alloc(3 * gds.Bytes(128, 128, gds.Float32))
-	m := gds.NewTensor(x, 3*128, 128, gds.Float32)
+// work keeps the bench's stream busy: n products of square matrices.
+func (b *fixture) work(n, side int) {
+	x := b.alloc(3 * gds.Bytes(side, side, gds.Float32))
+	m := gds.NewTensor(x, 3*side, side, gds.Float32)
 	for range n {
-		b.stream.Gemm(false, false, 1, m.Slice(0, 128), m.Slice(128, 256), 0, m.Slice(256, 384))
+		b.stream.Gemm(false, false, 1, m.Slice(0, side), m.Slice(side, 2*side), 0, m.Slice(2*side, 3*side))
 	}
 }
 
 // beforeWorkIsDone shows that try gets done while the bench's stream is busy:
 // given an event after the work, it returns whether that was reached at its
-// end. As long as it was, there is another try with twice the work, so that no
-// speed of the device matters; a device that makes try wait never gets there.
+// end. As long as it was, there is another try with matrices of twice the side, so
+// that no speed of the device matters: more operations would take as long to enqueue
+// as to run. A device that makes try wait never gets there.
 func (b *fixture) beforeWorkIsDone(try func(busy gds.Event) (reached bool)) {
 	b.Helper()
-	for n := 16; n <= 1<<14; n *= 2 {
-		b.work(n)
+	for side := 128; side <= 4096; side *= 2 {
+		b.work(16, side)
 		reached := try(b.stream.Record())
 		b.sync()
 		if !reached {

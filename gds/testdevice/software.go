@@ -21,14 +21,15 @@ const (
 
 // SoftwareDriver is the software driver of gds/cuda/softcuda, if this process has loaded that. Tests set what it does.
 type SoftwareDriver struct {
-	Fail      func(function string, n int32, with Result) // the n-th call of a function of the driver from now on
-	Memory    func(bytes uint64)                          // sets the memory of each device
-	Lose      func(yes bool)                              // makes all calls fail, until the devices are found again
-	Map       func(yes bool)                              // whether devices read host memory by themselves
-	Allocated func() uint64                               // bytes of device memory and of pinned memory
-	Objects   func() uint64                               // streams and events
-	Graphs    func() uint64                               // that have been made
-	Changes   func() uint64                               // of a graph to the next
+	Fail       func(function string, n int32, with Result) // the n-th call of a function of the driver from now on
+	Memory     func(bytes uint64)                          // sets the memory of each device
+	Lose       func(yes bool)                              // makes all calls fail, until the devices are found again
+	Capability func(major int32)                           // of compute, of each device
+	Map        func(yes bool)                              // whether devices read host memory by themselves
+	Allocated  func() uint64                               // bytes of device memory and of pinned memory
+	Objects    func() uint64                               // streams and events
+	Graphs     func() uint64                               // that have been made
+	Changes    func() uint64                               // of a graph to the next
 }
 
 // Software skips a test on another driver, and sets the software driver back after it.
@@ -43,7 +44,7 @@ func Software(t testing.TB) *SoftwareDriver {
 	}
 	s := &SoftwareDriver{}
 	for name, function := range map[string]any{
-		"fail": &s.Fail, "memory": &s.Memory, "lose": &s.Lose, "map": &s.Map, "allocated": &s.Allocated,
+		"fail": &s.Fail, "memory": &s.Memory, "lose": &s.Lose, "map": &s.Map, "capability": &s.Capability, "allocated": &s.Allocated,
 		"objects": &s.Objects, "graphs": &s.Graphs, "graph_updates": &s.Changes,
 	} {
 		purego.RegisterLibFunc(function, handle, "softcuda_"+name)
@@ -53,6 +54,7 @@ func Software(t testing.TB) *SoftwareDriver {
 		s.Memory(1 << 30)
 		s.Lose(false)
 		s.Map(true)
+		s.Capability(8)
 	})
 	return s
 }

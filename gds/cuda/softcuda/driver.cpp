@@ -47,6 +47,7 @@ CUresult fails_with;
 size_t events;
 std::atomic<size_t> graphs, updates;
 bool lost, maps = true;
+int capability = 8;
 char contexts[devices];
 thread_local CUcontext current;
 
@@ -155,11 +156,12 @@ CUresult move_rows(CUstream s, uintptr_t dst, size_t dst_pitch, uintptr_t src, s
 } // namespace
 
 // What tests set (gds/testdevice): the n-th call of a function from now on fails, with a result; the memory of each device; whether
-// all devices are lost, as after a kernel that crashed, until they are found again; whether they map host memory. An idle driver
+// all devices are lost, as after a kernel that crashed, until they are found again; their compute capability; whether they map host memory. An idle driver
 // has no memory allocated.
 EXPORT void softcuda_fail(const char *function, int n, int result) { Lock l(mu); failing = function; fails_in = n; fails_with = CUresult(result); }
 EXPORT void softcuda_memory(size_t bytes) { Lock l(mu); limit = bytes; }
 EXPORT void softcuda_lose(int yes) { Lock l(mu); lost = yes; }
+EXPORT void softcuda_capability(int major) { Lock l(mu); capability = major; }
 EXPORT void softcuda_map(int yes) { Lock l(mu); maps = yes; }
 EXPORT size_t softcuda_allocated() { Lock l(mu); size_t n = in_use[0] + in_use[1]; for (auto &p : pinned) n += p.second.bytes; return n; }
 
@@ -183,12 +185,12 @@ API cuDeviceGetName(char *s, int n, CUdevice) { snprintf(s, n, "software GPU"); 
 API cuDeviceTotalMem_v2(size_t *n, CUdevice) { Lock l(mu); *n = limit; return CUDA_SUCCESS; }
 API cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice) {
 	bool yes = a == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING || (a == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY && maps);
-	*v = a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 8 : yes;
+	*v = a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? capability : yes;
 	return CUDA_SUCCESS;
 }
 API cuDeviceCanAccessPeer(int *can, CUdevice d, CUdevice peer) { CALL; *can = d != peer; return CUDA_SUCCESS; }
 API cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { CALL; *c = (CUcontext)&contexts[d]; return CUDA_SUCCESS; }
-API cuDevicePrimaryCtxRelease_v2(CUdevice) { return CUDA_SUCCESS; }
+API cuDevicePrimaryCtxRelease_v2(CUdevice) { CALL; return CUDA_SUCCESS; }
 API cuCtxSetCurrent(CUcontext c) { CALL; current = c; return CUDA_SUCCESS; }
 API cuCtxGetCurrent(CUcontext *c) { *c = current; return CUDA_SUCCESS; }
 API cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {

@@ -1,12 +1,16 @@
 """Times epochs of training by Hopfeed and by PyTorch, in turn: the same models, sizes, batches and optimizer.
 
-    python tools/bench/peers/train.py ./hopfeed WORK [--models sgc sign hoga] [--rounds 3]
+    python tools/bench/peers/train.py ./hopfeed WORK [--models sgc sign hoga] [--rounds 3] [--device cuda]
 
-Needs torch (CPU). 100 features, hops 0 to 3, 47 classes, batches of 8000 rows, Adam, dropout 0.5, float32.
+Needs torch. 100 features, hops 0 to 3, 47 classes, batches of 8000 rows, Adam, dropout 0.5, float32.
 
 - hopfeed: `train` from host memory, rows reshuffled, and from storage, chunks reshuffled.
 - torch, fused: a random order, then one index_select a matrix and batch. torch, DataLoader: of a TensorDataset,
   two workers.
+
+With --device cuda both train on a GPU (hopfeed must be built for it): hopfeed also from device memory; torch, fused, of
+matrices in device memory, and torch, pinned, of rows that are gathered into pinned memory and copied from there. Times
+end when the device is done.
 
 Each trains an epoch before that does not count.
 
@@ -58,8 +62,8 @@ def ours(hopfeed, store, model, epochs, threads, *flags):
             "wait": stages["load_wait"] / (stages["load_wait"] + stages["compute"])}
 
 
-def torch_rates(name, rows, epochs, threads):
-    """What a process of torch prints: rates of both loaders."""
+def torch_rates(name, rows, epochs, threads, device):
+    """What a process of torch prints: rates of all loaders."""
     import torch
     from torch import nn
     from torch.nn import functional as F
@@ -109,29 +113,51 @@ def torch_rates(name, rows, epochs, threads):
 
     hops = [torch.randn(rows, FEATURES) for _ in range(HOPS + 1)]
     labels = torch.randint(CLASSES, (rows,))
-    model = {"sgc": SGC, "sign": SIGN, "hoga": HOGA}[name]()
+    cuda = device == "cuda"
+    wait = torch.cuda.synchronize if cuda else lambda: None
+    model = {"sgc": SGC, "sign": SIGN, "hoga": HOGA}[name]().to(device)
+    resident, resident_labels = [x.to(device) for x in hops], labels.to(device)
     adam = torch.optim.Adam(model.parameters(), 0.001)
 
     def fused():
-        order = torch.randperm(rows)
+        order = torch.randperm(rows, device=device)
         for at in range(0, rows, BATCH):
             chosen = order[at:at + BATCH]
-            yield [x.index_select(0, chosen) for x in hops], labels[chosen]
+            yield [x.index_select(0, chosen) for x in resident], resident_labels[chosen]
+
+    def pinned():
+        order = torch.randperm(rows)
+        # Two sets of buffers, each free again when its copies are done.
+        buffers = [[torch.empty(BATCH, FEATURES, pin_memory=True) for _ in hops] for _ in range(2)]
+        copied = [torch.cuda.Event() for _ in buffers]
+        for i, at in enumerate(range(0, rows, BATCH)):
+            chosen = order[at:at + BATCH]
+            copied[i % 2].synchronize()
+            parts = [torch.index_select(x, 0, chosen, out=b[:len(chosen)]) for x, b in zip(hops, buffers[i % 2])]
+            batch = [x.to(device, non_blocking=True) for x in parts]
+            copied[i % 2].record()
+            yield batch, labels[chosen].pin_memory().to(device, non_blocking=True)
 
     def loaded():
-        for *batch, of in DataLoader(TensorDataset(*hops, labels), batch_size=BATCH, shuffle=True, num_workers=2):
-            yield batch, of
+        for *batch, of in DataLoader(TensorDataset(*hops, labels), batch_size=BATCH, shuffle=True, num_workers=2,
+                                     pin_memory=cuda):
+            yield [x.to(device, non_blocking=True) for x in batch], of.to(device)
 
     def rate(batches):
+        wait()
         began = time.perf_counter()
         for batch, of in batches():
             adam.zero_grad()
             F.cross_entropy(model(batch), of).backward()
             adam.step()
+        wait()
         return rows / (time.perf_counter() - began)
 
     rate(fused)
-    print(json.dumps({"torch fused": max(rate(fused) for _ in range(epochs)), "torch DataLoader": rate(loaded)}))
+    rates = {"torch fused": max(rate(fused) for _ in range(epochs))}
+    if cuda:
+        rates["torch pinned"] = max(rate(pinned) for _ in range(epochs))
+    print(json.dumps({**rates, "torch DataLoader": rate(loaded)}))
 
 
 def main():
@@ -142,10 +168,11 @@ def main():
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--epochs", type=int, default=3)
     p.add_argument("--threads", type=int, default=THREADS)
+    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     p.add_argument("--torch", metavar="MODEL", help=argparse.SUPPRESS)  # what main runs in a process of its own
     o = p.parse_args()
     if o.torch:
-        torch_rates(o.torch, ROWS[o.torch], o.epochs, o.threads)
+        torch_rates(o.torch, ROWS[o.torch], o.epochs, o.threads, o.device)
         return
     hopfeed, work = o.hopfeed.resolve(), o.work.resolve() / "train"
     work.mkdir(parents=True, exist_ok=True)
@@ -155,12 +182,15 @@ def main():
 
         def peers():
             rates, = run(sys.executable, __file__, hopfeed, work, "--torch", model, "--epochs", o.epochs, "--threads", o.threads,
-                         env={**os.environ, "OMP_NUM_THREADS": str(o.threads)})
+                         "--device", o.device, env={**os.environ, "OMP_NUM_THREADS": str(o.threads)})
             return {f"{model}, {name}": {"rows_per_second": rate} for name, rate in rates.items()}
 
         def builds():
             found = {}
-            for name, flags in (("hopfeed", ["--placement", "host", "--shuffle", "rr"]), ("hopfeed storage", ["--placement", "storage"])):
+            kinds = {"hopfeed": ["--placement", "host", "--shuffle", "rr"], "hopfeed storage": ["--placement", "storage"]}
+            if o.device == "cuda":
+                kinds["hopfeed device"] = ["--placement", "device"]
+            for name, flags in kinds.items():
                 found[f"{model}, {name}"] = ours(hopfeed, store, model, o.epochs, o.threads, *flags)
             return found
 
