@@ -73,7 +73,7 @@ func (c *Column) RowBytes() int64 {
 
 func (c *Column) folder() string { return c.Of + "/" + c.Name }
 
-// layout is how so many rows of the column, which has been checked, are divided.
+// layout divides rows of the column, which has been checked, into chunks.
 func (c *Column) layout(rows int64) Layout {
 	t, _ := dtype.Parse(c.DType)
 	return Layout{Regions: Regions([]RegionSize{{RegionAll, rows}}, c.ChunkRows), ChunkRows: c.ChunkRows,

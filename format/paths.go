@@ -34,8 +34,8 @@ const (
 var (
 	operatorNames = regexp.MustCompile(`^[a-z][a-z0-9._:=-]*$`)
 	isTableFolder = regexp.MustCompile("^(?:" + tableFolders + ")$").MatchString
-	isFolder      = regexp.MustCompile("^(?:" + OfEdges + "|" + featuresFolder + "(?:/" + operatorFolder + ")?|" + tableFolders +
-		")$").MatchString
+	isFolder      = regexp.MustCompile("^(?:" + OfEdges + "|" + featuresFolder + "(?:/" + operatorFolder + ")?|" +
+		tableFolders + ")$").MatchString
 	partNames = regexp.MustCompile("^(" + tableFolders + `)/part-([0-9]{5})\.arrow$`)
 )
 

@@ -90,7 +90,7 @@ func (d *Dir) explain(err error) error {
 	return d.Manifest.withRemedy(d.path, err)
 }
 
-// listRemedy is what a user can do about a damaged manifest or index.
+// listRemedy says what to do about a damaged manifest or index.
 const listRemedy = "it cannot be repaired: put back a copy, or import or propagate again with --force"
 
 // remedy is what a user can do about damage to a part or the index of the directory dir, given by path. It is "" for
@@ -161,7 +161,7 @@ func checkSize(fsys vfs.FS, path string, size int64) error {
 	return nil
 }
 
-// FS and Path are what the directory was opened with.
+// FS and Path are the arguments of Open.
 func (d *Dir) FS() vfs.FS   { return d.fsys }
 func (d *Dir) Path() string { return d.path }
 

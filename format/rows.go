@@ -93,7 +93,7 @@ func (c rowColumns) labelBytes() int64 {
 	return int64(c.labels)
 }
 
-// rowSummary is what the manifest must agree with in the row table that was written.
+// rowSummary holds the facts of the written row table that the manifest must agree with.
 type rowSummary struct {
 	columns  rowColumns
 	maxLabel int32

@@ -19,7 +19,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// VerifyReport is what Verify found.
+// VerifyReport is the result of Verify.
 type VerifyReport struct {
 	Files  int            `json:"files"`
 	Chunks int            `json:"chunks"`

@@ -8,9 +8,9 @@ import (
 	"github.com/hopfeed/hopfeed/loader/internal/epoch"
 )
 
-// Batch is what one step of training sees. It is valid for work enqueued on the stream that was given to Epoch, until
-// the loop asks for the next batch, or longer, if it is held. Its tensors are on the device, and must not be written
-// to, since they may be views of preloaded memory, unless batches are Owned.
+// Batch is the input of one step of training. It is valid for work enqueued on the stream that was given to Epoch,
+// until the loop asks for the next batch, or longer, if it is held. Its tensors are on the device, and must not be
+// written to, since they may be views of preloaded memory, unless batches are Owned.
 type Batch struct {
 	Index      int
 	Rows       int // of this rank; may be 0
@@ -35,11 +35,12 @@ type Batch struct {
 	Blocks []Block
 	// Apart: the destinations of Blocks are not among their sources, nor NodeIDs the first of InputIDs.
 	Apart bool
-	// Links are the numbers of the links of the batch, uint32 [1, Rows]. LinkEnds, uint32, has a local id for the source
-	// of each link and negative pair, then one for each destination. Both are zero Tensors unless links are seeds.
+	// Links are the numbers of the links of the batch, uint32 [1, Rows]. LinkEnds, uint32, has a local id for the
+	// source of each link and negative pair, then one for each destination. Both are zero Tensors unless links are
+	// seeds.
 	Links, LinkEnds gds.Tensor
-	// Trees say of each of the InputIDs which of the NodeIDs it was reached from, uint32 [1, rows of X]; the zero Tensor
-	// unless each seed has a tree of its own.
+	// Trees say of each of the InputIDs which of the NodeIDs it was reached from, uint32 [1, rows of X]; the zero
+	// Tensor unless each seed has a tree of its own.
 	Trees gds.Tensor
 	// Whole is not nil where a batch is rows of a whole graph, for inference: Blocks are then nil, and NodeIDs are the
 	// local ids of the Rows among the destinations of the last layer; where that has all nodes, the local ids are the
@@ -48,7 +49,7 @@ type Batch struct {
 	// Sparse is not nil where features are sparse: X is then one matrix that has a shape, but no memory, and these are
 	// its elements.
 	Sparse *SparseRows
-	// Traffic is what this rank's share of the batch had of features.
+	// Traffic counts the features of this rank's share of the batch.
 	Traffic Traffic
 
 	loan epoch.Loan

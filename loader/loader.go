@@ -114,7 +114,7 @@ type Memory struct {
 	// Host is what every placement takes of host memory, for all ranks: labels and node ids, the columns of batches,
 	// and, until it is open, the chunks through which the input is loaded.
 	Host int64
-	// Buffer is what one more batch buffer takes, of device and host memory together.
+	// Buffer is the device and host memory of one more batch buffer.
 	Buffer int64
 }
 

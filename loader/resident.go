@@ -24,9 +24,10 @@ type resident struct {
 	stream gds.Stream // while chunks are copied into memory that the host cannot write to
 }
 
-// loadResidents allocates the memory of all residents, and fills it. A store that shares what is read (format.Dir.Share)
-// has the memory of a single one.
-func loadResidents(ctx context.Context, all []*resident, alloc func(m *gds.Memory, what string, bytes int64) gds.Buffer) error {
+// loadResidents allocates the memory of all residents, and fills it. A store that shares what is read
+// (format.Dir.Share) has the memory of a single one.
+func loadResidents(ctx context.Context, all []*resident,
+	alloc func(m *gds.Memory, what string, bytes int64) gds.Buffer) error {
 	l := all[0].l
 	if l.rows > 1<<32 {
 		return fmt.Errorf("%d rows are too many for memory (at most 2^32)", l.rows)

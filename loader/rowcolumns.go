@@ -133,7 +133,7 @@ func (l *Loader) layOutColumns(b *Batch, memory gds.Buffer) (bytes int64) {
 	return a.Bytes
 }
 
-// columnBytes is what the columns of a batch take.
+// columnBytes is the memory of the columns of a batch.
 func (l *Loader) columnBytes(rows int) int64 { return l.layOutColumns(&Batch{Rows: rows}, nil) }
 
 // gatherColumns writes the columns of a batch, which is laid out, to memory.

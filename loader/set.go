@@ -55,8 +55,8 @@ func (l *Loader) Set(rows Rows, plan chunk.Plan) (*Set, error) {
 	if s.plan = plan; l.o.Sharded {
 		s.plan.Holder = s.holder
 		if plan.World != len(l.ranks) || plan.Rank != l.rank {
-			return nil, fmt.Errorf("plan of rank %d of %d, but the loader holds the share of rank %d of %d", plan.Rank, plan.World,
-				l.rank, len(l.ranks))
+			return nil, fmt.Errorf("plan of rank %d of %d, but the loader holds the share of rank %d of %d", plan.Rank,
+				plan.World, l.rank, len(l.ranks))
 		}
 	}
 	if err := plan.Check(); err != nil {

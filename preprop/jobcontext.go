@@ -238,8 +238,8 @@ func (s *jobContext) plan(ctx context.Context, j *engine.Job) (*Plan, error) {
 	if err != nil || s.options.Hardware != nil || !plan.WorthMeasuring(p, w.Device != nil) {
 		return p, err
 	}
-	r, err := engine.Measure(ctx, vfs.NewPastCache(s.fsys.FS), j.Sequences[0].Input, cmp.Or(s.options.Scratch, s.storeDir), w, p,
-		s.options.MemoryBytes)
+	scratch := cmp.Or(s.options.Scratch, s.storeDir)
+	r, err := engine.Measure(ctx, vfs.NewPastCache(s.fsys.FS), j.Sequences[0].Input, scratch, w, p, s.options.MemoryBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,7 @@ package trainer
 
 import "github.com/hopfeed/hopfeed/gds"
 
-// losses are what training can minimise. To add one, add it here.
+// losses are the losses that training can minimise. To add one, add it here.
 var losses = map[string]loss{
 	"cross-entropy": {ClassTarget, crossEntropy},
 	"bce":           {LabelsTarget, binaryCrossEntropy},

@@ -117,7 +117,7 @@ func (s Spec) Parameters() (int64, error) {
 	return int64(declared.params.count), nil
 }
 
-// EpochCosts is what batches and validation took, with all that loads them.
+// EpochCosts are the times of batches and validation, loading included.
 type EpochCosts struct {
 	BatchSeconds float64        // of training, from batch to batch
 	Batches      int            // that were trained on

@@ -53,10 +53,10 @@ func residualSetting(value float64) Setting {
 // normalisation, ReLU and dropout. A linear layer follows at the end (Luo et al. 2024, "Classic GNNs are strong
 // baselines", section 2).
 //
-// As printed, it has no linear layer at the end: the last layer along edges puts out the logits, without norm, residual,
-// activation and dropout (Kipf and Welling 2017, Equation 9; Hamilton et al. 2017, Algorithm 1, without its line 7,
-// which scales rows to length one; Velickovic et al. 2018, section 3.3, where other layers have ELU, and the logits are
-// the mean of the heads, Equation 6).
+// As printed, it has no linear layer at the end: the last layer along edges puts out the logits, without norm,
+// residual, activation and dropout (Kipf and Welling 2017, Equation 9; Hamilton et al. 2017, Algorithm 1, without its
+// line 7, which scales rows to length one; Velickovic et al. 2018, section 3.3, where other layers have ELU, and the
+// logits are the mean of the heads, Equation 6).
 //
 // Features are brought to one unit, but not centred: what centring adds differs between nodes, as the coefficients of
 // their edges do.
@@ -230,7 +230,7 @@ func (l *messageLayer) backward(p *pass) {
 	l.sumBackward(p, gx, l.y.gradient(p), x, p.Blocks[l.place])
 }
 
-// input is what the layer reads, and its gradient; the zero Tensor for features.
+// input is the input of the layer, and its gradient; the zero Tensor for features.
 func (l *messageLayer) input(p *pass) (x operand, gx gds.Tensor) {
 	if l.x == nil {
 		return p.input(0), gx

@@ -66,7 +66,7 @@ func (m *meter) reset(s gds.Stream) {
 	}
 }
 
-// add enqueues that rows are counted: out is what the model puts out for them, and labels are loader.Batch.Labels.
+// add enqueues the counting of rows: out is the output of the model, labels are loader.Batch.Labels.
 func (m *meter) add(s gds.Stream, out, labels gds.Tensor) {
 	if m.onDevice {
 		s.CountCorrect(m.correct, out, labels)

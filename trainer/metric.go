@@ -30,7 +30,7 @@ type metric struct {
 	loss    bool // it is the mean loss
 	// check returns an error if models of a Spec have no such metric; nil: all have.
 	check func(Spec) error
-	// count adds rows to a tally: out is what the model puts out for them, [rows, Spec.Classes], and labels are the
+	// count adds rows to a tally: out is the output of the model, [rows, Spec.Classes], and labels are the
 	// bytes of loader.Batch.Labels. Rows without a label do not count.
 	count func(t *tally, out []float32, labels []byte)
 	// onDevice, instead of count: the device counts rows that are classified correctly, in tally.counts[0].
@@ -39,7 +39,7 @@ type metric struct {
 	score func(t *tally) (value float64, ok bool)
 }
 
-// tally is what a metric has counted of some rows. Each metric uses the fields that it needs.
+// tally holds the counts of a metric. Each metric uses the fields that it needs.
 type tally struct {
 	spec   Spec
 	rows   int64 // with a label

@@ -67,7 +67,7 @@ func Models() (names, about []string) {
 	return names, about
 }
 
-// AggregationOf is what blocks for a model are to estimate; "" if it reads matrices of a store instead.
+// AggregationOf is the aggregation that blocks estimate for a model; "": it reads matrices of a store instead.
 func AggregationOf(model string) (sampling.Aggregation, error) {
 	k, err := findKind(model)
 	if err != nil {

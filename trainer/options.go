@@ -120,7 +120,7 @@ func notNegative(what string, v float64) error {
 	return must(v >= 0 && isFinite(v), "%s %v: must not be negative", what, v)
 }
 
-// task is what a network is made for.
+// task is the purpose of a network.
 type task struct {
 	train       bool // else it is only evaluated
 	optimizer   optimizer

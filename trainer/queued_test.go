@@ -38,8 +38,8 @@ func TestWithoutLagQueuesTrainAsWithout(t *testing.T) {
 	}
 }
 
-// regression is softmax regression on rows that several devices share, in float64: what trainings by queues are compared
-// with.
+// regression is softmax regression on rows that several devices share, in float64: what trainings by queues are
+// compared with.
 type regression struct {
 	*toy
 	classes int

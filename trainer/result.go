@@ -50,7 +50,7 @@ type Trained struct {
 	Parameters []float32 // flat, in the order of the model's declarations
 }
 
-// Outputs is what the values of the model's predictions are.
+// Outputs is the meaning of the model's predictions.
 func (t *Trained) Outputs() Outputs { return targets[t.Spec.Target].outputs }
 
 // Result is the result of Fit: the model of the selected epoch, and how it was found.

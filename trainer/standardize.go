@@ -14,7 +14,7 @@ type InputScale struct {
 	Factor []float32 // that it is multiplied by: a power of two
 }
 
-// columns is what training knows of the columns of an input matrix, [1,features] each.
+// columns holds means and factors of the columns of an input matrix, [1,features] each.
 type columns struct {
 	mean            gds.Tensor
 	factor, inverse gds.Tensor // powers of two that columns are multiplied by, and one by them

@@ -39,7 +39,7 @@ func (o *applyOptions) flags(a *app, c *cobra.Command) {
 	c.MarkFlagRequired("checkpoint")
 }
 
-// applied is what results say of a trained model and of the data that it was applied to.
+// applied describes a trained model and the data that it was applied to.
 type applied struct {
 	checkpoint, trainedOn string
 	incomplete            string // what the training lacks

@@ -57,7 +57,7 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 	return code
 }
 
-// errorText is what the user reads of err.
+// errorText is the message of err for the user.
 func errorText(err error, code int) string {
 	var training *trainingError // says what is left
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
@@ -72,7 +72,7 @@ func errorText(err error, code int) string {
 	return units.Printable(text)
 }
 
-// errorLine is what the command prints of err.
+// errorLine is the line that the command prints for err.
 func errorLine(command *cobra.Command, err error, code int, running bool) string {
 	text := errorText(err, code)
 	if !running {

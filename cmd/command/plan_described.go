@@ -130,7 +130,7 @@ func (o *trainOptions) describedOperators() ([]operator.Operator, error) {
 	return operator.ParseList(list, operator.DefaultTolerance)
 }
 
-// describedMatrices are what the model reads of a store with so many hops.
+// describedMatrices are the matrices that the model reads of a store with these hops.
 func (o *trainOptions) describedMatrices(hops int) ([]format.MatrixID, error) {
 	operators, err := o.describedOperators()
 	if err != nil {

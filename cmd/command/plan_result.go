@@ -50,7 +50,7 @@ type planned struct {
 	Propagation *preprop.Plan `json:"propagation"`
 }
 
-// plannedMachine is what was planned for.
+// plannedMachine is the machine of the plan.
 type plannedMachine struct {
 	Described     string          `json:"described,omitempty"` // by this file
 	Cores         int             `json:"cores"`

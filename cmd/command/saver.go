@@ -43,7 +43,7 @@ func (o *trainOptions) keepMatrices(before *checkpoint.Checkpoint) {
 	}
 }
 
-// checkpoint is what is known of a training before it begins.
+// checkpoint holds the facts of a training before it begins.
 func (o *trainOptions) checkpoint(m *format.Manifest, spec trainer.Spec,
 	config map[string]string) checkpoint.Checkpoint {
 	c := checkpoint.Checkpoint{Data: checkpoint.DataSetOf(m), Config: config, Wanted: o.runs}

@@ -12,7 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/training"
 )
 
-// machine is what the command may use of this machine.
+// machine holds the threads, memory and devices that the command may use.
 func (a *app) machine(ctx context.Context) session.Machine {
 	return session.ThisMachine(ctx, a.budget, a.threads, devices.Options{Emulate: a.emulate, TF32: a.tf32})
 }

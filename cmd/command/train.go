@@ -26,7 +26,7 @@ import (
 // defaultSaveEvery is a compromise: a killed run loses at most so much, and saving costs little.
 const defaultSaveEvery = 10 * time.Second
 
-// trainOptions are what is trained, how often, and where it is saved.
+// trainOptions say which model is trained, how often, and where it is saved.
 type trainOptions struct {
 	flags *pflag.FlagSet // that the options are the values of
 	training.Request
@@ -213,7 +213,7 @@ func (f settingFlag) String() string {
 	return ""
 }
 
-// Type is what help calls the value.
+// Type is the name of the value in help.
 func (f settingFlag) Type() string {
 	if f.setting.Integer {
 		return "int"

@@ -38,8 +38,8 @@ func TestFourDevicesTrainThreeTimesAsFastAsOne(t *testing.T) {
 	}
 }
 
-// TestSeveralDevicesTrainAsOneOnTheirBatchesTogether compares the losses of third epochs. The sampler draws nothing: each
-// device has random numbers of its own.
+// TestSeveralDevicesTrainAsOneOnTheirBatchesTogether compares the losses of third epochs. The sampler draws nothing:
+// each device has random numbers of its own.
 func TestSeveralDevicesTrainAsOneOnTheirBatchesTogether(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	for _, line := range []string{

@@ -30,8 +30,8 @@ func declareSampling(f *pflag.FlagSet, s *training.Sampling) {
 	f.IntVar(&s.Workers, "workers", 0, "threads that sample batches (default as many as --threads)")
 	f.IntVar(&s.Buffers, "buffers", 0, fmt.Sprintf("batches that the device has memory for: one is trained on, the "+
 		"others wait (default %d)", placement.Buffers))
-	f.IntVar(&s.Partitions, "partitions", 0, "partitions of the nodes, of few edges between them, that are not sampled in "+
-		"training (a3gnn Algorithm 1; default 1)")
+	f.IntVar(&s.Partitions, "partitions", 0, "divide the nodes into parts with few edges between them; training "+
+		"samples no edge between parts (a3gnn Algorithm 1; default 1)")
 	atLeast(f, 1, "bias")
 	within(f, 1, sampling.MostPartitions, "partitions")
 	within(f, 1, training.MaxWorkers, "workers")

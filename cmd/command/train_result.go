@@ -149,7 +149,7 @@ func matrixNames(spec trainer.Spec) (names []string) {
 	return names
 }
 
-// shuffleText is what follows "input from storage" in messages.
+// shuffleText follows "input from storage" in messages.
 func shuffleText(shuffle string) string {
 	switch shuffle {
 	case placement.RR:

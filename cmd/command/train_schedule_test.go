@@ -109,8 +109,8 @@ func TestPredictedEpochsAreThoseThatRun(t *testing.T) {
 	}
 }
 
-// On a grid of emulated machines and memories, in time that passes only while all wait, an epoch by the schedule and the
-// workers that auto chooses takes at most 5 % longer than by any other that fits.
+// On a grid of emulated machines and memories, in time that passes only while all wait, an epoch by the schedule and
+// the workers that auto chooses takes at most 5 % longer than by any other that fits.
 func TestAutoIsNearlyTheBestThatFits(t *testing.T) {
 	const generate = "generate sbm -o graph --nodes 1200 --edges 9000 --features 400 --classes 3 --labeled 0.9 --seed 7"
 	const line = "train graph --model sage --hidden 8 --batch 40 --epochs 1 --fanout 4,4 --placement host --seed 3 --json"
@@ -193,8 +193,8 @@ func TestSchedulesAreNotRefusedWithMoreMemory(t *testing.T) {
 	}
 }
 
-// Within partitions a training samples no edge between them, whoever prepares batches on however many devices; what it is
-// validated and tested on has all edges.
+// Within partitions a training samples no edge between them, whoever prepares batches on however many devices; what it
+// is validated and tested on has all edges.
 func TestATrainingSamplesWithinPartitions(t *testing.T) {
 	d := disk(t, generateLine)
 	const line = scheduledLine + " --json --fanout -1,-1 --run "

@@ -57,7 +57,7 @@ func (s *splitNumbers) String() string {
 	return strings.Join(parts, ",")
 }
 
-// Type is what help calls the value.
+// Type is the name of the value in help.
 func (s *splitNumbers) Type() string { return "numbers" }
 
 // trainSplits makes the runs of a training on each of its splits, one after another. Figures are means over all

@@ -213,7 +213,7 @@ func weightsOf(given []float64) (*tune.Score, error) {
 	return &w, nil
 }
 
-// graphOf is what a search knows of a graph; nil: it is a store.
+// graphOf gives a search the facts of a graph; nil: it is a store.
 func graphOf(m *format.Manifest) *tune.Graph {
 	if m.Kind != format.KindGraph {
 		return nil
@@ -259,7 +259,7 @@ func (o *searchOptions) limits() string {
 	return strings.Join(words, ", ")
 }
 
-// tuneSpace is what is searched, and for what.
+// tuneSpace has the values that are searched, and the goals.
 func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tune.Goals, error) {
 	goals := tune.Goals{ProcessorTime: o.throughput == processorTime, MaxMemory: int64(o.maxMemory),
 		DeviceMemory: !a.machine(ctx).Devices.Info.Unified}

@@ -97,8 +97,8 @@ func TestTuneFindsAFrontAndWritesConfigurationsThatTrain(t *testing.T) {
 	}
 }
 
-// A search by weights chooses the configuration with the largest weighted sum; what was learnt on two graphs begins one on
-// a third.
+// A search by weights chooses the configuration with the largest weighted sum; what was learnt on two graphs begins one
+// on a third.
 func TestASearchByWeightsBeginsWithWhatOtherGraphsTaught(t *testing.T) {
 	d := disk(t, generateLine, strings.Replace(generateLine, "-o graph --nodes 300", "-o one --nodes 400", 1),
 		strings.Replace(generateLine, "-o graph --nodes 300", "-o two --nodes 200", 1))

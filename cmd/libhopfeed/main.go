@@ -66,7 +66,7 @@ var (
 	clients table[*client]
 )
 
-// result is what C gets to know of an error.
+// result tells C of an error.
 func result(err error) C.int32_t {
 	switch err {
 	case nil:

@@ -169,7 +169,7 @@ func parse(options []byte, into any) error {
 	return nil
 }
 
-// resources are what a task may use of the machine.
+// resources are the threads and memory that a task may use.
 type resources struct {
 	Memory    string `json:"memory"`
 	Processes int    `json:"processes"` // that share it

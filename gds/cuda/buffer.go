@@ -19,7 +19,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 )
 
-// page is what allocations are rounded up to and aligned to.
+// page is the alignment of allocations; sizes are rounded up to it.
 const page = gds.Align
 
 // buffer is device memory or pinned memory, of whole pages.

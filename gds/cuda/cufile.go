@@ -24,7 +24,7 @@ import (
 // cuFileVariable is the environment variable that names another cuFile than the system's.
 const cuFileVariable = "HOPFEED_LIBCUFILE"
 
-// cuFileDriver is what reads files into memory of GPUs by itself (GPUDirect Storage).
+// cuFileDriver reads files into memory of GPUs (GPUDirect Storage).
 type cuFileDriver struct {
 	fileSystems uint // bits: to which nvidia-fs has a way
 	loaded      bool // nvidia-fs; else all reads go through memory of the host

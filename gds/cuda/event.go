@@ -135,7 +135,7 @@ func (e *event) Wait(ctx context.Context) error {
 	}
 }
 
-// notification is what a wait has under way on the device.
+// notification is a wait that is under way on the device.
 type notification struct {
 	event  *event // to keep it
 	called chan struct{}

@@ -35,7 +35,7 @@ type Options struct {
 	Name string // "": "host"
 }
 
-// page is what allocations are rounded up to and aligned to.
+// page is the alignment of allocations; sizes are rounded up to it.
 const page = gds.Align
 
 // Device is the processor and its memory.

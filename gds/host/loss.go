@@ -35,7 +35,7 @@ func (s *stream) addLosses(body func(s *stream, p part) (loss float64, err error
 	return nil
 }
 
-// rowWeight is what the loss of row i counts.
+// rowWeight is the factor of the loss of row i.
 func (s *stream) rowWeight(i int) float64 {
 	if w := s.views.floats[3].data; len(w) > 0 {
 		return float64(w[i])

@@ -26,7 +26,7 @@ func (m matrix[T]) row(i, lo, hi int) []T {
 // all is row i, all of it.
 func (m matrix[T]) all(i int) []T { return m.row(i, 0, m.cols) }
 
-// views is what the body of a loop finds of an operation beside its arguments.
+// views holds slices of an operation's tensors for the body of a loop.
 type views struct {
 	floats  [ops.MaxTensors]matrix[float32] // of tensors of float32
 	bytes   [ops.MaxTensors]matrix[byte]    // of tensors of any type

@@ -11,7 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// graphView is what sampling operations find of their arguments.
+// graphView holds slices of the arguments of sampling operations.
 type graphView struct {
 	gds.Sampling
 	mean, addLoops bool
@@ -140,7 +140,7 @@ func (v *graphView) count(node uint32, random uint64) (count, read, more int64) 
 	return count, read, more
 }
 
-// edgeBytes is what is read of a chosen edge.
+// edgeBytes are read for a chosen edge.
 func (v *graphView) edgeBytes() int64 {
 	if v.all.weights != nil {
 		return 8

@@ -9,7 +9,7 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Result is what a call of the software driver gives.
+// Result is the result of a call of the software driver.
 type Result int32
 
 // Results of calls that fail. After Lost the devices are lost, as after a kernel that crashed.

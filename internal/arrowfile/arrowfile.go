@@ -31,11 +31,11 @@ import (
 )
 
 const (
-	// Align is what bodies start and end at a multiple of.
+	// Align: bodies start and end at multiples of it.
 	Align = 4096
 	// ExtentBytes is the most that one checksum covers.
 	ExtentBytes = 16 << 20
-	// BlockBytes is what a record batch takes in the footer.
+	// BlockBytes is the size of a record batch's entry in the footer.
 	BlockBytes = 24
 )
 

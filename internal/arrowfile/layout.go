@@ -28,9 +28,9 @@ const (
 	maxMessage = 1 << 20
 )
 
-// ReadBatches reads from the metadata of a file of size bytes where its record batches lie. Whatever the bytes are, what
-// it returns lies inside the file and fits schema and rows; bytes that are not such a file are ErrInvalid. It reads no
-// values.
+// ReadBatches reads from the metadata of a file of size bytes where its record batches lie. Whatever the bytes are,
+// what it returns lies inside the file and fits schema and rows; bytes that are not such a file are ErrInvalid. It
+// reads no values.
 func ReadBatches(r io.ReaderAt, size int64, schema *arrow.Schema) ([]Batch, error) {
 	const tail = 4 + len(magic)
 	if size < int64(8+8+8+tail) {

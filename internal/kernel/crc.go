@@ -2,7 +2,7 @@ package kernel
 
 import "hash/crc32"
 
-// crcStep is what the bytes that implementation.crc takes are a multiple of.
+// crcStep: implementation.crc takes multiples of this number of bytes.
 const crcStep = 256
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

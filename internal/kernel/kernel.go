@@ -43,14 +43,14 @@ type implementation struct {
 	gemm gemmTile
 }
 
-// listRows is SumLists for some columns of x, whose rows, and sums, lie stride numbers apart; lists are List. It returns
-// -1 where a row is not in x.
+// listRows is SumLists for some columns of x, whose rows, and sums, lie stride numbers apart; lists are List. It
+// returns -1 where a row is not in x.
 type listRows[T float32 | uint16] func(sums []float32, x []T, stride, columns int, lists [][3]int64, nodes []uint32,
 	edges []float32, codes []uint16, factors, selves []float32, distance int) (selvesAdded int)
 
 type scaleRows[T float32 | uint16] func(dst []T, src, factors []float32, columns int, stream bool) (finite bool)
 
-// active is what the exported functions call.
+// active is the implementation that exported functions call.
 var active = available()[0]
 
 // Name is the implementation in use: avx512, avx2 or portable.

@@ -58,7 +58,7 @@ var (
 	}
 )
 
-// available is what this processor can run, the fastest first.
+// available are the implementations that this processor can run, the fastest first.
 func available() []*implementation {
 	list := []*implementation{&portable}
 	if cpu.X86.HasAVX2 && cpuid.CPU.Supports(cpuid.F16C) {

@@ -18,7 +18,7 @@ import (
 // ErrHardware is returned when a description of hardware cannot be used.
 var ErrHardware = errors.New("unusable description of hardware")
 
-// Hardware is what a machine has to work with, as described to plan for a machine that is not there. Rates are
+// Hardware describes a machine, to plan for one that is not there. Rates are
 // what is reached, not what a data sheet promises; 0 where nothing is known.
 type Hardware struct {
 	Cores  int

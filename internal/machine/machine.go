@@ -52,7 +52,7 @@ func smaller(a, b Limit) Limit {
 // use; the text says what it would need and what there is.
 var ErrDoesNotFit = errors.New("does not fit")
 
-// CPUTime is what all threads of the process have spent on processors so far, in the kernel too.
+// CPUTime is the processor time of all threads of the process so far, in the kernel too.
 func CPUTime() time.Duration {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
@@ -75,7 +75,7 @@ const (
 	threadsEach   = 3
 )
 
-// leastOpenFiles is what any job opens at a time, with what the runtime opens to wait for them.
+// leastOpenFiles is the number of files that any job and the Go runtime open at a time.
 const leastOpenFiles = 24
 
 // Threads is the number of threads worth running: as many as there are processors, or fewer where limits of the

@@ -39,7 +39,7 @@ var (
 	memoryV2 = cgroupFiles{"memory.max", "memory.current", "inactive_file"}
 )
 
-// cgroupLeft is what the groups of the process leave of what a controller counts.
+// cgroupLeft is the limit of a controller minus its use, the least of all groups of the process.
 func cgroupLeft(fsys vfs.FS, controller string, v1, v2 cgroupFiles) (left Limit) {
 	for line := range strings.Lines(read(fsys, "/proc/self/cgroup")) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -55,7 +55,7 @@ func cgroupLeft(fsys vfs.FS, controller string, v1, v2 cgroupFiles) (left Limit)
 	return left
 }
 
-// groupLeft is what is left in a group and in those around it. Inside a container
+// groupLeft is cgroupLeft of a group and the groups around it. Inside a container
 // the group's path may not be there below the mount: its ancestors are.
 func groupLeft(fsys vfs.FS, mount, group string, files cgroupFiles) (left Limit) {
 	for group = path.Clean("/" + group); ; group = path.Dir(group) {

@@ -78,7 +78,7 @@ func (t Terms) Set(name string, place Place, bytes int64) {
 	}
 }
 
-// Memory is what a training or an inference takes at most, in bytes.
+// Memory is the most that a training or an inference takes, in bytes.
 type Memory struct {
 	HostBytes   int64 `json:"host_bytes"`                   // the program included
 	HeapBytes   int64 `json:"heap_bytes"`                   // the part of host_bytes on Go's heap

@@ -32,7 +32,7 @@ type Holders struct {
 	Whole     bool // each is charged for all of the memory, not for its part
 }
 
-// Charge is what this process is charged for so much memory.
+// Charge is the part of the memory that this process is charged for.
 func (h Holders) Charge(bytes int64) int64 {
 	if h.Whole {
 		return bytes

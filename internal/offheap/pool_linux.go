@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Processes of one user share memory as a file without a name (memfd_create), which is sealed when it is filled, so that
-// nobody can write to it or shorten it. Each process that has it gives it to others by an abstract socket of its own: the
-// first free one of those called after the content. A process that finds no socket fills the memory. So memory and names
-// are gone with the last process, however it ends, and are never without a name before.
+// Processes of one user share memory as a file without a name (memfd_create), which is sealed when it is filled, so
+// that nobody can write to it or shorten it. Each process that has it gives it to others by an abstract socket of its
+// own: the first free one of those called after the content. A process that finds no socket fills the memory. So memory
+// and names are gone with the last process, however it ends, and are never without a name before.
 
 const (
 	seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL

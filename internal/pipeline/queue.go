@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Queue is what waits between two stages: items, then, if the stages before have failed, an error.
+// Queue holds the items that wait between two stages, and the error of the stages before if they fail.
 // Several workers may send to a queue, and several receive from it.
 type Queue[T any] struct {
 	p       *Pipeline

@@ -28,7 +28,7 @@ const (
 	align       = 8 // of the data
 )
 
-// entry is what the header has of a tensor. Offsets are bytes from the end of the header.
+// entry describes a tensor in the header. Offsets are bytes from the end of the header.
 type entry struct {
 	name    string
 	DType   string   `json:"dtype"`

@@ -25,7 +25,7 @@ const (
 
 func (s Stage) String() string { return [...]string{"sample", "move", "prepare", "train"}[s] }
 
-// On is what a stage keeps busy, in words. Preparing takes the link too.
+// On names the part of the machine that a stage keeps busy. Preparing takes the link too.
 func (s Stage) On() string { return [...]string{"processor", "link", "device", "device"}[s] }
 
 // Span is when a stage of a batch began and ended, from the beginning of the epoch.
@@ -37,7 +37,7 @@ type Span struct {
 	Gather     time.Duration // the part of Sample, Prepare or Move in which rows were gathered
 }
 
-// Action is what the device does next.
+// Action is the next task of the device.
 type Action int
 
 const (
@@ -55,7 +55,7 @@ const (
 
 func (a Action) trains() bool { return a == TrainNext || a == TrainBesideOne || a == TrainAlone }
 
-// State is what there is when the device has done what it was told.
+// State is the state of all batches when the device has finished its last task.
 type State struct {
 	CPU    int // batches that the processor has prepared and that have not begun to move
 	GPU    int // batches that the device has, or that are on their way to it

@@ -1,5 +1,5 @@
 // Package version holds the version of Hopfeed.
 package version
 
-// Version is what hopfeed --version prints and manifests name as their tool.
+// Version is printed by hopfeed --version and written to manifests.
 const Version = "0.1.0"

@@ -68,7 +68,7 @@ type FS interface {
 	Lock(path string) (io.Closer, error)
 	// Locked tells whether somebody holds the lock, and makes and writes nothing.
 	Locked(path string) (bool, error)
-	// Attribute is what SetAttribute has said of a file or directory; "": nothing. The file system keeps it beside the
+	// Attribute is the value that SetAttribute set; "": none. The file system keeps it beside the
 	// bytes: no reader and no checksum sees it, it goes along when the file is renamed, and is lost in copies that do
 	// not ask for it. Where the file system has none, the error is errors.ErrUnsupported.
 	Attribute(path, name string) (string, error)
@@ -193,7 +193,7 @@ func ReadFile(fsys FS, path string, maxBytes int64) ([]byte, error) {
 	return b, nil
 }
 
-// WriteFile writes a file, whole and durable: after an error there is what was there before.
+// WriteFile writes a file, whole and durable: after an error the old content is there.
 func WriteFile(fsys FS, path string, data []byte) error {
 	f, err := fsys.Create(path)
 	if err != nil {
@@ -206,7 +206,7 @@ func WriteFile(fsys FS, path string, data []byte) error {
 	return f.Commit()
 }
 
-// LockText is what a lock file holds. By it, and not by its name, a program knows that a file and the folder around it
+// LockText is the content of a lock file. By it, and not by its name, a program knows that a file and its folder
 // are its own.
 const LockText = "Hopfeed made this file, and locks it while it works in this folder.\n"
 

@@ -22,7 +22,7 @@ type Spec struct {
 // ErrNoRoom is returned for a cache that has no room for a row.
 var ErrNoRoom = errors.New("no room for a row")
 
-// Inputs are what policies look at. A policy calls only the functions that it needs.
+// Inputs are the facts that policies choose by. A policy calls only the functions that it needs.
 type Inputs struct {
 	Nodes    int64
 	RowBytes int64
@@ -189,7 +189,7 @@ func Parse(text string) (Spec, error) {
 	return s, nil
 }
 
-// String is what Parse reads.
+// String is the text that Parse reads.
 func (s Spec) String() string {
 	if s.Bytes == 0 {
 		return fmt.Sprintf("%s:%drows", s.Policy, s.Rows)

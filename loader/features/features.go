@@ -22,7 +22,7 @@ type Source interface {
 	Close() error
 }
 
-// Stats are what a source did so far.
+// Stats count the work of a source so far.
 type Stats struct {
 	Rows  int64 `json:"rows"`
 	Bytes int64 `json:"bytes"` // of these rows, as stored
@@ -33,7 +33,7 @@ type Stats struct {
 	Reason    string `json:"reason,omitempty"`
 }
 
-// shape is what sources know of their rows.
+// shape describes the rows of a source.
 type shape struct {
 	rows      int64
 	columns   int

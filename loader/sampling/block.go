@@ -2,7 +2,7 @@
 // which nodes a batch has (preprop-gnn section 2.2), and a loader brings what they chose, with features, to a device.
 package sampling
 
-// MiniBatch is what a sampler makes of some seeds: a bipartite graph for each layer of a model,
+// MiniBatch is sampled around seed nodes: a bipartite graph for each layer of a model,
 // and the nodes whose features it needs. Its memory is used again for later mini-batches.
 type MiniBatch struct {
 	// Seeds are node ids, distinct, in the order of the batch. Graph-wise samplers choose them: see Method.Sample.

@@ -63,10 +63,10 @@ type visits struct {
 // presampledEpoch is an epoch that no training reaches, so that its batches are others.
 const presampledEpoch = -1
 
-// offsetBytes is what says where a list is.
+// offsetBytes is the size of a list's offset.
 const offsetBytes = 8
 
-// edgeBytes is what sampling reads of an edge of a list: its source, and its weight.
+// edgeBytes is the size of an edge that sampling reads: its source and its weight.
 func (v *visits) edgeBytes() int64 {
 	if v.o.Topology.Weighted() {
 		return 8

@@ -163,7 +163,7 @@ func listsOnTheirWay(m *format.Manifest, slots int64) need.Terms {
 		need.OnHeap("adjacency lists on their way to the device", some+4*slots)}
 }
 
-// ListBytes is what a cache counts of all adjacency lists.
+// ListBytes is the size of all adjacency lists in a cache.
 func ListBytes(m *format.Manifest) int64 {
 	perEdge := int64(4)
 	if m.Weighted {

@@ -40,7 +40,7 @@ type blockMemory struct{ offsets, indices, weights epoch.Growing }
 // seedsAt is the place of seeds in pinned memory, behind counts.
 const seedsAt = gds.Align
 
-// Resident is what of a graph is in a device's own memory, in full or as a cache. The zero value is nothing.
+// Resident holds the parts of a graph that are in a device's own memory, whole or as a cache. The zero value has none.
 type Resident struct {
 	Lists *DeviceLists
 	// Features are all rows, float32 [n,F], beside a loader's own in host memory; the zero Tensor: none.

@@ -29,7 +29,7 @@ type layout struct {
 	written, end        int64 // from host on: of what the host writes, and of all
 }
 
-// form is what the batches of a loader have in common.
+// form describes all batches of a loader.
 type form struct {
 	columns int           // of features
 	dtype   gds.DType     // as stored
@@ -56,7 +56,8 @@ type batchSize struct {
 func (l *Loader) setSize(j *job) {
 	m := &j.sample
 	j.size = batchSize{seeds: len(m.Seeds), inputs: len(m.Inputs), seedWeights: len(m.SeedWeights),
-		misses: len(j.lookup.Misses), into: len(j.lookup.Into), trees: len(m.Trees), ends: len(j.ends), blocks: j.size.blocks[:0]}
+		misses: len(j.lookup.Misses), into: len(j.lookup.Into), trees: len(m.Trees), ends: len(j.ends),
+		blocks: j.size.blocks[:0]}
 	if len(j.ends) > 0 {
 		j.size.links = len(j.seeds)
 	}

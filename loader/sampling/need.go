@@ -94,7 +94,7 @@ func ExpectedBlocks(name string, fanouts []int, seeds int64, m *format.Manifest,
 	return blocks
 }
 
-// BatchMemory is what one batch takes, in bytes.
+// BatchMemory is the memory of one batch, in bytes.
 type BatchMemory struct {
 	Device int64 // its buffer on the device
 	Pinned int64 // its buffer on the host, if the device has memory of its own

@@ -12,12 +12,12 @@ import (
 // MostPartitions is the most parts that a graph is divided into.
 const MostPartitions = 1 << 12
 
-// partitionPasses is how often nodes are streamed: from the second time on, neighbours that come later count by the part
-// that they had before (Nishimura and Ugander 2013, Section 3.1).
+// partitionPasses is how often nodes are streamed: from the second time on, neighbours that come later count by the
+// part that they had before (Nishimura and Ugander 2013, Section 3.1).
 const partitionPasses = 4
 
-// Partition divides the n nodes of a topology into parts of at most n/parts nodes, rounded up. Few edges go from one part
-// to another (a3gnn Algorithm 1, line 2). Nodes come in their order, and each goes to the part with the largest
+// Partition divides the n nodes of a topology into parts of at most n/parts nodes, rounded up. Few edges go from one
+// part to another (a3gnn Algorithm 1, line 2). Nodes come in their order, and each goes to the part with the largest
 //
 //	(its in-neighbours there) * (1 - nodes of the part / most nodes of a part),
 //
@@ -87,8 +87,8 @@ func eachList(ctx context.Context, r *listReader, weighted bool, do visitor) err
 }
 
 // WithinPartitions copies a topology into memory without the edges that cross from one part to another: a sampler then
-// finds only nodes of a seed node's own part (G_s in a3gnn Algorithm 1). Partition returns of and cut. The caller closes
-// the result; t may be closed before.
+// finds only nodes of a seed node's own part (G_s in a3gnn Algorithm 1). Partition returns of and cut. The caller
+// closes the result; t may be closed before.
 func WithinPartitions(ctx context.Context, t Topology, of []uint16, cut int64) (Topology, error) {
 	c, err := format.NewCSC(t.Nodes(), t.Edges()-cut, t.Weighted())
 	if err != nil {

@@ -199,7 +199,8 @@ func (g *subgraphGrower) add(s *sampler, dst *MiniBatch, tree int, sources, loca
 	}
 }
 
-// chooseAllowed chooses edges of a list that are neither hidden nor later than the limit: a random subset, or the latest.
+// chooseAllowed chooses edges of a list that are neither hidden nor later than the limit: a random subset, or the
+// latest.
 func (s *sampler) chooseAllowed(q *request, l List, limit int64, limited bool) error {
 	g, c := &s.grower, &s.edges
 	g.findHoles(q, l)

@@ -81,8 +81,8 @@ func (m Mode) About(s Stages, workers int, contention float64) string {
 		ms(s.Move), ms(s.Train), total)
 }
 
-// withFewer chooses the plan of a schedule for so many workers; where memory leaves them too few buffers, for as many of
-// them as give the shortest epoch.
+// withFewer chooses the plan of a schedule for so many workers; where memory leaves them too few buffers, for as many
+// of them as give the shortest epoch.
 func (s Schedule) withFewer(in Inputs, workers int) (best Choice, with Inputs, err error) {
 	for n := workers; n > 0; n-- {
 		in.Durations.Workers = n
@@ -100,10 +100,10 @@ func (s Schedule) withFewer(in Inputs, workers int) (best Choice, with Inputs, e
 	return best, with, err
 }
 
-// Auto chooses the schedule with the shortest predicted epoch of those that there is memory for: the modes, each with the
-// fewest workers that give about its shortest time, or fewer if these do not fit; and gpu and collective, if prepares
-// tells that the GPU can prepare batches. Of epochs that are about as short it takes the first, in the order of the
-// memory that schedules take. It returns the inputs with the number of workers that the choice is for.
+// Auto chooses the schedule with the shortest predicted epoch of those that there is memory for: the modes, each with
+// the fewest workers that give about its shortest time, or fewer if these do not fit; and gpu and collective, if
+// prepares tells that the GPU can prepare batches. Of epochs that are about as short it takes the first, in the order
+// of the memory that schedules take. It returns the inputs with the number of workers that the choice is for.
 func Auto(in Inputs, prepares bool) (best Choice, with Inputs, err error) {
 	d, most := in.Durations, max(in.Durations.Workers, 1)
 	var names []string

@@ -78,8 +78,8 @@ func TestTheEquationsAgreeWithSimulatedSchedules(t *testing.T) {
 	}
 }
 
-// Of all schedules with all numbers of workers that fit the memory, Auto chooses one that is as short as the shortest, to
-// 3 %: it looks at the fewest workers with which the equations are within 1 %.
+// Of all schedules with all numbers of workers that fit the memory, Auto chooses one that is as short as the shortest,
+// to 3 %: it looks at the fewest workers with which the equations are within 1 %.
 func TestAutoIsAsShortAsAnyScheduleThatFits(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 4))
 	chosen := map[string]int{}

@@ -26,8 +26,8 @@ type Plan struct {
 	OnDemand   bool // nothing moves while the GPU trains, and nothing is prepared on it ahead
 	Serial     bool // OnDemand, and one worker of the processor samples nothing ahead either
 	LateGather bool // rows are gathered when a batch moves, not when it is sampled
-	// Cbs is not 0 where Printed decides: the batches that are prepared and have not begun to move. CPUBuffer counts those
-	// that workers have in hand too.
+	// Cbs is not 0 where Printed decides: the batches that are prepared and have not begun to move. CPUBuffer counts
+	// those that workers have in hand too.
 	Cbs int
 }
 
@@ -203,8 +203,8 @@ func Find(name string) (Schedule, error) {
 	return Schedule{}, fmt.Errorf("there is no schedule %q: there is %s", name, strings.Join(names, ", "))
 }
 
-// Choose makes the plan of the schedule, and predicts an epoch. Where the memory has no room for buffers as large as they
-// may be, it makes the larger one smaller; the error is that of Inputs.Fits for the smallest.
+// Choose makes the plan of the schedule, and predicts an epoch. Where the memory has no room for buffers as large as
+// they may be, it makes the larger one smaller; the error is that of Inputs.Fits for the smallest.
 func (s Schedule) Choose(in Inputs) (Choice, error) {
 	if err := in.check(); err != nil {
 		return Choice{}, err

@@ -51,9 +51,9 @@ func (s *Printed) Next(now schedule.State) schedule.Action {
 
 // dispatchAsPrinted is the Dispatcher as printed (§4.2.2): cbs = floor(gbs/x), with x of Equation 6 first. If the
 // records of the simulated epoch say that the processor (the GPU) blocks the other more, cbs is less (more) by one, and
-// x = gbs/cbs. It ends when the difference is less than a batch of the GPU for each overlap, or when a plan comes again:
-// then the shorter of the two between which the feedback goes back and forth is taken. With a training that takes
-// longer than batching and moving, it is the pipeline of the processor; with cbs = 0, that of the GPU.
+// x = gbs/cbs. It ends when the difference is less than a batch of the GPU for each overlap, or when a plan comes
+// again: then the shorter of the two between which the feedback goes back and forth is taken. With a training that
+// takes longer than batching and moving, it is the pipeline of the processor; with cbs = 0, that of the GPU.
 func dispatchAsPrinted(in Inputs) (found Choice) {
 	d, gbs := in.Durations, in.GPUBuffer
 	x := d.Ratio()

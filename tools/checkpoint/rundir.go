@@ -417,8 +417,8 @@ func (r *RunDir) release() error {
 	return Unlock(r.fsys, filepath.Join(r.path, jobFolder), r.created, r.lock)
 }
 
-// Unlock removes the folder job with its lock file and, if this program made it, the folder around it, and then unlocks.
-// A folder that somebody has put something into stays.
+// Unlock removes the folder job with its lock file and, if this program made it, the folder around it, and then
+// unlocks. A folder that somebody has put something into stays.
 func Unlock(fsys vfs.FS, job string, made bool, lock io.Closer) error {
 	err := folder.RemoveFile(fsys, filepath.Join(job, folder.LockName))
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Columns says which column of a table is what, where the customary names do not tell. A column is given by its name
+// Columns says what the columns of a table hold where customary names do not tell. A column is given by its name
 // or, where no column has that name, by its number, from 1.
 type Columns struct {
 	Source, Destination string
@@ -31,7 +31,7 @@ func byName(wanted string) bool {
 	return !isNumber
 }
 
-// None is what stands for no column.
+// None stands for no column.
 const None = "none"
 
 // columnKey writes a name of a column as the customary names are written: in lower case, without spaces, "_", "-" and
@@ -249,7 +249,7 @@ type edgeColumns struct {
 	lower               bool // no destination is greater than its source: the lower triangle of a symmetric matrix
 }
 
-// edgeColumns decides which column of a table of edges is what: as the flags say, by name, or, without names, by place:
+// edgeColumns finds the columns of a table of edges: as the flags say, by name, or, without names, by place:
 // source, destination and, if there are three, weight.
 func (h header) edgeColumns(o Columns) (c edgeColumns, err error) {
 	c = edgeColumns{header: h, weight: -1}

@@ -19,7 +19,7 @@ type columnValues struct {
 	width  int // values of the list in the first row of text
 }
 
-// parts are what a table of nodes has, or is read for.
+// parts are the contents of a table of nodes that exist, or are read.
 type parts uint8
 
 const (
@@ -51,7 +51,7 @@ type nodeColumns struct {
 	kept     []int
 }
 
-// nodeColumns decides which column of a table of nodes is what: as the flags say, by name, or, without names, by place:
+// nodeColumns finds the columns of a table of nodes: as the flags say, by name, or, without names, by place:
 // the id and then the values that are wanted. What is named like an id, a label or a split is no feature unless a flag
 // says so.
 func (h header) nodeColumns(values []columnValues, o Columns, want parts) (c nodeColumns, err error) {

@@ -107,14 +107,14 @@ func (t *topology) leastBufferRecords() int64 {
 	return max(minBufferRecords, (t.recordCount+maxBlocks-1)/maxBlocks)
 }
 
-// leastSortRecords is what a sort buffer must have room for: at least a block.
+// leastSortRecords is the least size of a sort buffer: a block.
 func (t *topology) leastSortRecords() int64 { return max(minSortRecords, t.leastBufferRecords()) }
 
 // writeBytes is the memory of the stream that what was sorted is written by.
 func (t *topology) writeBytes() int64 { return vfs.StreamBytes(8*(t.info.Nodes+1) + 4*t.recordCount) }
 
-// sortMemory is what sorting by a plan takes: in-degrees, buckets that are in memory, and for each thread a distributor
-// and a sort buffer, which are freed when what was sorted is written.
+// sortMemory is the memory of sorting by a plan: in-degrees, buckets that are in memory, and for each thread a
+// distributor and a sort buffer, which are freed when what was sorted is written.
 func (t *topology) sortMemory(p sortPlan) int64 {
 	buffers := int64(p.threads) * (t.distributorBytes(p) + 2*t.recordBytes()*p.sortRecords)
 	bytes := 4*t.info.Nodes + max(buffers, t.writeBytes())
@@ -124,7 +124,7 @@ func (t *topology) sortMemory(p sortPlan) int64 {
 	return bytes
 }
 
-// leastMemory is what sorting takes with one thread and buckets on disk.
+// leastMemory is the memory of sorting with one thread and buckets on disk.
 func (t *topology) leastMemory() int64 {
 	return t.sortMemory(sortPlan{onDisk: true, threads: 1, bucketBits: t.bucketBits(),
 		bufferRecords: t.leastBufferRecords(), sortRecords: t.leastSortRecords()})

@@ -101,7 +101,8 @@ func (s *arraySource) newColumn(a *npy.Array, of, name string, rows int64) (c in
 	}
 	c = inputColumn{format.NewColumn(of, name, t, int(columns)), a.Path(), rows, a.ReadBytes}
 	if of == format.OfNodes && strings.HasPrefix(name, "edge_") {
-		return c, invalid(a.Path(), "a column of nodes cannot be called %s, the name of a column of edges: rename the file", name)
+		return c, invalid(a.Path(), "a column of nodes cannot be called %s, the name of a column of edges: rename the file",
+			name)
 	}
 	if err := c.Check(); err != nil {
 		return c, invalid(a.Path(), "%w: rename the file", err)
@@ -109,7 +110,7 @@ func (s *arraySource) newColumn(a *npy.Array, of, name string, rows int64) (c in
 	return c, nil
 }
 
-// columnSpace is what columns take on disk, of so many edges.
+// columnSpace is the disk space of all columns.
 func columnSpace(src Source, edges, nodes int64) (bytes int64) {
 	for _, c := range columnsOf(src, format.OfEdges) {
 		bytes += edges * c.RowBytes()
@@ -215,7 +216,7 @@ func (t *topology) planColumns() (*columnSort, error) {
 	return s, err
 }
 
-// scratchBytes is what the sort takes on disk.
+// scratchBytes is the disk space of the sort.
 func (s *columnSort) scratchBytes() int64 {
 	if s == nil || !s.plan.onDisk {
 		return 0
@@ -299,7 +300,7 @@ func (s *edgeSort) writeColumn(ctx context.Context, w *format.Writer, c inputCol
 	return m.Close()
 }
 
-// columnBytes is what reading and writing a column takes, and minColumnBytes the least memory for its rows.
+// columnBytes is the memory of reading and writing a column, minColumnBytes the least memory for its rows.
 const (
 	columnBytes    = readBytes + 16<<20
 	minColumnBytes = 1 << 20

@@ -22,8 +22,8 @@ func featureBlockRows(info Info) int64 {
 	return max(1, min(info.Nodes, featureBlockBytes/int64(info.Features*4)))
 }
 
-// featureMemory is what writeFeatures takes: blocks as numbers, one as stored, what reading takes, and the stream that
-// is written.
+// featureMemory is the memory of writeFeatures: blocks as numbers, one as stored, what reading takes, and the stream
+// that is written.
 func featureMemory(info Info, o Options) int64 {
 	stream := vfs.StreamBytes(info.Nodes * int64(info.Features*o.DType.Size()))
 	block := featureBlockRows(info) * int64(info.Features)

@@ -209,5 +209,5 @@ func (m *idMap) strings() []string {
 	return out
 }
 
-// rowBytes is what strings takes for one node, on average and rounded up.
+// rowBytes is the memory of strings for one node, on average and rounded up.
 func (m *idMap) rowBytes() int64 { return 32 + int64(len(m.pieces))*idPiece/max(1, m.count) }

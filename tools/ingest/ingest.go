@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Loops is what becomes of edges from a node to itself.
+// Loops says whether edges from a node to itself are kept.
 type Loops string
 
 const (
@@ -28,7 +28,7 @@ const (
 	DropLoops Loops = "drop"
 )
 
-// Duplicates is what becomes of several edges with one source and destination.
+// Duplicates says how several edges with one source and destination are merged.
 type Duplicates string
 
 const (
@@ -87,7 +87,7 @@ func (o Options) Check() error {
 	return err
 }
 
-// Result is what was made. Train, Valid and Test count the first split.
+// Result counts the contents of the new graph. Train, Valid and Test count the first split.
 type Result struct {
 	Nodes        int64    `json:"nodes"`
 	Edges        int64    `json:"edges"` // as stored
@@ -258,7 +258,7 @@ func (o Options) checkMemory(what string, bytes int64) error {
 		units.AtLeast(units.Bytes(needed+o.held)), units.Bytes(o.MemoryBytes+o.held))
 }
 
-// rowMemory is what writeRows takes: the table, what reading it takes, and the stream that it is written by, which is
+// rowMemory is the memory of writeRows: the table, reading it, and the stream that writes it, which is
 // smaller for files of less than 8 MiB (a row may have 64 bytes there).
 func rowMemory(info Info) int64 {
 	return info.Nodes*info.RowBytes + info.RowReadBytes + vfs.StreamBytes(64*info.Nodes)

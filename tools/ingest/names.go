@@ -2,7 +2,7 @@ package ingest
 
 import "strings"
 
-// role is what a column of a table can be taken for, and the customary names of such columns, as columnKey writes them.
+// role is a meaning of a column, and the customary names of such columns, as columnKey writes them.
 // They are the same for text and Parquet tables.
 type role struct {
 	flag  string

@@ -326,7 +326,7 @@ func (l *edgeList) copyFeatures(place func(row int64) string, h npy.Header, writ
 	return nil
 }
 
-// copiedRows is what a denseReader knows of feature rows that were copied to a scratch file.
+// copiedRows describes feature rows that were copied to a scratch file, for a denseReader.
 type copiedRows struct {
 	place     func(row int64) string // in the original file
 	sum, want uint64                 // sumElements of all elements that were read, and of all that were written

@@ -14,7 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-// source is what importers share: the files that are open, and how to read what is known of nodes.
+// source is shared by importers: the open files, and the readers of labels, splits and features.
 type source struct {
 	fsys     vfs.FS
 	info     Info

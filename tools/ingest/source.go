@@ -45,7 +45,7 @@ const MaxNodes = 1<<32 - 1
 // MaxClasses bounds single labels.
 const MaxClasses = 1 << 20
 
-// Direction is what is known of the edges of a source.
+// Direction says whether the edges of a source are directed.
 type Direction uint8
 
 const (
@@ -55,7 +55,7 @@ const (
 	Symmetric  // undirected, and the reverses are there already
 )
 
-// Info is what a source says of itself before anything is streamed.
+// Info describes a source before anything is streamed.
 type Info struct {
 	Name          string // of the data set
 	Nodes         int64
@@ -105,7 +105,7 @@ type Source interface {
 	Edges(ctx context.Context, threads int, emit func(Edges) error) error
 	// Features starts to read the feature matrix.
 	Features(threads int) (FeatureReader, error)
-	// Rows is what is known of each node beside its features.
+	// Rows are labels, splits and ids of the nodes.
 	Rows(ctx context.Context) (*format.RowTable, error)
 	Close() error
 }

@@ -28,7 +28,7 @@ type table interface {
 	check(column int, as use) error
 }
 
-// use is what a column is taken for.
+// use is the meaning of a column.
 type use uint8
 
 const (

@@ -33,7 +33,8 @@ func openParquetTable(fsys vfs.FS, path string, memory int64, o TableOptions) (*
 	}
 	t := &parquetTable{Table: file, header: header{named: true}, mapped: o.MapIDs}
 	f := o.Columns
-	asked := slices.Concat([]string{f.Source, f.Destination, f.Weight, f.ID}, f.Label, f.Split, f.Features, columnNames(f.Edge), columnNames(f.Node))
+	asked := slices.Concat([]string{f.Source, f.Destination, f.Weight, f.ID}, f.Label, f.Split, f.Features,
+		columnNames(f.Edge), columnNames(f.Node))
 	for i := range file.Columns {
 		if c := &file.Columns[i]; !c.Field || slices.Contains(asked, c.Name) {
 			t.names, t.columns = append(t.names, c.Name), append(t.columns, c)
@@ -42,7 +43,7 @@ func openParquetTable(fsys vfs.FS, path string, memory int64, o TableOptions) (*
 	return t, nil
 }
 
-// chooseNodes decides which column of a table of nodes is what.
+// chooseNodes finds the columns of a table of nodes.
 func (t *parquetTable) chooseNodes(o Columns) (*nodeTable, error) {
 	var values []columnValues
 	for _, c := range t.columns {

@@ -80,7 +80,7 @@ type textNodes struct {
 	must    parts // the table must have them
 }
 
-// openTextNodes opens a table with ids, and decides which of its columns is what. A first line that names columns is a
+// openTextNodes opens a table with ids, and finds its columns. A first line that names columns is a
 // header: one with a customary name, or without an id and without numbers.
 func openTextNodes(fsys vfs.FS, f textNodes, ids *numbering) (*nodeTable, error) {
 	file, line, err := openTextTable(fsys, f.path, "#%")
@@ -149,7 +149,7 @@ func (t *textTable) namesNodes(fields [][]byte, o Columns, want parts) bool {
 }
 
 // openTextEdges opens a table of edges, with comments before them in which the Koblenz network collection tells the
-// direction. It decides which column is what; t is nil if there are no edges.
+// direction. It finds the columns; t is nil if there are no edges.
 func (l *edgeList) openTextEdges(path string, o TableOptions) (t *textTable, c edgeColumns, err error) {
 	file, err := openText(l.fsys, path, "")
 	if err != nil {
@@ -369,7 +369,7 @@ func isList(field []byte) bool {
 		!slices.ContainsFunc(items, func(b []byte) bool { return !isFloat(b) })
 }
 
-// isMissing tells whether a field is what tables have for a number that is not there.
+// isMissing tells whether a field stands for a missing number, as "" or NA.
 func isMissing(field []byte) bool {
 	names := []string{"na", "n/a", "null", "none", "<na>"}
 	return len(field) == 0 || slices.Contains(names, strings.ToLower(string(field[:min(8, len(field))])))

@@ -239,7 +239,7 @@ func (t *textFile) Close() error {
 	return file.Close()
 }
 
-// separator is what stands between the fields of a line: a comma, a semicolon or a tab; ' ' is any run of spaces and
+// separator stands between the fields of a line: a comma, a semicolon or a tab; ' ' is any run of spaces and
 // tabs. Numbers hold no spaces, so that tabs matter only where fields may be any text.
 func separator(line []byte, anyText bool) byte {
 	for _, sep := range []byte(",;\t") {

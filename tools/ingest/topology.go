@@ -101,7 +101,7 @@ func (t *topology) openScratch(fsys vfs.FS, dir string, w *format.Writer) (*fold
 	return folder.OpenScratch(fsys, path)
 }
 
-// outputBytes is what write adds to the graph, with so many edges.
+// outputBytes is the size of the files that write adds to the graph.
 func (t *topology) outputBytes(edges int64) int64 { return 8*(t.info.Nodes+1) + t.edgeBytes(edges) }
 
 // edgeBytes is the size of edges in the graph's topology; nodes have 8 bytes each on top.

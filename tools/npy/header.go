@@ -98,8 +98,8 @@ func (h *Header) Elements() int64 {
 func (h *Header) ItemBytes() int64 { return h.Type.Size() * h.Width }
 func (h *Header) DataBytes() int64 { return h.Elements() * h.ItemBytes() }
 
-// ReadHeader reads the header of an array of version 1, 2 or 3 and leaves r at the first byte of the data. Its errors do
-// not name a file.
+// ReadHeader reads the header of an array of version 1, 2 or 3 and leaves r at the first byte of the data. Its errors
+// do not name a file.
 func ReadHeader(r io.Reader) (*Header, error) {
 	var prefix [12]byte
 	if _, err := io.ReadFull(r, prefix[:8]); err != nil {

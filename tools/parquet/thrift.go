@@ -96,7 +96,7 @@ func (c *compact) number(t wire, to *int64) {
 	*to = c.int()
 }
 
-// fieldTo is what reads a field of a structure: an integer (*int64), fields (a structure), or anything (func(wire)).
+// fieldTo is the target of a field of a structure: an integer (*int64), fields (a structure), or anything (func(wire)).
 type fieldTo struct {
 	id int64
 	to any

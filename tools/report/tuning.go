@@ -119,7 +119,7 @@ func (t *Tuning) valid(v float64) string {
 	return valueText(t.Metric, &v, nil)
 }
 
-// Roles are what a trial was chosen for, in words; "": nothing.
+// Roles names the roles that a trial was chosen for, such as fastest; "": none.
 func (t *Tuning) Roles(number int) string {
 	var words []string
 	for _, r := range []struct {

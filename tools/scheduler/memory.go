@@ -17,8 +17,8 @@ type Held struct {
 	OnDevice int // batches with device memory
 }
 
-// LeastHeld is what a schedule (Auto: sequential, and the measurement of contention) holds with the smallest buffers and
-// so many workers.
+// LeastHeld counts the batches that a schedule (Auto: sequential, and the measurement of contention) holds with the
+// smallest buffers.
 func LeastHeld(name string, workers int, unified bool) Held {
 	p, batches := collective.Plan{CPUBuffer: 1, GPUBuffer: 1, Serial: true}, 1
 	if s, err := collective.Find(name); err == nil {
@@ -32,7 +32,7 @@ func LeastHeld(name string, workers int, unified bool) Held {
 	return heldBy(p, in, 1, unified)
 }
 
-// heldBy is what a plan holds, of whose batches so many at most are prepared and wait to move.
+// heldBy counts the batches that a plan holds. At most waiting of them are prepared and wait to move.
 func heldBy(p collective.Plan, in collective.Inputs, waiting int, unified bool) Held {
 	workers := p.Workers(in.Durations)
 	buffers := min(sampling.Buffers(p.CPUBuffer, p.GPUBuffer), max(in.Batches, sampling.Buffers(1, 1)))

@@ -84,7 +84,7 @@ type Measured struct {
 	Std     float64 `json:"std_seconds"` // of the sample
 }
 
-// Profile is what the stages of some batches took (MorphGL §4.2.1).
+// Profile holds measured durations of the stages of batches (MorphGL §4.2.1).
 type Profile struct {
 	Measured  []Measured
 	Durations collective.Durations // means; GPUBatch is 0 where the device prepares nothing

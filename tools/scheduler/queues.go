@@ -47,7 +47,7 @@ type QueueOptions struct {
 	HostBatches func() int
 }
 
-// Queues is a plan by queues, and what it was chosen for. It measures the epochs of a training.
+// Queues is a plan by queues, and the reasons for it. It measures the epochs of a training.
 type Queues struct {
 	Report  QueueReport
 	plan    multiqueue.Plan
@@ -60,7 +60,7 @@ type Queues struct {
 	queueTimes
 }
 
-// queueTimes are what was measured: sums, and of gradients each on each device.
+// queueTimes are measured sums of times, and the time of each batch's gradient on each device.
 type queueTimes struct {
 	sample, move, longest, share time.Duration
 	prepared, shared             int
@@ -78,7 +78,7 @@ func (t *queueTimes) meanCompute() time.Duration {
 	return max(1, sum/time.Duration(max(1, count)))
 }
 
-// QueueReport is what queues were chosen for. Times are in seconds.
+// QueueReport says how queues were chosen, and why. Times are in seconds.
 type QueueReport struct {
 	Devices int `json:"devices"`
 	multiqueue.Plan

@@ -189,7 +189,7 @@ func (s *Scheduler) Seconds() (all []float64) {
 	return all
 }
 
-// Report is what a schedule was chosen for, and what came of it.
+// Report says why a schedule was chosen, and how long its epochs took.
 type Report struct {
 	Name             string  `json:"name"`
 	Reason           string  `json:"reason"`

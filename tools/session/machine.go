@@ -12,7 +12,8 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 )
 
-// Machine is what sessions may use of a machine. It is made once for a run, so that all of it sees the same budget.
+// Machine holds the threads, memory and devices that sessions may use. It is made once for a run, so that all of it
+// sees the same budget.
 type Machine struct {
 	Devices devices.Kind  // a session opens as many as its placement uses
 	Budget  machine.Limit // of host memory, for everything: program, input, batches, model
@@ -84,7 +85,7 @@ func (m Machine) Fits(what string, memory need.Memory) error {
 	return m.Budget.Fits(what, host)
 }
 
-// Facts are what placements are chosen by, without rates. No device is opened for them.
+// Facts are the inputs of the choice of a placement, without rates. No device is opened for them.
 func (m Machine) Facts() placement.Facts {
 	f := placement.Facts{
 		Device: m.Devices.Info, Devices: m.Devices.Count, DeviceFree: units.Bytes(m.Devices.FreeBytes),

@@ -159,7 +159,7 @@ func OpenPartition(ctx context.Context, store *format.Dir, split int, file strin
 	})
 }
 
-// rowListBytes is what the part of a row and its number in the list of that part take.
+// rowListBytes is the size of the part of a row and its number in the list of that part.
 const rowListBytes = 1 + 4
 
 func partitionByRow(parts []uint8) Partition {
@@ -266,8 +266,8 @@ type Labels struct {
 	Classes        []int64 // labelled rows of each class, where labels are classes
 }
 
-// CountLabels counts the labels of each of some parts. Lists of rows are ascending. Regions without rows of the parts are
-// not read.
+// CountLabels counts the labels of each part. Lists of rows are ascending. Regions without rows of the parts are not
+// read.
 func CountLabels(ctx context.Context, store *format.Dir, parts []Part) ([]Labels, error) {
 	counts, lists := make([]Labels, len(parts)), make([][]uint32, len(parts))
 	for i, part := range parts {

@@ -37,7 +37,7 @@ type refusal string
 func (r refusal) Error() string        { return string(r) }
 func (r refusal) Is(target error) bool { return target == ErrOptions }
 
-// Refuse is ErrOptions whose text is what the user reads.
+// Refuse is an ErrOptions whose text is shown to the user.
 func Refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
 // Options say what is read of a store, and for what.
@@ -66,7 +66,7 @@ type Options struct {
 	Held  need.Terms // memory that the caller takes beside
 }
 
-// Model is what a session has to know of the model that computes on its batches.
+// Model describes the model that computes on a session's batches.
 type Model interface {
 	// DeviceBytes is the memory that it takes on a device, to train or to be evaluated on batches
 	// of up to batchRows rows.

@@ -469,10 +469,10 @@ func (g *Graph) Report() Report {
 // Preloaded tells that the device samples lists and gathers rows that are all in its own memory.
 func (g *Graph) Preloaded() bool { return g.plan.preload && g.onDevice }
 
-// Traffic is what the batches of all epochs so far had, on the first device.
+// Traffic sums the batches of all epochs so far, on the first device.
 func (g *Graph) Traffic() loader.Traffic { return g.samplers[0].Loader.Stats().Traffic }
 
-// Memory is what is planned, with batches as large as the largest so far where that is more than was expected.
+// Memory is the plan, with the largest batch so far where it is larger than expected.
 func (g *Graph) Memory() need.Memory { return g.memoryPlan().memory() }
 
 func (g *Graph) memoryPlan() *graphPlan {
@@ -487,7 +487,7 @@ func (g *Graph) memoryPlan() *graphPlan {
 	return &p
 }
 
-// WorkBytes is what the model, its batches and its activations take of the device. InputBytes is the graph in memory.
+// WorkBytes is the device memory of model, batches and activations. InputBytes is the graph in memory.
 func (g *Graph) WorkBytes() int64  { return g.plan.workBytes() }
 func (g *Graph) InputBytes() int64 { return g.plan.inputBytes }
 

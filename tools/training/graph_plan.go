@@ -26,7 +26,7 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// graphJob is what is done with a graph, and what follows from the options for its memory.
+// graphJob says how a graph is used, and what its memory is planned from.
 type graphJob struct {
 	*Options
 	aggregation sampling.Aggregation
@@ -230,8 +230,8 @@ func (o graphJob) candidates() (all []*graphPlan) {
 	return all
 }
 
-// choices are the job and, where the schedule decides who prepares batches, the job without a device that does, with half
-// of the workers, a quarter, and so on.
+// choices are the job and, where the schedule decides who prepares batches, the job without a device that does, with
+// half of the workers, a quarter, and so on.
 func (o graphJob) choices() []graphJob {
 	all := []graphJob{o}
 	if o.sampled == nil || o.Schedule.Name != scheduler.Auto {
@@ -361,7 +361,7 @@ func (p *graphPlan) explain(err error) error {
 // InferenceRows is how many rows a model that reads a graph is evaluated on at a time.
 const InferenceRows = 8192
 
-// optimalTraceBytes is what an optimal cache may take to look ahead in trainings.
+// optimalTraceBytes is the memory of an optimal cache's look-ahead in trainings.
 const optimalTraceBytes = 64 << 20
 
 // The names of terms that are counted again once more is known.
@@ -504,7 +504,7 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 	return failed
 }
 
-// computing is what the model computes of a batch of these blocks, and its work along edges, on the device.
+// computing is the device memory of activations of these blocks, and of work along edges.
 func (p *graphPlan) computing(shapes []sampling.BlockShape, bytes func(int64, error) int64) (activations, work int64) {
 	if shapes == nil {
 		return 0, 0
@@ -538,7 +538,7 @@ func (o *graphJob) modelRows(n int64) int {
 	return max(rows, int(min(InferenceRows, n)))
 }
 
-// workBytes is what the model, its batches and its activations take of the device.
+// workBytes is the device memory of model, batches and activations.
 func (p *graphPlan) workBytes() int64 { return p.modelBytes + int64(p.batches.onDevice)*p.batch.Device }
 
 // memory is the memory of the plan, as far as it is known by now.

@@ -99,7 +99,7 @@ func (g *Graph) Scheduler(name string, p Profile) (*scheduler.Scheduler, error) 
 	return s, err
 }
 
-// Profile is what a schedule is planned by.
+// Profile holds the durations that a schedule is planned by.
 type Profile struct {
 	scheduler.Profile
 	Inputs collective.Inputs

@@ -2,8 +2,8 @@
 // takes. Options say what is trained; a Store or a Graph is the opened Input, whose Sets are the rows of a run.
 //
 // What an allocation takes is declared as terms of package need in the package that makes it. need.Terms.Sum adds them
-// up, for stores (placement.Needs.Memory) and for graphs (graphPlan.memory here), whose topology, features, samplers and
-// caches session declares (GraphTerms, SamplerTerms), with a model or without. An Input is used by one goroutine at
+// up, for stores (placement.Needs.Memory) and for graphs (graphPlan.memory here), whose topology, features, samplers
+// and caches session declares (GraphTerms, SamplerTerms), with a model or without. An Input is used by one goroutine at
 // a time; its memory is valid until Close.
 package training
 
@@ -69,7 +69,7 @@ func (d Sets) Ranks(in Input) []trainer.Rank {
 	return ranks
 }
 
-// Report is what results say of an input.
+// Report describes an input in results.
 type Report struct {
 	Placement             string                 `json:"placement"`
 	Shuffle               string                 `json:"shuffle"`

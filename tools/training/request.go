@@ -23,7 +23,7 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// Request is what a user asks of a training. Resolve completes it for the data.
+// Request holds the user's options of a training. Resolve completes it for the data.
 type Request struct {
 	Input     string // the store's or graph's name, in errors
 	Model     string
@@ -256,7 +256,7 @@ func (r *Request) classWeights(spec trainer.Spec) (weights []float64, err error)
 	return weights, nil
 }
 
-// held is what a training holds in host memory beside its input.
+// held is the host memory of a training beside its input.
 func (r *Request) held(m *format.Manifest, spec trainer.Spec) (held need.Terms, err error) {
 	if r.SplitsFile != "" {
 		held = append(held, need.OnHeap("splits of a file", m.Nodes))
@@ -283,7 +283,7 @@ func MetricNeed(metric string, rows int64, spec trainer.Spec) need.Term {
 	return need.OnHeap("metric", 24*rows)
 }
 
-// TargetOf is what a model of an input predicts, and in how many columns; 0: the input has no labels.
+// TargetOf is the kind of labels of an input, and their columns; 0: the input has no labels.
 func TargetOf(m *format.Manifest) (target trainer.Target, columns int) {
 	switch {
 	case m.LabelValues:
@@ -300,7 +300,7 @@ type Training struct {
 	Placement string // placement.Auto, Device, Host or Storage
 	Shuffle   string // of a store: placement.Auto, RR or CR
 	ChunkRows int    // of a store
-	// BatchPerDevice is what BatchRows is divided by the number of devices, if users say so; else 0.
+	// BatchPerDevice is BatchRows / devices if the user gave it; else 0.
 	BatchPerDevice int
 	Sampling                // of a graph
 	Schedule       Schedule // of a graph

@@ -109,7 +109,7 @@ func (e *exploration) predict(i int) Score {
 	return s
 }
 
-// state is what the policy sees of a point.
+// state is the policy's view of a point.
 func (e *exploration) state(i int) []float64 {
 	var s []float64
 	for d, v := range e.place(i) {

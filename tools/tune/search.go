@@ -49,8 +49,8 @@ func NewSearch(name string, p *Points, g Goals, seed uint64, prior func([]Settin
 	}, nil
 }
 
-// foreseen is the point of some that has the largest weighted sum of predicted scores within the limits. Without weights
-// in the goals each trial has its own.
+// foreseen is the point of some that has the largest weighted sum of predicted scores within the limits. Without
+// weights in the goals each trial has its own.
 func (l *learner) foreseen(done []Trial, left []int, prior func([]Settings) []Score) int {
 	settings := make([]Settings, len(left))
 	for k, i := range left {

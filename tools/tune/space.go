@@ -21,7 +21,7 @@ type Dimension struct {
 	Default int // the value to begin with
 }
 
-// Space is what a search chooses among: all combinations of a value of each dimension, added to Base.
+// Space has the settings that a search chooses among: all combinations of a value of each dimension, added to Base.
 type Space struct {
 	Base       Settings
 	Dimensions []Dimension
@@ -290,7 +290,7 @@ func around(name string, v, factor float64) Dimension {
 	return dimension(name, values[4], values...)
 }
 
-// Store is what trials of a training on a store vary.
+// Store is the default space of a training on a store.
 func (d *Defaults) Store() []Dimension {
 	all := []Dimension{around("lr", d.LearningRate, math.Pow(10, 0.25))}
 	if d.WeightDecay > 0 {
@@ -314,7 +314,7 @@ func (d *Defaults) Store() []Dimension {
 	return slices.DeleteFunc(all, func(d Dimension) bool { return len(d.Values) < 2 })
 }
 
-// Graph is what trials of a training on a graph vary (a3gnn Table I).
+// Graph is the default space of a training on a graph (a3gnn Table I).
 func (d *Defaults) Graph() []Dimension {
 	var fanouts []string // the default, scaled
 	for _, percent := range []int{34, 67, 100, 200} {

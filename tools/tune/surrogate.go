@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 )
 
-// Graph is what trials of a training on a graph depend on beside their settings.
+// Graph holds the facts of a graph that trials depend on beside their settings.
 type Graph struct {
 	Name     string `json:"name"`
 	Nodes    int64  `json:"nodes"`

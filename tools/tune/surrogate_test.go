@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// trialsOn are trials on a graph whose figures follow from settings and graph: throughput falls with the degree up to the
-// fanout, memory grows with batch, fanout and features, and accuracy with the fanout.
+// trialsOn are trials on a graph whose figures follow from settings and graph: throughput falls with the degree up to
+// the fanout, memory grows with batch, fanout and features, and accuracy with the fanout.
 func trialsOn(g *Graph) (trials []Trial) {
 	degree := float64(g.Edges) / float64(g.Nodes)
 	for _, batch := range []float64{64, 128, 256, 512} {

@@ -190,7 +190,7 @@ func (b *Budget) String() string {
 	return time.Duration(b.Seconds * float64(time.Second)).String()
 }
 
-// Type is what help calls the value.
+// Type is the name of the value in help.
 func (b *Budget) Type() string { return "time or number" }
 
 // Within proposes what another does as long as the trials so far have not used up the budget.

@@ -28,7 +28,7 @@ type File struct {
 	closing  func() // what a library has made for it
 }
 
-// library is what reads a file by itself, as long as it can.
+// library reads files by itself, as long as it can.
 type library struct{ file uintptr }
 
 var _ gds.File = (*File)(nil)

@@ -169,7 +169,8 @@ func (f *ModeFit) Text(w io.Writer) {
 func (f *ModeFit) Figure() *chart.Figure {
 	colors := map[collective.Mode]string{collective.Sequential: chart.Grey, collective.Parallel2: chart.Green,
 		collective.Parallel1: chart.Blue}
-	p := &chart.XY{X: chart.Axis{Name: "memory (MiB)", Log: true}, Y: chart.Axis{Name: "training rows a second", Log: true}}
+	p := &chart.XY{X: chart.Axis{Name: "memory (MiB)", Log: true},
+		Y: chart.Axis{Name: "training rows a second", Log: true}}
 	figure := &chart.Figure{Title: "Parallel modes (a3gnn Figure 8)", Plots: []chart.Plot{p}}
 	for _, mode := range collective.Modes {
 		figure.Keys = append(figure.Keys, chart.Key{Name: string(mode), Color: colors[mode]})
@@ -219,7 +220,9 @@ func fitSeconds(runs []ModeRun) ModeModel {
 		least = min(least, r.Seconds)
 	}
 	scale = math.Exp(scale)
-	contended := slices.ContainsFunc(runs, func(r ModeRun) bool { return r.Workers > 1 && r.Mode != collective.Sequential })
+	contended := slices.ContainsFunc(runs, func(r ModeRun) bool {
+		return r.Workers > 1 && r.Mode != collective.Sequential
+	})
 	// Parameters above zero are searched by their logarithms.
 	model := func(v []float64) ModeModel {
 		m := ModeModel{Sample: scale * math.Exp(v[0]), Batch: scale * math.Exp(v[1]), Train: scale * math.Exp(v[2]),

@@ -29,7 +29,8 @@ type SearchResult struct {
 	ShareStd   float64 `json:"hypervolume_std"`
 	ShareLeast float64 `json:"hypervolume_least"`
 	Reached    int     `json:"seeds_that_reached"` // the share that was asked for
-	// RunsToReach is the median number of runs after which that is reached; nil: more than twice Runs, or by the grid never.
+	// RunsToReach is the median number of runs after which that is reached; nil: more than twice Runs, or by the grid
+	// never.
 	RunsToReach *int `json:"median_runs_to_reach"`
 }
 
@@ -134,7 +135,8 @@ func CompareSearches(ctx context.Context, table []tune.Trial, g tune.Goals, runs
 	if err != nil {
 		return nil, err
 	}
-	r := &Comparison{Trials: len(table), Front: len(front), Share: reach, Fits: points.Fit(g, table, 0, tune.Regressions...)}
+	r := &Comparison{Trials: len(table), Front: len(front), Share: reach,
+		Fits: points.Fit(g, table, 0, tune.Regressions...)}
 	for _, name := range tune.Searches() {
 		s, err := replay(ctx, table, points, g, name, runs, seeds, reach)
 		if err != nil {
