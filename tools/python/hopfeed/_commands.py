@@ -679,8 +679,8 @@ def train(
     :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
     :param workers: threads that sample batches (default as many as ``threads``)
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
-    :param partitions: partitions of the nodes, of few edges between them, that are not sampled in training (a3gnn
-        Algorithm 1; default 1)
+    :param partitions: divide the nodes into parts with few edges between them; training samples no edge between parts
+        (a3gnn Algorithm 1; default 1)
     :param batch: rows of a batch (default by model)
     :param batch_per_device: rows of a batch for each device: ``batch`` is this times the number of devices
     :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
@@ -846,8 +846,8 @@ def tune(
     :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
     :param workers: threads that sample batches (default as many as ``threads``)
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
-    :param partitions: partitions of the nodes, of few edges between them, that are not sampled in training (a3gnn
-        Algorithm 1; default 1)
+    :param partitions: divide the nodes into parts with few edges between them; training samples no edge between parts
+        (a3gnn Algorithm 1; default 1)
     :param batch: rows of a batch (default by model)
     :param batch_per_device: rows of a batch for each device: ``batch`` is this times the number of devices
     :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
