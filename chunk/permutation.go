@@ -7,7 +7,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
-// Half rounds of a permutation. Below smallDomain so many are needed for all permutations of eight chunks to be
+// Half rounds of a permutation. A domain below smallDomain needs these for all permutations of eight chunks to be
 // equally likely to within a few percent; above it four full rounds, as Luby and Rackoff ask for, are doubled.
 const (
 	smallDomain = 1 << 12

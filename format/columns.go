@@ -121,7 +121,7 @@ func (d *Dir) Column(name string) (*Matrix, *Column, error) {
 	return nil, nil, fmt.Errorf("%s has no column %q", d.path, name)
 }
 
-// Column starts to write a column of a graph, with so many rows: the edges as stored, or the nodes.
+// Column starts to write a column of a graph, with a row for each edge as stored, or for each node.
 func (w *Writer) Column(c Column, rows int64) (*MatrixWriter, error) {
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", w.dir, err)

@@ -33,7 +33,7 @@ type Manifest struct {
 	Features  int      `json:"features"`
 	DType     string   `json:"dtype"`
 	Classes   int      `json:"classes"`       // of single labels; 0 if unlabelled
-	Labels    int      `json:"label_columns"` // 0 none, 1 single-label, L > 1 multi-label; or so many values
+	Labels    int      `json:"label_columns"` // 0 none, 1 single-label, L > 1 multi-label; or the number of values
 	Splits    int      `json:"splits"`        // shipped splits kept
 	OrigIDs   bool     `json:"orig_ids"`      // ids were mapped at import and are kept
 	Rows      int64    `json:"rows"`          // stored rows: all nodes in a graph

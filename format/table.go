@@ -148,7 +148,7 @@ func (t *table) dataBytes(k int) (n int64, exact bool) {
 	return n, exact
 }
 
-// buffers are the lengths of the data buffers of chunk k, which has so many bytes of data, and their places in it.
+// buffers are the lengths of the data buffers of chunk k, of bytes in all, and their places in it.
 func (t *table) buffers(k int, bytes int64) (lengths, at []int64) {
 	lengths = t.lengths(t.rows(k))
 	if last := len(lengths) - 1; lengths[last] < 0 {

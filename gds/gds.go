@@ -68,7 +68,7 @@ type Info struct {
 	EdgeWork bool
 }
 
-// EdgeWorkBytes is the device memory that an operation along edges with so many heads (0: without attention) takes
+// EdgeWorkBytes is the device memory that an operation along edges with heads (0: without attention) takes
 // where Info has EdgeWork: counts of edges by source, edges in order of their sources, and for each head and edge its
 // attention and the derivative.
 func EdgeWorkBytes(sources, edges, heads int64) int64 {

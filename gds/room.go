@@ -4,10 +4,10 @@ package gds
 // what grows with batches is allocated seldom.
 func Room(n int64) int64 { return n + n/4 }
 
-// Aligned is the size of an allocation of so many bytes: a multiple of Align.
+// Aligned is bytes, rounded up to a multiple of Align.
 func Aligned(bytes int64) int64 { return (bytes + Align - 1) / Align * Align }
 
-// AllocateRoom calls allocate(wanted), in bytes or rows, and, if there is no memory for so many, allocate(needed).
+// AllocateRoom calls allocate(wanted), in bytes or rows, and, if memory is too small, allocate(needed).
 // After an error, allocate has allocated nothing.
 func AllocateRoom(needed, wanted int64, allocate func(n int64) error) error {
 	err := allocate(wanted)

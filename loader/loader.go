@@ -118,7 +118,7 @@ type Memory struct {
 	Buffer int64
 }
 
-// Need computes the memory that each of so many ranks allocates with these options for a store of this layout.
+// Need computes the memory that each rank allocates with these options for a store of this layout.
 // It uses Store for the number of labels (nil: one a row), and does not use Device and Placement.
 func Need(layout format.Layout, o Options, ranks int) (Memory, error) {
 	l := &Loader{o: o, layout: layout}

@@ -78,7 +78,7 @@ func (r *resident) rows() gds.Tensor {
 // preloadBytes is the most that is on its way from files to memory, unless one chunk is more.
 const preloadBytes = 16 << 20
 
-// preloadChunks is how many chunks so many ranks read at a time.
+// preloadChunks is how many chunks all ranks read at a time.
 func (l *Loader) preloadChunks(ranks int) int {
 	return int(max(1, min(int64(l.o.Threads*ranks), preloadBytes/max(l.chunkBytes(), 1))))
 }

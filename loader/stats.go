@@ -94,7 +94,7 @@ func (l *Loader) addEpoch(times []pipeline.Times, batches, rows, remote int64) {
 	s.LoaderWaitSeconds = l.buffers.Waited().Seconds()
 }
 
-// AddEpoch adds an epoch of so many batches and rows of this rank. The last entry of times is the loop's.
+// AddEpoch adds an epoch: batches and rows of this rank. The last entry of times is the loop's.
 func (s *Stats) AddEpoch(times []pipeline.Times, batches, rows int64) {
 	if len(times) == 0 { // it failed before it had a stage
 		return

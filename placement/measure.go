@@ -23,7 +23,7 @@ import (
 const (
 	sampleBytes      = 256 << 20 // of memory: more than most caches hold
 	measuredTime     = 5 * time.Millisecond
-	measuredLinkTime = 40 * time.Millisecond // so long that bursts do not count
+	measuredLinkTime = 40 * time.Millisecond // long enough that bursts do not count
 	measuredRounds   = 5
 )
 

@@ -100,7 +100,7 @@ type Needs struct {
 	OrderSeconds         float64 // that all cores take to find the place of a row, where rows are reshuffled
 }
 
-// WorkOn is Work on each of so many devices.
+// WorkOn is Work on each device.
 func (n Needs) WorkOn(devices int) units.Bytes {
 	if devices > 1 && n.ShareWork > 0 {
 		return n.ShareWork
@@ -113,7 +113,7 @@ func (n Needs) ChunksOnDevice(f Facts) bool {
 	return f.Device.DirectStorage && n.Work+n.Chunks <= f.DeviceFree
 }
 
-// beside is what there is beside so much host memory.
+// beside is f with this much less host memory.
 func (f Facts) beside(taken units.Bytes) Facts {
 	if taken > 0 {
 		f.Budget = machine.Limit{Bytes: max(0, f.Budget.Bytes-taken),

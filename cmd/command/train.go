@@ -23,7 +23,7 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// defaultSaveEvery is a compromise: a killed run loses at most so much, and saving costs little.
+// defaultSaveEvery bounds the work that a killed run loses; saving as often costs little.
 const defaultSaveEvery = 10 * time.Second
 
 // trainOptions say which model is trained, how often, and where it is saved.

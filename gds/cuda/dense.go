@@ -29,7 +29,7 @@ func (c *call) gemm() {
 		inner, c.Alpha, c.Beta)
 }
 
-// tiles is how many squares of so many rows and columns cover a matrix.
+// tiles is the number of squares of size x size that cover a matrix.
 func tiles(rows, cols, size int) int { return (rows + size - 1) / size * ((cols + size - 1) / size) }
 
 // transposeTile is how many rows and columns a thread block transposes.
@@ -64,7 +64,7 @@ const (
 	slabRows  = 128
 )
 
-// columnSums begins so many sums of each column of a matrix.
+// columnSums begins sums of each column of a matrix.
 func (c *call) columnSums(of gds.Tensor, sums int) columnSums {
 	slab := max(slabRows, (of.Rows+mostSlabs-1)/mostSlabs)
 	s := columnSums{rows: of.Rows, cols: of.Cols, sums: sums, slab: slab, slabs: (of.Rows + slab - 1) / slab}

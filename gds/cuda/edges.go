@@ -23,7 +23,7 @@ type edges struct {
 	alphas, slopes  uint64 // [count*heads] each
 }
 
-// edges checks the edges whose offsets are tensor i and whose indices the next. They come from so many sources.
+// edges checks the edges whose offsets are tensor i and whose indices, below sources, the next.
 func (c *call) edges(i, sources, heads int) edges {
 	e := edges{sources: sources, count: c.Tensors[i+1].Cols, destinations: c.Tensors[i].Cols - 1,
 		offsets: vector(i), indices: vector(i + 1)}

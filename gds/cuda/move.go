@@ -103,7 +103,7 @@ func (c *call) unit(tensors ...int) int {
 	return min(4, bits.TrailingZeros64(all))
 }
 
-// moveRows launches a kernel that moves so many rows from tensor 1 to tensor 0, in units, by the row numbers in
+// moveRows launches a kernel that moves rows from tensor 1 to tensor 0, in units, by the row numbers in
 // tensor 2, which are below limit. last are its last arguments.
 func (c *call) moveRows(kernels *[5]string, unit, rows, limit int, last ...any) {
 	dst := c.Tensors[0]

@@ -340,7 +340,7 @@ const (
 // shape is how many blocks a kernel has, and threads a block.
 type shape struct{ blocks, blocksY, threads, threadsY int }
 
-// blocks are so many blocks of threads.
+// blocks are n blocks of threads.
 func blocks(n int) shape { return shape{n, 1, threads, 1} }
 
 // byElement is an operation that is one kernel, whose threads share the elements of tensor of.
@@ -387,7 +387,7 @@ func (c *call) launch(kernel string, s shape, args ...any) {
 	c.count = 0
 }
 
-// scratch is the stream's own memory of so many bytes.
+// scratch is memory of the stream's own.
 func (c *call) scratch(bytes int) uint64 {
 	w := &c.stream.work
 	if c.err == nil && int64(bytes) > w.bytes {

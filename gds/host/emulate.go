@@ -31,7 +31,7 @@ type Stages struct {
 	Straggle float64
 }
 
-// Share is the stages of one of so many equal parts of a batch.
+// Share is the stages of one of parts equal parts of a batch.
 func (s Stages) Share(parts int) Stages {
 	for _, length := range s.durations() {
 		*length /= time.Duration(parts)
@@ -135,7 +135,7 @@ func (e *Emulation) String() string {
 // Type makes Emulation a flag value.
 func (e *Emulation) Type() string { return "devices" }
 
-// Device is what opens emulated device i, which computes on so many threads.
+// Device has the options that open emulated device i, which computes on these threads.
 func (e *Emulation) Device(i, threads int) Options {
 	return Options{
 		Name:        fmt.Sprintf("emulated gpu %d", i),

@@ -6,7 +6,7 @@ import (
 )
 
 // link is one way between host memory and a device's own. All streams share it:
-// it carries one transfer after another, at so many bytes a second.
+// it carries one transfer after another, at a fixed rate.
 type link struct {
 	bytesPerSecond int64 // 0: no limit
 
@@ -17,7 +17,7 @@ type link struct {
 // lateness is how long a link may stand idle without losing the time: about what sleeping takes too long.
 const lateness = time.Millisecond
 
-// send is when so many bytes, sent now, have arrived; the zero Time if at once.
+// send returns when bytes that are sent now have arrived; the zero Time if at once.
 func (l *link) send(bytes int) time.Time {
 	if l.bytesPerSecond == 0 {
 		return time.Time{}

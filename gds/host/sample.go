@@ -179,7 +179,7 @@ func (s *stream) countSampled() error {
 	return nil
 }
 
-// waitForPinned waits until so many bytes of a graph have come over the link, if it is in pinned memory.
+// waitForPinned waits until bytes of a graph have come over the link, if it is in pinned memory.
 func (s *stream) waitForPinned(bytes int64) {
 	if s.overLink(ops.GraphOffsets) {
 		s.device.waitFor(s.device.in.send(int(bytes)))

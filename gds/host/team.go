@@ -143,12 +143,12 @@ func (s *stream) eachRow(rows, cols int, body func(s *stream, p part) error) err
 	return s.loop(rows, 1+grainWork/max(cols, 1), body)
 }
 
-// rowsOf is eachRow for the rows of tensor i, whose elements are so much work each.
+// rowsOf is eachRow for the rows of tensor i; work is the cost of an element.
 func (s *stream) rowsOf(i, work int, body func(s *stream, p part) error) error {
 	return s.eachRow(s.views.floats[i].rows, s.views.floats[i].cols*work, body)
 }
 
-// byRow calls body for all rows of tensor i, whose elements are so much work each.
+// byRow calls body for all rows of tensor i; work is the cost of an element.
 func (s *stream) byRow(i, work int, body func(s *stream, row int)) error {
 	s.views.rowBody = body
 	return s.rowsOf(i, work, func(s *stream, p part) error {

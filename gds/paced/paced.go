@@ -14,7 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/schedule"
 )
 
-// Device takes at least so long for the stages of batches that a schedule prepares.
+// Device takes at least the given times for the stages of batches that a schedule prepares.
 type Device struct {
 	gds.Device
 

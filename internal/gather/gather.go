@@ -38,7 +38,7 @@ func NewPool(threads int) *Pool {
 	return p
 }
 
-// Start starts to copy row rows[i] of src to row i of dst, both of rows of so many bytes without
+// Start starts to copy row rows[i] of src to row i of dst; rows have rowBytes and no
 // gaps. Memory and rows must stay until the WaitGroup tells that all is copied. Consecutive rows
 // need no special case: the kernel prefetches the rows to come in any order.
 func (p *Pool) Start(dst, src []byte, rowBytes int, rows []uint32) *sync.WaitGroup {
@@ -53,7 +53,7 @@ func (p *Pool) grain(bytes, rowBytes int64) int64 {
 	return min(max(bytes/p.count, minBytes), maxBytes) / rowBytes
 }
 
-// StartDecode is Start from rows of a float type to rows of float32, of so many columns each.
+// StartDecode is Start from rows of a float type to rows of float32.
 func (p *Pool) StartDecode(dst []float32, src []byte, stored dtype.DType, columns int, rows []uint32) *sync.WaitGroup {
 	rowBytes := columns * stored.Size()
 	if stored == dtype.Float32 {

@@ -92,12 +92,12 @@ type Gemm struct {
 	first, columns int       // of op(b)
 	from, inner    int       // of the inner dimension
 	panels         int       // of columns
-	direct         int       // so many panels, the first, are read where they are
+	direct         int       // the first direct panels are read where they are
 	inPlace        int       // rows of op(a) that are read in place; the rows behind them are packed
 	rows           []float32 // where these are
 	shares         int       // parts that a block is packed in
 	partPanels     int       // panels that one part multiplies with
-	partTiles      int       // so many tiles of rows
+	partTiles      int       // tiles of rows of a part
 }
 
 // Check panics if a matrix that is read or written is not as large as the product says.
@@ -257,7 +257,7 @@ func (g *Gemm) Multiply(i int) {
 	}
 }
 
-// pack packs numbers [first, end), from the places [lo, hi) of a block of the inner dimension, in panels of so many
+// pack packs numbers [first, end), from the places [lo, hi) of a block of the inner dimension, in panels of width
 // numbers. The block starts at from and is inner long. In the first panel,
 //
 //	dst[l*width+i] = x[(from+l)*stride+first+i] // or, where rows do not follow the inner dimension,

@@ -31,7 +31,7 @@ func Budget() Limit {
 	return Limit{m.Bytes / 5 * 4, "80 % of " + m.By}
 }
 
-// Fits returns ErrDoesNotFit if what, which takes so many bytes beside the program, exceeds the limit.
+// Fits returns ErrDoesNotFit if the program and bytes for what exceed the limit.
 func (l Limit) Fits(what string, bytes int64) error {
 	need := ProgramBytes + units.Bytes(bytes)
 	if l.By == "" || need <= l.Bytes {
@@ -88,7 +88,7 @@ func Threads() int {
 	return n
 }
 
-// CheckLimits returns ErrDoesNotFit where limits of the system have no room for any job, or for so many threads:
+// CheckLimits returns ErrDoesNotFit where limits of the system have no room for any job, or for these threads:
 // the runtime would end the process.
 func CheckLimits(threads int) error {
 	var files unix.Rlimit

@@ -87,7 +87,7 @@ type Memory struct {
 	Terms       Terms `json:"terms"`                        // that these are sums of
 }
 
-// Sum adds up the terms of a program that uses so many devices; unified: their memory is the host's. The heap keeps
+// Sum adds up the terms of a program that uses some devices; unified: their memory is the host's. The heap keeps
 // what one phase took for the next, so its peak adds to the other memory's peak. Terms of 0 bytes are left out.
 func (t Terms) Sum(devices int, unified bool) Memory {
 	t = slices.DeleteFunc(slices.Clone(t), func(n Term) bool { return n.Bytes == 0 })

@@ -85,7 +85,7 @@ func given(ctx context.Context, name string, bytes int64) (fd int, err error) {
 	return -1, err
 }
 
-// listen takes the first free one of so many sockets of a name. nil: none is free.
+// listen takes the first free one of count sockets of a name. nil: none is free.
 func listen(name string, bytes int64, count int) *net.UnixListener {
 	for i := range count {
 		if l, err := net.ListenUnix("unix", addressOf(name, bytes, i)); err == nil {

@@ -19,7 +19,7 @@ type entry[T any] struct {
 	err  error
 }
 
-// NewQueue makes a queue in which so many items can wait.
+// NewQueue makes a queue in which length items can wait.
 func NewQueue[T any](p *Pipeline, length int) *Queue[T] {
 	return &Queue[T]{p: p, entries: make(chan entry[T], length)}
 }

@@ -155,10 +155,10 @@ const PageBytes = 4096
 // WholePages is a number of bytes rounded up to whole pages.
 func WholePages(bytes int64) int64 { return (bytes + PageBytes - 1) / PageBytes * PageBytes }
 
-// PagedBytes is the memory that ReadPages takes for so many bytes.
+// PagedBytes is the memory that ReadPages takes to read bytes.
 func PagedBytes(bytes int64) int64 { return WholePages(bytes) + PageBytes }
 
-// ReadPages reads so many bytes at byte at of a file into buf, together with the rest of their pages, so that PastCache
+// ReadPages reads bytes from byte at of a file into buf, together with the rest of their pages, so that PastCache
 // reads them past the page cache where buf is page-aligned. It returns where they are in buf, and buf after them, a
 // multiple of PageBytes further. buf has PagedBytes(bytes) or more.
 func ReadPages(f File, buf []byte, at, bytes int64) (data, rest []byte, err error) {

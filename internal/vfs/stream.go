@@ -36,7 +36,7 @@ const (
 	streamBlocks     = 4
 )
 
-// StreamBytes is the memory that a stream of about so many bytes takes.
+// StreamBytes is the memory of a stream of a file of about this size.
 func StreamBytes(bytes int64) int64 { return streamBlocks * streamBlock(bytes) }
 
 // streamBlock is the size of the blocks of a stream: less for short ones, so that these have several requests too.
@@ -45,7 +45,7 @@ func streamBlock(bytes int64) int64 {
 	return min(pages*PageBytes, streamBlockBytes)
 }
 
-// CreateStream starts a file of about so many bytes, for which a direct stream makes room at once.
+// CreateStream starts a file of about this size, for which a direct stream makes room at once.
 func CreateStream(fsys FS, path string, bytes int64) (*Stream, error) {
 	s := &Stream{path: path, direct: true}
 	var err error

@@ -99,7 +99,7 @@ type Directer interface {
 
 // DirectCreator is the capability, on an FS, to write files past the page cache.
 type DirectCreator interface {
-	// CreateDirect is Create for a file of about so many bytes, for which it makes room at once: a full disk shows
+	// CreateDirect is Create for a file of about this size, for which it makes room at once: a full disk shows
 	// here. It is written by WriteAt alone, from several goroutines at a time; offset, length and memory address are
 	// multiples of PageBytes. Truncate then cuts it to its size. Where that cannot be had, or the file is too small for
 	// it to be worth its while, the error wraps ErrNoDirect, and nothing is left.

@@ -99,8 +99,8 @@ const MostTraceRows = 1 << 28
 // traceRowBits is what each of these rows takes, in bits: a number, and whether it stays.
 const traceRowBits = 8*4 + 1
 
-// TraceRows is how many rows the optimal cache can look ahead with so much memory, and TraceBytes the
-// memory of so many rows.
+// TraceRows is how many rows the optimal cache can look ahead with this memory, and TraceBytes the
+// memory for these rows.
 func TraceRows(bytes int64) int64 { return min(MostTraceRows, bytes/traceRowBits*8) }
 func TraceBytes(rows int64) int64 { return rows * traceRowBits / 8 }
 

@@ -193,7 +193,7 @@ func LoadSparse(ctx context.Context, graph *format.Dir, e *Elements, threads int
 	return s, nil
 }
 
-// InRange is how many elements of so many rows from first on are not zero.
+// InRange is how many elements of rows first to first+rows-1 are not zero.
 func (e *Elements) InRange(first, rows int64) int64 {
 	return int64(e.offsets[first+rows] - e.offsets[first])
 }

@@ -177,7 +177,7 @@ func (l *Loader) endBatch(j *job, stream gds.Stream) {
 	b.Ready = stream.Record()
 }
 
-// addCached adds to the batch's traffic that so many of its rows were cached, and the others not.
+// addCached adds the batch's cached rows, and the others, to its traffic.
 func (b *batchBuffer) addCached(hits int64) {
 	t, l := &b.batch.Traffic, b.l
 	t.CachedRows += hits

@@ -240,7 +240,7 @@ func (s *deviceSampler) readCounts(w *pipeline.Worker) error {
 
 func vector(m *epoch.Growing, n int, t gds.DType) gds.Tensor { return gds.NewTensor(m.Buffer, 1, n, t) }
 
-// room makes room for so many bytes in memory that work on the stream may use.
+// room makes room for bytes in memory that work on the stream may use.
 func (s *deviceSampler) room(w *pipeline.Worker, m *epoch.Growing, bytes int64,
 	alloc func(int64) (gds.Buffer, error)) error {
 	if m.Buffer != nil && m.Len() < bytes {
@@ -255,7 +255,7 @@ func (s *deviceSampler) room(w *pipeline.Worker, m *epoch.Growing, bytes int64,
 	return nil
 }
 
-// keepRoom makes room for so many nodes, and keeps the known ones.
+// keepRoom makes room for nodes, and keeps the known ones.
 func (s *deviceSampler) keepRoom(w *pipeline.Worker, known, nodes int) error {
 	if s.nodes.Len() >= 4*int64(nodes) {
 		return nil

@@ -34,7 +34,7 @@ type chooser interface {
 
 // seeder is a chooser that chooses the seeds too.
 type seeder interface {
-	// seed chooses by so many draws. The seeds are valid until the next call, and so are their weights.
+	// seed chooses seed nodes by draws. The seeds are valid until the next call, and so are their weights.
 	seed(ctx context.Context, draws int, key uint64) (seeds []uint32, weights []float32, err error)
 	// weigh sets the coefficients of the edges that were chosen of some nodes.
 	weigh(c *chosenEdges) error

@@ -23,7 +23,7 @@ type Links struct {
 	Hide bool
 }
 
-// Negatives is the number of negative pairs for so many links.
+// Negatives is the number of negative pairs for these links.
 func (l *Links) Negatives(links int) int { return int(math.Ceil(l.Ratio * float64(links))) }
 
 // HeldBytes is the memory of the links.
@@ -31,7 +31,7 @@ func (l *Links) HeldBytes() int64 {
 	return 4*int64(len(l.Sources)+len(l.Destinations)) + 8*int64(len(l.Times))
 }
 
-// BatchBytes bounds what so many links take while a batch is sampled, beside its subgraph: ends, times, searches for
+// BatchBytes bounds the memory of links while a batch is sampled, beside its subgraph: ends, times, searches for
 // edges, and seeds.
 func (l *Links) BatchBytes(links int) int64 {
 	const (

@@ -6,8 +6,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// chunkNodes is the number of lists that are read at a time: so few that what is known of their edges stays in the
-// caches of a core, and so many that each pass over them has many memory accesses on their way.
+// chunkNodes is the number of lists that are read at a time: few enough for their edges to stay in the caches of a
+// core, and enough for each pass over them to have many memory accesses on their way.
 const chunkNodes = 512
 
 // chunkEdges bounds the edges that are read or chosen at a time, unless a single node has more: the lists of many hubs

@@ -45,8 +45,7 @@ type LoaderOptions struct {
 	NodeIDs bool // batches tell which nodes their rows and inputs are
 }
 
-// MostSamples is how many samples there can be anywhere between the first stage of a loader and the last,
-// with so many workers and buffers: see Set.rules.
+// MostSamples is the most samples between the first stage of a loader and the last: see Set.rules.
 func MostSamples(workers, buffers int) int { return 2*workers + 6 + buffers }
 
 // Loader brings sampled mini-batches to a device. Its Sets are used one at a time; Stats may be called at any time.

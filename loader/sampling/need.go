@@ -25,7 +25,7 @@ func LabelsNeed(m *format.Manifest) need.Term {
 	return need.Term{Name: "labels", Place: need.Heap, Bytes: m.Nodes * int64(labels.RowBytes())}
 }
 
-// SamplersNeed is the memory of a method with so many samplers, which share factors, the places of self-loops, and what
+// SamplersNeed is the memory of a method's samplers, which share factors, the places of self-loops, and what
 // the method prepares. Each has local ids.
 func SamplersNeed(name string, a Aggregation, m *format.Manifest, samplers int) need.Term {
 	shared, each := int64(0), 4*m.Nodes
@@ -59,7 +59,7 @@ func CacheNeed(spec cache.Spec, m *format.Manifest, rowBytes, traceRows int64) n
 // BlockShape is the size of one block of a batch.
 type BlockShape struct{ Destinations, Sources, Edges int64 }
 
-// ExpectedBlocks estimates the blocks of a batch of so many seed nodes, the first layer's first. It takes the mean
+// ExpectedBlocks estimates the blocks of a batch of seed nodes, the first layer's first. It takes the mean
 // degree for every node, and no node as drawn twice.
 func ExpectedBlocks(name string, fanouts []int, seeds int64, m *format.Manifest, a Aggregation) []BlockShape {
 	kind := methodKinds[name]
@@ -129,7 +129,7 @@ func ExpectedBatch(m *format.Manifest, dtype gds.DType, name string, blocks []Bl
 	return b
 }
 
-// BatchBytes bounds the memory of a mini-batch of so many seeds, and of its sampler beside the table of local ids, of a
+// BatchBytes bounds the memory of a mini-batch, and of its sampler beside the table of local ids, in a
 // graph of n nodes and m edges. A labor batch may exceed it slightly: its fanouts are expected numbers.
 func BatchBytes(name string, o Options, seeds, n, m int64) int64 {
 	kind := methodKinds[name]

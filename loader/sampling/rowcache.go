@@ -26,14 +26,14 @@ type rowCache struct {
 	misses *offheap.Buffer // rows of a batch that the host's slots do not have
 	// For load: rows in pinned memory, and on the device, with their slots behind them.
 	staging, arrival gds.Buffer
-	loadRows         int // so many at a time
+	loadRows         int // the most at a time
 }
 
 // maxLoadRows is how many rows are loaded at a time, unless there are fewer slots.
 const maxLoadRows = 4096
 
-// RowCacheNeed is the memory of so many slots: of a device with memory of its own, which may look rows up by itself
-// (routed), or else of the host, where storage is behind them and batches have so many rows.
+// RowCacheNeed is the memory of slots: of a device with memory of its own, which may look rows up by itself (routed),
+// or else of the host, with storage behind them and batches of batchRows.
 func RowCacheNeed(slots, rowBytes, nodes, batchRows int64, unified, routed bool) need.Terms {
 	load := min(maxLoadRows, slots) * (rowBytes + 4)
 	terms := need.Terms{{Name: "rows on their way to the cache", Place: need.Pinned, Bytes: load}}

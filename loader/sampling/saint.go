@@ -79,7 +79,7 @@ func (s *saint) seed(ctx context.Context, draws int, random uint64) ([]uint32, [
 	return s.seeds, s.weights, nil
 }
 
-// MostSeeds is the most seeds that a sampler makes a batch of, if it is asked for so many.
+// MostSeeds is the most seed nodes of a batch of asked nodes or draws.
 func (m *Method) MostSeeds(asked int) int {
 	if m.shape == nil {
 		return asked
@@ -87,7 +87,7 @@ func (m *Method) MostSeeds(asked int) int {
 	return int(min(int64(asked)*int64(m.shape.nodes()), m.targets.count))
 }
 
-// meanSeeds is how many of the nodes that may be seeds so many draws of a graph-wise method have on average.
+// meanSeeds is the mean number of different seed nodes in the draws of a graph-wise method.
 func (m *Method) meanSeeds(draws int, of []uint32) (seeds float64) {
 	for _, v := range of {
 		if m.targets.has(v) {

@@ -223,7 +223,7 @@ const (
 	minWalks     = 1 << 15
 )
 
-// countedWalks is how many walks of so many steps are counted in a graph of n nodes. A walk adds at most 1 to a count,
+// countedWalks is how many walks are counted in a graph of n nodes. A walk adds at most 1 to a count,
 // so with no more than MaxUint32 walks no count wraps.
 func countedWalks(n int64, steps int) int64 {
 	return min(max(minWalks, n*visitsOfNode/int64(steps+1)), math.MaxUint32)

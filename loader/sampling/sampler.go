@@ -89,7 +89,7 @@ type methodKind struct {
 	onDevice   bool                                       // devices can sample by it too
 
 	nodeBytes, edgeBytes int64 // of what prepare allocates, for each node and edge of the graph
-	fanouts              int64 // a node has at most so many times fanout edges; 0: one
+	fanouts              int64 // a node has at most fanouts * fanout edges; 0: fanout
 }
 
 var methodKinds = map[string]*methodKind{

@@ -40,8 +40,8 @@ func NewEpochs(method *Method, nodes []uint32, plan chunk.Plan) *Epochs {
 }
 
 // Set plans epochs over nodes, which are distinct, sampled by a method. It sets plan.Rows; plan.Seed names the random
-// numbers of samples too. If the method chooses seeds itself, a batch has plan.BatchRows draws, and an epoch so many
-// batches that they have about as many seeds as there are nodes. Ranks share each batch as the plan says. A plan that
+// numbers of samples too. If the method chooses seed nodes itself, a batch has plan.BatchRows draws, and the batches
+// of an epoch have about as many seed nodes as there are nodes. Ranks share each batch as the plan says. A plan that
 // is not Shuffled is for evaluation: it leaves the content of the cache as training has it, as far as the policy can.
 func (l *Loader) Set(nodes []uint32, method *Method, plan chunk.Plan) (*Set, error) {
 	if n := method.topology.Nodes(); n != l.o.Features.Rows() {
@@ -212,8 +212,8 @@ func (j *job) failed(err error) error {
 	return fmt.Errorf("batch %d of epoch %d: %w", j.plan.Index, j.epoch+1, err)
 }
 
-// Visit samples batches first to end-1 of epoch n by so many workers, with so many samples at a time at most (0: any
-// number), and calls do for each in order until it returns false. The memory of a batch is used again after do.
+// Visit samples batches first to end-1 of epoch n by workers, at most samples at a time (0: any number), and calls do
+// for each in order until it returns false. The memory of a batch is used again after do.
 func (s *Epochs) Visit(ctx context.Context, workers, samples, n, first, end int, do func(*MiniBatch) bool) error {
 	jobs := make([]*job, min(cmp.Or(samples, math.MaxInt), 2*workers+4))
 	for i := range jobs {

@@ -194,7 +194,7 @@ func (c *chunks) featureRows(first int64) int64 {
 	return int64(more) + 1
 }
 
-// featureBytes is what the features of so many nodes from first on take.
+// featureBytes is the memory of the features of nodes first to first+rows-1.
 func (c *chunks) featureBytes(first, rows int64) int64 {
 	if sparse, ok := c.features.(*features.Sparse); ok {
 		_, _, bytes := layOut(rows, 0, sparse.InRange(first, rows), 0)
@@ -266,7 +266,7 @@ func (c *chunks) hostMemory(part gds.Tensor) []byte {
 	return memory.Bytes()[part.Offset:][:gds.Bytes(part.Rows, part.Cols, part.DType)]
 }
 
-// copyIn brings so many bytes of what the host has written to the device, where parts of it then are.
+// copyIn copies the first bytes of the host's buffer to the device, where parts then are.
 func (c *chunks) copyIn(stream gds.Stream, bytes int64, parts ...*gds.Tensor) {
 	if c.pinned.Buffer != nil {
 		stream.Copy(gds.NewTensor(c.memory.Buffer, 1, int(bytes), gds.Uint8),

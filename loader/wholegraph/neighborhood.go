@@ -20,8 +20,8 @@ const neighborhoodPart = 2
 // ones are read where they are.
 func NeighborhoodBytes(nodes, edges int64) int64 { return 12 * (2*nodes + edges) / neighborhoodPart }
 
-// Neighborhood is Nodes for a model of so many layers, which computes for each layer what the next one needs, if that
-// is less than the whole graph by far. The graph must not come in chunks for that.
+// Neighborhood is Nodes that computes for each layer only the nodes that the next one needs, if these are far fewer
+// than all. The graph must not come in chunks for that.
 func (g *Graph) Neighborhood(ctx context.Context, nodes []uint32, batchRows, layers int) (*Set, error) {
 	if g.chunks != nil || len(nodes) == 0 {
 		return g.Nodes(nodes, batchRows, 0)

@@ -81,7 +81,7 @@ func (d Durations) relaxed(x float64) float64 {
 	return (x*u + max(t, (1+x)*m, c-x*u)) / (1 + x)
 }
 
-// dispatch finds a plan for an epoch with room for so many batches on the GPU and in memory of the host. It begins with
+// dispatch finds a plan for an epoch within the room for batches on the GPU and in memory of the host. It begins with
 // the ratio x of the relaxed model: the processor prepares a share of 1/(1+x), with buffers as 1 to x. Then it
 // simulates plans in which one of the three numbers is another, first by much and at last by one, and goes on from the
 // best, until none is better; it keeps a history so as to simulate none twice (§4.2.2, Finetuning, which changes the

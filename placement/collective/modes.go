@@ -81,8 +81,8 @@ func (m Mode) About(s Stages, workers int, contention float64) string {
 		ms(s.Move), ms(s.Train), total)
 }
 
-// withFewer chooses the plan of a schedule for so many workers; where memory leaves them too few buffers, for as many
-// of them as give the shortest epoch.
+// withFewer chooses the plan of a schedule for workers, or for the fewer that give the shortest epoch where memory
+// leaves too few buffers.
 func (s Schedule) withFewer(in Inputs, workers int) (best Choice, with Inputs, err error) {
 	for n := workers; n > 0; n-- {
 		in.Durations.Workers = n

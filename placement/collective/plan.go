@@ -128,8 +128,8 @@ type Inputs struct {
 	CPUBuffer, GPUBuffer int     // batches that memory of the host, and of the GPU, has room for
 	Share                float64 // of batches that the processor prepares in mixed; < 0: the best
 	Seed                 uint64
-	// Fits is an error unless there is memory for the batches and workers of a plan, as they are counted when so many
-	// batches wait to move. nil: there is for any.
+	// Fits is an error unless memory has room for the batches and workers of a plan while waiting batches wait to move.
+	// nil: any plan fits.
 	Fits func(p Plan, workers, waiting int) error
 }
 

@@ -21,7 +21,7 @@ func (r Run) Busy() (cpu, link, gpu float64) {
 	return float64(r.CPUBusy) / total, float64(r.LinkBusy) / total, float64(r.GPUBusy) / total
 }
 
-// Add adds a stage of a batch that so many workers share.
+// Add adds a stage of a batch that workers share.
 func (r *Run) Add(s schedule.Span, workers int) {
 	length := s.End - s.Start
 	switch s.Stage {
@@ -43,8 +43,8 @@ func (r *Run) Add(s schedule.Span, workers int) {
 	r.Total = max(r.Total, s.End)
 }
 
-// Simulate plays an epoch of so many batches, all stages of which take as long as d says. trace, unless it
-// is nil, gets each stage when that has ended.
+// Simulate plays an epoch whose stages take the durations d. trace, unless it is nil, gets each stage when that has
+// ended.
 func Simulate(d Durations, p Plan, batches int, trace func(schedule.Span)) Run {
 	return simulate(d, p, p.Rules(d, batches), trace)
 }

@@ -159,7 +159,7 @@ type Machine struct {
 	Update time.Duration                 // a step of each device
 }
 
-// Simulate plays an epoch of so many batches, each shared by all devices, by a plan, and returns how long it takes, and
+// Simulate plays an epoch of batches, each shared by all devices, by a plan, and returns how long it takes, and
 // how stale gradients are, which depends on the machine if the plan is OnArrival alone. All numbers of machine and plan
 // are 1 or more.
 func Simulate(m Machine, p Plan, batches int) (time.Duration, Staleness) {

@@ -23,7 +23,7 @@ type lists struct {
 	buf            *offheap.Buffer
 }
 
-// allocateLists allocates memory for up to so many places.
+// allocateLists allocates memory for up to places edges.
 func (e *Engine) allocateLists(nodes, places int64, weighted bool) error {
 	vector := func(n int64, t gds.DType) gds.Tensor { return e.memory.Matrix("the topology", 1, int(n), t) }
 	l := &lists{starts: vector(nodes, gds.Int64), ends: vector(nodes, gds.Int64), nodes: vector(places, gds.Uint32)}

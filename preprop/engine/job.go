@@ -307,7 +307,7 @@ type TimeAccount struct {
 	Faster string `json:"faster_with"`
 }
 
-// Of is the account of a job whose hops took so many seconds.
+// Of is the account of a job whose hops took these seconds.
 func (t TimeAccount) Of(hops float64, panels int) TimeAccount {
 	t.Hops, t.Faster = hops, "cores"
 	switch disk := t.Reading + t.Waiting + t.Publishing; {

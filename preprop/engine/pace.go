@@ -35,7 +35,7 @@ type Pace struct {
 	SavedAny bool      // has been kept
 }
 
-// writeTime is about how long it takes to write so many bytes, durably.
+// writeTime is about how long it takes to write bytes, durably.
 func (p *Pace) writeTime(bytes int64) time.Duration {
 	const sync = 50 * time.Millisecond // of a file and its folder
 	return sync + time.Duration(float64(bytes)/p.Rate*float64(time.Second))
@@ -59,23 +59,23 @@ func (p *Pace) beginHops() {
 	}
 }
 
-// margin is how long before the deadline computing must end, to write so many bytes.
+// margin is how long before the deadline computing must end, to write bytes.
 func (p *Pace) margin(bytes int64) time.Duration {
 	return p.writeTime(bytes)*5/4 + 100*time.Millisecond
 }
 
 // mustStop tells whether computing must end now: ctx is cancelled, or there is only time left to write a checkpoint
-// of so many bytes.
+// of this size.
 func (p *Pace) mustStop(ctx context.Context, bytes int64) bool {
 	return ctx.Err() != nil || !p.Deadline.IsZero() && !p.Clock().Add(p.margin(bytes)).Before(p.Deadline)
 }
 
-// checkpointDue tells whether it is time for a checkpoint of so many bytes.
+// checkpointDue tells whether it is time for a checkpoint of this size.
 func (p *Pace) checkpointDue(bytes int64) bool {
 	return float64(p.Clock().Sub(p.savedAt))*p.Share >= float64(p.writeTime(bytes))
 }
 
-// worthSaving tells whether a job that ends should write a checkpoint of so many bytes: it should not if computing
+// worthSaving tells whether a job that ends should write a checkpoint of this size: it should not if computing
 // since the last one took less than a quarter of the time.
 func (p *Pace) worthSaving(bytes int64) bool { return p.Clock().Sub(p.savedAt) >= p.writeTime(bytes)/4 }
 

@@ -270,7 +270,7 @@ func (w *Work) listCosts(p *Plan, base operator.Operator, held int64, pass func(
 	pass(during(preparing, preparing, "codes of factors", listing), base.Graph, 0)
 }
 
-// matrixBytes is the memory of the matrices of a panel with so many columns.
+// matrixBytes is the memory of the matrices of a panel.
 func (w *Work) matrixBytes(columns int, inputInMemory bool) int64 {
 	hops, series := PanelMatrices(w.Sequences, w.Stored.DType, inputInMemory)
 	return w.Nodes * int64(columns*(hops*w.Stored.DType.Size()+4*series))

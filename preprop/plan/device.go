@@ -24,7 +24,7 @@ type DevicePlan struct {
 	// SentBytes go to the device and back for a product.
 	SentBytes int64 `json:"sent_bytes_per_product,omitempty"`
 
-	// Transfers hold rows on their way to the device and back, so many rows with so many terms at a time.
+	// Transfers hold rows on their way to the device and back; rows and terms at a time follow.
 	Transfers     int   `json:"-"`
 	TransferRows  int   `json:"-"`
 	TransferTerms int   `json:"-"`

@@ -389,8 +389,8 @@ func ErrDoesNotFit(budget, least int64) error {
 		machine.ErrDoesNotFit, units.Bytes(budget), units.AtLeast(units.Bytes(least)))
 }
 
-// StoreBytes is the size in bytes of a store with so many matrices: exact for these, which are nearly all of it, and
-// rounded up for the rest.
+// StoreBytes is the size in bytes of a store: exact for its matrices, which are nearly all of it, and rounded up for
+// the rest.
 func StoreBytes(graph *format.Manifest, layout format.Layout, matrices int, matrixBytes int64) int64 {
 	const page = 4096      // a chunk of the row table has a page of metadata and is padded to whole pages
 	const indexRow = 3 * 8 // bytes of the index for a chunk
@@ -415,7 +415,7 @@ func RowTableBytes(graph *format.Manifest) int64 {
 	return need
 }
 
-// PickedBytes is the memory for so many rows of a graph's table while storeRows picks them: their share of the table
+// PickedBytes is the memory for rows of a graph's table while storeRows picks them: their share of the table
 // on disk, and headers of strings, with a fifth more that the garbage collector has yet to free; and 8 bytes a row
 // for nodes and their places.
 func PickedBytes(graph *format.Manifest, rows int64) int64 {

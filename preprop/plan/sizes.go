@@ -12,7 +12,7 @@ const (
 	sumsBytes = 128 << 10
 )
 
-// BatchRuns is the most runs of terms of a batch with rows of so many columns.
+// BatchRuns is the most runs of terms of a batch.
 func BatchRuns(features int) int { return min(batchRuns, max(1, sumsBytes/4/max(1, features))) }
 
 // BatchBytes bounds the memory of a batch, with the sums of a hub.
@@ -106,11 +106,11 @@ const StreamRangeBytes = 1 << 20
 // buffer that all readers share.
 const LargestRange = 2 * StreamRangeBytes
 
-// heldTopology is the memory for all node ranges of a topology of so many bytes: each has one offset more, and begins
+// heldTopology is the memory for all node ranges of a topology of this size: each has one offset more, and begins
 // at a multiple of 64 bytes.
 func heldTopology(bytes int64) int64 { return bytes + (2*bytes/StreamRangeBytes+2)*(8+HeadBytes) }
 
-// streamBytes is the memory of so many readers of a topology on disk, whose node ranges have up to rangeBytes. All
+// streamBytes is the memory of readers of a topology on disk, whose node ranges have up to rangeBytes. All
 // share one buffer for those with more than most.
 func streamBytes(readers int, rangeBytes, most int64) int64 {
 	if rangeBytes > most {
@@ -136,7 +136,7 @@ func ListsFactors(nodes int64) bool { return 4*nodes > cacheBytes }
 
 const cacheBytes = 16 << 20
 
-// ListedRange is the memory to read a node range of a topology on disk, which takes so many bytes, with the
+// ListedRange is the memory to read a node range of this size of a topology on disk, with the
 // coefficients of its edges: half as many as EdgeBytes.
 func ListedRange(bytes int64) int64 { return bytes + vfs.PagedBytes(bytes/2) }
 

@@ -47,7 +47,7 @@ func (r *MemoryTopology) Each(ctx context.Context, from int64, threads int, list
 	return r.EachTask(ctx, from, threads, plan.TaskCost, list, body)
 }
 
-// EachTask is Each with node ranges of about so many edges and nodes.
+// EachTask is Each with node ranges of about cost edges and nodes.
 func (r *MemoryTopology) EachTask(ctx context.Context, from int64, threads int, cost int64, list *EdgeFactors,
 	body func(b *Range) error) error {
 	n := r.Nodes()
@@ -102,7 +102,7 @@ type heldRange struct {
 	place            []byte
 }
 
-// Hold keeps as many of the first node ranges in memory as fit into so many bytes, from when a walk first reads them.
+// Hold keeps the first node ranges, as many as fit in bytes, in memory from when a walk first reads them.
 func (s *DiskTopology) Hold(bytes int64) (err error) {
 	total := int64(0)
 	for len(s.held) < s.Ranges() && total+plan.Aligned(s.BytesOf(len(s.held))) <= bytes {

@@ -115,8 +115,8 @@ type LoadOptions struct {
 	MemoryBytes int64         // that Memcpy may use; 0: no limit
 }
 
-// copied is the number of bytes that Memcpy copies: as many as an epoch has, but at most
-// mostCopied, and so many that source, target and page numbers fit MemoryBytes.
+// copied is the number of bytes that Memcpy copies: an epoch's, but at most mostCopied, and source,
+// target and page numbers must fit MemoryBytes.
 func (o *LoadOptions) copied(rows int64) int64 {
 	bytes := min(rows*o.rowBytes(), mostCopied)
 	if o.MemoryBytes > 0 {

@@ -137,7 +137,7 @@ func Propagate(ctx context.Context, o PropagateOptions) (_ []PropagateResult, er
 	return results, nil
 }
 
-// gathered is the number of random rows that are summed: so many that starting threads takes no noticeable time.
+// gathered is the number of random rows that are summed: enough to hide the start of threads.
 func gathered(nodes int64) int64 { return min(nodes, 1<<25) }
 
 func graphBytes(nodes, edges int64) int64 { return 8*(nodes+1) + 4*edges }

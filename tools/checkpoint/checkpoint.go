@@ -105,7 +105,7 @@ func (c *Checkpoint) Settings() trainer.Settings {
 }
 
 // CheckStore returns an error if the model cannot be evaluated on a store with these matrices, this number of
-// features, and labels of this target in so many columns (classes, labels or values).
+// features, and labels of this target in this number of columns (classes, labels or values).
 func (c *Checkpoint) CheckStore(stored []trainer.MatrixID, features, columns int, target trainer.Target) error {
 	now := trainer.Spec{Classes: columns, Target: target}
 	if c.Spec.Features == features && (c.Spec.Classes != columns || c.Spec.Target != target) {

@@ -122,7 +122,7 @@ func (c *Checkpoint) MaxBytes() (int64, error) {
 // last, the best of the run, and two of the optimizer.
 const savedVectors = 5
 
-// Need is the memory of a Saver of a model with so many parameters, trained on a store of so many rows: the split, and
+// Need is the memory of a Saver of a model's parameters, trained on a store's rows: the split, and
 // while a run is saved, its vectors and the same again as files.
 func Need(rows, parameters int64) need.Terms {
 	saving := need.OnHeap("saving a checkpoint", 2*4*savedVectors*parameters)
@@ -420,7 +420,7 @@ func (s *Split) encode() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// decodeSplit is the inverse of Split.encode, for a graph of so many nodes.
+// decodeSplit is the inverse of Split.encode.
 func decodeSplit(data []byte, nodes int64, spec trainer.Spec) (s Split, err error) {
 	batches, err := arrowfile.ReadBatches(bytes.NewReader(data), int64(len(data)), splitSchema)
 	if err != nil {

@@ -182,7 +182,7 @@ func (e *npyExport) arrays() (all []array) {
 // mostReaders is how many chunks, or blocks of the topology, are read at a time: more are no faster.
 const mostReaders = 4
 
-// buffersBytes is the memory that so many readers take.
+// buffersBytes is the memory of all readers.
 func buffersBytes(readers int, bytes int64) int64 { return int64(readers+1) * vfs.WholePages(bytes) }
 
 func (e *npyExport) chunkBytes() int64 { return chunkBytes(e.dir.Layout()) }
@@ -191,7 +191,7 @@ func chunkBytes(layout format.Layout) int64 {
 	return int64(layout.ChunkRows * layout.Features * layout.DType.Size())
 }
 
-// readAhead calls read for 0 to n-1, each with a buffer of so many bytes, and emit with what it returned, in order.
+// readAhead calls read for 0 to n-1, each with a buffer of bytes, and emit with what it returned, in order.
 func readAhead[T any](e *npyExport, n int, bytes int64, read func(k int, buffer []byte) (T, error),
 	emit func(T) error) error {
 	memory, err := offheap.Alloc(buffersBytes(e.readers, bytes))

@@ -220,7 +220,7 @@ func (o *output) leave(err error) error {
 	return errors.Join(err, o.lock.Close())
 }
 
-// create makes a file of about so many bytes, calls body to write it, and commits it.
+// create makes a file of about this size, calls body to write it, and commits it.
 func (o *output) create(name string, bytes int64, body func(w io.Writer) error) error {
 	f, err := vfs.CreateStream(o.fsys, filepath.Join(o.at, name), bytes)
 	if err != nil {

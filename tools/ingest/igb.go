@@ -85,7 +85,7 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 	return s, s.openIGBLabels(filepath.Join(paper, "node_label_"+o.Classes+".npy"), labeled)
 }
 
-// float32Rows says that a file without header holds float32 in rows of so many.
+// float32Rows says that a file without header holds rows of columns float32 values.
 func float32Rows(columns int64) func() (npy.Type, int64, error) {
 	return func() (npy.Type, int64, error) { return npy.Float32, columns, nil }
 }

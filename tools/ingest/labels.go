@@ -70,8 +70,8 @@ type labelResult struct {
 	names []string // of classes
 }
 
-// readLabels reads labels in so many columns. What they are shows when they have been read, so pass, which hands all of
-// them over, is called once or twice.
+// readLabels reads columns of labels. Their kind is known only when all are read, so pass, which hands all of them
+// over, is called once or twice.
 func readLabels(as LabelsAs, path string, columns int64, rows *format.RowTable,
 	pass func(*labelSink) error) (labelResult, error) {
 	read := func(kind labelKind) (*labelSink, error) {

@@ -22,8 +22,8 @@ import (
 // The flags that name the columns of edges and of nodes that a graph keeps.
 const edgeColumnsFlag, nodeColumnsFlag = "edge-columns", "node-columns"
 
-// tableColumn is a column of a table that the graph keeps: in a scratch file or, where rows of nodes come in any order, in
-// memory.
+// tableColumn is a column of a table that the graph keeps: in a scratch file or, where rows of nodes come in any order,
+// in memory.
 type tableColumn struct {
 	format.Column
 	at    int // column of the table
@@ -35,7 +35,7 @@ type tableColumn struct {
 	sums  []uint32 // CRC-32C of each columnBlock of the file
 }
 
-// columnBlock is so many bytes of a scratch file as have a checksum: whole numbers.
+// columnBlock is the bytes of a scratch file that a checksum covers: whole numbers.
 const columnBlock = 64 << 10
 
 // columnNames are the names of columns NAME or NAME:TYPE.
@@ -106,7 +106,7 @@ func (l *edgeList) chooseColumns(t table, h header, path, flag, of string, asked
 	return nil
 }
 
-// createFiles creates a scratch file of so many rows for each column.
+// createFiles creates a scratch file of rows for each column.
 func (l *edgeList) createFiles(rows int64, columns ...*tableColumn) (err error) {
 	bytes := int64(0)
 	for _, c := range columns {

@@ -134,7 +134,7 @@ func (w *Writer) write(p []byte) {
 	w.err = err
 }
 
-// pageHeader is the header of a data page of so many bytes. Columns without nulls have no levels.
+// pageHeader is the header of a data page of this size. Columns without nulls have no levels.
 func pageHeader(rows int64, bytes int) []byte {
 	return object{{1, int32(dataPage)}, {2, int32(bytes)}, {3, int32(bytes)}, {5, object{
 		{1, int32(rows)}, {2, int32(plainEncoding)}, {3, int32(runsEncoding)}, {4, int32(runsEncoding)},

@@ -90,7 +90,7 @@ type Profile struct {
 	Durations collective.Durations // means; GPUBatch is 0 where the device prepares nothing
 }
 
-// Measure is the profile of stages that so many workers will do.
+// Measure is the profile of stages that workers will do.
 func (t Table) Measure(spans []schedule.Span, workers int) (p Profile) {
 	for _, o := range t {
 		m := Measured{Operation: o}
@@ -160,7 +160,7 @@ func (o ProfileOptions) Run(ctx context.Context) (Profile, error) {
 	return p, err
 }
 
-// train trains a model on so many batches by a schedule.
+// train trains a model on batches by a schedule.
 func (o ProfileOptions) train(ctx context.Context, batches int, by *sampling.Schedule) error {
 	started, trace := false, by.Trace
 	by.Trace = func(s schedule.Span) {
@@ -184,7 +184,7 @@ func (o ProfileOptions) train(ctx context.Context, batches int, by *sampling.Sch
 	return errors.Join(err, f.Close())
 }
 
-// contentionPlan lets each of so many workers sample several batches without waiting for others, and keeps one batch on
+// contentionPlan lets each worker sample several batches without waiting for others, and keeps one batch on
 // the device.
 func contentionPlan(workers int) collective.Plan {
 	const least = 8 // batches that are measured

@@ -22,7 +22,7 @@ type Machine struct {
 	within func(machine.Limit) Machine // this machine with another budget; nil: its devices do not depend on it
 }
 
-// Less is the machine with so much less host memory to use, on its devices too where they use it.
+// Less is the machine with less host memory to use, on its devices too where they use it.
 func (m Machine) Less(bytes units.Bytes) Machine {
 	if m.Budget.Bytes -= bytes; m.within != nil {
 		return m.within(m.Budget)
@@ -71,7 +71,7 @@ func (m Machine) orThis(ctx context.Context) Machine {
 // Program is the memory of the process before it holds any data.
 var Program = need.OnHeap("program", int64(machine.ProgramBytes))
 
-// Fits is machine.ErrDoesNotFit unless there is room for what, which takes so much memory. A device that is the host's
+// Fits is machine.ErrDoesNotFit unless there is room for what, which takes memory. A device that is the host's
 // processor has its memory from the budget.
 func (m Machine) Fits(what string, memory need.Memory) error {
 	host := memory.HostBytes - Program.Bytes

@@ -40,7 +40,7 @@ type graphJob struct {
 	elements *features.Elements
 }
 
-// job says what the options do with a graph of n nodes on so many devices. It completes the options.
+// job says how the options use a graph of n nodes on devices. It completes the options.
 func (o *Options) job(n int64, devices int) (j graphJob, err error) {
 	if o.Spec, err = o.Spec.Normalized(); err != nil {
 		return j, err
@@ -159,7 +159,7 @@ func batchesHeld(h scheduler.Held) batchCount {
 	return batchCount{onDevice: h.OnDevice, samples: h.Samples, pinned: h.Pinned}
 }
 
-// pipelinedMoves is how many batches move at a time at most, where so many are on the device or on their way.
+// pipelinedMoves is the most batches that move at a time, if gpuBuffer are on the device or on their way.
 func pipelinedMoves(gpuBuffer int) int { return max(1, min(schedule.PipelinedMoves, gpuBuffer)) }
 
 // queuedBatches counts the batches that wait in queues of a length.

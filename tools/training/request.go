@@ -51,7 +51,7 @@ func (r *Request) ReadsGraph() (bool, error) {
 	return aggregation != "", err
 }
 
-// FillDefaults sets the settings in Default for so many training rows.
+// FillDefaults sets the settings in Default for trainRows training rows.
 func (r *Request) FillDefaults(trainRows int64) error {
 	d, err := trainer.Defaults(r.Model, trainRows)
 	if err != nil {
@@ -144,7 +144,7 @@ func (r *Request) Plan(ctx context.Context, dir *format.Dir, m session.Machine) 
 	return spec, part, err
 }
 
-// ModelValues are the settings of the model: the given ones, else its defaults for so many training rows.
+// ModelValues are the settings of the model: the given ones, else its defaults for trainRows training rows.
 func (r *Request) ModelValues(trainRows int64) (trainer.Values, error) {
 	defaults, err := trainer.Defaults(r.Model, trainRows)
 	if err != nil {
@@ -271,7 +271,7 @@ func (r *Request) held(m *format.Manifest, spec trainer.Spec) (held need.Terms, 
 	return append(held, MetricNeed(r.Metric, m.Rows, spec)), nil
 }
 
-// MetricNeed is the host memory for what a metric keeps of so many rows. ROC-AUC keeps 8 bytes for each row and label,
+// MetricNeed is the host memory that a metric keeps for rows. ROC-AUC keeps 8 bytes for each row and label,
 // in a list that grows by copying, and a copy while the lists of sets of rows are joined.
 func MetricNeed(metric string, rows int64, spec trainer.Spec) need.Term {
 	switch {
@@ -377,7 +377,7 @@ func (s *Sampling) TakesAllEdges() bool {
 	return s.Sampler == FullSampler || sampling.ChoosesSeeds(s.Sampler)
 }
 
-// FillFanouts sets the default fanouts of a model with so many layers. It refuses other numbers of fanouts than layers.
+// FillFanouts sets the default fanouts of a model with layers. It refuses a number of fanouts that is not layers.
 func (s *Sampling) FillFanouts(layers int) error {
 	switch {
 	case s.TakesAllEdges() && len(s.Fanouts) > 0:

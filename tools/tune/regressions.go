@@ -157,8 +157,8 @@ func (t *tree) predict(x []float64) float64 {
 	return t.value
 }
 
-// grow makes a tree of some rows that is at most so deep, whose leaves have so many rows at least. Each node splits by
-// one of so many columns that the stream draws, where the sum of squared errors falls the most (Breiman et al. 1984).
+// grow makes a tree of rows, of at most depth levels, whose leaves have leaf rows or more. Each node splits by one of
+// columns columns that the stream draws, where the sum of squared errors falls the most (Breiman et al. 1984).
 func grow(x [][]float64, y []float64, rows []int, depth, leaf, columns int, r *stream) *tree {
 	t := &tree{}
 	sum := 0.0

@@ -45,7 +45,7 @@ type Buffers[M Memory] struct {
 	busy, closed bool
 }
 
-// NewBuffers makes room for so many buffers.
+// NewBuffers makes room for up to most buffers.
 func NewBuffers[M Memory](most int) *Buffers[M] { return &Buffers[M]{free: make(chan M, most)} }
 
 // Add adds a buffer. It is called between epochs, or in the loop of one.

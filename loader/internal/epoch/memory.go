@@ -17,8 +17,8 @@ func (g *Growing) Size() int64 {
 	return g.Len()
 }
 
-// Grow replaces the memory, which nothing uses, by at least needed bytes of alloc, unless there are so many: by wanted,
-// if there are so many.
+// Grow replaces the memory, which nothing uses, if it is smaller than needed: by wanted bytes of alloc or, if they are
+// not to be had, by needed.
 func (g *Growing) Grow(needed, wanted int64, alloc func(bytes int64) (gds.Buffer, error)) error {
 	if g.Buffer != nil && g.Len() >= needed {
 		return nil

@@ -39,8 +39,8 @@ func printedCopies(m collective.Mode, workers int) [4]float64 {
 	return [4]float64{1, 1, 1, 1}
 }
 
-// threadCopies is printedCopies of device memory where workers are threads: they share cache, model and runtime, and of
-// the batches that they prepare only those count that are on the device at a time, for which there are so many buffers.
+// threadCopies is printedCopies of device memory where workers are threads: they share cache, model and runtime, and
+// only the batches in buffers of the device count.
 func threadCopies(m collective.Mode, buffers int) [4]float64 {
 	if m == collective.Parallel1 {
 		return [4]float64{1, float64(min(buffers, 2) + 2), 1, 1}

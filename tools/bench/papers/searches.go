@@ -23,7 +23,7 @@ type SearchResult struct {
 	Search string `json:"search"`
 	Runs   int    `json:"runs"` // of each seed
 	Seeds  int    `json:"seeds"`
-	// Hypervolume of the front after so many runs / the whole table's: mean, sample standard
+	// Hypervolume of the front after runs trials / the whole table's: mean, sample standard
 	// deviation, and least over the seeds.
 	Share      float64 `json:"hypervolume"`
 	ShareStd   float64 `json:"hypervolume_std"`
@@ -35,7 +35,7 @@ type SearchResult struct {
 }
 
 // replay replays a search on a table of all trials of a space: it is told the table's outcome of the settings that it
-// proposes. Shares are hypervolume of the front after so many runs / that of the table's front, for the seeds from 0
+// proposes. Shares are hypervolume of the front after runs trials / that of the table's front, for the seeds from 0
 // on: see tune.Goals.VolumeOn. The grid goes on until it has reached the share: it costs nothing to propose by it.
 func replay(ctx context.Context, table []tune.Trial, points *tune.Points, g tune.Goals, name string, runs, seeds int,
 	reach float64) (r SearchResult, err error) {
@@ -124,7 +124,7 @@ func (r *Comparison) Text(w io.Writer) {
 
 const grid = "grid" // the search that tries all settings in order
 
-// CompareSearches replays all searches, with so many runs and seeds. Note gets a line after each.
+// CompareSearches replays all searches, with runs trials for each of seeds. Note gets a line after each.
 func CompareSearches(ctx context.Context, table []tune.Trial, g tune.Goals, runs, seeds int, reach float64,
 	note func(format string, args ...any)) (*Comparison, error) {
 	front := g.Front(table)
