@@ -99,7 +99,7 @@ func (s *graphStates) allocate(dev gds.Device, graph loader.GraphChunks, columns
 			m.memory, err = offheap.Alloc(bytes)
 		}
 		if err != nil {
-			return fmt.Errorf("what a layer puts out for %d nodes: %w", nodes, err)
+			return fmt.Errorf("the output of a layer for %d nodes: %w", nodes, err)
 		}
 	}
 	return nil

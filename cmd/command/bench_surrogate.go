@@ -30,7 +30,7 @@ them, for tune --surrogate. If trials vary --bias, it fits a3gnn's Equation 1, t
 	f.StringVarP(&o.output, "output", "o", "", "file for the surrogate")
 	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there
 	f.StringVar(&o.throughput, "throughput", wallTime, throughputUsage)
-	f.BoolVar(&o.resident, "resident", false, "memory is what the process had resident, instead of device memory")
+	f.BoolVar(&o.resident, "resident", false, "count the resident memory of the process instead of device memory")
 	among(f, "throughput", wallTime, processorTime)
 	return c
 }

@@ -36,7 +36,7 @@ cross-validation. Round i has seed i, from 0 on.`, o.do)
 	f.Var(&o.maxMemory, "max-memory", maxMemoryUsage)
 	f.Float64Var(&o.minValid, "min-accuracy", 0, minAccuracyUsage)
 	f.StringVar(&o.throughput, "throughput", wallTime, throughputUsage)
-	f.BoolVar(&o.resident, "resident", false, "memory is what the process had resident, instead of device memory")
+	f.BoolVar(&o.resident, "resident", false, "count the resident memory of the process instead of device memory")
 	among(f, "throughput", wallTime, processorTime)
 	atLeast(f, 1, "rounds")
 	return c

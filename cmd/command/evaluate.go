@@ -88,7 +88,7 @@ another split. Test or validation rows that the model was trained on are refused
 		"number of the split whose rows are evaluated (default the training's or, for other nodes, the store's)")
 	f.Lookup("split").DefValue = "0" // which help leaves out
 	f.StringVar(&o.splits, "splits", "", splitsUsage)
-	f.StringVar(&o.metric, "metric", "", "what rows are evaluated by (default the training's)")
+	f.StringVar(&o.metric, "metric", "", "metric of the rows (default the training's)")
 	among(f, "rows", rowChoices...)
 	atLeast(f, 0, "split")
 	return c

@@ -27,8 +27,8 @@ const (
 	placementUsage   = "where the input lives: auto, device, host or storage"
 	roundsUsage      = "number of times that everything is measured"
 	scratchUsage     = "folder for scratch files"
-	throughputUsage  = "rows by what time: wall, or processor, which other work on the machine changes little, but " +
-		"which does not count waiting"
+	throughputUsage  = "rows a second of wall time, or of processor time, which other work on the machine hardly " +
+		"changes, and which leaves out waiting: wall or processor"
 	splitsUsage = "npy file [k,n] with k splits of the nodes; --split chooses one"
 )
 

@@ -25,7 +25,8 @@ var flagGroups = []struct{ title, flags string }{
 	{"Input", "split splits normalize-features features-in-place undirected directed self-loops duplicates name dtype"},
 	{"Machine to plan for", "hardware devices dataset nodes edges device features classes labeled split-shares"},
 	{"Sampling of a graph", "sampler fanout cache bias partitions workers buffers"},
-	{"Optimisation", "batch lr weight-decay optimizer lr-schedule warm-up clip-norm loss class-weights runs"},
+	{"Optimisation", "batch batch-per-device lr weight-decay optimizer lr-schedule warm-up clip-norm loss " +
+		"class-weights runs"},
 	{"Stopping", "epochs patience eval-every metric max-time"},
 	{"Placement and schedule",
 		"placement shuffle chunk-rows schedule cpu-share profile-batches queue gradients sync-every updates map scratch " +

@@ -28,8 +28,7 @@ const worthwhile = 1.0
 // onlyProcessor is the reason for the processor where there is nothing else, which need not be said.
 const onlyProcessor = "there is no GPU: this program was built without CUDA"
 
-const deviceUsage = "what computes the products of propagation: auto, cpu, or a device such as cuda:0 (see hopfeed " +
-	"devices)"
+const deviceUsage = "device that propagates: auto, cpu, or one of hopfeed devices, such as cuda:0"
 
 // propagationDevice is preprop.Options.Device for --device; "" is auto.
 func (a *app) propagationDevice(ctx context.Context, want string) (func(float64) (*preprop.Device, error), error) {

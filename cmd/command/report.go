@@ -38,7 +38,7 @@ The time of propagation is an attribute of the store's folder. Copies without at
 	f.StringVarP(&o.output, "output", "o", "report.html", "file to write")
 	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there
 	f.StringSliceVar(&o.propagation, "propagation", nil,
-		"files with what propagate --json has printed, where stores do not say how long it took")
+		"files with the output of propagate --json, for stores that have lost the time of their propagation")
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	return c
 }

@@ -25,7 +25,7 @@ directory.`, func(_ context.Context, a *app, args []string) (result, error) {
 			return (*status)(s), nil
 		})
 	c.Flags().StringVar(&scratch, "scratch", "",
-		"name that the job's --scratch folder has on this machine, if it is another")
+		"the job's --scratch folder, if it has another name on this machine")
 	return c
 }
 

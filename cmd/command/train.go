@@ -144,13 +144,13 @@ func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 	declareSchedule(f, &o.Schedule)
 	f.Float64Var(&o.WarmUp, "warm-up", 0, "number of epochs in which the learning rate grows to its full size")
 	f.Float64Var(&o.ClipNorm, "clip-norm", 0, "largest norm of the gradient of all parameters; 0: any")
-	f.StringVar(&o.Loss, "loss", "", "what training minimises (default by labels)")
-	f.StringVar(&o.Metric, "metric", "", "what epochs are selected and rows are evaluated by (default by labels)")
-	f.StringVar(&o.Weights, "class-weights", "", "what losses of rows are multiplied by: a number for each class, "+
-		"separated by commas, or balanced (rows / (classes * rows of the class))")
-	f.StringVar(&o.Standardize, "standardize", "", "what of the input is centred and brought to one unit: matrix "+
-		"(each hop of each operator), column (each column of these), or none (default "+choice("standardize")+
-		"; none of models as printed)")
+	f.StringVar(&o.Loss, "loss", "", "loss that training minimises (default by labels)")
+	f.StringVar(&o.Metric, "metric", "", "metric that selects epochs and evaluates rows (default by labels)")
+	f.StringVar(&o.Weights, "class-weights", "", "factor of the loss of a row: a number for each class, separated "+
+		"by commas, or balanced (rows / (classes * rows of the class))")
+	f.StringVar(&o.Standardize, "standardize", "", "centre the input and scale it to one unit: by matrix (each hop of "+
+		"each operator), by column (each column of these), or none (default "+choice("standardize")+
+		"; models as printed: none)")
 }
 
 // declarePlacedFlags adds the flags that decide a placement, which train and plan share.
@@ -159,14 +159,13 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	names, _ := trainer.Models()
 	f.StringVar(&o.Model, "model", "sign", "model to train: "+strings.Join(names, ", "))
 	f.IntSliceVar(&o.Hops, "hops", nil, "number of hops to use: one for all operators, or one for each, separated "+
-		"by commas (default all that there are; of sgc, the number that is best on validation rows)")
+		"by commas (default all; sgc: the best on validation rows)")
 	f.StringSliceVar(&o.Operators, "operator", nil,
-		"operators to use, separated by commas (default all that there are)")
+		"operators to use, separated by commas (default all)")
 	o.Values = declareModelSettings(f)
 	declareSampling(f, &o.Sampling)
 	f.IntVar(&o.BatchRows, "batch", 0, batchUsage+" (default by model)")
-	f.IntVar(&o.BatchPerDevice, batchPerDevice, 0, "rows of a batch for each device: --batch is this times the "+
-		"number of devices")
+	f.IntVar(&o.BatchPerDevice, batchPerDevice, 0, "rows of a batch for each device, instead of --batch")
 	atLeast(f, 0, batchPerDevice)
 	f.Var(&o.splitNumbers, "split",
 		"number of the split to train on, or several, such as 0-9: --runs on each of them (default the store's)")

@@ -38,11 +38,11 @@ func declareSampling(f *pflag.FlagSet, s *training.Sampling) {
 	within(f, 1, training.MostBuffers, "buffers")
 }
 
-// declareSchedule adds the flags of who prepares the batches of a graph when.
+// declareSchedule adds the flags of the schedule of a graph's batches.
 func declareSchedule(f *pflag.FlagSet, s *training.Schedule) {
 	f.StringVar(&s.Name, "schedule", "",
-		"who prepares the batches of a graph when: "+strings.Join(training.ScheduleNames(), ", ")+
-			" (default: the processor, each stage as fast as it can)")
+		"whether processor or device prepares the batches of a graph, and when: "+
+			strings.Join(training.ScheduleNames(), ", ")+" (default: the processor, ahead of training)")
 	checkFlag(f, "schedule", func(name string) error {
 		if isLearningRateSchedule(name) { // which --schedule once was
 			return fmt.Errorf("how the learning rate changes is now --lr-schedule %s", name)
@@ -56,9 +56,9 @@ func declareSchedule(f *pflag.FlagSet, s *training.Schedule) {
 func declareSchedulePlan(f *pflag.FlagSet, s *training.Schedule) {
 	const by = scheduler.MultiQueue
 	f.Float64Var(&s.CPUShare, "cpu-share", -1,
-		"share of the batches that the processor prepares by the schedule mixed (default the best)")
+		"schedule mixed: share of the batches that the processor prepares (default the best)")
 	f.Lookup("cpu-share").DefValue = "0" // which help leaves out
-	f.IntVar(&s.ProfileBatches, "profile-batches", 0, "batches of processor and device each that are measured before a "+
+	f.IntVar(&s.ProfileBatches, "profile-batches", 0, "batches to measure, by processor and device each, before a "+
 		"schedule is planned (default 10)")
 	f.IntVar(&s.Queue, "queue", 0, "schedule "+by+": batches that wait for each device on the host, and as many on "+
 		"the device "+

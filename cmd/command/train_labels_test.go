@@ -126,7 +126,7 @@ func TestClassWeightsOfZeroAreRefused(t *testing.T) {
 		splits = append(splits, byte(min(node/3%3, 1)))
 	}
 	write(t, d, "splits.npy", string(splits))
-	const zero = "are of a class whose weight is not 0: nothing can be learnt"
+	const zero = "are in a class with a weight above 0: nothing can be learnt"
 	for line, says := range map[string]string{
 		"train store --class-weights 0,0,0":                     "0 of the 100 labelled training rows of store " + zero,
 		"train store --class-weights 1e-60,0,0":                 "0 of the 100 labelled training rows of store " + zero,

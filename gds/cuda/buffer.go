@@ -128,7 +128,7 @@ func (b *buffer) pin() (err error) {
 func (d *Device) hostAlloc(bytes int64) (p unsafe.Pointer, err error) {
 	err = check(C.hopfeed_host_alloc(handle(d.context), C.size_t(bytes), &p))
 	if err == error(outOfMemory) {
-		return nil, fmt.Errorf("%w: the system pins no %v more of its memory", gds.ErrOutOfMemory, units.Bytes(bytes))
+		return nil, fmt.Errorf("%w: the system cannot pin %v more of its memory", gds.ErrOutOfMemory, units.Bytes(bytes))
 	}
 	return p, err
 }

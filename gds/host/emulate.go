@@ -91,7 +91,7 @@ func (e *Emulation) Set(text string) error {
 				err = fmt.Errorf("unknown setting (want gpu, mem, link, workers, cpu, gather, dma, sampling, " +
 					"compute and straggle)")
 			} else if *length, err = time.ParseDuration(value); err != nil || *length < 0 || *length > maxStage {
-				err = fmt.Errorf("%q is no time of a stage (want such as 12ms)", value)
+				err = fmt.Errorf("%q is not the time of a stage (want a duration such as 12ms)", value)
 			}
 		}
 		if err != nil {

@@ -149,7 +149,7 @@ func NewMethod(ctx context.Context, name string, topology Topology, o Options) (
 			strings.Join(Names(), ", "))
 	}
 	if len(o.Fanouts) == 0 {
-		return nil, fmt.Errorf("%w: sampler %s: no fanouts: one for each layer of the model, such as 15,10,5",
+		return nil, fmt.Errorf("%w: sampler %s needs fanouts: one for each layer of the model, such as 15,10,5",
 			ErrOptions, name)
 	}
 	for i, f := range o.Fanouts {

@@ -264,7 +264,7 @@ destination and, if there are exactly three, column 3 the weight.` + columnsHelp
 	Declare: declareTables(OpenCSV, func(o *TableOptions, flags *pflag.FlagSet) {
 		flags.StringVar(&o.Header, "header", "",
 			"whether the first line of the edges names the columns: yes or no (default: by its content)")
-		flags.Int64Var(&o.Nodes, "nodes", 0, "number of nodes, if it is larger than what edges and features tell")
+		flags.Int64Var(&o.Nodes, "nodes", 0, "number of nodes, if edges and features show fewer")
 	}),
 }
 

@@ -249,7 +249,7 @@ func (r *Request) classWeights(spec trainer.Spec) (weights []float64, err error)
 		}
 	}
 	if counted == 0 && len(weights) == len(rows) {
-		return nil, session.Refuse("--class-weights %s: 0 of the %s of %s are of a class whose weight is not 0: "+
+		return nil, session.Refuse("--class-weights %s: 0 of the %s of %s are in a class with a weight above 0: "+
 			"nothing can be learnt",
 			r.Weights, units.Count(r.Labels[0].Labelled, "labelled training row"), r.Input)
 	}
