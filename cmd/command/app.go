@@ -197,7 +197,7 @@ func didYouMean(word, dashes string, names []string) string {
 	return ": did you mean " + dashes + like + "?"
 }
 
-// edits is how many letters are to be put in, left out or changed to make b of a (Levenshtein).
+// edits is the Levenshtein distance of a and b.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
