@@ -127,7 +127,7 @@ def import_csv(
     :param node_columns: further columns of nodes, of numbers or lists of numbers, that the graph keeps, as NAME or
         NAME:TYPE, separated by commas, such as time:int64 (default: Parquet's own type, else float32)
     :param node_table: table with a row for each node: id, labels, splits and features
-    :param nodes: number of nodes, if it is larger than what edges and features tell
+    :param nodes: number of nodes, if edges and features show fewer
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
     :param scratch: folder for scratch files (default: within GRAPH and beside it)
@@ -517,8 +517,7 @@ def propagate(
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default the graph's)
     :param chunk_rows: rows of a chunk, the unit of reading (default 1000, fewer if rows are long)
     :param split: number of the split, from 0, by which the store is divided into regions
-    :param device: what computes the products of propagation: auto, cpu, or a device such as cuda:0 (see hopfeed
-        devices) (default auto)
+    :param device: device that propagates: auto, cpu, or one of hopfeed devices, such as cuda:0 (default auto)
     :param force: replace existing output as soon as the new one is complete
     :param dry_run: print the plan and write nothing
     :param hardware: machine to plan for, described in a YAML file (default this one)
@@ -548,7 +547,7 @@ def status(
     """Tell how far a propagation is. ``hopfeed status --help`` says more.
 
     :param store: a store, or its path
-    :param scratch: name that the job's ``scratch`` folder has on this machine, if it is another
+    :param scratch: the job's ``scratch`` folder, if it has another name on this machine
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
@@ -651,9 +650,9 @@ def train(
     :param map: map the topology of a graph from disk instead of loading it
     :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
     :param model: model to train: sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat (default sign)
-    :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all that
-        there are; of sgc, the number that is best on validation rows)
-    :param operator: operators to use, separated by commas (default all that there are)
+    :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all; sgc:
+        the best on validation rows)
+    :param operator: operators to use, separated by commas (default all)
     :param as_printed: the architecture as its paper prints it: features as they are; in models that read a graph the
         last layer along edges puts out the classes, without norm and residual; in gat, ELU and means of heads: 1 yes, 0
         no (default by model)
@@ -682,7 +681,7 @@ def train(
     :param partitions: divide the nodes into parts with few edges between them; training samples no edge between parts
         (a3gnn Algorithm 1; default 1)
     :param batch: rows of a batch (default by model)
-    :param batch_per_device: rows of a batch for each device: ``batch`` is this times the number of devices
+    :param batch_per_device: rows of a batch for each device, instead of ``batch``
     :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
         store's)
     :param placement: where the input lives: auto, device, host or storage (default auto)
@@ -700,11 +699,11 @@ def train(
     :param optimizer: adam, adamw or sgd (with momentum 0.9) (default adam)
     :param lr_schedule: how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the
         epochs, to a hundredth after three quarters) (default constant)
-    :param schedule: who prepares the batches of a graph when: auto, cpu, gpu, mixed, collective, collective-paper,
-        sequential, mode-1, mode-2, multi-queue (default: the processor, each stage as fast as it can)
-    :param cpu_share: share of the batches that the processor prepares by the schedule mixed (default the best)
-    :param profile_batches: batches of processor and device each that are measured before a schedule is planned (default
-        10)
+    :param schedule: whether processor or device prepares the batches of a graph, and when: auto, cpu, gpu, mixed,
+        collective, collective-paper, sequential, mode-1, mode-2, multi-queue (default: the processor, ahead of
+        training)
+    :param cpu_share: schedule mixed: share of the batches that the processor prepares (default the best)
+    :param profile_batches: batches to measure, by processor and device each, before a schedule is planned (default 10)
     :param queue: schedule multi-queue: batches that wait for each device on the host, and as many on the device
         (default by measurement)
     :param gradients: schedule multi-queue: batches whose gradients wait on each device; 1: gradients are never stale
@@ -716,12 +715,12 @@ def train(
         timing (default planned)
     :param warm_up: number of epochs in which the learning rate grows to its full size
     :param clip_norm: largest norm of the gradient of all parameters; 0: any
-    :param loss: what training minimises (default by labels)
-    :param metric: what epochs are selected and rows are evaluated by (default by labels)
-    :param class_weights: what losses of rows are multiplied by: a number for each class, separated by commas, or
-        balanced (rows / (classes * rows of the class))
-    :param standardize: what of the input is centred and brought to one unit: matrix (each hop of each operator), column
-        (each column of these), or none (default matrix; none of models as printed)
+    :param loss: loss that training minimises (default by labels)
+    :param metric: metric that selects epochs and evaluates rows (default by labels)
+    :param class_weights: factor of the loss of a row: a number for each class, separated by commas, or balanced (rows /
+        (classes * rows of the class))
+    :param standardize: centre the input and scale it to one unit: by matrix (each hop of each operator), by column
+        (each column of these), or none (default matrix; models as printed: none)
     :param run: directory to save the training in, and to go on with it from
     :param save_every: least time between two saves within a run; seconds, or a text such as "90s" (default 10s)
     :param max_time: stop after this time, such as 3h30m; the same command goes on later; seconds, or a text such as
@@ -818,9 +817,9 @@ def tune(
     :param map: map the topology of a graph from disk instead of loading it
     :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
     :param model: model to train: sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat (default sign)
-    :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all that
-        there are; of sgc, the number that is best on validation rows)
-    :param operator: operators to use, separated by commas (default all that there are)
+    :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all; sgc:
+        the best on validation rows)
+    :param operator: operators to use, separated by commas (default all)
     :param as_printed: the architecture as its paper prints it: features as they are; in models that read a graph the
         last layer along edges puts out the classes, without norm and residual; in gat, ELU and means of heads: 1 yes, 0
         no (default by model)
@@ -849,7 +848,7 @@ def tune(
     :param partitions: divide the nodes into parts with few edges between them; training samples no edge between parts
         (a3gnn Algorithm 1; default 1)
     :param batch: rows of a batch (default by model)
-    :param batch_per_device: rows of a batch for each device: ``batch`` is this times the number of devices
+    :param batch_per_device: rows of a batch for each device, instead of ``batch``
     :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
         store's)
     :param placement: where the input lives: auto, device, host or storage (default auto)
@@ -867,11 +866,11 @@ def tune(
     :param optimizer: adam, adamw or sgd (with momentum 0.9) (default adam)
     :param lr_schedule: how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the
         epochs, to a hundredth after three quarters) (default constant)
-    :param schedule: who prepares the batches of a graph when: auto, cpu, gpu, mixed, collective, collective-paper,
-        sequential, mode-1, mode-2, multi-queue (default: the processor, each stage as fast as it can)
-    :param cpu_share: share of the batches that the processor prepares by the schedule mixed (default the best)
-    :param profile_batches: batches of processor and device each that are measured before a schedule is planned (default
-        10)
+    :param schedule: whether processor or device prepares the batches of a graph, and when: auto, cpu, gpu, mixed,
+        collective, collective-paper, sequential, mode-1, mode-2, multi-queue (default: the processor, ahead of
+        training)
+    :param cpu_share: schedule mixed: share of the batches that the processor prepares (default the best)
+    :param profile_batches: batches to measure, by processor and device each, before a schedule is planned (default 10)
     :param queue: schedule multi-queue: batches that wait for each device on the host, and as many on the device
         (default by measurement)
     :param gradients: schedule multi-queue: batches whose gradients wait on each device; 1: gradients are never stale
@@ -883,12 +882,12 @@ def tune(
         timing (default planned)
     :param warm_up: number of epochs in which the learning rate grows to its full size
     :param clip_norm: largest norm of the gradient of all parameters; 0: any
-    :param loss: what training minimises (default by labels)
-    :param metric: what epochs are selected and rows are evaluated by (default by labels)
-    :param class_weights: what losses of rows are multiplied by: a number for each class, separated by commas, or
-        balanced (rows / (classes * rows of the class))
-    :param standardize: what of the input is centred and brought to one unit: matrix (each hop of each operator), column
-        (each column of these), or none (default matrix; none of models as printed)
+    :param loss: loss that training minimises (default by labels)
+    :param metric: metric that selects epochs and evaluates rows (default by labels)
+    :param class_weights: factor of the loss of a row: a number for each class, separated by commas, or balanced (rows /
+        (classes * rows of the class))
+    :param standardize: centre the input and scale it to one unit: by matrix (each hop of each operator), by column
+        (each column of these), or none (default matrix; models as printed: none)
     :param max_memory: most memory that a training may take; 0: any; bytes, or a text such as "8GiB"
     :param min_accuracy: least validation accuracy, or other ``metric``, of a trial (default any)
     :param min_throughput: least training rows a second of a trial; 0: any
@@ -899,8 +898,8 @@ def tune(
     :param budget: time of all trials together, such as 10m, or their number, such as 40; the last trial is finished
         (default 10m0s)
     :param search: how settings are chosen: gaussian, grid, ppo, random (default gaussian)
-    :param throughput: rows by what time: wall, or processor, which other work on the machine changes little, but which
-        does not count waiting (default wall)
+    :param throughput: rows a second of wall time, or of processor time, which other work on the machine hardly changes,
+        and which leaves out waiting: wall or processor (default wall)
     :param space: YAML file with a list of values for each of some flags, to search instead of the usual ones
     :param trial_epochs: epochs of a trial, if ``epochs`` is not given; 0: as many as a training has (default 10 on a
         graph, 0 on a store)
@@ -945,7 +944,7 @@ def evaluate(
     :param rows: labelled rows to evaluate on: test, valid, train or all (default test)
     :param split: number of the split whose rows are evaluated (default the training's or, for other nodes, the store's)
     :param splits: npy file [k,n] with k splits of the nodes; ``split`` chooses one
-    :param metric: what rows are evaluated by (default the training's)
+    :param metric: metric of the rows (default the training's)
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
@@ -1011,7 +1010,8 @@ def report(
 
     :param runs: run folders of trainings
     :param output: file to write (default report.html)
-    :param propagation: files with what propagate ``json`` has printed, where stores do not say how long it took
+    :param propagation: files with the output of propagate ``json``, for stores that have lost the time of their
+        propagation
     :param force: replace existing output as soon as the new one is complete
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
