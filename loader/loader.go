@@ -206,7 +206,7 @@ func (l *Loader) configure() error {
 	case !known:
 		return fmt.Errorf("loader: unknown placement %q (want one of %v)", o.Placement, Placements())
 	case o.Sharded && (o.Placement != Device || o.Device.Info().Unified):
-		return errors.New("loader: shards need devices with memory of their own")
+		return errors.New("loader: shares of the input need devices with memory of their own")
 	case o.Mapped && (o.Placement != Host || o.Device.Info().Unified || !o.Device.Info().MapsPinned):
 		return errors.New("loader: only devices with memory of their own gather rows of host memory by themselves, " +
 			"if they reach it")

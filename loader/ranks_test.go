@@ -308,9 +308,9 @@ func TestRanksThatCannotBeAreRefused(t *testing.T) {
 	}{
 		{"no device", nil, func(*Options) {}, "0 devices"},
 		{"a device that is none", []gds.Device{two[0], nil}, func(*Options) {}, "no device"},
-		{"host memory that is sharded", two, func(o *Options) { o.Placement = Host }, "shards need devices"},
+		{"host memory that is sharded", two, func(o *Options) { o.Placement = Host }, "shares of the input need devices"},
 		{"memory of the host that is sharded", []gds.Device{newDevice(t, true, host.Options{}), two[0]},
-			func(*Options) {}, "shards need devices"},
+			func(*Options) {}, "shares of the input need devices"},
 		{"rows of device memory that the device gathers from the host's", two,
 			func(o *Options) { o.Sharded, o.Mapped = false, true }, "only devices with memory"},
 		{"a device that reaches no host memory", []gds.Device{testdevice.Host(t,
