@@ -19,7 +19,7 @@ import (
 // Version is the format that this package writes, and the only one it reads.
 const Version = 2
 
-// ErrCorrupt is returned when stored bytes are not what was written.
+// ErrCorrupt is returned when stored bytes differ from the written ones.
 var ErrCorrupt = errors.New("corrupt data")
 
 // ErrVersion is returned when a directory has a format version other than Version.

@@ -17,7 +17,7 @@ import (
 )
 
 // Manifest is manifest.json: everything about a directory but its rows. Fields with omitempty are optional to readers.
-// What a later version adds and readers may pass over is optional; what they may not is named in Requires too.
+// Fields that a later version adds are optional; those that readers must not skip are named in Requires too.
 type Manifest struct {
 	Format   int      `json:"format"`
 	Kind     string   `json:"kind"`               // KindGraph or KindStore
@@ -112,7 +112,7 @@ const (
 	RowsChosen  = "chosen" // rows of nodes that were named
 )
 
-// Limits of what a manifest can say.
+// Limits of the numbers in a manifest.
 const (
 	MaxNodes        = math.MaxUint32
 	MaxEdges        = 1 << 48

@@ -24,7 +24,7 @@ const (
 	featuresFolder = "features"
 )
 
-// Patterns of what a graph or store may have: in the name of a folder, an operator has pluses for its colons.
+// Patterns of the paths of a graph or store: in the name of a folder, an operator has pluses for its colons.
 const (
 	operatorFolder = `[a-z][a-z0-9._+=-]*`
 	tableFolders   = topologyFolder + "|" + weightsFolder + "|" + nodesFolder + "|" + rowsFolder + "|" +

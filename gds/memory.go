@@ -15,7 +15,7 @@ type Memory struct {
 	buffers []Buffer
 }
 
-// Alloc allocates zeroed device memory; errors say what it is for. It returns nil without a device, or after an error.
+// Alloc allocates zeroed device memory; errors name its purpose. It returns nil without a device, or after an error.
 func (m *Memory) Alloc(what string, bytes int64) Buffer {
 	m.Bytes += Aligned(bytes)
 	return m.add("memory for "+what, bytes, Device.Alloc)

@@ -26,7 +26,7 @@ type Product struct {
 	NodeFactors  Tensor  // float32 [1,n]; the zero Tensor: all 1
 	RowFactors   Tensor  // float32 [1,k]; the zero Tensor: all 1
 	Blend        Tensor  // [k,F]; the zero Tensor: none
-	Factor       float32 // of what is blended
+	Factor       float32 // of the blended matrix
 	Theta        float32
 	// NotFinite, int64 [1,1], grows by the number of elements of dst that are stored as infinities or NaN; the
 	// zero Tensor: they are not counted.

@@ -104,7 +104,7 @@ type GraphChunks interface {
 	// EachRows yields the features of all nodes in order, as Each does: chunks without edges, whose sources are their
 	// destinations.
 	EachRows(ctx context.Context, stream gds.Stream) iter.Seq2[GraphChunk, error]
-	// Rows is where matrix i of two, 0 or 1, of what layers put out for all nodes is to lie; nil: in host memory.
+	// Rows is the place for matrix i, 0 or 1, of layers' outputs for all nodes; nil: in host memory.
 	Rows(i int) NodeRows
 }
 

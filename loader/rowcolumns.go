@@ -159,7 +159,7 @@ func (l *Loader) gatherColumns(memory []byte, j *job) {
 	}
 }
 
-// pick copies what a column has of a batch's rows.
+// pick copies a column's values of a batch's rows.
 func pick(dst, column []uint32, j *job) {
 	for i, row := range j.numbers {
 		dst[i] = column[row]

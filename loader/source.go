@@ -39,7 +39,7 @@ type source struct {
 	// reset ends an epoch, and drops the jobs that were begun only. Nothing else runs meanwhile,
 	// and no work is left on the stream.
 	reset func()
-	// reads returns what was read so far.
+	// reads counts reads so far.
 	reads func() []ReadStats
 	// close closes files; the loader frees the memory.
 	close func() error

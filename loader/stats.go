@@ -29,7 +29,7 @@ type Stats struct {
 	LoaderWaitSeconds float64      `json:"loader_wait_seconds"` // the loader waited for a free buffer
 }
 
-// ReadStats is what was read by one path; see gds.Receipt.
+// ReadStats counts the reads by one path; see gds.Receipt.
 type ReadStats struct {
 	Path   string `json:"path"`
 	Reason string `json:"reason,omitempty"`
@@ -116,7 +116,7 @@ func (s *Stats) AddEpoch(times []pipeline.Times, batches, rows int64) {
 	s.LoopWaitSeconds += loop.Idle.Seconds()
 }
 
-// Traffic counts what batches had of features, by where it came from, and their sampled edges.
+// Traffic counts the features of batches, by where they came from, and their sampled edges.
 type Traffic struct {
 	// Rows of features: of all matrices; for a graph, of input nodes.
 	Rows       int64 `json:"rows"`

@@ -12,7 +12,7 @@ import (
 // cores and all disks. 0 is unknown, and taken to cost nothing.
 type Rates struct {
 	Storage      units.Rate `json:"storage"`       // read, a chunk at a time
-	Check        units.Rate `json:"check"`         // checksums of what was read
+	Check        units.Rate `json:"check"`         // checksums of read chunks
 	HostCopy     units.Rate `json:"host_copy"`     // within host memory, in long runs
 	HostGather   units.Rate `json:"host_gather"`   // row by row
 	Link         units.Rate `json:"link"`          // to a device from host memory

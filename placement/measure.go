@@ -117,8 +117,8 @@ func (p *probe) measureRate(atLeast time.Duration, bytes int64, move func()) (un
 	return median(rates), nil
 }
 
-// affordableBytes is how many of the wanted bytes to allocate: at most half of what is free on
-// the device, if they are there, else of what may be used of host memory.
+// affordableBytes is how many of the wanted bytes to allocate: at most half of the free memory of
+// the device, if they are there, else of the host's budget.
 func (p *probe) affordableBytes(bytes int64, onDevice bool) int64 {
 	if info := p.device.Info(); onDevice && info.MemoryBytes > 0 {
 		bytes = min(bytes, (info.MemoryBytes-p.device.Usage().InUse)/2)

@@ -181,7 +181,7 @@ func (f Facts) exceeds(terms need.Terms) string {
 	return check(host, need.Device, need.Pinned)
 }
 
-// misuse says why an alternative contradicts the rows or what was asked for, however much memory there is; "": it does
+// misuse says why an alternative contradicts the rows or the options, however much memory there is; "": it does
 // not.
 func (n Needs) misuse(o Override, a Alternative) string {
 	switch {

@@ -87,7 +87,7 @@ func (m *meter) take(slot *copied) {
 	slot.done = nil
 }
 
-// read waits for all work of the stream, and returns what was counted since reset.
+// read waits for all work of the stream, and returns the counts since reset.
 func (m *meter) read(ctx context.Context, s gds.Stream) (*tally, error) {
 	m.take(&m.slots[m.next])
 	m.take(&m.slots[1-m.next])

@@ -52,7 +52,7 @@ func newTally(s Spec) *tally {
 	return &tally{spec: s, counts: make([]int64, 3*s.Classes), keys: make([][]uint64, s.Classes)}
 }
 
-// add adds what was counted of other rows.
+// add adds the counts of other rows.
 func (t *tally) add(other *tally) {
 	t.rows, t.sum = t.rows+other.rows, t.sum+other.sum
 	for i, n := range other.counts {

@@ -1,7 +1,7 @@
 package trainer
 
 // signKind is SIGN (Frasca et al. 2020; preprop-gnn section 2.5): matrices of the same hop from different operators are
-// concatenated, each hop has a linear layer of its own, and an MLP works on the concatenation of what they put out.
+// concatenated, each hop has a linear layer of its own, and an MLP works on the concatenation of their outputs.
 // Layers counts the linear layers on the way from input to logits. Each matrix is centred, and brought to elements of
 // about one (group.measureInputs): without that, the biases drown features as small as those of rows that are divided
 // by their sum.

@@ -224,7 +224,7 @@ func (a *app) declareDevices(flags *pflag.FlagSet) {
 	a.declareEmulate(flags)
 }
 
-// declareGraphMemory adds the flags of what need not be in memory of a graph, to a command that opens one for a model.
+// declareGraphMemory adds the flags that keep parts of a graph out of memory, to a command that opens one for a model.
 func (a *app) declareGraphMemory(flags *pflag.FlagSet) {
 	flags.BoolVar(&a.mapped, mapFlag, false, mapUsage)
 	flags.StringVar(&a.scratch, scratchFlag, "", scratchUsage+" (default: outputs of layers of all nodes of a graph "+

@@ -20,7 +20,7 @@ func newInspectCommand(a *app) *cobra.Command {
 	return a.verb("inspect GRAPH|STORE", "Say what is in a graph or hop store", "", runInspect)
 }
 
-// inspected is the result of inspect: the manifest, and what it takes on disk.
+// inspected is the result of inspect: the manifest, and sizes on disk.
 type inspected struct {
 	format.Manifest
 	Matrices []string `json:"matrices"`

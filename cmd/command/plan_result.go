@@ -25,7 +25,7 @@ type planned struct {
 	TrainRows  int64          `json:"train_rows"`
 	ValidRows  int64          `json:"valid_rows"`
 	StoreBytes int64          `json:"store_bytes"`
-	InputBytes units.Bytes    `json:"input_bytes"` // of what the model reads
+	InputBytes units.Bytes    `json:"input_bytes"` // of the matrices that the model reads
 	WorkBytes  units.Bytes    `json:"work_bytes"`  // of batches and model, on the device
 	Memory     *need.Memory   `json:"memory_plan"`
 	// of a graph, as the next fields

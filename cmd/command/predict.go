@@ -165,7 +165,7 @@ func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, grap
 	return a.predict(ctx, c, store, o, p)
 }
 
-// predict writes the predictions of rows of a store or, for a model that reads a graph, of nodes, and what it did to p.
+// predict writes the predictions of rows of a store or, for a model that reads a graph, of nodes, and reports in p.
 func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *format.Dir, o *predictOptions,
 	p *predicted) (err error) {
 	if err := c.CheckInput(input.Matrices(), input.Manifest.Features); err != nil {

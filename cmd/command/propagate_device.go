@@ -125,7 +125,7 @@ func describedDevice(h *machine.Hardware, want string) func(float64) (*preprop.D
 		return &preprop.Device{
 			Name: name, Reason: "it is described, with " + h.Devices.Memory.String() + " of memory",
 			FreeBytes: int64(h.Devices.Memory), Optional: want == autoDevice,
-			// Rows at random are read at about a third of what long runs are, as from memory of the host.
+			// Random rows are read at about a third of the rate of long runs, as from memory of the host.
 			LinkBytesPerSecond: float64(h.Devices.Link), GatherBytesPerSecond: float64(h.Devices.Bandwidth) / 3,
 			Open: func() (gds.Device, error) { return nil, errors.New("it is only described") },
 		}, nil

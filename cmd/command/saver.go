@@ -11,7 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// openSaver opens the folder of --run, and reads what was saved there.
+// openSaver opens the folder of --run, and reads the training that was saved there.
 func (a *app) openSaver(o *trainOptions) (*checkpoint.Saver, error) {
 	return checkpoint.OpenSaver(checkpoint.SaveOptions{
 		FS: a.fs, Dir: o.run, Replace: o.force, MinInterval: o.saveEvery, Trials: o.trials, Input: o.Input,

@@ -276,7 +276,7 @@ func (d *Device) disconnect() error {
 	return nil
 }
 
-// take takes one of what is idle or, if there is none, makes one in the device's context.
+// take takes an idle one or, if there is none, makes one in the device's context.
 func take[T any](d *Device, idle *[]T, create func() (T, error)) (one T, err error) {
 	d.idle.Lock()
 	if n := len(*idle); n > 0 {

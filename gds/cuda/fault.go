@@ -72,7 +72,7 @@ func (o fault) err(d *Device, before uint64) error {
 	return d.errorf("a kernel reports fault %d", o.what)
 }
 
-// found is the error of what kernels have found wrong so far in operations before a number.
+// found is the error that kernels have found so far in operations before a number.
 func (s *stream) found(before uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

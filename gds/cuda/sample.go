@@ -30,7 +30,7 @@ func (c *call) looks() bool { return c.Sampling.Labor && c.Sampling.Fanout >= 0 
 
 func (c *call) countSampled() {
 	n, starts := c.Tensors[ops.Nodes].Cols, c.at[ops.Offsets]
-	counts := starts + 4 // in place of what follows them
+	counts := starts + 4 // in place of the numbers after them
 	c.passGraph()
 	c.each("count_sampled", n, counts, vector(ops.Sampled+1), vector(ops.Nodes), n, faults{})
 	if c.looks() {

@@ -10,7 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/gds"
 )
 
-// FailingDevice is a device that fails once, for tests of what uses devices. A step is a call
+// FailingDevice is a device that fails once, for tests of users of devices. A step is a call
 // that allocates or opens a stream, or a point in a stream that is recorded or waited
 // for; the work before such a point fails, as far as anybody can tell.
 type FailingDevice struct {

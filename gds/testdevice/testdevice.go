@@ -1,4 +1,4 @@
-// Package testdevice opens the device that tests of what is built on gds run on: the host's, and in
+// Package testdevice opens the device for tests of packages above gds: the host's, and in
 // builds with the tag cuda a GPU, so that one suite of tests is for both.
 package testdevice
 

@@ -22,7 +22,7 @@ type Buffer struct {
 	Length int64
 }
 
-// Limits of what is read, far above what is written.
+// Limits of files that are read, far above those of written ones.
 const (
 	maxFooter  = 64 << 20
 	maxMessage = 1 << 20

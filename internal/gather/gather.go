@@ -10,7 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// Bounds of what a thread copies at a time, normally its share of a batch: less would cost more to
+// Bounds of the bytes that a thread copies at a time, normally its share of a batch: less would cost more to
 // hand out than to copy, more would leave other threads without work at the end.
 const (
 	minBytes = 64 << 10

@@ -18,7 +18,7 @@ import (
 // Go runtime, stacks, and a heap of small things with what the collector has yet to free.
 const ProgramBytes units.Bytes = 48 << 20
 
-// Limit is an amount of memory and what it is that limits it.
+// Limit is an amount of memory, and the name of the limit.
 type Limit struct {
 	Bytes units.Bytes
 	By    string // "free memory", "cgroup /sys/fs/cgroup/job", ...; "" where nothing limits

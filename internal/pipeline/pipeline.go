@@ -101,7 +101,7 @@ func (p *Pipeline) addStage(name string, count int) []*Worker {
 	return workers
 }
 
-// Worker is one goroutine of a stage. Its methods tell what it spends its time on, and are for that goroutine alone.
+// Worker is one goroutine of a stage. Its methods count where its time goes, and are for that goroutine alone.
 type Worker struct {
 	ctx   context.Context
 	name  string

@@ -65,7 +65,7 @@ type State struct {
 	NextByGPU bool
 }
 
-// Decider decides what the device does next, once it has done what it did.
+// Decider decides the next task of the device when it has finished one.
 type Decider interface{ Next(State) Action }
 
 // inOrder brings the batch that is trained next, and trains it.

@@ -128,7 +128,7 @@ func (m *Mem) at(op, path string, act func(at place) error) error {
 	})
 }
 
-// look does an operation that asks something of what is at path.
+// look does an operation that reads the entry at path.
 func look[T any](m *Mem, op, path string, ask func(n *memNode) (T, error)) (answer T, err error) {
 	err = m.at(op, path, func(at place) error {
 		if at.node == nil {

@@ -172,7 +172,7 @@ func (m *Mem) Clone() *Mem {
 	return m.crash(func(string, int) bool { return true })
 }
 
-// CrashCloneKeeping is CrashClone for a disk that, as they may, has written some of what nobody synced: of each change
+// CrashCloneKeeping is CrashClone for a disk that has also written some unsynced changes: of each change
 // to a directory and each 4096 bytes of a file, the seed says whether it is there.
 func (m *Mem) CrashCloneKeeping(seed uint64) *Mem {
 	return m.crash(func(path string, i int) bool {
@@ -180,7 +180,7 @@ func (m *Mem) CrashCloneKeeping(seed uint64) *Mem {
 	})
 }
 
-// crash clones the disk. keep tells whether piece i of what is not synced at path survives.
+// crash clones the disk. keep tells whether unsynced piece i at path survives.
 func (m *Mem) crash(keep func(path string, i int) bool) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -24,7 +24,7 @@ func NewPastCache(fsys FS) *PastCache { return &PastCache{FS: fsys} }
 // Opened is how often files have been opened for reading so far.
 func (c *PastCache) Opened() int64 { return c.opened.Load() }
 
-// Read and Written say what was read and written so far.
+// Read and Written count reads and writes so far.
 func (c *PastCache) Read() Receipt    { return c.read.receipt() }
 func (c *PastCache) Written() Receipt { return c.written.receipt() }
 
@@ -88,7 +88,7 @@ func (c *PastCache) CreateDirect(path string, bytes int64) (PendingFile, error) 
 type countedPending struct {
 	PendingFile
 	bytes *atomic.Int64
-	end   atomic.Int64 // of what WriteAt has written
+	end   atomic.Int64 // of the written bytes
 }
 
 func (f *countedPending) Write(p []byte) (int, error) {

@@ -151,7 +151,7 @@ func (s *Stream) finish() error {
 	return errors.Join(s.failure(), s.memory.Free())
 }
 
-// Abort removes what was written.
+// Abort removes the file.
 func (s *Stream) Abort() error {
 	if s.done {
 		return nil

@@ -53,12 +53,12 @@ type Opened struct {
 // kind is a policy that a Spec can name.
 type kind struct {
 	name, help string
-	// Bytes of the policy's tables, and of what it looks at, beside the tables that every Cache has.
+	// Bytes of the policy's tables and inputs, beside the tables that every Cache has.
 	perNode, perSlot int64
 	choose           func(s Spec, slots int, in Inputs) (chosen, error)
 }
 
-// chosen is a policy, and what it has chosen already.
+// chosen is a policy, and the nodes that it has chosen already.
 type chosen struct {
 	policy policy
 	slots  int      // that it uses
@@ -104,7 +104,7 @@ const traceRowBits = 8*4 + 1
 func TraceRows(bytes int64) int64 { return min(MostTraceRows, bytes/traceRowBits*8) }
 func TraceBytes(rows int64) int64 { return rows * traceRowBits / 8 }
 
-// TableBytes is the host memory of the cache's tables and of what its policy looks at, at most at a
+// TableBytes is the host memory of the cache's tables and its policy's inputs, at most at a
 // time, without the rows, and without what the optimal policy traces.
 func (s Spec) TableBytes(nodes, rowBytes int64) int64 {
 	k, _ := s.kind()

@@ -90,7 +90,7 @@ func (h *Host) Gather(_ context.Context, dst []byte, as gds.DType, nodes []uint3
 	return nil
 }
 
-// Stats tells what was gathered.
+// Stats counts gathered rows.
 func (h *Host) Stats() Stats {
 	rows := h.gathered.Load()
 	return Stats{Rows: rows, Bytes: rows * h.rowBytes(), Path: "memory"}

@@ -244,7 +244,7 @@ func (s *Sparse) Gather(_ context.Context, dst []byte, as gds.DType, nodes []uin
 	return nil
 }
 
-// Stats tells what was gathered.
+// Stats counts gathered rows.
 func (s *Sparse) Stats() Stats {
 	return Stats{Rows: s.gathered.Load(), Bytes: elementBytes * s.elements.Load(), Path: "memory"}
 }

@@ -254,7 +254,7 @@ func (s *Storage) damaged(chunk int64) error {
 			"repeats, check the disk)"}
 }
 
-// Stats tells what was read.
+// Stats counts reads.
 func (s *Storage) Stats() Stats {
 	rows := s.gathered.Load()
 	stats := Stats{Rows: rows, Bytes: rows * s.rowBytes(), Reads: s.reads.Load(), ReadBytes: s.readBytes.Load()}

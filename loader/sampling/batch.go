@@ -124,7 +124,7 @@ func (s *Set) transfer(w *pipeline.Worker, j *job, stream gds.Stream) error {
 	return nil
 }
 
-// beginBatch sets the tensors of a job's batch, and enqueues the copy of what the host has written.
+// beginBatch sets the tensors of a job's batch, and enqueues the copy from the host.
 func (s *Set) beginBatch(j *job, stream gds.Stream) {
 	l, b, p := s.l, j.buffer, &j.layout
 	if b.Released != nil {

@@ -90,7 +90,7 @@ type run struct {
 	device   *paced.Device // nil: stages take as long as they take
 
 	windowEnd int            // the cache has to be begun again before this batch
-	loaded    loader.Traffic // of what was brought into the cache before the first batch
+	loaded    loader.Traffic // of rows that were brought into the cache before the first batch
 }
 
 func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yield func(*loader.Batch) bool) error {

@@ -26,7 +26,7 @@ type layout struct {
 	seedNodes           gds.Tensor // unless nodes begin with them
 	trees, links, ends  gds.Tensor
 	blocks              []loader.Block
-	written, end        int64 // from host on: of what the host writes, and of all
+	written, end        int64 // from host on: of the host's part, and of all
 }
 
 // form describes all batches of a loader.
@@ -170,7 +170,7 @@ func in(b gds.Buffer, part gds.Tensor) gds.Tensor {
 	return part
 }
 
-// inPinned is a part of what the host writes in pinned memory.
+// inPinned is a part of the pinned memory that the host writes.
 func (j *job) inPinned(part gds.Tensor) gds.Tensor {
 	part.Buf = j.pinned.Buffer
 	part.Offset -= j.layout.host.Offset

@@ -140,7 +140,7 @@ type job struct {
 	times    []int64  // of seeds, if they have some
 	sample   MiniBatch
 	lookup   cache.Lookup
-	loaded   loader.Traffic // of what was brought into the cache for it and later ones
+	loaded   loader.Traffic // of rows that were brought into the cache for it and later ones
 	onDevice bool           // the device prepares it
 	device   deviceBatch
 	size     batchSize

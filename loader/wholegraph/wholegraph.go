@@ -188,7 +188,7 @@ func (g *Graph) readEdges(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-// uploadBlock brings a block to the device; errors name what it is.
+// uploadBlock brings a block to the device; errors name it.
 func (g *Graph) uploadBlock(what string, b *sampling.Block) (to loader.Block, err error) {
 	to.Destinations, to.Sources = b.Destinations, b.Sources
 	if to.Offsets, err = upload(g, what, gds.Uint32, b.Offsets); err == nil {

@@ -27,7 +27,7 @@ type Durations struct {
 	Contention float64
 }
 
-// Beside is how long a worker beside others, workers in all, takes for what it does alone in t.
+// Beside is the time of work that takes t alone, for a worker beside others (workers in all).
 func (d Durations) Beside(t time.Duration, workers int) time.Duration {
 	return t + time.Duration(d.Contention*float64(max(workers, 1)-1)*float64(t))
 }

@@ -133,7 +133,7 @@ type Inputs struct {
 	Fits func(p Plan, workers, waiting int) error
 }
 
-// Choice is a plan, and what it was chosen for.
+// Choice is a plan, and the prediction that it was chosen by.
 type Choice struct {
 	Name      string
 	Plan      Plan

@@ -195,7 +195,7 @@ func (e *Engine) copyOf(m *product.Matrix) (*copyOnDevice, error) {
 	return c, e.memory.Err
 }
 
-// bring sees to it that the device has the columns of src, and all of what is blended.
+// bring sees to it that the device has the columns of src, and all of the blended matrix.
 func (s *call) bring(ctx context.Context) error {
 	if !s.MatricesOnDevice {
 		s.source = gds.NewTensor(s.Engine.source, int(s.p.Graph.Nodes()), s.columns.Width(), s.src.DType)
@@ -247,7 +247,7 @@ func (e *Engine) sendBytes(from gds.Buffer, start int64, to gds.Buffer, at, byte
 	return e.count(begun, sent, bytes)
 }
 
-// count waits for a copy between two events, and counts what it took.
+// count waits for a copy between two events, and counts its time.
 func (e *Engine) count(begun, copied gds.Event, bytes int64) error {
 	if err := copied.Wait(context.Background()); err != nil {
 		return err

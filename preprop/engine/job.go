@@ -269,7 +269,7 @@ func (j *Job) HasResultColumns() bool {
 	return slices.ContainsFunc(j.Results, func(files ColumnFiles) bool { return len(files.Have) > 0 })
 }
 
-// FinishedSum is a checksum of what the job has finished. It changes when the job finishes more.
+// FinishedSum is a checksum of the job's finished parts. It changes when the job finishes more.
 func (j *Job) FinishedSum() uint32 {
 	var done []string
 	for k, id := range j.Matrices {

@@ -43,7 +43,7 @@ type Plan struct {
 	ScratchBytes    int64   `json:"planned_scratch_bytes"`    // most at a time, checkpoints included
 	CheckpointBytes int64   `json:"planned_checkpoint_bytes"` // most at a time; 0: none are written
 	MemoryBytes     int64   `json:"memory_needed_bytes"`
-	StoreBytes      int64   `json:"planned_store_bytes"` // of what is added to the store
+	StoreBytes      int64   `json:"planned_store_bytes"` // of matrices and files added to the store
 	DiskBytes       int64   `json:"disk_needed_bytes"`   // most at a time, scratch files included
 	Seconds         float64 `json:"predicted_seconds"`
 
@@ -73,7 +73,7 @@ type Work struct {
 	Nodes, Edges  int64
 	Weighted      bool
 	Sequences     []*Sequence     // whose hops are to be made
-	Inputs        []format.Layout // what they start from, each once
+	Inputs        []format.Layout // the matrices that they start from, each once
 	Loads         []int           // sequences that start from each
 	Columns       int             // that this process makes
 	Stored        format.Layout   // of the store
@@ -114,7 +114,7 @@ func (c *Sequence) ID(hop int) format.MatrixID {
 	return format.MatrixID{Operator: c.Operator.String(), Hop: hop}
 }
 
-// ProcessBytes is the memory that the program takes beside what it plans: code, stacks, heap, buffers of files.
+// ProcessBytes is the memory of the program beside the plan: code, stacks, heap, buffers of files.
 const ProcessBytes = 64 << 20
 
 // NoticeableBytes is the size of a row table from which on the Go heap is kept small for it.
@@ -311,7 +311,7 @@ func (w *Work) listingSeconds(p *Plan, r *Rates) (seconds float64) {
 	return seconds
 }
 
-// neededShares is about the sum of the shares of edges that each of some consecutive products must add, if stored nodes
+// neededShares estimates the share of edges that each of several consecutive products must add, summed, if stored nodes
 // are a random sample, and degrees those of a scale-free graph of exponent 2, whose edges are spread evenly over the
 // logarithm of degrees, from 1 to the number of nodes: nodes that a share p of all nodes has as neighbours, nearly all
 // of more than 1/p, have 1 - log(1/p) / log(nodes) of the edges.

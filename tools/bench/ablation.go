@@ -408,7 +408,7 @@ func (a *Ablation) Files() ([][]byte, error) {
 	return [][]byte{a.chart5().File(), figure9.File(), figure14.File(), append(text, '\n')}, err
 }
 
-// Work describes in words what was measured.
+// Work describes the measurement in words.
 func (a *Ablation) Work() string {
 	return fmt.Sprintf("%s: training on %d rows of %d features (%s), without validation; batches of %d rows, chunks "+
 		"of %d",

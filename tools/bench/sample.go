@@ -15,7 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/session"
 )
 
-// Samples is how fast mini-batches of a graph were sampled, and what they need.
+// Samples is how fast mini-batches of a graph were sampled, and how many nodes they need.
 type Samples struct {
 	Sampler         string  `json:"sampler"`
 	Fanouts         []int   `json:"fanout"`

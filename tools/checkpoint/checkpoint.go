@@ -144,7 +144,7 @@ const (
 	RunFailed      = "failed"
 )
 
-// Run is one run of a training, and what it had reached when it was saved.
+// Run is one run of a training, and its figures when it was saved.
 type Run struct {
 	Seed   uint64 `json:"seed"`
 	State  string `json:"state"`            // finished, interrupted, diverged, failed or running

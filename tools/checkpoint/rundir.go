@@ -23,7 +23,7 @@ import (
 // ErrExists is returned when a run folder holds what a new training may not replace or stand beside.
 var ErrExists = errors.New("already exists")
 
-// TrialsFile has what was tried before a training, a JSON object a line.
+// TrialsFile has the trials before a training, a JSON object a line.
 const TrialsFile = "trials.jsonl"
 
 // RunDir is a run folder that a training has locked, to save its checkpoints. It holds

@@ -40,7 +40,7 @@ type Saver struct {
 	LeastCPU      time.Duration  // least time of all processors for an epoch, validation included; 0: none has ended
 	options       SaveOptions
 	dir           *RunDir
-	before        *Checkpoint     // what was in the folder; nil: nothing, or it is replaced
+	before        *Checkpoint     // the training in the folder; nil: none, or it is replaced
 	best          *trainer.Result // of the runs that have ended
 	bestRun       int
 	lastSave      time.Time
@@ -55,7 +55,7 @@ type SavedModel struct {
 	Metric     string
 }
 
-// OpenSaver opens the run folder, and reads what was saved there. Close it in any case.
+// OpenSaver opens the run folder, and reads the training that was saved there. Close it in any case.
 func OpenSaver(o SaveOptions) (_ *Saver, err error) {
 	s := &Saver{options: o, lastSave: time.Now()}
 	if o.Dir == "" {

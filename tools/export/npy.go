@@ -101,7 +101,7 @@ type npyExport struct {
 	topology *format.TopologyFile // of a graph
 	out      *output
 	options  Options
-	readers  int   // that read ahead of what is written
+	readers  int   // that read ahead of the writer
 	idWidth  int64 // characters of the longest original id
 }
 

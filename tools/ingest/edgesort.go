@@ -110,7 +110,7 @@ func (t *topology) leastBufferRecords() int64 {
 // leastSortRecords is the least size of a sort buffer: a block.
 func (t *topology) leastSortRecords() int64 { return max(minSortRecords, t.leastBufferRecords()) }
 
-// writeBytes is the memory of the stream that what was sorted is written by.
+// writeBytes is the memory of the stream that writes the sorted edges.
 func (t *topology) writeBytes() int64 { return vfs.StreamBytes(8*(t.info.Nodes+1) + 4*t.recordCount) }
 
 // sortMemory is the memory of sorting by a plan: in-degrees, buckets that are in memory, and for each thread a

@@ -31,7 +31,7 @@ type NPYOptions struct {
 	// FeatureShape [n,F] is that of features without header, in C order, over all shards; without it, meta.json may say
 	// it (num_nodes, num_features).
 	FeatureShape []int64
-	LabelsAs     LabelsAs // where node_label.npy does not show what its numbers are
+	LabelsAs     LabelsAs // where node_label.npy does not show the kind of its numbers
 }
 
 // arraySource is edges, features, labels and splits in arrays, read by position: IGB's (igb.go), or a directory in the

@@ -350,7 +350,7 @@ func (s *scratchSpace) sum(crc uint32, data []byte) uint32 {
 	return kernel.CRC32C(crc, data)
 }
 
-// compare returns an error, which names the file, if a checksum differs from that of what was written.
+// compare returns an error, which names the file, if a checksum differs from the one when it was written.
 func (s *scratchSpace) compare(found, written uint32) error {
 	if found != written {
 		return fmt.Errorf("%s: %w", s.file.Path(), folder.ErrDamaged)

@@ -9,7 +9,7 @@ import (
 // hybrid reads small integers in the RLE/bit-packing hybrid: runs, and bit-packed groups of eight
 // (https://parquet.apache.org/docs/file-format/data-pages/encodings/#RLE).
 type hybrid struct {
-	data  []byte // what was not read yet, from a run or groups on
+	data  []byte // not read yet, from a run or groups on
 	width int    // bits of an integer, up to 32
 
 	run   int64 // integers of the run that were not read yet
@@ -114,7 +114,7 @@ var errDelta = errors.New("its delta encoding is not valid")
 // https://parquet.apache.org/docs/file-format/data-pages/encodings/#DELTAENC). They come in blocks of parts (miniblocks
 // in the specification), and each part has a width in bits.
 type delta struct {
-	data    []byte // what was not read yet, from a block on
+	data    []byte // not read yet, from a block on
 	partLen int64  // values in a part
 	parts   int    // in a block
 	left    int64  // values that were not read yet; the first is in the header

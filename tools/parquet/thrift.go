@@ -10,7 +10,7 @@ import (
 // (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md). After the first error all its
 // methods do nothing and return zeros.
 type compact struct {
-	data  []byte // what was not read yet
+	data  []byte // not read yet
 	depth int
 	err   error
 }

@@ -126,7 +126,7 @@ func (s *Scheduler) trace(span schedule.Span) {
 
 func (s *Scheduler) ended() bool { return s.whole && s.trained == s.in.Batches }
 
-// refine plans anew by what the stages of the last epoch took.
+// refine plans anew by the durations of the last epoch's stages.
 func (s *Scheduler) refine() {
 	in := s.in
 	in.Durations = meanDurations(s.spans, in.Durations, s.Choice.Plan)
@@ -171,7 +171,7 @@ func meanDurations(spans []schedule.Span, before collective.Durations, p collect
 	return d
 }
 
-// Median is the median of the epochs that ran as a whole, or what was predicted if none did.
+// Median is the median of the epochs that ran as a whole, or the prediction if none did.
 func (s *Scheduler) Median() collective.Run {
 	if len(s.epochs) == 0 {
 		return s.first
@@ -210,7 +210,7 @@ type Report struct {
 	Profile         []Measured `json:"profile"`
 }
 
-// Report tells what was chosen and measured so far.
+// Report tells the plan and the measurements so far.
 func (s *Scheduler) Report() Report {
 	c := s.Choice
 	r := Report{

@@ -508,7 +508,7 @@ func (g *Graph) Alternatives() (all []placement.Alternative) {
 	return all
 }
 
-// Measure trains on some batches. It returns how many an epoch has, and what they and validation took.
+// Measure trains on some batches. It returns how many an epoch has, and their time and that of validation.
 func (g *Graph) Measure(ctx context.Context) (batches float64, costs trainer.EpochCosts, err error) {
 	sets, err := g.Sets(ctx, g.o.Seed, false)
 	if err != nil {

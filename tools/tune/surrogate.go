@@ -26,7 +26,7 @@ func (g *Graph) title() string {
 	return fmt.Sprintf("%s of %d nodes and %d edges", g.Name, g.Nodes, g.Edges)
 }
 
-// graphPrefix begins names of what is no setting of a trial, but known of its graph.
+// graphPrefix begins the names of facts of a trial's graph, which are no settings.
 const graphPrefix = "graph."
 
 // describe adds to settings what the graph is like: d(G), degree and size (a3gnn §III-C), and the cached share of its
