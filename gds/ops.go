@@ -5,24 +5,11 @@ package gds
 // except where it is the very same view in an elementwise operation. Results do not depend on the number of threads.
 // Enqueueing an operation allocates no memory.
 //
-// There is one group for each kind of work; devices and the suite have a file for each. Package
-// gds/internal/ops checks shapes and element types for all devices.
+// Package gds/internal/ops checks shapes and element types for all devices, which have a file for each kind of work, as
+// has the suite.
 type Ops interface {
-	MoveOps
-	DenseOps
-	ElementwiseOps
-	NormOps
-	AttentionOps
-	EdgeOps
-	PropagationOps
-	ChecksumOps
-	SampleOps
-	LossOps
-	OptimizerOps
-}
+	// Matrices are moved, and their elements converted.
 
-// MoveOps move matrices and convert their elements.
-type MoveOps interface {
 	// Copy copies src to dst, of the same shape and type, any type. Each of them is memory of this device, memory of
 	// another device of its kind, or pinned memory of any: other operations take memory of the stream's device alone,
 	// unless they say otherwise. Streams of the other device see the result as all others do, after an event.
@@ -38,10 +25,9 @@ type MoveOps interface {
 	Scatter(dst, src, index Tensor)
 	// Fill sets every element of dst, of any type if value is 0.
 	Fill(dst Tensor, value float32)
-}
 
-// DenseOps are the products and sums of linear layers.
-type DenseOps interface {
+	// Products and sums of linear layers.
+
 	// Gemm computes c = alpha * op(a) op(b) + beta * c, where op transposes if
 	// asked to. With beta = 0, c need not be initialised.
 	Gemm(transA, transB bool, alpha float32, a, b Tensor, beta float32, c Tensor)
@@ -54,10 +40,9 @@ type DenseOps interface {
 	MulRow(dst, row Tensor)
 	// SumRows computes dst[0,j] = beta * dst[0,j] + sum over i of src[i,j]. With beta = 0, dst need not be initialised.
 	SumRows(dst Tensor, beta float32, src Tensor)
-}
 
-// ElementwiseOps compute each element from the elements at its place in matrices of one shape.
-type ElementwiseOps interface {
+	// Each element is computed from the elements at its place in matrices of one shape.
+
 	// Axpy computes y += alpha * x.
 	Axpy(alpha float32, x, y Tensor)
 	// ReLU computes dst = max(src, 0) (NaN stays NaN), and ReLUGrad dst = scale * grad
@@ -82,11 +67,10 @@ type ElementwiseOps interface {
 	// ReLUDropout is ReLU and then Dropout. Its backward pass is ReLUGrad with scale
 	// 1/(1-p): out is zero where an element was dropped.
 	ReLUDropout(dst, src Tensor, p float32, seed uint64)
-}
 
-// NormOps normalise: columns, as batch normalisation does (Ioffe and Szegedy 2015), and rows, as layer normalisation
-// does (Ba et al. 2016). Vectors are [1,Cols] of src; normal(x) is (x - mean) / sqrt(variance + epsilon).
-type NormOps interface {
+	// Columns are normalised, as batch normalisation does (Ioffe and Szegedy 2015), and rows, as layer normalisation
+	// does (Ba et al. 2016). Vectors are [1,Cols] of src; normal(x) is (x - mean) / sqrt(variance + epsilon).
+
 	// SumSquares computes dst[0,j] = sum over i of (src[i,j] - mean[0,j])^2.
 	SumSquares(dst, src, mean Tensor)
 	// NormalizeColumns computes dst = gain * normal(src) + shift with a mean and a variance for each column.
@@ -104,10 +88,9 @@ type NormOps interface {
 	// dst = (h - mean(h) - normal(src) * mean(h * normal(src))) / sqrt(variance + epsilon).
 	// It adds the sums over rows of grad * normal(src) to gradGain, and of grad to gradShift.
 	NormalizeRowsGrad(dst, gradGain, gradShift, grad, src, stats, gain Tensor)
-}
 
-// AttentionOps work on the tokens of each row: a matrix [n, T*w] has T tokens of w elements, one after another.
-type AttentionOps interface {
+	// Tokens of each row: a matrix [n, T*w] has T tokens of w elements, one after another.
+
 	// Attention is scaled dot-product attention (Vaswani et al. 2017) among the T tokens of a row. The tokens of qkv
 	// [n, T*3w] are query, key and value, w elements each; each of H heads takes w/H of them. Head h of token t gets
 	// weights[i,h,t,:] = softmax over u of query[t,h] . key[u,h] / sqrt(w/H) and dst[i,t,h] = sum over u of
@@ -124,13 +107,12 @@ type AttentionOps interface {
 	// and adds weights[i,t] * grad[i,:] to gradTokens[i,t,:].
 	WeighTokens(dst, weights, tokens Tensor)
 	WeighTokensGrad(gradWeights, gradTokens, grad, weights, tokens Tensor)
-}
 
-// EdgeOps go along the edges of a block: a bipartite graph from S sources to D destinations.
-// Destination v has the edges offsets[0,v] to offsets[0,v+1]-1; offsets are
-// uint32 [1,D+1], ascend, and need not begin at 0. Edge e comes from source indices[0,e]; indices
-// are uint32 [1,E]. Offsets beyond E, or that descend, and indices of no source are errors.
-type EdgeOps interface {
+	// Along the edges of a block: a bipartite graph from S sources to D destinations. Destination v has the edges
+	// offsets[0,v] to offsets[0,v+1]-1; offsets are uint32 [1,D+1], ascend, and need not begin at 0. Edge e comes from
+	// source indices[0,e]; indices are uint32 [1,E]. Offsets beyond E, or that descend, and indices of no source are
+	// errors.
+
 	// SumEdges computes dst[v,:] = sum over the edges e of v of weights[0,e] * src[indices[0,e],:],
 	// for dst [D,w], src [S,w] and weights [1,E].
 	SumEdges(dst, src, offsets, indices, weights Tensor)
@@ -147,13 +129,63 @@ type EdgeOps interface {
 	// AttendEdgesGrad is its backward pass: it sets the gradients of values [S,w] and of scores
 	// [S,2H] from grad [D,w], the gradient of AttendEdges' result.
 	AttendEdgesGrad(gradValues, gradScores, grad, stats, values, scores, offsets, indices Tensor, slope float32)
-}
 
-// LossOps compute what a model is trained for and judged by.
-type LossOps interface {
-	// All losses are added up over rows, each times its weight in rows [1,n], or as it is if rows is
-	// the zero Tensor: the sum is added to loss [1,1], and, if grad is not the zero Tensor, grad is set
-	// to scale times the gradient of the sum.
+	// Products of sparse matrices and features, as propagation makes them.
+
+	// Propagate computes dst [k,F] from src [n,F] along the terms of p:
+	//
+	//	total  = sum over the terms e of row i of c(e) * src[Nodes[0,e],:]
+	//	dst[i] = RowFactors[0,i] * total, or with a Blend
+	//	dst[i] = Factor * (RowFactors[0,i] * total) + Theta * Blend[i]
+	//
+	// in float32, where c(e) = Weights[0,e] * NodeFactors[0,Nodes[0,e]]. dst, src and Blend are dense and
+	// of float types, which may differ; dst is rounded to the nearest, ties to even. Starts and Ends
+	// beyond the terms, or Ends before Starts, and nodes of no row of src are errors.
+	//
+	// Sums run in the order of docs/format.md, unless p.AnyOrder is set: terms are multiplied, then
+	// added, in groups of 1024 that begin at 0, and the sums of the groups are added in order. So
+	// numbers are the same, to the bit, on all devices.
+	Propagate(dst, src Tensor, p Product)
+
+	// Checksums of memory, so that what is read into a device is checked there.
+
+	// Checksum sets dst, uint32 [1,1], to the CRC-32C of the bytes of src, which is dense and of any type. Go's
+	// hash/crc32 gives the same with the polynomial of Castagnoli.
+	Checksum(dst, src Tensor)
+
+	// A mini-batch of a graph is prepared on the device itself: it chooses the in-edges of nodes, numbers the nodes
+	// that these come from, and gathers rows of features through a cache. The graph and the features are in device
+	// memory or, on a device whose Info has MapsPinned, in pinned host memory, which the device then reads by itself,
+	// by unified virtual addressing: that is Route 1 of MorphGL (section 4.1), beside the one on which the host
+	// prepares batches and copies them. loader/sampling makes whole mini-batches of them, the same as its samplers on
+	// the processor. A block is sampled by CountSampled, after which the host reads how many edges there are, then
+	// SampleEdges and Relabel.
+
+	// CountSampled counts the edges that SampleEdges chooses for nodes uint32 [1,D]: nodes[v] gets the edges offsets[v]
+	// to offsets[v+1]-1. offsets are uint32 [1,D+1], and total, int64 [1,1], is the number of all edges; above 2^32-1
+	// offsets have no meaning. A node that the graph has not is an error. To read, int64 [1,1], is added how many bytes
+	// of Offsets, Sources and Weights CountSampled and SampleEdges read for nodes whose edges are not Cached: each 16 of
+	// Offsets; both with Labor 4 for each edge of a list that is chosen among; and SampleEdges 4, or 8 with Weights, for
+	// each chosen edge.
+	CountSampled(offsets, total, read, nodes Tensor, g *Graph, s Sampling)
+	// SampleEdges writes the edges of nodes, after CountSampled with the same arguments: the nodes
+	// that they come from, sources uint32 [1,E], and their weights, float32 [1,E]. The weight of the
+	// edge from u to v is the inverse of how often it is expected to be chosen, times A[v,u]: see
+	// Graph. Products are rounded to float32 one by one, in the order of that formula.
+	SampleEdges(sources, weights, offsets, nodes Tensor, g *Graph, s Sampling)
+	// Relabel gives local ids to items, uint32 [1,E]: ids[e], of uint32 [1,E], is where items[e] is in nodes. The first
+	// known of nodes, uint32 [1,N], N >= known + E, are there already, and distinct; the others of items are put behind
+	// them in the order in which they come first. count, uint32 [1,1], is how many nodes there are then.
+	Relabel(ids, nodes, count, items Tensor, known int)
+	// GatherCached copies rows of nodes, from a cache on the device where it has them: dst[i,:] =
+	// cached[slots[index[i]],:] where that slot is below cached.Rows, else src[index[i],:]; all are of one type, any
+	// type. index is uint32 [1,dst.Rows] and slots uint32 [1,src.Rows]. The number of rows that came from the cache is
+	// added to hits, int64 [1,1]. src may be pinned memory, as in Gather.
+	GatherCached(dst, cached, src, slots, index, hits Tensor)
+
+	// What a model is trained for and judged by. All losses are added up over rows, each times its weight in rows
+	// [1,n], or as it is if rows is the zero Tensor: the sum is added to loss [1,1], and, if grad is not the zero
+	// Tensor, grad is set to scale times the gradient of the sum.
 
 	// SoftmaxCrossEntropy takes logits [n,C] and labels int32 [1,n]. The loss of a row is -weights[label] * log
 	// softmax(logits)[label], where weights are [1,C], or the zero Tensor for ones. Rows with a negative label add
@@ -171,10 +203,9 @@ type LossOps interface {
 	// CountCorrect adds to count, int64 [1,2], the number of rows whose first largest logit is at their label, and the
 	// number of rows that have one. Negative labels count in neither; a row with a NaN is not correct.
 	CountCorrect(count, logits, labels Tensor)
-}
 
-// OptimizerOps make steps of training.
-type OptimizerOps interface {
+	// Steps of training.
+
 	// Adam makes one step on vectors [1,n] (Kingma and Ba 2015, Algorithm 1).
 	Adam(param, grad, m, v Tensor, o AdamOptions)
 	// ClipNorm multiplies the vector x [1,n] by most / |x| where its Euclidean norm |x| is above

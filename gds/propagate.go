@@ -1,23 +1,5 @@
 package gds
 
-// PropagationOps multiply sparse matrices by features, as propagation does.
-type PropagationOps interface {
-	// Propagate computes dst [k,F] from src [n,F] along the terms of p:
-	//
-	//	total  = sum over the terms e of row i of c(e) * src[Nodes[0,e],:]
-	//	dst[i] = RowFactors[0,i] * total, or with a Blend
-	//	dst[i] = Factor * (RowFactors[0,i] * total) + Theta * Blend[i]
-	//
-	// in float32, where c(e) = Weights[0,e] * NodeFactors[0,Nodes[0,e]]. dst, src and Blend are dense and
-	// of float types, which may differ; dst is rounded to the nearest, ties to even. Starts and Ends
-	// beyond the terms, or Ends before Starts, and nodes of no row of src are errors.
-	//
-	// Sums run in the order of docs/format.md, unless p.AnyOrder is set: terms are multiplied, then
-	// added, in groups of 1024 that begin at 0, and the sums of the groups are added in order. So
-	// numbers are the same, to the bit, on all devices.
-	Propagate(dst, src Tensor, p Product)
-}
-
 // Product is the sparse matrix of Propagate, and what becomes of its sums.
 type Product struct {
 	Starts, Ends Tensor  // int64 [1,k]: row i has the terms Starts[i] to Ends[i]-1

@@ -1,38 +1,6 @@
 package gds
 
-// SampleOps prepare a mini-batch of a graph on the device itself: they choose the in-edges of nodes, number the nodes
-// that these come from, and gather rows of features through a cache. The graph and the features are in device memory
-// or, on a device whose Info has MapsPinned, in pinned host memory, which the device then reads by itself, by unified
-// virtual addressing: that is Route 1 of MorphGL (section 4.1), beside the one on which the host prepares batches and
-// copies them. loader/sampling makes whole mini-batches of them, the same as its samplers on the processor.
-//
-// A block is sampled by CountSampled, after which the host reads how many edges there are, then
-// SampleEdges and Relabel.
-type SampleOps interface {
-	// CountSampled counts the edges that SampleEdges chooses for nodes uint32 [1,D]: nodes[v] gets the edges offsets[v]
-	// to offsets[v+1]-1. offsets are uint32 [1,D+1], and total, int64 [1,1], is the number of all edges; above 2^32-1
-	// offsets have no meaning. A node that the graph has not is an error. To read, int64 [1,1], is added how many bytes
-	// of Offsets, Sources and Weights CountSampled and SampleEdges read for nodes whose edges are not Cached: each 16 of
-	// Offsets; both with Labor 4 for each edge of a list that is chosen among; and SampleEdges 4, or 8 with Weights, for
-	// each chosen edge.
-	CountSampled(offsets, total, read, nodes Tensor, g *Graph, s Sampling)
-	// SampleEdges writes the edges of nodes, after CountSampled with the same arguments: the nodes
-	// that they come from, sources uint32 [1,E], and their weights, float32 [1,E]. The weight of the
-	// edge from u to v is the inverse of how often it is expected to be chosen, times A[v,u]: see
-	// Graph. Products are rounded to float32 one by one, in the order of that formula.
-	SampleEdges(sources, weights, offsets, nodes Tensor, g *Graph, s Sampling)
-	// Relabel gives local ids to items, uint32 [1,E]: ids[e], of uint32 [1,E], is where items[e] is in nodes. The first
-	// known of nodes, uint32 [1,N], N >= known + E, are there already, and distinct; the others of items are put behind
-	// them in the order in which they come first. count, uint32 [1,1], is how many nodes there are then.
-	Relabel(ids, nodes, count, items Tensor, known int)
-	// GatherCached copies rows of nodes, from a cache on the device where it has them: dst[i,:] =
-	// cached[slots[index[i]],:] where that slot is below cached.Rows, else src[index[i],:]; all are of one type, any
-	// type. index is uint32 [1,dst.Rows] and slots uint32 [1,src.Rows]. The number of rows that came from the cache is
-	// added to hits, int64 [1,1]. src may be pinned memory, as in Gather.
-	GatherCached(dst, cached, src, slots, index, hits Tensor)
-}
-
-// Graph is a graph of n nodes and m edges, by destination, as SampleOps read it, and the matrix A by
+// Graph is a graph of n nodes and m edges, by destination, as operations that sample read it, and the matrix A by
 // whose products with features a model sums messages: A[v,u] = s(v) w(u,v) t(u). "zero: x" means that the
 // tensor may be the zero Tensor, which stands for x. Its memory is the caller's, and the values are valid:
 // offsets ascend from 0 to m, sources are below n.

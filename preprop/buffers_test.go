@@ -39,7 +39,7 @@ func TestPanelsDoNotAddToTheHeap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer y.Buf.Free()
-	topology := &product.MemoryTopology{CSC: g.csc(), Free: func() error { return nil }}
+	topology := &product.MemoryTopology{CSC: g.csc()}
 	p, err := product.NewPropagator(ctx, topology, operator.Operator{Name: operator.RW}, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -127,8 +127,8 @@ func TestABatchTakesWhatItDeclares(t *testing.T) {
 	for _, features := range []int{1, 7, 128, 5000, 100_000} {
 		c := &product.MemoryTopology{CSC: &format.CSC{}}
 		b := product.NewBatch(&product.Propagator{Graph: c}, nil, &product.Matrix{Features: features}, nil)
-		const run, list = 16, 24
-		bytes := 4*(cap(b.Sums)+cap(b.Total)+cap(b.Ones)) + (run+list)*cap(b.Runs)
+		const row, list, one = 8, 24, 4 // of each list
+		bytes := 4*(cap(b.Sums)+features) + (row+list+one)*cap(b.Sums)/features
 		hub := 4 * plan.HubRuns * features
 		if declared := plan.BatchBytes(features); int64(bytes+hub) > declared || int64(bytes+hub) < declared*9/10 {
 			t.Errorf("%d features: %d bytes, and %d are declared", features, bytes+hub, declared)

@@ -17,9 +17,9 @@ import (
 func graphOf(t *testing.T, given *format.CSC, graph string, threads int) *product.MemoryTopology {
 	t.Helper()
 	if graph == operator.AsGiven {
-		return &product.MemoryTopology{CSC: given, Free: given.Close}
+		return &product.MemoryTopology{CSC: given}
 	}
-	return derived(t, &product.MemoryTopology{CSC: given, Free: given.Close}, graph, 1<<30, threads)
+	return derived(t, &product.MemoryTopology{CSC: given}, graph, 1<<30, threads)
 }
 
 // derived collects what derive makes within so much room.
@@ -43,7 +43,7 @@ func derived(t *testing.T, given product.Topology, graph string, room int64, thr
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &product.MemoryTopology{CSC: out, Free: out.Close}
+	return &product.MemoryTopology{CSC: out}
 }
 
 func equalCSC(a, b *format.CSC) bool {
@@ -115,7 +115,7 @@ func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer file.Close()
-		for _, given := range []product.Topology{&product.MemoryTopology{CSC: csc, Free: csc.Close},
+		for _, given := range []product.Topology{&product.MemoryTopology{CSC: csc},
 			&product.DiskTopology{TopologyFile: file}} {
 			for _, threads := range []int{1, 2, 8} {
 				for _, room := range []int64{1, 5000, 1 << 30} {
@@ -143,7 +143,7 @@ func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
 func TestBlocksInOrderCoverTheNodesAskedFor(t *testing.T) {
 	const nodes = 500
 	csc := makeCSC(nodes, randomEdges(rand.New(rand.NewPCG(1, 4)), nodes), false)
-	given := &product.MemoryTopology{CSC: csc, Free: csc.Close}
+	given := &product.MemoryTopology{CSC: csc}
 	for _, r := range [][2]int64{{0, nodes}, {0, 0}, {17, 18}, {100, 400}, {nodes, nodes}} {
 		at := r[0]
 		err := given.InOrder(context.Background(), r[0], r[1], func(b *format.NodeRange) error {
@@ -165,7 +165,7 @@ func TestACancelledDerivationEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	given := makeCSC(2, nil, false)
-	err := product.Derive(ctx, &product.MemoryTopology{CSC: given, Free: given.Close}, operator.Undirected, 1<<20, 1,
+	err := product.Derive(ctx, &product.MemoryTopology{CSC: given}, operator.Undirected, 1<<20, 1,
 		func(*format.NodeRange) error { return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)

@@ -3,37 +3,21 @@ package host
 import (
 	"errors"
 
-	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
-// Terms of a row are added up in groups of groupTerms, which are part of docs/format.md. Up to batchGroups groups are
-// handed to the kernel at a time, which changes no result.
+// Terms of a row are added up in groups of groupTerms, which are part of docs/format.md. Up to batchRows rows that have
+// one group are handed to the kernel at a time, which changes no result.
 const (
-	groupTerms  = 1024
-	batchGroups = 64
+	groupTerms = 1024
+	batchRows  = 64
 )
 
-// productViews are the tensors of Propagate.
-type productViews struct {
-	src, dst, blend             []byte
-	srcType, dstType, blendType gds.DType
-	starts, ends                []int64
-	nodes                       []uint32
-	weights, ofNodes, ofRows    []float32 // nil: all 1
-	cols                        int
-	factor, theta               float32
-
-	productScratch
-}
-
-// productScratch is memory of each thread.
+// productScratch is memory of Propagate, for each thread.
 type productScratch struct {
-	notFinite       []int64
-	sums, blendRows []float32
-	groups          []kernel.List
-	terms           []kernel.Terms
+	sums, blend []float32
+	notFinite   []int64
 }
 
 var (
@@ -42,36 +26,30 @@ var (
 )
 
 func (s *stream) propagate() error {
-	v, t := &s.scratch.product, &s.call.Tensors
-	defer func() { *v = productViews{productScratch: v.productScratch} }()
-	dst, src := t[0], t[1]
-	v.dst, v.src, v.blend = s.views.bytes[0].data, s.views.bytes[1].data, s.views.bytes[8].data
-	v.dstType, v.srcType, v.blendType = dst.DType, src.DType, t[8].DType
-	v.starts, v.ends, v.nodes = vector[int64](s, 2), vector[int64](s, 3), vector[uint32](s, 4)
-	v.weights, v.ofNodes, v.ofRows = s.views.floats[5].data, s.views.floats[6].data, s.views.floats[7].data
-	v.cols, v.factor, v.theta = dst.Cols, s.call.Alpha, s.call.Beta
-	for i, start := range v.starts {
-		if start < 0 || v.ends[i] < start || v.ends[i] > int64(len(v.nodes)) {
+	rows, f := s.views.floats[0].rows, s.views.floats[0].cols
+	starts, ends, nodes := vector[int64](s, 2), vector[int64](s, 3), vector[uint32](s, 4)
+	for i, start := range starts {
+		if start < 0 || ends[i] < start || ends[i] > int64(len(nodes)) {
 			return errTerms
 		}
 	}
-	if v.dst == nil {
+	if s.views.bytes[0].data == nil {
 		return nil
 	}
-	threads, f := s.device.options.Threads, v.cols
-	room(&v.sums, threads*(batchGroups+1)*f)
-	room(&v.blendRows, threads*f)
-	room(&v.groups, threads*batchGroups)
-	terms := room(&v.terms, threads)
-	for i := range terms {
-		terms[i] = kernel.Terms{Nodes: v.nodes, Edges: v.weights, Factors: v.ofNodes}
-	}
-	defer func() { clear(terms) }()
+	v, threads := &s.scratch.product, s.device.options.Threads
+	room(&v.sums, threads*(batchRows+1)*f)
+	room(&v.blend, threads*f)
 	clear(room(&v.notFinite, threads))
-	perRow := (len(v.nodes)/dst.Rows + 1) * src.Cols
-	err := s.loop(dst.Rows, max(1, min(1024, 2*grainWork/perRow)), func(s *stream, p part) error {
-		return s.scratch.product.rows(p)
-	})
+	terms := room(&s.scratch.edges.terms, threads)
+	for i := range terms {
+		t := &terms[i]
+		t.Nodes, t.Edges, t.Factors = nodes, s.views.floats[5].data, s.views.floats[6].data
+	}
+	perRow := (len(nodes)/rows + 1) * f
+	err := s.loop(rows, max(1, min(1024, 2*grainWork/perRow)), (*stream).productRows)
+	for i := range terms { // operations along edges have none
+		terms[i].Factors = nil
+	}
 	if count := vector[int64](s, 9); count != nil {
 		for _, n := range v.notFinite[:threads] {
 			count[0] += n
@@ -80,88 +58,79 @@ func (s *stream) propagate() error {
 	return err
 }
 
-// rows computes the rows of a part. Rows of one group that follow one another are summed by one call.
-func (v *productViews) rows(p part) error {
-	f := v.cols
-	sums := v.sums[p.thread*(batchGroups+1)*f:][:(batchGroups+1)*f]
-	groups := v.groups[p.thread*batchGroups:][:batchGroups]
+// productRows computes the rows of a part.
+func (s *stream) productRows(p part) error {
+	starts, ends, f := vector[int64](s, 2), vector[int64](s, 3), s.views.floats[0].cols
+	sums := s.scratch.product.sums[p.thread*(batchRows+1)*f:][:(batchRows+1)*f]
+	t, total := &s.scratch.edges.terms[p.thread].Terms, sums[batchRows*f:]
 	for i := p.lo; i < p.hi; {
 		first := i
-		for ; i < p.hi && i-first < batchGroups && v.ends[i]-v.starts[i] <= groupTerms; i++ {
-			groups[i-first] = kernel.List{Start: v.starts[i], End: v.ends[i], Self: -1}
+		t.Lists = t.Lists[:0]
+		for ; i < p.hi && i-first < batchRows && ends[i]-starts[i] <= groupTerms; i++ {
+			t.Lists = append(t.Lists, kernel.List{Start: starts[i], End: ends[i], Self: -1})
 		}
 		if i > first {
-			if err := v.sum(p.thread, sums, groups[:i-first]); err != nil {
+			if err := s.sumTerms(t, sums); err != nil {
 				return err
 			}
-			v.store(p.thread, first, i, sums)
+			for k := range i - first {
+				s.storeProduct(p.thread, first+k, sums[k*f:][:f])
+			}
 			continue
 		}
-		total := sums[batchGroups*f:]
 		clear(total)
-		for at, end := v.starts[i], v.ends[i]; at < end; {
-			n := 0
-			for ; n < batchGroups && at < end; n++ {
-				groups[n] = kernel.List{Start: at, End: min(at+groupTerms, end), Self: -1}
-				at = groups[n].End
-			}
-			if err := v.sum(p.thread, sums, groups[:n]); err != nil {
+		for at := starts[i]; at < ends[i]; at += groupTerms {
+			t.Lists = append(t.Lists[:0], kernel.List{Start: at, End: min(at+groupTerms, ends[i]), Self: -1})
+			if err := s.sumTerms(t, sums); err != nil {
 				return err
 			}
-			for g := range n {
-				for j, x := range sums[g*f:][:f] {
-					total[j] += x
-				}
+			for j, x := range sums[:f] {
+				total[j] += x
 			}
 		}
-		v.store(p.thread, i, i+1, total)
+		s.storeProduct(p.thread, i, total)
 		i++
 	}
 	return nil
 }
 
-// sum adds up the terms of each group.
-func (v *productViews) sum(thread int, sums []float32, groups []kernel.List) error {
-	rows := len(v.src) / (v.cols * v.srcType.Size())
-	for _, g := range groups {
-		for _, u := range v.nodes[g.Start:g.End] {
-			if int(u) >= rows {
+// sumTerms adds up the terms of each list.
+func (s *stream) sumTerms(t *kernel.Terms, sums []float32) error {
+	src := s.views.bytes[1]
+	for _, l := range t.Lists {
+		for _, u := range t.Nodes[l.Start:l.End] {
+			if int(u) >= src.rows {
 				return errTermNode
 			}
 		}
 	}
-	terms := &v.terms[thread]
-	terms.Lists = groups
-	dtype.SumLists(sums, v.src, v.srcType, v.cols, v.cols, terms)
+	f := s.views.floats[1].cols
+	dtype.SumLists(sums, src.data, s.call.Tensors[1].DType, f, f, t)
 	return nil
 }
 
-// store stores rows [lo, hi), whose totals are given, and counts what is not finite.
-func (v *productViews) store(thread, lo, hi int, totals []float32) {
-	f, size := v.cols, v.dstType.Size()
-	for i := lo; i < hi; i++ {
-		row, factor := totals[(i-lo)*f:][:f], dtype.Unscaled
-		if v.ofRows != nil {
-			factor = v.ofRows[i : i+1]
+// storeProduct stores row i, whose terms add up to total, and counts what is not finite.
+func (s *stream) storeProduct(thread, i int, total []float32) {
+	c, v, factor := s.call, &s.scratch.product, dtype.Unscaled
+	if factors := s.views.floats[7].data; factors != nil {
+		factor = factors[i : i+1]
+	}
+	if blend := s.views.bytes[8]; blend.data != nil {
+		x := v.blend[thread*len(total):][:len(total)]
+		dtype.Decode(x, blend.all(i), c.Tensors[8].DType)
+		for j := range total {
+			total[j] = float32(c.Alpha*float32(factor[0]*total[j])) + float32(c.Beta*x[j])
 		}
-		if v.blend != nil {
-			x := v.blendRows[thread*f:][:f]
-			bytes := f * v.blendType.Size()
-			dtype.Decode(x, v.blend[i*bytes:][:bytes], v.blendType)
-			for j := range row {
-				row[j] = float32(v.factor*float32(factor[0]*row[j])) + float32(v.theta*x[j])
-			}
-			factor = dtype.Unscaled
-		}
-		dst := v.dst[i*f*size:][:f*size]
-		if dtype.Scale(dst, v.dstType, row, factor, false) {
-			continue
-		}
-		dtype.Decode(row, dst, v.dstType)
-		for _, x := range row {
-			if x-x != 0 { // an infinity or NaN
-				v.notFinite[thread]++
-			}
+		factor = dtype.Unscaled
+	}
+	dst, t := s.views.bytes[0].all(i), c.Tensors[0].DType
+	if dtype.Scale(dst, t, total, factor, false) {
+		return
+	}
+	dtype.Decode(total, dst, t)
+	for _, x := range total {
+		if x-x != 0 { // an infinity or NaN
+			v.notFinite[thread]++
 		}
 	}
 }

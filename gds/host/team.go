@@ -187,7 +187,7 @@ type scratch struct {
 	powers  []float32 // of the classes of a row, for each thread
 	rows    []uint32  // of Gather, by 64 bits
 	edges   edgeScratch
-	product productViews
+	product productScratch
 	sample  sampleScratch
 }
 

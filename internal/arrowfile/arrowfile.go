@@ -18,7 +18,7 @@
 // consecutive extents of at most ExtentBytes each, with a checksum each; one more covers all other bytes of the file,
 // in order.
 //
-// A Writer belongs to one goroutine; ReadLayout is safe for concurrent use.
+// A Writer belongs to one goroutine; ReadBatches is safe for concurrent use.
 package arrowfile
 
 import (

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/preprop/plan"
 	"github.com/hopfeed/hopfeed/preprop/product"
@@ -268,11 +267,8 @@ func (e *Engine) sendFactors(ctx context.Context, p *product.Propagator) error {
 		return nil
 	}
 	e.factorsOf = nil
-	err := parallel.For(ctx, e.Transfers, int64(len(p.T)), e.InBytes/4, func(lo, hi int64) error {
-		s := <-e.free
-		defer func() { e.free <- s }()
-		return e.sendBytes(s.hostIn, 0, e.factors.Buf, 4*lo, int64(copy(s.hostIn.Bytes(), dtype.BytesOf(p.T[lo:hi]))))
-	})
+	factors := &product.Matrix{Features: 1, DType: format.Float32, Buf: p.Buf}
+	err := e.send(ctx, factors, factors.Columns(), column(e.factors))
 	if err == nil {
 		e.factorsOf = p
 	}
@@ -344,11 +340,20 @@ func (one *transfer) clear() {
 	one.rows, one.starts, one.ends = one.rows[:0], one.starts[:0], one.ends[:0]
 }
 
+// addRow computes a row on the processor.
+func (s *call) addRow(rows *product.Batch, nodes *product.Range, v int64) error {
+	rows.Begin(nodes)
+	if err := rows.Add(context.Background(), nodes, v, &s.batches, s.threads); err != nil {
+		return err
+	}
+	return rows.Flush()
+}
+
 // onHost computes a row on the processor, and gives it to the device.
 func (s *call) onHost(v int64, b *format.NodeRange) error {
 	rows := s.batches.Get()
 	rows.Added = 0
-	if err := rows.AddHub(context.Background(), &product.Range{NodeRange: *b}, v, &s.batches, s.threads); err != nil {
+	if err := s.addRow(rows, &product.Range{NodeRange: *b}, v); err != nil {
 		return err
 	}
 	s.batches.Put(rows)

@@ -193,12 +193,7 @@ func (s *call) notFinite(one *transfer, rows []byte) error {
 			continue
 		}
 		err := s.p.Graph.InOrder(context.Background(), int64(v), int64(v)+1, func(b *format.NodeRange) error {
-			batch, nodes := s.batches.Make(), &product.Range{NodeRange: *b}
-			batch.Begin(nodes)
-			if err := batch.Add(nodes, int64(v)); err != nil {
-				return err
-			}
-			return batch.Flush()
+			return s.addRow(s.batches.Make(), &product.Range{NodeRange: *b}, int64(v))
 		})
 		if err != nil {
 			return err

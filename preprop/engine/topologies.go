@@ -74,7 +74,7 @@ func (j *Job) openGiven(ctx context.Context, used map[string]int) (product.Topol
 		if err != nil {
 			return nil, err
 		}
-		return &product.MemoryTopology{CSC: csc, Free: csc.Close}, nil
+		return &product.MemoryTopology{CSC: csc}, nil
 	}
 	file, err := j.Graph.OpenTopology(ctx, plan.StreamRangeBytes)
 	if err != nil {

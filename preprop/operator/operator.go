@@ -12,7 +12,7 @@ import (
 
 // Operator is a matrix B made from the adjacency matrix A of a graph, with A[v,u] the weight of the edge from u to v;
 // hop r is B^r X (preprop-gnn Eq. 2). Self-loops of weight 1 are added to the nodes that have none, unless NoLoops.
-// Operators are comparable; make them with ParseOperators.
+// Operators are comparable; make them with Parse or ParseList.
 type Operator struct {
 	Name      string
 	Graph     string // whose A: AsGiven, Reverse or Undirected
@@ -176,7 +176,7 @@ func ParseList(list string, standardTolerance float64) ([]Operator, error) {
 	return out, nil
 }
 
-// String is the canonical spelling, which ParseOperator reads back and by which a store knows the operator: name,
+// String is the canonical spelling, which Parse reads back and by which a store knows the operator: name,
 // graph, noloops, parameter, and the tolerance where it is not DefaultTolerance. It has lower-case letters, digits,
 // '.', ':' and '=' only, so package format can name a folder by it on every file system.
 func (o Operator) String() string {

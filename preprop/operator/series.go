@@ -2,37 +2,19 @@ package operator
 
 import "github.com/hopfeed/hopfeed/format"
 
-// The operators PPR and Heat are series over S, which is Sym with the same flags:
+// Series is the coefficients of PPR and Heat, which are series over S, Sym with the same flags (Gasteiger et al. 2019,
+// "Diffusion Improves Graph Learning", Eq. 1):
 //
 //	PPR   alpha * sum over k of (1-alpha)^k S^k
 //	Heat  e^-t * sum over k of t^k/k! S^k
 //
-// (Gasteiger et al. 2019, "Diffusion Improves Graph Learning", Eq. 1), cut off after k = K, the first K >= 1 for
-// which the coefficients left out add up to no more than the tolerance. As no eigenvalue of S passes 1, that bounds
-// the error. Where d(v) is the degree by which S divides, and ||x|| the largest |x[v]| / sqrt(d(v)) of a column over
-// the nodes with d(v) > 0,
+// They are cut off after the first K >= 1 for which the coefficients left out add up to the tolerance at most. Hop r is
+// z(0), made from x, the hop before as stored, by Horner's rule:
 //
-//	||series cut off x - series x|| <= tolerance * ||x||,
+//	z(K-1) = theta(K-1) x + theta(K) S x
+//	z(k)   = theta(k) x + S z(k+1)             for k = K-2, ..., 0
 //
-// since D^-1/2 S D^1/2 = D^-1 A averages; where d(v) = 0 there is no error. Where edges go both ways with equal
-// weights, S is symmetric, and the bound holds in the Euclidean norm too. Hop r, a series of a series, is off by r
-// times as much at most. The rounding of float32, and of the stored type, comes on top.
-//
-// The arithmetic is part of the format. Hop r is z(0), made from x, the hop before as stored, by Horner's rule:
-//
-//		z(K-1) = theta(K-1) x + theta(K) S x
-//		z(k)   = theta(k) x + S z(k+1)             for k = K-2, ..., 0
-//
-//	 1. The coefficients theta are found in float64, and rounded to float32. With PPR,
-//	    p(0) = 1, p(k) = p(k-1) * (1-alpha), theta(k) = alpha * p(k), and what is left
-//	    out after K is p(K+1). With Heat, p(0) = 1, p(k) = p(k-1) * t / k (from left to
-//	    right), q(k) = p(0) + ... + p(k) added in this order, q = q(k) for the first k
-//	    for which q(k) = q(k+1), theta(k) = p(k) / q, and what is left out after K is
-//	    (q - q(K)) / q.
-//	 2. S x and S z are computed as described at propagator, up to the rounding to the
-//	    stored type in step 4, which only z(0) undergoes; z(k) is float32 otherwise.
-//	 3. Each product of a coefficient and a number, and each sum of two terms in the two
-//	    lines above, is rounded to float32.
+// docs/format.md (Series) has the order of all operations, which is part of the format, and the bound of the error.
 type Series struct {
 	Theta []float32 // [K+1]
 	Bound float64   // what is left out, the sum of the coefficients

@@ -17,7 +17,7 @@ func BatchRuns(features int) int { return min(batchRuns, max(1, sumsBytes/4/max(
 
 // BatchBytes bounds the memory of a batch, with the sums of a hub.
 func BatchBytes(features int) int64 {
-	const run = 16 + 24 + 4 // with its list and its one
+	const run = 8 + 24 + 4 // its row, its list and its one
 	return int64(BatchRuns(features))*int64(run+4*features) + 4*int64(1+HubRuns)*int64(features)
 }
 

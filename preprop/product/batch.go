@@ -20,18 +20,12 @@ type Batch struct {
 	dst, src *Matrix
 	with     *Blend // nil: none
 
-	terms kernel.Terms // a list for each run, in one node range
-	Runs  []run
-	Sums  []float32 // of each run [len(Runs), features]
-	Total []float32 // sum of the earlier runs of a row
-	Ones  []float32
-	Added int64 // terms that were added up
-}
-
-// run is up to plan.RunTerms consecutive terms of a row.
-type run struct {
-	row         int64
-	first, last bool // whether it is the first or last of its row
+	terms kernel.Terms // a list for each row, or for each run of one row, in one node range
+	rows  []int64      // of the lists
+	Sums  []float32    // of each list [cap(rows), features]
+	row   []float32    // [features]
+	ones  []float32    // [cap(rows)]
+	Added int64        // terms that were added up
 }
 
 func NewBatch(p *Propagator, dst, src *Matrix, with *Blend) *Batch {
@@ -39,9 +33,8 @@ func NewBatch(p *Propagator, dst, src *Matrix, with *Blend) *Batch {
 	most := plan.BatchRuns(f)
 	return &Batch{
 		p: p, dst: dst, src: src, with: with,
-		terms: kernel.Terms{Lists: make([]kernel.List, 0, most)}, Runs: make([]run, 0, most),
-		Sums: make([]float32, most*f), Total: make([]float32, f),
-		Ones: slices.Repeat(dtype.Unscaled, most),
+		terms: kernel.Terms{Lists: make([]kernel.List, 0, most)}, rows: make([]int64, 0, most),
+		Sums: make([]float32, most*f), row: make([]float32, f), ones: slices.Repeat(dtype.Unscaled, most),
 	}
 }
 
@@ -57,83 +50,87 @@ func (b *Batch) Begin(nodes *Range) {
 	}
 }
 
-// Add lists the terms of a row of the node range.
-func (b *Batch) Add(nodes *Range, v int64) error {
+// Add lists the terms of a row of the node range, or computes the row at once if it has several runs.
+func (b *Batch) Add(ctx context.Context, nodes *Range, v int64, pool *Batches, threads int) error {
 	lo, hi := nodes.Offsets[v-nodes.First]-nodes.Offsets[0], nodes.Offsets[v-nodes.First+1]-nodes.Offsets[0]
-	if hi-lo < plan.RunTerms { // room for a self-loop
-		if len(b.Runs) == cap(b.Runs) {
-			if err := b.Flush(); err != nil {
-				return err
-			}
-		}
-		self := v
-		if !b.p.Loops {
-			self = -1
-		}
-		b.terms.Lists = append(b.terms.Lists, kernel.List{Start: lo, End: hi, Self: self})
-		b.Runs = append(b.Runs, run{v, true, true})
-		return nil
+	if hi-lo >= plan.RunTerms { // no room for a self-loop
+		return b.addLong(ctx, nodes, v, pool, threads)
 	}
-	t := b.p.Terms(&nodes.NodeRange, v)
-	for first := 0; first < t.Len(); first += plan.RunTerms {
-		if len(b.Runs) == cap(b.Runs) {
-			if err := b.Flush(); err != nil {
-				return err
-			}
+	if len(b.rows) == cap(b.rows) {
+		if err := b.Flush(); err != nil {
+			return err
 		}
-		b.layOut(&t, lo, first, min(plan.RunTerms, t.Len()-first))
 	}
+	self := v
+	if !b.p.Loops {
+		self = -1
+	}
+	b.add(kernel.List{Start: lo, End: hi, Self: self}, v)
 	return nil
 }
 
-// layOut lists a run: k terms of a row, from term first on. The neighbours of the row begin at start.
-func (b *Batch) layOut(t *Terms, start int64, first, k int) {
-	list := kernel.List{Start: start + int64(first), End: start + int64(first+k), Self: -1}
-	if 0 <= t.Loop && t.Loop < first+k { // the neighbours after it are one place on
-		list.End--
-		if t.Loop >= first {
-			list.Self = int64(t.Node)
-		} else {
-			list.Start--
-		}
-	}
-	b.terms.Lists = append(b.terms.Lists, list)
-	b.Runs = append(b.Runs, run{row: int64(t.Node), first: first == 0, last: first+k == t.Len()})
+func (b *Batch) add(l kernel.List, row int64) {
+	b.terms.Lists, b.rows = append(b.terms.Lists, l), append(b.rows, row)
 }
 
-// AddHub computes a row of more than plan.HubRuns runs with several goroutines, so that the other cores need not wait
-// for one.
-func (b *Batch) AddHub(ctx context.Context, nodes *Range, v int64, pool *Batches, threads int) error {
+// addRuns lists the runs of n terms of a row, from term first on. The neighbours of the row begin at start.
+func (b *Batch) addRuns(t *Terms, start int64, first, n int) {
+	for end := first + n; first < end; first += plan.RunTerms {
+		last := min(first+plan.RunTerms, end)
+		list := kernel.List{Start: start + int64(first), End: start + int64(last), Self: -1}
+		if 0 <= t.Loop && t.Loop < last { // the neighbours after it are one place on
+			list.End--
+			if t.Loop >= first {
+				list.Self = int64(t.Node)
+			} else {
+				list.Start--
+			}
+		}
+		b.add(list, int64(t.Node))
+	}
+}
+
+// addLong computes a row of several runs. One of plan.HubRuns or more is computed by several goroutines, so that the
+// other cores need not wait for one.
+func (b *Batch) addLong(ctx context.Context, nodes *Range, v int64, pool *Batches, threads int) error {
 	if err := b.Flush(); err != nil {
 		return err
 	}
 	t, start := b.p.Terms(&nodes.NodeRange, v), nodes.Offsets[v-nodes.First]-nodes.Offsets[0]
-	f := b.src.Features
-	sums, total := make([]float32, plan.HubRuns*f), b.Sums[:f]
-	clear(total)
-	for first := 0; first < t.Len(); first += plan.HubRuns * plan.RunTerms {
-		n := min(plan.HubRuns*plan.RunTerms, t.Len()-first)
-		err := parallel.For(ctx, threads, int64(n), plan.RunTerms, func(lo, hi int64) error {
+	f, sums, group := b.src.Features, b.Sums, cap(b.rows)*plan.RunTerms
+	hub := len(t.Neighbors) >= plan.HubRuns*plan.RunTerms
+	if hub {
+		sums, group = make([]float32, plan.HubRuns*f), plan.HubRuns*plan.RunTerms
+	}
+	clear(b.row)
+	for first := 0; first < t.Len(); first += group {
+		n := min(group, t.Len()-first)
+		if !hub {
+			b.addRuns(&t, start, first, n)
+			b.sum()
+			b.reset()
+		} else if err := parallel.For(ctx, threads, int64(n), plan.RunTerms, func(lo, hi int64) error {
 			one := pool.Get()
 			one.Begin(nodes)
-			one.layOut(&t, start, first+int(lo), int(hi-lo))
+			one.addRuns(&t, start, first+int(lo), int(hi-lo))
 			one.sum()
 			copy(sums[int(lo)/plan.RunTerms*f:], one.Sums[:f])
 			one.reset()
 			pool.Put(one)
 			return nil
-		})
-		if err != nil {
+		}); err != nil {
 			return err
 		}
 		for at := 0; at < n; at += plan.RunTerms {
 			for j, x := range sums[at/plan.RunTerms*f:][:f] {
-				total[j] += x
+				b.row[j] += x
 			}
 		}
 	}
-	b.Added += int64(t.Len())
-	return b.store(int64(t.Node), total, 1)
+	if hub {
+		b.Added += int64(t.Len()) // which the other batches have counted for themselves
+	}
+	return b.store(v, b.row, 1, b.Sums[:f])
 }
 
 // Splice fills part with elements of list from index first on, counted after put is inserted at index loop. Nothing
@@ -154,37 +151,22 @@ func Splice[T uint32 | float32 | uint16](part, list []T, put T, loop, first int)
 // Flush computes and stores the rows whose terms are listed. It fails at the first row that cannot be stored.
 func (b *Batch) Flush() error {
 	b.sum()
-	f, start := b.src.Features, 0 // first run of the consecutive rows to store next
-	for i, k := range b.Runs {
-		sum := b.Sums[i*f:][:f]
-		if !k.first {
-			for j, x := range b.Total {
-				sum[j] += x
-			}
+	f := b.src.Features
+	for start, end := 0, 0; start < len(b.rows); start = end {
+		for end = start + 1; end < len(b.rows) && b.rows[end] == b.rows[end-1]+1; {
+			end++
 		}
-		end := i + 1
-		if !k.last {
-			end = i
-		}
-		if !k.last || i+1 == len(b.Runs) || b.Runs[i+1].row != k.row+1 {
-			if start < end {
-				if err := b.store(b.Runs[start].row, b.Sums[start*f:end*f], end-start); err != nil {
-					return err
-				}
-			}
-			start = i + 1
-		}
-		if !k.last {
-			copy(b.Total, sum)
+		if err := b.store(b.rows[start], b.Sums[start*f:end*f], end-start, b.row); err != nil {
+			return err
 		}
 	}
 	b.reset()
 	return nil
 }
 
-func (b *Batch) reset() { b.terms.Lists, b.Runs = b.terms.Lists[:0], b.Runs[:0] }
+func (b *Batch) reset() { b.terms.Lists, b.rows = b.terms.Lists[:0], b.rows[:0] }
 
-// sum adds up the terms of each run.
+// sum adds up the terms of each list.
 func (b *Batch) sum() {
 	x := b.src.Rows(0, b.p.Graph.Nodes())
 	b.Added += int64(dtype.SumLists(b.Sums, x, b.src.DType, b.src.Features, b.src.Features, &b.terms))
@@ -193,17 +175,17 @@ func (b *Batch) sum() {
 	}
 }
 
-// store scales, blends and stores rows from row v on, whose terms are added up in totals.
-func (b *Batch) store(v int64, totals []float32, rows int) error {
-	factors := b.Ones[:rows]
+// store scales, blends and stores rows from row v on, whose terms are added up in totals. scratch has room for a row.
+func (b *Batch) store(v int64, totals []float32, rows int, scratch []float32) error {
+	factors := b.ones[:rows]
 	if b.p.S != nil {
 		factors = b.p.S[v:][:rows]
 	}
 	if b.with != nil {
 		for i, s := range factors {
-			b.with.add(totals[i*b.src.Features:][:b.src.Features], s, b.Total, v+int64(i))
+			b.with.add(totals[i*b.src.Features:][:b.src.Features], s, scratch, v+int64(i))
 		}
-		factors = b.Ones[:rows]
+		factors = b.ones[:rows]
 	}
 	return b.dst.SetRows(v, totals, factors)
 }

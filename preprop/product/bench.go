@@ -22,8 +22,7 @@ type Bench struct {
 // NewBench allocates the matrices, BenchBytes off the Go heap. The graph stays the caller's, and must outlive the
 // Bench.
 func NewBench(ctx context.Context, graph *format.CSC, features int, t format.DType, threads int) (*Bench, error) {
-	given := &MemoryTopology{CSC: graph, Free: func() error { return nil }}
-	p, err := NewPropagator(ctx, given, operator.Operator{Name: operator.Sym}, threads)
+	p, err := NewPropagator(ctx, &MemoryTopology{graph}, operator.Operator{Name: operator.Sym}, threads)
 	if err != nil {
 		return nil, err
 	}

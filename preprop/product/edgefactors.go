@@ -103,7 +103,7 @@ func (p *Propagator) ListFactors(ctx context.Context, fsys vfs.FS, path string, 
 		})
 	}
 	if err != nil {
-		return errors.Join(err, list.memory.Free())
+		return errors.Join(err, list.Close())
 	}
 	p.Edges = list
 	return nil
@@ -118,8 +118,7 @@ func (l *EdgeFactors) inMemory(b *Range) (part []byte, found bool) {
 	return nil, false
 }
 
-// write makes the list. What memory has no room for goes to a file without a final name, as no other process uses it,
-// which is then opened.
+// write makes the list. What memory has no room for goes to a scratch file.
 func (l *EdgeFactors) write(ctx context.Context, graph *DiskTopology, fsys vfs.FS, path string, threads int,
 	put func(dst []byte, b *Range, first int64)) error {
 	size, inMemory := l.elementBytes(), int64(len(l.memory.Bytes()))
@@ -128,12 +127,12 @@ func (l *EdgeFactors) write(ctx context.Context, graph *DiskTopology, fsys vfs.F
 		return err
 	}
 	defer buffers.Free()
-	f, err := fsys.Create(path)
+	f, file, err := vfs.CreateScratch(fsys, path)
 	if err != nil {
 		return err
 	}
-	l.sums, l.remove = make([]uint32, graph.Ranges()), f.Abort
-	err = graph.Each(ctx, 0, threads, nil, func(b *Range) error {
+	l.sums, l.file, l.remove = make([]uint32, graph.Ranges()), file, f.Abort
+	return graph.Each(ctx, 0, threads, nil, func(b *Range) error {
 		if part, found := l.inMemory(b); found {
 			put(part, b, 0)
 			return nil
@@ -151,13 +150,6 @@ func (l *EdgeFactors) write(ctx context.Context, graph *DiskTopology, fsys vfs.F
 		l.sums[graph.rangeAt(b.First)] = sum
 		return nil
 	})
-	if err == nil {
-		l.file, err = fsys.Open(path + vfs.TempSuffix)
-	}
-	if err != nil {
-		err = errors.Join(err, f.Abort())
-	}
-	return err
 }
 
 // of sets the coefficients of a node range. buffer has room for them where the list is in a file; k is the number of

@@ -21,23 +21,8 @@ import (
 //
 //	out[v] = s(v) * sum over u in N_in(v) of w(u,v) * t(u) * x[u]
 //
-// The arithmetic is part of the format. It is float32, rounded to nearest even after each operation and never fused,
-// but where float64 is said:
-//
-//  1. The terms of row v are its in-neighbours in the operator's graph, ascending, each
-//     as often as there is an edge, in the order of topology, with weight 1 where the
-//     graph has no weights. If v is not among them, and the operator adds loops, v is
-//     put in its place, with weight 1.
-//  2. d(v) is the sum of the weights of v's terms, in that order, in float64; e(u) that
-//     of the terms that u is, over the rows in ascending order, likewise. With sym,
-//     s(v) = t(v) = 1 / sqrt(d(v)); with rw, s(v) = 1 / d(v) and t(v) = 1; with col,
-//     s(v) = 1 and t(u) = 1 / e(u); in float64, then rounded. Where d(v) or e(u) is not
-//     above 0, what is made of it is 0.
-//  3. A term is c * x[u], with the coefficient c = w(u,v) * t(u). Terms are summed in
-//     runs of 1024, one after another, starting from +0; the sums of the runs
-//     are added, in order, to a total that starts at +0.
-//  4. out[v] = s(v) * total, rounded to the stored type. The next hop starts from
-//     what is stored.
+// The arithmetic is part of the format: docs/format.md (Arithmetic) has the terms and their order, the factors s and t,
+// and what is rounded.
 type Propagator struct {
 	Graph Topology
 	Loops bool
@@ -233,13 +218,7 @@ func (p *Propagator) addRange(ctx context.Context, b *Range, want NodeSet, pool 
 		if !want.Has(v) {
 			continue
 		}
-		var err error
-		if b.Offsets[v-b.First+1]-b.Offsets[v-b.First] >= plan.HubRuns*plan.RunTerms {
-			err = rows.AddHub(ctx, b, v, pool, threads)
-		} else {
-			err = rows.Add(b, v)
-		}
-		if err != nil {
+		if err := rows.Add(ctx, b, v, pool, threads); err != nil {
 			return err
 		}
 	}

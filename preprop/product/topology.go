@@ -33,14 +33,9 @@ type Topology interface {
 }
 
 // MemoryTopology is a topology in memory.
-type MemoryTopology struct {
-	*format.CSC
-	Free func() error
-}
+type MemoryTopology struct{ *format.CSC }
 
 func (r *MemoryTopology) Weighted() bool { return r.Weights != nil }
-
-func (r *MemoryTopology) Close() error { return r.Free() }
 
 func (r *MemoryTopology) Each(ctx context.Context, from int64, threads int, list *EdgeFactors,
 	body func(b *Range) error) error {
@@ -226,10 +221,7 @@ func (s *DiskTopology) InOrder(ctx context.Context, lo, hi int64, body func(b *f
 // NewMemoryTopology allocates a topology; its offsets are 0.
 func NewMemoryTopology(nodes, edges int64, weighted bool) (*MemoryTopology, error) {
 	c, err := format.NewCSC(nodes, edges, weighted)
-	if err != nil {
-		return nil, err
-	}
-	return &MemoryTopology{c, c.Close}, nil
+	return &MemoryTopology{c}, err
 }
 
 // bySource calls visit(lo, hi, b, v, i, j) for each node v, ascending, with the range [i, j) of b.In(v) that comes

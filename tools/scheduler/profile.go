@@ -45,7 +45,7 @@ var Operations = append(Table{
 	{"T_Model", Training, "CPU", "trainer.Fitting", "host", whole(schedule.Train)},
 }, append(OnDevice("cuda", "GPU"), OnDevice("emulated", "GPU")...)...)
 
-// OnDevice are the rows of a kind of device that implements gds.SampleOps, and what its hardware is called.
+// OnDevice are the rows of a kind of device that samples by gds.Ops, and what its hardware is called.
 func OnDevice(kind, hardware string) Table {
 	return Table{
 		{"T_GBT", Batching, hardware + "+link", "gds.Stream.SampleEdges", kind,
