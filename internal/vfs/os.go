@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/edsrzf/mmap-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,7 +37,7 @@ func openFile(path string) (*osFile, error) {
 		return nil, pathError("open", path, errors.New("not a regular file, which reading by position needs"))
 	}
 	f, err := os.Open(path)
-	return &osFile{f}, err
+	return &osFile{File: f}, err
 }
 
 func (osFS) MkdirAll(path string) error { return mkdirAll(path, syncDir) }
@@ -333,34 +332,6 @@ func retryInterrupted(call func() error) error {
 	}
 }
 
-// osFile reads through the page cache. os.File.ReadAt goes on after interrupted and short reads.
-type osFile struct{ *os.File }
-
-func (f *osFile) Path() string { return f.Name() }
-
-func (f *osFile) Size() (int64, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
-}
-
-func (f *osFile) Map() (bytes []byte, unmap func() error, err error) {
-	size, err := f.Size()
-	if err != nil {
-		return nil, nil, err
-	}
-	if size == 0 { // mmap refuses to map nothing
-		return nil, func() error { return nil }, nil
-	}
-	m, err := mmap.MapRegion(f.File, int(size), mmap.RDONLY, 0, 0)
-	if err != nil {
-		return nil, nil, pathError("map", f.Name(), err)
-	}
-	return m, m.Unmap, nil
-}
-
 // The operating system's calls remove, replace and rename links themselves. Here whatever is written through a link
 // goes to what it leads to, and the link stays.
 
@@ -420,7 +391,7 @@ func (osFS) Create(path string) (PendingFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &osPending{File: f, path: path}, nil
+	return &osFile{File: f, path: path}, nil
 }
 
 // createTemp makes a new file rather than empty the old one, which somebody may have open.
@@ -429,48 +400,4 @@ func createTemp(temp string) (*os.File, error) {
 		return nil, err
 	}
 	return os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
-}
-
-type osPending struct {
-	*os.File
-	path string
-	done bool
-}
-
-func (f *osPending) Commit() (err error) {
-	if f.done {
-		return pathError("commit", f.path, fs.ErrClosed)
-	}
-	f.done = true
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	err = f.Sync()
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return err
-	}
-	_, before := os.Lstat(f.path)
-	if err := rename(f.Name(), f.path); err != nil {
-		return err
-	}
-	if err := syncDir(filepath.Dir(f.path)); err != nil {
-		if errors.Is(before, fs.ErrNotExist) {
-			os.Remove(f.path)
-		}
-		return err
-	}
-	return nil
-}
-
-func (f *osPending) Abort() error {
-	if f.done {
-		return nil
-	}
-	f.done = true
-	return errors.Join(f.Close(), os.Remove(f.Name()))
 }

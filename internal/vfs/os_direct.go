@@ -1,11 +1,9 @@
 package vfs
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"unsafe"
 
@@ -24,8 +22,8 @@ func (osFS) OpenDirect(path string) (File, error) {
 	if err != nil {
 		return nil, noDirect(path, err)
 	}
-	f := &directFile{osFile{raw}, acquireRing()}
-	if _, err := f.readAt(AlignedBytes(PageBytes, PageBytes), 0); err != nil && err != io.EOF {
+	f := &osFile{File: raw, direct: true, ring: acquireRing()}
+	if _, err := f.ReadAt(AlignedBytes(PageBytes, PageBytes), 0); err != nil && err != io.EOF {
 		f.Close()
 		return nil, noDirect(path, err)
 	}
@@ -58,15 +56,15 @@ func (osFS) CreateDirect(path string, bytes int64) (_ PendingFile, err error) {
 	if err != nil {
 		return nil, errors.Join(noDirect(path, err), os.Remove(temp))
 	}
-	f := &directPending{osPending{File: raw, path: path}, acquireRing()}
+	f := &osFile{File: raw, direct: true, ring: acquireRing(), path: path}
 	if err := preallocate(raw, bytes); err != nil {
 		return nil, errors.Join(pathError("allocate", temp, err), f.Abort())
 	}
-	if _, err := f.writeAt(AlignedBytes(PageBytes, PageBytes), 0); errors.Is(err, unix.EINVAL) ||
-		errors.Is(err, errors.ErrUnsupported) {
-		return nil, errors.Join(noDirect(path, err), f.Abort())
-	} else if err != nil {
-		return nil, errors.Join(pathError("write", temp, err), f.Abort())
+	if _, err := f.WriteAt(AlignedBytes(PageBytes, PageBytes), 0); err != nil {
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+			err = noDirect(path, err)
+		}
+		return nil, errors.Join(err, f.Abort())
 	}
 	return f, nil
 }
@@ -76,43 +74,6 @@ func (osFS) CreateDirect(path string, bytes int64) (_ PendingFile, err error) {
 const MinDirect = 1 << 20
 
 var errSmall = errors.New("the file is small")
-
-// directPending is written past the page cache.
-type directPending struct {
-	osPending
-	ring *ring // nil: there is none
-}
-
-func (f *directPending) WriteAt(p []byte, off int64) (int, error) {
-	n, err := f.writeAt(p, off)
-	if err != nil {
-		err = pathError("write", f.Name(), err)
-	}
-	return n, err
-}
-
-func (f *directPending) writeAt(p []byte, off int64) (n int, err error) {
-	if off < 0 || !aligned(p, off) {
-		return 0, errUnaligned
-	}
-	closed := withDescriptor(f.File, func(fd int) {
-		pwrite := func(p []byte, off int64) (int, error) { return f.ring.write(fd, p, off) }
-		n, err = writeBlocks(p, off, PageBytes, pwrite)
-	})
-	return n, cmp.Or(closed, err)
-}
-
-// withDescriptor calls use with the descriptor of a file, which stays open meanwhile.
-func withDescriptor(f *os.File, use func(fd int)) error {
-	conn, err := f.SyscallConn()
-	if err == nil {
-		err = conn.Control(func(fd uintptr) { use(int(fd)) })
-	}
-	if err != nil {
-		return fs.ErrClosed
-	}
-	return nil
-}
 
 // writeBlocks writes all of p. What is interrupted is done again, and what is cut short goes on from its last whole
 // block.
@@ -130,22 +91,6 @@ func writeBlocks(p []byte, off int64, align int, pwrite func([]byte, int64) (int
 		n += m / align * align
 	}
 	return n, nil
-}
-
-func (f *directPending) Commit() error {
-	defer f.release()
-	return f.osPending.Commit()
-}
-
-func (f *directPending) Abort() error {
-	defer f.release()
-	return f.osPending.Abort()
-}
-
-// release ends the use of the ring, once the file is closed.
-func (f *directPending) release() {
-	releaseRing(f.ring)
-	f.ring = nil
 }
 
 // PageBytes is the alignment of direct reads and writes: the page size that drives and filesystems agree on, and what
@@ -187,44 +132,6 @@ func aligned(p []byte, off int64) bool {
 }
 
 var errUnaligned = errors.New("direct read or write whose offset, length or memory is not aligned")
-
-// directFile reads past the page cache.
-type directFile struct {
-	osFile
-	ring *ring // nil: there is none
-}
-
-func (f *directFile) Close() error {
-	err := f.osFile.Close()
-	if err == nil {
-		releaseRing(f.ring)
-	}
-	return err
-}
-
-func (f *directFile) ReadAt(p []byte, off int64) (int, error) {
-	n, err := f.readAt(p, off)
-	if err != nil && err != io.EOF {
-		err = pathError("read", f.Name(), err)
-	}
-	return n, err
-}
-
-// readAt is not os.File.ReadAt, which would go on after the short read at the end of the file from an offset that is
-// not aligned.
-func (f *directFile) readAt(p []byte, off int64) (n int, err error) {
-	if off < 0 || !aligned(p, off) {
-		return 0, errUnaligned
-	}
-	closed := withDescriptor(f.File, func(fd int) {
-		pread := func(p []byte, off int64) (int, error) { return f.ring.read(fd, p, off) }
-		n, err = readBlocks(p, off, PageBytes, f.Size, pread)
-	})
-	if n == len(p) {
-		err = nil
-	}
-	return n, cmp.Or(closed, err)
-}
 
 // readBlocks reads until p is full or the file ends. What is interrupted is done again, and what is cut short goes on
 // from its last whole block; a file system that gives no whole block is one that refuses (EINVAL).

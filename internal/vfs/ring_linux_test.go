@@ -122,7 +122,7 @@ func TestTheRingEndsWithTheLastDirectFile(t *testing.T) {
 		}
 		open = append(open, f)
 	}
-	if open[0].(*directFile).ring == nil {
+	if open[0].(*osFile).ring == nil {
 		t.Skip("no io_uring here")
 	}
 	for i, f := range open {
