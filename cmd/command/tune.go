@@ -57,9 +57,9 @@ of training rows a second, peak memory and validation metric: the trials that no
 never read.
 
 On a graph it varies batch, fanout, sampler, bias, cache, partitions, placement, schedule (by gpu the device samples),
-sampling workers and batch buffers;
-on a store learning rate, weight decay, dropout, hops, operators and batch. Flags that are given stay as they are;
---space lists other values to vary. Memory is the device's or, where device and host share it, the process's.
+sampling workers and batch buffers; on a store learning rate, weight decay, dropout, hops, operators and batch. Flags
+that are given stay as they are; --space lists other values to vary. Memory is the device's or, where device and host
+share it, the process's.
 
 In --output it writes trials.jsonl, a line for each trial as it ends, configurations for train --config
 (config.yaml, a balanced point of the front; fastest.yaml, smallest.yaml and accurate.yaml, its ends), and

@@ -46,7 +46,7 @@ type PropagateResult struct {
 	Nodes    int64  `json:"nodes"`
 	Edges    int64  `json:"edges"`
 	Features int    `json:"features"`
-	// RowsGathered is the number of rows that a hop reads: one an edge and an added self-loop.
+	// RowsGathered counts the rows that a hop reads: one for each edge and added self-loop.
 	RowsGathered   int64     `json:"edges_processed"`
 	Seconds        float64   `json:"seconds"`
 	FastestSeconds float64   `json:"fastest_seconds"`

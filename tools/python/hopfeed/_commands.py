@@ -665,12 +665,9 @@ def train(
     :param norm: layer normalisation after each layer along edges: 1 yes, 0 no (default by model)
     :param residual: add a linear layer of a node's own features to each layer along edges: 1 yes, 0 no (default by
         model)
-    :param sampler: how batches of a graph are sampled: fastgcn, fastgcn-debias, fastgcn-debias-paper, fastgcn-flat,
-        fastgcn-flat-debias, fastgcn-flat-debias-paper, fastgcn-flat-paper, fastgcn-paper, full, labor, labor-1, ladies,
-        ladies-debias, ladies-debias-paper, ladies-flat, ladies-flat-debias, ladies-flat-debias-paper,
-        ladies-flat-paper, ladies-paper, locality, neighbor, saint-edge, saint-node, saint-node-paper, saint-rw (default
-        neighbor; full takes all in-neighbours and, without ``batch``, all training nodes at once; ``batch`` of
-        saint-node, saint-edge and saint-rw is a number of draws)
+    :param sampler: sampler of batches of a graph, such as neighbor (the default), labor, ladies, fastgcn, saint-node or
+        full; hopfeed help sample lists all (full, without ``batch``: all training nodes at once; saint-node,
+        saint-edge, saint-rw: ``batch`` is a number of draws)
     :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each layer;
         the first is nearest the seed nodes, -1 is all (default 15,10,5, as many as ``layers``)
     :param cache: cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: degree, presampled, fifo,
@@ -832,12 +829,9 @@ def tune(
     :param norm: layer normalisation after each layer along edges: 1 yes, 0 no (default by model)
     :param residual: add a linear layer of a node's own features to each layer along edges: 1 yes, 0 no (default by
         model)
-    :param sampler: how batches of a graph are sampled: fastgcn, fastgcn-debias, fastgcn-debias-paper, fastgcn-flat,
-        fastgcn-flat-debias, fastgcn-flat-debias-paper, fastgcn-flat-paper, fastgcn-paper, full, labor, labor-1, ladies,
-        ladies-debias, ladies-debias-paper, ladies-flat, ladies-flat-debias, ladies-flat-debias-paper,
-        ladies-flat-paper, ladies-paper, locality, neighbor, saint-edge, saint-node, saint-node-paper, saint-rw (default
-        neighbor; full takes all in-neighbours and, without ``batch``, all training nodes at once; ``batch`` of
-        saint-node, saint-edge and saint-rw is a number of draws)
+    :param sampler: sampler of batches of a graph, such as neighbor (the default), labor, ladies, fastgcn, saint-node or
+        full; hopfeed help sample lists all (full, without ``batch``: all training nodes at once; saint-node,
+        saint-edge, saint-rw: ``batch`` is a number of draws)
     :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each layer;
         the first is nearest the seed nodes, -1 is all (default 15,10,5, as many as ``layers``)
     :param cache: cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: degree, presampled, fifo,
