@@ -228,7 +228,7 @@ func TestRowsThatOthersHoldAreFewAndCounted(t *testing.T) {
 				had, remote := sets[rank].Remote()
 				all, moved = all+had, moved+remote
 			}
-			// Of each batch, what a rank holds beyond its share has to move, and no more.
+			// The rows of a batch that a rank holds beyond its share have to move, and no more.
 			whole := chunk.Plan{Rows: sets[0].Rows(), BatchRows: 100, Order: chunk.Shuffled}
 			for b := range whole.Epoch(4) {
 				var held [world]int

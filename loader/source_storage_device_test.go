@@ -163,7 +163,7 @@ func TestChunksThatTheDeviceCannotReadOrHoldArePinned(t *testing.T) {
 	}
 }
 
-// Of a GPU with cuFile, chunks come by that.
+// With cuFile, chunks come to a GPU by it.
 func TestChunksComeByCuFileWhereThereIsOne(t *testing.T) {
 	device := newDevice(t, false, host.Options{Threads: 2})
 	if !device.Info().DirectStorage {

@@ -208,7 +208,7 @@ func TestChunksAreReadAheadInParallelAndNoReadOutlivesItsEpoch(t *testing.T) {
 		if n := fsys.reading.Load(); n != 0 {
 			t.Errorf("%d reads go on", n)
 		}
-		// Of three matrices, as many chunks as there are slots for.
+		// With three matrices, as many chunks as there are slots.
 		if n := fsys.most.Load(); n != 3*4 {
 			t.Errorf("%d reads at a time, want %d", n, 3*4)
 		}

@@ -49,7 +49,7 @@ func TestChoose(t *testing.T) {
 		{"what is evaluated is not shuffled", host, Needs{Input: 1}, Override{Auto, ""}, "device ", "fits", nil},
 		{"what is read once is read from storage", gpu, Needs{Input: 1, Once: true}, Override{Auto, ""}, "storage ",
 			"read once", nil},
-		{"what is read once, of which no chunks fit, goes to the device", gpu,
+		{"an input that is read once goes to the device if no chunks fit", gpu,
 			Needs{Input: 1, Chunks: 2000, Once: true}, Override{Auto, ""}, "device ", "not storage", nil},
 		{"a device too small for a demand is an error", gpu, Needs{Input: 200}, Override{Device, Auto}, "", "200 B",
 			machine.ErrDoesNotFit},

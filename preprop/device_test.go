@@ -21,7 +21,7 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
-// aDevice is a device with memory of its own, of which a job may take so many bytes. last is its usage when
+// aDevice is a device with memory of its own; a job may take some bytes of it. last is its usage when
 // it was closed.
 func aDevice(free int64, last *gds.Usage) *Device {
 	return &Device{Name: "card", Reason: "a test", FreeBytes: free, Open: func() (gds.Device, error) {
@@ -117,7 +117,7 @@ func TestStoresAreTheSameBytesOnADevice(t *testing.T) {
 						t.Errorf("%s: other bytes", name)
 					}
 					if planned != nil {
-						continue // other panels than those that the device was planned for
+						continue // the device was planned for other panels
 					}
 					if last.InUse != 0 || last.PinnedInUse != 0 || last.Peak > r.Plan.Device.Bytes ||
 						last.Peak < r.Plan.Device.Bytes/2 || last.PinnedPeak > r.Plan.Device.PinnedBytes+4096 ||

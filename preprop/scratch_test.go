@@ -11,7 +11,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// halfDone is a file system with a graph, and a store of which the first of two shards is
+// halfDone is a file system with a graph, and a store: the first of its two shards is
 // done, with these scratch files.
 func halfDone(t *testing.T, store, scratch string) (fsys *vfs.Mem, o Options, want map[string][]byte) {
 	t.Helper()

@@ -128,7 +128,7 @@ func TestRowsThatTheModelWasTrainedOnAreNotTestedUnasked(t *testing.T) {
 func TestAStoreWithoutTestRowsSaysWhatElseToEvaluateOn(t *testing.T) {
 	d := manySplits(t)
 	must(t, d, "train store --model sgc --epochs 5 --run run")
-	// Of unlabelled rows nothing can be told either.
+	// Unlabelled rows tell nothing either.
 	write(t, d, "arrays/splits.npy", string(npy.AppendHeader(nil, npy.Int8, 1, 1, 300))+strings.Repeat("\x00", 300))
 	for _, line := range []string{"import npy arrays -o all", "propagate all -o allstore --hops 2"} {
 		must(t, d, line)

@@ -130,7 +130,7 @@ func (r *jsonTypes) table(of reflect.Type) string {
 	return "|key|type|meaning|\n|---|---|---|\n" + r.rows(of, of.PkgPath(), of.Name(), "")
 }
 
-// rows are those of a struct, of which nested structs without a name are a part. Its place in source is package and
+// rows are the rows of a struct, with those of nested structs without a name. Its place in source is package and
 // name.
 func (r *jsonTypes) rows(of reflect.Type, pkg, place, prefix string) string {
 	var rows strings.Builder

@@ -66,7 +66,7 @@ func readPredictions(t *testing.T, fsys vfs.FS, path string) (header []string, b
 	return header, byNode, order
 }
 
-// predictable is a disk with a graph of which a tenth is not labelled, a store of all of its nodes,
+// predictable is a disk with a graph (a tenth of the nodes is unlabelled), a store of all of its nodes,
 // and a model.
 func predictable(t *testing.T) *vfs.Mem {
 	t.Helper()

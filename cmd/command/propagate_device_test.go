@@ -105,7 +105,7 @@ func TestThePlanOfADescribedPropagationSaysTheDevice(t *testing.T) {
 func TestAGPUThatIsFullHasALimit(t *testing.T) {
 	full := (&app{}).deviceOf(devices.Kind{Name: "cuda", Count: 1}, 0, "a test")
 	if full.FreeBytes != 1 {
-		t.Errorf("%d bytes are free, of which 0 would be no limit", full.FreeBytes)
+		t.Errorf("%d bytes are free (0 would be no limit)", full.FreeBytes)
 	}
 	if free := (&app{}).deviceOf(devices.Kind{Name: "cuda", Count: 1, FreeBytes: 77}, 0,
 		"a test").FreeBytes; free != 77 {

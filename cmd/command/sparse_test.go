@@ -68,7 +68,7 @@ func TestSparseFeaturesTrainAsDenseOnesDo(t *testing.T) {
 		if !sparse {
 			t.Errorf("%s: %+v", flags, got)
 		}
-		if strings.Contains(flags, "full") { // batches of all nodes, of which there are no others
+		if strings.Contains(flags, "full") { // a batch is all nodes
 			if got.Test < 0.5 {
 				t.Errorf("%s: %+v", flags, got)
 			}

@@ -129,7 +129,7 @@ func TestSubgraphsAreTrainedOn(t *testing.T) {
 			}
 		}
 	}
-	// One draw a batch, of which some have no training node.
+	// One draw a batch: some batches have no training node.
 	must(t, d, graphLine+" --batch 1 --epochs 2 --sampler saint-node")
 }
 

@@ -33,7 +33,7 @@ var labelKinds = map[string]struct {
 	}, " --labels-as values"},
 }
 
-// labelled makes a store and a graph of 300 nodes of which 100 are for training, validation and test each, and as many
+// labelled makes a store and a graph of 300 nodes, 100 each for training, validation and test, and as many
 // of
 // these have no label as are given.
 func labelled(t *testing.T, kind string, unlabelled [3]int) *vfs.Mem {
@@ -74,7 +74,7 @@ func TestTrainingRowsWithoutLabelsAreRefused(t *testing.T) {
 				t.Errorf("%s, %s: status %d, %s", kind, line, o.code, o.stderr)
 			}
 		}
-		// With others, some of which have no label.
+		// With other labels, and rows without a label.
 		others := npy.AppendHeader(nil, npy.Int8, 1, 300)
 		for node := range 300 {
 			others = append(others, []byte{0xff, 0, 1}[node%3])

@@ -231,7 +231,7 @@ func TestATrainingSamplesWithinPartitions(t *testing.T) {
 	}
 }
 
-// Stages are measured over several epochs, each of which has one batch, or three.
+// Stages are measured over several epochs of one or three batches.
 func TestShortEpochsAreScheduledToo(t *testing.T) {
 	for _, batch := range []string{"300", "20"} {
 		d := disk(t, generateLine)

@@ -31,7 +31,7 @@ const (
 	Interrupted = 130
 )
 
-// Of is the status of an error that is not nil. Only the caller knows whether it was interrupted.
+// Of returns the status of an error that is not nil. Only the caller knows whether it was interrupted.
 func Of(err error) int {
 	is := func(targets ...error) bool {
 		return slices.ContainsFunc(targets, func(t error) bool { return errors.Is(err, t) })

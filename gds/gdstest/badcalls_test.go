@@ -79,7 +79,7 @@ var badCalls = []badCall{
 	{"a row to scatter to is out of range", "Scatter", func(c *calls) {
 		c.Scatter(gds.NewTensor(c.y.Buf, 0, 4, gds.Float32), c.x, c.indices())
 	}},
-	{"rows to scatter are others than those of the index", "Scatter", func(c *calls) {
+	{"the number of rows to scatter is not that of the index", "Scatter", func(c *calls) {
 		c.Scatter(c.y, c.y, c.indices())
 	}},
 	{"an index to scatter by is signed", "Scatter", func(c *calls) { c.Scatter(c.x, c.x, c.labels) }},

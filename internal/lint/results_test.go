@@ -33,7 +33,7 @@ func TestResultsSayWhereTheirDataComeFrom(t *testing.T) {
 			row := regexp.MustCompile(`(?m)^\| (\w+, )*` + regexp.QuoteMeta(name) + `(, \w+)* \| [^|]+ \| [^|]+ \| ` +
 				`[^|]+ \|$`)
 			if !within || !row.MatchString(data) {
-				t.Errorf("%s imports %s, of which the page does not say where it is from", filepath.Base(config),
+				t.Errorf("%s imports %s: the page does not say where that is from", filepath.Base(config),
 					source[1])
 			}
 		}

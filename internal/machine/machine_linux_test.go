@@ -77,7 +77,7 @@ func TestLockableMemoryIsWhatIsLeftOfItsLimit(t *testing.T) {
 		{"less what is locked", "VmLck:\t    2048 kB\nCapEff:\t0000000000000000\n", limits,
 			Limit{6 << 20, "ulimit -l"}},
 		{"nothing where more is locked than the limit is now", "VmLck:\t   16384 kB\n", limits, Limit{0, "ulimit -l"}},
-		{"no limit for those that may lock any memory", "VmLck:\t       0 kB\nCapEff:\t0000000000004000\n", limits,
+		{"no limit with the capability to lock memory", "VmLck:\t       0 kB\nCapEff:\t0000000000004000\n", limits,
 			Limit{}},
 		{"the limit for those with all other rights", "CapEff:\t000001ffffffbfff\n", limits,
 			Limit{8 << 20, "ulimit -l"}},

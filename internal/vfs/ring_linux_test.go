@@ -61,7 +61,7 @@ func TestTheRingReadsWhatPreadReads(t *testing.T) {
 	readers.Wait()
 }
 
-// Of many reads that run into the end of the ring, each is done or refused.
+// Each of many reads that run into the end of the ring is done or refused.
 func TestTheRingEndsAfterTheReadsOnTheirWay(t *testing.T) {
 	r, err := newRing()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// trace makes batches of distinct nodes, of which some are much more common than others, as in
+// trace makes batches of distinct nodes; some nodes are much more common than others, as in
 // graphs, and some batches are empty.
 func trace(r *rand.Rand, nodes, batches, most int) [][]uint32 {
 	out := make([][]uint32, batches)
@@ -229,7 +229,7 @@ func TestTheOptimalCacheHasAsManyHitsAsTryingAllContents(t *testing.T) {
 	}
 }
 
-// In windows and over several epochs, of which some are not finished.
+// In windows and over several epochs, some not finished.
 func TestTheOptimalCacheGoesOnAfterItsWindow(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 3))

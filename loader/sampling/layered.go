@@ -46,7 +46,7 @@ type chosenEdges struct {
 	m   *Method
 	ctx context.Context // of the call of Sample
 
-	// Of the block:
+	// The block:
 	fanout                     int
 	nodeWise                   bool   // each node has this fanout
 	random                     uint64 // its random numbers
@@ -363,7 +363,7 @@ func (c *chosenEdges) addOthers(l List, loop int64) {
 	}
 }
 
-// add makes room for k edges, each of which has this coefficient.
+// add makes room for k edges with this coefficient.
 func (c *chosenEdges) add(k int64, weight float32) []int64 {
 	n := len(c.edges)
 	c.edges = grow(c.edges, int(k))

@@ -525,7 +525,7 @@ func TestALoaderGrowsForBatchesThatAreHeldWithinItsMemory(t *testing.T) {
 		}
 	}
 	if used := b.device.Usage().InUse; len(held) < 10 || used > most || l.batchBytes.Load() > most {
-		t.Errorf("%d batches are held in %d bytes, of which batches take %d", len(held), used, l.batchBytes.Load())
+		t.Errorf("%d batches are held in %d bytes; a batch takes %d", len(held), used, l.batchBytes.Load())
 	}
 	for _, batch := range held {
 		b.check(small, stream, batch, 0, toy)
@@ -539,7 +539,7 @@ func TestALoaderGrowsForBatchesThatAreHeldWithinItsMemory(t *testing.T) {
 		last = err
 	}
 	if last == nil || !strings.Contains(last.Error(), "the batches that are held leave") {
-		t.Errorf("a large batch beside those that are held: %v", last)
+		t.Errorf("a large batch beside the held ones: %v", last)
 	}
 	for _, batch := range held[1:] {
 		batch.Release(nil)

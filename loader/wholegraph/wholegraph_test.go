@@ -307,7 +307,7 @@ func TestSpilledRowsComeBackOrAreRefused(t *testing.T) {
 			t.Errorf("node %d: %v, want %v", node, err, want)
 		}
 	}
-	s.Begin(100) // of which the file has not as many
+	s.Begin(100) // the file has fewer
 	if err := s.Gather(t.Context(), make([]byte, 400), gds.Float32, []uint32{900}); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Error(err)
 	}

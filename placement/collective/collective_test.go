@@ -101,7 +101,7 @@ func random(r *rand.Rand) Durations {
 	return d
 }
 
-// anyway are durations of which nothing is known.
+// anyway are unknown durations.
 func anyway(r *rand.Rand) Durations {
 	one := func() time.Duration { return time.Duration(math.Exp(4*r.Float64()) * float64(time.Millisecond)) }
 	return Durations{CPUBatch: one(), DMA: one(), GPUBatch: one(), Model: one()}

@@ -100,7 +100,7 @@ func (s Schedule) withFewer(in Inputs, workers int) (best Choice, with Inputs, e
 	return best, with, err
 }
 
-// Auto chooses the schedule with the shortest predicted epoch of those that there is memory for: the modes, each with
+// Auto chooses the schedule with the shortest predicted epoch that memory has room for: among the modes, each with
 // the fewest workers that give about its shortest time, or fewer if these do not fit; and gpu and collective, if
 // prepares tells that the GPU can prepare batches. Of epochs that are about as short it takes the first, in the order
 // of the memory that schedules take. It returns the inputs with the number of workers that the choice is for.

@@ -13,7 +13,7 @@ const ms = time.Millisecond
 
 func TestTheQueueSizeIsThatOfEquation24(t *testing.T) {
 	const gib = 1 << 30
-	// 24 GiB, of which training takes 2 GiB and a tenth of that beside: 21.8 GiB, 43 batches of 0.5 GiB.
+	// 24 GiB minus 2 GiB of training and a tenth of that: 21.8 GiB, 43 batches of 0.5 GiB.
 	for _, c := range []struct{ device, peak, batch, want int64 }{
 		{24 * gib, 2 * gib, gib / 2, 43}, {24 * gib, 20 * gib, gib, 2}, {24 * gib, 22 * gib, gib, 0},
 		{24 * gib, 23 * gib, gib, 0}, {gib, 0, 0, 0},

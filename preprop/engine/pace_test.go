@@ -25,7 +25,7 @@ func TestAnUndisturbedJobWritesNoMoreCheckpointsThanItsShare(t *testing.T) {
 		}
 	}
 	if p.Deadline = (time.Time{}); p.checkpointDue(state) {
-		t.Error("due after 97 s, of which 3 s are more than 3 %")
+		t.Error("due after 97 s: 3 s are more than 3 %")
 	}
 	if now = now.Add(5 * time.Second); !p.checkpointDue(state) || p.mustStop(context.Background(), state) {
 		t.Error("not due after 102 s")

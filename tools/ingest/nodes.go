@@ -110,7 +110,7 @@ func (s *source) openArray(path, want string) (*npy.Array, error) {
 }
 
 // openMaybeRaw opens a .npy file as openArray does or, where it does not begin as one, takes it for nothing but rows of
-// numbers. raw says of which type they are, and how many are in a row.
+// numbers. raw gives their type, and how many are in a row.
 func (s *source) openMaybeRaw(path, want string, raw func() (npy.Type, int64, error)) (*npy.Array, error) {
 	if ok, err := npy.HasHeader(s.fsys, path); ok || err != nil {
 		return s.openArray(path, want)

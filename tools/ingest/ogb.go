@@ -30,7 +30,7 @@ type OGBOptions struct {
 }
 
 // EdgeMeans is the name of features that are the means of the features of a node's edges, as OGB's own models of
-// ogbn-proteins have them: of its incoming edges, with those that are added as reverses.
+// ogbn-proteins have them: of its incoming edges, added reverses included.
 const EdgeMeans = "edges"
 
 // ogbSets says of each data set whether inverse edges are added and whether nodes have features. OGB keeps this in its

@@ -123,7 +123,7 @@ static int32_t take(pair *p, hopfeed_batch *batch) {
     return status;
 }
 
-/* Epochs of which some end early. Batches are released at once, by another thread, or not before the next epoch. */
+/* Some epochs end early. Batches are released at once, by another thread, or not before the next epoch. */
 static void use(pair *p) {
     pthread_t releaser;
     pthread_create(&releaser, NULL, release, p);

@@ -3,7 +3,7 @@
 NVRTC is called by ctypes; no GPU and no CUDA headers are needed. The committed PTX is made by
     pip install nvidia-cuda-nvrtc-cu12==12.0.140
     compile.py .../nvidia/cuda_nvrtc/lib/libnvrtc.so.12 gds/cuda/kernels
-which gives PTX 8.0, of which every driver since 525 makes code for the GPUs from sm_80 (Ampere) on.
+which gives PTX 8.0: every driver since 525 compiles it for GPUs from sm_80 (Ampere) on.
 """
 import ctypes
 import pathlib

@@ -48,7 +48,7 @@ def accuracy(model, loader):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("graph")
-    parser.add_argument("--fanout", type=int, nargs="+", default=[15, 10], help="in-neighbours of each layer, of which the first is nearest the seeds")
+    parser.add_argument("--fanout", type=int, nargs="+", default=[15, 10], help="in-neighbours of each layer, the first nearest the seed nodes")
     parser.add_argument("--sampler", default="neighbor")
     parser.add_argument("--cache", help="of rows of features that are read from storage, such as lru:1GiB")
     parser.add_argument("--placement", default="auto")

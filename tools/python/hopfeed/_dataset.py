@@ -232,7 +232,7 @@ class Dataset:
         return [(o, h) for o, h in self.matrices if (wanted is None or o in wanted or h == 0) and h in numbers]
 
     def _hops_of(self, hops: int | Iterable[int] | None, there: set[int]) -> list[int]:
-        """Some hops of those that there are: a list of them, all up to a number, or all."""
+        """Some of the hops: a list of them, all up to a number, or all."""
         if hops is None:
             return sorted(there)
         if isinstance(hops, (int, np.integer)):

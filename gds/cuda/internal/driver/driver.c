@@ -1,6 +1,6 @@
 //go:build cuda
 
-// The driver's functions, of which gorgonia.org/cu calls some 160 by name, are jumps through
+// The driver's functions (gorgonia.org/cu calls some 160 by name) are jumps through
 // pointers that are filled when the driver is loaded. Until then, and where a driver lacks a
 // function, they answer that there is no device, or no such function; all but cuInit, which
 // gorgonia.org/cu calls when a program starts, and ends the program if it fails.
