@@ -75,10 +75,10 @@ func gain(metric string, value float64) float64 {
 	return value
 }
 
-// Score is the value of a metric, and the number of labelled rows that it was computed on.
+// Score is the value of a metric, and the number of rows that it was computed on.
 type Score struct {
-	Value *float64 // nil if there are no such rows, or too few
-	Rows  int64
+	Value *float64 `json:"value"` // nil if there are no such rows, or too few
+	Rows  int64    `json:"rows"`  // labelled
 }
 
 // evaluated is the result of an evaluation on some rows: the sum of their losses, and a tally.

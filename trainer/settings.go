@@ -169,11 +169,9 @@ func DefaultEvalEvery(trainRows, validRows int64, epochs int) int {
 	return int(max(1, min(every, int64(epochs/20))))
 }
 
-// DefaultsTable lists the defaults of all models as rows of text: the names of the flags of
-// the command, and what each model has for them, aligned; then, likewise, what differs for few training rows.
-func DefaultsTable() string { return defaultsTable() }
-
-var defaultsTable = sync.OnceValue(func() string {
+// DefaultsTable lists the defaults of all models as rows of text: the names of the flags of the command, and what each
+// model has for them, aligned; then, likewise, what differs for few training rows.
+var DefaultsTable = sync.OnceValue(func() string {
 	var b strings.Builder
 	line := func(name string, value func(*kind) string) {
 		fmt.Fprintf(&b, "  %-13s", name)

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/gds/devices"
-	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
@@ -102,17 +101,12 @@ func (o *benchAblationOptions) do(ctx context.Context, a *app, args []string) (_
 	if err != nil {
 		return nil, err
 	}
-	if o.output != "" {
-		files, err := r.Files()
-		if err == nil {
-			err = folder.WriteFiles(a.fs, o.output, bench.AblationFiles(), files)
-		}
-		if err != nil {
-			return nil, err
-		}
-		r.Output = o.output
+	files, err := r.Files()
+	if err == nil {
+		err = a.writeOutputs(o.output, bench.AblationFiles(), files...)
 	}
-	return r, nil
+	r.Output = o.output
+	return r, err
 }
 
 // measureStore opens a store and a device for measurements of loading, and sets them and the common flags in the

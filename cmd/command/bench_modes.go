@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/tools/bench/papers"
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
@@ -31,10 +30,7 @@ and the parts of memory are proportional to the rows of a batch. --output draws 
 			if err != nil {
 				return nil, usagef("%s: %s", args[0], err)
 			}
-			if output != "" {
-				err = folder.WriteFiles(a.fs, output, []string{modesFigure}, [][]byte{fit.Figure().File()})
-			}
-			return fit, err
+			return fit, a.writeOutputs(output, []string{modesFigure}, fit.Figure().File())
 		})
 	c.Flags().StringVarP(&output, "output", "o", "", "directory for charts")
 	c.Example = "  hopfeed bench modes tuning/trials.jsonl"

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/placement/collective"
 	"github.com/hopfeed/hopfeed/tools/bench"
 	"github.com/hopfeed/hopfeed/tools/bench/papers"
@@ -20,8 +19,7 @@ const mostScheduled = 100_000
 
 type benchScheduleOptions struct {
 	trainOptions
-	durations                     collective.Durations
-	batches, cpuBuffer, gpuBuffer int
+	simulated collective.Inputs
 
 	names  []string
 	rounds int
@@ -55,17 +53,17 @@ The schedules:
 `+schedulesTable(), o.do)
 	c.Example = "  hopfeed bench schedule GRAPH --emulate gpu=1,mem=1GiB,link=2GiB/s -o charts\n" +
 		"  hopfeed bench schedule --cpu-batch 54ms --dma 14ms --gpu-batch 8.8ms --training 11.6ms"
-	f := c.Flags()
-	f.DurationVar(&o.durations.CPUBatch, "cpu-batch", 0,
+	f, s := c.Flags(), &o.simulated
+	f.DurationVar(&s.Durations.CPUBatch, "cpu-batch", 0,
 		"time in which a worker of the processor samples and gathers a batch")
-	f.DurationVar(&o.durations.DMA, "dma", 0, "time in which a batch of the processor moves to the GPU")
-	f.DurationVar(&o.durations.GPUBatch, "gpu-batch", 0, "time in which the GPU samples and gathers a batch")
-	f.DurationVar(&o.durations.Model, "training", 0, "time in which the GPU trains on a batch")
-	f.IntVar(&o.durations.Workers, "cpu-workers", 1, "workers of the processor; each takes --cpu-batch for a batch")
-	f.DurationVar(&o.durations.Gather, "gather", 0, "the part of --cpu-batch that is gathering, for mode-2")
-	f.IntVar(&o.batches, "batches", 1000, "batches of an epoch")
-	f.IntVar(&o.cpuBuffer, "cpu-buffer", 64, "batches that memory of the host has room for")
-	f.IntVar(&o.gpuBuffer, "gpu-buffer", 10, "batches that memory of the GPU has room for")
+	f.DurationVar(&s.Durations.DMA, "dma", 0, "time in which a batch of the processor moves to the GPU")
+	f.DurationVar(&s.Durations.GPUBatch, "gpu-batch", 0, "time in which the GPU samples and gathers a batch")
+	f.DurationVar(&s.Durations.Model, "training", 0, "time in which the GPU trains on a batch")
+	f.IntVar(&s.Durations.Workers, "cpu-workers", 1, "workers of the processor; each takes --cpu-batch for a batch")
+	f.DurationVar(&s.Durations.Gather, "gather", 0, "the part of --cpu-batch that is gathering, for mode-2")
+	f.IntVar(&s.Batches, "batches", 1000, "batches of an epoch")
+	f.IntVar(&s.CPUBuffer, "cpu-buffer", 64, "batches that memory of the host has room for")
+	f.IntVar(&s.GPUBuffer, "gpu-buffer", 10, "batches that memory of the GPU has room for")
 	f.StringSliceVar(&o.names, "schedules", nil, "schedules to compare, separated by commas (default all)")
 	declareSchedulePlan(f, &o.Schedule)
 	a.declareDevices(f)
@@ -149,8 +147,8 @@ func simulateSchedules(ctx context.Context, a *app, o *benchScheduleOptions) (re
 			return nil, err
 		}
 		all, err := papers.RunSweep(o.sweep)
-		if err == nil && o.output != "" {
-			err = folder.WriteFiles(a.fs, o.output, sweepFile(o.sweep), [][]byte{all.Chart()})
+		if err == nil {
+			err = a.writeOutputs(o.output, sweepFile(o.sweep), all.Chart())
 		}
 		if err != nil {
 			return nil, err
@@ -160,17 +158,16 @@ func simulateSchedules(ctx context.Context, a *app, o *benchScheduleOptions) (re
 	if o.output != "" {
 		return nil, usagef("--output: a chart is of epochs that run or of a --sweep: give a GRAPH or --sweep")
 	}
-	if o.durations == (collective.Durations{Workers: o.durations.Workers}) {
+	o.simulated.Share, o.simulated.Seed = o.Schedule.CPUShare, a.seed
+	durations := o.simulated.Durations
+	if durations == (collective.Durations{Workers: durations.Workers}) {
 		return nil, usagef("bench schedule needs a GRAPH, or durations of stages to simulate: --cpu-batch, --dma, " +
 			"--gpu-batch, --training")
 	}
-	if err := o.durations.Check(); err != nil {
+	if err := durations.Check(); err != nil {
 		return nil, usagef("--cpu-batch, --dma, --gpu-batch, --training, --cpu-workers, --gather: %v", err)
 	}
-	all, err := bench.SimulateSchedules(ctx, o.names, collective.Inputs{
-		Durations: o.durations, Batches: o.batches, CPUBuffer: o.cpuBuffer, GPUBuffer: o.gpuBuffer,
-		Share: o.Schedule.CPUShare, Seed: a.seed,
-	})
+	all, err := bench.SimulateSchedules(ctx, o.names, o.simulated)
 	if err != nil {
 		return nil, err
 	}

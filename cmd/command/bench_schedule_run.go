@@ -10,7 +10,6 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
-	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/sampling"
@@ -104,23 +103,19 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	if to.Placement == placement.Auto || to.Placement == "" {
 		to.Placement = placement.Host // which gpu reads; from the device, it is another row
 	}
-	in, err := training.OpenGraph(ctx, graph, to)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, in.Close()) }()
-	a.noteInput(in)
-	run := bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Names: o.names, Rounds: o.rounds,
-		Note: a.note, Others: others}
-	results, charts, err := run.RunAll(ctx, settings,
-		fmt.Sprintf("Schedules of %s on %s", o.Model, units.Printable(graph.Manifest.Name)))
-	if err != nil {
-		return nil, err
-	}
-	if o.output != "" {
-		if err := folder.WriteFiles(a.fs, o.output, files, charts); err != nil {
-			return nil, err
+	var results []bench.ScheduleResult
+	err = a.benchGraph(ctx, graph, o, to, func(run bench.Schedules) error {
+		a.noteInput(run.Graph)
+		run.Names, run.Others = o.names, others
+		all, charts, err := run.RunAll(ctx, settings,
+			fmt.Sprintf("Schedules of %s on %s", o.Model, units.Printable(graph.Manifest.Name)))
+		if results = all; err != nil {
+			return err
 		}
+		return a.writeOutputs(o.output, files, charts...)
+	})
+	if err != nil {
+		return nil, err
 	}
 	r, err := lines(a, results, bench.ScheduleTable(results))
 	if err != nil || len(queues) == 0 {
@@ -161,7 +156,14 @@ func (a *app) benchMemoryRows(ctx context.Context, graph *format.Dir, o *benchSc
 				to.Sampling.Cache = quarterCache(&graph.Manifest, graph.Layout())
 			}
 		}
-		row, err := a.benchMemoryRow(ctx, graph, o, to, name)
+		var row *bench.ScheduleRow
+		err := a.benchGraph(ctx, graph, o, to, func(run bench.Schedules) (err error) {
+			if name == preloadRow && !run.Graph.Preloaded() {
+				return fmt.Errorf("%w: lists and rows in device memory, beside a model", machine.ErrDoesNotFit)
+			}
+			row, err = run.RunAs(ctx, "gpu", name)
+			return err
+		})
 		if errors.Is(err, machine.ErrDoesNotFit) {
 			a.note("%s is left out: %v", name, err)
 			continue
@@ -183,18 +185,16 @@ func quarterCache(m *format.Manifest, l format.Layout) string {
 	return fmt.Sprintf("%s:%d", ducatiRow, max((m.Nodes*row+sampling.ListBytes(m))/4, row))
 }
 
-func (a *app) benchMemoryRow(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, to training.Options,
-	name string) (_ *bench.ScheduleRow, err error) {
+// benchGraph opens a graph for measurements of schedules.
+func (a *app) benchGraph(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, to training.Options,
+	measure func(bench.Schedules) error) (err error) {
 	in, err := training.OpenGraph(ctx, graph, to)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	if name == preloadRow && !in.Preloaded() {
-		return nil, fmt.Errorf("%w: lists and rows in device memory, beside a model", machine.ErrDoesNotFit)
-	}
-	run := bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Rounds: o.rounds, Note: a.note}
-	return run.RunAs(ctx, "gpu", name)
+	return measure(bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Rounds: o.rounds,
+		Note: a.note})
 }
 
 // benchQueues compares trainings by queues with synchronous ones on one device, two, and so on.
@@ -210,26 +210,17 @@ func (a *app) benchQueues(ctx context.Context, graph *format.Dir, o benchSchedul
 		if to.Machine, to.Schedule = a.machine(ctx), o.Schedule; to.BatchPerDevice > 0 {
 			to.BatchRows = to.BatchPerDevice * n
 		}
-		found, err := a.benchDevices(ctx, graph, &o, to)
+		err := a.benchGraph(ctx, graph, &o, to, func(run bench.Schedules) error {
+			if err := a.chooseSchedule(ctx, run.Graph, &o.trainOptions); err != nil {
+				return err
+			}
+			found, err := run.RunQueues(ctx, len(to.Part.Train.List))
+			all = append(all, found...)
+			return err
+		})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", units.Count(int64(n), "device"), err)
 		}
-		all = append(all, found...)
 	}
 	return all, nil
-}
-
-// benchDevices compares on all devices that there are.
-func (a *app) benchDevices(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, to training.Options) (
-	_ []bench.QueueResult, err error) {
-	in, err := training.OpenGraph(ctx, graph, to)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, in.Close()) }()
-	if err := a.chooseSchedule(ctx, in, &o.trainOptions); err != nil {
-		return nil, err
-	}
-	run := bench.Schedules{Graph: in, Spec: to.Spec, Options: o.Options, Seed: a.seed, Rounds: o.rounds}
-	return run.RunQueues(ctx, len(to.Part.Train.List))
 }

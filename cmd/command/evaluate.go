@@ -274,13 +274,13 @@ func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ resu
 	}
 	seconds := time.Since(began).Seconds()
 	e := &evaluated{
-		Value: found.Overall.Value, Rows: found.Overall.Rows, Parts: map[string]*partScore{},
+		Score: found.Overall, Parts: map[string]trainer.Score{},
 		Warnings: warnings, RowsOf: plan.about, SameNodes: plan.sameNodes, TrainedRows: plan.trainedRows,
 		applied: applied{o.checkpoint, c.Data.Name, c.Incomplete()},
 	}
 	for _, section := range found.ByName {
 		e.names = append(e.names, section.Name)
-		e.Parts[section.Name] = &partScore{section.Value, section.Rows}
+		e.Parts[section.Name] = section.Score
 	}
 	run := c.Runs[c.Best]
 	e.trained = trained{
@@ -288,7 +288,7 @@ func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ resu
 		Summary: checkpoint.Summary{
 			Epochs: number(run.Epochs), BestEpoch: number(run.BestEpoch), Selection: run.Selection,
 			TrainLoss: &run.TrainLoss, Metric: c.Options.Metric,
-			ValidMetric: e.metric(format.RegionValid), TestMetric: e.metric(format.RegionTest),
+			ValidMetric: e.Parts[format.RegionValid].Value, TestMetric: e.Parts[format.RegionTest].Value,
 			EpochSeconds: &seconds, StageSeconds: map[string]float64{"evaluate": seconds},
 			PeakDeviceBytes: in.PeakBytes(), Seeds: []uint64{run.Seed},
 		},

@@ -3,27 +3,22 @@ package command
 import (
 	"fmt"
 	"io"
+
+	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // evaluated is the result of evaluate. Its fields about the training come from the checkpoint.
 type evaluated struct {
 	trained
-	Value       *float64              `json:"value"`   // of the metric, on all rows
-	Rows        int64                 `json:"rows"`    // labelled
-	Parts       map[string]*partScore `json:"parts"`   // of the split
-	RowsOf      string                `json:"rows_of"` // which rows these are, in words
-	Warnings    []string              `json:"warnings,omitempty"`
-	SameNodes   bool                  `json:"same_nodes"`
-	TrainedRows int64                 `json:"trained_rows"` // rows that the model was trained on
+	trainer.Score                          // on all rows
+	Parts         map[string]trainer.Score `json:"parts"`   // of the split
+	RowsOf        string                   `json:"rows_of"` // which rows these are, in words
+	Warnings      []string                 `json:"warnings,omitempty"`
+	SameNodes     bool                     `json:"same_nodes"`
+	TrainedRows   int64                    `json:"trained_rows"` // rows that the model was trained on
 
 	names   []string // of parts, in order
 	applied applied
-}
-
-// partScore is the value of the metric on the labelled rows of one part of a split.
-type partScore struct {
-	Value *float64 `json:"value"`
-	Rows  int64    `json:"rows"`
 }
 
 func (e *evaluated) Text(w io.Writer) {
@@ -41,14 +36,6 @@ func (e *evaluated) Text(w io.Writer) {
 		fmt.Fprintf(w, "all\t%s %s (%d rows)\n", e.Metric, metricText(e.Metric, e.Value), e.Rows)
 	}
 	fmt.Fprintf(w, "time\t%.2f s, %.0f rows/s\n", e.Seconds, *e.RowsPerSecond)
-}
-
-// metric is its value on a part, nil where it was not asked for or has no labelled rows.
-func (e *evaluated) metric(part string) *float64 {
-	if p := e.Parts[part]; p != nil {
-		return p.Value
-	}
-	return nil
 }
 
 func number(n int) *float64 {

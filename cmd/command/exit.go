@@ -15,16 +15,6 @@ import (
 	"github.com/hopfeed/hopfeed/tools/session"
 )
 
-// Exit statuses.
-const (
-	exitDone        = exit.Done
-	exitFailed      = exit.Failed
-	exitUsage       = exit.Options
-	exitCorrupt     = exit.Corrupt
-	exitDoesNotFit  = exit.DoesNotFit
-	exitInterrupted = exit.Interrupted
-)
-
 const exitHelp = `Exit status:
   0    done
   1    failed
@@ -48,11 +38,11 @@ func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(fo
 func exitStatus(ctx context.Context, err error, running bool) int {
 	code := exit.Of(err)
 	switch {
-	case !running, errors.Is(err, errUsage), code == exitUsage:
-		return exitUsage
+	case !running, errors.Is(err, errUsage), code == exit.Options:
+		return exit.Options
 	case errors.Is(err, preprop.ErrMaxTime), ctx.Err() != nil && (errors.Is(err, context.Canceled) ||
 		errors.Is(err, context.Cause(ctx))):
-		return exitInterrupted
+		return exit.Interrupted
 	}
 	return code
 }
@@ -63,7 +53,7 @@ func errorText(err error, code int) string {
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 	text = strings.ReplaceAll(text, session.ErrOptions.Error()+": ", "") // which the rest says better
 	switch {
-	case code == exitInterrupted && !errors.Is(err, preprop.ErrUnfinished) && !errors.Is(err,
+	case code == exit.Interrupted && !errors.Is(err, preprop.ErrUnfinished) && !errors.Is(err,
 		preprop.ErrTooShort) && !errors.As(err, &training):
 		text = "interrupted: no incomplete output is left; run the same command again"
 	case errors.Is(err, syscall.EMFILE):

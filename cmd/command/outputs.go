@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
@@ -47,6 +48,14 @@ func (a *app) checkOutputs(dir string, names []string) error {
 		return err
 	}
 	return a.checkWritable(dir, names[0])
+}
+
+// writeOutputs writes files into a directory; "": it does not.
+func (a *app) writeOutputs(dir string, names []string, files ...[]byte) error {
+	if dir == "" {
+		return nil
+	}
+	return folder.WriteFiles(a.fs, dir, names, files)
 }
 
 // checkWritable finds out whether a file can be written into a directory, which is made if

@@ -260,14 +260,18 @@ func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph 
 	if po.DType, err = dtype.Parse(c.Data.DType); err != nil {
 		return fmt.Errorf("%s: %w: %w", o.checkpoint, checkpoint.ErrInvalid, err)
 	}
-	var operators []string
+	known := map[string]bool{format.FeaturesOperator: true}
 	for _, id := range c.Spec.Matrices {
-		if id.Operator != format.FeaturesOperator {
-			operators, po.Hops = append(operators, id.Operator), max(po.Hops, id.Hop)
+		po.Hops = max(po.Hops, id.Hop)
+		if known[id.Operator] {
+			continue
 		}
-	}
-	if po.Operators, err = parseDistinct(operators); err != nil {
-		return usagef("%s: the model reads what this version cannot propagate: %s", o.checkpoint, err)
+		known[id.Operator] = true
+		of, err := operator.Parse(id.Operator)
+		if err != nil {
+			return usagef("%s: the model reads what this version cannot propagate: %s", o.checkpoint, err)
+		}
+		po.Operators = append(po.Operators, of)
 	}
 	if po.Nodes, err = a.chooseNodes(ctx, graph, o); err != nil {
 		return err
@@ -285,23 +289,6 @@ func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph 
 		}
 	}
 	return err
-}
-
-// parseDistinct reads operators; a spelling may occur several times.
-func parseDistinct(spellings []string) (out []operator.Operator, err error) {
-	seen := map[string]bool{}
-	for _, spelling := range spellings {
-		if seen[spelling] {
-			continue
-		}
-		seen[spelling] = true
-		operator, err := operator.Parse(spelling)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, operator)
-	}
-	return out, nil
 }
 
 // predicted is the result of predict.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/hopfeed/hopfeed/cmd/exit"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -23,7 +24,7 @@ func Run(ctx context.Context, stdout, stderr io.Writer, terminal bool, args []st
 func execute(ctx context.Context, a *app, args []string) int {
 	command, err := a.run(ctx, args)
 	if err == nil {
-		return exitDone
+		return exit.Done
 	}
 	code := exitStatus(ctx, err, a.running)
 	io.WriteString(a.stderr, errorLine(command, err, code, a.running))

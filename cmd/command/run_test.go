@@ -17,11 +17,22 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/cmd/exit"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
+)
+
+// Exit statuses.
+const (
+	exitDone        = exit.Done
+	exitFailed      = exit.Failed
+	exitUsage       = exit.Options
+	exitCorrupt     = exit.Corrupt
+	exitDoesNotFit  = exit.DoesNotFit
+	exitInterrupted = exit.Interrupted
 )
 
 // asCommand is the environment variable that makes the test binary the command. If its value is n > 0, the process

@@ -16,16 +16,11 @@ import (
 )
 
 type sampleOptions struct {
-	sampling.Options
-	sampler     string
-	aggregation string
-	seeds       string // a part of the split, or all
-	split       int
-	batch       int
-	epochs      int
-	maxBatches  int // of an epoch; 0: all
-	mapped      bool
-	cache       string // POLICY:SIZE, or ""
+	session.SampledOptions
+	seeds      string // a part of the split, or all
+	split      int
+	epochs     int
+	maxBatches int // of an epoch; 0: all
 }
 
 func newSampleCommand(a *app) *cobra.Command {
@@ -49,22 +44,22 @@ Samplers:
 
 Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000rows), whose hits it counts:
 `+cache.Help(), o.do)
-	f := c.Flags()
-	f.StringVar(&o.sampler, "sampler", "neighbor", "how to sample: one of the above")
-	f.IntSliceVar(&o.Fanouts, "fanout", []int{15, 10, 5}, fanoutUsage)
-	f.IntVar(&o.batch, "batch", 1024, "seed nodes of a batch")
+	f, s := c.Flags(), &o.Sampling
+	f.StringVar(&o.Sampler, "sampler", "neighbor", "how to sample: one of the above")
+	f.IntSliceVar(&s.Fanouts, "fanout", []int{15, 10, 5}, fanoutUsage)
+	f.IntVar(&o.Plan.BatchRows, "batch", 1024, "seed nodes of a batch")
 	f.IntVar(&o.epochs, "epochs", 1, "times that all seed nodes are sampled")
 	f.IntVar(&o.maxBatches, "max-batches", 0, "batches of an epoch to sample (0: all)")
 	f.StringVar(&o.seeds, "seeds", format.RegionTrain, "seed nodes: train, valid, test, rest or all")
 	f.IntVar(&o.split, "split", 0, "split that --seeds refers to")
-	f.StringVar(&o.aggregation, "aggregation", string(sampling.Mean),
+	f.StringVar((*string)(&s.Aggregation), "aggregation", string(sampling.Mean),
 		"what the weights of edges estimate: mean, sym (as in propagation) or plain (sum)")
-	f.BoolVar(&o.Replace, "replace", false, "draw with replacement")
-	f.BoolVar(&o.ByWeight, "by-weight", false, "neighbor: draw in-neighbours by the weights of their edges")
-	f.StringVar(&o.cache, "cache", "", "count how many nodes of batches a cache has: POLICY:SIZE")
-	f.Float64Var(&o.Bias, "bias", 0, biasUsage)
-	f.BoolVar(&o.Debias, "debias", false, "locality: estimates without bias")
-	f.BoolVar(&o.mapped, mapFlag, false, mapUsage)
+	f.BoolVar(&s.Replace, "replace", false, "draw with replacement")
+	f.BoolVar(&s.ByWeight, "by-weight", false, "neighbor: draw in-neighbours by the weights of their edges")
+	f.StringVar(&o.Cache, "cache", "", "count how many nodes of batches a cache has: POLICY:SIZE")
+	f.Float64Var(&s.Bias, "bias", 0, biasUsage)
+	f.BoolVar(&s.Debias, "debias", false, "locality: estimates without bias")
+	f.BoolVar(&o.Mapped, mapFlag, false, mapUsage)
 	among(f, "sampler", sampling.Names()...)
 	atLeast(f, 1, "batch", "epochs")
 	atLeast(f, 0, "max-batches")
@@ -77,23 +72,19 @@ func (o *sampleOptions) do(ctx context.Context, a *app, args []string) (_ result
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, graph.Close()) }()
-	seeds, err := session.NodesOf(ctx, graph, o.seeds, o.split)
-	if err != nil {
+	if o.Seeds, err = session.NodesOf(ctx, graph, o.seeds, o.split); err != nil {
 		return nil, err
 	}
-	plan := chunk.Plan{Rows: int64(len(seeds)), BatchRows: o.batch, Seed: a.seed, Order: chunk.Shuffled}
-	o.Aggregation = sampling.Aggregation(o.aggregation)
+	o.Machine = a.machine(ctx)
+	o.Plan.Rows, o.Plan.Seed, o.Plan.Order = int64(len(o.Seeds)), a.seed, chunk.Shuffled
 	start := time.Now()
-	opened, err := session.OpenSampled(ctx, graph, session.SampledOptions{
-		Machine: a.machine(ctx), Sampler: o.sampler, Sampling: o.Options, Seeds: seeds, Plan: plan, Cache: o.cache,
-		Mapped: o.mapped,
-	})
+	opened, err := session.OpenSampled(ctx, graph, o.SampledOptions)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	r := &bench.Samples{Sampler: o.sampler, Fanouts: o.Fanouts, Threads: a.threads, Cache: o.cache,
+	r := &bench.Samples{Sampler: o.Sampler, Fanouts: o.Sampling.Fanouts, Threads: a.threads, Cache: o.Cache,
 		PreparedSeconds: time.Since(start).Seconds()}
-	err = r.Sample(ctx, opened, plan, seeds, o.epochs, o.maxBatches, a.progress())
+	err = r.Sample(ctx, opened, o.Plan, o.Seeds, o.epochs, o.maxBatches, a.progress())
 	return r, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/hopfeed/hopfeed/cmd/exit"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
@@ -226,7 +227,7 @@ func (a *app) try(ctx context.Context, s tune.Settings) (tune.Outcome, error) {
 		failed = "diverged"
 	case errors.Is(err, machine.ErrDoesNotFit), errors.Is(err, gds.ErrOutOfMemory): // other settings may fit
 		failed = err.Error()
-	case exitStatus(ctx, err, true) == exitUsage:
+	case exitStatus(ctx, err, true) == exit.Options:
 		failed = refusedTrial + err.Error()
 	default:
 		return tune.Outcome{}, err
