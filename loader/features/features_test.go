@@ -51,10 +51,8 @@ func sources(t testing.TB, graph *format.Dir) map[string]features.Source {
 	}
 	h, err := features.LoadHost(t.Context(), graph, nil, 2)
 	add("host", h, err)
-	s, err := features.OpenStorage(t.Context(), graph, device, 2, false)
+	s, err := features.OpenStorage(t.Context(), graph, device, 2)
 	add("storage", s, err)
-	u, err := features.OpenStorage(t.Context(), graph, device, 2, true)
-	add("storage, unchecked", u, err)
 	return out
 }
 
@@ -128,7 +126,7 @@ func TestRowsAreThoseOfTheNodesInAnyOrder(t *testing.T) {
 func TestNeighbouringRowsAreOneRead(t *testing.T) {
 	g := graphtest.Graph{Nodes: 3000, Columns: 100, ChunkRows: 1000, DType: format.Float32, Labels: 1}
 	graph := graphtest.New(t, vfs.OS(), filepath.Join(t.TempDir(), "graph"), g)
-	s, err := features.OpenStorage(t.Context(), graph, newDevice(t), 2, false)
+	s, err := features.OpenStorage(t.Context(), graph, newDevice(t), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +185,7 @@ func TestAFlippedBitOfAnyRowIsFound(t *testing.T) {
 			file = m.Extent(0).File
 		}
 		for _, node := range []int{0, 10, 24, 25, 59} {
-			s, err := features.OpenStorage(t.Context(), graph, newDevice(t), 2, false)
+			s, err := features.OpenStorage(t.Context(), graph, newDevice(t), 2)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +204,7 @@ func TestAFlippedBitOfAnyRowIsFound(t *testing.T) {
 			if !errors.Is(err, format.ErrCorrupt) || !strings.Contains(err.Error(), filepath.Base(file)) {
 				t.Errorf("node %d, external %t: %v", node, external, err)
 			}
-			if again, err := features.OpenStorage(t.Context(), graph, newDevice(t), 2, false); !errors.Is(err,
+			if again, err := features.OpenStorage(t.Context(), graph, newDevice(t), 2); !errors.Is(err,
 				format.ErrCorrupt) {
 				t.Errorf("a damaged file was opened: %v, %v", again, err)
 			}
@@ -225,7 +223,7 @@ func TestAFileThatIsCutOffIsDamage(t *testing.T) {
 	g := graphtest.Graph{Nodes: 60, Columns: 100, ChunkRows: 25, DType: format.Float32, Labels: 1}
 	dir := filepath.Join(t.TempDir(), "graph")
 	graph := graphtest.New(t, vfs.OS(), dir, g)
-	s, err := features.OpenStorage(t.Context(), graph, newDevice(t), 2, false)
+	s, err := features.OpenStorage(t.Context(), graph, newDevice(t), 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +264,7 @@ func TestGatherRefusesWhatItCannotDo(t *testing.T) {
 	if _, err := features.LoadHost(ctx, graph, nil, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("loading goes on: %v", err)
 	}
-	if _, err := features.OpenStorage(ctx, graph, newDevice(t), 1, false); !errors.Is(err, context.Canceled) {
+	if _, err := features.OpenStorage(ctx, graph, newDevice(t), 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("opening goes on: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -37,7 +38,7 @@ type Storage struct {
 	matrix *format.Matrix
 	files  map[string]gds.File
 	blocks int64    // of a whole chunk
-	sums   []uint32 // CRC-32C of block b of chunk k at k*blocks+b; nil: unchecked
+	sums   []uint32 // CRC-32C of block b of chunk k at k*blocks+b
 	memory gds.Buffer
 	free   chan int64 // places in memory, each of readBufferBytes
 
@@ -66,11 +67,9 @@ func StorageNeed(n, rowBytes int64) need.Terms {
 	}
 }
 
-// OpenStorage opens the features of a graph. Unless unchecked, it reads and checks them once. The
-// graph must stay open as long. threads 0 is parallel.Threads.
-func OpenStorage(ctx context.Context, graph *format.Dir, device gds.Device, threads int, unchecked bool) (
-	_ *Storage, err error,
-) {
+// OpenStorage opens the features of a graph, and reads and checks them once. The graph must stay open as long. threads 0
+// is parallel.Threads.
+func OpenStorage(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (_ *Storage, err error) {
 	s := &Storage{files: make(map[string]gds.File), free: make(chan int64, readers)}
 	if s.shape, err = newShape(graph); err != nil {
 		return nil, err
@@ -107,9 +106,6 @@ func OpenStorage(ctx context.Context, graph *format.Dir, device gds.Device, thre
 		s.free <- i * readBufferBytes
 	}
 	s.blocks = (s.chunkRows*s.rowBytes() + blockBytes - 1) / blockBytes
-	if unchecked {
-		return s, nil
-	}
 	return s, s.sum(ctx, threads)
 }
 
@@ -221,14 +217,12 @@ func (s *Storage) read(r *run, place int64, dst []byte, as gds.DType) error {
 	s.reads.Add(1)
 	s.readBytes.Add((length + blockBytes - 1) / blockBytes * blockBytes)
 	data := s.memory.Bytes()[place+e.Offset+lo-from:][:hi-lo]
-	if s.sums != nil {
-		for b, rest := r.firstBlock, data; len(rest) > 0; b++ {
-			block := rest[:min(blockBytes, len(rest))]
-			rest = rest[len(block):]
-			if kernel.CRC32C(0, block) != s.sums[r.chunk*s.blocks+b] {
-				return s.damaged(r.chunk)
-			}
+	b := r.chunk*s.blocks + r.firstBlock
+	for block := range slices.Chunk(data, blockBytes) {
+		if kernel.CRC32C(0, block) != s.sums[b] {
+			return s.damaged(r.chunk)
 		}
+		b++
 	}
 	size, out := s.rowBytes(), int64(s.columns*as.Size())
 	for _, key := range s.sorted[r.first:r.end] {

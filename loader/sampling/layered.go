@@ -395,18 +395,25 @@ func dropEdge(edges []int64, from, next int, edge int64) int {
 	return next - 1
 }
 
-// read reads the sources of the chosen edges, and multiplies the coefficients, so far the inverse of the expected
-// number of times that an edge is chosen, by the matrix.
-func (c *chosenEdges) read(nodes []uint32) error {
-	t, f := c.m.topology, c.m.factors
+// readSources reads the sources and the weights of the chosen edges.
+func (c *chosenEdges) readSources() error {
+	t := c.m.topology
 	c.sources = resize(c.sources, len(c.edges))
 	if t.Weighted() {
 		c.graph = resize(c.graph, len(c.edges))
 	}
-	if t.Edges() > 0 {
-		if err := t.Read(c.edges, c.sources, c.graph); err != nil {
-			return err
-		}
+	if t.Edges() == 0 || len(c.edges) == 0 {
+		return nil
+	}
+	return t.Read(c.edges, c.sources, c.graph)
+}
+
+// read reads the sources of the chosen edges, and multiplies the coefficients, so far the inverse of the expected
+// number of times that an edge is chosen, by the matrix.
+func (c *chosenEdges) read(nodes []uint32) error {
+	t, f := c.m.topology, c.m.factors
+	if err := c.readSources(); err != nil {
+		return err
 	}
 	next := 0 // in c.loops
 	at := uint32(0)

@@ -66,7 +66,7 @@ func BenchmarkLoad(b *testing.B) {
 			if c.placement == "host" {
 				o.Features, err = features.LoadHost(b.Context(), graph, nil, 0)
 			} else {
-				o.Features, err = features.OpenStorage(b.Context(), graph, device, 0, false)
+				o.Features, err = features.OpenStorage(b.Context(), graph, device, 0)
 			}
 			if err != nil {
 				b.Fatal(err)

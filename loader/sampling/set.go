@@ -111,21 +111,20 @@ func (s *Set) Rows() int64 {
 	return int64(len(s.nodes))
 }
 
-// BatchNodes are this rank's seeds of a batch.
-func (s *Set) BatchNodes(ctx context.Context, epoch, batch int) (nodes []uint32, err error) {
-	if !s.method.kind.graphWise {
-		if batch >= s.Batches() {
-			return nil, nil
-		}
+// RowNumbers are this rank's seeds of a batch, as far as they can be had.
+func (s *Set) RowNumbers(epoch, batch int) (nodes []uint32) {
+	switch {
+	case s.method.kind.graphWise:
+		_ = s.Visit(context.Background(), 1, 1, epoch, batch, s.Batches(), func(b *MiniBatch) bool {
+			nodes = b.Seeds
+			return false
+		})
+	case batch < s.Batches():
 		var j job
 		j.begin(s.Epochs, epoch, batch)
-		return j.seeds, nil
+		nodes = j.seeds
 	}
-	err = s.Visit(ctx, 1, 1, epoch, batch, s.Batches(), func(b *MiniBatch) bool {
-		nodes = b.Seeds
-		return false
-	})
-	return nodes, err
+	return nodes
 }
 
 // Batches is the number of batches of an epoch.

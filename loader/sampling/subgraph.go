@@ -136,7 +136,7 @@ func (s *sampler) expand(dst *MiniBatch, q *request, nodes []uint32, first int) 
 		}
 		c.ends = append(c.ends, uint32(len(c.edges)))
 	}
-	if err := s.readChosen(); err != nil {
+	if err := c.readSources(); err != nil {
 		return 0, err
 	}
 	done := len(b.Indices)
@@ -152,19 +152,6 @@ func (s *sampler) expand(dst *MiniBatch, q *request, nodes []uint32, first int) 
 	}
 	s.appendChosen(b)
 	return len(nodes), nil
-}
-
-// readChosen reads the sources and the weights of the edges that were chosen.
-func (s *sampler) readChosen() error {
-	c := &s.edges
-	c.sources = resize(c.sources, len(c.edges))
-	if s.topology.Weighted() {
-		c.graph = resize(c.graph, len(c.edges))
-	}
-	if len(c.edges) == 0 {
-		return nil
-	}
-	return s.topology.Read(c.edges, c.sources, c.graph)
 }
 
 // appendChosen appends weights and, if they are wanted, numbers of the edges that were chosen.
@@ -324,7 +311,7 @@ func (s *sampler) induce(dst *MiniBatch, q *request) error {
 		if len(b.Indices) > MaxBlockEdges {
 			return errBlockEdges
 		}
-		if err := s.readChosen(); err != nil {
+		if err := c.readSources(); err != nil {
 			return err
 		}
 		s.appendChosen(b)

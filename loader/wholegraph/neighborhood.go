@@ -24,14 +24,14 @@ func NeighborhoodBytes(nodes, edges int64) int64 { return 12 * (2*nodes + edges)
 // than all. The graph must not come in chunks for that.
 func (g *Graph) Neighborhood(ctx context.Context, nodes []uint32, batchRows, layers int) (*Set, error) {
 	if g.chunks != nil || len(nodes) == 0 {
-		return g.Nodes(nodes, batchRows, 0)
+		return g.Nodes(nodes, batchRows)
 	}
 	blocks, inputs, err := g.collect(ctx, nodes, layers)
 	if err != nil {
 		return nil, err
 	}
 	if blocks == nil {
-		return g.Nodes(nodes, batchRows, 0)
+		return g.Nodes(nodes, batchRows)
 	}
 	whole := &loader.WholeGraph{}
 	for i := range blocks {
@@ -55,7 +55,7 @@ func (g *Graph) Neighborhood(ctx context.Context, nodes []uint32, batchRows, lay
 	if err != nil {
 		return nil, err
 	}
-	return g.inference(nodes, batchRows, 0, &all, ids)
+	return g.inference(nodes, batchRows, &all, ids)
 }
 
 // collect makes the blocks of layers that some nodes need, and lists the nodes that the first reads; no blocks: they

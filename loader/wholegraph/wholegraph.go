@@ -245,9 +245,6 @@ func (s *Set) EpochFrom(ctx context.Context, _ gds.Stream, _, first int) iter.Se
 // RowNumbers are the nodes that a batch of any epoch is of.
 func (s *Set) RowNumbers(_, batch int) []uint32 { return s.seeds[batch] }
 
-// Remote is 0: there is one rank (see loader.Set).
-func (s *Set) Remote() (read, remote int64) { return 0, 0 }
-
 // Batch is a set of one batch of all nodes, whose blocks, one for each layer, are the whole graph: training on it
 // is full-batch training on nodes, the others have no labels.
 func (g *Graph) Batch(nodes []uint32, layers int) (*Set, error) {
@@ -280,22 +277,20 @@ func (g *Graph) Batch(nodes []uint32, layers int) (*Set, error) {
 	return s, nil
 }
 
-// Nodes is a set of nodes, in their order, for inference. Their places in nodes, from first on, are the row numbers.
-func (g *Graph) Nodes(nodes []uint32, batchRows int, first uint32) (*Set, error) {
+// Nodes is a set of nodes, in their order, for inference. Their places in nodes are the row numbers.
+func (g *Graph) Nodes(nodes []uint32, batchRows int) (*Set, error) {
 	ids, err := upload(g, "nodes", gds.Uint32, nodes)
 	if err != nil {
 		return nil, err
 	}
 	all := loader.Batch{X: []gds.Tensor{g.x}, Sparse: g.sparse,
 		Whole: &loader.WholeGraph{Blocks: []loader.Block{g.block}}}
-	return g.inference(nodes, batchRows, first, &all, ids)
+	return g.inference(nodes, batchRows, &all, ids)
 }
 
 // inference is a set of nodes whose local ids among the destinations of the last layer are given, for inference.
 // Batches have the features and the graph of all.
-func (g *Graph) inference(nodes []uint32, batchRows int, first uint32, all *loader.Batch, ids gds.Tensor) (
-	*Set, error,
-) {
+func (g *Graph) inference(nodes []uint32, batchRows int, all *loader.Batch, ids gds.Tensor) (*Set, error) {
 	tensor, err := g.uploadLabels(len(nodes), func(label func(row int, node uint32)) {
 		for i, v := range nodes {
 			label(i, v)
@@ -304,7 +299,7 @@ func (g *Graph) inference(nodes []uint32, batchRows int, first uint32, all *load
 	if err != nil {
 		return nil, err
 	}
-	numbers, err := upload(g, "nodes", gds.Uint32, places(first, len(nodes)))
+	numbers, err := upload(g, "nodes", gds.Uint32, places(0, len(nodes)))
 	if err != nil {
 		return nil, err
 	}

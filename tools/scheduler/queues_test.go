@@ -34,10 +34,7 @@ func (c counted) EpochFrom(ctx context.Context, stream gds.Stream, n, first int)
 	return func(yield func(*loader.Batch, error) bool) {
 		for b, err := range c.Set.EpochFrom(ctx, stream, n, first) {
 			if err == nil {
-				nodes, err := c.BatchNodes(ctx, n, b.Index)
-				if err == nil {
-					c.seeds[[2]int{n, b.Index}] = append(c.seeds[[2]int{n, b.Index}], nodes...)
-				}
+				c.seeds[[2]int{n, b.Index}] = append(c.seeds[[2]int{n, b.Index}], c.RowNumbers(n, b.Index)...)
 			}
 			if !yield(b, err) {
 				return

@@ -224,7 +224,7 @@ func (p *Plan) measureModel(ctx context.Context, lo loader.Options, model Model,
 		return err
 	}
 	p.Needs.Compute = placement.Compute{TrainSeconds: train, ValidSeconds: evaluate}
-	peak := units.Bytes(peakBytes(opened))
+	peak := units.Bytes(PeakBytes(opened))
 	if p.Facts.Device.Unified {
 		peak -= p.Needs.Chunks
 	}

@@ -206,7 +206,7 @@ func (s *Sampled) openGraph(ctx context.Context, graph *format.Dir, o *SampledOp
 	if o.NoFeatures {
 		s.Features = features.NewNone(graph.Manifest.Nodes)
 	} else if s.Placement == placement.Storage {
-		s.Features, err = features.OpenStorage(ctx, graph, o.Device, o.Machine.Threads, false)
+		s.Features, err = features.OpenStorage(ctx, graph, o.Device, o.Machine.Threads)
 	} else {
 		s.Features, err = features.LoadHost(ctx, graph, nil, o.Machine.Threads)
 	}

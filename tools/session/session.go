@@ -161,9 +161,10 @@ func (s *Session) ShareRows() int { return shareRows(s.BatchRows, len(s.Devices)
 func shareRows(batchRows, devices int) int { return (batchRows-1)/devices + 1 }
 
 // PeakBytes is the peak memory of the fullest device.
-func (s *Session) PeakBytes() int64 { return peakBytes(s.Devices) }
+func (s *Session) PeakBytes() int64 { return PeakBytes(s.Devices) }
 
-func peakBytes(opened []gds.Device) (bytes int64) {
+// PeakBytes is the peak memory of the fullest of some devices.
+func PeakBytes(opened []gds.Device) (bytes int64) {
 	for _, d := range opened {
 		bytes = max(bytes, d.Usage().Peak)
 	}

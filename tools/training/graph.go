@@ -239,7 +239,7 @@ func (g *Graph) openFeatures(ctx context.Context) (err error) {
 	case elements != nil:
 		g.features, err = features.LoadSparse(ctx, g.dir, elements, threads)
 	case g.plan.where == placement.Storage:
-		g.features, err = features.OpenStorage(ctx, g.dir, g.devices[0], threads, false)
+		g.features, err = features.OpenStorage(ctx, g.dir, g.devices[0], threads)
 	case g.plan.pins():
 		g.features, err = features.LoadHost(ctx, g.dir, g.devices[0], threads)
 	default:
@@ -357,12 +357,7 @@ func (g *Graph) Batches() checkpoint.Batches {
 }
 
 // PeakBytes is the peak memory of the fullest device.
-func (g *Graph) PeakBytes() (most int64) {
-	for _, d := range g.devices {
-		most = max(most, d.Usage().Peak)
-	}
-	return most
-}
+func (g *Graph) PeakBytes() int64 { return session.PeakBytes(g.devices) }
 
 // Explain adds to an error about device memory what batches were expected to take.
 func (g *Graph) Explain(err error) error { return g.plan.explain(err) }
@@ -386,7 +381,7 @@ func (g *Graph) Sets(ctx context.Context, seed uint64, test bool) (d Sets, err e
 		}
 		d.Train = nil
 		for _, set := range sets {
-			d.Train = append(d.Train, sampledSet{set})
+			d.Train = append(d.Train, set)
 		}
 	case d.Train == nil:
 		set, err := g.whole.Batch(g.o.Part.Train.List, int(g.o.Spec.Settings["layers"]))
@@ -432,7 +427,7 @@ func (g *Graph) validation(ctx context.Context) ([]RowSet, error) {
 
 // InOrder is nodes in their order, on the first device.
 func (g *Graph) InOrder(rows loader.Rows) ([]RowSet, error) {
-	set, err := g.whole.Nodes(rows.List, InferenceRows, 0)
+	set, err := g.whole.Nodes(rows.List, InferenceRows)
 	if err != nil {
 		return nil, err
 	}
@@ -478,8 +473,7 @@ func (g *Graph) Memory() need.Memory { return g.memoryPlan().memory() }
 func (g *Graph) memoryPlan() *graphPlan {
 	p := *g.plan
 	if g.Schedule != nil {
-		p.batches = batchesHeld(g.Schedule.Held())
-		p.batches.route = g.onDevice
+		p.batches, p.route = g.Schedule.Held(), g.onDevice
 	}
 	if len(g.samplers) > 0 {
 		p.batch.Device = max(p.batch.Device, gds.Aligned(gds.Room(g.samplers[0].Loader.Stats().BatchBytes)))
@@ -515,24 +509,12 @@ func (g *Graph) Measure(ctx context.Context) (batches float64, costs trainer.Epo
 		return 0, costs, err
 	}
 	batches = 1
-	if set, ok := sets.Train[0].(sampledSet); ok {
+	if set, ok := sets.Train[0].(*sampling.Set); ok {
 		batches = float64(set.Batches())
 	}
 	costs, err = trainer.MeasureEpoch(ctx, sets.Ranks(g), g.o.Spec)
 	return batches, costs, g.Explain(err)
 }
-
-// sampledSet is the training nodes of a run on one device.
-type sampledSet struct{ *sampling.Set }
-
-// RowNumbers are the nodes of a batch.
-func (s sampledSet) RowNumbers(epoch, batch int) []uint32 {
-	nodes, _ := s.BatchNodes(context.Background(), epoch, batch) // as far as they can be had: they explain an error
-	return nodes
-}
-
-// Remote is none: see loader.Set.
-func (s sampledSet) Remote() (read, remote int64) { return 0, 0 }
 
 // idleSet has no row of the batches that the first device evaluates.
 type idleSet struct{ RowSet }

@@ -33,9 +33,9 @@ type graphJob struct {
 	devices     int
 	all         bool                    // batches are all nodes
 	sampled     *session.SampledOptions // of batches; nil: they are all nodes, or nothing is trained
-	batches     batchCount
-	gradients   int  // that wait on each device; 0: none
-	maySpill    bool // there is a folder for layers of all nodes that do not fit into memory
+	batches     scheduler.Held          // at a time, for each device
+	gradients   int                     // that wait on each device; 0: none
+	maySpill    bool                    // there is a folder for layers of all nodes that do not fit into memory
 	// elements are the non-zero elements of features that are kept as sparse rows; nil: features are dense.
 	elements *features.Elements
 }
@@ -84,17 +84,16 @@ func (o *Options) job(n int64, devices int) (j graphJob, err error) {
 	// Schedules and queues ask for larger buffers when batches have been measured.
 	switch buffers := j.sampled.Buffers; o.Schedule.Name {
 	case "":
-		j.batches = batchCount{onDevice: buffers, samples: sampling.MostSamples(j.sampled.Workers, buffers),
-			pinned: pipelinedMoves(buffers - 1)}
+		j.batches = scheduler.Held{OnDevice: buffers, Samples: sampling.MostSamples(j.sampled.Workers, buffers),
+			Pinned: pipelinedMoves(buffers - 1)}
 	case scheduler.MultiQueue:
 		j.sampled.Buffers = sampling.QueueBuffers(scheduler.MostQueue) // no more have memory than a plan uses
 		j.batches = queuedBatches(multiqueue.Synchronous.Queue)
 	default:
 		j.sampled.Buffers = sampling.Buffers(o.mostBuffers())
-		j.batches = batchesHeld(scheduler.LeastHeld(o.Schedule.Name, j.sampled.Workers, info.Unified))
+		j.batches = scheduler.LeastHeld(o.Schedule.Name, j.sampled.Workers, info.Unified)
 		j.sampled.Routed = o.sharesRoutes() && !info.Unified
 		j.sampled.Routed = j.sampled.Routed && (!o.Mapped || j.preloads()) // devices read no mapped file
-		j.batches.route = j.sampled.Routed
 	}
 	return j, nil
 }
@@ -146,25 +145,12 @@ func (o *graphJob) keepsSparse() bool {
 	return (o.sampled == nil || o.sampled.Cache == "") && !o.scheduled() && o.Placement != placement.Storage
 }
 
-// batchCount is how many batches there are at a time, for each device.
-type batchCount struct {
-	onDevice int  // buffers that have device memory
-	samples  int  // that are being sampled, or wait for a buffer
-	pinned   int  // that have pinned memory, of a device with memory of its own
-	route    bool // the device prepares some by itself
-}
-
-// batchesHeld counts the batches of a schedule.
-func batchesHeld(h scheduler.Held) batchCount {
-	return batchCount{onDevice: h.OnDevice, samples: h.Samples, pinned: h.Pinned}
-}
-
 // pipelinedMoves is the most batches that move at a time, if gpuBuffer are on the device or on their way.
 func pipelinedMoves(gpuBuffer int) int { return max(1, min(schedule.PipelinedMoves, gpuBuffer)) }
 
 // queuedBatches counts the batches that wait in queues of a length.
-func queuedBatches(length int) batchCount {
-	return batchCount{onDevice: sampling.QueueBuffers(length), samples: 2 * length, pinned: pipelinedMoves(length)}
+func queuedBatches(length int) scheduler.Held {
+	return scheduler.Held{OnDevice: sampling.QueueBuffers(length), Samples: 2 * length, Pinned: pipelinedMoves(length)}
 }
 
 // graphPlan is where a graph lies, why, and what that takes.
@@ -174,6 +160,7 @@ type graphPlan struct {
 	where   string
 	preload bool // samples are drawn there too, from adjacency lists and features on the device (as DGL preloads them)
 	scarce  bool // batches get what memory is left, in the smallest chunks
+	route   bool // the device prepares a batch by itself
 	spilled bool // what layers put out for all nodes is in scratch files
 	reasons []string
 
@@ -237,15 +224,15 @@ func (o graphJob) choices() []graphJob {
 	if o.sampled == nil || o.Schedule.Name != scheduler.Auto {
 		return all
 	}
-	if o.batches.route {
+	if o.sampled.Routed {
 		s := *o.sampled
-		s.Routed, o.sampled, o.batches.route = false, &s, false
+		s.Routed, o.sampled = false, &s
 		all = append(all, o)
 	}
 	for workers := o.sampled.Workers / 2; workers > 0 && o.Sampling.Workers == 0; workers /= 2 {
 		s := *o.sampled
 		s.Workers, o.sampled = workers, &s
-		o.batches = batchesHeld(scheduler.LeastHeld(scheduler.Auto, workers, o.Machine.Devices.Info.Unified))
+		o.batches = scheduler.LeastHeld(scheduler.Auto, workers, o.Machine.Devices.Info.Unified)
 		all = append(all, o)
 	}
 	return all
@@ -263,7 +250,7 @@ func planGraph(graph *format.Dir, job graphJob) (p *graphPlan, err error) {
 	var reasons []string
 	var refused error // the last candidate that has room for batches
 	for i, c := range all {
-		whole := c.sampled == job.sampled && c.batches.route == job.batches.route
+		whole := c.sampled == job.sampled
 		if c.where == placement.Device && whole {
 			reasons = nil
 		}
@@ -291,7 +278,7 @@ func planGraph(graph *format.Dir, job graphJob) (p *graphPlan, err error) {
 		return nil, refused
 	}
 	p = all[first]
-	if last := len(reasons) - 1; !p.scarce && (p.sampled != job.sampled || p.batches.route != job.batches.route) {
+	if last := len(reasons) - 1; !p.scarce && p.sampled != job.sampled {
 		// The last reason is of this place with all workers.
 		reasons[last] = fmt.Sprintf("%d of %d workers, and no batch by the device itself: %s", p.sampled.Workers,
 			job.sampled.Workers, strings.TrimPrefix(reasons[last], "not from "+p.where+": "))
@@ -448,10 +435,11 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 			p.terms = append(p.terms, t)
 		}
 	}
+	p.route = p.sampled != nil && p.sampled.Routed && !p.scarce
 	activations, work := p.computing(blocks, bytes)
 	if p.scarce {
-		p.scarceBytes = activations + work + int64(p.batches.onDevice)*p.batch.Device
-		p.batches, activations, work = batchCount{}, 0, 0
+		p.scarceBytes = activations + work + int64(p.batches.OnDevice)*p.batch.Device
+		p.batches, activations, work = scheduler.Held{}, 0, 0
 	}
 	add(modelTerm, need.Device, model, need.Profile, "")
 	add("activations", need.Device, activations, need.Profile, "")
@@ -539,17 +527,17 @@ func (o *graphJob) modelRows(n int64) int {
 }
 
 // workBytes is the device memory of model, batches and activations.
-func (p *graphPlan) workBytes() int64 { return p.modelBytes + int64(p.batches.onDevice)*p.batch.Device }
+func (p *graphPlan) workBytes() int64 { return p.modelBytes + int64(p.batches.OnDevice)*p.batch.Device }
 
 // memory is the memory of the plan, as far as it is known by now.
 func (p *graphPlan) memory() need.Memory {
 	terms := need.Terms{
-		{Name: "batches", Place: need.Device, Bytes: int64(p.batches.onDevice) * p.batch.Device},
+		{Name: "batches", Place: need.Device, Bytes: int64(p.batches.OnDevice) * p.batch.Device},
 		{Name: "batches on their way to the device", Place: need.Pinned,
-			Bytes: int64(p.devices*p.batches.pinned) * p.batch.Pinned},
-		{Name: "samples", Place: need.Heap, Bytes: int64(p.devices*p.batches.samples) * p.batch.Sample},
+			Bytes: int64(p.devices*p.batches.Pinned) * p.batch.Pinned},
+		{Name: "samples", Place: need.Heap, Bytes: int64(p.devices*p.batches.Samples) * p.batch.Sample},
 	}
-	if p.batches.route {
+	if p.route {
 		terms = append(terms, need.Term{Name: "batch that the device prepares", Place: need.Device, Bytes: p.batch.Route})
 	}
 	unified := p.Machine.Devices.Info.Unified

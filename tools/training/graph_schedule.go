@@ -26,7 +26,7 @@ const profiledBatches = 10
 
 // openRoute lets the device prepare batches by itself, or notes why it cannot.
 func (g *Graph) openRoute() error {
-	if p := g.plan; p.Schedule.Name == scheduler.Auto && !p.batches.route && !p.Mapped && !p.Machine.Devices.Info.Unified {
+	if p := g.plan; p.Schedule.Name == scheduler.Auto && !p.route && !p.Mapped && !p.Machine.Devices.Info.Unified {
 		g.WhyNot = "there is no device memory for it"
 		return nil
 	}
@@ -143,7 +143,7 @@ func (g *Graph) room() scheduler.Room {
 		Sample: p.batch.Sample, Batch: one, Unified: info.Unified}
 	if info.MemoryBytes > 0 {
 		r.Device = info.MemoryBytes - max(g.devices[0].Usage().Peak-one,
-			planned.memory().DeviceBytes-int64(planned.batches.onDevice)*planned.batch.Device)
+			planned.memory().DeviceBytes-int64(planned.batches.OnDevice)*planned.batch.Device)
 	}
 	if !info.Unified {
 		r.Pinned = max(p.batch.Pinned, one)
@@ -151,7 +151,7 @@ func (g *Graph) room() scheduler.Room {
 	if !info.Unified && budget.By != "" {
 		h := p.batches
 		r.Host = (int64(budget.Bytes)-p.memory().HostBytes)/2 + int64(p.sampled.Workers)*r.Worker +
-			int64(h.samples)*r.Sample + int64(h.pinned)*r.Pinned
+			int64(h.Samples)*r.Sample + int64(h.Pinned)*r.Pinned
 	}
 	return r
 }

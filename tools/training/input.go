@@ -42,7 +42,6 @@ type Input interface {
 type RowSet interface {
 	trainer.Epocher
 	RowNumbers(epoch, batch int) []uint32
-	Remote() (read, remote int64)
 }
 
 // Sets are the rows of a run: of each kind, a set for each device. Test may be nil.

@@ -358,12 +358,6 @@ func (s *Sampling) Check() error {
 		}
 	}
 	switch {
-	case s.Workers < 0 || s.Workers > MaxWorkers:
-		return session.Refuse("--workers %d: want a number from 1 to %d", s.Workers, MaxWorkers)
-	case s.Buffers < 0 || s.Buffers > MostBuffers:
-		return session.Refuse("--buffers %d: want a number from 1 to %d", s.Buffers, MostBuffers)
-	case s.Partitions < 0 || s.Partitions > sampling.MostPartitions:
-		return session.Refuse("--partitions %d: want a number from 1 to %d", s.Partitions, sampling.MostPartitions)
 	case s.Sampler == LocalitySampler && s.Bias == 0:
 		return session.Refuse("--sampler locality prefers cached nodes: give --bias, such as 4 (1: no preference)")
 	case s.Sampler != LocalitySampler && s.Bias != 0:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -100,8 +101,10 @@ func (t *Runs) run(ctx context.Context, i int) error {
 		return err
 	}
 	for _, set := range d.Train {
-		read, remote := set.Remote()
-		t.Read, t.Remote = t.Read+read, t.Remote+remote
+		if set, ok := set.(*loader.Set); ok {
+			read, remote := set.Remote()
+			t.Read, t.Remote = t.Read+read, t.Remote+remote
+		}
 	}
 	return nil
 }
