@@ -442,7 +442,7 @@ func TestWhatCannotBeSampledIsRefused(t *testing.T) {
 	}{
 		{"an unknown name", "neighbour", Options{Fanouts: []int{1}}, nil,
 			`no sampler is called "neighbour": there are `},
-		{"no layers", "neighbor", Options{}, nil, "no fanouts"},
+		{"no layers", "neighbor", Options{}, nil, "needs fanouts"},
 		{"a fanout of none", "neighbor", Options{Fanouts: []int{5, 0}}, nil, "fanout 0 of layer 1"},
 		{"a negative fanout", "neighbor", Options{Fanouts: []int{-2}}, nil, "fanout -2 of layer 0"},
 		{"an unknown aggregation", "neighbor", Options{Fanouts: []int{1}, Aggregation: "sum"}, nil,
