@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/floats"
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/hopfeed/hopfeed/internal/rng"
@@ -350,11 +351,7 @@ func (l *layer) forward(x []float64) []float64 {
 	l.x = x
 	for i := range l.out {
 		row := l.weights[i*(l.inputs+1):]
-		sum := row[l.inputs]
-		for k, v := range x {
-			sum += v * row[k]
-		}
-		l.out[i] = sum
+		l.out[i] = row[l.inputs] + floats.Dot(row[:l.inputs], x)
 	}
 	return l.out
 }
@@ -364,10 +361,8 @@ func (l *layer) backward(by []float64) []float64 {
 	for i, g := range by {
 		at := i * (l.inputs + 1)
 		row, gradient := l.weights[at:], l.gradient[at:]
-		for k, v := range l.x {
-			gradient[k] += g * v
-			l.by[k] += g * row[k]
-		}
+		floats.AddScaled(gradient[:l.inputs], g, l.x)
+		floats.AddScaled(l.by, g, row[:l.inputs])
 		gradient[l.inputs] += g
 	}
 	return l.by
