@@ -98,6 +98,34 @@ func (m *Matrix) ReadChunk(k int, dst []byte) error {
 	return m.dir.explainFile(p.file, readExtent(f, k-p.firstChunk, row, dst))
 }
 
+// RowReader reads rows of a matrix by number, and keeps the chunk that has the last of them. It belongs to one goroutine.
+type RowReader struct {
+	*Matrix
+	first, end int64 // rows of the chunk
+	data       []byte
+}
+
+// Row is row i, as stored, until the next call.
+func (r *RowReader) Row(i int64) ([]byte, error) {
+	size := r.Layout.rowBytes()
+	if i < r.first || i >= r.end {
+		k := r.Layout.chunkOf(i)
+		first, rows := r.ChunkRowRange(k)
+		if r.data == nil {
+			r.data = vfs.AlignedBytes(int(r.Layout.chunkBytes()), vfs.PageBytes)
+		}
+		r.first, r.end = 0, 0
+		if err := r.ReadChunk(k, r.data[:int64(rows)*size]); err != nil {
+			return nil, err
+		}
+		r.first, r.end = first, first+int64(rows)
+	}
+	return r.data[(i-r.first)*size:][:size], nil
+}
+
+// ChunkOf is the chunk that holds a row.
+func (m *Matrix) ChunkOf(row int64) int { return m.Layout.chunkOf(row) }
+
 // file opens the file of part i, once.
 func (m *Matrix) file(i int) (vfs.File, error) {
 	m.mu.Lock()

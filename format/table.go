@@ -278,12 +278,21 @@ type tableWriter struct {
 	nextChunk    int // chunk of the table
 	chunksInPart int // chunks in the present part
 	part         int
-	file         *vfs.Stream
+	file         *vfs.Stream // of the present part; nil: none, as adopted parts have all chunks
 	out          *arrowfile.Writer
 }
 
 // startTable starts the first part of a table.
 func (w *Writer) startTable(t table, chunksPerPart int) (*tableWriter, error) {
+	p, err := w.newTable(t, chunksPerPart)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.startPart()
+}
+
+// newTable is a table without parts.
+func (w *Writer) newTable(t table, chunksPerPart int) (*tableWriter, error) {
 	if err := checkPartCount(t.folder, t.chunks, chunksPerPart); err != nil {
 		return nil, fmt.Errorf("%s: %w", w.dir, err)
 	}
@@ -294,7 +303,7 @@ func (w *Writer) startTable(t table, chunksPerPart int) (*tableWriter, error) {
 	w.mu.Lock()
 	w.unfinished[p] = true
 	w.mu.Unlock()
-	return p, p.startPart()
+	return p, nil
 }
 
 func (p *tableWriter) path() string { return PartPath(p.table.folder, p.part) }
@@ -380,8 +389,10 @@ func (p *tableWriter) commitPart() error {
 
 // close completes the table.
 func (p *tableWriter) close() error {
-	if err := p.commitPart(); err != nil {
-		return err
+	if p.file != nil {
+		if err := p.commitPart(); err != nil {
+			return err
+		}
 	}
 	if err := p.w.finish(p.table.folder, p.files); err != nil {
 		return err

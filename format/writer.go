@@ -453,7 +453,7 @@ func (w *Writer) Publish(m *Manifest) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.rows == nil && w.base != nil {
-		w.rows = &rowSummary{w.base.rowColumns(), int32(w.base.Classes) - 1, uint32(max(w.base.Nodes, 1) - 1)}
+		w.rows = w.base.rowSummary()
 	}
 	switch {
 	case w.done:

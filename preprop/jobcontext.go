@@ -26,11 +26,13 @@ type jobContext struct {
 	options            Options
 	target             target
 	layout             format.Layout
-	nodes              []uint32         // node of each row of the store
-	table              *format.RowTable // of the store; nil once it is written
-	existing           *format.Dir      // the complete store that the job adds to; nil: none
-	beyond             []string         // hops that it has and the options do not ask for
-	held               int64            // bytes of memory that a repair holds beside the job
+	nodes              []uint32          // node of each row of the store
+	table              *format.RowTable  // of the store; nil once it is written
+	existing           *format.Dir       // the complete store that the job adds to; nil: none
+	beyond             []string          // hops that it has and the options do not ask for
+	earlier            *earlier          // nil: no Options.From
+	asked              []format.Operator // operators and hops that were asked for, if there is an earlier store
+	held               int64             // bytes of memory that a repair holds beside the job
 }
 
 func openJobContext(fsys vfs.FS, graphDir, storeDir string) (*jobContext, error) {
@@ -54,7 +56,7 @@ func (s *jobContext) close() error {
 	if s.existing != nil {
 		err = errors.Join(err, s.existing.Close())
 	}
-	return err
+	return errors.Join(err, s.earlier.close())
 }
 
 // checkMadeFrom fails unless a store was made from the graph.
@@ -235,7 +237,8 @@ func (s *jobContext) plan(ctx context.Context, j *engine.Job) (*Plan, error) {
 		return nil, fmt.Errorf("%s: %w: its nodes have no features", s.graphDir, ErrOptions)
 	}
 	p, err := s.options.planOf(w)
-	if err != nil || s.options.Hardware != nil || !plan.WorthMeasuring(p, w.Device != nil) {
+	fromEarlier := s.earlier != nil && s.earlier.taken.Fresh == ""
+	if err != nil || s.options.Hardware != nil || fromEarlier || !plan.WorthMeasuring(p, w.Device != nil) {
 		return p, err
 	}
 	scratch := cmp.Or(s.options.Scratch, s.storeDir)

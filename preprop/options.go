@@ -39,6 +39,8 @@ type Options struct {
 	MemoryBytes int64             // limit on resident memory; 0: none
 	Scratch     string            // folder for scratch files; default within the store
 	Shard       Shard             // default all columns
+	From        string            // store of an earlier graph, whose rows are taken where they did not change; "": none
+	FromGraph   string            // that From was made of; default the one that the graph was updated from
 	Assemble    bool              // compute nothing; assemble the result files of shards
 	Force       bool              // replace an existing store, or another job's unfinished one
 	DryRun      bool              // plan, and write nothing
@@ -48,8 +50,9 @@ type Options struct {
 	Note        func(text string) // called with messages for the user
 	Progress    progress.Reporter // default progress.Silent
 
-	clock func() time.Time // default time.Now
-	begun time.Time        // when the job began, by this clock
+	clock          func() time.Time // default time.Now
+	topologyOnDisk bool             // with From, whatever memory there is
+	begun          time.Time        // when the job began, by this clock
 }
 
 // Defaulted tells which options have their default because the user did not set them.

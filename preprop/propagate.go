@@ -69,12 +69,18 @@ func propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 		}
 	}
 	if s.existing == nil {
+		if o.From != "" {
+			if err := s.openEarlier(&o); err != nil {
+				return nil, err
+			}
+		}
 		if s.options, err = o.withDefaults(&s.graph.Manifest, s.graph.Layout().DType); err != nil {
 			return nil, fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, err)
 		}
 		if err := s.chooseRows(ctx); err != nil {
 			return nil, err
 		}
+		s.setAsked()
 		return s.run(ctx)
 	}
 	if err := s.grow(o); err != nil {
@@ -229,16 +235,31 @@ func (s *jobContext) runAll(ctx context.Context, j *engine.Job, r *Result) error
 	if err != nil {
 		return err
 	}
-	s.options.Planned(j.Plan)
+	if s.earlier == nil {
+		s.options.Planned(j.Plan)
+	}
 	lock, err := s.begin(j, store, r, unshardedLock)
 	if err == nil {
-		err = s.makeAndPublish(ctx, j, store, r)
+		err = s.makeStore(ctx, j, store, r)
 		lock.Close()
 	}
 	if err != nil {
 		return s.endFailed(store, j, s.explainEarlyEnd(ctx, j, err))
 	}
 	return nil
+}
+
+// makeStore makes the store: from an earlier one where that is worth its while.
+func (s *jobContext) makeStore(ctx context.Context, j *engine.Job, store *format.Writer, r *Result) error {
+	if s.earlier != nil {
+		if err := s.takeUnchanged(ctx, j, store); err != nil {
+			return err
+		}
+		if r.From, r.Plan = s.earlier.taken, *j.Plan; r.From.Fresh != "" {
+			s.options.Planned(j.Plan)
+		}
+	}
+	return s.makeAndPublish(ctx, j, store, r)
 }
 
 // begin finds what the job has finished before, takes the lock of this process in the job's folder, and counts the

@@ -58,6 +58,8 @@ type Result struct {
 	Paths             FilePaths `json:"paths"`
 	MemoryBudgetBytes int64     `json:"memory_budget_bytes"`
 	Plan
+	// From says what was taken from the store of an earlier graph.
+	From             *Taken   `json:"from,omitempty"`
 	TransferredBytes int64    `json:"transferred_bytes"` // to the device and back
 	BytesRead        int64    `json:"bytes_read"`        // from all files
 	BytesWritten     int64    `json:"bytes_written"`     // to all files

@@ -103,18 +103,23 @@ func storeRows(ctx context.Context, graph *format.Dir, o *Options,
 		if next[region]++; region == 0 {
 			at = int64(places[at])
 		}
-		copyRow(out.Labels, t.Labels, 1, at, i)
-		copyRow(out.MultiLabels, t.MultiLabels, t.LabelColumns, at, i)
-		copyRow(out.LabelValues, t.LabelValues, t.LabelColumns, at, i)
-		copyRow(out.Splits, t.Splits, t.NumSplits, at, i)
-		if t.OrigID != nil {
-			out.OrigID[at] = strings.Clone(t.OrigID[i]) // not the text of all of the chunk
-		}
+		copyRow(out, t, at, i)
 	})
 }
 
-// copyRow copies row i of from to a row of to. Rows have width elements; nil columns stay nil.
-func copyRow[T any](to, from []T, width int, row, i int64) {
+// copyRow copies labels, splits and original id of row i of from to a row of to.
+func copyRow(to, from *format.RowTable, row, i int64) {
+	copyItems(to.Labels, from.Labels, 1, row, i)
+	copyItems(to.MultiLabels, from.MultiLabels, from.LabelColumns, row, i)
+	copyItems(to.LabelValues, from.LabelValues, from.LabelColumns, row, i)
+	copyItems(to.Splits, from.Splits, from.NumSplits, row, i)
+	if from.OrigID != nil {
+		to.OrigID[row] = strings.Clone(from.OrigID[i]) // not the text of all of the chunk
+	}
+}
+
+// copyItems copies row i of from to a row of to. Rows have width elements; nil columns stay nil.
+func copyItems[T any](to, from []T, width int, row, i int64) {
 	if from != nil {
 		w := int64(width)
 		copy(to[row*w:(row+1)*w], from[i*w:(i+1)*w])

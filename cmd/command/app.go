@@ -68,6 +68,7 @@ func verbs() []namedVerb {
 		{"demo", newDemoCommand},
 		{"import", newImportCommand},
 		{"generate", newGenerateCommand},
+		{"update", newUpdateCommand},
 		{"propagate", newPropagateCommand},
 		{"status", newStatusCommand},
 		{"repair", newRepairCommand},

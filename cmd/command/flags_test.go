@@ -46,6 +46,8 @@ var flagExceptions = map[string]string{
 	"generate --labeled":    "also says how they are split",
 	"generate --undirected": "only for rmat",
 	"plan --edges":          "also plans the propagation",
+	"update --edges":        "a table",
+	"update --nodes":        "a table",
 
 	"sample --sampler": "all samplers",
 	"sample --cache":   "only counts",

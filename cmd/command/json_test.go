@@ -28,6 +28,7 @@ var jsonResults = []struct {
 }{
 	{"import, generate", imported{}},
 	{"import --names", columnNames{}},
+	{"update", updated{}},
 	{"export", exported{}},
 	{"propagate", propagated{}},
 	{"status", status{}},

@@ -34,6 +34,7 @@ type predictOptions struct {
 	rows          string // allRows or a part of the split
 	nodes         string // file that names nodes of a graph; "": rows
 	split         int    // of a graph
+	changedSince  string // store of an earlier graph; "": rows need not differ from its
 	force         bool
 }
 
@@ -64,6 +65,8 @@ Rows of a store are in its order: train, valid, test, rest; train rows shuffled,
 	f.StringVar(&o.nodes, "node-file", "",
 		"file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else node_id")
 	f.IntVar(&o.split, "split", 0, "number of the split of a graph by which --rows chooses; a store goes by its own")
+	f.StringVar(&o.changedSince, "changed-since", "",
+		"store of an earlier graph: predict only rows of STORE whose features differ from those of the same node there")
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	among(f, "rows", allRows, format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest)
 	atLeast(f, 0, "split")
@@ -119,6 +122,9 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 		return nil, usagef("%s is a hop store: --node-file and --split are for graphs "+
 			"(choose rows of a store by --rows)", o.input)
 	}
+	if isGraph && o.changedSince != "" {
+		return nil, usagef("%s is a graph: --changed-since compares two stores", o.input)
+	}
 	p := &predicted{
 		Model: c.Spec.Model, Checkpoint: o.checkpoint, Dataset: input.Manifest.Name, Output: o.output,
 		applied: applied{o.checkpoint, c.Data.Name, c.Incomplete()},
@@ -138,6 +144,8 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 		err = usagef("%s is a hop store, and %s reads the graph that it was made of: give that", o.input, c.Spec.Model)
 	case aggregation == "" && isGraph:
 		err = a.predictByStore(ctx, c, input, o, p, job.Store)
+	case o.changedSince != "":
+		err = a.predictChanged(ctx, c, input, o, p, job.Store)
 	default:
 		err = a.predict(ctx, c, input, o, p)
 	}
@@ -165,6 +173,41 @@ func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, grap
 	return a.predict(ctx, c, store, o, p)
 }
 
+// predictChanged writes the predictions of rows of a store that differ from an earlier one, by way of a store of these
+// rows that the caller removes.
+func (a *app) predictChanged(ctx context.Context, c *checkpoint.Checkpoint, store *format.Dir, o *predictOptions,
+	p *predicted, dir string) (err error) {
+	if err := c.CheckInput(store.Matrices(), store.Manifest.Features); err != nil {
+		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
+	}
+	earlier, err := format.OpenStore(a.fs, o.changedSince)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, earlier.Close()) }()
+	m := &store.Manifest
+	row := int64(4 + 4*m.Labels + m.Splits)
+	if m.OrigIDs {
+		row += 48
+	}
+	if err := a.budget.Fits("comparing the rows of two stores", 4*m.Nodes+2*m.Rows*row); err != nil {
+		return err
+	}
+	var read []format.MatrixID
+	for _, m := range c.Spec.Matrices {
+		read = append(read, format.MatrixID{Operator: m.Operator, Hop: m.Hop})
+	}
+	if err := preprop.WriteChanged(ctx, a.fs, store, earlier, read, dir); err != nil {
+		return err
+	}
+	changed, err := format.OpenStore(a.fs, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, changed.Close()) }()
+	return a.predict(ctx, c, changed, o, p)
+}
+
 // predict writes the predictions of rows of a store or, for a model that reads a graph, of nodes, and reports in p.
 func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *format.Dir, o *predictOptions,
 	p *predicted) (err error) {
@@ -189,6 +232,11 @@ func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *form
 	} else {
 		table = export.PredictStore(&c.Trained, c.Data.ClassNames, input, o.rows)
 		so.Held = need.Terms{need.OnHeap("predictions", table.MemoryBytes()+c.Spec.PredictBytes(o.batch))}
+	}
+	if table.Rows == 0 && o.changedSince != "" { // nothing changed: a table without rows
+		p.Outputs, p.Columns, p.Reasons = string(table.Outputs), table.Columns, []string{}
+		p.Bytes, err = table.Write(ctx, a.fs, o.output, func(func(*trainer.Predictions) error) error { return nil })
+		return err
 	}
 	if table.Rows == 0 {
 		return usagef("%s has no %s rows to predict", o.input, o.rows)

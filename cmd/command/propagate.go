@@ -58,6 +58,10 @@ With --device cuda:0, the products are computed on a GPU, to the same bytes. Mat
 memory where they fit, and come in parts where not. By default a GPU is used if there is one, the job fits, and
 it takes more than a second.
 
+With --from STORE, rows that are the same as in STORE, the store of an earlier graph, are copied, and the others
+computed: those within r hops of a change in hop r. The result is the same. Flags that are left out are then as
+in STORE. Where most rows change, all are computed.
+
 --dry-run prints the plan and stops, with --hardware FILE the plan for the machine that FILE describes. For a
 graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	f := c.Flags()
@@ -81,6 +85,9 @@ graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	f.StringVar(&o.Scratch, "scratch", "", scratchUsage+" (default: within STORE)")
 	f.DurationVar(&o.MaxTime, "max-time", 0, "stop after this time, such as 3h30m; the same command goes on later")
 	atLeast(f, 0, "max-time")
+	f.StringVar(&o.From, "from", "", "store of an earlier graph, from which rows that did not change are taken")
+	f.StringVar(&o.FromGraph, "from-graph", "",
+		"graph that the store of --from was made of (default: the one that GRAPH was updated from)")
 	f.StringVar(&o.shard, "shard", "", "share of the columns to compute: I/K, with I from 0 to K-1")
 	f.BoolVar(&o.Assemble, "assemble", false, "compute nothing, and assemble the store from what shards have finished")
 	return c
@@ -125,6 +132,10 @@ func (p *propagated) Text(w io.Writer) {
 	}
 	if p.Resumed {
 		fmt.Fprintln(w, "\tcontinued an earlier run")
+	}
+	if p.From != nil && p.From.Fresh == "" {
+		fmt.Fprintf(w, "\ttook rows from %s; computed of each matrix: %s\n", p.From.Store,
+			strings.Trim(fmt.Sprint(p.From.Computed), "[]"))
 	}
 	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n",
 		p.Seconds, units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))

@@ -82,7 +82,8 @@ var pythonPositional = map[string]string{"source": "the file or folder to import
 
 // pythonPaths are flags that take a path; one that is read has to be there.
 var pythonPaths = map[string]bool{"output": false, "scratch": false, "run": false, "graph": true, "checkpoint": true,
-	"config": true, "splits": true, "space": true, "grid": true, "node-file": true, "from": true}
+	"config": true, "splits": true, "space": true, "grid": true, "node-file": true, "from": true,
+	"from-graph": true, "changed-since": true, "edges": true, "nodes": true, "remove-edges": true}
 
 // writePython writes the function of a command.
 func writePython(t *testing.T, out *strings.Builder, c *cobra.Command, words []string) {
@@ -133,9 +134,9 @@ func writePython(t *testing.T, out *strings.Builder, c *cobra.Command, words []s
 		reads, isPath := pythonPaths[f.Name]
 		if isPath && f.Value.Type() == "string" {
 			kind = "Path"
-		}
-		if reads {
-			read = append(read, name)
+			if reads {
+				read = append(read, name)
+			}
 		}
 		if f.Annotations[cobra.BashCompOneRequiredFlag] != nil {
 			required = append(required, name+": "+kind)

@@ -295,7 +295,7 @@ func flock(f *os.File, how int) error {
 const attributePrefix = "user.hopfeed."
 
 // maxAttribute is more bytes than an attribute has.
-const maxAttribute = 256
+const maxAttribute = 4096
 
 func (osFS) Attribute(path, name string) (string, error) {
 	value := make([]byte, maxAttribute)

@@ -24,7 +24,7 @@ import (
 // engine computes the panels of a job. It holds the topologies and, for one panel at a time, the matrices.
 type engine struct {
 	*Job
-	topologies  topologies
+	topologies  Topologies
 	propagators map[operator.Operator]*product.Propagator // by Operator.base
 	// by Operator.Graph: for each product of the sequence that has most
 	neededNodes map[string][]product.NodeSet

@@ -18,10 +18,11 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// topologies are the topologies that the operators of a job use, by Operator.Graph.
-type topologies map[string]product.Topology
+// Topologies are the topologies that the operators of a job use, by Operator.Graph.
+type Topologies map[string]product.Topology
 
-func (t topologies) Close() error {
+// Close closes all of them.
+func (t Topologies) Close() error {
 	var err error
 	for _, one := range t {
 		err = errors.Join(err, one.Close())
@@ -29,9 +30,27 @@ func (t topologies) Close() error {
 	return err
 }
 
-// openTopologies opens or derives each topology that is used, in memory or on disk.
-func (j *Job) openTopologies(ctx context.Context, used map[string]int) (topologies, error) {
-	t := topologies{}
+// openTopologies is OpenTopologies, and keeps in memory what the plan holds of those on disk.
+func (j *Job) openTopologies(ctx context.Context, used map[string]int) (Topologies, error) {
+	t, err := j.OpenTopologies(ctx, used)
+	if err != nil {
+		return nil, err
+	}
+	held, _ := j.Plan.Work.HeldShares(j.Plan)
+	for graph, made := range t {
+		if disk, ok := made.(*product.DiskTopology); ok && err == nil {
+			err = disk.Hold(held[graph])
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// OpenTopologies opens or derives each topology that is used, in memory or on disk.
+func (j *Job) OpenTopologies(ctx context.Context, used map[string]int) (Topologies, error) {
+	t := Topologies{}
 	if len(used) == 0 {
 		return t, nil
 	}
@@ -55,12 +74,6 @@ func (j *Job) openTopologies(ctx context.Context, used map[string]int) (topologi
 	if used[operator.AsGiven] == 0 {
 		err = given.Close()
 		delete(t, operator.AsGiven)
-	}
-	held, _ := j.Plan.Work.HeldShares(j.Plan)
-	for graph, made := range t {
-		if disk, ok := made.(*product.DiskTopology); ok && err == nil {
-			err = disk.Hold(held[graph])
-		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, t.Close())

@@ -33,7 +33,7 @@ func featureMemory(info Info, o Options) int64 {
 // featureBlocks is how many blocks there are in memory: one is read while another is checked and written.
 const featureBlocks = 2
 
-func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer, o Options) error {
+func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer, o Options, shared sharedParts) error {
 	task := o.Progress.Start("write features", info.Nodes*int64(info.Features*o.DType.Size()), progress.Bytes)
 	defer task.Done()
 	m, err := w.Matrix(format.Input)
@@ -46,12 +46,23 @@ func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer,
 	}
 	defer in.Close()
 	cols, rows, first := int64(info.Features), featureBlockRows(info), int64(0)
+	if shared.graph != nil {
+		from, err := shared.graph.Matrix(format.Input)
+		if err == nil {
+			first, err = m.Adopt(from, shared.features)
+		}
+		if err != nil {
+			return err
+		}
+		in.(*updatedFeatures).next = first
+	}
+	begin := first
 	stored := make([]byte, rows*cols*int64(o.DType.Size()))
 	var bad *badValue
-	err = parallel.Ordered(ctx, featureBlocks-1, (info.Nodes+rows-1)/rows,
+	err = parallel.Ordered(ctx, featureBlocks-1, (info.Nodes-begin+rows-1)/rows,
 		func() []float32 { return make([]float32, rows*cols) },
 		func(k int64, block []float32) ([]float32, error) {
-			block = block[:min(rows, info.Nodes-k*rows)*cols]
+			block = block[:min(rows, info.Nodes-begin-k*rows)*cols]
 			return block, in.Read(ctx, block)
 		}, func(block []float32) error {
 			stored := stored[:len(block)*o.DType.Size()]
@@ -144,6 +155,19 @@ func encodeRow(dst []byte, row []float32, o Options) *badValue {
 		return bad(c, float64(row[c]), "is too large for "+o.DType.String())
 	}
 	return nil
+}
+
+// normalize divides a row by its sum, where that is positive, as encodeRow does.
+func normalize(row []float32) {
+	sum := 0.0
+	for _, v := range row {
+		sum += float64(v)
+	}
+	for c, v := range row {
+		if sum > 0 {
+			row[c] = float32(float64(v) / sum)
+		}
+	}
 }
 
 // inPlace finds the arrays that hold the features as a graph stores them, so that it can refer to them.

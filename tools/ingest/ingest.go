@@ -148,6 +148,10 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if err := checkEdgeColumns(src, info, o); err != nil {
 		return nil, err
 	}
+	shared := sharedBy(src)
+	if shared.graph != nil && shared.features == info.Nodes {
+		matrixBytes = 0
+	}
 	t := newTopology(src, info, reverses, o)
 	columns, err := t.planColumns()
 	if err != nil {
@@ -185,7 +189,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 
 	// Labels come first: they are small, and what is wrong shows early.
 	large := rowMemory(info) > o.workingBytes()/8
-	if err := writeRows(ctx, src, w, m, res, large); err != nil {
+	if err := writeRows(ctx, src, w, m, res, large, shared); err != nil {
 		return nil, err
 	}
 	if large {
@@ -193,10 +197,14 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	}
 	m.Weighted = t.weighted
 	edges := func(ctx context.Context, other int64) (err error) {
+		if shared.topology {
+			m.Edges = info.Edges
+			return w.AdoptTopology(shared.graph)
+		}
 		m.Edges, err = t.write(ctx, fsys, dir, w, other)
 		return err
 	}
-	features := func(ctx context.Context) error { return writeFeatures(ctx, src, info, w, o) }
+	features := func(ctx context.Context) error { return writeFeatures(ctx, src, info, w, o, shared) }
 	if arrays != nil {
 		features = func(ctx context.Context) error { return referFeatures(ctx, w, arrays, o) }
 	}
@@ -215,6 +223,9 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		return nil, err
 	}
 	if err := columns.write(ctx, fsys, dir, w, m.Edges); err != nil {
+		return nil, err
+	}
+	if err := shared.adoptColumns(src, w); err != nil {
 		return nil, err
 	}
 	res.Edges = m.Edges
@@ -265,7 +276,8 @@ func rowMemory(info Info) int64 {
 }
 
 // writeRows writes labels and splits and counts them.
-func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Manifest, res *Result, large bool) error {
+func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Manifest, res *Result, large bool,
+	shared sharedParts) error {
 	if large { // the row table is the one large thing on the heap, which may not double it
 		defer debug.SetGCPercent(debug.SetGCPercent(20))
 	}
@@ -292,5 +304,8 @@ func writeRows(ctx context.Context, src Source, w *format.Writer, m *format.Mani
 	}
 	res.Train, res.Valid, res.Test = inPart[format.SplitTrain], inPart[format.SplitValid], inPart[format.SplitTest]
 	res.Classes, res.LabelColumns = m.Classes, m.Labels
+	if shared.rows {
+		return w.AdoptRows(shared.graph)
+	}
 	return w.Rows(t)
 }

@@ -179,6 +179,7 @@ type nodeTable struct {
 	table
 	path       string
 	byRow      bool // row i is node i
+	partial    bool // columns that the graph keeps may lack nodes
 	columnwise bool // columns are read one after another, which takes less memory
 }
 

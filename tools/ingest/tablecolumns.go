@@ -246,7 +246,7 @@ func (l *edgeList) readColumns(ctx context.Context, t *nodeTable, columns ...*ta
 			return err
 		}
 	}
-	for node := int64(0); !t.byRow && node < l.info.Nodes; node++ {
+	for node := int64(0); !t.byRow && !t.partial && node < l.info.Nodes; node++ {
 		if !seen.has(node) {
 			return invalid(t.path, "no row of %s, and columns want one of each node", l.ids.name(node))
 		}

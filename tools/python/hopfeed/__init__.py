@@ -36,6 +36,7 @@ from ._commands import (
     status,
     train,
     tune,
+    update,
     verify,
 )
 from ._dataset import Dataset
@@ -99,5 +100,6 @@ __all__ = [
     "status",
     "train",
     "tune",
+    "update",
     "verify",
 ]

@@ -482,6 +482,64 @@ def generate(
     return Dataset(output)
 
 
+def update(
+    graph: Data,
+    output: Path,
+    *,
+    scratch: Path | None = None,
+    force: bool | None = None,
+    edges: Path | None = None,
+    remove_edges: Path | None = None,
+    nodes: Path | None = None,
+    ignore_missing: bool | None = None,
+    bipartite: bool | None = None,
+    header: Literal["yes", "no"] | None = None,
+    source_column: str | None = None,
+    destination_column: str | None = None,
+    weight_column: str | None = None,
+    edge_columns: str | Sequence[str] | None = None,
+    node_columns: str | Sequence[str] | None = None,
+    id_column: str | None = None,
+    label_column: str | Sequence[str] | None = None,
+    split_column: str | Sequence[str] | None = None,
+    feature_columns: str | Sequence[str] | None = None,
+    threads: int | None = None,
+    memory: Memory = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """Make a graph from another one and what changed in it. ``hopfeed update --help`` says more.
+
+    :param graph: a graph, or its path
+    :param output: graph directory to write
+    :param scratch: folder for scratch files (default: within GRAPH2 and beside it)
+    :param force: replace existing output as soon as the new one is complete
+    :param edges: table of edges to add
+    :param remove_edges: table of edges to remove, before any is added; of parallel edges all go
+    :param nodes: table of nodes that are new, or whose labels, splits or features change
+    :param ignore_missing: count edges to remove that are not in GRAPH, instead of failing
+    :param bipartite: GRAPH was imported with ``ids`` bipartite, and so are the tables
+    :param header: whether the first line of the edges names the columns: yes or no (default: by its content)
+    :param source_column: column of edges: source
+    :param destination_column: column of edges: destination
+    :param weight_column: column of edges: weight; none: edges have no weights
+    :param edge_columns: further columns of edges that the graph keeps, as NAME or NAME:TYPE, separated by commas, such
+        as time:int64 (default: Parquet's own type, else float32)
+    :param node_columns: further columns of nodes, of numbers or lists of numbers, that the graph keeps, as NAME or
+        NAME:TYPE, separated by commas, such as time:int64 (default: Parquet's own type, else float32)
+    :param id_column: column of nodes: id; none: row i is node i
+    :param label_column: columns of nodes: label; several (names and globs, separated by commas) are several labels a
+        node
+    :param split_column: columns of nodes: split; several are several splits, or the train, valid and test masks of one
+    :param feature_columns: columns of nodes: features, as names and globs, separated by commas
+    :param threads: threads to use (0: CPU affinity and quota)
+    :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
+        "8GiB"
+    :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
+    :return: the keys that the command prints with --json (docs/json.md)
+    """
+    return call(["update"], ["graph"], locals(), ["graph", "edges", "remove_edges", "nodes"])
+
+
 def propagate(
     graph: Data,
     output: Path,
@@ -499,6 +557,8 @@ def propagate(
     hardware: str | None = None,
     scratch: Path | None = None,
     max_time: str | float | None = None,
+    from_: Path | None = None,
+    from_graph: Path | None = None,
     shard: str | None = None,
     assemble: bool | None = None,
     threads: int | None = None,
@@ -524,6 +584,8 @@ def propagate(
     :param scratch: folder for scratch files (default: within STORE)
     :param max_time: stop after this time, such as 3h30m; the same command goes on later; seconds, or a text such as
         "90s"
+    :param from_: store of an earlier graph, from which rows that did not change are taken
+    :param from_graph: graph that the store of ``from_`` was made of (default: the one that GRAPH was updated from)
     :param shard: share of the columns to compute: I/K, with I from 0 to K-1
     :param assemble: compute nothing, and assemble the store from what shards have finished
     :param threads: threads to use (0: CPU affinity and quota)
@@ -533,7 +595,7 @@ def propagate(
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
-    return call(["propagate"], ["graph"], locals(), ["graph"])
+    return call(["propagate"], ["graph"], locals(), ["graph", "from_", "from_graph"])
 
 
 def status(
@@ -961,6 +1023,7 @@ def predict(
     rows: Literal["all", "train", "val", "valid", "test", "rest"] | None = None,
     node_file: Path | None = None,
     split: int | None = None,
+    changed_since: Path | None = None,
     force: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
@@ -980,6 +1043,8 @@ def predict(
     :param node_file: file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else
         node_id
     :param split: number of the split of a graph by which ``rows`` chooses; a store goes by its own
+    :param changed_since: store of an earlier graph: predict only rows of STORE whose features differ from those of the
+        same node there
     :param force: replace existing output as soon as the new one is complete
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
@@ -987,7 +1052,7 @@ def predict(
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
-    return call(["predict"], ["data"], locals(), ["data", "checkpoint", "node_file"])
+    return call(["predict"], ["data"], locals(), ["data", "checkpoint", "node_file", "changed_since"])
 
 
 def report(

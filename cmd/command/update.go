@@ -1,0 +1,90 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/tools/ingest"
+)
+
+type updateOptions struct {
+	ingest.UpdateOptions
+	output, scratch string
+	force           bool
+}
+
+func newUpdateCommand(a *app) *cobra.Command {
+	var o updateOptions
+	c := a.verb("update GRAPH -o GRAPH2", "Make a graph from another one and what changed in it",
+		`Update writes the graph that an import of the changed data would make, and shares the files that stay the same
+with GRAPH: as hard links where it can, else as copies. GRAPH stays as it is.
+
+Tables are those of import csv and import parquet, with the same names of columns and flags. Ids are what they
+are in GRAPH: the ids of its import if it kept these, else the numbers of the nodes. An edge of an undirected
+graph stands for both directions. Edges are removed before others are added, so an edge in both tables gets its
+new weight; an added edge that is there already is treated as GRAPH's import treated duplicates.
+
+Ids in --edges or --nodes that GRAPH does not have are new nodes, which need features. The table of nodes has
+the column of ids, and columns of what changes: labels, splits, features. A row changes those of its node, and
+an empty label is none.`, o.do)
+	f := c.Flags()
+	f.StringVarP(&o.output, "output", "o", "", "graph directory to write")
+	c.MarkFlagRequired("output")
+	f.StringVar(&o.scratch, "scratch", "", scratchUsage+" (default: within GRAPH2 and beside it)")
+	f.BoolVar(&o.force, "force", false, forceUsage)
+	o.UpdateOptions.Declare(f)
+	return c
+}
+
+func (o *updateOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
+	if err := a.refuseWithin(o.output); err != nil {
+		return nil, err
+	}
+	for _, source := range []string{args[0], o.Edges, o.Remove, o.Nodes} {
+		if source == "" {
+			continue
+		}
+		if err := a.refuseInside(o.output, source); err != nil {
+			return nil, err
+		}
+	}
+	graph, err := format.OpenGraph(a.fs, args[0])
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, graph.Close()) }()
+	g := graphOptions{output: o.output, dtype: graph.Manifest.DType, Options: ingest.OptionsOf(&graph.Manifest)}
+	g.Scratch, g.Force = o.scratch, o.force
+	var source *ingest.Update
+	made, err := a.ingest(ctx, func() (_ ingest.Source, err error) {
+		source, err = ingest.OpenUpdate(ctx, graph, ingest.ScratchOptions{Output: o.output, Scratch: o.scratch,
+			Force: o.force, MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()}, o.UpdateOptions)
+		return source, err
+	}, g)
+	if err != nil {
+		return nil, err
+	}
+	if from, err := a.fs.Resolve(args[0]); err == nil { // where it cannot be kept, propagate --from asks for it
+		_ = a.fs.SetAttribute(o.output, format.UpdatedFrom, from)
+	}
+	return updated{made.(imported), source.UpdateCounts}, nil
+}
+
+// updated is the result of update.
+type updated struct {
+	imported
+	ingest.UpdateCounts
+}
+
+func (u updated) Text(w io.Writer) {
+	u.imported.Text(w)
+	fmt.Fprintf(w, "\t%s added, %s given anew; %s added, %s removed\n", units.Count(u.NodesAdded, "node"),
+		units.Count(u.NodesChanged, "node"), units.Count(u.EdgesAdded, "edge"),
+		units.Count(u.EdgesRemoved, "stored edge"))
+}

@@ -1,0 +1,183 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+)
+
+// earlier is the store of an earlier graph, from which a job takes the rows that did not change.
+type earlier struct {
+	store, graph *format.Dir
+	rowOf        []uint32 // row in store of each node of the new graph, or noRow
+	taken        *Taken
+}
+
+// noRow marks a node that the earlier store has no row of.
+const noRow = 1<<32 - 1
+
+// Taken says what a job took from the store of an earlier graph.
+type Taken struct {
+	Store string `json:"store"`
+	Graph string `json:"graph"` // that the store was made of
+	// Computed is how many rows of each matrix were computed, hop 0 first; the others were copied.
+	Computed []int64 `json:"computed_rows"`
+	Fresh    string  `json:"fresh,omitempty"` // why all rows were computed
+}
+
+func (e *earlier) close() error {
+	if e == nil {
+		return nil
+	}
+	return errors.Join(e.store.Close(), e.graph.Close())
+}
+
+// openEarlier opens the store Options.From and the graph that it was made of, and lets o ask for what that store has,
+// as far as the user did not set it.
+func (s *jobContext) openEarlier(o *Options) (err error) {
+	if o.DryRun || o.Assemble || o.Shard.Count > 1 || o.Nodes != nil {
+		return fmt.Errorf("%w: --from is for a whole job: leave out --dry-run, --shard and --assemble", ErrOptions)
+	}
+	path := o.FromGraph
+	if path == "" {
+		if path, err = s.fsys.Attribute(s.graphDir, format.UpdatedFrom); err != nil || path == "" {
+			return fmt.Errorf("%s: %w: nothing says which graph it was updated from (--from-graph GRAPH names the graph "+
+				"that %s was made of)", s.graphDir, ErrOptions, o.From)
+		}
+	}
+	e := &earlier{taken: &Taken{Store: o.From, Graph: path, Computed: []int64{}}}
+	if e.store, err = format.OpenStore(s.fsys, o.From); err != nil {
+		return err
+	}
+	if e.graph, err = format.OpenGraph(s.fsys, path); err != nil {
+		return errors.Join(err, e.store.Close())
+	}
+	s.earlier = e
+	m := &e.store.Manifest
+	if m.Input["graph"] != e.graph.Manifest.Fingerprint {
+		return fmt.Errorf("%s: %w: it was not made of the graph %s, or that has changed since (--from-graph names the "+
+			"graph that it was made of)", o.From, ErrOptions, path)
+	}
+	if o.Rows == "" && m.RowSet != format.RowsChosen {
+		o.Rows = m.RowSet
+	}
+	if o.DType == 0 {
+		o.DType = e.store.Layout().DType
+	}
+	if o.Defaulted.Split {
+		o.Split = m.Split
+	}
+	if o.Defaulted.Seed {
+		o.Seed = m.Seed
+	}
+	asked, err := askedOperators(m.Operators, *o)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)
+	}
+	if err := s.askFor(o, asked); err != nil {
+		return err
+	}
+	s.asked = asked
+	return nil
+}
+
+// bytes is the memory of rowOf, and of the factors of an operator.
+func (e *earlier) bytes(nodes int64) int64 { return (4 + 8) * nodes }
+
+// setAsked makes the target that of the operators and hops that were asked for beside an earlier store.
+func (s *jobContext) setAsked() {
+	if s.earlier == nil {
+		return
+	}
+	s.target.Operators = nil
+	for _, o := range s.options.Operators { // which are in order
+		s.target.Operators = append(s.target.Operators, s.asked[slices.IndexFunc(s.asked, hasName(o.String()))])
+	}
+}
+
+// errFresh is returned where taking rows from an earlier store is not worth its while, with the reason.
+type errFresh struct{ reason string }
+
+func (e *errFresh) Error() string { return e.reason }
+
+func fresh(format string, args ...any) error { return &errFresh{fmt.Sprintf(format, args...)} }
+
+// takeUnchanged writes all matrices of the store: rows that did not change from the earlier store, and the others
+// computed. Where that is not worth its while, it says so and leaves the matrices to the job.
+func (s *jobContext) takeUnchanged(ctx context.Context, j *engine.Job, store *format.Writer) error {
+	err := s.take(ctx, j, store)
+	var why *errFresh
+	switch {
+	case errors.As(err, &why):
+		s.earlier.taken.Fresh = why.reason
+		s.options.Note(fmt.Sprintf("%s: all rows are computed: %s", s.storeDir, why.reason))
+		j.Plan, err = s.plan(ctx, j)
+	case errors.Is(err, ErrInvalid):
+		s.earlier.taken.Fresh = "a number is not finite" // the whole job names node and column
+		j.Plan, err = s.plan(ctx, j)
+	}
+	return err
+}
+
+// maxShare is the share of nodes that may change: beyond, a fresh job is about as fast.
+const maxShare = 0.5
+
+// copyCost is about how many rows can be added up in the time that it takes to read one and write it.
+const copyCost = 4
+
+func (s *jobContext) take(ctx context.Context, j *engine.Job, store *format.Writer) error {
+	g, e := &s.graph.Manifest, s.earlier
+	old := &e.store.Manifest
+	switch {
+	case old.DType != s.target.DType || old.Features != s.target.Features ||
+		e.graph.Manifest.DType != g.DType || e.graph.Manifest.Features != g.Features:
+		return fresh("%s has features of another type or number", e.taken.Store)
+	case old.Seed != s.target.Seed:
+		return fresh("%s has its rows in the order of another --seed", e.taken.Store)
+	case g.Nodes < e.graph.Manifest.Nodes:
+		return fresh("the graph has fewer nodes than %s", e.taken.Graph)
+	}
+	for _, o := range s.target.Operators {
+		at := slices.IndexFunc(old.Operators, hasName(o.Name))
+		if at < 0 || old.Operators[at].Hops < o.Hops {
+			return fresh("%s has not all hops of %s", e.taken.Store, o.Name)
+		}
+	}
+	var err error
+	if e.rowOf, err = rowsOf(ctx, e.store, g.Nodes); err != nil {
+		return err
+	}
+	c := &changes{jobContext: s, job: j, store: store, rest: 1 << 62}
+	if most := s.options.MemoryBytes; most > 0 {
+		sets := int64(4)
+		for _, sequence := range j.Sequences {
+			sets += 4 + int64(sequence.Products()+2*sequence.Hops)
+		}
+		c.rest = most - plan.ProcessBytes - plan.PickedBytes(g, int64(len(s.nodes))) - s.earlier.bytes(g.Nodes) -
+			sets*plan.NodeSetBytes(g.Nodes)
+	}
+	defer c.close()
+	return c.run(ctx)
+}
+
+// regionOf is the region of a row.
+func regionOf(l *format.Layout, row int64) int {
+	return slices.IndexFunc(l.Regions, func(r format.Region) bool { return row < r.FirstRow+r.Rows })
+}
+
+// rowsOf are the rows in a store of nodes below n, or noRow.
+func rowsOf(ctx context.Context, store *format.Dir, n int64) ([]uint32, error) {
+	rowOf := slices.Repeat([]uint32{noRow}, int(n))
+	return rowOf, store.VisitRows(ctx, func(t *format.RowTable, first int64) {
+		for i, v := range t.NodeID {
+			if int64(v) < n {
+				rowOf[v] = uint32(first + int64(i))
+			}
+		}
+	})
+}
