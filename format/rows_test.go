@@ -31,7 +31,8 @@ func TestTrainingKeysNeverChange(t *testing.T) {
 func FuzzRows(f *testing.F) {
 	const rows = 3
 	m := &Manifest{Kind: KindStore, Nodes: 10, Labels: 2, Splits: 2, OrigIDs: true}
-	lengths := m.rowColumns().table(Layout{Regions: Regions([]RegionSize{{RegionAll, rows}}, rows), ChunkRows: rows}).lengths
+	layout := Layout{Regions: Regions([]RegionSize{{RegionAll, rows}}, rows), ChunkRows: rows}
+	lengths := m.rowColumns().table(layout).lengths
 	least := slices.Clone(lengths(rows))
 	least[len(least)-1] = 0
 	_, size := arrowfile.Place(least...)

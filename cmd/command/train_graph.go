@@ -20,9 +20,9 @@ const biasUsage = "locality: how many times as likely as others cached nodes are
 
 // declareSampling adds the flags of sampled batches of a graph.
 func declareSampling(f *pflag.FlagSet, s *training.Sampling) {
-	f.StringVar(&s.Sampler, "sampler", "", "sampler of batches of a graph, such as neighbor (the default), labor, ladies, "+
-		"fastgcn, saint-node or full; hopfeed help sample lists all (full, without --batch: all training nodes at "+
-		"once; saint-node, saint-edge, saint-rw: --batch is a number of draws)")
+	f.StringVar(&s.Sampler, "sampler", "", "sampler of batches of a graph, such as neighbor (the default), labor, "+
+		"ladies, fastgcn, saint-node or full; hopfeed help sample lists all (full, without --batch: all training "+
+		"nodes at once; saint-node, saint-edge, saint-rw: --batch is a number of draws)")
 	f.IntSliceVar(&s.Fanouts, "fanout", nil, fanoutUsage+" (default 15,10,5, as many as --layers)")
 	f.StringVar(&s.Cache, "cache", "", "cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: "+
 		strings.Join(cache.Policies(), ", "))

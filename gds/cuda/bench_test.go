@@ -31,8 +31,8 @@ func rate(b *testing.B, s gds.Stream, bytes int64, enqueue func()) {
 	}
 }
 
-// benchGraphs are the graphs of benchmarks: one whose nodes have the same degree, and one of as many edges whose degrees
-// are skewed, the largest 64 times the mean, and whose sources are mostly a few nodes.
+// benchGraphs are the graphs of benchmarks: one whose nodes have the same degree, and one of as many edges whose
+// degrees are skewed, the largest 64 times the mean, and whose sources are mostly a few nodes.
 var benchGraphs = []string{"uniform", "skewed"}
 
 // lists are the offsets and the sources of a graph of rows nodes, a power of two.

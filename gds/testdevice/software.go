@@ -44,8 +44,8 @@ func Software(t testing.TB) *SoftwareDriver {
 	}
 	s := &SoftwareDriver{}
 	for name, function := range map[string]any{
-		"fail": &s.Fail, "memory": &s.Memory, "lose": &s.Lose, "map": &s.Map, "capability": &s.Capability, "allocated": &s.Allocated,
-		"objects": &s.Objects, "graphs": &s.Graphs, "graph_updates": &s.Changes,
+		"fail": &s.Fail, "memory": &s.Memory, "lose": &s.Lose, "map": &s.Map, "capability": &s.Capability,
+		"allocated": &s.Allocated, "objects": &s.Objects, "graphs": &s.Graphs, "graph_updates": &s.Changes,
 	} {
 		purego.RegisterLibFunc(function, handle, "softcuda_"+name)
 	}

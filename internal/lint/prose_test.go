@@ -33,7 +33,8 @@ func longProse(text string) (numbers []int) {
 	return numbers
 }
 
-func TestLinesOfProseAreShort(t *testing.T) {
+// eachFile calls do with the name and text of each file of the project with a suffix.
+func eachFile(t *testing.T, suffix string, do func(name, text string)) {
 	files := 0
 	root := os.DirFS("../..")
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
@@ -43,22 +44,41 @@ func TestLinesOfProseAreShort(t *testing.T) {
 		if d.IsDir() && name != "." && strings.HasPrefix(d.Name(), ".") {
 			return fs.SkipDir
 		}
-		if d.IsDir() || !strings.HasSuffix(name, ".md") {
+		if d.IsDir() || !strings.HasSuffix(name, suffix) {
 			return nil
 		}
 		text, err := fs.ReadFile(root, name)
-		if err != nil {
-			return err
-		}
 		files++
-		for _, n := range longProse(string(text)) {
-			t.Errorf("%s:%d: more than %d columns", name, n, proseColumns)
-		}
-		return nil
+		do(name, string(text))
+		return err
 	})
 	if err != nil || files < 5 {
 		t.Fatal(files, err)
 	}
+}
+
+func TestLinesOfProseAreShort(t *testing.T) {
+	eachFile(t, ".md", func(name, text string) {
+		for _, n := range longProse(text) {
+			t.Errorf("%s:%d: more than %d columns", name, n, proseColumns)
+		}
+	})
+}
+
+// goColumns is how long a line of Go may be, but for generated code, output of examples, and text in backquotes.
+const goColumns = 120
+
+func TestLinesOfGoAreShort(t *testing.T) {
+	eachFile(t, ".go", func(name, text string) {
+		if strings.HasPrefix(text, "// Code generated") || strings.HasSuffix(name, "example_test.go") {
+			return
+		}
+		for i, line := range strings.Split(text, "\n") {
+			if utf8.RuneCountInString(line) > goColumns && !strings.Contains(line, "`") {
+				t.Errorf("%s:%d: more than %d columns", name, i+1, goColumns)
+			}
+		}
+	})
 }
 
 // TestLinksLeadSomewhere follows the links of all pages to files and headings of the project.

@@ -67,8 +67,8 @@ func StorageNeed(n, rowBytes int64) need.Terms {
 	}
 }
 
-// OpenStorage opens the features of a graph, and reads and checks them once. The graph must stay open as long. threads 0
-// is parallel.Threads.
+// OpenStorage opens the features of a graph, and reads and checks them once. The graph must stay open as long. threads
+// 0 is parallel.Threads.
 func OpenStorage(ctx context.Context, graph *format.Dir, device gds.Device, threads int) (_ *Storage, err error) {
 	s := &Storage{files: make(map[string]gds.File), free: make(chan int64, readers)}
 	if s.shape, err = newShape(graph); err != nil {

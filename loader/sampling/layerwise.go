@@ -20,7 +20,7 @@ import (
 // Self-loops that are always there count neither in norms nor among draws, and destinations are always sources, as in
 // the code of LADIES.
 //
-//   - apart: as the papers have it, the sources of a block are the nodes that are drawn, and no others: fanout nodes, or
+//   - apart: as the papers have it, the sources of a block are the drawn nodes alone: fanout nodes, or
 //     all that can be drawn. Self-loops are edges like others. LADIES divides the coefficients of a destination by
 //     their sum (its Algorithm 1, D^-1 P), but not with debias, whose estimates are without bias.
 type layerWise struct {

@@ -338,7 +338,8 @@ func (o *Columns) declare(flags *pflag.FlagSet) {
 	const columns = "that the graph keeps, as NAME or NAME:TYPE, separated by commas, such as time:int64 (default: " +
 		"Parquet's own type, else float32)"
 	flags.StringSliceVar(&o.Edge, edgeColumnsFlag, nil, "further columns of edges "+columns)
-	flags.StringSliceVar(&o.Node, nodeColumnsFlag, nil, "further columns of nodes, of numbers or lists of numbers, "+columns)
+	flags.StringSliceVar(&o.Node, nodeColumnsFlag, nil,
+		"further columns of nodes, of numbers or lists of numbers, "+columns)
 	o.declareNodes(flags)
 }
 

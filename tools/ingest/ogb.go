@@ -249,7 +249,8 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 }
 
 // plainRows opens a table of count rows of numbers.
-func (s *ogbSource) plainRows(path string, count int64) (columns int64, open func(int) (FeatureReader, error), err error) {
+func (s *ogbSource) plainRows(path string, count int64) (columns int64,
+	open func(int) (FeatureReader, error), err error) {
 	t, err := openPlainTable(s.fsys, path)
 	if err != nil {
 		return 0, nil, err

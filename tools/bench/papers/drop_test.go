@@ -39,7 +39,8 @@ func TestTheAccuracyDropIsFitted(t *testing.T) {
 			}
 		}
 	}
-	trials = append(trials, tune.Trial{Settings: tune.Settings{"sampler": "labor", "bias": "2"}, Outcome: trials[0].Outcome},
+	trials = append(trials,
+		tune.Trial{Settings: tune.Settings{"sampler": "labor", "bias": "2"}, Outcome: trials[0].Outcome},
 		tune.Trial{Settings: tune.Settings{"bias": "2"}}, withoutEdges,
 		tune.Trial{Settings: tune.Settings{}, Outcome: withoutEdges.Outcome})
 	d, err := FitDrop(trials)
