@@ -98,7 +98,8 @@ func (m *Matrix) ReadChunk(k int, dst []byte) error {
 	return m.dir.explainFile(p.file, readExtent(f, k-p.firstChunk, row, dst))
 }
 
-// RowReader reads rows of a matrix by number, and keeps the chunk that has the last of them. It belongs to one goroutine.
+// RowReader reads rows of a matrix by number, and keeps the chunk that has the last of them. It belongs to one
+// goroutine.
 type RowReader struct {
 	*Matrix
 	first, end int64 // rows of the chunk

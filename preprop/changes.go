@@ -104,7 +104,8 @@ func (c *changes) compareFeatures(ctx context.Context) error {
 
 // compareRows adds to differ the rows of a matrix that differ from rows of an older one: of row i, row rowOf(i), or
 // where that is negative, none. Chunks with the same rows and equal checksums are the same.
-func compareRows(ctx context.Context, now, old *format.Matrix, rowOf func(i int64) int64, differ product.NodeSet) error {
+func compareRows(ctx context.Context, now, old *format.Matrix, rowOf func(i int64) int64,
+	differ product.NodeSet) error {
 	a, b := format.RowReader{Matrix: now}, format.RowReader{Matrix: old}
 	for k := range now.Chunks() {
 		if err := context.Cause(ctx); err != nil {

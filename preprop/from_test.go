@@ -20,8 +20,8 @@ import (
 
 const communityNodes = 60
 
-// communities is a graph whose edges lie within blocks of communityNodes nodes, but for a few. One node has thousands of
-// in-neighbours.
+// communities is a graph whose edges lie within blocks of communityNodes nodes, but for a few. One node has thousands
+// of in-neighbours.
 func communities(random *rand.Rand, blocks, features int, weighted bool) *testGraph {
 	g := randomGraph(random.Uint64(), blocks*communityNodes, features)
 	g.weighted, g.edges = weighted, nil
@@ -252,7 +252,8 @@ func TestAnEarlierStoreThatDoesNotFitIsRefusedOrLeft(t *testing.T) {
 	everywhere := *g
 	everywhere.x = randomFeatures(random, g.nodes, g.features)
 	fsys := vfs.NewMem()
-	for dir, graph := range map[string]*testGraph{"graph": g, "graph2": &c, "infinite": &infinite, "everywhere": &everywhere} {
+	for dir, graph := range map[string]*testGraph{"graph": g, "graph2": &c, "infinite": &infinite,
+		"everywhere": &everywhere} {
 		graph.write(t, fsys, dir)
 	}
 	sym, rw := []operator.Operator{{Name: operator.Sym}}, []operator.Operator{{Name: operator.RW}}

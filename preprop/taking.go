@@ -216,7 +216,8 @@ func (c *changes) write(ctx context.Context, id format.MatrixID, m *product.Matr
 		return err
 	}
 	same := int64(0) // rows that are where they were
-	for same < int64(len(c.nodes)) && int64(c.earlier.rowOf[c.nodes[same]]) == same && !computed.Has(int64(c.nodes[same])) {
+	for same < int64(len(c.nodes)) && int64(c.earlier.rowOf[c.nodes[same]]) == same &&
+		!computed.Has(int64(c.nodes[same])) {
 		same++
 	}
 	done, err := out.Adopt(from, same)

@@ -33,8 +33,8 @@ func TestAChangedGraphGoesOnFromItsStore(t *testing.T) {
 		EdgesAdded int64 `json:"edges_added"`
 		Nodes      int64 `json:"nodes_changed"`
 	}
-	if err := json.Unmarshal([]byte(run("update graph -o graph2 --edges new.csv --nodes nodes.csv --json")), &u); err != nil ||
-		u.EdgesAdded != 3 || u.Nodes != 2 {
+	line := "update graph -o graph2 --edges new.csv --nodes nodes.csv --json"
+	if err := json.Unmarshal([]byte(run(line)), &u); err != nil || u.EdgesAdded != 3 || u.Nodes != 2 {
 		t.Errorf("update: %+v, %v", u, err)
 	}
 	said := run("propagate graph2 -o store2 --from store")
