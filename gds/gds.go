@@ -50,6 +50,7 @@ const Align = 4096
 // Info says what a device is.
 type Info struct {
 	Name string // "host", "NVIDIA H200"
+	Kind string // "host", "emulated", "cuda"
 	// Unified: the device's memory is host memory. Buffer.Bytes is then not nil, and the host can
 	// write into buffers instead of copying to them.
 	Unified     bool

@@ -13,32 +13,47 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"sync"
 	"unsafe"
+
+	"gorgonia.org/cu"
 )
 
 // blasVariable is the environment variable that names another cuBLAS than the system's.
 const blasVariable = "HOPFEED_LIBCUBLAS"
 
-// loadBLAS loads cuBLAS, the first time, and otherwise returns what that did: its name with its version.
-// The error says why there is none; products are then computed by the kernel of kernels/dense.cu.
-var loadBLAS = sync.OnceValues(func() (string, error) {
-	runtime.LockOSThread() // whose the text of an error is
-	defer runtime.UnlockOSThread()
-	paths := []*C.char{C.CString("libcublas.so.13"), C.CString("libcublas.so.12")}
-	if other, named := environment(blasVariable); named {
-		paths = append(paths, C.CString(other))[len(paths):]
-	}
-	var major, minor C.int
-	text := C.hopfeed_load_blas(&paths[0], C.int(len(paths)), &major, &minor)
-	for _, p := range paths {
-		C.free(unsafe.Pointer(p))
-	}
-	if text != nil {
-		return "", fmt.Errorf("there is no cuBLAS (%s)", C.GoString(text))
-	}
-	return fmt.Sprintf("cuBLAS %d.%d", major, minor), nil
-})
+// cuBLAS is the library, once it has been looked for: its name with its version, or why there is none. Products are
+// then computed by the kernel of kernels/dense.cu.
+var cuBLAS struct {
+	once sync.Once
+	name string
+	err  error
+}
+
+// loadBLAS looks for cuBLAS, the first time: the newest that there is and that works in the device's context.
+func (d *Device) loadBLAS() (string, error) {
+	cuBLAS.once.Do(func() {
+		runtime.LockOSThread() // whose the text of an error is
+		defer runtime.UnlockOSThread()
+		paths := []string{"libcublas.so.13", "libcublas.so.12"}
+		if other, named := environment(blasVariable); named {
+			paths = strings.Split(other, ":")
+		}
+		for _, path := range paths {
+			c := C.CString(path)
+			defer C.free(unsafe.Pointer(c))
+			var major, minor C.int
+			text := C.hopfeed_load_blas(c, handle(d.context), &major, &minor)
+			if text == nil {
+				cuBLAS.name, cuBLAS.err = fmt.Sprintf("cuBLAS %d.%d", major, minor), nil
+				return
+			}
+			cuBLAS.err = fmt.Errorf("there is no cuBLAS (%s)", C.GoString(text))
+		}
+	})
+	return cuBLAS.name, cuBLAS.err
+}
 
 // blasError is an error that cuBLAS gives: a cublasStatus_t.
 type blasError C.int
@@ -53,12 +68,12 @@ func checkBLAS(status C.int) error {
 }
 
 // products says what multiplies matrices.
-func (o Options) products() string {
-	name, err := loadBLAS()
+func (d *Device) products() string {
+	name, err := d.loadBLAS()
 	switch {
 	case err != nil:
 		return "kernels of this program: " + err.Error()
-	case o.TF32:
+	case d.options.TF32:
 		return name + ", in TF32"
 	}
 	return name
@@ -66,30 +81,59 @@ func (o Options) products() string {
 
 // blas is cuBLAS for one stream.
 type blas struct {
-	handle  C.uintptr_t       // 0: not open
-	product C.hopfeed_product // of the moment
+	handle    C.uintptr_t // 0: not open
+	workspace cu.DevicePtr
+	product   C.hopfeed_product // of the moment
+}
+
+// blasWorkspace is the memory that cuBLAS is given for each stream: as much as NVIDIA recommends, for Hopper and later
+// and for others. Without it cuBLAS would allocate its own, also within a group.
+func (d *Device) blasWorkspace() int64 {
+	if d.capability >= 9 {
+		return 32 << 20
+	}
+	return 4 << 20
 }
 
 func (h *blas) open(d *Device, stream C.uintptr_t) error {
-	tf32 := C.int(0)
+	if h.handle != 0 {
+		return nil
+	}
+	tf32, bytes := C.int(0), d.blasWorkspace()
 	if d.options.TF32 {
 		tf32 = 1
 	}
-	return checkBLAS(C.hopfeed_blas_open(handle(d.context), stream, tf32, &h.handle))
+	err := d.do(func() (err error) {
+		if h.workspace, err = cu.MemAlloc(bytes); errors.Is(err, cu.OutOfMemory) {
+			err = errFull(bytes)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("work space of cuBLAS: %w", err)
+	}
+	err = checkBLAS(C.hopfeed_blas_open(handle(d.context), stream, tf32, C.uint64_t(h.workspace), C.size_t(bytes),
+		&h.handle))
+	if err != nil {
+		err = errors.Join(err, h.close(d))
+	}
+	return err
 }
 
-func (h *blas) close(d *Device) error {
-	if h.handle == 0 {
-		return nil
+func (h *blas) close(d *Device) (err error) {
+	if h.handle != 0 {
+		err = checkBLAS(C.hopfeed_blas_close(handle(d.context), h.handle))
 	}
-	closing := h.handle
-	h.handle = 0
-	return checkBLAS(C.hopfeed_blas_close(handle(d.context), closing))
+	if h.workspace != 0 {
+		err = errors.Join(err, d.do(func() error { return cu.MemFree(h.workspace) }))
+	}
+	h.handle, h.workspace = 0, 0
+	return err
 }
 
 // multiplies tells whether cuBLAS computes the product: its sizes are of 32 bits, and above zero.
 func (c *call) multiplies(inner int) bool {
-	if _, err := loadBLAS(); err != nil || inner == 0 {
+	if _, err := c.stream.device.loadBLAS(); err != nil || inner == 0 {
 		return false
 	}
 	for _, t := range c.Tensors[:3] {
@@ -104,10 +148,8 @@ func (c *call) multiplies(inner int) bool {
 // transposed: it computes transposed(c) = op(transposed(b)) op(transposed(a)).
 func (c *call) multiply(inner int) error {
 	s := c.stream
-	if s.blas.handle == 0 {
-		if err := s.blas.open(s.device, handle(s.stream)); err != nil {
-			return err
-		}
+	if err := s.blas.open(s.device, handle(s.stream)); err != nil {
+		return err
 	}
 	a, b, out, p := c.Tensors[0], c.Tensors[1], c.Tensors[2], &s.blas.product
 	*p = C.hopfeed_product{

@@ -34,6 +34,8 @@ static const struct { const char *name; void **function; } functions[] = {
 	{"cuFileBufRegister", (void **)&cufile.pin}, {"cuFileBufDeregister", (void **)&cufile.unpin}, {"cuFileRead", (void **)&cufile.read},
 };
 
+static int use(uintptr_t context) { return cuCtxSetCurrent((CUcontext)context) == CUDA_SUCCESS ? 0 : CUDA_DRIVER_ERROR; }
+
 const char *hopfeed_load_cufile(const char **paths, int count) {
 	void *library = NULL;
 	setenv("CUFILE_LOGFILE_PATH", "/dev/null", 0); // else it writes cufile.log into the working directory
@@ -44,14 +46,13 @@ const char *hopfeed_load_cufile(const char **paths, int count) {
 	return NULL;
 }
 
-void hopfeed_cufile_open(hopfeed_cufile_driver *d) {
+void hopfeed_cufile_open(uintptr_t context, hopfeed_cufile_driver *d) {
+	use(context);
 	properties p = {0};
 	status s = cufile.open();
 	if (!s.error) s = cufile.properties(&p);
 	*d = (hopfeed_cufile_driver){s.error, s.cuda_error, p.nvfs.major, p.nvfs.minor, p.nvfs.file_systems, p.nvfs.control};
 }
-
-static int use(uintptr_t context) { return cuCtxSetCurrent((CUcontext)context) == CUDA_SUCCESS ? 0 : CUDA_DRIVER_ERROR; }
 
 int hopfeed_cufile_add(uintptr_t context, int descriptor, uintptr_t *file) {
 	description d = {.type = OPAQUE_DESCRIPTOR, .handle.descriptor = descriptor};
@@ -62,7 +63,10 @@ int hopfeed_cufile_add(uintptr_t context, int descriptor, uintptr_t *file) {
 	return 0;
 }
 
-void hopfeed_cufile_remove(uintptr_t file) { cufile.remove((void *)file); }
+void hopfeed_cufile_remove(uintptr_t context, uintptr_t file) {
+	use(context);
+	cufile.remove((void *)file);
+}
 
 int hopfeed_cufile_pin(uintptr_t context, uint64_t start, size_t bytes) {
 	int r = use(context);

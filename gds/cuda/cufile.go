@@ -31,9 +31,21 @@ type cuFileDriver struct {
 	version     string
 }
 
-// openCuFile loads cuFile and opens its driver, the first time, and otherwise returns what that did. The
-// error says why there is none. The driver stays open: to open it again takes long.
-var openCuFile = sync.OnceValues(func() (*cuFileDriver, error) {
+// cuFile is cuFile's driver, once it has been looked for, or why there is none. It stays open: to open it again takes
+// long.
+var cuFile struct {
+	once   sync.Once
+	driver *cuFileDriver
+	err    error
+}
+
+// openCuFile loads cuFile and opens its driver in the device's context, the first time.
+func (d *Device) openCuFile() (*cuFileDriver, error) {
+	cuFile.once.Do(func() { cuFile.driver, cuFile.err = loadCuFile(handle(d.context)) })
+	return cuFile.driver, cuFile.err
+}
+
+func loadCuFile(context C.uintptr_t) (*cuFileDriver, error) {
 	runtime.LockOSThread() // whose the text of an error is
 	defer runtime.UnlockOSThread()
 	path, named := environment(cuFileVariable)
@@ -50,7 +62,7 @@ var openCuFile = sync.OnceValues(func() (*cuFileDriver, error) {
 		return nil, fmt.Errorf("there is no cuFile (%s)", C.GoString(text))
 	}
 	var d C.hopfeed_cufile_driver
-	C.hopfeed_cufile_open(&d)
+	C.hopfeed_cufile_open(context, &d)
 	if d.error != 0 {
 		return nil, fmt.Errorf("cuFile does not start: %w", cuFileError(d.error))
 	}
@@ -59,7 +71,7 @@ var openCuFile = sync.OnceValues(func() (*cuFileDriver, error) {
 		fileSystems: uint(d.file_systems), loaded: d.major > 0 || d.file_systems&peerToPeer != 0,
 		version: fmt.Sprintf("nvidia-fs %d.%d", d.major, d.minor),
 	}, nil
-})
+}
 
 // environment is a variable of the environment, as C has it, and whether it is set to anything.
 func environment(name string) (string, bool) {
@@ -126,8 +138,8 @@ func (c *cuFileDriver) path(descriptor uintptr) (path, reason string) {
 }
 
 // storage says how files are read into memory of GPUs, and why not better.
-func (o Options) storage() string {
-	c, err := openCuFile()
+func (d *Device) storage() string {
+	c, err := d.openCuFile()
 	switch {
 	case err != nil:
 		return "through memory of the host: " + err.Error()
@@ -137,14 +149,14 @@ func (o Options) storage() string {
 	return "GPUDirect Storage (" + c.version + ")"
 }
 
-func hasDirectStorage() bool {
-	c, err := openCuFile()
+func (d *Device) hasDirectStorage() bool {
+	c, err := d.openCuFile()
 	return err == nil && c.loaded
 }
 
 // addToCuFile lets cuFile read a file, if there is one and the file is open for direct reads.
 func (d *Device) addToCuFile(f *readpath.File) {
-	c, err := openCuFile()
+	c, err := d.openCuFile()
 	if err != nil {
 		f.Explain(err)
 		return
@@ -159,7 +171,7 @@ func (d *Device) addToCuFile(f *readpath.File) {
 		return
 	}
 	path, reason := c.path(descriptor)
-	f.UseLibrary(path, reason, uintptr(file), func() { C.hopfeed_cufile_remove(file) })
+	f.UseLibrary(path, reason, uintptr(file), func() { C.hopfeed_cufile_remove(handle(d.context), file) })
 }
 
 // pinForCuFile registers the memory of a buffer, the first time that a file is read into it. Where that

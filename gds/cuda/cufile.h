@@ -15,11 +15,11 @@ typedef struct {
 	unsigned file_systems; // bits of CUfileDriverStatusFlags
 	unsigned control;      // bits of CUfileDriverControlFlags
 } hopfeed_cufile_driver;
-void hopfeed_cufile_open(hopfeed_cufile_driver *d);
+void hopfeed_cufile_open(uintptr_t context, hopfeed_cufile_driver *d);
 
 // Those that return int return a CUfileOpError.
 int hopfeed_cufile_add(uintptr_t context, int descriptor, uintptr_t *file);
-void hopfeed_cufile_remove(uintptr_t file);
+void hopfeed_cufile_remove(uintptr_t context, uintptr_t file);
 int hopfeed_cufile_pin(uintptr_t context, uint64_t start, size_t bytes);
 int hopfeed_cufile_unpin(uintptr_t context, uint64_t start);
 

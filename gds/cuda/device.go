@@ -33,7 +33,11 @@ func Count() (int, error) {
 	return n, err
 }
 
-// Describe says what device i is, and how many bytes of its memory nobody uses.
+// reserveBytes is what a process takes of a device beside its buffers: kernels, the work space of operations, and that
+// of cuBLAS for two streams.
+func (d *Device) reserveBytes() int64 { return 64<<20 + 2*d.blasWorkspace() }
+
+// Describe says what device i is, and how many bytes of its memory are free for buffers.
 func Describe(i int, o Options) (info gds.Info, freeBytes int64, err error) {
 	d := &Device{ordinal: i, options: o}
 	if err := d.connect(); err != nil {
@@ -43,7 +47,7 @@ func Describe(i int, o Options) (info gds.Info, freeBytes int64, err error) {
 		freeBytes, _, err = cu.MemInfo()
 		return err
 	})
-	return d.Info(), freeBytes, err
+	return d.Info(), max(0, freeBytes-d.reserveBytes()), err
 }
 
 // Options are settings of a device.
@@ -59,6 +63,7 @@ type Device struct {
 	name        string
 	memoryBytes int64
 	processors  int
+	capability  int // of compute: the major number
 	mapsPinned  bool
 	device      cu.Device
 	context     cu.CUContext
@@ -75,12 +80,12 @@ type Device struct {
 	faults   faultPool
 	peers    map[int]bool // by their ordinals: see reachPeer
 
-	// idle is held during no call of the driver: functions of the host, which it waits for in some, take it.
-	idle    sync.Mutex
+	idle    sync.Mutex // of what follows
 	events  []cu.Event // to be recorded again
 	made    []cu.Event // all of them, which are destroyed with the device
-	sides   []cu.Stream
 	staging []*stage
+	waits   sync.WaitGroup // for events
+	gone    bool           // no wait begins any more
 }
 
 var _ gds.Device = (*Device)(nil)
@@ -153,7 +158,7 @@ const leastCapability = 8
 
 // connect asks what the device is, and retains its primary context.
 func (d *Device) connect() error {
-	maps, unified, major, minor := 0, 0, 0, 0
+	maps, unified, minor := 0, 0, 0
 	attribute := func(a cu.DeviceAttribute) func() (int, error) {
 		return func() (int, error) { return d.device.Attribute(a) }
 	}
@@ -164,10 +169,10 @@ func (d *Device) connect() error {
 	ask(&err, &d.processors, attribute(cu.MultiprocessorCount))
 	ask(&err, &maps, attribute(cu.CanMapHostMemory))
 	ask(&err, &unified, attribute(cu.UnifiedAddressing))
-	ask(&err, &major, attribute(cu.ComputeCapabilityMajor))
+	ask(&err, &d.capability, attribute(cu.ComputeCapabilityMajor))
 	ask(&err, &minor, attribute(cu.ComputeCapabilityMinor))
-	if err == nil && major < leastCapability {
-		err = fmt.Errorf("%s has compute capability %d.%d: want %d.0 (Ampere) or later", d.name, major, minor,
+	if err == nil && d.capability < leastCapability {
+		err = fmt.Errorf("%s has compute capability %d.%d: want %d.0 (Ampere) or later", d.name, d.capability, minor,
 			leastCapability)
 	}
 	ask(&err, &d.context, d.retain)
@@ -200,8 +205,8 @@ func (d *Device) errorf(format string, args ...any) error {
 }
 
 func (d *Device) Info() gds.Info {
-	return gds.Info{Name: d.name, MemoryBytes: d.memoryBytes, MapsPinned: d.mapsPinned, Products: d.options.products(),
-		Storage: d.options.storage(), DirectStorage: hasDirectStorage(), EdgeWork: true}
+	return gds.Info{Name: d.name, Kind: "cuda", MemoryBytes: d.memoryBytes, MapsPinned: d.mapsPinned,
+		Products: d.products(), Storage: d.storage(), DirectStorage: d.hasDirectStorage(), EdgeWork: true}
 }
 
 func (d *Device) Usage() gds.Usage {
@@ -252,18 +257,18 @@ func (d *Device) once(err error) error {
 // disconnect lets all go that open, events, waits and reads have made.
 func (d *Device) disconnect() error {
 	d.idle.Lock()
-	events, sides, staging := d.made, append(d.sides, d.setup), d.staging
-	d.made, d.events, d.sides, d.staging = nil, nil, nil, nil
+	d.gone = true
+	events, staging := d.made, d.staging
+	d.made, d.events, d.staging = nil, nil, nil
 	d.idle.Unlock()
+	d.waits.Wait() // all work is done
 	err := d.do(func() error {
 		var errs []error
 		for i := range events {
 			errs = append(errs, cu.DestroyEvent(&events[i]))
 		}
-		for _, s := range sides {
-			if s != cu.NoStream {
-				errs = append(errs, s.Destroy())
-			}
+		if d.setup != cu.NoStream {
+			errs = append(errs, d.setup.Destroy())
 		}
 		for _, s := range staging {
 			errs = append(errs, s.stream.Destroy(), cu.MemFreeHost(s.memory))

@@ -3,8 +3,8 @@
 //
 // The driver, cuBLAS and cuFile are loaded when they are asked for, so that a program that has this
 // package runs without them, and says why there is no device. Devices, contexts, memory, modules,
-// streams and events are gorgonia.org/cu's; native.c has what that lacks (pinned memory, launches
-// that allocate nothing, functions of the host in a stream).
+// streams and events are gorgonia.org/cu's; native.c has what that lacks (pinned memory, groups) and
+// what must allocate nothing.
 //
 // # Kernels
 //

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"runtime/cgo"
 	"sync/atomic"
 	"time"
 
@@ -60,7 +59,7 @@ func (s *stream) Record() gds.Event {
 // takeEvent is an event that nobody uses.
 func (d *Device) takeEvent() (cu.Event, error) {
 	return take(d, &d.events, func() (cu.Event, error) {
-		e, err := cu.MakeEvent(cu.DefaultEvent)
+		e, err := cu.MakeEvent(cu.BlockingSyncEvent)
 		if err == nil {
 			give(d, &d.made, e)
 		}
@@ -100,10 +99,6 @@ func (e *event) isReached() (bool, error) {
 	return true, nil
 }
 
-// lookAgain is how often a wait asks a device whether it still works: functions of the host are not
-// called if it does not.
-const lookAgain = 50 * time.Millisecond
-
 func (e *event) Wait(ctx context.Context) error {
 	reached, err := e.isReached()
 	if err != nil {
@@ -112,65 +107,44 @@ func (e *event) Wait(ctx context.Context) error {
 	if reached {
 		return e.errorSoFar()
 	}
-	called, err := e.notify()
-	if err != nil {
-		return e.stream.device.errorf("waiting for an event: %w", err)
-	}
-	look := time.NewTicker(lookAgain)
-	defer look.Stop()
-	for {
-		select {
-		case <-called:
-			e.reached.Store(true)
-			return e.errorSoFar()
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-look.C:
-			if reached, err := e.isReached(); err != nil {
-				return err
-			} else if reached {
-				return e.errorSoFar()
-			}
-		}
-	}
-}
-
-// notification is a wait that is under way on the device.
-type notification struct {
-	event  *event // to keep it
-	called chan struct{}
-	side   cu.Stream // which waits
-}
-
-// notify gives a channel that is closed when the event is reached.
-func (e *event) notify() (called chan struct{}, err error) {
 	d := e.stream.device
-	n := &notification{event: e, called: make(chan struct{})}
-	if n.side, err = take(d, &d.sides, newSide); err != nil {
-		return nil, err
+	if !d.startWait() { // all work is done
+		return e.errorSoFar()
 	}
-	h := cgo.NewHandle(n)
-	err = check(C.hopfeed_when_reached(handle(d.context), handle(n.side), handle(e.event), C.uintptr_t(h)))
-	if err != nil {
-		h.Delete()
-		return nil, err
+	done := make(chan error, 1)
+	go func() {
+		defer d.waits.Done()
+		done <- e.block()
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return d.errorf("waiting for an event: %w", err)
+		}
+		e.reached.Store(true)
+		return e.errorSoFar()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return n.called, nil
 }
 
-// hopfeedReached runs on a thread of the driver, which may be waited for with any lock held but idle.
-//
-//export hopfeedReached
-func hopfeedReached(h C.uintptr_t) {
-	n := cgo.Handle(h).Value().(*notification)
-	cgo.Handle(h).Delete()
-	close(n.called)
-	d := n.event.stream.device
-	give(d, &d.sides, n.side)
+// block blocks its thread until the device has reached the event, or is lost.
+func (e *event) block() error {
+	err := check(C.hopfeed_wait(handle(e.stream.device.context), handle(e.event)))
+	runtime.KeepAlive(e)
+	return err
 }
 
-// newSide is a stream without work.
-func newSide() (cu.Stream, error) { return cu.MakeStream(cu.NonBlocking) }
+// startWait keeps events until d.waits.Done is called, unless they are gone already.
+func (d *Device) startWait() bool {
+	d.idle.Lock()
+	defer d.idle.Unlock()
+	if d.gone {
+		return false
+	}
+	d.waits.Add(1)
+	return true
+}
 
 func (e *event) Elapsed(since gds.Event) (time.Duration, error) {
 	d := e.stream.device

@@ -30,6 +30,11 @@ func (s *stream) BeginGroup() error {
 	if s.group.open {
 		return s.device.errorf("BeginGroup: a group is open")
 	}
+	if _, err := s.device.loadBLAS(); err == nil { // what it allocates is no part of a group
+		if err := s.blas.open(s.device, handle(s.stream)); err != nil {
+			return s.device.errorf("BeginGroup: %w", err)
+		}
+	}
 	if err := check(C.hopfeed_begin_capture(handle(s.device.context), handle(s.stream))); err != nil {
 		return s.device.errorf("BeginGroup: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"regexp"
 
@@ -20,12 +21,15 @@ import (
 //go:embed kernels/*.ptx
 var ptx embed.FS
 
+// kernelFiles are what is loaded: tests put others there.
+var kernelFiles fs.FS = ptx
+
 // entry is how PTX names a kernel.
 var entry = regexp.MustCompile(`\.visible \.entry (\w+)\(`)
 
 // loadKernels loads all kernels into the current context, all or none. kernels/*.cu name them.
 func loadKernels() (kernels map[string]C.uintptr_t, err error) {
-	files, err := ptx.ReadDir("kernels")
+	files, err := fs.ReadDir(kernelFiles, "kernels")
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +44,7 @@ func loadKernels() (kernels map[string]C.uintptr_t, err error) {
 	kernels = make(map[string]C.uintptr_t)
 	for _, file := range files {
 		name := path.Join("kernels", file.Name())
-		image, err := ptx.ReadFile(name)
+		image, err := fs.ReadFile(kernelFiles, name)
 		if err != nil {
 			return nil, err
 		}

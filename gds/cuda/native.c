@@ -2,8 +2,6 @@
 
 #include "native.h"
 
-void hopfeedReached(uintptr_t handle); // of event.go
-
 #define USE(context) \
 	do { \
 		CUresult use = cuCtxSetCurrent((CUcontext)(context)); \
@@ -63,11 +61,9 @@ CUresult hopfeed_query(uintptr_t context, uintptr_t event) {
 	return cuEventQuery((CUevent)event);
 }
 
-static void reached(void *handle) { hopfeedReached((uintptr_t)handle); }
-
-CUresult hopfeed_when_reached(uintptr_t context, uintptr_t stream, uintptr_t event, uintptr_t handle) {
-	CUresult r = hopfeed_wait_event(context, stream, event);
-	return r == CUDA_SUCCESS ? cuLaunchHostFunc((CUstream)stream, reached, (void *)handle) : r;
+CUresult hopfeed_wait(uintptr_t context, uintptr_t event) {
+	USE(context);
+	return cuEventSynchronize((CUevent)event);
 }
 
 CUresult hopfeed_begin_capture(uintptr_t context, uintptr_t stream) {

@@ -18,10 +18,8 @@ CUresult hopfeed_host_alloc(uintptr_t context, size_t bytes, void **p);
 CUresult hopfeed_record(uintptr_t context, uintptr_t stream, uintptr_t event);
 CUresult hopfeed_wait_event(uintptr_t context, uintptr_t stream, uintptr_t event);
 CUresult hopfeed_query(uintptr_t context, uintptr_t event);
-// hopfeed_when_reached calls hopfeedReached(handle), of event.go, on a thread of the driver, when the
-// event is reached; never if the device fails before. It goes through a stream that has nothing
-// else to do.
-CUresult hopfeed_when_reached(uintptr_t context, uintptr_t stream, uintptr_t event, uintptr_t handle);
+// hopfeed_wait blocks the thread until the event is reached.
+CUresult hopfeed_wait(uintptr_t context, uintptr_t event);
 // hopfeed_begin_capture makes a stream collect what is enqueued, and hopfeed_end_capture enqueues all of it
 // as one graph (hopfeed_drop_capture drops it). exec is the graph of the last time, or 0: it is changed to the new one, or replaced.
 CUresult hopfeed_begin_capture(uintptr_t context, uintptr_t stream);

@@ -5,8 +5,11 @@ package cuda_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
+
+	"gorgonia.org/cu"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/cuda"
@@ -122,6 +125,69 @@ func TestAGPUThatIsTooOldIsNotListed(t *testing.T) {
 	if _, err = cuda.Open(0, cuda.Options{}); err == nil || !strings.Contains(err.Error(), "compute capability 7.0") {
 		t.Errorf("opened: %v", err)
 	}
+}
+
+// What the software driver takes, others take too: handles end with their objects, streams belong to a context, small
+// memory is aligned to 512 bytes alone.
+func TestTheSoftwareDriverIsStrict(t *testing.T) {
+	testdevice.Software(t)
+	first, second := open(t, 0), open(t, 1)
+	var s cu.Stream
+	err := first.Do(func() (err error) {
+		if s, err = cu.MakeStream(cu.NonBlocking); err != nil {
+			return err
+		}
+		var all uint64
+		for range 7 {
+			p, err := cu.MemAlloc(1000)
+			if err != nil {
+				return err
+			}
+			all |= uint64(p)
+			if err := cu.MemFree(p); err != nil || cu.MemFree(p) == nil {
+				t.Errorf("memory is freed twice: %v", err)
+			}
+		}
+		if all%1024 != 512 {
+			t.Errorf("addresses are multiples of more than 512, or less: %#x", all)
+		}
+		return s.Synchronize()
+	})
+	if err := second.Do(func() error { return s.Synchronize() }); err == nil {
+		t.Error("a stream is used in another context")
+	}
+	err = errors.Join(err, first.Do(func() error {
+		stream := s // Destroy forgets it
+		if err := s.Destroy(); err != nil {
+			return err
+		}
+		if stream.Synchronize() == nil {
+			t.Error("a stream is used after it was destroyed")
+		}
+		return nil
+	}), first.Close(), second.Close())
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCuBLASIsTheFirstThatWorks(t *testing.T) {
+	testdevice.Software(t)
+	library := os.Getenv("HOPFEED_LIBCUBLAS")
+	if library == "" {
+		t.Skip("for the software cuBLAS alone")
+	}
+	for _, c := range []struct{ names, want string }{
+		{"/none:" + library, "cuBLAS 12.0"}, {library, "cuBLAS 12.0"}, {"/none", "kernels of this program: there is no"},
+	} {
+		t.Setenv("HOPFEED_LIBCUBLAS", c.names)
+		cuda.Forget()
+		info, _, err := cuda.Describe(0, cuda.Options{})
+		if err != nil || !strings.HasPrefix(info.Products, c.want) {
+			t.Errorf("%s: %q, %v, want %q", c.names, info.Products, err, c.want)
+		}
+	}
+	cuda.Forget()
 }
 
 func TestADeviceThatIsLostIsAnErrorAndNothingHangs(t *testing.T) {

@@ -77,8 +77,12 @@ func New(o Options) (*Device, error) {
 
 // Info describes a device with these options.
 func (o Options) Info() gds.Info {
+	kind := "host"
+	if o.Discrete {
+		kind = "emulated"
+	}
 	return gds.Info{
-		Name: o.Name, Unified: !o.Discrete, MemoryBytes: o.MemoryBytes, MapsPinned: !o.Unmapped,
+		Name: o.Name, Kind: kind, Unified: !o.Discrete, MemoryBytes: o.MemoryBytes, MapsPinned: !o.Unmapped,
 		Products: "kernels of this program",
 	}
 }

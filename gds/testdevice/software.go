@@ -29,7 +29,10 @@ type SoftwareDriver struct {
 	Allocated  func() uint64                               // bytes of device memory and of pinned memory
 	Objects    func() uint64                               // streams and events
 	Graphs     func() uint64                               // that have been made
-	Changes    func() uint64                               // of a graph to the next
+	Interpret  func(yes bool)                              // kernels that are loaded from now on run from their PTX
+	Interprets func() bool
+	Fault      func() string // what the last kernel that had a fault did, since the last call
+	Changes    func() uint64 // of a graph to the next
 }
 
 // Software skips a test on another driver, and sets the software driver back after it.
@@ -45,11 +48,14 @@ func Software(t testing.TB) *SoftwareDriver {
 	s := &SoftwareDriver{}
 	for name, function := range map[string]any{
 		"fail": &s.Fail, "memory": &s.Memory, "lose": &s.Lose, "map": &s.Map, "capability": &s.Capability,
+		"interpret": &s.Interpret, "interprets": &s.Interprets, "fault": &s.Fault,
 		"allocated": &s.Allocated, "objects": &s.Objects, "graphs": &s.Graphs, "graph_updates": &s.Changes,
 	} {
 		purego.RegisterLibFunc(function, handle, "softcuda_"+name)
 	}
+	interprets := s.Interprets()
 	t.Cleanup(func() {
+		s.Interpret(interprets)
 		s.Fail("", 0, Unknown)
 		s.Memory(1 << 30)
 		s.Lose(false)

@@ -448,6 +448,7 @@ func (g *Graph) Report() Report {
 	memory := g.Memory()
 	r := Report{Memory: &memory, Placement: g.plan.where, Shuffle: placement.RR, Devices: len(g.devices),
 		Reasons: g.plan.reasons}
+	r.setDevice(g.devices[0])
 	if len(g.samplers) > 0 {
 		r.Load = g.samplers[0].Loader.Stats().Stats
 	}

@@ -73,6 +73,8 @@ type Report struct {
 	Placement             string                 `json:"placement"`
 	Shuffle               string                 `json:"shuffle"`
 	Reasons               []string               `json:"reasons"`
+	Device                string                 `json:"device"`      // the name of the first
+	DeviceKind            string                 `json:"device_kind"` // host, emulated or cuda
 	Devices               int                    `json:"devices"`
 	Sharded               bool                   `json:"sharded"`
 	PredictedRemoteRows   float64                `json:"predicted_remote_rows"`
@@ -82,6 +84,11 @@ type Report struct {
 	Schedule              *scheduler.Report      `json:"schedule,omitempty"` // of the batches of a graph
 	Queues                *scheduler.QueueReport `json:"multi_queue,omitempty"`
 	Load                  loader.Stats           `json:"load"`
+}
+
+func (r *Report) setDevice(first gds.Device) {
+	info := first.Info()
+	r.Device, r.DeviceKind = info.Name, info.Kind
 }
 
 // Open opens the input of a training. Before are the batches of a training that goes on, or zero.
@@ -187,6 +194,7 @@ func (s Store) Report() Report {
 		PredictedRemoteRows: p.RemoteRows, Load: s.Loaders[0].Stats(),
 		Memory: p.Memory(),
 	}
+	r.setDevice(s.Devices()[0])
 	if p.ComputeSeconds > 0 {
 		r.PredictedEpochSeconds = &p.EpochSeconds
 	}

@@ -38,8 +38,9 @@ KERNEL(clip_factor, double *parts, u64 count, float most) {
 		__syncthreads();
 		if (threadIdx.x < k) shared[threadIdx.x] += shared[threadIdx.x + k];
 	}
+	if (threadIdx.x != 0) return;
 	double norm = sqrt(shared[0]);
-	if (threadIdx.x == 0) parts[count] = norm > (double)most ? (double)most / norm : 1;
+	parts[count] = norm > (double)most ? (double)most / norm : 1;
 }
 
 KERNEL(clip, float *x, u64 n, const double *factor) {

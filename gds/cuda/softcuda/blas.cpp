@@ -7,10 +7,12 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 EXPORT void softcuda_enqueue(CUstream s, std::function<void()> f);
+EXPORT void softcuda_written(uintptr_t p, size_t n);
+EXPORT bool softcuda_captures();
 
 namespace {
 enum { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7 };
-struct Handle { CUstream stream = nullptr; bool tf32 = false; };
+struct Handle { CUstream stream = nullptr; bool tf32 = false, workspace = false; };
 int failing; // the next creations of handles that fail
 
 float rounded(float x, bool tf32) {
@@ -26,20 +28,26 @@ EXPORT void softcublas_fail(int n) { failing = n; }
 
 EXPORT int cublasCreate_v2(void **h) {
 	CUcontext c = nullptr;
-	if (cuCtxGetCurrent(&c) || !c || (failing > 0 && failing--)) return NOT_INITIALIZED;
+	if (cuCtxGetCurrent(&c) || !c || softcuda_captures() || (failing > 0 && failing--)) return NOT_INITIALIZED;
 	*h = new Handle;
 	return SUCCESS;
 }
 EXPORT int cublasDestroy_v2(void *h) { delete (Handle *)h; return SUCCESS; }
 EXPORT int cublasGetProperty(int type, int *v) { *v = type == 0 ? 12 : 0; return SUCCESS; }
-EXPORT int cublasSetStream_v2(void *h, CUstream s) { ((Handle *)h)->stream = s; return SUCCESS; }
+EXPORT int cublasSetStream_v2(void *h, CUstream s) { *(Handle *)h = {s, ((Handle *)h)->tf32}; return SUCCESS; } // and no work space
+EXPORT bool softcuda_is_memory(uintptr_t p, size_t n);
+EXPORT int cublasSetWorkspace_v2(void *h, void *p, size_t n) {
+	((Handle *)h)->workspace = softcuda_is_memory((uintptr_t)p, n) && (uintptr_t)p % 256 == 0;
+	return ((Handle *)h)->workspace ? SUCCESS : INVALID_VALUE;
+}
 EXPORT int cublasSetMathMode(void *h, int mode) {
 	((Handle *)h)->tf32 = mode == 3;
 	return mode == 0 || mode == 3 ? SUCCESS : INVALID_VALUE;
 }
 EXPORT int cublasSgemm_v2(void *handle, int ta, int tb, int m, int n, int k, const float *alpha, const float *a, int lda, const float *b, int ldb, const float *beta, float *c, int ldc) {
 	Handle h = *(Handle *)handle;
-	if (!h.stream || m < 0 || n < 0 || k < 0 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m) return INVALID_VALUE;
+	// Without work space it would allocate some.
+	if (!h.stream || !h.workspace || m < 0 || n < 0 || k < 0 || lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m) return INVALID_VALUE;
 	softcuda_enqueue(h.stream, [=, alpha = *alpha, beta = *beta] {
 		for (int j = 0; j < n; j++)
 			for (int i = 0; i < m; i++) {
@@ -49,6 +57,7 @@ EXPORT int cublasSgemm_v2(void *handle, int ta, int tb, int m, int n, int k, con
 						rounded(tb ? b[size_t(l) * ldb + j] : b[size_t(j) * ldb + l], h.tf32);
 				*to = alpha * sum + (beta == 0 ? 0 : beta * *to);
 			}
+		for (int j = 0; j < n; j++) softcuda_written(uintptr_t(c + size_t(j) * ldc), size_t(m) * sizeof *c);
 	});
 	return SUCCESS;
 }

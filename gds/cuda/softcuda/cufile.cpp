@@ -15,6 +15,7 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 EXPORT bool softcuda_is_memory(uintptr_t p, size_t n);
+EXPORT void softcuda_written(uintptr_t p, size_t n);
 
 namespace {
 enum { SUCCESS = 0, NOT_INITIALIZED = 5001, CUDA_DRIVER_ERROR = 5011, POINTER_INVALID = 5012, DIRECT_NOT_SET = 5020, INVALID_VALUE = 5022, ALREADY_REGISTERED = 5023, NOT_REGISTERED = 5024 };
@@ -105,5 +106,7 @@ EXPORT ssize_t cuFileRead(void *file, void *start, size_t bytes, off_t offset, o
 		if (at_most && bytes > at_most) bytes = at_most;
 		descriptor = ((File *)file)->descriptor;
 	}
-	return pread(descriptor, (char *)start + at, bytes, offset);
+	ssize_t n = pread(descriptor, (char *)start + at, bytes, offset);
+	if (n > 0) softcuda_written((uintptr_t)start + at, size_t(n));
+	return n;
 }

@@ -39,6 +39,11 @@ var Load = sync.OnceValue(func() error {
 func load(path string) error {
 	runtime.LockOSThread() // whose the text of an error is
 	defer runtime.UnlockOSThread()
+	// As many streams run beside one another; by default, 8 do.
+	connections, most := C.CString("CUDA_DEVICE_MAX_CONNECTIONS"), C.CString("32")
+	defer C.free(unsafe.Pointer(connections))
+	defer C.free(unsafe.Pointer(most))
+	C.setenv(connections, most, 0)
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
 	var result C.int
