@@ -154,7 +154,7 @@ func TestSampledOptionsThatCannotBe(t *testing.T) {
 		says   string
 	}{
 		{func(o *SampledOptions) { o.Sampler = "walk" }, sampling.ErrOptions, `"walk"`},
-		{func(o *SampledOptions) { o.Sampling.Fanouts = nil }, sampling.ErrOptions, "no fanouts"},
+		{func(o *SampledOptions) { o.Sampling.Fanouts = nil }, sampling.ErrOptions, "needs fanouts"},
 		{func(o *SampledOptions) { o.Sampler = locality }, ErrOptions, "needs a cache"},
 		{func(o *SampledOptions) { o.Sampler, o.Cache = locality, "lru:9rows" }, ErrOptions,
 			"changes from batch to batch"},
