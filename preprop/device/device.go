@@ -53,7 +53,7 @@ type transfer struct {
 	hostIn, hostOut, in, out gds.Buffer
 	blend                    gds.Buffer // rows that are gathered on the device; or nil
 	rows                     []uint32   // that are computed
-	starts, ends             []int64    // of the terms of each
+	starts                   []int64    // of the terms of each
 }
 
 // Open opens the device of the plan, and allocates all of its memory but that of copies.
@@ -337,7 +337,7 @@ func (s *call) computeRows(lo, hi int64, b *format.NodeRange) error {
 }
 
 func (one *transfer) clear() {
-	one.rows, one.starts, one.ends = one.rows[:0], one.starts[:0], one.ends[:0]
+	one.rows, one.starts = one.rows[:0], one.starts[:0]
 }
 
 // addRow computes a row on the processor.

@@ -25,7 +25,7 @@ import (
 type engine struct {
 	*Job
 	topologies  Topologies
-	propagators map[operator.Operator]*product.Propagator // by Operator.base
+	propagators map[operator.Operator]*product.Propagator // by Operator.Base
 	// by Operator.Graph: for each product of the sequence that has most
 	neededNodes map[string][]product.NodeSet
 	matrices    []*product.Matrix // all

@@ -121,7 +121,7 @@ const ProcessBytes = 64 << 20
 const NoticeableBytes = ProcessBytes / 16
 
 // graphs returns, for each Operator.Graph that is used, the products of the sequence that has most, and the different
-// Operator.base that there are.
+// Operator.Base that there are.
 func (w *Work) graphs() (longest map[string]int, bases map[operator.Operator]bool) {
 	longest, bases = map[string]int{}, map[operator.Operator]bool{}
 	for _, c := range w.Sequences {

@@ -92,7 +92,7 @@ func NodeSetBytes(nodes int64) int64 { return (nodes + 63) / 64 * 8 }
 
 const cacheLine = 64 // bytes
 
-// pieceCost is how many edges and nodes of a graph in memory one goroutine takes at a time, and orderedCost how many
+// TaskCost is how many edges and nodes of a graph in memory one goroutine takes at a time, and OrderedCost how many
 // are visited at once in order. They change no result.
 const (
 	TaskCost    = 1 << 15
