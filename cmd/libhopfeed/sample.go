@@ -28,25 +28,17 @@ type sampleOptions struct {
 	Split int      `json:"split"`
 	Nodes []uint32 `json:"nodes"` // instead of a part
 
-	Sampler     string  `json:"sampler"`
-	Fanout      []int   `json:"fanout"`
-	Aggregation string  `json:"aggregation"`
-	Replace     bool    `json:"replace"`
-	ByWeight    bool    `json:"by_weight"`
-	Bias        float64 `json:"bias"`
-	Debias      bool    `json:"debias"`
-	Cache       string  `json:"cache"`
-	Mapped      bool    `json:"mapped"`
+	Sampler string `json:"sampler"`
+	sampling.Options
+	Cache  string `json:"cache"`
+	Mapped bool   `json:"mapped"`
 
-	NoFeatures bool              `json:"no_features"`
-	DropLast   bool              `json:"drop_last"`
-	EdgeIDs    bool              `json:"edge_ids"`
-	Subgraph   sampling.Subgraph `json:"subgraph"`
-	Disjoint   bool              `json:"disjoint"`
-	Links      *linkOptions      `json:"links"` // seeds, instead of nodes
-	TimeColumn string            `json:"time_column"`
-	Times      numbers[int64]    `json:"times"` // [nodes]: each node's limit
-	Newest     bool              `json:"newest"`
+	NoFeatures bool           `json:"no_features"`
+	DropLast   bool           `json:"drop_last"`
+	Links      *linkOptions   `json:"links"` // seeds, instead of nodes
+	TimeColumn string         `json:"time_column"`
+	Times      numbers[int64] `json:"times"` // [nodes]: each node's limit
+	Newest     bool           `json:"newest"`
 }
 
 // linkOptions are seeds of link prediction.
@@ -87,8 +79,8 @@ func (n *numbers[T]) UnmarshalJSON(text []byte) error {
 }
 
 func defaultSample() sampleOptions {
-	return sampleOptions{Sampler: "neighbor", Fanout: []int{15, 10, 5}, Part: format.RegionTrain,
-		batchOptions: batchOptions{World: 1}}
+	return sampleOptions{Sampler: "neighbor", Options: sampling.Options{Fanouts: []int{15, 10, 5}},
+		Part: format.RegionTrain, batchOptions: batchOptions{World: 1}}
 }
 
 // plan is the order of the seeds.
@@ -139,12 +131,7 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 	j.opens(opening[0])
 	so := session.SampledOptions{
 		Machine: j.machine, Sampler: o.Sampler, Seeds: seeds, Links: links, Plan: plan, Cache: o.Cache, Mapped: o.Mapped,
-		Sampling: sampling.Options{
-			Fanouts: o.Fanout, Aggregation: sampling.Aggregation(o.Aggregation), Replace: o.Replace,
-			ByWeight: o.ByWeight, Bias: o.Bias, Debias: o.Debias, EdgeIDs: o.EdgeIDs, Subgraph: o.Subgraph,
-			Disjoint: o.Disjoint,
-		},
-		Device: opening[0], Placement: o.Placement, Buffers: o.Buffers, MostBuffers: most, NodeIDs: true,
+		Sampling: o.Options, Device: opening[0], Placement: o.Placement, Buffers: o.Buffers, MostBuffers: most, NodeIDs: true,
 		NoFeatures: o.NoFeatures, Times: o.TimeColumn, Newest: o.Newest,
 	}
 	sampled, err := session.OpenSampled(ctx, graph, so)

@@ -31,33 +31,33 @@ const maxFanout = 1 << 24
 type Options struct {
 	// Fanouts has a number for each layer; the first is the layer nearest the seeds. It is the in-neighbours of each
 	// node (node-wise), the nodes of the layer (layer-wise), or ignored (graph-wise: the number of layers counts).
-	Fanouts []int
+	Fanouts []int `json:"fanout"`
 	// Aggregation is what weights estimate; "": Mean.
-	Aggregation Aggregation
+	Aggregation Aggregation `json:"aggregation"`
 	// Replace draws with replacement, in the methods neighbor, locality, ladies and fastgcn (flat ones and those
 	// of papers too).
-	Replace bool
+	Replace bool `json:"replace"`
 	// ByWeight lets neighbor draw in-neighbours with probabilities proportional to the weights of their edges.
-	ByWeight bool
+	ByWeight bool `json:"by_weight"`
 	// Cached tells which nodes locality prefers, Bias times as much as others (1: not at all; 0: 1).
 	// For results that can be repeated, it is a function of the node and the epoch.
-	Cached func(node uint32) bool
-	Bias   float64
+	Cached func(node uint32) bool `json:"-"`
+	Bias   float64                `json:"bias"`
 	// Debias makes locality's estimates unbiased, by coefficients of mq-gnn Eq. 13; otherwise all
 	// that are drawn have the same, as in a3gnn.
-	Debias bool
+	Debias bool `json:"debias"`
 	// EdgeIDs: blocks say which edges of the graph they have.
-	EdgeIDs bool
+	EdgeIDs bool `json:"edge_ids"`
 	// Subgraph, unless it is "", makes one block of a mini-batch, in which each node is sampled for once (neighbor and
 	// full, aggregation mean).
-	Subgraph Subgraph
+	Subgraph Subgraph `json:"subgraph"`
 	// Disjoint gives each seed of a subgraph a tree of its own: a node that several seeds reach is there several times.
-	Disjoint bool
+	Disjoint bool `json:"disjoint"`
 	// Limits are the times of edges or nodes of a subgraph; nil: there are none. Seeds with times are Disjoint.
-	Limits *Limits
+	Limits *Limits `json:"-"`
 	// Targets are the nodes that graph-wise methods may choose as seeds; nil: all.
-	Targets []uint32
-	Threads int // of NewMethod; 0: parallel.Threads
+	Targets []uint32 `json:"-"`
+	Threads int      `json:"-"` // of NewMethod; 0: parallel.Threads
 }
 
 // Method is a way to sample a graph, which any number of goroutines use at a time.
