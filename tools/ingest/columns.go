@@ -305,8 +305,6 @@ func (c edgeColumns) columns() []int {
 	return slices.DeleteFunc([]int{c.source, c.destination, c.weight}, func(i int) bool { return i < 0 })
 }
 
-func (c edgeColumns) left() []int { return c.except(c.columns()) }
-
 func (h header) except(taken []int) (left []int) {
 	for i := range h.names {
 		if !slices.Contains(taken, i) {

@@ -63,7 +63,7 @@ func TestEdgeColumnsAreChosenByTheNamesThatAreInUse(t *testing.T) {
 		if err != nil {
 			said = err.Error()
 		} else {
-			said = strings.TrimPrefix(got.note("", got.taken(), got.left()), ": ")
+			said = strings.TrimPrefix(got.note("", got.taken(), got.except(got.columns())), ": ")
 			if said == c.want {
 				continue
 			}
@@ -86,8 +86,8 @@ func TestEdgeColumnsAreChosenByTheNamesThatAreInUse(t *testing.T) {
 	} {
 		h := numbered(c.n)
 		got, err := h.edgeColumns(c.o)
-		if err != nil || got.note("", got.taken(), got.left()) != ": "+text {
-			t.Errorf("%d columns without names: %s, %v, want %s", c.n, got.note("", got.taken(), got.left()), err, text)
+		if err != nil || got.note("", got.taken(), got.except(got.columns())) != ": "+text {
+			t.Errorf("%d columns without names: %s, %v, want %s", c.n, got.taken(), err, text)
 		}
 	}
 	if _, err := numbered(3).edgeColumns(Columns{Source: "from"}); err == nil ||
@@ -112,7 +112,7 @@ func FuzzColumns(f *testing.F) {
 	f.Fuzz(func(t *testing.T, names, one, list string) {
 		for _, h := range []header{named(names), numbered(len(strings.Split(names, ",")))} {
 			if c, err := h.edgeColumns(Columns{Source: one, Weight: list}); err == nil {
-				if said := c.note("", c.taken(), c.left()); !printable(said) || c.source == c.destination {
+				if said := c.note("", c.taken(), c.except(c.columns())); !printable(said) || c.source == c.destination {
 					t.Errorf("%q: %q", names, said)
 				}
 			}

@@ -3,6 +3,7 @@ package ingest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -69,91 +70,40 @@ func OpenParquet(ctx context.Context, fsys vfs.FS, path string, w ScratchOptions
 	return openTables(ctx, fsys, "parquet", edges, w, o)
 }
 
-func openTables(ctx context.Context, fsys vfs.FS, format, path string, w ScratchOptions,
+func openTables(ctx context.Context, fsys vfs.FS, layout, path string, w ScratchOptions,
 	o TableOptions) (Source, error) {
 	o.MapIDs = o.MapIDs || o.Bipartite
-	return openEdgeList(ctx, fsys, format, path, w, o.NodeFiles, func(l *edgeList) error {
+	return openEdgeList(ctx, fsys, layout, path, w, o.NodeFiles, func(l *edgeList) error {
 		l.ids = numbering{nodes: o.Nodes, fixed: o.Nodes > 0, flag: true}
 		if o.MapIDs {
 			l.ids.ids = newIDMap(l.scratch.MemoryBytes)
 		}
-		if format == "parquet" {
-			return l.openParquetTables(ctx, path, o)
-		}
-		return l.openTextTables(ctx, path, o)
+		return l.readTable(ctx, path, layout == "parquet", o)
 	})
 }
 
-func (l *edgeList) openTextTables(ctx context.Context, path string, o TableOptions) error {
-	t, columns, err := l.openTextEdges(path, o)
-	if err != nil {
+// readTable reads a table of edges to scratch files.
+func (l *edgeList) readTable(ctx context.Context, path string, isParquet bool, o TableOptions) error {
+	open := l.openTextEdges
+	if isParquet {
+		open = l.openParquetEdges
+	}
+	t, c, err := open(ctx, path, o)
+	if t == nil || err != nil {
 		return err
-	}
-	if t == nil {
-		if o.Nodes == 0 {
-			return invalid(path, "no edges (--nodes N makes a graph without edges)")
-		}
-		if l.edges, err = l.scratch.newEdges(false, 0); err != nil {
-			return err
-		}
-		return l.edges.finish(ctx)
-	}
-	if err := l.chooseColumns(t, columns.header, path, edgeColumnsFlag, format.OfEdges, o.Columns.Edge); err != nil {
-		return err
-	}
-	l.noteEdges(path, columns, o)
-	if err := l.readEdges(ctx, t, path, columns, -1); err != nil {
-		return err
-	}
-	if err := l.copyEdgeColumns(ctx, t, path); err != nil {
-		return err
-	}
-	if l.edges.edges == 0 && o.Nodes == 0 {
-		return invalid(path, "a header, but no edges (--nodes N makes a graph without edges)")
-	}
-	return nil
-}
-
-func (l *edgeList) openParquetTables(ctx context.Context, path string, o TableOptions) error {
-	t, err := openParquetTable(l.fsys, path, l.scratch.MemoryBytes, o)
-	if err != nil {
-		return err
-	}
-	if o.Table != "" {
-		if err := l.openParquetNodes(ctx, o.Table, o); err != nil {
-			return err
-		}
-	}
-	c, err := t.edgeColumns(o.Columns)
-	if err == nil {
-		err = c.checkItems(o.Bipartite)
-	}
-	if err != nil {
-		return badOptions("%s: %w", path, err)
-	}
-	if ids, most := l.ids.ids, l.scratch.MemoryBytes; ids != nil && most > 0 { // they have what the tables leave
-		most -= l.info.HeldBytes + t.Bytes()
-		for _, i := range c.columns() {
-			most -= t.ReadBytes(t.columns[i])
-		}
-		ids.limit = max(1, most)
 	}
 	if err := l.chooseColumns(t, c.header, path, edgeColumnsFlag, format.OfEdges, o.Columns.Edge); err != nil {
 		return err
 	}
 	l.noteEdges(path, c, o)
-	if err := l.readEdges(ctx, t, path, c, t.Rows); err != nil {
-		return err
+	if ids, most := l.ids.ids, l.scratch.MemoryBytes; ids != nil && most > 0 { // they have what the tables leave
+		ids.limit = max(1, most-l.info.HeldBytes-t.readBytes(l.read(c)))
 	}
-	return l.copyEdgeColumns(ctx, t, path)
+	return l.readEdges(ctx, t, path, c, t.rowCount())
 }
 
 func (l *edgeList) noteEdges(path string, c edgeColumns, o TableOptions) {
-	left := c.left()
-	for _, column := range l.columns {
-		left = slices.DeleteFunc(left, func(i int) bool { return i == column.at })
-	}
-	note := c.note(path, c.taken(), left)
+	note := c.note(path, c.taken(), c.except(l.read(c)))
 	if !c.named {
 		note += " (by place, as there is no header)"
 	}
@@ -167,10 +117,14 @@ func (l *edgeList) noteEdges(path string, c edgeColumns, o TableOptions) {
 	}
 }
 
-// readEdges copies the edges of a table to scratch. want is their number; negative: any.
+// read are the columns of a table of edges that are read: those of edges, and those that the graph keeps.
+func (l *edgeList) read(c edgeColumns) []int { return append(c.columns(), places(l.columns)...) }
+
+// readEdges copies the edges of a table to scratch, and columns that the graph keeps. want is the number of edges;
+// negative: any.
 func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeColumns, want int64) error {
-	columns := c.columns()
-	for k, i := range columns {
+	own, columns := len(c.columns()), l.read(c)
+	for k, i := range columns[:own] {
 		as := asID
 		if k == 2 {
 			as = asWeight
@@ -184,6 +138,9 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 	if l.edges, err = l.scratch.newEdges(l.info.Weighted, max(0, want)); err != nil {
 		return err
 	}
+	if err := l.createFiles(max(0, want), l.columns...); err != nil {
+		return err
+	}
 	r, err := t.read(columns)
 	if err != nil {
 		return err
@@ -194,7 +151,7 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 		case err == io.EOF && l.edges.edges < want:
 			return invalid(path, "ends after %d of %d edges", l.edges.edges, want)
 		case err == io.EOF:
-			return l.edges.finish(ctx)
+			return errors.Join(flushColumns(l.columns), l.edges.finish(ctx))
 		case err != nil:
 			return err
 		case l.edges.edges == want:
@@ -203,10 +160,13 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 		before := l.ids.nodes
 		var ends [2]uint32
 		for k := range columns {
-			if cell := r.cell(k); k == 2 {
-				weight, err = cell.weight()
-			} else {
+			switch cell := r.cell(k); {
+			case k < 2:
 				ends[k], err = l.ids.ofCell(cell, l.prefixes[k])
+			case k < own:
+				weight, err = cell.weight()
+			default:
+				err = l.columns[k-own].add(cell)
 			}
 			if err != nil {
 				return atRow(r, fmt.Errorf("%s: %w", r.place(k), err))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -269,32 +270,34 @@ func (s *edgeSort) writeColumn(ctx context.Context, w *format.Writer, c inputCol
 			room -= s.bucketBytes()
 		}
 	}
-	most := max(1, min(s.storedEdges, max(room, minColumnBytes)/(rowBytes+12), math.MaxUint32))
-	memory, err := alloc(most * (rowBytes + 12))
+	most := max(1, min(s.storedEdges, max(room, minColumnBytes)/(rowBytes+2*s.recordBytes()), mostNumberedEdges))
+	memory, err := alloc(most * rowBytes)
 	if err != nil {
 		return err
 	}
 	defer memory.Free()
-	all := memory.Bytes()
-	for left := s.storedEdges; left > 0; {
-		n := min(left, most)
-		pairs := dtype.As[uint64](all[:8*n])
-		read := dtype.Uint32s(all[8*n:][:4*n])
-		rows := all[12*n:][:n*rowBytes]
-		if _, err := io.ReadFull(numbers, dtype.BytesOf(read)); err != nil {
+	b, err := s.newSortBuffer(most) // of numbers, with the places of their rows for weights
+	if err != nil {
+		return err
+	}
+	defer b.memory.Free()
+	for left := s.storedEdges; left > 0; left -= int64(b.used) {
+		b.used = int(min(left, most))
+		read := dtype.BytesOf(b.other.weights[:b.used])
+		if _, err := io.ReadFull(numbers, read); err != nil {
 			return err
 		}
-		for i, number := range read {
-			pairs[i] = uint64(number)<<32 | uint64(i)
+		for i, number := range dtype.Uint32s(read) {
+			b.keys[i], b.weights[i] = uint64(number), math.Float32frombits(uint32(i))
 		}
-		slices.Sort(pairs)
-		if err := c.gather(ctx, rows, pairs); err != nil {
+		b.sort(bits.Len64(uint64(s.info.Edges)))
+		rows := memory.Bytes()[:int64(b.used)*rowBytes]
+		if err := c.gather(ctx, rows, b.slice(b.used)); err != nil {
 			return err
 		}
 		if err := m.Write(rows); err != nil {
 			return err
 		}
-		left -= n
 		task.Add(int64(len(rows)))
 	}
 	return m.Close()
@@ -306,18 +309,18 @@ const (
 	minColumnBytes = 1 << 20
 )
 
-// gather copies rows to their places: each pair has the number of a row in its upper half, ascending, and its place in
-// the lower. It reads rows that are close together at once.
-func (c *inputColumn) gather(ctx context.Context, rows []byte, pairs []uint64) error {
+// gather copies rows to their places: each record has the number of a row, ascending, and its place for a weight. It
+// reads rows that are close together at once.
+func (c *inputColumn) gather(ctx context.Context, rows []byte, to records) error {
 	size := c.RowBytes()
 	buffer := make([]byte, max(size, readBytes))
-	for len(pairs) > 0 {
+	for len(to.keys) > 0 {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		first, n, last := int64(pairs[0]>>32), 0, int64(0)
-		for n < len(pairs) {
-			at := int64(pairs[n] >> 32)
+		first, n, last := int64(to.keys[0]), 0, int64(0)
+		for n < len(to.keys) {
+			at := int64(to.keys[n])
 			if (at-first+1)*size > int64(len(buffer)) || n > 0 && (at-last)*size > 64<<10 {
 				break
 			}
@@ -330,10 +333,11 @@ func (c *inputColumn) gather(ctx context.Context, rows []byte, pairs []uint64) e
 		if err := c.read(span, first*size); err != nil {
 			return err
 		}
-		for _, pair := range pairs[:n] {
-			copy(rows[int64(uint32(pair))*size:][:size], span[(int64(pair>>32)-first)*size:])
+		for i, number := range to.keys[:n] {
+			place := int64(math.Float32bits(to.weights[i]))
+			copy(rows[place*size:][:size], span[(int64(number)-first)*size:])
 		}
-		pairs = pairs[n:]
+		to.keys, to.weights = to.keys[n:], to.weights[n:]
 	}
 	return nil
 }

@@ -95,13 +95,7 @@ func (l *edgeList) Edges(ctx context.Context, threads int, emit func(Edges) erro
 }
 
 // Close closes all files, and removes the scratch files.
-func (l *edgeList) Close() error {
-	err := errors.Join(l.source.Close(), l.closeColumns())
-	if l.edges != nil {
-		err = errors.Join(err, l.edges.free())
-	}
-	return errors.Join(err, l.scratch.Close())
-}
+func (l *edgeList) Close() error { return errors.Join(l.source.Close(), l.scratch.Close()) }
 
 // openFeatures opens the features once the edges have been read, and thereby says how many nodes there are.
 func (l *edgeList) openFeatures(ctx context.Context) error {
@@ -302,19 +296,15 @@ func (l *edgeList) copyRows(path string, cols int64, each func(put func(int64, [
 
 // copyFeatures makes a scratch file, which write fills, the features. The shape and order of its values are those of h.
 func (l *edgeList) copyFeatures(place func(row int64) string, h npy.Header, write func(*scratchMatrix) error) error {
-	pending, err := l.fsys.Create(l.scratch.Path("features"))
+	to, err := l.scratch.create("features")
 	if err != nil {
 		return err
 	}
-	defer pending.Abort()
-	m := &scratchMatrix{Header: h, to: pending}
+	m := &scratchMatrix{Header: h, to: to}
 	if err := write(m); err != nil {
 		return err
 	}
-	if err := pending.Commit(); err != nil {
-		return err
-	}
-	a, err := npy.OpenRaw(l.fsys, l.scratch.Path("features"), npy.Float32, m.Shape...)
+	a, err := npy.OpenRaw(l.fsys, to.file.Path(), npy.Float32, m.Shape...)
 	if err != nil {
 		return err
 	}

@@ -273,10 +273,10 @@ func (s *ogbSource) copyEdgeFeatures(ctx context.Context, path string, columns i
 	if err := s.createFiles(s.edges.edges, c); err != nil {
 		return err
 	}
-	most := max(1, min(c.rows, readBytes/(4*columns)))
+	most := max(1, min(s.edges.edges, readBytes/(4*columns)))
 	block := make([]float32, most*columns)
-	for edge := int64(0); edge < c.rows; edge += most {
-		values := block[:min(most, c.rows-edge)*columns]
+	for edge := int64(0); edge < s.edges.edges; edge += most {
+		values := block[:min(most, s.edges.edges-edge)*columns]
 		if err := in.Read(ctx, values); err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -42,7 +43,28 @@ type ScratchOptions struct {
 type scratch struct {
 	ScratchOptions
 	*folder.Scratch
-	fsys vfs.FS
+	fsys   vfs.FS
+	spaces []*scratchSpace
+}
+
+// create makes the space of a scratch file. Closing the folder frees it.
+func (s *scratch) create(name string) (*scratchSpace, error) {
+	space, err := newFileSpace(s.fsys, s.Path(name))
+	s.spaces = append(s.spaces, space)
+	return space, err
+}
+
+func (s *scratch) newFile(name string) (*scratchFile, error) {
+	space, err := s.create(name)
+	return &scratchFile{scratchSpace: space, held: -1}, err
+}
+
+// Close frees all space, and removes the folder.
+func (s *scratch) Close() (err error) {
+	for _, space := range s.spaces {
+		err = errors.Join(err, space.free())
+	}
+	return errors.Join(err, s.Scratch.Close())
 }
 
 func openScratch(fsys vfs.FS, w ScratchOptions) (*scratch, error) {
@@ -70,7 +92,7 @@ func openScratch(fsys vfs.FS, w ScratchOptions) (*scratch, error) {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return nil, fmt.Errorf("a folder for scratch files: %w (--scratch DIR names another place)", err)
 	}
-	return &scratch{w, s, fsys}, err
+	return &scratch{ScratchOptions: w, Scratch: s, fsys: fsys}, err
 }
 
 // scratchFolder is the folder within parent for the scratch files of an output. It depends on the path of the output
@@ -81,34 +103,31 @@ func scratchFolder(fsys vfs.FS, parent, output string) (string, error) {
 	return filepath.Join(parent, "hopfeed-"+hex.EncodeToString(sum[:8])), err
 }
 
-// scratchEdges is edges in a scratch file: blocks of edgeBlock sources, as many destinations and, if edges have them,
-// weights.
+// scratchEdges is edges in scratch files: their sources, their destinations and, if they have them, their weights.
 type scratchEdges struct {
-	*scratchSpace
-	columns []edgeColumn
+	columns []*scratchFile
 	edges   int64 // so far
 	task    progress.Task
 }
 
-// edgeColumn is the sources, the destinations or the weights.
-type edgeColumn struct {
-	block []uint32 // that is being filled
-	sums  []uint32 // CRC-32C of each block, as written
-}
-
-// newEdges creates an empty file for edges. total is their number, or 0 if unknown.
+// newEdges creates empty files for edges. total is their number, or 0 if unknown.
 func (s *scratch) newEdges(weighted bool, total int64) (*scratchEdges, error) {
-	e := &scratchEdges{columns: make([]edgeColumn, 2, 3)}
-	if weighted {
-		e.columns = e.columns[:3]
+	names := []string{"edges-sources", "edges-destinations", "edges-weights"}
+	if !weighted {
+		names = names[:2]
 	}
-	if err := machine.CheckSpace(s.fsys, s.Dir(), 4*total*int64(len(e.columns))); err != nil {
+	if err := machine.CheckSpace(s.fsys, s.Dir(), 4*total*int64(len(names))); err != nil {
 		return nil, err
 	}
-	e.task = s.Progress.Start("read edges", total, progress.Items)
-	var err error
-	e.scratchSpace, err = newFileSpace(s.fsys, s.Path("edges"))
-	return e, err
+	e := &scratchEdges{task: s.Progress.Start("read edges", total, progress.Items)}
+	for _, name := range names {
+		f, err := s.newFile(name)
+		if err != nil {
+			return nil, err
+		}
+		e.columns = append(e.columns, f)
+	}
+	return e, nil
 }
 
 // add appends an edge. weight is ignored where edges have none.
@@ -127,34 +146,18 @@ func (e *scratchEdges) add(ctx context.Context, src, dst uint32, weight float32)
 }
 
 func (e *scratchEdges) addTo(column int, v uint32) error {
-	c := &e.columns[column]
-	if c.block = append(c.block, v); len(c.block) < edgeBlock {
+	f := e.columns[column]
+	if f.block = binary.LittleEndian.AppendUint32(f.block, v); len(f.block) < scratchBlock {
 		return nil
 	}
-	return e.flush(column)
-}
-
-func (e *scratchEdges) flush(column int) error {
-	c := &e.columns[column]
-	data := dtype.BytesOf(c.block)
-	if len(data) == 0 {
-		return nil
-	}
-	_, err := e.WriteAt(data, e.offset(column, len(c.sums)))
-	c.block, c.sums = c.block[:0], append(c.sums, e.sum(0, data))
-	return err
-}
-
-// offset is where a block of a column begins.
-func (e *scratchEdges) offset(column, block int) int64 {
-	return 4 * edgeBlock * int64(block*len(e.columns)+column)
+	return f.flush()
 }
 
 func (e *scratchEdges) finish(ctx context.Context) error {
 	defer e.task.Done()
 	e.task.Add(e.edges % edgeBlock)
-	for i := range e.columns {
-		if err := e.flush(i); err != nil {
+	for _, f := range e.columns {
+		if err := f.flush(); err != nil {
 			return err
 		}
 	}
@@ -166,20 +169,16 @@ func (e *scratchEdges) stream(ctx context.Context, nodes int64, threads int, emi
 	most := min(edgeBlock, e.edges)
 	buffers := sync.Pool{New: func() any { b := make([]uint32, most*int64(len(e.columns))); return &b }}
 	return parallel.For(ctx, threads, e.edges, edgeBlock, func(first, end int64) error {
-		buffer, block := buffers.Get().(*[]uint32), int(first/edgeBlock)
+		buffer := buffers.Get().(*[]uint32)
 		defer buffers.Put(buffer)
 		var blocks [3][]uint32
-		for i, c := range e.columns {
+		for i, f := range e.columns {
 			blocks[i] = (*buffer)[int64(i)*most:][:end-first]
-			data := dtype.BytesOf(blocks[i])
-			if _, err := e.ReadAt(data, e.offset(i, block)); err != nil {
-				return err
-			}
-			if err := e.compare(e.sum(0, data), c.sums[block]); err != nil {
+			if err := f.read(dtype.BytesOf(blocks[i]), 4*first); err != nil {
 				return err
 			}
 			if i < 2 && int64(slices.Max(blocks[i])) >= nodes {
-				return fmt.Errorf("%s: %w", e.file.Path(), errChanged)
+				return fmt.Errorf("%s: %w", f.file.Path(), errChanged)
 			}
 		}
 		edges := Edges{Src: blocks[0], Dst: blocks[1], Weights: dtype.Float32s(dtype.BytesOf(blocks[2]))}
@@ -187,10 +186,92 @@ func (e *scratchEdges) stream(ctx context.Context, nodes int64, threads int, emi
 	})
 }
 
+// free removes the files.
+func (e *scratchEdges) free() (err error) {
+	for _, f := range e.columns {
+		err = errors.Join(err, f.free())
+	}
+	return err
+}
+
+// scratchFile is bytes in memory, or in a scratch file that is written from front to end, in blocks with a checksum
+// each.
+type scratchFile struct {
+	*scratchSpace
+	bytes int64    // written so far
+	sums  []uint32 // CRC-32C of each block
+	block []byte   // that is being filled or, when all are written, was read last
+	held  int64    // its number, if it was read; -1: none
+}
+
+// scratchBlock is the bytes of a block of a scratchFile.
+const scratchBlock = 4 * edgeBlock
+
+// put appends bytes.
+func (f *scratchFile) put(p []byte) error {
+	for len(p) > 0 {
+		n := min(len(p), scratchBlock-len(f.block))
+		if f.block, p = append(f.block, p[:n]...), p[n:]; len(f.block) == scratchBlock {
+			if err := f.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// flush writes the block that was filled, if it has anything.
+func (f *scratchFile) flush() error {
+	if len(f.block) == 0 {
+		return nil
+	}
+	_, err := f.WriteAt(f.block, f.bytes)
+	f.bytes, f.sums, f.block = f.bytes+int64(len(f.block)), append(f.sums, f.sum(0, f.block)), f.block[:0]
+	return err
+}
+
+// read reads bytes from an offset, and checks the blocks that they lie in. It may be called concurrently for whole
+// blocks.
+func (f *scratchFile) read(p []byte, off int64) error {
+	if f.memory != nil {
+		_, err := f.ReadAt(p, off)
+		return err
+	}
+	for len(p) > 0 {
+		k := off / scratchBlock
+		start := k * scratchBlock
+		n := min(scratchBlock, f.bytes-start)
+		if off == start && int64(len(p)) >= n {
+			if err := f.readBlock(p[:n], k); err != nil {
+				return err
+			}
+			p, off = p[n:], off+n
+			continue
+		}
+		if f.held != k {
+			f.block, f.held = slices.Grow(f.block[:0], int(n))[:n], -1
+			if err := f.readBlock(f.block, k); err != nil {
+				return err
+			}
+			f.held = k
+		}
+		read := copy(p, f.block[off-start:])
+		p, off = p[read:], off+int64(read)
+	}
+	return nil
+}
+
+func (f *scratchFile) readBlock(block []byte, k int64) error {
+	if _, err := f.ReadAt(block, k*scratchBlock); err != nil {
+		return err
+	}
+	return f.compare(f.sum(0, block), f.sums[k])
+}
+
 // scratchMatrix is a scratch file of features, whose values come in any order.
 type scratchMatrix struct {
 	npy.Header // with the shape, [n,F], and the order
-	to         vfs.PendingFile
+	to         *scratchSpace
 	sum        uint64 // sumElements of what was put
 }
 

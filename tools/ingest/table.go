@@ -26,6 +26,8 @@ type table interface {
 	numbers(column int) (kind npy.Type, isList bool)
 	// check refuses a column whose type cannot be what it is taken for.
 	check(column int, as use) error
+	rowCount() int64               // negative: unknown
+	readBytes(columns []int) int64 // that the table takes in memory, and reading these columns side by side
 }
 
 // use is the meaning of a column.

@@ -43,6 +43,37 @@ func openParquetTable(fsys vfs.FS, path string, memory int64, o TableOptions) (*
 	return t, nil
 }
 
+// openParquetEdges opens the table of edges, and that of nodes if there is one, and finds the columns of edges.
+func (l *edgeList) openParquetEdges(ctx context.Context, path string, o TableOptions) (table, edgeColumns, error) {
+	// A table has memory for three columns that are read side by side.
+	memory := l.scratch.MemoryBytes * 3 / int64(3+len(o.Columns.Edge))
+	t, err := openParquetTable(l.fsys, path, memory, o)
+	if err == nil && o.Table != "" {
+		err = l.openParquetNodes(ctx, o.Table, o)
+	}
+	if err != nil {
+		return nil, edgeColumns{}, err
+	}
+	c, err := t.edgeColumns(o.Columns)
+	if err == nil {
+		err = c.checkItems(o.Bipartite)
+	}
+	if err != nil {
+		err = badOptions("%s: %w", path, err)
+	}
+	return t, c, err
+}
+
+func (t *parquetTable) rowCount() int64 { return t.Rows }
+
+func (t *parquetTable) readBytes(columns []int) int64 {
+	bytes := t.Bytes()
+	for _, i := range columns {
+		bytes += t.ReadBytes(t.columns[i])
+	}
+	return bytes
+}
+
 // chooseNodes finds the columns of a table of nodes.
 func (t *parquetTable) chooseNodes(o Columns) (*nodeTable, error) {
 	var values []columnValues

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"slices"
@@ -149,20 +150,28 @@ func (t *textTable) namesNodes(fields [][]byte, o Columns, want parts) bool {
 }
 
 // openTextEdges opens a table of edges, with comments before them in which the Koblenz network collection tells the
-// direction. It finds the columns; t is nil if there are no edges.
-func (l *edgeList) openTextEdges(path string, o TableOptions) (t *textTable, c edgeColumns, err error) {
+// direction. It finds the columns. Without edges there is no table.
+func (l *edgeList) openTextEdges(ctx context.Context, path string, o TableOptions) (_ table, c edgeColumns, err error) {
 	file, err := openText(l.fsys, path, "")
 	if err != nil {
 		return nil, c, err
 	}
 	defer file.Close()
 	line, err := l.readComments(file, o)
-	if line == nil || err != nil {
+	switch {
+	case err != nil:
+		return nil, c, err
+	case line == nil && o.Nodes == 0:
+		return nil, c, invalid(path, "no edges (--nodes N makes a graph without edges)")
+	case line == nil:
+		if l.edges, err = l.scratch.newEdges(false, 0); err == nil {
+			err = l.edges.finish(ctx)
+		}
 		return nil, c, err
 	}
-	t = &textTable{fsys: l.fsys, path: path, comments: "#%", loose: true, id: -1}
+	t := &textTable{fsys: l.fsys, path: path, comments: "#%", loose: true, id: -1}
 	line, place := slices.Clone(line), file.position()
-	second, _ := file.next() // an error shows when the edges are read
+	second, end := file.next() // another error than io.EOF shows when the edges are read
 	t.setHeader(line, o.MapIDs, func(fields [][]byte) bool {
 		return o.Header == "yes" || o.Header == "" && o.namesEdges(t.header, fields, split(nil, second, t.sep))
 	})
@@ -179,6 +188,9 @@ func (l *edgeList) openTextEdges(path string, o TableOptions) (t *textTable, c e
 	}
 	if err := c.checkItems(o.Bipartite); err != nil {
 		return nil, c, badOptions("%v: %w", place, err)
+	}
+	if t.line != nil && end == io.EOF && o.Nodes == 0 {
+		return nil, c, invalid(path, "a header, but no edges (--nodes N makes a graph without edges)")
 	}
 	return t, c, nil
 }
@@ -258,6 +270,9 @@ func (t *textTable) errFields(file *textFile, n int) error {
 	}
 	return file.fieldsError("%d fields (want %d, as the first line has)", n, len(t.names))
 }
+
+func (t *textTable) rowCount() int64       { return -1 }
+func (t *textTable) readBytes([]int) int64 { return 0 }
 
 func (t *textTable) isList(column int) bool { return t.values != nil && t.values[column].list }
 

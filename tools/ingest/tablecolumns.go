@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"regexp"
 	"slices"
@@ -26,17 +25,11 @@ const edgeColumnsFlag, nodeColumnsFlag = "edge-columns", "node-columns"
 // in memory.
 type tableColumn struct {
 	format.Column
-	at    int // column of the table
-	kind  npy.Type
-	rows  int64
-	path  string // of the table
-	space *scratchSpace
-	block []byte   // that is being filled, or was read
-	sums  []uint32 // CRC-32C of each columnBlock of the file
+	*scratchFile
+	at   int // column of the table
+	kind npy.Type
+	path string // of the table
 }
-
-// columnBlock is the bytes of a scratch file that a checksum covers: whole numbers.
-const columnBlock = 64 << 10
 
 // columnNames are the names of columns NAME or NAME:TYPE.
 func columnNames(asked []string) (names []string) {
@@ -110,54 +103,13 @@ func (l *edgeList) chooseColumns(t table, h header, path, flag, of string, asked
 func (l *edgeList) createFiles(rows int64, columns ...*tableColumn) (err error) {
 	bytes := int64(0)
 	for _, c := range columns {
-		c.rows, bytes = rows, bytes+rows*c.RowBytes()
+		bytes += rows * c.RowBytes()
 	}
 	if err := machine.CheckSpace(l.fsys, l.scratch.Dir(), bytes); err != nil {
 		return err
 	}
 	for _, c := range columns {
-		if c.space, err = newFileSpace(l.fsys, l.scratch.Path("column-"+c.Name)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// copyEdgeColumns copies the columns of edges to a scratch file each, and reads the table once for all of them.
-func (l *edgeList) copyEdgeColumns(ctx context.Context, t table, path string) (err error) {
-	columns := l.columns // of edges, which are chosen first
-	if len(columns) == 0 {
-		return nil
-	}
-	if err := l.createFiles(l.edges.edges, columns...); err != nil {
-		return err
-	}
-	r, err := t.read(places(columns))
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	for row := int64(0); ; row++ {
-		if err := r.next(); err == io.EOF && row == l.edges.edges {
-			break
-		} else if err == io.EOF || err == nil && row == l.edges.edges {
-			return fmt.Errorf("%s: %w", path, errChanged)
-		} else if err != nil {
-			return err
-		}
-		for k, c := range columns {
-			if c.block, err = r.cell(k).appendNumber(c.block, c.kind); err != nil {
-				return atRow(r, fmt.Errorf("%s: %w", r.place(k), err))
-			}
-			if len(c.block) == columnBlock {
-				if err := errors.Join(context.Cause(ctx), c.flush()); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	for _, c := range columns {
-		if err := c.flush(); err != nil {
+		if c.scratchFile, err = l.scratch.newFile("column-" + c.Name); err != nil {
 			return err
 		}
 	}
@@ -170,6 +122,23 @@ func places(columns []*tableColumn) (at []int) {
 		at = append(at, c.at)
 	}
 	return at
+}
+
+// add appends a cell as a number.
+func (c *tableColumn) add(value *cell) error {
+	var buf [8]byte
+	number, err := value.appendNumber(buf[:0], c.kind)
+	if err != nil {
+		return err
+	}
+	return c.put(number)
+}
+
+func flushColumns(columns []*tableColumn) (err error) {
+	for _, c := range columns {
+		err = errors.Join(err, c.flush())
+	}
+	return err
 }
 
 // readNodeColumns reads columns of nodes from a table of all nodes: single numbers together, and lists one by one.
@@ -200,8 +169,7 @@ func (l *edgeList) readNodeColumns(ctx context.Context, t *nodeTable, columns ..
 func (l *edgeList) allocColumns(path string, columns []*tableColumn) error {
 	bytes := int64(0)
 	for _, c := range columns {
-		c.rows = l.info.Nodes
-		bytes += c.rows * c.RowBytes()
+		bytes += l.info.Nodes * c.RowBytes()
 	}
 	l.info.HeldBytes += bytes
 	if most := l.scratch.MemoryBytes; most > 0 && l.info.HeldBytes > most {
@@ -209,11 +177,13 @@ func (l *edgeList) allocColumns(path string, columns []*tableColumn) error {
 			machine.ErrDoesNotFit, l.info.Nodes, units.Bytes(bytes), units.Bytes(most))
 	}
 	for _, c := range columns {
-		memory, err := alloc(c.rows * c.RowBytes())
+		bytes := l.info.Nodes * c.RowBytes()
+		memory, err := alloc(bytes)
 		if err != nil {
 			return err
 		}
-		c.space = &scratchSpace{memory: memory}
+		c.scratchFile = &scratchFile{scratchSpace: &scratchSpace{memory: memory}, bytes: bytes}
+		l.scratch.spaces = append(l.scratch.spaces, c.scratchSpace)
 	}
 	return nil
 }
@@ -221,82 +191,33 @@ func (l *edgeList) allocColumns(path string, columns []*tableColumn) error {
 // readColumns reads one column of lists, or columns of single numbers.
 func (l *edgeList) readColumns(ctx context.Context, t *nodeTable, columns ...*tableColumn) error {
 	var seen bitset
-	var buf [8]byte
 	if err := t.eachValue(ctx, places(columns), l.info.Nodes, func(node int64, k int, value *cell) error {
 		c, offset := columns[min(k, len(columns)-1)], int64(0)
 		if c.Columns > 0 {
 			offset = int64(k) * c.kind.Size()
 		}
-		number, err := value.appendNumber(buf[:0], c.kind)
-		switch {
-		case err != nil:
-			return err
-		case t.byRow:
-			return c.put(number)
-		case k == 0:
+		if t.byRow {
+			return c.add(value)
+		}
+		if k == 0 {
 			seen.set(node)
 		}
-		_, err = c.space.WriteAt(number, node*c.RowBytes()+offset)
+		var buf [8]byte
+		number, err := value.appendNumber(buf[:0], c.kind)
+		if err == nil {
+			_, err = c.WriteAt(number, node*c.RowBytes()+offset)
+		}
 		return err
 	}); err != nil {
 		return err
 	}
-	for _, c := range columns {
-		if err := c.flush(); err != nil {
-			return err
-		}
+	if err := flushColumns(columns); err != nil {
+		return err
 	}
 	for node := int64(0); !t.byRow && !t.partial && node < l.info.Nodes; node++ {
 		if !seen.has(node) {
 			return invalid(t.path, "no row of %s, and columns want one of each node", l.ids.name(node))
 		}
-	}
-	return nil
-}
-
-// put appends bytes to the scratch file.
-func (c *tableColumn) put(p []byte) error {
-	for len(p) > 0 {
-		n := min(len(p), columnBlock-len(c.block))
-		c.block, p = append(c.block, p[:n]...), p[n:]
-		if len(c.block) == columnBlock {
-			if err := c.flush(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// flush writes the block that was filled, if it has anything.
-func (c *tableColumn) flush() error {
-	if len(c.block) == 0 {
-		return nil
-	}
-	_, err := c.space.WriteAt(c.block, int64(len(c.sums))*columnBlock)
-	c.sums, c.block = append(c.sums, c.space.sum(0, c.block)), c.block[:0]
-	return err
-}
-
-// read reads bytes of the rows from an offset. Of a file, it checks the blocks that they lie in.
-func (c *tableColumn) read(p []byte, off int64) error {
-	if c.space.memory != nil {
-		_, err := c.space.ReadAt(p, off)
-		return err
-	}
-	size := c.rows * c.RowBytes()
-	for len(p) > 0 {
-		k := off / columnBlock
-		block := slices.Grow(c.block[:0], columnBlock)[:min(columnBlock, size-k*columnBlock)]
-		c.block = block
-		if _, err := c.space.ReadAt(block, k*columnBlock); err != nil {
-			return err
-		}
-		if err := c.space.compare(c.space.sum(0, block), c.sums[k]); err != nil {
-			return err
-		}
-		n := copy(p, block[off-k*columnBlock:])
-		p, off = p[n:], off+int64(n)
 	}
 	return nil
 }
@@ -347,15 +268,7 @@ func (c *cell) appendNumber(b []byte, kind npy.Type) ([]byte, error) {
 // Columns are those of tables that were asked for.
 func (l *edgeList) Columns() (columns []inputColumn) {
 	for _, c := range l.columns {
-		columns = append(columns, inputColumn{c.Column, c.path, c.rows, c.read})
+		columns = append(columns, inputColumn{c.Column, c.path, c.bytes / c.RowBytes(), c.read})
 	}
 	return columns
-}
-
-// closeColumns frees the memory and removes the files of columns.
-func (l *edgeList) closeColumns() (err error) {
-	for _, c := range l.columns {
-		err = errors.Join(err, c.space.free())
-	}
-	return err
 }

@@ -534,7 +534,7 @@ func TestScratchFilesAreInTheFolderGivenAndGoneAtTheEnd(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if len(there) != 5 { // a lock, edges, and features as they were read; a lock and records
+	if len(there) != 7 { // a lock, edges in three files, and features as they were read; a lock and records
 		t.Errorf("scratch files: %q", slices.Sorted(maps.Keys(there)))
 	}
 	for name := range beside {

@@ -158,16 +158,13 @@ func isParquet(fsys vfs.FS, path string) (bool, error) {
 	return false, err
 }
 
-// readTable reads a table of edges to scratch files.
-func (l *edgeList) readTable(ctx context.Context, path string, o TableOptions) error {
+// readChanges reads a table of edges to scratch files.
+func (l *edgeList) readChanges(ctx context.Context, path string, o TableOptions) error {
 	parquet, err := isParquet(l.fsys, path)
 	if err != nil {
 		return err
 	}
-	if parquet {
-		return l.openParquetTables(ctx, path, o)
-	}
-	return l.openTextTables(ctx, path, o)
+	return l.readTable(ctx, path, parquet, o)
 }
 
 // openRemoved reads which edges are removed, and finds them.
@@ -187,7 +184,7 @@ func (u *Update) openRemoved(ctx context.Context) error {
 			_ = list.edges.free()
 		}
 	}()
-	if err := list.readTable(ctx, u.options.Remove, o); err != nil {
+	if err := list.readChanges(ctx, u.options.Remove, o); err != nil {
 		return err
 	}
 	keys := list.edges.edges
@@ -329,7 +326,7 @@ func (u *Update) openAdded(ctx context.Context) (err error) {
 	}
 	input := u.info.Input
 	u.info.Input = map[string]string{} // what the table adds is not said of the graph
-	err = u.readTable(ctx, u.options.Edges, u.tableOptions())
+	err = u.readChanges(ctx, u.options.Edges, u.tableOptions())
 	u.info.Input = input
 	if err != nil {
 		return err

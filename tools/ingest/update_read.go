@@ -208,12 +208,11 @@ func (u *Update) checkNodes(t *nodeTable) error {
 func (u *Update) openFeatures(ctx context.Context) error {
 	m := &u.graph.Manifest
 	if u.table != nil && len(u.table.features) > 0 {
-		pending, err := u.fsys.Create(u.scratch.Path("features"))
+		space, err := u.scratch.create("features")
 		if err != nil {
 			return err
 		}
-		defer pending.Abort()
-		matrix := &scratchMatrix{Header: npy.Header{Shape: []int64{0, int64(m.Features)}}, to: pending}
+		matrix := &scratchMatrix{Header: npy.Header{Shape: []int64{0, int64(m.Features)}}, to: space}
 		to := &scratchRows{scratchMatrix: matrix, memoryBytes: u.scratch.MemoryBytes}
 		row := make([]float32, m.Features)
 		if err := u.table.each(ctx, u.table.features, -1, func(node int64, r rows) error {
@@ -227,10 +226,7 @@ func (u *Update) openFeatures(ctx context.Context) error {
 		if err := to.flush(); err != nil {
 			return err
 		}
-		if err := pending.Commit(); err != nil {
-			return err
-		}
-		if u.features, err = npy.OpenRaw(u.fsys, u.scratch.Path("features"), npy.Float32, matrix.Shape...); err != nil {
+		if u.features, err = npy.OpenRaw(u.fsys, space.file.Path(), npy.Float32, matrix.Shape...); err != nil {
 			return err
 		}
 		u.open, u.sum = append(u.open, u.features), matrix.sum
@@ -482,7 +478,7 @@ func (u *Update) openNodeColumns(ctx context.Context) error {
 		}
 		for k := range from.Chunks() {
 			first, rows := from.ChunkRowRange(k)
-			if err := from.ReadChunk(k, c.space.memory.Bytes()[first*c.RowBytes():][:int64(rows)*c.RowBytes()]); err != nil {
+			if err := from.ReadChunk(k, c.memory.Bytes()[first*c.RowBytes():][:int64(rows)*c.RowBytes()]); err != nil {
 				return err
 			}
 		}
