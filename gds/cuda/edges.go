@@ -21,6 +21,7 @@ type edges struct {
 	starts, cursors uint64 // [sources+1], [sources]
 	ordered, to     uint64 // [count] each
 	alphas, slopes  uint64 // [count*heads] each
+	sums            uint64 // [scanSlabs+1] of 64 bits
 }
 
 // edges checks the edges whose offsets are tensor i and whose indices, below sources, the next.
@@ -34,6 +35,7 @@ func (c *call) edges(i, sources, heads int) edges {
 	e.to = e.ordered + uint64(4*e.count)
 	e.alphas = e.to + uint64(4*e.count)
 	e.slopes = e.alphas + uint64(4*e.count*heads)
+	e.sums = (e.slopes + uint64(4*e.count*heads) + 7) / 8 * 8
 	c.zero(e.bad, 2+sources+1) // and starts
 	c.each("check_edges", max(e.destinations+1, e.count), e.bad, e.offsets, e.destinations, e.indices, e.count, sources,
 		slices.Index(edgeOps, c.Op), faults{})
@@ -46,7 +48,8 @@ func (c *call) zero(start uint64, words int) { c.each("fill_4", words, start, wo
 // bySource orders the edges by source, and the edges of a source by destination.
 func (e *edges) bySource(c *call) {
 	c.each("count_by_source", e.destinations, e.starts, e.to, e.offsets, e.destinations, e.indices, e.bad)
-	c.launch("sum_starts", blocks(1), e.starts, e.cursors, e.sources)
+	c.scan(e.starts, e.starts+4, e.sources, e.sums+8*scanSlabs, e.sums)
+	c.copyBytes(e.cursors, e.starts, 4*e.sources)
 	c.each("place_by_source", e.count, e.ordered, e.cursors, e.offsets, e.destinations, e.indices, e.bad)
 	c.each("sort_by_source", e.sources, e.ordered, e.starts, e.sources, e.bad)
 }

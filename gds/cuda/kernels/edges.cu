@@ -48,23 +48,6 @@ KERNEL(count_by_source, u32 *starts, u32 *to, const u32 *offsets, u64 destinatio
 		}
 }
 
-// One block of 256 threads: starts becomes the sums of itself up to each place, and cursors its copy.
-KERNEL(sum_starts, u32 *starts, u32 *cursors, u64 sources) {
-	__shared__ u32 shared[256];
-	u64 each = (sources + 256) / 256, first = threadIdx.x * each, end = first + each < sources + 1 ? first + each : sources + 1;
-	u32 sum = 0;
-	for (u64 i = first; i < end; i++) sum += starts[i];
-	shared[threadIdx.x] = sum;
-	__syncthreads();
-	u32 before = 0;
-	for (u32 t = 0; t < threadIdx.x; t++) before += shared[t];
-	for (u64 i = first; i < end; i++) {
-		before += starts[i];
-		starts[i] = before;
-		if (i < sources) cursors[i] = before;
-	}
-}
-
 KERNEL(place_by_source, u32 *ordered, u32 *cursors, const u32 *offsets, u64 destinations, const u32 *indices, const u32 *bad) {
 	if (*bad) return;
 	u64 first = offsets[0], end = offsets[destinations];

@@ -2,7 +2,7 @@
 #include "common.h"
 #include "floats.h"
 
-struct unit16 { u64 lo, hi; };
+struct alignas(16) unit16 { u64 lo, hi; }; // moved by one access
 
 // dst[i,:] = src[index[i],:]; rows are cols units, strides count units.
 template <class Unit, class Index>

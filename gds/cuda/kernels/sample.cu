@@ -38,16 +38,16 @@ DEVICE u64 threshold(u64 k, u64 d) { return (k << 32) / d << 32 | ((k << 32) % d
 // read_of is how many bytes of a list that is not cached are read by both operations: gds.SampleOps.
 DEVICE u64 read_of(List l, u64 chosen, u64 edge_bytes, bool looked) { return l.cached ? 0 : 32 + chosen * edge_bytes + (looked ? 8 * l.degree : 0); }
 
-// add_read adds up the bytes of all threads of a block, which come here together.
-DEVICE void add_read(u64 *read, u64 bytes) {
+// add_total adds the sum of a number of each thread of a block to total; all come here together.
+DEVICE void add_total(u64 *total, u64 number) {
 	__shared__ u64 shared[256];
-	shared[threadIdx.x] = bytes;
+	shared[threadIdx.x] = number;
 	__syncthreads();
 	for (u32 k = 128; k > 0; k /= 2) {
 		if (threadIdx.x < k) shared[threadIdx.x] += shared[threadIdx.x + k];
 		__syncthreads();
 	}
-	if (threadIdx.x == 0 && shared[0]) atomicAdd(read, shared[0]);
+	if (threadIdx.x == 0 && shared[0]) atomicAdd(total, shared[0]);
 }
 
 // counts[v] is how many edges of nodes[v] are chosen, but for those that LABOR chooses among.
@@ -64,18 +64,19 @@ KERNEL(count_sampled, GRAPH, u32 *counts, u64 *read, const u32 *nodes, u64 desti
 		counts[v] = (u32)(chosen + (flags & ADD_LOOPS ? 1 : 0));
 		if (!(flags & LABOR) || all_chosen(d, fanout, flags)) bytes += read_of(l, chosen + (l.loop >= 0 ? 1 : 0), edge_bytes, false);
 	}
-	add_read(read, bytes);
+	add_total(read, bytes);
 }
 
-// LABOR: a warp for each node reads its whole list, unless all of it is chosen. If chosen is not null,
-// their places in the list go there, to offsets[v] and up, after a self-loop.
-DEVICE u32 labor(u64 *chosen, List l, u64 below, u64 random) {
+// LABOR: a warp for each node reads its whole list, unless all of it is chosen. The places in the list of the first room
+// that are chosen go to chosen.
+DEVICE u32 labor(u64 *chosen, u64 room, List l, u64 below, u64 random) {
 	u32 count = 0;
 	for (u64 j0 = 0; j0 < l.degree; j0 += 32) {
 		u64 j = j0 + LANE;
 		bool take = j < l.degree && (i64)j != l.loop && hash_at(random, l.sources[j]) < below;
 		u32 lanes = __ballot_sync(ALL_LANES, take);
-		if (chosen && take) chosen[count + __popc(lanes & ((1u << LANE) - 1))] = j;
+		u64 place = count + __popc(lanes & ((1u << LANE) - 1));
+		if (take && place < room) chosen[place] = j;
 		count += __popc(lanes);
 	}
 	return count;
@@ -88,13 +89,13 @@ KERNEL(count_labor, GRAPH, u32 *counts, u64 *read, const u32 *nodes, u64 destina
 		List l = LIST_OF(nodes[v]);
 		u64 d = choices(l);
 		if (all_chosen(d, fanout, flags)) continue;
-		u32 count = labor(nullptr, l, threshold(fanout, d), random);
+		u32 count = labor(nullptr, 0, l, threshold(fanout, d), random);
 		if (LANE == 0) {
 			counts[v] = count + (flags & ADD_LOOPS ? 1 : 0);
 			bytes += read_of(l, count + (l.loop >= 0 ? 1 : 0), edge_bytes, true);
 		}
 	}
-	add_read(read, bytes);
+	add_total(read, bytes);
 }
 
 // Sums of numbers up to each place, in three kernels: of slabs, a block each; of up to 256 slabs, by one
@@ -181,9 +182,7 @@ KERNEL(choose_labor, GRAPH, u64 *chosen, u64 edges, const u32 *starts, const u32
 		List l = LIST_OF(nodes[v]);
 		u64 d = choices(l), to = starts[v] + (u64)(flags & ADD_LOOPS ? 1 : 0);
 		if (all_chosen(d, fanout, flags) || starts[v + 1] > edges || to > starts[v + 1]) continue;
-		u64 below = threshold(fanout, d);
-		// Were the offsets of other edges, there would be no room.
-		if (labor(nullptr, l, below, random) == starts[v + 1] - to) labor(chosen + to, l, below, random);
+		labor(chosen + to, starts[v + 1] - to, l, threshold(fanout, d), random); // offsets of other edges have less room
 	}
 }
 
@@ -278,11 +277,12 @@ KERNEL(write_ids, u32 *ids, u32 *nodes_count, const u64 *table, u64 known, const
 	}
 }
 
-struct unit16 { u64 lo, hi; };
+struct alignas(16) unit16 { u64 lo, hi; }; // moved by one access
 
 // dst[i,:] = cached[slots[index[i]],:] or src[index[i],:]; rows are cols units, strides count units.
 #define GATHER_CACHED(name, Unit) \
 	KERNEL(name, Unit *dst, u64 dst_stride, const Unit *src, u64 src_stride, const u32 *index, u64 rows, u64 cols, u64 sources, const Unit *cached, u64 cached_stride, u64 cached_rows, const u32 *slots, u64 *hits, Fault *fault, u64 operation) { \
+		u64 found = 0; \
 		FOR_EACH(i, rows * cols) { \
 			u64 row = divide(i, cols), column = i - row * cols, from = index[row]; \
 			if (from >= sources) { \
@@ -292,9 +292,10 @@ struct unit16 { u64 lo, hi; };
 			u64 slot = slots[from]; \
 			if (slot < cached_rows) { \
 				dst[row * dst_stride + column] = cached[slot * cached_stride + column]; \
-				if (column == 0) atomicAdd(hits, 1ull); \
+				if (column == 0) found++; \
 			} else dst[row * dst_stride + column] = src[from * src_stride + column]; \
 		} \
+		add_total(hits, found); \
 	}
 GATHER_CACHED(gather_cached_1, u8)
 GATHER_CACHED(gather_cached_2, u16)
