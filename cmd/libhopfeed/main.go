@@ -1,4 +1,4 @@
-//go:build cgo && linux
+//go:build cgo && (linux || darwin)
 
 // Command libhopfeed is Hopfeed as a C library, which programs in other languages load:
 //

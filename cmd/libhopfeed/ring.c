@@ -10,6 +10,13 @@
 
 void hopfeed_set_error(char *text);
 
+/* The clock that waiting goes by: of conditions of macOS it is always the same. */
+#ifdef __APPLE__
+enum { WAIT_CLOCK = CLOCK_REALTIME };
+#else
+enum { WAIT_CLOCK = CLOCK_MONOTONIC };
+#endif
+
 /* Before an epoch has begun; not seen by callers. */
 enum { NO_EPOCH = -3 };
 
@@ -81,10 +88,12 @@ hopfeed_ring *hopfeed_ring_open(hopfeed_loader loader, int64_t buffers, int64_t 
     while (r && r->loader) r = r->next;
     if (!r) {
         r = allocate(1, sizeof *r);
-        pthread_condattr_t monotonic;
-        pthread_condattr_init(&monotonic);
-        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-        pthread_cond_init(&r->ready, &monotonic);
+        pthread_condattr_t waiting;
+        pthread_condattr_init(&waiting);
+#ifndef __APPLE__
+        pthread_condattr_setclock(&waiting, WAIT_CLOCK);
+#endif
+        pthread_cond_init(&r->ready, &waiting);
         pthread_cond_init(&r->changed, NULL);
         r->next = rings;
         rings = r;
@@ -287,7 +296,7 @@ static int32_t next(hopfeed_loader loader, const struct timespec *until, hopfeed
 
 int32_t hopfeed_next(hopfeed_loader loader, int32_t milliseconds, hopfeed_batch *batch) {
     struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
+    clock_gettime(WAIT_CLOCK, &until);
     int64_t nanoseconds = until.tv_nsec + milliseconds * 1000000LL;
     until.tv_sec += nanoseconds / 1000000000;
     until.tv_nsec = nanoseconds % 1000000000;
