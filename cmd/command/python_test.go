@@ -129,7 +129,7 @@ func writePython(t *testing.T, out *strings.Builder, c *cobra.Command, words []s
 				return
 			}
 		}
-		name := pythonName(f.Name)
+		name := pythonName(c, f.Name)
 		kind := pythonType(t, f)
 		reads, isPath := pythonPaths[f.Name]
 		if isPath && f.Value.Type() == "string" {
@@ -146,7 +146,7 @@ func writePython(t *testing.T, out *strings.Builder, c *cobra.Command, words []s
 			}
 			optional = append(optional, name+": "+kind+" = None")
 		}
-		doc = append(doc, wrapPython(":param "+name+": "+pythonUsage(f)))
+		doc = append(doc, wrapPython(":param "+name+": "+pythonUsage(c, f)))
 	})
 	optional = append(optional, "progress: Progress = True")
 	returns := "the keys that the command prints with --json (docs/json.md)"
@@ -177,12 +177,17 @@ func writePython(t *testing.T, out *strings.Builder, c *cobra.Command, words []s
 // pythonLiterals are the values of flags that check them later.
 var pythonLiterals = map[string][]string{"dtype": {"float32", "float16", "bfloat16"}, "self-loops": {"keep", "drop"},
 	"duplicates": {"merge", "sum", "keep"}, "labels-as": {"auto", "classes", "multi", "values"},
-	"header": {"yes", "no"}}
+	"header": {"yes", "no"}, "seeds": {"train", "valid", "test", "rest", "all"}}
 
-// pythonName is how Python names a flag.
-func pythonName(flag string) string {
-	if flag == "from" {
+// pythonName is how Python names a flag of a command: split is the name of a part there, and split_index its number.
+func pythonName(c *cobra.Command, flag string) string {
+	switch {
+	case flag == "from":
 		return "from_"
+	case flag == "split":
+		return "split_index"
+	case flag == "seeds", flag == "rows" && c.Name() != "propagate":
+		return "split"
 	}
 	return strings.ReplaceAll(flag, "-", "_")
 }
@@ -214,12 +219,13 @@ func pythonList(names []string) string {
 }
 
 // pythonUsage is the help of a flag, with the names that Python has.
-func pythonUsage(f *pflag.Flag) string {
+func pythonUsage(c *cobra.Command, f *pflag.Flag) string {
 	_, usage := pflag.UnquoteUsage(f)
 	usage = regexp.MustCompile(`--([a-z][a-z-]*[a-z])`).ReplaceAllStringFunc(usage, func(flag string) string {
-		return "``" + pythonName(strings.TrimPrefix(flag, "--")) + "``"
+		return "``" + pythonName(c, strings.TrimPrefix(flag, "--")) + "``"
 	})
-	usage = strings.ReplaceAll(usage, "\\", "\\\\")
+	usage = strings.NewReplacer("\\", "\\\\", "train, valid, ", "train, val, ", "test, valid,", "test, val,").
+		Replace(usage)
 	switch f.Value.Type() {
 	case "size":
 		usage += `; bytes, or a text such as "8GiB"`

@@ -1,4 +1,4 @@
-//go:build cgo && linux
+//go:build cgo && (linux || darwin)
 
 package main
 
@@ -25,6 +25,7 @@ type batchOptions struct {
 	Placement string `json:"placement"`
 	Shuffle   string `json:"shuffle"`
 	Seed      uint64 `json:"seed"`
+	DropLast  bool   `json:"drop_last"`
 	Buffers   int    `json:"buffers"`
 	Owned     bool   `json:"owned"`
 }
@@ -192,9 +193,10 @@ func (o *openOptions) run(ctx context.Context, j *job) (any, error) {
 	}
 	set, err := opening.Loaders[0].Set(so.Rows[0], chunk.Plan{
 		BatchRows: o.BatchRows, ChunkRows: opening.ChunkRows, Order: order, Seed: o.Seed, Rank: o.Rank, World: o.World,
+		DropLast: o.DropLast,
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", session.ErrOptions, err)
 	}
 	j.epochs, j.stats = set, func() any { return opening.Loaders[0].Stats() }
 	if o.Owned {

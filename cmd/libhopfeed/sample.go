@@ -1,4 +1,4 @@
-//go:build cgo && linux
+//go:build cgo && (linux || darwin)
 
 package main
 
@@ -34,7 +34,6 @@ type sampleOptions struct {
 	Mapped bool   `json:"mapped"`
 
 	NoFeatures bool           `json:"no_features"`
-	DropLast   bool           `json:"drop_last"`
 	Links      *linkOptions   `json:"links"` // seeds, instead of nodes
 	TimeColumn string         `json:"time_column"`
 	Times      numbers[int64] `json:"times"` // [nodes]: each node's limit

@@ -125,6 +125,10 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
     def __missing__(self, name: str) -> Any:
         raise KeyError(f"this batch has no {name!r} (it has {', '.join(self)})")
 
+    def __repr__(self) -> str:
+        items = [f"{name} {_html.shape(value)}" for name, value in self.items() if name != "info"]
+        return f"<hopfeed.Batch, {self.info}: {', '.join(items)}>"
+
     def _repr_html_(self) -> str:
         rows = [(name, _html.shape(value)) for name, value in self.items() if name != "info"]
         return _html.table(str(self.info), rows)

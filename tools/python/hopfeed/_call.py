@@ -35,16 +35,20 @@ def call(words: Sequence[str], positional: Sequence[str], given: dict[str, Any],
         if given[name] is not None:
             existing(given[name], name)
     flags = []
+    names = {"split_index": "split", "split": "seeds" if words[0] == "sample" else "rows"}
+    if words[0] == "propagate":
+        del names["split"]
     for name, value in given.items():
         if name in positional or name == "progress" or value is None:
             continue
-        flags.append("--" + name.strip("_").replace("_", "-") + "=" + _text(name, value))
+        flag = names.get(name) or name.strip("_").replace("_", "-")
+        flags.append(f"--{flag}={_text(name, value)}")
     rest = []
     for name in positional:
         value = given[name]
         rest += [os.fspath(v) for v in value] if isinstance(value, (list, tuple)) else [_text(name, value)]
     with Bars(given.get("progress", True)) as bars:
-        result: dict[str, Any] = _native.run("command", {"args": [*words, *flags, "--", *rest]}, bars.report)
+        result: dict[str, Any] = _native.run("command", {"args": [*words, *flags, "--", *rest]}, bars.report, names=names)
     return result
 
 
@@ -55,7 +59,7 @@ def _text(name: str, value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (str, os.PathLike)):
         text: str = os.fspath(value)
-        return "valid" if name in ("rows", "seeds") and text == "val" else text
+        return "valid" if name == "split" and text == "val" else text
     if isinstance(value, (int, float)) or hasattr(value, "__index__"):
         return f"{value}s" if name in ("max_time", "save_every") else f"{value}B" if name in ("memory", "max_memory") else str(value)
     try:

@@ -550,7 +550,7 @@ def propagate(
     rows: Literal["labeled", "all"] | None = None,
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     chunk_rows: int | None = None,
-    split: int | None = None,
+    split_index: int | None = None,
     device: str | None = None,
     force: bool | None = None,
     dry_run: bool | None = None,
@@ -576,7 +576,7 @@ def propagate(
     :param rows: rows to store: labeled (nodes with a label or in a split; the default) or all
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default the graph's)
     :param chunk_rows: rows of a chunk, the unit of reading (default 1000, fewer if rows are long)
-    :param split: number of the split, from 0, by which the store is divided into regions
+    :param split_index: number of the split, from 0, by which the store is divided into regions
     :param device: device that propagates: auto, cpu, or one of hopfeed devices, such as cuda:0 (default auto)
     :param force: replace existing output as soon as the new one is complete
     :param dry_run: print the plan and write nothing
@@ -667,7 +667,7 @@ def train(
     partitions: int | None = None,
     batch: int | None = None,
     batch_per_device: int | None = None,
-    split: int | str | None = None,
+    split_index: int | str | None = None,
     placement: str | None = None,
     shuffle: str | None = None,
     chunk_rows: int | None = None,
@@ -741,7 +741,7 @@ def train(
         (a3gnn Algorithm 1; default 1)
     :param batch: rows of a batch (default by model)
     :param batch_per_device: rows of a batch for each device, instead of ``batch``
-    :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
+    :param split_index: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
         store's)
     :param placement: where the input lives: auto, device, host or storage (default auto)
     :param shuffle: what is reshuffled each epoch: auto, rr (rows) or chunk (default auto)
@@ -752,7 +752,7 @@ def train(
     :param epochs: largest number of epochs (default by model)
     :param patience: stop after this many epochs without a better validation; 0: never (default by model)
     :param runs: number of runs; their seeds are ``seed``, ``seed`` + 1, ... (default 1)
-    :param splits: npy file [k,n] with k splits of the nodes; ``split`` chooses one
+    :param splits: npy file [k,n] with k splits of the nodes; ``split_index`` chooses one
     :param eval_every: number of epochs from one validation to the next (default 1 if there are few validation rows,
         else 10 valid / 3 train rows, which takes about a tenth of the time)
     :param optimizer: adam, adamw or sgd (with momentum 0.9) (default adam)
@@ -826,7 +826,7 @@ def tune(
     partitions: int | None = None,
     batch: int | None = None,
     batch_per_device: int | None = None,
-    split: int | str | None = None,
+    split_index: int | str | None = None,
     placement: str | None = None,
     shuffle: str | None = None,
     chunk_rows: int | None = None,
@@ -905,7 +905,7 @@ def tune(
         (a3gnn Algorithm 1; default 1)
     :param batch: rows of a batch (default by model)
     :param batch_per_device: rows of a batch for each device, instead of ``batch``
-    :param split: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
+    :param split_index: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
         store's)
     :param placement: where the input lives: auto, device, host or storage (default auto)
     :param shuffle: what is reshuffled each epoch: auto, rr (rows) or chunk (default auto)
@@ -916,7 +916,7 @@ def tune(
     :param epochs: largest number of epochs (default by model)
     :param patience: stop after this many epochs without a better validation; 0: never (default by model)
     :param runs: number of runs; their seeds are ``seed``, ``seed`` + 1, ... (default 1)
-    :param splits: npy file [k,n] with k splits of the nodes; ``split`` chooses one
+    :param splits: npy file [k,n] with k splits of the nodes; ``split_index`` chooses one
     :param eval_every: number of epochs from one validation to the next (default 1 if there are few validation rows,
         else 10 valid / 3 train rows, which takes about a tenth of the time)
     :param optimizer: adam, adamw or sgd (with momentum 0.9) (default adam)
@@ -980,8 +980,8 @@ def evaluate(
     scratch: Path | None = None,
     batch: int | None = None,
     placement: Literal["auto", "device", "host", "storage"] | None = None,
-    rows: Literal["test", "val", "valid", "train", "all"] | None = None,
-    split: int | None = None,
+    split: Literal["test", "val", "valid", "train", "all"] | None = None,
+    split_index: int | None = None,
     splits: Path | None = None,
     metric: str | None = None,
     threads: int | None = None,
@@ -997,9 +997,10 @@ def evaluate(
     :param checkpoint: directory that train ``run`` has written
     :param batch: rows of a batch (default 8000)
     :param placement: where the input lives: auto, device, host or storage (default auto)
-    :param rows: labelled rows to evaluate on: test, valid, train or all (default test)
-    :param split: number of the split whose rows are evaluated (default the training's or, for other nodes, the store's)
-    :param splits: npy file [k,n] with k splits of the nodes; ``split`` chooses one
+    :param split: labelled rows to evaluate on: test, val, train or all (default test)
+    :param split_index: number of the split whose rows are evaluated (default the training's or, for other nodes, the
+        store's)
+    :param splits: npy file [k,n] with k splits of the nodes; ``split_index`` chooses one
     :param metric: metric of the rows (default the training's)
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
@@ -1020,9 +1021,9 @@ def predict(
     scratch: Path | None = None,
     batch: int | None = None,
     placement: Literal["auto", "device", "host", "storage"] | None = None,
-    rows: Literal["all", "train", "val", "valid", "test", "rest"] | None = None,
+    split: Literal["all", "train", "val", "valid", "test", "rest"] | None = None,
     node_file: Path | None = None,
-    split: int | None = None,
+    split_index: int | None = None,
     changed_since: Path | None = None,
     force: bool | None = None,
     threads: int | None = None,
@@ -1039,10 +1040,10 @@ def predict(
     :param batch: rows of a batch (default 8000)
     :param placement: where the input lives: auto, device, host or storage (default auto)
     :param output: file to write: its suffix, .arrow, .parquet or .csv, chooses the format
-    :param rows: rows to predict: train, valid, test or rest (parts of the split), or all (default all)
+    :param split: rows to predict: train, val, test or rest (parts of the split), or all (default all)
     :param node_file: file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else
         node_id
-    :param split: number of the split of a graph by which ``rows`` chooses; a store goes by its own
+    :param split_index: number of the split of a graph by which ``split`` chooses; a store goes by its own
     :param changed_since: store of an earlier graph: predict only rows of STORE whose features differ from those of the
         same node there
     :param force: replace existing output as soon as the new one is complete
@@ -1150,8 +1151,8 @@ def sample(
     batch: int | None = None,
     epochs: int | None = None,
     max_batches: int | None = None,
-    seeds: str | None = None,
-    split: int | None = None,
+    split: Literal["train", "val", "valid", "test", "rest", "all"] | None = None,
+    split_index: int | None = None,
     aggregation: str | None = None,
     replace: bool | None = None,
     by_weight: bool | None = None,
@@ -1173,8 +1174,8 @@ def sample(
     :param batch: seed nodes of a batch (default 1024)
     :param epochs: times that all seed nodes are sampled (default 1)
     :param max_batches: batches of an epoch to sample (0: all)
-    :param seeds: seed nodes: train, valid, test, rest or all (default train)
-    :param split: split that ``seeds`` refers to
+    :param split: seed nodes: train, val, test, rest or all (default train)
+    :param split_index: split that ``split`` refers to
     :param aggregation: what the weights of edges estimate: mean, sym (as in propagation) or plain (sum) (default mean)
     :param replace: draw with replacement
     :param by_weight: neighbor: draw in-neighbours by the weights of their edges

@@ -167,8 +167,8 @@ class Dataset:
 
     @functools.cached_property
     def splits(self) -> np.ndarray[Any, Any]:
-        """The part of each row in each split, [rows, splits]: 0 none, 1 train, 2 val, 3 test."""
-        return self._column("splits", "|u1").reshape(self.rows, -1)
+        """The part of each row in each split, int8 [rows, splits]: 0 train, 1 val, 2 test, -1 none, as imports take them."""
+        return self._column("splits", "|u1").reshape(self.rows, -1).astype(np.int8) - np.int8(1)
 
     def _column(self, name: str, typestr: str) -> np.ndarray[Any, Any]:
         with self._lock:

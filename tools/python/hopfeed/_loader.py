@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import os
-from typing import Any, Iterable, Literal
+from typing import Any, Callable, Iterable, Literal
 
 import numpy as np
 
 from . import _native
-from ._batch import Array
+from ._batch import Array, Batch
 from ._batches import Batches, Handle, Lease, view, view_labels
 from ._dataset import Dataset
 from ._errors import OptionError
@@ -51,6 +51,8 @@ class Loader(Batches[Array]):
     :param world_size: how many processes there are; given with ``rank`` (hopfeed.torch: else both are those of
         ``torch.distributed``)
     :param dtype: ``"float32"``, or ``"stored"`` for the type of the store (bfloat16 as uint16)
+    :param drop_last: leave out a last batch that is smaller than the others
+    :param transform: is called with each batch, in the loop's own thread; the loop gets what it returns
     :param n_id: batches have the numbers of their nodes in the graph
     :param row_numbers: batches have the numbers of their rows in the store
     :param stacked: one array of all matrices, or else one for each
@@ -82,6 +84,8 @@ class Loader(Batches[Array]):
         world_size: int | None = None,
         seed: int = 0,
         dtype: Literal["float32", "stored"] = "float32",
+        drop_last: bool = False,
+        transform: Callable[[Batch[Array]], Any] | None = None,
         n_id: bool = True,
         row_numbers: bool = False,
         stacked: bool = True,
@@ -103,6 +107,7 @@ class Loader(Batches[Array]):
         parts = self.dataset.parts  # of the one matrix that from_arrays makes of several
         self._parts = self.dataset._hops_of(hops, set(range(len(parts)))) if parts else []
         super().__init__("open", options, rows, reuse)
+        self._transform = transform
         assert self._handle
         self.matrices: list[str] = [parts[p] for p in self._parts] or self._handle.about["matrices"]
 
@@ -189,6 +194,7 @@ def open_options(given: dict[str, Any]) -> dict[str, Any]:
         "stored": given["dtype"] == "stored",
         "nodes": given["n_id"],
         "row_numbers": given["row_numbers"],
+        "drop_last": given["drop_last"],
         "buffers": given["buffers"],
         "memory": memory_text(given["memory"]),
         "processes": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),

@@ -16,7 +16,7 @@ import pathlib
 import re
 import struct
 import weakref
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
 
@@ -151,8 +151,12 @@ _KIND = re.compile("(?:unusable|contradictory|bad) options: ")
 _FLAG = re.compile(r"(?<![\w/.-])--([a-z][a-z-]*[a-z])")
 
 
-def in_python(text: str) -> str:
-    """A text of the engine, with calls instead of lines of the command, and arguments instead of flags."""
+def in_python(text: str, names: Mapping[str, str] | None = None) -> str:
+    """A text of the engine, with calls instead of lines of the command, and arguments instead of flags.
+
+    :param names: the flags that arguments with another name stand for, by argument
+    """
+    arguments_of = {flag: name for name, flag in (names or {}).items()}
 
     def called(line: re.Match[str]) -> str:
         words, arguments = iter(line[2].split()), []
@@ -160,13 +164,13 @@ def in_python(text: str) -> str:
             arguments.append(f"{word[2:].replace('-', '_')}={next(words)}" if word.startswith("--") else word)
         return f"hopfeed.{line[1].replace(' ', '_')}({', '.join(sorted(arguments, key=lambda a: '=' in a))})"
 
-    return _FLAG.sub(lambda flag: flag[1].replace("-", "_"), _LINE.sub(called, _KIND.sub("", text)))
+    return _FLAG.sub(lambda flag: arguments_of.get(flag[1], flag[1].replace("-", "_")), _LINE.sub(called, _KIND.sub("", text)))
 
 
-def check(status: int) -> int:
+def check(status: int, names: Mapping[str, str] | None = None) -> int:
     """The status, unless it is an error, which is raised."""
     if status > 0:
-        raise _ERRORS.get(status, Error)(in_python(library().hopfeed_last_error().decode()))
+        raise _ERRORS.get(status, Error)(in_python(library().hopfeed_last_error().decode(), names))
     return status
 
 
@@ -180,9 +184,15 @@ def take(returned: ctypes.c_void_p) -> Any:
         library().hopfeed_free(returned)
 
 
-def run(verb: str, options: dict[str, Any], report: Callable[[dict[str, Any]], None] | None = None, own: Callable[[Any], None] | None = None) -> Any:
+def run(
+    verb: str,
+    options: dict[str, Any],
+    report: Callable[[dict[str, Any]], None] | None = None,
+    own: Callable[[Any], None] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Any:
     """The result of a task. An exception meanwhile, such as KeyboardInterrupt, stops it. A loader that it opens is closed
-    then too, unless ``own``, which gets the result, has returned."""
+    then too, unless ``own``, which gets the result, has returned. ``names`` are those of ``in_python``."""
     lib = library()
     task = ctypes.c_uint64()
     given = {k: v for k, v in options.items() if v is not None}
@@ -198,7 +208,7 @@ def run(verb: str, options: dict[str, Any], report: Callable[[dict[str, Any]], N
             status = lib.hopfeed_wait(task, POLL_MS, ctypes.byref(returned))
             value = take(returned)
             try:
-                if check(status) == DONE:
+                if check(status, names) == DONE:
                     if own:
                         own(value)
                     owned = True
@@ -207,7 +217,7 @@ def run(verb: str, options: dict[str, Any], report: Callable[[dict[str, Any]], N
                 error.result = value
                 raise
             if report:
-                report({**value, "notes": [in_python(note) for note in value["notes"]]})
+                report({**value, "notes": [in_python(note, names) for note in value["notes"]]})
     finally:
         if not owned:
             status = lib.hopfeed_wait(task, 1, ctypes.byref(returned))

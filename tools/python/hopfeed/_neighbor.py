@@ -197,7 +197,7 @@ def _nodes_of_part(dataset: Dataset, part: str | None, split_index: int) -> list
     """The nodes of a part of a split, ascending."""
     if part == "all":
         return list(range(dataset.nodes))
-    which = ("rest", "train", "valid", "test").index(part or "train")
+    which = {"train": 0, "valid": 1, "test": 2, "rest": -1}[part or "train"]
     if split_index >= dataset.splits.shape[1]:
         raise OptionError(f"split_index {split_index}: {dataset.path} has {dataset.splits.shape[1]} splits, numbered from 0")
     nodes: list[int] = np.flatnonzero(dataset.splits[:, split_index] == which).tolist()

@@ -111,7 +111,11 @@ class PairLoader(Generic[Array]):
             self._labels = self._labels + 1
         known = self._pairs if edges is None else pairs_of_nodes("edges", edges, self.dataset.nodes).astype(np.int64)
         self._known = np.unique(self._number(known))
-        self.matrices = [f"{o}/hop-{h}" for o, h in self.dataset.choose(operators, hops)]
+        parts = self.dataset.parts  # of the one matrix that from_arrays makes of several
+        self._parts = self.dataset._hops_of(hops, set(range(len(parts)))) if parts else []
+        chosen = self.dataset.choose(operators, None if parts else hops)
+        self._stored = [f"{o}/hop-{h}" for o, h in chosen]
+        self.matrices = [parts[p] for p in self._parts] or self._stored
         self.batch_size, self.seed = operator.index(batch_size), operator.index(seed)
         self.shuffle: str = shuffle_name(shuffle, graph=True)
         count = self._pairs.shape[1]
@@ -194,7 +198,8 @@ class PairLoader(Generic[Array]):
     def _rows(self, nodes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The features [..., matrices, features] of nodes."""
         rows = self.dataset._rows_of(nodes)
-        return np.stack([self.dataset.matrix(name).rows[rows] for name in self.matrices], axis=-2)
+        x = np.stack([self.dataset.matrix(name).rows[rows] for name in self._stored], axis=-2)
+        return x.reshape(*rows.shape, len(self.dataset.parts), -1)[..., self._parts, :] if self._parts else x
 
     # hopfeed.torch has its own of this:
     def _as_array(self, array: np.ndarray[Any, Any]) -> Any:

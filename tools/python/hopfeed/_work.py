@@ -134,7 +134,7 @@ def _check_pyg(data: Any) -> dict[str, np.ndarray[Any, Any]]:
     if x.ndim != 2:
         raise OptionError(f"data.x is {list(x.shape)}: want [nodes, features]")
     more = {key: value for key, value in sorted(data.to_dict().items()) if key not in _TAKEN}
-    columns, left_out = columns_of(more, node=x.shape[0], edge=data.edge_index.shape[1])
+    columns, left_out = columns_of(more, node=x.shape[0], edge=data.edge_index.shape[-1])
     warn_left_out("from_pyg", left_out, f"x, edge_index, y, edge_weight, masks, and {COLUMNS}", 5)
     return columns
 

@@ -32,7 +32,7 @@ class DataModule(LightningDataModule):
 
     :param data: a store or a graph, or its path; or a function that opens the loader of a split: ``"train"``, ``"val"``,
         ``"test"``, or ``"rest"``, which is predicted
-    :param options: those of the loaders; but for train nodes they do not shuffle
+    :param options: those of the loaders; but for train nodes they neither shuffle nor drop the last batch
     """
 
     def __init__(self, data: Path | Dataset | Callable[[Split], Loader | NeighborLoader], **options: Any) -> None:
@@ -52,7 +52,7 @@ class DataModule(LightningDataModule):
         if callable(self._data):
             return self._data(split)
         dataset = self._data if isinstance(self._data, Dataset) else TorchDataset(self._data)
-        options = self._options if split == "train" else {**self._options, "shuffle": False}
+        options = self._options if split == "train" else {**self._options, "shuffle": False, "drop_last": False}
         return dataset._open(Loader, NeighborLoader, {**options, "split": split})  # type: ignore[no-any-return]
 
     def train_dataloader(self) -> Loader | NeighborLoader:

@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 import warnings
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Literal
 
 import numpy as np
 import torch
@@ -20,21 +20,25 @@ from ._batches import Batches
 from ._dataset import Dataset as _Dataset
 from ._errors import ForkError, OptionError
 from ._arrays import sign_store
+from ._commands import evaluate as evaluate_run
 from ._loader import Loader as _Loader
 from ._neighbor import Block as _Block
 from ._neighbor import LinkNeighborLoader as _LinkNeighborLoader
 from ._neighbor import NeighborLoader as _NeighborLoader
+from ._metrics import Metric, scored
 from ._pairs import PairLoader as _PairLoader
 from ._predict import call_of, outputs, write
 from ._progress import Progress
-from ._types import Path, share
+from ._types import Path, Split, share
+
+
+def _has_group() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _group() -> tuple[int, int]:
     """Rank and world size of torch.distributed."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return 0, 1
+    return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _has_group() else (0, 1)
 
 
 class _OfGroup:
@@ -46,6 +50,12 @@ class _OfGroup:
     def _share(self, rank: int | None, world_size: int | None) -> tuple[int, int]:
         """Rank and world size: those of torch.distributed, where none are given."""
         given = share(rank, world_size)
+        processes = os.environ.get("WORLD_SIZE", "1")
+        if rank is None and processes != "1" and "RANK" in os.environ and not _has_group():
+            raise OptionError(
+                f"this is process {os.environ['RANK']} of {processes} of torchrun, and there is no group, so each would load all rows: call "
+                "torch.distributed.init_process_group before, or give rank and world_size (0 and 1 for all rows)"
+            )
         self._opened = _group() if rank is None else None
         return self._opened or given
 
@@ -303,6 +313,46 @@ def predict(
             return write(found, output, store.classes, force)
         nodes, out = zip(*found)
     return torch.from_numpy(np.concatenate(nodes)), torch.cat(out)
+
+
+def evaluate(
+    model: torch.nn.Module | Path,
+    data: Path | _Dataset | Loader | NeighborLoader,
+    *,
+    split: Split | Literal["all"] = "test",
+    split_index: int | None = None,
+    metric: Metric | Callable[[torch.Tensor, torch.Tensor], Any] | None = None,
+    call: Callable[[Batch[torch.Tensor]], torch.Tensor] | None = None,
+    batch_size: int = 8000,
+    device: Any = None,
+    progress: Progress = True,
+) -> dict[str, Any]:
+    """The value of a metric for a model, on the labelled rows of a part of a store, or of a loader's nodes.
+
+    :param model: as that of ``predict``; or the run folder of a training, for ``hopfeed.evaluate``
+    :param data: a store, a graph's loader with all in-neighbours (``num_neighbors=[-1, -1]``) of the nodes to evaluate, or
+        another loader of nodes; one with a share of the rows is an ``OptionError``
+    :param split: of a store: ``"test"``, ``"val"``, ``"train"``, ``"rest"`` or ``"all"``
+    :param split_index: number of the split that it names a part of
+    :param metric: ``"accuracy"`` (default of classes), ``"micro-f1"`` (of several labels), ``"macro-f1"``, ``"roc-auc"``,
+        ``"mse"`` (of values) or ``"mae"``, as ``hopfeed train --help`` defines them; or a function of outputs [rows, outputs]
+        and labels [rows] or [rows, L], such as one of torchmetrics
+    :param call: as that of ``predict``, and so are ``batch_size``, ``device`` and ``progress``
+    :return: the ``metric``, its ``value`` (None without labelled rows) and ``rows``, the number of labelled ones; of a run
+        folder what ``hopfeed.evaluate`` returns
+    """
+    if not isinstance(model, torch.nn.Module):
+        options: Any = {"split": split, "split_index": split_index, "metric": metric, "progress": progress}
+        return evaluate_run(data, model, **options)  # type: ignore[arg-type]
+    loader: Any = data
+    if not isinstance(data, Batches):
+        loader = Loader(data, batch_size, False, split=split, split_index=split_index, rank=0, world_size=1)
+    if loader._world > 1:
+        raise OptionError(f"the loader has the share of process {loader._rank} of {loader._world}: open it with rank=0, world_size=1")
+    nodes, out = predict(model, loader, call=call, device=device, progress=progress)
+    dataset = loader.dataset
+    labels = dataset.y[dataset._rows_of(nodes.numpy())]
+    return scored(metric, out, labels, "values" if dataset.manifest.get("label_values") else "classes" if labels.ndim == 1 else "labels")
 
 
 for _tensors, _arrays in ((Loader, _Loader), (NeighborLoader, _NeighborLoader), (LinkNeighborLoader, _LinkNeighborLoader), (PairLoader, _PairLoader), (Block, _Block)):

@@ -1,6 +1,8 @@
 """Stores that the tests read, and what numpy says is in them."""
 
 import os
+import tempfile
+import unittest
 
 import numpy as np
 
@@ -46,6 +48,21 @@ def make(folder, dtype=None, labels=None, **options):
         os.path.join(folder, "graph"), store, hops=HOPS, operator="rw", dtype=dtype, chunk_rows=CHUNK_ROWS, progress=False, **options
     )
     return arrays, store
+
+
+class WithStore(unittest.TestCase):
+    """A graph and a store of each class of tests, and what is in them."""
+
+    options = {}  # of make
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.arrays, cls.store = make(cls.folder.name, **cls.options)
+        cls.graph = os.path.join(cls.folder.name, "graph")
+        cls.expected = propagated(cls.arrays)
+        cls.train = np.flatnonzero(cls.arrays["splits"] == 0)
 
 
 def seeds(batch):

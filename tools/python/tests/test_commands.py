@@ -65,6 +65,9 @@ class Commands(unittest.TestCase):
         self.assertGreater(self.trained["test_metric"], 0.8)
         store, run = self.folder / "store", self.folder / "run"
         self.assertEqual(hopfeed.evaluate(store, run, **QUIET)["test_metric"], self.trained["test_metric"])
+        for split in ("val", "valid", "train"):
+            scored = hopfeed.evaluate(store, run, split=split, split_index=0, **QUIET)
+            self.assertIn("valid" if split == "val" else split, scored["rows_of"])
         output = self.folder / "predictions.csv"
         predicted = hopfeed.predict(store, run, output, force=True, **QUIET)
         self.assertEqual(len(output.read_text().splitlines()), predicted["rows"] + 1)
@@ -75,7 +78,7 @@ class Commands(unittest.TestCase):
         self.assertTrue(hopfeed.status(store))
 
     def test_samples_are_counted(self):
-        samples = hopfeed.sample(self.graph, sampler="labor", fanout=[3, 2], batch=50, **QUIET)
+        samples = hopfeed.sample(self.graph, sampler="labor", fanout=[3, 2], batch=50, split="train", split_index=0, **QUIET)
         self.assertEqual((samples["sampler"], samples["batches"]), ("labor", 4))
 
     def test_progress_is_reported_to_a_function(self):
@@ -108,6 +111,8 @@ class Commands(unittest.TestCase):
             (lambda: hopfeed.train(store, model="resnet", **QUIET), "resnet"),
             (lambda: hopfeed.train(store, hidden=0, **QUIET), "hidden"),
             (lambda: hopfeed.sample(self.graph, sampler="magic", **QUIET), "sampler"),
+            (lambda: hopfeed.evaluate(store, self.folder / "run", split="some", **QUIET), "split"),
+            (lambda: hopfeed.evaluate(store, self.folder / "run", split_index=7, **QUIET), "7"),
             (lambda: hopfeed.predict(store, self.folder / "run", self.folder / "out.txt", **QUIET), "output"),
         ):
             with self.assertRaisesRegex(hopfeed.OptionError, says) as raised:

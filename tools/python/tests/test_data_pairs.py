@@ -17,13 +17,12 @@ except ImportError:
     torch = None
 
 
-class Pairs(unittest.TestCase):
+class Pairs(stores.WithStore):
+    options = {"rows": "all"}
+
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        cls.arrays, cls.store = stores.make(cls.folder.name, rows="all")
-        cls.expected = stores.propagated(cls.arrays)
+        super().setUpClass()
         cls.pairs = cls.arrays["edge_index"][:, :500]
 
     def open(self, **options):
@@ -135,6 +134,18 @@ class Pairs(unittest.TestCase):
             later = open(shuffle=False, transform=refuse)
             later.load_state_dict(loader.state_dict())
             self.assertEqual(seen + [b.index for b in later], list(range(len(loader))))
+
+    def test_matrices_of_arrays_are_apart(self):
+        x = np.random.default_rng(1).standard_normal((50, 3, 4), dtype=np.float32)
+        loader = hopfeed.Loader.from_arrays({name: x[:, m] for m, name in enumerate("abc")})
+        pairs = np.arange(50).reshape(2, 25)
+        for hops, names, want in ((None, list("abc"), x), ([2, 0], list("ac"), x[:, [0, 2]]), (0, ["a"], x[:, :1])):
+            found = hopfeed.PairLoader(loader.dataset, pairs, batch_size=10, hops=hops, neg_sampling="triplet")
+            self.assertEqual(found.matrices, names)
+            for b in found:
+                np.testing.assert_array_equal(b.x_src, want[b.n_id[0]])
+                np.testing.assert_array_equal(b.x_dst, want[b.n_id[1]])
+                np.testing.assert_array_equal(b.x_neg, want[b.n_id_neg])
 
     def test_a_ratio_alone_is_binary_and_samplings_of_pyg_are_taken(self):
         class Triplets:  # as torch_geometric.sampler.NegativeSampling

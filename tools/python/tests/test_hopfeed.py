@@ -24,23 +24,13 @@ from hopfeed import _native
 from hopfeed._batches import Handle
 
 
-class WithStore(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        cls.arrays, cls.store = stores.make(cls.folder.name)
-        cls.expected = stores.propagated(cls.arrays)
-        cls.train = np.flatnonzero(cls.arrays["splits"] == 0)
-
-
 def epoch(loader):
     """Copies of nodes, features and labels of an epoch."""
     parts = [(b["n_id"].copy(), b["x"].copy(), b["y"].copy()) for b in loader]
     return tuple(np.concatenate(p) for p in zip(*parts))
 
 
-class Batches(WithStore):
+class Batches(stores.WithStore):
     def test_every_row_comes_once_with_what_numpy_computes(self):
         for placement in ("device", "host", "storage"):
             for shuffle in ("none", "chunk", "rr"):
@@ -112,6 +102,25 @@ class Batches(WithStore):
         for b in loader:
             self.assertEqual((b["x"].shape, b["y"].shape, b.rows), ((0, 3, 5), (0,), 0))
 
+    def test_a_short_last_batch_is_left_out_and_a_transform_sees_each(self):
+        count = len(self.train)
+        size = next(size for size in range(30, 60) if count % size)
+        for placement, shuffle in (("host", "rr"), ("storage", "chunk"), ("host", False)):
+            loader = hopfeed.Loader(self.store, size, shuffle, placement, drop_last=True, transform=lambda b: (b.n_id.copy(), b.x.copy()))
+            self.assertEqual(len(loader), count // size)
+            for _ in range(2):
+                nodes, x = map(np.concatenate, zip(*loader))
+                self.assertEqual(len(np.unique(nodes)), count // size * size)
+                np.testing.assert_allclose(x, self.expected[nodes], rtol=1e-5, atol=1e-6)
+            whole = [nodes.tolist() for nodes, _ in loader]
+            loader.set_epoch(2)
+            next(iter(loader))
+            later = hopfeed.Loader(self.store, size, shuffle, placement, drop_last=True)
+            later.load_state_dict(loader.state_dict())
+            self.assertEqual([b.n_id.tolist() for b in later], whole[1:])
+        with self.assertRaisesRegex(hopfeed.OptionError, "rows"):
+            hopfeed.Loader(self.store, 10 * count, drop_last=True)
+
 
 class Types(unittest.TestCase):
     def test_types_and_kinds_of_labels(self):
@@ -134,7 +143,7 @@ class Types(unittest.TestCase):
                             self.assertEqual(b["y"].dtype, labels.dtype)
 
 
-class Memory(WithStore):
+class Memory(stores.WithStore):
     def test_batches_are_the_loaders_memory(self):
         for reuse in (False, True):
             loader = hopfeed.Loader(self.store, 50, "rr", "host", reuse=reuse)
@@ -267,7 +276,7 @@ class Memory(WithStore):
         self.assertLess(resident() - before, 8 << 20)
 
 
-class State(WithStore):
+class State(stores.WithStore):
     def test_an_epoch_goes_on_where_it_was_saved_with_other_ranks_and_placement(self):
         def nodes(loaders):
             return [np.concatenate([b["n_id"] for b in shares]) for shares in zip(*loaders)]
@@ -368,7 +377,7 @@ class State(WithStore):
         self.assertEqual(len(list(second)), len(loader) - 1)
 
 
-class Failures(WithStore):
+class Failures(stores.WithStore):
     def test_options(self):
         for options, says in (
             ({"placement": "tape"}, "tape"),
@@ -447,7 +456,7 @@ def in_spawned(store, queue):
     queue.put(sum(b.rows for b in hopfeed.Loader(store, 50)))
 
 
-class Processes(WithStore):
+class Processes(stores.WithStore):
     def test_a_forked_process_is_told_what_to_do(self):
         context = multiprocessing.get_context("fork")
         queue = context.Queue()
@@ -546,7 +555,7 @@ class Processes(WithStore):
         self.assertTrue(result["resumed"] and result["complete"])
 
 
-class Work(WithStore):
+class Work(stores.WithStore):
     def test_a_plan_says_where_and_why(self):
         plan = hopfeed.plan(self.store, batch_size=64, shuffle="auto")
         self.assertIn(plan["placement"], ("device", "host", "storage"))

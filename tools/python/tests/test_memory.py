@@ -97,7 +97,7 @@ class Memory(unittest.TestCase):
                 e, self.path, nodes=n, source="from", destination="to", weight="w", id="name", label="class", split="part", force=True, progress=False
             )
             self.check_graph(graph)
-            np.testing.assert_array_equal(graph.splits[:, 0], (np.arange(50) + 1) % 4)
+            np.testing.assert_array_equal(graph.splits[:, 0], np.array([0, 1, 2, -1])[np.arange(50) % 4])
         self.check_weights(graph)
         numbers = {"source": self.edges[0], "destination": self.edges[1]}
         graph = hopfeed.from_edges(numbers, self.path, nodes={"a": self.x[:, 0], "b": self.x[:, 1]}, features=["b"], force=True, progress=False)
@@ -161,7 +161,7 @@ class Memory(unittest.TestCase):
         self.check_columns(graph, "edge_time", age=self.y)
         self.check_graph(graph)
         self.check_weights(graph)
-        np.testing.assert_array_equal(graph.splits[:, 0], self.y + 1)
+        np.testing.assert_array_equal(graph.splits[:, 0], self.y)
         with self.assertRaisesRegex(hopfeed.OptionError, "ndata has no 'x'"):
             hopfeed.from_dgl(Graph, self.path, feature="x")
 
@@ -193,7 +193,7 @@ class Memory(unittest.TestCase):
         text = hopfeed.import_ogb(os.path.dirname(folder), self.path + "-text", directed=True, duplicates="keep", progress=False)
         np.testing.assert_array_equal(text.x[:], graph.x[:])
         self.check_columns(text, "edge_attr", node_year=self.y)
-        np.testing.assert_array_equal(graph.splits[:, 0], np.repeat([1, 2, 3, 0], [10, 10, 20, 10]))
+        np.testing.assert_array_equal(graph.splits[:, 0], np.repeat([0, 1, 2, -1], [10, 10, 20, 10]))
 
     def test_folders_of_killed_processes_are_removed_by_the_next(self):
         program = (

@@ -36,18 +36,13 @@ def content(batch):
     return b"".join(a.tobytes() for a in arrays)
 
 
-class WithGraph(unittest.TestCase):
+class WithGraph(stores.WithStore):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        cls.arrays, store = stores.make(cls.folder.name)
-        cls.graph = os.path.join(cls.folder.name, "graph")
-        cls.store = store
+        super().setUpClass()
         n = stores.NODES
         cls.there = np.zeros((n, n))  # [destination, source]
         cls.there[cls.arrays["edge_index"][1], cls.arrays["edge_index"][0]] = 1  # parallel edges are one
-        cls.train = np.flatnonzero(cls.arrays["splits"] == 0)
 
     def open(self, num_neighbors=(15, 10, 5), batch_size=1024, sampler="neighbor", **options):
         if sampler == "locality":

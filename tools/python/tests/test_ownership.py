@@ -62,16 +62,7 @@ def by_another_thread(batches):
 KEEPERS = (keep_all, keep_by_comprehension, look_ahead, by_another_thread)
 
 
-class Ownership(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        cls.arrays, cls.store = stores.make(cls.folder.name)
-        cls.graph = os.path.join(cls.folder.name, "graph")
-        cls.expected = stores.propagated(cls.arrays)
-        cls.train = np.flatnonzero(cls.arrays["splits"] == 0)
-
+class Ownership(stores.WithStore):
     def check(self, batches, matrices=None):
         """All train nodes come once, with their features and labels."""
         for b in batches:

@@ -93,6 +93,74 @@ class Memory(WithStore):
         with self.assertRaisesRegex(hopfeed.OptionError, "model gives"):
             hopfeed.torch.predict(torch.nn.Identity(), self.store, call=lambda b: b.x[1:], progress=False)
 
+    def test_a_model_is_evaluated_on_a_part(self):
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * stores.FEATURES, 4), torch.nn.Dropout()).train()
+        nodes, out = hopfeed.torch.predict(model, self.store, progress=False)
+        for part, split in enumerate(("train", "val", "test")):
+            rows = torch.tensor(self.arrays["splits"] == part)[nodes]
+            right = (out[rows].argmax(1) == self.labels[nodes][rows]).float().mean().item()
+            seen = []
+            found = hopfeed.torch.evaluate(model, self.store, split=split, batch_size=50, progress=seen.append)
+            self.assertEqual((found["metric"], found["rows"]), ("accuracy", rows.sum()))
+            self.assertAlmostEqual(found["value"], right, 6)
+            self.assertEqual(seen[-1]["tasks"][0]["done"], rows.sum())
+            again = hopfeed.torch.evaluate(model, self.store, split=split, metric=lambda out, y: (out.argmax(1) == y).float().mean(), progress=False)
+            self.assertAlmostEqual(again["value"].item(), right, 6)
+        sampled = hopfeed.torch.NeighborLoader(self.graph, [-1], "val", 50)
+        blocks = types.SimpleNamespace(linear=torch.nn.Linear(stores.FEATURES, 4))
+        found = hopfeed.torch.evaluate(torch.nn.Identity(), sampled, call=lambda b: blocks.linear(b.x[: b.batch_size]), progress=False)
+        val = np.flatnonzero(self.arrays["splits"] == 1)
+        want = (blocks.linear(torch.tensor(self.arrays["node_feat"][val])).argmax(1) == self.labels[val]).float().mean()
+        self.assertAlmostEqual(found["value"], want.item(), 6)
+        self.assertTrue(model.training)
+        for options, says in (({"metric": "mse"}, "of classes, want"), ({"metric": "roc-auc"}, "two classes"), ({"metric": "f1"}, "metric 'f1'"), ({"split": "dev"}, "split 'dev'")):
+            with self.assertRaisesRegex(hopfeed.OptionError, says):
+                hopfeed.torch.evaluate(model, self.store, progress=False, **options)
+        with self.assertRaisesRegex(hopfeed.OptionError, "share of process 1 of 2"):
+            hopfeed.torch.evaluate(model, hopfeed.torch.Loader(self.store, rank=1, world_size=2))
+        with self.assertRaisesRegex(hopfeed.OptionError, "model gives 5 outputs: want 4|model gives 3 outputs: want 4"):
+            hopfeed.torch.evaluate(torch.nn.Identity(), sampled, call=lambda b: b.x[: b.batch_size, :3], progress=False)
+        with self.assertRaisesRegex(FileNotFoundError, "nowhere"):
+            hopfeed.torch.evaluate("nowhere", self.store)
+
+    def test_metrics_are_what_their_names_say(self):
+        def f1(had, predicted):
+            both = (had & predicted).sum()
+            return 2 * both / max(1, had.sum() + predicted.sum())
+
+        def area(scores, positive):
+            pairs = [(p > n) + 0.5 * (p == n) for p in scores[positive] for n in scores[~positive]]
+            return np.mean(pairs)
+
+        from hopfeed._metrics import scored
+
+        rng = np.random.default_rng(2)
+        out = rng.integers(-3, 4, (90, 3)).astype(np.float32) / 2  # with ties
+        classes, several = rng.integers(-1, 3, 90), rng.integers(-1, 2, (90, 3))
+        several[5] = -1
+        known, guess = classes >= 0, out.argmax(1)
+        values = rng.standard_normal((90, 3)).astype(np.float32)
+        values[3, 1] = values[7] = np.nan
+        there = ~np.isnan(values)
+        cases = [
+            ("classes", "accuracy", out, classes, (guess == classes)[known].mean()),
+            ("classes", "micro-f1", out, classes, (guess == classes)[known].mean()),
+            ("classes", "macro-f1", out, classes, np.mean([f1(classes[known] == c, guess[known] == c) for c in range(3)])),
+            ("classes", "roc-auc", out[:, :2], np.minimum(classes, 1), area((out[:, 1] - out[:, 0])[known], classes[known] > 0)),
+            ("labels", "micro-f1", out, several, f1(several == 1, (out > 0) & (several >= 0))),
+            ("labels", "macro-f1", out, several, np.mean([f1(several[:, k] == 1, (out[:, k] > 0) & (several[:, k] >= 0)) for k in range(3)])),
+            ("labels", "roc-auc", out, several, np.mean([area(out[several[:, k] >= 0, k], several[several[:, k] >= 0, k] == 1) for k in range(3)])),
+            ("values", "mse", out, values, ((out - values)[there].astype(float) ** 2).mean()),
+            ("values", "mae", out, values, np.abs(out - values)[there].astype(float).mean()),
+        ]
+        for kind, metric, given, labels, want in cases:
+            with self.subTest(kind=kind, metric=metric):
+                found = scored(metric, torch.tensor(given), labels, kind)
+                labelled = known.sum() if kind == "classes" else (several >= 0).any(axis=1).sum() if kind == "labels" else 89
+                self.assertEqual((found["metric"], found["rows"]), (metric, labelled))
+                self.assertAlmostEqual(found["value"], want, 5)
+                self.assertEqual(scored(metric, torch.tensor(given[:0]), labels[:0], kind), {"metric": metric, "value": None, "rows": 0})
+
     def test_what_has_no_rows_of_nodes_or_not_all_is_not_predicted(self):
         graph, model = self.store.replace("store", "graph"), torch.nn.Flatten()
         pairs = self.arrays["edge_index"][:, :9]

@@ -46,7 +46,9 @@ MISTAKES = (
     "hopfeed.Loader('store', dtype='float64')",
     "hopfeed.propagate('graph', 'store', hop=3)",
     "hopfeed.propagate('graph', 'store', rows='none')",
-    "hopfeed.evaluate('store', 'run', rows='validation')",
+    "hopfeed.evaluate('store', 'run', split='validation')",
+    "hopfeed.train('store', split=1)",
+    "hopfeed.torch.evaluate('run', 'store', split='dev')",
     "hopfeed.generate('tree', 'graph')",
 )
 

@@ -1,6 +1,7 @@
 """The loaders in the wrappers that training is done with. A test is skipped where its package is not installed."""
 
 import importlib
+import importlib.util
 import logging
 import os
 import tempfile
@@ -11,6 +12,43 @@ from unittest import mock
 
 import test_ownership
 from test_torch import WithStore, hopfeed, module, stores, torch
+
+
+def lightning_rank(rank, world, paths, folder):
+    """Trains an epoch on each path by Lightning's DDP, as a process of torchrun, and saves its batches."""
+    lightning = importlib.import_module("lightning")
+    DataModule = importlib.import_module("hopfeed.lightning").DataModule
+    os.environ["TORCHELASTIC_RUN_ID"] = "test"
+
+    class Keep(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.kept = torch.nn.Linear(stores.FEATURES, 1), []
+
+        def training_step(self, b, index):
+            self.kept.append(b.copy())
+            return self.layer(b.x.float()).mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    for path, options in paths.items():
+        keep = Keep()
+        trainer = lightning.Trainer(accelerator="cpu", devices=world, strategy="ddp", max_epochs=1, **quiet)
+        trainer.fit(keep, DataModule(path, batch_size=50, **options))
+        assert trainer.world_size == world
+        torch.save(keep.kept, os.path.join(folder, f"{os.path.basename(path)}-{rank}"))
+
+
+def rank_of_wrappers(rank, world, store, graph, folder):
+    """One of the processes of accelerate and of Lightning."""
+    accelerated_rank(rank, world, store, folder)
+    if importlib.util.find_spec("lightning"):
+        warnings.simplefilter("ignore")
+        lightning_rank(rank, world, {store: {}, graph: {"num_neighbors": [3, 2], "subgraph_type": "directional"}}, folder)
+    torch.distributed.destroy_process_group()
 
 
 def accelerated_rank(rank, world, store, folder):
@@ -28,7 +66,6 @@ def accelerated_rank(rank, world, store, folder):
             assert "the loader itself" in str(error)
         else:
             raise AssertionError("accelerate drops batches")
-    torch.distributed.destroy_process_group()
 
 
 def as_process(rank, world):
@@ -99,15 +136,24 @@ class Wrappers(WithStore):
                         b["x"].mul_(2)
                     self.check(kept)
 
-    def test_processes_of_accelerate_share_each_batch(self):
+    def test_processes_of_accelerate_and_lightning_share_each_batch(self):
         module("accelerate")
         with tempfile.TemporaryDirectory() as folder:
-            torch.multiprocessing.spawn(accelerated_rank, (2, self.store, folder), 2)
-            shares = [torch.load(os.path.join(folder, f"rank-{rank}"), weights_only=False) for rank in range(2)]
-        self.assertEqual(len(shares[0]), len(shares[1]))
-        for first, second in zip(*shares):
-            self.assertEqual((first.rows + second.rows, first.global_rows), (second.global_rows, second.global_rows))
-        self.check([b for share in shares for b in share])
+            torch.multiprocessing.spawn(rank_of_wrappers, (2, self.store, self.graph, folder), 2)
+            files = ["rank"] + ["store", "graph"] * bool(importlib.util.find_spec("lightning"))
+            saved = {name: [torch.load(os.path.join(folder, f"{name}-{rank}"), weights_only=False) for rank in range(2)] for name in files}
+        for name, shares in saved.items():
+            self.assertEqual(len(shares[0]), len(shares[1]))
+            for first, second in zip(*shares):
+                self.assertEqual((first.rows + second.rows, first.global_rows), (second.global_rows, second.global_rows))
+            batches = [b for share in shares for b in share]
+            if name != "graph":
+                self.check(batches)
+                continue
+            for b in batches:
+                torch.testing.assert_close(b.x, torch.tensor(self.arrays["node_feat"])[b.n_id])
+                self.assertTrue(torch.equal(b.y, self.labels[stores.seeds(b)]))
+            self.assertEqual(torch.cat([stores.seeds(b) for b in batches]).sort().values.tolist(), self.train.tolist())
 
     def test_a_loader_that_was_opened_before_its_group_is_refused(self):
         nodes = hopfeed.open(self.store).n_id[:9].tolist()
@@ -132,6 +178,24 @@ class Wrappers(WithStore):
                 for share in ({"world_size": 2}, {"rank": 0}):
                     with self.assertRaisesRegex(hopfeed.OptionError, "without"):
                         open_loader(**share)
+
+    def test_processes_of_torchrun_without_a_group_are_refused(self):
+        nodes = hopfeed.open(self.store).n_id[:9].tolist()
+        with mock.patch.dict(os.environ, RANK="1", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2"):
+            for open_loader in (
+                lambda **share: hopfeed.torch.Loader(self.store, 4, **share),
+                lambda **share: hopfeed.torch.NeighborLoader(self.graph, [2], nodes, 4, **share),
+                lambda **share: hopfeed.torch.PairLoader(self.store, [nodes, nodes[::-1]], batch_size=4, **share),
+            ):
+                with self.assertRaisesRegex(hopfeed.OptionError, "process 1 of 2 of torchrun.*init_process_group"):
+                    open_loader()
+                self.assertEqual(next(iter(open_loader(rank=0, world_size=1))).batch_size, 4)
+                with as_process(1, 2):
+                    self.assertEqual(next(iter(open_loader())).batch_size, 2)
+            model = torch.nn.Flatten()
+            self.assertEqual(len(hopfeed.torch.predict(model, self.store, progress=False)[0]), len(hopfeed.open(self.store)))
+        with mock.patch.dict(os.environ, RANK="0", WORLD_SIZE="1"):
+            hopfeed.torch.Loader(self.store, 4)
 
     def test_processes_of_a_machine_are_told_to_say_how_many_they_are(self):
         with mock.patch.dict(os.environ):

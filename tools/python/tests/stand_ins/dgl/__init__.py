@@ -20,6 +20,9 @@ class Graph:
     def num_nodes(self):
         return self._nodes
 
+    def num_edges(self):
+        return len(self._ends[0])
+
 
 def graph(ends, num_nodes):
     return Graph(ends, num_nodes)
