@@ -82,13 +82,16 @@ func WriteRecord(fsys vfs.FS, path string, v any) error {
 
 // ReadRecord is the inverse of WriteRecord.
 func ReadRecord(fsys vfs.FS, path string, v any) error {
-	b, err := readFile(fsys, path, maxIndexBytes)
+	end := 0
+	b, err := readAgain(fsys, path, maxIndexBytes, func(b []byte) error {
+		end = max(0, len(b)-len("\n00000000\n"))
+		if want := fmt.Sprintf("\n%s\n", hex32(kernel.CRC32C(0, b[:end]))); string(b[end:]) != want {
+			return &CorruptError{path, -1, "it does not end with its checksum"}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
-	}
-	end := max(0, len(b)-len("\n00000000\n"))
-	if want := fmt.Sprintf("\n%s\n", hex32(kernel.CRC32C(0, b[:end]))); string(b[end:]) != want {
-		return &CorruptError{path, -1, "it does not end with its checksum"}
 	}
 	if err := json.Unmarshal(b[:end], v); err != nil {
 		return &CorruptError{path, -1, err.Error()}

@@ -146,17 +146,20 @@ func whatToDo(fsys vfs.FS, dir string) string {
 // readManifest reads and checks the manifest of a directory.
 func readManifest(fsys vfs.FS, dir string) (*Manifest, error) {
 	path := filepath.Join(dir, manifestName)
-	b, err := readFile(fsys, path, maxManifestBytes)
+	var m *Manifest
+	b, err := readAgain(fsys, path, maxManifestBytes, func(b []byte) (err error) {
+		m, err = decodeManifest(b)
+		return err
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := fsys.Stat(dir); err != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%s: %w (%s)", dir, ErrIncomplete, whatToDo(fsys, dir))
 	}
-	if err != nil {
+	if b == nil {
 		return nil, err
 	}
-	m, err := decodeManifest(b)
 	if errors.Is(err, ErrVersion) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -173,6 +176,20 @@ func readFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 		err = &CorruptError{path, -1, errors.Unwrap(err).Error()}
 	}
 	return b, err
+}
+
+// readAgain is readFile with a check of the content, whose error comes with it. From an object store, a file that fails
+// is read once more, as the network may have damaged it.
+func readAgain(fsys vfs.FS, path string, maxBytes int64, check func([]byte) error) ([]byte, error) {
+	for again := !vfs.IsURL(path); ; again = true {
+		b, err := readFile(fsys, path, maxBytes)
+		if err != nil {
+			return nil, err
+		}
+		if err = check(b); err == nil || again {
+			return b, err
+		}
+	}
 }
 
 // layout says how the rows are divided. DType has been checked.

@@ -147,13 +147,19 @@ func (m *Matrix) file(i int) (vfs.File, error) {
 	return m.files[i], nil
 }
 
-// readExtent reads an extent, which belongs to a chunk of its file, and checks it.
+// readExtent reads an extent, which belongs to a chunk of its file, and checks it. What a network or a cache has
+// damaged is read once more.
 func readExtent(f vfs.File, chunk int, row arrowfile.Extent, dst []byte) error {
-	n, err := f.ReadAt(dst, row.Offset)
-	if n < len(dst) {
-		return cutOff(f.Path(), chunk, row.Offset+int64(n), err)
+	for again := false; ; again = true {
+		n, err := f.ReadAt(dst, row.Offset)
+		if n < len(dst) {
+			return cutOff(f.Path(), chunk, row.Offset+int64(n), err)
+		}
+		err = checkData(f.Path(), chunk, dst, row.Length, row.CRC32C)
+		if err == nil || again || !vfs.Doubt(f, row.Offset, row.Length) {
+			return err
+		}
 	}
-	return checkData(f.Path(), chunk, dst, row.Length, row.CRC32C)
 }
 
 // cutOff is the error of a read that ended before byte at.

@@ -410,6 +410,7 @@ func (s *extentStream) read(dst []byte) error {
 		s.crc = kernel.CRC32C(s.crc, dst[:n])
 		if dst, s.at = dst[n:], s.at+n; s.at == e.Offset+e.Length {
 			if s.crc != e.CRC32C {
+				vfs.Doubt(s.file, e.Offset, e.Length)
 				return s.corrupt(fmt.Errorf("the %d bytes from byte %d on have checksum %s, want %s", e.Length,
 					e.Offset, hex32(s.crc), hex32(e.CRC32C)))
 			}

@@ -88,8 +88,10 @@ func Enclosing(fsys vfs.FS, path string) (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
-	for at != filepath.Dir(at) {
-		at = filepath.Dir(at)
+	for inBucket := vfs.IsURL(at); at != filepath.Dir(at); {
+		if at = filepath.Dir(at); inBucket && !vfs.IsURL(filepath.Dir(at)+"/") {
+			break // a bucket is no graph or store
+		}
 		_, noManifest := fsys.Stat(filepath.Join(at, manifestName))
 		_, noIndex := fsys.Stat(filepath.Join(at, indexName))
 		if noManifest == nil && noIndex == nil {

@@ -415,8 +415,8 @@ func (d *Dir) readRows(ctx context.Context, r Region, threads int,
 // of rows are a few KB each.
 type ahead struct {
 	vfs.File
-	rest *bufio.Reader
-	at   int64 // where rest goes on
+	rest    *bufio.Reader
+	at, end int64 // where rest goes on, and ends
 }
 
 // readAhead is f for reading the chunks [lo, hi) of part p.
@@ -431,7 +431,7 @@ func readAhead(f vfs.File, p *part, lo, hi int) *ahead {
 	// Rows are read up to three times: after an odd start, no read is one that vfs.PastCache does past the page cache.
 	odd := min(64, bytes)
 	pieces := io.MultiReader(io.NewSectionReader(f, at, odd), io.NewSectionReader(f, at+odd, bytes-odd))
-	return &ahead{f, bufio.NewReaderSize(pieces, int(min(pieceBytes, bytes))), at}
+	return &ahead{f, bufio.NewReaderSize(pieces, int(min(pieceBytes, bytes))), at, at + bytes}
 }
 
 func (a *ahead) ReadAt(p []byte, off int64) (int, error) {
@@ -442,6 +442,16 @@ func (a *ahead) ReadAt(p []byte, off int64) (int, error) {
 	}
 	a.at += int64(skipped + n)
 	return n, err
+}
+
+// Doubt implements vfs.Doubter: rest begins anew.
+func (a *ahead) Doubt(off, bytes int64) bool {
+	if !vfs.Doubt(a.File, off, bytes) {
+		return false
+	}
+	a.rest.Reset(io.NewSectionReader(a.File, off, a.end-off))
+	a.at = off
+	return true
 }
 
 // rowTable is the row table; nil if it has no columns.

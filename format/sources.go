@@ -140,7 +140,7 @@ func (m *Manifest) findSources(fsys vfs.FS, dir string) error {
 			continue
 		}
 		f.source = filepath.FromSlash(f.Source)
-		if filepath.IsAbs(f.source) {
+		if filepath.IsAbs(f.source) || vfs.IsURL(f.source) {
 			continue
 		}
 		if root == "" {

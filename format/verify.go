@@ -187,7 +187,10 @@ func (v *verifier) checkSums(d *Dir, _ *table, p *part) error {
 			}
 			var err error
 			if at == 0 {
-				err = v.checkOutside(f, entry, p.extents, buf)
+				if err = v.checkOutside(f, entry, p.extents, buf); errors.Is(err, ErrCorrupt) &&
+					vfs.Doubt(f, 0, entry.Size) {
+					err = v.checkOutside(f, entry, p.extents, buf)
+				}
 			} else {
 				e := p.extents[at-1]
 				chunk := sort.SearchInts(p.extentStarts, int(at)) - 1

@@ -232,6 +232,9 @@ func mayReplace(fsys vfs.FS, dir, kind string, force bool) error {
 	}
 	complete := slices.Contains(found.files, manifestName)
 	switch {
+	case complete && force && vfs.IsURL(dir):
+		return fmt.Errorf("%s: %w: what is complete in a bucket is not replaced (give another URL, or remove it with the "+
+			"bucket's tools)", dir, ErrExists)
 	case complete && force:
 		return checkReplaceable(fsys, dir, kind)
 	case complete:

@@ -16,11 +16,17 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // minReaders is the least number of concurrent reads, with fewer threads too: reads wait for the
-// disk, not for a processor.
-const minReaders = 16
+// disk, not for a processor. Of a bucket there are more, since the first byte takes 10 to 100 ms; the slots then hold
+// at least bucketBytes, so that as many can be on their way.
+const (
+	minReaders    = 16
+	bucketReaders = 64
+	bucketBytes   = 64 << 20
+)
 
 // maxRead is the largest read of neighbouring chunks, in bytes.
 const maxRead = 8 << 20
@@ -162,8 +168,15 @@ func (l *Loader) slots() int {
 	}
 	// Rows of a batch lie in whole chunks, two that are cut, and a short one.
 	whole := (l.o.BatchRows - 1) / l.layout.ChunkRows
-	return min(whole+3+whole+1, chunks)
+	slots := whole + 3 + whole + 1
+	if l.fromBucket() {
+		slots = max(slots, int(bucketBytes/(l.slotStride()*int64(len(l.o.Matrices)))))
+	}
+	return min(slots, chunks)
 }
+
+// fromBucket tells whether the store is in an object store.
+func (l *Loader) fromBucket() bool { return l.o.Store != nil && vfs.IsURL(l.o.Store.Path()) }
 
 func (s *storageSource) allocate() (err error) {
 	slots := s.l.slots()
@@ -281,7 +294,11 @@ func (s *storageSource) startRead(ctx context.Context) {
 	}
 	s.pending = nil
 	if s.readers == nil {
-		s.readers = parallel.NewPool(max(s.l.o.Threads, minReaders))
+		readers := minReaders
+		if s.l.fromBucket() {
+			readers = bucketReaders
+		}
+		s.readers = parallel.NewPool(max(s.l.o.Threads, readers))
 	}
 	r.done = s.readers.For(int64(len(s.matrices)), 1, func(m, _ int64) {
 		if r.errs[m] = context.Cause(ctx); ctx.Err() == nil {
@@ -308,6 +325,13 @@ func (s *storageSource) readMatrix(r *chunkRead, matrix int) error {
 		f.bytes.Add(m.Extent(t.chunk).Length)
 	}
 	return nil
+}
+
+// doubt tells whether reading a chunk again may give other bytes.
+func (s *storageSource) doubt(t *slot, matrix int) bool {
+	e := s.matrices[matrix].Extent(t.chunk)
+	f, ok := s.files[e.File].File.(vfs.Doubter)
+	return ok && f.Doubt(e.Offset, e.Length)
 }
 
 // slotBytes are the bytes of rows of a matrix in a slot; row counts from the start of the chunk.
@@ -350,7 +374,13 @@ func (s *storageSource) assemble(ctx context.Context, j *job, parts chunkSlices,
 		if !p.slot.checked && !s.l.o.Unchecked && s.sums == nil {
 			matrix := s.matrices[m]
 			_, rows := matrix.ChunkRowRange(p.slot.chunk)
-			if err := matrix.CheckChunk(p.slot.chunk, s.slotBytes(p.slot, m, 0, rows)); err != nil {
+			err := matrix.CheckChunk(p.slot.chunk, s.slotBytes(p.slot, m, 0, rows))
+			if err != nil && s.doubt(p.slot, m) {
+				if err = s.readMatrix(&chunkRead{slots: []*slot{p.slot}}, m); err == nil {
+					err = matrix.CheckChunk(p.slot.chunk, s.slotBytes(p.slot, m, 0, rows))
+				}
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -11,7 +11,8 @@ import (
 // Rates are how fast rows move, in bytes of rows, as stored, a second, by all
 // cores and all disks. 0 is unknown, and taken to cost nothing.
 type Rates struct {
-	Storage      units.Rate `json:"storage"`       // read, a chunk at a time
+	Storage      units.Rate `json:"storage"`       // read, a chunk at a time; of a bucket, from its cache
+	Bucket       units.Rate `json:"bucket"`        // the same, from an object store over the network
 	Check        units.Rate `json:"check"`         // checksums of read chunks
 	HostCopy     units.Rate `json:"host_copy"`     // within host memory, in long runs
 	HostGather   units.Rate `json:"host_gather"`   // row by row
@@ -32,8 +33,8 @@ type NamedRate struct {
 // List lists the known rates.
 func (r Rates) List() []NamedRate {
 	known := []NamedRate{
-		{"storage", r.Storage}, {"checksums", r.Check}, {"copying", r.HostCopy}, {"gathering", r.HostGather},
-		{"conversion", r.Convert}, {"link", r.Link}, {"gathering over the link", r.MappedGather},
+		{"storage", r.Storage}, {"bucket", r.Bucket}, {"checksums", r.Check}, {"copying", r.HostCopy},
+		{"gathering", r.HostGather}, {"conversion", r.Convert}, {"link", r.Link}, {"gathering over the link", r.MappedGather},
 		{"between devices", r.Peer},
 	}
 	if r.Link > 0 { // else device memory is the host's
@@ -46,7 +47,7 @@ func (r Rates) List() []NamedRate {
 // RatesOf estimates the rates of described hardware.
 func RatesOf(h machine.Hardware) Rates {
 	r := Rates{
-		Storage: h.Storage.ReadRate(), HostCopy: h.MemoryBandwidth, HostGather: h.GatherBandwidth,
+		Storage: h.Storage.ReadRate(), Bucket: h.Bucket.Read, HostCopy: h.MemoryBandwidth, HostGather: h.GatherBandwidth,
 		Link: h.Devices.Link, Peer: h.Devices.Peer,
 		// Both read and write: a device's memory has no caches to speak of.
 		DeviceCopy: h.Devices.Bandwidth / 2, DeviceGather: h.Devices.Bandwidth / 2, Convert: h.Devices.Bandwidth / 3,
@@ -143,6 +144,10 @@ func (a *Alternative) loadDemand(f Facts, n Needs, rows int64, shuffled bool) (d
 		d.link = secondsFor(r.Link)
 	case Storage:
 		d.storage = secondsFor(r.Storage)
+		if r.Bucket > 0 { // in epochs after the first
+			kept := f.Kept(n)
+			d.storage = kept*d.storage + (1-kept)*secondsFor(r.Bucket)
+		}
 		d.host = secondsFor(r.Check)
 		d.link = secondsFor(r.Link)
 		if f.Device.Unified && !n.Convert {

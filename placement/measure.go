@@ -16,6 +16,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // How much is moved, and how long, to measure a rate. A rate is the median of several rounds, not
@@ -280,15 +281,35 @@ type chunkRead struct {
 
 func (c chunkRead) extent() format.Extent { return c.matrix.Extent(c.chunk) }
 
-// measureStorage reads chunks of all matrices in random order with several readers, by direct I/O
-// if possible, and checks them.
-func (p *probe) measureStorage(r *Rates) error {
+// bucketReaders are the reads on their way from a bucket, as in a loader.
+const bucketReaders = 64
+
+// measureStorage measures how fast chunks are read and checked. Of a store in a bucket that is the rate of the network,
+// and that of the cache, if there is one.
+func (p *probe) measureStorage(r *Rates) (err error) {
+	if !vfs.IsURL(p.Store.Path()) {
+		r.Storage, r.Check, err = p.measureReads(p.Store.FS(), storageReaders, false)
+		return err
+	}
+	uncached, ok := p.Store.FS().(interface{ Uncached() vfs.FS })
+	if !ok {
+		return nil
+	}
+	if r.Bucket, r.Check, err = p.measureReads(uncached.Uncached(), bucketReaders, false); err == nil {
+		r.Storage, _, err = p.measureReads(p.Store.FS(), storageReaders, true)
+	}
+	return err
+}
+
+// measureReads reads chunks of all matrices in random order with several readers, by direct I/O if possible, and checks
+// them. same: each round reads the same chunks, and the first does not count.
+func (p *probe) measureReads(fsys vfs.FS, readers int, same bool) (read, check units.Rate, err error) {
 	chunkBytes := int64(p.Store.Layout().ChunkRows) * p.rowBytes / int64(len(p.Matrices))
 	stride := gds.Aligned(chunkBytes)
 	count := min(int64(p.Region.Chunks)*int64(len(p.Matrices)),
 		max(1, p.affordableBytes(storageBytes, p.unified)/stride))
 	if count == 0 {
-		return nil
+		return 0, 0, nil
 	}
 	alloc := p.memory.Pin
 	if p.unified {
@@ -296,12 +317,19 @@ func (p *probe) measureStorage(r *Rates) error {
 	}
 	memory := alloc("chunks", count*stride)
 	if p.memory.Err != nil {
-		return p.memory.Err
+		return 0, 0, p.memory.Err
 	}
 	clear(memory.Bytes()) // so that it is there
-	reads, err := p.chunkReads(int(count) * storageRounds)
+	rounds := storageRounds
+	if same {
+		rounds = 1
+	}
+	reads, err := p.chunkReads(fsys, int(count)*rounds)
 	if err != nil {
-		return err
+		return 0, 0, err
+	}
+	for same && len(reads) < int(count)*storageRounds {
+		reads = append(reads, reads[:count]...)
 	}
 	var reading, checking []units.Rate
 	end := p.now().Add(storageTime)
@@ -311,8 +339,8 @@ func (p *probe) measureStorage(r *Rates) error {
 		}
 		read := make([]bool, count)
 		var taken atomic.Int64
-		rate, err := p.timeChunks(storageReaders, round, func(i int64) (int64, error) {
-			if taken.Add(1) > storageReaders && !p.now().Before(end) {
+		rate, err := p.timeChunks(readers, round, func(i int64) (int64, error) {
+			if taken.Add(1) > int64(readers) && !p.now().Before(end) {
 				return 0, nil
 			}
 			e := round[i].extent()
@@ -320,7 +348,7 @@ func (p *probe) measureStorage(r *Rates) error {
 			return e.Length, round[i].file.ReadInto(memory, i*stride, e.Length, e.Offset)
 		})
 		if err != nil {
-			return err
+			return 0, 0, err
 		}
 		reading = append(reading, rate)
 		if rate, err = p.timeChunks(p.Threads, round, func(i int64) (int64, error) {
@@ -330,12 +358,14 @@ func (p *probe) measureStorage(r *Rates) error {
 			length := round[i].extent().Length
 			return length, round[i].matrix.CheckChunk(round[i].chunk, memory.Bytes()[i*stride:i*stride+length])
 		}); err != nil {
-			return err
+			return 0, 0, err
 		}
 		checking = append(checking, rate)
 	}
-	r.Storage, r.Check = median(reading), median(checking)
-	return nil
+	if same && len(reading) > 1 {
+		reading = reading[1:]
+	}
+	return median(reading), median(checking), nil
 }
 
 // timeChunks measures the rate at which threads work on the chunks of a round; each returns the
@@ -359,7 +389,7 @@ func median(rates []units.Rate) units.Rate {
 }
 
 // chunkReads draws chunks of the region to read, and opens their files.
-func (p *probe) chunkReads(count int) (reads []chunkRead, err error) {
+func (p *probe) chunkReads(fsys vfs.FS, count int) (reads []chunkRead, err error) {
 	matrices := make([]*format.Matrix, len(p.Matrices))
 	for i, id := range p.Matrices {
 		if matrices[i], err = p.Store.Matrix(id); err != nil {
@@ -373,7 +403,7 @@ func (p *probe) chunkReads(count int) (reads []chunkRead, err error) {
 			chunk: p.Region.FirstChunk + int(place)/len(matrices)}
 		path := c.extent().File
 		if files[path] == nil {
-			f, err := p.device.OpenFile(p.Store.FS(), filepath.Join(p.Store.Path(), filepath.FromSlash(path)))
+			f, err := p.device.OpenFile(fsys, filepath.Join(p.Store.Path(), filepath.FromSlash(path)))
 			if err != nil {
 				return nil, err
 			}

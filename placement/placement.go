@@ -44,13 +44,20 @@ type Facts struct {
 	Budget     machine.Limit // of host memory that the run may use, and what set it
 	Pinnable   machine.Limit // of host memory, that can be pinned
 	Rates      Rates
+	// Cache is how much a local disk keeps of what is read from a bucket; CacheDir says where.
+	Cache    units.Bytes
+	CacheDir string
 }
+
+// Kept is the part of the input that the cache keeps, where that is in a bucket.
+func (f Facts) Kept(n Needs) float64 { return min(1, float64(f.Cache)/float64(max(n.Input, 1))) }
 
 // FactsOf converts described hardware to Facts. devices and budget limit the number of devices and
 // the host memory to use (0: all).
 func FactsOf(h machine.Hardware, devices int, budget machine.Limit) (Facts, error) {
 	f := Facts{Device: gds.Info{Name: "device"}, Devices: h.Devices.Count, DeviceFree: h.Devices.Memory,
-		Budget: machine.Limit{Bytes: h.Memory, By: "the machine's memory"}, Rates: RatesOf(h)}
+		Budget: machine.Limit{Bytes: h.Memory, By: "the machine's memory"}, Rates: RatesOf(h),
+		Cache: h.Bucket.Cache, CacheDir: "the cache"}
 	if devices > h.Devices.Count {
 		return f, fmt.Errorf("%w: %d devices, but the machine has %d", ErrContradiction, devices, h.Devices.Count)
 	}

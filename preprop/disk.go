@@ -51,6 +51,14 @@ func (s *jobContext) checkRoom(p *Plan) error {
 		at = nil // the job starts anew
 	}
 	parent := s.scratchParent(at)
+	if parent == "" && vfs.IsURL(s.storeDir) {
+		inside := scratchInStore(s.storeDir) // on the local disk
+		used, err := usedBytes(s.fsys, inside)
+		if err != nil {
+			return err
+		}
+		return machine.CheckSpace(s.fsys, inside, p.ScratchBytes-used)
+	}
 	if parent == "" {
 		return machine.CheckSpace(s.fsys, s.storeDir, p.DiskBytes-there)
 	}

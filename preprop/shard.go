@@ -81,6 +81,10 @@ func (s *jobContext) createAsShard(ctx context.Context, most time.Duration) (*fo
 
 // runShard makes the columns of one shard, and assembles the store if all others are there.
 func (s *jobContext) runShard(ctx context.Context, j *engine.Job, r *Result) error {
+	if vfs.IsURL(s.storeDir) {
+		return fmt.Errorf("%s: %w: shards share scratch files, which a store in a bucket has on the local disk (propagate "+
+			"to a folder that all machines see, or without --shard)", s.storeDir, ErrOptions)
+	}
 	store, err := s.createAsShard(ctx, startWait)
 	if err != nil {
 		return err

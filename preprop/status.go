@@ -27,7 +27,8 @@ type Status struct {
 	Finished    int   `json:"finished"`
 	Columns     int64 `json:"columns"`
 	DoneColumns int64 `json:"done_columns"`
-	Bytes       int64 `json:"bytes"` // on disk, scratch files included
+	Bytes       int64 `json:"bytes"`   // on disk, scratch files included
+	Uploads     int   `json:"uploads"` // to a bucket, that a killed process has left; the next job aborts them
 }
 
 // JobStatus tells how far the job of a store is. It takes no locks and changes nothing. scratch is the name of
@@ -39,6 +40,13 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	}
 	s := &Status{Store: storeDir, Complete: job.Published, Unfinished: job.Unfinished, Running: job.Running,
 		Bytes: job.Bytes, Shards: []string{}}
+	if bucket, ok := fsys.(interface {
+		Uploads(path string) (int, error)
+	}); ok {
+		if s.Uploads, err = bucket.Uploads(storeDir); err != nil {
+			return nil, err
+		}
+	}
 	t, err := parseTarget(job.Text)
 	if !job.Unfinished || err != nil {
 		return s, nil // nothing more is known of a job that is no propagation

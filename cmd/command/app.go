@@ -21,6 +21,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/internal/vfs/bucket"
 )
 
 // maxThreads is more than machines have. The runtime sets up each thread that may
@@ -35,7 +36,9 @@ type app struct {
 	call           *Call // by a program; nil: from a command line
 
 	threads     int
-	memory      units.Bytes // 0: the default
+	memory      units.Bytes    // 0: the default
+	cache       bucket.Options // CacheDir alone
+	cacheSize   units.Bytes
 	seed        uint64
 	emulate     host.Emulation
 	tf32        bool
@@ -113,6 +116,10 @@ func newRoot(a *app, name string) *cobra.Command {
 	within(flags, 0, maxThreads, "threads")
 	flags.Var(&a.memory, "memory", "memory to use (default 80 % of what is available or the cgroup limit)")
 	flags.Lookup("memory").DefValue = ""
+	flags.StringVar(&a.cache.CacheDir, "cache-dir", "", "folder that keeps what is read from buckets (default hopfeed "+
+		"in the user's folder for caches)")
+	flags.Var(&a.cacheSize, cacheSizeFlag, "how large that may become; 0: nothing is kept (default half of what is free)")
+	flags.Lookup(cacheSizeFlag).DefValue = ""
 	flags.Uint64Var(&a.seed, "seed", 0, "number that all random draws derive from")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object on stdout, logs on stderr")
 	flags.BoolVar(&a.quiet, "quiet", false, "print no progress and no notes")
@@ -250,6 +257,7 @@ func (a *app) verb(use, short, long string,
 	c := &cobra.Command{Use: use, Short: short, Long: long, Args: arguments(use)}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		a.command = c
+		a.openBuckets(c.Context())
 		if err := a.useThreads(); err != nil {
 			return err
 		}
@@ -274,6 +282,7 @@ func (a *app) verb(use, short, long string,
 			return err
 		}
 		r, err := run(c.Context(), a, args)
+		a.noteTraffic()
 		if r != nil {
 			if printErr := a.print(r); err == nil {
 				err = printErr

@@ -18,7 +18,7 @@ func newRepairCommand(a *app) *cobra.Command {
 		`Repair verifies a hop store and computes damaged or missing chunks again, from the graph that the store
 was made from. Each repaired file is, byte for byte, what it was. manifest.json and index.arrow cannot
 be repaired.`, func(ctx context.Context, a *app, args []string) (result, error) {
-			r, err := preprop.Repair(ctx, a.fs, args[0], graph, preprop.Options{
+			r, err := preprop.Repair(ctx, a.uncached(), args[0], graph, preprop.Options{
 				Threads: a.threads, MemoryBytes: int64(a.budget.Bytes), Progress: a.progress(),
 			})
 			if err != nil {

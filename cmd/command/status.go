@@ -56,4 +56,8 @@ func (s *status) Text(w io.Writer) {
 			100*float64(s.DoneColumns)/float64(s.Columns), s.Finished, s.Matrices)
 	}
 	fmt.Fprintf(w, "\t%s on disk\n", units.Bytes(s.Bytes))
+	if s.Uploads > 0 {
+		fmt.Fprintf(w, "\t%s that a killed process has left: the next job aborts them\n", units.Count(int64(s.Uploads),
+			"unfinished upload"))
+	}
 }

@@ -41,7 +41,7 @@ func runVerify(ctx context.Context, a *app, args []string) (result, error) {
 	if err := a.refuseModel(dir); err != nil {
 		return nil, err
 	}
-	report, err := format.Verify(ctx, a.fs, dir, a.threads, a.progress())
+	report, err := format.Verify(ctx, a.uncached(), dir, a.threads, a.progress())
 	if err != nil {
 		return nil, err
 	}

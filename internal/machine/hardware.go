@@ -29,6 +29,13 @@ type Hardware struct {
 	MemoryBandwidth, GatherBandwidth units.Rate
 	Devices                          Devices
 	Storage                          Storage
+	Bucket                           Bucket
+}
+
+// Bucket is an object store in which the data are, if its rate is not 0.
+type Bucket struct {
+	Read  units.Rate  // over the network, by all requests on their way
+	Cache units.Bytes // of what is read from it, that Storage keeps
 }
 
 // Devices are accelerators that are all the same.
@@ -78,6 +85,8 @@ func (h *Hardware) settings() []setting {
 		{"storage.count", (*count)(&h.Storage.Count), false},
 		{"storage.read", &h.Storage.Read, true},
 		{"storage.write", &h.Storage.Write, true},
+		{"bucket.read", &h.Bucket.Read, false},
+		{"bucket.cache", &h.Bucket.Cache, false},
 	}
 }
 
@@ -111,6 +120,9 @@ func (c *count) Set(s string) error {
 //	  count: 2                # if left out, 1
 //	  read: 6.9GB/s           # of each, in long runs
 //	  write: 4GB/s
+//	bucket:                   # if left out, the data are in storage
+//	  read: 1GB/s             # over the network
+//	  cache: 1TB              # of it, that storage keeps; if left out, nothing
 //
 // What is wrong is ErrHardware, and told by file, line and key.
 func ReadHardware(fsys vfs.FS, path string) (h Hardware, err error) {
@@ -170,7 +182,7 @@ func (h *Hardware) readMapping(node *yaml.Node, prefix string, given map[string]
 			return fmt.Errorf("line %d: %s was given in line %d", name.Line, key, line)
 		}
 		given[key] = name.Line
-		if prefix == "" && (key == "devices" || key == "storage") {
+		if prefix == "" && (key == "devices" || key == "storage" || key == "bucket") {
 			if err := h.readMapping(value, key+".", given); err != nil {
 				return err
 			}

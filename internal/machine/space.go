@@ -24,8 +24,11 @@ func CheckSpace(fsys vfs.FS, output string, needed int64) error {
 	return err
 }
 
-// NearestFolder is path, or the nearest folder above it that exists.
+// NearestFolder is path, or the nearest folder above it that exists. In a bucket, folders need not.
 func NearestFolder(fsys vfs.FS, path string) (string, error) {
+	if vfs.IsURL(path) {
+		return path, nil
+	}
 	for path = filepath.Clean(path); ; path = filepath.Dir(path) {
 		if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
 			return path, err

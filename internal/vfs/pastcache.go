@@ -195,3 +195,6 @@ func (f *pastCacheFile) Close() error {
 	}
 	return err
 }
+
+// Doubt implements Doubter where the file does.
+func (f *pastCacheFile) Doubt(off, bytes int64) bool { return Doubt(f.File, off, bytes) }

@@ -225,7 +225,7 @@ const (
 // lockState tells what content is.
 func lockState(content string) LockState {
 	switch {
-	case content == LockText:
+	case content == LockText, content == LockText+"\x00": // of a bucket, before the name of the holder
 		return Marked
 	case len(content) <= len(LockText) && strings.HasPrefix(LockText, strings.TrimRight(content, "\x00")):
 		return Unmarked
@@ -276,4 +276,27 @@ func Guard(f func() error) (err error) {
 		}
 	}()
 	return f()
+}
+
+// Doubter is the capability, on a File, to be told that a range was read with another checksum than was written. It
+// tells whether reading again may give other bytes: they came from elsewhere, or from a cache, which has dropped them.
+type Doubter interface {
+	Doubt(off, bytes int64) bool
+}
+
+// Doubt is Doubter.Doubt where f has that.
+func Doubt(f File, off, bytes int64) bool {
+	d, ok := f.(Doubter)
+	return ok && d.Doubt(off, bytes)
+}
+
+// Receipter is the capability, on a File, to say by which path it is read, and something about that.
+type Receipter interface {
+	Receipt() (path, reason string)
+}
+
+// IsURL tells whether a path is of an object store.
+func IsURL(path string) bool {
+	scheme, rest, ok := strings.Cut(path, ":")
+	return ok && strings.HasPrefix(rest, "/") && (scheme == "s3" || scheme == "gs" || scheme == "az")
 }

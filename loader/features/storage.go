@@ -12,6 +12,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/need"
@@ -90,7 +91,7 @@ func OpenStorage(ctx context.Context, graph *format.Dir, device gds.Device, thre
 		e := s.matrix.Extent(k)
 		if s.files[e.File] == nil {
 			path := filepath.FromSlash(e.File)
-			if !filepath.IsAbs(path) {
+			if !filepath.IsAbs(path) && !vfs.IsURL(path) {
 				path = filepath.Join(graph.Path(), path)
 			}
 			if s.files[e.File], err = device.OpenFile(graph.FS(), path); err != nil {

@@ -56,6 +56,10 @@ func claim(fsys vfs.FS, dir string, force bool, source *format.Dir) (o *output, 
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	if err == nil && len(names) > 0 && names[0] == metaName && vfs.IsURL(dir) {
+		return nil, fmt.Errorf("%s: %w: what is complete in a bucket is not replaced (give another URL, or remove it "+
+			"with the bucket's tools)", dir, format.ErrExists)
+	}
 	if o.inPlace = err == nil && (len(names) == 0 || names[0] != metaName); o.inPlace {
 		o.at = o.real
 	}

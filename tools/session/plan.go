@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 )
@@ -46,6 +47,11 @@ func MakePlan(ctx context.Context, store *format.Dir, o Options) (Plan, error) {
 // makePlan is MakePlan, but measures nothing for an input of less than minMeasured.
 func makePlan(ctx context.Context, store *format.Dir, o Options, minMeasured units.Bytes) (p Plan, err error) {
 	p.Facts = o.Machine.Facts()
+	if c, ok := store.FS().(interface {
+		Cache() (dir string, limit, used units.Bytes)
+	}); ok && vfs.IsURL(store.Path()) {
+		p.Facts.CacheDir, p.Facts.Cache, _ = c.Cache()
+	}
 	if p.Needs, err = o.Needs(store.Layout(), store, p.Facts.Devices); err != nil {
 		return p, err
 	}
@@ -57,7 +63,27 @@ func makePlan(ctx context.Context, store *format.Dir, o Options, minMeasured uni
 		return p, err
 	}
 	p.Decision, err = placement.Choose(p.Facts, p.Needs, o.wishes())
+	p.explainBucket()
 	return p, err
+}
+
+// explainBucket adds what is read from a bucket, from its cache, and how fast.
+func (p *Plan) explainBucket() {
+	bucket := p.Facts.Rates.Bucket
+	if bucket == 0 {
+		return
+	}
+	once := fmt.Sprintf("the store is in a bucket, which gives %v: the input, %v, is read from it in about %.0f s", bucket,
+		p.Needs.Input, float64(p.Needs.Input)/float64(bucket))
+	switch kept := p.Facts.Kept(p.Needs); {
+	case p.Placement != placement.Storage:
+		p.Reasons = append(p.Reasons, once+", once")
+	case kept == 0:
+		p.Reasons = append(p.Reasons, once+", in each epoch, as there is no cache")
+	default:
+		p.Reasons = append(p.Reasons, fmt.Sprintf("%s in the first epoch, and kept in %s, which may become %v; later epochs "+
+			"read %.0f %% from there, at %v", once, p.Facts.CacheDir, p.Facts.Cache, 100*kept, p.Facts.Rates.Storage))
+	}
 }
 
 // DescribedPlan makes a plan for a store of this layout on a described machine, without opening or
@@ -70,6 +96,7 @@ func DescribedPlan(facts placement.Facts, layout format.Layout, compute placemen
 	}
 	p.Needs.Compute = compute
 	p.Decision, err = placement.Choose(p.Facts, p.Needs, o.wishes())
+	p.explainBucket()
 	return p, err
 }
 

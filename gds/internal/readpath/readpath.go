@@ -48,6 +48,11 @@ func Open(fsys vfs.FS, path string, read ReadFunc) (*File, error) {
 	case err == nil:
 		f.receipt.Store(&gds.Receipt{Path: "direct"})
 	case errors.Is(err, vfs.ErrNoDirect):
+		if r, ok := buffered.(vfs.Receipter); ok {
+			path, reason := r.Receipt()
+			f.receipt.Store(&gds.Receipt{Path: path, Reason: reason})
+			break
+		}
 		f.fallBack(vfs.WithoutPath(err))
 	default:
 		return nil, errors.Join(err, buffered.Close())
@@ -102,6 +107,9 @@ func (f *File) Explain(why error) {
 	}
 }
 
+// Doubt implements vfs.Doubter.
+func (f *File) Doubt(off, bytes int64) bool { return vfs.Doubt(f.buffered, off, bytes) }
+
 func (f *File) Receipt() gds.Receipt { return *f.receipt.Load() }
 
 func (f *File) Close() error {
@@ -141,7 +149,7 @@ func checkRange(buf gds.Buffer, bufOffset, length, offset int64) error {
 // Fill reads length bytes at offset to the start of memory by the best path that still works. memory begins at a
 // multiple of gds.Align and is at least length rounded up to one; what lies between may be overwritten.
 func (f *File) Fill(memory []byte, length, offset int64) error {
-	if f.Receipt().Path != "buffered" {
+	if f.direct != nil && f.Receipt().Path != "buffered" {
 		// The end is rounded up to what the disk can do. At the end of the file fewer bytes
 		// come, and an error with them, which matters only if they are too few.
 		n, err := f.direct.ReadAt(memory[:vfs.WholePages(length)], offset)

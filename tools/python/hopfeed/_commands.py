@@ -32,6 +32,8 @@ def import_npy(
     undirected: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> Dataset:
     """Import a folder of numpy arrays. ``hopfeed import npy --help`` says more.
@@ -58,6 +60,9 @@ def import_npy(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
     """
@@ -98,6 +103,8 @@ def import_csv(
     weight_column: str | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> Dataset:
     """Import text tables of edges and nodes. ``hopfeed import csv --help`` says more.
@@ -140,6 +147,9 @@ def import_csv(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
     """
@@ -172,6 +182,8 @@ def import_mtx(
     undirected: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> Dataset:
     """Import a MatrixMarket file. ``hopfeed import mtx --help`` says more.
@@ -203,6 +215,9 @@ def import_mtx(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
     """
@@ -228,6 +243,8 @@ def import_ogb(
     undirected: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> Dataset:
     """Import a data set of the Open Graph Benchmark. ``hopfeed import ogb --help`` says more.
@@ -252,6 +269,9 @@ def import_ogb(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
     """
@@ -276,6 +296,8 @@ def import_igb(
     undirected: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> Dataset:
     """Import a size of the Illinois Graph Benchmark. ``hopfeed import igb --help`` says more.
@@ -297,6 +319,9 @@ def import_igb(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
     """
@@ -321,6 +346,8 @@ def import_graphsaint(
     undirected: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> Dataset:
     """Import a folder of GraphSAINT. ``hopfeed import graphsaint --help`` says more.
@@ -342,6 +369,9 @@ def import_graphsaint(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
     """
@@ -380,6 +410,8 @@ def import_parquet(
     weight_column: str | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> Dataset:
     """Import Parquet tables of edges and nodes. ``hopfeed import parquet --help`` says more.
@@ -420,6 +452,9 @@ def import_parquet(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
     """
@@ -448,6 +483,8 @@ def generate(
     separation: float | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     seed: int | None = None,
     progress: Progress = True,
 ) -> Dataset:
@@ -474,6 +511,9 @@ def generate(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param seed: number that all random draws derive from
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
@@ -505,6 +545,8 @@ def update(
     feature_columns: str | Sequence[str] | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
     """Make a graph from another one and what changed in it. ``hopfeed update --help`` says more.
@@ -534,6 +576,9 @@ def update(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
@@ -563,6 +608,8 @@ def propagate(
     assemble: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     seed: int | None = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
@@ -591,6 +638,9 @@ def propagate(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param seed: number that all random draws derive from
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -604,6 +654,8 @@ def status(
     scratch: Path | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
     """Tell how far a propagation is. ``hopfeed status --help`` says more.
@@ -613,6 +665,9 @@ def status(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
@@ -625,6 +680,8 @@ def repair(
     *,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
     """Repair damaged files of a hop store. ``hopfeed repair --help`` says more.
@@ -634,6 +691,9 @@ def repair(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
@@ -702,6 +762,8 @@ def train(
     force: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     seed: int | None = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
@@ -792,6 +854,9 @@ def train(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param seed: number that all random draws derive from
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -866,6 +931,8 @@ def tune(
     config: Path | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     seed: int | None = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
@@ -964,6 +1031,9 @@ def tune(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param seed: number that all random draws derive from
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -986,6 +1056,8 @@ def evaluate(
     metric: str | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
     """Apply a trained model to a hop store or a graph. ``hopfeed evaluate --help`` says more.
@@ -1005,6 +1077,9 @@ def evaluate(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
@@ -1028,6 +1103,8 @@ def predict(
     force: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
     """Apply a trained model to unlabelled data, and write a table of predictions. ``hopfeed predict --help`` says more.
@@ -1050,6 +1127,9 @@ def predict(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
@@ -1064,6 +1144,8 @@ def report(
     force: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
     """Write a page about trainings: curves, times, comparison. ``hopfeed report --help`` says more.
@@ -1076,6 +1158,9 @@ def report(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
@@ -1087,6 +1172,8 @@ def inspect(
     *,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
     """Say what is in a graph or hop store. ``hopfeed inspect --help`` says more.
@@ -1095,6 +1182,9 @@ def inspect(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
@@ -1106,6 +1196,8 @@ def verify(
     *,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
     """Read every byte of a graph or hop store and check it. ``hopfeed verify --help`` says more.
@@ -1114,6 +1206,9 @@ def verify(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
@@ -1127,6 +1222,8 @@ def export_npy(
     force: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
     """Write a graph or hop store as NumPy arrays. ``hopfeed export npy --help`` says more.
@@ -1137,6 +1234,9 @@ def export_npy(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
@@ -1162,6 +1262,8 @@ def sample(
     map: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     seed: int | None = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
@@ -1186,6 +1288,9 @@ def sample(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param seed: number that all random draws derive from
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -1198,6 +1303,8 @@ def devices(
     tf32: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
+    cache_dir: Path | None = None,
+    cache_size: Memory = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
     """List the devices that training can compute on, and why there are no others. ``hopfeed devices --help`` says more.
@@ -1206,6 +1313,9 @@ def devices(
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
+    :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
+    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+        such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """

@@ -1,0 +1,185 @@
+package command
+
+import (
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/internal/vfs/bucket/s3test"
+)
+
+const inBucket = "s3://" + s3test.Bucket + "/"
+
+// files are the files of a folder of the server, or of a local one, by their paths in it.
+func files(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for path, content := range tree(t, vfs.OS(), folder) {
+		out[strings.TrimPrefix(path, folder+"/")] = content
+	}
+	return out
+}
+
+// Every verb takes URLs, and writes to a bucket what it writes to a folder.
+func TestCommandsWorkOnBuckets(t *testing.T) {
+	server := s3test.Start(t)
+	t.Chdir(t.TempDir())
+	disk := vfs.OS()
+	var pairs []string
+	for _, name := range []string{" graph", " store", " run", " out.", " arrays", " mapped", " page", " again"} {
+		pairs = append(pairs, name, " "+inBucket+"d/"+name[1:])
+	}
+	url := strings.NewReplacer(pairs...)
+	write(t, disk, "edges.csv", csvEdges)
+	for _, line := range []string{generateLine, propagateLine, "verify store", "inspect store", "inspect graph",
+		"plan store --model sgc", trainLine, "train store --model sgc --epochs 2 --placement storage", evaluateLine,
+		predictLine, "predict --checkpoint run store -o out.csv", exportLine, "import npy arrays -o again", importCSVLine,
+		"status store", "propagate graph -o store --hops 3 --operator sym,rw --chunk-rows 16 --seed 7",
+		"report run -o page.html", "sample graph --sampler neighbor --fanout 3,3 --batch 20"} {
+		there, here := must(t, disk, url.Replace(line)), must(t, disk, line)
+		if strings.HasPrefix(line, "verify") && here.stdout != strings.ReplaceAll(there.stdout, inBucket+"d/", "") {
+			t.Errorf("%s: %s, not %s", line, there.stdout, here.stdout)
+		}
+	}
+	for _, name := range []string{"graph", "store", "arrays", "mapped"} {
+		if got, want := files(t, filepath.Join(server.Folder, "d", name)), files(t, name); !maps.Equal(got, want) {
+			t.Errorf("%s: %d files, want %d with the same bytes", name, len(got), len(want))
+		}
+	}
+	for _, name := range []string{"out.parquet", "out.csv"} {
+		if content(t, disk, filepath.Join(server.Folder, "d", name)) != content(t, disk, name) {
+			t.Errorf("%s differs", name)
+		}
+	}
+	if left := tree(t, disk, os.Getenv("HOPFEED_STATE_DIR")); len(left) != 1 { // the machine's name
+		t.Errorf("%d files are left in the state folder", len(left))
+	}
+	for _, line := range []string{propagateLine + " --force", exportLine + " --force", generateLine} {
+		if o := hopfeed(t, disk, url.Replace(line)); o.code != exitUsage || !strings.Contains(o.stderr, "exists") {
+			t.Errorf("%s: status %d, %s", line, o.code, o.stderr)
+		}
+	}
+	// Damage in a bucket is found, whatever the cache has, and repaired.
+	part := filepath.Join(server.Folder, "d/store/features/sym/hop-1/part-00000.arrow")
+	b, err := os.ReadFile(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	write(t, disk, part, string(b))
+	if o := hopfeed(t, disk, url.Replace("verify store")); o.code != exitCorrupt {
+		t.Errorf("verify: status %d\n%s", o.code, o.stderr)
+	}
+	must(t, disk, url.Replace("repair store --graph graph"))
+	must(t, disk, url.Replace("verify store"))
+}
+
+// A job that is killed at any moment goes on, or starts anew, and ends with the same bytes; status tells that it is
+// there, on another machine too.
+func TestAKilledJobOnABucketGoesOn(t *testing.T) {
+	server := s3test.Start(t)
+	t.Chdir(t.TempDir())
+	disk := vfs.OS()
+	must(t, disk, generateLine)
+	must(t, disk, propagateLine)
+	want := files(t, "store")
+	url := strings.Replace(propagateLine, " store", " "+inBucket+"store", 1)
+	for at := 1; ; at += 3 {
+		kill := exec.Command(os.Args[0], strings.Fields(url)...)
+		kill.Env = append(os.Environ(), asCommand+"=0")
+		puts := 0
+		server.Fail(func(r *http.Request) s3test.Fault {
+			if r.Method == http.MethodPut || r.Method == http.MethodDelete {
+				if puts++; puts == at {
+					_ = kill.Process.Kill()
+					return s3test.Stall
+				}
+			}
+			return s3test.None
+		})
+		err := kill.Run()
+		server.Fail(nil)
+		if err == nil {
+			break
+		}
+		o := hopfeed(t, disk, "status "+inBucket+"store")
+		if at > 3 && !strings.Contains(o.stdout, "interrupted") && !strings.Contains(o.stdout, "complete") {
+			t.Fatalf("killed at request %d: %s", at, o.stdout)
+		}
+		if at%2 == 0 { // on another machine, once the lock of the killed one has ended
+			lock := filepath.Join(server.Folder, "store/.job/lock")
+			_, complete := os.Stat(filepath.Join(server.Folder, "store/manifest.json"))
+			if _, err := os.Stat(lock); err == nil {
+				if o := otherMachine(t, url); complete != nil && (o.code != exitFailed || !strings.Contains(o.stderr,
+					"machine")) {
+					t.Errorf("another machine at once: status %d, %s", o.code, o.stderr)
+				}
+				before := time.Now().Add(-time.Hour)
+				if err := os.Chtimes(lock, before, before); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if o := otherMachine(t, url); o.code != exitDone {
+				t.Fatalf("another machine goes on: status %d, %s", o.code, o.stderr)
+			}
+		} else {
+			must(t, disk, url)
+		}
+		if got := files(t, filepath.Join(server.Folder, "store")); !maps.Equal(got, want) {
+			t.Fatalf("killed at request %d: the store has %v, want %v with the same bytes", at, slices.Sorted(maps.Keys(got)),
+				slices.Sorted(maps.Keys(want)))
+		}
+		if err := os.RemoveAll(filepath.Join(server.Folder, "store")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// otherMachine runs a command line with another state folder.
+func otherMachine(t *testing.T, line string) outcome {
+	before := os.Getenv("HOPFEED_STATE_DIR")
+	defer os.Setenv("HOPFEED_STATE_DIR", before)
+	os.Setenv("HOPFEED_STATE_DIR", t.TempDir())
+	return hopfeed(t, vfs.OS(), line)
+}
+
+// Training from a bucket while the network fails, and answers wrong bytes, gives the same losses.
+func TestTrainingFromAFailingBucketLosesNothing(t *testing.T) {
+	server := s3test.Start(t)
+	t.Chdir(t.TempDir())
+	disk := vfs.OS()
+	must(t, disk, "generate sbm -o graph --nodes 3000 --edges 15000 --features 16 --classes 3 --seed 7")
+	must(t, disk, "propagate graph -o store --hops 2 --operator sym --chunk-rows 100")
+	must(t, disk, "propagate graph -o "+inBucket+"store --hops 2 --operator sym --chunk-rows 100")
+	line := "train store --model sgc --epochs 3 --placement storage --batch 200 --seed 3 --quiet --run "
+	must(t, disk, line+"here")
+	n := 0
+	server.Fail(func(r *http.Request) s3test.Fault {
+		if r.Method != http.MethodGet || r.Header.Get("Range") == "" {
+			return s3test.None
+		}
+		n++
+		return map[int]s3test.Fault{3: s3test.Error, 5: s3test.Wrong, 7: s3test.Short, 9: s3test.Slow,
+			11: s3test.Reset, 13: s3test.Wrong}[n%17]
+	})
+	must(t, disk, strings.Replace(line, " store", " "+inBucket+"store", 1)+"there")
+	server.Fail(nil)
+	parameters := func(run string) map[string]string {
+		found := files(t, run)
+		maps.DeleteFunc(found, func(name, _ string) bool { return !strings.HasPrefix(name, "parameters-") })
+		return found
+	}
+	if here, there := parameters("here"), parameters("there"); len(here) == 0 || !maps.Equal(here, there) {
+		t.Errorf("the parameters of %d files differ", len(here))
+	}
+	if n < 40 {
+		t.Errorf("only %d requests", n)
+	}
+}

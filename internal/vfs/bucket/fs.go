@@ -1,0 +1,567 @@
+// Package bucket makes objects of object stores files of a vfs.FS: a path that is a URL (s3://, gs://, az://) is an
+// object or a folder of them, file:// and all other paths are of the local file system.
+//
+// An object appears whole, when its file is committed. Until then it is a file on the local disk, in the state folder,
+// and so are scratch files: they have the same paths within the FS, so a job that is continued on the same machine
+// finds them. Folders exist as long as there is something in them. An object keeps the version that it had when it was
+// opened; reads fail once another has its place. Requests that fail are repeated a bounded number of times, and nothing
+// is renamed or exchanged in a bucket but single files, by copies.
+package bucket
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// Options of an FS.
+type Options struct {
+	// Context ends reads, and pauses between requests; nil: context.Background.
+	Context context.Context
+	// Note tells the user something; nil: nothing is told.
+	Note func(text string)
+	// CacheDir is the folder of the cache; "": that of HOPFEED_CACHE_DIR, or "hopfeed" in the user's folder for caches.
+	// CacheBytes is how large it may become; 0: as HOPFEED_CACHE_SIZE says, or half of what its disk has free, the cache
+	// included; NoCache: there is none.
+	CacheDir   string
+	CacheBytes int64
+	// StateDir is the folder for files that are not committed and for scratch files; "": that of the environment
+	// variable HOPFEED_STATE_DIR, or "hopfeed" in XDG_STATE_HOME or in ~/.local/state.
+	StateDir string
+	Retries  Retries
+}
+
+// NoCache is a CacheBytes.
+const NoCache = -1
+
+// FS is a file system whose paths may be URLs. It is a vfs.Directer and a vfs.DirectCreator for local paths.
+type FS struct {
+	vfs.FS
+	o Options
+	*counters
+
+	mu       sync.Mutex
+	buckets  map[string]*remote
+	leases   map[string]*lease // by path of the lock
+	cache    *cache
+	cacheErr error
+	opened   bool // the cache was looked for
+}
+
+// New is a file system whose paths are those of local, or URLs.
+func New(local vfs.FS, o Options) *FS {
+	if o.Context == nil {
+		o.Context = context.Background()
+	}
+	if o.Note == nil {
+		o.Note = func(string) {}
+	}
+	if o.Retries == (Retries{}) {
+		o.Retries = DefaultRetries
+	}
+	o.CacheDir = cmp.Or(o.CacheDir, os.Getenv("HOPFEED_CACHE_DIR"))
+	if size, err := units.ParseBytes(os.Getenv("HOPFEED_CACHE_SIZE")); err == nil && o.CacheBytes == 0 {
+		if o.CacheBytes = int64(size); size == 0 {
+			o.CacheBytes = NoCache
+		}
+	}
+	return &FS{FS: local, o: o, counters: &counters{}, buckets: map[string]*remote{}, leases: map[string]*lease{}}
+}
+
+// Uncached is the file system without a cache.
+func (f *FS) Uncached() vfs.FS {
+	o := f.o
+	o.CacheBytes = NoCache
+	u := New(f.FS, o)
+	u.counters = f.counters
+	return u
+}
+
+// Traffic is what has gone to and from buckets so far.
+func (f *FS) Traffic() Traffic {
+	return Traffic{f.fetched.Load(), f.cached.Load(), f.sent.Load(), f.repeated.Load()}
+}
+
+// remote is a bucket that is open.
+type remote struct {
+	store
+	name  string // of the bucket and its server
+	state string // folder of its files on the local disk
+}
+
+// place is where a path leads.
+type place struct {
+	path string
+	*remote
+	key string
+	// local is the path of a local file; of an object, that of the file that becomes it.
+	local string
+}
+
+// isLocal tells whether it is on the local disk.
+func (at place) isLocal() bool { return at.remote == nil || isScratch(at.key) }
+
+// find finds out where a path leads. Its error names the path.
+func (f *FS) find(op, path string) (place, error) {
+	at, ok, err := parse(path)
+	if !ok {
+		return place{path: path, local: at.key}, nil
+	}
+	var r *remote
+	if err == nil {
+		r, err = f.bucket(at)
+	}
+	if err != nil {
+		return place{}, pathError(op, path, err)
+	}
+	return place{path, r, at.key, filepath.Join(r.state, filepath.FromSlash(at.key))}, nil
+}
+
+func pathError(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: path, Err: err}
+}
+
+// bucket opens a bucket once.
+func (f *FS) bucket(at location) (*remote, error) {
+	name := fmt.Sprintf("%s-%s-%x", at.scheme, at.bucket, sha256.Sum256([]byte(at.query.Encode())))
+	name = name[:len(at.scheme)+len(at.bucket)+2+8]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.buckets[name]; r != nil {
+		return r, nil
+	}
+	state, err := f.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	r := &remote{name: name, state: filepath.Join(state, name)}
+	if r.store, err = openers[at.scheme](f.o.Context, at); err != nil {
+		return nil, err
+	}
+	f.buckets[name] = r
+	return r, nil
+}
+
+// openers open buckets, by scheme.
+var openers = map[string]func(ctx context.Context, at location) (store, error){"s3": openS3}
+
+func (f *FS) stateDir() (string, error) {
+	if dir := cmp.Or(f.o.StateDir, os.Getenv("HOPFEED_STATE_DIR")); dir != "" {
+		return dir, nil
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); dir != "" {
+		return filepath.Join(dir, "hopfeed"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("there is no folder for the state of jobs: %w (set HOPFEED_STATE_DIR)", err)
+	}
+	return filepath.Join(home, ".local", "state", "hopfeed"), nil
+}
+
+// clean is context.Background: what small requests run in, so that an interrupted job can clean up.
+func clean() context.Context { return context.Background() }
+
+// stat is the object at a place.
+func (f *FS) stat(at place) (o object, err error) {
+	if at.key == "" {
+		return o, fs.ErrNotExist
+	}
+	err = f.attempt(clean(), at.path, at.store, func(ctx context.Context, _ func()) (err error) {
+		o, err = at.store.stat(ctx, at.key)
+		return err
+	})
+	return o, err
+}
+
+// list lists what is in the folder at a place; most as in store.
+func (f *FS) list(at place, most int) (all []object, err error) {
+	prefix := at.key + "/"
+	if at.key == "" {
+		prefix = ""
+	}
+	err = f.attempt(clean(), at.path, at.store, func(ctx context.Context, _ func()) (err error) {
+		all, err = at.store.list(ctx, prefix, most)
+		return err
+	})
+	return all, err
+}
+
+func (f *FS) Open(path string) (vfs.File, error) {
+	at, err := f.find("open", path)
+	if err != nil {
+		return nil, err
+	}
+	if at.isLocal() {
+		return f.FS.Open(at.local)
+	}
+	o, err := f.stat(at)
+	if err != nil {
+		return nil, pathError("open", path, err)
+	}
+	r := &file{f: f, at: at, object: o}
+	if name := filepath.Base(at.key); name != "index.arrow" && filepath.Ext(name) != ".json" { // which are read once
+		r.pages = f.pagesOf(at, o)
+	}
+	return r, nil
+}
+
+func (f *FS) OpenDirect(path string) (vfs.File, error) {
+	at, err := f.find("open", path)
+	if err != nil {
+		return nil, err
+	}
+	direct, ok := f.FS.(vfs.Directer)
+	if !ok || !at.isLocal() {
+		return nil, pathError("open", path, vfs.ErrNoDirect)
+	}
+	return direct.OpenDirect(at.local)
+}
+
+func (f *FS) Create(path string) (vfs.PendingFile, error) { return f.create(path, f.FS.Create) }
+
+func (f *FS) CreateDirect(path string, bytes int64) (vfs.PendingFile, error) {
+	direct, ok := f.FS.(vfs.DirectCreator)
+	if !ok {
+		return nil, pathError("create", path, vfs.ErrNoDirect)
+	}
+	return f.create(path, func(local string) (vfs.PendingFile, error) { return direct.CreateDirect(local, bytes) })
+}
+
+func (f *FS) create(path string, begin func(local string) (vfs.PendingFile, error)) (vfs.PendingFile, error) {
+	at, err := f.find("create", path)
+	if err != nil {
+		return nil, err
+	}
+	if at.remote == nil {
+		return begin(at.local)
+	}
+	if at.key == "" {
+		return nil, pathError("create", path, syscall.EISDIR)
+	}
+	var p vfs.PendingFile
+	for range 10 { // prune may remove a folder between the two
+		if err = f.FS.MkdirAll(filepath.Dir(at.local)); err == nil {
+			p, err = begin(at.local)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil || at.isLocal() {
+		return p, err
+	}
+	return &pending{PendingFile: p, f: f, at: at}, nil
+}
+
+func (f *FS) MkdirAll(path string) error {
+	at, err := f.find("mkdir", path)
+	if err != nil || !at.isLocal() {
+		return err
+	}
+	return f.FS.MkdirAll(at.local)
+}
+
+func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
+	at, err := f.find("open", name)
+	if err != nil {
+		return nil, err
+	}
+	if at.isLocal() {
+		return f.FS.ReadDir(at.local)
+	}
+	all, err := f.list(at, 0)
+	if err != nil {
+		return nil, pathError("open", name, err)
+	}
+	byName := map[string]fs.DirEntry{}
+	// What is not committed nobody sees; scratch files of a job are none without its lock, which is in the bucket.
+	if path.Base(at.key) != ".job" || len(all) > 0 {
+		local, err := f.FS.ReadDir(at.local)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range local {
+			if e.IsDir() && isScratch(path.Join(at.key, e.Name())) {
+				byName[e.Name()] = e
+			}
+		}
+	}
+	for _, o := range all {
+		if i := (info{o}); i.Name() != "" {
+			byName[i.Name()] = fs.FileInfoToDirEntry(i)
+		}
+	}
+	if len(byName) == 0 && at.key != "" {
+		return nil, pathError("open", name, fs.ErrNotExist)
+	}
+	out := make([]fs.DirEntry, 0, len(byName))
+	for _, e := range byName {
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return out, nil
+}
+
+// info is what a listing tells of an object, or of a prefix as of a folder.
+type info struct{ object }
+
+func (i info) Name() string {
+	if i.key == "" {
+		return ""
+	}
+	return filepath.Base(i.key)
+}
+func (i info) Size() int64        { return i.bytes }
+func (i info) ModTime() time.Time { return i.changed }
+func (i info) IsDir() bool        { return strings.HasSuffix(i.key, "/") || i.key == "" }
+func (i info) Sys() any           { return nil }
+func (i info) Mode() fs.FileMode {
+	if i.IsDir() {
+		return fs.ModeDir | 0o777
+	}
+	return 0o666
+}
+
+func (f *FS) Stat(path string) (fs.FileInfo, error) {
+	at, err := f.find("stat", path)
+	if err != nil {
+		return nil, err
+	}
+	if at.isLocal() {
+		return f.FS.Stat(at.local)
+	}
+	o, err := f.stat(at)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return info{o}, pathError("stat", path, err)
+	}
+	if at.key != "" {
+		below, err := f.list(at, 1)
+		if err == nil && len(below) == 0 {
+			err = fs.ErrNotExist
+		}
+		if err != nil {
+			return nil, pathError("stat", path, err)
+		}
+	}
+	return info{object{key: at.key + "/"}}, nil
+}
+
+// Resolve is the path of a URL with single slashes.
+func (f *FS) Resolve(path string) (string, error) {
+	at, err := f.find("resolve", path)
+	if err != nil || at.remote != nil {
+		return filepath.Clean(path), err
+	}
+	return f.FS.Resolve(at.local)
+}
+
+// Remove removes a local file, or an object; a folder in a bucket is gone when nothing is in it.
+func (f *FS) Remove(path string) error {
+	at, err := f.find("remove", path)
+	if err != nil {
+		return err
+	}
+	if at.remote == nil {
+		return f.FS.Remove(at.local)
+	}
+	if at.isLocal() {
+		if err := f.FS.Remove(at.local); err != nil {
+			return pathError("remove", path, vfs.WithoutPath(err))
+		}
+		f.prune(at)
+		return nil
+	}
+	below, err := f.list(at, 1)
+	if err == nil && len(below) > 0 {
+		err = syscall.ENOTEMPTY
+	}
+	if err != nil {
+		return pathError("remove", path, err)
+	}
+	f.mu.Lock()
+	lock := f.leases[path]
+	f.mu.Unlock()
+	if lock != nil {
+		lock.end() // else it would be renewed, and so made again
+	}
+	err = f.attempt(clean(), path, at.store, func(ctx context.Context, _ func()) error {
+		return at.store.remove(ctx, at.key)
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	f.prune(at)
+	return pathError("remove", path, err)
+}
+
+// prune removes the local folders of a place that nothing is in any more, but not those of scratch files.
+func (f *FS) prune(at place) {
+	for key := path.Dir(at.key); key != "." && !isScratch(key); key = path.Dir(key) {
+		if f.FS.Remove(filepath.Join(at.state, filepath.FromSlash(key))) != nil {
+			return
+		}
+	}
+}
+
+// Rename renames local files, and a single object, which is copied, or removed if its new name is that of a file that
+// is not committed. A folder that is local because of its name becomes
+// one of objects: its files are sent, those that end in .json, which make it complete, last.
+func (f *FS) Rename(oldPath, newPath string) error {
+	from, err := f.find("rename", oldPath)
+	if err != nil {
+		return err
+	}
+	to, err := f.find("rename", newPath)
+	if err != nil {
+		return err
+	}
+	switch {
+	case from.remote == nil && to.remote == nil,
+		from.remote != nil && to.remote != nil && from.isLocal() && to.isLocal():
+		return f.FS.Rename(from.local, to.local)
+	case !from.isLocal() && strings.HasSuffix(to.key, vfs.TempSuffix):
+		if _, err := f.Stat(oldPath); err != nil {
+			return err
+		}
+		return f.Remove(oldPath)
+	case filepath.Dir(filepath.Clean(oldPath)) != filepath.Dir(filepath.Clean(newPath)):
+		return pathError("rename", oldPath, fmt.Errorf("%s is in another directory", newPath))
+	}
+	found, err := f.Stat(oldPath)
+	if err != nil {
+		return err
+	}
+	if !found.IsDir() {
+		return f.move(oldPath, newPath)
+	}
+	entries, err := f.ReadDir(oldPath)
+	if err != nil {
+		return err
+	}
+	if !from.isLocal() || slices.ContainsFunc(entries, fs.DirEntry.IsDir) {
+		return pathError("rename", oldPath, errNoFolders)
+	}
+	for _, last := range []bool{false, true} {
+		for _, e := range entries {
+			if strings.HasSuffix(e.Name(), ".json") != last {
+				continue
+			}
+			if err := f.move(filepath.Join(oldPath, e.Name()), filepath.Join(newPath, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil // the folder has gone with its last file
+}
+
+var errNoFolders = fmt.Errorf("folders of an object store are not renamed: %w", errors.ErrUnsupported)
+
+// move copies a file, and removes the old one.
+func (f *FS) move(oldPath, newPath string) error {
+	from, bytes, err := vfs.OpenSized(f, oldPath)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := f.Create(newPath)
+	if err != nil {
+		return err
+	}
+	defer to.Abort()
+	if _, err := io.Copy(to, io.NewSectionReader(from, 0, bytes)); err != nil {
+		return err
+	}
+	if err := to.Commit(); err != nil {
+		return err
+	}
+	return f.Remove(oldPath)
+}
+
+func (f *FS) Exchange(onePath, otherPath string) error {
+	one, err := f.find("exchange", onePath)
+	if err != nil {
+		return err
+	}
+	other, err := f.find("exchange", otherPath)
+	if err != nil {
+		return err
+	}
+	if one.remote != nil || other.remote != nil {
+		return pathError("exchange", onePath, errors.ErrUnsupported)
+	}
+	return f.FS.Exchange(one.local, other.local)
+}
+
+// Sync has nothing to do in a bucket: what is committed is durable.
+func (f *FS) Sync(path string) error {
+	at, err := f.find("sync", path)
+	if err != nil || !at.isLocal() {
+		return err
+	}
+	return f.FS.Sync(at.local)
+}
+
+func (f *FS) Attribute(path, name string) (string, error) {
+	at, err := f.find("getxattr", path)
+	if err == nil && at.remote != nil {
+		err = pathError("getxattr", path, errors.ErrUnsupported)
+	}
+	if err != nil {
+		return "", err
+	}
+	return f.FS.Attribute(at.local, name)
+}
+
+func (f *FS) SetAttribute(path, name, value string) error {
+	at, err := f.find("setxattr", path)
+	if err == nil && at.remote != nil {
+		err = pathError("setxattr", path, errors.ErrUnsupported)
+	}
+	if err != nil {
+		return err
+	}
+	return f.FS.SetAttribute(at.local, name, value)
+}
+
+// unlimited is the room of a bucket.
+const unlimited = 1 << 60
+
+// FreeBytes has no limit for objects. Scratch files need room on the disk of the state folder.
+func (f *FS) FreeBytes(path string) (int64, error) {
+	at, err := f.find("statfs", path)
+	if err != nil {
+		return 0, err
+	}
+	if at.remote == nil {
+		return f.FS.FreeBytes(at.local)
+	}
+	if !at.isLocal() {
+		return unlimited, nil
+	}
+	dir := at.local
+	for {
+		if _, err := f.FS.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			return f.FS.FreeBytes(dir)
+		}
+		dir = filepath.Dir(dir)
+	}
+}
