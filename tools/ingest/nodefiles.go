@@ -220,13 +220,7 @@ func (l *edgeList) openTableFeatures(ctx context.Context, t *nodeTable) error {
 		return p.openFeatures(ctx, l, t.features, width)
 	}
 	return l.copyRows(t.path, int64(width), func(put func(int64, []float32) error) error {
-		row := make([]float32, width)
-		return t.each(ctx, t.features, -1, func(node int64, r rows) error {
-			if err := floats(r, row); err != nil {
-				return err
-			}
-			return put(node, row)
-		})
+		return t.eachFeatures(ctx, width, put)
 	})
 }
 
@@ -296,24 +290,30 @@ func (l *edgeList) copyRows(path string, cols int64, each func(put func(int64, [
 
 // copyFeatures makes a scratch file, which write fills, the features. The shape and order of its values are those of h.
 func (l *edgeList) copyFeatures(place func(row int64) string, h npy.Header, write func(*scratchMatrix) error) error {
+	a, sum, err := l.copyMatrix(h, write)
+	l.features = func(int) (FeatureReader, error) {
+		return &denseReader{shards: []*npy.Array{a}, copied: &copiedRows{place: place, want: sum}}, nil
+	}
+	return err
+}
+
+// copyMatrix makes a scratch file, which write fills, an array. It returns sumElements of its elements too.
+func (l *edgeList) copyMatrix(h npy.Header, write func(*scratchMatrix) error) (*npy.Array, uint64, error) {
 	to, err := l.scratch.create("features")
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	m := &scratchMatrix{Header: h, to: to}
 	if err := write(m); err != nil {
-		return err
+		return nil, 0, err
 	}
 	a, err := npy.OpenRaw(l.fsys, to.file.Path(), npy.Float32, m.Shape...)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	l.open = append(l.open, a)
 	a.Fortran = h.Fortran
-	l.features = func(int) (FeatureReader, error) {
-		return &denseReader{shards: []*npy.Array{a}, copied: &copiedRows{place: place, want: m.sum}}, nil
-	}
-	return nil
+	return a, m.sum, nil
 }
 
 // copiedRows describes feature rows that were copied to a scratch file, for a denseReader.

@@ -228,6 +228,17 @@ func (t *nodeTable) each(ctx context.Context, columns []int, nodes int64, body f
 	}
 }
 
+// eachFeatures calls body with the features of every row.
+func (t *nodeTable) eachFeatures(ctx context.Context, width int, body func(node int64, values []float32) error) error {
+	values := make([]float32, width)
+	return t.each(ctx, t.features, -1, func(node int64, r rows) error {
+		if err := floats(r, values); err != nil {
+			return err
+		}
+		return body(node, values)
+	})
+}
+
 // nextRow goes to a row of a table that must have nodes rows (negative: any number); behind the last it returns io.EOF.
 func nextRow(r rows, row, nodes int64) error {
 	err := r.next()

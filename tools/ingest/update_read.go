@@ -208,28 +208,18 @@ func (u *Update) checkNodes(t *nodeTable) error {
 func (u *Update) openFeatures(ctx context.Context) error {
 	m := &u.graph.Manifest
 	if u.table != nil && len(u.table.features) > 0 {
-		space, err := u.scratch.create("features")
+		var err error
+		h := npy.Header{Shape: []int64{0, int64(m.Features)}}
+		u.features, u.sum, err = u.copyMatrix(h, func(to *scratchMatrix) error {
+			rows := &scratchRows{scratchMatrix: to, memoryBytes: u.scratch.MemoryBytes}
+			if err := u.table.eachFeatures(ctx, m.Features, rows.put); err != nil {
+				return err
+			}
+			return rows.flush()
+		})
 		if err != nil {
 			return err
 		}
-		matrix := &scratchMatrix{Header: npy.Header{Shape: []int64{0, int64(m.Features)}}, to: space}
-		to := &scratchRows{scratchMatrix: matrix, memoryBytes: u.scratch.MemoryBytes}
-		row := make([]float32, m.Features)
-		if err := u.table.each(ctx, u.table.features, -1, func(node int64, r rows) error {
-			if err := floats(r, row); err != nil {
-				return err
-			}
-			return to.put(node, row)
-		}); err != nil {
-			return err
-		}
-		if err := to.flush(); err != nil {
-			return err
-		}
-		if u.features, err = npy.OpenRaw(u.fsys, space.file.Path(), npy.Float32, matrix.Shape...); err != nil {
-			return err
-		}
-		u.open, u.sum = append(u.open, u.features), matrix.sum
 	}
 	for v := m.Nodes; v < u.ids.nodes; v++ {
 		if u.features != nil && u.inTable.has(v) {
@@ -423,13 +413,6 @@ func (s *labelSink) stored(t *format.RowTable, i, v int64, names []string) (err 
 		}
 	}
 	return nil
-}
-
-// edgeColumnsOfGraph are the columns of edges that the graph has.
-func (u *Update) edgeColumnsOfGraph() []format.Column {
-	return slices.DeleteFunc(slices.Clone(u.graph.Manifest.Columns), func(c format.Column) bool {
-		return c.Of != format.OfEdges
-	})
 }
 
 // checkColumns fails unless columns of a table are columns that the graph has, and all of these if all is true.
