@@ -110,7 +110,7 @@ func changedRows(ctx context.Context, store, earlier *format.Dir, matrices []for
 				return int64(row)
 			}
 			return -1
-		}, changed); err != nil {
+		}, changed, nil); err != nil {
 			return nil, err
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/preprop/engine"
@@ -45,8 +47,6 @@ type recomputation struct {
 	terms   int64               // that are added up
 	lists   int64               // terms of rows
 }
-
-func (c *changes) close() error { return c.topologies.Close() }
 
 // run finds the changes, decides whether to take the other rows, and takes them.
 func (c *changes) run(ctx context.Context) error {
@@ -96,18 +96,21 @@ func (c *changes) compareFeatures(ctx context.Context) error {
 			return -1
 		}
 		return v
-	}, c.features); err != nil {
+	}, c.features, c.checkShare); err != nil {
 		return err
 	}
-	return c.checkShare(c.features, 0)
+	return c.checkShare(n, c.features.Count(), 0)
 }
 
 // compareRows adds to differ the rows of a matrix that differ from rows of an older one: of row i, row rowOf(i), or
-// where that is negative, none. Chunks with the same rows and equal checksums are the same.
-func compareRows(ctx context.Context, now, old *format.Matrix, rowOf func(i int64) int64,
-	differ product.NodeSet) error {
+// where that is negative, none. Chunks with the same rows and equal checksums are the same. check, unless it is nil, is
+// called now and then, and may end the comparison.
+func compareRows(ctx context.Context, now, old *format.Matrix, rowOf func(i int64) int64, differ product.NodeSet,
+	check func(seen, changed int64, hop int) error) error {
 	a, b := format.RowReader{Matrix: now}, format.RowReader{Matrix: old}
-	for k := range now.Chunks() {
+	seen := int64(0)
+	for at := range now.Chunks() {
+		k := spreadOut(at, now.Chunks())
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -141,14 +144,31 @@ func compareRows(ctx context.Context, now, old *format.Matrix, rowOf func(i int6
 				differ.Add(i)
 			}
 		}
+		if seen += int64(rows); check != nil && at%sampledChunks == sampledChunks-1 {
+			if err := check(seen, differ.Count(), 0); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-// checkShare fails if most nodes are in a set.
-func (c *changes) checkShare(set product.NodeSet, hop int) error {
-	if n, all := set.Count(), c.graph.Manifest.Nodes; float64(n) > maxShare*float64(all) {
-		return fresh("rows of %d of %d nodes change in hop %d", n, all, hop)
+// sampledChunks is how many chunks are compared before the share of rows that differ is taken for that of all.
+const sampledChunks = 32
+
+// spreadOut is the i-th of n chunks in an order in which the first few are from all over: steps of a prime.
+func spreadOut(i, n int) int {
+	const step = 1_000_003
+	if n%step == 0 {
+		return i
+	}
+	return int(int64(i) * step % int64(n))
+}
+
+// checkShare fails if most of the nodes that were looked at change in a hop.
+func (c *changes) checkShare(seen, changed int64, hop int) error {
+	if float64(changed) > maxShare*float64(seen) {
+		return fresh("rows of %d of %d nodes change in hop %d", changed, seen, hop)
 	}
 	return nil
 }
@@ -178,22 +198,26 @@ func (c *changes) openTopologies(ctx context.Context) (err error) {
 			Scratch: c.job.Scratch, Process: process, Plan: p}
 		return j.OpenTopologies(ctx, used)
 	}
-	if c.topologies, err = open(c.graph, "now"); err != nil {
-		return err
-	}
 	c.lists, c.sources = map[string]product.NodeSet{}, map[string]product.NodeSet{}
-	old := engine.Topologies{}
+	var old engine.Topologies
+	var both errgroup.Group
+	both.Go(func() (err error) {
+		c.topologies, err = open(c.graph, "now")
+		return err
+	})
 	if !format.SameTopology(c.graph, c.earlier.graph) {
-		if old, err = open(c.earlier.graph, "earlier"); err != nil {
+		both.Go(func() (err error) {
+			old, err = open(c.earlier.graph, "earlier")
 			return err
-		}
+		})
 	}
+	err = both.Wait()
 	for graph := range used {
 		c.lists[graph], c.sources[graph] = product.NewNodeSet(g.Nodes), product.NewNodeSet(g.Nodes)
-		if old[graph] != nil && err == nil {
+		if err == nil && old[graph] != nil {
 			err = product.ChangedLists(ctx, old[graph], c.topologies[graph], c.lists[graph], c.sources[graph], c.job.Threads)
 			if err == nil {
-				err = c.checkShare(c.lists[graph], 1)
+				err = c.checkShare(g.Nodes, c.lists[graph].Count(), 1)
 			}
 		}
 	}
@@ -281,7 +305,7 @@ func (c *changes) spread(ctx context.Context, r *recomputation) error {
 			}
 			closed = next.Count() == set.Count()
 			if set = next; !closed {
-				if err := c.checkShare(set, hop); err != nil {
+				if err := c.checkShare(c.graph.Manifest.Nodes, set.Count(), hop); err != nil {
 					return err
 				}
 			}

@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,9 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // earlier is the store of an earlier graph, from which a job takes the rows that did not change.
@@ -116,10 +119,14 @@ func (s *jobContext) takeUnchanged(ctx context.Context, j *engine.Job, store *fo
 	case errors.As(err, &why):
 		s.earlier.taken.Fresh = why.reason
 		s.options.Note(fmt.Sprintf("%s: all rows are computed: %s", s.storeDir, why.reason))
-		j.Plan, err = s.plan(ctx, j)
 	case errors.Is(err, ErrInvalid):
 		s.earlier.taken.Fresh = "a number is not finite" // the whole job names node and column
-		j.Plan, err = s.plan(ctx, j)
+	default:
+		return err
+	}
+	if j.Plan, err = s.plan(ctx, j); err == nil && j.Given != nil && !j.Plan.TopologyInMemory {
+		err = j.Given.Close()
+		j.Given = nil
 	}
 	return err
 }
@@ -161,8 +168,12 @@ func (s *jobContext) take(ctx context.Context, j *engine.Job, store *format.Writ
 		c.rest = most - plan.ProcessBytes - plan.PickedBytes(g, int64(len(s.nodes))) - s.earlier.bytes(g.Nodes) -
 			sets*plan.NodeSetBytes(g.Nodes)
 	}
-	defer c.close()
-	return c.run(ctx)
+	err = c.run(ctx)
+	if given, ok := c.topologies[operator.AsGiven].(*product.MemoryTopology); ok && errors.As(err, new(*errFresh)) {
+		j.Given = given
+		delete(c.topologies, operator.AsGiven)
+	}
+	return cmp.Or(err, c.topologies.Close())
 }
 
 // regionOf is the region of a row.

@@ -250,7 +250,12 @@ func (s *jobContext) runAll(ctx context.Context, j *engine.Job, r *Result) error
 }
 
 // makeStore makes the store: from an earlier one where that is worth its while.
-func (s *jobContext) makeStore(ctx context.Context, j *engine.Job, store *format.Writer, r *Result) error {
+func (s *jobContext) makeStore(ctx context.Context, j *engine.Job, store *format.Writer, r *Result) (err error) {
+	defer func() {
+		if j.Given != nil { // the job ended before it took it
+			err = errors.Join(err, j.Given.Close())
+		}
+	}()
 	if s.earlier != nil {
 		if err := s.takeUnchanged(ctx, j, store); err != nil {
 			return err

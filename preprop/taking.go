@@ -1,11 +1,14 @@
 package preprop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/parallel"
@@ -95,7 +98,7 @@ func (c *changes) load(ctx context.Context, m *product.Matrix, from *format.Matr
 		}
 	}
 	starts = append(starts, len(pairs))
-	return parallel.For(ctx, c.job.Threads, int64(len(starts)-1), 16, func(lo, hi int64) error {
+	return parallel.For(ctx, plan.DiskReaders(c.job.Threads), int64(len(starts)-1), 16, func(lo, hi int64) error {
 		r, values := &format.RowReader{Matrix: from}, make([]float32, m.Features)
 		for _, pair := range pairs[starts[lo]:starts[hi]] {
 			row, err := r.Row(int64(pair >> 32))
@@ -148,6 +151,8 @@ func (c *changes) takeSequence(ctx context.Context, r *recomputation, features *
 		return err
 	}
 	terms := r.Series()
+	var writing errgroup.Group // of one hop, beside the next
+	defer func() { err = cmp.Or(err, writing.Wait()) }()
 	for hop := 1; hop <= r.Hops; hop++ {
 		id, start := r.ID(hop), time.Now()
 		y.ID = id
@@ -165,9 +170,12 @@ func (c *changes) takeSequence(ctx context.Context, r *recomputation, features *
 			c.job.Gathered += added * src.RowBytes()
 		}
 		c.job.HopSeconds[k] += time.Since(start).Seconds()
-		if err := c.write(ctx, id, y, numbers, c.stored(r.changed[hop])); err != nil {
+		if err := writing.Wait(); err != nil { // from the matrix that the next hop goes to
 			return err
 		}
+		made := y
+		writing = errgroup.Group{}
+		writing.Go(func() error { return c.write(ctx, id, made, numbers, c.stored(r.changed[hop])) })
 		if x, y = y, x; hop == r.Hops {
 			break
 		}

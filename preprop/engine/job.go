@@ -45,6 +45,7 @@ type Job struct {
 	Store       *format.Writer           // nil in a shard: others write the store too
 	Finished    map[format.MatrixID]bool // matrices that the store has
 	Direct      *format.Writer           // matrices are written to it; nil: to result files
+	Given       product.Topology         // of the graph, in memory, if it was read before; nil: it is read
 	Receive     func(m *product.Matrix)  // if set, is given matrices instead of result files
 
 	HopSeconds  []float64 // by matrix

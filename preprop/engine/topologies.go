@@ -82,6 +82,10 @@ func (j *Job) OpenTopologies(ctx context.Context, used map[string]int) (Topologi
 }
 
 func (j *Job) openGiven(ctx context.Context, used map[string]int) (product.Topology, error) {
+	if given := j.Given; given != nil && used[operator.AsGiven] > 0 {
+		j.Given = nil
+		return given, nil
+	}
 	if used[operator.AsGiven] > 0 && j.Plan.TopologyInMemory {
 		csc, err := j.Graph.Topology(ctx, j.Threads)
 		if err != nil {

@@ -73,13 +73,16 @@ func ChangedLists(ctx context.Context, old, graph Topology, lists, sources NodeS
 
 // AddTargets adds to set the nodes with an in-neighbour in from.
 func AddTargets(ctx context.Context, graph Topology, from, set NodeSet, threads int) error {
+	if from.Count() == 0 {
+		return nil
+	}
 	return graph.Each(ctx, 0, threads, nil, func(b *Range) error {
 		for v := b.First; v < b.First+b.Rows(); v++ {
 			if atomic.LoadUint64(&set[v>>6])>>(v&63)&1 != 0 {
 				continue
 			}
 			for _, u := range b.In(v) {
-				if from.Has(int64(u)) {
+				if from[u>>6]>>(u&63)&1 != 0 {
 					set.Add(v)
 					break
 				}
@@ -91,6 +94,9 @@ func AddTargets(ctx context.Context, graph Topology, from, set NodeSet, threads 
 
 // AddSources adds to set the nodes of rows and their in-neighbours, and counts these as often as they are that.
 func AddSources(ctx context.Context, graph Topology, rows, set NodeSet, threads int) (terms int64, err error) {
+	if rows.Count() == 0 {
+		return 0, nil
+	}
 	var all atomic.Int64
 	err = graph.Each(ctx, 0, threads, nil, func(b *Range) error {
 		terms := int64(0)
