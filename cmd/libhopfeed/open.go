@@ -10,7 +10,6 @@ import (
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/need"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
@@ -77,7 +76,11 @@ const inOrder = "none"
 
 // session opens the store, and returns the options of a session of one rank. It holds this rank's share of each batch.
 func (o *openOptions) session(ctx context.Context, j *job) (store *format.Dir, so session.Options, err error) {
-	if store, err = format.OpenStore(vfs.OS(), o.Store); err != nil {
+	files, err := o.files(j)
+	if err != nil {
+		return nil, so, err
+	}
+	if store, err = format.OpenStore(files, o.Store); err != nil {
 		return nil, so, err
 	}
 	j.opens(store)

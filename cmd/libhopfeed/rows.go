@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/session"
 )
 
@@ -38,8 +37,8 @@ type span struct {
 	Stride    int64  `json:"stride"` // in bytes, from chunk to chunk
 }
 
-func (o *extentsOptions) run(_ context.Context, j *job) (any, error) {
-	d, err := format.OpenAny(vfs.OS(), o.Path)
+func (o *extentsOptions) run(ctx context.Context, j *job) (any, error) {
+	d, err := format.OpenAny(plainFiles(ctx), o.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +86,7 @@ type rows struct {
 }
 
 func (o *rowsOptions) run(ctx context.Context, j *job) (any, error) {
-	d, err := format.OpenAny(vfs.OS(), o.Path)
+	d, err := format.OpenAny(plainFiles(ctx), o.Path)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
@@ -106,7 +105,11 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	graph, err := format.OpenGraph(vfs.OS(), o.Graph)
+	files, err := o.files(j)
+	if err != nil {
+		return nil, err
+	}
+	graph, err := format.OpenGraph(files, o.Graph)
 	if err != nil {
 		return nil, err
 	}

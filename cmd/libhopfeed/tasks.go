@@ -22,6 +22,8 @@ import (
 	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/internal/vfs/bucket"
 	"github.com/hopfeed/hopfeed/tools/session"
 )
 
@@ -174,6 +176,28 @@ type resources struct {
 	Memory    string `json:"memory"`
 	Processes int    `json:"processes"` // that share it
 	Threads   int    `json:"threads"`
+	CacheDir  string `json:"cache_dir"`
+	CacheSize string `json:"cache_size"`
+}
+
+// files is the file system, whose paths may be URLs. It outlives the task, whose context does not.
+func (r *resources) files(j *job) (vfs.FS, error) {
+	o := bucket.Options{Note: j.note, CacheDir: r.CacheDir}
+	if r.CacheSize != "" {
+		size, err := units.ParseBytes(r.CacheSize)
+		if err != nil {
+			return nil, fmt.Errorf("%w: cache_size: %v", session.ErrOptions, err)
+		}
+		if o.CacheBytes = int64(size); size == 0 {
+			o.CacheBytes = bucket.NoCache
+		}
+	}
+	return bucket.New(vfs.OS(), o), nil
+}
+
+// plainFiles is the file system of verbs that read little.
+func plainFiles(ctx context.Context) vfs.FS {
+	return bucket.New(vfs.OS(), bucket.Options{Context: ctx, CacheBytes: bucket.NoCache})
 }
 
 // holders are who shares what is read whole. Memory that was named is a promise of one loader, so it is charged for all

@@ -80,6 +80,7 @@ func TestURLsAreReadHoweverTheirSlashesAre(t *testing.T) {
 		{"s3:/b", "s3", "b", "", ""},
 		{"s3://b/a?endpoint=http://127.0.0.1:90/c/d", "s3", "b", "a/c/d", "http://127.0.0.1:90"},
 		{"s3:/b?endpoint=http:/127.0.0.1:90/c", "s3", "b", "c", "http://127.0.0.1:90"},
+		{"s3:/b?endpoint=http:127.0.0.1:90/c", "s3", "b", "c", "http://127.0.0.1:90"},
 		{"s3://b/a?endpoint=x.org&region=q/c", "s3", "b", "a/c", "https://x.org"},
 		{"gs://b/c", "gs", "b", "c", ""},
 		{"az://b/c?account=z", "az", "b", "c", ""},
@@ -148,6 +149,10 @@ func TestObjectsAreFiles(t *testing.T) {
 	}
 	if _, err := f.Stat(base + "/d"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an empty folder: %v", err)
+	}
+	if at, err := f.Resolve("s3://bucket/d?endpoint=" + server.Direct + "/e"); err != nil ||
+		filepath.Dir(filepath.Dir(at)) != "s3:/bucket" {
+		t.Errorf("%s, %v", at, err)
 	}
 	if _, err := f.Open("s3://no-such-bucket/x"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no bucket: %v", err)

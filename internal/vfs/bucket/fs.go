@@ -365,11 +365,11 @@ func (f *FS) Stat(path string) (fs.FileInfo, error) {
 	return info{object{key: at.key + "/"}}, nil
 }
 
-// Resolve is the path of a URL with single slashes.
+// Resolve is the path of a URL with single slashes, and none in its query, so that its folders are found by cutting it.
 func (f *FS) Resolve(path string) (string, error) {
 	at, err := f.find("resolve", path)
 	if err != nil || at.remote != nil {
-		return filepath.Clean(path), err
+		return addressSlashes.ReplaceAllString(filepath.Clean(path), "$1"), err
 	}
 	return f.FS.Resolve(at.local)
 }

@@ -24,6 +24,9 @@ type location struct {
 var (
 	urlPattern   = regexp.MustCompile(`^(s3|gs|az|file):/+(.*)$`)
 	queryPattern = regexp.MustCompile(`\?((?:https?:/+|[^/])*)`)
+
+	addressPattern = regexp.MustCompile(`^(https?):/*(.*)$`)
+	addressSlashes = regexp.MustCompile(`(=https?:)/+`)
 )
 
 // options are what a query may say, by scheme.
@@ -49,6 +52,9 @@ func parse(path string) (at location, ok bool, err error) {
 		if at.query, err = url.ParseQuery(query[1]); err != nil {
 			return at, true, fmt.Errorf("the query of the URL: %w", err)
 		}
+		if address := at.query.Get("endpoint"); address != "" { // one spelling
+			at.query.Set("endpoint", addressPattern.ReplaceAllString(address, "$1:$2"))
+		}
 		for name := range at.query {
 			if !slices.Contains(options[at.scheme], name) {
 				return at, true, fmt.Errorf("the query of the URL has %q; a URL of %s can have %q", name, at.scheme,
@@ -69,7 +75,7 @@ func (at location) endpoint(others ...string) (*url.URL, error) {
 	if text == "" {
 		return nil, nil
 	}
-	if match := regexp.MustCompile(`^(https?):/+(.*)$`).FindStringSubmatch(text); match != nil {
+	if match := addressPattern.FindStringSubmatch(text); match != nil {
 		text = match[1] + "://" + match[2]
 	} else {
 		text = "https://" + text

@@ -11,6 +11,11 @@ from ._errors import OptionError
 from ._progress import Bars
 
 
+def is_url(path: str) -> bool:
+    """Whether a path is of an object store, or else of a file system."""
+    return path.partition(":")[0] in ("s3", "gs", "az") and ":/" in path
+
+
 def existing(path: Any, name: str = "path") -> str:
     """A path that is there, or that of a Dataset; else FileNotFoundError."""
     path = getattr(path, "path", path)
@@ -18,7 +23,7 @@ def existing(path: Any, name: str = "path") -> str:
         hint = " (hopfeed.from_pyg makes a graph of it)" if hasattr(path, "edge_index") else ""
         raise TypeError(f"{name} is of type {type(path).__name__}: want a path, or a Dataset{hint}")
     text: str = os.fspath(path)
-    if not os.path.exists(text):
+    if not is_url(text) and not os.path.exists(text):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), text)
     return text
 

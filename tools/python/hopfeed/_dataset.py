@@ -15,7 +15,7 @@ import numpy as np
 
 from . import _html, _native
 from ._batch import Batch, Info
-from ._call import call, existing
+from ._call import call, existing, is_url
 from ._errors import Error, ForkError, OptionError
 from ._folders import Folder
 from ._matrix import Matrix
@@ -31,7 +31,7 @@ class Dataset:
 
     def __init__(self, path: Path) -> None:
         self.path = existing(path)
-        if not os.path.isdir(self.path):
+        if not is_url(self.path) and not os.path.isdir(self.path):
             raise NotADirectoryError(errno.ENOTDIR, "graphs and stores are folders, and this is a file", self.path)
         self.parts: list[str] = []  #: names of matrices that lie side by side in one
         self.folder: str | None = None  #: the temporary folder that it is in, if that goes with it
@@ -81,7 +81,7 @@ class Dataset:
                 f"{self!r} is in a temporary folder, which goes with this process: to send it to another, make it in a folder of "
                 "yours (from_pyg and propagate take one)"
             )
-        return type(self), (os.path.abspath(self.path),)
+        return type(self), (self.path if is_url(self.path) else os.path.abspath(self.path),)
 
     def __deepcopy__(self, *_: Any) -> Dataset:
         return self

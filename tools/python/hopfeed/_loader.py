@@ -14,7 +14,7 @@ from ._batches import Batches, Handle, Lease, view, view_labels
 from ._dataset import Dataset
 from ._errors import OptionError
 from ._progress import Progress
-from ._types import Memory, Path, Placement, Shuffle, Split, at_least, memory_text, node_numbers, nodes_name, one_of, shuffle_name, split_name
+from ._types import Memory, Path, Placement, Shuffle, Split, at_least, cache_options, memory_text, node_numbers, nodes_name, one_of, shuffle_name, split_name
 
 
 class Loader(Batches[Array]):
@@ -63,6 +63,10 @@ class Loader(Batches[Array]):
     :param memory: bytes, or a text such as ``"8GiB"``: what the input and all batches may use (default: what the
         machine has, divided by LOCAL_WORLD_SIZE, which torchrun sets)
     :param threads: that read and gather (default: all, divided by LOCAL_WORLD_SIZE)
+    :param cache_dir: folder that keeps what is read from buckets, for all processes of the machine (default: that of
+        HOPFEED_CACHE_DIR, or ``~/.cache/hopfeed``)
+    :param cache_size: how large that may become; bytes, or a text; 0: nothing is kept (default: HOPFEED_CACHE_SIZE, or
+        half of what the disk has free)
     :param device: of PyTorch, that batches are moved to (hopfeed.torch alone): to a GPU by pinned memory and a stream
         of its own, one batch ahead
     :param pin_memory: batches are in pinned memory (hopfeed.torch alone)
@@ -93,6 +97,8 @@ class Loader(Batches[Array]):
         buffers: int | None = None,
         memory: Memory = None,
         threads: int | None = None,
+        cache_dir: Path | None = None,
+        cache_size: Memory = None,
         device: Any = None,
         pin_memory: bool = False,
     ) -> None:
@@ -199,4 +205,5 @@ def open_options(given: dict[str, Any]) -> dict[str, Any]:
         "memory": memory_text(given["memory"]),
         "processes": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
         "threads": given["threads"],
+        **cache_options(given),
     }

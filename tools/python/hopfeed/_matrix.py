@@ -8,6 +8,7 @@ from typing import Any, Iterator
 
 import numpy as np
 
+from ._call import is_url
 from ._errors import OptionError
 
 _STORED = {"bfloat16": "uint16"}  # others are as numpy calls them
@@ -25,6 +26,8 @@ class Matrix:
     """
 
     def __init__(self, path: str, name: str, about: dict[str, Any], nodes: int, row_of: Any, flat: bool = False) -> None:
+        if is_url(path):
+            raise OptionError(f"{path} is in a bucket, and only files can be mapped: use a loader, or copy it to a folder")
         self.name = name
         self._flat = flat  # one number a row
         self._nodes, self._row_of = nodes, row_of  # row_of: None where row i is node i, else a function

@@ -16,7 +16,7 @@ from ._batch import Array, Batch
 from ._batches import Batches, Handle, Lease, view, view_labels
 from ._errors import OptionError
 from ._dataset import Dataset
-from ._types import Aggregation, Memory, NegativeSampling, Path, Sampler, Split, at_least, listed, memory_text, negative_sampling, node_numbers, nodes_name, one_of, pairs_of_nodes, seed_times, shuffle_name, split_name
+from ._types import Aggregation, Memory, NegativeSampling, Path, Sampler, Split, at_least, cache_options, listed, memory_text, negative_sampling, node_numbers, nodes_name, one_of, pairs_of_nodes, seed_times, shuffle_name, split_name
 
 
 class Block(Generic[Array]):
@@ -127,6 +127,7 @@ class _Sampled(Batches[Array]):
             "memory": memory_text(given["memory"]),
             "processes": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
             "threads": given["threads"],
+            **cache_options(given),
             "buffers": given["buffers"],
             "mapped": given["mapped"],
             "no_features": not given["features"],
@@ -243,6 +244,10 @@ _SAMPLED = """
     :param memory: bytes, or a text such as ``"8GiB"``: what may be used (default: what the machine has, divided by
         LOCAL_WORLD_SIZE, which torchrun sets)
     :param threads: that sample and gather (default: all)
+    :param cache_dir: folder that keeps what is read from buckets, for all processes of the machine (default: that of
+        HOPFEED_CACHE_DIR, or ``~/.cache/hopfeed``)
+    :param cache_size: how large that may become; bytes, or a text; 0: nothing is kept (default: HOPFEED_CACHE_SIZE, or
+        half of what the disk has free)
     :param device: of PyTorch, that batches are moved to (hopfeed.torch alone): to a GPU by pinned memory and a stream
         of its own, one batch ahead
     :param pin_memory: batches are in pinned memory (hopfeed.torch alone)
@@ -314,6 +319,8 @@ class NeighborLoader(_Sampled[Array]):
         buffers: int | None = None,
         memory: Memory = None,
         threads: int | None = None,
+        cache_dir: Path | None = None,
+        cache_size: Memory = None,
         device: Any = None,
         pin_memory: bool = False,
     ) -> None:
@@ -419,6 +426,8 @@ class LinkNeighborLoader(_Sampled[Array]):
         buffers: int | None = None,
         memory: Memory = None,
         threads: int | None = None,
+        cache_dir: Path | None = None,
+        cache_size: Memory = None,
         device: Any = None,
         pin_memory: bool = False,
     ) -> None:

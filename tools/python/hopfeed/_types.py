@@ -60,6 +60,15 @@ def memory_text(memory: Memory) -> str | None:
     return f"{operator.index(memory)}B"
 
 
+def cache_options(given: dict[str, Any]) -> dict[str, str | None]:
+    """The cache of what is read from buckets, as the engine reads it."""
+    folder, size = given.get("cache_dir"), given.get("cache_size")
+    return {
+        "cache_dir": None if folder is None else os.path.abspath(folder),
+        "cache_size": "0B" if isinstance(size, int) and size == 0 else memory_text(size),
+    }
+
+
 def shuffle_name(shuffle: Any, *, graph: bool = False) -> str:
     """How the engine reshuffles."""
     if isinstance(shuffle, bool):

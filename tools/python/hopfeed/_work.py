@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import _native
-from ._call import call
+from ._call import call, is_url
 from ._commands import import_npy
 from ._errors import CorruptError, OptionError
 from ._dataset import Dataset, temporary
@@ -94,8 +94,9 @@ def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any],
     if asked is None and any(file.startswith("edge_") and file not in ("edge_index", "edge_weight") for file in arrays):
         options["duplicates"] = asked = "keep"
     meta["name"] = meta["name"] or pathlib.Path(output).absolute().name
-    parent = pathlib.Path(output).absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
+    parent = None if is_url(os.fspath(output)) else pathlib.Path(output).absolute().parent
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
     home = Folder(parent, ".hopfeed-arrays-")
     try:
         source = os.path.join(home.path, "arrays")
