@@ -58,7 +58,7 @@ func (s *jobContext) openEarlier(o *Options) (err error) {
 		return err
 	}
 	if e.graph, err = format.OpenGraph(s.fsys, path); err != nil {
-		return errors.Join(err, e.store.Close())
+		return errors.Join(fmt.Errorf("%w (--from-graph names the graph that %s was made of)", err, o.From), e.store.Close())
 	}
 	s.earlier = e
 	m := &e.store.Manifest
@@ -69,8 +69,10 @@ func (s *jobContext) openEarlier(o *Options) (err error) {
 	if o.Rows == "" && m.RowSet != format.RowsChosen {
 		o.Rows = m.RowSet
 	}
-	if o.DType == 0 {
-		o.DType = e.store.Layout().DType
+	l := e.store.Layout()
+	o.DType = cmp.Or(o.DType, l.DType)
+	if slices.ContainsFunc(l.Regions, func(r format.Region) bool { return r.Rows > int64(l.ChunkRows) }) {
+		o.ChunkRows = cmp.Or(o.ChunkRows, l.ChunkRows) // else chunks are as short as the longest region
 	}
 	if o.Defaulted.Split {
 		o.Split = m.Split

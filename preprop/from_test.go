@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/plan"
@@ -358,5 +362,69 @@ func TestRowsThatChangedAreAStore(t *testing.T) {
 		if found[v] != row {
 			t.Errorf("node %d has another row", v)
 		}
+	}
+}
+
+// ender ends a job when a task starts.
+type ender struct {
+	task string
+	end  context.CancelFunc
+}
+
+func (e ender) Start(label string, total int64, unit progress.Unit) progress.Task {
+	if label == e.task {
+		e.end()
+	}
+	return progress.Silent.Start(label, total, unit)
+}
+
+func TestAJobFromAnEarlierStoreThatRunsOutOfTimeSaysWhatItSaved(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 9))
+	g := communities(random, 20, 6, false)
+	c := *g
+	c.edges = append(slices.Clone(g.edges), edge{65, 66, 1})
+	fsys := vfs.NewMem()
+	g.write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Sym}}, Rows: format.RowsAll}
+	propagated(t, fsys, "store", o)
+	c.write(t, fsys, "graph2")
+	ctx, cancel := context.WithCancel(context.Background())
+	o.From, o.FromGraph, o.Progress = "store", "graph", ender{"write sym/hop-2", cancel}
+	_, err := Propagate(ctx, fsys, "graph2", "store2", o)
+	if !errors.Is(err, ErrUnfinished) || errors.Is(err, ErrTooShort) {
+		t.Errorf("hop 1 is saved, and the job says: %v", err)
+	}
+}
+
+func TestAStoreFromAnEarlierOneHasItsChunksAndShares(t *testing.T) {
+	t.Chdir(t.TempDir())
+	g := communities(rand.New(rand.NewPCG(6, 9)), 20, 3, false)
+	fsys := vfs.OS()
+	g.write(t, fsys, "graph")
+	sym := []operator.Operator{{Name: operator.Sym}}
+	for name, chunkRows := range map[string]int{"short": 37, "default": 0} {
+		o := Options{Hops: 1, Operators: sym, ChunkRows: chunkRows, Rows: format.RowsAll}
+		propagated(t, fsys, name, o)
+		o.ChunkRows, o.From, o.FromGraph = 0, name, "graph"
+		if _, err := Propagate(context.Background(), fsys, "graph", name+"2", o); err != nil {
+			t.Fatal(err)
+		}
+		if !sameFiles(files(t, fsys, name), files(t, fsys, name+"2")) {
+			t.Errorf("%s: another store", name)
+		}
+		file := "features/sym/hop-1/part-00000.arrow"
+		a, errA := os.Stat(filepath.Join(name, file))
+		b, errB := os.Stat(filepath.Join(name+"2", file))
+		if err := errors.Join(errA, errB); err != nil || !os.SameFile(a, b) {
+			t.Errorf("%s: %s is not shared (%v)", name, file, err)
+		}
+	}
+	if err := os.Rename("graph", "elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Hops: 1, Operators: sym, From: "short", FromGraph: "graph"}
+	if _, err := Propagate(context.Background(), fsys, "elsewhere", "x", o); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), "--from-graph") {
+		t.Errorf("of a graph that moved: %v", err)
 	}
 }

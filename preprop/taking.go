@@ -282,5 +282,9 @@ func (c *changes) write(ctx context.Context, id format.MatrixID, m *product.Matr
 	if err != nil {
 		return err
 	}
-	return out.Close()
+	if err := out.Close(); err != nil {
+		return err
+	}
+	c.job.Pace.SavedAny = true
+	return nil
 }

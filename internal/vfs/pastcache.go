@@ -10,8 +10,8 @@ import (
 
 // PastCache is an FS whose files are read past the page cache, by whole pages, where the file system can (Directer).
 // Reads go through the cache if it has the range, or if offset or memory is not a multiple of 4096. For speed, read
-// large ranges into offheap memory. It passes direct writes through, and no other optional operation. It counts the
-// bytes that are read and written.
+// large ranges into offheap memory. It passes direct writes and links through, and no other optional operation. It
+// counts the bytes that are read and written.
 type PastCache struct {
 	FS
 	opened        atomic.Int64
@@ -27,6 +27,14 @@ func (c *PastCache) Opened() int64 { return c.opened.Load() }
 // Read and Written count reads and writes so far.
 func (c *PastCache) Read() Receipt    { return c.read.receipt() }
 func (c *PastCache) Written() Receipt { return c.written.receipt() }
+
+// Link implements Linker.
+func (c *PastCache) Link(oldPath, newPath string) error {
+	if linker, ok := c.FS.(Linker); ok {
+		return linker.Link(oldPath, newPath)
+	}
+	return errors.ErrUnsupported
+}
 
 // Receipt says how bytes went: past the page cache, from what was in it, and through it.
 type Receipt struct {
