@@ -91,9 +91,6 @@ func (s *jobContext) openEarlier(o *Options) (err error) {
 	return nil
 }
 
-// bytes is the memory of rowOf, and of the factors of an operator.
-func (e *earlier) bytes(nodes int64) int64 { return (4 + 8) * nodes }
-
 // setAsked makes the target that of the operators and hops that were asked for beside an earlier store.
 func (s *jobContext) setAsked() {
 	if s.earlier == nil {
@@ -157,18 +154,22 @@ func (s *jobContext) take(ctx context.Context, j *engine.Job, store *format.Writ
 			return fresh("%s has not all hops of %s", e.taken.Store, o.Name)
 		}
 	}
-	var err error
-	if e.rowOf, err = rowsOf(ctx, e.store, g.Nodes); err != nil {
-		return err
-	}
 	c := &changes{jobContext: s, job: j, store: store, rest: 1 << 62}
 	if most := s.options.MemoryBytes; most > 0 {
 		sets := int64(4)
 		for _, sequence := range j.Sequences {
 			sets += 4 + int64(sequence.Products()+2*sequence.Hops)
 		}
-		c.rest = most - plan.ProcessBytes - plan.PickedBytes(g, int64(len(s.nodes))) - s.earlier.bytes(g.Nodes) -
-			sets*plan.NodeSetBytes(g.Nodes)
+		// beside rows of nodes in the earlier store, factors of an operator, sets, and topologies that are streamed
+		c.rest = most - plan.ProcessBytes - plan.PickedBytes(g, int64(len(s.nodes))) - (4+8)*g.Nodes -
+			sets*plan.NodeSetBytes(g.Nodes) - 2*int64(plan.DiskReaders(s.options.Threads))*plan.StreamRangeBytes
+		if c.rest < 0 {
+			return fresh("to compare the graphs would take more than --memory")
+		}
+	}
+	var err error
+	if e.rowOf, err = rowsOf(ctx, e.store, g.Nodes); err != nil {
+		return err
 	}
 	err = c.run(ctx)
 	if given, ok := c.topologies[operator.AsGiven].(*product.MemoryTopology); ok && errors.As(err, new(*errFresh)) {

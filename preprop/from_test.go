@@ -277,6 +277,8 @@ func TestAnEarlierStoreThatDoesNotFitIsRefusedOrLeft(t *testing.T) {
 		{"graph2", func(o *Options) { o.Hops = 3 }, "", "not all hops of sym"},
 		{"graph2", func(o *Options) { o.DType = format.Float16 }, "", "another type"},
 		{"graph2", func(o *Options) { o.Seed = 5 }, "", "another --seed"},
+		{"graph2", func(o *Options) { o.Hops, o.Operators = 0, nil }, "", "times as long"},
+		{"graph2", func(o *Options) { o.MemoryBytes = 66 << 20 }, "", "--memory"},
 		{"everywhere", func(*Options) {}, "", "change in hop 0"},
 		{"infinite", func(*Options) {}, "node 1, column 2", ""},
 	} {

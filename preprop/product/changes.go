@@ -17,9 +17,6 @@ func (s NodeSet) Union(other NodeSet) {
 	}
 }
 
-// Count is the number of nodes of a set that is not nil.
-func (s NodeSet) Count() int64 { return s.count() }
-
 // Each calls body with the nodes of a set that is not nil, ascending.
 func (s NodeSet) Each(body func(v int64)) {
 	for i, word := range s {

@@ -253,7 +253,8 @@ func (s NodeSet) Add(v int64) {
 	}
 }
 
-func (s NodeSet) count() int64 {
+// Count is the number of nodes of a set that is not nil.
+func (s NodeSet) Count() int64 {
 	n := 0
 	for _, word := range s {
 		n += bits.OnesCount64(word)
@@ -291,10 +292,10 @@ func (p *Propagator) Needed(ctx context.Context, stored NodeSet, products, threa
 		if err != nil {
 			return nil, err
 		}
-		switch set.count() {
+		switch set.Count() {
 		case p.Graph.Nodes():
 			need[r], closed = nil, true
-		case next.count():
+		case next.Count():
 			closed = true
 		default:
 			need[r] = set
