@@ -15,10 +15,12 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/hopfeed/hopfeed/gds/cuda/internal/driver"
 	"github.com/hopfeed/hopfeed/gds/internal/readpath"
+	"github.com/hopfeed/hopfeed/internal/units"
 )
 
 // cuFileVariable is the environment variable that names another cuFile than the system's.
@@ -218,4 +220,60 @@ func (d *Device) readByCuFile(file uintptr, b *buffer, bufOffset, length, offset
 		}
 	}
 	return nil
+}
+
+// trial compares cuFile with direct reads through pinned memory on a device: the first large reads go by both in turn,
+// all others by cuFile, unless direct reads were faster.
+type trial struct {
+	mu     sync.Mutex
+	begun  [2]int // reads by cuFile, and direct ones
+	done   [2]int
+	bytes  [2]int64
+	took   [2]time.Duration
+	faster error // says that direct reads were
+}
+
+// A trial has trialReads reads of at least trialBytes each way. Direct reads are chosen if they are faster by a tenth.
+const (
+	trialReads = 16
+	trialBytes = 256 << 10
+	byCuFile   = 0
+	byDirect   = 1
+)
+
+// choose is how a read goes. The error says why not by cuFile any more.
+func (t *trial) choose(length int64) (way int, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.faster != nil || length < trialBytes || t.begun[byDirect] == trialReads {
+		return byCuFile, t.faster
+	}
+	if t.begun[byCuFile] > t.begun[byDirect] {
+		way = byDirect
+	}
+	t.begun[way]++
+	return way, nil
+}
+
+// add adds a read that has ended to the trial, and ends the trial with the last.
+func (t *trial) add(way int, length int64, took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if length < trialBytes || t.done[way] == trialReads {
+		return
+	}
+	t.done[way]++
+	t.bytes[way] += length
+	t.took[way] += took
+	if t.done != [2]int{trialReads, trialReads} {
+		return
+	}
+	var rates [2]float64 // of one read
+	for way := range rates {
+		rates[way] = float64(t.bytes[way]) / t.took[way].Seconds()
+	}
+	if rates[byDirect] > 1.1*rates[byCuFile] {
+		t.faster = fmt.Errorf("direct reads were faster than cuFile: %v/s, %v/s", units.Bytes(rates[byDirect]),
+			units.Bytes(rates[byCuFile]))
+	}
 }

@@ -32,6 +32,7 @@ type softwareFile struct {
 	fail        func(n, with int32)
 	short       func(bytes uint64)
 	failPins    func(yes int32)
+	slow        func(milliseconds int32)
 	held, reads func() uint64
 }
 
@@ -46,12 +47,14 @@ func softwareCuFile(t *testing.T) (s softwareFile) {
 	purego.RegisterLibFunc(&s.fail, handle, "softcufile_fail")
 	purego.RegisterLibFunc(&s.short, handle, "softcufile_short")
 	purego.RegisterLibFunc(&s.failPins, handle, "softcufile_fail_pins")
+	purego.RegisterLibFunc(&s.slow, handle, "softcufile_slow")
 	purego.RegisterLibFunc(&s.held, handle, "softcufile_held")
 	purego.RegisterLibFunc(&s.reads, handle, "softcufile_reads")
 	t.Cleanup(func() {
 		s.fail(0, 0)
 		s.short(0)
 		s.failPins(0)
+		s.slow(0)
 		if n := s.held(); n != 0 {
 			t.Errorf("%d files and buffers are still registered with cuFile", n)
 		}
@@ -167,6 +170,33 @@ func reading(t *testing.T, d *cuda.Device, f gds.File, content []byte, at, lengt
 		t.Errorf("%d bytes at %d have checksum %#x on the device, want %#x", length, offset, got[0], want)
 	}
 	return nil
+}
+
+func TestDirectReadsTakeOverWhereTheyAreFaster(t *testing.T) {
+	soft := softwareCuFile(t)
+	const size = 1 << 20
+	path, content := aFile(t, size)
+	d := open(t, 0)
+	f, err := d.OpenFile(vfs.OS(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	soft.slow(50)
+	before := soft.reads()
+	for range 40 { // by both in turn, until each has had 16
+		if err := reading(t, d, f, content, 0, size, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := soft.reads() - before; n != 16 {
+		t.Errorf("%d reads by cuFile, want 16", n)
+	}
+	if r := f.Receipt(); r.Path != "direct" || !strings.Contains(r.Reason, "direct reads were faster than cuFile") {
+		t.Errorf("%+v", r)
+	}
+	if err := errors.Join(f.Close(), d.Close()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestCuFileReadsIntoMemoryOfTheDevice(t *testing.T) {

@@ -79,6 +79,7 @@ type Device struct {
 	leaks    bool // freeing has failed: see once
 	faults   faultPool
 	peers    map[int]bool // by their ordinals: see reachPeer
+	trial    trial
 
 	idle    sync.Mutex // of what follows
 	events  []cu.Event // to be recorded again

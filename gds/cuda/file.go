@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"errors"
+	"time"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -43,12 +44,22 @@ func (d *Device) read(f *readpath.File, buf gds.Buffer, bufOffset, length, offse
 		return errors.New("the buffer is of another device")
 	}
 	if file, ok := f.Library(); ok {
-		err := d.readByCuFile(file, b, bufOffset, length, offset)
-		var why errGiveUp
-		if !errors.As(err, &why) {
-			return err
+		way, why := d.trial.choose(length)
+		began := time.Now()
+		if way == byDirect {
+			defer func() { d.trial.add(byDirect, length, time.Since(began)) }()
+		} else if why == nil {
+			err := d.readByCuFile(file, b, bufOffset, length, offset)
+			var giveUp errGiveUp
+			if !errors.As(err, &giveUp) {
+				d.trial.add(byCuFile, length, time.Since(began))
+				return err
+			}
+			why = giveUp
 		}
-		f.GiveUpLibrary(why)
+		if why != nil {
+			f.GiveUpLibrary(why)
+		}
 	}
 	s, err := take(d, &d.staging, d.newStage)
 	if err != nil {

@@ -33,17 +33,19 @@ std::map<uintptr_t, size_t> buffers;
 int fails_in, fails_with, fails_pins;
 size_t at_most; // that a read gives; 0: all
 size_t reads;
+int slow; // milliseconds that a read takes
 
 bool has_context() { CUcontext c = nullptr; return cuCtxGetCurrent(&c) == CUDA_SUCCESS && c; }
 bool loaded() { const char *m = getenv("SOFTCUFILE"); return !m || !strcmp(m, "gds"); }
 } // namespace
 
 // What tests set: the n-th read from now on, and all after it, fail with an error of cuFile, or as -errno
-// says; reads give so many bytes at most; buffers cannot be registered. What they see: how many files and
+// says; reads give so many bytes at most, or are slow; buffers cannot be registered. What they see: how many files and
 // buffers are registered, and how many reads there were.
 EXPORT void softcufile_fail(int n, int with) { std::lock_guard l(mu); fails_in = n; fails_with = with; }
 EXPORT void softcufile_short(size_t bytes) { std::lock_guard l(mu); at_most = bytes; }
 EXPORT void softcufile_fail_pins(int yes) { std::lock_guard l(mu); fails_pins = yes; }
+EXPORT void softcufile_slow(int milliseconds) { std::lock_guard l(mu); slow = milliseconds; }
 EXPORT size_t softcufile_held() { std::lock_guard l(mu); return files.size() + buffers.size(); }
 EXPORT size_t softcufile_reads() { std::lock_guard l(mu); return reads; }
 
@@ -106,6 +108,7 @@ EXPORT ssize_t cuFileRead(void *file, void *start, size_t bytes, off_t offset, o
 		if (at_most && bytes > at_most) bytes = at_most;
 		descriptor = ((File *)file)->descriptor;
 	}
+	if (slow) usleep(1000 * slow);
 	ssize_t n = pread(descriptor, (char *)start + at, bytes, offset);
 	if (n > 0) softcuda_written((uintptr_t)start + at, size_t(n));
 	return n;
