@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -53,6 +54,7 @@ type labelSink struct {
 	columns   int64
 	rows      *format.RowTable
 	names     map[string]int32 // in the order in which they are first seen
+	ordered   bool             // names keep this order
 	fractions bool             // of values: some is no whole number
 	numbers   bool             // of names: some is a number
 }
@@ -204,6 +206,10 @@ func (s *labelSink) result(path string) labelResult {
 			"(--labels-as says otherwise)", path, s.columns)}
 	}
 	names := slices.Sorted(maps.Keys(s.names))
+	if s.ordered {
+		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(s.names[a], s.names[b]) })
+		return labelResult{names: names[:slices.Max(append([]int32{-1}, s.rows.Labels...))+1]}
+	}
 	number := make([]int32, len(names))
 	for i, name := range names {
 		number[s.names[name]] = int32(i)

@@ -324,14 +324,27 @@ func (u *Update) Rows(ctx context.Context) (*format.RowTable, error) {
 		labelColumns, _ = u.table.values(labels) // which checkNodes has seen
 	}
 	if labelColumns > 0 {
+		names := m.ClassNames
+		if len(labels) == 0 { // labels stay the numbers that they are
+			names = nil
+		}
 		found, err := readLabels(labelsAs(m), u.graph.Path(), int64(labelColumns), t, func(sink *labelSink) error {
+			if sink.ordered = m.Input["source"] == npyFormat.Name; sink.ordered && sink.kind == nameLabels {
+				for class, name := range names { // which meta.json has given in this order
+					sink.names[name] = int32(class)
+				}
+			}
 			if len(labels) > 0 {
 				if err := u.table.readLabels(ctx, sink); err != nil {
 					return err
 				}
 			}
+			if isNumber := func(name string) bool { return isFloat([]byte(name)) }; sink.numbers && names != nil &&
+				!slices.ContainsFunc(names, isNumber) {
+				return invalid(u.table.path, "a label is a number, and the classes of the graph have names: %s", listed(names))
+			}
 			return u.eachStored(ctx, len(labels) > 0, func(old *format.RowTable, i, v int64) error {
-				return sink.stored(old, i, v, m.ClassNames)
+				return sink.stored(old, i, v, names)
 			})
 		})
 		if err != nil {
@@ -340,7 +353,9 @@ func (u *Update) Rows(ctx context.Context) (*format.RowTable, error) {
 		if m.Labels > 0 && m.LabelValues != (t.LabelValues != nil) {
 			return nil, invalid(u.table.path, "its labels are of another kind than those of the graph")
 		}
-		u.info.ClassNames = found.names
+		if u.info.ClassNames = found.names; len(labels) == 0 {
+			u.info.ClassNames = m.ClassNames
+		}
 	}
 	if t.NumSplits = m.Splits; len(splits) > 0 {
 		t.NumSplits = u.table.numSplits()

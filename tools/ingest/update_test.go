@@ -13,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 // changing is a graph as tables that change.
@@ -412,4 +413,46 @@ func TestTablesOfParquetUpdateAGraph(t *testing.T) {
 		[][]float32{{1, 2}, {9, 9}, {5, 6}, {7, 8}, {0, 0}}, []int64{0, 0, 0, 2, 1})))
 	importTo("after")
 	sameFiles(t, "tables of Parquet", got, files(t, disk, "after"))
+}
+
+func TestClassesThatMetaJSONNamesKeepTheirNumbers(t *testing.T) {
+	files := smallLayout()
+	files["meta.json"] = []byte(`{"directed": true, "class_names": ["zebra", "ant", "mule"]}`)
+	files["node_label.npy"] = array(npy.Int8, []int8{0, 2, 2, -1, 0}, 5)
+	disk := files.put(t)
+	src, err := OpenNPY(disk, "in", NPYOptions{})
+	if err == nil {
+		_, err = Run(context.Background(), disk, src, "graph", Options{})
+		err = errors.Join(err, src.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, disk, "new.csv", "source,destination\n0,4\n")
+	for i, c := range []struct{ labels, want string }{
+		{"", "[0 2 2 -1 0] [zebra ant mule]"},
+		{"id,label\n1,ox\n3,mule\n", "[0 3 2 2 0] [zebra ant mule ox]"},
+		{"id,label\n1,\n2,ant\n", "[0 -1 1 -1 0] [zebra ant]"},
+		{"id,label\n1,0\n", "a label is a number, and the classes of the graph have names: zebra, ant, mule"},
+	} {
+		u := UpdateOptions{Edges: "new.csv"}
+		if c.labels != "" {
+			u.Nodes = "labels.csv"
+			write(t, disk, u.Nodes, c.labels)
+		}
+		dir := fmt.Sprint("updated-", i)
+		_, _, err := updateTo(t, disk, "graph", dir, u)
+		got := fmt.Sprint(err)
+		if err == nil {
+			g := openGraph(t, disk, dir)
+			rows, err := g.Rows(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = fmt.Sprint(rows.Labels, " ", g.Manifest.ClassNames)
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%q: %s, want %s", c.labels, got, c.want)
+		}
+	}
 }
