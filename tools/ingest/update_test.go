@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -453,6 +454,37 @@ func TestClassesThatMetaJSONNamesKeepTheirNumbers(t *testing.T) {
 		}
 		if !strings.Contains(got, c.want) {
 			t.Errorf("%q: %s, want %s", c.labels, got, c.want)
+
+func TestNoFaultLeavesHalfAnUpdatedGraph(t *testing.T) {
+	disk := vfs.NewMem()
+	write(t, disk, "edges.csv", "src,dst\na,b\nb,c\nc,a\nb,a\n")
+	write(t, disk, "nodes.csv", "id,label,f0,f1\na,1,1,2\nb,0,3,4\nc,,5,6\n")
+	importTables(t, disk, "graph", Options{Direction: Directed}, true)
+	write(t, disk, "old.csv", "src,dst\nb,a\n")
+	write(t, disk, "new.csv", "src,dst\nd,a\n")
+	write(t, disk, "changed.csv", "id,label,f0,f1\nd,1,1,2\na,0,3,4\n")
+	for n := int64(1); ; n += 5 {
+		fault := vfs.NewFault(disk.CrashClone())
+		graph := openGraph(t, fault, "graph")
+		before := fault.Operations()
+		fault.FailAt(before+n, syscall.EIO)
+		src, err := OpenUpdate(context.Background(), graph, ScratchOptions{Output: "updated"},
+			UpdateOptions{Edges: "new.csv", Remove: "old.csv", Nodes: "changed.csv"})
+		if err == nil {
+			_, err = Run(context.Background(), fault, src, "updated", OptionsOf(&graph.Manifest))
+			err = errors.Join(err, src.Close())
+		}
+		done := fault.Operations() < before+n
+		fault.FailAt(0, nil)
+		report, verifyErr := format.Verify(context.Background(), fault, "updated", 1, progress.Silent)
+		if err == nil && (verifyErr != nil || len(report.Bad) > 0) || verifyErr == nil && len(report.Bad) > 0 {
+			t.Fatalf("operation %d fails: %v; the graph: %v", n, err, verifyErr)
+		}
+		if done {
+			if err != nil || n < 100 {
+				t.Fatalf("%d operations: %v", n, err)
+			}
+			return
 		}
 	}
 }
