@@ -454,6 +454,9 @@ func TestClassesThatMetaJSONNamesKeepTheirNumbers(t *testing.T) {
 		}
 		if !strings.Contains(got, c.want) {
 			t.Errorf("%q: %s, want %s", c.labels, got, c.want)
+		}
+	}
+}
 
 func TestNoFaultLeavesHalfAnUpdatedGraph(t *testing.T) {
 	disk := vfs.NewMem()
