@@ -1,6 +1,6 @@
 """Runs five training scripts of PyTorch Geometric and DGL, and the same fed by Hopfeed, by turns.
 
-    python tools/bench/peers/ports.py DATA [--scripts sign_pyg ...] [--data amazon_photo] [--epochs 20] [--seeds 5]
+    python tools/bench/peers/ports.py DATA [--scripts sign_pyg ...] [--data amazon_photo] [--epochs 20] [--seeds 5] [--stand-in]
 
 DATA is a folder of data sets in the npy layout. Each script of tools/python/examples/ports is an original with few of
 its lines changed. The originals are in --originals (../shared/peers/ports) or beside ours, in ports/originals:
@@ -12,7 +12,9 @@ its lines changed. The originals are in --originals (../shared/peers/ports) or b
 - lightning_pyg: GraphSAGE in Lightning with DDP, two processes
 
 Needs the wheel of tools/python, torch-geometric, lightning and torchmetrics; the originals that sample also pyg-lib or
-torch-sparse, and sage_dgl DGL. An original that lacks something is skipped, which the program says.
+torch-sparse, and sage_dgl DGL. An original that lacks something is skipped, which the program says. With --stand-in,
+originals sample by stand_in/pyg_lib, which is slow: then accuracies are compared alone, of scripts that run in this
+process, but for lightning_pyg.
 
 Prints the lines of code that ours has and the original does not, and the other way round; of the seeds, the test
 accuracy (mean and standard deviation), and ratios of the median time of an epoch (wall and processor), of the
@@ -21,18 +23,24 @@ or below --least, or ours has more than 8 lines that are new.
 """
 
 import argparse
+import contextlib
 import difflib
 import importlib.util
+import io
 import itertools
+import json
 import os
 import pathlib
+import runpy
 import statistics
 import sys
+import warnings
 
 from rounds import THREADS, measure, ratio, run
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
 OURS = PROJECT / "tools/python/examples/ports"
+STAND_IN = pathlib.Path(__file__).parent / "stand_in"
 MOST_LINES = 8
 SAMPLING = (("torch_geometric",), ("pyg_lib", "torch_sparse"))
 # What a script and, beyond that, its original import: one of each.
@@ -62,14 +70,28 @@ def changed(original, ours):
     return marks.count("+"), marks.count("-")
 
 
+def in_process(arguments):
+    """What a script prints, run in this process."""
+    sys.argv, out = arguments, io.StringIO()
+    with contextlib.redirect_stdout(out), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runpy.run_path(arguments[0], run_name="__main__")
+    return json.loads(out.getvalue().splitlines()[-1])
+
+
 def side(script, o):
     """A function that runs a script with the next seed and returns its figures."""
     seeds = itertools.count()
-    environment = {**os.environ, "DATA": str(o.folder), "OMP_NUM_THREADS": str(o.threads), "PYTHONPATH": f"{o.originals}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    path = os.pathsep.join(map(str, [o.originals, *([STAND_IN] if o.stand_in else []), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "DATA": str(o.folder), "OMP_NUM_THREADS": str(o.threads), "PYTHONPATH": path}
 
     def figures():
-        line, = run(sys.executable, "-W", "ignore", script, o.data, o.epochs, next(seeds), env=environment)
-        return {key: float(line[key]) for key in ("test", "prep", *FIGURES) if key in line}
+        arguments = [str(script), o.data, str(o.epochs), str(next(seeds))]
+        if o.stand_in and script.stem != "lightning_pyg":
+            line = in_process(arguments)
+        else:
+            (line,) = run(sys.executable, "-W", "ignore", *arguments, env=environment)
+        return {key: float(line[key]) for key in (["test"] if o.stand_in else ["test", "prep", *FIGURES]) if key in line}
 
     return figures
 
@@ -122,9 +144,13 @@ def main():
     p.add_argument("--seeds", type=int, default=5)
     p.add_argument("--threads", type=int, default=THREADS)
     p.add_argument("--least", type=float, default=0, help="the least test accuracy that a script may have")
+    p.add_argument("--stand-in", action="store_true", help="compare accuracies where pyg-lib is not installed")
     p.add_argument("--originals", type=pathlib.Path, default=PROJECT.parent / "shared/peers/ports")
     o = p.parse_args()
     o.originals = o.originals.resolve()
+    if o.stand_in:
+        sys.path[:0] = [str(STAND_IN), str(o.originals)]
+        os.environ |= {"DATA": str(o.folder), "OMP_NUM_THREADS": str(o.threads)}
     wrong = [text for name in o.scripts for text in compare(name, o)]
     if wrong:
         sys.exit("\n".join(wrong))
