@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -122,6 +123,10 @@ func (s *jobContext) takeUnchanged(ctx context.Context, j *engine.Job, store *fo
 		s.earlier.taken.Fresh = "a number is not finite" // the whole job names node and column
 	default:
 		return err
+	}
+	s.earlier.rowOf = nil
+	if 4*s.graph.Manifest.Nodes > plan.NoticeableBytes {
+		debug.FreeOSMemory() // the plan counts on its room
 	}
 	if j.Plan, err = s.plan(ctx, j); err == nil && j.Given != nil && !j.Plan.TopologyInMemory {
 		err = j.Given.Close()

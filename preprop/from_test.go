@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -428,5 +429,37 @@ func TestAStoreFromAnEarlierOneHasItsChunksAndShares(t *testing.T) {
 	if _, err := Propagate(context.Background(), fsys, "elsewhere", "x", o); !errors.Is(err, fs.ErrNotExist) ||
 		!strings.Contains(err.Error(), "--from-graph") {
 		t.Errorf("of a graph that moved: %v", err)
+	}
+}
+
+func TestAJobThatLeavesAnEarlierStoreHoldsNothingOfIt(t *testing.T) {
+	const nodes = 300_000
+	g := randomGraph(7, nodes, 1)
+	c := *g
+	c.x = randomFeatures(rand.New(rand.NewPCG(7, 9)), nodes, 1)
+	fsys := vfs.NewMem()
+	g.write(t, fsys, "graph")
+	c.write(t, fsys, "graph2")
+	o := Options{Hops: 1, Operators: []operator.Operator{{Name: operator.Sym}}, Rows: format.RowsAll}
+	propagated(t, fsys, "store", o)
+	held := func(dir, from string) (bytes int64) {
+		o.From, o.FromGraph = from, "graph"
+		o.Planned = func(*Plan) {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			bytes = int64(m.HeapAlloc)
+		}
+		if _, err := Propagate(context.Background(), fsys, "graph2", dir, o); err != nil {
+			t.Fatal(err)
+		}
+		if err := fsys.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		return bytes
+	}
+	fresh := held("fresh", "")
+	if more := held("store2", "store") - fresh; more > 2*nodes {
+		t.Errorf("it holds %d bytes, for %d nodes", more, nodes)
 	}
 }

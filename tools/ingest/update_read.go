@@ -484,6 +484,11 @@ func (u *Update) openNodeColumns(ctx context.Context) error {
 			return err
 		}
 	}
+	for v := m.Nodes; v < u.ids.nodes; v++ { // without features, since these are ones
+		if !u.inTable.has(v) {
+			return invalid(u.table.path, "no row of the new %s, and columns want one of each node", u.ids.name(v))
+		}
+	}
 	u.info.HeldBytes += m.Nodes / 8
 	return nil
 }

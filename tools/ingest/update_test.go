@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -488,6 +489,33 @@ func TestNoFaultLeavesHalfAnUpdatedGraph(t *testing.T) {
 				t.Fatalf("%d operations: %v", n, err)
 			}
 			return
+		}
+	}
+}
+
+func TestANewNodeWithoutColumnsIsRefused(t *testing.T) {
+	disk := vfs.NewMem()
+	columns := Columns{Node: []string{"year:int16"}}
+	write(t, disk, "edges.csv", "source,destination\n0,1\n")
+	write(t, disk, "nodes.csv", "id,year\n0,2001\n1,2002\n")
+	src, err := OpenCSV(context.Background(), disk, "edges.csv", ScratchOptions{Output: "graph"},
+		TableOptions{NodeFiles: NodeFiles{Table: "nodes.csv", Features: "ones", Columns: columns}})
+	if err == nil {
+		_, err = Run(context.Background(), disk, src, "graph", Options{})
+		err = errors.Join(err, src.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, disk, "new.csv", "source,destination\n2,0\n3,0\n")
+	for nodes, want := range map[string]string{"id,year\n2,2003\n3,2004\n": "<nil>", "id,year\n2,2003\n": "the new node 3"} {
+		write(t, disk, "nodes.csv", nodes)
+		_, _, err := updateTo(t, disk, "graph", "after", UpdateOptions{Edges: "new.csv", Nodes: "nodes.csv", Columns: columns})
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%q: %v, want %s", nodes, err, want)
+		}
+		if err := disk.RemoveAll("after"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
 		}
 	}
 }
