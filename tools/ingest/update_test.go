@@ -508,9 +508,11 @@ func TestANewNodeWithoutColumnsIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, disk, "new.csv", "source,destination\n2,0\n3,0\n")
-	for nodes, want := range map[string]string{"id,year\n2,2003\n3,2004\n": "<nil>", "id,year\n2,2003\n": "the new node 3"} {
+	for nodes, want := range map[string]string{"id,year\n2,2003\n3,2004\n": "<nil>",
+		"id,year\n2,2003\n": "the new node 3"} {
 		write(t, disk, "nodes.csv", nodes)
-		_, _, err := updateTo(t, disk, "graph", "after", UpdateOptions{Edges: "new.csv", Nodes: "nodes.csv", Columns: columns})
+		u := UpdateOptions{Edges: "new.csv", Nodes: "nodes.csv", Columns: columns}
+		_, _, err := updateTo(t, disk, "graph", "after", u)
 		if !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%q: %v, want %s", nodes, err, want)
 		}
