@@ -195,7 +195,7 @@ func (a *app) predictChanged(ctx context.Context, c *checkpoint.Checkpoint, stor
 	}
 	var read []format.MatrixID
 	for _, m := range c.Spec.Matrices {
-		read = append(read, format.MatrixID{Operator: m.Operator, Hop: m.Hop})
+		read = append(read, format.MatrixID(m))
 	}
 	if err := preprop.WriteChanged(ctx, a.fs, store, earlier, read, dir); err != nil {
 		return err
