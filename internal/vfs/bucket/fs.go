@@ -1,4 +1,4 @@
-// Package bucket makes objects of object stores files of a vfs.FS: a path that is a URL (s3://, gs://, az://) is an
+// Package bucket makes objects of object stores files of a vfs.FS: a path that is a URL (s3://, az://) is an
 // object or a folder of them, file:// and all other paths are of the local file system.
 //
 // An object appears whole, when its file is committed. Until then it is a file on the local disk, in the state folder,
@@ -159,9 +159,6 @@ func (f *FS) bucket(at location) (*remote, error) {
 	f.buckets[name] = r
 	return r, nil
 }
-
-// openers open buckets, by scheme.
-var openers = map[string]func(ctx context.Context, at location) (store, error){"s3": openS3}
 
 func (f *FS) stateDir() (string, error) {
 	if dir := cmp.Or(f.o.StateDir, os.Getenv("HOPFEED_STATE_DIR")); dir != "" {

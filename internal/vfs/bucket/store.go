@@ -31,6 +31,10 @@ type store interface {
 	renew()
 }
 
+// openers open buckets, by scheme.
+var openers = map[string]func(ctx context.Context, at location) (store, error){"s3": openS3,
+	"az": openAZ}
+
 // object is an object, or a prefix of keys that ends with a slash.
 type object struct {
 	key     string

@@ -22,7 +22,7 @@ type location struct {
 // urlPattern takes a URL whose slashes filepath.Clean may have merged. A query may stand after the bucket or anywhere
 // in the key; it ends at the next slash that does not belong to the address of an endpoint.
 var (
-	urlPattern   = regexp.MustCompile(`^(s3|gs|az|file):/+(.*)$`)
+	urlPattern   = regexp.MustCompile(`^(s3|file|gs|az|hdfs|https?):/+(.*)$`)
 	queryPattern = regexp.MustCompile(`\?((?:https?:/+|[^/])*)`)
 
 	addressPattern = regexp.MustCompile(`^(https?):/*(.*)$`)
@@ -32,7 +32,6 @@ var (
 // options are what a query may say, by scheme.
 var options = map[string][]string{
 	"s3": {"endpoint", "region", "profile"},
-	"gs": {"endpoint"},
 	"az": {"endpoint", "account"},
 }
 
@@ -46,6 +45,9 @@ func parse(path string) (at location, ok bool, err error) {
 	rest := match[2]
 	if at.scheme == "file" {
 		return location{key: "/" + rest}, false, nil
+	}
+	if openers[at.scheme] == nil {
+		return at, true, fmt.Errorf("URLs that begin with %s: are not known: want s3://, az:// or file://", at.scheme)
 	}
 	if query := queryPattern.FindStringSubmatch(rest); query != nil {
 		rest = strings.Replace(rest, query[0], "", 1)
