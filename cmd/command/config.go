@@ -122,7 +122,8 @@ var notSettings = []string{"schedule", "cpu-share", "profile-batches", "queue", 
 	mapFlag, scratchFlag, "run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory",
 	"tf32", "emulate", batchPerDevice, "json", "quiet", "verbose", "help", helpAllFlag, "version",
 	"max-memory", "min-accuracy", "min-throughput", "weights", "surrogate", "budget", "search", "throughput", "space",
-	"trial-epochs", "output"} // of tune
+	"trial-epochs", "output", // of tune
+	"cache-dir", cacheSizeFlag}
 
 // config returns what a training is a function of, by names of flags, with all defaults resolved; addBatches adds
 // what is known later. The only schedule in it is multi-queue, whose gradients are stale, with the flags of its plan.
