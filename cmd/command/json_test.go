@@ -131,8 +131,7 @@ func (r *jsonTypes) table(of reflect.Type) string {
 	return "|key|type|meaning|\n|---|---|---|\n" + r.rows(of, of.PkgPath(), of.Name(), "")
 }
 
-// rows are the rows of a struct, with those of nested structs without a name. Its place in source is package and
-// name.
+// rows are the rows of a struct; a nested struct without a name adds its own. Its place in source is package and name.
 func (r *jsonTypes) rows(of reflect.Type, pkg, place, prefix string) string {
 	var rows strings.Builder
 	for i := range of.NumField() {

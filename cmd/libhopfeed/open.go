@@ -173,7 +173,7 @@ type opened struct {
 	identified
 }
 
-// identified holds what changes when other data replace those of a directory, and not when matrices are added.
+// identified holds what changes when other data replace a directory, but not when it gets further matrices.
 type identified struct {
 	RowsFingerprint string `json:"rows_fingerprint"`
 }

@@ -123,12 +123,10 @@ type Numbering struct {
 // Number numbers the nodes of a set, which nobody changes any more.
 func Number(set NodeSet) *Numbering {
 	n := &Numbering{set: set, before: make([]uint32, len(set)), Nodes: make([]uint32, 0, set.Count())}
-	for i, word := range set {
-		n.before[i] = uint32(len(n.Nodes))
-		for ; word != 0; word &= word - 1 {
-			n.Nodes = append(n.Nodes, uint32(i<<6+bits.TrailingZeros64(word)))
-		}
+	for i := 1; i < len(set); i++ {
+		n.before[i] = n.before[i-1] + uint32(bits.OnesCount64(set[i-1]))
 	}
+	set.Each(func(v int64) { n.Nodes = append(n.Nodes, uint32(v)) })
 	return n
 }
 

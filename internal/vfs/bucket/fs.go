@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -420,8 +421,8 @@ func (f *FS) prune(at place) {
 }
 
 // Rename renames local files, and a single object, which is copied, or removed if its new name is that of a file that
-// is not committed. A folder that is local because of its name becomes
-// one of objects: its files are sent, those that end in .json, which make it complete, last.
+// is not committed. A folder that is local because of its name becomes one of objects: its files are sent, first those
+// that do not end in .json, then the others, which make it complete.
 func (f *FS) Rename(oldPath, newPath string) error {
 	from, err := f.find("rename", oldPath)
 	if err != nil {
@@ -554,11 +555,9 @@ func (f *FS) FreeBytes(path string) (int64, error) {
 	if !at.isLocal() {
 		return unlimited, nil
 	}
-	dir := at.local
-	for {
-		if _, err := f.FS.Stat(dir); err == nil || dir == filepath.Dir(dir) {
-			return f.FS.FreeBytes(dir)
-		}
-		dir = filepath.Dir(dir)
+	dir, err := machine.NearestFolder(f.FS, at.local)
+	if err != nil {
+		return 0, err
 	}
+	return f.FS.FreeBytes(dir)
 }
