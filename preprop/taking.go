@@ -105,7 +105,8 @@ func (c *changes) load(ctx context.Context, m *product.Matrix, from *format.Matr
 			if err != nil {
 				return err
 			}
-			if !m.LoadRow(int64(uint32(pair)), row, from.Layout.DType, values) {
+			at := int64(uint32(pair))
+			if !product.Round(m.Rows(at, at+1), m.DType, row, from.Layout.DType, values) {
 				return ErrInvalid
 			}
 		}

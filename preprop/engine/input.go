@@ -96,12 +96,7 @@ type inputChunk struct {
 func (c *inputChunk) round(dst []byte, i int64, columns product.ColumnRange) error {
 	values, size := c.values[:columns.Width()], c.Layout.DType.Size()
 	stored := c.data[(int(i)*c.Layout.Features+columns.First)*size:][:len(values)*size]
-	if c.Layout.DType == c.DType && product.Finite(stored, c.DType) { // there is nothing to round
-		copy(dst, stored)
-		return nil
-	}
-	dtype.Decode(values, stored, c.Layout.DType)
-	if dtype.Scale(dst, c.DType, values, dtype.Unscaled, false) {
+	if product.Round(dst, c.DType, stored, c.Layout.DType, values) {
 		return nil
 	}
 	return product.NotFinite(c.ID, c.node(c.first+i), columns.First, dst, values, 1, c.DType)

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
 // Union adds the nodes of other, which nobody changes meanwhile.
@@ -202,16 +201,4 @@ func (p *Propagator) Within(ctx context.Context, n *Numbering, rows NodeSet, thr
 		return out
 	}
 	return &Propagator{Graph: made, Loops: p.Loops, S: pick(p.S), T: pick(p.T)}, nil
-}
-
-// LoadRow fills row i with a row of a stored matrix of all columns, rounded to the type of m. It returns false if a
-// number is not finite there.
-func (m *Matrix) LoadRow(i int64, stored []byte, t format.DType, values []float32) bool {
-	dst := m.Rows(i, i+1)
-	if t == m.DType {
-		copy(dst, stored)
-		return Finite(dst, t)
-	}
-	dtype.Decode(values, stored, t)
-	return dtype.Scale(dst, m.DType, values, dtype.Unscaled, false)
 }

@@ -57,6 +57,17 @@ func (m *Matrix) SetRows(first int64, values, factors []float32) error {
 	panic("preprop: a row was finite when it was looked at again")
 }
 
+// Round writes stored numbers to dst, rounded to type t; values is room for them. It returns false if a number is not
+// finite there: values then has what was stored, for NotFinite.
+func Round(dst []byte, t format.DType, stored []byte, from format.DType, values []float32) bool {
+	if from == t && Finite(stored, t) { // there is nothing to round
+		copy(dst, stored)
+		return true
+	}
+	dtype.Decode(values, stored, from)
+	return dtype.Scale(dst, t, values, dtype.Unscaled, false)
+}
+
 // NotFinite is the error that names the first of s times values that is not finite as an element of row v of a
 // matrix. The values begin at column first. It changes row and values.
 func NotFinite(id format.MatrixID, v int64, first int, row []byte, values []float32, s float32, t format.DType) error {
