@@ -190,27 +190,21 @@ func (o *SampledOptions) batchSeeds() int64 {
 	return int64(rows)
 }
 
+// source is the graph, with features in a place.
+func (o *SampledOptions) source(graph *format.Dir, place string) Source {
+	return Source{Graph: graph, Mapped: o.Mapped, Place: place, NoFeatures: o.NoFeatures}
+}
+
 // openGraph opens the topology and, for a device, the features.
 func (s *Sampled) openGraph(ctx context.Context, graph *format.Dir, o *SampledOptions) (err error) {
-	if o.Mapped {
-		s.Topology, err = sampling.MapTopology(ctx, graph)
-	} else {
-		s.Topology, err = sampling.LoadTopology(ctx, graph, o.Machine.Threads)
-	}
-	if err != nil {
+	from := o.source(graph, s.Placement)
+	if s.Topology, err = from.OpenTopology(ctx, o.Machine.Threads); err != nil {
 		return err
 	}
 	if s.own = append(s.own, s.Topology); o.Device == nil {
 		return nil
 	}
-	if o.NoFeatures {
-		s.Features = features.NewNone(graph.Manifest.Nodes)
-	} else if s.Placement == placement.Storage {
-		s.Features, err = features.OpenStorage(ctx, graph, o.Device, o.Machine.Threads)
-	} else {
-		s.Features, err = features.LoadHost(ctx, graph, nil, o.Machine.Threads)
-	}
-	if err == nil {
+	if s.Features, err = from.OpenFeatures(ctx, o.Device, false, o.Machine.Threads); err == nil {
 		s.own = append(s.own, s.Features)
 	}
 	return err
@@ -244,7 +238,7 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 	lists := sampling.OnDevice(o.Sampler) &&
 		(o.Device == nil || o.Routed && method.CheckOnDevice(o.Device, nil) == nil)
 	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
-		Lists: lists, Topology: s.Topology, RowBytes: featureBytes(graph), Method: method, Nodes: o.Seeds, Plan: o.Plan,
+		Lists: lists, Topology: s.Topology, RowBytes: Source{Graph: graph}.RowBytes(), Method: method, Nodes: o.Seeds, Plan: o.Plan,
 		Workers: s.workers(o), Samples: s.samples, TraceRows: s.TraceRows,
 	})
 	if err = errors.Join(err, method.Close()); err != nil {
@@ -288,10 +282,6 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	if o.Cache != "" {
 		what += " with cache " + o.Cache
 	}
-	row := featureBytes(graph)
-	if o.NoFeatures {
-		row = 0
-	}
 	one, places := sampling.BatchBytes(o.Sampler, o.Sampling, o.batchSeeds(), m.Nodes, m.Edges), []string{o.Placement}
 	switch {
 	case o.Device == nil:
@@ -318,7 +308,7 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 		if err != nil {
 			return err
 		}
-		terms = slices.Concat(GraphTerms(graph, where, m.Nodes*row, o.Mapped), terms,
+		terms = slices.Concat(o.source(graph, where).Terms(), terms,
 			need.Terms{need.OnHeap("seed nodes", seeds+12*m.Nodes)}) // lists, and maps
 		if where == "" { // a batch for each worker, and one that is looked up in the cache
 			terms = append(terms, need.OnHeap("samples", int64(o.Workers+1)*one))
@@ -339,7 +329,7 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	case o.Device == nil:
 		return nil
 	case s.Placement == placement.Host:
-		s.Reason = fmt.Sprintf("all features fit into memory: %s", units.Bytes(row*m.Nodes))
+		s.Reason = fmt.Sprintf("all features fit into memory: %s", units.Bytes(o.source(graph, "").FeatureBytes()))
 	case chosen > 0:
 		s.Reason = why[0].Error()
 	default:
@@ -380,33 +370,12 @@ func (s *Sampled) workers(o *SampledOptions) int {
 func (o *SampledOptions) cacheSpec(graph *format.Dir) (cache.Spec, error) {
 	spec, err := cache.Parse(o.Cache)
 	if err == nil {
-		err = spec.CheckRoom(graph.Manifest.Nodes, featureBytes(graph))
+		err = spec.CheckRoom(graph.Manifest.Nodes, Source{Graph: graph}.RowBytes())
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	return spec, err
-}
-
-// GraphTerms is the memory of the program and of an open graph: its topology, unless that is mapped, and, unless where
-// is "", labels and so many bytes of features, as far as they are in host memory or storage.
-func GraphTerms(graph *format.Dir, where string, featureBytes int64, mapped bool) need.Terms {
-	m, terms := &graph.Manifest, need.Terms{Program}
-	if !mapped {
-		topology := sampling.TopologyNeed(m)
-		topology.Bytes = graph.OwnBytes(format.HeldTopology, topology.Bytes)
-		terms = append(terms, topology)
-	}
-	switch where {
-	case "":
-		return terms
-	case placement.Host:
-		terms = append(terms, need.Term{Name: "features", Place: need.OffHeap,
-			Bytes: graph.OwnBytes(format.HeldFeatures, featureBytes)})
-	case placement.Storage:
-		terms = append(terms, features.StorageNeed(m.Nodes, featureBytes/max(m.Nodes, 1))...)
-	}
-	return append(terms, sampling.LabelsNeed(m))
 }
 
 // SamplerTerms is the memory of the samplers and the cache of one device like info. Features are where; batches have up
@@ -423,7 +392,7 @@ func (o *SampledOptions) SamplerTerms(graph *format.Dir, info gds.Info, where st
 		if err != nil {
 			return nil, err
 		}
-		row, traceRows := featureBytes(graph), m.Nodes
+		row, traceRows := Source{Graph: graph}.RowBytes(), m.Nodes
 		if o.Opened != nil {
 			traceRows = o.Opened.TraceRows
 		}
@@ -448,11 +417,6 @@ func (o *SampledOptions) WorkerBytes(m *format.Manifest) int64 {
 		return sampling.SamplersNeed(o.Sampler, o.Sampling.Aggregation, m, samplers).Bytes
 	}
 	return need(1) - need(0)
-}
-
-func featureBytes(graph *format.Dir) int64 {
-	l := graph.Layout()
-	return gds.Bytes(1, l.Features, l.DType)
 }
 
 // Close closes all that is open. While an epoch runs, or batches are held, it is loader.ErrInUse, and closes nothing.

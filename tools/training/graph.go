@@ -139,12 +139,7 @@ func (g *Graph) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if g.o.Mapped {
-		g.topology, err = sampling.MapTopology(ctx, g.dir)
-	} else {
-		g.topology, err = sampling.LoadTopology(ctx, g.dir, threads)
-	}
-	if err != nil {
+	if g.topology, err = p.source(g.dir).OpenTopology(ctx, threads); err != nil {
 		return err
 	}
 	if err = g.partition(ctx); err != nil {
@@ -234,20 +229,7 @@ func (g *Graph) partition(ctx context.Context) error {
 }
 
 func (g *Graph) openFeatures(ctx context.Context) (err error) {
-	threads := g.o.Machine.Threads
-	switch elements := g.plan.elements; {
-	case elements != nil:
-		g.features, err = features.LoadSparse(ctx, g.dir, elements, threads)
-	case g.plan.where == placement.Storage:
-		g.features, err = features.OpenStorage(ctx, g.dir, g.devices[0], threads)
-	case g.plan.pins():
-		g.features, err = features.LoadHost(ctx, g.dir, g.devices[0], threads)
-	default:
-		g.features, err = features.LoadHost(ctx, g.dir, nil, threads)
-	}
-	if err != nil {
-		g.features = nil // which a nil pointer is not
-	}
+	g.features, err = g.plan.source(g.dir).OpenFeatures(ctx, g.devices[0], g.plan.pins(), g.o.Machine.Threads)
 	return err
 }
 

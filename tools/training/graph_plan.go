@@ -134,6 +134,11 @@ func (o *graphJob) preloads() bool {
 	return o.routed() && o.sampled.Cache == "" && sampling.OnDevice(o.sampled.Sampler)
 }
 
+// source is the graph in its place.
+func (p *graphPlan) source(graph *format.Dir) session.Source {
+	return session.Source{Graph: graph, Mapped: p.Mapped, Place: p.where, Elements: p.elements}
+}
+
 // pins tells that topology and features are in pinned memory, for the device to read.
 func (p *graphPlan) pins() bool {
 	return p.routed() && p.where != placement.Storage && !p.preload && !p.Mapped
@@ -371,20 +376,18 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 	if err != nil {
 		return err
 	}
-	inMemory, onDevice := n*gds.Bytes(1, m.Features, graph.Layout().DType), gds.Bytes(int(n), m.Features, gds.Float32)
+	from := p.source(graph)
+	inMemory, onDevice := from.FeatureBytes(), gds.Bytes(int(n), m.Features, gds.Float32)
 	if sparse {
-		inMemory, onDevice = p.elements.Bytes(), p.elements.Bytes()
+		onDevice = inMemory
 	}
-	topology, edges := sampling.TopologyNeed(m).Bytes, wholegraph.Edges(m, p.aggregation)
-	if p.Mapped { // the page cache has it
-		topology = 0
-	}
+	topology, edges := from.TopologyBytes(), wholegraph.Edges(m, p.aggregation)
 	p.inputBytes = inMemory + topology + labels + 8*n
 	evaluated := n
 	if rows := len(p.Part.Valid.List) + len(p.Part.Test.List); p.Train && rows > 0 {
 		evaluated = int64(rows)
 	}
-	p.terms = append(slices.Clone(p.Held), session.GraphTerms(graph, p.where, inMemory, p.Mapped)...)
+	p.terms = append(slices.Clone(p.Held), from.Terms()...)
 	add := func(name string, place need.Place, bytes int64, from, until need.Phase) {
 		p.terms = append(p.terms, need.Term{Name: name, Place: place, Bytes: bytes, From: from, Until: until})
 	}
@@ -469,14 +472,14 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 		p.reasons = append(p.reasons, "and the device samples it there")
 	}
 	p.terms = append(p.terms, whole...)
-	from := need.Profile // samples take features from the whole graph where the host can read it
+	since := need.Profile // samples take features from the whole graph where the host can read it
 	if sparse {
-		from = need.Features
+		since = need.Features
 	} else {
 		add("features while they are read", need.OffHeap, inMemory, need.Features, need.Features)
 	}
 	if sparse || p.sampled != nil && !(info.Unified && graph.Layout().DType == gds.Float32) {
-		add("features", need.OffHeap, inMemory, from, "")
+		add("features", need.OffHeap, inMemory, since, "")
 	}
 	if info.EdgeWork {
 		add("work along edges of all nodes", need.FirstDevice, max(0, spec.EdgeWorkBytes(n, edges)-work), need.Profile, "")
