@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,17 +58,9 @@ func (p *applied) write(w io.Writer, model, dataset, from string, load loader.St
 
 type evaluateOptions struct {
 	applyOptions
-	store  string
-	rows   string // one of rowChoices
-	split  int    // < 0: the split of the training, or else of the store
-	splits string
+	of     training.Evaluated
 	metric string // "": the metric of the training
 }
-
-// allRows is the value of --rows for all labelled rows.
-const allRows = "all"
-
-var rowChoices = []string{format.RegionTest, format.RegionValid, format.RegionTrain, allRows}
 
 func newEvaluateCommand(a *app) *cobra.Command {
 	var o evaluateOptions
@@ -83,156 +74,41 @@ another split. Test or validation rows that the model was trained on are refused
 --rows train and --rows all evaluate them too.`, o.do)
 	o.flags(a, c)
 	f := c.Flags()
-	f.StringVar(&o.rows, "rows", format.RegionTest, "labelled rows to evaluate on: test, valid, train or all")
-	f.IntVar(&o.split, "split", -1,
+	f.StringVar(&o.of.Rows, "rows", format.RegionTest, "labelled rows to evaluate on: test, valid, train or all")
+	f.IntVar(&o.of.Split, "split", -1,
 		"number of the split whose rows are evaluated (default the training's or, for other nodes, the store's)")
 	f.Lookup("split").DefValue = "0" // which help leaves out
-	f.StringVar(&o.splits, "splits", "", splitsUsage)
+	f.StringVar(&o.of.SplitsFile, "splits", "", splitsUsage)
 	f.StringVar(&o.metric, "metric", "", "metric of the rows (default the training's)")
-	among(f, "rows", rowChoices...)
+	among(f, "rows", training.RowChoices...)
 	atLeast(f, 0, "split")
 	return c
 }
 
-// evaluation is the rows that a model is evaluated on.
-type evaluation struct {
-	parts       []session.Part
-	rows        int64
-	labelled    int64  // of these
-	about       string // which they are
-	sameNodes   bool   // as in training
-	trainedRows int64
-}
-
-// planEvaluation finds the rows to evaluate on. It refuses rows that the model was trained on,
-// unless --rows asks for them.
-func (a *app) planEvaluation(ctx context.Context, store *format.Dir, c *checkpoint.Checkpoint,
-	o *evaluateOptions) (e evaluation, err error) {
-	m := &store.Manifest
-	stored, err := checkpoint.ReadRows(ctx, store)
-	if err != nil {
-		return e, err
-	}
-	trainedParts, grown := stored.Compare(store, c)
-	e.sameNodes = trainedParts != nil
-	var p session.Partition
-	var split string
-	if e.sameNodes && o.split < 0 && o.splits == "" {
-		p, split = session.PartitionOf(store, trainedParts),
-			splitText(c.Data.Split, c.Data.SplitsFile)+", as in training"
-		if !c.Data.SameRows(checkpoint.DataSetOf(m)) {
-			split += " (from another store of the same nodes)"
-		}
-	} else {
-		if p, err = session.OpenPartition(ctx, store, o.split, o.splits, a.budget); err != nil {
-			return e, err
-		}
-		number := o.split
-		if number < 0 && o.splits == "" {
-			number = m.Split
-		}
-		split = splitText(max(number, 0), o.splits != "")
-	}
-	for _, part := range p.Parts() {
-		if o.rows != allRows && o.rows != part.Name {
-			continue
-		}
-		before := e.rows
-		part.Each(store, func(row int64) {
-			e.rows++
-			if stored.Labels[row] >= 0 {
-				e.labelled++
-			}
-			if e.sameNodes && trainedParts[row] == format.SplitTrain {
-				e.trainedRows++
-			}
-		})
-		if e.rows > before {
-			e.parts = append(e.parts, part)
-		}
-	}
-	switch {
-	case e.rows == 0:
-		return e, usagef("%s has no %s rows in %s: choose others by --rows %s, or another split by --split or --splits",
-			o.store, o.rows, split, strings.Join(rowChoices, "|"))
-	case e.labelled == 0:
-		return e, usagef("0 of the %s of %s in %s have a label to evaluate by: "+
-			"choose others by --rows %s, or another split by --split or --splits", units.Count(e.rows,
-			"row"), o.store, split, strings.Join(rowChoices, "|"))
-	case e.trainedRows > 0 && o.rows != format.RegionTrain && o.rows != allRows:
-		return e, usagef("the model was trained on %d of the %d %s rows of %s (it was trained by %s): "+
-			"leave out --split and --splits, or give --rows all, which prints each part by itself", e.trainedRows,
-			e.rows, o.rows, split, splitText(c.Data.Split, c.Data.SplitsFile))
-	}
-	e.about = o.rows + " rows of " + split
-	if o.rows == allRows {
-		e.about = "all rows, by " + split
-	}
-	if !e.sameNodes {
-		e.about += fmt.Sprintf("; the model was trained on other data (%s, %s)", units.Printable(c.Data.Name),
-			units.Count(c.Data.Nodes, "node"))
-		if grown {
-			e.about += "; where both have labels, they agree: if the nodes are the same, it may have been trained on " +
-				"some of these rows"
-		}
-	}
-	return e, nil
-}
-
-// splitText names a split in messages.
-func splitText(number int, file bool) string {
-	text := fmt.Sprintf("split %d", number)
-	if file {
-		text += " of a file of splits"
-	}
-	return text
-}
-
-// openToApply opens a store, or a graph, for a model that is applied to parts of its rows, one after another. It sets
-// the machine, the matrices, the model and the rows of the options.
+// openToApply opens what a trained model is applied to, and notes where that is read from. It sets the machine of the
+// options.
 func (a *app) openToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint, so session.Options,
-	parts []session.Part) (in training.Input, sections []trainer.NamedRows, err error) {
-	for _, part := range parts {
-		so.Rows = append(so.Rows, part.Rows)
+	parts []session.Part) (training.Input, []trainer.NamedRows, error) {
+	if dir.Manifest.Kind != format.KindGraph && (a.mapped || a.scratch != "") {
+		return nil, nil, usagef("--%s and --%s are for models that read a graph", mapFlag, scratchFlag)
 	}
-	so.Machine, so.Matrices, so.Model = a.machine(ctx), c.Spec.Matrices, c.Spec
-	if dir.Manifest.Kind == format.KindGraph {
-		o := training.Options{Machine: so.Machine, Spec: c.Spec, Held: so.Held, Mapped: a.mapped, Scratch: a.scratch}
-		o.Placement = so.Placement
-		in, err = training.OpenGraph(ctx, dir, o)
-	} else if a.mapped || a.scratch != "" {
-		err = usagef("--%s and --%s are for models that read a graph", mapFlag, scratchFlag)
-	} else {
-		var s *session.Session
-		s, err = session.Open(ctx, dir, so)
-		in = training.Store{Session: s}
-	}
+	so.Machine = a.machine(ctx)
+	in, sections, err := training.OpenToApply(ctx, dir, c, so, parts, a.mapped, a.scratch)
 	if err != nil {
 		return nil, nil, err
 	}
 	a.noteInput(in)
-	for _, part := range parts {
-		sets, err := in.InOrder(part.Rows)
-		if err != nil {
-			return nil, nil, errors.Join(err, in.Close())
-		}
-		section := trainer.NamedRows{Name: part.Name}
-		for _, set := range sets {
-			section.Rows = append(section.Rows, set)
-		}
-		sections = append(sections, section)
-	}
 	return in, sections, nil
 }
 
 func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
 	start := time.Now()
-	o.store = args[0]
+	input := args[0]
 	c, err := checkpoint.Load(a.fs, o.checkpoint)
 	if err != nil {
 		return nil, err
 	}
-	store, err := a.openInputOf(o.store, c.Spec.Model)
+	store, err := a.openInputOf(input, c.Spec.Model)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +116,7 @@ func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ resu
 	m := &store.Manifest
 	target, outputs := training.TargetOf(m)
 	if err := c.CheckStore(store.Matrices(), m.Features, outputs, target); err != nil {
-		return nil, usagef("%s on %s: %s", o.checkpoint, o.store, err)
+		return nil, usagef("%s on %s: %s", o.checkpoint, input, err)
 	}
 	if o.metric != "" {
 		c.Options.Metric = o.metric
@@ -248,21 +124,21 @@ func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ resu
 			return nil, usagef("--metric %s: %s", o.metric, err)
 		}
 	}
-	warnings, err := c.Data.ComparePrepared(checkpoint.DataSetOf(m), c.Spec, o.store)
+	warnings, err := c.Data.ComparePrepared(checkpoint.DataSetOf(m), c.Spec, input)
 	if err != nil {
 		return nil, usagef("%s", err)
 	}
 	held := checkpoint.RowBytes * max(m.Rows, int64(len(c.Split.Nodes)))
-	if err := a.budget.Fits(fmt.Sprintf("comparing the splits of %s and %s", o.checkpoint, o.store), held); err != nil {
+	if err := a.budget.Fits(fmt.Sprintf("comparing the splits of %s and %s", o.checkpoint, input), held); err != nil {
 		return nil, err
 	}
-	plan, err := a.planEvaluation(ctx, store, c, o)
+	plan, err := training.PlanEvaluation(ctx, store, c, o.of, a.budget)
 	if err != nil {
 		return nil, err
 	}
 	so := session.Options{BatchRows: o.batch, Placement: o.placement, Held: need.Terms{need.OnHeap("splits", held),
-		training.MetricNeed(c.Options.Metric, plan.rows, c.Spec)}}
-	in, sections, err := a.openToApply(ctx, store, c, so, plan.parts)
+		training.MetricNeed(c.Options.Metric, plan.Rows, c.Spec)}}
+	in, sections, err := a.openToApply(ctx, store, c, so, plan.Parts)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +151,7 @@ func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ resu
 	seconds := time.Since(began).Seconds()
 	e := &evaluated{
 		Score: found.Overall, Parts: map[string]trainer.Score{},
-		Warnings: warnings, RowsOf: plan.about, SameNodes: plan.sameNodes, TrainedRows: plan.trainedRows,
+		Warnings: warnings, RowsOf: plan.About, SameNodes: plan.SameNodes, TrainedRows: plan.TrainedRows,
 		applied: applied{o.checkpoint, c.Data.Name, c.Incomplete()},
 	}
 	for _, section := range found.ByName {
@@ -296,7 +172,7 @@ func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ resu
 	e.Report = in.Report()
 	e.Shuffle, e.PredictedEpochSeconds, e.RemoteBytes, e.PredictedRemoteRows = "none", nil, 0, 0
 	e.Matrices = matrixNames(c.Spec)
-	wait, rate := e.Load.LoopWaitSeconds, float64(plan.rows)/max(seconds, 1e-9)
+	wait, rate := e.Load.LoopWaitSeconds, float64(plan.Rows)/max(seconds, 1e-9)
 	e.LoadWaitSeconds, e.RowsPerSecond = &wait, &rate
 	e.Seconds = time.Since(start).Seconds()
 	return e, nil

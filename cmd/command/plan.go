@@ -51,7 +51,7 @@ For a GRAPH, plan trains some batches and validates once, from the placement tha
 	f.StringVar(&o.dataset, "dataset", "", "known data set to plan for instead of a STORE: "+placement.DatasetNames())
 	f.Int64Var(&o.described.Nodes, "nodes", 0, "number of nodes")
 	f.Int64Var(&o.described.edges, "edges", 0, "number of edges, each direction counted: also plan the propagation")
-	f.StringVar(&o.device, "device", autoDevice, deviceUsage)
+	f.StringVar(&o.device, "device", session.AutoDevice, deviceUsage)
 	f.IntVar(&o.described.Features, "features", 0, "features of a node")
 	f.IntVar(&o.described.Classes, "classes", 2, "number of classes")
 	f.Float64Var(&o.described.Labeled, "labeled", 1, "share of the nodes that have a label")

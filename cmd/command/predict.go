@@ -31,7 +31,7 @@ import (
 type predictOptions struct {
 	applyOptions
 	input, output string
-	rows          string // allRows or a part of the split
+	rows          string // training.AllRows or a part of the split
 	nodes         string // file that names nodes of a graph; "": rows
 	split         int    // of a graph
 	changedSince  string // store of an earlier graph; "": rows need not differ from its
@@ -61,14 +61,15 @@ Rows of a store are in its order: train, valid, test, rest; train rows shuffled,
 	f.StringVarP(&o.output, "output", "o", "",
 		"file to write: its suffix, .arrow, .parquet or .csv, chooses the format")
 	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there
-	f.StringVar(&o.rows, "rows", allRows, "rows to predict: train, valid, test or rest (parts of the split), or all")
+	f.StringVar(&o.rows, "rows", training.AllRows,
+		"rows to predict: train, valid, test or rest (parts of the split), or all")
 	f.StringVar(&o.nodes, "node-file", "",
 		"file with the nodes of a graph to predict, one a line: orig_id if the graph has those, else node_id")
 	f.IntVar(&o.split, "split", 0, "number of the split of a graph by which --rows chooses; a store goes by its own")
 	f.StringVar(&o.changedSince, "changed-since", "",
 		"store of an earlier graph: predict only rows of STORE whose features differ from those of the same node there")
 	f.BoolVar(&o.force, "force", false, forceUsage)
-	among(f, "rows", allRows, format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest)
+	among(f, "rows", training.AllRows, format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest)
 	atLeast(f, 0, "split")
 	c.MarkFlagRequired("output")
 	return c
@@ -169,7 +170,7 @@ func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, grap
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	p.PropagateSeconds = time.Since(began).Seconds()
-	o.rows = allRows // of the store, which has the chosen ones
+	o.rows = training.AllRows // of the store, which has the chosen ones
 	return a.predict(ctx, c, store, o, p)
 }
 
@@ -283,7 +284,7 @@ func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o *predictOpti
 	if o.nodes != "" {
 		return session.NodesInFile(ctx, graph, a.fs, o.nodes, a.budget)
 	}
-	if o.rows == allRows {
+	if o.rows == training.AllRows {
 		return nil, nil
 	}
 	if err := a.budget.Fits(fmt.Sprintf("choosing among %d nodes", m.Nodes), 4*m.Nodes); err != nil {

@@ -10,10 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/tools/session"
 )
 
 type propagateOptions struct {
@@ -25,6 +27,8 @@ type propagateOptions struct {
 	hardware, device string
 	shard            string
 }
+
+const deviceUsage = "device that propagates: auto, cpu, or one of hopfeed devices, such as cuda:0"
 
 func newPropagateCommand(a *app) *cobra.Command {
 	var o propagateOptions
@@ -77,7 +81,7 @@ graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	f.IntVar(&o.ChunkRows, "chunk-rows", 0,
 		"rows of a chunk, the unit of reading (default 1000, fewer if rows are long)")
 	f.IntVar(&o.Split, "split", 0, "number of the split, from 0, by which the store is divided into regions")
-	f.StringVar(&o.device, "device", autoDevice, deviceUsage)
+	f.StringVar(&o.device, "device", session.AutoDevice, deviceUsage)
 	a.declareEmulate(f)
 	f.BoolVar(&o.Force, "force", false, forceUsage)
 	f.BoolVar(&o.DryRun, "dry-run", false, "print the plan and write nothing")
@@ -304,17 +308,48 @@ func (o *propagateOptions) do(ctx context.Context, a *app, args []string) (_ res
 
 // planFor sets options to plan for the machine that the file hardware describes, if one is named, and for a device.
 func (a *app) planFor(ctx context.Context, options *preprop.Options, hardware, device string) (err error) {
-	if options.Device, err = a.propagationDevice(ctx, device); err != nil || hardware == "" {
+	if options.Device, err = session.PropagationDevice(ctx, a.budget, a.threads,
+		devices.Options{Emulate: a.emulate}, device); err != nil || hardware == "" {
 		return err
 	}
 	h, err := machine.ReadHardware(a.fs, hardware)
 	if err != nil {
 		return err
 	}
-	options.Device = describedDevice(&h, device)
+	options.Device = session.DescribedDevice(&h, device)
 	options.Hardware, options.Threads = &h, h.Cores
 	if a.memory == 0 {
 		options.MemoryBytes = int64(h.Memory)
 	}
 	return nil
+}
+
+// deviceLines says what computes the products of a plan, and why.
+func deviceLines(p *preprop.Plan) []string {
+	d := p.Device
+	switch {
+	case d == nil, d.Name == preprop.CPU && d.Reason == session.OnlyProcessor:
+		return nil
+	case d.Name == preprop.CPU:
+		return []string{"products on the processor: " + d.Reason}
+	}
+	stays := func(yes bool) string {
+		if yes {
+			return "stays on it"
+		}
+		return "comes in parts"
+	}
+	columns := "all columns of a panel at once"
+	if d.Columns < p.PanelColumns {
+		columns = units.Count(int64(d.Columns), "column") + " at a time"
+	}
+	matrices := "matrices come for each product"
+	if d.MatricesOnDevice {
+		matrices = "matrices stay on it"
+	}
+	return []string{
+		fmt.Sprintf("products on %s: %s", d.Name, d.Reason),
+		fmt.Sprintf("%s, %s, the topology %s: %s of its memory, %s of pinned memory", columns, matrices,
+			stays(d.TopologyOnDevice), units.Bytes(d.Bytes), units.Bytes(d.PinnedBytes)),
+	}
 }

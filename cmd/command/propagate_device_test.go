@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hopfeed/hopfeed/gds/devices"
 	"github.com/hopfeed/hopfeed/preprop"
 )
 
@@ -99,16 +98,5 @@ func TestThePlanOfADescribedPropagationSaysTheDevice(t *testing.T) {
 	}
 	if seconds[0] >= seconds[1] {
 		t.Errorf("%g s are predicted on a GPU, %g on the processor", seconds[0], seconds[1])
-	}
-}
-
-func TestAGPUThatIsFullHasALimit(t *testing.T) {
-	full := (&app{}).deviceOf(devices.Kind{Name: "cuda", Count: 1}, 0, "a test")
-	if full.FreeBytes != 1 {
-		t.Errorf("%d bytes are free (0 would be no limit)", full.FreeBytes)
-	}
-	if free := (&app{}).deviceOf(devices.Kind{Name: "cuda", Count: 1, FreeBytes: 77}, 0,
-		"a test").FreeBytes; free != 77 {
-		t.Errorf("%d bytes are free, not 77", free)
 	}
 }

@@ -238,8 +238,8 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 	lists := sampling.OnDevice(o.Sampler) &&
 		(o.Device == nil || o.Routed && method.CheckOnDevice(o.Device, nil) == nil)
 	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
-		Lists: lists, Topology: s.Topology, RowBytes: Source{Graph: graph}.RowBytes(), Method: method, Nodes: o.Seeds, Plan: o.Plan,
-		Workers: s.workers(o), Samples: s.samples, TraceRows: s.TraceRows,
+		Lists: lists, Topology: s.Topology, RowBytes: Source{Graph: graph}.RowBytes(), Method: method,
+		Nodes: o.Seeds, Plan: o.Plan, Workers: s.workers(o), Samples: s.samples, TraceRows: s.TraceRows,
 	})
 	if err = errors.Join(err, method.Close()); err != nil {
 		return err

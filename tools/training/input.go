@@ -3,8 +3,8 @@
 //
 // What an allocation takes is declared as terms of package need in the package that makes it. need.Terms.Sum adds them
 // up, for stores (placement.Needs.Memory) and for graphs (graphPlan.memory here), whose topology, features, samplers
-// and caches session declares (Source.Terms, SamplerTerms), with a model or without. An Input is used by one goroutine at
-// a time; its memory is valid until Close.
+// and caches session declares (Source.Terms, SamplerTerms), with a model or without. An Input is used by one goroutine
+// at a time; its memory is valid until Close.
 package training
 
 import (
