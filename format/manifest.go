@@ -50,6 +50,9 @@ type Manifest struct {
 	Split     int        `json:"split,omitempty"`   // that the regions follow
 	RowSet    string     `json:"row_set,omitempty"` // RowsLabeled, RowsAll or RowsChosen
 	Seed      uint64     `json:"seed,omitempty"`    // of the order of training rows
+	// LabelHops: the last columns of each matrix, LabelColumns, are propagated labels of the training nodes, up to this
+	// hop; beyond it, and in hop 0, they are 0. 0: there are no such columns.
+	LabelHops int `json:"label_hops,omitempty"`
 
 	// Input is what the directory was made from: the importer or generator with its options; or the fingerprint of
 	// the graph, and its Preparation.
@@ -68,7 +71,31 @@ type Manifest struct {
 }
 
 // knownRequirements are the features that Requires may name and this program knows.
-var knownRequirements = []string{columnsRequirement}
+var knownRequirements = []string{columnsRequirement, labelsRequirement}
+
+// labelsRequirement is named in Manifest.Requires where there are LabelHops: a reader that passes over them would train
+// on another split, whose test labels the matrices may have.
+const labelsRequirement = "propagated_labels"
+
+// OneHotColumns is how many columns the labels of a node have as zeros and ones: a column a class, or a label of
+// several; 0: labels are numbers, or there are none.
+func (m *Manifest) OneHotColumns() int {
+	switch {
+	case m.LabelValues:
+		return 0
+	case m.Labels > 1:
+		return m.Labels
+	}
+	return m.Classes
+}
+
+// LabelColumns is how many columns of each matrix of a store are propagated labels, the last ones.
+func (m *Manifest) LabelColumns() int {
+	if m.LabelHops == 0 {
+		return 0
+	}
+	return m.OneHotColumns()
+}
 
 // Operator is one propagation operator of a store.
 type Operator struct {
@@ -307,13 +334,20 @@ func (m *Manifest) checkRequires() error {
 
 func (m *Manifest) checkOperators() error {
 	if m.Kind == KindGraph {
-		if len(m.Operators) > 0 || m.Split != 0 || m.RowSet != "" || m.Seed != 0 || m.Rows != m.Nodes {
-			return errors.New("a graph has all nodes as rows, and neither operators nor split, row_set or seed")
+		if len(m.Operators) > 0 || m.Split != 0 || m.RowSet != "" || m.Seed != 0 || m.LabelHops != 0 ||
+			m.Rows != m.Nodes {
+			return errors.New("a graph has all nodes as rows, and neither operators nor split, row_set, seed or " +
+				"label_hops")
 		}
 		return nil
 	}
 	if m.RowSet != RowsLabeled && m.RowSet != RowsAll && m.RowSet != RowsChosen {
 		return fmt.Errorf("row_set is %q, none of %q, %q and %q", m.RowSet, RowsLabeled, RowsAll, RowsChosen)
+	}
+	if named := slices.Contains(m.Requires, labelsRequirement); m.LabelHops < 0 || m.LabelHops > MaxHops ||
+		(m.LabelHops > 0) != named || m.LabelHops > 0 && (m.LabelColumns() == 0 || m.LabelColumns() >= m.Features) {
+		return fmt.Errorf("label_hops is %d, with %d of %d features for labels, and %q in requires: %v", m.LabelHops,
+			m.LabelColumns(), m.Features, labelsRequirement, named)
 	}
 	seen := map[string]bool{}
 	hops := 0

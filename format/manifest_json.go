@@ -217,6 +217,9 @@ func (m *Manifest) RowsFingerprint() string {
 		return m.Fingerprint
 	}
 	text := fmt.Sprintln("rows", Version, graph, m.DType, m.ChunkRows, m.Rows, m.Split, m.RowSet, m.Seed)
+	if m.LabelHops > 0 {
+		text += fmt.Sprintln("label_hops", m.LabelHops)
+	}
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
 }
 
@@ -260,6 +263,9 @@ func (m *Manifest) fingerprint(index []indexRow) string {
 		line("split", m.Split)
 		line("row_set", m.RowSet)
 		line("seed", m.Seed)
+	}
+	if m.LabelHops > 0 {
+		line("label_hops", m.LabelHops)
 	}
 	for _, f := range m.Files {
 		line("file", f.Path, f.Size, f.CRC32C, f.Offset)

@@ -507,6 +507,9 @@ func (w *Writer) completeManifest(m *Manifest) []indexRow {
 	if m.Columns = w.columns; m.Columns != nil {
 		m.Requires = append(slices.Clone(m.Requires), columnsRequirement)
 	}
+	if m.LabelHops > 0 && !slices.Contains(m.Requires, labelsRequirement) {
+		m.Requires = append(slices.Clone(m.Requires), labelsRequirement)
+	}
 	if m.Input == nil {
 		m.Input = map[string]string{}
 	}

@@ -51,7 +51,7 @@ func WriteChanged(ctx context.Context, fsys vfs.FS, store, earlier *format.Dir, 
 	return w.Publish(&format.Manifest{Kind: format.KindStore, Name: m.Name, Nodes: m.Nodes, Edges: m.Edges,
 		Directed: m.Directed, Weighted: m.Weighted, Classes: m.Classes, ClassNames: m.ClassNames, Labels: m.Labels,
 		Splits: m.Splits, Split: m.Split, RowSet: format.RowsChosen, Seed: m.Seed, Operators: m.Operators,
-		Input: m.Input})
+		LabelHops: m.LabelHops, Input: m.Input})
 }
 
 // copyRows writes the rows of a matrix that are in a set.

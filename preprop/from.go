@@ -81,6 +81,9 @@ func (s *jobContext) openEarlier(o *Options) (err error) {
 	if o.Defaulted.Seed {
 		o.Seed = m.Seed
 	}
+	if o.Defaulted.LabelHops {
+		o.LabelHops = m.LabelHops
+	}
 	asked, err := askedOperators(m.Operators, *o)
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)
@@ -145,6 +148,8 @@ func (s *jobContext) take(ctx context.Context, j *engine.Job, store *format.Writ
 	g, e := &s.graph.Manifest, s.earlier
 	old := &e.store.Manifest
 	switch {
+	case s.options.LabelHops > 0 || old.LabelHops > 0:
+		return fresh("labels that are propagated may change beside any change")
 	case old.DType != s.target.DType || old.Features != s.target.Features ||
 		e.graph.Manifest.DType != g.DType || e.graph.Manifest.Features != g.Features:
 		return fresh("%s has features of another type or number", e.taken.Store)

@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/device"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // jobContext is what a propagation or a repair knows of its graph, its store and its options.
@@ -33,6 +34,7 @@ type jobContext struct {
 	earlier            *earlier          // nil: no Options.From
 	asked              []format.Operator // operators and hops that were asked for, if there is an earlier store
 	held               int64             // bytes of memory that a repair holds beside the job
+	labels             *product.Labels   // loaded before the job runs; nil: none are propagated
 }
 
 func openJobContext(fsys vfs.FS, graphDir, storeDir string) (*jobContext, error) {
@@ -86,10 +88,15 @@ func (s *jobContext) chooseRows(ctx context.Context) (err error) {
 
 // setTarget sets the layout and the target of a new store.
 func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
-	s.layout = format.NewLayout(sizes, s.options.ChunkRows, s.graph.Manifest.Features, s.options.DType)
+	columns := s.graph.Manifest.Features
+	if s.options.LabelHops > 0 {
+		columns += s.graph.Manifest.OneHotColumns()
+	}
+	s.layout = format.NewLayout(sizes, s.options.ChunkRows, columns, s.options.DType)
 	s.target = target{
 		Graph: s.graph.Manifest.Fingerprint, Rows: s.options.Rows, Split: s.options.Split, Seed: s.options.Seed,
-		DType: s.options.DType.String(), ChunkRows: s.layout.ChunkRows, Features: s.layout.Features, StoredRows: rows,
+		DType: s.options.DType.String(), ChunkRows: s.layout.ChunkRows, LabelHops: s.options.LabelHops,
+		Features: s.layout.Features, StoredRows: rows,
 		Operators: s.options.operators(),
 	}
 	if s.options.Nodes != nil {
@@ -135,7 +142,10 @@ func (s *jobContext) newResult(g *format.Manifest, p *Plan, rows int64) *Result 
 		Beyond:     append([]string{}, s.beyond...),
 		HopSeconds: []float64{}, EdgesProcessed: []int64{},
 		MemoryBudgetBytes: s.options.MemoryBytes, Plan: *p,
-		Output: s.storeDir,
+		Output: s.storeDir, LabelHops: s.options.LabelHops,
+	}
+	if r.LabelHops > 0 {
+		r.LabelColumns = g.OneHotColumns()
 	}
 	for i, operator := range s.options.Operators {
 		terms := operator.Series()
@@ -166,7 +176,11 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	first := &engine.Input{Matrix: features, DType: s.options.DType}
+	if s.labels == nil {
+		s.labels = s.options.labels(&s.graph.Manifest)
+	}
+	j.Labels = s.labels
+	first := &engine.Input{Matrix: features, DType: s.options.DType, Labels: s.labels}
 	for _, operator := range s.options.Operators {
 		at := slices.IndexFunc(s.target.Operators, hasName(operator.String()))
 		c := &engine.HopSequence{Sequence: plan.Sequence{Operator: operator, Hops: s.target.Operators[at].Hops},
@@ -192,6 +206,10 @@ func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 		return nil, err
 	}
 	w.Columns, w.Held, w.ResultFiles = j.Columns.Width(), s.held, s.options.Shard.Count > 1
+	if s.labels != nil {
+		w.Held += s.labels.Bytes(s.graph.Manifest.Nodes, s.layout.Regions[0].Rows, len(j.Matrices)-1, s.options.Threads)
+		w.InMemory = true
+	}
 	var inputs []*engine.Input
 	for _, c := range j.Sequences {
 		if j.LastUnfinished(c, j.Columns) > 0 {

@@ -27,6 +27,7 @@ type Options struct {
 	Rows      string              // format.RowsAll or, the default, format.RowsLabeled
 	Nodes     []uint32            // ascending: store the rows of these alone, not Rows, in a new store; nil: Rows
 	DType     format.DType        // of the store; default that of the graph's features
+	LabelHops int                 // hops up to which labels of training nodes are propagated too; 0: none
 	ChunkRows int                 // default format.DefaultChunkRows; see format.NewLayout
 	Split     int                 // number of the graph's split by which rows are divided into regions
 	Seed      uint64              // of the order of training rows
@@ -56,7 +57,7 @@ type Options struct {
 }
 
 // Defaulted tells which options have their default because the user did not set them.
-type Defaulted struct{ Hops, Operators, Split, Seed bool }
+type Defaulted struct{ Hops, Operators, Split, Seed, LabelHops bool }
 
 // Shard is the share of a job that one of Count processes does: about features/Count
 // columns. The processes share the store's directory, and the last to finish assembles.
@@ -128,6 +129,9 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	case o.Split < 0 || o.Split > 0 && o.Split >= graph.Splits:
 		return o, fmt.Errorf("split %d: the graph has %d (0 to %d)", o.Split, graph.Splits, graph.Splits-1)
 	}
+	if err := o.checkLabels(graph); err != nil {
+		return o, err
+	}
 	for i, a := range o.Operators {
 		if back, err := operator.Parse(a.String()); err != nil {
 			return o, err
@@ -143,6 +147,37 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	}
 	o.Operators = slices.SortedFunc(slices.Values(o.Operators), operator.Compare)
 	return o, nil
+}
+
+// checkLabels fails if labels cannot be propagated.
+func (o *Options) checkLabels(graph *format.Manifest) error {
+	switch {
+	case o.LabelHops == 0:
+		return nil
+	case o.LabelHops < 0 || o.LabelHops > o.Hops:
+		return fmt.Errorf("labels are propagated over %d hops, and features over %d: give at most as many label hops as "+
+			"hops", o.LabelHops, o.Hops)
+	case graph.OneHotColumns() == 0:
+		return errors.New("labels cannot be propagated: the graph has no classes (leave out --label-hops)")
+	case graph.Splits == 0:
+		return errors.New("labels of training nodes cannot be propagated: the graph has no split that says which these " +
+			"are (leave out --label-hops)")
+	}
+	for _, a := range o.Operators {
+		if a.Base() != a {
+			return fmt.Errorf("labels cannot be propagated by %s: each of its hops is a series of products, and to leave "+
+				"the own label of a node out of these takes too long (use sym, rw or col, or another store for %s)", a, a.Name)
+		}
+	}
+	return nil
+}
+
+// labels are the label columns of the store of a graph; nil: none.
+func (o *Options) labels(graph *format.Manifest) *product.Labels {
+	if o.LabelHops == 0 {
+		return nil
+	}
+	return &product.Labels{First: graph.Features, Columns: graph.OneHotColumns(), Hops: o.LabelHops}
 }
 
 // ascend tells whether each node is greater than the one before.

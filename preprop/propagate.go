@@ -24,6 +24,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // Propagate reads the graph in graphDir and writes the hop store storeDir. Before it writes anything, it fails with
@@ -176,13 +177,19 @@ func (s *jobContext) run(ctx context.Context) (*Result, error) {
 	if err := s.checkDisk(j.Plan); err != nil || s.options.DryRun {
 		return r, err
 	}
+	if err := s.loadLabels(ctx); err != nil {
+		return nil, err
+	}
 	if s.options.Shard.Count > 1 {
 		err = s.runShard(ctx, j, r)
 	} else {
 		err = s.runAll(ctx, j, r)
 	}
-	if errors.Is(err, ErrInvalid) {
+	switch {
+	case errors.Is(err, ErrInvalid):
 		err = fmt.Errorf("%s: %w", s.graphDir, err)
+	case errors.As(err, new(*product.ErrTooManyTerms)):
+		err = fmt.Errorf("%s: %w: %w", s.graphDir, ErrOptions, err)
 	}
 	if err != nil {
 		return nil, err
@@ -192,6 +199,14 @@ func (s *jobContext) run(ctx context.Context) (*Result, error) {
 		s.recordTook(r)
 	}
 	return r, nil
+}
+
+// loadLabels reads the labels that are propagated, once.
+func (s *jobContext) loadLabels(ctx context.Context) error {
+	if s.labels == nil {
+		return nil
+	}
+	return s.labels.Load(ctx, s.graph, s.target.Split)
 }
 
 // report sets what is measured in a result.
@@ -421,7 +436,7 @@ func (s *jobContext) finish(ctx context.Context, j *engine.Job, store *format.Wr
 			Kind: format.KindStore, Name: g.Name, Nodes: g.Nodes, Edges: g.Edges, Directed: g.Directed,
 			Weighted: g.Weighted, Classes: g.Classes, ClassNames: g.ClassNames, Labels: g.Labels, Splits: g.Splits,
 			Split: s.target.Split, RowSet: s.target.Rows, Seed: s.target.Seed, Operators: s.target.Operators,
-			Input: g.Preparation(),
+			LabelHops: s.target.LabelHops, Input: g.Preparation(),
 		}
 		m.Input["graph"] = g.Fingerprint
 		if err := s.dropScratch(); err != nil {

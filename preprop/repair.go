@@ -92,6 +92,7 @@ func (s *jobContext) restoreTarget(ctx context.Context, m *format.Manifest, o Op
 		return err
 	}
 	o.Rows, o.ChunkRows, o.Split, o.Seed, o.Force = m.RowSet, m.ChunkRows, m.Split, m.Seed, false
+	o.LabelHops = m.LabelHops
 	err := s.askFor(&o, m.Operators)
 	if err != nil {
 		return err
@@ -105,8 +106,8 @@ func (s *jobContext) restoreTarget(ctx context.Context, m *format.Manifest, o Op
 	if err := s.chooseRows(ctx); err != nil {
 		return err
 	}
-	s.target.Operators = m.Operators
-	return nil
+	s.target.Operators, s.labels = m.Operators, s.options.labels(&s.graph.Manifest)
+	return s.loadLabels(ctx)
 }
 
 // mendFile repairs one file, and returns how many chunks were computed.
@@ -191,8 +192,9 @@ func (s *jobContext) computeRows(ctx context.Context, id format.MatrixID, nodes 
 	j.Scratch = scratch.Dir()
 	size := s.options.DType.Size()
 	j.Receive = func(m *product.Matrix) {
-		for i, v := range nodes {
-			copy(out[i*row+m.First*size:], m.Rows(int64(v), int64(v)+1))
+		part, width := make([]byte, m.RowBytes()), int(m.RowBytes())
+		for i := range nodes {
+			copy(out[i*row+m.First*size:][:width], j.Rows(part, m, int64(i), int64(i)+1))
 		}
 	}
 	return out, errors.Join(j.Run(ctx), scratch.Close())

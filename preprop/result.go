@@ -45,10 +45,13 @@ type Result struct {
 	TruncationErrors []float64 `json:"truncation_errors"`
 	OperatorHops     []int     `json:"operator_hops"` // hops of each operator
 	Hops             int       `json:"hops"`          // most hops of any operator
-	Rows             int64     `json:"rows"`          // of the store
-	DType            string    `json:"dtype"`
-	Seconds          float64   `json:"seconds"`
-	HopSeconds       []float64 `json:"hop_seconds"` // computing, without writing, all panels together
+	// LabelColumns are the columns of propagated labels, beside Features, in the hops up to LabelHops.
+	LabelHops    int       `json:"label_hops"`
+	LabelColumns int       `json:"label_columns"`
+	Rows         int64     `json:"rows"` // of the store
+	DType        string    `json:"dtype"`
+	Seconds      float64   `json:"seconds"`
+	HopSeconds   []float64 `json:"hop_seconds"` // computing, without writing, all panels together
 	// EdgesProcessed counts the terms of all sums, self-loops included, over all panels.
 	EdgesProcessed         []int64 `json:"edges_processed"`
 	GatheredBytesPerSecond float64 `json:"gathered_bytes_per_second"` // EdgesProcessed * row bytes / HopSeconds

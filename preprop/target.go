@@ -26,6 +26,7 @@ type target struct {
 	Seed      uint64            `json:"seed"`
 	DType     string            `json:"dtype"`
 	ChunkRows int               `json:"chunk_rows"`
+	LabelHops int               `json:"label_hops,omitempty"`
 	// These follow from the fields above; JobStatus reads them.
 	Features   int   `json:"features"`
 	StoredRows int64 `json:"rows"`
@@ -35,7 +36,7 @@ type target struct {
 func targetOf(m *format.Manifest) target {
 	return target{
 		Graph: m.Input["graph"], Operators: m.Operators, Rows: m.RowSet, Split: m.Split, Seed: m.Seed,
-		DType: m.DType, ChunkRows: m.ChunkRows, Features: m.Features, StoredRows: m.Rows,
+		DType: m.DType, ChunkRows: m.ChunkRows, LabelHops: m.LabelHops, Features: m.Features, StoredRows: m.Rows,
 	}
 }
 
@@ -91,6 +92,7 @@ func (there target) differences(asked target) string {
 	add("--seed", there.Seed, asked.Seed)
 	add("--dtype", there.DType, asked.DType)
 	add("--chunk-rows", there.ChunkRows, asked.ChunkRows)
+	add("--label-hops", there.LabelHops, asked.LabelHops)
 	return strings.Join(out, "; ")
 }
 
@@ -146,6 +148,9 @@ func (s *jobContext) grow(o Options) error {
 	if o.Defaulted.Seed {
 		o.Seed = m.Seed
 	}
+	if o.Defaulted.LabelHops {
+		o.LabelHops = m.LabelHops
+	}
 	if o.Nodes != nil {
 		return fmt.Errorf("%s: %w: nodes can be chosen for a new store only (give another directory)", s.storeDir,
 			format.ErrExists)
@@ -176,6 +181,7 @@ func (s *jobContext) grow(o Options) error {
 	other := there
 	other.Graph, other.Rows, other.Split, other.Seed, other.DType = s.graph.Manifest.Fingerprint, s.options.Rows,
 		s.options.Split, s.options.Seed, s.options.DType.String()
+	other.LabelHops = s.options.LabelHops
 	if o.ChunkRows > 0 {
 		var sizes []format.RegionSize
 		for _, r := range s.layout.Regions {
@@ -278,11 +284,12 @@ func (s *jobContext) addsHops() bool {
 	})
 }
 
-// startFromStore lets a sequence start from the last hop that the existing store has, if that store has all rows.
+// startFromStore lets a sequence start from the last hop that the existing store has, if that store has all rows, with
+// all labels.
 func (s *jobContext) startFromStore(c *engine.HopSequence) error {
 	m := &s.existing.Manifest
 	at := slices.IndexFunc(m.Operators, hasName(c.Operator.String()))
-	if m.Rows < m.Nodes || at < 0 || m.Operators[at].Hops == 0 {
+	if m.Rows < m.Nodes || m.LabelHops > 0 || at < 0 || m.Operators[at].Hops == 0 {
 		return nil
 	}
 	stored, err := s.existing.Matrix(c.ID(m.Operators[at].Hops))

@@ -39,7 +39,12 @@ func (i *inspected) Text(w io.Writer) {
 	line("nodes", "%d", i.Nodes)
 	line("edges", "%d (%s, %s)", i.Edges, either(i.Directed, "directed", "both directions stored"),
 		either(i.Weighted, "weighted", "unweighted"))
-	line("features", "%d, %s", i.Features, i.DType)
+	if labels := i.LabelColumns(); labels > 0 {
+		line("features", "%d, %s; the last %d are labels of training nodes, propagated over up to %s", i.Features, i.DType,
+			labels, units.Count(int64(i.LabelHops), "hop"))
+	} else {
+		line("features", "%d, %s", i.Features, i.DType)
+	}
 	switch {
 	case i.LabelValues:
 		line("labels", "%s a node to predict (regression)", units.Count(int64(i.Labels), "value"))

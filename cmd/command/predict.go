@@ -178,7 +178,7 @@ func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, grap
 // rows that the caller removes.
 func (a *app) predictChanged(ctx context.Context, c *checkpoint.Checkpoint, store *format.Dir, o *predictOptions,
 	p *predicted, dir string) (err error) {
-	if err := c.CheckInput(store.Matrices(), store.Manifest.Features); err != nil {
+	if err := c.CheckInput(store.Matrices(), store.Manifest.Features, store.Manifest.LabelHops); err != nil {
 		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
 	}
 	earlier, err := format.OpenStore(a.fs, o.changedSince)
@@ -212,7 +212,7 @@ func (a *app) predictChanged(ctx context.Context, c *checkpoint.Checkpoint, stor
 // predict writes the predictions of rows of a store or, for a model that reads a graph, of nodes, and reports in p.
 func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *format.Dir, o *predictOptions,
 	p *predicted) (err error) {
-	if err := c.CheckInput(input.Matrices(), input.Manifest.Features); err != nil {
+	if err := c.CheckInput(input.Matrices(), input.Manifest.Features, input.Manifest.LabelHops); err != nil {
 		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
 	}
 	so := session.Options{BatchRows: o.batch, Placement: o.placement, Once: true, NoLabels: true, RowNumbers: true}
@@ -297,13 +297,20 @@ func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o *predictOpti
 func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o *predictOptions,
 	dir string) error {
 	m := &graph.Manifest
-	if c.Spec.Features != m.Features {
+	features := m.Features
+	if c.Data.LabelHops > 0 {
+		features += m.OneHotColumns()
+	}
+	if c.Spec.Features != features {
 		return usagef("%s on %s: the model was trained on %d features (data %s), but the graph has %d", o.checkpoint,
-			o.input, c.Spec.Features, units.Printable(c.Data.Name), m.Features)
+			o.input, c.Spec.Features, units.Printable(c.Data.Name), features)
 	}
 	po := preprop.Options{
 		Rows: format.RowsAll, Split: o.split, Threads: a.threads, Seed: a.seed, Progress: a.progress(),
-		Note: func(text string) { a.note("%s", text) },
+		Note: func(text string) { a.note("%s", text) }, LabelHops: c.Data.LabelHops,
+	}
+	if po.LabelHops > 0 && !a.given("split") {
+		po.Split = c.Data.Split // whose training nodes had labels in the training
 	}
 	var err error
 	if po.DType, err = dtype.Parse(c.Data.DType); err != nil {

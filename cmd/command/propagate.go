@@ -46,6 +46,10 @@ Operators, where A is the adjacency matrix and D has the degrees of A+I on its d
 Append :reverse to turn all edges round, :undirected to have edges in both directions, and :noloops to add no
 self-loops. ppr and heat leave out terms whose coefficients add up to --tolerance at most.
 
+With --label-hops L, the matrices have further columns: the labels of the training nodes of --split, a column
+a class with zeros and ones, propagated over up to L hops. A node's own label is left out of its row, so that a
+model cannot read it there. Columns of labels are 0 in hop 0 and in hops beyond L.
+
 If the matrices do not fit into --memory, propagate computes some columns at a time (a panel), and keeps results
 in scratch files until all panels are finished.
 
@@ -81,6 +85,9 @@ graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	f.IntVar(&o.ChunkRows, "chunk-rows", 0,
 		"rows of a chunk, the unit of reading (default 1000, fewer if rows are long)")
 	f.IntVar(&o.Split, "split", 0, "number of the split, from 0, by which the store is divided into regions")
+	f.IntVar(&o.LabelHops, "label-hops", 0,
+		"propagate the labels of training nodes too, up to this hop; 0: features alone")
+	atLeast(f, 0, "label-hops")
 	f.StringVar(&o.device, "device", session.AutoDevice, deviceUsage)
 	a.declareEmulate(f)
 	f.BoolVar(&o.Force, "force", false, forceUsage)
@@ -119,6 +126,10 @@ func (p *propagated) Text(w io.Writer) {
 		fmt.Fprintf(w, ", and %s", p.hopsText())
 	}
 	fmt.Fprintln(w)
+	if p.LabelHops > 0 {
+		fmt.Fprintf(w, "\t%s of labels of training nodes beside the features, up to hop %d\n",
+			units.Count(int64(p.LabelColumns), "column"), p.LabelHops)
+	}
 	for i, operator := range p.Operators {
 		products, off := p.ProductsPerHop[i], p.TruncationErrors[i]
 		switch {
@@ -272,7 +283,7 @@ func parseShard(text string) (preprop.Shard, error) {
 
 func (o *propagateOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
 	o.Defaulted = preprop.Defaulted{Hops: !a.given("hops"), Operators: !a.given("operator"),
-		Split: !a.given("split"), Seed: !a.given("seed")}
+		Split: !a.given("split"), Seed: !a.given("seed"), LabelHops: !a.given("label-hops")}
 	if o.Operators, err = operator.ParseList(o.operators, o.tolerance); err != nil {
 		return nil, usagef("%s", err)
 	}

@@ -358,8 +358,12 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 		Request: &o.Request, Spec: spec, Dir: store, Input: in, Saver: saver, Count: o.runs, Seed: a.seed,
 		Note: a.note, Epoch: a.reportEpochs(o.Metric, o.Epochs),
 	}
-	a.note("%s on %s: %d features of %s, %s", o.Model, m.Name, m.Features, strings.Join(matrixNames(spec), ", "),
-		spec.Outputs())
+	labels := ""
+	if m.LabelHops > 0 {
+		labels = fmt.Sprintf(" (%d of them labels of training nodes)", m.LabelColumns())
+	}
+	a.note("%s on %s: %d features%s of %s, %s", o.Model, m.Name, m.Features, labels,
+		strings.Join(matrixNames(spec), ", "), spec.Outputs())
 	a.noteInput(in)
 	if graph, ok := in.(*training.Graph); ok {
 		if err := a.chooseSchedule(ctx, graph, o); err != nil {

@@ -184,14 +184,14 @@ func (e *engine) resume(ctx context.Context, c *HopSequence, s product.ColumnRan
 	terms := c.Series()
 	var best checkpoint
 	for _, p := range e.Checkpoints {
-		// A checkpoint within a finished hop is useful too: a store of some rows cannot be read back instead.
+		// A checkpoint within a finished hop is useful too, where hops on disk cannot be read back.
 		mine := e.number(c.ID(c.From+1)) <= p.matrix && p.matrix <= e.number(c.ID(done+1)) &&
 			p.product >= 1 && p.product <= terms.Products()+1 && p.row >= 0 && p.row <= e.Graph.Manifest.Nodes
 		if mine && p.First <= s.First && s.End <= p.End && best.before(p.position) {
 			best = p
 		}
 	}
-	readable := done > c.From && int64(len(e.Nodes)) == e.Graph.Manifest.Nodes
+	readable := done > c.From && e.readsBack()
 	if best.product > 0 && (best.matrix == e.number(c.ID(done+1)) || !readable) {
 		if err := e.finishWrite(); err != nil {
 			return at, nil, nil, err

@@ -204,7 +204,7 @@ func (j *Job) columnFiles(in *Input) *ColumnFiles {
 		bounds = append(bounds, first+int64(rows))
 	}
 	return &ColumnFiles{fsys: j.Fsys, dir: j.Scratch, name: fmt.Sprintf("input-%d", j.number(in.ID)),
-		features: in.Layout.Features, size: in.DType.Size(), bounds: bounds, nodes: in.Nodes}
+		features: in.columns(), size: in.DType.Size(), bounds: bounds, nodes: in.Nodes}
 }
 
 // all are all columns of the matrix.

@@ -101,10 +101,35 @@ func (e *engine) prepare(ctx context.Context) error {
 			}
 		}
 	}
+	if err := e.findOwnLabels(ctx, unfinished); err != nil {
+		return err
+	}
 	if d := e.Plan.Device; len(unfinished) > 0 && d != nil && d.Name != plan.CPU {
 		e.device, err = device.Open(e.Plan.Work.Device, d, e.Plan.Work, e.Threads)
 	}
 	return err
+}
+
+// findOwnLabels computes what rows of the store have without the nodes' own labels.
+func (e *engine) findOwnLabels(ctx context.Context, unfinished []*HopSequence) error {
+	if e.Labels == nil || e.Columns.End <= e.Labels.First {
+		return nil
+	}
+	e.own = e.Labels.Own(e.Nodes, e.DType)
+	task := e.Progress.Start("leave own labels out", int64(len(unfinished)), progress.Items)
+	defer task.Done()
+	for _, c := range unfinished {
+		graph, inMemory := e.topologies[c.Operator.Graph].(*product.MemoryTopology)
+		if !inMemory {
+			return fmt.Errorf("%s: labels are propagated with the topology in memory", c.Operator)
+		}
+		if err := e.Labels.Compute(ctx, e.own, e.propagators[c.Operator.Base()], graph.CSC, e.Nodes, e.DType,
+			min(c.Hops, e.Labels.Hops), c.ID, e.Threads); err != nil {
+			return err
+		}
+		task.Add(1)
+	}
+	return nil
 }
 
 // allocate allocates the matrices, as wide as the widest panel, and begins to use their memory, until ctx ends.

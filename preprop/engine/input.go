@@ -18,8 +18,17 @@ import (
 // type of the new hops.
 type Input struct {
 	*format.Matrix
-	Nodes []uint32     // node of each row; nil: row i is node i
-	DType format.DType // of the new hops
+	Nodes  []uint32        // node of each row; nil: row i is node i
+	DType  format.DType    // of the new hops
+	Labels *product.Labels // that follow the columns of the stored hop; nil: none
+}
+
+// columns is how many columns there are.
+func (in *Input) columns() int {
+	if in.Labels != nil {
+		return in.Layout.Features + in.Labels.Columns
+	}
+	return in.Layout.Features
 }
 
 // node is the node of a row.
@@ -54,7 +63,7 @@ func (in *Input) Load(ctx context.Context, m *product.Matrix, threads int, p pro
 // IsWhole tells whether m is what the input has, byte for byte, in places that chunks can be read into.
 func (in *Input) IsWhole(m *product.Matrix) bool {
 	l := &in.Layout
-	return in.Nodes == nil && l.DType == m.DType && m.First == 0 && m.Features == l.Features &&
+	return in.Nodes == nil && in.Labels == nil && l.DType == m.DType && m.First == 0 && m.Features == l.Features &&
 		(in.Chunks() == 1 || int64(l.ChunkRows)*m.RowBytes()%vfs.PageBytes == 0)
 }
 
@@ -94,6 +103,16 @@ type inputChunk struct {
 
 // round rounds some columns of the i-th row, and writes them to dst.
 func (c *inputChunk) round(dst []byte, i int64, columns product.ColumnRange) error {
+	if stored := c.Layout.Features; columns.End > stored {
+		first := max(columns.First, stored)
+		at := (first - columns.First) * c.DType.Size()
+		labels := make([]float32, columns.End-first)
+		c.Labels.Put(labels, c.node(c.first+i), first-stored)
+		dtype.Encode(dst[at:columns.Width()*c.DType.Size()], labels, c.DType)
+		if dst, columns.End = dst[:at], stored; columns.First >= stored {
+			return nil
+		}
+	}
 	values, size := c.values[:columns.Width()], c.Layout.DType.Size()
 	stored := c.data[(int(i)*c.Layout.Features+columns.First)*size:][:len(values)*size]
 	if product.Round(dst, c.DType, stored, c.Layout.DType, values) {

@@ -47,6 +47,8 @@ type Job struct {
 	Direct      *format.Writer           // matrices are written to it; nil: to result files
 	Given       product.Topology         // of the graph, in memory, if it was read before; nil: it is read
 	Receive     func(m *product.Matrix)  // if set, is given matrices instead of result files
+	Labels      *product.Labels          // that matrices have as their last columns; nil: none
+	own         *product.OwnLabels       // elements of rows of Nodes that the node's own label would change
 
 	HopSeconds  []float64 // by matrix
 	Edges       []int64   // terms that were added up, by matrix
@@ -231,6 +233,11 @@ func (j *Job) inputs() []*Input {
 	return out
 }
 
+// readsBack tells whether the next hop can be made from a hop on disk: that has the rows of all nodes, and all labels.
+func (j *Job) readsBack() bool {
+	return len(j.Nodes) == int(j.Graph.Manifest.Nodes) && j.Labels == nil
+}
+
 // wrote records that a matrix, or a range of its columns, is on disk. Writing it began at start. The next hop can
 // be computed from what is on disk only if that has the rows of all nodes.
 func (j *Job) wrote(m *product.Matrix, start time.Time) {
@@ -241,7 +248,7 @@ func (j *Job) wrote(m *product.Matrix, start time.Time) {
 		result.Have = append(result.Have, m.Columns())
 	}
 	j.Pace.measureRate(int64(len(j.Nodes))*m.RowBytes(), start)
-	if j.Pace.SavedAny = true; len(j.Nodes) == int(j.Graph.Manifest.Nodes) {
+	if j.Pace.SavedAny = true; j.readsBack() {
 		j.Pace.saved(start)
 	}
 }

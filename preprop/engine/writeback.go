@@ -150,6 +150,15 @@ func (j *Job) gather(ctx context.Context, m *product.Matrix, bounds []int64, b *
 		return held[len(held)-1]
 	}
 	return parallel.Ordered(ctx, j.Threads, int64(len(bounds)-1), take, func(k int64, buffer []byte) ([]byte, error) {
-		return m.Gather(buffer, j.Nodes[bounds[k]:bounds[k+1]]), nil
+		return j.Rows(buffer, m, bounds[k], bounds[k+1]), nil
 	}, emit)
+}
+
+// Rows copies rows [first, end) of the store to dst, without what the nodes' own labels add to them.
+func (j *Job) Rows(dst []byte, m *product.Matrix, first, end int64) []byte {
+	dst = m.Gather(dst, j.Nodes[first:end])
+	if j.Labels != nil {
+		j.Labels.Clean(j.own, m.ID, dst, m.Columns(), first, end)
+	}
+	return dst
 }

@@ -80,7 +80,8 @@ type Work struct {
 	Rows          int64           // of the store
 	RowTableBytes int64           // of the graph, on disk
 	PickedBytes   int64           // in memory: the rows of the store and their nodes
-	Held          int64           // bytes of memory that a repair holds all the time
+	Held          int64           // bytes of memory that a repair, or labels, hold all the time
+	InMemory      bool            // the topology has to be, as labels read it at random
 	Matrices      int             // to be made
 	MatrixBytes   int64           // of one of them in the store
 	StoreBytes    int64           // of these matrices, and of what else goes to the store
@@ -356,7 +357,7 @@ func (w *Work) Plan(budget int64, r *Rates) (*Plan, error) {
 		chosen := func(bit int) bool { return choices>>bit&1 != 0 }
 		try := Plan{TopologyInMemory: !chosen(5), InputInMemory: !chosen(4), FactorsByEdge: chosen(3),
 			InputFiles: chosen(2), InputKept: chosen(1), CutBeside: chosen(0)}
-		if (try.InputKept || try.CutBeside) && !try.InputFiles {
+		if (try.InputKept || try.CutBeside) && !try.InputFiles || w.InMemory && !try.TopologyInMemory {
 			continue
 		}
 		widest, enough := w.Widest(try, budget)

@@ -105,19 +105,25 @@ func (c *Checkpoint) Settings() trainer.Settings {
 }
 
 // CheckStore returns an error if the model cannot be evaluated on a store with these matrices, this number of
-// features, and labels of this target in this number of columns (classes, labels or values).
-func (c *Checkpoint) CheckStore(stored []trainer.MatrixID, features, columns int, target trainer.Target) error {
+// features, labels as features up to this hop, and labels of this target in this number of columns (classes, labels or
+// values).
+func (c *Checkpoint) CheckStore(stored []trainer.MatrixID, features, labelHops, columns int,
+	target trainer.Target) error {
 	now := trainer.Spec{Classes: columns, Target: target}
 	if c.Spec.Features == features && (c.Spec.Classes != columns || c.Spec.Target != target) {
 		return fmt.Errorf("the model was trained on %s (data %s), but the store has %s",
 			c.Spec.Outputs(), c.Data.Name, now.Outputs())
 	}
-	return c.CheckInput(stored, features)
+	return c.CheckInput(stored, features, labelHops)
 }
 
 // CheckInput returns an error if the model cannot be applied to a store with these matrices and features, whatever
 // its labels are.
-func (c *Checkpoint) CheckInput(stored []trainer.MatrixID, features int) error {
+func (c *Checkpoint) CheckInput(stored []trainer.MatrixID, features, labelHops int) error {
+	if c.Data.LabelHops != labelHops {
+		return fmt.Errorf("the model was trained on labels propagated over %d hops (data %s), and those of the store over "+
+			"%d: propagate with --label-hops %d", c.Data.LabelHops, c.Data.Name, labelHops, c.Data.LabelHops)
+	}
 	if c.Spec.Features != features {
 		return fmt.Errorf("the model was trained on %d features (data %s), but the store has %d",
 			c.Spec.Features, c.Data.Name, features)

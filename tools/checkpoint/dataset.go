@@ -193,6 +193,8 @@ type DataSet struct {
 	Split           int    `json:"split"`       // number of the split
 	SplitsFile      bool   `json:"splits_file"` // Split is a split of a file, not one of the store
 	DType           string `json:"dtype"`       // of the matrices
+	// LabelHops: matrices have labels of training nodes as their last columns, up to this hop; 0: they have none.
+	LabelHops int `json:"label_hops,omitempty"`
 	// ClassNames are the names of the model's outputs, in order; nil: they have none.
 	ClassNames []string `json:"class_names,omitempty"`
 	// Prepared says how features and edges were prepared, as far as it is known.
@@ -211,7 +213,7 @@ func DataSetOf(m *format.Manifest) DataSet {
 	prepared[directedEntry], prepared[weightedEntry] = strconv.FormatBool(m.Directed), strconv.FormatBool(m.Weighted)
 	return DataSet{
 		Name: m.Name, Fingerprint: m.Fingerprint, RowsFingerprint: m.RowsFingerprint(), Nodes: m.Nodes,
-		DType: m.DType, ClassNames: m.ClassNames, Prepared: prepared,
+		DType: m.DType, LabelHops: m.LabelHops, ClassNames: m.ClassNames, Prepared: prepared,
 	}
 }
 

@@ -329,7 +329,7 @@ func TestACheckpointSaysWhyItDoesNotFitAStore(t *testing.T) {
 		{"another operator", hops("rw", 2), 4, 5, "the model reads sym/hop-1, sym/hop-2, which the store lacks"},
 	} {
 		t.Run(k.name, func(t *testing.T) {
-			err := c.CheckStore(k.stored, k.features, k.classes, trainer.ClassTarget)
+			err := c.CheckStore(k.stored, k.features, 0, k.classes, trainer.ClassTarget)
 			if k.want == "" && err != nil || k.want != "" && (err == nil || !strings.HasPrefix(err.Error(), k.want)) {
 				t.Errorf("got %v, want %q", err, k.want)
 			}

@@ -137,6 +137,11 @@ func OpenPartition(ctx context.Context, store *format.Dir, split int, file strin
 	} else if file == "" && (split < 0 || split == m.Split) {
 		return RegionPartition(), nil
 	}
+	if m.LabelHops > 0 {
+		return Partition{}, fmt.Errorf("%w: the matrices of %s have labels of the training nodes of split %d, which may be "+
+			"tested by another split: use that split (or propagate by the other: --split K --label-hops %d)", ErrOptions,
+			store.Path(), m.Split, m.LabelHops)
+	}
 	if file != "" {
 		if err := budget.Fits(fmt.Sprintf("reading splits of %d nodes", m.Nodes),
 			m.Nodes+rowListBytes*m.Rows); err != nil {

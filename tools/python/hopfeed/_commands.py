@@ -596,6 +596,7 @@ def propagate(
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     chunk_rows: int | None = None,
     split_index: int | None = None,
+    label_hops: int | None = None,
     device: str | None = None,
     force: bool | None = None,
     dry_run: bool | None = None,
@@ -624,6 +625,7 @@ def propagate(
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default the graph's)
     :param chunk_rows: rows of a chunk, the unit of reading (default 1000, fewer if rows are long)
     :param split_index: number of the split, from 0, by which the store is divided into regions
+    :param label_hops: propagate the labels of training nodes too, up to this hop; 0: features alone
     :param device: device that propagates: auto, cpu, or one of hopfeed devices, such as cuda:0 (default auto)
     :param force: replace existing output as soon as the new one is complete
     :param dry_run: print the plan and write nothing

@@ -1,0 +1,311 @@
+package product
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+)
+
+// Labels are the labels of the training nodes of a split as zeros and ones, Y [n, Columns], which hops have as their
+// last columns, from First on. Hops up to Hops have (B^r - diag(B^r)) Y there: no row depends on the node's own label.
+// Other hops have zeros.
+type Labels struct {
+	First, Columns, Hops int
+
+	classes []int32  // of each node; -1: it has none, or is no training node
+	several []uint64 // of labels of several columns, in their place: bit v*Columns + column
+}
+
+// Load reads the labels of a split of a graph.
+func (l *Labels) Load(ctx context.Context, graph *format.Dir, split int) error {
+	m := &graph.Manifest
+	l.classes, l.several = nil, nil
+	if m.Labels > 1 {
+		l.several = make([]uint64, (m.Nodes*int64(l.Columns)+63)/64)
+	} else {
+		l.classes = slices.Repeat([]int32{-1}, int(m.Nodes))
+	}
+	return graph.VisitRows(ctx, func(t *format.RowTable, first int64) {
+		for i := range t.Rows {
+			if t.Splits[i*int64(t.NumSplits)+int64(split)] != format.SplitTrain {
+				continue
+			}
+			if l.classes != nil {
+				l.classes[first+i] = t.Labels[i]
+				continue
+			}
+			for c, one := range t.MultiLabels[i*int64(t.LabelColumns):][:l.Columns] {
+				if bit := (first+i)*int64(l.Columns) + int64(c); one > 0 {
+					l.several[bit/64] |= 1 << (bit % 64)
+				}
+			}
+		}
+	})
+}
+
+// Bytes bounds the memory of the labels of a graph's nodes, and of what Own and Compute take for the training
+// rows of a store with this many matrices of hops.
+func (l *Labels) Bytes(nodes, rows int64, matrices, threads int) int64 {
+	labels, own := 4*nodes, rows
+	if l.Columns > 1 {
+		labels = max(labels, nodes*int64(l.Columns)/8)
+		own = rows * int64(l.Columns)
+	}
+	const element = 16 + 4 // its row and column, in a list that grows
+	memo := int64(0)
+	if l.Hops > 2 { // elements of hops but the last two
+		memo = 8 * nodes * int64(l.Hops-2) * int64(threads)
+	}
+	return labels + own*int64(element+4*matrices) + 16*nodes + memo
+}
+
+// Has tells whether Y[v, column] is 1.
+func (l *Labels) Has(v uint32, column int) bool {
+	if l.classes != nil {
+		return l.classes[v] == int32(column)
+	}
+	bit := int64(v)*int64(l.Columns) + int64(column)
+	return l.several[bit/64]>>(bit%64)&1 != 0
+}
+
+// Put writes columns [first, first + len(dst)) of row v of Y.
+func (l *Labels) Put(dst []float32, v int64, first int) {
+	for c := range dst {
+		dst[c] = 0
+		if l.Has(uint32(v), first+c) {
+			dst[c] = 1
+		}
+	}
+}
+
+// OwnLabels are the elements of the rows of a store at which Y has a 1: those that a node's own label would change.
+type OwnLabels struct {
+	Rows    []int64 // ascending
+	columns []int32
+	values  map[format.MatrixID][]byte // what a matrix has there without that label, in its type
+	size    int
+}
+
+// Own lists the elements of rows of these nodes.
+func (l *Labels) Own(nodes []uint32, t format.DType) *OwnLabels {
+	o := &OwnLabels{values: map[format.MatrixID][]byte{}, size: t.Size()}
+	for row, v := range nodes {
+		if l.classes != nil && l.classes[v] < 0 {
+			continue
+		}
+		for c := range l.Columns {
+			if l.Has(v, c) {
+				o.Rows, o.columns = append(o.Rows, int64(row)), append(o.columns, int32(c))
+			}
+		}
+	}
+	return o
+}
+
+// Clean changes rows [first, end) of a store, of which rows has the columns [from, to) of a hop, to what they are
+// without the nodes' own labels.
+func (l *Labels) Clean(o *OwnLabels, id format.MatrixID, rows []byte, s ColumnRange, first, end int64) {
+	if s.End <= l.First {
+		return
+	}
+	width, labels := s.Width()*o.size, max(l.First-s.First, 0)*o.size
+	values := o.values[id]
+	if values == nil { // hop 0, or one beyond the last
+		for ; len(rows) > 0; rows = rows[width:] {
+			clear(rows[labels:width])
+		}
+		return
+	}
+	at, _ := slices.BinarySearch(o.Rows, first)
+	for ; at < len(o.Rows) && o.Rows[at] < end; at++ {
+		if column := l.First + int(o.columns[at]); s.First <= column && column < s.End {
+			place := int(o.Rows[at]-first)*width + (column-s.First)*o.size
+			copy(rows[place:place+o.size], values[at*o.size:])
+		}
+	}
+}
+
+// mostOwnTerms is how many terms Compute may add up: some minutes on two cores.
+const mostOwnTerms = 1 << 37
+
+// Compute computes the elements of o in hop r of an operator from 1 to hops, matrices id(r) of a type: row v of B^r Y,
+// with a 0 in the place of Y[v, column], by the arithmetic of Hop. So diag(B^r) is not subtracted, which would leave a
+// rounding error that tells the label, but never added. That takes the sums of all nodes from which v can be
+// reached in r-1 steps. ErrTooManyTerms is returned if these would be too many.
+func (l *Labels) Compute(ctx context.Context, o *OwnLabels, p *Propagator, graph *format.CSC, nodes []uint32,
+	t format.DType, hops int, id func(hop int) format.MatrixID, threads int) error {
+	if err := p.checkOwnTerms(ctx, graph, nodes, o.Rows, hops, threads); err != nil {
+		return err
+	}
+	for hop := 1; hop <= hops; hop++ {
+		o.values[id(hop)] = make([]byte, len(o.Rows)*o.size)
+	}
+	walks := make(chan *ownWalk, threads) // those that no goroutine uses
+	for range threads {
+		w := &ownWalk{p: p, b: graph.Range(0, graph.Nodes()), labels: l, t: t, known: make([][]ownSum, max(0, hops-2))}
+		for i := range w.known {
+			w.known[i] = make([]ownSum, graph.Nodes())
+		}
+		walks <- w
+	}
+	return parallel.For(ctx, threads, int64(len(o.Rows)), 64, func(lo, hi int64) error {
+		w := <-walks
+		defer func() { walks <- w }()
+		for i := lo; i < hi; i++ {
+			w.v, w.column, w.element = nodes[o.Rows[i]], int(o.columns[i]), uint32(i)+1
+			for hop := 1; hop <= hops; hop++ {
+				x := w.value(w.v, hop)
+				dtype.Encode(o.values[id(hop)][int(i)*o.size:][:o.size], []float32{x}, t)
+			}
+		}
+		return nil
+	})
+}
+
+// ownWalk computes elements of one column of hops without the label of node v.
+type ownWalk struct {
+	p       *Propagator
+	b       format.NodeRange
+	labels  *Labels
+	t       format.DType
+	v       uint32
+	column  int
+	element uint32     // number of v and column, from 1
+	known   [][]ownSum // of hops from 1 on, by node
+}
+
+// ownSum is an element of a hop, as it is for the walk of this number.
+type ownSum struct {
+	walk uint32
+	x    float32
+}
+
+// value is the element of node u in a hop from 1 on.
+func (w *ownWalk) value(u uint32, hop int) float32 {
+	if hop <= len(w.known) {
+		if of := &w.known[hop-1][u]; of.walk != w.element {
+			of.walk, of.x = w.element, w.add(u, hop)
+		}
+		return w.known[hop-1][u].x
+	}
+	return w.add(u, hop)
+}
+
+// add adds up the element of node u, run after run, each with a self-loop in its place.
+func (w *ownWalk) add(u uint32, hop int) (total float32) {
+	t := w.p.Terms(&w.b, int64(u))
+	for first, n := 0, t.Len(); first < n; first += plan.RunTerms {
+		sum := float32(0)
+		end := min(first+plan.RunTerms, n)
+		switch {
+		case t.Loop < 0 || t.Loop >= end:
+			sum = w.addTerms(sum, &t, first, end, hop)
+		case t.Loop < first: // the neighbours after it are one place on
+			sum = w.addTerms(sum, &t, first-1, end-1, hop)
+		default:
+			sum = w.addTerms(sum, &t, first, t.Loop, hop)
+			sum = w.addTerm(sum, u, 1, hop)
+			sum = w.addTerms(sum, &t, t.Loop, end-1, hop)
+		}
+		total += sum
+	}
+	if w.p.S != nil {
+		total = float32(total * w.p.S[u])
+	}
+	return rounded(total, w.t)
+}
+
+// addTerms adds the terms of neighbours [first, end) of a node to sum.
+func (w *ownWalk) addTerms(sum float32, t *Terms, first, end, hop int) float32 {
+	classes, class := w.labels.classes, int32(w.column)
+	for i, u := range t.Neighbors[first:end] {
+		if hop == 1 && classes != nil && classes[u] != class {
+			continue
+		}
+		by := float32(1)
+		if t.Weights != nil {
+			by = t.Weights[first+i]
+		}
+		sum = w.addTerm(sum, u, by, hop)
+	}
+	return sum
+}
+
+// addTerm adds a term to sum: node u with a weight.
+func (w *ownWalk) addTerm(sum float32, u uint32, by float32, hop int) float32 {
+	x := float32(0)
+	switch {
+	case hop > 1:
+		x = w.value(u, hop-1)
+	case u != w.v && w.labels.Has(u, w.column):
+		x = 1
+	}
+	if x == 0 { // it would add 0
+		return sum
+	}
+	if w.p.T != nil {
+		by = float32(by * w.p.T[u])
+	}
+	return sum + float32(by*x)
+}
+
+// rounded is x as a type stores it.
+func rounded(x float32, t format.DType) float32 {
+	if t == format.Float32 {
+		return x
+	}
+	var stored [4]byte
+	values := []float32{x}
+	dtype.Encode(stored[:t.Size()], values, t)
+	dtype.Decode(values, stored[:t.Size()], t)
+	return values[0]
+}
+
+// ErrTooManyTerms is returned where leaving out own labels would take too long.
+type ErrTooManyTerms struct {
+	Hops  int
+	Terms float64
+}
+
+func (e *ErrTooManyTerms) Error() string {
+	return fmt.Sprintf("to leave the own label of each training node out of %d hops takes about %.2g additions, and at "+
+		"most %.2g are done (propagate labels over fewer hops: a lower --label-hops)", e.Hops, e.Terms,
+		float64(mostOwnTerms))
+}
+
+// checkOwnTerms bounds the terms of Compute for rows of nodes: of hop r, those of all walks of r steps that end in the
+// node, and no more than r times those of all nodes.
+func (p *Propagator) checkOwnTerms(ctx context.Context, graph *format.CSC, nodes []uint32, rows []int64, hops,
+	threads int) error {
+	n := graph.Nodes()
+	walks, next, all := make([]float64, n), make([]float64, n), float64(graph.Edges()+n)
+	total := 0.0
+	for hop := 1; hop <= hops; hop++ {
+		err := parallel.For(ctx, threads, n, 4096, func(lo, hi int64) error {
+			for v := lo; v < hi; v++ {
+				in := graph.In(v)
+				next[v] = float64(len(in)) + 1 + walks[v]
+				for _, u := range in {
+					next[v] += walks[u]
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		walks, next = next, walks
+		for _, row := range rows {
+			total += min(walks[nodes[row]], float64(hop)*all)
+		}
+	}
+	if total > mostOwnTerms {
+		return &ErrTooManyTerms{hops, total}
+	}
+	return nil
+}
