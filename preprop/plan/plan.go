@@ -30,7 +30,7 @@ type Plan struct {
 	// FactorsByEdge: coefficients are listed by edge, and stay where the topology is. Else hops look them up by
 	// source.
 	FactorsByEdge bool `json:"factors_by_edge"`
-	// HeldBytes are those of topologies and coefficients on disk that stay in memory.
+	// HeldBytes is how much of the topologies and coefficients on disk also stays in memory.
 	HeldBytes int64 `json:"held_bytes"`
 	// CutBeside: the input is cut while the topologies are prepared.
 	CutBeside   bool `json:"cut_beside"`
