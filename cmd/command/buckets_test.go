@@ -79,6 +79,18 @@ func TestCommandsWorkOnBuckets(t *testing.T) {
 	}
 	must(t, disk, url.Replace("repair store --graph graph"))
 	must(t, disk, url.Replace("verify store"))
+	// A server that the URL names.
+	os.Unsetenv("AWS_ENDPOINT_URL")
+	at := "?endpoint=" + server.URL
+	must(t, disk, strings.Replace(propagateLine, " store", " "+inBucket+"d/named"+at, 1))
+	must(t, disk, "predict --checkpoint run "+inBucket+"d/named"+at+" -o "+inBucket+"d/named.csv"+at)
+	must(t, disk, "verify "+inBucket+"d/named"+at)
+	must(t, disk, strings.Replace(trainLine, " run", " "+inBucket+"d/named-run"+at, 1))
+	for _, name := range []string{"named/manifest.json", "named.csv", "named-run"} {
+		if _, err := os.Stat(filepath.Join(server.Folder, "d", name)); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // A job that is killed at any moment goes on, or starts anew, and ends with the same bytes; status tells that it is

@@ -363,11 +363,12 @@ func (f *FS) Stat(path string) (fs.FileInfo, error) {
 	return info{object{key: at.key + "/"}}, nil
 }
 
-// Resolve is the path of a URL with single slashes, and none in its query, so that its folders are found by cutting it.
+// Resolve is the path of a URL with single slashes, and its query, without any, after the bucket, so that its folders
+// are found by cutting it, and what lies beside it by adding a suffix.
 func (f *FS) Resolve(path string) (string, error) {
 	at, err := f.find("resolve", path)
 	if err != nil || at.remote != nil {
-		return addressSlashes.ReplaceAllString(filepath.Clean(path), "$1"), err
+		return withQueryFirst(path), err
 	}
 	return f.FS.Resolve(at.local)
 }

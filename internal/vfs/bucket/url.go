@@ -71,6 +71,21 @@ func parse(path string) (at location, ok bool, err error) {
 	return at, true, err
 }
 
+// withQueryFirst is a URL with single slashes, whose query is that of its bucket.
+func withQueryFirst(path string) string {
+	path = addressSlashes.ReplaceAllString(filepath.Clean(path), "$1")
+	match := urlPattern.FindStringSubmatch(path)
+	query := queryPattern.FindString(path)
+	if match == nil || query == "" {
+		return path
+	}
+	bucket, key, inFolder := strings.Cut(strings.Replace(match[2], query, "", 1), "/")
+	if path = match[1] + ":/" + bucket + query; inFolder {
+		path += "/" + key
+	}
+	return path
+}
+
 // endpoint is the server that a query names, or else another one, as a URL with its scheme.
 func (at location) endpoint(others ...string) (*url.URL, error) {
 	text := cmp.Or(slices.Insert(others, 0, at.query.Get("endpoint"))...)
