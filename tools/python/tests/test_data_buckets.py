@@ -1,57 +1,26 @@
-"""Graphs and stores in a bucket of an S3 server, versitygw, which VERSITYGW or PATH names."""
+"""Graphs and stores in a bucket."""
 
 import multiprocessing
 import os
-import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
-import urllib.error
-import urllib.request
 
 import numpy as np
 
 import hopfeed
+from buckets import bucket, needs_server
 from stores import propagated, write_arrays
 
-SERVER = os.environ.get("VERSITYGW") or shutil.which("versitygw")
 
-
-@unittest.skipUnless(SERVER, "needs versitygw: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0")
+@needs_server
 class BucketTest(unittest.TestCase):
     def test_a_store_is_made_and_read_by_several_processes(self):
-        with tempfile.TemporaryDirectory() as folder, socket.socket() as s:
-            for name in ("data/bucket", "sidecar"):
-                os.makedirs(os.path.join(folder, name))
-            s.bind(("127.0.0.1", 0))
-            address = "127.0.0.1:%d" % s.getsockname()[1]
-            s.close()
-            options = ["--port", address, "--access", "user", "--secret", "password", "posix", "--sidecar", os.path.join(folder, "sidecar")]
-            server = subprocess.Popen([SERVER, *options, os.path.join(folder, "data")], stdout=subprocess.DEVNULL)
-            try:
-                answers("http://" + address)
-                own = {"AWS_ACCESS_KEY_ID": "user", "AWS_SECRET_ACCESS_KEY": "password", "HOPFEED_STATE_DIR": os.path.join(folder, "state")}
-                url = f"s3://bucket?endpoint=http://{address}&region=us-east-1"
-                path = os.pathsep.join(p for p in sys.path if p)
-                done = subprocess.run([sys.executable, __file__, url, folder], env={**os.environ, "PYTHONPATH": path, **own}, stderr=subprocess.PIPE, text=True)
-            finally:
-                server.kill()
-                server.wait()
+        with tempfile.TemporaryDirectory() as folder, bucket(folder) as (url, own):
+            path = os.pathsep.join(p for p in sys.path if p)
+            done = subprocess.run([sys.executable, __file__, url, folder], env={**own, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-
-
-def answers(url):
-    """Waits until a server answers."""
-    for _ in range(300):
-        try:
-            urllib.request.urlopen(url)
-        except urllib.error.HTTPError:
-            return
-        except OSError:
-            time.sleep(0.05)
 
 
 def check(url, folder):
