@@ -2,8 +2,13 @@ package command
 
 import (
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/preprop"
 )
 
 func TestAModelReadsPropagatedLabels(t *testing.T) {
@@ -12,7 +17,8 @@ func TestAModelReadsPropagatedLabels(t *testing.T) {
 	if o["label_hops"] != 1.0 {
 		t.Errorf("inspect: %v", o["label_hops"])
 	}
-	if text := must(t, d, "inspect store").stdout; !strings.Contains(text, "the last 3 are labels of training nodes, propagated") {
+	text := must(t, d, "inspect store").stdout
+	if !strings.Contains(text, "the last 3 are labels of training nodes, propagated") {
 		t.Errorf("inspect prints %s", text)
 	}
 	must(t, d, "predict --checkpoint run store -o store.csv")
@@ -29,6 +35,56 @@ func TestAModelReadsPropagatedLabels(t *testing.T) {
 		"train store --model sgc --splits none.npy":            "labels of the training nodes of split 0",
 		propagateLine + " --label-hops 9 --force":              "labels are propagated over 9 hops",
 		"propagate graph -o ppr --operator ppr --label-hops 1": "labels cannot be propagated by ppr",
+	} {
+		if o := hopfeed(t, d, line); o.code == exitDone || !strings.Contains(o.stderr, want) {
+			t.Errorf("%s: status %d, %s", line, o.code, o.stderr)
+		}
+	}
+}
+
+func TestPredictionsAreCorrectedAndSmoothed(t *testing.T) {
+	d := predictable(t)
+	must(t, d, "predict --checkpoint run graph -o plain.csv")
+	o := object(t, must(t, d, "predict --checkpoint run graph -o smooth.csv --smooth autoscale --smooth-steps 9 --json"))
+	if o["smooth"] != "autoscale" || o["rows"] != 300.0 {
+		t.Errorf("%v", o)
+	}
+	must(t, d, "predict --checkpoint run graph -o fixed.csv --smooth fixed --rows valid")
+	_, plain, _ := readPredictions(t, d, "plain.csv")
+	_, smooth, order := readPredictions(t, d, "smooth.csv")
+	_, fixed, _ := readPredictions(t, d, "fixed.csv")
+	if !slices.IsSorted(order) || len(fixed) == 0 || len(fixed) == 300 {
+		t.Errorf("nodes %v, %d validation rows", order, len(fixed))
+	}
+	graph, err := format.OpenGraph(d, "graph")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer graph.Close()
+	z := make([]float32, 900)
+	for v, p := range plain {
+		copy(z[3*v:], p.p)
+	}
+	if err := preprop.Smooth(t.Context(), graph, 0, z, preprop.Smoothing{CorrectAlpha: 0.8, SmoothAlpha: 0.8, Scale: 1,
+		Steps: 9}, 1); err != nil {
+		t.Fatal(err)
+	}
+	for v, p := range smooth {
+		for k, x := range p.p {
+			if d := x - z[3*int(v)+k]; d > 1e-6 || d < -1e-6 {
+				t.Fatalf("node %d: %v, want %v", v, p.p, z[3*v:][:3])
+			}
+		}
+		if p.class != strconv.Itoa(slices.Index(p.p, slices.Max(p.p))) {
+			t.Errorf("node %d: class %s of %v", v, p.class, p.p)
+		}
+	}
+	for line, want := range map[string]string{
+		"predict --checkpoint run store -o out.csv --smooth fixed":                     "store is a hop store",
+		"predict --checkpoint run graph -o out.csv --smooth fixed --smooth-alpha 2":    "alpha is 2",
+		"predict --checkpoint run graph -o out.csv --smooth fixed --split 4":           "has no split 4",
+		"predict --checkpoint run graph -o out.csv --smooth most":                      "autoscale",
+		"predict --checkpoint run graph -o out.csv --smooth fixed --smooth-steps 5000": "5000 steps",
 	} {
 		if o := hopfeed(t, d, line); o.code == exitDone || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: status %d, %s", line, o.code, o.stderr)

@@ -36,7 +36,17 @@ type predictOptions struct {
 	split         int    // of a graph
 	changedSince  string // store of an earlier graph; "": rows need not differ from its
 	force         bool
+
+	smooth    string // how residuals are scaled: autoscaled or fixedScale; "": predictions are not smoothed
+	smoothing preprop.Smoothing
+	collected *collected // what smoothing takes instead of the file
 }
+
+// Ways to scale the corrections of predictions.
+const (
+	autoscaled = "autoscale"
+	fixedScale = "fixed"
+)
 
 func newPredictCommand(a *app) *cobra.Command {
 	var o predictOptions
@@ -55,7 +65,14 @@ Columns, none with nulls:
   class    the most probable class: its name, or its number where classes have no names
   p_NAME   the probability of each class (they add up to 1), or of each label, if a row has several
   value    of a regression: the predicted value (value_0, value_1, ..., if there are several)
-Rows of a store are in its order: train, valid, test, rest; train rows shuffled, the others by node.`, o.do)
+Rows of a store are in its order: train, valid, test, rest; train rows shuffled, the others by node.
+
+With --smooth, the classes of a graph's nodes are corrected and smoothed (Correct and Smooth, Huang et al.
+2021): the errors on the training nodes of --split (default: the training's) are propagated and subtracted,
+then their labels and the corrected predictions propagated. S is D^-1/2 A D^-1/2; a step is X <- (1-a) E + a S X.
+autoscale gives each correction the mean size of a training node's error, fixed keeps the errors of training
+nodes as they are, averages those of neighbours, and multiplies by --smooth-scale. Rows are then in the order
+of nodes, and p_NAME need not add up to 1.`, o.do)
 	o.flags(a, c)
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "",
@@ -69,6 +86,12 @@ Rows of a store are in its order: train, valid, test, rest; train rows shuffled,
 	f.StringVar(&o.changedSince, "changed-since", "",
 		"store of an earlier graph: predict only rows of STORE whose features differ from those of the same node there")
 	f.BoolVar(&o.force, "force", false, forceUsage)
+	f.StringVar(&o.smooth, "smooth", "", "correct and smooth the classes of a graph's nodes: autoscale or fixed")
+	among(f, "smooth", autoscaled, fixedScale)
+	f.Float64Var(&o.smoothing.CorrectAlpha, "correct-alpha", 0.8, "weight of neighbours when errors are propagated")
+	f.Float64Var(&o.smoothing.SmoothAlpha, "smooth-alpha", 0.8, "weight of neighbours when predictions are smoothed")
+	f.Float64Var(&o.smoothing.Scale, "smooth-scale", 1, "factor of corrections with --smooth fixed")
+	f.IntVar(&o.smoothing.Steps, "smooth-steps", 50, "steps of each of the two propagations")
 	among(f, "rows", training.AllRows, format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest)
 	atLeast(f, 0, "split")
 	c.MarkFlagRequired("output")
@@ -123,6 +146,11 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 		return nil, usagef("%s is a hop store: --node-file and --split are for graphs "+
 			"(choose rows of a store by --rows)", o.input)
 	}
+	if o.smooth != "" {
+		if err := o.checkSmoothing(a, c, input); err != nil {
+			return nil, err
+		}
+	}
 	if isGraph && o.changedSince != "" {
 		return nil, usagef("%s is a graph: --changed-since compares two stores", o.input)
 	}
@@ -143,6 +171,8 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 	case err != nil:
 	case aggregation != "" && !isGraph:
 		err = usagef("%s is a hop store, and %s reads the graph that it was made of: give that", o.input, c.Spec.Model)
+	case o.smooth != "":
+		err = a.predictSmoothed(ctx, c, input, o, p, job.Store, aggregation == "")
 	case aggregation == "" && isGraph:
 		err = a.predictByStore(ctx, c, input, o, p, job.Store)
 	case o.changedSince != "":
@@ -171,6 +201,13 @@ func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, grap
 	defer func() { err = errors.Join(err, store.Close()) }()
 	p.PropagateSeconds = time.Since(began).Seconds()
 	o.rows = training.AllRows // of the store, which has the chosen ones
+	if o.collected != nil {
+		table, err := store.Rows(ctx)
+		if err != nil {
+			return err
+		}
+		o.collected.nodes = table.NodeID
+	}
 	return a.predict(ctx, c, store, o, p)
 }
 
@@ -234,6 +271,9 @@ func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *form
 		table = export.PredictStore(&c.Trained, c.Data.ClassNames, input, o.rows)
 		so.Held = need.Terms{need.OnHeap("predictions", table.MemoryBytes()+c.Spec.PredictBytes(o.batch))}
 	}
+	if o.collected != nil {
+		so.Held = append(so.Held, need.OnHeap("predictions to smooth", o.collected.bytes()))
+	}
 	if table.Rows == 0 && o.changedSince != "" { // nothing changed: a table without rows
 		p.Outputs, p.Columns, p.Reasons = string(table.Outputs), table.Columns, []string{}
 		p.Bytes, err = table.Write(ctx, a.fs, o.output, func(func(*trainer.Predictions) error) error { return nil })
@@ -256,7 +296,13 @@ func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *form
 	defer func() { err = errors.Join(err, in.Close()) }()
 	began := time.Now()
 	task := a.progress().Start("predict", table.Rows, progress.Items)
-	p.Bytes, err = table.Write(ctx, a.fs, o.output, func(add func(*trainer.Predictions) error) error {
+	write := func(predict func(add func(*trainer.Predictions) error) error) (int64, error) {
+		return table.Write(ctx, a.fs, o.output, predict)
+	}
+	if o.collected != nil {
+		write = o.collected.write
+	}
+	p.Bytes, err = write(func(add func(*trainer.Predictions) error) error {
 		defer task.Done()
 		return trainer.Predict(ctx, in.Devices(), &c.Trained, in.ShareRows(), sections,
 			func(found *trainer.Predictions) error {
@@ -359,6 +405,7 @@ type predicted struct {
 	Warnings         []string     `json:"warnings,omitempty"`
 	Rows             int64        `json:"rows"`
 	Bytes            int64        `json:"bytes"`
+	Smooth           string       `json:"smooth,omitempty"` // autoscale or fixed
 	Placement        string       `json:"placement"`
 	Reasons          []string     `json:"reasons"`
 	Devices          int          `json:"devices"`

@@ -73,6 +73,9 @@ func (l *Labels) Has(v uint32, column int) bool {
 	return l.several[bit/64]>>(bit%64)&1 != 0
 }
 
+// IsTraining tells whether v is a training node with a class.
+func (l *Labels) IsTraining(v int64) bool { return l.classes[v] >= 0 }
+
 // Put writes columns [first, first + len(dst)) of row v of Y.
 func (l *Labels) Put(dst []float32, v int64, first int) {
 	for c := range dst {

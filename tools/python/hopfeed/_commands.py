@@ -1103,6 +1103,11 @@ def predict(
     split_index: int | None = None,
     changed_since: Path | None = None,
     force: bool | None = None,
+    smooth: Literal["autoscale", "fixed"] | None = None,
+    correct_alpha: float | None = None,
+    smooth_alpha: float | None = None,
+    smooth_scale: float | None = None,
+    smooth_steps: int | None = None,
     threads: int | None = None,
     memory: Memory = None,
     cache_dir: Path | None = None,
@@ -1126,6 +1131,11 @@ def predict(
     :param changed_since: store of an earlier graph: predict only rows of STORE whose features differ from those of the
         same node there
     :param force: replace existing output as soon as the new one is complete
+    :param smooth: correct and smooth the classes of a graph's nodes: autoscale or fixed
+    :param correct_alpha: weight of neighbours when errors are propagated (default 0.8)
+    :param smooth_alpha: weight of neighbours when predictions are smoothed (default 0.8)
+    :param smooth_scale: factor of corrections with ``smooth`` fixed (default 1)
+    :param smooth_steps: steps of each of the two propagations (default 50)
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
