@@ -83,7 +83,8 @@ var pythonPositional = map[string]string{"source": "the file or folder to import
 // pythonPaths are flags that take a path; one that is read has to be there.
 var pythonPaths = map[string]bool{"output": false, "scratch": false, "cache-dir": false, "run": false, "graph": true,
 	"checkpoint": true,
-	"config":     true, "splits": true, "space": true, "grid": true, "node-file": true, "from": true,
+	"config":     true, "splits": true, "space": true, "grid": true, "partition-file": true,
+	"node-file": true, "from": true,
 	"from-graph": true, "changed-since": true, "edges": true, "nodes": true, "remove-edges": true}
 
 // writePython writes the function of a command.

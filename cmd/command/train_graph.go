@@ -32,6 +32,8 @@ func declareSampling(f *pflag.FlagSet, s *training.Sampling) {
 		"others wait (default %d)", placement.Buffers))
 	f.IntVar(&s.Partitions, "partitions", 0, "divide the nodes into parts with few edges between them; training "+
 		"samples no edge between parts (a3gnn Algorithm 1; default 1)")
+	f.StringVar(&s.PartitionFile, "partition-file", "", "npy file [n] with the part of each node, as METIS finds them, "+
+		"instead of --partitions")
 	atLeast(f, 1, "bias")
 	within(f, 1, sampling.MostPartitions, "partitions")
 	within(f, 1, training.MaxWorkers, "workers")
@@ -77,8 +79,8 @@ func declareSchedulePlan(f *pflag.FlagSet, s *training.Schedule) {
 
 // graphFlags are for models that read a graph, storeFlags for models that read a hop store.
 var (
-	graphFlags = append([]string{"sampler", "fanout", "cache", "bias", "partitions", mapFlag, "workers", "buffers",
-		scratchFlag}, scheduleFlags...)
+	graphFlags = append([]string{"sampler", "fanout", "cache", "bias", "partitions", "partition-file", mapFlag, "workers",
+		"buffers", scratchFlag}, scheduleFlags...)
 	storeFlags = []string{"hops", "operator", "shuffle", "chunk-rows"}
 )
 

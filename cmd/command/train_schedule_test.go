@@ -7,6 +7,10 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
 )
 
@@ -197,6 +201,8 @@ func TestSchedulesAreNotRefusedWithMoreMemory(t *testing.T) {
 // is validated and tested on has all edges.
 func TestATrainingSamplesWithinPartitions(t *testing.T) {
 	d := disk(t, generateLine)
+	write(t, d, "three.npy", npyText("<u2", "(300,)", dtype.BytesOf(partsOf(t, d, "graph", 3))))
+	write(t, d, "none.npy", npyText("|i1", "(300,)", append(make([]byte, 299), 0xff)))
 	const line = scheduledLine + " --json --fanout -1,-1 --run "
 	const one = " --emulate gpu=1,mem=1GiB"
 	parameters := map[string]string{}
@@ -204,6 +210,7 @@ func TestATrainingSamplesWithinPartitions(t *testing.T) {
 		"all": "", "one": " --partitions 1", "three": " --partitions 3", "again": " --partitions 3 --threads 1",
 		"device": " --partitions 3 --schedule gpu" + one, "auto": " --partitions 3 --schedule auto" + one,
 		"mode-2": " --partitions 3 --schedule mode-2 --placement host" + one,
+		"file":   " --partition-file three.npy",
 	} {
 		o := must(t, d, line+run+flags)
 		parameters[run] = parametersOf(t, tree(t, d, run))
@@ -211,7 +218,7 @@ func TestATrainingSamplesWithinPartitions(t *testing.T) {
 			t.Errorf("%s does not say how many edges cross: %s", run, o.stdout)
 		}
 	}
-	for _, run := range []string{"again", "device", "auto", "mode-2"} {
+	for _, run := range []string{"again", "device", "auto", "mode-2", "file"} {
 		if parameters[run] != parameters["three"] {
 			t.Errorf("%s is another model than three", run)
 		}
@@ -224,11 +231,39 @@ func TestATrainingSamplesWithinPartitions(t *testing.T) {
 		"--partitions 5000":             "--partitions",
 		"--partitions 301":              "301 partitions of 300 nodes",
 		"--partitions 2 --sampler full": "every batch is all nodes",
+
+		"--partition-file three.npy --sampler full": "every batch is all nodes",
+		"--partition-file three.npy --partitions 2": "leave out one",
+		"--partition-file none.npy":                 "partition 0, node 299: part -1: want 0 to 4095",
 	} {
-		if o := hopfeed(t, d, "train graph --model gcn "+flags); o.code != exitUsage || !strings.Contains(o.stderr, want) {
+		code := exitUsage
+		if strings.Contains(flags, "none") {
+			code = exitCorrupt
+		}
+		if o := hopfeed(t, d, "train graph --model gcn "+flags); o.code != code || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: exit status %d, %s", flags, o.code, o.stderr)
 		}
 	}
+}
+
+// partsOf is the part of each node of a graph.
+func partsOf(t *testing.T, d *vfs.Mem, graph string, parts int) []uint16 {
+	t.Helper()
+	g, err := format.OpenGraph(d, graph)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	topology, err := sampling.LoadTopology(t.Context(), g, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer topology.Close()
+	of, _, err := sampling.Partition(t.Context(), topology, parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return of
 }
 
 // Stages are measured over several epochs of one or three batches.

@@ -336,8 +336,9 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 			space.Base[name] = flagValue(f)
 		}
 	}
-	space.Dimensions = slices.DeleteFunc(space.Dimensions,
-		func(d tune.Dimension) bool { return space.Base[d.Name] != "" })
+	space.Dimensions = slices.DeleteFunc(space.Dimensions, func(d tune.Dimension) bool {
+		return space.Base[d.Name] != "" || d.Name == "partitions" && space.Base["partition-file"] != ""
+	})
 	pinInput(&space, input)
 	if graph {
 		space.Simplify = tune.SimplifyGraph(space.Base, a.machine(ctx).Devices.Info.Unified, takesAllEdges)

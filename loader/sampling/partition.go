@@ -60,14 +60,20 @@ func Partition(ctx context.Context, t Topology, parts int) (of []uint16, cut int
 			return nil, 0, err
 		}
 	}
-	err = eachList(ctx, &r, false, func(v uint32, sources []uint32, _ []float32) {
+	cut, err = CutOf(ctx, t, of)
+	return of, cut, err
+}
+
+// CutOf is the number of edges between nodes of different parts.
+func CutOf(ctx context.Context, t Topology, of []uint16) (cut int64, err error) {
+	err = eachList(ctx, &listReader{topology: t}, false, func(v uint32, sources []uint32, _ []float32) {
 		for _, u := range sources {
 			if of[u] != of[v] {
 				cut++
 			}
 		}
 	})
-	return of, cut, err
+	return cut, err
 }
 
 // eachList calls do with the lists of all nodes, in order.
@@ -87,7 +93,7 @@ func eachList(ctx context.Context, r *listReader, weighted bool, do visitor) err
 }
 
 // WithinPartitions copies a topology into memory without the edges that cross from one part to another: a sampler then
-// finds only nodes of a seed node's own part (G_s in a3gnn Algorithm 1). Partition returns of and cut. The caller
+// finds only nodes of a seed node's own part (G_s in a3gnn Algorithm 1). cut is CutOf(of). The caller
 // closes the result; t may be closed before.
 func WithinPartitions(ctx context.Context, t Topology, of []uint16, cut int64) (Topology, error) {
 	c, err := format.NewCSC(t.Nodes(), t.Edges()-cut, t.Weighted())

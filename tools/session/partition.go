@@ -201,49 +201,60 @@ func tablePartition(ctx context.Context, store *format.Dir,
 	return partitionByRow(parts), nil
 }
 
-// filePartition is split number split of a file [k,n] or [n] over the nodes of
-// the graph: 0 train, 1 valid, 2 test, -1 none.
-func filePartition(ctx context.Context, path string, store *format.Dir, split int) (Partition, error) {
-	nodes := store.Manifest.Nodes
-	invalid := func(format string, args ...any) (Partition, error) {
-		return Partition{}, fmt.Errorf("%w: %s: %s", npy.ErrInvalid, path, fmt.Sprintf(format, args...))
-	}
-	array, err := npy.Open(store.FS(), path)
+// ReadNodeNumbers reads the integers of a .npy file [k,n] or [n] over the nodes of a graph: row number row of it, of
+// which what is the name. check fails for a value that cannot be.
+func ReadNodeNumbers(graph *format.Dir, path, what string, row int, check func(node, value int64) error) error {
+	nodes := graph.Manifest.Nodes
+	array, err := npy.Open(graph.FS(), path)
 	if err != nil {
-		return Partition{}, err
+		return err
 	}
 	defer array.Close()
+	invalid := func(err error) error { return fmt.Errorf("%w: %s: %w", npy.ErrInvalid, path, err) }
 	shape := array.Shape
 	if len(shape) == 1 {
 		shape = []int64{1, shape[0]}
 	}
 	switch {
 	case !array.Type.IsInteger():
-		return invalid("splits of %s (want integers)", array.Type)
+		return invalid(fmt.Errorf("%ss of %s (want integers)", what, array.Type))
 	case len(shape) != 2 || shape[1] != nodes:
-		return invalid("splits of shape %v for a graph of %d nodes (want [k,%d])", array.Shape, nodes, nodes)
-	case int64(split) >= shape[0]:
-		return Partition{}, fmt.Errorf("%w: split %d: %s has %d splits, numbered from 0", ErrOptions, split, path,
-			shape[0])
+		return invalid(fmt.Errorf("%ss of shape %v for a graph of %d nodes (want [k,%d])", what, array.Shape, nodes,
+			nodes))
+	case int64(row) >= shape[0]:
+		return fmt.Errorf("%w: %s %d: %s has %d %ss, numbered from 0", ErrOptions, what, row, path, shape[0], what)
 	}
-	from, stride, column := int64(split)*nodes, int64(1), int64(0)
-	if array.Fortran { // the splits of a node lie together
-		from, stride, column = 0, shape[0], int64(split)
+	from, stride, column := int64(row)*nodes, int64(1), int64(0)
+	if array.Fortran { // the numbers of a node lie together
+		from, stride, column = 0, shape[0], int64(row)
 	}
-	ofNodes, values := make([]uint8, nodes), make([]int64, max(stride, 1<<16))
+	values := make([]int64, max(stride, 1<<16))
 	for first, n := int64(0), int64(0); first < nodes; first += n {
 		n = min(int64(len(values))/stride, nodes-first)
 		if err := npy.Read(array, values[:n*stride], from+first*stride); err != nil {
-			return Partition{}, err
+			return err
 		}
 		for i := range n {
-			v := values[i*stride+column]
-			if v < -1 || v > 2 {
-				return invalid("split %d, node %d: %d is none of 0 (train), 1 (valid), 2 (test), -1 (none)", split,
-					first+i, v)
+			if err := check(first+i, values[i*stride+column]); err != nil {
+				return invalid(fmt.Errorf("%s %d, node %d: %w", what, row, first+i, err))
 			}
-			ofNodes[first+i] = uint8(v + 1)
 		}
+	}
+	return nil
+}
+
+// filePartition is split number split of a file: 0 train, 1 valid, 2 test, -1 none.
+func filePartition(ctx context.Context, path string, store *format.Dir, split int) (Partition, error) {
+	ofNodes := make([]uint8, store.Manifest.Nodes)
+	err := ReadNodeNumbers(store, path, "split", split, func(node, v int64) error {
+		if v < -1 || v > 2 {
+			return fmt.Errorf("%d is none of 0 (train), 1 (valid), 2 (test), -1 (none)", v)
+		}
+		ofNodes[node] = uint8(v + 1)
+		return nil
+	})
+	if err != nil {
+		return Partition{}, err
 	}
 	return tablePartition(ctx, store, func(t *format.RowTable, i, row int64) uint8 {
 		if t.NodeID == nil { // of a graph

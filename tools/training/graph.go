@@ -214,18 +214,40 @@ func (g *Graph) openScratch() error {
 
 // partition divides the nodes, if that is asked for. Validation and tests know all edges.
 func (g *Graph) partition(ctx context.Context) error {
-	parts := g.o.Sampling.Partitions
-	if parts < 2 || g.plan.sampled == nil {
+	if s := &g.o.Sampling; !s.divides() || g.plan.sampled == nil {
 		return nil
 	}
-	of, cut, err := sampling.Partition(ctx, g.topology, parts)
+	of, cut, about, err := g.parts(ctx)
 	if err != nil {
-		return fmt.Errorf("--partitions: %w", err)
+		return err
 	}
-	g.plan.reasons = append(g.plan.reasons, fmt.Sprintf("%d partitions, by linear deterministic greedy: training samples "+
-		"none of the %d edges (%.1f %%) that cross them", parts, cut, 100*float64(cut)/float64(max(1, g.topology.Edges()))))
+	g.plan.reasons = append(g.plan.reasons, fmt.Sprintf("%s: training samples none of the %d edges (%.1f %%) that cross "+
+		"them", about, cut, 100*float64(cut)/float64(max(1, g.topology.Edges()))))
 	g.within, err = sampling.WithinPartitions(ctx, g.topology, of, cut)
 	return err
+}
+
+// parts are the part of each node, how many edges cross, and where the parts are from.
+func (g *Graph) parts(ctx context.Context) (of []uint16, cut int64, about string, err error) {
+	s := &g.o.Sampling
+	if s.PartitionFile == "" {
+		if of, cut, err = sampling.Partition(ctx, g.topology, s.Partitions); err != nil {
+			err = fmt.Errorf("--partitions: %w", err)
+		}
+		return of, cut, fmt.Sprintf("%d partitions, by linear deterministic greedy", s.Partitions), err
+	}
+	of = make([]uint16, g.topology.Nodes())
+	err = session.ReadNodeNumbers(g.dir, s.PartitionFile, "partition", 0, func(node, part int64) error {
+		if part < 0 || part >= sampling.MostPartitions {
+			return fmt.Errorf("part %d: want 0 to %d", part, sampling.MostPartitions-1)
+		}
+		of[node] = uint16(part)
+		return nil
+	})
+	if err == nil {
+		cut, err = sampling.CutOf(ctx, g.topology, of)
+	}
+	return of, cut, "partitions of " + s.PartitionFile, err
 }
 
 func (g *Graph) openFeatures(ctx context.Context) (err error) {

@@ -394,7 +394,7 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 	add("lists of nodes", need.Heap, 8*n, "", "")
 	add("nodes that are evaluated", need.FirstDevice, (labels/max(n, 1)+8)*evaluated+2*3*gds.Align, // two sets, three
 		need.Epoch, "") // vectors each
-	if p.sampled != nil && p.Options.Sampling.Partitions > 1 {
+	if p.sampled != nil && p.Options.Sampling.divides() {
 		p.terms = append(p.terms, sampling.PartitionNeed(m)...)
 	}
 	if p.pins() {

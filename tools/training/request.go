@@ -342,7 +342,12 @@ type Sampling struct {
 	Buffers int     // batches on the device
 	// Partitions of the nodes; what is sampled for a node is of its own one. 0: all nodes are in one.
 	Partitions int
+	// PartitionFile is a .npy file [n] with the part of each node, instead; "": there is none.
+	PartitionFile string
 }
+
+// divides tells that there is more than one partition.
+func (s *Sampling) divides() bool { return s.Partitions > 1 || s.PartitionFile != "" }
 
 // Check refuses what cannot be, whatever the graph. It sets the default sampler.
 func (s *Sampling) Check() error {
@@ -362,6 +367,8 @@ func (s *Sampling) Check() error {
 		return session.Refuse("--sampler locality prefers cached nodes: give --bias, such as 4 (1: no preference)")
 	case s.Sampler != LocalitySampler && s.Bias != 0:
 		return session.Refuse("--bias: sampler %s ignores the cache (use --sampler locality)", s.Sampler)
+	case s.Partitions > 0 && s.PartitionFile != "":
+		return session.Refuse("--partitions with --partition-file: the file says how many there are (leave out one)")
 	}
 	return nil
 }
@@ -468,9 +475,9 @@ func (o *Options) checkTogether(allNodes bool) error {
 	case name == "" && o.Stages.Paced() && allNodes:
 		return session.Refuse("--emulate gives durations of stages of batches: every batch is all nodes (give --batch, " +
 			"or another --sampler)")
-	case o.Sampling.Partitions > 1 && allNodes:
-		return session.Refuse("--partitions %d: every batch is all nodes (give --batch, or another --sampler)",
-			o.Sampling.Partitions)
+	case o.Sampling.divides() && allNodes:
+		return session.Refuse("--partitions, --partition-file: every batch is all nodes (give --batch, or another " +
+			"--sampler)")
 	case name != "" && allNodes:
 		return session.Refuse("--schedule %s: every batch is all nodes, so there is none to prepare (give --batch, "+
 			"or another --sampler)", name)

@@ -6,8 +6,8 @@
 The graphs are folders in the npy layout, and two that are generated: communities (sbm) and a power law (rmat), of --nodes
 nodes and 8 times as many edges. METIS divides the graph with every edge in both directions, once, without self-loops, with
 its defaults (k-way, parts of up to 1.03 x the mean). Ours are of equal size. Cuts are shares of the stored edges.
-Processor time of ours is that of a training of one epoch with partitions less one without, the least of three each. Needs
-numpy and pymetis.
+Processor time of ours is that of a training of one epoch with partitions less one without, the least of three each.
+METIS's parts stay in WORK/NAME-K.npy, for train --partition-file. Needs numpy and pymetis.
 """
 
 import argparse
@@ -60,6 +60,7 @@ def main():
             began = time.process_time()
             _, of = pymetis.part_graph(parts, pymetis.CSRAdjacency(starts, neighbours))
             of, metis = np.asarray(of), time.process_time() - began
+            np.save(o.work / f"{name}-{parts}.npy", of)
             chance = np.random.default_rng(1).permutation(np.arange(n) % parts)
             share = lambda of: f"{100 * np.mean(of[edges[0]] != of[edges[1]]):.1f} %"
             print(f"| {name} | {parts} | {100 * cut / edges.shape[1]:.1f} % | {share(of)} | {share(chance)} | {seconds - plain:.2f} | "

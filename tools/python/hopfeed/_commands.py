@@ -727,6 +727,7 @@ def train(
     workers: int | None = None,
     buffers: int | None = None,
     partitions: int | None = None,
+    partition_file: Path | None = None,
     batch: int | None = None,
     batch_per_device: int | None = None,
     split_index: int | str | None = None,
@@ -803,6 +804,7 @@ def train(
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
     :param partitions: divide the nodes into parts with few edges between them; training samples no edge between parts
         (a3gnn Algorithm 1; default 1)
+    :param partition_file: npy file [n] with the part of each node, as METIS finds them, instead of ``partitions``
     :param batch: rows of a batch (default by model)
     :param batch_per_device: rows of a batch for each device, instead of ``batch``
     :param split_index: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
@@ -863,7 +865,7 @@ def train(
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
-    return call(["train"], ["data"], locals(), ["data", "splits", "config", "grid"])
+    return call(["train"], ["data"], locals(), ["data", "partition_file", "splits", "config", "grid"])
 
 
 def tune(
@@ -891,6 +893,7 @@ def tune(
     workers: int | None = None,
     buffers: int | None = None,
     partitions: int | None = None,
+    partition_file: Path | None = None,
     batch: int | None = None,
     batch_per_device: int | None = None,
     split_index: int | str | None = None,
@@ -972,6 +975,7 @@ def tune(
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
     :param partitions: divide the nodes into parts with few edges between them; training samples no edge between parts
         (a3gnn Algorithm 1; default 1)
+    :param partition_file: npy file [n] with the part of each node, as METIS finds them, instead of ``partitions``
     :param batch: rows of a batch (default by model)
     :param batch_per_device: rows of a batch for each device, instead of ``batch``
     :param split_index: number of the split to train on, or several, such as 0-9: ``runs`` on each of them (default the
@@ -1040,7 +1044,7 @@ def tune(
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
     """
-    return call(["tune"], ["data"], locals(), ["data", "splits", "space", "config"])
+    return call(["tune"], ["data"], locals(), ["data", "partition_file", "splits", "space", "config"])
 
 
 def evaluate(
