@@ -123,6 +123,7 @@ hopfeed_text hopfeed_last_error(void);
  * result. hopfeed_end stops it, if it still runs, waits for that, and forgets it; each task takes one.
  *
  * Verbs, and their options:
+ *   "environment" variables: {name: value, or null to unset it}, as the process has changed them since it began.
  *   "command"    args: a line of the command hopfeed, as a list of its words, without "hopfeed". The
  *                result is what --json prints; an error may have one too, such as the damage that
  *                verify has found.

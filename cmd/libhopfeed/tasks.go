@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -32,12 +33,13 @@ var errInterrupted = errors.New("interrupted")
 
 // verbs are the kinds of tasks, as their options with defaults.
 var verbs = map[string]func() verb{
-	"command": func() verb { return &commandOptions{} },
-	"extents": func() verb { return &extentsOptions{} },
-	"rows":    func() verb { return &rowsOptions{} },
-	"plan":    func() verb { return &planOptions{defaultOpen()} },
-	"open":    func() verb { o := defaultOpen(); return &o },
-	"sample":  func() verb { o := defaultSample(); return &o },
+	"environment": func() verb { return &environmentOptions{} },
+	"command":     func() verb { return &commandOptions{} },
+	"extents":     func() verb { return &extentsOptions{} },
+	"rows":        func() verb { return &rowsOptions{} },
+	"plan":        func() verb { return &planOptions{defaultOpen()} },
+	"open":        func() verb { o := defaultOpen(); return &o },
+	"sample":      func() verb { o := defaultSample(); return &o },
 }
 
 // verb is the options of a task, which it is run with.
@@ -226,6 +228,25 @@ func (r *resources) share(ctx context.Context) (session.Machine, *budget, error)
 	}
 	m := session.ThisMachine(ctx, limit, cmp.Or(r.Threads, threads), devices.Options{})
 	return m, budgets.open(int64(limit.Bytes), r.Memory == ""), nil
+}
+
+// environmentOptions are variables of the environment, nil: unset. Go reads the environment when the process begins, so
+// what its caller changes later has to be told.
+type environmentOptions struct {
+	Variables map[string]*string `json:"variables"`
+}
+
+func (o *environmentOptions) run(context.Context, *job) (any, error) {
+	for name, value := range o.Variables {
+		err := os.Unsetenv(name)
+		if value != nil {
+			err = os.Setenv(name, *value)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 // commandOptions are a line of the command, which runs as `hopfeed ARGS --json` does.

@@ -105,7 +105,7 @@ def epochs(loader, count):
         start, seen, total = time.perf_counter(), 0, 0.0
         for batch in loader:
             seen += len(batch["y"])
-            total += float(batch["x"][0, 0])
+            total += float(batch["x"].flatten()[0])
         out.append(time.perf_counter() - start)
         assert seen == count, (seen, count)
     return out
@@ -132,7 +132,7 @@ def read_litdata(cache, count):
 
     data = litdata.StreamingDataset(f"s3://{BUCKET}/litdata", cache_dir=str(cache), shuffle=True,
                                     storage_options={"endpoint_url": os.environ["AWS_ENDPOINT_URL"]})
-    return epochs(litdata.StreamingDataLoader(data, BATCH, num_workers=os.cpu_count()), count)
+    return epochs(litdata.StreamingDataLoader(data, batch_size=BATCH, num_workers=os.cpu_count()), count)
 
 
 def main():

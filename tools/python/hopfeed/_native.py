@@ -184,6 +184,18 @@ def take(returned: ctypes.c_void_p) -> Any:
         library().hopfeed_free(returned)
 
 
+_told: dict[str, str] = {}
+
+
+def _tell_environment() -> None:
+    """Tells the library the variables that buckets are opened by, if they are others than when it was last told: a script
+    may set ``os.environ``, and the library sees the environment that the process began with."""
+    global _told
+    before, _told = _told, {k: v for k, v in os.environ.items() if k.startswith(("AWS_", "AZURE_", "HOPFEED_"))}
+    if before != _told:
+        run("environment", {"variables": {**dict.fromkeys(before), **_told}})
+
+
 def run(
     verb: str,
     options: dict[str, Any],
@@ -194,6 +206,8 @@ def run(
     """The result of a task. An exception meanwhile, such as KeyboardInterrupt, stops it. A loader that it opens is closed
     then too, unless ``own``, which gets the result, has returned. ``names`` are those of ``in_python``."""
     lib = library()
+    if verb != "environment":
+        _tell_environment()
     task = ctypes.c_uint64()
     given = {k: v for k, v in options.items() if v is not None}
     try:
