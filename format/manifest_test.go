@@ -123,6 +123,8 @@ func TestManifestsThatLackSomethingOrHaveItTwiceAreRefused(t *testing.T) {
 		`no "format"`:                           {`"format": 2,`, `"Format": 2,`},
 		`format: `:                              {`"format": 2,`, `"format": "2",`},
 		`requires: `:                            {`"kind":`, `"requires": 1, "kind":`},
+		`label_hops is 2`:                       {`"kind":`, `"label_hops": 2, "kind":`},
+		`label_hops is 0`:                       {`"kind":`, `"requires": ["propagated_labels"], "kind":`},
 		`no "nodes"`:                            {`"nodes":`, `"Nodes":`},
 		`no "input"`:                            {`"input": {},`, `"input": null,`},
 		`no "directed"`:                         {`"directed": false,`, ``},

@@ -224,6 +224,11 @@ func TestStoresWithLabelsAreTheSameHoweverTheyAreMade(t *testing.T) {
 	if !sameFiles(files(t, fsys, "shards"), want) {
 		t.Error("shards made another store")
 	}
+	device := o
+	device.Device = always(1<<30, nil)
+	if !sameFiles(propagated(t, fsys, "device", device), want) {
+		t.Error("a device made another store")
+	}
 	from := o
 	from.From, from.FromGraph = "whole", "graph"
 	r, err := Propagate(context.Background(), fsys, "graph", "again", from)

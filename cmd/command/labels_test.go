@@ -21,6 +21,10 @@ func TestAModelReadsPropagatedLabels(t *testing.T) {
 	if !strings.Contains(text, "the last 3 are labels of training nodes, propagated") {
 		t.Errorf("inspect prints %s", text)
 	}
+	must(t, d, "report run -o report.html")
+	if !strings.Contains(content(t, d, "report.html"), "labels over 1 hops") {
+		t.Error("the report does not say that the model reads labels")
+	}
 	must(t, d, "predict --checkpoint run store -o store.csv")
 	must(t, d, "predict --checkpoint run graph -o graph.csv")
 	_, byStore, _ := readPredictions(t, d, "store.csv")

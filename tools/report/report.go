@@ -89,8 +89,11 @@ func results(p *chart.Page, runs []Run) {
 		"epochs", "selected", "epoch", "rows/s", "run", "device memory"}}
 	p.Heading("Results")
 	for i, r := range runs {
-		s := r.figures()
-		t.Rows = append(t.Rows, chart.TableRow{Color: chart.Color(i), Cells: []string{r.Name, r.Spec.Model, r.Data.Name,
+		s, data := r.figures(), r.Data.Name
+		if r.Data.LabelHops > 0 {
+			data += fmt.Sprintf(", labels over %d hops", r.Data.LabelHops)
+		}
+		t.Rows = append(t.Rows, chart.TableRow{Color: chart.Color(i), Cells: []string{r.Name, r.Spec.Model, data,
 			valueText(r.Options.Metric, s.ValidMetric, s.ValidMetricStd),
 			valueText(r.Options.Metric, s.TestMetric, s.TestMetricStd), number(s.Epochs), number(s.BestEpoch),
 			duration(*s.EpochSeconds), count(*s.RowsPerSecond), duration(r.seconds()),
