@@ -32,6 +32,11 @@ func TestAModelReadsPropagatedLabels(t *testing.T) {
 	if !maps.EqualFunc(byStore, byGraph, func(a, b prediction) bool { return a.class == b.class }) {
 		t.Error("predictions of the graph are not those of its store")
 	}
+	must(t, d, propagateLine+" --rows all --label-hops 2 --force")
+	for _, model := range []string{"sgc --hops 1", "sign --hops 0"} { // which read fewer hops than have labels
+		must(t, d, "train store --epochs 2 --run fewer --force --model "+model)
+		must(t, d, "predict --checkpoint fewer graph --force -o graph.csv")
+	}
 	must(t, d, strings.Replace(propagateLine, "store", "plain", 1)+" --rows all")
 	for line, want := range map[string]string{
 		"predict --checkpoint run plain -o plain.csv":          "labels propagated over 1 hops",

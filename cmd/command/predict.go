@@ -362,6 +362,7 @@ func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph 
 	if po.DType, err = dtype.Parse(c.Data.DType); err != nil {
 		return fmt.Errorf("%s: %w: %w", o.checkpoint, checkpoint.ErrInvalid, err)
 	}
+	po.Hops = po.LabelHops // of which the model may read fewer
 	known := map[string]bool{format.FeaturesOperator: true}
 	for _, id := range c.Spec.Matrices {
 		po.Hops = max(po.Hops, id.Hop)
@@ -374,6 +375,9 @@ func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph 
 			return usagef("%s: the model reads what this version cannot propagate: %s", o.checkpoint, err)
 		}
 		po.Operators = append(po.Operators, of)
+	}
+	if po.Hops > 0 && len(po.Operators) == 0 { // it reads hop 0 alone, which has columns of labels too
+		po.Operators = []operator.Operator{{Name: operator.Sym}}
 	}
 	if po.Nodes, err = a.chooseNodes(ctx, graph, o); err != nil {
 		return err
