@@ -26,13 +26,18 @@ def write_arrays(folder, seed=1, labels=None, nodes=NODES):
     return arrays
 
 
-def propagated(arrays, hops=HOPS):
-    """D^-1 (A+I) to the powers 0 to hops, times X, in float64: [nodes, hops + 1, features]."""
+def walk(arrays):
+    """D^-1 (A+I) in float64."""
     n = len(arrays["node_feat"])
     a = np.zeros((n, n))
     a[arrays["edge_index"][1], arrays["edge_index"][0]] = 1  # parallel edges are one
     np.fill_diagonal(a, 1)
-    a /= a.sum(axis=1, keepdims=True)
+    return a / a.sum(axis=1, keepdims=True)
+
+
+def propagated(arrays, hops=HOPS):
+    """D^-1 (A+I) to the powers 0 to hops, times X, in float64: [nodes, hops + 1, features]."""
+    a = walk(arrays)
     out = [arrays["node_feat"].astype(np.float64)]
     for _ in range(hops):
         out.append(a @ out[-1])

@@ -18,6 +18,21 @@ import stores
 from test_hopfeed import epoch
 
 
+class Labels(stores.WithStore):
+    options = {"label_hops": 1}
+
+    def test_labels_of_training_nodes_follow_the_features_without_the_own_one(self):
+        data, walk = hopfeed.Dataset(self.store), stores.walk(self.arrays)
+        labels = np.zeros((stores.NODES, 4))
+        labels[self.train, self.arrays["node_label"][self.train]] = 1
+        np.fill_diagonal(walk, 0)
+        for hop, expected in ((0, 0 * labels), (1, walk @ labels), (2, 0 * labels)):
+            m = data.matrix(f"rw/hop-{hop}" if hop else "x/hop-0")
+            np.testing.assert_allclose(m.rows[:], np.hstack([self.expected[:, hop], expected])[data.n_id], rtol=1e-5, atol=1e-6)
+        loader = hopfeed.Loader(self.store, batch_size=100, shuffle=False)
+        self.assertEqual({b.x.shape[1:] for b in loader}, {(3, stores.FEATURES + 4)})
+
+
 class Data(stores.WithStore):
     @classmethod
     def setUpClass(cls):
