@@ -1,10 +1,12 @@
 package preprop
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
 
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 )
@@ -19,6 +21,22 @@ type FilePaths struct {
 	WrittenBuffered int64  `json:"written_buffered_bytes"`
 	// why a file of 1 MiB or more was not written past the page cache
 	WrittenReason string `json:"written_reason,omitempty"`
+}
+
+// Lines says how files were read and written.
+func (p FilePaths) Lines() []string {
+	because := func(reason string) string {
+		if reason == "" {
+			return ""
+		}
+		return " (" + reason + ")"
+	}
+	return []string{
+		fmt.Sprintf("read: %s past the page cache, %s that were in it, %s through it%s",
+			units.Bytes(p.ReadDirect), units.Bytes(p.ReadCached), units.Bytes(p.ReadBuffered), because(p.ReadReason)),
+		fmt.Sprintf("written: %s past the page cache, %s through it%s",
+			units.Bytes(p.WrittenDirect), units.Bytes(p.WrittenBuffered), because(p.WrittenReason)),
+	}
 }
 
 func filePaths(read, written vfs.Receipt) FilePaths {

@@ -18,6 +18,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/trainer"
 )
 
 func newDemoCommand(a *app) *cobra.Command {
@@ -197,7 +198,7 @@ func (d *demo) circuits() error {
 	}
 	e := r.(*evaluated)
 	d.say("  evaluate   the model of csa8 on csa32: accuracy %s on all %d gates, which it has never seen\n"+
-		"             input from storage: %s\n", percent(e.Value), e.Rows, readsText(e.Load))
+		"             input from storage: %s\n", trainer.Percent(e.Value), e.Rows, readsText(e.Load))
 	return nil
 }
 
@@ -252,9 +253,9 @@ func (d *demo) train(name, run, flags string) error {
 	d.say("             input from storage, shuffled by chunk: %s", readsText(t.Load))
 	valid := ""
 	if t.ValidMetric != nil {
-		valid = fmt.Sprintf(", %s on %d validation rows", percent(t.ValidMetric), t.rows[1])
+		valid = fmt.Sprintf(", %s on %d validation rows", trainer.Percent(t.ValidMetric), t.rows[1])
 	}
-	d.say("             accuracy %s on %d test rows%s", percent(t.TestMetric), t.rows[2], valid)
+	d.say("             accuracy %s on %d test rows%s", trainer.Percent(t.TestMetric), t.rows[2], valid)
 	d.say("             %.0f epochs, selected %.0f: %s; %.1f s; model saved in %s\n", *t.Epochs, *t.BestEpoch,
 		t.Selection, t.Seconds, t.Output)
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/cmd/exit"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
 )
 
@@ -49,7 +50,7 @@ func exitStatus(ctx context.Context, err error, running bool) int {
 
 // errorText is the message of err for the user.
 func errorText(err error, code int) string {
-	var training *trainingError // says what is left
+	var training *checkpoint.TrainingError // says what is left
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 	text = strings.ReplaceAll(text, session.ErrOptions.Error()+": ", "") // which the rest says better
 	switch {

@@ -100,7 +100,7 @@ func (p *planned) Text(w io.Writer) {
 		line("rates", "%s", strings.Join(rates, ", "))
 	}
 	if p.Propagation != nil {
-		for i, text := range planLines(p.Propagation, m.MemoryBytes) {
+		for i, text := range p.Propagation.Lines(m.MemoryBytes) {
 			line([]string{"propagate", ""}[min(i, 1)], "%s", text)
 		}
 	}

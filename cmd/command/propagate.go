@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -140,7 +139,7 @@ func (p *propagated) Text(w io.Writer) {
 		}
 	}
 	if p.dryRun {
-		for _, line := range planLines(&p.Plan, units.Bytes(p.MemoryBudgetBytes)) {
+		for _, line := range p.Plan.Lines(units.Bytes(p.MemoryBudgetBytes)) {
 			fmt.Fprintf(w, "\t%s\n", line)
 		}
 		return
@@ -191,24 +190,8 @@ func (p *propagated) account(w io.Writer) {
 		"memory, %.1f s hops, %.1f s waiting for %.1f s of writes, %.1f s publishing%s\n",
 		p.Plan.Seconds, t.Planning, t.Preparing, t.Reading, t.FirstUse, t.Hops, t.Waiting, t.Writing, t.Publishing,
 		faster)
-	for _, line := range pathLines(p.Paths) {
+	for _, line := range p.Paths.Lines() {
 		fmt.Fprintf(w, "\t%s\n", line)
-	}
-}
-
-// pathLines says how files were read and written.
-func pathLines(p preprop.FilePaths) []string {
-	because := func(reason string) string {
-		if reason == "" {
-			return ""
-		}
-		return " (" + reason + ")"
-	}
-	return []string{
-		fmt.Sprintf("read: %s past the page cache, %s that were in it, %s through it%s",
-			units.Bytes(p.ReadDirect), units.Bytes(p.ReadCached), units.Bytes(p.ReadBuffered), because(p.ReadReason)),
-		fmt.Sprintf("written: %s past the page cache, %s through it%s",
-			units.Bytes(p.WrittenDirect), units.Bytes(p.WrittenBuffered), because(p.WrittenReason)),
 	}
 }
 
@@ -223,50 +206,6 @@ func (p *propagated) hopsText() string {
 		}
 	}
 	return strings.Join(list, ", ")
-}
-
-// planLines describes a plan in words.
-func planLines(p *preprop.Plan, budget units.Bytes) []string {
-	lines := []string{"plan: all columns at once"}
-	if p.Panels > 1 {
-		lines[0] = fmt.Sprintf("plan: %d panels of up to %s", p.Panels, units.Count(int64(p.PanelColumns), "column"))
-	}
-	switch {
-	case p.InputFiles:
-		lines[0] += fmt.Sprintf(", the input cut into %d column files", p.InputPasses*p.Panels)
-	case p.InputPasses > 1:
-		lines[0] += fmt.Sprintf(", %d passes over the input", p.InputPasses)
-	}
-	if p.TopologyInMemory {
-		lines[0] += ", topology in memory"
-	} else {
-		lines[0] += fmt.Sprintf(", %d passes over the topology on disk", p.TopologyPasses)
-	}
-	if p.FactorsByEdge {
-		lines[0] += ", coefficients listed by edge"
-	}
-	if p.HeldBytes > 0 {
-		lines[0] += fmt.Sprintf(" (%s of these in memory)", units.Bytes(p.HeldBytes))
-	}
-	if p.CutBeside {
-		lines[0] += ", topology prepared while the input is read"
-	}
-	lines = append(lines, deviceLines(p)...)
-	return append(lines,
-		fmt.Sprintf("%s of memory (%s may be used), %s of disk for the store, up to %s for scratch files until it "+
-			"is complete",
-			units.Bytes(p.MemoryBytes), budget, units.Bytes(p.StoreBytes), units.Bytes(p.ScratchBytes)),
-		fmt.Sprintf("%s to read at %s/s, %s to write at %s/s, rows to add at %.0f million/s: %s",
-			units.Bytes(p.ReadBytes), units.Bytes(p.Rates.Read), units.Bytes(p.WrittenBytes),
-			units.Bytes(p.Rates.Write), p.RowsPerSecond()/1e6, duration(p.Seconds)))
-}
-
-// duration is about how long that many seconds are.
-func duration(seconds float64) string {
-	if seconds < 60 {
-		return fmt.Sprintf("about %.1f s", seconds)
-	}
-	return "about " + time.Duration(seconds*float64(time.Second)).Round(time.Second).String()
 }
 
 func parseShard(text string) (preprop.Shard, error) {
@@ -299,7 +238,7 @@ func (o *propagateOptions) do(ctx context.Context, a *app, args []string) (_ res
 	o.Seed, o.Threads, o.MemoryBytes, o.Progress = a.seed, a.threads, int64(a.budget.Bytes), a.progress()
 	o.Note = func(text string) { a.note("%s", text) }
 	o.Planned = func(p *preprop.Plan) {
-		for _, line := range planLines(p, a.budget.Bytes) {
+		for _, line := range p.Lines(a.budget.Bytes) {
 			if p.Seconds >= leastAccountSeconds || p.Device != nil && p.Device.Name != preprop.CPU {
 				a.note("%s", line)
 			} else {
@@ -333,34 +272,4 @@ func (a *app) planFor(ctx context.Context, options *preprop.Options, hardware, d
 		options.MemoryBytes = int64(h.Memory)
 	}
 	return nil
-}
-
-// deviceLines says what computes the products of a plan, and why.
-func deviceLines(p *preprop.Plan) []string {
-	d := p.Device
-	switch {
-	case d == nil, d.Name == preprop.CPU && d.Reason == session.OnlyProcessor:
-		return nil
-	case d.Name == preprop.CPU:
-		return []string{"products on the processor: " + d.Reason}
-	}
-	stays := func(yes bool) string {
-		if yes {
-			return "stays on it"
-		}
-		return "comes in parts"
-	}
-	columns := "all columns of a panel at once"
-	if d.Columns < p.PanelColumns {
-		columns = units.Count(int64(d.Columns), "column") + " at a time"
-	}
-	matrices := "matrices come for each product"
-	if d.MatricesOnDevice {
-		matrices = "matrices stay on it"
-	}
-	return []string{
-		fmt.Sprintf("products on %s: %s", d.Name, d.Reason),
-		fmt.Sprintf("%s, %s, the topology %s: %s of its memory, %s of pinned memory", columns, matrices,
-			stays(d.TopologyOnDevice), units.Bytes(d.Bytes), units.Bytes(d.PinnedBytes)),
-	}
 }

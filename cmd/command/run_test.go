@@ -23,6 +23,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
+	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // Exit statuses.
@@ -819,6 +820,6 @@ func TestACircuitModelWorksOnALargerCircuit(t *testing.T) {
 	}
 	last := d.Steps[len(d.Steps)-1].Result.(*evaluated)
 	if last.Rows != 7968 || *last.Value < 0.9 {
-		t.Errorf("accuracy %s on %d gates", percent(last.Value), last.Rows)
+		t.Errorf("accuracy %s on %d gates", trainer.Percent(last.Value), last.Rows)
 	}
 }

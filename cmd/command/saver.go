@@ -1,10 +1,7 @@
 package command
 
 import (
-	"errors"
-	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
@@ -75,67 +72,4 @@ func (o *trainOptions) differencesFrom(config map[string]string) func(saved map[
 		}
 		return differences(saved, now)
 	}
-}
-
-// trainingError says why a training did not finish, and what it has saved.
-type trainingError struct {
-	cause error
-	text  string
-}
-
-func (e *trainingError) Error() string { return e.text }
-func (e *trainingError) Unwrap() error { return e.cause }
-
-// trainingOutcome is the error of the whole training, nil if all went well: which runs did not finish, why, and what
-// was saved. err is the error that ended the training early, if any.
-func trainingOutcome(s *checkpoint.Saver, o *trainOptions, err error) error {
-	var causes []error
-	var texts []string
-	for i, run := range s.Runs {
-		name := ""
-		if s.Wanted > 1 {
-			name = fmt.Sprintf("run %d of %d (seed %d): ", i+1, s.Wanted, run.Seed)
-		}
-		switch run.State {
-		case checkpoint.RunInterrupted:
-			texts = append(texts, fmt.Sprintf("%sinterrupted after epoch %d of %d", name, run.Epochs, s.Options.Epochs))
-		case checkpoint.RunDiverged:
-			causes, texts = append(causes, trainer.ErrDiverged), append(texts, name+run.Reason)
-		case checkpoint.RunFailed:
-			texts = append(texts, name+run.Reason)
-		}
-	}
-	switch {
-	case err != nil && len(texts) == 0: // before the first run
-		return err
-	case len(texts) == 0 && s.SaveError == nil:
-		return nil
-	}
-	saved := "nothing was saved (--run DIR saves the best epoch so far)"
-	if o.run != "" {
-		saved = "nothing was saved in " + o.run
-	}
-	if m := s.LastSaved; m != nil && m.Epoch == 0 {
-		saved = o.run + " holds its state, before the end of the first epoch: the same command goes on"
-	} else if m != nil {
-		saved = fmt.Sprintf("%s holds the best epoch so far, %d", o.run, m.Epoch)
-		if s.SaveError != nil {
-			saved = fmt.Sprintf("%s holds what was saved earlier, epoch %d", o.run, m.Epoch)
-		}
-		if s.Wanted > 1 {
-			saved += fmt.Sprintf(" of run %d", m.Run)
-		}
-		if m.Valid != nil {
-			saved += fmt.Sprintf(" (validation %s %s)", m.Metric, metricText(m.Metric, m.Valid))
-		}
-		saved += fmt.Sprintf(", marked as incomplete: hopfeed evaluate --checkpoint %s %s tests it", o.run, o.Input)
-		if err != nil {
-			saved += ", the same train command goes on"
-		}
-		saved += ", train --force starts over"
-	}
-	if s.SaveError != nil {
-		causes, texts = append(causes, s.SaveError), append(texts, "saving failed: "+s.SaveError.Error())
-	}
-	return &trainingError{errors.Join(append(causes, err)...), strings.Join(append(texts, saved), "; ")}
 }

@@ -324,7 +324,7 @@ func TestOfSeveralRunsTheBestIsKept(t *testing.T) {
 					}
 				}
 			}
-			err = trainingOutcome(s, o, last)
+			err = s.Outcome(last)
 			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v does not say %q", err, c.says)
 			}

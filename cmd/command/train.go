@@ -373,7 +373,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	if seconds := in.Report().PredictedEpochSeconds; seconds != nil {
 		saver.PredictedEpochSeconds = *seconds
 	}
-	err = trainingOutcome(saver, o, t.All(ctx))
+	err = saver.Outcome(t.All(ctx))
 	if len(checkpoint.Finished(saver.Runs)) == 0 {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package command
 import (
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"time"
 
@@ -42,9 +41,9 @@ func (t *trained) Text(w io.Writer) {
 	spread := func(mean, std *float64) string {
 		switch {
 		case mean == nil || len(t.Seeds) == 1:
-			return metricText(t.Metric, mean)
+			return trainer.MetricText(t.Metric, mean)
 		case trainer.LowerIsBetter(t.Metric):
-			return fmt.Sprintf("%s +- %s", lossText(*mean), lossText(*std))
+			return fmt.Sprintf("%s +- %s", trainer.LossText(*mean), trainer.LossText(*std))
 		}
 		return fmt.Sprintf("%.2f +- %.2f %%", 100**mean, 100**std)
 	}
@@ -64,7 +63,7 @@ func (t *trained) Text(w io.Writer) {
 		line("devices", "%d, which share each batch%s", t.Devices, moved)
 	}
 	line("epochs", "%.0f, selected %.0f: %s", *t.Epochs, *t.BestEpoch, t.Selection)
-	line("loss", "%s", lossText(*t.TrainLoss))
+	line("loss", "%s", trainer.LossText(*t.TrainLoss))
 	line("valid", "%s %s (epoch %.0f of %.0f, %d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd),
 		*t.BestEpoch, *t.Epochs, t.rows[1])
 	line("test", "%s %s (%d rows)", t.Metric, spread(t.TestMetric, t.TestMetricStd), t.rows[2])
@@ -81,10 +80,10 @@ func (t *trained) Text(w io.Writer) {
 	line("time", "%.1f s in all; %.4f s an epoch%s, %.0f rows/s; %.2f s waiting for input", t.Seconds, *t.EpochSeconds,
 		predicted, *t.RowsPerSecond, *t.LoadWaitSeconds)
 	if t.Schedule != nil {
-		writeSchedule(w, t.Schedule)
+		t.Schedule.WriteText(w)
 	}
 	if t.Queues != nil {
-		writeQueues(w, t.Queues, float64(t.rows[0])/(*t.RowsPerSecond))
+		t.Queues.WriteText(w, float64(t.rows[0])/(*t.RowsPerSecond))
 	}
 	splits := ""
 	if len(t.Splits) > 0 {
@@ -108,18 +107,10 @@ func (a *app) reportEpochs(metric string, epochs int) func(string, trainer.Epoch
 	return func(label string, e trainer.Epoch) {
 		if now := time.Now(); now.Sub(last) >= gap || e.Number == epochs {
 			last = now
-			a.note("%sepoch %d of %d: loss %s, valid %s, %.4f s", label, e.Number, epochs, lossText(e.TrainLoss),
-				metricText(metric, e.Valid), e.Seconds)
+			a.note("%sepoch %d of %d: loss %s, valid %s, %.4f s", label, e.Number, epochs, trainer.LossText(e.TrainLoss),
+				trainer.MetricText(metric, e.Valid), e.Seconds)
 		}
 	}
-}
-
-// lossText is a loss with four decimals, or, if it is large, with six digits.
-func lossText(loss float64) string {
-	if math.Abs(loss) < 1000 {
-		return fmt.Sprintf("%.4f", loss)
-	}
-	return fmt.Sprintf("%.6g", loss)
 }
 
 // result reports the runs that finished.
@@ -174,20 +165,4 @@ func readsText(stats loader.Stats) string {
 		return "nothing read"
 	}
 	return strings.Join(parts, ", ")
-}
-
-// metricText prints the value of a metric, "-" for none.
-func metricText(metric string, value *float64) string {
-	if value != nil && trainer.LowerIsBetter(metric) {
-		return lossText(*value)
-	}
-	return percent(value)
-}
-
-// percent prints a fraction of 1, "-" for none.
-func percent(p *float64) string {
-	if p == nil || math.IsNaN(*p) {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f %%", 100**p)
 }

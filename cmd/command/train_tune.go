@@ -131,8 +131,8 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 		if ctx.Err() == nil || o.run == "" {
 			return nil, err
 		}
-		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s; the same train command goes on",
-			units.Count(int64(len(trials)), "trial"))}
+		return nil, &checkpoint.TrainingError{Cause: err, Text: fmt.Sprintf("interrupted after %s; the same train "+
+			"command goes on", units.Count(int64(len(trials)), "trial"))}
 	}
 	best := tune.Best(trials)
 	if best == nil && !t.searches() {
@@ -147,7 +147,7 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 		return nil, fmt.Errorf("none of %s has a validation metric: %s", units.Count(int64(len(trials)), "trial"),
 			cmp.Or(trials[0].Failed, "there are no labelled validation rows"))
 	}
-	a.note("chosen: trial %d of %d, valid %s: %s", best.Number, len(trials), metricText(best.Metric, best.Valid),
+	a.note("chosen: trial %d of %d, valid %s: %s", best.Number, len(trials), trainer.MetricText(best.Metric, best.Valid),
 		settingsText(best.Settings))
 	chosen, err := optionsOf(best.Settings.With(tune.Settings{"runs": fmt.Sprint(o.runs)}))
 	if err != nil {
@@ -252,7 +252,7 @@ func (a *app) trier(base tune.Settings) func(ctx context.Context, number int, s 
 			memory = fmt.Sprintf(", %s resident", units.Bytes(o.PeakRSSBytes))
 		}
 		a.note("trial %d: %s: valid %s after %.0f epochs, %.0f rows/s, %s on the device%s", number, text,
-			metricText(o.Metric, o.Valid), o.BestEpoch,
+			trainer.MetricText(o.Metric, o.Valid), o.BestEpoch,
 			o.RowsPerSecond, units.Bytes(o.PeakDeviceBytes), memory)
 		return o, nil
 	}

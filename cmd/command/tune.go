@@ -147,8 +147,8 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ result, err error
 		if ctx.Err() == nil {
 			return nil, err
 		}
-		return nil, &trainingError{err, fmt.Sprintf("interrupted after %s, which are in %s; the same tune command "+
-			"goes on", units.Count(int64(len(trials)), "trial"), o.output)}
+		return nil, &checkpoint.TrainingError{Cause: err, Text: fmt.Sprintf("interrupted after %s, which are in %s; the "+
+			"same tune command goes on", units.Count(int64(len(trials)), "trial"), o.output)}
 	}
 	if !slices.ContainsFunc(trials, func(t tune.Trial) bool { return goals.Measured(t.Outcome) }) {
 		if failed := slices.IndexFunc(trials, func(t tune.Trial) bool { return t.Failed != "" }); failed >= 0 {

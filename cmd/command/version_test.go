@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/version"
+	"github.com/hopfeed/hopfeed/trainer"
 )
 
 func TestVersionNamesProgramAndFormat(t *testing.T) {
@@ -22,7 +23,7 @@ func TestVersionNamesProgramAndFormat(t *testing.T) {
 func TestLargeLossesArePrintedWithSixDigits(t *testing.T) {
 	for loss, want := range map[float64]string{0.12345: "0.1235", 999.5: "999.5000",
 		13392522598188706078366324307787776: "1.33925e+34", -2e9: "-2e+09"} {
-		if got := lossText(loss); got != want {
+		if got := trainer.LossText(loss); got != want {
 			t.Errorf("%v: %s, want %s", loss, got, want)
 		}
 	}

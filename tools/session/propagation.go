@@ -15,6 +15,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/preprop"
+	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
 // AutoDevice is --device where the plan chooses.
@@ -23,9 +24,6 @@ const AutoDevice = "auto"
 // worthwhile is how many seconds products must take on the processor for a GPU to be opened unasked, which
 // takes about as long.
 const worthwhile = 1.0
-
-// OnlyProcessor is the reason for the processor where there is nothing else, which need not be said.
-const OnlyProcessor = "there is no GPU: this program was built without CUDA"
 
 // PropagationDevice is preprop.Options.Device for --device want ("": auto), on this machine with a budget, threads and
 // devices as in ThisMachine.
@@ -45,7 +43,7 @@ func PropagationDevice(ctx context.Context, budget machine.Limit, threads int, o
 		case kind == preprop.CPU:
 			return onProcessor("--device asks for it")
 		case kind == AutoDevice && o.Emulate.GPUs == 0 && !devices.BuiltWithCUDA:
-			return onProcessor(OnlyProcessor)
+			return onProcessor(plan.OnlyProcessor)
 		case kind == AutoDevice && o.Emulate.GPUs == 0 && seconds < worthwhile:
 			return onProcessor("products take about %.2g s on it, and to open a GPU takes as long", seconds)
 		}
