@@ -19,7 +19,7 @@ func byGaussianProcesses(l *learner, done []Trial, left []int) int {
 	}
 	var processes [3]*Process
 	for k := range processes {
-		processes[k] = FitProcess(x, column(scores, k))
+		processes[k] = fitProcess(x, column(scores, k))
 	}
 	scale, least := scaleOf(scores), l.goals.limits()
 	var front []Score
@@ -72,11 +72,11 @@ type Process struct {
 	alpha     []float64   // the inverse of the covariance times y
 }
 
-// FitProcess fits a process. Lengths, and the noise's variance / y's variance, maximise the marginal
+// fitProcess fits a process. Lengths, and the noise's variance / y's variance, maximise the marginal
 // likelihood, by a search along one of them after another.
-func FitProcess(x [][]float64, y []float64) *Process {
+func fitProcess(x [][]float64, y []float64) *Process {
 	p := &Process{x: x, noise: 0.03, lengths: make([]float64, len(x[0]))}
-	p.mean, p.std = MeanStd(y)
+	p.mean, p.std = meanStd(y)
 	target := make([]float64, len(y))
 	for i, v := range y {
 		target[i] = (v - p.mean) / p.std
@@ -178,12 +178,12 @@ func (p *Process) Predict(at []float64) (mean, std float64) {
 
 // Gaussian predicts by the mean of a Process.
 var Gaussian = Regression{"gaussian", func(x [][]float64, y []float64, _ uint64) Model {
-	p := FitProcess(x, y)
+	p := fitProcess(x, y)
 	return func(x []float64) float64 { mean, _ := p.Predict(x); return mean }
 }}
 
-// MeanStd is the mean and the standard deviation of numbers, 1 if they do not vary.
-func MeanStd(y []float64) (mean, std float64) {
+// meanStd is the mean and the standard deviation of numbers, 1 if they do not vary.
+func meanStd(y []float64) (mean, std float64) {
 	mean, variance := stat.PopMeanVariance(y, nil)
 	if std = math.Sqrt(variance); std == 0 {
 		std = 1

@@ -30,7 +30,7 @@ func TestAProcessInterpolatesAndSaysWhereItKnowsNothing(t *testing.T) {
 		row := []float64{rng.Float64(rng.Hash(0, i)), rng.Float64(rng.Hash(1, i))}
 		x, y = append(x, row), append(y, row[0]+math.Sin(5*row[1]))
 	}
-	p := FitProcess(x, y)
+	p := fitProcess(x, y)
 	for i := range x {
 		mean, std := p.Predict(x[i])
 		if math.Abs(mean-y[i]) > 0.05 || std > 0.1 {
@@ -41,7 +41,7 @@ func TestAProcessInterpolatesAndSaysWhereItKnowsNothing(t *testing.T) {
 		t.Errorf("far away it is sure to %v of %v", far, p.std)
 	}
 	x, y = [][]float64{{0}, {1}}, []float64{1, 3} // mean 2, deviation 1
-	p = FitProcess(x, y)
+	p = fitProcess(x, y)
 	k, a, b := matern(x[0], x[1], p.lengths), matern(x[0], []float64{0.3}, p.lengths), matern(x[1], []float64{0.3},
 		p.lengths)
 	s := 1 + p.noise

@@ -14,13 +14,13 @@ import (
 
 // Regressions are the ways to predict figures of trials that a3gnn Table III is compared with.
 var Regressions = []Regression{
-	{Name: "ridge", Fit: Ridge}, {Name: "neighbours", Fit: Neighbours}, {Name: "forest", Fit: Forest},
-	{Name: "boosting", Fit: Boosting}, Gaussian,
+	{Name: "ridge", Fit: fitRidge}, {Name: "neighbours", Fit: fitNeighbours}, {Name: "forest", Fit: fitForest},
+	{Name: "boosting", Fit: fitBoosting}, Gaussian,
 }
 
-// Neighbours predicts the mean of the nearest rows, weighted by the inverse of their distance. How many count
+// fitNeighbours predicts the mean of the nearest rows, weighted by the inverse of their distance. How many count
 // is chosen by leaving out each row in turn.
-func Neighbours(x [][]float64, y []float64, _ uint64) Model {
+func fitNeighbours(x [][]float64, y []float64, _ uint64) Model {
 	type near struct{ distance, y float64 }
 	predict := func(at []float64, k, without int) float64 {
 		var all []near
@@ -54,11 +54,11 @@ func Neighbours(x [][]float64, y []float64, _ uint64) Model {
 	return func(at []float64) float64 { return predict(at, best, -1) }
 }
 
-// Ridge is a linear regression on the columns, their squares and their products, with a penalty on the squares of its
-// weights. The penalty is the best of five by leaving out each row in turn: with the standardised columns Z = U S V^T,
+// fitRidge makes a linear regression on the columns, their squares and their products, with a penalty on the squares of
+// its weights. The penalty is the best of five by leaving out each row in turn: with the standardised columns Z = U S V^T,
 // weights are V S/(S^2+penalty) U^T y, and the error of a row that is left out is its residual / (1 - h), where h is
 // 1/n + sum U^2 S^2/(S^2+penalty) over the row of U (Hastie et al. 2009, Equations 3.47 and 7.64).
-func Ridge(x [][]float64, y []float64, _ uint64) Model {
+func fitRidge(x [][]float64, y []float64, _ uint64) Model {
 	n, p := len(y), len(products(x[0]))
 	center := stat.Mean(y, nil)
 	if p == 0 {
@@ -72,7 +72,7 @@ func Ridge(x [][]float64, y []float64, _ uint64) Model {
 	means, stds := make([]float64, p), make([]float64, p)
 	for c := range p {
 		column := mat.Col(nil, c, z)
-		means[c], stds[c] = MeanStd(column)
+		means[c], stds[c] = meanStd(column)
 		for i, v := range column {
 			z.Set(i, c, (v-means[c])/stds[c])
 		}
@@ -201,9 +201,9 @@ func grow(x [][]float64, y []float64, rows []int, depth, leaf, columns int, r *s
 	return t
 }
 
-// Forest is the mean of trees that are grown to the end on rows drawn with replacement, by a third of the columns
+// fitForest makes the mean of trees that are grown to the end on rows drawn with replacement, by a third of the columns
 // at each node (Breiman 2001).
-func Forest(x [][]float64, y []float64, seed uint64) Model {
+func fitForest(x [][]float64, y []float64, seed uint64) Model {
 	r := &stream{seed: rng.Derive(seed, "forest")}
 	var trees []*tree
 	for range forestTrees {
@@ -221,8 +221,8 @@ func Forest(x [][]float64, y []float64, seed uint64) Model {
 	}
 }
 
-// Boosting is a sum of small trees, each grown on the residuals of the trees before (Friedman 2001, 2002).
-func Boosting(x [][]float64, y []float64, seed uint64) Model {
+// fitBoosting makes a sum of small trees, each grown on the residuals of the trees before (Friedman 2001, 2002).
+func fitBoosting(x [][]float64, y []float64, seed uint64) Model {
 	r := &stream{seed: rng.Derive(seed, "boosting")}
 	mean := stat.Mean(y, nil)
 	left := make([]float64, len(y))

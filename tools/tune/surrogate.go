@@ -95,8 +95,8 @@ type Surrogate struct {
 	models [3]Model
 }
 
-// ErrFewGraphs is returned where trials are of fewer graphs than wanted, or do not say of which.
-var ErrFewGraphs = errors.New("too few graphs")
+// errFewGraphs is returned where trials are of fewer graphs than wanted, or do not say of which.
+var errFewGraphs = errors.New("too few graphs")
 
 // notLearned are settings that say on what data and machine trials ran, which the graph describes.
 func notLearned(name string) bool {
@@ -125,7 +125,7 @@ func NewSurrogate(trials []Trial, g Goals, ways [3]Regression) (*Surrogate, erro
 		described, s.Scores = append(described, d), append(s.Scores, score)
 	}
 	if len(described) == 0 {
-		return nil, fmt.Errorf("%w: no measured trial says what graph it is of", ErrFewGraphs)
+		return nil, fmt.Errorf("%w: no measured trial says what graph it is of", errFewGraphs)
 	}
 	maps.DeleteFunc(names, func(_ string, learned bool) bool { return !learned })
 	s.Columns = columnsOf(slices.Sorted(maps.Keys(names)), described)
@@ -200,7 +200,7 @@ func TestUnseen(trials []Trial, g Goals, ways ...Regression) (all []Unseen, err 
 		}
 	}
 	if len(of) < 2 {
-		return nil, fmt.Errorf("%w: trials say that they are of %d; one is predicted from the others", ErrFewGraphs, len(of))
+		return nil, fmt.Errorf("%w: trials say that they are of %d; one is predicted from the others", errFewGraphs, len(of))
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		others := slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool {

@@ -84,7 +84,7 @@ func TestASurrogatePredictsAGraphThatItHasNotSeen(t *testing.T) {
 		}
 	}
 	for _, few := range [][]Trial{nil, {failed}, all[:24]} {
-		if _, err := TestUnseen(few, g, way); !errors.Is(err, ErrFewGraphs) {
+		if _, err := TestUnseen(few, g, way); !errors.Is(err, errFewGraphs) {
 			t.Errorf("%d trials: %v", len(few), err)
 		}
 	}
