@@ -54,10 +54,10 @@ func fitNeighbours(x [][]float64, y []float64, _ uint64) Model {
 	return func(at []float64) float64 { return predict(at, best, -1) }
 }
 
-// fitRidge makes a linear regression on the columns, their squares and their products, with a penalty on the squares of
-// its weights. The penalty is the best of five by leaving out each row in turn: with the standardised columns Z = U S V^T,
-// weights are V S/(S^2+penalty) U^T y, and the error of a row that is left out is its residual / (1 - h), where h is
-// 1/n + sum U^2 S^2/(S^2+penalty) over the row of U (Hastie et al. 2009, Equations 3.47 and 7.64).
+// fitRidge makes a linear regression on the columns, their squares and their products, with a penalty on the squares
+// of its weights. The penalty is the best of five by leaving out each row in turn: with the standardised columns
+// Z = U S V^T, weights are V S/(S^2+penalty) U^T y, and the error of a row that is left out is its residual / (1 - h),
+// where h is 1/n + sum U^2 S^2/(S^2+penalty) over the row of U (Hastie et al. 2009, Equations 3.47 and 7.64).
 func fitRidge(x [][]float64, y []float64, _ uint64) Model {
 	n, p := len(y), len(products(x[0]))
 	center := stat.Mean(y, nil)
