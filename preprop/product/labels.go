@@ -110,8 +110,8 @@ func (l *Labels) Own(nodes []uint32, t format.DType) *OwnLabels {
 	return o
 }
 
-// Clean changes rows [first, end) of a store, of which rows has the columns [from, to) of a hop, to what they are
-// without the nodes' own labels.
+// Clean changes rows, which has columns s of rows [first, end) of a store, to what they are without the nodes' own
+// labels.
 func (l *Labels) Clean(o *OwnLabels, id format.MatrixID, rows []byte, s ColumnRange, first, end int64) {
 	if s.End <= l.First {
 		return
