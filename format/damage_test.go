@@ -24,6 +24,8 @@ type damaged struct {
 	bit    uint
 	length int64 // of the file, or -1: as it is
 	hidden bool  // Stat and Size tell nothing of the length
+	// passing tells that the wrong bit is in a cache, which drops it when it is doubted.
+	passing bool
 }
 
 type damagedFile struct {
@@ -65,6 +67,13 @@ func (f *damagedFile) ReadAt(p []byte, off int64) (int, error) {
 		p[at] ^= 1 << f.d.bit
 	}
 	return n, err
+}
+
+func (f *damagedFile) Doubt(off, bytes int64) bool {
+	if f.d.passing && off <= f.d.flip && f.d.flip < off+bytes {
+		f.d.flip = -1
+	}
+	return f.d.passing
 }
 
 // filesOf lists all files below a directory.

@@ -161,16 +161,34 @@ func (d *Dir) OpenTopology(ctx context.Context, maxRangeBytes int64) (_ *Topolog
 // NewTopologyFile opens a topology that is not part of a graph directory, such as one that a job has derived in
 // scratch files. TopologyFile.Close closes the files, and so does NewTopologyFile where it fails.
 func NewTopologyFile(ctx context.Context, raw RawTopology, maxRangeBytes int64) (*TopologyFile, error) {
-	t := &TopologyFile{raw: raw}
-	s := extentStream{file: raw.File, at: raw.OffsetsAt, extents: raw.extents}
-	crc, err := t.chooseRanges(ctx, &s, max(1, maxRangeBytes))
-	if err == nil {
-		err = t.check(ctx, &s, crc)
+	for again := false; ; again = true {
+		t := &TopologyFile{raw: raw}
+		s := extentStream{file: raw.File, at: raw.OffsetsAt, extents: raw.extents}
+		crc, err := t.chooseRanges(ctx, &s, max(1, maxRangeBytes))
+		if err == nil {
+			err = t.check(ctx, &s, crc)
+		}
+		switch {
+		case err == nil:
+			return t, nil
+		case again || !errors.Is(err, ErrCorrupt) || !t.doubt(rangeStart{}, rangeStart{raw.Nodes, raw.Edges}):
+			return nil, errors.Join(err, t.Close())
+		}
 	}
-	if err != nil {
-		return nil, errors.Join(err, t.Close())
+}
+
+// doubt is vfs.Doubt of all that a node range, from one place to another, is read from. What a network or a cache has
+// damaged is read once more.
+func (t *TopologyFile) doubt(from, to rangeStart) bool {
+	again := vfs.Doubt(t.raw.File, t.raw.OffsetsAt+offsetBytes*from.node, offsetBytes*(to.node-from.node+1))
+	bytes := edgeBytes * (to.edge - from.edge)
+	if bytes > 0 && vfs.Doubt(t.raw.File, t.raw.NeighborsAt+edgeBytes*from.edge, bytes) {
+		again = true
 	}
-	return t, nil
+	if bytes > 0 && t.Weighted() && vfs.Doubt(t.raw.Weights, t.raw.WeightsAt+edgeBytes*from.edge, bytes) {
+		again = true
+	}
+	return again
 }
 
 // Sizes in the memory of a node range.
@@ -335,6 +353,16 @@ func (t *TopologyFile) ReadRange(k int, buf []byte) (NodeRange, error) {
 		return NodeRange{}, fmt.Errorf("%s: a buffer of %d bytes for a node range of %d", t.raw.File.Path(), len(buf),
 			need)
 	}
+	for again := false; ; again = true {
+		b, err := t.readChecked(k, buf)
+		if err == nil || again || !errors.Is(err, ErrCorrupt) || !t.doubt(t.starts[k], t.starts[k+1]) {
+			return b, err
+		}
+	}
+}
+
+// readChecked is one try of ReadRange.
+func (t *TopologyFile) readChecked(k int, buf []byte) (NodeRange, error) {
 	edge := t.starts[k].edge
 	neighbors := extentStream{file: t.raw.File, at: t.raw.NeighborsAt + edgeBytes*edge, pages: true}
 	weights := extentStream{file: t.raw.Weights, at: t.raw.WeightsAt + edgeBytes*edge, pages: true}

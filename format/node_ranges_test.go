@@ -149,6 +149,35 @@ func TestDamageOfATopologyIsFoundWhenItIsOpenedByNodeRanges(t *testing.T) {
 	}
 }
 
+// What a network or a cache has damaged is read once more, when a topology is opened and later.
+func TestDamageThatPassesIsReadOnceMoreByNodeRanges(t *testing.T) {
+	s := makeGraph("graph", 9, 0, 3, Float32, true, columns{})
+	fsys, dir := s.mustWrite(t)
+	for _, folder := range []string{topologyFolder, weightsFolder} {
+		bad := &damaged{FS: fsys, path: dir + "/" + PartPath(folder, 0), flip: -1, length: -1, passing: true}
+		d, err := OpenGraph(bad, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := d.tables[folder].parts[0].extents[0]
+		for at := e.Offset; at < e.Offset+e.Length; at++ {
+			bad.flip, bad.bit = at, uint(at%8)
+			f, err := d.OpenTopology(context.Background(), 64)
+			if err != nil {
+				t.Fatalf("byte %d of %s: %v", at, bad.path, err)
+			}
+			bad.flip = at
+			buf := make([]byte, f.RangeBytes())
+			for k := range f.Ranges() {
+				if _, err := f.ReadRange(k, buf); err != nil {
+					t.Fatalf("byte %d of %s, later: %v", at, bad.path, err)
+				}
+			}
+			f.Close()
+		}
+	}
+}
+
 func TestATopologyThatChangesWhileOpenIsCorrupt(t *testing.T) {
 	s := makeGraph("graph", 9, 0, 3, Float32, true, columns{})
 	fsys, dir := s.mustWrite(t)

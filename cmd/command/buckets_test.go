@@ -93,6 +93,28 @@ func TestCommandsWorkOnBuckets(t *testing.T) {
 	}
 }
 
+// A graph in a bucket is updated, and its store made from the earlier one, to the bytes of local ones.
+func TestGraphsInBucketsChange(t *testing.T) {
+	server := s3test.Start(t)
+	t.Chdir(t.TempDir())
+	write(t, vfs.OS(), "new.csv", "1,2\n3,4\n5,6\n")
+	for _, line := range []string{generateLine, propagateLine, "train @store --model sgc --epochs 2 --run @run",
+		"update @graph --edges new.csv -o @graph2", "propagate @graph2 -o @store2 --from @store --from-graph @graph",
+		"verify @graph2", "verify @store2", "predict --checkpoint @run @store2 --changed-since @store -o @out.csv"} {
+		line = strings.NewReplacer(" graph", " @graph", " store", " @store").Replace(line)
+		must(t, vfs.OS(), strings.ReplaceAll(line, "@", ""))
+		must(t, vfs.OS(), strings.ReplaceAll(line, "@", inBucket))
+	}
+	for _, name := range []string{"graph2", "store2"} {
+		if got, want := files(t, filepath.Join(server.Folder, name)), files(t, name); !maps.Equal(got, want) {
+			t.Errorf("%s: %d files, want %d with the same bytes", name, len(got), len(want))
+		}
+	}
+	if content(t, vfs.OS(), filepath.Join(server.Folder, "out.csv")) != content(t, vfs.OS(), "out.csv") {
+		t.Error("what has changed is predicted otherwise")
+	}
+}
+
 // A job that is killed at any moment goes on, or starts anew, and ends with the same bytes; status tells that it is
 // there, on another machine too.
 func TestAKilledJobOnABucketGoesOn(t *testing.T) {

@@ -129,7 +129,9 @@ def read_mosaic(cache, count):
 
 def read_litdata(cache, count):
     import litdata
+    from litdata.streaming import downloader
 
+    getattr(downloader, "_OBSTORE_CLIENT_OPTIONS", {})["allow_http"] = True  # the server of a test has no TLS
     data = litdata.StreamingDataset(f"s3://{BUCKET}/litdata", cache_dir=str(cache), shuffle=True,
                                     storage_options={"endpoint_url": os.environ["AWS_ENDPOINT_URL"]})
     return epochs(litdata.StreamingDataLoader(data, batch_size=BATCH, num_workers=os.cpu_count()), count)
