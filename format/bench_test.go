@@ -11,7 +11,7 @@ import (
 
 // largeStore has 20000 rows of 2 matrices; the disk is memory, so that the format's own work shows.
 func largeStore(b *testing.B, t DType) (vfs.FS, *sample) {
-	s := makeStore("large", [4]int64{20000, 0, 0, 0}, 256, 1000, t, columns{1, 1, false}, Operator{"sym", 1})
+	s := makeStore("large", [4]int64{20000, 0, 0, 0}, 256, 1000, t, columns{1, 1, false}, Operator{Name: "sym", Hops: 1})
 	fsys, _ := s.mustWrite(b)
 	return fsys, &s
 }

@@ -90,9 +90,8 @@ func (m *Manifest) columnLayout(c *Column) Layout {
 
 // checkColumns checks what is said of the columns.
 func (m *Manifest) checkColumns() error {
-	if (len(m.Columns) > 0) != slices.Contains(m.Requires, columnsRequirement) || m.Kind != KindGraph && m.Columns != nil {
-		return fmt.Errorf("there are %d columns, and requires names %q: want both, in a graph, or neither",
-			len(m.Columns), m.Requires)
+	if m.Kind != KindGraph && m.Columns != nil {
+		return fmt.Errorf("a store has %d columns of edges and nodes, which belong to its graph", len(m.Columns))
 	}
 	for i := range m.Columns {
 		if err := m.Columns[i].Check(); err != nil {

@@ -103,7 +103,7 @@ func sizeOf(t testing.TB, fsys vfs.FS, path string) int64 {
 func tiny() []sample {
 	return []sample{
 		makeGraph("graph", 5, 2, 3, Float32, true, columns{1, 1, true}),
-		makeStore("store", [4]int64{2, 1, 1, 1}, 2, 2, Float16, columns{1, 1, true}, Operator{"sym", 1}),
+		makeStore("store", [4]int64{2, 1, 1, 1}, 2, 2, Float16, columns{1, 1, true}, Operator{Name: "sym", Hops: 1}),
 	}
 }
 
@@ -336,7 +336,7 @@ func put(t testing.TB, fsys vfs.FS, path, content string) {
 }
 
 func TestDamageInSeveralFilesIsFoundAtOnce(t *testing.T) {
-	s := makeStore("store", [4]int64{8, 4, 4, 4}, 2, 2, Float32, columns{1, 1, false}, Operator{"sym", 2})
+	s := makeStore("store", [4]int64{8, 4, 4, 4}, 2, 2, Float32, columns{1, 1, false}, Operator{Name: "sym", Hops: 2})
 	fsys, dir := s.mustWrite(t)
 	var bad vfs.FS = fsys
 	paths := []string{PartPath("features/sym/hop-1", 0), PartPath("features/sym/hop-2", 0), PartPath("rows", 0)}

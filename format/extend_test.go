@@ -39,8 +39,8 @@ func (s *sample) without() *sample {
 
 // growing is a store that can be without something.
 func growing() *sample {
-	s := makeStore("store", [4]int64{2, 1, 0, 1}, 2, 2, Float16, columns{1, 1, true}, Operator{"sym", 2},
-		Operator{"rw:noloops", 1})
+	s := makeStore("store", [4]int64{2, 1, 0, 1}, 2, 2, Float16, columns{1, 1, true}, Operator{Name: "sym", Hops: 2},
+		Operator{Name: "rw:noloops", Hops: 1})
 	return &s
 }
 

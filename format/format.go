@@ -8,6 +8,7 @@
 package format
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -123,8 +124,30 @@ const (
 type Layout struct {
 	Regions   []Region
 	ChunkRows int   // rows of a chunk; the last of a region may have fewer
-	Features  int   // columns of each matrix
+	Features  int   // columns of each matrix, where Widths does not say otherwise; 0: there is no hop 0
 	DType     DType // element type of each matrix
+	// Widths are the columns of the matrices of operators, by name, that have not Features of them; nil: none.
+	Widths map[string]int `json:",omitempty"`
+	// SourceNodes is how many nodes the edges of a relation come from, of another type than its rows; 0: of the same.
+	SourceNodes int64 `json:",omitempty"`
+}
+
+// Of is the layout of one matrix, all of whose columns are Features.
+func (l Layout) Of(id MatrixID) Layout {
+	if width := l.Widths[id.Operator]; width > 0 {
+		l.Features = width
+	}
+	l.Widths = nil
+	return l
+}
+
+// widest is the layout of the matrix with most columns.
+func (l Layout) widest() Layout {
+	for _, width := range l.Widths {
+		l.Features = max(l.Features, width)
+	}
+	l.Widths = nil
+	return l
 }
 
 // Defaults and limits of a layout.
@@ -192,8 +215,12 @@ type CSC struct {
 	Neighbors []uint32
 	Weights   []float32 // [m] or nil
 
-	free func() error
+	sources int64 // that neighbours are numbered by; 0: the nodes
+	free    func() error
 }
+
+// Sources is the number of nodes that edges come from: in a relation between two types, those of the other type.
+func (c *CSC) Sources() int64 { return cmp.Or(c.sources, c.Nodes()) }
 
 // Nodes is the number of nodes n.
 func (c *CSC) Nodes() int64 { return int64(len(c.Offsets)) - 1 }

@@ -162,7 +162,7 @@ func makeStore(name string, sizes [4]int64, features, chunkRows int, t DType, c 
 
 // samples are directories of every type and of odd shapes.
 func samples() []sample {
-	sym := []Operator{{"sym", 2}, {"ppr:alpha=0.15", 1}}
+	sym := []Operator{{Name: "sym", Hops: 2}, {Name: "ppr:alpha=0.15", Hops: 1}}
 	small := func(s sample) sample { s.parts = 48 << 10; return s }
 	return []sample{
 		makeGraph("a graph", 50, 7, 16, Float32, false, columns{1, 2, false}),

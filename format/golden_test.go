@@ -33,7 +33,7 @@ func golden() []sample {
 		layout: Layout{Regions: Regions([]RegionSize{{RegionTrain, 2}, {RegionValid, 1}, {RegionTest, 1},
 			{RegionRest, 0}}, 1), ChunkRows: 1, Features: 3, DType: BFloat16},
 		manifest: Manifest{Name: "golden", Nodes: 5, Edges: 6, Classes: 3, RowSet: RowsLabeled, Seed: 1,
-			Operators: []Operator{{"sym", 1}}, Input: map[string]string{"graph": "0123"}},
+			Operators: []Operator{{Name: "sym", Hops: 1}}, Input: map[string]string{"graph": "0123"}},
 		rows: &RowTable{Rows: 4, NodeID: []uint32{0, 4, 1, 2}, Labels: []int32{0, 1, 1, -1}, NumSplits: 1,
 			Splits: []uint8{1, 1, 2, 3}},
 		matrices: map[MatrixID][]byte{Input: x[:24], {"sym", 1}: x[2:26]},

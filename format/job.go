@@ -268,7 +268,8 @@ func (w *Writer) Finished(id MatrixID) bool { return w.isFinished(matrixFolder(i
 // OpenFinished opens a matrix that this job has finished, before Publish, so that the job can read it. The caller
 // closes it.
 func (w *Writer) OpenFinished(id MatrixID) (*Matrix, error) {
-	t := matrixTable(matrixFolder(id), w.layout)
+	layout := w.layout.Of(id)
+	t := matrixTable(matrixFolder(id), layout)
 	d := &Dir{fsys: w.fsys, path: w.outputDir, layout: w.layout}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -284,7 +285,7 @@ func (w *Writer) OpenFinished(id MatrixID) (*Matrix, error) {
 	if err := t.findParts(&d.Manifest, extents); err != nil {
 		return nil, &CorruptError{w.jobPath(recordName(t.folder)), -1, err.Error()}
 	}
-	return &Matrix{ID: id, Layout: w.layout, dir: d, table: &t}, nil
+	return &Matrix{ID: id, Layout: layout, dir: d, table: &t}, nil
 }
 
 func (w *Writer) jobPath(name string) string { return filepath.Join(w.dir, jobFolder, name) }

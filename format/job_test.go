@@ -307,7 +307,7 @@ func TestWhatIsFinishedIsNotWrittenAgain(t *testing.T) {
 
 func TestAnotherJobIsRefusedUnlessForced(t *testing.T) {
 	s, other := growing(), makeStore("other", [4]int64{2, 1, 0, 1}, 2, 2, Float16, columns{1, 1, true},
-		Operator{"sym", 2}, Operator{"rw:noloops", 1})
+		Operator{Name: "sym", Hops: 2}, Operator{Name: "rw:noloops", Hops: 1})
 	for _, data := range other.matrices {
 		for i := range data {
 			data[i]++

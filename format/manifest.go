@@ -29,6 +29,8 @@ type Manifest struct {
 	Edges    int64 `json:"edges"` // of the graph as stored, each direction counted
 	Directed bool  `json:"directed"`
 	Weighted bool  `json:"weighted"`
+	// SourceNodes is, of a relation, how many nodes there are that edges come from, of another type; 0: Nodes.
+	SourceNodes int64 `json:"source_nodes,omitempty"`
 
 	Features  int      `json:"features"`
 	DType     string   `json:"dtype"`
@@ -71,7 +73,7 @@ type Manifest struct {
 }
 
 // knownRequirements are the features that Requires may name and this program knows.
-var knownRequirements = []string{columnsRequirement, labelsRequirement}
+var knownRequirements = []string{columnsRequirement, labelsRequirement, sourcesRequirement, widthsRequirement}
 
 // labelsRequirement is named in Manifest.Requires where there are LabelHops: a reader that passes over them would train
 // on another split, whose test labels the matrices may have.
@@ -97,10 +99,34 @@ func (m *Manifest) LabelColumns() int {
 	return m.OneHotColumns()
 }
 
+// What a reader must know of relations between two types, and of matrices that differ in width.
+const (
+	sourcesRequirement = "source_nodes"
+	widthsRequirement  = "widths"
+)
+
+// usedFeatures are those of knownRequirements that the other fields make use of.
+func (m *Manifest) usedFeatures() (used []string) {
+	if len(m.Columns) > 0 {
+		used = append(used, columnsRequirement)
+	}
+	if m.LabelHops > 0 {
+		used = append(used, labelsRequirement)
+	}
+	if m.SourceNodes > 0 {
+		used = append(used, sourcesRequirement)
+	}
+	if slices.ContainsFunc(m.Operators, func(o Operator) bool { return o.Features != 0 }) {
+		used = append(used, widthsRequirement)
+	}
+	return used
+}
+
 // Operator is one propagation operator of a store.
 type Operator struct {
-	Name string `json:"name"` // canonical spelling
-	Hops int    `json:"hops"`
+	Name     string `json:"name"` // canonical spelling
+	Hops     int    `json:"hops"`
+	Features int    `json:"features,omitempty"` // columns of its matrices, if not those of the manifest
 }
 
 // Entries of Manifest.Input that say what import has made of the features. A store has the entries of its graph.
@@ -161,6 +187,9 @@ var rawData = []struct{ file, layout string }{
 
 // whatToDo says how to get a graph where there is a folder without a manifest.
 func whatToDo(fsys vfs.FS, dir string) string {
+	if IsTyped(fsys, dir) {
+		return "it is a typed graph, which propagate, inspect and verify read: give the hop store that propagate makes of it"
+	}
 	for _, data := range rawData {
 		if _, err := fsys.Stat(filepath.Join(dir, filepath.FromSlash(data.file))); err == nil {
 			return fmt.Sprintf("it holds data to be imported: run hopfeed import %s %s -o GRAPH, and give GRAPH",
@@ -222,7 +251,16 @@ func readAgain(fsys vfs.FS, path string, maxBytes int64, check func([]byte) erro
 // layout says how the rows are divided. DType has been checked.
 func (m *Manifest) layout() Layout {
 	t, _ := dtype.Parse(m.DType)
-	return Layout{Regions: m.Regions, ChunkRows: m.ChunkRows, Features: m.Features, DType: t}
+	l := Layout{Regions: m.Regions, ChunkRows: m.ChunkRows, Features: m.Features, DType: t, SourceNodes: m.SourceNodes}
+	for _, o := range m.Operators {
+		if o.Features != 0 {
+			if l.Widths == nil {
+				l.Widths = map[string]int{}
+			}
+			l.Widths[o.Name] = o.Features
+		}
+	}
+	return l
 }
 
 // check fails if a value is out of range, or two fields contradict each other.
@@ -236,6 +274,7 @@ func (m *Manifest) check() error {
 	if err := cmp.Or(
 		between("nodes", m.Nodes, 0, MaxNodes),
 		between("edges", m.Edges, 0, MaxEdges),
+		between("source_nodes", m.SourceNodes, 0, MaxNodes),
 		between("rows", m.Rows, 0, m.Nodes),
 		between("classes", int64(m.Classes), 0, math.MaxInt32),
 		between("label_columns", int64(m.Labels), 0, MaxLabelColumns),
@@ -317,7 +356,7 @@ func checkText(s string) error {
 }
 
 // checkRequires fails unless the names are of a-z, 0-9 and _, and ascend: a name with a line feed would be two lines
-// of the fingerprint.
+// of the fingerprint. Of those that are known, it wants the ones that other fields make use of.
 func (m *Manifest) checkRequires() error {
 	for i, feature := range m.Requires {
 		for _, c := range []byte(feature) {
@@ -327,6 +366,12 @@ func (m *Manifest) checkRequires() error {
 		}
 		if feature == "" || i > 0 && feature <= m.Requires[i-1] {
 			return fmt.Errorf("requires: %q is not in its place (names ascend, none is empty or twice there)", feature)
+		}
+	}
+	used := m.usedFeatures()
+	for _, feature := range []string{columnsRequirement, sourcesRequirement, widthsRequirement} {
+		if slices.Contains(used, feature) != slices.Contains(m.Requires, feature) {
+			return fmt.Errorf("requires names %q, but the other fields make use of %q", m.Requires, used)
 		}
 	}
 	return nil
@@ -340,6 +385,9 @@ func (m *Manifest) checkOperators() error {
 				"label_hops")
 		}
 		return nil
+	}
+	if m.SourceNodes != 0 {
+		return errors.New("a store has no source_nodes")
 	}
 	if m.RowSet != RowsLabeled && m.RowSet != RowsAll && m.RowSet != RowsChosen {
 		return fmt.Errorf("row_set is %q, none of %q, %q and %q", m.RowSet, RowsLabeled, RowsAll, RowsChosen)
@@ -368,7 +416,8 @@ func (m *Manifest) checkOperators() error {
 	if hops > len(m.Files) {
 		return fmt.Errorf("the operators have %d hops in all, but there are %d files", hops, len(m.Files))
 	}
-	if len(m.Operators) > 0 && m.Features == 0 {
+	withoutWidth := func(o Operator) bool { return m.Features == 0 && o.Features == 0 }
+	if slices.ContainsFunc(m.Operators, withoutWidth) {
 		return errors.New("there are operators, but no features")
 	}
 	return nil

@@ -67,24 +67,31 @@ func (m *Manifest) encodeWithChecksum() []byte {
 	return b
 }
 
-// decodeManifest is the inverse of encodeWithChecksum, and checks what it reads. The error is ErrVersion, or says
-// what is wrong with the bytes.
-func decodeManifest(b []byte) (*Manifest, error) {
+// checkManifestSum fails unless a manifest ends with its checksum.
+func checkManifestSum(b []byte) error {
 	digits := len(b) - len("\"\n}\n") - 8
 	if digits < 0 {
-		return nil, errors.New("it is too short for a manifest")
+		return errors.New("it is too short for a manifest")
 	}
 	zeroed := slices.Concat(b[:digits], []byte("00000000"), b[digits+8:])
 	if !bytes.HasSuffix(zeroed, []byte(manifestEnd)) {
-		return nil, errors.New("it does not end with its checksum (the field crc32c): perhaps it was cut short, or " +
-			"edited")
+		return errors.New("it does not end with its checksum (the field crc32c): perhaps it was cut short, or edited")
 	}
 	if want, found := hex32(kernel.CRC32C(0, zeroed)), string(b[digits:digits+8]); want != found {
-		return nil, fmt.Errorf("its bytes have checksum %s, want %s as its field crc32c says: perhaps it was edited",
-			want, found)
+		return fmt.Errorf("its bytes have checksum %s, want %s as its field crc32c says: perhaps it was edited", want,
+			found)
 	}
 	if !utf8.Valid(b) {
-		return nil, errors.New("it is not valid UTF-8")
+		return errors.New("it is not valid UTF-8")
+	}
+	return nil
+}
+
+// decodeManifest is the inverse of encodeWithChecksum, and checks what it reads. The error is ErrVersion, or says
+// what is wrong with the bytes.
+func decodeManifest(b []byte) (*Manifest, error) {
+	if err := checkManifestSum(b); err != nil {
+		return nil, err
 	}
 	fields, err := members(b)
 	if err != nil {
@@ -238,6 +245,9 @@ func (m *Manifest) fingerprint(index []indexRow) string {
 	line("edges", m.Edges)
 	line("directed", m.Directed)
 	line("weighted", m.Weighted)
+	if m.SourceNodes > 0 {
+		line("source_nodes", m.SourceNodes)
+	}
 	line("features", m.Features)
 	line("dtype", m.DType)
 	line("classes", m.Classes)
@@ -257,7 +267,11 @@ func (m *Manifest) fingerprint(index []indexRow) string {
 		line("region", r.Name, r.FirstRow, r.Rows, r.FirstChunk, r.Chunks)
 	}
 	for _, o := range m.Operators {
-		line("operator", o.Name, o.Hops)
+		if o.Features != 0 {
+			line("operator", o.Name, o.Hops, o.Features)
+		} else {
+			line("operator", o.Name, o.Hops)
+		}
 	}
 	if m.Kind == KindStore {
 		line("split", m.Split)

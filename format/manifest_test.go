@@ -154,8 +154,9 @@ func TestFeaturesThatAreRequiredAndUnknownAreNamed(t *testing.T) {
 		!strings.Contains(err.Error(), `it requires "sparse_hops"`) {
 		t.Errorf("a feature that nobody knows: %v", err)
 	}
+	known := knownRequirements
 	knownRequirements = []string{"more", "sparse_hops"}
-	defer func() { knownRequirements = nil }()
+	defer func() { knownRequirements = known }()
 	m, err := decodeManifest(later)
 	if err != nil || len(m.Requires) != 1 {
 		t.Errorf("a feature that is known: %v", err)
@@ -251,7 +252,7 @@ func TestManifestsThatContradictThemselvesAreRefused(t *testing.T) {
 		"a missing hop": func(m *Manifest) { m.Operators[0].Hops = 2 },
 		"more hops than files": func(m *Manifest) {
 			for i := range 1000 {
-				m.Operators = append(m.Operators, Operator{fmt.Sprintf("sym%d", i), MaxHops})
+				m.Operators = append(m.Operators, Operator{Name: fmt.Sprintf("sym%d", i), Hops: MaxHops})
 			}
 		},
 		"an operator x":            func(m *Manifest) { m.Operators[0].Name = "x" },

@@ -187,6 +187,7 @@ func (m *Matrix) Close() error {
 
 // MatrixBytes is the size in bytes of all files of a matrix with this layout.
 func (l Layout) MatrixBytes(id MatrixID) (int64, error) {
+	l = l.Of(id)
 	t := matrixTable(matrixFolder(id), l)
 	head, err := t.fileBytes(0, 0)
 	if err != nil {
@@ -198,7 +199,8 @@ func (l Layout) MatrixBytes(id MatrixID) (int64, error) {
 
 // Matrix starts to write one feature matrix.
 func (w *Writer) Matrix(id MatrixID) (*MatrixWriter, error) {
-	if w.layout.Features == 0 {
+	layout := w.layout.Of(id)
+	if layout.Features == 0 {
 		return nil, fmt.Errorf("%s: no features, hence no matrix %s", w.dir, id)
 	}
 	if err := checkOperatorName(id.Operator); err != nil {
@@ -213,12 +215,12 @@ func (w *Writer) Matrix(id MatrixID) (*MatrixWriter, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("%s: %w", id, err)
 	}
-	t := matrixTable(matrixFolder(id), w.layout)
-	p, err := w.startTable(t, chunksPerPart(w.layout.chunkBytes()))
+	t := matrixTable(matrixFolder(id), layout)
+	p, err := w.startTable(t, chunksPerPart(layout.chunkBytes()))
 	if err != nil {
 		return nil, err
 	}
-	return &MatrixWriter{id: id, layout: &w.layout, p: p}, nil
+	return &MatrixWriter{id: id, layout: &layout, p: p}, nil
 }
 
 // MatrixWriter writes one matrix in row order.

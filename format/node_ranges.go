@@ -1,6 +1,7 @@
 package format
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,6 +95,7 @@ func (c *CSC) Range(lo, hi int64) NodeRange {
 // as there are edges, and their weights (float32), little endian.
 type RawTopology struct {
 	Nodes, Edges int64
+	Sources      int64 // that neighbours are numbered by; 0: the nodes
 
 	File                   vfs.File
 	OffsetsAt, NeighborsAt int64 // bytes; the neighbours come after the offsets
@@ -140,7 +142,8 @@ func (d *Dir) OpenTopology(ctx context.Context, maxRangeBytes int64) (_ *Topolog
 	table := d.tables[topologyFolder]
 	p := &table.parts[0]
 	place, _ := arrowfile.Place(table.lengths(d.Manifest.Nodes)...)
-	raw := RawTopology{Nodes: d.Manifest.Nodes, Edges: d.Manifest.Edges, extents: p.extents}
+	raw := RawTopology{Nodes: d.Manifest.Nodes, Edges: d.Manifest.Edges, Sources: d.Manifest.SourceNodes,
+		extents: p.extents}
 	raw.OffsetsAt = p.extents[0].Offset
 	raw.NeighborsAt = raw.OffsetsAt + place[1]
 	if raw.File, err = d.openPart(p); err != nil {
@@ -278,7 +281,7 @@ func (t *TopologyFile) check(ctx context.Context, s *extentStream, offsets uint3
 		if err != nil {
 			return err
 		}
-		if err := b.checkLists(t.raw.Nodes); err != nil {
+		if err := b.checkLists(t.Sources()); err != nil {
 			return s.corrupt(err)
 		}
 		if err := checkWeights(t.starts[k].edge, b.Weights); err != nil {
@@ -383,6 +386,7 @@ func (t *TopologyFile) readChecked(k int, buf []byte) (NodeRange, error) {
 // Nodes and Edges count the whole topology; Weighted tells whether node ranges have weights.
 func (t *TopologyFile) Nodes() int64   { return t.raw.Nodes }
 func (t *TopologyFile) Edges() int64   { return t.raw.Edges }
+func (t *TopologyFile) Sources() int64 { return cmp.Or(t.raw.Sources, t.raw.Nodes) }
 func (t *TopologyFile) Weighted() bool { return t.raw.Weights != nil }
 
 // Ranges is the number of node ranges; without nodes it is 0.

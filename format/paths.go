@@ -32,7 +32,7 @@ const (
 )
 
 var (
-	operatorNames = regexp.MustCompile(`^[a-z][a-z0-9._:=-]*$`)
+	operatorNames = regexp.MustCompile(`^[a-z][a-z0-9._:=<-]*$`)
 	isTableFolder = regexp.MustCompile("^(?:" + tableFolders + ")$").MatchString
 	isFolder      = regexp.MustCompile("^(?:" + OfEdges + "|" + featuresFolder + "(?:/" + operatorFolder + ")?|" +
 		tableFolders + ")$").MatchString
@@ -42,16 +42,17 @@ var (
 // checkOperatorName fails unless a folder can be named after the operator.
 func checkOperatorName(name string) error {
 	if len(name) > 100 || !operatorNames.MatchString(name) {
-		return fmt.Errorf("%q cannot name an operator (a letter of a-z, then a-z, 0-9 and ._:=-, at most 100 characters)",
+		return fmt.Errorf("%q cannot name an operator (a letter of a-z, then a-z, 0-9 and ._:=<-, at most 100 characters)",
 			name)
 	}
 	return nil
 }
 
-// matrixFolder is where the parts of a matrix lie. The operator's colons, which some systems do not allow in names,
-// become pluses.
+// matrixFolder is where the parts of a matrix lie. In the operator's name, colons and less-than signs, which some
+// systems do not allow in names, become pluses and minuses.
 func matrixFolder(id MatrixID) string {
-	return fmt.Sprintf("%s/%s/hop-%d", featuresFolder, strings.ReplaceAll(id.Operator, ":", "+"), id.Hop)
+	return fmt.Sprintf("%s/%s/hop-%d", featuresFolder, strings.NewReplacer(":", "+", "<", "-").Replace(id.Operator),
+		id.Hop)
 }
 
 // MatrixOf is the matrix that a part, named as in the manifest, belongs to.

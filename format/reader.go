@@ -25,6 +25,13 @@ type Dir struct {
 	open []*Matrix
 }
 
+// OpenRelation opens a relation of a typed graph (Typed): a graph directory whose edges may come from nodes of another
+// type. The other functions refuse such a directory, so that no reader takes sources for nodes.
+func OpenRelation(fsys vfs.FS, dir string) (*Dir, error) { return openKind(fsys, dir, kindRelation) }
+
+// kindRelation is what OpenRelation asks openKind for: KindGraph, with Manifest.SourceNodes or without.
+const kindRelation = "relation"
+
 // OpenGraph opens a graph directory.
 func OpenGraph(fsys vfs.FS, dir string) (*Dir, error) { return openKind(fsys, dir, KindGraph) }
 
@@ -54,6 +61,13 @@ func openKind(fsys vfs.FS, dir, kind string) (*Dir, error) {
 // openVersion opens a directory once, and returns the manifest that it read too.
 func openVersion(fsys vfs.FS, dir, kind string) (*Dir, *Manifest, error) {
 	m, index, err := readVersion(fsys, dir)
+	switch {
+	case kind == kindRelation:
+		kind = KindGraph
+	case m != nil && m.SourceNodes > 0:
+		return nil, m, fmt.Errorf("%w: %s is a relation between two types of nodes: give the typed graph that it is a "+
+			"part of", ErrKind, dir)
+	}
 	if m != nil && kind != "" && kind != m.Kind {
 		is := "a hop store: give the graph that it was made from"
 		if kind == KindStore {
@@ -186,7 +200,7 @@ func (d *Dir) Matrix(id MatrixID) (*Matrix, error) {
 	if !slices.Contains(d.Matrices(), id) {
 		return nil, fmt.Errorf("%s has no matrix %s (it has %v)", d.path, id, d.Matrices())
 	}
-	m := &Matrix{ID: id, Layout: d.layout, dir: d, table: d.tables[matrixFolder(id)]}
+	m := &Matrix{ID: id, Layout: d.layout.Of(id), dir: d, table: d.tables[matrixFolder(id)]}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.open = append(d.open, m)

@@ -18,8 +18,8 @@ import (
 // the same names and sizes, and more.
 func replaced(t *testing.T) (disk *vfs.Mem, before, next *sample) {
 	t.Helper()
-	old := makeStore("before", [4]int64{5, 5, 5, 5}, 3, 2, Float32, columns{1, 1, true}, Operator{"sym", 2},
-		Operator{"rw", 1})
+	old := makeStore("before", [4]int64{5, 5, 5, 5}, 3, 2, Float32, columns{1, 1, true}, Operator{Name: "sym", Hops: 2},
+		Operator{Name: "rw", Hops: 1})
 	disk, _ = old.mustWrite(t)
 	return disk.CrashClone(), &old, growing()
 }

@@ -68,7 +68,7 @@ func (m *Manifest) tables() []table {
 		out = append(out, c.table(l))
 	}
 	for _, id := range m.matrices() {
-		out = append(out, matrixTable(matrixFolder(id), l))
+		out = append(out, matrixTable(matrixFolder(id), l.Of(id)))
 	}
 	for i := range m.Columns {
 		c := &m.Columns[i]
@@ -79,10 +79,10 @@ func (m *Manifest) tables() []table {
 
 // matrices lists the stored feature matrices.
 func (m *Manifest) matrices() []MatrixID {
-	if m.Features == 0 {
-		return nil
+	var ids []MatrixID
+	if m.Features > 0 {
+		ids = append(ids, Input)
 	}
-	ids := []MatrixID{Input}
 	for _, o := range m.Operators {
 		for r := 1; r <= o.Hops; r++ {
 			ids = append(ids, MatrixID{o.Name, r})
@@ -172,7 +172,12 @@ func (l *Layout) check() (kind string, err error) {
 	if l.Features < 0 || l.Features > MaxFeatures {
 		return "", fmt.Errorf("there are %d features, not from 0 to %d", l.Features, MaxFeatures)
 	}
-	if most := ChunkRowsFor(MaxChunkBytes, l.Features, l.DType); l.ChunkRows < 1 || l.ChunkRows > most {
+	for name, width := range l.Widths {
+		if width < 1 || width > MaxFeatures {
+			return "", fmt.Errorf("operator %q has matrices of %d columns, not from 1 to %d", name, width, MaxFeatures)
+		}
+	}
+	if most := ChunkRowsFor(MaxChunkBytes, l.widest().Features, l.DType); l.ChunkRows < 1 || l.ChunkRows > most {
 		return "", fmt.Errorf("a chunk has %d rows, not from 1 to %d", l.ChunkRows, most)
 	}
 	names := map[int][]string{1: {RegionAll}, 4: {RegionTrain, RegionValid, RegionTest, RegionRest}}[len(l.Regions)]

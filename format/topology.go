@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,8 @@ func (d *Dir) Topology(ctx context.Context, threads int) (_ *CSC, err error) {
 	}
 	at, _ := arrowfile.Place(t.lengths(n)...)
 	b := buf.Bytes()
-	c := &CSC{Offsets: dtype.Int64s(b[:8*(n+1)]), Neighbors: dtype.Uint32s(b[at[1]:][:4*m]), free: buf.Free}
+	c := &CSC{Offsets: dtype.Int64s(b[:8*(n+1)]), Neighbors: dtype.Uint32s(b[at[1]:][:4*m]),
+		sources: d.Manifest.SourceNodes, free: buf.Free}
 	if err := d.corruptTable(ctx, t, c.check(ctx, threads)); err != nil || !d.Manifest.Weighted {
 		return c.orClose(err)
 	}
@@ -139,16 +141,16 @@ func (c *CSC) checkWeightCount() error {
 	return nil
 }
 
-// check fails unless the offsets ascend, and so does each list of neighbours, below n (a repeated neighbour is a
+// check fails unless the offsets ascend, and so does each list of neighbours, below Sources (a repeated neighbour is a
 // parallel edge).
 func (c *CSC) check(ctx context.Context, threads int) error {
 	if err := c.checkOffsets(ctx, threads); err != nil {
 		return err
 	}
-	lists := CSC{Offsets: c.Offsets, Neighbors: c.Neighbors} // the weights are yet to be checked
+	lists := CSC{Offsets: c.Offsets, Neighbors: c.Neighbors} // weights are checked later
 	return parallel.For(ctx, threads, c.Nodes(), checkGrain, func(lo, hi int64) error {
 		b := lists.Range(lo, hi)
-		return b.checkLists(c.Nodes())
+		return b.checkLists(c.Sources())
 	})
 }
 
@@ -200,7 +202,7 @@ func (w *Writer) StreamTopology(degrees []uint32, neighbors, weights io.Reader) 
 	if err := w.reserve(func() bool { return w.topology == nil }, func() { w.topology = &size }); err != nil {
 		return err
 	}
-	lists := listChecker{degrees: degrees}
+	lists := listChecker{degrees: degrees, sources: cmp.Or(w.layout.SourceNodes, size.nodes)}
 	err := w.writeSingleBatch(topologyTable(size.nodes, size.edges), func(out io.Writer) error {
 		if err := writeOffsets(out, degrees); err != nil {
 			return err
@@ -255,10 +257,11 @@ func copyChecked(w io.Writer, r io.Reader, bytes int64, check func(at int64, b [
 		func(b []byte) error { _, err := w.Write(b); return err })
 }
 
-// listChecker fails unless the in-neighbours of each node ascend and are below the number of nodes. It is given them in
-// order, any number at a time.
+// listChecker fails unless the in-neighbours of each node ascend and are below the number of sources. It is given them
+// in order, any number at a time.
 type listChecker struct {
 	degrees []uint32
+	sources int64
 	node    int    // the node of the next in-neighbour
 	seen    uint32 // in-neighbours of that node so far
 	before  uint32 // the last of these
@@ -273,9 +276,9 @@ func (c *listChecker) next(neighbors []uint32) error {
 		}
 		list := neighbors[:min(int64(left), int64(len(neighbors)))]
 		for _, u := range list {
-			if u < c.before || int64(u) >= int64(len(c.degrees)) {
+			if u < c.before || int64(u) >= c.sources {
 				return fmt.Errorf("in-neighbour %d of node %d is smaller than the one before it, or not below the "+
-					"%d nodes", u, c.node, len(c.degrees))
+					"%d nodes", u, c.node, c.sources)
 			}
 			c.before = u
 		}

@@ -88,8 +88,9 @@ func Create(fsys vfs.FS, dir string, layout Layout, o CreateOptions) (*Writer, e
 	if err != nil {
 		return nil, err
 	}
+	widest := layout.widest()
 	// Before a long job finds out.
-	if err := checkPartCount(matrixFolder(Input), layout.chunks(), chunksPerPart(layout.chunkBytes())); err != nil {
+	if err := checkPartCount(matrixFolder(Input), layout.chunks(), chunksPerPart(widest.chunkBytes())); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	if err := folder.CheckName(dir); err != nil {
@@ -504,12 +505,14 @@ func (w *Writer) completeManifest(m *Manifest) []indexRow {
 	m.Splits, m.OrigIDs = w.rows.columns.splits, w.rows.columns.origID
 	m.Features, m.DType, m.ChunkRows = w.layout.Features, w.layout.DType.String(), w.layout.ChunkRows
 	m.Rows, m.Regions = w.layout.rows(), w.layout.Regions
-	if m.Columns = w.columns; m.Columns != nil {
-		m.Requires = append(slices.Clone(m.Requires), columnsRequirement)
+	m.Columns, m.SourceNodes = w.columns, w.layout.SourceNodes
+	m.Requires = slices.Clone(m.Requires)
+	for _, feature := range m.usedFeatures() {
+		if !slices.Contains(m.Requires, feature) {
+			m.Requires = append(m.Requires, feature)
+		}
 	}
-	if m.LabelHops > 0 && !slices.Contains(m.Requires, labelsRequirement) {
-		m.Requires = append(slices.Clone(m.Requires), labelsRequirement)
-	}
+	slices.Sort(m.Requires)
 	if m.Input == nil {
 		m.Input = map[string]string{}
 	}

@@ -96,8 +96,8 @@ func TestACrashAnywhereLeavesACompleteDirectoryOrNone(t *testing.T) {
 	samples := tiny()
 	graph := makeGraph("before", 7, 3, 2, Float16, false, columns{0, 2, false})
 	// A larger store, some of whose files would be left over.
-	store := makeStore("before", [4]int64{5, 5, 5, 5}, 3, 2, Float32, columns{1, 1, true}, Operator{"sym", 2},
-		Operator{"rw", 1})
+	store := makeStore("before", [4]int64{5, 5, 5, 5}, 3, 2, Float32, columns{1, 1, true}, Operator{Name: "sym", Hops: 2},
+		Operator{Name: "rw", Hops: 1})
 	for _, c := range []struct{ before, next *sample }{{nil, &samples[1]}, {&store, &samples[1]},
 		{&graph, &samples[0]}} {
 		before, next := c.before, c.next
@@ -401,11 +401,13 @@ func TestWriterRefusesWrongUse(t *testing.T) {
 		"fewer nodes than ids":      publish(func(m *Manifest) { m.Nodes = 5 }),
 		"an operator without files": publish(func(m *Manifest) {
 			m.Operators = append(slices.Clone(m.Operators),
-				Operator{"rw", 1})
+				Operator{Name: "rw", Hops: 1})
 		}),
-		"files without an operator":  publish(func(m *Manifest) { m.Operators = nil }),
-		"an operator twice":          publish(func(m *Manifest) { m.Operators = []Operator{{"sym", 1}, {"sym", 1}} }),
-		"an operator of no hops":     publish(func(m *Manifest) { m.Operators = []Operator{{"sym", 0}} }),
+		"files without an operator": publish(func(m *Manifest) { m.Operators = nil }),
+		"an operator twice": publish(func(m *Manifest) {
+			m.Operators = []Operator{{Name: "sym", Hops: 1}, {Name: "sym", Hops: 1}}
+		}),
+		"an operator of no hops":     publish(func(m *Manifest) { m.Operators = []Operator{{Name: "sym", Hops: 0}} }),
 		"an unknown row set":         publish(func(m *Manifest) { m.RowSet = "some" }),
 		"a split that is not stored": publish(func(m *Manifest) { m.Split = 1 }),
 		"a name that is no text":     publish(func(m *Manifest) { m.Name = "a\xffb" }),
@@ -618,7 +620,7 @@ func TestMorePartsThanCanBeNamedAreRefusedBeforeAnythingIsMade(t *testing.T) {
 
 func TestShortChunksTakeNoMoreThanTheirOwnPages(t *testing.T) {
 	s := makeStore("a store of small regions", [4]int64{14, 50, 100, 107}, 1433, 100, Float32, columns{1, 1, false},
-		Operator{"sym", 1})
+		Operator{Name: "sym", Hops: 1})
 	fsys, dir := s.mustWrite(t)
 	d, err := OpenStore(fsys, dir)
 	if err != nil {

@@ -231,6 +231,13 @@ func (l *Loader) fillDefaults() error {
 	case o.Buffers < 0 || o.Threads < 0:
 		return fmt.Errorf("loader: %d buffers, %d threads (want 0 or more)", o.Buffers, o.Threads)
 	}
+	for _, id := range o.Matrices {
+		if width := l.layout.Of(id).Features; width != l.layout.Features {
+			return fmt.Errorf("loader: matrix %s has %d columns, and the features of the target type have %d: batches need "+
+				"matrices of one width (make a store by propagate --metapaths of those that have %[3]d)", id, width,
+				l.layout.Features)
+		}
+	}
 	if o.Buffers == 0 {
 		o.Buffers = 2
 	}

@@ -72,7 +72,7 @@ func (s *jobContext) checkMadeFrom(store *format.Manifest) error {
 
 // chooseRows chooses the rows of a new store, and sets its layout and target.
 func (s *jobContext) chooseRows(ctx context.Context) (err error) {
-	s.table, err = storeRows(ctx, s.graph, &s.options, func(sizes []format.RegionSize, rows int64) error {
+	s.table, err = storeRows(ctx, s.rowsFrom(), &s.options, func(sizes []format.RegionSize, rows int64) error {
 		if rows == 0 && s.options.Rows == format.RowsLabeled {
 			return fmt.Errorf("%s: %w: no node has a label or is in a split, so there is nothing to store (to store "+
 				"all nodes, say --rows all)", s.graphDir, ErrOptions)
@@ -86,9 +86,28 @@ func (s *jobContext) chooseRows(ctx context.Context) (err error) {
 	return err
 }
 
+// rowsFrom is the graph that has the labels and splits of the rows: in a step of a typed graph, that of their type.
+func (s *jobContext) rowsFrom() *format.Dir {
+	if s.options.step != nil && s.options.step.rows != nil {
+		return s.options.step.rows
+	}
+	return s.graph
+}
+
+// input is the matrix that the job starts from.
+func (s *jobContext) input() (*format.Matrix, error) {
+	if s.options.step != nil {
+		return s.options.step.input, nil
+	}
+	return s.graph.Matrix(format.Input)
+}
+
 // setTarget sets the layout and the target of a new store.
 func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
 	columns := s.graph.Manifest.Features
+	if s.options.step != nil {
+		columns = s.options.step.input.Layout.Features
+	}
 	if s.options.LabelHops > 0 {
 		columns += s.graph.Manifest.OneHotColumns()
 	}
@@ -98,6 +117,9 @@ func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
 		DType: s.options.DType.String(), ChunkRows: s.layout.ChunkRows, LabelHops: s.options.LabelHops,
 		Features: s.layout.Features, StoredRows: rows,
 		Operators: s.options.operators(),
+	}
+	if one := s.options.step; one != nil && one.id != format.Input {
+		s.target.NoInput, s.target.Operators = true, []format.Operator{{Name: one.id.Operator, Hops: 1, Features: columns}}
 	}
 	if s.options.Nodes != nil {
 		s.target.Nodes = fmt.Sprintf("%x", sha256.Sum256(dtype.BytesOf(s.options.Nodes)))
@@ -172,7 +194,7 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 	}
 	n := len(j.Matrices)
 	j.Results, j.HopSeconds, j.Edges = make([]engine.ColumnFiles, n), make([]float64, n), make([]int64, n)
-	features, err := s.graph.Matrix(format.Input)
+	features, err := s.input()
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +223,7 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 // work describes a job for planning.
 func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 	made := slices.DeleteFunc(slices.Clone(j.Matrices), func(id format.MatrixID) bool { return j.Finished[id] })
-	w, err := newWork(&s.graph.Manifest, s.layout, s.target.StoredRows, made, s.options.Threads)
+	w, err := newWork(&s.graph.Manifest, &s.rowsFrom().Manifest, s.layout, s.target.StoredRows, made, s.options.Threads)
 	if err != nil {
 		return nil, err
 	}
@@ -224,24 +246,25 @@ func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 		}
 	}
 	if len(w.Sequences) == 0 {
-		w.Inputs, w.Loads = []format.Layout{s.graph.Layout()}, []int{1} // hop 0
+		w.Inputs, w.Loads = []format.Layout{j.Sequences[0].Input.Layout}, []int{1} // hop 0
 	}
 	return w, nil
 }
 
-// newWork describes a job that makes these matrices of a store, in one process, without its sequences and inputs.
-func newWork(g *format.Manifest, layout format.Layout, rows int64, made []format.MatrixID,
+// newWork describes a job that makes these matrices of a store, in one process, without its sequences and inputs. The
+// row table is that of another graph where the edges are a relation of a typed one.
+func newWork(g, table *format.Manifest, layout format.Layout, rows int64, made []format.MatrixID,
 	threads int) (*plan.Work, error) {
 	w := &plan.Work{
-		Nodes: g.Nodes, Edges: g.Edges, Weighted: g.Weighted, Columns: layout.Features, Stored: layout, Rows: rows,
-		RowTableBytes: plan.RowTableBytes(g), PickedBytes: plan.PickedBytes(g, rows), Matrices: len(made),
-		Threads: threads,
+		Nodes: max(g.Nodes, g.SourceNodes), Edges: g.Edges, Weighted: g.Weighted, Columns: layout.Features, Stored: layout,
+		Rows: rows, RowTableBytes: plan.RowTableBytes(table), PickedBytes: plan.PickedBytes(table, rows),
+		Matrices: len(made), Threads: threads,
 	}
 	var err error
 	if w.MatrixBytes, err = layout.MatrixBytes(format.Input); err != nil {
 		return nil, err
 	}
-	w.StoreBytes = plan.StoreBytes(g, layout, len(made), w.MatrixBytes)
+	w.StoreBytes = plan.StoreBytes(table, layout, len(made), w.MatrixBytes)
 	return w, err
 }
 
@@ -320,7 +343,7 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 		o.ChunkRows, d.Features, o.DType)}
 	s.target.DType = o.DType.String()
 	s.target.Operators = o.operators()
-	w, err := newWork(g, s.layout, d.Rows, s.target.matrices(), o.Threads)
+	w, err := newWork(g, g, s.layout, d.Rows, s.target.matrices(), o.Threads)
 	if err != nil {
 		return nil, err
 	}

@@ -51,6 +51,12 @@ type Options struct {
 	Note        func(text string) // called with messages for the user
 	Progress    progress.Reporter // default progress.Silent
 
+	// Metapaths, in a typed graph, are what features travel along, instead of all metapaths of up to Hops relations.
+	Metapaths []string
+	// MetapathsPlanned is called with what the store of a typed graph shall have, before the work begins.
+	MetapathsPlanned func([]Metapath)
+
+	step           *step            // the job is one of those that make the store of a typed graph
 	clock          func() time.Time // default time.Now
 	topologyOnDisk bool             // with From, whatever memory there is
 	begun          time.Time        // when the job began, by this clock
@@ -137,6 +143,9 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 			return o, err
 		} else if back != a {
 			return o, fmt.Errorf("operator %+v is not what %q means", a, a)
+		}
+		if a.Metapath != "" && o.step == nil {
+			return o, fmt.Errorf("operator %q: there are metapaths in typed graphs alone", a)
 		}
 		if slices.Contains(o.Operators[:i], a) {
 			return o, fmt.Errorf("operator %q is listed twice", a)

@@ -59,6 +59,12 @@ func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 }
 
 func propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
+	if format.IsTyped(fsys, graphDir) {
+		return propagateTyped(ctx, fsys, graphDir, storeDir, o)
+	}
+	if len(o.Metapaths) > 0 {
+		return nil, fmt.Errorf("%s: %w: metapaths lead through a typed graph, and this is none", graphDir, ErrOptions)
+	}
 	s, err := openJobContext(fsys, graphDir, storeDir)
 	if err != nil {
 		return nil, err
@@ -127,7 +133,12 @@ func (s *jobContext) create() (*format.Writer, error) {
 	if s.existing != nil {
 		store, err = format.Extend(s.fsys, s.storeDir, o)
 	} else {
-		store, err = format.Create(s.fsys, s.storeDir, s.layout, o)
+		layout := s.layout
+		if s.target.NoInput { // its matrix has a width of its own
+			layout.Widths = map[string]int{s.target.Operators[0].Name: layout.Features}
+			layout.Features = 0
+		}
+		store, err = format.Create(s.fsys, s.storeDir, layout, o)
 		if errors.Is(err, format.ErrExists) && !s.options.Force { // it may have appeared since openExisting
 			err = cmp.Or(s.checkUnchanged(), err)
 		}
@@ -219,7 +230,11 @@ func (s *jobContext) report(j *engine.Job, r *Result) {
 		r.GatheredBytesPerSecond = float64(j.Gathered) / seconds
 	}
 	r.Time = j.Account.Of(seconds, j.Plan.Panels)
-	r.HopSeconds, r.EdgesProcessed = j.HopSeconds[1:], j.Edges[1:]
+	first := 1 // after hop 0
+	if s.target.NoInput {
+		first = 0
+	}
+	r.HopSeconds, r.EdgesProcessed = j.HopSeconds[first:], j.Edges[first:]
 	r.TransferredBytes = j.Transferred
 	r.BytesRead, r.BytesWritten, r.ScratchBytes = s.fsys.Read().Bytes(), s.fsys.Written().Bytes(), j.Fsys.Written().Bytes()
 	r.Paths = filePaths(s.fsys.Read(), s.fsys.Written())
@@ -431,7 +446,7 @@ func (s *jobContext) finish(ctx context.Context, j *engine.Job, store *format.Wr
 		if err := j.Assemble(ctx, store); err != nil {
 			return err
 		}
-		g := &s.graph.Manifest
+		g := &s.rowsFrom().Manifest
 		m := &format.Manifest{
 			Kind: format.KindStore, Name: g.Name, Nodes: g.Nodes, Edges: g.Edges, Directed: g.Directed,
 			Weighted: g.Weighted, Classes: g.Classes, ClassNames: g.ClassNames, Labels: g.Labels, Splits: g.Splits,

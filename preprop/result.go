@@ -90,6 +90,8 @@ type Result struct {
 	AlreadyComplete  bool     `json:"already_complete"` // nothing was missing
 	Complete         bool     `json:"complete"`         // false: other shards have not finished
 	Beyond           []string `json:"beyond"`           // hops that nobody asked for
+	// Metapaths are the matrices of the store of a typed graph, beside the features of the target type.
+	Metapaths []Metapath `json:"metapaths,omitempty"`
 }
 
 // Took is how long the propagation of a store took.

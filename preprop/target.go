@@ -30,6 +30,7 @@ type target struct {
 	// These follow from the fields above; JobStatus reads them.
 	Features   int   `json:"features"`
 	StoredRows int64 `json:"rows"`
+	NoInput    bool  `json:"no_input,omitempty"` // the store has no hop 0
 }
 
 // targetOf is the target of an existing store.
@@ -52,7 +53,10 @@ func parseTarget(text string) (t target, err error) {
 
 // matrices lists the matrices of the store, as format.Dir does.
 func (t target) matrices() []format.MatrixID {
-	out := []format.MatrixID{format.Input}
+	var out []format.MatrixID
+	if !t.NoInput {
+		out = append(out, format.Input)
+	}
 	for _, o := range t.Operators {
 		for hop := 1; hop <= o.Hops; hop++ {
 			out = append(out, format.MatrixID{Operator: o.Name, Hop: hop})

@@ -122,6 +122,10 @@ func (i imported) Text(w io.Writer) {
 	case i.Classes > 0:
 		fmt.Fprintf(w, ", %s", units.Count(int64(i.Classes), "class"))
 	}
+	if i.Target != "" {
+		fmt.Fprintf(w, " (features, classes and splits of %s; %s, %s)", i.Target,
+			units.Count(int64(len(i.Types)), "type"), units.Count(int64(len(i.Relations)), "relation"))
+	}
 	if i.Train+i.Valid+i.Test > 0 {
 		fmt.Fprintf(w, "\n\tsplit 0: %d train, %d valid, %d test", i.Train, i.Valid, i.Test)
 	}

@@ -79,6 +79,23 @@ func (i *inspected) Text(w io.Writer) {
 	line("fingerprint", "%s", i.Fingerprint)
 }
 
+// inspectedTyped is the result of inspect for a typed graph: types.json.
+type inspectedTyped format.Typed
+
+func (i *inspectedTyped) Text(w io.Writer) {
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	line("kind", "typed graph (format %d, written by hopfeed %s)", i.Format, i.Tool)
+	line("name", "%s", units.Printable(i.Name))
+	line("target", "%s", i.Target)
+	for _, t := range i.Types {
+		line("type", "%s: %s of %s", t.Name, units.Count(t.Nodes, "node"), units.Count(int64(t.Features), "feature"))
+	}
+	for _, r := range i.Relations {
+		line("relation", "%s: %s", format.Relation(r), units.Count(r.Edges, "edge"))
+	}
+	line("fingerprint", "%s", i.Fingerprint)
+}
+
 // classNames lists the names of classes, or the first of many, behind their number.
 func classNames(names []string) string {
 	const most = 50
@@ -111,6 +128,10 @@ func runInspect(_ context.Context, a *app, args []string) (result, error) {
 	if err := a.refuseModel(dir); err != nil {
 		return nil, err
 	}
+	if format.IsTyped(a.fs, dir) {
+		t, err := format.OpenTyped(a.fs, dir)
+		return (*inspectedTyped)(t), err
+	}
 	d, err := format.OpenAny(a.fs, dir)
 	if err != nil {
 		return nil, err
@@ -118,7 +139,11 @@ func runInspect(_ context.Context, a *app, args []string) (result, error) {
 	defer d.Close()
 	r := &inspected{Manifest: d.Manifest, Bytes: d.Manifest.Bytes(), RowsFingerprint: d.Manifest.RowsFingerprint()}
 	for _, m := range d.Matrices() {
-		r.Matrices = append(r.Matrices, m.String())
+		name := m.String()
+		if l := d.Layout(); l.Of(m).Features != l.Features {
+			name += fmt.Sprintf(": %d columns", l.Of(m).Features)
+		}
+		r.Matrices = append(r.Matrices, name)
 	}
 	for _, region := range d.Layout().Regions {
 		r.Chunks += region.Chunks

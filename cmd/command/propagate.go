@@ -69,12 +69,20 @@ With --from STORE, rows that are the same as in STORE, the store of an earlier g
 computed: those within r hops of a change in hop r. The result is the same. Flags that are left out are then as
 in STORE. Where most rows change, all are computed.
 
+Of a typed graph (see 'hopfeed import npy --help'), features travel along relations: the store gets the target's
+features, and a matrix for each metapath of up to --hops relations to the target from a type with features, or
+for those that --metapaths names: with 'paper<author<paper', features of papers go to their authors, and from
+these to their papers. --operator is rw (the mean over a relation, the default) or sym (D^-1/2 A D^-1/2, with
+the degrees of either side).
+
 --dry-run prints the plan and stops, with --hardware FILE the plan for the machine that FILE describes. For a
 graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "hop store to write")
 	_ = c.MarkFlagRequired("output")
 	f.IntVar(&o.Hops, "hops", 2, "hops of each operator that the store shall have")
+	f.StringSliceVar(&o.Metapaths, "metapaths", nil,
+		"metapaths of a typed graph, separated by commas, such as 'paper<author<paper' (default: all of --hops)")
 	f.StringVar(&o.operators, "operator", "sym", "operators that the store shall have, separated by commas")
 	f.Float64Var(&o.tolerance, "tolerance", operator.DefaultTolerance,
 		"sum of the coefficients of ppr and heat that may be left out; all add up to 1")
@@ -117,6 +125,10 @@ func (p *propagated) Text(w io.Writer) {
 	}
 	if p.AlreadyComplete {
 		fmt.Fprintf(w, "%s\thas all that was asked for: nothing was done\n", p.Output)
+		return
+	}
+	if p.Metapaths != nil {
+		p.metapaths(w)
 		return
 	}
 	fmt.Fprintf(w, "%s\t%s of %s (%s): the input", p.Output, units.Count(p.Rows, "row"),
@@ -164,6 +176,23 @@ func (p *propagated) Text(w io.Writer) {
 		fmt.Fprintf(w, "\tthis shard is finished; the store will be complete when all shards are (see hopfeed "+
 			"status %s)\n", p.Output)
 	}
+}
+
+// metapaths says what the store of a typed graph has.
+func (p *propagated) metapaths(w io.Writer) {
+	fmt.Fprintf(w, "%s\t%s (%s): %s of the target, and %s\n", p.Output, units.Count(p.Rows, "row"), p.DType,
+		units.Count(int64(p.Features), "feature"), units.Count(int64(len(p.Metapaths)), "metapath"))
+	if p.dryRun {
+		for _, m := range p.Metapaths {
+			fmt.Fprintf(w, "\t%s\n", m)
+		}
+		return
+	}
+	if p.Resumed {
+		fmt.Fprintln(w, "\tcontinued an earlier run")
+	}
+	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n", p.Seconds, units.Bytes(p.BytesRead),
+		units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))
 }
 
 // leastAccountSeconds is the time from which on it matters what would make a job faster.
@@ -244,6 +273,11 @@ func (o *propagateOptions) do(ctx context.Context, a *app, args []string) (_ res
 			} else {
 				a.detail("%s", line)
 			}
+		}
+	}
+	o.MetapathsPlanned = func(all []preprop.Metapath) {
+		for _, m := range all {
+			a.detail("%s", m)
 		}
 	}
 	if err := a.planFor(ctx, &o.Options, o.hardware, o.device); err != nil {

@@ -41,7 +41,11 @@ func runVerify(ctx context.Context, a *app, args []string) (result, error) {
 	if err := a.refuseModel(dir); err != nil {
 		return nil, err
 	}
-	report, err := format.Verify(ctx, a.uncached(), dir, a.threads, a.progress())
+	verify := format.Verify
+	if format.IsTyped(a.fs, dir) {
+		verify = format.VerifyTyped
+	}
+	report, err := verify(ctx, a.uncached(), dir, a.threads, a.progress())
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ type savedMatrix struct {
 // savedMatrices are what a checkpoint must have to go on from a position of a hop from x to y: all of y where its
 // products are finished, else all of x, all of the last product, and the rows that are computed of the next.
 func (e *engine) savedMatrices(terms operator.Series, at position, x, y *product.Matrix) []savedMatrix {
-	n := e.Graph.Manifest.Nodes
+	n := e.matrixRows()
 	if at.product > terms.Products() {
 		return []savedMatrix{{y, n}}
 	}
@@ -173,7 +173,7 @@ func (j *Job) removeFinishedCheckpoints() error {
 // go on with, x is nil.
 func (e *engine) resume(ctx context.Context, c *HopSequence, s product.ColumnRange, last int) (at position, x,
 	y *product.Matrix, err error) {
-	if last == 0 || c.Input.ID == format.Input && e.unfinished(format.Input, s) {
+	if last == 0 || e.unfinished(c.Input.ID, s) {
 		return at, nil, nil, nil
 	}
 	done := c.From // last of the hops that are finished

@@ -143,7 +143,7 @@ func (e *engine) allocate(ctx context.Context, panels []product.ColumnRange) err
 		if i >= hops {
 			t = format.Float32
 		}
-		m, err := product.NewMatrix(e.Graph.Manifest.Nodes, e.panelColumns, t)
+		m, err := product.NewMatrix(e.matrixRows(), e.panelColumns, t)
 		if err != nil {
 			return err
 		}
@@ -229,7 +229,7 @@ func (e *engine) panel(ctx context.Context, s product.ColumnRange) error {
 				}
 				loaded, e.kept = c.Input, nil
 			}
-			if c.Input.ID == format.Input {
+			if e.unfinished(x.ID, s) {
 				if err := e.write(x); err != nil {
 					return err
 				}

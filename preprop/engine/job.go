@@ -63,6 +63,10 @@ type HopSequence struct {
 	Input *Input
 }
 
+// matrixRows is how many rows the matrices of a panel have: of the nodes, or, where these are more, of the nodes of the
+// other type that the edges of a relation come from.
+func (j *Job) matrixRows() int64 { return max(j.Graph.Manifest.Nodes, j.Graph.Manifest.SourceNodes) }
+
 func (j *Job) number(id format.MatrixID) int { return slices.Index(j.Matrices, id) }
 
 // Missing are the columns of s that are still to be made of a matrix.
@@ -73,9 +77,9 @@ func (j *Job) Missing(id format.MatrixID, s product.ColumnRange) []product.Colum
 	return product.Missing(s, j.Results[j.number(id)].Have)
 }
 
-// unfinished tells whether any of the columns s of a matrix are still to be made.
+// unfinished tells whether any of the columns s of a matrix of the job are still to be made.
 func (j *Job) unfinished(id format.MatrixID, s product.ColumnRange) bool {
-	return len(j.Missing(id, s)) > 0
+	return j.number(id) >= 0 && len(j.Missing(id, s)) > 0
 }
 
 // LastUnfinished is the last hop of a sequence whose columns s are unfinished, or 0.
@@ -88,9 +92,9 @@ func (j *Job) LastUnfinished(c *HopSequence, s product.ColumnRange) int {
 	return 0
 }
 
-// needsInput tells whether columns s of a sequence's input are needed: to make hops from them, or to store hop 0.
+// needsInput tells whether columns s of a sequence's input are needed: to make hops from them, or to store them.
 func (j *Job) needsInput(c *HopSequence, s product.ColumnRange) bool {
-	return j.LastUnfinished(c, s) > 0 || c.Input.ID == format.Input && j.unfinished(format.Input, s)
+	return j.LastUnfinished(c, s) > 0 || j.unfinished(c.Input.ID, s)
 }
 
 // RemainingPanels divides the columns that are unfinished in any matrix into panels. A panel has no columns on both

@@ -19,6 +19,9 @@ type Operator struct {
 	NoLoops   bool
 	Parameter float64 // alpha of PPR, t of Heat
 	Tolerance float64 // of PPR and Heat: bounds the error of cutting off the series
+	// Metapath is, in a typed graph, the relations that features travel along, as paper<author<paper; A is then that of
+	// the first relation, without loops, D of Sym has the degrees of each side, and hop 1 is made of the rest's.
+	Metapath string
 }
 
 // Names of operators. D is the diagonal of the weighted in-degrees, with Col of the weighted out-degrees, self-loops
@@ -115,10 +118,14 @@ func parse(spelling string, standardTolerance float64) (Operator, error) {
 		}
 		var err error
 		switch {
-		case !slices.Contains(options, name):
+		case strings.Contains(option, "<") && (len(fields) > 2 || o.Name != Sym && o.Name != RW):
+			return fail("a metapath goes with sym or rw, and no other option")
+		case !slices.Contains(options, name) && !strings.Contains(option, "<"):
 			return fail("%s has no option %q (there are: %s)", o.Name, option, strings.Join(options, ", "))
 		case given[key]:
 			return fail("%s is given twice", key)
+		case strings.Contains(option, "<"):
+			o.Metapath, o.NoLoops = option, true
 		case key == noLoops:
 			o.NoLoops = true
 		case key == parameter.key:
@@ -184,7 +191,10 @@ func (o Operator) String() string {
 	if o.Graph != AsGiven {
 		s += ":" + o.Graph
 	}
-	if o.NoLoops {
+	switch {
+	case o.Metapath != "":
+		s += ":" + o.Metapath
+	case o.NoLoops:
 		s += ":" + noLoops
 	}
 	if parameter, ok := parameters[o.Name]; ok {

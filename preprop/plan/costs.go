@@ -207,10 +207,10 @@ func (w *Work) productCosts(p *Plan) []cost {
 	}
 	degrees := int64(0)
 	for base := range bases {
-		if base.Name == operator.Col {
+		if base.Name == operator.Col || base.Metapath != "" && base.Name == operator.Sym {
 			degrees = 8 * w.Nodes
 		}
-		pass(during(preparing, lastPanel, "factors of "+base.Name, 4*w.Nodes), base.Graph, 1)
+		pass(during(preparing, lastPanel, "factors of "+base.Name, FactorsBytes(base, w.Nodes, w.Nodes)), base.Graph, 1)
 		if p.FactorsByEdge && base.ScalesSources() {
 			w.listCosts(p, base, heldLists[base], pass)
 		}

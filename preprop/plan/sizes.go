@@ -3,6 +3,7 @@ package plan
 import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 )
 
 // A batch has at most batchRuns runs of terms, and sums of at most sumsBytes, which fit the second-level cache. Neither
@@ -86,6 +87,15 @@ const WriteBufferBytes = 8 << 20
 // WriteStep is how many rows of rowBytes a thread gathers at a time, at most rows.
 func WriteStep(rows, rowBytes int64, threads int) int64 {
 	return max(1, min(rows, WriteBufferBytes/int64(threads)/rowBytes))
+}
+
+// FactorsBytes is the memory of the factors of an operator: of the nodes, and with sym and a metapath of the sources
+// too.
+func FactorsBytes(o operator.Operator, nodes, sources int64) int64 {
+	if o.Metapath != "" && o.Name == operator.Sym {
+		return 4 * (nodes + sources)
+	}
+	return 4 * nodes
 }
 
 func NodeSetBytes(nodes int64) int64 { return (nodes + 63) / 64 * 8 }

@@ -168,7 +168,7 @@ func (b *Batch) reset() { b.terms.Lists, b.rows = b.terms.Lists[:0], b.rows[:0] 
 
 // sum adds up the terms of each list.
 func (b *Batch) sum() {
-	x := b.src.Rows(0, b.p.Graph.Nodes())
+	x := b.src.Rows(0, b.p.Graph.Sources())
 	b.Added += int64(dtype.SumLists(b.Sums, x, b.src.DType, b.src.Features, b.src.Features, &b.terms))
 	for i := range b.terms.Lists {
 		b.Added += b.terms.Lists[i].End - b.terms.Lists[i].Start

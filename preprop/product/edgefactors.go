@@ -61,7 +61,7 @@ func (p *Propagator) ListFactors(ctx context.Context, fsys vfs.FS, path string, 
 	}
 	list, codes := &EdgeFactors{}, []uint16(nil)
 	if !p.Graph.Weighted() {
-		buf, err := offheap.Alloc(2 * p.Graph.Nodes())
+		buf, err := offheap.Alloc(2 * p.Graph.Sources())
 		if err != nil {
 			return err
 		}

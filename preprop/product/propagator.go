@@ -34,20 +34,26 @@ type Propagator struct {
 // NewPropagator computes the factors s and t of an operator over graph, the topology of o.Graph. The caller frees its
 // buf.
 func NewPropagator(ctx context.Context, graph Topology, o operator.Operator, threads int) (*Propagator, error) {
-	buf, err := offheap.Alloc(graph.Nodes() * 4)
+	buf, err := offheap.Alloc(plan.FactorsBytes(o, graph.Nodes(), graph.Sources()))
 	if err != nil {
 		return nil, err
 	}
 	factors := dtype.Float32s(buf.Bytes())
 	p := &Propagator{Graph: graph, Loops: !o.NoLoops, Buf: buf}
-	switch o.Name {
-	case operator.Sym:
+	switch {
+	case o.Name == operator.Sym && o.Metapath != "": // the other side has degrees of its own
+		p.S, p.T = factors[:graph.Nodes()], factors[graph.Nodes():]
+		err = p.inDegrees(ctx, threads, func(v int64, d float64) { p.S[v] = inverse(math.Sqrt(d)) })
+		if err == nil {
+			err = p.outDegrees(ctx, threads, func(u int64, d float64) { p.T[u] = inverse(math.Sqrt(d)) })
+		}
+	case o.Name == operator.Sym:
 		p.S, p.T = factors, factors
 		err = p.inDegrees(ctx, threads, func(v int64, d float64) { factors[v] = inverse(math.Sqrt(d)) })
-	case operator.RW:
+	case o.Name == operator.RW:
 		p.S = factors
 		err = p.inDegrees(ctx, threads, func(v int64, d float64) { factors[v] = inverse(d) })
-	case operator.Col:
+	case o.Name == operator.Col:
 		p.T = factors
 		err = p.outDegrees(ctx, threads, func(u int64, d float64) { factors[u] = inverse(d) })
 	}
@@ -77,13 +83,13 @@ func (p *Propagator) inDegrees(ctx context.Context, threads int, set func(v int6
 
 // outDegrees calls set with each node's e(u).
 func (p *Propagator) outDegrees(ctx context.Context, threads int, set func(u int64, d float64)) error {
-	buf, err := offheap.Alloc(8 * p.Graph.Nodes())
+	buf, err := offheap.Alloc(8 * p.Graph.Sources())
 	if err != nil {
 		return err
 	}
 	defer buf.Free()
 	degrees := dtype.As[float64](buf.Bytes())
-	err = bySource(ctx, p.Graph, 0, p.Graph.Nodes(), threads,
+	err = bySource(ctx, p.Graph, 0, p.Graph.Sources(), threads,
 		func(lo, hi int64, b *format.NodeRange, v int64, i, j int) {
 			if lo <= v && v < hi && p.Terms(b, v).Loop >= 0 {
 				degrees[v]++

@@ -19,6 +19,7 @@ import (
 // node ranges of consecutive nodes.
 type Topology interface {
 	Nodes() int64
+	Sources() int64 // that edges come from: the nodes, or in a relation between two types those of the other type
 	Edges() int64
 	Weighted() bool
 	// Each calls body, from up to threads goroutines, with node ranges that cover the nodes from a first one on (the
@@ -230,9 +231,9 @@ func NewMemoryTopology(nodes, edges int64, weighted bool) (*MemoryTopology, erro
 // these are the same.
 func bySource(ctx context.Context, graph Topology, from, to int64, threads int,
 	visit func(lo, hi int64, b *format.NodeRange, v int64, i, j int)) error {
-	n := graph.Nodes()
+	n := graph.Sources()
 	grain := max(1, (to-from+int64(threads)-1)/int64(max(threads, 1)))
-	return graph.InOrder(ctx, 0, n, func(b *format.NodeRange) error {
+	return graph.InOrder(ctx, 0, graph.Nodes(), func(b *format.NodeRange) error {
 		return parallel.For(ctx, threads, to-from, grain, func(lo, hi int64) error {
 			lo, hi = lo+from, hi+from
 			for v := b.First; v < b.First+b.Rows(); v++ {

@@ -135,14 +135,14 @@ func (e *npyExport) arrays() (all []array) {
 	} else {
 		column("node_id.npy", npy.Uint32, func(t *format.RowTable) []byte { return dtype.BytesOf(t.NodeID) }, m.Rows)
 		matrixName = func(id format.MatrixID) string {
-			// Colons, which some systems do not allow in names, become pluses as in the store.
-			return fmt.Sprintf("%s_hop-%d.npy", strings.ReplaceAll(id.Operator, ":", "+"), id.Hop)
+			// Colons and less-than signs, which some systems do not allow in names, become others as in the store.
+			return fmt.Sprintf("%s_hop-%d.npy", strings.NewReplacer(":", "+", "<", "-").Replace(id.Operator), id.Hop)
 		}
 	}
 	for _, id := range e.dir.Matrices() {
 		open := func() (*format.Matrix, error) { return e.dir.Matrix(id) }
 		write := func(w io.Writer, task progress.Task) error { return e.matrix(w, task, open) }
-		add(matrixName(id), featureTypes[layout.DType], 1, write, m.Rows, int64(layout.Features))
+		add(matrixName(id), featureTypes[layout.DType], 1, write, m.Rows, int64(layout.Of(id).Features))
 	}
 	const label = "node_label.npy"
 	switch {
@@ -185,7 +185,13 @@ const mostReaders = 4
 // buffersBytes is the memory of all readers.
 func buffersBytes(readers int, bytes int64) int64 { return int64(readers+1) * vfs.WholePages(bytes) }
 
-func (e *npyExport) chunkBytes() int64 { return chunkBytes(e.dir.Layout()) }
+// chunkBytes is the size of the largest chunk of a matrix.
+func (e *npyExport) chunkBytes() (most int64) {
+	for _, id := range e.dir.Matrices() {
+		most = max(most, chunkBytes(e.dir.Layout().Of(id)))
+	}
+	return most
+}
 
 func chunkBytes(layout format.Layout) int64 {
 	return int64(layout.ChunkRows * layout.Features * layout.DType.Size())

@@ -64,7 +64,9 @@ func (t *topology) recordBytes() int64 {
 }
 
 // nodeBits is how many bits of a key are the source, and how many the destination.
-func (t *topology) nodeBits() int { return bits.Len64(uint64(max(t.info.Nodes, 2) - 1)) }
+func (t *topology) nodeBits() int {
+	return bits.Len64(uint64(max(t.info.Nodes, t.info.SourceNodes, 2) - 1))
+}
 
 // bucketBits is how many upper bits of a key tell the bucket. They are bits of the destination, so all in-neighbours of
 // a node are in one bucket.

@@ -19,7 +19,7 @@ import (
 const featureBlockBytes = 16 << 20
 
 func featureBlockRows(info Info) int64 {
-	return max(1, min(info.Nodes, featureBlockBytes/int64(info.Features*4)))
+	return max(1, min(info.Nodes, featureBlockBytes/int64(max(1, info.Features)*4)))
 }
 
 // featureMemory is the memory of writeFeatures: blocks as numbers, one as stored, what reading takes, and the stream

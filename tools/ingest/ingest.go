@@ -53,7 +53,8 @@ type Options struct {
 	Force           bool   // replace a directory that is there
 	Progress        progress.Reporter
 
-	held int64 // by the source, of the memory
+	held     int64 // by the source, of the memory
+	ofATyped bool  // the graph is a part of a typed one, and need not have features
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -101,17 +102,27 @@ type Result struct {
 	Seconds      float64  `json:"seconds"`
 	Output       string   `json:"output"`
 	Notes        []string `json:"notes"`
+	// Types and Relations are those of a typed graph. Nodes and Edges are then sums, and the other fields those of the
+	// target type.
+	Target    string            `json:"target,omitempty"`
+	Types     []format.NodeType `json:"node_types,omitempty"`
+	Relations []format.Relation `json:"relations,omitempty"`
+
+	fingerprint string
 }
 
 // Run writes the graph directory dir from a source. It leaves either the whole directory or nothing. The bytes depend
 // on the source and on the options that say what the graph is; not on Threads or MemoryBytes.
 func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*Result, error) {
 	start := time.Now()
-	defer parallel.Beside()()
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
+	if typed, ok := src.(*typedSource); ok {
+		return typed.run(ctx, fsys, dir, o)
+	}
+	defer parallel.Beside()()
 	info := src.Info()
 	if info.Nodes > MaxNodes {
 		return nil, fmt.Errorf("%w: %d nodes (at most %d fit node ids of 32 bits)",
@@ -120,7 +131,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if info.Nodes == 0 {
 		return nil, fmt.Errorf("%w: the input has no nodes: is it the right file, and is it complete?", ErrInvalid)
 	}
-	if info.Features < 1 || info.Features > format.MaxFeatures {
+	if info.Features < 1 && !o.ofATyped || info.Features > format.MaxFeatures {
 		return nil, fmt.Errorf("%w: %d features a node (want 1 to %d)", ErrInvalid, info.Features, format.MaxFeatures)
 	}
 	if o.MemoryBytes > 0 {
@@ -136,6 +147,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	}
 	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: info.Nodes}},
 		0, info.Features, o.DType)
+	layout.SourceNodes = info.SourceNodes
 	matrixBytes := info.Nodes * int64(info.Features) * int64(o.DType.Size())
 	var arrays []*npy.Array
 	if o.FeaturesInPlace {
@@ -205,7 +217,10 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		return err
 	}
 	features := func(ctx context.Context) error { return writeFeatures(ctx, src, info, w, o, shared) }
-	if arrays != nil {
+	switch {
+	case info.Features == 0:
+		features = func(context.Context) error { return nil }
+	case arrays != nil:
 		features = func(ctx context.Context) error { return referFeatures(ctx, w, arrays, o) }
 	}
 	if arrays == nil && t.beside(fsys, dir, matrixBytes) {
@@ -232,6 +247,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if err := w.Publish(m); err != nil {
 		return nil, err
 	}
+	res.fingerprint = m.Fingerprint
 	res.Notes = append([]string{}, slices.Concat(src.Info().Notes, notes, t.notes(res.Edges))...)
 	res.Seconds = time.Since(start).Seconds()
 	return res, nil

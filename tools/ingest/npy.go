@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,9 +58,10 @@ type arraySource struct {
 	dir     string
 	names   map[string]bool // files there
 	used    map[string]bool // of these
-	edges   *npy.Array
+	edges   *npy.Array      // nil: none, of a type of nodes
 	weights *npy.Array
 	pairs   bool         // source and destination of an edge lie side by side
+	turned  bool         // each edge is turned round
 	shards  []*npy.Array // of features
 	columns []inputColumn
 }
@@ -305,6 +307,9 @@ type edgeBuffer struct {
 }
 
 func (s *arraySource) Edges(ctx context.Context, threads int, emit func(Edges) error) error {
+	if s.edges == nil {
+		return nil
+	}
 	m := s.edges.Elements() / 2
 	block := min(edgeBlock, m)
 	buffers := sync.Pool{New: func() any {
@@ -339,15 +344,22 @@ func (s *arraySource) readEdges(b *edgeBuffer, first int64, n int) (Edges, error
 			return e, err
 		}
 	}
+	sources, destinations := cmp.Or(s.info.SourceNodes, s.info.Nodes), s.info.Nodes
+	if s.turned {
+		sources, destinations = destinations, sources
+	}
 	for i := range n {
 		u, v := ids[i*step], ids[i*step+dst]
-		if uint64(u) >= uint64(s.info.Nodes) {
-			return e, s.badEdge(first+int64(i), 0)
+		if uint64(u) >= uint64(sources) {
+			return e, s.badEdge(first+int64(i), 0, sources)
 		}
-		if uint64(v) >= uint64(s.info.Nodes) {
-			return e, s.badEdge(first+int64(i), 1)
+		if uint64(v) >= uint64(destinations) {
+			return e, s.badEdge(first+int64(i), 1, destinations)
 		}
 		e.Src[i], e.Dst[i] = uint32(u), uint32(v)
+	}
+	if s.turned {
+		e.Src, e.Dst = e.Dst, e.Src
 	}
 	if s.weights == nil {
 		return e, nil
@@ -365,13 +377,13 @@ func (s *arraySource) readEdges(b *edgeBuffer, first int64, n int) (Edges, error
 	return e, nil
 }
 
-// badEdge names the end of an edge that is no node.
-func (s *arraySource) badEdge(edge, end int64) error {
+// badEdge names the end of an edge that is none of the nodes there.
+func (s *arraySource) badEdge(edge, end, nodes int64) error {
 	at := end*s.edges.Elements()/2 + edge
 	if s.pairs {
 		at = 2*edge + end
 	}
-	return errNoNode(s.edges.Path(), edge, end, s.edges.Element(at), s.info.Nodes)
+	return errNoNode(s.edges.Path(), edge, end, s.edges.Element(at), nodes)
 }
 
 // errNoNode is the error of an end of an edge (0: its source, 1: its destination) that is no node.
@@ -387,7 +399,12 @@ var npyFormat = Format{
 node_feat.npz (scipy CSR), and optionally node_label.npy [n] or [n,L], splits.npy [k,n] (0 train,
 1 valid, 2 test, -1 none) or train_idx.npy, valid_idx.npy and test_idx.npy, further splits_*.npy,
 edge_weight.npy [E], columns of edges and nodes (edge_attr.npy, edge_<name>.npy [E] or [E,k],
-node_<name>.npy [n] or [n,k], numbers of any type), and meta.json, which says whether edges are directed.`,
+node_<name>.npy [n] or [n,k], numbers of any type), and meta.json, which says whether edges are directed.
+
+With several types of nodes, SRC holds nodes/<type>/ with node_feat (optional), node_label and splits,
+edges/<source>__<destination>/ or edges/<source>__<relation>__<destination>/ with edge_index.npy, whose rows
+number the nodes of either type, and meta.json with node_types (type: number of nodes) and target. The
+reverse of each relation is added, unless one goes back already, or --directed is given.`,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o NPYOptions
 		var dtype, shape string
@@ -414,6 +431,9 @@ node_<name>.npy [n] or [n,k], numbers of any type), and meta.json, which says wh
 					}
 					o.FeatureShape = append(o.FeatureShape, size)
 				}
+			}
+			if isTypedNPY(in.FS, in.Path) {
+				return OpenTypedNPY(in.FS, in.Path, in.Direction, o)
 			}
 			return OpenNPY(in.FS, in.Path, o)
 		}

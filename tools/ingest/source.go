@@ -60,6 +60,7 @@ type Info struct {
 	Name          string // of the data set
 	Nodes         int64
 	Features      int
+	SourceNodes   int64 // of another type, that edges come from; 0: edges come from the nodes
 	Edges         int64 // that Edges streams
 	Direction     Direction
 	DirectionFrom string // what tells the direction, for errors
@@ -88,8 +89,8 @@ func printable(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) < 0
 }
 
-// Edges is a block of edges Src[i] -> Dst[i], node ids below Info.Nodes. Weights, if the source is weighted, are finite
-// and not negative.
+// Edges is a block of edges Src[i] -> Dst[i], node ids below Info.Nodes; sources are below Info.SourceNodes, if that is
+// given. Weights, if the source is weighted, are finite and not negative.
 type Edges struct {
 	Src, Dst []uint32
 	Weights  []float32

@@ -590,6 +590,7 @@ def propagate(
     output: Path,
     *,
     hops: int | None = None,
+    metapaths: str | Sequence[str] | None = None,
     operator: str | None = None,
     tolerance: float | None = None,
     rows: Literal["labeled", "all"] | None = None,
@@ -619,6 +620,8 @@ def propagate(
     :param graph: a graph, or its path
     :param output: hop store to write
     :param hops: hops of each operator that the store shall have (default 2)
+    :param metapaths: metapaths of a typed graph, separated by commas, such as 'paper<author<paper' (default: all of
+        ``hops``)
     :param operator: operators that the store shall have, separated by commas (default sym)
     :param tolerance: sum of the coefficients of ppr and heat that may be left out; all add up to 1 (default 0.0001)
     :param rows: rows to store: labeled (nodes with a label or in a split; the default) or all

@@ -1,0 +1,355 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+)
+
+// testTyped is a typed graph: papers, the target, with authors, venues without features, and citations by a named
+// relation of papers to papers.
+type testTyped struct {
+	papers  *testGraph
+	nodes   map[string]int
+	widths  map[string]int
+	x       map[string][]float32
+	weights map[string][][]float64 // of each relation, [destination][source]
+	order   []format.Relation
+}
+
+func randomTyped(t *testing.T, fsys vfs.FS, dir string, papers int) *testTyped {
+	t.Helper()
+	random := rand.New(rand.NewPCG(7, 9))
+	g := &testTyped{papers: randomGraph(4, papers, 3), x: map[string][]float32{}, weights: map[string][][]float64{},
+		nodes:  map[string]int{"paper": papers, "author": 2 * papers / 3, "venue": 4},
+		widths: map[string]int{"paper": 3, "author": 5, "venue": 0}}
+	w, err := format.CreateTyped(fsys, dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	typed := &format.Typed{Name: "test", Target: "paper"}
+	part := func(at string, c *format.CSC, sources int64, x []float32, width int, rows *format.RowTable) string {
+		layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: c.Nodes()}}, 16, width, format.Float32)
+		layout.SourceNodes = sources
+		out, err := format.Create(fsys, at, layout, format.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if width > 0 {
+			m, err := out.Matrix(format.Input)
+			if err := errors.Join(err, m.Write(dtype.BytesOf(x)), m.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m := &format.Manifest{Kind: format.KindGraph, Name: "part", Directed: true}
+		if rows.Labels != nil {
+			m.Classes = 4
+		}
+		if err := errors.Join(out.Topology(c), out.Rows(rows), out.Publish(m)); err != nil {
+			t.Fatal(err)
+		}
+		return m.Fingerprint
+	}
+	for _, name := range []string{"author", "paper", "venue"} {
+		n := int64(g.nodes[name])
+		g.x[name] = randomFeatures(random, int(n), g.widths[name])
+		rows := &format.RowTable{Rows: n}
+		if name == "paper" {
+			rows = &g.papers.rows
+		}
+		c := &format.CSC{Offsets: make([]int64, n+1)}
+		typed.Types = append(typed.Types, format.NodeType{Name: name, Nodes: n, Features: g.widths[name],
+			Fingerprint: part(format.NodesDir(w.Dir(), name), c, 0, g.x[name], g.widths[name], rows)})
+	}
+	for _, r := range []format.Relation{{Source: "author", Name: "writes", Destination: "paper"},
+		{Source: "paper", Name: "by", Destination: "author"}, {Source: "venue", Destination: "paper"},
+		{Source: "paper", Destination: "venue"}, {Source: "paper", Name: "cites", Destination: "paper"},
+		{Source: "paper", Name: "extends", Destination: "paper"}} {
+		n, sources := g.nodes[r.Destination], g.nodes[r.Source]
+		dense := make([][]float64, n)
+		c := &format.CSC{Offsets: []int64{0}}
+		for v := range dense {
+			dense[v] = make([]float64, sources)
+			for u := range sources {
+				if random.IntN(sources) < 3 && v%11 != 3 { // some have no in-neighbours
+					c.Neighbors = append(c.Neighbors, uint32(u))
+					c.Weights = append(c.Weights, 0.5+random.Float32())
+					dense[v][u] = float64(c.Weights[len(c.Weights)-1])
+				}
+			}
+			c.Offsets = append(c.Offsets, int64(len(c.Neighbors)))
+		}
+		from := int64(sources)
+		if r.Source == r.Destination {
+			from = 0
+		}
+		r.Edges = c.Edges()
+		r.Fingerprint = part(format.RelationDir(w.Dir(), r), c, from, nil, 0, &format.RowTable{Rows: int64(n)})
+		typed.Relations = append(typed.Relations, r)
+		g.weights[r.String()], g.order = dense, append(g.order, r)
+	}
+	if err := w.Publish(typed); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// product is the naive product of a relation with rows x in float64, and the sums of absolute terms.
+func (g *testTyped) product(r format.Relation, x, absolute [][]float64, sym bool) (out, sums [][]float64) {
+	a := g.weights[r.String()]
+	in, from := make([]float64, len(a)), make([]float64, len(a[0]))
+	for v := range a {
+		for u, w := range a[v] {
+			in[v] += w
+			from[u] += w
+		}
+	}
+	for v := range a {
+		row, sum := make([]float64, len(x[0])), make([]float64, len(x[0]))
+		for u, w := range a[v] {
+			if w == 0 {
+				continue
+			}
+			factor := w / in[v]
+			if sym {
+				factor = w / math.Sqrt(in[v]*from[u])
+			}
+			for k := range row {
+				row[k] += factor * x[u][k]
+				sum[k] += factor * absolute[u][k]
+			}
+		}
+		out, sums = append(out, row), append(sums, sum)
+	}
+	return out, sums
+}
+
+// metapaths are the metapaths of up to hops relations, as names with their matrices in float64.
+func (g *testTyped) metapaths(hops int, sym bool) (made, sums map[string][][]float64) {
+	made, sums = map[string][][]float64{}, map[string][][]float64{}
+	names := map[string]string{"author__writes__paper": "paper<author", "paper__by__author": "author<paper",
+		"venue__paper": "paper<venue", "paper__venue": "venue<paper", "paper__cites__paper": "paper<cites.paper",
+		"paper__extends__paper": "paper<extends.paper"}
+	var extend func(name, head string, x, absolute [][]float64, left int)
+	extend = func(name, head string, x, absolute [][]float64, left int) {
+		if strings.Contains(name, "<") && head == "paper" {
+			made[name], sums[name] = x, absolute
+		}
+		for _, r := range g.order {
+			if left > 0 && r.Source == head {
+				y, sum := g.product(r, x, absolute, sym)
+				step := strings.TrimSuffix(names[r.String()], head)
+				extend(step+name, r.Destination, y, sum, left-1)
+			}
+		}
+	}
+	for _, name := range []string{"paper", "author"} {
+		x, absolute := [][]float64{}, [][]float64{}
+		for row := range slices.Chunk(g.x[name], g.widths[name]) {
+			wide, positive := make([]float64, len(row)), make([]float64, len(row))
+			for k, value := range row {
+				wide[k], positive[k] = float64(value), math.Abs(float64(value))
+			}
+			x, absolute = append(x, wide), append(absolute, positive)
+		}
+		extend(name, name, x, absolute, hops)
+	}
+	return made, sums
+}
+
+func TestAStoreOfATypedGraphHasAMatrixForEachMetapath(t *testing.T) {
+	fsys := vfs.NewMem()
+	g := randomTyped(t, fsys, "graph", 60)
+	nodes, _ := wantRows(g.papers, Options{Split: 1, Seed: 5})
+	for _, name := range []string{operator.RW, operator.Sym} {
+		store := "store-" + name
+		r, err := Propagate(context.Background(), fsys, "graph", store, Options{Hops: 3, Split: 1, Seed: 5, Threads: 2,
+			Operators: []operator.Operator{{Name: name}}, ChunkRows: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := format.OpenStore(fsys, store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, sums := g.metapaths(3, name == operator.Sym)
+		if len(made) != len(r.Metapaths) || len(d.Matrices()) != len(made)+1 {
+			t.Errorf("%s: %d metapaths and %d matrices, want %d metapaths", name, len(r.Metapaths), len(d.Matrices()),
+				len(made))
+		}
+		if got := readMatrix(t, d, format.Input); !slices.Equal(dtype.Float32s(got)[:3], g.x["paper"][3*nodes[0]:][:3]) {
+			t.Errorf("%s: the first row of hop 0 is that of another node", name)
+		}
+		for metapath, want := range made {
+			got := dtype.Float32s(readMatrix(t, d, format.MatrixID{Operator: name + ":" + metapath, Hop: 1}))
+			for i, v := range nodes {
+				for k, value := range want[v] {
+					if diff := math.Abs(float64(got[i*len(want[v])+k]) - value); diff > 1e-5*sums[metapath][v][k] {
+						t.Fatalf("%s of %s: node %d, column %d differs by %g of %g", name, metapath, v, k, diff,
+							sums[metapath][v][k])
+					}
+				}
+			}
+		}
+		report, err := format.Verify(context.Background(), fsys, store, 1, progress.Silent)
+		if err != nil || len(report.Bad) > 0 {
+			t.Errorf("%s: %v, %v", name, report.Bad, err)
+		}
+		d.Close()
+	}
+}
+
+func TestNamedMetapathsAreThoseOfTheStore(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomTyped(t, fsys, "graph", 30)
+	o := Options{Metapaths: []string{"paper<venue<paper", "paper<extends.paper<author"}, Threads: 1}
+	r, err := Propagate(context.Background(), fsys, "graph", "store", o)
+	if err != nil || !slices.Equal(r.Operators, []string{"rw:paper<extends.paper<author", "rw:paper<venue<paper"}) {
+		t.Errorf("%v, %v", r, err)
+	}
+	if r, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil || !r.AlreadyComplete {
+		t.Errorf("the second time: %v, %v", r, err)
+	}
+	for text, want := range map[string]string{
+		"paper<paper":       "2 relations are paper<paper (there are: paper<author, paper<cites.paper",
+		"author<paper":      "want paper<TYPE",
+		"paper<author<cat":  "0 relations are author<cat (there are: author<paper)",
+		"paper<venue":       "nodes of type venue have no features",
+		"paper":             "want paper<TYPE",
+		"paper<by.author":   "0 relations are paper<by.author",
+		"paper<author<":     "0 relations are author<",
+		"paper<cites.paper": "with other options",
+	} {
+		o.Metapaths = []string{text}
+		if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want an error with %q", text, err, want)
+		}
+	}
+	for want, o := range map[string]Options{
+		"--operator is rw":         {Hops: 1, Operators: []operator.Operator{{Name: operator.Col}}},
+		"for graphs of one type":   {Hops: 1, Scratch: "scratch"},
+		"the graph has 2 (0 to 1)": {Hops: 1, Split: 2},
+		"too long for the name of": {Hops: 12},
+	} {
+		if _, err := Propagate(context.Background(), fsys, "graph", "other", o); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want an error with %q", o, err, want)
+		}
+	}
+	if _, err := fsys.Stat("other"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("options that are refused left something: %v", err)
+	}
+	if _, err := Propagate(context.Background(), fsys, "graph/relations/paper__venue", "other", Options{}); err == nil ||
+		!errors.Is(err, format.ErrKind) {
+		t.Errorf("a relation by itself: %v", err)
+	}
+}
+
+func TestStoresOfTypedGraphsAreTheSameBytesForAnyThreadsAndBudget(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomTyped(t, fsys, "graph", 3000)
+	o := Options{Hops: 2, Threads: 1}
+	want := propagated(t, fsys, "whole", o)
+	o.MemoryBytes = 1
+	_, err := Propagate(context.Background(), fsys, "graph", "small", o)
+	if !errors.Is(err, machine.ErrDoesNotFit) {
+		t.Fatalf("a budget of a byte: %v", err)
+	}
+	for _, threads := range []int{1, 4} {
+		for extra := int64(0); extra < 4<<20; extra += 256 << 10 {
+			dir := fmt.Sprint("store-", threads, "-", extra)
+			o := Options{Hops: 2, Threads: threads, MemoryBytes: plan.ProcessBytes + extra}
+			_, err := Propagate(context.Background(), fsys, "graph", dir, o)
+			if errors.Is(err, machine.ErrDoesNotFit) {
+				continue
+			}
+			if err != nil || !sameFiles(files(t, fsys, dir), want) {
+				t.Errorf("%d threads, %d bytes: %v, or another store", threads, o.MemoryBytes, err)
+			}
+		}
+	}
+}
+
+func TestACancelledPropagationOfATypedGraphGoesOnToTheSameBytes(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomTyped(t, fsys, "graph", 40)
+	o := Options{Hops: 2, Threads: 2}
+	want := propagated(t, fsys, "whole", o)
+	resumed := 0
+	for k := 1; ; k++ {
+		ctx, cancel := context.WithCancel(context.Background())
+		var left atomic.Int64
+		left.Store(int64(k))
+		o.Progress = stopper{&left, cancel}
+		_, err := Propagate(ctx, fsys, "graph", "store", o)
+		cancel()
+		if left.Load() > 0 { // fewer tasks than k
+			if err != nil || resumed < 10 {
+				t.Errorf("%d jobs went on; uninterrupted: %v", resumed, err)
+			}
+			return
+		}
+		if err == nil {
+			t.Fatalf("cancelled at task %d, and no error", k)
+		}
+		o.Progress = nil
+		r, err := Propagate(context.Background(), fsys, "graph", "store", o)
+		if err != nil || !sameFiles(files(t, fsys, "store"), want) {
+			t.Fatalf("cancelled at task %d: %v, or another store", k, err)
+		}
+		if r.Resumed {
+			resumed++
+		}
+		if err := fsys.RemoveAll("store"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestEveryFailureOfTheDiskIsAnErrorAndATypedJobGoesOn(t *testing.T) {
+	mem := vfs.NewMem()
+	randomTyped(t, mem, "graph", 20)
+	o := Options{Metapaths: []string{"paper<author", "paper<author<paper"}, Threads: 1}
+	want := propagated(t, mem, "whole", o)
+	for n := int64(1); ; n += 3 * failureStep() {
+		disk := vfs.NewFault(mem)
+		disk.FailAt(n, syscall.EIO)
+		_, err := Propagate(context.Background(), disk, "graph", "store", o)
+		if disk.Operations() < n { // nothing failed
+			if err != nil || n < 100 {
+				t.Fatalf("%d operations: %v", n-1, err)
+			}
+			return
+		}
+		if _, published := files(t, mem, "store")[path.Join("store", "manifest.json")]; !published && err == nil {
+			t.Fatalf("failing operation %d is no error, and there is no store", n)
+		}
+		if _, err := Propagate(context.Background(), mem, "graph", "store", o); err != nil {
+			t.Fatalf("after failing operation %d: %v", n, err)
+		}
+		if !sameFiles(files(t, mem, "store"), want) {
+			t.Fatalf("after failing operation %d the store is another", n)
+		}
+		if err := mem.RemoveAll("store"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
