@@ -70,11 +70,11 @@ type Info struct {
 }
 
 // EdgeWorkBytes is the device memory that an operation along edges with heads (0: without attention) takes
-// where Info has EdgeWork: counts of edges by source and their sums, edges in order of their sources, and for each head
-// and edge its attention and the derivative.
+// where Info has EdgeWork: edges in the order of their sources, twice, their destinations, where those of each source
+// begin, counts, and for each head and edge its attention and the derivative.
 func EdgeWorkBytes(sources, edges, heads int64) int64 {
-	const sums = 8 * 258
-	return sums + 4*(2+2*(sources+1)+2*edges+2*edges*heads)
+	const counts = 256 * 256
+	return 4 * (1 + sources + 1 + 3*edges + counts + edges/1024 + 1 + 2*edges*heads)
 }
 
 // Usage is a device's memory accounting, in bytes as the device rounds them up.

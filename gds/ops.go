@@ -142,9 +142,9 @@ type Ops interface {
 	// of float types, which may differ; dst is rounded to the nearest, ties to even. Starts and Ends
 	// beyond the terms, or Ends before Starts, and nodes of no row of src are errors.
 	//
-	// Sums run in the order of docs/format.md, unless p.AnyOrder is set: terms are multiplied, then
-	// added, in groups of 1024 that begin at 0, and the sums of the groups are added in order. So
-	// numbers are the same, to the bit, on all devices.
+	// Sums run in the order of docs/format.md: terms are multiplied, then added, in groups of 1024 that
+	// begin at 0, and the sums of the groups are added in order. So numbers are the same, to the bit, on
+	// all devices.
 	Propagate(dst, src Tensor, p Product)
 
 	// Checksums of memory, so that what is read into a device is checked there.

@@ -13,6 +13,4 @@ type Product struct {
 	// NotFinite, int64 [1,1], grows by the number of elements of dst that are stored as infinities or NaN; the
 	// zero Tensor: they are not counted.
 	NotFinite Tensor
-	// AnyOrder lets a device add the terms in any order, and fuse products with sums, where that is faster.
-	AnyOrder bool
 }

@@ -177,7 +177,7 @@ func TestSetsArePredictedOneAfterAnother(t *testing.T) {
 		got = append(got, p.Values...)
 		return nil
 	})
-	if err != nil || !sameBits(got, want) {
+	if err != nil || !samePredictions(devices[0], got, want) {
 		t.Errorf("%v, %v, want %v", err, got, want)
 	}
 }

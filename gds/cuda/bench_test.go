@@ -31,17 +31,18 @@ func rate(b *testing.B, s gds.Stream, bytes int64, enqueue func()) {
 	}
 }
 
-// benchGraphs are the graphs of benchmarks: one whose nodes have the same degree, and one of as many edges whose
-// degrees are skewed, the largest 64 times the mean, and whose sources are mostly a few nodes.
-var benchGraphs = []string{"uniform", "skewed"}
+// benchGraphs are the graphs of benchmarks: one whose nodes have the same degree, and of as many edges one whose
+// degrees are skewed, the largest 64 times the mean, and one with hubs, the largest of 1.6 % of all edges, both with
+// sources that are mostly a few nodes.
+var benchGraphs = []string{"uniform", "skewed", "hubs"}
 
 // lists are the offsets and the sources of a graph of rows nodes, a power of two.
 func lists(graph string, rows, degree int) (offsets []int64, sources []uint32) {
 	offsets, sources = make([]int64, rows+1), make([]uint32, rows*degree)
 	upTo := func(i int) int64 { return int64(i * degree) }
-	if graph == "skewed" {
+	if power := map[string]float64{"skewed": 64, "hubs": 0.3}[graph]; power > 0 {
 		upTo = func(i int) int64 {
-			return int64(float64(rows*degree) * math.Pow(float64(i)/float64(rows), 64))
+			return int64(float64(rows*degree) * math.Pow(float64(i)/float64(rows), power))
 		}
 	}
 	for i := range rows {
@@ -50,7 +51,7 @@ func lists(graph string, rows, degree int) (offsets []int64, sources []uint32) {
 	}
 	for e := range sources {
 		sources[e] = uint32(rng.Hash(1, uint64(e)) % uint64(rows))
-		if graph == "skewed" {
+		if graph != "uniform" {
 			u := rng.Float64(rng.Hash(1, uint64(e)))
 			sources[e] = uint32(u * u * float64(rows))
 		}
@@ -90,12 +91,9 @@ func BenchmarkPropagate(b *testing.B) {
 		for _, t := range []gds.DType{gds.Float32, gds.Float16} {
 			for _, c := range []int{8, cols} {
 				src, dst := gds.NewTensor(x.Buf, rows, c, t), gds.NewTensor(y.Buf, rows, c, t)
-				for _, any := range []bool{false, true} {
-					b.Run(fmt.Sprintf("graph=%s/type=%v/cols=%d/any-order=%t", graph, t, c, any), func(b *testing.B) {
-						product.AnyOrder = any
-						rate(b, s, gds.Bytes(terms, c, t), func() { s.Propagate(dst, src, product) })
-					})
-				}
+				b.Run(fmt.Sprintf("graph=%s/type=%v/cols=%d", graph, t, c), func(b *testing.B) {
+					rate(b, s, gds.Bytes(terms, c, t), func() { s.Propagate(dst, src, product) })
+				})
 			}
 		}
 	}
@@ -177,6 +175,74 @@ func BenchmarkSample(b *testing.B) {
 	}
 }
 
+// BenchmarkEdges measures a layer over a block of 16,384 destinations and 176,000 edges from 150,000 sources: each the
+// source of as many edges, or skewed, so that the first are the sources of most.
+func BenchmarkEdges(b *testing.B) {
+	const destinations, sources, edges, cols, heads = 1 << 14, 150_000, 176_000, 256, 4
+	d := open(b, 0)
+	s, err := d.NewStream()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var buffers []gds.Buffer
+	tensor := func(rows, cols int, t gds.DType) gds.Tensor {
+		buffer, err := d.Alloc(gds.Bytes(rows, cols, t))
+		if err != nil {
+			b.Fatal(err)
+		}
+		buffers = append(buffers, buffer)
+		return gds.NewTensor(buffer, rows, cols, t)
+	}
+	offsets, indices, weights := tensor(1, destinations+1, gds.Uint32), tensor(1, edges, gds.Uint32),
+		tensor(1, edges, gds.Float32)
+	src, dst := tensor(sources, cols, gds.Float32), tensor(destinations, cols, gds.Float32)
+	scores, stats, gradScores := tensor(sources, 2*heads, gds.Float32), tensor(destinations, 2*heads, gds.Float32),
+		tensor(sources, 2*heads, gds.Float32)
+	gradSrc := tensor(sources, cols, gds.Float32)
+	s.Fill(src, 1)
+	s.Fill(dst, 1)
+	s.Fill(weights, 1)
+	s.Fill(scores, 1)
+	for _, graph := range benchGraphs[:2] {
+		from, index := make([]uint32, destinations+1), make([]uint32, edges)
+		for i := range from {
+			from[i] = uint32(i * edges / destinations)
+		}
+		for e := range index {
+			u := rng.Float64(rng.Hash(1, uint64(e)))
+			if graph != "uniform" {
+				u = math.Pow(u, 4)
+			}
+			index[e] = uint32(u * sources)
+		}
+		if err := errors.Join(gds.Upload(d, s, offsets, from), gds.Upload(d, s, indices, index)); err != nil {
+			b.Fatal(err)
+		}
+		for _, op := range []struct {
+			name string
+			run  func()
+		}{
+			{"sum", func() { s.SumEdges(dst, src, offsets, indices, weights) }},
+			{"sum grad", func() { s.SumEdgesGrad(gradSrc, dst, offsets, indices, weights) }},
+			{"attend", func() { s.AttendEdges(dst, stats, src, scores, offsets, indices, 0.2) }},
+			{"attend grad", func() {
+				s.AttendEdgesGrad(gradSrc, gradScores, dst, stats, src, scores, offsets, indices, 0.2)
+			}},
+		} {
+			b.Run(fmt.Sprintf("%s/graph=%s", op.name, graph), func(b *testing.B) {
+				rate(b, s, gds.Bytes(edges, cols, gds.Float32), op.run)
+			})
+		}
+	}
+	err = s.Close()
+	for _, buffer := range buffers {
+		err = errors.Join(err, buffer.Free())
+	}
+	if err := errors.Join(err, d.Close()); err != nil {
+		b.Error(err)
+	}
+}
+
 // BenchmarkDevice measures what loading and training do most: run it on a real GPU alone.
 func BenchmarkDevice(b *testing.B) {
 	const rows, cols, hidden = 1 << 18, 128, 512
@@ -224,9 +290,21 @@ func BenchmarkDevice(b *testing.B) {
 		stats, one := tensor(d.Alloc, rows, 2, gds.Float32), tensor(d.Alloc, 1, cols, gds.Float32)
 		rate(b, s, moved, func() { s.NormalizeRows(y, stats, x, one, one, 1e-5) })
 	})
-	b.Run("launch", func(b *testing.B) {
-		one := x.Slice(0, 1)
-		rate(b, s, 1, func() { s.Fill(one, 1) })
+	one := x.Slice(0, 1)
+	b.Run("launches=1024", func(b *testing.B) {
+		rate(b, s, 1, func() {
+			for range 64 {
+				s.Fill(one, 1)
+			}
+		})
+	})
+	b.Run("launch and wait", func(b *testing.B) {
+		for b.Loop() {
+			s.Fill(one, 1)
+			if err := s.Synchronize(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+		}
 	})
 	err = s.Close()
 	for _, buffer := range buffers {

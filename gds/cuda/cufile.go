@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"sync"
 	"syscall"
@@ -57,6 +58,10 @@ func loadCuFile(context C.uintptr_t) (*cuFileDriver, error) {
 	}
 	if !named {
 		path = "libcufile.so.0"
+		if _, err := os.Stat("/proc/driver/nvidia-fs"); err != nil {
+			return nil, fmt.Errorf("nvidia-fs is not loaded, without which cuFile would do the same (%s names a cuFile to "+
+				"try)", cuFileVariable) // and it takes 1.5 s to start
+		}
 	}
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -97,6 +102,7 @@ var cuFileErrors = map[cuFileError]string{
 	5011: "the CUDA driver fails",
 	5018: "files of this type are not supported", 5020: "the file is not open for direct reads",
 	5025: "access is denied",
+	5027: "the file cannot be registered, as where udev says nothing of its volume (see CUFILE_LOGFILE_PATH)",
 	5033: "nvidia-fs cannot be set up", 5034: "it is switched off for the file",
 	5036: "memory of the GPU cannot be pinned for it",
 }

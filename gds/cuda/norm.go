@@ -27,3 +27,12 @@ func (c *call) normalizeRowsGrad() {
 	c.eachRow("normalize_rows_grad", src.Rows, matrix(0), matrix(3), matrix(4), matrix(5), vector(6), src.Rows,
 		src.Cols)
 }
+
+func (c *call) normalizeRows() {
+	kernel := "normalize_rows_1"
+	if c.unit(0, 2) == 4 { // 16 bytes
+		kernel = "normalize_rows_4"
+	}
+	c.eachRow(kernel, c.Tensors[2].Rows, matrix(0), matrix(1), matrix(2), vector(3), vector(4), c.Tensors[2].Rows,
+		c.Tensors[2].Cols, c.Alpha)
+}

@@ -47,9 +47,16 @@ func TestFaultsInKernelsAreFound(t *testing.T) {
 				s.Attention(gds.NewTensor(y.Buf, 4, 8, gds.Float32), gds.NewTensor(y.Buf, 16, 4, gds.Float32).Slice(8, 12),
 					gds.NewTensor(x.Buf, 4, 24, gds.Float32), 2, 1)
 			}, says: "a race"},
-		{name: "an addition is not atomic", file: "edges", kernel: "count_by_source",
-			old: `atom\.global\.add\.u32\s+(%r\d+), (\[%rd\d+\]), 1;`,
-			new: "ld.global.u32 $1, $2; add.s32 $1, $1, 1; st.global.u32 $2, $1;", run: sumEdgesGrad, says: "a race"},
+		{name: "an addition is not atomic", file: "loss", kernel: "count_correct",
+			old: `atom\.global\.add\.u64\s+(%rd\d+), (\[%rd\d+\]), 1;`,
+			new: "ld.global.u64 $1, $2; add.s64 $1, $1, 1; st.global.u64 $2, $1;",
+			run: func(s gds.Stream, x, y, u gds.Tensor) {
+				labels := gds.NewTensor(u.Buf, 1, 32, gds.Int32)
+				s.Fill(labels, 0)
+				s.CountCorrect(gds.NewTensor(y.Buf, 1, 2, gds.Int64), square(x), labels)
+			}, says: "a race"},
+		{name: "a barrier of a sort is missing", file: "edges", kernel: "sort_by_source", old: `bar\.sync\s+0;`,
+			run: sumEdgesGrad, says: "a race|nobody has written"},
 		{name: "one element too many", file: "elementwise", kernel: "axpy", old: `setp\.lt\.u64`, new: "setp.le.u64",
 			run: func(s gds.Stream, x, y, _ gds.Tensor) {
 				s.Axpy(1, gds.NewTensor(x.Buf, 1, bytes/4, gds.Float32), gds.NewTensor(y.Buf, 1, bytes/4, gds.Float32))
@@ -65,11 +72,11 @@ func TestFaultsInKernelsAreFound(t *testing.T) {
 		{name: "a register is not written", file: "elementwise", kernel: "mul", old: `mul\.rn\.f32\s+(%f\d+)`,
 			new: "mul.rn.f32 %f999", run: func(s gds.Stream, x, y, _ gds.Tensor) { s.Mul(y, x, x) },
 			says: "a register that was never written"},
-		{name: "the mask lacks a lane", file: "norm", kernel: "normalize_rows", old: `mov\.u32\s+(%r\d+), -1;`,
+		{name: "the mask lacks a lane", file: "norm", kernel: "normalize_rows_4", old: `mov\.u32\s+(%r\d+), -1;`,
 			new:  "mov.u32 $1, 0x7fffffff;",
 			run:  func(s gds.Stream, x, y, u gds.Tensor) { normalize(s, square(x), square(y), u) },
 			says: "the mask of members lacks the lane itself"},
-		{name: "a lane has left", file: "norm", kernel: "normalize_rows", old: `shfl\.sync`, new: leaves5 + "shfl.sync",
+		{name: "a lane has left", file: "norm", kernel: "normalize_rows_4", old: `shfl\.sync`, new: leaves5 + "shfl.sync",
 			run:  func(s gds.Stream, x, y, u gds.Tensor) { normalize(s, square(x), square(y), u) },
 			says: "a lane that has ended: 5"},
 		{name: "a thread has left", file: "dense", kernel: "transpose", old: `bar\.sync`, new: leaves5 + "bar.sync",

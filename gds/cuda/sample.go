@@ -49,8 +49,7 @@ func (c *call) scan(starts, values uint64, n int, total, sums uint64) {
 	slab := max(threads, (n+scanSlabs-1)/scanSlabs)
 	slabs := max(1, (n+slab-1)/slab) // one sets starts[0] where there are no values
 	c.launch("scan_sums", blocks(slabs), sums, values, n, slab)
-	c.launch("scan_slabs", blocks(1), sums, slabs, total)
-	c.launch("scan_within", blocks(slabs), starts, values, sums, n, slab)
+	c.launch("scan_within", blocks(slabs), starts, values, sums, n, slab, total)
 }
 
 func (c *call) sampleEdges() {

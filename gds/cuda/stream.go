@@ -192,9 +192,7 @@ var bodies = map[*ops.Op]func(c *call){
 		vector(5), size(1), alpha{}),
 	ops.NormalizeColumnsGrad: byElement("normalize_columns_grad", 2, matrix(0), matrix(1), matrix(2), vector(3),
 		vector(4), vector(5), vector(6), size(2), beta{}, alpha{}),
-	ops.NormalizeRows: byRow("normalize_rows", 2, matrix(0), matrix(1), matrix(2), vector(3), vector(4), size(2),
-		alpha{}),
-	ops.NormalizeRowsGrad: (*call).normalizeRowsGrad,
+	ops.NormalizeRows: (*call).normalizeRows, ops.NormalizeRowsGrad: (*call).normalizeRowsGrad,
 
 	ops.Attention: (*call).attention, ops.AttentionGrad: (*call).attentionGrad,
 	ops.SoftmaxRows:     byRow("softmax_rows", 1, matrix(0), matrix(1), size(1)),

@@ -105,58 +105,26 @@ var propagationTests = []test{
 			}
 		}
 	}},
-	{"Propagate in any order is as close", func(b *fixture) {
-		for _, s := range productSizes[:len(productSizes)-1] {
-			for _, cols := range []int{1, 2, 4, 8, 33, 132} {
-				for _, t := range floatTypes {
-					b.at(fmt.Sprintf("rows=%d,sources=%d,degree=%d,long=%d,cols=%d,%v", s.rows, s.sources, s.degree,
-						s.long, cols, t), func(b *fixture) {
-						l := b.someLists(s.rows, s.sources, s.degree, s.long)
-						x, content := inType(b.normal(s.sources*cols), t)
-						p := b.product(dense, l)
-						p.Weights, p.AnyOrder = b.floats(dense, 1, len(l.weights), l.weights).Tensor, true
-						dst := b.floats(dense, s.rows, cols, nil)
-						b.stream.Propagate(dst.Tensor, b.array(dense, s.sources, cols, t, content).Tensor, p)
-						sum, magnitude := make([]float64, s.rows*cols), make([]float64, s.rows*cols)
-						for i := range l.starts {
-							for e := l.starts[i]; e < l.ends[i]; e++ {
-								for j := range cols {
-									term := float64(l.weights[e]) * float64(x[int(l.nodes[e])*cols+j])
-									sum[i*cols+j] += term
-									magnitude[i*cols+j] += math.Abs(term)
-								}
-							}
-						}
-						b.expect(b.read(dst), len(sum), func(i int) (float64, float64) {
-							return sum[i], near(int(l.ends[i/cols]-l.starts[i/cols]), magnitude[i])
-						})
-					})
-				}
-			}
-		}
-	}},
 	{"Propagate counts what is not finite as it is stored", func(b *fixture) {
 		for _, t := range floatTypes {
-			for _, anyOrder := range []bool{false, true} {
-				// Sums of two terms: fine; too large for float16; for all types; NaN; an infinity; below zero.
-				x := []float32{1, 40000, math.MaxFloat32, float32(math.NaN()), float32(math.Inf(1)), -math.MaxFloat32}
-				want := int64(4)
-				if t == gds.Float16 {
-					want = 5
-				}
-				l := lists{}
-				for u := range x {
-					l.nodes = append(l.nodes, uint32(u), uint32(u))
-					l.starts, l.ends = append(l.starts, int64(2*u)), append(l.ends, int64(2*u+2))
-				}
-				p := b.product(dense, l)
-				count := b.counts(100)
-				p.NotFinite, p.AnyOrder = count.Tensor, anyOrder
-				dst := b.array(dense, len(x), 1, t, nil)
-				b.stream.Propagate(dst.Tensor, b.floats(dense, len(x), 1, x).Tensor, p)
-				if got := dtype.Int64s(b.bytes(count))[0]; got != 100+want {
-					b.Errorf("%v, any order %t: %d were counted, want %d", t, anyOrder, got-100, want)
-				}
+			// Sums of two terms: fine; too large for float16; for all types; NaN; an infinity; below zero.
+			x := []float32{1, 40000, math.MaxFloat32, float32(math.NaN()), float32(math.Inf(1)), -math.MaxFloat32}
+			want := int64(4)
+			if t == gds.Float16 {
+				want = 5
+			}
+			l := lists{}
+			for u := range x {
+				l.nodes = append(l.nodes, uint32(u), uint32(u))
+				l.starts, l.ends = append(l.starts, int64(2*u)), append(l.ends, int64(2*u+2))
+			}
+			p := b.product(dense, l)
+			count := b.counts(100)
+			p.NotFinite = count.Tensor
+			dst := b.array(dense, len(x), 1, t, nil)
+			b.stream.Propagate(dst.Tensor, b.floats(dense, len(x), 1, x).Tensor, p)
+			if got := dtype.Int64s(b.bytes(count))[0]; got != 100+want {
+				b.Errorf("%v: %d were counted, want %d", t, got-100, want)
 			}
 		}
 	}},
@@ -172,22 +140,19 @@ var propagationTests = []test{
 			{"of no source, far down", lists{starts: []int64{0, 2}, ends: []int64{1, 3000},
 				nodes: append(make([]uint32, 2999), math.MaxUint32)}},
 		} {
-			for _, anyOrder := range []bool{false, true} {
-				p := b.product(dense, c.l)
-				p.AnyOrder = anyOrder
-				dst := b.floats(dense, 2, 5, nil)
-				src := b.floats(dense, 2, 5, make([]float32, 10))
-				s := b.newStream()
-				s.Propagate(dst.Tensor, src.Tensor, p)
-				if err := s.Synchronize(context.Background()); err == nil ||
-					!strings.Contains(err.Error(), "Propagate") {
-					b.Errorf("%s: %v", c.name, err)
-				}
-				if err := s.Close(); err == nil {
-					b.Errorf("%s: the stream closes without an error", c.name)
-				}
-				b.bytes(dst)
+			p := b.product(dense, c.l)
+			dst := b.floats(dense, 2, 5, nil)
+			src := b.floats(dense, 2, 5, make([]float32, 10))
+			s := b.newStream()
+			s.Propagate(dst.Tensor, src.Tensor, p)
+			if err := s.Synchronize(context.Background()); err == nil ||
+				!strings.Contains(err.Error(), "Propagate") {
+				b.Errorf("%s: %v", c.name, err)
 			}
+			if err := s.Close(); err == nil {
+				b.Errorf("%s: the stream closes without an error", c.name)
+			}
+			b.bytes(dst)
 		}
 	}},
 }

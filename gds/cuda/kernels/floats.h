@@ -13,3 +13,6 @@ struct Brain { // bfloat16: the upper half of a float
 		return (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 	}
 };
+
+// Numbers are V numbers side by side, which are read and written by one access.
+template <class T, int V> struct alignas(sizeof(T) * V) Numbers { T at[V]; };

@@ -1,6 +1,7 @@
 // Normalisation of columns and of rows.
 #include "common.h"
 #include "columns.h"
+#include "floats.h"
 
 DEVICE float inverse_deviation(float variance, float epsilon) { return 1 / sqrtf(variance + epsilon); }
 
@@ -40,19 +41,33 @@ KERNEL(normalize_columns_grad, float *dst, u64 dst_stride, const float *grad, u6
 	}
 }
 
-// A warp takes a row.
-KERNEL(normalize_rows, float *dst, u64 dst_stride, float *stats, u64 stats_stride, const float *src, u64 src_stride, const float *gain, const float *shift, u64 rows, u64 cols, float epsilon) {
-	FOR_EACH_ROW(r, rows) {
-		const float *x = src + r * src_stride;
-		float sum = 0, squares = 0;
-		for (u64 j = LANE; j < cols; j += 32) sum += x[j];
-		float mean = warp_sum(sum) / (float)cols;
-		for (u64 j = LANE; j < cols; j += 32) { float d = x[j] - mean; squares += d * d; }
-		float inverse = inverse_deviation(warp_sum(squares) / (float)cols, epsilon);
-		for (u64 j = LANE; j < cols; j += 32) dst[r * dst_stride + j] = (x[j] - mean) * inverse * gain[j] + shift[j];
-		if (LANE == 0) { stats[r * stats_stride] = mean; stats[r * stats_stride + 1] = inverse; }
+// A warp takes a row, each lane V columns at a time.
+template <int V> DEVICE void normalize_row(float *y, const float *x, const float *gain, const float *shift, float *stats, u64 cols, float epsilon) {
+	typedef Numbers<float, V> Part;
+	float sum = 0, squares = 0;
+	for (u64 j = LANE * V; j < cols; j += 32 * V) {
+		Part p = *(const Part *)(x + j);
+		for (int v = 0; v < V; v++) sum += p.at[v];
 	}
+	float mean = warp_sum(sum) / (float)cols;
+	for (u64 j = LANE * V; j < cols; j += 32 * V) {
+		Part p = *(const Part *)(x + j);
+		for (int v = 0; v < V; v++) { float d = p.at[v] - mean; squares += d * d; }
+	}
+	float inverse = inverse_deviation(warp_sum(squares) / (float)cols, epsilon);
+	for (u64 j = LANE * V; j < cols; j += 32 * V) {
+		Part p = *(const Part *)(x + j);
+		for (int v = 0; v < V; v++) p.at[v] = (p.at[v] - mean) * inverse * gain[j + v] + shift[j + v];
+		*(Part *)(y + j) = p;
+	}
+	if (LANE == 0) { stats[0] = mean; stats[1] = inverse; }
 }
+#define NORMALIZE_ROWS(name, V) \
+	KERNEL(name, float *dst, u64 dst_stride, float *stats, u64 stats_stride, const float *src, u64 src_stride, const float *gain, const float *shift, u64 rows, u64 cols, float epsilon) { \
+		FOR_EACH_ROW(r, rows) normalize_row<V>(dst + r * dst_stride, src + r * src_stride, gain, shift, stats + r * stats_stride, cols, epsilon); \
+	}
+NORMALIZE_ROWS(normalize_rows_1, 1)
+NORMALIZE_ROWS(normalize_rows_4, 4)
 
 struct NormalAndGradient {
 	const float *grad; u64 grad_stride; const float *src; u64 src_stride; const float *stats; u64 stats_stride;

@@ -38,16 +38,23 @@ DEVICE u64 threshold(u64 k, u64 d) { return (k << 32) / d << 32 | ((k << 32) % d
 // read_of is how many bytes of a list that is not cached are read by both operations: gds.SampleOps.
 DEVICE u64 read_of(List l, u64 chosen, u64 edge_bytes, bool looked) { return l.cached ? 0 : 32 + chosen * edge_bytes + (looked ? 8 * l.degree : 0); }
 
-// add_total adds the sum of a number of each thread of a block to total; all come here together.
-DEVICE void add_total(u64 *total, u64 number) {
+// block_sum is the sum of a number of each of the 256 threads of a block; all come here together.
+DEVICE u64 block_sum(u64 number) {
 	__shared__ u64 shared[256];
+	__syncthreads(); // as it may be called again
 	shared[threadIdx.x] = number;
 	__syncthreads();
 	for (u32 k = 128; k > 0; k /= 2) {
 		if (threadIdx.x < k) shared[threadIdx.x] += shared[threadIdx.x + k];
 		__syncthreads();
 	}
-	if (threadIdx.x == 0 && shared[0]) atomicAdd(total, shared[0]);
+	return shared[0];
+}
+
+// add_total adds the sum of a number of each thread of a block to total; all come here together.
+DEVICE void add_total(u64 *total, u64 number) {
+	number = block_sum(number);
+	if (threadIdx.x == 0 && number) atomicAdd(total, number);
 }
 
 // counts[v] is how many edges of nodes[v] are chosen, but for those that LABOR chooses among.
@@ -98,39 +105,24 @@ KERNEL(count_labor, GRAPH, u32 *counts, u64 *read, const u32 *nodes, u64 destina
 	add_total(read, bytes);
 }
 
-// Sums of numbers up to each place, in three kernels: of slabs, a block each; of up to 256 slabs, by one
-// block; and within slabs. starts are [n+1]; values may be its elements from 1 on.
+// Sums of numbers up to each place, in two kernels: of up to 256 slabs, a block each; and within slabs. starts are [n+1];
+// values may be its elements from 1 on.
 KERNEL(scan_sums, u64 *sums, const u32 *values, u64 n, u64 slab) {
-	__shared__ u64 shared[256];
 	u64 first = blockIdx.x * slab, end = first + slab < n ? first + slab : n, sum = 0;
 	for (u64 i = first + threadIdx.x; i < end; i += 256) sum += values[i];
-	shared[threadIdx.x] = sum;
-	__syncthreads();
-	for (u32 k = 128; k > 0; k /= 2) {
-		if (threadIdx.x < k) shared[threadIdx.x] += shared[threadIdx.x + k];
-		__syncthreads();
-	}
-	if (threadIdx.x == 0) sums[blockIdx.x] = shared[0];
+	sum = block_sum(sum);
+	if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-KERNEL(scan_slabs, u64 *sums, u64 slabs, u64 *total) {
-	__shared__ u64 shared[256];
-	shared[threadIdx.x] = threadIdx.x < slabs ? sums[threadIdx.x] : 0;
-	__syncthreads();
-	if (threadIdx.x == 0) {
-		u64 before = 0;
-		for (u32 i = 0; i < 256; i++) { u64 v = shared[i]; shared[i] = before; before += v; }
-		*total = before;
-	}
-	__syncthreads();
-	if (threadIdx.x < slabs) sums[threadIdx.x] = shared[threadIdx.x];
-}
-
-KERNEL(scan_within, u32 *starts, const u32 *values, const u64 *sums, u64 n, u64 slab) {
+KERNEL(scan_within, u32 *starts, const u32 *values, const u64 *sums, u64 n, u64 slab, u64 *total) {
 	__shared__ u32 shared[256];
 	u64 first = blockIdx.x * slab, end = first + slab < n ? first + slab : n;
-	u32 before = (u32)sums[blockIdx.x];
-	if (blockIdx.x == 0 && threadIdx.x == 0) starts[0] = 0;
+	u64 of_slab = threadIdx.x < gridDim.x ? sums[threadIdx.x] : 0;
+	u32 before = (u32)block_sum(threadIdx.x < blockIdx.x ? of_slab : 0);
+	if (blockIdx.x == 0) {
+		u64 all = block_sum(of_slab);
+		if (threadIdx.x == 0) { starts[0] = 0; *total = all; }
+	}
 	for (u64 i0 = first; i0 < end; i0 += 256) {
 		u64 i = i0 + threadIdx.x;
 		shared[threadIdx.x] = i < end ? values[i] : 0;

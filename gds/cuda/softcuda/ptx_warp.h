@@ -2,6 +2,7 @@
 #pragma once
 #include "ptx.h"
 #include <cstring>
+#include <type_traits>
 
 namespace ptx {
 
@@ -43,7 +44,12 @@ template <class F> inline void each(uint32_t lanes, F f) {
 	else
 		for (; lanes; lanes &= lanes - 1) f(__builtin_ctz(lanes));
 }
-template <class T> inline T as(uint64_t v) { T t; memcpy(&t, &v, sizeof t); return t; }
+template <class T> inline T as(uint64_t v) {
+	if constexpr (std::is_same_v<T, bool>) return v & 1; // true is also written as -1
+	T t;
+	memcpy(&t, &v, sizeof t);
+	return t;
+}
 template <class T> inline uint64_t raw(T v) { uint64_t r = 0; memcpy(&r, &v, sizeof v); return r; }
 
 } // namespace ptx

@@ -21,7 +21,6 @@ type Call struct {
 	Tokens, Heads  int
 	Known          int
 	TransA, TransB bool
-	AnyOrder       bool
 	Mean, AddLoops bool // of the graph
 	Seed           uint64
 	Adam           gds.AdamOptions
@@ -165,7 +164,7 @@ func (f Front) AttendEdgesGrad(gradValues, gradScores, grad, stats, values, scor
 
 func (f Front) Propagate(dst, src gds.Tensor, p gds.Product) {
 	f.Enqueue(Call{Op: Propagate, Tensors: tensors{dst, src, p.Starts, p.Ends, p.Nodes, p.Weights, p.NodeFactors,
-		p.RowFactors, p.Blend, p.NotFinite}, Alpha: p.Factor, Beta: p.Theta, AnyOrder: p.AnyOrder})
+		p.RowFactors, p.Blend, p.NotFinite}, Alpha: p.Factor, Beta: p.Theta})
 }
 
 func (f Front) Checksum(dst, src gds.Tensor) { f.enqueue(Checksum, 0, dst, src) }

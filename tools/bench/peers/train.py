@@ -10,7 +10,7 @@ Needs torch. 100 features, hops 0 to 3, 47 classes, batches of 8000 rows, Adam, 
 
 With --device cuda both train on a GPU (hopfeed must be built for it): hopfeed also from device memory; torch, fused, of
 matrices in device memory, and torch, pinned, of rows that are gathered into pinned memory and copied from there. Times
-end when the device is done.
+end when the device is done. --tf32: both multiply in TF32.
 
 Each trains an epoch before that does not count.
 
@@ -32,7 +32,8 @@ import time
 from rounds import THREADS, measure, ratio, run
 
 FEATURES, HOPS, CLASSES, BATCH = 100, 3, 47, 8000
-ROWS = {"sgc": 100_000, "sign": 16_000, "hoga": 16_000}
+ROWS = {"cpu": {"sgc": 100_000, "sign": 16_000, "hoga": 16_000}, "cuda": {"sgc": 400_000, "sign": 400_000, "hoga": 400_000}}
+LOADED = 60_000  # rows of the DataLoader, at most
 FLAGS = {
     "sgc": [],
     "sign": ["--hidden", 512, "--layers", 3, "--dropout", 0.5],
@@ -62,7 +63,7 @@ def ours(hopfeed, store, model, epochs, threads, *flags):
             "wait": stages["load_wait"] / (stages["load_wait"] + stages["compute"])}
 
 
-def torch_rates(name, rows, epochs, threads, device):
+def torch_rates(name, rows, epochs, threads, device, tf32):
     """What a process of torch prints: rates of all loaders."""
     import torch
     from torch import nn
@@ -71,6 +72,7 @@ def torch_rates(name, rows, epochs, threads, device):
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = tf32
 
     class SGC(nn.Module):
         def __init__(self):
@@ -139,11 +141,11 @@ def torch_rates(name, rows, epochs, threads, device):
             yield batch, labels[chosen].pin_memory().to(device, non_blocking=True)
 
     def loaded():
-        for *batch, of in DataLoader(TensorDataset(*hops, labels), batch_size=BATCH, shuffle=True, num_workers=2,
-                                     pin_memory=cuda):
+        few = TensorDataset(*[x[:LOADED] for x in hops], labels[:LOADED])
+        for *batch, of in DataLoader(few, batch_size=BATCH, shuffle=True, num_workers=2, pin_memory=cuda):
             yield [x.to(device, non_blocking=True) for x in batch], of.to(device)
 
-    def rate(batches):
+    def rate(batches, rows=rows):
         wait()
         began = time.perf_counter()
         for batch, of in batches():
@@ -157,32 +159,35 @@ def torch_rates(name, rows, epochs, threads, device):
     rates = {"torch fused": max(rate(fused) for _ in range(epochs))}
     if cuda:
         rates["torch pinned"] = max(rate(pinned) for _ in range(epochs))
-    print(json.dumps({**rates, "torch DataLoader": rate(loaded)}))
+    print(json.dumps({**rates, "torch DataLoader": rate(loaded, min(rows, LOADED))}))
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("hopfeed", type=pathlib.Path)
     p.add_argument("work", type=pathlib.Path)
-    p.add_argument("--models", nargs="+", choices=ROWS, default=list(ROWS))
+    p.add_argument("--models", nargs="+", choices=FLAGS, default=list(FLAGS))
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--epochs", type=int, default=3)
     p.add_argument("--threads", type=int, default=THREADS)
-    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    p.add_argument("--device", choices=list(ROWS), default="cpu")
+    p.add_argument("--tf32", action="store_true")
     p.add_argument("--torch", metavar="MODEL", help=argparse.SUPPRESS)  # what main runs in a process of its own
     o = p.parse_args()
     if o.torch:
-        torch_rates(o.torch, ROWS[o.torch], o.epochs, o.threads, o.device)
+        torch_rates(o.torch, ROWS[o.device][o.torch], o.epochs, o.threads, o.device, o.tf32)
         return
+    tf32 = ["--tf32"] if o.tf32 else []
     hopfeed, work = o.hopfeed.resolve(), o.work.resolve() / "train"
     work.mkdir(parents=True, exist_ok=True)
     for model in o.models:
-        store = work / f"{ROWS[model]}"
-        make_store(hopfeed, store, ROWS[model])
+        rows = ROWS[o.device][model]
+        store = work / f"{rows}"
+        make_store(hopfeed, store, rows)
 
         def peers():
             rates, = run(sys.executable, __file__, hopfeed, work, "--torch", model, "--epochs", o.epochs, "--threads", o.threads,
-                         "--device", o.device, env={**os.environ, "OMP_NUM_THREADS": str(o.threads)})
+                         "--device", o.device, *tf32, env={**os.environ, "OMP_NUM_THREADS": str(o.threads)})
             return {f"{model}, {name}": {"rows_per_second": rate} for name, rate in rates.items()}
 
         def builds():
@@ -191,7 +196,7 @@ def main():
             if o.device == "cuda":
                 kinds["hopfeed device"] = ["--placement", "device"]
             for name, flags in kinds.items():
-                found[f"{model}, {name}"] = ours(hopfeed, store, model, o.epochs, o.threads, *flags)
+                found[f"{model}, {name}"] = ours(hopfeed, store, model, o.epochs, o.threads, *flags, *tf32)
             return found
 
         r = measure(o.rounds, peers, builds)
