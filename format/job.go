@@ -21,6 +21,7 @@ import (
 const (
 	lockName    = folder.LockName
 	scratchName = "scratch"
+	tasksName   = "tasks"
 	jobName     = "job.json"
 	tableSuffix = ".table"
 )
@@ -116,11 +117,11 @@ func readJob(fsys vfs.FS, dir string) (state *jobState, err error) {
 
 // isJobFile tells whether .job may have a file or folder of this name.
 func isJobFile(e fs.DirEntry) bool {
-	name := strings.TrimSuffix(e.Name(), vfs.TempSuffix)
+	name := vfs.WithoutTemp(e.Name())
 	_, isRecord := recordedFolder(name)
 	switch {
 	case e.IsDir():
-		return e.Name() == scratchName
+		return e.Name() == scratchName || e.Name() == tasksName
 	case e.Name() == lockName:
 		return true
 	}

@@ -270,14 +270,22 @@ func (m *MatrixWriter) write(rows []byte) error {
 	return nil
 }
 
+// checkAll fails if rows are missing.
+func (m *MatrixWriter) checkAll() error {
+	if m.left > 0 || m.p.nextChunk < m.p.table.chunks {
+		return fmt.Errorf("%s: rows are missing: %d of %d chunks were begun, and the last lacks %d bytes", m.id,
+			m.p.nextChunk, m.p.table.chunks, m.left)
+	}
+	return nil
+}
+
 // Close finishes the matrix. It fails if rows are missing.
 func (m *MatrixWriter) Close() error {
 	if m.err != nil {
 		return m.err
 	}
-	if m.left > 0 || m.p.nextChunk < m.p.table.chunks {
-		return fmt.Errorf("%s: rows are missing: %d of %d chunks were begun, and the last lacks %d bytes", m.id,
-			m.p.nextChunk, m.p.table.chunks, m.left)
+	if err := m.checkAll(); err != nil {
+		return err
 	}
 	m.err = m.p.close()
 	if m.err == nil {

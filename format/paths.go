@@ -119,7 +119,7 @@ func isClutter(name string, folder bool) bool {
 
 // isFile tells whether a graph or store may have the file, complete or not.
 func isFile(path string) bool {
-	path = strings.TrimSuffix(path, vfs.TempSuffix)
+	path = vfs.WithoutTemp(path)
 	if path == manifestName || path == indexName {
 		return true
 	}

@@ -28,7 +28,7 @@ func TestPanelsDoNotAddToTheHeap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &engine.Input{Matrix: stored, DType: format.Float32}
+	in := engine.NewInput(stored, nil, format.Float32)
 	x, err := product.NewMatrix(1400, 2, format.Float32)
 	if err != nil {
 		t.Fatal(err)

@@ -103,8 +103,8 @@ func TestAnInputNamesTheSameNumberWhetherReadWholeOrNot(t *testing.T) {
 			for i := range nodes {
 				nodes[i] = uint32(i)
 			}
-			whole, listed := &engine.Input{Matrix: stored, DType: of},
-				&engine.Input{Matrix: stored, DType: of, Nodes: nodes}
+			whole, listed := engine.NewInput(stored, nil, of),
+				engine.NewInput(stored, nodes, of)
 			if !whole.IsWhole(to) || listed.IsWhole(to) {
 				t.Fatalf("%s: not one of each way", of)
 			}

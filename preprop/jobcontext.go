@@ -202,7 +202,8 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 		s.labels = s.options.labels(&s.graph.Manifest)
 	}
 	j.Labels = s.labels
-	first := &engine.Input{Matrix: features, DType: s.options.DType, Labels: s.labels}
+	first := engine.NewInput(features, nil, s.options.DType)
+	first.Labels = s.labels
 	for _, operator := range s.options.Operators {
 		at := slices.IndexFunc(s.target.Operators, hasName(operator.String()))
 		c := &engine.HopSequence{Sequence: plan.Sequence{Operator: operator, Hops: s.target.Operators[at].Hops},
@@ -227,7 +228,7 @@ func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.Columns, w.Held, w.ResultFiles = j.Columns.Width(), s.held, s.options.Shard.Count > 1
+	w.Columns, w.Held, w.ResultFiles = j.Columns.Width(), s.held, s.options.Shard.Count > 0
 	if s.labels != nil {
 		w.Held += s.labels.Bytes(s.graph.Manifest.Nodes, s.layout.Regions[0].Rows, len(j.Matrices)-1, s.options.Threads)
 		w.InMemory = true

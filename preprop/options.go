@@ -45,6 +45,7 @@ type Options struct {
 	Assemble    bool              // compute nothing; assemble the result files of shards
 	Force       bool              // replace an existing store, or another job's unfinished one
 	DryRun      bool              // plan, and write nothing
+	Tasks       int               // how many tasks of a kind there are, for ListTasks and RunTask
 	Hardware    *machine.Hardware // to plan for, in a dry run; default this machine, which is measured
 	Planned     func(*Plan)       // called before the work begins
 	MaxTime     time.Duration     // after which the job ends, and can go on later; 0: no limit
@@ -58,6 +59,7 @@ type Options struct {
 
 	step           *step            // the job is one of those that make the store of a typed graph
 	clock          func() time.Time // default time.Now
+	publishes      bool             // it is the task that publishes what others have written
 	topologyOnDisk bool             // with From, whatever memory there is
 	begun          time.Time        // when the job began, by this clock
 }

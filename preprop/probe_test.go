@@ -46,7 +46,8 @@ func TestTheRateOfReadingIsMeasuredWhereFeaturesAre(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rate, err := engine.MeasureRead(context.Background(), &engine.Input{Matrix: m}, 1); err != nil || rate <= 0 {
+		in := engine.NewInput(m, nil, format.Float32)
+		if rate, err := engine.MeasureRead(context.Background(), in, 1); err != nil || rate <= 0 {
 			t.Errorf("%s: %g bytes a second, %v", name, rate, err)
 		}
 		if want := map[string]string{"own": filepath.Join(root,

@@ -123,6 +123,12 @@ func (s *jobContext) create() (*format.Writer, error) {
 		if err := s.checkOtherShards(); err != nil {
 			return err
 		}
+		if !s.options.publishes && !s.options.Force {
+			if begun, err := format.HasTasks(s.fsys, s.storeDir); begun || err != nil {
+				return errors.Join(fmt.Errorf("%s: %w: tasks are making it (run the rest of them, see 'hopfeed propagate "+
+					"--tasks', or start anew with --force)", s.storeDir, ErrOptions), err)
+			}
+		}
 		if s.options.Force {
 			return s.dropScratch()
 		}

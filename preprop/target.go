@@ -298,7 +298,7 @@ func (s *jobContext) startFromStore(c *engine.HopSequence) error {
 	}
 	stored, err := s.existing.Matrix(c.ID(m.Operators[at].Hops))
 	c.From = m.Operators[at].Hops
-	c.Input = &engine.Input{Matrix: stored, Nodes: s.nodes, DType: s.options.DType}
+	c.Input = engine.NewInput(stored, s.nodes, s.options.DType)
 	return err
 }
 

@@ -7,7 +7,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -215,5 +217,29 @@ func TestTrainingFromAFailingBucketLosesNothing(t *testing.T) {
 	}
 	if n < 40 {
 		t.Errorf("only %d requests", n)
+	}
+}
+
+// Tasks of several processes share a bucket; each is run twice at a time.
+func TestTasksMakeAStoreInABucket(t *testing.T) {
+	server := s3test.Start(t)
+	t.Chdir(t.TempDir())
+	disk := vfs.OS()
+	must(t, disk, generateLine)
+	must(t, disk, propagateLine)
+	line := strings.ReplaceAll(propagateLine, "-o store", "-o "+inBucket+"d/store") + " --tasks 3"
+	for _, kind := range []string{"rows", "cut-", "hops-", "write-", "publish"} {
+		var group sync.WaitGroup
+		for i := range 6 {
+			name := kind
+			if strings.HasSuffix(kind, "-") {
+				name += strconv.Itoa(i % 3)
+			}
+			group.Go(func() { must(t, disk, line+" --task "+name) })
+		}
+		group.Wait()
+	}
+	if got, want := files(t, filepath.Join(server.Folder, "d/store")), files(t, "store"); !maps.Equal(got, want) {
+		t.Errorf("%q, want %q with the same bytes", slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
 	}
 }

@@ -25,6 +25,7 @@ type propagateOptions struct {
 	dtype            string
 	hardware, device string
 	shard            string
+	task             string
 }
 
 const deviceUsage = "device that propagates: auto, cpu, or one of hopfeed devices, such as cuda:0"
@@ -54,6 +55,10 @@ in scratch files until all panels are finished.
 
 A job that was killed, or that --max-time ended, goes on when the same command is run again; --memory, --threads
 and --shard may differ. 'hopfeed status STORE' tells how far it is.
+
+With --tasks K, the work is divided into up to K tasks of each kind (cut, hops, write) and the tasks rows and
+publish, for machines that share STORE, a folder or a URL. Without --task it lists them, with what each needs. With
+--task NAME it does one of them, to the same bytes, whoever does it, and however often. See docs/cluster.md.
 
 With --shard I/K, each of K processes computes a K-th of the columns. They share the directory STORE. The last
 one to finish assembles the store.
@@ -106,6 +111,9 @@ graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	f.StringVar(&o.From, "from", "", "store of an earlier graph, from which rows that did not change are taken")
 	f.StringVar(&o.FromGraph, "from-graph", "",
 		"graph that the store of --from was made of (default: the one that GRAPH was updated from)")
+	f.IntVar(&o.Tasks, "tasks", 0, "divide the work into this many tasks of each kind, and list them")
+	atLeast(f, 0, "tasks")
+	f.StringVar(&o.task, "task", "", "do one of the tasks: rows, cut-I, hops-I, write-I or publish, with I from 0 to K-1")
 	f.StringVar(&o.shard, "shard", "", "share of the columns to compute: I/K, with I from 0 to K-1")
 	f.BoolVar(&o.Assemble, "assemble", false, "compute nothing, and assemble the store from what shards have finished")
 	return c
@@ -282,6 +290,9 @@ func (o *propagateOptions) do(ctx context.Context, a *app, args []string) (_ res
 	}
 	if err := a.planFor(ctx, &o.Options, o.hardware, o.device); err != nil {
 		return nil, err
+	}
+	if o.Tasks > 0 || o.task != "" {
+		return o.doTasks(ctx, a, args[0])
 	}
 	r, err := preprop.Propagate(ctx, a.fs, args[0], o.output, o.Options)
 	if err != nil {

@@ -168,6 +168,9 @@ func Remove(fsys vfs.FS, path string) error {
 		return err
 	}
 	entries, err := fsys.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a folder of a bucket is gone when nothing is in it
+	}
 	if err != nil {
 		return err
 	}
@@ -213,7 +216,7 @@ func clear(fsys vfs.FS, path string) (left string, err error) {
 			case err != nil:
 				return "", err
 			}
-		case e.Type().IsRegular() && strings.HasSuffix(strings.TrimSuffix(e.Name(), vfs.TempSuffix), Suffix):
+		case e.Type().IsRegular() && strings.HasSuffix(vfs.WithoutTemp(e.Name()), Suffix):
 			if err := RemoveFile(fsys, at); err != nil {
 				return "", err
 			}

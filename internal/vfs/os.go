@@ -401,3 +401,6 @@ func createTemp(temp string) (*os.File, error) {
 	}
 	return os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 }
+
+// TempDir is the folder for files that nobody needs once a process has ended.
+func TempDir() string { return os.TempDir() }

@@ -273,6 +273,6 @@ func (e *engine) loadFinishedHop(ctx context.Context, id format.MatrixID, m *pro
 		return false, err
 	}
 	defer stored.Close()
-	in := &Input{Matrix: stored, Nodes: e.Nodes, DType: e.DType}
+	in := NewInput(stored, e.Nodes, e.DType)
 	return true, in.Load(ctx, m, e.Threads, e.Progress)
 }

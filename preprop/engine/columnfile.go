@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"sort"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
@@ -198,13 +199,17 @@ func ResultFiles(fsys vfs.FS, dir string, matrices int, rows int64, nodes []uint
 
 // columnFiles are the column files that an input is cut into. They have a group for each of its chunks.
 func (j *Job) columnFiles(in *Input) *ColumnFiles {
+	return in.columnFiles(j.Fsys, j.Scratch, fmt.Sprintf("input-%d", j.number(in.ID)))
+}
+
+func (in *Input) columnFiles(fsys vfs.FS, dir, name string) *ColumnFiles {
 	bounds := []int64{0}
 	for k := range in.Chunks() {
 		first, rows := in.ChunkRowRange(k)
 		bounds = append(bounds, first+int64(rows))
 	}
-	return &ColumnFiles{fsys: j.Fsys, dir: j.Scratch, name: fmt.Sprintf("input-%d", j.number(in.ID)),
-		features: in.columns(), size: in.DType.Size(), bounds: bounds, nodes: in.Nodes}
+	return &ColumnFiles{fsys: fsys, dir: dir, name: name, features: in.FirstColumn + in.columns(),
+		size: in.DType.Size(), bounds: bounds, nodes: in.Nodes}
 }
 
 // all are all columns of the matrix.
@@ -321,19 +326,32 @@ func (f *ColumnFiles) load(ctx context.Context, m *product.Matrix, threads int, 
 // assemble writes a matrix to the store from the files, which must have all of its columns, and removes them.
 func (f *ColumnFiles) assemble(ctx context.Context, store *format.Writer, id format.MatrixID, threads int,
 	report progress.Reporter) error {
-	if gaps := product.Missing(f.all(), f.Have); len(gaps) > 0 {
-		return fmt.Errorf("%s lacks %s among the files in %s", id, gaps[0], f.dir)
-	}
-	whole := f.layout(f.all())
-	task := report.Start("assemble "+id.String(), whole.dataBytes(), progress.Bytes)
-	defer task.Done()
 	out, err := store.Matrix(id)
 	if err != nil {
 		return err
 	}
+	if err := f.WriteRows(ctx, id, 0, f.bounds[len(f.bounds)-1], threads, report, out.Write); err != nil {
+		return err
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	return f.remove(f.Have...)
+}
+
+// WriteRows calls write with the rows [first, end) of a matrix, with all of its columns, which the files must have.
+func (f *ColumnFiles) WriteRows(ctx context.Context, id format.MatrixID, first, end int64, threads int,
+	report progress.Reporter, write func(rows []byte) error) error {
+	if gaps := product.Missing(f.all(), f.Have); len(gaps) > 0 {
+		return fmt.Errorf("%s lacks %s among the files in %s", id, gaps[0], f.dir)
+	}
+	whole := f.layout(f.all())
+	task := report.Start("assemble "+id.String(), (end-first)*whole.rowBytes, progress.Bytes)
+	defer task.Done()
 	parts := product.Cover(f.all(), f.Have)
 	files := make([]*columnFile, len(parts))
 	for i, part := range parts {
+		var err error
 		if files[i], err = f.open(part.Source); err != nil {
 			return err
 		}
@@ -345,31 +363,27 @@ func (f *ColumnFiles) assemble(ctx context.Context, store *format.Writer, id for
 		return err
 	}
 	defer buffers.Free()
-	err = parallel.Ordered(ctx, threads, int64(whole.groups()), buffers.Get,
+	before := sort.Search(whole.groups(), func(k int) bool { return whole.bounds[k+1] > first }) // groups
+	groups := sort.Search(whole.groups(), func(k int) bool { return whole.bounds[k] >= end }) - before
+	return parallel.Ordered(ctx, threads, int64(groups), buffers.Get,
 		func(k int64, buffer []byte) ([]byte, error) {
-			first, end := whole.rows(int(k))
-			rows := buffer[:(end-first)*whole.rowBytes]
+			group := before + int(k)
+			from, to := whole.rows(group)
+			rows := buffer[:(to-from)*whole.rowBytes]
 			for i, part := range parts {
-				group, err := files[i].readGroup(int(k), buffer[most:])
+				data, err := files[i].readGroup(group, buffer[most:])
 				if err != nil {
 					return nil, err
 				}
 				from, to := (part.First-part.Source.First)*f.size, part.First*f.size
-				for at := 0; at < len(group); at, to = at+int(files[i].rowBytes), to+int(whole.rowBytes) {
-					copy(rows[to:to+part.Width()*f.size], group[at+from:])
+				for at := 0; at < len(data); at, to = at+int(files[i].rowBytes), to+int(whole.rowBytes) {
+					copy(rows[to:to+part.Width()*f.size], data[at+from:])
 				}
 			}
-			return rows, nil
+			return rows[max(0, first-from)*whole.rowBytes : (min(end, to)-from)*whole.rowBytes], nil
 		},
 		func(rows []byte) error {
 			task.Add(int64(len(rows)))
-			return out.Write(rows)
+			return write(rows)
 		})
-	if err != nil {
-		return err
-	}
-	if err := out.Close(); err != nil {
-		return err
-	}
-	return f.remove(f.Have...)
 }

@@ -17,10 +17,28 @@ import (
 // rows. Its columns are read from there, or from column files, which have the rows in the same order, rounded to the
 // type of the new hops.
 type Input struct {
-	*format.Matrix
-	Nodes  []uint32        // node of each row; nil: row i is node i
+	Chunked
+	ID     format.MatrixID
+	Layout format.Layout
+	Nodes  []uint32        // node of each row; nil: row i is node FirstNode+i
 	DType  format.DType    // of the new hops
 	Labels *product.Labels // that follow the columns of the stored hop; nil: none
+
+	// Of an input that has some rows, or some columns, of the stored hop: which its first ones are.
+	FirstNode   int64
+	FirstColumn int
+}
+
+// Chunked is a matrix in chunks of whole rows, as format.Matrix has them.
+type Chunked interface {
+	Chunks() int
+	ChunkRowRange(k int) (first int64, rows int)
+	ReadChunk(k int, dst []byte) error
+}
+
+// NewInput is all of a stored hop, with the node of each row.
+func NewInput(m *format.Matrix, nodes []uint32, t format.DType) *Input {
+	return &Input{Chunked: m, ID: m.ID, Layout: m.Layout, Nodes: nodes, DType: t}
 }
 
 // columns is how many columns there are.
@@ -31,10 +49,16 @@ func (in *Input) columns() int {
 	return in.Layout.Features
 }
 
+// chunkBytes is the size of a chunk.
+func (in *Input) chunkBytes(k int) int64 {
+	_, rows := in.ChunkRowRange(k)
+	return int64(rows) * int64(in.Layout.Features*in.Layout.DType.Size())
+}
+
 // node is the node of a row.
 func (in *Input) node(row int64) int64 {
 	if in.Nodes == nil {
-		return row
+		return in.FirstNode + row
 	}
 	return int64(in.Nodes[row])
 }
@@ -63,7 +87,8 @@ func (in *Input) Load(ctx context.Context, m *product.Matrix, threads int, p pro
 // IsWhole tells whether m is what the input has, byte for byte, in places that chunks can be read into.
 func (in *Input) IsWhole(m *product.Matrix) bool {
 	l := &in.Layout
-	return in.Nodes == nil && in.Labels == nil && l.DType == m.DType && m.First == 0 && m.Features == l.Features &&
+	return in.Nodes == nil && in.Labels == nil && l.DType == m.DType && m.First == in.FirstColumn &&
+		m.Features == l.Features &&
 		(in.Chunks() == 1 || int64(l.ChunkRows)*m.RowBytes()%vfs.PageBytes == 0)
 }
 
@@ -84,7 +109,7 @@ func (in *Input) readWhole(ctx context.Context, m *product.Matrix, threads int, 
 		if err != nil {
 			return failure.Report(start, err)
 		}
-		task.Add(in.Extent(int(k)).Length)
+		task.Add(in.chunkBytes(int(k)))
 		return nil
 	})
 	if failure.Err != nil {
@@ -103,7 +128,7 @@ type inputChunk struct {
 
 // round rounds some columns of the i-th row, and writes them to dst.
 func (c *inputChunk) round(dst []byte, i int64, columns product.ColumnRange) error {
-	if stored := c.Layout.Features; columns.End > stored {
+	if stored := c.FirstColumn + c.Layout.Features; columns.End > stored {
 		first := max(columns.First, stored)
 		at := (first - columns.First) * c.DType.Size()
 		labels := make([]float32, columns.End-first)
@@ -114,7 +139,7 @@ func (c *inputChunk) round(dst []byte, i int64, columns product.ColumnRange) err
 		}
 	}
 	values, size := c.values[:columns.Width()], c.Layout.DType.Size()
-	stored := c.data[(int(i)*c.Layout.Features+columns.First)*size:][:len(values)*size]
+	stored := c.data[(int(i)*c.Layout.Features+columns.First-c.FirstColumn)*size:][:len(values)*size]
 	if product.Round(dst, c.DType, stored, c.Layout.DType, values) {
 		return nil
 	}
@@ -166,7 +191,7 @@ func (in *Input) cut(ctx context.Context, m *product.Matrix, ranges []product.Co
 			}
 			out = out[part:]
 		}
-		task.Add(in.Extent(k).Length)
+		task.Add(in.chunkBytes(k))
 		k++
 		return nil
 	})

@@ -83,7 +83,7 @@ func MeasureRead(ctx context.Context, in *Input, threads int) (float64, error) {
 		}
 		buffer, k := buffers.Get(), int(i*n/count)
 		defer buffers.Put(buffer)
-		length := in.Extent(k).Length
+		length := in.chunkBytes(k)
 		read.Add(length)
 		return in.ReadChunk(k, buffer[:length])
 	})

@@ -376,6 +376,5 @@ func (w *Work) resultCosts(p *Plan) []cost {
 		cost{what: "result files", first: lastPanel, last: lastPanel, scratch: made, read: made, written: made},
 		cost{what: "result files of a matrix", first: Assembling, last: Assembling,
 			scratch: made / int64(max(1, w.Matrices))},
-		during(Assembling, Assembling, "assembling", int64(w.Threads+1)*2*
-			vfs.WholePages(columnFileGroup(w.Rows, row, row))+vfs.StreamBytes(w.MatrixBytes)))
+		during(Assembling, Assembling, "assembling", AssembleBytes(w.Rows, row, w.MatrixBytes, w.Threads)))
 }

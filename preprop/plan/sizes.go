@@ -178,6 +178,20 @@ func DeriveRoom(inMemory bool, edges int64, weighted bool) int64 {
 	return deriveRoomBytes
 }
 
+// CutBytes is the memory to cut an input into column files of so many rows, one for each of some ranges of columns,
+// whose elements have size bytes.
+func CutBytes(l format.Layout, size, files int, rows int64, threads int) int64 {
+	readers, row := int64(DiskReaders(threads)), int64(l.Features*size)
+	return readers*ChunkBuffer(l) + (readers+1)*int64(l.ChunkRows)*row +
+		int64(files)*vfs.StreamBytes(rows*row/int64(files))
+}
+
+// AssembleBytes is the memory to put rows of a matrix, which has rows of rowBytes, together from column files, into a
+// file of this size.
+func AssembleBytes(rows, rowBytes, file int64, threads int) int64 {
+	return int64(threads+1)*2*vfs.WholePages(columnFileGroup(rows, rowBytes, rowBytes)) + vfs.StreamBytes(file)
+}
+
 // WriteBuffers is the number and size of the buffers that matrices go to files through.
 type WriteBuffers struct {
 	Count int

@@ -145,13 +145,22 @@ func (p *pending) Abort() error {
 // send writes an object. Uploads that a killed process has left of it are aborted, and so is its own if it fails.
 func (f *FS) send(at place, from io.ReaderAt, bytes int64) error {
 	if bytes <= partBytes {
-		return f.attempt(f.o.Context, at.path, at.store, func(ctx context.Context, moved func()) error {
-			_, err := at.store.write(ctx, at.key, f.section(from, 0, bytes, moved), condition{})
+		err := f.attempt(f.o.Context, at.path, at.store, func(ctx context.Context, moved func()) error {
+			_, err := at.store.write(ctx, at.key, f.section(from, 0, bytes, moved), condition{none: f.concurrent})
 			return err
 		})
-	}
-	if err := f.abandon(at, at.key); err != nil {
+		if f.concurrent && errors.Is(err, errReplaced) {
+			return nil // another process was faster, or an earlier try
+		}
 		return err
+	}
+	if f.concurrent && f.arrived(at, bytes) {
+		return nil
+	}
+	if !f.concurrent {
+		if err := f.abandon(at, at.key); err != nil {
+			return err
+		}
 	}
 	var upload string
 	err := f.attempt(f.o.Context, at.path, at.store, func(ctx context.Context, _ func()) (err error) {

@@ -20,6 +20,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -62,6 +63,8 @@ type FS struct {
 	cache    *cache
 	cacheErr error
 	opened   bool // the cache was looked for
+
+	concurrent bool // other processes may write the same objects: see Concurrent
 }
 
 // New is a file system whose paths are those of local, or URLs.
@@ -90,6 +93,14 @@ func (f *FS) Uncached() vfs.FS {
 	o.CacheBytes = NoCache
 	u := New(f.FS, o)
 	u.counters = f.counters
+	return u
+}
+
+// Concurrent is the file system as vfs.Concurrent has it: an object that is there already is not replaced, and uploads
+// of other processes are left to them.
+func (f *FS) Concurrent() vfs.FS {
+	u := New(f.FS, f.o)
+	u.counters, u.concurrent = f.counters, true
 	return u
 }
 
@@ -216,7 +227,8 @@ func (f *FS) Open(path string) (vfs.File, error) {
 		return nil, pathError("open", path, err)
 	}
 	r := &file{f: f, at: at, object: o}
-	if name := filepath.Base(at.key); name != "index.arrow" && filepath.Ext(name) != ".json" { // which are read once
+	if name := filepath.Base(at.key); name != "index.arrow" && filepath.Ext(name) != ".json" &&
+		filepath.Base(filepath.Dir(at.key)) != "tasks" { // which are read once
 		r.pages = f.pagesOf(at, o)
 	}
 	return r, nil
@@ -234,31 +246,40 @@ func (f *FS) OpenDirect(path string) (vfs.File, error) {
 	return direct.OpenDirect(at.local)
 }
 
-func (f *FS) Create(path string) (vfs.PendingFile, error) { return f.create(path, f.FS.Create) }
+func (f *FS) Create(path string) (vfs.PendingFile, error) { return f.create(path, vfs.FS.Create) }
 
 func (f *FS) CreateDirect(path string, bytes int64) (vfs.PendingFile, error) {
-	direct, ok := f.FS.(vfs.DirectCreator)
-	if !ok {
+	return f.create(path, func(fsys vfs.FS, local string) (vfs.PendingFile, error) {
+		if direct, ok := fsys.(vfs.DirectCreator); ok {
+			return direct.CreateDirect(local, bytes)
+		}
 		return nil, pathError("create", path, vfs.ErrNoDirect)
-	}
-	return f.create(path, func(local string) (vfs.PendingFile, error) { return direct.CreateDirect(local, bytes) })
+	})
 }
 
-func (f *FS) create(path string, begin func(local string) (vfs.PendingFile, error)) (vfs.PendingFile, error) {
+func (f *FS) create(path string, begin func(fsys vfs.FS, local string) (vfs.PendingFile, error)) (vfs.PendingFile,
+	error) {
 	at, err := f.find("create", path)
 	if err != nil {
 		return nil, err
 	}
 	if at.remote == nil {
-		return begin(at.local)
+		if f.concurrent {
+			return begin(vfs.Concurrent(f.FS), at.local)
+		}
+		return begin(f.FS, at.local)
 	}
 	if at.key == "" {
 		return nil, pathError("create", path, syscall.EISDIR)
 	}
+	if f.concurrent && !at.isLocal() {
+		f.removeOrphans(at.local)
+		at.local = fmt.Sprintf("%s.%d", vfs.OwnName(at.local), os.Getpid())
+	}
 	var p vfs.PendingFile
 	for range 10 { // prune may remove a folder between the two
 		if err = f.FS.MkdirAll(filepath.Dir(at.local)); err == nil {
-			p, err = begin(at.local)
+			p, err = begin(f.FS, at.local)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
@@ -268,6 +289,17 @@ func (f *FS) create(path string, begin func(local string) (vfs.PendingFile, erro
 		return p, err
 	}
 	return &pending{PendingFile: p, f: f, at: at}, nil
+}
+
+// removeOrphans removes what processes of this machine that were killed have left of an object.
+func (f *FS) removeOrphans(local string) {
+	left, _ := filepath.Glob(local + ".*" + vfs.TempSuffix + ".*" + vfs.TempSuffix)
+	for _, path := range left {
+		pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Ext(strings.TrimSuffix(path, vfs.TempSuffix)), "."))
+		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			_ = f.FS.Remove(path) // all else goes on without it
+		}
+	}
 }
 
 func (f *FS) MkdirAll(path string) error {

@@ -113,6 +113,9 @@ func isScratch(key string) bool {
 			strings.HasSuffix(name, ".job") && name != ".job" || before == ".job" && name == "scratch" {
 			return true
 		}
+		if before == ".job" && name == "tasks" { // whose files are shared by machines
+			break
+		}
 		before = name
 	}
 	return strings.HasSuffix(key, vfs.TempSuffix)

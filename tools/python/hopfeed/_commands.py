@@ -606,6 +606,8 @@ def propagate(
     max_time: str | float | None = None,
     from_: Path | None = None,
     from_graph: Path | None = None,
+    tasks: int | None = None,
+    task: str | None = None,
     shard: str | None = None,
     assemble: bool | None = None,
     threads: int | None = None,
@@ -638,6 +640,8 @@ def propagate(
         "90s"
     :param from_: store of an earlier graph, from which rows that did not change are taken
     :param from_graph: graph that the store of ``from_`` was made of (default: the one that GRAPH was updated from)
+    :param tasks: divide the work into this many tasks of each kind, and list them
+    :param task: do one of the tasks: rows, cut-I, hops-I, write-I or publish, with I from 0 to K-1
     :param shard: share of the columns to compute: I/K, with I from 0 to K-1
     :param assemble: compute nothing, and assemble the store from what shards have finished
     :param threads: threads to use (0: CPU affinity and quota)

@@ -1,0 +1,590 @@
+package preprop
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
+)
+
+// A propagation by several machines is tasks, which a scheduler runs. They share the store's directory or URL, and hold
+// no locks: what a task makes appears whole, under a name that tells what it is, with checksums, and with the same
+// bytes whoever makes it. So a task may be killed, repeated, and run twice at a time; it does what is not there yet.
+//
+//	rows      chooses the rows of the store
+//	cut-I     cuts chunks of the input into a column file for each task hops
+//	hops-I    computes all hops of a range of columns, into a column file for each matrix; after rows and all cuts
+//	write-I   puts parts of the store's matrices together from these; after all hops
+//	publish   writes rows, index and manifest, and removes all other files; after all writes
+
+// Task is a step of a propagation.
+type Task struct {
+	Name    string   `json:"name"`
+	After   []string `json:"after"`   // kinds of tasks that must all have ended, such as cut
+	Inputs  []string `json:"inputs"`  // files, or which parts of them
+	Outputs []string `json:"outputs"` // files
+	Done    bool     `json:"done"`    // the outputs are there
+	// What it takes at most, as its plan says.
+	MemoryBytes  int64 `json:"memory_bytes"`
+	Cores        int   `json:"cores"`
+	ReadBytes    int64 `json:"planned_bytes_read"`
+	WrittenBytes int64 `json:"planned_bytes_written"`
+	ScratchBytes int64 `json:"planned_scratch_bytes"` // on the local disk
+}
+
+// TaskResult says what a task did.
+type TaskResult struct {
+	Task        string  `json:"task"`
+	AlreadyDone bool    `json:"already_done"` // its outputs were there
+	Seconds     float64 `json:"seconds"`
+	// Bytes of the graph, of files of other tasks, and of what the task made, scratch files included.
+	GraphBytesRead int64  `json:"graph_bytes_read"`
+	TaskBytesRead  int64  `json:"task_bytes_read"`
+	BytesWritten   int64  `json:"bytes_written"`
+	Output         string `json:"output"`
+}
+
+// taskJob is a propagation by tasks, as one process sees it.
+type taskJob struct {
+	*jobContext
+	files    *vfs.PastCache // for the files of tasks
+	folder   string         // that has them
+	input    *engine.Input  // of the graph
+	complete bool           // the store is published
+}
+
+// taskShare is the columns of task hops-i, and taskPanels those of all of them.
+func (t *taskJob) taskShare(i int) Shard {
+	return Shard{i, max(1, min(t.options.Tasks, t.graph.Manifest.Features))}
+}
+
+func (t *taskJob) taskPanels() []product.ColumnRange {
+	var all []product.ColumnRange
+	for i := range t.taskShare(0).Count {
+		all = append(all, t.taskShare(i).columns(t.graph.Manifest.Features))
+	}
+	return all
+}
+
+func openTaskJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *taskJob, err error) {
+	if o.From != "" || o.Force || o.MaxTime > 0 || o.Nodes != nil || o.Shard.Count > 1 || o.Assemble || o.DryRun {
+		return nil, fmt.Errorf("%w: tasks are for a whole new store: leave out --from, --force, --max-time, --shard, "+
+			"--assemble and --dry-run", ErrOptions)
+	}
+	if o.LabelHops > 0 {
+		return nil, fmt.Errorf("%w: tasks make no label hops (leave out --label-hops, or share the job with --shard)",
+			ErrOptions)
+	}
+	s, err := openJobContext(fsys, graphDir, storeDir)
+	if err != nil {
+		return nil, err
+	}
+	t := &taskJob{jobContext: s, files: vfs.NewPastCache(vfs.Concurrent(fsys)),
+		folder: filepath.Join(storeDir, filepath.FromSlash(format.TasksFolder))}
+	if err := t.open(o); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return t, nil
+}
+
+func (t *taskJob) open(o Options) (err error) {
+	if err := t.openExisting(); err != nil {
+		return err
+	}
+	if t.existing != nil {
+		if err := t.grow(o); err != nil {
+			return err
+		}
+		if t.addsHops() {
+			return fmt.Errorf("%s: %w: tasks make a new store, and this one is complete (add hops to it without "+
+				"--tasks, or give another directory)", t.storeDir, ErrOptions)
+		}
+		t.complete = true
+		return nil
+	}
+	if t.options, err = o.withDefaults(&t.graph.Manifest, t.graph.Layout().DType); err != nil {
+		return fmt.Errorf("%s: %w: %w", t.graphDir, ErrOptions, err)
+	}
+	if t.graph.Manifest.Features == 0 {
+		return fmt.Errorf("%s: %w: its nodes have no features", t.graphDir, ErrOptions)
+	}
+	features, err := t.graph.Matrix(format.Input)
+	if err == nil {
+		t.input = engine.NewInput(features, nil, t.options.DType)
+	}
+	return err
+}
+
+// parseTask is the kind and the number of a task.
+func (o *Options) parseTask(name string) (kind string, i int, err error) {
+	kind, number, numbered := strings.Cut(name, "-")
+	switch kind {
+	case "rows", "publish":
+		if !numbered {
+			return kind, 0, nil
+		}
+	case "cut", "hops", "write":
+		if i, err = strconv.Atoi(number); err == nil && i >= 0 && i < o.Tasks && number == strconv.Itoa(i) {
+			return kind, i, nil
+		}
+	}
+	return "", 0, fmt.Errorf("%w: --task %q: want rows, cut-I, hops-I, write-I or publish, with I from 0 to %d",
+		ErrOptions, name, o.Tasks-1)
+}
+
+// RunTask runs one of the tasks that o.Tasks divides a propagation into. What it makes is on disk when it returns, and
+// is not made again if it is there. If another task must run first, the error is ErrOptions and says so.
+func RunTask(ctx context.Context, fsys vfs.FS, graphDir, storeDir, name string, o Options) (*TaskResult, error) {
+	start := time.Now()
+	kind, i, err := o.parseTask(name)
+	if err != nil {
+		return nil, err
+	}
+	t, err := openTaskJob(fsys, graphDir, storeDir, o)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	r := &TaskResult{Task: name, Output: storeDir}
+	if t.complete {
+		r.AlreadyDone = true
+		t.removeLeftovers()
+	} else {
+		r.AlreadyDone, err = map[string]func(context.Context, int) (bool, error){"rows": t.rows, "cut": t.cut,
+			"hops": t.hops, "write": t.write, "publish": t.publish}[kind](ctx, i)
+	}
+	if errors.Is(err, ErrInvalid) {
+		err = fmt.Errorf("%s: %w", graphDir, err)
+	}
+	if err != nil && ctx.Err() == nil { // others may have published the store meanwhile, and removed what it needs
+		if now, openErr := openTaskJob(fsys, graphDir, storeDir, o); openErr == nil {
+			if now.complete {
+				r.AlreadyDone, err = true, nil
+				now.removeLeftovers()
+			}
+			err = errors.Join(err, now.close())
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.GraphBytesRead, r.TaskBytesRead = t.fsys.Read().Bytes(), t.files.Read().Bytes()
+	r.BytesWritten = t.fsys.Written().Bytes() + t.files.Written().Bytes()
+	r.Seconds = time.Since(start).Seconds()
+	return r, nil
+}
+
+// begin makes the folder of tasks.
+func (t *taskJob) begin() error {
+	_, err := format.MakeTasksFolder(t.fsys.FS, t.storeDir, "")
+	return err
+}
+
+// rows chooses the rows of the store, and records the job.
+func (t *taskJob) rows(ctx context.Context, _ int) (done bool, err error) {
+	if err := t.begin(); err != nil {
+		return false, err
+	}
+	if err := t.known(); err == nil {
+		if _, err = engine.ReadNodes(t.files, t.folder, t.target.StoredRows); err == nil {
+			return true, nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if err := t.chooseRows(ctx); err != nil {
+		return false, err
+	}
+	job := format.Tasks{Job: t.target.String(), Layout: t.layout}
+	if err := format.BeginTasks(t.fsys.FS, t.storeDir, job); err != nil {
+		return false, err
+	}
+	return false, engine.WriteNodes(t.files, t.folder, t.nodes)
+}
+
+// known sets target and layout to what the task rows has recorded. It fails if options differ. If that task has not
+// run, the error is fs.ErrNotExist.
+func (t *taskJob) known() error {
+	job, err := format.OpenTasks(t.fsys.FS, t.storeDir)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%s: %w: the task rows must run first: %w", t.storeDir, ErrOptions, err)
+		}
+		return err
+	}
+	there, err := parseTarget(job.Job)
+	if err != nil {
+		return fmt.Errorf("%s: %w: what is there is no propagation", t.storeDir, ErrOptions)
+	}
+	var sizes []format.RegionSize
+	for _, r := range job.Layout.Regions {
+		sizes = append(sizes, format.RegionSize{Name: r.Name, Rows: r.Rows})
+	}
+	t.setTarget(sizes, there.StoredRows)
+	if difference := there.differences(t.target); difference != "" {
+		return fmt.Errorf("%s: %w: the task rows has begun it with other options: %s", t.storeDir, ErrOptions,
+			difference)
+	}
+	return nil
+}
+
+// cut cuts a range of chunks of the input into a file for each task hops.
+func (t *taskJob) cut(ctx context.Context, i int) (done bool, err error) {
+	ranges := t.input.ChunkRanges(t.options.Tasks)
+	if i >= len(ranges) {
+		return true, nil
+	}
+	if err := t.begin(); err != nil {
+		return false, err
+	}
+	rest, err := t.input.UncutColumns(t.files, t.folder, ranges[i], t.taskPanels())
+	if err != nil || len(rest) == 0 {
+		return err == nil, err
+	}
+	return false, t.input.Cut(ctx, t.files, t.folder, ranges[i], rest, t.options.Threads, t.options.Progress)
+}
+
+// hopsJob is the job of task hops-i, before it is planned.
+func (t *taskJob) hopsJob(i int) (*engine.Job, error) {
+	t.options.Shard = t.taskShare(i)
+	j, err := t.newJob()
+	if err != nil {
+		return nil, err
+	}
+	part := *t.input
+	part.Layout.Features, part.Layout.DType, part.FirstColumn = j.Columns.Width(), t.options.DType, j.Columns.First
+	t.startFrom(j, &part)
+	j.Results = engine.ResultFiles(t.files, t.folder, len(j.Matrices), t.target.StoredRows, t.nodes, t.target.Features,
+		t.options.DType)
+	return j, t.findResults(j.Results)
+}
+
+// startFrom sets the input of all sequences.
+func (t *taskJob) startFrom(j *engine.Job, in *engine.Input) {
+	for _, c := range j.Sequences {
+		c.Input = in
+	}
+}
+
+func (t *taskJob) findResults(results []engine.ColumnFiles) error {
+	for k := range results {
+		if err := results[k].Find(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finished tells whether all columns of a job are in files.
+func finished(j *engine.Job) bool {
+	return !slices.ContainsFunc(j.Matrices, func(id format.MatrixID) bool { return len(j.Missing(id, j.Columns)) > 0 })
+}
+
+// hops computes the hops of a range of columns.
+func (t *taskJob) hops(ctx context.Context, i int) (done bool, err error) {
+	if i >= t.taskShare(0).Count {
+		return true, nil
+	}
+	if err := t.known(); err != nil {
+		return false, err
+	}
+	if t.nodes, err = engine.ReadNodes(t.files, t.folder, t.target.StoredRows); err != nil {
+		return false, notYet(err)
+	}
+	j, err := t.hopsJob(i)
+	if err != nil {
+		return false, err
+	}
+	if finished(j) {
+		return true, nil
+	}
+	in, closeCuts, err := t.input.OpenCuts(t.files, t.folder, t.input.ChunkRanges(t.options.Tasks), j.Columns)
+	if err != nil {
+		return false, notYet(err)
+	}
+	defer func() { err = errors.Join(err, closeCuts()) }()
+	t.startFrom(j, in)
+	scratch, err := t.ownScratch()
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, scratch.Close()) }()
+	j.Scratch, j.Process, t.options.Scratch = scratch.Dir(), fmt.Sprintf("hops-%d", i), scratch.Dir()
+	if j.Plan, err = t.plan(ctx, j); err != nil {
+		return false, err
+	}
+	j.Plan.DropCheckpoints() // they would be in a folder of this process
+	t.options.Planned(j.Plan)
+	return false, j.Run(ctx)
+}
+
+// notYet is the error of a task that does not find the output of another.
+func notYet(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: another task must run first: %w", ErrOptions, err)
+	}
+	return err
+}
+
+// ownScratch is a folder for scratch files of this process. Those of processes that were killed are removed.
+func (t *taskJob) ownScratch() (*folder.Scratch, error) {
+	const prefix = "hopfeed-task-"
+	parent := t.options.Scratch
+	if parent == "" {
+		parent = vfs.TempDir()
+	} else if err := checkScratch(t.fsys, parent, t.graphDir, t.storeDir); err != nil {
+		return nil, err
+	}
+	entries, err := t.fsys.ReadDir(parent)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		if e.IsDir() && strings.HasPrefix(e.Name(), prefix) {
+			if left, err := folder.OpenScratch(t.fsys, filepath.Join(parent, e.Name())); err == nil {
+				_ = left.Close() // what cannot be removed is not needed
+			}
+		}
+	}
+	return folder.OpenScratch(t.fsys, filepath.Join(parent, prefix+rand.Text()))
+}
+
+// partOf is a part of a matrix that a task writes.
+type partOf struct {
+	id format.MatrixID
+	k  int
+}
+
+// parts are those that task write-i writes.
+func (t *taskJob) parts(i int) (out []partOf) {
+	n := 0
+	for _, id := range t.target.matrices() {
+		for k := range t.layout.Parts() {
+			if n%t.options.Tasks == i {
+				out = append(out, partOf{id, k})
+			}
+			n++
+		}
+	}
+	return out
+}
+
+// write writes parts of the store.
+func (t *taskJob) write(ctx context.Context, i int) (done bool, err error) {
+	if err := t.known(); err != nil {
+		return false, err
+	}
+	job, err := format.OpenTasks(t.fsys.FS, t.storeDir)
+	if err != nil {
+		return false, err
+	}
+	matrices := t.target.matrices()
+	results := engine.ResultFiles(t.files, t.folder, len(matrices), t.target.StoredRows, nil, t.target.Features,
+		t.options.DType)
+	if err := t.findResults(results); err != nil {
+		return false, err
+	}
+	done = true
+	for _, p := range t.parts(i) {
+		if has, err := job.HasPart(p.id, p.k); err != nil {
+			return false, err
+		} else if has {
+			continue
+		}
+		done = false
+		if err := t.writePart(ctx, job, p, &results[slices.Index(matrices, p.id)]); err != nil {
+			return false, err
+		}
+	}
+	return done, nil
+}
+
+func (t *taskJob) writePart(ctx context.Context, job *format.Tasks, p partOf, files *engine.ColumnFiles) error {
+	if gaps := product.Missing(product.ColumnRange{First: 0, End: t.target.Features}, files.Have); len(gaps) > 0 {
+		return fmt.Errorf("%s: %w: the tasks hops must run first: %s of %s are not computed", t.storeDir, ErrOptions,
+			gaps[0], p.id)
+	}
+	out, err := job.Part(p.id, p.k)
+	if err != nil {
+		return err
+	}
+	defer out.Abort()
+	first, end := t.layout.PartRows(p.k)
+	if err := files.WriteRows(ctx, p.id, first, end, t.options.Threads, t.options.Progress, out.Write); err != nil {
+		return err
+	}
+	return out.Commit()
+}
+
+// publish publishes the store.
+func (t *taskJob) publish(ctx context.Context, _ int) (done bool, err error) {
+	if err := t.known(); err != nil {
+		return false, err
+	}
+	job, err := format.OpenTasks(t.fsys.FS, t.storeDir)
+	if err != nil {
+		return false, err
+	}
+	for _, id := range t.target.matrices() {
+		if err := job.Finish(id); err != nil {
+			return false, notYet(err)
+		}
+	}
+	if err := t.chooseRows(ctx); err != nil {
+		return false, err
+	}
+	t.options.publishes = true
+	store, err := t.createAlone(ctx)
+	if errors.Is(err, errStoreChanged) {
+		return true, nil // another process has published it
+	}
+	if err != nil {
+		return false, err
+	}
+	j, err := t.newJob()
+	if err == nil {
+		for _, id := range j.Matrices {
+			j.Finished[id] = store.Finished(id)
+		}
+		if err = store.Rows(t.table); err == nil {
+			err = t.finish(ctx, j, store, &Result{})
+		}
+	}
+	if err != nil {
+		err = errors.Join(err, store.Suspend())
+	}
+	return false, err
+}
+
+// createAlone is create. While another process holds the lock of the job, it waits.
+func (t *taskJob) createAlone(ctx context.Context) (*format.Writer, error) {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		store, err := t.create()
+		if !errors.Is(err, vfs.ErrLocked) {
+			return store, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// ListTasks lists the tasks that o.Tasks divides a propagation into, in an order in which they can run.
+func ListTasks(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) ([]Task, error) {
+	t, err := openTaskJob(fsys, graphDir, storeDir, o)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	if t.complete {
+		return []Task{}, nil
+	}
+	return t.list(ctx)
+}
+
+func (t *taskJob) list(ctx context.Context) ([]Task, error) {
+	if err := t.chooseRows(ctx); err != nil {
+		return nil, err
+	}
+	job, err := format.OpenTasks(t.fsys.FS, t.storeDir)
+	begun := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if begun {
+		if err := t.known(); err != nil {
+			return nil, err
+		}
+		_, err := engine.ReadNodes(t.files, t.folder, t.target.StoredRows)
+		begun = err == nil
+	}
+	g, threads, size := &t.graph.Manifest, t.options.Threads, t.options.DType.Size()
+	rowsMemory := plan.ProcessBytes + plan.PickedBytes(g, t.target.StoredRows)
+	table, nodes := plan.RowTableBytes(g), 4*t.target.StoredRows
+	out := []Task{{Name: "rows", After: []string{}, Inputs: []string{"GRAPH/nodes"},
+		Outputs: []string{"STORE/.job/job.json", "STORE/.job/tasks/nodes-*"}, Done: begun, MemoryBytes: rowsMemory,
+		Cores: 1, ReadBytes: 3 * table, WrittenBytes: nodes}}
+	chunks := t.input.ChunkRanges(t.options.Tasks)
+	for i, r := range chunks {
+		rest, err := t.input.UncutColumns(t.files, t.folder, r, t.taskPanels())
+		if err != nil {
+			return nil, err
+		}
+		first, _ := t.input.ChunkRowRange(r.First)
+		last, count := t.input.ChunkRowRange(r.End - 1)
+		rows := last + int64(count) - first
+		out = append(out, Task{Name: fmt.Sprintf("cut-%d", i), After: []string{},
+			Inputs:  []string{fmt.Sprintf("GRAPH/features/x/hop-0, rows %d to %d", first, first+rows-1)},
+			Outputs: []string{fmt.Sprintf("STORE/.job/tasks/cut-%d-%d-*", r.First, r.End)}, Done: len(rest) == 0,
+			MemoryBytes: plan.ProcessBytes + plan.CutBytes(t.input.Layout, size, t.taskShare(0).Count, rows, threads),
+			Cores:       threads, ReadBytes: rows * int64(g.Features*t.input.Layout.DType.Size()),
+			WrittenBytes: rows * int64(g.Features*size)})
+	}
+	for i, s := range t.taskPanels() {
+		j, err := t.hopsJob(i)
+		if err != nil {
+			return nil, err
+		}
+		done := finished(j)
+		for k := range j.Results { // the plan is of the whole task
+			j.Results[k].Have = nil
+		}
+		w, err := t.work(j)
+		if err != nil {
+			return nil, err
+		}
+		p, err := t.options.planOf(w)
+		if err != nil {
+			return nil, err
+		}
+		p.DropCheckpoints()
+		made := t.target.StoredRows * int64(s.Width()*size*len(j.Matrices))
+		out = append(out, Task{Name: fmt.Sprintf("hops-%d", i), After: []string{"rows", "cut"},
+			Inputs: []string{"GRAPH/topology", "STORE/.job/tasks/nodes-*",
+				fmt.Sprintf("STORE/.job/tasks/cut-*-%d-%d", s.First, s.End)},
+			Outputs: []string{fmt.Sprintf("STORE/.job/tasks/result-*, columns %d to %d", s.First, s.End-1)}, Done: done,
+			MemoryBytes: p.MemoryBytes, Cores: threads, ReadBytes: p.ReadBytes - 3*table - made + nodes,
+			WrittenBytes: p.WrittenBytes - w.StoreBytes, ScratchBytes: max(0, p.ScratchBytes-made)})
+	}
+	for i := range t.options.Tasks {
+		task := Task{Name: fmt.Sprintf("write-%d", i), After: []string{"hops"},
+			Inputs: []string{"STORE/.job/tasks/result-*"}, Outputs: []string{}, Done: true, Cores: threads}
+		for _, p := range t.parts(i) {
+			folder := fmt.Sprintf("STORE/features/%s/hop-%d", strings.ReplaceAll(p.id.Operator, ":", "+"), p.id.Hop)
+			task.Outputs = append(task.Outputs, format.PartPath(folder, p.k))
+			first, end := t.layout.PartRows(p.k)
+			bytes := (end - first) * int64(g.Features*size)
+			task.ReadBytes, task.WrittenBytes = task.ReadBytes+bytes, task.WrittenBytes+bytes
+			task.MemoryBytes = plan.ProcessBytes + plan.AssembleBytes(t.target.StoredRows, int64(g.Features*size), bytes,
+				threads)
+			if task.Done && begun {
+				if task.Done, err = job.HasPart(p.id, p.k); err != nil {
+					return nil, err
+				}
+			}
+			task.Done = task.Done && begun
+		}
+		if len(task.Outputs) > 0 {
+			out = append(out, task)
+		}
+	}
+	return append(out, Task{Name: "publish", After: []string{"write"},
+		Inputs:  []string{"GRAPH/nodes", "STORE/.job/tasks/features*"},
+		Outputs: []string{"STORE/rows", "STORE/index.arrow", "STORE/manifest.json"}, MemoryBytes: rowsMemory, Cores: 1,
+		ReadBytes: 3 * table, WrittenBytes: table}), nil
+}

@@ -1,0 +1,217 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// taskKinds are the kinds of tasks, and which must have ended before one begins.
+var taskKinds = map[string][]string{"rows": nil, "cut": nil, "hops": {"rows", "cut"}, "write": {"hops"},
+	"publish": {"write"}}
+
+// inRandomOrder calls run with each task, again and again until it is true, in an order that respects what each needs.
+func inRandomOrder(t *testing.T, random *rand.Rand, tasks int, run func(name string) (done bool)) {
+	t.Helper()
+	left := []string{"rows", "publish"}
+	for i := range tasks {
+		left = append(left, fmt.Sprintf("cut-%d", i), fmt.Sprintf("hops-%d", i), fmt.Sprintf("write-%d", i))
+	}
+	for len(left) > 0 {
+		k := random.IntN(len(left))
+		kind, _, _ := strings.Cut(left[k], "-")
+		if slices.ContainsFunc(left, func(other string) bool {
+			before, _, _ := strings.Cut(other, "-")
+			return slices.Contains(taskKinds[kind], before)
+		}) {
+			continue
+		}
+		if run(left[k]) {
+			left = slices.Delete(left, k, k+1)
+		}
+	}
+}
+
+func TestTasksInAnyOrderTwiceAndAtTheSameTimeMakeTheSameStore(t *testing.T) {
+	for seed := range uint64(12) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		var fsys vfs.FS = vfs.NewMem()
+		if seed%3 == 0 {
+			fsys = vfs.OS()
+			t.Chdir(t.TempDir())
+		}
+		randomGraph(seed, 300+int(seed)*50, 3+int(seed)).write(t, fsys, "graph")
+		o := Options{Hops: 1 + int(seed%3), Operators: allOperators[:1+seed%3], Threads: 2, Seed: seed,
+			ChunkRows: 16 + int(seed)*3, Rows: format.RowsLabeled}
+		if seed%2 == 0 {
+			o.Rows, o.DType = format.RowsAll, format.Float16
+		}
+		if _, err := Propagate(context.Background(), fsys, "graph", "want", o); err != nil {
+			t.Fatal(err)
+		}
+		o.Tasks = 1 + random.IntN(5)
+		o.Scratch = "scratch"
+		if err := fsys.MkdirAll(o.Scratch); err != nil {
+			t.Fatal(err)
+		}
+		inRandomOrder(t, random, o.Tasks, func(name string) bool {
+			var group sync.WaitGroup
+			for range 1 + random.IntN(3) {
+				group.Go(func() {
+					if _, err := RunTask(context.Background(), fsys, "graph", "store", name, o); err != nil {
+						t.Errorf("seed %d, %d tasks, %s: %v", seed, o.Tasks, name, err)
+					}
+				})
+			}
+			group.Wait()
+			if r, err := RunTask(context.Background(), fsys, "graph", "store", name, o); err != nil || !r.AlreadyDone {
+				t.Errorf("seed %d, %d tasks, %s once more: %+v, %v", seed, o.Tasks, name, r, err)
+			}
+			return true
+		})
+		if t.Failed() || !sameFiles(files(t, fsys, "store"), files(t, fsys, "want")) {
+			t.Fatalf("seed %d, %d tasks: another store", seed, o.Tasks)
+		}
+		if left := files(t, fsys, "scratch"); len(left) > 0 {
+			t.Errorf("seed %d: scratch files are left: %d", seed, len(left))
+		}
+	}
+}
+
+func TestATaskThatMustWaitOrDiffersSaysSo(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(1, 300, 6).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Tasks: 2}
+	run := func(name, want string) {
+		t.Helper()
+		_, err := RunTask(context.Background(), fsys, "graph", "store", name, o)
+		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	for _, name := range []string{"hops-0", "write-1", "publish"} {
+		run(name, "the task rows must run first")
+	}
+	for _, name := range []string{"cut-2", "hops", "hops--1", "hops-01", "rows-0", "merge-0", ""} {
+		run(name, "want rows, cut-I")
+	}
+	run("rows", "")
+	run("hops-0", "another task must run first")
+	run("write-0", "the tasks hops must run first")
+	run("publish", "another task must run first")
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, ErrOptions) ||
+		!strings.Contains(err.Error(), "tasks are making it") {
+		t.Errorf("a whole job beside tasks: %v", err)
+	}
+	list, err := ListTasks(context.Background(), fsys, "graph", "store", o)
+	if err != nil || !list[0].Done || list[1].Done || len(list) != 7 {
+		t.Errorf("%d tasks: %+v, %v", len(list), list, err)
+	}
+	o.Hops = 2
+	run("hops-0", "with other options")
+	run("rows", "with other options")
+	o.Hops = 1
+	for _, task := range list[1:] {
+		run(task.Name, "")
+	}
+	if list, err := ListTasks(context.Background(), fsys, "graph", "store", o); err != nil || len(list) > 0 {
+		t.Errorf("of a complete store: %+v, %v", list, err)
+	}
+	o.Hops = 2
+	run("rows", "tasks make a new store")
+}
+
+// TestMain runs a task instead of tests, where a test asks this program to.
+func TestMain(m *testing.M) {
+	if name := os.Getenv("PREPROP_TEST_TASK"); name != "" {
+		if _, err := RunTask(context.Background(), vfs.OS(), "graph", "store", name, killedOptions()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func killedOptions() Options {
+	return Options{Hops: 2, Operators: allOperators[:2], Threads: 2, ChunkRows: 64, Tasks: 4, Rows: format.RowsAll,
+		Scratch: "scratch"}
+}
+
+func TestTasksThatAreKilledAtAnyMomentMakeTheSameStore(t *testing.T) {
+	want := 50 // kills
+	if testing.Short() {
+		want = 10
+	}
+	t.Chdir(t.TempDir())
+	fsys := vfs.OS()
+	randomGraph(7, 20_000, 32).write(t, fsys, "graph")
+	o := killedOptions()
+	o.Scratch = ""
+	if _, err := Propagate(context.Background(), fsys, "graph", "want", o); err != nil {
+		t.Fatal(err)
+	}
+	if err := fsys.MkdirAll("scratch"); err != nil {
+		t.Fatal(err)
+	}
+	random, kills := rand.New(rand.NewPCG(3, 4)), 0
+	longest := map[string]time.Duration{}
+	for round := 0; kills < want; round++ {
+		if round > 0 {
+			if err := os.RemoveAll("store"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		inRandomOrder(t, random, o.Tasks, func(name string) bool {
+			kind, _, _ := strings.Cut(name, "-")
+			start, command := time.Now(), exec.Command(os.Args[0])
+			command.Env, command.Stderr = append(os.Environ(), "PREPROP_TEST_TASK="+name), os.Stderr
+			if err := command.Start(); err != nil {
+				t.Fatal(err)
+			}
+			killed := random.IntN(2) == 0 && longest[kind] > 0
+			if killed {
+				time.Sleep(time.Duration(random.Int64N(int64(longest[kind]))))
+				_ = command.Process.Kill()
+			}
+			err := command.Wait()
+			if err != nil && !killed {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if err != nil {
+				kills++
+			} else if !killed {
+				longest[kind] = max(longest[kind], time.Since(start))
+			}
+			return err == nil
+		})
+		if !sameFiles(files(t, fsys, "store"), files(t, fsys, "want")) {
+			t.Fatalf("after %d kills: another store", kills)
+		}
+	}
+	t.Logf("%d kills", kills)
+	entries, err := os.ReadDir("scratch")
+	for _, e := range entries {
+		if _, statErr := os.Stat(filepath.Join("scratch", e.Name(), "lock")); !errors.Is(statErr, fs.ErrNotExist) {
+			continue // of the last task that was killed
+		}
+		t.Errorf("%s is left", e.Name())
+	}
+	if err != nil || len(entries) > 1 {
+		t.Errorf("%s scratch folders are left, %v", strconv.Itoa(len(entries)), err)
+	}
+}
