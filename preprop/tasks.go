@@ -84,6 +84,9 @@ func openTaskJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *taskJob,
 		return nil, fmt.Errorf("%w: tasks are for a whole new store: leave out --from, --force, --max-time, --shard, "+
 			"--assemble and --dry-run", ErrOptions)
 	}
+	if len(o.Metapaths) > 0 || format.IsTyped(fsys, graphDir) {
+		return nil, fmt.Errorf("%s: %w: tasks are for graphs of one type (leave out --tasks)", graphDir, ErrOptions)
+	}
 	if o.LabelHops > 0 {
 		return nil, fmt.Errorf("%w: tasks make no label hops (leave out --label-hops, or share the job with --shard)",
 			ErrOptions)
