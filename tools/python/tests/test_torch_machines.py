@@ -126,7 +126,7 @@ class Machines(unittest.TestCase):
             how = {"env": self.environment, "cwd": EXAMPLES, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
             running.append(subprocess.Popen([*launch, *own], **how))
             self.addCleanup(running[-1].kill)
-        said = [process.communicate(timeout=240)[0] for process in running]
+        said = [process.communicate(timeout=900)[0] for process in running]
         for process, text in zip(running, said):
             self.assertEqual(process.returncode, 0, text)
         return said
@@ -153,7 +153,7 @@ class Machines(unittest.TestCase):
         options = ["--workers", "2", "--batch-size", str(BATCH), "--epochs", str(EPOCHS), "--save-every", "2", "--cache-dir", str(self.work / "cache")]
         command = [sys.executable, "-c", CLUSTER, str(EXAMPLES / "sign_ray.py"), self.store, str(self.work / "run"), *options]
         environment = {**self.environment, "RAY_USAGE_STATS_ENABLED": "0"}
-        done = subprocess.run(command, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(command, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=900)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.check(2, 2)
 
