@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"sync"
 	"syscall"
@@ -58,7 +57,7 @@ func loadCuFile(context C.uintptr_t) (*cuFileDriver, error) {
 	}
 	if !named {
 		path = "libcufile.so.0"
-		if _, err := os.Stat("/proc/driver/nvidia-fs"); err != nil {
+		if syscall.Access("/proc/driver/nvidia-fs", 0) != nil {
 			return nil, fmt.Errorf("nvidia-fs is not loaded, without which cuFile would do the same (%s names a cuFile to "+
 				"try)", cuFileVariable) // and it takes 1.5 s to start
 		}

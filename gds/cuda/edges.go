@@ -27,8 +27,8 @@ type edges struct {
 	alphas, slopes uint64 // [count*heads] each
 }
 
-// A radix sort takes up to 8 bits at a time: sortDigits values. Its blocks have at least leastSlab edges each, and there
-// are up to sortSlabs of them.
+// A radix sort takes up to 8 bits at a time: sortDigits values. Its blocks have at least leastSlab edges each, and
+// there are up to sortSlabs of them.
 const (
 	sortDigits = 256
 	sortSlabs  = 256

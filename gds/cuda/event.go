@@ -99,7 +99,7 @@ func (e *event) isReached() (bool, error) {
 	return true, nil
 }
 
-// asking is how long Wait asks whether an event is reached before it blocks a thread: some of what it takes to wake one.
+// asking is how long Wait asks whether an event is reached before it blocks a thread, which takes as long to wake.
 const asking = 30 * time.Microsecond
 
 func (e *event) Wait(ctx context.Context) error {

@@ -28,8 +28,9 @@ const (
 // longWork is the bytes of the work space of sums of which at most so many rows are long.
 func longWork(rows int) int { return 4 * (rows + 1) }
 
-// sums launches kernels that add up, for each of some rows, lists of rows of tensor src: terms in all. work is for their
-// long rows: its first word is zero. args are what the kernels take before it; columns, how many columns in a row have the same coefficient.
+// sums launches kernels that add up, for each of some rows, a list of rows of tensor src: terms in all. work, whose
+// first word is zero, is for long lists, and args are what the kernels take before it. columns is how many columns side
+// by side have the same coefficient.
 func (c *call) sums(k *sumKernels, src, rows, terms, columns int, work uint64, args ...any) {
 	t := &c.Tensors[src]
 	if c.err != nil || rows == 0 || t.Cols == 0 {
