@@ -290,6 +290,19 @@ func BenchmarkDevice(b *testing.B) {
 		stats, one := tensor(d.Alloc, rows, 2, gds.Float32), tensor(d.Alloc, 1, cols, gds.Float32)
 		rate(b, s, moved, func() { s.NormalizeRows(y, stats, x, one, one, 1e-5) })
 	})
+	const parameters = 1_300_000
+	vector := func(of gds.Tensor, i int) gds.Tensor {
+		return gds.NewTensor(of.Buf, 2, parameters, gds.Float32).Slice(i, i+1)
+	}
+	b.Run("adam", func(b *testing.B) {
+		o := gds.AdamOptions{LearningRate: 1e-3, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-8, Step: 1}
+		rate(b, s, 7*gds.Bytes(1, parameters, gds.Float32), func() {
+			s.Adam(vector(x, 0), vector(x, 1), vector(y, 0), vector(y, 1), o)
+		})
+	})
+	b.Run("checksum", func(b *testing.B) {
+		rate(b, s, moved/2, func() { s.Checksum(by.Columns(0, 1), x) })
+	})
 	one := x.Slice(0, 1)
 	b.Run("launches=1024", func(b *testing.B) {
 		rate(b, s, 1, func() {
