@@ -3,6 +3,7 @@ package preprop
 import (
 	"cmp"
 	"errors"
+	"path/filepath"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -18,6 +19,7 @@ type Status struct {
 	Unfinished bool     `json:"unfinished"` // a job has begun, and has not published its results
 	Running    bool     `json:"running"`    // a process is working on the job
 	Shards     []string `json:"shards"`     // that are running, such as 0-of-4
+	Tasks      bool     `json:"tasks"`      // the job is divided into tasks; whether one is running is not known
 	Operators  string   `json:"operators"`  // of the unfinished job
 	Rows       int64    `json:"rows"`
 	Features   int      `json:"features"`
@@ -47,6 +49,9 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 			return nil, err
 		}
 	}
+	if s.Tasks, err = format.HasTasks(fsys, storeDir); err != nil {
+		return nil, err
+	}
 	t, err := parseTarget(job.Text)
 	if !job.Unfinished || err != nil {
 		return s, nil // nothing more is known of a job that is no propagation
@@ -65,6 +70,9 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	at, err := readScratchRecord(fsys, storeDir)
 	if err == nil && at != nil && at.Parent != "" {
 		folder = at.folder(cmp.Or(scratch, at.Parent))
+	}
+	if s.Tasks {
+		folder = filepath.Join(storeDir, filepath.FromSlash(format.TasksFolder))
 	}
 	bytes, usedErr := usedBytes(fsys, folder)
 	s.Bytes += bytes

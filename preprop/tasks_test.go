@@ -81,6 +81,14 @@ func TestTasksInAnyOrderTwiceAndAtTheSameTimeMakeTheSameStore(t *testing.T) {
 			if r, err := RunTask(context.Background(), fsys, "graph", "store", name, o); err != nil || !r.AlreadyDone {
 				t.Errorf("seed %d, %d tasks, %s once more: %+v, %v", seed, o.Tasks, name, r, err)
 			}
+			s, err := JobStatus(fsys, "store", "")
+			written := strings.HasPrefix(name, "write") // after all hops
+			if errors.Is(err, fs.ErrNotExist) {
+				return true // a cut of no chunks began nothing
+			}
+			if err != nil || s.Tasks == s.Complete || written && (s.Columns == 0 || s.DoneColumns != s.Columns) {
+				t.Errorf("seed %d, after %s: %+v, %v", seed, name, s, err)
+			}
 			return true
 		})
 		if t.Failed() || !sameFiles(files(t, fsys, "store"), files(t, fsys, "want")) {

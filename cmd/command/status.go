@@ -43,6 +43,8 @@ func (s *status) Text(w io.Writer) {
 		fmt.Fprintf(w, "%s\trunning: shards %s\n", s.Store, strings.Join(s.Shards, ", "))
 	case s.Running:
 		fmt.Fprintf(w, "%s\trunning\n", s.Store)
+	case s.Tasks:
+		fmt.Fprintf(w, "%s\tdivided into tasks: propagate --tasks with the job's options lists which are to do\n", s.Store)
 	default:
 		fmt.Fprintf(w, "%s\tinterrupted: run the same propagate command again to go on\n", s.Store)
 	}
