@@ -168,14 +168,9 @@ func (s *jobContext) recordDoneColumns(columns product.ColumnRange) error {
 	return format.WriteRecord(s.fsys, filepath.Join(scratchInStore(s.storeDir), name), struct{}{})
 }
 
-// checkRecordedColumns fails if shards have recorded columns as finished whose result files this process does not
-// see: if it sees another folder than they, the store would never be assembled.
-func (s *jobContext) checkRecordedColumns(j *engine.Job, unfinished []product.ColumnRange) error {
+// recordedColumns are the columns that shards have recorded as finished.
+func (s *jobContext) recordedColumns() (done []product.ColumnRange, err error) {
 	entries, err := s.fsys.ReadDir(scratchInStore(s.storeDir))
-	if err != nil {
-		return err
-	}
-	var done []product.ColumnRange // recorded
 	for _, e := range entries {
 		var c product.ColumnRange
 		if n, _ := fmt.Sscanf(e.Name(), doneColumnsPrefix+"%d-%d"+folder.Suffix, &c.First, &c.End); n == 2 &&
@@ -183,8 +178,14 @@ func (s *jobContext) checkRecordedColumns(j *engine.Job, unfinished []product.Co
 			done = append(done, c)
 		}
 	}
+	return done, err
+}
+
+// checkSeen fails if columns had been recorded as finished before this process looked for their result files, and
+// found none: if it sees another folder than the shards, the store would never be assembled.
+func (s *jobContext) checkSeen(j *engine.Job, unfinished, recorded []product.ColumnRange) error {
 	for _, rest := range unfinished {
-		for _, part := range product.Cover(rest, done) {
+		for _, part := range product.Cover(rest, recorded) {
 			return fmt.Errorf("%s: %w: a shard has recorded that %s are finished, but their files are not in %s "+
 				"(set --scratch to the same folder for all shards; if files were lost, run the shards of these "+
 				"columns again)",

@@ -131,13 +131,17 @@ func (s *jobContext) finishShards(ctx context.Context, j *engine.Job, r *Result)
 	if s.existing == nil { // the row table was freed once it was written
 		err = s.chooseRows(ctx)
 	}
-	if err = errors.Join(err, s.findProgress(j, store)); err != nil {
+	recorded, readErr := s.recordedColumns() // before their files are looked for: others may finish at any moment
+	if err = errors.Join(err, readErr); err == nil {
+		err = s.findProgress(j, store)
+	}
+	if err != nil {
 		return errors.Join(err, store.Suspend())
 	}
 	all := product.ColumnRange{First: 0, End: s.layout.Features}
 	for _, id := range j.Matrices {
 		if unfinished := j.Missing(id, all); len(unfinished) > 0 {
-			return errors.Join(s.checkRecordedColumns(j, unfinished), store.Suspend())
+			return errors.Join(s.checkSeen(j, unfinished, recorded), store.Suspend())
 		}
 	}
 	if err := s.finish(ctx, j, store, r); err != nil {

@@ -362,7 +362,12 @@ func (t *taskJob) ownScratch() (*folder.Scratch, error) {
 			}
 		}
 	}
-	return folder.OpenScratch(t.fsys, filepath.Join(parent, prefix+rand.Text()))
+	for {
+		own, err := folder.OpenScratch(t.fsys, filepath.Join(parent, prefix+rand.Text()))
+		if !errors.Is(err, vfs.ErrLocked) { // else another process found it not locked yet, and removes it
+			return own, err
+		}
+	}
 }
 
 // partOf is a part of a matrix that a task writes.

@@ -163,7 +163,7 @@ func killedOptions() Options {
 func TestTasksThatAreKilledAtAnyMomentMakeTheSameStore(t *testing.T) {
 	want := 50 // kills
 	if testing.Short() {
-		want = 10
+		want = 3
 	}
 	t.Chdir(t.TempDir())
 	fsys := vfs.OS()

@@ -212,7 +212,7 @@ func (t *typedJob) newResult() *Result {
 		r.Operators, r.OperatorHops = append(r.Operators, o.Name), append(r.OperatorHops, 1)
 		r.ProductsPerHop, r.TruncationErrors = append(r.ProductsPerHop, 1), append(r.TruncationErrors, 0)
 	}
-	seconds := map[string]float64{} // of metapaths, with half of what they share with others
+	seconds := map[string]float64{} // of metapaths, each with the steps that it shares with others
 	var visit func(n *pathNode, before float64)
 	visit = func(n *pathNode, before float64) {
 		row := float64(n.source.Features * t.options.DType.Size())

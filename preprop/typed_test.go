@@ -294,15 +294,15 @@ func TestACancelledPropagationOfATypedGraphGoesOnToTheSameBytes(t *testing.T) {
 	o := Options{Hops: 2, Threads: 2}
 	want := propagated(t, fsys, "whole", o)
 	resumed := 0
-	for k := 1; ; k++ {
+	for k := int64(1); ; k += failureStep() {
 		ctx, cancel := context.WithCancel(context.Background())
 		var left atomic.Int64
-		left.Store(int64(k))
+		left.Store(k)
 		o.Progress = stopper{&left, cancel}
 		_, err := Propagate(ctx, fsys, "graph", "store", o)
 		cancel()
 		if left.Load() > 0 { // fewer tasks than k
-			if err != nil || resumed < 10 {
+			if err != nil || resumed < 2 {
 				t.Errorf("%d jobs went on; uninterrupted: %v", resumed, err)
 			}
 			return
@@ -329,7 +329,7 @@ func TestEveryFailureOfTheDiskIsAnErrorAndATypedJobGoesOn(t *testing.T) {
 	randomTyped(t, mem, "graph", 20)
 	o := Options{Metapaths: []string{"paper<author", "paper<author<paper"}, Threads: 1}
 	want := propagated(t, mem, "whole", o)
-	for n := int64(1); ; n += 3 * failureStep() {
+	for n := int64(1); ; n += 6 * failureStep() {
 		disk := vfs.NewFault(mem)
 		disk.FailAt(n, syscall.EIO)
 		_, err := Propagate(context.Background(), disk, "graph", "store", o)
