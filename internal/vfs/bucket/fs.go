@@ -307,7 +307,12 @@ func (f *FS) MkdirAll(path string) error {
 	if err != nil || !at.isLocal() {
 		return err
 	}
-	return f.FS.MkdirAll(at.local)
+	for range 10 { // prune may remove a folder above it meanwhile
+		if err = f.FS.MkdirAll(at.local); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return err
 }
 
 func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
