@@ -86,12 +86,12 @@ func (e *event) isReached() (bool, error) {
 	e.stream.mu.Lock()
 	defer e.stream.mu.Unlock()
 	if !e.stream.ended {
-		err := check(C.hopfeed_query(handle(e.stream.device.context), handle(e.event)))
+		r := C.hopfeed_query(handle(e.stream.device.context), handle(e.event))
 		runtime.KeepAlive(e)
-		if err == error(notReady) {
+		if failure(r) == notReady { // not as an error, which would be allocated
 			return false, nil
 		}
-		if err != nil {
+		if err := check(r); err != nil {
 			return false, e.stream.device.errorf("waiting for an event: %w", err)
 		}
 	}
