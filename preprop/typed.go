@@ -216,8 +216,9 @@ func (t *typedJob) newResult() *Result {
 	var visit func(n *pathNode, before float64)
 	visit = func(n *pathNode, before float64) {
 		row := float64(n.source.Features * t.options.DType.Size())
-		before += float64(n.relation.Edges) * (plan.DefaultRates.Edge + plan.DefaultRates.Byte*row)
-		r.Plan.Seconds += float64(n.relation.Edges) * (plan.DefaultRates.Edge + plan.DefaultRates.Byte*row)
+		own := float64(n.relation.Edges) * (plan.DefaultRates.Edge + plan.DefaultRates.Byte*row)
+		before += own
+		r.Plan.Seconds += own
 		seconds[n.name] = before
 		for _, next := range n.next {
 			visit(next, before)

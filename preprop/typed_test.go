@@ -302,7 +302,7 @@ func TestACancelledPropagationOfATypedGraphGoesOnToTheSameBytes(t *testing.T) {
 		_, err := Propagate(ctx, fsys, "graph", "store", o)
 		cancel()
 		if left.Load() > 0 { // fewer tasks than k
-			if err != nil || resumed < 2 {
+			if err != nil || resumed < max(2, int(10/failureStep())) {
 				t.Errorf("%d jobs went on; uninterrupted: %v", resumed, err)
 			}
 			return
@@ -329,7 +329,7 @@ func TestEveryFailureOfTheDiskIsAnErrorAndATypedJobGoesOn(t *testing.T) {
 	randomTyped(t, mem, "graph", 20)
 	o := Options{Metapaths: []string{"paper<author", "paper<author<paper"}, Threads: 1}
 	want := propagated(t, mem, "whole", o)
-	for n := int64(1); ; n += 6 * failureStep() {
+	for n := int64(1); ; n += 3 * failureStep() {
 		disk := vfs.NewFault(mem)
 		disk.FailAt(n, syscall.EIO)
 		_, err := Propagate(context.Background(), disk, "graph", "store", o)

@@ -13,6 +13,36 @@ import (
 	"github.com/hopfeed/hopfeed/internal/rng"
 )
 
+// allocator is Alloc or AllocPinned of a device.
+type allocator = func(bytes int64) (gds.Buffer, error)
+
+// benchDevice is the first device, a stream of it, and what makes a tensor. All of it goes with the benchmark.
+func benchDevice(b *testing.B) (gds.Device, gds.Stream, func(from allocator, rows, cols int, t gds.DType) gds.Tensor) {
+	d := open(b, 0)
+	s, err := d.NewStream()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var buffers []gds.Buffer
+	b.Cleanup(func() {
+		err := s.Close()
+		for _, buffer := range buffers {
+			err = errors.Join(err, buffer.Free())
+		}
+		if err := errors.Join(err, d.Close()); err != nil {
+			b.Error(err)
+		}
+	})
+	return d, s, func(from allocator, rows, cols int, t gds.DType) gds.Tensor {
+		buffer, err := from(gds.Bytes(rows, cols, t))
+		if err != nil {
+			b.Fatal(err)
+		}
+		buffers = append(buffers, buffer)
+		return gds.NewTensor(buffer, rows, cols, t)
+	}
+}
+
 // rate reports how many bytes a second an operation moves: it is enqueued many times, and waited for
 // once.
 func rate(b *testing.B, s gds.Stream, bytes int64, enqueue func()) {
@@ -63,20 +93,8 @@ func lists(graph string, rows, degree int) (offsets []int64, sources []uint32) {
 // bytes are the bytes of the rows that are added.
 func BenchmarkPropagate(b *testing.B) {
 	const rows, degree, cols = 1 << 20, 25, 128
-	d := open(b, 0)
-	s, err := d.NewStream()
-	if err != nil {
-		b.Fatal(err)
-	}
-	var buffers []gds.Buffer
-	tensor := func(rows, cols int, t gds.DType) gds.Tensor {
-		buffer, err := d.Alloc(gds.Bytes(rows, cols, t))
-		if err != nil {
-			b.Fatal(err)
-		}
-		buffers = append(buffers, buffer)
-		return gds.NewTensor(buffer, rows, cols, t)
-	}
+	d, s, alloc := benchDevice(b)
+	tensor := func(rows, cols int, t gds.DType) gds.Tensor { return alloc(d.Alloc, rows, cols, t) }
 	const terms = rows * degree
 	product := gds.Product{NodeFactors: tensor(1, rows, gds.Float32), RowFactors: tensor(1, rows, gds.Float32),
 		Nodes: tensor(1, terms, gds.Uint32)}
@@ -97,33 +115,14 @@ func BenchmarkPropagate(b *testing.B) {
 			}
 		}
 	}
-	err = s.Close()
-	for _, buffer := range buffers {
-		err = errors.Join(err, buffer.Free())
-	}
-	if err := errors.Join(err, d.Close()); err != nil {
-		b.Error(err)
-	}
 }
 
 // BenchmarkSample measures how a block is sampled: of 16,384 nodes of a graph of 1M nodes and 25M edges, in
 // pinned memory and on the device. Bytes are 4 for each edge that is chosen.
 func BenchmarkSample(b *testing.B) {
 	const nodes, degree, seeds, fanout = 1 << 20, 25, 1 << 14, 10
-	d := open(b, 0)
-	s, err := d.NewStream()
-	if err != nil {
-		b.Fatal(err)
-	}
-	var buffers []gds.Buffer
-	tensor := func(alloc func(int64) (gds.Buffer, error), cols int, t gds.DType) gds.Tensor {
-		buffer, err := alloc(gds.Bytes(1, cols, t))
-		if err != nil {
-			b.Fatal(err)
-		}
-		buffers = append(buffers, buffer)
-		return gds.NewTensor(buffer, 1, cols, t)
-	}
+	d, s, alloc := benchDevice(b)
+	tensor := func(from allocator, cols int, t gds.DType) gds.Tensor { return alloc(from, 1, cols, t) }
 	chosen := make([]uint32, seeds)
 	for i := range chosen {
 		chosen[i] = uint32(i * 7919 % nodes)
@@ -166,33 +165,14 @@ func BenchmarkSample(b *testing.B) {
 	b.Run("relabel", func(b *testing.B) {
 		rate(b, s, 4*seeds*fanout, func() { s.Relabel(ids, all, count, edges.Columns(0, seeds*fanout), seeds) })
 	})
-	err = s.Close()
-	for _, buffer := range buffers {
-		err = errors.Join(err, buffer.Free())
-	}
-	if err := errors.Join(err, d.Close()); err != nil {
-		b.Error(err)
-	}
 }
 
 // BenchmarkEdges measures a layer over a block of 16,384 destinations and 176,000 edges from 150,000 sources: each the
 // source of as many edges, or skewed, so that the first are the sources of most.
 func BenchmarkEdges(b *testing.B) {
 	const destinations, sources, edges, cols, heads = 1 << 14, 150_000, 176_000, 256, 4
-	d := open(b, 0)
-	s, err := d.NewStream()
-	if err != nil {
-		b.Fatal(err)
-	}
-	var buffers []gds.Buffer
-	tensor := func(rows, cols int, t gds.DType) gds.Tensor {
-		buffer, err := d.Alloc(gds.Bytes(rows, cols, t))
-		if err != nil {
-			b.Fatal(err)
-		}
-		buffers = append(buffers, buffer)
-		return gds.NewTensor(buffer, rows, cols, t)
-	}
+	d, s, alloc := benchDevice(b)
+	tensor := func(rows, cols int, t gds.DType) gds.Tensor { return alloc(d.Alloc, rows, cols, t) }
 	offsets, indices, weights := tensor(1, destinations+1, gds.Uint32), tensor(1, edges, gds.Uint32),
 		tensor(1, edges, gds.Float32)
 	src, dst := tensor(sources, cols, gds.Float32), tensor(destinations, cols, gds.Float32)
@@ -234,32 +214,12 @@ func BenchmarkEdges(b *testing.B) {
 			})
 		}
 	}
-	err = s.Close()
-	for _, buffer := range buffers {
-		err = errors.Join(err, buffer.Free())
-	}
-	if err := errors.Join(err, d.Close()); err != nil {
-		b.Error(err)
-	}
 }
 
 // BenchmarkDevice measures what loading and training do most: run it on a real GPU alone.
 func BenchmarkDevice(b *testing.B) {
 	const rows, cols, hidden = 1 << 18, 128, 512
-	d := open(b, 0)
-	s, err := d.NewStream()
-	if err != nil {
-		b.Fatal(err)
-	}
-	var buffers []gds.Buffer
-	tensor := func(alloc func(int64) (gds.Buffer, error), rows, cols int, t gds.DType) gds.Tensor {
-		buffer, err := alloc(gds.Bytes(rows, cols, t))
-		if err != nil {
-			b.Fatal(err)
-		}
-		buffers = append(buffers, buffer)
-		return gds.NewTensor(buffer, rows, cols, t)
-	}
+	d, s, tensor := benchDevice(b)
 	x, y := tensor(d.Alloc, rows, cols, gds.Float32), tensor(d.Alloc, rows, cols, gds.Float32)
 	pinned := tensor(d.AllocPinned, rows, cols, gds.Float32)
 	index := make([]uint32, rows)
@@ -319,11 +279,4 @@ func BenchmarkDevice(b *testing.B) {
 			}
 		}
 	})
-	err = s.Close()
-	for _, buffer := range buffers {
-		err = errors.Join(err, buffer.Free())
-	}
-	if err := errors.Join(err, d.Close()); err != nil {
-		b.Error(err)
-	}
 }

@@ -51,14 +51,6 @@ func (c *call) copyRows() error {
 		rows))
 }
 
-// copyBytes copies from work space to work space.
-func (c *call) copyBytes(to, from uint64, bytes int) {
-	if c.err == nil && bytes > 0 {
-		c.err = check(C.hopfeed_copy(handle(c.stream.device.context), handle(c.stream.stream), C.uint64_t(to),
-			C.uint64_t(from), C.size_t(bytes)))
-	}
-}
-
 // convertKernels are by the types that they convert to and from.
 var convertKernels = map[[2]gds.DType]string{
 	{gds.Float16, gds.Float32}: "convert_f16_f32", {gds.BFloat16, gds.Float32}: "convert_bf16_f32",

@@ -32,6 +32,7 @@ DEVICE u16 float_to_half(float f) { u16 h; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h
 // Each warp takes rows warps apart; blocks are of whole warps.
 #define FOR_EACH_ROW(i, n) for (u64 i = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32, all_##i = (n); i < all_##i; i += (u64)gridDim.x * blockDim.x / 32)
 #define LANE (threadIdx.x % 32)
+#define LANES_BELOW ((1u << LANE) - 1)
 #define ALL_LANES 0xffffffffu
 
 // divide returns i / by; most numbers are of 32 bits, whose division is several times faster.

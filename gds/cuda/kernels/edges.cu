@@ -72,7 +72,6 @@ DEVICE u32 same_digit(bool has, u32 digit) {
 	}
 	return lanes;
 }
-#define LANES_BELOW ((1u << LANE) - 1)
 
 #define SLAB const u32 *offsets, u64 destinations, const u32 *indices, const u32 *previous, u64 slab, u32 shift, u32 mask, u32 *counts, const u32 *bad
 #define OF_SLAB Slab{offsets, indices, previous, destinations, slab, shift, mask}

@@ -82,7 +82,7 @@ DEVICE u32 labor(u64 *chosen, u64 room, List l, u64 below, u64 random) {
 		u64 j = j0 + LANE;
 		bool take = j < l.degree && (i64)j != l.loop && hash_at(random, l.sources[j]) < below;
 		u32 lanes = __ballot_sync(ALL_LANES, take);
-		u64 place = count + __popc(lanes & ((1u << LANE) - 1));
+		u64 place = count + __popc(lanes & LANES_BELOW);
 		if (take && place < room) chosen[place] = j;
 		count += __popc(lanes);
 	}
