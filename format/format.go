@@ -132,7 +132,7 @@ type Layout struct {
 	SourceNodes int64 `json:",omitempty"`
 }
 
-// Of is the layout of one matrix, all of whose columns are Features.
+// Of is the layout of one matrix: its Features are the number of columns that this matrix has.
 func (l Layout) Of(id MatrixID) Layout {
 	if width := l.Widths[id.Operator]; width > 0 {
 		l.Features = width
@@ -219,7 +219,7 @@ type CSC struct {
 	free    func() error
 }
 
-// Sources is the number of nodes that edges come from: in a relation between two types, those of the other type.
+// Sources counts the nodes that edges may come from. In a relation between two types these are of the source type.
 func (c *CSC) Sources() int64 { return cmp.Or(c.sources, c.Nodes()) }
 
 // Nodes is the number of nodes n.

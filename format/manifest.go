@@ -105,7 +105,7 @@ const (
 	widthsRequirement  = "widths"
 )
 
-// usedFeatures are those of knownRequirements that the other fields make use of.
+// usedFeatures lists the entries of knownRequirements that a reader needs for the other fields.
 func (m *Manifest) usedFeatures() (used []string) {
 	if len(m.Columns) > 0 {
 		used = append(used, columnsRequirement)
