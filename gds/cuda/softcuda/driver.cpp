@@ -352,7 +352,8 @@ API cuEventRecord(CUevent e, CUstream s) {
 	{ Lock l(e->m); e->point = p; }
 	return s->add([p] { p->reach(); });
 }
-API cuEventQuery(CUevent e) { CURRENT; LIVES(e); auto p = e->get(); return !p || p->is_reached() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
+// An event is asked for before the device is: a kernel whose fault lost it may have ended between the two.
+API cuEventQuery(CUevent e) { CURRENT; LIVES(e); auto p = e->get(); return !p || p->is_reached() ? begin("lost") : CUDA_ERROR_NOT_READY; }
 API cuEventSynchronize(CUevent e) { CURRENT; LIVES(e); if (auto p = e->get()) p->wait(); return begin("lost"); }
 API cuEventElapsedTime(float *ms, CUevent from, CUevent to) {
 	CURRENT; LIVES(from); LIVES(to);
