@@ -50,6 +50,9 @@ type Plan struct {
 	// Holder returns the rank that holds a row, if each holds a part of the rows: a rank's share of a batch is then,
 	// as far as possible, rows that it holds. nil: all ranks hold all rows. It must be a pure function.
 	Holder func(row int64) int
+	// OwnRows: each rank has RankRows rows of its own, numbered from 0. Its share of a batch is the next of them, and as
+	// large as without OwnRows. Rows are those of all ranks.
+	OwnRows bool
 }
 
 // Batch is one rank's share of a global batch. It may be empty if the batch has fewer rows than there are ranks. Its
@@ -107,8 +110,30 @@ func (p Plan) Check() error {
 		return fmt.Errorf("plan for rank %d of %d (ranks count from 0)", p.Rank, p.World)
 	case p.DropLast && p.Rows > 0 && p.Rows < int64(p.BatchRows):
 		return fmt.Errorf("plan that drops the short batch has no other: %d rows, batches of %d", p.Rows, p.BatchRows)
+	case p.OwnRows && p.Holder != nil:
+		return fmt.Errorf("plan of ranks with rows of their own that other ranks hold")
 	}
 	return nil
+}
+
+// RankRows is the number of rows of the plan's rank: the sum of its shares.
+func (p Plan) RankRows() int64 {
+	full, last := p.Rows/int64(p.BatchRows), p.Rows%int64(p.BatchRows)
+	return full*p.share(int64(p.BatchRows)) + p.share(last)
+}
+
+// share is how many rows of a batch the plan's rank has: the first ranks have a row more where they do not divide.
+func (p Plan) share(rows int64) int64 {
+	world := int64(max(p.World, 1))
+	return shareRows(int64(p.Rank), rows/world, rows%world)
+}
+
+// WithRows is the plan with Rows set, unless its ranks have OwnRows: then Rows is known already.
+func (p Plan) WithRows(rows int) Plan {
+	if !p.OwnRows {
+		p.Rows = int64(rows)
+	}
+	return p
 }
 
 // Batches is the number of batches of an epoch, the same on all ranks.
@@ -159,7 +184,10 @@ func (p Plan) batch(o *order, k int) Batch {
 	each, more := rows/world, rows%world
 	b := Batch{Index: k, GlobalRows: int(rows), Rows: int(shareRows(rank, each, more)), order: o, first: lo +
 		each*rank + min(rank, more)}
-	if p.Holder != nil {
+	switch {
+	case p.OwnRows:
+		b.first = int64(k) * p.share(int64(p.BatchRows))
+	case p.Holder != nil:
 		b.share, b.Remote = p.shareByHolder(o.spans(lo, rows), each, more)
 	}
 	return b
@@ -183,15 +211,21 @@ type order struct {
 }
 
 func (p Plan) order(epoch int) order {
-	o := order{chunkRows: max(int64(p.ChunkRows), 1)}
-	if p.Rows == 0 {
+	o, rows := order{chunkRows: max(int64(p.ChunkRows), 1)}, p.Rows
+	if p.OwnRows {
+		rows = p.RankRows()
+	}
+	if rows == 0 {
 		return o
 	}
-	o.chunks = (p.Rows-1)/o.chunkRows + 1
-	o.lastRows = p.Rows - (o.chunks-1)*o.chunkRows
+	o.chunks = (rows-1)/o.chunkRows + 1
+	o.lastRows = rows - (o.chunks-1)*o.chunkRows
 	o.lastPlace = o.chunks - 1
 	if p.Order == Shuffled {
 		seed := rng.Hash(rng.Derive(p.Seed, "chunk order"), uint64(epoch))
+		if p.OwnRows {
+			seed = rng.Hash(seed, uint64(p.Rank))
+		}
 		perm := newPermutation(uint64(o.chunks), seed)
 		o.permutation = &perm
 		o.lastPlace = int64(perm.inverse(uint64(o.chunks - 1)))

@@ -109,3 +109,47 @@ func TestFewRowsMoveBetweenRanks(t *testing.T) {
 		}
 	}
 }
+
+func TestRanksWithRowsOfTheirOwnShareBatchesEqually(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 200 {
+		p, epoch := randomPlan(r), r.IntN(5)
+		p.World = 1 + r.IntN(9)
+		own, total := p, int64(0)
+		own.OwnRows = true
+		for rank := range p.World {
+			p.Rank, own.Rank = rank, rank
+			total += own.RankRows()
+			seen := make([]bool, own.RankRows())
+			var want []Batch
+			for b := range p.Epoch(epoch) {
+				want = append(want, b)
+			}
+			count := 0
+			for b := range own.EpochFrom(epoch, 0) {
+				w := want[b.Index]
+				if b.Rows != w.Rows || b.GlobalRows != w.GlobalRows || b.Remote != 0 {
+					t.Fatalf("%+v: batch %d has %d rows of %d, want %d of %d", own, b.Index, b.Rows, b.GlobalRows, w.Rows,
+						w.GlobalRows)
+				}
+				count++
+				numbers := make([]uint32, b.Rows)
+				b.RowNumbers(numbers)
+				for i, row := range rows(b) {
+					if seen[row] || uint32(row) != numbers[i] {
+						t.Fatalf("%+v: row %d is twice in epoch %d, or is %d by RowNumbers", own, row, epoch, numbers[i])
+					}
+					seen[row] = true
+				}
+			}
+			if count != len(want) || !own.DropLast && slices.Contains(seen, false) {
+				t.Fatalf("%+v: %d batches, want %d with all rows", own, count, len(want))
+			}
+		}
+		if total != p.Rows {
+			t.Fatalf("%+v: ranks have %d rows of their own", own, total)
+		}
+	}
+}

@@ -29,7 +29,7 @@ func declareSampling(f *pflag.FlagSet, s *training.Sampling) {
 	f.IntVar(&s.Buffers, "buffers", 0, fmt.Sprintf("batches that the device has memory for: one is trained on, the "+
 		"others wait (default %d)", placement.Buffers))
 	f.IntVar(&s.Partitions, "partitions", 0, "divide the nodes into parts with few edges between them; training "+
-		"samples no edge between parts (a3gnn Algorithm 1; default 1)")
+		"samples no edge between parts, and each device trains on its own (a3gnn Algorithm 1; default 1)")
 	f.StringVar(&s.PartitionFile, "partition-file", "", "npy file [n] with the part of each node, as METIS finds them, "+
 		"instead of --partitions")
 	atLeast(f, 1, "bias")

@@ -28,6 +28,8 @@ type CacheOptions struct {
 	Lists bool
 	// TraceRows is how many rows of batches the optimal cache looks ahead; 0: cache.MostTraceRows.
 	TraceRows int64
+	// Held tells which nodes are of the device's partitions, if edges do not leave these; nil: all.
+	Held func(node uint32) bool
 }
 
 // OpenCache opens a cache for training on sampled mini-batches.
@@ -35,14 +37,14 @@ func OpenCache(ctx context.Context, spec cache.Spec, o CacheOptions) (cache.Open
 	if o.Workers <= 0 {
 		o.Workers = parallel.Threads()
 	}
-	o.Plan.Rows = int64(len(o.Nodes))
+	o.Plan = o.Plan.WithRows(len(o.Nodes))
 	if err := o.Plan.Check(); err != nil {
 		return cache.Opened{}, err
 	}
 	v := &visits{o: o}
 	opened, err := spec.Open(cache.Inputs{
 		Nodes: o.Topology.Nodes(), RowBytes: o.RowBytes, TraceRows: o.TraceRows, Seed: o.Plan.Seed,
-		OutDegrees: func() ([]uint32, error) { return outDegrees(ctx, o.Topology) },
+		OutDegrees: func() ([]uint32, error) { return outDegrees(ctx, o.Topology, o.Held) },
 		Visits:     func() ([]uint32, error) { err := v.count(ctx); return v.rows, err },
 		ListVisits: func() ([]float64, error) { err := v.count(ctx); return v.lists, err },
 		ListBytes:  v.listBytes,
@@ -108,10 +110,13 @@ func (v *visits) listBytes(node uint32) int64 {
 	return offsetBytes + v.edgeBytes()*list[0].Degree()
 }
 
-// outDegrees counts the lists that each node is in.
-func outDegrees(ctx context.Context, t Topology) ([]uint32, error) {
+// outDegrees counts the lists that each node is in, of nodes that are held (CacheOptions.Held).
+func outDegrees(ctx context.Context, t Topology, held func(uint32) bool) ([]uint32, error) {
 	degrees := make([]uint32, t.Nodes())
-	return degrees, visitLists(ctx, t, 1, false, func(_ uint32, sources []uint32, _ []float32) {
+	return degrees, visitLists(ctx, t, 1, false, func(v uint32, sources []uint32, _ []float32) {
+		if held != nil && !held(v) {
+			return
+		}
 		for _, u := range sources {
 			degrees[u]++
 		}

@@ -673,7 +673,7 @@ func TestCachesLookAtTheGraphAndTheSampler(t *testing.T) {
 	defer m.Close()
 	o := CacheOptions{Topology: topology, RowBytes: 4, Method: m, Nodes: []uint32{0}, Plan: chunk.Plan{BatchRows: 1},
 		Workers: 2, Lists: true}
-	degrees, err := outDegrees(t.Context(), topology)
+	degrees, err := outDegrees(t.Context(), topology, nil)
 	if err != nil || !slices.Equal(degrees, []uint32{0, 1, 2, 0}) {
 		t.Errorf("out-degrees %v, %v", degrees, err)
 	}

@@ -1,9 +1,11 @@
 package sampling
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/need"
@@ -62,6 +64,46 @@ func Partition(ctx context.Context, t Topology, parts int) (of []uint16, cut int
 	}
 	cut, err = CutOf(ctx, t, of)
 	return of, cut, err
+}
+
+// DealSeeds gives quota[d] of the seed nodes to each device d, so that each trains on partitions of its own (a3gnn
+// Algorithm 1, lines 3 to 5): a part goes to the device with the most room, the part with the most seeds first. Seeds
+// that their device has no room for go to others; moved is their number. holder is the device of each part that has
+// seeds, else -1. The quotas' sum is the number of seeds.
+func DealSeeds(of []uint16, seeds []uint32, quota []int64) (own [][]uint32, holder []int, moved int) {
+	counts := make([]int64, MostPartitions)
+	for _, v := range seeds {
+		counts[of[v]]++
+	}
+	parts := make([]int, len(counts))
+	for p := range parts {
+		parts[p] = p
+	}
+	slices.SortStableFunc(parts, func(a, b int) int { return cmp.Compare(counts[b], counts[a]) })
+	room := slices.Clone(quota)
+	holder = slices.Repeat([]int{-1}, len(counts))
+	for _, p := range parts {
+		if counts[p] > 0 {
+			d := slices.Index(room, slices.Max(room))
+			holder[p] = d
+			room[d] = max(0, room[d]-counts[p])
+		}
+	}
+	own = make([][]uint32, len(quota))
+	var others []uint32
+	for _, v := range seeds {
+		if d := holder[of[v]]; int64(len(own[d])) < quota[d] {
+			own[d] = append(own[d], v)
+		} else {
+			others = append(others, v)
+		}
+	}
+	moved = len(others)
+	for d, n := range quota {
+		left := n - int64(len(own[d]))
+		own[d], others = append(own[d], others[:left]...), others[left:]
+	}
+	return own, holder, moved
 }
 
 // CutOf is the number of edges between nodes of different parts.
@@ -124,6 +166,7 @@ func WithinPartitions(ctx context.Context, t Topology, of []uint16, cut int64) (
 func PartitionNeed(m *format.Manifest) need.Terms {
 	within := TopologyNeed(m)
 	within.Name = "topology within partitions"
-	bytes := 2*m.Nodes + 8*min(m.Edges, chunkEdges)
-	return need.Terms{within, {Name: "partitions", Place: need.Heap, Bytes: bytes, Until: need.Topology}}
+	return need.Terms{within,
+		{Name: "partitions", Place: need.Heap, Bytes: 8 * min(m.Edges, chunkEdges), Until: need.Topology},
+		{Name: "parts of nodes", Place: need.Heap, Bytes: 2 * m.Nodes, Until: need.Profile}}
 }

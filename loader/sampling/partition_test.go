@@ -101,3 +101,33 @@ func TestPartitionsAreOfEqualSizeAndCutFewEdges(t *testing.T) {
 		}
 	}
 }
+
+func TestDevicesTrainOnPartitionsOfTheirOwn(t *testing.T) {
+	for name, c := range map[string]struct {
+		of    []uint16
+		quota []int64
+		own   [][]uint32
+		moved int
+	}{
+		"a part each":              {[]uint16{0, 1, 0, 1, 2, 2}, []int64{2, 2, 2}, [][]uint32{{0, 2}, {1, 3}, {4, 5}}, 0},
+		"two parts for one device": {[]uint16{0, 0, 0, 1, 2, 1}, []int64{3, 3}, [][]uint32{{0, 1, 2}, {3, 4, 5}}, 0},
+		"a part that is too large": {[]uint16{1, 1, 1, 1, 1, 7}, []int64{3, 3}, [][]uint32{{0, 1, 2}, {5, 3, 4}}, 2},
+		"fewer parts than devices": {[]uint16{0, 0, 1, 1, 1, 0}, []int64{2, 2, 2}, [][]uint32{{0, 1}, {2, 3}, {4, 5}}, 2},
+	} {
+		own, holder, moved := DealSeeds(c.of, []uint32{0, 1, 2, 3, 4, 5}, c.quota)
+		if !slices.EqualFunc(own, c.own, slices.Equal) || moved != c.moved {
+			t.Errorf("%s: %v, %d moved; want %v, %d", name, own, moved, c.own, c.moved)
+		}
+		away := 0
+		for d, seeds := range own {
+			for _, v := range seeds {
+				if holder[c.of[v]] != d {
+					away++
+				}
+			}
+		}
+		if away != moved || holder[9] != -1 {
+			t.Errorf("%s: %d seeds are away from their device, of %d", name, away, moved)
+		}
+	}
+}

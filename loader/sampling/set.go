@@ -33,13 +33,14 @@ type Epochs struct {
 	visited pool[job]
 }
 
-// NewEpochs are the mini-batches of nodes, by a plan of them all: see Visit. Nodes are distinct (CheckSeeds).
+// NewEpochs are the mini-batches of nodes, by a plan of them all or, with OwnRows, of the rank's: see Visit. Nodes are
+// distinct (CheckSeeds).
 func NewEpochs(method *Method, nodes []uint32, plan chunk.Plan) *Epochs {
-	plan.Rows = int64(len(nodes))
-	return &Epochs{method: method, nodes: nodes, plan: plan}
+	return &Epochs{method: method, nodes: nodes, plan: plan.WithRows(len(nodes))}
 }
 
-// Set plans epochs over nodes, which are distinct, sampled by a method. It sets plan.Rows; plan.Seed names the random
+// Set plans epochs over nodes, which are distinct, sampled by a method. It sets plan.Rows, unless they are the rank's
+// own (OwnRows); plan.Seed names the random
 // numbers of samples too. If the method chooses seed nodes itself, a batch has plan.BatchRows draws, and the batches
 // of an epoch have about as many seed nodes as there are nodes. Ranks share each batch as the plan says. A plan that
 // is not Shuffled is for evaluation: it leaves the content of the cache as training has it, as far as the policy can.
@@ -86,6 +87,9 @@ func planEpochs(method *Method, nodes []uint32, plan chunk.Plan) (s *Epochs, err
 	if err == nil {
 		err = s.plan.Check()
 	}
+	if own := s.plan.RankRows; err == nil && plan.OwnRows && own() != int64(len(nodes)) {
+		err = fmt.Errorf("%w: %d seeds for rank %d, whose shares have %d", ErrOptions, len(nodes), plan.Rank, own())
+	}
 	if err != nil || !method.kind.graphWise {
 		return s, err
 	}
@@ -105,7 +109,7 @@ func planEpochs(method *Method, nodes []uint32, plan chunk.Plan) (s *Epochs, err
 
 // Rows is the number of seeds of an epoch, over all ranks; if the sampler chooses them, about.
 func (s *Set) Rows() int64 {
-	if s.links != nil {
+	if s.links != nil || s.plan.OwnRows {
 		return s.plan.Rows
 	}
 	return int64(len(s.nodes))

@@ -34,9 +34,11 @@ type SampledOptions struct {
 	// chosen with Newest; "": there are no limits.
 	Times  string
 	Newest bool
-	Plan   chunk.Plan // of the seeds; its Rows are set here
-	Cache  string     // of rows of features, POLICY:SIZE; "": none
-	Mapped bool       // map the topology from disk instead of loading it
+	Plan   chunk.Plan // of the seeds; its Rows are set here, unless they are the rank's own
+	// Held tells which nodes are of the device's partitions; nil: all.
+	Held   func(node uint32) bool
+	Cache  string // of rows of features, POLICY:SIZE; "": none
+	Mapped bool   // map the topology from disk instead of loading it
 
 	// Device is where batches are assembled; nil: they are sampled only, and there is no Loader.
 	Device gds.Device
@@ -94,7 +96,7 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 	}
 	o.Buffers = cmp.Or(o.Buffers, placement.Buffers)
 	o.Workers = cmp.Or(o.Workers, o.Machine.Threads)
-	if o.Plan.Rows = int64(len(o.Seeds)); o.Links != nil {
+	if o.Plan = o.Plan.WithRows(len(o.Seeds)); o.Links != nil {
 		o.Plan.Rows = int64(len(o.Links.Sources))
 	}
 	if err := o.Plan.Check(); err != nil {
@@ -239,7 +241,7 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 		(o.Device == nil || o.Routed && method.CheckOnDevice(o.Device, nil) == nil)
 	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
 		Lists: lists, Topology: s.Topology, RowBytes: Source{Graph: graph}.RowBytes(), Method: method,
-		Nodes: o.Seeds, Plan: o.Plan, Workers: s.workers(o), Samples: s.samples, TraceRows: s.TraceRows,
+		Nodes: o.Seeds, Plan: o.Plan, Workers: s.workers(o), Samples: s.samples, TraceRows: s.TraceRows, Held: o.Held,
 	})
 	if err = errors.Join(err, method.Close()); err != nil {
 		return err

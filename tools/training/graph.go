@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/hopfeed/hopfeed/chunk"
@@ -43,6 +44,8 @@ type Graph struct {
 	kind     string            // of the devices
 	topology sampling.Topology // nil: the whole graph is on the device, and nothing is trained
 	within   sampling.Topology // what training samples of, without edges that cross partitions; nil: topology
+	parts    []uint16          // of each node, until samplers are open; nil: they do not divide the nodes
+	own      [][]uint32        // training nodes of each device; nil: devices share all
 	features features.Source   // nil: the whole graph is on the device, and nothing is sampled
 	whole    *wholegraph.Graph
 	lists    *sampling.DeviceLists // of all nodes; nil: they are not all on the device
@@ -217,18 +220,19 @@ func (g *Graph) partition(ctx context.Context) error {
 	if s := &g.o.Sampling; !s.divides() || g.plan.sampled == nil {
 		return nil
 	}
-	of, cut, about, err := g.parts(ctx)
+	of, cut, about, err := g.divide(ctx)
 	if err != nil {
 		return err
 	}
 	g.plan.reasons = append(g.plan.reasons, fmt.Sprintf("%s: training samples none of the %d edges (%.1f %%) that cross "+
 		"them", about, cut, 100*float64(cut)/float64(max(1, g.topology.Edges()))))
+	g.parts = of
 	g.within, err = sampling.WithinPartitions(ctx, g.topology, of, cut)
 	return err
 }
 
-// parts are the part of each node, how many edges cross, and where the parts are from.
-func (g *Graph) parts(ctx context.Context) (of []uint16, cut int64, about string, err error) {
+// divide returns the part of each node, how many edges cross, and where the parts are from.
+func (g *Graph) divide(ctx context.Context) (of []uint16, cut int64, about string, err error) {
 	s := &g.o.Sampling
 	if s.PartitionFile == "" {
 		if of, cut, err = sampling.Partition(ctx, g.topology, s.Partitions); err != nil {
@@ -286,8 +290,9 @@ func (g *Graph) openSamplers(ctx context.Context) error {
 	if g.within != nil {
 		so.Opened.Topology = g.within
 	}
+	holds := g.dealSeeds()
 	for rank, device := range g.devices {
-		so.Device, so.Plan = device, g.order(0, rank)
+		so.Device, so.Plan, so.Seeds, so.Held = device, g.order(0, rank), g.seeds(rank), holds(rank)
 		opened, err := session.OpenSampled(ctx, g.dir, so)
 		if err != nil && rank > 0 {
 			err = fmt.Errorf("device %d: %w", rank, err)
@@ -297,10 +302,44 @@ func (g *Graph) openSamplers(ctx context.Context) error {
 		}
 		g.samplers = append(g.samplers, opened)
 	}
+	g.parts = nil
 	if !g.plan.scheduled() || !g.o.sharesRoutes() {
 		return nil
 	}
 	return g.openRoute()
+}
+
+// dealSeeds gives each of several devices training nodes of its own partitions. It returns what tells a device's nodes.
+func (g *Graph) dealSeeds() (holds func(rank int) func(node uint32) bool) {
+	none := func(int) func(uint32) bool { return nil }
+	if g.parts == nil || len(g.devices) == 1 {
+		return none
+	}
+	g.own = make([][]uint32, len(g.devices)) // by which order's plans are of OwnRows
+	quota := make([]int64, len(g.devices))
+	for rank := range quota {
+		quota[rank] = g.order(0, rank).RankRows()
+	}
+	parts, seeds := g.parts, g.o.Part.Train.List
+	own, holder, moved := sampling.DealSeeds(parts, seeds, quota)
+	g.own = own
+	g.plan.reasons = append(g.plan.reasons, fmt.Sprintf("each of %d devices trains on partitions of its own; for equal "+
+		"shares %d of the %d training nodes (%.1f %%) are on another device", len(own), moved, len(seeds),
+		100*float64(moved)/float64(max(1, len(seeds)))))
+	return func(rank int) func(uint32) bool {
+		if !slices.Contains(holder, rank) { // there are fewer partitions than devices
+			return nil
+		}
+		return func(node uint32) bool { return holder[parts[node]] == rank }
+	}
+}
+
+// seeds are the training nodes of a device, or of all.
+func (g *Graph) seeds(rank int) []uint32 {
+	if g.own != nil {
+		return g.own[rank]
+	}
+	return g.o.Part.Train.List
 }
 
 // order is the order of the training nodes of a device.
@@ -308,6 +347,9 @@ func (g *Graph) order(seed uint64, rank int) chunk.Plan {
 	p := chunk.Plan{BatchRows: g.o.BatchRows, ChunkRows: 1, Order: chunk.Shuffled, Seed: seed}
 	if len(g.devices) > 1 {
 		p.Rank, p.World = rank, len(g.devices)
+	}
+	if g.own != nil {
+		p.Rows, p.OwnRows = int64(len(g.o.Part.Train.List)), true
 	}
 	return p
 }
@@ -401,7 +443,7 @@ func (g *Graph) Sets(ctx context.Context, seed uint64, test bool) (d Sets, err e
 // TrainSets are the training nodes of a run, for each device, as the schedule or the queues have them prepared.
 func (g *Graph) TrainSets(seed uint64) (sets []*sampling.Set, err error) {
 	for rank, s := range g.samplers {
-		set, err := s.Loader.Set(g.o.Part.Train.List, s.Method, g.order(seed, rank))
+		set, err := s.Loader.Set(g.seeds(rank), s.Method, g.order(seed, rank))
 		if err != nil {
 			return nil, err
 		}

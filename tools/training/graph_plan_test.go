@@ -2,6 +2,7 @@ package training
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/ingest"
 	"github.com/hopfeed/hopfeed/tools/scheduler"
@@ -119,6 +121,69 @@ func TestAGraphOfTooManyEdgesForABlockComesInChunks(t *testing.T) {
 		}
 		if _, err := planGraph(graph, device); fits != (err == nil) {
 			t.Errorf("%d edges on the device: %v", edges, err)
+		}
+	}
+}
+
+// Each device trains on seed nodes of its own partition, as far as equal shares allow, and samples nothing else; its
+// cache has rows of that partition alone.
+func TestDevicesTrainOnPartitionsOfTheirOwn(t *testing.T) {
+	graph := sbm(t)
+	for _, queued := range []bool{false, true} {
+		o := sampled(t, graph, devices.Options{Emulate: host.Emulation{GPUs: 2, Memory: 1 << 30}})
+		for i := range o.Part.Train.List {
+			o.Part.Train.List[i] = uint32(i)
+		}
+		o.Partitions, o.Cache = 2, "degree:40rows"
+		if queued {
+			o.Schedule.Name = scheduler.MultiQueue
+		}
+		g, err := OpenGraph(t.Context(), graph, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of, _, err := sampling.Partition(t.Context(), g.topology, 2)
+		sets, setErr := g.TrainSets(3)
+		if err = errors.Join(err, setErr); err != nil {
+			t.Fatal(err)
+		}
+		trained, foreign := make([]int, 300), 0
+		for rank, set := range sets {
+			part, other := of[set.RowNumbers(0, 0)[0]], map[uint32]bool{}
+			for batch := range set.Batches() {
+				for _, v := range set.RowNumbers(0, batch) {
+					if trained[v]++; of[v] != part {
+						foreign++
+						other[v] = true
+					}
+				}
+			}
+			inputs := 0
+			if err := set.Visit(t.Context(), 1, 1, 0, 0, set.Batches(), func(b *sampling.MiniBatch) bool {
+				alone := !slices.ContainsFunc(b.Seeds, func(v uint32) bool { return other[v] })
+				for _, v := range b.Inputs {
+					if inputs++; alone && of[v] != part {
+						t.Errorf("device %d of part %d samples node %d of another", rank, part, v)
+					}
+				}
+				return true
+			}); err != nil || inputs == 0 {
+				t.Error(inputs, err)
+			}
+			for v := range uint32(300) {
+				if g.samplers[rank].Cache.Contains(v) && of[v] != part {
+					t.Errorf("device %d of part %d caches node %d of another", rank, part, v)
+				}
+			}
+		}
+		want := slices.Concat(slices.Repeat([]int{1}, 200), make([]int, 100))
+		t.Log(foreign, "seeds on another device")
+		if !slices.Equal(trained, want) || foreign > 30 ||
+			!strings.Contains(strings.Join(g.Report().Reasons, "\n"), fmt.Sprint("shares ", foreign, " of the 200")) {
+			t.Errorf("%d seeds on another device: %q; epochs have nodes %v times", foreign, g.Report().Reasons, trained)
+		}
+		if err := g.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -809,8 +809,8 @@ def train(
     :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
     :param workers: threads that sample batches (default as many as ``threads``)
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
-    :param partitions: divide the nodes into parts with few edges between them; training samples no edge between parts
-        (a3gnn Algorithm 1; default 1)
+    :param partitions: divide the nodes into parts with few edges between them; training samples no edge between parts,
+        and each device trains on its own (a3gnn Algorithm 1; default 1)
     :param partition_file: npy file [n] with the part of each node, as METIS finds them, instead of ``partitions``
     :param batch: rows of a batch (default by model)
     :param batch_per_device: rows of a batch for each device, instead of ``batch``
@@ -980,8 +980,8 @@ def tune(
     :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
     :param workers: threads that sample batches (default as many as ``threads``)
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
-    :param partitions: divide the nodes into parts with few edges between them; training samples no edge between parts
-        (a3gnn Algorithm 1; default 1)
+    :param partitions: divide the nodes into parts with few edges between them; training samples no edge between parts,
+        and each device trains on its own (a3gnn Algorithm 1; default 1)
     :param partition_file: npy file [n] with the part of each node, as METIS finds them, instead of ``partitions``
     :param batch: rows of a batch (default by model)
     :param batch_per_device: rows of a batch for each device, instead of ``batch``
