@@ -141,6 +141,14 @@ func (l Layout) Of(id MatrixID) Layout {
 	return l
 }
 
+// Columns is the number of columns of matrices together.
+func (l Layout) Columns(matrices []MatrixID) (columns int) {
+	for _, id := range matrices {
+		columns += l.Of(id).Features
+	}
+	return columns
+}
+
 // widest is the layout of the matrix with most columns.
 func (l Layout) widest() Layout {
 	for _, width := range l.Widths {

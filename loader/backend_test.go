@@ -22,7 +22,7 @@ func init() { backends[memoryPlacement] = openMemory }
 
 type memorySource struct {
 	l        *Loader
-	matrices []gds.Buffer // [rows, F] each
+	matrices []gds.Buffer // [rows, columns] each
 }
 
 func openMemory(_ context.Context, ranks Ranks) error {
@@ -44,7 +44,8 @@ func (s *memorySource) load(id MatrixID) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	b := s.l.memory.Pin("a matrix", s.l.rows*s.l.rowBytes())
+	size := s.l.rowBytes(len(s.matrices))
+	b := s.l.memory.Pin("a matrix", s.l.rows*size)
 	if s.l.memory.Err != nil {
 		return s.l.memory.Err
 	}
@@ -53,7 +54,7 @@ func (s *memorySource) load(id MatrixID) (err error) {
 		for k := r.FirstChunk; k < r.FirstChunk+r.Chunks; k++ {
 			first, rows := m.ChunkRowRange(k)
 			at := first - r.FirstRow + r.firstRow
-			if err := m.ReadChunk(k, b.Bytes()[at*s.l.rowBytes():][:int64(rows)*s.l.rowBytes()]); err != nil {
+			if err := m.ReadChunk(k, b.Bytes()[at*size:][:int64(rows)*size]); err != nil {
 				return err
 			}
 		}
@@ -66,11 +67,10 @@ func (s *memorySource) finish(_ *pipeline.Worker, j *job, stream gds.Stream) err
 	for _, row := range j.numbers {
 		spans = chunk.AppendSpan(spans, chunk.Span{First: int64(row), Rows: 1})
 	}
-	at := 0
-	for _, b := range s.matrices {
-		matrix := gds.NewTensor(b, int(s.l.rows), s.l.layout.Features, s.l.layout.DType)
+	for m, b := range s.matrices {
+		matrix, at := gds.NewTensor(b, int(s.l.rows), s.l.width(m), s.l.layout.DType), 0
 		for _, span := range spans {
-			stream.Copy(j.buffer.raw.Slice(at, at+span.Rows), matrix.Slice(int(span.First), int(span.First)+span.Rows))
+			stream.Copy(s.l.matrix(j.buffer.raw, m).Slice(at, at+span.Rows), matrix.Slice(int(span.First), int(span.First)+span.Rows))
 			at += span.Rows
 		}
 	}

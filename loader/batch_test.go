@@ -125,7 +125,7 @@ func compareBatch(t *testing.T, d gds.Device, stream gds.Stream, b *Batch, o Opt
 		if o.AsStored {
 			want = spec.dtype
 		}
-		if x.DType != want || x.Rows != b.Rows || x.Cols != spec.features {
+		if x.DType != want || x.Rows != b.Rows || x.Cols != columnsOf(m, spec.features) {
 			t.Fatalf("matrix %d is %v", m, x)
 		}
 		got := make([]float32, x.Rows*x.Cols)

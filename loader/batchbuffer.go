@@ -17,12 +17,13 @@ import (
 type batchBuffer struct {
 	epoch.Buffer
 	memory   gds.Memory
-	features gds.Buffer // [rows, matrices * F] or [matrices * rows, F], in the type of batches
+	features gds.Buffer // in the type of batches
 	stored   gds.Buffer // the same in the stored type; features where that is the same type
 	columns  gds.Buffer // on the device: the columns of a batch, then row numbers to gather by
 	pinned   gds.Buffer // the same
 
-	raw, x gds.Tensor // its matrices: in the stored type, and in the type of batches
+	// All matrices, [rows, columns of all]: in the stored type, and in the type of batches. See Loader.matrix.
+	raw, x gds.Tensor
 }
 
 // batchType is the type of the matrices of batches.
@@ -35,11 +36,11 @@ func (l *Loader) batchType() gds.DType {
 
 // batchBufferBytes is the device memory of a batch buffer: features, stored (0 where these are the same) and columns.
 func (l *Loader) batchBufferBytes() (features, stored, columns int64) {
-	vectors := int64(l.o.BatchRows) * int64(len(l.o.Matrices))
+	rows := int64(l.o.BatchRows)
 	if l.layout.DType != l.batchType() {
-		stored = vectors * l.rowBytes()
+		stored = rows * l.joinedBytes()
 	}
-	return vectors * int64(l.layout.Features*l.batchType().Size()), stored,
+	return rows * int64(l.joinedColumns()*l.batchType().Size()), stored,
 		l.columnBytes(l.o.BatchRows) + 4*int64(l.o.BatchRows)
 }
 
@@ -79,12 +80,8 @@ func (l *Loader) takeBuffer(w *pipeline.Worker, j *job) (err error) {
 func (l *Loader) layOut(j *job) {
 	f, b := j.buffer, &j.batch
 	b.Index, b.Rows, b.GlobalRows = j.plan.Index, j.plan.Rows, j.plan.GlobalRows
-	rows, cols := len(l.o.Matrices)*b.Rows, l.layout.Features
-	if l.source.joined {
-		rows, cols = b.Rows, l.joinedColumns()
-	}
-	f.x = gds.NewTensor(f.features, rows, cols, l.batchType())
-	f.raw = gds.NewTensor(f.stored, rows, cols, l.layout.DType)
+	f.x = gds.NewTensor(f.features, b.Rows, l.joinedColumns(), l.batchType())
+	f.raw = gds.NewTensor(f.stored, b.Rows, l.joinedColumns(), l.layout.DType)
 	b.X = make([]gds.Tensor, len(l.o.Matrices))
 	b.Traffic = Traffic{Rows: int64(b.Rows) * int64(len(b.X))}
 	b.Traffic.AddBytes(l.o.Placement, int64(b.Rows)*l.joinedBytes())
@@ -95,12 +92,19 @@ func (l *Loader) layOut(j *job) {
 // setMatrices makes views of x the matrices of a batch.
 func (l *Loader) setMatrices(b *Batch, x gds.Tensor) {
 	for m := range b.X {
-		if l.source.joined {
-			b.X[m] = x.Columns(m*l.layout.Features, (m+1)*l.layout.Features)
-		} else {
-			b.X[m] = x.Slice(m*b.Rows, (m+1)*b.Rows)
-		}
+		b.X[m] = l.matrix(x, m)
 	}
+}
+
+// matrix is matrix m of a batch whose matrices are x: in its columns if the source is joined, else behind the matrices
+// before it.
+func (l *Loader) matrix(x gds.Tensor, m int) gds.Tensor {
+	if l.source.joined {
+		return x.Columns(l.starts[m], l.starts[m+1])
+	}
+	x.Offset += gds.Bytes(x.Rows, l.starts[m], x.DType)
+	x.Cols, x.Stride = l.width(m), l.width(m)
+	return x
 }
 
 // copyIndex copies row numbers, at most as many as a batch has, to the device.
@@ -124,16 +128,16 @@ func (f *batchBuffer) storeRows(at int, rows gds.Tensor, stream gds.Stream) {
 	}
 }
 
-// writeRows lets the host write rows in the stored type to rows [at, ...) of the batch, in memory
-// that it can write to, past the caches if they do not hold a batch.
-func (f *batchBuffer) writeRows(at int, stored []byte) {
-	size, as := f.x.Cols*f.x.DType.Size(), f.raw.DType
-	rows := len(stored) / (f.raw.Cols * as.Size())
-	dst := f.features.Bytes()[at*size:][:rows*size]
+// writeRows lets the host write rows in the stored type to rows [at, ...) of x, a matrix of the batch without gaps in
+// memory that it can write to, past the caches if they do not hold a batch.
+func (f *batchBuffer) writeRows(x gds.Tensor, at int, stored []byte) {
+	as := f.raw.DType
+	first := x.Offset + gds.Bytes(at, x.Cols, x.DType)
+	dst := f.features.Bytes()[first:][:len(stored)/as.Size()*x.DType.Size()]
 	switch {
-	case f.x.DType != as:
+	case x.DType != as:
 		dtype.Decode(dtype.Float32s(dst), stored, as)
-	case f.x.Rows*size >= kernel.StreamBytes:
+	case gds.Bytes(f.x.Rows, f.x.Cols, f.x.DType) >= kernel.StreamBytes:
 		kernel.CopyPastCaches(dst, stored)
 	default:
 		copy(dst, stored)

@@ -250,7 +250,7 @@ func TestLoadingGoesOnBesideComputing(t *testing.T) {
 	}{{Host, 1}, {Host, 10}, {Storage, 10}} {
 		for buffers, want := range map[int]float64{1: 2 * batches, 2: batches + 1, 3: batches + 1} {
 			synctest.Test(t, func(t *testing.T) {
-				batchBytes := int64(batchRows * (5*4*len(testMatrices) + 4)) // and labels
+				batchBytes := int64(batchRows * (4*allColumns(5) + 4)) // and labels
 				device := newDevice(t, false, host.Options{LinkBytesPerSecond: batchBytes})
 				l := mustOpen(t, Options{Device: device, Store: store, Matrices: testMatrices, Placement: c.placement,
 					BatchRows: batchRows, Buffers: buffers})

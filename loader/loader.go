@@ -82,6 +82,7 @@ type Loader struct {
 	layout  format.Layout
 	regions []region
 	rows    int64 // of all regions
+	starts  []int // the first column of each matrix where all are side by side; last, the number of columns
 	columns rowColumns
 	memory  gds.Memory // of all but the batch buffers
 	buffers *epoch.Buffers[*batchBuffer]
@@ -136,10 +137,10 @@ func Need(layout format.Layout, o Options, ranks int) (Memory, error) {
 	}
 	return Memory{
 		Batches: int64(l.o.Buffers) * (gds.Aligned(features) + gds.Aligned(stored) + gds.Aligned(columns)),
-		Chunks:  int64(l.slots()) * int64(len(l.o.Matrices)) * l.slotStride(),
+		Chunks:  int64(l.slots()) * l.slotSize(),
 		Staging: staging,
 		Host: host + int64(ranks*l.o.Buffers)*gds.Aligned(columns) +
-			int64(l.preloadChunks(ranks))*gds.Aligned(l.chunkBytes()),
+			int64(l.preloadChunks(ranks))*gds.Aligned(l.mostChunkBytes()),
 		Buffer: gds.Aligned(features) + gds.Aligned(stored) + 2*gds.Aligned(columns),
 	}, nil
 }
@@ -231,12 +232,8 @@ func (l *Loader) fillDefaults() error {
 	case o.Buffers < 0 || o.Threads < 0:
 		return fmt.Errorf("loader: %d buffers, %d threads (want 0 or more)", o.Buffers, o.Threads)
 	}
-	for _, id := range o.Matrices {
-		if width := l.layout.Of(id).Features; width != l.layout.Features {
-			return fmt.Errorf("loader: matrix %s has %d columns, and the features of the target type have %d: batches need "+
-				"matrices of one width (make a store by propagate --metapaths of those that have %[3]d)", id, width,
-				l.layout.Features)
-		}
+	for i := range len(o.Matrices) + 1 {
+		l.starts = append(l.starts, l.layout.Columns(o.Matrices[:i]))
 	}
 	if o.Buffers == 0 {
 		o.Buffers = 2
@@ -264,15 +261,24 @@ func (l *Loader) noRegion(name string) error {
 	return fmt.Errorf("%s has no region %q (it has %q)", l.o.Store.Path(), name, names)
 }
 
-// rowBytes is the size of a row of one matrix, in the stored type.
-func (l *Loader) rowBytes() int64 { return int64(l.layout.Features) * int64(l.layout.DType.Size()) }
+// width is the number of columns of a matrix.
+func (l *Loader) width(matrix int) int { return l.starts[matrix+1] - l.starts[matrix] }
 
-// chunkBytes is the size of a chunk of one matrix.
-func (l *Loader) chunkBytes() int64 { return int64(l.layout.ChunkRows) * l.rowBytes() }
+// rowBytes is the size of a row of a matrix, in the stored type, and chunkBytes that of a chunk.
+func (l *Loader) rowBytes(matrix int) int64   { return int64(l.width(matrix) * l.layout.DType.Size()) }
+func (l *Loader) chunkBytes(matrix int) int64 { return int64(l.layout.ChunkRows) * l.rowBytes(matrix) }
+
+// mostChunkBytes is the size of a chunk of the widest matrix.
+func (l *Loader) mostChunkBytes() (bytes int64) {
+	for m := range l.o.Matrices {
+		bytes = max(bytes, l.chunkBytes(m))
+	}
+	return bytes
+}
 
 // joinedColumns and joinedBytes are the elements and the bytes of a row of all matrices.
-func (l *Loader) joinedColumns() int { return len(l.o.Matrices) * l.layout.Features }
-func (l *Loader) joinedBytes() int64 { return int64(len(l.o.Matrices)) * l.rowBytes() }
+func (l *Loader) joinedColumns() int { return l.starts[len(l.o.Matrices)] }
+func (l *Loader) joinedBytes() int64 { return int64(l.joinedColumns() * l.layout.DType.Size()) }
 
 // unified tells that the host can write to device memory.
 func (l *Loader) unified() bool { return l.o.Device.Info().Unified }

@@ -209,7 +209,7 @@ func TestALoaderHoldsOnlyItsRegions(t *testing.T) {
 				compare(t, got, plan, 0, 0, spec.features, from(int(r.FirstRow)))
 			}
 			if p.placement != Storage {
-				if want := int64(26*5*4) * 3; l.Stats().BytesRead != want {
+				if want := int64(26 * allColumns(5) * 4); l.Stats().BytesRead != want {
 					t.Errorf("read %d bytes, want %d", l.Stats().BytesRead, want)
 				}
 				plan := chunk.Plan{Rows: 2, BatchRows: 4}
@@ -344,10 +344,10 @@ func TestStatsSayWhatWasDone(t *testing.T) {
 				s.Stages[1].Name != "assemble" {
 				t.Errorf("%+v", s)
 			}
-			bytes, path := int64(testRows*5*4*3), "buffered"
+			bytes, path := int64(testRows*allColumns(5)*4), "buffered"
 			if p.placement == Storage {
 				// An epoch reads each chunk of its region once, and no other.
-				bytes, path = 2*53*5*4*3, "direct"
+				bytes, path = int64(2*53*allColumns(5)*4), "direct"
 			}
 			if s.BytesRead != bytes || len(s.Reads) != 1 || s.Reads[0].Path != path || s.Reads[0].Files != 3 {
 				t.Errorf("read %d bytes, want %d by path %s: %+v", s.BytesRead, bytes, path, s.Reads)
@@ -361,7 +361,7 @@ func TestStatsSayWhatWasDone(t *testing.T) {
 
 func TestTheBytesThatMoveAreCounted(t *testing.T) {
 	const train = 384
-	const vectors = train * 5 * 2 * 3 // three matrices, as stored
+	vectors := int64(train * allColumns(5) * 2) // three matrices, as stored
 	store := newStore(t, storeSpec{dtype: format.Float16, chunkRows: 64, features: 5, labels: 1, train: train})
 	for _, c := range []struct {
 		name                string
@@ -549,14 +549,14 @@ func TestNeedIsWhatOpenTakesBesideTheInput(t *testing.T) {
 				allocations := int64(3 * o.Buffers)
 				switch {
 				case p.placement == Device:
-					want += int64(len(testMatrices) * testRows * spec.features * spec.dtype.Size())
+					want += int64(testRows * allColumns(spec.features) * spec.dtype.Size())
 					allocations += int64(len(testMatrices))
 				case p.placement == Storage && p.unified:
 					want += need.Chunks
 				case p.placement == Storage && used.PinnedInUse < need.Chunks:
 					t.Errorf("%d bytes are pinned, need is %+v", used.PinnedInUse, need)
 				case p.placement == Host && !p.unified:
-					pinned := int64(testRows*len(testMatrices)*spec.features*spec.dtype.Size()) + need.Staging
+					pinned := int64(testRows*allColumns(spec.features)*spec.dtype.Size()) + need.Staging
 					if used.PinnedInUse < pinned || used.PinnedInUse >= pinned+8*page {
 						t.Errorf("%d bytes are pinned, want %d and less than 8 pages", used.PinnedInUse, pinned)
 					}

@@ -81,8 +81,9 @@ func asRows(shares []copied, features int) (rows []string) {
 	for _, c := range shares {
 		for i := range c.rows {
 			row := fmt.Sprint(c.labels[i])
-			for _, x := range c.x {
-				row += fmt.Sprint(x[i*features : (i+1)*features])
+			for m, x := range c.x {
+				columns := columnsOf(m, features)
+				row += fmt.Sprint(x[i*columns : (i+1)*columns])
 			}
 			rows = append(rows, row)
 		}
@@ -255,8 +256,8 @@ func TestRowsThatOthersHoldAreFewAndCounted(t *testing.T) {
 			s := l.Stats()
 			rows, bytes = rows+s.RemoteRows, bytes+s.RemoteBytes
 		}
-		if rows != total || bytes != total*3*3*2 {
-			t.Errorf("%d rows, %d bytes: want %d rows of 18 bytes", rows, bytes, total)
+		if rows != total || bytes != total*int64(allColumns(3)*2) {
+			t.Errorf("%d rows, %d bytes: want %d rows of %d bytes", rows, bytes, total, allColumns(3)*2)
 		}
 	})
 }
@@ -265,7 +266,7 @@ func TestRanksHoldTheInputOnceOrAPartEach(t *testing.T) {
 	const world = 3
 	spec := storeSpec{format.Float32, 100, 100, 1, 730}
 	store := newStore(t, spec)
-	input := int64(730+17+9) * 100 * 4 * 3
+	input := int64((730 + 17 + 9) * allColumns(100) * 4)
 	for _, s := range shared {
 		devices := newDevices(t, world)
 		ranks := mustOpenRanks(t, Options{Store: store, Matrices: testMatrices, Placement: s.placement,

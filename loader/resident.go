@@ -12,7 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// resident is the common part of the sources that hold the matrices in memory: one buffer [rows, matrices * F], in the
+// resident is the common part of the sources that hold the matrices in memory: one buffer [rows, columns of all], in the
 // stored type. A row of all matrices is one range of memory, which is read faster, with fewer page table misses, than
 // one range for each matrix. It holds row i of the loader if i % Loader.holders == Loader.holder.
 type resident struct {
@@ -80,7 +80,7 @@ const preloadBytes = 16 << 20
 
 // preloadChunks is how many chunks all ranks read at a time.
 func (l *Loader) preloadChunks(ranks int) int {
-	return int(max(1, min(int64(l.o.Threads*ranks), preloadBytes/max(l.chunkBytes(), 1))))
+	return int(max(1, min(int64(l.o.Threads*ranks), preloadBytes/max(l.mostChunkBytes(), 1))))
 }
 
 // fill reads and checks every chunk of the loader's regions once, and copies it to all residents, this one included.
@@ -108,7 +108,7 @@ func (r *resident) fill(ctx context.Context, all []*resident) (err error) {
 	}
 	free := make(chan gds.Buffer, r.l.preloadChunks(len(r.l.ranks))) // a chunk of one matrix each
 	for range cap(free) {
-		free <- pinned.Pin("chunks on their way", r.l.chunkBytes())
+		free <- pinned.Pin("chunks on their way", r.l.mostChunkBytes())
 	}
 	if pinned.Err != nil {
 		return pinned.Err
@@ -165,8 +165,8 @@ func loadChunk(ctx context.Context, m *format.Matrix, k int, b gds.Buffer, matri
 	all []*resident) error {
 	_, rows := m.ChunkRowRange(k)
 	l := all[0].l
-	chunk := gds.NewTensor(b, rows, l.layout.Features, l.layout.DType)
-	if err := m.ReadChunk(k, b.Bytes()[:int64(rows)*l.rowBytes()]); err != nil {
+	chunk := gds.NewTensor(b, rows, l.width(matrix), l.layout.DType)
+	if err := m.ReadChunk(k, b.Bytes()[:int64(rows)*l.rowBytes(matrix)]); err != nil {
 		return err
 	}
 	var err error
@@ -197,9 +197,9 @@ func (t *resident) copyChunk(chunk gds.Tensor, matrix int, at int64) gds.Event {
 	if held.Rows <= 0 {
 		return nil
 	}
-	columns := t.rows().Slice(int(to), int(to)+held.Rows).Columns(matrix*chunk.Cols, (matrix+1)*chunk.Cols)
+	columns := t.rows().Slice(int(to), int(to)+held.Rows).Columns(t.l.starts[matrix], t.l.starts[matrix+1])
 	if t.stream == nil {
-		size, stride := t.l.rowBytes(), t.l.joinedBytes()
+		size, stride := t.l.rowBytes(matrix), t.l.joinedBytes()
 		dst, src := columns.Buf.Bytes()[columns.Offset:], held.Buf.Bytes()[held.Offset:]
 		for i := range int64(held.Rows) {
 			copy(dst[i*stride:][:size], src[i*size*t.l.holders:])

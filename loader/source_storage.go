@@ -49,7 +49,6 @@ type storageSource struct {
 	memory   []gds.Buffer
 	onDevice gds.Memory // the same, where slots are device memory of their own
 	sums     *chunkSums // nil: chunks are checked by the host
-	stride   int64      // from slot to slot
 	slots    []*slot
 	free     chan *slot
 	last     *slot          // that begin used
@@ -107,9 +106,8 @@ func init() { backends[Storage] = openStorage }
 func openStorage(_ context.Context, ranks Ranks) error {
 	for _, l := range ranks {
 		s := &storageSource{
-			l:      l,
-			files:  make(map[string]*storedFile),
-			stride: l.slotStride(),
+			l:     l,
+			files: make(map[string]*storedFile),
 		}
 		l.source = source{wholeChunks: true, begin: s.begin, finish: s.finish, reset: s.reset, reads: s.reads,
 			close: s.close}
@@ -153,10 +151,16 @@ func (s *storageSource) path(file string) string {
 	return filepath.Join(s.l.o.Store.Path(), filepath.FromSlash(file))
 }
 
-// slotStride is the memory of one matrix in a slot: the bytes of a chunk, rounded up to pages, and
+// slotStride is the memory of a matrix in a slot: the bytes of a chunk, rounded up to pages, and
 // one page, as Arrow's metadata takes between two chunks in a file.
-func (l *Loader) slotStride() int64 {
-	return (int64(l.layout.ChunkRows)*l.rowBytes()+gds.Align-1)/gds.Align*gds.Align + arrowfile.Align
+func (l *Loader) slotStride(matrix int) int64 { return gds.Aligned(l.chunkBytes(matrix)) + arrowfile.Align }
+
+// slotSize is the memory of all matrices in a slot.
+func (l *Loader) slotSize() (bytes int64) {
+	for m := range l.o.Matrices {
+		bytes += l.slotStride(m)
+	}
+	return bytes
 }
 
 // slots is the number of slots: for the chunks of one batch and the chunks that the next one adds, but at most the
@@ -170,7 +174,7 @@ func (l *Loader) slots() int {
 	whole := (l.o.BatchRows - 1) / l.layout.ChunkRows
 	slots := whole + 3 + whole + 1
 	if l.fromBucket() {
-		slots = max(slots, int(bucketBytes/(l.slotStride()*int64(len(l.o.Matrices)))))
+		slots = max(slots, int(bucketBytes/l.slotSize()))
 	}
 	return min(slots, chunks)
 }
@@ -204,8 +208,8 @@ func (s *storageSource) allocate() (err error) {
 
 // allocateSlots allocates the slots of each matrix.
 func (s *storageSource) allocateSlots(slots int, alloc func(what string, bytes int64) gds.Buffer) (all []gds.Buffer) {
-	for range s.matrices {
-		all = append(all, alloc(fmt.Sprintf("chunks in %d slots", slots), s.stride*int64(slots)))
+	for m := range s.matrices {
+		all = append(all, alloc(fmt.Sprintf("chunks in %d slots", slots), s.l.slotStride(m)*int64(slots)))
 	}
 	return all
 }
@@ -270,13 +274,16 @@ func (s *storageSource) slotFor(w *pipeline.Worker, k int) (*slot, error) {
 // canExtend tells whether a read can go on with the chunk of slot t.
 func (s *storageSource) canExtend(r *chunkRead, t *slot) bool {
 	last := r.slots[len(r.slots)-1]
-	if t.index != last.index+1 || t.chunk != last.chunk+1 || int64(len(r.slots)+1)*s.stride > maxRead {
+	if t.index != last.index+1 || t.chunk != last.chunk+1 {
 		return false
 	}
-	return !slices.ContainsFunc(s.matrices, func(m *format.Matrix) bool {
-		a, b := m.Extent(last.chunk), m.Extent(t.chunk)
-		return a.File != b.File || b.Offset-a.Offset != s.stride
-	})
+	for i, m := range s.matrices {
+		a, b, stride := m.Extent(last.chunk), m.Extent(t.chunk), s.l.slotStride(i)
+		if a.File != b.File || b.Offset-a.Offset != stride || int64(len(r.slots)+1)*stride > maxRead {
+			return false
+		}
+	}
+	return true
 }
 
 // releaseSlot ends one use of a slot.
@@ -313,7 +320,7 @@ func (s *storageSource) readMatrix(r *chunkRead, matrix int) error {
 	first, last := m.Extent(slots[0].chunk), m.Extent(slots[len(slots)-1].chunk)
 	f := s.files[first.File]
 	length := last.Offset + last.Length - first.Offset
-	if err := f.ReadInto(s.memory[matrix], int64(slots[0].index)*s.stride, length, first.Offset); err != nil {
+	if err := f.ReadInto(s.memory[matrix], int64(slots[0].index)*s.l.slotStride(matrix), length, first.Offset); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return &format.CorruptError{File: s.path(first.File), Chunk: first.Chunk,
 				Reason: "the file ends early, in this chunk or one of the next"}
@@ -336,14 +343,14 @@ func (s *storageSource) doubt(t *slot, matrix int) bool {
 
 // slotBytes are the bytes of rows of a matrix in a slot; row counts from the start of the chunk.
 func (s *storageSource) slotBytes(t *slot, matrix, row, rows int) []byte {
-	at, size := int64(t.index)*s.stride, s.l.rowBytes()
+	at, size := int64(t.index)*s.l.slotStride(matrix), s.l.rowBytes(matrix)
 	return s.memory[matrix].Bytes()[at+int64(row)*size:][:int64(rows)*size]
 }
 
 // slotRows is the memory of a matrix in a slot, as the rows of a chunk.
 func (s *storageSource) slotRows(t *slot, matrix int) gds.Tensor {
-	rows := gds.NewTensor(s.memory[matrix], s.l.layout.ChunkRows, s.l.layout.Features, s.l.layout.DType)
-	rows.Offset = int64(t.index) * s.stride
+	rows := gds.NewTensor(s.memory[matrix], s.l.layout.ChunkRows, s.l.width(matrix), s.l.layout.DType)
+	rows.Offset = int64(t.index) * s.l.slotStride(matrix)
 	return rows
 }
 
@@ -387,7 +394,7 @@ func (s *storageSource) assemble(ctx context.Context, j *job, parts chunkSlices,
 		if unified {
 			stored := s.slotBytes(p.slot, m, p.first, p.rows)
 			s.l.assembled.Add(int64(len(stored)))
-			f.writeRows(m*j.plan.Rows+p.at, stored)
+			f.writeRows(s.l.matrix(f.x, m), p.at, stored)
 		}
 		return nil
 	})
@@ -396,9 +403,9 @@ func (s *storageSource) assemble(ctx context.Context, j *job, parts chunkSlices,
 	}
 	if !unified {
 		for m := range s.matrices {
+			raw := s.l.matrix(f.raw, m)
 			for _, p := range parts {
-				at := m*j.plan.Rows + p.at
-				stream.Copy(f.raw.Slice(at, at+p.rows), s.slotRows(p.slot, m).Slice(p.first, p.first+p.rows))
+				stream.Copy(raw.Slice(p.at, p.at+p.rows), s.slotRows(p.slot, m).Slice(p.first, p.first+p.rows))
 			}
 		}
 	}
@@ -500,7 +507,7 @@ func (s *storageSource) checkOnDevice(w *pipeline.Worker, parts chunkSlices, str
 		for m, matrix := range s.matrices {
 			length := int(matrix.Extent(p.slot.chunk).Length)
 			stream.Checksum(s.sums.device.Slice(i, i+1).Columns(m, m+1), gds.Tensor{
-				Buf: s.memory[m], Offset: int64(i) * s.stride, Rows: 1, Cols: length, Stride: length, DType: gds.Uint8,
+				Buf: s.memory[m], Offset: int64(i) * s.l.slotStride(m), Rows: 1, Cols: length, Stride: length, DType: gds.Uint8,
 			})
 		}
 		stream.Copy(s.sums.pinned.Slice(i, i+1), s.sums.device.Slice(i, i+1))

@@ -157,7 +157,7 @@ func TestNeighbouringChunksAreOneRead(t *testing.T) {
 				compare(t, got, test.plan, n, 0, spec.features, from(0))
 				after := l.Stats()
 				reads, bytes := after.Reads[0].Reads-before.Reads[0].Reads, after.BytesRead-before.BytesRead
-				if reads != 3*test.want || bytes != 53*5*4*3 {
+				if reads != 3*test.want || bytes != int64(53*4*allColumns(5)) {
 					t.Errorf("%s, epoch %d: %d reads of %d bytes, want %d", test.name, n, reads, bytes, 3*test.want)
 				}
 			}

@@ -42,6 +42,20 @@ const testRows = 53 + 17 + 9
 
 var testMatrices = []MatrixID{format.Input, {Operator: "sym", Hop: 1}, {Operator: "rw", Hop: 1}}
 
+// wider is how many columns more than the others the last of the matrices has.
+const wider = 2
+
+// columnsOf is the number of columns of matrix m of a store with so many features.
+func columnsOf(m, features int) int {
+	if m == len(testMatrices)-1 {
+		features += wider
+	}
+	return features
+}
+
+// allColumns is the number of columns of all matrices.
+func allColumns(features int) int { return len(testMatrices)*features + wider }
+
 // value is the element of a store's matrix, which every type holds exactly.
 func value(m, row, col int) float32 { return float32((row*31+m*7+col*3)%127) - 60 }
 
@@ -61,6 +75,7 @@ func writeStore(t testing.TB, fsys vfs.FS, dir string, spec storeSpec) {
 	layout := format.Layout{
 		Regions:   format.Regions(regions, spec.chunkRows),
 		ChunkRows: spec.chunkRows, Features: spec.features, DType: spec.dtype,
+		Widths: map[string]int{"rw": spec.features + wider},
 	}
 	w, err := format.Create(fsys, dir, layout, format.CreateOptions{})
 	must(err)
@@ -101,9 +116,10 @@ func writeStore(t testing.TB, fsys vfs.FS, dir string, spec storeSpec) {
 	for m, id := range testMatrices {
 		mw, err := w.Matrix(id)
 		must(err)
-		wide := make([]float32, rows*spec.features)
+		columns := columnsOf(m, spec.features)
+		wide := make([]float32, rows*columns)
 		for i := range wide {
-			wide[i] = value(m, i/spec.features, i%spec.features)
+			wide[i] = value(m, i/columns, i%columns)
 		}
 		stored := make([]byte, len(wide)*spec.dtype.Size())
 		dtype.Encode(stored, wide, spec.dtype)
@@ -117,7 +133,7 @@ func writeStore(t testing.TB, fsys vfs.FS, dir string, spec storeSpec) {
 	must(w.Publish(&format.Manifest{
 		Name: "toy", Nodes: int64(rows), Classes: classes, Labels: max(spec.labels, -spec.labels),
 		LabelValues: spec.labels < 0, Splits: 1, RowSet: "all", Seed: seed,
-		Operators: []format.Operator{{Name: "sym", Hops: 1}, {Name: "rw", Hops: 1}},
+		Operators: []format.Operator{{Name: "sym", Hops: 1}, {Name: "rw", Hops: 1, Features: spec.features + wider}},
 		Input:     map[string]string{"importer": "test"},
 	}))
 }
@@ -309,8 +325,9 @@ func (c copied) differs(want chunk.Batch, features int, rowAt func(int64) int) e
 					row)
 			}
 			for m := range c.x {
-				for f := range features {
-					if got, want := c.x[m][i*features+f], value(m, row, f); got != want {
+				columns := columnsOf(m, features)
+				for f := range columns {
+					if got, want := c.x[m][i*columns+f], value(m, row, f); got != want {
 						return fmt.Errorf("batch %d: %v at (%d,%d) is %v, want %v of row %d", c.index, testMatrices[m],
 							i, f, got, want, row)
 					}

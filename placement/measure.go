@@ -46,7 +46,7 @@ func Measure(ctx context.Context, device gds.Device, s Sample) (r Rates, err err
 	layout := s.Store.Layout()
 	p := &probe{
 		Sample: s, ctx: ctx, device: device, unified: device.Info().Unified, now: time.Now,
-		columns: len(s.Matrices) * layout.Features, dtype: layout.DType,
+		columns: layout.Columns(s.Matrices), dtype: layout.DType,
 		batch: int(max(1, min(int64(s.BatchRows), s.Rows))),
 	}
 	p.rowBytes = int64(p.columns) * int64(layout.DType.Size())

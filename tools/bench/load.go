@@ -127,7 +127,7 @@ func (o *LoadOptions) copied(rows int64) int64 {
 
 func (o *LoadOptions) rowBytes() int64 {
 	layout := o.Store.Layout()
-	return int64(layout.Features * layout.DType.Size() * len(o.Matrices))
+	return int64(layout.Columns(o.Matrices) * layout.DType.Size())
 }
 
 // LoadResult holds the figures of the median round of one variant from one placement.

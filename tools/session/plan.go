@@ -170,7 +170,7 @@ func (o Options) Needs(layout format.Layout, store *format.Dir, devices int) (pl
 }
 
 func (o Options) rowBytes(layout format.Layout) int64 {
-	return int64(len(o.Matrices)) * int64(layout.Features*layout.DType.Size())
+	return int64(layout.Columns(o.Matrices) * layout.DType.Size())
 }
 
 // workBytes is the memory beside the input: work on the device (batches of up to batchRows rows,
