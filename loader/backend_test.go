@@ -70,7 +70,8 @@ func (s *memorySource) finish(_ *pipeline.Worker, j *job, stream gds.Stream) err
 	for m, b := range s.matrices {
 		matrix, at := gds.NewTensor(b, int(s.l.rows), s.l.width(m), s.l.layout.DType), 0
 		for _, span := range spans {
-			stream.Copy(s.l.matrix(j.buffer.raw, m).Slice(at, at+span.Rows), matrix.Slice(int(span.First), int(span.First)+span.Rows))
+			stream.Copy(s.l.matrix(j.buffer.raw, m).Slice(at, at+span.Rows),
+				matrix.Slice(int(span.First), int(span.First)+span.Rows))
 			at += span.Rows
 		}
 	}

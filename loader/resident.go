@@ -12,9 +12,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
-// resident is the common part of the sources that hold the matrices in memory: one buffer [rows, columns of all], in the
-// stored type. A row of all matrices is one range of memory, which is read faster, with fewer page table misses, than
-// one range for each matrix. It holds row i of the loader if i % Loader.holders == Loader.holder.
+// resident is the common part of the sources that hold the matrices in memory: one buffer [rows, columns of all], in
+// the stored type. A row of all matrices is one range of memory, which is read faster, with fewer page table misses,
+// than one range for each matrix. It holds row i of the loader if i % Loader.holders == Loader.holder.
 type resident struct {
 	l      *Loader
 	memory gds.Buffer

@@ -153,7 +153,9 @@ func (s *storageSource) path(file string) string {
 
 // slotStride is the memory of a matrix in a slot: the bytes of a chunk, rounded up to pages, and
 // one page, as Arrow's metadata takes between two chunks in a file.
-func (l *Loader) slotStride(matrix int) int64 { return gds.Aligned(l.chunkBytes(matrix)) + arrowfile.Align }
+func (l *Loader) slotStride(matrix int) int64 {
+	return gds.Aligned(l.chunkBytes(matrix)) + arrowfile.Align
+}
 
 // slotSize is the memory of all matrices in a slot.
 func (l *Loader) slotSize() (bytes int64) {
@@ -319,8 +321,8 @@ func (s *storageSource) readMatrix(r *chunkRead, matrix int) error {
 	m, slots := s.matrices[matrix], r.slots
 	first, last := m.Extent(slots[0].chunk), m.Extent(slots[len(slots)-1].chunk)
 	f := s.files[first.File]
-	length := last.Offset + last.Length - first.Offset
-	if err := f.ReadInto(s.memory[matrix], int64(slots[0].index)*s.l.slotStride(matrix), length, first.Offset); err != nil {
+	at, length := int64(slots[0].index)*s.l.slotStride(matrix), last.Offset+last.Length-first.Offset
+	if err := f.ReadInto(s.memory[matrix], at, length, first.Offset); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return &format.CorruptError{File: s.path(first.File), Chunk: first.Chunk,
 				Reason: "the file ends early, in this chunk or one of the next"}

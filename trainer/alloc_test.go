@@ -19,7 +19,7 @@ func TestStepsAllocateNothing(t *testing.T) {
 			}
 			defer n.close()
 			n.submission.grouper = nil // a group is of a closure
-			data := noise(1, rows+n.blocks*toyMoreSources, len(c.spec.Matrices), 3, 4)
+			data := noiseFor(1, rows+n.blocks*toyMoreSources, c.spec)
 			data.layers, data.labels = n.blocks, data.labels[:rows]
 			alone := group{ranks: []*network{n}}
 			_, err = alone.eachBatch(t.Context(), []Epocher{data.feed(dev, rows)}, 0, 0,

@@ -666,7 +666,7 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 				defer n.close()
 				layers := n.blocks
 				sources := rows + layers*toyMoreSources // of the first block, or the rows themselves
-				data := noise(11, sources, len(c.spec.Matrices), 3, 4)
+				data := noiseFor(11, sources, c.spec)
 				data.layers, data.labels, data.sparse = layers, data.labels[:rows], sparse
 				for i := range data.x[0] {
 					if sparse && i%5 != 3 {
@@ -682,16 +682,19 @@ func TestGradientsOfModelsAreThoseOfTheirDefinition(t *testing.T) {
 				inputs := make([]InputScale, len(c.spec.Matrices))
 				x := make([]rows64, len(inputs)) // standardized
 				for k := range inputs {
-					in := InputScale{0.5 + 0.25*float32(k), []float32{0.5, -0.25, 0.125 * float32(k)},
-						[]float32{2, 1, 0.5}}
+					in, width := InputScale{Scale: 0.5 + 0.25*float32(k)}, data.width(k)
+					for j := range width {
+						in.Mean = append(in.Mean, []float32{0.5, -0.25, 0.125 * float32(k)}[j%3])
+						in.Factor = append(in.Factor, []float32{2, 1, 0.5}[j%3])
+					}
 					if layers > 0 {
-						in.Mean = make([]float32, 3)
+						in.Mean = make([]float32, width)
 					}
 					inputs[k] = in
 					for i := range sources {
-						row := make([]float64, 3)
+						row := make([]float64, width)
 						for j := range row {
-							centred := float64(data.x[k][i*3+j]) - float64(in.Mean[j])
+							centred := float64(data.x[k][i*width+j]) - float64(in.Mean[j])
 							row[j] = float64(in.Scale) * float64(in.Factor[j]) * centred
 						}
 						x[k] = append(x[k], row)

@@ -22,6 +22,7 @@ var hogaKind = kind{
 	check:    checkHeads,
 	build:    newHOGA,
 	size:     func(int) float64 { return 1 },
+	oneWidth: true,
 	defaults: Settings{Options: Options{LearningRate: 0.001, Epochs: 200, Patience: 30}, BatchRows: 512},
 	decay:    0.3,
 	fewDecay: 3,
@@ -36,7 +37,7 @@ func newHOGA(s Spec, b *builder) *activation {
 	for _, matrices := range operators {
 		tokens = max(tokens, len(matrices))
 	}
-	in := newProduct(&b.params, "in", hidden, len(operators)*s.Features)
+	in := newProduct(&b.params, "in", hidden, len(operators)*s.Width(0))
 	var inputs []*inputLayer
 	for t := range tokens {
 		// What centring adds.
@@ -44,7 +45,7 @@ func newHOGA(s Spec, b *builder) *activation {
 		bias.fixed = true
 		var reads []read
 		for o, matrices := range operators {
-			reads = append(reads, read{matrices[min(t, len(matrices)-1)], 1, o * s.Features})
+			reads = append(reads, read{matrices[min(t, len(matrices)-1)], 1, o * s.Width(0)})
 		}
 		inputs = append(inputs, b.reader(&linear{in.weight, bias}, reads))
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // allHops is the input and all hops of all operators: kind.chooseMatrices of models that read them.
-func allHops(input MatrixID, last []MatrixID) []MatrixID {
-	ids := []MatrixID{input}
+func allHops(input, last []MatrixID) []MatrixID {
+	ids := slices.Clone(input)
 	for _, l := range last {
 		for hop := 1; hop <= l.Hop; hop++ {
 			ids = append(ids, MatrixID{Operator: l.Operator, Hop: hop})

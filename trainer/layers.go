@@ -19,9 +19,9 @@ type layer struct {
 
 // builder collects the declarations of a model, before there is memory for them.
 type builder struct {
-	layers      []layer     // in the order of the forward pass
-	logits      *activation // of the last of them
-	size        float64     // see kind
+	layers      []layer                   // in the order of the forward pass
+	logits      *activation               // of the last of them
+	size        func(columns int) float64 // see kind
 	params      parameters
 	activations []*activation
 	inputLayers []*inputLayer
@@ -147,10 +147,12 @@ type read struct {
 // inputLayer declares a linear layer on the concatenation of the input matrices from.
 func (b *builder) inputLayer(name string, out int, s Spec, from []int) *inputLayer {
 	var reads []read
-	for k, i := range from {
-		reads = append(reads, read{i, 1, k * s.Features})
+	columns := 0
+	for _, i := range from {
+		reads = append(reads, read{i, 1, columns})
+		columns += s.Width(i)
 	}
-	return b.reader(newLinear(&b.params, name, out, len(from)*s.Features), reads)
+	return b.reader(newLinear(&b.params, name, out, columns), reads)
 }
 
 // reader declares that a linear layer, with a bias, reads input matrices. If the bias is fixed, it

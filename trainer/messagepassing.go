@@ -29,7 +29,7 @@ var sageKind = graphKind(kind{
 // graphKind fills in what kinds that read a graph have in common.
 func graphKind(k kind) kind {
 	// Features as they are.
-	k.chooseMatrices = func(input MatrixID, _ []MatrixID) []MatrixID { return []MatrixID{input} }
+	k.chooseMatrices = func(input, _ []MatrixID) []MatrixID { return input }
 	k.size = func(int) float64 { return 1 }
 	k.defaults = Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 50}, BatchRows: 1024}
 	k.decay = 0.3

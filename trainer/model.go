@@ -18,18 +18,20 @@ type kind struct {
 	// aggregation is what the blocks are to estimate that the model computes on; "": it reads no graph, but
 	// matrices of a store.
 	aggregation sampling.Aggregation
-	// chooseMatrices lists the matrices that the model reads, given the input features and
-	// the last hop, >= 1, of each operator to use.
-	chooseMatrices func(input MatrixID, last []MatrixID) []MatrixID
+	// chooseMatrices lists the matrices that the model reads, given the input features (none where the rows have none
+	// of their own) and the last hop, >= 1, of each operator to use.
+	chooseMatrices func(input, last []MatrixID) []MatrixID
 	settings       []Setting
 	// check returns an error if values, each of which its Setting allows, do not go together; nil: all do.
 	check func(Values) error
 	// build declares parameters and activations, adds layers, and returns the logits [rows, classes]. The Spec has a
 	// value for each setting.
 	build func(Spec, *builder) *activation
-	// size is the standard deviation that the elements of input matrices are scaled to,
-	// given the number of columns: see group.measureInputs.
-	size     func(features int) float64
+	// size is the standard deviation that the elements of an input matrix are scaled to,
+	// given the number of its columns: see group.measureInputs.
+	size func(columns int) float64
+	// oneWidth: all matrices must have as many columns.
+	oneWidth bool
 	defaults Settings // but for the values of settings, and for the weight decay
 	// decay is the default weight decay times the number of training rows, fewDecay the same for few rows (0: decay),
 	// and mostDecay the largest default (0: any).
@@ -82,7 +84,7 @@ func ReadsLastHop(model string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	read := k.chooseMatrices(MatrixID{}, []MatrixID{{Operator: "any", Hop: 2}})
+	read := k.chooseMatrices([]MatrixID{{}}, []MatrixID{{Operator: "any", Hop: 2}})
 	return len(read) == 1 && read[0].Hop == 2, nil
 }
 
@@ -104,11 +106,12 @@ func Matrices(model string, stored []MatrixID, operators []string, hops []int) (
 		return nil, err
 	}
 	input, last := lastHops(stored)
-	if input == nil {
+	noHops := slices.Equal(hops, []int{0})
+	if len(input) == 0 && (noHops || len(last) == 0) {
 		return nil, fmt.Errorf("the store lacks its input features (hop 0)")
 	}
-	if slices.Equal(hops, []int{0}) {
-		return k.chooseMatrices(*input, nil), nil
+	if noHops {
+		return k.chooseMatrices(input, nil), nil
 	}
 	wanted := last
 	if len(operators) > 0 {
@@ -122,7 +125,7 @@ func Matrices(model string, stored []MatrixID, operators []string, hops []int) (
 		}
 	}
 	if len(hops) == 0 {
-		return k.chooseMatrices(*input, wanted), nil
+		return k.chooseMatrices(input, wanted), nil
 	}
 	err = cmp.Or(
 		must(len(wanted) > 0, "%d hops wanted, but the store has the input features only: propagate with more hops",
@@ -142,16 +145,16 @@ func Matrices(model string, stored []MatrixID, operators []string, hops []int) (
 	if err != nil {
 		return nil, err
 	}
-	return k.chooseMatrices(*input, wanted), nil
+	return k.chooseMatrices(input, wanted), nil
 }
 
 // lastHops are the input, if it is there, and the last hop of each operator.
-func lastHops(stored []MatrixID) (input *MatrixID, last []MatrixID) {
+func lastHops(stored []MatrixID) (input, last []MatrixID) {
 	for i, id := range stored {
 		at := slices.IndexFunc(last, func(l MatrixID) bool { return l.Operator == id.Operator })
 		switch {
 		case id.Hop == 0:
-			input = &stored[i]
+			input = stored[i : i+1]
 		case at < 0:
 			last = append(last, id)
 		default:

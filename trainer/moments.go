@@ -47,8 +47,8 @@ func (g *group) measureInputs(ctx context.Context, shares []*loader.Batch, facto
 	spec := g.ranks[0].spec
 	inputs := make([]InputScale, len(spec.Matrices))
 	for i := range inputs {
-		in := InputScale{Scale: 1, Factor: slices.Repeat([]float32{1}, spec.Features),
-			Mean: make([]float32, spec.Features)}
+		in := InputScale{Scale: 1, Factor: slices.Repeat([]float32{1}, spec.Width(i)),
+			Mean: make([]float32, spec.Width(i))}
 		if factors != nil {
 			m, err := g.moments(ctx, shares, i)
 			if err != nil {
@@ -59,7 +59,7 @@ func (g *group) measureInputs(ctx context.Context, shares []*loader.Batch, facto
 				in.Factor = inputs[0].Factor // what is multiplied by the same weights has the same factors
 			}
 			if deviation := m.deviation(in.Factor); deviation != 0 {
-				in.Scale = float32(g.ranks[0].size / deviation)
+				in.Scale = float32(g.ranks[0].size(spec.Width(i)) / deviation)
 			}
 			if !(in.Scale > 0 && in.Scale <= math.MaxFloat32) {
 				return nil, fmt.Errorf("%w before it began: "+
@@ -95,7 +95,7 @@ type moments struct {
 
 // moments measures matrix i of a batch.
 func (g *group) moments(ctx context.Context, shares []*loader.Batch, i int) (moments, error) {
-	cols := g.ranks[0].spec.Features
+	cols := g.ranks[0].spec.Width(i)
 	m := moments{mean: make([]float64, cols), raw: make([]float64, cols), squares: make([]float64, cols),
 		fourths: make([]float64, cols), filled: make([]float64, cols)}
 	for _, b := range shares {

@@ -161,8 +161,8 @@ func (n *network) checkBatch(b *loader.Batch) error {
 		if err != nil {
 			break
 		}
-		if rows := inputRows(b); x.Cols != n.spec.Features || x.Rows != rows || x.DType != gds.Float32 {
-			err = fmt.Errorf("%s is %v, but [%d,%d]float32 was expected", n.spec.Matrices[i], x, rows, n.spec.Features)
+		if rows := inputRows(b); x.Cols != n.spec.Width(i) || x.Rows != rows || x.DType != gds.Float32 {
+			err = fmt.Errorf("%s is %v, but [%d,%d]float32 was expected", n.spec.Matrices[i], x, rows, n.spec.Width(i))
 		}
 	}
 	if err != nil {

@@ -15,7 +15,7 @@ func TestDeviceBytesAreWhatTrainingAndEvaluationTake(t *testing.T) {
 		}
 		t.Run(c.name, func(t *testing.T) {
 			c.spec.Features, c.spec.Classes = 100, 70
-			data := noise(1, 520, len(c.spec.Matrices), 100, 70)
+			data := noiseFor(1, 520, c.spec)
 			fresh := func() (*toy, func() int64) {
 				dev := openDevice(t, host.Options{})
 				return data.feed(dev, batch), func() int64 { return dev.Usage().Peak }

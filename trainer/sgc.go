@@ -9,9 +9,9 @@ import "math"
 var sgcKind = kind{
 	name:  "sgc",
 	about: "one linear layer on one hop, which validation chooses",
-	chooseMatrices: func(input MatrixID, last []MatrixID) []MatrixID {
+	chooseMatrices: func(input, last []MatrixID) []MatrixID {
 		if len(last) == 0 {
-			return []MatrixID{input}
+			return input
 		}
 		return last
 	},
@@ -39,6 +39,7 @@ var ssgcKind = kind{
 		printedSetting(),
 	},
 	build:    newSSGC,
+	oneWidth: true,
 	size:     func(features int) float64 { return 1 / math.Sqrt(float64(features)) },
 	defaults: Settings{Options: Options{LearningRate: 0.1, Epochs: 500, Patience: 50}, BatchRows: 512},
 	decay:    0.1,
@@ -64,10 +65,10 @@ func newSSGC(s Spec, b *builder) *activation {
 				by = (1 - alpha) / float32(hops)
 			}
 			if by > 0 {
-				reads = append(reads, read{i, by, o * s.Features})
+				reads = append(reads, read{i, by, o * s.Width(0)})
 			}
 		}
 	}
-	l := newLinear(&b.params, "out", s.Classes, len(operators)*s.Features)
+	l := newLinear(&b.params, "out", s.Classes, len(operators)*s.Width(0))
 	return b.readInput(b.reader(l, reads))
 }

@@ -13,10 +13,12 @@ import (
 type Spec struct {
 	Model    string
 	Matrices []MatrixID // of a batch, in this order
-	Features int        // columns of each
-	Classes  int        // columns that the model puts out: one for each class, label or value
-	Target   Target     // what they are
-	Settings Values     // missing ones have their defaults; settings of other models are ignored
+	Features int        // columns of each, where Widths does not say otherwise
+	// Widths are the columns of the matrices of operators, by name, that have not Features of them; nil: none.
+	Widths   map[string]int
+	Classes  int    // columns that the model puts out: one for each class, label or value
+	Target   Target // what they are
+	Settings Values // missing ones have their defaults; settings of other models are ignored
 }
 
 // Limits of a Spec. They are more than is useful, and keep sizes from a file from overflowing.
@@ -52,8 +54,8 @@ func (s Spec) validate() (Spec, *builder, error) {
 		return must(1 <= value && value <= most, "a model with %d %s: must be 1 to %d", value, what, most)
 	}
 	_, known := targets[s.Target]
-	err = cmp.Or(within("matrices", len(s.Matrices), maxMatrices), within("features", s.Features, maxWidth),
-		within("classes", s.Classes, maxWidth), must(known, "there is no target %q", s.Target), k.checkSettings(&s),
+	err = cmp.Or(within("matrices", len(s.Matrices), maxMatrices), within("classes", s.Classes, maxWidth),
+		must(known, "there is no target %q", s.Target), k.checkSettings(&s),
 		must(k.aggregation == "" || len(s.Matrices) == 1, "%s reads features of a graph, not %v", s.Model, s.Matrices))
 	if err != nil {
 		return s, nil, err
@@ -63,10 +65,18 @@ func (s Spec) validate() (Spec, *builder, error) {
 		if id.Operator == "" || id.Hop < 0 || id.Hop > maxMatrices || seen[id] {
 			return s, nil, fmt.Errorf("the matrices of a model cannot be %v", s.Matrices)
 		}
+		width := s.Width(len(seen))
 		seen[id] = true
+		if err := within("features in "+id.String(), width, maxWidth); err != nil {
+			return s, nil, err
+		}
+		if k.oneWidth && width != s.Width(0) {
+			return s, nil, fmt.Errorf("%s mixes matrices, which must then have as many columns: %s has %d, %s has %d (choose "+
+				"operators, or a model that does not, such as sign)", s.Model, s.Matrices[0], s.Width(0), id, width)
+		}
 	}
 	s.Matrices = slices.Clone(s.Matrices)
-	b := &builder{size: k.size(s.Features)}
+	b := &builder{size: k.size}
 	b.logits = k.build(s, b)
 	if s.Target == ValuesTarget {
 		b.rescale(s)
@@ -101,12 +111,13 @@ func (k *kind) checkSettings(s *Spec) error {
 
 // SavedSpec is a Spec in files, with the scale of each matrix.
 type SavedSpec struct {
-	Name     string        `json:"name"`
-	Matrices []savedMatrix `json:"matrices"`
-	Features int           `json:"features"`
-	Classes  int           `json:"classes"`
-	Target   Target        `json:"target,omitempty"`
-	Settings Values        `json:"settings"`
+	Name     string         `json:"name"`
+	Matrices []savedMatrix  `json:"matrices"`
+	Features int            `json:"features"`
+	Widths   map[string]int `json:"widths,omitempty"`
+	Classes  int            `json:"classes"`
+	Target   Target         `json:"target,omitempty"`
+	Settings Values         `json:"settings"`
 }
 
 type savedMatrix struct {
@@ -117,7 +128,8 @@ type savedMatrix struct {
 
 // Saved converts a Spec for a file; scales has a number for each matrix.
 func (s Spec) Saved(scales []float32) SavedSpec {
-	saved := SavedSpec{Name: s.Model, Features: s.Features, Classes: s.Classes, Target: s.Target, Settings: s.Settings}
+	saved := SavedSpec{Name: s.Model, Features: s.Features, Widths: s.Widths, Classes: s.Classes, Target: s.Target,
+		Settings: s.Settings}
 	for i, id := range s.Matrices {
 		saved.Matrices = append(saved.Matrices, savedMatrix{id.Operator, id.Hop, scales[i]})
 	}
@@ -127,8 +139,8 @@ func (s Spec) Saved(scales []float32) SavedSpec {
 // Spec is the inverse of Spec.Saved, with a value for each setting. A setting that this version's model does not have
 // is an error, since it may change what parameters mean.
 func (saved SavedSpec) Spec() (s Spec, scales []float32, err error) {
-	s = Spec{Model: saved.Name, Features: saved.Features, Classes: saved.Classes, Target: saved.Target,
-		Settings: saved.Settings}
+	s = Spec{Model: saved.Name, Features: saved.Features, Widths: saved.Widths, Classes: saved.Classes,
+		Target: saved.Target, Settings: saved.Settings}
 	for _, m := range saved.Matrices {
 		s.Matrices = append(s.Matrices, MatrixID{Operator: m.Operator, Hop: m.Hop})
 		scales = append(scales, m.Scale)
@@ -161,6 +173,22 @@ func (s Spec) Tensors(flat []float32) (all []safetensors.Tensor, err error) {
 		all = append(all, safetensors.Tensor{Name: q.name, Shape: []int{q.rows, q.cols}, Data: values})
 	}
 	return all, nil
+}
+
+// Width is the number of columns of a matrix, by its place in Matrices.
+func (s Spec) Width(matrix int) int {
+	if width := s.Widths[s.Matrices[matrix].Operator]; width > 0 {
+		return width
+	}
+	return s.Features
+}
+
+// widest is the number of columns of the widest matrix.
+func (s Spec) widest() (columns int) {
+	for i := range s.Matrices {
+		columns = max(columns, s.Width(i))
+	}
+	return columns
 }
 
 func (s Spec) lastHop() int {

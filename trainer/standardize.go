@@ -23,10 +23,10 @@ type columns struct {
 
 // allocateColumns gets memory for the columns, and for measuring them.
 func (n *network) allocateColumns() {
-	n.momentBlock = n.mem.Pin("moments", gds.Bytes(momentRows, n.spec.Features, gds.Float32))
+	n.momentBlock = n.mem.Pin("moments", gds.Bytes(momentRows, n.spec.widest(), gds.Float32))
 	n.columns = make([]columns, len(n.spec.Matrices))
 	for i := range n.columns {
-		three := n.mem.Matrix("means", 3, n.spec.Features, gds.Float32)
+		three := n.mem.Matrix("means", 3, n.spec.Width(i), gds.Float32)
 		n.columns[i] = columns{mean: three.Slice(0, 1), factor: three.Slice(1, 2), inverse: three.Slice(2, 3)}
 	}
 }
@@ -87,7 +87,7 @@ func (n *network) sharesBlocks() bool {
 func (n *network) scaleBlocks(of func(*parameter) gds.Tensor, by func(columns) gds.Tensor) {
 	for _, b := range n.weightBlocks {
 		if c := n.columns[b.matrix]; c.scaled {
-			n.stream.MulRow(n.block(of(b.weights), b.at), by(c))
+			n.stream.MulRow(n.block(of(b.weights), b.at, b.matrix), by(c))
 		}
 	}
 }
@@ -114,7 +114,7 @@ func (n *network) eachRead(do func(l *inputLayer, r read, scale float32, mean gd
 func (n *network) standardize() {
 	n.eachRead(func(l *inputLayer, r read, scale float32, mean gds.Tensor) {
 		if !l.bias.fixed {
-			n.stream.Gemm(false, true, scale, mean, n.block(l.weight.value, r.at), 1, l.bias.value)
+			n.stream.Gemm(false, true, scale, mean, n.block(l.weight.value, r.at, r.matrix), 1, l.bias.value)
 		}
 	})
 	n.scaleBlocks(valueOf, func(c columns) gds.Tensor { return c.inverse })
@@ -129,7 +129,7 @@ func (n *network) restore() {
 		}
 	}
 	n.eachRead(func(l *inputLayer, r read, scale float32, mean gds.Tensor) {
-		n.stream.Gemm(false, true, -scale, mean, n.block(l.weight.value, r.at), 1, l.bias.value)
+		n.stream.Gemm(false, true, -scale, mean, n.block(l.weight.value, r.at, r.matrix), 1, l.bias.value)
 	})
 }
 
@@ -137,12 +137,12 @@ func (n *network) restore() {
 // of those for standardized ones.
 func (n *network) standardizeGradient() {
 	n.eachRead(func(l *inputLayer, r read, scale float32, mean gds.Tensor) {
-		n.stream.Gemm(true, false, -scale, l.bias.grad, mean, 1, n.block(l.weight.grad, r.at))
+		n.stream.Gemm(true, false, -scale, l.bias.grad, mean, 1, n.block(l.weight.grad, r.at, r.matrix))
 	})
 	n.scaleBlocks(gradientOf, func(c columns) gds.Tensor { return c.factor })
 }
 
 // block is the part of a matrix of the shape of weights, from column at on, that is for one input matrix.
-func (n *network) block(weights gds.Tensor, at int) gds.Tensor {
-	return weights.Columns(at, at+n.spec.Features)
+func (n *network) block(weights gds.Tensor, at, matrix int) gds.Tensor {
+	return weights.Columns(at, at+n.spec.Width(matrix))
 }

@@ -176,9 +176,11 @@ func (s *State) check() error {
 			s.Best <= max(0, len(s.History)-1),
 			"a state at epoch %d, batch %d after %d steps, with %d epochs, the best of them number %d",
 			s.Epoch.Number, s.Batch, s.Steps, len(s.History), s.Best+1))
-	for _, in := range s.Inputs {
-		err = cmp.Or(err, must(len(in.Mean) == spec.Features && len(in.Factor) == spec.Features,
-			"%d means and %d factors for %d features", len(in.Mean), len(in.Factor), spec.Features))
+	for i, in := range s.Inputs {
+		if err == nil {
+			err = must(len(in.Mean) == spec.Width(i) && len(in.Factor) == spec.Width(i),
+				"%d means and %d factors for %d columns", len(in.Mean), len(in.Factor), spec.Width(i))
+		}
 	}
 	for _, v := range s.vectors() {
 		err = cmp.Or(err, must(len(*v.values) == declared.params.count, "%d values for %d parameters", len(*v.values),

@@ -278,7 +278,7 @@ func TestAStateThatDoesNotFitIsRefused(t *testing.T) {
 		{"a moment less", func(s *State, _ []Rank) { s.Moments = s.Moments[1:] }, "1 moments"},
 		{"a matrix less", func(s *State, _ []Rank) { s.Inputs = s.Inputs[1:] }, "a state of 2 matrices"},
 		{"a mean less", func(s *State, _ []Rank) { s.Inputs[1].Mean = s.Inputs[1].Mean[1:] },
-			"3 means and 4 factors for 4 features"},
+			"3 means and 4 factors for 4 columns"},
 		{"an epoch that it has not come to", func(s *State, _ []Rank) { s.Epoch.Number = 3 },
 			"a state at epoch 3, batch 4 after 14 steps, with 1 epochs"},
 		{"a best epoch that there is not", func(s *State, _ []Rank) { s.Best = 1 }, "the best of them number 2"},

@@ -111,7 +111,7 @@ func TestGroupsComputeTheSameBits(t *testing.T) {
 				if err := n.upload(n.params.value, n.params.initial(1)); err != nil {
 					t.Fatal(err)
 				}
-				data := noise(1, rows+n.blocks*toyMoreSources, len(c.spec.Matrices), 3, 4)
+				data := noiseFor(1, rows+n.blocks*toyMoreSources, c.spec)
 				data.layers, data.labels = n.blocks, data.labels[:rows]
 				step := 0
 				for _, batchRows := range []int{rows, 5, 9} {

@@ -38,6 +38,7 @@ type toy struct {
 	values   []float32 // or these
 	outputs  int       // of a row
 	features int
+	widths   []int // of each matrix; nil: features
 	batch    int
 	shuffle  bool
 	sparse   bool                         // features of batches with blocks are
@@ -48,6 +49,13 @@ type toy struct {
 	world    int // that share each batch; 0: 1
 	layers   int // of blocks that batches have: see toyBlocks
 	epochs   int // started
+}
+
+func (d *toy) width(matrix int) int {
+	if d.widths != nil {
+		return d.widths[matrix]
+	}
+	return d.features
 }
 
 func (d *toy) Rows() int64 { return int64(len(d.labels)) }
@@ -65,8 +73,8 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 		mem := gds.Memory{Device: d.dev}
 		stage := stager{mem: &mem, stream: stream}
 		var xs []gds.Tensor
-		for range d.x {
-			x, err := matrixOf(&mem, "toy", d.batch+d.layers*toyMoreSources, d.features, gds.Float32)
+		for k := range d.x {
+			x, err := matrixOf(&mem, "toy", d.batch+d.layers*toyMoreSources, d.width(k), gds.Float32)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -114,7 +122,7 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 				for r := span.First; r < span.First+int64(span.Rows); r++ {
 					y, rows = append(y, d.labelsOf(int(r))...), append(rows, uint32(r))
 					for k, x := range d.x {
-						host[k] = append(host[k], x[int(r)*d.features:int(r+1)*d.features]...)
+						host[k] = append(host[k], x[int(r)*d.width(k):int(r+1)*d.width(k)]...)
 					}
 				}
 			}
@@ -139,7 +147,7 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 					out.X, out.Sparse = append(out.X, x), elements
 					continue
 				}
-				out.X = append(out.X, xs[k].Slice(0, len(host[k])/d.features))
+				out.X = append(out.X, xs[k].Slice(0, len(host[k])/d.width(k)))
 				if err := stage.upload(out.X[k], dtype.BytesOf(host[k])); err != nil {
 					yield(nil, err)
 					return
@@ -331,6 +339,19 @@ func noise(seed uint64, rows, matrices, features, classes int) *toy {
 	}
 	for i := range rows {
 		d.labels = append(d.labels, int32(rng.Hash(seed+1000, uint64(i))%uint64(classes)))
+	}
+	return d
+}
+
+// noiseFor is noise with the matrices of a model.
+func noiseFor(seed uint64, rows int, spec Spec) *toy {
+	d := noise(seed, rows, len(spec.Matrices), spec.Features, spec.Classes)
+	for k := range d.x {
+		width := spec.Width(k)
+		if width != spec.Features {
+			d.x[k] = noise(seed+uint64(k), rows, 1, width, spec.Classes).x[0]
+		}
+		d.widths = append(d.widths, width)
 	}
 	return d
 }

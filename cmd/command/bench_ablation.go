@@ -89,7 +89,8 @@ func (o *benchAblationOptions) do(ctx context.Context, a *app, args []string) (_
 		if columns == 0 {
 			return usagef("%s has no labels to train on", args[0])
 		}
-		spec := trainer.Spec{Features: o.Store.Manifest.Features, Classes: columns, Target: target,
+		layout := o.Store.Layout()
+		spec := trainer.Spec{Features: layout.Features, Widths: layout.Widths, Classes: columns, Target: target,
 			Settings: o.settings}
 		o.Machine = a.describeMachine()
 		if err := o.FindCases(m, spec, o.models, o.hops); err != nil {

@@ -115,7 +115,7 @@ func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ resu
 	defer func() { err = errors.Join(err, store.Close()) }()
 	m := &store.Manifest
 	target, outputs := training.TargetOf(m)
-	if err := c.CheckStore(store.Matrices(), m.Features, m.LabelHops, outputs, target); err != nil {
+	if err := c.CheckStore(store.Matrices(), store.Layout(), m.LabelHops, outputs, target); err != nil {
 		return nil, usagef("%s on %s: %s", o.checkpoint, input, err)
 	}
 	if o.metric != "" {

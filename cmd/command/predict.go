@@ -215,7 +215,7 @@ func (a *app) predictByStore(ctx context.Context, c *checkpoint.Checkpoint, grap
 // rows that the caller removes.
 func (a *app) predictChanged(ctx context.Context, c *checkpoint.Checkpoint, store *format.Dir, o *predictOptions,
 	p *predicted, dir string) (err error) {
-	if err := c.CheckInput(store.Matrices(), store.Manifest.Features, store.Manifest.LabelHops); err != nil {
+	if err := c.CheckInput(store.Matrices(), store.Layout(), store.Manifest.LabelHops); err != nil {
 		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
 	}
 	earlier, err := format.OpenStore(a.fs, o.changedSince)
@@ -249,7 +249,7 @@ func (a *app) predictChanged(ctx context.Context, c *checkpoint.Checkpoint, stor
 // predict writes the predictions of rows of a store or, for a model that reads a graph, of nodes, and reports in p.
 func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *format.Dir, o *predictOptions,
 	p *predicted) (err error) {
-	if err := c.CheckInput(input.Matrices(), input.Manifest.Features, input.Manifest.LabelHops); err != nil {
+	if err := c.CheckInput(input.Matrices(), input.Layout(), input.Manifest.LabelHops); err != nil {
 		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
 	}
 	so := session.Options{BatchRows: o.batch, Placement: o.placement, Once: true, NoLabels: true, RowNumbers: true}

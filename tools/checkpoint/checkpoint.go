@@ -13,6 +13,7 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -104,34 +105,36 @@ func (c *Checkpoint) Settings() trainer.Settings {
 	return trainer.Settings{Values: c.Spec.Settings, Options: c.Options, BatchRows: c.Batches.Rows}
 }
 
-// CheckStore returns an error if the model cannot be evaluated on a store with these matrices, this number of
-// features, labels as features up to this hop, and labels of this target in this number of columns (classes, labels or
-// values).
-func (c *Checkpoint) CheckStore(stored []trainer.MatrixID, features, labelHops, columns int,
+// CheckStore returns an error if the model cannot be evaluated on a store with these matrices, this layout, labels as
+// features up to this hop, and labels of this target in this number of columns (classes, labels or values).
+func (c *Checkpoint) CheckStore(stored []trainer.MatrixID, layout format.Layout, labelHops, columns int,
 	target trainer.Target) error {
 	now := trainer.Spec{Classes: columns, Target: target}
-	if c.Spec.Features == features && (c.Spec.Classes != columns || c.Spec.Target != target) {
+	if c.Spec.Features == layout.Features && (c.Spec.Classes != columns || c.Spec.Target != target) {
 		return fmt.Errorf("the model was trained on %s (data %s), but the store has %s",
 			c.Spec.Outputs(), c.Data.Name, now.Outputs())
 	}
-	return c.CheckInput(stored, features, labelHops)
+	return c.CheckInput(stored, layout, labelHops)
 }
 
-// CheckInput returns an error if the model cannot be applied to a store with these matrices and features, whatever
+// CheckInput returns an error if the model cannot be applied to a store with these matrices and this layout, whatever
 // its labels are.
-func (c *Checkpoint) CheckInput(stored []trainer.MatrixID, features, labelHops int) error {
+func (c *Checkpoint) CheckInput(stored []trainer.MatrixID, layout format.Layout, labelHops int) error {
 	if c.Data.LabelHops != labelHops {
 		return fmt.Errorf("the model was trained on labels propagated over %d hops (data %s), and those of the store over "+
 			"%d: propagate with --label-hops %d", c.Data.LabelHops, c.Data.Name, labelHops, c.Data.LabelHops)
 	}
-	if c.Spec.Features != features {
+	if c.Spec.Features != layout.Features {
 		return fmt.Errorf("the model was trained on %d features (data %s), but the store has %d",
-			c.Spec.Features, c.Data.Name, features)
+			c.Spec.Features, c.Data.Name, layout.Features)
 	}
 	var missing []string
-	for _, id := range c.Spec.Matrices {
+	for i, id := range c.Spec.Matrices {
 		if !slices.Contains(stored, id) {
 			missing = append(missing, id.String())
+		} else if now := layout.Of(id).Features; now != c.Spec.Width(i) {
+			return fmt.Errorf("the model was trained on %d columns of %s (data %s), but the store has %d", c.Spec.Width(i), id,
+				c.Data.Name, now)
 		}
 	}
 	if len(missing) > 0 {

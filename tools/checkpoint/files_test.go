@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -329,7 +330,7 @@ func TestACheckpointSaysWhyItDoesNotFitAStore(t *testing.T) {
 		{"another operator", hops("rw", 2), 4, 5, "the model reads sym/hop-1, sym/hop-2, which the store lacks"},
 	} {
 		t.Run(k.name, func(t *testing.T) {
-			err := c.CheckStore(k.stored, k.features, 0, k.classes, trainer.ClassTarget)
+			err := c.CheckStore(k.stored, format.Layout{Features: k.features}, 0, k.classes, trainer.ClassTarget)
 			if k.want == "" && err != nil || k.want != "" && (err == nil || !strings.HasPrefix(err.Error(), k.want)) {
 				t.Errorf("got %v, want %q", err, k.want)
 			}

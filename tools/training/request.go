@@ -120,8 +120,8 @@ func (r *Request) Plan(ctx context.Context, dir *format.Dir, m session.Machine) 
 	if err != nil {
 		return spec, part, session.Refuse("%s: %s", r.Input, err)
 	}
-	spec = trainer.Spec{Model: r.Model, Matrices: matrices, Features: manifest.Features, Classes: columns,
-		Target: target}
+	spec = trainer.Spec{Model: r.Model, Matrices: matrices, Features: manifest.Features, Widths: layout.Widths,
+		Classes: columns, Target: target}
 	if manifest.Kind == format.KindStore { // so that the configuration names them, whatever the store has later
 		r.Operators, r.Hops = spec.Choice()
 	}
