@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -72,7 +73,9 @@ const (
 	lineHeight  = 17.0
 	titleHeight = 21.0
 	charWidth   = 7.0 // of a character, at most
-	tickLength  = 4.0
+	// capitalWidth is how much wider a capital is.
+	capitalWidth = 1.5
+	tickLength   = 4.0
 )
 
 // look is the style of a drawing. Viewers without media queries see the light one.
@@ -246,7 +249,15 @@ func paleness(pale bool) string {
 	return ""
 }
 
-func textWidth(text string) float64 { return charWidth * float64(columns(text)) }
+func textWidth(text string) float64 {
+	capitals := 0
+	for _, r := range text {
+		if unicode.IsUpper(r) {
+			capitals++
+		}
+	}
+	return charWidth*float64(columns(text)) + capitalWidth*float64(capitals)
+}
 
 // columns is the width of a text in characters. A character of East Asia or a picture counts two.
 func columns(text string) (n int) {

@@ -243,3 +243,18 @@ func TestNamesOfEastAsiaHaveRoom(t *testing.T) {
 		}
 	}
 }
+
+// Points near one another, on a line that leaves little room, all have a label.
+func TestLabelsOfPointsThatAreNearFindRoom(t *testing.T) {
+	points := []Point{{X: 0.0015, Y: 73, Name: "SGC"}, {X: 0.061, Y: 82.6, Name: "SIGN"}, {X: 0.12, Y: 82, Name: "HOGA"},
+		{X: 0.225, Y: 80.5, Name: "SAGE-LABOR"}, {X: 0.296, Y: 81.5, Name: "SAGE-neighbor"}, {X: 1.14, Y: 83,
+			Name: "GAT-neighbor"}}
+	xy := &XY{X: Axis{Log: true}, Lines: []Line{{X: []float64{0.0015, 0.061, 1.14}, Y: []float64{73, 82.6, 83}}},
+		Points: points}
+	file := string((&Figure{Title: "t", Plots: []Plot{xy}}).File())
+	for _, p := range points {
+		if strings.Count(file, ">"+p.Name+"</text>") != 1 {
+			t.Errorf("%s has no label", p.Name)
+		}
+	}
+}

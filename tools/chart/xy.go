@@ -3,6 +3,7 @@ package chart
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -76,9 +77,9 @@ func (p *XY) draw(c *canvas, y float64) float64 {
 		c.text(left-8, atY(t)+4, "end", "", p.Y.text(t))
 	}
 	c.drawXAxis(&p.X, bottom, left, right, p.X.ticks(xs, ticksIn(right-left)), atX)
-	var taken []box
+	var lines, taken []box
 	for _, l := range p.Lines {
-		taken = append(taken, l.draw(c, atX, atY)...)
+		lines = append(lines, l.draw(c, atX, atY)...)
 	}
 	for _, o := range p.Points {
 		taken = append(taken, o.draw(c, atX(o.X), atY(o.Y), atY(o.Y-o.Spread), atY(o.Y+o.Spread)))
@@ -86,9 +87,13 @@ func (p *XY) draw(c *canvas, y float64) float64 {
 	within := box{left, top, right, bottom}
 	for _, o := range p.Points {
 		name := Shorten(o.Name, int(c.width/charWidth/2))
-		if b, ok := findRoom(within, atX(o.X), atY(o.Y), textWidth(name), taken); ok && name != "" {
+		if b, ok := findRoom(within, atX(o.X), atY(o.Y), textWidth(name), taken, lines); ok && name != "" {
 			taken = append(taken, b)
-			c.text(b.left, b.bottom-3, "start", "", name)
+			if b.right < atX(o.X) { // widths are estimates: the end near the point is exact
+				c.text(b.right, b.bottom-3, "end", "", name)
+			} else {
+				c.text(b.left, b.bottom-3, "start", "", name)
+			}
 		}
 	}
 	return bottom + axisHeight
@@ -151,18 +156,17 @@ func alongLine(x0, y0, x1, y1 float64) (boxes []box) {
 	return boxes
 }
 
-// findRoom is where a label of this width beside a point covers nothing.
-func findRoom(within box, x, y, width float64, taken []box) (box, bool) {
-	const height, gap = 15.0, 9.0
-	for _, up := range []float64{height + 6, -6, height / 2, 2*height + 8, -height - 8} {
-		for _, from := range []float64{x + gap, x - gap - width} {
-			b := box{from, y - up, from + width, y - up + height}
-			free := b.left >= within.left && b.right <= within.right && b.top >= within.top && b.bottom <= within.bottom
-			for _, t := range taken {
-				free = free && !b.overlaps(t)
-			}
-			if free {
-				return b, true
+// findRoom is where a label of this width beside a point covers nothing that is taken, nor a line if that can be.
+func findRoom(within box, x, y, width float64, taken, lines []box) (box, bool) {
+	const height, gap = 15.0, reach + 1
+	for _, avoided := range [][]box{slices.Concat(taken, lines), taken} {
+		for _, up := range []float64{height / 2, height + 6, -6, height + gap, -gap} {
+			for _, from := range []float64{x + gap, x - gap - width, x - width/2, x - width/3} {
+				b := box{from, y - up, from + width, y - up + height}
+				if b.left >= within.left && b.right <= within.right && b.top >= within.top && b.bottom <= within.bottom &&
+					!slices.ContainsFunc(avoided, b.overlaps) {
+					return b, true
+				}
 			}
 		}
 	}
