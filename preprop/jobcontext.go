@@ -316,6 +316,19 @@ type Described struct {
 // PlanDescribed returns what a dry run of Propagate returns, for a graph that need not exist. Without o.Hardware, it
 // predicts times by plan.DefaultRates.
 func PlanDescribed(d Described, o Options) (*Result, error) {
+	s, g, w, err := describe(d, o)
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.options.planOf(w)
+	if err != nil {
+		return nil, err
+	}
+	return s.newResult(g, p, w.Rows), nil
+}
+
+// describe is the propagation of a graph that need not exist.
+func describe(d Described, o Options) (*jobContext, *format.Manifest, *plan.Work, error) {
 	if d.DType == 0 {
 		d.DType = format.Float32
 	}
@@ -325,7 +338,7 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	}{{"nodes", d.Nodes, 1, format.MaxNodes}, {"edges", d.Edges, 0, format.MaxEdges},
 		{"features", int64(d.Features), 1, format.MaxFeatures}} {
 		if c.n < c.least || c.n > c.most {
-			return nil, fmt.Errorf("%w: a graph of %d %s: there can be %d to %d", ErrOptions, c.n, c.what, c.least,
+			return nil, nil, nil, fmt.Errorf("%w: a graph of %d %s: there can be %d to %d", ErrOptions, c.n, c.what, c.least,
 				c.most)
 		}
 	}
@@ -335,7 +348,7 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	}
 	o, err := o.withDefaults(g, d.DType)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+		return nil, nil, nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	if o.Rows == format.RowsAll {
 		d.Rows = d.Nodes
@@ -346,16 +359,12 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	s.target.Operators = o.operators()
 	w, err := newWork(g, g, s.layout, d.Rows, s.target.matrices(), o.Threads)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	for _, operator := range o.Operators {
 		w.Sequences = append(w.Sequences, &plan.Sequence{Operator: operator, Hops: o.Hops})
 	}
 	w.Loads = []int{max(1, len(w.Sequences))}
 	w.Inputs = []format.Layout{{Features: d.Features, ChunkRows: g.ChunkRows, DType: d.DType}}
-	p, err := o.planOf(w)
-	if err != nil {
-		return nil, err
-	}
-	return s.newResult(g, p, d.Rows), nil
+	return s, g, w, nil
 }

@@ -561,13 +561,12 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 			return nil, err
 		}
 		p.DropCheckpoints()
-		made := t.target.StoredRows * int64(s.Width()*size*len(j.Matrices))
+		read, written, scratch := hopsBytes(w, p)
 		out = append(out, Task{Name: fmt.Sprintf("hops-%d", i), After: []string{"rows", "cut"},
 			Inputs: []string{"GRAPH/topology", "STORE/.job/tasks/nodes-*",
 				fmt.Sprintf("STORE/.job/tasks/cut-*-%d-%d", s.First, s.End)},
 			Outputs: []string{fmt.Sprintf("STORE/.job/tasks/result-*, columns %d to %d", s.First, s.End-1)}, Done: done,
-			MemoryBytes: p.MemoryBytes, Cores: threads, ReadBytes: p.ReadBytes - 3*table - made + nodes,
-			WrittenBytes: p.WrittenBytes - w.StoreBytes, ScratchBytes: max(0, p.ScratchBytes-made)})
+			MemoryBytes: p.MemoryBytes, Cores: threads, ReadBytes: read, WrittenBytes: written, ScratchBytes: scratch})
 	}
 	for i := range t.options.Tasks {
 		task := Task{Name: fmt.Sprintf("write-%d", i), After: []string{"hops"},
@@ -595,4 +594,11 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 		Inputs:  []string{"GRAPH/nodes", "STORE/.job/tasks/features*"},
 		Outputs: []string{"STORE/rows", "STORE/index.arrow", "STORE/manifest.json"}, MemoryBytes: rowsMemory, Cores: 1,
 		ReadBytes: 3 * table, WrittenBytes: table}), nil
+}
+
+// hopsBytes is what a task hops reads, writes, and keeps in scratch files: what its plan has, without rows and store,
+// which other tasks read and make.
+func hopsBytes(w *plan.Work, p *plan.Plan) (read, written, scratch int64) {
+	made := w.Rows * int64(w.Columns*w.Stored.DType.Size()*w.Matrices)
+	return p.ReadBytes - 3*w.RowTableBytes - made + 4*w.Rows, p.WrittenBytes - w.StoreBytes, max(0, p.ScratchBytes-made)
 }

@@ -25,6 +25,8 @@ type planOptions struct {
 	devices   int
 	dataset   string
 	device    string
+	machines  int // machines that share the propagation; 0: it is of one, without tasks
+	tasks     int
 	described described
 }
 
@@ -37,7 +39,8 @@ memory and the time of an epoch that each would take, and the one that train wou
 
 On this machine it measures for about a second: how fast rows are read and copied, and the time of a few
 training steps. For a machine that --hardware describes, it estimates. Without a STORE, it plans for a known
-data set (--dataset) or for one with --nodes and --features; with --edges, also its propagation.
+data set (--dataset) or for one with --nodes and --features; with --edges, also its propagation, with --machines N
+that by tasks of N such machines (see 'hopfeed propagate --help').
 
 For a GRAPH, plan trains some batches and validates once, from the placement that train would choose or that
 --placement names.`, o.do)
@@ -51,6 +54,8 @@ For a GRAPH, plan trains some batches and validates once, from the placement tha
 	f.StringVar(&o.dataset, "dataset", "", "known data set to plan for instead of a STORE: "+placement.DatasetNames())
 	f.Int64Var(&o.described.Nodes, "nodes", 0, "number of nodes")
 	f.Int64Var(&o.described.edges, "edges", 0, "number of edges, each direction counted: also plan the propagation")
+	f.IntVar(&o.machines, "machines", 0, "plan the propagation by tasks of this many machines, as --hardware describes")
+	f.IntVar(&o.tasks, "tasks", 0, "tasks of each kind, with --machines (default: what is quickest)")
 	f.StringVar(&o.device, "device", session.AutoDevice, deviceUsage)
 	f.IntVar(&o.described.Features, "features", 0, "features of a node")
 	f.IntVar(&o.described.Classes, "classes", 2, "number of classes")
@@ -58,7 +63,7 @@ For a GRAPH, plan trains some batches and validates once, from the placement tha
 	f.Float64SliceVar(&o.described.split, "split-shares", []float64{0.6, 0.2, 0.2},
 		"shares of the labelled nodes that train, validate and test")
 	f.StringVar(&o.described.dtype, "dtype", "", dtypeUsage+" (default float32)")
-	atLeast(f, 0, "devices")
+	atLeast(f, 0, "devices", "machines", "tasks")
 	return c
 }
 
@@ -86,6 +91,10 @@ func (o *planOptions) do(ctx context.Context, a *app, args []string) (_ result, 
 	switch {
 	case o.hardware == "" && o.devices != 0:
 		return nil, usagef("--devices needs --hardware (on this machine, --emulate gpu=N gives N devices)")
+	case o.machines > 0 && o.described.edges == 0:
+		return nil, usagef("--machines plans the propagation of a described graph: give --edges, and no STORE or GRAPH")
+	case o.tasks > 0 && o.machines == 0:
+		return nil, usagef("--tasks needs --machines, the number of machines")
 	case o.hardware != "" && a.emulate.GPUs > 0:
 		return nil, usagef("--emulate with --hardware: the first is for this machine, the second describes another " +
 			"(give --devices N for its devices)")

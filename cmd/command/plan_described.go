@@ -95,30 +95,36 @@ func (a *app) planDescribed(ctx context.Context, o *planOptions) (result, error)
 	p.StoreBytes = int64(plan.Needs.Input) / int64(len(spec.Matrices)) * int64(1+d.Hops*max(1, len(o.Operators)))
 	p.ChunkQuality = measureQuality(plan.Needs, a.seed, nil)
 	if o.described.edges != 0 {
-		p.Propagation, err = a.planPropagation(ctx, o, d, t)
+		err = a.planPropagation(ctx, o, d, t, p)
 	}
 	return p, err
 }
 
-// planPropagation plans the propagation of a described data set.
-func (a *app) planPropagation(ctx context.Context, o *planOptions, d placement.Dataset, t dtype.DType) (*preprop.Plan,
-	error) {
+// planPropagation adds the propagation of a described data set to a plan.
+func (a *app) planPropagation(ctx context.Context, o *planOptions, d placement.Dataset, t dtype.DType,
+	p *planned) error {
 	operators, err := o.describedOperators()
 	if err != nil {
-		return nil, usagef("%s", err)
+		return usagef("%s", err)
 	}
 	train, valid, test := d.Rows()
 	options := preprop.Options{Hops: d.Hops, Operators: operators, MemoryBytes: int64(a.memory), DryRun: true}
 	if err := a.planFor(ctx, &options, o.hardware, o.device); err != nil {
-		return nil, err
+		return err
 	}
-	r, err := preprop.PlanDescribed(preprop.Described{
+	graph := preprop.Described{
 		Nodes: d.Nodes, Edges: o.described.edges, Features: d.Features, DType: t, Rows: train + valid + test,
-	}, options)
-	if err != nil {
-		return nil, err
 	}
-	return &r.Plan, nil
+	if o.machines > 0 {
+		options.Tasks = o.tasks
+		p.Tasks, err = preprop.PlanTasks(graph, o.machines, options)
+		return err
+	}
+	r, err := preprop.PlanDescribed(graph, options)
+	if err == nil {
+		p.Propagation = &r.Plan
+	}
+	return err
 }
 
 // describedOperators are the operators of a described store.

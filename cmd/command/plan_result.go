@@ -48,6 +48,8 @@ type planned struct {
 	ChunkQuality          *chunkQuality           `json:"chunk_quality"` // null: chunks cannot be reshuffled
 	// making the store; null: edges are unknown
 	Propagation *preprop.Plan `json:"propagation"`
+	// making it by tasks of several machines, with --machines
+	Tasks *preprop.TasksPlan `json:"tasks,omitempty"`
 }
 
 // plannedMachine is the machine of the plan.
@@ -104,6 +106,9 @@ func (p *planned) Text(w io.Writer) {
 			line([]string{"propagate", ""}[min(i, 1)], "%s", text)
 		}
 	}
+	if p.Tasks != nil {
+		p.writeTasks(line)
+	}
 	p.writeInput(line)
 	line("model", "%s: it and its batches take %s on the device", p.Model, p.WorkBytes)
 	if q := p.ChunkQuality; q != nil {
@@ -135,6 +140,20 @@ func (p *planned) Text(w io.Writer) {
 	fmt.Fprintf(w, "\nplan: %s%s, %d buffers\n", p.Placement, shuffleText(p.Shuffle), p.Buffers)
 	for _, reason := range append(p.Reasons, p.otherObstacles()...) {
 		fmt.Fprintf(w, "  %s\n", reason)
+	}
+}
+
+// writeTasks says what the propagation by tasks takes.
+func (p *planned) writeTasks(line func(name, format string, args ...any)) {
+	t := p.Tasks
+	line("propagate", "%s, %s of each kind: %.3g s, %.3g machine-hours", units.Count(int64(t.Machines), "machine"),
+		units.Count(int64(t.Tasks), "task"), t.Seconds, t.Seconds*float64(t.Machines)/3600)
+	line("", "%s read and %s written, scratch files included; shared beside the graph: up to %s, and at last %s",
+		units.Bytes(t.ReadBytes), units.Bytes(t.WrittenBytes), units.Bytes(t.SharedBytes), units.Bytes(t.StoreBytes))
+	for _, s := range t.Stages {
+		line("", "%s: %s of %s of memory and %s of local disk: %.3g s each, %.3g s in all; %s read, %s written", s.Kind,
+			units.Count(int64(s.Tasks), "task"), units.Bytes(s.MemoryBytes), units.Bytes(s.ScratchBytes), s.TaskSeconds,
+			s.Seconds, units.Bytes(s.ReadBytes), units.Bytes(s.WrittenBytes))
 	}
 }
 

@@ -109,6 +109,29 @@ func TestTheDataSetsOfThePaperArePlannedOnItsMachine(t *testing.T) {
 	}
 }
 
+func TestPropagationsByTasksOfRentedMachinesArePlanned(t *testing.T) {
+	text, err := os.ReadFile("../../docs/cluster/machine.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := disk(t)
+	write(t, d, "machine.yaml", string(text))
+	for line, want := range map[string][]string{ // as docs/cluster.md has them
+		"--machines 32 --dataset igb-large --edges 1200000000": {"32 machines, 32 tasks of each kind: 327 s, 2.91 ",
+			"2.41 TiB read and 3.35 TiB written", "hops: 32 tasks of 32.2 GiB of memory"},
+		"--machines 8 --tasks 16 --dataset igb-large --edges 1200000000": {"8 machines, 16 tasks of each kind: "},
+		"--machines 32 --nodes 1000000000 --edges 40000000000 --features 1024 --dtype float16 --labeled 0.1 --hops 3": {
+			"3.22e+03 s, 28.6 ", "61.5 TiB read and 5.69 TiB written"},
+	} {
+		said := must(t, d, "plan --hardware machine.yaml "+line).stdout
+		for _, part := range want {
+			if !strings.Contains(said, part) {
+				t.Errorf("%s: no %q in\n%s", line, part, said)
+			}
+		}
+	}
+}
+
 func TestAPlanTellsHowMuchCanBePinned(t *testing.T) {
 	text, err := os.ReadFile("../../docs/paper-machine.yaml")
 	if err != nil {
@@ -157,6 +180,8 @@ func TestPlansThatCannotBeAreRefused(t *testing.T) {
 		{"plan --hardware machine.yaml --nodes 5 --features 2 --dtype int8", exitUsage, "int8"},
 		{"plan --hardware machine.yaml --nodes 5 --features 2 --model gpt", exitUsage, "gpt"},
 		{"plan store --devices 2", exitUsage, "--emulate"},
+		{"plan --hardware machine.yaml --dataset igb-large --machines 4", exitUsage, "give --edges"},
+		{"plan --hardware machine.yaml --dataset igb-large --edges 5 --tasks 4", exitUsage, "--tasks needs --machines"},
 		{"plan store --emulate mem=1GiB --hardware machine.yaml", exitUsage,
 			"--emulate with --hardware: the first is for this machine"},
 		{"plan store --devices 2 --hardware machine.yaml", exitUsage, "the machine has 1"},

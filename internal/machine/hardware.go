@@ -35,6 +35,8 @@ type Hardware struct {
 // Bucket is an object store in which the data are, if its rate is not 0.
 type Bucket struct {
 	Read  units.Rate  // over the network, by all requests on their way
+	Write units.Rate  // 0: as Read
+	All   units.Rate  // of all machines that share it, together; 0: any number of times Read
 	Cache units.Bytes // of what is read from it, that Storage keeps
 }
 
@@ -86,6 +88,8 @@ func (h *Hardware) settings() []setting {
 		{"storage.read", &h.Storage.Read, true},
 		{"storage.write", &h.Storage.Write, true},
 		{"bucket.read", &h.Bucket.Read, false},
+		{"bucket.write", &h.Bucket.Write, false},
+		{"bucket.all", &h.Bucket.All, false},
 		{"bucket.cache", &h.Bucket.Cache, false},
 	}
 }
@@ -122,6 +126,8 @@ func (c *count) Set(s string) error {
 //	  write: 4GB/s
 //	bucket:                   # if left out, the data are in storage
 //	  read: 1GB/s             # over the network
+//	  write: 1GB/s            # if left out, as read
+//	  all: 100GB/s            # of all machines together (plan --machines); if left out, no limit
 //	  cache: 1TB              # of it, that storage keeps; if left out, nothing
 //
 // What is wrong is ErrHardware, and told by file, line and key.

@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -453,6 +454,24 @@ func RatesOf(h machine.Hardware) *Rates {
 		Touch: float64(h.MemoryBandwidth) / 3,
 		Edge:  cacheLine / gather, Byte: 1 / gather,
 	}
+}
+
+// SharedRates are those of one of several described machines that read and write one folder or bucket. Without a
+// bucket, the described storage is the folder, whose rates the machines share. A file of a bucket is made on the local
+// disk first.
+func SharedRates(h machine.Hardware, machines int) *Rates {
+	r, b := RatesOf(h), h.Bucket
+	if b.Read == 0 {
+		r.Read, r.Write = r.Read/float64(machines), r.Write/float64(machines)
+		return r
+	}
+	most := math.Inf(1)
+	if b.All > 0 {
+		most = float64(b.All) / float64(machines)
+	}
+	r.Read = min(float64(b.Read), most)
+	r.Write = 1 / (1/min(float64(cmp.Or(b.Write, b.Read)), most) + 1/r.Write)
+	return r
 }
 
 // DefaultRates are used to plan small jobs, for which measuring the machine would take longer than the job. They

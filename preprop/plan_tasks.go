@@ -1,0 +1,116 @@
+package preprop
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+)
+
+// TasksPlan predicts a propagation by tasks, on machines that are all the same. A machine does one task at a time.
+type TasksPlan struct {
+	Machines int         `json:"machines"`
+	Tasks    int         `json:"tasks"` // of each kind
+	Stages   []StagePlan `json:"stages"`
+	Seconds  float64     `json:"predicted_seconds"`
+	// Of the folder or bucket that the machines share, and of scratch files.
+	ReadBytes    int64 `json:"planned_bytes_read"`
+	WrittenBytes int64 `json:"planned_bytes_written"`
+	StoreBytes   int64 `json:"planned_store_bytes"`
+	SharedBytes  int64 `json:"shared_bytes_needed"` // most at a time that machines share, beside the graph
+	Hops         *Plan `json:"hops"`                // of one task hops
+}
+
+// StagePlan is all tasks of a kind, which begin when those before have ended.
+type StagePlan struct {
+	Kind         string  `json:"kind"`
+	Tasks        int     `json:"tasks"`
+	MemoryBytes  int64   `json:"memory_bytes"`  // of a task
+	ScratchBytes int64   `json:"scratch_bytes"` // of a task, on the local disk
+	ReadBytes    int64   `json:"planned_bytes_read"`
+	WrittenBytes int64   `json:"planned_bytes_written"`
+	TaskSeconds  float64 `json:"task_seconds"` // what a lost machine costs at most
+	Seconds      float64 `json:"predicted_seconds"`
+}
+
+// PlanTasks predicts the propagation of a graph that need not exist, by o.Tasks tasks of each kind (0: the number that
+// is quickest) on machines as o.Hardware describes.
+func PlanTasks(d Described, machines int, o Options) (*TasksPlan, error) {
+	if machines < 1 {
+		return nil, fmt.Errorf("%w: %d machines: want 1 or more", ErrOptions, machines)
+	}
+	if o.Tasks > 0 {
+		return planTasks(d, machines, o)
+	}
+	var best *TasksPlan
+	var first error
+	for tasks := machines; ; tasks *= 2 {
+		o.Tasks = tasks
+		p, err := planTasks(d, machines, o)
+		switch {
+		case err == nil && (best == nil || p.Seconds < best.Seconds):
+			best = p
+		case err != nil && !errors.Is(err, machine.ErrDoesNotFit):
+			return nil, err
+		case err != nil && first == nil:
+			first = err
+		}
+		if tasks >= d.Features {
+			break
+		}
+	}
+	if best == nil {
+		return nil, first
+	}
+	return best, nil
+}
+
+func planTasks(d Described, machines int, o Options) (*TasksPlan, error) {
+	s, _, w, err := describe(d, o)
+	if err != nil {
+		return nil, err
+	}
+	o = s.options
+	rates := &plan.DefaultRates
+	if o.Hardware != nil {
+		rates = plan.SharedRates(*o.Hardware, machines)
+	}
+	row, panels := int64(d.Features*o.DType.Size()), min(o.Tasks, d.Features)
+	input := d.Nodes * row
+	chunkRows := int64(w.Inputs[0].ChunkRows)
+	cuts := min(int64(o.Tasks), (d.Nodes+chunkRows-1)/chunkRows)
+	cutMemory := plan.CutBytes(w.Inputs[0], o.DType.Size(), panels, d.Nodes/cuts, o.Threads)
+	w.Columns, w.ResultFiles = (d.Features+panels-1)/panels, true
+	w.Inputs[0].Features, w.Inputs[0].DType = w.Columns, o.DType
+	h, err := w.PlanOn(o.Device, o.MemoryBytes, rates)
+	if err != nil {
+		return nil, err
+	}
+	h.DropCheckpoints()
+	t := &TasksPlan{Machines: machines, Tasks: o.Tasks, StoreBytes: w.StoreBytes, Hops: h}
+	seconds := func(read, written int64) float64 { return float64(read)/rates.Read + float64(written)/rates.Write }
+	// add adds tasks that each read and write so many bytes, and compute for so long.
+	add := func(p StagePlan, read, written int64, computing float64) {
+		p.ReadBytes, p.WrittenBytes = int64(p.Tasks)*read, int64(p.Tasks)*written
+		p.TaskSeconds = computing + seconds(read, written)
+		p.Seconds = p.TaskSeconds * float64((p.Tasks+machines-1)/machines)
+		t.Stages, t.Seconds = append(t.Stages, p), t.Seconds+p.Seconds
+		t.ReadBytes, t.WrittenBytes = t.ReadBytes+p.ReadBytes, t.WrittenBytes+p.WrittenBytes
+	}
+	table, rowsMemory := w.RowTableBytes, plan.ProcessBytes+w.PickedBytes
+	add(StagePlan{Kind: "rows", Tasks: 1, MemoryBytes: rowsMemory}, 3*table, 4*w.Rows, 0)
+	add(StagePlan{Kind: "cut", Tasks: int(cuts), MemoryBytes: plan.ProcessBytes + cutMemory}, input/cuts, input/cuts, 0)
+	read, written, scratch := hopsBytes(w, h)
+	computing := max(0, h.Seconds-seconds(h.ReadBytes, h.WrittenBytes))
+	add(StagePlan{Kind: "hops", Tasks: panels, MemoryBytes: h.MemoryBytes, ScratchBytes: scratch}, read, written,
+		computing)
+	results := int64(w.Matrices) * w.Rows * row
+	parts := w.Matrices * s.layout.Parts()
+	writes := min(o.Tasks, parts)
+	writeMemory := plan.ProcessBytes + plan.AssembleBytes(w.Rows, row, results/int64(parts), o.Threads)
+	add(StagePlan{Kind: "write", Tasks: writes, MemoryBytes: writeMemory}, results/int64(writes), results/int64(writes), 0)
+	add(StagePlan{Kind: "publish", Tasks: 1, MemoryBytes: rowsMemory}, 3*table, table, 0)
+	t.SharedBytes = input + results + t.StoreBytes
+	return t, nil
+}
