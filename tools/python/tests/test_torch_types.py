@@ -34,6 +34,9 @@ warn_return_any = false
 warn_unused_ignores = false
 [mypy-torch.*,lightning.*,pytorch_lightning.*]
 follow_imports = skip
+[mypy-ray.*]
+follow_imports = skip
+ignore_missing_imports = true
 """
 MISTAKES = (
     "hopfeed.torch.Loader('store', bach_size=1)",

@@ -1,0 +1,180 @@
+"""hopfeed.ray, where Ray is installed: nodes of a cluster on one machine, which are lost while they work. KILLS says how
+often the last test kills (default 5)."""
+
+import contextlib
+import filecmp
+import glob
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+try:
+    import ray
+    from ray.cluster_utils import Cluster
+except ImportError:
+    raise unittest.SkipTest("Ray is not installed") from None
+
+import hopfeed.ray
+from buckets import SERVER, bucket, needs_server
+
+JOB = {"hops": 12, "chunk_rows": 100}
+NODE = {"num_cpus": 1, "memory": 512 << 20, "object_store_memory": 80 << 20, "include_dashboard": False}
+KILLS = int(os.environ.get("KILLS", "5"))
+
+
+def running():
+    """The processes that do tasks now, by task."""
+    found = {}
+    for file in glob.glob("/proc/[0-9]*/cmdline"):
+        with contextlib.suppress(OSError), open(file) as f:
+            kind, _, name = f.read().rstrip("\0 ").partition("::")
+            if kind == "ray" and name.startswith(("cut-", "hops-", "write-")):
+                found[name] = int(file.split("/")[2])
+    return found
+
+
+@unittest.skipUnless(sys.platform == "linux", "it looks for processes in /proc")
+class RayTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        stack = contextlib.ExitStack()
+        cls.addClassCleanup(stack.close)
+        cls.folder = stack.enter_context(tempfile.TemporaryDirectory())
+        environment = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_MEMORY_MONITOR": "1"}
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # workers begin with hopfeed, too
+        if SERVER:
+            cls.url, own = stack.enter_context(bucket(os.path.join(cls.folder, "server")))
+            environment.update(own)
+        stack.enter_context(mock.patch.dict(os.environ, environment))
+        cls.graph, cls.alone = os.path.join(cls.folder, "graph"), os.path.join(cls.folder, "alone")
+        hopfeed.generate("rmat", cls.graph, nodes=100_000, edges=3_000_000, features=64, labeled=0.02, progress=False)
+        hopfeed.propagate(cls.graph, cls.alone, progress=False, **JOB)
+        sessions = tempfile.mkdtemp(dir="/tmp")  # short, since sockets are in it
+        stack.callback(shutil.rmtree, sessions, ignore_errors=True)
+        cls.cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0, "temp_dir": sessions})
+        stack.callback(cls.cluster.shutdown)
+        ray.init(cls.cluster.address, log_to_driver=False, logging_level="ERROR")
+        stack.callback(ray.shutdown)
+        cls.nodes = []
+
+    def have(self, nodes):
+        """Adds or removes nodes until there are so many; 0: they are killed."""
+        while len(self.nodes) < nodes:
+            self.nodes.append(self.cluster.add_node(wait=True, **NODE))
+        while len(self.nodes) > nodes:
+            self.cluster.remove_node(self.nodes.pop(), allow_graceful=nodes > 0)
+
+    def propagate(self, name, **options):
+        store = os.path.join(self.folder, name)
+        options = {"tasks": 4, "progress": False, **JOB, **options}
+        return store, hopfeed.ray.propagate(self.graph, store, **options)
+
+    def same(self, store):
+        """A store has the files and bytes of that of one process, and nothing else."""
+        files = {os.path.relpath(os.path.join(at, f), self.alone) for at, _, names in os.walk(self.alone) for f in names}
+        there = {os.path.relpath(os.path.join(at, f), store) for at, _, names in os.walk(store) for f in names}
+        self.assertEqual(there, files)
+        self.assertEqual(filecmp.cmpfiles(self.alone, store, files, shallow=False)[1:], ([], []))
+
+    def test_1_2_and_4_nodes_make_the_store_of_one_process(self):
+        for nodes in (1, 2, 4):
+            self.have(nodes)
+            store, result = self.propagate(f"by-{nodes}")
+            self.same(store)
+            self.assertEqual([task["task"] for task in result["tasks"] if task["task"] == "publish"], ["publish"])
+            self.assertEqual(len(result["tasks"]), 1 + 4 + 4 + 4 + 1)
+            self.assertLessEqual(len({task["node"] for task in result["tasks"]}), nodes)
+        self.assertEqual(self.propagate(f"by-{nodes}")[1]["tasks"], [], "it is complete")
+
+    @needs_server
+    def test_a_bucket(self):
+        self.have(2)
+        hopfeed.propagate(self.graph, self.url + "/alone", progress=False, **JOB)
+        hopfeed.ray.propagate(self.graph, self.url + "/store", tasks=3, progress=False, **JOB)
+        data = os.path.join(self.folder, "server/data/bucket")
+        self.same(os.path.join(data, "store"))
+        self.same(os.path.join(data, "alone"))
+
+    def test_a_node_that_is_lost_in_mid_task(self):
+        self.have(1)
+        notes, lost = [], []
+
+        def progress(state):
+            notes.extend(state["notes"])
+            if not lost and any(task["id"].startswith("hops-") for task in state["tasks"]):
+                lost.append(next(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")))
+                self.have(0)
+                self.have(1)
+
+        store, result = self.propagate("lost", progress=progress)
+        self.same(store)
+        self.assertTrue(any("was lost, or failed, and begins again on" in note for note in notes), notes)
+        after = {task["task"] for task in result["tasks"] if task["node"] != lost[0]}
+        self.assertLessEqual({"write-0", "publish"}, after)
+
+    def test_ctrl_c_and_the_same_call_again(self):
+        self.have(2)
+        states = []
+
+        def progress(state):
+            states.append(state["tasks"][0])
+            if any(task["id"].startswith("hops-") for task in state["tasks"]):
+                signal.raise_signal(signal.SIGINT)
+
+        with self.assertRaises(KeyboardInterrupt):
+            self.propagate("stopped", progress=progress)
+        self.assertEqual(running(), {}, "all tasks have been cancelled")
+        self.assertEqual(states[-1]["total"], 14)
+        store, result = self.propagate("stopped")
+        self.same(store)
+        self.assertEqual({task["task"][:3] for task in result["tasks"]}, {"hop", "wri", "pub"}, "rows and cuts were done")
+
+    def test_what_fails_is_named(self):
+        self.have(2)
+        store = os.path.join(self.folder, "none")
+        with self.assertRaisesRegex(hopfeed.OptionError, "(?s)task (cut|hops|rows).*scratch"):
+            self.propagate("none", scratch=os.path.join(store, "within"))
+        with self.assertRaises(FileNotFoundError):
+            hopfeed.ray.propagate(store + "/graph", store, tasks=2)
+
+    def test_tasks_that_are_killed_and_paused(self):
+        self.have(2)
+        rng, killed, paused = random.Random(int(os.environ.get("SEED", "1"))), [], []
+
+        def progress(_):
+            time.sleep(rng.uniform(0, 0.5))
+            while paused:
+                os.kill(paused.pop(), signal.SIGCONT)
+            tasks = sorted(running().items())
+            if not tasks or len(killed) >= KILLS or rng.random() < 0.3:
+                return
+            name, process = rng.choice(tasks)
+            with contextlib.suppress(ProcessLookupError):
+                if rng.random() < 0.2:
+                    os.kill(process, signal.SIGSTOP)
+                    paused.append(process)
+                elif rng.random() < 0.2:
+                    killed.append("a node")
+                    self.cluster.remove_node(self.nodes.pop(0), allow_graceful=False)
+                    self.have(2)
+                else:
+                    os.kill(process, signal.SIGKILL)
+                    killed.append(name)
+
+        runs = 0
+        while len(killed) < KILLS:
+            store, _ = self.propagate(f"killed-{runs}", retries=1000, progress=progress)
+            self.same(store)
+            shutil.rmtree(store)
+            runs += 1
+        print(f"{len(killed)} kills in {runs} runs: {', '.join(killed)}")
+
+
+if __name__ == "__main__":
+    unittest.main()
