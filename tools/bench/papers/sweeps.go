@@ -25,6 +25,7 @@ type Swept struct {
 	Calibrated   bool     `json:"calibrated"`               // durations follow from this very figure of the paper
 	CPUBuffer    int      `json:"cpu_buffer"`
 	GPUBuffer    int      `json:"gpu_buffer"`
+	Rounds       int      `json:"rounds"` // plans that were simulated: of collective-paper, rounds of feedback
 }
 
 // sweeps are the experiments, with the name of what they vary.
@@ -82,7 +83,8 @@ func (s *sweep) add(setting string, value float64, d collective.Durations, batch
 			return err
 		}
 		r := Swept{Sweep: s.name, Setting: setting, Value: value, Schedule: of.schedule,
-			Seconds: c.Predicted.Total.Seconds(), CPUBuffer: c.Plan.PreparedBuffer(), GPUBuffer: c.Plan.GPUBuffer}
+			Seconds: c.Predicted.Total.Seconds(), CPUBuffer: c.Plan.PreparedBuffer(), GPUBuffer: c.Plan.GPUBuffer,
+			Rounds: c.Rounds}
 		paper := of.paper
 		if of.schedule == "collective" {
 			paper = "MorphGL"
@@ -181,7 +183,7 @@ func (s *sweep) preparation() error {
 			}
 			s.all = append(s.all, Swept{Sweep: s.name, Setting: of.Name(), Value: float64(i + 1), Schedule: name,
 				Seconds: profile.Seconds(), Choice: time.Since(begun).Seconds(), PaperSeconds: &seconds,
-				CPUBuffer: c.Plan.PreparedBuffer(), GPUBuffer: c.Plan.GPUBuffer})
+				CPUBuffer: c.Plan.PreparedBuffer(), GPUBuffer: c.Plan.GPUBuffer, Rounds: c.Rounds})
 		}
 	}
 	return nil
