@@ -33,6 +33,7 @@ type NPYOptions struct {
 	// it (num_nodes, num_features).
 	FeatureShape []int64
 	LabelsAs     LabelsAs // where node_label.npy does not show the kind of its numbers
+	Missing      StandIn  // features of types of a typed graph that have none
 }
 
 // arraySource is edges, features, labels and splits in arrays, read by position: IGB's (igb.go), or a directory in the
@@ -414,6 +415,9 @@ reverse of each relation is added, unless one goes back already, or --directed i
 			"type of the features if the file does not say: bfloat16, or the type of an array without header")
 		flags.StringVar(&shape, "shape", "",
 			"ROWS,COLUMNS of node_feat.npy, or of all its shards together, if it has no header")
+		flags.StringVar((*string)(&o.Missing), "missing-features", "",
+			"with several types of nodes, features of types that have none: ones (a column of them) or one-hot (the\n"+
+				"number of the node, for up to 4096 nodes)")
 		return func(_ context.Context, in Input) (Source, error) {
 			if dtype != "" {
 				t, err := npy.ParseType(dtype)
@@ -432,8 +436,14 @@ reverse of each relation is added, unless one goes back already, or --directed i
 					o.FeatureShape = append(o.FeatureShape, size)
 				}
 			}
+			if err := o.Missing.check(); err != nil {
+				return nil, err
+			}
 			if isTypedNPY(in.FS, in.Path) {
 				return OpenTypedNPY(in.FS, in.Path, in.Direction, o)
+			}
+			if o.Missing != NoStandIn {
+				return nil, badOptions("--missing-features is for graphs with several types of nodes (leave it out)")
 			}
 			return OpenNPY(in.FS, in.Path, o)
 		}

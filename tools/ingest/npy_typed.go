@@ -28,8 +28,9 @@ type typedSource struct {
 }
 
 type typedPart[ID any] struct {
-	id     ID
-	source *arraySource
+	id      ID
+	source  *arraySource
+	standIn StandIn // of the features
 }
 
 // typedMeta is what meta.json says of a typed graph.
@@ -112,15 +113,22 @@ func (s *typedSource) openTypes(fsys vfs.FS, dir string, meta typedMeta, o NPYOp
 		}
 		at := filepath.Join(nodes, name)
 		one := newArraySource(fsys, "npy", at)
-		s.types = append(s.types, typedPart[string]{name, one})
+		s.types = append(s.types, typedPart[string]{id: name, source: one})
 		if !there[name] {
 			one.info.Nodes, one.info.Direction = meta.Types[name], Directed
 		} else if err := one.openNodes(meta.Types[name], o); err != nil {
 			return err
 		}
 		if one.info.Features == 0 {
-			s.notes = append(s.notes, fmt.Sprintf("nodes of type %s have no features, so no metapath starts from them",
-				name))
+			if one.info.Features, err = o.Missing.columns(name, one.info.Nodes); err != nil {
+				return err
+			}
+			s.types[len(s.types)-1].standIn = o.Missing
+			so := "so no metapath starts from them (--missing-features gives them some)"
+			if o.Missing != NoStandIn {
+				so = fmt.Sprintf("and get %s: %d columns", o.Missing, one.info.Features)
+			}
+			s.notes = append(s.notes, fmt.Sprintf("nodes of type %s have no features, %s", name, so))
 		}
 	}
 	return nil
@@ -247,7 +255,7 @@ func (s *typedSource) openRelations(fsys vfs.FS, dir string, meta typedMeta, dir
 func (s *typedSource) openRelation(fsys vfs.FS, dir string, r format.Relation, meta typedMeta, turned bool,
 	o NPYOptions) error {
 	one := newArraySource(fsys, "npy", dir)
-	s.relations = append(s.relations, typedPart[format.Relation]{r, one})
+	s.relations = append(s.relations, typedPart[format.Relation]{id: r, source: one})
 	if err := one.list(); err != nil {
 		return err
 	}
@@ -334,17 +342,21 @@ func (s *typedSource) run(ctx context.Context, fsys vfs.FS, dir string, o Option
 		t.Name = o.Name
 	}
 	res := &Result{Target: s.target, Notes: slices.Clone(s.notes)}
-	part := func(source *arraySource, at string, o Options) (*Result, error) {
+	part := func(source Source, at string, o Options) (*Result, error) {
 		o.Direction, o.Force, o.ofATyped = UnknownDirection, false, true
 		return Run(ctx, fsys, source, at, o)
 	}
 	for _, one := range s.types {
 		options := o
 		options.Name = one.id
-		if one.source.info.Features == 0 {
+		source := Source(one.source)
+		if one.standIn != NoStandIn {
+			source = standInSource{one.source, one.standIn}
+		}
+		if one.source.info.Features == 0 || one.standIn != NoStandIn {
 			options.FeaturesInPlace = false
 		}
-		r, err := part(one.source, format.NodesDir(w.Dir(), one.id), options)
+		r, err := part(source, format.NodesDir(w.Dir(), one.id), options)
 		if err != nil {
 			return nil, fmt.Errorf("type %s: %w", one.id, err)
 		}

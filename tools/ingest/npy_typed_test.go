@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
@@ -39,6 +41,50 @@ func importTyped(disk vfs.FS, direction Direction, o Options) (*Result, error) {
 	}
 	r, err := Run(context.Background(), disk, source, "out", o)
 	return r, errors.Join(err, source.Close())
+}
+
+func TestTypesWithoutFeaturesGetStandIns(t *testing.T) {
+	for kind, want := range map[StandIn][]float32{OnesFor: {1, 1, 1}, IdentityFor: {1, 0, 0, 0, 1, 0, 0, 0, 1}} {
+		l := typedLayout()
+		l["meta.json"] = []byte(`{"node_types": {"paper": 3, "author": 2, "venue": 3}}`)
+		disk := l.put(t)
+		source, err := OpenTypedNPY(disk, "in", UnknownDirection, NPYOptions{Missing: kind})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The features of other types stay where they are.
+		r, err := Run(t.Context(), disk, source, "out", Options{FeaturesInPlace: true})
+		if err := errors.Join(err, source.Close()); err != nil {
+			t.Fatal(err)
+		}
+		note := fmt.Sprintf("nodes of type venue have no features, and get %s: %d columns", kind, len(want)/3)
+		if !slices.Contains(r.Notes, note) {
+			t.Errorf("notes %q, want %q", r.Notes, note)
+		}
+		checkTyped(t, disk)
+		d, err := format.OpenGraph(disk, format.NodesDir("out", "venue"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := d.Matrix(format.Input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := make([]byte, 4*len(want))
+		if err := errors.Join(m.ReadChunk(0, stored), m.Close(), d.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := dtype.Float32s(stored); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", kind, got, want)
+		}
+	}
+	l := typedLayout()
+	l["meta.json"] = []byte(`{"node_types": {"paper": 3, "author": 2, "venue": 4097}, "target": "paper"}`)
+	disk := l.put(t)
+	_, err := OpenTypedNPY(disk, "in", UnknownDirection, NPYOptions{Missing: IdentityFor})
+	if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "type venue has 4097 nodes") {
+		t.Errorf("error %v", err)
+	}
 }
 
 func checkTyped(t *testing.T, disk vfs.FS) *format.Typed {

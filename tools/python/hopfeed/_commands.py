@@ -24,6 +24,7 @@ def import_npy(
     features_in_place: bool | None = None,
     force: bool | None = None,
     labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
+    missing_features: str | None = None,
     name: str | None = None,
     normalize_features: bool | None = None,
     scratch: Path | None = None,
@@ -49,6 +50,8 @@ def import_npy(
     :param force: replace existing output as soon as the new one is complete
     :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
         auto (by their content) (default auto)
+    :param missing_features: with several types of nodes, features of types that have none: ones (a column of them) or
+        one-hot (the number of the node, for up to 4096 nodes)
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
     :param normalize_features: divide each row of features by its sum, where that is positive

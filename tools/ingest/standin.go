@@ -1,0 +1,73 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+)
+
+// StandIn is what nodes of a type without features get in their place.
+type StandIn string
+
+// Stand-ins for features.
+const (
+	NoStandIn   StandIn = ""        // none: no metapath starts from the type
+	OnesFor     StandIn = "ones"    // a column of ones
+	IdentityFor StandIn = "one-hot" // the identity matrix
+)
+
+// mostOneHot is the most nodes of a type whose stand-in is the identity matrix.
+const mostOneHot = 1 << 12
+
+func (s StandIn) check() error {
+	switch s {
+	case NoStandIn, OnesFor, IdentityFor:
+		return nil
+	}
+	return badOptions("--missing-features %s: want %s or %s", string(s), OnesFor, IdentityFor)
+}
+
+// columns is how many columns n nodes of a type get.
+func (s StandIn) columns(name string, n int64) (int, error) {
+	switch {
+	case s == NoStandIn:
+		return 0, nil
+	case s == OnesFor:
+		return 1, nil
+	case n > mostOneHot:
+		return 0, badOptions("--missing-features one-hot: type %s has %d nodes, which is more than %d (use ones, or give it "+
+			"a node_feat.npy)", name, n, mostOneHot)
+	}
+	return int(n), nil
+}
+
+// standInSource is the nodes of a type whose features are a stand-in.
+type standInSource struct {
+	*arraySource
+	kind StandIn
+}
+
+func (s standInSource) Features(int) (FeatureReader, error) {
+	return &standInRows{standInSource: s}, nil
+}
+
+type standInRows struct {
+	standInSource
+	next int // row
+}
+
+func (r *standInRows) Read(_ context.Context, dst []float32) error {
+	clear(dst)
+	columns := r.info.Features
+	for at := 0; at < len(dst); at, r.next = at+columns, r.next+1 {
+		if r.kind == OnesFor {
+			dst[at] = 1
+		} else {
+			dst[at+r.next] = 1
+		}
+	}
+	return nil
+}
+
+func (r *standInRows) Place(row int64) string { return fmt.Sprintf("%s, row %d", r.kind, row) }
+
+func (r *standInRows) Close() error { return nil } // its source closes itself
