@@ -112,6 +112,8 @@ func (c *Sequence) Series() operator.Series {
 // Products is how many products with the operator's matrix the sequence takes.
 func (c *Sequence) Products() int { return (c.Hops - c.From) * c.Series().Products() }
 
+func (c *Sequence) scalesSources() bool { return c.Operator.ScalesSources() }
+
 func (c *Sequence) ID(hop int) format.MatrixID {
 	return format.MatrixID{Operator: c.Operator.String(), Hop: hop}
 }
@@ -161,9 +163,7 @@ func (w *Work) WithPanels(p Plan, width int) *Plan {
 		(w.Loads[0] == 1 || p.InputInMemory)
 	p.ResultFiles = p.Panels > 1 || w.Columns < w.Stored.Features || w.ResultFiles
 	p.CheckpointBytes = w.checkpointBytes(p.PanelColumns)
-	p.FactorsByEdge = p.FactorsByEdge && slices.ContainsFunc(w.Sequences, func(c *Sequence) bool {
-		return c.Operator.ScalesSources()
-	})
+	p.FactorsByEdge = p.FactorsByEdge && slices.ContainsFunc(w.Sequences, (*Sequence).scalesSources)
 	p.CutBeside = p.CutBeside && p.InputFiles && !w.derives()
 	p.Device = w.cpu
 	if w.Device != nil && len(w.Sequences) > 0 {
@@ -175,19 +175,22 @@ func (w *Work) WithPanels(p Plan, width int) *Plan {
 	return &p
 }
 
-// Widest returns the plan with the widest panels within a budget of memory in bytes (0: no limit), or nil, and the
-// least budget that is enough for a plan like this one.
-func (w *Work) Widest(p Plan, budget int64) (widest *Plan, least int64) {
+// Least is the least budget of memory in bytes that is enough for a plan like this one.
+func (w *Work) Least(p Plan) int64 {
+	return min(w.WithPanels(p, w.Columns).MemoryBytes, w.WithPanels(p, 1).MemoryBytes)
+}
+
+// widest returns the plan with the widest panels within a budget of memory in bytes (0: no limit), or nil.
+func (w *Work) widest(p Plan, budget int64) *Plan {
 	whole := w.WithPanels(p, w.Columns)
-	least = min(whole.MemoryBytes, w.WithPanels(p, 1).MemoryBytes)
 	if budget == 0 || whole.MemoryBytes <= budget {
-		return whole, least
+		return whole
 	}
 	width := sort.Search(w.Columns, func(i int) bool { return w.WithPanels(p, i+1).MemoryBytes > budget })
 	if width == 0 {
-		return nil, least
+		return nil
 	}
-	return w.WithPanels(p, width), least
+	return w.WithPanels(p, width)
 }
 
 // panelColumns is how many columns each of a number of panels has, and at most most. Rows of panels are whole cache
@@ -345,6 +348,22 @@ func (w *Work) wholeLines(p *Plan) []*Plan {
 	return plans
 }
 
+// choices lists the ways to do the job. Choices without effect for this job are left out.
+func (w *Work) choices() (list []Plan) {
+	several, listed := len(w.Sequences) > 1, w.Device == nil && slices.ContainsFunc(w.Sequences, (*Sequence).scalesSources)
+	for choices := range 1 << 6 {
+		chosen := func(bit int) bool { return choices>>bit&1 != 0 }
+		p := Plan{TopologyInMemory: !chosen(5), InputInMemory: !chosen(4), FactorsByEdge: chosen(3),
+			InputFiles: chosen(2), InputKept: chosen(1), CutBeside: chosen(0)}
+		if (p.InputKept || p.CutBeside) && !p.InputFiles || w.InMemory && !p.TopologyInMemory ||
+			p.InputInMemory && !several || p.FactorsByEdge && !listed || p.CutBeside && w.derives() {
+			continue
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
 // Plan returns the quickest plan within a budget of memory in bytes (0: no limit). If there is none, the error is
 // machine.ErrDoesNotFit, and says which budget is enough.
 func (w *Work) Plan(budget int64, r *Rates) (*Plan, error) {
@@ -353,18 +372,9 @@ func (w *Work) Plan(budget int64, r *Rates) (*Plan, error) {
 		return nil, w.errNoRoom()
 	}
 	var best *Plan
-	least := int64(math.MaxInt64)
-	for choices := range 1 << 6 {
-		chosen := func(bit int) bool { return choices>>bit&1 != 0 }
-		try := Plan{TopologyInMemory: !chosen(5), InputInMemory: !chosen(4), FactorsByEdge: chosen(3),
-			InputFiles: chosen(2), InputKept: chosen(1), CutBeside: chosen(0)}
-		if (try.InputKept || try.CutBeside) && !try.InputFiles || w.InMemory && !try.TopologyInMemory {
-			continue
-		}
-		widest, enough := w.Widest(try, budget)
-		least = min(least, enough)
-		if widest == nil || try.InputFiles && widest.Panels <= DirectPanels || try.InputInMemory &&
-			len(w.Sequences) < 2 {
+	for _, try := range w.choices() {
+		widest := w.widest(try, budget)
+		if widest == nil || try.InputFiles && widest.Panels <= DirectPanels {
 			continue
 		}
 		for _, p := range w.wholeLines(widest) {
@@ -380,6 +390,10 @@ func (w *Work) Plan(budget int64, r *Rates) (*Plan, error) {
 		}
 	}
 	if best == nil {
+		least := int64(math.MaxInt64)
+		for _, try := range w.choices() {
+			least = min(least, w.Least(try))
+		}
 		return nil, ErrDoesNotFit(budget, least)
 	}
 	best.Rates = r
