@@ -316,6 +316,7 @@ type Job struct {
 	// Unfinished: a job has begun, and has not been published. Started again, it goes on, or if Text is empty starts
 	// over.
 	Unfinished bool
+	Extends    bool     // the unfinished job adds to the complete version
 	Text       string   // CreateOptions.Job
 	Finished   []string // folders of complete tables, such as features/sym/hop-1
 	Bytes      int64    // of the files that the job has written, complete or not
@@ -367,6 +368,7 @@ func JobStatus(fsys vfs.FS, dir string) (*Job, error) {
 		}
 	}
 	replaces := state != nil && state.Replaces
+	j.Extends = m != nil && !replaces
 	if replaces {
 		dir = real + folder.ReplacementSuffix
 	}
@@ -378,7 +380,7 @@ func JobStatus(fsys vfs.FS, dir string) (*Job, error) {
 		return nil, err
 	}
 	for _, path := range found.files {
-		if m != nil && !replaces {
+		if j.Extends {
 			if _, listed := m.findFile(path); listed || path == manifestName || path == indexName {
 				continue
 			}

@@ -44,8 +44,8 @@ func (e *earlier) close() error {
 // openEarlier opens the store Options.From and the graph that it was made of, and lets o ask for what that store has,
 // as far as the user did not set it.
 func (s *jobContext) openEarlier(o *Options) (err error) {
-	if o.DryRun || o.Assemble || o.Shard.Count > 1 || o.Nodes != nil {
-		return fmt.Errorf("%w: --from is for a whole job: leave out --dry-run, --shard and --assemble", ErrOptions)
+	if o.DryRun || o.Nodes != nil {
+		return fmt.Errorf("%w: --from is for a whole job: leave out --dry-run", ErrOptions)
 	}
 	path := o.FromGraph
 	if path == "" {

@@ -8,9 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -163,107 +161,16 @@ func (o optimist) CreateDirect(path string, bytes int64) (vfs.PendingFile, error
 	return o.FS.(vfs.DirectCreator).CreateDirect(path, bytes)
 }
 
-func TestShardsInAnyOrderMakeTheSameStore(t *testing.T) {
-	for seed := range uint64(6) {
-		random := rand.New(rand.NewPCG(seed, 5))
-		fsys := vfs.NewMem()
-		randomGraph(seed, 600, 11).write(t, fsys, "graph")
-		o := Options{Hops: 2, Operators: allOperators[:2], Threads: 1}
-		want := propagated(t, fsys, "whole", o)
-		count := []int{2, 3, 11}[seed/2]
-		if o.Scratch = []string{"", "scratch"}[seed/2%2]; seed%2 == 1 {
-			one := o
-			one.Shard = Shard{0, count}
-			o.MemoryBytes = workOf(t, fsys, one).Least(Plan{TopologyInMemory: true})
-			o.Planned = outOfCore
-		}
-		published := 0
-		for k, index := range random.Perm(count) {
-			o.Shard = Shard{index, count}
-			if random.IntN(2) == 0 { // killed once
-				ctx, cancel := context.WithCancel(context.Background())
-				var left atomic.Int64
-				left.Store(1 + random.Int64N(5))
-				o.Progress = stopper{&left, cancel}
-				if _, err := Propagate(ctx, fsys, "graph", "store", o); err == nil && left.Load() <= 0 {
-					t.Errorf("seed %d: a cancelled shard is no error", seed)
-				}
-				cancel()
-				o.Progress = nil
-			}
-			r, err := Propagate(context.Background(), fsys, "graph", "store", o)
-			if err != nil {
-				t.Fatalf("seed %d, shard %v: %v", seed, o.Shard, err)
-			}
-			if r.Complete {
-				published++
-			}
-			if last := k == count-1; r.Complete != last {
-				t.Errorf("seed %d, after %d of %d shards: published %v", seed, k+1, count, r.Complete)
-			}
-		}
-		if !sameFiles(files(t, fsys, "store"), want) {
-			t.Errorf("seed %d, %d shards: another store", seed, count)
-		}
-		if left := files(t, fsys, "scratch"); len(left) > 0 {
-			t.Errorf("seed %d: %d scratch files are left", seed, len(left))
-		}
-	}
-}
-
-func TestShardsAtTheSameTimeMakeTheSameStore(t *testing.T) {
-	fsys := vfs.NewMem()
-	randomGraph(1, 600, 11).write(t, fsys, "graph")
-	o := Options{Hops: 2, Operators: allOperators[:1], Threads: 1}
-	want := propagated(t, fsys, "whole", o)
-	const count = 4
-	var wg sync.WaitGroup
-	errs := make([]error, count)
-	for index := range count {
-		wg.Go(func() {
-			mine := o
-			mine.Shard = Shard{index, count}
-			_, errs[index] = Propagate(context.Background(), fsys, "graph", "store", mine)
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	if !sameFiles(files(t, fsys, "store"), want) {
-		t.Error("another store")
-	}
-}
-
-func TestWhatShardsHaveMadeIsFinishedByAWholeJobOrAssembled(t *testing.T) {
+func TestStatusTellsWhatAnUnfinishedJobHasMade(t *testing.T) {
 	fsys := vfs.NewMem()
 	randomGraph(0, 600, 11).write(t, fsys, "graph")
 	o := Options{Hops: 2, Operators: allOperators[:1], Threads: 1}
 	want := propagated(t, fsys, "whole", o)
-	shard := o
-	shard.Shard = Shard{1, 3}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", shard); err != nil {
-		t.Fatal(err)
-	}
+	makeHalf(t, fsys, "store", 11, o)
 	status, err := JobStatus(fsys, "store", "")
-	if err != nil || !status.Unfinished || status.Complete || status.Running || status.DoneColumns != 3*4 ||
+	if err != nil || !status.Unfinished || status.Complete || status.Running || status.DoneColumns != 3*6 ||
 		status.Columns != 3*11 || status.Operators != "sym to hop 2" {
-		t.Errorf("after a shard of 4 of 11 columns: %+v, %v", status, err)
-	}
-	assemble := o
-	assemble.Assemble = true
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", assemble); !errors.Is(err, ErrOptions) ||
-		!strings.Contains(err.Error(), "columns 0 to 2 are not finished") {
-		t.Errorf("assembled too early: %v", err)
-	}
-	for _, change := range []func(o *Options){func(o *Options) { o.Force = true },
-		func(o *Options) { o.Shard = Shard{0, 3} }} {
-		contradiction := assemble
-		change(&contradiction)
-		if _, err := Propagate(context.Background(), fsys, "graph", "store", contradiction); !errors.Is(err,
-			ErrOptions) {
-			t.Errorf("assembled with %+v: %v", contradiction, err)
-		}
+		t.Errorf("after 6 of 11 columns: %+v, %v", status, err)
 	}
 	r, err := Propagate(context.Background(), fsys, "graph", "store", o)
 	if err != nil || !r.Resumed || !sameFiles(files(t, fsys, "store"), want) {
@@ -279,32 +186,27 @@ func TestJobsThatAreAtWorkAreLeftAlone(t *testing.T) {
 	fsys := vfs.NewMem()
 	randomGraph(0, 300, 4).write(t, fsys, "graph")
 	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
-	shard := o
-	shard.Shard = Shard{0, 2}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", shard); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := fsys.Lock("store/" + format.ScratchFolder + "/shard-1-of-2.lock")
+	makeHalf(t, fsys, "store", 4, o)
+	lock, err := fsys.Lock("store/.job/lock")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, err := JobStatus(fsys, "store", ""); err != nil || !status.Running ||
-		fmt.Sprint(status.Shards) != "[1-of-2]" {
+	if status, err := JobStatus(fsys, "store", ""); err != nil || !status.Running {
 		t.Errorf("status %+v, %v", status, err)
 	}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, vfs.ErrLocked) ||
-		!strings.Contains(err.Error(), "shard 1-of-2") {
-		t.Errorf("a whole job beside a shard: %v", err)
+	before := files(t, fsys, "store")
+	for _, force := range []bool{false, true} {
+		o.Force = force
+		if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, vfs.ErrLocked) {
+			t.Errorf("a job beside another, force %v: %v", force, err)
+		}
 	}
-	shard.Shard = Shard{1, 2}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", shard); !errors.Is(err, vfs.ErrLocked) {
-		t.Errorf("the same shard twice: %v", err)
+	if err := lock.Close(); err != nil || !sameFiles(files(t, fsys, "store"), before) {
+		t.Errorf("the store has changed, or %v", err)
 	}
-	if err := lock.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if r, err := Propagate(context.Background(), fsys, "graph", "store", shard); err != nil || !r.Complete {
-		t.Errorf("the last shard: %v", err)
+	o.Force = false
+	if r, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil || !r.Resumed {
+		t.Errorf("afterwards: %+v, %v", r, err)
 	}
 }
 
@@ -319,11 +221,7 @@ func TestAFinishedJobRunAgainDoesNothingAndAnotherIsRefusedByName(t *testing.T) 
 		t.Errorf("again: %+v, %v", r, err)
 	}
 	// One that is unfinished, too.
-	shard := o
-	shard.Shard = Shard{0, 2}
-	if _, err := Propagate(context.Background(), fsys, "graph", "unfinished", shard); err != nil {
-		t.Fatal(err)
-	}
+	makeHalf(t, fsys, "unfinished", 4, o)
 	for _, c := range []struct {
 		graph  string
 		change func(o *Options)
@@ -371,10 +269,7 @@ func TestDamagedPiecesAreFoundAndMadeAgain(t *testing.T) {
 	randomGraph(0, 600, 4).write(t, fsys, "graph")
 	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
 	want := propagated(t, fsys, "whole", o)
-	o.Shard = Shard{0, 2}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
-		t.Fatal(err)
-	}
+	makeHalf(t, fsys, "store", 4, o)
 	results := 0
 	for name, content := range files(t, fsys, "store") {
 		if !strings.Contains(name, "result-") {
@@ -395,14 +290,11 @@ func TestDamagedPiecesAreFoundAndMadeAgain(t *testing.T) {
 			if err := f.Commit(); err != nil {
 				t.Fatal(err)
 			}
-			last := o
-			last.Shard.Index = 1
-			if _, err := Propagate(context.Background(), clone, "graph", "store", last); !errors.Is(err,
+			if _, err := Propagate(context.Background(), clone, "graph", "store", o); !errors.Is(err,
 				format.ErrCorrupt) || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s damaged at %d: %v", name, at, err)
 			}
-			last.Shard = Shard{}
-			if _, err := Propagate(context.Background(), clone, "graph", "store", last); err != nil ||
+			if _, err := Propagate(context.Background(), clone, "graph", "store", o); err != nil ||
 				!sameFiles(files(t, clone, "store"), want) {
 				t.Errorf("%s damaged at %d: afterwards: %v", name, at, err)
 			}
@@ -505,28 +397,6 @@ func TestWhatAStoreHasBeyondWhatIsAskedForStaysAndIsTold(t *testing.T) {
 	if r, err = Propagate(context.Background(), fsys, "graph", "store", later); err != nil ||
 		fmt.Sprint(r.Operators, r.OperatorHops) != "[sym rw col] [3 4 4]" {
 		t.Errorf("a further one: %+v, %v", r, err)
-	}
-}
-
-func TestGrowingByShardsMakesTheSameStoreAndRepeatedOnesDoNothing(t *testing.T) {
-	fsys := vfs.NewMem()
-	randomGraph(1, 300, 5).write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
-	more := Options{Hops: 3, Operators: allOperators[:2], Threads: 1}
-	want := propagated(t, fsys, "whole", more)
-	propagated(t, fsys, "store", o)
-	for i, c := range []struct {
-		shard                 int
-		complete, doneAlready bool
-	}{{0, false, false}, {0, false, false}, {1, true, false}, {1, true, true}, {0, true, true}} {
-		more.Shard = Shard{c.shard, 2}
-		r, err := Propagate(context.Background(), fsys, "graph", "store", more)
-		if err != nil || r.Complete != c.complete || r.AlreadyComplete != c.doneAlready {
-			t.Errorf("call %d, shard %d: %+v, %v", i, c.shard, r, err)
-		}
-	}
-	if !sameFiles(files(t, fsys, "store"), want) {
-		t.Error("another store")
 	}
 }
 
@@ -663,7 +533,7 @@ func TestGrowingKeepsTheMatricesThatAreFinished(t *testing.T) {
 		ErrUnfinished) {
 		t.Errorf("without a third hop: %v", err)
 	}
-	if s, err := JobStatus(fsys, "store", ""); err != nil || s.Finished != 1 {
+	if s, err := JobStatus(fsys, "store", ""); err != nil || s.Finished != 3 {
 		t.Errorf("status: %+v, %v", s, err)
 	}
 	if _, err := Propagate(context.Background(), fsys, "graph", "store", of(2)); !errors.Is(err, ErrOptions) ||
@@ -736,7 +606,7 @@ func TestBudgetsAreKeptOrRefusedWithTheLeastThatWillDo(t *testing.T) {
 	for _, o := range []Options{
 		{Hops: 2, Operators: allOperators[:1], Threads: 1},
 		{Hops: 2, Operators: someSeries, Threads: 3, DType: format.Float16},
-		{Hops: 1, Operators: allOperators, Threads: 2, Rows: format.RowsAll, Shard: Shard{1, 2}},
+		{Hops: 1, Operators: allOperators, Threads: 2, Rows: format.RowsAll},
 		{Threads: 1},
 	} {
 		for _, budget := range budgetsFrom(t, fsys, o) {

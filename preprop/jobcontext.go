@@ -27,14 +27,15 @@ type jobContext struct {
 	options            Options
 	target             target
 	layout             format.Layout
-	nodes              []uint32          // node of each row of the store
-	table              *format.RowTable  // of the store; nil once it is written
-	existing           *format.Dir       // the complete store that the job adds to; nil: none
-	beyond             []string          // hops that it has and the options do not ask for
-	earlier            *earlier          // nil: no Options.From
-	asked              []format.Operator // operators and hops that were asked for, if there is an earlier store
-	held               int64             // bytes of memory that a repair holds beside the job
-	labels             *product.Labels   // loaded before the job runs; nil: none are propagated
+	nodes              []uint32            // node of each row of the store
+	share              product.ColumnRange // that this process makes, into result files; none: all columns
+	table              *format.RowTable    // of the store; nil once it is written
+	existing           *format.Dir         // the complete store that the job adds to; nil: none
+	beyond             []string            // hops that it has and the options do not ask for
+	earlier            *earlier            // nil: no Options.From
+	asked              []format.Operator   // operators and hops that were asked for, if there is an earlier store
+	held               int64               // bytes of memory that a repair holds beside the job
+	labels             *product.Labels     // loaded before the job runs; nil: none are propagated
 }
 
 func openJobContext(fsys vfs.FS, graphDir, storeDir string) (*jobContext, error) {
@@ -102,8 +103,8 @@ func (s *jobContext) input() (*format.Matrix, error) {
 	return s.graph.Matrix(format.Input)
 }
 
-// setTarget sets the layout and the target of a new store.
-func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
+// columns is how many columns the matrices of a new store have.
+func (s *jobContext) columns() int {
 	columns := s.graph.Manifest.Features
 	if s.options.step != nil {
 		columns = s.options.step.input.Layout.Features
@@ -111,6 +112,12 @@ func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
 	if s.options.LabelHops > 0 {
 		columns += s.graph.Manifest.OneHotColumns()
 	}
+	return columns
+}
+
+// setTarget sets the layout and the target of a new store.
+func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
+	columns := s.columns()
 	s.layout = format.NewLayout(sizes, s.options.ChunkRows, columns, s.options.DType)
 	s.target = target{
 		Graph: s.graph.Manifest.Fingerprint, Rows: s.options.Rows, Split: s.options.Split, Seed: s.options.Seed,
@@ -183,9 +190,9 @@ func (s *jobContext) newResult(g *format.Manifest, p *Plan, rows int64) *Result 
 func (s *jobContext) newJob() (*engine.Job, error) {
 	j := &engine.Job{
 		Threads: s.options.Threads, DType: s.options.DType, Progress: s.options.Progress, Note: s.options.Note,
-		Process: s.options.Shard.name(), Fsys: vfs.NewPastCache(s.fsys), Graph: s.graph, Nodes: s.nodes,
+		Fsys: vfs.NewPastCache(s.fsys), Graph: s.graph, Nodes: s.nodes,
 		Matrices: s.target.matrices(),
-		Columns:  s.options.Shard.columns(s.layout.Features), Finished: map[format.MatrixID]bool{},
+		Columns:  cmp.Or(s.share, product.ColumnRange{End: s.layout.Features}), Finished: map[format.MatrixID]bool{},
 		Pace: engine.Pace{Clock: s.options.clock, Started: s.options.begun, Rate: plan.DefaultRates.Write,
 			Share: engine.SteadyShare},
 	}
@@ -201,9 +208,16 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 	if s.labels == nil {
 		s.labels = s.options.labels(&s.graph.Manifest)
 	}
-	j.Labels = s.labels
+	if s.labels != nil && j.Columns.End > s.labels.First {
+		j.Labels = s.labels
+	}
 	first := engine.NewInput(features, nil, s.options.DType)
 	first.Labels = s.labels
+	if s.existing != nil {
+		for _, id := range s.existing.Matrices() {
+			j.Finished[id] = true
+		}
+	}
 	for _, operator := range s.options.Operators {
 		at := slices.IndexFunc(s.target.Operators, hasName(operator.String()))
 		c := &engine.HopSequence{Sequence: plan.Sequence{Operator: operator, Hops: s.target.Operators[at].Hops},
@@ -228,8 +242,8 @@ func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.Columns, w.Held, w.ResultFiles = j.Columns.Width(), s.held, s.options.Shard.Count > 0
-	if s.labels != nil {
+	w.Columns, w.Held, w.ResultFiles = j.Columns.Width(), s.held, s.share != product.ColumnRange{}
+	if j.Labels != nil {
 		w.Held += s.labels.Bytes(s.graph.Manifest.Nodes, s.layout.Regions[0].Rows, len(j.Matrices)-1, s.options.Threads)
 		w.InMemory = true
 	}

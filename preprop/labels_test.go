@@ -214,15 +214,8 @@ func TestStoresWithLabelsAreTheSameHoweverTheyAreMade(t *testing.T) {
 		!strings.Contains(err.Error(), "--label-hops: 2 there, 1 asked for") {
 		t.Errorf("other label hops: %v", err)
 	}
-	for index := range 3 { // the last has label columns alone
-		shard := o
-		shard.Shard = Shard{index, 3}
-		if _, err := Propagate(context.Background(), fsys, "graph", "shards", shard); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !sameFiles(files(t, fsys, "shards"), want) {
-		t.Error("shards made another store")
+	if !sameFiles(byTasks(t, fsys, "tasks", 3, o), want) {
+		t.Error("tasks made another store")
 	}
 	device := o
 	device.Device = always(1<<30, nil)

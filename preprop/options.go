@@ -39,10 +39,8 @@ type Options struct {
 	Device      func(seconds float64) (*Device, error)
 	MemoryBytes int64             // limit on resident memory; 0: none
 	Scratch     string            // folder for scratch files; default within the store
-	Shard       Shard             // default all columns
 	From        string            // store of an earlier graph, whose rows are taken where they did not change; "": none
 	FromGraph   string            // that From was made of; default the one that the graph was updated from
-	Assemble    bool              // compute nothing; assemble the result files of shards
 	Force       bool              // replace an existing store, or another job's unfinished one
 	DryRun      bool              // plan, and write nothing
 	Tasks       int               // how many tasks of a kind there are, for ListTasks and RunTask
@@ -66,16 +64,6 @@ type Options struct {
 
 // Defaulted tells which options have their default because the user did not set them.
 type Defaulted struct{ Hops, Operators, Split, Seed, LabelHops bool }
-
-// Shard is the share of a job that one of Count processes does: about features/Count
-// columns. The processes share the store's directory, and the last to finish assembles.
-type Shard struct{ Index, Count int }
-
-// columns are the columns of the shard.
-func (s Shard) columns(features int) product.ColumnRange {
-	count := max(s.Count, 1)
-	return product.ColumnRange{First: features * s.Index / count, End: features * (s.Index + 1) / count}
-}
 
 // withDefaults returns o with defaults filled in, and checks it against the graph, whose
 // features have the type features.
@@ -121,17 +109,6 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 		return o, fmt.Errorf("%d rows a chunk: must not be negative", o.ChunkRows)
 	case o.Split != 0 && graph.Splits == 0:
 		return o, fmt.Errorf("split %d: the graph has no splits", o.Split)
-	case o.Shard.Count < 0 || o.Shard.Index < 0 || o.Shard.Index > 0 && o.Shard.Index >= o.Shard.Count:
-		return o, fmt.Errorf("shard %d of %d: the shards of k are 0 to k-1", o.Shard.Index, o.Shard.Count)
-	case o.Shard.Count > max(1, graph.Features):
-		return o, fmt.Errorf("%d shards of %d columns: there can be no more shards than columns", o.Shard.Count,
-			graph.Features)
-	case o.Shard.Count > 1 && o.Force:
-		return o, errors.New("--force with --shard: a shard cannot replace a store that other shards write (remove " +
-			"the store first)")
-	case o.Assemble && (o.Shard.Count > 1 || o.Force):
-		return o, errors.New("--assemble with --shard or --force: assembling takes the results of all shards (leave " +
-			"out the other flag)")
 	case o.Hardware != nil && !o.DryRun:
 		return o, errors.New("--hardware only predicts times for another machine (add --dry-run)")
 	case o.Split < 0 || o.Split > 0 && o.Split >= graph.Splits:
@@ -256,7 +233,4 @@ var (
 	// ErrDevice is returned when the device that a job computes on fails. Finished work is saved, and the processor
 	// can go on with it.
 	ErrDevice = device.ErrDevice
-	// ErrUnseen is returned by a shard that has finished its columns, and does not see the result files of columns
-	// that another shard has recorded as finished.
-	ErrUnseen = errors.New("files of finished columns are not visible")
 )

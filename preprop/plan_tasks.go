@@ -76,12 +76,13 @@ func planTasks(d Described, machines int, o Options) (*TasksPlan, error) {
 	if o.Hardware != nil {
 		rates = plan.SharedRates(*o.Hardware, machines)
 	}
-	row, panels := int64(d.Features*o.DType.Size()), min(o.Tasks, d.Features)
+	row, width := int64(d.Features*o.DType.Size()), plan.PanelColumns(d.Features, o.Tasks, d.Features, o.DType)
+	panels := (d.Features + width - 1) / width
 	input := d.Nodes * row
 	chunkRows := int64(w.Inputs[0].ChunkRows)
 	cuts := min(int64(o.Tasks), (d.Nodes+chunkRows-1)/chunkRows)
-	cutMemory := plan.CutBytes(w.Inputs[0], o.DType.Size(), panels, d.Nodes/cuts, o.Threads)
-	w.Columns, w.ResultFiles = (d.Features+panels-1)/panels, true
+	cutMemory := plan.CutBytes(w.Inputs[0], row, panels, d.Nodes/cuts, o.Threads)
+	w.Columns, w.ResultFiles = width, true
 	w.Inputs[0].Features, w.Inputs[0].DType = w.Columns, o.DType
 	h, err := w.PlanOn(o.Device, o.MemoryBytes, rates)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"runtime/debug"
@@ -40,22 +39,26 @@ import (
 // it. Other options are then refused with ErrOptions, unless o.Force starts anew. If the error is ErrInvalid, nothing
 // is left.
 func Propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
-	if o.clock == nil {
-		o.clock = time.Now
-	}
-	o.begun = o.clock()
+	ctx, cancel := o.begin(ctx)
+	defer cancel()
 	defer parallel.Beside()()
-	if o.MaxTime > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.MaxTime, ErrMaxTime)
-		defer cancel()
-	}
 	for {
 		r, err := propagate(ctx, fsys, graphDir, storeDir, o)
 		if !errors.Is(err, errStoreChanged) || ctx.Err() != nil {
 			return r, err
 		}
 	}
+}
+
+// begin notes when the job begins. The context that it returns ends after MaxTime.
+func (o *Options) begin(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.clock == nil {
+		o.clock = time.Now
+	}
+	if o.begun = o.clock(); o.MaxTime > 0 {
+		return context.WithTimeoutCause(ctx, o.MaxTime, ErrMaxTime)
+	}
+	return ctx, func() {}
 }
 
 func propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
@@ -120,9 +123,6 @@ func (s *jobContext) removeLeftovers() {
 // create begins the job's store, or opens that of the unfinished job, under its lock.
 func (s *jobContext) create() (*format.Writer, error) {
 	o := format.CreateOptions{Force: s.options.Force, Job: s.target.String(), Locked: func() error {
-		if err := s.checkOtherShards(); err != nil {
-			return err
-		}
 		if !s.options.publishes && !s.options.Force {
 			if begun, err := format.HasTasks(s.fsys, s.storeDir); begun || err != nil {
 				return errors.Join(fmt.Errorf("%s: %w: tasks are making it (run the rest of them, see 'hopfeed propagate "+
@@ -181,11 +181,6 @@ func (s *jobContext) run(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.existing != nil {
-		for _, id := range s.existing.Matrices() {
-			j.Finished[id] = true
-		}
-	}
 	if j.Plan, err = s.plan(ctx, j); err != nil {
 		return nil, err
 	}
@@ -197,12 +192,7 @@ func (s *jobContext) run(ctx context.Context) (*Result, error) {
 	if err := s.loadLabels(ctx); err != nil {
 		return nil, err
 	}
-	if s.options.Shard.Count > 1 {
-		err = s.runShard(ctx, j, r)
-	} else {
-		err = s.runAll(ctx, j, r)
-	}
-	switch {
+	switch err = s.runAll(ctx, j, r); {
 	case errors.Is(err, ErrInvalid):
 		err = fmt.Errorf("%s: %w", s.graphDir, err)
 	case errors.As(err, new(*product.ErrTooManyTerms)):
@@ -247,25 +237,7 @@ func (s *jobContext) report(j *engine.Job, r *Result) {
 	r.Seconds = time.Since(s.start).Seconds()
 }
 
-// errBusy is returned when a job cannot begin while other shards are running.
-var errBusy = errors.New("is being written by shard")
-
-// checkOtherShards fails while a shard I/K is running on the store, unless this process is a shard of the same K:
-// others would have columns in common with it.
-func (s *jobContext) checkOtherShards() error {
-	shards, err := runningShards(s.fsys, scratchInStore(s.storeDir))
-	if err != nil {
-		return err
-	}
-	for _, shard := range shards {
-		if !strings.HasSuffix(shard, fmt.Sprintf("-of-%d", s.options.Shard.Count)) {
-			return fmt.Errorf("%s %w %s: %w", s.storeDir, errBusy, shard, vfs.ErrLocked)
-		}
-	}
-	return nil
-}
-
-// runAll does the whole job in this process.
+// runAll does the job under the lock of the store.
 func (s *jobContext) runAll(ctx context.Context, j *engine.Job, r *Result) error {
 	store, err := s.create()
 	if err != nil {
@@ -274,10 +246,8 @@ func (s *jobContext) runAll(ctx context.Context, j *engine.Job, r *Result) error
 	if s.earlier == nil {
 		s.options.Planned(j.Plan)
 	}
-	lock, err := s.begin(j, store, r, unshardedLock)
-	if err == nil {
+	if err = s.begin(j, store, r); err == nil {
 		err = s.makeStore(ctx, j, store, r)
-		lock.Close()
 	}
 	if err != nil {
 		return s.endFailed(store, j, s.explainEarlyEnd(ctx, j, err))
@@ -303,21 +273,13 @@ func (s *jobContext) makeStore(ctx context.Context, j *engine.Job, store *format
 	return s.makeAndPublish(ctx, j, store, r)
 }
 
-// begin finds what the job has finished before, takes the lock of this process in the job's folder, and counts the
-// start. The caller holds the lock of the job.
-func (s *jobContext) begin(j *engine.Job, store *format.Writer, r *Result, lockName string) (io.Closer, error) {
+// begin finds what the job has finished before, and counts the start. The caller holds the lock of the job.
+func (s *jobContext) begin(j *engine.Job, store *format.Writer, r *Result) error {
 	if err := s.findProgress(j, store); err != nil {
-		return nil, err
-	}
-	lock, err := s.fsys.Lock(filepath.Join(scratchInStore(s.storeDir), lockName))
-	if err != nil {
-		return nil, err
+		return err
 	}
 	r.Resumed = s.hasFinishedMatrices(store, j) || j.HasPartialMatrices()
-	if err := s.recordStart(j); err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	return lock, nil
+	return s.recordStart(j)
 }
 
 // endFailed ends a job that failed with err. If it has finished anything, and err is not ErrInvalid, it leaves the
@@ -338,7 +300,10 @@ func (s *jobContext) hasResults(store *format.Writer, j *engine.Job) bool {
 		return true
 	}
 	for _, dir := range []string{scratchInStore(s.storeDir), j.Scratch} {
-		if dir == "" { // the job ended before it was known
+		if dir == "" { // the job ended before it had looked there
+			if p, err := readScratchRecord(s.fsys, s.storeDir); err != nil || p != nil && p.Parent != "" && p.Made {
+				return true
+			}
 			continue
 		}
 		entries, err := s.fsys.ReadDir(dir)
@@ -354,12 +319,8 @@ func (s *jobContext) hasResults(store *format.Writer, j *engine.Job) bool {
 // makeAndPublish makes the columns that are missing, and publishes the store.
 func (s *jobContext) makeAndPublish(ctx context.Context, j *engine.Job, store *format.Writer, r *Result) error {
 	j.Store = store
-	if !j.Plan.ResultFiles && !j.HasResultColumns() && !s.options.Assemble {
+	if !j.Plan.ResultFiles && !j.HasResultColumns() {
 		j.Direct = store
-	}
-	if todo := j.RemainingPanels(); s.options.Assemble && len(todo) > 0 {
-		return fmt.Errorf("%s: %w: the store cannot be assembled yet: %s are not finished (run their shards, or "+
-			"leave out --assemble)", s.storeDir, ErrOptions, todo[0])
 	}
 	if err := j.Run(ctx); err != nil {
 		return err
@@ -424,12 +385,8 @@ func (s *jobContext) explainEarlyEnd(ctx context.Context, j *engine.Job, err err
 }
 
 // removeHalfWritten removes files that killed processes have left half-written: the plan needs their room. The caller
-// holds the lock of the job, so that no shard begins.
+// holds the lock of the job.
 func (s *jobContext) removeHalfWritten(scratch string) error {
-	shards, err := runningShards(s.fsys, scratchInStore(s.storeDir))
-	if err != nil || len(shards) > 0 {
-		return err
-	}
 	entries, err := s.fsys.ReadDir(scratch)
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), folder.Suffix+vfs.TempSuffix) {

@@ -784,14 +784,8 @@ func TestAGraphWithoutNodesHasAStore(t *testing.T) {
 	if !sameFiles(propagated(t, fsys, "store", o), want) {
 		t.Error("within a budget: another store")
 	}
-	for index := range 3 {
-		o.Shard = Shard{index, 3}
-		if _, err := Propagate(context.Background(), fsys, "graph", "shards", o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !sameFiles(files(t, fsys, "shards"), want) {
-		t.Error("by shards: another store")
+	if !sameFiles(byTasks(t, fsys, "tasks", 3, o), want) {
+		t.Error("by tasks: another store")
 	}
 }
 

@@ -63,9 +63,6 @@ func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Optio
 		return nil, err
 	}
 	defer s.close()
-	if err := s.checkOtherShards(); err != nil {
-		return nil, err
-	}
 	if err := s.restoreTarget(ctx, &store.Manifest, o); err != nil {
 		return nil, err
 	}

@@ -120,24 +120,11 @@ func TestRepairLeavesAnUnfinishedGrowthAlone(t *testing.T) {
 	randomGraph(0, 1500, 6).write(t, fsys, "graph")
 	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
 	sound := propagated(t, fsys, "store", o)
-	o.Hops, o.Shard = 2, Shard{0, 2}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
-		t.Fatal(err)
-	}
+	o.Hops = 2
+	makeHalf(t, fsys, "store", 6, o)
 	before := files(t, fsys, "store")
 	part := format.PartPath("store/features/sym/hop-1", 0)
 	overwrite(t, fsys, part, flip(sound[part], chunkAt(t, fsys, part)))
-	lock, err := fsys.Lock("store/" + format.ScratchFolder + "/shard-1-of-2.lock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Repair(context.Background(), fsys, "store", "graph", Options{Threads: 1}); !errors.Is(err,
-		vfs.ErrLocked) {
-		t.Errorf("beside a shard: %v", err)
-	}
-	if err := errors.Join(lock.Close(), fsys.Remove("store/"+format.ScratchFolder+"/shard-1-of-2.lock")); err != nil {
-		t.Fatal(err)
-	}
 	r, err := Repair(context.Background(), fsys, "store", "graph", Options{Threads: 1})
 	if err != nil || r.Chunks != 1 || !sameFiles(files(t, fsys, "store"), before) {
 		t.Errorf("%+v, %v", r, err)

@@ -88,7 +88,7 @@ type Result struct {
 	Output           string   `json:"output"`
 	Resumed          bool     `json:"resumed"`          // an earlier run had done a part
 	AlreadyComplete  bool     `json:"already_complete"` // nothing was missing
-	Complete         bool     `json:"complete"`         // false: other shards have not finished
+	Complete         bool     `json:"complete"`         // the store is there; false after a dry run
 	Beyond           []string `json:"beyond"`           // hops that nobody asked for
 	// Metapaths are the matrices of the store of a typed graph, beside the features of the target type.
 	Metapaths []Metapath `json:"metapaths,omitempty"`
@@ -97,7 +97,7 @@ type Result struct {
 // Took is how long the propagation of a store took.
 type Took struct {
 	Seconds float64 // 0: unknown
-	AtLeast bool    // it took longer: a run that ended early, or another shard, is not counted
+	AtLeast bool    // it took longer: a run that ended early is not counted
 }
 
 // TookOf reads how long the propagation of a store took. It is unknown where the file system keeps no attributes, and
@@ -124,7 +124,7 @@ const (
 // recordTook records the time of a job that has published its store, or added to it. Where it cannot, nothing is lost
 // but the figure.
 func (s *jobContext) recordTook(r *Result) {
-	t := Took{r.Seconds, r.Resumed || s.options.Shard.Count > 1}
+	t := Took{r.Seconds, r.Resumed}
 	if s.existing != nil {
 		before := TookOf(s.fsys, s.storeDir)
 		t.Seconds, t.AtLeast = t.Seconds+before.Seconds, t.AtLeast || before.AtLeast || before.Seconds == 0

@@ -7,17 +7,15 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
-	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// scratchInStore is the folder of a store for the locks of shards and the records of the job, and for scratch files
-// unless Options.Scratch names another.
+// scratchInStore is the folder of a store for the records of the job, and for scratch files unless Options.Scratch
+// names another.
 func scratchInStore(storeDir string) string {
 	return filepath.Join(storeDir, filepath.FromSlash(format.ScratchFolder))
 }
@@ -25,14 +23,10 @@ func scratchInStore(storeDir string) string {
 // Names of records in a scratch folder. They hold no results.
 const (
 	scratchRecordName = "place" + folder.Suffix
-	startsPrefix      = "starts-" // see countStart
-	doneColumnsPrefix = "done-"   // see recordDoneColumns
+	startsName        = "starts" + folder.Suffix // see countStart
 )
 
-func isRecord(name string) bool {
-	return name == scratchRecordName || strings.HasPrefix(name, startsPrefix) ||
-		strings.HasPrefix(name, doneColumnsPrefix)
-}
+func isRecord(name string) bool { return name == scratchRecordName || name == startsName }
 
 // scratchRecord is a file in scratchInStore that tells other processes of the job where its scratch files are.
 type scratchRecord struct {
@@ -162,40 +156,7 @@ func (s *jobContext) dropScratch() error {
 	return nil
 }
 
-// recordDoneColumns records that a shard has finished these columns of all matrices.
-func (s *jobContext) recordDoneColumns(columns product.ColumnRange) error {
-	name := fmt.Sprintf("%s%d-%d%s", doneColumnsPrefix, columns.First, columns.End, folder.Suffix)
-	return format.WriteRecord(s.fsys, filepath.Join(scratchInStore(s.storeDir), name), struct{}{})
-}
-
-// recordedColumns are the columns that shards have recorded as finished.
-func (s *jobContext) recordedColumns() (done []product.ColumnRange, err error) {
-	entries, err := s.fsys.ReadDir(scratchInStore(s.storeDir))
-	for _, e := range entries {
-		var c product.ColumnRange
-		if n, _ := fmt.Sscanf(e.Name(), doneColumnsPrefix+"%d-%d"+folder.Suffix, &c.First, &c.End); n == 2 &&
-			0 <= c.First && c.First < c.End {
-			done = append(done, c)
-		}
-	}
-	return done, err
-}
-
-// checkSeen fails if columns had been recorded as finished before this process looked for their result files, and
-// found none: if it sees another folder than the shards, the store would never be assembled.
-func (s *jobContext) checkSeen(j *engine.Job, unfinished, recorded []product.ColumnRange) error {
-	for _, rest := range unfinished {
-		for _, part := range product.Cover(rest, recorded) {
-			return fmt.Errorf("%s: %w: a shard has recorded that %s are finished, but their files are not in %s "+
-				"(set --scratch to the same folder for all shards; if files were lost, run the shards of these "+
-				"columns again)",
-				s.storeDir, ErrUnseen, part.ColumnRange, j.Scratch)
-		}
-	}
-	return nil
-}
-
-// startsRecord is a scratch file of each shard that counts the starts of its job which saved nothing.
+// startsRecord is a scratch file that counts the starts of its job which saved nothing.
 type startsRecord struct {
 	Starts   int    `json:"starts"`
 	Progress uint32 `json:"progress"` // engine.Job.FinishedSum at the last start
@@ -204,7 +165,7 @@ type startsRecord struct {
 // countStart counts a start of the job. So the next process can tell that one which was killed saved nothing. It
 // returns how many starts just before this one saved nothing, and whether there were starts before.
 func (s *jobContext) countStart(j *engine.Job) (noProgress int, before bool, err error) {
-	path := filepath.Join(j.Scratch, startsPrefix+j.Process+folder.Suffix)
+	path := filepath.Join(j.Scratch, startsName)
 	var last startsRecord
 	err = format.ReadRecord(s.fsys, path, &last)
 	if before = err == nil; !before && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, format.ErrCorrupt) {

@@ -3,30 +3,36 @@ package preprop
 import (
 	"context"
 	"errors"
-	"io"
+	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// halfDone is a file system with a graph, and a store: the first of its two shards is
-// done, with these scratch files.
+// makeHalf lets a job end after the first half of its columns, which are in result files.
+func makeHalf(t *testing.T, fsys vfs.FS, store string, features int, o Options) {
+	t.Helper()
+	o.Planned = outOfCore
+	second := fmt.Sprintf("-%d-%d%s", (features+1)/2, features, folder.Suffix)
+	if _, err := Propagate(context.Background(), refusing{fsys, second}, "graph", store, o); !errors.Is(err,
+		ErrUnfinished) {
+		t.Fatalf("half of the columns: %v", err)
+	}
+}
+
+// halfDone is a file system with a graph, and a store: half of its columns are made, in these scratch files.
 func halfDone(t *testing.T, store, scratch string) (fsys *vfs.Mem, o Options, want map[string][]byte) {
 	t.Helper()
 	fsys = vfs.NewMem()
 	randomGraph(1, 300, 4).write(t, fsys, "graph")
 	o = Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
 	want = propagated(t, fsys, "whole", o)
-	o.Scratch, o.Shard = scratch, Shard{0, 2}
-	for range 2 { // the second finds its share done
-		r, err := Propagate(context.Background(), fsys, "graph", store, o)
-		if err != nil || r.Complete || r.AlreadyComplete {
-			t.Fatalf("the first of two shards: %+v, %v", r, err)
-		}
+	o.Scratch = scratch
+	for range 2 { // the second finds the half done
+		makeHalf(t, fsys, store, 4, o)
 	}
-	o.Shard.Index = 1
 	return fsys, o, want
 }
 
@@ -61,7 +67,7 @@ func TestAnotherScratchFolderIsRefusedOrTheOldOneIsFound(t *testing.T) {
 	}
 }
 
-func TestShardsThatSeeTheStoreByAnotherPathAssembleIt(t *testing.T) {
+func TestAJobThatSeesTheStoreByAnotherPathGoesOn(t *testing.T) {
 	fsys, o, want := halfDone(t, "store", "scratch")
 	for _, name := range []string{"store", "scratch"} {
 		if err := fsys.Rename(name, "mounted-"+name); err != nil {
@@ -86,11 +92,7 @@ func TestShardsThatSeeTheStoreByAnotherPathAssembleIt(t *testing.T) {
 
 func TestTwoJobsOfOneKindDoNotShareScratchFiles(t *testing.T) {
 	fsys, o, want := halfDone(t, "store", "scratch")
-	second := o
-	second.Shard.Index = 0
-	if _, err := Propagate(context.Background(), fsys, "graph", "second", second); err != nil {
-		t.Fatal(err)
-	}
+	makeHalf(t, fsys, "second", 4, o)
 	for _, store := range []string{"store", "second"} {
 		if r, err := Propagate(context.Background(), fsys, "graph", store, o); err != nil || !r.Complete ||
 			!sameFiles(files(t, fsys, store), want) {
@@ -102,7 +104,7 @@ func TestTwoJobsOfOneKindDoNotShareScratchFiles(t *testing.T) {
 func TestAJobThatStartsAnewUsesNoOldPiecesAndLeavesNone(t *testing.T) {
 	for _, scratch := range []string{"", "scratch", "other"} {
 		fsys, o, want := halfDone(t, "store", "scratch")
-		o.Shard, o.Force, o.Scratch = Shard{}, true, scratch
+		o.Force, o.Scratch = true, scratch
 		o.MemoryBytes = least(t, vfsWithout(t, fsys, "store"),
 			Options{Hops: 1, Operators: allOperators[:1], Threads: 1})
 		r, err := Propagate(context.Background(), fsys, "graph", "store", o)
@@ -115,61 +117,38 @@ func TestAJobThatStartsAnewUsesNoOldPiecesAndLeavesNone(t *testing.T) {
 	}
 }
 
-func TestAShardThatCannotSeeWhatOthersHaveDoneFails(t *testing.T) {
-	fsys, o, want := halfDone(t, "store", "scratch")
-	for name := range files(t, fsys, "scratch") {
-		if strings.Contains(name, "result-") {
-			if err := fsys.Remove(name); err != nil {
-				t.Fatal(err)
+func TestHalfWrittenFilesOfKilledJobsAreRemoved(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(0, 300, 6).write(t, fsys, "graph")
+	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1}
+	for _, folder := range []string{"", "scratch"} {
+		o.Scratch = folder
+		store := "store" + folder
+		makeHalf(t, fsys, store, 6, o)
+		results := 0
+		for path, content := range files(t, fsys, ".") {
+			if strings.Contains(path, "result-") && strings.HasPrefix(path, "store/") == (folder == "") {
+				results++
+				// not committed: as a killed process leaves it
+				left, err := fsys.Create(strings.Replace(path, "-0-", "-5-", 1))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := left.Write(content); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-	}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, ErrUnseen) ||
-		!strings.Contains(err.Error(), "columns 0 to 1 are finished") {
-		t.Errorf("the last shard: %v", err)
-	}
-	o.Shard.Index = 0
-	if r, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil || !r.Complete ||
-		!sameFiles(files(t, fsys, "store"), want) {
-		t.Errorf("the first one again: %+v, %v, or another store", r, err)
-	}
-}
-
-func TestAWholeJobAndShardsKeepEachOtherAway(t *testing.T) {
-	fsys, o, _ := halfDone(t, "store", "")
-	inside := "store/" + format.ScratchFolder
-	// A shard begins just before a whole job has the lock.
-	before := len(files(t, fsys, "store"))
-	for _, force := range []bool{false, true} {
-		var shard io.Closer
-		other := &publishing{FS: fsys, before: func() {
-			var err error
-			if shard, err = fsys.Lock(inside + "/shard-1-of-2" + lockSuffix); err != nil {
-				t.Error(err)
+		if results != 2 {
+			t.Fatalf("%d result files, want 2", results)
+		}
+		if _, err := Propagate(context.Background(), fsys, "graph", store, o); err != nil {
+			t.Fatal(err)
+		}
+		for path := range files(t, fsys, ".") {
+			if strings.HasSuffix(path, vfs.TempSuffix) {
+				t.Errorf("scratch folder %q: %s is left", folder, path)
 			}
-		}}
-		whole := o
-		whole.Shard, whole.Force = Shard{}, force
-		if _, err := Propagate(context.Background(), other, "graph", "store", whole); !errors.Is(err, vfs.ErrLocked) {
-			t.Errorf("a whole job beside a shard, force %v: %v", force, err)
 		}
-		if now := len(files(t, fsys, "store")); now < before {
-			t.Errorf("force %v: %d files, there were %d", force, now, before)
-		}
-		if err := shard.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// And the reverse: the shard does not wait.
-	for _, name := range []string{"store/.job/lock", inside + "/" + unshardedLock} {
-		lock, err := fsys.Lock(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer lock.Close()
-	}
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, vfs.ErrLocked) ||
-		!strings.Contains(err.Error(), "a propagation without --shard is running") {
-		t.Errorf("a shard beside a whole job: %v", err)
 	}
 }

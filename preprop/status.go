@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"path/filepath"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -14,15 +15,14 @@ import (
 
 // Status is how far a propagation is.
 type Status struct {
-	Store      string   `json:"store"`
-	Complete   bool     `json:"complete"`   // there is a store that can be read
-	Unfinished bool     `json:"unfinished"` // a job has begun, and has not published its results
-	Running    bool     `json:"running"`    // a process is working on the job
-	Shards     []string `json:"shards"`     // that are running, such as 0-of-4
-	Tasks      bool     `json:"tasks"`      // the job is divided into tasks; whether one is running is not known
-	Operators  string   `json:"operators"`  // of the unfinished job
-	Rows       int64    `json:"rows"`
-	Features   int      `json:"features"`
+	Store      string `json:"store"`
+	Complete   bool   `json:"complete"`   // there is a store that can be read
+	Unfinished bool   `json:"unfinished"` // a job has begun, and has not published its results
+	Running    bool   `json:"running"`    // a process is working on the job
+	Tasks      bool   `json:"tasks"`      // the job is divided into tasks; whether one is running is not known
+	Operators  string `json:"operators"`  // of the unfinished job
+	Rows       int64  `json:"rows"`
+	Features   int    `json:"features"`
 	// The job's matrices, and how many of them are finished; the columns of all matrices together, and how many of
 	// them are finished, in the store or in result files.
 	Matrices    int   `json:"matrices"`
@@ -41,7 +41,7 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 		return nil, err
 	}
 	s := &Status{Store: storeDir, Complete: job.Published, Unfinished: job.Unfinished, Running: job.Running,
-		Bytes: job.Bytes, Shards: []string{}}
+		Bytes: job.Bytes}
 	if bucket, ok := fsys.(interface {
 		Uploads(path string) (int, error)
 	}); ok {
@@ -60,12 +60,6 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	matrices := t.matrices()
 	s.Matrices, s.Columns = len(matrices), int64(len(matrices)*t.Features)
 	inside := scratchInStore(storeDir)
-	shards, err := runningShards(fsys, inside)
-	if err != nil {
-		return nil, err
-	}
-	s.Shards = append(s.Shards, shards...)
-	s.Running = s.Running || len(shards) > 0
 	folder := inside
 	at, err := readScratchRecord(fsys, storeDir)
 	if err == nil && at != nil && at.Parent != "" {
@@ -80,9 +74,20 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	if err := errors.Join(err, usedErr, parseErr); err != nil {
 		return nil, err
 	}
+	var before []format.MatrixID
+	if job.Extends {
+		d, err := format.OpenStore(fsys, storeDir)
+		if err != nil {
+			return nil, err
+		}
+		before = d.Matrices()
+		if err := d.Close(); err != nil {
+			return nil, err
+		}
+	}
 	for k, files := range engine.ResultFiles(fsys, folder, len(matrices), t.StoredRows, nil, t.Features, dt) {
 		s.DoneColumns += int64(t.Features)
-		if job.Has(matrices[k]) {
+		if job.Has(matrices[k]) || slices.Contains(before, matrices[k]) {
 			s.Finished++
 			continue
 		}

@@ -24,8 +24,8 @@ import (
 // no locks: what a task makes appears whole, under a name that tells what it is, with checksums, and with the same
 // bytes whoever makes it. So a task may be killed, repeated, and run twice at a time; it does what is not there yet.
 //
-//	rows      chooses the rows of the store
-//	cut-I     cuts chunks of the input into a column file for each task hops
+//	rows      chooses the rows of the store, and records the job
+//	cut-I     cuts chunks of the input into a column file for each task hops; an input that hops of the store start from
 //	hops-I    computes all hops of a range of columns, into a column file for each matrix; after rows and all cuts
 //	write-I   puts parts of the store's matrices together from these; after all hops
 //	publish   writes rows, index and manifest, and removes all other files; after all writes
@@ -60,36 +60,20 @@ type TaskResult struct {
 // taskJob is a propagation by tasks, as one process sees it.
 type taskJob struct {
 	*jobContext
-	files    *vfs.PastCache // for the files of tasks
-	folder   string         // that has them
-	input    *engine.Input  // of the graph
-	complete bool           // the store is published
-}
-
-// taskShare is the columns of task hops-i, and taskPanels those of all of them.
-func (t *taskJob) taskShare(i int) Shard {
-	return Shard{i, max(1, min(t.options.Tasks, t.graph.Manifest.Features))}
-}
-
-func (t *taskJob) taskPanels() []product.ColumnRange {
-	var all []product.ColumnRange
-	for i := range t.taskShare(0).Count {
-		all = append(all, t.taskShare(i).columns(t.graph.Manifest.Features))
-	}
-	return all
+	files    *vfs.PastCache        // for the files of tasks
+	folder   string                // that has them
+	inputs   []*engine.Input       // that the hops are made from: of the graph, or of a store that gets more hops
+	shares   []product.ColumnRange // of each task hops
+	complete bool                  // the store is published
 }
 
 func openTaskJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *taskJob, err error) {
-	if o.From != "" || o.Force || o.MaxTime > 0 || o.Nodes != nil || o.Shard.Count > 1 || o.Assemble || o.DryRun {
-		return nil, fmt.Errorf("%w: tasks are for a whole new store: leave out --from, --force, --max-time, --shard, "+
-			"--assemble and --dry-run", ErrOptions)
+	if o.From != "" || o.Force || o.Nodes != nil || o.DryRun {
+		return nil, fmt.Errorf("%w: tasks compute all rows and replace nothing: leave out --from, --force and --dry-run",
+			ErrOptions)
 	}
 	if len(o.Metapaths) > 0 || format.IsTyped(fsys, graphDir) {
 		return nil, fmt.Errorf("%s: %w: tasks are for graphs of one type (leave out --tasks)", graphDir, ErrOptions)
-	}
-	if o.LabelHops > 0 {
-		return nil, fmt.Errorf("%w: tasks make no label hops (leave out --label-hops, or share the job with --shard)",
-			ErrOptions)
 	}
 	s, err := openJobContext(fsys, graphDir, storeDir)
 	if err != nil {
@@ -111,24 +95,56 @@ func (t *taskJob) open(o Options) (err error) {
 		if err := t.grow(o); err != nil {
 			return err
 		}
-		if t.addsHops() {
-			return fmt.Errorf("%s: %w: tasks make a new store, and this one is complete (add hops to it without "+
-				"--tasks, or give another directory)", t.storeDir, ErrOptions)
+		if t.complete = !t.addsHops(); t.complete {
+			return nil
 		}
-		t.complete = true
-		return nil
-	}
-	if t.options, err = o.withDefaults(&t.graph.Manifest, t.graph.Layout().DType); err != nil {
+	} else if t.options, err = o.withDefaults(&t.graph.Manifest, t.graph.Layout().DType); err != nil {
 		return fmt.Errorf("%s: %w: %w", t.graphDir, ErrOptions, err)
 	}
 	if t.graph.Manifest.Features == 0 {
 		return fmt.Errorf("%s: %w: its nodes have no features", t.graphDir, ErrOptions)
 	}
-	features, err := t.graph.Matrix(format.Input)
-	if err == nil {
-		t.input = engine.NewInput(features, nil, t.options.DType)
+	// An edge costs a whole line of 64 bytes, however little of it a task takes.
+	columns := t.columns()
+	width := plan.PanelColumns(columns, t.options.Tasks, columns, t.options.DType)
+	for first := 0; first < columns; first += width {
+		t.shares = append(t.shares, product.ColumnRange{First: first, End: min(first+width, columns)})
 	}
-	return err
+	if t.existing == nil {
+		features, err := t.graph.Matrix(format.Input)
+		if err != nil {
+			return err
+		}
+		t.labels = t.options.labels(&t.graph.Manifest)
+		t.inputs = []*engine.Input{engine.NewInput(features, nil, t.options.DType)}
+		t.inputs[0].Labels = t.labels
+		return nil
+	}
+	j, err := t.newJob()
+	if err != nil {
+		return err
+	}
+	for _, c := range j.Sequences {
+		if j.LastUnfinished(c, j.Columns) > 0 && !slices.Contains(t.inputs, c.Input) {
+			t.inputs = append(t.inputs, c.Input)
+		}
+	}
+	return nil
+}
+
+// base is the checksum of the manifest of the store that gets more hops; "" of a new store.
+func (t *taskJob) base() string {
+	if t.existing == nil {
+		return ""
+	}
+	return t.existing.Manifest.CRC32C
+}
+
+// madeMatrices are the matrices that the store shall have and has not.
+func (t *taskJob) madeMatrices() []format.MatrixID {
+	return slices.DeleteFunc(t.target.matrices(), func(id format.MatrixID) bool {
+		return t.existing != nil && slices.Contains(t.existing.Matrices(), id)
+	})
 }
 
 // parseTask is the kind and the number of a task.
@@ -152,6 +168,8 @@ func (o *Options) parseTask(name string) (kind string, i int, err error) {
 // is not made again if it is there. If another task must run first, the error is ErrOptions and says so.
 func RunTask(ctx context.Context, fsys vfs.FS, graphDir, storeDir, name string, o Options) (*TaskResult, error) {
 	start := time.Now()
+	ctx, cancel := o.begin(ctx)
+	defer cancel()
 	kind, i, err := o.parseTask(name)
 	if err != nil {
 		return nil, err
@@ -191,28 +209,51 @@ func RunTask(ctx context.Context, fsys vfs.FS, graphDir, storeDir, name string, 
 }
 
 // begin makes the folder of tasks.
-func (t *taskJob) begin() error {
-	_, err := format.MakeTasksFolder(t.fsys.FS, t.storeDir, "")
+func (t *taskJob) begin(ctx context.Context) error {
+	if t.existing != nil {
+		job, err := format.OpenTasks(t.fsys.FS, t.storeDir)
+		if err == nil && job.Base != t.base() { // a crash has left it of a job that was published
+			store, err := t.createAlone(ctx)
+			if err != nil {
+				return err
+			}
+			if err := store.Suspend(); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := format.MakeTasksFolder(t.fsys.FS, t.storeDir, t.base())
+	return err
+}
+
+// readNodes sets the node of each row of the store.
+func (t *taskJob) readNodes(ctx context.Context) (err error) {
+	if t.existing != nil {
+		return t.loadNodes(ctx)
+	}
+	t.nodes, err = engine.ReadNodes(t.files, t.folder, t.target.StoredRows)
 	return err
 }
 
 // rows chooses the rows of the store, and records the job.
 func (t *taskJob) rows(ctx context.Context, _ int) (done bool, err error) {
-	if err := t.begin(); err != nil {
+	if err := t.begin(ctx); err != nil {
 		return false, err
 	}
 	if err := t.known(); err == nil {
-		if _, err = engine.ReadNodes(t.files, t.folder, t.target.StoredRows); err == nil {
+		if err = t.readNodes(ctx); err == nil {
 			return true, nil
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	if err := t.chooseRows(ctx); err != nil {
-		return false, err
+	if t.existing == nil {
+		if err := t.chooseRows(ctx); err != nil {
+			return false, err
+		}
 	}
-	job := format.Tasks{Job: t.target.String(), Layout: t.layout}
-	if err := format.BeginTasks(t.fsys.FS, t.storeDir, job); err != nil {
+	job := format.Tasks{Job: t.target.String(), Base: t.base(), Layout: t.layout}
+	if err := format.BeginTasks(t.fsys.FS, t.storeDir, job); err != nil || t.existing != nil {
 		return false, err
 	}
 	return false, engine.WriteNodes(t.files, t.folder, t.nodes)
@@ -232,11 +273,13 @@ func (t *taskJob) known() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w: what is there is no propagation", t.storeDir, ErrOptions)
 	}
-	var sizes []format.RegionSize
-	for _, r := range job.Layout.Regions {
-		sizes = append(sizes, format.RegionSize{Name: r.Name, Rows: r.Rows})
+	if t.existing == nil {
+		var sizes []format.RegionSize
+		for _, r := range job.Layout.Regions {
+			sizes = append(sizes, format.RegionSize{Name: r.Name, Rows: r.Rows})
+		}
+		t.setTarget(sizes, there.StoredRows)
 	}
-	t.setTarget(sizes, there.StoredRows)
 	if difference := there.differences(t.target); difference != "" {
 		return fmt.Errorf("%s: %w: the task rows has begun it with other options: %s", t.storeDir, ErrOptions,
 			difference)
@@ -244,41 +287,62 @@ func (t *taskJob) known() error {
 	return nil
 }
 
-// cut cuts a range of chunks of the input into a file for each task hops.
+// cut cuts a range of chunks of each input into a file for each task hops.
 func (t *taskJob) cut(ctx context.Context, i int) (done bool, err error) {
-	ranges := t.input.ChunkRanges(t.options.Tasks)
-	if i >= len(ranges) {
-		return true, nil
+	done = true
+	for _, in := range t.inputs {
+		ranges := in.ChunkRanges(t.options.Tasks)
+		if i >= len(ranges) {
+			continue
+		}
+		if err := t.begin(ctx); err != nil {
+			return false, err
+		}
+		rest, err := in.UncutColumns(t.files, t.folder, ranges[i], t.shares)
+		if err != nil {
+			return false, err
+		}
+		if len(rest) == 0 {
+			continue
+		}
+		if done {
+			if err := t.loadLabels(ctx); err != nil {
+				return false, err
+			}
+		}
+		done = false
+		if err := in.Cut(ctx, t.files, t.folder, ranges[i], rest, t.options.Threads, t.options.Progress); err != nil {
+			return false, err
+		}
 	}
-	if err := t.begin(); err != nil {
-		return false, err
-	}
-	rest, err := t.input.UncutColumns(t.files, t.folder, ranges[i], t.taskPanels())
-	if err != nil || len(rest) == 0 {
-		return err == nil, err
-	}
-	return false, t.input.Cut(ctx, t.files, t.folder, ranges[i], rest, t.options.Threads, t.options.Progress)
+	return done, nil
 }
 
 // hopsJob is the job of task hops-i, before it is planned.
 func (t *taskJob) hopsJob(i int) (*engine.Job, error) {
-	t.options.Shard = t.taskShare(i)
+	t.share = t.shares[i]
 	j, err := t.newJob()
 	if err != nil {
 		return nil, err
 	}
-	part := *t.input
-	part.Layout.Features, part.Layout.DType, part.FirstColumn = j.Columns.Width(), t.options.DType, j.Columns.First
-	t.startFrom(j, &part)
+	parts := map[format.MatrixID]*engine.Input{}
+	for _, c := range j.Sequences {
+		if parts[c.Input.ID] == nil {
+			parts[c.Input.ID] = c.Input.Part(t.share)
+		}
+	}
+	startFrom(j, parts)
 	j.Results = engine.ResultFiles(t.files, t.folder, len(j.Matrices), t.target.StoredRows, t.nodes, t.target.Features,
 		t.options.DType)
 	return j, t.findResults(j.Results)
 }
 
-// startFrom sets the input of all sequences.
-func (t *taskJob) startFrom(j *engine.Job, in *engine.Input) {
+// startFrom lets sequences start from other inputs, by the matrix that they are.
+func startFrom(j *engine.Job, inputs map[format.MatrixID]*engine.Input) {
 	for _, c := range j.Sequences {
-		c.Input = in
+		if in := inputs[c.Input.ID]; in != nil {
+			c.Input = in
+		}
 	}
 }
 
@@ -298,13 +362,13 @@ func finished(j *engine.Job) bool {
 
 // hops computes the hops of a range of columns.
 func (t *taskJob) hops(ctx context.Context, i int) (done bool, err error) {
-	if i >= t.taskShare(0).Count {
+	if i >= len(t.shares) {
 		return true, nil
 	}
 	if err := t.known(); err != nil {
 		return false, err
 	}
-	if t.nodes, err = engine.ReadNodes(t.files, t.folder, t.target.StoredRows); err != nil {
+	if err := t.readNodes(ctx); err != nil {
 		return false, notYet(err)
 	}
 	j, err := t.hopsJob(i)
@@ -314,24 +378,39 @@ func (t *taskJob) hops(ctx context.Context, i int) (done bool, err error) {
 	if finished(j) {
 		return true, nil
 	}
-	in, closeCuts, err := t.input.OpenCuts(t.files, t.folder, t.input.ChunkRanges(t.options.Tasks), j.Columns)
-	if err != nil {
-		return false, notYet(err)
+	cuts := map[format.MatrixID]*engine.Input{}
+	for _, in := range t.inputs {
+		if in.ID != format.Input {
+			in.Nodes = t.nodes
+		}
+		cut, closeCuts, err := in.OpenCuts(t.files, t.folder, in.ChunkRanges(t.options.Tasks), j.Columns)
+		if err != nil {
+			return false, notYet(err)
+		}
+		defer closeCuts()
+		cuts[in.ID] = cut
 	}
-	defer func() { err = errors.Join(err, closeCuts()) }()
-	t.startFrom(j, in)
+	startFrom(j, cuts)
+	if j.Labels != nil {
+		if err := t.loadLabels(ctx); err != nil {
+			return false, err
+		}
+	}
 	scratch, err := t.ownScratch()
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, scratch.Close()) }()
-	j.Scratch, j.Process, t.options.Scratch = scratch.Dir(), fmt.Sprintf("hops-%d", i), scratch.Dir()
+	j.Scratch, t.options.Scratch = scratch.Dir(), scratch.Dir()
 	if j.Plan, err = t.plan(ctx, j); err != nil {
 		return false, err
 	}
 	j.Plan.DropCheckpoints() // they would be in a folder of this process
 	t.options.Planned(j.Plan)
-	return false, j.Run(ctx)
+	if err = j.Run(ctx); ctx.Err() != nil && err != nil {
+		err = fmt.Errorf("%s: %w: %w", t.storeDir, t.explainEarlyEnd(ctx, j, err), ErrUnfinished)
+	}
+	return false, err
 }
 
 // notYet is the error of a task that does not find the output of another.
@@ -379,7 +458,7 @@ type partOf struct {
 // parts are those that task write-i writes.
 func (t *taskJob) parts(i int) (out []partOf) {
 	n := 0
-	for _, id := range t.target.matrices() {
+	for _, id := range t.madeMatrices() {
 		for k := range t.layout.Parts() {
 			if n%t.options.Tasks == i {
 				out = append(out, partOf{id, k})
@@ -446,13 +525,15 @@ func (t *taskJob) publish(ctx context.Context, _ int) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	for _, id := range t.target.matrices() {
+	for _, id := range t.madeMatrices() {
 		if err := job.Finish(id); err != nil {
 			return false, notYet(err)
 		}
 	}
-	if err := t.chooseRows(ctx); err != nil {
-		return false, err
+	if t.existing == nil {
+		if err := t.chooseRows(ctx); err != nil {
+			return false, err
+		}
 	}
 	t.options.publishes = true
 	store, err := t.createAlone(ctx)
@@ -467,7 +548,10 @@ func (t *taskJob) publish(ctx context.Context, _ int) (done bool, err error) {
 		for _, id := range j.Matrices {
 			j.Finished[id] = store.Finished(id)
 		}
-		if err = store.Rows(t.table); err == nil {
+		if t.existing == nil {
+			err = store.Rows(t.table)
+		}
+		if err == nil {
 			err = t.finish(ctx, j, store, &Result{})
 		}
 	}
@@ -506,11 +590,13 @@ func ListTasks(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 }
 
 func (t *taskJob) list(ctx context.Context) ([]Task, error) {
-	if err := t.chooseRows(ctx); err != nil {
-		return nil, err
+	if t.existing == nil {
+		if err := t.chooseRows(ctx); err != nil {
+			return nil, err
+		}
 	}
 	job, err := format.OpenTasks(t.fsys.FS, t.storeDir)
-	begun := err == nil
+	begun := err == nil && job.Base == t.base()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -518,32 +604,49 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 		if err := t.known(); err != nil {
 			return nil, err
 		}
-		_, err := engine.ReadNodes(t.files, t.folder, t.target.StoredRows)
-		begun = err == nil
+		begun = t.readNodes(ctx) == nil
 	}
 	g, threads, size := &t.graph.Manifest, t.options.Threads, t.options.DType.Size()
+	row := int64(t.layout.Features * size)
 	rowsMemory := plan.ProcessBytes + plan.PickedBytes(g, t.target.StoredRows)
 	table, nodes := plan.RowTableBytes(g), 4*t.target.StoredRows
 	out := []Task{{Name: "rows", After: []string{}, Inputs: []string{"GRAPH/nodes"},
 		Outputs: []string{"STORE/.job/job.json", "STORE/.job/tasks/nodes-*"}, Done: begun, MemoryBytes: rowsMemory,
 		Cores: 1, ReadBytes: 3 * table, WrittenBytes: nodes}}
-	chunks := t.input.ChunkRanges(t.options.Tasks)
-	for i, r := range chunks {
-		rest, err := t.input.UncutColumns(t.files, t.folder, r, t.taskPanels())
-		if err != nil {
-			return nil, err
+	for i := range t.options.Tasks {
+		task := Task{Name: fmt.Sprintf("cut-%d", i), After: []string{}, Inputs: []string{}, Outputs: []string{},
+			Done: true, Cores: threads}
+		for _, in := range t.inputs {
+			ranges := in.ChunkRanges(t.options.Tasks)
+			if i >= len(ranges) {
+				continue
+			}
+			rest, err := in.UncutColumns(t.files, t.folder, ranges[i], t.shares)
+			if err != nil {
+				return nil, err
+			}
+			first, _ := in.ChunkRowRange(ranges[i].First)
+			last, count := in.ChunkRowRange(ranges[i].End - 1)
+			rows, from := last+int64(count)-first, "STORE/"
+			if in.ID == format.Input {
+				from = "GRAPH/"
+			}
+			task.Inputs = append(task.Inputs, fmt.Sprintf("%s%s, rows %d to %d", from, folderOf(in.ID), first, first+rows-1))
+			task.Outputs = append(task.Outputs, "STORE/.job/tasks/"+in.CutName(ranges[i])+"-*")
+			task.Done = task.Done && len(rest) == 0
+			task.MemoryBytes = max(task.MemoryBytes, plan.ProcessBytes+plan.CutBytes(in.Layout, row, len(t.shares), rows,
+				threads))
+			task.ReadBytes += rows * int64(in.Layout.Features*in.Layout.DType.Size())
+			task.WrittenBytes += rows * row
 		}
-		first, _ := t.input.ChunkRowRange(r.First)
-		last, count := t.input.ChunkRowRange(r.End - 1)
-		rows := last + int64(count) - first
-		out = append(out, Task{Name: fmt.Sprintf("cut-%d", i), After: []string{},
-			Inputs:  []string{fmt.Sprintf("GRAPH/features/x/hop-0, rows %d to %d", first, first+rows-1)},
-			Outputs: []string{fmt.Sprintf("STORE/.job/tasks/cut-%d-%d-*", r.First, r.End)}, Done: len(rest) == 0,
-			MemoryBytes: plan.ProcessBytes + plan.CutBytes(t.input.Layout, size, t.taskShare(0).Count, rows, threads),
-			Cores:       threads, ReadBytes: rows * int64(g.Features*t.input.Layout.DType.Size()),
-			WrittenBytes: rows * int64(g.Features*size)})
+		if t.labels != nil {
+			task.MemoryBytes, task.ReadBytes = task.MemoryBytes+t.labels.LoadedBytes(g.Nodes), task.ReadBytes+table
+		}
+		if len(task.Outputs) > 0 {
+			out = append(out, task)
+		}
 	}
-	for i, s := range t.taskPanels() {
+	for i, s := range t.shares {
 		j, err := t.hopsJob(i)
 		if err != nil {
 			return nil, err
@@ -572,13 +675,11 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 		task := Task{Name: fmt.Sprintf("write-%d", i), After: []string{"hops"},
 			Inputs: []string{"STORE/.job/tasks/result-*"}, Outputs: []string{}, Done: true, Cores: threads}
 		for _, p := range t.parts(i) {
-			folder := fmt.Sprintf("STORE/features/%s/hop-%d", strings.ReplaceAll(p.id.Operator, ":", "+"), p.id.Hop)
-			task.Outputs = append(task.Outputs, format.PartPath(folder, p.k))
+			task.Outputs = append(task.Outputs, format.PartPath("STORE/"+folderOf(p.id), p.k))
 			first, end := t.layout.PartRows(p.k)
-			bytes := (end - first) * int64(g.Features*size)
+			bytes := (end - first) * row
 			task.ReadBytes, task.WrittenBytes = task.ReadBytes+bytes, task.WrittenBytes+bytes
-			task.MemoryBytes = plan.ProcessBytes + plan.AssembleBytes(t.target.StoredRows, int64(g.Features*size), bytes,
-				threads)
+			task.MemoryBytes = plan.ProcessBytes + plan.AssembleBytes(t.target.StoredRows, row, bytes, threads)
 			if task.Done && begun {
 				if task.Done, err = job.HasPart(p.id, p.k); err != nil {
 					return nil, err
@@ -601,4 +702,9 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 func hopsBytes(w *plan.Work, p *plan.Plan) (read, written, scratch int64) {
 	made := w.Rows * int64(w.Columns*w.Stored.DType.Size()*w.Matrices)
 	return p.ReadBytes - 3*w.RowTableBytes - made + 4*w.Rows, p.WrittenBytes - w.StoreBytes, max(0, p.ScratchBytes-made)
+}
+
+// folderOf is the folder of a matrix in a directory.
+func folderOf(id format.MatrixID) string {
+	return fmt.Sprintf("features/%s/hop-%d", strings.ReplaceAll(id.Operator, ":", "+"), id.Hop)
 }

@@ -46,22 +46,54 @@ func inRandomOrder(t *testing.T, random *rand.Rand, tasks int, run func(name str
 	}
 }
 
+// byTasks makes a store by so many tasks of each kind.
+func byTasks(t *testing.T, fsys vfs.FS, store string, tasks int, o Options) map[string][]byte {
+	t.Helper()
+	o.Tasks = tasks
+	list, err := ListTasks(context.Background(), fsys, "graph", store, o)
+	for _, task := range list {
+		if _, runErr := RunTask(context.Background(), fsys, "graph", store, task.Name, o); runErr != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", task.Name, runErr))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files(t, fsys, store)
+}
+
 func TestTasksInAnyOrderTwiceAndAtTheSameTimeMakeTheSameStore(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range uint64(16) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		var fsys vfs.FS = vfs.NewMem()
 		if seed%3 == 0 {
 			fsys = vfs.OS()
 			t.Chdir(t.TempDir())
 		}
-		randomGraph(seed, 300+int(seed)*50, 3+int(seed)).write(t, fsys, "graph")
+		randomGraph(seed, 300+int(seed)*50, 3+int(seed)*9).write(t, fsys, "graph")
 		o := Options{Hops: 1 + int(seed%3), Operators: allOperators[:1+seed%3], Threads: 2, Seed: seed,
 			ChunkRows: 16 + int(seed)*3, Rows: format.RowsLabeled}
 		if seed%2 == 0 {
 			o.Rows, o.DType = format.RowsAll, format.Float16
 		}
+		if seed%4 == 1 {
+			o.LabelHops = 1 + int(seed%3)
+		}
 		if _, err := Propagate(context.Background(), fsys, "graph", "want", o); err != nil {
 			t.Fatal(err)
+		}
+		grows := o.Hops > 1 && seed%8 > 3 // an existing store
+		if grows {
+			before := o
+			before.Hops, before.Operators = 1, o.Operators[1:]
+			before.LabelHops = 0
+			if o.LabelHops > 0 {
+				before = o
+				before.Operators = o.Operators[1:]
+			}
+			if _, err := Propagate(context.Background(), fsys, "graph", "store", before); err != nil {
+				t.Fatal(err)
+			}
 		}
 		o.Tasks = 1 + random.IntN(5)
 		o.Scratch = "scratch"
@@ -86,7 +118,7 @@ func TestTasksInAnyOrderTwiceAndAtTheSameTimeMakeTheSameStore(t *testing.T) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return true // a cut of no chunks began nothing
 			}
-			if err != nil || s.Tasks == s.Complete || written && (s.Columns == 0 || s.DoneColumns != s.Columns) {
+			if err != nil || !grows && s.Tasks == s.Complete || written && (s.Columns == 0 || s.DoneColumns != s.Columns) {
 				t.Errorf("seed %d, after %s: %+v, %v", seed, name, s, err)
 			}
 			return true
@@ -107,7 +139,8 @@ func TestATaskThatMustWaitOrDiffersSaysSo(t *testing.T) {
 	run := func(name, want string) {
 		t.Helper()
 		_, err := RunTask(context.Background(), fsys, "graph", "store", name, o)
-		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), want)) {
+		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrOptions) && !errors.Is(err, format.ErrExists) ||
+			!strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
@@ -139,8 +172,8 @@ func TestATaskThatMustWaitOrDiffersSaysSo(t *testing.T) {
 	if list, err := ListTasks(context.Background(), fsys, "graph", "store", o); err != nil || len(list) > 0 {
 		t.Errorf("of a complete store: %+v, %v", list, err)
 	}
-	o.Hops = 2
-	run("rows", "tasks make a new store")
+	o.Rows = format.RowsAll
+	run("rows", "with other options")
 }
 
 // TestMain runs a task instead of tests, where a test asks this program to.
@@ -167,7 +200,7 @@ func TestTasksThatAreKilledAtAnyMomentMakeTheSameStore(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	fsys := vfs.OS()
-	randomGraph(7, 20_000, 32).write(t, fsys, "graph")
+	randomGraph(7, 20_000, 64).write(t, fsys, "graph")
 	o := killedOptions()
 	o.Scratch = ""
 	if _, err := Propagate(context.Background(), fsys, "graph", "want", o); err != nil {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
@@ -169,5 +171,40 @@ func TestACancelledDerivationEnds(t *testing.T) {
 		func(*format.NodeRange) error { return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestJobsDoNotReadEachOthersTopologies lets two turn edges round in one folder at the same time.
+func TestJobsDoNotReadEachOthersTopologies(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(1, 500, 4).write(t, fsys, "graph")
+	graph, err := format.OpenGraph(fsys, "graph")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer graph.Close()
+	given, err := graph.OpenTopology(context.Background(), plan.StreamRangeBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer given.Close()
+	if err := fsys.MkdirAll("scratch"); err != nil {
+		t.Fatal(err)
+	}
+	make := func(name string) product.Topology {
+		j := &engine.Job{Threads: 1, Process: name, Fsys: vfs.NewPastCache(fsys), Graph: graph,
+			Plan: &Plan{}, Scratch: "scratch"}
+		made, err := j.Derive(context.Background(), &product.DiskTopology{TopologyFile: given}, operator.Reverse)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	first, second := make("a"), make("b")
+	if n := len(files(t, fsys, "scratch")); n != 2 {
+		t.Errorf("%d scratch files, want one of each", n)
+	}
+	if err := errors.Join(first.Close(), second.Close()); err != nil || len(files(t, fsys, "scratch")) > 0 {
+		t.Errorf("at the end: %v, %d scratch files", err, len(files(t, fsys, "scratch")))
 	}
 }

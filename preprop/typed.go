@@ -112,8 +112,8 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 		return fail("of a typed graph, --operator is rw (the mean over each relation, the default) or sym")
 	case o.LabelHops > 0:
 		return fail("labels travel in graphs of one type (leave out --label-hops)")
-	case o.Scratch != "" || o.From != "" || o.Assemble || o.Shard.Count > 1 || o.Nodes != nil || o.Hardware != nil:
-		return fail("--scratch, --from, --shard, --assemble and --hardware are for graphs of one type (leave them out)")
+	case o.Scratch != "" || o.From != "" || o.Nodes != nil || o.Hardware != nil:
+		return fail("--scratch, --from and --hardware are for graphs of one type (leave them out)")
 	case vfs.IsURL(storeDir):
 		return fail("the store of a typed graph is made on a local disk (give another output, and copy it)")
 	}

@@ -34,7 +34,7 @@ func TestAUsersFilesAreNeverRemoved(t *testing.T) {
 		{"generate sbm -o g --force", map[string]string{"g/index.arrow": "mine"}, "index.arrow"},
 		{"import npy arrays -o g --force", map[string]string{"g/nodes/part-00000.arrow": "mine"}, "nodes"},
 		{"propagate graph -o s --force", map[string]string{"s/.job/scratch/result-0-0-8.scratch": "mine"}, ".job"},
-		{"propagate graph -o s", map[string]string{"s/.job/scratch/shard-0-of-2.lock": "mine"}, ".job"},
+		{"propagate graph -o s", map[string]string{"s/.job/scratch/whole.lock": "mine"}, ".job"},
 		{"export npy graph -o out --force", map[string]string{"out/.exporting": "mine", "out/edge_index.npy": "mine"},
 			"out"},
 		{"export npy graph -o out --force", map[string]string{"out/.exporting": "", "out/edge_index.npy": "mine"},

@@ -24,7 +24,6 @@ type propagateOptions struct {
 	tolerance        float64
 	dtype            string
 	hardware, device string
-	shard            string
 	task             string
 }
 
@@ -53,15 +52,12 @@ model cannot read it there. Columns of labels are 0 in hop 0 and in hops beyond 
 If the matrices do not fit into --memory, propagate computes some columns at a time (a panel), and keeps results
 in scratch files until all panels are finished.
 
-A job that was killed, or that --max-time ended, goes on when the same command is run again; --memory, --threads
-and --shard may differ. 'hopfeed status STORE' tells how far it is.
+A job that was killed, or that --max-time ended, goes on when the same command is run again; --memory and
+--threads may differ. 'hopfeed status STORE' tells how far it is.
 
 With --tasks K, the work is divided into up to K tasks of each kind (cut, hops, write) and the tasks rows and
 publish, for machines that share STORE, a folder or a URL. Without --task it lists them, with what each needs. With
 --task NAME it does one of them, to the same bytes, whoever does it, and however often. See docs/cluster.md.
-
-With --shard I/K, each of K processes computes a K-th of the columns. They share the directory STORE. The last
-one to finish assembles the store.
 
 The flags say what the store shall have. If STORE is complete, propagate adds the hops and operators that it
 lacks, and never removes any. Flags that are left out are then as in the store.
@@ -114,8 +110,6 @@ graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	f.IntVar(&o.Tasks, "tasks", 0, "divide the work into this many tasks of each kind, and list them")
 	atLeast(f, 0, "tasks")
 	f.StringVar(&o.task, "task", "", "do one of the tasks: rows, cut-I, hops-I, write-I or publish, with I from 0 to K-1")
-	f.StringVar(&o.shard, "shard", "", "share of the columns to compute: I/K, with I from 0 to K-1")
-	f.BoolVar(&o.Assemble, "assemble", false, "compute nothing, and assemble the store from what shards have finished")
 	return c
 }
 
@@ -180,10 +174,6 @@ func (p *propagated) Text(w io.Writer) {
 	if p.verbose {
 		p.account(w)
 	}
-	if !p.Complete {
-		fmt.Fprintf(w, "\tthis shard is finished; the store will be complete when all shards are (see hopfeed "+
-			"status %s)\n", p.Output)
-	}
 }
 
 // metapaths says what the store of a typed graph has.
@@ -245,18 +235,6 @@ func (p *propagated) hopsText() string {
 	return strings.Join(list, ", ")
 }
 
-func parseShard(text string) (preprop.Shard, error) {
-	var s preprop.Shard
-	if text == "" {
-		return s, nil
-	}
-	if n, err := fmt.Sscanf(text, "%d/%d", &s.Index, &s.Count); n != 2 || err != nil || text != fmt.Sprintf("%d/%d",
-		s.Index, s.Count) || s.Count < 1 || s.Index < 0 || s.Index >= s.Count {
-		return s, usagef("--shard %q: want I/K, with I from 0 to K-1, such as 0/4", text)
-	}
-	return s, nil
-}
-
 func (o *propagateOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
 	o.Defaulted = preprop.Defaulted{Hops: !a.given("hops"), Operators: !a.given("operator"),
 		Split: !a.given("split"), Seed: !a.given("seed"), LabelHops: !a.given("label-hops")}
@@ -264,9 +242,6 @@ func (o *propagateOptions) do(ctx context.Context, a *app, args []string) (_ res
 		return nil, usagef("%s", err)
 	}
 	if o.DType, err = parseDType(o.dtype); err != nil {
-		return nil, err
-	}
-	if o.Shard, err = parseShard(o.shard); err != nil {
 		return nil, err
 	}
 	if err := a.refuseWithin(o.output); err != nil {

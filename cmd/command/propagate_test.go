@@ -9,7 +9,7 @@ import (
 func TestPropagateAddsWhatIsMissingAndNoMore(t *testing.T) {
 	d := disk(t, generateLine, propagateLine)
 	before := tree(t, d, "store")
-	for _, line := range []string{propagateLine, "propagate graph -o store", "propagate graph -o store --shard 1/2",
+	for _, line := range []string{propagateLine, "propagate graph -o store",
 		"propagate graph -o store --hops 1 --operator rw --seed 7"} {
 		if out := must(t, d, line).stdout; !strings.Contains(out, "nothing was done") ||
 			strings.Contains(out, "not asked for: sym hops 1 to 2, rw hop 2") != strings.Contains(line, "--hops 1") {

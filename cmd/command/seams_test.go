@@ -232,14 +232,9 @@ func TestTwoFeaturesPropagateTheBytesOfOne(t *testing.T) {
 		{feature: "start", flags: "--force", before: strings.Replace(line, "--seed 7", "--seed 9", 1)},
 		{feature: "growth", flags: "--hops 2", before: strings.Replace(line, "--hops 2", "--hops 1", 1)},
 		{feature: "growth", flags: "--operator sym,rw", before: strings.Replace(line, "sym,rw", "rw", 1)},
-		{feature: "shards", flags: "--shard 0/2", before: line + " --shard 1/2"},
-	}
-	refusals := []refusal{
-		{"--scratch", "--shard", "has its scratch files in the store"},
-		{"--force", "--shard", "a shard cannot replace a store that other shards write"},
 	}
 	graph := disk(t, "generate sbm -o graph --nodes 1200 --edges 5000 --features 64 --classes 3 --labeled 0.9 --seed 7")
-	tryPairs(t, line, options, refusals, func() *vfs.Mem { return graph.CrashClone() }, func(d *vfs.Mem) string {
+	tryPairs(t, line, options, nil, func() *vfs.Mem { return graph.CrashClone() }, func(d *vfs.Mem) string {
 		return fmt.Sprint(digest(t, d, "store"))
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -39,8 +38,6 @@ func (s *status) Text(w io.Writer) {
 	case !s.Unfinished:
 		fmt.Fprintf(w, "%s\tno propagation has begun\n", s.Store)
 		return
-	case len(s.Shards) > 0:
-		fmt.Fprintf(w, "%s\trunning: shards %s\n", s.Store, strings.Join(s.Shards, ", "))
 	case s.Running:
 		fmt.Fprintf(w, "%s\trunning\n", s.Store)
 	case s.Tasks:

@@ -65,10 +65,10 @@ func TestAChangedGraphGoesOnFromItsStore(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"predict --checkpoint model graph2 --changed-since store -o x.csv": "compares two stores",
-		"update graph -o graph/2":                        "to which nothing may be added",
-		"update store -o x":                              "a hop store",
-		"propagate graph -o x --from store":              "--from-graph",
-		"propagate graph2 -o x --from store --shard 0/2": "for a whole job",
+		"update graph -o graph/2":                      "to which nothing may be added",
+		"update store -o x":                            "a hop store",
+		"propagate graph -o x --from store":            "--from-graph",
+		"propagate graph2 -o x --from store --dry-run": "for a whole job",
 	} {
 		if o := hopfeed(t, d, line); o.code == exitDone || !strings.Contains(o.stderr, want) {
 			t.Errorf("hopfeed %s: exit status %d: %s", line, o.code, o.stderr)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"sort"
+	"strings"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -39,13 +41,26 @@ func (s someChunks) ReadChunk(k int, dst []byte) error { return s.Chunked.ReadCh
 func (in *Input) chunksOf(r ChunkRange) *Input {
 	part := *in
 	part.Chunked = someChunks{in.Chunked, r}
-	part.FirstNode, _ = in.ChunkRowRange(r.First)
+	first, _ := in.ChunkRowRange(r.First)
+	if part.FirstNode = first; in.Nodes != nil {
+		part.Nodes = in.Nodes[first:]
+	}
 	return &part
 }
 
-// cutFiles are the column files that chunks of an input are cut into. Their names tell chunks and columns.
+// CutName is the first part of the names of the column files that chunks of an input are cut into, before their
+// columns.
+func (in *Input) CutName(r ChunkRange) string {
+	name := "cut"
+	if in.ID != format.Input {
+		name = fmt.Sprintf("cut-%s-%d", strings.ReplaceAll(in.ID.Operator, ":", "+"), in.ID.Hop)
+	}
+	return fmt.Sprintf("%s-%d-%d", name, r.First, r.End)
+}
+
+// cutFiles are the column files that chunks of an input are cut into.
 func (in *Input) cutFiles(fsys vfs.FS, dir string, r ChunkRange) *ColumnFiles {
-	return in.chunksOf(r).columnFiles(fsys, dir, fmt.Sprintf("cut-%d-%d", r.First, r.End))
+	return in.chunksOf(r).columnFiles(fsys, dir, in.CutName(r))
 }
 
 // UncutColumns are those of the ranges of columns for which there are no files of these chunks.
@@ -102,10 +117,17 @@ func (in *Input) OpenCuts(fsys vfs.FS, dir string, ranges []ChunkRange, s produc
 		c.files, c.starts, c.chunks = append(c.files, f), append(c.starts, start), append(c.chunks, r.First)
 	}
 	c.chunks = append(c.chunks, in.Chunks())
+	part := in.Part(s)
+	part.Chunked = c
+	return part, close, nil
+}
+
+// Part is an input as if some of its columns, labels among them, were all that is stored, in the type of the new hops.
+func (in *Input) Part(s product.ColumnRange) *Input {
 	part := *in
-	part.Chunked, part.FirstColumn = c, s.First
+	part.FirstColumn, part.Labels = s.First, nil
 	part.Layout.Features, part.Layout.DType = s.Width(), in.DType
-	return &part, close, nil
+	return &part
 }
 
 func (c *cuts) Chunks() int { return c.chunks[len(c.files)] }

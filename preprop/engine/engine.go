@@ -88,7 +88,7 @@ func (e *engine) prepare(ctx context.Context) error {
 			}
 			e.propagators[base] = p
 			if e.Plan.FactorsByEdge {
-				path := filepath.Join(e.Scratch, "factors-"+base.String()+"-"+e.Process) + folder.Suffix
+				path := filepath.Join(e.Scratch, "factors-"+base.String()) + folder.Suffix
 				if err := p.ListFactors(ctx, e.Fsys, path, held[base], e.Threads); err != nil {
 					return err
 				}

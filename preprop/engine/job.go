@@ -28,7 +28,7 @@ type Job struct {
 	DType    format.DType // of the store
 	Progress progress.Reporter
 	Note     func(text string) // takes messages for the user
-	Process  string            // part of the names of this process's own scratch files, such as shard-0-of-4
+	Process  string            // part of the names of topologies in scratch files, where several jobs use one folder
 
 	Fsys      *vfs.PastCache // counts bytes of scratch files
 	Graph     *format.Dir
@@ -42,7 +42,7 @@ type Job struct {
 	Results     []ColumnFiles // by matrix
 	Checkpoints []checkpoint
 	Pace        Pace
-	Store       *format.Writer           // nil in a shard: others write the store too
+	Store       *format.Writer           // nil in a task: another one writes the store
 	Finished    map[format.MatrixID]bool // matrices that the store has
 	Direct      *format.Writer           // matrices are written to it; nil: to result files
 	Given       product.Topology         // of the graph, in memory, if it was read before; nil: it is read

@@ -91,7 +91,7 @@ func MeasureRead(ctx context.Context, in *Input, threads int) (float64, error) {
 }
 
 // measureWrite measures writing a file durably, by a stream as the job's files. The file loses its name before it is
-// written, so nothing is left if the process is killed. The name is random, since shards of a job may measure at the
+// written, so nothing is left if the process is killed. The name is random, since processes may measure there at the
 // same time.
 func measureWrite(fsys vfs.FS, folder string) (float64, error) {
 	const bytes, step = 64 << 20, 1 << 20

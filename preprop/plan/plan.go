@@ -158,7 +158,7 @@ func (w *Work) storedRowBytes() int64 { return int64(w.Stored.Features * w.Store
 func (w *Work) WithPanels(p Plan, width int) *Plan {
 	p.Work = w
 	p.Panels = (w.Columns + width - 1) / width
-	p.PanelColumns = panelColumns(w.Columns, p.Panels, width, w.Stored.DType)
+	p.PanelColumns = PanelColumns(w.Columns, p.Panels, width, w.Stored.DType)
 	p.InputKept = p.InputKept && p.InputFiles && p.Panels > DirectPanels && len(w.Inputs) == 1 &&
 		(w.Loads[0] == 1 || p.InputInMemory)
 	p.ResultFiles = p.Panels > 1 || w.Columns < w.Stored.Features || w.ResultFiles
@@ -193,9 +193,9 @@ func (w *Work) widest(p Plan, budget int64) *Plan {
 	return w.WithPanels(p, width)
 }
 
-// panelColumns is how many columns each of a number of panels has, and at most most. Rows of panels are whole cache
+// PanelColumns is how many columns each of a number of panels has, and at most most. Rows of panels are whole cache
 // lines where that makes no more panels.
-func panelColumns(columns, panels, most int, t format.DType) int {
+func PanelColumns(columns, panels, most int, t format.DType) int {
 	even := (columns + panels - 1) / panels
 	line := cacheLine / t.Size()
 	if lines := (even + line - 1) / line * line; panels > 1 && lines <= most {

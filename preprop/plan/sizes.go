@@ -178,10 +178,9 @@ func DeriveRoom(inMemory bool, edges int64, weighted bool) int64 {
 	return deriveRoomBytes
 }
 
-// CutBytes is the memory to cut an input into column files of so many rows, one for each of some ranges of columns,
-// whose elements have size bytes.
-func CutBytes(l format.Layout, size, files int, rows int64, threads int) int64 {
-	readers, row := int64(DiskReaders(threads)), int64(l.Features*size)
+// CutBytes is the memory to cut an input into column files of so many rows, which have row bytes in all files together.
+func CutBytes(l format.Layout, row int64, files int, rows int64, threads int) int64 {
+	readers := int64(DiskReaders(threads))
 	return readers*ChunkBuffer(l) + (readers+1)*int64(l.ChunkRows)*row +
 		int64(files)*vfs.StreamBytes(rows*row/int64(files))
 }

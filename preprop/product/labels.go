@@ -51,9 +51,8 @@ func (l *Labels) Load(ctx context.Context, graph *format.Dir, split int) error {
 // Bytes bounds the memory of the labels of a graph's nodes, and of what Own and Compute take for the training
 // rows of a store with this many matrices of hops.
 func (l *Labels) Bytes(nodes, rows int64, matrices, threads int) int64 {
-	labels, own := 4*nodes, rows
+	own := rows
 	if l.Columns > 1 {
-		labels = max(labels, nodes*int64(l.Columns)/8)
 		own = rows * int64(l.Columns)
 	}
 	const element = 16 + 4 // its row and column, in a list that grows
@@ -61,8 +60,11 @@ func (l *Labels) Bytes(nodes, rows int64, matrices, threads int) int64 {
 	if l.Hops > 2 { // elements of hops but the last two
 		memo = 8 * nodes * int64(l.Hops-2) * int64(threads)
 	}
-	return labels + own*int64(element+4*matrices) + 16*nodes + memo
+	return l.LoadedBytes(nodes) + own*int64(element+4*matrices) + 16*nodes + memo
 }
+
+// LoadedBytes bounds the memory of the labels of a graph's nodes.
+func (l *Labels) LoadedBytes(nodes int64) int64 { return max(4*nodes, nodes*int64(l.Columns)/8) }
 
 // Has tells whether Y[v, column] is 1.
 func (l *Labels) Has(v uint32, column int) bool {

@@ -611,8 +611,6 @@ def propagate(
     from_graph: Path | None = None,
     tasks: int | None = None,
     task: str | None = None,
-    shard: str | None = None,
-    assemble: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
     cache_dir: Path | None = None,
@@ -645,8 +643,6 @@ def propagate(
     :param from_graph: graph that the store of ``from_`` was made of (default: the one that GRAPH was updated from)
     :param tasks: divide the work into this many tasks of each kind, and list them
     :param task: do one of the tasks: rows, cut-I, hops-I, write-I or publish, with I from 0 to K-1
-    :param shard: share of the columns to compute: I/K, with I from 0 to K-1
-    :param assemble: compute nothing, and assemble the store from what shards have finished
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
