@@ -51,13 +51,13 @@ func TestLoadersOfAProcessHoldTheSameMemory(t *testing.T) {
 func TestWhoWaitsForMemoryThatFailsFillsItAgain(t *testing.T) {
 	for _, by := range []Holders{{Processes: 1}, {Processes: 2}} {
 		var p Pool
-		failed, began := errors.New("failed"), make(chan bool)
+		failed, began, fail := errors.New("failed"), make(chan bool), make(chan bool)
 		var all sync.WaitGroup
 		name := fmt.Sprint(t.Name(), os.Getpid())
 		all.Go(func() {
 			_, err := p.Get(t.Context(), name, 1<<20, by, func(*Buffer) error {
 				began <- true
-				time.Sleep(20 * time.Millisecond)
+				<-fail
 				return failed
 			})
 			if !errors.Is(err, failed) {
@@ -70,6 +70,7 @@ func TestWhoWaitsForMemoryThatFailsFillsItAgain(t *testing.T) {
 		if _, err := p.Get(stopped, name, 1<<20, by, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
+		time.AfterFunc(10*time.Millisecond, func() { close(fail) }) // when the next has begun to wait, mostly
 		b, err := p.Get(t.Context(), name, 1<<20, by, func(b *Buffer) error {
 			b.Bytes()[0] = 1
 			return nil

@@ -57,8 +57,10 @@ func (s Space) List() (*Points, error) {
 			return nil, fmt.Errorf("there are more than %d combinations of values", mostPoints)
 		}
 	}
+	all := Settings{} // used again and again: most of the time goes to making maps
 	for n := range size {
-		hash := p.hash(p.settings(p.combination(n)))
+		all = p.fill(all, p.combination(n))
+		hash := p.hash(all)
 		i, seen := p.index[hash]
 		if !seen {
 			i = len(p.first)
@@ -89,8 +91,12 @@ func (s *Space) combination(n int) []int {
 }
 
 // settings are Base with a value of each dimension, simplified.
-func (s *Space) settings(place []int) Settings {
-	all := maps.Clone(s.Base)
+func (s *Space) settings(place []int) Settings { return s.fill(Settings{}, place) }
+
+// fill is settings in a map that is overwritten.
+func (s *Space) fill(all Settings, place []int) Settings {
+	clear(all)
+	maps.Copy(all, s.Base)
 	for d, at := range place {
 		if value := s.Dimensions[d].Values[at]; value != "" {
 			all[s.Dimensions[d].Name] = value

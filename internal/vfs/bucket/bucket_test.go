@@ -25,8 +25,17 @@ import (
 
 const base = "s3://" + s3test.Bucket
 
-// quick repeats requests without long pauses.
-var quick = Retries{Most: 6, Pause: time.Millisecond, Limit: 10 * time.Millisecond, Stall: 300 * time.Millisecond}
+// quick repeats requests without long pauses. A busy machine is no stall.
+var quick = Retries{Most: 6, Pause: time.Millisecond, Limit: 10 * time.Millisecond, Stall: time.Minute}
+
+// givingUp is quick, and gives up requests that a server lets wait, if this is its fault.
+func givingUp(fault s3test.Fault, after time.Duration) Retries {
+	r := quick
+	if fault == s3test.Stall {
+		r.Stall = after
+	}
+	return r
+}
 
 func open(t *testing.T, o Options) *FS {
 	if o.Retries == (Retries{}) {
@@ -372,7 +381,7 @@ func TestReadsGoOnAfterFaults(t *testing.T) {
 	for name, fault := range map[string]s3test.Fault{"500": s3test.Error, "503": s3test.Slow, "resets": s3test.Reset,
 		"stalls": s3test.Stall, "short bodies": s3test.Short, "expired credentials": s3test.Expired} {
 		t.Run(name, func(t *testing.T) {
-			f := open(t, Options{CacheBytes: NoCache})
+			f := open(t, Options{CacheBytes: NoCache, Retries: givingUp(fault, time.Second)})
 			left := 1
 			server.Fail(func(r *http.Request) s3test.Fault {
 				if r.Method == http.MethodGet && left > 0 {
@@ -399,7 +408,7 @@ func TestAServerThatKeepsFailingIsAnError(t *testing.T) {
 		s3test.Stall: errStalled.Error(), s3test.Expired: errExpired.Error(), s3test.Short: "the answer ends after"} {
 		var mu sync.Mutex
 		var notes []string
-		f := open(t, Options{CacheBytes: NoCache, Note: func(text string) {
+		f := open(t, Options{CacheBytes: NoCache, Retries: givingUp(fault, 200*time.Millisecond), Note: func(text string) {
 			mu.Lock()
 			defer mu.Unlock()
 			notes = append(notes, text)
