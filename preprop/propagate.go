@@ -149,25 +149,32 @@ func (s *jobContext) create() (*format.Writer, error) {
 			err = cmp.Or(s.checkUnchanged(), err)
 		}
 	}
-	var other *format.OtherJobError
-	if errors.As(err, &other) {
-		difference := "it is not a propagation"
-		if there, err := parseTarget(other.Have); err == nil {
-			difference = there.differences(s.target)
-		}
-		instead := "start anew with --force"
-		if s.existing != nil {
-			instead = "remove " + filepath.Dir(scratchInStore(s.storeDir)) + " to give it up"
-			if at, _ := readScratchRecord(s.fsys, s.storeDir); at != nil && at.Parent != "" {
-				instead = "remove " + at.folder(at.Parent) + " and " + filepath.Dir(scratchInStore(s.storeDir)) +
-					" to give it up"
-			}
-		}
-		return nil, fmt.Errorf("%s: %w: there is an unfinished job with other options: %s (finish it by running its "+
-			"command again, or %s)",
-			s.storeDir, ErrOptions, difference, instead)
+	if err == nil {
+		return store, nil
 	}
-	return store, err
+	instead := "start anew with --force"
+	if s.existing != nil {
+		instead = "remove " + filepath.Dir(scratchInStore(s.storeDir)) + " to give it up"
+		if at, _ := readScratchRecord(s.fsys, s.storeDir); at != nil && at.Parent != "" {
+			instead = "remove " + at.folder(at.Parent) + " and " + filepath.Dir(scratchInStore(s.storeDir)) +
+				" to give it up"
+		}
+	}
+	return nil, explainOtherJob(err, s.storeDir, s.target, instead)
+}
+
+// explainOtherJob says, of a format.OtherJobError, what differs from the target and what to do instead.
+func explainOtherJob(err error, storeDir string, t target, instead string) error {
+	var other *format.OtherJobError
+	if !errors.As(err, &other) {
+		return err
+	}
+	difference := "it is not a propagation"
+	if there, err := parseTarget(other.Have); err == nil {
+		difference = there.differences(t)
+	}
+	return fmt.Errorf("%s: %w: there is an unfinished job with other options: %s (finish it by running its command "+
+		"again, or %s)", storeDir, ErrOptions, difference, instead)
 }
 
 // run plans the job, does it and publishes the store; a dry run ends after planning.

@@ -343,16 +343,7 @@ func (t *typedJob) create() (err error) {
 			}
 			return nil
 		}})
-	var other *format.OtherJobError
-	if errors.As(err, &other) {
-		difference := "it is not a propagation"
-		if there, err := parseTarget(other.Have); err == nil {
-			difference = there.differences(t.want)
-		}
-		return fmt.Errorf("%s: %w: there is an unfinished job with other options: %s (finish it by running its command "+
-			"again, or start anew with --force)", t.storeDir, ErrOptions, difference)
-	}
-	return err
+	return explainOtherJob(err, t.storeDir, t.want, "start anew with --force")
 }
 
 // removeSteps removes the stores of steps whose names do not begin with but; "": all.

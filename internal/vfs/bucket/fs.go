@@ -277,14 +277,10 @@ func (f *FS) create(path string, begin func(fsys vfs.FS, local string) (vfs.Pend
 		at.local = fmt.Sprintf("%s.%d", vfs.OwnName(at.local), os.Getpid())
 	}
 	var p vfs.PendingFile
-	for range 10 { // prune may remove a folder between the two
-		if err = f.FS.MkdirAll(filepath.Dir(at.local)); err == nil {
-			p, err = begin(f.FS, at.local)
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-	}
+	err = f.inFolder(filepath.Dir(at.local), func() (err error) {
+		p, err = begin(f.FS, at.local)
+		return err
+	})
 	if err != nil || at.isLocal() {
 		return p, err
 	}
@@ -307,8 +303,16 @@ func (f *FS) MkdirAll(path string) error {
 	if err != nil || !at.isLocal() {
 		return err
 	}
-	for range 10 { // prune may remove a folder above it meanwhile
-		if err = f.FS.MkdirAll(at.local); !errors.Is(err, fs.ErrNotExist) {
+	return f.inFolder(at.local, func() error { return nil })
+}
+
+// inFolder makes a local folder and calls do, and both again where prune has removed the folder meanwhile.
+func (f *FS) inFolder(dir string, do func() error) (err error) {
+	for range 10 {
+		if err = f.FS.MkdirAll(dir); err == nil {
+			err = do()
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 	}

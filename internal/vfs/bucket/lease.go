@@ -93,10 +93,10 @@ func (f *FS) Lock(path string) (io.Closer, error) {
 
 func (f *FS) lease(at place) (_ io.Closer, err error) {
 	l := &lease{f: f, at: at, file: f.lockFile(at), stop: make(chan struct{}), stopped: make(chan struct{})}
-	if err := f.FS.MkdirAll(filepath.Dir(l.file)); err != nil {
-		return nil, err
-	}
-	if l.local, err = f.FS.Lock(l.file); err != nil {
+	if err := f.inFolder(filepath.Dir(l.file), func() (err error) {
+		l.local, err = f.FS.Lock(l.file)
+		return err
+	}); err != nil {
 		return nil, vfs.WithoutPath(err)
 	}
 	_, machine, err := f.holder()
