@@ -424,6 +424,33 @@ var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows
 			rng.Hash(seed, attentionDropout))
 		return v.mlp(s, s.Settings.integer("layers")-2, z, seed)
 	},
+	"sehgnn": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
+		hidden, dropout, count := s.Settings.integer("hidden"), float32(s.Settings["dropout"]), len(x)
+		layers := func(xs []rows64, id uint64) (tokens rows64) {
+			joined := make(rows64, len(x[0]))
+			for _, x := range xs {
+				for i, row := range v.affine(hidden, x) {
+					joined[i] = append(joined[i], row...)
+				}
+			}
+			normal := rowsOf(v.layerNorm(tokens64(joined, hidden)), count)
+			return tokens64(reluDropout(normal, dropout, rng.Hash(seed, id)), hidden)
+		}
+		h := layers(x, projectionDropout)
+		xs := make([]rows64, count)
+		for i, token := range h {
+			xs[i%count] = append(xs[i%count], token)
+		}
+		h = layers(xs, tokenDropout)
+		attended, beta := v.attention(h, count, s.Settings.integer("heads")), v.take(hidden)
+		for i, row := range h {
+			for j := range row {
+				row[j] += beta[j] * attended[i][j]
+			}
+		}
+		y := reluDropout(v.affine(hidden, rowsOf(h, count)), dropout, rng.Hash(seed, fusionDropout))
+		return v.mlp(s, s.Settings.integer("layers")-2, y, seed)
+	},
 	"hoga": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
 		hidden, dropout := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
 		operators := operatorHops(s, x)
@@ -918,7 +945,7 @@ func TestGradientsOfLayersAreThoseOfTheirDefinition(t *testing.T) {
 		},
 		{
 			"attention of two heads among three tokens", 12, 12,
-			func(b *builder, x *activation) *activation { return b.attention("attention", x, 3, 2) },
+			func(b *builder, x *activation) *activation { return b.attention("attention", x, 3, 2, 0) },
 			func(v values64, x rows64) rows64 { return rowsOf(v.attention(tokens64(x, 4), 3, 2), 3) },
 		},
 		{

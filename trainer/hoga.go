@@ -53,7 +53,7 @@ func newHOGA(s Spec, b *builder) *activation {
 	for i := range s.Settings.integer("layers") {
 		name := fmt.Sprintf("layer-%d", i+1)
 		gates := b.dense(newProduct(&b.params, name+".gate", hidden, hidden), h, 1) // attention sets the gradient of h
-		attended := b.attention(name+".attention", h, tokens, s.Settings.integer("heads"))
+		attended := b.attention(name+".attention", h, tokens, s.Settings.integer("heads"), 0)
 		h, _ = b.layerNorm(name+".norm", b.multiply(gates, attended), hidden)
 		b.relu(dropout{probability, uint64(i + 1)}, h)
 	}
@@ -66,11 +66,11 @@ func newHOGA(s Spec, b *builder) *activation {
 }
 
 // attention adds multi-head attention among the tokens of x, with the parameters of PyTorch's nn.MultiheadAttention,
-// and returns its output, of the shape of x.
-func (b *builder) attention(name string, x *activation, tokens, heads int) *activation {
+// and returns its output, of the shape of x. The gradient of x becomes its gradient so far times beta, plus the layer's.
+func (b *builder) attention(name string, x *activation, tokens, heads int, beta float32) *activation {
 	width := x.cols / tokens
 	in, out := newLinear(&b.params, name+".in", 3*width, width), newLinear(&b.params, name+".out", width, width)
-	qkv := b.dense(in, x, 0)
+	qkv := b.dense(in, x, beta)
 	attended, weights := b.activation(0, x.cols), b.scratch(0, heads*tokens*tokens)
 	b.add(func(p *pass) {
 		p.Attention(attended.value(p), weights.value(p), qkv.value(p), tokens, heads)

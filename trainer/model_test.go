@@ -39,6 +39,11 @@ var gradientCases = []struct {
 	{"gamlp on matrices of different widths", Spec{Model: "gamlp",
 		Matrices: append(hops("sym", 0), hop("a<b", 1), hop("a<c", 1)),
 		Widths:   map[string]int{"a<b": 5, "a<c": 1}, Settings: signOf(5, 2, 0)}, 0, false},
+	{"sehgnn on matrices of different widths, with dropout", Spec{Model: "sehgnn",
+		Matrices: append(hops("sym", 0), hop("a<b", 1), hop("a<c", 1)),
+		Widths:   map[string]int{"a<b": 5, "a<c": 1}, Settings: sehgnnOf(6, 3, 2, 0.3)}, 0, false},
+	{"sehgnn on the input alone", Spec{Model: "sehgnn", Matrices: hops("sym", 0), Settings: sehgnnOf(4, 2, 1, 0)}, 0,
+		false},
 	{"sign on the input alone", Spec{Model: "sign", Matrices: hops("sym", 0), Settings: signOf(4, 3, 0)}, 0, false},
 	{"ssgc on one operator", Spec{Model: "ssgc", Matrices: hops("sym", 2)}, 0, false},
 	{"ssgc on two operators", Spec{Model: "ssgc", Matrices: append(hops("sym", 2), hop("rw", 1)),
@@ -78,6 +83,10 @@ var gradientCases = []struct {
 	{"gat of one head as printed", Spec{Model: "gat", Matrices: hops("sym", 0), Settings: printedOf(4, 2, 0, 1)}, 0,
 		false},
 	{"hoga on the input alone", Spec{Model: "hoga", Matrices: hops("sym", 0), Settings: hogaOf(6, 1, 1, 0)}, 0, true},
+}
+
+func sehgnnOf(hidden, layers, heads int, dropout float64) Values {
+	return Values{"hidden": float64(hidden), "layers": float64(layers), "heads": float64(heads), "dropout": dropout}
 }
 
 // blocksOf are settings of models on blocks, and gatOf of one with residuals and norms.
@@ -163,7 +172,7 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 		{"an operator that is not there", "sgc", store, []string{"ppr"}, nil,
 			`the store has no operator "ppr": it has sym (3 hops), rw (2 hops)`},
 		{"a model that is not there", "mlp", store, nil, nil,
-			`there is no model "mlp": the models are sgc, ssgc, sign, gamlp, hoga, gcn, sage, gat`},
+			`there is no model "mlp": the models are sgc, ssgc, sign, gamlp, hoga, sehgnn, gcn, sage, gat`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ids, err := Matrices(c.model, c.stored, c.operators, c.hops)

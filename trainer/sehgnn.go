@@ -1,0 +1,88 @@
+package trainer
+
+import "fmt"
+
+// sehgnnKind is SeHGNN (Yang et al. 2023, sections 4.2 and 4.3), for stores of typed graphs: each matrix (metapath, or
+// hop) has a projection of its own, two linear layers with normalisation, ReLU and dropout; the results h_1 ... h_M are
+// tokens, which attend to each other,
+//
+//	z_i = h_i + beta * MHA(h)_i,
+//
+// with beta = 0 at first; an MLP works on z_1 ... z_M side by side. Here beta is a number for each column instead of
+// one, MHA is PyTorch's nn.MultiheadAttention, and ReLU stands for PReLU. Matrices are scaled as in SIGN.
+var sehgnnKind = kind{
+	name: "sehgnn", about: "two layers for each matrix (metapath), attention among them, then an MLP",
+	chooseMatrices: allHops,
+	settings: []Setting{hiddenSetting(128), layersSetting(3, 2, 257), headsSetting(1), dropoutSetting(0.5),
+		printedSetting()},
+	check:     checkHeads,
+	build:     newSeHGNN,
+	size:      func(int) float64 { return 1 },
+	defaults:  Settings{Options: Options{LearningRate: 0.001, Epochs: 200, Patience: 50}, BatchRows: 512},
+	decay:     3,
+	mostDecay: 0.002,
+}
+
+// Ids of the dropouts of projections; those of the MLP are smaller.
+const (
+	projectionDropout = attentionDropout + 1 + iota
+	tokenDropout
+	fusionDropout
+)
+
+func newSeHGNN(s Spec, b *builder) *activation {
+	hidden, probability := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
+	tokens := len(s.Matrices)
+	inputs := make([]*inputLayer, tokens)
+	for i := range inputs {
+		inputs[i] = b.inputLayer(fmt.Sprintf("in-%d", i), hidden, s, []int{i})
+	}
+	h, _ := b.layerNorm("in.norm", b.readInput(inputs...), hidden)
+	b.relu(dropout{probability, projectionDropout}, h)
+	h, _ = b.layerNorm("token.norm", b.eachToken("token", hidden, h, tokens), hidden)
+	b.relu(dropout{probability, tokenDropout}, h)
+	z := b.addScaled("beta", h, b.attention("attention", h, tokens, s.Settings.integer("heads"), 1), tokens)
+	y := b.dense(newLinear(&b.params, "fusion", hidden, tokens*hidden), z, 0)
+	b.relu(dropout{probability, fusionDropout}, y)
+	return b.mlp(y, s.Classes, hidden, s.Settings.integer("layers")-2, probability)
+}
+
+// eachToken adds a linear layer of its own on each token of x, and returns their outputs as tokens.
+func (b *builder) eachToken(name string, width int, x *activation, tokens int) *activation {
+	layers, y := make([]*linear, tokens), b.activation(x.level, tokens*width)
+	for i := range layers {
+		layers[i] = newLinear(&b.params, fmt.Sprintf("%s-%d", name, i), width, x.cols/tokens)
+	}
+	b.add(func(p *pass) {
+		for i, l := range layers {
+			l.forward(p, token(y.value(p), i, tokens), operand{token(x.value(p), i, tokens), 1, 0})
+		}
+	}, func(p *pass) {
+		for i, l := range layers {
+			gy := token(y.gradient(p), i, tokens)
+			l.backward(p, gy, operand{token(x.value(p), i, tokens), 1, 0})
+			l.inputGradient(p, token(x.gradient(p), i, tokens), 0, gy)
+		}
+	})
+	return y
+}
+
+// addScaled adds x + beta * u for tokens of x and u, where beta has a number for each column and begins as zero. It sets
+// the gradient of x, which the layers from x to u must add to.
+func (b *builder) addScaled(name string, x, u *activation, tokens int) *activation {
+	beta := b.params.declare(name, 1, x.cols/tokens, 0)
+	y, product := b.activation(x.level, x.cols), b.scratch(x.level, x.cols)
+	b.add(func(p *pass) {
+		p.Copy(y.value(p), u.value(p))
+		p.MulRow(asTokens(y.value(p), tokens), beta.value)
+		p.Axpy(1, x.value(p), y.value(p))
+	}, func(p *pass) {
+		gy := y.gradient(p)
+		p.Mul(product.value(p), gy, u.value(p))
+		p.SumRows(beta.grad, 1, asTokens(product.value(p), tokens))
+		p.Copy(u.gradient(p), gy)
+		p.MulRow(asTokens(u.gradient(p), tokens), beta.value)
+		p.Copy(x.gradient(p), gy)
+	})
+	return y
+}
