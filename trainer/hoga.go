@@ -66,7 +66,8 @@ func newHOGA(s Spec, b *builder) *activation {
 }
 
 // attention adds multi-head attention among the tokens of x, with the parameters of PyTorch's nn.MultiheadAttention,
-// and returns its output, of the shape of x. The gradient of x becomes its gradient so far times beta, plus the layer's.
+// and returns its output, of the shape of x. The gradient of x becomes its gradient so far times beta, plus the
+// layer's.
 func (b *builder) attention(name string, x *activation, tokens, heads int, beta float32) *activation {
 	width := x.cols / tokens
 	in, out := newLinear(&b.params, name+".in", 3*width, width), newLinear(&b.params, name+".out", width, width)

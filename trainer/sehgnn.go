@@ -67,8 +67,8 @@ func (b *builder) eachToken(name string, width int, x *activation, tokens int) *
 	return y
 }
 
-// addScaled adds x + beta * u for tokens of x and u, where beta has a number for each column and begins as zero. It sets
-// the gradient of x, which the layers from x to u must add to.
+// addScaled adds x + beta * u for tokens of x and u, where beta has a number for each column and begins as zero. It
+// sets the gradient of x, which the layers from x to u must add to.
 func (b *builder) addScaled(name string, x, u *activation, tokens int) *activation {
 	beta := b.params.declare(name, 1, x.cols/tokens, 0)
 	y, product := b.activation(x.level, x.cols), b.scratch(x.level, x.cols)
