@@ -26,7 +26,9 @@ type OGBOptions struct {
 	Direction Direction // Undirected adds inverse edges; for data sets that are not known
 	// Features, for data sets without: as in NodeFiles, or EdgeMeans, the default of known ones with features of edges
 	Features string
-	LabelsAs LabelsAs
+	// EdgeColumns, if None, leaves out the features of edges, which otherwise become the column edge_attr
+	EdgeColumns string
+	LabelsAs    LabelsAs
 }
 
 // EdgeMeans is the name of features that are the means of the features of a node's edges, as OGB's own models of
@@ -84,6 +86,9 @@ func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o O
 	if err != nil {
 		return nil, err
 	}
+	if o.EdgeColumns != "" && o.EdgeColumns != None {
+		return nil, badOptions("--%s %s: want %s, or the flag left out", edgeColumnsFlag, o.EdgeColumns, None)
+	}
 	s := &ogbSource{dir: dir}
 	for _, e := range entries {
 		s.names = append(s.names, e.Name())
@@ -107,7 +112,15 @@ func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o O
 	if err != nil {
 		return nil, err
 	}
+	if o.EdgeColumns == None {
+		s.columns = slices.DeleteFunc(s.columns, func(c *tableColumn) bool { return c.Of == format.OfEdges })
+	}
 	return s, s.openSplits()
+}
+
+// readsEdgeFeatures tells whether features of edges become a column, or features of nodes are their means.
+func (s *ogbSource) readsEdgeFeatures(o OGBOptions) bool {
+	return o.EdgeColumns != None || s.files.Features == EdgeMeans
 }
 
 func (s *ogbSource) path(name string) string { return filepath.Join(s.dir, "raw", name) }
@@ -213,7 +226,7 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 		sizes[1]); err != nil {
 		return err
 	}
-	if name := s.find("edge-feat"); name != "" {
+	if name := s.find("edge-feat"); name != "" && s.readsEdgeFeatures(o) {
 		columns, open, err := s.plainRows(s.path(name), sizes[1])
 		if err != nil {
 			return err
@@ -428,6 +441,8 @@ means of the features of their edges.` + scratchHelp,
 		flags.StringVar(&o.Features, "features", "",
 			"file with the features of the nodes; ones: every node gets a single feature, 1; edges: the means of the "+
 				"features of its edges (default of ogbn-proteins)")
+		flags.StringVar(&o.EdgeColumns, edgeColumnsFlag, "",
+			"none: leave out the features of edges, which otherwise become their column edge_attr")
 		return func(ctx context.Context, in Input) (Source, error) {
 			o.Direction = in.Direction
 			return OpenOGB(ctx, in.FS, in.Path, in.Scratch, o)
@@ -475,7 +490,7 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	if err := s.readArrayEdges(ctx, a, sizes[1]); err != nil {
 		return err
 	}
-	if slices.Contains(arrays, "edge_feat") {
+	if slices.Contains(arrays, "edge_feat") && s.readsEdgeFeatures(o) {
 		f, err := s.openMember(path, "edge_feat", fmt.Sprintf("numbers [%d,F]", sizes[1]))
 		if err != nil {
 			return err

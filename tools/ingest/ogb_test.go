@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
@@ -276,6 +277,10 @@ func TestOGBWithoutFeaturesTakesOthersOrOnes(t *testing.T) {
 	if err := proteins.identify(132_534, false, false, OGBOptions{}); err != nil || proteins.files.Features != "" {
 		t.Errorf("proteins: %q, %v", proteins.files.Features, err)
 	}
+	if _, err := openOGB(smallOGB().put(t), OGBOptions{Direction: Directed, EdgeColumns: "a"}); !errors.Is(err,
+		ErrOptions) {
+		t.Errorf("a column of edges that it does not have: %v", err)
+	}
 	if _, err := openOGB(smallOGB().put(t), OGBOptions{Direction: Directed, Features: "in/x.npy"}); !errors.Is(err,
 		ErrOptions) {
 		t.Errorf("features of both kinds: %v", err)
@@ -300,6 +305,16 @@ func TestFeaturesOfNodesAreTheMeansOfThoseOfTheirEdges(t *testing.T) {
 			}
 			if got := readFeatures(t, s, 1, 5); !slices.Equal(got, want) {
 				t.Errorf("%s, direction %d: %v, want %v", name, direction, got, want)
+			}
+			if got := columnsOf(s, format.OfEdges); len(got) != 1 || got[0].Name != "edge_attr" {
+				t.Errorf("%s: columns of edges %v, want edge_attr", name, got)
+			}
+			o := OGBOptions{Direction: direction, Features: EdgeMeans, EdgeColumns: None}
+			if without, err := openOGB(l.put(t), o); err != nil {
+				t.Errorf("%s: %v", name, err)
+			} else if got := readFeatures(t, without, 1, 5); !slices.Equal(got, want) ||
+				len(columnsOf(without, format.OfEdges)) > 0 || without.Close() != nil {
+				t.Errorf("%s, without columns of edges: %v, want %v", name, got, want)
 			}
 			for _, note := range s.Info().Notes {
 				if strings.Contains(note, "left out") && strings.Contains(note, "edge") {

@@ -88,7 +88,8 @@ class Batches(Generic[Array]):
     shuffle: str
 
     def __init__(self, verb: str, options: dict[str, Any], identity: dict[str, Any], reuse: bool) -> None:
-        handle = Handle(verb, {**options, "owned": not reuse})
+        self._how = verb, {**options, "owned": not reuse}
+        handle = Handle(*self._how)
         self.dataset._check_same(handle.about)
         self._reuse = reuse
         self._transform: Callable[[Batch[Array]], Any] | None = None  # of what is yielded
@@ -204,6 +205,12 @@ class Batches(Generic[Array]):
     def _share(self, rank: int | None, world_size: int | None) -> tuple[int, int]:
         """Rank and world size."""
         return share(rank, world_size)
+
+    def _load_all_rows(self) -> None:
+        """Opens the loader again, with the rows of all ranks."""
+        verb, options = self._how
+        self._rank, self._world = 0, 1
+        self._handle = Handle(verb, {**options, "rank": 0, "world": 1})
 
     def _open_handle(self) -> Handle:
         _native.library()

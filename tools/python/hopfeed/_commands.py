@@ -235,6 +235,7 @@ def import_ogb(
     directed: bool | None = None,
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     duplicates: Literal["merge", "sum", "keep"] | None = None,
+    edge_columns: str | None = None,
     features: str | None = None,
     features_in_place: bool | None = None,
     force: bool | None = None,
@@ -256,6 +257,7 @@ def import_ogb(
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param edge_columns: none: leave out the features of edges, which otherwise become their column edge_attr
     :param features: file with the features of the nodes; ones: every node gets a single feature, 1; edges: the means of
         the features of its edges (default of ogbn-proteins)
     :param features_in_place: refer to the array of the features instead of copying it

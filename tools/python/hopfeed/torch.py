@@ -71,10 +71,14 @@ class _OfGroup:
                 "hopfeed.lightning.DataModule), or give rank and world_size"
             )
         if _is_dispatched():
-            raise OptionError(
-                "accelerate would deal out the batches of process 0 alone, which are its share of each batch: give the loop, or "
-                "accelerator.prepare, the loader itself instead of a DataLoader of it"
-            )
+            self._begin_dispatch()
+
+    def _begin_dispatch(self) -> None:
+        """Prepares for accelerate, which takes batches from process 0 alone and cuts them up."""
+        raise OptionError(
+            "accelerate would cut the batches of process 0 up by rows, which only those of a Loader without reuse have: give the loop, or "
+            "accelerator.prepare, the loader itself instead of a DataLoader of it"
+        )
 
 
 class _Torch(_OfGroup, Batches[torch.Tensor], IterableDataset):  # type: ignore[type-arg]
@@ -132,6 +136,20 @@ def _is_dispatched() -> bool:
     return False
 
 
+class Dispatched(Batch[torch.Tensor]):
+    """A batch that accelerate deals out: tensors alone. All processes get as many rows, and each counts them itself."""
+
+    @classmethod
+    def of(cls, batch: Any) -> Any:
+        """A batch, without its numbers; what a transform made of one stays as it is."""
+        return cls({name: item for name, item in batch.items() if name != "info"}) if type(batch) is Batch else batch
+
+    @property
+    def info(self) -> Info:
+        rows = len(next(iter(self.values())))
+        return Info(-1, rows, rows * _group()[1])
+
+
 def _sum_info(rows: list[Info], **_: Any) -> Info:
     """The numbers of the batch that a DataLoader makes of rows of a ``Dataset``."""
     return Info(0, sum(info.rows for info in rows), sum(info.global_rows for info in rows))
@@ -154,6 +172,19 @@ class Loader(_Torch, _Loader[torch.Tensor]):
 
     Iterate over it, or give it to a ``DataLoader`` with ``batch_size=None`` and ``num_workers=0``.
     """
+
+    _is_dispatched = False  # by accelerate
+
+    def __iter__(self) -> Iterator[Batch[torch.Tensor]]:
+        batches = _Torch.__iter__(self)
+        return map(Dispatched.of, batches) if self._is_dispatched else batches
+
+    def _begin_dispatch(self) -> None:
+        if self._reuse:  # accelerate has several batches at once
+            _Torch._begin_dispatch(self)
+        if self._rank == 0 and not self._is_dispatched:
+            self._load_all_rows()
+        self._is_dispatched = True
 
     def _as_array(self, name: str, array: np.ndarray[Any, Any], bfloat16: bool) -> Any:
         if _is_copied(name, array):

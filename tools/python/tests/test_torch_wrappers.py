@@ -59,7 +59,11 @@ def accelerated_rank(rank, world, store, folder):
     assert accelerator.num_processes == world
     loader = accelerator.prepare(hopfeed.torch.Loader(store, 50, seed=4))
     torch.save([b.copy() for b in loader], os.path.join(folder, f"rank-{rank}"))
-    for loader in (loader, hopfeed.torch.PairLoader(store, [[0], [0]])):
+    dispatched = accelerator.prepare(torch.utils.data.DataLoader(hopfeed.torch.Loader(store, 50, seed=4), batch_size=None))
+    epochs = [[b.copy() for b in dispatched] for _ in range(2)]
+    assert all(b.global_rows == world * b.rows for epoch in epochs for b in epoch)
+    torch.save(epochs, os.path.join(folder, f"dispatched-{rank}"))
+    for loader in (hopfeed.torch.Loader(store, 50, reuse=True), hopfeed.torch.PairLoader(store, [[0], [0]])):
         try:
             next(iter(accelerator.prepare(torch.utils.data.DataLoader(loader, batch_size=None))))
         except hopfeed.OptionError as error:
@@ -140,8 +144,10 @@ class Wrappers(WithStore):
         module("accelerate")
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.spawn(rank_of_wrappers, (2, self.store, self.graph, folder), 2)
-            files = ["rank"] + ["store", "graph"] * bool(importlib.util.find_spec("lightning"))
+            files = ["rank", "dispatched"] + ["store", "graph"] * bool(importlib.util.find_spec("lightning"))
             saved = {name: [torch.load(os.path.join(folder, f"{name}-{rank}"), weights_only=False) for rank in range(2)] for name in files}
+        for epoch in zip(*saved.pop("dispatched")):
+            self.check_dispatched(epoch)
         for name, shares in saved.items():
             self.assertEqual(len(shares[0]), len(shares[1]))
             for first, second in zip(*shares):
@@ -154,6 +160,15 @@ class Wrappers(WithStore):
                 torch.testing.assert_close(b.x, torch.tensor(self.arrays["node_feat"])[b.n_id])
                 self.assertTrue(torch.equal(b.y, self.labels[stores.seeds(b)]))
             self.assertEqual(torch.cat([stores.seeds(b) for b in batches]).sort().values.tolist(), self.train.tolist())
+
+    def check_dispatched(self, epoch):
+        """Accelerate deals out two batches at once, and fills an odd last one up with rows of the first."""
+        for first, second in zip(*epoch):
+            self.assertEqual(first.rows, second.rows)
+            self.check_rows([first, second])
+        nodes = torch.cat([b.n_id for b in (*epoch[0], *epoch[1])])
+        self.assertEqual(nodes.unique().tolist(), self.train.tolist())
+        self.assertEqual(len(nodes), len(self.train) + len(self.train) % 2)
 
     def test_a_loader_that_was_opened_before_its_group_is_refused(self):
         nodes = hopfeed.open(self.store).n_id[:9].tolist()
