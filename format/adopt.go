@@ -118,6 +118,15 @@ func (m *Manifest) rowSummary() *rowSummary {
 	return &rowSummary{m.rowColumns(), int32(m.Classes) - 1, uint32(max(m.Nodes, 1) - 1)}
 }
 
+// HasRowsOf tells whether a task has written the rows of a store, with labels and splits of a graph. If so, Writer.Rows
+// need not be called.
+func (w *Writer) HasRowsOf(graph *Manifest) bool {
+	s := graph.rowSummary()
+	s.columns.node = true
+	return w.isFinished(s.columns.table(w.layout).folder) &&
+		w.reserve(func() bool { return w.rows == nil }, func() { w.rows = s }) == nil
+}
+
 // SameTopology tells whether two graphs have the same edges and weights, as their checksums tell.
 func SameTopology(a, b *Dir) bool {
 	return a.Manifest.Nodes == b.Manifest.Nodes && a.Manifest.Edges == b.Manifest.Edges &&

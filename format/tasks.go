@@ -185,6 +185,15 @@ func (p *PartWriter) Commit() error {
 // Abort removes a part that is not committed.
 func (p *PartWriter) Abort() error { return p.m.p.abort() }
 
+// Rows writes the row table, as Writer.Rows does, and records it: see Writer.HasRowsOf.
+func (t *Tasks) Rows(table *RowTable) error {
+	err := t.w.Rows(table)
+	if err != nil {
+		err = errors.Join(err, t.w.stopWriting())
+	}
+	return err
+}
+
 // Finish records that a matrix is written, all of its parts. The job that Create or Extend then goes on with has it.
 func (t *Tasks) Finish(id MatrixID) error {
 	var files []writtenFile

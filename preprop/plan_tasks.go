@@ -100,7 +100,7 @@ func planTasks(d Described, machines int, o Options) (*TasksPlan, error) {
 		t.ReadBytes, t.WrittenBytes = t.ReadBytes+p.ReadBytes, t.WrittenBytes+p.WrittenBytes
 	}
 	table, rowsMemory := w.RowTableBytes, plan.ProcessBytes+w.PickedBytes
-	add(StagePlan{Kind: "rows", Tasks: 1, MemoryBytes: rowsMemory}, 3*table, 4*w.Rows, 0)
+	add(StagePlan{Kind: "rows", Tasks: 1, MemoryBytes: rowsMemory}, 3*table, table+4*w.Rows, 0)
 	add(StagePlan{Kind: "cut", Tasks: int(cuts), MemoryBytes: plan.ProcessBytes + cutMemory}, input/cuts, input/cuts, 0)
 	read, written, scratch := hopsBytes(w, h)
 	computing := max(0, h.Seconds-seconds(h.ReadBytes, h.WrittenBytes))
@@ -111,7 +111,7 @@ func planTasks(d Described, machines int, o Options) (*TasksPlan, error) {
 	writes := min(o.Tasks, parts)
 	writeMemory := plan.ProcessBytes + plan.AssembleBytes(w.Rows, row, results/int64(parts), o.Threads)
 	add(StagePlan{Kind: "write", Tasks: writes, MemoryBytes: writeMemory}, results/int64(writes), results/int64(writes), 0)
-	add(StagePlan{Kind: "publish", Tasks: 1, MemoryBytes: rowsMemory}, 3*table, table, 0)
+	add(StagePlan{Kind: "publish", Tasks: 1, MemoryBytes: plan.ProcessBytes}, 0, 0, 0)
 	t.SharedBytes = input + results + t.StoreBytes
 	return t, nil
 }

@@ -34,6 +34,7 @@ func cluster(memory int64, hops int) Options {
 //	       columns of 4 matrices, 51.2 GB: 18.8/1.5 + 51.2/0.6 = 97.87 s; it holds 2 matrices, 25.6 GB, and the topology
 //	       beside it adds 3 * 1.3 * 10^9 rows of 128 bytes, in 192 bytes of lines at 20 GB/s, 37.44 s,
 //	       lists 1.2 * 10^9 coefficients, in 128 bytes each at 20 GB/s, 7.68 s, and first uses memory at 50 GB/s
+//	rows   reads the row table, 5 bytes a node, three times, and writes it and the nodes, 0.4 GB: 1.5/1.5 + 0.9/0.6 s
 //	write  each reads and writes 1638.4 GB / 32 = 51.2 GB: 51.2/1.5 + 51.2/0.6 = 119.47 s
 func TestIGBLargeOn32MachinesIsPlannedAsByHand(t *testing.T) {
 	d := Described{Nodes: 1e8, Edges: 1.2e9, Features: 1024, Rows: 1e8}
@@ -45,7 +46,7 @@ func TestIGBLargeOn32MachinesIsPlannedAsByHand(t *testing.T) {
 	}
 	near := func(what string, got, want float64) {
 		t.Helper()
-		if math.Abs(got/want-1) > 0.001 {
+		if math.Abs(got-want) > 0.001*want {
 			t.Errorf("%s: %v, by hand %v", what, got, want)
 		}
 	}
@@ -54,10 +55,10 @@ func TestIGBLargeOn32MachinesIsPlannedAsByHand(t *testing.T) {
 		kind                   string
 		tasks                  int
 		read, written, seconds float64
-	}{{kind: "rows", tasks: 1, read: 1.5e9, written: 0.4e9, seconds: 1.5/1.5 + 0.4/0.6},
+	}{{kind: "rows", tasks: 1, read: 1.5e9, written: 0.9e9, seconds: 1.5/1.5 + 0.9/0.6},
 		{"cut", 32, 409.6e9, 409.6e9, 29.87},
 		{"hops", 32, 32 * 18.8e9, 1638.4e9, 97.87 + 37.44 + 7.68 + touch}, {"write", 32, 1638.4e9, 1638.4e9, 119.47},
-		{kind: "publish", tasks: 1, read: 1.5e9, written: 0.5e9, seconds: 1.5/1.5 + 0.5/0.6}} {
+		{kind: "publish", tasks: 1}} {
 		s := p.Stages[i]
 		if s.Kind != c.kind || s.Tasks != c.tasks || s.Seconds != s.TaskSeconds {
 			t.Errorf("%+v, want %s", s, c.kind)

@@ -24,11 +24,11 @@ import (
 // no locks: what a task makes appears whole, under a name that tells what it is, with checksums, and with the same
 // bytes whoever makes it. So a task may be killed, repeated, and run twice at a time; it does what is not there yet.
 //
-//	rows      chooses the rows of the store, and records the job
+//	rows      chooses and writes the rows of the store, and records the job
 //	cut-I     cuts chunks of the input into a column file for each task hops; an input that hops of the store start from
 //	hops-I    computes all hops of a range of columns, into a column file for each matrix; after rows and all cuts
 //	write-I   puts parts of the store's matrices together from these; after all hops
-//	publish   writes rows, index and manifest, and removes all other files; after all writes
+//	publish   writes index and manifest, and removes all other files; after all writes
 
 // Task is a step of a propagation.
 type Task struct {
@@ -254,6 +254,13 @@ func (t *taskJob) rows(ctx context.Context, _ int) (done bool, err error) {
 	}
 	job := format.Tasks{Job: t.target.String(), Base: t.base(), Layout: t.layout}
 	if err := format.BeginTasks(t.fsys.FS, t.storeDir, job); err != nil || t.existing != nil {
+		return false, err
+	}
+	begun, err := format.OpenTasks(t.fsys.FS, t.storeDir)
+	if err != nil {
+		return false, err
+	}
+	if err := begun.Rows(t.table); err != nil {
 		return false, err
 	}
 	return false, engine.WriteNodes(t.files, t.folder, t.nodes)
@@ -530,11 +537,6 @@ func (t *taskJob) publish(ctx context.Context, _ int) (done bool, err error) {
 			return false, notYet(err)
 		}
 	}
-	if t.existing == nil {
-		if err := t.chooseRows(ctx); err != nil {
-			return false, err
-		}
-	}
 	t.options.publishes = true
 	store, err := t.createAlone(ctx)
 	if errors.Is(err, errStoreChanged) {
@@ -548,8 +550,10 @@ func (t *taskJob) publish(ctx context.Context, _ int) (done bool, err error) {
 		for _, id := range j.Matrices {
 			j.Finished[id] = store.Finished(id)
 		}
-		if t.existing == nil {
-			err = store.Rows(t.table)
+		if t.existing == nil && !store.HasRowsOf(&t.graph.Manifest) { // its file was lost
+			if err = t.chooseRows(ctx); err == nil {
+				err = store.Rows(t.table)
+			}
 		}
 		if err == nil {
 			err = t.finish(ctx, j, store, &Result{})
@@ -611,8 +615,8 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 	rowsMemory := plan.ProcessBytes + plan.PickedBytes(g, t.target.StoredRows)
 	table, nodes := plan.RowTableBytes(g), 4*t.target.StoredRows
 	out := []Task{{Name: "rows", After: []string{}, Inputs: []string{"GRAPH/nodes"},
-		Outputs: []string{"STORE/.job/job.json", "STORE/.job/tasks/nodes-*"}, Done: begun, MemoryBytes: rowsMemory,
-		Cores: 1, ReadBytes: 3 * table, WrittenBytes: nodes}}
+		Outputs: []string{"STORE/rows", "STORE/.job/job.json", "STORE/.job/tasks/nodes-*"}, Done: begun,
+		MemoryBytes: rowsMemory, Cores: 1, ReadBytes: 3 * table, WrittenBytes: nodes + table}}
 	for i := range t.options.Tasks {
 		task := Task{Name: fmt.Sprintf("cut-%d", i), After: []string{}, Inputs: []string{}, Outputs: []string{},
 			Done: true, Cores: threads}
@@ -692,9 +696,8 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 		}
 	}
 	return append(out, Task{Name: "publish", After: []string{"write"},
-		Inputs:  []string{"GRAPH/nodes", "STORE/.job/tasks/features*"},
-		Outputs: []string{"STORE/rows", "STORE/index.arrow", "STORE/manifest.json"}, MemoryBytes: rowsMemory, Cores: 1,
-		ReadBytes: 3 * table, WrittenBytes: table}), nil
+		Inputs: []string{"STORE/.job/tasks/features*"}, Outputs: []string{"STORE/index.arrow", "STORE/manifest.json"},
+		MemoryBytes: plan.ProcessBytes, Cores: 1}), nil
 }
 
 // hopsBytes is what a task hops reads, writes, and keeps in scratch files: what its plan has, without rows and store,
