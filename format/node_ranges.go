@@ -122,8 +122,13 @@ func (r *RawTopology) Expect(offsets, neighbors, weights uint32) {
 type TopologyFile struct {
 	raw        RawTopology
 	starts     []rangeStart // of each node range, and the end of the last
-	sums       []rangeSums
+	sums       []rangeSums  // of all node ranges, once they are checked
 	rangeBytes int64
+	maxBytes   int64 // of a node range
+	// offsets has read the offsets, whose checksum is offsetsCRC.
+	offsets    extentStream
+	offsetsCRC uint32
+	explain    func(error) error // adds what to do about damage; nil: nothing
 }
 
 type rangeStart struct{ node, edge int64 }
@@ -132,9 +137,25 @@ type rangeStart struct{ node, edge int64 }
 type rangeSums struct{ offsets, neighbors, weights uint32 }
 
 // OpenTopology opens the topology (and weights) of a graph for reading by node ranges of at most maxRangeBytes,
-// unless one node's list is longer; the caller closes it. It reads everything once, one node range at a time, through
-// the page cache, which may keep it for ReadRange, and checks what Topology checks.
-func (d *Dir) OpenTopology(ctx context.Context, maxRangeBytes int64) (_ *TopologyFile, err error) {
+// unless one node's list is longer, and checks it (TopologyFile.Check); the caller closes it.
+func (d *Dir) OpenTopology(ctx context.Context, maxRangeBytes int64) (*TopologyFile, error) {
+	t, err := d.OpenUnchecked(ctx, maxRangeBytes)
+	if err != nil {
+		return nil, err
+	}
+	return t.orClose(t.Check(ctx, nil))
+}
+
+// orClose is t, or an error, with which it closes t.
+func (t *TopologyFile) orClose(err error) (*TopologyFile, error) {
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// OpenUnchecked is OpenTopology, but reads only the offsets: Check must follow before ReadRange.
+func (d *Dir) OpenUnchecked(ctx context.Context, maxRangeBytes int64) (_ *TopologyFile, err error) {
 	defer func() { err = d.explain(err) }()
 	if d.Manifest.Kind != KindGraph {
 		return nil, fmt.Errorf("%s is a store, which has no topology", d.path)
@@ -158,27 +179,60 @@ func (d *Dir) OpenTopology(ctx context.Context, maxRangeBytes int64) (_ *Topolog
 			raw.WeightsAt = p.extents[0].Offset
 		}
 	}
-	return NewTopologyFile(ctx, raw, maxRangeBytes)
+	t, err := openUnchecked(ctx, raw, maxRangeBytes)
+	if err == nil {
+		t.explain = d.explain
+	}
+	return t, err
 }
 
 // NewTopologyFile opens a topology that is not part of a graph directory, such as one that a job has derived in
-// scratch files. TopologyFile.Close closes the files, and so does NewTopologyFile where it fails.
+// scratch files, and checks it. TopologyFile.Close closes the files, and so does NewTopologyFile where it fails.
 func NewTopologyFile(ctx context.Context, raw RawTopology, maxRangeBytes int64) (*TopologyFile, error) {
-	for again := false; ; again = true {
-		t := &TopologyFile{raw: raw}
-		s := extentStream{file: raw.File, at: raw.OffsetsAt, extents: raw.extents}
-		crc, err := t.chooseRanges(ctx, &s, max(1, maxRangeBytes))
-		if err == nil {
-			err = t.check(ctx, &s, crc)
+	t, err := openUnchecked(ctx, raw, maxRangeBytes)
+	if err != nil {
+		return nil, err
+	}
+	return t.orClose(t.Check(ctx, nil))
+}
+
+func openUnchecked(ctx context.Context, raw RawTopology, maxRangeBytes int64) (*TopologyFile, error) {
+	t := &TopologyFile{raw: raw, maxBytes: max(1, maxRangeBytes)}
+	err := t.chooseRanges(ctx)
+	if t.again(err) {
+		err = t.chooseRanges(ctx)
+	}
+	return t.orClose(err)
+}
+
+// again tells whether to read a topology once more whose damage may be that of a network or a cache.
+func (t *TopologyFile) again(err error) bool {
+	return errors.Is(err, ErrCorrupt) && t.doubt(rangeStart{}, rangeStart{t.raw.Nodes, t.raw.Edges})
+}
+
+// Check reads everything, one node range after another, through the page cache, which may keep it for ReadRange, and
+// checks what Dir.Topology checks. It calls visit, unless that is nil, with each node range, which is in order and
+// within bounds, and valid until visit returns; whether the bytes are right shows at the end. If they are not, and are
+// read once more, visit gets all node ranges again.
+func (t *TopologyFile) Check(ctx context.Context, visit func(k int, b *NodeRange) error) error {
+	starts := t.starts
+	err := t.check(ctx, visit)
+	if t.again(err) {
+		if err = t.chooseRanges(ctx); err == nil && visit != nil && !slices.Equal(starts, t.starts) {
+			err = t.offsets.corrupt(errChanged)
 		}
-		switch {
-		case err == nil:
-			return t, nil
-		case again || !errors.Is(err, ErrCorrupt) || !t.doubt(rangeStart{}, rangeStart{raw.Nodes, raw.Edges}):
-			return nil, errors.Join(err, t.Close())
+		if err == nil {
+			err = t.check(ctx, visit)
 		}
 	}
+	if t.explain != nil {
+		err = t.explain(err)
+	}
+	return err
 }
+
+// Checked tells whether Check has found all to be right.
+func (t *TopologyFile) Checked() bool { return t.sums != nil }
 
 // doubt is vfs.Doubt of all that a node range, from one place to another, is read from. What a network or a cache has
 // damaged is read once more.
@@ -209,37 +263,38 @@ func (t *TopologyFile) memoryBytes(from, to rangeStart) int64 {
 	return offsetBytes*(to.node-from.node+1) + perEdge*(to.edge-from.edge)
 }
 
-// chooseRanges reads and checks the offsets, and divides the nodes into node ranges of about equal size. It returns
-// the checksum of all offsets.
-func (t *TopologyFile) chooseRanges(ctx context.Context, s *extentStream, maxRangeBytes int64) (crc uint32, err error) {
+// chooseRanges reads and checks the offsets, and divides the nodes into node ranges of about equal size.
+func (t *TopologyFile) chooseRanges(ctx context.Context) error {
+	t.offsets = extentStream{file: t.raw.File, at: t.raw.OffsetsAt, extents: t.raw.extents}
+	s, crc := &t.offsets, uint32(0)
 	end := rangeStart{t.raw.Nodes, t.raw.Edges}
 	if end.node < 0 || end.node > MaxNodes || end.edge < 0 || end.edge > MaxEdges {
-		return 0, fmt.Errorf("%s: it has %d nodes and %d edges, more than %d and %d", s.file.Path(), end.node, end.edge,
+		return fmt.Errorf("%s: it has %d nodes and %d edges, more than %d and %d", s.file.Path(), end.node, end.edge,
 			int64(MaxNodes), int64(MaxEdges))
 	}
 	t.starts = []rangeStart{{}}
 	total := t.memoryBytes(rangeStart{}, end)
-	share := (total + (total-1)/maxRangeBytes) / ((total-1)/maxRangeBytes + 1)
+	share := (total + (total-1)/t.maxBytes) / ((total-1)/t.maxBytes + 1)
 	buf := make([]byte, min(offsetBytes*(end.node+1), streamBytes))
 	before := rangeStart{} // the node whose list ends with the next offset
 	for v := int64(0); v <= end.node; {
 		if err := ctx.Err(); err != nil {
-			return 0, err
+			return err
 		}
 		b := buf[:min(offsetBytes*(end.node+1-v), streamBytes)]
 		if err := s.read(b); err != nil {
-			return 0, err
+			return err
 		}
 		crc = kernel.CRC32C(crc, b)
 		for _, offset := range dtype.Int64s(b) {
 			if offset < before.edge || offset > end.edge || v == 0 && offset != 0 || v == end.node &&
 				offset != end.edge {
-				return 0, s.corrupt(fmt.Errorf("the offset of node %d is %d, after %d; offsets ascend from 0 to %d", v,
+				return s.corrupt(fmt.Errorf("the offset of node %d is %d, after %d; offsets ascend from 0 to %d", v,
 					offset, before.edge, end.edge))
 			}
 			here := rangeStart{v, offset}
 			start := t.starts[len(t.starts)-1]
-			full := t.memoryBytes(start, here) > maxRangeBytes ||
+			full := t.memoryBytes(start, here) > t.maxBytes ||
 				t.memoryBytes(rangeStart{}, before) >= share*int64(len(t.starts))
 			if full && before.node > start.node {
 				t.starts = append(t.starts, before)
@@ -254,12 +309,13 @@ func (t *TopologyFile) chooseRanges(ctx context.Context, s *extentStream, maxRan
 	for k := range t.Ranges() {
 		t.rangeBytes = max(t.rangeBytes, t.BufferBytes(k))
 	}
-	return crc, nil
+	t.offsetsCRC = crc
+	return nil
 }
 
-// check reads all node ranges, checks their values, and keeps their checksums. It reads the offsets again, which must
-// still have the checksum offsets.
-func (t *TopologyFile) check(ctx context.Context, s *extentStream, offsets uint32) error {
+// check is one try of Check, after chooseRanges. It reads the offsets again.
+func (t *TopologyFile) check(ctx context.Context, visit func(k int, b *NodeRange) error) error {
+	s, sums := &t.offsets, make([]rangeSums, 0, t.Ranges())
 	buf, err := offheap.Alloc(t.rangeBytes)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.file.Path(), err)
@@ -287,15 +343,20 @@ func (t *TopologyFile) check(ctx context.Context, s *extentStream, offsets uint3
 		if err := checkWeights(t.starts[k].edge, b.Weights); err != nil {
 			return weights.corrupt(err)
 		}
-		t.sums = append(t.sums, b.sums())
+		if visit != nil {
+			if err := visit(k, &b); err != nil {
+				return err
+			}
+		}
+		sums = append(sums, b.sums())
 		crc = kernel.CRC32C(crc, dtype.BytesOf(b.Offsets[:b.Rows()]))
 	}
-	if t.Ranges() == 0 {
-		return nil
+	if t.Ranges() > 0 {
+		if crc = kernel.CRC32C(crc, dtype.BytesOf([]int64{t.raw.Edges})); crc != t.offsetsCRC {
+			return s.corrupt(errChanged)
+		}
 	}
-	if crc = kernel.CRC32C(crc, dtype.BytesOf([]int64{t.raw.Edges})); crc != offsets {
-		return s.corrupt(errChanged)
-	}
+	t.sums = sums
 	return nil
 }
 

@@ -40,7 +40,8 @@ func TestPanelsDoNotAddToTheHeap(t *testing.T) {
 	}
 	defer y.Buf.Free()
 	topology := &product.MemoryTopology{CSC: g.csc()}
-	p, err := product.NewPropagator(ctx, topology, operator.Operator{Name: operator.RW}, 1)
+	p, err := product.NewPropagator(ctx, topology, operator.Operator{Name: operator.RW}, 1,
+		product.Alone(ctx, topology, 1))
 	if err != nil {
 		t.Fatal(err)
 	}

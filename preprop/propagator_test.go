@@ -161,7 +161,9 @@ func fillMatrix(t *testing.T, nodes, features int, dt dtype.DType, x []float32) 
 // prepare is the propagator of an operator on the graph as given.
 func prepare(t *testing.T, given *format.CSC, o operator.Operator, threads int) *product.Propagator {
 	t.Helper()
-	p, err := product.NewPropagator(context.Background(), graphOf(t, given, o.Graph, threads), o, threads)
+	graph := graphOf(t, given, o.Graph, threads)
+	p, err := product.NewPropagator(context.Background(), graph, o, threads,
+		product.Alone(context.Background(), graph, threads))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +178,8 @@ func applyHop(t *testing.T, csc *format.CSC, o operator.Operator, dst, src *prod
 	dst.ID = format.MatrixID{Operator: o.String(), Hop: 1}
 	added, err := p.Hop(context.Background(), dst, src, nil, want, threads, func(int64) {})
 	lookedUp := slices.Clone(dst.Buf.Bytes())
-	if listErr := p.ListFactors(context.Background(), nil, "", 0, threads); listErr != nil {
+	if listErr := p.ListFactors(context.Background(), nil, "", 0, threads,
+		product.Alone(context.Background(), p.Graph, threads)); listErr != nil {
 		t.Fatal(listErr)
 	}
 	defer p.Edges.Close()
@@ -636,7 +639,7 @@ func TestOnlyNeededRowsAreComputed(t *testing.T) {
 			}
 
 			p := prepare(t, csc, o, 2)
-			need, err := p.Needed(context.Background(), stored, hops, 2)
+			need, err := product.Needed(p.Graph, stored, hops, product.Alone(context.Background(), p.Graph, 2))
 			if err != nil {
 				t.Fatal(err)
 			}

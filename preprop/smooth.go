@@ -124,7 +124,8 @@ func (s *smoother) propagate(ctx context.Context, alpha float64) error {
 
 // steps computes s.x, from s.start, by steps of an operator, each followed by after.
 func (s *smoother) steps(ctx context.Context, name string, with *product.Blend, after func()) error {
-	p, err := product.NewPropagator(ctx, s.graph, operator.Operator{Name: name, NoLoops: true}, s.threads)
+	p, err := product.NewPropagator(ctx, s.graph, operator.Operator{Name: name, NoLoops: true}, s.threads,
+		product.Alone(ctx, s.graph, s.threads))
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,9 @@ func (c *changes) takeSequence(ctx context.Context, r *recomputation, features *
 	task := c.job.Progress.Start(fmt.Sprintf("%s, rows that change", r.Operator), r.terms, progress.Items)
 	defer task.Done()
 	numbers := product.Number(r.nodes)
-	whole, err := product.NewPropagator(ctx, c.topologies[r.Operator.Graph], r.Operator.Base(), c.job.Threads)
+	topology := c.topologies[r.Operator.Graph]
+	whole, err := product.NewPropagator(ctx, topology, r.Operator.Base(), c.job.Threads,
+		product.Alone(ctx, topology, c.job.Threads))
 	if err != nil {
 		return err
 	}

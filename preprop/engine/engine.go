@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -78,27 +79,9 @@ func (e *engine) prepare(ctx context.Context) error {
 			stored.Add(int64(v))
 		}
 	}
-	_, held := e.Plan.Work.HeldShares(e.Plan)
-	for _, c := range unfinished {
-		base, graph := c.Operator.Base(), c.Operator.Graph
-		if e.propagators[base] == nil {
-			p, err := product.NewPropagator(ctx, e.topologies[graph], base, e.Threads)
-			if err != nil {
-				return err
-			}
-			e.propagators[base] = p
-			if e.Plan.FactorsByEdge {
-				path := filepath.Join(e.Scratch, "factors-"+base.String()) + folder.Suffix
-				if err := p.ListFactors(ctx, e.Fsys, path, held[base], e.Threads); err != nil {
-					return err
-				}
-			}
-		}
-		if e.neededNodes[graph] == nil {
-			if e.neededNodes[graph], err = e.propagators[base].Needed(ctx, stored, longest[graph],
-				e.Threads); err != nil {
-				return err
-			}
+	for _, graph := range slices.Sorted(maps.Keys(longest)) {
+		if err := e.prepareGraph(ctx, graph, unfinished, stored, longest[graph]); err != nil {
+			return err
 		}
 	}
 	if err := e.findOwnLabels(ctx, unfinished); err != nil {
@@ -108,6 +91,39 @@ func (e *engine) prepare(ctx context.Context) error {
 		e.device, err = device.Open(e.Plan.Work.Device, d, e.Plan.Work, e.Threads)
 	}
 	return err
+}
+
+// prepareGraph computes the factors of the operators of an Operator.Graph, and which nodes each of so many products
+// needs for the rows of the stored nodes, in walks over the topology together.
+func (e *engine) prepareGraph(ctx context.Context, graph string, sequences []*HopSequence, stored product.NodeSet,
+	products int) error {
+	topology := e.topologies[graph]
+	_, held := e.Plan.Work.HeldShares(e.Plan)
+	works := []func(walk product.WalkAll) error{func(walk product.WalkAll) (err error) {
+		e.neededNodes[graph], err = product.Needed(topology, stored, products, walk)
+		return err
+	}}
+	begun := map[operator.Operator]bool{}
+	for _, c := range sequences {
+		base := c.Operator.Base()
+		if c.Operator.Graph != graph || begun[base] {
+			continue
+		}
+		begun[base] = true
+		works = append(works, func(walk product.WalkAll) error {
+			p, err := product.NewPropagator(ctx, topology, base, e.Threads, walk)
+			if err != nil {
+				return err
+			}
+			e.propagators[base] = p
+			if !e.Plan.FactorsByEdge {
+				return nil
+			}
+			path := filepath.Join(e.Scratch, "factors-"+base.String()) + folder.Suffix
+			return p.ListFactors(ctx, e.Fsys, path, held[base], e.Threads, walk)
+		})
+	}
+	return product.WalkTogether(ctx, topology, e.Threads, works...)
 }
 
 // findOwnLabels computes what rows of the store have without the nodes' own labels.

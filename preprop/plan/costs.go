@@ -112,8 +112,9 @@ func (w *Work) rowCosts(p *Plan) []cost {
 	}
 }
 
-// topologyCosts: topologies are held in memory or in files. The graph's own file is there already. Each reader has a
-// buffer. Opening a file reads it, and its offsets twice.
+// topologyCosts: topologies are held in memory or in files. The graph's own file is there already: opening it reads
+// its offsets, and the first pass checks it. A derived one is read whole when it is opened, and its offsets twice. Each
+// reader has a buffer.
 func (w *Work) topologyCosts(p *Plan) []cost {
 	used, _ := w.graphs()
 	if len(used) == 0 {
@@ -121,12 +122,11 @@ func (w *Work) topologyCosts(p *Plan) []cost {
 	}
 	given, offsets := w.topologyOf(operator.AsGiven), 8*(w.Nodes+1)
 	givenInMemory := p.TopologyInMemory && used[operator.AsGiven] > 0
-	opened := cost{what: "topology", read: given + offsets}
+	opened := cost{what: "topology", read: offsets}
 	if givenInMemory {
 		opened = during(preparing, lastPanel, "topology", given)
-		opened.read = given
+		opened.read, opened.topologyPasses = given, 1
 	}
-	opened.topologyPasses = 1
 	list := []cost{opened}
 	longest, building := w.rangeBytes(operator.AsGiven), int64(0)
 	for graph := range used {
@@ -192,8 +192,9 @@ func (w *Work) deriveCost(graph string, inMemory bool) (memory int64, passes int
 	return memory, passes
 }
 
-// productCosts: each pass over a topology on disk reads it, for the factors of each operator, for the needed nodes of
-// each product but the last, and for each product of each panel.
+// productCosts: each pass over a topology on disk reads it. Walks together find the factors of operators, list them by
+// edge, and find the needed nodes of each product but the last; sums by source take a pass of their own; then there is
+// one for each product of each panel.
 func (w *Work) productCosts(p *Plan) []cost {
 	longest, bases := w.graphs()
 	heldGraphs, heldLists := w.HeldShares(p)
@@ -205,22 +206,29 @@ func (w *Work) productCosts(p *Plan) []cost {
 		}
 		list = append(list, c)
 	}
-	degrees := int64(0)
+	degrees, walks := int64(0), map[string]int{}
 	for base := range bases {
+		bySource, most := 0, 1
 		if base.Name == operator.Col || base.Metapath != "" && base.Name == operator.Sym {
-			degrees = 8 * w.Nodes
+			degrees, bySource = 8*w.Nodes, 1
 		}
-		pass(during(preparing, lastPanel, "factors of "+base.Name, FactorsBytes(base, w.Nodes, w.Nodes)), base.Graph, 1)
+		if base.Name == operator.Col {
+			most = 0
+		}
+		pass(during(preparing, lastPanel, "factors of "+base.Name, FactorsBytes(base, w.Nodes, w.Nodes)), base.Graph,
+			bySource)
 		if p.FactorsByEdge && base.ScalesSources() {
-			w.listCosts(p, base, heldLists[base], pass)
+			list, most = append(list, w.listCosts(p, base, heldLists[base])...), most+1
 		}
+		walks[base.Graph] = max(walks[base.Graph], most)
 	}
 	list = append(list, during(preparing, preparing, "degrees for factors of col", degrees))
 	for graph, products := range longest {
 		if w.Rows < w.Nodes {
-			sets := during(preparing, lastPanel, "needed nodes", int64(products)*NodeSetBytes(w.Nodes))
-			pass(sets, graph, products-1)
+			list = append(list, during(preparing, lastPanel, "needed nodes", int64(products)*NodeSetBytes(w.Nodes)))
+			walks[graph] = max(walks[graph], products-1)
 		}
+		pass(cost{what: "walks before products", first: preparing, last: preparing}, graph, walks[graph])
 	}
 	for _, s := range w.Sequences {
 		passes := s.Products() * p.Panels
@@ -253,8 +261,8 @@ func (w *Work) productCosts(p *Plan) []cost {
 	return append(list, matrices)
 }
 
-// listCosts adds, with pass, what it takes to list the coefficients of an operator's edges beside the topology.
-func (w *Work) listCosts(p *Plan, base operator.Operator, held int64, pass func(c cost, graph string, passes int)) {
+// listCosts are what it takes to list the coefficients of an operator's edges beside the topology.
+func (w *Work) listCosts(p *Plan, base operator.Operator, held int64) []cost {
 	size := w.listBytes(p, base)
 	made := cost{what: "coefficients of edges, " + base.Name, first: preparing, last: lastPanel, memory: size}
 	listing := int64(0)
@@ -266,8 +274,7 @@ func (w *Work) listCosts(p *Plan, base operator.Operator, held int64, pass func(
 	if !w.Weighted {
 		listing += 2 * w.Nodes
 	}
-	pass(made, base.Graph, 1)
-	pass(during(preparing, preparing, "codes of factors", listing), base.Graph, 0)
+	return []cost{made, during(preparing, preparing, "codes of factors", listing)}
 }
 
 // matrixBytes is the memory of the matrices of a panel.

@@ -22,13 +22,15 @@ type Bench struct {
 // NewBench allocates the matrices, BenchBytes off the Go heap. The graph stays the caller's, and must outlive the
 // Bench.
 func NewBench(ctx context.Context, graph *format.CSC, features int, t format.DType, threads int) (*Bench, error) {
-	p, err := NewPropagator(ctx, &MemoryTopology{graph}, operator.Operator{Name: operator.Sym}, threads)
+	topology := &MemoryTopology{graph}
+	walk := Alone(ctx, topology, threads)
+	p, err := NewPropagator(ctx, topology, operator.Operator{Name: operator.Sym}, threads, walk)
 	if err != nil {
 		return nil, err
 	}
 	b := &Bench{p: p}
 	if plan.ListsFactors(graph.Nodes()) {
-		err = p.ListFactors(ctx, nil, "", 0, threads)
+		err = p.ListFactors(ctx, nil, "", 0, threads, walk)
 	}
 	if err == nil {
 		b.src, err = NewMatrix(graph.Nodes(), features, t)

@@ -53,9 +53,10 @@ func (l *EdgeFactors) Close() error {
 	return errors.Join(l.memory.Free(), l.file.Close(), l.remove())
 }
 
-// ListFactors makes p.Edges, in memory; if the topology is on disk, what is beyond the first held bytes goes to the
-// file at path. It makes none if the operator has no t, or if t has more distinct values than there are codes.
-func (p *Propagator) ListFactors(ctx context.Context, fsys vfs.FS, path string, held int64, threads int) (err error) {
+// ListFactors makes p.Edges in one walk, in memory; if the topology is on disk, what is beyond the first held bytes
+// goes to the file at path. It makes none if the operator has no t, or if t has more distinct values than codes.
+func (p *Propagator) ListFactors(ctx context.Context, fsys vfs.FS, path string, held int64, threads int,
+	walk WalkAll) (err error) {
 	if p.T == nil {
 		return nil
 	}
@@ -94,9 +95,9 @@ func (p *Propagator) ListFactors(ctx context.Context, fsys vfs.FS, path string, 
 		return err
 	}
 	if inMemory < p.Graph.Edges() {
-		err = list.write(ctx, disk, fsys, path, threads, put)
+		err = list.write(disk, fsys, path, threads, walk, put)
 	} else {
-		err = p.Graph.Each(ctx, 0, threads, nil, func(b *Range) error {
+		err = walk(func(b *Range) error {
 			part, _ := list.inMemory(b)
 			put(part, b, 0)
 			return nil
@@ -119,7 +120,7 @@ func (l *EdgeFactors) inMemory(b *Range) (part []byte, found bool) {
 }
 
 // write makes the list. What memory has no room for goes to a scratch file.
-func (l *EdgeFactors) write(ctx context.Context, graph *DiskTopology, fsys vfs.FS, path string, threads int,
+func (l *EdgeFactors) write(graph *DiskTopology, fsys vfs.FS, path string, threads int, walk WalkAll,
 	put func(dst []byte, b *Range, first int64)) error {
 	size, inMemory := l.elementBytes(), int64(len(l.memory.Bytes()))
 	buffers, err := NewBuffers(plan.DiskReaders(threads), plan.ListPiece*size)
@@ -132,7 +133,7 @@ func (l *EdgeFactors) write(ctx context.Context, graph *DiskTopology, fsys vfs.F
 		return err
 	}
 	l.sums, l.file, l.remove = make([]uint32, graph.Ranges()), file, f.Abort
-	return graph.Each(ctx, 0, threads, nil, func(b *Range) error {
+	return walk(func(b *Range) error {
 		if part, found := l.inMemory(b); found {
 			put(part, b, 0)
 			return nil

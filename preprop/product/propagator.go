@@ -31,9 +31,10 @@ type Propagator struct {
 	Edges *EdgeFactors    // nil: t is looked up by node
 }
 
-// NewPropagator computes the factors s and t of an operator over graph, the topology of o.Graph. The caller frees its
-// buf.
-func NewPropagator(ctx context.Context, graph Topology, o operator.Operator, threads int) (*Propagator, error) {
+// NewPropagator computes the factors s and t of an operator over graph, the topology of o.Graph: in a walk, and in a
+// pass of its own what adds edges up by source. The caller frees its buf.
+func NewPropagator(ctx context.Context, graph Topology, o operator.Operator, threads int,
+	walk WalkAll) (*Propagator, error) {
 	buf, err := offheap.Alloc(plan.FactorsBytes(o, graph.Nodes(), graph.Sources()))
 	if err != nil {
 		return nil, err
@@ -43,16 +44,16 @@ func NewPropagator(ctx context.Context, graph Topology, o operator.Operator, thr
 	switch {
 	case o.Name == operator.Sym && o.Metapath != "": // the other side has degrees of its own
 		p.S, p.T = factors[:graph.Nodes()], factors[graph.Nodes():]
-		err = p.inDegrees(ctx, threads, func(v int64, d float64) { p.S[v] = inverse(math.Sqrt(d)) })
+		err = p.inDegrees(walk, func(v int64, d float64) { p.S[v] = inverse(math.Sqrt(d)) })
 		if err == nil {
 			err = p.outDegrees(ctx, threads, func(u int64, d float64) { p.T[u] = inverse(math.Sqrt(d)) })
 		}
 	case o.Name == operator.Sym:
 		p.S, p.T = factors, factors
-		err = p.inDegrees(ctx, threads, func(v int64, d float64) { factors[v] = inverse(math.Sqrt(d)) })
+		err = p.inDegrees(walk, func(v int64, d float64) { factors[v] = inverse(math.Sqrt(d)) })
 	case o.Name == operator.RW:
 		p.S = factors
-		err = p.inDegrees(ctx, threads, func(v int64, d float64) { factors[v] = inverse(d) })
+		err = p.inDegrees(walk, func(v int64, d float64) { factors[v] = inverse(d) })
 	case o.Name == operator.Col:
 		p.T = factors
 		err = p.outDegrees(ctx, threads, func(u int64, d float64) { factors[u] = inverse(d) })
@@ -72,8 +73,8 @@ func inverse(d float64) float32 {
 }
 
 // inDegrees calls set with each node's d(v), from several goroutines.
-func (p *Propagator) inDegrees(ctx context.Context, threads int, set func(v int64, d float64)) error {
-	return p.Graph.Each(ctx, 0, threads, nil, func(b *Range) error {
+func (p *Propagator) inDegrees(walk WalkAll, set func(v int64, d float64)) error {
+	return walk(func(b *Range) error {
 		for v := b.First; v < b.First+b.Rows(); v++ {
 			set(v, p.Terms(&b.NodeRange, v).degree())
 		}
@@ -271,8 +272,8 @@ func (s NodeSet) Count() int64 {
 // Needed returns, for each of a number of products with the operator that follow one another, the nodes whose rows
 // the product must compute, so that every product can compute the stored ones: the nodes of the next product and
 // their in-neighbours. The nodes of the next product are always included, so that self-loops and the terms of a
-// series need no care.
-func (p *Propagator) Needed(ctx context.Context, stored NodeSet, products, threads int) ([]NodeSet, error) {
+// series need no care. It takes a walk for each product but the last, or fewer.
+func Needed(graph Topology, stored NodeSet, products int, walk WalkAll) ([]NodeSet, error) {
 	need := make([]NodeSet, products)
 	if products > 0 {
 		need[products-1] = stored
@@ -284,7 +285,7 @@ func (p *Propagator) Needed(ctx context.Context, stored NodeSet, products, threa
 			continue
 		}
 		set := slices.Clone(next) // it has the in-neighbours of the nodes that the product after next needs
-		err := p.Graph.Each(ctx, 0, threads, nil, func(b *Range) error {
+		err := walk(func(b *Range) error {
 			for v := b.First; v < b.First+b.Rows(); v++ {
 				if !next.Has(v) || r+2 < products && need[r+2].Has(v) {
 					continue
@@ -299,7 +300,7 @@ func (p *Propagator) Needed(ctx context.Context, stored NodeSet, products, threa
 			return nil, err
 		}
 		switch set.Count() {
-		case p.Graph.Nodes():
+		case graph.Nodes():
 			need[r], closed = nil, true
 		case next.Count():
 			closed = true

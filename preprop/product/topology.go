@@ -84,7 +84,8 @@ func (r *MemoryTopology) InOrder(ctx context.Context, lo, hi int64, body func(b 
 	return nil
 }
 
-// DiskTopology is a topology on disk. Hold keeps its first node ranges in memory too.
+// DiskTopology is a topology on disk. If it is not checked yet (format.TopologyFile.Check), the first walk does that,
+// one node range after another. Hold keeps its first node ranges in memory too.
 type DiskTopology struct {
 	*format.TopologyFile
 	Remove func() error // its files; nil: they are the graph's
@@ -132,6 +133,16 @@ func (s *DiskTopology) read(k int, buffer []byte) (format.NodeRange, error) {
 	return h.NodeRange, nil
 }
 
+// check checks the topology, and calls visit with its node ranges.
+func (s *DiskTopology) check(ctx context.Context, visit func(b *format.NodeRange) error) error {
+	return s.Check(ctx, func(k int, b *format.NodeRange) error {
+		if k < len(s.held) {
+			s.held[k].NodeRange = b.CopyTo(s.held[k].place)
+		}
+		return visit(b)
+	})
+}
+
 func (s *DiskTopology) Close() error {
 	err := s.TopologyFile.Close()
 	if s.memory != nil {
@@ -150,6 +161,9 @@ func (s *DiskTopology) rangeAt(node int64) int {
 
 func (s *DiskTopology) Each(ctx context.Context, from int64, threads int, list *EdgeFactors,
 	body func(b *Range) error) error {
+	if !s.Checked() && from == 0 && list == nil {
+		return s.check(ctx, func(b *format.NodeRange) error { return body(&Range{NodeRange: *b}) })
+	}
 	bytes := func(topology int64) int64 {
 		if list == nil {
 			return topology
@@ -195,6 +209,9 @@ func (s *DiskTopology) Each(ctx context.Context, from int64, threads int, list *
 }
 
 func (s *DiskTopology) InOrder(ctx context.Context, lo, hi int64, body func(b *format.NodeRange) error) error {
+	if !s.Checked() && lo == 0 && hi == s.Nodes() {
+		return s.check(ctx, body)
+	}
 	buf, err := offheap.Alloc(s.RangeBytes())
 	if err != nil {
 		return err
