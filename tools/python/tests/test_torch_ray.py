@@ -24,7 +24,8 @@ import hopfeed.ray
 from buckets import SERVER, bucket, needs_server
 
 JOB = {"hops": 12, "chunk_rows": 100}
-NODE = {"num_cpus": 1, "memory": 512 << 20, "object_store_memory": 80 << 20, "include_dashboard": False}
+NODE = {"num_cpus": 1, "memory": 512 << 20, "object_store_memory": 80 << 20, "resources": {"scratch_bytes": 1 << 30}}
+NODE |= {"include_dashboard": False, "include_log_monitor": False}
 KILLS = int(os.environ.get("KILLS", "5"))
 
 
@@ -93,10 +94,13 @@ class RayTest(unittest.TestCase):
         self.assertEqual(self.propagate(f"by-{nodes}")[1]["tasks"], [], "it is complete")
 
     @needs_server
-    def test_a_bucket(self):
+    def test_a_bucket_and_tasks_with_scratch_files(self):
         self.have(2)
+        options = {"tasks": 3, "memory": "80MiB", "threads": 1, "progress": False, **JOB}
+        listed = hopfeed.propagate(self.graph, self.url + "/store", **options)["tasks"]
+        self.assertTrue(any(task["planned_scratch_bytes"] for task in listed))
         hopfeed.propagate(self.graph, self.url + "/alone", progress=False, **JOB)
-        hopfeed.ray.propagate(self.graph, self.url + "/store", tasks=3, progress=False, **JOB)
+        hopfeed.ray.propagate(self.graph, self.url + "/store", **options)
         data = os.path.join(self.folder, "server/data/bucket")
         self.same(os.path.join(data, "store"))
         self.same(os.path.join(data, "alone"))
