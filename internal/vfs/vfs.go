@@ -298,5 +298,5 @@ type Receipter interface {
 // IsURL tells whether a path is of an object store.
 func IsURL(path string) bool {
 	scheme, rest, ok := strings.Cut(path, ":")
-	return ok && strings.HasPrefix(rest, "/") && (scheme == "s3" || scheme == "az")
+	return ok && strings.HasPrefix(rest, "/") && (scheme == "s3" || scheme == "az" || scheme == "gs")
 }

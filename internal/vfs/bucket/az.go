@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"strings"
@@ -76,23 +75,7 @@ func (a *az) explain(err error) error {
 	if !errors.As(err, &answer) {
 		return err
 	}
-	kind := error(nil)
-	switch status := answer.StatusCode; {
-	case status == http.StatusNotFound:
-		return fmt.Errorf("%w (%s)", fs.ErrNotExist, answer.ErrorCode)
-	case status == http.StatusPreconditionFailed, status == http.StatusConflict, status == http.StatusNotModified:
-		return errReplaced
-	case status == http.StatusUnauthorized:
-		kind = errExpired
-	case status == http.StatusForbidden:
-		kind = fs.ErrPermission
-	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500, status < 400,
-		answer.ErrorCode == "Md5Mismatch":
-		return fmt.Errorf("%d %s", status, answer.ErrorCode)
-	default:
-		kind = errRefused
-	}
-	return fmt.Errorf("%w: %d %s", kind, answer.StatusCode, answer.ErrorCode)
+	return explainStatus(answer.StatusCode, answer.ErrorCode, answer.ErrorCode == "Md5Mismatch")
 }
 
 // renew has nothing to do: tokens are renewed when they expire, and keys do not.

@@ -100,7 +100,7 @@ func TestURLsAreReadHoweverTheirSlashesAre(t *testing.T) {
 			t.Errorf("%s: endpoint %v, %v", c.url, u, err)
 		}
 	}
-	for url, want := range map[string]string{"s3://b?ends=1": "ends", "s3:///": "no bucket", "gs:/b/c": "want s3://"} {
+	for url, want := range map[string]string{"s3://b?ends=1": "ends", "s3:///": "no bucket", "hdfs:/b/c": "want s3://"} {
 		if _, _, err := parse(url); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", url, err)
 		}

@@ -3,8 +3,10 @@ package bucket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"time"
 )
 
@@ -33,7 +35,7 @@ type store interface {
 
 // openers open buckets, by scheme.
 var openers = map[string]func(ctx context.Context, at location) (store, error){"s3": openS3,
-	"az": openAZ}
+	"az": openAZ, "gs": openGS}
 
 // object is an object, or a prefix of keys that ends with a slash.
 type object struct {
@@ -59,6 +61,24 @@ var (
 	errExpired  = errors.New("the credentials have expired (renew them, and run the command again)")
 	errRefused  = errors.New("the server refuses the request") // in a way that another try would not change
 )
+
+// explainStatus gives an answer of a server its kind. damaged: what was sent has changed on its way.
+func explainStatus(status int, text string, damaged bool) error {
+	kind := errRefused
+	switch {
+	case status == http.StatusNotFound:
+		kind = fs.ErrNotExist
+	case status == http.StatusPreconditionFailed, status == http.StatusConflict, status == http.StatusNotModified:
+		return errReplaced
+	case status == http.StatusUnauthorized:
+		kind = errExpired
+	case status == http.StatusForbidden:
+		kind = fs.ErrPermission
+	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status >= 500, status < 400, damaged:
+		return fmt.Errorf("%d %s", status, text)
+	}
+	return fmt.Errorf("%w: %d %s", kind, status, text)
+}
 
 // final tells whether another try is of no use.
 func final(err error) bool {

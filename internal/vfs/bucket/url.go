@@ -33,6 +33,7 @@ var (
 var options = map[string][]string{
 	"s3": {"endpoint", "region", "profile"},
 	"az": {"endpoint", "account"},
+	"gs": {"endpoint"},
 }
 
 // parse reads a URL. ok is false for a path of the local file system; for file:// it is too, and key is that path.
@@ -47,7 +48,8 @@ func parse(path string) (at location, ok bool, err error) {
 		return location{key: "/" + rest}, false, nil
 	}
 	if openers[at.scheme] == nil {
-		return at, true, fmt.Errorf("URLs that begin with %s: are not known: want s3://, az:// or file://", at.scheme)
+		return at, true, fmt.Errorf("URLs that begin with %s: are not known: want s3://, az://, gs:// or file://",
+			at.scheme)
 	}
 	if query := queryPattern.FindStringSubmatch(rest); query != nil {
 		rest = strings.Replace(rest, query[0], "", 1)

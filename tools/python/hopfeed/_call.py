@@ -13,7 +13,7 @@ from ._progress import Bars
 
 def is_url(path: str) -> bool:
     """Whether a path is of an object store, or else of a file system."""
-    return path.startswith(("s3:/", "az:/"))
+    return path.startswith(("s3:/", "az:/", "gs:/"))
 
 
 def existing(path: Any, name: str = "path") -> str:

@@ -191,7 +191,8 @@ def _tell_environment() -> None:
     """Tells the library the variables that buckets are opened by, if they are others than when it was last told: a script
     may set ``os.environ``, and the library sees the environment that the process began with."""
     global _told
-    before, _told = _told, {k: v for k, v in os.environ.items() if k.startswith(("AWS_", "AZURE_", "HOPFEED_"))}
+    names = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST", "HOPFEED_")
+    before, _told = _told, {k: v for k, v in os.environ.items() if k.startswith(names)}
     if before != _told:
         run("environment", {"variables": {**dict.fromkeys(before), **_told}})
 
