@@ -1,0 +1,147 @@
+"""Models on stores of typed graphs beside PyTorch Geometric's HAN and HGT.
+
+    python tools/bench/peers/typed.py ./hopfeed WORK DATA/acm_typed DATA/dblp_typed [--runs 10] [--models sgc sign sehgnn]
+
+Each folder is in the typed npy layout. HAN and HGT have the sizes and optimizers of PyTorch Geometric's examples
+(han_imdb.py: 128 units, 8 heads; hgt_dblp.py: 64 units, 2 heads, one layer), the metapaths of the HAN paper, and stop
+by the macro-F1 of validation nodes, as ours do. Prints for each split the test macro- and micro-F1 in percent, mean
+and standard deviation of the runs. Needs torch and torch-geometric.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from torch_geometric import transforms
+from torch_geometric.data import HeteroData
+from torch_geometric.nn import HANConv, HGTConv, Linear
+
+# Through which types HAN goes from the target and back.
+METAPATHS = {"acm": [["author"], ["subject"]], "dblp": [["paper"], ["paper", "conference", "paper"], ["paper", "term", "paper"]]}
+
+
+def load(folder):
+    meta = json.loads((folder / "meta.json").read_text())
+    data = HeteroData()
+    for kind, nodes in meta["node_types"].items():
+        path = folder / "nodes" / kind
+        if (path / "node_feat.npz").exists():
+            x = sp.load_npz(path / "node_feat.npz").toarray()
+        else:
+            x = np.load(path / "node_feat.npy") if (path / "node_feat.npy").exists() else np.eye(nodes)
+        data[kind].x = torch.tensor(x, dtype=torch.float32)
+    target = folder / "nodes" / meta["target"]
+    data[meta["target"]].y = torch.tensor(np.load(target / "node_label.npy"), dtype=torch.long)
+    for source, destination, _ in meta["edge_types"]:
+        edges = np.load(folder / "edges" / f"{source}__{destination}" / "edge_index.npy")
+        data[source, "to", destination].edge_index = torch.tensor(edges, dtype=torch.long)
+    return meta, transforms.ToUndirected()(data), np.load(target / "splits.npy")
+
+
+class HAN(torch.nn.Module):
+    def __init__(self, data, target, classes):
+        super().__init__()
+        self.target, self.conv = target, HANConv({target: data[target].num_features}, 128, data.metadata(), heads=8, dropout=0.6)
+        self.out = torch.nn.Linear(128, classes)
+
+    def forward(self, x, edges):
+        return self.out(self.conv({self.target: x[self.target]}, edges)[self.target])
+
+
+class HGT(torch.nn.Module):
+    def __init__(self, data, target, classes):
+        super().__init__()
+        self.target = target
+        self.inputs = torch.nn.ModuleDict({kind: Linear(-1, 64) for kind in data.node_types})
+        self.conv, self.out = HGTConv(64, 64, data.metadata(), 2), Linear(64, classes)
+
+    def forward(self, x, edges):
+        h = {kind: self.inputs[kind](v).relu() for kind, v in x.items()}
+        return self.out(self.conv(h, edges)[self.target])
+
+
+def scores(predicted, labels, classes):
+    """Macro- and micro-F1 of one label a row."""
+    each = []
+    for c in range(classes):
+        both = ((predicted == c) & (labels == c)).sum().item()
+        each.append(2 * both / max(1, (predicted == c).sum().item() + (labels == c).sum().item()))
+    return statistics.mean(each), (predicted == labels).float().mean().item()
+
+
+def theirs(name, data, target, classes, split, seed, epochs=200, patience=100):
+    torch.manual_seed(seed)
+    model, y = {"HAN": HAN, "HGT": HGT}[name](data, target, classes), data[target].y
+    rows = [torch.tensor(np.flatnonzero(split == part)) for part in range(3)]
+    best, since, result = -1.0, 0, None
+    with torch.no_grad():
+        model(data.x_dict, data.edge_index_dict)  # sizes of lazy layers
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.005, weight_decay=0.001)
+    for _ in range(epochs):
+        model.train()
+        optimizer.zero_grad()
+        F.cross_entropy(model(data.x_dict, data.edge_index_dict)[rows[0]], y[rows[0]]).backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            predicted = model(data.x_dict, data.edge_index_dict).argmax(1)
+        valid = scores(predicted[rows[1]], y[rows[1]], classes)[0]
+        since += 1
+        if valid > best:
+            best, since, result = valid, 0, scores(predicted[rows[2]], y[rows[2]], classes)
+        if since >= patience:
+            break
+    return result
+
+
+def report(dataset, split, name, *figures):
+    """Prints mean and deviation of macro- and micro-F1."""
+    parts = [f"{metric} {100 * mean:.2f} ± {100 * deviation:.2f}" for metric, (mean, deviation) in
+             zip(("macro-F1", "micro-F1"), figures)]
+    print(f"{dataset}, split {split}, {name}: {', '.join(parts)}", flush=True)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("hopfeed", type=pathlib.Path)
+    p.add_argument("work", type=pathlib.Path)
+    p.add_argument("data", type=pathlib.Path, nargs="+")
+    p.add_argument("--runs", type=int, default=10)
+    p.add_argument("--hops", type=int, default=3)
+    p.add_argument("--models", nargs="+", default=["sgc", "sign", "sehgnn"])
+    p.add_argument("--peers", nargs="*", default=["HAN", "HGT"])
+    a = p.parse_args()
+    hopfeed = a.hopfeed.resolve()
+
+    def run(*command):
+        text = subprocess.run([str(hopfeed), *map(str, command), "--quiet", "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        return json.loads(text)
+
+    for folder in a.data:
+        meta, data, splits = load(folder)
+        target, name = meta["target"], meta["name"]
+        graph, store = a.work / f"{name}-graph", a.work / f"{name}-store"
+        run("import", "npy", folder, "-o", graph, "--missing-features", "one-hot", "--force")
+        run("propagate", graph, "-o", store, "--hops", a.hops, "--rows", "all", "--force")
+        for split in range(len(splits)):
+            for model in a.models:
+                found = [run("train", store, "--model", model, "--split", split, "--runs", a.runs, "--metric", metric)
+                         for metric in ("macro-f1", "micro-f1")]
+                report(name, split, model, *((r["test_metric"], r["test_metric_std"]) for r in found))
+            for peer in a.peers:
+                graph_of = data
+                if peer == "HAN":
+                    paths = [[target, *through, target] for through in METAPATHS[name]]
+                    graph_of = transforms.AddMetaPaths([list(zip(path, path[1:])) for path in paths], drop_orig_edge_types=True)(data)
+                results = [theirs(peer, graph_of, target, meta["classes"], splits[split], seed) for seed in range(a.runs)]
+                report(name, split, peer, *((statistics.mean(f), statistics.pstdev(f)) for f in zip(*results)))
+
+
+if __name__ == "__main__":
+    main()
