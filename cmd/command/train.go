@@ -340,6 +340,10 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	defer func() { err = errors.Join(err, in.Close()) }()
 	batches := in.Batches()
 	if devices := before.Devices; before.Rows > 0 && devices != batches.Devices { // the same batches, shared otherwise
+		if graph, ok := in.(*training.Graph); ok && graph.Divided() { // other batches
+			return nil, fmt.Errorf("%s: %w: an unfinished training in it has partitions on %d devices, now it would have "+
+				"%d (--force starts over)", o.run, checkpoint.ErrExists, devices, batches.Devices)
+		}
 		a.note("the training began on %d devices and goes on on %d: its last digits differ from a "+
 			"run that was not stopped", devices, batches.Devices)
 	}

@@ -226,7 +226,16 @@ func TestATrainingSamplesWithinPartitions(t *testing.T) {
 	if parameters["all"] != parameters["one"] || parameters["all"] == parameters["three"] {
 		t.Error("one partition is another model than none, or three are the same")
 	}
-	must(t, d, line+"devices --partitions 2 --emulate gpu=2,mem=1GiB")
+	const two, other = " --partitions 2 --emulate gpu=2,mem=1GiB", " --partitions 2 --emulate gpu=1,mem=1GiB"
+	must(t, d, line+"devices"+two)
+	interruptedAtSave(t, d, 1, line+"stopped --save-every 0s"+two)
+	if o := hopfeed(t, d, line+"stopped"+other); o.code == exitDone || !strings.Contains(o.stderr, "on 2 devices") {
+		t.Errorf("partitions on 2 devices go on on one: exit status %d, %s", o.code, o.stderr)
+	}
+	must(t, d, line+"stopped"+two)
+	if parametersOf(t, tree(t, d, "stopped")) != parametersOf(t, tree(t, d, "devices")) {
+		t.Error("a training on partitions that was stopped is another model")
+	}
 	for flags, want := range map[string]string{
 		"--partitions 5000":             "--partitions",
 		"--partitions 301":              "301 partitions of 300 nodes",

@@ -381,6 +381,9 @@ func (g *Graph) Close() error {
 	return errors.Join(append(errs, devices.Close(g.devices))...)
 }
 
+// Divided tells that training nodes are in partitions, so that their order depends on the number of devices.
+func (g *Graph) Divided() bool { return g.o.Sampling.divides() }
+
 // Devices train.
 func (g *Graph) Devices() []gds.Device { return g.devices }
 
