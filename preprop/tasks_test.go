@@ -166,8 +166,25 @@ func TestATaskThatMustWaitOrDiffersSaysSo(t *testing.T) {
 	run("hops-0", "with other options")
 	run("rows", "with other options")
 	o.Hops = 1
+	want := propagated(t, fsys, "want", o)
+	o.MaxTime = 1
 	for _, task := range list[1:] {
+		if task.Name == "hops-0" {
+			if _, err := RunTask(context.Background(), fsys, "graph", "store", task.Name, o); !errors.Is(err, ErrMaxTime) {
+				t.Errorf("%s without time: %v", task.Name, err)
+			}
+		}
+		o.MaxTime = 0
+		if task.Name == "publish" { // a file that was lost is made again
+			if err := fsys.Remove(format.PartPath("store/rows", 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		run(task.Name, "")
+		o.MaxTime = 1
+	}
+	if o.MaxTime = 0; !sameFiles(files(t, fsys, "store"), want) {
+		t.Error("another store")
 	}
 	if list, err := ListTasks(context.Background(), fsys, "graph", "store", o); err != nil || len(list) > 0 {
 		t.Errorf("of a complete store: %+v, %v", list, err)
