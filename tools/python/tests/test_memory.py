@@ -12,6 +12,7 @@ import warnings
 import numpy as np
 
 import hopfeed
+from hopfeed import _work
 
 
 def tables(columns):
@@ -49,6 +50,19 @@ class Memory(unittest.TestCase):
         np.testing.assert_array_equal(found[:, 0], self.time[np.lexsort(self.edges)])
         for name, values in of_nodes.items():
             np.testing.assert_array_equal(graph.column(name)[:], values)
+
+    def test_a_graph_is_undirected_if_each_edge_is_there_as_often_as_its_reverse(self):
+        random = np.random.default_rng(5)
+        seen = set()
+        for trial in range(200):
+            edges = random.integers(0, int(random.integers(1, 6)), (2, int(random.integers(0, 9))))
+            if trial % 2:
+                edges = np.concatenate([edges, edges[::-1]], axis=1)[:, random.permutation(2 * edges.shape[1])]
+            pairs = edges.T.tolist()
+            undirected = sorted(pairs) == sorted([v, u] for u, v in pairs)
+            seen.add(undirected)
+            self.assertEqual(_work._symmetric(edges), undirected, edges)
+        self.assertEqual(len(seen), 2)
 
     def test_repeated_edges_are_kept_with_columns_and_else_counted(self):
         repeated = np.concatenate([self.edges, self.edges[:, :7]], axis=1)
