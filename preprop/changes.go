@@ -208,6 +208,9 @@ func (c *changes) openTopologies(ctx context.Context) (err error) {
 	if !format.SameTopology(c.graph, c.earlier.graph) {
 		both.Go(func() (err error) {
 			old, err = open(c.earlier.graph, "earlier")
+			if disk, ok := old[operator.AsGiven].(*product.DiskTopology); ok && !disk.Checked() {
+				err = disk.Check(ctx, nil) // it is read in pieces, not in a walk
+			}
 			return err
 		})
 	}

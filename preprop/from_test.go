@@ -163,6 +163,35 @@ func TestAStoreFromAnEarlierOneIsThatOfAFreshJob(t *testing.T) {
 	}
 }
 
+func TestTopologiesOfSeveralNodeRangesAreCompared(t *testing.T) {
+	const nodes = 300_000 // whose offsets take more than plan.StreamRangeBytes
+	g := &testGraph{nodes: nodes, features: 1, x: make([]float32, nodes), DType: format.Float32,
+		rows: format.RowTable{Rows: nodes, Labels: make([]int32, nodes)}}
+	for v := range g.x {
+		g.x[v] = float32(v % 7)
+		g.edges = append(g.edges, edge{uint32(v), uint32(v+1) % nodes, 1}, edge{uint32(v), uint32(v+2) % nodes, 1},
+			edge{uint32(v), uint32(v+3) % nodes, 1})
+	}
+	changed := *g
+	changed.edges = append(slices.Clone(g.edges), edge{5, nodes - 1, 1})
+	fsys := vfs.NewMem()
+	g.write(t, fsys, "graph")
+	changed.write(t, fsys, "graph2")
+	o := Options{Hops: 3, Operators: []operator.Operator{{Name: operator.Sym}}, Rows: format.RowsAll, Threads: 2}
+	propagated(t, fsys, "store", o)
+	if _, err := Propagate(context.Background(), fsys, "graph2", "fresh", o); err != nil {
+		t.Fatal(err)
+	}
+	o.From, o.FromGraph, o.topologyOnDisk = "store", "graph", true
+	r, err := Propagate(context.Background(), fsys, "graph2", "store2", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.From.Fresh != "" || !sameFiles(files(t, fsys, "store2"), files(t, fsys, "fresh")) {
+		t.Errorf("another store; %+v", r.From)
+	}
+}
+
 func TestOnlyRowsNearAChangeAreComputed(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 9))
 	g := communities(random, 20, 4, false)

@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
@@ -139,6 +141,97 @@ func TestGraphsAreThoseOfEdgesForAnyThreadsRoomAndPlace(t *testing.T) {
 			!equalCSC(graphOf(t, both, operator.Reverse, 2).CSC, both) {
 			t.Errorf("seed %d: what is undirected does not stay as it is", seed)
 		}
+	}
+}
+
+// passingDamage flips a bit of one file until a reader doubts it, as a network or a cache may.
+type passingDamage struct {
+	vfs.FS
+	path string
+	flip int64
+}
+
+type passingDamageFile struct {
+	vfs.File
+	d *passingDamage
+}
+
+func (d *passingDamage) Open(path string) (vfs.File, error) {
+	f, err := d.FS.Open(path)
+	if err == nil && path == d.path {
+		f = &passingDamageFile{f, d}
+	}
+	return f, err
+}
+
+func (f *passingDamageFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(p, off)
+	if at := f.d.flip - off; at >= 0 && at < int64(n) {
+		p[at] ^= 1
+	}
+	return n, err
+}
+
+func (f *passingDamageFile) Doubt(off, bytes int64) bool {
+	if off <= f.d.flip && f.d.flip < off+bytes {
+		f.d.flip = -1
+	}
+	return true
+}
+
+// TestAWalkThatBeginsAgainCountsOnce lets the check of a topology find damage that is gone when it is read again, by
+// what adds up edges.
+func TestAWalkThatBeginsAgainCountsOnce(t *testing.T) {
+	ctx, graph, memory := context.Background(), randomGraph(1, 2000, 1), vfs.NewMem()
+	graph.write(t, memory, "graph")
+	csc, path := graph.csc(), format.PartPath("graph/topology", 0)
+	stored, err := vfs.ReadFile(memory, path, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	neighbors := dtype.BytesOf(csc.Neighbors)
+	last := int64(bytes.Index(stored, neighbors) + len(neighbors) - 4)
+	if last < int64(len(neighbors))-4 {
+		t.Fatal("the neighbours were not found")
+	}
+	walk := func(do func(given product.Topology)) {
+		do(&product.MemoryTopology{CSC: csc})
+		damaged := &passingDamage{memory, path, last}
+		d, err := format.OpenGraph(damaged, "graph")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		file, err := d.OpenUnchecked(ctx, 2000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		do(&product.DiskTopology{TopologyFile: file})
+		if damaged.flip >= 0 || !file.Checked() {
+			t.Error("the damage was not found")
+		}
+	}
+	var factors [][]float32
+	walk(func(given product.Topology) {
+		p, err := product.NewPropagator(ctx, given, operator.Operator{Name: operator.Col}, 3, product.Alone(ctx, given, 3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		factors = append(factors, slices.Clone(p.T))
+		if err := p.Buf.Free(); err != nil {
+			t.Error(err)
+		}
+	})
+	if !slices.Equal(factors[0], factors[1]) {
+		t.Error("other factors")
+	}
+	var reversed []*format.CSC
+	walk(func(given product.Topology) {
+		reversed = append(reversed, derived(t, given, operator.Reverse, 1<<20, 3).CSC)
+	})
+	if !equalCSC(reversed[0], reversed[1]) {
+		t.Error("another reverse")
 	}
 }
 

@@ -284,7 +284,10 @@ func Derive(ctx context.Context, given Topology, kind string, room int64, thread
 	// Where the next edge of each source goes: from the start of its list, which is the sum of the sizes of those
 	// before, to the end, which is the offset.
 	next := offsets[1:]
-	err = bySource(ctx, given, 0, n, threads, func(_, _ int64, b *format.NodeRange, v int64, i, j int) {
+	err = bySource(ctx, given, 0, n, threads, func(lo, hi int64, b *format.NodeRange, v int64, i, j int) {
+		if v == 0 {
+			clear(next[lo+1 : min(hi+1, n)]) // a walk that checks the topology may begin again
+		}
 		for _, u := range b.In(v)[i:j] {
 			if int64(u)+1 < n {
 				next[u+1]++
