@@ -14,6 +14,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/plan"
@@ -115,9 +116,10 @@ func (t *taskJob) open(o Options) (err error) {
 		if err != nil {
 			return err
 		}
-		t.labels = t.options.labels(&t.graph.Manifest)
+		t.labels, t.target.Split = t.options.labels(&t.graph.Manifest), t.options.Split
 		t.inputs = []*engine.Input{engine.NewInput(features, nil, t.options.DType)}
 		t.inputs[0].Labels = t.labels
+		t.tagInputs()
 		return nil
 	}
 	j, err := t.newJob()
@@ -129,7 +131,17 @@ func (t *taskJob) open(o Options) (err error) {
 			t.inputs = append(t.inputs, c.Input)
 		}
 	}
+	t.tagInputs()
 	return nil
+}
+
+// tagInputs keeps cuts by other options apart: a task cut may run before the task rows has recorded the job.
+func (t *taskJob) tagInputs() {
+	o := &t.options
+	sum := kernel.CRC32C(0, fmt.Append(nil, t.graph.Manifest.Fingerprint, t.base(), o.DType, o.LabelHops > 0, o.Split))
+	for _, in := range t.inputs {
+		in.Tag = fmt.Sprintf("%08x", sum)
+	}
 }
 
 // base is the checksum of the manifest of the store that gets more hops; "" of a new store.
@@ -254,6 +266,9 @@ func (t *taskJob) rows(ctx context.Context, _ int) (done bool, err error) {
 	}
 	job := format.Tasks{Job: t.target.String(), Base: t.base(), Layout: t.layout}
 	if err := format.BeginTasks(t.fsys.FS, t.storeDir, job); err != nil || t.existing != nil {
+		return false, err
+	}
+	if err := t.known(); err != nil { // another process may have been faster, with other options
 		return false, err
 	}
 	begun, err := format.OpenTasks(t.fsys.FS, t.storeDir)
@@ -617,6 +632,10 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 	out := []Task{{Name: "rows", After: []string{}, Inputs: []string{"GRAPH/nodes"},
 		Outputs: []string{"STORE/rows", "STORE/.job/job.json", "STORE/.job/tasks/nodes-*"}, Done: begun,
 		MemoryBytes: rowsMemory, Cores: 1, ReadBytes: 3 * table, WrittenBytes: nodes + table}}
+	rowsOf := "STORE/.job/tasks/nodes-*"
+	if t.existing != nil {
+		rowsOf, out[0].Inputs, out[0].Outputs = "STORE/rows", []string{"STORE/rows"}, []string{"STORE/.job/job.json"}
+	}
 	for i := range t.options.Tasks {
 		task := Task{Name: fmt.Sprintf("cut-%d", i), After: []string{}, Inputs: []string{}, Outputs: []string{},
 			Done: true, Cores: threads}
@@ -646,9 +665,10 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 		if t.labels != nil {
 			task.MemoryBytes, task.ReadBytes = task.MemoryBytes+t.labels.LoadedBytes(g.Nodes), task.ReadBytes+table
 		}
-		if len(task.Outputs) > 0 {
-			out = append(out, task)
+		if len(task.Outputs) == 0 {
+			break // there is nothing left for this one and the next
 		}
+		out = append(out, task)
 	}
 	for i, s := range t.shares {
 		j, err := t.hopsJob(i)
@@ -670,7 +690,7 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 		p.DropCheckpoints()
 		read, written, scratch := hopsBytes(w, p)
 		out = append(out, Task{Name: fmt.Sprintf("hops-%d", i), After: []string{"rows", "cut"},
-			Inputs: []string{"GRAPH/topology", "STORE/.job/tasks/nodes-*",
+			Inputs: []string{"GRAPH/topology", rowsOf,
 				fmt.Sprintf("STORE/.job/tasks/cut-*-%d-%d", s.First, s.End)},
 			Outputs: []string{fmt.Sprintf("STORE/.job/tasks/result-*, columns %d to %d", s.First, s.End-1)}, Done: done,
 			MemoryBytes: p.MemoryBytes, Cores: threads, ReadBytes: read, WrittenBytes: written, ScratchBytes: scratch})
@@ -691,9 +711,10 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 			}
 			task.Done = task.Done && begun
 		}
-		if len(task.Outputs) > 0 {
-			out = append(out, task)
+		if len(task.Outputs) == 0 {
+			break // there is nothing left for this one and the next
 		}
+		out = append(out, task)
 	}
 	return append(out, Task{Name: "publish", After: []string{"write"},
 		Inputs: []string{"STORE/.job/tasks/features*"}, Outputs: []string{"STORE/index.arrow", "STORE/manifest.json"},

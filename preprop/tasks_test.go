@@ -193,6 +193,33 @@ func TestATaskThatMustWaitOrDiffersSaysSo(t *testing.T) {
 	run("rows", "with other options")
 }
 
+func TestTasksPropagateTheLabelsOfTheirSplit(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(4, 2000, 5).write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: allOperators[:1], Rows: format.RowsAll, LabelHops: 2, Split: 1}
+	if !sameFiles(byTasks(t, fsys, "store", 2, o), propagated(t, fsys, "want", o)) {
+		t.Error("another store")
+	}
+}
+
+func TestCutsByOtherOptionsAreNotTaken(t *testing.T) {
+	for name, differ := range map[string]func(o *Options){"split": func(o *Options) { o.Split = 1 },
+		"dtype": func(o *Options) { o.DType = format.BFloat16 }} {
+		fsys := vfs.NewMem()
+		randomGraph(4, 5000, 5).write(t, fsys, "graph")
+		o := Options{Hops: 2, Operators: allOperators[:1], Rows: format.RowsAll, LabelHops: 2, DType: format.Float16,
+			Tasks: 2}
+		other := o
+		differ(&other)
+		if _, err := RunTask(context.Background(), fsys, "graph", "store", "cut-0", other); err != nil {
+			t.Fatal(err)
+		}
+		if !sameFiles(byTasks(t, fsys, "store", o.Tasks, o), propagated(t, fsys, "want", o)) {
+			t.Errorf("after a cut with another %s: another store", name)
+		}
+	}
+}
+
 // TestMain runs a task instead of tests, where a test asks this program to.
 func TestMain(m *testing.M) {
 	if name := os.Getenv("PREPROP_TEST_TASK"); name != "" {

@@ -51,9 +51,9 @@ func (in *Input) chunksOf(r ChunkRange) *Input {
 // CutName is the first part of the names of the column files that chunks of an input are cut into, before their
 // columns.
 func (in *Input) CutName(r ChunkRange) string {
-	name := "cut"
+	name := "cut-" + in.Tag
 	if in.ID != format.Input {
-		name = fmt.Sprintf("cut-%s-%d", strings.ReplaceAll(in.ID.Operator, ":", "+"), in.ID.Hop)
+		name += fmt.Sprintf("-%s-%d", strings.ReplaceAll(in.ID.Operator, ":", "+"), in.ID.Hop)
 	}
 	return fmt.Sprintf("%s-%d-%d", name, r.First, r.End)
 }

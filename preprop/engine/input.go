@@ -24,6 +24,8 @@ type Input struct {
 	DType  format.DType    // of the new hops
 	Labels *product.Labels // that follow the columns of the stored hop; nil: none
 
+	Tag string // in names of files that Cut writes: of what they depend on, beside the ranges
+
 	// Of an input that has some rows, or some columns, of the stored hop: which its first ones are.
 	FirstNode   int64
 	FirstColumn int
