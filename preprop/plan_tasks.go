@@ -107,7 +107,7 @@ func planTasks(d Described, machines int, o Options) (*TasksPlan, error) {
 	add(StagePlan{Kind: "hops", Tasks: panels, MemoryBytes: h.MemoryBytes, ScratchBytes: scratch}, read, written,
 		computing)
 	results := int64(w.Matrices) * w.Rows * row
-	parts := w.Matrices * s.layout.Parts()
+	parts := max(1, w.Matrices*s.layout.Parts())
 	writes := min(o.Tasks, parts)
 	writeMemory := plan.ProcessBytes + plan.AssembleBytes(w.Rows, row, results/int64(parts), o.Threads)
 	add(StagePlan{Kind: "write", Tasks: writes, MemoryBytes: writeMemory}, results/int64(writes), results/int64(writes), 0)

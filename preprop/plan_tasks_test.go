@@ -118,6 +118,14 @@ func TestTheNumberOfTasksFollowsFromTheMemoryOfMachines(t *testing.T) {
 	}
 }
 
+func TestTasksOfAStoreWithoutRowsArePlanned(t *testing.T) {
+	o := cluster(1<<30, 2)
+	o.Rows = format.RowsLabeled
+	if p, err := PlanTasks(Described{Nodes: 3, Edges: 5, Features: 4}, 2, o); err != nil || p.Stages[3].ReadBytes != 0 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
 func TestTasksReadAndWriteWhatWasPlanned(t *testing.T) {
 	fsys := vfs.NewMem()
 	graph := randomGraph(2, 20_000, 64)

@@ -161,7 +161,7 @@ func (a *app) planStore(ctx context.Context, store *format.Dir, o *planOptions, 
 	if err != nil {
 		return nil, err
 	}
-	p = o.planned(plan, layout)
+	p = o.planned(plan, layout, len(to.Spec.Matrices))
 	if to.Part.Scattered() {
 		return p, nil
 	}
@@ -178,12 +178,11 @@ func (a *app) planStore(ctx context.Context, store *format.Dir, o *planOptions, 
 }
 
 // planned reports a plan.
-func (o *planOptions) planned(plan session.Plan, layout format.Layout) *planned {
+func (o *planOptions) planned(plan session.Plan, layout format.Layout, matrices int) *planned {
 	d, n := plan.Decision, plan.Needs
 	p := &planned{
-		Model: o.Model, Matrices: int(n.RowBytes) / (layout.Features * layout.DType.Size()), Features: layout.Features,
-		DType: layout.DType.String(),
-		Rows:  int64(n.Input) / n.RowBytes, TrainRows: n.TrainRows, ValidRows: n.ValidRows, InputBytes: n.Input,
+		Model: o.Model, Matrices: matrices, Features: layout.Features, DType: layout.DType.String(),
+		Rows: int64(n.Input) / n.RowBytes, TrainRows: n.TrainRows, ValidRows: n.ValidRows, InputBytes: n.Input,
 		WorkBytes: n.WorkOn(d.Devices), Memory: plan.Memory(),
 		Placement: d.Placement, Shuffle: d.Shuffle, Buffers: placement.Buffers, Devices: d.Devices,
 		Reasons: d.Reasons, Alternatives: d.Alternatives, Machine: o.plannedMachine(plan.Facts),

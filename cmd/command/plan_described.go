@@ -89,7 +89,7 @@ func (a *app) planDescribed(ctx context.Context, o *planOptions) (result, error)
 	if err != nil {
 		return nil, err
 	}
-	p := o.planned(plan, layout)
+	p := o.planned(plan, layout, len(spec.Matrices))
 	p.Dataset = d.Name
 	// The input, every hop of every operator, and a little beside them.
 	p.StoreBytes = int64(plan.Needs.Input) / int64(len(spec.Matrices)) * int64(1+d.Hops*max(1, len(o.Operators)))
