@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"slices"
@@ -248,6 +250,25 @@ func TestObjectsOfGoogleAreComposedAndWrittenUnderConditions(t *testing.T) {
 	s.(*gs).client.Transport = damaging{}
 	if _, err := s.write(ctx, "lock", body([]byte("a body")), condition{}); err == nil || final(err) {
 		t.Errorf("a damaged body: %v", err)
+	}
+}
+
+func TestGoogleWithoutCredentialsSaysSo(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer server.Close()
+	endpoint, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gs{client: http.DefaultClient, endpoint: endpoint, bucket: "bucket"}
+	if _, err := g.stat(t.Context(), "x"); !errors.Is(err, errExpired) {
+		t.Errorf("with credentials: %v", err)
+	}
+	g.anonymous = errors.New("there is no file")
+	if _, err := g.stat(t.Context(), "x"); !errors.Is(err, fs.ErrPermission) || !errors.Is(err, g.anonymous) {
+		t.Errorf("without: %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -265,6 +266,42 @@ func TestLargeFilesAreSentInParts(t *testing.T) {
 	}
 	if n, err := f.Uploads(base); n != 0 || err != nil {
 		t.Errorf("%d uploads are left, %v", n, err)
+	}
+}
+
+// outrun is a bucket in which another process finishes an object while its parts are sent.
+type outrun struct {
+	store
+	once      sync.Once
+	finish    func()
+	completed int
+}
+
+func (o *outrun) part(ctx context.Context, key, upload string, number int, body *io.SectionReader) (string, error) {
+	tag, err := o.store.part(ctx, key, upload, number, body)
+	o.once.Do(o.finish)
+	return tag, err
+}
+
+func (o *outrun) complete(ctx context.Context, key, upload string, tags []string) error {
+	o.completed++
+	return o.store.complete(ctx, key, upload, tags)
+}
+
+func TestAnObjectThatAnotherProcessHasFinishedIsNotReplaced(t *testing.T) {
+	s3test.Start(t)
+	concurrent := func() *FS { return open(t, Options{CacheBytes: NoCache}).Concurrent().(*FS) }
+	f, other, content := concurrent(), concurrent(), random(partBytes+1)
+	at, err := f.find("test", base+"/large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &outrun{store: at.store, finish: func() { put(t, other, base+"/large", content) }}
+	at.remote.store = s
+	put(t, f, base+"/large", content)
+	wantContent(t, f, base+"/large", content)
+	if n, err := f.Uploads(base); s.completed > 0 || n > 0 || err != nil {
+		t.Errorf("replaced %d times, %d uploads are left, %v", s.completed, n, err)
 	}
 }
 

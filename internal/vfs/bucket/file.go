@@ -178,6 +178,9 @@ func (f *FS) send(at place, from io.ReaderAt, bytes int64) error {
 			return err
 		})
 	})
+	if err == nil && f.concurrent && f.arrived(at, bytes) { // another process was faster: its version may be open
+		return at.store.abort(clean(), at.key, upload)
+	}
 	if err == nil {
 		err = f.attempt(clean(), at.path, at.store, func(ctx context.Context, _ func()) error {
 			return at.store.complete(ctx, at.key, upload, tags)

@@ -1,5 +1,5 @@
-// Package bucket makes objects of object stores files of a vfs.FS: a path that is a URL (s3://, az://) is an
-// object or a folder of them, file:// and all other paths are of the local file system.
+// Package bucket makes objects of object stores files of a vfs.FS: a path that is a URL (s3://, az://, gs://) is
+// an object or a folder of them, file:// and all other paths are of the local file system.
 //
 // An object appears whole, when its file is committed. Until then it is a file on the local disk, in the state folder,
 // and so are scratch files: they have the same paths within the FS, so a job that is continued on the same machine

@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
+
+	"github.com/hopfeed/hopfeed/internal/parallel"
 )
 
 // gs is a bucket of Google Cloud Storage, which is spoken to by its JSON API. A version is a generation.
@@ -26,6 +28,8 @@ type gs struct {
 	client   *http.Client
 	endpoint *url.URL
 	bucket   string
+	// anonymous is why requests have no credentials; nil: they have some, or are for an emulator.
+	anonymous error
 }
 
 // openGS opens a bucket with the credentials that Google's tools would use: of the file that
@@ -49,7 +53,7 @@ func openGS(ctx context.Context, at location) (store, error) {
 		"https://www.googleapis.com/auth/devstorage.read_write")
 	if err == nil {
 		g.client.Transport = &oauth2.Transport{Source: found.TokenSource, Base: transport()}
-	} else if os.Getenv("GOOGLE_APPLICATION_CREDENTIALS") != "" {
+	} else if g.anonymous = err; os.Getenv("GOOGLE_APPLICATION_CREDENTIALS") != "" {
 		return nil, err
 	}
 	return g, nil
@@ -76,6 +80,9 @@ func (g *gs) request(ctx context.Context, method, path string, query url.Values,
 	if answer.StatusCode >= 300 {
 		defer answer.Body.Close()
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<16))
+		if answer.StatusCode == http.StatusUnauthorized && g.anonymous != nil {
+			return nil, fmt.Errorf("%w without credentials: %w", fs.ErrPermission, g.anonymous)
+		}
 		return nil, explainGS(answer.StatusCode, text)
 	}
 	return answer, nil
@@ -275,12 +282,12 @@ func (g *gs) compose(ctx context.Context, key string, parts []string) error {
 
 func (g *gs) abort(ctx context.Context, _, upload string) error {
 	parts, err := g.listTo(ctx, gsUploads+upload+"/", "", 0)
-	for _, part := range parts {
-		if e := g.remove(ctx, part.key); !errors.Is(e, fs.ErrNotExist) {
-			err = errors.Join(err, e)
+	return errors.Join(err, parallel.For(ctx, requests, int64(len(parts)), 1, func(i, _ int64) error {
+		if err := g.remove(ctx, parts[i].key); !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
-	}
-	return err
+		return nil
+	}))
 }
 
 func (g *gs) uploads(ctx context.Context, prefix string) (all []unfinished, err error) {
