@@ -136,7 +136,7 @@ func preprocessing(p *chart.Page, runs []Run) {
 		}
 		if took.AtLeast {
 			sign = "≥ "
-			atLeast = "≥: propagation ran in several runs or shards, and only the last one's time is known."
+			atLeast = "≥: propagation ran in several runs, and only the last one's time is known."
 		}
 		s, share := r.figures(), "–"
 		if r.seconds() > 0 {
