@@ -189,7 +189,7 @@ func (a *az) part(ctx context.Context, key, upload string, number int, body *io.
 	return id, a.explain(err)
 }
 
-func (a *az) complete(ctx context.Context, key, _ string, tags []string) error {
+func (a *az) complete(ctx context.Context, key, _ string, tags []string, _ func()) error {
 	_, err := a.container.NewBlockBlobClient(key).CommitBlockList(ctx, tags, nil)
 	return a.explain(err)
 }

@@ -208,7 +208,7 @@ func TestObjectsOfGoogleAreComposedAndWrittenUnderConditions(t *testing.T) {
 	if all, err := s.list(ctx, "", 0); err != nil || len(all) > 0 {
 		t.Errorf("an upload is seen: %+v, %v", all, err)
 	}
-	if err := s.complete(ctx, "d/a key?#%", upload, tags); err != nil {
+	if err := s.complete(ctx, "d/a key?#%", upload, tags, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	o, err := s.stat(ctx, "d/a key?#%")

@@ -283,9 +283,9 @@ func (o *outrun) part(ctx context.Context, key, upload string, number int, body 
 	return tag, err
 }
 
-func (o *outrun) complete(ctx context.Context, key, upload string, tags []string) error {
+func (o *outrun) complete(ctx context.Context, key, upload string, tags []string, moved func()) error {
 	o.completed++
-	return o.store.complete(ctx, key, upload, tags)
+	return o.store.complete(ctx, key, upload, tags, moved)
 }
 
 func TestAnObjectThatAnotherProcessHasFinishedIsNotReplaced(t *testing.T) {

@@ -182,8 +182,8 @@ func (f *FS) send(at place, from io.ReaderAt, bytes int64) error {
 		return at.store.abort(clean(), at.key, upload)
 	}
 	if err == nil {
-		err = f.attempt(clean(), at.path, at.store, func(ctx context.Context, _ func()) error {
-			return at.store.complete(ctx, at.key, upload, tags)
+		err = f.attempt(clean(), at.path, at.store, func(ctx context.Context, moved func()) error {
+			return at.store.complete(ctx, at.key, upload, tags, moved)
 		})
 		if errors.Is(err, fs.ErrNotExist) && f.arrived(at, bytes) {
 			err = nil // an earlier try has completed it, and its answer was lost

@@ -241,7 +241,7 @@ func (g *gs) part(ctx context.Context, key, upload string, number int, body *io.
 	return name, err
 }
 
-func (g *gs) complete(ctx context.Context, key, upload string, tags []string) error {
+func (g *gs) complete(ctx context.Context, key, upload string, tags []string, moved func()) error {
 	for level := 0; len(tags) > gsComposed; level++ {
 		var next []string
 		for first := 0; first < len(tags); first += gsComposed {
@@ -249,6 +249,7 @@ func (g *gs) complete(ctx context.Context, key, upload string, tags []string) er
 			if err := g.compose(ctx, name, tags[first:min(first+gsComposed, len(tags))]); err != nil {
 				return err
 			}
+			moved()
 			next = append(next, name)
 		}
 		tags = next

@@ -188,7 +188,7 @@ func (s *s3) part(ctx context.Context, key, upload string, number int, body *io.
 	return part.ETag, s.explain(err)
 }
 
-func (s *s3) complete(ctx context.Context, key, upload string, tags []string) error {
+func (s *s3) complete(ctx context.Context, key, upload string, tags []string, _ func()) error {
 	parts := make([]minio.CompletePart, len(tags))
 	for i, tag := range tags {
 		parts[i] = minio.CompletePart{PartNumber: i + 1, ETag: tag}

@@ -25,7 +25,8 @@ type store interface {
 	// begin starts an upload in parts; the object appears by complete. part numbers count from 0.
 	begin(ctx context.Context, key string) (upload string, err error)
 	part(ctx context.Context, key, upload string, number int, body *io.SectionReader) (tag string, err error)
-	complete(ctx context.Context, key, upload string, tags []string) error
+	// complete calls moved where it has got on, so that a long one is no stall.
+	complete(ctx context.Context, key, upload string, tags []string, moved func()) error
 	abort(ctx context.Context, key, upload string) error
 	// uploads lists uploads that are not complete, of keys that start with a prefix.
 	uploads(ctx context.Context, prefix string) ([]unfinished, error)
