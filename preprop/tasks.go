@@ -202,7 +202,9 @@ func RunTask(ctx context.Context, fsys vfs.FS, graphDir, storeDir, name string, 
 	if errors.Is(err, ErrInvalid) {
 		err = fmt.Errorf("%s: %w", graphDir, err)
 	}
-	if err != nil && ctx.Err() == nil { // others may have published the store meanwhile, and removed what it needs
+	// Others may have published the store meanwhile, and removed what this task needs. In a bucket it writes all the same,
+	// and nobody else removes what comes after.
+	if (err != nil || vfs.IsURL(storeDir) && kind != "publish") && ctx.Err() == nil {
 		if now, openErr := openTaskJob(fsys, graphDir, storeDir, o); openErr == nil {
 			if now.complete {
 				r.AlreadyDone, err = true, nil

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -184,6 +185,9 @@ func Remove(fsys vfs.FS, path string) error {
 	}
 	if err == nil {
 		err = fsys.Remove(path)
+	}
+	if errors.Is(err, syscall.ENOTEMPTY) {
+		return nil // another process has locked it since then: it is that one's now
 	}
 	return err
 }

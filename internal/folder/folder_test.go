@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -117,6 +118,51 @@ func TestAScratchFolderLosesOnlyWhatHopfeedHasMade(t *testing.T) {
 	}
 	if _, err := killed.Stat("f"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the folder: %v, %q", err, tree(t, killed, "f"))
+	}
+}
+
+// lateFS calls before, once, before it removes a folder.
+type lateFS struct {
+	vfs.FS
+	folder string
+	before func()
+}
+
+func (f *lateFS) Remove(path string) error {
+	if path == f.folder && f.before != nil {
+		before := f.before
+		f.before = nil
+		before()
+	}
+	return f.FS.Remove(path)
+}
+
+func TestAScratchFolderThatAnotherProcessTakesInTheEndIsItsOwn(t *testing.T) {
+	for name, disk := range map[string]vfs.FS{"memory": vfs.NewMem(), "disk": vfs.OS()} {
+		at := filepath.Join(t.TempDir(), "scratch")
+		if name == "memory" {
+			at = "scratch"
+		}
+		late := &lateFS{FS: disk, folder: at}
+		own, err := OpenScratch(late, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var other *Scratch
+		late.before = func() { // the lock is gone, the folder is not
+			if other, err = OpenScratch(disk, at); err != nil {
+				t.Errorf("%s: another process: %v", name, err)
+			}
+		}
+		if err := own.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := other.Close(); err != nil {
+			t.Errorf("%s: another process: %v", name, err)
+		}
+		if _, err := disk.Stat(at); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: the folder is left: %v", name, err)
+		}
 	}
 }
 
