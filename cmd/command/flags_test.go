@@ -14,16 +14,18 @@ import (
 // flagExceptions are flags that mean something else than the flag of the same name of other
 // commands, and what. "import" stands for all import formats.
 var flagExceptions = map[string]string{
-	"demo --output":            "a directory of several graphs and stores",
-	"export --output":          "a directory of arrays",
-	"propagate --output":       "a store",
-	"bench ablation --output":  "a directory of charts",
-	"bench modes --output":     "a directory of charts",
-	"bench surrogate --output": "a file",
-	"bench schedule --output":  "a directory of charts",
-	"predict --output":         "a file",
-	"tune --output":            "the folder of a search",
-	"evaluate --metric":        "nothing is selected",
+	"demo --output":             "a directory of several graphs and stores",
+	"export --output":           "a directory of arrays",
+	"propagate --output":        "a store",
+	"bench ablation --output":   "a directory of charts",
+	"bench modes --output":      "a directory of charts",
+	"bench surrogate --output":  "a file",
+	"bench schedule --output":   "a directory of charts",
+	"predict --output":          "a file",
+	"tune --output":             "the folder of a search",
+	"evaluate --metric":         "nothing is selected",
+	"import ogb --edge-columns": "its only column can be left out",
+	"plan --tasks":              "a number, without which it chooses one",
 
 	"propagate --hops":       "what the store shall have, not what is used",
 	"propagate --operator":   "what the store shall have, not what is used",
