@@ -44,6 +44,7 @@ type toy struct {
 	sparse   bool                         // features of batches with blocks are
 	numbered bool                         // batches have row numbers
 	hook     func(epoch, batch int) error // called before a batch is yielded
+	spoils   func(epoch, batch int) bool  // tells whether its features are no numbers
 	dev      gds.Device
 	rank     int
 	world    int // that share each batch; 0: 1
@@ -123,6 +124,13 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 					y, rows = append(y, d.labelsOf(int(r))...), append(rows, uint32(r))
 					for k, x := range d.x {
 						host[k] = append(host[k], x[int(r)*d.width(k):int(r+1)*d.width(k)]...)
+					}
+				}
+			}
+			if d.spoils != nil && d.spoils(n, b.Index) {
+				for _, x := range host {
+					for i := range x {
+						x[i] = float32(math.NaN())
 					}
 				}
 			}
