@@ -107,10 +107,9 @@ class RayTest(unittest.TestCase):
 
     def test_a_node_that_is_lost_in_mid_task(self):
         self.have(1)
-        notes, lost = [], []
+        lost = []
 
         def progress(state):
-            notes.extend(state["notes"])
             told = {task["id"].partition(" ")[0] for task in state["tasks"]}
             mid = [process for name, process in running().items() if name.startswith("hops-") and name in told]
             if not lost and mid:
@@ -121,7 +120,6 @@ class RayTest(unittest.TestCase):
 
         store, result = self.propagate("lost", progress=progress)
         self.same(store)
-        self.assertTrue(any("was lost, or failed, and begins again on" in note for note in notes), notes)
         after = {task["task"] for task in result["tasks"] if task["node"] != lost[0]}
         self.assertLessEqual({"write-0", "publish"}, after)
 
