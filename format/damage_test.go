@@ -466,10 +466,10 @@ func TestAnArrowFileThatSaysOtherThanTheIndexIsFound(t *testing.T) {
 	s := makeStore("store", [4]int64{4, 3, 3, 3}, 2, 2, Float16, columns{1, 2, false})
 	wrong := map[string]func(t *table){
 		"another type": func(t *table) {
-			*t = matrixTable(matrixFolder(Input), Layout{Regions: s.layout.Regions, ChunkRows: 2, Features: 2, DType: BFloat16})
+			*t = matrixTable(MatrixFolder(Input), Layout{Regions: s.layout.Regions, ChunkRows: 2, Features: 2, DType: BFloat16})
 		},
 		"another width": func(t *table) {
-			*t = matrixTable(matrixFolder(Input), Layout{Regions: s.layout.Regions, ChunkRows: 2, Features: 1, DType: Float32})
+			*t = matrixTable(MatrixFolder(Input), Layout{Regions: s.layout.Regions, ChunkRows: 2, Features: 1, DType: Float32})
 		},
 		"another name": func(t *table) { f := t.schema.Field(0); f.Name = "x"; t.schema = newSchema(f) },
 	}
@@ -482,7 +482,7 @@ func TestAnArrowFileThatSaysOtherThanTheIndexIsFound(t *testing.T) {
 		if err := w.Rows(s.rows); err != nil {
 			t.Fatal(err)
 		}
-		table := matrixTable(matrixFolder(Input), s.layout)
+		table := matrixTable(MatrixFolder(Input), s.layout)
 		change(&table)
 		p, err := w.startTable(table, 100)
 		if err != nil {

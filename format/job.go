@@ -264,13 +264,13 @@ func (w *Writer) isFinished(folder string) bool {
 
 // Finished tells whether a matrix is complete: written by this run or an earlier one of the job, or in the store that
 // the job extends.
-func (w *Writer) Finished(id MatrixID) bool { return w.isFinished(matrixFolder(id)) }
+func (w *Writer) Finished(id MatrixID) bool { return w.isFinished(MatrixFolder(id)) }
 
 // OpenFinished opens a matrix that this job has finished, before Publish, so that the job can read it. The caller
 // closes it.
 func (w *Writer) OpenFinished(id MatrixID) (*Matrix, error) {
 	layout := w.layout.Of(id)
-	t := matrixTable(matrixFolder(id), layout)
+	t := matrixTable(MatrixFolder(id), layout)
 	d := &Dir{fsys: w.fsys, path: w.outputDir, layout: w.layout}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -323,7 +323,7 @@ type Job struct {
 }
 
 // Has tells whether a matrix is complete.
-func (j *Job) Has(id MatrixID) bool { return slices.Contains(j.Finished, matrixFolder(id)) }
+func (j *Job) Has(id MatrixID) bool { return slices.Contains(j.Finished, MatrixFolder(id)) }
 
 // JobStatus says what the job of a directory has done so far. Any process that can read the directory may call it; it
 // changes nothing.

@@ -182,7 +182,7 @@ func TestJobsOnTheOperatingSystemGoOn(t *testing.T) {
 	if err := next.extend(vfs.OS(), dir, "j"); err != nil {
 		t.Fatal(err)
 	}
-	file := PartPath(matrixFolder(Input), 0)
+	file := PartPath(MatrixFolder(Input), 0)
 	if err := vfs.OS().Remove(dir + "/" + file); err != nil {
 		t.Fatal(err)
 	}

@@ -375,7 +375,7 @@ func TestOperatorsHaveFoldersOfTheirOwn(t *testing.T) {
 	seen := map[string]string{}
 	for _, name := range []string{"sym", "sym:reverse", "ppr:alpha=0.15", "ppr:alpha=0-15", "heat:t=3:noloops", "rw_2",
 		"a.b"} {
-		folder := matrixFolder(MatrixID{name, 3})
+		folder := MatrixFolder(MatrixID{name, 3})
 		if before, taken := seen[folder]; taken {
 			t.Errorf("%s and %s share %s", name, before, folder)
 		}

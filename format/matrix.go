@@ -188,7 +188,7 @@ func (m *Matrix) Close() error {
 // MatrixBytes is the size in bytes of all files of a matrix with this layout.
 func (l Layout) MatrixBytes(id MatrixID) (int64, error) {
 	l = l.Of(id)
-	t := matrixTable(matrixFolder(id), l)
+	t := matrixTable(MatrixFolder(id), l)
 	head, err := t.fileBytes(0, 0)
 	if err != nil {
 		return 0, err
@@ -209,13 +209,13 @@ func (w *Writer) Matrix(id MatrixID) (*MatrixWriter, error) {
 	if isInput := id.Operator == FeaturesOperator; id.Hop < 0 || id.Hop > MaxHops || isInput != (id.Hop == 0) {
 		return nil, fmt.Errorf("%s: there is no matrix %s", w.dir, id)
 	}
-	folder := matrixFolder(id)
+	folder := MatrixFolder(id)
 	if err := w.reserve(func() bool { return !w.started[id] && !w.finished[folder] }, func() {
 		w.started[id] = true
 	}); err != nil {
 		return nil, fmt.Errorf("%s: %w", id, err)
 	}
-	t := matrixTable(matrixFolder(id), layout)
+	t := matrixTable(MatrixFolder(id), layout)
 	p, err := w.startTable(t, chunksPerPart(layout.chunkBytes()))
 	if err != nil {
 		return nil, err

@@ -48,9 +48,9 @@ func checkOperatorName(name string) error {
 	return nil
 }
 
-// matrixFolder is where the parts of a matrix lie. In the operator's name, colons and less-than signs, which some
+// MatrixFolder is where the parts of a matrix lie. In the operator's name, colons and less-than signs, which some
 // systems do not allow in names, become pluses and minuses.
-func matrixFolder(id MatrixID) string {
+func MatrixFolder(id MatrixID) string {
 	return fmt.Sprintf("%s/%s/hop-%d", featuresFolder, strings.NewReplacer(":", "+", "<", "-").Replace(id.Operator),
 		id.Hop)
 }
@@ -59,7 +59,7 @@ func matrixFolder(id MatrixID) string {
 func (m *Manifest) MatrixOf(file string) (id MatrixID, ok bool) {
 	folder, _, ok := splitPart(file)
 	for _, id := range m.matrices() {
-		if ok && matrixFolder(id) == folder {
+		if ok && MatrixFolder(id) == folder {
 			return id, true
 		}
 	}

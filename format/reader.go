@@ -200,7 +200,7 @@ func (d *Dir) Matrix(id MatrixID) (*Matrix, error) {
 	if !slices.Contains(d.Matrices(), id) {
 		return nil, fmt.Errorf("%s has no matrix %s (it has %v)", d.path, id, d.Matrices())
 	}
-	m := &Matrix{ID: id, Layout: d.layout.Of(id), dir: d, table: d.tables[matrixFolder(id)]}
+	m := &Matrix{ID: id, Layout: d.layout.Of(id), dir: d, table: d.tables[MatrixFolder(id)]}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.open = append(d.open, m)

@@ -17,7 +17,7 @@ func (s *sample) rawChunk(t *testing.T, folder string, k int, dst []byte) {
 	t.Helper()
 	first, rows := s.layout.chunk(k)
 	for id, data := range s.matrices {
-		if matrixFolder(id) == folder {
+		if MatrixFolder(id) == folder {
 			copy(dst, data[first*s.layout.rowBytes():][:int64(rows)*s.layout.rowBytes()])
 			return
 		}
@@ -161,7 +161,7 @@ func (d *Dir) repairFrom(fsys vfs.FS, file string) error {
 
 func TestWhatIsNotWhatWasStoredRepairsNothing(t *testing.T) {
 	s := growing()
-	file := PartPath(matrixFolder(Input), 0)
+	file := PartPath(MatrixFolder(Input), 0)
 	broken := errors.New("no graph")
 	for name, c := range map[string]struct {
 		file   string
@@ -255,7 +255,7 @@ func TestWhatIsNotWhatWasStoredRepairsNothing(t *testing.T) {
 func TestARepairThatFailsAnywhereLeavesThePartAsItWasOrRepaired(t *testing.T) {
 	s := growing()
 	want, dir := s.mustWrite(t)
-	file := PartPath(matrixFolder(Input), 0)
+	file := PartPath(MatrixFolder(Input), 0)
 	for n := int64(1); ; n++ {
 		for _, power := range []bool{false, true} {
 			disk := want.CrashClone()
@@ -310,7 +310,7 @@ func TestARepairLeavesAnExtensionThatIsSuspended(t *testing.T) {
 	if err := errors.Join(m.Write(next.matrices[id]), m.Close(), w.Suspend()); err != nil {
 		t.Fatal(err)
 	}
-	file := PartPath(matrixFolder(Input), 0)
+	file := PartPath(MatrixFolder(Input), 0)
 	if err := disk.Remove(dir + "/" + file); err != nil {
 		t.Fatal(err)
 	}

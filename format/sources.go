@@ -32,7 +32,7 @@ func (w *Writer) UseSources(ctx context.Context, files []SourceFile, threads int
 	if err := w.reserve(func() bool { return !w.started[Input] }, func() { w.started[Input] = true }); err != nil {
 		return fmt.Errorf("%s: %w", Input, err)
 	}
-	if err := checkPartCount(matrixFolder(Input), len(files), 1); err != nil {
+	if err := checkPartCount(MatrixFolder(Input), len(files), 1); err != nil {
 		return fmt.Errorf("%s: %w", w.dir, err)
 	}
 	root, err := w.fsys.Resolve(w.dir)
@@ -51,7 +51,7 @@ func (w *Writer) UseSources(ctx context.Context, files []SourceFile, threads int
 		if err != nil {
 			return err
 		}
-		written.Path = PartPath(matrixFolder(Input), k)
+		written.Path = PartPath(MatrixFolder(Input), k)
 		if written.Source, err = sourceName(w.fsys, root, file.Path); err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func (f *FileEntry) checkSource(kind, folder string) error {
 	if f.Source == "" && f.Offset == 0 {
 		return nil
 	}
-	if kind != KindGraph || folder != matrixFolder(Input) || f.Source == "" || f.Offset < 0 || f.Offset > f.Size {
+	if kind != KindGraph || folder != MatrixFolder(Input) || f.Source == "" || f.Offset < 0 || f.Offset > f.Size {
 		return fmt.Errorf("file %q cannot have offset %d in source %q", f.Path, f.Offset, f.Source)
 	}
 	return checkText(f.Source)

@@ -68,7 +68,7 @@ func (m *Manifest) tables() []table {
 		out = append(out, c.table(l))
 	}
 	for _, id := range m.matrices() {
-		out = append(out, matrixTable(matrixFolder(id), l.Of(id)))
+		out = append(out, matrixTable(MatrixFolder(id), l.Of(id)))
 	}
 	for i := range m.Columns {
 		c := &m.Columns[i]

@@ -123,7 +123,7 @@ func (t *Tasks) recordPath(table string, k int) string {
 
 // readPart reads the record of a part. The file is there, with its size; else the error is fs.ErrNotExist.
 func (t *Tasks) readPart(id MatrixID, k int) (f writtenFile, err error) {
-	path, file := t.recordPath(matrixFolder(id), k), filepath.Join(t.w.dir, PartPath(matrixFolder(id), k))
+	path, file := t.recordPath(MatrixFolder(id), k), filepath.Join(t.w.dir, PartPath(MatrixFolder(id), k))
 	if err = ReadRecord(t.w.fsys, path, &f); err == nil {
 		err = checkSize(t.w.fsys, file, f.Size)
 	}
@@ -144,7 +144,7 @@ func (t *Tasks) HasPart(id MatrixID, k int) (bool, error) {
 
 // Part starts to write part k of a matrix, which has the rows PartRows.
 func (t *Tasks) Part(id MatrixID, k int) (*PartWriter, error) {
-	some := matrixTable(matrixFolder(id), t.Layout)
+	some := matrixTable(MatrixFolder(id), t.Layout)
 	first, end := t.Layout.partChunks(k)
 	some.chunks = end
 	p, err := t.w.newTable(some, chunksPerPart(t.Layout.chunkBytes()))
@@ -205,6 +205,6 @@ func (t *Tasks) Finish(id MatrixID) error {
 		files = append(files, f)
 	}
 	slices.SortFunc(files, comparePaths)
-	table := matrixFolder(id)
+	table := MatrixFolder(id)
 	return WriteRecord(t.w.fsys, t.w.jobPath(recordName(table)), tableRecord{table, files})
 }

@@ -90,7 +90,7 @@ func Create(fsys vfs.FS, dir string, layout Layout, o CreateOptions) (*Writer, e
 	}
 	widest := layout.widest()
 	// Before a long job finds out.
-	if err := checkPartCount(matrixFolder(Input), layout.chunks(), chunksPerPart(widest.chunkBytes())); err != nil {
+	if err := checkPartCount(MatrixFolder(Input), layout.chunks(), chunksPerPart(widest.chunkBytes())); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	if err := folder.CheckName(dir); err != nil {

@@ -631,7 +631,7 @@ func TestShortChunksTakeNoMoreThanTheirOwnPages(t *testing.T) {
 	most := rows*s.layout.rowBytes() + chunks*(page-1) + // data, and zeros after them
 		chunks*(page+24) + 2*page // what Arrow says of each chunk, and of the file
 	for _, id := range d.Matrices() {
-		path := dir + "/" + PartPath(matrixFolder(id), 0)
+		path := dir + "/" + PartPath(MatrixFolder(id), 0)
 		if size := sizeOf(t, fsys, path); size > most {
 			t.Errorf("%s has %d bytes, more than %d", id, size, most)
 		}
@@ -654,7 +654,7 @@ func TestTheSizeOfAMatrixIsKnownBefore(t *testing.T) {
 		for _, id := range d.Matrices() {
 			size := int64(0)
 			for _, f := range d.Manifest.Files {
-				if strings.HasPrefix(f.Path, matrixFolder(id)+"/") {
+				if strings.HasPrefix(f.Path, MatrixFolder(id)+"/") {
 					size += f.Size
 				}
 			}
