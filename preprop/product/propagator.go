@@ -90,11 +90,9 @@ func (p *Propagator) outDegrees(ctx context.Context, threads int, set func(u int
 	}
 	defer buf.Free()
 	degrees := dtype.As[float64](buf.Bytes())
-	err = bySource(ctx, p.Graph, 0, p.Graph.Sources(), threads,
+	restart := func(lo, hi int64) { clear(degrees[lo:hi]) }
+	err = bySource(ctx, p.Graph, 0, p.Graph.Sources(), threads, restart,
 		func(lo, hi int64, b *format.NodeRange, v int64, i, j int) {
-			if v == 0 {
-				clear(degrees[lo:hi]) // a walk that checks the topology may begin again: see format.TopologyFile.Check
-			}
 			if lo <= v && v < hi && p.Terms(b, v).Loop >= 0 {
 				degrees[v]++
 			}

@@ -245,14 +245,18 @@ func NewMemoryTopology(nodes, edges int64, weighted bool) (*MemoryTopology, erro
 // bySource calls visit(lo, hi, b, v, i, j) for each node v, ascending, with the range [i, j) of b.In(v) that comes
 // from the nodes [lo, hi), for ranges [lo, hi) that cover [from, to) and are dealt with at the same time. So the
 // edges of one source are visited by one goroutine at a time, in ascending order of destination, and as stored where
-// these are the same.
-func bySource(ctx context.Context, graph Topology, from, to int64, threads int,
+// these are the same. Before the first node it calls restart(lo, hi), which forgets what was visited: a walk that
+// checks the topology may begin again (format.TopologyFile.Check). nil: it is checked.
+func bySource(ctx context.Context, graph Topology, from, to int64, threads int, restart func(lo, hi int64),
 	visit func(lo, hi int64, b *format.NodeRange, v int64, i, j int)) error {
 	n := graph.Sources()
 	grain := max(1, (to-from+int64(threads)-1)/int64(max(threads, 1)))
 	return graph.InOrder(ctx, 0, graph.Nodes(), func(b *format.NodeRange) error {
 		return parallel.For(ctx, threads, to-from, grain, func(lo, hi int64) error {
 			lo, hi = lo+from, hi+from
+			if b.First == 0 && restart != nil {
+				restart(lo, hi)
+			}
 			for v := b.First; v < b.First+b.Rows(); v++ {
 				list := b.In(v)
 				i, j := 0, len(list)
@@ -284,10 +288,8 @@ func Derive(ctx context.Context, given Topology, kind string, room int64, thread
 	// Where the next edge of each source goes: from the start of its list, which is the sum of the sizes of those
 	// before, to the end, which is the offset.
 	next := offsets[1:]
-	err = bySource(ctx, given, 0, n, threads, func(lo, hi int64, b *format.NodeRange, v int64, i, j int) {
-		if v == 0 {
-			clear(next[lo+1 : min(hi+1, n)]) // a walk that checks the topology may begin again
-		}
+	restart := func(lo, hi int64) { clear(next[lo+1 : min(hi+1, n)]) }
+	err = bySource(ctx, given, 0, n, threads, restart, func(_, _ int64, b *format.NodeRange, v int64, i, j int) {
 		for _, u := range b.In(v)[i:j] {
 			if int64(u)+1 < n {
 				next[u+1]++
@@ -335,7 +337,7 @@ func deriveRun(ctx context.Context, given Topology, kind string, offsets []int64
 	if given.Weighted() {
 		weights = dtype.Float32s(buf.Bytes()[4*(end-first):])
 	}
-	err = bySource(ctx, given, lo, hi, threads, func(_, _ int64, b *format.NodeRange, v int64, i, j int) {
+	err = bySource(ctx, given, lo, hi, threads, nil, func(_, _ int64, b *format.NodeRange, v int64, i, j int) {
 		w := b.InWeights(v)
 		for e, u := range b.In(v)[i:j] {
 			at := next[u] - first
