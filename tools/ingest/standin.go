@@ -11,7 +11,7 @@ type StandIn string
 // Stand-ins for features.
 const (
 	NoStandIn   StandIn = ""        // none: no metapath starts from the type
-	OnesFor     StandIn = "ones"    // a column of ones
+	OnesFor     StandIn = Ones      // a column of ones
 	IdentityFor StandIn = "one-hot" // the identity matrix
 )
 
@@ -47,27 +47,22 @@ type standInSource struct {
 }
 
 func (s standInSource) Features(int) (FeatureReader, error) {
-	return &standInRows{standInSource: s}, nil
+	if s.kind == OnesFor {
+		return ones{}, nil
+	}
+	return &identity{columns: s.info.Features}, nil
 }
 
-type standInRows struct {
-	standInSource
-	next int // row
-}
+// identity reads the identity matrix.
+type identity struct{ columns, next int } // next: row
 
-func (r *standInRows) Read(_ context.Context, dst []float32) error {
+func (r *identity) Read(_ context.Context, dst []float32) error {
 	clear(dst)
-	columns := r.info.Features
-	for at := 0; at < len(dst); at, r.next = at+columns, r.next+1 {
-		if r.kind == OnesFor {
-			dst[at] = 1
-		} else {
-			dst[at+r.next] = 1
-		}
+	for at := 0; at < len(dst); at, r.next = at+r.columns, r.next+1 {
+		dst[at+r.next] = 1
 	}
 	return nil
 }
 
-func (r *standInRows) Place(row int64) string { return fmt.Sprintf("%s, row %d", r.kind, row) }
-
-func (r *standInRows) Close() error { return nil } // its source closes itself
+func (r *identity) Place(row int64) string { return fmt.Sprintf("row %d", row) }
+func (r *identity) Close() error           { return nil }
