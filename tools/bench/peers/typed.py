@@ -12,7 +12,6 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +20,8 @@ import torch.nn.functional as F
 from torch_geometric import transforms
 from torch_geometric.data import HeteroData
 from torch_geometric.nn import HANConv, HGTConv, Linear
+
+from rounds import run
 
 # Through which types HAN goes from the target and back.
 METAPATHS = {"acm": [["author"], ["subject"]], "dblp": [["paper"], ["paper", "conference", "paper"], ["paper", "term", "paper"]]}
@@ -117,21 +118,19 @@ def main():
     p.add_argument("--models", nargs="+", default=["sgc", "sign", "sehgnn"])
     p.add_argument("--peers", nargs="*", default=["HAN", "HGT"])
     a = p.parse_args()
-    hopfeed = a.hopfeed.resolve()
 
-    def run(*command):
-        text = subprocess.run([str(hopfeed), *map(str, command), "--quiet", "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
-        return json.loads(text)
+    def hopfeed(*command):
+        return run(a.hopfeed.resolve(), *command, "--quiet", "--json")[0]
 
     for folder in a.data:
         meta, data, splits = load(folder)
         target, name = meta["target"], meta["name"]
         graph, store = a.work / f"{name}-graph", a.work / f"{name}-store"
-        run("import", "npy", folder, "-o", graph, "--missing-features", "one-hot", "--force")
-        run("propagate", graph, "-o", store, "--hops", a.hops, "--rows", "all", "--force")
+        hopfeed("import", "npy", folder, "-o", graph, "--missing-features", "one-hot", "--force")
+        hopfeed("propagate", graph, "-o", store, "--hops", a.hops, "--rows", "all", "--force")
         for split in range(len(splits)):
             for model in a.models:
-                found = [run("train", store, "--model", model, "--split", split, "--runs", a.runs, "--metric", metric)
+                found = [hopfeed("train", store, "--model", model, "--split", split, "--runs", a.runs, "--metric", metric)
                          for metric in ("macro-f1", "micro-f1")]
                 report(name, split, model, *((r["test_metric"], r["test_metric_std"]) for r in found))
             for peer in a.peers:
