@@ -70,7 +70,8 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 			if in.ID == format.Input {
 				from = "GRAPH/"
 			}
-			task.Inputs = append(task.Inputs, fmt.Sprintf("%s%s, rows %d to %d", from, format.MatrixFolder(in.ID), first, first+rows-1))
+			task.Inputs = append(task.Inputs,
+				fmt.Sprintf("%s%s, rows %d to %d", from, format.MatrixFolder(in.ID), first, first+rows-1))
 			task.Outputs = append(task.Outputs, "STORE/.job/tasks/"+in.CutName(ranges[i])+"-*")
 			task.Done = task.Done && len(rest) == 0
 			task.MemoryBytes = max(task.MemoryBytes, plan.ProcessBytes+plan.CutBytes(in.Layout, row, len(t.shares), rows,
