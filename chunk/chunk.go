@@ -51,7 +51,7 @@ type Plan struct {
 	// as far as possible, rows that it holds. nil: all ranks hold all rows. It must be a pure function.
 	Holder func(row int64) int
 	// OwnRows: each rank has RankRows rows of its own, numbered from 0. Its share of a batch is the next of them, and as
-	// large as without OwnRows. Rows are those of all ranks.
+	// large as without OwnRows. Rows counts the rows of all ranks.
 	OwnRows bool
 }
 

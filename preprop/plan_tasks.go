@@ -14,7 +14,7 @@ type TasksPlan struct {
 	Tasks    int         `json:"tasks"` // of each kind
 	Stages   []StagePlan `json:"stages"`
 	Seconds  float64     `json:"predicted_seconds"`
-	// Of the folder or bucket that the machines share, and of scratch files.
+	// ReadBytes and WrittenBytes count the folder or bucket that the machines share, and scratch files.
 	ReadBytes    int64 `json:"planned_bytes_read"`
 	WrittenBytes int64 `json:"planned_bytes_written"`
 	StoreBytes   int64 `json:"planned_store_bytes"`

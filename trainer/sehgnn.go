@@ -23,7 +23,7 @@ var sehgnnKind = kind{
 	mostDecay: 0.002,
 }
 
-// Ids of the dropouts of projections; those of the MLP are smaller.
+// Ids of dropouts, larger than the ids in the MLP.
 const (
 	projectionDropout = attentionDropout + 1 + iota
 	tokenDropout

@@ -470,9 +470,9 @@ func RatesOf(h machine.Hardware) *Rates {
 	}
 }
 
-// SharedRates are those of one of several described machines that read and write one folder or bucket. Without a
-// bucket, the described storage is the folder, whose rates the machines share. A file of a bucket is made on the local
-// disk first.
+// SharedRates is what each of several described machines reaches while all read and write one folder or bucket.
+// Without a bucket, the described storage is the folder, whose rates the machines share. A file of a bucket is made on
+// the local disk first.
 func SharedRates(h machine.Hardware, machines int) *Rates {
 	r, b := RatesOf(h), h.Bucket
 	if b.Read == 0 {
