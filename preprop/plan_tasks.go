@@ -10,16 +10,15 @@ import (
 
 // TasksPlan predicts a propagation by tasks, on machines that are all the same. A machine does one task at a time.
 type TasksPlan struct {
-	Machines int         `json:"machines"`
-	Tasks    int         `json:"tasks"` // of each kind
-	Stages   []StagePlan `json:"stages"`
-	Seconds  float64     `json:"predicted_seconds"`
-	// ReadBytes and WrittenBytes count the folder or bucket that the machines share, and scratch files.
-	ReadBytes    int64 `json:"planned_bytes_read"`
-	WrittenBytes int64 `json:"planned_bytes_written"`
-	StoreBytes   int64 `json:"planned_store_bytes"`
-	SharedBytes  int64 `json:"shared_bytes_needed"` // most at a time that machines share, beside the graph
-	Hops         *Plan `json:"hops"`                // of one task hops
+	Machines     int         `json:"machines"`
+	Tasks        int         `json:"tasks"` // of each kind
+	Stages       []StagePlan `json:"stages"`
+	Seconds      float64     `json:"predicted_seconds"`
+	ReadBytes    int64       `json:"planned_bytes_read"`    // from the shared folder or bucket, and from scratch files
+	WrittenBytes int64       `json:"planned_bytes_written"` // to the same
+	StoreBytes   int64       `json:"planned_store_bytes"`
+	SharedBytes  int64       `json:"shared_bytes_needed"` // most at a time that machines share, beside the graph
+	Hops         *Plan       `json:"hops"`                // of one task hops
 }
 
 // StagePlan is all tasks of a kind, which begin when those before have ended.
