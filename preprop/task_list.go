@@ -120,7 +120,8 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 			first, end := t.layout.PartRows(p.k)
 			bytes := (end - first) * row
 			task.ReadBytes, task.WrittenBytes = task.ReadBytes+bytes, task.WrittenBytes+bytes
-			task.MemoryBytes = plan.ProcessBytes + plan.AssembleBytes(t.target.StoredRows, row, bytes, threads)
+			task.MemoryBytes = max(task.MemoryBytes,
+				plan.ProcessBytes+plan.AssembleBytes(t.target.StoredRows, row, bytes, threads))
 			if task.Done && begun {
 				if task.Done, err = job.HasPart(p.id, p.k); err != nil {
 					return nil, err
