@@ -58,7 +58,8 @@ func Measure(ctx context.Context, device gds.Device, s Sample) (r Rates, err err
 		if err = measure(&r); errors.Is(err, gds.ErrOutOfMemory) {
 			err = nil
 		}
-		if err = errors.Join(err, p.stream.Synchronize(ctx), p.close()); err != nil {
+		// An interruption does not end the work on memory that is freed here.
+		if err = errors.Join(err, p.stream.Synchronize(context.WithoutCancel(ctx)), p.close()); err != nil {
 			break
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -141,5 +143,16 @@ func TestMeasureFailsAsReadingDoes(t *testing.T) {
 	}
 	if _, err := measure(t.Context(), t, store, host.Options{}); !errors.Is(err, format.ErrCorrupt) {
 		t.Errorf("of a damaged store: %v", err)
+	}
+}
+
+func TestAnInterruptedMeasurementFreesMemoryThatNoWorkUses(t *testing.T) {
+	store := newStore(t, vfs.NewMem(), format.Float32)
+	for wait := range 20 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(wait)*time.Millisecond)
+		if _, err := measure(ctx, t, store, host.Options{Discrete: true}); errors.Is(err, gds.ErrClosed) {
+			t.Errorf("interrupted after %d ms: %v", wait, err)
+		}
+		cancel()
 	}
 }

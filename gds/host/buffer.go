@@ -19,7 +19,8 @@ func (d *Device) alloc(bytes int64, pinned bool) (gds.Buffer, error) {
 	if bytes < 0 || bytes > 1<<62 {
 		return nil, fmt.Errorf("host device: cannot allocate %d bytes", bytes)
 	}
-	b := &buffer{device: d, length: bytes, pinned: pinned}
+	b := newBuffer(d, bytes)
+	b.pinned = pinned
 	if err := d.reserve(b); err != nil {
 		return nil, err
 	}
@@ -39,7 +40,9 @@ func (d *Device) alloc(bytes int64, pinned bool) (gds.Buffer, error) {
 // Adopt makes memory, which others may hold too, a buffer that nothing on the device writes to. It does not count as
 // memory of the device. Its Free frees the memory.
 func (d *Device) Adopt(memory *offheap.Buffer) gds.Buffer {
-	return &buffer{device: d, length: int64(len(memory.Bytes())), adopted: true, memory: memory, bytes: memory.Bytes()}
+	b := newBuffer(d, int64(len(memory.Bytes())))
+	b.adopted, b.memory, b.bytes = true, memory, memory.Bytes()
+	return b
 }
 
 // pin locks the memory where the system lets it.
@@ -108,7 +111,15 @@ type buffer struct {
 	mu     sync.Mutex
 	memory *offheap.Buffer
 	bytes  []byte // whole pages: direct reads write beyond length
+	users  int    // operations and reads that run
+	unused sync.Cond
 	freed  origin
+}
+
+func newBuffer(d *Device, length int64) *buffer {
+	b := &buffer{device: d, length: length}
+	b.unused.L = &b.mu
+	return b
 }
 
 func (b *buffer) reserved() int64 { return (b.length + page - 1) / page * page }
@@ -126,26 +137,40 @@ func (b *buffer) owner() *Device {
 }
 
 func (b *buffer) Bytes() []byte {
-	pages, err := b.pages()
-	if err != nil || b.device.options.Discrete && !b.pinned {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.memory == nil || b.device.options.Discrete && !b.pinned {
 		return nil
 	}
-	return pages[:b.length:b.length]
+	return b.bytes[:b.length:b.length]
 }
 
-// pages is the memory up to the end of its last page.
-func (b *buffer) pages() ([]byte, error) {
+// use is the memory up to the end of its last page, which is not freed before leave.
+func (b *buffer) use() ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.memory == nil {
 		return nil, fmt.Errorf("buffer of %d bytes has been freed: %w", b.length, gds.ErrClosed)
 	}
+	b.users++
 	return b.bytes, nil
 }
 
+func (b *buffer) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.users--; b.users == 0 {
+		b.unused.Broadcast()
+	}
+}
+
+// Free waits for operations that run on the memory. Those that run later fail: they should have happened.
 func (b *buffer) Free() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	for b.users > 0 {
+		b.unused.Wait()
+	}
 	if b.memory == nil {
 		return fmt.Errorf("host device: buffer of %d bytes freed twice: %w%s", b.length, gds.ErrClosed,
 			b.freed.text("first freed"))

@@ -131,10 +131,11 @@ func (d *Device) read(f *readpath.File, buf gds.Buffer, bufOffset, length, offse
 	if err != nil {
 		return err
 	}
-	pages, err := b.pages()
+	pages, err := b.use()
 	if err != nil {
 		return err
 	}
+	defer b.leave()
 	var arrival time.Time
 	if !b.pinned {
 		if b.device != d {

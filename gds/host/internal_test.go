@@ -211,3 +211,33 @@ func TestALinkCarriesItsBytesASecondEachWay(t *testing.T) {
 		}
 	})
 }
+
+func TestFreeWaitsForTheOperationThatRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, err := New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		allocated, err := d.Alloc(8)
+		b, freed := allocated.(*buffer), false
+		_, used := b.use()
+		if err := errors.Join(err, used); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			if err := b.Free(); err != nil {
+				t.Error(err)
+			}
+			freed = true
+		}()
+		synctest.Wait()
+		if freed {
+			t.Error("freed in use")
+		}
+		b.leave()
+		synctest.Wait()
+		if _, err := b.use(); !freed || !errors.Is(err, gds.ErrClosed) {
+			t.Errorf("freed: %v; then: %v", freed, err)
+		}
+	})
+}

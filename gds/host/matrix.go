@@ -64,10 +64,11 @@ func (s *stream) view() error {
 		if err != nil {
 			return err
 		}
-		pages, err := b.pages()
+		pages, err := b.use()
 		if err != nil {
 			return err
 		}
+		s.views.buffers[i] = b
 		allowed := s.call.Memory(i)
 		mapped := allowed == ops.MappedMemory && b.pinned && !s.device.options.Unmapped
 		if allowed != ops.AnyMemory && !mapped && b.owner() != s.device {
@@ -75,7 +76,7 @@ func (s *stream) view() error {
 		}
 		length := (int64(t.Rows-1)*int64(t.Stride) + int64(t.Cols)) * int64(size)
 		bytes := pages[t.Offset : t.Offset+length : t.Offset+length]
-		s.views.bytes[i].data, s.views.buffers[i] = bytes, b
+		s.views.bytes[i].data = bytes
 		if t.DType == gds.Float32 {
 			s.views.floats[i].data = dtype.As[float32](bytes)
 		}

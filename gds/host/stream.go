@@ -130,6 +130,11 @@ func (s *stream) run(i *item) {
 		if err := s.compute(&i.call); err != nil {
 			s.err = fmt.Errorf("host device: %w", i.call.Wrap(err))
 		}
+		for _, b := range s.views.buffers {
+			if b != nil {
+				b.leave()
+			}
+		}
 		s.views = views{} // of memory that may be freed
 	}
 }

@@ -153,7 +153,7 @@ func put[T dtype.Number](ctx context.Context, c *listCopier, to gds.Tensor, at i
 	}
 	copy(c.staging.Bytes(), bytes)
 	c.stream.Copy(to.Columns(int(at), int(at)+len(values)), gds.NewTensor(c.staging.Buffer, 1, len(values), to.DType))
-	return c.stream.Synchronize(ctx)
+	return c.stream.Synchronize(context.WithoutCancel(ctx)) // staging is freed after an error
 }
 
 // listsOnTheirWay is the host memory of CopyLists, unless a list has more edges than are copied at a time.

@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -266,7 +267,7 @@ func (s *deviceSampler) keepRoom(w *pipeline.Worker, known, nodes int) error {
 	if err == nil {
 		s.stream.Copy(vector(&s.nodes, known, gds.Uint32), vector(&before, known, gds.Uint32))
 	}
-	return errors.Join(err, s.stream.Synchronize(w.Context()), before.Free())
+	return errors.Join(err, s.stream.Synchronize(context.WithoutCancel(w.Context())), before.Free())
 }
 
 // close frees the memory, which no work uses any more.

@@ -151,7 +151,7 @@ func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 			return err
 		}
 		g.stream.Copy(g.x.Slice(lo, lo+len(nodes)), gds.NewTensor(staging, len(nodes), cols, gds.Float32))
-		if err := g.stream.Synchronize(ctx); err != nil {
+		if err := g.stream.Synchronize(context.WithoutCancel(ctx)); err != nil { // staging is freed after an error
 			return err
 		}
 	}
