@@ -74,8 +74,10 @@ KERNEL(count_sampled, GRAPH, u32 *counts, u64 *read, const u32 *nodes, u64 desti
 	add_total(read, bytes);
 }
 
-// LABOR: a warp for each node reads its whole list, unless all of it is chosen. The places in the list of the first room
-// that are chosen go to chosen.
+// LABOR reads whole lists, unless all of a list is chosen: a warp does, or the block if the list is long. The places in
+// the list of the first room that are chosen go to chosen.
+enum { LONG_LIST = 1024, TILES = 4, WARPS = 8 };
+
 DEVICE u32 labor(u64 *chosen, u64 room, List l, u64 below, u64 random) {
 	u32 count = 0;
 	for (u64 j0 = 0; j0 < l.degree; j0 += 32) {
@@ -89,19 +91,59 @@ DEVICE u32 labor(u64 *chosen, u64 room, List l, u64 below, u64 random) {
 	return count;
 }
 
+// labor_block is labor by all threads of a block, which come here together: TILES tiles of an edge a thread at a time.
+DEVICE u32 labor_block(u64 *chosen, u64 room, List l, u64 below, u64 random) {
+	__shared__ u32 taken[TILES * WARPS];
+	u32 count = 0, lanes[TILES], warp = threadIdx.x / 32;
+	for (u64 j0 = 0; j0 < l.degree; j0 += TILES * 256) {
+		for (u32 t = 0; t < TILES; t++) {
+			u64 j = j0 + t * 256 + threadIdx.x;
+			bool take = j < l.degree && (i64)j != l.loop && hash_at(random, l.sources[j]) < below;
+			lanes[t] = __ballot_sync(ALL_LANES, take);
+			if (LANE == 0) taken[t * WARPS + warp] = __popc(lanes[t]);
+		}
+		__syncthreads();
+		for (u32 i = 0; i < TILES * WARPS; i++) {
+			u32 t = i / WARPS;
+			u64 place = count + __popc(lanes[t] & LANES_BELOW);
+			if (i % WARPS == warp && (lanes[t] >> LANE & 1) && place < room) chosen[place] = j0 + t * 256 + threadIdx.x;
+			count += taken[i];
+		}
+		__syncthreads();
+	}
+	return count;
+}
+
+// each_list has a warp do list(v, false) for each of n nodes, and the block list(v, true) where that gives true.
+template <class Do> DEVICE void each_list(u64 n, Do list) {
+	__shared__ u32 is_long[WARPS];
+	u32 warp = threadIdx.x / 32;
+	for (u64 v0 = (u64)blockIdx.x * WARPS; v0 < n; v0 += (u64)gridDim.x * WARPS) {
+		bool left = v0 + warp < n && list(v0 + warp, false);
+		if (LANE == 0) is_long[warp] = left;
+		__syncthreads();
+		for (u32 i = 0; i < WARPS; i++)
+			if (is_long[i]) list(v0 + i, true);
+		__syncthreads();
+	}
+}
+
 KERNEL(count_labor, GRAPH, u32 *counts, u64 *read, const u32 *nodes, u64 destinations) {
 	u64 bytes = 0, edge_bytes = all_weights ? 8 : 4;
-	FOR_EACH_ROW(v, destinations) {
-		if (nodes[v] >= graph_nodes) continue;
+	each_list(destinations, [&](u64 v, bool by_block) {
+		if (nodes[v] >= graph_nodes) return false;
 		List l = LIST_OF(nodes[v]);
 		u64 d = choices(l);
-		if (all_chosen(d, fanout, flags)) continue;
-		u32 count = labor(nullptr, 0, l, threshold(fanout, d), random);
-		if (LANE == 0) {
+		if (all_chosen(d, fanout, flags)) return false;
+		if (!by_block && l.degree > LONG_LIST) return true;
+		u64 below = threshold(fanout, d);
+		u32 count = by_block ? labor_block(nullptr, 0, l, below, random) : labor(nullptr, 0, l, below, random);
+		if (by_block ? threadIdx.x == 0 : LANE == 0) {
 			counts[v] = count + (flags & ADD_LOOPS ? 1 : 0);
 			bytes += read_of(l, count + (l.loop >= 0 ? 1 : 0), edge_bytes, true);
 		}
-	}
+		return false;
+	});
 	add_total(read, bytes);
 }
 
@@ -169,13 +211,17 @@ KERNEL(choose_drawn, GRAPH, u64 *chosen, u64 edges, const u32 *starts, const u32
 }
 
 KERNEL(choose_labor, GRAPH, u64 *chosen, u64 edges, const u32 *starts, const u32 *nodes, u64 destinations) {
-	FOR_EACH_ROW(v, destinations) {
-		if (nodes[v] >= graph_nodes) continue;
+	each_list(destinations, [&](u64 v, bool by_block) {
+		if (nodes[v] >= graph_nodes) return false;
 		List l = LIST_OF(nodes[v]);
 		u64 d = choices(l), to = starts[v] + (u64)(flags & ADD_LOOPS ? 1 : 0);
-		if (all_chosen(d, fanout, flags) || starts[v + 1] > edges || to > starts[v + 1]) continue;
-		labor(chosen + to, starts[v + 1] - to, l, threshold(fanout, d), random); // offsets of other edges have less room
-	}
+		if (all_chosen(d, fanout, flags) || starts[v + 1] > edges || to > starts[v + 1]) return false;
+		if (!by_block && l.degree > LONG_LIST) return true;
+		u64 room = starts[v + 1] - to, below = threshold(fanout, d); // offsets of other edges have less room
+		if (by_block) labor_block(chosen + to, room, l, below, random);
+		else labor(chosen + to, room, l, below, random);
+		return false;
+	});
 }
 
 // A thread for each edge writes its source and its weight.
