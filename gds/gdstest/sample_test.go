@@ -22,8 +22,8 @@ type sampledGraph struct {
 	mean, addedLoops bool
 }
 
-// newSampledGraph has nodes without edges, with few, with as many as a fanout, with more than 64, two hubs, and parallel
-// edges; every fifth has a self-loop.
+// newSampledGraph has nodes without edges, with few, with as many as a fanout, with more than 64, two hubs, and
+// parallel edges; every fifth has a self-loop.
 func (b *fixture) newSampledGraph(weighted, sym bool) *sampledGraph {
 	const n = 300
 	g := &sampledGraph{offsets: []int64{0}, loops: make([]uint32, n), mean: !weighted && !sym, addedLoops: sym}
