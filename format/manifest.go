@@ -53,7 +53,8 @@ type Manifest struct {
 	RowSet    string     `json:"row_set,omitempty"` // RowsLabeled, RowsAll or RowsChosen
 	Seed      uint64     `json:"seed,omitempty"`    // of the order of training rows
 	// LabelHops: the last columns of each matrix, LabelColumns, are propagated labels of the training nodes, up to this
-	// hop; beyond it, and in hop 0, they are 0. 0: there are no such columns.
+	// hop; beyond it, and in hop 0, they are 0. Of a typed graph, labels have matrices of their own, whose operators end
+	// in labelsEnd, for metapaths of up to so many relations. 0: there are no such columns or matrices.
 	LabelHops int `json:"label_hops,omitempty"`
 
 	// Input is what the directory was made from: the importer or generator with its options; or the fingerprint of
@@ -93,10 +94,22 @@ func (m *Manifest) OneHotColumns() int {
 
 // LabelColumns is how many columns of each matrix of a store are propagated labels, the last ones.
 func (m *Manifest) LabelColumns() int {
-	if m.LabelHops == 0 {
+	if m.LabelHops == 0 || m.LabelMatrices() > 0 {
 		return 0
 	}
 	return m.OneHotColumns()
+}
+
+const labelsEnd = ":labels"
+
+// LabelMatrices is how many matrices of a store are propagated labels.
+func (m *Manifest) LabelMatrices() (n int) {
+	for _, o := range m.Operators {
+		if strings.HasSuffix(o.Name, labelsEnd) {
+			n++
+		}
+	}
+	return n
 }
 
 // What a reader must know of relations between two types, and of matrices that differ in width.
@@ -392,10 +405,11 @@ func (m *Manifest) checkOperators() error {
 	if m.RowSet != RowsLabeled && m.RowSet != RowsAll && m.RowSet != RowsChosen {
 		return fmt.Errorf("row_set is %q, none of %q, %q and %q", m.RowSet, RowsLabeled, RowsAll, RowsChosen)
 	}
+	columns, apart := m.LabelColumns(), m.LabelMatrices() > 0
 	if named := slices.Contains(m.Requires, labelsRequirement); m.LabelHops < 0 || m.LabelHops > MaxHops ||
-		(m.LabelHops > 0) != named || m.LabelHops > 0 && (m.LabelColumns() == 0 || m.LabelColumns() >= m.Features) {
+		(m.LabelHops > 0) != named || apart && !named || named && !apart && (columns == 0 || columns >= m.Features) {
 		return fmt.Errorf("label_hops is %d, with %d of %d features for labels, and %q in requires: %v", m.LabelHops,
-			m.LabelColumns(), m.Features, labelsRequirement, named)
+			columns, m.Features, labelsRequirement, named)
 	}
 	seen := map[string]bool{}
 	hops := 0

@@ -125,6 +125,7 @@ func TestManifestsThatLackSomethingOrHaveItTwiceAreRefused(t *testing.T) {
 		`requires: `:                            {`"kind":`, `"requires": 1, "kind":`},
 		`label_hops is 2`:                       {`"kind":`, `"label_hops": 2, "kind":`},
 		`label_hops is 0`:                       {`"kind":`, `"requires": ["propagated_labels"], "kind":`},
+		`label_hops is 0, with`:                 {`"name": "sym"`, `"name": "sym:labels"`},
 		`no "nodes"`:                            {`"nodes":`, `"Nodes":`},
 		`no "input"`:                            {`"input": {},`, `"input": null,`},
 		`no "directed"`:                         {`"directed": false,`, ``},

@@ -127,6 +127,9 @@ func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
 	}
 	if one := s.options.step; one != nil && one.id != format.Input {
 		s.target.NoInput, s.target.Operators = true, []format.Operator{{Name: one.id.Operator, Hops: 1, Features: columns}}
+		if one.labels {
+			s.target.LabelHops = 1
+		}
 	}
 	if s.options.Nodes != nil {
 		s.target.Nodes = fmt.Sprintf("%x", sha256.Sum256(dtype.BytesOf(s.options.Nodes)))

@@ -69,8 +69,8 @@ func (g *testGraph) oneHot(split int) (y []float32, columns int) {
 	return y, columns
 }
 
-// labelColumns are the label columns of a matrix of a store, float32, by node.
-func labelColumns(t *testing.T, fsys vfs.FS, dir string, id format.MatrixID) map[uint32][]float32 {
+// matrixRows are the rows of a matrix of a store, as float32, by node.
+func matrixRows(t *testing.T, fsys vfs.FS, dir string, id format.MatrixID) map[uint32][]float32 {
 	t.Helper()
 	store, err := format.OpenStore(fsys, dir)
 	if err != nil {
@@ -81,13 +81,28 @@ func labelColumns(t *testing.T, fsys vfs.FS, dir string, id format.MatrixID) map
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := store.Layout()
+	l := store.Layout().Of(id)
 	data, row := readMatrix(t, store, id), l.Features*l.DType.Size()
 	out := map[uint32][]float32{}
 	for i, v := range table.NodeID {
 		x := make([]float32, l.Features)
 		dtype.Decode(x, data[i*row:(i+1)*row], l.DType)
-		out[v] = x[l.Features-store.Manifest.LabelColumns():]
+		out[v] = x
+	}
+	return out
+}
+
+// labelColumns are the label columns of a matrix of a store, by node.
+func labelColumns(t *testing.T, fsys vfs.FS, dir string, id format.MatrixID) map[uint32][]float32 {
+	t.Helper()
+	store, err := format.OpenStore(fsys, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	out := matrixRows(t, fsys, dir, id)
+	for v, x := range out {
+		out[v] = x[len(x)-store.Manifest.LabelColumns():]
 	}
 	return out
 }

@@ -28,9 +28,22 @@ type pathNode struct {
 	name     string // the metapath from its head to the root
 	relation format.Relation
 	source   *format.NodeType // at the root
+	labels   bool             // what travels is labels of training nodes
 	stored   bool             // its head is the target, and the store shall have it
+	before   *pathNode        // nil: it begins at the root
 	next     []*pathNode
 }
+
+// title names the metapath, and says if labels travel along it.
+func (n *pathNode) title() string {
+	if n.labels {
+		return n.name + ":labels"
+	}
+	return n.name
+}
+
+// folder is a part of the names of folders for what is made of the node.
+func (n *pathNode) folder() string { return strings.NewReplacer("<", "-", ":", "-").Replace(n.title()) }
 
 // stepName spells a relation as a part of a metapath: destination<source, or with the relation's name where there are
 // several between the two types.
@@ -51,6 +64,33 @@ func stepName(t *format.Typed, r format.Relation) string {
 type pathTree struct {
 	typed *format.Typed
 	roots map[string][]*pathNode // by type
+	// labels: labels of training nodes travel, so the target is the only type with features, a column a class.
+	labels bool
+}
+
+// labelTree is the trees of metapaths of labels that have these columns.
+func labelTree(t *format.Typed, columns int) *pathTree {
+	labelled := *t
+	labelled.Types = slices.Clone(t.Types)
+	for i := range labelled.Types {
+		n := &labelled.Types[i]
+		if n.Features = 0; n.Name == t.Target {
+			n.Features = columns
+		}
+	}
+	return &pathTree{typed: &labelled, roots: map[string][]*pathNode{}, labels: true}
+}
+
+// each calls visit with each root.
+func (t *pathTree) each(visit func(root *pathNode)) {
+	if t == nil {
+		return
+	}
+	for _, n := range t.typed.Types {
+		for _, root := range t.roots[n.Name] {
+			visit(root)
+		}
+	}
 }
 
 // add adds a metapath, given from its head, and all that it is made from.
@@ -66,7 +106,7 @@ func (t *pathTree) add(relations []format.Relation) error {
 		name = stepName(t.typed, r) + name
 		i := slices.IndexFunc(level, func(n *pathNode) bool { return n.relation == r })
 		if i < 0 {
-			one := &pathNode{name: name, relation: r, source: source}
+			one := &pathNode{name: name, relation: r, source: source, labels: t.labels, before: at}
 			if at == nil {
 				t.roots[source.Name] = append(t.roots[source.Name], one)
 			} else {
@@ -77,7 +117,7 @@ func (t *pathTree) add(relations []format.Relation) error {
 		}
 		at, level = level[i], level[i].next
 	}
-	if len(name) > 90 { // the operator's name has some characters more
+	if len(name) > 85 { // the operator's name has some characters more
 		return fmt.Errorf("metapath %s is too long for the name of a folder", name)
 	}
 	at.stored = true
@@ -164,8 +204,6 @@ func (t *pathTree) stored() (out []*pathNode) {
 			visit(n.next)
 		}
 	}
-	for _, n := range t.typed.Types {
-		visit(t.roots[n.Name])
-	}
+	t.each(func(root *pathNode) { visit([]*pathNode{root}) })
 	return out
 }

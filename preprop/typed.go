@@ -17,15 +17,17 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // step is a job that makes one matrix of the store of a typed graph, or one that others are made from, in a store of
 // its own: from a matrix of the source type, by the relation whose directory is the job's graph. A step without
 // operators takes rows of its input.
 type step struct {
-	id    format.MatrixID
-	input *format.Matrix
-	rows  *format.Dir // the nodes of the type of the rows, which are chosen as Options say; nil: all nodes, in order
+	id     format.MatrixID
+	input  *format.Matrix
+	rows   *format.Dir // the nodes of the type of the rows, which are chosen as Options say; nil: all nodes, in order
+	labels bool        // of training nodes
 }
 
 // typedJob makes the store of a typed graph. Its steps, one relation each, are jobs like those of plain graphs, with
@@ -35,7 +37,10 @@ type typedJob struct {
 	graphDir, storeDir string
 	typed              *format.Typed
 	tree               *pathTree
-	target             *format.Dir // the nodes of the target type
+	labelPaths         *pathTree       // nil: no labels travel
+	labels             *product.Labels // loaded once a matrix of labels is made
+	nodes              []uint32        // of each row
+	target             *format.Dir     // the nodes of the target type
 	options            Options
 	normalize          operator.Operator // Sym or RW
 	layout             format.Layout
@@ -110,8 +115,6 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 	case len(o.Operators) > 1 || t.normalize != (operator.Operator{Name: t.normalize.Name}) ||
 		t.normalize.Name != operator.RW && t.normalize.Name != operator.Sym:
 		return fail("of a typed graph, --operator is rw (the mean over each relation, the default) or sym")
-	case o.LabelHops > 0:
-		return fail("labels travel in graphs of one type (leave out --label-hops)")
 	case o.Scratch != "" || o.From != "" || o.Nodes != nil || o.Hardware != nil:
 		return fail("--scratch, --from and --hardware are for graphs of one type (leave them out)")
 	case vfs.IsURL(storeDir):
@@ -142,15 +145,33 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 		Progress: o.Progress, MaxTime: o.MaxTime, MetapathsPlanned: o.MetapathsPlanned, clock: o.clock,
 		begun: o.begun}).withDefaults(&t.target.Manifest, t.target.Layout().DType)
 	t.options.Hops = o.Hops
+	if err == nil {
+		err = t.planLabels(o.LabelHops)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, err), t.target.Close())
 	}
 	return t, nil
 }
 
+// roots calls visit with the root of each tree.
+func (t *typedJob) roots(visit func(root *pathNode)) {
+	t.tree.each(visit)
+	t.labelPaths.each(visit)
+}
+
+// stored lists the nodes whose matrices the store shall have.
+func (t *typedJob) stored() []*pathNode {
+	all := t.tree.stored()
+	if t.labelPaths != nil {
+		all = append(all, t.labelPaths.stored()...)
+	}
+	return all
+}
+
 // operator is the operator of a metapath, and id its matrix.
 func (t *typedJob) operator(n *pathNode) operator.Operator {
-	return operator.Operator{Name: t.normalize.Name, NoLoops: true, Metapath: n.name}
+	return operator.Operator{Name: t.normalize.Name, NoLoops: true, Metapath: n.name, Labels: n.labels}
 }
 
 func (t *typedJob) id(n *pathNode) format.MatrixID {
@@ -159,7 +180,7 @@ func (t *typedJob) id(n *pathNode) format.MatrixID {
 
 // plan chooses the rows, and sets layout and target.
 func (t *typedJob) plan(ctx context.Context) (rows *format.RowTable, err error) {
-	paths := t.tree.stored()
+	paths := t.stored()
 	own, _ := t.typed.Type(t.typed.Target)
 	if len(paths) == 0 && own.Features == 0 {
 		return nil, fmt.Errorf("%s: %w: no type with features leads to %s within %d hops", t.graphDir, ErrOptions,
@@ -194,7 +215,7 @@ func (t *typedJob) plan(ctx context.Context) (rows *format.RowTable, err error) 
 		t.want.Graph, t.want.Rows, t.want.Split, t.want.Seed = t.typed.Fingerprint, t.options.Rows, t.options.Split,
 			t.options.Seed
 		t.want.DType, t.want.ChunkRows, t.want.Features = t.options.DType.String(), t.layout.ChunkRows, own.Features
-		t.want.StoredRows, t.want.NoInput = rows, own.Features == 0
+		t.want.StoredRows, t.want.NoInput, t.want.LabelHops = rows, own.Features == 0, t.options.LabelHops
 		return nil
 	})
 }
@@ -204,7 +225,10 @@ func (t *typedJob) newResult() *Result {
 	r := &Result{Nodes: t.target.Manifest.Nodes, Features: t.want.Features, Operators: []string{}, OperatorHops: []int{},
 		ProductsPerHop: []int{}, TruncationErrors: []float64{}, Hops: t.options.Hops, Rows: t.want.StoredRows,
 		DType: t.want.DType, HopSeconds: []float64{}, EdgesProcessed: []int64{}, Beyond: []string{},
-		MemoryBudgetBytes: t.options.MemoryBytes, Output: t.storeDir}
+		MemoryBudgetBytes: t.options.MemoryBytes, Output: t.storeDir, LabelHops: t.options.LabelHops}
+	if r.LabelHops > 0 {
+		r.LabelColumns = t.target.Manifest.OneHotColumns()
+	}
 	for _, relation := range t.typed.Relations {
 		r.Edges += relation.Edges
 	}
@@ -212,26 +236,22 @@ func (t *typedJob) newResult() *Result {
 		r.Operators, r.OperatorHops = append(r.Operators, o.Name), append(r.OperatorHops, 1)
 		r.ProductsPerHop, r.TruncationErrors = append(r.ProductsPerHop, 1), append(r.TruncationErrors, 0)
 	}
-	seconds := map[string]float64{} // of metapaths, each with the steps that it shares with others
+	seconds := map[*pathNode]float64{} // of metapaths, each with the steps that it shares with others
 	var visit func(n *pathNode, before float64)
 	visit = func(n *pathNode, before float64) {
 		row := float64(n.source.Features * t.options.DType.Size())
 		own := float64(n.relation.Edges) * (plan.DefaultRates.Edge + plan.DefaultRates.Byte*row)
 		before += own
 		r.Plan.Seconds += own
-		seconds[n.name] = before
+		seconds[n] = before
 		for _, next := range n.next {
 			visit(next, before)
 		}
 	}
-	for _, roots := range t.tree.roots {
-		for _, n := range roots {
-			visit(n, 0)
-		}
-	}
-	for _, n := range t.tree.stored() {
+	t.roots(func(root *pathNode) { visit(root, 0) })
+	for _, n := range t.stored() {
 		bytes := t.want.StoredRows * int64(n.source.Features*t.options.DType.Size())
-		r.Metapaths = append(r.Metapaths, Metapath{n.name, n.source.Features, bytes, seconds[n.name]})
+		r.Metapaths = append(r.Metapaths, Metapath{n.title(), n.source.Features, bytes, seconds[n]})
 	}
 	return r
 }
@@ -282,7 +302,12 @@ func (t *typedJob) checkMemory() error {
 		w.Sequences = []*plan.Sequence{{Operator: t.operator(n), Hops: 1}}
 		w.Inputs, w.Loads = []format.Layout{input}, []int{1}
 		if _, err := t.options.planOf(w); err != nil {
-			return fmt.Errorf("metapath %s: %w", n.name, err)
+			return fmt.Errorf("metapath %s: %w", n.title(), err)
+		}
+		if n.labels && n.stored {
+			if err := t.checkLabelMemory(n); err != nil {
+				return err
+			}
 		}
 		for _, next := range n.next {
 			if err := visit(next); err != nil {
@@ -291,14 +316,13 @@ func (t *typedJob) checkMemory() error {
 		}
 		return nil
 	}
-	for _, n := range t.typed.Types {
-		for _, root := range t.tree.roots[n.Name] {
-			if err := visit(root); err != nil {
-				return err
-			}
+	var err error
+	t.roots(func(root *pathNode) {
+		if err == nil {
+			err = visit(root)
 		}
-	}
-	return nil
+	})
+	return err
 }
 
 // checkSpace fails unless the disk has room for the store, and for the matrices of a step on its way to it.
@@ -323,10 +347,9 @@ func (t *typedJob) checkSpace() (bytes int64, err error) {
 			visit(next, held)
 		}
 	}
-	for _, roots := range t.tree.roots {
-		for _, n := range roots {
-			visit(n, 0)
-		}
+	t.roots(func(root *pathNode) { visit(root, 0) })
+	if own, _ := t.typed.Type(t.typed.Target); t.labelPaths != nil {
+		between += own.Nodes * int64(t.target.Manifest.OneHotColumns()*t.options.DType.Size())
 	}
 	return bytes, machine.CheckSpace(t.fsys, t.storeDir, bytes+between)
 }
@@ -384,7 +407,7 @@ func (t *typedJob) make(ctx context.Context, rows *format.RowTable, r *Result) e
 	if !t.want.NoInput && !t.store.Finished(format.Input) {
 		x, err := t.target.Matrix(format.Input)
 		if err == nil {
-			err = t.storeMatrix(ctx, r, t.target.Path(), x, format.Input, nil)
+			err = t.storeMatrix(ctx, r, t.target.Path(), x, nil, nil)
 		}
 		if err != nil {
 			return err
@@ -408,11 +431,14 @@ func (t *typedJob) make(ctx context.Context, rows *format.RowTable, r *Result) e
 			return err
 		}
 	}
+	if err := t.makeLabels(ctx, r, rows); err != nil {
+		return err
+	}
 	g := &t.target.Manifest
 	m := &format.Manifest{
 		Kind: format.KindStore, Name: t.typed.Name, Nodes: g.Nodes, Edges: r.Edges, Directed: true, Classes: g.Classes,
 		ClassNames: g.ClassNames, Labels: g.Labels, Splits: g.Splits, Split: t.want.Split, RowSet: t.want.Rows,
-		Seed: t.want.Seed, Operators: t.want.Operators, Input: g.Preparation(),
+		Seed: t.want.Seed, Operators: t.want.Operators, LabelHops: t.want.LabelHops, Input: g.Preparation(),
 	}
 	m.Input["graph"] = t.typed.Fingerprint
 	if err := t.removeSteps(""); err != nil {
@@ -435,18 +461,18 @@ func (t *typedJob) visit(ctx context.Context, r *Result, n *pathNode, x *format.
 	relation := format.RelationDir(t.graphDir, n.relation)
 	applied := []operator.Operator{t.operator(n)}
 	if len(n.next) == 0 {
-		return t.storeMatrix(ctx, r, relation, x, t.id(n), applied)
+		return t.storeMatrix(ctx, r, relation, x, n, applied)
 	}
 	options := t.options
 	options.Rows, options.Split, options.ChunkRows = format.RowsAll, 0, 0
-	dir := filepath.Join(t.scratch, t.prefix+"all-"+strings.ReplaceAll(n.name, "<", "-"))
-	d, err := t.runStep(ctx, r, dir, relation, applied, options, &step{id: t.id(n), input: x})
+	dir := filepath.Join(t.scratch, t.prefix+"all-"+n.folder())
+	d, err := t.runStep(ctx, r, dir, relation, applied, options, &step{id: t.id(n), input: x, labels: n.labels})
 	if err != nil {
 		return err
 	}
 	all, err := d.Matrix(t.id(n))
 	if err == nil && n.stored && !t.store.Finished(t.id(n)) {
-		err = t.storeMatrix(ctx, r, relation, all, t.id(n), nil)
+		err = t.storeMatrix(ctx, r, relation, all, n, nil)
 	}
 	for _, next := range n.next {
 		if err == nil {
@@ -459,17 +485,20 @@ func (t *typedJob) visit(ctx context.Context, r *Result, n *pathNode, x *format.
 	return format.Remove(t.fsys, dir)
 }
 
-// storeMatrix makes the stored rows of a matrix, from x by an operator or, without one, of x itself, and moves them to
-// the store.
-func (t *typedJob) storeMatrix(ctx context.Context, r *Result, graphDir string, x *format.Matrix, id format.MatrixID,
+// storeMatrix makes the stored rows of the matrix of a node, or, if it is nil, of the input, from x by an operator or,
+// without one, of x itself, and moves them to the store.
+func (t *typedJob) storeMatrix(ctx context.Context, r *Result, graphDir string, x *format.Matrix, n *pathNode,
 	applied []operator.Operator) error {
 	options := t.options
 	options.ChunkRows = t.layout.ChunkRows
 	dir := filepath.Join(t.scratch, t.prefix+"rows")
-	if id != format.Input {
-		dir += "-" + strings.ReplaceAll(strings.SplitN(id.Operator, ":", 2)[1], "<", "-")
+	one := &step{id: format.Input, input: x, rows: t.target}
+	if n != nil {
+		dir += "-" + n.folder()
+		one.id, one.labels = t.id(n), n.labels
 	}
-	d, err := t.runStep(ctx, r, dir, graphDir, applied, options, &step{id: id, input: x, rows: t.target})
+	id := one.id
+	d, err := t.runStep(ctx, r, dir, graphDir, applied, options, one)
 	if err != nil {
 		return err
 	}
@@ -478,7 +507,9 @@ func (t *typedJob) storeMatrix(ctx context.Context, r *Result, graphDir string, 
 	if err == nil {
 		out, err = t.store.Matrix(id)
 	}
-	if err == nil {
+	if err == nil && one.labels {
+		err = t.withoutOwn(ctx, out, m, n)
+	} else if err == nil {
 		var taken int64
 		if taken, err = out.Adopt(m, d.Manifest.Rows); err == nil && taken < d.Manifest.Rows {
 			err = fmt.Errorf("%s: of %s, %d of %d rows were taken over", t.storeDir, id, taken, d.Manifest.Rows)
@@ -509,6 +540,7 @@ func (t *typedJob) runStep(ctx context.Context, r *Result, dir, graphDir string,
 	}
 	defer s.close()
 	options.step, options.Operators, options.Hops, options.Force = one, applied, len(applied), false
+	options.LabelHops = 0
 	options.Planned = func(*Plan) {}
 	s.options = options // by which rowsFrom goes
 	if s.options, err = options.withDefaults(&s.rowsFrom().Manifest, options.DType); err != nil {

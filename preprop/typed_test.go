@@ -31,6 +31,7 @@ type testTyped struct {
 	widths  map[string]int
 	x       map[string][]float32
 	weights map[string][][]float64 // of each relation, [destination][source]
+	edges   map[string]*format.CSC // the same
 	order   []format.Relation
 }
 
@@ -38,8 +39,38 @@ func randomTyped(t *testing.T, fsys vfs.FS, dir string, papers int) *testTyped {
 	t.Helper()
 	random := rand.New(rand.NewPCG(7, 9))
 	g := &testTyped{papers: randomGraph(4, papers, 3), x: map[string][]float32{}, weights: map[string][][]float64{},
-		nodes:  map[string]int{"paper": papers, "author": 2 * papers / 3, "venue": 4},
+		edges: map[string]*format.CSC{}, nodes: map[string]int{"paper": papers, "author": 2 * papers / 3, "venue": 4},
 		widths: map[string]int{"paper": 3, "author": 5, "venue": 0}}
+	for _, name := range []string{"author", "paper", "venue"} {
+		g.x[name] = randomFeatures(random, g.nodes[name], g.widths[name])
+	}
+	for _, r := range []format.Relation{{Source: "author", Name: "writes", Destination: "paper"},
+		{Source: "paper", Name: "by", Destination: "author"}, {Source: "venue", Destination: "paper"},
+		{Source: "paper", Destination: "venue"}, {Source: "paper", Name: "cites", Destination: "paper"},
+		{Source: "paper", Name: "extends", Destination: "paper"}} {
+		n, sources := g.nodes[r.Destination], g.nodes[r.Source]
+		dense := make([][]float64, n)
+		c := &format.CSC{Offsets: []int64{0}}
+		for v := range dense {
+			dense[v] = make([]float64, sources)
+			for u := range sources {
+				if random.IntN(sources) < 3 && v%11 != 3 { // some have no in-neighbours
+					c.Neighbors = append(c.Neighbors, uint32(u))
+					c.Weights = append(c.Weights, 0.5+random.Float32())
+					dense[v][u] = float64(c.Weights[len(c.Weights)-1])
+				}
+			}
+			c.Offsets = append(c.Offsets, int64(len(c.Neighbors)))
+		}
+		g.weights[r.String()], g.edges[r.String()], g.order = dense, c, append(g.order, r)
+	}
+	g.write(t, fsys, dir)
+	return g
+}
+
+// write writes the graph.
+func (g *testTyped) write(t *testing.T, fsys vfs.FS, dir string) {
+	t.Helper()
 	w, err := format.CreateTyped(fsys, dir, false)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +100,6 @@ func randomTyped(t *testing.T, fsys vfs.FS, dir string, papers int) *testTyped {
 	}
 	for _, name := range []string{"author", "paper", "venue"} {
 		n := int64(g.nodes[name])
-		g.x[name] = randomFeatures(random, int(n), g.widths[name])
 		rows := &format.RowTable{Rows: n}
 		if name == "paper" {
 			rows = &g.papers.rows
@@ -78,37 +108,18 @@ func randomTyped(t *testing.T, fsys vfs.FS, dir string, papers int) *testTyped {
 		typed.Types = append(typed.Types, format.NodeType{Name: name, Nodes: n, Features: g.widths[name],
 			Fingerprint: part(format.NodesDir(w.Dir(), name), c, 0, g.x[name], g.widths[name], rows)})
 	}
-	for _, r := range []format.Relation{{Source: "author", Name: "writes", Destination: "paper"},
-		{Source: "paper", Name: "by", Destination: "author"}, {Source: "venue", Destination: "paper"},
-		{Source: "paper", Destination: "venue"}, {Source: "paper", Name: "cites", Destination: "paper"},
-		{Source: "paper", Name: "extends", Destination: "paper"}} {
-		n, sources := g.nodes[r.Destination], g.nodes[r.Source]
-		dense := make([][]float64, n)
-		c := &format.CSC{Offsets: []int64{0}}
-		for v := range dense {
-			dense[v] = make([]float64, sources)
-			for u := range sources {
-				if random.IntN(sources) < 3 && v%11 != 3 { // some have no in-neighbours
-					c.Neighbors = append(c.Neighbors, uint32(u))
-					c.Weights = append(c.Weights, 0.5+random.Float32())
-					dense[v][u] = float64(c.Weights[len(c.Weights)-1])
-				}
-			}
-			c.Offsets = append(c.Offsets, int64(len(c.Neighbors)))
-		}
-		from := int64(sources)
+	for _, r := range g.order {
+		c, from := g.edges[r.String()], int64(g.nodes[r.Source])
 		if r.Source == r.Destination {
 			from = 0
 		}
 		r.Edges = c.Edges()
-		r.Fingerprint = part(format.RelationDir(w.Dir(), r), c, from, nil, 0, &format.RowTable{Rows: int64(n)})
+		r.Fingerprint = part(format.RelationDir(w.Dir(), r), c, from, nil, 0, &format.RowTable{Rows: c.Nodes()})
 		typed.Relations = append(typed.Relations, r)
-		g.weights[r.String()], g.order = dense, append(g.order, r)
 	}
 	if err := w.Publish(typed); err != nil {
 		t.Fatal(err)
 	}
-	return g
 }
 
 // product is the naive product of a relation with rows x in float64, and the sums of absolute terms.
@@ -143,6 +154,11 @@ func (g *testTyped) product(r format.Relation, x, absolute [][]float64, sym bool
 
 // metapaths are the metapaths of up to hops relations, as names with their matrices in float64.
 func (g *testTyped) metapaths(hops int, sym bool) (made, sums map[string][][]float64) {
+	return g.metapathsOf([]string{"paper", "author"}, hops, sym)
+}
+
+// metapathsOf are those that start from some types.
+func (g *testTyped) metapathsOf(types []string, hops int, sym bool) (made, sums map[string][][]float64) {
 	made, sums = map[string][][]float64{}, map[string][][]float64{}
 	names := map[string]string{"author__writes__paper": "paper<author", "paper__by__author": "author<paper",
 		"venue__paper": "paper<venue", "paper__venue": "venue<paper", "paper__cites__paper": "paper<cites.paper",
@@ -160,7 +176,7 @@ func (g *testTyped) metapaths(hops int, sym bool) (made, sums map[string][][]flo
 			}
 		}
 	}
-	for _, name := range []string{"paper", "author"} {
+	for _, name := range types {
 		x, absolute := [][]float64{}, [][]float64{}
 		for row := range slices.Chunk(g.x[name], g.widths[name]) {
 			wide, positive := make([]float64, len(row)), make([]float64, len(row))

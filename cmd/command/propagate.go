@@ -74,7 +74,8 @@ Of a typed graph (see 'hopfeed import npy --help'), features travel along relati
 features, and a matrix for each metapath of up to --hops relations to the target from a type with features, or
 for those that --metapaths names: with 'paper<author<paper', features of papers go to their authors, and from
 these to their papers. --operator is rw (the mean over a relation, the default) or sym (D^-1/2 A D^-1/2, with
-the degrees of either side).
+the degrees of either side). With --label-hops L, labels travel along the metapaths of up to L relations from the
+target back to it.
 
 --dry-run prints the plan and stops, with --hardware FILE the plan for the machine that FILE describes. For a
 graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)

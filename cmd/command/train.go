@@ -363,7 +363,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 		Note: a.note, Epoch: a.reportEpochs(o.Metric, o.Epochs),
 	}
 	labels := ""
-	if m.LabelHops > 0 {
+	if m.LabelColumns() > 0 {
 		labels = fmt.Sprintf(" (%d of them labels of training nodes)", m.LabelColumns())
 	}
 	a.note("%s on %s: %d features%s of %s, %s", o.Model, m.Name, m.Features, labels,

@@ -139,8 +139,13 @@ func (e *engine) findOwnLabels(ctx context.Context, unfinished []*HopSequence) e
 		if !inMemory {
 			return fmt.Errorf("%s: labels are propagated with the topology in memory", c.Operator)
 		}
-		if err := e.Labels.Compute(ctx, e.own, e.propagators[c.Operator.Base()], graph.CSC, e.Nodes, e.DType,
-			min(c.Hops, e.Labels.Hops), c.ID, e.Threads); err != nil {
+		var products []product.Level
+		var ids []format.MatrixID
+		for hop := 1; hop <= min(c.Hops, e.Labels.Hops); hop++ {
+			products = append(products, product.Level{Propagator: e.propagators[c.Operator.Base()], CSC: graph.CSC})
+			ids = append(ids, c.ID(hop))
+		}
+		if err := e.Labels.Compute(ctx, e.own, products, e.Nodes, e.DType, ids, e.Threads); err != nil {
 			return err
 		}
 		task.Add(1)

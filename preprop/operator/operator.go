@@ -22,6 +22,7 @@ type Operator struct {
 	// Metapath is, in a typed graph, the relations that features travel along, as paper<author<paper; A is then that of
 	// the first relation, without loops, D of Sym has the degrees of each side, and hop 1 is made of the rest's.
 	Metapath string
+	Labels   bool // what travels along the metapath is labels of training nodes, without a node's own
 }
 
 // Names of operators. D is the diagonal of the weighted in-degrees, with Col of the weighted out-degrees, self-loops
@@ -58,7 +59,10 @@ var (
 	tolerance = setting{"tolerance", DefaultTolerance, 1e-7, 0.1}
 )
 
-const noLoops = "noloops"
+const (
+	noLoops = "noloops"
+	labels  = "labels"
+)
 
 // setting is a number that an operator takes.
 type setting struct {
@@ -104,6 +108,9 @@ func parse(spelling string, standardTolerance float64) (Operator, error) {
 			strings.Join(operatorNames, ", "))
 	}
 	options := append(slices.Clone(GraphFlags), noLoops)
+	if len(fields) > 1 && strings.Contains(fields[1], "<") {
+		options = []string{labels}
+	}
 	parameter, isSeries := parameters[o.Name]
 	if isSeries {
 		options = append(options, parameter.key+"=", tolerance.key+"=")
@@ -118,8 +125,8 @@ func parse(spelling string, standardTolerance float64) (Operator, error) {
 		}
 		var err error
 		switch {
-		case strings.Contains(option, "<") && (len(fields) > 2 || o.Name != Sym && o.Name != RW):
-			return fail("a metapath goes with sym or rw, and no other option")
+		case strings.Contains(option, "<") && (key != fields[1] || o.Name != Sym && o.Name != RW):
+			return fail("a metapath goes with sym or rw, after it, and with no option but %s", labels)
 		case !slices.Contains(options, name) && !strings.Contains(option, "<"):
 			return fail("%s has no option %q (there are: %s)", o.Name, option, strings.Join(options, ", "))
 		case given[key]:
@@ -128,6 +135,8 @@ func parse(spelling string, standardTolerance float64) (Operator, error) {
 			o.Metapath, o.NoLoops = option, true
 		case key == noLoops:
 			o.NoLoops = true
+		case key == labels:
+			o.Labels = true
 		case key == parameter.key:
 			o.Parameter, err = parameter.parse(value)
 		case key == tolerance.key:
@@ -194,6 +203,9 @@ func (o Operator) String() string {
 	switch {
 	case o.Metapath != "":
 		s += ":" + o.Metapath
+		if o.Labels {
+			s += ":" + labels
+		}
 	case o.NoLoops:
 		s += ":" + noLoops
 	}

@@ -138,23 +138,35 @@ func (l *Labels) Clean(o *OwnLabels, id format.MatrixID, rows []byte, s ColumnRa
 // mostOwnTerms is how many terms Compute may add up: some minutes on two cores.
 const mostOwnTerms = 1 << 37
 
-// Compute computes the elements of o in hop r of an operator from 1 to hops, matrices id(r) of a type: row v of B^r Y,
-// with a 0 in the place of Y[v, column], by the arithmetic of Hop. So diag(B^r) is not subtracted, which would leave a
-// rounding error that tells the label, but never added. That takes the sums of all nodes from which v can be
-// reached in r-1 steps. ErrTooManyTerms is returned if these would be too many.
-func (l *Labels) Compute(ctx context.Context, o *OwnLabels, p *Propagator, graph *format.CSC, nodes []uint32,
-	t format.DType, hops int, id func(hop int) format.MatrixID, threads int) error {
-	if err := p.checkOwnTerms(ctx, graph, nodes, o.Rows, hops, threads); err != nil {
+// Level is a product of a sequence, with the topology of its operator.
+type Level struct {
+	*Propagator
+	CSC *format.CSC
+}
+
+// Compute computes the elements of o in the hops that products make one after another, of which hop r is matrix
+// ids[r-1] of a type; those without a name are not kept. It is row v of B_r ... B_1 Y, with a 0 in the place of Y[v, column], by
+// the arithmetic of Hop. So diag(B_r ... B_1) is not subtracted, which would leave a rounding error that tells the
+// label, but never added. That takes the sums of all nodes from which v can be reached in r-1 steps. ErrTooManyTerms is
+// returned if these would be too many.
+func (l *Labels) Compute(ctx context.Context, o *OwnLabels, products []Level, nodes []uint32, t format.DType,
+	ids []format.MatrixID, threads int) error {
+	if err := checkOwnTerms(ctx, products, nodes, o.Rows, ids, threads); err != nil {
 		return err
 	}
-	for hop := 1; hop <= hops; hop++ {
-		o.values[id(hop)] = make([]byte, len(o.Rows)*o.size)
+	for _, id := range ids {
+		if id != (format.MatrixID{}) {
+			o.values[id] = make([]byte, len(o.Rows)*o.size)
+		}
 	}
 	walks := make(chan *ownWalk, threads) // those that no goroutine uses
 	for range threads {
-		w := &ownWalk{p: p, b: graph.Range(0, graph.Nodes()), labels: l, t: t, known: make([][]ownSum, max(0, hops-2))}
-		for i := range w.known {
-			w.known[i] = make([]ownSum, graph.Nodes())
+		w := &ownWalk{labels: l, t: t, known: make([][]ownSum, max(0, len(products)-2))}
+		for i, p := range products {
+			w.levels = append(w.levels, walkLevel{p.Propagator, p.CSC.Range(0, p.CSC.Nodes())})
+			if i < len(w.known) {
+				w.known[i] = make([]ownSum, p.CSC.Nodes())
+			}
 		}
 		walks <- w
 	}
@@ -163,9 +175,10 @@ func (l *Labels) Compute(ctx context.Context, o *OwnLabels, p *Propagator, graph
 		defer func() { walks <- w }()
 		for i := lo; i < hi; i++ {
 			w.v, w.column, w.element = nodes[o.Rows[i]], int(o.columns[i]), uint32(i)+1
-			for hop := 1; hop <= hops; hop++ {
-				x := w.value(w.v, hop)
-				dtype.Encode(o.values[id(hop)][int(i)*o.size:][:o.size], []float32{x}, t)
+			for hop, id := range ids {
+				if values := o.values[id]; values != nil {
+					dtype.Encode(values[int(i)*o.size:][:o.size], []float32{w.value(w.v, hop+1)}, t)
+				}
 			}
 		}
 		return nil
@@ -174,14 +187,19 @@ func (l *Labels) Compute(ctx context.Context, o *OwnLabels, p *Propagator, graph
 
 // ownWalk computes elements of one column of hops without the label of node v.
 type ownWalk struct {
-	p       *Propagator
-	b       format.NodeRange
+	levels  []walkLevel // by hop, from 1
 	labels  *Labels
 	t       format.DType
 	v       uint32
 	column  int
 	element uint32     // number of v and column, from 1
 	known   [][]ownSum // of hops from 1 on, by node
+}
+
+// walkLevel is a product, and the edges that it adds up along.
+type walkLevel struct {
+	p *Propagator
+	b format.NodeRange
 }
 
 // ownSum is an element of a hop, as it is for the walk of this number.
@@ -203,7 +221,8 @@ func (w *ownWalk) value(u uint32, hop int) float32 {
 
 // add adds up the element of node u, run after run, each with a self-loop in its place.
 func (w *ownWalk) add(u uint32, hop int) (total float32) {
-	t := w.p.Terms(&w.b, int64(u))
+	level := &w.levels[hop-1]
+	t := level.p.Terms(&level.b, int64(u))
 	for first, n := 0, t.Len(); first < n; first += plan.RunTerms {
 		sum := float32(0)
 		end := min(first+plan.RunTerms, n)
@@ -219,8 +238,8 @@ func (w *ownWalk) add(u uint32, hop int) (total float32) {
 		}
 		total += sum
 	}
-	if w.p.S != nil {
-		total = float32(total * w.p.S[u])
+	if level.p.S != nil {
+		total = float32(total * level.p.S[u])
 	}
 	return rounded(total, w.t)
 }
@@ -253,8 +272,8 @@ func (w *ownWalk) addTerm(sum float32, u uint32, by float32, hop int) float32 {
 	if x == 0 { // it would add 0
 		return sum
 	}
-	if w.p.T != nil {
-		by = float32(by * w.p.T[u])
+	if factors := w.levels[hop-1].p.T; factors != nil {
+		by = float32(by * factors[u])
 	}
 	return sum + float32(by*x)
 }
@@ -283,18 +302,27 @@ func (e *ErrTooManyTerms) Error() string {
 		float64(mostOwnTerms))
 }
 
-// checkOwnTerms bounds the terms of Compute for rows of nodes: of hop r, those of all walks of r steps that end in the
-// node, and no more than r times those of all nodes.
-func (p *Propagator) checkOwnTerms(ctx context.Context, graph *format.CSC, nodes []uint32, rows []int64, hops,
+// checkOwnTerms bounds the terms of Compute for rows of nodes: of a hop r that is kept, those of all walks of r steps
+// that end in the node, and no more than r times those of all nodes.
+func checkOwnTerms(ctx context.Context, products []Level, nodes []uint32, rows []int64, ids []format.MatrixID,
 	threads int) error {
-	n := graph.Nodes()
-	walks, next, all := make([]float64, n), make([]float64, n), float64(graph.Edges()+n)
-	total := 0.0
-	for hop := 1; hop <= hops; hop++ {
-		err := parallel.For(ctx, threads, n, 4096, func(lo, hi int64) error {
+	var walks []float64 // of the hop before, by node
+	total, most := 0.0, 0.0
+	for hop, p := range products {
+		next := make([]float64, p.CSC.Nodes())
+		err := parallel.For(ctx, threads, p.CSC.Nodes(), 4096, func(lo, hi int64) error {
 			for v := lo; v < hi; v++ {
-				in := graph.In(v)
-				next[v] = float64(len(in)) + 1 + walks[v]
+				in := p.CSC.In(v)
+				next[v] = float64(len(in))
+				if p.Loops {
+					next[v]++
+				}
+				if walks == nil {
+					continue
+				}
+				if p.Loops {
+					next[v] += walks[v]
+				}
 				for _, u := range in {
 					next[v] += walks[u]
 				}
@@ -304,13 +332,17 @@ func (p *Propagator) checkOwnTerms(ctx context.Context, graph *format.CSC, nodes
 		if err != nil {
 			return err
 		}
-		walks, next = next, walks
+		walks = next
+		most = max(most, float64(p.CSC.Edges()+p.CSC.Nodes()))
+		if ids[hop] == (format.MatrixID{}) {
+			continue
+		}
 		for _, row := range rows {
-			total += min(walks[nodes[row]], float64(hop)*all)
+			total += min(walks[nodes[row]], float64(hop+1)*most)
 		}
 	}
 	if total > mostOwnTerms {
-		return &ErrTooManyTerms{hops, total}
+		return &ErrTooManyTerms{len(products), total}
 	}
 	return nil
 }

@@ -1,0 +1,214 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/plan"
+	"github.com/hopfeed/hopfeed/preprop/product"
+)
+
+// In a typed graph, labels of training nodes travel along metapaths from the target back to it (SeHGNN, Yang et al.
+// 2023, section 4.1): the store gets (B - diag(B)) Y of each metapath of up to LabelHops relations, B the product of
+// its relations, as a matrix of its own. Steps make B Y like matrices of features; the elements that a node's own label
+// would change are computed without it.
+
+// planLabels finds the metapaths of labels.
+func (t *typedJob) planLabels(hops int) error {
+	if hops == 0 {
+		return nil
+	}
+	m := &t.target.Manifest
+	if err := (&Options{Hops: format.MaxHops, LabelHops: hops}).checkLabels(m); err != nil {
+		return err
+	}
+	t.labelPaths = labelTree(t.typed, m.OneHotColumns())
+	if err := t.labelPaths.addAll(hops); err != nil {
+		return err
+	}
+	if len(t.labelPaths.stored()) == 0 {
+		return fmt.Errorf("no metapath of up to %d relations leads from %s back to it, so labels cannot travel (give more "+
+			"--label-hops, or leave them out)", hops, t.typed.Target)
+	}
+	t.options.LabelHops = hops
+	return nil
+}
+
+// newLabels are the labels of all nodes of the target type.
+func (t *typedJob) newLabels(hops int) *product.Labels {
+	return &product.Labels{Columns: t.target.Manifest.OneHotColumns(), Hops: hops}
+}
+
+// path lists the nodes from the root to n.
+func (n *pathNode) path() (all []*pathNode) {
+	for ; n != nil; n = n.before {
+		all = append(all, n)
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// checkLabelMemory fails unless the matrix of a node of labels can be made without own labels: with all topologies of
+// its relations in memory.
+func (t *typedJob) checkLabelMemory(n *pathNode) error {
+	own, _ := t.typed.Type(t.typed.Target)
+	need := plan.ProcessBytes + plan.PickedBytes(&t.target.Manifest, t.want.StoredRows)
+	most := own.Nodes
+	for _, step := range n.path() {
+		from, _ := t.typed.Type(step.relation.Source)
+		to, _ := t.typed.Type(step.relation.Destination)
+		need += 8*to.Nodes + 8*step.relation.Edges + plan.FactorsBytes(t.operator(step), to.Nodes, from.Nodes)
+		most = max(most, to.Nodes)
+	}
+	path := len(n.path())
+	need += t.newLabels(path).Bytes(most, t.layout.Regions[0].Rows, 1, t.options.Threads)
+	if t.options.MemoryBytes > 0 && need > t.options.MemoryBytes {
+		return fmt.Errorf("metapath %s: %w", n.title(), plan.ErrDoesNotFit(t.options.MemoryBytes, need))
+	}
+	return nil
+}
+
+// makeLabels makes the matrices of labels that are missing.
+func (t *typedJob) makeLabels(ctx context.Context, r *Result, rows *format.RowTable) error {
+	if t.labelPaths == nil || !slices.ContainsFunc(t.labelPaths.roots[t.typed.Target], t.unfinished) {
+		return nil
+	}
+	t.labels, t.nodes = t.newLabels(t.options.LabelHops), rows.NodeID
+	if err := t.labels.Load(ctx, t.target, t.options.Split); err != nil {
+		return err
+	}
+	dir := filepath.Join(t.scratch, t.prefix+"labels")
+	d, err := t.oneHot(dir)
+	if err != nil {
+		return err
+	}
+	y, err := d.Matrix(format.Input)
+	for _, root := range t.labelPaths.roots[t.typed.Target] {
+		if err == nil {
+			err = t.visit(ctx, r, root, y)
+		}
+	}
+	if err := errors.Join(err, d.Close()); err != nil {
+		return err
+	}
+	return format.Remove(t.fsys, dir)
+}
+
+// oneHot writes Y, the labels of training nodes as zeros and ones, or opens what an earlier run has written.
+func (t *typedJob) oneHot(dir string) (*format.Dir, error) {
+	d, err := format.OpenStore(t.fsys, dir)
+	if !errors.Is(err, format.ErrIncomplete) && !errors.Is(err, fs.ErrNotExist) {
+		return d, err
+	}
+	g := &t.target.Manifest
+	sizes := make([]format.RegionSize, len(regionOrder))
+	for i := range sizes {
+		sizes[i].Name = regionOrder[i].name
+	}
+	sizes[len(sizes)-1].Rows = g.Nodes
+	layout := format.NewLayout(sizes, 0, t.labels.Columns, t.options.DType)
+	w, err := format.Create(t.fsys, dir, layout, format.CreateOptions{Job: t.want.String()})
+	if err != nil {
+		return nil, err
+	}
+	nodes := &format.RowTable{Rows: g.Nodes, NodeID: make([]uint32, g.Nodes)}
+	for v := range nodes.NodeID {
+		nodes.NodeID[v] = uint32(v)
+	}
+	err = w.Rows(nodes)
+	if err == nil && !w.Finished(format.Input) {
+		err = t.writeOneHot(w, layout)
+	}
+	if err == nil {
+		err = w.Publish(&format.Manifest{Kind: format.KindStore, Name: g.Name, Nodes: g.Nodes, RowSet: format.RowsAll,
+			Directed: true, Input: map[string]string{"graph": g.Fingerprint}})
+	}
+	if err != nil {
+		w.Suspend()
+		return nil, err
+	}
+	return format.OpenStore(t.fsys, dir)
+}
+
+func (t *typedJob) writeOneHot(w *format.Writer, layout format.Layout) error {
+	m, err := w.Matrix(format.Input)
+	if err != nil {
+		return err
+	}
+	row := make([]float32, t.labels.Columns)
+	data := make([]byte, len(row)*layout.DType.Size())
+	for v := range t.target.Manifest.Nodes {
+		t.labels.Put(row, v, 0)
+		dtype.Encode(data, row, layout.DType)
+		if err := m.Write(data); err != nil {
+			return err
+		}
+	}
+	return m.Close()
+}
+
+// withoutOwn copies B Y of the stored rows to the store, with what the matrix has without a node's own label.
+func (t *typedJob) withoutOwn(ctx context.Context, to *format.MatrixWriter, from *format.Matrix, n *pathNode) error {
+	path := n.path()
+	own := t.labels.Own(t.nodes, t.options.DType)
+	products := make([]product.Level, len(path))
+	ids := make([]format.MatrixID, len(path))
+	ids[len(path)-1] = t.id(n)
+	defer func() {
+		for _, p := range products {
+			if p.Propagator != nil {
+				_ = p.Buf.Free()
+			}
+			if p.CSC != nil {
+				_ = p.CSC.Close()
+			}
+		}
+	}()
+	for i, step := range path {
+		if err := t.openLevel(ctx, &products[i], step.relation, t.operator(step)); err != nil {
+			return err
+		}
+	}
+	if err := t.labels.Compute(ctx, own, products, t.nodes, t.options.DType, ids, t.options.Threads); err != nil {
+		return fmt.Errorf("metapath %s: %w", n.title(), err)
+	}
+	size := t.labels.Columns * t.options.DType.Size()
+	columns := product.ColumnRange{End: t.labels.Columns}
+	for k := range from.Chunks() {
+		first, rows := from.ChunkRowRange(k)
+		data := make([]byte, rows*size)
+		if err := from.ReadChunk(k, data); err != nil {
+			return err
+		}
+		t.labels.Clean(own, t.id(n), data, columns, first, first+int64(rows))
+		if err := to.Write(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openLevel reads the edges of a relation, and computes the factors of an operator.
+func (t *typedJob) openLevel(ctx context.Context, to *product.Level, r format.Relation,
+	o operator.Operator) (err error) {
+	d, err := format.OpenRelation(t.fsys, format.RelationDir(t.graphDir, r))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if to.CSC, err = d.Topology(ctx, t.options.Threads); err != nil {
+		return err
+	}
+	topology := &product.MemoryTopology{CSC: to.CSC}
+	return product.WalkTogether(ctx, topology, t.options.Threads, func(walk product.WalkAll) (err error) {
+		to.Propagator, err = product.NewPropagator(ctx, topology, o, t.options.Threads, walk)
+		return err
+	})
+}
