@@ -238,8 +238,12 @@ func (a *app) readSurrogate(o *searchOptions, g tune.Goals) (func([]tune.Setting
 		return nil, usagef("%s: %s (want a file of bench surrogate)", o.surrogate, err)
 	}
 	if s.ProcessorTime != g.ProcessorTime || s.DeviceMemory != g.DeviceMemory {
-		a.note("%s predicts another throughput (processor time: %t) or memory (of the device: %t) than is searched for",
-			o.surrogate, s.ProcessorTime, s.DeviceMemory)
+		flags := "--throughput " + o.throughput
+		if !g.DeviceMemory {
+			flags += " --resident"
+		}
+		a.note("%s predicts another throughput or memory than is searched for: make it by bench surrogate %s", o.surrogate,
+			flags)
 	}
 	return func(all []tune.Settings) []tune.Score { return s.Predict(o.graph, all) }, nil
 }

@@ -127,6 +127,11 @@ func TestASearchByWeightsBeginsWithWhatOtherGraphsTaught(t *testing.T) {
 	if found.Trials != 3 || len(found.Front) == 0 || found.Front[best].Trial != found.Balanced {
 		t.Errorf("%+v", found)
 	}
+	must(t, d, learn+" -o other.json --resident")
+	if o := must(t, d, strings.Replace(line, "learnt", "other", 1)+" --throughput processor"); !strings.Contains(o.stderr,
+		"bench surrogate --throughput processor\n") {
+		t.Error(o.stderr)
+	}
 	for flags, says := range map[string]string{
 		"--weights 1,2":                  "three numbers",
 		"--weights 1,2,3,4":              "three numbers",
