@@ -36,7 +36,7 @@ func (s Spec) byHop() (hops [][]int) {
 }
 
 // byOperator lists, for each operator, the places of its matrices from the first hop to the last, with the
-// input, which is hop 0 of all of them (preprop-gnn Equation 2), before.
+// input, which is hop 0 of all of them (preprop-gnn Eq. 2), before.
 func (s Spec) byOperator() (operators [][]int) {
 	var input []int
 	places := map[string]int{}

@@ -7,7 +7,7 @@ import (
 	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
-// gcnKind is GCN (Kipf and Welling 2017) on blocks with the weights of D^-1/2 (W+I) D^-1/2.
+// gcnKind is GCN (Kipf and Welling 2017; mq-gnn Eq. 1, 2, 18) on blocks with the weights of D^-1/2 (W+I) D^-1/2.
 var gcnKind = graphKind(kind{
 	name: "gcn", about: "graph convolutions, then a linear layer; reads a graph",
 	aggregation: sampling.Sym,
@@ -17,8 +17,8 @@ var gcnKind = graphKind(kind{
 	},
 })
 
-// sageKind is GraphSAGE with the mean (Hamilton et al. 2017, Algorithm 1): a linear layer of a node's own
-// features and of the mean of its in-neighbours, side by side.
+// sageKind is GraphSAGE with the mean (Hamilton et al. 2017, Algorithm 1; mq-gnn Eq. 17): a linear layer of a node's
+// own features and of the mean of its in-neighbours, side by side.
 var sageKind = graphKind(kind{
 	name: "sage", about: "GraphSAGE: means of in-neighbours beside a node's own features; reads a graph",
 	aggregation: sampling.Mean,

@@ -17,9 +17,9 @@ import (
 )
 
 // Queues let ranks go on while gradients wait in queues: RaCoM (MQ-GNN, §IV). Each rank computes the gradient of its
-// share of a batch and goes on to the next. When all ranks have theirs (Equation 20), they are added up (21), and every
-// rank makes the same step with the sum (22), after the gradient of Lag batches later. After each Period batches all
-// ranks make all steps that are left, and so have the same parameters.
+// share of a batch and goes on to the next. When all ranks have theirs, they are added up (mq-gnn Eq. 20, 21), and
+// every rank makes the same step with the sum (mq-gnn Eq. 22), after the gradient of Lag batches later. After each
+// Period batches all ranks make all steps that are left, and so have the same parameters.
 //
 // Steps are made at these planned points, so a training by queues is as reproducible as any other. Gradients are parts
 // of the mean over the rows of all ranks, so their sum is Equation 21 where ranks have as many rows as each other. They

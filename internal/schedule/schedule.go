@@ -2,9 +2,10 @@
 // It neither computes nor waits: the executor of all loaders (loader/internal/epoch) plays a Course in time that
 // passes, and Simulation plays it in numbers.
 //
-// A batch takes one of two routes (MorphGL, PVLDB 2026, §4.1). On route 0 the processor samples and gathers
+// A batch takes one of two routes (MorphGL Eq. 1; PVLDB 2026, §4.1). On route 0 the processor samples and gathers
 // it, it moves over the link, and the device trains on it. On route 1 the device samples and gathers it
-// itself from memory of the host, which takes device and link, and trains on it.
+// itself from memory of the host, which takes device and link, and trains on it. Stages keep the constraints of
+// hardware, order and buffers (MorphGL Eq. 2-4).
 package schedule
 
 import (

@@ -51,7 +51,7 @@ func (d Durations) Check() error {
 }
 
 // Ratio is how many batches the GPU prepares for each one of the processor, by the relaxed model of
-// Equation 6 (technical report; the print in PVLDB lost a comma): with unlimited buffers and batches that
+// MorphGL Eq. 6 (technical report; the print in PVLDB lost a comma): with unlimited buffers and batches that
 // can be divided, an epoch of n batches takes
 //
 //	C'(x) = n/(1+x) * (x*U + max{D, (1+x)*M, C - x*U}),

@@ -31,7 +31,7 @@ func (d Durations) Stages() Stages {
 	return Stages{(d.CPUBatch - d.Gather).Seconds(), d.Gather.Seconds(), d.DMA.Seconds(), d.Model.Seconds()}
 }
 
-// Seconds is the time from one mini-batch to the next (Equations 2 and 4, which the paper calls throughput; sequential:
+// Seconds is the time from one mini-batch to the next (a3gnn Eq. 2, 4, which the paper calls throughput; sequential:
 // the sum of the stages). n workers beside each other do the work of n / (1 + contention*(n-1)). In mode 1 a batch
 // moves beside workers and training: they are threads, and the link is neither.
 func (m Mode) Seconds(s Stages, workers int, contention float64) float64 {

@@ -19,10 +19,10 @@ import (
 // Margin is the part of the peak memory that is left free beside (§IV-A: 5 to 10 %).
 const Margin = 0.1
 
-// LeastQueue is the smallest queue that Equation 24 gives, if there is memory for it.
+// LeastQueue is the smallest queue that mq-gnn Eq. 24 gives, if there is memory for it.
 const LeastQueue = 2
 
-// Capacity is C of Equation 25: how many batches a queue on a device has room for, on a device of deviceBytes where
+// Capacity is C of mq-gnn Eq. 25: how many batches a queue on a device has room for, on a device of deviceBytes where
 // training without the queue takes peakBytes at most. It is 0 if not one fits.
 func Capacity(deviceBytes, peakBytes, batchBytes int64) int {
 	free := float64(deviceBytes) - float64(peakBytes)*(1+Margin)
@@ -32,8 +32,8 @@ func Capacity(deviceBytes, peakBytes, batchBytes int64) int {
 	return int(min(free/float64(batchBytes), math.MaxInt32))
 }
 
-// Size is Q of Equation 24: how many batches each queue has room for. Prepare is the longest time in which a batch was
-// sampled and moved, compute the mean time in which one was trained on, and capacity what Capacity gives.
+// Size is Q of mq-gnn Eq. 24: how many batches each queue has room for. Prepare is the longest time in which a batch
+// was sampled and moved, compute the mean time in which one was trained on, and capacity what Capacity gives.
 func Size(prepare, compute time.Duration, capacity int) (int, error) {
 	if prepare < 0 || compute <= 0 {
 		return 0, fmt.Errorf("batches are prepared in %v and trained on in %v: want 0 or more, and above 0", prepare,
@@ -46,18 +46,18 @@ func Size(prepare, compute time.Duration, capacity int) (int, error) {
 	return min(capacity, max(LeastQueue, q)), nil
 }
 
-// Graph is what Equation 23 looks at.
+// Graph is what mq-gnn Eq. 23 looks at.
 type Graph struct {
 	Nodes, Edges int64
 	Devices      int
 }
 
-// scale is the right side of Equation 23 before it is rounded, for k = 1.
+// scale is the right side of mq-gnn Eq. 23 before it is rounded, for k = 1.
 func (g Graph) scale() float64 {
 	return math.Sqrt(float64(max(1, g.Nodes)) / (float64(max(1, g.Devices)) * float64(max(1, g.Edges))))
 }
 
-// Period is P_ms of Equation 23, the number of batches from one synchronisation to the next, with the k
+// Period is P_ms of mq-gnn Eq. 23, the number of batches from one synchronisation to the next, with the k
 // that Appendix A sets to 1: ceil(k * sqrt(|V| / (|G| |E|))). For k = 1 it is 1 for every graph that has at
 // least as many edges as nodes, so that nothing would be asynchronous: see FitK. It is 1 or more.
 func (g Graph) Period(k float64) int {

@@ -14,7 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/tools/tune"
 )
 
-// Drop is a3gnn Equation 1, the accuracy that a training loses by sampling towards cached nodes and by partitions,
+// Drop is a3gnn Eq. 1, the accuracy that a training loses by sampling towards cached nodes and by partitions,
 // fitted to trials. The paper leaves f1 open. Here it is
 //
 //	drop = ln(bias) * (a + b * cached + c * ln(density / mean density)) + d * (1 - eta)

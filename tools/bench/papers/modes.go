@@ -26,8 +26,8 @@ func (p Parts) times(copies [4]float64) Parts {
 
 func (p Parts) sum() float64 { return p.Cache + p.Batch + p.Model + p.Runtime }
 
-// printedCopies is how often peak memory holds each of the Parts in the paper, where workers are processes (Equations 3
-// and 5; sequential: once).
+// printedCopies is how often peak memory holds each of the Parts in the paper, where workers are processes (a3gnn
+// Eq. 3, 5; sequential: once).
 func printedCopies(m collective.Mode, workers int) [4]float64 {
 	n := float64(workers)
 	switch m {
