@@ -145,10 +145,10 @@ type Level struct {
 }
 
 // Compute computes the elements of o in the hops that products make one after another, of which hop r is matrix
-// ids[r-1] of a type; those without a name are not kept. It is row v of B_r ... B_1 Y, with a 0 in the place of Y[v, column], by
-// the arithmetic of Hop. So diag(B_r ... B_1) is not subtracted, which would leave a rounding error that tells the
-// label, but never added. That takes the sums of all nodes from which v can be reached in r-1 steps. ErrTooManyTerms is
-// returned if these would be too many.
+// ids[r-1] of a type; those without a name are not kept. It is row v of B_r ... B_1 Y, with a 0 in the place of Y[v,
+// column], by the arithmetic of Hop. So diag(B_r ... B_1) is not subtracted, which would leave a rounding error that
+// tells the label, but never added. That takes the sums of all nodes from which v can be reached in r-1 steps.
+// ErrTooManyTerms is returned if these would be too many.
 func (l *Labels) Compute(ctx context.Context, o *OwnLabels, products []Level, nodes []uint32, t format.DType,
 	ids []format.MatrixID, threads int) error {
 	if err := checkOwnTerms(ctx, products, nodes, o.Rows, ids, threads); err != nil {
