@@ -21,13 +21,16 @@ func TestOwnLabelsOfManyWalksAreRefused(t *testing.T) {
 		csc.Neighbors = append(csc.Neighbors, nodes...)
 	}
 	l := &Labels{Columns: 1, classes: make([]int32, n)}
-	p := &Propagator{Graph: &MemoryTopology{csc}}
+	p := Level{&Propagator{Graph: &MemoryTopology{csc}}, csc}
+	var ids []format.MatrixID
+	for hop := range 20 {
+		ids = append(ids, format.MatrixID{Operator: "sym", Hop: hop + 1})
+	}
 	own := l.Own(nodes, format.Float32)
-	if err := p.checkOwnTerms(context.Background(), csc, nodes, own.Rows, 2, 1); err != nil {
+	if err := checkOwnTerms(context.Background(), slices.Repeat([]Level{p}, 2), nodes, own.Rows, ids, 1); err != nil {
 		t.Errorf("two hops: %v", err)
 	}
-	err := l.Compute(context.Background(), own, p, csc, nodes, format.Float32, 20,
-		func(hop int) format.MatrixID { return format.MatrixID{Operator: "sym", Hop: hop} }, 1)
+	err := l.Compute(context.Background(), own, slices.Repeat([]Level{p}, 20), nodes, format.Float32, ids, 1)
 	var many *ErrTooManyTerms
 	if !errors.As(err, &many) || many.Hops != 20 || many.Terms < 2e11 || many.Terms > 2.2e11 ||
 		!strings.Contains(err.Error(), "lower --label-hops") {
