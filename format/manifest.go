@@ -146,12 +146,13 @@ type Operator struct {
 const (
 	NormalizeFeatures = "normalize_features" // true: each row was divided by its sum; false: not
 	FeatureColumns    = "feature_columns"    // their names, in order; only of tables whose columns have names
+	EdgeFeatures      = "edge_features"      // what the last of them say of in-edges
 )
 
 // Preparation is those entries that are known: what earlier versions and other programs wrote may lack some.
 func (m *Manifest) Preparation() map[string]string {
 	p := map[string]string{}
-	for _, name := range []string{NormalizeFeatures, FeatureColumns} {
+	for _, name := range []string{NormalizeFeatures, FeatureColumns, EdgeFeatures} {
 		if value, known := m.Input[name]; known {
 			p[name] = value
 		}

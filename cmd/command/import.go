@@ -66,7 +66,7 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 	var o graphOptions
 	var undirected, directed bool
 	var open func(context.Context, ingest.Input) (ingest.Source, error)
-	c := a.verb(format.Name+" SRC -o GRAPH", "Import "+format.Short, format.Help,
+	c := a.verb(format.Name+" SRC -o GRAPH", "Import "+format.Short, format.Help+ingest.EdgeFeaturesHelp,
 		func(ctx context.Context, a *app, args []string) (result, error) {
 			switch {
 			case undirected && directed:
@@ -84,6 +84,7 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 			}
 			return a.ingest(ctx, func() (ingest.Source, error) {
 				return open(ctx, ingest.Input{FS: a.fs, Path: args[0], Direction: o.Direction,
+					EdgeFeatures: o.EdgeFeatures.Statistics != "",
 					Scratch: ingest.ScratchOptions{Output: o.output, Scratch: o.Scratch, Force: o.Force,
 						MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()}})
 			}, o)
@@ -97,6 +98,7 @@ func newImportFormatCommand(a *app, format ingest.Format) *cobra.Command {
 	f.BoolVar(&o.NormalizeFeatures, "normalize-features", false,
 		"divide each row of features by its sum, where that is positive")
 	f.BoolVar(&o.FeaturesInPlace, "features-in-place", false, "refer to the array of the features instead of copying it")
+	o.EdgeFeatures.Declare(f)
 	open = format.Declare(f)
 	return c
 }

@@ -45,3 +45,24 @@ func TestAnImportSaysWhatItTakesAndValuesGoAllTheWay(t *testing.T) {
 		}
 	}
 }
+
+func TestFeaturesOfEdgesAreAskedForByFlags(t *testing.T) {
+	d := vfs.NewMem()
+	write(t, d, "edges.csv", "source,target,amount,at\n0,1,2,3600\n0,1,4,7200\n2,1,8,7201\n")
+	line := "import csv edges.csv -o g --directed --duplicates keep --edge-columns amount,at:int64 --features none " +
+		"--edge-features sum,count:amount --edge-time at --until 7201 --windows 1h,all"
+	if features := object(t, must(t, d, line+" --json"))["features"]; features != 4.0 {
+		t.Errorf("%v features, want a sum and a count of two windows", features)
+	}
+	const said = "edge_features: sum of edge_amount (1); count; of edges within 1h,all by at before 7201"
+	if o := must(t, d, "inspect g"); !strings.Contains(o.stdout, said) {
+		t.Error(o.stdout)
+	}
+	must(t, d, "propagate g -o s --hops 1 --rows all")
+	if o := must(t, d, "inspect s"); !strings.Contains(o.stdout, said) {
+		t.Error(o.stdout)
+	}
+	if o := hopfeed(t, d, "import csv edges.csv -o h --features none"); o.code != exitCorrupt {
+		t.Errorf("status %d: %s", o.code, o.stderr)
+	}
+}

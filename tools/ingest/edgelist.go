@@ -95,6 +95,9 @@ func (l *edgeList) readTable(ctx context.Context, path string, isParquet bool, o
 	if err := l.chooseColumns(t, c.header, path, edgeColumnsFlag, format.OfEdges, o.Columns.Edge); err != nil {
 		return err
 	}
+	for _, column := range l.columns {
+		column.rowAt = func(row int64) string { return placeOf(t, path, c.source, row) }
+	}
 	l.noteEdges(path, c, o)
 	if ids, most := l.ids.ids, l.scratch.MemoryBytes; ids != nil && most > 0 { // they have what the tables leave
 		ids.limit = max(1, most-l.info.HeldBytes-t.readBytes(l.read(c)))
@@ -119,6 +122,19 @@ func (l *edgeList) noteEdges(path string, c edgeColumns, o TableOptions) {
 
 // read are the columns of a table of edges that are read: those of edges, and those that the graph keeps.
 func (l *edgeList) read(c edgeColumns) []int { return append(c.columns(), places(l.columns)...) }
+
+// placeOf is the place of a row of a table, which it reads again up to there.
+func placeOf(t table, path string, column int, row int64) string {
+	if r, err := t.read([]int{column}); err == nil {
+		defer r.Close()
+		for i := int64(0); r.next() == nil; i++ {
+			if i == row {
+				return r.position().String()
+			}
+		}
+	}
+	return fmt.Sprintf("%s: row %d", path, row)
+}
 
 // readEdges copies the edges of a table to scratch, and columns that the graph keeps. want is the number of edges;
 // negative: any.

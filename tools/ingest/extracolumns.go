@@ -28,6 +28,15 @@ type inputColumn struct {
 	path string // of the input
 	rows int64
 	read func(p []byte, off int64) error // bytes of its rows, one behind the other
+	at   func(row int64) string          // the place of a row in the input; nil: path and number
+	left bool                            // the graph does not keep it
+}
+
+func (c *inputColumn) place(row int64) string {
+	if c.at != nil {
+		return c.at(row)
+	}
+	return fmt.Sprintf("%s: row %d", c.path, row)
 }
 
 // columnsOf are the columns of a source.
@@ -100,7 +109,7 @@ func (s *arraySource) newColumn(a *npy.Array, of, name string, rows int64) (c in
 			return c, invalid(a.Path(), "%d numbers in a row (want 1 to %d)", columns, format.MaxFeatures)
 		}
 	}
-	c = inputColumn{format.NewColumn(of, name, t, int(columns)), a.Path(), rows, a.ReadBytes}
+	c = inputColumn{Column: format.NewColumn(of, name, t, int(columns)), path: a.Path(), rows: rows, read: a.ReadBytes}
 	if of == format.OfNodes && strings.HasPrefix(name, "edge_") {
 		return c, invalid(a.Path(), "a column of nodes cannot be called %s, the name of a column of edges: rename the file",
 			name)
@@ -114,7 +123,9 @@ func (s *arraySource) newColumn(a *npy.Array, of, name string, rows int64) (c in
 // columnSpace is the disk space of all columns.
 func columnSpace(src Source, edges, nodes int64) (bytes int64) {
 	for _, c := range columnsOf(src, format.OfEdges) {
-		bytes += edges * c.RowBytes()
+		if !c.left {
+			bytes += edges * c.RowBytes()
+		}
 	}
 	for _, c := range columnsOf(src, format.OfNodes) {
 		bytes += nodes * c.RowBytes()
@@ -190,26 +201,31 @@ func checkEdgeColumns(src Source, info Info, o Options) error {
 	return nil
 }
 
-// columnSort brings the columns of edges in the order of the topology, by a sort of its own, after all else.
+// columnSort brings the columns of edges in the order of the topology, by a sort of its own, after the topology.
 type columnSort struct {
 	*topology
-	plan    sortPlan
-	columns []inputColumn
+	plan     sortPlan
+	columns  []inputColumn
+	features *edgeFeatures // that are made of them; nil: none
 }
 
 // planColumns plans the sort that brings the columns of edges in order; nil: there are none.
-func (t *topology) planColumns() (*columnSort, error) {
+func (t *topology) planColumns(features *edgeFeatures) (*columnSort, error) {
 	columns := columnsOf(t.src, format.OfEdges)
-	if len(columns) == 0 {
+	if len(columns) == 0 && features == nil {
 		return nil, nil
 	}
 	source := numberedEdges{t.src}
-	s := &columnSort{topology: newTopology(source, source.Info(), t.reverses, t.o), columns: columns}
+	s := &columnSort{topology: newTopology(source, source.Info(), t.reverses, t.o), columns: columns, features: features}
+	if at := slices.IndexFunc(columns, features.isTime); at > 0 { // times come first
+		s.columns = slices.Concat(columns[at:at+1], columns[:at], columns[at+1:])
+	}
 	if s.o.MemoryBytes > 0 {
 		beside := int64(columnBytes + minColumnBytes)
 		for _, c := range columns {
 			beside = max(beside, columnBytes+2*c.RowBytes()) // a row that is read, and its place
 		}
+		beside += features.memory()
 		s.o.MemoryBytes, s.o.held = max(1, s.o.MemoryBytes-beside), s.o.held+beside
 	}
 	var err error
@@ -219,24 +235,36 @@ func (t *topology) planColumns() (*columnSort, error) {
 
 // scratchBytes is the disk space of the sort.
 func (s *columnSort) scratchBytes() int64 {
-	if s == nil || !s.plan.onDisk {
+	if s == nil {
 		return 0
 	}
-	return s.bucketBytes()
+	bytes := s.features.scratchBytes(s.info.Nodes, s.recordCount)
+	if s.plan.onDisk {
+		bytes += s.bucketBytes()
+	}
+	return bytes
 }
 
 // write writes the columns of edges in the order of the topology: an edge that is stored has the row of the
 // edge of the input that it was made from, which of merged duplicates is the first; so has a reverse that was added.
+// It also makes the features of nodes that come from them.
 func (s *columnSort) write(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer, edges int64) (err error) {
 	if s == nil {
 		return nil
 	}
-	scratch, err := s.openScratch(fsys, dir, w)
+	files, err := s.openScratch(fsys, dir, w)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, scratch.Close()) }()
-	sorted, err := s.sort(ctx, fsys, scratch, s.plan)
+	if f := s.features; f != nil && f.scratch == nil { // which keeps the folder until the features are written
+		f.scratch = &scratch{Scratch: files, fsys: fsys}
+	} else {
+		defer func() { err = errors.Join(err, files.Close()) }()
+	}
+	if err := s.features.createFiles(); err != nil {
+		return err
+	}
+	sorted, err := s.sort(ctx, fsys, files, s.plan)
 	if err != nil {
 		return err
 	}
@@ -244,8 +272,13 @@ func (s *columnSort) write(ctx context.Context, fsys vfs.FS, dir string, w *form
 	if sorted.storedEdges != edges {
 		return errChanged
 	}
+	if err := s.features.countAll(sorted.degrees); err != nil {
+		return err
+	}
 	for _, c := range s.columns {
-		if err := sorted.writeColumn(ctx, w, c); err != nil {
+		if err := sorted.writeColumn(ctx, w, c, s.features); errors.As(err, new(*badRow)) {
+			return err // which names the place
+		} else if err != nil {
 			return fmt.Errorf("%s: %w", c.path, err)
 		}
 	}
@@ -253,11 +286,18 @@ func (s *columnSort) write(ctx context.Context, fsys vfs.FS, dir string, w *form
 }
 
 // writeColumn writes a column in the order of the sorted edges, as many rows at a time as memory has room for: it reads
-// the rows of the input in ascending order, once for all of them.
-func (s *edgeSort) writeColumn(ctx context.Context, w *format.Writer, c inputColumn) error {
-	m, err := w.Column(c.Column, s.storedEdges)
-	if err != nil {
-		return err
+// the rows of the input in ascending order, once for all of them. Features that are made of the column read it too.
+func (s *edgeSort) writeColumn(ctx context.Context, w *format.Writer, c inputColumn, features *edgeFeatures) error {
+	user := features.use(c, s.degrees)
+	if c.left && user == nil {
+		return nil
+	}
+	var m *format.MatrixWriter
+	var err error
+	if !c.left {
+		if m, err = w.Column(c.Column, s.storedEdges); err != nil {
+			return err
+		}
 	}
 	task := s.o.Progress.Start("write column "+c.Name, s.storedEdges*c.RowBytes(), progress.Bytes)
 	defer task.Done()
@@ -295,12 +335,29 @@ func (s *edgeSort) writeColumn(ctx context.Context, w *format.Writer, c inputCol
 		if err := c.gather(ctx, rows, b.slice(b.used)); err != nil {
 			return err
 		}
-		if err := m.Write(rows); err != nil {
-			return err
+		if user != nil {
+			err := user.add(rows)
+			if bad := (*badRow)(nil); errors.As(err, &bad) {
+				at := slices.IndexFunc(b.weights[:b.used], func(w float32) bool { return int(math.Float32bits(w)) == bad.row })
+				return fmt.Errorf("%w: %s, column %s: %w", ErrInvalid, c.place(int64(b.keys[at])), c.Name, bad)
+			} else if err != nil {
+				return err
+			}
+		}
+		if m != nil {
+			if err := m.Write(rows); err != nil {
+				return err
+			}
 		}
 		task.Add(int64(len(rows)))
 	}
-	return m.Close()
+	if user != nil {
+		err = user.finish()
+	}
+	if m != nil {
+		err = errors.Join(err, m.Close())
+	}
+	return err
 }
 
 // columnBytes is the memory of reading and writing a column, minColumnBytes the least memory for its rows.

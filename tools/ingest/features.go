@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -33,18 +34,14 @@ func featureMemory(info Info, o Options) int64 {
 // featureBlocks is how many blocks there are in memory: one is read while another is checked and written.
 const featureBlocks = 2
 
-func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer, o Options, shared sharedParts) error {
+func writeFeatures(ctx context.Context, info Info, w *format.Writer, o Options, shared sharedParts,
+	in FeatureReader) error {
 	task := o.Progress.Start("write features", info.Nodes*int64(info.Features*o.DType.Size()), progress.Bytes)
 	defer task.Done()
 	m, err := w.Matrix(format.Input)
 	if err != nil {
 		return err
 	}
-	in, err := src.Features(o.Threads)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
 	cols, rows, first := int64(info.Features), featureBlockRows(info), int64(0)
 	if shared.graph != nil {
 		from, err := shared.graph.Matrix(format.Input)
@@ -80,7 +77,7 @@ func writeFeatures(ctx context.Context, src Source, info Info, w *format.Writer,
 	case bad == nil:
 		return err
 	case ok && bad.reason == notFinite:
-		bad.value = in.Value(bad.row, bad.col)
+		bad.value = cmp.Or(in.Value(bad.row, bad.col), bad.value)
 	}
 	return fmt.Errorf("%w: %s, column %d: %s %s", ErrInvalid, in.Place(bad.row), bad.col, bad.value, bad.reason)
 }
@@ -94,7 +91,7 @@ type badValue struct {
 
 const notFinite = "is not a finite float32"
 
-// valueReader is a FeatureReader that can print a value as the input has it.
+// valueReader is a FeatureReader that can print a value as the input has it; "": that one it cannot.
 type valueReader interface {
 	Value(row int64, col int) string
 }

@@ -3,6 +3,7 @@ package ingest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime/debug"
@@ -47,6 +48,7 @@ type Options struct {
 	NormalizeFeatures bool         // divide each row by its sum, where that is positive
 	// refer to the arrays of the features, which must be as they are to be stored, and do not copy them
 	FeaturesInPlace bool
+	EdgeFeatures    EdgeFeatures
 	Threads         int    // default parallel.Threads
 	MemoryBytes     int64  // most that may be used; 0: no limit
 	Scratch         string // folder for scratch files, in a folder of their own; default: within the output
@@ -131,6 +133,14 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if info.Nodes == 0 {
 		return nil, fmt.Errorf("%w: the input has no nodes: is it the right file, and is it complete?", ErrInvalid)
 	}
+	ofEdges, err := planEdgeFeatures(src, info, o)
+	if err != nil {
+		return nil, err
+	}
+	own := info.Features
+	if info.Features += ofEdges.columns(); ofEdges != nil {
+		info.FeatureBytes += ofEdges.readMemory()
+	}
 	if info.Features < 1 && !o.ofATyped || info.Features > format.MaxFeatures {
 		return nil, fmt.Errorf("%w: %d features a node (want 1 to %d)", ErrInvalid, info.Features, format.MaxFeatures)
 	}
@@ -165,7 +175,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		matrixBytes = 0
 	}
 	t := newTopology(src, info, reverses, o)
-	columns, err := t.planColumns()
+	columns, err := t.planColumns(ofEdges)
 	if err != nil {
 		return nil, err
 	}
@@ -184,6 +194,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		return nil, err
 	}
 	defer w.Abort()
+	defer ofEdges.close() // before that
 
 	res := &Result{Nodes: info.Nodes, Features: info.Features, Output: dir}
 	m := &format.Manifest{
@@ -195,6 +206,9 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	}
 	m.Input["self_loops"] = string(o.SelfLoops)
 	m.Input["duplicates"] = string(o.Duplicates)
+	if ofEdges != nil {
+		m.Input[format.EdgeFeatures] = ofEdges.said
+	}
 	if o.NormalizeFeatures || m.Input[format.NormalizeFeatures] == "" { // else the source says
 		m.Input[format.NormalizeFeatures] = strconv.FormatBool(o.NormalizeFeatures)
 	}
@@ -216,19 +230,28 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		m.Edges, err = t.write(ctx, fsys, dir, w, other)
 		return err
 	}
-	features := func(ctx context.Context) error { return writeFeatures(ctx, src, info, w, o, shared) }
+	features := func(ctx context.Context) error {
+		in, err := openFeatures(src, o, own, ofEdges)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		o := o
+		o.NormalizeFeatures = o.NormalizeFeatures && ofEdges == nil // else the reader has done so with those of nodes
+		return writeFeatures(ctx, info, w, o, shared, in)
+	}
 	switch {
 	case info.Features == 0:
 		features = func(context.Context) error { return nil }
 	case arrays != nil:
 		features = func(ctx context.Context) error { return referFeatures(ctx, w, arrays, o) }
 	}
-	if arrays == nil && t.beside(fsys, dir, matrixBytes) {
+	if arrays == nil && ofEdges == nil && t.beside(fsys, dir, matrixBytes) {
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return edges(ctx, 0) })
 		g.Go(func() error { return features(ctx) })
 		err = g.Wait()
-	} else if err = edges(ctx, matrixBytes); err == nil {
+	} else if err = edges(ctx, matrixBytes); err == nil && ofEdges == nil {
 		err = features(ctx)
 	}
 	if err != nil {
@@ -239,6 +262,11 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	}
 	if err := columns.write(ctx, fsys, dir, w, m.Edges); err != nil {
 		return nil, err
+	}
+	if ofEdges != nil {
+		if err := errors.Join(features(ctx), ofEdges.close()); err != nil {
+			return nil, err
+		}
 	}
 	if err := shared.adoptColumns(src, w); err != nil {
 		return nil, err

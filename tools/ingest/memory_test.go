@@ -92,8 +92,8 @@ func TestTheSortOfEdgeColumnsIsPlannedBeforeEdgesAreRead(t *testing.T) {
 	list := randomSource(rand.New(rand.NewPCG(1, 2)), nodes, edges, false)
 	list.info.Features, list.features, list.info.Input = 1, make([]float32, nodes), map[string]string{}
 	list.block = 1 << 12
-	s := &columnedSource{list, inputColumn{format.NewColumn(format.OfEdges, "edge_attr", format.Float32, 0), "column",
-		edges, array.ReadBytes}, 0}
+	s := &columnedSource{list, inputColumn{Column: format.NewColumn(format.OfEdges, "edge_attr", format.Float32, 0),
+		path: "column", rows: edges, read: array.ReadBytes}, 0}
 	o, err := Options{Threads: 1, Duplicates: KeepDuplicates}.withDefaults()
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestTheSortOfEdgeColumnsIsPlannedBeforeEdgesAreRead(t *testing.T) {
 		t.Errorf("little memory: %v, after edges were read %d times", err, s.reads)
 	}
 	o.MemoryBytes += columnBytes + minColumnBytes + 4<<20
-	plan, err := newTopology(s, s.Info(), false, o).planColumns()
+	plan, err := newTopology(s, s.Info(), false, o).planColumns(nil)
 	if err != nil || plan.scratchBytes() == 0 {
 		t.Fatalf("%v: %d bytes of scratch", err, plan.scratchBytes())
 	}

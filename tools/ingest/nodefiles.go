@@ -24,7 +24,7 @@ type NodeFiles struct {
 	Columns  Columns
 	LabelsAs LabelsAs
 	Table    string // of ids, labels, splits and features, as far as the others do not name files of these
-	Features string // [n,F]; "" or "ones": a single feature, 1
+	Features string // [n,F]; "" or "ones": a single feature, 1; "none": those of edges alone
 	Labels   string // [n], [n,1] or [n,L]; -1, NaN and nothing are unlabelled
 	// [k,n] or [n] as in the npy layout; a column for each split; or a folder of the lists train, valid and test
 	Splits string
@@ -105,12 +105,15 @@ func (l *edgeList) openFeatures(ctx context.Context) error {
 	} else if t != nil {
 		return l.openTableFeatures(ctx, t)
 	}
-	if path == "" || path == Ones {
+	if path == "" || path == Ones || path == None {
+		l.info.Nodes = l.ids.nodes
+		if l.ids.fixed = true; path == None {
+			return nil
+		}
 		if path == "" {
 			l.info.note("the input has no features: every node gets a single feature, 1 (--features FILE adds others)")
 		}
-		l.info.Nodes, l.info.Features = l.ids.nodes, 1
-		l.ids.fixed = true
+		l.info.Features = 1
 		l.features = func(int) (FeatureReader, error) { return ones{}, nil }
 		return nil
 	}
@@ -130,7 +133,7 @@ func (l *edgeList) openFeatures(ctx context.Context) error {
 
 // isTable tells whether a file of nodes is text: neither an array nor a folder of lists.
 func (l *edgeList) isTable(path string) (bool, error) {
-	if path == "" || path == Ones {
+	if path == "" || path == Ones || path == None {
 		return false, nil
 	}
 	info, err := stat(l.fsys, path)
@@ -536,7 +539,7 @@ features that are text: 4 bytes a value.`
 func (n *NodeFiles) declare(flags *pflag.FlagSet) {
 	flags.StringVar(&n.Table, "node-table", "", "table with a row for each node: id, labels, splits and features")
 	flags.StringVar(&n.Features, "features", "",
-		"file with the features of the nodes; ones: every node gets a single feature, 1")
+		"file with the features of the nodes; ones: every node gets a single feature, 1; none: --edge-features alone")
 	flags.StringVar(&n.Labels, "labels", "", "file with the labels of the nodes")
 	flags.StringVar(&n.Splits, "splits", "", "file or folder with the splits of the nodes")
 	n.LabelsAs.declare(flags)

@@ -34,6 +34,8 @@ type NPYOptions struct {
 	FeatureShape []int64
 	LabelsAs     LabelsAs // where node_label.npy does not show the kind of its numbers
 	Missing      StandIn  // features of types of a typed graph that have none
+	// WithoutFeatures accepts that there are none, if meta.json has num_nodes
+	WithoutFeatures bool
 }
 
 // arraySource is edges, features, labels and splits in arrays, read by position: IGB's (igb.go), or a directory in the
@@ -445,6 +447,7 @@ reverse of each relation is added, unless one goes back already, or --directed i
 			if o.Missing != NoStandIn {
 				return nil, badOptions("--missing-features is for graphs with several types of nodes (leave it out)")
 			}
+			o.WithoutFeatures = in.EdgeFeatures
 			return OpenNPY(in.FS, in.Path, o)
 		}
 	},

@@ -29,6 +29,9 @@ func (s *arraySource) openFeatures(o NPYOptions, meta npyMeta) error {
 		}
 	}
 	switch {
+	case found == 0 && o.WithoutFeatures && meta.Nodes != nil && *meta.Nodes > 0:
+		s.info.Nodes = *meta.Nodes
+		return nil
 	case found == 0:
 		return invalid(s.dir,
 			"no features%s (want node_feat.npy, node_feat.npz, or shards node_feat_0.npy, node_feat_1.npy, ...)",

@@ -14,8 +14,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/internal/machine"
-	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 	"github.com/spf13/pflag"
@@ -27,8 +25,9 @@ type OGBOptions struct {
 	// Features, for data sets without: as in NodeFiles, or EdgeMeans, the default of known ones with features of edges
 	Features string
 	// EdgeColumns, if None, leaves out the features of edges, which otherwise become the column edge_attr
-	EdgeColumns string
-	LabelsAs    LabelsAs
+	EdgeColumns  string
+	EdgeFeatures bool // nodes get some by EdgeFeatures
+	LabelsAs     LabelsAs
 }
 
 // EdgeMeans is the name of features that are the means of the features of a node's edges, as OGB's own models of
@@ -67,9 +66,8 @@ var ogbSets = []struct {
 // and, of either, lists of nodes: split/<name>/{train,valid,test}.csv.gz.
 type ogbSource struct {
 	*edgeList
-	dir      string
-	names    []string // of raw
-	reverses bool     // are added
+	dir   string
+	names []string // of raw
 }
 
 // OpenOGB opens the root folder of an OGB data set.
@@ -113,14 +111,16 @@ func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o O
 		return nil, err
 	}
 	if o.EdgeColumns == None {
-		s.columns = slices.DeleteFunc(s.columns, func(c *tableColumn) bool { return c.Of == format.OfEdges })
+		for _, c := range s.columns {
+			c.left = c.Of == format.OfEdges
+		}
 	}
 	return s, s.openSplits()
 }
 
-// readsEdgeFeatures tells whether features of edges become a column, or features of nodes are their means.
+// readsEdgeFeatures tells whether features of edges become a column, or features of nodes.
 func (s *ogbSource) readsEdgeFeatures(o OGBOptions) bool {
-	return o.EdgeColumns != None || s.files.Features == EdgeMeans
+	return o.EdgeColumns != None || o.EdgeFeatures || s.files.Features == EdgeMeans
 }
 
 func (s *ogbSource) path(name string) string { return filepath.Join(s.dir, "raw", name) }
@@ -166,7 +166,6 @@ func (s *ogbSource) identify(n int64, own, ofEdges bool, o OGBOptions) (err erro
 			"in both directions: give --undirected to add the reverse of every edge, or --directed to take the "+
 			"edges as they are", s.dir)
 	}
-	s.reverses = s.info.Direction == Undirected || o.Direction == Undirected
 	if !own && !features && ofEdges {
 		s.files.Features = cmp.Or(s.files.Features, EdgeMeans)
 	}
@@ -176,7 +175,6 @@ func (s *ogbSource) identify(n int64, own, ofEdges bool, o OGBOptions) (err erro
 	case from == EdgeMeans && !ofEdges:
 		return invalid(filepath.Join(s.dir, "raw"), "no features of edges (edge-feat.csv.gz, or edge_feat in data.npz)")
 	case from == EdgeMeans:
-		s.info.Input["features"] = "means of edges"
 		s.info.note("the features of a node are the means of the features of its edges")
 	case from == "" && !own && features:
 		return invalid(filepath.Join(s.dir, "raw"),
@@ -316,68 +314,10 @@ func (s *ogbSource) nodeColumn(name, path string) *tableColumn {
 // openNoFeatures opens features that do not come from the data set's own of nodes.
 func (s *ogbSource) openNoFeatures(ctx context.Context) error {
 	if s.files.Features == EdgeMeans {
-		at := slices.IndexFunc(s.columns, func(c *tableColumn) bool { return c.Of == format.OfEdges })
-		return s.openMeans(ctx, s.columns[at])
+		s.info.EdgeFeatures = statMean
+		return nil
 	}
 	return s.openFeatures(ctx)
-}
-
-// openMeans makes the means of features of edges the features of nodes: zeros where there are no edges. The sums are
-// float64, added in the order of the edges.
-func (s *ogbSource) openMeans(ctx context.Context, c *tableColumn) error {
-	n, columns, path := s.ids.nodes, int64(c.Columns), c.path
-	bytes := 8 * n * (columns + 1)
-	if most := s.scratch.MemoryBytes; most > 0 && bytes > most {
-		return fmt.Errorf("%s: %w: means for %d nodes need %v, and %v may be used (raise --memory)", path,
-			machine.ErrDoesNotFit, n, units.Bytes(bytes), units.Bytes(most))
-	}
-	memory, err := alloc(bytes)
-	if err != nil {
-		return err
-	}
-	defer memory.Free()
-	sums := dtype.As[float64](memory.Bytes()) // a row a node: sums of its edges, and their number
-	add := func(node uint32, values []float32) {
-		row := sums[int64(node)*(columns+1):][:columns+1]
-		for c, v := range values {
-			row[c] += float64(v)
-		}
-		row[columns]++
-	}
-	most := max(1, min(s.edges.edges, readBytes/(4*columns)))
-	block, edge := make([]float32, most*columns), int64(0)
-	if err := s.edges.stream(ctx, n, 1, func(e Edges) error { // in the order of the input
-		for first := int64(0); first < int64(len(e.Dst)); first += most {
-			values := block[:min(most, int64(len(e.Dst))-first)*columns]
-			if err := c.read(dtype.BytesOf(values), edge*c.RowBytes()); err != nil {
-				return err
-			}
-			for i := first; len(values) > 0; i++ {
-				of := values[:columns]
-				add(e.Dst[i], of)
-				if s.reverses {
-					add(e.Src[i], of)
-				}
-				values, edge = values[columns:], edge+1
-			}
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	return s.copyRows(path, columns, func(put func(int64, []float32) error) error {
-		row := make([]float32, columns)
-		for v := range n {
-			of := sums[v*(columns+1):][:columns+1]
-			for c := range row {
-				row[c] = float32(of[c] / max(1, of[columns]))
-			}
-			if err := put(v, row); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 // readCount reads a file of one number, up to most: that of the only graph.
@@ -444,7 +384,7 @@ means of the features of their edges.` + scratchHelp,
 		flags.StringVar(&o.EdgeColumns, edgeColumnsFlag, "",
 			"none: leave out the features of edges, which otherwise become their column edge_attr")
 		return func(ctx context.Context, in Input) (Source, error) {
-			o.Direction = in.Direction
+			o.Direction, o.EdgeFeatures = in.Direction, in.EdgeFeatures
 			return OpenOGB(ctx, in.FS, in.Path, in.Scratch, o)
 		}
 	},

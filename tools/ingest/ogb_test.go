@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
@@ -297,38 +296,37 @@ func TestFeaturesOfNodesAreTheMeansOfThoseOfTheirEdges(t *testing.T) {
 			Directed:   {8, 80, 1, 10, 2, 20, 4, 40, 0, 0},
 			Undirected: {4.5, 45, 1.5, 15, 2, 20, 4, 40, 6, 60},
 		} {
-			disk := l.put(t)
-			s, err := openOGB(disk, OGBOptions{Direction: direction, Features: EdgeMeans})
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-				continue
-			}
-			if got := readFeatures(t, s, 1, 5); !slices.Equal(got, want) {
-				t.Errorf("%s, direction %d: %v, want %v", name, direction, got, want)
-			}
-			if got := columnsOf(s, format.OfEdges); len(got) != 1 || got[0].Name != "edge_attr" {
-				t.Errorf("%s: columns of edges %v, want edge_attr", name, got)
-			}
-			o := OGBOptions{Direction: direction, Features: EdgeMeans, EdgeColumns: None}
-			if without, err := openOGB(l.put(t), o); err != nil {
-				t.Errorf("%s: %v", name, err)
-			} else if got := readFeatures(t, without, 1, 5); !slices.Equal(got, want) ||
-				len(columnsOf(without, format.OfEdges)) > 0 || without.Close() != nil {
-				t.Errorf("%s, without columns of edges: %v, want %v", name, got, want)
-			}
-			for _, note := range s.Info().Notes {
-				if strings.Contains(note, "left out") && strings.Contains(note, "edge") {
-					t.Errorf("%s: %s", name, note)
+			for _, keep := range []string{"", None} {
+				disk := l.put(t)
+				s, err := openOGB(disk, OGBOptions{Direction: direction, Features: EdgeMeans, EdgeColumns: keep})
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+					continue
 				}
-			}
-			if s.Close(); len(files(t, disk, "out")) > 0 {
-				t.Errorf("%s: scratch files are left", name)
+				_, err = Run(t.Context(), disk, s, "out/g", Options{Direction: direction})
+				if err := errors.Join(err, s.Close()); err != nil {
+					t.Errorf("%s: %v", name, err)
+					continue
+				}
+				d := openGraph(t, disk, "out/g")
+				if got := storedFeatures(t, d); !slices.Equal(got, want) {
+					t.Errorf("%s, direction %d: %v, want %v", name, direction, got, want)
+				}
+				isEdgeAttr := func(c format.Column) bool { return c.Name == "edge_attr" }
+				if got := d.Manifest.Columns; slices.ContainsFunc(got, isEdgeAttr) != (keep == "") {
+					t.Errorf("%s, --edge-columns %q: columns %v", name, keep, got)
+				}
+				for _, note := range s.Info().Notes {
+					if strings.Contains(note, "left out") && strings.Contains(note, "edge") {
+						t.Errorf("%s: %s", name, note)
+					}
+				}
 			}
 		}
 	}
 	proteins := &ogbSource{edgeList: &edgeList{source: newSource(nil, "ogb")}, dir: "in"}
 	if err := proteins.identify(132_534, false, true, OGBOptions{}); err != nil || proteins.files.Features != EdgeMeans ||
-		!proteins.reverses {
+		proteins.info.Direction != Undirected {
 		t.Errorf("proteins: %q, %v", proteins.files.Features, err)
 	}
 	for name, c := range map[string]struct {
@@ -351,10 +349,6 @@ func TestFeaturesOfNodesAreTheMeansOfThoseOfTheirEdges(t *testing.T) {
 	} {
 		_, err := openOGB(c.l.put(t), OGBOptions{Direction: Directed, Features: EdgeMeans})
 		refused(t, name, err, c.say...)
-	}
-	if _, err := OpenOGB(context.Background(), text.put(t), "in", ScratchOptions{Output: "out/graph", MemoryBytes: 64},
-		OGBOptions{Direction: Directed, Features: EdgeMeans}); !errors.Is(err, machine.ErrDoesNotFit) {
-		t.Errorf("too little memory: %v", err)
 	}
 }
 

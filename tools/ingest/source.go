@@ -73,6 +73,7 @@ type Info struct {
 	Input         map[string]string // what the content depends on, for the manifest: no paths
 	Notes         []string          // what was taken as what, and assumed, a line each; complete after Source.Rows
 	ClassNames    []string          // of labels that are text; known after Source.Rows
+	EdgeFeatures  string            // EdgeFeatures.Statistics, unless others are asked for
 }
 
 func (i *Info) note(text string) { i.Notes = append(i.Notes, text) }
@@ -138,6 +139,8 @@ type Input struct {
 	Path      string
 	Direction Direction // that was asked for
 	Scratch   ScratchOptions
+	// EdgeFeatures tells whether nodes get some, for layouts that may then lack others
+	EdgeFeatures bool
 }
 
 // Formats returns all formats that can be imported.

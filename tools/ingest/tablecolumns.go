@@ -29,6 +29,9 @@ type tableColumn struct {
 	at   int // column of the table
 	kind npy.Type
 	path string // of the table
+	// as of inputColumn
+	rowAt func(row int64) string
+	left  bool
 }
 
 // columnNames are the names of columns NAME or NAME:TYPE.
@@ -268,7 +271,8 @@ func (c *cell) appendNumber(b []byte, kind npy.Type) ([]byte, error) {
 // Columns are those of tables that were asked for.
 func (l *edgeList) Columns() (columns []inputColumn) {
 	for _, c := range l.columns {
-		columns = append(columns, inputColumn{c.Column, c.path, c.bytes / c.RowBytes(), c.read})
+		columns = append(columns, inputColumn{Column: c.Column, path: c.path, rows: c.bytes / c.RowBytes(), read: c.read,
+			at: c.rowAt, left: c.left})
 	}
 	return columns
 }

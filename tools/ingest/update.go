@@ -91,6 +91,10 @@ func OpenUpdate(ctx context.Context, graph *format.Dir, w ScratchOptions, o Upda
 	if o.Bipartite && !m.OrigIDs {
 		return nil, badOptions("--bipartite: the ids of %s are node numbers", graph.Path())
 	}
+	if of := m.Input[format.EdgeFeatures]; of != "" {
+		return nil, badOptions("%s has features that come from edges (%s), which update cannot make anew: import the "+
+			"changed tables", graph.Path(), of)
+	}
 	l, err := newEdgeList(graph.FS(), "update", graph.Path(), w, NodeFiles{Columns: o.Columns})
 	if err != nil {
 		return nil, err

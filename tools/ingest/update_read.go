@@ -515,7 +515,7 @@ func (u *Update) Columns() (columns []inputColumn) {
 				merged.added = own
 			}
 		}
-		columns = append(columns, inputColumn{c, u.graph.Path(), u.Info().Edges, merged.read})
+		columns = append(columns, inputColumn{Column: c, path: u.graph.Path(), rows: u.Info().Edges, read: merged.read})
 	}
 	return columns
 }

@@ -19,18 +19,23 @@ def import_npy(
     directed: bool | None = None,
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     duplicates: Literal["merge", "sum", "keep"] | None = None,
+    edge_features: str | None = None,
     edge_layout: str | None = None,
+    edge_time: str | None = None,
     feature_dtype: str | None = None,
     features_in_place: bool | None = None,
     force: bool | None = None,
     labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
     missing_features: str | None = None,
     name: str | None = None,
+    node_time: str | None = None,
     normalize_features: bool | None = None,
     scratch: Path | None = None,
     self_loops: Literal["keep", "drop"] | None = None,
     shape: str | None = None,
     undirected: bool | None = None,
+    until: str | None = None,
+    windows: str | Sequence[str] | None = None,
     threads: int | None = None,
     memory: Memory = None,
     cache_dir: Path | None = None,
@@ -43,7 +48,11 @@ def import_npy(
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param edge_features: features from columns of in-edges: some of mean,sum,max,std,count, with :COLUMN,... of some
+        columns (default: all but ``edge_time``)
     :param edge_layout: layout of edge_index.npy if its shape is [2,2]: 2xE or Ex2
+    :param edge_time: column of edges for ``edge_features``: time, as COLUMN or COLUMN:UNIT (ns, us, ms, s, m, h or d;
+        default s)
     :param feature_dtype: type of the features if the file does not say: bfloat16, or the type of an array without
         header
     :param features_in_place: refer to the array of the features instead of copying it
@@ -54,12 +63,16 @@ def import_npy(
         one-hot (the number of the node, for up to 4096 nodes)
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
+    :param node_time: column of nodes: time, before which edges count
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
     :param scratch: folder for scratch files (default: within GRAPH and beside it)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param shape: ROWS,COLUMNS of node_feat.npy, or of all its shards together, if it has no header
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param until: time of nodes that have none, before which edges count
+    :param windows: how long before the node's time edges count, ascending: numbers of the unit, or of s, m, h, d or w;
+        or all
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
@@ -82,6 +95,8 @@ def import_csv(
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     duplicates: Literal["merge", "sum", "keep"] | None = None,
     edge_columns: str | Sequence[str] | None = None,
+    edge_features: str | None = None,
+    edge_time: str | None = None,
     feature_columns: str | Sequence[str] | None = None,
     features: str | None = None,
     features_in_place: bool | None = None,
@@ -95,6 +110,7 @@ def import_csv(
     name: str | None = None,
     node_columns: str | Sequence[str] | None = None,
     node_table: str | None = None,
+    node_time: str | None = None,
     nodes: int | None = None,
     normalize_features: bool | None = None,
     scratch: Path | None = None,
@@ -103,7 +119,9 @@ def import_csv(
     split_column: str | Sequence[str] | None = None,
     splits: Path | None = None,
     undirected: bool | None = None,
+    until: str | None = None,
     weight_column: str | None = None,
+    windows: str | Sequence[str] | None = None,
     threads: int | None = None,
     memory: Memory = None,
     cache_dir: Path | None = None,
@@ -119,8 +137,13 @@ def import_csv(
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
     :param edge_columns: further columns of edges that the graph keeps, as NAME or NAME:TYPE, separated by commas, such
         as time:int64 (default: Parquet's own type, else float32)
+    :param edge_features: features from columns of in-edges: some of mean,sum,max,std,count, with :COLUMN,... of some
+        columns (default: all but ``edge_time``)
+    :param edge_time: column of edges for ``edge_features``: time, as COLUMN or COLUMN:UNIT (ns, us, ms, s, m, h or d;
+        default s)
     :param feature_columns: columns of nodes: features, as names and globs, separated by commas
-    :param features: file with the features of the nodes; ones: every node gets a single feature, 1
+    :param features: file with the features of the nodes; ones: every node gets a single feature, 1; none:
+        ``edge_features`` alone
     :param features_in_place: refer to the array of the features instead of copying it
     :param force: replace existing output as soon as the new one is complete
     :param header: whether the first line of the edges names the columns: yes or no (default: by its content)
@@ -137,6 +160,7 @@ def import_csv(
     :param node_columns: further columns of nodes, of numbers or lists of numbers, that the graph keeps, as NAME or
         NAME:TYPE, separated by commas, such as time:int64 (default: Parquet's own type, else float32)
     :param node_table: table with a row for each node: id, labels, splits and features
+    :param node_time: column of nodes: time, before which edges count
     :param nodes: number of nodes, if edges and features show fewer
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
@@ -146,7 +170,10 @@ def import_csv(
     :param split_column: columns of nodes: split; several are several splits, or the train, valid and test masks of one
     :param splits: file or folder with the splits of the nodes
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param until: time of nodes that have none, before which edges count
     :param weight_column: column of edges: weight; none: edges have no weights
+    :param windows: how long before the node's time edges count, ascending: numbers of the unit, or of s, m, h, d or w;
+        or all
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
@@ -167,6 +194,8 @@ def import_mtx(
     directed: bool | None = None,
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     duplicates: Literal["merge", "sum", "keep"] | None = None,
+    edge_features: str | None = None,
+    edge_time: str | None = None,
     feature_columns: str | Sequence[str] | None = None,
     features: str | None = None,
     features_in_place: bool | None = None,
@@ -177,12 +206,15 @@ def import_mtx(
     labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
     name: str | None = None,
     node_table: str | None = None,
+    node_time: str | None = None,
     normalize_features: bool | None = None,
     scratch: Path | None = None,
     self_loops: Literal["keep", "drop"] | None = None,
     split_column: str | Sequence[str] | None = None,
     splits: Path | None = None,
     undirected: bool | None = None,
+    until: str | None = None,
+    windows: str | Sequence[str] | None = None,
     threads: int | None = None,
     memory: Memory = None,
     cache_dir: Path | None = None,
@@ -195,8 +227,13 @@ def import_mtx(
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param edge_features: features from columns of in-edges: some of mean,sum,max,std,count, with :COLUMN,... of some
+        columns (default: all but ``edge_time``)
+    :param edge_time: column of edges for ``edge_features``: time, as COLUMN or COLUMN:UNIT (ns, us, ms, s, m, h or d;
+        default s)
     :param feature_columns: columns of nodes: features, as names and globs, separated by commas
-    :param features: file with the features of the nodes; ones: every node gets a single feature, 1
+    :param features: file with the features of the nodes; ones: every node gets a single feature, 1; none:
+        ``edge_features`` alone
     :param features_in_place: refer to the array of the features instead of copying it
     :param force: replace existing output as soon as the new one is complete
     :param id_column: column of nodes: id; none: row i is node i
@@ -208,6 +245,7 @@ def import_mtx(
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
     :param node_table: table with a row for each node: id, labels, splits and features
+    :param node_time: column of nodes: time, before which edges count
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
     :param scratch: folder for scratch files (default: within GRAPH and beside it)
@@ -215,6 +253,9 @@ def import_mtx(
     :param split_column: columns of nodes: split; several are several splits, or the train, valid and test masks of one
     :param splits: file or folder with the splits of the nodes
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param until: time of nodes that have none, before which edges count
+    :param windows: how long before the node's time edges count, ascending: numbers of the unit, or of s, m, h, d or w;
+        or all
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
@@ -236,15 +277,20 @@ def import_ogb(
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     duplicates: Literal["merge", "sum", "keep"] | None = None,
     edge_columns: str | None = None,
+    edge_features: str | None = None,
+    edge_time: str | None = None,
     features: str | None = None,
     features_in_place: bool | None = None,
     force: bool | None = None,
     labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
     name: str | None = None,
+    node_time: str | None = None,
     normalize_features: bool | None = None,
     scratch: Path | None = None,
     self_loops: Literal["keep", "drop"] | None = None,
     undirected: bool | None = None,
+    until: str | None = None,
+    windows: str | Sequence[str] | None = None,
     threads: int | None = None,
     memory: Memory = None,
     cache_dir: Path | None = None,
@@ -258,6 +304,10 @@ def import_ogb(
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
     :param edge_columns: none: leave out the features of edges, which otherwise become their column edge_attr
+    :param edge_features: features from columns of in-edges: some of mean,sum,max,std,count, with :COLUMN,... of some
+        columns (default: all but ``edge_time``)
+    :param edge_time: column of edges for ``edge_features``: time, as COLUMN or COLUMN:UNIT (ns, us, ms, s, m, h or d;
+        default s)
     :param features: file with the features of the nodes; ones: every node gets a single feature, 1; edges: the means of
         the features of its edges (default of ogbn-proteins)
     :param features_in_place: refer to the array of the features instead of copying it
@@ -266,11 +316,15 @@ def import_ogb(
         auto (by their content) (default auto)
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
+    :param node_time: column of nodes: time, before which edges count
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
     :param scratch: folder for scratch files (default: within GRAPH and beside it)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param until: time of nodes that have none, before which edges count
+    :param windows: how long before the node's time edges count, ascending: numbers of the unit, or of s, m, h, d or w;
+        or all
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
@@ -292,13 +346,18 @@ def import_igb(
     directed: bool | None = None,
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     duplicates: Literal["merge", "sum", "keep"] | None = None,
+    edge_features: str | None = None,
+    edge_time: str | None = None,
     features_in_place: bool | None = None,
     force: bool | None = None,
     name: str | None = None,
+    node_time: str | None = None,
     normalize_features: bool | None = None,
     scratch: Path | None = None,
     self_loops: Literal["keep", "drop"] | None = None,
     undirected: bool | None = None,
+    until: str | None = None,
+    windows: str | Sequence[str] | None = None,
     threads: int | None = None,
     memory: Memory = None,
     cache_dir: Path | None = None,
@@ -312,15 +371,23 @@ def import_igb(
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param edge_features: features from columns of in-edges: some of mean,sum,max,std,count, with :COLUMN,... of some
+        columns (default: all but ``edge_time``)
+    :param edge_time: column of edges for ``edge_features``: time, as COLUMN or COLUMN:UNIT (ns, us, ms, s, m, h or d;
+        default s)
     :param features_in_place: refer to the array of the features instead of copying it
     :param force: replace existing output as soon as the new one is complete
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
+    :param node_time: column of nodes: time, before which edges count
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
     :param scratch: folder for scratch files (default: within GRAPH and beside it)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param until: time of nodes that have none, before which edges count
+    :param windows: how long before the node's time edges count, ascending: numbers of the unit, or of s, m, h, d or w;
+        or all
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
@@ -342,13 +409,18 @@ def import_graphsaint(
     directed: bool | None = None,
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     duplicates: Literal["merge", "sum", "keep"] | None = None,
+    edge_features: str | None = None,
+    edge_time: str | None = None,
     features_in_place: bool | None = None,
     force: bool | None = None,
     name: str | None = None,
+    node_time: str | None = None,
     normalize_features: bool | None = None,
     scratch: Path | None = None,
     self_loops: Literal["keep", "drop"] | None = None,
     undirected: bool | None = None,
+    until: str | None = None,
+    windows: str | Sequence[str] | None = None,
     threads: int | None = None,
     memory: Memory = None,
     cache_dir: Path | None = None,
@@ -362,15 +434,23 @@ def import_graphsaint(
     :param directed: take edges as they are; an error if SRC says that its edges are undirected
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
+    :param edge_features: features from columns of in-edges: some of mean,sum,max,std,count, with :COLUMN,... of some
+        columns (default: all but ``edge_time``)
+    :param edge_time: column of edges for ``edge_features``: time, as COLUMN or COLUMN:UNIT (ns, us, ms, s, m, h or d;
+        default s)
     :param features_in_place: refer to the array of the features instead of copying it
     :param force: replace existing output as soon as the new one is complete
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
+    :param node_time: column of nodes: time, before which edges count
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
     :param scratch: folder for scratch files (default: within GRAPH and beside it)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param until: time of nodes that have none, before which edges count
+    :param windows: how long before the node's time edges count, ascending: numbers of the unit, or of s, m, h, d or w;
+        or all
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
@@ -393,6 +473,8 @@ def import_parquet(
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     duplicates: Literal["merge", "sum", "keep"] | None = None,
     edge_columns: str | Sequence[str] | None = None,
+    edge_features: str | None = None,
+    edge_time: str | None = None,
     feature_columns: str | Sequence[str] | None = None,
     features: str | None = None,
     features_in_place: bool | None = None,
@@ -405,6 +487,7 @@ def import_parquet(
     name: str | None = None,
     node_columns: str | Sequence[str] | None = None,
     node_table: str | None = None,
+    node_time: str | None = None,
     normalize_features: bool | None = None,
     scratch: Path | None = None,
     self_loops: Literal["keep", "drop"] | None = None,
@@ -412,7 +495,9 @@ def import_parquet(
     split_column: str | Sequence[str] | None = None,
     splits: Path | None = None,
     undirected: bool | None = None,
+    until: str | None = None,
     weight_column: str | None = None,
+    windows: str | Sequence[str] | None = None,
     threads: int | None = None,
     memory: Memory = None,
     cache_dir: Path | None = None,
@@ -428,8 +513,13 @@ def import_parquet(
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
     :param edge_columns: further columns of edges that the graph keeps, as NAME or NAME:TYPE, separated by commas, such
         as time:int64 (default: Parquet's own type, else float32)
+    :param edge_features: features from columns of in-edges: some of mean,sum,max,std,count, with :COLUMN,... of some
+        columns (default: all but ``edge_time``)
+    :param edge_time: column of edges for ``edge_features``: time, as COLUMN or COLUMN:UNIT (ns, us, ms, s, m, h or d;
+        default s)
     :param feature_columns: columns of nodes: features, as names and globs, separated by commas
-    :param features: file with the features of the nodes; ones: every node gets a single feature, 1
+    :param features: file with the features of the nodes; ones: every node gets a single feature, 1; none:
+        ``edge_features`` alone
     :param features_in_place: refer to the array of the features instead of copying it
     :param force: replace existing output as soon as the new one is complete
     :param id_column: column of nodes: id; none: row i is node i
@@ -445,6 +535,7 @@ def import_parquet(
     :param node_columns: further columns of nodes, of numbers or lists of numbers, that the graph keeps, as NAME or
         NAME:TYPE, separated by commas, such as time:int64 (default: Parquet's own type, else float32)
     :param node_table: table with a row for each node: id, labels, splits and features
+    :param node_time: column of nodes: time, before which edges count
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
     :param scratch: folder for scratch files (default: within GRAPH and beside it)
@@ -453,7 +544,10 @@ def import_parquet(
     :param split_column: columns of nodes: split; several are several splits, or the train, valid and test masks of one
     :param splits: file or folder with the splits of the nodes
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
+    :param until: time of nodes that have none, before which edges count
     :param weight_column: column of edges: weight; none: edges have no weights
+    :param windows: how long before the node's time edges count, ascending: numbers of the unit, or of s, m, h, d or w;
+        or all
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
