@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -13,8 +14,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -220,16 +222,89 @@ func TestCutsByOtherOptionsAreNotTaken(t *testing.T) {
 	}
 }
 
-// TestMain runs a task instead of tests, where a test asks this program to.
+// The environment of a process that runs a task instead of tests: which, and at which operation on the disk it kills
+// itself. A process that ends prints how many operations it has done.
+const (
+	taskVariable = "PREPROP_TEST_TASK"
+	lastVariable = "PREPROP_TEST_LAST_OPERATION"
+)
+
 func TestMain(m *testing.M) {
-	if name := os.Getenv("PREPROP_TEST_TASK"); name != "" {
-		if _, err := RunTask(context.Background(), vfs.OS(), "graph", "store", name, killedOptions()); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+	name := os.Getenv(taskVariable)
+	if name == "" {
+		os.Exit(m.Run())
 	}
-	os.Exit(m.Run())
+	last, err := strconv.ParseInt(os.Getenv(lastVariable), 10, 64)
+	disk := &lastOperation{FS: vfs.OS(), last: last}
+	if err == nil {
+		_, err = RunTask(context.Background(), disk, "graph", "store", name, killedOptions())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Print(disk.done.Load())
+	os.Exit(0)
+}
+
+// lastOperation is a disk whose process is killed when it asks for the last operation that changes the disk.
+type lastOperation struct {
+	vfs.FS
+	last int64
+	done atomic.Int64
+}
+
+func (d *lastOperation) count() {
+	if d.done.Add(1) == d.last {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
+func (d *lastOperation) Create(path string) (vfs.PendingFile, error) {
+	d.count()
+	f, err := d.FS.Create(path)
+	return lastWrite{f, d}, err
+}
+
+func (d *lastOperation) MkdirAll(path string) error {
+	d.count()
+	return d.FS.MkdirAll(path)
+}
+
+func (d *lastOperation) Remove(path string) error {
+	d.count()
+	return d.FS.Remove(path)
+}
+
+func (d *lastOperation) Rename(from, to string) error {
+	d.count()
+	return d.FS.Rename(from, to)
+}
+
+func (d *lastOperation) Lock(path string) (io.Closer, error) {
+	d.count()
+	return d.FS.Lock(path)
+}
+
+type lastWrite struct {
+	vfs.PendingFile
+	disk *lastOperation
+}
+
+func (f lastWrite) Write(p []byte) (int, error) {
+	f.disk.count()
+	return f.PendingFile.Write(p)
+}
+
+func (f lastWrite) WriteAt(p []byte, at int64) (int, error) {
+	f.disk.count()
+	return f.PendingFile.WriteAt(p, at)
+}
+
+func (f lastWrite) Commit() error {
+	f.disk.count()
+	return f.PendingFile.Commit()
 }
 
 func killedOptions() Options {
@@ -237,14 +312,14 @@ func killedOptions() Options {
 		Scratch: "scratch"}
 }
 
-func TestTasksThatAreKilledAtAnyMomentMakeTheSameStore(t *testing.T) {
-	want := 50 // kills
+func TestTasksThatAreKilledAtAnyOperationMakeTheSameStore(t *testing.T) {
+	want := 20 // kills
 	if testing.Short() {
 		want = 3
 	}
 	t.Chdir(t.TempDir())
 	fsys := vfs.OS()
-	randomGraph(7, 20_000, 64).write(t, fsys, "graph")
+	randomGraph(7, 4000, 64).write(t, fsys, "graph")
 	o := killedOptions()
 	o.Scratch = ""
 	if _, err := Propagate(context.Background(), fsys, "graph", "want", o); err != nil {
@@ -254,7 +329,7 @@ func TestTasksThatAreKilledAtAnyMomentMakeTheSameStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	random, kills := rand.New(rand.NewPCG(3, 4)), 0
-	longest := map[string]time.Duration{}
+	operations := map[string]int{} // the most of a task of a kind
 	for round := 0; kills < want; round++ {
 		if round > 0 {
 			if err := os.RemoveAll("store"); err != nil {
@@ -263,32 +338,33 @@ func TestTasksThatAreKilledAtAnyMomentMakeTheSameStore(t *testing.T) {
 		}
 		inRandomOrder(t, random, o.Tasks, func(name string) bool {
 			kind, _, _ := strings.Cut(name, "-")
-			start, command := time.Now(), exec.Command(os.Args[0])
-			command.Env, command.Stderr = append(os.Environ(), "PREPROP_TEST_TASK="+name), os.Stderr
-			if err := command.Start(); err != nil {
-				t.Fatal(err)
+			last := 0
+			if most := operations[kind]; most > 0 && random.IntN(3) > 0 {
+				last = 1 + random.IntN(most)
 			}
-			killed := random.IntN(2) == 0 && longest[kind] > 0
-			if killed {
-				time.Sleep(time.Duration(random.Int64N(int64(longest[kind]))))
-				_ = command.Process.Kill()
-			}
-			err := command.Wait()
-			if err != nil && !killed {
+			command := exec.Command(os.Args[0])
+			command.Env = append(os.Environ(), taskVariable+"="+name, lastVariable+"="+strconv.Itoa(last))
+			command.Stderr = os.Stderr
+			output, err := command.Output()
+			if err != nil && (last == 0 || command.ProcessState.ExitCode() != -1) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if err != nil {
 				kills++
-			} else if !killed {
-				longest[kind] = max(longest[kind], time.Since(start))
+				return false
 			}
-			return err == nil
+			done, err := strconv.Atoi(string(output))
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			operations[kind] = max(operations[kind], done)
+			return true
 		})
 		if !sameFiles(files(t, fsys, "store"), files(t, fsys, "want")) {
 			t.Fatalf("after %d kills: another store", kills)
 		}
 	}
-	t.Logf("%d kills", kills)
+	t.Logf("at most %v operations, %d kills", operations, kills)
 	entries, err := os.ReadDir("scratch")
 	for _, e := range entries {
 		if _, statErr := os.Stat(filepath.Join("scratch", e.Name(), "lock")); !errors.Is(statErr, fs.ErrNotExist) {
