@@ -44,7 +44,7 @@ template <class... A, void (*F)(A...)> struct Thunk<F> {
 };
 
 enum State { ready, at_warp, at_block, done };
-struct Thread { void *sp; State state; Dim at; uint64_t slot; };
+struct Thread { void *sp; State state; Dim at; uint64_t slots[2] = {}; int turn = 0; };
 
 constexpr size_t stack_bytes = 64 << 10;
 
@@ -79,7 +79,7 @@ inline void body() {
 	while (g.started < g.threads.size()) {
 		size_t i = g.number(g.started++);
 		g.now = &g.threads[i];
-		*g.now = Thread{nullptr, ready, {unsigned(i % g.block.x), unsigned(i / g.block.x % g.block.y), unsigned(i / g.block.x / g.block.y)}, 0};
+		*g.now = Thread{nullptr, ready, {unsigned(i % g.block.x), unsigned(i / g.block.x % g.block.y), unsigned(i / g.block.x / g.block.y)}};
 		g.entry(g.args);
 		g.now->state = done;
 		g.live--;
@@ -143,29 +143,32 @@ inline void launch(Entry entry, Dim grid, Dim block, void **args) {
 			for (unsigned x = 0; x < grid.x; x++) { g.index = {x, y, z}; run_block(g); }
 }
 
+// offer shows a value to the lanes of the warp, once all have come. Two slots of each lane take turns: a lane cannot
+// come twice more, and overwrite the first, before all have come once more, and have read it.
+inline int offer(const void *v, size_t bytes) {
+	Thread *t = group->now;
+	int turn = t->turn ^= 1;
+	memcpy(&t->slots[turn], v, bytes);
+	yield(at_warp);
+	return turn;
+}
 // shuffle gives the value of a lane of the warp, or one's own if there is no such lane.
 template <class T> T shuffle(T v, int from) {
 	static_assert(sizeof(T) <= 8);
 	Group *g = group;
-	Thread *t = g->now;
-	size_t i = t - g->threads.data(), warp = i & ~size_t(31);
-	memcpy(&t->slot, &v, sizeof v);
-	yield(at_warp);
-	T r = v;
-	if (from >= 0 && from < 32 && warp + from < g->threads.size()) memcpy(&r, &g->threads[warp + from].slot, sizeof r);
-	yield(at_warp);
-	return r;
+	size_t warp = (g->now - g->threads.data()) & ~size_t(31);
+	int turn = offer(&v, sizeof v);
+	if (from >= 0 && from < 32 && warp + from < g->threads.size()) memcpy(&v, &g->threads[warp + from].slots[turn], sizeof v);
+	return v;
 }
 // ballot has a bit for each lane of the warp: its condition.
 inline unsigned ballot(bool v) {
 	Group *g = group;
-	Thread *t = g->now;
-	size_t warp = size_t(t - g->threads.data()) & ~size_t(31);
-	t->slot = v;
-	yield(at_warp);
+	size_t warp = (g->now - g->threads.data()) & ~size_t(31);
+	uint64_t condition = v;
+	int turn = offer(&condition, sizeof condition);
 	unsigned bits = 0;
-	for (size_t i = 0; i < 32 && warp + i < g->threads.size(); i++) bits |= unsigned(g->threads[warp + i].slot != 0) << i;
-	yield(at_warp);
+	for (size_t i = 0; i < 32 && warp + i < g->threads.size(); i++) bits |= unsigned(g->threads[warp + i].slots[turn] != 0) << i;
 	return bits;
 }
 inline int lane() { return int(group->now - group->threads.data()) & 31; }
