@@ -47,7 +47,7 @@ const EdgeFeaturesHelp = `
 order given, or by name), for each window, for each statistic, the numbers of the column; then the counts of
 each window. A node without such edges has 0. --edge-time counts edges whose time is before that of their
 destination (--node-time; --until for all, or for nodes that have none there), by no more than the window. It
-needs --duplicates keep. Times are integers of both or float64 of both.
+needs --duplicates keep. Times are integers of both or float64 of both. The graph has one type of nodes.
 
     --duplicates keep --edge-features mean,std,count:amount --edge-time at:s --node-time opened --windows 7d,30d,all`
 

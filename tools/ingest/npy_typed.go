@@ -332,6 +332,9 @@ func (s *typedSource) Close() error {
 // run is Run for a typed graph: a graph directory for each type and each relation.
 func (s *typedSource) run(ctx context.Context, fsys vfs.FS, dir string, o Options) (*Result, error) {
 	start := time.Now()
+	if o.EdgeFeatures.Statistics != "" {
+		return nil, badOptions("--edge-features is for graphs of one type of nodes (leave it out)")
+	}
 	w, err := format.CreateTyped(fsys, dir, o.Force)
 	if err != nil {
 		return nil, err
