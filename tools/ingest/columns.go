@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -20,6 +21,10 @@ type Columns struct {
 	ID                  string   // None: the rows of a table are the nodes, in order
 	Label, Split        []string
 	Features            []string // names and globs
+
+	// Of a typed graph: the type of nodes, or the types at the two ends of edges; customary names of their ids too.
+	ofType   string
+	endTypes [2]string
 }
 
 // byName tells whether a flag asks for a column by its name, which calls for a header.
@@ -240,6 +245,17 @@ func (h header) errNone(r role) error {
 		r.what, r.flag, h.all())
 }
 
+// idOf is the first of these names that is one column's; "": none.
+func (h header) idOf(names ...string) string {
+	for _, name := range names {
+		found := slices.DeleteFunc(slices.Clone(h.names), func(n string) bool { return columnKey(n) != columnKey(name) })
+		if h.named && len(found) == 1 {
+			return found[0]
+		}
+	}
+	return ""
+}
+
 // edgeColumns are the columns of a table of edges, from 0.
 type edgeColumns struct {
 	header
@@ -256,10 +272,17 @@ func (h header) edgeColumns(o Columns) (c edgeColumns, err error) {
 	if len(h.names) < 2 {
 		return c, fmt.Errorf("one column, %s (want a source and a destination)", h.all())
 	}
-	if c.source, err = h.one(o.Source, 0, nil, sourceRole); err != nil {
+	ends := [2]string{o.Source, o.Destination}
+	for k, name := range o.endTypes {
+		if name == "" {
+			continue
+		}
+		ends[k] = cmp.Or(ends[k], h.idOf(name+"_id", name))
+	}
+	if c.source, err = h.one(ends[0], 0, nil, sourceRole); err != nil {
 		return c, err
 	}
-	if c.destination, err = h.one(o.Destination, 1, nil, destinationRole, itemRole); err != nil {
+	if c.destination, err = h.one(ends[1], 1, nil, destinationRole, itemRole); err != nil {
 		return c, err
 	}
 	if c.source < 0 {
@@ -267,7 +290,7 @@ func (h header) edgeColumns(o Columns) (c edgeColumns, err error) {
 	} else if c.destination < 0 {
 		return c, h.errNone(destinationRole)
 	}
-	c.items = o.Destination == "" && h.named && itemRole.has(h.names[c.destination])
+	c.items = ends[1] == "" && o.endTypes[1] == "" && h.named && itemRole.has(h.names[c.destination])
 	place := -1 // of the weight, without names
 	if len(h.names) == 3 {
 		place = 3 - c.source - c.destination

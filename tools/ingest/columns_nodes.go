@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -56,6 +57,9 @@ type nodeColumns struct {
 // says so.
 func (h header) nodeColumns(values []columnValues, o Columns, want parts) (c nodeColumns, err error) {
 	c = nodeColumns{header: h}
+	if o.ofType != "" {
+		o.ID = cmp.Or(o.ID, h.idOf("id", o.ofType+"_id", o.ofType))
+	}
 	c.id, err = h.one(o.ID, 0, nil, idRole)
 	if err == nil && want.has(labels) {
 		c.labels, err = c.choose(labelRole, o.Label, want == labels)

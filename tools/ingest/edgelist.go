@@ -178,7 +178,7 @@ func (l *edgeList) readEdges(ctx context.Context, t table, path string, c edgeCo
 		for k := range columns {
 			switch cell := r.cell(k); {
 			case k < 2:
-				ends[k], err = l.ids.ofCell(cell, l.prefixes[k])
+				ends[k], err = l.ends[k].ofCell(cell, l.prefixes[k])
 			case k < own:
 				weight, err = cell.weight()
 			default:
@@ -236,8 +236,8 @@ SRC may also be a folder of such files part-*, as Spark writes them, or a folder
 nodes.csv.
 
 Columns are found by the names in the first line. Without such names, column 1 is the source, column 2 the
-destination and, if there are exactly three, column 3 the weight.` + columnsHelp + nodeFilesHelp,
-	Declare: declareTables(OpenCSV, func(o *TableOptions, flags *pflag.FlagSet) {
+destination and, if there are exactly three, column 3 the weight.` + columnsHelp + typedTablesHelp + nodeFilesHelp,
+	Declare: declareTables("csv", OpenCSV, func(o *TableOptions, flags *pflag.FlagSet) {
 		flags.StringVar(&o.Header, "header", "",
 			"whether the first line of the edges names the columns: yes or no (default: by its content)")
 		flags.Int64Var(&o.Nodes, "nodes", 0, "number of nodes, if edges and features show fewer")
@@ -250,17 +250,29 @@ var parquetFormat = Format{
 	Help: `SRC is a table of edges, or a folder with edges.parquet and perhaps nodes.parquet, which has a row for each
 node: its id (the number of the row, unless --ids map), labels, splits and features. A table is a file or a
 folder of .parquet files, which are read in the order of their names. Columns are found by their names.` +
-		columnsHelp + nodeFilesHelp,
-	Declare: declareTables(OpenParquet, func(*TableOptions, *pflag.FlagSet) {}),
+		columnsHelp + typedTablesHelp + nodeFilesHelp,
+	Declare: declareTables("parquet", OpenParquet, func(*TableOptions, *pflag.FlagSet) {}),
 }
 
+const typedTablesHelp = `
+
+With several types of nodes, SRC holds nodes/<type>.csv, a table for each type (id and, as far as there are,
+label, split and features), and edges/<source>__<destination>.csv or edges/<source>__<relation>__<destination>.csv,
+a table for each relation (source and destination, or columns named as the types; weight). Instead of .csv, a table
+may have another ending of text, .parquet, or be a folder. Ids are any text, and those of each type their own; a
+type without a table has the nodes that its edges name. The reverse of each relation is added, unless one goes back
+already, or --directed is given. --target says which type is classified, whose columns the flags name.`
+
 // declareTables declares the flags that both formats of tables have, and then the own flags of one.
-func declareTables(open func(context.Context, vfs.FS, string, ScratchOptions, TableOptions) (Source, error),
+func declareTables(layout string,
+	open func(context.Context, vfs.FS, string, ScratchOptions, TableOptions) (Source, error),
 	own func(*TableOptions, *pflag.FlagSet)) func(*pflag.FlagSet) func(context.Context, Input) (Source, error) {
 	return func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o TableOptions
 		o.Columns.declare(flags)
 		o.NodeFiles.declare(flags)
+		var typed TypedOptions
+		typed.declare(flags)
 		ids := flags.String("ids", "keep",
 			"keep: ids are node numbers; map: number any ids in the order of their first occurrence; bipartite: "+
 				"as map, with COLUMN: before each id, so that sources and destinations are different nodes")
@@ -270,6 +282,12 @@ func declareTables(open func(context.Context, vfs.FS, string, ScratchOptions, Ta
 				return nil, badOptions("--ids %s: want keep, map or bipartite", *ids)
 			}
 			o.MapIDs, o.Bipartite = *ids != "keep", *ids == "bipartite"
+			if isTypedTables(in.FS, in.Path) {
+				return openTypedTables(ctx, in, layout, o, typed)
+			}
+			if err := typed.refuse(); err != nil {
+				return nil, err
+			}
 			return open(ctx, in.FS, in.Path, in.Scratch, o)
 		}
 	}

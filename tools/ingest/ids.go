@@ -19,6 +19,7 @@ type numbering struct {
 	fixed bool   // no nodes may be added
 	first uint64 // the number of node 0 in the input: 0 or 1
 	flag  bool   // the importer has a flag --ids
+	from  string // the table that has all nodes; "": unknown
 
 	digits [32]byte
 	id     []byte // with its prefix
@@ -53,7 +54,9 @@ func (n *numbering) ofCell(c *cell, prefix string) (uint32, error) {
 func (n *numbering) node(id []byte) (uint32, error) {
 	if n.ids != nil {
 		node, err := n.ids.node(id, !n.fixed)
-		n.nodes = n.ids.count
+		if n.nodes = n.ids.count; err != nil && n.fixed && n.from != "" {
+			err = fmt.Errorf("%w in %s: add a row for it, or remove the edge", err, n.from)
+		}
 		return node, err
 	}
 	v, ok := parseUint(id)

@@ -43,11 +43,14 @@ type edgeList struct {
 	source
 	files    NodeFiles
 	ids      numbering
-	greatest position  // of the edge with the greatest node, if nodes are numbers
-	prefixes [2]string // before the ids of sources and destinations, if these are numbered apart
+	ends     [2]*numbering // of sources and of destinations: ids, but in a relation
+	greatest position      // of the edge with the greatest node, if nodes are numbers
+	prefixes [2]string     // before the ids of sources and destinations, if these are numbered apart
 	scratch  *scratch
 	edges    *scratchEdges
-	tables   map[string]*nodeTable // of nodes, by path
+
+	ownsScratch bool
+	tables      map[string]*nodeTable // of nodes, by path
 
 	columns []*tableColumn // that the graph keeps
 }
@@ -60,9 +63,16 @@ func newEdgeList(fsys vfs.FS, format, path string, w ScratchOptions, files NodeF
 	if err != nil {
 		return nil, err
 	}
-	l := &edgeList{source: newSource(fsys, format), files: files, scratch: scratch, tables: map[string]*nodeTable{}}
-	l.info.Name = nameOf(fsys, path)
+	l := newEdgeListIn(fsys, format, scratch, files)
+	l.ownsScratch, l.info.Name = true, nameOf(fsys, path)
 	return l, nil
+}
+
+// newEdgeListIn is newEdgeList with a scratch folder that others use too.
+func newEdgeListIn(fsys vfs.FS, format string, scratch *scratch, files NodeFiles) *edgeList {
+	l := &edgeList{source: newSource(fsys, format), files: files, scratch: scratch, tables: map[string]*nodeTable{}}
+	l.ends = [2]*numbering{&l.ids, &l.ids}
+	return l
 }
 
 // openEdgeList opens edges, which read copies to scratch files, and then what is known of their nodes.
@@ -91,11 +101,17 @@ func (l *edgeList) Info() Info {
 }
 
 func (l *edgeList) Edges(ctx context.Context, threads int, emit func(Edges) error) error {
-	return l.edges.stream(ctx, l.info.Nodes, threads, emit)
+	return l.edges.stream(ctx, [2]int64{cmp.Or(l.info.SourceNodes, l.info.Nodes), l.info.Nodes}, threads, emit)
 }
 
 // Close closes all files, and removes the scratch files.
-func (l *edgeList) Close() error { return errors.Join(l.source.Close(), l.scratch.Close()) }
+func (l *edgeList) Close() error {
+	err := l.source.Close()
+	if l.ownsScratch {
+		err = errors.Join(err, l.scratch.Close())
+	}
+	return err
+}
 
 // openFeatures opens the features once the edges have been read, and thereby says how many nodes there are.
 func (l *edgeList) openFeatures(ctx context.Context) error {
@@ -187,7 +203,7 @@ func (l *edgeList) tableOf(part parts) (*nodeTable, error) {
 
 func (l *edgeList) noteNodes(t *nodeTable, labels bool) {
 	note := t.note(t.path, t.taken(), t.left())
-	if labels {
+	if labels && l.files.Columns.ofType == "" {
 		note += t.labelHint()
 	}
 	l.info.note(note)
@@ -368,16 +384,21 @@ func (l *edgeList) openColumns(ctx context.Context) error {
 
 // openRows opens labels and splits, and says what the row table takes in memory. The nodes are known by then.
 func (l *edgeList) openRows() error {
+	l.keepIDs()
+	if err := l.openLabels(); err != nil {
+		return err
+	}
+	return l.openSplits()
+}
+
+// keepIDs makes the ids a column of the rows, if they are mapped.
+func (l *edgeList) keepIDs() {
 	if ids := l.ids.ids; ids != nil {
 		l.info.Input["ids"] = "map"
 		l.info.HeldBytes += ids.bytes()
 		l.info.RowBytes += ids.rowBytes()
 		l.origIDs = func() ([]string, error) { return ids.strings(), nil }
 	}
-	if err := l.openLabels(); err != nil {
-		return err
-	}
-	return l.openSplits()
 }
 
 func (l *edgeList) openLabels() error {

@@ -33,9 +33,9 @@ type NPYOptions struct {
 	// it (num_nodes, num_features).
 	FeatureShape []int64
 	LabelsAs     LabelsAs // where node_label.npy does not show the kind of its numbers
-	Missing      StandIn  // features of types of a typed graph that have none
 	// WithoutFeatures accepts that there are none, if meta.json has num_nodes
 	WithoutFeatures bool
+	TypedOptions
 }
 
 // arraySource is edges, features, labels and splits in arrays, read by position: IGB's (igb.go), or a directory in the
@@ -64,7 +64,6 @@ type arraySource struct {
 	edges   *npy.Array      // nil: none, of a type of nodes
 	weights *npy.Array
 	pairs   bool         // source and destination of an edge lie side by side
-	turned  bool         // each edge is turned round
 	shards  []*npy.Array // of features
 	columns []inputColumn
 }
@@ -348,9 +347,6 @@ func (s *arraySource) readEdges(b *edgeBuffer, first int64, n int) (Edges, error
 		}
 	}
 	sources, destinations := cmp.Or(s.info.SourceNodes, s.info.Nodes), s.info.Nodes
-	if s.turned {
-		sources, destinations = destinations, sources
-	}
 	for i := range n {
 		u, v := ids[i*step], ids[i*step+dst]
 		if uint64(u) >= uint64(sources) {
@@ -360,9 +356,6 @@ func (s *arraySource) readEdges(b *edgeBuffer, first int64, n int) (Edges, error
 			return e, s.badEdge(first+int64(i), 1, destinations)
 		}
 		e.Src[i], e.Dst[i] = uint32(u), uint32(v)
-	}
-	if s.turned {
-		e.Src, e.Dst = e.Dst, e.Src
 	}
 	if s.weights == nil {
 		return e, nil
@@ -417,9 +410,7 @@ reverse of each relation is added, unless one goes back already, or --directed i
 			"type of the features if the file does not say: bfloat16, or the type of an array without header")
 		flags.StringVar(&shape, "shape", "",
 			"ROWS,COLUMNS of node_feat.npy, or of all its shards together, if it has no header")
-		flags.StringVar((*string)(&o.Missing), "missing-features", "",
-			"with several types of nodes, features of types that have none: ones (a column of them) or one-hot (the\n"+
-				"number of the node, for up to 4096 nodes)")
+		o.TypedOptions.declare(flags)
 		return func(_ context.Context, in Input) (Source, error) {
 			if dtype != "" {
 				t, err := npy.ParseType(dtype)
@@ -438,14 +429,11 @@ reverse of each relation is added, unless one goes back already, or --directed i
 					o.FeatureShape = append(o.FeatureShape, size)
 				}
 			}
-			if err := o.Missing.check(); err != nil {
-				return nil, err
-			}
 			if isTypedNPY(in.FS, in.Path) {
 				return OpenTypedNPY(in.FS, in.Path, in.Direction, o)
 			}
-			if o.Missing != NoStandIn {
-				return nil, badOptions("--missing-features is for graphs with several types of nodes (leave it out)")
+			if err := o.refuse(); err != nil {
+				return nil, err
 			}
 			o.WithoutFeatures = in.EdgeFeatures
 			return OpenNPY(in.FS, in.Path, o)

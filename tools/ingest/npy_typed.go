@@ -2,36 +2,17 @@ package ingest
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
-
-// typedSource is a graph with several types of nodes: a source without edges for each type, and a source without rows
-// and features for each relation. Its own methods are those of the target type.
-type typedSource struct {
-	Source
-	name, target string
-	types        []typedPart[string]
-	relations    []typedPart[format.Relation]
-	notes        []string
-}
-
-type typedPart[ID any] struct {
-	id      ID
-	source  *arraySource
-	standIn StandIn // of the features
-}
 
 // typedMeta is what meta.json says of a typed graph.
 type typedMeta struct {
@@ -85,10 +66,13 @@ func OpenTypedNPY(fsys vfs.FS, dir string, direction Direction, o NPYOptions) (_
 	if err := s.openTypes(fsys, dir, meta, o); err != nil {
 		return nil, err
 	}
-	if err := s.openRelations(fsys, dir, meta, direction, o); err != nil {
+	if err := s.openRelations(fsys, dir, meta, o); err != nil {
 		return nil, err
 	}
-	return s, s.chooseTarget(path, meta.Target)
+	if err := errors.Join(s.addReverses(direction), s.fillFeatures(o.Missing)); err != nil {
+		return nil, err
+	}
+	return s, s.chooseTarget(path, cmp.Or(o.Target, meta.Target))
 }
 
 // openTypes opens the nodes of each type that meta.json names.
@@ -119,16 +103,8 @@ func (s *typedSource) openTypes(fsys vfs.FS, dir string, meta typedMeta, o NPYOp
 		} else if err := one.openNodes(meta.Types[name], o); err != nil {
 			return err
 		}
-		if one.info.Features == 0 {
-			if one.info.Features, err = o.Missing.columns(name, one.info.Nodes); err != nil {
-				return err
-			}
-			s.types[len(s.types)-1].standIn = o.Missing
-			so := "so no metapath starts from them (--missing-features gives them some)"
-			if o.Missing != NoStandIn {
-				so = fmt.Sprintf("and get %s: %d columns", o.Missing, one.info.Features)
-			}
-			s.notes = append(s.notes, fmt.Sprintf("nodes of type %s have no features, %s", name, so))
+		if one.labels != nil {
+			s.labelled = append(s.labelled, name)
 		}
 	}
 	return nil
@@ -178,101 +154,59 @@ func (s *arraySource) list() error {
 	return err
 }
 
-// openRelations opens the edges of each folder, and the same arrays again for the relation that goes back.
-func (s *typedSource) openRelations(fsys vfs.FS, dir string, meta typedMeta, direction Direction, o NPYOptions) error {
+// openRelations opens the edges of each folder.
+func (s *typedSource) openRelations(fsys vfs.FS, dir string, meta typedMeta, o NPYOptions) error {
 	edges := filepath.Join(dir, "edges")
 	entries, err := fsys.ReadDir(edges)
 	if err != nil {
 		return err
 	}
-	var all []format.Relation
-	folders := map[format.Relation]string{}
 	for _, e := range entries {
 		if !e.IsDir() {
 			continue
 		}
 		at := filepath.Join(edges, e.Name())
-		var r format.Relation
-		switch parts := strings.Split(e.Name(), "__"); len(parts) {
-		case 2:
-			r = format.Relation{Source: parts[0], Destination: parts[1]}
-		case 3:
-			r = format.Relation{Source: parts[0], Name: parts[1], Destination: parts[2]}
-			if err := format.CheckTypeName(r.Name); err != nil {
-				return invalid(at, "%w", err)
-			}
-		default:
-			return invalid(at, "want a name such as author__paper or author__writes__paper")
+		r, err := parseRelation(at, e.Name())
+		if err != nil {
+			return err
 		}
 		for _, end := range []string{r.Source, r.Destination} {
 			if meta.Types[end] == 0 {
 				return invalid(at, "meta.json has no type %q in node_types", end)
 			}
 		}
-		all, folders[r] = append(all, r), at
+		one := newArraySource(fsys, "npy", at)
+		s.relations = append(s.relations, typedPart[format.Relation]{id: r, source: one})
+		if err := one.openRelation(meta.Types[r.Source], meta.Types[r.Destination], r.Source == r.Destination,
+			cmp.Or(o.EdgeLayout, "2xE")); err != nil {
+			return err
+		}
+		if err := meta.checkEdges(filepath.Join(dir, "meta.json"), r, one.info.Edges); err != nil {
+			return err
+		}
 	}
-	if len(all) == 0 {
+	if len(s.relations) == 0 {
 		return invalid(edges, "no relation: want folders such as author__paper, with edge_index.npy")
-	}
-	for _, r := range slices.Clone(all) {
-		back := format.Relation{Source: r.Destination, Name: r.Name, Destination: r.Source}
-		switch {
-		case r.Name != "":
-			back.Name = "rev_" + r.Name
-		case r.Source == r.Destination:
-			back.Name = "rev"
-		}
-		goesBack := func(other format.Relation) bool {
-			return other != r && other.Source == back.Source && other.Destination == back.Destination
-		}
-		given := all[:len(folders)]
-		if direction == Directed || r.Source != r.Destination && slices.ContainsFunc(given, goesBack) ||
-			slices.Contains(given, back) {
-			continue
-		}
-		if err := format.CheckTypeName(back.Name); back.Name != "" && err != nil {
-			return invalid(folders[r], "its reverse: %w", err)
-		}
-		s.notes = append(s.notes, fmt.Sprintf("relation %s is added, the reverse of %s (--directed leaves it out)", back, r))
-		all = append(all, back)
-		if err := s.openRelation(fsys, folders[r], back, meta, true, o); err != nil {
-			return err
-		}
-	}
-	for _, r := range all[:len(folders)] {
-		if err := s.openRelation(fsys, folders[r], r, meta, false, o); err != nil {
-			return err
-		}
-		edges := s.relations[len(s.relations)-1].source.info.Edges
-		if err := meta.checkEdges(filepath.Join(dir, "meta.json"), r, edges); err != nil {
-			return err
-		}
 	}
 	return nil
 }
 
-// openRelation opens the edges of one relation; turned: each edge of the folder is turned round.
-func (s *typedSource) openRelation(fsys vfs.FS, dir string, r format.Relation, meta typedMeta, turned bool,
-	o NPYOptions) error {
-	one := newArraySource(fsys, "npy", dir)
-	s.relations = append(s.relations, typedPart[format.Relation]{id: r, source: one})
-	if err := one.list(); err != nil {
+// openRelation opens the edges between nodes of two types, or within one.
+func (s *arraySource) openRelation(sources, destinations int64, same bool, layout string) error {
+	if err := s.list(); err != nil {
 		return err
 	}
-	if !one.has("edge_index.npy") {
-		return invalid(dir, "no edge_index.npy%s", arrayHint(one.names, "edge_index.npy"))
+	if !s.has("edge_index.npy") {
+		return invalid(s.dir, "no edge_index.npy%s", arrayHint(s.names, "edge_index.npy"))
 	}
-	one.turned, one.info.Direction, one.info.Nodes = turned, Directed, meta.Types[r.Destination]
-	if r.Source != r.Destination {
-		one.info.SourceNodes = meta.Types[r.Source]
+	if s.info.Direction, s.info.Nodes = Directed, destinations; !same {
+		s.info.SourceNodes = sources
 	}
-	if err := one.openEdges(one.path("edge_index.npy"), cmp.Or(o.EdgeLayout, "2xE")); err != nil {
+	if err := s.openEdges(s.path("edge_index.npy"), layout); err != nil {
 		return err
 	}
-	if !turned {
-		one.noteLeft()
-	}
-	return one.openWeights()
+	defer s.noteLeft()
+	return s.openWeights()
 }
 
 // checkEdges fails if edge_types gives a relation another number of edges.
@@ -297,101 +231,4 @@ func (m *typedMeta) checkEdges(path string, r format.Relation, edges int64) erro
 		}
 	}
 	return nil
-}
-
-// chooseTarget sets the target type: the one that is named, or the only one with labels.
-func (s *typedSource) chooseTarget(path, name string) error {
-	var labelled []string
-	for _, t := range s.types {
-		if t.source.labels != nil {
-			labelled = append(labelled, t.id)
-		}
-	}
-	if s.target = name; name == "" && len(labelled) == 1 {
-		s.target = labelled[0]
-	}
-	at := slices.IndexFunc(s.types, func(t typedPart[string]) bool { return t.id == s.target })
-	if at < 0 {
-		return invalid(path, "the target is %q: want a type of node_types; types with labels: %v", name, labelled)
-	}
-	s.Source = s.types[at].source
-	return nil
-}
-
-func (s *typedSource) Close() error {
-	var errs []error
-	for _, t := range s.types {
-		errs = append(errs, t.source.Close())
-	}
-	for _, r := range s.relations {
-		errs = append(errs, r.source.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// run is Run for a typed graph: a graph directory for each type and each relation.
-func (s *typedSource) run(ctx context.Context, fsys vfs.FS, dir string, o Options) (*Result, error) {
-	start := time.Now()
-	if o.EdgeFeatures.Statistics != "" {
-		return nil, badOptions("--edge-features is for graphs of one type of nodes (leave it out)")
-	}
-	w, err := format.CreateTyped(fsys, dir, o.Force)
-	if err != nil {
-		return nil, err
-	}
-	defer w.Abort()
-	t := &format.Typed{Name: s.name, Target: s.target}
-	if o.Name != "" {
-		t.Name = o.Name
-	}
-	res := &Result{Target: s.target, Notes: slices.Clone(s.notes)}
-	part := func(source Source, at string, o Options) (*Result, error) {
-		o.Direction, o.Force, o.ofATyped = UnknownDirection, false, true
-		return Run(ctx, fsys, source, at, o)
-	}
-	for _, one := range s.types {
-		options := o
-		options.Name = one.id
-		source := Source(one.source)
-		if one.standIn != NoStandIn {
-			source = standInSource{one.source, one.standIn}
-		}
-		if one.source.info.Features == 0 || one.standIn != NoStandIn {
-			options.FeaturesInPlace = false
-		}
-		r, err := part(source, format.NodesDir(w.Dir(), one.id), options)
-		if err != nil {
-			return nil, fmt.Errorf("type %s: %w", one.id, err)
-		}
-		t.Types = append(t.Types, format.NodeType{Name: one.id, Nodes: r.Nodes, Features: r.Features,
-			Fingerprint: r.fingerprint})
-		res.Nodes += r.Nodes
-		if res.Notes = append(res.Notes, r.Notes...); one.id == s.target {
-			res.Features, res.Classes, res.LabelColumns, res.LabelValues = r.Features, r.Classes, r.LabelColumns, r.LabelValues
-			res.Train, res.Valid, res.Test = r.Train, r.Valid, r.Test
-		}
-	}
-	for _, one := range s.relations {
-		options := o
-		options.Name, options.NormalizeFeatures, options.FeaturesInPlace = one.id.String(), false, false
-		if one.id.Source != one.id.Destination {
-			options.SelfLoops = KeepLoops // equal numbers are not the same node
-		}
-		r, err := part(one.source, format.RelationDir(w.Dir(), one.id), options)
-		if err != nil {
-			return nil, fmt.Errorf("relation %s: %w", one.id, err)
-		}
-		relation := one.id
-		relation.Edges, relation.Fingerprint = r.Edges, r.fingerprint
-		t.Relations = append(t.Relations, relation)
-		res.Edges += r.Edges
-		for _, note := range r.Notes {
-			res.Notes = append(res.Notes, relation.String()+": "+note)
-		}
-	}
-	if err := w.Publish(t); err != nil {
-		return nil, err
-	}
-	res.Types, res.Relations, res.Output, res.Seconds = t.Types, t.Relations, dir, time.Since(start).Seconds()
-	return res, nil
 }

@@ -48,7 +48,7 @@ func TestTypesWithoutFeaturesGetStandIns(t *testing.T) {
 		l := typedLayout()
 		l["meta.json"] = []byte(`{"node_types": {"paper": 3, "author": 2, "venue": 3}}`)
 		disk := l.put(t)
-		source, err := OpenTypedNPY(disk, "in", UnknownDirection, NPYOptions{Missing: kind})
+		source, err := OpenTypedNPY(disk, "in", UnknownDirection, NPYOptions{TypedOptions: TypedOptions{Missing: kind}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,29 +62,35 @@ func TestTypesWithoutFeaturesGetStandIns(t *testing.T) {
 			t.Errorf("notes %q, want %q", r.Notes, note)
 		}
 		checkTyped(t, disk)
-		d, err := format.OpenGraph(disk, format.NodesDir("out", "venue"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := d.Matrix(format.Input)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stored := make([]byte, 4*len(want))
-		if err := errors.Join(m.ReadChunk(0, stored), m.Close(), d.Close()); err != nil {
-			t.Fatal(err)
-		}
-		if got := dtype.Float32s(stored); !slices.Equal(got, want) {
+		if got := featuresOf(t, disk, "venue", len(want)); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", kind, got, want)
 		}
 	}
 	l := typedLayout()
 	l["meta.json"] = []byte(`{"node_types": {"paper": 3, "author": 2, "venue": 4097}, "target": "paper"}`)
 	disk := l.put(t)
-	_, err := OpenTypedNPY(disk, "in", UnknownDirection, NPYOptions{Missing: IdentityFor})
+	_, err := OpenTypedNPY(disk, "in", UnknownDirection, NPYOptions{TypedOptions: TypedOptions{Missing: IdentityFor}})
 	if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "type venue has 4097 nodes") {
 		t.Errorf("error %v", err)
 	}
+}
+
+// featuresOf are the features of a type, which are this many numbers.
+func featuresOf(t *testing.T, disk vfs.FS, nodeType string, numbers int) []float32 {
+	t.Helper()
+	d, err := format.OpenGraph(disk, format.NodesDir("out", nodeType))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := d.Matrix(format.Input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := make([]byte, 4*numbers)
+	if err := errors.Join(m.ReadChunk(0, stored), m.Close(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return dtype.Float32s(stored)
 }
 
 func checkTyped(t *testing.T, disk vfs.FS) *format.Typed {
@@ -100,23 +106,9 @@ func checkTyped(t *testing.T, disk vfs.FS) *format.Typed {
 	return typed
 }
 
-func TestATypedGraphHasTheRelationsAndTheirReverses(t *testing.T) {
-	disk := typedLayout().put(t)
-	r, err := importTyped(disk, UnknownDirection, Options{SelfLoops: DropLoops})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.Nodes != 6 || r.Features != 2 || r.Classes != 2 || r.Train != 1 || r.Valid != 1 || r.Test != 1 ||
-		r.Target != "paper" || len(r.Types) != 3 || !strings.Contains(strings.Join(r.Notes, "\n"),
-		"nodes of type venue have no features") {
-		t.Errorf("result %+v", r)
-	}
-	typed := checkTyped(t, disk)
-	want := map[string][][]uint32{ // in-neighbours of each node
-		"paper__author": {{0}, {1, 2}}, "author__paper": {{0}, {1}, {1}},
-		"venue__paper": {{0}, {}, {0}}, "paper__venue": {{0, 2}},
-		"paper__cites__paper": {{}, {0}, {}}, "paper__rev_cites__paper": {{1}, {}, {}}, // without the loop of paper 1
-	}
+// checkRelations compares the in-neighbours of each node in each relation.
+func checkRelations(t *testing.T, disk vfs.FS, typed *format.Typed, want map[string][][]uint32) {
+	t.Helper()
 	if len(typed.Relations) != len(want) {
 		t.Errorf("relations %v", typed.Relations)
 	}
@@ -140,6 +132,26 @@ func TestATypedGraphHasTheRelationsAndTheirReverses(t *testing.T) {
 		c.Close()
 		d.Close()
 	}
+}
+
+func TestATypedGraphHasTheRelationsAndTheirReverses(t *testing.T) {
+	disk := typedLayout().put(t)
+	r, err := importTyped(disk, UnknownDirection, Options{SelfLoops: DropLoops})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Nodes != 6 || r.Features != 2 || r.Classes != 2 || r.Train != 1 || r.Valid != 1 || r.Test != 1 ||
+		r.Target != "paper" || len(r.Types) != 3 || !strings.Contains(strings.Join(r.Notes, "\n"),
+		"nodes of type venue have no features") {
+		t.Errorf("result %+v", r)
+	}
+	typed := checkTyped(t, disk)
+	want := map[string][][]uint32{ // in-neighbours of each node
+		"paper__author": {{0}, {1, 2}}, "author__paper": {{0}, {1}, {1}},
+		"venue__paper": {{0}, {}, {0}}, "paper__venue": {{0, 2}},
+		"paper__cites__paper": {{}, {0}, {}}, "paper__rev_cites__paper": {{1}, {}, {}}, // without the loop of paper 1
+	}
+	checkRelations(t, disk, typed, want)
 	if _, err := importTyped(disk, Directed, Options{}); !errors.Is(err, format.ErrExists) {
 		t.Errorf("a graph that is there: %v", err)
 	}

@@ -49,7 +49,7 @@ type scratch struct {
 
 // create makes the space of a scratch file. Closing the folder frees it.
 func (s *scratch) create(name string) (*scratchSpace, error) {
-	space, err := newFileSpace(s.fsys, s.Path(name))
+	space, err := newFileSpace(s.fsys, s.Path(fmt.Sprintf("%s-%d", name, len(s.spaces))))
 	s.spaces = append(s.spaces, space)
 	return space, err
 }
@@ -74,7 +74,7 @@ func openScratch(fsys vfs.FS, w ScratchOptions) (*scratch, error) {
 	if !w.Force { // so that it is refused now and not after hours
 		if there, err := exists(fsys, filepath.Join(w.Output, "manifest.json")); err != nil {
 			return nil, err
-		} else if there {
+		} else if there || format.IsTyped(fsys, w.Output) {
 			return nil, fmt.Errorf("%s: %w (--force replaces it)", w.Output, format.ErrExists)
 		}
 	}
@@ -164,8 +164,8 @@ func (e *scratchEdges) finish(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// stream calls emit with all edges, between nodes nodes, as Source.Edges does.
-func (e *scratchEdges) stream(ctx context.Context, nodes int64, threads int, emit func(Edges) error) error {
+// stream calls emit with all edges, between this many sources and destinations, as Source.Edges does.
+func (e *scratchEdges) stream(ctx context.Context, nodes [2]int64, threads int, emit func(Edges) error) error {
 	most := min(edgeBlock, e.edges)
 	buffers := sync.Pool{New: func() any { b := make([]uint32, most*int64(len(e.columns))); return &b }}
 	return parallel.For(ctx, threads, e.edges, edgeBlock, func(first, end int64) error {
@@ -177,7 +177,7 @@ func (e *scratchEdges) stream(ctx context.Context, nodes int64, threads int, emi
 			if err := f.read(dtype.BytesOf(blocks[i]), 4*first); err != nil {
 				return err
 			}
-			if i < 2 && int64(slices.Max(blocks[i])) >= nodes {
+			if i < 2 && int64(slices.Max(blocks[i])) >= nodes[i] {
 				return fmt.Errorf("%s: %w", f.file.Path(), errChanged)
 			}
 		}

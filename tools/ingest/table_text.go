@@ -145,6 +145,9 @@ func (t *textTable) namesNodes(fields [][]byte, o Columns, want parts) bool {
 	if t.ids.has(fields[0]) {
 		return false
 	}
+	if o.ofType != "" && t.idOf(o.ofType+"_id", o.ofType) != "" {
+		return true
+	}
 	return isIndex(t.names[0]) || len(t.withRoles(append(maskRoles[:], idRole, labelRole, splitRole)...)) > 0 ||
 		!slices.ContainsFunc(fields, isFloat)
 }
@@ -236,6 +239,11 @@ func (o TableOptions) namesEdges(h header, fields, next [][]byte) bool {
 	}
 	if len(h.withRoles(sourceRole)) > 0 && len(h.withRoles(destinationRole, itemRole)) > 0 {
 		return true
+	}
+	for _, name := range o.Columns.endTypes {
+		if name != "" && h.idOf(name+"_id", name) != "" {
+			return true
+		}
 	}
 	if !o.MapIDs {
 		return !startsNumber(fields[0]) && !startsNumber(fields[1])

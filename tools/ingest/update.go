@@ -182,7 +182,8 @@ func (u *Update) openRemoved(ctx context.Context) error {
 	o.Columns.Weight, o.Columns.Edge, o.Columns.Node = None, nil, nil
 	u.ids.fixed = true
 	defer func() { u.ids.fixed = false }()
-	list := &edgeList{source: newSource(u.fsys, ""), ids: u.ids, scratch: u.scratch}
+	list := newEdgeListIn(u.fsys, "", u.scratch, NodeFiles{})
+	list.ids = u.ids
 	defer func() {
 		if list.edges != nil {
 			_ = list.edges.free()
@@ -200,7 +201,7 @@ func (u *Update) openRemoved(ctx context.Context) error {
 			"(raise --memory, or remove them in several steps)", u.options.Remove, machine.ErrDoesNotFit, keys)
 	}
 	u.removed = make([]uint64, 0, keys)
-	err := list.edges.stream(ctx, m.Nodes, 1, func(e Edges) error {
+	err := list.edges.stream(ctx, [2]int64{m.Nodes, m.Nodes}, 1, func(e Edges) error {
 		for i, dst := range e.Dst {
 			src := e.Src[i]
 			if !m.Directed && src > dst {
@@ -356,7 +357,7 @@ func (u *Update) openAdded(ctx context.Context) (err error) {
 		return u.openTopology(ctx)
 	}
 	at := int64(0)
-	err = u.edges.stream(ctx, u.ids.nodes, 1, func(e Edges) error {
+	err = u.edges.stream(ctx, [2]int64{u.ids.nodes, u.ids.nodes}, 1, func(e Edges) error {
 		for i, dst := range e.Dst {
 			if e.Src[i] == dst {
 				u.loops = append(u.loops, at+int64(i))
@@ -408,7 +409,7 @@ func (u *Update) Edges(ctx context.Context, threads int, emit func(Edges) error)
 		return err
 	}
 	m := &u.graph.Manifest
-	return u.edges.stream(ctx, u.info.Nodes, threads, func(e Edges) error {
+	return u.edges.stream(ctx, [2]int64{u.info.Nodes, u.info.Nodes}, threads, func(e Edges) error {
 		if m.Weighted && len(e.Weights) == 0 {
 			e.Weights = slices.Repeat(dtype.Unscaled, len(e.Dst))
 		}

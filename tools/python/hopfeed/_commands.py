@@ -33,6 +33,7 @@ def import_npy(
     scratch: Path | None = None,
     self_loops: Literal["keep", "drop"] | None = None,
     shape: str | None = None,
+    target: str | None = None,
     undirected: bool | None = None,
     until: str | None = None,
     windows: str | Sequence[str] | None = None,
@@ -59,8 +60,8 @@ def import_npy(
     :param force: replace existing output as soon as the new one is complete
     :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
         auto (by their content) (default auto)
-    :param missing_features: with several types of nodes, features of types that have none: ones (a column of them) or
-        one-hot (the number of the node, for up to 4096 nodes)
+    :param missing_features: with several types of nodes, features of types that have none: ones (a column of them),
+        one-hot (the number of the node, for up to 4096 nodes) or degree (log(1 + edges) of each relation, in and out)
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
     :param node_time: column of nodes: time, before which edges count
@@ -69,6 +70,7 @@ def import_npy(
     :param scratch: folder for scratch files (default: within GRAPH and beside it)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param shape: ROWS,COLUMNS of node_feat.npy, or of all its shards together, if it has no header
+    :param target: with several types of nodes, the one to classify (default: the only one with labels)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param until: time of nodes that have none, before which edges count
     :param windows: how long before the node's time edges count, ascending: numbers of the unit, or of s, m, h, d or w;
@@ -107,6 +109,7 @@ def import_csv(
     label_column: str | Sequence[str] | None = None,
     labels: str | None = None,
     labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
+    missing_features: str | None = None,
     name: str | None = None,
     node_columns: str | Sequence[str] | None = None,
     node_table: str | None = None,
@@ -118,6 +121,7 @@ def import_csv(
     source_column: str | None = None,
     split_column: str | Sequence[str] | None = None,
     splits: Path | None = None,
+    target: str | None = None,
     undirected: bool | None = None,
     until: str | None = None,
     weight_column: str | None = None,
@@ -155,6 +159,8 @@ def import_csv(
     :param labels: file with the labels of the nodes
     :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
         auto (by their content) (default auto)
+    :param missing_features: with several types of nodes, features of types that have none: ones (a column of them),
+        one-hot (the number of the node, for up to 4096 nodes) or degree (log(1 + edges) of each relation, in and out)
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
     :param node_columns: further columns of nodes, of numbers or lists of numbers, that the graph keeps, as NAME or
@@ -169,6 +175,7 @@ def import_csv(
     :param source_column: column of edges: source
     :param split_column: columns of nodes: split; several are several splits, or the train, valid and test masks of one
     :param splits: file or folder with the splits of the nodes
+    :param target: with several types of nodes, the one to classify (default: the only one with labels)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param until: time of nodes that have none, before which edges count
     :param weight_column: column of edges: weight; none: edges have no weights
@@ -484,6 +491,7 @@ def import_parquet(
     label_column: str | Sequence[str] | None = None,
     labels: str | None = None,
     labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
+    missing_features: str | None = None,
     name: str | None = None,
     node_columns: str | Sequence[str] | None = None,
     node_table: str | None = None,
@@ -494,6 +502,7 @@ def import_parquet(
     source_column: str | None = None,
     split_column: str | Sequence[str] | None = None,
     splits: Path | None = None,
+    target: str | None = None,
     undirected: bool | None = None,
     until: str | None = None,
     weight_column: str | None = None,
@@ -530,6 +539,8 @@ def import_parquet(
     :param labels: file with the labels of the nodes
     :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
         auto (by their content) (default auto)
+    :param missing_features: with several types of nodes, features of types that have none: ones (a column of them),
+        one-hot (the number of the node, for up to 4096 nodes) or degree (log(1 + edges) of each relation, in and out)
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
     :param node_columns: further columns of nodes, of numbers or lists of numbers, that the graph keeps, as NAME or
@@ -543,6 +554,7 @@ def import_parquet(
     :param source_column: column of edges: source
     :param split_column: columns of nodes: split; several are several splits, or the train, valid and test masks of one
     :param splits: file or folder with the splits of the nodes
+    :param target: with several types of nodes, the one to classify (default: the only one with labels)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param until: time of nodes that have none, before which edges count
     :param weight_column: column of edges: weight; none: edges have no weights
