@@ -202,7 +202,8 @@ var rawData = []struct{ file, layout string }{
 // whatToDo says how to get a graph where there is a folder without a manifest.
 func whatToDo(fsys vfs.FS, dir string) string {
 	if IsTyped(fsys, dir) {
-		return "it is a typed graph, which propagate, inspect and verify read: give the hop store that propagate makes of it"
+		return "it is a typed graph, which propagate, predict, inspect and verify read; train and plan read the hop store " +
+			"that propagate makes of it, and other verbs graphs of one type"
 	}
 	for _, data := range rawData {
 		if _, err := fsys.Stat(filepath.Join(dir, filepath.FromSlash(data.file))); err == nil {

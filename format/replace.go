@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 
 	"github.com/hopfeed/hopfeed/internal/folder"
@@ -162,13 +163,20 @@ func Extend(fsys vfs.FS, dir string, o CreateOptions) (*Writer, error) {
 	return w.start(o, w.extend)
 }
 
-func (w *Writer) extend(CreateOptions) error {
+func (w *Writer) extend(o CreateOptions) error {
 	// Another job may have changed the store before we had the lock.
 	d, err := OpenStore(w.fsys, w.dir)
 	if err != nil {
 		return err
 	}
 	w.layout, w.base = d.layout, &d.Manifest
+	w.layout.Widths = maps.Clone(w.layout.Widths)
+	for name, width := range o.Widths {
+		if w.layout.Widths == nil {
+			w.layout.Widths = map[string]int{}
+		}
+		w.layout.Widths[name] = width
+	}
 	if err := w.removeLeftovers(); err != nil {
 		return err
 	}

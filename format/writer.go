@@ -34,6 +34,8 @@ type CreateOptions struct {
 	// Locked, if not nil, is called after the job has got the lock and before it changes anything. If it fails,
 	// nothing is changed, and its error is returned.
 	Locked func() error
+	// Widths are the columns of matrices that Extend adds, by operator, where a store has matrices of several widths.
+	Widths map[string]int
 }
 
 // Writer writes a graph or store directory. Each matrix may be written by a goroutine of its own.

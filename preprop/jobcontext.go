@@ -132,8 +132,12 @@ func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
 		}
 	}
 	if s.options.Nodes != nil {
-		s.target.Nodes = fmt.Sprintf("%x", sha256.Sum256(dtype.BytesOf(s.options.Nodes)))
+		s.target.Nodes = nodesDigest(s.options.Nodes)
 	}
+}
+
+func nodesDigest(nodes []uint32) string {
+	return fmt.Sprintf("%x", sha256.Sum256(dtype.BytesOf(nodes)))
 }
 
 // operators are the operators as a manifest lists them.

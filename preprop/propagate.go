@@ -99,7 +99,7 @@ func propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	if !s.addsHops() {
 		r := s.newResult(&s.graph.Manifest, &Plan{}, s.target.StoredRows)
 		r.AlreadyComplete, r.Complete = true, true
-		s.removeLeftovers()
+		removeLeftovers(s.fsys, s.storeDir, s.target)
 		return r, nil
 	}
 	if err := s.loadNodes(ctx); err != nil {
@@ -111,11 +111,11 @@ func propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 // removeLeftovers removes what a crash has left in a complete store, after its manifest was written: the folder .job,
 // perhaps with the index that readers then take, which goes to its place. It leaves another job's alone, and does
 // nothing where it fails: no reader needs it.
-func (s *jobContext) removeLeftovers() {
-	if _, err := s.fsys.Stat(filepath.Dir(scratchInStore(s.storeDir))); err != nil {
+func removeLeftovers(fsys vfs.FS, storeDir string, t target) {
+	if _, err := fsys.Stat(filepath.Dir(scratchInStore(storeDir))); err != nil {
 		return
 	}
-	if w, err := format.Extend(s.fsys, s.storeDir, format.CreateOptions{Job: s.target.String()}); err == nil {
+	if w, err := format.Extend(fsys, storeDir, format.CreateOptions{Job: t.String()}); err == nil {
 		_ = w.Abort()
 	}
 }

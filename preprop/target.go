@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 )
@@ -124,8 +125,10 @@ func (s *jobContext) openExisting() error {
 }
 
 // checkUnchanged fails if the store is not the version that openExisting opened.
-func (s *jobContext) checkUnchanged() error {
-	d, err := format.OpenAny(s.fsys, s.storeDir)
+func (s *jobContext) checkUnchanged() error { return checkUnchanged(s.fsys, s.storeDir, s.existing) }
+
+func checkUnchanged(fsys vfs.FS, storeDir string, existing *format.Dir) error {
+	d, err := format.OpenAny(fsys, storeDir)
 	if errors.Is(err, format.ErrIncomplete) || errors.Is(err, fs.ErrNotExist) {
 		return nil // there is none, and none was removed: complete stores stay
 	}
@@ -133,7 +136,7 @@ func (s *jobContext) checkUnchanged() error {
 		return err
 	}
 	defer d.Close()
-	if s.existing == nil || d.Manifest.CRC32C != s.existing.Manifest.CRC32C {
+	if existing == nil || d.Manifest.CRC32C != existing.Manifest.CRC32C {
 		return errStoreChanged
 	}
 	return nil

@@ -194,7 +194,7 @@ func RunTask(ctx context.Context, fsys vfs.FS, graphDir, storeDir, name string, 
 	r := &TaskResult{Task: name, Output: storeDir}
 	if t.complete {
 		r.AlreadyDone = true
-		t.removeLeftovers()
+		removeLeftovers(t.fsys, t.storeDir, t.target)
 	} else {
 		r.AlreadyDone, err = map[string]func(context.Context, int) (bool, error){"rows": t.rows, "cut": t.cut,
 			"hops": t.hops, "write": t.write, "publish": t.publish}[kind](ctx, i)
@@ -208,7 +208,7 @@ func RunTask(ctx context.Context, fsys vfs.FS, graphDir, storeDir, name string, 
 		if now, openErr := openTaskJob(fsys, graphDir, storeDir, o); openErr == nil {
 			if now.complete {
 				r.AlreadyDone, err = true, nil
-				now.removeLeftovers()
+				removeLeftovers(now.fsys, now.storeDir, now.target)
 			}
 			err = errors.Join(err, now.close())
 		}

@@ -46,6 +46,9 @@ type typedJob struct {
 	layout             format.Layout
 	want               target // of the whole store
 
+	existing *format.Dir // the complete store that the job adds to; nil: none
+	beyond   []string    // metapaths that it has and the options do not ask for
+
 	store   *format.Writer
 	scratch string
 	prefix  string // of the folders of steps: other jobs have others
@@ -56,21 +59,23 @@ func propagateTyped(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 	if err != nil {
 		return nil, err
 	}
-	defer t.target.Close()
+	defer t.close()
 	rows, err := t.plan(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r := t.newResult()
 	if done, err := t.complete(); err != nil || done {
-		r.AlreadyComplete, r.Complete = done, done
+		if r.AlreadyComplete, r.Complete = done, done; done {
+			removeLeftovers(t.fsys, t.storeDir, t.want)
+		}
 		return r, err
+	}
+	if err := t.predict(r); err != nil {
+		return nil, err
 	}
 	if t.options.MetapathsPlanned != nil {
 		t.options.MetapathsPlanned(r.Metapaths)
-	}
-	if err := t.checkMemory(); err != nil {
-		return nil, err
 	}
 	if r.Plan.StoreBytes, err = t.checkSpace(); err != nil || o.DryRun {
 		return r, err
@@ -107,6 +112,15 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 	if err := checkApart(fsys, graphDir, storeDir); err != nil {
 		return nil, err
 	}
+	t.tree = &pathTree{typed: t.typed, roots: map[string][]*pathNode{}}
+	if err := t.openExisting(&o); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.close())
+		}
+	}()
 	if o.Defaulted.Operators || len(o.Operators) == 0 {
 		o.Operators = []operator.Operator{{Name: operator.RW}}
 	}
@@ -115,13 +129,12 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 	case len(o.Operators) > 1 || t.normalize != (operator.Operator{Name: t.normalize.Name}) ||
 		t.normalize.Name != operator.RW && t.normalize.Name != operator.Sym:
 		return fail("of a typed graph, --operator is rw (the mean over each relation, the default) or sym")
-	case o.Scratch != "" || o.From != "" || o.Nodes != nil || o.Hardware != nil:
-		return fail("--scratch, --from and --hardware are for graphs of one type (leave them out)")
+	case o.Scratch != "" || o.From != "":
+		return fail("--scratch and --from are for graphs of one type (leave them out)")
 	case vfs.IsURL(storeDir):
 		return fail("the store of a typed graph is made on a local disk (give another output, and copy it)")
 	}
 	o.Device = nil
-	t.tree = &pathTree{typed: t.typed, roots: map[string][]*pathNode{}}
 	if len(o.Metapaths) > 0 {
 		o.Hops = 0
 		for _, text := range o.Metapaths {
@@ -134,24 +147,40 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 			}
 			o.Hops = max(o.Hops, len(relations))
 		}
-	} else if err := t.tree.addAll(o.Hops); err != nil {
+	} else if !o.Defaulted.Hops || t.existing == nil {
+		if err := t.tree.addAll(o.Hops); err != nil {
+			return fail("%w", err)
+		}
+	}
+	if err := t.keepMetapaths(); err != nil {
 		return fail("%w", err)
 	}
 	if t.target, err = format.OpenGraph(fsys, format.NodesDir(graphDir, t.typed.Target)); err != nil {
 		return nil, err
 	}
-	t.options, err = (&Options{Rows: o.Rows, DType: o.DType, ChunkRows: o.ChunkRows, Split: o.Split, Seed: o.Seed,
-		Threads: o.Threads, MemoryBytes: o.MemoryBytes, Force: o.Force, DryRun: o.DryRun, Note: o.Note,
-		Progress: o.Progress, MaxTime: o.MaxTime, MetapathsPlanned: o.MetapathsPlanned, clock: o.clock,
-		begun: o.begun}).withDefaults(&t.target.Manifest, t.target.Layout().DType)
+	t.options, err = (&Options{Rows: o.Rows, Nodes: o.Nodes, Hardware: o.Hardware, DType: o.DType,
+		ChunkRows: o.ChunkRows, Split: o.Split, Seed: o.Seed, Threads: o.Threads, MemoryBytes: o.MemoryBytes,
+		Force: o.Force, DryRun: o.DryRun, Note: o.Note, Progress: o.Progress, MaxTime: o.MaxTime,
+		MetapathsPlanned: o.MetapathsPlanned, clock: o.clock, begun: o.begun,
+	}).withDefaults(&t.target.Manifest, t.target.Layout().DType)
 	t.options.Hops = o.Hops
 	if err == nil {
 		err = t.planLabels(o.LabelHops)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, err), t.target.Close())
+		return nil, fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, err)
 	}
 	return t, nil
+}
+
+func (t *typedJob) close() (err error) {
+	if t.target != nil {
+		err = t.target.Close()
+	}
+	if t.existing != nil {
+		err = errors.Join(err, t.existing.Close())
+	}
+	return err
 }
 
 // roots calls visit with the root of each tree.
@@ -215,6 +244,9 @@ func (t *typedJob) plan(ctx context.Context) (rows *format.RowTable, err error) 
 		t.want.Graph, t.want.Rows, t.want.Split, t.want.Seed = t.typed.Fingerprint, t.options.Rows, t.options.Split,
 			t.options.Seed
 		t.want.DType, t.want.ChunkRows, t.want.Features = t.options.DType.String(), t.layout.ChunkRows, own.Features
+		if t.options.Nodes != nil {
+			t.want.Nodes = nodesDigest(t.options.Nodes)
+		}
 		t.want.StoredRows, t.want.NoInput, t.want.LabelHops = rows, own.Features == 0, t.options.LabelHops
 		return nil
 	})
@@ -224,7 +256,7 @@ func (t *typedJob) plan(ctx context.Context) (rows *format.RowTable, err error) 
 func (t *typedJob) newResult() *Result {
 	r := &Result{Nodes: t.target.Manifest.Nodes, Features: t.want.Features, Operators: []string{}, OperatorHops: []int{},
 		ProductsPerHop: []int{}, TruncationErrors: []float64{}, Hops: t.options.Hops, Rows: t.want.StoredRows,
-		DType: t.want.DType, HopSeconds: []float64{}, EdgesProcessed: []int64{}, Beyond: []string{},
+		DType: t.want.DType, HopSeconds: []float64{}, EdgesProcessed: []int64{}, Beyond: append([]string{}, t.beyond...),
 		MemoryBudgetBytes: t.options.MemoryBytes, Output: t.storeDir, LabelHops: t.options.LabelHops}
 	if r.LabelHops > 0 {
 		r.LabelColumns = t.target.Manifest.OneHotColumns()
@@ -236,52 +268,38 @@ func (t *typedJob) newResult() *Result {
 		r.Operators, r.OperatorHops = append(r.Operators, o.Name), append(r.OperatorHops, 1)
 		r.ProductsPerHop, r.TruncationErrors = append(r.ProductsPerHop, 1), append(r.TruncationErrors, 0)
 	}
-	seconds := map[*pathNode]float64{} // of metapaths, each with the steps that it shares with others
-	var visit func(n *pathNode, before float64)
-	visit = func(n *pathNode, before float64) {
-		row := float64(n.source.Features * t.options.DType.Size())
-		own := float64(n.relation.Edges) * (plan.DefaultRates.Edge + plan.DefaultRates.Byte*row)
-		before += own
-		r.Plan.Seconds += own
-		seconds[n] = before
-		for _, next := range n.next {
-			visit(next, before)
-		}
-	}
-	t.roots(func(root *pathNode) { visit(root, 0) })
 	for _, n := range t.stored() {
 		bytes := t.want.StoredRows * int64(n.source.Features*t.options.DType.Size())
-		r.Metapaths = append(r.Metapaths, Metapath{n.title(), n.source.Features, bytes, seconds[n]})
+		r.Metapaths = append(r.Metapaths, Metapath{n.title(), n.source.Features, bytes, 0})
 	}
 	return r
 }
 
-// complete tells whether the store is there already, with all that was asked for.
+// complete tells whether the store is there already, with all that was asked for. It fails if the store cannot grow to
+// that.
 func (t *typedJob) complete() (bool, error) {
-	if t.options.Force {
+	if t.existing == nil {
 		return false, nil
 	}
-	d, err := format.OpenStore(t.fsys, t.storeDir)
-	if errors.Is(err, format.ErrIncomplete) || errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("%w: %w", format.ErrExists, err)
-	}
-	defer d.Close()
-	there := targetOf(&d.Manifest)
+	there := targetOf(&t.existing.Manifest)
 	there.NoInput = there.Features == 0
 	if there.String() == t.want.String() {
 		return true, nil
 	}
-	return false, fmt.Errorf("%s: %w, with other options: %s (give another directory, or --force to replace it)",
-		t.storeDir, format.ErrExists, there.differences(t.want))
+	grown := there
+	grown.Operators = t.want.Operators
+	if difference := grown.differences(t.want); difference != "" {
+		return false, fmt.Errorf("%s: %w, with other options: %s (give another directory, or --force to replace it)",
+			t.storeDir, format.ErrExists, difference)
+	}
+	return false, nil
 }
 
-// checkMemory fails unless each step has a plan within the memory.
-func (t *typedJob) checkMemory() error {
-	var visit func(n *pathNode) error
-	visit = func(n *pathNode) error {
+// predict sets the memory and the time of the job, and fails unless each step has a plan within the memory.
+func (t *typedJob) predict(r *Result) error {
+	seconds := map[string]float64{} // of metapaths, each with the steps that it shares with others
+	var visit func(n *pathNode, before float64) error
+	visit = func(n *pathNode, before float64) error {
 		d, err := format.OpenRelation(t.fsys, format.RelationDir(t.graphDir, n.relation))
 		if err != nil {
 			return err
@@ -301,8 +319,14 @@ func (t *typedJob) checkMemory() error {
 		input.ChunkRows = format.ChunkRowsFor(0, n.source.Features, t.options.DType)
 		w.Sequences = []*plan.Sequence{{Operator: t.operator(n), Hops: 1}}
 		w.Inputs, w.Loads = []format.Layout{input}, []int{1}
-		if _, err := t.options.planOf(w); err != nil {
+		p, err := t.options.planOf(w)
+		if err != nil {
 			return fmt.Errorf("metapath %s: %w", n.title(), err)
+		}
+		before += p.Seconds
+		seconds[n.title()] = before
+		if r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, p.MemoryBytes); t.unfinished(n) {
+			r.Plan.Seconds += p.Seconds
 		}
 		if n.labels && n.stored {
 			if err := t.checkLabelMemory(n); err != nil {
@@ -310,7 +334,7 @@ func (t *typedJob) checkMemory() error {
 			}
 		}
 		for _, next := range n.next {
-			if err := visit(next); err != nil {
+			if err := visit(next, before); err != nil {
 				return err
 			}
 		}
@@ -319,16 +343,21 @@ func (t *typedJob) checkMemory() error {
 	var err error
 	t.roots(func(root *pathNode) {
 		if err == nil {
-			err = visit(root)
+			err = visit(root, 0)
 		}
 	})
+	for i := range r.Metapaths {
+		r.Metapaths[i].Seconds = seconds[r.Metapaths[i].Name]
+	}
 	return err
 }
 
 // checkSpace fails unless the disk has room for the store, and for the matrices of a step on its way to it.
 func (t *typedJob) checkSpace() (bytes int64, err error) {
-	ids := t.want.matrices()
-	for _, id := range ids {
+	for _, id := range t.want.matrices() {
+		if t.has(id) {
+			continue
+		}
 		one, err := t.layout.MatrixBytes(id)
 		if err != nil {
 			return 0, err
@@ -359,13 +388,18 @@ func (t *typedJob) create() (err error) {
 	digest := sha256.Sum256([]byte(t.want.String()))
 	t.prefix = fmt.Sprintf("step-%x-", digest[:6])
 	t.scratch = scratchInStore(t.storeDir)
-	t.store, err = format.Create(t.fsys, t.storeDir, t.layout, format.CreateOptions{Force: t.options.Force,
-		Job: t.want.String(), Locked: func() error {
+	o := format.CreateOptions{Force: t.options.Force, Job: t.want.String(), Widths: t.layout.Widths,
+		Locked: func() error {
 			if t.options.Force {
 				return t.removeSteps(t.prefix)
 			}
-			return nil
-		}})
+			return checkUnchanged(t.fsys, t.storeDir, t.existing)
+		}}
+	if t.existing != nil {
+		t.store, err = format.Extend(t.fsys, t.storeDir, o)
+		return explainOtherJob(err, t.storeDir, t.want, "remove "+filepath.Dir(t.scratch)+" to give it up")
+	}
+	t.store, err = format.Create(t.fsys, t.storeDir, t.layout, o)
 	return explainOtherJob(err, t.storeDir, t.want, "start anew with --force")
 }
 
@@ -387,7 +421,7 @@ func (t *typedJob) removeSteps(but string) error {
 // started tells whether the job has made anything that it can go on with.
 func (t *typedJob) started() bool {
 	for _, id := range t.want.matrices() {
-		if t.store.Finished(id) {
+		if t.store.Finished(id) && !t.has(id) {
 			return true
 		}
 	}
@@ -401,8 +435,10 @@ func (t *typedJob) make(ctx context.Context, rows *format.RowTable, r *Result) e
 	if _, err := t.store.Scratch(); err != nil {
 		return err
 	}
-	if err := t.store.Rows(rows); err != nil {
-		return err
+	if t.existing == nil {
+		if err := t.store.Rows(rows); err != nil {
+			return err
+		}
 	}
 	if !t.want.NoInput && !t.store.Finished(format.Input) {
 		x, err := t.target.Matrix(format.Input)
@@ -449,7 +485,8 @@ func (t *typedJob) make(ctx context.Context, rows *format.RowTable, r *Result) e
 
 // unfinished tells whether the store lacks the matrix of a node, or of one below it.
 func (t *typedJob) unfinished(n *pathNode) bool {
-	return n.stored && !t.store.Finished(t.id(n)) || slices.ContainsFunc(n.next, t.unfinished)
+	finished := t.store != nil && t.store.Finished(t.id(n)) || t.has(t.id(n))
+	return n.stored && !finished || slices.ContainsFunc(n.next, t.unfinished)
 }
 
 // visit makes the matrix of a node from x, that of the node before, and then those of the nodes below it. What these
@@ -464,7 +501,7 @@ func (t *typedJob) visit(ctx context.Context, r *Result, n *pathNode, x *format.
 		return t.storeMatrix(ctx, r, relation, x, n, applied)
 	}
 	options := t.options
-	options.Rows, options.Split, options.ChunkRows = format.RowsAll, 0, 0
+	options.Rows, options.Nodes, options.Split, options.ChunkRows = format.RowsAll, nil, 0, 0
 	dir := filepath.Join(t.scratch, t.prefix+"all-"+n.folder())
 	d, err := t.runStep(ctx, r, dir, relation, applied, options, &step{id: t.id(n), input: x, labels: n.labels})
 	if err != nil {

@@ -146,7 +146,6 @@ func TestTypedStoresWithLabelsAreTheSameHoweverTheyAreMade(t *testing.T) {
 		}
 	}
 	o.LabelHops = 1
-	o.Operators = []operator.Operator{{Name: operator.Sym}}
 	if _, err := Propagate(context.Background(), mem, "graph", "whole", o); !errors.Is(err, format.ErrExists) ||
 		!strings.Contains(err.Error(), "--label-hops: 2 there, 1 asked for") {
 		t.Errorf("other label hops: %v", err)

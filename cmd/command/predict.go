@@ -31,6 +31,7 @@ import (
 type predictOptions struct {
 	applyOptions
 	input, output string
+	typed         bool   // input is a typed graph
 	rows          string // training.AllRows or a part of the split
 	nodes         string // file that names nodes of a graph; "": rows
 	split         int    // of a graph
@@ -136,7 +137,13 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 		return nil, err
 	}
 	c.Split = checkpoint.Split{} // of no use here, and large
-	input, err := format.OpenAny(a.fs, o.input)
+	at := o.input
+	if o.typed = format.IsTyped(a.fs, o.input); o.typed {
+		if at, err = a.targetOf(o, c); err != nil {
+			return nil, err
+		}
+	}
+	input, err := format.OpenAny(a.fs, at)
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +192,26 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 	}
 	p.Seconds = time.Since(start).Seconds()
 	return p, nil
+}
+
+// targetOf is the directory of the nodes of the target type of a typed graph. It refuses what needs edges among them.
+func (a *app) targetOf(o *predictOptions, c *checkpoint.Checkpoint) (string, error) {
+	t, err := format.OpenTyped(a.fs, o.input)
+	if err != nil {
+		return "", err
+	}
+	aggregation, err := trainer.AggregationOf(c.Spec.Model)
+	switch {
+	case err != nil:
+		return "", err
+	case aggregation != "":
+		return "", usagef("%s reads a graph of one type, and %s has %s", c.Spec.Model, o.input,
+			units.Count(int64(len(t.Types)), "type"))
+	case o.smooth != "":
+		return "", usagef("--smooth propagates predictions over the edges of a graph of one type, and those of %s lead from "+
+			"type to type (leave it out; labels travel along metapaths by 'hopfeed propagate --label-hops')", o.input)
+	}
+	return format.NodesDir(o.input, t.Target), nil
 }
 
 // predictByStore writes the predictions of nodes of a graph, by way of a store that the caller removes.
@@ -344,7 +371,7 @@ func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph 
 	dir string) error {
 	m := &graph.Manifest
 	features := m.Features
-	if c.Data.LabelHops > 0 {
+	if c.Data.LabelHops > 0 && !o.typed { // of a typed graph, labels have matrices of their own
 		features += m.OneHotColumns()
 	}
 	if c.Spec.Features != features {
@@ -374,7 +401,20 @@ func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph 
 		if err != nil {
 			return usagef("%s: the model reads what this version cannot propagate: %s", o.checkpoint, err)
 		}
-		po.Operators = append(po.Operators, of)
+		switch {
+		case o.typed != (of.Metapath != ""):
+			return usagef("%s: the model reads %s, which %s has not: it was trained on a graph of %s", o.checkpoint, of,
+				o.input, either(o.typed, "one type", "several types"))
+		case of.Metapath == "":
+			po.Operators = append(po.Operators, of)
+			continue
+		case !of.Labels:
+			po.Metapaths = append(po.Metapaths, of.Metapath)
+		}
+		po.Operators = []operator.Operator{{Name: of.Name}}
+	}
+	if o.typed {
+		po.Hops = 0 // the metapaths say which
 	}
 	if po.Hops > 0 && len(po.Operators) == 0 { // it reads hop 0 alone, which has columns of labels too
 		po.Operators = []operator.Operator{{Name: operator.Sym}}

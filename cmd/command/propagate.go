@@ -264,6 +264,11 @@ func (o *propagateOptions) do(ctx context.Context, a *app, args []string) (_ res
 			a.detail("%s", m)
 		}
 	}
+	if asked := a.given("device") && o.device != preprop.CPU && o.device != session.AutoDevice; format.IsTyped(a.fs,
+		args[0]) && (asked || a.emulate.GPUs > 0) {
+		return nil, usagef("%s: relations between types are multiplied on the processor (leave out --device and --emulate)",
+			args[0])
+	}
 	if err := a.planFor(ctx, &o.Options, o.hardware, o.device); err != nil {
 		return nil, err
 	}

@@ -1,14 +1,19 @@
 package command
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
-// A store of a typed graph whose target type has no features: two matrices, of 3 and 5 columns, and no hop 0.
-func TestAStoreOfMatricesOfDifferentWidthsIsPlannedTrainedAndEvaluated(t *testing.T) {
+// typedDisk has the typed graph "graph": 90 papers without features, of which 80 have a label, with 3 and 5 features of
+// authors and venues.
+func typedDisk(t *testing.T) vfs.FS {
+	t.Helper()
 	d := disk(t)
 	array := func(name string, kind npy.Type, data []byte, shape ...int64) {
 		if err := d.MkdirAll("arrays/" + name); err != nil {
@@ -23,7 +28,9 @@ func TestAStoreOfMatricesOfDifferentWidthsIsPlannedTrainedAndEvaluated(t *testin
 	write(t, d, "arrays/meta.json", `{"node_types": {"paper": 90, "author": 30, "venue": 10}, "target": "paper"}`)
 	labels, splits := make([]int32, papers), make([]byte, papers)
 	for i := range labels {
-		labels[i], splits[i] = int32(i%3), byte(i/3%3)
+		if labels[i], splits[i] = int32(i%3), byte(i/3%3); i >= 80 {
+			labels[i], splits[i] = -1, 255
+		}
 	}
 	array("nodes/paper/node_label", npy.Int32, dtype.BytesOf(labels), papers)
 	array("nodes/paper/splits", npy.Int8, splits, 1, papers)
@@ -42,14 +49,51 @@ func TestAStoreOfMatricesOfDifferentWidthsIsPlannedTrainedAndEvaluated(t *testin
 		array("edges/"+c.name+"__paper/edge_index", npy.Int64, dtype.BytesOf(edges), 2, papers)
 	}
 	must(t, d, "import npy arrays -o graph")
+	return d
+}
+
+// The store has two matrices, of 3 and 5 columns, and no hop 0.
+func TestAStoreOfMatricesOfDifferentWidthsIsPlannedTrainedAndEvaluated(t *testing.T) {
+	d := typedDisk(t)
 	must(t, d, "propagate graph -o store --hops 1 --chunk-rows 16")
 	write(t, d, "machine.yaml", toyMachine)
 	p := object(t, must(t, d, "plan store --hardware machine.yaml --model sehgnn --json"))
-	if p["matrices"] != 2.0 || p["rows"] != float64(papers) {
+	if p["matrices"] != 2.0 || p["rows"] != 80.0 {
 		t.Errorf("planned %v matrices of %v rows", p["matrices"], p["rows"])
 	}
 	for _, model := range []string{"sign", "sehgnn"} {
 		must(t, d, "train store --hidden 8 --epochs 2 --model "+model+" --run "+model)
 		must(t, d, "evaluate store --checkpoint "+model)
+	}
+}
+
+func TestAllNodesOfTheTargetOfATypedGraphArePredicted(t *testing.T) {
+	d := typedDisk(t)
+	must(t, d, "propagate graph -o store --hops 1 --label-hops 2")
+	must(t, d, "train store --model sehgnn --hidden 8 --epochs 2 --run run")
+	must(t, d, "predict store --checkpoint run -o store.csv")
+	must(t, d, "predict graph --checkpoint run -o graph.csv")
+	_, some, _ := readPredictions(t, d, "store.csv")
+	_, all, _ := readPredictions(t, d, "graph.csv")
+	if len(some) != 80 || len(all) != 90 {
+		t.Fatalf("%d rows of the store and %d nodes of the graph, want 80 and 90", len(some), len(all))
+	}
+	for v, want := range some {
+		if !slices.Equal(all[v].p, want.p) {
+			t.Errorf("node %d: %v from the graph, %v from the store", v, all[v].p, want.p)
+		}
+	}
+	write(t, d, "nodes.txt", "85\n3\n")
+	must(t, d, "predict graph --checkpoint run -o two.csv --node-file nodes.txt")
+	if _, two, _ := readPredictions(t, d, "two.csv"); len(two) != 2 || !slices.Equal(two[85].p, all[85].p) {
+		t.Errorf("two nodes: %v, want that of 85 as %v", two, all[85])
+	}
+	for line, want := range map[string]string{
+		"predict graph --checkpoint run -o x.csv --smooth autoscale": "edges of a graph of one type",
+		"propagate graph -o other --device cuda:0":                   "the processor",
+	} {
+		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
+			t.Errorf("%s: status %d: %s, want %q", line, o.code, o.stderr, want)
+		}
 	}
 }

@@ -1,0 +1,83 @@
+package preprop
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+)
+
+// openExisting opens the store, if there is a complete one, and sets options that were left out to what it has.
+func (t *typedJob) openExisting(o *Options) error {
+	if o.Force {
+		return nil
+	}
+	d, err := format.OpenStore(t.fsys, t.storeDir)
+	if errors.Is(err, format.ErrIncomplete) || errors.Is(err, fs.ErrNotExist) {
+		return nil // creating the store fails if there is anything else
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", format.ErrExists, err)
+	}
+	t.existing = d
+	m := &d.Manifest
+	o.Rows, o.DType = cmp.Or(o.Rows, m.RowSet), cmp.Or(o.DType, d.Layout().DType)
+	o.ChunkRows = cmp.Or(o.ChunkRows, m.ChunkRows)
+	if o.Defaulted.Split {
+		o.Split = m.Split
+	}
+	if o.Defaulted.Seed {
+		o.Seed = m.Seed
+	}
+	if o.Defaulted.LabelHops {
+		o.LabelHops = m.LabelHops
+	}
+	if o.Defaulted.Operators && len(m.Operators) > 0 {
+		first, err := operator.Parse(m.Operators[0].Name)
+		if err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", t.storeDir, err), t.close())
+		}
+		o.Operators, o.Defaulted.Operators = []operator.Operator{{Name: first.Name}}, false
+	}
+	return nil
+}
+
+// keepMetapaths adds the metapaths of the store that the job adds to.
+func (t *typedJob) keepMetapaths() error {
+	if t.existing == nil || t.existing.Manifest.Input["graph"] != t.typed.Fingerprint {
+		return nil // what differs is refused later
+	}
+	asked := t.tree.stored()
+	for _, one := range t.existing.Manifest.Operators {
+		o, err := operator.Parse(one.Name)
+		if err != nil {
+			return err
+		}
+		if o.Name != t.normalize.Name {
+			return fmt.Errorf("%s has %s: give --operator %s, or another directory", t.storeDir, one.Name, o.Name)
+		}
+		if o.Labels {
+			continue
+		}
+		relations, err := t.tree.parse(o.Metapath)
+		if err == nil {
+			err = t.tree.add(relations)
+		}
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(asked, func(n *pathNode) bool { return n.name == o.Metapath }) {
+			t.beyond = append(t.beyond, one.Name)
+		}
+	}
+	return nil
+}
+
+// has tells whether the store that the job adds to has a matrix.
+func (t *typedJob) has(id format.MatrixID) bool {
+	return t.existing != nil && slices.Contains(t.existing.Matrices(), id)
+}
