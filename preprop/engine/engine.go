@@ -29,8 +29,9 @@ type engine struct {
 	propagators map[operator.Operator]*product.Propagator // by Operator.Base
 	// by Operator.Graph: for each product of the sequence that has most
 	neededNodes map[string][]product.NodeSet
-	matrices    []*product.Matrix // all
-	inputBuffer *product.Matrix   // holds the input for several sequences; nil: each loads it
+	storedLists map[string]*product.StoredLists // by Operator.Graph, where the last products read them
+	matrices    []*product.Matrix               // all
+	inputBuffer *product.Matrix                 // holds the input for several sequences; nil: each loads it
 	// a hop is made from one into the other; without hops the second is nil
 	hopBuffers    [2]*product.Matrix
 	seriesBuffers []*product.Matrix // float32, for terms of series
@@ -47,6 +48,9 @@ type engine struct {
 func (e *engine) close() error {
 	e.firstUse.Wait()
 	err := errors.Join(e.back.close(), e.topologies.Close())
+	for _, lists := range e.storedLists {
+		err = errors.Join(err, lists.Close())
+	}
 	if e.device != nil {
 		err = errors.Join(err, e.device.Close())
 	}
@@ -93,16 +97,25 @@ func (e *engine) prepare(ctx context.Context) error {
 	return err
 }
 
-// prepareGraph computes the factors of the operators of an Operator.Graph, and which nodes each of so many products
-// needs for the rows of the stored nodes, in walks over the topology together.
+// prepareGraph computes the factors of the operators of an Operator.Graph, which nodes each of so many products needs
+// for the rows of the stored nodes, and copies their lists, in walks over the topology together.
 func (e *engine) prepareGraph(ctx context.Context, graph string, sequences []*HopSequence, stored product.NodeSet,
 	products int) error {
 	topology := e.topologies[graph]
-	_, held := e.Plan.Work.HeldShares(e.Plan)
+	room, _, held := e.Plan.Work.HeldShares(e.Plan)
 	works := []func(walk product.WalkAll) error{func(walk product.WalkAll) (err error) {
 		e.neededNodes[graph], err = product.Needed(topology, stored, products, walk)
 		return err
 	}}
+	if stored != nil && room[graph] > 0 {
+		works = append(works, func(walk product.WalkAll) error {
+			lists, err := product.NewStoredLists(topology, stored, room[graph], e.Threads, walk)
+			if lists != nil {
+				e.storedLists[graph] = lists
+			}
+			return err
+		})
+	}
 	begun := map[operator.Operator]bool{}
 	for _, c := range sequences {
 		base := c.Operator.Base()
@@ -333,6 +346,9 @@ func (e *engine) hop(ctx context.Context, c *HopSequence, hop int, at position, 
 			task.Add(cost * x.RowBytes())
 			return e.Pace.mustStop(ctx, state+begun) || canSave && e.Plan.CheckpointBytes > 0 &&
 				e.Pace.checkpointDue(state)
+		}
+		if lists := e.storedLists[c.Operator.Graph]; lists != nil && hop == c.Hops && at.product == products {
+			p = p.Over(lists)
 		}
 		var added, reached int64
 		var err error

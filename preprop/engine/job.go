@@ -136,7 +136,8 @@ func (j *Job) Run(ctx context.Context) error {
 		return !j.needsInput(c, j.Columns)
 	})
 	e := &engine{Job: j, propagators: map[operator.Operator]*product.Propagator{},
-		neededNodes: map[string][]product.NodeSet{}, inputFiles: map[*Input]*ColumnFiles{}}
+		neededNodes: map[string][]product.NodeSet{}, storedLists: map[string]*product.StoredLists{},
+		inputFiles: map[*Input]*ColumnFiles{}}
 	defer e.close()
 	prepare := func(ctx context.Context) error {
 		return Timed(&j.Account.Preparing, func() error { return e.prepare(ctx) })

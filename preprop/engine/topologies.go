@@ -36,7 +36,7 @@ func (j *Job) openTopologies(ctx context.Context, used map[string]int) (Topologi
 	if err != nil {
 		return nil, err
 	}
-	held, _ := j.Plan.Work.HeldShares(j.Plan)
+	_, held, _ := j.Plan.Work.HeldShares(j.Plan)
 	for graph, made := range t {
 		if disk, ok := made.(*product.DiskTopology); ok && err == nil {
 			err = disk.Hold(held[graph])

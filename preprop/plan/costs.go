@@ -150,7 +150,10 @@ func (w *Work) topologyCosts(p *Plan) []cost {
 	list = append(list, during(preparing, preparing, "deriving topologies", building))
 	switch {
 	case !p.TopologyInMemory:
-		held, lists := w.HeldShares(p)
+		stored, held, lists := w.HeldShares(p)
+		for graph, bytes := range stored {
+			list = append(list, during(preparing, lastPanel, "lists of the store's nodes, "+graph, bytes))
+		}
 		for graph, bytes := range held {
 			list = append(list, cost{what: "held node ranges, " + graph, first: preparing, last: lastPanel,
 				memory: bytes, read: notRead(bytes, w.topologyOf(graph), w.rangeBytes(graph))})
@@ -193,11 +196,12 @@ func (w *Work) deriveCost(graph string, inMemory bool) (memory int64, passes int
 }
 
 // productCosts: each pass over a topology on disk reads it. Walks together find the factors of operators, list them by
-// edge, and find the needed nodes of each product but the last; sums by source take a pass of their own; then there is
-// one for each product of each panel.
+// edge, find the needed nodes of each product but the last, and copy the lists of the store's nodes; sums by source
+// take a pass of their own; then there is one for each product of each panel, but for the last ones where lists are
+// copied.
 func (w *Work) productCosts(p *Plan) []cost {
 	longest, bases := w.graphs()
-	heldGraphs, heldLists := w.HeldShares(p)
+	stored, heldGraphs, heldLists := w.HeldShares(p)
 	var list []cost
 	pass := func(c cost, graph string, passes int) {
 		if size := w.topologyOf(graph); !p.TopologyInMemory {
@@ -228,10 +232,16 @@ func (w *Work) productCosts(p *Plan) []cost {
 			list = append(list, during(preparing, lastPanel, "needed nodes", int64(products)*NodeSetBytes(w.Nodes)))
 			walks[graph] = max(walks[graph], products-1)
 		}
+		if stored[graph] > 0 {
+			walks[graph] = max(walks[graph], 2)
+		}
 		pass(cost{what: "walks before products", first: preparing, last: preparing}, graph, walks[graph])
 	}
 	for _, s := range w.Sequences {
 		passes := s.Products() * p.Panels
+		if stored[s.Operator.Graph] > 0 {
+			passes -= p.Panels
+		}
 		pass(cost{what: "products", first: computing, last: computing}, s.Operator.Graph, passes)
 		if p.FactorsByEdge && s.Operator.ScalesSources() && !p.TopologyInMemory {
 			size := w.listBytes(p, s.Operator.Base())

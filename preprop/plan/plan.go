@@ -246,7 +246,7 @@ func (w *Work) readByHops(p *Plan) (bytes int64) {
 	}
 	longest, bases := w.graphs()
 	for graph := range longest {
-		bytes += heldTopology(w.topologyOf(graph))
+		bytes += heldTopology(w.topologyOf(graph)) + w.storedListRoom(p, graph)
 	}
 	for base := range bases {
 		bytes += w.listBytes(p, base)
@@ -262,12 +262,32 @@ func (w *Work) listBytes(p *Plan, base operator.Operator) int64 {
 	return FactorBytes(w.Weighted) * w.EdgesOf(base.Graph)
 }
 
-// HeldShares shares Plan.HeldBytes out: first to topologies on disk, by Operator.Graph, then to coefficients of their
-// edges, by Operator.Base.
-func (w *Work) HeldShares(p *Plan) (topologies map[string]int64, lists map[operator.Operator]int64) {
+// storedListRoom is the memory for the lists of the store's nodes (product.StoredLists) of a topology on disk: twice
+// those of a random sample. It is 0 where other node ranges in their place, for all products, save as much of reading.
+func (w *Work) storedListRoom(p *Plan, graph string) int64 {
+	longest, _ := w.graphs()
+	if p.TopologyInMemory || w.Rows >= w.Nodes || w.Device != nil || p.Panels == 1 && longest[graph] < 3 {
+		return 0
+	}
+	edges := int64(2 * float64(w.EdgesOf(graph)) * float64(w.Rows) / float64(w.Nodes))
+	if StoredListBytes(w.Rows, edges, 0, w.Weighted) > w.topologyOf(graph)/int64(longest[graph]) {
+		return 0
+	}
+	return StoredListBytes(w.Rows, edges, w.Threads, w.Weighted)
+}
+
+// HeldShares shares Plan.HeldBytes out, by Operator.Graph: to the lists of the store's nodes, if there is room for
+// them all, then to topologies on disk; then to coefficients of their edges, by Operator.Base.
+func (w *Work) HeldShares(p *Plan) (stored, topologies map[string]int64, lists map[operator.Operator]int64) {
 	longest, bases := w.graphs()
-	topologies, lists = map[string]int64{}, map[operator.Operator]int64{}
+	stored, topologies, lists = map[string]int64{}, map[string]int64{}, map[operator.Operator]int64{}
 	left := p.HeldBytes
+	for _, graph := range slices.Sorted(maps.Keys(longest)) {
+		if room := w.storedListRoom(p, graph); room <= left {
+			stored[graph] = room
+			left -= room
+		}
+	}
 	for _, graph := range slices.Sorted(maps.Keys(longest)) {
 		topologies[graph] = min(left, heldTopology(w.topologyOf(graph)))
 		left -= topologies[graph]
@@ -279,7 +299,7 @@ func (w *Work) HeldShares(p *Plan) (topologies map[string]int64, lists map[opera
 		lists[base] = min(left, w.listBytes(p, base))
 		left -= lists[base]
 	}
-	return topologies, lists
+	return stored, topologies, lists
 }
 
 // notRead is how many of size bytes on disk each pass surely does not read when held bytes are in memory: these are

@@ -137,6 +137,14 @@ func FactorBytes(weighted bool) int64 {
 	return 2
 }
 
+// StoredListOffsets is the memory for offsets of a node range of product.StoredLists. It changes no result.
+const StoredListOffsets = 1 << 16
+
+// StoredListBytes is the memory of product.StoredLists of rows nodes, which have so many in-neighbours.
+func StoredListBytes(rows, edges int64, threads int, weighted bool) int64 {
+	return 8*(rows+1) + 4*rows + EdgeBytes(weighted)*edges + int64(threads)*StoredListOffsets
+}
+
 // ListPiece is how many edges a reader lists at a time, on disk.
 const ListPiece = 1 << 16
 
