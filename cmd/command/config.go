@@ -134,7 +134,7 @@ func (o *trainOptions) config(seed uint64) map[string]string {
 		if o.Schedule.Name == scheduler.MultiQueue && slices.Contains(scheduleFlags, f.Name) {
 			decides = text != "0"
 		}
-		if decides && text != "" {
+		if decides && text != "" && text != "false" {
 			config[f.Name] = text
 		}
 	})

@@ -24,7 +24,7 @@ var flagGroups = []struct{ title, flags string }{
 	{"Model", "model operator hops standardize"},
 	{"Input", "split splits normalize-features features-in-place undirected directed self-loops duplicates name dtype"},
 	{"Machine to plan for", "hardware devices dataset nodes edges device features classes labeled split-shares"},
-	{"Sampling of a graph", "sampler fanout cache bias partitions partition-file workers buffers"},
+	{"Sampling of a graph", "sampler fanout cache bias debias replace partitions partition-file workers buffers"},
 	{"Optimisation", "batch batch-per-device lr weight-decay optimizer lr-schedule warm-up clip-norm loss " +
 		"class-weights runs"},
 	{"Stopping", "epochs patience eval-every metric max-time"},

@@ -54,11 +54,11 @@ Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000row
 	f.IntVar(&o.split, "split", 0, "split that --seeds refers to")
 	f.StringVar((*string)(&s.Aggregation), "aggregation", string(sampling.Mean),
 		"what the weights of edges estimate: mean, sym (as in propagation) or plain (sum)")
-	f.BoolVar(&s.Replace, "replace", false, "draw with replacement")
+	f.BoolVar(&s.Replace, "replace", false, replaceUsage)
 	f.BoolVar(&s.ByWeight, "by-weight", false, "neighbor: draw in-neighbours by the weights of their edges")
 	f.StringVar(&o.Cache, "cache", "", "count how many nodes of batches a cache has: POLICY:SIZE")
 	f.Float64Var(&s.Bias, "bias", 0, biasUsage)
-	f.BoolVar(&s.Debias, "debias", false, "locality: estimates without bias")
+	f.BoolVar(&s.Debias, "debias", false, debiasUsage)
 	f.BoolVar(&o.Mapped, mapFlag, false, mapUsage)
 	among(f, "sampler", sampling.Names()...)
 	atLeast(f, 1, "batch", "epochs")

@@ -14,7 +14,11 @@ import (
 	"github.com/hopfeed/hopfeed/tools/training"
 )
 
-const biasUsage = "locality: how many times as likely as others cached nodes are sampled; 1: no preference"
+const (
+	biasUsage    = "locality: how many times as likely as others cached nodes are sampled; 1: no preference"
+	debiasUsage  = "locality: estimates without bias"
+	replaceUsage = "draw with replacement (neighbor, locality, and ladies and fastgcn without debias)"
+)
 
 // declareSampling adds the flags of sampled batches of a graph.
 func declareSampling(f *pflag.FlagSet, s *training.Sampling) {
@@ -25,6 +29,8 @@ func declareSampling(f *pflag.FlagSet, s *training.Sampling) {
 	f.StringVar(&s.Cache, "cache", "", "cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: "+
 		strings.Join(cache.Policies(), ", "))
 	f.Float64Var(&s.Bias, "bias", 0, biasUsage)
+	f.BoolVar(&s.Debias, "debias", false, debiasUsage)
+	f.BoolVar(&s.Replace, "replace", false, replaceUsage)
 	f.IntVar(&s.Workers, "workers", 0, "threads that sample batches (default as many as --threads)")
 	f.IntVar(&s.Buffers, "buffers", 0, fmt.Sprintf("batches that the device has memory for: one is trained on, the "+
 		"others wait (default %d)", placement.Buffers))
@@ -77,8 +83,8 @@ func declareSchedulePlan(f *pflag.FlagSet, s *training.Schedule) {
 
 // graphFlags are for models that read a graph, storeFlags for models that read a hop store.
 var (
-	graphFlags = append([]string{"sampler", "fanout", "cache", "bias", "partitions", "partition-file", mapFlag, "workers",
-		"buffers", scratchFlag}, scheduleFlags...)
+	graphFlags = append([]string{"sampler", "fanout", "cache", "bias", "debias", "replace", "partitions", "partition-file",
+		mapFlag, "workers", "buffers", scratchFlag}, scheduleFlags...)
 	storeFlags = []string{"hops", "operator", "shuffle", "chunk-rows"}
 )
 

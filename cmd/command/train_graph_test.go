@@ -71,7 +71,8 @@ func TestATrainingOnAGraphThatIsStoppedEndsTheSame(t *testing.T) {
 		"--sampler saint-node --batch 60", "--sampler saint-edge --batch 30 --lr-schedule cosine",
 		"--sampler saint-rw --batch 30 --cache fifo:50rows",
 		"--sampler locality --fanout 4,3 --bias 4 --batch 40 --cache gns:60rows",
-		"--sampler locality --fanout 4,3 --bias 2.5 --batch 40 --cache presampled:60rows",
+		"--sampler locality --fanout 4,3 --bias 2.5 --batch 40 --cache presampled:60rows --debias",
+		"--sampler fastgcn-paper --fanout 60,30 --batch 40 --replace",
 	} {
 		whole, d := disk(t, generateLine), disk(t, generateLine)
 		line := graphLine + " --run run --epochs 4 " + flags
@@ -92,6 +93,24 @@ func TestATrainingOnAGraphThatIsStoppedEndsTheSame(t *testing.T) {
 		}
 		if parameters != 1 {
 			t.Errorf("%d files of parameters", parameters)
+		}
+	}
+}
+
+func TestDrawsAreIndependentOrUnbiasedIfAskedFor(t *testing.T) {
+	d := disk(t, generateLine)
+	for flags, more := range map[string]string{
+		"--sampler fastgcn-paper --fanout 60,30":                         " --replace",
+		"--sampler locality --bias 4 --cache degree:60rows --fanout 4,3": " --debias",
+	} {
+		var losses [2]struct {
+			Loss float64 `json:"train_loss"`
+		}
+		for i := range losses {
+			readJSON(t, must(t, d, graphLine+" --json --epochs 2 --batch 40 "+flags+strings.Repeat(more, i)).stdout, &losses[i])
+		}
+		if losses[0] == losses[1] {
+			t.Errorf("%s: the loss is %v with%s too", flags, losses[0].Loss, more)
 		}
 	}
 }
@@ -157,6 +176,9 @@ func TestAGraphAndAStoreAreToldApart(t *testing.T) {
 		"train graph --model gcn --sampler locality --bias 0.5 --cache degree:9rows": "want 1 or more",
 		"train graph --model gcn --sampler locality --bias NaN --cache degree:9rows": "want 1 or more",
 		"train graph --model gcn --sampler locality --bias 4 --cache lru:9rows":      "changes from batch to batch",
+		"train graph --model gcn --debias":                                           "--debias: sampler neighbor",
+		"train graph --model gcn --sampler full --replace":                           "--replace: --sampler full takes all",
+		"train graph --model gcn --sampler labor --replace":                          "it cannot draw with replacement",
 		"train graph --model sage --sampler ladies-paper --batch 40": "--sampler ladies-paper: its blocks " +
 			"lack the rows of destinations themselves, which this sage reads (use --model gcn without --residual, or " +
 			"--sampler ladies)",

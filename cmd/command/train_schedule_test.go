@@ -41,6 +41,7 @@ func TestModelsAreTheSameByAllSchedules(t *testing.T) {
 		{"--emulate gpu=1,mem=1GiB --sampler labor --cache ducati:9000 --runs 2",
 			[]string{"gpu", "mixed", "collective"}},
 		{"--emulate gpu=1,mem=1GiB --placement host --cache degree:600", []string{"collective", "mode-2"}},
+		{"--emulate gpu=1,mem=1GiB --replace", []string{"cpu", "gpu"}},
 		{"--emulate gpu=1,mem=1GiB --placement storage --sampler ladies --fanout 40,40", []string{"auto", "cpu"}},
 		{"", []string{"auto", "cpu", "sequential", "mode-1", "mode-2"}},
 	} {

@@ -74,8 +74,9 @@ func (o *Options) job(n int64, devices int) (j graphJob, err error) {
 	}
 	j.sampled = &session.SampledOptions{
 		Machine: o.Machine, Sampler: s.Sampler, Seeds: o.Part.Train.List, Cache: s.Cache,
-		Sampling: sampling.Options{Fanouts: s.Fanouts, Aggregation: j.aggregation, Bias: s.Bias},
-		Buffers:  cmp.Or(s.Buffers, placement.Buffers), Workers: o.workers(devices),
+		Sampling: sampling.Options{Fanouts: s.Fanouts, Aggregation: j.aggregation, Replace: s.Replace, Bias: s.Bias,
+			Debias: s.Debias},
+		Buffers: cmp.Or(s.Buffers, placement.Buffers), Workers: o.workers(devices),
 		Opened: &session.OpenedGraph{TraceRows: max(n, cache.TraceRows(optimalTraceBytes))},
 	}
 	if s.TakesAllEdges() {

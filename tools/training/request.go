@@ -338,6 +338,8 @@ type Sampling struct {
 	Fanouts []int
 	Cache   string  // of rows of features, POLICY:SIZE
 	Bias    float64 // of LocalitySampler: how many times as likely cached nodes are
+	Debias  bool    // of LocalitySampler: estimates without bias
+	Replace bool    // draw with replacement
 	Workers int     // threads that sample
 	Buffers int     // batches on the device
 	// Partitions of the nodes; what is sampled for a node is of its own one. 0: all nodes are in one.
@@ -367,6 +369,10 @@ func (s *Sampling) Check() error {
 		return session.Refuse("--sampler locality prefers cached nodes: give --bias, such as 4 (1: no preference)")
 	case s.Sampler != LocalitySampler && s.Bias != 0:
 		return session.Refuse("--bias: sampler %s ignores the cache (use --sampler locality)", s.Sampler)
+	case s.Sampler != LocalitySampler && s.Debias:
+		return session.Refuse("--debias: sampler %s ignores the cache (use --sampler locality)", s.Sampler)
+	case s.Replace && s.TakesAllEdges():
+		return session.Refuse("--replace: --sampler %s takes all edges of the nodes that it has chosen", s.Sampler)
 	case s.Partitions > 0 && s.PartitionFile != "":
 		return session.Refuse("--partitions with --partition-file: the file says how many there are (leave out one)")
 	}

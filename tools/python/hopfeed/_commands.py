@@ -838,6 +838,8 @@ def train(
     fanout: int | Sequence[int] | None = None,
     cache: str | None = None,
     bias: float | None = None,
+    debias: bool | None = None,
+    replace: bool | None = None,
     workers: int | None = None,
     buffers: int | None = None,
     partitions: int | None = None,
@@ -914,6 +916,8 @@ def train(
     :param cache: cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: degree, presampled, fifo,
         lru, gns, optimal, ducati
     :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
+    :param debias: locality: estimates without bias
+    :param replace: draw with replacement (neighbor, locality, and ladies and fastgcn without debias)
     :param workers: threads that sample batches (default as many as ``threads``)
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
     :param partitions: divide the nodes into parts with few edges between them; training samples no edge between parts,
@@ -1004,6 +1008,8 @@ def tune(
     fanout: int | Sequence[int] | None = None,
     cache: str | None = None,
     bias: float | None = None,
+    debias: bool | None = None,
+    replace: bool | None = None,
     workers: int | None = None,
     buffers: int | None = None,
     partitions: int | None = None,
@@ -1085,6 +1091,8 @@ def tune(
     :param cache: cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: degree, presampled, fifo,
         lru, gns, optimal, ducati
     :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
+    :param debias: locality: estimates without bias
+    :param replace: draw with replacement (neighbor, locality, and ladies and fastgcn without debias)
     :param workers: threads that sample batches (default as many as ``threads``)
     :param buffers: batches that the device has memory for: one is trained on, the others wait (default 2)
     :param partitions: divide the nodes into parts with few edges between them; training samples no edge between parts,
@@ -1409,7 +1417,7 @@ def sample(
     :param split: seed nodes: train, val, test, rest or all (default train)
     :param split_index: split that ``split`` refers to
     :param aggregation: what the weights of edges estimate: mean, sym (as in propagation) or plain (sum) (default mean)
-    :param replace: draw with replacement
+    :param replace: draw with replacement (neighbor, locality, and ladies and fastgcn without debias)
     :param by_weight: neighbor: draw in-neighbours by the weights of their edges
     :param cache: count how many nodes of batches a cache has: POLICY:SIZE
     :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
