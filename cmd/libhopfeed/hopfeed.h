@@ -55,6 +55,8 @@ enum {
  * known by local numbers, and the destinations are the first of the sources. The edges of destination
  * d are those from offsets[d] to offsets[d+1] - 1: edge e comes from source indices[e] and has
  * weights[e], by which the sum over edges of weight * feature estimates that over all in-neighbours.
+ * Blocks of a typed graph, whose nodes are numbered type after type, have rows instead of destinations in
+ * offsets: relation after relation, the destinations of its type.
  */
 typedef struct {
     int64_t destinations, sources, edges;

@@ -26,6 +26,8 @@ type sampleOptions struct {
 	Part  string   `json:"part"`
 	Split int      `json:"split"`
 	Nodes []uint32 `json:"nodes"` // instead of a part
+	// SeedType is the type of the seed nodes of a typed graph; "": its target.
+	SeedType string `json:"seed_type"`
 
 	Sampler string `json:"sampler"`
 	sampling.Options
@@ -109,7 +111,18 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	graph, err := format.OpenGraph(files, o.Graph)
+	typed, dir := (*format.Typed)(nil), o.Graph
+	if format.IsTyped(files, dir) {
+		if typed, err = format.OpenTyped(files, dir); err != nil {
+			return nil, err
+		}
+		o.SeedType = cmp.Or(o.SeedType, typed.Target)
+		if _, found := typed.Type(o.SeedType); !found {
+			return nil, session.Refuse("%s has no type %s", dir, o.SeedType)
+		}
+		dir = format.NodesDir(dir, o.SeedType)
+	}
+	graph, err := format.OpenGraph(files, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +149,18 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 		Sampling: o.Options, Device: opening[0], Placement: o.Placement, Buffers: o.Buffers, MostBuffers: most, NodeIDs: true,
 		NoFeatures: o.NoFeatures, Times: o.TimeColumn, Newest: o.Newest,
 	}
-	sampled, err := session.OpenSampled(ctx, graph, so)
+	identity, fingerprint := identify(graph), graph.Manifest.Fingerprint
+	var sampled *session.Sampled
+	if typed == nil {
+		sampled, err = session.OpenSampled(ctx, graph, so)
+	} else if err = sampling.CheckSeeds(seeds, graph.Manifest.Nodes); err == nil {
+		identity, fingerprint = identified{typed.Fingerprint}, typed.Fingerprint
+		first := sampling.FirstNodes(typed)[o.SeedType]
+		for i := range seeds {
+			seeds[i] += first
+		}
+		sampled, err = session.OpenTypedSampled(ctx, files, o.Graph, typed, so)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -164,8 +188,8 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 			Rows:       set.Rows(), Memory: &sampled.Memory,
 		},
 		Batches: set.Batches(), Buffers: so.Buffers, ChunkRows: 1, Layers: sampled.Method.Blocks(),
-		Matrices: []string{format.Input.String()}, Fingerprint: graph.Manifest.Fingerprint,
-		identified: identify(graph),
+		Matrices: []string{format.Input.String()}, Fingerprint: fingerprint,
+		identified: identity,
 	}
 	j.device = opening[0]
 	return out, nil

@@ -34,7 +34,8 @@ type Block struct {
 	// Nodes are the node ids of the destinations of a method that is Apart; else nil, since Inputs begin with them.
 	Nodes []uint32
 	// Offsets [Destinations+1] says where the edges of each destination are: node v has the edges Offsets[v] to
-	// Offsets[v+1]-1.
+	// Offsets[v+1]-1. A block of a typed graph has a row for each list instead, Offsets [rows+1]: relation after
+	// relation, in the order of format.Typed, the destinations of its type, in their order.
 	Offsets []uint32
 	// Indices [edges] are the local ids of the edges' sources. The sources of a destination are distinct unless the
 	// sampler draws with replacement or the graph has parallel edges.
@@ -42,7 +43,8 @@ type Block struct {
 	// Weights [edges] are coefficients: the sum of weight * feature over the edges of a destination estimates the sum
 	// over all in-neighbours in the graph (see Aggregation). In a subgraph they are the weights of edges in the graph.
 	Weights []float32
-	// Edges [edges] are the numbers of edges in the graph, -1 of added self-loops, with Options.EdgeIDs; else nil.
+	// Edges [edges] are the numbers of edges in the graph, -1 of added self-loops, with Options.EdgeIDs; else nil. Those
+	// of a typed graph are numbered relation after relation.
 	Edges []int64
 }
 

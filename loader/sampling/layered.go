@@ -21,6 +21,8 @@ type sampler struct {
 	edges   chosenEdges
 	local   []uint32
 	grower  subgraphGrower
+
+	byRelation typedRows // of a typed graph
 }
 
 // chooser chooses the edges of a block, as one of the methods.
@@ -164,7 +166,7 @@ func (s *sampler) sampleBlock(b *Block, dst *MiniBatch) error {
 	c := &s.edges
 	b.Destinations = len(dst.Inputs)
 	b.Offsets, b.Indices, b.Weights, b.Edges = append(b.Offsets[:0], 0), b.Indices[:0], b.Weights[:0], b.Edges[:0]
-	if err := c.begin(s.chooser, dst.Inputs); err != nil {
+	if err := c.begin(s.chooser, s.rows(dst.Inputs)); err != nil {
 		return err
 	}
 	destinations := dst.Inputs
@@ -179,12 +181,12 @@ func (s *sampler) sampleBlock(b *Block, dst *MiniBatch) error {
 			dst.Inputs = s.known.add(dst.Inputs, drawn, s.local)
 		}
 	}
-	for first := 0; first < b.Destinations; {
-		nodes, err := c.choose(s.chooser, destinations[first:b.Destinations])
+	for rows := s.rows(destinations); len(rows) > 0; {
+		nodes, err := c.choose(s.chooser, rows)
 		if err != nil {
 			return err
 		}
-		first += len(nodes)
+		rows = rows[len(nodes):]
 		done := len(b.Indices)
 		if uint64(done)+uint64(len(c.edges)) > MaxBlockEdges {
 			return errBlockEdges

@@ -49,8 +49,11 @@ type batchSize struct {
 	misses, into               int // of a cache that the host looks rows up in
 	trees, links, ends         int
 	edgeIDs                    bool
-	blocks                     []BlockShape
+	blocks                     []blockSize
 }
+
+// blockSize is how large a block is.
+type blockSize struct{ rows, destinations, sources, edges int }
 
 // setSize sets the size of a job's batch, once it is sampled and looked up.
 func (l *Loader) setSize(j *job) {
@@ -64,7 +67,7 @@ func (l *Loader) setSize(j *job) {
 	if j.onDevice {
 		j.size = batchSize{onDevice: true, seeds: len(j.seeds), inputs: j.device.inputs.Cols, blocks: j.size.blocks}
 		for _, k := range j.device.blocks {
-			j.size.addBlock(k.Destinations, k.Sources, k.Indices.Cols)
+			j.size.blocks = append(j.size.blocks, blockSize{k.Destinations, k.Destinations, k.Sources, k.Indices.Cols})
 		}
 		return
 	}
@@ -74,13 +77,9 @@ func (l *Loader) setSize(j *job) {
 	for i := range m.Blocks {
 		k := &m.Blocks[i]
 		j.size.seedNodes = len(k.Nodes)
-		j.size.addBlock(k.Destinations, k.Sources, len(k.Indices))
+		j.size.blocks = append(j.size.blocks, blockSize{len(k.Offsets) - 1, k.Destinations, k.Sources, len(k.Indices)})
 		j.size.edgeIDs = j.size.edgeIDs || len(k.Edges) > 0
 	}
-}
-
-func (b *batchSize) addBlock(destinations, sources, edges int) {
-	b.blocks = append(b.blocks, BlockShape{int64(destinations), int64(sources), int64(edges)})
 }
 
 // layOut says where the parts of a batch of this size lie.
@@ -145,12 +144,11 @@ func (f *form) layOut(p *layout, b *batchSize) {
 		p.links, p.ends = vector(b.links, gds.Uint32), vector(b.ends, gds.Uint32)
 	}
 	for _, k := range b.blocks {
-		destinations, edges := int(k.Destinations), int(k.Edges)
-		block := loader.Block{Destinations: destinations, Sources: int(k.Sources),
-			Offsets: vector(destinations+1, gds.Uint32), Indices: vector(edges, gds.Uint32),
-			Weights: vector(edges, gds.Float32)}
+		block := loader.Block{Destinations: k.destinations, Sources: k.sources,
+			Offsets: vector(k.rows+1, gds.Uint32), Indices: vector(k.edges, gds.Uint32),
+			Weights: vector(k.edges, gds.Float32)}
 		if b.edgeIDs {
-			block.Edges = vector(edges, gds.Int64)
+			block.Edges = vector(k.edges, gds.Int64)
 		}
 		p.blocks = append(p.blocks, block)
 	}

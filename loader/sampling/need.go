@@ -19,6 +19,20 @@ func TopologyNeed(m *format.Manifest) need.Term {
 	return need.Term{Name: "topology", Place: need.OffHeap, Bytes: 8*(m.Nodes+1) + perEdge*m.Edges + parts*gds.Align}
 }
 
+// TypedTopologyNeed is the memory of LoadTypedTopology, with the relation that is copied.
+func TypedTopologyNeed(t *format.Typed) need.Term {
+	lists, relation := *TypedManifest(t), int64(0)
+	lists.Nodes = 0
+	for _, r := range t.Relations {
+		to, _ := t.Type(r.Destination)
+		lists.Nodes += to.Nodes
+		relation = max(relation, TopologyNeed(&format.Manifest{Nodes: to.Nodes, Edges: r.Edges}).Bytes)
+	}
+	term := TopologyNeed(&lists)
+	term.Bytes += relation
+	return term
+}
+
 // LabelsNeed is the memory of loader.ReadLabels.
 func LabelsNeed(m *format.Manifest) need.Term {
 	labels := loader.LabelsOf(m)
@@ -110,13 +124,14 @@ func ExpectedBatch(m *format.Manifest, dtype gds.DType, name string, blocks []Bl
 		labels: loader.LabelsOf(m)}
 	sources, seeds := int(blocks[0].Sources), int(blocks[len(blocks)-1].Destinations)
 	size := batchSize{seeds: seeds, inputs: sources, elements: int(elements * float64(sources)), misses: sources,
-		into: sources, blocks: blocks}
+		into: sources}
 	if ChoosesSeeds(name) {
 		size.seedWeights = seeds
 	}
 	edges, most, nodes := int64(0), int64(0), int64(0)
 	for _, k := range blocks {
 		edges, most, nodes = edges+k.Edges, max(most, k.Edges), max(nodes, k.Destinations+k.Edges)
+		size.blocks = append(size.blocks, blockSize{int(k.Destinations), int(k.Destinations), int(k.Sources), int(k.Edges)})
 	}
 	var p layout
 	f.layOut(&p, &size)

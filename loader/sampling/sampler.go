@@ -64,6 +64,7 @@ type Options struct {
 type Method struct {
 	name     string
 	topology Topology
+	typed    *typedTopology // the topology, if it is of a typed graph; else nil
 	options  Options
 	kind     *methodKind
 	factors  *factors
@@ -162,6 +163,7 @@ func NewMethod(ctx context.Context, name string, topology Topology, o Options) (
 		return nil, fmt.Errorf("%w: sampler %s: %w", ErrOptions, name, err)
 	}
 	m := &Method{name: name, topology: topology, options: o, kind: kind}
+	m.typed, _ = topology.(*typedTopology)
 	m.options.Fanouts = slices.Clone(o.Fanouts)
 	if m.options.Aggregation == "" {
 		m.options.Aggregation = Mean
@@ -188,7 +190,15 @@ func NewMethod(ctx context.Context, name string, topology Topology, o Options) (
 
 // check refuses options that the method cannot follow.
 func (o *Options) check(name string, t Topology) error {
-	switch {
+	switch _, typed := t.(*typedTopology); {
+	case typed && name != "neighbor" && name != "full":
+		return errors.New("of a typed graph, only neighbor and full sample")
+	case typed && (o.Disjoint || o.Subgraph == Induced):
+		return errors.New("a subgraph of a typed graph has the edges that were sampled, and one tree for all seeds " +
+			"(neither disjoint nor induced)")
+	case typed && o.Aggregation != "" && o.Aggregation != Mean:
+		return fmt.Errorf("weights of the edges of a typed graph estimate means over relations, not aggregation %s",
+			o.Aggregation)
 	case o.Replace && !methodKinds[name].replace:
 		return errors.New("it cannot draw with replacement")
 	case o.ByWeight && name != "neighbor":

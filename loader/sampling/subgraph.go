@@ -52,24 +52,31 @@ func (s *sampler) sampleSubgraph(dst *MiniBatch, q *request, key uint64) error {
 	}
 	b := &dst.Blocks[0]
 	b.Offsets, b.Indices, b.Weights, b.Edges = append(b.Offsets[:0], 0), b.Indices[:0], b.Weights[:0], b.Edges[:0]
+	s.byRelation.chosen = s.byRelation.chosen[:0]
 	first := 0
 	for layer, fanout := range s.options.Fanouts {
 		c.fanout, c.random, g.number = fanout, rng.Start(rng.Hash(key, uint64(layer))), 0
 		end := len(dst.Inputs)
-		for first < end {
-			n, err := s.expand(dst, q, dst.Inputs[first:end], first)
+		rows := s.rows(dst.Inputs[first:end])
+		s.byRelation.chosen = append(s.byRelation.chosen, rows...)
+		for done := 0; done < len(rows); {
+			n, err := s.expand(dst, q, rows[done:], first+done)
 			if err != nil {
 				return err
 			}
-			first += n
+			done += n
 		}
+		first = end
+	}
+	if s.typed != nil {
+		s.sortRows(b, dst.Inputs)
 	}
 	if s.options.Subgraph == Induced {
 		if err := s.induce(dst, q); err != nil {
 			return err
 		}
 	}
-	for len(b.Offsets) <= len(dst.Inputs) {
+	for s.typed == nil && len(b.Offsets) <= len(dst.Inputs) {
 		b.Offsets = append(b.Offsets, uint32(len(b.Indices)))
 	}
 	b.Destinations, b.Sources = len(dst.Inputs), len(dst.Inputs)

@@ -45,6 +45,7 @@ from ._loader import Loader
 from ._matrix import Matrix
 from ._pairs import PairLoader
 from ._neighbor import Block, LinkNeighborLoader, NeighborLoader
+from ._typed import TypedDataset
 from ._tables import from_dgl, from_edges, from_ogb
 from ._work import from_pyg, plan
 
@@ -74,6 +75,7 @@ __all__ = [
     "NeighborLoader",
     "OptionError",
     "PairLoader",
+    "TypedDataset",
     "devices",
     "evaluate",
     "export_npy",

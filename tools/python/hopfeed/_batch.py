@@ -147,10 +147,21 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
 
     def to_pyg(self) -> Any:
         """A ``torch_geometric.data.Data`` of the same tensors, for models that take one graph for all layers. ``y`` has the
-        labels of the seed nodes, which are the first ``batch_size`` nodes. The loader must be open with
+        labels of the seed nodes, which are the first ``batch_size`` nodes. A batch of a typed graph becomes a
+        ``HeteroData``, whose seed type has ``y`` and ``batch_size``. The loader must be open with
         ``subgraph_type="directional"`` or ``"induced"``."""
-        from torch_geometric.data import Data  # type: ignore[import-untyped]
+        from torch_geometric.data import Data, HeteroData  # type: ignore[import-untyped]
 
+        if "edge_index_dict" in self:
+            data = HeteroData()
+            for node_type, n_id in self["n_id_dict"].items():
+                data[node_type].n_id, data[node_type].num_nodes = n_id, len(n_id)
+            for node_type, x in self.get("x_dict", {}).items():
+                data[node_type].x = x
+            data[self["seed_type"]].y, data[self["seed_type"]].batch_size = self["y"], self.batch_size
+            for edge_type, edge_index in self["edge_index_dict"].items():
+                data[edge_type].edge_index, data[edge_type].e_id = edge_index, self["e_id_dict"][edge_type]
+            return data
         if "edge_index" not in self:
             raise OptionError('this batch has blocks, not one graph: open the loader with subgraph_type="directional"')
         items = {name: value for name, value in self.items() if name != "info"}
@@ -162,6 +173,8 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
         ``blocks[-1].dstdata["label"]``. Give it to a loader: ``transform=hopfeed.Batch.to_dgl``."""
         if "blocks" not in self:
             raise OptionError("this batch has one graph for all layers, not blocks: open the loader without subgraph_type")
+        if isinstance(self["blocks"][0], dict):
+            raise OptionError("the blocks of this batch are those of relations: call to_dgl of each, such as batch.blocks[0][relation].to_dgl()")
         blocks = [block.to_dgl() for block in self["blocks"]]
         if "x" in self:
             blocks[0].srcdata["feat"] = self["x"]

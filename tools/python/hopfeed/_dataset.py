@@ -26,8 +26,13 @@ class Dataset:
     """A hop store or a graph on disk: what its manifest says. A missing path is a ``FileNotFoundError``.
 
     ``manifest`` has all fields; the most used ones are attributes. ``matrices`` lists (operator, hop);
-    the input, hop 0, has the operator ``"x"``.
+    the input, hop 0, has the operator ``"x"``. The path of a typed graph gives a ``TypedDataset``.
     """
+
+    def __new__(cls, path: Path) -> Any:
+        from ._typed import TypedDataset
+
+        return TypedDataset(path) if TypedDataset.is_at(path) else super().__new__(cls)
 
     def __init__(self, path: Path) -> None:
         self.path = existing(path)

@@ -16,7 +16,7 @@ import pathlib
 import re
 import struct
 import weakref
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterator, Mapping
 
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
 
@@ -59,6 +59,11 @@ class BatchStruct(ctypes.Structure):
         ("ends", ctypes.c_int64),
         ("link_ends", ctypes.c_void_p),
     ]
+
+
+def blocks(s: BatchStruct) -> Iterator[tuple[Any, ...]]:
+    """The blocks of a batch: destinations, sources, edges, and the addresses of offsets, indices, weights and edge ids."""
+    return BLOCK_FIELDS.iter_unpack(ctypes.string_at(s.blocks, s.layers * BLOCK_FIELDS.size))
 
 
 # hold, index, rows and global_rows of a BatchStruct, faster than one by one.

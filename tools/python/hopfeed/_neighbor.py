@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import ctypes
 import operator
 import os
 import zlib
@@ -16,6 +15,7 @@ from ._batch import Array, Batch
 from ._batches import Batches, Handle, Lease, view, view_labels
 from ._errors import OptionError
 from ._dataset import Dataset
+from ._typed import TypedArrays, TypedDataset
 from ._types import Aggregation, Memory, NegativeSampling, Path, Sampler, Split, at_least, cache_options, listed, memory_text, negative_sampling, node_numbers, nodes_name, one_of, pairs_of_nodes, seed_times, shuffle_name, split_name
 
 
@@ -79,6 +79,7 @@ class _Sampled(Batches[Array]):
     _disjoint: bool
     _edge_ids: bool
     _apart = False
+    _typed: TypedArrays | None = None  # of a typed graph
 
     def _open(self, given: dict[str, Any], seeds: dict[str, Any], identity: dict[str, Any], **sampling: Any) -> None:
         """Opens the loader.
@@ -88,7 +89,7 @@ class _Sampled(Batches[Array]):
         :param sampling: options that batches depend on, beside those of all samplers
         """
         self.dataset = given["dataset"]
-        if self.dataset.kind != "graph":
+        if self.dataset.kind == "store":
             raise OptionError(f"{self.dataset.path} is a hop store: hopfeed.Loader reads it, and NeighborLoader the graph that it was made of")
         self._subgraph, self._disjoint = given["subgraph_type"], given["disjoint"]
         columns = listed("columns", given["columns"], "a list of names")
@@ -130,7 +131,7 @@ class _Sampled(Batches[Array]):
             **cache_options(given),
             "buffers": given["buffers"],
             "mapped": given["mapped"],
-            "no_features": not given["features"],
+            "no_features": not given["features"] or self._typed is not None,
             "edge_ids": self._edge_ids or self._subgraph is not None,
         }
         self._move(given["device"], given["pin_memory"], given["reuse"])
@@ -149,8 +150,7 @@ class _Sampled(Batches[Array]):
         if s.row_weights:
             arrays["row_weights"] = self._as_array("row_weights", view(owner, s.row_weights, (rows,), "<f4"))
         blocks = []
-        described = ctypes.string_at(s.blocks, s.layers * _native.BLOCK_FIELDS.size)
-        for destinations, sources, edges, indptr, indices, weights, e_id in _native.BLOCK_FIELDS.iter_unpack(described):
+        for destinations, sources, edges, indptr, indices, weights, e_id in _native.blocks(s):
             starts = view(owner, indptr, (destinations + 1,), "<i4") if indptr else np.zeros(destinations + 1, np.int32)
             blocks.append(
                 (
@@ -270,11 +270,18 @@ class NeighborLoader(_Sampled[Array]):
     nodes that are drawn alone: seed nodes and other destinations are not the first of them, nor of a block's sources.
     ``seed_id`` [batch_size] has the numbers of the seed nodes, with any sampler. Errors are those of ``Loader``.
 
-    :param graph: a graph, or its path
+    Of a typed graph, up to ``num_neighbors`` are sampled for a node in each relation (samplers ``neighbor`` and
+    ``full``). Batches have the dicts ``n_id_dict`` and ``x_dict`` by type, ``seed_id``, and each of ``blocks`` is a dict
+    of a ``Block`` for each relation (source type, name, destination type), whose weights estimate means. With
+    ``subgraph_type="directional"`` they have ``edge_index_dict`` and ``e_id_dict`` instead, and ``batch.to_pyg()`` makes a
+    ``HeteroData``. Nodes are numbered within their types, edges within their relations, and the seed nodes come first.
+
+    :param graph: a graph, a typed one too, or its path
     :param num_neighbors: in-neighbours of a node (layer-wise samplers: nodes) of each layer; the first is nearest
         the seed nodes, -1 is all
     :param input_nodes: which nodes are seed nodes: ``"train"``, ``"val"`` or ``"valid"``, ``"test"``, ``"rest"``,
-        ``"all"``, or an array of numbers of nodes, or of a truth value for each node
+        ``"all"``, or an array of numbers of nodes, or of a truth value for each node; of a typed graph, nodes of the
+        target type, or of another with a tuple (type, nodes)
     :param batch_size: seed nodes of a batch, of all ranks together
     :param sampler: as ``hopfeed sample --help`` lists them, such as ``"neighbor"``, ``"labor"``, ``"ladies"`` or ``"full"``
     :param cache: of rows of features that are read from storage, such as ``"lru:1GiB"`` or ``"degree:20000rows"``
@@ -286,7 +293,7 @@ class NeighborLoader(_Sampled[Array]):
 
     def __init__(
         self,
-        graph: Path | Dataset,
+        graph: Path | Dataset | TypedDataset,
         num_neighbors: Sequence[int] = (15, 10, 5),
         input_nodes: Split | Literal["all"] | Any = "train",
         batch_size: int = 1024,
@@ -324,10 +331,17 @@ class NeighborLoader(_Sampled[Array]):
         device: Any = None,
         pin_memory: bool = False,
     ) -> None:
-        dataset = graph if isinstance(graph, Dataset) else self._dataset_kind(graph)
+        dataset: Any = graph if isinstance(graph, (Dataset, TypedDataset)) else self._dataset_kind(graph)
+        typed, seeds_of, seed_type = dataset if isinstance(dataset, TypedDataset) else None, dataset, ""
+        if typed is not None:
+            seed_type, input_nodes = input_nodes if isinstance(input_nodes, tuple) else (typed.target, input_nodes)
+            if columns or time_attr is not None:
+                raise OptionError(f"{typed.path} is a typed graph: its batches have neither columns nor times")
+            self._typed = TypedArrays(typed, seed_type, subgraph_type is not None, features, edge_ids, self._block_type)
+            seeds_of = typed[seed_type]
         at_least(0, split_index=split_index)
         part = split_name("input_nodes", input_nodes, "all") if isinstance(input_nodes, str) else None
-        nodes = None if part else node_numbers(input_nodes, dataset.nodes)
+        nodes = None if part else node_numbers(input_nodes, seeds_of.nodes)
         times = None
         if time_attr is not None:
             subgraph_type, disjoint = subgraph_type or "directional", True
@@ -351,12 +365,16 @@ class NeighborLoader(_Sampled[Array]):
             "cache": cache if sampler == "locality" else None,  # which samples by it
         }
         seeds = {"part": part, "split": split_index, "nodes": nodes, "times": times, "cache": cache}
+        if typed is not None:
+            seeds["seed_type"] = identity["seed_type"] = seed_type
         one_of("aggregation", aggregation, Aggregation)
         if by_weight and not dataset.manifest["weighted"]:
             raise OptionError(f"by_weight: {dataset.path} has no weights to draw by")
         self._open(locals(), seeds, identity, sampler=sampler, aggregation=aggregation, by_weight=by_weight, bias=bias, debias=debias)
 
     def _arrays(self, owner: Handle | Lease, struct: _native.BatchStruct) -> dict[str, Any]:
+        if self._typed is not None:
+            return self._typed.read(owner, struct, self._as_array)
         arrays = super()._arrays(owner, struct)
         arrays["y"] = self._as_array("y", view_labels(owner, struct))
         return arrays

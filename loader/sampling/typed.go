@@ -1,0 +1,168 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// typedTopology is a typed graph as one graph, whose nodes are those of its types, one type after another. A node has
+// a list for each relation that ends in its type. Lists reads them by row, and rows are numbered relation after
+// relation, with a row for each destination. Edges are in the order of rows, and so relation after relation too.
+type typedTopology struct {
+	loadedTopology // a row for each list
+	nodes          int64
+	relations      []rowRange
+}
+
+// rowRange says which rows a relation has.
+type rowRange struct {
+	row        uint32 // the first
+	first, end uint32 // the destinations are the nodes first to end-1
+}
+
+func (t *typedTopology) Nodes() int64 { return t.nodes }
+
+// TypedManifest describes a typed graph as one graph: its nodes and edges.
+func TypedManifest(t *format.Typed) *format.Manifest {
+	m := &format.Manifest{}
+	for _, n := range t.Types {
+		m.Nodes += n.Nodes
+	}
+	for _, r := range t.Relations {
+		m.Edges += r.Edges
+	}
+	return m
+}
+
+// FirstNodes are the numbers that the first nodes of the types have in the one graph of them all.
+func FirstNodes(t *format.Typed) map[string]uint32 {
+	firsts, next := map[string]uint32{}, int64(0)
+	for _, n := range t.Types {
+		firsts[n.Name] = uint32(next)
+		next += n.Nodes
+	}
+	return firsts
+}
+
+// LoadTypedTopology reads and checks the relations of a typed graph in dir into memory; the caller closes the topology.
+func LoadTypedTopology(ctx context.Context, fsys vfs.FS, dir string, t *format.Typed, threads int) (_ Topology,
+	err error) {
+	all, rows := TypedManifest(t), int64(0)
+	for _, r := range t.Relations {
+		to, _ := t.Type(r.Destination)
+		rows += to.Nodes
+	}
+	if all.Nodes > format.MaxNodes || rows > format.MaxNodes || all.Edges > format.MaxEdges {
+		return nil, fmt.Errorf("%w: %s has %d nodes in all, %d lists of in-neighbours and %d edges: at most %d, %d and "+
+			"%d can be sampled", ErrOptions, dir, all.Nodes, rows, all.Edges, int64(format.MaxNodes),
+			int64(format.MaxNodes), int64(format.MaxEdges))
+	}
+	lists, err := format.NewCSC(rows, all.Edges, false)
+	if err != nil {
+		return nil, err
+	}
+	out := &typedTopology{loadedTopology{lists}, all.Nodes, nil}
+	firsts, row, edge := FirstNodes(t), int64(0), int64(0)
+	for _, r := range t.Relations {
+		n, err := copyRelation(ctx, fsys, dir, r, lists, row, edge, firsts[r.Source], threads)
+		if err != nil {
+			return nil, errors.Join(err, out.Close())
+		}
+		first := firsts[r.Destination]
+		out.relations = append(out.relations, rowRange{uint32(row), first, first + uint32(n)})
+		row, edge = row+n, edge+r.Edges
+	}
+	return out, nil
+}
+
+// copyRelation copies the lists of a relation to those from a row and an edge on, and returns how many they are.
+// Sources are counted from node first on.
+func copyRelation(ctx context.Context, fsys vfs.FS, dir string, r format.Relation, lists *format.CSC, row, edge int64,
+	first uint32, threads int) (rows int64, err error) {
+	d, err := format.OpenRelation(fsys, format.RelationDir(dir, r))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	switch m := &d.Manifest; {
+	case m.Fingerprint != r.Fingerprint:
+		return 0, &format.CorruptError{File: d.Path(), Chunk: -1, Reason: "it is not the one that types.json names"}
+	case m.Weighted:
+		return 0, fmt.Errorf("%w: relation %s has weights of edges, which samplers of typed graphs do not read (import "+
+			"it without)", ErrOptions, r)
+	}
+	c, err := d.Topology(ctx, threads)
+	if err != nil {
+		return 0, err
+	}
+	for i, offset := range c.Offsets {
+		lists.Offsets[row+int64(i)] = edge + offset
+	}
+	for i, u := range c.Neighbors {
+		lists.Neighbors[edge+int64(i)] = first + u
+	}
+	return c.Nodes(), c.Close()
+}
+
+// typedRows is the memory by which a sampler finds the rows of nodes of a typed graph.
+type typedRows struct {
+	rows   []uint32 // of some nodes
+	chosen []uint32 // of a subgraph, in the order in which edges were chosen for them
+	order  []int    // places in chosen, by relation
+	sorted Block
+}
+
+// rows are the rows whose lists are the in-neighbours of nodes: the nodes themselves, or those of a typed graph,
+// relation after relation, each in the order of the nodes. They are valid until the next call.
+func (s *sampler) rows(nodes []uint32) []uint32 {
+	if s.typed == nil {
+		return nodes
+	}
+	rows := s.byRelation.rows[:0]
+	for _, r := range s.typed.relations {
+		for _, v := range nodes {
+			if v >= r.first && v < r.end {
+				rows = append(rows, r.row+v-r.first)
+			}
+		}
+	}
+	s.byRelation.rows = rows
+	return rows
+}
+
+// relation is the number of the relation of a row.
+func (t *typedTopology) relation(row uint32) int {
+	return sort.Search(len(t.relations), func(i int) bool { return t.relations[i].row > row }) - 1
+}
+
+// sortRows brings the edges of a subgraph, which were chosen layer by layer, into the order of the rows of its nodes.
+// Rows without edges that were chosen get empty lists.
+func (s *sampler) sortRows(b *Block, nodes []uint32) {
+	t, g := s.typed, &s.byRelation
+	g.order = resize(g.order, len(g.chosen))
+	for i := range g.order {
+		g.order[i] = i
+	}
+	slices.SortStableFunc(g.order, func(i, j int) int { return t.relation(g.chosen[i]) - t.relation(g.chosen[j]) })
+	to, next := &g.sorted, 0
+	to.Offsets, to.Indices, to.Weights, to.Edges = append(to.Offsets[:0], 0), to.Indices[:0], to.Weights[:0], to.Edges[:0]
+	for _, row := range s.rows(nodes) {
+		if next < len(g.order) && g.chosen[g.order[next]] == row {
+			first, end := b.Offsets[g.order[next]], b.Offsets[g.order[next]+1]
+			to.Indices = append(to.Indices, b.Indices[first:end]...)
+			to.Weights = append(to.Weights, b.Weights[first:end]...)
+			if s.options.EdgeIDs {
+				to.Edges = append(to.Edges, b.Edges[first:end]...)
+			}
+			next++
+		}
+		to.Offsets = append(to.Offsets, uint32(len(to.Indices)))
+	}
+	*b, *to = *to, *b
+}

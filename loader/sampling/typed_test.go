@@ -1,0 +1,280 @@
+package sampling
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// typedLists are the relations of a typed graph as lists of in-neighbours: what samples are compared with.
+type typedLists struct {
+	typed  format.Typed
+	firsts []uint32     // of types
+	lists  [][][]uint32 // of relations, by destination; nodes are those of the one graph
+}
+
+func (g *typedLists) place(name string) int {
+	return slices.IndexFunc(g.typed.Types, func(n format.NodeType) bool { return n.Name == name })
+}
+
+// newTypedLists has the types a, b and c, which no relation ends in, relations within a type, parallel ones, and one
+// without edges. Node 0 of b has no in-neighbours, node 1 many.
+func newTypedLists() *typedLists {
+	g := &typedLists{firsts: []uint32{0, 40, 70}}
+	g.typed.Target = "a"
+	g.typed.Types = []format.NodeType{{Name: "a", Nodes: 40}, {Name: "b", Nodes: 30}, {Name: "c", Nodes: 20}}
+	g.typed.Relations = []format.Relation{{Source: "a", Name: "cites", Destination: "a"},
+		{Source: "a", Name: "of", Destination: "b"}, {Source: "b", Name: "empty", Destination: "b"},
+		{Source: "b", Name: "of", Destination: "a"}, {Source: "c", Name: "of", Destination: "a"},
+		{Source: "c", Name: "of", Destination: "b"}}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range g.typed.Relations {
+		r := &g.typed.Relations[i]
+		from, to := g.place(r.Source), g.place(r.Destination)
+		lists := make([][]uint32, g.typed.Types[to].Nodes)
+		for v := range lists {
+			for u := range uint32(g.typed.Types[from].Nodes) {
+				many := r.Destination == "b" && v == 1
+				if r.Name != "empty" && (many || random.Float64() < 0.2) && !(r.Destination == "b" && v == 0) {
+					lists[v], r.Edges = append(lists[v], g.firsts[from]+u), r.Edges+1
+				}
+			}
+		}
+		g.lists = append(g.lists, lists)
+	}
+	return g
+}
+
+// topology is the graph as LoadTypedTopology reads it.
+func (g *typedLists) topology(t *testing.T) Topology {
+	t.Helper()
+	fsys := vfs.NewMem()
+	for i := range g.typed.Relations {
+		r := &g.typed.Relations[i]
+		from, to := g.place(r.Source), g.place(r.Destination)
+		local := make([][]uint32, len(g.lists[i]))
+		for v, list := range g.lists[i] {
+			for _, u := range list {
+				local[v] = append(local[v], u-g.firsts[from])
+			}
+		}
+		layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: g.typed.Types[to].Nodes}}, 0, 0,
+			format.Float32)
+		if from != to {
+			layout.SourceNodes = g.typed.Types[from].Nodes
+		}
+		dir := format.RelationDir("typed", *r)
+		w, err := format.Create(fsys, dir, layout, format.CreateOptions{})
+		if err == nil {
+			err = errors.Join(w.Topology(fromLists(local, false)), w.Rows(&format.RowTable{Rows: g.typed.Types[to].Nodes}),
+				w.Publish(&format.Manifest{}))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := format.OpenRelation(fsys, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Fingerprint = d.Manifest.Fingerprint
+		d.Close()
+	}
+	topology, err := LoadTypedTopology(t.Context(), fsys, "typed", &g.typed, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { topology.Close() })
+	return topology
+}
+
+func (g *typedLists) method(t *testing.T, name string, o Options) *Method {
+	t.Helper()
+	m, err := NewMethod(t.Context(), name, g.topology(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// checkBlock compares a block with the relations, for these of its destinations that have edges: of each list, fanout
+// distinct in-neighbours, or all, with coefficients of the mean, by the numbers of edges too.
+func (g *typedLists) checkBlock(t *testing.T, b *Block, nodes []uint32, fanoutOf func(destination int) int, mean bool) {
+	t.Helper()
+	row, edge := 0, int64(0) // of the block; the first of the relation in the graph
+	for i, r := range g.typed.Relations {
+		to := g.place(r.Destination)
+		starts := []int64{edge} // of lists
+		for _, list := range g.lists[i] {
+			starts = append(starts, starts[len(starts)-1]+int64(len(list)))
+		}
+		edge = starts[len(starts)-1]
+		for d, v := range nodes[:b.Destinations] {
+			at := int(v) - int(g.firsts[to])
+			if at < 0 || at >= len(g.lists[i]) {
+				continue
+			}
+			list, fanout := g.lists[i][at], fanoutOf(d)
+			if fanout == All {
+				fanout = len(list)
+			}
+			first, end := int(b.Offsets[row]), int(b.Offsets[row+1])
+			if row++; end-first != min(fanout, len(list)) {
+				t.Fatalf("%s: node %d has %d edges of %d with fanout %d", r, v, end-first, len(list), fanout)
+			}
+			var seen []uint32
+			for k := first; k < end; k++ {
+				u := nodes[b.Indices[k]]
+				weight := float32(1)
+				if mean {
+					weight = 1 / float32(end-first)
+				}
+				if e := b.Edges[k] - starts[at]; e < 0 || e >= int64(len(list)) || list[e] != u || slices.Contains(seen, u) ||
+					max(weight-b.Weights[k], b.Weights[k]-weight) > 1e-6 {
+					t.Fatalf("%s: edge %d of node %d comes from %d, with weight %v, after %v", r, b.Edges[k], v, u, b.Weights[k],
+						seen)
+				}
+				seen = append(seen, u)
+			}
+		}
+	}
+	if row != len(b.Offsets)-1 || int(b.Offsets[row]) != len(b.Indices) {
+		t.Fatalf("%d rows and %d edges of %d and %d", row, b.Offsets[row], len(b.Offsets)-1, len(b.Indices))
+	}
+}
+
+func TestBlocksOfATypedGraphAreSampledByRelation(t *testing.T) {
+	g := newTypedLists()
+	seeds := []uint32{3, 41, 40, 39, 70, 0} // of all types; 40 and 70 have no in-neighbours
+	for _, c := range []struct {
+		name    string
+		fanouts []int
+	}{{"neighbor", []int{3, 2}}, {"neighbor", []int{1, All, 2}}, {"full", []int{1, 1}}} {
+		o := Options{Fanouts: c.fanouts, EdgeIDs: true}
+		m, other := g.method(t, c.name, o), g.method(t, c.name, o)
+		var b, again MiniBatch
+		for key := range 20 {
+			if err := m.Sample(t.Context(), &b, seeds, Key(1, 0, key)); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(b.Inputs[:len(seeds)], seeds) {
+				t.Fatalf("inputs %v", b.Inputs)
+			}
+			for i := range b.Blocks {
+				fanout := c.fanouts[len(c.fanouts)-1-i]
+				if c.name == "full" {
+					fanout = All
+				}
+				g.checkBlock(t, &b.Blocks[i], b.Inputs, func(int) int { return fanout }, true)
+			}
+			if err := other.Sample(t.Context(), &again, seeds, Key(1, 0, key)); err != nil {
+				t.Fatal(err)
+			}
+			if !equal(&b, &again) {
+				t.Fatal("another sampler makes another batch")
+			}
+		}
+	}
+}
+
+func TestASubgraphOfATypedGraphHasTheEdgesOfEachNodeOnce(t *testing.T) {
+	g := newTypedLists()
+	seeds, fanouts := []uint32{3, 41, 40, 39, 70, 0}, []int{2, 1}
+	m := g.method(t, "neighbor", Options{Fanouts: fanouts, EdgeIDs: true, Subgraph: Directional})
+	one := g.method(t, "neighbor", Options{Fanouts: fanouts[:1], EdgeIDs: true, Subgraph: Directional})
+	var b, first MiniBatch
+	for key := range 20 {
+		if err := m.Sample(t.Context(), &b, seeds, Key(1, 0, key)); err != nil {
+			t.Fatal(err)
+		}
+		if err := one.Sample(t.Context(), &first, seeds, Key(1, 0, key)); err != nil {
+			t.Fatal(err)
+		}
+		reached := len(first.Inputs) // within one layer
+		g.checkBlock(t, &b.Blocks[0], b.Inputs, func(destination int) int {
+			switch {
+			case destination < len(seeds):
+				return fanouts[0]
+			case destination < reached:
+				return fanouts[1]
+			}
+			return 0
+		}, false)
+	}
+}
+
+// Each of the 10 pairs of in-neighbours of a node with 5 comes as often, in each of its relations: see
+// TestSubsetsAreUniform.
+func TestSubsetsOfARelationAreUniform(t *testing.T) {
+	g := &typedLists{firsts: []uint32{0, 10}}
+	g.typed.Types = []format.NodeType{{Name: "a", Nodes: 10}, {Name: "b", Nodes: 1}}
+	g.typed.Relations = []format.Relation{{Source: "a", Name: "p", Destination: "b", Edges: 5},
+		{Source: "a", Name: "q", Destination: "b", Edges: 5}}
+	g.lists = [][][]uint32{{{0, 1, 2, 3, 4}}, {{3, 5, 6, 8, 9}}}
+	m := g.method(t, "neighbor", Options{Fanouts: []int{2}})
+	const draws = 20000
+	counts := [2]map[[2]uint32]float64{{}, {}}
+	both := map[[4]uint32]float64{}
+	var b MiniBatch
+	for i := range draws {
+		if err := m.Sample(t.Context(), &b, []uint32{10}, Key(5, 0, i)); err != nil {
+			t.Fatal(err)
+		}
+		var chosen [4]uint32
+		for k, u := range b.Blocks[0].Indices {
+			chosen[k] = b.Inputs[u]
+		}
+		slices.Sort(chosen[:2])
+		slices.Sort(chosen[2:])
+		counts[0][[2]uint32(chosen[:2])]++
+		counts[1][[2]uint32(chosen[2:])]++
+		both[chosen]++
+	}
+	chi := func(n, of float64) float64 { return (n - draws/of) * (n - draws/of) / (draws / of) }
+	for i := range counts {
+		sum := 0.0
+		for _, n := range counts[i] {
+			sum += chi(n, 10)
+		}
+		if len(counts[i]) != 10 || sum > 33.7 {
+			t.Errorf("relation %d: %d subsets, chi-square %.1f", i, len(counts[i]), sum)
+		}
+	}
+	sum := 0.0 // relations do not depend on each other: 99 degrees of freedom
+	for _, n := range both {
+		sum += chi(n, 100)
+	}
+	if len(both) != 100 || sum > 161 {
+		t.Errorf("%d pairs of subsets, chi-square %.1f", len(both), sum)
+	}
+}
+
+func TestWhatCannotBeSampledOfATypedGraphIsRefused(t *testing.T) {
+	topology := newTypedLists().topology(t)
+	for text, o := range map[string]Options{
+		"neither disjoint nor induced": {Fanouts: []int{2}, Subgraph: Induced},
+		"means over relations":         {Fanouts: []int{2}, Aggregation: Sym},
+		"no weights to draw by":        {Fanouts: []int{2}, ByWeight: true},
+	} {
+		if _, err := NewMethod(t.Context(), "neighbor", topology, o); !errors.Is(err, ErrOptions) ||
+			!strings.Contains(err.Error(), text) {
+			t.Error(err)
+		}
+	}
+	for _, name := range Names() {
+		m, err := NewMethod(t.Context(), name, topology, Options{Fanouts: []int{2}})
+		if name == "neighbor" || name == "full" {
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Close()
+		} else if !errors.Is(err, ErrOptions) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,72 @@
+"""hopfeed.torch.NeighborLoader of a typed graph, for models of PyTorch Geometric."""
+
+import os
+import tempfile
+import unittest
+
+import numpy as np
+
+import test_typed
+
+try:
+    import torch
+
+    import hopfeed.torch
+except ImportError:
+    raise unittest.SkipTest("PyTorch is not installed") from None
+try:
+    from torch_geometric import nn
+    from torch_geometric.data import HeteroData
+except ImportError:
+    raise unittest.SkipTest("PyTorch Geometric is not installed") from None
+
+
+class TestTypedBatches(unittest.TestCase):
+    def test_layers_of_relations_compute_what_they_do_of_the_whole_graph(self):
+        with tempfile.TemporaryDirectory() as folder:
+            arrays, graph = (os.path.join(folder, name) for name in ("arrays", "graph"))
+            x, edges, _, splits = test_typed.write_arrays(arrays)
+            x["venue"] = np.ones((test_typed.NODES["venue"], 1), np.float32)
+            hopfeed.import_npy(arrays, graph, missing_features="ones", directed=True, progress=False)
+            whole = HeteroData()
+            for name, rows in x.items():
+                whole[name].x = torch.from_numpy(rows)
+            for (source, destination), edge_index in edges.items():
+                whole[source, "to", destination].edge_index = torch.from_numpy(edge_index)
+            torch.manual_seed(1)
+            layers = [nn.HeteroConv({e: nn.SAGEConv((-1, -1), 4) for e in whole.edge_types}, aggr="sum") for _ in range(2)]
+
+            def one_graph(data):
+                h = data.x_dict
+                for layer in layers:
+                    h = {**h, **layer(h, data.edge_index_dict)}  # authors have no in-neighbours
+                return h["paper"]
+
+            def blocks(batch):
+                h = batch.x_dict
+                for layer, block in zip(layers, batch.blocks):
+                    ends = {e: b.destinations for e, b in block.items()}
+                    own = {e[2]: h[e[2]][: ends[e]] for e in block}
+                    new = {}
+                    for e, b in block.items():
+                        y = layer.convs[e]((h[e[0]], own[e[2]]), b.edge_index())
+                        new[e[2]] = new[e[2]] + y if e[2] in new else y
+                    h = {**h, **new}
+                return h["paper"]
+
+            with torch.no_grad():
+                expected = one_graph(whole)
+                for subgraph_type, model in (("directional", lambda b: one_graph(b.to_pyg())), (None, blocks)):
+                    seeds = []
+                    for batch in hopfeed.torch.NeighborLoader(graph, [-1, -1], batch_size=16, subgraph_type=subgraph_type):
+                        torch.testing.assert_close(model(batch)[: batch.batch_size], expected[batch.seed_id])
+                        seeds += batch.seed_id.tolist()
+                        if subgraph_type:
+                            data = batch.to_pyg()
+                            self.assertTrue(data.validate())
+                            self.assertEqual(data["paper"].batch_size, len(data["paper"].y))
+                    self.assertEqual(sorted(seeds), np.flatnonzero(splits == 0).tolist())
+
+
+if __name__ == "__main__":
+    unittest.main()
