@@ -305,8 +305,11 @@ func (p *probe) measureStorage(r *Rates) (err error) {
 // measureReads reads chunks of all matrices in random order with several readers, by direct I/O if possible, and checks
 // them. same: each round reads the same chunks, and the first does not count.
 func (p *probe) measureReads(fsys vfs.FS, readers int, same bool) (read, check units.Rate, err error) {
-	chunkBytes := int64(p.Store.Layout().ChunkRows) * p.rowBytes / int64(len(p.Matrices))
-	stride := gds.Aligned(chunkBytes)
+	layout, widest := p.Store.Layout(), 0
+	for _, id := range p.Matrices {
+		widest = max(widest, layout.Of(id).Features)
+	}
+	stride := gds.Aligned(int64(layout.ChunkRows) * int64(widest) * int64(layout.DType.Size()))
 	count := min(int64(p.Region.Chunks)*int64(len(p.Matrices)),
 		max(1, p.affordableBytes(storageBytes, p.unified)/stride))
 	if count == 0 {

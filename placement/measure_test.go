@@ -12,8 +12,14 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// newStore is a store of two matrices of zeros for 1000 rows, in chunks of 64.
+// newStore is a store of two matrices for 1000 rows, in chunks of 64.
 func newStore(t *testing.T, fsys vfs.FS, dtype format.DType) *format.Dir {
+	t.Helper()
+	return newStoreOf(t, fsys, dtype, 24)
+}
+
+// newStoreOf is newStore whose second matrix has another width.
+func newStoreOf(t *testing.T, fsys vfs.FS, dtype format.DType, width int) *format.Dir {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -24,6 +30,9 @@ func newStore(t *testing.T, fsys vfs.FS, dtype format.DType) *format.Dir {
 	const rows, features = 1000, 24
 	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionTrain}, {Name: format.RegionValid},
 		{Name: format.RegionTest}, {Name: format.RegionRest, Rows: rows}}, 64, features, dtype)
+	if width != features {
+		layout.Widths = map[string]int{"sym": width}
+	}
 	w, err := format.Create(fsys, "store", layout, format.CreateOptions{})
 	must(err)
 	table := &format.RowTable{Rows: rows, NodeID: make([]uint32, rows), Splits: make([]uint8, rows), NumSplits: 1}
@@ -34,11 +43,15 @@ func newStore(t *testing.T, fsys vfs.FS, dtype format.DType) *format.Dir {
 	for _, id := range sampled {
 		m, err := w.Matrix(id)
 		must(err)
-		must(m.Write(make([]byte, rows*features*dtype.Size())))
+		data := make([]byte, rows*layout.Of(id).Features*dtype.Size())
+		for i := range data {
+			data[i] = byte(i % 251)
+		}
+		must(m.Write(data))
 		must(m.Close())
 	}
 	must(w.Publish(&format.Manifest{Name: "toy", Nodes: rows, Splits: 1, RowSet: "all",
-		Operators: []format.Operator{{Name: "sym", Hops: 1}}, Input: map[string]string{"importer": "test"}}))
+		Operators: []format.Operator{{Name: "sym", Hops: 1, Features: layout.Widths["sym"]}}, Input: map[string]string{"importer": "test"}}))
 	d, err := format.OpenStore(fsys, "store")
 	must(err)
 	t.Cleanup(func() { must(d.Close()) })
@@ -154,5 +167,12 @@ func TestAnInterruptedMeasurementFreesMemoryThatNoWorkUses(t *testing.T) {
 			t.Errorf("interrupted after %d ms: %v", wait, err)
 		}
 		cancel()
+	}
+}
+
+func TestChunksOfMatricesOfDifferentWidthsAreReadApart(t *testing.T) {
+	store := newStoreOf(t, vfs.NewMem(), format.Float32, 500)
+	if r, err := measure(t.Context(), t, store, host.Options{}); err != nil || r.Storage == 0 {
+		t.Errorf("%v, %v", r.Storage, err)
 	}
 }
