@@ -44,7 +44,7 @@ class TypedDataset:
     @staticmethod
     def is_at(path: Path) -> bool:
         """Whether a path is that of a typed graph."""
-        return os.path.exists(os.path.join(os.fspath(path), "types.json"))
+        return os.path.exists(os.path.join(existing(path), "types.json"))
 
     def __getitem__(self, node_type: str) -> Dataset:
         if node_type not in self._types:
