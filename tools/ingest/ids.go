@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ type numbering struct {
 	first uint64 // the number of node 0 in the input: 0 or 1
 	flag  bool   // the importer has a flag --ids
 	from  string // the table that has all nodes; "": unknown
+	of    string // whose nodes they are; "": those of the graph
 
 	digits [32]byte
 	id     []byte // with its prefix
@@ -73,8 +75,8 @@ func (n *numbering) number(v uint64) (uint32, error) {
 	v -= n.first
 	switch {
 	case n.fixed && v >= uint64(n.nodes): // also if v was less than first
-		return 0, fmt.Errorf("there is no node %d: the graph has %d nodes, numbered from %d",
-			v+n.first, n.nodes, n.first)
+		return 0, fmt.Errorf("there is no node %d: %s has %d nodes, numbered from %d",
+			v+n.first, cmp.Or(n.of, "the graph"), n.nodes, n.first)
 	case v >= MaxNodes:
 		return 0, fmt.Errorf("node %d is beyond the %d nodes that a graph can have%s", v, int64(MaxNodes),
 			n.hint("numbers only the ids that occur"))

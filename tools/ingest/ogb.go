@@ -28,6 +28,7 @@ type OGBOptions struct {
 	EdgeColumns  string
 	EdgeFeatures bool // nodes get some by EdgeFeatures
 	LabelsAs     LabelsAs
+	TypedOptions
 }
 
 // EdgeMeans is the name of features that are the means of the features of a node's edges, as OGB's own models of
@@ -66,13 +67,13 @@ var ogbSets = []struct {
 // and, of either, lists of nodes: split/<name>/{train,valid,test}.csv.gz.
 type ogbSource struct {
 	*edgeList
-	dir   string
-	names []string // of raw
+	dir string
+	raw ogbFolder
 }
 
 // OpenOGB opens the root folder of an OGB data set.
 func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o OGBOptions) (_ Source, err error) {
-	entries, err := fsys.ReadDir(filepath.Join(dir, "raw"))
+	raw, err := openOGBFolder(fsys, dir, "raw")
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := stat(fsys, dir); err != nil {
 			return nil, err
@@ -87,22 +88,23 @@ func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o O
 	if o.EdgeColumns != "" && o.EdgeColumns != None {
 		return nil, badOptions("--%s %s: want %s, or the flag left out", edgeColumnsFlag, o.EdgeColumns, None)
 	}
-	s := &ogbSource{dir: dir}
-	for _, e := range entries {
-		s.names = append(s.names, e.Name())
+	if raw.find("triplet-type-list") != "" {
+		return openTypedOGB(ctx, fsys, dir, raw, w, o)
 	}
-	for _, relations := range []string{"triplet-type-list", "edge_index_dict.npz"} {
-		if name := s.find(relations); name != "" {
-			return nil, invalid(s.path(name),
-				"nodes and edges of several types (a heterogeneous graph) cannot be imported")
-		}
+	if path := raw.find("edge_index_dict.npz"); path != "" {
+		return nil, invalid(path, "arrays of nodes and edges of several types (a heterogeneous graph) cannot be imported; "+
+			"text can (raw/triplet-type-list.csv.gz)")
 	}
+	if err := o.refuse(); err != nil {
+		return nil, err
+	}
+	s := &ogbSource{dir: dir, raw: raw}
 	if s.edgeList, err = newEdgeList(fsys, "ogb", dir, w,
 		NodeFiles{Features: o.Features, LabelsAs: o.LabelsAs}); err != nil {
 		return nil, err
 	}
 	defer closeOnError(&err, s)
-	if slices.Contains(s.names, "data.npz") {
+	if slices.Contains(raw.names, "data.npz") {
 		err = s.openBinary(ctx, o)
 	} else {
 		err = s.openCSV(ctx, o)
@@ -123,28 +125,12 @@ func (s *ogbSource) readsEdgeFeatures(o OGBOptions) bool {
 	return o.EdgeColumns != None || o.EdgeFeatures || s.files.Features == EdgeMeans
 }
 
-func (s *ogbSource) path(name string) string { return filepath.Join(s.dir, "raw", name) }
-
-// find returns the file of raw of that name, or with the ending of a text file behind it, or "".
-func (s *ogbSource) find(name string) string {
-	for _, ending := range append([]string{""}, textEndings...) {
-		if full := strings.TrimSuffix(name+"."+ending, "."); slices.Contains(s.names, full) {
-			return full
-		}
-	}
-	return ""
-}
-
-// need is find for a file that must be there.
+// need is that of raw, whose error says what SRC is.
 func (s *ogbSource) need(name string) (path string, err error) {
-	if name := s.find(name); name != "" {
-		return s.path(name), nil
+	if path, err = s.raw.need(name); err != nil {
+		err = fmt.Errorf("%w (want the root folder of a data set: raw/edge.csv.gz for text, raw/data.npz for arrays)", err)
 	}
-	if !strings.HasSuffix(name, ".npz") {
-		name += ".csv.gz"
-	}
-	return "", invalid(filepath.Join(s.dir, "raw"),
-		"no %s (want the root folder of a data set: raw/edge.csv.gz for text, raw/data.npz for arrays)", name)
+	return path, err
 }
 
 // identify looks a data set of n nodes up among the known ones, and decides where its features come from. own and
@@ -173,11 +159,11 @@ func (s *ogbSource) identify(n int64, own, ofEdges bool, o OGBOptions) (err erro
 	case own && from != "":
 		return badOptions("%s has features of its own: leave out --features", s.dir)
 	case from == EdgeMeans && !ofEdges:
-		return invalid(filepath.Join(s.dir, "raw"), "no features of edges (edge-feat.csv.gz, or edge_feat in data.npz)")
+		return invalid(s.raw.dir, "no features of edges (edge-feat.csv.gz, or edge_feat in data.npz)")
 	case from == EdgeMeans:
 		s.info.note("the features of a node are the means of the features of its edges")
 	case from == "" && !own && features:
-		return invalid(filepath.Join(s.dir, "raw"),
+		return invalid(s.raw.dir,
 			"no features (node-feat.csv.gz, or node_feat in data.npz); --features FILE gives some, --features %s "+
 				"a single 1, --features %s the means of the features of edges", Ones, EdgeMeans)
 	}
@@ -195,23 +181,15 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 			return err
 		}
 	}
-	own := s.find("node-feat") != ""
-	if err := s.identify(sizes[0], own, s.find("edge-feat") != "", o); err != nil {
+	features, ofEdges := s.raw.find("node-feat"), s.raw.find("edge-feat")
+	if err := s.identify(sizes[0], features != "", ofEdges != "", o); err != nil {
 		return err
 	}
-	used := append([]string{"edge", "edge-feat", "node-feat", "node-label", "num-node-list", "num-edge-list"},
-		ogbNodeColumns...)
-	s.info.noteLeft(filepath.Join(s.dir, "raw"), slices.DeleteFunc(slices.Clone(s.names), func(name string) bool {
-		base, ending, _ := strings.Cut(name, ".")
-		return slices.Contains(used, base) || !slices.Contains(textEndings, ending)
-	}))
+	s.info.noteLeft(s.raw.dir, s.raw.left(append([]string{"edge", "edge-feat", "node-feat", "node-label", "num-node-list",
+		"num-edge-list"}, ogbNodeColumns...)...))
 	path, err := s.need("node-label")
-	if err != nil {
-		return err
-	}
-	t, err := openPlainTable(s.fsys, path)
 	if err == nil {
-		err = s.openTableLabels(t)
+		err = s.openPlainLabels(path)
 	}
 	if err != nil {
 		return err
@@ -219,13 +197,11 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 	if path, err = s.need("edge"); err != nil {
 		return err
 	}
-	edges := &textTable{header: numbered(2), fsys: s.fsys, path: path, sep: ',', id: -1}
-	if err := s.readEdges(ctx, edges, path, edgeColumns{header: edges.header, destination: 1, weight: -1},
-		sizes[1]); err != nil {
+	if err := s.readPlainEdges(ctx, path, sizes[1]); err != nil {
 		return err
 	}
-	if name := s.find("edge-feat"); name != "" && s.readsEdgeFeatures(o) {
-		columns, open, err := s.plainRows(s.path(name), sizes[1])
+	if ofEdges != "" && s.readsEdgeFeatures(o) {
+		columns, open, err := s.plainRows(ofEdges, sizes[1])
 		if err != nil {
 			return err
 		}
@@ -233,36 +209,64 @@ func (s *ogbSource) openCSV(ctx context.Context, o OGBOptions) error {
 		if err != nil {
 			return err
 		}
-		if err := s.copyEdgeFeatures(ctx, s.path(name), columns, in); err != nil {
+		if err := s.copyEdgeFeatures(ctx, ofEdges, columns, in); err != nil {
 			return err
 		}
 	}
-	for _, name := range ogbNodeColumns {
-		if file := s.find(name); file != "" {
-			if t, err = openPlainTable(s.fsys, s.path(file)); err != nil {
-				return err
-			}
-			if err := s.readNodeColumns(ctx, t, s.nodeColumn(name, s.path(file))); err != nil {
-				return err
-			}
-		}
+	if err := s.readPlainColumns(ctx, s.raw); err != nil {
+		return err
 	}
-	if !own {
+	if features == "" {
 		return s.openNoFeatures(ctx)
 	}
-	path = s.path(s.find("node-feat"))
-	columns, open, err := s.plainRows(path, sizes[0])
+	return s.openPlainFeatures(features)
+}
+
+func (l *edgeList) openPlainLabels(path string) error {
+	t, err := openPlainTable(l.fsys, path)
 	if err != nil {
 		return err
 	}
-	s.features = open
-	return s.setFeatures(path, sizes[0], columns)
+	return l.openTableLabels(t)
+}
+
+func (l *edgeList) readPlainEdges(ctx context.Context, path string, count int64) error {
+	t := &textTable{header: numbered(2), fsys: l.fsys, path: path, sep: ',', id: -1}
+	return l.readEdges(ctx, t, path, edgeColumns{header: t.header, destination: 1, weight: -1}, count)
+}
+
+// readPlainColumns reads the columns of nodes that a folder has.
+func (l *edgeList) readPlainColumns(ctx context.Context, folder ogbFolder) error {
+	for _, name := range ogbNodeColumns {
+		path := folder.find(name)
+		if path == "" {
+			continue
+		}
+		t, err := openPlainTable(l.fsys, path)
+		if err != nil {
+			return err
+		}
+		if err := l.readNodeColumns(ctx, t, l.nodeColumn(name, path)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openPlainFeatures opens the features of the nodes, whose number is known.
+func (l *edgeList) openPlainFeatures(path string) error {
+	columns, open, err := l.plainRows(path, l.info.Nodes)
+	if err != nil {
+		return err
+	}
+	l.features = open
+	return l.setFeatures(path, l.info.Nodes, columns)
 }
 
 // plainRows opens a table of count rows of numbers.
-func (s *ogbSource) plainRows(path string, count int64) (columns int64,
+func (l *edgeList) plainRows(path string, count int64) (columns int64,
 	open func(int) (FeatureReader, error), err error) {
-	t, err := openPlainTable(s.fsys, path)
+	t, err := openPlainTable(l.fsys, path)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -305,9 +309,9 @@ func (s *ogbSource) copyEdgeFeatures(ctx context.Context, path string, columns i
 // ogbNodeColumns are integers of nodes that data sets have beside the features.
 var ogbNodeColumns = []string{"node_species", "node_year"}
 
-func (s *ogbSource) nodeColumn(name, path string) *tableColumn {
+func (l *edgeList) nodeColumn(name, path string) *tableColumn {
 	c := &tableColumn{Column: format.NewColumn(format.OfNodes, name, dtype.Int64, 0), kind: npy.Int64, path: path}
-	s.columns = append(s.columns, c)
+	l.columns = append(l.columns, c)
 	return c
 }
 
@@ -335,34 +339,32 @@ func readCount(fsys vfs.FS, path string, most uint64) (int64, error) {
 	if !ok || n > most {
 		return 0, invalid(path, "line 1: found %.100q (want a number, at most %d)", line, most)
 	}
-	if _, err := t.next(); err == nil {
-		return 0, t.errorf("the data set has more than one graph (want one)")
-	} else if err != io.EOF {
-		return 0, err
+	return int64(n), t.end()
+}
+
+// end fails if there is another line, as there is for each further graph.
+func (t *textFile) end() error {
+	_, err := t.next()
+	switch {
+	case err == nil:
+		return t.errorf("the data set has more than one graph (want one)")
+	case err == io.EOF:
+		return nil
 	}
-	return int64(n), nil
+	return err
 }
 
 func (s *ogbSource) openSplits() error {
-	dir := filepath.Join(s.dir, "split")
-	if there, err := exists(s.fsys, dir); err != nil || !there {
+	splits, err := ogbSplits(s.fsys, s.dir)
+	if err != nil || len(splits.names) == 0 {
 		s.info.note("the graph has no splits: there is no split/<name>/train.csv.gz")
 		return err
 	}
-	entries, err := s.fsys.ReadDir(dir)
-	if err != nil {
-		return err
+	s.info.Input["splits"] = strings.Join(splits.names, " ")
+	var paths []string
+	for _, name := range splits.names {
+		paths = append(paths, filepath.Join(splits.dir, name))
 	}
-	var names, paths []string
-	for _, e := range slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() }) {
-		path := filepath.Join(dir, e.Name())
-		if !printable(e.Name()) {
-			return fmt.Errorf("%w: %q: the file name has a character that cannot be printed: rename the file",
-				ErrInvalid, path)
-		}
-		names, paths = append(names, e.Name()), append(paths, path)
-	}
-	s.info.Input["splits"] = strings.Join(names, " ")
 	return s.addSplitFolders(paths...)
 }
 
@@ -370,14 +372,20 @@ var ogbFormat = Format{
 	Name:  "ogb",
 	Short: "a data set of the Open Graph Benchmark",
 	Help: `SRC is the root folder of a data set for node property prediction of the Open Graph Benchmark, as text
-(raw/edge.csv.gz) or arrays (raw/data.npz). The graph must have one type of node and of edge.
+(raw/edge.csv.gz; with several types of nodes, as ogbn-mag, raw/triplet-type-list.csv.gz) or arrays of one type
+(raw/data.npz).
 
 Edges of ogbn-arxiv and ogbn-papers100M are directed. Edges of ogbn-products and ogbn-proteins are not:
 the reverse of each is added. For other data sets give --undirected or --directed. Nodes of ogbn-proteins get the
-means of the features of their edges.` + scratchHelp,
+means of the features of their edges.
+
+With several types of nodes, their names and those of relations get small letters, and _ for each run of other
+characters than letters and digits. The reverse of each relation is added, unless one goes back already, or
+--directed is given. Features of edges are left out.` + scratchHelp,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o OGBOptions
 		o.LabelsAs.declare(flags)
+		o.TypedOptions.declare(flags)
 		flags.StringVar(&o.Features, "features", "",
 			"file with the features of the nodes; ones: every node gets a single feature, 1; edges: the means of the "+
 				"features of its edges (default of ogbn-proteins)")
@@ -391,7 +399,7 @@ means of the features of their edges.` + scratchHelp,
 }
 
 func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
-	path := s.path("data.npz")
+	path := filepath.Join(s.raw.dir, "data.npz")
 	arrays, err := npy.Members(s.fsys, path)
 	if err != nil {
 		return err

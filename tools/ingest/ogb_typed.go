@@ -1,0 +1,348 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+)
+
+// ogbMagPapers is the number of papers of ogbn-mag.
+const ogbMagPapers = 736_389
+
+// typedOGB is a data set of the Open Graph Benchmark with several types of nodes that is being read. Each file is as
+// that of the same name in ogbSource, but lies in a folder of its type or relation:
+//
+//	raw/num-node-dict.csv.gz             a line of types, and one of the number of nodes of each
+//	raw/triplet-type-list.csv.gz         a line a relation: source type, relation, destination type
+//	raw/relations/<source>___<relation>___<destination>/
+//	                                     edge.csv.gz, num-edge-list.csv.gz, edge_reltype.csv.gz (a number a relation)
+//	raw/node-feat/<type>/                node-feat.csv.gz, node_year.csv.gz, of types that have them
+//	raw/node-label/<type>/               node-label.csv.gz
+//	split/<name>/<type>/                 {train,valid,test}.csv.gz
+//	raw/nodetype-has-feat.csv.gz         a line of types, and one of True and False; also nodetype-has-label.csv.gz,
+//	                                     and split/<name>/nodetype-has-split.csv.gz
+type typedOGB struct {
+	*typedSource
+	fsys   vfs.FS
+	dir    string
+	raw    ogbFolder
+	o      OGBOptions
+	byName map[string]*edgeList // by the name that the data set has for the type
+	idOf   map[string]string    // and ours
+	read   map[string]bool      // folders
+}
+
+func openTypedOGB(ctx context.Context, fsys vfs.FS, dir string, raw ogbFolder, w ScratchOptions,
+	o OGBOptions) (_ Source, err error) {
+	if o.Features != "" {
+		return nil, badOptions("--features is for graphs with one type of nodes (--missing-features is for several)")
+	}
+	if err := o.LabelsAs.check(); err != nil {
+		return nil, err
+	}
+	s := &typedSource{name: nameOf(fsys, dir)}
+	defer closeOnError(&err, s)
+	if s.scratch, err = openScratch(fsys, w); err != nil {
+		return nil, err
+	}
+	t := &typedOGB{s, fsys, dir, raw, o, map[string]*edgeList{}, map[string]string{}, map[string]bool{}}
+	for _, read := range []func(context.Context) error{t.readTypes, t.openSplits, t.readRelations} {
+		if err := read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.noteLeft(); err != nil {
+		return nil, err
+	}
+	if err := s.addReverses(o.Direction); err != nil {
+		return nil, err
+	}
+	if err := s.fillFeatures(o.Missing); err != nil {
+		return nil, err
+	}
+	return s, s.chooseTarget(raw.dir, o.Target)
+}
+
+// allowedName is our name of a type or a relation: in small letters, with _ for other characters.
+func (t *typedOGB) allowedName(at any, name string) (string, error) {
+	id := strings.Join(strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	}), "_")
+	if strings.ContainsAny(name, `/\`) {
+		return "", invalid(at, "%.100q names a folder, and cannot have / or \\: rename it", name)
+	}
+	if err := format.CheckTypeName(id); err != nil {
+		return "", invalid(at, "%.100q: %w: rename it", name, err)
+	}
+	if note := fmt.Sprintf("%q is called %s", name, id); id != name && !slices.Contains(t.notes, note) {
+		t.notes = append(t.notes, note)
+	}
+	return id, nil
+}
+
+// folder lists a folder of a type or a relation; it may not be there.
+func (t *typedOGB) folder(path ...string) (ogbFolder, error) {
+	f, err := openOGBFolder(t.fsys, path...)
+	if t.read[f.dir] = true; errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return f, err
+}
+
+func (t *typedOGB) readTypes(ctx context.Context) error {
+	path, err := t.raw.need("num-node-dict")
+	if err != nil {
+		return err
+	}
+	names, counts, err := readOGBDict(t.fsys, path)
+	if err != nil {
+		return err
+	}
+	var withFeatures, withLabels []string
+	for i, name := range names {
+		id, err := t.allowedName(path+": line 1", name)
+		if err != nil {
+			return err
+		}
+		nodes, ok := parseUint([]byte(counts[i]))
+		if !ok || nodes < 1 || nodes > MaxNodes {
+			return invalid(path, "line 2: found %.100q for %s (want 1 to %d nodes)", counts[i], id, int64(MaxNodes))
+		}
+		if id == "paper" && nodes == ogbMagPapers {
+			t.name = "ogbn-mag"
+		}
+		if slices.ContainsFunc(t.types, func(other typedPart[string]) bool { return other.id == id }) {
+			return invalid(path, "line 1: two types are called %s: rename one", id)
+		}
+		l := newEdgeListIn(t.fsys, "ogb", t.scratch, NodeFiles{LabelsAs: t.o.LabelsAs})
+		l.edges, l.info.Nodes, l.info.Direction = new(scratchEdges), int64(nodes), Directed
+		l.ids = numbering{nodes: int64(nodes), fixed: true, of: "type " + id}
+		t.types = append(t.types, typedPart[string]{id: id, source: l})
+		t.byName[name], t.idOf[name] = l, id
+		if err := t.openNodes(ctx, name, l); err != nil {
+			return err
+		}
+		if l.info.Features > 0 {
+			withFeatures = append(withFeatures, name)
+		}
+		if l.labels != nil {
+			withLabels, t.labelled = append(withLabels, name), append(t.labelled, id)
+		}
+	}
+	slices.SortFunc(t.types, func(a, b typedPart[string]) int { return strings.Compare(a.id, b.id) })
+	if err := t.checkHas(t.raw, "nodetype-has-feat", "node-feat.csv.gz", withFeatures); err != nil {
+		return err
+	}
+	return t.checkHas(t.raw, "nodetype-has-label", "node-label.csv.gz", withLabels)
+}
+
+// openNodes opens what there is of the nodes of a type.
+func (t *typedOGB) openNodes(ctx context.Context, name string, l *edgeList) error {
+	folder, err := t.folder(t.raw.dir, "node-feat", name)
+	if err != nil {
+		return err
+	}
+	if path := folder.find("node-feat"); path != "" {
+		if err := l.openPlainFeatures(path); err != nil {
+			return err
+		}
+	}
+	if err := l.readPlainColumns(ctx, folder); err != nil {
+		return err
+	}
+	l.info.noteLeft(folder.dir, folder.left(append([]string{"node-feat"}, ogbNodeColumns...)...))
+	if folder, err = t.folder(t.raw.dir, "node-label", name); err != nil {
+		return err
+	}
+	if path := folder.find("node-label"); path != "" {
+		return l.openPlainLabels(path)
+	}
+	return nil
+}
+
+// checkHas compares what a folder says of the types that have a file, if it does, with those whose file there is.
+func (t *typedOGB) checkHas(folder ogbFolder, name, file string, there []string) error {
+	path := folder.find(name)
+	if path == "" {
+		return nil
+	}
+	names, values, err := readOGBDict(t.fsys, path)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		has, err := parseTruth([]byte(values[i]))
+		switch {
+		case t.byName[name] == nil:
+			return invalid(path, "line 1: raw/num-node-dict has no type %.100q", name)
+		case err != nil:
+			return invalid(path, "line 2: found %.100q for %s (want True or False)", values[i], t.idOf[name])
+		case has && !slices.Contains(there, name):
+			return invalid(path, "line 2: True for %s, which has no %s", t.idOf[name], file)
+		case !has && slices.Contains(there, name):
+			return invalid(path, "line 2: False for %s, which has %s", t.idOf[name], file)
+		}
+	}
+	return nil
+}
+
+func (t *typedOGB) openSplits(context.Context) error {
+	splits, err := ogbSplits(t.fsys, t.dir)
+	if err != nil {
+		return err
+	}
+	folders, found := map[string][]string{}, map[string][]string{} // of each type, and the names of its splits
+	for _, split := range splits.names {
+		folder, err := openOGBFolder(t.fsys, splits.dir, split)
+		if err != nil {
+			return err
+		}
+		var there []string
+		for name := range t.byName {
+			if slices.Contains(folder.names, name) {
+				there, found[name] = append(there, name), append(found[name], split)
+				folders[name] = append(folders[name], filepath.Join(folder.dir, name))
+			}
+		}
+		if err := t.checkHas(folder, "nodetype-has-split", "train.csv.gz", there); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(folders)) {
+		l := t.byName[name]
+		l.info.Input["splits"] = strings.Join(found[name], " ")
+		if err := l.addSplitFolders(folders[name]...); err != nil {
+			return err
+		}
+	}
+	if len(folders) == 0 {
+		t.notes = append(t.notes, "the graph has no splits: there is no split/<name>/<type>/train.csv.gz")
+	}
+	return nil
+}
+
+func (t *typedOGB) readRelations(ctx context.Context) error {
+	list, err := openText(t.fsys, t.raw.find("triplet-type-list"), "")
+	if err != nil {
+		return err
+	}
+	defer list.Close()
+	for {
+		line, err := list.next()
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return err
+		}
+		var names []string
+		for _, field := range split(nil, line, ',') {
+			names = append(names, string(field))
+		}
+		if len(names) != 3 {
+			return list.errorf("found %.100q (want a source type, a relation and a destination type)", line)
+		}
+		if err := t.readRelation(ctx, list, names); err != nil {
+			return err
+		}
+	}
+	if len(t.relations) == 0 {
+		return invalid(list.path, "no relation")
+	}
+	slices.SortFunc(t.relations, func(a, b typedPart[format.Relation]) int {
+		return strings.Compare(a.id.String(), b.id.String())
+	})
+	return nil
+}
+
+// readRelation reads the edges of a relation that a list names: source, relation and destination.
+func (t *typedOGB) readRelation(ctx context.Context, list *textFile, names []string) error {
+	for _, end := range []string{names[0], names[2]} {
+		if t.byName[end] == nil {
+			return list.errorf("raw/num-node-dict has no type %.100q", end)
+		}
+	}
+	name, err := t.allowedName(list.position(), names[1])
+	if err != nil {
+		return err
+	}
+	r := format.Relation{Source: t.idOf[names[0]], Name: name, Destination: t.idOf[names[2]]}
+	if slices.ContainsFunc(t.relations, func(other typedPart[format.Relation]) bool { return other.id == r }) {
+		return list.errorf("the relation %s is listed twice: rename or remove one", r)
+	}
+	folder, err := t.folder(t.raw.dir, "relations", strings.Join(names, "___"))
+	if err != nil {
+		return err
+	}
+	path, err := folder.need("num-edge-list")
+	if err != nil {
+		return err
+	}
+	count, err := readCount(t.fsys, path, format.MaxEdges)
+	if err != nil {
+		return err
+	}
+	if path, err = folder.need("edge"); err != nil {
+		return err
+	}
+	from, to := t.byName[names[0]], t.byName[names[2]]
+	l := newEdgeListIn(t.fsys, "ogb", t.scratch, NodeFiles{})
+	l.ends = [2]*numbering{&from.ids, &to.ids}
+	if l.info.Direction, l.info.Nodes = Directed, to.info.Nodes; from != to {
+		l.info.SourceNodes = from.info.Nodes
+	}
+	l.info.noteLeft(folder.dir, folder.left("edge", "num-edge-list", "edge_reltype"))
+	t.relations = append(t.relations, typedPart[format.Relation]{id: r, source: l})
+	return l.readPlainEdges(ctx, path, count)
+}
+
+// noteLeft says what is not read of the folders that all types and relations have.
+func (t *typedOGB) noteLeft() error {
+	var info Info
+	info.noteLeft(t.raw.dir, t.raw.left("num-node-dict", "triplet-type-list", "nodetype-has-feat", "nodetype-has-label"))
+	for _, name := range []string{"node-feat", "node-label", "relations"} {
+		folder, err := t.folder(t.raw.dir, name)
+		if err != nil {
+			return err
+		}
+		info.noteLeft(folder.dir, slices.DeleteFunc(folder.names, func(name string) bool {
+			return t.read[filepath.Join(folder.dir, name)]
+		}))
+	}
+	t.notes = append(t.notes, info.Notes...)
+	return nil
+}
+
+// readOGBDict reads a line of types, and a line with a value for each.
+func readOGBDict(fsys vfs.FS, path string) (names, values []string, err error) {
+	file, err := openText(fsys, path, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer file.Close()
+	var lines [2][]string
+	for i := range lines {
+		line, err := file.next()
+		if err == io.EOF {
+			err = invalid(path, "ends after %d lines (want a line of types, and one with a value for each)", i)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, field := range split(nil, line, ',') {
+			lines[i] = append(lines[i], string(field))
+		}
+	}
+	if names, values = lines[0], lines[1]; len(names) != len(values) {
+		return nil, nil, file.errorf("%d values (want one for each of the %d types in line 1)", len(values), len(names))
+	}
+	return names, values, file.end()
+}
