@@ -120,7 +120,7 @@ func TestOnlyTheFirstNodesOfIGBFullHaveLabels(t *testing.T) {
 		defer s.Close()
 		igb := s.(*arraySource)
 		igb.splits = nil
-		if err := igb.openIGBLabels("in/"+igbPaper+"labels", 5); err != nil {
+		if err := igb.addIGBLabels("in/"+igbPaper+"labels", 5); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -164,6 +164,76 @@ func TestIGBThatIsNoneIsRefusedNamingTheFile(t *testing.T) {
 	}
 	if err := readSource(OpenIGB(smallIGB().put(t), "in", IGBOptions{Classes: "20"})); !errors.Is(err, ErrOptions) {
 		t.Error(err)
+	}
+}
+
+// typedIGB has ten papers, three authors, an institute, and features of any width.
+func typedIGB() layout {
+	l := smallIGB()
+	l["processed/author/node_feat.npy"] = array(npy.Float32, []float32{1, 2, 3, 4, 5, 6}, 3, 2)
+	l["processed/author/author_id_index_mapping.npy"] = []byte("\x80\x03pickled")
+	l["processed/institute/node_feat.npy"] = array(npy.Float32, []float32{7}, 1, 1)
+	l["processed/paper__written_by__author/edge_index.npy"] = array(npy.Int64, []int64{0, 2, 9, 0, 9, 2}, 3, 2)
+	l["processed/author__affiliated_to__institute/edge_index.npy"] = array(npy.Int64, []int64{1, 0, 2, 0}, 2, 2)
+	return l
+}
+
+func TestTypedIGBEqualsTypedArrays(t *testing.T) {
+	arrays := layout{
+		"meta.json":                                             []byte(`{"node_types": {"paper": 10, "author": 3, "institute": 1}}`),
+		"nodes/paper/node_feat.npy":                             smallIGB()[igbPaper+"node_feat.npy"],
+		"nodes/paper/node_label.npy":                            smallIGB()[igbPaper+"node_label_19.npy"],
+		"nodes/paper/splits.npy":                                array(npy.Int8, []int8{0, 0, 0, 0, 0, 0, 1, 1, 2, 2}, 1, 10),
+		"nodes/author/node_feat.npy":                            typedIGB()["processed/author/node_feat.npy"],
+		"nodes/institute/node_feat.npy":                         array(npy.Float32, []float32{7}, 1, 1),
+		"edges/paper__cites__paper/edge_index.npy":              array(npy.Int64, []int64{0, 3, 9, 4}, 2, 2),
+		"edges/paper__written_by__author/edge_index.npy":        array(npy.Int64, []int64{0, 9, 9, 2, 0, 2}, 2, 3),
+		"edges/author__affiliated_to__institute/edge_index.npy": array(npy.Int64, []int64{1, 2, 0, 0}, 2, 2),
+	}
+	for _, direction := range []Direction{UnknownDirection, Directed} {
+		twin, disk := arrays.put(t), typedIGB().put(t)
+		if _, err := importTyped(twin, direction, Options{}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := OpenIGB(disk, "in", IGBOptions{Direction: direction})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Run(t.Context(), disk, s, "out", Options{})
+		if err := errors.Join(err, s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if typed := checkTyped(t, disk); typed.Name != "igbh" || r.Target != "paper" || r.Classes != 19 || r.Train != 6 {
+			t.Errorf("%s: %+v", typed.Name, r)
+		}
+		want := contents(t, twin)
+		if len(want) < 10 {
+			t.Fatalf("only %d files are compared", len(want))
+		}
+		sameFiles(t, "IGBH", contents(t, disk), want)
+	}
+}
+
+func TestTypedIGBThatIsNoneIsRefusedNamingTheFile(t *testing.T) {
+	writes := "processed/paper__written_by__author"
+	for want, l := range map[string]layout{
+		"in/processed/author: no node_feat.npy": with(typedIGB(), "processed/author/node_feat.npy", nil),
+		"in/" + writes + "/edge_index.npy: edge 1 has destination 3, but there are 3 nodes": with(typedIGB(),
+			writes+"/edge_index.npy", array(npy.Int64, []int64{0, 2, 9, 3, 9, 2}, 3, 2)),
+		"in/" + writes + "/edge_index.npy: edge 0 has source 10, but there are 10 nodes": with(typedIGB(),
+			writes+"/edge_index.npy", array(npy.Int64, []int64{10, 2, 9, 1, 9, 2}, 3, 2)),
+		"in/" + writes + ": no edge_index.npy": with(with(typedIGB(), writes+"/edge_index.npy", nil), writes+"/x", []byte{}),
+		"in/processed/paper__topic__fos: there is no folder in/processed/fos": with(typedIGB(),
+			"processed/paper__topic__fos/edge_index.npy", array(npy.Int64, []int64{0, 0}, 1, 2)),
+		"node_label_19.npy": with(typedIGB(), igbPaper+"node_label_19.npy", raw(make([]float32, 9))),
+	} {
+		disk := l.put(t)
+		s, err := OpenIGB(disk, "in", IGBOptions{})
+		if err == nil {
+			_, err = Run(t.Context(), disk, s, "out", Options{})
+			s.Close()
+		}
+		refused(t, want, err, want)
 	}
 }
 
