@@ -49,11 +49,12 @@ func openTypedOGB(ctx context.Context, fsys vfs.FS, dir string, raw ogbFolder, w
 	if err := o.LabelsAs.check(); err != nil {
 		return nil, err
 	}
-	s := &typedSource{name: nameOf(fsys, dir)}
-	defer closeOnError(&err, s)
-	if s.scratch, err = openScratch(fsys, w); err != nil {
+	scratch, err := openScratch(fsys, w)
+	if err != nil {
 		return nil, err
 	}
+	s := &typedSource{name: nameOf(fsys, dir), scratch: scratch}
+	defer closeOnError(&err, s)
 	t := &typedOGB{s, fsys, dir, raw, o, map[string]*edgeList{}, map[string]string{}, map[string]bool{}}
 	for _, read := range []func(context.Context) error{t.readTypes, t.openSplits, t.readRelations} {
 		if err := read(ctx); err != nil {

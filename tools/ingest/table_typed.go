@@ -39,11 +39,12 @@ func openTypedTables(ctx context.Context, in Input, layout string, o TableOption
 	if err := o.checkTyped(typed); err != nil {
 		return nil, err
 	}
-	s := &typedSource{name: nameOf(in.FS, in.Path)}
-	defer closeOnError(&err, s)
-	if s.scratch, err = openScratch(in.FS, in.Scratch); err != nil {
+	scratch, err := openScratch(in.FS, in.Scratch)
+	if err != nil {
 		return nil, err
 	}
+	s := &typedSource{name: nameOf(in.FS, in.Path), scratch: scratch}
+	defer closeOnError(&err, s)
 	o.MapIDs = o.Columns.ID != None
 	t := &typedTables{s, in.FS, layout, o, map[string]*edgeList{}, nil}
 	if err := t.readNodes(ctx, filepath.Join(in.Path, "nodes"), typed); err != nil {

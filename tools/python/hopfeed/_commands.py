@@ -290,11 +290,13 @@ def import_ogb(
     features_in_place: bool | None = None,
     force: bool | None = None,
     labels_as: Literal["auto", "classes", "multi", "values"] | None = None,
+    missing_features: str | None = None,
     name: str | None = None,
     node_time: str | None = None,
     normalize_features: bool | None = None,
     scratch: Path | None = None,
     self_loops: Literal["keep", "drop"] | None = None,
+    target: str | None = None,
     undirected: bool | None = None,
     until: str | None = None,
     windows: str | Sequence[str] | None = None,
@@ -321,6 +323,8 @@ def import_ogb(
     :param force: replace existing output as soon as the new one is complete
     :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
         auto (by their content) (default auto)
+    :param missing_features: with several types of nodes, features of types that have none: ones (a column of them),
+        one-hot (the number of the node, for up to 4096 nodes) or degree (log(1 + edges) of each relation, in and out)
     :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
         imported)
     :param node_time: column of nodes: time, before which edges count
@@ -328,6 +332,7 @@ def import_ogb(
     :param output: graph directory to write
     :param scratch: folder for scratch files (default: within GRAPH and beside it)
     :param self_loops: keep or drop edges from a node to itself (default keep)
+    :param target: with several types of nodes, the one to classify (default: the only one with labels)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param until: time of nodes that have none, before which edges count
     :param windows: how long before the node's time edges count, ascending: numbers of the unit, or of s, m, h, d or w;
