@@ -51,7 +51,8 @@ func newStoreOf(t *testing.T, fsys vfs.FS, dtype format.DType, width int) *forma
 		must(m.Close())
 	}
 	must(w.Publish(&format.Manifest{Name: "toy", Nodes: rows, Splits: 1, RowSet: "all",
-		Operators: []format.Operator{{Name: "sym", Hops: 1, Features: layout.Widths["sym"]}}, Input: map[string]string{"importer": "test"}}))
+		Operators: []format.Operator{{Name: "sym", Hops: 1, Features: layout.Widths["sym"]}},
+		Input:     map[string]string{"importer": "test"}}))
 	d, err := format.OpenStore(fsys, "store")
 	must(err)
 	t.Cleanup(func() { must(d.Close()) })
