@@ -15,8 +15,8 @@ const UpdatedFrom = "updated-from"
 // A directory that is made from another one of its kind shares the parts that are the same (vfs.Share), since no file
 // of a directory is ever changed in place.
 
-// adopt takes the first parts of a table of d over, instead of writing their chunks.
-func (p *tableWriter) adopt(d *Dir, parts int) error {
+// adopt takes the first parts of a table t of d over, instead of writing their chunks.
+func (p *tableWriter) adopt(d *Dir, t *table, parts int) error {
 	if parts == 0 {
 		return nil
 	}
@@ -28,13 +28,14 @@ func (p *tableWriter) adopt(d *Dir, parts int) error {
 	if err != nil {
 		return err
 	}
-	t := d.tables[p.table.folder]
 	for k := range parts {
 		entry := d.Manifest.Files[t.parts[k].file]
+		from := entry.location(d.path)
+		entry.Path = PartPath(p.table.folder, k)
 		if entry.Source != "" {
 			entry.Source, err = sourceName(p.w.fsys, root, entry.source)
 		} else {
-			err = vfs.Share(p.w.fsys, entry.location(d.path), filepath.Join(p.w.outputDir, filepath.FromSlash(entry.Path)))
+			err = vfs.Share(p.w.fsys, from, filepath.Join(p.w.outputDir, filepath.FromSlash(entry.Path)))
 		}
 		if err != nil {
 			return err
@@ -55,7 +56,8 @@ func (w *Writer) adoptTable(d *Dir, t table) error {
 	}
 	p, err := w.newTable(t, 1)
 	if err == nil {
-		err = p.adopt(d, len(d.tables[t.folder].parts))
+		from := d.tables[t.folder]
+		err = p.adopt(d, from, len(from.parts))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.folder, err)
@@ -110,7 +112,7 @@ func (m *MatrixWriter) Adopt(from *Matrix, same int64) (rows int64, err error) {
 		}
 		rows, parts = first+int64(n), i+1
 	}
-	return rows, m.p.adopt(from.dir, parts)
+	return rows, m.p.adopt(from.dir, from.table, parts)
 }
 
 // rowSummary is that of the row table of a complete directory.

@@ -96,11 +96,17 @@ func (s *jobContext) rowsFrom() *format.Dir {
 }
 
 // input is the matrix that the job starts from.
-func (s *jobContext) input() (*format.Matrix, error) {
+func (s *jobContext) input() (*engine.Input, error) {
 	if s.options.step != nil {
-		return s.options.step.input, nil
+		in := *s.options.step.input
+		in.DType = s.options.DType
+		return &in, nil
 	}
-	return s.graph.Matrix(format.Input)
+	m, err := s.graph.Matrix(format.Input)
+	if err != nil {
+		return nil, err
+	}
+	return engine.NewInput(m, nil, s.options.DType), nil
 }
 
 // columns is how many columns the matrices of a new store have.
@@ -208,7 +214,7 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 	}
 	n := len(j.Matrices)
 	j.Results, j.HopSeconds, j.Edges = make([]engine.ColumnFiles, n), make([]float64, n), make([]int64, n)
-	features, err := s.input()
+	first, err := s.input()
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +224,6 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 	if s.labels != nil && j.Columns.End > s.labels.First {
 		j.Labels = s.labels
 	}
-	first := engine.NewInput(features, nil, s.options.DType)
 	first.Labels = s.labels
 	if s.existing != nil {
 		for _, id := range s.existing.Matrices() {

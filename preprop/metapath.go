@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,28 +23,189 @@ func (m Metapath) String() string {
 		m.Seconds)
 }
 
-// pathNode is a relation at the head of a metapath, in a tree whose root is the type that features come from: what is
-// below a node begins with what the node has made.
-type pathNode struct {
-	name     string // the metapath from its head to the root
-	relation format.Relation
-	source   *format.NodeType // at the root
-	labels   bool             // what travels is labels of training nodes
-	stored   bool             // its head is the target, and the store shall have it
-	before   *pathNode        // nil: it begins at the root
-	next     []*pathNode
+// typedMatrix is a matrix on the way to those of the store of a typed graph: the features of the nodes of a type, or
+// the mean of others over relations to one type, taken together.
+type typedMatrix struct {
+	name         string            // the metapath from head to source; of a subset, head, source and hop
+	key          string            // the same for the same matrix, in names of folders
+	head, source *format.NodeType  // whose nodes its rows are, and whose features its columns
+	relations    []format.Relation // to head; none: the features themselves
+	inputs       []*typedMatrix    // of the source of each relation; nil: nothing of source has come there
+	users        []*typedMatrix    // that it is an input of
+	labels       bool              // what travels is labels of training nodes
+	stored       []string          // operators' metapaths under which the store has its rows
 }
 
-// title names the metapath, and says if labels travel along it.
-func (n *pathNode) title() string {
+// title is what the store calls a matrix of the name.
+func (n *typedMatrix) title(name string) string {
 	if n.labels {
-		return n.name + ":labels"
+		return name + ":labels"
 	}
-	return n.name
+	return name
 }
 
-// folder is a part of the names of folders for what is made of the node.
-func (n *pathNode) folder() string { return strings.NewReplacer("<", "-", ":", "-").Replace(n.title()) }
+// path lists the matrices from the first that a matrix is made of, by one relation each, to itself.
+func (n *typedMatrix) path() (all []*typedMatrix) {
+	for ; len(n.relations) > 0; n = n.inputs[0] {
+		all = append(all, n)
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// leaf tells whether no other matrix is made of it, so that it is made for the stored rows alone.
+func (n *typedMatrix) leaf() bool { return len(n.users) == 0 }
+
+// madeOf lists a matrix and all that it is made of, each once.
+func (n *typedMatrix) madeOf() (all []*typedMatrix) {
+	var visit func(one *typedMatrix)
+	visit = func(one *typedMatrix) {
+		if one != nil && !slices.Contains(all, one) {
+			all = append(all, one)
+			for _, x := range one.inputs {
+				visit(x)
+			}
+		}
+	}
+	visit(n)
+	return all
+}
+
+// spent lists the inputs of a matrix of which nothing more is made.
+func (n *typedMatrix) spent(done map[*typedMatrix]bool) (all []*typedMatrix) {
+	for i, x := range n.inputs {
+		missing := func(user *typedMatrix) bool { return !done[user] }
+		if x != nil && !slices.Contains(n.inputs[:i], x) && !slices.ContainsFunc(x.users, missing) {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+// typedMatrices are all matrices of a job, each once.
+type typedMatrices struct {
+	typed *format.Typed
+	known map[string]*typedMatrix // by key
+	roots []*typedMatrix          // features
+	// labels: labels of training nodes travel, so the target is the only type with features, a column a class.
+	labels bool
+}
+
+func newTypedMatrices(t *format.Typed) *typedMatrices {
+	return &typedMatrices{typed: t, known: map[string]*typedMatrix{}}
+}
+
+// labelMatrices are those of labels that have these columns.
+func labelMatrices(t *format.Typed, columns int) *typedMatrices {
+	labelled := *t
+	labelled.Types = slices.Clone(t.Types)
+	for i := range labelled.Types {
+		n := &labelled.Types[i]
+		if n.Features = 0; n.Name == t.Target {
+			n.Features = columns
+		}
+	}
+	m := newTypedMatrices(&labelled)
+	m.labels = true
+	return m
+}
+
+// features is the features of a type.
+func (m *typedMatrices) features(nodeType string) (*typedMatrix, error) {
+	source, _ := m.typed.Type(nodeType)
+	if source.Features == 0 {
+		return nil, fmt.Errorf("nodes of type %s have no features", source.Name)
+	}
+	x, known := m.known[(&typedMatrix{labels: m.labels}).title(source.Name)]
+	if !known {
+		x = &typedMatrix{name: source.Name, head: source, source: source, labels: m.labels}
+		x.key = x.title(x.name)
+		m.known[x.key], m.roots = x, append(m.roots, x)
+	}
+	return x, nil
+}
+
+// relationsKey stands for relations in names of folders.
+func relationsKey(relations []format.Relation) string {
+	h := sha256.New()
+	for _, r := range relations {
+		fmt.Fprintln(h, r)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:8])
+}
+
+// mean is the mean over relations to one type of inputs, some of which are not nil.
+func (m *typedMatrices) mean(name string, relations []format.Relation, inputs []*typedMatrix) *typedMatrix {
+	h := sha256.New()
+	fmt.Fprintln(h, relationsKey(relations))
+	var source *format.NodeType
+	for _, x := range inputs {
+		key := ""
+		if x != nil {
+			key, source = x.key, x.source
+		}
+		fmt.Fprintln(h, key)
+	}
+	key := fmt.Sprintf("%x", h.Sum(nil)[:8])
+	if one, known := m.known[key]; known {
+		one.name = min(one.name, name) // the same in any order, for a run that goes on
+		return one
+	}
+	head, _ := m.typed.Type(relations[0].Destination)
+	one := &typedMatrix{name: name, key: key, head: head, source: source, relations: relations, inputs: inputs,
+		labels: m.labels}
+	for i, x := range inputs {
+		if x != nil && !slices.Contains(inputs[:i], x) {
+			x.users = append(x.users, one)
+		}
+	}
+	m.known[key] = one
+	return one
+}
+
+// store says that the store shall have the rows of a matrix, under the name of an operator's metapath.
+func (m *typedMatrices) store(one *typedMatrix, name string) error {
+	if len(name) > 85 { // the operator's name has some characters more
+		return fmt.Errorf("metapath %s is too long for the name of a folder", name)
+	}
+	if !slices.Contains(one.stored, name) {
+		one.stored = append(one.stored, name)
+	}
+	return nil
+}
+
+// stored are the names under which the store shall have a matrix.
+func (m *typedMatrices) stored() map[string]bool {
+	names := map[string]bool{}
+	for _, one := range m.known {
+		for _, name := range one.stored {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// inOrder lists all matrices, inputs before what is made of them, and each soon before its users: what is not stored is
+// on disk until then.
+func (m *typedMatrices) inOrder() (all []*typedMatrix) {
+	done := map[*typedMatrix]bool{nil: true}
+	var visit func(one *typedMatrix)
+	visit = func(one *typedMatrix) {
+		missing := func(x *typedMatrix) bool { return !done[x] }
+		if done[one] || slices.ContainsFunc(one.inputs, missing) {
+			return
+		}
+		done[one], all = true, append(all, one)
+		for _, next := range one.users {
+			visit(next)
+		}
+	}
+	slices.SortFunc(m.roots, func(a, b *typedMatrix) int { return strings.Compare(a.name, b.name) })
+	for _, root := range m.roots {
+		visit(root)
+	}
+	return all
+}
 
 // stepName spells a relation as a part of a metapath: destination<source, or with the relation's name where there are
 // several between the two types.
@@ -60,89 +222,51 @@ func stepName(t *format.Typed, r format.Relation) string {
 	return r.Destination + "<"
 }
 
-// pathTree is the trees of metapaths, one for each type with features that one of them starts from.
-type pathTree struct {
-	typed *format.Typed
-	roots map[string][]*pathNode // by type
-	// labels: labels of training nodes travel, so the target is the only type with features, a column a class.
-	labels bool
+// add adds the metapath, or the hop of a subset, that text spells, and returns of how many steps it is.
+func (m *typedMatrices) add(text string) (hops int, err error) {
+	if strings.Contains(text, "=") {
+		return m.addHop(text)
+	}
+	relations, err := m.parse(text)
+	if err == nil {
+		err = m.addPath(relations)
+	}
+	return len(relations), err
 }
 
-// labelTree is the trees of metapaths of labels that have these columns.
-func labelTree(t *format.Typed, columns int) *pathTree {
-	labelled := *t
-	labelled.Types = slices.Clone(t.Types)
-	for i := range labelled.Types {
-		n := &labelled.Types[i]
-		if n.Features = 0; n.Name == t.Target {
-			n.Features = columns
-		}
+// addPath adds a metapath, given from its head, and all that it is made from.
+func (m *typedMatrices) addPath(relations []format.Relation) error {
+	x, err := m.features(relations[len(relations)-1].Source)
+	if err != nil {
+		return err
 	}
-	return &pathTree{typed: &labelled, roots: map[string][]*pathNode{}, labels: true}
-}
-
-// each calls visit with each root.
-func (t *pathTree) each(visit func(root *pathNode)) {
-	if t == nil {
-		return
-	}
-	for _, n := range t.typed.Types {
-		for _, root := range t.roots[n.Name] {
-			visit(root)
-		}
-	}
-}
-
-// add adds a metapath, given from its head, and all that it is made from.
-func (t *pathTree) add(relations []format.Relation) error {
-	last := relations[len(relations)-1]
-	source, _ := t.typed.Type(last.Source)
-	if source.Features == 0 {
-		return fmt.Errorf("nodes of type %s have no features", source.Name)
-	}
-	level, name := t.roots[source.Name], source.Name
-	var at *pathNode
+	name := x.name
 	for _, r := range slices.Backward(relations) {
-		name = stepName(t.typed, r) + name
-		i := slices.IndexFunc(level, func(n *pathNode) bool { return n.relation == r })
-		if i < 0 {
-			one := &pathNode{name: name, relation: r, source: source, labels: t.labels, before: at}
-			if at == nil {
-				t.roots[source.Name] = append(t.roots[source.Name], one)
-			} else {
-				at.next = append(at.next, one)
-			}
-			at, level = one, nil
-			continue
-		}
-		at, level = level[i], level[i].next
+		name = stepName(m.typed, r) + name
+		x = m.mean(name, []format.Relation{r}, []*typedMatrix{x})
 	}
-	if len(name) > 85 { // the operator's name has some characters more
-		return fmt.Errorf("metapath %s is too long for the name of a folder", name)
-	}
-	at.stored = true
-	return nil
+	return m.store(x, name)
 }
 
-// addAll adds all metapaths of up to hops relations to the target that start from a type with features.
-func (t *pathTree) addAll(hops int) error {
+// addAllPaths adds all metapaths of up to hops relations to the target that start from a type with features.
+func (m *typedMatrices) addAllPaths(hops int) error {
 	const most = 1000
 	count := 0
 	var extend func(relations []format.Relation, head string) error
 	extend = func(relations []format.Relation, tail string) error {
-		if n, _ := t.typed.Type(tail); len(relations) > 0 && n.Features > 0 {
+		if n, _ := m.typed.Type(tail); len(relations) > 0 && n.Features > 0 {
 			if count++; count > most {
 				return fmt.Errorf("there are more than %d metapaths of up to %d relations (name some with --metapaths)", most,
 					hops)
 			}
-			if err := t.add(relations); err != nil {
+			if err := m.addPath(relations); err != nil {
 				return err
 			}
 		}
 		if len(relations) == hops {
 			return nil
 		}
-		for _, r := range t.typed.Relations {
+		for _, r := range m.typed.Relations {
 			if r.Destination == tail {
 				if err := extend(append(slices.Clone(relations), r), r.Source); err != nil {
 					return err
@@ -151,15 +275,15 @@ func (t *pathTree) addAll(hops int) error {
 		}
 		return nil
 	}
-	return extend(nil, t.typed.Target)
+	return extend(nil, m.typed.Target)
 }
 
 // parse reads a metapath such as paper<author<paper, or paper<cites.paper where several relations lead from one type to
 // the other.
-func (t *pathTree) parse(text string) ([]format.Relation, error) {
+func (m *typedMatrices) parse(text string) ([]format.Relation, error) {
 	parts := strings.Split(text, "<")
-	if len(parts) < 2 || parts[0] != t.typed.Target {
-		return nil, fmt.Errorf("metapath %q: want %s<TYPE, perhaps with more types", text, t.typed.Target)
+	if len(parts) < 2 || parts[0] != m.typed.Target {
+		return nil, fmt.Errorf("metapath %q: want %s<TYPE, perhaps with more types", text, m.typed.Target)
 	}
 	var relations []format.Relation
 	head := parts[0]
@@ -169,7 +293,7 @@ func (t *pathTree) parse(text string) ([]format.Relation, error) {
 			name, source = "", part
 		}
 		var found []format.Relation
-		for _, r := range t.typed.Relations {
+		for _, r := range m.typed.Relations {
 			if r.Destination == head && r.Source == source && (!named || r.Name == name) {
 				found = append(found, r)
 			}
@@ -180,9 +304,9 @@ func (t *pathTree) parse(text string) ([]format.Relation, error) {
 		}
 		if len(found) != 1 {
 			var all []string
-			for _, r := range t.typed.Relations {
+			for _, r := range m.typed.Relations {
 				if r.Destination == head {
-					all = append(all, stepName(t.typed, r)+r.Source)
+					all = append(all, stepName(m.typed, r)+r.Source)
 				}
 			}
 			return nil, fmt.Errorf("metapath %q: %d relations are %s<%s (there are: %s)", text, len(found), head, part,
@@ -191,19 +315,4 @@ func (t *pathTree) parse(text string) ([]format.Relation, error) {
 		relations, head = append(relations, found[0]), source
 	}
 	return relations, nil
-}
-
-// stored lists the nodes whose matrices the store shall have.
-func (t *pathTree) stored() (out []*pathNode) {
-	var visit func(nodes []*pathNode)
-	visit = func(nodes []*pathNode) {
-		for _, n := range nodes {
-			if n.stored {
-				out = append(out, n)
-			}
-			visit(n.next)
-		}
-	}
-	t.each(func(root *pathNode) { visit([]*pathNode{root}) })
-	return out
 }

@@ -52,6 +52,9 @@ type Options struct {
 
 	// Metapaths, in a typed graph, are what features travel along, instead of all metapaths of up to Hops relations.
 	Metapaths []string
+	// RelationsSubsets, in a typed graph, is how many subsets of relations are drawn, by Seed. The store has the hops of
+	// each, up to Hops, instead of metapaths; 0: metapaths.
+	RelationsSubsets int
 	// MetapathsPlanned is called with what the store of a typed graph shall have, before the work begins.
 	MetapathsPlanned func([]Metapath)
 

@@ -65,8 +65,9 @@ func propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	if format.IsTyped(fsys, graphDir) {
 		return propagateTyped(ctx, fsys, graphDir, storeDir, o)
 	}
-	if len(o.Metapaths) > 0 {
-		return nil, fmt.Errorf("%s: %w: metapaths lead through a typed graph, and this is none", graphDir, ErrOptions)
+	if len(o.Metapaths) > 0 || o.RelationsSubsets != 0 {
+		return nil, fmt.Errorf("%s: %w: metapaths and relations are those of a typed graph, and this is none", graphDir,
+			ErrOptions)
 	}
 	s, err := openJobContext(fsys, graphDir, storeDir)
 	if err != nil {

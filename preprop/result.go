@@ -92,6 +92,8 @@ type Result struct {
 	Beyond           []string `json:"beyond"`           // hops that nobody asked for
 	// Metapaths are the matrices of the store of a typed graph, beside the features of the target type.
 	Metapaths []Metapath `json:"metapaths,omitempty"`
+	// RelationsSubsets is how many subsets of relations the store has hops of.
+	RelationsSubsets int `json:"relations_subsets,omitempty"`
 }
 
 // Took is how long the propagation of a store took.

@@ -73,7 +73,7 @@ func openTaskJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *taskJob,
 		return nil, fmt.Errorf("%w: tasks compute all rows and replace nothing: leave out --from, --force and --dry-run",
 			ErrOptions)
 	}
-	if len(o.Metapaths) > 0 || format.IsTyped(fsys, graphDir) {
+	if len(o.Metapaths) > 0 || o.RelationsSubsets != 0 || format.IsTyped(fsys, graphDir) {
 		return nil, fmt.Errorf("%s: %w: tasks are for graphs of one type (leave out --tasks)", graphDir, ErrOptions)
 	}
 	s, err := openJobContext(fsys, graphDir, storeDir)

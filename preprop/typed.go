@@ -1,7 +1,6 @@
 package preprop
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -15,29 +14,19 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/plan"
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// step is a job that makes one matrix of the store of a typed graph, or one that others are made from, in a store of
-// its own: from a matrix of the source type, by the relation whose directory is the job's graph. A step without
-// operators takes rows of its input.
-type step struct {
-	id     format.MatrixID
-	input  *format.Matrix
-	rows   *format.Dir // the nodes of the type of the rows, which are chosen as Options say; nil: all nodes, in order
-	labels bool        // of training nodes
-}
-
-// typedJob makes the store of a typed graph. Its steps, one relation each, are jobs like those of plain graphs, with
+// typedJob makes the store of a typed graph. Its steps, one product each, are jobs like those of plain graphs, with
 // stores of their own in the scratch folder of the whole; the store takes their matrices over.
 type typedJob struct {
 	fsys               vfs.FS
 	graphDir, storeDir string
 	typed              *format.Typed
-	tree               *pathTree
-	labelPaths         *pathTree       // nil: no labels travel
+	order              []*typedMatrix  // inputs before what is made of them
 	labels             *product.Labels // loaded once a matrix of labels is made
 	nodes              []uint32        // of each row
 	target             *format.Dir     // the nodes of the target type
@@ -112,7 +101,6 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 	if err := checkApart(fsys, graphDir, storeDir); err != nil {
 		return nil, err
 	}
-	t.tree = &pathTree{typed: t.typed, roots: map[string][]*pathNode{}}
 	if err := t.openExisting(&o); err != nil {
 		return nil, err
 	}
@@ -135,26 +123,41 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 		return fail("the store of a typed graph is made on a local disk (give another output, and copy it)")
 	}
 	o.Device = nil
-	if len(o.Metapaths) > 0 {
+	matrices := newTypedMatrices(t.typed)
+	switch {
+	case len(o.Metapaths) > 0 && o.RelationsSubsets > 0:
+		return fail("--metapaths and --relations-subsets are for one store after the other (leave out one of them)")
+	case o.RelationsSubsets < 0:
+		return fail("--relations-subsets %d: must not be negative", o.RelationsSubsets)
+	case o.RelationsSubsets > 0:
+		found, err := matrices.addSubsets(o.RelationsSubsets, o.Hops, o.Seed)
+		if err != nil {
+			return fail("%w", err)
+		}
+		if found < o.RelationsSubsets && o.Note != nil {
+			o.Note(fmt.Sprintf("there are %d subsets of relations", found))
+		}
+	case len(o.Metapaths) > 0:
 		o.Hops = 0
 		for _, text := range o.Metapaths {
-			relations, err := t.tree.parse(text)
-			if err == nil {
-				err = t.tree.add(relations)
-			}
+			hops, err := matrices.add(text)
 			if err != nil {
 				return fail("%w", err)
 			}
-			o.Hops = max(o.Hops, len(relations))
+			o.Hops = max(o.Hops, hops)
 		}
-	} else if !o.Defaulted.Hops || t.existing == nil {
-		if err := t.tree.addAll(o.Hops); err != nil {
+	case !o.Defaulted.Hops || t.existing == nil:
+		if err := matrices.addAllPaths(o.Hops); err != nil {
 			return fail("%w", err)
 		}
 	}
-	if err := t.keepMetapaths(); err != nil {
+	if err := t.keepMetapaths(matrices); err != nil {
 		return fail("%w", err)
 	}
+	if matrices.haveHops() && t.normalize.Name != operator.RW {
+		return fail("over subsets of relations, --operator is rw, the mean (give another directory for %s)", t.normalize.Name)
+	}
+	t.order = matrices.inOrder()
 	if t.target, err = format.OpenGraph(fsys, format.NodesDir(graphDir, t.typed.Target)); err != nil {
 		return nil, err
 	}
@@ -183,49 +186,36 @@ func (t *typedJob) close() (err error) {
 	return err
 }
 
-// roots calls visit with the root of each tree.
-func (t *typedJob) roots(visit func(root *pathNode)) {
-	t.tree.each(visit)
-	t.labelPaths.each(visit)
+// operator is the operator of a metapath, or of a hop of a subset, and id its matrix.
+func (t *typedJob) operator(n *typedMatrix, metapath string) operator.Operator {
+	return operator.Operator{Name: t.normalize.Name, NoLoops: true, Metapath: metapath, Labels: n.labels}
 }
 
-// stored lists the nodes whose matrices the store shall have.
-func (t *typedJob) stored() []*pathNode {
-	all := t.tree.stored()
-	if t.labelPaths != nil {
-		all = append(all, t.labelPaths.stored()...)
-	}
-	return all
-}
-
-// operator is the operator of a metapath, and id its matrix.
-func (t *typedJob) operator(n *pathNode) operator.Operator {
-	return operator.Operator{Name: t.normalize.Name, NoLoops: true, Metapath: n.name, Labels: n.labels}
-}
-
-func (t *typedJob) id(n *pathNode) format.MatrixID {
-	return format.MatrixID{Operator: t.operator(n).String(), Hop: 1}
+func (t *typedJob) id(n *typedMatrix, metapath string) format.MatrixID {
+	return format.MatrixID{Operator: t.operator(n, metapath).String(), Hop: 1}
 }
 
 // plan chooses the rows, and sets layout and target.
 func (t *typedJob) plan(ctx context.Context) (rows *format.RowTable, err error) {
-	paths := t.stored()
 	own, _ := t.typed.Type(t.typed.Target)
-	if len(paths) == 0 && own.Features == 0 {
-		return nil, fmt.Errorf("%s: %w: no type with features leads to %s within %d hops", t.graphDir, ErrOptions,
-			t.typed.Target, t.options.Hops)
-	}
 	widest := own.Features
 	var operators []operator.Operator
 	widths := map[string]int{}
-	for _, n := range paths {
-		widest = max(widest, n.source.Features)
-		operators = append(operators, t.operator(n))
-		widths[t.operator(n).String()] = n.source.Features
+	for _, n := range t.order {
+		for _, name := range n.stored {
+			widest = max(widest, n.source.Features)
+			operators = append(operators, t.operator(n, name))
+			widths[t.operator(n, name).String()] = n.source.Features
+		}
+	}
+	if len(operators) == 0 && own.Features == 0 {
+		return nil, fmt.Errorf("%s: %w: no type with features leads to %s within %d hops", t.graphDir, ErrOptions,
+			t.typed.Target, t.options.Hops)
 	}
 	slices.SortFunc(operators, operator.Compare)
 	for _, o := range operators {
-		t.want.Operators = append(t.want.Operators, format.Operator{Name: o.String(), Hops: 1, Features: widths[o.String()]})
+		t.want.Operators = append(t.want.Operators, format.Operator{Name: o.String(), Hops: 1,
+			Features: widths[o.String()]})
 	}
 	return storeRows(ctx, t.target, &t.options, func(sizes []format.RegionSize, rows int64) error {
 		if rows == 0 {
@@ -248,6 +238,8 @@ func (t *typedJob) plan(ctx context.Context) (rows *format.RowTable, err error) 
 			t.want.Nodes = nodesDigest(t.options.Nodes)
 		}
 		t.want.StoredRows, t.want.NoInput, t.want.LabelHops = rows, own.Features == 0, t.options.LabelHops
+		digest := sha256.Sum256([]byte(t.want.String()))
+		t.scratch, t.prefix = scratchInStore(t.storeDir), fmt.Sprintf("step-%x-", digest[:6])
 		return nil
 	})
 }
@@ -268,10 +260,17 @@ func (t *typedJob) newResult() *Result {
 		r.Operators, r.OperatorHops = append(r.Operators, o.Name), append(r.OperatorHops, 1)
 		r.ProductsPerHop, r.TruncationErrors = append(r.ProductsPerHop, 1), append(r.TruncationErrors, 0)
 	}
-	for _, n := range t.stored() {
-		bytes := t.want.StoredRows * int64(n.source.Features*t.options.DType.Size())
-		r.Metapaths = append(r.Metapaths, Metapath{n.title(), n.source.Features, bytes, 0})
+	subsets := map[string]bool{}
+	for _, n := range t.order {
+		for _, name := range n.stored {
+			bytes := t.want.StoredRows * int64(n.source.Features*t.options.DType.Size())
+			r.Metapaths = append(r.Metapaths, Metapath{n.title(name), n.source.Features, bytes, 0})
+			if spelled, _, isHop := strings.Cut(name, "="); isHop {
+				subsets[spelled] = true
+			}
+		}
 	}
+	r.RelationsSubsets = len(subsets)
 	return r
 }
 
@@ -297,62 +296,63 @@ func (t *typedJob) complete() (bool, error) {
 
 // predict sets the memory and the time of the job, and fails unless each step has a plan within the memory.
 func (t *typedJob) predict(r *Result) error {
-	seconds := map[string]float64{} // of metapaths, each with the steps that it shares with others
-	var visit func(n *pathNode, before float64) error
-	visit = func(n *pathNode, before float64) error {
-		d, err := format.OpenRelation(t.fsys, format.RelationDir(t.graphDir, n.relation))
+	seconds := map[*typedMatrix]float64{} // of a step
+	whole := map[string]float64{}         // of metapaths, each with the steps that it shares with others
+	for _, n := range t.order {
+		if len(n.relations) == 0 {
+			continue
+		}
+		g, err := t.mergedManifest(n.relations)
 		if err != nil {
 			return err
 		}
-		defer d.Close()
-		layout, rows := t.layout.Of(t.id(n)), t.want.StoredRows
-		if len(n.next) > 0 {
-			rows = d.Manifest.Nodes
-			layout = format.NewLayout([]format.RegionSize{{Name: format.RegionRest, Rows: rows}}, 0, n.source.Features,
-				t.options.DType)
+		layout, rows := t.layout, t.want.StoredRows
+		layout.Features, layout.Widths = n.source.Features, nil
+		if !n.leaf() {
+			rows = g.Nodes
+			layout = t.between(n)
 		}
-		w, err := newWork(&d.Manifest, &t.target.Manifest, layout, rows, []format.MatrixID{t.id(n)}, t.options.Threads)
+		id := t.id(n, n.name)
+		w, err := newWork(g, &t.target.Manifest, layout, rows, []format.MatrixID{id}, t.options.Threads)
 		if err != nil {
 			return err
 		}
 		input := layout
 		input.ChunkRows = format.ChunkRowsFor(0, n.source.Features, t.options.DType)
-		w.Sequences = []*plan.Sequence{{Operator: t.operator(n), Hops: 1}}
+		w.Sequences = []*plan.Sequence{{Operator: t.operator(n, n.name), Hops: 1}}
 		w.Inputs, w.Loads = []format.Layout{input}, []int{1}
 		p, err := t.options.planOf(w)
 		if err != nil {
-			return fmt.Errorf("metapath %s: %w", n.title(), err)
+			return fmt.Errorf("metapath %s: %w", n.title(n.name), err)
 		}
-		before += p.Seconds
-		seconds[n.title()] = before
+		seconds[n] = p.Seconds
 		if r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, p.MemoryBytes); t.unfinished(n) {
 			r.Plan.Seconds += p.Seconds
 		}
-		if n.labels && n.stored {
+		for _, one := range n.madeOf() {
+			for _, name := range n.stored {
+				whole[n.title(name)] += seconds[one]
+			}
+		}
+		if n.labels && len(n.stored) > 0 {
 			if err := t.checkLabelMemory(n); err != nil {
 				return err
 			}
 		}
-		for _, next := range n.next {
-			if err := visit(next, before); err != nil {
-				return err
-			}
-		}
-		return nil
 	}
-	var err error
-	t.roots(func(root *pathNode) {
-		if err == nil {
-			err = visit(root, 0)
-		}
-	})
 	for i := range r.Metapaths {
-		r.Metapaths[i].Seconds = seconds[r.Metapaths[i].Name]
+		r.Metapaths[i].Seconds = whole[r.Metapaths[i].Name]
 	}
-	return err
+	return nil
 }
 
-// checkSpace fails unless the disk has room for the store, and for the matrices of a step on its way to it.
+// between is the layout of a matrix of all nodes, which others are made of.
+func (t *typedJob) between(n *typedMatrix) format.Layout {
+	return format.NewLayout([]format.RegionSize{{Name: format.RegionRest, Rows: n.head.Nodes}}, 0, n.source.Features,
+		t.options.DType)
+}
+
+// checkSpace fails unless the disk has room for the store, and for what is on the way to it.
 func (t *typedJob) checkSpace() (bytes int64, err error) {
 	for _, id := range t.want.matrices() {
 		if t.has(id) {
@@ -364,30 +364,35 @@ func (t *typedJob) checkSpace() (bytes int64, err error) {
 		}
 		bytes += one
 	}
-	between := int64(0)
-	var visit func(n *pathNode, held int64)
-	visit = func(n *pathNode, held int64) {
-		to, _ := t.typed.Type(n.relation.Destination)
-		if len(n.next) > 0 {
-			held += to.Nodes * int64(n.source.Features*t.options.DType.Size())
+	held, most, merged, done := int64(0), int64(0), map[string]int64{}, map[*typedMatrix]bool{}
+	size := func(n *typedMatrix) int64 {
+		if n.leaf() || len(n.relations) == 0 && !n.labels {
+			return 0
 		}
-		between = max(between, held)
-		for _, next := range n.next {
-			visit(next, held)
+		return n.head.Nodes * int64(n.source.Features*t.options.DType.Size())
+	}
+	for _, n := range t.order {
+		held += size(n)
+		most, done[n] = max(most, held), true
+		for _, x := range n.spent(done) {
+			held -= size(x)
+		}
+		if len(n.relations) > 1 {
+			g, err := t.mergedManifest(n.relations)
+			if err != nil {
+				return 0, err
+			}
+			merged[relationsKey(n.relations)] = 8*g.Nodes + 8*g.Edges
 		}
 	}
-	t.roots(func(root *pathNode) { visit(root, 0) })
-	if own, _ := t.typed.Type(t.typed.Target); t.labelPaths != nil {
-		between += own.Nodes * int64(t.target.Manifest.OneHotColumns()*t.options.DType.Size())
+	for _, one := range merged {
+		most += one
 	}
-	return bytes, machine.CheckSpace(t.fsys, t.storeDir, bytes+between)
+	return bytes, machine.CheckSpace(t.fsys, t.storeDir, bytes+most)
 }
 
 // create begins the store, or goes on with an interrupted job.
 func (t *typedJob) create() (err error) {
-	digest := sha256.Sum256([]byte(t.want.String()))
-	t.prefix = fmt.Sprintf("step-%x-", digest[:6])
-	t.scratch = scratchInStore(t.storeDir)
 	o := format.CreateOptions{Force: t.options.Force, Job: t.want.String(), Widths: t.layout.Widths,
 		Locked: func() error {
 			if t.options.Force {
@@ -443,32 +448,26 @@ func (t *typedJob) make(ctx context.Context, rows *format.RowTable, r *Result) e
 	if !t.want.NoInput && !t.store.Finished(format.Input) {
 		x, err := t.target.Matrix(format.Input)
 		if err == nil {
-			err = t.storeMatrix(ctx, r, t.target.Path(), x, nil, nil)
+			err = t.storeMatrix(ctx, r, t.target.Path(), engine.NewInput(x, nil, 0), []format.MatrixID{format.Input}, nil,
+				nil)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	for _, n := range t.typed.Types {
-		if len(t.tree.roots[n.Name]) == 0 {
-			continue
-		}
-		d, err := format.OpenGraph(t.fsys, format.NodesDir(t.graphDir, n.Name))
-		if err != nil {
-			return err
-		}
-		x, err := d.Matrix(format.Input)
-		for _, root := range t.tree.roots[n.Name] {
-			if err == nil {
-				err = t.visit(ctx, r, root, x)
+	done := map[*typedMatrix]bool{}
+	for _, n := range t.order {
+		if t.unfinished(n) {
+			if err := t.makeMatrix(ctx, r, n, rows); err != nil {
+				return err
 			}
 		}
-		if err := errors.Join(err, d.Close()); err != nil {
-			return err
+		done[n] = true
+		for _, x := range n.spent(done) {
+			if err := t.removeBetween(x); err != nil {
+				return err
+			}
 		}
-	}
-	if err := t.makeLabels(ctx, r, rows); err != nil {
-		return err
 	}
 	g := &t.target.Manifest
 	m := &format.Manifest{
@@ -481,118 +480,4 @@ func (t *typedJob) make(ctx context.Context, rows *format.RowTable, r *Result) e
 		return err
 	}
 	return t.store.Publish(m)
-}
-
-// unfinished tells whether the store lacks the matrix of a node, or of one below it.
-func (t *typedJob) unfinished(n *pathNode) bool {
-	finished := t.store != nil && t.store.Finished(t.id(n)) || t.has(t.id(n))
-	return n.stored && !finished || slices.ContainsFunc(n.next, t.unfinished)
-}
-
-// visit makes the matrix of a node from x, that of the node before, and then those of the nodes below it. What these
-// are made from is on disk until they are finished.
-func (t *typedJob) visit(ctx context.Context, r *Result, n *pathNode, x *format.Matrix) error {
-	if !t.unfinished(n) {
-		return nil
-	}
-	relation := format.RelationDir(t.graphDir, n.relation)
-	applied := []operator.Operator{t.operator(n)}
-	if len(n.next) == 0 {
-		return t.storeMatrix(ctx, r, relation, x, n, applied)
-	}
-	options := t.options
-	options.Rows, options.Nodes, options.Split, options.ChunkRows = format.RowsAll, nil, 0, 0
-	dir := filepath.Join(t.scratch, t.prefix+"all-"+n.folder())
-	d, err := t.runStep(ctx, r, dir, relation, applied, options, &step{id: t.id(n), input: x, labels: n.labels})
-	if err != nil {
-		return err
-	}
-	all, err := d.Matrix(t.id(n))
-	if err == nil && n.stored && !t.store.Finished(t.id(n)) {
-		err = t.storeMatrix(ctx, r, relation, all, n, nil)
-	}
-	for _, next := range n.next {
-		if err == nil {
-			err = t.visit(ctx, r, next, all)
-		}
-	}
-	if err := errors.Join(err, d.Close()); err != nil {
-		return err
-	}
-	return format.Remove(t.fsys, dir)
-}
-
-// storeMatrix makes the stored rows of the matrix of a node, or, if it is nil, of the input, from x by an operator or,
-// without one, of x itself, and moves them to the store.
-func (t *typedJob) storeMatrix(ctx context.Context, r *Result, graphDir string, x *format.Matrix, n *pathNode,
-	applied []operator.Operator) error {
-	options := t.options
-	options.ChunkRows = t.layout.ChunkRows
-	dir := filepath.Join(t.scratch, t.prefix+"rows")
-	one := &step{id: format.Input, input: x, rows: t.target}
-	if n != nil {
-		dir += "-" + n.folder()
-		one.id, one.labels = t.id(n), n.labels
-	}
-	id := one.id
-	d, err := t.runStep(ctx, r, dir, graphDir, applied, options, one)
-	if err != nil {
-		return err
-	}
-	m, err := d.Matrix(id)
-	var out *format.MatrixWriter
-	if err == nil {
-		out, err = t.store.Matrix(id)
-	}
-	if err == nil && one.labels {
-		err = t.withoutOwn(ctx, out, m, n)
-	} else if err == nil {
-		var taken int64
-		if taken, err = out.Adopt(m, d.Manifest.Rows); err == nil && taken < d.Manifest.Rows {
-			err = fmt.Errorf("%s: of %s, %d of %d rows were taken over", t.storeDir, id, taken, d.Manifest.Rows)
-		}
-	}
-	if err == nil {
-		err = out.Close()
-	}
-	if err := errors.Join(err, d.Close()); err != nil {
-		return err
-	}
-	return format.Remove(t.fsys, dir)
-}
-
-// runStep makes the store of a step, or goes on with it, and opens it.
-func (t *typedJob) runStep(ctx context.Context, r *Result, dir, graphDir string, applied []operator.Operator,
-	options Options, one *step) (*format.Dir, error) {
-	d, err := format.OpenStore(t.fsys, dir)
-	if err == nil {
-		return d, nil // an earlier run made it
-	}
-	if !errors.Is(err, format.ErrIncomplete) && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	s := &jobContext{start: time.Now(), fsys: vfs.NewPastCache(t.fsys), graphDir: graphDir, storeDir: dir}
-	if s.graph, err = format.OpenRelation(s.fsys, graphDir); err != nil {
-		return nil, err
-	}
-	defer s.close()
-	options.step, options.Operators, options.Hops, options.Force = one, applied, len(applied), false
-	options.LabelHops = 0
-	options.Planned = func(*Plan) {}
-	s.options = options // by which rowsFrom goes
-	if s.options, err = options.withDefaults(&s.rowsFrom().Manifest, options.DType); err != nil {
-		return nil, err
-	}
-	if err := s.chooseRows(ctx); err != nil {
-		return nil, err
-	}
-	done, err := s.run(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", cmp.Or(one.id.Operator, "x"), err)
-	}
-	r.HopSeconds, r.EdgesProcessed = append(r.HopSeconds, done.HopSeconds...), append(r.EdgesProcessed,
-		done.EdgesProcessed...)
-	r.BytesRead, r.BytesWritten = r.BytesRead+done.BytesRead, r.BytesWritten+done.BytesWritten
-	r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, done.Plan.MemoryBytes)
-	return format.OpenStore(t.fsys, dir)
 }

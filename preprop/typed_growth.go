@@ -47,11 +47,11 @@ func (t *typedJob) openExisting(o *Options) error {
 }
 
 // keepMetapaths adds the metapaths of the store that the job adds to.
-func (t *typedJob) keepMetapaths() error {
+func (t *typedJob) keepMetapaths(matrices *typedMatrices) error {
 	if t.existing == nil || t.existing.Manifest.Input["graph"] != t.typed.Fingerprint {
 		return nil // what differs is refused later
 	}
-	asked := t.tree.stored()
+	asked := matrices.stored()
 	for _, one := range t.existing.Manifest.Operators {
 		o, err := operator.Parse(one.Name)
 		if err != nil {
@@ -63,14 +63,10 @@ func (t *typedJob) keepMetapaths() error {
 		if o.Labels {
 			continue
 		}
-		relations, err := t.tree.parse(o.Metapath)
-		if err == nil {
-			err = t.tree.add(relations)
-		}
-		if err != nil {
+		if _, err := matrices.add(o.Metapath); err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(asked, func(n *pathNode) bool { return n.name == o.Metapath }) {
+		if !asked[o.Metapath] {
 			t.beyond = append(t.beyond, one.Name)
 		}
 	}

@@ -57,6 +57,62 @@ func TestAStoreOfATypedGraphGrowsToTheBytesOfOneRun(t *testing.T) {
 	}
 }
 
+func TestAStoreOfSubsetsGrowsToTheBytesOfOneRun(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomTyped(t, fsys, "graph", 30)
+	o := Options{Hops: 2, Split: 1, Seed: 5, Threads: 1, RelationsSubsets: 4}
+	want := propagated(t, fsys, "whole", o)
+	first := o
+	first.RelationsSubsets = 2
+	propagated(t, fsys, "store", first)
+	r, err := Propagate(context.Background(), fsys, "graph", "store", o)
+	if err != nil || r.AlreadyComplete || r.RelationsSubsets != 4 || len(r.Beyond) > 0 ||
+		!sameFiles(files(t, fsys, "store"), want) {
+		t.Errorf("a store that grew is another: %+v, %v", r, err)
+	}
+	var names []string
+	for _, m := range r.Metapaths {
+		names = append(names, m.Name)
+	}
+	o.RelationsSubsets, o.Metapaths = 0, names
+	if !sameFiles(propagated(t, fsys, "named", o), want) {
+		t.Error("a store of named hops is another")
+	}
+	o.Metapaths = append([]string{"paper<author", "paper<author<paper", "paper<cites.paper"}, names...)
+	both := propagated(t, fsys, "both", o)
+	slices.Reverse(o.Metapaths)
+	paths, subsets := o, first
+	paths.Metapaths = o.Metapaths[len(names):]
+	subsets.RelationsSubsets = 4
+	propagated(t, fsys, "paths", paths)
+	if grown := propagated(t, fsys, "paths", subsets); !sameFiles(grown, both) ||
+		!sameFiles(propagated(t, fsys, "reversed", o), both) {
+		t.Error("a store of metapaths and hops is another")
+	}
+	sym := o
+	sym.Operators = []operator.Operator{{Name: operator.Sym}}
+	if _, err := Propagate(context.Background(), fsys, "graph", "sym", sym); !errors.Is(err, ErrOptions) ||
+		!strings.Contains(err.Error(), "--operator is rw") {
+		t.Errorf("sym: %v", err)
+	}
+	for text, want := range map[string]string{
+		"paper<author=0<author":              "a hop from 1 to",
+		"paper<author=x<author":              "a hop from 1 to",
+		"paper<author=1":                     `no features of type ""`,
+		"paper<author=1<venue":               `no features of type "venue"`,
+		"paper<author=1<paper":               "no features of paper come to paper",
+		"paper<cat=1<author":                 "want relations of ",
+		"paper<author-paper<author=1<author": "in this order, each once",
+		"=1<author":                          "no features of author come to paper",
+	} {
+		o.Metapaths = []string{text}
+		if _, err := Propagate(context.Background(), fsys, "graph", "other", o); !errors.Is(err, ErrOptions) ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
 func TestEveryFailureOfTheDiskWhileATypedStoreGrowsIsAnErrorAndItGoesOn(t *testing.T) {
 	mem := vfs.NewMem()
 	randomTyped(t, mem, "graph", 20)

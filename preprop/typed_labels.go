@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
-	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -29,11 +27,12 @@ func (t *typedJob) planLabels(hops int) error {
 	if err := (&Options{Hops: format.MaxHops, LabelHops: hops}).checkLabels(m); err != nil {
 		return err
 	}
-	t.labelPaths = labelTree(t.typed, m.OneHotColumns())
-	if err := t.labelPaths.addAll(hops); err != nil {
+	labels := labelMatrices(t.typed, m.OneHotColumns())
+	if err := labels.addAllPaths(hops); err != nil {
 		return err
 	}
-	if len(t.labelPaths.stored()) == 0 {
+	t.order = append(t.order, labels.inOrder()...)
+	if len(labels.roots) == 0 {
 		return fmt.Errorf("no metapath of up to %d relations leads from %s back to it, so labels cannot travel (give more "+
 			"--label-hops, or leave them out)", hops, t.typed.Target)
 	}
@@ -46,59 +45,24 @@ func (t *typedJob) newLabels(hops int) *product.Labels {
 	return &product.Labels{Columns: t.target.Manifest.OneHotColumns(), Hops: hops}
 }
 
-// path lists the nodes from the root to n.
-func (n *pathNode) path() (all []*pathNode) {
-	for ; n != nil; n = n.before {
-		all = append(all, n)
-	}
-	slices.Reverse(all)
-	return all
-}
-
-// checkLabelMemory fails unless the matrix of a node of labels can be made without own labels: with all topologies of
+// checkLabelMemory fails unless a matrix of labels can be made without own labels: with all topologies of
 // its relations in memory.
-func (t *typedJob) checkLabelMemory(n *pathNode) error {
+func (t *typedJob) checkLabelMemory(n *typedMatrix) error {
 	own, _ := t.typed.Type(t.typed.Target)
 	need := plan.ProcessBytes + plan.PickedBytes(&t.target.Manifest, t.want.StoredRows)
 	most := own.Nodes
 	for _, step := range n.path() {
-		from, _ := t.typed.Type(step.relation.Source)
-		to, _ := t.typed.Type(step.relation.Destination)
-		need += 8*to.Nodes + 8*step.relation.Edges + plan.FactorsBytes(t.operator(step), to.Nodes, from.Nodes)
+		from, _ := t.typed.Type(step.relations[0].Source)
+		to, _ := t.typed.Type(step.relations[0].Destination)
+		need += 8*to.Nodes + 8*step.relations[0].Edges + plan.FactorsBytes(t.operator(step, step.name), to.Nodes, from.Nodes)
 		most = max(most, to.Nodes)
 	}
 	path := len(n.path())
 	need += t.newLabels(path).Bytes(most, t.layout.Regions[0].Rows, 1, t.options.Threads)
 	if t.options.MemoryBytes > 0 && need > t.options.MemoryBytes {
-		return fmt.Errorf("metapath %s: %w", n.title(), plan.ErrDoesNotFit(t.options.MemoryBytes, need))
+		return fmt.Errorf("metapath %s: %w", n.title(n.name), plan.ErrDoesNotFit(t.options.MemoryBytes, need))
 	}
 	return nil
-}
-
-// makeLabels makes the matrices of labels that are missing.
-func (t *typedJob) makeLabels(ctx context.Context, r *Result, rows *format.RowTable) error {
-	if t.labelPaths == nil || !slices.ContainsFunc(t.labelPaths.roots[t.typed.Target], t.unfinished) {
-		return nil
-	}
-	t.labels, t.nodes = t.newLabels(t.options.LabelHops), rows.NodeID
-	if err := t.labels.Load(ctx, t.target, t.options.Split); err != nil {
-		return err
-	}
-	dir := filepath.Join(t.scratch, t.prefix+"labels")
-	d, err := t.oneHot(dir)
-	if err != nil {
-		return err
-	}
-	y, err := d.Matrix(format.Input)
-	for _, root := range t.labelPaths.roots[t.typed.Target] {
-		if err == nil {
-			err = t.visit(ctx, r, root, y)
-		}
-	}
-	if err := errors.Join(err, d.Close()); err != nil {
-		return err
-	}
-	return format.Remove(t.fsys, dir)
 }
 
 // oneHot writes Y, the labels of training nodes as zeros and ones, or opens what an earlier run has written.
@@ -155,12 +119,12 @@ func (t *typedJob) writeOneHot(w *format.Writer, layout format.Layout) error {
 }
 
 // withoutOwn copies B Y of the stored rows to the store, with what the matrix has without a node's own label.
-func (t *typedJob) withoutOwn(ctx context.Context, to *format.MatrixWriter, from *format.Matrix, n *pathNode) error {
+func (t *typedJob) withoutOwn(ctx context.Context, to *format.MatrixWriter, from *format.Matrix, n *typedMatrix) error {
 	path := n.path()
 	own := t.labels.Own(t.nodes, t.options.DType)
 	products := make([]product.Level, len(path))
 	ids := make([]format.MatrixID, len(path))
-	ids[len(path)-1] = t.id(n)
+	ids[len(path)-1] = t.id(n, n.name)
 	defer func() {
 		for _, p := range products {
 			if p.Propagator != nil {
@@ -172,12 +136,12 @@ func (t *typedJob) withoutOwn(ctx context.Context, to *format.MatrixWriter, from
 		}
 	}()
 	for i, step := range path {
-		if err := t.openLevel(ctx, &products[i], step.relation, t.operator(step)); err != nil {
+		if err := t.openLevel(ctx, &products[i], step.relations[0], t.operator(step, step.name)); err != nil {
 			return err
 		}
 	}
 	if err := t.labels.Compute(ctx, own, products, t.nodes, t.options.DType, ids, t.options.Threads); err != nil {
-		return fmt.Errorf("metapath %s: %w", n.title(), err)
+		return fmt.Errorf("metapath %s: %w", n.title(n.name), err)
 	}
 	size := t.labels.Columns * t.options.DType.Size()
 	columns := product.ColumnRange{End: t.labels.Columns}
@@ -187,7 +151,7 @@ func (t *typedJob) withoutOwn(ctx context.Context, to *format.MatrixWriter, from
 		if err := from.ReadChunk(k, data); err != nil {
 			return err
 		}
-		t.labels.Clean(own, t.id(n), data, columns, first, first+int64(rows))
+		t.labels.Clean(own, t.id(n, n.name), data, columns, first, first+int64(rows))
 		if err := to.Write(data); err != nil {
 			return err
 		}

@@ -232,6 +232,142 @@ func TestAStoreOfATypedGraphHasAMatrixForEachMetapath(t *testing.T) {
 	}
 }
 
+// subsetHops are hops 1 to most of features of all types side by side, in float64, over all edges of the relations that
+// a subset is spelled with, and sums of absolute terms: for each type, [node][column].
+func (g *testTyped) subsetHops(spelled string, most int) (hops, sums []map[string][][]float64) {
+	relations := map[string][]string{"paper<author": {"author__writes__paper"}, "author<paper": {"paper__by__author"},
+		"paper<venue": {"venue__paper", "paper__venue"}, "paper<cites.paper": {"paper__cites__paper"},
+		"paper<extends.paper": {"paper__extends__paper"}}
+	var used []format.Relation
+	for _, name := range strings.Split(spelled, "-") {
+		for _, r := range g.order {
+			if slices.Contains(relations[name], r.String()) {
+				used = append(used, r)
+			}
+		}
+	}
+	const columns = 8 // 5 of authors, 3 of papers
+	now, sum := map[string][][]float64{}, map[string][][]float64{}
+	for name, n := range g.nodes {
+		now[name], sum[name] = make([][]float64, n), make([][]float64, n)
+		for v := range n {
+			now[name][v], sum[name][v] = make([]float64, columns), make([]float64, columns)
+			for k := range g.widths[name] {
+				at := k
+				if name == "paper" {
+					at += 5
+				}
+				value := float64(g.x[name][v*g.widths[name]+k])
+				now[name][v][at], sum[name][v][at] = value, math.Abs(value)
+			}
+		}
+	}
+	for range most {
+		next, nextSum := map[string][][]float64{}, map[string][][]float64{}
+		for name, n := range g.nodes {
+			next[name], nextSum[name] = make([][]float64, n), make([][]float64, n)
+			for v := range n {
+				row, rowSum, degree := make([]float64, columns), make([]float64, columns), 0.0
+				for _, r := range used {
+					if r.Destination != name {
+						continue
+					}
+					for u, w := range g.weights[r.String()][v] {
+						degree += w
+						for k := range row {
+							row[k] += w * now[r.Source][u][k]
+							rowSum[k] += w * sum[r.Source][u][k]
+						}
+					}
+				}
+				for k := range row {
+					if degree > 0 {
+						row[k], rowSum[k] = row[k]/degree, rowSum[k]/degree
+					}
+				}
+				next[name][v], nextSum[name][v] = row, rowSum
+			}
+		}
+		now, sum = next, nextSum
+		hops, sums = append(hops, now), append(sums, sum)
+	}
+	return hops, sums
+}
+
+func TestHopsOfSubsetsAreMeansOverAllTheirEdges(t *testing.T) {
+	fsys := vfs.NewMem()
+	g := randomTyped(t, fsys, "graph", 60)
+	nodes, _ := wantRows(g.papers, Options{Split: 1, Seed: 5})
+	o := Options{Hops: 3, Split: 1, Seed: 5, Threads: 2, RelationsSubsets: 20, ChunkRows: 7}
+	r, err := Propagate(context.Background(), fsys, "graph", "store", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := format.OpenStore(fsys, "store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	subsets := map[string]bool{}
+	found := map[string]bool{}
+	for _, m := range r.Metapaths {
+		spelled, rest, _ := strings.Cut(m.Name, "=")
+		subsets[spelled], found[m.Name] = true, true
+		var hop int
+		var source string
+		if _, err := fmt.Sscanf(strings.Replace(rest, "<", " ", 1), "%d %s", &hop, &source); err != nil {
+			t.Fatal(m.Name, err)
+		}
+		hops, sums := g.subsetHops(spelled, hop)
+		first := 0
+		if source == "paper" {
+			first = 5
+		}
+		got := dtype.Float32s(readMatrix(t, d, format.MatrixID{Operator: "rw:" + m.Name, Hop: 1}))
+		for i, v := range nodes {
+			for k := range g.widths[source] {
+				value, sum := hops[hop-1]["paper"][v][first+k], sums[hop-1]["paper"][v][first+k]
+				if diff := math.Abs(float64(got[i*g.widths[source]+k]) - value); diff > 1e-5*sum {
+					t.Fatalf("%s: node %d, column %d differs by %g of %g", m.Name, v, k, diff, sum)
+				}
+			}
+		}
+	}
+	if len(subsets) != 20 {
+		t.Errorf("%d subsets, want 20", len(subsets))
+	}
+	for spelled := range subsets { // what is not there is zero
+		hops, _ := g.subsetHops(spelled, 3)
+		for hop := range hops {
+			for source, columns := range map[string][2]int{"author": {0, 5}, "paper": {5, 8}} {
+				if found[fmt.Sprintf("%s=%d<%s", spelled, hop+1, source)] {
+					continue
+				}
+				for v, row := range hops[hop]["paper"] {
+					if slices.ContainsFunc(row[columns[0]:columns[1]], func(x float64) bool { return x != 0 }) {
+						t.Fatalf("%s lacks hop %d of %s, which is %v for node %d", spelled, hop+1, source, row, v)
+					}
+				}
+			}
+		}
+	}
+	if r, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil || !r.AlreadyComplete {
+		t.Errorf("the second time: %v, %v", r, err)
+	}
+	other := o
+	other.Seed++
+	if _, err := Propagate(context.Background(), fsys, "graph", "store", other); err == nil {
+		t.Error("another seed draws the same subsets")
+	}
+	all := o // of 5 relations, 31 subsets; 2 of them bring no features of the first hop
+	all.RelationsSubsets = 1000
+	var notes []string
+	all.Note = func(text string) { notes = append(notes, text) }
+	if r, err := Propagate(context.Background(), fsys, "graph", "all", all); err != nil || len(notes) != 1 {
+		t.Errorf("all subsets: %v, %v, %v", r, notes, err)
+	}
+}
+
 func TestNamedMetapathsAreThoseOfTheStore(t *testing.T) {
 	fsys := vfs.NewMem()
 	randomTyped(t, fsys, "graph", 30)
@@ -281,8 +417,14 @@ func TestNamedMetapathsAreThoseOfTheStore(t *testing.T) {
 func TestStoresOfTypedGraphsAreTheSameBytesForAnyThreadsAndBudget(t *testing.T) {
 	fsys := vfs.NewMem()
 	randomTyped(t, fsys, "graph", 3000)
-	o := Options{Hops: 2, Threads: 1}
-	want := propagated(t, fsys, "whole", o)
+	for _, subsets := range []int{0, 2} {
+		budgetsOfTyped(t, fsys, subsets)
+	}
+}
+
+func budgetsOfTyped(t *testing.T, fsys vfs.FS, subsets int) {
+	o := Options{Hops: 2, Threads: 1, RelationsSubsets: subsets}
+	want := propagated(t, fsys, fmt.Sprint("whole-", subsets), o)
 	o.MemoryBytes = 1
 	_, err := Propagate(context.Background(), fsys, "graph", "small", o)
 	if !errors.Is(err, machine.ErrDoesNotFit) {
@@ -290,8 +432,8 @@ func TestStoresOfTypedGraphsAreTheSameBytesForAnyThreadsAndBudget(t *testing.T) 
 	}
 	for _, threads := range []int{1, 4} {
 		for extra := int64(0); extra < 4<<20; extra += 256 << 10 {
-			dir := fmt.Sprint("store-", threads, "-", extra)
-			o := Options{Hops: 2, Threads: threads, MemoryBytes: plan.ProcessBytes + extra}
+			dir := fmt.Sprint("store-", subsets, "-", threads, "-", extra)
+			o := Options{Hops: 2, Threads: threads, MemoryBytes: plan.ProcessBytes + extra, RelationsSubsets: subsets}
 			_, err := Propagate(context.Background(), fsys, "graph", dir, o)
 			if errors.Is(err, machine.ErrDoesNotFit) {
 				continue
@@ -304,9 +446,15 @@ func TestStoresOfTypedGraphsAreTheSameBytesForAnyThreadsAndBudget(t *testing.T) 
 }
 
 func TestACancelledPropagationOfATypedGraphGoesOnToTheSameBytes(t *testing.T) {
+	for _, o := range []Options{{Hops: 2, Threads: 2}, {Hops: 2, Threads: 2, RelationsSubsets: 3}} {
+		cancelledTyped(t, o)
+	}
+}
+
+func cancelledTyped(t *testing.T, o Options) {
+	t.Helper()
 	fsys := vfs.NewMem()
 	randomTyped(t, fsys, "graph", 40)
-	o := Options{Hops: 2, Threads: 2}
 	want := propagated(t, fsys, "whole", o)
 	resumed := 0
 	for k := int64(1); ; k += failureStep() {
@@ -342,7 +490,21 @@ func TestACancelledPropagationOfATypedGraphGoesOnToTheSameBytes(t *testing.T) {
 func TestEveryFailureOfTheDiskIsAnErrorAndATypedJobGoesOn(t *testing.T) {
 	mem := vfs.NewMem()
 	randomTyped(t, mem, "graph", 20)
-	o := Options{Metapaths: []string{"paper<author", "paper<author<paper"}, Threads: 1}
+	for _, o := range []Options{{Metapaths: []string{"paper<author", "paper<author<paper"}, Threads: 1},
+		{Hops: 1, RelationsSubsets: 1, Threads: 1}} {
+		failingTyped(t, mem, o)
+	}
+}
+
+func failingTyped(t *testing.T, mem *vfs.Mem, o Options) {
+	t.Helper()
+	defer func() {
+		for _, dir := range []string{"whole", "store"} {
+			if err := mem.RemoveAll(dir); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
 	want := propagated(t, mem, "whole", o)
 	for n := int64(1); ; n += 3 * failureStep() {
 		disk := vfs.NewFault(mem)

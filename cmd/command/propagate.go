@@ -74,8 +74,10 @@ Of a typed graph (see 'hopfeed import npy --help'), features travel along relati
 features, and a matrix for each metapath of up to --hops relations to the target from a type with features, or
 for those that --metapaths names: with 'paper<author<paper', features of papers go to their authors, and from
 these to their papers. --operator is rw (the mean over a relation, the default) or sym (D^-1/2 A D^-1/2, with
-the degrees of either side). With --label-hops L, labels travel along the metapaths of up to L relations from the
-target back to it.
+the degrees of either side). With --relations-subsets K (NARS) there are matrices for each of K subsets of the
+relations, each relation with its reverse: hop r, up to --hops, is the mean of hop r-1 over the in-neighbours by
+all relations of the subset, and 'paper<author-paper<venue=2<paper' is what hop 2 brings of papers' features.
+With --label-hops L, labels travel along the metapaths of up to L relations from the target back to it.
 
 --dry-run prints the plan and stops, with --hardware FILE the plan for the machine that FILE describes. For a
 graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
@@ -85,6 +87,9 @@ graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	f.IntVar(&o.Hops, "hops", 2, "hops of each operator that the store shall have")
 	f.StringSliceVar(&o.Metapaths, "metapaths", nil,
 		"metapaths of a typed graph, separated by commas, such as 'paper<author<paper' (default: all of --hops)")
+	f.IntVar(&o.RelationsSubsets, "relations-subsets", 0,
+		"draw this many subsets of the relations of a typed graph, by --seed, instead of metapaths (NARS)")
+	atLeast(f, 0, "relations-subsets")
 	f.StringVar(&o.operators, "operator", "sym", "operators that the store shall have, separated by commas")
 	f.Float64Var(&o.tolerance, "tolerance", operator.DefaultTolerance,
 		"sum of the coefficients of ppr and heat that may be left out; all add up to 1")
@@ -179,8 +184,22 @@ func (p *propagated) Text(w io.Writer) {
 
 // metapaths says what the store of a typed graph has.
 func (p *propagated) metapaths(w io.Writer) {
+	hops := 0
+	for _, m := range p.Metapaths {
+		if strings.Contains(m.Name, "=") {
+			hops++
+		}
+	}
+	var made []string
+	if hops > 0 {
+		made = append(made, fmt.Sprintf("%s of %s of relations", units.Count(int64(hops), "hop"),
+			units.Count(int64(p.RelationsSubsets), "subset")))
+	}
+	if paths := len(p.Metapaths) - hops; paths > 0 || hops == 0 {
+		made = append(made, units.Count(int64(paths), "metapath"))
+	}
 	fmt.Fprintf(w, "%s\t%s (%s): %s of the target, and %s\n", p.Output, units.Count(p.Rows, "row"), p.DType,
-		units.Count(int64(p.Features), "feature"), units.Count(int64(len(p.Metapaths)), "metapath"))
+		units.Count(int64(p.Features), "feature"), strings.Join(made, " and "))
 	if p.dryRun {
 		for _, m := range p.Metapaths {
 			fmt.Fprintf(w, "\t%s\n", m)

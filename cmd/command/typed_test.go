@@ -68,8 +68,14 @@ func TestAStoreOfMatricesOfDifferentWidthsIsPlannedTrainedAndEvaluated(t *testin
 }
 
 func TestAllNodesOfTheTargetOfATypedGraphArePredicted(t *testing.T) {
+	for _, flags := range []string{"--hops 1", "--hops 2 --relations-subsets 2"} {
+		t.Run(flags, func(t *testing.T) { predictTyped(t, flags) })
+	}
+}
+
+func predictTyped(t *testing.T, flags string) {
 	d := typedDisk(t)
-	must(t, d, "propagate graph -o store --hops 1 --label-hops 2")
+	must(t, d, "propagate graph -o store --label-hops 2 "+flags)
 	must(t, d, "train store --model sehgnn --hidden 8 --epochs 2 --run run")
 	must(t, d, "predict store --checkpoint run -o store.csv")
 	must(t, d, "predict graph --checkpoint run -o graph.csv")

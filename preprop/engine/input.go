@@ -89,8 +89,12 @@ func (in *Input) Load(ctx context.Context, m *product.Matrix, threads int, p pro
 // IsWhole tells whether m is what the input has, byte for byte, in places that chunks can be read into.
 func (in *Input) IsWhole(m *product.Matrix) bool {
 	l := &in.Layout
+	last := int64(0)
+	if n := in.Chunks(); n > 0 {
+		last, _ = in.ChunkRowRange(n - 1)
+	}
 	return in.Nodes == nil && in.Labels == nil && l.DType == m.DType && m.First == in.FirstColumn &&
-		m.Features == l.Features &&
+		m.Features == l.Features && last == int64(max(in.Chunks(), 1)-1)*int64(l.ChunkRows) &&
 		(in.Chunks() == 1 || int64(l.ChunkRows)*m.RowBytes()%vfs.PageBytes == 0)
 }
 

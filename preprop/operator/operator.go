@@ -125,7 +125,7 @@ func parse(spelling string, standardTolerance float64) (Operator, error) {
 		}
 		var err error
 		switch {
-		case strings.Contains(option, "<") && (key != fields[1] || o.Name != Sym && o.Name != RW):
+		case strings.Contains(option, "<") && (option != fields[1] || o.Name != Sym && o.Name != RW):
 			return fail("a metapath goes with sym or rw, after it, and with no option but %s", labels)
 		case !slices.Contains(options, name) && !strings.Contains(option, "<"):
 			return fail("%s has no option %q (there are: %s)", o.Name, option, strings.Join(options, ", "))

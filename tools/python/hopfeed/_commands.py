@@ -707,6 +707,7 @@ def propagate(
     *,
     hops: int | None = None,
     metapaths: str | Sequence[str] | None = None,
+    relations_subsets: int | None = None,
     operator: str | None = None,
     tolerance: float | None = None,
     rows: Literal["labeled", "all"] | None = None,
@@ -738,6 +739,8 @@ def propagate(
     :param hops: hops of each operator that the store shall have (default 2)
     :param metapaths: metapaths of a typed graph, separated by commas, such as 'paper<author<paper' (default: all of
         ``hops``)
+    :param relations_subsets: draw this many subsets of the relations of a typed graph, by ``seed``, instead of
+        metapaths (NARS)
     :param operator: operators that the store shall have, separated by commas (default sym)
     :param tolerance: sum of the coefficients of ppr and heat that may be left out; all add up to 1 (default 0.0001)
     :param rows: rows to store: labeled (nodes with a label or in a split; the default) or all

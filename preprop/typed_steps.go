@@ -1,0 +1,247 @@
+package preprop
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+)
+
+// step is a job that makes one matrix of the store of a typed graph, or one that others are made from, in a store of
+// its own: from a matrix of the source type, by the relation whose directory is the job's graph. A step without
+// operators takes rows of its input.
+type step struct {
+	id     format.MatrixID
+	input  *engine.Input
+	rows   *format.Dir // the nodes of the type of the rows, which are chosen as Options say; nil: all nodes, in order
+	labels bool        // of training nodes
+}
+
+// unfinished tells whether the store lacks rows of a matrix, or one that is made of it has yet to be made.
+func (t *typedJob) unfinished(n *typedMatrix) bool {
+	missing := func(name string) bool {
+		id := t.id(n, name)
+		return !t.has(id) && (t.store == nil || !t.store.Finished(id))
+	}
+	return slices.ContainsFunc(n.stored, missing) || slices.ContainsFunc(n.users, func(user *typedMatrix) bool {
+		return t.unfinished(user) && !t.isBetween(user)
+	})
+}
+
+// isBetween tells whether an earlier run has made a matrix of all nodes.
+func (t *typedJob) isBetween(n *typedMatrix) bool {
+	d, err := format.OpenStore(t.fsys, t.betweenDir(n))
+	return err == nil && d.Close() == nil
+}
+
+// betweenDir is where a matrix of all nodes lies while others are made of it.
+func (t *typedJob) betweenDir(n *typedMatrix) string {
+	return filepath.Join(t.scratch, t.prefix+"all-"+strings.ReplaceAll(n.key, ":", "-"))
+}
+
+func (t *typedJob) removeBetween(n *typedMatrix) error {
+	if n.leaf() {
+		return nil
+	}
+	if _, err := t.fsys.Stat(t.betweenDir(n)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return format.Remove(t.fsys, t.betweenDir(n))
+}
+
+// makeMatrix makes a matrix: of all nodes if others are made of it, and the rows that are stored.
+func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix, rows *format.RowTable) (err error) {
+	if n.labels && t.labels == nil {
+		t.labels, t.nodes = t.newLabels(t.options.LabelHops), rows.NodeID
+		if err := t.labels.Load(ctx, t.target, t.options.Split); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(n.relations) == 0 && n.labels:
+		d, err := t.oneHot(t.betweenDir(n))
+		if err != nil {
+			return err
+		}
+		return d.Close()
+	case len(n.relations) == 0:
+		return nil
+	}
+	edges, err := t.edgesOf(ctx, n.relations)
+	if err != nil {
+		return err
+	}
+	var x *engine.Input // of what an earlier run has made, it may be gone
+	if n.leaf() || !t.isBetween(n) {
+		var closeInputs func() error
+		if x, closeInputs, err = t.inputOf(n); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, closeInputs()) }()
+	}
+	var ids []format.MatrixID
+	for _, name := range n.stored {
+		if id := t.id(n, name); !t.store.Finished(id) {
+			ids = append(ids, id)
+		}
+	}
+	applied := []operator.Operator{t.operator(n, n.name)}
+	if n.leaf() {
+		return t.storeMatrix(ctx, r, edges, x, ids, n, applied)
+	}
+	options := t.options
+	options.Rows, options.Nodes, options.Split, options.ChunkRows = format.RowsAll, nil, 0, 0
+	d, err := t.runStep(ctx, r, t.betweenDir(n), edges, applied, options, &step{id: t.id(n, n.name), input: x,
+		labels: n.labels})
+	if err != nil {
+		return err
+	}
+	all, err := d.Matrix(t.id(n, n.name))
+	if err == nil && len(ids) > 0 {
+		err = t.storeMatrix(ctx, r, edges, engine.NewInput(all, nil, 0), ids, n, nil)
+	}
+	return errors.Join(err, d.Close())
+}
+
+// inputOf is what a matrix is made of, and a function that closes it.
+func (t *typedJob) inputOf(n *typedMatrix) (_ *engine.Input, _ func() error, err error) {
+	var dirs []*format.Dir
+	closeAll := func() (err error) {
+		for _, d := range dirs {
+			err = errors.Join(err, d.Close())
+		}
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeAll())
+		}
+	}()
+	matrices := make([]*format.Matrix, len(n.inputs))
+	var one *format.Matrix
+	for i, x := range n.inputs {
+		if x == nil {
+			continue
+		}
+		id := format.Input
+		var d *format.Dir
+		if len(x.relations) == 0 && !x.labels {
+			d, err = format.OpenGraph(t.fsys, format.NodesDir(t.graphDir, x.source.Name))
+		} else {
+			if len(x.relations) > 0 {
+				id = t.id(x, x.name)
+			}
+			d, err = format.OpenStore(t.fsys, t.betweenDir(x))
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		dirs = append(dirs, d)
+		if matrices[i], err = d.Matrix(id); err != nil {
+			return nil, nil, err
+		}
+		if one == nil || matrices[i].Layout.ChunkRows > one.Layout.ChunkRows {
+			one = matrices[i]
+		}
+	}
+	in := engine.NewInput(one, nil, 0)
+	if len(matrices) == 1 {
+		return in, closeAll, nil
+	}
+	var all stacked
+	for i, r := range n.relations {
+		from, _ := t.typed.Type(r.Source)
+		part := stackedPart{rows: from.Nodes, chunkRows: int64(one.Layout.ChunkRows)}
+		part.chunks = int((part.rows + part.chunkRows - 1) / part.chunkRows)
+		if m := matrices[i]; m != nil {
+			part.Chunked, part.chunks = m, m.Chunks()
+		}
+		all = append(all, part)
+	}
+	in.Chunked = all
+	return in, closeAll, nil
+}
+
+// storeMatrix makes the stored rows of a matrix, from x by an operator or, without one, of x itself, and moves them to
+// the store, under each of these ids.
+func (t *typedJob) storeMatrix(ctx context.Context, r *Result, graphDir string, x *engine.Input,
+	ids []format.MatrixID, n *typedMatrix, applied []operator.Operator) error {
+	options := t.options
+	options.ChunkRows = t.layout.ChunkRows
+	dir, one := filepath.Join(t.scratch, t.prefix+"rows"), &step{id: format.Input, input: x, rows: t.target}
+	if n != nil {
+		dir, one.id, one.labels = dir+"-"+n.key, t.id(n, n.name), n.labels
+	}
+	d, err := t.runStep(ctx, r, dir, graphDir, applied, options, one)
+	if err != nil {
+		return err
+	}
+	m, err := d.Matrix(one.id)
+	for _, id := range ids {
+		var out *format.MatrixWriter
+		if err == nil {
+			out, err = t.store.Matrix(id)
+		}
+		if err == nil && one.labels {
+			err = t.withoutOwn(ctx, out, m, n)
+		} else if err == nil {
+			var taken int64
+			if taken, err = out.Adopt(m, d.Manifest.Rows); err == nil && taken < d.Manifest.Rows {
+				err = fmt.Errorf("%s: of %s, %d of %d rows were taken over", t.storeDir, id, taken, d.Manifest.Rows)
+			}
+		}
+		if err == nil {
+			err = out.Close()
+		}
+	}
+	if err := errors.Join(err, d.Close()); err != nil {
+		return err
+	}
+	return format.Remove(t.fsys, dir)
+}
+
+// runStep makes the store of a step, or goes on with it, and opens it.
+func (t *typedJob) runStep(ctx context.Context, r *Result, dir, graphDir string, applied []operator.Operator,
+	options Options, one *step) (*format.Dir, error) {
+	d, err := format.OpenStore(t.fsys, dir)
+	if err == nil {
+		return d, nil // an earlier run made it
+	}
+	if !errors.Is(err, format.ErrIncomplete) && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	s := &jobContext{start: time.Now(), fsys: vfs.NewPastCache(t.fsys), graphDir: graphDir, storeDir: dir}
+	if s.graph, err = format.OpenRelation(s.fsys, graphDir); err != nil {
+		return nil, err
+	}
+	defer s.close()
+	options.step, options.Operators, options.Hops, options.Force = one, applied, len(applied), false
+	options.LabelHops = 0
+	options.Planned = func(*Plan) {}
+	s.options = options // by which rowsFrom goes
+	if s.options, err = options.withDefaults(&s.rowsFrom().Manifest, options.DType); err != nil {
+		return nil, err
+	}
+	if err := s.chooseRows(ctx); err != nil {
+		return nil, err
+	}
+	done, err := s.run(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cmp.Or(one.id.Operator, "x"), err)
+	}
+	r.HopSeconds, r.EdgesProcessed = append(r.HopSeconds, done.HopSeconds...), append(r.EdgesProcessed,
+		done.EdgesProcessed...)
+	r.BytesRead, r.BytesWritten = r.BytesRead+done.BytesRead, r.BytesWritten+done.BytesWritten
+	r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, done.Plan.MemoryBytes)
+	return format.OpenStore(t.fsys, dir)
+}
