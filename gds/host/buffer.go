@@ -164,7 +164,7 @@ func (b *buffer) leave() {
 	}
 }
 
-// Free waits for operations that run on the memory. Those that run later fail: they should have happened.
+// Free waits for the operations that use the memory now. An operation that begins later fails.
 func (b *buffer) Free() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

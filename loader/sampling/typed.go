@@ -11,9 +11,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// typedTopology is a typed graph as one graph, whose nodes are those of its types, one type after another. A node has
-// a list for each relation that ends in its type. Lists reads them by row, and rows are numbered relation after
-// relation, with a row for each destination. Edges are in the order of rows, and so relation after relation too.
+// typedTopology holds a typed graph as one graph, which numbers nodes type after type. A node has a list of
+// in-neighbours for each relation that ends in its type. Lists reads the lists by row; rows are numbered relation after
+// relation, with a row for each destination. Edges are numbered in the order of the rows.
 type typedTopology struct {
 	loadedTopology // a row for each list
 	nodes          int64
@@ -118,8 +118,8 @@ type typedRows struct {
 	sorted Block
 }
 
-// rows are the rows whose lists are the in-neighbours of nodes: the nodes themselves, or those of a typed graph,
-// relation after relation, each in the order of the nodes. They are valid until the next call.
+// rows returns the rows that have the in-neighbours of nodes. In a plain graph these are the nodes; in a typed graph
+// they come relation after relation, each in the order of the nodes. They are valid until the next call.
 func (s *sampler) rows(nodes []uint32) []uint32 {
 	if s.typed == nil {
 		return nodes

@@ -15,7 +15,7 @@ import (
 type typedLists struct {
 	typed  format.Typed
 	firsts []uint32     // of types
-	lists  [][][]uint32 // of relations, by destination; nodes are those of the one graph
+	lists  [][][]uint32 // [relation][destination]: in-neighbours, as numbers of the one graph
 }
 
 func (g *typedLists) place(name string) int {

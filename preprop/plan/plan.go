@@ -263,7 +263,7 @@ func (w *Work) listBytes(p *Plan, base operator.Operator) int64 {
 }
 
 // storedListRoom is the memory for the lists of the store's nodes (product.StoredLists) of a topology on disk: twice
-// those of a random sample. It is 0 where other node ranges in their place, for all products, save as much of reading.
+// what as many random nodes take. It is 0 where node ranges held in that memory save as many bytes of reading.
 func (w *Work) storedListRoom(p *Plan, graph string) int64 {
 	longest, _ := w.graphs()
 	if p.TopologyInMemory || w.Rows >= w.Nodes || w.Device != nil || p.Panels == 1 && longest[graph] < 3 {
