@@ -75,15 +75,7 @@ func (s *jobContext) openEarlier(o *Options) (err error) {
 	if slices.ContainsFunc(l.Regions, func(r format.Region) bool { return r.Rows > int64(l.ChunkRows) }) {
 		o.ChunkRows = cmp.Or(o.ChunkRows, l.ChunkRows) // else chunks are as short as the longest region
 	}
-	if o.Defaulted.Split {
-		o.Split = m.Split
-	}
-	if o.Defaulted.Seed {
-		o.Seed = m.Seed
-	}
-	if o.Defaulted.LabelHops {
-		o.LabelHops = m.LabelHops
-	}
+	o.takeDefaulted(m)
 	asked, err := askedOperators(m.Operators, *o)
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)

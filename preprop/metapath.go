@@ -18,13 +18,16 @@ type Metapath struct {
 	Seconds  float64 `json:"predicted_seconds"`
 }
 
+// IsHop tells that it is a hop of a subset of relations.
+func (m Metapath) IsHop() bool { return isHop(m.Name) }
+
 func (m Metapath) String() string {
 	return fmt.Sprintf("%s: %s, %s, about %.1f s", m.Name, units.Count(int64(m.Features), "column"), units.Bytes(m.Bytes),
 		m.Seconds)
 }
 
-// typedMatrix is a matrix on the way to those of the store of a typed graph: the features of the nodes of a type, or
-// the mean of others over relations to one type, taken together.
+// typedMatrix is a matrix that the store of a typed graph has, or that the job makes such a matrix of: the features of
+// the nodes of a type, or the mean of other matrices over the relations to one type.
 type typedMatrix struct {
 	name         string            // the metapath from head to source; of a subset, head, source and hop
 	key          string            // the same for the same matrix, in names of folders
@@ -95,7 +98,7 @@ func newTypedMatrices(t *format.Typed) *typedMatrices {
 	return &typedMatrices{typed: t, known: map[string]*typedMatrix{}}
 }
 
-// labelMatrices are those of labels that have these columns.
+// labelMatrices makes typedMatrices in which labels travel, a column a class.
 func labelMatrices(t *format.Typed, columns int) *typedMatrices {
 	labelled := *t
 	labelled.Types = slices.Clone(t.Types)
@@ -224,7 +227,7 @@ func stepName(t *format.Typed, r format.Relation) string {
 
 // add adds the metapath, or the hop of a subset, that text spells, and returns of how many steps it is.
 func (m *typedMatrices) add(text string) (hops int, err error) {
-	if strings.Contains(text, "=") {
+	if isHop(text) {
 		return m.addHop(text)
 	}
 	relations, err := m.parse(text)

@@ -68,6 +68,19 @@ type Options struct {
 // Defaulted tells which options have their default because the user did not set them.
 type Defaulted struct{ Hops, Operators, Split, Seed, LabelHops bool }
 
+// takeDefaulted sets split, seed and label hops, where they are defaulted, to those of an existing store.
+func (o *Options) takeDefaulted(m *format.Manifest) {
+	if o.Defaulted.Split {
+		o.Split = m.Split
+	}
+	if o.Defaulted.Seed {
+		o.Seed = m.Seed
+	}
+	if o.Defaulted.LabelHops {
+		o.LabelHops = m.LabelHops
+	}
+}
+
 // withDefaults returns o with defaults filled in, and checks it against the graph, whose
 // features have the type features.
 func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Options, error) {

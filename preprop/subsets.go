@@ -126,12 +126,15 @@ func (m *typedMatrices) addSubsets(count, hops int, seed uint64) (found int, err
 // haveHops tells whether the store shall have hops of subsets.
 func (m *typedMatrices) haveHops() bool {
 	for name := range m.stored() {
-		if strings.Contains(name, "=") {
+		if isHop(name) {
 			return true
 		}
 	}
 	return false
 }
+
+// isHop tells the name of a hop of a subset from that of a metapath.
+func isHop(name string) bool { return strings.Contains(name, "=") }
 
 // storeHop adds a hop of a subset at the target, and tells whether it brings features of the type source.
 func (m *typedMatrices) storeHop(s subset, source string, hop int) (bool, error) {

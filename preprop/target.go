@@ -149,15 +149,7 @@ func (s *jobContext) grow(o Options) error {
 	s.layout = s.existing.Layout()
 	there := targetOf(m)
 	o.Rows, o.DType = cmp.Or(o.Rows, m.RowSet), cmp.Or(o.DType, s.layout.DType)
-	if o.Defaulted.Split {
-		o.Split = m.Split
-	}
-	if o.Defaulted.Seed {
-		o.Seed = m.Seed
-	}
-	if o.Defaulted.LabelHops {
-		o.LabelHops = m.LabelHops
-	}
+	o.takeDefaulted(m)
 	if o.Nodes != nil {
 		return fmt.Errorf("%s: %w: nodes can be chosen for a new store only (give another directory)", s.storeDir,
 			format.ErrExists)

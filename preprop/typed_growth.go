@@ -27,15 +27,7 @@ func (t *typedJob) openExisting(o *Options) error {
 	m := &d.Manifest
 	o.Rows, o.DType = cmp.Or(o.Rows, m.RowSet), cmp.Or(o.DType, d.Layout().DType)
 	o.ChunkRows = cmp.Or(o.ChunkRows, m.ChunkRows)
-	if o.Defaulted.Split {
-		o.Split = m.Split
-	}
-	if o.Defaulted.Seed {
-		o.Seed = m.Seed
-	}
-	if o.Defaulted.LabelHops {
-		o.LabelHops = m.LabelHops
-	}
+	o.takeDefaulted(m)
 	if o.Defaulted.Operators && len(m.Operators) > 0 {
 		first, err := operator.Parse(m.Operators[0].Name)
 		if err != nil {

@@ -186,7 +186,7 @@ func (p *propagated) Text(w io.Writer) {
 func (p *propagated) metapaths(w io.Writer) {
 	hops := 0
 	for _, m := range p.Metapaths {
-		if strings.Contains(m.Name, "=") {
+		if m.IsHop() {
 			hops++
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 // clock tells which edges count for a node, by times: those before the node's, and within windows that end there.
@@ -43,10 +43,10 @@ func newClock(edges inputColumn, unit string, ofNodes []inputColumn, asked EdgeF
 		if c == nil {
 			continue
 		}
-		switch kind, _ := dtype.Parse(c.DType); {
+		switch kind, _ := npy.ParseType(c.DType); {
 		case c.Columns > 1:
 			return nil, badOptions("%s: column %s has %d numbers each (want one time)", c.path, c.Name, c.Columns)
-		case kind == dtype.Float16 || kind == dtype.Float32 || kind == dtype.Uint64:
+		case kind == npy.Float16 || kind == npy.Float32 || kind == npy.Uint64:
 			return nil, badOptions("%s: column %s is %s, which times may not fit (want int64 or float64; tables: "+
 				"--edge-columns %[2]s:int64)", c.path, c.Name, kind)
 		case times != nil && (c.DType == "float64") != (edges.DType == "float64"):
@@ -66,7 +66,7 @@ func newClock(edges inputColumn, unit string, ofNodes []inputColumn, asked EdgeF
 type clockTimes[T int64 | float64] struct {
 	edges          inputColumn
 	nodes          *inputColumn // nil: all have until
-	kind, nodeKind dtype.DType
+	kind, nodeKind npy.Type
 
 	until    T
 	hasUntil bool
@@ -88,9 +88,9 @@ func clockOf[T int64 | float64](edges inputColumn, nodes *inputColumn, unit stri
 	parse func(string) (T, error), forever T) (*clockTimes[T], error) {
 	c := &clockTimes[T]{edges: edges, nodes: nodes, forever: forever, node: -1}
 	var err error
-	c.kind, _ = dtype.Parse(edges.DType) // which were checked
+	c.kind, _ = npy.ParseType(edges.DType) // which were checked
 	if nodes != nil {
-		c.nodeKind, _ = dtype.Parse(nodes.DType)
+		c.nodeKind, _ = npy.ParseType(nodes.DType)
 	}
 	if asked.Until != "" {
 		if c.until, err = parse(asked.Until); err != nil || c.until-c.until != 0 {
@@ -151,7 +151,7 @@ func (c *clockTimes[T]) add(rows []byte) error {
 	size := int(c.edges.RowBytes())
 	for done, n := 0, 0; len(rows) > 0; done, rows = done+n, rows[n*size:] {
 		n = min(len(c.times), len(rows)/size)
-		widen(c.times[:n], rows[:n*size], c.kind)
+		npy.Convert(c.times[:n], rows[:n*size], &npy.Header{Type: c.kind})
 		for i, t := range c.times[:n] {
 			if t-t != 0 {
 				return &badRow{done + i, fmt.Sprintf("time %v is not finite", t)}
@@ -205,7 +205,7 @@ func (c *clockTimes[T]) read(node int64) error {
 		}
 	}
 	var now [1]T
-	widen(now[:], c.ofNodes[(node-c.start)*size:][:size], c.nodeKind)
+	npy.Convert(now[:], c.ofNodes[(node-c.start)*size:][:size], &npy.Header{Type: c.nodeKind})
 	switch {
 	case now[0]-now[0] == 0:
 		c.now = now[0]

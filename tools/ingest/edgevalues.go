@@ -6,12 +6,13 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 // edgeValues makes the statistics of one column of edges.
 type edgeValues struct {
 	column     inputColumn
-	kind       dtype.DType
+	kind       npy.Type
 	width      int
 	windows    int
 	statistics []string
@@ -30,7 +31,7 @@ type edgeValues struct {
 }
 
 func newEdgeValues(c inputColumn, statistics []string, windows int) (*edgeValues, error) {
-	kind, err := dtype.Parse(c.DType)
+	kind, err := npy.ParseType(c.DType)
 	if err != nil {
 		return nil, err
 	}
@@ -60,11 +61,11 @@ func (v *edgeValues) begin(f *edgeFeatures, degrees []uint32) {
 }
 
 func (v *edgeValues) add(rows []byte) error {
-	size := v.width * v.kind.Size()
+	size := v.width * int(v.kind.Size())
 	for done, n := 0, 0; len(rows) > 0; done, rows = done+n, rows[n*size:] {
 		n = min(v.blockEdges(), len(rows)/size)
 		values := v.values[:n*v.width]
-		widen(values, rows[:n*size], v.kind)
+		npy.Convert(values, rows[:n*size], &npy.Header{Type: v.kind})
 		for i, x := range values {
 			if x-x != 0 {
 				return &badRow{done + i/v.width, fmt.Sprintf("%v is not finite, and --edge-features are to be made of it", x)}
@@ -151,40 +152,4 @@ func putFloats(to *scratchFile, values ...float32) error { return to.put(dtype.B
 
 func (m edgeMatrix) read(dst []float32, row int64) error {
 	return m.file.read(dtype.BytesOf(dst), 4*row*int64(m.columns))
-}
-
-// widen converts numbers of any type to int64 or float64.
-func widen[T int64 | float64](dst []T, src []byte, t dtype.DType) {
-	switch t {
-	case dtype.Float64:
-		widenFrom(dst, dtype.As[float64](src))
-	case dtype.Int64:
-		widenFrom(dst, dtype.As[int64](src))
-	case dtype.Uint64:
-		widenFrom(dst, dtype.As[uint64](src))
-	case dtype.Int32:
-		widenFrom(dst, dtype.As[int32](src))
-	case dtype.Uint32:
-		widenFrom(dst, dtype.As[uint32](src))
-	case dtype.Int16:
-		widenFrom(dst, dtype.As[int16](src))
-	case dtype.Uint16:
-		widenFrom(dst, dtype.As[uint16](src))
-	case dtype.Int8:
-		widenFrom(dst, dtype.As[int8](src))
-	case dtype.Uint8:
-		widenFrom(dst, src)
-	case dtype.Float32:
-		widenFrom(dst, dtype.As[float32](src))
-	default:
-		values := make([]float32, len(dst))
-		dtype.Decode(values, src, t)
-		widenFrom(dst, values)
-	}
-}
-
-func widenFrom[A int64 | float64, B dtype.Number](dst []A, src []B) {
-	for i, v := range src[:len(dst)] {
-		dst[i] = A(v)
-	}
 }

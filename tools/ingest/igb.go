@@ -164,10 +164,7 @@ func openTypedIGB(fsys vfs.FS, dir string, types, relations []string, o IGBOptio
 			return nil, err
 		}
 	}
-	if err := s.addReverses(o.Direction); err != nil {
-		return nil, err
-	}
-	return s, s.chooseTarget(dir, "")
+	return s, s.complete(dir, o.Direction, TypedOptions{})
 }
 
 // float32Rows says that a file without header holds rows of columns float32 values.

@@ -69,10 +69,7 @@ func OpenTypedNPY(fsys vfs.FS, dir string, direction Direction, o NPYOptions) (_
 	if err := s.openRelations(fsys, dir, meta, o); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.addReverses(direction), s.fillFeatures(o.Missing)); err != nil {
-		return nil, err
-	}
-	return s, s.chooseTarget(path, cmp.Or(o.Target, meta.Target))
+	return s, s.complete(path, direction, TypedOptions{cmp.Or(o.Target, meta.Target), o.Missing})
 }
 
 // openTypes opens the nodes of each type that meta.json names.

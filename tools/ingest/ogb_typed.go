@@ -64,13 +64,7 @@ func openTypedOGB(ctx context.Context, fsys vfs.FS, dir string, raw ogbFolder, w
 	if err := t.noteLeft(); err != nil {
 		return nil, err
 	}
-	if err := s.addReverses(o.Direction); err != nil {
-		return nil, err
-	}
-	if err := s.fillFeatures(o.Missing); err != nil {
-		return nil, err
-	}
-	return s, s.chooseTarget(raw.dir, o.Target)
+	return s, s.complete(raw.dir, o.Direction, o.TypedOptions)
 }
 
 // allowedName is our name of a type or a relation: in small letters, with _ for other characters.

@@ -56,13 +56,7 @@ func openTypedTables(ctx context.Context, in Input, layout string, o TableOption
 	if err := t.finish(); err != nil {
 		return nil, err
 	}
-	if err := s.addReverses(in.Direction); err != nil {
-		return nil, err
-	}
-	if err := s.fillFeatures(typed.Missing); err != nil {
-		return nil, err
-	}
-	return s, s.chooseTarget(in.Path, typed.Target)
+	return s, s.complete(in.Path, in.Direction, typed)
 }
 
 // checkTyped refuses flags that tables of one type have only.

@@ -148,6 +148,17 @@ func (s *typedSource) fillFeatures(kind StandIn) error {
 	return nil
 }
 
+// complete adds what the input at path does not give: reverses, stand-ins, and which type is the target.
+func (s *typedSource) complete(path string, direction Direction, o TypedOptions) error {
+	if err := s.addReverses(direction); err != nil {
+		return err
+	}
+	if err := s.fillFeatures(o.Missing); err != nil {
+		return err
+	}
+	return s.chooseTarget(path, o.Target)
+}
+
 // chooseTarget sets the target type: the one that is named, or the only one of labelled.
 func (s *typedSource) chooseTarget(path, name string) error {
 	labelled := s.labelled

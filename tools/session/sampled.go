@@ -340,24 +340,28 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	if !limited {
 		return nil
 	}
-	// Half of what is left is for samples on their way, the rest for batches.
-	sets := int64(1)
-	if o.Cache != "" {
-		sets = 2 // a cache looks ahead by samples of its own
-	}
-	most := sampling.MostSamples(o.Workers, o.Buffers)
-	if s.samples = int(min(int64(most), max(1, left/2/sets/max(one, 1)))); s.samples < most {
+	left = s.shareOut(o, left, one)
+	if s.samples < sampling.MostSamples(o.Workers, o.Buffers) {
 		s.Reason += fmt.Sprintf("; samples %s at a time, up to %s each", units.Count(int64(s.samples), "batch"),
 			units.Bytes(one))
 	}
 	if o.Device.Info().Unified {
-		left -= min(left/2, int64(s.samples)*sets*one)
 		s.maxBatchBytes = max(1, left/int64(o.Buffers))
 		if o.MostBuffers > o.Buffers {
 			s.Reason += fmt.Sprintf("; batches that are kept take up to %s in all", units.Bytes(left))
 		}
 	}
 	return nil
+}
+
+// shareOut sets how many samples of one bytes may be on their way, in half of left, and returns what is for batches.
+func (s *Sampled) shareOut(o *SampledOptions, left, one int64) (batches int64) {
+	sets := int64(1)
+	if o.Cache != "" {
+		sets = 2 // a cache looks ahead by samples of its own
+	}
+	s.samples = int(min(int64(sampling.MostSamples(o.Workers, o.Buffers)), max(1, left/2/sets/max(one, 1))))
+	return left - min(left/2, int64(s.samples)*sets*one)
 }
 
 // workers is how many threads sample: no more than there are samples.

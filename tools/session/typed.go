@@ -44,11 +44,8 @@ func OpenTypedSampled(ctx context.Context, fsys vfs.FS, dir string, t *format.Ty
 	if err := o.Machine.Fits(what, s.Memory); err != nil {
 		return nil, err
 	}
-	if limit := &o.Machine.Budget; limit.By != "" { // half of what is left is for samples on their way
-		left := int64(limit.Bytes) - s.Memory.HostBytes
-		most := sampling.MostSamples(o.Workers, o.Buffers)
-		s.samples = int(min(int64(most), max(1, left/2/max(one, 1))))
-		s.maxBatchBytes = max(1, (left-min(left/2, int64(s.samples)*one))/int64(o.Buffers))
+	if limit := &o.Machine.Budget; limit.By != "" {
+		s.maxBatchBytes = max(1, s.shareOut(&o, int64(limit.Bytes)-s.Memory.HostBytes, one)/int64(o.Buffers))
 	}
 	defer func() {
 		if err != nil {
