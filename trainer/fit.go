@@ -56,6 +56,7 @@ type Fitting struct {
 	train, valid, test []Epocher // of each rank
 	state              State     // without the vectors, which are on the devices
 	testMetric         *float64
+	importance         []Importance    // of each matrix, if it was measured
 	queues             *gradientQueues // nil: ranks meet at each batch
 	times              QueueTimes
 }
@@ -399,6 +400,7 @@ func (f *Fitting) Result() (*Result, error) {
 			Epochs: len(s.History), BestEpoch: best.Number, Selection: SelectedLast, Metric: s.Options.Metric,
 			TrainLoss: best.TrainLoss, ValidMetric: best.Valid, TestMetric: f.testMetric,
 			StageSeconds: maps.Clone(s.StageSeconds), Submission: f.ranks[0].submission.reason,
+			Importance: f.importance,
 		},
 	}
 	if best.Valid != nil {

@@ -140,7 +140,8 @@ func TestARunIsAFunctionOfItsSeed(t *testing.T) {
 		return Spec{Model: model, Matrices: hops("sym", matrices-1), Features: 4, Classes: 3, Settings: settings}
 	}
 	for _, spec := range []Spec{with(2, signOf(16, 3, 0.3), "sign"), with(3, signOf(40, 3, 0.3), "gamlp"),
-		with(4, hogaOf(40, 1, 2, 0.3), "hoga"), with(3, nil, "ssgc")} {
+		with(4, hogaOf(40, 1, 2, 0.3), "hoga"), with(3, nil, "ssgc"),
+		with(3, signOf(16, 3, 0.3), "nars")} {
 		run := func(device host.Options, seed uint64) *Result {
 			dev, matrices := openDevice(t, device), len(spec.Matrices)
 			train, valid, test := clusters(1, 300, matrices, 4, 3, 0.2), clusters(2, 100, matrices, 4, 3, 0.2),
@@ -459,7 +460,7 @@ func TestBadInputToTrainingIsAnError(t *testing.T) {
 
 func TestModelsAreIndifferentToUnitAndOriginOfTheirFeatures(t *testing.T) {
 	for _, spec := range []Spec{toySIGN(3), {Model: "sgc", Matrices: hops("sym", 2), Features: 4, Classes: 3}, toySSGC,
-		toyGAMLP, toyHOGA} {
+		toyGAMLP, toyHOGA, toyNARS} {
 		t.Run(spec.Model, func(t *testing.T) {
 			dev := openDevice(t, host.Options{})
 			data := clusters(1, 60, 3, 4, 3, 0.1)

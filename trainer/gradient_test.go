@@ -380,6 +380,25 @@ func operatorHops(s Spec, x []rows64) (operators [][]rows64) {
 	return operators
 }
 
+// narsSum is matrices that NARS adds up.
+type narsSum struct {
+	hop      int
+	matrices []int
+}
+
+// narsSums are the sums of the cases of NARS in gradientCases, as their papers would have them.
+func narsSums(s Spec) []narsSum {
+	switch len(s.Matrices) {
+	case 1:
+		return []narsSum{{0, []int{0}}}
+	case 4: // plain graph, two operators
+		return []narsSum{{0, []int{0}}, {1, []int{1, 3}}, {2, []int{2}}}
+	case 6: // subsets
+		return []narsSum{{0, []int{0}}, {1, []int{2, 4}}, {2, []int{1, 5}}, {2, []int{3}}}
+	}
+	panic("no such case")
+}
+
 // logits64 are models on standardized matrices.
 var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows64{
 	"gcn": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
@@ -450,6 +469,38 @@ var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows
 		}
 		y := reluDropout(v.affine(hidden, rowsOf(h, count)), dropout, rng.Hash(seed, fusionDropout))
 		return v.mlp(s, s.Settings.integer("layers")-2, y, seed)
+	},
+	"nars": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
+		hidden := s.Settings.integer("hidden")
+		var sums [][]rows64 // of each hop
+		last := -1
+		for _, sum := range narsSums(s) {
+			width := len(x[sum.matrices[0]][0])
+			v.take(width) // what centring adds
+			y := make(rows64, len(x[0]))
+			for i := range y {
+				y[i] = make([]float64, width)
+			}
+			for _, matrix := range sum.matrices {
+				for j, a := range v.take(width) {
+					for i := range y {
+						y[i][j] += a * x[matrix][i][j]
+					}
+				}
+			}
+			if sum.hop != last {
+				sums, last = append(sums, nil), sum.hop
+			}
+			sums[len(sums)-1] = append(sums[len(sums)-1], y)
+		}
+		joined := make(rows64, len(x[0]))
+		for _, hop := range sums {
+			for i, row := range v.affine(hidden, hop...) {
+				joined[i] = append(joined[i], row...)
+			}
+		}
+		joined = reluDropout(joined, float32(s.Settings["dropout"]), rng.Hash(seed, 0))
+		return v.mlp(s, s.Settings.integer("layers")-2, joined, seed)
 	},
 	"hoga": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
 		hidden, dropout := s.Settings.integer("hidden"), float32(s.Settings["dropout"])

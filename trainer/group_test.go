@@ -35,7 +35,7 @@ func sharedToys() (train, valid, test *toy) {
 }
 
 func TestAnyNumberOfDevicesLearnsTheSame(t *testing.T) {
-	for _, spec := range []Spec{toySIGN(3), toySGC3, toySSGC, toyGAMLP, toyHOGA} {
+	for _, spec := range []Spec{toySIGN(3), toySGC3, toySSGC, toyGAMLP, toyHOGA, toyNARS} {
 		train, valid, test := sharedToys()
 		o, tolerance := Options{Epochs: 4, LearningRate: 0.01, WeightDecay: 1e-4, Seed: 3}, 1e-4
 		if spec.Model == "hoga" {

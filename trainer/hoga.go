@@ -47,7 +47,7 @@ func newHOGA(s Spec, b *builder) *activation {
 		for o, matrices := range operators {
 			reads = append(reads, read{matrices[min(t, len(matrices)-1)], 1, o * s.Width(0)})
 		}
-		inputs = append(inputs, b.reader(&linear{in.weight, bias}, reads))
+		inputs = append(inputs, b.reader(&linear{weight: in.weight, bias: bias}, reads))
 	}
 	h := b.readInput(inputs...)
 	for i := range s.Settings.integer("layers") {

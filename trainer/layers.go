@@ -69,6 +69,8 @@ type operand struct {
 type linear struct {
 	weight *parameter
 	bias   *parameter // or nil
+	// diagonal, if not nil: the layer multiplies column j by weight[0,j] instead, and this is memory for as many numbers.
+	diagonal *activation
 }
 
 func newLinear(p *parameters, name string, out, inputs int) *linear {

@@ -10,7 +10,7 @@ import (
 )
 
 // kinds lists all models.
-var kinds = []kind{sgcKind, ssgcKind, signKind, gamlpKind, hogaKind, sehgnnKind, gcnKind, sageKind, gatKind}
+var kinds = []kind{sgcKind, ssgcKind, signKind, gamlpKind, hogaKind, sehgnnKind, narsKind, gcnKind, sageKind, gatKind}
 
 // kind is a kind of model: its name, its defaults, and how it is built. All functions are pure.
 type kind struct {

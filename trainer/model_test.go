@@ -44,6 +44,14 @@ var gradientCases = []struct {
 		Widths:   map[string]int{"a<b": 5, "a<c": 1}, Settings: sehgnnOf(6, 3, 2, 0.3)}, 0, false},
 	{"sehgnn on the input alone", Spec{Model: "sehgnn", Matrices: hops("sym", 0), Settings: sehgnnOf(4, 2, 1, 0)}, 0,
 		false},
+	{"nars on subsets of relations, with dropout", Spec{Model: "nars", Matrices: append(hops("sym", 0),
+		hop("rw:a<b=2<a", 1), hop("rw:a<b=1<b", 1), hop("rw:a<b-a<c=2<b", 1), hop("rw:a<b-a<c=1<b", 1),
+		hop("rw:a<b-a<c=2<a", 1)),
+		Widths: map[string]int{"rw:a<b=1<b": 5, "rw:a<b-a<c=1<b": 5, "rw:a<b-a<c=2<b": 5}, Settings: signOf(4, 3, 0.3)},
+		0.2, false},
+	{"nars on two operators", Spec{Model: "nars", Matrices: append(hops("sym", 2), hop("rw", 1)),
+		Settings: signOf(5, 2, 0)}, 0, false},
+	{"nars on the input alone", Spec{Model: "nars", Matrices: hops("sym", 0), Settings: signOf(4, 3, 0)}, 0, false},
 	{"sign on the input alone", Spec{Model: "sign", Matrices: hops("sym", 0), Settings: signOf(4, 3, 0)}, 0, false},
 	{"ssgc on one operator", Spec{Model: "ssgc", Matrices: hops("sym", 2)}, 0, false},
 	{"ssgc on two operators", Spec{Model: "ssgc", Matrices: append(hops("sym", 2), hop("rw", 1)),
@@ -172,7 +180,7 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 		{"an operator that is not there", "sgc", store, []string{"ppr"}, nil,
 			`the store has no operator "ppr": it has sym (3 hops), rw (2 hops)`},
 		{"a model that is not there", "mlp", store, nil, nil,
-			`there is no model "mlp": the models are sgc, ssgc, sign, gamlp, hoga, sehgnn, gcn, sage, gat`},
+			`there is no model "mlp": the models are sgc, ssgc, sign, gamlp, hoga, sehgnn, nars, gcn, sage, gat`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ids, err := Matrices(c.model, c.stored, c.operators, c.hops)

@@ -39,6 +39,7 @@ type Figures struct {
 	ConvergenceEpoch *int               `json:"convergence_epoch"`
 	EpochTraffic     loader.Traffic     `json:"epoch_traffic"`        // mean over the epochs
 	PeakDeviceBytes  int64              `json:"peak_device_bytes"`    // of the fullest device, other contents included
+	Importance       []Importance       `json:"importance,omitempty"` // of each matrix, if asked for
 	Submission       string             `json:"submission,omitempty"` // how steps were submitted, and why
 }
 

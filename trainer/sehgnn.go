@@ -33,13 +33,14 @@ const (
 func newSeHGNN(s Spec, b *builder) *activation {
 	hidden, probability := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
 	tokens := len(s.Matrices)
-	inputs := make([]*inputLayer, tokens)
+	inputs, parts := make([]*inputLayer, tokens), make([]part, tokens)
 	for i := range inputs {
 		inputs[i] = b.inputLayer(fmt.Sprintf("in-%d", i), hidden, s, []int{i})
+		parts[i] = part{fmt.Sprintf("token-%d", i), i * hidden, (i + 1) * hidden}
 	}
 	h, _ := b.layerNorm("in.norm", b.readInput(inputs...), hidden)
 	b.relu(dropout{probability, projectionDropout}, h)
-	h, _ = b.layerNorm("token.norm", b.eachToken("token", hidden, h, tokens), hidden)
+	h, _ = b.layerNorm("token.norm", b.eachPart(hidden, h, parts...), hidden)
 	b.relu(dropout{probability, tokenDropout}, h)
 	z := b.addScaled("beta", h, b.attention("attention", h, tokens, s.Settings.integer("heads"), 1), tokens)
 	y := b.dense(newLinear(&b.params, "fusion", hidden, tokens*hidden), z, 0)
@@ -47,21 +48,30 @@ func newSeHGNN(s Spec, b *builder) *activation {
 	return b.mlp(y, s.Classes, hidden, s.Settings.integer("layers")-2, probability)
 }
 
-// eachToken adds a linear layer of its own on each token of x, and returns their outputs as tokens.
-func (b *builder) eachToken(name string, width int, x *activation, tokens int) *activation {
-	layers, y := make([]*linear, tokens), b.activation(x.level, tokens*width)
-	for i := range layers {
-		layers[i] = newLinear(&b.params, fmt.Sprintf("%s-%d", name, i), width, x.cols/tokens)
+// part is consecutive columns of an activation, which are an input of a layer.
+type part struct {
+	name     string // of the layer
+	from, to int
+}
+
+// eachPart adds a linear layer of its own on each part of x, and returns their outputs, of width columns each, side by
+// side. The parts are all columns of x.
+func (b *builder) eachPart(width int, x *activation, parts ...part) *activation {
+	layers, y := make([]*linear, len(parts)), b.activation(x.level, len(parts)*width)
+	for i, in := range parts {
+		layers[i] = newLinear(&b.params, in.name, width, in.to-in.from)
 	}
 	b.add(func(p *pass) {
-		for i, l := range layers {
-			l.forward(p, token(y.value(p), i, tokens), operand{token(x.value(p), i, tokens), 1, 0})
+		for i, in := range parts {
+			x := x.value(p).Columns(in.from, in.to)
+			layers[i].forward(p, token(y.value(p), i, len(parts)), operand{x, 1, 0})
 		}
 	}, func(p *pass) {
-		for i, l := range layers {
-			gy := token(y.gradient(p), i, tokens)
-			l.backward(p, gy, operand{token(x.value(p), i, tokens), 1, 0})
-			l.inputGradient(p, token(x.gradient(p), i, tokens), 0, gy)
+		for i, in := range parts {
+			x, gx := x.value(p).Columns(in.from, in.to), x.gradient(p).Columns(in.from, in.to)
+			gy := token(y.gradient(p), i, len(parts))
+			layers[i].backward(p, gy, operand{x, 1, 0})
+			layers[i].inputGradient(p, gx, 0, gy)
 		}
 	})
 	return y

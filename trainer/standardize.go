@@ -114,7 +114,7 @@ func (n *network) eachRead(do func(l *inputLayer, r read, scale float32, mean gd
 func (n *network) standardize() {
 	n.eachRead(func(l *inputLayer, r read, scale float32, mean gds.Tensor) {
 		if !l.bias.fixed {
-			n.stream.Gemm(false, true, scale, mean, n.block(l.weight.value, r.at, r.matrix), 1, l.bias.value)
+			n.addMean(l, r, scale, mean)
 		}
 	})
 	n.scaleBlocks(valueOf, func(c columns) gds.Tensor { return c.inverse })
@@ -129,17 +129,37 @@ func (n *network) restore() {
 		}
 	}
 	n.eachRead(func(l *inputLayer, r read, scale float32, mean gds.Tensor) {
-		n.stream.Gemm(false, true, -scale, mean, n.block(l.weight.value, r.at, r.matrix), 1, l.bias.value)
+		n.addMean(l, r, -scale, mean)
 	})
+}
+
+// addMean adds to a bias by times what the layer makes of the mean of a matrix that it reads.
+func (n *network) addMean(l *inputLayer, r read, by float32, mean gds.Tensor) {
+	if l.diagonal == nil {
+		n.stream.Gemm(false, true, by, mean, n.block(l.weight.value, r.at, r.matrix), 1, l.bias.value)
+	} else {
+		n.addProduct(l, by, mean, l.weight.value, l.bias.value)
+	}
 }
 
 // standardizeGradient makes the gradient of the weights for features as they are stored that
 // of those for standardized ones.
 func (n *network) standardizeGradient() {
 	n.eachRead(func(l *inputLayer, r read, scale float32, mean gds.Tensor) {
-		n.stream.Gemm(true, false, -scale, l.bias.grad, mean, 1, n.block(l.weight.grad, r.at, r.matrix))
+		if l.diagonal == nil {
+			n.stream.Gemm(true, false, -scale, l.bias.grad, mean, 1, n.block(l.weight.grad, r.at, r.matrix))
+		} else {
+			n.addProduct(l, -scale, mean, l.bias.grad, l.weight.grad)
+		}
 	})
 	n.scaleBlocks(gradientOf, func(c columns) gds.Tensor { return c.factor })
+}
+
+// addProduct adds by times u times v, by element, to a vector of a diagonal layer.
+func (n *network) addProduct(l *inputLayer, by float32, u, v, to gds.Tensor) {
+	product := l.diagonal.out.Columns(0, u.Cols)
+	n.stream.Mul(product, u, v)
+	n.stream.Axpy(by, product, to)
 }
 
 // block is the part of a matrix of the shape of weights, from column at on, that is for one input matrix.

@@ -434,6 +434,7 @@ func hogaOf(hidden, layers, heads int, dropout float64) Values {
 // toyHOGA and its like are for three classes of four features.
 var (
 	toyHOGA  = Spec{Model: "hoga", Matrices: hops("sym", 2), Features: 4, Classes: 3, Settings: hogaOf(6, 1, 2, 0)}
+	toyNARS  = Spec{Model: "nars", Matrices: hops("sym", 2), Features: 4, Classes: 3, Settings: signOf(6, 3, 0)}
 	toyGAMLP = Spec{Model: "gamlp", Matrices: hops("sym", 2), Features: 4, Classes: 3, Settings: signOf(6, 3, 0)}
 	toySSGC  = Spec{Model: "ssgc", Matrices: hops("sym", 2), Features: 4, Classes: 3}
 )

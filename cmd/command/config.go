@@ -121,6 +121,7 @@ const batchPerDevice = "batch-per-device"
 var notSettings = []string{"schedule", "cpu-share", "profile-batches", "queue", "gradients", "sync-every", "updates",
 	mapFlag, scratchFlag, "run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory",
 	"tf32", "emulate", batchPerDevice, "json", "quiet", "verbose", "help", helpAllFlag, "version",
+	"importance",
 	"max-memory", "min-accuracy", "min-throughput", "weights", "surrogate", "budget", "search", "throughput", "space",
 	"trial-epochs", "output", // of tune
 	"cache-dir", cacheSizeFlag}

@@ -118,6 +118,8 @@ A flag that is not on the command line is taken from --config, a YAML file whose
 	f.StringVar(&t.grid, "grid", "", "YAML file with a list of values for each of some flags: try all combinations")
 	f.IntVar(&t.tune, "tune", 0, "number of random settings to try, of the flags that are not given: learning rate, "+
 		"weight decay, dropout, hops, operators, batch")
+	f.BoolVar(&o.Importance, "importance", false, "measure how much worse validation is if the rows of a matrix (a hop, "+
+		"a metapath) are replaced by their mean, for each")
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	atLeast(f, 0, "save-every", "max-time", "tune")
 	return c

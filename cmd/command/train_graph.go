@@ -104,6 +104,9 @@ func (o *trainOptions) checkInputFlags() error {
 		}
 		return nil
 	}
+	if o.Importance {
+		return usagef("--importance: %s reads a graph, which is one matrix (it is for models that read a hop store)", o.Model)
+	}
 	for _, flag := range storeFlags {
 		f := o.flags.Lookup(flag)
 		if f.Changed && !slices.Contains([]string{placement.Auto, "0"}, f.Value.String()) { // which configurations have

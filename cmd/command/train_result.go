@@ -1,8 +1,10 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,6 +69,13 @@ func (t *trained) Text(w io.Writer) {
 	line("valid", "%s %s (epoch %.0f of %.0f, %d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd),
 		*t.BestEpoch, *t.Epochs, t.rows[1])
 	line("test", "%s %s (%d rows)", t.Metric, spread(t.TestMetric, t.TestMetricStd), t.rows[2])
+	for _, i := range mostImportant(t.Importance) {
+		change := fmt.Sprintf("%+.2f %%", -100*i.MetricLoss)
+		if trainer.LowerIsBetter(t.Metric) {
+			change = fmt.Sprintf("%+.4g", i.MetricLoss)
+		}
+		line("without", "%s: %s %s, loss %+.3g", i.Matrix, t.Metric, change, i.LossRise)
+	}
 	predicted := ""
 	if t.PredictedEpochSeconds != nil {
 		predicted = fmt.Sprintf(" (predicted %.4f s)", *t.PredictedEpochSeconds)
@@ -98,6 +107,13 @@ func (t *trained) Text(w io.Writer) {
 	if t.Output != "" {
 		line("saved", "%s", t.Output)
 	}
+}
+
+// mostImportant are up to ten matrices, the one that a model loses most without first.
+func mostImportant(all []trainer.Importance) []trainer.Importance {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b trainer.Importance) int { return cmp.Compare(b.MetricLoss, a.MetricLoss) })
+	return all[:min(10, len(all))]
 }
 
 // reportEpochs prints an epoch every two seconds, and the last.

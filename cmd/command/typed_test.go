@@ -61,7 +61,7 @@ func TestAStoreOfMatricesOfDifferentWidthsIsPlannedTrainedAndEvaluated(t *testin
 	if p["matrices"] != 2.0 || p["rows"] != 80.0 {
 		t.Errorf("planned %v matrices of %v rows", p["matrices"], p["rows"])
 	}
-	for _, model := range []string{"sign", "sehgnn"} {
+	for _, model := range []string{"sign", "sehgnn", "nars"} {
 		must(t, d, "train store --hidden 8 --epochs 2 --model "+model+" --run "+model)
 		must(t, d, "evaluate store --checkpoint "+model)
 	}
@@ -101,5 +101,24 @@ func predictTyped(t *testing.T, flags string) {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: status %d: %s, want %q", line, o.code, o.stderr, want)
 		}
+	}
+}
+
+func TestATrainingSaysWhichMatricesMatter(t *testing.T) {
+	d := typedDisk(t)
+	must(t, d, "propagate graph -o store --hops 2 --relations-subsets 3")
+	r := object(t, must(t, d, "train store --model nars --hidden 8 --epochs 3 --runs 2 --importance --run run --json"))
+	all, matrices := r["importance"].([]any), r["matrices"].([]any)
+	if len(all) != len(matrices) || all[0].(map[string]any)["matrix"] != matrices[0] {
+		t.Errorf("importance of %v: %v", matrices, all)
+	}
+	must(t, d, "report run -o page.html")
+	if page := content(t, d, "page.html"); !strings.Contains(page, "Importance of matrices") ||
+		!strings.Contains(page, "What run (nars) loses without a matrix") {
+		t.Error("the page lacks the importance of matrices")
+	}
+	o := must(t, d, "train store --model sign --hidden 8 --epochs 3 --importance")
+	if !strings.Contains(o.stdout, "without") {
+		t.Errorf("the result says %s", o.stdout)
 	}
 }

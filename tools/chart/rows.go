@@ -45,13 +45,15 @@ const (
 	rowHeight = 17.0
 	rowGap    = 5.0
 	apartGap  = 9.0
-	mostName  = 28 // columns
 )
+
+// mostName is how many columns of a name fit beside a row.
+func (c *canvas) mostName() int { return max(28, int(c.width/3/charWidth)) }
 
 // reserve makes room for names and labels beside the bars.
 func (p *Rows) reserve(c *canvas) {
 	for _, r := range p.Rows {
-		c.nameRoom = max(c.nameRoom, textWidth(Shorten(r.Name, mostName))+8)
+		c.nameRoom = max(c.nameRoom, textWidth(Shorten(r.Name, c.mostName()))+8)
 		c.labelRoom = max(c.labelRoom, textWidth(r.Label)+8)
 	}
 }
@@ -88,7 +90,7 @@ func (p *Rows) draw(c *canvas, y float64) float64 {
 			c.text(c.width, y-5, "end", "", r.Label)
 			c.text(0, y-5, "start", "", Shorten(r.Name, int((c.width-textWidth(r.Label))/charWidth)-2))
 		} else {
-			c.text(left-8, y+rowHeight-4, "end", "", Shorten(r.Name, mostName))
+			c.text(left-8, y+rowHeight-4, "end", "", Shorten(r.Name, c.mostName()))
 		}
 		if end := r.draw(c, y, left, right, e.high, x); !above {
 			c.text(end+6, y+rowHeight-4, "start", "", r.Label)

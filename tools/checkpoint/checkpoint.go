@@ -189,7 +189,9 @@ type Summary struct {
 	EpochTraffic       loader.Traffic     `json:"epoch_traffic"` // of the features of an epoch's batches
 	ConvergenceEpoch   *float64           `json:"convergence_epoch"`
 	PeakDeviceBytes    int64              `json:"peak_device_bytes"` // the largest
-	Seeds              []uint64           `json:"seeds"`
+
+	Importance []trainer.Importance `json:"importance,omitempty"`
+	Seeds      []uint64             `json:"seeds"`
 }
 
 // Summarize sums up at least one run.
@@ -214,6 +216,7 @@ func Summarize(runs []Run) *Summary {
 	s.LoadWaitSeconds, s.LoadWaitSecondsStd = meanStd(runs, func(r *trainer.Figures) *float64 {
 		return &r.LoadWaitSeconds
 	})
+	s.Importance = meanImportance(runs)
 	s.RowsPerSecond, s.RowsPerSecondStd = meanStd(runs, func(r *trainer.Figures) *float64 { return &r.RowsPerSecond })
 	return s
 }
@@ -234,4 +237,21 @@ func meanStd[T int | float64](runs []Run, figure func(*trainer.Figures) *T) (mea
 	}
 	m, s := stat.MeanStdDev(values, nil)
 	return &m, &s
+}
+
+// meanImportance is the mean importance of each matrix, over the runs that have it.
+func meanImportance(runs []Run) (means []trainer.Importance) {
+	measured := slices.DeleteFunc(slices.Clone(runs), func(r Run) bool { return r.Importance == nil })
+	for _, r := range measured {
+		if means == nil {
+			means = make([]trainer.Importance, len(r.Importance))
+		}
+		for i, of := range r.Importance[:min(len(means), len(r.Importance))] {
+			m := &means[i]
+			m.Matrix = of.Matrix
+			m.MetricLoss += of.MetricLoss / float64(len(measured))
+			m.LossRise += of.LossRise / float64(len(measured))
+		}
+	}
+	return means
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/hopfeed/hopfeed/internal/units"
@@ -267,6 +268,62 @@ func only(holds bool, text string) string {
 		return text
 	}
 	return ""
+}
+
+// matrices adds what the trainings that measured it lose without each of their matrices, the most first.
+func matrices(p *chart.Page, runs []Run) {
+	drawn, rings := false, false
+	for i, r := range runs {
+		metric, all := r.Options.Metric, r.figures().Importance
+		if len(all) == 0 {
+			continue
+		}
+		order := make([]int, len(all))
+		for m := range order {
+			order[m] = m
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(all[b].MetricLoss, all[a].MetricLoss) })
+		rows := &chart.Rows{X: metricAxis("lost ", metric)}
+		for _, m := range order {
+			lost := all[m].MetricLoss
+			row := chart.Row{Name: matrixName(all[m].Matrix), Color: chart.Color(i),
+				Label: fmt.Sprintf("%s, loss %+.2g", valueText(metric, &lost, nil), all[m].LossRise),
+				Bars: []chart.Bar{{From: min(0, lost), To: max(0, lost), Color: chart.Color(i), Pale: len(r.Runs) > 1,
+					About: all[m].Matrix}}}
+			rows.From, rows.To = min(rows.From, lost), max(rows.To, lost)
+			for _, run := range checkpoint.Finished(r.Runs) {
+				if len(r.Runs) > 1 && m < len(run.Importance) {
+					row.Rings, rings = append(row.Rings, run.Importance[m].MetricLoss), true
+					rows.From = min(rows.From, run.Importance[m].MetricLoss)
+					rows.To = max(rows.To, run.Importance[m].MetricLoss)
+				}
+			}
+			rows.Rows = append(rows.Rows, row)
+		}
+		if rows.From < 0 { // room for a ring
+			rows.From -= (rows.To - rows.From) / 30
+		}
+		if !drawn {
+			p.Heading("Importance of matrices")
+		}
+		drawn = true
+		p.Figure(&chart.Figure{Title: fmt.Sprintf("What %s (%s) loses without a matrix", r.Name, r.Spec.Model),
+			Plots: []chart.Plot{rows}})
+	}
+	if drawn {
+		p.Note("How much worse the selected epoch predicts the validation rows, in metric and loss, if each row of the "+
+			"matrix is replaced by their mean. What several matrices tell is not lost with one of them.",
+			only(rings, "A ring is one seed, the bar their mean."))
+	}
+}
+
+// matrixName is the name of a matrix for a chart: of a typed graph's store, whose operators have one hop and are of one
+// kind, the metapath.
+func matrixName(matrix string) string {
+	if strings.Contains(matrix, "<") {
+		matrix = strings.TrimSuffix(matrix[strings.Index(matrix, ":")+1:], "/hop-1")
+	}
+	return matrix
 }
 
 // stageKeys are the stages of a run, in the order in which they are drawn.

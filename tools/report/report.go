@@ -46,6 +46,7 @@ func Page(runs []Run) []byte {
 	if len(runs) > 1 {
 		addTradeoff(p, runs)
 	}
+	matrices(p, runs)
 	traffic(p, runs)
 	times(p, runs)
 	preprocessing(p, runs)

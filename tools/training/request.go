@@ -35,6 +35,7 @@ type Request struct {
 	Split      int             // that is trained on; < 0: the store's
 	SplitsFile string          // of splits of the nodes; "": the input's own splits
 	Saves      bool            // the training is saved
+	Importance bool            // each run ends with trainer.Fitting.MeasureImportance, if it is tested
 	// Labels of training, validation and test rows, once they are counted.
 	Labels []session.Labels
 }

@@ -89,6 +89,9 @@ func (t *Runs) run(ctx context.Context, i int) error {
 		f.Time(trainer.QueueTimes{Pace: graph.Pace()})
 	}
 	err = t.train(ctx, f, func(e trainer.Epoch) { t.Epoch(label, e) })
+	if err == nil && o.Importance && !o.NoTest {
+		err = f.MeasureImportance(ctx)
+	}
 	r, resultErr := f.Result()
 	err = t.Input.Explain(t.nameRows(ctx, d.Train, cmp.Or(err, resultErr)))
 	t.Saver.EndRun(ctx, f, r, err)

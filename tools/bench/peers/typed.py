@@ -1,13 +1,14 @@
 """Models on stores of typed graphs beside PyTorch Geometric's HAN and HGT.
 
-    python tools/bench/peers/typed.py ./hopfeed WORK DATA/acm_typed DATA/dblp_typed [--runs 10] [--models sgc sign sehgnn]
-        [--tune]
+    python tools/bench/peers/typed.py ./hopfeed WORK DATA/acm_typed DATA/dblp_typed [--runs 10] [--tune]
+        [--models sgc sign sehgnn nars]
 
-Each folder is in the typed npy layout. HAN and HGT have the sizes and optimizers of PyTorch Geometric's examples
-(han_imdb.py: 128 units, 8 heads, 200 epochs; hgt_dblp.py: 64 units, 2 heads, one layer, 100 epochs), HAN the
-metapaths of its paper, and stop by the macro-F1 of validation nodes, as ours do. With --tune, each has for each split
-the settings of its GRID with the best mean macro-F1 of validation nodes in two runs. Prints for each split the test
-macro- and micro-F1 in percent, mean and standard deviation of the runs. Needs torch and torch-geometric.
+Each folder is in the typed npy layout. NARS reads hops of subsets of relations, our other models metapaths. HAN and HGT
+have the sizes and optimizers of PyTorch Geometric's examples (han_imdb.py: 128 units, 8 heads, 200 epochs;
+hgt_dblp.py: 64 units, 2 heads, one layer, 100 epochs), HAN the metapaths of its paper, and stop by the macro-F1 of
+validation nodes, as ours do. With --tune, each has for each split the settings of its GRID with the best mean macro-F1
+of validation nodes in two runs. Prints for each split the test macro- and micro-F1 in percent, mean and standard
+deviation of the runs. Needs torch and torch-geometric.
 """
 
 import argparse
@@ -165,7 +166,8 @@ def main():
     p.add_argument("data", type=pathlib.Path, nargs="+")
     p.add_argument("--runs", type=int, default=10)
     p.add_argument("--hops", type=int, default=3)
-    p.add_argument("--models", nargs="*", default=["sgc", "sign", "sehgnn"])
+    p.add_argument("--subsets", type=int, default=8, help="of relations, at most")
+    p.add_argument("--models", nargs="*", default=["sgc", "sign", "sehgnn", "nars"])
     p.add_argument("--peers", nargs="*", default=["HAN", "HGT"])
     p.add_argument("--tune", action="store_true")
     a = p.parse_args()
@@ -176,12 +178,13 @@ def main():
     for folder in a.data:
         meta, data, splits = load(folder)
         target, name = meta["target"], meta["name"]
-        graph, store = a.work / f"{name}-graph", a.work / f"{name}-store"
+        graph, store, subsets = (a.work / f"{name}-{kind}" for kind in ("graph", "store", "subsets"))
         hopfeed("import", "npy", folder, "-o", graph, "--missing-features", "one-hot", "--force")
         hopfeed("propagate", graph, "-o", store, "--hops", a.hops, "--rows", "all", "--force")
+        hopfeed("propagate", graph, "-o", subsets, "--hops", a.hops, "--relations-subsets", a.subsets, "--rows", "all", "--force")
         for split in range(len(splits)):
             for model in a.models:
-                found = [hopfeed("train", store, "--model", model, "--split", split, "--runs", a.runs, "--metric", metric)
+                found = [hopfeed("train", subsets if model == "nars" else store, "--model", model, "--split", split, "--runs", a.runs, "--metric", metric)
                          for metric in ("macro-f1", "micro-f1")]
                 report(name, split, model, *((r["test_metric"], r["test_metric_std"]) for r in found))
             for peer in a.peers:

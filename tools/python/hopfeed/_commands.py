@@ -886,6 +886,7 @@ def train(
     config: Path | None = None,
     grid: Path | None = None,
     tune: int | None = None,
+    importance: bool | None = None,
     force: bool | None = None,
     threads: int | None = None,
     memory: Memory = None,
@@ -900,7 +901,7 @@ def train(
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
     :param map: map the topology of a graph from disk instead of loading it
     :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
-    :param model: model to train: sgc, ssgc, sign, gamlp, hoga, sehgnn, gcn, sage, gat (default sign)
+    :param model: model to train: sgc, ssgc, sign, gamlp, hoga, sehgnn, nars, gcn, sage, gat (default sign)
     :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all; sgc:
         the best on validation rows)
     :param operator: operators to use, separated by commas (default all)
@@ -980,6 +981,8 @@ def train(
     :param grid: YAML file with a list of values for each of some flags: try all combinations
     :param tune: number of random settings to try, of the flags that are not given: learning rate, weight decay,
         dropout, hops, operators, batch
+    :param importance: measure how much worse validation is if the rows of a matrix (a hop, a metapath) are replaced by
+        their mean, for each
     :param force: replace existing output as soon as the new one is complete
     :param threads: threads to use (0: CPU affinity and quota)
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
@@ -1075,7 +1078,7 @@ def tune(
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
     :param map: map the topology of a graph from disk instead of loading it
     :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
-    :param model: model to train: sgc, ssgc, sign, gamlp, hoga, sehgnn, gcn, sage, gat (default sign)
+    :param model: model to train: sgc, ssgc, sign, gamlp, hoga, sehgnn, nars, gcn, sage, gat (default sign)
     :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all; sgc:
         the best on validation rows)
     :param operator: operators to use, separated by commas (default all)
