@@ -684,3 +684,19 @@ func BenchmarkRangedReads(b *testing.B) {
 }
 
 var buffers = sync.Pool{New: func() any { p := vfs.AlignedBytes(1<<20, vfs.PageBytes); return &p }}
+
+func TestALocalFileIsSharedAsASecondName(t *testing.T) {
+	one, other := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "other")
+	f := New(vfs.OS(), Options{CacheBytes: NoCache})
+	if err := errors.Join(os.WriteFile(one, []byte("bytes"), 0o666), vfs.Share(f, one, "file://"+other)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := os.Stat(one)
+	b, otherErr := os.Stat(other)
+	if err := errors.Join(err, otherErr); err != nil || !os.SameFile(a, b) {
+		t.Errorf("%v: it is a copy", err)
+	}
+	if err := f.Link(one, "s3://none/other"); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a name in a bucket: %v", err)
+	}
+}

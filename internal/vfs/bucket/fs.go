@@ -51,7 +51,7 @@ type Options struct {
 // NoCache is a CacheBytes.
 const NoCache = -1
 
-// FS is a file system whose paths may be URLs. It is a vfs.Directer and a vfs.DirectCreator for local paths.
+// FS is a file system whose paths may be URLs. It is a vfs.Directer, vfs.DirectCreator and vfs.Linker for local paths.
 type FS struct {
 	vfs.FS
 	o Options
@@ -244,6 +244,22 @@ func (f *FS) OpenDirect(path string) (vfs.File, error) {
 		return nil, pathError("open", path, vfs.ErrNoDirect)
 	}
 	return direct.OpenDirect(at.local)
+}
+
+// Link implements vfs.Linker for local paths.
+func (f *FS) Link(oldPath, newPath string) error {
+	from, err := f.find("link", oldPath)
+	if err != nil {
+		return err
+	}
+	to, err := f.find("link", newPath)
+	if err != nil {
+		return err
+	}
+	if linker, ok := f.FS.(vfs.Linker); ok && from.remote == nil && to.remote == nil {
+		return linker.Link(from.local, to.local)
+	}
+	return pathError("link", newPath, errors.ErrUnsupported)
 }
 
 func (f *FS) Create(path string) (vfs.PendingFile, error) { return f.create(path, vfs.FS.Create) }
