@@ -73,6 +73,11 @@ func (s *jobContext) checkMadeFrom(store *format.Manifest) error {
 
 // chooseRows chooses the rows of a new store, and sets its layout and target.
 func (s *jobContext) chooseRows(ctx context.Context) (err error) {
+	if one := s.options.step; one != nil && one.rows != nil {
+		s.table, s.nodes = one.rows.table, one.rows.table.NodeID
+		s.setTarget(one.rows.regions, s.table.Rows)
+		return s.checkPicked(s.table.Rows)
+	}
 	s.table, err = storeRows(ctx, s.rowsFrom(), &s.options, func(sizes []format.RegionSize, rows int64) error {
 		if rows == 0 && s.options.Rows == format.RowsLabeled {
 			return fmt.Errorf("%s: %w: no node has a label or is in a split, so there is nothing to store (to store "+
@@ -90,7 +95,7 @@ func (s *jobContext) chooseRows(ctx context.Context) (err error) {
 // rowsFrom is the graph that has the labels and splits of the rows: in a step of a typed graph, that of their type.
 func (s *jobContext) rowsFrom() *format.Dir {
 	if s.options.step != nil && s.options.step.rows != nil {
-		return s.options.step.rows
+		return s.options.step.rows.target
 	}
 	return s.graph
 }
@@ -212,6 +217,9 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 	if s.options.MaxTime > 0 {
 		j.Pace.Deadline = s.options.begun.Add(s.options.MaxTime)
 	}
+	if one := s.options.step; one != nil {
+		j.Reserve, j.Content = one.reserve, one.content
+	}
 	n := len(j.Matrices)
 	j.Results, j.HopSeconds, j.Edges = make([]engine.ColumnFiles, n), make([]float64, n), make([]int64, n)
 	first, err := s.input()
@@ -255,6 +263,9 @@ func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 		return nil, err
 	}
 	w.Columns, w.Held, w.ResultFiles = j.Columns.Width(), s.held, s.share != product.ColumnRange{}
+	if one := s.options.step; one != nil {
+		w.Held += one.heldBytes
+	}
 	if j.Labels != nil {
 		w.Held += s.labels.Bytes(s.graph.Manifest.Nodes, s.layout.Regions[0].Rows, len(j.Matrices)-1, s.options.Threads)
 		w.InMemory = true
@@ -286,6 +297,9 @@ func newWork(g, table *format.Manifest, layout format.Layout, rows int64, made [
 		Nodes: max(g.Nodes, g.SourceNodes), Edges: g.Edges, Weighted: g.Weighted, Columns: layout.Features, Stored: layout,
 		Rows: rows, RowTableBytes: plan.RowTableBytes(table), PickedBytes: plan.PickedBytes(table, rows),
 		Matrices: len(made), Threads: threads,
+	}
+	if g.SourceNodes > 0 {
+		w.BothEnds = g.Nodes + g.SourceNodes
 	}
 	var err error
 	if w.MatrixBytes, err = layout.MatrixBytes(format.Input); err != nil {

@@ -23,25 +23,23 @@ const mergedRangeBytes = 1 << 20
 
 // mergedManifest is the sizes of relations together.
 func (t *typedJob) mergedManifest(relations []format.Relation) (*format.Manifest, error) {
-	if len(relations) == 1 {
-		d, err := format.OpenRelation(t.fsys, format.RelationDir(t.graphDir, relations[0]))
-		if err != nil {
-			return nil, err
-		}
-		return &d.Manifest, d.Close()
-	}
 	g := &format.Manifest{}
 	for _, r := range relations {
-		d, err := format.OpenRelation(t.fsys, format.RelationDir(t.graphDir, r))
-		if err != nil {
-			return nil, err
+		one := t.sizes[r]
+		if one == nil {
+			d, err := format.OpenRelation(t.fsys, format.RelationDir(t.graphDir, r))
+			if err != nil {
+				return nil, err
+			}
+			if err := d.Close(); err != nil {
+				return nil, err
+			}
+			one = &d.Manifest
+			t.sizes[r] = one
 		}
 		source, _ := t.typed.Type(r.Source)
-		g.Nodes, g.SourceNodes = d.Manifest.Nodes, g.SourceNodes+source.Nodes
-		g.Edges, g.Weighted = g.Edges+d.Manifest.Edges, g.Weighted || d.Manifest.Weighted
-		if err := d.Close(); err != nil {
-			return nil, err
-		}
+		g.Nodes, g.SourceNodes = one.Nodes, g.SourceNodes+source.Nodes
+		g.Edges, g.Weighted = g.Edges+one.Edges, g.Weighted || one.Weighted
 	}
 	return g, nil
 }
@@ -60,7 +58,7 @@ func (t *typedJob) edgesOf(ctx context.Context, relations []format.Relation) (st
 		return "", err
 	}
 	g, err := t.mergedManifest(relations)
-	if err != nil {
+	if err = errors.Join(err, t.reserve.Free()); err != nil {
 		return "", err
 	}
 	layout := format.NewLayout([]format.RegionSize{{Name: format.RegionAll, Rows: g.Nodes}}, 0, 0, format.Float32)
@@ -78,25 +76,30 @@ func (t *typedJob) edgesOf(ctx context.Context, relations []format.Relation) (st
 func (t *typedJob) merge(ctx context.Context, w *format.Writer, relations []format.Relation,
 	g *format.Manifest) (err error) {
 	var files []*format.TopologyFile
+	degrees, own := make([]uint32, g.Nodes), make([]uint32, g.Nodes)
 	for _, r := range relations {
 		d, err := format.OpenRelation(t.fsys, format.RelationDir(t.graphDir, r))
 		if err != nil {
 			return err
 		}
 		defer d.Close()
-		f, err := d.OpenTopology(ctx, mergedRangeBytes)
+		f, err := d.OpenUnchecked(ctx, mergedRangeBytes)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
+		if err := f.Check(ctx, func(_ int, b *format.NodeRange) error {
+			for v := b.First; v < b.First+b.Rows(); v++ {
+				own[v] = uint32(len(b.In(v)))
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		for v, degree := range own {
+			degrees[v] += degree
+		}
 		files = append(files, f)
-	}
-	degrees := make([]uint32, g.Nodes)
-	if err := eachList(ctx, files, func(v int64, neighbors []uint32, _ []float32) error {
-		degrees[v] = uint32(len(neighbors))
-		return nil
-	}); err != nil {
-		return err
 	}
 	neighbors, stopNeighbors := streamLists(ctx, files, func(neighbors []uint32, _ []float32) []byte {
 		return dtype.BytesOf(neighbors)

@@ -26,19 +26,22 @@ type typedJob struct {
 	fsys               vfs.FS
 	graphDir, storeDir string
 	typed              *format.Typed
-	order              []*typedMatrix  // inputs before what is made of them
-	labels             *product.Labels // loaded once a matrix of labels is made
-	nodes              []uint32        // of each row
-	target             *format.Dir     // the nodes of the target type
+	order              []*typedMatrix      // inputs before what is made of them
+	labels             *product.Labels     // loaded once a matrix of labels is made
+	table              *format.RowTable    // of the store, as all steps that make rows of it have
+	regions            []format.RegionSize // of the store
+	target             *format.Dir         // the nodes of the target type
 	options            Options
 	normalize          operator.Operator // Sym or RW
 	layout             format.Layout
-	want               target // of the whole store
+	want               target                               // of the whole store
+	sizes              map[format.Relation]*format.Manifest // of relations that were opened
 
 	existing *format.Dir // the complete store that the job adds to; nil: none
 	beyond   []string    // metapaths that it has and the options do not ask for
 
 	store   *format.Writer
+	reserve engine.Reserve // of matrices, which steps hand on
 	scratch string
 	prefix  string // of the folders of steps: other jobs have others
 }
@@ -49,8 +52,7 @@ func propagateTyped(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 		return nil, err
 	}
 	defer t.close()
-	rows, err := t.plan(ctx)
-	if err != nil {
+	if err := t.plan(ctx); err != nil {
 		return nil, err
 	}
 	r := t.newResult()
@@ -73,7 +75,7 @@ func propagateTyped(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 	if err := t.create(); err != nil {
 		return nil, err
 	}
-	if err := t.make(ctx, rows, r); err != nil {
+	if err := t.make(ctx, r); err != nil {
 		if t.started() && !errors.Is(err, ErrInvalid) {
 			t.store.Suspend()
 			if !errors.Is(err, ErrUnfinished) {
@@ -94,7 +96,7 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 	fail := func(text string, args ...any) (*typedJob, error) {
 		return nil, fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, fmt.Errorf(text, args...))
 	}
-	t := &typedJob{fsys: fsys, graphDir: graphDir, storeDir: storeDir}
+	t := &typedJob{fsys: fsys, graphDir: graphDir, storeDir: storeDir, sizes: map[format.Relation]*format.Manifest{}}
 	if t.typed, err = format.OpenTyped(fsys, graphDir); err != nil {
 		return nil, err
 	}
@@ -196,7 +198,7 @@ func (t *typedJob) id(n *typedMatrix, metapath string) format.MatrixID {
 }
 
 // plan chooses the rows, and sets layout and target.
-func (t *typedJob) plan(ctx context.Context) (rows *format.RowTable, err error) {
+func (t *typedJob) plan(ctx context.Context) (err error) {
 	own, _ := t.typed.Type(t.typed.Target)
 	widest := own.Features
 	var operators []operator.Operator
@@ -209,7 +211,7 @@ func (t *typedJob) plan(ctx context.Context) (rows *format.RowTable, err error) 
 		}
 	}
 	if len(operators) == 0 && own.Features == 0 {
-		return nil, fmt.Errorf("%s: %w: no type with features leads to %s within %d hops", t.graphDir, ErrOptions,
+		return fmt.Errorf("%s: %w: no type with features leads to %s within %d hops", t.graphDir, ErrOptions,
 			t.typed.Target, t.options.Hops)
 	}
 	slices.SortFunc(operators, operator.Compare)
@@ -217,12 +219,12 @@ func (t *typedJob) plan(ctx context.Context) (rows *format.RowTable, err error) 
 		t.want.Operators = append(t.want.Operators, format.Operator{Name: o.String(), Hops: 1,
 			Features: widths[o.String()]})
 	}
-	return storeRows(ctx, t.target, &t.options, func(sizes []format.RegionSize, rows int64) error {
+	t.table, err = storeRows(ctx, t.target, &t.options, func(sizes []format.RegionSize, rows int64) error {
 		if rows == 0 {
 			return fmt.Errorf("%s: %w: no node of type %s has a label or is in a split, so there is nothing to store (to "+
 				"store all, say --rows all)", t.graphDir, ErrOptions, t.typed.Target)
 		}
-		t.layout = format.NewLayout(sizes, t.options.ChunkRows, widest, t.options.DType)
+		t.regions, t.layout = sizes, format.NewLayout(sizes, t.options.ChunkRows, widest, t.options.DType)
 		t.layout.Features = own.Features
 		if len(widths) > 0 {
 			t.layout.Widths = widths
@@ -242,6 +244,7 @@ func (t *typedJob) plan(ctx context.Context) (rows *format.RowTable, err error) 
 		t.scratch, t.prefix = scratchInStore(t.storeDir), fmt.Sprintf("step-%x-", digest[:6])
 		return nil
 	})
+	return err
 }
 
 // newResult lists what the store shall have.
@@ -319,6 +322,7 @@ func (t *typedJob) predict(r *Result) error {
 		}
 		input := layout
 		input.ChunkRows = format.ChunkRowsFor(0, n.source.Features, t.options.DType)
+		w.Held = t.tableBytes()
 		w.Sequences = []*plan.Sequence{{Operator: t.operator(n, n.name), Hops: 1}}
 		w.Inputs, w.Loads = []format.Layout{input}, []int{1}
 		p, err := t.options.planOf(w)
@@ -345,6 +349,9 @@ func (t *typedJob) predict(r *Result) error {
 	}
 	return nil
 }
+
+// tableBytes is the memory of the rows of the store, which are held all the time.
+func (t *typedJob) tableBytes() int64 { return plan.PickedBytes(&t.target.Manifest, t.want.StoredRows) }
 
 // between is the layout of a matrix of all nodes, which others are made of.
 func (t *typedJob) between(n *typedMatrix) format.Layout {
@@ -435,21 +442,24 @@ func (t *typedJob) started() bool {
 }
 
 // make makes the matrices that are missing, and publishes the store.
-func (t *typedJob) make(ctx context.Context, rows *format.RowTable, r *Result) error {
+func (t *typedJob) make(ctx context.Context, r *Result) error {
+	t.reserve.LimitBytes = r.Plan.MemoryBytes
+	defer t.reserve.Free()
 	r.Resumed = t.started()
 	if _, err := t.store.Scratch(); err != nil {
 		return err
 	}
 	if t.existing == nil {
-		if err := t.store.Rows(rows); err != nil {
+		if err := t.store.Rows(t.table); err != nil {
 			return err
 		}
 	}
 	if !t.want.NoInput && !t.store.Finished(format.Input) {
 		x, err := t.target.Matrix(format.Input)
 		if err == nil {
-			err = t.storeMatrix(ctx, r, t.target.Path(), engine.NewInput(x, nil, 0), []format.MatrixID{format.Input}, nil,
-				nil)
+			in := engine.NewInput(x, nil, 0)
+			in.Content = t.typed.Target
+			err = t.storeMatrix(ctx, r, t.target.Path(), in, []format.MatrixID{format.Input}, nil, nil)
 		}
 		if err != nil {
 			return err
@@ -458,16 +468,20 @@ func (t *typedJob) make(ctx context.Context, rows *format.RowTable, r *Result) e
 	done := map[*typedMatrix]bool{}
 	for _, n := range t.order {
 		if t.unfinished(n) {
-			if err := t.makeMatrix(ctx, r, n, rows); err != nil {
+			if err := t.makeMatrix(ctx, r, n); err != nil {
 				return err
 			}
 		}
 		done[n] = true
 		for _, x := range n.spent(done) {
+			t.reserve.Forget(x.key)
 			if err := t.removeBetween(x); err != nil {
 				return err
 			}
 		}
+	}
+	if err := t.reserve.Free(); err != nil {
+		return err
 	}
 	g := &t.target.Manifest
 	m := &format.Manifest{

@@ -120,8 +120,11 @@ func (t *typedJob) writeOneHot(w *format.Writer, layout format.Layout) error {
 
 // withoutOwn copies B Y of the stored rows to the store, with what the matrix has without a node's own label.
 func (t *typedJob) withoutOwn(ctx context.Context, to *format.MatrixWriter, from *format.Matrix, n *typedMatrix) error {
+	if err := t.reserve.Free(); err != nil {
+		return err
+	}
 	path := n.path()
-	own := t.labels.Own(t.nodes, t.options.DType)
+	own := t.labels.Own(t.table.NodeID, t.options.DType)
 	products := make([]product.Level, len(path))
 	ids := make([]format.MatrixID, len(path))
 	ids[len(path)-1] = t.id(n, n.name)
@@ -140,7 +143,7 @@ func (t *typedJob) withoutOwn(ctx context.Context, to *format.MatrixWriter, from
 			return err
 		}
 	}
-	if err := t.labels.Compute(ctx, own, products, t.nodes, t.options.DType, ids, t.options.Threads); err != nil {
+	if err := t.labels.Compute(ctx, own, products, t.table.NodeID, t.options.DType, ids, t.options.Threads); err != nil {
 		return fmt.Errorf("metapath %s: %w", n.title(n.name), err)
 	}
 	size := t.labels.Columns * t.options.DType.Size()

@@ -23,8 +23,12 @@ import (
 type step struct {
 	id     format.MatrixID
 	input  *engine.Input
-	rows   *format.Dir // the nodes of the type of the rows, which are chosen as Options say; nil: all nodes, in order
-	labels bool        // of training nodes
+	rows   *typedJob // that has chosen the rows, nodes of its target type; nil: all nodes, in order
+	labels bool      // of training nodes
+
+	reserve   *engine.Reserve
+	content   string // of a matrix of all nodes, in the reserve
+	heldBytes int64  // of memory, beside the step
 }
 
 // unfinished tells whether the store lacks rows of a matrix, or one that is made of it has yet to be made.
@@ -60,9 +64,9 @@ func (t *typedJob) removeBetween(n *typedMatrix) error {
 }
 
 // makeMatrix makes a matrix: of all nodes if others are made of it, and the rows that are stored.
-func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix, rows *format.RowTable) (err error) {
+func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (err error) {
 	if n.labels && t.labels == nil {
-		t.labels, t.nodes = t.newLabels(t.options.LabelHops), rows.NodeID
+		t.labels = t.newLabels(t.options.LabelHops)
 		if err := t.labels.Load(ctx, t.target, t.options.Split); err != nil {
 			return err
 		}
@@ -102,13 +106,15 @@ func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix, ro
 	options := t.options
 	options.Rows, options.Nodes, options.Split, options.ChunkRows = format.RowsAll, nil, 0, 0
 	d, err := t.runStep(ctx, r, t.betweenDir(n), edges, applied, options, &step{id: t.id(n, n.name), input: x,
-		labels: n.labels})
+		labels: n.labels, content: n.key})
 	if err != nil {
 		return err
 	}
 	all, err := d.Matrix(t.id(n, n.name))
 	if err == nil && len(ids) > 0 {
-		err = t.storeMatrix(ctx, r, edges, engine.NewInput(all, nil, 0), ids, n, nil)
+		x := engine.NewInput(all, nil, 0)
+		x.Content = n.key
+		err = t.storeMatrix(ctx, r, edges, x, ids, n, nil)
 	}
 	return errors.Join(err, d.Close())
 }
@@ -156,6 +162,7 @@ func (t *typedJob) inputOf(n *typedMatrix) (_ *engine.Input, _ func() error, err
 	}
 	in := engine.NewInput(one, nil, 0)
 	if len(matrices) == 1 {
+		in.Content = n.inputs[0].key
 		return in, closeAll, nil
 	}
 	var all stacked
@@ -178,7 +185,7 @@ func (t *typedJob) storeMatrix(ctx context.Context, r *Result, graphDir string, 
 	ids []format.MatrixID, n *typedMatrix, applied []operator.Operator) error {
 	options := t.options
 	options.ChunkRows = t.layout.ChunkRows
-	dir, one := filepath.Join(t.scratch, t.prefix+"rows"), &step{id: format.Input, input: x, rows: t.target}
+	dir, one := filepath.Join(t.scratch, t.prefix+"rows"), &step{id: format.Input, input: x, rows: t}
 	if n != nil {
 		dir, one.id, one.labels = dir+"-"+n.key, t.id(n, n.name), n.labels
 	}
@@ -227,6 +234,7 @@ func (t *typedJob) runStep(ctx context.Context, r *Result, dir, graphDir string,
 	defer s.close()
 	options.step, options.Operators, options.Hops, options.Force = one, applied, len(applied), false
 	options.LabelHops = 0
+	one.reserve, one.heldBytes = &t.reserve, t.tableBytes()
 	options.Planned = func(*Plan) {}
 	s.options = options // by which rowsFrom goes
 	if s.options, err = options.withDefaults(&s.rowsFrom().Manifest, options.DType); err != nil {

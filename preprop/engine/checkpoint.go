@@ -69,12 +69,12 @@ type savedMatrix struct {
 // savedMatrices are what a checkpoint must have to go on from a position of a hop from x to y: all of y where its
 // products are finished, else all of x, all of the last product, and the rows that are computed of the next.
 func (e *engine) savedMatrices(terms operator.Series, at position, x, y *product.Matrix) []savedMatrix {
-	n := e.matrixRows()
+	n := e.Graph.Manifest.Nodes
 	if at.product > terms.Products() {
 		return []savedMatrix{{y, n}}
 	}
 	dst, src := operator.Step(terms, at.product, x, y, e.seriesBuffers)
-	out := []savedMatrix{{x, n}}
+	out := []savedMatrix{{x, e.sources()}}
 	if src != x {
 		out = append(out, savedMatrix{src, n})
 	}

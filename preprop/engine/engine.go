@@ -38,6 +38,8 @@ type engine struct {
 	panelColumns  int               // of the widest panel
 	// whose first panel is in a matrix since the input was cut; nil: none
 	kept       *Input
+	reserved   []*product.Matrix // by matrix, taken from the reserve until they are allocated; nil: none
+	whole      bool              // one panel has all columns
 	inputFiles map[*Input]*ColumnFiles
 	back       writeback
 	device     *device.Engine // computes products; nil: the processor does
@@ -57,8 +59,10 @@ func (e *engine) close() error {
 	for _, p := range e.propagators {
 		err = errors.Join(err, p.Edges.Close(), p.Buf.Free())
 	}
-	for _, m := range e.matrices {
-		err = errors.Join(err, m.Buf.Free())
+	for _, m := range append(e.matrices, e.reserved...) {
+		if m != nil {
+			err = errors.Join(err, m.Buf.Free())
+		}
 	}
 	return err
 }
@@ -166,39 +170,42 @@ func (e *engine) findOwnLabels(ctx context.Context, unfinished []*HopSequence) e
 	return nil
 }
 
-// allocate allocates the matrices, as wide as the widest panel, and begins to use their memory, until ctx ends.
-func (e *engine) allocate(ctx context.Context, panels []product.ColumnRange) error {
-	for _, s := range panels {
-		e.panelColumns = max(e.panelColumns, s.Width())
-	}
-	hops, series := plan.PanelMatrices(e.Plan.Work.Sequences, e.DType, e.Plan.InputInMemory)
-	for i := range hops + series {
-		t := e.DType
-		if i >= hops {
-			t = format.Float32
+// allocate allocates the matrices that the reserve did not have, and begins to use their memory, until ctx ends.
+func (e *engine) allocate(ctx context.Context) error {
+	hops, _ := plan.PanelMatrices(e.Plan.Work.Sequences, e.DType, e.Plan.InputInMemory)
+	var fresh []*product.Matrix
+	for i, bytes := range e.matrixBytes(e.panelColumns) {
+		m := e.reserved[i]
+		if m == nil {
+			buf, err := offheap.Alloc(bytes)
+			if err != nil {
+				return err
+			}
+			m = &product.Matrix{Buf: buf}
+			fresh = append(fresh, m)
 		}
-		m, err := product.NewMatrix(e.matrixRows(), e.panelColumns, t)
-		if err != nil {
-			return err
+		if m.DType = e.DType; i >= hops {
+			m.DType = format.Float32
 		}
 		e.matrices = append(e.matrices, m)
 	}
+	e.reserved = nil
 	stored := e.matrices[:hops]
 	if e.Plan.InputInMemory {
 		e.inputBuffer, stored = stored[0], stored[1:]
 	}
 	copy(e.hopBuffers[:], stored)
 	e.seriesBuffers = e.matrices[hops:]
-	e.useMemory(ctx)
+	e.useMemory(ctx, fresh)
 	return nil
 }
 
 // useMemory begins to take the memory of matrices from the machine, on all cores, which on a virtual one takes as long
 // as a hop: while the input is read, since cores wait for the disk then. e.firstUse waits for the end.
-func (e *engine) useMemory(ctx context.Context) {
+func (e *engine) useMemory(ctx context.Context, fresh []*product.Matrix) {
 	const pieceBytes = 16 << 20
 	var pieces [][]byte
-	for _, m := range e.matrices {
+	for _, m := range fresh {
 		pieces = slices.AppendSeq(pieces, slices.Chunk(m.Buf.Bytes(), pieceBytes))
 	}
 	next := new(atomic.Int64)
@@ -237,7 +244,8 @@ func (e *engine) panel(ctx context.Context, s product.ColumnRange) error {
 		if !e.needsInput(c, s) {
 			continue
 		}
-		if hop := e.hopBuffers; e.back.matrix != nil && e.back.matrix.Buf == hop[0].Buf && hop[1] != nil {
+		if hop := e.hopBuffers; e.back.matrix != nil && e.back.matrix.Buf == hop[0].Buf && hop[1] != nil &&
+			e.sources() == e.Graph.Manifest.Nodes {
 			e.hopBuffers = [2]*product.Matrix{hop[1], hop[0]} // the input is read into the other one meanwhile
 		}
 		if e.device != nil {

@@ -24,6 +24,8 @@ type Input struct {
 	DType  format.DType    // of the new hops
 	Labels *product.Labels // that follow the columns of the stored hop; nil: none
 
+	Content string // the same for the same matrix of all nodes, in jobs that share a Reserve; "": it is not known
+
 	Tag string // in names of files that Cut writes: of what they depend on, beside the ranges
 
 	// Of an input that has some rows, or some columns, of the stored hop: which its first ones are.

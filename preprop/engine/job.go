@@ -4,6 +4,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/crc32"
@@ -48,6 +49,8 @@ type Job struct {
 	Given       product.Topology         // of the graph, in memory, if it was read before; nil: it is read
 	Receive     func(m *product.Matrix)  // if set, is given matrices instead of result files
 	Labels      *product.Labels          // that matrices have as their last columns; nil: none
+	Reserve     *Reserve                 // of matrices; nil: they are freed
+	Content     string                   // of the last matrix, as Input.Content
 	own         *product.OwnLabels       // elements of rows of Nodes that the node's own label would change
 
 	HopSeconds  []float64 // by matrix
@@ -63,9 +66,8 @@ type HopSequence struct {
 	Input *Input
 }
 
-// matrixRows is how many rows the matrices of a panel have: of the nodes, or, where these are more, of the nodes of the
-// other type that the edges of a relation come from.
-func (j *Job) matrixRows() int64 { return max(j.Graph.Manifest.Nodes, j.Graph.Manifest.SourceNodes) }
+// sources is how many nodes edges come from: those of the graph, or in a relation those of another type.
+func (j *Job) sources() int64 { return cmp.Or(j.Graph.Manifest.SourceNodes, j.Graph.Manifest.Nodes) }
 
 func (j *Job) number(id format.MatrixID) int { return slices.Index(j.Matrices, id) }
 
@@ -138,7 +140,21 @@ func (j *Job) Run(ctx context.Context) error {
 	e := &engine{Job: j, propagators: map[operator.Operator]*product.Propagator{},
 		neededNodes: map[string][]product.NodeSet{}, storedLists: map[string]*product.StoredLists{},
 		inputFiles: map[*Input]*ColumnFiles{}}
-	defer e.close()
+	done := false
+	defer func() {
+		if j.Reserve != nil {
+			e.firstUse.Wait()
+			e.giveReserve(done)
+		}
+		e.close()
+	}()
+	for _, s := range panels {
+		e.panelColumns = max(e.panelColumns, s.Width())
+	}
+	e.whole = len(panels) == 1 && panels[0] == product.ColumnRange{End: j.Sequences[0].Input.columns()}
+	if err := e.takeReserve(j.matrixBytes(e.panelColumns)); err != nil {
+		return err
+	}
 	prepare := func(ctx context.Context) error {
 		return Timed(&j.Account.Preparing, func() error { return e.prepare(ctx) })
 	}
@@ -148,7 +164,7 @@ func (j *Job) Run(ctx context.Context) error {
 		}
 	}
 	if j.Plan.InputKept { // in these matrices
-		if err := e.allocate(ctx, panels); err != nil {
+		if err := e.allocate(ctx); err != nil {
 			return err
 		}
 	}
@@ -163,7 +179,7 @@ func (j *Job) Run(ctx context.Context) error {
 		return err
 	}
 	if !j.Plan.InputKept {
-		if err := e.allocate(ctx, panels); err != nil {
+		if err := e.allocate(ctx); err != nil {
 			return err
 		}
 	}
@@ -195,6 +211,7 @@ func (j *Job) Run(ctx context.Context) error {
 	if e.device != nil {
 		j.Account.Transfers, j.Transferred = time.Duration(e.device.Took.Load()).Seconds(), e.device.Moved.Load()
 	}
+	done = true
 	return context.Cause(ctx) // an interrupted job has finished its last write
 }
 

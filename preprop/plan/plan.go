@@ -72,6 +72,7 @@ func (p *Plan) DropCheckpoints() {
 // Work describes a job for planning.
 type Work struct {
 	Nodes, Edges  int64 // of a relation between two types: nodes of the larger one
+	BothEnds      int64 // nodes at both ends of a relation; 0: it is none
 	Weighted      bool
 	Sequences     []*Sequence     // whose hops are to be made
 	Inputs        []format.Layout // the matrices that they start from, each once
