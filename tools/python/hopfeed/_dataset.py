@@ -271,5 +271,6 @@ def temporary(make: Callable[[str], Dataset], folder: Any = None) -> Dataset:
         if isinstance(error, Error):
             error.args = (str(error).replace(os.path.join(home.path, ""), ""),)
         raise
-    data.folder, data._home = home.path, home
+    for part in (data, *getattr(data, "_types", {}).values()):  # of a typed graph, the nodes of each type
+        part.folder, part._home = home.path, home
     return data

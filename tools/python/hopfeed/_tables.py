@@ -8,8 +8,9 @@ import numpy as np
 
 from ._dataset import Dataset
 from ._errors import OptionError
+from ._typed_arrays import import_typed, of_dgl
 from ._types import Path, listed, pairs_of_nodes
-from ._work import COLUMNS, columns_of, import_arrays, parts_of, splits_of, to_array, warn_left_out
+from ._work import COLUMNS, columns_of, import_arrays, labels_and_splits, parts_of, to_array, warn_left_out
 
 _TAKES = f"features, edges, labels, weights of edges, splits, and {COLUMNS}"
 
@@ -92,25 +93,22 @@ def from_edges(
 
 
 def from_dgl(graph: Any, output: Path | None = None, *, feature: str = "feat", label: str = "label", weight: str = "weight", name: str | None = None, **options: Any) -> Dataset:
-    """Makes the graph ``output`` of a ``DGLGraph`` with one type of nodes and edges: its edges, and of ``ndata`` features,
-    labels and ``train_mask``, ``val_mask`` and ``test_mask``, of ``edata`` weights, where they are there, and other numbers
-    as columns; without ``output``, in a temporary folder that goes with the last loader of it. A warning names what it leaves
-    out. ``options`` are those of ``import_npy``, ``duplicates`` as of ``from_pyg``."""
+    """Makes the graph ``output`` of a ``DGLGraph``: its edges, and of ``ndata`` features, labels and ``train_mask``,
+    ``val_mask`` and ``test_mask``, of ``edata`` weights, where they are there, and other numbers as columns; without
+    ``output``, in a temporary folder that goes with the last loader of it. A warning names what it leaves out. A graph with
+    several types of nodes or edges becomes a typed one, as of ``from_pyg``. ``options`` are those of ``import_npy``,
+    ``duplicates`` as of ``from_pyg``."""
     if not hasattr(graph, "ntypes"):
         raise TypeError(f"graph is of type {type(graph).__name__}: want a DGLGraph")
     if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
-        raise OptionError("the graph has several types of nodes or edges: want one (dgl.to_homogeneous)")
+        return import_typed("from_dgl", *of_dgl(graph, feature, label, weight), name, output, **options)
     ndata, edata = dict(graph.ndata), dict(graph.edata)
     if feature not in ndata:
         raise OptionError(f"ndata has no {feature!r} (it has {', '.join(ndata) or 'nothing'}): name the features by feature=")
     arrays = {"edge_index": np.stack([to_array(end) for end in graph.edges()]), "node_feat": to_array(ndata.pop(feature))}
-    if label in ndata:
-        arrays["node_label"] = to_array(ndata.pop(label))
     if weight in edata:
         arrays["edge_weight"] = to_array(edata.pop(weight)).reshape(-1)
-    masks = {mask: ndata.pop(mask, None) for mask in ("train_mask", "val_mask", "test_mask")}
-    if any(mask is not None for mask in masks.values()):
-        arrays["splits"] = splits_of(masks, graph.num_nodes())
+    arrays |= labels_and_splits(ndata, label, graph.num_nodes())
     of_nodes, nodes_left = columns_of(ndata, node=graph.num_nodes())
     of_edges, edges_left = columns_of(edata, edge=graph.num_edges())
     arrays |= {**of_nodes, **of_edges}

@@ -27,6 +27,8 @@ class TypedDataset:
 
     def __init__(self, path: Path) -> None:
         self.path = existing(path)
+        self.folder: str | None = None  #: the temporary folder that it is in, if that goes with it
+        self._home: Any = None  # which keeps the folder
         about = call(["inspect"], ["data"], {"data": self.path, "progress": False})
         if about["kind"] != self.kind:
             raise OptionError(f"{self.path} is a {about['kind']}, with one type of nodes: hopfeed.Dataset reads it")
@@ -55,8 +57,13 @@ class TypedDataset:
         if about["rows_fingerprint"] != self.manifest["rows_fingerprint"]:
             raise Error(f"{self.path} was replaced after it was opened: open it again")
 
-    def __reduce__(self) -> Any:
-        return type(self), (os.path.abspath(self.path),)
+    def __reduce__(self: Any) -> Any:
+        return Dataset.__reduce__(self)
+
+    def __deepcopy__(self, *_: Any) -> TypedDataset:
+        return self
+
+    __copy__ = __deepcopy__
 
     def __repr__(self) -> str:
         return f"<hopfeed.TypedDataset {self.path!r}: {len(self.node_types)} types of nodes, {len(self.edge_types)} relations>"

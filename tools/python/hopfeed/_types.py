@@ -160,13 +160,14 @@ def node_numbers(chosen: Any, nodes: int) -> list[int]:
     return numbers
 
 
-def pairs_of_nodes(name: str, pairs: Any, nodes: int) -> np.ndarray[Any, Any]:
-    """Pairs of nodes [2, pairs] as an array of integers."""
+def pairs_of_nodes(name: str, pairs: Any, nodes: int, destinations: int | None = None) -> np.ndarray[Any, Any]:
+    """Pairs of nodes [2, pairs] as an array of integers. Of a relation, ``nodes`` counts the sources."""
     array = np.asarray(pairs)
     if array.ndim != 2 or len(array) != 2 or not (array.dtype.kind in "iu" or array.size == 0):
         raise OptionError(f"{name} is an array {list(array.shape)} of {array.dtype}: want numbers of nodes [2, edges]")
-    if array.size and (array.min() < 0 or array.max() >= nodes):
-        raise OptionError(f"{name} has numbers of nodes from {array.min()} to {array.max()}: the graph has {nodes} nodes")
+    for ends, count in [(array, nodes)] if destinations is None else zip(array, (nodes, destinations)):
+        if ends.size and (ends.min() < 0 or ends.max() >= count):
+            raise OptionError(f"{name} has numbers of nodes from {ends.min()} to {ends.max()}, and there are {count} nodes")
     return array
 
 

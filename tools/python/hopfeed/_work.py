@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import sys
 import warnings
 from typing import Any
 
@@ -37,8 +38,8 @@ def plan(store: Path | Dataset, **options: Any) -> dict[str, Any]:
 
 
 def from_pyg(data: Any, output: Path | None = None, *, name: str | None = None, **options: Any) -> Dataset:
-    """Makes the graph ``output`` of a ``Data`` of PyTorch Geometric; without ``output``, in a temporary folder that goes
-    with the last loader of it.
+    """Makes the graph ``output`` of a ``Data`` or ``HeteroData`` of PyTorch Geometric; without ``output``, in a temporary
+    folder that goes with the last loader of it.
 
     It takes ``x`` [nodes, features], ``edge_index`` [2, edges] and, where they are there, ``y`` [nodes] or [nodes, L],
     ``edge_weight`` [edges] and the masks ``train_mask``, ``val_mask`` and ``test_mask``, [nodes] or, for several splits,
@@ -48,10 +49,19 @@ def from_pyg(data: Any, output: Path | None = None, *, name: str | None = None, 
     of a folder beside ``output``, which is removed afterwards. What it cannot take is an ``OptionError`` that names the
     attribute.
 
+    A ``HeteroData`` becomes a typed graph, with ``x`` of some of its types, or ``num_nodes``, and no columns. The relation
+    ``"to"`` has no name in a graph. Reverses of relations are added where no relation goes back, unless ``directed=True``.
+    A name such as ``"Paper"`` becomes ``"paper"``, with a warning.
+
     :param name: of the data set (default: of the folder ``output``)
-    :param options: those of ``import_npy``; ``duplicates`` is "keep" by default if edges have columns, else "merge", with a
+    :param options: those of ``import_npy``, such as ``target``, the type to classify (default: the only one with ``y``),
+        and ``missing_features``; ``duplicates`` is "keep" by default if edges have columns, else "merge", with a
         warning that counts the edges that are left out
     """
+    if hasattr(data, "node_types"):
+        from ._typed_arrays import import_typed, of_pyg
+
+        return import_typed("from_pyg", *of_pyg(data), name, output, **options)
     return import_arrays(*pyg_arrays(data, name), output, **options)
 
 
@@ -60,13 +70,9 @@ def pyg_arrays(data: Any, name: str | None) -> tuple[dict[str, np.ndarray[Any, A
     columns = _check_pyg(data)
     x = to_array(data.x)
     arrays = {"edge_index": pairs_of_nodes("data.edge_index", to_array(data.edge_index), len(x)), "node_feat": x, **columns}
-    if getattr(data, "y", None) is not None:
-        arrays["node_label"] = to_array(data.y)
     if getattr(data, "edge_weight", None) is not None:
         arrays["edge_weight"] = to_array(data.edge_weight).reshape(-1)
-    masks = {mask: getattr(data, mask, None) for mask in ("train_mask", "val_mask", "test_mask")}
-    if any(mask is not None for mask in masks.values()):
-        arrays["splits"] = splits_of(masks, len(x))
+    arrays |= labels_and_splits({key: getattr(data, key, None) for key in ("y", *MASKS)}, "y", len(x))
     meta: dict[str, Any] = {"name": name, "num_nodes": len(x), "edge_layout": "2xE"}
     if _symmetric(arrays["edge_index"]) and (getattr(data, "edge_attr", None) is None or data.is_undirected()):
         meta |= {"directed": False, "reverses_stored": True}
@@ -92,6 +98,12 @@ def _symmetric(edges: np.ndarray[Any, Any]) -> bool:
 _NAMES = {"node_feat": "x", "node_label": "y", "splits": "masks"}
 
 
+def _called(file: str) -> str:
+    """What errors call the file of an array: of a typed graph, nodes/TYPE/ARRAY or edges/RELATION/ARRAY."""
+    *folders, name = file.split("/")
+    return " of ".join([_NAMES.get(name, name), *folders[1:]])
+
+
 def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any], output: Path | None, **options: Any) -> Dataset:
     """Makes the graph ``output`` (None: in a temporary folder) of arrays in the npy layout, which it takes out of the dict,
     with the options of ``import_npy``. They are written to a folder beside ``output`` first, which is removed
@@ -104,7 +116,7 @@ def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any],
         raise OptionError("features_in_place: the features are in no file that stays")
     for file, array in arrays.items():
         if array.dtype.kind not in "biuf":
-            raise OptionError(f"{_NAMES.get(file, file)} is an array {list(array.shape)} of {array.dtype}: want numbers")
+            raise OptionError(f"{_called(file)} is an array {list(array.shape)} of {array.dtype}: want numbers")
     asked = options.get("duplicates")
     if asked is None and any(file.startswith("edge_") and file not in ("edge_index", "edge_weight") for file in arrays):
         options["duplicates"] = asked = "keep"
@@ -115,44 +127,56 @@ def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any],
     home = Folder(parent, ".hopfeed-arrays-")
     try:
         source = os.path.join(home.path, "arrays")
-        os.mkdir(source)
+        os.makedirs(os.path.join(source, "nodes" if "node_types" in meta else ""))
         for file in list(arrays):
-            np.save(os.path.join(source, file + ".npy"), arrays.pop(file))  # the import needs the memory
+            path = os.path.join(source, file + ".npy")
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            np.save(path, arrays.pop(file))  # the import needs the memory
         with open(os.path.join(source, "meta.json"), "w") as f:
             json.dump(meta, f)
         made = call(["import", "npy"], ["source"], {"source": source, "output": output, **options})
         for note in made["notes"] or []:
             if asked is None and note.endswith("were merged"):
-                warnings.warn(f'{note}, the first of each pair of nodes is left: duplicates="keep" keeps all', stacklevel=3)
+                warn(f'{note}, the first of each pair of nodes is left: duplicates="keep" keeps all')
         return Dataset(output)
     except CorruptError as error:
-        named = re.sub(re.escape(source) + r"/?(\w*)(\.npy)?", lambda file: _NAMES.get(file[1], file[1]), str(error))
-        raise OptionError(named.replace("invalid input: ", "")) from None
+        named = re.sub(re.escape(source) + r"/?([\w/]*)(\.npy)?", lambda file: _called(file[1]), str(error))
+        raise OptionError(named.replace("invalid input: ", "").replace("meta.json: ", "")) from None
     finally:
         home.remove()
 
 
-_TAKEN = {"x", "edge_index", "y", "edge_weight", "train_mask", "val_mask", "test_mask", "num_nodes", "edge_label", "edge_label_index"}
+MASKS = ("train_mask", "val_mask", "test_mask")
+TAKEN = {"x", "edge_index", "y", "edge_weight", *MASKS, "num_nodes", "edge_label", "edge_label_index"}
 
 
 def _check_pyg(data: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Refuses what from_pyg cannot take, says in a warning what it leaves out, and returns columns by names of files."""
     if hasattr(data, "node_types"):
         raise OptionError(f"data is a {type(data).__name__} with several types of nodes: want a Data with one (data.to_homogeneous())")
-    if getattr(data, "edge_index", None) is None:
-        hint = ": make it of adj_t by torch.stack(data.adj_t.t().coo()[:2])" if getattr(data, "adj_t", None) is not None else ""
-        raise OptionError(f"data has no edge_index [2, edges]{hint}")
-    x = getattr(data, "x", None)
-    if x is None:
+    check_edges("data", data)
+    if getattr(data, "x", None) is None:
         raise OptionError("data has no x [nodes, features]: give each node features, such as torch.ones(data.num_nodes, 1)")
-    if getattr(x, "is_sparse", False) or str(getattr(x, "layout", "torch.strided")) != "torch.strided" or not hasattr(x, "ndim"):
-        raise OptionError("data.x is sparse: want a dense tensor [nodes, features] (data.x.to_dense())")
-    if x.ndim != 2:
-        raise OptionError(f"data.x is {list(x.shape)}: want [nodes, features]")
-    more = {key: value for key, value in sorted(data.to_dict().items()) if key not in _TAKEN}
-    columns, left_out = columns_of(more, node=x.shape[0], edge=data.edge_index.shape[-1])
-    warn_left_out("from_pyg", left_out, f"x, edge_index, y, edge_weight, masks, and {COLUMNS}", 5)
+    check_dense("data.x", data.x)
+    more = {key: value for key, value in sorted(data.to_dict().items()) if key not in TAKEN}
+    columns, left_out = columns_of(more, node=data.x.shape[0], edge=data.edge_index.shape[-1])
+    warn_left_out("from_pyg", left_out, f"x, edge_index, y, edge_weight, masks, and {COLUMNS}")
     return columns
+
+
+def check_edges(name: str, data: Any) -> None:
+    """Refuses data without ``edge_index``."""
+    if getattr(data, "edge_index", None) is None:
+        hint = ": make it of adj_t by torch.stack(adj_t.t().coo()[:2])" if getattr(data, "adj_t", None) is not None else ""
+        raise OptionError(f"{name} has no edge_index [2, edges]{hint}")
+
+
+def check_dense(name: str, x: Any) -> None:
+    """Refuses features that are no dense matrix."""
+    if getattr(x, "is_sparse", False) or str(getattr(x, "layout", "torch.strided")) != "torch.strided" or not hasattr(x, "ndim"):
+        raise OptionError(f"{name} is sparse: want a dense tensor [nodes, features] (to_dense())")
+    if x.ndim != 2:
+        raise OptionError(f"{name} is {list(x.shape)}: want [nodes, features]")
 
 
 COLUMNS = "columns: numbers with a row for each edge or node"
@@ -186,10 +210,18 @@ def _is_column(value: Any) -> bool:
     return "sparse" not in str(getattr(value, "layout", "")) and str(value.dtype).rpartition(".")[2] in _COLUMN_TYPES
 
 
-def warn_left_out(function: str, left_out: list[str], takes: str, level: int = 3) -> None:
+def warn(text: str) -> None:
+    """Warns whoever has called the package."""
+    level = 1
+    while sys._getframe(level).f_globals.get("__package__") == __package__:
+        level += 1
+    warnings.warn(text, stacklevel=level + 1)
+
+
+def warn_left_out(function: str, left_out: list[str], takes: str) -> None:
     """Warns of what a graph does not get."""
     if left_out:
-        warnings.warn(f"{function} leaves out {', '.join(left_out)}: a graph has {takes}", stacklevel=level)
+        warn(f"{function} leaves out {', '.join(left_out)}: a graph has {takes}")
 
 
 def to_array(tensor: Any) -> np.ndarray[Any, Any]:
@@ -200,7 +232,18 @@ def to_array(tensor: Any) -> np.ndarray[Any, Any]:
     return array.astype(np.int8) if array.dtype == bool else array
 
 
-def splits_of(masks: dict[str, Any], nodes: int) -> np.ndarray[Any, Any]:
+def labels_and_splits(values: dict[str, Any], label: str, nodes: int, of: str = "") -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of the labels and masks of nodes, which it takes out of the values. ``of`` tells errors of which nodes."""
+    arrays = {}
+    if (y := values.pop(label, None)) is not None:
+        arrays["node_label"] = to_array(y)
+    masks = {mask + of: values.pop(mask, None) for mask in MASKS}
+    if any(mask is not None for mask in masks.values()):
+        arrays["splits"] = _splits_of(masks, nodes)
+    return arrays
+
+
+def _splits_of(masks: dict[str, Any], nodes: int) -> np.ndarray[Any, Any]:
     """Masks [nodes] or [nodes, k] of train, valid and test, by their names, as splits [k, nodes]: 0, 1, 2, and -1 for none."""
     parts = []
     for name, mask in masks.items():
@@ -214,7 +257,7 @@ def splits_of(masks: dict[str, Any], nodes: int) -> np.ndarray[Any, Any]:
         if len(part) not in (1, len(out)):
             raise OptionError(f"{name} has {len(part)} splits, and another mask has {len(out)}")
         if (twice := taken & part).any():
-            warnings.warn(f"{twice.sum()} nodes are in {name} and in a mask before it: they count for {name} alone", stacklevel=4)
+            warn(f"{twice.sum()} nodes are in {name} and in a mask before it: they count for {name} alone")
         taken |= part
         out[np.broadcast_to(part, out.shape)] = number
     return out

@@ -161,7 +161,7 @@ class Errors(stores.WithStore):
 
         self.check([
             (make([1, 2]), OPTION, "data has no edge_index"),
-            (make(Data(node_types=["a"], x=x)), OPTION, "several types of nodes", "to_homogeneous"),
+            (make(Data(node_types=["a"], edge_types=[], a={"x": x})), OPTION, "no relations", "'a'"),
             (make(Data(adj_t=object(), x=x)), OPTION, "no edge_index", "adj_t"),
             (make(Data(edge_index=edges)), OPTION, "data has no x", "torch.ones"),
             (make(Data(edge_index=edges, x=x[0])), OPTION, "data.x is [2]", "[nodes, features]"),

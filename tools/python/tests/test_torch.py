@@ -191,7 +191,7 @@ class Torch(WithStore):
         edges, x = torch.tensor([[0, 1], [1, 2]]), torch.ones(3, 2)
         sparse = pyg.Data(edge_index=edges, x=x.to_sparse())
         for data, says in (
-            (pyg.HeteroData({"a": {"x": x}}), "several types of nodes"),
+            (pyg.HeteroData({"a": {"x": x}}), "no relations, only nodes of type 'a'"),
             (pyg.Data(x=x), "no edge_index"),
             (pyg.Data(edge_index=edges, num_nodes=3), "no x"),
             (sparse, "sparse"),

@@ -7,6 +7,7 @@ import unittest
 import numpy as np
 
 import test_typed
+import test_typed_memory
 
 try:
     import torch
@@ -25,7 +26,7 @@ class TestTypedBatches(unittest.TestCase):
     def test_layers_of_relations_compute_what_they_do_of_the_whole_graph(self):
         with tempfile.TemporaryDirectory() as folder:
             arrays, graph = (os.path.join(folder, name) for name in ("arrays", "graph"))
-            x, edges, _, splits = test_typed.write_arrays(arrays)
+            x, edges, labels, splits = test_typed.write_arrays(arrays)
             x["venue"] = np.ones((test_typed.NODES["venue"], 1), np.float32)
             hopfeed.import_npy(arrays, graph, missing_features="ones", directed=True, progress=False)
             whole = HeteroData()
@@ -66,6 +67,12 @@ class TestTypedBatches(unittest.TestCase):
                             self.assertTrue(data.validate())
                             self.assertEqual(data["paper"].batch_size, len(data["paper"].y))
                     self.assertEqual(sorted(seeds), np.flatnonzero(splits == 0).tolist())
+            del whole["venue"].x
+            whole["venue"].num_nodes, whole["paper"].y = test_typed.NODES["venue"], torch.from_numpy(labels)
+            for mask, values in test_typed_memory.masks(splits).items():
+                whole["paper"][mask] = torch.from_numpy(values)
+            hopfeed.from_pyg(whole, graph + "-pyg", name="toy", missing_features="ones", directed=True, progress=False)
+            test_typed_memory.same_files(self, graph + "-pyg", graph)
 
 
 if __name__ == "__main__":

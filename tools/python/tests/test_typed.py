@@ -1,9 +1,14 @@
 """hopfeed.NeighborLoader of a typed graph with numpy alone."""
 
+import contextlib
+import importlib.util
 import json
 import os
+import pathlib
+import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -32,6 +37,16 @@ def write_arrays(folder):
     with open(os.path.join(folder, "meta.json"), "w") as f:
         json.dump({"name": "toy", "node_types": NODES, "target": "paper"}, f)
     return x, edges, labels, splits
+
+
+@contextlib.contextmanager
+def dgl():
+    """DGL or, where it is not installed, for a while its stand-in."""
+    here = importlib.util.find_spec("dgl") is not None
+    with mock.patch.object(sys, "path", [*sys.path, str(pathlib.Path(__file__).parent / "stand_ins")]):
+        yield importlib.import_module("dgl")
+    for name in [] if here else [name for name in sys.modules if name.split(".")[0] == "dgl"]:
+        del sys.modules[name]
 
 
 class TestTypedGraphs(unittest.TestCase):
