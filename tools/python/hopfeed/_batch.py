@@ -170,11 +170,14 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
     def to_dgl(self) -> tuple[Any, Any, list[Any]]:
         """What a ``DataLoader`` of DGL yields of a batch with blocks: numbers of input nodes, those of seed nodes, and
         blocks of DGL, with the features as ``blocks[0].srcdata["feat"]``, where the batch has them, and labels as
-        ``blocks[-1].dstdata["label"]``. Give it to a loader: ``transform=hopfeed.Batch.to_dgl``."""
+        ``blocks[-1].dstdata["label"]``. Give it to a loader: ``transform=hopfeed.Batch.to_dgl``. Of a typed graph, numbers
+        are dicts by type, and so are ``srcdata["feat"]``, of several types, and ``dstdata["label"]``."""
         if "blocks" not in self:
             raise OptionError("this batch has one graph for all layers, not blocks: open the loader without subgraph_type")
-        if isinstance(self["blocks"][0], dict):
-            raise OptionError("the blocks of this batch are those of relations: call to_dgl of each, such as batch.blocks[0][relation].to_dgl()")
+        if "n_id_dict" in self:
+            from . import _typed
+
+            return self["n_id_dict"], {self["seed_type"]: self["seed_id"]}, _typed.to_dgl(self)
         blocks = [block.to_dgl() for block in self["blocks"]]
         if "x" in self:
             blocks[0].srcdata["feat"] = self["x"]

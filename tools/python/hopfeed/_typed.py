@@ -133,3 +133,27 @@ class TypedArrays:
             out[edge_type] = n, int(of_type[edge_type[0]][:sources].sum()), *parts
             row += n
         return out
+
+
+def to_dgl(batch: Any) -> list[Any]:
+    """The blocks of a batch as blocks of DGL, each with the nodes of all types."""
+    import dgl  # type: ignore[import-not-found]
+
+    before = {node_type: len(n_id) for node_type, n_id in batch["n_id_dict"].items()}
+    seeds = {node_type: batch.batch_size if node_type == batch["seed_type"] else 0 for node_type in before}
+    made = []
+    for relations, later in zip(batch["blocks"], [*batch["blocks"][1:], {}]):
+        # Destinations of a type without in-edges are what the next layer has as sources.
+        after = {**seeds, **{e[0]: b.sources for e, b in later.items()}, **{e[2]: b.destinations for e, b in relations.items()}}
+        arrays: dict[Any, Any] = {e: ("csc", (b.indptr, b.indices, [])) for e, b in relations.items()}
+        block = dgl.create_block(arrays, num_src_nodes=before, num_dst_nodes=after)
+        for e, b in relations.items():
+            block.edges[e].data["weight"] = b.weights
+            if b.e_id is not None:
+                block.edges[e].data[dgl.EID] = b.e_id
+        made.append(block)
+        before = after
+    for node_type, x in batch.get("x_dict", {}).items():
+        made[0].srcnodes[node_type].data["feat"] = x
+    made[-1].dstnodes[batch["seed_type"]].data["label"] = batch["y"]
+    return made

@@ -57,6 +57,9 @@ def heterograph(data, num_nodes_dict):
 
 
 def create_block(data, num_src_nodes, num_dst_nodes):
+    if isinstance(data, dict):
+        parts = {e: create_block(part, num_src_nodes[e[0]], num_dst_nodes[e[2]]) for e, part in data.items()}
+        return Hetero(parts, num_src_nodes, num_dst_nodes)
     kind, (indptr, indices, edge_ids) = data
     assert kind == "csc" and len(edge_ids) == 0 and len(indptr) == num_dst_nodes + 1 and (indices < num_src_nodes).all()
     return Graph((indptr, indices), num_src_nodes)
