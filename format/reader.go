@@ -14,6 +14,10 @@ import (
 // Dir is an open graph or store directory.
 type Dir struct {
 	Manifest Manifest
+	// Typed is the typed graph whose target's nodes these are, and TypedPath its folder, if OpenTarget has opened them;
+	// the Manifest has then its name, its fingerprint and the number of its edges.
+	Typed     *Typed
+	TypedPath string
 
 	fsys   vfs.FS
 	path   string

@@ -118,6 +118,36 @@ func OpenTyped(fsys vfs.FS, dir string) (*Typed, error) {
 	return t, err
 }
 
+// OpenTarget opens the nodes of the target of a typed graph: see Dir.Typed.
+func OpenTarget(fsys vfs.FS, dir string) (*Dir, error) {
+	t, err := OpenTyped(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	d, err := t.OpenNodes(fsys, dir, t.Target)
+	if err != nil {
+		return nil, err
+	}
+	d.Typed, d.TypedPath, d.Manifest.Name, d.Manifest.Fingerprint = t, dir, t.Name, t.Fingerprint
+	for _, r := range t.Relations {
+		d.Manifest.Edges += r.Edges
+	}
+	return d, nil
+}
+
+// OpenNodes opens the graph directory of a type of the typed graph in dir, and checks that it is the one named here.
+func (t *Typed) OpenNodes(fsys vfs.FS, dir, nodeType string) (*Dir, error) {
+	d, err := OpenGraph(fsys, NodesDir(dir, nodeType))
+	if err != nil {
+		return nil, err
+	}
+	n, _ := t.Type(nodeType)
+	if m := &d.Manifest; n == nil || m.Fingerprint != n.Fingerprint || m.Nodes != n.Nodes || m.Features != n.Features {
+		return nil, errors.Join(&CorruptError{d.path, -1, "it is not the one that types.json names"}, d.Close())
+	}
+	return d, nil
+}
+
 // decode is the inverse of encode, and checks what it reads.
 func (t *Typed) decode(b []byte) error {
 	if err := checkManifestSum(b); err != nil {

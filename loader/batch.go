@@ -31,7 +31,8 @@ type Batch struct {
 	InputIDs gds.Tensor
 	// Blocks are the layers of a sampled mini-batch, in the order in which a model computes them;
 	// nil for batches of a hop store. X is then one matrix, with a row for each source of the
-	// first block, and the destinations of the last are the Rows of the batch.
+	// first block, and the destinations of the last are the Rows of the batch. Where blocks have Parts, X is a matrix for
+	// each type of nodes, and indices of the first block are of rows of the matrix of their type.
 	Blocks []Block
 	// Apart: the destinations of Blocks are not among their sources, nor NodeIDs the first of InputIDs.
 	Apart bool
@@ -63,6 +64,9 @@ type Block struct {
 	Indices               gds.Tensor // uint32 [1, edges]: their sources
 	Weights               gds.Tensor // float32 [1, edges]
 	Edges                 gds.Tensor // int64 [1, edges]: their numbers in the graph; the zero Tensor unless asked for
+	// Parts is for models with weights for each relation (sampling.Options.ByType): the first destination of each part of
+	// them and, last, their number; else nil.
+	Parts []uint32
 }
 
 // SparseRows are the elements of a matrix of float32 that are not zero, row by row (CSR): row i has the elements

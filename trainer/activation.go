@@ -63,6 +63,7 @@ const (
 	chunkLevel  = -2 // at most chunkRows of the destinations
 	targetLevel = -3 // all nodes of a whole graph, or the destinations of a chunk of one
 	columnLevel = -4 // the columns of sparse features
+	partLevel   = -5 // and below: partLevel-k has part k of the destinations of the first block
 )
 
 // rowsAt is how many rows a level has in the pass.
@@ -80,6 +81,9 @@ func (p *pass) rowsAt(level int) int {
 		return p.Sparse.Cols
 	case level > 0 && len(p.Blocks) > 0:
 		return p.Blocks[len(p.Blocks)-level].Sources
+	case level <= partLevel && len(p.Blocks) > 0:
+		k, parts := partLevel-level, p.Blocks[0].Parts
+		return int(parts[k+1] - parts[k])
 	}
 	return 0
 }
@@ -202,7 +206,7 @@ func (n *network) checkBlocks(b *loader.Batch) error {
 	if len(b.Blocks) != want && (b.Rows > 0 || b.Blocks != nil) {
 		return fmt.Errorf("%d blocks, but %s has %d layers along edges", len(b.Blocks), n.spec.Model, want)
 	}
-	if b.Apart && n.messages.own {
+	if b.Apart && n.messages != nil && n.messages.own {
 		return fmt.Errorf("%s reads the rows of destinations, which are not among the sources of these blocks",
 			n.spec.Model)
 	}
@@ -214,6 +218,15 @@ func (n *network) checkBlocks(b *loader.Batch) error {
 		if block.Destinations != next || !b.Apart && block.Sources < block.Destinations {
 			return fmt.Errorf("block %d goes from %d sources to %d destinations, but %d are wanted", i, block.Sources,
 				block.Destinations, next)
+		}
+		parts := block.Parts
+		if i%2 == 0 && n.parts > 0 && (len(parts) != n.parts+1 || int(parts[n.parts]) != block.Destinations) {
+			return fmt.Errorf("block %d has the parts %v, but %d are wanted", i, parts, n.parts)
+		}
+		for k := n.parts - len(b.X); i == 0 && n.parts > 0 && k < n.parts; k++ {
+			if x := b.X[k+len(b.X)-n.parts]; int(parts[k+1]-parts[k]) > x.Rows {
+				return fmt.Errorf("%d rows of a type, of which %d are destinations", x.Rows, parts[k+1]-parts[k])
+			}
 		}
 	}
 	return nil

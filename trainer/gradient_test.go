@@ -407,6 +407,9 @@ var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows
 	"sage": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
 		return v.messagePassing(s, x[0], true, seed, 1, convolve64)
 	},
+	"rgcn": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
+		return v.messagePassing(s, x[0], true, seed, 1, convolve64)
+	},
 	"gat": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
 		return v.messagePassing(s, x[0], s.Settings["residual"] == 1, seed,
 			s.Settings.integer("heads"), func(v *values64, b toyBlock, x rows64, out int) rows64 {

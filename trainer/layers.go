@@ -27,6 +27,7 @@ type builder struct {
 	inputLayers []*inputLayer
 	rescaled    *rescaled // nil: not a model of values
 	blocks      int       // of a batch; 0: the model reads matrices of a store
+	parts       int       // of the rows of each second block, if there are relations; else 0
 	messages    *messagePassing
 	uncentred   bool // the input is brought to one unit, but not centred
 }

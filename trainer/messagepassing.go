@@ -21,9 +21,9 @@ var gcnKind = graphKind(kind{
 // own features and of the mean of its in-neighbours, side by side.
 var sageKind = graphKind(kind{
 	name: "sage", about: "GraphSAGE: means of in-neighbours beside a node's own features; reads a graph",
-	aggregation: sampling.Mean,
-	settings:    messagePassingSettings(1),
-	build:       func(s Spec, b *builder) *activation { return b.messagePassing(s, true, alongSums, 1) },
+	aggregation: sampling.Mean, relational: true,
+	settings: messagePassingSettings(1),
+	build:    buildMeans,
 })
 
 // graphKind fills in what kinds that read a graph have in common.

@@ -10,7 +10,8 @@ import (
 )
 
 // kinds lists all models.
-var kinds = []kind{sgcKind, ssgcKind, signKind, gamlpKind, hogaKind, sehgnnKind, narsKind, gcnKind, sageKind, gatKind}
+var kinds = []kind{sgcKind, ssgcKind, signKind, gamlpKind, hogaKind, sehgnnKind, narsKind, gcnKind, sageKind, gatKind,
+	rgcnKind}
 
 // kind is a kind of model: its name, its defaults, and how it is built. All functions are pure.
 type kind struct {
@@ -18,6 +19,7 @@ type kind struct {
 	// aggregation is what the blocks are to estimate that the model computes on; "": it reads no graph, but
 	// matrices of a store.
 	aggregation sampling.Aggregation
+	relational  bool // it reads typed graphs too
 	// chooseMatrices lists the matrices that the model reads, given the input features (none where the rows have none
 	// of their own) and the last hop, >= 1, of each operator to use.
 	chooseMatrices func(input, last []MatrixID) []MatrixID
@@ -76,6 +78,12 @@ func AggregationOf(model string) (sampling.Aggregation, error) {
 		return "", err
 	}
 	return k.aggregation, nil
+}
+
+// ReadsRelations tells whether a model reads typed graphs.
+func ReadsRelations(model string) bool {
+	k, err := findKind(model)
+	return err == nil && k.relational
 }
 
 // ReadsLastHop tells whether a model reads one hop of each operator: which one is then a setting to be chosen.

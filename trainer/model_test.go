@@ -76,6 +76,8 @@ var gradientCases = []struct {
 		Settings: blocksOf(4, 2, 0.2, 1, 1)}, 0, false},
 	{"sage of two layers with dropout", Spec{Model: "sage", Matrices: hops("sym", 0),
 		Settings: blocksOf(5, 2, 0.3, 0, 0)}, 0.2, false},
+	{"rgcn on a graph of one type", Spec{Model: "rgcn", Matrices: hops("sym", 0), Settings: blocksOf(5, 1, 0, 0, 0)}, 0,
+		false},
 	{"sage with norms", Spec{Model: "sage", Matrices: hops("sym", 0), Settings: blocksOf(5, 2, 0, 1, 0)}, 0, false},
 	{"gat of one head", Spec{Model: "gat", Matrices: hops("sym", 0), Settings: blocksOf(4, 1, 0, 0, 0)}, 0, false},
 	{"gat of two layers and two heads with residuals, norms and dropout",
@@ -180,7 +182,7 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 		{"an operator that is not there", "sgc", store, []string{"ppr"}, nil,
 			`the store has no operator "ppr": it has sym (3 hops), rw (2 hops)`},
 		{"a model that is not there", "mlp", store, nil, nil,
-			`there is no model "mlp": the models are sgc, ssgc, sign, gamlp, hoga, sehgnn, nars, gcn, sage, gat`},
+			`there is no model "mlp": the models are sgc, ssgc, sign, gamlp, hoga, sehgnn, nars, gcn, sage, gat, rgcn`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ids, err := Matrices(c.model, c.stored, c.operators, c.hops)

@@ -58,7 +58,7 @@ func (g *group) measureInputs(ctx context.Context, shares []*loader.Batch, facto
 			if i > 0 && g.ranks[0].sharesBlocks() {
 				in.Factor = inputs[0].Factor // what is multiplied by the same weights has the same factors
 			}
-			if deviation := m.deviation(in.Factor); deviation != 0 {
+			if deviation := m.deviation(in.Factor); deviation != 0 && m.rows > 0 { // a batch may have no nodes of a type
 				in.Scale = float32(g.ranks[0].size(spec.Width(i)) / deviation)
 			}
 			if !(in.Scale > 0 && in.Scale <= math.MaxFloat32) {

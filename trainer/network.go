@@ -157,11 +157,15 @@ func (n *network) checkBatch(b *loader.Batch) error {
 	if err == nil && n.meter != nil {
 		err = n.spec.checkLabels(b.Labels)
 	}
+	rows := inputRows(b)
 	for i, x := range b.X {
 		if err != nil {
 			break
 		}
-		if rows := inputRows(b); x.Cols != n.spec.Width(i) || x.Rows != rows || x.DType != gds.Float32 {
+		if n.parts > 0 { // of each type some
+			rows = x.Rows
+		}
+		if x.Cols != n.spec.Width(i) || x.Rows != rows || x.DType != gds.Float32 {
 			err = fmt.Errorf("%s is %v, but [%d,%d]float32 was expected", n.spec.Matrices[i], x, rows, n.spec.Width(i))
 		}
 	}

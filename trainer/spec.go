@@ -12,13 +12,15 @@ import (
 // Spec is everything that determines a model's parameters and what they mean.
 type Spec struct {
 	Model    string
-	Matrices []MatrixID // of a batch, in this order
+	Matrices []MatrixID // of a batch, in this order; with Relations, one for each type, whose operator is its name
 	Features int        // columns of each, where Widths does not say otherwise
 	// Widths are the columns of the matrices of operators, by name, that have not Features of them; nil: none.
-	Widths   map[string]int
-	Classes  int    // columns that the model puts out: one for each class, label or value
-	Target   Target // what they are
-	Settings Values // missing ones have their defaults; settings of other models are ignored
+	Widths map[string]int
+	// Relations are those of the typed graph that batches are sampled from; nil: it has one type, or there is none.
+	Relations []Relation
+	Classes   int    // columns that the model puts out: one for each class, label or value
+	Target    Target // what they are
+	Settings  Values // missing ones have their defaults; settings of other models are ignored
 }
 
 // Limits of a Spec. They are more than is useful, and keep sizes from a file from overflowing.
@@ -56,7 +58,11 @@ func (s Spec) validate() (Spec, *builder, error) {
 	_, known := targets[s.Target]
 	err = cmp.Or(within("matrices", len(s.Matrices), maxMatrices), within("classes", s.Classes, maxWidth),
 		must(known, "there is no target %q", s.Target), k.checkSettings(&s),
-		must(k.aggregation == "" || len(s.Matrices) == 1, "%s reads features of a graph, not %v", s.Model, s.Matrices))
+		must(len(s.Relations) == 0 || k.relational, "%s reads a graph of one type (models of typed graphs are rgcn and sage)",
+			s.Model),
+		must(k.aggregation == "" || len(s.Matrices) == 1 || len(s.Relations) > 0, "%s reads features of a graph, not %v",
+			s.Model, s.Matrices),
+		s.checkRelations())
 	if err != nil {
 		return s, nil, err
 	}
@@ -115,9 +121,11 @@ type SavedSpec struct {
 	Matrices []savedMatrix  `json:"matrices"`
 	Features int            `json:"features"`
 	Widths   map[string]int `json:"widths,omitempty"`
-	Classes  int            `json:"classes"`
-	Target   Target         `json:"target,omitempty"`
-	Settings Values         `json:"settings"`
+	// Relations are those of a typed graph; the operators of Matrices are then its types.
+	Relations []Relation `json:"relations,omitempty"`
+	Classes   int        `json:"classes"`
+	Target    Target     `json:"target,omitempty"`
+	Settings  Values     `json:"settings"`
 }
 
 type savedMatrix struct {
@@ -128,8 +136,8 @@ type savedMatrix struct {
 
 // Saved converts a Spec for a file; scales has a number for each matrix.
 func (s Spec) Saved(scales []float32) SavedSpec {
-	saved := SavedSpec{Name: s.Model, Features: s.Features, Widths: s.Widths, Classes: s.Classes, Target: s.Target,
-		Settings: s.Settings}
+	saved := SavedSpec{Name: s.Model, Features: s.Features, Widths: s.Widths, Relations: s.Relations,
+		Classes: s.Classes, Target: s.Target, Settings: s.Settings}
 	for i, id := range s.Matrices {
 		saved.Matrices = append(saved.Matrices, savedMatrix{id.Operator, id.Hop, scales[i]})
 	}
@@ -139,8 +147,8 @@ func (s Spec) Saved(scales []float32) SavedSpec {
 // Spec is the inverse of Spec.Saved, with a value for each setting. A setting that this version's model does not have
 // is an error, since it may change what parameters mean.
 func (saved SavedSpec) Spec() (s Spec, scales []float32, err error) {
-	s = Spec{Model: saved.Name, Features: saved.Features, Widths: saved.Widths, Classes: saved.Classes,
-		Target: saved.Target, Settings: saved.Settings}
+	s = Spec{Model: saved.Name, Features: saved.Features, Widths: saved.Widths, Relations: saved.Relations,
+		Classes: saved.Classes, Target: saved.Target, Settings: saved.Settings}
 	for _, m := range saved.Matrices {
 		s.Matrices = append(s.Matrices, MatrixID{Operator: m.Operator, Hop: m.Hop})
 		scales = append(scales, m.Scale)

@@ -64,6 +64,9 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, graph.Close()) }()
+	if graph.Typed != nil {
+		return nil, usagef("%s is a typed graph, whose batches have no schedules (give a graph of one type)", o.Input)
+	}
 	if aggregation, _ := trainer.AggregationOf(o.Model); aggregation == "" {
 		return nil, usagef("--model %s reads a hop store, so no batches are sampled: want a model that reads a "+
 			"graph, such as sage", o.Model)

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,7 +116,9 @@ func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ resu
 	defer func() { err = errors.Join(err, store.Close()) }()
 	m := &store.Manifest
 	target, outputs := training.TargetOf(m)
-	if err := c.CheckStore(store.Matrices(), store.Layout(), m.LabelHops, outputs, target); err != nil {
+	matrices, layout, _ := training.TypedShape(store)
+	err = training.CheckRelations(store, c.Spec)
+	if err = cmp.Or(err, c.CheckStore(matrices, layout, m.LabelHops, outputs, target)); err != nil {
 		return nil, usagef("%s on %s: %s", o.checkpoint, input, err)
 	}
 	if o.metric != "" {

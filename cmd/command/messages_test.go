@@ -65,7 +65,7 @@ func TestASlipOfAFlagIsAnsweredWithTheFlag(t *testing.T) {
 			`npy, csv, mtx, ogb, igb, graphsaint, parquet)`,
 		"generate smb -o graph": `there is no generator "smb": did you mean sbm? (there are: rmat, sbm)`,
 		"train store --model sgin --epochs 1": `--model: there is no model "sgin": the models are sgc, ssgc, sign, ` +
-			`gamlp, hoga, sehgnn, nars, gcn, sage, gat`,
+			`gamlp, hoga, sehgnn, nars, gcn, sage, gat, rgcn`,
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || o.stderr != "hopfeed: "+want+"\n" {
 			t.Errorf("%s: exit status %d: %swant %s", line, o.code, o.stderr, want)

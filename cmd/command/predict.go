@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,7 +144,11 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 			return nil, err
 		}
 	}
-	input, err := format.OpenAny(a.fs, at)
+	open := format.OpenAny
+	if o.typed && at == o.input {
+		open = format.OpenTarget
+	}
+	input, err := open(a.fs, at)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +199,8 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 	return p, nil
 }
 
-// targetOf is the directory of the nodes of the target type of a typed graph. It refuses what needs edges among them.
+// targetOf is the directory of the nodes of the target type of a typed graph or, for a model that reads it all, of the
+// graph. It refuses what needs edges among the nodes.
 func (a *app) targetOf(o *predictOptions, c *checkpoint.Checkpoint) (string, error) {
 	t, err := format.OpenTyped(a.fs, o.input)
 	if err != nil {
@@ -204,12 +210,11 @@ func (a *app) targetOf(o *predictOptions, c *checkpoint.Checkpoint) (string, err
 	switch {
 	case err != nil:
 		return "", err
-	case aggregation != "":
-		return "", usagef("%s reads a graph of one type, and %s has %s", c.Spec.Model, o.input,
-			units.Count(int64(len(t.Types)), "type"))
 	case o.smooth != "":
 		return "", usagef("--smooth propagates predictions over the edges of a graph of one type, and those of %s lead from "+
 			"type to type (leave it out; labels travel along metapaths by 'hopfeed propagate --label-hops')", o.input)
+	case aggregation != "":
+		return o.input, nil
 	}
 	return format.NodesDir(o.input, t.Target), nil
 }
@@ -276,7 +281,9 @@ func (a *app) predictChanged(ctx context.Context, c *checkpoint.Checkpoint, stor
 // predict writes the predictions of rows of a store or, for a model that reads a graph, of nodes, and reports in p.
 func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *format.Dir, o *predictOptions,
 	p *predicted) (err error) {
-	if err := c.CheckInput(input.Matrices(), input.Layout(), input.Manifest.LabelHops); err != nil {
+	matrices, layout, _ := training.TypedShape(input)
+	err = training.CheckRelations(input, c.Spec)
+	if err = cmp.Or(err, c.CheckInput(matrices, layout, input.Manifest.LabelHops)); err != nil {
 		return usagef("%s on %s: %s", o.checkpoint, o.input, err)
 	}
 	so := session.Options{BatchRows: o.batch, Placement: o.placement, Once: true, NoLabels: true, RowNumbers: true}

@@ -10,6 +10,7 @@ import (
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/training"
+	"github.com/hopfeed/hopfeed/trainer"
 )
 
 // machine holds the threads, memory and devices that the command may use.
@@ -17,11 +18,20 @@ func (a *app) machine(ctx context.Context) session.Machine {
 	return session.ThisMachine(ctx, a.budget, a.threads, devices.Options{Emulate: a.emulate, TF32: a.tf32})
 }
 
-// openInputOf opens what a model reads: a hop store or, if it passes messages, a graph.
+// openInputOf opens what a model reads: a hop store or, if it passes messages, a graph; of a typed one, the nodes of
+// the target (format.Dir.Typed).
 func (a *app) openInputOf(dir, model string) (*format.Dir, error) {
 	readsGraph, err := (&training.Request{Model: model}).ReadsGraph()
-	if err != nil {
+	switch typed := format.IsTyped(a.fs, dir); {
+	case err != nil:
 		return nil, err
+	case typed && !readsGraph:
+		return nil, usagef("%s is a typed graph, and %s reads a hop store: run hopfeed propagate %[1]s -o STORE first", dir,
+			model)
+	case typed && !trainer.ReadsRelations(model):
+		return nil, usagef("%s is a typed graph, and %s reads a graph of one type: train rgcn or sage", dir, model)
+	case typed:
+		return format.OpenTarget(a.fs, dir)
 	}
 	return a.openKind(dir, model, readsGraph)
 }
@@ -83,7 +93,7 @@ func (a *app) noteInput(in training.Input) {
 	switch in := in.(type) {
 	case training.Store:
 		a.notePlacement(in.Session)
-	case *training.Graph:
+	default:
 		r := in.Report()
 		a.note("features from %s", r.Placement)
 		for _, reason := range r.Reasons {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
@@ -368,8 +369,12 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	if m.LabelColumns() > 0 {
 		labels = fmt.Sprintf(" (%d of them labels of training nodes)", m.LabelColumns())
 	}
-	a.note("%s on %s: %d features%s of %s, %s", o.Model, m.Name, m.Features, labels,
-		strings.Join(matrixNames(spec), ", "), spec.Outputs())
+	if of := strings.Join(matrixNames(spec), ", "); store.Typed != nil {
+		a.note("%s on %s: features of %s, %s, %s", o.Model, m.Name, of,
+			units.Count(int64(len(spec.Relations)), "relation"), spec.Outputs())
+	} else {
+		a.note("%s on %s: %d features%s of %s, %s", o.Model, m.Name, m.Features, labels, of, spec.Outputs())
+	}
 	a.noteInput(in)
 	if graph, ok := in.(*training.Graph); ok {
 		if err := a.chooseSchedule(ctx, graph, o); err != nil {

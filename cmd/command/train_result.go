@@ -151,7 +151,11 @@ func (o *trainOptions) result(t *training.Runs) *trained {
 // matrixNames are the names of the matrices that a model reads.
 func matrixNames(spec trainer.Spec) (names []string) {
 	for _, id := range spec.Matrices {
-		names = append(names, id.String())
+		name := id.String()
+		if len(spec.Relations) > 0 {
+			name = id.Operator
+		}
+		names = append(names, name)
 	}
 	return names
 }

@@ -269,7 +269,12 @@ func settingsText(s tune.Settings) string {
 func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tune.Proposer, error) {
 	open := func() (*format.Dir, error) { return a.openInputOf(o.Input, o.Model) }
 	if t.grid != "" { // which may vary the model
-		open = func() (*format.Dir, error) { return format.OpenAny(a.fs, o.Input) }
+		open = func() (*format.Dir, error) {
+			if format.IsTyped(a.fs, o.Input) {
+				return format.OpenTarget(a.fs, o.Input)
+			}
+			return format.OpenAny(a.fs, o.Input)
+		}
 	}
 	input, err := open()
 	if err != nil {

@@ -282,6 +282,10 @@ func (a *app) tuneSpace(ctx context.Context, o *searchOptions) (*tune.Points, tu
 		return nil, goals, err
 	}
 	defer input.Close()
+	if input.Typed != nil {
+		return nil, goals, usagef("%s is a typed graph: tune varies settings of graphs of one type (use train --grid)",
+			o.Input)
+	}
 	if err := o.checkInputFlags(); err != nil {
 		return nil, goals, err
 	}

@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"context"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -60,7 +61,7 @@ func (s *Set) writeLabels(j *job, seeds []uint32) {
 	for i, node := range seeds {
 		to := dst[i*size:][:size]
 		if !s.method.kind.graphWise || s.members.has(node) {
-			copy(to, labels.Data[int(node)*size:])
+			copy(to, labels.Data[int(node-s.l.o.First)*size:])
 			continue
 		}
 		for k := range to { // -1; as float32 it is NaN
@@ -117,6 +118,8 @@ func (s *Set) transfer(w *pipeline.Worker, j *job, stream gds.Stream) error {
 	switch {
 	case l.o.Cache != nil:
 		b.addCached(int64(j.lookup.Hits()))
+	case l.typed != nil:
+		b.batch.Traffic.AddBytes(l.placement(), 4*int64(p.x.Cols))
 	case l.sparse == nil:
 		b.addCached(0)
 	}
@@ -140,7 +143,7 @@ func (s *Set) beginBatch(j *job, stream gds.Stream) {
 		batch.GlobalRows = p.seeds
 	}
 	batch.Labels, batch.RowWeights, batch.InputIDs = in(d, p.labels), in(d, p.weights), in(d, p.nodes)
-	batch.Apart = s.method.kind.apart
+	batch.Apart = s.method.kind.apart || s.method.options.ByType
 	batch.Trees, batch.Links, batch.LinkEnds = in(d, p.trees), in(d, p.links), in(d, p.ends)
 	if s.links != nil {
 		batch.Rows = j.plan.Rows
@@ -155,9 +158,12 @@ func (s *Set) beginBatch(j *job, stream gds.Stream) {
 	for i := range b.blocks {
 		k := &b.blocks[i]
 		k.Offsets, k.Indices, k.Weights, k.Edges = in(d, k.Offsets), in(d, k.Indices), in(d, k.Weights), in(d, k.Edges)
+		if l.typed != nil {
+			k.Parts = slices.Clone(j.sample.Blocks[i].Parts)
+		}
 		batch.Traffic.Edges += int64(k.Indices.Cols)
 	}
-	b.x[0] = p.x
+	b.x = append(b.x[:0], p.x)
 	if l.sparse != nil {
 		b.sparse = loader.SparseRows{Cols: p.sparse.Cols, Offsets: in(d, p.sparse.Offsets),
 			Columns: in(d, p.sparse.Columns), Values: in(d, p.sparse.Values)}
@@ -165,7 +171,22 @@ func (s *Set) beginBatch(j *job, stream gds.Stream) {
 	} else {
 		b.x[0].Buf = d
 	}
-	batch.Blocks, batch.X = b.blocks, b.x[:]
+	if l.typed != nil {
+		b.splitInputs(j.sample.Types)
+	}
+	batch.Blocks, batch.X = b.blocks, b.x
+}
+
+// splitInputs makes of the rows of all types a matrix for each type. They begin at these places.
+func (b *batchBuffer) splitInputs(places []int) {
+	all := b.x[0]
+	b.x = b.x[:0]
+	for i, first := range places[:len(places)-1] {
+		x := gds.NewTensor(all.Buf, places[i+1]-first, b.l.typed.Width(i), gds.Float32)
+		x.Offset = all.Offset
+		all.Offset += gds.Bytes(x.Rows, x.Cols, gds.Float32)
+		b.x = append(b.x, x)
+	}
 }
 
 // endBatch enqueues the conversion of a batch whose rows are on the device, and records when it is ready.

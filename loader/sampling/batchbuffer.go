@@ -22,7 +22,7 @@ type batchBuffer struct {
 	bytes  atomic.Int64 // the most that a batch needed
 
 	batch  loader.Batch
-	x      [1]gds.Tensor
+	x      []gds.Tensor
 	sparse loader.SparseRows
 	blocks []loader.Block
 }

@@ -16,6 +16,9 @@ type MiniBatch struct {
 	SeedWeights []float32
 	// Trees says of each of the Inputs from which seed it was reached, with Options.Disjoint; else it is empty.
 	Trees []uint32
+	// Types has, with Options.ByType, the first of the Inputs of each type, in the order of format.Typed, and their
+	// number.
+	Types []int
 }
 
 // Destinations are the node ids of the destinations of block i.
@@ -28,7 +31,7 @@ func (b *MiniBatch) Destinations(i int) []uint32 {
 
 // Block is one layer of a mini-batch: edges from sources to destinations, by destination. Nodes
 // have local ids, 0 to Sources-1, and the destinations are the first of the sources, except for methods that are Apart:
-// then destinations have numbers of their own, and sources are in another order.
+// then destinations have numbers of their own, and sources are in another order. So are they with Options.ByType.
 type Block struct {
 	Destinations, Sources int
 	// Nodes are the node ids of the destinations of a method that is Apart; else nil, since Inputs begin with them.
@@ -46,6 +49,9 @@ type Block struct {
 	// Edges [edges] are the numbers of edges in the graph, -1 of added self-loops, with Options.EdgeIDs; else nil. Those
 	// of a typed graph are numbered relation after relation.
 	Edges []int64
+	// Parts has, in the first block of each pair that Options.ByType makes, the first destination of each part, and their
+	// number; else it is empty.
+	Parts []uint32
 }
 
 // Aggregation is the matrix A whose product with features blocks estimate: the edge from u to v

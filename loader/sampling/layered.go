@@ -130,9 +130,17 @@ func (s *sampler) sample(ctx context.Context, dst *MiniBatch, seeds []uint32, ke
 	dst.SeedWeights = append(dst.SeedWeights[:0], weights...)
 	for layer, fanout := range s.options.Fanouts {
 		s.edges.fanout, s.edges.random = fanout, rng.Start(rng.Hash(key, uint64(layer)))
-		if err := s.sampleBlock(&dst.Blocks[s.Layers()-1-layer], dst); err != nil {
+		at := s.Blocks() / s.Layers() * (s.Layers() - 1 - layer)
+		err := s.sampleBlock(&dst.Blocks[at], dst)
+		if err == nil && s.options.ByType {
+			err = s.splitByType(&dst.Blocks[at], &dst.Blocks[at+1], dst.Inputs)
+		}
+		if err != nil {
 			return err
 		}
+	}
+	if s.options.ByType {
+		s.sortInputs(dst)
 	}
 	return nil
 }

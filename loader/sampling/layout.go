@@ -36,6 +36,7 @@ type form struct {
 	labels  loader.Labels // without Data
 	unified bool          // the host can write to device memory
 	sparse  bool          // features are sparse
+	typed   bool          // features are of several types: rows of different widths lie one after another
 	cached  bool          // rows are cached in device memory
 	nodeIDs bool          // batches tell which nodes their rows are
 }
@@ -45,7 +46,7 @@ type batchSize struct {
 	onDevice                   bool // the device prepares it: the host writes labels alone
 	seeds, inputs, seedWeights int
 	seedNodes                  int // if inputs do not begin with them
-	elements                   int // of sparse rows
+	elements                   int // of sparse rows, or of rows of several types
 	misses, into               int // of a cache that the host looks rows up in
 	trees, links, ends         int
 	edgeIDs                    bool
@@ -71,8 +72,11 @@ func (l *Loader) setSize(j *job) {
 		}
 		return
 	}
-	if l.sparse != nil {
+	switch {
+	case l.sparse != nil:
 		j.size.elements = int(l.sparse.In(m.Inputs))
+	case l.typed != nil:
+		j.size.elements = l.typed.Elements(m.Types)
 	}
 	for i := range m.Blocks {
 		k := &m.Blocks[i]
@@ -91,12 +95,15 @@ func (f *form) layOut(p *layout, b *batchSize) {
 
 	cached := f.cached && !b.onDevice
 	together, converted := cached || b.onDevice, f.dtype != gds.Float32
-	staged := p.inputs // rows
+	staged, columns := p.inputs, f.columns // rows
+	if f.typed {
+		staged, columns = 1, b.elements
+	}
 	switch {
 	case f.sparse:
 		p.x, staged = gds.NewTensor(nil, p.inputs, f.columns, gds.Float32), 0
 	case f.unified || together || converted:
-		p.x = take(p.inputs, f.columns, gds.Float32)
+		p.x = take(staged, columns, gds.Float32)
 	}
 	if p.raw = p.x; together && converted {
 		p.raw = take(p.inputs, f.columns, f.dtype)
@@ -109,7 +116,7 @@ func (f *form) layOut(p *layout, b *batchSize) {
 	}
 
 	p.host.Offset = all.Bytes
-	p.rows = take(staged, f.columns, f.dtype)
+	p.rows = take(staged, columns, f.dtype)
 	if !f.sparse && !f.unified && !together {
 		if p.raw = p.rows; !converted {
 			p.x = p.rows

@@ -23,10 +23,12 @@ var ErrHeld = errors.New("the batches that are held leave")
 type LoaderOptions struct {
 	Device gds.Device
 	// Features has the rows of all nodes, and stays open as long as the loader. With features.Sparse, batches have
-	// sparse rows, and there is no Cache.
+	// sparse rows, and there is no Cache. With features.Typed, all sets are of methods with Options.ByType.
 	Features features.Source
-	// Labels of all nodes; nil: batches have none.
+	// Labels of all nodes or, of a typed graph, of those of the type whose first node is First, of which all seeds are;
+	// nil: batches have none.
 	Labels *loader.Labels
+	First  uint32
 	// Cache says which rows are in fast memory; nil: none. On a device with memory of its own these
 	// rows are there. Else, if the features are in storage, they are in host memory. Else the cache
 	// only counts what a device would find.
@@ -53,6 +55,7 @@ type Loader struct {
 	o       LoaderOptions
 	unified bool             // the host can write to device memory
 	sparse  *features.Sparse // Features, if they are sparse; else nil
+	typed   *features.Typed  // Features, if they are of several types; else nil
 	form    form
 	buffers *epoch.Buffers[*batchBuffer]
 	lookup  sync.Mutex // of Cache
@@ -93,21 +96,22 @@ func Open(o LoaderOptions) (*Loader, error) {
 		o.Samples = most
 	}
 	o.Workers = min(o.Workers, o.Samples)
-	if l := o.Labels; l != nil && int64(len(l.Data)) != o.Features.Rows()*int64(l.RowBytes()) {
+	sparse, _ := o.Features.(*features.Sparse)
+	typed, _ := o.Features.(*features.Typed)
+	if l := o.Labels; l != nil && typed == nil && int64(len(l.Data)) != o.Features.Rows()*int64(l.RowBytes()) {
 		return nil, fmt.Errorf("loader of samples: %d bytes of labels for %d nodes of %d", len(l.Data),
 			o.Features.Rows(), l.RowBytes())
 	}
-	sparse, _ := o.Features.(*features.Sparse)
-	if sparse != nil && o.Cache != nil {
-		return nil, errors.New("loader of samples: a cache of sparse rows")
+	if (sparse != nil || typed != nil) && o.Cache != nil {
+		return nil, errors.New("loader of samples: a cache of sparse rows, or of rows of several types")
 	}
-	l := &Loader{o: o, sparse: sparse, unified: o.Device.Info().Unified}
+	l := &Loader{o: o, sparse: sparse, typed: typed, unified: o.Device.Info().Unified}
 	var err error
 	if l.rows, err = newRowCache(l); err != nil {
 		return nil, err
 	}
 	f := o.Features
-	l.form = form{columns: f.Columns(), dtype: f.DType(), unified: l.unified, sparse: sparse != nil,
+	l.form = form{columns: f.Columns(), dtype: f.DType(), unified: l.unified, sparse: sparse != nil, typed: typed != nil,
 		cached: l.rows != nil && l.rows.onDevice(), nodeIDs: o.NodeIDs}
 	if o.Labels != nil {
 		l.form.labels = loader.Labels{Type: o.Labels.Type, Columns: o.Labels.Columns}
@@ -169,7 +173,7 @@ func (l *Loader) Stats() Stats {
 	s.Stages = append([]loader.StageStats(nil), s.Stages...)
 	s.Placement, s.Memory = l.placement(), l.o.Device.Usage()
 	s.CopiedInBytes, s.AssembledBytes = l.copiedIn.Load(), s.Traffic.Rows*l.rowBytes()
-	if l.sparse != nil {
+	if l.sparse != nil || l.typed != nil {
 		s.AssembledBytes = s.Traffic.Bytes()
 	}
 	s.LoaderWaitSeconds = l.buffers.Waited().Seconds()

@@ -1,6 +1,8 @@
 package sampling
 
 import (
+	"slices"
+
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/need"
@@ -106,6 +108,48 @@ func ExpectedBlocks(name string, fanouts []int, seeds int64, m *format.Manifest,
 		blocks[layers-1-i], nodes = b, b.Sources
 	}
 	return blocks
+}
+
+// ExpectedTypedBlocks estimates the blocks that Options.ByType makes of a batch of seed nodes of the target, as
+// ExpectedBlocks does, the parts of the first, and the nodes of each type among the inputs.
+func ExpectedTypedBlocks(t *format.Typed, fanouts []int, seeds int64) (blocks []BlockShape, parts []uint32,
+	inputs []int64) {
+	inputs, blocks = make([]int64, len(t.Types)), make([]BlockShape, 2*len(fanouts))
+	place := func(name string) int {
+		return slices.IndexFunc(t.Types, func(n format.NodeType) bool { return n.Name == name })
+	}
+	inputs[place(t.Target)] = seeds
+	nodes := seeds
+	for i, fanout := range fanouts {
+		more, along, rows := slices.Clone(inputs), int64(0), int64(0)
+		parts = append(parts[:0], 0)
+		add := func(more int64) {
+			rows += more
+			parts = append(parts, uint32(rows))
+		}
+		for _, r := range t.Relations {
+			from, to := place(r.Source), place(r.Destination)
+			each := (r.Edges + t.Types[to].Nodes - 1) / t.Types[to].Nodes
+			if fanout >= 0 {
+				each = min(int64(fanout), each)
+			}
+			edges := min(r.Edges, inputs[to]*each)
+			more[from] = min(t.Types[from].Nodes, more[from]+edges)
+			along += edges
+			add(inputs[to])
+		}
+		for _, n := range inputs {
+			add(n)
+		}
+		sources := int64(0)
+		for _, n := range more {
+			sources += n
+		}
+		at := len(blocks) - 2*(i+1)
+		blocks[at], blocks[at+1] = BlockShape{rows, sources, along + nodes}, BlockShape{nodes, rows, rows}
+		inputs, nodes = more, sources
+	}
+	return blocks, parts, inputs
 }
 
 // BatchMemory is the memory of one batch, in bytes.

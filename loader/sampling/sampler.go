@@ -48,6 +48,12 @@ type Options struct {
 	Debias bool `json:"debias"`
 	// EdgeIDs: blocks say which edges of the graph they have.
 	EdgeIDs bool `json:"edge_ids"`
+	// ByType, of a typed graph, makes two blocks of each layer, for models with weights for each relation. The
+	// destinations of the first are rows of lists in parts: for each relation, the nodes of the type that it leads to;
+	// then for each type, its nodes again, with themselves as only source. The second adds up the rows of each node, with
+	// weights of 1. Inputs are ordered by type, of each those first that are destinations of the first layer, in their
+	// order, and the indices of the first block of all count within each type.
+	ByType bool `json:"-"`
 	// Subgraph, unless it is "", makes one block of a mini-batch, in which each node is sampled for once (neighbor and
 	// full, aggregation mean).
 	Subgraph Subgraph `json:"subgraph"`
@@ -199,6 +205,8 @@ func (o *Options) check(name string, t Topology) error {
 	case typed && o.Aggregation != "" && o.Aggregation != Mean:
 		return fmt.Errorf("weights of the edges of a typed graph estimate means over relations, not aggregation %s",
 			o.Aggregation)
+	case o.ByType && (!typed || o.Subgraph != "" || o.EdgeIDs):
+		return errors.New("blocks by type are of a typed graph, no subgraphs, and without numbers of edges")
 	case o.Replace && !methodKinds[name].replace:
 		return errors.New("it cannot draw with replacement")
 	case o.ByWeight && name != "neighbor":
@@ -231,8 +239,11 @@ func (o *Options) check(name string, t Topology) error {
 // Layers is the number of fanouts, and Blocks that of the blocks of a mini-batch.
 func (m *Method) Layers() int { return len(m.options.Fanouts) }
 func (m *Method) Blocks() int {
-	if m.options.Subgraph != "" {
+	switch {
+	case m.options.Subgraph != "":
 		return 1
+	case m.options.ByType:
+		return 2 * m.Layers()
 	}
 	return m.Layers()
 }

@@ -48,6 +48,18 @@ func (l *Loader) Set(nodes []uint32, method *Method, plan chunk.Plan) (*Set, err
 	if n := method.topology.Nodes(); n != l.o.Features.Rows() {
 		return nil, fmt.Errorf("a topology of %d nodes and features of %d", n, l.o.Features.Rows())
 	}
+	if method.options.ByType != (l.typed != nil) {
+		return nil, fmt.Errorf("%w: blocks by type are of a typed graph with features", ErrOptions)
+	}
+	if t := l.o.Labels; l.typed != nil && t != nil {
+		end := int64(l.o.First) + int64(len(t.Data)/t.RowBytes())
+		for i, v := range nodes {
+			if v < l.o.First || int64(v) >= end {
+				return nil, fmt.Errorf("%w: seed %d is node %d: labels are of the nodes %d to %d", ErrOptions, i, v, l.o.First,
+					end-1)
+			}
+		}
+	}
 	if plan.Holder != nil {
 		return nil, fmt.Errorf("seeds are held by all ranks")
 	}

@@ -16,8 +16,8 @@ import (
 // relation, with a row for each destination. Edges are numbered in the order of the rows.
 type typedTopology struct {
 	loadedTopology // a row for each list
-	nodes          int64
 	relations      []rowRange
+	firsts         []uint32 // the first node of each type and, last, the number of nodes
 }
 
 // rowRange says which rows a relation has.
@@ -26,7 +26,7 @@ type rowRange struct {
 	first, end uint32 // the destinations are the nodes first to end-1
 }
 
-func (t *typedTopology) Nodes() int64 { return t.nodes }
+func (t *typedTopology) Nodes() int64 { return int64(t.firsts[len(t.firsts)-1]) }
 
 // TypedManifest describes a typed graph as one graph: its nodes and edges.
 func TypedManifest(t *format.Typed) *format.Manifest {
@@ -67,8 +67,12 @@ func LoadTypedTopology(ctx context.Context, fsys vfs.FS, dir string, t *format.T
 	if err != nil {
 		return nil, err
 	}
-	out := &typedTopology{loadedTopology{lists}, all.Nodes, nil}
+	out := &typedTopology{loadedTopology: loadedTopology{lists}}
 	firsts, row, edge := FirstNodes(t), int64(0), int64(0)
+	for _, n := range t.Types {
+		out.firsts = append(out.firsts, firsts[n.Name])
+	}
+	out.firsts = append(out.firsts, uint32(all.Nodes))
 	for _, r := range t.Relations {
 		n, err := copyRelation(ctx, fsys, dir, r, lists, row, edge, firsts[r.Source], threads)
 		if err != nil {
@@ -116,6 +120,7 @@ type typedRows struct {
 	chosen []uint32 // of a subgraph, in the order in which edges were chosen for them
 	order  []int    // places in chosen, by relation
 	sorted Block
+	places []uint32 // of nodes, within their types or in the lists of a block
 }
 
 // rows returns the rows that have the in-neighbours of nodes. In a plain graph these are the nodes; in a typed graph
@@ -127,7 +132,7 @@ func (s *sampler) rows(nodes []uint32) []uint32 {
 	rows := s.byRelation.rows[:0]
 	for _, r := range s.typed.relations {
 		for _, v := range nodes {
-			if v >= r.first && v < r.end {
+			if r.has(v) {
 				rows = append(rows, r.row+v-r.first)
 			}
 		}
@@ -165,4 +170,81 @@ func (s *sampler) sortRows(b *Block, nodes []uint32) {
 		to.Offsets = append(to.Offsets, uint32(len(to.Indices)))
 	}
 	*b, *to = *to, *b
+}
+
+// splitByType makes b, a block whose destinations are nodes, and sums what Options.ByType says.
+func (s *sampler) splitByType(b, sums *Block, inputs []uint32) error {
+	t, g, n := s.typed, &s.byRelation, b.Destinations
+	nodes := inputs[:n]
+	if uint64(len(b.Indices))+uint64(n) > MaxBlockEdges {
+		return errBlockEdges
+	}
+	parts := append(t.relations[:len(t.relations):len(t.relations)], t.types()...)
+	*sums = Block{Destinations: n, Offsets: append(sums.Offsets[:0], 0), Indices: sums.Indices, Weights: sums.Weights[:0]}
+	g.places = resize(g.places, n)
+	for i, v := range nodes {
+		g.places[i] = sums.Offsets[i]
+		end := sums.Offsets[i]
+		for _, part := range parts {
+			if part.has(v) {
+				end++
+			}
+		}
+		sums.Offsets = append(sums.Offsets, end)
+	}
+	rows := int(sums.Offsets[n])
+	sums.Indices = resize(sums.Indices, rows)
+	b.Parts = append(b.Parts[:0], 0)
+	row := uint32(0)
+	for k, part := range parts {
+		for i, v := range nodes {
+			if !part.has(v) {
+				continue
+			}
+			sums.Indices[g.places[i]] = row
+			g.places[i]++
+			if row++; k >= len(t.relations) {
+				b.Indices, b.Weights = append(b.Indices, uint32(i)), append(b.Weights, 1)
+				b.Offsets = append(b.Offsets, uint32(len(b.Indices)))
+			}
+		}
+		b.Parts = append(b.Parts, row)
+	}
+	b.Destinations, sums.Sources = rows, rows
+	for range rows {
+		sums.Weights = append(sums.Weights, 1)
+	}
+	return nil
+}
+
+// types are the nodes of each type.
+func (t *typedTopology) types() (all []rowRange) {
+	for i, first := range t.firsts[:len(t.firsts)-1] {
+		all = append(all, rowRange{first: first, end: t.firsts[i+1]})
+	}
+	return all
+}
+
+// has tells whether a node is a destination of the relation, or of the type.
+func (r rowRange) has(v uint32) bool { return v >= r.first && v < r.end }
+
+// sortInputs orders the inputs of a mini-batch by type.
+func (s *sampler) sortInputs(dst *MiniBatch) {
+	g, b := &s.byRelation, &dst.Blocks[0]
+	g.places, g.rows, dst.Types = resize(g.places, len(dst.Inputs)), g.rows[:0], dst.Types[:0]
+	for _, nodes := range s.typed.types() {
+		first := len(g.rows)
+		dst.Types = append(dst.Types, first)
+		for i, v := range dst.Inputs {
+			if nodes.has(v) {
+				g.places[i] = uint32(len(g.rows) - first)
+				g.rows = append(g.rows, v)
+			}
+		}
+	}
+	dst.Types = append(dst.Types, len(g.rows))
+	for e, i := range b.Indices {
+		b.Indices[e] = g.places[i]
+	}
+	dst.Inputs, g.rows = g.rows, dst.Inputs
 }

@@ -260,6 +260,7 @@ func TestWhatCannotBeSampledOfATypedGraphIsRefused(t *testing.T) {
 		"neither disjoint nor induced": {Fanouts: []int{2}, Subgraph: Induced},
 		"means over relations":         {Fanouts: []int{2}, Aggregation: Sym},
 		"no weights to draw by":        {Fanouts: []int{2}, ByWeight: true},
+		"without numbers of edges":     {Fanouts: []int{2}, ByType: true, EdgeIDs: true},
 	} {
 		if _, err := NewMethod(t.Context(), "neighbor", topology, o); !errors.Is(err, ErrOptions) ||
 			!strings.Contains(err.Error(), text) {
@@ -275,6 +276,86 @@ func TestWhatCannotBeSampledOfATypedGraphIsRefused(t *testing.T) {
 			m.Close()
 		} else if !errors.Is(err, ErrOptions) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Blocks by type have the same edges, each node's own, and the rows of each node.
+func TestBlocksByTypeHaveTheSampledEdges(t *testing.T) {
+	g := newTypedLists()
+	seeds, fanouts := []uint32{3, 41, 40, 39, 70, 0}, []int{3, All, 2}
+	plain, byType := g.method(t, "neighbor", Options{Fanouts: fanouts}),
+		g.method(t, "neighbor", Options{Fanouts: fanouts, ByType: true})
+	kindOf := func(v uint32) int {
+		return max(0, slices.IndexFunc(append(g.firsts[1:], 90), func(n uint32) bool { return v < n }))
+	}
+	var want, b MiniBatch
+	for key := range 10 {
+		for m, to := range map[*Method]*MiniBatch{plain: &want, byType: &b} {
+			if err := m.Sample(t.Context(), to, seeds, Key(1, 0, key)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(b.Seeds, seeds) || len(b.Blocks) != 6 || len(b.Types) != 4 || b.Types[3] != len(want.Inputs) ||
+			!slices.IsSortedFunc(b.Inputs, func(u, v uint32) int { return kindOf(u) - kindOf(v) }) {
+			t.Fatalf("%d blocks, types %v, inputs %v", len(b.Blocks), b.Types, b.Inputs)
+		}
+		for i := range want.Blocks {
+			from, along, sums := &want.Blocks[i], &b.Blocks[2*i], &b.Blocks[2*i+1]
+			relations := len(from.Offsets) - 1
+			rows := relations + from.Destinations
+			if along.Destinations != rows || len(along.Offsets) != rows+1 || sums.Sources != rows ||
+				along.Sources != from.Sources || sums.Destinations != from.Destinations || len(along.Parts) != 10 ||
+				int(along.Parts[6]) != relations || int(along.Parts[9]) != rows {
+				t.Fatalf("block %d: %d rows to %d of %d, parts %v", i, rows, sums.Destinations, from.Destinations, along.Parts)
+			}
+			source := func(row int, e uint32) uint32 { // as a node
+				at := int(along.Indices[e])
+				if i > 0 {
+					return want.Inputs[at]
+				}
+				part, kind := 0, 0
+				for int(along.Parts[part+1]) <= row {
+					part++
+				}
+				if kind = part - 6; part < 6 {
+					kind = g.place(g.typed.Relations[part].Source)
+				}
+				return b.Inputs[b.Types[kind]+at]
+			}
+			seen := make([]int, from.Destinations) // rows of each node
+			for v := range seen {
+				for _, row := range sums.Indices[sums.Offsets[v]:sums.Offsets[v+1]] {
+					if seen[v]++; int(row) >= relations { // the last: the node by itself
+						e := along.Offsets[row]
+						if u := source(int(row), e); u != want.Inputs[v] || along.Weights[e] != 1 || along.Offsets[row+1] != e+1 {
+							t.Fatalf("node %d by itself is %d, with weight %v", want.Inputs[v], u, along.Weights[e])
+						}
+					}
+				}
+			}
+			row := 0
+			for _, r := range g.typed.Relations {
+				for v, node := range want.Inputs[:from.Destinations] {
+					if kindOf(node) != g.place(r.Destination) {
+						continue
+					}
+					if from.Offsets[row+1] != along.Offsets[row+1] ||
+						!slices.Contains(sums.Indices[sums.Offsets[v]:sums.Offsets[v+1]], uint32(row)) {
+						t.Fatalf("%s: row %d of node %d", r, row, node)
+					}
+					for e := from.Offsets[row]; e < from.Offsets[row+1]; e++ {
+						if u := want.Inputs[from.Indices[e]]; source(row, e) != u || from.Weights[e] != along.Weights[e] {
+							t.Fatalf("%s: an edge of node %d from %d, not %d", r, node, source(row, e), u)
+						}
+					}
+					seen[v]--
+					row++
+				}
+			}
+			if slices.ContainsFunc(seen, func(n int) bool { return n != 1 }) || len(sums.Indices) != rows {
+				t.Fatalf("rows beside those of relations: %v", seen)
+			}
 		}
 	}
 }

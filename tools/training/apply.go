@@ -131,7 +131,7 @@ func OpenToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint,
 	if dir.Manifest.Kind == format.KindGraph {
 		o := Options{Machine: so.Machine, Spec: c.Spec, Held: so.Held, Mapped: mapped, Scratch: scratch}
 		o.Placement = so.Placement
-		in, err = OpenGraph(ctx, dir, o)
+		in, err = openGraph(ctx, dir, o)
 	} else {
 		var s *session.Session
 		s, err = session.Open(ctx, dir, so)

@@ -554,16 +554,20 @@ func (g *Graph) Alternatives() (all []placement.Alternative) {
 
 // Measure trains on some batches. It returns how many an epoch has, and their time and that of validation.
 func (g *Graph) Measure(ctx context.Context) (batches float64, costs trainer.EpochCosts, err error) {
-	sets, err := g.Sets(ctx, g.o.Seed, false)
+	return measure(ctx, g, g.o)
+}
+
+func measure(ctx context.Context, in Input, o Options) (batches float64, costs trainer.EpochCosts, err error) {
+	sets, err := in.Sets(ctx, o.Seed, false)
 	if err != nil {
 		return 0, costs, err
 	}
 	batches = 1
-	if set, ok := sets.Train[0].(*sampling.Set); ok {
+	if set, ok := sets.Train[0].(interface{ Batches() int }); ok { // they are sampled
 		batches = float64(set.Batches())
 	}
-	costs, err = trainer.MeasureEpoch(ctx, sets.Ranks(g), g.o.Spec)
-	return batches, costs, g.Explain(err)
+	costs, err = trainer.MeasureEpoch(ctx, sets.Ranks(in), o.Spec)
+	return batches, costs, in.Explain(err)
 }
 
 // idleSet has no row of the batches that the first device evaluates.

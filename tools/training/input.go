@@ -38,6 +38,17 @@ type Input interface {
 	Close() error
 }
 
+// GraphInput is an open graph, typed or not.
+type GraphInput interface {
+	Input
+	InputBytes() int64 // the graph in memory
+	WorkBytes() int64  // device memory of model, batches and activations
+	// Alternatives are the places where the features may be.
+	Alternatives() []placement.Alternative
+	// Measure trains on some batches. It returns how many an epoch has, and their time and that of validation.
+	Measure(ctx context.Context) (batches float64, costs trainer.EpochCosts, err error)
+}
+
 // RowSet is the rows of a run that one device gets.
 type RowSet interface {
 	trainer.Epocher
@@ -97,11 +108,7 @@ func Open(ctx context.Context, dir *format.Dir, o Options, before checkpoint.Bat
 		if o.Schedule.IsOff(o.Machine.Devices.Info) {
 			o.Schedule.Name = ""
 		}
-		g, err := OpenGraph(ctx, dir, o)
-		if err != nil {
-			return nil, err
-		}
-		return g, nil
+		return openGraph(ctx, dir, o)
 	}
 	if before.Rows > 0 { // the same batches, whatever would be chosen now
 		o.Shuffle, o.ChunkRows = before.Shuffle, 0
@@ -118,6 +125,19 @@ func Open(ctx context.Context, dir *format.Dir, o Options, before checkpoint.Bat
 			o.BatchPerDevice, used, o.Machine.Devices.Count), s.Close())
 	}
 	return Store{s, o.Part}, nil
+}
+
+// openGraph opens a graph, typed or not.
+func openGraph(ctx context.Context, dir *format.Dir, o Options) (in Input, err error) {
+	if dir.Typed != nil {
+		in, err = OpenTyped(ctx, dir, o)
+	} else {
+		in, err = OpenGraph(ctx, dir, o)
+	}
+	if err != nil {
+		return nil, err // and no nil pointer in in
+	}
+	return in, nil
 }
 
 // Session is the options of a session of a store.

@@ -112,17 +112,22 @@ func (r *Request) Check() error {
 // Plan decides the model and the rows to train it on.
 func (r *Request) Plan(ctx context.Context, dir *format.Dir, m session.Machine) (spec trainer.Spec,
 	part session.Partition, err error) {
-	manifest, layout := &dir.Manifest, dir.Layout()
+	manifest := &dir.Manifest
 	target, columns := TargetOf(manifest)
 	if columns == 0 {
 		return spec, part, session.Refuse("%s has no labels to train on", r.Input)
 	}
-	matrices, err := trainer.Matrices(r.Model, dir.Matrices(), r.Operators, r.Hops)
+	matrices, layout, relations := TypedShape(dir)
+	if dir.Typed != nil {
+		err = checkTyped(r.Input, dir.Typed)
+	} else if matrices, err = trainer.Matrices(r.Model, matrices, r.Operators, r.Hops); err != nil {
+		err = session.Refuse("%s: %s", r.Input, err)
+	}
 	if err != nil {
-		return spec, part, session.Refuse("%s: %s", r.Input, err)
+		return spec, part, err
 	}
 	spec = trainer.Spec{Model: r.Model, Matrices: matrices, Features: manifest.Features, Widths: layout.Widths,
-		Classes: columns, Target: target}
+		Relations: relations, Classes: columns, Target: target}
 	if manifest.Kind == format.KindStore { // so that the configuration names them, whatever the store has later
 		r.Operators, r.Hops = spec.Choice()
 	}

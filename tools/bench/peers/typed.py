@@ -1,4 +1,4 @@
-"""Models on stores of typed graphs beside PyTorch Geometric's HAN and HGT.
+"""Models on typed graphs (rgcn, sage) and on their stores beside PyTorch Geometric's HAN, HGT and GraphSAGE by relation.
 
     python tools/bench/peers/typed.py ./hopfeed WORK DATA/acm_typed DATA/dblp_typed [--runs 10] [--tune]
         [--models sgc sign sehgnn nars]
@@ -6,9 +6,9 @@
 Each folder is in the typed npy layout. NARS reads hops of subsets of relations, our other models metapaths. HAN and HGT
 have the sizes and optimizers of PyTorch Geometric's examples (han_imdb.py: 128 units, 8 heads, 200 epochs;
 hgt_dblp.py: 64 units, 2 heads, one layer, 100 epochs), HAN the metapaths of its paper, and stop by the macro-F1 of
-validation nodes, as ours do. With --tune, each has for each split the settings of its GRID with the best mean macro-F1
-of validation nodes in two runs. Prints for each split the test macro- and micro-F1 in percent, mean and standard
-deviation of the runs. Needs torch and torch-geometric.
+validation nodes, as ours do. SAGE is to_hetero's sum over relations, two layers of 256 units. With --tune, each has for
+each split the settings of its GRID with the best mean macro-F1 of validation nodes in two runs. Prints for each split
+the test macro- and micro-F1 in percent, mean and standard deviation of the runs. Needs torch and torch-geometric.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch_geometric import transforms
 from torch_geometric.data import HeteroData
-from torch_geometric.nn import HANConv, HGTConv, Linear
+from torch_geometric.nn import HANConv, HeteroConv, HGTConv, Linear, SAGEConv
 
 from rounds import run
 
@@ -102,6 +102,25 @@ class HGT(torch.nn.Module):
         for conv in self.convs:
             h = conv(h, edges)
         return self.out(h[self.target])
+
+
+class SAGE(torch.nn.Module):
+    epochs, patience, settings = 200, 50, {"hidden": 256, "layers": 2, "dropout": 0.5, "lr": 0.003, "weight_decay": 0.001}
+
+    def __init__(self, data, target, classes, hidden, layers, dropout):
+        super().__init__()
+        self.target, self.dropout = target, dropout
+        width = {kind: x.size(1) for kind, x in data.x_dict.items()}
+        self.convs = torch.nn.ModuleList()
+        for _ in range(layers):
+            self.convs.append(HeteroConv({edge: SAGEConv((width[edge[0]], width[edge[2]]), hidden) for edge in data.edge_types}, aggr="sum"))
+            width = dict.fromkeys(width, hidden)
+        self.out = Linear(hidden, classes)
+
+    def forward(self, x, edges):
+        for conv in self.convs:
+            x = {kind: F.dropout(h.relu(), self.dropout, self.training) for kind, h in conv(x, edges).items()}
+        return self.out(x[self.target])
 
 
 def scores(predicted, labels, classes):
@@ -184,7 +203,8 @@ def main():
         hopfeed("propagate", graph, "-o", subsets, "--hops", a.hops, "--relations-subsets", a.subsets, "--rows", "all", "--force")
         for split in range(len(splits)):
             for model in a.models:
-                found = [hopfeed("train", subsets if model == "nars" else store, "--model", model, "--split", split, "--runs", a.runs, "--metric", metric)
+                data_of = {"nars": subsets, "rgcn": graph, "sage": graph}.get(model, store)
+                found = [hopfeed("train", data_of, "--model", model, "--split", split, "--runs", a.runs, "--metric", metric)
                          for metric in ("macro-f1", "micro-f1")]
                 report(name, split, model, *((r["test_metric"], r["test_metric_std"]) for r in found))
             for peer in a.peers:
@@ -192,7 +212,7 @@ def main():
                 if peer == "HAN":
                     paths = [[target, *through, target] for through in METAPATHS[name]]
                     graph_of = transforms.AddMetaPaths([list(zip(path, path[1:])) for path in paths], drop_orig_edge_types=True)(data)
-                kind = {"HAN": HAN, "HGT": HGT}[peer]
+                kind = {"HAN": HAN, "HGT": HGT, "SAGE": SAGE}[peer]
                 training = kind, graph_of, target, meta["classes"], splits[split]
                 changed = tuned(*training) if a.tune else {}
                 results = [theirs(*training, seed, **changed)[:2] for seed in range(a.runs)]

@@ -901,7 +901,7 @@ def train(
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
     :param map: map the topology of a graph from disk instead of loading it
     :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
-    :param model: model to train: sgc, ssgc, sign, gamlp, hoga, sehgnn, nars, gcn, sage, gat (default sign)
+    :param model: model to train: sgc, ssgc, sign, gamlp, hoga, sehgnn, nars, gcn, sage, gat, rgcn (default sign)
     :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all; sgc:
         the best on validation rows)
     :param operator: operators to use, separated by commas (default all)
@@ -1078,7 +1078,7 @@ def tune(
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction
     :param map: map the topology of a graph from disk instead of loading it
     :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
-    :param model: model to train: sgc, ssgc, sign, gamlp, hoga, sehgnn, nars, gcn, sage, gat (default sign)
+    :param model: model to train: sgc, ssgc, sign, gamlp, hoga, sehgnn, nars, gcn, sage, gat, rgcn (default sign)
     :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all; sgc:
         the best on validation rows)
     :param operator: operators to use, separated by commas (default all)

@@ -1,0 +1,363 @@
+package command
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader/features"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
+	"github.com/hopfeed/hopfeed/tools/npy"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+const typedLine = "train whole --model rgcn --hidden 8 --epochs 12 --lr 0.02 --batch 20 --fanout 3,2"
+
+// wholeTypedDisk is typedDisk with features of papers, in the graph "whole". Of the papers, the last 20 have no
+// authors, and the last 10 no venues. No node cites another.
+func wholeTypedDisk(t *testing.T) vfs.FS {
+	t.Helper()
+	d := typedDisk(t)
+	edges := func(name string, n, from int) {
+		pairs := make([]int64, 2*n)
+		for i := range n {
+			pairs[i], pairs[n+i] = int64(i*i%from), int64(i)
+		}
+		if err := d.MkdirAll("arrays/edges/" + name); err != nil {
+			t.Fatal(err)
+		}
+		write(t, d, "arrays/edges/"+name+"/edge_index.npy",
+			string(append(npy.AppendHeader(nil, npy.Int64, 1, 2, int64(n)), dtype.BytesOf(pairs)...)))
+	}
+	edges("author__paper", 70, 30)
+	edges("venue__paper", 80, 10)
+	edges("author__cites__author", 0, 1)
+	x := make([]float32, 90*4)
+	for i := range x {
+		if x[i] = float32(i*i%11) / 20; i%4 == i/4%3 { // the class
+			x[i]++
+		}
+	}
+	write(t, d, "arrays/nodes/paper/node_feat.npy",
+		string(append(npy.AppendHeader(nil, npy.Float32, 1, 90, 4), dtype.BytesOf(x)...)))
+	must(t, d, "import npy arrays -o whole")
+	return d
+}
+
+func TestModelsAreTrainedEvaluatedAndAppliedOnATypedGraph(t *testing.T) {
+	d := wholeTypedDisk(t)
+	for _, model := range []string{"rgcn", "sage"} {
+		for name, flags := range map[string]string{"sampled": "", "full": " --sampler full --as-printed 1",
+			"discrete": " --emulate gpu=1,mem=1GiB", "columns": " --standardize column --layers 1 --fanout -1"} {
+			run := model + "-" + name
+			line := strings.Replace(typedLine, "rgcn", model, 1)
+			if name == "full" || name == "columns" {
+				line = strings.Replace(line, " --fanout 3,2", "", 1)
+			}
+			var trained struct {
+				Test float64 `json:"test_metric"`
+			}
+			readJSON(t, must(t, d, line+flags+" --json --run "+run).stdout, &trained)
+			var evaluated struct {
+				Value float64
+				Rows  int64
+			}
+			readJSON(t, must(t, d, "evaluate whole --json --checkpoint "+run).stdout, &evaluated)
+			if evaluated.Rows == 0 || evaluated.Value != trained.Test || !(trained.Test > 0.4) {
+				t.Errorf("%s: evaluated %+v, trained %+v", run, evaluated, trained)
+			}
+			must(t, d, "predict whole --checkpoint "+run+" -o "+run+".csv")
+			_, all, _ := readPredictions(t, d, run+".csv")
+			want := typedProbabilities(t, d, run)
+			for v := range want {
+				for c, p := range want[v] {
+					if got := all[uint32(v)].p[c]; math.Abs(float64(got)-p) > 1e-5 {
+						t.Fatalf("%s: node %d has probability %v of class %d, want %v", run, v, got, c, p)
+					}
+				}
+			}
+			write(t, d, "nodes.txt", "85\n3\n")
+			must(t, d, "predict whole --checkpoint "+run+" -o "+run+"-two.csv --node-file nodes.txt")
+			if _, two, _ := readPredictions(t, d, run+"-two.csv"); len(two) != 2 || !slices.Equal(two[85].p, all[85].p) {
+				t.Errorf("%s: two nodes: %v, want that of 85 as %v", run, two, all[85])
+			}
+		}
+	}
+	p := object(t, must(t, d, "plan whole --model rgcn --json"))
+	if p["placement"] != "host" || p["rows"] != 90.0 {
+		t.Errorf("planned %v", p)
+	}
+}
+
+// typedProbabilities are the probabilities of classes of all papers of "whole", by the definition of the model, in
+// float64 and with plain loops over all edges.
+func typedProbabilities(t *testing.T, d vfs.FS, run string) [][]float64 {
+	t.Helper()
+	fail := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := checkpoint.Load(d, run)
+	fail(err)
+	tensors, err := c.Spec.Tensors(c.Parameters)
+	fail(err)
+	weights := map[string][]float32{}
+	for _, x := range tensors {
+		weights[x.Name] = x.Data
+	}
+	typed, err := format.OpenTyped(d, "whole")
+	fail(err)
+	h := map[string][][]float64{} // of each type
+	for i, n := range typed.Types {
+		nodes, err := typed.OpenNodes(d, "whole", n.Name)
+		fail(err)
+		source, err := features.LoadHost(t.Context(), nodes, nil, 1)
+		fail(err)
+		all, ids := make([]float32, n.Nodes*int64(n.Features)), make([]uint32, n.Nodes)
+		for v := range ids {
+			ids[v] = uint32(v)
+		}
+		fail(source.Gather(t.Context(), dtype.BytesOf(all), dtype.Float32, ids))
+		for row := range slices.Chunk(all, n.Features) {
+			var wide []float64
+			for _, v := range row {
+				wide = append(wide, float64(v)*float64(c.Scales[i]))
+			}
+			h[n.Name] = append(h[n.Name], wide)
+		}
+		fail(source.Close())
+		fail(nodes.Close())
+	}
+	add := func(to []float64, w []float32, x []float64) {
+		for o := range to {
+			for j, v := range x {
+				to[o] += float64(w[o*len(x)+j]) * v
+			}
+		}
+	}
+	addBias := func(to []float64, bias []float32) {
+		for o := range to {
+			to[o] += float64(bias[o])
+		}
+	}
+	layers, printed := int(c.Spec.Settings["layers"]), c.Spec.Settings["as-printed"] == 1
+	for layer := range layers {
+		name, next, out := fmt.Sprintf("layer-%d.", layer+1), map[string][][]float64{}, int(c.Spec.Settings["hidden"])
+		if printed && layer == layers-1 {
+			out = c.Spec.Classes
+		}
+		for _, n := range typed.Types {
+			for v := range n.Nodes {
+				y := make([]float64, out)
+				add(y, weights[name+n.Name+".weight"], h[n.Name][v])
+				addBias(y, weights[name+n.Name+".bias"])
+				next[n.Name] = append(next[n.Name], y)
+			}
+		}
+		for _, r := range typed.Relations {
+			of, err := format.OpenRelation(d, format.RelationDir("whole", r))
+			fail(err)
+			csc, err := of.Topology(t.Context(), 1)
+			fail(err)
+			for v := range csc.Nodes() {
+				list := csc.Neighbors[csc.Offsets[v]:csc.Offsets[v+1]]
+				mean := make([]float64, len(h[r.Source][0]))
+				for _, u := range list {
+					for j, value := range h[r.Source][u] {
+						mean[j] += value / float64(len(list))
+					}
+				}
+				add(next[r.Destination][v], weights[name+trainer.Relation{Source: r.Source, Name: r.Name,
+					Destination: r.Destination}.String()+".weight"], mean)
+			}
+			fail(csc.Close())
+			fail(of.Close())
+		}
+		for _, rows := range next {
+			for _, y := range rows {
+				if c.Spec.Settings["norm"] == 1 {
+					mean, variance := 0.0, 0.0
+					for _, v := range y {
+						mean += v / float64(len(y))
+					}
+					for _, v := range y {
+						variance += (v - mean) * (v - mean) / float64(len(y))
+					}
+					for j, v := range y {
+						y[j] = float64(weights[name+"norm.weight"][j])*(v-mean)/math.Sqrt(variance+1e-5) +
+							float64(weights[name+"norm.bias"][j])
+					}
+				}
+				for j, v := range y {
+					if !printed || layer < layers-1 {
+						y[j] = max(v, 0)
+					}
+				}
+			}
+		}
+		h = next
+	}
+	out := h["paper"]
+	for v, x := range out {
+		if !printed {
+			y := make([]float64, c.Spec.Classes)
+			add(y, weights["out.weight"], x)
+			addBias(y, weights["out.bias"])
+			out[v] = y
+		}
+		sum := 0.0
+		for _, logit := range out[v] {
+			sum += math.Exp(logit)
+		}
+		for j, logit := range out[v] {
+			out[v][j] = math.Exp(logit) / sum
+		}
+	}
+	return out
+}
+
+// A training on a typed graph that is stopped goes on to the same bits, on any number of threads.
+func TestATrainingOnATypedGraphThatIsStoppedEndsTheSame(t *testing.T) {
+	for _, flags := range []string{"", "--sampler full", "--replace",
+		"--emulate gpu=1,mem=1GiB"} {
+		whole, d := wholeTypedDisk(t), wholeTypedDisk(t)
+		line := typedLine + " --run run --epochs 4 " + flags
+		if strings.Contains(flags, "full") {
+			line = strings.Replace(line, " --fanout 3,2", "", 1)
+		}
+		must(t, whole, line+" --threads 1")
+		if o := hopfeed(t, d, line+" --save-every 0s --max-time 1ns"); o.code == exitDone {
+			t.Fatal("it was not stopped")
+		}
+		must(t, d, line+" --threads 3")
+		must(t, d, "train --config run/config.yaml --run again") // which has all settings
+		parameters := 0
+		for name, text := range tree(t, whole, "run") {
+			if strings.HasPrefix(name, "run/parameters-") {
+				parameters++
+				if content(t, d, name) != text || content(t, d, strings.Replace(name, "run/", "again/", 1)) != text {
+					t.Errorf("%s: %s differs", flags, name)
+				}
+			}
+		}
+		if parameters != 1 {
+			t.Errorf("%d files of parameters", parameters)
+		}
+	}
+}
+
+func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
+	d := wholeTypedDisk(t)
+	must(t, d, typedLine+" --run run --epochs 1")
+	must(t, d, "import npy arrays -o oneway --directed")
+	must(t, d, strings.Replace(generateLine, "-o graph", "-o sbm", 1))
+	must(t, d, "train sbm --model sage --run plain --epochs 1 --hidden 8")
+	for line, want := range map[string]string{
+		"evaluate sbm --checkpoint run":                                       "relations",
+		"train whole --model gat":                                             "train rgcn or sage",
+		"train whole --model sign":                                            "propagate",
+		typedLine + " --cache degree:10rows":                                  "--cache",
+		typedLine + " --sampler labor":                                        "--sampler labor",
+		typedLine + " --partitions 2":                                         "--partitions",
+		typedLine + " --schedule mode-1":                                      "--schedule",
+		typedLine + " --map":                                                  "--map",
+		typedLine + " --scratch there":                                        "--scratch",
+		typedLine + " --placement device":                                     "--placement device",
+		typedLine + " --emulate gpu=2,mem=1GiB":                               "gpu=2",
+		"evaluate oneway --checkpoint run":                                    "relations",
+		"predict oneway --checkpoint run -o x.csv":                            "relations",
+		"predict whole --checkpoint plain -o x.csv":                           "relations",
+		"predict whole --checkpoint run -o x.csv --smooth autoscale":          "edges of a graph of one type",
+		"bench schedule whole --model sage -o bench":                          "typed graph",
+		"tune whole --model sage -o tuned":                                    "typed graph",
+		"train whole --model rgcn --layers 2 --fanout 3":                      "--fanout",
+		"train whole --model rgcn --hops 2":                                   "--hops",
+		"train whole --model rgcn --sampler full --memory 40MiB --hidden 9e9": "hidden",
+	} {
+		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
+			t.Errorf("%s: status %d: %s, want %q", line, o.code, o.stderr, want)
+		}
+	}
+	if o := hopfeed(t, d, "train whole --model rgcn --memory 3MiB"); o.code == exitDone {
+		t.Error("it fits into 3 MiB")
+	}
+	bare := typedDisk(t)
+	if o := hopfeed(t, bare, "train graph --model rgcn"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, "no features of paper: import it with --missing-features") {
+		t.Errorf("without features: status %d: %s", o.code, o.stderr)
+	}
+	must(t, bare, "import npy arrays -o graph --force --missing-features ones")
+	must(t, bare, "train graph --model rgcn --epochs 1 --hidden 4")
+}
+
+func TestADamagedTypedGraphIsNotTrainedOn(t *testing.T) {
+	for _, name := range []string{"whole/relations/author__paper/topology/part-00000.arrow",
+		"whole/nodes/author/features/x/hop-0/part-00000.arrow", "whole/nodes/venue/manifest.json", "whole/types.json"} {
+		d := wholeTypedDisk(t)
+		text := []byte(content(t, d, name))
+		for at := 0; at < len(text); at += 4096 {
+			text[at] ^= 4
+		}
+		write(t, d, name, string(text))
+		if o := hopfeed(t, d, typedLine); o.code != exitCorrupt {
+			t.Errorf("%s: status %d: %s", name, o.code, o.stderr)
+		}
+	}
+}
+
+// What trainings on a typed graph allocate is what is planned or less, and not far less; with less memory they end
+// well, or say that there is too little.
+func TestTrainingsOnATypedGraphTakeWhatIsPlanned(t *testing.T) {
+	d := disk(t)
+	array := func(name string, kind npy.Type, data []byte, shape ...int64) {
+		if err := d.MkdirAll("arrays/" + filepath.Dir(name)); err != nil {
+			t.Fatal(err)
+		}
+		write(t, d, "arrays/"+name+".npy", string(append(npy.AppendHeader(nil, kind, 1, shape...), data...)))
+	}
+	const papers, authors, edges = 2000, 1500, 12000
+	array("nodes/paper/node_feat", npy.Float32, make([]byte, 4*papers*32), papers, 32)
+	array("nodes/author/node_feat", npy.Float32, make([]byte, 4*authors*48), authors, 48)
+	labels, splits, pairs := make([]int32, papers), make([]byte, papers), make([]int64, 2*edges)
+	for i := range labels {
+		labels[i], splits[i] = int32(i%3), byte(i%3)
+	}
+	for e := range edges {
+		pairs[e], pairs[edges+e] = int64(e%authors), int64(e*7%papers)
+	}
+	array("nodes/paper/node_label", npy.Int32, dtype.BytesOf(labels), papers)
+	array("nodes/paper/splits", npy.Int8, splits, 1, papers)
+	array("edges/author__paper/edge_index", npy.Int64, dtype.BytesOf(pairs), 2, edges)
+	write(t, d, "arrays/meta.json", `{"node_types": {"paper": 2000, "author": 1500}, "target": "paper"}`)
+	must(t, d, "import npy arrays -o graph --duplicates keep")
+	line := "train graph --model rgcn --hidden 32 --layers 2 --epochs 1 --threads 2 --batch 32"
+	for _, flags := range []string{" --fanout 3,3", " --fanout 3,3 --emulate gpu=1,mem=1GiB", " --sampler full"} {
+		synctest.Test(t, func(t *testing.T) { // so that what is measured is the same each time
+			p := peakOf(t, d, line+flags)
+			ratio, onDevice := float64(p.planned)/float64(p.taken), float64(p.plannedDevice)/float64(p.device)
+			t.Logf("%.3f %.3f: %+v: %s", ratio, onDevice, p, flags)
+			if ratio < 1 || ratio > 1.5 || onDevice < 1 || onDevice > 1.5 {
+				t.Errorf("%s: %+v", flags, p)
+			}
+		})
+	}
+	codes := map[int]bool{}
+	for _, memory := range []string{"40MiB", "49MiB", "50MiB", "52MiB", "56MiB", "64MiB"} {
+		o := hopfeed(t, d, line+" --fanout 3,3 --memory "+memory)
+		if codes[o.code] = true; o.code != exitDone && o.code != exitDoesNotFit {
+			t.Errorf("with %s: exit status %d: %s", memory, o.code, o.stderr)
+		}
+	}
+	if len(codes) != 2 {
+		t.Errorf("exit statuses %v, want both", codes)
+	}
+}

@@ -1,0 +1,467 @@
+package training
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/gds/devices"
+	"github.com/hopfeed/hopfeed/internal/need"
+	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/features"
+	"github.com/hopfeed/hopfeed/loader/sampling"
+	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
+	"github.com/hopfeed/hopfeed/tools/session"
+	"github.com/hopfeed/hopfeed/trainer"
+)
+
+// Typed is a typed graph that is open for a training, or for inference, on one device. Rows are the nodes of its
+// target. Training samples in-neighbours by relation; other nodes are computed from all in-neighbours, batch after
+// batch.
+type Typed struct {
+	o        Options
+	dir      *format.Dir // of the nodes of the target
+	first    uint32      // the number of the first of them among the nodes of all types
+	plan     *typedPlan
+	devices  []gds.Device // one
+	numbers  gds.Memory   // of rows
+	topology sampling.Topology
+	features *features.Typed
+	methods  []*sampling.Method // that samples, unless nothing is trained, and, last, that takes all in-neighbours
+	loader   *sampling.Loader
+	sets     Sets // of earlier runs: but for samples, they are the same in each
+}
+
+// TypedShape is what a model reads of a graph or store: its matrices and layout and, of a typed graph (Dir.Typed), the
+// features of each type, whose name is the operator of their matrix, and the relations.
+func TypedShape(dir *format.Dir) (matrices []trainer.MatrixID, layout format.Layout, relations []trainer.Relation) {
+	matrices, layout = dir.Matrices(), dir.Layout()
+	if dir.Typed == nil {
+		return matrices, layout, nil
+	}
+	matrices, layout.Widths = nil, map[string]int{}
+	for _, n := range dir.Typed.Types {
+		matrices = append(matrices, trainer.MatrixID{Operator: n.Name})
+		layout.Widths[n.Name] = n.Features
+	}
+	for _, r := range dir.Typed.Relations {
+		relations = append(relations, trainer.Relation{Source: r.Source, Name: r.Name, Destination: r.Destination})
+	}
+	return matrices, layout, relations
+}
+
+// CheckRelations refuses a graph whose relations are not those of the training of a model.
+func CheckRelations(dir *format.Dir, spec trainer.Spec) error {
+	_, _, relations := TypedShape(dir)
+	if slices.Equal(relations, spec.Relations) {
+		return nil
+	}
+	text := func(all []trainer.Relation) string {
+		var names []string
+		for _, r := range all {
+			names = append(names, r.String())
+		}
+		return cmp.Or(strings.Join(names, ", "), "none, as it has one type")
+	}
+	return session.Refuse("the relations of the model's graph were %s, and those of this one are %s", text(spec.Relations),
+		text(relations))
+}
+
+// checkTyped refuses a typed graph that no model can be trained on.
+func checkTyped(input string, t *format.Typed) error {
+	if len(t.Relations) == 0 {
+		return session.Refuse("%s has no relations", input)
+	}
+	for _, n := range t.Types {
+		if n.Features == 0 {
+			return session.Refuse("%s has no features of %s: import it with --missing-features", input, n.Name)
+		}
+	}
+	return nil
+}
+
+// checkTyped refuses what is for graphs of one type.
+func (o *Options) checkTyped() error {
+	s := &o.Sampling
+	for _, c := range []struct {
+		refused bool
+		what    string
+	}{
+		{o.Train && s.Sampler != "neighbor" && s.Sampler != FullSampler, "--sampler " + s.Sampler},
+		{s.Cache != "", "--cache"}, {s.divides(), "--partitions and --partition-file"},
+		{o.Schedule.Name != "", "--schedule"}, {o.Mapped, "--map"}, {o.Scratch != "", "--scratch"},
+		{o.Placement == placement.Device || o.Placement == placement.Storage, "--placement " + o.Placement},
+		{o.Stages.Paced(), "--emulate with durations of stages"},
+		{o.Machine.Devices.Name == "emulated" && o.Machine.Devices.Count > 1, "--emulate gpu=2 or more"},
+		{o.BatchPerDevice > 0 && o.Machine.Devices.Count > 1, "--batch-per-device"},
+	} {
+		if c.refused {
+			return session.Refuse("%s: that is for graphs of one type; typed ones are sampled by neighbor or full, from host "+
+				"memory, for one device", c.what)
+		}
+	}
+	return nil
+}
+
+// typedPlan is what a typed graph takes.
+type typedPlan struct {
+	terms     need.Terms
+	evaluated int // rows of a batch whose in-neighbours are all taken
+	samples   int // at a time
+	rows      int // of the largest batch
+	input     int64
+	device    int64 // of model, batches and activations
+	reasons   []string
+}
+
+// leastEvaluated is the fewest rows of a batch in evaluations, if memory is scarce.
+const leastEvaluated = 64
+
+// planTyped finds how many rows and samples there is memory for. What batches take is an estimate.
+func planTyped(dir *format.Dir, o *Options) (p *typedPlan, err error) {
+	t := dir.Typed
+	what := fmt.Sprintf("%s on %d nodes and %d edges of %d types", o.Spec.Model, sampling.TypedManifest(t).Nodes,
+		dir.Manifest.Edges, len(t.Types))
+	for rows := InferenceRows; ; rows /= 2 {
+		for samples := sampling.MostSamples(o.workers(1), o.buffers()); samples > 0; samples /= 2 {
+			p = &typedPlan{evaluated: rows, samples: samples}
+			if err = p.count(dir, o); err != nil {
+				return nil, err
+			}
+			if err = o.Machine.Fits(what, p.memory(o)); err == nil {
+				p.reasons = []string{fmt.Sprintf("nodes of %d types and their lists by relation are in host memory: %s",
+					len(t.Types), units.Bytes(p.input)),
+					fmt.Sprintf("evaluation takes all in-neighbours of up to %d nodes at a time", rows)}
+				return p, nil
+			}
+		}
+		if rows == leastEvaluated {
+			return nil, err
+		}
+	}
+}
+
+func (o *Options) buffers() int { return cmp.Or(o.Sampling.Buffers, placement.Buffers) }
+
+// allFanouts takes all in-neighbours in each layer.
+func (o *Options) allFanouts() []int {
+	return slices.Repeat([]int{sampling.All}, int(o.Spec.Settings["layers"]))
+}
+
+// fanouts are those of training.
+func (o *Options) fanouts() []int {
+	if o.Sampling.TakesAllEdges() {
+		return o.allFanouts()
+	}
+	return o.Sampling.Fanouts
+}
+
+// count lists what the graph, its model and its batches take.
+func (p *typedPlan) count(dir *format.Dir, o *Options) (failed error) {
+	bytes := func(bytes int64, err error) int64 {
+		failed = cmp.Or(failed, err)
+		return bytes
+	}
+	t, m, unified := dir.Typed, &dir.Manifest, o.Machine.Devices.Info.Unified
+	all, rowBytes := sampling.TypedManifest(t), int64(0)
+	for _, n := range t.Types {
+		rowBytes += 4 * n.Nodes * int64(n.Features) // types may be stored in less: an upper bound
+	}
+	topology, evaluated, methods := sampling.TypedTopologyNeed(t), int(m.Nodes), int64(1)
+	if o.Train {
+		evaluated, methods = max(1, len(o.Part.Valid.List), len(o.Part.Test.List)), 2
+	}
+	seeds := min(p.evaluated, evaluated)
+	rows := max(o.BatchRows, seeds)
+	p.rows = rows
+	p.input = topology.Bytes + rowBytes + sampling.LabelsNeed(m).Bytes
+	device := bytes(o.Spec.DeviceBytes(rows, o.Train))
+	p.terms = append(slices.Clone(o.Held), session.Program, topology, sampling.LabelsNeed(m),
+		need.Term{Name: "features", Place: need.OffHeap, Bytes: rowBytes},
+		need.OnHeap("lists of nodes", 16*m.Nodes+(methods+1)*all.Nodes/8),
+		need.OnHeap("parameters on their way", 2*4*bytes(o.Spec.Parameters())),
+		need.Term{Name: modelTerm, Place: need.Pinned, Bytes: bytes(o.Spec.PinnedBytes(rows, 1, 0, o.Train))},
+		need.Term{Name: modelTerm, Place: need.Device, Bytes: device},
+		need.Term{Name: "numbers of rows", Place: need.Device, Bytes: 4*m.Nodes + 3*gds.Align})
+	// Of training and of evaluation, the larger.
+	var activations, samples int64
+	var batch sampling.BatchMemory
+	add := func(sampler string, fanouts []int, seeds, batches int) {
+		blocks, parts, inputs := sampling.ExpectedTypedBlocks(t, fanouts, int64(seeds))
+		var shapes []loader.Block
+		for _, b := range blocks {
+			shapes = append(shapes, loader.Block{Destinations: int(b.Destinations), Sources: int(b.Sources), Parts: parts})
+		}
+		mean, elements := *m, int64(0)
+		for i, n := range inputs {
+			elements += n * int64(t.Types[i].Features)
+		}
+		mean.Features = int(elements/max(1, blocks[0].Sources)) + 1
+		one := sampling.ExpectedBatch(&mean, gds.Float32, sampler, blocks, unified, false, 0)
+		batch.Device, batch.Pinned = max(batch.Device, one.Device), max(batch.Pinned, one.Pinned)
+		samples = max(samples, one.Sample*int64(min(p.samples, batches)))
+		activations = max(activations, gds.Room(bytes(o.Spec.BlockBytes(seeds, shapes, false))))
+		p.terms = append(p.terms, sampling.SamplersNeed(sampler, sampling.Mean, all, min(p.samples, o.workers(1))))
+	}
+	add(FullSampler, o.allFanouts(), seeds, evaluated/seeds+1)
+	if o.Train {
+		add(o.Sampling.Sampler, o.fanouts(), o.BatchRows, p.samples)
+	}
+	p.terms = append(p.terms, need.OnHeap("samples", samples),
+		need.Term{Name: "activations", Place: need.Device, Bytes: activations},
+		need.Term{Name: "batches", Place: need.Device, Bytes: int64(o.buffers()) * batch.Device},
+		need.Term{Name: "batches on their way to the device", Place: need.Pinned,
+			Bytes: int64(pipelinedMoves(o.buffers()-1)) * batch.Pinned})
+	p.device = device + activations + int64(o.buffers())*batch.Device
+	return failed
+}
+
+// memory is the memory of the plan.
+func (p *typedPlan) memory(o *Options) need.Memory {
+	return p.terms.During(need.Topology, "").Sum(1, o.Machine.Devices.Info.Unified)
+}
+
+// OpenTyped opens a typed graph, whose target's nodes are in dir, on the first device of the machine.
+func OpenTyped(ctx context.Context, dir *format.Dir, o Options) (_ *Typed, err error) {
+	if o.Spec, err = o.Spec.Normalized(); err != nil {
+		return nil, err
+	}
+	if err := o.checkTyped(); err != nil {
+		return nil, err
+	}
+	if o.Train {
+		o.BatchRows = min(o.BatchRows, len(o.Part.Train.List))
+	}
+	g := &Typed{o: o, dir: dir, first: sampling.FirstNodes(dir.Typed)[dir.Typed.Target]}
+	if g.plan, err = planTyped(dir, &g.o); err != nil {
+		return nil, err
+	}
+	m := o.Machine
+	if m.Devices.Info.Unified { // batches that are larger than estimated may take what the host leaves, and no more
+		memory := g.plan.memory(&g.o)
+		m = m.Less(units.Bytes(memory.HostBytes - session.Program.Bytes))
+	}
+	if g.devices, err = m.Devices.Open(1); err != nil {
+		return nil, err
+	}
+	if err := g.open(ctx); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+func (g *Typed) open(ctx context.Context) (err error) {
+	files, t, at, threads := g.dir.FS(), g.dir.Typed, g.dir.TypedPath, g.o.Machine.Threads
+	if g.topology, err = sampling.LoadTypedTopology(ctx, files, at, t, threads); err != nil {
+		return err
+	}
+	if err = g.openFeatures(ctx); err != nil {
+		return err
+	}
+	method := func(sampler string, fanouts []int) {
+		if err != nil {
+			return
+		}
+		var opened *sampling.Method
+		if opened, err = sampling.NewMethod(ctx, sampler, g.topology, sampling.Options{Fanouts: fanouts, ByType: true,
+			Aggregation: sampling.Mean, Replace: g.o.Sampling.Replace && sampler != FullSampler, Threads: threads}); err == nil {
+			g.methods = append(g.methods, opened)
+		}
+	}
+	if g.o.Train {
+		method(g.o.Sampling.Sampler, g.o.fanouts())
+	}
+	if method(FullSampler, g.o.allFanouts()); err != nil {
+		return err
+	}
+	labels, err := loader.ReadLabels(ctx, g.dir)
+	if err != nil {
+		return err
+	}
+	g.numbers.Device = g.devices[0]
+	g.loader, err = sampling.Open(sampling.LoaderOptions{
+		Device: g.devices[0], Features: g.features, Labels: labels, First: g.first, Buffers: g.o.buffers(),
+		Workers: g.o.workers(1), Samples: g.plan.samples,
+	})
+	return err
+}
+
+func (g *Typed) openFeatures(ctx context.Context) (err error) {
+	var sources []features.Source
+	for _, n := range g.dir.Typed.Types {
+		var one *features.Host
+		d, err := g.dir.Typed.OpenNodes(g.dir.FS(), g.dir.TypedPath, n.Name)
+		if err == nil {
+			one, err = features.LoadHost(ctx, d, nil, g.o.Machine.Threads)
+			err = errors.Join(err, d.Close())
+		}
+		if one != nil {
+			sources = append(sources, one)
+		}
+		if err != nil {
+			return errors.Join(err, features.NewTyped(sources).Close())
+		}
+	}
+	g.features = features.NewTyped(sources)
+	return nil
+}
+
+// Close closes all, the device too.
+func (g *Typed) Close() error {
+	var errs []error
+	if g.loader != nil {
+		errs = append(errs, g.loader.Close())
+	}
+	for _, m := range g.methods {
+		errs = append(errs, m.Close())
+	}
+	if g.features != nil {
+		errs = append(errs, g.features.Close())
+	}
+	if g.topology != nil {
+		errs = append(errs, g.topology.Close())
+	}
+	return errors.Join(append(errs, g.numbers.Free(), devices.Close(g.devices))...)
+}
+
+// Sets are the nodes of a run.
+func (g *Typed) Sets(ctx context.Context, seed uint64, test bool) (d Sets, err error) {
+	d = g.sets
+	if d.Valid == nil {
+		if d.Valid, err = g.InOrder(g.o.Part.Valid); err == nil && test {
+			d.Test, err = g.InOrder(g.o.Part.Test)
+		}
+		if err != nil {
+			return d, err
+		}
+	}
+	set, err := g.set(g.o.Part.Train.List, g.methods[0], g.order(seed))
+	d.Train = []RowSet{set}
+	g.sets = d
+	return d, err
+}
+
+// order is the order of the training nodes.
+func (g *Typed) order(seed uint64) chunk.Plan {
+	return chunk.Plan{BatchRows: g.o.BatchRows, ChunkRows: 1, Order: chunk.Shuffled, Seed: seed}
+}
+
+// InOrder is nodes in their order.
+func (g *Typed) InOrder(rows loader.Rows) ([]RowSet, error) {
+	plan := chunk.Plan{BatchRows: min(g.plan.evaluated, max(1, len(rows.List))), ChunkRows: 1, Order: chunk.Sequential}
+	set, err := g.set(rows.List, g.methods[len(g.methods)-1], plan)
+	if err != nil {
+		return nil, err
+	}
+	numbers := make([]uint32, len(rows.List))
+	for i := range numbers {
+		numbers[i] = uint32(i)
+	}
+	set.numbers = g.numbers.Matrix("numbers of rows", 1, len(numbers), gds.Uint32)
+	if err = g.numbers.Err; err != nil {
+		return nil, err
+	}
+	stream, err := g.devices[0].NewStream()
+	if err != nil {
+		return nil, err
+	}
+	err = gds.Upload(g.devices[0], stream, set.numbers, numbers)
+	return []RowSet{set}, errors.Join(err, stream.Close())
+}
+
+// typedSet is rows of the target. In order, they are numbered by their places.
+type typedSet struct {
+	*sampling.Set
+	first   uint32
+	batch   int
+	numbers gds.Tensor
+}
+
+func (g *Typed) set(rows []uint32, method *sampling.Method, plan chunk.Plan) (*typedSet, error) {
+	nodes := make([]uint32, len(rows))
+	for i, row := range rows {
+		nodes[i] = g.first + row
+	}
+	set, err := g.loader.Set(nodes, method, plan)
+	return &typedSet{Set: set, first: g.first, batch: plan.BatchRows}, err
+}
+
+// RowNumbers are the rows of a batch.
+func (s *typedSet) RowNumbers(epoch, batch int) []uint32 {
+	rows := slices.Clone(s.Set.RowNumbers(epoch, batch))
+	for i := range rows {
+		rows[i] -= s.first
+	}
+	return rows
+}
+
+// EpochFrom yields the batches of an epoch.
+func (s *typedSet) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error] {
+	return func(yield func(*loader.Batch, error) bool) {
+		for b, err := range s.Set.EpochFrom(ctx, stream, n, first) {
+			if err == nil && s.numbers.Cols > 0 {
+				b.RowNumbers = s.numbers.Columns(b.Index*s.batch, b.Index*s.batch+b.Rows)
+			}
+			if !yield(b, err) {
+				return
+			}
+		}
+	}
+}
+
+// Devices train.
+func (g *Typed) Devices() []gds.Device { return g.devices }
+
+// ShareRows is the most rows of a batch.
+func (g *Typed) ShareRows() int { return g.plan.rows }
+
+// Batches says how training nodes are shuffled.
+func (g *Typed) Batches() checkpoint.Batches {
+	return checkpoint.Batches{Rows: g.o.BatchRows, Shuffle: placement.RR, ChunkRows: 1, Placement: placement.Host,
+		Devices: 1}
+}
+
+// Report says where the graph lies.
+func (g *Typed) Report() Report {
+	memory := g.plan.memory(&g.o)
+	r := Report{Memory: &memory, Placement: placement.Host, Shuffle: placement.RR, Devices: 1, Reasons: g.plan.reasons,
+		Load: g.loader.Stats().Stats}
+	r.setDevice(g.devices[0])
+	return r
+}
+
+// Explain says what to do where there was too little device memory for a batch.
+func (g *Typed) Explain(err error) error {
+	if !errors.Is(err, gds.ErrOutOfMemory) {
+		return err
+	}
+	return fmt.Errorf("%w (give more --memory, fewer seed nodes by --batch, or a smaller --fanout)", err)
+}
+
+// PeakBytes is the peak memory of the device.
+func (g *Typed) PeakBytes() int64 { return session.PeakBytes(g.devices) }
+
+// InputBytes is the graph in memory, WorkBytes the device memory of model, batches and activations.
+func (g *Typed) InputBytes() int64 { return g.plan.input }
+func (g *Typed) WorkBytes() int64  { return g.plan.device }
+
+// Alternatives are the places where the features may be.
+func (g *Typed) Alternatives() []placement.Alternative {
+	memory := g.plan.memory(&g.o)
+	return []placement.Alternative{{Placement: placement.Host, Shuffle: placement.RR, Devices: 1,
+		DeviceBytes: units.Bytes(memory.DeviceBytes), HostBytes: units.Bytes(memory.HostBytes)}}
+}
+
+// Measure trains on some batches: see Graph.Measure.
+func (g *Typed) Measure(ctx context.Context) (batches float64, costs trainer.EpochCosts, err error) {
+	return measure(ctx, g, g.o)
+}
