@@ -26,7 +26,7 @@ var ErrCorrupt = errors.New("corrupt data")
 // ErrVersion is returned when a directory has a format version other than Version.
 var ErrVersion = errors.New("another format version")
 
-// ErrKind is returned when a directory is a graph where a store is wanted, or the other way round.
+// ErrKind is returned when a directory is a graph where a store is wanted, or the other way round, or a typed graph.
 var ErrKind = errors.New("wrong kind of directory")
 
 // ErrIncomplete is returned when a directory has no manifest: the job that writes it has not finished, or it is

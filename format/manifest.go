@@ -201,10 +201,6 @@ var rawData = []struct{ file, layout string }{
 
 // whatToDo says how to get a graph where there is a folder without a manifest.
 func whatToDo(fsys vfs.FS, dir string) string {
-	if IsTyped(fsys, dir) {
-		return "it is a typed graph, which propagate, predict, inspect and verify read; train and plan read the hop store " +
-			"that propagate makes of it, and other verbs graphs of one type"
-	}
 	for _, data := range rawData {
 		if _, err := fsys.Stat(filepath.Join(dir, filepath.FromSlash(data.file))); err == nil {
 			return fmt.Sprintf("it holds data to be imported: run hopfeed import %s %s -o GRAPH, and give GRAPH",
@@ -225,6 +221,10 @@ func readManifest(fsys vfs.FS, dir string) (*Manifest, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := fsys.Stat(dir); err != nil {
 			return nil, err
+		}
+		if IsTyped(fsys, dir) {
+			return nil, fmt.Errorf("%w: %s is a typed graph, which propagate, predict, sample, inspect and verify read; "+
+				"train and plan read the hop store that propagate makes of it, other verbs graphs of one type", ErrKind, dir)
 		}
 		return nil, fmt.Errorf("%s: %w (%s)", dir, ErrIncomplete, whatToDo(fsys, dir))
 	}

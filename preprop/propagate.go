@@ -211,7 +211,7 @@ func (s *jobContext) run(ctx context.Context) (*Result, error) {
 	}
 	s.report(j, r)
 	if r.Complete {
-		s.recordTook(r)
+		recordTook(s.fsys, s.storeDir, s.existing != nil, r)
 	}
 	return r, nil
 }

@@ -123,17 +123,17 @@ const (
 	moreTime         = "+"
 )
 
-// recordTook records the time of a job that has published its store, or added to it. Where it cannot, nothing is lost
-// but the figure.
-func (s *jobContext) recordTook(r *Result) {
+// recordTook records the time of a job that has published its store, or has added to one that existed. Where it cannot,
+// nothing is lost but the figure.
+func recordTook(fsys vfs.FS, storeDir string, existed bool, r *Result) {
 	t := Took{r.Seconds, r.Resumed}
-	if s.existing != nil {
-		before := TookOf(s.fsys, s.storeDir)
+	if existed {
+		before := TookOf(fsys, storeDir)
 		t.Seconds, t.AtLeast = t.Seconds+before.Seconds, t.AtLeast || before.AtLeast || before.Seconds == 0
 	}
 	text := strconv.FormatFloat(t.Seconds, 'g', 6, 64)
 	if t.AtLeast {
 		text += moreTime
 	}
-	_ = s.fsys.SetAttribute(s.storeDir, secondsAttribute, text)
+	_ = fsys.SetAttribute(storeDir, secondsAttribute, text)
 }

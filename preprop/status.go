@@ -58,7 +58,10 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 	}
 	s.Operators, s.Rows, s.Features = t.operators(), t.StoredRows, t.Features
 	matrices := t.matrices()
-	s.Matrices, s.Columns = len(matrices), int64(len(matrices)*t.Features)
+	s.Matrices = len(matrices)
+	for _, id := range matrices {
+		s.Columns += int64(t.width(id))
+	}
 	inside := scratchInStore(storeDir)
 	folder := inside
 	at, err := readScratchRecord(fsys, storeDir)
@@ -86,7 +89,8 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 		}
 	}
 	for k, files := range engine.ResultFiles(fsys, folder, len(matrices), t.StoredRows, nil, t.Features, dt) {
-		s.DoneColumns += int64(t.Features)
+		width := t.width(matrices[k])
+		s.DoneColumns += int64(width)
 		if job.Has(matrices[k]) || slices.Contains(before, matrices[k]) {
 			s.Finished++
 			continue
@@ -94,7 +98,7 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 		if err := files.Find(); err != nil {
 			return nil, err
 		}
-		for _, rest := range product.Missing(product.ColumnRange{First: 0, End: t.Features}, files.Have) {
+		for _, rest := range product.Missing(product.ColumnRange{First: 0, End: width}, files.Have) {
 			s.DoneColumns -= int64(rest.Width())
 		}
 	}

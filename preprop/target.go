@@ -66,6 +66,15 @@ func (t target) matrices() []format.MatrixID {
 	return out
 }
 
+// width is how many columns a matrix of the store has.
+func (t target) width(id format.MatrixID) int {
+	at := slices.IndexFunc(t.Operators, hasName(id.Operator))
+	if at < 0 {
+		return t.Features
+	}
+	return cmp.Or(t.Operators[at].Features, t.Features)
+}
+
 // operators lists the operators and their hops in words.
 func (t target) operators() string {
 	var list []string

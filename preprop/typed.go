@@ -23,7 +23,7 @@ import (
 // typedJob makes the store of a typed graph. Its steps, one product each, are jobs like those of plain graphs, with
 // stores of their own in the scratch folder of the whole; the store takes their matrices over.
 type typedJob struct {
-	fsys               vfs.FS
+	fsys               *vfs.PastCache
 	graphDir, storeDir string
 	typed              *format.Typed
 	order              []*typedMatrix      // inputs before what is made of them
@@ -88,6 +88,10 @@ func propagateTyped(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 		return nil, err
 	}
 	r.Complete, r.Seconds = true, time.Since(start).Seconds()
+	r.BytesRead, r.BytesWritten = t.fsys.Read().Bytes(), t.fsys.Written().Bytes()
+	r.ScratchBytes = max(0, r.BytesWritten-r.Plan.StoreBytes)
+	r.Paths = filePaths(t.fsys.Read(), t.fsys.Written())
+	recordTook(t.fsys, storeDir, t.existing != nil, r)
 	return r, nil
 }
 
@@ -96,8 +100,9 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 	fail := func(text string, args ...any) (*typedJob, error) {
 		return nil, fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, fmt.Errorf(text, args...))
 	}
-	t := &typedJob{fsys: fsys, graphDir: graphDir, storeDir: storeDir, sizes: map[format.Relation]*format.Manifest{}}
-	if t.typed, err = format.OpenTyped(fsys, graphDir); err != nil {
+	t := &typedJob{fsys: vfs.NewPastCache(fsys), graphDir: graphDir, storeDir: storeDir,
+		sizes: map[format.Relation]*format.Manifest{}}
+	if t.typed, err = format.OpenTyped(t.fsys, graphDir); err != nil {
 		return nil, err
 	}
 	if err := checkApart(fsys, graphDir, storeDir); err != nil {
@@ -160,7 +165,7 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 		return fail("over subsets of relations, --operator is rw, the mean (give another directory for %s)", t.normalize.Name)
 	}
 	t.order = matrices.inOrder()
-	if t.target, err = format.OpenGraph(fsys, format.NodesDir(graphDir, t.typed.Target)); err != nil {
+	if t.target, err = format.OpenGraph(t.fsys, format.NodesDir(graphDir, t.typed.Target)); err != nil {
 		return nil, err
 	}
 	t.options, err = (&Options{Rows: o.Rows, Nodes: o.Nodes, Hardware: o.Hardware, DType: o.DType,

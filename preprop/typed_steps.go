@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 )
@@ -227,7 +226,7 @@ func (t *typedJob) runStep(ctx context.Context, r *Result, dir, graphDir string,
 	if !errors.Is(err, format.ErrIncomplete) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	s := &jobContext{start: time.Now(), fsys: vfs.NewPastCache(t.fsys), graphDir: graphDir, storeDir: dir}
+	s := &jobContext{start: time.Now(), fsys: t.fsys, graphDir: graphDir, storeDir: dir}
 	if s.graph, err = format.OpenRelation(s.fsys, graphDir); err != nil {
 		return nil, err
 	}
@@ -249,7 +248,6 @@ func (t *typedJob) runStep(ctx context.Context, r *Result, dir, graphDir string,
 	}
 	r.HopSeconds, r.EdgesProcessed = append(r.HopSeconds, done.HopSeconds...), append(r.EdgesProcessed,
 		done.EdgesProcessed...)
-	r.BytesRead, r.BytesWritten = r.BytesRead+done.BytesRead, r.BytesWritten+done.BytesWritten
 	r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, done.Plan.MemoryBytes)
 	return format.OpenStore(t.fsys, dir)
 }

@@ -196,10 +196,18 @@ func TestAStoreOfATypedGraphHasAMatrixForEachMetapath(t *testing.T) {
 	nodes, _ := wantRows(g.papers, Options{Split: 1, Seed: 5})
 	for _, name := range []string{operator.RW, operator.Sym} {
 		store := "store-" + name
-		r, err := Propagate(context.Background(), fsys, "graph", store, Options{Hops: 3, Split: 1, Seed: 5, Threads: 2,
+		counted := vfs.NewPastCache(fsys)
+		r, err := Propagate(context.Background(), counted, "graph", store, Options{Hops: 3, Split: 1, Seed: 5, Threads: 2,
 			Operators: []operator.Operator{{Name: name}}, ChunkRows: 7})
 		if err != nil {
 			t.Fatal(err)
+		}
+		read, written := counted.Read().Bytes(), counted.Written().Bytes()
+		if r.BytesRead < read*9/10 || r.BytesRead > read || r.BytesWritten < written*9/10 || r.BytesWritten > written {
+			t.Errorf("%s: says %d bytes read and %d written of %d and %d", name, r.BytesRead, r.BytesWritten, read, written)
+		}
+		if TookOf(fsys, store).Seconds == 0 {
+			t.Errorf("%s: how long it took is not known", name)
 		}
 		d, err := format.OpenStore(fsys, store)
 		if err != nil {

@@ -28,7 +28,8 @@ func newSampleCommand(a *app) *cobra.Command {
 	c := a.verb("sample GRAPH --sampler NAME --fanout 15,10,5 --batch B",
 		"Sample mini-batches of a graph, and measure how fast",
 		`Sample makes mini-batches for message-passing models in all threads, and prints how many seed nodes and
-edges a second it samples, and how many nodes' features a batch needs. It writes nothing.
+edges a second it samples, and how many nodes' features a batch needs. It writes nothing. In a typed graph, seed
+nodes are of the target type, and up to fanout in-neighbours are drawn of each node by each relation.
 
 Samplers:
   neighbor         up to fanout in-neighbours of each node
@@ -67,7 +68,14 @@ Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000row
 }
 
 func (o *sampleOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
-	graph, err := format.OpenGraph(a.fs, args[0])
+	dir, typed := args[0], (*format.Typed)(nil)
+	if format.IsTyped(a.fs, dir) {
+		if typed, err = format.OpenTyped(a.fs, dir); err != nil {
+			return nil, err
+		}
+		dir = format.NodesDir(dir, typed.Target)
+	}
+	graph, err := format.OpenGraph(a.fs, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -78,12 +86,22 @@ func (o *sampleOptions) do(ctx context.Context, a *app, args []string) (_ result
 	o.Machine = a.machine(ctx)
 	o.Plan.Rows, o.Plan.Seed, o.Plan.Order = int64(len(o.Seeds)), a.seed, chunk.Shuffled
 	start := time.Now()
-	opened, err := session.OpenSampled(ctx, graph, o.SampledOptions)
+	var opened *session.Sampled
+	if typed == nil {
+		opened, err = session.OpenSampled(ctx, graph, o.SampledOptions)
+	} else {
+		first := sampling.FirstNodes(typed)[typed.Target]
+		for i := range o.Seeds {
+			o.Seeds[i] += first
+		}
+		o.NoFeatures = true
+		opened, err = session.OpenTypedSampled(ctx, a.fs, args[0], typed, o.SampledOptions)
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	r := &bench.Samples{Sampler: o.Sampler, Fanouts: o.Sampling.Fanouts, Threads: a.threads, Cache: o.Cache,
+	r := &bench.Samples{Typed: typed, Sampler: o.Sampler, Fanouts: o.Sampling.Fanouts, Threads: a.threads, Cache: o.Cache,
 		PreparedSeconds: time.Since(start).Seconds()}
 	err = r.Sample(ctx, opened, o.Plan, o.Seeds, o.epochs, o.maxBatches, a.progress())
 	return r, err

@@ -38,6 +38,13 @@ func (a *app) openInputOf(dir, model string) (*format.Dir, error) {
 
 // openKind opens a graph or a hop store. For the other kind, the error says what to do.
 func (a *app) openKind(dir, reader string, graph bool) (*format.Dir, error) {
+	if format.IsTyped(a.fs, dir) {
+		what := "a graph of one type"
+		if !graph {
+			what = "a hop store: run hopfeed propagate " + dir + " -o STORE first (--dry-run prints its plan)"
+		}
+		return nil, usagef("%s is a typed graph, and %s reads %s", dir, reader, what)
+	}
 	d, err := format.OpenAny(a.fs, dir)
 	if err != nil {
 		return nil, err

@@ -104,6 +104,36 @@ func predictTyped(t *testing.T, flags string) {
 	}
 }
 
+// Verbs that do not read typed graphs say so, and that it is the command's fault.
+func TestEachVerbTakesATypedGraphOrSaysWhatTo(t *testing.T) {
+	d := typedDisk(t)
+	must(t, d, "propagate graph -o store --hops 1")
+	for line, want := range map[string]string{
+		"train graph --model sign":              "run hopfeed propagate graph -o STORE first",
+		"train graph --model sage":              "sage reads a graph of one type",
+		"plan graph --model nars":               "run hopfeed propagate graph -o STORE first (--dry-run prints its plan)",
+		"export npy graph -o out":               "graph is a typed graph",
+		"update graph --edges arrays -o graph2": "graph is a typed graph",
+		"repair store --graph graph":            "graph is a typed graph",
+		"status graph":                          "graph is a typed graph",
+	} {
+		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
+			t.Errorf("%s: status %d: %s, want %q", line, o.code, o.stderr, want)
+		}
+	}
+	r := object(t, must(t, d, "sample graph --batch 10 --fanout 2 --json"))
+	edges, all := r["relation_edges_per_batch"].(map[string]any), 0.0
+	for _, n := range edges {
+		all += n.(float64)
+	}
+	if len(edges) != 4 || edges["author__paper"].(float64) != r["seeds_per_batch"] || all != r["edges_per_batch"] {
+		t.Errorf("sampled %v of %v", edges, r)
+	}
+	if s := object(t, must(t, d, "status store --json")); s["complete"] != true {
+		t.Errorf("status: %v", s)
+	}
+}
+
 func TestATrainingSaysWhichMatricesMatter(t *testing.T) {
 	d := typedDisk(t)
 	must(t, d, "propagate graph -o store --hops 2 --relations-subsets 3")

@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/hopfeed/hopfeed/chunk"
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/cache"
@@ -17,19 +20,22 @@ import (
 
 // Samples is how fast mini-batches of a graph were sampled, and how many nodes they need.
 type Samples struct {
-	Sampler         string  `json:"sampler"`
-	Fanouts         []int   `json:"fanout"`
-	Threads         int     `json:"threads"`
-	Batches         int     `json:"batches"`
-	Seconds         float64 `json:"seconds"` // of sampling alone
-	SeedsPerSecond  float64 `json:"seeds_per_second"`
-	EdgesPerSecond  float64 `json:"edges_per_second"`
-	SeedsPerBatch   float64 `json:"seeds_per_batch"`
-	EdgesPerBatch   float64 `json:"edges_per_batch"`
-	NodesPerBatch   float64 `json:"nodes_per_batch"` // whose features are needed
-	PreparedSeconds float64 `json:"prepared_seconds"`
-	Cache           string  `json:"cache,omitempty"`
-	CacheHitRate    float64 `json:"cache_hit_rate"` // of the nodes of batches; 0 without a cache
+	Typed           *format.Typed `json:"-"` // the typed graph that is sampled, or nil
+	Sampler         string        `json:"sampler"`
+	Fanouts         []int         `json:"fanout"`
+	Threads         int           `json:"threads"`
+	Batches         int           `json:"batches"`
+	Seconds         float64       `json:"seconds"` // of sampling alone
+	SeedsPerSecond  float64       `json:"seeds_per_second"`
+	EdgesPerSecond  float64       `json:"edges_per_second"`
+	SeedsPerBatch   float64       `json:"seeds_per_batch"`
+	EdgesPerBatch   float64       `json:"edges_per_batch"`
+	NodesPerBatch   float64       `json:"nodes_per_batch"` // whose features are needed
+	PreparedSeconds float64       `json:"prepared_seconds"`
+	// of a typed graph, by relation
+	RelationEdges map[string]float64 `json:"relation_edges_per_batch,omitempty"`
+	Cache         string             `json:"cache,omitempty"`
+	CacheHitRate  float64            `json:"cache_hit_rate"` // of the nodes of batches; 0 without a cache
 	// of adjacency lists in a ducati cache
 	CacheListBytes   int64    `json:"cache_list_bytes,omitempty"`
 	CacheListHitRate *float64 `json:"cache_list_hit_rate,omitempty"`
@@ -52,6 +58,26 @@ func (r *Samples) Text(w io.Writer) {
 	}
 	fmt.Fprintf(w, "a batch\t%.0f seed nodes, %.0f edges, features of %.0f nodes\n", r.SeedsPerBatch, r.EdgesPerBatch,
 		r.NodesPerBatch)
+	for _, relation := range slices.Sorted(maps.Keys(r.RelationEdges)) {
+		fmt.Fprintf(w, "\t%.0f edges of %s\n", r.RelationEdges[relation], relation)
+	}
+}
+
+// countRelations adds the edges of a typed graph's batch to those of each relation.
+func (r *Samples) countRelations(b *sampling.MiniBatch, edges []int64) {
+	firsts := sampling.FirstNodes(r.Typed)
+	for i := range b.Blocks {
+		offsets, row := b.Blocks[i].Offsets, 0
+		for k, relation := range r.Typed.Relations {
+			to, _ := r.Typed.Type(relation.Destination)
+			for _, v := range b.Destinations(i) {
+				if at := int64(v) - int64(firsts[to.Name]); at >= 0 && at < to.Nodes {
+					edges[k] += int64(offsets[row+1] - offsets[row])
+					row++
+				}
+			}
+		}
+	}
 }
 
 // Sample samples mini-batches of the nodes in all threads, by a plan of epochs, and measures that. In each epoch it
@@ -67,6 +93,10 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 	defer task.Done()
 	var seeds, edges, inputs, hits, lists, listHits int64
 	var found cache.Lookup
+	var relationEdges []int64
+	if r.Typed != nil {
+		relationEdges = make([]int64, len(r.Typed.Relations))
+	}
 	listed := make([]uint64, (opened.Topology.Nodes()+63)/64) // a bit for each node
 	for _, v := range opened.ListNodes {
 		listed[v/64] |= 1 << (v % 64)
@@ -98,6 +128,9 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 		if err := e.Visit(ctx, r.Threads, atATime, epoch, 0, each, func(b *sampling.MiniBatch) bool {
 			seeds += int64(len(b.Seeds))
 			inputs += int64(len(b.Inputs))
+			if r.Typed != nil {
+				r.countRelations(b, relationEdges)
+			}
 			for i := range b.Blocks {
 				edges += int64(len(b.Blocks[i].Indices))
 				if lists += int64(b.Blocks[i].Destinations); opened.ListBytes == 0 {
@@ -131,6 +164,12 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 		r.CacheListHitRate = &rate
 	}
 	n := float64(max(1, r.Batches))
+	for k, edges := range relationEdges {
+		if r.RelationEdges == nil {
+			r.RelationEdges = map[string]float64{}
+		}
+		r.RelationEdges[r.Typed.Relations[k].String()] = float64(edges) / n
+	}
 	r.SeedsPerSecond, r.EdgesPerSecond = float64(seeds)/r.Seconds, float64(edges)/r.Seconds
 	r.SeedsPerBatch, r.EdgesPerBatch, r.NodesPerBatch = float64(seeds)/n, float64(edges)/n, float64(inputs)/n
 	return nil

@@ -164,8 +164,8 @@ func TestATypedGraphHasTheRelationsAndTheirReverses(t *testing.T) {
 	if _, err := disk.Stat("out.replacement"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the old graph is left: %v", err)
 	}
-	if _, err := format.OpenGraph(disk, "out"); !errors.Is(err, format.ErrIncomplete) ||
-		!strings.Contains(err.Error(), "it is a typed graph") {
+	if _, err := format.OpenGraph(disk, "out"); !errors.Is(err, format.ErrKind) ||
+		!strings.Contains(err.Error(), "out is a typed graph") {
 		t.Errorf("opened as a graph of one type: %v", err)
 	}
 }

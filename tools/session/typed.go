@@ -60,6 +60,9 @@ func OpenTypedSampled(ctx context.Context, fsys vfs.FS, dir string, t *format.Ty
 	if s.Method, err = sampling.NewMethod(ctx, o.Sampler, s.Topology, o.Sampling); err != nil {
 		return nil, err
 	}
+	if o.Device == nil {
+		return s, nil
+	}
 	s.Loader, err = sampling.Open(sampling.LoaderOptions{
 		Device: o.Device, Features: s.Features, Buffers: o.Buffers, MostBuffers: o.MostBuffers,
 		MaxBatchBytes: s.maxBatchBytes, Workers: s.workers(&o), Samples: s.samples, NodeIDs: o.NodeIDs,
