@@ -117,7 +117,8 @@ func TestTheLabelOfANodeChangesNoByteOfItsRowInATypedGraph(t *testing.T) {
 
 func TestTypedStoresWithLabelsAreTheSameHoweverTheyAreMade(t *testing.T) {
 	mem := vfs.NewMem()
-	randomTyped(t, mem, "graph", 20)
+	// Three metapaths of labels: each more adds operations that may fail, and work to each of the jobs that try them.
+	randomTyped(t, mem, "graph", 20, "venue__paper", "paper__venue", "paper__extends__paper")
 	o := Options{Metapaths: []string{"paper<author"}, LabelHops: 2, Threads: 1}
 	want := propagated(t, mem, "whole", o)
 	again := o
