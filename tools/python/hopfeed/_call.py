@@ -20,7 +20,7 @@ def existing(path: Any, name: str = "path") -> str:
     """A path that is there, or that of a Dataset; else FileNotFoundError."""
     path = getattr(path, "path", path)
     if not isinstance(path, (str, os.PathLike)):
-        hint = " (hopfeed.from_pyg makes a graph of it)" if hasattr(path, "edge_index") else ""
+        hint = " (hopfeed.from_pyg makes a graph of it)" if hasattr(path, "edge_index") or hasattr(path, "edge_types") else ""
         raise TypeError(f"{name} is of type {type(path).__name__}: want a path, or a Dataset{hint}")
     text: str = os.fspath(path)
     if not is_url(text) and not os.path.exists(text):

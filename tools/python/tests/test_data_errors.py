@@ -53,6 +53,7 @@ class Errors(stores.WithStore):
             (open(store=self.folder.name), FAILED, self.folder.name),
             (open(store=5), TYPE, "int", "want a path"),
             (open(store=Data(edge_index=1)), TYPE, "Data", "hopfeed.from_pyg"),
+            (open(store=Data(edge_types=[])), TYPE, "Data", "hopfeed.from_pyg"),
             (open(batch_size=0), OPTION, "batch_size 0"),
             (open(batch_size="many"), TYPE, "batch_size is 'many', of type str"),
             (open(batch_size=2.5), TYPE, "batch_size is 2.5, of type float"),
