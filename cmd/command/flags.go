@@ -15,8 +15,8 @@ import (
 // appears, and says so in the same words.
 const (
 	batchUsage  = "rows of a batch"
-	fanoutUsage = "in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each " +
-		"layer; the first is nearest the seed nodes, -1 is all"
+	fanoutUsage = "in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer; typed graphs: of each " +
+		"relation), a number for each layer; the first is nearest the seed nodes, -1 is all"
 	chunkRowsUsage   = "rows that are reshuffled together (default the rows of a stored chunk)"
 	configUsage      = "YAML file with the values of flags, such as config.yaml of a run"
 	dtypeUsage       = "type that features are stored in: float32, float16 or bfloat16"

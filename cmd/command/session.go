@@ -22,15 +22,10 @@ func (a *app) machine(ctx context.Context) session.Machine {
 // the target (format.Dir.Typed).
 func (a *app) openInputOf(dir, model string) (*format.Dir, error) {
 	readsGraph, err := (&training.Request{Model: model}).ReadsGraph()
-	switch typed := format.IsTyped(a.fs, dir); {
+	switch {
 	case err != nil:
 		return nil, err
-	case typed && !readsGraph:
-		return nil, usagef("%s is a typed graph, and %s reads a hop store: run hopfeed propagate %[1]s -o STORE first", dir,
-			model)
-	case typed && !trainer.ReadsRelations(model):
-		return nil, usagef("%s is a typed graph, and %s reads a graph of one type: train rgcn or sage", dir, model)
-	case typed:
+	case trainer.ReadsRelations(model) && format.IsTyped(a.fs, dir):
 		return format.OpenTarget(a.fs, dir)
 	}
 	return a.openKind(dir, model, readsGraph)
@@ -39,7 +34,7 @@ func (a *app) openInputOf(dir, model string) (*format.Dir, error) {
 // openKind opens a graph or a hop store. For the other kind, the error says what to do.
 func (a *app) openKind(dir, reader string, graph bool) (*format.Dir, error) {
 	if format.IsTyped(a.fs, dir) {
-		what := "a graph of one type"
+		what := "a graph of one type (rgcn and sage read typed ones)"
 		if !graph {
 			what = "a hop store: run hopfeed propagate " + dir + " -o STORE first (--dry-run prints its plan)"
 		}

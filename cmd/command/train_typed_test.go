@@ -263,7 +263,7 @@ func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
 	must(t, d, "train sbm --model sage --run plain --epochs 1 --hidden 8")
 	for line, want := range map[string]string{
 		"evaluate sbm --checkpoint run":                                       "relations",
-		"train whole --model gat":                                             "train rgcn or sage",
+		"train whole --model gat":                                             "rgcn and sage",
 		"train whole --model sign":                                            "propagate",
 		typedLine + " --cache degree:10rows":                                  "--cache",
 		typedLine + " --sampler labor":                                        "--sampler labor",

@@ -110,7 +110,7 @@ func TestEachVerbTakesATypedGraphOrSaysWhatTo(t *testing.T) {
 	must(t, d, "propagate graph -o store --hops 1")
 	for line, want := range map[string]string{
 		"train graph --model sign":              "run hopfeed propagate graph -o STORE first",
-		"train graph --model sage":              "sage reads a graph of one type",
+		"train graph --model gat":               "gat reads a graph of one type (rgcn and sage read typed ones)",
 		"plan graph --model nars":               "run hopfeed propagate graph -o STORE first (--dry-run prints its plan)",
 		"export npy graph -o out":               "graph is a typed graph",
 		"update graph --edges arrays -o graph2": "graph is a typed graph",

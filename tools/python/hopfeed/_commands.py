@@ -920,8 +920,9 @@ def train(
     :param sampler: sampler of batches of a graph, such as neighbor (the default), labor, ladies, fastgcn, saint-node or
         full; hopfeed help sample lists all (full, without ``batch``: all training nodes at once; saint-node,
         saint-edge, saint-rw: ``batch`` is a number of draws)
-    :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each layer;
-        the first is nearest the seed nodes, -1 is all (default 15,10,5, as many as ``layers``)
+    :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer; typed graphs: of each
+        relation), a number for each layer; the first is nearest the seed nodes, -1 is all (default 15,10,5, as many as
+        ``layers``)
     :param cache: cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: degree, presampled, fifo,
         lru, gns, optimal, ducati
     :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
@@ -1097,8 +1098,9 @@ def tune(
     :param sampler: sampler of batches of a graph, such as neighbor (the default), labor, ladies, fastgcn, saint-node or
         full; hopfeed help sample lists all (full, without ``batch``: all training nodes at once; saint-node,
         saint-edge, saint-rw: ``batch`` is a number of draws)
-    :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each layer;
-        the first is nearest the seed nodes, -1 is all (default 15,10,5, as many as ``layers``)
+    :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer; typed graphs: of each
+        relation), a number for each layer; the first is nearest the seed nodes, -1 is all (default 15,10,5, as many as
+        ``layers``)
     :param cache: cache of feature rows, POLICY:SIZE, such as degree:1GiB or lru:20000rows: degree, presampled, fifo,
         lru, gns, optimal, ducati
     :param bias: locality: how many times as likely as others cached nodes are sampled; 1: no preference
@@ -1420,8 +1422,8 @@ def sample(
 
     :param graph: a graph, or its path
     :param sampler: how to sample: one of the above (default neighbor)
-    :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer), a number for each layer;
-        the first is nearest the seed nodes, -1 is all (default 15,10,5)
+    :param fanout: in-neighbours to sample of each node (ladies, fastgcn: nodes of a layer; typed graphs: of each
+        relation), a number for each layer; the first is nearest the seed nodes, -1 is all (default 15,10,5)
     :param batch: seed nodes of a batch (default 1024)
     :param epochs: times that all seed nodes are sampled (default 1)
     :param max_batches: batches of an epoch to sample (0: all)
