@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -60,23 +61,18 @@ var columnTypes = map[npy.Type]format.DType{
 	npy.Float16: dtype.Float16, npy.Float32: dtype.Float32, npy.Float64: dtype.Float64,
 }
 
-// openColumns opens what is left of edge_<name>.npy as columns edge_<name>, and of node_<name>.npy as columns <name>.
-func (s *arraySource) openColumns() error {
-	names := make([]string, 0, len(s.names))
-	for name := range s.names {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, file := range names {
+// openColumns opens what is left of edge_<name>.npy as columns edge_<name> of edges, or of node_<name>.npy as columns
+// <name> of nodes.
+func (s *arraySource) openColumns(of string) error {
+	rows := map[string]int64{format.OfEdges: s.info.Edges, format.OfNodes: s.info.Nodes}[of]
+	for _, file := range slices.Sorted(maps.Keys(s.names)) {
 		name, isArray := strings.CutSuffix(file, ".npy")
-		of, rows := format.OfEdges, s.info.Edges
-		if node, isNode := strings.CutPrefix(name, "node_"); isNode {
-			name, of, rows = node, format.OfNodes, s.info.Nodes
-		} else if !strings.HasPrefix(name, "edge_") {
+		node, isNode := strings.CutPrefix(name, "node_")
+		if !isArray || s.used[file] || isNode != (of == format.OfNodes) || !isNode && !strings.HasPrefix(name, "edge_") {
 			continue
 		}
-		if !isArray || s.used[file] {
-			continue
+		if isNode {
+			name = node
 		}
 		a, err := s.openArray(s.path(file), "")
 		if err != nil {

@@ -72,7 +72,7 @@ func OpenIGB(fsys vfs.FS, dir string, o IGBOptions) (_ Source, err error) {
 			"neither processed/paper/%s nor %s (want the folder of one size, such as igb/small)", igbFeature, igbFeature)
 	}
 	if paper != dir {
-		types, relations, err := igbFolders(fsys, processed)
+		types, relations, err := typedFolders(fsys, processed)
 		if err != nil {
 			return nil, err
 		}
@@ -103,19 +103,15 @@ func (s *arraySource) openIGBFeatures(folder string) error {
 	return s.setFeatures(features.Path(), features.Shape[0], features.Shape[1])
 }
 
-// igbFolders lists the folders of types and of relations.
-func igbFolders(fsys vfs.FS, dir string) (types, relations []string, err error) {
-	entries, err := fsys.ReadDir(dir)
-	for _, e := range entries {
-		switch {
-		case !e.IsDir():
-		case strings.Contains(e.Name(), "__"):
-			relations = append(relations, e.Name())
-		default:
-			types = append(types, e.Name())
+// typedFolders lists the folders of types and of relations.
+func typedFolders(fsys vfs.FS, dir string) (types, relations []string, err error) {
+	types, err = foldersIn(fsys, dir)
+	for _, name := range types {
+		if strings.Contains(name, "__") {
+			relations = append(relations, name)
 		}
 	}
-	return types, relations, err
+	return slices.DeleteFunc(types, func(name string) bool { return slices.Contains(relations, name) }), relations, err
 }
 
 // openTypedIGB opens a heterogeneous graph (IGBH): beside papers and citations there are <type>/node_feat.npy and
@@ -147,22 +143,8 @@ func openTypedIGB(fsys vfs.FS, dir string, types, relations []string, o IGBOptio
 	}
 	size, _ := igbSize(nodes["paper"], o.Classes)
 	s.name = strings.Replace(size, "igb", "igbh", 1)
-	for _, name := range relations {
-		at := filepath.Join(dir, name)
-		r, err := parseRelation(at, name)
-		if err != nil {
-			return nil, err
-		}
-		for _, end := range []string{r.Source, r.Destination} {
-			if nodes[end] == 0 {
-				return nil, invalid(at, "there is no folder %s of its nodes", filepath.Join(dir, end))
-			}
-		}
-		one := newArraySource(fsys, "igb", at)
-		s.relations = append(s.relations, typedPart[format.Relation]{id: r, source: one})
-		if err := one.openRelation(nodes[r.Source], nodes[r.Destination], r.Source == r.Destination, "Ex2"); err != nil {
-			return nil, err
-		}
+	if err := s.openRelations(fsys, "igb", dir, relations, nodes, "Ex2"); err != nil {
+		return nil, err
 	}
 	return s, s.complete(dir, o.Direction, TypedOptions{})
 }

@@ -223,7 +223,7 @@ func TestTypedIGBThatIsNoneIsRefusedNamingTheFile(t *testing.T) {
 		"in/" + writes + "/edge_index.npy: edge 0 has source 10, but there are 10 nodes": with(typedIGB(),
 			writes+"/edge_index.npy", array(npy.Int64, []int64{10, 2, 9, 1, 9, 2}, 3, 2)),
 		"in/" + writes + ": no edge_index.npy": with(with(typedIGB(), writes+"/edge_index.npy", nil), writes+"/x", []byte{}),
-		"in/processed/paper__topic__fos: there is no folder in/processed/fos": with(typedIGB(),
+		`in/processed/paper__topic__fos: there is no type "fos"`: with(typedIGB(),
 			"processed/paper__topic__fos/edge_index.npy", array(npy.Int64, []int64{0, 0}, 1, 2)),
 		"node_label_19.npy": with(typedIGB(), igbPaper+"node_label_19.npy", raw(make([]float32, 9))),
 	} {

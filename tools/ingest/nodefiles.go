@@ -503,8 +503,8 @@ func (l *edgeList) addSplitFolders(dirs ...string) error {
 
 var textEndings = []string{"csv.gz", "csv.zst", "csv", "txt.gz", "txt.zst", "txt"}
 
-// splitFolder finds the files train, valid and test of a folder, with any ending of a text file: they list the nodes of
-// one split, an id a line.
+// splitFolder finds the files train, valid and test of a folder, with any ending of a text file, or train_idx.npy,
+// valid_idx.npy and test_idx.npy: they list the nodes of one split, an id a line or an element.
 func splitFolder(fsys vfs.FS, dir string) (paths [3]string, err error) {
 	entries, err := fsys.ReadDir(dir)
 	if err != nil {
@@ -512,8 +512,9 @@ func splitFolder(fsys vfs.FS, dir string) (paths [3]string, err error) {
 	}
 	for _, e := range entries {
 		base, ending, _ := strings.Cut(e.Name(), ".")
-		part := splitNames[base]
-		if part == 0 || e.IsDir() || !slices.Contains(textEndings, ending) {
+		isArray := ending == "npy" && strings.HasSuffix(base, "_idx")
+		part := splitNames[strings.TrimSuffix(base, "_idx")]
+		if part == 0 || e.IsDir() || !isArray && !slices.Contains(textEndings, ending) {
 			continue
 		}
 		path := &paths[part-1]
@@ -524,7 +525,7 @@ func splitFolder(fsys vfs.FS, dir string) (paths [3]string, err error) {
 	}
 	for i, name := range []string{"train", "valid", "test"} {
 		if paths[i] == "" {
-			return paths, invalid(dir, "no list of the %s nodes (want %s.csv or %s.csv.gz)", name, name, name)
+			return paths, invalid(dir, "no list of the %s nodes (want %[1]s.csv, %[1]s.csv.gz or %[1]s_idx.npy)", name)
 		}
 	}
 	return paths, nil
@@ -532,16 +533,37 @@ func splitFolder(fsys vfs.FS, dir string) (paths [3]string, err error) {
 
 // readSplitList puts the nodes of a list into a part of split number k.
 func (l *edgeList) readSplitList(ctx context.Context, path string, to *format.RowTable, k int, part uint8) error {
-	t := &textTable{header: numbered(1), fsys: l.fsys, path: path, comments: "#%", sep: wholeLine, ids: &l.ids}
-	list := nodeTable{table: t, path: path, byRow: true}
-	return list.each(ctx, []int{0}, -1, func(node int64, _ rows) error {
+	put := func(node int64) error {
 		at := node*int64(to.NumSplits) + int64(k)
 		if to.Splits[at] != format.SplitNone {
 			return fmt.Errorf("%s is listed twice", l.ids.name(node))
 		}
 		to.Splits[at] = part
 		return nil
-	})
+	}
+	if strings.HasSuffix(path, ".npy") {
+		list, err := npy.Open(l.fsys, path)
+		if err != nil {
+			return err
+		}
+		defer list.Close()
+		if err := checkArray(path, &list.Header, "integers [k]: ids of nodes"); err != nil {
+			return err
+		}
+		return each(ctx, list.Stream(), func(i, id int64) error {
+			node, ok := l.nodeOf(id)
+			if !ok || uint64(node) >= uint64(to.Rows) {
+				return invalid(path, "entry %d is %s, which is no node of %d", i, list.Element(i), to.Rows)
+			}
+			if err := put(node); err != nil {
+				return invalid(path, "entry %d: %w", i, err)
+			}
+			return nil
+		})
+	}
+	t := &textTable{header: numbered(1), fsys: l.fsys, path: path, comments: "#%", sep: wholeLine, ids: &l.ids}
+	list := nodeTable{table: t, path: path, byRow: true}
+	return list.each(ctx, []int{0}, -1, func(node int64, _ rows) error { return put(node) })
 }
 
 // nodeFilesHelp describes the flags of NodeFiles and where edges are kept.

@@ -119,7 +119,8 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 		func() error { return s.openLabels(o.LabelsAs, meta.ClassNames) },
 		s.openSplits,
 		s.openOrigIDs,
-		s.openColumns,
+		func() error { return s.openColumns(format.OfEdges) },
+		func() error { return s.openColumns(format.OfNodes) },
 	} {
 		if err := open(); err != nil {
 			return nil, err

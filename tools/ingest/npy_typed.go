@@ -63,41 +63,65 @@ func OpenTypedNPY(fsys vfs.FS, dir string, direction Direction, o NPYOptions) (_
 	if !printable(s.name) || len(meta.Types) == 0 {
 		return nil, invalid(path, "want a name of characters that can be printed, and node_types")
 	}
-	if err := s.openTypes(fsys, dir, meta, o); err != nil {
+	nodes, edges := filepath.Join(dir, "nodes"), filepath.Join(dir, "edges")
+	types, err := foldersIn(fsys, nodes)
+	if err != nil {
 		return nil, err
 	}
-	if err := s.openRelations(fsys, dir, meta, o); err != nil {
+	for _, name := range types {
+		if meta.Types[name] == 0 {
+			return nil, invalid(filepath.Join(nodes, name), "meta.json has no such type in node_types, or no node of it")
+		}
+	}
+	if err := s.openTypes(fsys, "npy", nodes, meta.Types, o); err != nil {
 		return nil, err
+	}
+	relations, err := foldersIn(fsys, edges)
+	if err != nil {
+		return nil, err
+	}
+	if len(relations) == 0 {
+		return nil, invalid(edges, "no relation: want folders such as author__paper, with edge_index.npy")
+	}
+	if err := s.openRelations(fsys, "npy", edges, relations, meta.Types, cmp.Or(o.EdgeLayout, "2xE")); err != nil {
+		return nil, err
+	}
+	for _, r := range s.relations {
+		if err := meta.checkEdges(path, r.id, r.source.Info().Edges); err != nil {
+			return nil, err
+		}
 	}
 	return s, s.complete(path, direction, TypedOptions{cmp.Or(o.Target, meta.Target), o.Missing})
 }
 
-// openTypes opens the nodes of each type that meta.json names.
-func (s *typedSource) openTypes(fsys vfs.FS, dir string, meta typedMeta, o NPYOptions) error {
-	nodes := filepath.Join(dir, "nodes")
-	entries, err := fsys.ReadDir(nodes)
-	if err != nil {
-		return err
-	}
-	there := map[string]bool{}
+// foldersIn lists the folders in a folder.
+func foldersIn(fsys vfs.FS, dir string) (names []string, err error) {
+	entries, err := fsys.ReadDir(dir)
 	for _, e := range entries {
-		if there[e.Name()] = true; e.IsDir() && meta.Types[e.Name()] == 0 {
-			return invalid(filepath.Join(nodes, e.Name()), "meta.json has no such type in node_types, or no node of it")
+		if e.IsDir() {
+			names = append(names, e.Name())
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(meta.Types)) {
+	return names, err
+}
+
+// openTypes opens the nodes of each type of a layout, of which there are so many: the folders of dir that there are.
+func (s *typedSource) openTypes(fsys vfs.FS, layout, dir string, nodes map[string]int64, o NPYOptions) error {
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		at := filepath.Join(dir, name)
 		if err := format.CheckTypeName(name); err != nil {
-			return invalid(filepath.Join(dir, "meta.json"), "%w", err)
+			return invalid(at, "%w", err)
 		}
-		if n := meta.Types[name]; n < 1 || n > MaxNodes {
-			return invalid(filepath.Join(dir, "meta.json"), "%d nodes of type %s (want 1 to %d)", n, name, int64(MaxNodes))
+		if n := nodes[name]; n < 1 || n > MaxNodes {
+			return invalid(at, "%d nodes (want 1 to %d)", n, int64(MaxNodes))
 		}
-		at := filepath.Join(nodes, name)
-		one := newArraySource(fsys, "npy", at)
+		one := newArraySource(fsys, layout, at)
 		s.types = append(s.types, typedPart[string]{id: name, source: one})
-		if !there[name] {
-			one.info.Nodes, one.info.Direction = meta.Types[name], Directed
-		} else if err := one.openNodes(meta.Types[name], o); err != nil {
+		if there, err := exists(fsys, at); err != nil {
+			return err
+		} else if !there {
+			one.info.Nodes, one.info.Direction = nodes[name], Directed
+		} else if err := one.openNodes(nodes[name], o); err != nil {
 			return err
 		}
 		if one.labels != nil {
@@ -138,6 +162,9 @@ func (s *arraySource) openNodes(nodes int64, o NPYOptions) error {
 	if err == nil {
 		err = s.openOrigIDs()
 	}
+	if err == nil {
+		err = s.openColumns(format.OfNodes)
+	}
 	s.noteLeft()
 	return err
 }
@@ -151,39 +178,26 @@ func (s *arraySource) list() error {
 	return err
 }
 
-// openRelations opens the edges of each folder.
-func (s *typedSource) openRelations(fsys vfs.FS, dir string, meta typedMeta, o NPYOptions) error {
-	edges := filepath.Join(dir, "edges")
-	entries, err := fsys.ReadDir(edges)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
-		}
-		at := filepath.Join(edges, e.Name())
-		r, err := parseRelation(at, e.Name())
+// openRelations opens the edges of each of these folders of dir, between types with so many nodes.
+func (s *typedSource) openRelations(fsys vfs.FS, layout, dir string, names []string, nodes map[string]int64,
+	edgeLayout string) error {
+	for _, name := range names {
+		at := filepath.Join(dir, name)
+		r, err := parseRelation(at, name)
 		if err != nil {
 			return err
 		}
 		for _, end := range []string{r.Source, r.Destination} {
-			if meta.Types[end] == 0 {
-				return invalid(at, "meta.json has no type %q in node_types", end)
+			if nodes[end] == 0 {
+				return invalid(at, "there is no type %q", end)
 			}
 		}
-		one := newArraySource(fsys, "npy", at)
+		one := newArraySource(fsys, layout, at)
 		s.relations = append(s.relations, typedPart[format.Relation]{id: r, source: one})
-		if err := one.openRelation(meta.Types[r.Source], meta.Types[r.Destination], r.Source == r.Destination,
-			cmp.Or(o.EdgeLayout, "2xE")); err != nil {
+		if err := one.openRelation(nodes[r.Source], nodes[r.Destination], r.Source == r.Destination,
+			edgeLayout); err != nil {
 			return err
 		}
-		if err := meta.checkEdges(filepath.Join(dir, "meta.json"), r, one.info.Edges); err != nil {
-			return err
-		}
-	}
-	if len(s.relations) == 0 {
-		return invalid(edges, "no relation: want folders such as author__paper, with edge_index.npy")
 	}
 	return nil
 }

@@ -186,7 +186,7 @@ func TestWhatIsWrongInATypedInputIsNamed(t *testing.T) {
 		"in/nodes/author: the features have 3 rows, but meta.json says 2 nodes": func(l layout) {
 			l["nodes/author/node_feat.npy"] = array(npy.Float32, []float32{1, 2, 3}, 3, 1)
 		},
-		`in/edges/paper__shelf: meta.json has no type "shelf"`: func(l layout) {
+		`in/edges/paper__shelf: there is no type "shelf"`: func(l layout) {
 			l["edges/paper__shelf/edge_index.npy"] = array(npy.Int64, []int64{0, 0}, 2, 1)
 		},
 		"in/nodes/shelf: meta.json has no such type": func(l layout) {

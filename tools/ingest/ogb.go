@@ -75,6 +75,9 @@ type ogbSource struct {
 func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o OGBOptions) (_ Source, err error) {
 	raw, err := openOGBFolder(fsys, dir, "raw")
 	if errors.Is(err, fs.ErrNotExist) {
+		if isMAG240M(fsys, dir) {
+			return openMAG240M(ctx, fsys, dir, o)
+		}
 		if _, err := stat(fsys, dir); err != nil {
 			return nil, err
 		}
@@ -88,12 +91,8 @@ func OpenOGB(ctx context.Context, fsys vfs.FS, dir string, w ScratchOptions, o O
 	if o.EdgeColumns != "" && o.EdgeColumns != None {
 		return nil, badOptions("--%s %s: want %s, or the flag left out", edgeColumnsFlag, o.EdgeColumns, None)
 	}
-	if raw.find("triplet-type-list") != "" {
+	if raw.find("triplet-type-list") != "" || raw.find(ogbArrays) != "" {
 		return openTypedOGB(ctx, fsys, dir, raw, w, o)
-	}
-	if path := raw.find("edge_index_dict.npz"); path != "" {
-		return nil, invalid(path, "arrays of nodes and edges of several types (a heterogeneous graph) cannot be imported; "+
-			"text can (raw/triplet-type-list.csv.gz)")
 	}
 	if err := o.refuse(); err != nil {
 		return nil, err
@@ -372,8 +371,9 @@ var ogbFormat = Format{
 	Name:  "ogb",
 	Short: "a data set of the Open Graph Benchmark",
 	Help: `SRC is the root folder of a data set for node property prediction of the Open Graph Benchmark, as text
-(raw/edge.csv.gz; with several types of nodes, as ogbn-mag, raw/triplet-type-list.csv.gz) or arrays of one type
-(raw/data.npz).
+(raw/edge.csv.gz; with several types of nodes, as ogbn-mag, raw/triplet-type-list.csv.gz) or arrays (raw/data.npz;
+with several types raw/edge_index_dict.npz), or the folder of MAG240M (processed/paper/node_feat.npy). Pickles of
+Python, as split_dict.pt, are not read: the error says how Python writes their lists of nodes.
 
 Edges of ogbn-arxiv and ogbn-papers100M are directed. Edges of ogbn-products and ogbn-proteins are not:
 the reverse of each is added. For other data sets give --undirected or --directed. Nodes of ogbn-proteins get the
@@ -405,14 +405,9 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 		return err
 	}
 	var sizes [2]int64
-	for i, what := range [2]string{"nodes", "edges"} {
-		name, most := "num_"+what+"_list", [2]int64{MaxNodes, format.MaxEdges}[i]
-		const want = "integers [1]: one, as there must be one graph"
-		if err := s.readMember(path, name, want, sizes[i:i+1]); err != nil {
+	for i, name := range [2]string{"num_nodes_list", "num_edges_list"} {
+		if sizes[i], err = s.readArrayCount(path, name, [2]int64{MaxNodes, format.MaxEdges}[i]); err != nil {
 			return err
-		}
-		if sizes[i] < 0 || sizes[i] > most {
-			return invalid(path, "%s: %d %s (want 0 to %d)", name, sizes[i], what, most)
 		}
 	}
 	own := slices.Contains(arrays, "node_feat")
@@ -430,12 +425,7 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	if err != nil {
 		return err
 	}
-	a, err := s.openMember(path, "edge_index", fmt.Sprintf("integers [2,%d]", sizes[1]))
-	if err != nil {
-		return err
-	}
-	defer a.Close()
-	if err := s.readArrayEdges(ctx, a, sizes[1]); err != nil {
+	if err := s.readArrayEdges(ctx, path, "edge_index", sizes[1]); err != nil {
 		return err
 	}
 	if slices.Contains(arrays, "edge_feat") && s.readsEdgeFeatures(o) {
@@ -452,7 +442,7 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	}
 	for _, name := range ogbNodeColumns {
 		if slices.Contains(arrays, name) {
-			if err := s.copyNodeColumn(ctx, path, name); err != nil {
+			if err := s.copyNodeColumn(ctx, path, name, name); err != nil {
 				return err
 			}
 		}
@@ -460,34 +450,39 @@ func (s *ogbSource) openBinary(ctx context.Context, o OGBOptions) error {
 	if !own {
 		return s.openNoFeatures(ctx)
 	}
-	f, err := s.openMember(path, "node_feat", ofNodes("numbers [n,F]", s.info.Nodes))
+	return s.openArrayFeatures(ctx, path, "node_feat")
+}
+
+// openArrayFeatures opens an array of an archive as the features of the nodes, whose number is known.
+func (l *edgeList) openArrayFeatures(ctx context.Context, path, name string) error {
+	f, err := l.openMember(path, name, ofNodes("numbers [n,F]", l.info.Nodes))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := s.setFeatures(f.Path(), s.info.Nodes, f.Shape[1]); err != nil {
+	if err := l.setFeatures(f.Path(), l.info.Nodes, f.Shape[1]); err != nil {
 		return err
 	}
-	if f.Fortran && s.info.Features > 1 {
-		return s.copyColumns(ctx, f)
+	if f.Fortran && l.info.Features > 1 {
+		return l.copyColumns(ctx, f)
 	}
-	s.info.FeatureBytes = sparseBytes
-	s.features = func(int) (FeatureReader, error) {
-		a, err := npy.OpenStream(s.fsys, path, "node_feat")
+	l.info.FeatureBytes = sparseBytes
+	l.features = func(int) (FeatureReader, error) {
+		a, err := npy.OpenStream(l.fsys, path, name)
 		return &streamReader{a}, err
 	}
 	return nil
 }
 
 // copyNodeColumn makes an array of integers a column of the nodes.
-func (s *ogbSource) copyNodeColumn(ctx context.Context, path, name string) error {
-	a, err := s.openMember(path, name, ofNodes("integers [n] or [n,1]", s.info.Nodes))
+func (l *edgeList) copyNodeColumn(ctx context.Context, path, array, name string) error {
+	a, err := l.openMember(path, array, ofNodes("integers [n] or [n,1]", l.info.Nodes))
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	c := s.nodeColumn(name, a.Path())
-	if err := s.createFiles(s.info.Nodes, c); err != nil {
+	c := l.nodeColumn(name, a.Path())
+	if err := l.createFiles(l.info.Nodes, c); err != nil {
 		return err
 	}
 	if err := each(ctx, a, func(_, v int64) error { return c.put(dtype.BytesOf([]int64{v})) }); err != nil {
@@ -496,40 +491,56 @@ func (s *ogbSource) copyNodeColumn(ctx context.Context, path, name string) error
 	return c.flush()
 }
 
-// readArrayEdges reads an array [2,E] from front to end: all sources, then all destinations, or, in Fortran order, edge
-// by edge.
-func (s *ogbSource) readArrayEdges(ctx context.Context, a *npy.Stream, edges int64) (err error) {
-	if s.edges, err = s.scratch.newEdges(false, edges); err != nil {
+// readArrayCount reads an array of one number, up to most, of an archive: that of the only graph.
+func (s *source) readArrayCount(path, name string, most int64) (int64, error) {
+	var count [1]int64
+	err := s.readMember(path, name, "integers [1]: one, as there must be one graph", count[:])
+	if err == nil && (count[0] < 0 || count[0] > most) {
+		err = invalid(path, "%s: %d (want 0 to %d)", name, count[0], most)
+	}
+	return count[0], err
+}
+
+// readArrayEdges reads an array [2,E] of an archive from front to end: all sources, then all destinations, or, in
+// Fortran order, edge by edge.
+func (l *edgeList) readArrayEdges(ctx context.Context, path, name string, edges int64) error {
+	a, err := l.openMember(path, name, fmt.Sprintf("integers [2,%d]", edges))
+	if err != nil {
 		return err
 	}
-	s.edges.edges = edges
+	defer a.Close()
+	if l.edges, err = l.scratch.newEdges(false, edges); err != nil {
+		return err
+	}
+	l.edges.edges = edges
+	nodes := [2]int64{cmp.Or(l.info.SourceNodes, l.info.Nodes), l.info.Nodes}
 	err = each(ctx, a, func(i, v int64) error {
 		column, edge := i/edges, i%edges
 		if a.Fortran {
 			column, edge = i%2, i/2
 		}
-		if uint64(v) >= uint64(s.info.Nodes) {
+		if uint64(v) >= uint64(nodes[column]) {
 			id := fmt.Sprint(v)
 			if a.Type == npy.Uint64 {
 				id = fmt.Sprint(uint64(v))
 			}
-			return errNoNode(a.Path(), edge, column, id, s.info.Nodes)
+			return errNoNode(a.Path(), edge, column, id, nodes[column])
 		}
 		if column == 1 && (edge+1)%edgeBlock == 0 {
-			s.edges.task.Add(edgeBlock)
+			l.edges.task.Add(edgeBlock)
 		}
-		return s.edges.addTo(int(column), uint32(v))
+		return l.edges.addTo(int(column), uint32(v))
 	})
 	if err != nil {
 		return err
 	}
-	return s.edges.finish(ctx)
+	return l.edges.finish(ctx)
 }
 
 // copyColumns puts features in Fortran order, whose columns come one after another, into a scratch file.
-func (s *ogbSource) copyColumns(ctx context.Context, a *npy.Stream) error {
+func (l *edgeList) copyColumns(ctx context.Context, a *npy.Stream) error {
 	rows, columns := a.Shape[0], a.Shape[1]
-	return s.copyFeatures((&streamReader{a}).Place, a.Header, func(m *scratchMatrix) error {
+	return l.copyFeatures((&streamReader{a}).Place, a.Header, func(m *scratchMatrix) error {
 		block := make([]float32, min(edgeBlock, rows))
 		for at, n := int64(0), int64(0); at < rows*columns; at += n {
 			n = min(int64(len(block)), rows-at%rows)

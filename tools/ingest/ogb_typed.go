@@ -30,6 +30,8 @@ const ogbMagPapers = 736_389
 //	split/<name>/<type>/                 {train,valid,test}.csv.gz
 //	raw/nodetype-has-feat.csv.gz         a line of types, and one of True and False; also nodetype-has-label.csv.gz,
 //	                                     and split/<name>/nodetype-has-split.csv.gz
+//
+// Or the files in raw are arrays (ogb_typed_arrays.go).
 type typedOGB struct {
 	*typedSource
 	fsys   vfs.FS
@@ -56,12 +58,19 @@ func openTypedOGB(ctx context.Context, fsys vfs.FS, dir string, raw ogbFolder, w
 	s := &typedSource{name: nameOf(fsys, dir), scratch: scratch}
 	defer closeOnError(&err, s)
 	t := &typedOGB{s, fsys, dir, raw, o, map[string]*edgeList{}, map[string]string{}, map[string]bool{}}
-	for _, read := range []func(context.Context) error{t.readTypes, t.openSplits, t.readRelations} {
+	readTypes, readRelations, noteLeft := t.readTypes, t.readRelations, t.noteLeft
+	if raw.find(ogbArrays) != "" {
+		readTypes, readRelations, noteLeft = t.readArrayTypes, t.readArrayRelations, t.noteLeftArrays
+	}
+	for _, read := range []func(context.Context) error{readTypes, t.openSplits, readRelations} {
 		if err := read(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := t.noteLeft(); err != nil {
+	slices.SortFunc(t.relations, func(a, b typedPart[format.Relation]) int {
+		return strings.Compare(a.id.String(), b.id.String())
+	})
+	if err := noteLeft(); err != nil {
 		return nil, err
 	}
 	return s, s.complete(raw.dir, o.Direction, o.TypedOptions)
@@ -104,25 +113,14 @@ func (t *typedOGB) readTypes(ctx context.Context) error {
 	}
 	var withFeatures, withLabels []string
 	for i, name := range names {
-		id, err := t.allowedName(path+": line 1", name)
+		nodes, ok := parseUint([]byte(counts[i]))
+		if !ok || nodes < 1 || nodes > MaxNodes {
+			return invalid(path, "line 2: found %.100q for %.100s (want 1 to %d nodes)", counts[i], name, int64(MaxNodes))
+		}
+		l, err := t.addType(path+": line 1", name, int64(nodes))
 		if err != nil {
 			return err
 		}
-		nodes, ok := parseUint([]byte(counts[i]))
-		if !ok || nodes < 1 || nodes > MaxNodes {
-			return invalid(path, "line 2: found %.100q for %s (want 1 to %d nodes)", counts[i], id, int64(MaxNodes))
-		}
-		if id == "paper" && nodes == ogbMagPapers {
-			t.name = "ogbn-mag"
-		}
-		if slices.ContainsFunc(t.types, func(other typedPart[string]) bool { return other.id == id }) {
-			return invalid(path, "line 1: two types are called %s: rename one", id)
-		}
-		l := newEdgeListIn(t.fsys, "ogb", t.scratch, NodeFiles{LabelsAs: t.o.LabelsAs})
-		l.edges, l.info.Nodes, l.info.Direction = new(scratchEdges), int64(nodes), Directed
-		l.ids = numbering{nodes: int64(nodes), fixed: true, of: "type " + id}
-		t.types = append(t.types, typedPart[string]{id: id, source: l})
-		t.byName[name], t.idOf[name] = l, id
 		if err := t.openNodes(ctx, name, l); err != nil {
 			return err
 		}
@@ -130,14 +128,33 @@ func (t *typedOGB) readTypes(ctx context.Context) error {
 			withFeatures = append(withFeatures, name)
 		}
 		if l.labels != nil {
-			withLabels, t.labelled = append(withLabels, name), append(t.labelled, id)
+			withLabels, t.labelled = append(withLabels, name), append(t.labelled, t.idOf[name])
 		}
 	}
-	slices.SortFunc(t.types, func(a, b typedPart[string]) int { return strings.Compare(a.id, b.id) })
 	if err := t.checkHas(t.raw, "nodetype-has-feat", "node-feat.csv.gz", withFeatures); err != nil {
 		return err
 	}
 	return t.checkHas(t.raw, "nodetype-has-label", "node-label.csv.gz", withLabels)
+}
+
+// addType adds a type with this many nodes.
+func (t *typedOGB) addType(at, name string, nodes int64) (*edgeList, error) {
+	id, err := t.allowedName(at, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case slices.ContainsFunc(t.types, func(other typedPart[string]) bool { return other.id == id }):
+		return nil, invalid(at, "two types are called %s: rename one", id)
+	case id == "paper" && nodes == ogbMagPapers:
+		t.name = "ogbn-mag"
+	}
+	l := newEdgeListIn(t.fsys, "ogb", t.scratch, NodeFiles{LabelsAs: t.o.LabelsAs})
+	l.edges, l.info.Nodes, l.info.Direction = new(scratchEdges), nodes, Directed
+	l.ids = numbering{nodes: nodes, fixed: true, of: "type " + id}
+	t.types = append(t.types, typedPart[string]{id: id, source: l})
+	slices.SortFunc(t.types, func(a, b typedPart[string]) int { return strings.Compare(a.id, b.id) })
+	t.byName[name], t.idOf[name] = l, id
+	return l, nil
 }
 
 // openNodes opens what there is of the nodes of a type.
@@ -220,6 +237,13 @@ func (t *typedOGB) openSplits(context.Context) error {
 		}
 	}
 	if len(folders) == 0 {
+		for _, split := range splits.names {
+			if err := refusePickled(t.fsys, filepath.Join(splits.dir, split, pickledSplits), "for part, of in split.items(): "+
+				"for kind, ids in of.items(): os.makedirs(kind, exist_ok=True), "+
+				"numpy.save(f\"{kind}/{part}_idx.npy\", ids)"); err != nil {
+				return err
+			}
+		}
 		t.notes = append(t.notes, "the graph has no splits: there is no split/<name>/<type>/train.csv.gz")
 	}
 	return nil
@@ -252,26 +276,14 @@ func (t *typedOGB) readRelations(ctx context.Context) error {
 	if len(t.relations) == 0 {
 		return invalid(list.path, "no relation")
 	}
-	slices.SortFunc(t.relations, func(a, b typedPart[format.Relation]) int {
-		return strings.Compare(a.id.String(), b.id.String())
-	})
 	return nil
 }
 
 // readRelation reads the edges of a relation that a list names: source, relation and destination.
 func (t *typedOGB) readRelation(ctx context.Context, list *textFile, names []string) error {
-	for _, end := range []string{names[0], names[2]} {
-		if t.byName[end] == nil {
-			return list.errorf("raw/num-node-dict has no type %.100q", end)
-		}
-	}
-	name, err := t.allowedName(list.position(), names[1])
+	l, err := t.addRelation(list.position(), names)
 	if err != nil {
 		return err
-	}
-	r := format.Relation{Source: t.idOf[names[0]], Name: name, Destination: t.idOf[names[2]]}
-	if slices.ContainsFunc(t.relations, func(other typedPart[format.Relation]) bool { return other.id == r }) {
-		return list.errorf("the relation %s is listed twice: rename or remove one", r)
 	}
 	folder, err := t.folder(t.raw.dir, "relations", strings.Join(names, "___"))
 	if err != nil {
@@ -288,15 +300,33 @@ func (t *typedOGB) readRelation(ctx context.Context, list *textFile, names []str
 	if path, err = folder.need("edge"); err != nil {
 		return err
 	}
+	l.info.noteLeft(folder.dir, folder.left("edge", "num-edge-list", "edge_reltype"))
+	return l.readPlainEdges(ctx, path, count)
+}
+
+// addRelation adds a relation, whose edges are still to be read, between types that are known.
+func (t *typedOGB) addRelation(at any, names []string) (*edgeList, error) {
 	from, to := t.byName[names[0]], t.byName[names[2]]
+	for _, end := range []string{names[0], names[2]} {
+		if t.byName[end] == nil {
+			return nil, invalid(at, "among the types whose nodes are counted there is no type %.100q", end)
+		}
+	}
+	name, err := t.allowedName(at, names[1])
+	if err != nil {
+		return nil, err
+	}
+	r := format.Relation{Source: t.idOf[names[0]], Name: name, Destination: t.idOf[names[2]]}
+	if slices.ContainsFunc(t.relations, func(other typedPart[format.Relation]) bool { return other.id == r }) {
+		return nil, invalid(at, "the relation %s is listed twice: rename or remove one", r)
+	}
 	l := newEdgeListIn(t.fsys, "ogb", t.scratch, NodeFiles{})
 	l.ends = [2]*numbering{&from.ids, &to.ids}
 	if l.info.Direction, l.info.Nodes = Directed, to.info.Nodes; from != to {
 		l.info.SourceNodes = from.info.Nodes
 	}
-	l.info.noteLeft(folder.dir, folder.left("edge", "num-edge-list", "edge_reltype"))
 	t.relations = append(t.relations, typedPart[format.Relation]{id: r, source: l})
-	return l.readPlainEdges(ctx, path, count)
+	return l, nil
 }
 
 // noteLeft says what is not read of the folders that all types and relations have.
