@@ -25,6 +25,9 @@ type Columns struct {
 	// Of a typed graph: the type of nodes, or the types at the two ends of edges; customary names of their ids too.
 	ofType   string
 	endTypes [2]string
+	// Of a typed graph: the columns of Edge and Node that any table has had so far, after their flag; nil: the only table
+	// has all.
+	seen map[string]bool
 }
 
 // byName tells whether a flag asks for a column by its name, which calls for a header.

@@ -70,10 +70,11 @@ func (h header) nodeColumns(values []columnValues, o Columns, want parts) (c nod
 	if err == nil && want.has(kept) {
 		for _, name := range columnNames(o.Node) {
 			i, err := c.find(nodeColumnsFlag, name)
-			if err != nil {
+			if err == nil {
+				c.kept = append(c.kept, i)
+			} else if o.seen == nil {
 				return c, err
 			}
-			c.kept = append(c.kept, i)
 		}
 	}
 	if err == nil && want.has(features) {

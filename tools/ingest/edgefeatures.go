@@ -13,7 +13,8 @@ import (
 
 // EdgeFeatures are features of nodes that come from their in-edges as stored: added reverses count, merged duplicates
 // do not. They are the last columns of the features: for each column of edges, for each window, for each statistic a
-// number for each number of the column; then the counts of each window.
+// number for each number of the column; then the counts of each window. In a typed graph, so it is for each relation to
+// the nodes' type that has the columns, in the order of their names.
 type EdgeFeatures struct {
 	Statistics string   // some of edgeStatistics, separated by commas; then perhaps ":" and columns. "": no features
 	Time       string   // column of edges, or COLUMN:UNIT; "": edges count at any time
@@ -45,9 +46,10 @@ const EdgeFeaturesHelp = `
 
 --edge-features puts statistics of a node's in-edges behind its features: for each column of the edges (in the
 order given, or by name), for each window, for each statistic, the numbers of the column; then the counts of
-each window. A node without such edges has 0. --edge-time counts edges whose time is before that of their
-destination (--node-time; --until for all, or for nodes that have none there), by no more than the window. It
-needs --duplicates keep. Times are integers of both or float64 of both. The graph has one type of nodes.
+each window. A node without such edges has 0; std is sqrt(sum of (x - mean)^2 / n). --edge-time counts edges
+whose time is before that of their destination (--node-time; --until for all, or for nodes that have none there),
+by no more than the window. It needs --duplicates keep. Times are integers of both or float64 of both. With several
+types of nodes, each relation that has the columns makes such features of the type that it leads to.
 
     --duplicates keep --edge-features mean,std,count:amount --edge-time at:s --node-time opened --windows 7d,30d,all`
 
@@ -65,6 +67,7 @@ func (o *EdgeFeatures) Declare(flags *pflag.FlagSet) {
 
 // edgeFeatures makes the features of nodes that come from one set of edges.
 type edgeFeatures struct {
+	in      *inEdges
 	said    string // what they are, for the manifest
 	windows int
 	counts  bool
@@ -72,18 +75,46 @@ type edgeFeatures struct {
 	values  []*edgeValues
 	inTime  *scratchFile // the number of each edge's first window, or windows: none; nil without a clock
 	counted *scratchFile // [n, windows] float32
-	scratch *scratch     // of these files
 }
 
-// planEdgeFeatures finds the columns that features come from; nil: there are no such features.
-func planEdgeFeatures(src Source, info Info, o Options) (*edgeFeatures, error) {
-	asked := o.EdgeFeatures
-	if asked.Statistics = cmp.Or(asked.Statistics, info.EdgeFeatures); asked.Statistics == "" {
-		if asked.Time+asked.NodeTime+asked.Until != "" || asked.Windows != nil {
-			return nil, badOptions("--edge-time, --node-time, --until and --windows need --edge-features")
-		}
-		return nil, nil
+// inEdges are edges whose columns become features of the nodes that they lead to.
+type inEdges struct {
+	source   Source
+	asked    EdgeFeatures
+	relation string // "": they are those of the graph
+	loops    Loops
+}
+
+// check fails if there are options of features without features.
+func (o *EdgeFeatures) check() error {
+	if o.Statistics == "" && (o.Time+o.NodeTime+o.Until != "" || o.Windows != nil) {
+		return badOptions("--edge-time, --node-time, --until and --windows need --edge-features")
 	}
+	return nil
+}
+
+// planEdgeFeatures finds the features that nodes get from edges: those of the source, or of relations.
+func planEdgeFeatures(src Source, info Info, o Options) (all allEdgeFeatures, err error) {
+	into := o.into
+	if o.EdgeFeatures.Statistics = cmp.Or(o.EdgeFeatures.Statistics, info.EdgeFeatures); o.EdgeFeatures.Statistics != "" {
+		into = []inEdges{{source: src, asked: o.EdgeFeatures, loops: o.SelfLoops}}
+	}
+	for i := range into {
+		f, err := into[i].plan(o)
+		if err != nil && into[i].relation != "" {
+			err = fmt.Errorf("relation %s: %w", into[i].relation, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, f)
+	}
+	return all, o.EdgeFeatures.check()
+}
+
+// plan finds the columns that features come from.
+func (in *inEdges) plan(o Options) (*edgeFeatures, error) {
+	src, asked := in.source, in.asked
 	if o.FeaturesInPlace {
 		return nil, badOptions("--features-in-place and --edge-features exclude each other: the features must be copied")
 	}
@@ -95,9 +126,9 @@ func planEdgeFeatures(src Source, info Info, o Options) (*edgeFeatures, error) {
 				strings.Join(edgeStatistics, ","))
 		}
 	}
-	f := &edgeFeatures{windows: max(1, len(asked.Windows)), counts: slices.Contains(statistics, statCount)}
+	f := &edgeFeatures{in: in, windows: max(1, len(asked.Windows)), counts: slices.Contains(statistics, statCount)}
 	statistics = slices.DeleteFunc(statistics, func(s string) bool { return s == statCount })
-	if err := f.findClock(src, o); err != nil {
+	if err := f.findClock(o.Duplicates); err != nil {
 		return nil, err
 	}
 	columns := slices.DeleteFunc(columnsOf(src, format.OfEdges), f.isTime)
@@ -136,8 +167,8 @@ func planEdgeFeatures(src Source, info Info, o Options) (*edgeFeatures, error) {
 }
 
 // findClock finds the columns of times, if edges count by them.
-func (f *edgeFeatures) findClock(src Source, o Options) error {
-	asked := o.EdgeFeatures
+func (f *edgeFeatures) findClock(duplicates Duplicates) error {
+	src, asked := f.in.source, f.in.asked
 	if asked.Time == "" {
 		if asked.NodeTime+asked.Until != "" || asked.Windows != nil {
 			return badOptions("--node-time, --until and --windows need --edge-time COLUMN")
@@ -150,7 +181,7 @@ func (f *edgeFeatures) findClock(src Source, o Options) error {
 	if err != nil {
 		return err
 	}
-	if o.Duplicates != KeepDuplicates {
+	if duplicates != KeepDuplicates {
 		return badOptions("--edge-time needs --duplicates keep: of duplicates that are merged, the first in the input " +
 			"stays, whatever its time")
 	}
@@ -200,9 +231,6 @@ func (f *edgeFeatures) describe(statistics []string, asked EdgeFeatures) string 
 
 // columns is how many features there are.
 func (f *edgeFeatures) columns() (n int) {
-	if f == nil {
-		return 0
-	}
 	for _, v := range f.values {
 		n += v.columns()
 	}
@@ -225,9 +253,6 @@ func (f *edgeFeatures) memory() (bytes int64) {
 
 // readMemory is what reading them takes.
 func (f *edgeFeatures) readMemory() int64 {
-	if f == nil {
-		return 0
-	}
 	return int64(len(f.values)+1)*scratchBlock + 2*max(readBytes, 4*format.MaxFeatures)
 }
 
@@ -244,13 +269,13 @@ func (f *edgeFeatures) scratchBytes(nodes, edges int64) int64 {
 }
 
 // createFiles creates the scratch files.
-func (f *edgeFeatures) createFiles() (err error) {
+func (f *edgeFeatures) createFiles(in *scratch) (err error) {
 	if f == nil {
 		return nil
 	}
 	create := func(to **scratchFile, name string) {
 		if err == nil {
-			*to, err = f.scratch.newFile("features-" + name)
+			*to, err = in.newFile("features-" + name)
 		}
 	}
 	for _, v := range f.values {
@@ -261,14 +286,6 @@ func (f *edgeFeatures) createFiles() (err error) {
 	}
 	if f.clock != nil {
 		create(&f.inTime, "windows")
-	}
-	return err
-}
-
-// close removes the scratch files.
-func (f *edgeFeatures) close() (err error) {
-	if f != nil && f.scratch != nil {
-		err, f.scratch = f.scratch.Close(), nil
 	}
 	return err
 }
@@ -389,13 +406,45 @@ func (f *edgeFeatures) matrices() (all []edgeMatrix) {
 	return all
 }
 
+// allEdgeFeatures are those of several sets of edges, one's behind another's.
+type allEdgeFeatures []*edgeFeatures
+
+func (all allEdgeFeatures) columns() (n int) {
+	for _, f := range all {
+		n += f.columns()
+	}
+	return n
+}
+
+func (all allEdgeFeatures) readMemory() (bytes int64) {
+	for _, f := range all {
+		bytes += f.readMemory()
+	}
+	return bytes
+}
+
+// said is what they are, for the manifest.
+func (all allEdgeFeatures) said() string {
+	var said []string
+	for _, f := range all {
+		if f.in.relation != "" {
+			said = append(said, f.in.relation+": "+f.said)
+		} else {
+			said = append(said, f.said)
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
 // openFeatures starts to read own features, of columns columns, and those of edges, if there are any, behind them.
-func openFeatures(src Source, o Options, columns int, edges *edgeFeatures) (FeatureReader, error) {
+func openFeatures(src Source, o Options, columns int, edges allEdgeFeatures) (FeatureReader, error) {
 	if edges == nil {
 		return src.Features(o.Threads)
 	}
-	r := &edgeFeatureReader{columns: columns, all: columns + edges.columns(), normalize: o.NormalizeFeatures,
-		behind: edges.matrices()}
+	r := &edgeFeatureReader{columns: columns, all: columns + edges.columns(), normalize: o.NormalizeFeatures}
+	for _, f := range edges {
+		r.behind = append(r.behind, f.matrices()...)
+	}
 	if columns == 0 {
 		return r, nil
 	}

@@ -92,7 +92,7 @@ func (l *edgeList) readTable(ctx context.Context, path string, isParquet bool, o
 	if t == nil || err != nil {
 		return err
 	}
-	if err := l.chooseColumns(t, c.header, path, edgeColumnsFlag, format.OfEdges, o.Columns.Edge); err != nil {
+	if err := l.chooseColumns(t, c.header, path, format.OfEdges, o.Columns); err != nil {
 		return err
 	}
 	for _, column := range l.columns {
@@ -261,7 +261,8 @@ label, split and features), and edges/<source>__<destination>.csv or edges/<sour
 a table for each relation (source and destination, or columns named as the types; weight). Instead of .csv, a table
 may have another ending of text, .parquet, or be a folder. Ids are any text, and those of each type their own; a
 type without a table has the nodes that its edges name. The reverse of each relation is added, unless one goes back
-already, or --directed is given. --target says which type is classified, whose columns the flags name.`
+already, or --directed is given. --target says which type is classified, whose columns the flags name; but
+--edge-columns and --node-columns are those of the tables that have them.`
 
 // declareTables declares the flags that both formats of tables have, and then the own flags of one.
 func declareTables(layout string,

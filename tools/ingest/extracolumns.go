@@ -205,12 +205,32 @@ type columnSort struct {
 	features *edgeFeatures // that are made of them; nil: none
 }
 
-// planColumns plans the sort that brings the columns of edges in order; nil: there are none.
-func (t *topology) planColumns(features *edgeFeatures) (*columnSort, error) {
-	columns := columnsOf(t.src, format.OfEdges)
-	if len(columns) == 0 && features == nil {
-		return nil, nil
+// planColumns plans the sorts that bring columns of edges in order: those of the graph, and those that features are
+// made of.
+func (t *topology) planColumns(all allEdgeFeatures) (sorts []*columnSort, err error) {
+	if all == nil && len(columnsOf(t.src, format.OfEdges)) > 0 {
+		all = allEdgeFeatures{nil}
 	}
+	for _, f := range all {
+		of := t
+		if f != nil && f.in.relation != "" {
+			info, o := f.in.source.Info(), t.o
+			if o.SelfLoops = f.in.loops; o.MemoryBytes > 0 {
+				o.MemoryBytes, o.held = max(1, o.MemoryBytes+o.held-info.HeldBytes), info.HeldBytes
+			}
+			of = newTopology(f.in.source, info, false, o)
+		}
+		s, err := of.planColumnSort(f)
+		if err != nil {
+			return nil, err
+		}
+		sorts = append(sorts, s)
+	}
+	return sorts, nil
+}
+
+func (t *topology) planColumnSort(features *edgeFeatures) (*columnSort, error) {
+	columns := columnsOf(t.src, format.OfEdges)
 	source := numberedEdges{t.src}
 	s := &columnSort{topology: newTopology(source, source.Info(), t.reverses, t.o), columns: columns, features: features}
 	if at := slices.IndexFunc(columns, features.isTime); at > 0 { // times come first
@@ -229,43 +249,50 @@ func (t *topology) planColumns(features *edgeFeatures) (*columnSort, error) {
 	return s, err
 }
 
-// scratchBytes is the disk space of the sort.
-func (s *columnSort) scratchBytes() int64 {
-	if s == nil {
-		return 0
+// sortBytes is the disk space of sorts.
+func sortBytes(sorts []*columnSort) (bytes int64) {
+	buckets := int64(0)
+	for _, s := range sorts {
+		if bytes += s.features.scratchBytes(s.info.Nodes, s.recordCount); s.plan.onDisk {
+			buckets = max(buckets, s.bucketBytes())
+		}
 	}
-	bytes := s.features.scratchBytes(s.info.Nodes, s.recordCount)
-	if s.plan.onDisk {
-		bytes += s.bucketBytes()
-	}
-	return bytes
+	return bytes + buckets
 }
 
-// write writes the columns of edges in the order of the topology: an edge that is stored has the row of the
-// edge of the input that it was made from, which of merged duplicates is the first; so has a reverse that was added.
-// It also makes the features of nodes that come from them.
-func (s *columnSort) write(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer, edges int64) (err error) {
-	if s == nil {
+// writeColumns writes the columns of edges in the order of the topology: an edge that is stored has the row of the edge
+// of the input that it was made from, which of merged duplicates is the first; so has a reverse that was added. It also
+// makes the features of nodes that come from them, which are there while it calls then.
+func (t *topology) writeColumns(ctx context.Context, fsys vfs.FS, dir string, w *format.Writer, sorts []*columnSort,
+	edges int64, then func() error) (err error) {
+	if len(sorts) == 0 {
 		return nil
 	}
-	files, err := s.openScratch(fsys, dir, w)
+	files, err := t.openScratch(fsys, dir, w)
 	if err != nil {
 		return err
 	}
-	if f := s.features; f != nil && f.scratch == nil { // which keeps the folder until the features are written
-		f.scratch = &scratch{Scratch: files, fsys: fsys}
-	} else {
-		defer func() { err = errors.Join(err, files.Close()) }()
+	space := &scratch{Scratch: files, fsys: fsys}
+	defer func() { err = errors.Join(err, space.Close()) }()
+	for _, s := range sorts {
+		if err := s.write(ctx, space, w, edges); err != nil {
+			return err
+		}
 	}
-	if err := s.features.createFiles(); err != nil {
+	return then()
+}
+
+// write writes the columns of a sort, of edges in a graph of this many.
+func (s *columnSort) write(ctx context.Context, space *scratch, w *format.Writer, edges int64) error {
+	if err := s.features.createFiles(space); err != nil {
 		return err
 	}
-	sorted, err := s.sort(ctx, fsys, files, s.plan)
+	sorted, err := s.sort(ctx, space.fsys, space.Scratch, s.plan)
 	if err != nil {
 		return err
 	}
 	defer sorted.free()
-	if sorted.storedEdges != edges {
+	if of := s.features; sorted.storedEdges != edges && (of == nil || of.in.relation == "") {
 		return errChanged
 	}
 	if err := s.features.countAll(sorted.degrees); err != nil {

@@ -3,7 +3,6 @@ package ingest
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"runtime/debug"
@@ -55,8 +54,9 @@ type Options struct {
 	Force           bool   // replace a directory that is there
 	Progress        progress.Reporter
 
-	held     int64 // by the source, of the memory
-	ofATyped bool  // the graph is a part of a typed one, and need not have features
+	held     int64     // by the source, of the memory
+	ofATyped bool      // the graph is a part of a typed one, and need not have features
+	into     []inEdges // of a type of nodes: relations that features come from
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -138,9 +138,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		return nil, err
 	}
 	own := info.Features
-	if info.Features += ofEdges.columns(); ofEdges != nil {
-		info.FeatureBytes += ofEdges.readMemory()
-	}
+	info.Features, info.FeatureBytes = own+ofEdges.columns(), info.FeatureBytes+ofEdges.readMemory()
 	if info.Features < 1 && !o.ofATyped || info.Features > format.MaxFeatures {
 		return nil, fmt.Errorf("%w: %d features a node (want 1 to %d)", ErrInvalid, info.Features, format.MaxFeatures)
 	}
@@ -175,14 +173,14 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		matrixBytes = 0
 	}
 	t := newTopology(src, info, reverses, o)
-	columns, err := t.planColumns(ofEdges)
+	sorts, err := t.planColumns(ofEdges)
 	if err != nil {
 		return nil, err
 	}
 	matrixBytes += columnSpace(src, t.recordCount, info.Nodes)
 	if o.Scratch == "" {
-		matrixBytes += columns.scratchBytes()
-	} else if err := machine.CheckSpace(fsys, o.Scratch, columns.scratchBytes()); err != nil {
+		matrixBytes += sortBytes(sorts)
+	} else if err := machine.CheckSpace(fsys, o.Scratch, sortBytes(sorts)); err != nil {
 		return nil, err
 	}
 	if err := machine.CheckSpace(fsys, dir, matrixBytes+t.outputBytes(0)); err != nil {
@@ -194,7 +192,6 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 		return nil, err
 	}
 	defer w.Abort()
-	defer ofEdges.close() // before that
 
 	res := &Result{Nodes: info.Nodes, Features: info.Features, Output: dir}
 	m := &format.Manifest{
@@ -207,7 +204,7 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	m.Input["self_loops"] = string(o.SelfLoops)
 	m.Input["duplicates"] = string(o.Duplicates)
 	if ofEdges != nil {
-		m.Input[format.EdgeFeatures] = ofEdges.said
+		m.Input[format.EdgeFeatures] = ofEdges.said()
 	}
 	if o.NormalizeFeatures || m.Input[format.NormalizeFeatures] == "" { // else the source says
 		m.Input[format.NormalizeFeatures] = strconv.FormatBool(o.NormalizeFeatures)
@@ -260,13 +257,13 @@ func Run(ctx context.Context, fsys vfs.FS, src Source, dir string, o Options) (*
 	if err := writeNodeColumns(ctx, src, w); err != nil {
 		return nil, err
 	}
-	if err := columns.write(ctx, fsys, dir, w, m.Edges); err != nil {
-		return nil, err
-	}
-	if ofEdges != nil {
-		if err := errors.Join(features(ctx), ofEdges.close()); err != nil {
-			return nil, err
+	if err := t.writeColumns(ctx, fsys, dir, w, sorts, m.Edges, func() error {
+		if ofEdges == nil {
+			return nil
 		}
+		return features(ctx)
+	}); err != nil {
+		return nil, err
 	}
 	if err := shared.adoptColumns(src, w); err != nil {
 		return nil, err

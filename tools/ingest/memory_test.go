@@ -105,11 +105,11 @@ func TestTheSortOfEdgeColumnsIsPlannedBeforeEdgesAreRead(t *testing.T) {
 		t.Errorf("little memory: %v, after edges were read %d times", err, s.reads)
 	}
 	o.MemoryBytes += columnBytes + minColumnBytes + 4<<20
-	plan, err := newTopology(s, s.Info(), false, o).planColumns(nil)
-	if err != nil || plan.scratchBytes() == 0 {
-		t.Fatalf("%v: %d bytes of scratch", err, plan.scratchBytes())
+	sorts, err := newTopology(s, s.Info(), false, o).planColumns(nil)
+	if err != nil || sortBytes(sorts) == 0 {
+		t.Fatalf("%v: %d bytes of scratch", err, sortBytes(sorts))
 	}
-	known := bare.outputBytes(0) + 4*nodes + 4*edges + plan.scratchBytes() // beside the edges, before these are read
+	known := bare.outputBytes(0) + 4*nodes + 4*edges + sortBytes(sorts) // beside the edges, before these are read
 	for _, c := range []struct {
 		more int64
 		fits bool

@@ -364,19 +364,21 @@ func (ones) Close() error           { return nil }
 
 // openColumns reads the columns of nodes that were asked for. The nodes are known by then.
 func (l *edgeList) openColumns(ctx context.Context) error {
-	asked := l.files.Columns.Node
-	if len(asked) == 0 {
+	if len(l.files.Columns.Node) == 0 {
 		return nil
 	}
 	t, err := l.tableOf(kept)
 	if err != nil {
 		return err
 	}
+	if t == nil && l.files.Columns.seen != nil {
+		return nil
+	}
 	if t == nil {
 		return badOptions("--%s: there is no table of nodes (--node-table FILE names one)", nodeColumnsFlag)
 	}
 	ofEdges := len(l.columns)
-	if err := l.chooseColumns(t, t.header, t.path, nodeColumnsFlag, format.OfNodes, asked); err != nil {
+	if err := l.chooseColumns(t, t.header, t.path, format.OfNodes, l.files.Columns); err != nil {
 		return err
 	}
 	return l.readNodeColumns(ctx, t, l.columns[ofEdges:]...)

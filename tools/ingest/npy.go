@@ -400,7 +400,7 @@ node_<name>.npy [n] or [n,k], numbers of any type), and meta.json, which says wh
 
 With several types of nodes, SRC holds nodes/<type>/ with node_feat (optional), node_label and splits,
 edges/<source>__<destination>/ or edges/<source>__<relation>__<destination>/ with edge_index.npy, whose rows
-number the nodes of either type, and meta.json with node_types (type: number of nodes) and target. The
+number the nodes of either type, columns as above, and meta.json with node_types (type: number of nodes) and target. The
 reverse of each relation is added, unless one goes back already, or --directed is given.`,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o NPYOptions

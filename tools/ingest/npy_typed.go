@@ -217,7 +217,10 @@ func (s *arraySource) openRelation(sources, destinations int64, same bool, layou
 		return err
 	}
 	defer s.noteLeft()
-	return s.openWeights()
+	if err := s.openWeights(); err != nil {
+		return err
+	}
+	return s.openColumns(format.OfEdges)
 }
 
 // checkEdges fails if edge_types gives a relation another number of edges.

@@ -292,11 +292,3 @@ func TestDamageOfATypedGraphIsFound(t *testing.T) {
 		t.Errorf("a folder in the place of another: %v", found)
 	}
 }
-
-func TestFeaturesOfEdgesAreForGraphsOfOneType(t *testing.T) {
-	disk := typedLayout().put(t)
-	o := Options{EdgeFeatures: EdgeFeatures{Statistics: statCount}}
-	if _, err := importTyped(disk, UnknownDirection, o); !errors.Is(err, ErrOptions) || len(files(t, disk, "out")) > 0 {
-		t.Errorf("%v", err)
-	}
-}

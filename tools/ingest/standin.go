@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/offheap"
 )
@@ -48,6 +49,8 @@ func (s standInSource) Info() Info {
 	}
 	return info
 }
+
+func (s standInSource) Columns() []inputColumn { return columnsOf(s.Source, format.OfNodes) }
 
 // width is how many columns the nodes get.
 func (s standInSource) width() (int, error) {

@@ -135,7 +135,7 @@ func (t *textTable) namesNodes(fields [][]byte, o Columns, want parts) bool {
 	asked := []string{o.ID}
 	for part, columns := range map[parts][]string{labels: o.Label, splits: o.Split, features: o.Features,
 		kept: columnNames(o.Node)} {
-		if want.has(part) {
+		if want.has(part) && (part != kept || o.seen == nil) {
 			asked = append(asked, columns...)
 		}
 	}

@@ -45,13 +45,20 @@ func openTypedTables(ctx context.Context, in Input, layout string, o TableOption
 	}
 	s := &typedSource{name: nameOf(in.FS, in.Path), scratch: scratch}
 	defer closeOnError(&err, s)
-	o.MapIDs = o.Columns.ID != None
+	o.MapIDs, o.Columns.seen = o.Columns.ID != None, map[string]bool{}
 	t := &typedTables{s, in.FS, layout, o, map[string]*edgeList{}, nil}
 	if err := t.readNodes(ctx, filepath.Join(in.Path, "nodes"), typed); err != nil {
 		return nil, err
 	}
 	if err := t.readEdges(ctx, filepath.Join(in.Path, "edges")); err != nil {
 		return nil, err
+	}
+	for flag, asked := range map[string][]string{edgeColumnsFlag: o.Columns.Edge, nodeColumnsFlag: o.Columns.Node} {
+		for _, column := range asked {
+			if !o.Columns.seen[flag+" "+column] {
+				return nil, badOptions("--%s %s: no table has such a column", flag, column)
+			}
+		}
 	}
 	if err := t.finish(); err != nil {
 		return nil, err
@@ -62,9 +69,9 @@ func openTypedTables(ctx context.Context, in Input, layout string, o TableOption
 // checkTyped refuses flags that tables of one type have only.
 func (o *TableOptions) checkTyped(typed TypedOptions) error {
 	c, n := o.Columns, o.NodeFiles
-	if n.Table+n.Features+n.Labels+n.Splits != "" || len(c.Edge)+len(c.Node) > 0 || o.Nodes > 0 || o.Bipartite {
+	if n.Table+n.Features+n.Labels+n.Splits != "" || o.Nodes > 0 || o.Bipartite {
 		return badOptions("SRC has a table for each relation: leave out --node-table, --features, --labels, --splits, " +
-			"--nodes, --ids, --edge-columns and --node-columns (nodes/<type> has ids, labels, splits and features)")
+			"--nodes and --ids (nodes/<type> has ids, labels, splits and features)")
 	}
 	if typed.Target == "" && len(c.Label)+len(c.Split)+len(c.Features) > 0 {
 		return badOptions("--label-column, --split-column and --feature-columns are those of one type: say which with " +
@@ -141,7 +148,8 @@ func (t *typedTables) readNodes(ctx context.Context, dir string, typed TypedOpti
 		if err := format.CheckTypeName(name); err != nil {
 			return invalid(paths[name], "%w: rename it, and in the names of relations", err)
 		}
-		files := NodeFiles{Table: paths[name], LabelsAs: t.o.LabelsAs, Columns: Columns{ID: t.o.Columns.ID, ofType: name}}
+		files := NodeFiles{Table: paths[name], LabelsAs: t.o.LabelsAs, Columns: Columns{ID: t.o.Columns.ID, ofType: name,
+			Node: t.o.Columns.Node, seen: t.o.Columns.seen}}
 		if name == typed.Target {
 			files.Columns.Label, files.Columns.Split = t.o.Columns.Label, t.o.Columns.Split
 			files.Columns.Features = t.o.Columns.Features
@@ -188,9 +196,11 @@ func (l *edgeList) openTypeTable(ctx context.Context, o TableOptions) error {
 		}
 	}
 	if of, _ = l.tableOf(splits); of != nil {
-		return l.openSplits()
+		if err := l.openSplits(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return l.openColumns(ctx)
 }
 
 func (t *typedTables) readEdges(ctx context.Context, dir string) error {
@@ -218,6 +228,7 @@ func (t *typedTables) readEdges(ctx context.Context, dir string) error {
 		t.edgesOf = append(t.edgesOf, l)
 		o := t.o
 		o.Columns.Label, o.Columns.Split, o.Columns.Features, o.Columns.ID = nil, nil, nil, ""
+		o.Columns.Node = nil
 		o.Nodes = 1 // a relation may have no edges
 		if r.Source != r.Destination {
 			o.Columns.endTypes = [2]string{r.Source, r.Destination}

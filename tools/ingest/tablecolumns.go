@@ -49,13 +49,24 @@ var notInNames = regexp.MustCompile("[^a-z0-9_]+")
 // edgeIndexName and edgeWeightName are the arrays of an exported graph's edges and weights, without .npy.
 const edgeIndexName, edgeWeightName = "edge_index", "edge_weight"
 
-// chooseColumns finds the columns of edges or nodes that a flag asks for. Those of edges are named edge_<name>.
-func (l *edgeList) chooseColumns(t table, h header, path, flag, of string, asked []string) error {
+// chooseColumns finds the further columns of edges or nodes that are asked for. Those of edges are named edge_<name>.
+func (l *edgeList) chooseColumns(t table, h header, path, of string, o Columns) error {
+	flag, asked, seen := nodeColumnsFlag, o.Node, o.seen
+	if of == format.OfEdges {
+		flag, asked = edgeColumnsFlag, o.Edge
+	}
+	var found []string
 	for i, name := range columnNames(asked) {
 		at, err := h.find(flag, name)
-		if err != nil {
+		switch {
+		case err != nil && seen == nil:
 			return badOptions("%s: %w", path, err)
+		case err != nil:
+			continue
+		case seen != nil:
+			seen[flag+" "+asked[i]] = true
 		}
+		found = append(found, asked[i])
 		kind, isList := t.numbers(at)
 		if _, named, typed := strings.Cut(asked[i], ":"); typed {
 			kind, err = npy.ParseType(named)
@@ -96,8 +107,8 @@ func (l *edgeList) chooseColumns(t table, h header, path, flag, of string, asked
 		}
 		l.columns = append(l.columns, c)
 	}
-	if asked != nil {
-		l.info.Input[strings.ReplaceAll(flag, "-", "_")] = strings.Join(asked, ",")
+	if found != nil {
+		l.info.Input[strings.ReplaceAll(flag, "-", "_")] = strings.Join(found, ",")
 	}
 	return nil
 }

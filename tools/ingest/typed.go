@@ -118,6 +118,8 @@ func (s turnedSource) Edges(ctx context.Context, threads int, emit func(Edges) e
 	})
 }
 
+func (s turnedSource) Columns() []inputColumn { return columnsOf(s.Source, format.OfEdges) }
+
 func (s turnedSource) Rows(context.Context) (*format.RowTable, error) {
 	return &format.RowTable{Rows: s.Info().Nodes}, nil
 }
@@ -140,10 +142,7 @@ func (s *typedSource) fillFeatures(kind StandIn) error {
 			s.types[i].source = in
 			s.notes = append(s.notes, fmt.Sprintf("nodes of type %s have no features, and get %s: %d columns", t.id, kind,
 				in.columns))
-			continue
 		}
-		s.notes = append(s.notes, fmt.Sprintf("nodes of type %s have no features, so no metapath starts from them "+
-			"(--missing-features gives them some)", t.id))
 	}
 	return nil
 }
@@ -197,8 +196,9 @@ func (s *typedSource) Close() error {
 // run is Run for a typed graph: a graph directory for each type and each relation.
 func (s *typedSource) run(ctx context.Context, fsys vfs.FS, dir string, o Options) (*Result, error) {
 	start := time.Now()
-	if o.EdgeFeatures.Statistics != "" {
-		return nil, badOptions("--edge-features is for graphs of one type of nodes (leave it out)")
+	into, notes, err := s.inEdges(o)
+	if err != nil {
+		return nil, err
 	}
 	w, err := format.CreateTyped(fsys, dir, o.Force)
 	if err != nil {
@@ -209,14 +209,15 @@ func (s *typedSource) run(ctx context.Context, fsys vfs.FS, dir string, o Option
 	if o.Name != "" {
 		t.Name = o.Name
 	}
-	res := &Result{Target: s.target, Notes: slices.Clone(s.notes)}
+	res := &Result{Target: s.target, Notes: append(slices.Clone(s.notes), notes...)}
+	o.EdgeFeatures = EdgeFeatures{}
 	part := func(source Source, at string, o Options) (*Result, error) {
 		o.Direction, o.Force, o.ofATyped = UnknownDirection, false, true
 		return Run(ctx, fsys, source, at, o)
 	}
 	for _, one := range s.types {
 		options := o
-		options.Name = one.id
+		options.Name, options.into = one.id, into[one.id]
 		if _, standIn := one.source.(standInSource); standIn || one.source.Info().Features == 0 {
 			options.FeaturesInPlace = false
 		}
@@ -226,6 +227,10 @@ func (s *typedSource) run(ctx context.Context, fsys vfs.FS, dir string, o Option
 		}
 		t.Types = append(t.Types, format.NodeType{Name: one.id, Nodes: r.Nodes, Features: r.Features,
 			Fingerprint: r.fingerprint})
+		if r.Features == 0 {
+			res.Notes = append(res.Notes, fmt.Sprintf("nodes of type %s have no features, so no metapath starts from them "+
+				"(--missing-features gives them some)", one.id))
+		}
 		res.Nodes += r.Nodes
 		if res.Notes = append(res.Notes, r.Notes...); one.id == s.target {
 			res.Features, res.Classes, res.LabelColumns, res.LabelValues = r.Features, r.Classes, r.LabelColumns, r.LabelValues

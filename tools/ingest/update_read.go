@@ -455,8 +455,8 @@ func (u *Update) checkColumns(of, flag, path string, given []*tableColumn, all b
 func (u *Update) openNodeColumns(ctx context.Context) error {
 	m, ofEdges, added := &u.graph.Manifest, len(u.columns), u.ids.nodes > u.graph.Manifest.Nodes
 	if u.table != nil && len(u.table.kept) > 0 {
-		if err := u.chooseColumns(u.table, u.table.header, u.table.path, nodeColumnsFlag, format.OfNodes,
-			u.options.Columns.Node); err != nil {
+		if err := u.chooseColumns(u.table, u.table.header, u.table.path, format.OfNodes,
+			u.options.Columns); err != nil {
 			return err
 		}
 	}
