@@ -223,8 +223,8 @@ func readManifest(fsys vfs.FS, dir string) (*Manifest, error) {
 			return nil, err
 		}
 		if IsTyped(fsys, dir) {
-			return nil, fmt.Errorf("%w: %s is a typed graph, which propagate, predict, sample, inspect and verify read; "+
-				"train and plan read the hop store that propagate makes of it, other verbs graphs of one type", ErrKind, dir)
+			return nil, fmt.Errorf("%w: %s is a typed graph: give a graph of one type, or a hop store, which hopfeed "+
+				"propagate makes from it", ErrKind, dir)
 		}
 		return nil, fmt.Errorf("%s: %w (%s)", dir, ErrIncomplete, whatToDo(fsys, dir))
 	}

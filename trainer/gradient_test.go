@@ -380,21 +380,15 @@ func operatorHops(s Spec, x []rows64) (operators [][]rows64) {
 	return operators
 }
 
-// narsSum is matrices that NARS adds up.
-type narsSum struct {
-	hop      int
-	matrices []int
-}
-
-// narsSums are the sums of the cases of NARS in gradientCases, as their papers would have them.
-func narsSums(s Spec) []narsSum {
+// narsSums are the matrices that NARS adds up in the cases of gradientCases, by hop.
+func narsSums(s Spec) [][]int {
 	switch len(s.Matrices) {
 	case 1:
-		return []narsSum{{0, []int{0}}}
-	case 4: // plain graph, two operators
-		return []narsSum{{0, []int{0}}, {1, []int{1, 3}}, {2, []int{2}}}
+		return [][]int{{0}}
+	case 4: // two operators
+		return [][]int{{0}, {1, 3}, {2}}
 	case 6: // subsets
-		return []narsSum{{0, []int{0}}, {1, []int{2, 4}}, {2, []int{1, 5}}, {2, []int{3}}}
+		return [][]int{{0}, {2, 4}, {1, 5}, {3}}
 	}
 	panic("no such case")
 }
@@ -475,30 +469,26 @@ var logits64 = map[string]func(s Spec, v values64, x []rows64, seed uint64) rows
 	},
 	"nars": func(s Spec, v values64, x []rows64, seed uint64) rows64 {
 		hidden := s.Settings.integer("hidden")
-		var sums [][]rows64 // of each hop
-		last := -1
+		var sums []rows64
 		for _, sum := range narsSums(s) {
-			width := len(x[sum.matrices[0]][0])
+			width := len(x[sum[0]][0])
 			v.take(width) // what centring adds
 			y := make(rows64, len(x[0]))
 			for i := range y {
 				y[i] = make([]float64, width)
 			}
-			for _, matrix := range sum.matrices {
+			for _, matrix := range sum {
 				for j, a := range v.take(width) {
 					for i := range y {
 						y[i][j] += a * x[matrix][i][j]
 					}
 				}
 			}
-			if sum.hop != last {
-				sums, last = append(sums, nil), sum.hop
-			}
-			sums[len(sums)-1] = append(sums[len(sums)-1], y)
+			sums = append(sums, y)
 		}
 		joined := make(rows64, len(x[0]))
-		for _, hop := range sums {
-			for i, row := range v.affine(hidden, hop...) {
+		for _, sum := range sums {
+			for i, row := range v.affine(hidden, sum) {
 				joined[i] = append(joined[i], row...)
 			}
 		}

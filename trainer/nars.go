@@ -13,11 +13,11 @@ import (
 //	H_l = sum over i of a_(i,l) * H_(i,l),
 //
 // where a_(i,l) has a learnt number for each column; then H_l goes where hop l goes in SIGN. The paper brings the
-// features of all types to one width; here each type has a sum of its own, and the sums of a hop are concatenated.
-// Metapaths, and operators of plain graphs, take the place of subsets. Matrices are scaled as in SIGN, and a begins
-// as 1/K instead of at random, so that a sum begins as a mean.
+// features of all types to one width; here each type has a sum of its own, with a linear layer of its own, so that few
+// columns say as much as many. Metapaths, and operators of plain graphs, take the place of subsets. Matrices are scaled
+// as in SIGN, and a begins as 1/K instead of at random, so that a sum begins as a mean.
 var narsKind = kind{
-	name: "nars", about: "hops are sums over subsets of relations, weighed by column, then as sign",
+	name: "nars", about: "sums over subsets of relations (metapaths), weighed by column, then as sign",
 	chooseMatrices: allHops,
 	settings:       mlpSettings(0.7),
 	build:          newNARS,
@@ -30,8 +30,8 @@ var narsKind = kind{
 
 func newNARS(s Spec, b *builder) *activation {
 	hidden, probability := s.Settings.integer("hidden"), float32(s.Settings["dropout"])
-	x, hops := b.weighedSums(s)
-	h := b.eachPart(hidden, x, hops...)
+	x, sums := b.weighedSums(s)
+	h := b.eachPart(hidden, x, sums...)
 	b.relu(dropout{probability, 0}, h)
 	return b.mlp(h, s.Classes, hidden, s.Settings.integer("layers")-2, probability)
 }
@@ -84,8 +84,8 @@ func (s Spec) byOrigin() (origins []origin, matrices [][]int) {
 }
 
 // weighedSums adds the sums of the matrices of each origin, each weighed by column, and returns them side by side, and
-// which columns are of which hop.
-func (b *builder) weighedSums(s Spec) (y *activation, hops []part) {
+// which columns are of which sum.
+func (b *builder) weighedSums(s Spec) (y *activation, sums []part) {
 	origins, matrices := s.byOrigin()
 	y = b.activation(0, 0)
 	widest := s.widest()
@@ -93,11 +93,8 @@ func (b *builder) weighedSums(s Spec) (y *activation, hops []part) {
 	for i, o := range origins {
 		from := y.cols
 		y.cols += o.width
-		if i == 0 || origins[i-1].hops != o.hops {
-			hops = append(hops, part{name: fmt.Sprintf("hop-%d", o.hops), from: from})
-		}
-		hops[len(hops)-1].to = y.cols
-		shift := b.params.declare(fmt.Sprintf("sum-%d.bias", i), 1, o.width, 0) // what centring adds
+		sums = append(sums, part{fmt.Sprintf("sum-%d", i), from, y.cols})
+		shift := b.params.declare(fmt.Sprintf("a.bias-%d", i), 1, o.width, 0) // what centring adds
 		shift.fixed = true
 		inputs := make([]*inputLayer, len(matrices[i]))
 		for k, matrix := range matrices[i] {
@@ -126,5 +123,5 @@ func (b *builder) weighedSums(s Spec) (y *activation, hops []part) {
 			}
 		})
 	}
-	return y, hops
+	return y, sums
 }

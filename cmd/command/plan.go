@@ -181,8 +181,9 @@ func (a *app) planStore(ctx context.Context, store *format.Dir, o *planOptions, 
 func (o *planOptions) planned(plan session.Plan, layout format.Layout, matrices int) *planned {
 	d, n := plan.Decision, plan.Needs
 	p := &planned{
-		Model: o.Model, Matrices: matrices, Features: layout.Features, DType: layout.DType.String(),
-		Rows: int64(n.Input) / n.RowBytes, TrainRows: n.TrainRows, ValidRows: n.ValidRows, InputBytes: n.Input,
+		Model: o.Model, Matrices: matrices, Features: layout.Features, mixed: layout.Widths != nil,
+		DType: layout.DType.String(),
+		Rows:  int64(n.Input) / n.RowBytes, TrainRows: n.TrainRows, ValidRows: n.ValidRows, InputBytes: n.Input,
 		WorkBytes: n.WorkOn(d.Devices), Memory: plan.Memory(),
 		Placement: d.Placement, Shuffle: d.Shuffle, Buffers: placement.Buffers, Devices: d.Devices,
 		Reasons: d.Reasons, Alternatives: d.Alternatives, Machine: o.plannedMachine(plan.Facts),

@@ -45,6 +45,7 @@ type planned struct {
 	PredictedEpochSeconds *float64                `json:"predicted_epoch_seconds"`
 	Reasons               []string                `json:"reasons"`
 	Alternatives          []placement.Alternative `json:"alternatives"`
+	mixed                 bool                    // the matrices have different widths
 	ChunkQuality          *chunkQuality           `json:"chunk_quality"` // null: chunks cannot be reshuffled
 	// making the store; null: edges are unknown
 	Propagation *preprop.Plan `json:"propagation"`
@@ -161,8 +162,12 @@ func (p *planned) writeTasks(line func(name, format string, args ...any)) {
 func (p *planned) writeInput(line func(name, format string, args ...any)) {
 	name := units.Printable(p.Dataset)
 	if p.Sampler == "" {
-		line("input", "%s: %s of %d features, %s, of %d rows: %s; %d train, %d validate", name,
-			matricesText(p.Matrices), p.Features, p.DType, p.Rows, p.InputBytes, p.TrainRows, p.ValidRows)
+		columns := "different widths"
+		if !p.mixed {
+			columns = fmt.Sprintf("%d features", p.Features)
+		}
+		line("input", "%s: %s of %s, %s, of %d rows: %s; %d train, %d validate", name,
+			matricesText(p.Matrices), columns, p.DType, p.Rows, p.InputBytes, p.TrainRows, p.ValidRows)
 		return
 	}
 	line("input", "%s: %d nodes with %d features, %s, and %d edges: %s; %d train, %d validate", name,

@@ -369,10 +369,13 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	if m.LabelColumns() > 0 {
 		labels = fmt.Sprintf(" (%d of them labels of training nodes)", m.LabelColumns())
 	}
-	if of := strings.Join(matrixNames(spec), ", "); store.Typed != nil {
+	switch of := listText(matrixNames(spec)); {
+	case store.Typed != nil:
 		a.note("%s on %s: features of %s, %s, %s", o.Model, m.Name, of,
 			units.Count(int64(len(spec.Relations)), "relation"), spec.Outputs())
-	} else {
+	case spec.Widths != nil:
+		a.note("%s on %s: %s, %s", o.Model, m.Name, of, spec.Outputs())
+	default:
 		a.note("%s on %s: %d features%s of %s, %s", o.Model, m.Name, m.Features, labels, of, spec.Outputs())
 	}
 	a.noteInput(in)

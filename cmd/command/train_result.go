@@ -50,7 +50,7 @@ func (t *trained) Text(w io.Writer) {
 		return fmt.Sprintf("%.2f +- %.2f %%", 100**mean, 100**std)
 	}
 	line("model", "%s on %s, %d rows of %s", t.Model, units.Printable(t.Dataset), t.rows[0],
-		strings.Join(t.Matrices, ", "))
+		listText(t.Matrices))
 	gather := ""
 	if t.Load.Gather != "" && t.Shuffle == placement.RR {
 		gather = ", gathered by the " + t.Load.Gather
@@ -146,6 +146,14 @@ func (o *trainOptions) result(t *training.Runs) *trained {
 		r.Output = o.run
 	}
 	return r
+}
+
+// listText lists the names of matrices, or says how many they are.
+func listText(names []string) string {
+	if len(names) > 10 {
+		return matricesText(len(names))
+	}
+	return strings.Join(names, ", ")
 }
 
 // matrixNames are the names of the matrices that a model reads.
