@@ -75,10 +75,12 @@ func TestGPUsTrainToTheAccuracyOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := fmt.Sprintf(" --emulate gpu=%d,mem=1GiB", n)
-	d := disk(t, generateLine, propagateLine)
-	for _, line := range []string{"train store --model sign --hidden 8 --batch 50",
-		"train store --model hoga --hidden 8", "train graph --model sage --hidden 8 --batch 40 --fanout 3,3",
-		"train graph --model gat --hidden 8 --batch 40"} {
+	d := wholeTypedDisk(t)
+	must(t, d, strings.Replace(generateLine, "-o graph", "-o sbm", 1))
+	must(t, d, strings.Replace(propagateLine, "propagate graph", "propagate sbm", 1))
+	for _, line := range []string{"train store --model sign --hidden 8 --batch 50", "train whole --model rgcn --hidden 8",
+		"train store --model hoga --hidden 8", "train sbm --model sage --hidden 8 --batch 40 --fanout 3,3",
+		"train sbm --model gat --hidden 8 --batch 40"} {
 		type figures struct {
 			Loss  float64 `json:"train_loss"`
 			Valid float64 `json:"valid_metric"`
@@ -86,6 +88,9 @@ func TestGPUsTrainToTheAccuracyOfTheHost(t *testing.T) {
 		}
 		var all [2]figures
 		for i, where := range []string{"", host} {
+			if strings.HasPrefix(line, "train whole") { // on one device
+				where = strings.Replace(where, fmt.Sprintf("gpu=%d", n), "gpu=1", 1)
+			}
 			readJSON(t, must(t, d, line+" --epochs 6 --patience 0 --lr 0.01 --json"+where).stdout, &all[i])
 		}
 		if gpu, cpu := all[0], all[1]; math.Abs(gpu.Loss-cpu.Loss) > 1e-3*cpu.Loss ||

@@ -193,13 +193,16 @@ func (p *typedPlan) count(dir *format.Dir, o *Options) (failed error) {
 		need.Term{Name: modelTerm, Place: need.Device, Bytes: device},
 		need.Term{Name: "numbers of rows", Place: need.Device, Bytes: 4*m.Nodes + 3*gds.Align})
 	// Of training and of evaluation, the larger.
-	var activations, samples int64
+	var activations, work, samples int64
 	var batch sampling.BatchMemory
 	add := func(sampler string, fanouts []int, seeds, batches int) {
 		blocks, parts, inputs := sampling.ExpectedTypedBlocks(t, fanouts, int64(seeds))
 		var shapes []loader.Block
 		for _, b := range blocks {
 			shapes = append(shapes, loader.Block{Destinations: int(b.Destinations), Sources: int(b.Sources), Parts: parts})
+			if o.Machine.Devices.Info.EdgeWork {
+				work = max(work, o.Spec.EdgeWorkBytes(b.Sources, b.Edges))
+			}
 		}
 		mean, elements := *m, int64(0)
 		for i, n := range inputs {
@@ -218,10 +221,11 @@ func (p *typedPlan) count(dir *format.Dir, o *Options) (failed error) {
 	}
 	p.terms = append(p.terms, need.OnHeap("samples", samples),
 		need.Term{Name: "activations", Place: need.Device, Bytes: activations},
+		need.Term{Name: "work along edges", Place: need.Device, Bytes: work},
 		need.Term{Name: "batches", Place: need.Device, Bytes: int64(o.buffers()) * batch.Device},
 		need.Term{Name: "batches on their way to the device", Place: need.Pinned,
 			Bytes: int64(pipelinedMoves(o.buffers()-1)) * batch.Pinned})
-	p.device = device + activations + int64(o.buffers())*batch.Device
+	p.device = device + activations + work + int64(o.buffers())*batch.Device
 	return failed
 }
 
