@@ -93,6 +93,9 @@ func (t *Runs) run(ctx context.Context, i int) error {
 		err = f.MeasureImportance(ctx)
 	}
 	r, resultErr := f.Result()
+	if o.Importance && r != nil && r.ValidMetric == nil {
+		t.Note("there are no labelled validation rows: the importance of matrices is not measured")
+	}
 	err = t.Input.Explain(t.nameRows(ctx, d.Train, cmp.Or(err, resultErr)))
 	t.Saver.EndRun(ctx, f, r, err)
 	err = cmp.Or(err, f.Close())
