@@ -42,8 +42,11 @@ type typedJob struct {
 
 	store   *format.Writer
 	reserve engine.Reserve // of matrices, which steps hand on
-	scratch string
-	prefix  string // of the folders of steps: other jobs have others
+	// by the plan, of steps, and whether a matrix is written that would have stayed in memory
+	seconds             map[*typedMatrix]float64
+	inOnePanel, written map[*typedMatrix]bool
+	scratch             string
+	prefix              string // of the folders of steps: other jobs have others
 }
 
 func propagateTyped(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
@@ -304,8 +307,8 @@ func (t *typedJob) complete() (bool, error) {
 
 // predict sets the memory and the time of the job, and fails unless each step has a plan within the memory.
 func (t *typedJob) predict(r *Result) error {
-	seconds := map[*typedMatrix]float64{} // of a step
-	whole := map[string]float64{}         // of metapaths, each with the steps that it shares with others
+	t.seconds, t.inOnePanel, t.written = map[*typedMatrix]float64{}, map[*typedMatrix]bool{}, map[*typedMatrix]bool{}
+	whole := map[string]float64{} // of metapaths, each with the steps that it shares with others
 	for _, n := range t.order {
 		if len(n.relations) == 0 {
 			continue
@@ -334,13 +337,13 @@ func (t *typedJob) predict(r *Result) error {
 		if err != nil {
 			return fmt.Errorf("metapath %s: %w", n.title(n.name), err)
 		}
-		seconds[n] = p.Seconds
+		t.seconds[n], t.inOnePanel[n] = p.Seconds, p.Panels == 1
 		if r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, p.MemoryBytes); t.unfinished(n) {
 			r.Plan.Seconds += p.Seconds
 		}
 		for _, one := range n.madeOf() {
 			for _, name := range n.stored {
-				whole[n.title(name)] += seconds[one]
+				whole[n.title(name)] += t.seconds[one]
 			}
 		}
 		if n.labels && len(n.stored) > 0 {
@@ -473,7 +476,11 @@ func (t *typedJob) make(ctx context.Context, r *Result) error {
 	done := map[*typedMatrix]bool{}
 	for _, n := range t.order {
 		if t.unfinished(n) {
-			if err := t.makeMatrix(ctx, r, n); err != nil {
+			err := t.makeMatrix(ctx, r, n)
+			if errors.Is(err, errNotInMemory) {
+				err = t.writeInstead(ctx, r, n)
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -85,7 +85,7 @@ func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (e
 		return err
 	}
 	var x *engine.Input // of what an earlier run has made, it may be gone
-	if n.leaf() || !t.isBetween(n) {
+	if t.written[n] = !n.leaf() && (t.written[n] || t.isBetween(n)); !t.isBetween(n) {
 		var closeInputs func() error
 		if x, closeInputs, err = t.inputOf(n); err != nil {
 			return err
@@ -104,8 +104,14 @@ func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (e
 	}
 	options := t.options
 	options.Rows, options.Nodes, options.Split, options.ChunkRows = format.RowsAll, nil, 0, 0
-	d, err := t.runStep(ctx, r, t.betweenDir(n), edges, applied, options, &step{id: t.id(n, n.name), input: x,
-		labels: n.labels, content: n.key})
+	one := &step{id: t.id(n, n.name), input: x, labels: n.labels, content: n.key}
+	if t.staysInMemory(n) {
+		if err := t.makeInMemory(ctx, r, edges, applied, options, one); err != nil || len(ids) == 0 {
+			return err
+		}
+		return t.storeMatrix(ctx, r, edges, t.inMemory(n), ids, n, nil)
+	}
+	d, err := t.runStep(ctx, r, t.betweenDir(n), edges, applied, options, one)
 	if err != nil {
 		return err
 	}
@@ -120,6 +126,9 @@ func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (e
 
 // inputOf is what a matrix is made of, and a function that closes it.
 func (t *typedJob) inputOf(n *typedMatrix) (_ *engine.Input, _ func() error, err error) {
+	if x := n.inputs[0]; len(n.inputs) == 1 && t.staysInMemory(x) {
+		return t.inMemory(x), func() error { return nil }, nil
+	}
 	var dirs []*format.Dir
 	closeAll := func() (err error) {
 		for _, d := range dirs {
@@ -226,28 +235,43 @@ func (t *typedJob) runStep(ctx context.Context, r *Result, dir, graphDir string,
 	if !errors.Is(err, format.ErrIncomplete) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	s, err := t.openStep(ctx, dir, graphDir, applied, options, one)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	done, err := s.run(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cmp.Or(one.id.Operator, "x"), err)
+	}
+	r.countStep(done)
+	return format.OpenStore(t.fsys, dir)
+}
+
+// openStep opens the edges of a step, and chooses its rows.
+func (t *typedJob) openStep(ctx context.Context, dir, graphDir string, applied []operator.Operator, options Options,
+	one *step) (_ *jobContext, err error) {
 	s := &jobContext{start: time.Now(), fsys: t.fsys, graphDir: graphDir, storeDir: dir}
 	if s.graph, err = format.OpenRelation(s.fsys, graphDir); err != nil {
 		return nil, err
 	}
-	defer s.close()
 	options.step, options.Operators, options.Hops, options.Force = one, applied, len(applied), false
 	options.LabelHops = 0
 	one.reserve, one.heldBytes = &t.reserve, t.tableBytes()
 	options.Planned = func(*Plan) {}
 	s.options = options // by which rowsFrom goes
-	if s.options, err = options.withDefaults(&s.rowsFrom().Manifest, options.DType); err != nil {
-		return nil, err
+	if s.options, err = options.withDefaults(&s.rowsFrom().Manifest, options.DType); err == nil {
+		err = s.chooseRows(ctx)
 	}
-	if err := s.chooseRows(ctx); err != nil {
-		return nil, err
-	}
-	done, err := s.run(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", cmp.Or(one.id.Operator, "x"), err)
+		return nil, errors.Join(err, s.close())
 	}
-	r.HopSeconds, r.EdgesProcessed = append(r.HopSeconds, done.HopSeconds...), append(r.EdgesProcessed,
-		done.EdgesProcessed...)
+	return s, nil
+}
+
+// countStep adds what a step has done.
+func (r *Result) countStep(done *Result) {
+	r.HopSeconds = append(r.HopSeconds, done.HopSeconds...)
+	r.EdgesProcessed = append(r.EdgesProcessed, done.EdgesProcessed...)
 	r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, done.Plan.MemoryBytes)
-	return format.OpenStore(t.fsys, dir)
 }

@@ -1,0 +1,97 @@
+package preprop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/product"
+)
+
+// A matrix of all nodes of which matrices of stored rows alone are made stays in memory: these come right after it,
+// find it in the reserve, and it is never written. A job that ends meanwhile makes it again.
+
+// mostSecondsAgain is how long making a matrix may take, by the plan, to be made again instead of being written.
+const mostSecondsAgain = 60
+
+// errNotInMemory is returned when a matrix that was to stay in memory did not.
+var errNotInMemory = errors.New("a matrix has left the memory")
+
+// staysInMemory tells whether a matrix is handed on in memory alone.
+func (t *typedJob) staysInMemory(n *typedMatrix) bool {
+	return len(n.relations) > 0 && !n.labels && !n.leaf() && t.inOnePanel[n] && !t.written[n] &&
+		t.options.MaxTime == 0 && t.seconds[n] <= mostSecondsAgain &&
+		!slices.ContainsFunc(n.users, func(user *typedMatrix) bool {
+			return !user.leaf() || len(user.inputs) > 1 || !t.inOnePanel[user]
+		})
+}
+
+// inMemory is a matrix that stays in memory as an input.
+func (t *typedJob) inMemory(n *typedMatrix) *engine.Input {
+	return &engine.Input{Chunked: notWritten{int(n.head.Nodes)}, ID: t.id(n, n.name), Layout: t.between(n), Content: n.key}
+}
+
+// notWritten stands for the rows of a matrix that is in memory alone.
+type notWritten struct{ rows int }
+
+func (notWritten) Chunks() int { return 1 }
+
+func (m notWritten) ChunkRowRange(int) (first int64, rows int) { return 0, m.rows }
+
+func (notWritten) ReadChunk(int, []byte) error { return errNotInMemory }
+
+// makeInMemory makes a matrix of all nodes, and leaves it in the reserve.
+func (t *typedJob) makeInMemory(ctx context.Context, r *Result, graphDir string, applied []operator.Operator,
+	options Options, one *step) error {
+	s, err := t.openStep(ctx, t.scratch, graphDir, applied, options, one)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	j, err := s.newJob()
+	if err == nil {
+		j.Plan, err = s.plan(ctx, j)
+	}
+	if err != nil {
+		return err
+	}
+	if j.Plan.Panels > 1 {
+		return errNotInMemory
+	}
+	j.Plan.DropCheckpoints()
+	j.Scratch, j.Receive = t.scratch, func(*product.Matrix) {}
+	if err := j.Run(ctx); err != nil {
+		return fmt.Errorf("%s: %w", one.id.Operator, err)
+	}
+	done := s.newResult(&s.graph.Manifest, j.Plan, int64(len(s.nodes)))
+	s.report(j, done)
+	r.countStep(done)
+	return nil
+}
+
+// writeInstead makes a matrix where one did not stay in memory: this, or the one that it is made of, is written.
+func (t *typedJob) writeInstead(ctx context.Context, r *Result, n *typedMatrix) error {
+	if t.staysInMemory(n) {
+		return t.writeMatrix(ctx, r, n)
+	}
+	if err := t.writeMatrix(ctx, r, n.inputs[0]); err != nil {
+		return err
+	}
+	return t.makeMatrix(ctx, r, n)
+}
+
+// writeMatrix makes and writes a matrix of all nodes, and before it what it is made of and has been removed.
+func (t *typedJob) writeMatrix(ctx context.Context, r *Result, n *typedMatrix) error {
+	t.written[n] = true
+	for _, x := range n.inputs {
+		if x != nil && len(x.relations) > 0 && !t.isBetween(x) {
+			if err := t.writeMatrix(ctx, r, x); err != nil {
+				return err
+			}
+		}
+	}
+	return t.makeMatrix(ctx, r, n)
+}
