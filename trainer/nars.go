@@ -25,7 +25,7 @@ var narsKind = kind{
 	defaults:       Settings{Options: Options{LearningRate: 0.003, Epochs: 200, Patience: 20}, BatchRows: 512},
 	decay:          3,
 	mostDecay:      0.002,
-	few:            func(s *Settings) { s.LearningRate, s.Epochs, s.Patience = 0.001, 400, 50 },
+	few:            func(s *Settings) { s.Epochs, s.Patience = 400, 50 },
 }
 
 func newNARS(s Spec, b *builder) *activation {
