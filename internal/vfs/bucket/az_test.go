@@ -2,14 +2,9 @@ package bucket
 
 import (
 	"bytes"
-	"crypto/md5"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
-	"mime"
-	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -253,9 +248,6 @@ func TestObjectsOfGoogleAreComposedAndWrittenUnderConditions(t *testing.T) {
 	}
 
 	s.(*gs).client.Transport = damaging{}
-	if _, err := s.write(ctx, "lock", body([]byte("another body")), condition{}); err != nil {
-		t.Errorf("a sound body: %v", err)
-	}
 	if _, err := s.write(ctx, "lock", body([]byte("a body")), condition{}); err == nil || final(err) {
 		t.Errorf("a damaged body: %v", err)
 	}
@@ -280,8 +272,7 @@ func TestGoogleWithoutCredentialsSaysSo(t *testing.T) {
 	}
 }
 
-// damaging changes one body on the way, and answers as Google does where a body does not have the MD5 that its request
-// states: fake-gcs-server 1.54 does not look.
+// damaging changes what is sent.
 type damaging struct{}
 
 func (damaging) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -289,33 +280,6 @@ func (damaging) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	text = bytes.Replace(text, []byte("\na body"), []byte("\nb body"), 1)
-	r.Body = io.NopCloser(bytes.NewReader(text))
-	_, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil {
-		return nil, err
-	}
-	parts := multipart.NewReader(bytes.NewReader(text), parameters["boundary"])
-	var about struct{ MD5Hash []byte } // encoding/json reads it as base64
-	part, err := parts.NextPart()
-	if err == nil {
-		err = json.NewDecoder(part).Decode(&about)
-	}
-	if err == nil {
-		part, err = parts.NextPart()
-	}
-	if err != nil {
-		return nil, err
-	}
-	sum := md5.New()
-	if _, err := io.Copy(sum, part); err != nil {
-		return nil, err
-	}
-	if got := sum.Sum(nil); !bytes.Equal(got, about.MD5Hash) {
-		answer := httptest.NewRecorder()
-		answer.WriteHeader(http.StatusBadRequest)
-		fmt.Fprint(answer, `{"error": {"code": 400, "message": "Provided MD5 hash doesn't match calculated MD5 hash"}}`)
-		return answer.Result(), nil
-	}
+	r.Body = io.NopCloser(bytes.NewReader(bytes.Replace(text, []byte("a body"), []byte("b body"), 1)))
 	return http.DefaultTransport.RoundTrip(r)
 }
