@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from unittest import mock
@@ -38,6 +39,36 @@ def running():
             if kind == "ray" and name.startswith(("cut-", "hops-", "write-")):
                 found[name] = int(file.split("/")[2])
     return found
+
+
+def wait_for(kind, seconds):
+    """The processes that do tasks of a kind, by task, once there are any; none if there are none for so long."""
+    end = time.monotonic() + seconds
+    while True:
+        found = {name: process for name, process in running().items() if name.startswith(kind)}
+        if found or time.monotonic() > end:
+            return found
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def stopped_hops():
+    """Stops a process as soon as it computes hops, so that it does not end before the test sees it; the list gets it."""
+    processes, ended = [], threading.Event()
+
+    def stop():
+        while not processes and not ended.is_set():
+            for process in list(wait_for("hops-", 0.1).values())[:1]:
+                os.kill(process, signal.SIGSTOP)
+                processes.append(process)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        yield processes
+    finally:
+        ended.set()
+        thread.join()
 
 
 @unittest.skipUnless(sys.platform == "linux", "it looks for processes in /proc")
@@ -109,16 +140,14 @@ class RayTest(unittest.TestCase):
         self.have(1)
         lost = []
 
-        def progress(state):
-            told = {task["id"].partition(" ")[0] for task in state["tasks"]}
-            mid = [process for name, process in running().items() if name.startswith("hops-") and name in told]
-            if not lost and mid:
-                os.kill(mid[0], signal.SIGSTOP)  # so that it does not end before its node is lost
+        def progress(_):
+            if stopped and not lost:
                 lost.append(next(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")))
                 self.have(0)
                 self.have(1)
 
-        store, result = self.propagate("lost", progress=progress)
+        with stopped_hops() as stopped:
+            store, result = self.propagate("lost", progress=progress)
         self.same(store)
         after = {task["task"] for task in result["tasks"] if task["node"] != lost[0]}
         self.assertLessEqual({"write-0", "publish"}, after)
@@ -129,10 +158,11 @@ class RayTest(unittest.TestCase):
 
         def progress(state):
             states.append(state["tasks"][0])
-            if any(task["id"].startswith("hops-") for task in state["tasks"]):
+            if stopped:
+                os.kill(stopped[0], signal.SIGCONT)
                 signal.raise_signal(signal.SIGINT)
 
-        with self.assertRaises(KeyboardInterrupt):
+        with stopped_hops() as stopped, self.assertRaises(KeyboardInterrupt):
             self.propagate("stopped", progress=progress)
         self.assertEqual(running(), {}, "all tasks have been cancelled")
         self.assertEqual(states[-1]["total"], 14)
@@ -156,7 +186,7 @@ class RayTest(unittest.TestCase):
             time.sleep(rng.uniform(0, 0.5))
             while paused:
                 os.kill(paused.pop(), signal.SIGCONT)
-            tasks = sorted(running().items())
+            tasks = sorted(wait_for(("cut-", "hops-", "write-"), 0.5).items())
             if not tasks or len(killed) >= KILLS or rng.random() < 0.3:
                 return
             name, process = rng.choice(tasks)
