@@ -115,8 +115,8 @@ class Sharing(unittest.TestCase):
             for process in ranks:
                 process.join()
             held = sum(bytes for _, bytes, _ in got)
-            # The input of a store is what its train rows have, of both processes less than twice that.
-            self.assertLess(held, 1.9 * INPUT if kind == "graph" else 1.6 * INPUT, f"{kind}: {held} of {INPUT}")
+            # Libraries take about 0.4 of the input in each process. A graph's input is 1 of it, a store's 0.7, the train rows.
+            self.assertLess(held, 2.2 * INPUT if kind == "graph" else 1.8 * INPUT, f"{kind}: {held} of {INPUT}")
             if kind == "host":
                 whole = sums(open_loader(kind, self.folder.name))
                 shares = [[a + b for (a, _), (b, _) in zip(*(found for _, _, found in got))]]
