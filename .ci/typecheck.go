@@ -57,7 +57,7 @@ func check(target string) (ours int, err error) {
 		return 0, err
 	}
 	known, files, wrong := map[string]*types.Package{"unsafe": types.Unsafe}, token.NewFileSet(), 0
-	for d := json.NewDecoder(stdout); ; { // each package comes after those that it imports
+	for d := json.NewDecoder(stdout); ; { // a package comes after its imports
 		var p listed
 		if err := d.Decode(&p); err == io.EOF {
 			break

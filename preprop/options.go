@@ -68,7 +68,7 @@ type Options struct {
 // Defaulted tells which options have their default because the user did not set them.
 type Defaulted struct{ Hops, Operators, Split, Seed, LabelHops bool }
 
-// takeDefaulted sets split, seed and label hops, where they are defaulted, to those of an existing store.
+// takeDefaulted takes split, seed and label hops from an existing store, where the user did not set them.
 func (o *Options) takeDefaulted(m *format.Manifest) {
 	if o.Defaulted.Split {
 		o.Split = m.Split

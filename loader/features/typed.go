@@ -76,7 +76,7 @@ func (t *Typed) Gather(ctx context.Context, dst []byte, as gds.DType, nodes []ui
 	return nil
 }
 
-// Stats adds up those of the sources.
+// Stats adds up what the sources have gathered.
 func (t *Typed) Stats() (all Stats) {
 	for _, s := range t.sources {
 		one := s.Stats()

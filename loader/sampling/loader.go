@@ -25,8 +25,8 @@ type LoaderOptions struct {
 	// Features has the rows of all nodes, and stays open as long as the loader. With features.Sparse, batches have
 	// sparse rows, and there is no Cache. With features.Typed, all sets are of methods with Options.ByType.
 	Features features.Source
-	// Labels of all nodes or, of a typed graph, of those of the type whose first node is First, of which all seeds are;
-	// nil: batches have none.
+	// Labels of all nodes; nil: batches have none. In a typed graph, all seeds are of one type: First is its first node,
+	// and Labels has a row for each of its nodes.
 	Labels *loader.Labels
 	First  uint32
 	// Cache says which rows are in fast memory; nil: none. On a device with memory of its own these

@@ -66,7 +66,7 @@ type HopSequence struct {
 	Input *Input
 }
 
-// sources is how many nodes edges come from: those of the graph, or in a relation those of another type.
+// sources counts the nodes that edges may come from: in a relation the nodes of the source type, else all.
 func (j *Job) sources() int64 { return cmp.Or(j.Graph.Manifest.SourceNodes, j.Graph.Manifest.Nodes) }
 
 func (j *Job) number(id format.MatrixID) int { return slices.Index(j.Matrices, id) }

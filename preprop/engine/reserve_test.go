@@ -12,7 +12,7 @@ import (
 func TestAJobTakesItsInputAndMemoryFromTheReserve(t *testing.T) {
 	const room = 100
 	for name, c := range map[string]struct {
-		kept  []keptMatrix // sizes are those of their columns
+		kept  []keptMatrix // matrix i has 1000 + 10 i bytes
 		need  []int64
 		whole bool
 		taken []int64 // sizes; 0: none
