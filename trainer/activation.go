@@ -223,10 +223,14 @@ func (n *network) checkBlocks(b *loader.Batch) error {
 		if i%2 == 0 && n.parts > 0 && (len(parts) != n.parts+1 || int(parts[n.parts]) != block.Destinations) {
 			return fmt.Errorf("block %d has the parts %v, but %d are wanted", i, parts, n.parts)
 		}
-		for k := n.parts - len(b.X); i == 0 && n.parts > 0 && k < n.parts; k++ {
-			if x := b.X[k+len(b.X)-n.parts]; int(parts[k+1]-parts[k]) > x.Rows {
-				return fmt.Errorf("%d rows of a type, of which %d are destinations", x.Rows, parts[k+1]-parts[k])
-			}
+	}
+	if n.parts == 0 || len(b.Blocks) == 0 {
+		return nil
+	}
+	types := b.Blocks[0].Parts[n.parts-len(b.X):] // the last parts: a type has a matrix and a part
+	for i, x := range b.X {
+		if destinations := int(types[i+1] - types[i]); destinations > x.Rows {
+			return fmt.Errorf("a type has %d destinations, but %d rows", destinations, x.Rows)
 		}
 	}
 	return nil

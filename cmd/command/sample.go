@@ -68,14 +68,11 @@ Caches of feature rows (--cache POLICY:SIZE, such as degree:1GiB or lru:20000row
 }
 
 func (o *sampleOptions) do(ctx context.Context, a *app, args []string) (_ result, err error) {
-	dir, typed := args[0], (*format.Typed)(nil)
-	if format.IsTyped(a.fs, dir) {
-		if typed, err = format.OpenTyped(a.fs, dir); err != nil {
-			return nil, err
-		}
-		dir = format.NodesDir(dir, typed.Target)
+	open := format.OpenGraph
+	if format.IsTyped(a.fs, args[0]) {
+		open = format.OpenTarget
 	}
-	graph, err := format.OpenGraph(a.fs, dir)
+	graph, err := open(a.fs, args[0])
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +84,7 @@ func (o *sampleOptions) do(ctx context.Context, a *app, args []string) (_ result
 	o.Plan.Rows, o.Plan.Seed, o.Plan.Order = int64(len(o.Seeds)), a.seed, chunk.Shuffled
 	start := time.Now()
 	var opened *session.Sampled
+	typed := graph.Typed
 	if typed == nil {
 		opened, err = session.OpenSampled(ctx, graph, o.SampledOptions)
 	} else {

@@ -3,6 +3,7 @@ package command
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"strings"
 	"testing"
 )
@@ -76,24 +77,31 @@ func TestATrainingOnAGraphThatIsStoppedEndsTheSame(t *testing.T) {
 	} {
 		whole, d := disk(t, generateLine), disk(t, generateLine)
 		line := graphLine + " --run run --epochs 4 " + flags
-		must(t, whole, line+" --threads 1")
-		if o := hopfeed(t, d, line+" --save-every 0s --max-time 1ns"); o.code == exitDone {
-			t.Fatal("it was not stopped")
-		}
-		must(t, d, line+" --threads 3")
-		must(t, d, "train --config run/config.yaml --run again") // which has all settings
-		parameters := 0
-		for name, text := range tree(t, whole, "run") {
-			if strings.HasPrefix(name, "run/parameters-") {
-				parameters++
-				if content(t, d, name) != text || content(t, d, strings.Replace(name, "run/", "again/", 1)) != text {
-					t.Errorf("%s: %s differs", flags, name)
-				}
+		stoppedEndsTheSame(t, whole, d, line, flags)
+	}
+}
+
+// stoppedEndsTheSame trains by a line on one disk, stops and goes on on the other, and compares the parameters, which a
+// training by the saved config.yaml has too.
+func stoppedEndsTheSame(t *testing.T, whole, d vfs.FS, line, flags string) {
+	t.Helper()
+	must(t, whole, line+" --threads 1")
+	if o := hopfeed(t, d, line+" --save-every 0s --max-time 1ns"); o.code == exitDone {
+		t.Fatal("it was not stopped")
+	}
+	must(t, d, line+" --threads 3")
+	must(t, d, "train --config run/config.yaml --run again") // which has all settings
+	parameters := 0
+	for name, text := range tree(t, whole, "run") {
+		if strings.HasPrefix(name, "run/parameters-") {
+			parameters++
+			if content(t, d, name) != text || content(t, d, strings.Replace(name, "run/", "again/", 1)) != text {
+				t.Errorf("%s: %s differs", flags, name)
 			}
 		}
-		if parameters != 1 {
-			t.Errorf("%d files of parameters", parameters)
-		}
+	}
+	if parameters != 1 {
+		t.Errorf("%d files of parameters", parameters)
 	}
 }
 

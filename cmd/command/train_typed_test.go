@@ -234,24 +234,7 @@ func TestATrainingOnATypedGraphThatIsStoppedEndsTheSame(t *testing.T) {
 		if strings.Contains(flags, "full") {
 			line = strings.Replace(line, " --fanout 3,2", "", 1)
 		}
-		must(t, whole, line+" --threads 1")
-		if o := hopfeed(t, d, line+" --save-every 0s --max-time 1ns"); o.code == exitDone {
-			t.Fatal("it was not stopped")
-		}
-		must(t, d, line+" --threads 3")
-		must(t, d, "train --config run/config.yaml --run again") // which has all settings
-		parameters := 0
-		for name, text := range tree(t, whole, "run") {
-			if strings.HasPrefix(name, "run/parameters-") {
-				parameters++
-				if content(t, d, name) != text || content(t, d, strings.Replace(name, "run/", "again/", 1)) != text {
-					t.Errorf("%s: %s differs", flags, name)
-				}
-			}
-		}
-		if parameters != 1 {
-			t.Errorf("%d files of parameters", parameters)
-		}
+		stoppedEndsTheSame(t, whole, d, line, flags)
 	}
 }
 

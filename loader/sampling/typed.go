@@ -17,7 +17,8 @@ import (
 type typedTopology struct {
 	loadedTopology // a row for each list
 	relations      []rowRange
-	firsts         []uint32 // the first node of each type and, last, the number of nodes
+	types          []rowRange // the nodes of each type; they have no rows
+	parts          []rowRange // relations, then types: see Options.ByType
 }
 
 // rowRange says which rows a relation has.
@@ -26,7 +27,7 @@ type rowRange struct {
 	first, end uint32 // the destinations are the nodes first to end-1
 }
 
-func (t *typedTopology) Nodes() int64 { return int64(t.firsts[len(t.firsts)-1]) }
+func (t *typedTopology) Nodes() int64 { return int64(t.types[len(t.types)-1].end) }
 
 // TypedManifest describes a typed graph as one graph: its nodes and edges.
 func TypedManifest(t *format.Typed) *format.Manifest {
@@ -70,9 +71,9 @@ func LoadTypedTopology(ctx context.Context, fsys vfs.FS, dir string, t *format.T
 	out := &typedTopology{loadedTopology: loadedTopology{lists}}
 	firsts, row, edge := FirstNodes(t), int64(0), int64(0)
 	for _, n := range t.Types {
-		out.firsts = append(out.firsts, firsts[n.Name])
+		first := firsts[n.Name]
+		out.types = append(out.types, rowRange{first: first, end: first + uint32(n.Nodes)})
 	}
-	out.firsts = append(out.firsts, uint32(all.Nodes))
 	for _, r := range t.Relations {
 		n, err := copyRelation(ctx, fsys, dir, r, lists, row, edge, firsts[r.Source], threads)
 		if err != nil {
@@ -82,6 +83,7 @@ func LoadTypedTopology(ctx context.Context, fsys vfs.FS, dir string, t *format.T
 		out.relations = append(out.relations, rowRange{uint32(row), first, first + uint32(n)})
 		row, edge = row+n, edge+r.Edges
 	}
+	out.parts = slices.Concat(out.relations, out.types)
 	return out, nil
 }
 
@@ -179,13 +181,12 @@ func (s *sampler) splitByType(b, sums *Block, inputs []uint32) error {
 	if uint64(len(b.Indices))+uint64(n) > MaxBlockEdges {
 		return errBlockEdges
 	}
-	parts := append(t.relations[:len(t.relations):len(t.relations)], t.types()...)
 	*sums = Block{Destinations: n, Offsets: append(sums.Offsets[:0], 0), Indices: sums.Indices, Weights: sums.Weights[:0]}
 	g.places = resize(g.places, n)
 	for i, v := range nodes {
 		g.places[i] = sums.Offsets[i]
 		end := sums.Offsets[i]
-		for _, part := range parts {
+		for _, part := range t.parts {
 			if part.has(v) {
 				end++
 			}
@@ -196,7 +197,7 @@ func (s *sampler) splitByType(b, sums *Block, inputs []uint32) error {
 	sums.Indices = resize(sums.Indices, rows)
 	b.Parts = append(b.Parts[:0], 0)
 	row := uint32(0)
-	for k, part := range parts {
+	for k, part := range t.parts {
 		for i, v := range nodes {
 			if !part.has(v) {
 				continue
@@ -217,14 +218,6 @@ func (s *sampler) splitByType(b, sums *Block, inputs []uint32) error {
 	return nil
 }
 
-// types are the nodes of each type.
-func (t *typedTopology) types() (all []rowRange) {
-	for i, first := range t.firsts[:len(t.firsts)-1] {
-		all = append(all, rowRange{first: first, end: t.firsts[i+1]})
-	}
-	return all
-}
-
 // has tells whether a node is a destination of the relation, or of the type.
 func (r rowRange) has(v uint32) bool { return v >= r.first && v < r.end }
 
@@ -232,7 +225,7 @@ func (r rowRange) has(v uint32) bool { return v >= r.first && v < r.end }
 func (s *sampler) sortInputs(dst *MiniBatch) {
 	g, b := &s.byRelation, &dst.Blocks[0]
 	g.places, g.rows, dst.Types = resize(g.places, len(dst.Inputs)), g.rows[:0], dst.Types[:0]
-	for _, nodes := range s.typed.types() {
+	for _, nodes := range s.typed.types {
 		first := len(g.rows)
 		dst.Types = append(dst.Types, first)
 		for i, v := range dst.Inputs {
