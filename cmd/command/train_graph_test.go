@@ -3,9 +3,10 @@ package command
 import (
 	"encoding/json"
 	"fmt"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"strings"
 	"testing"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // readJSON decodes what a command has printed.
