@@ -20,10 +20,15 @@ from test_torch import EXAMPLES, hopfeed, module
 
 BATCH, EPOCHS, KILLED = 64, 6, (1, 1, 4)  # rank, epoch and batch at which it dies, once
 
-# Python imports this first, in all processes: it notes the nodes of each batch of a share, and kills one process.
+# Python imports this first, in all processes: it notes the nodes of each batch of a share, and kills one process, where
+# SAVED names a file once that tells of a state of the epoch.
 RECORDER = """
-import json, os, signal
+import json, os, signal, time
 from hopfeed import _batches
+
+def saved(epoch):
+    file = os.environ.get("SAVED")
+    return not file or os.path.exists(file) and f'"epoch":{epoch},' in open(file).read().replace(" ", "")
 
 iterate = _batches.Batches.__iter__
 
@@ -32,6 +37,8 @@ def recorded(self):
         if self._world > 1:
             epoch, index = self._at[0] - (self._at[1] == 0), batch.index
             if [self._rank, epoch, index] == json.loads(os.environ["KILL"]) and not os.path.exists(os.environ["RECORDS"] + "/killed"):
+                while not saved(epoch):
+                    time.sleep(0.1)
                 open(os.environ["RECORDS"] + "/killed", "w").close()
                 os.kill(os.getpid(), signal.SIGKILL)
             with open(os.environ["RECORDS"] + f"/{os.getpid()}.jsonl", "a") as file:
@@ -152,7 +159,10 @@ class Machines(unittest.TestCase):
         module("ray.train.torch")
         options = ["--workers", "2", "--batch-size", str(BATCH), "--epochs", str(EPOCHS), "--save-every", "2", "--cache-dir", str(self.work / "cache")]
         command = [sys.executable, "-c", CLUSTER, str(EXAMPLES / "sign_ray.py"), self.store, str(self.work / "run"), *options]
-        environment = {**self.environment, "RAY_USAGE_STATS_ENABLED": "0"}
+        # Ray hears of a saved state some time after the workers have gone on. It starts them with the niceness 15.
+        saved = self.work / "run/sign/checkpoint_manager_snapshot.json"
+        own = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "SAVED": str(saved)}
+        environment = {**self.environment, **own}
         done = subprocess.run(command, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=900)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.check(2, 2)

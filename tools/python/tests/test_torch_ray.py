@@ -78,7 +78,7 @@ class RayTest(unittest.TestCase):
         stack = contextlib.ExitStack()
         cls.addClassCleanup(stack.close)
         cls.folder = stack.enter_context(tempfile.TemporaryDirectory())
-        environment = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_MEMORY_MONITOR": "1"}
+        environment = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_MEMORY_MONITOR": "1", "RAY_worker_niceness": "0"}
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)  # workers begin with hopfeed, too
         if SERVER:
             cls.url, own = stack.enter_context(bucket(os.path.join(cls.folder, "server")))
