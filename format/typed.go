@@ -142,10 +142,39 @@ func (t *Typed) OpenNodes(fsys vfs.FS, dir, nodeType string) (*Dir, error) {
 		return nil, err
 	}
 	n, _ := t.Type(nodeType)
-	if m := &d.Manifest; n == nil || m.Fingerprint != n.Fingerprint || m.Nodes != n.Nodes || m.Features != n.Features {
-		return nil, errors.Join(&CorruptError{d.path, -1, "it is not the one that types.json names"}, d.Close())
+	return d.named(n != nil && n.is(&d.Manifest))
+}
+
+// OpenRelation opens the edges of a relation of the typed graph in dir, and checks that they are those named here.
+func (t *Typed) OpenRelation(fsys vfs.FS, dir string, r Relation) (*Dir, error) {
+	d, err := OpenRelation(fsys, RelationDir(dir, r))
+	if err != nil {
+		return nil, err
+	}
+	return d.named(t.isRelation(r, &d.Manifest))
+}
+
+// named is d; if it is not what types.json names, it closes d.
+func (d *Dir) named(same bool) (*Dir, error) {
+	if !same {
+		return nil, errors.Join(&CorruptError{d.path, -1, notNamed}, d.Close())
 	}
 	return d, nil
+}
+
+const notNamed = "it is not the one that types.json names"
+
+// is tells whether the manifest is that of the nodes of the type.
+func (n *NodeType) is(m *Manifest) bool {
+	return m.Fingerprint == n.Fingerprint && m.Nodes == n.Nodes && m.Features == n.Features
+}
+
+// isRelation tells whether the manifest is that of a relation.
+func (t *Typed) isRelation(r Relation, m *Manifest) bool {
+	from, _ := t.Type(r.Source)
+	to, _ := t.Type(r.Destination)
+	return from != nil && to != nil && m.Fingerprint == r.Fingerprint && m.Nodes == to.Nodes && m.Edges == r.Edges &&
+		(m.SourceNodes == from.Nodes || m.SourceNodes == 0 && from == to)
 }
 
 // decode is the inverse of encode, and checks what it reads.
@@ -386,26 +415,19 @@ func VerifyTyped(ctx context.Context, fsys vfs.FS, dir string, threads int, p pr
 			return err
 		}
 		if m, err := readManifest(fsys, at); err == nil && !same(m) {
-			report.Bad = append(report.Bad, CorruptError{at, -1, "it is not the one that types.json names"})
+			report.Bad = append(report.Bad, CorruptError{at, -1, notNamed})
 		}
 		report.Files, report.Chunks, report.Bytes = report.Files+one.Files, report.Chunks+one.Chunks, report.Bytes+one.Bytes
 		report.Bad, report.Notes = append(report.Bad, one.Bad...), append(report.Notes, one.Notes...)
 		return nil
 	}
 	for _, n := range t.Types {
-		if err := check(NodesDir(dir, n.Name), func(m *Manifest) bool {
-			return m.Fingerprint == n.Fingerprint && m.Nodes == n.Nodes && m.Features == n.Features
-		}); err != nil {
+		if err := check(NodesDir(dir, n.Name), n.is); err != nil {
 			return nil, err
 		}
 	}
 	for _, r := range t.Relations {
-		from, _ := t.Type(r.Source)
-		to, _ := t.Type(r.Destination)
-		if err := check(RelationDir(dir, r), func(m *Manifest) bool {
-			return m.Fingerprint == r.Fingerprint && m.Nodes == to.Nodes && m.Edges == r.Edges &&
-				(m.SourceNodes == from.Nodes || m.SourceNodes == 0 && from == to)
-		}); err != nil {
+		if err := check(RelationDir(dir, r), func(m *Manifest) bool { return t.isRelation(r, m) }); err != nil {
 			return nil, err
 		}
 	}

@@ -27,7 +27,7 @@ func (t *typedJob) mergedManifest(relations []format.Relation) (*format.Manifest
 	for _, r := range relations {
 		one := t.sizes[r]
 		if one == nil {
-			d, err := format.OpenRelation(t.fsys, format.RelationDir(t.graphDir, r))
+			d, err := t.typed.OpenRelation(t.fsys, t.graphDir, r)
 			if err != nil {
 				return nil, err
 			}
@@ -78,7 +78,7 @@ func (t *typedJob) merge(ctx context.Context, w *format.Writer, relations []form
 	var files []*format.TopologyFile
 	degrees, own := make([]uint32, g.Nodes), make([]uint32, g.Nodes)
 	for _, r := range relations {
-		d, err := format.OpenRelation(t.fsys, format.RelationDir(t.graphDir, r))
+		d, err := t.typed.OpenRelation(t.fsys, t.graphDir, r)
 		if err != nil {
 			return err
 		}

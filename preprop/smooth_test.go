@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -13,8 +14,8 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/operator"
 )
 
-// smoothed is Correct and Smooth of the paper, in float64 on dense matrices.
-func smoothed(g *testGraph, split int, z []float32, o Smoothing) []float64 {
+// smoothed is Correct and Smooth of the paper, in float64 on dense matrices: S, and D^-1 A in its place.
+func smoothed(g *testGraph, split int, z []float32, o Smoothing, s, walk []float64) []float64 {
 	y, classes := g.oneHot(split)
 	n := g.nodes
 	out := make([]float64, n*classes)
@@ -34,8 +35,6 @@ func smoothed(g *testGraph, split int, z []float32, o Smoothing) []float64 {
 			sum += math.Abs(e[i])
 		}
 	}
-	s := denseMatrix(n, g.edges, operator.Operator{Name: operator.Sym, NoLoops: true})
-	walk := denseMatrix(n, g.edges, operator.Operator{Name: operator.RW, NoLoops: true})
 	propagate := func(start []float64, alpha float64) []float64 {
 		x := slices.Clone(start)
 		for range o.Steps {
@@ -80,6 +79,112 @@ func smoothed(g *testGraph, split int, z []float32, o Smoothing) []float64 {
 	return propagate(out, o.SmoothAlpha)
 }
 
+// checkSmooth compares Smooth of a graph, whose nodes are those of g, with its definition. It returns the predictions.
+func checkSmooth(t *testing.T, graph *format.Dir, g *testGraph, seed uint64, metapaths []string,
+	s, walk []float64) []float32 {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, 9))
+	z := make([]float32, g.nodes*4)
+	for i := range z {
+		z[i] = random.Float32() / 2
+	}
+	for _, o := range []Smoothing{{CorrectAlpha: 0.8, SmoothAlpha: 0.7, Steps: 20, Scale: 1},
+		{Fixed: true, Scale: 1.5, SmoothAlpha: 0.8, Steps: 20}, {CorrectAlpha: 1, SmoothAlpha: 0, Steps: 1, Scale: 1}} {
+		o.Metapaths = metapaths
+		got := slices.Clone(z)
+		if err := Smooth(context.Background(), graph, 1, got, o, 2); err != nil {
+			t.Fatal(err)
+		}
+		want := smoothed(g, 1, z, o, s, walk)
+		for i, x := range got {
+			if math.Abs(float64(x)-want[i]) > 2e-5*(1+math.Abs(want[i])) {
+				t.Fatalf("seed %d, %+v: node %d, class %d is %g, want %g", seed, o, i/4, i%4, x, want[i])
+			}
+		}
+	}
+	return z
+}
+
+// along is the mean over metapaths of the products of the relations' matrices, [paper][paper].
+func (g *testTyped) along(paths [][]string, sym bool) []float64 {
+	n := g.nodes["paper"]
+	mean := make([]float64, n*n)
+	for _, path := range paths {
+		x := make([][]float64, n)
+		for v := range x {
+			x[v] = make([]float64, n)
+			x[v][v] = 1
+		}
+		for _, name := range slices.Backward(path) {
+			at := slices.IndexFunc(g.order, func(r format.Relation) bool { return r.String() == name })
+			x, _ = g.product(g.order[at], x, x, sym)
+		}
+		for v, row := range x {
+			for u, w := range row {
+				mean[v*n+u] += w / float64(len(paths))
+			}
+		}
+	}
+	return mean
+}
+
+func TestCorrectAndSmoothOfATypedGraphTravelsAlongMetapaths(t *testing.T) {
+	writes, by, cites, extends := "author__writes__paper", "paper__by__author", "paper__cites__paper",
+		"paper__extends__paper"
+	of, in := "venue__paper", "paper__venue"
+	for i, c := range []struct {
+		metapaths []string
+		paths     [][]string
+		without   []string
+	}{
+		{[]string{"paper<author<paper"}, [][]string{{writes, by}}, nil},
+		{[]string{"paper<cites.paper<venue<paper<author<paper", "paper<extends.paper"},
+			[][]string{{cites, of, in, writes, by}, {extends}}, nil},
+		{nil, [][]string{{cites}, {extends}}, nil},
+		{nil, [][]string{{writes, by}, {of, in}}, []string{cites, extends}},
+	} {
+		fsys := vfs.NewMem()
+		g := randomTyped(t, fsys, "graph", 60, c.without...)
+		graph, err := format.OpenTarget(fsys, "graph")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer graph.Close()
+		checkSmooth(t, graph, g.papers, uint64(i), c.metapaths, g.along(c.paths, true), g.along(c.paths, false))
+	}
+}
+
+func TestMetapathsThatPredictionsCannotTravelAlongAreRefused(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomTyped(t, fsys, "graph", 60)
+	randomTyped(t, fsys, "apart", 60, "paper__cites__paper", "paper__extends__paper", "paper__by__author", "venue__paper")
+	for _, c := range [][3]string{
+		{"graph", "paper<author", `"paper<author" ends at author`},
+		{"graph", "author<paper", "want paper<TYPE"},
+		{"graph", "paper<paper", "2 relations are paper<paper"},
+		{"graph", "paper<editor<paper", "0 relations are paper<editor"},
+		{"graph", "paper", "want paper<TYPE"},
+		{"apart", "", "apart has no metapath of one or two relations from paper to paper: give one"},
+	} {
+		graph, err := format.OpenTarget(fsys, c[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer graph.Close()
+		o := Smoothing{Steps: 1, Scale: 1}
+		if c[1] != "" {
+			o.Metapaths = []string{c[1]}
+		}
+		z := make([]float32, 60*4)
+		_, planned := SmoothBytes(graph, o)
+		for _, err := range []error{planned, Smooth(t.Context(), graph, 1, z, o, 1)} {
+			if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), c[2]) {
+				t.Errorf("%s, %s: %v", c[0], c[1], err)
+			}
+		}
+	}
+}
+
 func TestCorrectAndSmoothAgreesWithThePaperInFloat64(t *testing.T) {
 	for seed := range uint64(4) {
 		g := graphWithHubs(seed, 150, false)
@@ -93,26 +198,11 @@ func TestCorrectAndSmoothAgreesWithThePaperInFloat64(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer graph.Close()
-		random := rand.New(rand.NewPCG(seed, 9))
-		z := make([]float32, g.nodes*4)
-		for i := range z {
-			z[i] = random.Float32() / 2
-		}
-		for _, o := range []Smoothing{{CorrectAlpha: 0.8, SmoothAlpha: 0.7, Steps: 20, Scale: 1},
-			{Fixed: true, Scale: 1.5, SmoothAlpha: 0.8, Steps: 20}, {CorrectAlpha: 1, SmoothAlpha: 0, Steps: 1, Scale: 1}} {
-			got := slices.Clone(z)
-			if err := Smooth(context.Background(), graph, 1, got, o, 2); err != nil {
-				t.Fatal(err)
-			}
-			want := smoothed(g, 1, z, o)
-			for i, x := range got {
-				if math.Abs(float64(x)-want[i]) > 2e-5*(1+math.Abs(want[i])) {
-					t.Fatalf("seed %d, %+v: node %d, class %d is %g, want %g", seed, o, i/4, i%4, x, want[i])
-				}
-			}
-		}
+		z := checkSmooth(t, graph, g, seed, nil,
+			denseMatrix(g.nodes, g.edges, operator.Operator{Name: operator.Sym, NoLoops: true}),
+			denseMatrix(g.nodes, g.edges, operator.Operator{Name: operator.RW, NoLoops: true}))
 		for _, o := range []Smoothing{{CorrectAlpha: 2, Steps: 1, Scale: 1}, {Scale: 1}, {Steps: 1},
-			{CorrectAlpha: math.NaN(), Steps: 1, Scale: 1}} {
+			{CorrectAlpha: math.NaN(), Steps: 1, Scale: 1}, {Metapaths: []string{"paper<paper"}, Steps: 1, Scale: 1}} {
 			if err := Smooth(context.Background(), graph, 1, z, o, 1); !errors.Is(err, ErrOptions) {
 				t.Errorf("%+v: %v", o, err)
 			}

@@ -168,7 +168,7 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 		return fail("over subsets of relations, --operator is rw, the mean (give another directory for %s)", t.normalize.Name)
 	}
 	t.order = matrices.inOrder()
-	if t.target, err = format.OpenGraph(t.fsys, format.NodesDir(graphDir, t.typed.Target)); err != nil {
+	if t.target, err = t.typed.OpenNodes(t.fsys, graphDir, t.typed.Target); err != nil {
 		return nil, err
 	}
 	t.options, err = (&Options{Rows: o.Rows, Nodes: o.Nodes, Hardware: o.Hardware, DType: o.DType,

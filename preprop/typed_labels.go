@@ -165,7 +165,7 @@ func (t *typedJob) withoutOwn(ctx context.Context, to *format.MatrixWriter, from
 // openLevel reads the edges of a relation, and computes the factors of an operator.
 func (t *typedJob) openLevel(ctx context.Context, to *product.Level, r format.Relation,
 	o operator.Operator) (err error) {
-	d, err := format.OpenRelation(t.fsys, format.RelationDir(t.graphDir, r))
+	d, err := t.typed.OpenRelation(t.fsys, t.graphDir, r)
 	if err != nil {
 		return err
 	}

@@ -150,7 +150,7 @@ func (t *typedJob) inputOf(n *typedMatrix) (_ *engine.Input, _ func() error, err
 		id := format.Input
 		var d *format.Dir
 		if len(x.relations) == 0 && !x.labels {
-			d, err = format.OpenGraph(t.fsys, format.NodesDir(t.graphDir, x.source.Name))
+			d, err = t.typed.OpenNodes(t.fsys, t.graphDir, x.source.Name)
 		} else {
 			if len(x.relations) > 0 {
 				id = t.id(x, x.name)

@@ -51,6 +51,31 @@ func TestAModelReadsPropagatedLabels(t *testing.T) {
 	}
 }
 
+// checkSmoothed compares smoothed predictions of all nodes with what preprop.Smooth makes of plain ones.
+func checkSmoothed(t *testing.T, graph *format.Dir, plain, smooth map[uint32]prediction, o preprop.Smoothing) {
+	t.Helper()
+	z := make([]float32, 3*len(plain))
+	for v, p := range plain {
+		copy(z[3*v:], p.p)
+	}
+	if err := preprop.Smooth(t.Context(), graph, 0, z, o, 1); err != nil {
+		t.Fatal(err)
+	}
+	if len(smooth) != len(plain) {
+		t.Errorf("%d rows, want %d", len(smooth), len(plain))
+	}
+	for v, p := range smooth {
+		for k, x := range p.p {
+			if d := x - z[3*int(v)+k]; d > 1e-6 || d < -1e-6 {
+				t.Fatalf("node %d: %v, want %v", v, p.p, z[3*v:][:3])
+			}
+		}
+		if p.class != strconv.Itoa(slices.Index(p.p, slices.Max(p.p))) {
+			t.Errorf("node %d: class %s of %v", v, p.class, p.p)
+		}
+	}
+}
+
 func TestPredictionsAreCorrectedAndSmoothed(t *testing.T) {
 	d := predictable(t)
 	must(t, d, "predict --checkpoint run graph -o plain.csv")
@@ -70,24 +95,7 @@ func TestPredictionsAreCorrectedAndSmoothed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer graph.Close()
-	z := make([]float32, 900)
-	for v, p := range plain {
-		copy(z[3*v:], p.p)
-	}
-	if err := preprop.Smooth(t.Context(), graph, 0, z, preprop.Smoothing{CorrectAlpha: 0.8, SmoothAlpha: 0.8, Scale: 1,
-		Steps: 9}, 1); err != nil {
-		t.Fatal(err)
-	}
-	for v, p := range smooth {
-		for k, x := range p.p {
-			if d := x - z[3*int(v)+k]; d > 1e-6 || d < -1e-6 {
-				t.Fatalf("node %d: %v, want %v", v, p.p, z[3*v:][:3])
-			}
-		}
-		if p.class != strconv.Itoa(slices.Index(p.p, slices.Max(p.p))) {
-			t.Errorf("node %d: class %s of %v", v, p.class, p.p)
-		}
-	}
+	checkSmoothed(t, graph, plain, smooth, preprop.Smoothing{CorrectAlpha: 0.8, SmoothAlpha: 0.8, Scale: 1, Steps: 9})
 	for line, want := range map[string]string{
 		"predict --checkpoint run store -o out.csv --smooth fixed":                     "store is a hop store",
 		"predict --checkpoint run graph -o out.csv --smooth fixed --smooth-alpha 2":    "alpha is 2",

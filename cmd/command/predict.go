@@ -74,7 +74,10 @@ With --smooth, the classes of a graph's nodes are corrected and smoothed (Correc
 then their labels and the corrected predictions propagated. S is D^-1/2 A D^-1/2; a step is X <- (1-a) E + a S X.
 autoscale gives each correction the mean size of a training node's error, fixed keeps the errors of training
 nodes as they are, averages those of neighbours, and multiplies by --smooth-scale. Rows are then in the order
-of nodes, and p_NAME need not add up to 1.`, o.do)
+of nodes, and p_NAME need not add up to 1.
+
+In a typed graph, predictions travel along --smooth-metapaths from the target to itself. S is the mean over
+these of the products of their relations' D^-1/2 A D^-1/2; with fixed, D^-1 A takes the place of each.`, o.do)
 	o.flags(a, c)
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "",
@@ -90,6 +93,9 @@ of nodes, and p_NAME need not add up to 1.`, o.do)
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	f.StringVar(&o.smooth, "smooth", "", "correct and smooth the classes of a graph's nodes: autoscale or fixed")
 	among(f, "smooth", autoscaled, fixedScale)
+	f.StringSliceVar(&o.smoothing.Metapaths, "smooth-metapaths", nil,
+		"of a typed graph: what predictions travel along, such as 'paper<author<paper' (default: all metapaths of one "+
+			"relation from the target to itself or, if there are none, all of two)")
 	f.Float64Var(&o.smoothing.CorrectAlpha, "correct-alpha", 0.8, "weight of neighbours when errors are propagated")
 	f.Float64Var(&o.smoothing.SmoothAlpha, "smooth-alpha", 0.8, "weight of neighbours when predictions are smoothed")
 	f.Float64Var(&o.smoothing.Scale, "smooth-scale", 1, "factor of corrections with --smooth fixed")
@@ -138,17 +144,11 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 		return nil, err
 	}
 	c.Split = checkpoint.Split{} // of no use here, and large
-	at := o.input
-	if o.typed = format.IsTyped(a.fs, o.input); o.typed {
-		if at, err = a.targetOf(o, c); err != nil {
-			return nil, err
-		}
-	}
 	open := format.OpenAny
-	if o.typed && at == o.input {
+	if o.typed = format.IsTyped(a.fs, o.input); o.typed {
 		open = format.OpenTarget
 	}
-	input, err := open(a.fs, at)
+	input, err := open(a.fs, o.input)
 	if err != nil {
 		return nil, err
 	}
@@ -197,26 +197,6 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 	}
 	p.Seconds = time.Since(start).Seconds()
 	return p, nil
-}
-
-// targetOf is the directory of the nodes of the target type of a typed graph or, for a model that reads it all, of the
-// graph. It refuses what needs edges among the nodes.
-func (a *app) targetOf(o *predictOptions, c *checkpoint.Checkpoint) (string, error) {
-	t, err := format.OpenTyped(a.fs, o.input)
-	if err != nil {
-		return "", err
-	}
-	aggregation, err := trainer.AggregationOf(c.Spec.Model)
-	switch {
-	case err != nil:
-		return "", err
-	case o.smooth != "":
-		return "", usagef("--smooth propagates predictions over the edges of a graph of one type, and those of %s lead from "+
-			"type to type (leave it out; labels travel along metapaths by 'hopfeed propagate --label-hops')", o.input)
-	case aggregation != "":
-		return o.input, nil
-	}
-	return format.NodesDir(o.input, t.Target), nil
 }
 
 // predictByStore writes the predictions of nodes of a graph, by way of a store that the caller removes.

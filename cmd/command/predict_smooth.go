@@ -66,13 +66,16 @@ func (o *predictOptions) checkSmoothing(a *app, c *checkpoint.Checkpoint, input 
 func (a *app) predictSmoothed(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o *predictOptions,
 	p *predicted, dir string, byStore bool) error {
 	m := &graph.Manifest
-	if err := a.budget.Fits("smoothing the predictions of all nodes", preprop.SmoothBytes(m)); err != nil {
+	bytes, err := preprop.SmoothBytes(graph, o.smoothing)
+	if err == nil {
+		err = a.budget.Fits("smoothing the predictions of all nodes", bytes)
+	}
+	if err != nil {
 		return err
 	}
 	all := *o
 	all.rows, all.nodes = training.AllRows, ""
 	all.collected = &collected{values: make([]float32, m.Nodes*int64(m.Classes))}
-	var err error
 	if byStore {
 		err = a.predictByStore(ctx, c, graph, &all, p, dir)
 	} else {

@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
@@ -94,9 +96,19 @@ func predictTyped(t *testing.T, flags string) {
 	if _, two, _ := readPredictions(t, d, "two.csv"); len(two) != 2 || !slices.Equal(two[85].p, all[85].p) {
 		t.Errorf("two nodes: %v, want that of 85 as %v", two, all[85])
 	}
+	must(t, d, "predict graph --checkpoint run -o smooth.csv --smooth fixed --smooth-steps 5 --smooth-metapaths "+
+		"paper<author<paper")
+	_, smooth, _ := readPredictions(t, d, "smooth.csv")
+	target, err := format.OpenTarget(d, "graph")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	checkSmoothed(t, target, all, smooth, preprop.Smoothing{Metapaths: []string{"paper<author<paper"}, Fixed: true,
+		SmoothAlpha: 0.8, Scale: 1, Steps: 5})
 	for line, want := range map[string]string{
-		"predict graph --checkpoint run -o x.csv --smooth autoscale": "edges of a graph of one type",
-		"propagate graph -o other --device cuda:0":                   "the processor",
+		"predict graph --checkpoint run -o x.csv --smooth fixed --smooth-metapaths paper<x": "relations are paper<x",
+		"propagate graph -o other --device cuda:0":                                          "the processor",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: status %d: %s, want %q", line, o.code, o.stderr, want)

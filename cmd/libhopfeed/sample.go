@@ -111,18 +111,20 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	typed, dir := (*format.Typed)(nil), o.Graph
-	if format.IsTyped(files, dir) {
-		if typed, err = format.OpenTyped(files, dir); err != nil {
+	var typed *format.Typed
+	var graph *format.Dir
+	if format.IsTyped(files, o.Graph) {
+		if typed, err = format.OpenTyped(files, o.Graph); err != nil {
 			return nil, err
 		}
 		o.SeedType = cmp.Or(o.SeedType, typed.Target)
 		if _, found := typed.Type(o.SeedType); !found {
-			return nil, session.Refuse("%s has no type %s", dir, o.SeedType)
+			return nil, session.Refuse("%s has no type %s", o.Graph, o.SeedType)
 		}
-		dir = format.NodesDir(dir, o.SeedType)
+		graph, err = typed.OpenNodes(files, o.Graph, o.SeedType)
+	} else {
+		graph, err = format.OpenGraph(files, o.Graph)
 	}
-	graph, err := format.OpenGraph(files, dir)
 	if err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@ func LoadTypedTopology(ctx context.Context, fsys vfs.FS, dir string, t *format.T
 		out.types = append(out.types, rowRange{first: first, end: first + uint32(n.Nodes)})
 	}
 	for _, r := range t.Relations {
-		n, err := copyRelation(ctx, fsys, dir, r, lists, row, edge, firsts[r.Source], threads)
+		n, err := copyRelation(ctx, fsys, dir, t, r, lists, row, edge, firsts[r.Source], threads)
 		if err != nil {
 			return nil, errors.Join(err, out.Close())
 		}
@@ -89,17 +89,14 @@ func LoadTypedTopology(ctx context.Context, fsys vfs.FS, dir string, t *format.T
 
 // copyRelation copies the lists of a relation to those from a row and an edge on, and returns how many they are.
 // Sources are counted from node first on.
-func copyRelation(ctx context.Context, fsys vfs.FS, dir string, r format.Relation, lists *format.CSC, row, edge int64,
-	first uint32, threads int) (rows int64, err error) {
-	d, err := format.OpenRelation(fsys, format.RelationDir(dir, r))
+func copyRelation(ctx context.Context, fsys vfs.FS, dir string, t *format.Typed, r format.Relation, lists *format.CSC,
+	row, edge int64, first uint32, threads int) (rows int64, err error) {
+	d, err := t.OpenRelation(fsys, dir, r)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	switch m := &d.Manifest; {
-	case m.Fingerprint != r.Fingerprint:
-		return 0, &format.CorruptError{File: d.Path(), Chunk: -1, Reason: "it is not the one that types.json names"}
-	case m.Weighted:
+	if d.Manifest.Weighted {
 		return 0, fmt.Errorf("%w: relation %s has weights of edges, which samplers of typed graphs do not read (import "+
 			"it without)", ErrOptions, r)
 	}

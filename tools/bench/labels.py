@@ -2,10 +2,11 @@
 
     python tools/bench/labels.py ./hopfeed WORK --data DATA/cora --normalize-features
     python tools/bench/labels.py ./hopfeed WORK --data DATA/tolokers --splits 10 --metric roc-auc
+    python tools/bench/labels.py ./hopfeed WORK --data DATA/acm_typed --splits 3 --metric macro-f1 --models sehgnn
 
 Trains each of --models on a store of --hops hops, and on one with labels of --label-hops hops, by each of --splits splits,
 or with --runs seeds if there is one; predicts test rows as they are, and with --smooth autoscale and fixed, default
-settings; and prints mean and standard deviation of the test metric in percent. Needs nothing but Python.
+settings (of a typed graph along --smooth-metapaths); and prints mean and standard deviation of the test metric in percent. Needs nothing but Python.
 """
 
 import argparse
@@ -32,6 +33,10 @@ def metric_of(rows, labels, name):
     """The metric of predictions, rows of a table with node_id."""
     if name == "accuracy":
         return statistics.mean(int(r["class"]) == labels[int(r["node_id"])] for r in rows)
+    if name == "macro-f1":
+        pairs = [(int(r["class"]), labels[int(r["node_id"])]) for r in rows]
+        classes = {c for pair in pairs for c in pair}
+        return statistics.mean(2 * pairs.count((c, c)) / sum((p == c) + (y == c) for p, y in pairs) for c in classes)
     scores = sorted((float(r["p_1"]) - float(r["p_0"]), labels[int(r["node_id"])]) for r in rows)
     above, positive, negatives, at = 0.0, sum(y for _, y in scores), 0, 0
     while at < len(scores):  # ROC AUC: the share of pairs in order; equals count half
@@ -55,11 +60,15 @@ def main():
     p.add_argument("--label-hops", type=int, default=2)
     p.add_argument("--splits", type=int, default=1)
     p.add_argument("--runs", type=int, default=10)
-    p.add_argument("--metric", default="accuracy", choices=["accuracy", "roc-auc"])
+    p.add_argument("--metric", default="accuracy", choices=["accuracy", "macro-f1", "roc-auc"])
+    p.add_argument("--smooth-metapaths", help="of a typed graph (default: the command's)")
     o = p.parse_args()
     hopfeed, folder = o.hopfeed.resolve(), o.work.resolve() / o.data.name
     folder.mkdir(parents=True, exist_ok=True)
-    labels = read_labels(o.data / "node_label.npy")
+    meta = o.data / "meta.json"
+    target = json.loads(meta.read_text()).get("target") if meta.exists() else None
+    labels = read_labels((o.data / "nodes" / target if target else o.data) / "node_label.npy")
+    along = ["--smooth-metapaths", o.smooth_metapaths] if o.smooth_metapaths else []
 
     def run(*command):
         text = subprocess.run([str(hopfeed), *map(str, command), "--json", "--quiet"], check=True, stdout=subprocess.PIPE, text=True, cwd=folder).stdout
@@ -71,7 +80,8 @@ def main():
             return metric_of(list(csv.DictReader(table)), labels, o.metric)
 
     if not (folder / "graph").exists():
-        run("import", "npy", o.data.resolve(), "-o", "graph", *["--normalize-features"][:o.normalize_features])
+        features = ["--missing-features", "one-hot"] if target else []
+        run("import", "npy", o.data.resolve(), "-o", "graph", *features, *["--normalize-features"][:o.normalize_features])
     print(f"{o.data.name}, test {o.metric} in %\n\n| model | labels | as predicted | autoscale | fixed |\n|---|---|---|---|---|", flush=True)
     for model in o.models:
         for hops in (0, o.label_hops):
@@ -85,7 +95,7 @@ def main():
                     run("train", store, "--model", model, "--metric", o.metric, "--seed", k, "--run", name)
                 found["plain"].append(predicted(store, name))
                 for way in ("autoscale", "fixed"):
-                    found[way].append(predicted("graph", name, "--smooth", way, "--split", split))
+                    found[way].append(predicted("graph", name, "--smooth", way, "--split", split, *along))
             cells = [f"{100 * statistics.mean(v):.2f} ± {100 * statistics.stdev(v):.2f}" for v in found.values()]
             print(f"| {model} | {f'{hops} hops' if hops else 'none'} | {' | '.join(cells)} |", flush=True)
 

@@ -1243,6 +1243,7 @@ def predict(
     changed_since: Path | None = None,
     force: bool | None = None,
     smooth: Literal["autoscale", "fixed"] | None = None,
+    smooth_metapaths: str | Sequence[str] | None = None,
     correct_alpha: float | None = None,
     smooth_alpha: float | None = None,
     smooth_scale: float | None = None,
@@ -1271,6 +1272,8 @@ def predict(
         same node there
     :param force: replace existing output as soon as the new one is complete
     :param smooth: correct and smooth the classes of a graph's nodes: autoscale or fixed
+    :param smooth_metapaths: of a typed graph: what predictions travel along, such as 'paper<author<paper' (default: all
+        metapaths of one relation from the target to itself or, if there are none, all of two)
     :param correct_alpha: weight of neighbours when errors are propagated (default 0.8)
     :param smooth_alpha: weight of neighbours when predictions are smoothed (default 0.8)
     :param smooth_scale: factor of corrections with ``smooth`` fixed (default 1)
