@@ -154,29 +154,42 @@ func (t *TopologyFile) orClose(err error) (*TopologyFile, error) {
 	return t, nil
 }
 
-// OpenUnchecked is OpenTopology, but reads only the offsets: Check must follow before ReadRange.
-func (d *Dir) OpenUnchecked(ctx context.Context, maxRangeBytes int64) (_ *TopologyFile, err error) {
-	defer func() { err = d.explain(err) }()
+// TopologyPlaces says where the numbers of the topology of a graph lie, and in which files of its directory: File and
+// Weights of raw are not open.
+func (d *Dir) TopologyPlaces() (raw RawTopology, file, weights string, err error) {
 	if d.Manifest.Kind != KindGraph {
-		return nil, fmt.Errorf("%s is a store, which has no topology", d.path)
+		return raw, "", "", fmt.Errorf("%s is a store, which has no topology", d.path)
 	}
 	table := d.tables[topologyFolder]
 	p := &table.parts[0]
 	place, _ := arrowfile.Place(table.lengths(d.Manifest.Nodes)...)
-	raw := RawTopology{Nodes: d.Manifest.Nodes, Edges: d.Manifest.Edges, Sources: d.Manifest.SourceNodes,
+	raw = RawTopology{Nodes: d.Manifest.Nodes, Edges: d.Manifest.Edges, Sources: d.Manifest.SourceNodes,
 		extents: p.extents}
 	raw.OffsetsAt = p.extents[0].Offset
 	raw.NeighborsAt = raw.OffsetsAt + place[1]
-	if raw.File, err = d.openPart(p); err != nil {
-		return nil, err
-	}
 	if d.Manifest.Weighted {
 		p := &d.tables[weightsFolder].parts[0]
-		if raw.Weights, err = d.openPart(p); err != nil {
-			return nil, errors.Join(err, raw.File.Close())
-		}
+		weights = d.Manifest.Files[p.file].Path
 		if raw.weightExtents = p.extents; raw.Edges > 0 {
 			raw.WeightsAt = p.extents[0].Offset
+		}
+	}
+	return raw, d.Manifest.Files[p.file].Path, weights, nil
+}
+
+// OpenUnchecked is OpenTopology, but reads only the offsets: Check must follow before ReadRange.
+func (d *Dir) OpenUnchecked(ctx context.Context, maxRangeBytes int64) (_ *TopologyFile, err error) {
+	defer func() { err = d.explain(err) }()
+	raw, _, weights, err := d.TopologyPlaces()
+	if err != nil {
+		return nil, err
+	}
+	if raw.File, err = d.openPart(&d.tables[topologyFolder].parts[0]); err != nil {
+		return nil, err
+	}
+	if weights != "" {
+		if raw.Weights, err = d.openPart(&d.tables[weightsFolder].parts[0]); err != nil {
+			return nil, errors.Join(err, raw.File.Close())
 		}
 	}
 	t, err := openUnchecked(ctx, raw, maxRangeBytes)

@@ -132,7 +132,11 @@ hopfeed_text hopfeed_last_error(void);
  *   "extents"    path, operator and hop, or column: where the rows of a matrix lie. The result has columns, dtype, and
  *                spans: [{file, first_row, chunks, chunk_rows, offset, stride}], in the order of rows.
  *   "rows"       path: the table of rows. The result has, in base64 and little-endian, nodes (uint32;
- *                not of a graph), labels (int32, or int8 or float32 of several) and splits (uint8).
+ *                not of a graph), labels (int32, or int8 or float32 of several) and splits (uint8);
+ *                with "ids": true, instead, ids, the texts by which the input knew the rows.
+ *   "topology"   path, and of a typed graph relation ({source, name, destination}): where the edges lie, by
+ *                destination. The result has nodes, sources and edges, folder, file, offsets_at ([nodes+1] int64)
+ *                and neighbors_at ([edges] uint32) in bytes, weights_file ("": none) and weights_at (float32).
  *   "plan"       as "open".
  *   "open"       store; region ("train"; "all") of split (the one that the store is laid out by) or
  *                node_list, the nodes whose rows are loaded, from memory alone; matrices ([[operator, hop]]; all), batch_rows, world (1)

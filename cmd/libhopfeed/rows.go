@@ -3,9 +3,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/tools/session"
@@ -72,16 +74,73 @@ func (o *extentsOptions) run(ctx context.Context, j *job) (any, error) {
 	return out, nil
 }
 
+// topologyOptions ask where the edges of a graph lie.
+type topologyOptions struct {
+	Path     string           `json:"path"`
+	Relation *format.Relation `json:"relation"` // of a typed graph
+}
+
+// topology is where the numbers of a topology (CSC) lie: nodes+1 offsets (int64), then the in-neighbours (uint32) of
+// all nodes, and their weights (float32).
+type topology struct {
+	Nodes       int64  `json:"nodes"`
+	Sources     int64  `json:"sources"` // that in-neighbours are numbered by
+	Edges       int64  `json:"edges"`
+	Folder      string `json:"folder"` // with the files
+	File        string `json:"file"`
+	OffsetsAt   int64  `json:"offsets_at"` // bytes
+	NeighborsAt int64  `json:"neighbors_at"`
+	WeightsFile string `json:"weights_file"` // "": there are no weights
+	WeightsAt   int64  `json:"weights_at"`
+	identified
+}
+
+func (o *topologyOptions) run(ctx context.Context, j *job) (any, error) {
+	var d *format.Dir
+	files, out := plainFiles(ctx), &topology{}
+	if o.Relation == nil {
+		var err error
+		if d, err = format.OpenGraph(files, o.Path); err != nil {
+			return nil, err
+		}
+		out.identified = identify(d)
+	} else {
+		t, err := format.OpenTyped(files, o.Path)
+		if err != nil {
+			return nil, err
+		}
+		out.RowsFingerprint = t.Fingerprint
+		at := slices.IndexFunc(t.Relations, func(r format.Relation) bool { return r.String() == o.Relation.String() })
+		if at < 0 {
+			return nil, session.Refuse("%s has no relation %s", o.Path, o.Relation)
+		}
+		if d, err = t.OpenRelation(files, o.Path, t.Relations[at]); err != nil {
+			return nil, err
+		}
+	}
+	j.opens(d)
+	raw, file, weights, err := d.TopologyPlaces()
+	if err != nil {
+		return nil, err
+	}
+	out.Nodes, out.Sources, out.Edges = raw.Nodes, cmp.Or(raw.Sources, raw.Nodes), raw.Edges
+	out.Folder, out.File, out.OffsetsAt, out.NeighborsAt = d.Path(), file, raw.OffsetsAt, raw.NeighborsAt
+	out.WeightsFile, out.WeightsAt = weights, raw.WeightsAt
+	return out, nil
+}
+
 // rowsOptions ask for the table of rows.
 type rowsOptions struct {
 	Path string `json:"path"`
+	IDs  bool   `json:"ids"` // alone
 }
 
 // rows is the table of rows, little-endian; JSON has it in base64.
 type rows struct {
-	Nodes  []byte `json:"nodes"`  // [rows] uint32; none in a graph
-	Labels []byte `json:"labels"` // [rows] int32, or [rows, columns] int8 or float32
-	Splits []byte `json:"splits"` // [rows, splits] uint8
+	Nodes  []byte   `json:"nodes"`  // [rows] uint32; none in a graph
+	Labels []byte   `json:"labels"` // [rows] int32, or [rows, columns] int8 or float32
+	Splits []byte   `json:"splits"` // [rows, splits] uint8
+	IDs    []string `json:"ids"`    // [rows], in the input of an import that has mapped them
 	identified
 }
 
@@ -94,6 +153,10 @@ func (o *rowsOptions) run(ctx context.Context, j *job) (any, error) {
 	out := &rows{identified: identify(d)}
 	var failed error
 	err = d.VisitRows(ctx, func(t *format.RowTable, _ int64) {
+		if o.IDs {
+			out.IDs = append(out.IDs, t.OrigID...)
+			return
+		}
 		for _, column := range []struct {
 			to   *[]byte
 			from any

@@ -37,6 +37,7 @@ var verbs = map[string]func() verb{
 	"command":     func() verb { return &commandOptions{} },
 	"extents":     func() verb { return &extentsOptions{} },
 	"rows":        func() verb { return &rowsOptions{} },
+	"topology":    func() verb { return &topologyOptions{} },
 	"plan":        func() verb { return &planOptions{defaultOpen()} },
 	"open":        func() verb { o := defaultOpen(); return &o },
 	"sample":      func() verb { o := defaultSample(); return &o },

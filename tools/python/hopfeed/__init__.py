@@ -40,6 +40,7 @@ from ._commands import (
     verify,
 )
 from ._dataset import Dataset
+from ._edges import Edges
 from ._errors import CorruptError, DoesNotFit, Error, ForkError, OptionError
 from ._loader import Loader
 from ._matrix import Matrix
@@ -67,6 +68,7 @@ __all__ = [
     "CorruptError",
     "Dataset",
     "DoesNotFit",
+    "Edges",
     "Error",
     "ForkError",
     "LinkNeighborLoader",

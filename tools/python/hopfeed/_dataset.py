@@ -16,6 +16,7 @@ import numpy as np
 from . import _html, _native
 from ._batch import Batch, Info
 from ._call import call, existing, is_url
+from ._edges import Edges
 from ._errors import Error, ForkError, OptionError
 from ._folders import Folder
 from ._matrix import Matrix
@@ -155,6 +156,18 @@ class Dataset:
         return self.matrix("x/hop-0")
 
     @functools.cached_property
+    def edges(self) -> Edges:
+        """The edges of the graph."""
+        if self.kind == "store":
+            raise OptionError(f"{self.path} is a hop store, which has no edges: open the graph that it was made of")
+        return Edges(self.name, self.path, self._ask("topology"))
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes: ``nodes``."""
+        return self.nodes
+
+    @functools.cached_property
     def n_id(self) -> np.ndarray[Any, Any]:
         """The number of the node of each row, [rows]."""
         return np.arange(self.rows) if self.kind == "graph" else self._column("nodes", "<u4").astype(np.int64)
@@ -174,6 +187,30 @@ class Dataset:
     def splits(self) -> np.ndarray[Any, Any]:
         """The part of each row in each split, int8 [rows, splits]: 0 train, 1 val, 2 test, -1 none, as imports take them."""
         return self._column("splits", "|u1").reshape(self.rows, -1).astype(np.int8) - np.int8(1)
+
+    @property
+    def train_mask(self) -> np.ndarray[Any, Any]:
+        """Which rows are of the part, bool [rows], or [rows, splits] where there are several splits."""
+        return self._mask(0)
+
+    @property
+    def val_mask(self) -> np.ndarray[Any, Any]:
+        """As ``train_mask``."""
+        return self._mask(1)
+
+    @property
+    def test_mask(self) -> np.ndarray[Any, Any]:
+        """As ``train_mask``."""
+        return self._mask(2)
+
+    def _mask(self, part: int) -> np.ndarray[Any, Any]:
+        splits = self.splits
+        return np.asarray((splits[:, 0] if splits.shape[1] == 1 else splits) == part)
+
+    @functools.cached_property
+    def orig_id(self) -> np.ndarray[Any, Any]:
+        """The id of each row in the input of the import, [rows] of ``str``; where it had none, ``n_id``."""
+        return np.array(self._ask("rows", ids=True)["ids"] or [], object) if self.manifest["orig_ids"] else self.n_id
 
     def _column(self, name: str, typestr: str) -> np.ndarray[Any, Any]:
         with self._lock:

@@ -11,6 +11,7 @@ from . import _native
 from ._batches import Handle, Lease, view
 from ._call import call, existing
 from ._dataset import Dataset
+from ._edges import Edges
 from ._errors import Error, OptionError
 from ._types import Path
 
@@ -20,7 +21,9 @@ EdgeType = tuple[str, str, str]
 class TypedDataset:
     """A graph on disk with several types of nodes: what ``types.json`` says, which ``manifest`` has.
 
-    ``graph["paper"]`` is the ``Dataset`` of the nodes of a type: its features ``x``, labels ``y`` and ``splits``.
+    As in a ``HeteroData`` of PyTorch Geometric, ``graph["paper"]`` is the nodes of a type, a ``Dataset``: its features ``x``,
+    labels ``y``, ``splits``, ``train_mask``, ``orig_id``. ``graph["author", "writes", "paper"]`` is the ``Edges`` of a relation;
+    its name can be left out where no other leads from the one type to the other.
     """
 
     kind = "typed"
@@ -39,6 +42,7 @@ class TypedDataset:
         #: (source type, name, destination type), with the name ``"to"`` where there is none
         self.edge_types: list[EdgeType] = [(r["source"], r["name"] or "to", r["destination"]) for r in about["relations"]]
         self._types = {name: Dataset(os.path.join(self.path, "nodes", name)) for name in self.node_types}
+        self._edges: dict[EdgeType, Edges] = {}
         # The engine numbers nodes type after type, and edges relation after relation.
         self._first_nodes = np.cumsum([0] + [t["nodes"] for t in about["node_types"]][:-1])
         self._first_edges = np.cumsum([0] + [r["edges"] for r in about["relations"]][:-1])
@@ -48,10 +52,30 @@ class TypedDataset:
         """Whether a path is that of a typed graph."""
         return os.path.exists(os.path.join(existing(path), "types.json"))
 
-    def __getitem__(self, node_type: str) -> Dataset:
-        if node_type not in self._types:
-            raise OptionError(f"{self.path} has no type {node_type!r} (it has {', '.join(self.node_types)})")
-        return self._types[node_type]
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, tuple):
+            return self._relation(key)
+        if key not in self._types:
+            raise OptionError(f"{self.path} has no type {key!r} (it has {', '.join(self.node_types)})")
+        return self._types[key]
+
+    def _relation(self, key: tuple[str, ...]) -> Edges:
+        found = [e for e in self.edge_types if key in (e, (e[0], e[2]))]
+        if len(found) != 1:
+            there = ", ".join(map(str, self.edge_types))
+            raise OptionError(f"{self.path} has {len(found)} relations {key!r}: want one of {there}, without the name where it is the only one")
+        if found[0] not in self._edges:
+            relation = self.manifest["relations"][self.edge_types.index(found[0])]
+            names = {end: relation[end] for end in ("source", "name", "destination")}
+            about = _native.run("topology", {"path": self.path, "relation": names})
+            self._check_same(about)
+            self._edges[found[0]] = Edges("__".join(found[0]), self.path, about)
+        return self._edges[found[0]]
+
+    @property
+    def weighted(self) -> list[EdgeType]:
+        """The relations whose edges have weights."""
+        return [e for e in self.edge_types if self[e].edge_weight is not None]
 
     def _check_same(self, about: dict[str, Any]) -> None:
         if about["rows_fingerprint"] != self.manifest["rows_fingerprint"]:

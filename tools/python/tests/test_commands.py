@@ -46,6 +46,11 @@ class Commands(unittest.TestCase):
         np.save(self.folder / "x.npy", np.eye(3, dtype=np.float32))
         graph = hopfeed.import_csv(self.folder / "edges.csv", self.folder / "csv", features=self.folder / "x.npy", undirected=True, **QUIET)
         self.assertEqual((graph.nodes, graph.manifest["edges"]), (3, 6))
+        self.assertEqual(graph.edges.edge_index.tolist(), [[1, 2, 0, 2, 0, 1], [0, 0, 1, 1, 2, 2]])
+        (self.folder / "named.csv").write_text("source,destination\nb,ä\nc,b\n")
+        graph = hopfeed.import_csv(self.folder / "named.csv", self.folder / "named", ids="map", directed=True, **QUIET)
+        self.assertEqual(sorted(graph.orig_id.tolist()), ["b", "c", "ä"])
+        self.assertEqual(sorted(graph.orig_id[ends].tolist() for ends in graph.edges.edge_index.T), [["b", "ä"], ["c", "b"]])
 
     def test_damage_is_found_and_repaired(self):
         store = self.folder / "damaged"

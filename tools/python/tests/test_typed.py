@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import unittest
@@ -115,6 +116,14 @@ class TestTypedGraphs(unittest.TestCase):
 
         self.assertEqual(content(threads=1), content(threads=3))
         self.assertNotEqual(content(), content(seed=1))
+
+    def test_a_type_that_is_another_graphs_is_refused(self):
+        mixed = self.graph + "-mixed"
+        shutil.copytree(self.graph, mixed)
+        shutil.rmtree(os.path.join(mixed, "nodes", "venue"))
+        shutil.copytree(os.path.join(self.graph + "-bare", "nodes", "venue"), os.path.join(mixed, "nodes", "venue"))
+        with self.assertRaisesRegex(hopfeed.CorruptError, "not the one that types.json names"):
+            hopfeed.NeighborLoader(mixed, [2], ("venue", [5]), features=False)
 
     def test_what_cannot_be_is_an_error_that_says_so(self):
         for options, text in [

@@ -105,6 +105,43 @@ class TypedMemory(unittest.TestCase):
             hopfeed.from_dgl(graph, path, name="toy", missing_features="degree", progress=False)
         same_files(self, path, self.graph)
 
+    def test_types_and_relations_have_the_columns_of_the_arrays(self):
+        graph = hopfeed.open(self.graph)
+        for name, x in self.x.items():
+            np.testing.assert_array_equal(graph[name].x, x)
+            self.assertEqual(graph[name].num_nodes, test_typed.NODES[name])
+        paper = graph["paper"]
+        for mask, values in masks(self.splits.T).items():
+            np.testing.assert_array_equal(getattr(paper, mask), values)
+        np.testing.assert_array_equal(paper.y, self.y)
+        np.testing.assert_array_equal(paper.orig_id, np.arange(test_typed.NODES["paper"]))
+        for relation, ends in self.edges.items():
+            edges, order = graph[relation], np.lexsort(ends)
+            np.testing.assert_array_equal(edges.edge_index, ends[:, order])
+            np.testing.assert_array_equal(np.diff(edges.indptr), np.bincount(ends[1], minlength=test_typed.NODES[relation[2]]))
+            self.assertEqual(edges.size(), (test_typed.NODES[relation[0]], test_typed.NODES[relation[2]]))
+            self.assertEqual((edges.num_edges, len(edges), edges.indices.dtype, edges.indptr.dtype), (ends.shape[1], ends.shape[1], "<u4", "<i8"))
+            for mapped in (edges.indices, edges.indptr):
+                self.assertIsInstance(mapped.base, np.memmap)
+                with self.assertRaisesRegex(ValueError, "read-only"):
+                    mapped[0] = 1
+        weighted = ("author", "to", "paper")
+        np.testing.assert_array_equal(graph["author", "paper"].edge_weight, self.weights[np.lexsort(self.edges[weighted])])
+        self.assertIs(graph["author", "paper"], graph[weighted])
+        self.assertIsNone(graph["venue", "paper"].edge_weight)
+        self.assertEqual(sorted(graph.weighted), [weighted, ("paper", "to", "author")])
+        for key, says in (("nobody", "no type 'nobody'"), (("paper", "paper"), "has 2 relations"), (("venue", "author"), "has 0 relations")):
+            with self.assertRaisesRegex(hopfeed.OptionError, says):
+                graph[key]
+
+    def test_a_graph_that_was_replaced_has_other_edges(self):
+        path = self.graph + "-replaced"
+        options = {"missing_features": "ones", "progress": False, "force": True}
+        before = hopfeed.import_npy(self.arrays, path, **options)
+        hopfeed.import_npy(self.arrays, path, directed=True, **options)
+        with self.assertRaisesRegex(hopfeed.Error, "was replaced"):
+            before["venue", "paper"]
+
     def test_names_that_a_graph_cannot_have_are_changed_or_refused(self):
         def renamed(**names):
             data = self.data()
