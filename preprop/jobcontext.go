@@ -294,12 +294,10 @@ func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 func newWork(g, table *format.Manifest, layout format.Layout, rows int64, made []format.MatrixID,
 	threads int) (*plan.Work, error) {
 	w := &plan.Work{
-		Nodes: max(g.Nodes, g.SourceNodes), Edges: g.Edges, Weighted: g.Weighted, Columns: layout.Features, Stored: layout,
+		Nodes: max(g.Nodes, g.SourceNodes), Sources: cmp.Or(g.SourceNodes, g.Nodes), Destinations: g.Nodes,
+		Edges: g.Edges, Weighted: g.Weighted, Columns: layout.Features, Stored: layout,
 		Rows: rows, RowTableBytes: plan.RowTableBytes(table), PickedBytes: plan.PickedBytes(table, rows),
 		Matrices: len(made), Threads: threads,
-	}
-	if g.SourceNodes > 0 {
-		w.BothEnds = g.Nodes + g.SourceNodes
 	}
 	var err error
 	if w.MatrixBytes, err = layout.MatrixBytes(format.Input); err != nil {

@@ -12,18 +12,27 @@ import (
 
 // Metapath is what features of one type travel along, to the nodes of the target type.
 type Metapath struct {
-	Name     string  `json:"name"` // as paper<author<paper: from the target to the type whose features it brings
-	Features int     `json:"features"`
-	Bytes    int64   `json:"bytes"` // of the matrix
-	Seconds  float64 `json:"predicted_seconds"`
+	Name         string  `json:"name"` // as paper<author<paper: from the target to the type whose features it brings
+	Features     int     `json:"features"`
+	Bytes        int64   `json:"bytes"` // of the matrix
+	Seconds      float64 `json:"predicted_seconds"`
+	Device       string  `json:"device,omitempty"`        // that computes it, or cpu; "": it was there
+	DeviceReason string  `json:"device_reason,omitempty"` // why it is another than the job's
 }
 
 // IsHop tells that it is a hop of a subset of relations.
 func (m Metapath) IsHop() bool { return isHop(m.Name) }
 
 func (m Metapath) String() string {
-	return fmt.Sprintf("%s: %s, %s, about %.1f s", m.Name, units.Count(int64(m.Features), "column"), units.Bytes(m.Bytes),
-		m.Seconds)
+	on := ""
+	switch {
+	case m.DeviceReason != "":
+		on = fmt.Sprintf(" on the processor, since %s", m.DeviceReason)
+	case m.Device != "" && m.Device != CPU:
+		on = " on " + m.Device
+	}
+	return fmt.Sprintf("%s: %s, %s, about %.1f s%s", m.Name, units.Count(int64(m.Features), "column"),
+		units.Bytes(m.Bytes), m.Seconds, on)
 }
 
 // typedMatrix is a matrix that the store of a typed graph has, or that the job makes such a matrix of: the features of

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
@@ -44,6 +45,8 @@ type typedJob struct {
 	reserve engine.Reserve // of matrices, which steps hand on
 	// by the plan, of steps, and whether a matrix is written that would have stayed in memory
 	seconds             map[*typedMatrix]float64
+	computes            map[*typedMatrix]*plan.DevicePlan // products of steps: by the plan, then of those that ran
+	device              gds.Device                        // is lent to the steps that use it; nil: it is not open
 	inOnePanel, written map[*typedMatrix]bool
 	scratch             string
 	prefix              string // of the folders of steps: other jobs have others
@@ -132,7 +135,6 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 	case vfs.IsURL(storeDir):
 		return fail("the store of a typed graph is made on a local disk (give another output, and copy it)")
 	}
-	o.Device = nil
 	matrices := newTypedMatrices(t.typed)
 	switch {
 	case len(o.Metapaths) > 0 && o.RelationsSubsets > 0:
@@ -173,7 +175,7 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 	}
 	t.options, err = (&Options{Rows: o.Rows, Nodes: o.Nodes, Hardware: o.Hardware, DType: o.DType,
 		ChunkRows: o.ChunkRows, Split: o.Split, Seed: o.Seed, Threads: o.Threads, MemoryBytes: o.MemoryBytes,
-		Force: o.Force, DryRun: o.DryRun, Note: o.Note, Progress: o.Progress, MaxTime: o.MaxTime,
+		Force: o.Force, DryRun: o.DryRun, Note: o.Note, Progress: o.Progress, MaxTime: o.MaxTime, Device: o.Device,
 		MetapathsPlanned: o.MetapathsPlanned, clock: o.clock, begun: o.begun,
 	}).withDefaults(&t.target.Manifest, t.target.Layout().DType)
 	t.options.Hops = o.Hops
@@ -192,6 +194,9 @@ func (t *typedJob) close() (err error) {
 	}
 	if t.existing != nil {
 		err = errors.Join(err, t.existing.Close())
+	}
+	if t.device != nil {
+		err = errors.Join(err, t.device.Close())
 	}
 	return err
 }
@@ -275,7 +280,7 @@ func (t *typedJob) newResult() *Result {
 	for _, n := range t.order {
 		for _, name := range n.stored {
 			bytes := t.want.StoredRows * int64(n.source.Features*t.options.DType.Size())
-			r.Metapaths = append(r.Metapaths, Metapath{n.title(name), n.source.Features, bytes, 0})
+			r.Metapaths = append(r.Metapaths, Metapath{Name: n.title(name), Features: n.source.Features, Bytes: bytes})
 			if spelled, _, isHop := strings.Cut(name, "="); isHop {
 				subsets[spelled] = true
 			}
@@ -307,7 +312,21 @@ func (t *typedJob) complete() (bool, error) {
 
 // predict sets the memory and the time of the job, and fails unless each step has a plan within the memory.
 func (t *typedJob) predict(r *Result) error {
+	if err := t.chooseDevice(r); err != nil {
+		return err
+	}
+	if err := t.planSteps(r); err != nil {
+		return err
+	}
+	t.sayDevices(r)
+	return nil
+}
+
+// planSteps plans all steps.
+func (t *typedJob) planSteps(r *Result) error {
 	t.seconds, t.inOnePanel, t.written = map[*typedMatrix]float64{}, map[*typedMatrix]bool{}, map[*typedMatrix]bool{}
+	t.computes = map[*typedMatrix]*plan.DevicePlan{}
+	r.Plan.MemoryBytes, r.Plan.Seconds = 0, 0
 	whole := map[string]float64{} // of metapaths, each with the steps that it shares with others
 	for _, n := range t.order {
 		if len(n.relations) == 0 {
@@ -340,6 +359,7 @@ func (t *typedJob) predict(r *Result) error {
 		t.seconds[n], t.inOnePanel[n] = p.Seconds, p.Panels == 1
 		if r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, p.MemoryBytes); t.unfinished(n) {
 			r.Plan.Seconds += p.Seconds
+			t.computes[n] = p.Device
 		}
 		for _, one := range n.madeOf() {
 			for _, name := range n.stored {
@@ -495,6 +515,7 @@ func (t *typedJob) make(ctx context.Context, r *Result) error {
 	if err := t.reserve.Free(); err != nil {
 		return err
 	}
+	t.sayDevices(r)
 	g := &t.target.Manifest
 	m := &format.Manifest{
 		Kind: format.KindStore, Name: t.typed.Name, Nodes: g.Nodes, Edges: r.Edges, Directed: true, Classes: g.Classes,

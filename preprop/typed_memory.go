@@ -68,7 +68,7 @@ func (t *typedJob) makeInMemory(ctx context.Context, r *Result, graphDir string,
 	}
 	done := s.newResult(&s.graph.Manifest, j.Plan, int64(len(s.nodes)))
 	s.report(j, done)
-	r.countStep(done)
+	t.countStep(r, one, done)
 	return nil
 }
 

@@ -21,6 +21,7 @@ import (
 // operators takes rows of its input.
 type step struct {
 	id     format.MatrixID
+	of     *typedMatrix // that it makes, if it has an operator
 	input  *engine.Input
 	rows   *typedJob // that has chosen the rows, nodes of its target type; nil: all nodes, in order
 	labels bool      // of training nodes
@@ -104,7 +105,7 @@ func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (e
 	}
 	options := t.options
 	options.Rows, options.Nodes, options.Split, options.ChunkRows = format.RowsAll, nil, 0, 0
-	one := &step{id: t.id(n, n.name), input: x, labels: n.labels, content: n.key}
+	one := &step{id: t.id(n, n.name), of: n, input: x, labels: n.labels, content: n.key}
 	if t.staysInMemory(n) {
 		if err := t.makeInMemory(ctx, r, edges, applied, options, one); err != nil || len(ids) == 0 {
 			return err
@@ -197,6 +198,9 @@ func (t *typedJob) storeMatrix(ctx context.Context, r *Result, graphDir string, 
 	if n != nil {
 		dir, one.id, one.labels = dir+"-"+n.key, t.id(n, n.name), n.labels
 	}
+	if len(applied) > 0 {
+		one.of = n
+	}
 	d, err := t.runStep(ctx, r, dir, graphDir, applied, options, one)
 	if err != nil {
 		return err
@@ -229,8 +233,9 @@ func (t *typedJob) storeMatrix(ctx context.Context, r *Result, graphDir string, 
 func (t *typedJob) runStep(ctx context.Context, r *Result, dir, graphDir string, applied []operator.Operator,
 	options Options, one *step) (*format.Dir, error) {
 	d, err := format.OpenStore(t.fsys, dir)
-	if err == nil {
-		return d, nil // an earlier run made it
+	if err == nil { // an earlier run made it
+		delete(t.computes, one.of)
+		return d, nil
 	}
 	if !errors.Is(err, format.ErrIncomplete) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -244,7 +249,7 @@ func (t *typedJob) runStep(ctx context.Context, r *Result, dir, graphDir string,
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cmp.Or(one.id.Operator, "x"), err)
 	}
-	r.countStep(done)
+	t.countStep(r, one, done)
 	return format.OpenStore(t.fsys, dir)
 }
 
@@ -270,7 +275,11 @@ func (t *typedJob) openStep(ctx context.Context, dir, graphDir string, applied [
 }
 
 // countStep adds what a step has done.
-func (r *Result) countStep(done *Result) {
+func (t *typedJob) countStep(r *Result, one *step, done *Result) {
+	if one.of != nil {
+		t.computes[one.of] = done.Plan.Device
+	}
+	r.TransferredBytes, r.Time.Transfers = r.TransferredBytes+done.TransferredBytes, r.Time.Transfers+done.Time.Transfers
 	r.HopSeconds = append(r.HopSeconds, done.HopSeconds...)
 	r.EdgesProcessed = append(r.EdgesProcessed, done.EdgesProcessed...)
 	r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, done.Plan.MemoryBytes)

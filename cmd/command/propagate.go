@@ -173,10 +173,7 @@ func (p *propagated) Text(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n",
 		p.Seconds, units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))
-	if p.TransferredBytes > 0 {
-		fmt.Fprintf(w, "\ton %s: %s to it and back, in %.1f s beside the hops\n", p.Plan.Device.Name,
-			units.Bytes(p.TransferredBytes), p.Time.Transfers)
-	}
+	p.transfers(w)
 	if p.verbose {
 		p.account(w)
 	}
@@ -211,6 +208,20 @@ func (p *propagated) metapaths(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n", p.Seconds, units.Bytes(p.BytesRead),
 		units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))
+	p.transfers(w)
+	for _, m := range p.Metapaths {
+		if m.DeviceReason != "" {
+			fmt.Fprintf(w, "\t%s on the processor: %s\n", m.Name, m.DeviceReason)
+		}
+	}
+}
+
+// transfers says what went to a device.
+func (p *propagated) transfers(w io.Writer) {
+	if p.TransferredBytes > 0 {
+		fmt.Fprintf(w, "\ton %s: %s to it and back, in %.1f s beside the hops\n", p.Plan.Device.Name,
+			units.Bytes(p.TransferredBytes), p.Time.Transfers)
+	}
 }
 
 // leastAccountSeconds is the time from which on it matters what would make a job faster.
@@ -282,11 +293,6 @@ func (o *propagateOptions) do(ctx context.Context, a *app, args []string) (_ res
 		for _, m := range all {
 			a.detail("%s", m)
 		}
-	}
-	if asked := a.given("device") && o.device != preprop.CPU && o.device != session.AutoDevice; format.IsTyped(a.fs,
-		args[0]) && (asked || a.emulate.GPUs > 0) {
-		return nil, usagef("%s: relations between types are multiplied on the processor (leave out --device and --emulate)",
-			args[0])
 	}
 	if err := a.planFor(ctx, &o.Options, o.hardware, o.device); err != nil {
 		return nil, err

@@ -67,6 +67,49 @@ func TestPropagateOnADeviceMakesTheSameStoreAndSaysWhy(t *testing.T) {
 	}
 }
 
+// Of a typed graph, the result says what computes each matrix.
+func TestPropagateOfATypedGraphOnADeviceMakesTheSameStore(t *testing.T) {
+	d := typedDisk(t)
+	line := "propagate graph -o store --hops 2 --label-hops 2 --json --force "
+	must(t, d, line)
+	want := tree(t, d, "store")
+	for _, c := range []struct{ flags, name, of, why string }{
+		{"--device cpu --emulate mem=4MiB", "cpu", "cpu", ""}, {"--device auto", "cpu", "cpu", ""},
+		{"--emulate mem=4MiB", "emulated:0", "emulated:0", ""},
+		{"--device emulated:1 --emulate gpu=2,mem=4MiB,link=1GiB/s", "emulated:1", "emulated:1", ""},
+		{"--device emulated:0 --emulate mem=1KiB", "emulated:0", "cpu", "emulated:0 has 1 KiB of memory free"},
+	} {
+		var r preprop.Result
+		readJSON(t, must(t, d, line+c.flags).stdout, &r)
+		if dev := r.Plan.Device; dev == nil || dev.Name != c.name || dev.Reason == "" || len(r.Metapaths) == 0 ||
+			(r.TransferredBytes > 0) != (c.of != "cpu") || (dev.Bytes > 0) != (c.of != "cpu") {
+			t.Errorf("%s: %+v, %d bytes to and from it", c.flags, r.Plan.Device, r.TransferredBytes)
+		}
+		for _, m := range r.Metapaths {
+			if m.Device != c.of || !strings.Contains(m.DeviceReason, c.why) || (m.DeviceReason == "") != (c.why == "") {
+				t.Errorf("%s: %+v", c.flags, m)
+			}
+		}
+		if !reflect.DeepEqual(tree(t, d, "store"), want) {
+			t.Errorf("%s: another store", c.flags)
+		}
+	}
+	line = strings.Replace(line, "--json", "", 1)
+	if out := must(t, d, line+"--emulate mem=4MiB").stdout; !strings.Contains(out, "on emulated:0: ") {
+		t.Errorf("the device is not named: %s", out)
+	}
+	if out := must(t, d, line+"--device emulated:0 --emulate mem=1KiB").stdout; !strings.Contains(out,
+		"on the processor: propagation does not fit: emulated:0") {
+		t.Errorf("why the processor computes is not said: %s", out)
+	}
+	for flags, code := range map[string]int{"--device emulated:0": exitFailed, "--device host:0": exitUsage,
+		"--device emulated:2 --emulate gpu=2,mem=4MiB": exitUsage} {
+		if o := hopfeed(t, d, line+flags); o.code != code || !strings.Contains(o.stderr, "--device") {
+			t.Errorf("%s: status %d: %s", flags, o.code, o.stderr)
+		}
+	}
+}
+
 // The plan of a described propagation says what would compute it, and is the quicker for a GPU.
 func TestThePlanOfADescribedPropagationSaysTheDevice(t *testing.T) {
 	d := disk(t)

@@ -108,7 +108,6 @@ func predictTyped(t *testing.T, flags string) {
 		SmoothAlpha: 0.8, Scale: 1, Steps: 5})
 	for line, want := range map[string]string{
 		"predict graph --checkpoint run -o x.csv --smooth fixed --smooth-metapaths paper<x": "relations are paper<x",
-		"propagate graph -o other --device cuda:0":                                          "the processor",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: status %d: %s, want %q", line, o.code, o.stderr, want)

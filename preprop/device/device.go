@@ -10,6 +10,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/preprop/plan"
 	"github.com/hopfeed/hopfeed/preprop/product"
@@ -32,7 +33,7 @@ type Engine struct {
 	mu             sync.Mutex // of the streams
 	up, work, down gds.Stream
 
-	factors   gds.Tensor          // [1,n]
+	factors   gds.Tensor          // [1,sources]
 	factorsOf *product.Propagator // that they are of; nil: of none
 	source    gds.Buffer          // some columns of src, if matrices do not stay on the device
 	copies    map[*product.Matrix]*copyOnDevice
@@ -70,7 +71,7 @@ func Open(d *plan.Device, p *plan.DevicePlan, w *plan.Work, threads int) (*Engin
 		}
 	}
 	const in, out = "rows that are sent", "rows that come back"
-	e.factors = e.memory.Matrix("factors", 1, int(w.Nodes), gds.Float32)
+	e.factors = e.memory.Matrix("factors", 1, int(w.Sources), gds.Float32)
 	if !p.MatricesOnDevice {
 		e.source = e.memory.Alloc("columns of a matrix", p.SourceBytes)
 	}
@@ -87,7 +88,7 @@ func Open(d *plan.Device, p *plan.DevicePlan, w *plan.Work, threads int) (*Engin
 		for _, c := range w.Sequences {
 			edges = max(edges, w.EdgesOf(c.Operator.Graph))
 		}
-		err = errors.Join(err, e.allocateLists(w.Nodes, edges+w.Nodes, w.Weighted))
+		err = errors.Join(err, e.allocateLists(w.Destinations, edges+w.Destinations, w.Weighted))
 	}
 	if err = errors.Join(err, e.memory.Err); err != nil {
 		return nil, errors.Join(e.fail(err), e.Close())
@@ -150,7 +151,7 @@ func (e *Engine) Product(ctx context.Context, p *product.Propagator, dst, src *p
 	n := p.Graph.Nodes()
 	var to *copyOnDevice
 	if e.MatricesOnDevice {
-		if to, err = e.copyOf(dst); err != nil {
+		if to, err = e.copyOf(dst, n); err != nil {
 			return 0, from, e.fail(err)
 		}
 		to.valid = false
@@ -184,11 +185,11 @@ func (e *Engine) Product(ctx context.Context, p *product.Propagator, dst, src *p
 	return added, reached, nil
 }
 
-// copyOf is the memory for a matrix on the device.
-func (e *Engine) copyOf(m *product.Matrix) (*copyOnDevice, error) {
+// copyOf is the memory for a matrix of so many rows on the device. The host's may be larger.
+func (e *Engine) copyOf(m *product.Matrix, rows int64) (*copyOnDevice, error) {
 	c := e.copies[m]
 	if c == nil {
-		c = &copyOnDevice{buf: e.memory.Alloc("a matrix", int64(len(m.Buf.Bytes())))}
+		c = &copyOnDevice{buf: e.memory.Alloc("a matrix", gds.Bytes(int(rows), max(e.Columns, m.Features), m.DType))}
 		e.copies[m] = c
 	}
 	return c, e.memory.Err
@@ -197,13 +198,13 @@ func (e *Engine) copyOf(m *product.Matrix) (*copyOnDevice, error) {
 // bring sees to it that the device has the columns of src, and all of the blended matrix.
 func (s *call) bring(ctx context.Context) error {
 	if !s.MatricesOnDevice {
-		s.source = gds.NewTensor(s.Engine.source, int(s.p.Graph.Nodes()), s.columns.Width(), s.src.DType)
+		s.source = gds.NewTensor(s.Engine.source, int(s.p.Graph.Sources()), s.columns.Width(), s.src.DType)
 		return s.send(ctx, s.src, s.columns, s.source)
 	}
-	whole := func(m *product.Matrix) (tensor gds.Tensor, err error) {
-		c, err := s.copyOf(m)
+	whole := func(m *product.Matrix, rows int64) (tensor gds.Tensor, err error) {
+		c, err := s.copyOf(m, rows)
 		if err == nil {
-			tensor = c.tensor(m, s.p.Graph.Nodes())
+			tensor = c.tensor(m, rows)
 		}
 		if err == nil && !c.valid {
 			err = s.send(ctx, m, s.columns, tensor)
@@ -212,8 +213,8 @@ func (s *call) bring(ctx context.Context) error {
 		return tensor, err
 	}
 	var err error
-	if s.source, err = whole(s.src); err == nil && s.with != nil {
-		s.blended, err = whole(s.with.X)
+	if s.source, err = whole(s.src, s.p.Graph.Sources()); err == nil && s.with != nil {
+		s.blended, err = whole(s.with.X, s.p.Graph.Nodes())
 	}
 	return err
 }
@@ -223,14 +224,18 @@ func (c *copyOnDevice) tensor(m *product.Matrix, n int64) gds.Tensor {
 	return gds.NewTensor(c.buf, int(n), m.Features, m.DType)
 }
 
-// send copies columns of a matrix to the device, through transfers.
+// send copies columns of a matrix to the device.
 func (e *Engine) send(ctx context.Context, m *product.Matrix, columns product.ColumnRange, to gds.Tensor) error {
-	row := int64(columns.Width() * m.DType.Size())
-	n := int64(to.Rows)
-	return parallel.For(ctx, e.Transfers, n, max(1, e.InBytes/row), func(lo, hi int64) error {
+	return e.sendRows(ctx, to, func(dst []byte, lo, hi int64) { m.CopyColumns(dst, columns, lo, hi) })
+}
+
+// sendRows copies rows, which copyRows writes, to a matrix on the device, through transfers.
+func (e *Engine) sendRows(ctx context.Context, to gds.Tensor, copyRows func(dst []byte, lo, hi int64)) error {
+	row := gds.Bytes(1, to.Cols, to.DType)
+	return parallel.For(ctx, e.Transfers, int64(to.Rows), max(1, e.InBytes/row), func(lo, hi int64) error {
 		s := <-e.free
 		defer func() { e.free <- s }()
-		m.CopyColumns(s.hostIn.Bytes(), columns, lo, hi)
+		copyRows(s.hostIn.Bytes(), lo, hi)
 		part := to.Slice(int(lo), int(hi))
 		return e.sendBytes(s.hostIn, 0, part.Buf, part.Offset, (hi-lo)*row)
 	})
@@ -267,8 +272,9 @@ func (e *Engine) sendFactors(ctx context.Context, p *product.Propagator) error {
 		return nil
 	}
 	e.factorsOf = nil
-	factors := &product.Matrix{Features: 1, DType: format.Float32, Buf: p.Buf}
-	err := e.send(ctx, factors, factors.Columns(), column(e.factors))
+	err := e.sendRows(ctx, column(e.factors).Slice(0, len(p.T)), func(dst []byte, lo, hi int64) {
+		copy(dst, dtype.BytesOf(p.T[lo:hi]))
+	})
 	if err == nil {
 		e.factorsOf = p
 	}

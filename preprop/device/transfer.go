@@ -46,7 +46,7 @@ func (s *call) compute(one *transfer, b *format.NodeRange) error {
 	consecutive := int64(one.rows[k-1])+1 == hi
 	p, in := &packed{host: one.hostIn.Bytes(), in: one.in}, gds.Product{}
 	if s.p.T != nil {
-		in.NodeFactors = s.factors
+		in.NodeFactors = s.factors.Columns(0, len(s.p.T))
 	}
 	if s.p.S != nil {
 		var factors []float32

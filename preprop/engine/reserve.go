@@ -117,7 +117,7 @@ func (e *engine) takeReserve(bytes []int64) error {
 
 // giveReserve puts the matrices of a job that has ended into the reserve, with what they hold, if it is all of it.
 func (e *engine) giveReserve(done bool) {
-	whole := done && e.whole && e.device == nil
+	whole := done && e.whole
 	for i, m := range e.matrices {
 		content := ""
 		switch {

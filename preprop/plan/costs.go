@@ -290,10 +290,8 @@ func (w *Work) listCosts(p *Plan, base operator.Operator, held int64) []cost {
 // matrixBytes is the memory of the matrices of a panel.
 func (w *Work) matrixBytes(columns int, inputInMemory bool) int64 {
 	hops, series := PanelMatrices(w.Sequences, w.Stored.DType, inputInMemory)
-	if hops == 2 && w.BothEnds > 0 {
-		return w.BothEnds * int64(columns*w.Stored.DType.Size())
-	}
-	return w.Nodes * int64(columns*(hops*w.Stored.DType.Size()+4*series))
+	size := int64(columns * w.Stored.DType.Size())
+	return w.Sources*size + w.Destinations*(int64(hops-1)*size+int64(4*columns*series))
 }
 
 // checkpointBytes is the most bytes of disk that checkpoints take: two of a panel with this many columns, as one is

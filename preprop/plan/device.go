@@ -32,6 +32,8 @@ type DevicePlan struct {
 	OutBytes      int64 `json:"-"`
 	BlendBytes    int64 `json:"-"`
 	SourceBytes   int64 `json:"-"` // of columns of the matrix that a product reads
+
+	panelBytes, listBytes int64 // that come once a panel, and once a job, and stay
 }
 
 // CPU is the name of the processor among devices.
@@ -69,7 +71,7 @@ func (w *Work) PlanOn(choose func(seconds float64) (*Device, error), budget int6
 	}
 	w.Device = d
 	p, err := w.Plan(budget, r)
-	if d.Optional && (err != nil || d.LinkBytesPerSecond > 0 && d.GatherBytesPerSecond > 0) {
+	if err != nil && d.IfItFits || d.Optional && (err != nil || d.LinkBytesPerSecond > 0 && d.GatherBytesPerSecond > 0) {
 		other, wrong := onProcessor("")
 		switch {
 		case wrong != nil:
@@ -95,6 +97,7 @@ func (w *Work) deviceSeconds(p *Plan, r *Rates) float64 {
 	if d.LinkBytesPerSecond > 0 {
 		for _, c := range w.Sequences {
 			seconds += float64(c.Products()*p.Panels) * float64(p.Device.SentBytes) / d.LinkBytesPerSecond
+			seconds += float64(int64(p.Panels)*p.Device.panelBytes+p.Device.listBytes) / d.LinkBytesPerSecond
 		}
 	}
 	return seconds
@@ -168,19 +171,20 @@ func (w *Work) sizeDevice(d *DevicePlan, p *Plan) (fits bool) {
 	free := w.Device.FreeBytes
 	free -= min(free/16, 256<<20) // for what the device itself takes
 
-	d.Bytes = whole(4 * w.Nodes)
+	d.Bytes = whole(4 * w.Sources)
 	if d.TopologyOnDevice {
-		lists = 2*whole(8*w.Nodes) + whole(4*(edges+w.Nodes))
+		lists = 2*whole(8*w.Destinations) + whole(4*(edges+w.Destinations))
 		if w.Weighted {
-			lists += whole(4 * (edges + w.Nodes))
+			lists += whole(4 * (edges + w.Destinations))
 		}
 		d.Bytes += lists
 	}
-	panel := w.Nodes * int64(p.PanelColumns)
-	if d.MatricesOnDevice {
-		d.Bytes += int64(hops)*whole(panel*size) + int64(series)*whole(panel*4)
+	source, panel := w.Sources*int64(p.PanelColumns), w.Destinations*int64(p.PanelColumns)
+	if d.panelBytes, d.listBytes = 0, lists; d.MatricesOnDevice {
+		d.panelBytes = source * size
+		d.Bytes += whole(source*size) + int64(hops-1)*whole(panel*size) + int64(series)*whole(panel*4)
 	} else {
-		d.SourceBytes = w.Nodes * int64(d.Columns) * most
+		d.SourceBytes = w.Sources * int64(d.Columns) * most
 		d.Bytes += whole(d.SourceBytes)
 	}
 	row := int64(d.Columns) * most
@@ -196,8 +200,8 @@ func (w *Work) sizeDevice(d *DevicePlan, p *Plan) (fits bool) {
 		d.OutBytes = HeadBytes + int64(d.TransferRows)*row
 		return whole(d.InBytes) + whole(d.OutBytes) + whole(d.BlendBytes)
 	}
-	d.TransferRows = int(max(1, min(w.Nodes, 1<<16, deviceBytes/row)))
-	d.TransferTerms = int(max(1, min(edges+w.Nodes, deviceTerms)))
+	d.TransferRows = int(max(1, min(w.Destinations, 1<<16, deviceBytes/row)))
+	d.TransferTerms = int(max(1, min(edges+w.Destinations, deviceTerms)))
 	for free > 0 && int64(d.Transfers)*transfer() > free/8 && (d.TransferRows > 16 || d.TransferTerms > 256) {
 		if int64(d.TransferTerms)*EdgeBytes(w.Weighted) > int64(d.TransferRows)*row && d.TransferTerms > 256 ||
 			d.TransferRows <= 16 {
@@ -210,11 +214,11 @@ func (w *Work) sizeDevice(d *DevicePlan, p *Plan) (fits bool) {
 	d.PinnedBytes = int64(d.Transfers) * (whole(d.InBytes) + whole(d.OutBytes))
 	d.SentBytes = panel * size // back
 	if !d.MatricesOnDevice {
-		d.SentBytes += panel * size
+		d.SentBytes += source * size
 	}
 	if !d.TopologyOnDevice {
-		d.SentBytes += int64((p.PanelColumns+d.Columns-1)/d.Columns) * (16*w.Nodes +
-			EdgeBytes(w.Weighted)*(edges+w.Nodes))
+		d.SentBytes += int64((p.PanelColumns+d.Columns-1)/d.Columns) * (16*w.Destinations +
+			EdgeBytes(w.Weighted)*(edges+w.Destinations))
 	}
 	return free == 0 || d.Bytes <= free
 }
@@ -233,6 +237,7 @@ type Device struct {
 	FreeBytes int64  // of its memory; 0: no limit
 	// the processor takes the job if it does not fit on the device, or by the rates below takes longer there
 	Optional bool
+	IfItFits bool // the processor takes the job if it does not fit on the device, however long it takes there
 	// How fast bytes come to the device and back, and how fast it adds rows, to predict times. 0 is unknown:
 	// transfers then count as free, and rows are added as fast as on the processor.
 	LinkBytesPerSecond, GatherBytesPerSecond float64

@@ -72,7 +72,8 @@ func (p *Plan) DropCheckpoints() {
 // Work describes a job for planning.
 type Work struct {
 	Nodes, Edges  int64 // of a relation between two types: nodes of the larger one
-	BothEnds      int64 // nodes at both ends of a relation; 0: it is none
+	Sources       int64 // nodes that edges come from
+	Destinations  int64 // and that they lead to: Nodes too, but in a relation between two types
 	Weighted      bool
 	Sequences     []*Sequence     // whose hops are to be made
 	Inputs        []format.Layout // the matrices that they start from, each once
