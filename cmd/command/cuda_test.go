@@ -78,9 +78,15 @@ func TestGPUsTrainToTheAccuracyOfTheHost(t *testing.T) {
 	d := wholeTypedDisk(t)
 	must(t, d, strings.Replace(generateLine, "-o graph", "-o sbm", 1))
 	must(t, d, strings.Replace(propagateLine, "propagate graph", "propagate sbm", 1))
-	for _, line := range []string{"train store --model sign --hidden 8 --batch 50", "train whole --model rgcn --hidden 8",
-		"train store --model hoga --hidden 8", "train sbm --model sage --hidden 8 --batch 40 --fanout 3,3",
-		"train sbm --model gat --hidden 8 --batch 40"} {
+	must(t, d, "propagate whole -o typed --hops 2 --label-hops 2")
+	lines := []string{"train store --model sign --hidden 8 --batch 50", "train whole --model rgcn --hidden 8",
+		"train whole --model sage --hidden 8 --placement host", "train store --model hoga --hidden 8",
+		"train sbm --model sage --hidden 8 --batch 40 --fanout 3,3", "train sbm --model gat --hidden 8 --batch 40"}
+	for i, model := range []string{"sehgnn", "nars", "sign", "sgc", "gamlp"} { // of a store of several widths
+		lines = append(lines, fmt.Sprintf("train typed --model %s --placement %s", model,
+			[]string{"device", "host", "storage"}[i%3]))
+	}
+	for _, line := range lines {
 		type figures struct {
 			Loss  float64 `json:"train_loss"`
 			Valid float64 `json:"valid_metric"`

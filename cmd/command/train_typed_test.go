@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -227,14 +228,55 @@ func typedProbabilities(t *testing.T, d vfs.FS, run string) [][]float64 {
 
 // A training on a typed graph that is stopped goes on to the same bits, on any number of threads.
 func TestATrainingOnATypedGraphThatIsStoppedEndsTheSame(t *testing.T) {
-	for _, flags := range []string{"", "--sampler full", "--replace",
-		"--emulate gpu=1,mem=1GiB"} {
+	for _, flags := range []string{"", "--sampler full", "--replace", "--placement host --emulate gpu=1,mem=1GiB",
+		"--placement device --emulate gpu=1,mem=1GiB"} {
 		whole, d := wholeTypedDisk(t), wholeTypedDisk(t)
 		line := typedLine + " --run run --epochs 4 " + flags
 		if strings.Contains(flags, "full") {
 			line = strings.Replace(line, " --fanout 3,2", "", 1)
 		}
 		stoppedEndsTheSame(t, whole, d, line, flags)
+	}
+}
+
+// A training on a typed graph makes the same model, bit for bit, wherever its features are.
+func TestATrainingOnATypedGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
+	d := wholeTypedDisk(t)
+	for _, model := range []string{"rgcn", "sage"} {
+		want := ""
+		for i, c := range [][2]string{{"--placement host", "host"}, {"--placement device", "device"}, {"", "host"},
+			{"--placement host --emulate gpu=1,mem=1GiB", "host"}, {"--placement device --emulate gpu=1,mem=1GiB", "device"},
+			{"--emulate gpu=1,mem=1GiB", "device"}} {
+			run := fmt.Sprint(model, i)
+			var r struct {
+				Placement, Device string
+				Reasons           []string
+				Test              float64 `json:"test_metric"`
+			}
+			line := strings.Replace(typedLine, "rgcn", model, 1) + " --epochs 3 --json --run " + run + " " + c[0]
+			readJSON(t, must(t, d, line).stdout, &r)
+			if r.Placement != c[1] || len(r.Reasons) < 2 {
+				t.Errorf("%s, %s: %+v", model, c[0], r)
+			}
+			got := ""
+			for name, text := range tree(t, d, run) {
+				if strings.Contains(name, "parameters-") {
+					got = text
+				}
+			}
+			if want = cmp.Or(want, got); got != want || got == "" {
+				t.Errorf("%s, %s: other parameters", model, c[0])
+			}
+			var evaluated struct{ Value float64 }
+			readJSON(t, must(t, d, "evaluate whole --json --checkpoint "+run+" "+c[0]).stdout, &evaluated)
+			if evaluated.Value != r.Test {
+				t.Errorf("%s, %s: evaluated %v, tested %v", model, c[0], evaluated.Value, r.Test)
+			}
+		}
+	}
+	p := object(t, must(t, d, "plan whole --model rgcn --json --emulate gpu=1,mem=1GiB"))
+	if all := p["alternatives"].([]any); p["placement"] != "device" || len(all) != 2 {
+		t.Errorf("planned %v of %v", p["placement"], all)
 	}
 }
 
@@ -245,20 +287,21 @@ func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
 	must(t, d, strings.Replace(generateLine, "-o graph", "-o sbm", 1))
 	must(t, d, "train sbm --model sage --run plain --epochs 1 --hidden 8")
 	for line, want := range map[string]string{
-		"evaluate sbm --checkpoint run":             "relations",
-		"train whole --model gat":                   "rgcn and sage",
-		"train whole --model sign":                  "propagate",
-		typedLine + " --cache degree:10rows":        "--cache",
-		typedLine + " --sampler labor":              "--sampler labor",
-		typedLine + " --partitions 2":               "--partitions",
-		typedLine + " --schedule mode-1":            "--schedule",
-		typedLine + " --map":                        "--map",
-		typedLine + " --scratch there":              "--scratch",
-		typedLine + " --placement device":           "--placement device",
-		typedLine + " --emulate gpu=2,mem=1GiB":     "gpu=2",
-		"evaluate oneway --checkpoint run":          "relations",
-		"predict oneway --checkpoint run -o x.csv":  "relations",
-		"predict whole --checkpoint plain -o x.csv": "relations",
+		"evaluate sbm --checkpoint run":                       "relations",
+		"train whole --model gat":                             "rgcn and sage",
+		"train whole --model sign":                            "propagate",
+		typedLine + " --cache degree:10rows":                  "--cache",
+		typedLine + " --sampler labor":                        "--sampler labor",
+		typedLine + " --partitions 2":                         "--partitions",
+		typedLine + " --schedule mode-1":                      "--schedule",
+		typedLine + " --map":                                  "--map",
+		typedLine + " --scratch there":                        "--scratch",
+		typedLine + " --placement storage":                    "--placement storage",
+		"evaluate whole --checkpoint run --placement storage": "--placement storage",
+		typedLine + " --emulate gpu=2,mem=1GiB":               "gpu=2",
+		"evaluate oneway --checkpoint run":                    "relations",
+		"predict oneway --checkpoint run -o x.csv":            "relations",
+		"predict whole --checkpoint plain -o x.csv":           "relations",
 		"predict whole --checkpoint run -o x.csv --smooth fixed --smooth-metapaths paper<author": "ends at author",
 		"bench schedule whole --model sage -o bench":                                             "typed graph",
 		"tune whole --model sage -o tuned":                                                       "typed graph",
@@ -323,7 +366,9 @@ func TestTrainingsOnATypedGraphTakeWhatIsPlanned(t *testing.T) {
 	write(t, d, "arrays/meta.json", `{"node_types": {"paper": 2000, "author": 1500}, "target": "paper"}`)
 	must(t, d, "import npy arrays -o graph --duplicates keep")
 	line := "train graph --model rgcn --hidden 32 --layers 2 --epochs 1 --threads 2 --batch 32"
-	for _, flags := range []string{" --fanout 3,3", " --fanout 3,3 --emulate gpu=1,mem=1GiB", " --sampler full"} {
+	const card = " --emulate gpu=1,mem=1GiB"
+	for _, flags := range []string{" --fanout 3,3", " --fanout 3,3 --placement host" + card, " --sampler full",
+		" --fanout 3,3 --placement device", " --fanout 3,3 --placement device" + card, " --sampler full" + card} {
 		synctest.Test(t, func(t *testing.T) { // so that what is measured is the same each time
 			p := peakOf(t, d, line+flags)
 			ratio, onDevice := float64(p.planned)/float64(p.taken), float64(p.plannedDevice)/float64(p.device)
@@ -342,5 +387,32 @@ func TestTrainingsOnATypedGraphTakeWhatIsPlanned(t *testing.T) {
 	}
 	if len(codes) != 2 {
 		t.Errorf("exit statuses %v, want both", codes)
+	}
+	// The larger the device, the nearer the features: there is no room, they are on the host, on the device.
+	var seen []string
+	for memory := 200; memory < 100_000; memory = memory * 5 / 4 {
+		o := hopfeed(t, d, fmt.Sprintf("%s --fanout 3,3 --json --emulate gpu=1,mem=%dKiB", line, memory))
+		where := "none"
+		if o.code == exitDone {
+			var r struct {
+				Placement string
+				Reasons   []string
+			}
+			readJSON(t, o.stdout, &r)
+			if where = r.Placement; (where == "host") != strings.HasPrefix(r.Reasons[0], "not from device: ") {
+				t.Errorf("%d KiB: %+v", memory, r)
+			}
+		} else if o.code != exitDoesNotFit {
+			t.Errorf("%d KiB: exit status %d: %s", memory, o.code, o.stderr)
+		}
+		if len(seen) == 0 || seen[len(seen)-1] != where {
+			seen = append(seen, where)
+		}
+		if where == "device" {
+			break
+		}
+	}
+	if !slices.Equal(seen, []string{"none", "host", "device"}) {
+		t.Errorf("features are in the order %v", seen)
 	}
 }

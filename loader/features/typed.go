@@ -76,6 +76,17 @@ func (t *Typed) Gather(ctx context.Context, dst []byte, as gds.DType, nodes []ui
 	return nil
 }
 
+// places writes the place of each node within its type. Nodes are in the order of types.
+func (t *Typed) places(dst, nodes []uint32) {
+	kind := 0
+	for i, v := range nodes {
+		for int64(v) >= t.firsts[kind+1] {
+			kind++
+		}
+		dst[i] = v - uint32(t.firsts[kind])
+	}
+}
+
 // Stats adds up what the sources have gathered.
 func (t *Typed) Stats() (all Stats) {
 	for _, s := range t.sources {

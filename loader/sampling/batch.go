@@ -8,6 +8,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/features"
 )
 
 // gather finds the rows of a job in the cache, takes memory, and writes what the host writes of the batch.
@@ -77,6 +78,9 @@ func (l *Loader) gatherRows(ctx context.Context, j *job) error {
 	case l.sparse != nil:
 		return l.sparse.GatherElements(dtype.Uint32s(j.memory(p.sparse.Offsets)),
 			dtype.Uint32s(j.memory(p.sparse.Columns)), dtype.Float32s(j.memory(p.sparse.Values)), inputs)
+	case l.there != nil:
+		features.Places(f, dtype.Uint32s(j.memory(p.index)), inputs)
+		return nil
 	case l.rows != nil && l.rows.onDevice():
 		index, missAt := dtype.Uint32s(j.memory(p.index)), dtype.Uint32s(j.memory(p.missAt))
 		slots := uint32(l.o.Cache.Slots())
@@ -107,6 +111,8 @@ func (s *Set) transfer(w *pipeline.Worker, j *job, stream gds.Stream) error {
 	s.beginBatch(j, stream)
 	if l.sparse != nil {
 		b.batch.Traffic.AddBytes(l.placement(), 4*int64(p.inputs+1)+8*int64(b.sparse.Columns.Cols))
+	} else if l.there != nil {
+		l.gatherThere(j, stream)
 	} else if !l.unified && l.rows != nil {
 		// Rows that are missed take the place of any row that is there.
 		d := b.device.Buffer
@@ -125,6 +131,17 @@ func (s *Set) transfer(w *pipeline.Worker, j *job, stream gds.Stream) error {
 	}
 	l.endBatch(j, stream)
 	return nil
+}
+
+// gatherThere enqueues that the device gathers the rows of a batch.
+func (l *Loader) gatherThere(j *job, stream gds.Stream) {
+	index, first := in(j.buffer.device.Buffer, j.layout.index), 0
+	for i, x := range j.buffer.x {
+		if x.Rows > 0 {
+			stream.Gather(x, l.there[i], index.Columns(first, first+x.Rows))
+		}
+		first += x.Rows
+	}
 }
 
 // beginBatch sets the tensors of a job's batch, and enqueues the copy from the host.

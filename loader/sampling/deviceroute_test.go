@@ -214,19 +214,20 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 					nodes := everyThird(g.Nodes)
 					plan := chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Seed: 4}
 					o := LoaderOptions{Labels: b.labels, NodeIDs: true, Buffers: Buffers(5, 3)}
-					var resident Resident
+					var lists *DeviceLists
 					preloaded := policy == "preload"
-					switch policy {
+					switch pinned := b.features; policy {
 					case "preload":
-						resident = Resident{Lists: b.lists(nil), Features: b.resident(g)}
+						lists, b.features = b.lists(nil), features.OnDevice(b.resident(g), 1)
+						defer func() { b.features = pinned }()
 					case "ducati":
-						resident.Lists = b.lists(nodes)
+						lists = b.lists(nodes)
 						fallthrough
 					default:
 						o.Cache = b.cache(policy, g, m, nodes, plan)
 					}
 					l := b.open(o)
-					b.must(l.PrepareOnDevice(m, resident))
+					b.must(l.PrepareOnDevice(m, lists))
 					train, err := l.Set(nodes, m, plan)
 					b.must(err)
 					train.SetSchedule(allByDevice(train))
@@ -258,10 +259,8 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 							stats.Cache.Loaded
 						want.CacheBytes = want.CachedRows * l.rowBytes()
 					}
-					if preloaded { // but for the epoch of the other route
-						host := traffic.HostBytes / l.rowBytes()
-						want.AddBytes(loader.Host, host*l.rowBytes())
-						want.AddBytes(loader.Device, (want.Rows-host)*4*int64(g.Columns))
+					if preloaded {
+						want.AddBytes(loader.Device, want.Rows*4*int64(g.Columns))
 					} else {
 						want.AddBytes(loader.Host, (want.Rows-want.CachedRows+want.LoadedRows)*l.rowBytes())
 					}
@@ -306,7 +305,7 @@ func TestADeviceReadsLessOfTheTopologyTheLargerItsCache(t *testing.T) {
 			RowBytes: int64(toy.Columns * toy.DType.Size()), Method: m, Nodes: nodes, Plan: plan})
 		b.must(err)
 		l := b.open(LoaderOptions{Cache: opened.Cache, NodeIDs: true, Buffers: Buffers(5, 3)})
-		b.must(l.PrepareOnDevice(m, Resident{Lists: b.lists(opened.Lists)}))
+		b.must(l.PrepareOnDevice(m, b.lists(opened.Lists)))
 		s, err := l.Set(nodes, m, plan)
 		b.must(err)
 		s.SetSchedule(allByDevice(s))
@@ -340,7 +339,7 @@ func TestRoutesHitTheCacheAlike(t *testing.T) {
 		s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 16, Order: chunk.Shuffled})
 		b.must(err)
 		if route == 1 {
-			b.must(l.PrepareOnDevice(m, Resident{}))
+			b.must(l.PrepareOnDevice(m, nil))
 			s.SetSchedule(allByDevice(s))
 		}
 		for _, err := range s.EpochFrom(t.Context(), b.stream(), 0, 0) {
@@ -361,13 +360,13 @@ func TestTheDevicePreparesOnlyWhatItReaches(t *testing.T) {
 	t.Cleanup(func() { b.must(loaded.Close()) })
 	pinned := b.features
 	b.features = loaded
-	err = b.open(LoaderOptions{}).PrepareOnDevice(m, Resident{})
+	err = b.open(LoaderOptions{}).PrepareOnDevice(m, nil)
 	if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "not in pinned host memory") {
 		t.Errorf("features that are not pinned: %v", err)
 	}
 	b.features = pinned
 	l := b.open(LoaderOptions{Buffers: Buffers(5, 3)})
-	b.must(l.PrepareOnDevice(m, Resident{}))
+	b.must(l.PrepareOnDevice(m, nil))
 	s, err := l.Set([]uint32{1, 2}, b.method("labor", Options{Fanouts: []int{2}}), chunk.Plan{BatchRows: 2})
 	b.must(err)
 	s.SetSchedule(allByDevice(s))
@@ -386,7 +385,7 @@ func TestAnEpochThatTheDevicePreparesCanBeLeftAndGoesOn(t *testing.T) {
 	s, err := l.Set(everyThird(toy.Nodes), m, plan)
 	b.must(err)
 	want := b.batchesOf(s, 1, 0)
-	b.must(l.PrepareOnDevice(m, Resident{}))
+	b.must(l.PrepareOnDevice(m, nil))
 	s.SetSchedule(allByDevice(s))
 	for leave := range 3 {
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -424,7 +423,7 @@ func TestRanksSampleOnTheirDevices(t *testing.T) {
 	seen := 0
 	for rank := range 4 {
 		l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Buffers: Buffers(5, 3)})
-		b.must(l.PrepareOnDevice(m, Resident{}))
+		b.must(l.PrepareOnDevice(m, nil))
 		s, err := l.Set(nodes, m, chunk.Plan{BatchRows: 16, Order: chunk.Shuffled, Rank: rank, World: 4})
 		b.must(err)
 		s.SetSchedule(allByDevice(s))
@@ -443,7 +442,7 @@ func TestABatchThatDoesNotFitTheDeviceIsAnErrorThatSaysSo(t *testing.T) {
 	b := newUnifiedBench(t, toy)
 	m := b.method("full", Options{Fanouts: []int{1, 1, 1}})
 	l := b.open(LoaderOptions{MaxBatchBytes: 3000, Buffers: Buffers(5, 3)})
-	b.must(l.PrepareOnDevice(m, Resident{}))
+	b.must(l.PrepareOnDevice(m, nil))
 	s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 60})
 	b.must(err)
 	s.SetSchedule(allByDevice(s))

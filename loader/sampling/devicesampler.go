@@ -41,31 +41,27 @@ type blockMemory struct{ offsets, indices, weights epoch.Growing }
 // seedsAt is the place of seeds in pinned memory, behind counts.
 const seedsAt = gds.Align
 
-// Resident holds the parts of a graph that are in a device's own memory, whole or as a cache. The zero value has none.
-type Resident struct {
-	Lists *DeviceLists
-	// Features are all rows, float32 [n,F], beside a loader's own in host memory; the zero Tensor: none.
-	Features gds.Tensor
-}
-
 // PrepareOnDevice lets the loader's device prepare the batches of a method by itself, where a schedule asks for that.
-// The method can be neighbor (unless by weight), full and labor, of a PinnedTopology unless all lists are Resident. The
-// device must have memory of its own and read pinned memory by itself (gds.Info.MapsPinned), and features that are not
-// Resident must be in such memory (features.LoadHost); else the error is ErrOptions and says why not. It is called
-// once. Lists and features stay the caller's.
-func (l *Loader) PrepareOnDevice(m *Method, r Resident) error {
-	if err := m.CheckOnDevice(l.o.Device, r.Lists); err != nil {
+// The method can be neighbor (unless by weight), full and labor, of a PinnedTopology unless all lists are on the
+// device; nil: none are. The device must have memory of its own and read pinned memory by itself (gds.Info.MapsPinned),
+// and features must be on it, or in such memory (features.LoadHost); else the error is ErrOptions and says why not. It
+// is called once. Lists stay the caller's.
+func (l *Loader) PrepareOnDevice(m *Method, lists *DeviceLists) error {
+	if err := m.CheckOnDevice(l.o.Device, lists); err != nil {
 		return err
 	}
-	rows, have := r.Features, r.Features != gds.Tensor{}
-	if host, ok := l.o.Features.(*features.Host); ok && !have {
+	var rows gds.Tensor
+	have := len(l.there) == 1
+	if have {
+		rows = l.there[0]
+	} else if host, ok := l.o.Features.(*features.Host); ok {
 		rows, have = host.Pinned()
 	}
 	if !have {
 		return fmt.Errorf("%w: the device cannot gather features by itself: they are not in pinned host memory",
 			ErrOptions)
 	}
-	s, err := newDeviceSampler(l.o.Device, m, r.Lists)
+	s, err := newDeviceSampler(l.o.Device, m, lists)
 	if err != nil {
 		return err
 	}

@@ -16,17 +16,18 @@ type layout struct {
 
 	// From here on, all lies together: on a device with memory of its own, the host writes its part, up to written,
 	// into pinned memory, which is copied to place host of the buffer.
-	host                gds.Tensor // nothing; its place is where this begins
-	rows                gds.Tensor // rows that the host gathers, as stored
-	sparse              loader.SparseRows
-	index, missAt, into gds.Tensor // of cached rows: see Loader.transfer
-	labels              gds.Tensor
-	hits                gds.Tensor // of a batch that the device prepares: rows that its cache had
-	weights, nodes      gds.Tensor
-	seedNodes           gds.Tensor // unless nodes begin with them
-	trees, links, ends  gds.Tensor
-	blocks              []loader.Block
-	written, end        int64 // from host on: of the host's part, and of all
+	host               gds.Tensor // nothing; its place is where this begins
+	rows               gds.Tensor // rows that the host gathers, as stored
+	sparse             loader.SparseRows
+	index              gds.Tensor // of rows that the device gathers
+	missAt, into       gds.Tensor // of cached rows: see Loader.transfer
+	labels             gds.Tensor
+	hits               gds.Tensor // of a batch that the device prepares: rows that its cache had
+	weights, nodes     gds.Tensor
+	seedNodes          gds.Tensor // unless nodes begin with them
+	trees, links, ends gds.Tensor
+	blocks             []loader.Block
+	written, end       int64 // from host on: of the host's part, and of all
 }
 
 // form describes all batches of a loader.
@@ -38,6 +39,7 @@ type form struct {
 	sparse  bool          // features are sparse
 	typed   bool          // features are of several types: rows of different widths lie one after another
 	cached  bool          // rows are cached in device memory
+	gathers bool          // the device gathers all rows, float32, from its own memory
 	nodeIDs bool          // batches tell which nodes their rows are
 }
 
@@ -94,7 +96,7 @@ func (f *form) layOut(p *layout, b *batchSize) {
 	vector := func(n int, t gds.DType) gds.Tensor { return take(1, n, t) }
 
 	cached := f.cached && !b.onDevice
-	together, converted := cached || b.onDevice, f.dtype != gds.Float32
+	together, converted := cached || b.onDevice || f.gathers, f.dtype != gds.Float32
 	staged, columns := p.inputs, f.columns // rows
 	if f.typed {
 		staged, columns = 1, b.elements
@@ -109,7 +111,7 @@ func (f *form) layOut(p *layout, b *batchSize) {
 		p.raw = take(p.inputs, f.columns, f.dtype)
 	}
 	switch {
-	case f.unified || b.onDevice:
+	case f.unified || b.onDevice || f.gathers:
 		staged = 0
 	case cached:
 		staged = b.misses
@@ -126,9 +128,11 @@ func (f *form) layOut(p *layout, b *batchSize) {
 		p.sparse = loader.SparseRows{Cols: f.columns, Offsets: vector(p.inputs+1, gds.Uint32),
 			Columns: vector(b.elements, gds.Uint32), Values: vector(b.elements, gds.Float32)}
 	}
+	if cached || f.gathers && !b.onDevice {
+		p.index = vector(p.inputs, gds.Uint32)
+	}
 	if cached {
-		p.index, p.missAt = vector(p.inputs, gds.Uint32), vector(staged, gds.Uint32)
-		p.into = vector(b.into, gds.Uint32)
+		p.missAt, p.into = vector(staged, gds.Uint32), vector(b.into, gds.Uint32)
 	}
 	if f.labels.Columns > 0 {
 		if p.labels = take(p.seeds, f.labels.Columns, f.labels.Type); f.labels.Type == gds.Int32 {

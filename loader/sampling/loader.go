@@ -56,6 +56,7 @@ type Loader struct {
 	unified bool             // the host can write to device memory
 	sparse  *features.Sparse // Features, if they are sparse; else nil
 	typed   *features.Typed  // Features, if they are of several types; else nil
+	there   []gds.Tensor     // the rows of Features that the device gathers by itself; nil: the host does
 	form    form
 	buffers *epoch.Buffers[*batchBuffer]
 	lookup  sync.Mutex // of Cache
@@ -105,14 +106,15 @@ func Open(o LoaderOptions) (*Loader, error) {
 	if (sparse != nil || typed != nil) && o.Cache != nil {
 		return nil, errors.New("loader of samples: a cache of sparse rows, or of rows of several types")
 	}
-	l := &Loader{o: o, sparse: sparse, typed: typed, unified: o.Device.Info().Unified}
+	l := &Loader{o: o, sparse: sparse, typed: typed, there: features.Resident(o.Features),
+		unified: o.Device.Info().Unified}
 	var err error
 	if l.rows, err = newRowCache(l); err != nil {
 		return nil, err
 	}
 	f := o.Features
 	l.form = form{columns: f.Columns(), dtype: f.DType(), unified: l.unified, sparse: sparse != nil, typed: typed != nil,
-		cached: l.rows != nil && l.rows.onDevice(), nodeIDs: o.NodeIDs}
+		cached: l.rows != nil && l.rows.onDevice(), gathers: l.there != nil, nodeIDs: o.NodeIDs}
 	if o.Labels != nil {
 		l.form.labels = loader.Labels{Type: o.Labels.Type, Columns: o.Labels.Columns}
 	}
@@ -194,6 +196,8 @@ func (l *Loader) Stats() Stats {
 func (l *Loader) placement() loader.Placement {
 	if _, stored := l.o.Features.(*features.Storage); stored {
 		return loader.Storage
+	} else if l.there != nil {
+		return loader.Device
 	}
 	return loader.Host
 }

@@ -160,12 +160,13 @@ type BatchMemory struct {
 	Route  int64 // on the device, where that prepares batches by itself
 }
 
-// ExpectedBatch is what a batch of a graph with these blocks takes, with rows cached in device memory or not. All its
-// rows may miss the cache. Sparse rows have elements on average; 0: rows are dense.
-func ExpectedBatch(m *format.Manifest, dtype gds.DType, name string, blocks []BlockShape, unified, cached bool,
+// ExpectedBatch is what a batch of a graph with these blocks takes, with rows cached in device memory or not, or there
+// altogether (features.Resident). All its rows may miss the cache. Sparse rows have elements on average; 0: rows are
+// dense.
+func ExpectedBatch(m *format.Manifest, dtype gds.DType, name string, blocks []BlockShape, unified, cached, there bool,
 	elements float64) (b BatchMemory) {
-	f := form{columns: m.Features, dtype: dtype, unified: unified, cached: cached, sparse: elements > 0,
-		labels: loader.LabelsOf(m)}
+	f := form{columns: m.Features, dtype: dtype, unified: unified, cached: cached, gathers: there && !unified,
+		sparse: elements > 0, labels: loader.LabelsOf(m)}
 	sources, seeds := int(blocks[0].Sources), int(blocks[len(blocks)-1].Destinations)
 	size := batchSize{seeds: seeds, inputs: sources, elements: int(elements * float64(sources)), misses: sources,
 		into: sources}

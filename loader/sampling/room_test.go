@@ -63,7 +63,7 @@ func TestBatchesTakeWhatTheyNeedWhereThereIsNoMore(t *testing.T) {
 			s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 8, Order: chunk.Shuffled, Seed: 9})
 			b.must(err)
 			if c.onDevice {
-				b.must(l.PrepareOnDevice(m, Resident{}))
+				b.must(l.PrepareOnDevice(m, nil))
 			}
 			if c.schedule || c.onDevice {
 				share := 0.0 // that the device prepares

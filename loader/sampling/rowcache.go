@@ -52,7 +52,7 @@ func RowCacheNeed(slots, rowBytes, nodes, batchRows int64, unified, routed bool)
 // gained by rows in other memory.
 func newRowCache(l *Loader) (*rowCache, error) {
 	_, stored := l.o.Features.(*features.Storage)
-	if l.o.Cache == nil || l.o.Cache.Slots() == 0 || l.unified && !stored {
+	if l.o.Cache == nil || l.o.Cache.Slots() == 0 || l.unified && !stored || l.there != nil {
 		return nil, nil
 	}
 	slots := l.o.Cache.Slots()

@@ -80,7 +80,7 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 				b.must(err)
 				want := b.batchesOf(s, 1, 0)
 				if prepares {
-					b.must(l.PrepareOnDevice(m, Resident{}))
+					b.must(l.PrepareOnDevice(m, nil))
 				}
 				for seed := range uint64(15) {
 					name := fmt.Sprintf("discrete %t, storage %t, cache %q, seed %d", discrete, storage, policy, seed)
@@ -131,7 +131,7 @@ func TestSchedulesEndWithTheLoopTheContextOrAFailure(t *testing.T) {
 	l := b.open(LoaderOptions{Buffers: Buffers(5, 3), NodeIDs: true})
 	s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 4, Order: chunk.Shuffled})
 	b.must(err)
-	b.must(l.PrepareOnDevice(m, Resident{}))
+	b.must(l.PrepareOnDevice(m, nil))
 	want := b.batchesOf(s, 0, 0)
 	before := runtime.NumGoroutine()
 	for seed := range uint64(40) {
@@ -196,7 +196,7 @@ func TestPacedStagesTakeTheirTime(t *testing.T) {
 		l := b.open(LoaderOptions{Buffers: Buffers(6, 3), NodeIDs: true})
 		s, err := l.Set(everyThird(toy.Nodes)[:40], m, chunk.Plan{BatchRows: 4, Order: chunk.Shuffled})
 		b.must(err)
-		b.must(l.PrepareOnDevice(m, Resident{}))
+		b.must(l.PrepareOnDevice(m, nil))
 		rules := schedule.Rules{Batches: 10, CPUBatches: 10, Workers: 3, CPUBuffer: 6, GPUBuffer: 3,
 			ByGPU: func(int) bool { return false }}
 		o := &Schedule{Rules: func(int, int) schedule.Rules { return rules }}

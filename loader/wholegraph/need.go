@@ -2,8 +2,8 @@ package wholegraph
 
 import (
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/need"
+	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
@@ -21,8 +21,7 @@ func OpeningNeed(m *format.Manifest, a sampling.Aggregation) need.Terms {
 	edges := Edges(m, a)
 	sampler := samplerBytes(m, a) + 4*max(edges, m.Nodes+1)
 	return need.Terms{
-		{Name: "features on their way to the device", Place: need.Pinned, From: need.Features, Until: need.Features,
-			Bytes: min(stagingBytes, gds.Bytes(int(m.Nodes), m.Features, gds.Float32))},
+		features.UploadNeed(m.Nodes, m.Features),
 		{Name: "sampler of all edges", Place: need.OffHeap, Bytes: sampler, From: need.Edges, Until: need.Edges},
 		{Name: "edges on their way to the device", Place: need.Heap, Bytes: 20*edges + 8*m.Nodes, From: need.Edges,
 			Until: need.Edges},

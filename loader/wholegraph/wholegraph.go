@@ -82,16 +82,6 @@ func Open(ctx context.Context, device gds.Device, o Options) (_ *Graph, err erro
 	return g, g.readEdges(ctx, o)
 }
 
-// Features reads the features that the graph has on its device; nil if the host cannot read the device's memory. The
-// caller closes them, before the Graph.
-func (g *Graph) Features(threads int) features.Source {
-	x := g.x
-	if x.Buf == nil || x.Buf.Bytes() == nil {
-		return nil
-	}
-	return features.InMemory(x.Buf.Bytes()[:gds.Bytes(x.Rows, x.Cols, gds.Float32)], x.Cols, threads)
-}
-
 // Rows are the features that the graph has on its device, float32 [n,F]. They have no memory where they are sparse, or
 // the graph comes in chunks.
 func (g *Graph) Rows() gds.Tensor { return g.x }
@@ -117,9 +107,6 @@ func upload[T dtype.Number](g *Graph, what string, t gds.DType, values []T) (gds
 	return v, gds.Upload(g.device, g.stream, v, values)
 }
 
-// stagingBytes is the pinned memory through which features come to the device.
-const stagingBytes = 8 << 20
-
 func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 	source := o.Features
 	if source == nil {
@@ -139,23 +126,7 @@ func (g *Graph) readFeatures(ctx context.Context, o Options) (err error) {
 	if g.x = g.memory.Matrix("features of a whole graph", rows, cols, gds.Float32); g.memory.Err != nil {
 		return g.memory.Err
 	}
-	some := max(1, min(rows, stagingBytes/(4*cols)))
-	staging, err := g.device.AllocPinned(gds.Bytes(some, cols, gds.Float32))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, staging.Free()) }()
-	for lo := 0; lo < rows; lo += some {
-		nodes := places(uint32(lo), min(some, rows-lo))
-		if err := source.Gather(ctx, staging.Bytes(), gds.Float32, nodes); err != nil {
-			return err
-		}
-		g.stream.Copy(g.x.Slice(lo, lo+len(nodes)), gds.NewTensor(staging, len(nodes), cols, gds.Float32))
-		if err := g.stream.Synchronize(context.WithoutCancel(ctx)); err != nil { // staging is freed after an error
-			return err
-		}
-	}
-	return nil
+	return features.Upload(ctx, g.device, g.stream, g.x, source)
 }
 
 // shapeOf is a matrix whose elements are sparse.

@@ -187,8 +187,8 @@ func (g *Graph) open(ctx context.Context) (err error) {
 		g.topology = nil
 		return err
 	case p.sampled == nil || g.features != nil:
-	case device.Info().Unified && g.dir.Layout().DType == gds.Float32:
-		g.features = g.whole.Features(threads)
+	case p.there(g.dir):
+		g.features = features.OnDevice(g.whole.Rows(), threads)
 	default:
 		if err := g.openFeatures(ctx); err != nil {
 			return err

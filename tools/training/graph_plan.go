@@ -135,6 +135,13 @@ func (o *graphJob) preloads() bool {
 	return o.routed() && o.sampled.Cache == "" && sampling.OnDevice(o.sampled.Sampler)
 }
 
+// there tells that the rows of samples are those of the whole graph on the one device, which are dense. A cache of rows
+// as they are stored has others.
+func (p *graphPlan) there(graph *format.Dir) bool {
+	return p.where == placement.Device && p.elements == nil && p.sampled != nil && p.devices == 1 &&
+		(p.sampled.Cache == "" || p.Machine.Devices.Info.Unified && graph.Layout().DType == gds.Float32)
+}
+
 // source is the graph in its place.
 func (p *graphPlan) source(graph *format.Dir) session.Source {
 	return session.Source{Graph: graph, Mapped: p.Mapped, Place: p.where, Elements: p.elements}
@@ -360,6 +367,7 @@ const optimalTraceBytes = 64 << 20
 // The names of terms that are counted again once more is known.
 const (
 	modelTerm        = "model"
+	copiesTerm       = "copies of parameters"
 	profiledTerm     = "model while batches are measured"
 	neighborhoodTerm = "neighbourhood of validated nodes"
 	validationTerm   = "layers of validation"
@@ -410,6 +418,7 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 	pinned := bytes(spec.PinnedBytes(rows, p.devices, p.gradients, p.Train))
 	add(profiledTerm, need.Pinned, pinned, need.Profile, need.Profile)
 	add(modelTerm, need.Pinned, pinned, need.Epoch, "")
+	add(copiesTerm, need.Heap, bytes(spec.HostBytes(p.devices)), need.Epoch, "")
 	if p.gradients > 0 { // what a step changes, as of the last synchronisation
 		model += 4 * gds.Aligned(4*bytes(spec.Parameters()))
 	}
@@ -426,7 +435,7 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 			elements = float64(p.elements.Count()+1) / float64(n)
 		}
 		p.batch = sampling.ExpectedBatch(m, graph.Layout().DType, s.Sampler, blocks, info.Unified, s.Cache != "",
-			elements)
+			p.there(graph), elements)
 		sampler, err := s.SamplerTerms(graph, info, p.where, blocks[0].Sources)
 		if err != nil {
 			return err
@@ -473,13 +482,13 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 		p.reasons = append(p.reasons, "and the device samples it there")
 	}
 	p.terms = append(p.terms, whole...)
-	since := need.Profile // samples take features from the whole graph where the host can read it
+	since := need.Profile // samples take features from the whole graph where they can
 	if sparse {
 		since = need.Features
 	} else {
 		add("features while they are read", need.OffHeap, inMemory, need.Features, need.Features)
 	}
-	if sparse || p.sampled != nil && !(info.Unified && graph.Layout().DType == gds.Float32) {
+	if sparse || p.sampled != nil && !p.there(graph) {
 		add("features", need.OffHeap, inMemory, since, "")
 	}
 	if info.EdgeWork {

@@ -31,11 +31,11 @@ func (g *Graph) openRoute() error {
 		return nil
 	}
 	s := g.samplers[0]
-	resident := sampling.Resident{Lists: s.Lists}
+	lists := s.Lists
 	if g.plan.preload {
-		resident = sampling.Resident{Lists: g.lists, Features: g.whole.Rows()}
+		lists = g.lists
 	}
-	err := s.Loader.PrepareOnDevice(s.Method, resident)
+	err := s.Loader.PrepareOnDevice(s.Method, lists)
 	if errors.Is(err, sampling.ErrOptions) {
 		g.WhyNot = strings.TrimPrefix(err.Error(), sampling.ErrOptions.Error()+": ")
 		return nil

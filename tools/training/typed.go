@@ -99,14 +99,14 @@ func (o *Options) checkTyped() error {
 		{o.Train && s.Sampler != "neighbor" && s.Sampler != FullSampler, "--sampler " + s.Sampler},
 		{s.Cache != "", "--cache"}, {s.divides(), "--partitions and --partition-file"},
 		{o.Schedule.Name != "", "--schedule"}, {o.Mapped, "--map"}, {o.Scratch != "", "--scratch"},
-		{o.Placement == placement.Device || o.Placement == placement.Storage, "--placement " + o.Placement},
+		{o.Placement == placement.Storage, "--placement " + o.Placement},
 		{o.Stages.Paced(), "--emulate with durations of stages"},
 		{o.Machine.Devices.Name == "emulated" && o.Machine.Devices.Count > 1, "--emulate gpu=2 or more"},
 		{o.BatchPerDevice > 0 && o.Machine.Devices.Count > 1, "--batch-per-device"},
 	} {
 		if c.refused {
-			return session.Refuse("%s: that is for graphs of one type; typed ones are sampled by neighbor or full, from host "+
-				"memory, for one device", c.what)
+			return session.Refuse("%s: that is for graphs of one type; typed ones are sampled by neighbor or full, with "+
+				"features in memory, for one device", c.what)
 		}
 	}
 	return nil
@@ -114,6 +114,7 @@ func (o *Options) checkTyped() error {
 
 // typedPlan is what a typed graph takes.
 type typedPlan struct {
+	where     string // the features are: placement.Device or Host
 	terms     need.Terms
 	evaluated int // rows of a batch whose in-neighbours are all taken
 	samples   int // at a time
@@ -126,21 +127,52 @@ type typedPlan struct {
 // leastEvaluated is the fewest rows of a batch in evaluations, if memory is scarce.
 const leastEvaluated = 64
 
-// planTyped finds how many rows and samples there is memory for. What batches take is an estimate.
-func planTyped(dir *format.Dir, o *Options) (p *typedPlan, err error) {
-	t := dir.Typed
-	what := fmt.Sprintf("%s on %d nodes and %d edges of %d types", o.Spec.Model, sampling.TypedManifest(t).Nodes,
-		dir.Manifest.Edges, len(t.Types))
+// planTyped finds a place for the features where there is memory for them: a device that has its own, then the host's.
+func planTyped(dir *format.Dir, o *Options) (*typedPlan, error) {
+	o.Placement = cmp.Or(o.Placement, placement.Auto)
+	places, reason := []string{o.Placement}, "asked for by --placement"
+	if o.Placement == placement.Auto {
+		places, reason = []string{placement.Device, placement.Host}, ""
+		if o.Machine.Devices.Info.Unified {
+			places = places[1:]
+		}
+	}
+	plans := map[string]*typedPlan{}
+	chosen, why := placement.First(places, func(where string) (err error) {
+		plans[where], err = planTypedIn(dir, o, where)
+		return err
+	})
+	if chosen < 0 {
+		return nil, why[len(why)-1]
+	}
+	p := plans[places[chosen]]
+	for _, err := range why {
+		reason = "not from device: " + err.Error()
+	}
+	if reason != "" {
+		p.reasons = append(p.reasons, reason)
+	}
+	p.reasons = append(p.reasons, fmt.Sprintf("features of %d types are in %s memory, lists by relation in host memory: "+
+		"%s together", len(dir.Typed.Types), p.where, units.Bytes(p.input)),
+		fmt.Sprintf("evaluation takes all in-neighbours of up to %d nodes at a time", p.evaluated))
+	if n := o.Machine.Devices.Count; n > 1 {
+		p.reasons = append(p.reasons, fmt.Sprintf("1 of %d devices is used: one reads a typed graph", n))
+	}
+	return p, nil
+}
+
+// planTypedIn finds how many rows and samples there is memory for beside features in a place. What batches take is an
+// estimate.
+func planTypedIn(dir *format.Dir, o *Options, where string) (p *typedPlan, err error) {
+	what := fmt.Sprintf("%s on %d nodes and %d edges of %d types, with features in %s memory,", o.Spec.Model,
+		sampling.TypedManifest(dir.Typed).Nodes, dir.Manifest.Edges, len(dir.Typed.Types), where)
 	for rows := InferenceRows; ; rows /= 2 {
 		for samples := sampling.MostSamples(o.workers(1), o.buffers()); samples > 0; samples /= 2 {
-			p = &typedPlan{evaluated: rows, samples: samples}
+			p = &typedPlan{where: where, evaluated: rows, samples: samples}
 			if err = p.count(dir, o); err != nil {
 				return nil, err
 			}
 			if err = o.Machine.Fits(what, p.memory(o)); err == nil {
-				p.reasons = []string{fmt.Sprintf("nodes of %d types and their lists by relation are in host memory: %s",
-					len(t.Types), units.Bytes(p.input)),
-					fmt.Sprintf("evaluation takes all in-neighbours of up to %d nodes at a time", rows)}
 				return p, nil
 			}
 		}
@@ -172,10 +204,17 @@ func (p *typedPlan) count(dir *format.Dir, o *Options) (failed error) {
 		return bytes
 	}
 	t, m, unified := dir.Typed, &dir.Manifest, o.Machine.Devices.Info.Unified
-	all, rowBytes := sampling.TypedManifest(t), int64(0)
-	for _, n := range t.Types {
-		rowBytes += 4 * n.Nodes * int64(n.Features) // types may be stored in less: an upper bound
+	all := sampling.TypedManifest(t)
+	var rowBytes, widest int64
+	var staging need.Term
+	for _, n := range t.Types { // types may be stored in less: an upper bound
+		bytes := gds.Aligned(4 * n.Nodes * int64(n.Features))
+		rowBytes, widest = rowBytes+bytes, max(widest, bytes)
+		if one := features.UploadNeed(n.Nodes, n.Features); one.Bytes > staging.Bytes {
+			staging = one
+		}
 	}
+	copies := bytes(o.Spec.HostBytes(1))
 	topology, evaluated, methods := sampling.TypedTopologyNeed(t), int(m.Nodes), int64(1)
 	if o.Train {
 		evaluated, methods = max(1, len(o.Part.Valid.List), len(o.Part.Test.List)), 2
@@ -186,12 +225,18 @@ func (p *typedPlan) count(dir *format.Dir, o *Options) (failed error) {
 	p.input = topology.Bytes + rowBytes + sampling.LabelsNeed(m).Bytes
 	device := bytes(o.Spec.DeviceBytes(rows, o.Train))
 	p.terms = append(slices.Clone(o.Held), session.Program, topology, sampling.LabelsNeed(m),
-		need.Term{Name: "features", Place: need.OffHeap, Bytes: rowBytes},
 		need.OnHeap("lists of nodes", 16*m.Nodes+(methods+1)*all.Nodes/8),
-		need.OnHeap("parameters on their way", 2*4*bytes(o.Spec.Parameters())),
+		need.OnHeap(copiesTerm, copies),
 		need.Term{Name: modelTerm, Place: need.Pinned, Bytes: bytes(o.Spec.PinnedBytes(rows, 1, 0, o.Train))},
 		need.Term{Name: modelTerm, Place: need.Device, Bytes: device},
 		need.Term{Name: "numbers of rows", Place: need.Device, Bytes: 4*m.Nodes + 3*gds.Align})
+	if p.where == placement.Device {
+		p.terms = append(p.terms, staging, need.Term{Name: "features on the device", Place: need.Device, Bytes: rowBytes},
+			need.Term{Name: "features while they are read", Place: need.OffHeap, Bytes: widest, From: need.Features,
+				Until: need.Features})
+	} else {
+		p.terms = append(p.terms, need.Term{Name: "features", Place: need.OffHeap, Bytes: rowBytes})
+	}
 	// Of training and of evaluation, the larger.
 	var activations, work, samples int64
 	var batch sampling.BatchMemory
@@ -209,7 +254,7 @@ func (p *typedPlan) count(dir *format.Dir, o *Options) (failed error) {
 			elements += n * int64(t.Types[i].Features)
 		}
 		mean.Features = int(elements/max(1, blocks[0].Sources)) + 1
-		one := sampling.ExpectedBatch(&mean, gds.Float32, sampler, blocks, unified, false, 0)
+		one := sampling.ExpectedBatch(&mean, gds.Float32, sampler, blocks, unified, false, p.where == placement.Device, 0)
 		batch.Device, batch.Pinned = max(batch.Device, one.Device), max(batch.Pinned, one.Pinned)
 		samples = max(samples, one.Sample*int64(min(p.samples, batches)))
 		activations = max(activations, gds.Room(bytes(o.Spec.BlockBytes(seeds, shapes, false))))
@@ -219,19 +264,20 @@ func (p *typedPlan) count(dir *format.Dir, o *Options) (failed error) {
 	if o.Train {
 		add(o.Sampling.Sampler, o.fanouts(), o.BatchRows, p.samples)
 	}
-	p.terms = append(p.terms, need.OnHeap("samples", samples),
-		need.Term{Name: "activations", Place: need.Device, Bytes: activations},
-		need.Term{Name: "work along edges", Place: need.Device, Bytes: work},
-		need.Term{Name: "batches", Place: need.Device, Bytes: int64(o.buffers()) * batch.Device},
-		need.Term{Name: "batches on their way to the device", Place: need.Pinned,
-			Bytes: int64(pipelinedMoves(o.buffers()-1)) * batch.Pinned})
+	batches := need.Terms{need.OnHeap("samples", samples),
+		{Name: "activations", Place: need.Device, Bytes: activations},
+		{Name: "work along edges", Place: need.Device, Bytes: work},
+		{Name: "batches", Place: need.Device, Bytes: int64(o.buffers()) * batch.Device},
+		{Name: "batches on their way to the device", Place: need.Pinned,
+			Bytes: int64(pipelinedMoves(o.buffers()-1)) * batch.Pinned}}
+	p.terms = append(p.terms, batches.During(need.Profile, "")...)
 	p.device = device + activations + work + int64(o.buffers())*batch.Device
 	return failed
 }
 
 // memory is the memory of the plan.
 func (p *typedPlan) memory(o *Options) need.Memory {
-	return p.terms.During(need.Topology, "").Sum(1, o.Machine.Devices.Info.Unified)
+	return p.terms.Sum(1, o.Machine.Devices.Info.Unified)
 }
 
 // OpenTyped opens a typed graph, whose target's nodes are in dir, on the first device of the machine.
@@ -257,6 +303,7 @@ func OpenTyped(ctx context.Context, dir *format.Dir, o Options) (_ *Typed, err e
 	if g.devices, err = m.Devices.Open(1); err != nil {
 		return nil, err
 	}
+	g.numbers.Device = g.devices[0]
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
@@ -291,7 +338,6 @@ func (g *Typed) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	g.numbers.Device = g.devices[0]
 	g.loader, err = sampling.Open(sampling.LoaderOptions{
 		Device: g.devices[0], Features: g.features, Labels: labels, First: g.first, Buffers: g.o.buffers(),
 		Workers: g.o.workers(1), Samples: g.plan.samples,
@@ -302,14 +348,13 @@ func (g *Typed) open(ctx context.Context) (err error) {
 func (g *Typed) openFeatures(ctx context.Context) (err error) {
 	var sources []features.Source
 	for _, n := range g.dir.Typed.Types {
-		var one *features.Host
 		d, err := g.dir.Typed.OpenNodes(g.dir.FS(), g.dir.TypedPath, n.Name)
 		if err == nil {
-			one, err = features.LoadHost(ctx, d, nil, g.o.Machine.Threads)
+			var one features.Source
+			if one, err = g.openType(ctx, d); err == nil {
+				sources = append(sources, one)
+			}
 			err = errors.Join(err, d.Close())
-		}
-		if one != nil {
-			sources = append(sources, one)
 		}
 		if err != nil {
 			return errors.Join(err, features.NewTyped(sources).Close())
@@ -317,6 +362,22 @@ func (g *Typed) openFeatures(ctx context.Context) (err error) {
 	}
 	g.features = features.NewTyped(sources)
 	return nil
+}
+
+// openType brings the features of a type to their place.
+func (g *Typed) openType(ctx context.Context, d *format.Dir) (features.Source, error) {
+	if g.plan.where == placement.Device {
+		return sourceOf(features.LoadDevice(ctx, d, g.devices[0], g.o.Machine.Threads))
+	}
+	return sourceOf(features.LoadHost(ctx, d, nil, g.o.Machine.Threads))
+}
+
+// sourceOf is a source, and no nil pointer in it.
+func sourceOf[S features.Source](opened S, err error) (features.Source, error) {
+	if err != nil {
+		return nil, err
+	}
+	return opened, nil
 }
 
 // Close closes all, the device too.
@@ -430,14 +491,14 @@ func (g *Typed) ShareRows() int { return g.plan.rows }
 
 // Batches says how training nodes are shuffled.
 func (g *Typed) Batches() checkpoint.Batches {
-	return checkpoint.Batches{Rows: g.o.BatchRows, Shuffle: placement.RR, ChunkRows: 1, Placement: placement.Host,
+	return checkpoint.Batches{Rows: g.o.BatchRows, Shuffle: placement.RR, ChunkRows: 1, Placement: g.plan.where,
 		Devices: 1}
 }
 
 // Report says where the graph lies.
 func (g *Typed) Report() Report {
 	memory := g.plan.memory(&g.o)
-	r := Report{Memory: &memory, Placement: placement.Host, Shuffle: placement.RR, Devices: 1, Reasons: g.plan.reasons,
+	r := Report{Memory: &memory, Placement: g.plan.where, Shuffle: placement.RR, Devices: 1, Reasons: g.plan.reasons,
 		Load: g.loader.Stats().Stats}
 	r.setDevice(g.devices[0])
 	return r
@@ -458,11 +519,19 @@ func (g *Typed) PeakBytes() int64 { return session.PeakBytes(g.devices) }
 func (g *Typed) InputBytes() int64 { return g.plan.input }
 func (g *Typed) WorkBytes() int64  { return g.plan.device }
 
-// Alternatives are the places where the features may be.
-func (g *Typed) Alternatives() []placement.Alternative {
-	memory := g.plan.memory(&g.o)
-	return []placement.Alternative{{Placement: placement.Host, Shuffle: placement.RR, Devices: 1,
-		DeviceBytes: units.Bytes(memory.DeviceBytes), HostBytes: units.Bytes(memory.HostBytes)}}
+// Alternatives are the places where the features may be, with what each takes, or why it is impossible.
+func (g *Typed) Alternatives() (all []placement.Alternative) {
+	for _, where := range []string{placement.Device, placement.Host} {
+		a := placement.Alternative{Placement: where, Shuffle: placement.RR, Devices: 1}
+		if p, err := planTypedIn(g.dir, &g.o, where); err != nil {
+			a.Obstacle = err.Error()
+		} else {
+			memory := p.memory(&g.o)
+			a.DeviceBytes, a.HostBytes = units.Bytes(memory.DeviceBytes), units.Bytes(memory.HostBytes)
+		}
+		all = append(all, a)
+	}
+	return all
 }
 
 // Measure trains on some batches: see Graph.Measure.
