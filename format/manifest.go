@@ -149,6 +149,12 @@ const (
 	EdgeFeatures      = "edge_features"      // what the last of them say of in-edges
 )
 
+// Entries of Manifest.Input of parts of a typed graph.
+const (
+	ReverseOf       = "reverse_of"       // the relation that import has turned round to make this one
+	MissingFeatures = "missing_features" // what import has made the features of, for a type without any
+)
+
 // Preparation is those entries that are known: what earlier versions and other programs wrote may lack some.
 func (m *Manifest) Preparation() map[string]string {
 	p := map[string]string{}

@@ -19,7 +19,7 @@ type exportOptions struct {
 func newExportCommand(a *app) *cobra.Command {
 	var o exportOptions
 	c := a.verb("export npy GRAPH|STORE -o DIR", "Write a graph or hop store as NumPy arrays",
-		"Export writes a graph as the arrays that import npy reads, and a hop store as one array for each\n"+
+		"Export writes a graph, typed or not, as the arrays that import npy reads, and a hop store as one array for each\n"+
 			"matrix (<operator>_hop-<r>.npy), rows in stored order, with node_id.npy beside them.", o.do)
 	c.Flags().StringVarP(&o.output, "output", "o", "", "directory to write")
 	c.Flags().BoolVar(&o.force, "force", false, forceUsage)

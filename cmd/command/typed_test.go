@@ -120,13 +120,10 @@ func TestEachVerbTakesATypedGraphOrSaysWhatTo(t *testing.T) {
 	d := typedDisk(t)
 	must(t, d, "propagate graph -o store --hops 1")
 	for line, want := range map[string]string{
-		"train graph --model sign":              "run hopfeed propagate graph -o STORE first",
-		"train graph --model gat":               "gat reads a graph of one type (rgcn and sage read typed ones)",
-		"plan graph --model nars":               "run hopfeed propagate graph -o STORE first (--dry-run prints its plan)",
-		"export npy graph -o out":               "graph is a typed graph",
-		"update graph --edges arrays -o graph2": "graph is a typed graph",
-		"repair store --graph graph":            "graph is a typed graph",
-		"status graph":                          "graph is a typed graph",
+		"train graph --model sign": "run hopfeed propagate graph -o STORE first",
+		"train graph --model gat":  "gat reads a graph of one type (rgcn and sage read typed ones)",
+		"plan graph --model nars":  "run hopfeed propagate graph -o STORE first (--dry-run prints its plan)",
+		"status graph":             "graph is a typed graph",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: status %d: %s, want %q", line, o.code, o.stderr, want)

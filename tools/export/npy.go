@@ -4,9 +4,10 @@ package export
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"unicode/utf8"
 
@@ -52,57 +53,115 @@ type Result struct {
 //	meta.json              name, regions, operators
 //
 // Both have, if the graph or store has them, node_label.npy [rows] or [rows,L], splits.npy
-// [k,rows] and orig_id.npy [rows].
+// [k,rows] and orig_id.npy [rows]. A typed graph has these files a type and a relation, without edges of types and
+// without meta.json of relations:
+//
+//	nodes/<type>/                                  of a type that has features, labels or the like
+//	edges/<source>__<relation>__<destination>/     but for reverses that the import adds again
+//	meta.json                                      name, node_types, edge_types, target, directed
 func NPY(ctx context.Context, fsys vfs.FS, dir, out string, o Options) (_ *Result, err error) {
 	if o.Progress == nil {
 		o.Progress = progress.Silent
 	}
 	defer parallel.Beside()()
-	d, err := format.OpenAny(vfs.NewPastCache(fsys), dir)
+	var typed *typedMeta
+	var parts []*npyExport
+	defer func() {
+		for _, e := range parts {
+			e.close()
+		}
+	}()
+	past := vfs.NewPastCache(fsys)
+	d, err := format.OpenAny(past, dir)
+	switch {
+	case err == nil:
+		parts = []*npyExport{{dir: d, edges: d.Manifest.Kind == format.KindGraph, meta: true}}
+	case errors.Is(err, format.ErrKind) && format.IsTyped(past, dir):
+		typed, parts, err = openTyped(past, dir)
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close()
-	e := &npyExport{ctx: ctx, dir: d, options: o, idWidth: 1}
-	err = e.prepare()
-	if e.topology != nil {
-		defer e.topology.Close()
+	for _, e := range parts {
+		e.ctx, e.options, e.idWidth = ctx, o, 1
+		if err := e.prepare(); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	w, err := claim(fsys, out, o.Force, d)
+	w, err := claim(fsys, out, o.Force, parts)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = w.leave(err) }()
-	e.out = w
-	arrays, needed := e.arrays(), int64(0)
-	for _, a := range arrays {
-		needed += a.DataBytes()
+	needed := int64(0)
+	for _, e := range parts {
+		for _, a := range e.arrays() {
+			needed += a.DataBytes()
+		}
 	}
 	if err := machine.CheckSpace(fsys, w.at, needed); err != nil {
 		return nil, err
 	}
-	for _, a := range arrays {
-		if err := e.write(a); err != nil {
+	if typed != nil {
+		if err := w.makeFolder(nodesFolder); err != nil {
 			return nil, err
 		}
 	}
-	if err := e.meta(); err != nil {
-		return nil, err
+	for _, e := range parts {
+		e.out = w
+		if err := e.writeAllArrays(); err != nil {
+			return nil, err
+		}
+	}
+	if typed != nil {
+		if err := w.writeJSON(metaName, typed); err != nil {
+			return nil, err
+		}
 	}
 	return &Result{Files: w.files, Bytes: w.bytes, Output: out}, nil
 }
 
+// npyExport writes the arrays of a graph or a store, or of a part of a typed graph.
 type npyExport struct {
 	ctx      context.Context
 	dir      *format.Dir
-	topology *format.TopologyFile // of a graph
+	folder   string               // in the output; "": the output itself
+	edges    bool                 // the arrays have edges
+	meta     bool                 // and a meta.json
+	topology *format.TopologyFile // nil: no edges
 	out      *output
 	options  Options
 	readers  int   // that read ahead of the writer
 	idWidth  int64 // characters of the longest original id
+}
+
+func (e *npyExport) close() {
+	if e.topology != nil {
+		_ = e.topology.Close()
+	}
+	_ = e.dir.Close()
+}
+
+// writeAllArrays writes all arrays, and meta.json after them.
+func (e *npyExport) writeAllArrays() error {
+	arrays := e.arrays()
+	if len(arrays) == 0 { // a type of nodes with nothing but their number
+		return nil
+	}
+	if e.folder != "" {
+		if err := e.out.makeFolder(e.folder); err != nil {
+			return err
+		}
+	}
+	for _, a := range arrays {
+		if err := e.write(a); err != nil {
+			return err
+		}
+	}
+	if !e.meta {
+		return nil
+	}
+	return e.out.writeJSON(filepath.Join(e.folder, metaName), e.newMeta())
 }
 
 // array is a file to be written: its header, and what writes the elements.
@@ -123,16 +182,17 @@ func (e *npyExport) arrays() (all []array) {
 		add(name, t, 1, func(w io.Writer, task progress.Task) error { return e.rows(w, task, part) }, shape...)
 	}
 	matrixName := func(format.MatrixID) string { return "node_feat.npy" }
-	if m.Kind == format.KindGraph {
+	if e.edges {
 		id := npy.Int32 // many programs do not take unsigned integers as ids
-		if m.Nodes > 1<<31 {
+		if max(m.Nodes, m.SourceNodes) > 1<<31 {
 			id = npy.Uint32
 		}
-		add("edge_index.npy", id, 1, e.edges, 2, m.Edges)
+		add("edge_index.npy", id, 1, e.writeEdges, 2, m.Edges)
 		if m.Weighted {
 			add("edge_weight.npy", npy.Float32, 1, e.weights, m.Edges)
 		}
-	} else {
+	}
+	if m.Kind == format.KindStore {
 		column("node_id.npy", npy.Uint32, func(t *format.RowTable) []byte { return dtype.BytesOf(t.NodeID) }, m.Rows)
 		matrixName = func(id format.MatrixID) string {
 			// Colons and less-than signs, which some systems do not allow in names, become others as in the store.
@@ -225,7 +285,7 @@ func (e *npyExport) prepare() (err error) {
 		}
 		largest = max(largest, chunkBytes(m.Layout))
 	}
-	if e.dir.Manifest.Kind == format.KindGraph {
+	if e.edges {
 		if e.topology, err = e.dir.OpenTopology(e.ctx, topologyBlock); err != nil {
 			return err
 		}
@@ -270,10 +330,10 @@ func (e *npyExport) writeAll(w io.Writer, data []byte, task progress.Task) error
 }
 
 func (e *npyExport) write(a array) error {
-	task := e.options.Progress.Start("write "+a.name, a.DataBytes(), progress.Bytes)
+	task := e.options.Progress.Start("write "+filepath.Join(e.folder, a.name), a.DataBytes(), progress.Bytes)
 	defer task.Done()
 	header := npy.AppendHeader(nil, a.Type, a.Width, a.Shape...)
-	return e.out.create(a.name, int64(len(header))+a.DataBytes(), func(w io.Writer) error {
+	return e.out.create(filepath.Join(e.folder, a.name), int64(len(header))+a.DataBytes(), func(w io.Writer) error {
 		if _, err := w.Write(header); err != nil {
 			return err
 		}
@@ -290,8 +350,8 @@ func (e *npyExport) eachRange(write func(format.NodeRange) error) error {
 	return readAhead(e, t.Ranges(), t.RangeBytes(), t.ReadRange, write)
 }
 
-// edges writes the source of each edge, then the destination of each.
-func (e *npyExport) edges(w io.Writer, task progress.Task) error {
+// writeEdges writes the source of each edge, then the destination of each.
+func (e *npyExport) writeEdges(w io.Writer, task progress.Task) error {
 	sources := func(b format.NodeRange) error { return e.writeAll(w, dtype.BytesOf(b.Neighbors), task) }
 	if err := e.eachRange(sources); err != nil {
 		return err
@@ -402,9 +462,9 @@ type npyMeta struct {
 	Operators      []format.Operator `json:"operators,omitempty"`
 }
 
-func (e *npyExport) meta() error {
+func (e *npyExport) newMeta() *npyMeta {
 	m := &e.dir.Manifest
-	meta := npyMeta{
+	meta := &npyMeta{
 		ExportedBy:     exporter,
 		Name:           m.Name,
 		Nodes:          m.Nodes,
@@ -424,13 +484,5 @@ func (e *npyExport) meta() error {
 	} else {
 		meta.Regions = m.Regions
 	}
-	text, err := json.MarshalIndent(meta, "", "  ")
-	if err != nil {
-		return err
-	}
-	text = append(text, '\n')
-	return e.out.create(metaName, int64(len(text)), func(w io.Writer) error {
-		_, err := w.Write(text)
-		return err
-	})
+	return meta
 }

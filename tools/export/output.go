@@ -2,6 +2,7 @@ package export
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
@@ -22,6 +24,9 @@ const metaName = "meta.json"
 // ours matches the names of files that an export writes.
 var ours = regexp.MustCompile(
 	`^(meta\.json|(edge_[a-z0-9_]+|node_[a-z0-9_]+|splits|orig_id|.+_hop-[0-9]+)\.npy)(\.tmp)?$`)
+
+// ourFolder matches the folders of an export of a typed graph.
+var ourFolder = regexp.MustCompile(`^(` + nodesFolder + `|` + edgesFolder + `)(/[a-z0-9_]+)?$`)
 
 // output is the directory that an export writes. All files are written into a folder beside it, which is locked, and
 // then takes its name or, to replace an export, is exchanged with it (folder.Swap): so the directory is complete, or
@@ -39,8 +44,8 @@ type output struct {
 }
 
 // claim makes and locks the folder beside the directory dir, and removes what a killed export has left. It refuses a
-// directory that is not an export, or holds features that source refers to.
-func claim(fsys vfs.FS, dir string, force bool, source *format.Dir) (o *output, err error) {
+// directory that is not an export, or holds features that one of these parts refers to.
+func claim(fsys vfs.FS, dir string, force bool, parts []*npyExport) (o *output, err error) {
 	if err := folder.CheckName(dir); err != nil {
 		return nil, err
 	}
@@ -68,8 +73,10 @@ func claim(fsys vfs.FS, dir string, force bool, source *format.Dir) (o *output, 
 			return nil, err
 		}
 	}
-	if err := o.checkSource(source); err != nil {
-		return nil, err
+	for _, e := range parts {
+		if err := o.checkSource(e.dir); err != nil {
+			return nil, err
+		}
 	}
 	if err := fsys.MkdirAll(o.at); err != nil {
 		return nil, err
@@ -153,25 +160,15 @@ func (o *output) publish() error {
 // them (it has a lock file) or, with force, they are a complete export (meta.json says so). A user's own arrays, which
 // may have the same names, have neither.
 func (o *output) replaceable(dir string, force bool) (names []string, err error) {
-	entries, err := o.fsys.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
 	killed, err := folder.Ours(o.fsys, dir, npy.LockName)
 	if err != nil {
 		return nil, err
 	}
-	for _, entry := range entries {
-		switch name := entry.Name(); {
-		case name == npy.LockName && killed:
-		case entry.IsDir() || !ours.MatchString(name):
-			return nil, fmt.Errorf("%s: %w, and holds %s, which no export has written: give another directory", dir,
-				format.ErrExists, name)
-		case name == metaName:
-			names = slices.Insert(names, 0, name) // removed first, so that the rest counts as incomplete
-		default:
-			names = append(names, name)
-		}
+	if names, err = o.list(dir, "", killed); err != nil {
+		return nil, err
+	}
+	if at := slices.Index(names, metaName); at > 0 {
+		names = slices.Insert(slices.Delete(names, at, at+1), 0, metaName) // removed first: the rest is incomplete
 	}
 	meta := len(names) > 0 && names[0] == metaName
 	switch {
@@ -183,13 +180,39 @@ func (o *output) replaceable(dir string, force bool) (names []string, err error)
 	return names, nil
 }
 
+// list lists what an export has written to the directory dir, from a folder in it on: what is in a folder, and then the
+// folder. locked: its lock file may be there.
+func (o *output) list(dir, at string, locked bool) (names []string, err error) {
+	entries, err := o.fsys.ReadDir(filepath.Join(dir, at))
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		switch name := filepath.Join(at, entry.Name()); {
+		case name == npy.LockName && locked:
+		case entry.IsDir() && ourFolder.MatchString(filepath.ToSlash(name)):
+			inside, err := o.list(dir, name, locked)
+			if err != nil {
+				return nil, err
+			}
+			names = append(append(names, inside...), name)
+		case entry.IsDir() || !ours.MatchString(entry.Name()):
+			return nil, fmt.Errorf("%s: %w, and holds %s, which no export has written: give another directory", dir,
+				format.ErrExists, name)
+		default:
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
 func (o *output) checkSource(source *format.Dir) error {
 	for _, file := range source.Manifest.Sources() {
 		at, err := o.fsys.Resolve(file)
 		if err != nil {
 			return err
 		}
-		if filepath.Dir(at) == o.real {
+		if strings.HasPrefix(at, o.real+string(filepath.Separator)) {
 			return fmt.Errorf("%s: %w, and holds the features that %s refers to: give another directory", o.dir,
 				format.ErrExists, source.Path())
 		}
@@ -222,6 +245,21 @@ func (o *output) leave(err error) error {
 		_ = o.removeExport(o.at) // an error of its own matters less than err
 	}
 	return errors.Join(err, o.lock.Close())
+}
+
+// makeFolder makes a folder of the export.
+func (o *output) makeFolder(name string) error { return o.fsys.MkdirAll(filepath.Join(o.at, name)) }
+
+// writeJSON writes a value to a file of the export.
+func (o *output) writeJSON(name string, value any) error {
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	return o.create(name, int64(len(text))+1, func(w io.Writer) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	})
 }
 
 // create makes a file of about this size, calls body to write it, and commits it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 // typedMeta is what meta.json says of a typed graph.
@@ -20,6 +21,7 @@ type typedMeta struct {
 	Types     map[string]int64    `json:"node_types"`
 	Relations [][]json.RawMessage `json:"edge_types"`
 	Target    string              `json:"target"`
+	Directed  bool                `json:"directed"` // relations get no reverses
 }
 
 // isTypedNPY tells whether a folder is in the typed npy layout.
@@ -33,6 +35,7 @@ func isTypedNPY(fsys vfs.FS, dir string) bool {
 //
 //	meta.json                       node_types (type: number of nodes), target (default the only type with labels),
 //	                                edge_types (optional: [source, destination, edges], or with the relation between)
+//	                                directed (true: as if the direction were Directed)
 //	nodes/<type>/                   node_feat, node_label, splits and the like, as in the npy layout; all optional
 //	edges/<source>__<destination>/  edge_index.npy [2,E] unless the edge layout is Ex2, and perhaps edge_weight.npy
 //	edges/<source>__<relation>__<destination>/
@@ -91,6 +94,9 @@ func OpenTypedNPY(fsys vfs.FS, dir string, direction Direction, o NPYOptions) (_
 			return nil, err
 		}
 	}
+	if direction == UnknownDirection && meta.Directed {
+		direction = Directed
+	}
 	return s, s.complete(path, direction, TypedOptions{cmp.Or(o.Target, meta.Target), o.Missing})
 }
 
@@ -136,11 +142,21 @@ func (s *arraySource) openNodes(nodes int64, o NPYOptions) error {
 	if err := s.list(); err != nil {
 		return err
 	}
+	meta, err := s.readMeta()
+	if err != nil {
+		return err
+	}
+	if meta.FeatureDType == npy.BFloat16.String() && o.FeatureType == 0 {
+		o.FeatureType = npy.BFloat16
+	}
+	if o.LabelsAs.auto() {
+		o.LabelsAs = meta.LabelsAs
+	}
 	for name := range s.names {
 		if !strings.HasPrefix(name, "node_feat") {
 			continue
 		}
-		if err := s.openFeatures(o, npyMeta{}); err != nil {
+		if err := s.openFeatures(o, meta); err != nil {
 			return err
 		}
 		if s.info.Nodes != nodes {
@@ -150,12 +166,12 @@ func (s *arraySource) openNodes(nodes int64, o NPYOptions) error {
 	}
 	s.info.Nodes, s.info.Direction = nodes, Directed
 	if s.has("node_label.npy") {
-		if err := s.openLabels(o.LabelsAs, nil); err != nil {
+		if err := s.openLabels(o.LabelsAs, meta.ClassNames); err != nil {
 			return err
 		}
 	}
 	before := s.info.Notes
-	err := s.openSplits()
+	err = s.openSplits()
 	if len(s.splits) == 0 {
 		s.info.Notes = before
 	}

@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"sync/atomic"
 
@@ -44,6 +45,8 @@ type standInSource struct {
 
 func (s standInSource) Info() Info {
 	info := s.Source.Info()
+	info.Input = maps.Clone(info.Input)
+	info.Input[format.MissingFeatures] = string(s.kind)
 	if info.Features = s.columns; s.kind == DegreeFor {
 		info.FeatureBytes = 4 * info.Nodes * int64(s.columns)
 	}

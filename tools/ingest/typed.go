@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,14 +23,25 @@ type typedSource struct {
 	types        []typedPart[string]
 	relations    []typedPart[format.Relation]
 	notes        []string
-	labelled     []string // types with labels
-	scratch      *scratch // nil: none
+	labelled     []string      // types with labels
+	scratch      *scratch      // nil: none
+	graphs       []*format.Dir // of an update
 }
 
 type typedPart[ID any] struct {
 	id     ID
 	source Source
-	added  bool // of a relation: the reverse of another, which owns the source
+	added  bool             // of a relation: the reverse of another, which owns the source
+	was    *format.Manifest // in an update, that of the same part; nil: none
+}
+
+// options are those that make a part of a typed graph: in an update, those that the part was made by.
+func (p *typedPart[ID]) options(o Options, name string) Options {
+	if o.Name = name; p.was != nil {
+		same := OptionsOf(p.was)
+		o.DType, o.SelfLoops, o.Duplicates = same.DType, same.SelfLoops, same.Duplicates
+	}
+	return o
 }
 
 // TypedOptions are those of all layouts with several types of nodes.
@@ -95,16 +107,22 @@ func (s *typedSource) addReverses(direction Direction) error {
 			return badOptions("the reverse of relation %s: %w (rename the relation, or give --directed)", r, err)
 		}
 		s.notes = append(s.notes, fmt.Sprintf("relation %s is added, the reverse of %s (--directed leaves it out)", back, r))
-		s.relations = append(s.relations, typedPart[format.Relation]{back, turnedSource{one.source}, true})
+		s.relations = append(s.relations, typedPart[format.Relation]{id: back, source: turnedSource{one.source, r},
+			added: true})
 	}
 	return nil
 }
 
 // turnedSource is a relation with each edge turned round.
-type turnedSource struct{ Source }
+type turnedSource struct {
+	Source
+	of format.Relation
+}
 
 func (s turnedSource) Info() Info {
 	info := s.Source.Info()
+	info.Input = maps.Clone(info.Input)
+	info.Input[format.ReverseOf] = s.of.String()
 	if info.Notes = nil; info.SourceNodes > 0 {
 		info.SourceNodes, info.Nodes = info.Nodes, info.SourceNodes
 	}
@@ -190,6 +208,9 @@ func (s *typedSource) Close() error {
 	if s.scratch != nil {
 		errs = append(errs, s.scratch.Close())
 	}
+	for _, d := range s.graphs {
+		errs = append(errs, d.Close())
+	}
 	return errors.Join(errs...)
 }
 
@@ -216,8 +237,8 @@ func (s *typedSource) run(ctx context.Context, fsys vfs.FS, dir string, o Option
 		return Run(ctx, fsys, source, at, o)
 	}
 	for _, one := range s.types {
-		options := o
-		options.Name, options.into = one.id, into[one.id]
+		options := one.options(o, one.id)
+		options.into = into[one.id]
 		if _, standIn := one.source.(standInSource); standIn || one.source.Info().Features == 0 {
 			options.FeaturesInPlace = false
 		}
@@ -238,8 +259,8 @@ func (s *typedSource) run(ctx context.Context, fsys vfs.FS, dir string, o Option
 		}
 	}
 	for _, one := range s.relations {
-		options := o
-		options.Name, options.NormalizeFeatures, options.FeaturesInPlace = one.id.String(), false, false
+		options := one.options(o, one.id.String())
+		options.NormalizeFeatures, options.FeaturesInPlace = false, false
 		if one.id.Source != one.id.Destination {
 			options.SelfLoops = KeepLoops // equal numbers are not the same node
 		}
