@@ -32,7 +32,11 @@ new weight; an added edge that is there already is treated as GRAPH's import tre
 
 Ids in --edges or --nodes that GRAPH does not have are new nodes, which need features. The table of nodes has
 the column of ids, and columns of what changes: labels, splits, features. A row changes those of its node, and
-an empty label is none.`, o.do)
+an empty label is none.
+
+Of a typed graph, --edges and --remove-edges name folders with a table for each relation that changes, such as
+author__writes__paper.csv, and --nodes one with a table for each type, such as author.csv. The reverse that import
+added of a relation changes with it.`, o.do)
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "graph directory to write")
 	c.MarkFlagRequired("output")
@@ -54,26 +58,38 @@ func (o *updateOptions) do(ctx context.Context, a *app, args []string) (_ result
 			return nil, err
 		}
 	}
-	graph, err := format.OpenGraph(a.fs, args[0])
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, graph.Close()) }()
-	g := graphOptions{output: o.output, dtype: graph.Manifest.DType, Options: ingest.OptionsOf(&graph.Manifest)}
-	g.Scratch, g.Force = o.scratch, o.force
-	var source *ingest.Update
-	made, err := a.ingest(ctx, func() (_ ingest.Source, err error) {
-		source, err = ingest.OpenUpdate(ctx, graph, ingest.ScratchOptions{Output: o.output, Scratch: o.scratch,
-			Force: o.force, MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()}, o.UpdateOptions)
+	scratch := ingest.ScratchOptions{Output: o.output, Scratch: o.scratch, Force: o.force,
+		MemoryBytes: int64(a.budget.Bytes), Progress: a.progress()}
+	g, counts := graphOptions{output: o.output}, ingest.UpdateCounts{}
+	open := func() (source ingest.Source, err error) {
+		source, counts, err = ingest.OpenTypedUpdate(ctx, a.fs, args[0], scratch, o.UpdateOptions)
 		return source, err
-	}, g)
+	}
+	if !format.IsTyped(a.fs, args[0]) {
+		graph, failed := format.OpenGraph(a.fs, args[0])
+		if failed != nil {
+			return nil, failed
+		}
+		defer func() { err = errors.Join(err, graph.Close()) }()
+		g.dtype, g.Options = graph.Manifest.DType, ingest.OptionsOf(&graph.Manifest)
+		open = func() (ingest.Source, error) {
+			source, err := ingest.OpenUpdate(ctx, graph, scratch, o.UpdateOptions)
+			if err != nil {
+				return nil, err
+			}
+			counts = source.UpdateCounts
+			return source, nil
+		}
+	}
+	g.Scratch, g.Force = o.scratch, o.force
+	made, err := a.ingest(ctx, open, g)
 	if err != nil {
 		return nil, err
 	}
 	if from, err := a.fs.Resolve(args[0]); err == nil { // where it cannot be kept, propagate --from asks for it
 		_ = a.fs.SetAttribute(o.output, format.UpdatedFrom, from)
 	}
-	return updated{made.(imported), source.UpdateCounts}, nil
+	return updated{made.(imported), counts}, nil
 }
 
 // updated is the result of update.

@@ -53,17 +53,25 @@ func openTypedTables(ctx context.Context, in Input, layout string, o TableOption
 	if err := t.readEdges(ctx, filepath.Join(in.Path, "edges")); err != nil {
 		return nil, err
 	}
-	for flag, asked := range map[string][]string{edgeColumnsFlag: o.Columns.Edge, nodeColumnsFlag: o.Columns.Node} {
-		for _, column := range asked {
-			if !o.Columns.seen[flag+" "+column] {
-				return nil, badOptions("--%s %s: no table has such a column", flag, column)
-			}
-		}
+	if err := o.Columns.checkSeen(); err != nil {
+		return nil, err
 	}
 	if err := t.finish(); err != nil {
 		return nil, err
 	}
 	return s, s.complete(in.Path, in.Direction, typed)
+}
+
+// checkSeen fails if no table has had a column that a flag asks for.
+func (c *Columns) checkSeen() error {
+	for flag, asked := range map[string][]string{edgeColumnsFlag: c.Edge, nodeColumnsFlag: c.Node} {
+		for _, column := range asked {
+			if !c.seen[flag+" "+column] {
+				return badOptions("--%s %s: no table has such a column", flag, column)
+			}
+		}
+	}
+	return nil
 }
 
 // checkTyped refuses flags that tables of one type have only.
@@ -80,19 +88,11 @@ func (o *TableOptions) checkTyped(typed TypedOptions) error {
 	return nil
 }
 
-// tables lists the tables of a folder, by their names without ending.
-func (t *typedTables) tables(dir string) (names []string, paths map[string]string, err error) {
-	there, err := exists(t.fsys, dir)
-	if err != nil || !there {
-		return nil, nil, err
-	}
-	entries, err := t.fsys.ReadDir(dir)
+// tablesByName lists the tables of a folder, by their names without ending; what has another ending than these is none.
+func tablesByName(fsys vfs.FS, dir string, endings []string) (names []string, paths map[string]string, err error) {
+	entries, err := fsys.ReadDir(dir)
 	if err != nil {
 		return nil, nil, err
-	}
-	endings := textEndings
-	if t.layout == "parquet" {
-		endings = []string{"parquet"}
 	}
 	paths = map[string]string{}
 	for _, e := range entries {
@@ -102,14 +102,26 @@ func (t *typedTables) tables(dir string) (names []string, paths map[string]strin
 		case name == "" || e.Name()[0] == '_': // hidden, or a mark of Spark
 			continue
 		case !slices.Contains(endings, ending) && (!e.IsDir() || ending != ""):
-			return nil, nil, invalid(path, "it is no table: want NAME.%s, or a folder NAME (the other importer of tables "+
-				"reads .csv or .parquet)", endings[0])
+			return nil, nil, invalid(path, "it is no table: want NAME.%s, or a folder NAME", strings.Join(endings, ", NAME."))
 		case paths[name] != "":
 			return nil, nil, invalid(path, "%s has the same name: remove one", paths[name])
 		}
 		names, paths[name] = append(names, name), path
 	}
 	return names, paths, nil
+}
+
+// tables lists the tables of a folder, which need not be there.
+func (t *typedTables) tables(dir string) (names []string, paths map[string]string, err error) {
+	there, err := exists(t.fsys, dir)
+	if err != nil || !there {
+		return nil, nil, err
+	}
+	endings := textEndings
+	if t.layout == "parquet" {
+		endings = []string{"parquet"}
+	}
+	return tablesByName(t.fsys, dir, endings)
 }
 
 // addType begins a type, whose nodes are numbered as their ids are seen.
@@ -125,17 +137,19 @@ func (t *typedTables) addType(name string, files NodeFiles) *edgeList {
 	return l
 }
 
-// limitIDs bounds maps of ids that grow at a time by the memory that the others leave.
-func (t *typedTables) limitIDs(growing ...*edgeList) {
-	left := t.scratch.MemoryBytes
-	if left == 0 || !t.o.MapIDs {
-		return
-	}
-	for _, l := range t.byType {
-		left -= l.info.HeldBytes + l.ids.ids.bytes()
+// limitIDs bounds maps of ids that grow at a time by the memory that those of all types leave.
+func limitIDs(memory int64, all map[string]*edgeList, growing ...*edgeList) {
+	left := memory
+	for _, l := range all {
+		left -= l.info.HeldBytes
+		if l.ids.ids != nil {
+			left -= l.ids.ids.bytes()
+		}
 	}
 	for _, l := range growing {
-		l.ids.ids.limit = max(1, l.ids.ids.bytes()+left/int64(len(growing)))
+		if l.ids.ids != nil && memory > 0 {
+			l.ids.ids.limit = max(1, l.ids.ids.bytes()+left/int64(len(growing)))
+		}
 	}
 }
 
@@ -157,7 +171,7 @@ func (t *typedTables) readNodes(ctx context.Context, dir string, typed TypedOpti
 			files.LabelsAs = LabelsAs("")
 		}
 		l := t.addType(name, files)
-		t.limitIDs(l)
+		limitIDs(t.scratch.MemoryBytes, t.byType, l)
 		if err := l.openTypeTable(ctx, t.o); err != nil {
 			return err
 		}
@@ -221,7 +235,7 @@ func (t *typedTables) readEdges(ctx context.Context, dir string) error {
 					end))
 			}
 		}
-		t.limitIDs(ends[:]...)
+		limitIDs(t.scratch.MemoryBytes, t.byType, ends[:]...)
 		l := newEdgeListIn(t.fsys, t.layout, t.scratch, NodeFiles{})
 		l.info.Direction, l.ends = Directed, [2]*numbering{&ends[0].ids, &ends[1].ids}
 		t.relations = append(t.relations, typedPart[format.Relation]{id: r, source: l})

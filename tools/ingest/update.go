@@ -44,6 +44,13 @@ func (o *UpdateOptions) Declare(flags *pflag.FlagSet) {
 	o.Columns.declare(flags)
 }
 
+func (o *UpdateOptions) check() error {
+	if !slices.Contains([]string{"", "yes", "no"}, o.Header) {
+		return badOptions("--header %q (want yes or no)", o.Header)
+	}
+	return nil
+}
+
 // Update is a Source of a graph that is another one with changes: what an import of the changed data would make.
 type Update struct {
 	*edgeList // of the edges to add
@@ -84,8 +91,8 @@ type UpdateCounts struct {
 
 // OpenUpdate opens the changes of a graph, which must stay open. It reads tables of edges to scratch files.
 func OpenUpdate(ctx context.Context, graph *format.Dir, w ScratchOptions, o UpdateOptions) (_ *Update, err error) {
-	if !slices.Contains([]string{"", "yes", "no"}, o.Header) {
-		return nil, badOptions("--header %q (want yes or no)", o.Header)
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	m := &graph.Manifest
 	if o.Bipartite && !m.OrigIDs {
@@ -99,9 +106,8 @@ func OpenUpdate(ctx context.Context, graph *format.Dir, w ScratchOptions, o Upda
 	if err != nil {
 		return nil, err
 	}
-	u := &Update{edgeList: l, graph: graph, options: o, changed: m.Nodes}
+	u := newUpdate(l, graph, o)
 	defer closeOnError(&err, u)
-	u.info.Input, u.info.Name, u.info.Features = maps.Clone(m.Input), m.Name, m.Features
 	if err := u.openIDs(ctx); err != nil {
 		return nil, err
 	}
@@ -116,6 +122,16 @@ func OpenUpdate(ctx context.Context, graph *format.Dir, w ScratchOptions, o Upda
 	}
 	return u, nil
 }
+
+func newUpdate(l *edgeList, graph *format.Dir, o UpdateOptions) *Update {
+	m := &graph.Manifest
+	u := &Update{edgeList: l, graph: graph, options: o, changed: m.Nodes, kept: m.Edges}
+	u.info.Input, u.info.Name, u.info.Features = maps.Clone(m.Input), m.Name, m.Features
+	return u
+}
+
+// after is how many sources and destinations there are, as far as tables have been read.
+func (u *Update) after() [2]int64 { return [2]int64{u.ends[0].nodes, u.ends[1].nodes} }
 
 // openIDs numbers nodes as the graph does.
 func (u *Update) openIDs(ctx context.Context) error {
@@ -142,8 +158,9 @@ func (u *Update) openIDs(ctx context.Context) error {
 
 // tableOptions are those of a table of edges.
 func (u *Update) tableOptions() TableOptions {
-	o := TableOptions{MapIDs: u.ids.ids != nil, Bipartite: u.options.Bipartite, Header: u.options.Header}
-	o.Columns, o.Nodes = u.options.Columns, u.ids.nodes // a table without edges is one without changes
+	mapped := u.ends[0].ids != nil || u.ends[1].ids != nil
+	o := TableOptions{MapIDs: mapped, Bipartite: u.options.Bipartite, Header: u.options.Header}
+	o.Columns, o.Nodes = u.options.Columns, max(1, u.ids.nodes) // a table without edges is one without changes
 	return o
 }
 
@@ -174,17 +191,20 @@ func (l *edgeList) readChanges(ctx context.Context, path string, o TableOptions)
 // openRemoved reads which edges are removed, and finds them.
 func (u *Update) openRemoved(ctx context.Context) error {
 	m := &u.graph.Manifest
-	u.kept = m.Edges
 	if u.options.Remove == "" {
 		return nil
 	}
 	o := u.tableOptions()
 	o.Columns.Weight, o.Columns.Edge, o.Columns.Node = None, nil, nil
-	u.ids.fixed = true
-	defer func() { u.ids.fixed = false }()
 	list := newEdgeListIn(u.fsys, "", u.scratch, NodeFiles{})
-	list.ids = u.ids
+	list.ends = u.ends
+	for _, end := range u.ends {
+		end.fixed = true
+	}
 	defer func() {
+		for _, end := range u.ends {
+			end.fixed = false
+		}
 		if list.edges != nil {
 			_ = list.edges.free()
 		}
@@ -201,7 +221,7 @@ func (u *Update) openRemoved(ctx context.Context) error {
 			"(raise --memory, or remove them in several steps)", u.options.Remove, machine.ErrDoesNotFit, keys)
 	}
 	u.removed = make([]uint64, 0, keys)
-	err := list.edges.stream(ctx, [2]int64{m.Nodes, m.Nodes}, 1, func(e Edges) error {
+	err := list.edges.stream(ctx, u.after(), 1, func(e Edges) error {
 		for i, dst := range e.Dst {
 			src := e.Src[i]
 			if !m.Directed && src > dst {
@@ -287,8 +307,8 @@ func (u *Update) findRemoved(ctx context.Context) error {
 	case !u.options.IgnoreMissing:
 		key := u.removed[first]
 		return invalid(u.options.Remove, "%d edges to remove are not in the graph, the first from %s to %s "+
-			"(--ignore-missing goes on without them)", u.EdgesMissing, u.ids.name(int64(key&(1<<32-1))),
-			u.ids.name(int64(key>>32)))
+			"(--ignore-missing goes on without them)", u.EdgesMissing,
+			u.ends[0].name(int64(key&(1<<32-1))), u.ends[1].name(int64(key>>32)))
 	default:
 		u.info.note(fmt.Sprintf("%s: %d edges to remove are not in the graph", u.options.Remove, u.EdgesMissing))
 	}
@@ -321,7 +341,7 @@ func (u *Update) eachEdge(b *format.NodeRange, body func(i int, key uint64, at i
 
 // openAdded reads the edges to add.
 func (u *Update) openAdded(ctx context.Context) (err error) {
-	m, before := &u.graph.Manifest, u.ids.nodes
+	m, before := &u.graph.Manifest, u.after()
 	if u.options.Edges == "" {
 		u.edges, err = u.scratch.newEdges(false, 0)
 		if err == nil {
@@ -349,15 +369,17 @@ func (u *Update) openAdded(ctx context.Context) (err error) {
 	if err := u.checkColumns(format.OfEdges, edgeColumnsFlag, u.options.Edges, u.columns, true); err != nil {
 		return err
 	}
-	if u.ids.ids == nil && u.ids.nodes > before {
-		u.info.note(fmt.Sprintf("%s: the highest node is %d, and the graph had %d nodes", u.options.Edges,
-			u.ids.nodes-1, before))
+	for k, end := range u.ends {
+		if end.ids == nil && end.nodes > before[k] && (k == 0 || end != u.ends[0]) {
+			u.info.note(fmt.Sprintf("%s: the highest node is %d, and the graph had %d nodes", u.options.Edges, end.nodes-1,
+				before[k]))
+		}
 	}
 	if m.Directed {
 		return u.openTopology(ctx)
 	}
 	at := int64(0)
-	err = u.edges.stream(ctx, [2]int64{u.ids.nodes, u.ids.nodes}, 1, func(e Edges) error {
+	err = u.edges.stream(ctx, u.after(), 1, func(e Edges) error {
 		for i, dst := range e.Dst {
 			if e.Src[i] == dst {
 				u.loops = append(u.loops, at+int64(i))
@@ -381,11 +403,15 @@ func (u *Update) addedBefore(edges int64) int64 {
 // finishInfo says what the changed graph is.
 func (u *Update) finishInfo(context.Context) error {
 	m := &u.graph.Manifest
-	u.info.Nodes, u.info.Weighted, u.info.Direction = u.ids.nodes, m.Weighted, Symmetric
+	after := u.after()
+	u.info.Nodes, u.info.Weighted, u.info.Direction = after[1], m.Weighted, Symmetric
 	if m.Directed {
 		u.info.Direction = Directed
 	}
-	u.NodesAdded = u.ids.nodes - m.Nodes
+	if m.SourceNodes > 0 {
+		u.info.SourceNodes = after[0]
+	}
+	u.NodesAdded = u.info.Nodes - m.Nodes
 	if ids := u.ids.ids; ids != nil {
 		u.info.HeldBytes += ids.bytes()
 		u.info.RowBytes += ids.rowBytes()
@@ -409,7 +435,7 @@ func (u *Update) Edges(ctx context.Context, threads int, emit func(Edges) error)
 		return err
 	}
 	m := &u.graph.Manifest
-	return u.edges.stream(ctx, [2]int64{u.info.Nodes, u.info.Nodes}, threads, func(e Edges) error {
+	return u.edges.stream(ctx, u.after(), threads, func(e Edges) error {
 		if m.Weighted && len(e.Weights) == 0 {
 			e.Weights = slices.Repeat(dtype.Unscaled, len(e.Dst))
 		}
@@ -462,7 +488,7 @@ func sharedBy(src Source) (s sharedParts) {
 }
 
 func (u *Update) same() sharedParts {
-	sameNodes := u.ids.nodes == u.graph.Manifest.Nodes
+	sameNodes := u.info.Nodes == u.graph.Manifest.Nodes
 	s := sharedParts{graph: u.graph, features: u.graph.Manifest.Nodes}
 	s.topology = sameNodes && u.EdgesRemoved == 0 && u.edges.edges == 0
 	s.rows = sameNodes && (u.table == nil || len(u.table.labels)+len(u.table.splits) == 0)

@@ -191,6 +191,9 @@ func (u *Update) checkNodes(t *nodeTable) error {
 			return badOptions("%s has %d %s a node, and the graph has %d", t.path, n, c.what, c.have)
 		}
 	}
+	if len(t.features) > 0 && m.Features == 0 {
+		return badOptions("%s has features, and %s has none: leave their columns out", t.path, u.graph.Path())
+	}
 	if n := t.numSplits(); n > 0 && m.Splits > 0 && n != m.Splits {
 		return badOptions("%s has %d splits, and the graph has %d", t.path, n, m.Splits)
 	}
@@ -221,7 +224,11 @@ func (u *Update) openFeatures(ctx context.Context) error {
 			return err
 		}
 	}
-	for v := m.Nodes; v < u.ids.nodes; v++ {
+	if u.ids.nodes > m.Nodes && m.Input[format.MissingFeatures] == string(IdentityFor) {
+		return badOptions("%s has the identity matrix as features, which new nodes widen: import the changed tables",
+			u.graph.Path())
+	}
+	for v := m.Nodes; v < u.ids.nodes && m.Features > 0; v++ {
 		if u.features != nil && u.inTable.has(v) {
 			continue
 		}
