@@ -135,6 +135,12 @@ func SameTopology(a, b *Dir) bool {
 		a.Manifest.Weighted == b.Manifest.Weighted && sameParts(a, b, topologyFolder) && sameParts(a, b, weightsFolder)
 }
 
+// SameFeatures tells whether two graphs have the same features, as their checksums tell.
+func SameFeatures(a, b *Dir) bool {
+	return a.layout.Features == b.layout.Features && a.layout.DType == b.layout.DType &&
+		a.Manifest.Rows == b.Manifest.Rows && sameParts(a, b, MatrixFolder(Input))
+}
+
 // sameParts tells whether a table has the same bytes in two directories, as their checksums tell.
 func sameParts(a, b *Dir, folder string) bool {
 	ta, tb := a.tables[folder], b.tables[folder]

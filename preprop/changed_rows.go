@@ -34,7 +34,13 @@ func WriteChanged(ctx context.Context, fsys vfs.FS, store, earlier *format.Dir, 
 		copyRow(out, table, next, i)
 		next++
 	})
-	w, err := format.Create(fsys, dir, format.NewLayout(sizes, 0, l.Features, l.DType), format.CreateOptions{})
+	widest := l.Features
+	for _, features := range l.Widths {
+		widest = max(widest, features)
+	}
+	layout := format.NewLayout(sizes, 0, widest, l.DType)
+	layout.Features, layout.Widths = l.Features, l.Widths
+	w, err := format.Create(fsys, dir, layout, format.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -86,11 +92,6 @@ func copyRows(ctx context.Context, w *format.Writer, store *format.Dir, id forma
 // changedRows are the rows of a store, of these nodes, that differ from those of an earlier one.
 func changedRows(ctx context.Context, store, earlier *format.Dir, matrices []format.MatrixID,
 	nodes []uint32) (product.NodeSet, error) {
-	l, before := store.Layout(), earlier.Layout()
-	if l.Features != before.Features || l.DType != before.DType {
-		return nil, fmt.Errorf("%s: %w: its rows are %d numbers of type %v, and those of %s %d of type %v", earlier.Path(),
-			ErrOptions, before.Features, before.DType, store.Path(), l.Features, l.DType)
-	}
 	rowOf, err := rowsOf(ctx, earlier, store.Manifest.Nodes)
 	if err != nil {
 		return nil, err
@@ -104,6 +105,10 @@ func changedRows(ctx context.Context, store, earlier *format.Dir, matrices []for
 		old, err := earlier.Matrix(id)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrOptions, err)
+		}
+		if l, before := now.Layout, old.Layout; l.Features != before.Features || l.DType != before.DType {
+			return nil, fmt.Errorf("%s: %w: its rows are %d numbers of type %v, and those of %s %d of type %v", earlier.Path(),
+				ErrOptions, before.Features, before.DType, store.Path(), l.Features, l.DType)
 		}
 		if err := compareRows(ctx, now, old, func(i int64) int64 {
 			if row := rowOf[nodes[i]]; row != noRow {

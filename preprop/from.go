@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/plan"
@@ -38,44 +39,30 @@ func (e *earlier) close() error {
 	if e == nil {
 		return nil
 	}
-	return errors.Join(e.store.Close(), e.graph.Close())
+	err := e.graph.Close()
+	if e.store != nil {
+		err = errors.Join(err, e.store.Close())
+	}
+	return err
 }
 
 // openEarlier opens the store Options.From and the graph that it was made of, and lets o ask for what that store has,
 // as far as the user did not set it.
 func (s *jobContext) openEarlier(o *Options) (err error) {
-	if o.DryRun || o.Nodes != nil {
-		return fmt.Errorf("%w: --from is for a whole job: leave out --dry-run", ErrOptions)
-	}
-	path := o.FromGraph
-	if path == "" {
-		if path, err = s.fsys.Attribute(s.graphDir, format.UpdatedFrom); err != nil || path == "" {
-			return fmt.Errorf("%s: %w: nothing says which graph it was updated from (--from-graph GRAPH names the graph "+
-				"that %s was made of)", s.graphDir, ErrOptions, o.From)
+	e := new(earlier)
+	e.store, e.taken, err = o.openFrom(s.fsys, s.graphDir, func(path string) (fingerprint string, err error) {
+		if e.graph, err = format.OpenGraph(s.fsys, path); err == nil {
+			fingerprint = e.graph.Manifest.Fingerprint
 		}
+		return fingerprint, err
+	})
+	if e.graph != nil {
+		s.earlier = e
 	}
-	e := &earlier{taken: &Taken{Store: o.From, Graph: path, Computed: []int64{}}}
-	if e.store, err = format.OpenStore(s.fsys, o.From); err != nil {
+	if err != nil {
 		return err
 	}
-	if e.graph, err = format.OpenGraph(s.fsys, path); err != nil {
-		return errors.Join(fmt.Errorf("%w (--from-graph names the graph that %s was made of)", err, o.From), e.store.Close())
-	}
-	s.earlier = e
 	m := &e.store.Manifest
-	if m.Input["graph"] != e.graph.Manifest.Fingerprint {
-		return fmt.Errorf("%s: %w: it was not made of the graph %s, or that has changed since (--from-graph names the "+
-			"graph that it was made of)", o.From, ErrOptions, path)
-	}
-	if o.Rows == "" && m.RowSet != format.RowsChosen {
-		o.Rows = m.RowSet
-	}
-	l := e.store.Layout()
-	o.DType = cmp.Or(o.DType, l.DType)
-	if slices.ContainsFunc(l.Regions, func(r format.Region) bool { return r.Rows > int64(l.ChunkRows) }) {
-		o.ChunkRows = cmp.Or(o.ChunkRows, l.ChunkRows) // else chunks are as short as the longest region
-	}
-	o.takeDefaulted(m)
 	asked, err := askedOperators(m.Operators, *o)
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)
@@ -85,6 +72,45 @@ func (s *jobContext) openEarlier(o *Options) (err error) {
 	}
 	s.asked = asked
 	return nil
+}
+
+// openFrom opens the store From, and by open the graph that it was made of, and takes options that were left out from
+// the store.
+func (o *Options) openFrom(fsys vfs.FS, graphDir string, open func(path string) (fingerprint string, err error)) (
+	_ *format.Dir, _ *Taken, err error) {
+	if o.DryRun || o.Nodes != nil {
+		return nil, nil, fmt.Errorf("%w: --from is for a whole job: leave out --dry-run", ErrOptions)
+	}
+	path := o.FromGraph
+	if path == "" {
+		if path, err = fsys.Attribute(graphDir, format.UpdatedFrom); err != nil || path == "" {
+			return nil, nil, fmt.Errorf("%s: %w: nothing says which graph it was updated from (--from-graph GRAPH names the "+
+				"graph that %s was made of)", graphDir, ErrOptions, o.From)
+		}
+	}
+	store, err := format.OpenStore(fsys, o.From)
+	if err != nil {
+		return nil, nil, err
+	}
+	fingerprint, err := open(path)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("%w (--from-graph names the graph that %s was made of)", err, o.From),
+			store.Close())
+	}
+	m, l := &store.Manifest, store.Layout()
+	if m.Input["graph"] != fingerprint {
+		return nil, nil, errors.Join(fmt.Errorf("%s: %w: it was not made of the graph %s, or that has changed since "+
+			"(--from-graph names the graph that it was made of)", o.From, ErrOptions, path), store.Close())
+	}
+	if o.Rows == "" && m.RowSet != format.RowsChosen {
+		o.Rows = m.RowSet
+	}
+	o.DType = cmp.Or(o.DType, l.DType)
+	if slices.ContainsFunc(l.Regions, func(r format.Region) bool { return r.Rows > int64(l.ChunkRows) }) {
+		o.ChunkRows = cmp.Or(o.ChunkRows, l.ChunkRows) // else chunks are as short as the longest region
+	}
+	o.takeDefaulted(m)
+	return store, &Taken{Store: o.From, Graph: path, Computed: []int64{}}, nil
 }
 
 // setAsked makes the target that of the operators and hops that were asked for beside an earlier store.

@@ -65,8 +65,7 @@ func (s *jobContext) close() error {
 // checkMadeFrom fails unless a store was made from the graph.
 func (s *jobContext) checkMadeFrom(store *format.Manifest) error {
 	if store.Input["graph"] != s.graph.Manifest.Fingerprint {
-		return fmt.Errorf("%s: %w: it was not made from %s, or that graph has changed since", s.storeDir, ErrOptions,
-			s.graphDir)
+		return errOtherGraph(s.storeDir, s.graphDir)
 	}
 	return nil
 }

@@ -58,6 +58,7 @@ type Options struct {
 	// MetapathsPlanned is called with what the store of a typed graph shall have, before the work begins.
 	MetapathsPlanned func([]Metapath)
 
+	labelPaths     []string         // metapaths that labels travel along, instead of all of up to LabelHops relations
 	step           *step            // the job is one of those that make the store of a typed graph
 	clock          func() time.Time // default time.Now
 	publishes      bool             // it is the task that publishes what others have written

@@ -58,14 +58,11 @@ func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Optio
 		return nil, fmt.Errorf("%s: %w: it is a %s, and only a hop store can be repaired (import a graph again)",
 			storeDir, ErrOptions, store.Manifest.Kind)
 	}
-	s, err := openJobContext(fsys, graphDir, storeDir)
+	graph, err := openMaker(ctx, fsys, graphDir, storeDir, &store.Manifest, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	if err := s.restoreTarget(ctx, &store.Manifest, o); err != nil {
-		return nil, err
-	}
+	defer graph.close()
 	r.Left = append(r.Left, report.Bad...)
 	for _, f := range store.Manifest.Files {
 		path := filepath.Join(store.Path(), filepath.FromSlash(f.Path))
@@ -73,7 +70,7 @@ func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Optio
 		if len(left) == len(r.Left) {
 			continue
 		}
-		computed, err := s.mendFile(ctx, store, f.Path)
+		computed, err := mendFile(ctx, graph, store, f.Path)
 		if err != nil {
 			return nil, err
 		}
@@ -83,19 +80,50 @@ func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Optio
 	return r, nil
 }
 
+// maker makes rows of a store anew, from the graph that the store was made from.
+type maker interface {
+	rowTable() *format.RowTable // of the store
+	// computeRows computes the rows of these nodes of one matrix, in this order.
+	computeRows(ctx context.Context, id format.MatrixID, nodes []uint32) ([]byte, error)
+	close() error
+}
+
+// openMaker opens the graph, and chooses rows by the options of the job that made the store.
+func openMaker(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, m *format.Manifest, o Options) (maker,
+	error) {
+	o.Rows, o.ChunkRows, o.Split, o.Seed, o.Force = m.RowSet, m.ChunkRows, m.Split, m.Seed, false
+	o.LabelHops = m.LabelHops
+	var err error
+	if o.DType, err = dtype.Parse(m.DType); err != nil {
+		return nil, fmt.Errorf("%s: %w", storeDir, err)
+	}
+	if format.IsTyped(fsys, graphDir) {
+		return openTypedMaker(ctx, fsys, graphDir, storeDir, m, o)
+	}
+	s, err := openJobContext(fsys, graphDir, storeDir)
+	if err == nil {
+		if err = s.restoreTarget(ctx, m, o); err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}
+	return s, err
+}
+
+// errOtherGraph says that a store was made from another graph.
+func errOtherGraph(storeDir, graphDir string) error {
+	return fmt.Errorf("%s: %w: it was not made from %s, or that graph has changed since", storeDir, ErrOptions, graphDir)
+}
+
+func (s *jobContext) rowTable() *format.RowTable { return s.table }
+
 // restoreTarget sets s to the options and the target of the job that made the store.
 func (s *jobContext) restoreTarget(ctx context.Context, m *format.Manifest, o Options) error {
 	if err := s.checkMadeFrom(m); err != nil {
 		return err
 	}
-	o.Rows, o.ChunkRows, o.Split, o.Seed, o.Force = m.RowSet, m.ChunkRows, m.Split, m.Seed, false
-	o.LabelHops = m.LabelHops
 	err := s.askFor(&o, m.Operators)
 	if err != nil {
 		return err
-	}
-	if o.DType, err = dtype.Parse(m.DType); err != nil {
-		return fmt.Errorf("%s: %w", s.storeDir, err)
 	}
 	if s.options, err = o.withDefaults(&s.graph.Manifest, s.graph.Layout().DType); err != nil {
 		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)
@@ -108,23 +136,23 @@ func (s *jobContext) restoreTarget(ctx context.Context, m *format.Manifest, o Op
 }
 
 // mendFile repairs one file, and returns how many chunks were computed.
-func (s *jobContext) mendFile(ctx context.Context, store *format.Dir, file string) (computed int, err error) {
+func mendFile(ctx context.Context, graph maker, store *format.Dir, file string) (computed int, err error) {
 	bad, err := store.DamagedChunks(ctx, file)
 	if err != nil {
 		return 0, err
 	}
 	if strings.HasPrefix(file, "rows/") {
-		return len(bad), store.RepairRows(ctx, file, s.table)
+		return len(bad), store.RepairRows(ctx, file, graph.rowTable())
 	}
 	id, ok := store.Manifest.MatrixOf(file)
 	if !ok {
-		return 0, fmt.Errorf("%s: no matrix has a file %s", s.storeDir, file)
+		return 0, fmt.Errorf("%s: no matrix has a file %s", store.Path(), file)
 	}
 	m, err := store.Matrix(id)
 	if err != nil {
 		return 0, err
 	}
-	rowBytes := s.layout.Features * s.options.DType.Size()
+	rowBytes := m.Layout.Features * m.Layout.DType.Size()
 	var rows []byte // of the chunks [first, end) of bad
 	first, end := 0, 0
 	return len(bad), store.RepairPart(ctx, file, func(k int, dst []byte) error {
@@ -138,9 +166,9 @@ func (s *jobContext) mendFile(ctx context.Context, store *format.Dir, file strin
 				var nodes []uint32
 				for end = first; end < len(bad) && (end == first || len(nodes)*rowBytes < most); end++ {
 					row, n := m.ChunkRowRange(bad[end])
-					nodes = append(nodes, s.nodes[row:row+int64(n)]...)
+					nodes = append(nodes, graph.rowTable().NodeID[row:row+int64(n)]...)
 				}
-				rows, err = s.computeRows(ctx, id, nodes)
+				rows, err = graph.computeRows(ctx, id, nodes)
 				if end == first+1 || !errors.Is(err, machine.ErrDoesNotFit) {
 					break // else with fewer
 				}
@@ -159,7 +187,6 @@ func (s *jobContext) mendFile(ctx context.Context, store *format.Dir, file strin
 	})
 }
 
-// computeRows computes the rows of these nodes of one matrix, in this order.
 func (s *jobContext) computeRows(ctx context.Context, id format.MatrixID, nodes []uint32) ([]byte, error) {
 	some := *s
 	some.nodes = nodes

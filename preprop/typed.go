@@ -38,8 +38,9 @@ type typedJob struct {
 	want               target                               // of the whole store
 	sizes              map[format.Relation]*format.Manifest // of relations that were opened
 
-	existing *format.Dir // the complete store that the job adds to; nil: none
-	beyond   []string    // metapaths that it has and the options do not ask for
+	existing *format.Dir   // the complete store that the job adds to; nil: none
+	earlier  *typedEarlier // nil: no Options.From
+	beyond   []string      // metapaths that it has and the options do not ask for
 
 	store   *format.Writer
 	reserve engine.Reserve // of matrices, which steps hand on
@@ -59,6 +60,9 @@ func propagateTyped(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 	}
 	defer t.close()
 	if err := t.plan(ctx); err != nil {
+		return nil, err
+	}
+	if err := t.findSame(ctx); err != nil {
 		return nil, err
 	}
 	r := t.newResult()
@@ -122,6 +126,9 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 			err = errors.Join(err, t.close())
 		}
 	}()
+	if err := t.openEarlier(&o); err != nil {
+		return nil, err
+	}
 	if o.Defaulted.Operators || len(o.Operators) == 0 {
 		o.Operators = []operator.Operator{{Name: operator.RW}}
 	}
@@ -130,8 +137,8 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 	case len(o.Operators) > 1 || t.normalize != (operator.Operator{Name: t.normalize.Name}) ||
 		t.normalize.Name != operator.RW && t.normalize.Name != operator.Sym:
 		return fail("of a typed graph, --operator is rw (the mean over each relation, the default) or sym")
-	case o.Scratch != "" || o.From != "":
-		return fail("--scratch and --from are for graphs of one type (leave them out)")
+	case o.Scratch != "":
+		return fail("--scratch is for graphs of one type (leave it out)")
 	case vfs.IsURL(storeDir):
 		return fail("the store of a typed graph is made on a local disk (give another output, and copy it)")
 	}
@@ -158,6 +165,10 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 			}
 			o.Hops = max(o.Hops, hops)
 		}
+	case t.earlier != nil && o.Defaulted.Hops:
+		if o.Hops, err = matrices.addStored(&t.earlier.store.Manifest); err != nil {
+			return fail("%w", err)
+		}
 	case !o.Defaulted.Hops || t.existing == nil:
 		if err := matrices.addAllPaths(o.Hops); err != nil {
 			return fail("%w", err)
@@ -180,7 +191,7 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 	}).withDefaults(&t.target.Manifest, t.target.Layout().DType)
 	t.options.Hops = o.Hops
 	if err == nil {
-		err = t.planLabels(o.LabelHops)
+		err = t.planLabels(o.LabelHops, o.labelPaths)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, err)
@@ -197,6 +208,9 @@ func (t *typedJob) close() (err error) {
 	}
 	if t.device != nil {
 		err = errors.Join(err, t.device.Close())
+	}
+	if t.earlier != nil {
+		err = errors.Join(err, t.earlier.store.Close())
 	}
 	return err
 }
@@ -266,6 +280,9 @@ func (t *typedJob) newResult() *Result {
 		ProductsPerHop: []int{}, TruncationErrors: []float64{}, Hops: t.options.Hops, Rows: t.want.StoredRows,
 		DType: t.want.DType, HopSeconds: []float64{}, EdgesProcessed: []int64{}, Beyond: append([]string{}, t.beyond...),
 		MemoryBudgetBytes: t.options.MemoryBytes, Output: t.storeDir, LabelHops: t.options.LabelHops}
+	if t.earlier != nil {
+		r.From = t.earlier.taken
+	}
 	if r.LabelHops > 0 {
 		r.LabelColumns = t.target.Manifest.OneHotColumns()
 	}
@@ -433,7 +450,7 @@ func (t *typedJob) create() (err error) {
 			if t.options.Force {
 				return t.removeSteps(t.prefix)
 			}
-			return checkUnchanged(t.fsys, t.storeDir, t.existing)
+			return errors.Join(removeStep(t.fsys, t.repairDir()), checkUnchanged(t.fsys, t.storeDir, t.existing))
 		}}
 	if t.existing != nil {
 		t.store, err = format.Extend(t.fsys, t.storeDir, o)
@@ -452,10 +469,19 @@ func (t *typedJob) removeSteps(but string) error {
 	for _, e := range entries {
 		kept := but != "" && strings.HasPrefix(e.Name(), but)
 		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), "step-") && !kept {
-			err = format.Remove(t.fsys, filepath.Join(t.scratch, e.Name()))
+			err = removeStep(t.fsys, filepath.Join(t.scratch, e.Name()))
 		}
 	}
 	return err
+}
+
+// removeStep removes the store of a step and, where that is of a typed graph too, those of its steps.
+func removeStep(fsys *vfs.PastCache, dir string) error {
+	steps := &typedJob{fsys: fsys, scratch: scratchInStore(dir)}
+	if err := steps.removeSteps(""); err != nil {
+		return err
+	}
+	return format.Remove(fsys, dir)
 }
 
 // started tells whether the job has made anything that it can go on with.
@@ -481,6 +507,9 @@ func (t *typedJob) make(ctx context.Context, r *Result) error {
 		if err := t.store.Rows(t.table); err != nil {
 			return err
 		}
+	}
+	if err := t.takeOver(ctx); err != nil {
+		return err
 	}
 	if !t.want.NoInput && !t.store.Finished(format.Input) {
 		x, err := t.target.Matrix(format.Input)

@@ -28,12 +28,8 @@ func (t *typedJob) openExisting(o *Options) error {
 	o.Rows, o.DType = cmp.Or(o.Rows, m.RowSet), cmp.Or(o.DType, d.Layout().DType)
 	o.ChunkRows = cmp.Or(o.ChunkRows, m.ChunkRows)
 	o.takeDefaulted(m)
-	if o.Defaulted.Operators && len(m.Operators) > 0 {
-		first, err := operator.Parse(m.Operators[0].Name)
-		if err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", t.storeDir, err), t.close())
-		}
-		o.Operators, o.Defaulted.Operators = []operator.Operator{{Name: first.Name}}, false
+	if err := o.takeNormalization(m); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", t.storeDir, err), t.close())
 	}
 	return nil
 }

@@ -18,8 +18,8 @@ import (
 // its relations, as a matrix of its own. Steps make B Y like matrices of features; the elements that a node's own label
 // would change are computed without it.
 
-// planLabels finds the metapaths of labels.
-func (t *typedJob) planLabels(hops int) error {
+// planLabels finds the metapaths of labels: these or, without any, all of up to hops relations.
+func (t *typedJob) planLabels(hops int, paths []string) error {
 	if hops == 0 {
 		return nil
 	}
@@ -28,8 +28,15 @@ func (t *typedJob) planLabels(hops int) error {
 		return err
 	}
 	labels := labelMatrices(t.typed, m.OneHotColumns())
-	if err := labels.addAllPaths(hops); err != nil {
-		return err
+	for _, path := range paths {
+		if _, err := labels.add(path); err != nil {
+			return err
+		}
+	}
+	if len(paths) == 0 {
+		if err := labels.addAllPaths(hops); err != nil {
+			return err
+		}
 	}
 	t.order = append(t.order, labels.inOrder()...)
 	if len(labels.roots) == 0 {

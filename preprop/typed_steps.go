@@ -35,7 +35,7 @@ type step struct {
 func (t *typedJob) unfinished(n *typedMatrix) bool {
 	missing := func(name string) bool {
 		id := t.id(n, name)
-		return !t.has(id) && (t.store == nil || !t.store.Finished(id))
+		return !t.has(id) && !t.takesOver(id) && (t.store == nil || !t.store.Finished(id))
 	}
 	return slices.ContainsFunc(n.stored, missing) || slices.ContainsFunc(n.users, func(user *typedMatrix) bool {
 		return t.unfinished(user) && !t.isBetween(user)

@@ -167,15 +167,20 @@ func (p *propagated) Text(w io.Writer) {
 	if p.Resumed {
 		fmt.Fprintln(w, "\tcontinued an earlier run")
 	}
-	if p.From != nil && p.From.Fresh == "" {
-		fmt.Fprintf(w, "\ttook rows from %s; computed of each matrix: %s\n", p.From.Store,
-			strings.Trim(fmt.Sprint(p.From.Computed), "[]"))
-	}
+	p.taken(w)
 	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n",
 		p.Seconds, units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))
 	p.transfers(w)
 	if p.verbose {
 		p.account(w)
+	}
+}
+
+// taken says what was taken from the store of an earlier graph.
+func (p *propagated) taken(w io.Writer) {
+	if p.From != nil && p.From.Fresh == "" {
+		fmt.Fprintf(w, "\ttook rows from %s; computed of each matrix: %s\n", p.From.Store,
+			strings.Trim(fmt.Sprint(p.From.Computed), "[]"))
 	}
 }
 
@@ -206,6 +211,7 @@ func (p *propagated) metapaths(w io.Writer) {
 	if p.Resumed {
 		fmt.Fprintln(w, "\tcontinued an earlier run")
 	}
+	p.taken(w)
 	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n", p.Seconds, units.Bytes(p.BytesRead),
 		units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))
 	p.transfers(w)

@@ -119,11 +119,13 @@ func predictTyped(t *testing.T, flags string) {
 func TestEachVerbTakesATypedGraphOrSaysWhatTo(t *testing.T) {
 	d := typedDisk(t)
 	must(t, d, "propagate graph -o store --hops 1")
+	write(t, d, "machine", "")
 	for line, want := range map[string]string{
-		"train graph --model sign": "run hopfeed propagate graph -o STORE first",
-		"train graph --model gat":  "gat reads a graph of one type (rgcn and sage read typed ones)",
-		"plan graph --model nars":  "run hopfeed propagate graph -o STORE first (--dry-run prints its plan)",
-		"status graph":             "graph is a typed graph",
+		"train graph --model sign":              "run hopfeed propagate graph -o STORE first",
+		"train graph --model gat":               "gat reads a graph of one type (rgcn and sage read typed ones)",
+		"plan graph --model nars":               "run hopfeed propagate graph -o STORE first (--dry-run prints its plan)",
+		"status graph":                          "graph is a typed graph",
+		"update graph --edges machine -o graph2": "want a folder with a table for each type or relation",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: status %d: %s, want %q", line, o.code, o.stderr, want)
@@ -158,5 +160,64 @@ func TestATrainingSaysWhichMatricesMatter(t *testing.T) {
 	o := must(t, d, "train store --model sign --hidden 8 --epochs 3 --importance")
 	if !strings.Contains(o.stdout, "without") {
 		t.Errorf("the result says %s", o.stdout)
+	}
+}
+
+// A typed graph goes through the verbs that change and copy it, and its stores stay those of fresh runs.
+func TestATypedGraphIsUpdatedRepairedAndExported(t *testing.T) {
+	d := typedDisk(t)
+	must(t, d, "propagate graph -o store --hops 2 --label-hops 2")
+	must(t, d, "train store --model sehgnn --hidden 8 --epochs 2 --run run")
+	for _, dir := range []string{"new", "nodes"} {
+		if err := d.MkdirAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, d, "new/venue__paper.csv", "source,destination\n3,80\n10,85\n")
+	write(t, d, "nodes/venue.csv", "id,a,b,c,d,e\n10,1,2,3,4,5\n")
+	r := object(t, must(t, d, "update graph --edges new --nodes nodes -o graph2 --json"))
+	if r["edges_added"] != 2.0 || r["nodes_added"] != 1.0 || r["nodes"] != 131.0 || r["edges"] != 364.0 {
+		t.Errorf("updated: %v", r)
+	}
+	must(t, d, "verify graph2")
+	if o := hopfeed(t, d, "propagate graph2 -o store --hops 2"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, "the graph has changed") {
+		t.Errorf("an old store: status %d: %s", o.code, o.stderr)
+	}
+	text := must(t, d, "propagate graph2 -o store2 --from store")
+	if !strings.Contains(text.stdout, "took rows from store") {
+		t.Errorf("propagated: %s", text.stdout)
+	}
+	must(t, d, "propagate graph2 -o fresh --hops 2 --label-hops 2")
+	if a, b := content(t, d, "store2/manifest.json"), content(t, d, "fresh/manifest.json"); a != b {
+		t.Errorf("the store from an earlier one is another: %s, %s", a, b)
+	}
+	must(t, d, "predict store2 --checkpoint run --changed-since store -o changed.csv")
+	if _, changed, _ := readPredictions(t, d, "changed.csv"); len(changed) == 0 || len(changed) == 80 {
+		t.Errorf("%d rows have changed", len(changed))
+	}
+	must(t, d, "predict store2 --checkpoint run --changed-since fresh -o none.csv")
+	if _, none, _ := readPredictions(t, d, "none.csv"); len(none) > 0 {
+		t.Errorf("%d rows differ between equal stores", len(none))
+	}
+	part := "store2/features/rw+paper-venue/hop-1/part-00000.arrow"
+	sound := content(t, d, part)
+	write(t, d, part, sound[:5000]+"x"+sound[5001:])
+	if o := hopfeed(t, d, "repair store2 --graph graph"); o.code != exitUsage {
+		t.Errorf("by another graph: status %d: %s", o.code, o.stderr)
+	}
+	must(t, d, "repair store2 --graph graph2")
+	if content(t, d, part) != sound {
+		t.Error("the part is another")
+	}
+	must(t, d, "export npy graph2 -o out")
+	must(t, d, "import npy out -o graph3")
+	if a, b := content(t, d, "graph2/types.json"), content(t, d, "graph3/types.json"); a != b {
+		t.Errorf("an import of the export is another graph: %s, %s", a, b)
+	}
+	files := object(t, must(t, d, "export npy store2 -o matrices --json"))["files"].([]any)
+	if !slices.Contains(files, any("rw+paper-venue_hop-1.npy")) || !slices.Contains(files,
+		any("rw+paper-author-paper+labels_hop-1.npy")) {
+		t.Errorf("exported %v", files)
 	}
 }
