@@ -237,9 +237,10 @@ func (p *typedPlan) count(dir *format.Dir, o *Options) (failed error) {
 	} else {
 		p.terms = append(p.terms, need.Term{Name: "features", Place: need.OffHeap, Bytes: rowBytes})
 	}
-	// Of training and of evaluation, the larger.
-	var activations, work, samples int64
-	var batch sampling.BatchMemory
+	// Of training and of evaluation, the larger. Epochs take the largest buffers first, so that of each number has the
+	// largest batches of the epochs that have as many.
+	var activations, work, samples, pinned, held int64
+	buffers := make([]int64, o.buffers())
 	add := func(sampler string, fanouts []int, seeds, batches int) {
 		blocks, parts, inputs := sampling.ExpectedTypedBlocks(t, fanouts, int64(seeds))
 		var shapes []loader.Block
@@ -255,23 +256,29 @@ func (p *typedPlan) count(dir *format.Dir, o *Options) (failed error) {
 		}
 		mean.Features = int(elements/max(1, blocks[0].Sources)) + 1
 		one := sampling.ExpectedBatch(&mean, gds.Float32, sampler, blocks, unified, false, p.where == placement.Device, 0)
-		batch.Device, batch.Pinned = max(batch.Device, one.Device), max(batch.Pinned, one.Pinned)
+		for k := range min(len(buffers), batches) {
+			buffers[k] = max(buffers[k], one.Device)
+		}
+		pinned = max(pinned, one.Pinned)
 		samples = max(samples, one.Sample*int64(min(p.samples, batches)))
 		activations = max(activations, gds.Room(bytes(o.Spec.BlockBytes(seeds, shapes, false))))
 		p.terms = append(p.terms, sampling.SamplersNeed(sampler, sampling.Mean, all, min(p.samples, o.workers(1))))
 	}
-	add(FullSampler, o.allFanouts(), seeds, evaluated/seeds+1)
+	add(FullSampler, o.allFanouts(), seeds, (evaluated+seeds-1)/seeds)
 	if o.Train {
-		add(o.Sampling.Sampler, o.fanouts(), o.BatchRows, p.samples)
+		add(o.Sampling.Sampler, o.fanouts(), o.BatchRows, (len(o.Part.Train.List)+o.BatchRows-1)/o.BatchRows)
+	}
+	for _, bytes := range buffers {
+		held += bytes
 	}
 	batches := need.Terms{need.OnHeap("samples", samples),
 		{Name: "activations", Place: need.Device, Bytes: activations},
 		{Name: "work along edges", Place: need.Device, Bytes: work},
-		{Name: "batches", Place: need.Device, Bytes: int64(o.buffers()) * batch.Device},
+		{Name: "batches", Place: need.Device, Bytes: held},
 		{Name: "batches on their way to the device", Place: need.Pinned,
-			Bytes: int64(pipelinedMoves(o.buffers()-1)) * batch.Pinned}}
+			Bytes: int64(pipelinedMoves(o.buffers()-1)) * pinned}}
 	p.terms = append(p.terms, batches.During(need.Profile, "")...)
-	p.device = device + activations + work + int64(o.buffers())*batch.Device
+	p.device = device + activations + work + held
 	return failed
 }
 
