@@ -154,6 +154,21 @@ func (t *Typed) OpenRelation(fsys vfs.FS, dir string, r Relation) (*Dir, error) 
 	return d.named(t.isRelation(r, &d.Manifest))
 }
 
+// Weighted tells whether a relation of the typed graph in dir has weights of edges.
+func (t *Typed) Weighted(fsys vfs.FS, dir string) (weighted bool, err error) {
+	for _, r := range t.Relations {
+		d, err := t.OpenRelation(fsys, dir, r)
+		if err != nil {
+			return false, err
+		}
+		weighted = weighted || d.Manifest.Weighted
+		if err := d.Close(); err != nil {
+			return false, err
+		}
+	}
+	return weighted, nil
+}
+
 // named is d; if it is not what types.json names, it closes d.
 func (d *Dir) named(same bool) (*Dir, error) {
 	if !same {

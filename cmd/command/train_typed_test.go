@@ -38,6 +38,12 @@ func wholeTypedDisk(t *testing.T) vfs.FS {
 			string(append(npy.AppendHeader(nil, npy.Int64, 1, 2, int64(n)), dtype.BytesOf(pairs)...)))
 	}
 	edges("author__paper", 70, 30)
+	weights := make([]float32, 70)
+	for i := range weights {
+		weights[i] = 0.5 + float32(i%4)
+	}
+	write(t, d, "arrays/edges/author__paper/edge_weight.npy",
+		string(append(npy.AppendHeader(nil, npy.Float32, 1, 70), dtype.BytesOf(weights)...)))
 	edges("venue__paper", 80, 10)
 	edges("author__cites__author", 0, 1)
 	x := make([]float32, 90*4)
@@ -90,6 +96,11 @@ func TestModelsAreTrainedEvaluatedAndAppliedOnATypedGraph(t *testing.T) {
 				t.Errorf("%s: two nodes: %v, want that of 85 as %v", run, two, all[85])
 			}
 		}
+	}
+	must(t, d, "sample whole --by-weight --batch 10 --fanout 2,2")
+	if o := hopfeed(t, d, "sample graph --by-weight"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, "the graph has no weights") {
+		t.Errorf("without weights: status %d: %s", o.code, o.stderr)
 	}
 	p := object(t, must(t, d, "plan whole --model rgcn --json"))
 	if p["placement"] != "host" || p["rows"] != 90.0 {
@@ -171,10 +182,19 @@ func typedProbabilities(t *testing.T, d vfs.FS, run string) [][]float64 {
 			fail(err)
 			for v := range csc.Nodes() {
 				list := csc.Neighbors[csc.Offsets[v]:csc.Offsets[v+1]]
-				mean := make([]float64, len(h[r.Source][0]))
-				for _, u := range list {
+				mean, total := make([]float64, len(h[r.Source][0])), 0.0
+				weight := func(i int) float64 {
+					if csc.Weights == nil {
+						return 1
+					}
+					return float64(csc.Weights[csc.Offsets[v]+int64(i)])
+				}
+				for i := range list {
+					total += weight(i)
+				}
+				for i, u := range list {
 					for j, value := range h[r.Source][u] {
-						mean[j] += value / float64(len(list))
+						mean[j] += value * weight(i) / total
 					}
 				}
 				add(next[r.Destination][v], weights[name+trainer.Relation{Source: r.Source, Name: r.Name,

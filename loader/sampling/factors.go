@@ -70,10 +70,11 @@ func (m *Method) findLoops(ctx context.Context) error {
 	return err
 }
 
-// byDegree makes s(v) one over a function of the weighted in-degree of each node, added self-loops included.
+// byDegree makes s(v) one over a function of the weighted in-degree of each node, added self-loops included. In a typed
+// graph, v is a row: a list of in-neighbours by one relation.
 func (m *Method) byDegree(ctx context.Context, of func(degree float64) float64) (err error) {
 	f := m.factors
-	if f.s, err = shared[float32](m, m.topology.Nodes()); err != nil {
+	if f.s, err = shared[float32](m, lists(m.topology)); err != nil {
 		return err
 	}
 	return visitLists(ctx, m.topology, m.options.Threads, m.topology.Weighted(),

@@ -83,9 +83,17 @@ func (r *listReader) visit(ctx context.Context, nodes []uint32, weighted bool, d
 // visitor gets a node's list.
 type visitor func(v uint32, sources []uint32, weights []float32)
 
-// visitLists calls do with the lists of all nodes, from several goroutines: see listReader.visit.
+// lists is how many lists of in-neighbours a topology has: one a node, or one for each relation to the type of a node.
+func lists(t Topology) int64 {
+	if typed, ok := t.(*typedTopology); ok {
+		return typed.c.Nodes()
+	}
+	return t.Nodes()
+}
+
+// visitLists calls do with all lists, from several goroutines: see listReader.visit.
 func visitLists(ctx context.Context, t Topology, threads int, weighted bool, do visitor) error {
-	return parallel.For(ctx, threads, t.Nodes(), 8*chunkNodes, func(lo, hi int64) error {
+	return parallel.For(ctx, threads, lists(t), 8*chunkNodes, func(lo, hi int64) error {
 		nodes := make([]uint32, hi-lo)
 		for i := range nodes {
 			nodes[i] = uint32(lo) + uint32(i)

@@ -21,14 +21,15 @@ func TopologyNeed(m *format.Manifest) need.Term {
 	return need.Term{Name: "topology", Place: need.OffHeap, Bytes: 8*(m.Nodes+1) + perEdge*m.Edges + parts*gds.Align}
 }
 
-// TypedTopologyNeed is the memory of LoadTypedTopology, with the relation that is copied.
-func TypedTopologyNeed(t *format.Typed) need.Term {
-	lists, relation := *TypedManifest(t), int64(0)
-	lists.Nodes = 0
+// TypedTopologyNeed is the memory of LoadTypedTopology, with the relation that is copied, of relations with weights or
+// without.
+func TypedTopologyNeed(t *format.Typed, weighted bool) need.Term {
+	lists, relation := *TypedManifest(t, weighted), int64(0)
+	lists.Nodes = lists.Rows
 	for _, r := range t.Relations {
 		to, _ := t.Type(r.Destination)
-		lists.Nodes += to.Nodes
-		relation = max(relation, TopologyNeed(&format.Manifest{Nodes: to.Nodes, Edges: r.Edges}).Bytes)
+		one := &format.Manifest{Nodes: to.Nodes, Edges: r.Edges, Weighted: weighted}
+		relation = max(relation, TopologyNeed(one).Bytes)
 	}
 	term := TopologyNeed(&lists)
 	term.Bytes += relation
@@ -45,8 +46,8 @@ func LabelsNeed(m *format.Manifest) need.Term {
 // the method prepares. Each has local ids.
 func SamplersNeed(name string, a Aggregation, m *format.Manifest, samplers int) need.Term {
 	shared, each := int64(0), 4*m.Nodes
-	if a == Sym || a == Mean && m.Weighted {
-		shared += 4 * m.Nodes
+	if a == Sym || a == Mean && m.Weighted { // a factor for each list
+		shared += 4 * max(m.Nodes, m.Rows)
 	}
 	if a == Sym || a == Plain {
 		shared += 4 * m.Nodes

@@ -29,14 +29,16 @@ type rowRange struct {
 
 func (t *typedTopology) Nodes() int64 { return int64(t.types[len(t.types)-1].end) }
 
-// TypedManifest describes a typed graph as one graph: its nodes and edges.
-func TypedManifest(t *format.Typed) *format.Manifest {
-	m := &format.Manifest{}
+// TypedManifest describes a typed graph as one graph: its nodes and edges, whether these have weights, and, as rows,
+// its lists of in-neighbours.
+func TypedManifest(t *format.Typed, weighted bool) *format.Manifest {
+	m := &format.Manifest{Weighted: weighted}
 	for _, n := range t.Types {
 		m.Nodes += n.Nodes
 	}
 	for _, r := range t.Relations {
-		m.Edges += r.Edges
+		to, _ := t.Type(r.Destination)
+		m.Edges, m.Rows = m.Edges+r.Edges, m.Rows+to.Nodes
 	}
 	return m
 }
@@ -54,17 +56,17 @@ func FirstNodes(t *format.Typed) map[string]uint32 {
 // LoadTypedTopology reads and checks the relations of a typed graph in dir into memory; the caller closes the topology.
 func LoadTypedTopology(ctx context.Context, fsys vfs.FS, dir string, t *format.Typed, threads int) (_ Topology,
 	err error) {
-	all, rows := TypedManifest(t), int64(0)
-	for _, r := range t.Relations {
-		to, _ := t.Type(r.Destination)
-		rows += to.Nodes
+	weighted, err := t.Weighted(fsys, dir)
+	if err != nil {
+		return nil, err
 	}
-	if all.Nodes > format.MaxNodes || rows > format.MaxNodes || all.Edges > format.MaxEdges {
+	all := TypedManifest(t, weighted)
+	if all.Nodes > format.MaxNodes || all.Rows > format.MaxNodes || all.Edges > format.MaxEdges {
 		return nil, fmt.Errorf("%w: %s has %d nodes in all, %d lists of in-neighbours and %d edges: at most %d, %d and "+
-			"%d can be sampled", ErrOptions, dir, all.Nodes, rows, all.Edges, int64(format.MaxNodes),
+			"%d can be sampled", ErrOptions, dir, all.Nodes, all.Rows, all.Edges, int64(format.MaxNodes),
 			int64(format.MaxNodes), int64(format.MaxEdges))
 	}
-	lists, err := format.NewCSC(rows, all.Edges, false)
+	lists, err := format.NewCSC(all.Rows, all.Edges, weighted)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +90,7 @@ func LoadTypedTopology(ctx context.Context, fsys vfs.FS, dir string, t *format.T
 }
 
 // copyRelation copies the lists of a relation to those from a row and an edge on, and returns how many they are.
-// Sources are counted from node first on.
+// Sources are counted from node first on. Where lists have weights and the relation has none, these are 1.
 func copyRelation(ctx context.Context, fsys vfs.FS, dir string, t *format.Typed, r format.Relation, lists *format.CSC,
 	row, edge int64, first uint32, threads int) (rows int64, err error) {
 	d, err := t.OpenRelation(fsys, dir, r)
@@ -96,10 +98,6 @@ func copyRelation(ctx context.Context, fsys vfs.FS, dir string, t *format.Typed,
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	if d.Manifest.Weighted {
-		return 0, fmt.Errorf("%w: relation %s has weights of edges, which samplers of typed graphs do not read (import "+
-			"it without)", ErrOptions, r)
-	}
 	c, err := d.Topology(ctx, threads)
 	if err != nil {
 		return 0, err
@@ -109,6 +107,14 @@ func copyRelation(ctx context.Context, fsys vfs.FS, dir string, t *format.Typed,
 	}
 	for i, u := range c.Neighbors {
 		lists.Neighbors[edge+int64(i)] = first + u
+	}
+	if lists.Weights != nil {
+		weights := lists.Weights[edge:][:len(c.Neighbors)]
+		if copy(weights, c.Weights) == 0 {
+			for i := range weights {
+				weights[i] = 1
+			}
+		}
 	}
 	return c.Nodes(), c.Close()
 }

@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -16,6 +17,16 @@ type typedLists struct {
 	typed  format.Typed
 	firsts []uint32     // of types
 	lists  [][][]uint32 // [relation][destination]: in-neighbours, as numbers of the one graph
+	// weighted tells of each relation whether its edges have weights; nil: none has.
+	weighted []bool
+}
+
+// weight is the weight of an edge, by its number in a relation.
+func (g *typedLists) weight(relation int, edge int64) float32 {
+	if g.weighted == nil || !g.weighted[relation] {
+		return 1
+	}
+	return 0.25 + float32(edge*7%5) // as fromLists has it
 }
 
 func (g *typedLists) place(name string) int {
@@ -71,7 +82,8 @@ func (g *typedLists) topology(t *testing.T) Topology {
 		dir := format.RelationDir("typed", *r)
 		w, err := format.Create(fsys, dir, layout, format.CreateOptions{})
 		if err == nil {
-			err = errors.Join(w.Topology(fromLists(local, false)), w.Rows(&format.RowTable{Rows: g.typed.Types[to].Nodes}),
+			err = errors.Join(w.Topology(fromLists(local, g.weighted != nil && g.weighted[i])),
+				w.Rows(&format.RowTable{Rows: g.typed.Types[to].Nodes}),
 				w.Publish(&format.Manifest{}))
 		}
 		if err != nil {
@@ -109,7 +121,7 @@ func (g *typedLists) checkBlock(t *testing.T, b *Block, nodes []uint32, fanoutOf
 	row, edge := 0, int64(0) // of the block; the first of the relation in the graph
 	for i, r := range g.typed.Relations {
 		to := g.place(r.Destination)
-		starts := []int64{edge} // of lists
+		starts, relation := []int64{edge}, edge // of lists
 		for _, list := range g.lists[i] {
 			starts = append(starts, starts[len(starts)-1]+int64(len(list)))
 		}
@@ -130,9 +142,13 @@ func (g *typedLists) checkBlock(t *testing.T, b *Block, nodes []uint32, fanoutOf
 			var seen []uint32
 			for k := first; k < end; k++ {
 				u := nodes[b.Indices[k]]
-				weight := float32(1)
+				weight := g.weight(i, b.Edges[k]-relation)
 				if mean {
-					weight = 1 / float32(end-first)
+					total := float32(0)
+					for e := range list {
+						total += g.weight(i, starts[at]-relation+int64(e))
+					}
+					weight *= float32(len(list)) / total / float32(end-first)
 				}
 				if e := b.Edges[k] - starts[at]; e < 0 || e >= int64(len(list)) || list[e] != u || slices.Contains(seen, u) ||
 					max(weight-b.Weights[k], b.Weights[k]-weight) > 1e-6 {
@@ -148,13 +164,19 @@ func (g *typedLists) checkBlock(t *testing.T, b *Block, nodes []uint32, fanoutOf
 	}
 }
 
+// someWeighted are relations with weights, and others without, of newTypedLists.
+var someWeighted = []bool{true, false, false, true, false, true}
+
 func TestBlocksOfATypedGraphAreSampledByRelation(t *testing.T) {
 	g := newTypedLists()
 	seeds := []uint32{3, 41, 40, 39, 70, 0} // of all types; 40 and 70 have no in-neighbours
 	for _, c := range []struct {
-		name    string
-		fanouts []int
-	}{{"neighbor", []int{3, 2}}, {"neighbor", []int{1, All, 2}}, {"full", []int{1, 1}}} {
+		name     string
+		fanouts  []int
+		weighted []bool
+	}{{"neighbor", []int{3, 2}, nil}, {"neighbor", []int{1, All, 2}, nil}, {"full", []int{1, 1}, nil},
+		{"neighbor", []int{3, 2}, someWeighted}, {"full", []int{1, 1}, someWeighted}} {
+		g.weighted = c.weighted
 		o := Options{Fanouts: c.fanouts, EdgeIDs: true}
 		m, other := g.method(t, c.name, o), g.method(t, c.name, o)
 		var b, again MiniBatch
@@ -183,7 +205,14 @@ func TestBlocksOfATypedGraphAreSampledByRelation(t *testing.T) {
 }
 
 func TestASubgraphOfATypedGraphHasTheEdgesOfEachNodeOnce(t *testing.T) {
+	for _, weighted := range [][]bool{nil, someWeighted} {
+		checkSubgraphs(t, weighted)
+	}
+}
+
+func checkSubgraphs(t *testing.T, weighted []bool) {
 	g := newTypedLists()
+	g.weighted = weighted
 	seeds, fanouts := []uint32{3, 41, 40, 39, 70, 0}, []int{2, 1}
 	m := g.method(t, "neighbor", Options{Fanouts: fanouts, EdgeIDs: true, Subgraph: Directional})
 	one := g.method(t, "neighbor", Options{Fanouts: fanouts[:1], EdgeIDs: true, Subgraph: Directional})
@@ -251,6 +280,42 @@ func TestSubsetsOfARelationAreUniform(t *testing.T) {
 	}
 	if len(both) != 100 || sum > 161 {
 		t.Errorf("%d pairs of subsets, chi-square %.1f", len(both), sum)
+	}
+}
+
+// Draws by weight take an in-neighbour as often as its share of its relation's weights says: 4 degrees of freedom each.
+func TestARelationIsSampledByItsWeights(t *testing.T) {
+	g := &typedLists{firsts: []uint32{0, 10}, weighted: []bool{true, false}}
+	g.typed.Types = []format.NodeType{{Name: "a", Nodes: 10}, {Name: "b", Nodes: 1}}
+	g.typed.Relations = []format.Relation{{Source: "a", Name: "p", Destination: "b", Edges: 5},
+		{Source: "a", Name: "q", Destination: "b", Edges: 5}}
+	g.lists = [][][]uint32{{{0, 1, 2, 3, 4}}, {{3, 5, 6, 8, 9}}}
+	m := g.method(t, "neighbor", Options{Fanouts: []int{2}, ByWeight: true, Replace: true})
+	const draws = 20000
+	counts := [2]map[uint32]float64{{}, {}}
+	var b MiniBatch
+	for i := range draws / 2 {
+		if err := m.Sample(t.Context(), &b, []uint32{10}, Key(5, 0, i)); err != nil {
+			t.Fatal(err)
+		}
+		for k, u := range b.Blocks[0].Indices {
+			if counts[k/2][b.Inputs[u]]++; math.Abs(float64(b.Blocks[0].Weights[k])-0.5) > 1e-6 {
+				t.Fatalf("coefficient %v of one of two draws by weight", b.Blocks[0].Weights[k])
+			}
+		}
+	}
+	for r, list := range g.lists {
+		sum, total := 0.0, 0.0
+		for e := range list[0] {
+			total += float64(g.weight(r, int64(e)))
+		}
+		for e, u := range list[0] {
+			want := draws * float64(g.weight(r, int64(e))) / total
+			sum += (counts[r][u] - want) * (counts[r][u] - want) / want
+		}
+		if sum > 18.5 {
+			t.Errorf("relation %d: %v, chi-square %.1f", r, counts[r], sum)
+		}
 	}
 }
 

@@ -31,13 +31,17 @@ func OpenTypedSampled(ctx context.Context, fsys vfs.FS, dir string, t *format.Ty
 	if o.Plan = o.Plan.WithRows(len(o.Seeds)); o.Plan.Check() != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, o.Plan.Check())
 	}
-	all := sampling.TypedManifest(t)
+	weighted, err := t.Weighted(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	all := sampling.TypedManifest(t, weighted)
 	if err := sampling.CheckSeeds(o.Seeds, all.Nodes); err != nil {
 		return nil, err
 	}
 	s := &Sampled{Placement: placement.Host, Reason: "a typed graph is sampled from memory"}
 	one := sampling.BatchBytes(o.Sampler, o.Sampling, o.batchSeeds(), all.Nodes, all.Edges)
-	s.Memory = need.Terms{Program, sampling.TypedTopologyNeed(t),
+	s.Memory = need.Terms{Program, sampling.TypedTopologyNeed(t, weighted),
 		sampling.SamplersNeed(o.Sampler, sampling.Mean, all, o.Workers),
 		need.OnHeap("seed nodes", 4*int64(len(o.Seeds))+12*all.Nodes)}.Sum(1, false)
 	what := fmt.Sprintf("sampling a typed graph of %d nodes and %d edges", all.Nodes, all.Edges)

@@ -29,8 +29,9 @@ import (
 // batch.
 type Typed struct {
 	o        Options
-	dir      *format.Dir // of the nodes of the target
-	first    uint32      // the number of the first of them among the nodes of all types
+	dir      *format.Dir      // of the nodes of the target
+	all      *format.Manifest // the graph, as sampling.TypedManifest has it
+	first    uint32           // the number of the first of them among the nodes of all types
 	plan     *typedPlan
 	devices  []gds.Device // one
 	numbers  gds.Memory   // of rows
@@ -128,7 +129,8 @@ type typedPlan struct {
 const leastEvaluated = 64
 
 // planTyped finds a place for the features where there is memory for them: a device that has its own, then the host's.
-func planTyped(dir *format.Dir, o *Options) (*typedPlan, error) {
+// all is the graph as sampling.TypedManifest has it.
+func planTyped(dir *format.Dir, all *format.Manifest, o *Options) (*typedPlan, error) {
 	o.Placement = cmp.Or(o.Placement, placement.Auto)
 	places, reason := []string{o.Placement}, "asked for by --placement"
 	if o.Placement == placement.Auto {
@@ -139,7 +141,7 @@ func planTyped(dir *format.Dir, o *Options) (*typedPlan, error) {
 	}
 	plans := map[string]*typedPlan{}
 	chosen, why := placement.First(places, func(where string) (err error) {
-		plans[where], err = planTypedIn(dir, o, where)
+		plans[where], err = planTypedIn(dir, all, o, where)
 		return err
 	})
 	if chosen < 0 {
@@ -163,13 +165,13 @@ func planTyped(dir *format.Dir, o *Options) (*typedPlan, error) {
 
 // planTypedIn finds how many rows and samples there is memory for beside features in a place. What batches take is an
 // estimate.
-func planTypedIn(dir *format.Dir, o *Options, where string) (p *typedPlan, err error) {
+func planTypedIn(dir *format.Dir, all *format.Manifest, o *Options, where string) (p *typedPlan, err error) {
 	what := fmt.Sprintf("%s on %d nodes and %d edges of %d types, with features in %s memory,", o.Spec.Model,
-		sampling.TypedManifest(dir.Typed).Nodes, dir.Manifest.Edges, len(dir.Typed.Types), where)
+		all.Nodes, all.Edges, len(dir.Typed.Types), where)
 	for rows := InferenceRows; ; rows /= 2 {
 		for samples := sampling.MostSamples(o.workers(1), o.buffers()); samples > 0; samples /= 2 {
 			p = &typedPlan{where: where, evaluated: rows, samples: samples}
-			if err = p.count(dir, o); err != nil {
+			if err = p.count(dir, all, o); err != nil {
 				return nil, err
 			}
 			if err = o.Machine.Fits(what, p.memory(o)); err == nil {
@@ -197,14 +199,13 @@ func (o *Options) fanouts() []int {
 	return o.Sampling.Fanouts
 }
 
-// count lists what the graph, its model and its batches take.
-func (p *typedPlan) count(dir *format.Dir, o *Options) (failed error) {
+// count lists what the graph, its model and its batches take. all is the graph as sampling.TypedManifest.
+func (p *typedPlan) count(dir *format.Dir, all *format.Manifest, o *Options) (failed error) {
 	bytes := func(bytes int64, err error) int64 {
 		failed = cmp.Or(failed, err)
 		return bytes
 	}
 	t, m, unified := dir.Typed, &dir.Manifest, o.Machine.Devices.Info.Unified
-	all := sampling.TypedManifest(t)
 	var rowBytes, widest int64
 	var staging need.Term
 	for _, n := range t.Types { // types may be stored in less: an upper bound
@@ -215,7 +216,7 @@ func (p *typedPlan) count(dir *format.Dir, o *Options) (failed error) {
 		}
 	}
 	copies := bytes(o.Spec.HostBytes(1))
-	topology, evaluated, methods := sampling.TypedTopologyNeed(t), int(m.Nodes), int64(1)
+	topology, evaluated, methods := sampling.TypedTopologyNeed(t, all.Weighted), int(m.Nodes), int64(1)
 	if o.Train {
 		evaluated, methods = max(1, len(o.Part.Valid.List), len(o.Part.Test.List)), 2
 	}
@@ -299,7 +300,12 @@ func OpenTyped(ctx context.Context, dir *format.Dir, o Options) (_ *Typed, err e
 		o.BatchRows = min(o.BatchRows, len(o.Part.Train.List))
 	}
 	g := &Typed{o: o, dir: dir, first: sampling.FirstNodes(dir.Typed)[dir.Typed.Target]}
-	if g.plan, err = planTyped(dir, &g.o); err != nil {
+	weighted, err := dir.Typed.Weighted(dir.FS(), dir.TypedPath)
+	if err != nil {
+		return nil, err
+	}
+	g.all = sampling.TypedManifest(dir.Typed, weighted)
+	if g.plan, err = planTyped(dir, g.all, &g.o); err != nil {
 		return nil, err
 	}
 	m := o.Machine
@@ -530,7 +536,7 @@ func (g *Typed) WorkBytes() int64  { return g.plan.device }
 func (g *Typed) Alternatives() (all []placement.Alternative) {
 	for _, where := range []string{placement.Device, placement.Host} {
 		a := placement.Alternative{Placement: where, Shuffle: placement.RR, Devices: 1}
-		if p, err := planTypedIn(g.dir, &g.o, where); err != nil {
+		if p, err := planTypedIn(g.dir, g.all, &g.o, where); err != nil {
 			a.Obstacle = err.Error()
 		} else {
 			memory := p.memory(&g.o)

@@ -161,6 +161,8 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
             data[self["seed_type"]].y, data[self["seed_type"]].batch_size = self["y"], self.batch_size
             for edge_type, edge_index in self["edge_index_dict"].items():
                 data[edge_type].edge_index, data[edge_type].e_id = edge_index, self["e_id_dict"][edge_type]
+            for edge_type, weights in self.get("edge_weight_dict", {}).items():
+                data[edge_type].edge_weight = weights
             return data
         if "edge_index" not in self:
             raise OptionError('this batch has blocks, not one graph: open the loader with subgraph_type="directional"')

@@ -273,8 +273,8 @@ class NeighborLoader(_Sampled[Array]):
     Of a typed graph, up to ``num_neighbors`` are sampled for a node in each relation (samplers ``neighbor`` and
     ``full``). Batches have the dicts ``n_id_dict`` and ``x_dict`` by type, ``seed_id``, and each of ``blocks`` is a dict
     of a ``Block`` for each relation (source type, name, destination type), whose weights estimate means. With
-    ``subgraph_type="directional"`` they have ``edge_index_dict`` and ``e_id_dict`` instead, and ``batch.to_pyg()`` makes a
-    ``HeteroData``. Nodes are numbered within their types, edges within their relations, and the seed nodes come first.
+    ``subgraph_type="directional"`` they have ``edge_index_dict`` and ``e_id_dict`` instead, ``edge_weight_dict`` of relations
+    with weights, and ``batch.to_pyg()`` makes a ``HeteroData``. Nodes are numbered within their types, edges within their relations, and the seed nodes come first.
 
     :param graph: a graph, a typed one too, or its path
     :param num_neighbors: in-neighbours of a node (layer-wise samplers: nodes) of each layer; the first is nearest
@@ -368,7 +368,7 @@ class NeighborLoader(_Sampled[Array]):
         if typed is not None:
             seeds["seed_type"] = identity["seed_type"] = seed_type
         one_of("aggregation", aggregation, Aggregation)
-        if by_weight and not dataset.manifest["weighted"]:
+        if by_weight and not (dataset.manifest["weighted"] if typed is None else typed.weighted):
             raise OptionError(f"by_weight: {dataset.path} has no weights to draw by")
         self._open(locals(), seeds, identity, sampler=sampler, aggregation=aggregation, by_weight=by_weight, bias=bias, debias=debias)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any, Callable
 
@@ -35,7 +36,7 @@ class TypedDataset:
         about = call(["inspect"], ["data"], {"data": self.path, "progress": False})
         if about["kind"] != self.kind:
             raise OptionError(f"{self.path} is a {about['kind']}, with one type of nodes: hopfeed.Dataset reads it")
-        self.manifest: dict[str, Any] = {**about, "rows_fingerprint": about["fingerprint"], "weighted": False}
+        self.manifest: dict[str, Any] = {**about, "rows_fingerprint": about["fingerprint"]}
         self.name: str = about["name"]
         self.target: str = about["target"]  #: the type whose nodes are classified
         self.node_types: list[str] = [t["name"] for t in about["node_types"]]
@@ -72,7 +73,7 @@ class TypedDataset:
             self._edges[found[0]] = Edges("__".join(found[0]), self.path, about)
         return self._edges[found[0]]
 
-    @property
+    @functools.cached_property
     def weighted(self) -> list[EdgeType]:
         """The relations whose edges have weights."""
         return [e for e in self.edge_types if self[e].edge_weight is not None]
@@ -133,11 +134,15 @@ class TypedArrays:
                 for block in blocks
             ]
             return out
-        out["edge_index_dict"], out["e_id_dict"] = {}, {}
-        for edge_type, (d, _, indptr, indices, _, e_id) in blocks[0].items():
+        out["edge_index_dict"], out["e_id_dict"], weighted = {}, {}, {}
+        for edge_type, (d, _, indptr, indices, weights, e_id) in blocks[0].items():
             edge_index = np.stack([indices.astype(np.int64), np.repeat(np.arange(d), np.diff(indptr))])
             out["edge_index_dict"][edge_type] = array("edge_index", edge_index)
             out["e_id_dict"][edge_type] = array("e_id", e_id)
+            if edge_type in graph.weighted:
+                weighted[edge_type] = array("edge_weight", weights)
+        if weighted:
+            out["edge_weight_dict"] = weighted
         return out
 
     def _relations(self, owner: Handle | Lease, block: tuple[Any, ...], types: Any, local: Any) -> dict[EdgeType, tuple[Any, ...]]:

@@ -74,6 +74,30 @@ class TestTypedBatches(unittest.TestCase):
             hopfeed.from_pyg(whole, graph + "-pyg", name="toy", missing_features="ones", directed=True, progress=False)
             test_typed_memory.same_files(self, graph + "-pyg", graph)
 
+    def test_layers_read_the_weights_of_relations(self):
+        with tempfile.TemporaryDirectory() as folder:
+            arrays, graph = (os.path.join(folder, name) for name in ("arrays", "graph"))
+            x, edges, _, _ = test_typed.write_arrays(arrays)
+            weights = np.random.default_rng(1).random(edges["author", "paper"].shape[1], dtype=np.float32)
+            np.save(os.path.join(arrays, "edges", "author__paper", "edge_weight.npy"), weights)
+            hopfeed.import_npy(arrays, graph, missing_features="ones", directed=True, progress=False)
+            whole = HeteroData()
+            for name, rows in (x | {"venue": np.ones((test_typed.NODES["venue"], 1), np.float32)}).items():
+                whole[name].x = torch.from_numpy(rows)
+            for (source, destination), edge_index in edges.items():
+                whole[source, "to", destination].edge_index = torch.from_numpy(edge_index)
+            whole["author", "to", "paper"].edge_weight = torch.from_numpy(weights)
+            torch.manual_seed(1)
+            layer = nn.HeteroConv({e: nn.GraphConv((-1, -1), 4) for e in whole.edge_types}, aggr="sum")
+
+            def model(data):
+                return layer(data.x_dict, data.edge_index_dict, edge_weight_dict=data.edge_weight_dict)["paper"]
+
+            with torch.no_grad():
+                expected = model(whole)
+                for batch in hopfeed.torch.NeighborLoader(graph, [-1], batch_size=16, subgraph_type="directional"):
+                    torch.testing.assert_close(model(batch.to_pyg())[: batch.batch_size], expected[batch.seed_id])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -84,8 +84,7 @@ class TypedMemory(unittest.TestCase):
         self.assertEqual((graph.target, graph["paper"].classes), ("paper", 3))
         np.testing.assert_array_equal(graph["paper"].splits, self.splits.T)
         self.assertIn(("paper", "rev_cites", "paper"), graph.edge_types)
-        data = self.data({}, {("author", "to", "paper"): {"edge_weight": None}})  # samplers take no weights
-        directed = hopfeed.from_pyg(data, missing_features="ones", directed=True, progress=False)
+        directed = hopfeed.from_pyg(self.data(), missing_features="ones", directed=True, progress=False)
         self.assertEqual(sorted(directed.edge_types), sorted(self.edges))
         batch = next(iter(hopfeed.NeighborLoader(directed, [-1], batch_size=8)))
         for name, numbers in batch.n_id_dict.items():
@@ -133,6 +132,25 @@ class TypedMemory(unittest.TestCase):
         for key, says in (("nobody", "no type 'nobody'"), (("paper", "paper"), "has 2 relations"), (("venue", "author"), "has 0 relations")):
             with self.assertRaisesRegex(hopfeed.OptionError, says):
                 graph[key]
+
+    def test_weights_of_edges_come_with_batches(self):
+        graph = hopfeed.open(self.graph)
+        for batch in hopfeed.NeighborLoader(graph, [3, 2], batch_size=16, subgraph_type="directional"):
+            self.assertEqual(sorted(batch.edge_weight_dict), sorted(graph.weighted))
+            for e, weights in batch.edge_weight_dict.items():
+                np.testing.assert_array_equal(weights, graph[e].edge_weight[batch.e_id_dict[e]])
+        for batch in hopfeed.NeighborLoader(graph, [-1, -1], batch_size=16, edge_ids=True):
+            for e, block in [item for blocks in batch.blocks for item in blocks.items()]:
+                edges, there = graph[e], graph[e].edge_index[1][block.e_id]
+                weights = np.ones(edges.num_edges) if edges.edge_weight is None else edges.edge_weight
+                total = np.bincount(edges.edge_index[1], weights, minlength=edges.size()[1])
+                np.testing.assert_allclose(block.weights, weights[block.e_id] / total[there], rtol=1e-5)
+        weights = [w for batch in hopfeed.NeighborLoader(graph, [2], by_weight=True, replace=True) for b in batch.blocks[0].values() for w in b.weights]
+        np.testing.assert_allclose(weights, 0.5, rtol=1e-5)
+        bare = hopfeed.from_pyg(self.data({}, {("author", "to", "paper"): {"edge_weight": None}}), missing_features="ones", progress=False)
+        with self.assertRaisesRegex(hopfeed.OptionError, "no weights to draw by"):
+            hopfeed.NeighborLoader(bare, [2], by_weight=True)
+        self.assertNotIn("edge_weight_dict", next(iter(hopfeed.NeighborLoader(bare, [2], subgraph_type="directional"))))
 
     def test_a_graph_that_was_replaced_has_other_edges(self):
         path = self.graph + "-replaced"
