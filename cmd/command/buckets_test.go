@@ -117,6 +117,37 @@ func TestGraphsInBucketsChange(t *testing.T) {
 	}
 }
 
+// So is a typed graph, and exported.
+func TestTypedGraphsInBucketsChange(t *testing.T) {
+	server := s3test.Start(t)
+	t.Chdir(t.TempDir())
+	disk := vfs.OS()
+	if err := disk.MkdirAll("new"); err != nil {
+		t.Fatal(err)
+	}
+	writeTypedArrays(t, disk)
+	write(t, disk, "new/venue__paper.csv", "source,destination\n3,80\n")
+	for _, line := range []string{"import npy arrays -o @graph", "update @graph --edges new -o @graph2", "verify @graph2",
+		"export npy @graph2 -o @out"} {
+		must(t, disk, strings.ReplaceAll(line, "@", ""))
+		must(t, disk, strings.ReplaceAll(line, "@", inBucket))
+	}
+	for _, name := range []string{"graph2", "out"} {
+		if got, want := files(t, filepath.Join(server.Folder, name)), files(t, name); !maps.Equal(got, want) {
+			t.Errorf("%s: %d files, want %d with the same bytes", name, len(got), len(want))
+		}
+	}
+	if left := tree(t, disk, os.Getenv("HOPFEED_STATE_DIR")); len(left) != 1 { // the machine's name
+		t.Errorf("%d files are left in the state folder", len(left))
+	}
+	if err := os.RemoveAll(filepath.Join(server.Folder, "out")); err != nil {
+		t.Fatal(err)
+	}
+	must(t, disk, "export npy "+inBucket+"graph2 -o "+inBucket+"out")
+	must(t, disk, "propagate "+inBucket+"graph2 -o store --hops 1")
+	must(t, disk, "repair store --graph "+inBucket+"graph2")
+}
+
 // A job that is killed at any moment goes on, or starts anew, and ends with the same bytes; status tells that it is
 // there, on another machine too.
 func TestAKilledJobOnABucketGoesOn(t *testing.T) {

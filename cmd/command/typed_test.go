@@ -17,6 +17,14 @@ import (
 func typedDisk(t *testing.T) vfs.FS {
 	t.Helper()
 	d := disk(t)
+	writeTypedArrays(t, d)
+	must(t, d, "import npy arrays -o graph")
+	return d
+}
+
+// writeTypedArrays writes the arrays of the graph to the folder arrays.
+func writeTypedArrays(t *testing.T, d vfs.FS) {
+	t.Helper()
 	array := func(name string, kind npy.Type, data []byte, shape ...int64) {
 		if err := d.MkdirAll("arrays/" + name); err != nil {
 			t.Fatal(err)
@@ -50,8 +58,6 @@ func typedDisk(t *testing.T) vfs.FS {
 		array("nodes/"+c.name+"/node_feat", npy.Float32, dtype.BytesOf(x), int64(c.nodes), int64(c.cols))
 		array("edges/"+c.name+"__paper/edge_index", npy.Int64, dtype.BytesOf(edges), 2, papers)
 	}
-	must(t, d, "import npy arrays -o graph")
-	return d
 }
 
 // The store has two matrices, of 3 and 5 columns, and no hop 0.
@@ -121,10 +127,10 @@ func TestEachVerbTakesATypedGraphOrSaysWhatTo(t *testing.T) {
 	must(t, d, "propagate graph -o store --hops 1")
 	write(t, d, "machine", "")
 	for line, want := range map[string]string{
-		"train graph --model sign":              "run hopfeed propagate graph -o STORE first",
-		"train graph --model gat":               "gat reads a graph of one type (rgcn and sage read typed ones)",
-		"plan graph --model nars":               "run hopfeed propagate graph -o STORE first (--dry-run prints its plan)",
-		"status graph":                          "graph is a typed graph",
+		"train graph --model sign":               "run hopfeed propagate graph -o STORE first",
+		"train graph --model gat":                "gat reads a graph of one type (rgcn and sage read typed ones)",
+		"plan graph --model nars":                "run hopfeed propagate graph -o STORE first (--dry-run prints its plan)",
+		"status graph":                           "graph is a typed graph",
 		"update graph --edges machine -o graph2": "want a folder with a table for each type or relation",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {

@@ -509,24 +509,34 @@ func (f *FS) Rename(oldPath, newPath string) error {
 	if !found.IsDir() {
 		return f.move(oldPath, newPath)
 	}
-	entries, err := f.ReadDir(oldPath)
-	if err != nil {
-		return err
-	}
-	if !from.isLocal() || slices.ContainsFunc(entries, fs.DirEntry.IsDir) {
+	if !from.isLocal() {
 		return pathError("rename", oldPath, errNoFolders)
 	}
+	return f.moveFolder(oldPath, newPath)
+}
+
+// moveFolder sends the files of a local folder and of folders in it.
+func (f *FS) moveFolder(oldPath, newPath string) error {
+	entries, err := f.ReadDir(oldPath)
 	for _, last := range []bool{false, true} {
 		for _, e := range entries {
-			if strings.HasSuffix(e.Name(), ".json") != last {
-				continue
-			}
-			if err := f.move(filepath.Join(oldPath, e.Name()), filepath.Join(newPath, e.Name())); err != nil {
-				return err
+			at, to := filepath.Join(oldPath, e.Name()), filepath.Join(newPath, e.Name())
+			switch {
+			case err != nil || strings.HasSuffix(e.Name(), ".json") != last:
+			case e.IsDir():
+				err = f.moveFolder(at, to)
+			default:
+				err = f.move(at, to)
 			}
 		}
 	}
-	return nil // the folder has gone with its last file
+	if err == nil {
+		err = f.Remove(oldPath)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it has gone with its last file
+	}
+	return err
 }
 
 var errNoFolders = fmt.Errorf("folders of an object store are not renamed: %w", errors.ErrUnsupported)
