@@ -144,10 +144,11 @@ func (t *Tasks) HasPart(id MatrixID, k int) (bool, error) {
 
 // Part starts to write part k of a matrix, which has the rows PartRows.
 func (t *Tasks) Part(id MatrixID, k int) (*PartWriter, error) {
-	some := matrixTable(MatrixFolder(id), t.Layout)
-	first, end := t.Layout.partChunks(k)
+	layout := t.Layout.Of(id)
+	some := matrixTable(MatrixFolder(id), layout)
+	first, end := layout.partChunks(k)
 	some.chunks = end
-	p, err := t.w.newTable(some, chunksPerPart(t.Layout.chunkBytes()))
+	p, err := t.w.newTable(some, chunksPerPart(layout.chunkBytes()))
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func (t *Tasks) Part(id MatrixID, k int) (*PartWriter, error) {
 	if err := p.startPart(); err != nil {
 		return nil, err
 	}
-	return &PartWriter{MatrixWriter{id: id, layout: &t.Layout, p: p}, t, k}, nil
+	return &PartWriter{MatrixWriter{id: id, layout: &layout, p: p}, t, k}, nil
 }
 
 // PartWriter writes a part of a matrix, in row order.
@@ -197,7 +198,7 @@ func (t *Tasks) Rows(table *RowTable) error {
 // Finish records that a matrix is written, all of its parts. The job that Create or Extend then goes on with has it.
 func (t *Tasks) Finish(id MatrixID) error {
 	var files []writtenFile
-	for k := range t.Layout.Parts() {
+	for k := range t.Layout.Of(id).Parts() {
 		f, err := t.readPart(id, k)
 		if err != nil {
 			return err

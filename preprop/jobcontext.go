@@ -36,6 +36,7 @@ type jobContext struct {
 	asked              []format.Operator   // operators and hops that were asked for, if there is an earlier store
 	held               int64               // bytes of memory that a repair holds beside the job
 	labels             *product.Labels     // loaded before the job runs; nil: none are propagated
+	matrices           []format.Operator   // of a typed graph (format.Dir.Typed), that the store shall have beside hop 0
 }
 
 func openJobContext(fsys vfs.FS, graphDir, storeDir string) (*jobContext, error) {
@@ -74,13 +75,17 @@ func (s *jobContext) checkMadeFrom(store *format.Manifest) error {
 func (s *jobContext) chooseRows(ctx context.Context) (err error) {
 	if one := s.options.step; one != nil && one.rows != nil {
 		s.table, s.nodes = one.rows.table, one.rows.table.NodeID
-		s.setTarget(one.rows.regions, s.table.Rows)
+		s.setTarget(regionSizes(one.rows.layout), s.table.Rows)
 		return s.checkPicked(s.table.Rows)
 	}
 	s.table, err = storeRows(ctx, s.rowsFrom(), &s.options, func(sizes []format.RegionSize, rows int64) error {
 		if rows == 0 && s.options.Rows == format.RowsLabeled {
-			return fmt.Errorf("%s: %w: no node has a label or is in a split, so there is nothing to store (to store "+
-				"all nodes, say --rows all)", s.graphDir, ErrOptions)
+			node := "node"
+			if s.graph.Typed != nil {
+				node = "node of type " + s.graph.Typed.Target
+			}
+			return fmt.Errorf("%s: %w: no %s has a label or is in a split, so there is nothing to store (to store "+
+				"all nodes, say --rows all)", s.graphDir, ErrOptions, node)
 		}
 		s.setTarget(sizes, rows)
 		return s.checkPicked(rows)
@@ -94,7 +99,7 @@ func (s *jobContext) chooseRows(ctx context.Context) (err error) {
 // rowsFrom is the graph that has the labels and splits of the rows: in a step of a typed graph, that of their type.
 func (s *jobContext) rowsFrom() *format.Dir {
 	if s.options.step != nil && s.options.step.rows != nil {
-		return s.options.step.rows.target
+		return s.options.step.rows.graph
 	}
 	return s.graph
 }
@@ -119,7 +124,7 @@ func (s *jobContext) columns() int {
 	if s.options.step != nil {
 		columns = s.options.step.input.Layout.Features
 	}
-	if s.options.LabelHops > 0 {
+	if s.options.LabelHops > 0 && s.graph.Typed == nil {
 		columns += s.graph.Manifest.OneHotColumns()
 	}
 	return columns
@@ -128,12 +133,22 @@ func (s *jobContext) columns() int {
 // setTarget sets the layout and the target of a new store.
 func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
 	columns := s.columns()
-	s.layout = format.NewLayout(sizes, s.options.ChunkRows, columns, s.options.DType)
+	widest, widths := columns, map[string]int{}
+	for _, o := range s.matrices {
+		widest, widths[o.Name] = max(widest, o.Features), o.Features
+	}
+	s.layout = format.NewLayout(sizes, s.options.ChunkRows, widest, s.options.DType)
+	if s.layout.Features = columns; len(widths) > 0 {
+		s.layout.Widths = widths
+	}
 	s.target = target{
 		Graph: s.graph.Manifest.Fingerprint, Rows: s.options.Rows, Split: s.options.Split, Seed: s.options.Seed,
 		DType: s.options.DType.String(), ChunkRows: s.layout.ChunkRows, LabelHops: s.options.LabelHops,
 		Features: s.layout.Features, StoredRows: rows,
 		Operators: s.options.operators(),
+	}
+	if s.graph.Typed != nil {
+		s.target.Operators, s.target.NoInput = s.matrices, columns == 0
 	}
 	if one := s.options.step; one != nil && one.id != format.Input {
 		s.target.NoInput, s.target.Operators = true, []format.Operator{{Name: one.id.Operator, Hops: 1, Features: columns}}
@@ -144,6 +159,14 @@ func (s *jobContext) setTarget(sizes []format.RegionSize, rows int64) {
 	if s.options.Nodes != nil {
 		s.target.Nodes = nodesDigest(s.options.Nodes)
 	}
+}
+
+// regionSizes are the regions of a layout by their rows.
+func regionSizes(l format.Layout) (sizes []format.RegionSize) {
+	for _, r := range l.Regions {
+		sizes = append(sizes, format.RegionSize{Name: r.Name, Rows: r.Rows})
+	}
+	return sizes
 }
 
 func nodesDigest(nodes []uint32) string {
@@ -165,16 +188,18 @@ func (s *jobContext) checkPicked(rows int64) error {
 	if s.options.MemoryBytes == 0 || need <= s.options.MemoryBytes {
 		return nil
 	}
-	j, err := s.newJob()
-	if err != nil {
-		return err
-	}
-	w, err := s.work(j)
-	if err != nil {
-		return err
-	}
-	if _, err := w.Plan(s.options.MemoryBytes, &plan.DefaultRates); err != nil {
-		return err
+	if s.graph.Typed == nil {
+		j, err := s.newJob()
+		if err != nil {
+			return err
+		}
+		w, err := s.work(j)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Plan(s.options.MemoryBytes, &plan.DefaultRates); err != nil {
+			return err
+		}
 	}
 	return plan.ErrDoesNotFit(s.options.MemoryBytes, need)
 }
@@ -188,7 +213,7 @@ func (s *jobContext) newResult(g *format.Manifest, p *Plan, rows int64) *Result 
 		Beyond:     append([]string{}, s.beyond...),
 		HopSeconds: []float64{}, EdgesProcessed: []int64{},
 		MemoryBudgetBytes: s.options.MemoryBytes, Plan: *p,
-		Output: s.storeDir, LabelHops: s.options.LabelHops,
+		Output: s.storeDir, LabelHops: s.options.LabelHops, Layout: s.layout,
 	}
 	if r.LabelHops > 0 {
 		r.LabelColumns = g.OneHotColumns()

@@ -1,10 +1,14 @@
 package preprop
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
@@ -18,7 +22,7 @@ type TasksPlan struct {
 	WrittenBytes int64       `json:"planned_bytes_written"` // to the same
 	StoreBytes   int64       `json:"planned_store_bytes"`
 	SharedBytes  int64       `json:"shared_bytes_needed"` // most at a time that machines share, beside the graph
-	Hops         *Plan       `json:"hops"`                // of one task hops
+	Hops         *Plan       `json:"hops"`                // of one task hops; null: of a typed graph
 }
 
 // StagePlan is all tasks of a kind, which begin when those before have ended.
@@ -36,17 +40,22 @@ type StagePlan struct {
 // PlanTasks predicts the propagation of a graph that need not exist, by o.Tasks tasks of each kind (0: the number that
 // is quickest) on machines as o.Hardware describes.
 func PlanTasks(d Described, machines int, o Options) (*TasksPlan, error) {
+	return quickest(machines, o.Tasks, d.Features, func(tasks int) (*TasksPlan, error) {
+		o.Tasks = tasks
+		return planTasks(d, machines, o)
+	})
+}
+
+// quickest plans by so many tasks, or if that is 0 by the number that is quickest, up to most.
+func quickest(machines, tasks, most int, plan func(tasks int) (*TasksPlan, error)) (best *TasksPlan, first error) {
 	if machines < 1 {
 		return nil, fmt.Errorf("%w: %d machines: want 1 or more", ErrOptions, machines)
 	}
-	if o.Tasks > 0 {
-		return planTasks(d, machines, o)
+	if tasks > 0 {
+		return plan(tasks)
 	}
-	var best *TasksPlan
-	var first error
 	for tasks := machines; ; tasks *= 2 {
-		o.Tasks = tasks
-		p, err := planTasks(d, machines, o)
+		p, err := plan(tasks)
 		switch {
 		case err == nil && (best == nil || p.Seconds < best.Seconds):
 			best = p
@@ -55,7 +64,7 @@ func PlanTasks(d Described, machines int, o Options) (*TasksPlan, error) {
 		case err != nil && first == nil:
 			first = err
 		}
-		if tasks >= d.Features {
+		if tasks >= most {
 			break
 		}
 	}
@@ -63,6 +72,72 @@ func PlanTasks(d Described, machines int, o Options) (*TasksPlan, error) {
 		return nil, first
 	}
 	return best, nil
+}
+
+// PlanTypedTasks is PlanTasks for a typed graph, with the store that its tasks would make.
+func PlanTypedTasks(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, machines int, o Options) (*TasksPlan,
+	error) {
+	typed, err := format.OpenTyped(fsys, graphDir)
+	if err != nil {
+		return nil, err
+	}
+	columns := 0
+	for _, n := range typed.Types {
+		columns += n.Features
+	}
+	o.DryRun, o.Force = true, true // whatever is there
+	return quickest(machines, o.Tasks, columns, func(tasks int) (*TasksPlan, error) {
+		o.Tasks = tasks
+		t, err := openTaskJob(fsys, graphDir, storeDir, o)
+		if err != nil {
+			return nil, err
+		}
+		defer t.close()
+		list, err := t.list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return t.planList(list, machines)
+	})
+}
+
+// planList predicts the tasks of a list.
+func (t *taskJob) planList(list []Task, machines int) (*TasksPlan, error) {
+	rates := &plan.DefaultRates
+	if t.options.Hardware != nil {
+		rates = plan.SharedRates(*t.options.Hardware, machines)
+	}
+	p := &TasksPlan{Machines: machines, Tasks: t.options.Tasks}
+	for _, task := range list {
+		kind, _, _ := strings.Cut(task.Name, "-")
+		if n := len(p.Stages); n == 0 || p.Stages[n-1].Kind != kind {
+			p.Stages = append(p.Stages, StagePlan{Kind: kind})
+		}
+		s := &p.Stages[len(p.Stages)-1]
+		s.Tasks++
+		s.MemoryBytes, s.ScratchBytes = max(s.MemoryBytes, task.MemoryBytes), max(s.ScratchBytes, task.ScratchBytes)
+		s.ReadBytes, s.WrittenBytes = s.ReadBytes+task.ReadBytes, s.WrittenBytes+task.WrittenBytes
+		s.TaskSeconds = max(s.TaskSeconds, task.computing+float64(task.ReadBytes)/rates.Read+
+			float64(task.WrittenBytes)/rates.Write)
+		if kind == "cut" || kind == "write" { // its results wait as long
+			p.SharedBytes += task.WrittenBytes
+		}
+	}
+	for i := range p.Stages {
+		s := &p.Stages[i]
+		s.Seconds = s.TaskSeconds * float64((s.Tasks+machines-1)/machines)
+		p.Seconds += s.Seconds
+		p.ReadBytes, p.WrittenBytes = p.ReadBytes+s.ReadBytes, p.WrittenBytes+s.WrittenBytes
+	}
+	for _, id := range t.target.matrices() {
+		bytes, err := t.layout.MatrixBytes(id)
+		if err != nil {
+			return nil, err
+		}
+		p.StoreBytes += bytes
+	}
+	p.SharedBytes += p.StoreBytes
+	return p, nil
 }
 
 func planTasks(d Described, machines int, o Options) (*TasksPlan, error) {

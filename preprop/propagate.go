@@ -65,9 +65,8 @@ func propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	if format.IsTyped(fsys, graphDir) {
 		return propagateTyped(ctx, fsys, graphDir, storeDir, o)
 	}
-	if len(o.Metapaths) > 0 || o.RelationsSubsets != 0 {
-		return nil, fmt.Errorf("%s: %w: metapaths and relations are those of a typed graph, and this is none", graphDir,
-			ErrOptions)
+	if err := o.checkPlain(graphDir); err != nil {
+		return nil, err
 	}
 	s, err := openJobContext(fsys, graphDir, storeDir)
 	if err != nil {
@@ -109,6 +108,15 @@ func propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Op
 	return s.run(ctx)
 }
 
+// checkPlain fails if options are for typed graphs alone.
+func (o *Options) checkPlain(graphDir string) error {
+	if len(o.Metapaths) > 0 || o.RelationsSubsets != 0 {
+		return fmt.Errorf("%s: %w: metapaths and relations are those of a typed graph, and this is none", graphDir,
+			ErrOptions)
+	}
+	return nil
+}
+
 // removeLeftovers removes what a crash has left in a complete store, after its manifest was written: the folder .job,
 // perhaps with the index that readers then take, which goes to its place. It leaves another job's alone, and does
 // nothing where it fails: no reader needs it.
@@ -123,7 +131,8 @@ func removeLeftovers(fsys vfs.FS, storeDir string, t target) {
 
 // create begins the job's store, or opens that of the unfinished job, under its lock.
 func (s *jobContext) create() (*format.Writer, error) {
-	o := format.CreateOptions{Force: s.options.Force, Job: s.target.String(), Locked: func() error {
+	o := format.CreateOptions{Force: s.options.Force, Job: s.target.String(), Widths: s.layout.Widths}
+	o.Locked = func() error {
 		if !s.options.publishes && !s.options.Force {
 			if begun, err := format.HasTasks(s.fsys, s.storeDir); begun || err != nil {
 				return errors.Join(fmt.Errorf("%s: %w: tasks are making it (run the rest of them, see 'hopfeed propagate "+
@@ -131,17 +140,22 @@ func (s *jobContext) create() (*format.Writer, error) {
 			}
 		}
 		if s.options.Force {
-			return s.dropScratch()
+			return errors.Join(removeSteps(s.fsys, scratchInStore(s.storeDir)), s.dropScratch())
+		}
+		if s.graph.Typed != nil {
+			if err := removeStep(s.fsys, repairDir(s.storeDir)); err != nil {
+				return err
+			}
 		}
 		return s.checkUnchanged()
-	}}
+	}
 	var store *format.Writer
 	var err error
 	if s.existing != nil {
 		store, err = format.Extend(s.fsys, s.storeDir, o)
 	} else {
 		layout := s.layout
-		if s.target.NoInput { // its matrix has a width of its own
+		if s.target.NoInput && layout.Widths == nil { // its matrix has a width of its own
 			layout.Widths = map[string]int{s.target.Operators[0].Name: layout.Features}
 			layout.Features = 0
 		}
@@ -357,8 +371,7 @@ func (s *jobContext) findProgress(j *engine.Job, store *format.Writer) error {
 	if err := s.removeHalfWritten(j.Scratch); err != nil {
 		return err
 	}
-	j.Results = engine.ResultFiles(j.Fsys, j.Scratch, len(j.Matrices), s.target.StoredRows, s.nodes, s.target.Features,
-		s.options.DType)
+	j.Results = engine.ResultFiles(j.Fsys, j.Scratch, s.target.widths(), s.target.StoredRows, s.nodes, s.options.DType)
 	for k := range j.Results {
 		if err := j.Results[k].Find(); err != nil {
 			return err
@@ -417,19 +430,25 @@ func (s *jobContext) finish(ctx context.Context, j *engine.Job, store *format.Wr
 		if err := j.Assemble(ctx, store); err != nil {
 			return err
 		}
-		g := &s.rowsFrom().Manifest
-		m := &format.Manifest{
-			Kind: format.KindStore, Name: g.Name, Nodes: g.Nodes, Edges: g.Edges, Directed: g.Directed,
-			Weighted: g.Weighted, Classes: g.Classes, ClassNames: g.ClassNames, Labels: g.Labels, Splits: g.Splits,
-			Split: s.target.Split, RowSet: s.target.Rows, Seed: s.target.Seed, Operators: s.target.Operators,
-			LabelHops: s.target.LabelHops, Input: g.Preparation(),
-		}
-		m.Input["graph"] = g.Fingerprint
-		if err := s.dropScratch(); err != nil {
-			return err
-		}
-		err := store.Publish(m)
+		err := s.publishStore(store)
 		r.Complete = err == nil
 		return err
 	})
+}
+
+// publishStore publishes the store, whose matrices are all written.
+func (s *jobContext) publishStore(store *format.Writer) error {
+	from := s.rowsFrom()
+	g := &from.Manifest
+	m := &format.Manifest{
+		Kind: format.KindStore, Name: g.Name, Nodes: g.Nodes, Edges: g.Edges, Directed: g.Directed || from.Typed != nil,
+		Weighted: g.Weighted, Classes: g.Classes, ClassNames: g.ClassNames, Labels: g.Labels, Splits: g.Splits,
+		Split: s.target.Split, RowSet: s.target.Rows, Seed: s.target.Seed, Operators: s.target.Operators,
+		LabelHops: s.target.LabelHops, Input: g.Preparation(),
+	}
+	m.Input["graph"] = g.Fingerprint
+	if err := s.dropScratch(); err != nil {
+		return err
+	}
+	return store.Publish(m)
 }

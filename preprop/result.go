@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
@@ -92,6 +93,8 @@ type Result struct {
 	Beyond           []string `json:"beyond"`           // hops that nobody asked for
 	// Metapaths are the matrices of the store of a typed graph, beside the features of the target type.
 	Metapaths []Metapath `json:"metapaths,omitempty"`
+	// Layout is that of the store.
+	Layout format.Layout `json:"-"`
 	// RelationsSubsets is how many subsets of relations the store has hops of.
 	RelationsSubsets int `json:"relations_subsets,omitempty"`
 }

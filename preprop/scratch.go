@@ -147,6 +147,9 @@ func (s *jobContext) dropScratch() error {
 		if err := p.write(s.fsys, s.storeDir); err != nil {
 			return err
 		}
+		if err := removeSteps(s.fsys, at); err != nil {
+			return err
+		}
 		return folder.Remove(s.fsys, at)
 	}
 	if p.Made {

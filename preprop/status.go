@@ -88,7 +88,7 @@ func JobStatus(fsys vfs.FS, storeDir, scratch string) (*Status, error) {
 			return nil, err
 		}
 	}
-	for k, files := range engine.ResultFiles(fsys, folder, len(matrices), t.StoredRows, nil, t.Features, dt) {
+	for k, files := range engine.ResultFiles(fsys, folder, t.widths(), t.StoredRows, nil, dt) {
 		width := t.width(matrices[k])
 		s.DoneColumns += int64(width)
 		if job.Has(matrices[k]) || slices.Contains(before, matrices[k]) {

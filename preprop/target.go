@@ -66,6 +66,14 @@ func (t target) matrices() []format.MatrixID {
 	return out
 }
 
+// widths lists how many columns the matrices of the store have.
+func (t target) widths() (out []int) {
+	for _, id := range t.matrices() {
+		out = append(out, t.width(id))
+	}
+	return out
+}
+
 // width is how many columns a matrix of the store has.
 func (t target) width(id format.MatrixID) int {
 	at := slices.IndexFunc(t.Operators, hasName(id.Operator))
@@ -191,11 +199,8 @@ func (s *jobContext) grow(o Options) error {
 		s.options.Split, s.options.Seed, s.options.DType.String()
 	other.LabelHops = s.options.LabelHops
 	if o.ChunkRows > 0 {
-		var sizes []format.RegionSize
-		for _, r := range s.layout.Regions {
-			sizes = append(sizes, format.RegionSize{Name: r.Name, Rows: r.Rows})
-		}
-		other.ChunkRows = format.NewLayout(sizes, o.ChunkRows, s.layout.Features, s.options.DType).ChunkRows
+		other.ChunkRows = format.NewLayout(regionSizes(s.layout), o.ChunkRows, s.layout.Features,
+			s.options.DType).ChunkRows
 	}
 	if difference := there.differences(other); difference != "" {
 		return fmt.Errorf("%s: %w, with other options: %s (give another directory, or --force to replace it)",

@@ -13,6 +13,9 @@ import (
 
 // ListTasks lists the tasks that o.Tasks divides a propagation into, in an order in which they can run.
 func ListTasks(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) ([]Task, error) {
+	if err := o.checkTasks(); err != nil {
+		return nil, err
+	}
 	t, err := openTaskJob(fsys, graphDir, storeDir, o)
 	if err != nil {
 		return nil, err
@@ -42,7 +45,6 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 		begun = t.readNodes(ctx) == nil
 	}
 	g, threads, size := &t.graph.Manifest, t.options.Threads, t.options.DType.Size()
-	row := int64(t.layout.Features * size)
 	rowsMemory := plan.ProcessBytes + plan.PickedBytes(g, t.target.StoredRows)
 	table, nodes := plan.RowTableBytes(g), 4*t.target.StoredRows
 	out := []Task{{Name: "rows", After: []string{}, Inputs: []string{"GRAPH/nodes"},
@@ -60,7 +62,7 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 			if i >= len(ranges) {
 				continue
 			}
-			rest, err := in.UncutColumns(t.files, t.folder, ranges[i], t.shares)
+			rest, err := in.UncutColumns(t.files, t.folder, ranges[i], t.columnsOf(in))
 			if err != nil {
 				return nil, err
 			}
@@ -74,8 +76,9 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 				fmt.Sprintf("%s%s, rows %d to %d", from, format.MatrixFolder(in.ID), first, first+rows-1))
 			task.Outputs = append(task.Outputs, "STORE/.job/tasks/"+in.CutName(ranges[i])+"-*")
 			task.Done = task.Done && len(rest) == 0
-			task.MemoryBytes = max(task.MemoryBytes, plan.ProcessBytes+plan.CutBytes(in.Layout, row, len(t.shares), rows,
-				threads))
+			row := int64(in.Columns() * size)
+			task.MemoryBytes = max(task.MemoryBytes, plan.ProcessBytes+plan.CutBytes(in.Layout, row,
+				len(t.columnsOf(in)), rows, threads))
 			task.ReadBytes += rows * int64(in.Layout.Features*in.Layout.DType.Size())
 			task.WrittenBytes += rows * row
 		}
@@ -87,37 +90,43 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 		}
 		out = append(out, task)
 	}
-	for i, s := range t.shares {
-		j, err := t.hopsJob(i)
-		if err != nil {
+	for i := range t.options.Tasks {
+		shares := t.sharesOf(i)
+		if len(shares) == 0 {
+			break // there is nothing left for this one and the next
+		}
+		task := Task{Name: fmt.Sprintf("hops-%d", i), After: []string{"rows", "cut"},
+			Inputs: []string{"GRAPH/topology", rowsOf}, Outputs: []string{}, Done: true, Cores: threads}
+		if t.typed != nil {
+			task.Inputs[0] = "GRAPH/relations"
+		}
+		for _, s := range shares {
+			if t.typed == nil || s.input != nil {
+				task.Inputs = append(task.Inputs, fmt.Sprintf("STORE/.job/tasks/cut-*-%d-%d", s.First, s.End))
+			}
+			of := ""
+			if s.root != nil {
+				of = " from " + s.root.title(s.root.name)
+			}
+			task.Outputs = append(task.Outputs, fmt.Sprintf("STORE/.job/tasks/result-*, columns %d to %d%s", s.First, s.End-1,
+				of))
+		}
+		planTask := t.planHops
+		if t.typed != nil {
+			planTask = t.planTypedHops
+		}
+		if err := planTask(i, &task); err != nil {
 			return nil, err
 		}
-		done := finished(j)
-		for k := range j.Results { // the plan is of the whole task
-			j.Results[k].Have = nil
-		}
-		w, err := t.work(j)
-		if err != nil {
-			return nil, err
-		}
-		p, err := t.options.planOf(w)
-		if err != nil {
-			return nil, err
-		}
-		p.DropCheckpoints()
-		read, written, scratch := hopsBytes(w, p)
-		out = append(out, Task{Name: fmt.Sprintf("hops-%d", i), After: []string{"rows", "cut"},
-			Inputs: []string{"GRAPH/topology", rowsOf,
-				fmt.Sprintf("STORE/.job/tasks/cut-*-%d-%d", s.First, s.End)},
-			Outputs: []string{fmt.Sprintf("STORE/.job/tasks/result-*, columns %d to %d", s.First, s.End-1)}, Done: done,
-			MemoryBytes: p.MemoryBytes, Cores: threads, ReadBytes: read, WrittenBytes: written, ScratchBytes: scratch})
+		out = append(out, task)
 	}
 	for i := range t.options.Tasks {
 		task := Task{Name: fmt.Sprintf("write-%d", i), After: []string{"hops"},
 			Inputs: []string{"STORE/.job/tasks/result-*"}, Outputs: []string{}, Done: true, Cores: threads}
 		for _, p := range t.parts(i) {
 			task.Outputs = append(task.Outputs, format.PartPath("STORE/"+format.MatrixFolder(p.id), p.k))
-			first, end := t.layout.PartRows(p.k)
+			first, end := t.layout.Of(p.id).PartRows(p.k)
+			row := int64(t.target.width(p.id) * size)
 			bytes := (end - first) * row
 			task.ReadBytes, task.WrittenBytes = task.ReadBytes+bytes, task.WrittenBytes+bytes
 			task.MemoryBytes = max(task.MemoryBytes,
@@ -144,4 +153,28 @@ func (t *taskJob) list(ctx context.Context) ([]Task, error) {
 func hopsBytes(w *plan.Work, p *plan.Plan) (read, written, scratch int64) {
 	made := w.Rows * int64(w.Columns*w.Stored.DType.Size()*w.Matrices)
 	return p.ReadBytes - 3*w.RowTableBytes - made + 4*w.Rows, p.WrittenBytes - w.StoreBytes, max(0, p.ScratchBytes-made)
+}
+
+// planHops says whether task hops-i is done, and what it takes.
+func (t *taskJob) planHops(i int, task *Task) error {
+	j, err := t.hopsJob(i)
+	if err != nil {
+		return err
+	}
+	task.Done = finished(j)
+	for k := range j.Results { // the plan is of the whole task
+		j.Results[k].Have = nil
+	}
+	w, err := t.work(j)
+	if err != nil {
+		return err
+	}
+	p, err := t.options.planOf(w)
+	if err != nil {
+		return err
+	}
+	p.DropCheckpoints()
+	task.MemoryBytes = p.MemoryBytes
+	task.ReadBytes, task.WrittenBytes, task.ScratchBytes = hopsBytes(w, p)
+	return nil
 }

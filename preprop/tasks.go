@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -44,6 +45,8 @@ type Task struct {
 	ReadBytes    int64 `json:"planned_bytes_read"`
 	WrittenBytes int64 `json:"planned_bytes_written"`
 	ScratchBytes int64 `json:"planned_scratch_bytes"` // on the local disk
+
+	computing float64 // seconds beside reading and writing, of a typed graph
 }
 
 // TaskResult says what a task did.
@@ -61,31 +64,81 @@ type TaskResult struct {
 // taskJob is a propagation by tasks, as one process sees it.
 type taskJob struct {
 	*jobContext
-	files    *vfs.PastCache        // for the files of tasks
-	folder   string                // that has them
-	inputs   []*engine.Input       // that the hops are made from: of the graph, or of a store that gets more hops
-	shares   []product.ColumnRange // of each task hops
-	complete bool                  // the store is published
+	typed    *typedJob       // of a typed graph
+	files    *vfs.PastCache  // for the files of tasks
+	folder   string          // that has them
+	inputs   []*engine.Input // that the hops are made from: of the graph, or of a store that gets more hops
+	opened   []*format.Dir   // that these are of, beside the graph
+	shares   []taskShare     // of tasks hops, in their order
+	complete bool            // the store is published
+}
+
+// taskShare is columns that a task hops makes.
+type taskShare struct {
+	product.ColumnRange
+	task  int
+	root  *typedMatrix  // of a typed graph, the features or labels whose columns they are
+	input *engine.Input // that it needs cuts of; nil: of all, or in a typed graph of none, as there are no features
+}
+
+// checkTasks fails if options are not for tasks.
+func (o *Options) checkTasks() error {
+	if o.From != "" || o.Force || o.Nodes != nil || o.DryRun {
+		return fmt.Errorf("%w: tasks compute all rows and replace nothing: leave out --from, --force and --dry-run",
+			ErrOptions)
+	}
+	return nil
 }
 
 func openTaskJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *taskJob, err error) {
-	if o.From != "" || o.Force || o.Nodes != nil || o.DryRun {
-		return nil, fmt.Errorf("%w: tasks compute all rows and replace nothing: leave out --from, --force and --dry-run",
-			ErrOptions)
-	}
-	if len(o.Metapaths) > 0 || o.RelationsSubsets != 0 || format.IsTyped(fsys, graphDir) {
-		return nil, fmt.Errorf("%s: %w: tasks are for graphs of one type (leave out --tasks)", graphDir, ErrOptions)
-	}
-	s, err := openJobContext(fsys, graphDir, storeDir)
-	if err != nil {
-		return nil, err
-	}
-	t := &taskJob{jobContext: s, files: vfs.NewPastCache(vfs.Concurrent(fsys)),
+	t := &taskJob{files: vfs.NewPastCache(vfs.Concurrent(fsys)),
 		folder: filepath.Join(storeDir, filepath.FromSlash(format.TasksFolder))}
-	if err := t.open(o); err != nil {
-		return nil, errors.Join(err, s.close())
+	if format.IsTyped(fsys, graphDir) {
+		if t.typed, err = openTypedJob(fsys, graphDir, storeDir, o); err != nil {
+			return nil, err
+		}
+		t.jobContext = t.typed.jobContext
+		err = t.openTyped()
+	} else if err = o.checkPlain(graphDir); err == nil {
+		if t.jobContext, err = openJobContext(fsys, graphDir, storeDir); err != nil {
+			return nil, err
+		}
+		err = t.open(o)
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.close())
 	}
 	return t, nil
+}
+
+func (t *taskJob) close() (err error) {
+	if t.jobContext != nil {
+		err = t.jobContext.close()
+	}
+	for _, d := range t.opened {
+		err = errors.Join(err, d.Close())
+	}
+	return err
+}
+
+// columnsOf are the ranges of columns that an input is cut into.
+func (t *taskJob) columnsOf(in *engine.Input) (ranges []product.ColumnRange) {
+	for _, s := range t.shares {
+		if s.root == nil || s.input == in {
+			ranges = append(ranges, s.ColumnRange)
+		}
+	}
+	return ranges
+}
+
+// sharesOf are those of task hops-i.
+func (t *taskJob) sharesOf(i int) (all []taskShare) {
+	for _, s := range t.shares {
+		if s.task == i {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 func (t *taskJob) open(o Options) (err error) {
@@ -109,7 +162,8 @@ func (t *taskJob) open(o Options) (err error) {
 	columns := t.columns()
 	width := plan.PanelColumns(columns, t.options.Tasks, columns, t.options.DType)
 	for first := 0; first < columns; first += width {
-		t.shares = append(t.shares, product.ColumnRange{First: first, End: min(first+width, columns)})
+		t.shares = append(t.shares, taskShare{ColumnRange: product.ColumnRange{First: first, End: min(first+width, columns)},
+			task: len(t.shares)})
 	}
 	if t.existing == nil {
 		features, err := t.graph.Matrix(format.Input)
@@ -138,9 +192,9 @@ func (t *taskJob) open(o Options) (err error) {
 // tagInputs keeps cuts by other options apart: a task cut may run before the task rows has recorded the job.
 func (t *taskJob) tagInputs() {
 	o := &t.options
-	sum := kernel.CRC32C(0, fmt.Append(nil, t.graph.Manifest.Fingerprint, t.base(), o.DType, o.LabelHops > 0, o.Split))
 	for _, in := range t.inputs {
-		in.Tag = fmt.Sprintf("%08x", sum)
+		in.Tag = fmt.Sprintf("%08x", kernel.CRC32C(0, fmt.Append(nil, t.graph.Manifest.Fingerprint, t.base(), o.DType,
+			o.LabelHops > 0, o.Split, in.Content)))
 	}
 }
 
@@ -183,7 +237,7 @@ func RunTask(ctx context.Context, fsys vfs.FS, graphDir, storeDir, name string, 
 	ctx, cancel := o.begin(ctx)
 	defer cancel()
 	kind, i, err := o.parseTask(name)
-	if err != nil {
+	if err = cmp.Or(err, o.checkTasks()); err != nil {
 		return nil, err
 	}
 	t, err := openTaskJob(fsys, graphDir, storeDir, o)
@@ -298,11 +352,7 @@ func (t *taskJob) known() error {
 		return fmt.Errorf("%s: %w: what is there is no propagation", t.storeDir, ErrOptions)
 	}
 	if t.existing == nil {
-		var sizes []format.RegionSize
-		for _, r := range job.Layout.Regions {
-			sizes = append(sizes, format.RegionSize{Name: r.Name, Rows: r.Rows})
-		}
-		t.setTarget(sizes, there.StoredRows)
+		t.setTarget(regionSizes(job.Layout), there.StoredRows)
 	}
 	if difference := there.differences(t.target); difference != "" {
 		return fmt.Errorf("%s: %w: the task rows has begun it with other options: %s", t.storeDir, ErrOptions,
@@ -322,7 +372,7 @@ func (t *taskJob) cut(ctx context.Context, i int) (done bool, err error) {
 		if err := t.begin(ctx); err != nil {
 			return false, err
 		}
-		rest, err := in.UncutColumns(t.files, t.folder, ranges[i], t.shares)
+		rest, err := in.UncutColumns(t.files, t.folder, ranges[i], t.columnsOf(in))
 		if err != nil {
 			return false, err
 		}
@@ -344,7 +394,7 @@ func (t *taskJob) cut(ctx context.Context, i int) (done bool, err error) {
 
 // hopsJob is the job of task hops-i, before it is planned.
 func (t *taskJob) hopsJob(i int) (*engine.Job, error) {
-	t.share = t.shares[i]
+	t.share = t.shares[i].ColumnRange
 	j, err := t.newJob()
 	if err != nil {
 		return nil, err
@@ -356,9 +406,8 @@ func (t *taskJob) hopsJob(i int) (*engine.Job, error) {
 		}
 	}
 	startFrom(j, parts)
-	j.Results = engine.ResultFiles(t.files, t.folder, len(j.Matrices), t.target.StoredRows, t.nodes, t.target.Features,
-		t.options.DType)
-	return j, t.findResults(j.Results)
+	j.Results, err = t.results(t.nodes)
+	return j, err
 }
 
 // startFrom lets sequences start from other inputs, by the matrix that they are.
@@ -370,13 +419,15 @@ func startFrom(j *engine.Job, inputs map[format.MatrixID]*engine.Input) {
 	}
 }
 
-func (t *taskJob) findResults(results []engine.ColumnFiles) error {
+// results are the files with columns of the store's matrices.
+func (t *taskJob) results(nodes []uint32) ([]engine.ColumnFiles, error) {
+	results := engine.ResultFiles(t.files, t.folder, t.target.widths(), t.target.StoredRows, nodes, t.options.DType)
 	for k := range results {
 		if err := results[k].Find(); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return results, nil
 }
 
 // finished tells whether all columns of a job are in files.
@@ -386,6 +437,9 @@ func finished(j *engine.Job) bool {
 
 // hops computes the hops of a range of columns.
 func (t *taskJob) hops(ctx context.Context, i int) (done bool, err error) {
+	if t.typed != nil {
+		return t.typedHops(ctx, i)
+	}
 	if i >= len(t.shares) {
 		return true, nil
 	}
@@ -461,6 +515,7 @@ func (t *taskJob) ownScratch() (*folder.Scratch, error) {
 	for _, e := range entries {
 		if e.IsDir() && strings.HasPrefix(e.Name(), prefix) {
 			if left, err := folder.OpenScratch(t.fsys, filepath.Join(parent, e.Name())); err == nil {
+				_ = removeSteps(t.fsys, left.Dir())
 				_ = left.Close() // what cannot be removed is not needed
 			}
 		}
@@ -483,7 +538,7 @@ type partOf struct {
 func (t *taskJob) parts(i int) (out []partOf) {
 	n := 0
 	for _, id := range t.madeMatrices() {
-		for k := range t.layout.Parts() {
+		for k := range t.layout.Of(id).Parts() {
 			if n%t.options.Tasks == i {
 				out = append(out, partOf{id, k})
 			}
@@ -503,9 +558,8 @@ func (t *taskJob) write(ctx context.Context, i int) (done bool, err error) {
 		return false, err
 	}
 	matrices := t.target.matrices()
-	results := engine.ResultFiles(t.files, t.folder, len(matrices), t.target.StoredRows, nil, t.target.Features,
-		t.options.DType)
-	if err := t.findResults(results); err != nil {
+	results, err := t.results(nil)
+	if err != nil {
 		return false, err
 	}
 	done = true
@@ -524,7 +578,7 @@ func (t *taskJob) write(ctx context.Context, i int) (done bool, err error) {
 }
 
 func (t *taskJob) writePart(ctx context.Context, job *format.Tasks, p partOf, files *engine.ColumnFiles) error {
-	if gaps := product.Missing(product.ColumnRange{First: 0, End: t.target.Features}, files.Have); len(gaps) > 0 {
+	if gaps := product.Missing(product.ColumnRange{First: 0, End: t.target.width(p.id)}, files.Have); len(gaps) > 0 {
 		return fmt.Errorf("%s: %w: the tasks hops must run first: %s of %s are not computed", t.storeDir, ErrOptions,
 			gaps[0], p.id)
 	}
@@ -533,7 +587,7 @@ func (t *taskJob) writePart(ctx context.Context, job *format.Tasks, p partOf, fi
 		return err
 	}
 	defer out.Abort()
-	first, end := t.layout.PartRows(p.k)
+	first, end := t.layout.Of(p.id).PartRows(p.k)
 	if err := files.WriteRows(ctx, p.id, first, end, t.options.Threads, t.options.Progress, out.Write); err != nil {
 		return err
 	}
@@ -562,19 +616,13 @@ func (t *taskJob) publish(ctx context.Context, _ int) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	j, err := t.newJob()
+	if t.existing == nil && !store.HasRowsOf(&t.graph.Manifest) { // its file was lost
+		if err = t.chooseRows(ctx); err == nil {
+			err = store.Rows(t.table)
+		}
+	}
 	if err == nil {
-		for _, id := range j.Matrices {
-			j.Finished[id] = store.Finished(id)
-		}
-		if t.existing == nil && !store.HasRowsOf(&t.graph.Manifest) { // its file was lost
-			if err = t.chooseRows(ctx); err == nil {
-				err = store.Rows(t.table)
-			}
-		}
-		if err == nil {
-			err = t.finish(ctx, j, store, &Result{})
-		}
+		err = t.publishStore(store)
 	}
 	if err != nil {
 		err = errors.Join(err, store.Suspend())

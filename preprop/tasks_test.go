@@ -225,8 +225,9 @@ func TestCutsByOtherOptionsAreNotTaken(t *testing.T) {
 // The environment of a process that runs a task instead of tests: which, and at which operation on the disk it kills
 // itself. A process that ends prints how many operations it has done.
 const (
-	taskVariable = "PREPROP_TEST_TASK"
-	lastVariable = "PREPROP_TEST_LAST_OPERATION"
+	taskVariable  = "PREPROP_TEST_TASK"
+	typedVariable = "PREPROP_TEST_TYPED" // not empty: the graph has types
+	lastVariable  = "PREPROP_TEST_LAST_OPERATION"
 )
 
 func TestMain(m *testing.M) {
@@ -237,7 +238,7 @@ func TestMain(m *testing.M) {
 	last, err := strconv.ParseInt(os.Getenv(lastVariable), 10, 64)
 	disk := &lastOperation{FS: vfs.OS(), last: last}
 	if err == nil {
-		_, err = RunTask(context.Background(), disk, "graph", "store", name, killedOptions())
+		_, err = RunTask(context.Background(), disk, "graph", "store", name, killedOptions(os.Getenv(typedVariable)))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -307,20 +308,32 @@ func (f lastWrite) Commit() error {
 	return f.PendingFile.Commit()
 }
 
-func killedOptions() Options {
+func killedOptions(typed string) Options {
+	if typed != "" {
+		return Options{Metapaths: []string{"paper<author<paper", "paper<cites.paper<author"}, LabelHops: 1, Threads: 2,
+			ChunkRows: 64, Tasks: 3, Scratch: "scratch"}
+	}
 	return Options{Hops: 2, Operators: allOperators[:2], Threads: 2, ChunkRows: 64, Tasks: 4, Rows: format.RowsAll,
 		Scratch: "scratch"}
 }
 
 func TestTasksThatAreKilledAtAnyOperationMakeTheSameStore(t *testing.T) {
+	killedTasks(t, "", func(fsys vfs.FS) { randomGraph(7, 4000, 64).write(t, fsys, "graph") })
+}
+
+func TestTasksOfATypedGraphThatAreKilledAtAnyOperationMakeTheSameStore(t *testing.T) {
+	killedTasks(t, "typed", func(fsys vfs.FS) { wideTyped(t, fsys, 300) })
+}
+
+func killedTasks(t *testing.T, typed string, writeGraph func(fsys vfs.FS)) {
 	want := 20 // kills
 	if testing.Short() {
 		want = 3
 	}
 	t.Chdir(t.TempDir())
 	fsys := vfs.OS()
-	randomGraph(7, 4000, 64).write(t, fsys, "graph")
-	o := killedOptions()
+	writeGraph(fsys)
+	o := killedOptions(typed)
 	o.Scratch = ""
 	if _, err := Propagate(context.Background(), fsys, "graph", "want", o); err != nil {
 		t.Fatal(err)
@@ -343,7 +356,8 @@ func TestTasksThatAreKilledAtAnyOperationMakeTheSameStore(t *testing.T) {
 				last = 1 + random.IntN(most)
 			}
 			command := exec.Command(os.Args[0])
-			command.Env = append(os.Environ(), taskVariable+"="+name, lastVariable+"="+strconv.Itoa(last))
+			command.Env = append(os.Environ(), taskVariable+"="+name, lastVariable+"="+strconv.Itoa(last),
+				typedVariable+"="+typed)
 			command.Stderr = os.Stderr
 			output, err := command.Output()
 			if err != nil && (last == 0 || command.ProcessState.ExitCode() != -1) {

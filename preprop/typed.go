@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -13,42 +14,32 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
-	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/plan"
-	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // typedJob makes the store of a typed graph. Its steps, one product each, are jobs like those of plain graphs, with
 // stores of their own in the scratch folder of the whole; the store takes their matrices over.
 type typedJob struct {
-	fsys               *vfs.PastCache
-	graphDir, storeDir string
-	typed              *format.Typed
-	order              []*typedMatrix      // inputs before what is made of them
-	labels             *product.Labels     // loaded once a matrix of labels is made
-	table              *format.RowTable    // of the store, as all steps that make rows of it have
-	regions            []format.RegionSize // of the store
-	target             *format.Dir         // the nodes of the target type
-	options            Options
-	normalize          operator.Operator // Sym or RW
-	layout             format.Layout
-	want               target                               // of the whole store
-	sizes              map[format.Relation]*format.Manifest // of relations that were opened
-
-	existing *format.Dir   // the complete store that the job adds to; nil: none
-	earlier  *typedEarlier // nil: no Options.From
-	beyond   []string      // metapaths that it has and the options do not ask for
+	*jobContext // of the whole store; graph is the nodes of the target type (format.OpenTarget)
+	typed       *format.Typed
+	order       []*typedMatrix                       // inputs before what is made of them
+	normalize   operator.Operator                    // Sym or RW
+	sizes       map[format.Relation]*format.Manifest // of relations that were opened
+	earlier     *typedEarlier                        // nil: no Options.From
 
 	store   *format.Writer
-	reserve engine.Reserve // of matrices, which steps hand on
+	cut     *engine.Input        // of a task, the features of its columns; nil: the graph has them
+	results []engine.ColumnFiles // of a task, where its columns of stored rows go; nil: to the store
+	reserve engine.Reserve       // of matrices, which steps hand on
 	// by the plan, of steps, and whether a matrix is written that would have stayed in memory
 	seconds             map[*typedMatrix]float64
 	computes            map[*typedMatrix]*plan.DevicePlan // products of steps: by the plan, then of those that ran
 	device              gds.Device                        // is lent to the steps that use it; nil: it is not open
 	inOnePanel, written map[*typedMatrix]bool
+	computing           float64 // seconds of the plan beside reading and writing
 	scratch             string
 	prefix              string // of the folders of steps: other jobs have others
 }
@@ -59,7 +50,12 @@ func propagateTyped(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 		return nil, err
 	}
 	defer t.close()
-	if err := t.plan(ctx); err != nil {
+	if t.options.Scratch != "" {
+		if err := checkScratch(t.fsys, t.options.Scratch, graphDir, storeDir); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.chooseRows(ctx); err != nil {
 		return nil, err
 	}
 	if err := t.findSame(ctx); err != nil {
@@ -68,9 +64,12 @@ func propagateTyped(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 	r := t.newResult()
 	if done, err := t.complete(); err != nil || done {
 		if r.AlreadyComplete, r.Complete = done, done; done {
-			removeLeftovers(t.fsys, t.storeDir, t.want)
+			removeLeftovers(t.fsys, t.storeDir, t.target)
 		}
 		return r, err
+	}
+	if err := t.findScratch(); err != nil {
+		return nil, err
 	}
 	if err := t.predict(r); err != nil {
 		return nil, err
@@ -78,11 +77,13 @@ func propagateTyped(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 	if t.options.MetapathsPlanned != nil {
 		t.options.MetapathsPlanned(r.Metapaths)
 	}
-	if r.Plan.StoreBytes, err = t.checkSpace(); err != nil || o.DryRun {
+	if t.options.Hardware == nil { // else the disk is another
+		err = t.checkDisk(&r.Plan)
+	}
+	if err != nil || o.DryRun {
 		return r, err
 	}
-	start := time.Now()
-	if err := t.create(); err != nil {
+	if t.store, err = t.create(); err != nil {
 		return nil, err
 	}
 	if err := t.make(ctx, r); err != nil {
@@ -93,11 +94,12 @@ func propagateTyped(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 			}
 			return nil, err
 		}
-		_ = t.removeSteps("")
+		_ = removeSteps(t.fsys, t.scratch)
+		_ = t.dropScratch()
 		t.store.Abort()
 		return nil, err
 	}
-	r.Complete, r.Seconds = true, time.Since(start).Seconds()
+	r.Complete, r.Seconds = true, time.Since(t.start).Seconds()
 	r.BytesRead, r.BytesWritten = t.fsys.Read().Bytes(), t.fsys.Written().Bytes()
 	r.ScratchBytes = max(0, r.BytesWritten-r.Plan.StoreBytes)
 	r.Paths = filePaths(t.fsys.Read(), t.fsys.Written())
@@ -107,40 +109,41 @@ func propagateTyped(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 
 // openTypedJob checks the options, and finds the metapaths.
 func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJob, err error) {
-	fail := func(text string, args ...any) (*typedJob, error) {
-		return nil, fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, fmt.Errorf(text, args...))
-	}
-	t := &typedJob{fsys: vfs.NewPastCache(fsys), graphDir: graphDir, storeDir: storeDir,
-		sizes: map[format.Relation]*format.Manifest{}}
-	if t.typed, err = format.OpenTyped(t.fsys, graphDir); err != nil {
+	s := &jobContext{start: time.Now(), fsys: vfs.NewPastCache(fsys), graphDir: graphDir, storeDir: storeDir}
+	if s.graph, err = format.OpenTarget(s.fsys, graphDir); err != nil {
 		return nil, err
 	}
-	if err := checkApart(fsys, graphDir, storeDir); err != nil {
-		return nil, err
+	t := &typedJob{jobContext: s, typed: s.graph.Typed, sizes: map[format.Relation]*format.Manifest{}}
+	if err = checkApart(fsys, graphDir, storeDir); err == nil && !o.Force {
+		err = t.openExisting()
 	}
-	if err := t.openExisting(&o); err != nil {
-		return nil, err
+	if err == nil {
+		err = t.setOptions(o)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, t.close())
-		}
-	}()
+	if err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	return t, nil
+}
+
+// setOptions checks the options, and finds the metapaths.
+func (t *typedJob) setOptions(o Options) error {
+	fail := func(text string, args ...any) error {
+		return fmt.Errorf("%s: %w: %w", t.graphDir, ErrOptions, fmt.Errorf(text, args...))
+	}
+	if err := t.takeExisting(&o); err != nil {
+		return err
+	}
 	if err := t.openEarlier(&o); err != nil {
-		return nil, err
+		return err
 	}
 	if o.Defaulted.Operators || len(o.Operators) == 0 {
 		o.Operators = []operator.Operator{{Name: operator.RW}}
 	}
 	t.normalize = o.Operators[0]
-	switch {
-	case len(o.Operators) > 1 || t.normalize != (operator.Operator{Name: t.normalize.Name}) ||
-		t.normalize.Name != operator.RW && t.normalize.Name != operator.Sym:
+	if len(o.Operators) > 1 || t.normalize != (operator.Operator{Name: t.normalize.Name}) ||
+		t.normalize.Name != operator.RW && t.normalize.Name != operator.Sym {
 		return fail("of a typed graph, --operator is rw (the mean over each relation, the default) or sym")
-	case o.Scratch != "":
-		return fail("--scratch is for graphs of one type (leave it out)")
-	case vfs.IsURL(storeDir):
-		return fail("the store of a typed graph is made on a local disk (give another output, and copy it)")
 	}
 	matrices := newTypedMatrices(t.typed)
 	switch {
@@ -166,9 +169,11 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 			o.Hops = max(o.Hops, hops)
 		}
 	case t.earlier != nil && o.Defaulted.Hops:
-		if o.Hops, err = matrices.addStored(&t.earlier.store.Manifest); err != nil {
+		hops, err := matrices.addStored(&t.earlier.store.Manifest)
+		if err != nil {
 			return fail("%w", err)
 		}
+		o.Hops = hops
 	case !o.Defaulted.Hops || t.existing == nil:
 		if err := matrices.addAllPaths(o.Hops); err != nil {
 			return fail("%w", err)
@@ -180,39 +185,39 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 	if matrices.haveHops() && t.normalize.Name != operator.RW {
 		return fail("over subsets of relations, --operator is rw, the mean (give another directory for %s)", t.normalize.Name)
 	}
-	t.order = matrices.inOrder()
-	if t.target, err = t.typed.OpenNodes(t.fsys, graphDir, t.typed.Target); err != nil {
-		return nil, err
+	if own, _ := t.typed.Type(t.typed.Target); own.Features > 0 {
+		if _, err := matrices.features(own.Name); err != nil { // hop 0
+			return fail("%w", err)
+		}
 	}
-	t.options, err = (&Options{Rows: o.Rows, Nodes: o.Nodes, Hardware: o.Hardware, DType: o.DType,
-		ChunkRows: o.ChunkRows, Split: o.Split, Seed: o.Seed, Threads: o.Threads, MemoryBytes: o.MemoryBytes,
-		Force: o.Force, DryRun: o.DryRun, Note: o.Note, Progress: o.Progress, MaxTime: o.MaxTime, Device: o.Device,
-		MetapathsPlanned: o.MetapathsPlanned, clock: o.clock, begun: o.begun,
-	}).withDefaults(&t.target.Manifest, t.target.Layout().DType)
-	t.options.Hops = o.Hops
+	t.order = matrices.inOrder()
+	hops, labelHops := o.Hops, o.LabelHops
+	o.Operators, o.Hops, o.LabelHops, o.Metapaths, o.RelationsSubsets = nil, 0, 0, nil, 0
+	var err error
+	t.options, err = o.withDefaults(&t.graph.Manifest, t.graph.Layout().DType)
+	t.options.Hops = hops
 	if err == nil {
-		err = t.planLabels(o.LabelHops, o.labelPaths)
+		err = t.planLabels(labelHops, o.labelPaths)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, err)
+		return fail("%w", err)
 	}
-	return t, nil
+	return t.setMatrices()
 }
 
-func (t *typedJob) close() (err error) {
-	if t.target != nil {
-		err = t.target.Close()
-	}
-	if t.existing != nil {
-		err = errors.Join(err, t.existing.Close())
-	}
-	if t.device != nil {
-		err = errors.Join(err, t.device.Close())
-	}
+func (t *typedJob) close() error {
+	err := errors.Join(t.jobContext.close(), t.closeDevice())
 	if t.earlier != nil {
 		err = errors.Join(err, t.earlier.store.Close())
 	}
 	return err
+}
+
+func (t *typedJob) closeDevice() error {
+	if t.device == nil {
+		return nil
+	}
+	return t.device.Close()
 }
 
 // operator is the operator of a metapath, or of a hop of a subset, and id its matrix.
@@ -220,83 +225,51 @@ func (t *typedJob) operator(n *typedMatrix, metapath string) operator.Operator {
 	return operator.Operator{Name: t.normalize.Name, NoLoops: true, Metapath: metapath, Labels: n.labels}
 }
 
+// width is how many columns of a matrix are made.
+func (t *typedJob) width(n *typedMatrix) int { return cmp.Or(t.share.Width(), n.source.Features) }
+
 func (t *typedJob) id(n *typedMatrix, metapath string) format.MatrixID {
 	return format.MatrixID{Operator: t.operator(n, metapath).String(), Hop: 1}
 }
 
-// plan chooses the rows, and sets layout and target.
-func (t *typedJob) plan(ctx context.Context) (err error) {
-	own, _ := t.typed.Type(t.typed.Target)
-	widest := own.Features
-	var operators []operator.Operator
-	widths := map[string]int{}
+// setMatrices lists what the store shall have beside hop 0.
+func (t *typedJob) setMatrices() error {
 	for _, n := range t.order {
 		for _, name := range n.stored {
-			widest = max(widest, n.source.Features)
-			operators = append(operators, t.operator(n, name))
-			widths[t.operator(n, name).String()] = n.source.Features
+			t.matrices = append(t.matrices, format.Operator{Name: t.operator(n, name).String(), Hops: 1,
+				Features: n.source.Features})
 		}
 	}
-	if len(operators) == 0 && own.Features == 0 {
+	if len(t.matrices) == 0 && t.graph.Manifest.Features == 0 {
 		return fmt.Errorf("%s: %w: no type with features leads to %s within %d hops", t.graphDir, ErrOptions,
 			t.typed.Target, t.options.Hops)
 	}
-	slices.SortFunc(operators, operator.Compare)
-	for _, o := range operators {
-		t.want.Operators = append(t.want.Operators, format.Operator{Name: o.String(), Hops: 1,
-			Features: widths[o.String()]})
-	}
-	t.table, err = storeRows(ctx, t.target, &t.options, func(sizes []format.RegionSize, rows int64) error {
-		if rows == 0 {
-			return fmt.Errorf("%s: %w: no node of type %s has a label or is in a split, so there is nothing to store (to "+
-				"store all, say --rows all)", t.graphDir, ErrOptions, t.typed.Target)
-		}
-		t.regions, t.layout = sizes, format.NewLayout(sizes, t.options.ChunkRows, widest, t.options.DType)
-		t.layout.Features = own.Features
-		if len(widths) > 0 {
-			t.layout.Widths = widths
-		}
-		need := plan.ProcessBytes + plan.PickedBytes(&t.target.Manifest, rows)
-		if t.options.MemoryBytes > 0 && need > t.options.MemoryBytes {
-			return plan.ErrDoesNotFit(t.options.MemoryBytes, need)
-		}
-		t.want.Graph, t.want.Rows, t.want.Split, t.want.Seed = t.typed.Fingerprint, t.options.Rows, t.options.Split,
-			t.options.Seed
-		t.want.DType, t.want.ChunkRows, t.want.Features = t.options.DType.String(), t.layout.ChunkRows, own.Features
-		if t.options.Nodes != nil {
-			t.want.Nodes = nodesDigest(t.options.Nodes)
-		}
-		t.want.StoredRows, t.want.NoInput, t.want.LabelHops = rows, own.Features == 0, t.options.LabelHops
-		digest := sha256.Sum256([]byte(t.want.String()))
-		t.scratch, t.prefix = scratchInStore(t.storeDir), fmt.Sprintf("step-%x-", digest[:6])
-		return nil
-	})
-	return err
+	slices.SortFunc(t.matrices, func(a, b format.Operator) int { return strings.Compare(a.Name, b.Name) })
+	return nil
 }
 
 // newResult lists what the store shall have.
 func (t *typedJob) newResult() *Result {
-	r := &Result{Nodes: t.target.Manifest.Nodes, Features: t.want.Features, Operators: []string{}, OperatorHops: []int{},
-		ProductsPerHop: []int{}, TruncationErrors: []float64{}, Hops: t.options.Hops, Rows: t.want.StoredRows,
-		DType: t.want.DType, HopSeconds: []float64{}, EdgesProcessed: []int64{}, Beyond: append([]string{}, t.beyond...),
-		MemoryBudgetBytes: t.options.MemoryBytes, Output: t.storeDir, LabelHops: t.options.LabelHops}
+	g := &t.graph.Manifest
+	r := &Result{Nodes: g.Nodes, Edges: g.Edges, Features: t.target.Features, Operators: []string{},
+		OperatorHops: []int{}, ProductsPerHop: []int{}, TruncationErrors: []float64{}, Hops: t.options.Hops,
+		Rows: t.target.StoredRows, DType: t.target.DType, HopSeconds: []float64{}, EdgesProcessed: []int64{},
+		Beyond: append([]string{}, t.beyond...), MemoryBudgetBytes: t.options.MemoryBytes, Output: t.storeDir,
+		LabelHops: t.options.LabelHops, Layout: t.layout}
 	if t.earlier != nil {
 		r.From = t.earlier.taken
 	}
 	if r.LabelHops > 0 {
-		r.LabelColumns = t.target.Manifest.OneHotColumns()
+		r.LabelColumns = g.OneHotColumns()
 	}
-	for _, relation := range t.typed.Relations {
-		r.Edges += relation.Edges
-	}
-	for _, o := range t.want.Operators {
+	for _, o := range t.target.Operators {
 		r.Operators, r.OperatorHops = append(r.Operators, o.Name), append(r.OperatorHops, 1)
 		r.ProductsPerHop, r.TruncationErrors = append(r.ProductsPerHop, 1), append(r.TruncationErrors, 0)
 	}
 	subsets := map[string]bool{}
 	for _, n := range t.order {
 		for _, name := range n.stored {
-			bytes := t.want.StoredRows * int64(n.source.Features*t.options.DType.Size())
+			bytes := t.target.StoredRows * int64(n.source.Features*t.options.DType.Size())
 			r.Metapaths = append(r.Metapaths, Metapath{Name: n.title(name), Features: n.source.Features, Bytes: bytes})
 			if spelled, _, isHop := strings.Cut(name, "="); isHop {
 				subsets[spelled] = true
@@ -315,12 +288,12 @@ func (t *typedJob) complete() (bool, error) {
 	}
 	there := targetOf(&t.existing.Manifest)
 	there.NoInput = there.Features == 0
-	if there.String() == t.want.String() {
+	if there.String() == t.target.String() {
 		return true, nil
 	}
 	grown := there
-	grown.Operators = t.want.Operators
-	if difference := grown.differences(t.want); difference != "" {
+	grown.Operators = t.target.Operators
+	if difference := grown.differences(t.target); difference != "" {
 		return false, fmt.Errorf("%s: %w, with other options: %s (give another directory, or --force to replace it)",
 			t.storeDir, format.ErrExists, difference)
 	}
@@ -336,14 +309,14 @@ func (t *typedJob) predict(r *Result) error {
 		return err
 	}
 	t.sayDevices(r)
-	return nil
+	return t.planDisk(&r.Plan)
 }
 
 // planSteps plans all steps.
 func (t *typedJob) planSteps(r *Result) error {
 	t.seconds, t.inOnePanel, t.written = map[*typedMatrix]float64{}, map[*typedMatrix]bool{}, map[*typedMatrix]bool{}
 	t.computes = map[*typedMatrix]*plan.DevicePlan{}
-	r.Plan.MemoryBytes, r.Plan.Seconds = 0, 0
+	r.Plan.MemoryBytes, r.Plan.Seconds, r.Plan.ReadBytes, r.Plan.WrittenBytes, t.computing = 0, 0, 0, 0, 0
 	whole := map[string]float64{} // of metapaths, each with the steps that it shares with others
 	for _, n := range t.order {
 		if len(n.relations) == 0 {
@@ -353,19 +326,19 @@ func (t *typedJob) planSteps(r *Result) error {
 		if err != nil {
 			return err
 		}
-		layout, rows := t.layout, t.want.StoredRows
-		layout.Features, layout.Widths = n.source.Features, nil
+		layout, rows := t.layout, t.target.StoredRows
+		layout.Features, layout.Widths = t.width(n), nil
 		if !n.leaf() {
 			rows = g.Nodes
 			layout = t.between(n)
 		}
 		id := t.id(n, n.name)
-		w, err := newWork(g, &t.target.Manifest, layout, rows, []format.MatrixID{id}, t.options.Threads)
+		w, err := newWork(g, &t.graph.Manifest, layout, rows, []format.MatrixID{id}, t.options.Threads)
 		if err != nil {
 			return err
 		}
 		input := layout
-		input.ChunkRows = format.ChunkRowsFor(0, n.source.Features, t.options.DType)
+		input.ChunkRows = format.ChunkRowsFor(0, t.width(n), t.options.DType)
 		w.Held = t.tableBytes()
 		w.Sequences = []*plan.Sequence{{Operator: t.operator(n, n.name), Hops: 1}}
 		w.Inputs, w.Loads = []format.Layout{input}, []int{1}
@@ -377,6 +350,8 @@ func (t *typedJob) planSteps(r *Result) error {
 		if r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, p.MemoryBytes); t.unfinished(n) {
 			r.Plan.Seconds += p.Seconds
 			t.computes[n] = p.Device
+			r.Plan.ReadBytes, r.Plan.WrittenBytes = r.Plan.ReadBytes+p.ReadBytes, r.Plan.WrittenBytes+p.WrittenBytes
+			t.computing += max(0, p.Seconds-float64(p.ReadBytes)/p.Rates.Read-float64(p.WrittenBytes)/p.Rates.Write)
 		}
 		for _, one := range n.madeOf() {
 			for _, name := range n.stored {
@@ -396,32 +371,34 @@ func (t *typedJob) planSteps(r *Result) error {
 }
 
 // tableBytes is the memory of the rows of the store, which are held all the time.
-func (t *typedJob) tableBytes() int64 { return plan.PickedBytes(&t.target.Manifest, t.want.StoredRows) }
+func (t *typedJob) tableBytes() int64 {
+	return plan.PickedBytes(&t.graph.Manifest, t.target.StoredRows)
+}
 
 // between is the layout of a matrix of all nodes, which others are made of.
 func (t *typedJob) between(n *typedMatrix) format.Layout {
-	return format.NewLayout([]format.RegionSize{{Name: format.RegionRest, Rows: n.head.Nodes}}, 0, n.source.Features,
+	return format.NewLayout([]format.RegionSize{{Name: format.RegionRest, Rows: n.head.Nodes}}, 0, t.width(n),
 		t.options.DType)
 }
 
-// checkSpace fails unless the disk has room for the store, and for what is on the way to it.
-func (t *typedJob) checkSpace() (bytes int64, err error) {
-	for _, id := range t.want.matrices() {
+// planDisk sets the bytes of the store, and the most at a time of what is on the way to it.
+func (t *typedJob) planDisk(p *Plan) error {
+	for _, id := range t.target.matrices() {
 		if t.has(id) {
 			continue
 		}
 		one, err := t.layout.MatrixBytes(id)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		bytes += one
+		p.StoreBytes += one
 	}
 	held, most, merged, done := int64(0), int64(0), map[string]int64{}, map[*typedMatrix]bool{}
 	size := func(n *typedMatrix) int64 {
 		if n.leaf() || len(n.relations) == 0 && !n.labels {
 			return 0
 		}
-		return n.head.Nodes * int64(n.source.Features*t.options.DType.Size())
+		return n.head.Nodes * int64(t.width(n)*t.options.DType.Size())
 	}
 	for _, n := range t.order {
 		held += size(n)
@@ -432,7 +409,7 @@ func (t *typedJob) checkSpace() (bytes int64, err error) {
 		if len(n.relations) > 1 {
 			g, err := t.mergedManifest(n.relations)
 			if err != nil {
-				return 0, err
+				return err
 			}
 			merged[relationsKey(n.relations)] = 8*g.Nodes + 8*g.Edges
 		}
@@ -440,45 +417,38 @@ func (t *typedJob) checkSpace() (bytes int64, err error) {
 	for _, one := range merged {
 		most += one
 	}
-	return bytes, machine.CheckSpace(t.fsys, t.storeDir, bytes+most)
+	p.ScratchBytes, p.DiskBytes = most, p.StoreBytes+most
+	return nil
 }
 
-// create begins the store, or goes on with an interrupted job.
-func (t *typedJob) create() (err error) {
-	o := format.CreateOptions{Force: t.options.Force, Job: t.want.String(), Widths: t.layout.Widths,
-		Locked: func() error {
-			if t.options.Force {
-				return t.removeSteps(t.prefix)
-			}
-			return errors.Join(removeStep(t.fsys, t.repairDir()), checkUnchanged(t.fsys, t.storeDir, t.existing))
-		}}
-	if t.existing != nil {
-		t.store, err = format.Extend(t.fsys, t.storeDir, o)
-		return explainOtherJob(err, t.storeDir, t.want, "remove "+filepath.Dir(t.scratch)+" to give it up")
+// findScratch finds the folder of the job's scratch files, which need not be there yet.
+func (t *typedJob) findScratch() error {
+	digest := sha256.Sum256([]byte(t.target.String()))
+	t.scratch, t.prefix = scratchInStore(t.storeDir), fmt.Sprintf("step-%x-", digest[:6])
+	at, err := readScratchRecord(t.fsys, t.storeDir)
+	if at != nil && at.Parent != "" {
+		t.scratch = at.folder(t.scratchParent(at))
 	}
-	t.store, err = format.Create(t.fsys, t.storeDir, t.layout, o)
-	return explainOtherJob(err, t.storeDir, t.want, "start anew with --force")
+	return err
 }
 
-// removeSteps removes the stores of steps whose names do not begin with but; "": all.
-func (t *typedJob) removeSteps(but string) error {
-	entries, err := t.fsys.ReadDir(t.scratch)
+// removeSteps removes the stores of steps in a folder of scratch files.
+func removeSteps(fsys vfs.FS, scratch string) error {
+	entries, err := fsys.ReadDir(scratch)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, e := range entries {
-		kept := but != "" && strings.HasPrefix(e.Name(), but)
-		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), "step-") && !kept {
-			err = removeStep(t.fsys, filepath.Join(t.scratch, e.Name()))
+		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), "step-") {
+			err = removeStep(fsys, filepath.Join(scratch, e.Name()))
 		}
 	}
 	return err
 }
 
 // removeStep removes the store of a step and, where that is of a typed graph too, those of its steps.
-func removeStep(fsys *vfs.PastCache, dir string) error {
-	steps := &typedJob{fsys: fsys, scratch: scratchInStore(dir)}
-	if err := steps.removeSteps(""); err != nil {
+func removeStep(fsys vfs.FS, dir string) error {
+	if err := removeSteps(fsys, scratchInStore(dir)); err != nil {
 		return err
 	}
 	return format.Remove(fsys, dir)
@@ -486,7 +456,7 @@ func removeStep(fsys *vfs.PastCache, dir string) error {
 
 // started tells whether the job has made anything that it can go on with.
 func (t *typedJob) started() bool {
-	for _, id := range t.want.matrices() {
+	for _, id := range t.target.matrices() {
 		if t.store.Finished(id) && !t.has(id) {
 			return true
 		}
@@ -496,11 +466,9 @@ func (t *typedJob) started() bool {
 }
 
 // make makes the matrices that are missing, and publishes the store.
-func (t *typedJob) make(ctx context.Context, r *Result) error {
-	t.reserve.LimitBytes = r.Plan.MemoryBytes
-	defer t.reserve.Free()
+func (t *typedJob) make(ctx context.Context, r *Result) (err error) {
 	r.Resumed = t.started()
-	if _, err := t.store.Scratch(); err != nil {
+	if t.scratch, err = t.scratchFolder(t.store); err != nil {
 		return err
 	}
 	if t.existing == nil {
@@ -511,17 +479,20 @@ func (t *typedJob) make(ctx context.Context, r *Result) error {
 	if err := t.takeOver(ctx); err != nil {
 		return err
 	}
-	if !t.want.NoInput && !t.store.Finished(format.Input) {
-		x, err := t.target.Matrix(format.Input)
-		if err == nil {
-			in := engine.NewInput(x, nil, 0)
-			in.Content = t.typed.Target
-			err = t.storeMatrix(ctx, r, t.target.Path(), in, []format.MatrixID{format.Input}, nil, nil)
-		}
-		if err != nil {
-			return err
-		}
+	if err := t.makeAll(ctx, r); err != nil {
+		return err
 	}
+	t.sayDevices(r)
+	if err := removeSteps(t.fsys, t.scratch); err != nil {
+		return err
+	}
+	return t.publishStore(t.store)
+}
+
+// makeAll makes the matrices that are missing.
+func (t *typedJob) makeAll(ctx context.Context, r *Result) error {
+	t.reserve.LimitBytes = r.Plan.MemoryBytes
+	defer t.reserve.Free()
 	done := map[*typedMatrix]bool{}
 	for _, n := range t.order {
 		if t.unfinished(n) {
@@ -541,19 +512,5 @@ func (t *typedJob) make(ctx context.Context, r *Result) error {
 			}
 		}
 	}
-	if err := t.reserve.Free(); err != nil {
-		return err
-	}
-	t.sayDevices(r)
-	g := &t.target.Manifest
-	m := &format.Manifest{
-		Kind: format.KindStore, Name: t.typed.Name, Nodes: g.Nodes, Edges: r.Edges, Directed: true, Classes: g.Classes,
-		ClassNames: g.ClassNames, Labels: g.Labels, Splits: g.Splits, Split: t.want.Split, RowSet: t.want.Rows,
-		Seed: t.want.Seed, Operators: t.want.Operators, LabelHops: t.want.LabelHops, Input: g.Preparation(),
-	}
-	m.Input["graph"] = t.typed.Fingerprint
-	if err := t.removeSteps(""); err != nil {
-		return err
-	}
-	return t.store.Publish(m)
+	return t.reserve.Free()
 }

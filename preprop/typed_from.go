@@ -89,7 +89,7 @@ func (t *typedJob) findSame(ctx context.Context) error {
 	own, _ := t.typed.Type(t.typed.Target)
 	before, _ := e.typed.Type(t.typed.Target)
 	old := &e.store.Manifest
-	labels := *own == *before && old.Split == t.want.Split && old.LabelHops == t.want.LabelHops
+	labels := *own == *before && old.Split == t.target.Split && old.LabelHops == t.target.LabelHops
 	changed := map[*typedMatrix]bool{}
 	for _, n := range t.order { // inputs first
 		switch {
@@ -110,15 +110,15 @@ func (t *typedJob) findSame(ctx context.Context) error {
 			e.same[id] = !changed[n] && slices.Contains(e.store.Matrices(), id)
 		}
 	}
-	if !t.want.NoInput {
+	if !t.target.NoInput {
 		same, err := t.sameFeatures(own.Name)
 		if err != nil {
 			return err
 		}
 		e.same[format.Input] = same
 	}
-	for _, id := range t.want.matrices() {
-		rows := t.want.StoredRows
+	for _, id := range t.target.matrices() {
+		rows := t.target.StoredRows
 		if e.same[id] {
 			rows = 0
 		}
@@ -147,7 +147,7 @@ func (t *typedJob) whyFresh(ctx context.Context) (reason string, err error) {
 		return fmt.Sprintf("%s has features of another type", e.taken.Store), nil
 	}
 	same := e.store.Manifest.Rows == t.table.Rows &&
-		slices.EqualFunc(l.Regions, t.regions, func(a format.Region, b format.RegionSize) bool {
+		slices.EqualFunc(l.Regions, regionSizes(t.layout), func(a format.Region, b format.RegionSize) bool {
 			return a.Name == b.Name && a.Rows == b.Rows
 		})
 	if same {
@@ -186,7 +186,7 @@ func (t *typedJob) takesOver(id format.MatrixID) bool { return t.earlier != nil 
 
 // takeOver takes over what is the same in the earlier store.
 func (t *typedJob) takeOver(ctx context.Context) error {
-	for _, id := range t.want.matrices() {
+	for _, id := range t.target.matrices() {
 		if !t.takesOver(id) || t.store.Finished(id) {
 			continue
 		}
@@ -198,8 +198,8 @@ func (t *typedJob) takeOver(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		row, err := to.Adopt(from, t.want.StoredRows)
-		for r := (format.RowReader{Matrix: from}); err == nil && row < t.want.StoredRows; row++ { // chunks of other sizes
+		row, err := to.Adopt(from, t.target.StoredRows)
+		for r := (format.RowReader{Matrix: from}); err == nil && row < t.target.StoredRows; row++ { // chunks of other sizes
 			var data []byte
 			if data, err = r.Row(row); err == nil {
 				err = errors.Join(context.Cause(ctx), to.Write(data))

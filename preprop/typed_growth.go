@@ -2,34 +2,25 @@ package preprop
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 )
 
-// openExisting opens the store, if there is a complete one, and sets options that were left out to what it has.
-func (t *typedJob) openExisting(o *Options) error {
-	if o.Force {
+// takeExisting sets options that were left out to what the existing store has.
+func (t *typedJob) takeExisting(o *Options) error {
+	d := t.existing
+	if d == nil {
 		return nil
 	}
-	d, err := format.OpenStore(t.fsys, t.storeDir)
-	if errors.Is(err, format.ErrIncomplete) || errors.Is(err, fs.ErrNotExist) {
-		return nil // creating the store fails if there is anything else
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", format.ErrExists, err)
-	}
-	t.existing = d
 	m := &d.Manifest
 	o.Rows, o.DType = cmp.Or(o.Rows, m.RowSet), cmp.Or(o.DType, d.Layout().DType)
 	o.ChunkRows = cmp.Or(o.ChunkRows, m.ChunkRows)
 	o.takeDefaulted(m)
 	if err := o.takeNormalization(m); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", t.storeDir, err), t.close())
+		return fmt.Errorf("%s: %w", t.storeDir, err)
 	}
 	return nil
 }

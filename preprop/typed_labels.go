@@ -1,6 +1,7 @@
 package preprop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ func (t *typedJob) planLabels(hops int, paths []string) error {
 	if hops == 0 {
 		return nil
 	}
-	m := &t.target.Manifest
+	m := &t.graph.Manifest
 	if err := (&Options{Hops: format.MaxHops, LabelHops: hops}).checkLabels(m); err != nil {
 		return err
 	}
@@ -49,14 +50,14 @@ func (t *typedJob) planLabels(hops int, paths []string) error {
 
 // newLabels are the labels of all nodes of the target type.
 func (t *typedJob) newLabels(hops int) *product.Labels {
-	return &product.Labels{Columns: t.target.Manifest.OneHotColumns(), Hops: hops}
+	return &product.Labels{Columns: t.graph.Manifest.OneHotColumns(), Hops: hops}
 }
 
 // checkLabelMemory fails unless a matrix of labels can be made without own labels: with all topologies of
 // its relations in memory.
 func (t *typedJob) checkLabelMemory(n *typedMatrix) error {
 	own, _ := t.typed.Type(t.typed.Target)
-	need := plan.ProcessBytes + plan.PickedBytes(&t.target.Manifest, t.want.StoredRows)
+	need := plan.ProcessBytes + plan.PickedBytes(&t.graph.Manifest, t.target.StoredRows)
 	most := own.Nodes
 	for _, step := range n.path() {
 		from, _ := t.typed.Type(step.relations[0].Source)
@@ -78,14 +79,14 @@ func (t *typedJob) oneHot(dir string) (*format.Dir, error) {
 	if !errors.Is(err, format.ErrIncomplete) && !errors.Is(err, fs.ErrNotExist) {
 		return d, err
 	}
-	g := &t.target.Manifest
+	g := &t.graph.Manifest
 	sizes := make([]format.RegionSize, len(regionOrder))
 	for i := range sizes {
 		sizes[i].Name = regionOrder[i].name
 	}
 	sizes[len(sizes)-1].Rows = g.Nodes
-	layout := format.NewLayout(sizes, 0, t.labels.Columns, t.options.DType)
-	w, err := format.Create(t.fsys, dir, layout, format.CreateOptions{Job: t.want.String()})
+	layout := format.NewLayout(sizes, 0, t.labelColumns().Width(), t.options.DType)
+	w, err := format.Create(t.fsys, dir, layout, format.CreateOptions{Job: t.target.String()})
 	if err != nil {
 		return nil, err
 	}
@@ -113,10 +114,10 @@ func (t *typedJob) writeOneHot(w *format.Writer, layout format.Layout) error {
 	if err != nil {
 		return err
 	}
-	row := make([]float32, t.labels.Columns)
+	row := make([]float32, layout.Features)
 	data := make([]byte, len(row)*layout.DType.Size())
-	for v := range t.target.Manifest.Nodes {
-		t.labels.Put(row, v, 0)
+	for v := range t.graph.Manifest.Nodes {
+		t.labels.Put(row, v, t.labelColumns().First)
 		dtype.Encode(data, row, layout.DType)
 		if err := m.Write(data); err != nil {
 			return err
@@ -125,10 +126,10 @@ func (t *typedJob) writeOneHot(w *format.Writer, layout format.Layout) error {
 	return m.Close()
 }
 
-// withoutOwn copies B Y of the stored rows to the store, with what the matrix has without a node's own label.
-func (t *typedJob) withoutOwn(ctx context.Context, to *format.MatrixWriter, from *format.Matrix, n *typedMatrix) error {
+// ownLabels is a function that changes stored rows of B Y to what the matrix has without a node's own label.
+func (t *typedJob) ownLabels(ctx context.Context, n *typedMatrix) (func(rows []byte, first, end int64), error) {
 	if err := t.reserve.Free(); err != nil {
-		return err
+		return nil, err
 	}
 	path := n.path()
 	own := t.labels.Own(t.table.NodeID, t.options.DType)
@@ -147,26 +148,21 @@ func (t *typedJob) withoutOwn(ctx context.Context, to *format.MatrixWriter, from
 	}()
 	for i, step := range path {
 		if err := t.openLevel(ctx, &products[i], step.relations[0], t.operator(step, step.name)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := t.labels.Compute(ctx, own, products, t.table.NodeID, t.options.DType, ids, t.options.Threads); err != nil {
-		return fmt.Errorf("metapath %s: %w", n.title(n.name), err)
+		return nil, fmt.Errorf("metapath %s: %w", n.title(n.name), err)
 	}
-	size := t.labels.Columns * t.options.DType.Size()
-	columns := product.ColumnRange{End: t.labels.Columns}
-	for k := range from.Chunks() {
-		first, rows := from.ChunkRowRange(k)
-		data := make([]byte, rows*size)
-		if err := from.ReadChunk(k, data); err != nil {
-			return err
-		}
-		t.labels.Clean(own, t.id(n, n.name), data, columns, first, first+int64(rows))
-		if err := to.Write(data); err != nil {
-			return err
-		}
-	}
-	return nil
+	columns := t.labelColumns()
+	return func(rows []byte, first, end int64) {
+		t.labels.Clean(own, t.id(n, n.name), rows, columns, first, end)
+	}, nil
+}
+
+// labelColumns are the columns of labels that are made.
+func (t *typedJob) labelColumns() product.ColumnRange {
+	return cmp.Or(t.share, product.ColumnRange{End: t.labels.Columns})
 }
 
 // openLevel reads the edges of a relation, and computes the factors of an operator.

@@ -13,14 +13,17 @@ func typedJobOf(t *testing.T, fsys vfs.FS, storeDir string, o Options) (*typedJo
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := job.plan(t.Context()); err != nil {
+	if err := job.chooseRows(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := job.findScratch(); err != nil {
 		t.Fatal(err)
 	}
 	r := job.newResult()
 	if err := job.predict(r); err != nil {
 		t.Fatal(err)
 	}
-	if err := job.create(); err != nil {
+	if job.store, err = job.create(); err != nil {
 		t.Fatal(err)
 	}
 	return job, r

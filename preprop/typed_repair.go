@@ -34,7 +34,7 @@ func openTypedMaker(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 	if m.Input["graph"] != t.typed.Fingerprint {
 		err = errOtherGraph(storeDir, graphDir)
 	} else {
-		err = t.plan(ctx)
+		err = t.chooseRows(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, t.close())
@@ -43,7 +43,7 @@ func openTypedMaker(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 }
 
 // repairDir is where a repair makes rows. A job of the store removes what a killed repair has left there.
-func (t *typedJob) repairDir() string { return filepath.Join(t.scratch, "step-repair") }
+func repairDir(storeDir string) string { return filepath.Join(scratchInStore(storeDir), "step-repair") }
 
 func (t typedMaker) rowTable() *format.RowTable { return t.table }
 
@@ -53,7 +53,7 @@ func (t typedMaker) computeRows(ctx context.Context, id format.MatrixID, nodes [
 		Seed: t.options.Seed, Threads: t.options.Threads, MemoryBytes: t.options.MemoryBytes, Force: true,
 		Progress: t.options.Progress}
 	if o.MemoryBytes > 0 { // the row table, the nodes twice, and the rows twice, as jobContext.computeRows says
-		o.MemoryBytes -= plan.PickedBytes(&t.target.Manifest, t.table.Rows) + 2*int64(len(nodes)*(width+4))
+		o.MemoryBytes -= plan.PickedBytes(&t.graph.Manifest, t.table.Rows) + 2*int64(len(nodes)*(width+4))
 		if o.MemoryBytes <= 0 {
 			return nil, plan.ErrDoesNotFit(t.options.MemoryBytes, t.options.MemoryBytes-o.MemoryBytes)
 		}
@@ -70,7 +70,7 @@ func (t typedMaker) computeRows(ctx context.Context, id format.MatrixID, nodes [
 			o.Metapaths = []string{applied.Metapath}
 		}
 	}
-	dir := t.repairDir()
+	dir := repairDir(t.storeDir)
 	if err := removeStep(t.fsys, dir); err != nil {
 		return nil, err
 	}

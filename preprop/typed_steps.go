@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
+	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // step is a job that makes one matrix of the store of a typed graph, or one that others are made from, in a store of
@@ -33,13 +34,35 @@ type step struct {
 
 // unfinished tells whether the store lacks rows of a matrix, or one that is made of it has yet to be made.
 func (t *typedJob) unfinished(n *typedMatrix) bool {
-	missing := func(name string) bool {
-		id := t.id(n, name)
-		return !t.has(id) && !t.takesOver(id) && (t.store == nil || !t.store.Finished(id))
-	}
-	return slices.ContainsFunc(n.stored, missing) || slices.ContainsFunc(n.users, func(user *typedMatrix) bool {
+	return len(t.missing(n)) > 0 || slices.ContainsFunc(n.users, func(user *typedMatrix) bool {
 		return t.unfinished(user) && !t.isBetween(user)
 	})
+}
+
+// missing lists what the store shall have and lacks of a matrix, under each of its names.
+func (t *typedJob) missing(n *typedMatrix) (ids []format.MatrixID) {
+	if t.isInput(n) {
+		ids = append(ids, format.Input)
+	}
+	for _, name := range n.stored {
+		ids = append(ids, t.id(n, name))
+	}
+	return slices.DeleteFunc(ids, func(id format.MatrixID) bool {
+		return t.has(id) || t.takesOver(id) || t.isMade(id)
+	})
+}
+
+// isMade tells whether the job has made a matrix, or its columns of it.
+func (t *typedJob) isMade(id format.MatrixID) bool {
+	if t.results != nil {
+		return len(product.Missing(t.share, t.results[slices.Index(t.target.matrices(), id)].Have)) == 0
+	}
+	return t.store != nil && t.store.Finished(id)
+}
+
+// isInput tells whether a matrix is hop 0 of the store.
+func (t *typedJob) isInput(n *typedMatrix) bool {
+	return len(n.relations) == 0 && !n.labels && n.head.Name == t.typed.Target
 }
 
 // isBetween tells whether an earlier run has made a matrix of all nodes.
@@ -67,10 +90,11 @@ func (t *typedJob) removeBetween(n *typedMatrix) error {
 func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (err error) {
 	if n.labels && t.labels == nil {
 		t.labels = t.newLabels(t.options.LabelHops)
-		if err := t.labels.Load(ctx, t.target, t.options.Split); err != nil {
+		if err := t.loadLabels(ctx); err != nil {
 			return err
 		}
 	}
+	ids := t.missing(n)
 	switch {
 	case len(n.relations) == 0 && n.labels:
 		d, err := t.oneHot(t.betweenDir(n))
@@ -78,8 +102,14 @@ func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (e
 			return err
 		}
 		return d.Close()
-	case len(n.relations) == 0:
+	case len(ids) == 0 && len(n.relations) == 0:
 		return nil
+	case len(n.relations) == 0:
+		x, closeInput, err := t.openInput(n)
+		if err != nil {
+			return err
+		}
+		return errors.Join(t.storeMatrix(ctx, r, t.graph.Path(), x, ids, n, nil), closeInput())
 	}
 	edges, err := t.edgesOf(ctx, n.relations)
 	if err != nil {
@@ -92,12 +122,6 @@ func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (e
 			return err
 		}
 		defer func() { err = errors.Join(err, closeInputs()) }()
-	}
-	var ids []format.MatrixID
-	for _, name := range n.stored {
-		if id := t.id(n, name); !t.store.Finished(id) {
-			ids = append(ids, id)
-		}
 	}
 	applied := []operator.Operator{t.operator(n, n.name)}
 	if n.leaf() {
@@ -125,67 +149,76 @@ func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (e
 	return errors.Join(err, d.Close())
 }
 
+// openInput opens a matrix that is read whole: features of a type, or what is made of them. The function closes it.
+func (t *typedJob) openInput(x *typedMatrix) (_ *engine.Input, closeInput func() error, err error) {
+	id := format.Input
+	var d *format.Dir
+	switch {
+	case len(x.relations) == 0 && !x.labels && t.cut != nil:
+		in := *t.cut
+		return &in, func() error { return nil }, nil
+	case len(x.relations) > 0:
+		id = t.id(x, x.name)
+		d, err = format.OpenStore(t.fsys, t.betweenDir(x))
+	case x.labels:
+		d, err = format.OpenStore(t.fsys, t.betweenDir(x))
+	default:
+		d, err = t.typed.OpenNodes(t.fsys, t.graphDir, x.source.Name)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := d.Matrix(id)
+	if err != nil {
+		return nil, nil, errors.Join(err, d.Close())
+	}
+	in := engine.NewInput(m, nil, 0)
+	in.Content = x.key
+	return in, d.Close, nil
+}
+
 // inputOf is what a matrix is made of, and a function that closes it.
 func (t *typedJob) inputOf(n *typedMatrix) (_ *engine.Input, _ func() error, err error) {
-	if x := n.inputs[0]; len(n.inputs) == 1 && t.staysInMemory(x) {
-		return t.inMemory(x), func() error { return nil }, nil
+	if x := n.inputs[0]; len(n.inputs) == 1 {
+		if t.staysInMemory(x) {
+			return t.inMemory(x), func() error { return nil }, nil
+		}
+		return t.openInput(x)
 	}
-	var dirs []*format.Dir
+	var closers []func() error
 	closeAll := func() (err error) {
-		for _, d := range dirs {
-			err = errors.Join(err, d.Close())
+		for _, c := range closers {
+			err = errors.Join(err, c())
 		}
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, closeAll())
-		}
-	}()
-	matrices := make([]*format.Matrix, len(n.inputs))
-	var one *format.Matrix
+	inputs := make([]*engine.Input, len(n.inputs))
+	var one *engine.Input // that has most rows a chunk
 	for i, x := range n.inputs {
 		if x == nil {
 			continue
 		}
-		id := format.Input
-		var d *format.Dir
-		if len(x.relations) == 0 && !x.labels {
-			d, err = t.typed.OpenNodes(t.fsys, t.graphDir, x.source.Name)
-		} else {
-			if len(x.relations) > 0 {
-				id = t.id(x, x.name)
-			}
-			d, err = format.OpenStore(t.fsys, t.betweenDir(x))
-		}
+		in, closeInput, err := t.openInput(x)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, errors.Join(err, closeAll())
 		}
-		dirs = append(dirs, d)
-		if matrices[i], err = d.Matrix(id); err != nil {
-			return nil, nil, err
-		}
-		if one == nil || matrices[i].Layout.ChunkRows > one.Layout.ChunkRows {
-			one = matrices[i]
+		closers, inputs[i] = append(closers, closeInput), in
+		if one == nil || in.Layout.ChunkRows > one.Layout.ChunkRows {
+			one = in
 		}
 	}
-	in := engine.NewInput(one, nil, 0)
-	if len(matrices) == 1 {
-		in.Content = n.inputs[0].key
-		return in, closeAll, nil
-	}
-	var all stacked
+	all, in := stacked{}, *one
 	for i, r := range n.relations {
 		from, _ := t.typed.Type(r.Source)
 		part := stackedPart{rows: from.Nodes, chunkRows: int64(one.Layout.ChunkRows)}
 		part.chunks = int((part.rows + part.chunkRows - 1) / part.chunkRows)
-		if m := matrices[i]; m != nil {
-			part.Chunked, part.chunks = m, m.Chunks()
+		if inputs[i] != nil {
+			part.Chunked, part.chunks = inputs[i].Chunked, inputs[i].Chunks()
 		}
 		all = append(all, part)
 	}
-	in.Chunked = all
-	return in, closeAll, nil
+	in.Chunked, in.Content = all, ""
+	return &in, closeAll, nil
 }
 
 // storeMatrix makes the stored rows of a matrix, from x by an operator or, without one, of x itself, and moves them to
@@ -194,9 +227,10 @@ func (t *typedJob) storeMatrix(ctx context.Context, r *Result, graphDir string, 
 	ids []format.MatrixID, n *typedMatrix, applied []operator.Operator) error {
 	options := t.options
 	options.ChunkRows = t.layout.ChunkRows
-	dir, one := filepath.Join(t.scratch, t.prefix+"rows"), &step{id: format.Input, input: x, rows: t}
-	if n != nil {
-		dir, one.id, one.labels = dir+"-"+n.key, t.id(n, n.name), n.labels
+	dir := filepath.Join(t.scratch, t.prefix+"rows-"+n.key)
+	one := &step{id: t.id(n, n.name), input: x, rows: t, labels: n.labels}
+	if t.isInput(n) {
+		one.id = format.Input
 	}
 	if len(applied) > 0 {
 		one.of = n
@@ -206,27 +240,50 @@ func (t *typedJob) storeMatrix(ctx context.Context, r *Result, graphDir string, 
 		return err
 	}
 	m, err := d.Matrix(one.id)
+	var change func(rows []byte, first, end int64)
+	if err == nil && one.labels {
+		change, err = t.ownLabels(ctx, n)
+	}
 	for _, id := range ids {
-		var out *format.MatrixWriter
 		if err == nil {
-			out, err = t.store.Matrix(id)
-		}
-		if err == nil && one.labels {
-			err = t.withoutOwn(ctx, out, m, n)
-		} else if err == nil {
-			var taken int64
-			if taken, err = out.Adopt(m, d.Manifest.Rows); err == nil && taken < d.Manifest.Rows {
-				err = fmt.Errorf("%s: of %s, %d of %d rows were taken over", t.storeDir, id, taken, d.Manifest.Rows)
-			}
-		}
-		if err == nil {
-			err = out.Close()
+			err = t.put(id, m, change)
 		}
 	}
 	if err := errors.Join(err, d.Close()); err != nil {
 		return err
 	}
 	return format.Remove(t.fsys, dir)
+}
+
+// put takes the stored rows of a matrix over, or changes them and writes them.
+func (t *typedJob) put(id format.MatrixID, m *format.Matrix, change func(rows []byte, first, end int64)) error {
+	if t.results != nil {
+		return t.results[slices.Index(t.target.matrices(), id)].Take(t.share, m, change)
+	}
+	out, err := t.store.Matrix(id)
+	if err != nil {
+		return err
+	}
+	if change == nil {
+		taken, err := out.Adopt(m, t.target.StoredRows)
+		if err == nil && taken < t.target.StoredRows {
+			err = fmt.Errorf("%s: of %s, %d of %d rows were taken over", t.storeDir, id, taken, t.target.StoredRows)
+		}
+		return errors.Join(err, out.Close())
+	}
+	size := int64(m.Layout.Features * m.Layout.DType.Size())
+	for k := range m.Chunks() {
+		first, rows := m.ChunkRowRange(k)
+		data := make([]byte, int64(rows)*size)
+		if err := m.ReadChunk(k, data); err != nil {
+			return err
+		}
+		change(data, first, first+int64(rows))
+		if err := out.Write(data); err != nil {
+			return err
+		}
+	}
+	return out.Close()
 }
 
 // runStep makes the store of a step, or goes on with it, and opens it.
@@ -261,7 +318,7 @@ func (t *typedJob) openStep(ctx context.Context, dir, graphDir string, applied [
 		return nil, err
 	}
 	options.step, options.Operators, options.Hops, options.Force = one, applied, len(applied), false
-	options.LabelHops = 0
+	options.LabelHops, options.Scratch = 0, ""
 	one.reserve, one.heldBytes = &t.reserve, t.tableBytes()
 	options.Planned = func(*Plan) {}
 	s.options = options // by which rowsFrom goes

@@ -185,16 +185,53 @@ type ColumnFiles struct {
 	Have     []product.ColumnRange // columns that files have
 }
 
-// ResultFiles are the column files of the matrices of a store with this many rows, which are of these nodes.
-func ResultFiles(fsys vfs.FS, dir string, matrices int, rows int64, nodes []uint32, features int,
-	t format.DType) []ColumnFiles {
-	out := make([]ColumnFiles, matrices)
-	bounds := evenBounds(rows, plan.ColumnFileGroupRows(int64(features*t.Size())))
-	for k := range out {
+// ResultFiles are the column files of the matrices of a store, which have these widths and this many rows, of these
+// nodes.
+func ResultFiles(fsys vfs.FS, dir string, widths []int, rows int64, nodes []uint32, t format.DType) []ColumnFiles {
+	out := make([]ColumnFiles, len(widths))
+	for k, features := range widths {
 		out[k] = ColumnFiles{fsys: fsys, dir: dir, name: fmt.Sprintf("result-%d", k), features: features,
-			size: t.Size(), bounds: bounds, nodes: nodes}
+			size: t.Size(), bounds: evenBounds(rows, plan.ColumnFileGroupRows(int64(features*t.Size()))), nodes: nodes}
 	}
 	return out
+}
+
+// Take writes a file with some columns of the matrix, of which m is all rows. change, unless it is nil, changes rows
+// [first, end) before.
+func (f *ColumnFiles) Take(s product.ColumnRange, m *format.Matrix, change func(rows []byte, first, end int64)) error {
+	out, err := f.create(s)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	group, at := make([]byte, 0, out.largest()), 0 // the next group, and its number
+	chunk := make([]byte, int64(m.Layout.ChunkRows)*out.rowBytes)
+	for k := range m.Chunks() {
+		first, rows := m.ChunkRowRange(k)
+		data := chunk[:int64(rows)*out.rowBytes]
+		if err := m.ReadChunk(k, data); err != nil {
+			return err
+		}
+		if change != nil {
+			change(data, first, first+int64(rows))
+		}
+		for len(data) > 0 {
+			from, to := out.rows(at)
+			n := min(len(data), int((to-from)*out.rowBytes)-len(group))
+			if group, data = append(group, data[:n]...), data[n:]; int64(len(group)) < (to-from)*out.rowBytes {
+				continue
+			}
+			if err := out.write(group); err != nil {
+				return err
+			}
+			group, at = group[:0], at+1
+		}
+	}
+	if err := out.commit(); err != nil {
+		return err
+	}
+	f.Have = append(f.Have, s)
+	return nil
 }
 
 // columnFiles are the column files that an input is cut into. They have a group for each of its chunks.
@@ -208,7 +245,7 @@ func (in *Input) columnFiles(fsys vfs.FS, dir, name string) *ColumnFiles {
 		first, rows := in.ChunkRowRange(k)
 		bounds = append(bounds, first+int64(rows))
 	}
-	return &ColumnFiles{fsys: fsys, dir: dir, name: name, features: in.FirstColumn + in.columns(),
+	return &ColumnFiles{fsys: fsys, dir: dir, name: name, features: in.FirstColumn + in.Columns(),
 		size: in.DType.Size(), bounds: bounds, nodes: in.Nodes}
 }
 

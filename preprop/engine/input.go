@@ -45,8 +45,8 @@ func NewInput(m *format.Matrix, nodes []uint32, t format.DType) *Input {
 	return &Input{Chunked: m, ID: m.ID, Layout: m.Layout, Nodes: nodes, DType: t}
 }
 
-// columns is how many columns there are.
-func (in *Input) columns() int {
+// Columns is how many columns there are, labels among them.
+func (in *Input) Columns() int {
 	if in.Labels != nil {
 		return in.Layout.Features + in.Labels.Columns
 	}

@@ -151,7 +151,7 @@ func (j *Job) Run(ctx context.Context) error {
 	for _, s := range panels {
 		e.panelColumns = max(e.panelColumns, s.Width())
 	}
-	e.whole = len(panels) == 1 && panels[0] == product.ColumnRange{End: j.Sequences[0].Input.columns()}
+	e.whole = len(panels) == 1 && panels[0] == product.ColumnRange{End: j.Sequences[0].Input.Columns()}
 	if err := e.takeReserve(j.matrixBytes(e.panelColumns)); err != nil {
 		return err
 	}

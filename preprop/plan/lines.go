@@ -12,6 +12,13 @@ const OnlyProcessor = "there is no GPU: this program was built without CUDA"
 
 // Lines describes the plan in words, and how much memory may be used.
 func (p *Plan) Lines(budget units.Bytes) []string {
+	needs := fmt.Sprintf("%s of memory (%s may be used), %s of disk for the store, up to %s for scratch files until it "+
+		"is complete",
+		units.Bytes(p.MemoryBytes), budget, units.Bytes(p.StoreBytes), units.Bytes(p.ScratchBytes))
+	if p.Work == nil { // it is of several jobs, one after another
+		return []string{needs, fmt.Sprintf("%s to read, %s to write: %s", units.Bytes(p.ReadBytes),
+			units.Bytes(p.WrittenBytes), duration(p.Seconds))}
+	}
 	lines := []string{"plan: all columns at once"}
 	if p.Panels > 1 {
 		lines[0] = fmt.Sprintf("plan: %d panels of up to %s", p.Panels, units.Count(int64(p.PanelColumns), "column"))
@@ -37,10 +44,7 @@ func (p *Plan) Lines(budget units.Bytes) []string {
 		lines[0] += ", topology prepared while the input is read"
 	}
 	lines = append(lines, p.deviceLines()...)
-	return append(lines,
-		fmt.Sprintf("%s of memory (%s may be used), %s of disk for the store, up to %s for scratch files until it "+
-			"is complete",
-			units.Bytes(p.MemoryBytes), budget, units.Bytes(p.StoreBytes), units.Bytes(p.ScratchBytes)),
+	return append(lines, needs,
 		fmt.Sprintf("%s to read at %s/s, %s to write at %s/s, rows to add at %.0f million/s: %s",
 			units.Bytes(p.ReadBytes), units.Bytes(p.Rates.Read), units.Bytes(p.WrittenBytes),
 			units.Bytes(p.Rates.Write), p.RowsPerSecond()/1e6, duration(p.Seconds)))

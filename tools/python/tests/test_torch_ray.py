@@ -4,6 +4,7 @@ often the last test kills (default 5)."""
 import contextlib
 import filecmp
 import glob
+import json
 import os
 import random
 import shutil
@@ -14,6 +15,8 @@ import threading
 import time
 import unittest
 from unittest import mock
+
+import numpy as np
 
 try:
     import ray
@@ -107,12 +110,13 @@ class RayTest(unittest.TestCase):
         options = {"tasks": 4, "progress": False, **JOB, **options}
         return store, hopfeed.ray.propagate(self.graph, store, **options)
 
-    def same(self, store):
+    def same(self, store, alone=None):
         """A store has the files and bytes of that of one process, and nothing else."""
-        files = {os.path.relpath(os.path.join(at, f), self.alone) for at, _, names in os.walk(self.alone) for f in names}
+        alone = alone or self.alone
+        files = {os.path.relpath(os.path.join(at, f), alone) for at, _, names in os.walk(alone) for f in names}
         there = {os.path.relpath(os.path.join(at, f), store) for at, _, names in os.walk(store) for f in names}
         self.assertEqual(there, files)
-        self.assertEqual(filecmp.cmpfiles(self.alone, store, files, shallow=False)[1:], ([], []))
+        self.assertEqual(filecmp.cmpfiles(alone, store, files, shallow=False)[1:], ([], []))
 
     def test_1_2_and_4_nodes_make_the_store_of_one_process(self):
         for nodes in (1, 2, 4):
@@ -123,6 +127,39 @@ class RayTest(unittest.TestCase):
             self.assertEqual(len(result["tasks"]), 1 + 4 + 4 + 4 + 1)
             self.assertLessEqual(len({task["node"] for task in result["tasks"]}), nodes)
         self.assertEqual(self.propagate(f"by-{nodes}")[1]["tasks"], [], "it is complete")
+
+    def test_a_typed_graph_and_a_task_that_is_killed(self):
+        self.have(2)
+        rng, arrays = np.random.default_rng(1), os.path.join(self.folder, "arrays")
+        papers, authors = 50_000, 30_000
+        made = {
+            "nodes/paper/node_feat": rng.random((papers, 32), dtype=np.float32),
+            "nodes/author/node_feat": rng.random((authors, 64), dtype=np.float32),
+            "nodes/paper/node_label": rng.integers(0, 7, papers, dtype=np.int32),
+            "nodes/paper/splits": rng.integers(0, 3, (1, papers), dtype=np.int8),
+            "edges/author__paper/edge_index": np.stack([rng.integers(0, authors, 10**6), rng.integers(0, papers, 10**6)]),
+        }
+        for name, array in made.items():
+            os.makedirs(os.path.dirname(os.path.join(arrays, name)), exist_ok=True)
+            np.save(os.path.join(arrays, name + ".npy"), array)
+        with open(os.path.join(arrays, "meta.json"), "w") as f:
+            json.dump({"node_types": {"paper": papers, "author": authors}, "target": "paper"}, f)
+        graph, alone = os.path.join(self.folder, "typed"), os.path.join(self.folder, "typed-alone")
+        hopfeed.import_npy(arrays, graph, progress=False)
+        hopfeed.propagate(graph, alone, hops=3, label_hops=2, progress=False)
+        killed = []
+
+        def progress(_):
+            if stopped and not killed:
+                os.kill(stopped[0], signal.SIGKILL)
+                killed.append(stopped[0])
+
+        store = os.path.join(self.folder, "typed-store")
+        with stopped_hops() as stopped:
+            result = hopfeed.ray.propagate(graph, store, tasks=4, hops=3, label_hops=2, progress=progress)
+        self.same(store, alone)
+        self.assertEqual(len(killed), 1)
+        self.assertEqual({task["task"] for task in result["tasks"] if task["task"].startswith("hops")}, {f"hops-{i}" for i in range(4)})
 
     @needs_server
     def test_a_bucket_and_tasks_with_scratch_files(self):
