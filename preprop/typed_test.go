@@ -408,7 +408,6 @@ func TestNamedMetapathsAreThoseOfTheStore(t *testing.T) {
 	}
 	for want, o := range map[string]Options{
 		"--operator is rw":         {Hops: 1, Operators: []operator.Operator{{Name: operator.Col}}},
-		"--from is for graphs of":  {Hops: 1, From: "store"},
 		"the graph has 2 (0 to 1)": {Hops: 1, Split: 2},
 		"too long for the name of": {Hops: 12},
 	} {

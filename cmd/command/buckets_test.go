@@ -95,6 +95,35 @@ func TestCommandsWorkOnBuckets(t *testing.T) {
 	}
 }
 
+// A typed graph in a bucket, and its store, which one process or tasks make, have the bytes of local ones.
+func TestTypedGraphsAndTheirStoresMayBeInBuckets(t *testing.T) {
+	server := s3test.Start(t)
+	t.Chdir(t.TempDir())
+	writeTypedArrays(t, vfs.OS())
+	for _, line := range []string{"import npy arrays -o @there --missing-features ones",
+		"propagate @there -o @store --hops 2 --label-hops 2 --max-time 1h",
+		"propagate @there -o @subsets --relations-subsets 2",
+		"propagate @there -o @less --hops 1", "propagate @there -o @less --hops 2", "verify @there", "verify @store",
+		"train @store --model sehgnn --hidden 8 --epochs 1", "inspect @there",
+		"train @there --model rgcn --hidden 4 --epochs 1 --run @run", "predict --checkpoint @run @there -o @out.csv"} {
+		must(t, vfs.OS(), strings.ReplaceAll(line, "@", ""))
+		must(t, vfs.OS(), strings.ReplaceAll(line, "@", inBucket))
+	}
+	tasks := "propagate " + inBucket + "there -o " + inBucket + "tasks --hops 2 --label-hops 2 --tasks 2"
+	for _, task := range strings.Fields("rows cut-0 cut-1 hops-0 hops-1 write-0 write-1 publish") {
+		must(t, vfs.OS(), tasks+" --task "+task)
+	}
+	for there, here := range map[string]string{"there": "there", "store": "store", "subsets": "subsets", "less": "less",
+		"tasks": "store"} {
+		if got, want := files(t, filepath.Join(server.Folder, there)), files(t, here); !maps.Equal(got, want) {
+			t.Errorf("%s: %d files, want %d with the same bytes", there, len(got), len(want))
+		}
+	}
+	if left := tree(t, vfs.OS(), os.Getenv("HOPFEED_STATE_DIR")); len(left) != 1 { // the machine's name
+		t.Errorf("%d files are left in the state folder", len(left))
+	}
+}
+
 // A graph in a bucket is updated, and its store made from the earlier one, to the bytes of local ones.
 func TestGraphsInBucketsChange(t *testing.T) {
 	server := s3test.Start(t)

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -13,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/trainer"
@@ -28,6 +30,8 @@ type planOptions struct {
 	machines  int // machines that share the propagation; 0: it is of one, without tasks
 	tasks     int
 	described described
+	store     preprop.Options // what the store of a typed graph shall have
+	unknown   string          // why no times are predicted; "": they could not be measured
 }
 
 func newPlanCommand(a *app) *cobra.Command {
@@ -41,6 +45,10 @@ On this machine it measures for about a second: how fast rows are read and copie
 training steps. For a machine that --hardware describes, it estimates. Without a STORE, it plans for a known
 data set (--dataset) or for one with --nodes and --features; with --edges, also its propagation, with --machines N
 that by tasks of N such machines (see 'hopfeed propagate --help').
+
+For a typed GRAPH and a model that reads a hop store, it plans the propagation that makes such a store: all
+metapaths of up to --hops relations, or what --metapaths, --relations-subsets and --label-hops say; and the training,
+as on a described data set.
 
 For a GRAPH, plan trains some batches and validates once, from the placement that train would choose or that
 --placement names.`, o.do)
@@ -62,6 +70,7 @@ For a GRAPH, plan trains some batches and validates once, from the placement tha
 	f.Float64Var(&o.described.Labeled, "labeled", 1, "share of the nodes that have a label")
 	f.Float64SliceVar(&o.described.split, "split-shares", []float64{0.6, 0.2, 0.2},
 		"shares of the labelled nodes that train, validate and test")
+	declareTypedStore(f, &o.store)
 	f.StringVar(&o.described.dtype, "dtype", "", dtypeUsage+" (default float32)")
 	atLeast(f, 0, "devices", "machines", "tasks")
 	return c
@@ -88,11 +97,19 @@ func (o *planOptions) do(ctx context.Context, a *app, args []string) (_ result, 
 	if err != nil {
 		return nil, err
 	}
+	typed := o.Input != "" && !readsGraph && format.IsTyped(a.fs, o.Input)
+	for _, name := range []string{"metapaths", "relations-subsets", "label-hops"} {
+		if a.given(name) && !typed {
+			return nil, usagef("--%s: it is for the propagation of a typed GRAPH", name)
+		}
+	}
 	switch {
 	case o.hardware == "" && o.devices != 0:
 		return nil, usagef("--devices needs --hardware (on this machine, --emulate gpu=N gives N devices)")
-	case o.machines > 0 && o.described.edges == 0:
-		return nil, usagef("--machines plans the propagation of a described graph: give --edges, and no STORE or GRAPH")
+	case o.machines > 0 && o.described.edges == 0 && !typed:
+		return nil, usagef("--machines plans the propagation of a described graph (give --edges), or of a typed GRAPH")
+	case o.machines > 0 && o.hardware == "":
+		return nil, usagef("--machines needs --hardware FILE, which describes them")
 	case o.tasks > 0 && o.machines == 0:
 		return nil, usagef("--tasks needs --machines, the number of machines")
 	case o.hardware != "" && a.emulate.GPUs > 0:
@@ -120,8 +137,11 @@ func (o *planOptions) do(ctx context.Context, a *app, args []string) (_ result, 
 			return nil, err
 		}
 	}
-	if o.Input == "" {
+	switch {
+	case o.Input == "":
 		return a.planDescribed(ctx, o)
+	case typed:
+		return a.planTyped(ctx, o)
 	}
 	input, err := a.openInputOf(o.Input, o.Model)
 	if err != nil {
@@ -195,8 +215,8 @@ func (o *planOptions) planned(plan session.Plan, layout format.Layout, matrices 
 		p.Reasons = append(p.Reasons,
 			"times are of loading alone: devices.gflops in --hardware, the speed of computing, is not given")
 	default:
-		p.Reasons = append(p.Reasons,
-			"no times are predicted: there is too little memory to measure a few training steps")
+		p.Reasons = append(p.Reasons, "no times are predicted: "+cmp.Or(o.unknown,
+			"there is too little memory to measure a few training steps"))
 	}
 	return p
 }

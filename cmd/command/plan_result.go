@@ -49,6 +49,8 @@ type planned struct {
 	ChunkQuality          *chunkQuality           `json:"chunk_quality"` // null: chunks cannot be reshuffled
 	// making the store; null: edges are unknown
 	Propagation *preprop.Plan `json:"propagation"`
+	// of a typed graph, what the store has beside hop 0
+	Metapaths []preprop.Metapath `json:"metapaths,omitempty"`
 	// making it by tasks of several machines, with --machines
 	Tasks *preprop.TasksPlan `json:"tasks,omitempty"`
 }
@@ -106,6 +108,9 @@ func (p *planned) Text(w io.Writer) {
 		for i, text := range p.Propagation.Lines(m.MemoryBytes) {
 			line([]string{"propagate", ""}[min(i, 1)], "%s", text)
 		}
+	}
+	for _, m := range p.Metapaths {
+		line("", "%s", m)
 	}
 	if p.Tasks != nil {
 		p.writeTasks(line)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds/devices"
@@ -85,11 +86,7 @@ graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	f.StringVarP(&o.output, "output", "o", "", "hop store to write")
 	_ = c.MarkFlagRequired("output")
 	f.IntVar(&o.Hops, "hops", 2, "hops of each operator that the store shall have")
-	f.StringSliceVar(&o.Metapaths, "metapaths", nil,
-		"metapaths of a typed graph, separated by commas, such as 'paper<author<paper' (default: all of --hops)")
-	f.IntVar(&o.RelationsSubsets, "relations-subsets", 0,
-		"draw this many subsets of the relations of a typed graph, by --seed, instead of metapaths (NARS)")
-	atLeast(f, 0, "relations-subsets")
+	declareTypedStore(f, &o.Options)
 	f.StringVar(&o.operators, "operator", "sym", "operators that the store shall have, separated by commas")
 	f.Float64Var(&o.tolerance, "tolerance", operator.DefaultTolerance,
 		"sum of the coefficients of ppr and heat that may be left out; all add up to 1")
@@ -99,9 +96,6 @@ graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	f.IntVar(&o.ChunkRows, "chunk-rows", 0,
 		"rows of a chunk, the unit of reading (default 1000, fewer if rows are long)")
 	f.IntVar(&o.Split, "split", 0, "number of the split, from 0, by which the store is divided into regions")
-	f.IntVar(&o.LabelHops, "label-hops", 0,
-		"propagate the labels of training nodes too, up to this hop; 0: features alone")
-	atLeast(f, 0, "label-hops")
 	f.StringVar(&o.device, "device", session.AutoDevice, deviceUsage)
 	a.declareEmulate(f)
 	f.BoolVar(&o.Force, "force", false, forceUsage)
@@ -117,6 +111,17 @@ graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	atLeast(f, 0, "tasks")
 	f.StringVar(&o.task, "task", "", "do one of the tasks: rows, cut-I, hops-I, write-I or publish, with I from 0 to K-1")
 	return c
+}
+
+// declareTypedStore adds flags that say what the store of a typed graph shall have; --label-hops is of all graphs.
+func declareTypedStore(f *pflag.FlagSet, o *preprop.Options) {
+	f.StringSliceVar(&o.Metapaths, "metapaths", nil,
+		"metapaths of a typed graph, separated by commas, such as 'paper<author<paper' (default: all of --hops)")
+	f.IntVar(&o.RelationsSubsets, "relations-subsets", 0,
+		"draw this many subsets of the relations of a typed graph, by --seed, instead of metapaths (NARS)")
+	f.IntVar(&o.LabelHops, "label-hops", 0,
+		"propagate the labels of training nodes too, up to this hop; 0: features alone")
+	atLeast(f, 0, "relations-subsets", "label-hops")
 }
 
 // propagated is the result of propagate.
@@ -205,6 +210,9 @@ func (p *propagated) metapaths(w io.Writer) {
 	if p.dryRun {
 		for _, m := range p.Metapaths {
 			fmt.Fprintf(w, "\t%s\n", m)
+		}
+		for _, line := range p.Plan.Lines(units.Bytes(p.MemoryBudgetBytes)) {
+			fmt.Fprintf(w, "\t%s\n", line)
 		}
 		return
 	}

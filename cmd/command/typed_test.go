@@ -1,6 +1,7 @@
 package command
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -129,7 +130,12 @@ func TestEachVerbTakesATypedGraphOrSaysWhatTo(t *testing.T) {
 	for line, want := range map[string]string{
 		"train graph --model sign":               "run hopfeed propagate graph -o STORE first",
 		"train graph --model gat":                "gat reads a graph of one type (rgcn and sage read typed ones)",
-		"plan graph --model nars":                "run hopfeed propagate graph -o STORE first (--dry-run prints its plan)",
+		"plan graph --model gcn":                 "gcn reads a graph of one type (rgcn and sage read typed ones)",
+		"plan store --metapaths paper<author":    "--metapaths: it is for the propagation of a typed GRAPH",
+		"plan graph --machines 2":                "--machines needs --hardware FILE",
+		"plan graph --hops 1,2":                  "--hops 1,2: one number is for all metapaths",
+		"plan graph --metapaths author<paper":    "want paper<TYPE",
+		"plan graph --operator col":              "--operator is rw",
 		"status graph":                           "graph is a typed graph",
 		"update graph --edges machine -o graph2": "want a folder with a table for each type or relation",
 	} {
@@ -225,5 +231,90 @@ func TestATypedGraphIsUpdatedRepairedAndExported(t *testing.T) {
 	if !slices.Contains(files, any("rw+paper-venue_hop-1.npy")) || !slices.Contains(files,
 		any("rw+paper-author-paper+labels_hop-1.npy")) {
 		t.Errorf("exported %v", files)
+	}
+}
+
+func TestPlanSaysWhatPropagatingATypedGraphTakes(t *testing.T) {
+	d := typedDisk(t)
+	write(t, d, "machine.yaml", toyMachine)
+	before := tree(t, d, "graph")
+	for i, flags := range []string{"", " --hardware machine.yaml", " --hardware machine.yaml --relations-subsets 2",
+		" --metapaths paper<author<paper<author,paper<venue --label-hops 2"} {
+		propagate := fmt.Sprintf("propagate graph -o store%d%s", i, strings.ReplaceAll(flags, " --hardware machine.yaml", ""))
+		asked := object(t, must(t, d, propagate+" --dry-run --json"))
+		p := object(t, must(t, d, "plan graph --model nars --json"+flags))
+		made, _ := p["metapaths"].([]any)
+		propagation, _ := p["propagation"].(map[string]any)
+		if wanted := asked["metapaths"].([]any); len(made) != len(wanted) || len(made) == 0 {
+			t.Fatalf("%s: metapaths %v, want %v", flags, made, wanted)
+		}
+		for i, one := range asked["metapaths"].([]any) {
+			want, got := one.(map[string]any), made[i].(map[string]any)
+			if got["name"] != want["name"] || got["bytes"] != want["bytes"] || got["predicted_seconds"] == 0.0 {
+				t.Errorf("%s: %v, want %v", flags, got, want)
+			}
+		}
+		for _, key := range strings.Fields("planned_store_bytes disk_needed_bytes planned_bytes_read planned_bytes_written " +
+			"memory_needed_bytes predicted_seconds") {
+			if bytes, _ := propagation[key].(float64); bytes <= 0 {
+				t.Errorf("%s: %s is %v", flags, key, propagation[key])
+			}
+		}
+		text := must(t, d, "plan graph --model nars"+flags).stdout
+		for _, part := range []string{"of disk for the store", "to read", "column", "placement"} {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s: no %q in %s", flags, part, text)
+			}
+		}
+		// What is said about training is what is said of the store.
+		if !strings.Contains(flags, "hardware") {
+			continue
+		}
+		must(t, d, propagate)
+		of := object(t, must(t, d, fmt.Sprintf("plan store%d --model nars --hardware machine.yaml --json", i)))
+		for _, key := range strings.Fields("matrices rows train_rows valid_rows input_bytes work_bytes placement shuffle " +
+			"predicted_epoch_seconds") {
+			if p[key] != of[key] {
+				t.Errorf("%s: %s is %v, and %v of the store", flags, key, p[key], of[key])
+			}
+		}
+	}
+	if o := hopfeed(t, d, "plan graph --memory 1MiB"); o.code != exitDoesNotFit {
+		t.Errorf("in 1 MiB: status %d: %s", o.code, o.stderr)
+	}
+	after := tree(t, d, "graph")
+	if len(after) != len(before) {
+		t.Error("plan changed the graph")
+	}
+}
+
+func TestPlanSaysWhatTasksOfATypedGraphTake(t *testing.T) {
+	d := typedDisk(t)
+	write(t, d, "machine.yaml", toyMachine)
+	line := "plan graph --model nars --hardware machine.yaml --machines 2"
+	tasks := object(t, must(t, d, line+" --tasks 3 --json"))["tasks"].(map[string]any)
+	sums, counts := map[string]float64{}, map[string]float64{}
+	for _, one := range object(t, must(t, d,
+		"propagate graph -o store --tasks 3 --threads 4 --memory 1GB --json"))["tasks"].([]any) {
+		task := one.(map[string]any)
+		kind, _, _ := strings.Cut(task["name"].(string), "-")
+		counts[kind]++
+		sums[kind] += task["planned_bytes_read"].(float64) + task["planned_bytes_written"].(float64)
+	}
+	stages := tasks["stages"].([]any)
+	if len(stages) != len(counts) || len(counts) != 5 {
+		t.Fatalf("%d stages, %d kinds of tasks", len(stages), len(counts))
+	}
+	for _, one := range stages {
+		s := one.(map[string]any)
+		kind := s["kind"].(string)
+		bytes := s["planned_bytes_read"].(float64) + s["planned_bytes_written"].(float64)
+		if s["tasks"] != counts[kind] || bytes != sums[kind] {
+			t.Errorf("%s: %v, want %v tasks of %v bytes together", kind, s, counts[kind], sums[kind])
+		}
+	}
+	if text := must(t, d, line).stdout; !strings.Contains(text, "2 machines, ") || !strings.Contains(text, "hops: ") ||
+		!strings.Contains(text, "paper<author") {
+		t.Errorf("with --machines it says %s", text)
 	}
 }

@@ -708,13 +708,13 @@ def propagate(
     hops: int | None = None,
     metapaths: str | Sequence[str] | None = None,
     relations_subsets: int | None = None,
+    label_hops: int | None = None,
     operator: str | None = None,
     tolerance: float | None = None,
     rows: Literal["labeled", "all"] | None = None,
     dtype: Literal["float32", "float16", "bfloat16"] | None = None,
     chunk_rows: int | None = None,
     split_index: int | None = None,
-    label_hops: int | None = None,
     device: str | None = None,
     force: bool | None = None,
     dry_run: bool | None = None,
@@ -741,13 +741,13 @@ def propagate(
         ``hops``)
     :param relations_subsets: draw this many subsets of the relations of a typed graph, by ``seed``, instead of
         metapaths (NARS)
+    :param label_hops: propagate the labels of training nodes too, up to this hop; 0: features alone
     :param operator: operators that the store shall have, separated by commas (default sym)
     :param tolerance: sum of the coefficients of ppr and heat that may be left out; all add up to 1 (default 0.0001)
     :param rows: rows to store: labeled (nodes with a label or in a split; the default) or all
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default the graph's)
     :param chunk_rows: rows of a chunk, the unit of reading (default 1000, fewer if rows are long)
     :param split_index: number of the split, from 0, by which the store is divided into regions
-    :param label_hops: propagate the labels of training nodes too, up to this hop; 0: features alone
     :param device: device that propagates: auto, cpu, or one of hopfeed devices, such as cuda:0 (default auto)
     :param force: replace existing output as soon as the new one is complete
     :param dry_run: print the plan and write nothing
