@@ -66,7 +66,9 @@ func Repair(ctx context.Context, fsys vfs.FS, storeDir, graphDir string, o Optio
 	r.Left = append(r.Left, report.Bad...)
 	for _, f := range store.Manifest.Files {
 		path := filepath.Join(store.Path(), filepath.FromSlash(f.Path))
-		left := slices.DeleteFunc(slices.Clone(r.Left), func(b format.CorruptError) bool { return b.File == path })
+		left := slices.DeleteFunc(slices.Clone(r.Left), func(b format.CorruptError) bool {
+			return b.File == path || b.File == path+vfs.TempSuffix // which a killed repair has left, and this one writes over
+		})
 		if len(left) == len(r.Left) {
 			continue
 		}

@@ -151,6 +151,14 @@ func TestWhatRepairCannotMendIsSaid(t *testing.T) {
 		}
 	}
 	disk := base.CrashClone()
+	part := format.PartPath("store/features/sym/hop-1", 0)
+	overwrite(t, disk, part, flip(want[part], chunkAt(t, disk, part)))
+	overwrite(t, disk, part+vfs.TempSuffix, want[part][:9000]) // of a repair that was killed
+	if r, err := Repair(context.Background(), disk, "store", "graph", Options{}); err != nil || len(r.Left) > 0 ||
+		!sameFiles(files(t, disk, "store"), want) {
+		t.Errorf("after a repair that was killed: %+v, %v", r, err)
+	}
+	disk = base.CrashClone()
 	overwrite(t, disk, "store/stranger", []byte("?"))
 	if r, err := Repair(context.Background(), disk, "store", "graph", Options{}); err != nil || len(r.Left) != 1 ||
 		len(r.Files) > 0 {
@@ -158,7 +166,7 @@ func TestWhatRepairCannotMendIsSaid(t *testing.T) {
 	}
 	// A graph that is itself damaged.
 	disk = base.CrashClone()
-	part := format.PartPath("store/features/sym/hop-1", 0)
+	part = format.PartPath("store/features/sym/hop-1", 0)
 	overwrite(t, disk, part, flip(want[part], chunkAt(t, base, part)))
 	x := files(t, base, "graph")[format.PartPath("graph/features/x/hop-0", 0)]
 	overwrite(t, disk, format.PartPath("graph/features/x/hop-0", 0), flip(x, 8200))
