@@ -265,6 +265,7 @@ func TestATrainingOnATypedGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 	for _, model := range []string{"rgcn", "sage"} {
 		want := ""
 		for i, c := range [][2]string{{"--placement host", "host"}, {"--placement device", "device"}, {"", "host"},
+			{"--placement storage", "storage"}, {"--placement storage --emulate gpu=1,mem=1GiB", "storage"},
 			{"--placement host --emulate gpu=1,mem=1GiB", "host"}, {"--placement device --emulate gpu=1,mem=1GiB", "device"},
 			{"--emulate gpu=1,mem=1GiB", "device"}} {
 			run := fmt.Sprint(model, i)
@@ -295,7 +296,7 @@ func TestATrainingOnATypedGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 		}
 	}
 	p := object(t, must(t, d, "plan whole --model rgcn --json --emulate gpu=1,mem=1GiB"))
-	if all := p["alternatives"].([]any); p["placement"] != "device" || len(all) != 2 {
+	if all := p["alternatives"].([]any); p["placement"] != "device" || len(all) != 3 {
 		t.Errorf("planned %v of %v", p["placement"], all)
 	}
 }
@@ -307,21 +308,19 @@ func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
 	must(t, d, strings.Replace(generateLine, "-o graph", "-o sbm", 1))
 	must(t, d, "train sbm --model sage --run plain --epochs 1 --hidden 8")
 	for line, want := range map[string]string{
-		"evaluate sbm --checkpoint run":                       "relations",
-		"train whole --model gat":                             "rgcn and sage",
-		"train whole --model sign":                            "propagate",
-		typedLine + " --cache degree:10rows":                  "--cache",
-		typedLine + " --sampler labor":                        "--sampler labor",
-		typedLine + " --partitions 2":                         "--partitions",
-		typedLine + " --schedule mode-1":                      "--schedule",
-		typedLine + " --map":                                  "--map",
-		typedLine + " --scratch there":                        "--scratch",
-		typedLine + " --placement storage":                    "--placement storage",
-		"evaluate whole --checkpoint run --placement storage": "--placement storage",
-		typedLine + " --emulate gpu=2,mem=1GiB":               "gpu=2",
-		"evaluate oneway --checkpoint run":                    "relations",
-		"predict oneway --checkpoint run -o x.csv":            "relations",
-		"predict whole --checkpoint plain -o x.csv":           "relations",
+		"evaluate sbm --checkpoint run":             "relations",
+		"train whole --model gat":                   "rgcn and sage",
+		"train whole --model sign":                  "propagate",
+		typedLine + " --cache degree:10rows":        "--cache",
+		typedLine + " --sampler labor":              "--sampler labor",
+		typedLine + " --partitions 2":               "--partitions",
+		typedLine + " --schedule mode-1":            "--schedule",
+		typedLine + " --map":                        "--map",
+		typedLine + " --scratch there":              "--scratch",
+		typedLine + " --emulate gpu=2,mem=1GiB":     "gpu=2",
+		"evaluate oneway --checkpoint run":          "relations",
+		"predict oneway --checkpoint run -o x.csv":  "relations",
+		"predict whole --checkpoint plain -o x.csv": "relations",
 		"predict whole --checkpoint run -o x.csv --smooth fixed --smooth-metapaths paper<author": "ends at author",
 		"bench schedule whole --model sage -o bench":                                             "typed graph",
 		"tune whole --model sage -o tuned":                                                       "typed graph",
@@ -354,8 +353,10 @@ func TestADamagedTypedGraphIsNotTrainedOn(t *testing.T) {
 			text[at] ^= 4
 		}
 		write(t, d, name, string(text))
-		if o := hopfeed(t, d, typedLine); o.code != exitCorrupt {
-			t.Errorf("%s: status %d: %s", name, o.code, o.stderr)
+		for _, place := range []string{"", " --placement device", " --placement storage"} {
+			if o := hopfeed(t, d, typedLine+place); o.code != exitCorrupt {
+				t.Errorf("%s%s: status %d: %s", name, place, o.code, o.stderr)
+			}
 		}
 	}
 }
@@ -388,7 +389,8 @@ func TestTrainingsOnATypedGraphTakeWhatIsPlanned(t *testing.T) {
 	line := "train graph --model rgcn --hidden 32 --layers 2 --epochs 1 --threads 2 --batch 32"
 	const card = " --emulate gpu=1,mem=1GiB"
 	for _, flags := range []string{" --fanout 3,3", " --fanout 3,3 --placement host" + card, " --sampler full",
-		" --fanout 3,3 --placement device", " --fanout 3,3 --placement device" + card, " --sampler full" + card} {
+		" --fanout 3,3 --placement device", " --fanout 3,3 --placement device" + card, " --sampler full" + card,
+		" --fanout 3,3 --placement storage", " --fanout 3,3 --placement storage" + card} {
 		synctest.Test(t, func(t *testing.T) { // so that what is measured is the same each time
 			p := peakOf(t, d, line+flags)
 			ratio, onDevice := float64(p.planned)/float64(p.taken), float64(p.plannedDevice)/float64(p.device)

@@ -91,7 +91,11 @@ func (t *Typed) places(dst, nodes []uint32) {
 func (t *Typed) Stats() (all Stats) {
 	for _, s := range t.sources {
 		one := s.Stats()
-		all.Rows, all.Bytes, all.Path = all.Rows+one.Rows, all.Bytes+one.Bytes, one.Path
+		all.Rows, all.Bytes, all.Reads, all.ReadBytes = all.Rows+one.Rows, all.Bytes+one.Bytes, all.Reads+one.Reads,
+			all.ReadBytes+one.ReadBytes
+		if all.Path == "" || one.Reason != "" {
+			all.Path, all.Reason = one.Path, one.Reason
+		}
 	}
 	return all
 }

@@ -194,9 +194,10 @@ func (l *Loader) Stats() Stats {
 
 // placement is where the features are.
 func (l *Loader) placement() loader.Placement {
-	if _, stored := l.o.Features.(*features.Storage); stored {
+	switch {
+	case features.Stored(l.o.Features):
 		return loader.Storage
-	} else if l.there != nil {
+	case l.there != nil:
 		return loader.Device
 	}
 	return loader.Host

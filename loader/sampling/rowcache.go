@@ -51,7 +51,7 @@ func RowCacheNeed(slots, rowBytes, nodes, batchRows int64, unified, routed bool)
 // newRowCache allocates the slots of a loader's cache; nil if there are none, or nothing is to be
 // gained by rows in other memory.
 func newRowCache(l *Loader) (*rowCache, error) {
-	_, stored := l.o.Features.(*features.Storage)
+	stored := features.Stored(l.o.Features)
 	if l.o.Cache == nil || l.o.Cache.Slots() == 0 || l.unified && !stored || l.there != nil {
 		return nil, nil
 	}

@@ -37,6 +37,7 @@ type Typed struct {
 	numbers  gds.Memory   // of rows
 	topology sampling.Topology
 	features *features.Typed
+	stored   []*format.Dir      // of types, whose features are read from files
 	methods  []*sampling.Method // that samples, unless nothing is trained, and, last, that takes all in-neighbours
 	loader   *sampling.Loader
 	sets     Sets // of earlier runs: but for samples, they are the same in each
@@ -100,14 +101,13 @@ func (o *Options) checkTyped() error {
 		{o.Train && s.Sampler != "neighbor" && s.Sampler != FullSampler, "--sampler " + s.Sampler},
 		{s.Cache != "", "--cache"}, {s.divides(), "--partitions and --partition-file"},
 		{o.Schedule.Name != "", "--schedule"}, {o.Mapped, "--map"}, {o.Scratch != "", "--scratch"},
-		{o.Placement == placement.Storage, "--placement " + o.Placement},
 		{o.Stages.Paced(), "--emulate with durations of stages"},
 		{o.Machine.Devices.Name == "emulated" && o.Machine.Devices.Count > 1, "--emulate gpu=2 or more"},
 		{o.BatchPerDevice > 0 && o.Machine.Devices.Count > 1, "--batch-per-device"},
 	} {
 		if c.refused {
-			return session.Refuse("%s: that is for graphs of one type; typed ones are sampled by neighbor or full, with "+
-				"features in memory, for one device", c.what)
+			return session.Refuse("%s: that is for graphs of one type; typed ones are sampled by neighbor or full, without a "+
+				"cache, for one device", c.what)
 		}
 	}
 	return nil
@@ -115,7 +115,7 @@ func (o *Options) checkTyped() error {
 
 // typedPlan is what a typed graph takes.
 type typedPlan struct {
-	where     string // the features are: placement.Device or Host
+	where     string // the features are: placement.Device, Host or Storage
 	terms     need.Terms
 	evaluated int // rows of a batch whose in-neighbours are all taken
 	samples   int // at a time
@@ -125,17 +125,19 @@ type typedPlan struct {
 	reasons   []string
 }
 
+// typedPlaces are the places for features, the fastest first.
+var typedPlaces = []string{placement.Device, placement.Host, placement.Storage}
+
 // leastEvaluated is the fewest rows of a batch in evaluations, if memory is scarce.
 const leastEvaluated = 64
 
-// planTyped finds a place for the features where there is memory for them: a device that has its own, then the host's.
+// planTyped finds a place for the features for which there is memory: a device that has its own, the host, storage.
 // all is the graph as sampling.TypedManifest has it.
 func planTyped(dir *format.Dir, all *format.Manifest, o *Options) (*typedPlan, error) {
 	o.Placement = cmp.Or(o.Placement, placement.Auto)
-	places, reason := []string{o.Placement}, "asked for by --placement"
+	places := []string{o.Placement}
 	if o.Placement == placement.Auto {
-		places, reason = []string{placement.Device, placement.Host}, ""
-		if o.Machine.Devices.Info.Unified {
+		if places = typedPlaces; o.Machine.Devices.Info.Unified {
 			places = places[1:]
 		}
 	}
@@ -148,14 +150,14 @@ func planTyped(dir *format.Dir, all *format.Manifest, o *Options) (*typedPlan, e
 		return nil, why[len(why)-1]
 	}
 	p := plans[places[chosen]]
-	for _, err := range why {
-		reason = "not from device: " + err.Error()
+	for i, err := range why {
+		p.reasons = append(p.reasons, "not from "+places[i]+": "+err.Error())
 	}
-	if reason != "" {
-		p.reasons = append(p.reasons, reason)
+	if o.Placement != placement.Auto {
+		p.reasons = append(p.reasons, "asked for by --placement")
 	}
-	p.reasons = append(p.reasons, fmt.Sprintf("features of %d types are in %s memory, lists by relation in host memory: "+
-		"%s together", len(dir.Typed.Types), p.where, units.Bytes(p.input)),
+	p.reasons = append(p.reasons, fmt.Sprintf("features of %d types are read from %s, lists by relation are in host "+
+		"memory: %s of memory", len(dir.Typed.Types), p.where, units.Bytes(p.input)),
 		fmt.Sprintf("evaluation takes all in-neighbours of up to %d nodes at a time", p.evaluated))
 	if n := o.Machine.Devices.Count; n > 1 {
 		p.reasons = append(p.reasons, fmt.Sprintf("1 of %d devices is used: one reads a typed graph", n))
@@ -166,7 +168,7 @@ func planTyped(dir *format.Dir, all *format.Manifest, o *Options) (*typedPlan, e
 // planTypedIn finds how many rows and samples there is memory for beside features in a place. What batches take is an
 // estimate.
 func planTypedIn(dir *format.Dir, all *format.Manifest, o *Options, where string) (p *typedPlan, err error) {
-	what := fmt.Sprintf("%s on %d nodes and %d edges of %d types, with features in %s memory,", o.Spec.Model,
+	what := fmt.Sprintf("%s on %d nodes and %d edges of %d types, with features from %s,", o.Spec.Model,
 		all.Nodes, all.Edges, len(dir.Typed.Types), where)
 	for rows := InferenceRows; ; rows /= 2 {
 		for samples := sampling.MostSamples(o.workers(1), o.buffers()); samples > 0; samples /= 2 {
@@ -223,7 +225,9 @@ func (p *typedPlan) count(dir *format.Dir, all *format.Manifest, o *Options) (fa
 	seeds := min(p.evaluated, evaluated)
 	rows := max(o.BatchRows, seeds)
 	p.rows = rows
-	p.input = topology.Bytes + rowBytes + sampling.LabelsNeed(m).Bytes
+	if p.input = topology.Bytes + sampling.LabelsNeed(m).Bytes; p.where != placement.Storage {
+		p.input += rowBytes
+	}
 	device := bytes(o.Spec.DeviceBytes(rows, o.Train))
 	p.terms = append(slices.Clone(o.Held), session.Program, topology, sampling.LabelsNeed(m),
 		need.OnHeap("lists of nodes", 16*m.Nodes+(methods+1)*all.Nodes/8),
@@ -231,12 +235,17 @@ func (p *typedPlan) count(dir *format.Dir, all *format.Manifest, o *Options) (fa
 		need.Term{Name: modelTerm, Place: need.Pinned, Bytes: bytes(o.Spec.PinnedBytes(rows, 1, 0, o.Train))},
 		need.Term{Name: modelTerm, Place: need.Device, Bytes: device},
 		need.Term{Name: "numbers of rows", Place: need.Device, Bytes: 4*m.Nodes + 3*gds.Align})
-	if p.where == placement.Device {
+	switch p.where {
+	case placement.Device:
 		p.terms = append(p.terms, staging, need.Term{Name: "features on the device", Place: need.Device, Bytes: rowBytes},
 			need.Term{Name: "features while they are read", Place: need.OffHeap, Bytes: widest, From: need.Features,
 				Until: need.Features})
-	} else {
+	case placement.Host:
 		p.terms = append(p.terms, need.Term{Name: "features", Place: need.OffHeap, Bytes: rowBytes})
+	default:
+		for _, n := range t.Types {
+			p.terms = append(p.terms, features.StorageNeed(n.Nodes, 4*int64(n.Features))...)
+		}
 	}
 	// Of training and of evaluation, the larger. Epochs take the largest buffers first, so that of each number has the
 	// largest batches of the epochs that have as many.
@@ -367,7 +376,11 @@ func (g *Typed) openFeatures(ctx context.Context) (err error) {
 			if one, err = g.openType(ctx, d); err == nil {
 				sources = append(sources, one)
 			}
-			err = errors.Join(err, d.Close())
+			if err == nil && g.plan.where == placement.Storage {
+				g.stored = append(g.stored, d)
+			} else {
+				err = errors.Join(err, d.Close())
+			}
 		}
 		if err != nil {
 			return errors.Join(err, features.NewTyped(sources).Close())
@@ -379,8 +392,11 @@ func (g *Typed) openFeatures(ctx context.Context) (err error) {
 
 // openType brings the features of a type to their place.
 func (g *Typed) openType(ctx context.Context, d *format.Dir) (features.Source, error) {
-	if g.plan.where == placement.Device {
+	switch g.plan.where {
+	case placement.Device:
 		return sourceOf(features.LoadDevice(ctx, d, g.devices[0], g.o.Machine.Threads))
+	case placement.Storage:
+		return sourceOf(features.OpenStorage(ctx, d, g.devices[0], g.o.Machine.Threads))
 	}
 	return sourceOf(features.LoadHost(ctx, d, nil, g.o.Machine.Threads))
 }
@@ -404,6 +420,9 @@ func (g *Typed) Close() error {
 	}
 	if g.features != nil {
 		errs = append(errs, g.features.Close())
+	}
+	for _, d := range g.stored {
+		errs = append(errs, d.Close())
 	}
 	if g.topology != nil {
 		errs = append(errs, g.topology.Close())
@@ -534,7 +553,7 @@ func (g *Typed) WorkBytes() int64  { return g.plan.device }
 
 // Alternatives are the places where the features may be, with what each takes, or why it is impossible.
 func (g *Typed) Alternatives() (all []placement.Alternative) {
-	for _, where := range []string{placement.Device, placement.Host} {
+	for _, where := range typedPlaces {
 		a := placement.Alternative{Placement: where, Shuffle: placement.RR, Devices: 1}
 		if p, err := planTypedIn(g.dir, g.all, &g.o, where); err != nil {
 			a.Obstacle = err.Error()
