@@ -359,9 +359,11 @@ func (t *typedJob) planSteps(r *Result) error {
 			}
 		}
 		if n.labels && len(n.stored) > 0 {
-			if err := t.checkLabelMemory(n); err != nil {
+			bytes, err := t.labelMemory(n)
+			if err != nil {
 				return err
 			}
+			r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, bytes)
 		}
 	}
 	for i := range r.Metapaths {

@@ -53,9 +53,9 @@ func (t *typedJob) newLabels(hops int) *product.Labels {
 	return &product.Labels{Columns: t.graph.Manifest.OneHotColumns(), Hops: hops}
 }
 
-// checkLabelMemory fails unless a matrix of labels can be made without own labels: with all topologies of
-// its relations in memory.
-func (t *typedJob) checkLabelMemory(n *typedMatrix) error {
+// labelMemory is the memory that leaving own labels out of a matrix takes: it has all topologies of its relations. It
+// fails if that does not fit.
+func (t *typedJob) labelMemory(n *typedMatrix) (bytes int64, err error) {
 	own, _ := t.typed.Type(t.typed.Target)
 	need := plan.ProcessBytes + plan.PickedBytes(&t.graph.Manifest, t.target.StoredRows)
 	most := own.Nodes
@@ -68,9 +68,9 @@ func (t *typedJob) checkLabelMemory(n *typedMatrix) error {
 	path := len(n.path())
 	need += t.newLabels(path).Bytes(most, t.layout.Regions[0].Rows, 1, t.options.Threads)
 	if t.options.MemoryBytes > 0 && need > t.options.MemoryBytes {
-		return fmt.Errorf("metapath %s: %w", n.title(n.name), plan.ErrDoesNotFit(t.options.MemoryBytes, need))
+		err = fmt.Errorf("metapath %s: %w", n.title(n.name), plan.ErrDoesNotFit(t.options.MemoryBytes, need))
 	}
-	return nil
+	return need, err
 }
 
 // oneHot writes Y, the labels of training nodes as zeros and ones, or opens what an earlier run has written.
