@@ -1,5 +1,5 @@
 // Package features gathers feature rows of a graph's nodes, by node id: from host memory, or from the
-// files of the graph.
+// files of the graph. Rows in a device's own memory are gathered by that (Resident).
 package features
 
 import (

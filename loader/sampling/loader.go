@@ -23,7 +23,8 @@ var ErrHeld = errors.New("the batches that are held leave")
 type LoaderOptions struct {
 	Device gds.Device
 	// Features has the rows of all nodes, and stays open as long as the loader. With features.Sparse, batches have
-	// sparse rows, and there is no Cache. With features.Typed, all sets are of methods with Options.ByType.
+	// sparse rows, and there is no Cache. With features.Typed, all sets are of methods with Options.ByType. Rows that are
+	// in the Device's own memory (features.Resident) it gathers itself; a Cache then counts alone.
 	Features features.Source
 	// Labels of all nodes; nil: batches have none. In a typed graph, all seeds are of one type: First is its first node,
 	// and Labels has a row for each of its nodes.
