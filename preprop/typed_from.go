@@ -10,14 +10,16 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/operator"
 )
 
-// typedEarlier is the store of an earlier typed graph. A job takes its matrices over whose relations, features and rows
-// are what they were; the others are made anew, since what lies between a type and the target is in no store.
+// typedEarlier is the store of an earlier typed graph. A job takes its matrices over whose relations and features are
+// what they were, if it has all rows; the others are made anew, since what lies between a type and the target is in no
+// store.
 type typedEarlier struct {
 	store *format.Dir
 	dir   string // of the graph that it was made of
 	typed *format.Typed
 	taken *Taken
 	same  map[format.MatrixID]bool // what is taken over
+	rowOf []uint32                 // row of each node; nil: the rows of the new store, in order
 }
 
 // openEarlier opens the store Options.From, as jobContext.openEarlier does.
@@ -146,19 +148,23 @@ func (t *typedJob) whyFresh(ctx context.Context) (reason string, err error) {
 	case l.DType != t.layout.DType:
 		return fmt.Sprintf("%s has features of another type", e.taken.Store), nil
 	}
-	same := e.store.Manifest.Rows == t.table.Rows &&
-		slices.EqualFunc(l.Regions, regionSizes(t.layout), func(a format.Region, b format.RegionSize) bool {
-			return a.Name == b.Name && a.Rows == b.Rows
-		})
-	if same {
-		err = e.store.VisitRows(ctx, func(rows *format.RowTable, first int64) {
-			same = same && slices.Equal(rows.NodeID, t.table.NodeID[first:first+rows.Rows])
-		})
+	rowOf, err := rowsOf(ctx, e.store, t.graph.Manifest.Nodes)
+	if err != nil {
+		return "", err
+	}
+	same := slices.EqualFunc(l.Regions, regionSizes(t.layout), func(a format.Region, b format.RegionSize) bool {
+		return a.Name == b.Name && a.Rows == b.Rows
+	})
+	for i, v := range t.table.NodeID {
+		if rowOf[v] == noRow {
+			return fmt.Sprintf("%s has no row of node %d", e.taken.Store, v), nil
+		}
+		same = same && rowOf[v] == uint32(i)
 	}
 	if !same {
-		reason = fmt.Sprintf("%s has other rows", e.taken.Store)
+		e.rowOf = rowOf
 	}
-	return reason, err
+	return "", nil
 }
 
 // sameFeatures tells whether the features of a type are those of the earlier graph.
@@ -195,22 +201,40 @@ func (t *typedJob) takeOver(ctx context.Context) error {
 			return err
 		}
 		to, err := t.store.Matrix(id)
-		if err != nil {
-			return err
+		if err == nil {
+			err = t.earlier.takeRows(ctx, to, from, t.table.NodeID)
 		}
-		row, err := to.Adopt(from, t.target.StoredRows)
-		for r := (format.RowReader{Matrix: from}); err == nil && row < t.target.StoredRows; row++ { // chunks of other sizes
-			var data []byte
-			if data, err = r.Row(row); err == nil {
-				err = errors.Join(context.Cause(ctx), to.Write(data))
-			}
+		if err == nil {
+			err = to.Close()
 		}
 		if err != nil {
-			return err
-		}
-		if err := to.Close(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// takeRows writes a matrix from the earlier one: the rows of these nodes.
+func (e *typedEarlier) takeRows(ctx context.Context, to *format.MatrixWriter, from *format.Matrix,
+	nodes []uint32) (err error) {
+	rows, taken := int64(len(nodes)), int64(0)
+	if e.rowOf == nil {
+		taken, err = to.Adopt(from, rows)
+	}
+	l := e.store.Layout()
+	readers := make([]*format.RowReader, len(l.Regions)) // rows of one region keep their order, mostly
+	for i := range readers {
+		readers[i] = &format.RowReader{Matrix: from}
+	}
+	for row := taken; row < rows && err == nil; row++ {
+		at := row
+		if e.rowOf != nil {
+			at = int64(e.rowOf[nodes[row]])
+		}
+		var data []byte
+		if data, err = readers[regionOf(&l, at)].Row(at); err == nil {
+			err = errors.Join(context.Cause(ctx), to.Write(data))
+		}
+	}
+	return err
 }

@@ -173,8 +173,14 @@ func TestTypedGraphsInBucketsChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, disk, "export npy "+inBucket+"graph2 -o "+inBucket+"out")
-	must(t, disk, "propagate "+inBucket+"graph2 -o store --hops 1")
-	must(t, disk, "repair store --graph "+inBucket+"graph2")
+	must(t, disk, "propagate "+inBucket+"graph2 -o "+inBucket+"store --hops 1")
+	part := filepath.Join(server.Folder, "store/features/rw+paper-venue/hop-1/part-00000.arrow")
+	sound := content(t, disk, part)
+	write(t, disk, part, sound[:5000]+"x"+sound[5001:])
+	must(t, disk, "repair "+inBucket+"store --graph "+inBucket+"graph2")
+	if content(t, disk, part) != sound {
+		t.Error("the store is another once it is repaired")
+	}
 }
 
 // A job that is killed at any moment goes on, or starts anew, and ends with the same bytes; status tells that it is
