@@ -27,7 +27,7 @@ func (r Relation) String() string {
 var rgcnKind = graphKind(kind{
 	name: "rgcn", about: "R-GCN: as sage, by default without norm; for typed graphs",
 	aggregation: sampling.Mean, relational: true,
-	settings: messagePassingSettings(0),
+	settings: append(messagePassingSettings(0), basesSetting()),
 	build:    buildMeans,
 })
 
@@ -47,6 +47,7 @@ func buildMeans(s Spec, b *builder) *activation {
 type relationalLayer struct {
 	place   int         // of its first block
 	weights []*linear   // of each relation, then of each type, with a bias
+	bases   []*basisSum // that weights of relations are made of
 	from    []int       // the matrix of the sources of each of them
 	x       *activation // the layer before; nil: features, a matrix for each type
 	// means and products have a row for each row of the first block, y one for each destination. The input layer has
@@ -73,18 +74,20 @@ func (b *builder) relational(s Spec) *activation {
 		}
 		l := &relationalLayer{place: 2 * i, x: rows}
 		for _, r := range s.Relations {
-			from := s.typeOf(r.Source)
-			l.from = append(l.from, from)
-			l.weights = append(l.weights, newProduct(&b.params, name+"."+r.String(), out, in[from]))
+			l.from = append(l.from, s.typeOf(r.Source))
+		}
+		if s.Settings["bases"] > 0 {
+			l.addBases(b, s, name, out, in)
+		} else {
+			for k, r := range s.Relations {
+				l.weights = append(l.weights, newProduct(&b.params, name+"."+r.String(), out, in[l.from[k]]))
+				l.readInput(b, l.weights[k], k)
+			}
 		}
 		for from, id := range s.Matrices {
 			l.from = append(l.from, from)
 			l.weights = append(l.weights, newLinear(&b.params, name+"."+id.Operator, out, in[from]))
-		}
-		for k, w := range l.weights {
-			if i == 0 {
-				b.reader(w, []read{{l.from[k], 1, 0}})
-			}
+			l.readInput(b, l.weights[len(l.weights)-1], len(l.weights)-1)
 		}
 		if l.products, l.y = b.activation(level-1, out), b.activation(level-2, out); i > 0 {
 			l.means = b.activation(level-1, hidden)
@@ -105,6 +108,42 @@ func (b *builder) relational(s Spec) *activation {
 		in = slices.Repeat([]int{hidden}, len(in))
 	}
 	return b.dense(newLinear(&b.params, "out", s.Classes, hidden), rows, 0)
+}
+
+// readInput declares that a linear layer reads the sources of part k, if these are features.
+func (l *relationalLayer) readInput(b *builder, w *linear, k int) {
+	if l.x == nil {
+		b.reader(w, []read{{l.from[k], 1, 0}})
+	}
+}
+
+// addBases adds the weights of relations, made of bases: of those from one type, whose features these bases are for, or
+// in layers that read no features of all.
+func (l *relationalLayer) addBases(b *builder, s Spec, name string, out int, in []int) {
+	l.weights = make([]*linear, len(s.Relations))
+	for from, id := range s.Matrices {
+		var of []int
+		for k := range s.Relations {
+			if l.from[k] == from || l.x != nil {
+				of = append(of, k)
+			}
+		}
+		if len(of) == 0 {
+			continue
+		}
+		group := name
+		if l.x == nil {
+			group += "." + id.Operator
+		}
+		m := b.basisSum(group, s.Settings.integer("bases"), len(of), out, in[from])
+		l.readInput(b, m.v, of[0])
+		for i, k := range of {
+			l.weights[k] = m.linears[i]
+		}
+		if l.bases = append(l.bases, m); l.x != nil {
+			return
+		}
+	}
 }
 
 // typeOf is the matrix of a type; -1: there is none.
@@ -149,6 +188,9 @@ func (l *relationalLayer) eachPart(p *pass, products gds.Tensor,
 
 func (l *relationalLayer) forward(p *pass) {
 	along, sums := p.Blocks[l.place], p.Blocks[l.place+1]
+	for _, m := range l.bases {
+		m.forward(p)
+	}
 	if l.x != nil {
 		p.SumEdges(l.means.value(p), l.x.value(p), along.Offsets, along.Indices, along.Weights)
 	}
@@ -163,6 +205,9 @@ func (l *relationalLayer) forward(p *pass) {
 
 func (l *relationalLayer) backward(p *pass) {
 	along, sums := p.Blocks[l.place], p.Blocks[l.place+1]
+	for _, m := range l.bases {
+		m.begin(p)
+	}
 	gproducts := l.products.gradient(p)
 	p.SumEdgesGrad(gproducts, l.y.gradient(p), sums.Offsets, sums.Indices, sums.Weights)
 	l.eachPart(p, gproducts, func(k, lo, hi int, x operand, gproduct gds.Tensor) {
@@ -173,5 +218,8 @@ func (l *relationalLayer) backward(p *pass) {
 	})
 	if l.x != nil {
 		p.SumEdgesGrad(l.x.gradient(p), l.means.gradient(p), along.Offsets, along.Indices, along.Weights)
+	}
+	for _, m := range l.bases {
+		m.backward(p)
 	}
 }

@@ -176,8 +176,35 @@ func (v *values64) relational64(s Spec, d *typedToy, x []rows64, seed uint64) ro
 				y[to][o] += inner64(w[o*len(from):][:len(from)], from)
 			}
 		}
+		made := map[int][]float64{} // weights of relations, of bases
+		if bases := s.Settings.integer("bases"); bases > 0 {
+			for from := range s.Matrices {
+				var of []int
+				for r, one := range s.Relations {
+					if s.typeOf(one.Source) == from || i > 0 {
+						of = append(of, r)
+					}
+				}
+				if len(of) == 0 || i > 0 && from > 0 {
+					continue
+				}
+				size := out * width(from)
+				basis, factors := v.take(bases*size), v.take(len(of)*bases)
+				for k, r := range of {
+					made[r] = make([]float64, size)
+					for b := range bases {
+						for j := range size {
+							made[r][j] += factors[k*bases+b] * basis[b*size+j]
+						}
+					}
+				}
+			}
+		}
 		for r, of := range s.Relations {
-			w := v.take(out * width(s.typeOf(of.Source)))
+			w, isMade := made[r]
+			if !isMade {
+				w = v.take(out * width(s.typeOf(of.Source)))
+			}
 			for to, list := range d.lists[i][r] {
 				mean := make([]float64, width(s.typeOf(of.Source)))
 				for _, u := range list {
@@ -221,6 +248,8 @@ func TestGradientsOfRelationalModelsAreThoseOfTheirDefinition(t *testing.T) {
 		{"rgcn", Values{"hidden": 5, "layers": 2, "dropout": 0.3}, true},
 		{"sage", Values{"hidden": 5, "layers": 2, "dropout": 0.3, "norm": 1}, false},
 		{"rgcn", Values{"hidden": 4, "layers": 3, "dropout": 0, "as-printed": 1}, true},
+		{"rgcn", Values{"hidden": 5, "layers": 2, "dropout": 0.3, "bases": 2}, false},
+		{"rgcn", Values{"hidden": 4, "layers": 2, "dropout": 0, "bases": 7, "norm": 1}, true},
 	} {
 		t.Run(fmt.Sprint(c.model, c.settings), func(t *testing.T) {
 			s := typedToySpec
@@ -298,6 +327,9 @@ func TestSpecsWithRelationsThatCannotBeAreRefused(t *testing.T) {
 		want   string
 	}{
 		{func(s *Spec) { s.Model = "gat" }, "gat reads a graph of one type"},
+		{func(s *Spec) {
+			s.Settings, s.Relations, s.Matrices = Values{"bases": 2}, nil, s.Matrices[:1]
+		}, "bases are for the relations of a typed graph"},
 		{func(s *Spec) { s.Model = "sign" }, "sign reads a graph of one type"},
 		{func(s *Spec) { s.Relations = []Relation{{"a", "", "d"}} }, "relations"},
 		{func(s *Spec) { s.Relations = append(slices.Clone(s.Relations), s.Relations[0]) }, "relations"},

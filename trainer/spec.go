@@ -62,6 +62,8 @@ func (s Spec) validate() (Spec, *builder, error) {
 			s.Model),
 		must(k.aggregation == "" || len(s.Matrices) == 1 || len(s.Relations) > 0, "%s reads features of a graph, not %v",
 			s.Model, s.Matrices),
+		must(s.Settings["bases"] == 0 || len(s.Relations) > 0, "bases are for the relations of a typed graph, and this "+
+			"one has one type"),
 		s.checkRelations())
 	if err != nil {
 		return s, nil, err
