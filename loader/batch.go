@@ -27,7 +27,7 @@ type Batch struct {
 	// Options ask for them.
 	RowNumbers, NodeIDs gds.Tensor
 	// InputIDs are the nodes of the rows of X of a sampled mini-batch, uint32 [1, rows of X], if its
-	// loader is asked for NodeIDs, which are the first of them.
+	// loader is asked for NodeIDs, which are the first of them; of several types, the numbers of nodes within their types.
 	InputIDs gds.Tensor
 	// Blocks are the layers of a sampled mini-batch, in the order in which a model computes them;
 	// nil for batches of a hop store. X is then one matrix, with a row for each source of the

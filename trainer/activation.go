@@ -59,11 +59,12 @@ const chunkRows = 8192
 // The level of an activation says which nodes it has rows for. Level 0 has the rows of a batch, level i > 0 the sources
 // of the i-th block from the end.
 const (
-	graphLevel  = -1 // all nodes of a whole graph, or the sources of a chunk of one
-	chunkLevel  = -2 // at most chunkRows of the destinations
-	targetLevel = -3 // all nodes of a whole graph, or the destinations of a chunk of one
-	columnLevel = -4 // the columns of sparse features
-	partLevel   = -5 // and below: partLevel-k has part k of the destinations of the first block
+	graphLevel  = -1                        // all nodes of a whole graph, or the sources of a chunk of one
+	chunkLevel  = -2                        // at most chunkRows of the destinations
+	targetLevel = -3                        // all nodes of a whole graph, or the destinations of a chunk of one
+	columnLevel = -4                        // the columns of sparse features
+	partLevel   = -5                        // and below: partLevel-k has part k of the destinations of the first block
+	typeLevel   = partLevel - 2*maxMatrices // and below: typeLevel-k has the rows of matrix k, the inputs of type k
 )
 
 // rowsAt is how many rows a level has in the pass.
@@ -81,6 +82,11 @@ func (p *pass) rowsAt(level int) int {
 		return p.Sparse.Cols
 	case level > 0 && len(p.Blocks) > 0:
 		return p.Blocks[len(p.Blocks)-level].Sources
+	case level <= typeLevel && len(p.Blocks) > 0:
+		if k := typeLevel - level; k < len(p.X) {
+			return p.X[k].Rows
+		}
+		return 0
 	case level <= partLevel && len(p.Blocks) > 0:
 		k, parts := partLevel-level, p.Blocks[0].Parts
 		return int(parts[k+1] - parts[k])

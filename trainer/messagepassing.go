@@ -22,7 +22,7 @@ var gcnKind = graphKind(kind{
 var sageKind = graphKind(kind{
 	name: "sage", about: "GraphSAGE: means of in-neighbours beside a node's own features; reads a graph",
 	aggregation: sampling.Mean, relational: true,
-	settings: messagePassingSettings(1),
+	settings: append(messagePassingSettings(1), embeddingSetting()),
 	build:    buildMeans,
 })
 

@@ -49,7 +49,7 @@ func (g *group) measureInputs(ctx context.Context, shares []*loader.Batch, facto
 	for i := range inputs {
 		in := InputScale{Scale: 1, Factor: slices.Repeat([]float32{1}, spec.Width(i)),
 			Mean: make([]float32, spec.Width(i))}
-		if factors != nil {
+		if factors != nil && spec.given(i) > 0 {
 			m, err := g.moments(ctx, shares, i)
 			if err != nil {
 				return nil, err

@@ -29,9 +29,14 @@ func (s Spec) PinnedBytes(batchRows, devices, gradients int, train bool) (int64,
 }
 
 // BlockBytes is the device memory of a model that reads a graph, in addition to DeviceBytes, for training on batches
-// with these rows and blocks: activations and gradients. sparse tells whether the features are.
-func (s Spec) BlockBytes(rows int, blocks []loader.Block, sparse bool) (int64, error) {
-	return s.graphBytes([]*loader.Batch{{Rows: rows, Blocks: blocks}}, sparse, true)
+// with these rows and blocks, and of a typed graph inputs of each type: activations and gradients. sparse tells whether
+// the features are.
+func (s Spec) BlockBytes(rows int, blocks []loader.Block, inputs []int64, sparse bool) (int64, error) {
+	b := &loader.Batch{Rows: rows, Blocks: blocks}
+	for _, n := range inputs {
+		b.X = append(b.X, gds.Tensor{Rows: int(n)})
+	}
+	return s.graphBytes([]*loader.Batch{b}, sparse, true)
 }
 
 // EdgeWorkBytes is gds.EdgeWorkBytes of the model's layers.

@@ -157,7 +157,7 @@ func (n *network) checkBatch(b *loader.Batch) error {
 	if err == nil && n.meter != nil {
 		err = n.spec.checkLabels(b.Labels)
 	}
-	rows := inputRows(b)
+	rows, inputs := inputRows(b), 0
 	for i, x := range b.X {
 		if err != nil {
 			break
@@ -165,9 +165,13 @@ func (n *network) checkBatch(b *loader.Batch) error {
 		if n.parts > 0 { // of each type some
 			rows = x.Rows
 		}
-		if x.Cols != n.spec.Width(i) || x.Rows != rows || x.DType != gds.Float32 {
-			err = fmt.Errorf("%s is %v, but [%d,%d]float32 was expected", n.spec.Matrices[i], x, rows, n.spec.Width(i))
+		if width := n.spec.given(i); x.Cols != width || x.Rows != rows || x.DType != gds.Float32 {
+			err = fmt.Errorf("%s is %v, but [%d,%d]float32 was expected", n.spec.Matrices[i], x, rows, width)
 		}
+		inputs += x.Rows
+	}
+	if err == nil && len(n.spec.Nodes) > 0 && len(b.Blocks) > 0 && b.InputIDs.Cols != inputs {
+		err = fmt.Errorf("%d numbers of %d input nodes", b.InputIDs.Cols, inputs)
 	}
 	if err != nil {
 		return fmt.Errorf("batch %d: %w", b.Index, err)

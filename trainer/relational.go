@@ -27,7 +27,7 @@ func (r Relation) String() string {
 var rgcnKind = graphKind(kind{
 	name: "rgcn", about: "R-GCN: as sage, by default without norm; for typed graphs",
 	aggregation: sampling.Mean, relational: true,
-	settings: append(messagePassingSettings(0), basesSetting()),
+	settings: append(messagePassingSettings(0), basesSetting(), embeddingSetting()),
 	build:    buildMeans,
 })
 
@@ -54,6 +54,7 @@ type relationalLayer struct {
 	// means of relations alone, those of each by themselves, since features of types have different widths.
 	means, products, y *activation
 	inputMeans         []*activation
+	learned            []*embedding // the input layer's, by type; nil: its features are given
 }
 
 // relational is a model on sampled mini-batches of a typed graph: relational layers, then normalisation, ReLU, dropout
@@ -66,13 +67,14 @@ func (b *builder) relational(s Spec) *activation {
 	}
 	b.blocks, b.parts, b.uncentred = 2*layers, len(s.Relations)+len(in), true
 	var rows *activation
+	learned := b.embeddings(s)
 	for i := range layers {
 		level, name := 2*(layers-i), fmt.Sprintf("layer-%d", i+1)
 		last, out := s.Settings.asPrinted() && i == layers-1, hidden
 		if last {
 			out = s.Classes
 		}
-		l := &relationalLayer{place: 2 * i, x: rows}
+		l := &relationalLayer{place: 2 * i, x: rows, learned: learned}
 		for _, r := range s.Relations {
 			l.from = append(l.from, s.typeOf(r.Source))
 		}
@@ -112,7 +114,7 @@ func (b *builder) relational(s Spec) *activation {
 
 // readInput declares that a linear layer reads the sources of part k, if these are features.
 func (l *relationalLayer) readInput(b *builder, w *linear, k int) {
-	if l.x == nil {
+	if l.x == nil && l.learned[l.from[k]] == nil {
 		b.reader(w, []read{{l.from[k], 1, 0}})
 	}
 }
@@ -179,11 +181,18 @@ func (l *relationalLayer) eachPart(p *pass, products gds.Tensor,
 		case k < len(l.inputMeans):
 			x = operand{l.inputMeans[k].value(p), p.scales[l.from[k]], 0}
 		default: // the destinations of a type are the first of its inputs
-			x = p.input(l.from[k])
-			x.Tensor = x.Slice(0, hi-lo)
+			x = operand{l.rowsOf(p, l.from[k]).Slice(0, hi-lo), p.scales[l.from[k]], 0}
 		}
 		do(k, lo, hi, x, products.Slice(lo, hi))
 	}
+}
+
+// rowsOf are the rows of the inputs of a type, of the first layer.
+func (l *relationalLayer) rowsOf(p *pass, kind int) gds.Tensor {
+	if e := l.learned[kind]; e != nil {
+		return e.rows.value(p)
+	}
+	return p.X[kind]
 }
 
 func (l *relationalLayer) forward(p *pass) {
@@ -196,7 +205,7 @@ func (l *relationalLayer) forward(p *pass) {
 	}
 	l.eachPart(p, l.products.value(p), func(k, lo, hi int, x operand, product gds.Tensor) {
 		if k < len(l.inputMeans) {
-			p.SumEdges(x.Tensor, p.X[l.from[k]], along.Offsets.Columns(lo, hi+1), along.Indices, along.Weights)
+			p.SumEdges(x.Tensor, l.rowsOf(p, l.from[k]), along.Offsets.Columns(lo, hi+1), along.Indices, along.Weights)
 		}
 		l.weights[k].forward(p, product, x)
 	})
@@ -208,12 +217,25 @@ func (l *relationalLayer) backward(p *pass) {
 	for _, m := range l.bases {
 		m.begin(p)
 	}
+	if l.x == nil {
+		for _, e := range l.learned {
+			e.begin(p)
+		}
+	}
 	gproducts := l.products.gradient(p)
 	p.SumEdgesGrad(gproducts, l.y.gradient(p), sums.Offsets, sums.Indices, sums.Weights)
 	l.eachPart(p, gproducts, func(k, lo, hi int, x operand, gproduct gds.Tensor) {
 		l.weights[k].backward(p, gproduct, x)
 		if l.x != nil {
 			l.weights[k].inputGradient(p, l.means.gradient(p).Slice(lo, hi), 0, gproduct)
+		} else if e := l.learned[l.from[k]]; e != nil {
+			if k >= len(l.inputMeans) {
+				l.weights[k].inputGradient(p, e.rows.gradient(p).Slice(0, hi-lo), 1, gproduct)
+				return
+			}
+			l.weights[k].inputGradient(p, x.Tensor, 0, gproduct) // the means are of no more use
+			p.SumEdgesGrad(e.sum.value(p), x.Tensor, along.Offsets.Columns(lo, hi+1), along.Indices, along.Weights)
+			p.Axpy(1, e.sum.value(p), e.rows.gradient(p))
 		}
 	})
 	if l.x != nil {

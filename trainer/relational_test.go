@@ -21,6 +21,7 @@ type typedToy struct {
 	blocks []toyBlock
 	parts  [][]uint32
 	x      []rows64 // of each type
+	ids    []uint32 // of the inputs, within their types
 }
 
 var typedToySpec = Spec{
@@ -66,8 +67,14 @@ func newTypedToy(s Spec, layers, rows int) *typedToy {
 		counts[kind]++
 	}
 	for kind, n := range counts {
-		x, _ := random64(uint64(kind), n, s.Width(kind))
+		x := make(rows64, n) // to be learned
+		if s.given(kind) > 0 {
+			x, _ = random64(uint64(kind), n, s.given(kind))
+		}
 		d.x = append(d.x, x)
+		for i := range n {
+			d.ids = append(d.ids, uint32(max(n, s.Nodes[s.Matrices[kind].Operator])-1-i))
+		}
 	}
 	for layer := range layers {
 		kinds, sources := d.kinds[layers-1-layer], d.kinds[layers-layer]
@@ -139,7 +146,14 @@ func (d *typedToy) batch(t *testing.T, n *network, labels []int32) *loader.Batch
 		to.Parts = d.parts[i]
 		b.Blocks = append(b.Blocks, to)
 	}
+	if len(n.spec.Nodes) > 0 {
+		b.InputIDs = upload(1, len(d.ids), gds.Uint32, dtype.BytesOf(d.ids))
+	}
 	for kind, x := range d.x {
+		if n.spec.given(kind) == 0 {
+			b.X = append(b.X, gds.NewTensor(nil, len(x), 0, gds.Float32))
+			continue
+		}
 		b.X = append(b.X, upload(len(x), n.spec.Width(kind), gds.Float32, dtype.BytesOf(x.flat())))
 	}
 	b.Labels = upload(1, len(labels), gds.Int32, dtype.BytesOf(labels))
@@ -149,6 +163,18 @@ func (d *typedToy) batch(t *testing.T, n *network, labels []int32) *loader.Batch
 // relational64 is a relational model on the lists of a toy.
 func (v *values64) relational64(s Spec, d *typedToy, x []rows64, seed uint64) rows64 {
 	layers, printed := s.Settings.integer("layers"), s.Settings["as-printed"] == 1
+	x = slices.Clone(x)
+	for kind, id := range s.Matrices {
+		n, width := s.Nodes[id.Operator], s.Width(kind)
+		if n == 0 {
+			continue
+		}
+		table := v.take(n * width)
+		x[kind] = nil
+		for i := range d.x[kind] {
+			x[kind] = append(x[kind], table[(n-1-i)*width:][:width])
+		}
+	}
 	var h rows64 // of the sources of a layer
 	next := make([]int, len(x))
 	for _, kind := range d.kinds[layers] {
@@ -243,17 +269,21 @@ func TestGradientsOfRelationalModelsAreThoseOfTheirDefinition(t *testing.T) {
 		model    string
 		settings Values
 		discrete bool
+		nodes    map[string]int
 	}{
-		{"rgcn", Values{"hidden": 5, "layers": 1, "dropout": 0}, false},
-		{"rgcn", Values{"hidden": 5, "layers": 2, "dropout": 0.3}, true},
-		{"sage", Values{"hidden": 5, "layers": 2, "dropout": 0.3, "norm": 1}, false},
-		{"rgcn", Values{"hidden": 4, "layers": 3, "dropout": 0, "as-printed": 1}, true},
-		{"rgcn", Values{"hidden": 5, "layers": 2, "dropout": 0.3, "bases": 2}, false},
-		{"rgcn", Values{"hidden": 4, "layers": 2, "dropout": 0, "bases": 7, "norm": 1}, true},
+		{"rgcn", Values{"hidden": 5, "layers": 1, "dropout": 0}, false, nil},
+		{"rgcn", Values{"hidden": 5, "layers": 2, "dropout": 0.3}, true, nil},
+		{"sage", Values{"hidden": 5, "layers": 2, "dropout": 0.3, "norm": 1}, false, nil},
+		{"rgcn", Values{"hidden": 4, "layers": 3, "dropout": 0, "as-printed": 1}, true, nil},
+		{"rgcn", Values{"hidden": 5, "layers": 2, "dropout": 0.3, "bases": 2}, false, nil},
+		{"rgcn", Values{"hidden": 4, "layers": 2, "dropout": 0, "bases": 7, "norm": 1}, true, nil},
+		{"sage", Values{"hidden": 5, "layers": 2, "dropout": 0.3, "embedding": 3}, false, map[string]int{"b": 14}},
+		{"rgcn", Values{"hidden": 4, "layers": 1, "dropout": 0, "embedding": 2, "bases": 2}, true,
+			map[string]int{"a": 23, "c": 11}},
 	} {
 		t.Run(fmt.Sprint(c.model, c.settings), func(t *testing.T) {
 			s := typedToySpec
-			s.Model, s.Settings = c.model, c.settings
+			s.Model, s.Settings, s.Nodes = c.model, c.settings, c.nodes
 			task, err := Options{}.task(s, true)
 			if err != nil {
 				t.Fatal(err)
@@ -273,6 +303,9 @@ func TestGradientsOfRelationalModelsAreThoseOfTheirDefinition(t *testing.T) {
 				in := InputScale{Scale: 0.5 + 0.25*float32(kind), Mean: make([]float32, s.Width(kind))}
 				for j := range s.Width(kind) {
 					in.Factor = append(in.Factor, []float32{2, 1, 0.5}[j])
+				}
+				if s.given(kind) == 0 {
+					in.Scale, in.Factor = 1, slices.Repeat([]float32{1}, s.Width(kind))
 				}
 				inputs, x[kind] = append(inputs, in), of.clone()
 				for _, row := range x[kind] {
@@ -333,6 +366,11 @@ func TestSpecsWithRelationsThatCannotBeAreRefused(t *testing.T) {
 		{func(s *Spec) { s.Model = "sign" }, "sign reads a graph of one type"},
 		{func(s *Spec) { s.Relations = []Relation{{"a", "", "d"}} }, "relations"},
 		{func(s *Spec) { s.Relations = append(slices.Clone(s.Relations), s.Relations[0]) }, "relations"},
+		{func(s *Spec) { s.Settings = Values{"embedding": 4} }, "0 types of nodes without features"},
+		{func(s *Spec) { s.Nodes = map[string]int{"b": 4} }, "embedding 0, and there are 1 types"},
+		{func(s *Spec) {
+			s.Settings, s.Nodes = Values{"embedding": 4}, map[string]int{"d": 4}
+		}, "cannot learn the rows of 4 nodes of d"},
 		{func(s *Spec) { s.Relations = nil }, "reads features of a graph"},
 		{func(s *Spec) { s.Matrices = append(slices.Clone(s.Matrices), s.Matrices[0]) }, "matrices"},
 	} {

@@ -18,9 +18,12 @@ type Spec struct {
 	Widths map[string]int
 	// Relations are those of the typed graph that batches are sampled from; nil: it has one type, or there is none.
 	Relations []Relation
-	Classes   int    // columns that the model puts out: one for each class, label or value
-	Target    Target // what they are
-	Settings  Values // missing ones have their defaults; settings of other models are ignored
+	// Nodes are the types of the typed graph without features, by name, with the number of their nodes. Each node learns a
+	// row of as many columns as the setting embedding says.
+	Nodes    map[string]int
+	Classes  int    // columns that the model puts out: one for each class, label or value
+	Target   Target // what they are
+	Settings Values // missing ones have their defaults; settings of other models are ignored
 }
 
 // Limits of a Spec. They are more than is useful, and keep sizes from a file from overflowing.
@@ -64,7 +67,7 @@ func (s Spec) validate() (Spec, *builder, error) {
 			s.Model, s.Matrices),
 		must(s.Settings["bases"] == 0 || len(s.Relations) > 0, "bases are for the relations of a typed graph, and this "+
 			"one has one type"),
-		s.checkRelations())
+		s.checkRelations(), s.checkNodes())
 	if err != nil {
 		return s, nil, err
 	}
@@ -124,10 +127,11 @@ type SavedSpec struct {
 	Features int            `json:"features"`
 	Widths   map[string]int `json:"widths,omitempty"`
 	// Relations are those of a typed graph; the operators of Matrices are then its types.
-	Relations []Relation `json:"relations,omitempty"`
-	Classes   int        `json:"classes"`
-	Target    Target     `json:"target,omitempty"`
-	Settings  Values     `json:"settings"`
+	Relations []Relation     `json:"relations,omitempty"`
+	Nodes     map[string]int `json:"nodes,omitempty"` // of types whose rows are learned
+	Classes   int            `json:"classes"`
+	Target    Target         `json:"target,omitempty"`
+	Settings  Values         `json:"settings"`
 }
 
 type savedMatrix struct {
@@ -138,7 +142,7 @@ type savedMatrix struct {
 
 // Saved converts a Spec for a file; scales has a number for each matrix.
 func (s Spec) Saved(scales []float32) SavedSpec {
-	saved := SavedSpec{Name: s.Model, Features: s.Features, Widths: s.Widths, Relations: s.Relations,
+	saved := SavedSpec{Name: s.Model, Features: s.Features, Widths: s.Widths, Relations: s.Relations, Nodes: s.Nodes,
 		Classes: s.Classes, Target: s.Target, Settings: s.Settings}
 	for i, id := range s.Matrices {
 		saved.Matrices = append(saved.Matrices, savedMatrix{id.Operator, id.Hop, scales[i]})
@@ -150,7 +154,7 @@ func (s Spec) Saved(scales []float32) SavedSpec {
 // is an error, since it may change what parameters mean.
 func (saved SavedSpec) Spec() (s Spec, scales []float32, err error) {
 	s = Spec{Model: saved.Name, Features: saved.Features, Widths: saved.Widths, Relations: saved.Relations,
-		Classes: saved.Classes, Target: saved.Target, Settings: saved.Settings}
+		Nodes: saved.Nodes, Classes: saved.Classes, Target: saved.Target, Settings: saved.Settings}
 	for _, m := range saved.Matrices {
 		s.Matrices = append(s.Matrices, MatrixID{Operator: m.Operator, Hop: m.Hop})
 		scales = append(scales, m.Scale)
@@ -185,8 +189,19 @@ func (s Spec) Tensors(flat []float32) (all []safetensors.Tensor, err error) {
 	return all, nil
 }
 
-// Width is the number of columns of a matrix, by its place in Matrices.
+// given is how many columns a matrix of a batch has.
+func (s Spec) given(matrix int) int {
+	if s.Nodes[s.Matrices[matrix].Operator] > 0 {
+		return 0
+	}
+	return s.Width(matrix)
+}
+
+// Width is the number of columns of a matrix, by its place in Matrices, learned ones too.
 func (s Spec) Width(matrix int) int {
+	if s.Nodes[s.Matrices[matrix].Operator] > 0 {
+		return s.Settings.integer("embedding")
+	}
 	if width := s.Widths[s.Matrices[matrix].Operator]; width > 0 {
 		return width
 	}

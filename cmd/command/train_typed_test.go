@@ -62,9 +62,17 @@ func TestModelsAreTrainedEvaluatedAndAppliedOnATypedGraph(t *testing.T) {
 	d := wholeTypedDisk(t)
 	for _, model := range []string{"rgcn", "sage"} {
 		for name, flags := range map[string]string{"sampled": "", "full": " --sampler full --as-printed 1",
-			"discrete": " --emulate gpu=1,mem=1GiB", "columns": " --standardize column --layers 1 --fanout -1"} {
-			run := model + "-" + name
+			"discrete": " --emulate gpu=1,mem=1GiB", "columns": " --standardize column --layers 1 --fanout -1",
+			"bases": " --bases 2", "learned": " --embedding 4"} {
+			run, graph := model+"-"+name, "whole"
 			line := strings.Replace(typedLine, "rgcn", model, 1)
+			if name == "bases" && model == "sage" {
+				continue // that is for rgcn
+			}
+			if name == "learned" { // papers have no features in graph
+				graph = "graph"
+				line = strings.Replace(line, "whole", graph, 1)
+			}
 			if name == "full" || name == "columns" {
 				line = strings.Replace(line, " --fanout 3,2", "", 1)
 			}
@@ -76,13 +84,13 @@ func TestModelsAreTrainedEvaluatedAndAppliedOnATypedGraph(t *testing.T) {
 				Value float64
 				Rows  int64
 			}
-			readJSON(t, must(t, d, "evaluate whole --json --checkpoint "+run).stdout, &evaluated)
-			if evaluated.Rows == 0 || evaluated.Value != trained.Test || !(trained.Test > 0.4) {
+			readJSON(t, must(t, d, "evaluate "+graph+" --json --checkpoint "+run).stdout, &evaluated)
+			if evaluated.Rows == 0 || evaluated.Value != trained.Test || !(trained.Test > 0.4) && graph == "whole" {
 				t.Errorf("%s: evaluated %+v, trained %+v", run, evaluated, trained)
 			}
-			must(t, d, "predict whole --checkpoint "+run+" -o "+run+".csv")
+			must(t, d, "predict "+graph+" --checkpoint "+run+" -o "+run+".csv")
 			_, all, _ := readPredictions(t, d, run+".csv")
-			want := typedProbabilities(t, d, run)
+			want := typedProbabilities(t, d, graph, run)
 			for v := range want {
 				for c, p := range want[v] {
 					if got := all[uint32(v)].p[c]; math.Abs(float64(got)-p) > 1e-5 {
@@ -91,7 +99,7 @@ func TestModelsAreTrainedEvaluatedAndAppliedOnATypedGraph(t *testing.T) {
 				}
 			}
 			write(t, d, "nodes.txt", "85\n3\n")
-			must(t, d, "predict whole --checkpoint "+run+" -o "+run+"-two.csv --node-file nodes.txt")
+			must(t, d, "predict "+graph+" --checkpoint "+run+" -o "+run+"-two.csv --node-file nodes.txt")
 			if _, two, _ := readPredictions(t, d, run+"-two.csv"); len(two) != 2 || !slices.Equal(two[85].p, all[85].p) {
 				t.Errorf("%s: two nodes: %v, want that of 85 as %v", run, two, all[85])
 			}
@@ -108,9 +116,9 @@ func TestModelsAreTrainedEvaluatedAndAppliedOnATypedGraph(t *testing.T) {
 	}
 }
 
-// typedProbabilities are the probabilities of classes of all papers of "whole", by the definition of the model, in
+// typedProbabilities are the probabilities of classes of all papers of a graph, by the definition of the model, in
 // float64 and with plain loops over all edges.
-func typedProbabilities(t *testing.T, d vfs.FS, run string) [][]float64 {
+func typedProbabilities(t *testing.T, d vfs.FS, graph, run string) [][]float64 {
 	t.Helper()
 	fail := func(err error) {
 		t.Helper()
@@ -126,11 +134,21 @@ func typedProbabilities(t *testing.T, d vfs.FS, run string) [][]float64 {
 	for _, x := range tensors {
 		weights[x.Name] = x.Data
 	}
-	typed, err := format.OpenTyped(d, "whole")
+	typed, err := format.OpenTyped(d, graph)
 	fail(err)
 	h := map[string][][]float64{} // of each type
 	for i, n := range typed.Types {
-		nodes, err := typed.OpenNodes(d, "whole", n.Name)
+		if n.Features == 0 {
+			for row := range slices.Chunk(weights["embedding."+n.Name], int(c.Spec.Settings["embedding"])) {
+				var wide []float64
+				for _, v := range row {
+					wide = append(wide, float64(v))
+				}
+				h[n.Name] = append(h[n.Name], wide)
+			}
+			continue
+		}
+		nodes, err := typed.OpenNodes(d, graph, n.Name)
 		fail(err)
 		source, err := features.LoadHost(t.Context(), nodes, nil, 1)
 		fail(err)
@@ -175,8 +193,26 @@ func typedProbabilities(t *testing.T, d vfs.FS, run string) [][]float64 {
 				next[n.Name] = append(next[n.Name], y)
 			}
 		}
+		if bases := int(c.Spec.Settings["bases"]); bases > 0 {
+			place := map[string]int{} // of the next relation among those with the same bases
+			for _, r := range typed.Relations {
+				group := strings.TrimSuffix(name, ".")
+				if layer == 0 {
+					group += "." + r.Source
+				}
+				basis, factors := weights[group+".bases.weight"], weights[group+".factors"][place[group]*bases:]
+				place[group]++
+				made := make([]float32, len(basis)/bases)
+				for i := range made {
+					for b := range bases {
+						made[i] += factors[b] * basis[b*len(made)+i]
+					}
+				}
+				weights[name+trainer.Relation{Source: r.Source, Name: r.Name, Destination: r.Destination}.String()+".weight"] = made
+			}
+		}
 		for _, r := range typed.Relations {
-			of, err := format.OpenRelation(d, format.RelationDir("whole", r))
+			of, err := typed.OpenRelation(d, graph, r)
 			fail(err)
 			csc, err := of.Topology(t.Context(), 1)
 			fail(err)
@@ -249,11 +285,15 @@ func typedProbabilities(t *testing.T, d vfs.FS, run string) [][]float64 {
 // A training on a typed graph that is stopped goes on to the same bits, on any number of threads.
 func TestATrainingOnATypedGraphThatIsStoppedEndsTheSame(t *testing.T) {
 	for _, flags := range []string{"", "--sampler full", "--replace", "--placement host --emulate gpu=1,mem=1GiB",
-		"--placement device --emulate gpu=1,mem=1GiB"} {
+		"--placement device --emulate gpu=1,mem=1GiB", "--embedding 4 --bases 2",
+		"--embedding 4 --placement device --emulate gpu=1,mem=1GiB"} {
 		whole, d := wholeTypedDisk(t), wholeTypedDisk(t)
 		line := typedLine + " --run run --epochs 4 " + flags
 		if strings.Contains(flags, "full") {
 			line = strings.Replace(line, " --fanout 3,2", "", 1)
+		}
+		if strings.Contains(flags, "embedding") {
+			line = strings.Replace(line, "whole", "graph", 1)
 		}
 		stoppedEndsTheSame(t, whole, d, line, flags)
 	}
@@ -325,6 +365,9 @@ func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
 		"bench schedule whole --model sage -o bench":                                             "typed graph",
 		"tune whole --model sage -o tuned":                                                       "typed graph",
 		"train whole --model rgcn --layers 2 --fanout 3":                                         "--fanout",
+		"train whole --model rgcn --embedding 4":                                                 "0 types of nodes",
+		"train sbm --model sage --embedding 4":                                                   "0 types of nodes",
+		"train sbm --model rgcn --bases 4":                                                       "this one has one type",
 		"train whole --model rgcn --hops 2":                                                      "--hops",
 		"train whole --model rgcn --sampler full --memory 40MiB --hidden 9e9":                    "hidden",
 	} {
@@ -340,7 +383,12 @@ func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
 		!strings.Contains(o.stderr, "no features of paper: import it with --missing-features") {
 		t.Errorf("without features: status %d: %s", o.code, o.stderr)
 	}
+	must(t, bare, "train graph --model sage --epochs 1 --hidden 4 --embedding 3 --run run")
 	must(t, bare, "import npy arrays -o graph --force --missing-features ones")
+	if o := hopfeed(t, bare, "evaluate graph --checkpoint run"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, "has learned rows of 90 nodes of paper, and this graph has 90, with 1 features") {
+		t.Errorf("with features: status %d: %s", o.code, o.stderr)
+	}
 	must(t, bare, "train graph --model rgcn --epochs 1 --hidden 4")
 }
 
@@ -386,13 +434,23 @@ func TestTrainingsOnATypedGraphTakeWhatIsPlanned(t *testing.T) {
 	array("edges/author__paper/edge_index", npy.Int64, dtype.BytesOf(pairs), 2, edges)
 	write(t, d, "arrays/meta.json", `{"node_types": {"paper": 2000, "author": 1500}, "target": "paper"}`)
 	must(t, d, "import npy arrays -o graph --duplicates keep")
+	if err := d.Remove("arrays/nodes/author/node_feat.npy"); err != nil {
+		t.Fatal(err)
+	}
+	weights := slices.Repeat([]float32{0.5, 1}, edges/2)
+	array("edges/author__paper/edge_weight", npy.Float32, dtype.BytesOf(weights), edges)
+	must(t, d, "import npy arrays -o bare --duplicates keep")
 	line := "train graph --model rgcn --hidden 32 --layers 2 --epochs 1 --threads 2 --batch 32"
 	const card = " --emulate gpu=1,mem=1GiB"
-	for _, flags := range []string{" --fanout 3,3", " --fanout 3,3 --placement host" + card, " --sampler full",
-		" --fanout 3,3 --placement device", " --fanout 3,3 --placement device" + card, " --sampler full" + card,
-		" --fanout 3,3 --placement storage", " --fanout 3,3 --placement storage" + card} {
+	bare := strings.Replace(line, "graph", "bare", 1) + " --embedding 48"
+	for _, flags := range []string{line + " --fanout 3,3", line + " --fanout 3,3 --placement host" + card,
+		line + " --sampler full", line + " --fanout 3,3 --placement device",
+		line + " --fanout 3,3 --placement device" + card, line + " --sampler full" + card,
+		line + " --fanout 3,3 --placement storage", line + " --fanout 3,3 --placement storage" + card,
+		bare + " --fanout 3,3", bare + " --bases 2 --fanout 3,3" + card, bare + " --sampler full",
+		bare + " --fanout 3,3 --placement storage"} {
 		synctest.Test(t, func(t *testing.T) { // so that what is measured is the same each time
-			p := peakOf(t, d, line+flags)
+			p := peakOf(t, d, flags)
 			ratio, onDevice := float64(p.planned)/float64(p.taken), float64(p.plannedDevice)/float64(p.device)
 			t.Logf("%.3f %.3f: %+v: %s", ratio, onDevice, p, flags)
 			if ratio < 1 || ratio > 1.1 || onDevice < 1 || onDevice > 1.1 {

@@ -102,6 +102,9 @@ func Resident(s Source) []gds.Tensor {
 	case *Typed:
 		var all []gds.Tensor
 		for _, one := range s.sources {
+			if none, is := one.(*None); is { // nothing is gathered of it
+				all = append(all, gds.NewTensor(nil, int(none.rows), 0, gds.Float32))
+			}
 			all = append(all, Resident(one)...)
 		}
 		if len(all) == len(s.sources) {

@@ -34,7 +34,7 @@ func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 	s.writeLabels(j, m.Seeds)
 	write(j, p.weights, m.SeedWeights)
 	if l.o.NodeIDs {
-		write(j, p.nodes, m.Inputs)
+		features.Places(l.o.Features, dtype.Uint32s(j.memory(p.nodes)), m.Inputs)
 		write(j, p.seedNodes, m.Seeds)
 	}
 	write(j, p.trees, m.Trees)
@@ -137,7 +137,7 @@ func (s *Set) transfer(w *pipeline.Worker, j *job, stream gds.Stream) error {
 func (l *Loader) gatherThere(j *job, stream gds.Stream) {
 	index, first := in(j.buffer.device.Buffer, j.layout.index), 0
 	for i, x := range j.buffer.x {
-		if x.Rows > 0 {
+		if x.Rows > 0 && x.Cols > 0 {
 			stream.Gather(x, l.there[i], index.Columns(first, first+x.Rows))
 		}
 		first += x.Rows

@@ -132,7 +132,7 @@ func (c *Checkpoint) CheckInput(stored []trainer.MatrixID, layout format.Layout,
 	for i, id := range c.Spec.Matrices {
 		if !slices.Contains(stored, id) {
 			missing = append(missing, id.String())
-		} else if now := layout.Of(id).Features; now != c.Spec.Width(i) {
+		} else if now := layout.Of(id).Features; now != c.Spec.Width(i) && c.Spec.Nodes[id.Operator] == 0 {
 			return fmt.Errorf("the model was trained on %d columns of %s (data %s), but the store has %d", c.Spec.Width(i), id,
 				c.Data.Name, now)
 		}

@@ -514,7 +514,7 @@ func (p *graphPlan) computing(shapes []sampling.BlockShape, bytes func(int64, er
 	for _, s := range shapes {
 		blocks = append(blocks, loader.Block{Destinations: int(s.Destinations), Sources: int(s.Sources)})
 	}
-	activations = bytes(p.Spec.BlockBytes(blocks[len(blocks)-1].Destinations, blocks, p.elements != nil))
+	activations = bytes(p.Spec.BlockBytes(blocks[len(blocks)-1].Destinations, blocks, nil, p.elements != nil))
 	if p.sampled != nil {
 		activations = gds.Room(activations)
 	}

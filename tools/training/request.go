@@ -118,8 +118,9 @@ func (r *Request) Plan(ctx context.Context, dir *format.Dir, m session.Machine) 
 		return spec, part, session.Refuse("%s has no labels to train on", r.Input)
 	}
 	matrices, layout, relations := TypedShape(dir)
+	var bare map[string]int
 	if dir.Typed != nil {
-		err = checkTyped(r.Input, dir.Typed)
+		bare, err = bareTypes(dir.Typed), checkTyped(r.Input, dir.Typed)
 	} else if matrices, err = trainer.Matrices(r.Model, matrices, r.Operators, r.Hops); err != nil {
 		err = session.Refuse("%s: %s", r.Input, err)
 	}
@@ -127,7 +128,7 @@ func (r *Request) Plan(ctx context.Context, dir *format.Dir, m session.Machine) 
 		return spec, part, err
 	}
 	spec = trainer.Spec{Model: r.Model, Matrices: matrices, Features: manifest.Features, Widths: layout.Widths,
-		Relations: relations, Classes: columns, Target: target}
+		Relations: relations, Nodes: bare, Classes: columns, Target: target}
 	if manifest.Kind == format.KindStore { // so that the configuration names them, whatever the store has later
 		r.Operators, r.Hops = spec.Choice()
 	}
@@ -146,7 +147,9 @@ func (r *Request) Plan(ctx context.Context, dir *format.Dir, m session.Machine) 
 		return spec, part, session.Refuse("%s has no training rows: its graph came without a split that has any "+
 			"(give one by --splits FILE)", r.Input)
 	}
-	spec.Settings, err = r.ModelValues(rows)
+	if spec.Settings, err = r.ModelValues(rows); err == nil {
+		err = checkFeatures(r.Input, spec)
+	}
 	return spec, part, err
 }
 

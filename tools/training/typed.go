@@ -61,10 +61,30 @@ func TypedShape(dir *format.Dir) (matrices []trainer.MatrixID, layout format.Lay
 	return matrices, layout, relations
 }
 
-// CheckRelations refuses a graph whose relations are not those of the training of a model.
+// bareTypes are the types without features, with the number of their nodes; nil: there are none.
+func bareTypes(t *format.Typed) (nodes map[string]int) {
+	for _, n := range t.Types {
+		if n.Features == 0 {
+			if nodes == nil {
+				nodes = map[string]int{}
+			}
+			nodes[n.Name] = int(n.Nodes)
+		}
+	}
+	return nodes
+}
+
+// CheckRelations refuses a graph whose relations are not those of the training of a model, or which has other nodes
+// than those whose rows it has learned.
 func CheckRelations(dir *format.Dir, spec trainer.Spec) error {
 	_, _, relations := TypedShape(dir)
 	if slices.Equal(relations, spec.Relations) {
+		for name, nodes := range spec.Nodes {
+			if n, _ := dir.Typed.Type(name); n.Features > 0 || n.Nodes != int64(nodes) {
+				return session.Refuse("the model has learned rows of %d nodes of %s, and this graph has %d, with %d "+
+					"features", nodes, name, n.Nodes, n.Features)
+			}
+		}
 		return nil
 	}
 	text := func(all []trainer.Relation) string {
@@ -83,9 +103,18 @@ func checkTyped(input string, t *format.Typed) error {
 	if len(t.Relations) == 0 {
 		return session.Refuse("%s has no relations", input)
 	}
-	for _, n := range t.Types {
-		if n.Features == 0 {
-			return session.Refuse("%s has no features of %s: import it with --missing-features", input, n.Name)
+	return nil
+}
+
+// checkFeatures refuses types without features unless their nodes learn rows.
+func checkFeatures(input string, spec trainer.Spec) error {
+	if spec.Settings["embedding"] > 0 {
+		return nil
+	}
+	for _, id := range spec.Matrices {
+		if spec.Nodes[id.Operator] > 0 {
+			return session.Refuse("%s has no features of %s: import it with --missing-features, or give --embedding, how many "+
+				"columns each node learns", input, id.Operator)
 		}
 	}
 	return nil
@@ -232,6 +261,7 @@ func (p *typedPlan) count(dir *format.Dir, all *format.Manifest, o *Options) (fa
 	p.terms = append(slices.Clone(o.Held), session.Program, topology, sampling.LabelsNeed(m),
 		need.OnHeap("lists of nodes", 16*m.Nodes+(methods+1)*all.Nodes/8),
 		need.OnHeap(copiesTerm, copies),
+		need.Term{Name: "parameters on their way", Place: need.Pinned, Bytes: 4 * bytes(o.Spec.Parameters())},
 		need.Term{Name: modelTerm, Place: need.Pinned, Bytes: bytes(o.Spec.PinnedBytes(rows, 1, 0, o.Train))},
 		need.Term{Name: modelTerm, Place: need.Device, Bytes: device},
 		need.Term{Name: "numbers of rows", Place: need.Device, Bytes: 4*m.Nodes + 3*gds.Align})
@@ -244,7 +274,9 @@ func (p *typedPlan) count(dir *format.Dir, all *format.Manifest, o *Options) (fa
 		p.terms = append(p.terms, need.Term{Name: "features", Place: need.OffHeap, Bytes: rowBytes})
 	default:
 		for _, n := range t.Types {
-			p.terms = append(p.terms, features.StorageNeed(n.Nodes, 4*int64(n.Features))...)
+			if n.Features > 0 {
+				p.terms = append(p.terms, features.StorageNeed(n.Nodes, 4*int64(n.Features))...)
+			}
 		}
 	}
 	// Of training and of evaluation, the larger. Epochs take the largest buffers first, so that of each number has the
@@ -271,7 +303,7 @@ func (p *typedPlan) count(dir *format.Dir, all *format.Manifest, o *Options) (fa
 		}
 		pinned = max(pinned, one.Pinned)
 		samples = max(samples, one.Sample*int64(min(p.samples, batches)))
-		activations = max(activations, gds.Room(bytes(o.Spec.BlockBytes(seeds, shapes, false))))
+		activations = max(activations, gds.Room(bytes(o.Spec.BlockBytes(seeds, shapes, inputs, false))))
 		p.terms = append(p.terms, sampling.SamplersNeed(sampler, sampling.Mean, all, min(p.samples, o.workers(1))))
 	}
 	add(FullSampler, o.allFanouts(), seeds, (evaluated+seeds-1)/seeds)
@@ -362,7 +394,7 @@ func (g *Typed) open(ctx context.Context) (err error) {
 	}
 	g.loader, err = sampling.Open(sampling.LoaderOptions{
 		Device: g.devices[0], Features: g.features, Labels: labels, First: g.first, Buffers: g.o.buffers(),
-		Workers: g.o.workers(1), Samples: g.plan.samples,
+		Workers: g.o.workers(1), Samples: g.plan.samples, NodeIDs: len(g.o.Spec.Nodes) > 0,
 	})
 	return err
 }
@@ -370,6 +402,10 @@ func (g *Typed) open(ctx context.Context) (err error) {
 func (g *Typed) openFeatures(ctx context.Context) (err error) {
 	var sources []features.Source
 	for _, n := range g.dir.Typed.Types {
+		if n.Features == 0 {
+			sources = append(sources, features.NewNone(n.Nodes))
+			continue
+		}
 		d, err := g.dir.Typed.OpenNodes(g.dir.FS(), g.dir.TypedPath, n.Name)
 		if err == nil {
 			var one features.Source

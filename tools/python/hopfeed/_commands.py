@@ -842,6 +842,8 @@ def train(
     heads: int | None = None,
     norm: int | None = None,
     residual: int | None = None,
+    embedding: int | None = None,
+    bases: int | None = None,
     sampler: str | None = None,
     fanout: int | Sequence[int] | None = None,
     cache: str | None = None,
@@ -917,6 +919,10 @@ def train(
     :param norm: layer normalisation after each layer along edges: 1 yes, 0 no (default by model)
     :param residual: add a linear layer of a node's own features to each layer along edges: 1 yes, 0 no (default by
         model)
+    :param embedding: of a typed graph: columns that each node of a type without features learns; 0: all types must have
+        features (default by model)
+    :param bases: weights of the relations of a typed graph, in the first layer of those from one type, are sums of this
+        many matrices, each by a factor; 0: each relation has its own (default by model)
     :param sampler: sampler of batches of a graph, such as neighbor (the default), labor, ladies, fastgcn, saint-node or
         full; hopfeed help sample lists all (full, without ``batch``: all training nodes at once; saint-node,
         saint-edge, saint-rw: ``batch`` is a number of draws)
@@ -1016,6 +1022,8 @@ def tune(
     heads: int | None = None,
     norm: int | None = None,
     residual: int | None = None,
+    embedding: int | None = None,
+    bases: int | None = None,
     sampler: str | None = None,
     fanout: int | Sequence[int] | None = None,
     cache: str | None = None,
@@ -1095,6 +1103,10 @@ def tune(
     :param norm: layer normalisation after each layer along edges: 1 yes, 0 no (default by model)
     :param residual: add a linear layer of a node's own features to each layer along edges: 1 yes, 0 no (default by
         model)
+    :param embedding: of a typed graph: columns that each node of a type without features learns; 0: all types must have
+        features (default by model)
+    :param bases: weights of the relations of a typed graph, in the first layer of those from one type, are sums of this
+        many matrices, each by a factor; 0: each relation has its own (default by model)
     :param sampler: sampler of batches of a graph, such as neighbor (the default), labor, ladies, fastgcn, saint-node or
         full; hopfeed help sample lists all (full, without ``batch``: all training nodes at once; saint-node,
         saint-edge, saint-rw: ``batch`` is a number of draws)
