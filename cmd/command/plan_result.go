@@ -109,11 +109,11 @@ func (p *planned) Text(w io.Writer) {
 			line([]string{"propagate", ""}[min(i, 1)], "%s", text)
 		}
 	}
-	for _, m := range p.Metapaths {
-		line("", "%s", m)
-	}
 	if p.Tasks != nil {
 		p.writeTasks(line)
+	}
+	for _, m := range p.Metapaths {
+		line("", "%s", m)
 	}
 	p.writeInput(line)
 	line("model", "%s: it and its batches take %s on the device", p.Model, p.WorkBytes)
