@@ -53,8 +53,8 @@ type Manifest struct {
 	RowSet    string     `json:"row_set,omitempty"` // RowsLabeled, RowsAll or RowsChosen
 	Seed      uint64     `json:"seed,omitempty"`    // of the order of training rows
 	// LabelHops: the last columns of each matrix, LabelColumns, are propagated labels of the training nodes, up to this
-	// hop; beyond it, and in hop 0, they are 0. Of a typed graph, labels have matrices of their own, whose operators end
-	// in labelsEnd, for metapaths of up to so many relations. 0: there are no such columns or matrices.
+	// hop; beyond it, and in hop 0, they are 0. In the store of a typed graph, labels have matrices of their own, one for
+	// each metapath of at most this many relations, whose operators end in labelsEnd. 0: no such columns or matrices.
 	LabelHops int `json:"label_hops,omitempty"`
 
 	// Input is what the directory was made from: the importer or generator with its options; or the fingerprint of
@@ -377,7 +377,7 @@ func checkText(s string) error {
 }
 
 // checkRequires fails unless the names are of a-z, 0-9 and _, and ascend: a name with a line feed would be two lines
-// of the fingerprint. Of those that are known, it wants the ones that other fields make use of.
+// of the fingerprint. A known name must be there if, and only if, another field uses the feature.
 func (m *Manifest) checkRequires() error {
 	for i, feature := range m.Requires {
 		for _, c := range []byte(feature) {

@@ -469,8 +469,8 @@ func (d *Dir) corruptRow(row int64, err error) error {
 	return &CorruptError{d.filePath(p.file), k - p.firstChunk, err.Error()}
 }
 
-// decode copies the data of a chunk, whose first row is row number first, to rows at to at+rows-1 of those columns that
-// t has, checks them, and returns a view of them.
+// decode copies the data of a chunk, whose first row is row number first, to rows at to at+rows-1 of t, as far as t has
+// their columns. It checks the rows and returns a view of them.
 func (t *RowTable) decode(m *Manifest, at, first int64, rows int, data []byte) (*RowTable, error) {
 	part, columns := t.slice(at, rows), m.rowColumns()
 	take := func(bytes int64) (b []byte) {

@@ -19,9 +19,9 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// minReaders is the least number of concurrent reads, with fewer threads too: reads wait for the
-// disk, not for a processor. Of a bucket there are more, since the first byte takes 10 to 100 ms; the slots then hold
-// at least bucketBytes, so that as many can be on their way.
+// minReaders is the least number of concurrent reads, with fewer threads too: reads wait for the disk, not for a
+// processor. A bucket gets more, since its first byte takes 10 to 100 ms; the slots then hold at least bucketBytes, so
+// that as many reads can be on their way.
 const (
 	minReaders    = 16
 	bucketReaders = 64

@@ -285,8 +285,8 @@ func (c chunkRead) extent() format.Extent { return c.matrix.Extent(c.chunk) }
 // bucketReaders are the reads on their way from a bucket, as in a loader.
 const bucketReaders = 64
 
-// measureStorage measures how fast chunks are read and checked. Of a store in a bucket that is the rate of the network,
-// and that of the cache, if there is one.
+// measureStorage measures how fast chunks are read and checked. For a store in a bucket it measures the network and, if
+// there is one, the cache.
 func (p *probe) measureStorage(r *Rates) (err error) {
 	if !vfs.IsURL(p.Store.Path()) {
 		r.Storage, r.Check, err = p.measureReads(p.Store.FS(), storageReaders, false)

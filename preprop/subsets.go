@@ -70,8 +70,8 @@ func (m *typedMatrices) into(s subset, head string) (relations []format.Relation
 	return relations
 }
 
-// addSubsets draws count different subsets, each by a bit of a random number for each relation, of those that bring
-// features to the target within these hops, and adds their matrices. It returns how many it found.
+// addSubsets draws count different subsets of relations and adds their matrices. A bit of a random number chooses each
+// relation; a subset counts if it brings features to the target within these hops. It returns how many it found.
 func (m *typedMatrices) addSubsets(count, hops int, seed uint64) (found int, err error) {
 	const mostDraws, mostMatrices = 100_000, 1000
 	if hops < 1 || hops > format.MaxHops {

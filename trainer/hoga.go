@@ -8,8 +8,8 @@ import "fmt"
 //	H <- Dropout(ReLU(LayerNorm((H W_g) * MHA(H, H, H)))).
 //
 // The output is h_0 + sum over k >= 1 of a_k h_k with a = softmax over k >= 1 of w . [h_0 || h_k],
-// and then an MLP: linear, ReLU, batch normalisation, dropout, linear. Of w, the half for h_0 adds
-// the same to all k and cancels out, so there is the other half alone.
+// and then an MLP: linear, ReLU, batch normalisation, dropout, linear. The half of w for h_0 adds
+// the same to all k and cancels out, so only the other half is there.
 //
 // The matrices of a hop from different operators are concatenated, with the input as hop 0 of each; an
 // operator with fewer hops gives its last one again. Each matrix is centred and brought to

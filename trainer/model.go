@@ -24,7 +24,7 @@ type kind struct {
 	// of their own) and the last hop, >= 1, of each operator to use.
 	chooseMatrices func(input, last []MatrixID) []MatrixID
 	settings       []Setting
-	// check returns an error if values, each of which its Setting allows, do not go together; nil: all do.
+	// check returns an error if values contradict each other, though each Setting allows its own; nil: none do.
 	check func(Values) error
 	// build declares parameters and activations, adds layers, and returns the logits [rows, classes]. The Spec has a
 	// value for each setting.

@@ -83,8 +83,8 @@ func (s Spec) byOrigin() (origins []origin, matrices [][]int) {
 	return origins, matrices
 }
 
-// weighedSums adds the sums of the matrices of each origin, each weighed by column, and returns them side by side, and
-// which columns are of which sum.
+// weighedSums adds up the matrices of each origin, after it has multiplied each column of a matrix by its weight. y has
+// the sums side by side, and sums says which columns are which sum.
 func (b *builder) weighedSums(s Spec) (y *activation, sums []part) {
 	origins, matrices := s.byOrigin()
 	y = b.activation(0, 0)

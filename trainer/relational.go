@@ -50,8 +50,8 @@ type relationalLayer struct {
 	bases   []*basisSum // that weights of relations are made of
 	from    []int       // the matrix of the sources of each of them
 	x       *activation // the layer before; nil: features, a matrix for each type
-	// means and products have a row for each row of the first block, y one for each destination. The input layer has
-	// means of relations alone, those of each by themselves, since features of types have different widths.
+	// means and products have a row for each row of the first block, y one for each destination. The input layer has a
+	// matrix of means for each relation instead, since the features of types differ in width.
 	means, products, y *activation
 	inputMeans         []*activation
 	learned            []*embedding // the input layer's, by type; nil: its features are given

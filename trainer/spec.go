@@ -33,8 +33,8 @@ const (
 	maxParameters = 1 << 31
 )
 
-// Normalized returns the Spec with a value for each setting of its model, and no others. A Spec of
-// which no model can be made is ErrOptions.
+// Normalized returns the Spec with a value for each setting of its model, and no others. It returns ErrOptions if the
+// Spec does not describe a model.
 func (s Spec) Normalized() (Spec, error) {
 	s, _, err := s.normalized()
 	return s, err

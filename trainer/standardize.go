@@ -142,8 +142,8 @@ func (n *network) addMean(l *inputLayer, r read, by float32, mean gds.Tensor) {
 	}
 }
 
-// standardizeGradient makes the gradient of the weights for features as they are stored that
-// of those for standardized ones.
+// standardizeGradient turns the gradient of the input weights from that for stored features into that for standardized
+// features.
 func (n *network) standardizeGradient() {
 	n.eachRead(func(l *inputLayer, r read, scale float32, mean gds.Tensor) {
 		if l.diagonal == nil {

@@ -13,7 +13,7 @@ import (
 
 // followLink is the path of an output, or, if that is a symbolic link, what it leads to: files that a job needs
 // lie beside that too. A link to what does not exist is vfs.ErrLink. "." becomes absolute: when a folder has been
-// replaced, "." is the old one. Of a URL, the query is moved before the folders.
+// replaced, "." is the old one. In a URL, the query is moved before the folders.
 func (a *app) followLink(path string) (string, error) {
 	real, err := a.fs.Resolve(path)
 	if err != nil || vfs.IsURL(path) {

@@ -77,7 +77,7 @@ func newTrainCommand(a *app) *cobra.Command {
 		`Train fits a model to the training rows of a hop store, or the training nodes of a graph. It selects the
 epoch with the best validation --metric (among equals, the lowest validation loss) and evaluates that
 epoch on the test rows. It stops after --patience epochs without a better one. Without validation rows
-it trains for --epochs and selects the last epoch. Of a typed graph, rows are the nodes of its target.
+it trains for --epochs and selects the last epoch. In a typed graph, rows are the nodes of its target.
 
 With --run it saves the best model so far, its settings (config.yaml), the metrics of each epoch (metrics.jsonl),
 and what it needs to go on: at the end of each run, within a run at most every --save-every, and when training is

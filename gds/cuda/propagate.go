@@ -25,7 +25,7 @@ const (
 	longWarps = 16
 )
 
-// longWork is the bytes of the work space of sums of which at most so many rows are long.
+// longWork is the bytes of the work space of sums in which at most this many rows are long.
 func longWork(rows int) int { return 4 * (rows + 1) }
 
 // sums launches kernels that add up, for each of some rows, a list of rows of tensor src: terms in all. work, whose
@@ -49,7 +49,7 @@ func (c *call) sums(k *sumKernels, src, rows, terms, columns int, work uint64, a
 	c.launch(k.long, shape{min(most, 4*c.stream.device.processors), 1, 32, longWarps}, work)
 }
 
-// gridOf is how many blocks there are of a thing each for n, at most what a grid may have.
+// gridOf is how many blocks of perBlock things each n things need, at most the largest grid.
 func gridOf(n, perBlock int) int { return min((n+perBlock-1)/perBlock, 1<<31-1) }
 
 // propagation is how Propagate reads a type of src.

@@ -9,7 +9,7 @@
 //	end of stream: ff ff ff ff 00 00 00 00
 //	footer, its length (uint32), "ARROW1"
 //
-// A message is ff ff ff ff, the length of what follows (uint32), a flatbuffer, and zeros that the length includes;
+// A message is ff ff ff ff, a length (uint32), a flatbuffer, and zeros; the length counts flatbuffer and zeros;
 // padding of a body is included in its bodyLength. Inside a body the buffers follow each other at multiples of 64, with
 // zeros between; a column of one buffer starts where its body starts. All is little endian, metadata version 5, without
 // nulls (validity buffers have length 0), dictionaries and compression.

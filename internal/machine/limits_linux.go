@@ -46,7 +46,7 @@ func lockable(fsys vfs.FS) Limit {
 	return Limit{units.Bytes(max(0, limit-kib<<10)), "ulimit -l"}
 }
 
-// AddressSpace is how much more memory the process can take of what its address space may hold.
+// AddressSpace is the limit of the process's address space, less what it has taken.
 func AddressSpace() Limit { return addressSpace(vfs.OS()) }
 
 func addressSpace(fsys vfs.FS) Limit {

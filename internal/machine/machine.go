@@ -111,7 +111,7 @@ func CheckLimits(threads int) error {
 	return nil
 }
 
-// BudgetOf is the budget of a run that may use as much as somebody says, or, where asked.Bytes is 0, as Budget.
+// BudgetOf is the budget of a run: what was asked for or, if asked.Bytes is 0, Budget.
 func BudgetOf(asked Limit) Limit {
 	if asked.Bytes == 0 {
 		return Budget()

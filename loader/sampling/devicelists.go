@@ -178,8 +178,8 @@ func AllListsNeed(m *format.Manifest) need.Terms {
 		need.Term{Name: "topology on the device", Place: need.Device, Bytes: ListBytes(m) + 4*gds.Align})
 }
 
-// CachedListsNeed is the memory of CopyLists of the nodes that a cache chooses; rows, of rowBytes, and lists share
-// its size.
+// CachedListsNeed is the memory of CopyLists for the nodes that a cache chooses. Rows of rowBytes bytes and lists share
+// the cache's size.
 func CachedListsNeed(spec cache.Spec, m *format.Manifest, rowBytes int64) need.Terms {
 	if spec.Policy != "ducati" {
 		return nil

@@ -38,8 +38,8 @@ type LoaderOptions struct {
 	// MostBuffers is how many there can be after calls of Grow; 0: Buffers.
 	MostBuffers int
 	// MaxBatchBytes bounds the device memory of one batch, and Buffers * MaxBatchBytes bounds all batches; 0: the
-	// device's own bound. Where device memory is the host's, and there are no MostBuffers, all of it is allocated at
-	// once (what no batch needs is never touched), and batches stay where they are until Close.
+	// device's own bound. If device memory is host memory and MostBuffers is 0, all of it is allocated at once (pages
+	// that no batch needs are never touched), and batches stay where they are until Close.
 	MaxBatchBytes int64
 	Workers       int // that sample at a time; 0: parallel.Threads
 	// Samples is how many samples there are at a time, from the first stage to the last, and as many more
@@ -141,7 +141,7 @@ func (l *Loader) Grow() error {
 	return nil
 }
 
-// roomBytes is the device memory that batches may take beside what their buffers have, where buffers are added.
+// roomBytes is how much device memory the batches may still take when buffers are added.
 func (l *Loader) roomBytes() int64 {
 	if l.o.MaxBatchBytes == 0 || l.o.MostBuffers == l.o.Buffers {
 		return math.MaxInt64

@@ -109,9 +109,9 @@ func (s *saint) there(v uint32) float64 { return among(s.shape.one(v), s.k) }
 // among is the probability that what one draw brings with probability q is among k of them: 1-(1-q)^k.
 func among(q, k float64) float64 { return -math.Expm1(k * math.Log1p(-min(q, 1))) }
 
-// bothAmong is the probability that u and v are both among k draws, each of which brings u, v, or both of
-// them with these probabilities: 1 - (1-u)^k - (1-v)^k + (1-u-v+both)^k. Its parts are as they are written
-// here since those four are all but equal where the probabilities are small.
+// bothAmong is the probability that k draws bring both of two nodes. One draw brings the first with probability u, the
+// second with v, and both with both: 1 - (1-u)^k - (1-v)^k + (1-u-v+both)^k. The code adds other parts, since these
+// four nearly cancel where the probabilities are small.
 func bothAmong(u, v, both, k float64) float64 {
 	pu, pv := among(u, k), among(v, k)
 	neither := (1 - pu) * (1 - pv) // if one did not depend on the other

@@ -9,7 +9,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 )
 
-// Mode is what A3GNN runs beside what (a3gnn §III-B); its text is the name of the schedule.
+// Mode says which stages A3GNN runs at the same time (a3gnn §III-B); its text is the name of the schedule.
 type Mode string
 
 // The modes.
@@ -102,8 +102,8 @@ func (s Schedule) withFewer(in Inputs, workers int) (best Choice, with Inputs, e
 
 // Auto chooses the schedule with the shortest predicted epoch that memory has room for: among the modes, each with
 // the fewest workers that give about its shortest time, or fewer if these do not fit; and gpu and collective, if
-// prepares tells that the GPU can prepare batches. Of epochs that are about as short it takes the first, in the order
-// of the memory that schedules take. It returns the inputs with the number of workers that the choice is for.
+// prepares tells that the GPU can prepare batches. Among epochs that are about as short it takes the schedule that
+// needs the least memory. It returns the inputs with the number of workers that the choice is for.
 func Auto(in Inputs, prepares bool) (best Choice, with Inputs, err error) {
 	d, most := in.Durations, max(in.Durations.Workers, 1)
 	var names []string

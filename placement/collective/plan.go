@@ -110,8 +110,8 @@ func (p Plan) Given(d Durations, batches, first int) schedule.Rules {
 	return give(p.Rules(d, batches), first, byGPU)
 }
 
-// Alternating are the rules of what is left of an epoch in which one stage follows another, so that each
-// can be measured by itself. byGPU says which batches the GPU prepares.
+// Alternating are rules for the batches from first on by which one stage follows another, so that each stage can be
+// measured by itself. byGPU says which batches the GPU prepares.
 func Alternating(batches, first int, byGPU func(batch int) bool) schedule.Rules {
 	p := Plan{CPUBuffer: 1, GPUBuffer: 1, Serial: true}
 	routes := make([]bool, batches)
@@ -203,8 +203,8 @@ func Find(name string) (Schedule, error) {
 	return Schedule{}, fmt.Errorf("there is no schedule %q: there is %s", name, strings.Join(names, ", "))
 }
 
-// Choose makes the plan of the schedule, and predicts an epoch. Where the memory has no room for buffers as large as
-// they may be, it makes the larger one smaller; the error is that of Inputs.Fits for the smallest.
+// Choose makes the plan of the schedule, and predicts an epoch. While the buffers do not fit in memory, it makes the
+// larger one smaller. If the smallest do not fit, it returns the error of Inputs.Fits.
 func (s Schedule) Choose(in Inputs) (Choice, error) {
 	if err := in.check(); err != nil {
 		return Choice{}, err

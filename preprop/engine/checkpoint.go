@@ -66,8 +66,8 @@ type savedMatrix struct {
 	rows int64
 }
 
-// savedMatrices are what a checkpoint must have to go on from a position of a hop from x to y: all of y where its
-// products are finished, else all of x, all of the last product, and the rows that are computed of the next.
+// savedMatrices are the matrices that a checkpoint needs to go on from a position of a hop from x to y: y, if its
+// products are finished; else x, the last product, and the computed rows of the next product.
 func (e *engine) savedMatrices(terms operator.Series, at position, x, y *product.Matrix) []savedMatrix {
 	n := e.Graph.Manifest.Nodes
 	if at.product > terms.Products() {

@@ -26,9 +26,9 @@ type Input struct {
 
 	Content string // the same for the same matrix of all nodes, in jobs that share a Reserve; "": it is not known
 
-	Tag string // in names of files that Cut writes: of what they depend on, beside the ranges
+	Tag string // in names of files that Cut writes: a hash of all that they depend on but the ranges
 
-	// Of an input that has some rows, or some columns, of the stored hop: which its first ones are.
+	// Node and column of the stored hop that the first row and column of this input are.
 	FirstNode   int64
 	FirstColumn int
 }

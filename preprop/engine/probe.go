@@ -19,8 +19,8 @@ import (
 )
 
 // Measure measures the rates of this machine in some two seconds: reading the input, writing a file without a name to
-// the folder scratch, using new memory, and hops over a random graph with as many edges a node. It uses no more memory
-// than half of what budget leaves, and no more than an eighth of what a plan of the job needs. Caches hold less of a
+// the folder scratch, using new memory, and hops over a random graph with as many edges a node. It uses at most half of
+// the memory that budget leaves, and at most an eighth of the memory that the job's plan needs. Caches hold less of a
 // larger matrix.
 func Measure(ctx context.Context, fsys vfs.FS, in *Input, scratch string, w *plan.Work, p *plan.Plan,
 	budget int64) (*plan.Rates, error) {

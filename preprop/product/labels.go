@@ -48,8 +48,8 @@ func (l *Labels) Load(ctx context.Context, graph *format.Dir, split int) error {
 	})
 }
 
-// Bytes bounds the memory of the labels of a graph's nodes, and of what Own and Compute take for the training
-// rows of a store with this many matrices of hops.
+// Bytes bounds the memory of the labels of a graph's nodes and of the work of Own and Compute, for a store with this
+// many training rows and matrices of hops.
 func (l *Labels) Bytes(nodes, rows int64, matrices, threads int) int64 {
 	own := rows
 	if l.Columns > 1 {
@@ -144,10 +144,10 @@ type Level struct {
 	CSC *format.CSC
 }
 
-// Compute computes the elements of o in the hops that products make one after another, of which hop r is matrix
-// ids[r-1] of a type; those without a name are not kept. It is row v of B_r ... B_1 Y, with a 0 in the place of Y[v,
-// column], by the arithmetic of Hop. So diag(B_r ... B_1) is not subtracted, which would leave a rounding error that
-// tells the label, but never added. That takes the sums of all nodes from which v can be reached in r-1 steps.
+// Compute computes the elements of o in the hops that products make one after another. Hop r is matrix ids[r-1] of a
+// type, and is not kept if that has no name. An element is in row v of B_r ... B_1 Y, with 0 in the place of
+// Y[v, column], by the arithmetic of Hop. So diag(B_r ... B_1) is never added; to subtract it would leave a rounding
+// error that tells the label. That takes the sums of all nodes from which v can be reached in r-1 steps.
 // ErrTooManyTerms is returned if these would be too many.
 func (l *Labels) Compute(ctx context.Context, o *OwnLabels, products []Level, nodes []uint32, t format.DType,
 	ids []format.MatrixID, threads int) error {
@@ -302,8 +302,8 @@ func (e *ErrTooManyTerms) Error() string {
 		float64(mostOwnTerms))
 }
 
-// checkOwnTerms bounds the terms of Compute for rows of nodes: of a hop r that is kept, those of all walks of r steps
-// that end in the node, and no more than r times those of all nodes.
+// checkOwnTerms bounds the terms that Compute adds for rows of nodes. A hop r that is kept adds a term for each walk of
+// r steps that ends in the node, but at most r times the terms of a hop of all nodes.
 func checkOwnTerms(ctx context.Context, products []Level, nodes []uint32, rows []int64, ids []format.MatrixID,
 	threads int) error {
 	var walks []float64 // of the hop before, by node

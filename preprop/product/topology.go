@@ -285,8 +285,8 @@ func Derive(ctx context.Context, given Topology, kind string, room int64, thread
 	}
 	defer buf.Free()
 	offsets := dtype.Int64s(buf.Bytes())
-	// Where the next edge of each source goes: from the start of its list, which is the sum of the sizes of those
-	// before, to the end, which is the offset.
+	// Where the next edge of each source goes. It begins at the start of its list, the sum of the sizes of the lists
+	// before, and ends at the offset.
 	next := offsets[1:]
 	restart := func(lo, hi int64) { clear(next[lo+1 : min(hi+1, n)]) }
 	err = bySource(ctx, given, 0, n, threads, restart, func(_, _ int64, b *format.NodeRange, v int64, i, j int) {

@@ -77,8 +77,8 @@ func (o *Options) refusals(f placement.Facts, n placement.Needs) (all []refusal,
 }
 
 // FindCases sets Cases: each model with each number of hops, and its possible placements. Spec is what all cases have
-// in common. Without hops it takes 2 and all higher numbers that the store has. Where nothing is possible, the error is
-// the one of what needs least.
+// in common. Without hops it takes 2 and all higher numbers that the store has. If no case fits, the error is that of
+// the case that needs the least memory.
 func (o *AblationOptions) FindCases(m session.Machine, spec trainer.Spec, models []string, hops []int) error {
 	if len(hops) == 0 {
 		hops = hopNumbers(o.Store.Manifest.Operators)

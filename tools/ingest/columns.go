@@ -22,10 +22,10 @@ type Columns struct {
 	Label, Split        []string
 	Features            []string // names and globs
 
-	// Of a typed graph: the type of nodes, or the types at the two ends of edges; customary names of their ids too.
+	// In a typed graph: the type of nodes, or the types at the two ends of edges. They are customary names of ids too.
 	ofType   string
 	endTypes [2]string
-	// Of a typed graph: the columns of Edge and Node that any table has had so far, after their flag; nil: the only table
+	// In a typed graph: the columns of Edge and Node that any table has had so far, after their flag; nil: the only table
 	// has all.
 	seen map[string]bool
 }

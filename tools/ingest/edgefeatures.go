@@ -319,7 +319,7 @@ type edgeUser interface {
 	finish() error
 }
 
-// badRow is returned for a row of those that were given.
+// badRow is returned for a row that has no meaning.
 type badRow struct {
 	row  int
 	says string
@@ -334,7 +334,7 @@ type nodeWalk struct {
 	seen    uint32 // edges of node
 }
 
-// each calls of with the next n edges, those of a node at a time, and ended with every node after its last edge.
+// each calls of with the next n edges, one node at a time, and ended with every node after its last edge.
 func (w *nodeWalk) each(n int, of func(node int64, first, end int) error, ended func(node int64) error) error {
 	for at := 0; at < n; {
 		for w.seen == w.degrees[w.node] {
@@ -406,7 +406,7 @@ func (f *edgeFeatures) matrices() (all []edgeMatrix) {
 	return all
 }
 
-// allEdgeFeatures are those of several sets of edges, one's behind another's.
+// allEdgeFeatures are the features from several sets of edges, in this order side by side.
 type allEdgeFeatures []*edgeFeatures
 
 func (all allEdgeFeatures) columns() (n int) {

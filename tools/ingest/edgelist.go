@@ -123,7 +123,7 @@ func (l *edgeList) noteEdges(path string, c edgeColumns, o TableOptions) {
 // read are the columns of a table of edges that are read: those of edges, and those that the graph keeps.
 func (l *edgeList) read(c edgeColumns) []int { return append(c.columns(), places(l.columns)...) }
 
-// placeOf is the place of a row of a table, which it reads again up to there.
+// placeOf finds the place of a row of a table by reading the table again up to that row.
 func placeOf(t table, path string, column int, row int64) string {
 	if r, err := t.read([]int{column}); err == nil {
 		defer r.Close()

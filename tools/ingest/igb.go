@@ -205,7 +205,7 @@ var igbFormat = Format{
 homogeneous, with all files in one folder). The first 60 % of the labelled nodes train, the next 20 % validate, the
 rest test.
 
-With other relations than processed/paper__cites__paper, the graph has several types of nodes, of which papers are
+With other relations than processed/paper__cites__paper, the graph has several types of nodes, and papers are
 classified. The reverse of each relation is added, unless one goes back already, or --directed is given.`,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o IGBOptions

@@ -111,7 +111,7 @@ func foldersIn(fsys vfs.FS, dir string) (names []string, err error) {
 	return names, err
 }
 
-// openTypes opens the nodes of each type of a layout, of which there are so many: the folders of dir that there are.
+// openTypes opens the nodes of each type of a layout, from its folder in dir, if there is one. nodes has their numbers.
 func (s *typedSource) openTypes(fsys vfs.FS, layout, dir string, nodes map[string]int64, o NPYOptions) error {
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		at := filepath.Join(dir, name)

@@ -124,7 +124,7 @@ func (s *ogbSource) readsEdgeFeatures(o OGBOptions) bool {
 	return o.EdgeColumns != None || o.EdgeFeatures || s.files.Features == EdgeMeans
 }
 
-// need is that of raw, whose error says what SRC is.
+// need finds a file in raw; its error says what SRC must be.
 func (s *ogbSource) need(name string) (path string, err error) {
 	if path, err = s.raw.need(name); err != nil {
 		err = fmt.Errorf("%w (want the root folder of a data set: raw/edge.csv.gz for text, raw/data.npz for arrays)", err)

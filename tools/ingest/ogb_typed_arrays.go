@@ -140,8 +140,8 @@ func (t *typedOGB) noteLeftArrays() error {
 
 const pickledSplits = "split_dict.pt"
 
-// refusePickled fails if path is there: splits that Python has pickled, of which no lists were found. It says how
-// Python makes the lists.
+// refusePickled fails if path is there: Python has pickled the splits, and no lists were found. It says how Python
+// makes the lists.
 func refusePickled(fsys vfs.FS, path, lists string) error {
 	there, err := exists(fsys, path)
 	if there && err == nil {

@@ -279,7 +279,7 @@ func (c *cell) appendNumber(b []byte, kind npy.Type) ([]byte, error) {
 	return b, nil
 }
 
-// Columns are those of tables that were asked for.
+// Columns are the columns of tables that were asked for.
 func (l *edgeList) Columns() (columns []inputColumn) {
 	for _, c := range l.columns {
 		columns = append(columns, inputColumn{Column: c.Column, path: c.path, rows: c.bytes / c.RowBytes(), read: c.read,

@@ -196,8 +196,8 @@ func (q *Queues) choosePeriod(ctx context.Context, o QueueOptions, synchronous p
 		return err
 	}
 	q.queueTimes = times // of batches whose preparation waited for nothing
-	// What synchronisation costs is small beside what else goes on while a few batches are trained on, so it is
-	// simulated with the times that were measured.
+	// The cost of synchronisation is too small to be measured on a few batches. It is simulated with the measured times
+	// of the stages.
 	var seconds [2]float64 // of a batch
 	for i, period := range []int{1, stalePeriod} {
 		epoch, _ := q.simulate(o, plan(period))

@@ -140,8 +140,8 @@ func (s *Scheduler) refine() {
 	}
 }
 
-// meanDurations are the mean durations of stages by a plan, those of workers as if one had nothing beside it; a stage
-// that did not run keeps its duration from before.
+// meanDurations are the mean durations of stages by a plan; a worker's stage counts as if no other worker ran beside
+// it. A stage that did not run keeps its duration from before.
 func meanDurations(spans []schedule.Span, before collective.Durations, p collective.Plan) collective.Durations {
 	var sums, gather [4]time.Duration
 	var counts [4]int

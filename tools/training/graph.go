@@ -387,7 +387,7 @@ func (g *Graph) Divided() bool { return g.o.Sampling.divides() }
 // Devices train.
 func (g *Graph) Devices() []gds.Device { return g.devices }
 
-// ShareRows is the most rows of a batch on one device: in training on all nodes, all of them.
+// ShareRows is the most rows of a batch on one device: all nodes, if batches are whole graphs.
 func (g *Graph) ShareRows() int {
 	rows, nodes := 0, int(g.dir.Manifest.Nodes)
 	switch {

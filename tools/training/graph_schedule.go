@@ -134,8 +134,8 @@ func (g *Graph) Profile(ctx context.Context) (p Profile, err error) {
 	return p, nil
 }
 
-// room is what workers and batches may take, and what each of them takes, by the batches that were profiled, one of
-// which was on the device at a time. Samples are estimates, so half of the host's memory that is left is for them.
+// room is how much memory workers and batches may take, and how much each of them takes in the profile, which had one
+// batch on the device at a time. Samples are estimates, so they get half of the host's memory that is left.
 func (g *Graph) room() scheduler.Room {
 	p, info, budget, planned := g.plan, g.devices[0].Info(), g.o.Machine.Budget, g.memoryPlan()
 	one := max(1, gds.Room(g.samplers[0].Loader.Stats().BatchBytes)) // as buffers grow

@@ -95,7 +95,7 @@ type Surrogate struct {
 	models [3]Model
 }
 
-// errFewGraphs is returned where trials are of fewer graphs than wanted, or do not say of which.
+// errFewGraphs is returned where trials name fewer graphs than wanted.
 var errFewGraphs = errors.New("too few graphs")
 
 // notLearned are settings that say on what data and machine trials ran, which the graph describes.

@@ -26,8 +26,8 @@ import (
 // they are in the object, and holes; NAME.sums has 4 bytes for each page: its CRC-32C, little endian, or 0 where the
 // page is not there. Bytes are written before their sums and checked by them when they are read, so a process may be
 // killed, and the files may be removed, at any time: what is not whole is read from the bucket again. All processes of
-// a machine may share the folder; each holds a shared lock on the .pages that it reads. Where there is no room, files
-// that nobody has locked are removed, those first that were opened longest ago; if there are none, pages are not kept.
+// a machine may share the folder; each holds a shared lock on the .pages that it reads. Where there is no room, the
+// file that was opened longest ago and that nobody has locked is removed; if there is none, pages are not kept.
 const (
 	pagesSuffix = ".pages"
 	sumsSuffix  = ".sums"

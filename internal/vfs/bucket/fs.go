@@ -67,7 +67,7 @@ type FS struct {
 	concurrent bool // other processes may write the same objects: see Concurrent
 }
 
-// New is a file system whose paths are those of local, or URLs.
+// New is a file system for paths of local and for URLs.
 func New(local vfs.FS, o Options) *FS {
 	if o.Context == nil {
 		o.Context = context.Background()
