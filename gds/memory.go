@@ -1,8 +1,11 @@
 package gds
 
 import (
+	"context"
 	"errors"
 	"fmt"
+
+	"github.com/hopfeed/hopfeed/internal/dtype"
 )
 
 // Memory is buffers of a device that are freed all at once. Without a device it is only counted.
@@ -60,4 +63,57 @@ func (m *Memory) Free() error {
 	}
 	m.buffers = nil
 	return errors.Join(errs...)
+}
+
+// Room is what is allocated where n bytes, or rows, are needed and more may be later: a quarter more, so that
+// what grows with batches is allocated seldom.
+func Room(n int64) int64 { return n + n/4 }
+
+// Aligned is bytes, rounded up to a multiple of Align.
+func Aligned(bytes int64) int64 { return (bytes + Align - 1) / Align * Align }
+
+// AllocateRoom calls allocate(wanted), in bytes or rows, and, if memory is too small, allocate(needed).
+// After an error, allocate has allocated nothing.
+func AllocateRoom(needed, wanted int64, allocate func(n int64) error) error {
+	err := allocate(wanted)
+	if err != nil && wanted > needed {
+		err = allocate(needed)
+	}
+	return err
+}
+
+// Upload copies data, the elements of dst row by row, to dst through pinned memory that it
+// allocates for that, and waits until they are there, and so for all earlier work of the stream.
+// Data that are copied often should lie in a pinned Buffer of their own.
+func Upload[T dtype.Number](d Device, s Stream, dst Tensor, data []T) error {
+	pinned, err := pinnedLike(d, dst, dtype.BytesOf(data))
+	if err != nil {
+		return err
+	}
+	copy(pinned.Buf.Bytes(), dtype.BytesOf(data))
+	s.Copy(dst, pinned)
+	return errors.Join(s.Synchronize(context.Background()), pinned.Buf.Free())
+}
+
+// Download copies src to data the same way.
+func Download[T dtype.Number](d Device, s Stream, data []T, src Tensor) error {
+	pinned, err := pinnedLike(d, src, dtype.BytesOf(data))
+	if err != nil {
+		return err
+	}
+	s.Copy(pinned, src)
+	if err = s.Synchronize(context.Background()); err == nil {
+		copy(dtype.BytesOf(data), pinned.Buf.Bytes())
+	}
+	return errors.Join(err, pinned.Buf.Free())
+}
+
+// pinnedLike allocates pinned memory for the elements of t, which are data's.
+func pinnedLike(d Device, t Tensor, data []byte) (Tensor, error) {
+	bytes := Bytes(t.Rows, t.Cols, t.DType)
+	if int64(len(data)) != bytes {
+		return t, fmt.Errorf("%d bytes for tensor %v of %d", len(data), t, bytes)
+	}
+	pinned, err := d.AllocPinned(bytes)
+	return NewTensor(pinned, t.Rows, t.Cols, t.DType), err
 }

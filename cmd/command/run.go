@@ -5,14 +5,17 @@ package command
 import (
 	"context"
 	"io"
+	"os"
+	"os/signal"
 	"slices"
-
-	"github.com/spf13/cobra"
+	"syscall"
 
 	"github.com/hopfeed/hopfeed/cmd/exit"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
 // Run runs one command line, prints to stdout and stderr, and returns the exit status. terminal: stderr is one.
@@ -73,4 +76,13 @@ func (c *Call) Run(ctx context.Context, args []string) (value any, err error) {
 		return value, &Error{code, errorText(err, code), err}
 	}
 	return value, nil
+}
+
+// Main runs the command with the streams of the process, and returns its exit status. SIGINT and SIGTERM interrupt it.
+func Main(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)                     // the second signal kills
+	width, _, _ := term.GetSize(int(os.Stderr.Fd())) // 0 if it is no terminal
+	return Run(ctx, os.Stdout, os.Stderr, width > 0, args)
 }

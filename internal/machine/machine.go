@@ -5,13 +5,14 @@ package machine
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"golang.org/x/sys/unix"
 )
 
 // ProgramBytes is the memory of the process before it holds any data: code (14 MiB), the
@@ -117,4 +118,30 @@ func BudgetOf(asked Limit) Limit {
 		return Budget()
 	}
 	return smaller(asked, AddressSpace())
+}
+
+// CheckSpace returns ErrDoesNotFit if the disk has less space than an output needs.
+func CheckSpace(fsys vfs.FS, output string, needed int64) error {
+	at, err := NearestFolder(fsys, output)
+	if err != nil {
+		return err
+	}
+	free, err := fsys.FreeBytes(at)
+	if err == nil && needed > free {
+		err = fmt.Errorf("%w: %s needs %v of disk space, and %v is free (free space there, or use another disk)",
+			ErrDoesNotFit, output, units.Bytes(needed), units.Bytes(free))
+	}
+	return err
+}
+
+// NearestFolder is path, or the nearest folder above it that exists. In a bucket, folders need not.
+func NearestFolder(fsys vfs.FS, path string) (string, error) {
+	if vfs.IsURL(path) {
+		return path, nil
+	}
+	for path = filepath.Clean(path); ; path = filepath.Dir(path) {
+		if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
+			return path, err
+		}
+	}
 }
