@@ -504,11 +504,12 @@ func TestEveryFailureOfTheDiskIsAnErrorAndATypedJobGoesOn(t *testing.T) {
 	randomTyped(t, mem, "graph", 20)
 	for _, o := range []Options{{Metapaths: []string{"paper<author", "paper<author<paper"}, Threads: 1},
 		{Hops: 1, RelationsSubsets: 1, Threads: 1}} {
-		failingTyped(t, mem, o)
+		failingTyped(t, mem, o, 5)
 	}
 }
 
-func failingTyped(t *testing.T, mem *vfs.Mem, o Options) {
+// failingTyped fails every step-th operation of a job, which then goes on to the same store.
+func failingTyped(t *testing.T, mem *vfs.Mem, o Options, step int64) {
 	t.Helper()
 	defer func() {
 		for _, dir := range []string{"whole", "store"} {
@@ -518,7 +519,7 @@ func failingTyped(t *testing.T, mem *vfs.Mem, o Options) {
 		}
 	}()
 	want := propagated(t, mem, "whole", o)
-	for n := int64(1); ; n += 3 * failureStep() {
+	for n := int64(1); ; n += step * failureStep() {
 		disk := vfs.NewFault(mem)
 		disk.FailAt(n, syscall.EIO)
 		_, err := Propagate(context.Background(), disk, "graph", "store", o)

@@ -193,7 +193,7 @@ func TestAKilledJobOnABucketGoesOn(t *testing.T) {
 	must(t, disk, propagateLine)
 	want := files(t, "store")
 	url := strings.Replace(propagateLine, " store", " "+inBucket+"store", 1)
-	for at := 1; ; at += 3 {
+	for at := 1; ; at += 5 {
 		kill := exec.Command(os.Args[0], strings.Fields(url)...)
 		kill.Env = append(os.Environ(), asCommand+"=0")
 		puts := 0

@@ -222,13 +222,14 @@ func TestWhatIsWrongInATypedInputIsNamed(t *testing.T) {
 
 func TestATypedImportThatFailedIsMadeAnew(t *testing.T) {
 	for _, force := range []bool{false, true} {
-		for n := int64(1); ; n += 7 {
-			disk := typedLayout().put(t)
-			if force {
-				if _, err := importTyped(disk, Directed, Options{}); err != nil {
-					t.Fatal(err)
-				}
+		before := typedLayout().put(t)
+		if force {
+			if _, err := importTyped(before, Directed, Options{}); err != nil {
+				t.Fatal(err)
 			}
+		}
+		for n := int64(1); ; n += 11 {
+			disk := before.Clone()
 			failing := vfs.NewFault(disk)
 			failing.FailAt(n, syscall.EIO)
 			_, err := importTyped(failing, UnknownDirection, Options{Force: force})

@@ -148,8 +148,9 @@ func TestTypedOGBInArraysThatIsNoneIsRefusedNamingTheArray(t *testing.T) {
 }
 
 func TestAnImportOfOGBArraysThatFailedIsMadeAnew(t *testing.T) {
-	for n := int64(1); ; n += 5 {
-		disk := magDictOGB(magDicts()).put(t)
+	input := magDictOGB(magDicts()).put(t)
+	for n := int64(1); ; n += 11 {
+		disk := input.Clone()
 		failing := vfs.NewFault(disk)
 		failing.FailAt(n, syscall.EIO)
 		_, err := importTypedOGB(failing, OGBOptions{}, Options{})

@@ -272,8 +272,9 @@ func TestFlagsOfOneTypeOfNodesAreRefusedForTypedOGB(t *testing.T) {
 }
 
 func TestATypedOGBImportThatFailedIsMadeAnew(t *testing.T) {
-	for n := int64(1); ; n += 5 {
-		disk := magOGB().put(t)
+	input := magOGB().put(t)
+	for n := int64(1); ; n += 7 {
+		disk := input.Clone()
 		failing := vfs.NewFault(disk)
 		failing.FailAt(n, syscall.EIO)
 		_, err := importTypedOGB(failing, OGBOptions{}, Options{})
