@@ -208,7 +208,7 @@ type origin struct{ callers []uintptr }
 
 // here is the place in the program that called the device.
 func here() origin {
-	callers := make([]uintptr, 16)
+	callers := make([]uintptr, 8)
 	return origin{callers[:runtime.Callers(2, callers)]}
 }
 
