@@ -119,7 +119,7 @@ func TestEveryFailureOfTheDiskWhileATypedStoreGrowsIsAnErrorAndItGoesOn(t *testi
 	first := Options{Metapaths: []string{"paper<author"}, Threads: 1}
 	both := Options{Metapaths: []string{"paper<author", "paper<author<paper"}, Threads: 1}
 	want := propagated(t, mem, "whole", both)
-	for n := int64(1); ; n += 3 * failureStep() {
+	for n := int64(1); ; n += 5 * failureStep() {
 		before := propagated(t, mem, "store", first)
 		disk := vfs.NewFault(mem)
 		disk.FailAt(n, syscall.EIO)

@@ -75,15 +75,11 @@ func newArraySource(fsys vfs.FS, format, dir string) *arraySource {
 
 // OpenNPY opens a directory in the npy layout and compares its shapes.
 func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
-	entries, err := fsys.ReadDir(dir)
-	if err != nil {
+	s := newArraySource(fsys, "npy", dir)
+	if err := s.list(); err != nil {
 		return nil, err
 	}
-	s := newArraySource(fsys, "npy", dir)
 	s.info.Name = nameOf(fsys, dir)
-	for _, e := range entries {
-		s.names[e.Name()] = true // opening a folder by one of these names fails by name
-	}
 	defer closeOnError(&err, s)
 	if s.names[npy.LockName] && !s.names["meta.json"] {
 		return nil, invalid(dir,

@@ -43,11 +43,7 @@ func isTypedNPY(fsys vfs.FS, dir string) bool {
 // Unless the direction is Directed, the reverse of each relation is added where no relation goes back.
 func OpenTypedNPY(fsys vfs.FS, dir string, direction Direction, o NPYOptions) (_ Source, err error) {
 	s := &typedSource{}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
+	defer closeOnError(&err, s)
 	path := filepath.Join(dir, "meta.json")
 	text, err := vfs.ReadFile(fsys, path, maxMeta)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -60,16 +59,12 @@ func ogbSplits(fsys vfs.FS, root string) (f ogbFolder, err error) {
 	if there, err := exists(fsys, f.dir); err != nil || !there {
 		return f, err
 	}
-	entries, err := fsys.ReadDir(f.dir)
-	if err != nil {
-		return f, err
-	}
-	for _, e := range slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() }) {
-		if !printable(e.Name()) {
+	f.names, err = foldersIn(fsys, f.dir)
+	for _, name := range f.names {
+		if !printable(name) {
 			return f, fmt.Errorf("%w: %q: the file name has a character that cannot be printed: rename the file",
-				ErrInvalid, filepath.Join(f.dir, e.Name()))
+				ErrInvalid, filepath.Join(f.dir, name))
 		}
-		f.names = append(f.names, e.Name())
 	}
-	return f, nil
+	return f, err
 }
