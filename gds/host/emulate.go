@@ -103,8 +103,8 @@ func (e *Emulation) Set(text string) error {
 		return fmt.Errorf("%q says nothing of memory (write gpu=1,mem=2GiB,link=12GiB/s)", text)
 	}
 	if out.Gather > out.CPU {
-		return fmt.Errorf("%q: gathering, in %v, is a part of what a worker takes for a batch, %v", text, out.Gather,
-			out.CPU)
+		return fmt.Errorf("%q: gather=%v is part of cpu=%v, the time of a worker for a batch, and cannot be longer", text,
+			out.Gather, out.CPU)
 	}
 	*e = out
 	return nil

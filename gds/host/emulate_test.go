@@ -87,7 +87,7 @@ func TestEmulationThatCannotBeIsRefused(t *testing.T) {
 		"mem=1GiB,cpu=-2ms":      `"-2ms" is not the time of a stage`,
 		"mem=1GiB,compute=2":     `"2" is not the time of a stage`,
 		"mem=1GiB,dma=2h":        `"2h" is not the time of a stage`,
-		"mem=1GiB,gather=2ms":    "is a part of what a worker takes",
+		"mem=1GiB,gather=2ms":    "is part of cpu=0s, the time of a worker",
 		"mem=1GiB,straggle=-1":   `"-1" is no part of a time`,
 		"mem=1GiB,straggle=NaN":  `"NaN" is no part of a time`,
 		"gpu=1,mem=1GiB,cores=3": `"cores=3": unknown setting (want gpu, mem, link, workers,`,

@@ -104,7 +104,7 @@ type Result struct {
 	Seconds      float64  `json:"seconds"`
 	Output       string   `json:"output"`
 	Notes        []string `json:"notes"`
-	// Types and Relations are those of a typed graph. Nodes and Edges are then sums, and the other fields those of the
+	// Types and Relations are set for a typed graph. Nodes and Edges are then sums, and the other fields those of the
 	// target type.
 	Target    string            `json:"target,omitempty"`
 	Types     []format.NodeType `json:"node_types,omitempty"`

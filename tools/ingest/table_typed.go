@@ -33,7 +33,7 @@ type typedTables struct {
 //	edges/<source>__<destination>.csv              a row an edge: source, destination and maybe weight
 //	edges/<source>__<relation>__<destination>.csv
 //
-// The nodes of a type without a table are those that its edges name.
+// The nodes of a type without a table are the ids in its tables of edges.
 func openTypedTables(ctx context.Context, in Input, layout string, o TableOptions, typed TypedOptions) (_ Source,
 	err error) {
 	if err := o.checkTyped(typed); err != nil {
@@ -82,7 +82,7 @@ func (o *TableOptions) checkTyped(typed TypedOptions) error {
 			"--nodes and --ids (nodes/<type> has ids, labels, splits and features)")
 	}
 	if typed.Target == "" && len(c.Label)+len(c.Split)+len(c.Features) > 0 {
-		return badOptions("--label-column, --split-column and --feature-columns are those of one type: say which with " +
+		return badOptions("--label-column, --split-column and --feature-columns name columns of one type: say which with " +
 			"--target")
 	}
 	return nil
@@ -231,7 +231,7 @@ func (t *typedTables) readEdges(ctx context.Context, dir string) error {
 		for k, end := range [2]string{r.Source, r.Destination} {
 			if ends[k] = t.byType[end]; ends[k] == nil {
 				ends[k] = t.addType(end, NodeFiles{})
-				t.notes = append(t.notes, fmt.Sprintf("there is no table of the type %s: its nodes are those that edges name",
+				t.notes = append(t.notes, fmt.Sprintf("type %s has no table: its nodes are the ids in tables of edges",
 					end))
 			}
 		}

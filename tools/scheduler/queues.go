@@ -368,7 +368,7 @@ func (r *QueueReport) Reproducible() string {
 		r.Staleness.Largest)
 	switch {
 	case r.Lag == 0:
-		return "no gradient is stale: the model is that of synchronous training on as many devices"
+		return "no gradient is stale: synchronous training on as many devices makes the same model"
 	case r.OnArrival:
 		return stale + "steps are made when gradients have arrived, so another training gives another model"
 	}
