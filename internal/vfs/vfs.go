@@ -234,7 +234,19 @@ func lockState(content string) LockState {
 }
 
 // StateOfLock tells what there is at path.
-func StateOfLock(fsys FS, path string) (LockState, error) {
+func StateOfLock(fsys FS, path string) (state LockState, err error) {
+	for range 10 { // the holder of a lock in a bucket writes it anew from time to time
+		if state, err = stateOfLock(fsys, path); !errors.Is(err, ErrOtherVersion) {
+			break
+		}
+	}
+	return state, err
+}
+
+// ErrOtherVersion is the error of reads from an object that has been written anew since it was opened.
+var ErrOtherVersion = errors.New("another version has taken its place since it was opened")
+
+func stateOfLock(fsys FS, path string) (LockState, error) {
 	info, err := fsys.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return NoLock, err

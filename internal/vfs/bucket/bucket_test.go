@@ -305,6 +305,26 @@ func TestAnObjectThatAnotherProcessHasFinishedIsNotReplaced(t *testing.T) {
 	}
 }
 
+// Of two writes at a time a server may refuse both.
+func TestARefusedObjectThatNoOtherProcessHasWrittenIsSentAgain(t *testing.T) {
+	server := s3test.Start(t)
+	f, writes := open(t, Options{CacheBytes: NoCache}).Concurrent().(*FS), 0
+	server.Fail(func(r *http.Request) s3test.Fault {
+		if r.Method == http.MethodPut {
+			if writes++; writes < 3 {
+				return s3test.Conflict
+			}
+		}
+		return s3test.None
+	})
+	content := random(1000)
+	put(t, f, base+"/small", content)
+	wantContent(t, f, base+"/small", content)
+	if writes != 3 {
+		t.Errorf("sent %d times", writes)
+	}
+}
+
 var seen sync.Map
 
 // once is true the first time that a test asks for a name.

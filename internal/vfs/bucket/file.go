@@ -142,17 +142,21 @@ func (p *pending) Abort() error {
 	return p.PendingFile.Abort()
 }
 
+// errUnseen: of two writes at a time, a server may refuse one before the other's object is there, or both (409 of S3).
+var errUnseen = errors.New("the server has refused an object as if another were there, and there is none")
+
 // send writes an object. Uploads that a killed process has left of it are aborted, and so is its own if it fails.
 func (f *FS) send(at place, from io.ReaderAt, bytes int64) error {
 	if bytes <= partBytes {
-		err := f.attempt(f.o.Context, at.path, at.store, func(ctx context.Context, moved func()) error {
+		return f.attempt(f.o.Context, at.path, at.store, func(ctx context.Context, moved func()) error {
 			_, err := at.store.write(ctx, at.key, f.section(from, 0, bytes, moved), condition{none: f.concurrent})
+			if f.concurrent && errors.Is(err, errReplaced) { // another process was faster, or an earlier try
+				if _, err = at.store.stat(ctx, at.key); errors.Is(err, fs.ErrNotExist) {
+					return errUnseen
+				}
+			}
 			return err
 		})
-		if f.concurrent && errors.Is(err, errReplaced) {
-			return nil // another process was faster, or an earlier try
-		}
-		return err
 	}
 	if f.concurrent && f.arrived(at, bytes) {
 		return nil

@@ -328,7 +328,7 @@ func (f *FS) inFolder(dir string, do func() error) (err error) {
 		if err = f.FS.MkdirAll(dir); err == nil {
 			err = do()
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) { // which a folder was that is gone again
 			break
 		}
 	}

@@ -62,11 +62,15 @@ func (f *FS) holder() (text, machine string, err error) {
 
 // readLock reads the object of a lock.
 func (f *FS) readLock(at place) (o object, content []byte, err error) {
-	if o, err = f.stat(at); err != nil {
-		return o, nil, err
+	for range 10 { // its holder may write it anew meanwhile
+		if o, err = f.stat(at); err != nil {
+			return o, nil, err
+		}
+		content = make([]byte, min(o.bytes, 1<<10))
+		if err = (&file{f: f, at: at, object: o}).fetch(content, 0); !errors.Is(err, errReplaced) {
+			break
+		}
 	}
-	content = make([]byte, min(o.bytes, 1<<10))
-	err = (&file{f: f, at: at, object: o}).fetch(content, 0)
 	return o, content, err
 }
 

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"net/http"
 	"time"
+
+	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
 // store is one bucket. Its methods make one request, and do not repeat it; keys have no slash in front.
@@ -58,7 +60,7 @@ type condition struct {
 // Errors of stores are fs.ErrNotExist, fs.ErrPermission, one of these, or errors of the network and others that another
 // try may not have.
 var (
-	errReplaced = errors.New("another version has taken its place since it was opened")
+	errReplaced = vfs.ErrOtherVersion
 	errExpired  = errors.New("the credentials have expired (renew them, and run the command again)")
 	errRefused  = errors.New("the server refuses the request") // in a way that another try would not change
 )

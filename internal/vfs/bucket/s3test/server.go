@@ -128,16 +128,17 @@ type Fault int
 
 // The faults.
 const (
-	None    Fault = iota
-	Error         // 500
-	Slow          // 503 SlowDown
-	Reset         // the connection is closed instead of an answer
-	Stall         // nothing is answered
-	Short         // the answer ends in the middle
-	Wrong         // a bit of the answer's body is another one
-	Damaged       // a bit of the request's body is another one
-	Expired       // the credentials have expired
-	Late          // the server does what is asked, and the answer is lost
+	None     Fault = iota
+	Error          // 500
+	Slow           // 503 SlowDown
+	Reset          // the connection is closed instead of an answer
+	Stall          // nothing is answered
+	Short          // the answer ends in the middle
+	Wrong          // a bit of the answer's body is another one
+	Damaged        // a bit of the request's body is another one
+	Expired        // the credentials have expired
+	Late           // the server does what is asked, and the answer is lost
+	Conflict       // 409, as where another write is under way
 )
 
 // Fail sets which fault a request has; nil: none.
@@ -175,6 +176,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 		return
 	case Slow:
 		answer(http.StatusServiceUnavailable, "SlowDown")
+		return
+	case Conflict:
+		answer(http.StatusConflict, "ConditionalRequestConflict")
 		return
 	case Expired:
 		answer(http.StatusBadRequest, "ExpiredToken")
