@@ -110,7 +110,11 @@ func OpenTyped(fsys vfs.FS, dir string) (*Typed, error) {
 	t := new(Typed)
 	_, err := readAgain(fsys, path, maxManifestBytes, t.decode)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w", dir, ErrIncomplete)
+		m, err := readManifest(fsys, dir)
+		if err == nil {
+			err = fmt.Errorf("%w: %s is a %s: give a graph of several types", ErrKind, dir, m.Kind)
+		}
+		return nil, err
 	}
 	if err != nil && !errors.Is(err, ErrVersion) && !errors.Is(err, ErrCorrupt) {
 		err = &CorruptError{path, -1, err.Error() + " (import again with --force)"}

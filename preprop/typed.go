@@ -147,6 +147,8 @@ func (t *typedJob) setOptions(o Options) error {
 	}
 	matrices := newTypedMatrices(t.typed)
 	switch {
+	case o.Hops < 0 || o.Hops > format.MaxHops:
+		return fail("%d hops: there can be 0 to %d", o.Hops, format.MaxHops)
 	case len(o.Metapaths) > 0 && o.RelationsSubsets > 0:
 		return fail("--metapaths and --relations-subsets are for one store after the other (leave out one of them)")
 	case o.RelationsSubsets < 0:

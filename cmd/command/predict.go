@@ -132,6 +132,11 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 	if a.given("node-file") && a.given("rows") {
 		return nil, usagef("--node-file and --rows both choose rows: give one of them")
 	}
+	for _, name := range []string{"smooth-metapaths", "correct-alpha", "smooth-alpha", "smooth-scale", "smooth-steps"} {
+		if o.smooth == "" && a.given(name) {
+			return nil, usagef("--%s: it is for predictions that are smoothed: give --smooth too", name)
+		}
+	}
 	o.input = args[0]
 	if suffixes := export.TableSuffixes(); !slices.Contains(suffixes, strings.ToLower(filepath.Ext(o.output))) {
 		return nil, usagef("--output %s: want a name that ends in %s", o.output, strings.Join(suffixes, ", "))

@@ -289,6 +289,9 @@ func (o *propagateOptions) do(ctx context.Context, a *app, args []string) (_ res
 	if o.DType, err = parseDType(o.dtype); err != nil {
 		return nil, err
 	}
+	if o.FromGraph != "" && o.From == "" {
+		return nil, usagef("--from-graph: it is the graph that the store of --from was made of: give --from too")
+	}
 	if err := a.refuseWithin(o.output); err != nil {
 		return nil, err
 	}

@@ -115,6 +115,10 @@ func predictTyped(t *testing.T, flags string) {
 		SmoothAlpha: 0.8, Scale: 1, Steps: 5})
 	for line, want := range map[string]string{
 		"predict graph --checkpoint run -o x.csv --smooth fixed --smooth-metapaths paper<x": "relations are paper<x",
+		"predict graph --checkpoint run -o x.csv --smooth-metapaths paper<author<paper":     "give --smooth too",
+		"propagate graph -o x --hops -1":                       "-1 hops",
+		"propagate graph -o x --from-graph graph":              "give --from too",
+		"propagate graph -o x --from store --from-graph store": "is a store: give a graph of several types",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: status %d: %s, want %q", line, o.code, o.stderr, want)
