@@ -48,6 +48,29 @@ func (o *UpdateOptions) check() error {
 	if !slices.Contains([]string{"", "yes", "no"}, o.Header) {
 		return badOptions("--header %q (want yes or no)", o.Header)
 	}
+	c := &o.Columns
+	edges, nodes := o.Edges+o.Remove != "", o.Nodes != ""
+	for _, flag := range []struct {
+		name         string
+		given, reads bool
+		tables       string
+	}{
+		{sourceRole.flag, c.Source != "", edges, "--edges or --remove-edges"},
+		{destinationRole.flag, c.Destination != "", edges, "--edges or --remove-edges"},
+		{"header", o.Header != "", edges, "--edges or --remove-edges"},
+		{weightRole.flag, c.Weight != "", o.Edges != "", "--edges"},
+		{edgeColumnsFlag, len(c.Edge) > 0, o.Edges != "", "--edges"},
+		{"ignore-missing", o.IgnoreMissing, o.Remove != "", "--remove-edges"},
+		{idRole.flag, c.ID != "", nodes, "--nodes"},
+		{labelRole.flag, len(c.Label) > 0, nodes, "--nodes"},
+		{splitRole.flag, len(c.Split) > 0, nodes, "--nodes"},
+		{"feature-columns", len(c.Features) > 0, nodes, "--nodes"},
+		{nodeColumnsFlag, len(c.Node) > 0, nodes, "--nodes"},
+	} {
+		if flag.given && !flag.reads {
+			return badOptions("--%s: it is for the table of %s, which is not given", flag.name, flag.tables)
+		}
+	}
 	return nil
 }
 

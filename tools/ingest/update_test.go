@@ -222,6 +222,12 @@ func TestAnUpdatedGraphIsAnImportOfTheChangedTables(t *testing.T) {
 				u.Nodes = ""
 			}
 		}
+		if u.Edges == "" {
+			u.Columns.Edge = nil
+		}
+		if u.Nodes == "" {
+			u.Columns = Columns{Edge: u.Columns.Edge}
+		}
 		importTo("after", after)
 		graph := openGraph(t, disk, "before")
 		src, err := OpenUpdate(context.Background(), graph, ScratchOptions{Output: "updated"}, u)
@@ -316,6 +322,12 @@ func TestWhatAnUpdateCannotDoIsRefusedByName(t *testing.T) {
 		{"new.csv", "src,dst,size\nb,a,1\n", func(u *UpdateOptions) { u.Edges, u.Columns.Edge = "new.csv", []string{"size"} },
 			"the graph has no column edge_size", UpdateCounts{}},
 		{"", "", func(u *UpdateOptions) { u.Header = "perhaps" }, "--header", UpdateCounts{}},
+		{"", "", func(u *UpdateOptions) { u.Edges, u.Columns.Label = "new.csv", []string{"label"} },
+			"--label-column: it is for the table of --nodes", UpdateCounts{}},
+		{"", "", func(u *UpdateOptions) { u.Nodes, u.Columns.Source = "n.csv", "src" }, "--source-column", UpdateCounts{}},
+		{"", "", func(u *UpdateOptions) { u.Remove, u.Columns.Weight = "old.csv", "weight" }, "--weight-column",
+			UpdateCounts{}},
+		{"", "", func(u *UpdateOptions) { u.Edges, u.IgnoreMissing = "new.csv", true }, "--ignore-missing", UpdateCounts{}},
 		{"", "", func(*UpdateOptions) {}, "", UpdateCounts{}},
 	} {
 		if c.file != "" {

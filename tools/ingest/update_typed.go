@@ -100,6 +100,10 @@ func (u *typedUpdate) readNodes(ctx context.Context) error {
 			return badOptions("%s: the graph has no type %s", paths[name], name)
 		}
 	}
+	if c := &u.o.Columns; !slices.Contains(names, u.target) && len(c.Label)+len(c.Split)+len(c.Features) > 0 {
+		return badOptions("--label-column, --split-column and --feature-columns are for the table of %s, and --nodes %s has "+
+			"none", u.target, u.o.Nodes)
+	}
 	for _, n := range u.graph.Types {
 		one, err := u.open(u.graph.OpenNodes(u.fsys, u.dir, n.Name))
 		if err != nil {

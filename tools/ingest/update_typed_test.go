@@ -289,6 +289,8 @@ func TestWhatAnUpdateOfATypedGraphCannotDoIsRefusedByName(t *testing.T) {
 		{o: UpdateOptions{Edges: "graph-in/edges/venue__paper.csv"}, want: "want a folder with a table for each type"},
 		{o: UpdateOptions{Edges: "nowhere"}, want: "nowhere"},
 		{o: UpdateOptions{Bipartite: true}, want: "--bipartite"},
+		{nodes: map[string]string{"author": "author_id,age\nauthor0,1\n"},
+			o: UpdateOptions{Columns: Columns{Label: []string{"kind"}}}, want: "--label-column"},
 		{edges: map[string]string{"venue__paper": "venue,paper\nv0,paper0\n"},
 			o: UpdateOptions{Columns: Columns{Edge: []string{"size:int64"}}}, want: "size"},
 	} {
