@@ -12,6 +12,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
@@ -377,6 +378,20 @@ func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
 	}
 	if o := hopfeed(t, d, "train whole --model rgcn --memory 3MiB"); o.code == exitDone {
 		t.Error("it fits into 3 MiB")
+	}
+	// What is said to be the least memory is what the place that takes least needs.
+	needs := func(flags string) units.Bytes {
+		o := hopfeed(t, d, "train whole --model rgcn --memory 49MiB"+flags)
+		_, text, _ := strings.Cut(o.stderr, "needs ")
+		text, _, _ = strings.Cut(text, " at least")
+		bytes, err := units.ParseBytes(strings.ReplaceAll(text, " ", ""))
+		if o.code != exitDoesNotFit || err != nil {
+			t.Errorf("%s: status %d: %s", flags, o.code, o.stderr)
+		}
+		return bytes
+	}
+	if least := min(needs(" --placement host"), needs(" --placement storage")); needs("") != least {
+		t.Errorf("%v is said to be needed, and one place needs %v", needs(""), least)
 	}
 	bare := typedDisk(t)
 	if o := hopfeed(t, bare, "train graph --model rgcn"); o.code != exitUsage ||

@@ -176,7 +176,11 @@ func planTyped(dir *format.Dir, all *format.Manifest, o *Options) (*typedPlan, e
 		return err
 	})
 	if chosen < 0 {
-		return nil, why[len(why)-1]
+		least := len(why) - 1 // storage, unless its buffers take more than few features do in host memory
+		if least > 0 && plans[places[least-1]].hostBytes(o) < plans[places[least]].hostBytes(o) {
+			least--
+		}
+		return nil, why[least]
 	}
 	p := plans[places[chosen]]
 	for i, err := range why {
@@ -195,7 +199,7 @@ func planTyped(dir *format.Dir, all *format.Manifest, o *Options) (*typedPlan, e
 }
 
 // planTypedIn finds how many rows and samples there is memory for beside features in a place. What batches take is an
-// estimate.
+// estimate. If it fails, the plan is the smallest.
 func planTypedIn(dir *format.Dir, all *format.Manifest, o *Options, where string) (p *typedPlan, err error) {
 	what := fmt.Sprintf("%s on %d nodes and %d edges of %d types, with features from %s,", o.Spec.Model,
 		all.Nodes, all.Edges, len(dir.Typed.Types), where)
@@ -203,14 +207,14 @@ func planTypedIn(dir *format.Dir, all *format.Manifest, o *Options, where string
 		for samples := sampling.MostSamples(o.workers(1), o.buffers()); samples > 0; samples /= 2 {
 			p = &typedPlan{where: where, evaluated: rows, samples: samples}
 			if err = p.count(dir, all, o); err != nil {
-				return nil, err
+				return p, err
 			}
 			if err = o.Machine.Fits(what, p.memory(o)); err == nil {
 				return p, nil
 			}
 		}
 		if rows == leastEvaluated {
-			return nil, err
+			return p, err
 		}
 	}
 }
@@ -327,6 +331,15 @@ func (p *typedPlan) count(dir *format.Dir, all *format.Manifest, o *Options) (fa
 // memory is the memory of the plan.
 func (p *typedPlan) memory(o *Options) need.Memory {
 	return p.terms.Sum(1, o.Machine.Devices.Info.Unified)
+}
+
+// hostBytes is the memory of the plan without that of a device that has its own.
+func (p *typedPlan) hostBytes(o *Options) int64 {
+	memory := p.memory(o)
+	if o.Machine.Devices.Info.Unified {
+		memory.HostBytes += memory.DeviceBytes
+	}
+	return memory.HostBytes
 }
 
 // OpenTyped opens a typed graph, whose target's nodes are in dir, on the first device of the machine.
