@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -195,6 +196,7 @@ type measuredEpoch struct {
 // measure trains for an epoch that is not measured, as it touches memory for the first time,
 // for some that are measured, and for one whose steps are measured one by one.
 func (c *cell) measure(ctx context.Context, o AblationOptions) (err error) {
+	debug.FreeOSMemory() // no cell pays for what the one before has left
 	l, set, err := c.variant.open(ctx, o.Options, loader.Options{Matrices: c.Spec.Matrices, Placement: c.placement,
 		Buffers: placement.Buffers})
 	if err != nil {
