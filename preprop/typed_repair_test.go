@@ -58,7 +58,7 @@ func TestARepairOfATypedStoreThatIsKilledLeavesItAsItWas(t *testing.T) {
 	part := format.PartPath("store/features/rw+paper-author/hop-1", 0)
 	overwrite(t, base, part, flip(want[part], chunkAt(t, base, part)))
 	before := files(t, base, "store")
-	for n := int64(1); ; n += failureStep() {
+	for n := int64(1); ; n += 5 * failureStep() {
 		mem := base.CrashClone()
 		fault := vfs.NewFault(mem)
 		fault.FailFrom(n, syscall.EIO)
