@@ -264,21 +264,31 @@ func (m *typedMatrices) addPath(relations []format.Relation) error {
 func (m *typedMatrices) addAllPaths(hops int) error {
 	const most = 1000
 	count := 0
-	var extend func(relations []format.Relation, head string) error
+	return eachPath(m.typed, hops, func(relations []format.Relation) error {
+		if n, _ := m.typed.Type(relations[len(relations)-1].Source); n.Features == 0 {
+			return nil
+		}
+		if count++; count > most {
+			return fmt.Errorf("there are more than %d metapaths of up to %d relations (name some with --metapaths)", most,
+				hops)
+		}
+		return m.addPath(relations)
+	})
+}
+
+// eachPath calls visit with all metapaths of up to hops relations to the target, each before those that go on from it.
+func eachPath(t *format.Typed, hops int, visit func(relations []format.Relation) error) error {
+	var extend func(relations []format.Relation, tail string) error
 	extend = func(relations []format.Relation, tail string) error {
-		if n, _ := m.typed.Type(tail); len(relations) > 0 && n.Features > 0 {
-			if count++; count > most {
-				return fmt.Errorf("there are more than %d metapaths of up to %d relations (name some with --metapaths)", most,
-					hops)
-			}
-			if err := m.addPath(relations); err != nil {
+		if len(relations) > 0 {
+			if err := visit(relations); err != nil {
 				return err
 			}
 		}
 		if len(relations) == hops {
 			return nil
 		}
-		for _, r := range m.typed.Relations {
+		for _, r := range t.Relations {
 			if r.Destination == tail {
 				if err := extend(append(slices.Clone(relations), r), r.Source); err != nil {
 					return err
@@ -287,7 +297,7 @@ func (m *typedMatrices) addAllPaths(hops int) error {
 		}
 		return nil
 	}
-	return extend(nil, m.typed.Target)
+	return extend(nil, t.Target)
 }
 
 // parse reads a metapath such as paper<author<paper, or paper<cites.paper where several relations lead from one type to

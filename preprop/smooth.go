@@ -15,7 +15,7 @@ import (
 )
 
 // Smoothing are the parameters of Correct and Smooth (Huang et al. 2021, arXiv 2010.13993, section 2). S is
-// D^-1/2 A D^-1/2 of the graph as given, without self-loops that it does not have. Of a typed graph, S is the mean over
+// D^-1/2 A D^-1/2 of the graph as given, without self-loops that it does not have. In a typed graph, S is the mean over
 // metapaths of the products of these matrices of their relations, whose two D are the degrees of either side.
 type Smoothing struct {
 	// Metapaths lead from the target of a typed graph to itself, as paper<author<paper. None: all of one relation or,
@@ -74,24 +74,14 @@ func (o *Smoothing) paths(graph *format.Dir) (all [][]format.Relation, err error
 	return all, nil
 }
 
-// pathsToItself lists the metapaths of one or two relations from the target to itself.
+// pathsToItself lists the metapaths of so many relations from the target to itself.
 func pathsToItself(t *format.Typed, hops int) (all [][]format.Relation) {
-	for _, r := range t.Relations {
-		if r.Destination != t.Target {
-			continue
+	_ = eachPath(t, hops, func(path []format.Relation) error {
+		if len(path) == hops && path[hops-1].Source == t.Target {
+			all = append(all, path)
 		}
-		if hops == 1 {
-			if r.Source == t.Target {
-				all = append(all, []format.Relation{r})
-			}
-			continue
-		}
-		for _, next := range t.Relations {
-			if next.Destination == r.Source && next.Source == t.Target {
-				all = append(all, []format.Relation{r, next})
-			}
-		}
-	}
+		return nil
+	})
 	return all
 }
 
@@ -115,7 +105,7 @@ func betweenRows(t *format.Typed, paths [][]format.Relation) (rows [2]int64) {
 	return rows
 }
 
-// SmoothBytes bounds the memory of Smooth for a graph, of a typed one the nodes of its target, with the predictions.
+// SmoothBytes bounds the memory of Smooth for a graph, or for the target of a typed one, with the predictions.
 func SmoothBytes(graph *format.Dir, o Smoothing) (bytes int64, err error) {
 	paths, err := o.paths(graph)
 	if err != nil {
@@ -149,8 +139,8 @@ func SmoothBytes(graph *format.Dir, o Smoothing) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// Smooth corrects and smooths the predictions z [nodes, classes] for all nodes of a graph, of a typed one those of its
-// target, in place, by the labels of the training nodes of a split. Rows of z then need not add up to 1.
+// Smooth corrects and smooths the predictions z [nodes, classes] for all nodes of a graph (if it is typed, of its
+// target) in place, by the labels of the training nodes of a split. Rows of z then need not add up to 1.
 func Smooth(ctx context.Context, graph *format.Dir, split int, z []float32, o Smoothing, threads int) (err error) {
 	m := &graph.Manifest
 	if err := o.Check(); err != nil {

@@ -79,7 +79,8 @@ func smoothed(g *testGraph, split int, z []float32, o Smoothing, s, walk []float
 	return propagate(out, o.SmoothAlpha)
 }
 
-// checkSmooth compares Smooth of a graph, whose nodes are those of g, with its definition. It returns the predictions.
+// checkSmooth compares what Smooth makes of a graph with its definition. g has the same nodes. It returns the
+// predictions.
 func checkSmooth(t *testing.T, graph *format.Dir, g *testGraph, seed uint64, metapaths []string,
 	s, walk []float64) []float32 {
 	t.Helper()

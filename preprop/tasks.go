@@ -131,7 +131,7 @@ func (t *taskJob) columnsOf(in *engine.Input) (ranges []product.ColumnRange) {
 	return ranges
 }
 
-// sharesOf are those of task hops-i.
+// sharesOf are the shares that task hops-i makes.
 func (t *taskJob) sharesOf(i int) (all []taskShare) {
 	for _, s := range t.shares {
 		if s.task == i {

@@ -137,7 +137,12 @@ func TestTasksInAnyOrderTwiceAndAtTheSameTimeMakeTheSameStore(t *testing.T) {
 func TestATaskThatMustWaitOrDiffersSaysSo(t *testing.T) {
 	fsys := vfs.NewMem()
 	randomGraph(1, 300, 6).write(t, fsys, "graph")
-	o := Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Tasks: 2}
+	checkWaitingTasks(t, fsys, Options{Hops: 1, Operators: allOperators[:1], Threads: 1, Tasks: 2}, 7)
+}
+
+// checkWaitingTasks runs tasks of a job of so many too early, by other options and without time, and then all of them.
+func checkWaitingTasks(t *testing.T, fsys *vfs.Mem, o Options, tasks int) {
+	t.Helper()
 	run := func(name, want string) {
 		t.Helper()
 		_, err := RunTask(context.Background(), fsys, "graph", "store", name, o)
@@ -161,7 +166,7 @@ func TestATaskThatMustWaitOrDiffersSaysSo(t *testing.T) {
 		t.Errorf("a whole job beside tasks: %v", err)
 	}
 	list, err := ListTasks(context.Background(), fsys, "graph", "store", o)
-	if err != nil || !list[0].Done || list[1].Done || len(list) != 7 {
+	if err != nil || !list[0].Done || list[1].Done || len(list) != tasks {
 		t.Errorf("%d tasks: %+v, %v", len(list), list, err)
 	}
 	o.Hops = 2

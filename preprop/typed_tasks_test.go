@@ -139,51 +139,12 @@ func TestATaskOfATypedGraphThatMustWaitOrDiffersSaysSo(t *testing.T) {
 	fsys := vfs.NewMem()
 	wideTyped(t, fsys, 100)
 	o := Options{Hops: 1, Threads: 1, Tasks: 2}
-	run := func(name, want string) {
-		t.Helper()
-		_, err := RunTask(context.Background(), fsys, "graph", "store", name, o)
-		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrOptions) && !errors.Is(err, format.ErrExists) ||
-			!strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: %v, want %q", name, err, want)
-		}
+	checkWaitingTasks(t, fsys, o, 8)
+	o.From = "want"
+	if _, err := RunTask(context.Background(), fsys, "graph", "store", "rows", o); !errors.Is(err, ErrOptions) ||
+		!strings.Contains(err.Error(), "leave out --from") {
+		t.Errorf("with an earlier store: %v", err)
 	}
-	for _, name := range []string{"hops-0", "write-1", "publish"} {
-		run(name, "the task rows must run first")
-	}
-	run("rows", "")
-	run("hops-0", "another task must run first")
-	run("write-0", "the tasks hops must run first")
-	run("publish", "another task must run first")
-	if _, err := Propagate(context.Background(), fsys, "graph", "store", o); !errors.Is(err, ErrOptions) ||
-		!strings.Contains(err.Error(), "tasks are making it") {
-		t.Errorf("a whole job beside tasks: %v", err)
-	}
-	list, err := ListTasks(context.Background(), fsys, "graph", "store", o)
-	if err != nil || !list[0].Done || list[1].Done || len(list) != 8 {
-		t.Errorf("%d tasks: %+v, %v", len(list), list, err)
-	}
-	o.Hops = 2
-	run("hops-0", "with other options")
-	run("rows", "with other options")
-	o.Hops = 1
-	want := propagated(t, fsys, "want", o)
-	run("cut-0", "")
-	run("cut-1", "")
-	o.MaxTime = 1
-	if _, err := RunTask(context.Background(), fsys, "graph", "store", "hops-0", o); !errors.Is(err, ErrMaxTime) {
-		t.Errorf("without time: %v", err)
-	}
-	o.MaxTime = 0
-	if !sameFiles(byTasks(t, fsys, "store", 2, o), want) {
-		t.Error("another store")
-	}
-	if list, err := ListTasks(context.Background(), fsys, "graph", "store", o); err != nil || len(list) > 0 {
-		t.Errorf("of a complete store: %+v, %v", list, err)
-	}
-	o.Rows = format.RowsAll
-	run("rows", "with other options")
-	o.Rows, o.From = "", "want"
-	run("rows", "leave out --from")
 }
 
 func TestNodesThatAreNotThoseOfTheTypedGraphAreRefused(t *testing.T) {

@@ -67,7 +67,7 @@ func TestPropagateOnADeviceMakesTheSameStoreAndSaysWhy(t *testing.T) {
 	}
 }
 
-// Of a typed graph, the result says what computes each matrix.
+// The result for a typed graph says what computes each matrix.
 func TestPropagateOfATypedGraphOnADeviceMakesTheSameStore(t *testing.T) {
 	d := typedDisk(t)
 	line := "propagate graph -o store --hops 2 --label-hops 2 --json --force "

@@ -196,7 +196,7 @@ func ResultFiles(fsys vfs.FS, dir string, widths []int, rows int64, nodes []uint
 	return out
 }
 
-// Take writes a file with some columns of the matrix, of which m is all rows. change, unless it is nil, changes rows
+// Take writes a file with some columns of the matrix; m has them, for all rows. change, unless it is nil, changes rows
 // [first, end) before.
 func (f *ColumnFiles) Take(s product.ColumnRange, m *format.Matrix, change func(rows []byte, first, end int64)) error {
 	out, err := f.create(s)
