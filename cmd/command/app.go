@@ -48,11 +48,10 @@ type app struct {
 	helpAll     bool // print all flags of a command in its help
 	verbose     bool // print what is planned, why, and what it took, in detail
 
-	keep    func(result)    // takes the result instead of printing it; nil: print
-	budget  machine.Limit   // host memory that the command may use: --memory, or what the machine has
-	stop    <-chan struct{} // closed when the command is interrupted
-	command *cobra.Command  // that runs
-	running bool            // a verb has begun: what fails now is not the command line's fault
+	keep    func(result)   // takes the result instead of printing it; nil: print
+	budget  machine.Limit  // host memory that the command may use: --memory, or what the machine has
+	command *cobra.Command // that runs
+	running bool           // a verb has begun: what fails now is not the command line's fault
 }
 
 // result is the result of a command, printed as text or, with --json, as a JSON object.
@@ -276,7 +275,7 @@ func (a *app) verb(use, short, long string,
 				return err
 			}
 		}
-		a.running, a.stop = true, c.Context().Done()
+		a.running = true
 		defer a.limitProcess(0)
 		if err := a.useMemory(); err != nil {
 			return err
@@ -387,6 +386,9 @@ func (a *app) note(format string, args ...any) {
 		fmt.Fprintln(a.stderr, text)
 	}
 }
+
+// tell is note for a text that is no format.
+func (a *app) tell(text string) { a.note("%s", text) }
 
 // detail tells the user something that only --verbose asks for.
 func (a *app) detail(format string, args ...any) {

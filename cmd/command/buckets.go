@@ -11,7 +11,7 @@ import (
 // openBuckets makes paths that are URLs objects of buckets, for the verb that runs.
 func (a *app) openBuckets(ctx context.Context) {
 	o := a.cache
-	o.Context, o.Note = ctx, func(text string) { a.note("%s", text) }
+	o.Context, o.Note = ctx, a.tell
 	if o.CacheBytes = int64(a.cacheSize); a.given(cacheSizeFlag) && a.cacheSize == 0 {
 		o.CacheBytes = bucket.NoCache
 	}

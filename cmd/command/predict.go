@@ -149,15 +149,12 @@ func (o *predictOptions) do(ctx context.Context, a *app, args []string) (_ resul
 		return nil, err
 	}
 	c.Split = checkpoint.Split{} // of no use here, and large
-	open := format.OpenAny
-	if o.typed = format.IsTyped(a.fs, o.input); o.typed {
-		open = format.OpenTarget
-	}
-	input, err := open(a.fs, o.input)
+	input, err := a.openAny(o.input)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, input.Close()) }()
+	o.typed = input.Typed != nil
 	isGraph := input.Manifest.Kind == format.KindGraph
 	if !isGraph && (o.nodes != "" || o.split > 0) {
 		return nil, usagef("%s is a hop store: --node-file and --split are for graphs "+
@@ -274,10 +271,7 @@ func (a *app) predict(ctx context.Context, c *checkpoint.Checkpoint, input *form
 	so := session.Options{BatchRows: o.batch, Placement: o.placement, Once: true, NoLabels: true, RowNumbers: true}
 	var table *export.Predictions
 	if input.Manifest.Kind == format.KindGraph {
-		nodes, err := a.chooseNodes(ctx, input, o)
-		if err == nil && nodes == nil {
-			nodes, err = session.NodesOf(ctx, input, format.RegionAll, 0)
-		}
+		nodes, err := a.listNodes(ctx, input, o)
 		if err == nil {
 			table, err = export.PredictNodes(ctx, &c.Trained, c.Data.ClassNames, input, nodes)
 		}
@@ -358,6 +352,15 @@ func (a *app) chooseNodes(ctx context.Context, graph *format.Dir, o *predictOpti
 	return session.NodesOf(ctx, graph, o.rows, o.split)
 }
 
+// listNodes is chooseNodes that lists all nodes too.
+func (a *app) listNodes(ctx context.Context, graph *format.Dir, o *predictOptions) ([]uint32, error) {
+	nodes, err := a.chooseNodes(ctx, graph, o)
+	if err == nil && nodes == nil {
+		return session.NodesOf(ctx, graph, format.RegionAll, 0)
+	}
+	return nodes, err
+}
+
 // propagateFor makes the store that a model reads from a graph, of all nodes or the chosen ones.
 func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph *format.Dir, o *predictOptions,
 	dir string) error {
@@ -372,7 +375,7 @@ func (a *app) propagateFor(ctx context.Context, c *checkpoint.Checkpoint, graph 
 	}
 	po := preprop.Options{
 		Rows: format.RowsAll, Split: o.split, Threads: a.threads, Seed: a.seed, Progress: a.progress(),
-		Note: func(text string) { a.note("%s", text) }, LabelHops: c.Data.LabelHops,
+		Note: a.tell, LabelHops: c.Data.LabelHops,
 	}
 	if po.LabelHops > 0 && !a.given("split") {
 		po.Split = c.Data.Split // whose training nodes had labels in the training

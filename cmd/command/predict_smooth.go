@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/preprop"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/export"
@@ -90,15 +91,9 @@ func (a *app) predictSmoothed(ctx context.Context, c *checkpoint.Checkpoint, gra
 	if err != nil {
 		return err
 	}
-	nodes, err := a.chooseNodes(ctx, graph, o)
+	nodes, err := a.listNodes(ctx, graph, o)
 	if err != nil {
 		return err
-	}
-	if nodes == nil {
-		nodes = make([]uint32, m.Nodes)
-		for v := range nodes {
-			nodes[v] = uint32(v)
-		}
 	}
 	table, err := export.PredictNodes(ctx, &c.Trained, c.Data.ClassNames, graph, nodes)
 	if err != nil {
@@ -110,14 +105,8 @@ func (a *app) predictSmoothed(ctx context.Context, c *checkpoint.Checkpoint, gra
 	p.Bytes, err = table.Write(ctx, a.fs, o.output, func(add func(*trainer.Predictions) error) error {
 		for _, v := range nodes {
 			values := all.collected.values[int(v)*m.Classes:][:m.Classes]
-			class := 0
-			for k, x := range values {
-				if x > values[class] {
-					class = k
-				}
-			}
 			if err := add(&trainer.Predictions{Rows: 1, Columns: m.Classes, Values: values,
-				Classes: []int32{int32(class)}}); err != nil {
+				Classes: []int32{int32(max(0, kernel.ArgMax(values)))}}); err != nil {
 				return err
 			}
 		}

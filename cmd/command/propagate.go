@@ -142,8 +142,40 @@ func (p *propagated) Text(w io.Writer) {
 	}
 	if p.Metapaths != nil {
 		p.metapaths(w)
+	} else {
+		p.matrices(w)
+	}
+	if p.dryRun {
+		for _, line := range p.Plan.Lines(units.Bytes(p.MemoryBudgetBytes)) {
+			fmt.Fprintf(w, "\t%s\n", line)
+		}
 		return
 	}
+	if p.Resumed {
+		fmt.Fprintln(w, "\tcontinued an earlier run")
+	}
+	if p.From != nil && p.From.Fresh == "" {
+		fmt.Fprintf(w, "\ttook rows from %s; computed of each matrix: %s\n", p.From.Store,
+			strings.Trim(fmt.Sprint(p.From.Computed), "[]"))
+	}
+	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n",
+		p.Seconds, units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))
+	if p.TransferredBytes > 0 {
+		fmt.Fprintf(w, "\ton %s: %s to it and back, in %.1f s beside the hops\n", p.Plan.Device.Name,
+			units.Bytes(p.TransferredBytes), p.Time.Transfers)
+	}
+	for _, m := range p.Metapaths {
+		if m.DeviceReason != "" {
+			fmt.Fprintf(w, "\t%s on the processor: %s\n", m.Name, m.DeviceReason)
+		}
+	}
+	if p.verbose && p.Metapaths == nil {
+		p.account(w)
+	}
+}
+
+// matrices says what the store of a graph of one type has.
+func (p *propagated) matrices(w io.Writer) {
 	fmt.Fprintf(w, "%s\t%s of %s (%s): the input", p.Output, units.Count(p.Rows, "row"),
 		units.Count(int64(p.Features), "feature"), p.DType)
 	if p.Hops > 0 {
@@ -162,30 +194,6 @@ func (p *propagated) Text(w io.Writer) {
 		case p.dryRun:
 			fmt.Fprintf(w, "\t%s: %d product a hop\n", operator, products)
 		}
-	}
-	if p.dryRun {
-		for _, line := range p.Plan.Lines(units.Bytes(p.MemoryBudgetBytes)) {
-			fmt.Fprintf(w, "\t%s\n", line)
-		}
-		return
-	}
-	if p.Resumed {
-		fmt.Fprintln(w, "\tcontinued an earlier run")
-	}
-	p.taken(w)
-	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n",
-		p.Seconds, units.Bytes(p.BytesRead), units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))
-	p.transfers(w)
-	if p.verbose {
-		p.account(w)
-	}
-}
-
-// taken says what was taken from the store of an earlier graph.
-func (p *propagated) taken(w io.Writer) {
-	if p.From != nil && p.From.Fresh == "" {
-		fmt.Fprintf(w, "\ttook rows from %s; computed of each matrix: %s\n", p.From.Store,
-			strings.Trim(fmt.Sprint(p.From.Computed), "[]"))
 	}
 }
 
@@ -207,34 +215,10 @@ func (p *propagated) metapaths(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%s\t%s (%s): %s of the target, and %s\n", p.Output, units.Count(p.Rows, "row"), p.DType,
 		units.Count(int64(p.Features), "feature"), strings.Join(made, " and "))
-	if p.dryRun {
-		for _, m := range p.Metapaths {
+	for _, m := range p.Metapaths {
+		if p.dryRun {
 			fmt.Fprintf(w, "\t%s\n", m)
 		}
-		for _, line := range p.Plan.Lines(units.Bytes(p.MemoryBudgetBytes)) {
-			fmt.Fprintf(w, "\t%s\n", line)
-		}
-		return
-	}
-	if p.Resumed {
-		fmt.Fprintln(w, "\tcontinued an earlier run")
-	}
-	p.taken(w)
-	fmt.Fprintf(w, "\tin %.1f s; %s read, %s written, at most %s of memory\n", p.Seconds, units.Bytes(p.BytesRead),
-		units.Bytes(p.BytesWritten), units.Bytes(p.PeakRSSBytes))
-	p.transfers(w)
-	for _, m := range p.Metapaths {
-		if m.DeviceReason != "" {
-			fmt.Fprintf(w, "\t%s on the processor: %s\n", m.Name, m.DeviceReason)
-		}
-	}
-}
-
-// transfers says what went to a device.
-func (p *propagated) transfers(w io.Writer) {
-	if p.TransferredBytes > 0 {
-		fmt.Fprintf(w, "\ton %s: %s to it and back, in %.1f s beside the hops\n", p.Plan.Device.Name,
-			units.Bytes(p.TransferredBytes), p.Time.Transfers)
 	}
 }
 
@@ -296,11 +280,11 @@ func (o *propagateOptions) do(ctx context.Context, a *app, args []string) (_ res
 		return nil, err
 	}
 	o.Seed, o.Threads, o.MemoryBytes, o.Progress = a.seed, a.threads, int64(a.budget.Bytes), a.progress()
-	o.Note = func(text string) { a.note("%s", text) }
+	o.Note = a.tell
 	o.Planned = func(p *preprop.Plan) {
 		for _, line := range p.Lines(a.budget.Bytes) {
 			if p.Seconds >= leastAccountSeconds || p.Device != nil && p.Device.Name != preprop.CPU {
-				a.note("%s", line)
+				a.tell(line)
 			} else {
 				a.detail("%s", line)
 			}

@@ -31,6 +31,14 @@ func (a *app) openInputOf(dir, model string) (*format.Dir, error) {
 	return a.openKind(dir, model, readsGraph)
 }
 
+// openAny opens a hop store or a graph; of a typed one, the nodes of the target.
+func (a *app) openAny(dir string) (*format.Dir, error) {
+	if format.IsTyped(a.fs, dir) {
+		return format.OpenTarget(a.fs, dir)
+	}
+	return format.OpenAny(a.fs, dir)
+}
+
 // openKind opens a graph or a hop store. For the other kind, the error says what to do.
 func (a *app) openKind(dir, reader string, graph bool) (*format.Dir, error) {
 	if format.IsTyped(a.fs, dir) {
@@ -111,7 +119,7 @@ func (a *app) chooseSchedule(ctx context.Context, graph *training.Graph, o *trai
 	}
 	notes, err := graph.ChooseSchedule(ctx)
 	for _, n := range notes {
-		a.note("%s", n)
+		a.tell(n)
 	}
 	if err == nil && graph.Queues != nil {
 		o.Options.Queues = graph.Queues.Training()

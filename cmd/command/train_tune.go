@@ -106,12 +106,7 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 		if err != nil {
 			return nil, err
 		}
-		closed := false
-		defer func() {
-			if !closed {
-				err = errors.Join(err, dir.Close())
-			}
-		}()
+		defer func() { err = errors.Join(err, dir.Close()) }()
 		if done, err = a.trialsBefore(dir, propose, o); err != nil {
 			return nil, err
 		}
@@ -123,16 +118,9 @@ func (a *app) tune(ctx context.Context, o *trainOptions, t tuneOptions) (_ *trai
 			return dir.SaveTrials(text)
 		}
 	}
-	if len(done) > 0 {
-		a.note("going on after %s in %s", units.Count(int64(len(done)), "trial"), o.run)
-	}
-	trials, err := tune.Run(ctx, propose, done, a.trier(o.given(a.seed)), record)
+	trials, err := a.runTrials(ctx, propose, done, o.given(a.seed), record, o.run)
 	if err != nil {
-		if ctx.Err() == nil || o.run == "" {
-			return nil, err
-		}
-		return nil, &checkpoint.TrainingError{Cause: err, Text: fmt.Sprintf("interrupted after %s; the same train "+
-			"command goes on", units.Count(int64(len(trials)), "trial"))}
+		return nil, err
 	}
 	best := tune.Best(trials)
 	if best == nil && !t.searches() {
@@ -235,9 +223,14 @@ func (a *app) try(ctx context.Context, s tune.Settings) (tune.Outcome, error) {
 	return tune.Outcome{Failed: failed, Seconds: time.Since(start).Seconds()}, nil
 }
 
-// trier makes trials, and notes what came of each, with the settings that it does not share with all others.
-func (a *app) trier(base tune.Settings) func(ctx context.Context, number int, s tune.Settings) (tune.Outcome, error) {
-	return func(ctx context.Context, number int, s tune.Settings) (tune.Outcome, error) {
+// runTrials makes the trials that are proposed after those that dir logs, if there is one. It notes what came of each,
+// with the settings that it does not share with all others.
+func (a *app) runTrials(ctx context.Context, propose tune.Proposer, done []tune.Trial, base tune.Settings,
+	record func([]tune.Trial) error, dir string) ([]tune.Trial, error) {
+	if len(done) > 0 {
+		a.note("going on after %s in %s", units.Count(int64(len(done)), "trial"), dir)
+	}
+	try := func(ctx context.Context, number int, s tune.Settings) (tune.Outcome, error) {
 		o, err := a.try(ctx, s)
 		if err != nil {
 			return o, err
@@ -256,6 +249,12 @@ func (a *app) trier(base tune.Settings) func(ctx context.Context, number int, s 
 			o.RowsPerSecond, units.Bytes(o.PeakDeviceBytes), memory)
 		return o, nil
 	}
+	trials, err := tune.Run(ctx, propose, done, try, record)
+	if err != nil && ctx.Err() != nil && dir != "" {
+		err = &checkpoint.TrainingError{Cause: err, Text: fmt.Sprintf("interrupted after %s, which %s logs; the same "+
+			"command goes on", units.Count(int64(len(trials)), "trial"), dir)}
+	}
+	return trials, err
 }
 
 // settingsText is settings in words, but for the input.
@@ -267,16 +266,11 @@ func settingsText(s tune.Settings) string {
 
 // proposer says what to try; nil: there is nothing to choose.
 func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tune.Proposer, error) {
-	open := func() (*format.Dir, error) { return a.openInputOf(o.Input, o.Model) }
-	if t.grid != "" { // which may vary the model
-		open = func() (*format.Dir, error) {
-			if format.IsTyped(a.fs, o.Input) {
-				return format.OpenTarget(a.fs, o.Input)
-			}
-			return format.OpenAny(a.fs, o.Input)
-		}
+	open := a.openAny // as a grid may vary the model
+	if t.grid == "" {
+		open = func(dir string) (*format.Dir, error) { return a.openInputOf(dir, o.Model) }
 	}
-	input, err := open()
+	input, err := open(o.Input)
 	if err != nil {
 		return nil, err
 	}

@@ -139,16 +139,9 @@ func runTune(ctx context.Context, a *app, o *searchOptions) (_ result, err error
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	if len(done) > 0 {
-		a.note("going on after %s in %s", units.Count(int64(len(done)), "trial"), o.output)
-	}
-	trials, err := tune.Run(ctx, o.budget.Within(propose), done, a.trier(points.Base), dir.Save)
+	trials, err := a.runTrials(ctx, o.budget.Within(propose), done, points.Base, dir.Save, o.output)
 	if err != nil {
-		if ctx.Err() == nil {
-			return nil, err
-		}
-		return nil, &checkpoint.TrainingError{Cause: err, Text: fmt.Sprintf("interrupted after %s, which are in %s; the "+
-			"same tune command goes on", units.Count(int64(len(trials)), "trial"), o.output)}
+		return nil, err
 	}
 	if !slices.ContainsFunc(trials, func(t tune.Trial) bool { return goals.Measured(t.Outcome) }) {
 		if failed := slices.IndexFunc(trials, func(t tune.Trial) bool { return t.Failed != "" }); failed >= 0 {
