@@ -22,7 +22,7 @@ type TasksPlan struct {
 	WrittenBytes int64       `json:"planned_bytes_written"` // to the same
 	StoreBytes   int64       `json:"planned_store_bytes"`
 	SharedBytes  int64       `json:"shared_bytes_needed"` // most at a time that machines share, beside the graph
-	Hops         *Plan       `json:"hops"`                // of one task hops; null: of a typed graph
+	Hops         *Plan       `json:"hops,omitempty"`      // of one task hops; none of a typed graph
 }
 
 // StagePlan is all tasks of a kind, which begin when those before have ended.

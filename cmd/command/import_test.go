@@ -58,6 +58,8 @@ func TestDirectionOfEdgesIsChosenByTwoFlags(t *testing.T) {
 		{"directed accepts that", "import csv unknown.csv -o b --directed", exitDone, "2 edges"},
 		{"undirected adds the reverse of every edge", "import csv unknown.csv -o c --undirected", exitDone, "4 edges"},
 		{"the input says that its edges are undirected", "import csv undirected.csv -o d", exitDone, "4 edges"},
+		{"labels without a table of nodes", "import csv undirected.csv -o e --label-column y", exitUsage,
+			"--label-column y: there is no table of nodes (--node-table FILE names one)"},
 		{"directed contradicts the input", "import csv undirected.csv -o e --directed", exitUsage,
 			"undirected.csv: line 1 says that the edges are undirected; leave out --directed"},
 	} {

@@ -177,7 +177,7 @@ func (l *edgeList) tableOf(part parts) (*nodeTable, error) {
 			return nil, badOptions("--node-table %s: want a text table (--features, --labels and --splits take arrays)",
 				f.path)
 		} else if !text {
-			return nil, nil
+			return nil, n.Columns.checkUnused(part)
 		}
 		for _, p := range eachPart {
 			switch path := n.file(p.part); {
@@ -199,6 +199,18 @@ func (l *edgeList) tableOf(part parts) (*nodeTable, error) {
 		return nil, nil
 	}
 	return t, nil
+}
+
+// checkUnused refuses a flag that names columns of labels, splits or features, for which there is no table.
+func (c *Columns) checkUnused(part parts) error {
+	named := map[parts][]string{features: c.Features, labels: c.Label, splits: c.Split}[part]
+	for _, p := range eachPart {
+		if p.part == part && len(named) > 0 {
+			return badOptions("--%s %s: there is no table of nodes (--node-table FILE names one)", p.column,
+				strings.Join(named, ","))
+		}
+	}
+	return nil
 }
 
 func (l *edgeList) noteNodes(t *nodeTable, labels bool) {
