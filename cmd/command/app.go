@@ -117,7 +117,7 @@ func newRoot(a *app, name string) *cobra.Command {
 	flags.Lookup("memory").DefValue = ""
 	flags.StringVar(&a.cache.CacheDir, "cache-dir", "", "folder that keeps what is read from buckets (default hopfeed "+
 		"in the user's folder for caches)")
-	flags.Var(&a.cacheSize, cacheSizeFlag, "how large that may become; 0: nothing is kept (default half of what is free)")
+	flags.Var(&a.cacheSize, cacheSizeFlag, "largest size of that folder; 0: keep nothing (default half of what is free)")
 	flags.Lookup(cacheSizeFlag).DefValue = ""
 	flags.Uint64Var(&a.seed, "seed", 0, "number that all random draws derive from")
 	flags.BoolVar(&a.json, "json", false, "print one JSON object on stdout, logs on stderr")

@@ -16,8 +16,8 @@ func newBenchModesCommand(a *app) *cobra.Command {
 	c := a.verb("modes TRIALS", "Fit the equations of A3GNN's modes to trials",
 		`Modes fits a3gnn's Equations 2 to 5, which give time and memory of its three modes, to trials.jsonl of
 a search that varied --schedule (sequential, mode-1, mode-2) and --workers. It prints measured and predicted
-figures: memory for workers that are threads, and, as in the paper, that are processes. The times of stages
-and the parts of memory are proportional to the rows of a batch. --output draws a3gnn's Figure 8, `+modesFigure+`.`,
+times and memory. It predicts memory for workers that are threads and, as in the paper, for processes. The times of
+stages and the parts of memory are proportional to the rows of a batch. --output draws a3gnn's Figure 8, `+modesFigure+`.`,
 		func(_ context.Context, a *app, args []string) (result, error) {
 			trials, err := a.readTrials(args[0])
 			if err != nil {

@@ -22,8 +22,8 @@ func newBenchSurrogateCommand(a *app) *cobra.Command {
 	c := a.verb("surrogate TRIALS ...", "Learn from trials on several graphs to predict trainings on another",
 		`Surrogate learns throughput, memory and metric of trainings from trials.jsonl of searches on several
 graphs, by their settings and by size, density, degree and features of the graphs (a3gnn §III-C). It predicts the trials
-of each graph from those of all others, and prints R2 (a3gnn Table III). --output saves what is learnt from all of
-them, for tune --surrogate. If trials vary --bias, it fits a3gnn's Equation 1, the accuracy drop.`, o.do)
+of each graph from those of all others, and prints R2 (a3gnn Table III). --output saves a surrogate learnt from all
+graphs, for tune --surrogate. If trials vary --bias, it fits a3gnn's Equation 1, the accuracy drop.`, o.do)
 	c.Args = cobra.MinimumNArgs(1)
 	c.Example = "  hopfeed bench surrogate a/trials.jsonl b/trials.jsonl c/trials.jsonl -o surrogate.json"
 	f := c.Flags()

@@ -25,9 +25,9 @@ func newBenchTuneCommand(a *app) *cobra.Command {
 	var o benchTuneOptions
 	c := a.verb("tune TRIALS", "Compare searches on trials of all settings of a space",
 		`Tune replays all searches of hopfeed tune on trials.jsonl of a search that tried a whole space: each
-search is told the outcomes of the settings that it proposes. It prints hypervolume of the Pareto front after
---trials trials / hypervolume of the front of the whole table, and how well regressions predict the trials, by
-cross-validation. Round i has seed i, from 0 on.`, o.do)
+search is told the outcomes of the settings that it proposes. It prints which share of the
+hypervolume of the whole table's Pareto front each search has reached after --trials trials, and how well
+regressions predict the trials, by cross-validation. Round i has seed i, from 0 on.`, o.do)
 	c.Example = "  hopfeed bench tune tuning/trials.jsonl --rounds 20"
 	f := c.Flags()
 	f.IntVar(&o.runs, "trials", 0, "trials of a search (default a tenth of the table)")

@@ -25,9 +25,9 @@ func newDemoCommand(a *app) *cobra.Command {
 	var output string
 	c := a.verb("demo", "Import, propagate, verify and train on small built-in graphs, in a minute",
 		`Demo imports three graphs that are built into the program (one of products, two of circuits), propagates
-their features, verifies what it wrote, and trains and tests models from storage. Everything stays in
---output for you to look at, the arrays that it imports too. A later demo replaces it; it never replaces a
-directory that no demo has made.`,
+their features, verifies what it wrote, and trains and tests models from storage. All files,
+also the arrays that it imports, stay in --output for you to look at. A later demo replaces that directory; it
+never replaces one that no demo has made.`,
 		func(ctx context.Context, a *app, _ []string) (result, error) { return runDemo(ctx, a, output) })
 	c.Flags().StringVar(&output, "output", "./hopfeed-demo", "directory to work in")
 	return c

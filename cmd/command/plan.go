@@ -43,12 +43,12 @@ memory and the time of an epoch that each would take, and the one that train wou
 
 On this machine it measures for about a second: how fast rows are read and copied, and the time of a few
 training steps. For a machine that --hardware describes, it estimates. Without a STORE, it plans for a known
-data set (--dataset) or for one with --nodes and --features; with --edges, also its propagation, with --machines N
-that by tasks of N such machines (see 'hopfeed propagate --help').
+data set (--dataset) or for one with --nodes and --features. With --edges it plans the propagation too, and with
+--machines N a propagation that N such machines divide into tasks (see 'hopfeed propagate --help').
 
 For a typed GRAPH and a model that reads a hop store, it plans the propagation that makes such a store: all
-metapaths of up to --hops relations, or what --metapaths, --relations-subsets and --label-hops say; and the training,
-as on a described data set.
+metapaths of up to --hops relations, or what --metapaths, --relations-subsets and --label-hops say. It plans the
+training as on a described data set.
 
 For a GRAPH, plan trains some batches and validates once, from the placement that train would choose or that
 --placement names.`, o.do)

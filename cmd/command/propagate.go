@@ -80,7 +80,7 @@ relations, each relation with its reverse: hop r, up to --hops, is the mean of h
 all relations of the subset, and 'paper<author-paper<venue=2<paper' is what hop 2 brings of papers' features.
 With --label-hops L, labels travel along the metapaths of up to L relations from the target back to it.
 
---dry-run prints the plan and stops, with --hardware FILE the plan for the machine that FILE describes. For a
+--dry-run prints the plan and stops; with --hardware FILE it plans for the machine that FILE describes. For a
 graph that does not exist yet, see 'hopfeed plan --edges'.`, o.do)
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "hop store to write")

@@ -33,7 +33,7 @@ its charts in it, and needs no network. An output that ends in .svg is one chart
 of an epoch.
 
 The time of propagation is an attribute of the store's folder. Copies without attributes lose it: then give
---propagation the output of propagate --json. A file belongs to the trainings on the store that it names.`, o.do)
+--propagation the output of propagate --json. Each such file counts for the trainings on the store that it names.`, o.do)
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "report.html", "file to write")
 	_ = f.SetAnnotation("output", fileOutput, []string{"true"}) // the flag is there

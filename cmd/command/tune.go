@@ -53,8 +53,8 @@ func newTuneCommand(a *app) *cobra.Command {
 		"Search settings of a training for throughput, memory and accuracy",
 		`Tune measures short trainings with different settings, one after another, and prints the Pareto front
 of training rows a second, peak memory and validation metric: the trials that no other trial beats in all three.
---max-memory, --min-accuracy and --min-throughput say what is acceptable, --weights what counts how much. Test rows are
-never read.
+--max-memory, --min-accuracy and --min-throughput say what is acceptable, and --weights how much each of the three
+counts. Test rows are never read.
 
 On a graph it varies batch, fanout, sampler, bias, cache, partitions, placement, schedule (by gpu the device samples),
 sampling workers and batch buffers; on a store learning rate, weight decay, dropout, hops, operators and batch. Flags
@@ -68,7 +68,7 @@ also with other limits, another budget or another search. The next trial is a fu
 trials so far. Throughput is measured, so two searches may try different settings.
 
 Searches: gaussian (Gaussian processes: the settings that may add most to the front), ppo (a policy that explores
-their predictions, as a3gnn), random, and grid (all, in order).`,
+their predictions, as in A3GNN), random, and grid (all, in order).`,
 		func(ctx context.Context, a *app, args []string) (result, error) {
 			if a.given(batchPerDevice) {
 				return nil, usagef("--%s: a search chooses --batch", batchPerDevice)
@@ -90,7 +90,7 @@ their predictions, as a3gnn), random, and grid (all, in order).`,
 		"weights of throughput, memory and accuracy, such as 0.5,0.25,0.25, by which the search chooses and config.yaml "+
 			"is chosen (default the whole front, and a balanced point)")
 	f.StringVar(&o.surrogate, "surrogate", "",
-		"file of bench surrogate: the first trials are of the settings that it predicts the best of (on a graph)")
+		"file that bench surrogate wrote: the first trials have the settings of which it predicts most (on a graph)")
 	o.budget.Seconds = 600
 	f.Var(&o.budget, "budget",
 		"time of all trials together, such as 10m, or their number, such as 40; the last trial is finished")

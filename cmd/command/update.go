@@ -31,12 +31,12 @@ graph stands for both directions. Edges are removed before others are added, so 
 new weight; an added edge that is there already is treated as GRAPH's import treated duplicates.
 
 Ids in --edges or --nodes that GRAPH does not have are new nodes, which need features. The table of nodes has
-the column of ids, and columns of what changes: labels, splits, features. A row changes those of its node, and
-an empty label is none.
+the column of ids, and columns of what changes: labels, splits, features. A row changes those of its node; an
+empty label says that the node has no label.
 
 Of a typed graph, --edges and --remove-edges name folders with a table for each relation that changes, such as
-author__writes__paper.csv, and --nodes one with a table for each type, such as author.csv. The reverse that import
-added of a relation changes with it.`, o.do)
+author__writes__paper.csv, and --nodes one with a table for each type, such as author.csv. Where import
+added the reverse of a relation, the reverse changes too.`, o.do)
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "graph directory to write")
 	c.MarkFlagRequired("output")

@@ -79,7 +79,7 @@ def import_npy(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
@@ -185,7 +185,7 @@ def import_csv(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
@@ -267,7 +267,7 @@ def import_mtx(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
@@ -341,7 +341,7 @@ def import_ogb(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
@@ -404,7 +404,7 @@ def import_igb(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
@@ -467,7 +467,7 @@ def import_graphsaint(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
@@ -569,7 +569,7 @@ def import_parquet(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the graph
@@ -628,7 +628,7 @@ def generate(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param seed: number that all random draws derive from
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
@@ -693,7 +693,7 @@ def update(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -763,7 +763,7 @@ def propagate(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param seed: number that all random draws derive from
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
@@ -790,7 +790,7 @@ def status(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -816,7 +816,7 @@ def repair(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -995,7 +995,7 @@ def train(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param seed: number that all random draws derive from
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
@@ -1169,8 +1169,8 @@ def tune(
     :param min_throughput: least training rows a second of a trial; 0: any
     :param weights: weights of throughput, memory and accuracy, such as 0.5,0.25,0.25, by which the search chooses and
         config.yaml is chosen (default the whole front, and a balanced point)
-    :param surrogate: file of bench surrogate: the first trials are of the settings that it predicts the best of (on a
-        graph)
+    :param surrogate: file that bench surrogate wrote: the first trials have the settings of which it predicts most (on
+        a graph)
     :param budget: time of all trials together, such as 10m, or their number, such as 40; the last trial is finished
         (default 10m0s)
     :param search: how settings are chosen: gaussian, grid, ppo, random (default gaussian)
@@ -1185,7 +1185,7 @@ def tune(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param seed: number that all random draws derive from
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
@@ -1231,7 +1231,7 @@ def evaluate(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -1294,7 +1294,7 @@ def predict(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -1325,7 +1325,7 @@ def report(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -1349,7 +1349,7 @@ def inspect(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -1373,7 +1373,7 @@ def verify(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -1401,7 +1401,7 @@ def export_npy(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
@@ -1455,7 +1455,7 @@ def sample(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param seed: number that all random draws derive from
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
@@ -1480,7 +1480,7 @@ def devices(
     :param memory: memory to use (default 80 % of what is available or the cgroup limit); bytes, or a text such as
         "8GiB"
     :param cache_dir: folder that keeps what is read from buckets (default hopfeed in the user's folder for caches)
-    :param cache_size: how large that may become; 0: nothing is kept (default half of what is free); bytes, or a text
+    :param cache_size: largest size of that folder; 0: keep nothing (default half of what is free); bytes, or a text
         such as "8GiB"
     :param progress: bars of tqdm, where that is installed, or a function that is called with the state of the work
     :return: the keys that the command prints with --json (docs/json.md)
