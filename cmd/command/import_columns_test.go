@@ -1,6 +1,8 @@
 package command
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -63,6 +65,50 @@ func TestFeaturesOfEdgesAreAskedForByFlags(t *testing.T) {
 		t.Error(o.stdout)
 	}
 	if o := hopfeed(t, d, "import csv edges.csv -o h --features none"); o.code != exitCorrupt {
+		t.Errorf("status %d: %s", o.code, o.stderr)
+	}
+}
+
+// Amounts of orders and of payments become features of shops, which have no others, and of users, and reach a model.
+func TestColumnsOfRelationsReachAModel(t *testing.T) {
+	d := vfs.NewMem()
+	nodes, shops := "id,label,split,age\n", "id\n"
+	orders, pays := "user,shop,amount,at\n", "source,destination,amount,at\n"
+	for i := range 40 {
+		nodes += fmt.Sprintf("u%d,%d,%s,%d\n", i, i%2, []string{"train", "valid", "test"}[i%3], i)
+		orders += fmt.Sprintf("u%d,s%d,%d,%d\nu%[1]d,s%d,2,99\n", i, i%2, 100*(i%2), i, (i+1)%3)
+		pays += fmt.Sprintf("u%d,u%d,0.5,%d\n", i, (i+2)%40, i)
+	}
+	for i := range 3 {
+		shops += fmt.Sprintf("s%d\n", i)
+	}
+	for _, dir := range []string{"in/nodes", "in/edges"} {
+		if err := d.MkdirAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, d, "in/nodes/user.csv", nodes)
+	write(t, d, "in/nodes/shop.csv", shops)
+	write(t, d, "in/edges/user__orders__shop.csv", orders)
+	write(t, d, "in/edges/user__pays__user.csv", pays)
+	r := object(t, must(t, d, "import csv in -o g --directed --duplicates keep --edge-columns amount,at:int64 "+
+		"--target user --edge-features mean,std,count:amount --edge-time at --until 50 --json"))
+	types, _ := json.Marshal(r["node_types"])
+	if r["features"] != 4.0 || !strings.Contains(string(types), `"features":3,`) {
+		t.Errorf("features %v, types %s", r["features"], types)
+	}
+	const said = "edge_features: user__%s: mean,std of edge_amount (1); count; of edges within all by at before 50"
+	if o := must(t, d, "inspect g/nodes/shop"); !strings.Contains(o.stdout, fmt.Sprintf(said, "orders__shop")) {
+		t.Error(o.stdout)
+	}
+	must(t, d, "verify g")
+	must(t, d, "propagate g -o s --hops 1")
+	if o := must(t, d, "inspect s"); !strings.Contains(o.stdout, fmt.Sprintf(said, "pays__user")) {
+		t.Error(o.stdout)
+	}
+	must(t, d, "train s --model sehgnn --epochs 2 --json")
+	if o := hopfeed(t, d, "update g --edges in/edges -o h"); o.code != exitUsage ||
+		!strings.Contains(o.stderr, "features that come from edges") {
 		t.Errorf("status %d: %s", o.code, o.stderr)
 	}
 }

@@ -311,3 +311,103 @@ func TestAnImportOfFeaturesOfRelationsThatFailedIsMadeAnew(t *testing.T) {
 		checkTyped(t, disk)
 	}
 }
+
+// typedTable is a relation whose table has the columns x and at.
+type typedTable struct {
+	src, dst, at []int64
+	x            []float64
+}
+
+// randomTables are types and relations of all sizes as tables, with x in two relations: whole numbers in one, fractions
+// in the other. Edges come several times, and the last node of a type has none.
+func randomTables(r *rand.Rand) (sizes map[string]int, opened map[string][]int64, all map[string]*typedTable,
+	l layout) {
+	sizes, opened = map[string]int{"user": 1 + r.IntN(40), "item": 1, "shop": 2 + r.IntN(9)}, map[string][]int64{}
+	all, l = map[string]*typedTable{}, layout{}
+	for name, n := range sizes {
+		var b strings.Builder
+		b.WriteString("id,opened,label\n")
+		for i := range n {
+			opened[name] = append(opened[name], 100+r.Int64N(50))
+			fmt.Fprintf(&b, "%s%d,%d,%d\n", name, i, opened[name][i], i%2)
+		}
+		l["nodes/"+name+".csv"] = []byte(b.String())
+	}
+	edges := map[string]int{"user__knows__user": r.IntN(300), "user__visits__shop": 90, "item__in__shop": 0,
+		"shop__sells__item": r.IntN(2)}
+	for name, n := range edges {
+		ends, _ := parseRelation("", name)
+		e := &typedTable{}
+		var b strings.Builder
+		b.WriteString("source,destination,x,at\n")
+		for range n {
+			u, v := r.IntN(sizes[ends.Source]), r.IntN(max(1, sizes[ends.Destination]-1))
+			x := float64(r.IntN(2000) - 1000)
+			if ends.Name == "visits" {
+				x = float64(float32(x * math.Pi))
+			}
+			e.src, e.dst, e.x, e.at = append(e.src, int64(u)), append(e.dst, int64(v)), append(e.x, x),
+				append(e.at, 80+r.Int64N(80))
+			fmt.Fprintf(&b, "%s%d,%s%d,%v,%d\n", ends.Source, u, ends.Destination, v, x, e.at[len(e.at)-1])
+		}
+		l["edges/"+name+".csv"], all[name] = []byte(b.String()), e
+	}
+	return sizes, opened, all, l
+}
+
+func TestFeaturesOfTablesOfAnySizeAreThoseOfALoop(t *testing.T) {
+	statistics := []string{statMean, statSum, statMax, statStd}
+	columns := TableOptions{NodeFiles: NodeFiles{Columns: Columns{Edge: []string{"x", "at:int64"},
+		Node: []string{"opened:int64"}}}}
+	run := Options{Direction: Directed, Duplicates: KeepDuplicates, Threads: 1, EdgeFeatures: EdgeFeatures{
+		Statistics: strings.Join(statistics, ",") + ",count:x", Time: "at", NodeTime: "opened",
+		Windows: []string{"9", "all"}}}
+	for seed := range uint64(12) {
+		sizes, opened, all, l := randomTables(rand.New(rand.NewPCG(seed, 27)))
+		disk := l.put(t)
+		if _, err := importTypedTables(disk, "csv", columns, TypedOptions{Target: "user"}, run); err != nil {
+			t.Fatal(seed, err)
+		}
+		checkTyped(t, disk)
+		into := map[string][]string{"user": {"user__knows__user"}, "item": {"shop__sells__item"},
+			"shop": {"item__in__shop", "user__visits__shop"}}
+		for nodeType, relations := range into {
+			var want []float64
+			for v := range int64(sizes[nodeType]) {
+				for _, name := range relations {
+					e, counts := all[name], []float64(nil)
+					for _, window := range []int64{9, math.MaxInt64} {
+						var values []float64
+						for i, to := range e.dst {
+							if before := opened[nodeType][v] - e.at[i]; to == v && before > 0 && before <= window {
+								values = append(values, e.x[i])
+							}
+						}
+						for _, s := range statistics {
+							want = append(want, twin(s, values))
+						}
+						counts = append(counts, float64(len(values)))
+					}
+					want = append(want, counts...)
+				}
+			}
+			sameNumbers(t, fmt.Sprint(nodeType, " of seed ", seed), featuresOf(t, disk, nodeType, len(want)), want)
+		}
+		if seed > 0 {
+			continue
+		}
+		whole := files(t, disk, "out")
+		for n := int64(1); ; n += 23 { // an import that a failing disk has ended is made anew, to the same bytes
+			disk := l.put(t)
+			failing := vfs.NewFault(disk)
+			failing.FailAt(n, syscall.EIO)
+			if _, err := importTypedTables(failing, "csv", columns, TypedOptions{Target: "user"}, run); err == nil {
+				break
+			}
+			if _, err := importTypedTables(disk, "csv", columns, TypedOptions{Target: "user"}, run); err != nil {
+				t.Fatalf("after failing operation %d: %v", n, err)
+			}
+			sameFiles(t, fmt.Sprint("after failing operation ", n), files(t, disk, "out"), whole)
+		}
+	}
+}

@@ -259,6 +259,7 @@ func TestWhatAnUpdateOfATypedGraphCannotDoIsRefusedByName(t *testing.T) {
 	g := newChangingTyped(rand.New(rand.NewPCG(2, 1)), 30, 20, 2)
 	g.importTo(t, disk, "graph", TypedOptions{Target: "paper"}, Options{})
 	g.importTo(t, disk, "degrees", TypedOptions{Target: "paper", Missing: DegreeFor}, Options{})
+	g.importTo(t, disk, "sums", TypedOptions{Target: "paper"}, Options{EdgeFeatures: EdgeFeatures{Statistics: "sum"}})
 	g.importTo(t, disk, "one-hot", TypedOptions{Target: "paper", Missing: IdentityFor}, Options{})
 	for i, c := range []struct {
 		graph         string
@@ -284,6 +285,8 @@ func TestWhatAnUpdateOfATypedGraphCannotDoIsRefusedByName(t *testing.T) {
 		{nodes: map[string]string{"paper": "paper,x\npaper0,1\n"}, want: "has 1 features a node, and the graph has 2"},
 		{nodes: map[string]string{"author": "author_id,age\nauthor0,1\nauthor0,2\n"}, want: "has a row already"},
 		{nodes: map[string]string{"venue": "venue,x\nv0,1\n"}, want: "leave their columns out"},
+		{graph: "sums", edges: map[string]string{"venue__paper": "venue,paper\nv0,paper0\n"},
+			want: "features that come from edges"},
 		{graph: "degrees", nodes: map[string]string{"author": "author_id,age\nauthor0,1\n"}, want: "come from edges"},
 		{graph: "one-hot", edges: map[string]string{"venue__paper": "venue,paper\nnew,paper0\n"}, want: "identity matrix"},
 		{o: UpdateOptions{Edges: "graph-in/edges/venue__paper.csv"}, want: "want a folder with a table for each type"},
