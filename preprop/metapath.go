@@ -276,7 +276,8 @@ func (m *typedMatrices) addAllPaths(hops int) error {
 	})
 }
 
-// eachPath calls visit with all metapaths of up to hops relations to the target, each before those that go on from it.
+// eachPath calls visit with every metapath of 1 to hops relations that leads to the target. It visits a metapath before
+// it extends it.
 func eachPath(t *format.Typed, hops int, visit func(relations []format.Relation) error) error {
 	var extend func(relations []format.Relation, tail string) error
 	extend = func(relations []format.Relation, tail string) error {

@@ -74,7 +74,7 @@ func (o *Smoothing) paths(graph *format.Dir) (all [][]format.Relation, err error
 	return all, nil
 }
 
-// pathsToItself lists the metapaths of so many relations from the target to itself.
+// pathsToItself lists the metapaths of exactly hops relations from the target to itself.
 func pathsToItself(t *format.Typed, hops int) (all [][]format.Relation) {
 	_ = eachPath(t, hops, func(path []format.Relation) error {
 		if len(path) == hops && path[hops-1].Source == t.Target {

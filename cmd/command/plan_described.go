@@ -3,7 +3,6 @@ package command
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -24,7 +23,7 @@ type described struct {
 	dtype string
 }
 
-// unmadeStore is what is known of a store that is not there yet.
+// unmadeStore describes a store that is not there yet.
 type unmadeStore struct {
 	name     string
 	manifest format.Manifest // numbers of nodes and rows, as far as memory depends on them
@@ -41,7 +40,7 @@ func (a *app) planUnmade(ctx context.Context, o *planOptions, s unmadeStore) (*p
 		Classes: s.classes}
 	var err error
 	if spec.Matrices, err = trainer.Matrices(o.Model, s.stored, nil, nil); err != nil {
-		return nil, usagef("%s: %s", s.name, err)
+		return nil, usagef("%s: %s", cmp.Or(o.Input, s.name), err)
 	}
 	if spec.Settings, err = o.ModelValues(train); err != nil {
 		return nil, err
@@ -81,15 +80,18 @@ func (a *app) describedPlan(layout format.Layout, to training.Options, o *planOp
 	return session.DescribedPlan(facts, layout, placement.ComputeOf(parameters, o.machine.Devices), to.Session(layout))
 }
 
-// oneHops is the number of --hops, or another one if the flag is not given. It is one for all that a store has.
+// oneHops returns the number of --hops, or otherwise without the flag. It refuses several: one number is for all.
 func (o *planOptions) oneHops(otherwise int, all string) (int, error) {
-	if len(o.Hops) > 1 {
-		return 0, usagef("--hops %s: one number is for all %s", flagValue(o.flags.Lookup("hops")), all)
+	switch len(o.Hops) {
+	case 0:
+		return otherwise, nil
+	case 1:
+		return o.Hops[0], nil
 	}
-	return slices.Concat(o.Hops, []int{otherwise})[0], nil
+	return 0, usagef("--hops %s: one number is for all %s", flagValue(o.flags.Lookup("hops")), all)
 }
 
-// operators are those of --operator, or of another list if the flag is not given.
+// operators parses --operator or, without the flag, the list otherwise.
 func (o *planOptions) operators(otherwise string) ([]operator.Operator, error) {
 	all, err := operator.ParseList(cmp.Or(strings.Join(o.Operators, ","), otherwise), operator.DefaultTolerance)
 	if err != nil {

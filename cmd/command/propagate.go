@@ -215,8 +215,8 @@ func (p *propagated) metapaths(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%s\t%s (%s): %s of the target, and %s\n", p.Output, units.Count(p.Rows, "row"), p.DType,
 		units.Count(int64(p.Features), "feature"), strings.Join(made, " and "))
-	for _, m := range p.Metapaths {
-		if p.dryRun {
+	if p.dryRun {
+		for _, m := range p.Metapaths {
 			fmt.Fprintf(w, "\t%s\n", m)
 		}
 	}

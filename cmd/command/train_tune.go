@@ -223,8 +223,8 @@ func (a *app) try(ctx context.Context, s tune.Settings) (tune.Outcome, error) {
 	return tune.Outcome{Failed: failed, Seconds: time.Since(start).Seconds()}, nil
 }
 
-// runTrials makes the trials that are proposed after those that dir logs, if there is one. It notes what came of each,
-// with the settings that it does not share with all others.
+// runTrials goes on after the trials that are done, which dir logs ("": no folder does), and returns all trials. It
+// notes the outcome of each, and the settings in which it differs from base.
 func (a *app) runTrials(ctx context.Context, propose tune.Proposer, done []tune.Trial, base tune.Settings,
 	record func([]tune.Trial) error, dir string) ([]tune.Trial, error) {
 	if len(done) > 0 {
@@ -266,11 +266,13 @@ func settingsText(s tune.Settings) string {
 
 // proposer says what to try; nil: there is nothing to choose.
 func (a *app) proposer(ctx context.Context, o *trainOptions, t tuneOptions) (tune.Proposer, error) {
-	open := a.openAny // as a grid may vary the model
-	if t.grid == "" {
-		open = func(dir string) (*format.Dir, error) { return a.openInputOf(dir, o.Model) }
+	var input *format.Dir
+	var err error
+	if t.grid != "" { // which may vary the model
+		input, err = a.openAny(o.Input)
+	} else {
+		input, err = a.openInputOf(o.Input, o.Model)
 	}
-	input, err := open(o.Input)
 	if err != nil {
 		return nil, err
 	}

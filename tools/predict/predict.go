@@ -316,7 +316,7 @@ func (j *job) propagate(ctx context.Context, graph *format.Dir) error {
 	if po.DType, err = dtype.Parse(c.Data.DType); err != nil {
 		return fmt.Errorf("%s: %w: %w", j.Checkpoint, checkpoint.ErrInvalid, err)
 	}
-	po.Hops = po.LabelHops // of which the model may read fewer
+	po.Hops = po.LabelHops // the model may read fewer
 	known := map[string]bool{format.FeaturesOperator: true}
 	for _, id := range c.Spec.Matrices {
 		po.Hops = max(po.Hops, id.Hop)
