@@ -12,8 +12,8 @@ import (
 func (a *app) openBuckets(ctx context.Context) {
 	o := a.cache
 	o.Context, o.Note = ctx, a.tell
-	if o.CacheBytes = int64(a.cacheSize); a.given(cacheSizeFlag) && a.cacheSize == 0 {
-		o.CacheBytes = bucket.NoCache
+	if a.given(cacheSizeFlag) {
+		o.CacheBytes = bucket.CacheOf(a.cacheSize)
 	}
 	a.fs = bucket.New(a.fs, o)
 }

@@ -191,9 +191,7 @@ func (r *resources) files(j *job) (vfs.FS, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: cache_size: %v", session.ErrOptions, err)
 		}
-		if o.CacheBytes = int64(size); size == 0 {
-			o.CacheBytes = bucket.NoCache
-		}
+		o.CacheBytes = bucket.CacheOf(size)
 	}
 	return bucket.New(vfs.OS(), o), nil
 }

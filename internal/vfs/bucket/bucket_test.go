@@ -20,6 +20,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/internal/vfs/bucket/s3test"
 )
@@ -487,6 +488,26 @@ func TestAServerThatKeepsFailingIsAnError(t *testing.T) {
 		}
 		if fault != s3test.Expired && len(notes) == 0 {
 			t.Errorf("%v: nothing was told", fault)
+		}
+	}
+}
+
+func TestTheSizeOfTheCacheComesFromOptionsOrTheEnvironment(t *testing.T) {
+	s3test.Start(t)
+	for _, c := range []struct {
+		bytes int64
+		named string // HOPFEED_CACHE_SIZE
+		want  units.Bytes
+		note  string
+	}{
+		{CacheOf(1 << 20), "3 MiB", 1 << 20, ""}, {0, "3 MiB", 3 << 20, ""}, {CacheOf(0), "3 MiB", 0, ""}, {0, "0", 0, ""},
+		{0, "3 apples", 0, "HOPFEED_CACHE_SIZE"},
+	} {
+		t.Setenv("HOPFEED_CACHE_SIZE", c.named)
+		note := ""
+		f := open(t, Options{CacheDir: t.TempDir(), CacheBytes: c.bytes, Note: func(text string) { note += text }})
+		if _, limit, _ := f.Cache(); limit != c.want || !strings.Contains(note, c.note) || (c.note == "") != (note == "") {
+			t.Errorf("%d, %s: a cache of %v (%q), want %v", c.bytes, c.named, limit, note, c.want)
 		}
 	}
 }

@@ -76,7 +76,15 @@ func (f *FS) pagesOf(at place, o object) *pages {
 }
 
 func (f *FS) openCache() (*cache, error) {
-	if f.o.CacheBytes == NoCache {
+	limit := f.o.CacheBytes
+	if size := os.Getenv("HOPFEED_CACHE_SIZE"); limit == 0 && size != "" {
+		named, err := units.ParseBytes(size)
+		if err != nil {
+			return nil, fmt.Errorf("HOPFEED_CACHE_SIZE: %w", err)
+		}
+		limit = CacheOf(named)
+	}
+	if limit == NoCache {
 		return nil, nil
 	}
 	dir := f.o.CacheDir
@@ -90,7 +98,7 @@ func (f *FS) openCache() (*cache, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	c := &cache{f: f, dir: dir, limit: f.o.CacheBytes, open: map[string]*pages{}}
+	c := &cache{f: f, dir: dir, limit: limit, open: map[string]*pages{}}
 	if c.limit == 0 {
 		free, err := f.FS.FreeBytes(dir)
 		if err != nil {

@@ -38,8 +38,8 @@ type Options struct {
 	// Note tells the user something; nil: nothing is told.
 	Note func(text string)
 	// CacheDir is the folder of the cache; "": that of HOPFEED_CACHE_DIR, or "hopfeed" in the user's folder for caches.
-	// CacheBytes is how large it may become; 0: as HOPFEED_CACHE_SIZE says, or half of what its disk has free, the cache
-	// included; NoCache: there is none.
+	// CacheBytes is how large it may become: CacheOf(size), NoCache, or 0: as HOPFEED_CACHE_SIZE says, or half of what its
+	// disk has free, the cache included.
 	CacheDir   string
 	CacheBytes int64
 	// StateDir is the folder for files that are not committed and for scratch files; "": that of the environment
@@ -48,8 +48,16 @@ type Options struct {
 	Retries  Retries
 }
 
-// NoCache is a CacheBytes.
+// NoCache is the CacheBytes of no cache.
 const NoCache = -1
+
+// CacheOf is the CacheBytes of a size that a user has named: a cache of 0 bytes is none.
+func CacheOf(size units.Bytes) int64 {
+	if size == 0 {
+		return NoCache
+	}
+	return int64(size)
+}
 
 // FS is a file system whose paths may be URLs. It is a vfs.Directer, vfs.DirectCreator and vfs.Linker for local paths.
 type FS struct {
@@ -79,11 +87,6 @@ func New(local vfs.FS, o Options) *FS {
 		o.Retries = DefaultRetries
 	}
 	o.CacheDir = cmp.Or(o.CacheDir, os.Getenv("HOPFEED_CACHE_DIR"))
-	if size, err := units.ParseBytes(os.Getenv("HOPFEED_CACHE_SIZE")); err == nil && o.CacheBytes == 0 {
-		if o.CacheBytes = int64(size); size == 0 {
-			o.CacheBytes = NoCache
-		}
-	}
 	return &FS{FS: local, o: o, counters: &counters{}, buckets: map[string]*remote{}, leases: map[string]*lease{}}
 }
 
