@@ -30,7 +30,7 @@ const KindTyped = "typed"
 // relation, by destination, and no features (OpenRelation). It is written last: a folder without it is no typed graph.
 type Typed struct {
 	Format      int        `json:"format"`
-	Kind        string     `json:"kind"` // KindTyped
+	Kind        string     `json:"kind"` // "typed"
 	Tool        string     `json:"tool"` // version that wrote it
 	Name        string     `json:"name"`
 	Target      string     `json:"target"` // type whose nodes are classified
@@ -292,6 +292,9 @@ func CreateTyped(fsys vfs.FS, dir string, force bool) (_ *TypedWriter, err error
 		return nil, err
 	}
 	if err := folder.Restore(fsys, dir, jobFolder+"/"+lockName); err != nil {
+		return nil, err
+	}
+	if err := CheckReplaceable(fsys, dir, KindTyped); err != nil {
 		return nil, err
 	}
 	w := &TypedWriter{fsys: fsys, dir: dir, at: dir, locked: dir}

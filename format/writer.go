@@ -226,6 +226,9 @@ func (w *Writer) removeJobAndUnlock(err error) error {
 // mayReplace fails unless the contents of an existing directory may be removed.
 func mayReplace(fsys vfs.FS, dir, kind string, force bool) error {
 	found, err := listContents(fsys, dir)
+	if err == nil {
+		err = CheckReplaceable(fsys, dir, kind)
+	}
 	if err != nil {
 		return err
 	}
@@ -238,11 +241,9 @@ func mayReplace(fsys vfs.FS, dir, kind string, force bool) error {
 	case complete && force && vfs.IsURL(dir):
 		return fmt.Errorf("%s: %w: what is complete in a bucket is not replaced (give another URL, or remove it with the "+
 			"bucket's tools)", dir, ErrExists)
-	case complete && force:
-		return checkReplaceable(fsys, dir, kind)
-	case complete:
+	case complete && !force:
 		return fmt.Errorf("%s: %w (--force replaces it)", dir, ErrExists)
-	case !found.job && len(found.files)+len(found.folders) > 0:
+	case !complete && !found.job && len(found.files)+len(found.folders) > 0:
 		return fmt.Errorf("%s: %w: it has %s, but neither a manifest nor %s, so nothing shows that Hopfeed has made "+
 			"it (remove the directory, or give another)",
 			dir, ErrExists, append(found.files, found.folders...)[0], jobFolder)
@@ -250,11 +251,19 @@ func mayReplace(fsys vfs.FS, dir, kind string, force bool) error {
 	return nil
 }
 
-// checkReplaceable fails unless manifest.json starts as Hopfeed's do, and is of this kind. The rest of it may be
-// damaged. So force removes neither a stranger's manifest.json nor a directory of the other kind.
-func checkReplaceable(fsys vfs.FS, dir, kind string) error {
-	path := filepath.Join(dir, manifestName)
+// CheckReplaceable fails, with ErrExists, if dir holds what nothing of this kind replaces, even if forced: a graph,
+// typed graph or store of another kind, or a manifest.json or types.json that does not start as Hopfeed's do. The rest
+// of these files may be damaged.
+func CheckReplaceable(fsys vfs.FS, dir, kind string) error {
+	path := filepath.Join(dir, typesName)
 	b, err := vfs.ReadFile(fsys, path, maxManifestBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		path = filepath.Join(dir, manifestName)
+		b, err = vfs.ReadFile(fsys, path, maxManifestBytes)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil && !errors.Is(err, vfs.ErrSize) {
 		return err
 	}
@@ -263,15 +272,16 @@ func checkReplaceable(fsys vfs.FS, dir, kind string) error {
 		return fmt.Errorf("%s: %w, and is not a manifest that Hopfeed has written (give another directory)", path,
 			ErrExists)
 	}
+	named := func(kind string) string { return strings.Replace(kind, KindTyped, "typed graph", 1) }
 	if other := string(start[1]); other != "" && other != kind {
 		return fmt.Errorf("%s: %w: it is a %s, and a %s cannot replace it (give another directory)", dir, ErrExists,
-			other, kind)
+			named(other), named(kind))
 	}
 	return nil
 }
 
 // manifestStart matches the start of a manifest; the kind may be damaged.
-var manifestStart = regexp.MustCompile(`^\{\s*"format":\s*[0-9]+(?:,\s*"kind":\s*"(graph|store)")?`)
+var manifestStart = regexp.MustCompile(`^\{\s*"format":\s*[0-9]+(?:,\s*"kind":\s*"(graph|store|typed)")?`)
 
 // contents lists what is in a directory, as paths with slashes.
 type contents struct {

@@ -170,6 +170,39 @@ func TestForceReplacesDirectoriesOfTheSameKindOnly(t *testing.T) {
 	}
 }
 
+func TestATypedGraphIsNotReplacedByAnotherKind(t *testing.T) {
+	for i, s := range tiny()[:2] { // a graph, a store
+		kind := []string{KindGraph, KindStore}[i]
+		fsys, dir := s.mustWrite(t)
+		if err := fsys.MkdirAll("/typed"); err != nil {
+			t.Fatal(err)
+		}
+		put(t, fsys, "/typed/types.json", string((&Typed{Target: "a"}).encode()))
+		for _, force := range []bool{false, true} {
+			_, err := s.write(fsys, "/typed", CreateOptions{Force: force})
+			if want := "it is a typed graph, and a " + kind + " cannot replace it"; !errors.Is(err, ErrExists) ||
+				!strings.Contains(err.Error(), want) {
+				t.Errorf("force %v: %v, want one with %q", force, err, want)
+			}
+			_, err = CreateTyped(fsys, dir, force)
+			if want := "it is a " + kind + ", and a typed graph cannot replace it"; !errors.Is(err, ErrExists) ||
+				!strings.Contains(err.Error(), want) {
+				t.Errorf("force %v: %v, want one with %q", force, err, want)
+			}
+		}
+		s.compare(t, fsys, dir)
+	}
+	fsys := vfs.NewMem()
+	if err := fsys.MkdirAll("/mine"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, fsys, "/mine/types.json", `{"name": "a web app"}`)
+	if _, err := CreateTyped(fsys, "/mine", true); !errors.Is(err, ErrExists) ||
+		sizeOf(t, fsys, "/mine/types.json") != 21 {
+		t.Errorf("a types.json of another program: %v", err)
+	}
+}
+
 func TestWhatIsNotHopfeedsIsNeverRemoved(t *testing.T) {
 	s := tiny()[0]
 	for _, name := range []string{"notes.txt", "features/notes.txt", "features/x/notes",

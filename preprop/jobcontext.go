@@ -49,7 +49,7 @@ func openJobContext(fsys vfs.FS, graphDir, storeDir string) (*jobContext, error)
 		return nil, errors.Join(fmt.Errorf("%s: %w: it is a %s, and propagate reads a graph", graphDir, ErrOptions,
 			kind), s.graph.Close())
 	}
-	if err := checkApart(fsys, graphDir, storeDir); err != nil {
+	if err := checkOutput(fsys, graphDir, storeDir); err != nil {
 		return nil, errors.Join(err, s.graph.Close())
 	}
 	return s, nil

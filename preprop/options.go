@@ -195,9 +195,9 @@ func ascend(nodes []uint32) bool {
 	return true
 }
 
-// checkApart fails if the graph and the store are the same directory, or one is in the other: writing the store would
-// change the graph. It follows symbolic links.
-func checkApart(fsys vfs.FS, graphDir, storeDir string) error {
+// checkOutput fails if the graph and the store are the same directory, or one is in the other: writing the store would
+// change the graph. It follows symbolic links. It fails, too, if storeDir holds something that no store replaces.
+func checkOutput(fsys vfs.FS, graphDir, storeDir string) error {
 	inGraph, err := folder.Within(fsys, storeDir, graphDir)
 	inStore, otherErr := folder.Within(fsys, graphDir, storeDir)
 	switch err := errors.Join(err, otherErr); {
@@ -210,7 +210,7 @@ func checkApart(fsys vfs.FS, graphDir, storeDir string) error {
 	case inStore:
 		return fmt.Errorf("%s: %w: the graph %s is in it (give another directory)", storeDir, ErrOptions, graphDir)
 	}
-	return nil
+	return format.CheckReplaceable(fsys, storeDir, format.KindStore)
 }
 
 // checkScratch fails if the folder for scratch files is in the graph or in the store, whose manifests list all of

@@ -133,10 +133,6 @@ func (s *jobContext) openExisting() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", format.ErrExists, err)
 	}
-	if d.Manifest.Kind != format.KindStore {
-		return errors.Join(fmt.Errorf("%s: %w, and is a %s, not a hop store (give another directory)", s.storeDir,
-			format.ErrExists, d.Manifest.Kind), d.Close())
-	}
 	s.existing = d
 	return nil
 }

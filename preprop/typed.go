@@ -114,7 +114,7 @@ func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJo
 		return nil, err
 	}
 	t := &typedJob{jobContext: s, typed: s.graph.Typed, sizes: map[format.Relation]*format.Manifest{}}
-	if err = checkApart(fsys, graphDir, storeDir); err == nil && !o.Force {
+	if err = checkOutput(fsys, graphDir, storeDir); err == nil && !o.Force {
 		err = t.openExisting()
 	}
 	if err == nil {
