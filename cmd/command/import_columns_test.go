@@ -101,6 +101,14 @@ func TestColumnsOfRelationsReachAModel(t *testing.T) {
 	if o := must(t, d, "inspect g/nodes/shop"); !strings.Contains(o.stdout, fmt.Sprintf(said, "orders__shop")) {
 		t.Error(o.stdout)
 	}
+	if o := must(t, d, "inspect g"); !strings.Contains(o.stdout, "features of user: user__pays__user: mean,std") ||
+		!strings.Contains(o.stdout, "the last features of shop: user__orders__shop: mean,std of edge_amount (1); count") {
+		t.Error(o.stdout)
+	}
+	if all, _ := object(t, must(t, d, "inspect g --json"))["edge_features"].(map[string]any); len(all) != 2 ||
+		!strings.HasPrefix(fmt.Sprint(all["shop"]), "user__orders__shop: mean,std of edge_amount") {
+		t.Errorf("edge_features: %v", all)
+	}
 	must(t, d, "verify g")
 	must(t, d, "propagate g -o s --hops 1")
 	if o := must(t, d, "inspect s"); !strings.Contains(o.stdout, fmt.Sprintf(said, "pays__user")) {

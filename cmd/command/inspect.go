@@ -13,6 +13,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
+	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 )
 
@@ -79,8 +80,32 @@ func (i *inspected) Text(w io.Writer) {
 	line("fingerprint", "%s", i.Fingerprint)
 }
 
-// inspectedTyped is the result of inspect for a typed graph: types.json.
-type inspectedTyped format.Typed
+// inspectedTyped is the result of inspect for a typed graph: types.json, and what the manifests of its types say.
+type inspectedTyped struct {
+	format.Typed
+	EdgeFeatures map[string]string `json:"edge_features,omitempty"` // by type: its last features, which in-edges gave
+}
+
+func inspectTyped(fsys vfs.FS, dir string) (_ *inspectedTyped, err error) {
+	t, err := format.OpenTyped(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	i := &inspectedTyped{*t, map[string]string{}}
+	for _, n := range t.Types {
+		d, err := format.OpenGraph(fsys, format.NodesDir(dir, n.Name))
+		if err != nil {
+			return nil, err
+		}
+		if said := d.Manifest.Input[format.EdgeFeatures]; said != "" {
+			i.EdgeFeatures[n.Name] = said
+		}
+		if err := d.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return i, nil
+}
 
 func (i *inspectedTyped) Text(w io.Writer) {
 	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
@@ -89,6 +114,9 @@ func (i *inspectedTyped) Text(w io.Writer) {
 	line("target", "%s", i.Target)
 	for _, t := range i.Types {
 		line("type", "%s: %s of %s", t.Name, units.Count(t.Nodes, "node"), units.Count(int64(t.Features), "feature"))
+		if said := i.EdgeFeatures[t.Name]; said != "" {
+			line("from edges", "the last features of %s: %s", t.Name, units.Printable(said))
+		}
 	}
 	for _, r := range i.Relations {
 		line("relation", "%s: %s", format.Relation(r), units.Count(r.Edges, "edge"))
@@ -129,8 +157,7 @@ func runInspect(_ context.Context, a *app, args []string) (result, error) {
 		return nil, err
 	}
 	if format.IsTyped(a.fs, dir) {
-		t, err := format.OpenTyped(a.fs, dir)
-		return (*inspectedTyped)(t), err
+		return inspectTyped(a.fs, dir)
 	}
 	d, err := format.OpenAny(a.fs, dir)
 	if err != nil {

@@ -34,6 +34,7 @@ var jsonResults = []struct {
 	{"status", status{}},
 	{"repair", repaired{}},
 	{"inspect", inspected{}},
+	{"inspect of a typed graph", inspectedTyped{}},
 	{"verify", verified{}},
 	{"plan", planned{}},
 	{"train", trained{}},
