@@ -149,7 +149,7 @@ func (s *jobContext) takeUnchanged(ctx context.Context, j *engine.Job, store *fo
 	if 4*s.graph.Manifest.Nodes > plan.NoticeableBytes {
 		debug.FreeOSMemory() // the plan counts on its room
 	}
-	if j.Plan, err = s.plan(ctx, j); err == nil && j.Given != nil && !j.Plan.TopologyInMemory {
+	if j.Plan, err = s.planJob(ctx, j); err == nil && j.Given != nil && !j.Plan.TopologyInMemory {
 		err = j.Given.Close()
 		j.Given = nil
 	}

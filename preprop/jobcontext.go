@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/device"
 	"github.com/hopfeed/hopfeed/preprop/engine"
+	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/plan"
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
@@ -37,19 +38,27 @@ type jobContext struct {
 	held               int64               // bytes of memory that a repair holds beside the job
 	labels             *product.Labels     // loaded before the job runs; nil: none are propagated
 	matrices           []format.Operator   // of a typed graph (format.Dir.Typed), that the store shall have beside hop 0
+	complete           bool                // existing has all that was asked for
+	scratch            string              // folder of scratch files, once it is known
 }
 
+// openJobContext opens a graph: of a typed one, the nodes of the target type (format.OpenTarget).
 func openJobContext(fsys vfs.FS, graphDir, storeDir string) (*jobContext, error) {
 	s := &jobContext{start: time.Now(), fsys: vfs.NewPastCache(fsys), graphDir: graphDir, storeDir: storeDir}
+	open := format.OpenAny
+	if format.IsTyped(fsys, graphDir) {
+		open = format.OpenTarget
+	}
 	var err error
-	if s.graph, err = format.OpenAny(s.fsys, graphDir); err != nil {
+	if s.graph, err = open(s.fsys, graphDir); err != nil {
 		return nil, err
 	}
 	if kind := s.graph.Manifest.Kind; kind != format.KindGraph {
-		return nil, errors.Join(fmt.Errorf("%s: %w: it is a %s, and propagate reads a graph", graphDir, ErrOptions,
-			kind), s.graph.Close())
+		err = fmt.Errorf("%s: %w: it is a %s, and propagate reads a graph", graphDir, ErrOptions, kind)
+	} else {
+		err = checkOutput(fsys, graphDir, storeDir)
 	}
-	if err := checkOutput(fsys, graphDir, storeDir); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, s.graph.Close())
 	}
 	return s, nil
@@ -175,8 +184,8 @@ func nodesDigest(nodes []uint32) string {
 
 // operators are the operators as a manifest lists them.
 func (o *Options) operators() (list []format.Operator) {
-	for _, operator := range o.Operators {
-		list = append(list, format.Operator{Name: operator.String(), Hops: o.Hops})
+	for _, one := range o.Operators {
+		list = append(list, format.Operator{Name: one.String(), Hops: o.Hops})
 	}
 	return list
 }
@@ -205,23 +214,23 @@ func (s *jobContext) checkPicked(rows int64) error {
 }
 
 // newResult is the Result before the job begins.
-func (s *jobContext) newResult(g *format.Manifest, p *Plan, rows int64) *Result {
+func (s *jobContext) newResult(g *format.Manifest) *Result {
 	r := &Result{
 		Nodes: g.Nodes, Edges: g.Edges, Features: g.Features,
 		Operators: []string{}, OperatorHops: []int{}, ProductsPerHop: []int{}, TruncationErrors: []float64{},
-		Hops: s.options.Hops, Rows: rows, DType: s.target.DType,
+		Hops: s.options.Hops, Rows: s.target.StoredRows, DType: s.target.DType,
 		Beyond:     append([]string{}, s.beyond...),
 		HopSeconds: []float64{}, EdgesProcessed: []int64{},
-		MemoryBudgetBytes: s.options.MemoryBytes, Plan: *p,
-		Output: s.storeDir, LabelHops: s.options.LabelHops, Layout: s.layout,
+		MemoryBudgetBytes: s.options.MemoryBytes,
+		Output:            s.storeDir, LabelHops: s.options.LabelHops, Layout: s.layout,
 	}
 	if r.LabelHops > 0 {
 		r.LabelColumns = g.OneHotColumns()
 	}
-	for i, operator := range s.options.Operators {
-		terms := operator.Series()
-		r.Operators = append(r.Operators, operator.String())
-		r.OperatorHops = append(r.OperatorHops, s.target.Operators[i].Hops)
+	for _, o := range s.target.Operators {
+		applied, _ := operator.Parse(o.Name) // by which the name was spelled
+		terms := applied.Series()
+		r.Operators, r.OperatorHops = append(r.Operators, o.Name), append(r.OperatorHops, o.Hops)
 		r.ProductsPerHop = append(r.ProductsPerHop, terms.Products())
 		r.TruncationErrors = append(r.TruncationErrors, terms.Bound)
 	}
@@ -262,9 +271,9 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 			j.Finished[id] = true
 		}
 	}
-	for _, operator := range s.options.Operators {
-		at := slices.IndexFunc(s.target.Operators, hasName(operator.String()))
-		c := &engine.HopSequence{Sequence: plan.Sequence{Operator: operator, Hops: s.target.Operators[at].Hops},
+	for _, o := range s.options.Operators {
+		at := slices.IndexFunc(s.target.Operators, hasName(o.String()))
+		c := &engine.HopSequence{Sequence: plan.Sequence{Operator: o, Hops: s.target.Operators[at].Hops},
 			Input: first}
 		if s.existing != nil {
 			if err := s.startFromStore(c); err != nil {
@@ -277,6 +286,14 @@ func (s *jobContext) newJob() (*engine.Job, error) {
 		j.Sequences = []*engine.HopSequence{{Input: first}}
 	}
 	return j, nil
+}
+
+// loadLabels reads the labels that are propagated, if any are.
+func (s *jobContext) loadLabels(ctx context.Context) error {
+	if s.labels == nil {
+		return nil
+	}
+	return s.labels.Load(ctx, s.graph, s.target.Split)
 }
 
 // work describes a job for planning.
@@ -331,8 +348,8 @@ func newWork(g, table *format.Manifest, layout format.Layout, rows int64, made [
 	return w, err
 }
 
-// plan plans a job for Options.Hardware, or for this machine, which it measures if that is worth it.
-func (s *jobContext) plan(ctx context.Context, j *engine.Job) (*Plan, error) {
+// planJob plans a job for Options.Hardware, or for this machine, which it measures if that is worth it.
+func (s *jobContext) planJob(ctx context.Context, j *engine.Job) (*Plan, error) {
 	w, err := s.work(j)
 	if err != nil {
 		return nil, err
@@ -386,7 +403,9 @@ func PlanDescribed(d Described, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.newResult(g, p, w.Rows), nil
+	r := s.newResult(g)
+	r.Plan = *p
+	return r, nil
 }
 
 // describe is the propagation of a graph that need not exist.
@@ -417,14 +436,13 @@ func describe(d Described, o Options) (*jobContext, *format.Manifest, *plan.Work
 	}
 	s := &jobContext{options: o, layout: format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: d.Rows}},
 		o.ChunkRows, d.Features, o.DType)}
-	s.target.DType = o.DType.String()
-	s.target.Operators = o.operators()
+	s.target = target{DType: o.DType.String(), Operators: o.operators(), StoredRows: d.Rows}
 	w, err := newWork(g, g, s.layout, d.Rows, s.target.matrices(), o.Threads)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	for _, operator := range o.Operators {
-		w.Sequences = append(w.Sequences, &plan.Sequence{Operator: operator, Hops: o.Hops})
+	for _, one := range o.Operators {
+		w.Sequences = append(w.Sequences, &plan.Sequence{Operator: one, Hops: o.Hops})
 	}
 	w.Loads = []int{max(1, len(w.Sequences))}
 	w.Inputs = []format.Layout{{Features: d.Features, ChunkRows: g.ChunkRows, DType: d.DType}}

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -22,8 +21,6 @@ import (
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
-	"github.com/hopfeed/hopfeed/preprop/plan"
-	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // Propagate reads the graph in graphDir and writes the hop store storeDir. Before it writes anything, it fails with
@@ -62,59 +59,120 @@ func (o *Options) begin(ctx context.Context) (context.Context, context.CancelFun
 }
 
 func propagate(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
-	if format.IsTyped(fsys, graphDir) {
-		return propagateTyped(ctx, fsys, graphDir, storeDir, o)
-	}
-	if err := o.checkPlain(graphDir); err != nil {
-		return nil, err
-	}
-	s, err := openJobContext(fsys, graphDir, storeDir)
+	m, err := openJob(fsys, graphDir, storeDir, o)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	if !o.Force {
-		if err := s.openExisting(); err != nil {
-			return nil, err
-		}
-	}
-	if s.existing == nil {
-		if o.From != "" {
-			if err := s.openEarlier(&o); err != nil {
-				return nil, err
-			}
-		}
-		if s.options, err = o.withDefaults(&s.graph.Manifest, s.graph.Layout().DType); err != nil {
-			return nil, fmt.Errorf("%s: %w: %w", graphDir, ErrOptions, err)
-		}
-		if err := s.chooseRows(ctx); err != nil {
-			return nil, err
-		}
-		s.setAsked()
-		return s.run(ctx)
-	}
-	if err := s.grow(o); err != nil {
-		return nil, err
-	}
-	if !s.addsHops() {
-		r := s.newResult(&s.graph.Manifest, &Plan{}, s.target.StoredRows)
+	defer m.close()
+	s := m.context()
+	if s.complete {
+		r := m.newResult()
 		r.AlreadyComplete, r.Complete = true, true
 		removeLeftovers(s.fsys, s.storeDir, s.target)
 		return r, nil
 	}
-	if err := s.loadNodes(ctx); err != nil {
+	if err := m.findRows(ctx); err != nil {
 		return nil, err
 	}
-	return s.run(ctx)
+	return run(ctx, m)
 }
 
-// checkPlain fails if options are for typed graphs alone.
-func (o *Options) checkPlain(graphDir string) error {
+// storeMaker makes what a store lacks: the hops of a graph, or step by step the matrices of a typed one.
+type storeMaker interface {
+	context() *jobContext
+	newResult() *Result // says what the store shall have
+	// findRows finds the rows of the store, and what is taken from an earlier one.
+	findRows(ctx context.Context) error
+	// plan plans the job, and sets in the result what it says of that beside the plan.
+	plan(ctx context.Context, r *Result) (*Plan, error)
+	// make writes rows and matrices to the store, which is not published, and whose lock the job has.
+	make(ctx context.Context, store *format.Writer, r *Result) error
+	report(r *Result) // sets what was measured
+	close() error
+}
+
+// openJob opens a graph and, unless it is replaced, the store that there is, and finds what the store shall have.
+func openJob(fsys vfs.FS, graphDir, storeDir string, o Options) (storeMaker, error) {
+	s, err := openJobContext(fsys, graphDir, storeDir)
+	if err != nil {
+		return nil, err
+	}
+	if !o.Force {
+		err = s.openExisting()
+	}
+	var m storeMaker = &hopsJob{jobContext: s}
+	if err == nil && s.graph.Typed != nil {
+		t := newTypedJob(s)
+		m, err = t, t.setOptions(o)
+	} else if err == nil {
+		err = s.setOptions(o)
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+// setOptions checks the options, and finds what the store shall have of a graph of one type.
+func (s *jobContext) setOptions(o Options) (err error) {
 	if len(o.Metapaths) > 0 || o.RelationsSubsets != 0 {
-		return fmt.Errorf("%s: %w: metapaths and relations are those of a typed graph, and this is none", graphDir,
+		return fmt.Errorf("%s: %w: metapaths and relations are those of a typed graph, and this is none", s.graphDir,
 			ErrOptions)
 	}
-	return nil
+	if s.existing != nil {
+		if err := s.grow(o); err != nil {
+			return err
+		}
+		s.complete = !s.addsHops()
+		return nil
+	}
+	if o.From != "" {
+		if err := s.openEarlier(&o); err != nil {
+			return err
+		}
+	}
+	if s.options, err = o.withDefaults(&s.graph.Manifest, s.graph.Layout().DType); err != nil {
+		err = fmt.Errorf("%s: %w: %w", s.graphDir, ErrOptions, err)
+	}
+	return err
+}
+
+// run plans the job, does it and publishes the store; a dry run ends after planning.
+func run(ctx context.Context, m storeMaker) (*Result, error) {
+	s := m.context()
+	if s.options.Scratch != "" {
+		if err := checkScratch(s.fsys, s.options.Scratch, s.graphDir, s.storeDir); err != nil {
+			return nil, err
+		}
+	}
+	r := m.newResult()
+	p, err := m.plan(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if s.options.Hardware == nil { // else the disk is another
+		err = s.checkDisk(p)
+	}
+	if r.Plan = *p; err != nil || s.options.DryRun {
+		return r, err
+	}
+	store, err := s.create()
+	if err != nil {
+		return nil, err
+	}
+	if err = m.make(ctx, store, r); err == nil {
+		err = engine.Timed(&r.Time.Publishing, func() error { return s.publishStore(store) })
+	}
+	if err != nil {
+		return nil, s.endFailed(store, err)
+	}
+	r.Complete = true
+	r.BytesRead, r.BytesWritten = s.fsys.Read().Bytes(), s.fsys.Written().Bytes()
+	r.Paths = filePaths(s.fsys.Read(), s.fsys.Written())
+	r.Seconds = time.Since(s.start).Seconds()
+	m.report(r)
+	recordTook(s.fsys, s.storeDir, s.existing != nil, r)
+	return r, nil
 }
 
 // removeLeftovers removes what a crash has left in a complete store, after its manifest was written: the folder .job,
@@ -192,136 +250,30 @@ func explainOtherJob(err error, storeDir string, t target, instead string) error
 		"again, or %s)", storeDir, ErrOptions, difference, instead)
 }
 
-// run plans the job, does it and publishes the store; a dry run ends after planning.
-func (s *jobContext) run(ctx context.Context) (*Result, error) {
-	if s.options.Scratch != "" {
-		if err := checkScratch(s.fsys, s.options.Scratch, s.graphDir, s.storeDir); err != nil {
-			return nil, err
-		}
-	}
-	j, err := s.newJob()
-	if err != nil {
-		return nil, err
-	}
-	if j.Plan, err = s.plan(ctx, j); err != nil {
-		return nil, err
-	}
-	j.Account.Planning = time.Since(s.start).Seconds()
-	r := s.newResult(&s.graph.Manifest, j.Plan, int64(len(s.nodes)))
-	if err := s.checkDisk(j.Plan); err != nil || s.options.DryRun {
-		return r, err
-	}
-	if err := s.loadLabels(ctx); err != nil {
-		return nil, err
-	}
-	switch err = s.runAll(ctx, j, r); {
-	case errors.Is(err, ErrInvalid):
-		err = fmt.Errorf("%s: %w", s.graphDir, err)
-	case errors.As(err, new(*product.ErrTooManyTerms)):
-		err = fmt.Errorf("%s: %w: %w", s.graphDir, ErrOptions, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.report(j, r)
-	if r.Complete {
-		recordTook(s.fsys, s.storeDir, s.existing != nil, r)
-	}
-	return r, nil
-}
-
-// loadLabels reads the labels that are propagated, once.
-func (s *jobContext) loadLabels(ctx context.Context) error {
-	if s.labels == nil {
-		return nil
-	}
-	return s.labels.Load(ctx, s.graph, s.target.Split)
-}
-
-// report sets what is measured in a result.
-func (s *jobContext) report(j *engine.Job, r *Result) {
-	seconds := 0.0
-	for _, each := range j.HopSeconds {
-		seconds += each
-	}
-	if seconds > 0 {
-		r.GatheredBytesPerSecond = float64(j.Gathered) / seconds
-	}
-	r.Time = j.Account.Of(seconds, j.Plan.Panels)
-	first := 1 // after hop 0
-	if s.target.NoInput {
-		first = 0
-	}
-	r.HopSeconds, r.EdgesProcessed = j.HopSeconds[first:], j.Edges[first:]
-	r.TransferredBytes = j.Transferred
-	r.BytesRead, r.BytesWritten, r.ScratchBytes = s.fsys.Read().Bytes(), s.fsys.Written().Bytes(), j.Fsys.Written().Bytes()
-	r.Paths = filePaths(s.fsys.Read(), s.fsys.Written())
-	r.Seconds = time.Since(s.start).Seconds()
-}
-
-// runAll does the job under the lock of the store.
-func (s *jobContext) runAll(ctx context.Context, j *engine.Job, r *Result) error {
-	store, err := s.create()
-	if err != nil {
-		return err
-	}
-	if s.earlier == nil {
-		s.options.Planned(j.Plan)
-	}
-	if err = s.begin(j, store, r); err == nil {
-		err = s.makeStore(ctx, j, store, r)
-	}
-	if err != nil {
-		return s.endFailed(store, j, s.explainEarlyEnd(ctx, j, err))
-	}
-	return nil
-}
-
-// makeStore makes the store: from an earlier one where that is worth its while.
-func (s *jobContext) makeStore(ctx context.Context, j *engine.Job, store *format.Writer, r *Result) (err error) {
-	defer func() {
-		if j.Given != nil { // the job ended before it took it
-			err = errors.Join(err, j.Given.Close())
-		}
-	}()
-	if s.earlier != nil {
-		if err := s.takeUnchanged(ctx, j, store); err != nil {
-			return err
-		}
-		if r.From, r.Plan = s.earlier.taken, *j.Plan; r.From.Fresh != "" {
-			s.options.Planned(j.Plan)
-		}
-	}
-	return s.makeAndPublish(ctx, j, store, r)
-}
-
-// begin finds what the job has finished before, and counts the start. The caller holds the lock of the job.
-func (s *jobContext) begin(j *engine.Job, store *format.Writer, r *Result) error {
-	if err := s.findProgress(j, store); err != nil {
-		return err
-	}
-	r.Resumed = s.hasFinishedMatrices(store, j) || j.HasPartialMatrices()
-	return s.recordStart(j)
-}
-
 // endFailed ends a job that failed with err. If it has finished anything, and err is not ErrInvalid, it leaves the
 // store so that the job can go on, and adds ErrUnfinished; else it removes what the job has written.
-func (s *jobContext) endFailed(store *format.Writer, j *engine.Job, err error) error {
-	if !errors.Is(err, ErrInvalid) && s.hasResults(store, j) {
+func (s *jobContext) endFailed(store *format.Writer, err error) error {
+	if !errors.Is(err, ErrInvalid) && s.hasResults(store) {
 		store.Suspend()
-		return fmt.Errorf("%s: %w: %w", s.storeDir, err, ErrUnfinished)
+		if !errors.Is(err, ErrUnfinished) { // else a step has said it
+			err = fmt.Errorf("%s: %w: %w", s.storeDir, err, ErrUnfinished)
+		}
+		return err
 	}
-	_ = s.dropScratch() // err is more important
+	_ = removeSteps(s.fsys, cmp.Or(s.scratch, scratchInStore(s.storeDir))) // err is more important
+	_ = s.dropScratch()
 	store.Abort()
 	return err
 }
 
-// hasResults tells whether the job has finished matrices, or has column files or checkpoints.
-func (s *jobContext) hasResults(store *format.Writer, j *engine.Job) bool {
-	if s.hasFinishedMatrices(store, j) {
+// hasResults tells whether this job has finished matrices, which those of an existing store are not, or has column
+// files, checkpoints or steps.
+func (s *jobContext) hasResults(store *format.Writer) bool {
+	made := func(id format.MatrixID) bool { return store.Finished(id) && !s.has(id) }
+	if slices.ContainsFunc(s.target.matrices(), made) {
 		return true
 	}
-	for _, dir := range []string{scratchInStore(s.storeDir), j.Scratch} {
+	for _, dir := range []string{scratchInStore(s.storeDir), s.scratch} {
 		if dir == "" { // the job ended before it had looked there
 			if p, err := readScratchRecord(s.fsys, s.storeDir); err != nil || p != nil && p.Parent != "" && p.Made {
 				return true
@@ -330,7 +282,7 @@ func (s *jobContext) hasResults(store *format.Writer, j *engine.Job) bool {
 		}
 		entries, err := s.fsys.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-			return strings.HasSuffix(e.Name(), folder.Suffix) && !isRecord(e.Name())
+			return isStep(e) || strings.HasSuffix(e.Name(), folder.Suffix) && !isRecord(e.Name())
 		}) {
 			return true
 		}
@@ -338,102 +290,9 @@ func (s *jobContext) hasResults(store *format.Writer, j *engine.Job) bool {
 	return false
 }
 
-// makeAndPublish makes the columns that are missing, and publishes the store.
-func (s *jobContext) makeAndPublish(ctx context.Context, j *engine.Job, store *format.Writer, r *Result) error {
-	j.Store = store
-	if !j.Plan.ResultFiles && !j.HasResultColumns() {
-		j.Direct = store
-	}
-	if err := j.Run(ctx); err != nil {
-		return err
-	}
-	return s.finish(ctx, j, store, r)
-}
-
-// findProgress sets what the job has finished before, and writes the rows of the store if they are not there.
-func (s *jobContext) findProgress(j *engine.Job, store *format.Writer) error {
-	if s.table != nil {
-		if err := store.Rows(s.table); err != nil {
-			return err
-		}
-		s.table = nil
-		if plan.PickedBytes(&s.graph.Manifest, int64(len(s.nodes))) > plan.NoticeableBytes {
-			debug.FreeOSMemory() // the plan does not count the table any more
-		}
-	}
-	for _, id := range j.Matrices {
-		j.Finished[id] = store.Finished(id)
-	}
-	var err error
-	if j.Scratch, err = s.scratchFolder(store); err != nil {
-		return err
-	}
-	if err := s.removeHalfWritten(j.Scratch); err != nil {
-		return err
-	}
-	j.Results = engine.ResultFiles(j.Fsys, j.Scratch, s.target.widths(), s.target.StoredRows, s.nodes, s.options.DType)
-	for k := range j.Results {
-		if err := j.Results[k].Find(); err != nil {
-			return err
-		}
-	}
-	j.Checkpoints, err = j.FindCheckpoints()
-	return err
-}
-
-// recordStart counts a start of the job, and sets how much time checkpoints may take by the starts before.
-func (s *jobContext) recordStart(j *engine.Job) error {
-	noProgress, before, err := s.countStart(j)
-	if before {
-		j.Pace.Share = engine.InterruptedShare
-	}
-	if noProgress > 0 {
-		j.Pace.Share = engine.NoProgressShare
-	}
-	if noProgress >= 2 {
-		s.options.Note(fmt.Sprintf("%s: the last %d starts of this job saved nothing, because they ended too early "+
-			"(give the job more time; with --max-time it says how much it needs)", s.storeDir, noProgress))
-	}
-	return err
-}
-
-// explainEarlyEnd adds ErrTooShort to the error of a job that was ended before it had saved anything.
-func (s *jobContext) explainEarlyEnd(ctx context.Context, j *engine.Job, err error) error {
-	if ctx.Err() == nil || j.Pace.SavedAny || errors.Is(err, ErrTooShort) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, j.Pace.TooShort(0))
-}
-
-// removeHalfWritten removes files that killed processes have left half-written: the plan needs their room. The caller
-// holds the lock of the job.
-func (s *jobContext) removeHalfWritten(scratch string) error {
-	entries, err := s.fsys.ReadDir(scratch)
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), folder.Suffix+vfs.TempSuffix) {
-			err = errors.Join(err, s.fsys.Remove(filepath.Join(scratch, e.Name())))
-		}
-	}
-	return err
-}
-
-// hasFinishedMatrices tells whether this job has finished matrices. Matrices of an existing store do not count.
-func (s *jobContext) hasFinishedMatrices(store *format.Writer, j *engine.Job) bool {
-	return slices.ContainsFunc(j.Matrices, func(id format.MatrixID) bool {
-		return store.Finished(id) && (s.existing == nil || !slices.Contains(s.existing.Matrices(), id))
-	})
-}
-
-// finish assembles the matrices and publishes the store. All columns must be there.
-func (s *jobContext) finish(ctx context.Context, j *engine.Job, store *format.Writer, r *Result) error {
-	return engine.Timed(&j.Account.Publishing, func() error {
-		if err := j.Assemble(ctx, store); err != nil {
-			return err
-		}
-		err := s.publishStore(store)
-		r.Complete = err == nil
-		return err
-	})
+// has tells whether the store that the job adds to has a matrix.
+func (s *jobContext) has(id format.MatrixID) bool {
+	return s.existing != nil && slices.Contains(s.existing.Matrices(), id)
 }
 
 // publishStore publishes the store, whose matrices are all written.

@@ -206,7 +206,7 @@ func (s *jobContext) computeRows(ctx context.Context, id format.MatrixID, nodes 
 	out := make([]byte, len(nodes)*row)
 	// The row table, the nodes and these rows, with those before them that the collector has yet to free.
 	some.held = plan.PickedBytes(&s.graph.Manifest, int64(len(s.nodes))) + 2*int64(len(out)+4*len(nodes))
-	if j.Plan, err = some.plan(ctx, j); err != nil {
+	if j.Plan, err = some.planJob(ctx, j); err != nil {
 		return nil, err
 	}
 	j.Plan.CheckpointBytes = 0 // a repair that is interrupted begins again

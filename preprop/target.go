@@ -198,12 +198,17 @@ func (s *jobContext) grow(o Options) error {
 		other.ChunkRows = format.NewLayout(regionSizes(s.layout), o.ChunkRows, s.layout.Features,
 			s.options.DType).ChunkRows
 	}
-	if difference := there.differences(other); difference != "" {
+	s.options.ChunkRows = m.ChunkRows
+	s.beyond = beyond(s.target.Operators, asked)
+	return s.checkGrows(there, other)
+}
+
+// checkGrows fails if an existing store differs from what is asked for in more than its operators.
+func (s *jobContext) checkGrows(there, asked target) error {
+	if difference := there.differences(asked); difference != "" {
 		return fmt.Errorf("%s: %w, with other options: %s (give another directory, or --force to replace it)",
 			s.storeDir, format.ErrExists, difference)
 	}
-	s.options.ChunkRows = m.ChunkRows
-	s.beyond = beyond(s.target.Operators, asked)
 	return nil
 }
 

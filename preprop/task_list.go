@@ -157,7 +157,7 @@ func hopsBytes(w *plan.Work, p *plan.Plan) (read, written, scratch int64) {
 
 // planHops says whether task hops-i is done, and what it takes.
 func (t *taskJob) planHops(i int, task *Task) error {
-	j, err := t.hopsJob(i)
+	j, err := t.shareJob(i)
 	if err != nil {
 		return err
 	}

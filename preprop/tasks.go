@@ -64,13 +64,12 @@ type TaskResult struct {
 // taskJob is a propagation by tasks, as one process sees it.
 type taskJob struct {
 	*jobContext
-	typed    *typedJob       // of a typed graph
-	files    *vfs.PastCache  // for the files of tasks
-	folder   string          // that has them
-	inputs   []*engine.Input // that the hops are made from: of the graph, or of a store that gets more hops
-	opened   []*format.Dir   // that these are of, beside the graph
-	shares   []taskShare     // of tasks hops, in their order
-	complete bool            // the store is published
+	typed  *typedJob       // of a typed graph
+	files  *vfs.PastCache  // for the files of tasks
+	folder string          // that has them
+	inputs []*engine.Input // that the hops are made from: of the graph, or of a store that gets more hops
+	opened []*format.Dir   // that these are of, beside the graph
+	shares []taskShare     // of tasks hops, in their order
 }
 
 // taskShare is columns that a task hops makes.
@@ -93,17 +92,18 @@ func (o *Options) checkTasks() error {
 func openTaskJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *taskJob, err error) {
 	t := &taskJob{files: vfs.NewPastCache(vfs.Concurrent(fsys)),
 		folder: filepath.Join(storeDir, filepath.FromSlash(format.TasksFolder))}
-	if format.IsTyped(fsys, graphDir) {
-		if t.typed, err = openTypedJob(fsys, graphDir, storeDir, o); err != nil {
-			return nil, err
-		}
-		t.jobContext = t.typed.jobContext
+	m, err := openJob(fsys, graphDir, storeDir, o)
+	if err != nil {
+		return nil, err
+	}
+	t.jobContext = m.context()
+	t.typed, _ = m.(*typedJob)
+	switch {
+	case t.complete:
+	case t.typed != nil:
 		err = t.openTyped()
-	} else if err = o.checkPlain(graphDir); err == nil {
-		if t.jobContext, err = openJobContext(fsys, graphDir, storeDir); err != nil {
-			return nil, err
-		}
-		err = t.open(o)
+	default:
+		err = t.open()
 	}
 	if err != nil {
 		return nil, errors.Join(err, t.close())
@@ -112,9 +112,7 @@ func openTaskJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *taskJob,
 }
 
 func (t *taskJob) close() (err error) {
-	if t.jobContext != nil {
-		err = t.jobContext.close()
-	}
+	err = t.jobContext.close()
 	for _, d := range t.opened {
 		err = errors.Join(err, d.Close())
 	}
@@ -141,20 +139,7 @@ func (t *taskJob) sharesOf(i int) (all []taskShare) {
 	return all
 }
 
-func (t *taskJob) open(o Options) (err error) {
-	if err := t.openExisting(); err != nil {
-		return err
-	}
-	if t.existing != nil {
-		if err := t.grow(o); err != nil {
-			return err
-		}
-		if t.complete = !t.addsHops(); t.complete {
-			return nil
-		}
-	} else if t.options, err = o.withDefaults(&t.graph.Manifest, t.graph.Layout().DType); err != nil {
-		return fmt.Errorf("%s: %w: %w", t.graphDir, ErrOptions, err)
-	}
+func (t *taskJob) open() error {
 	if t.graph.Manifest.Features == 0 {
 		return fmt.Errorf("%s: %w: its nodes have no features", t.graphDir, ErrOptions)
 	}
@@ -392,8 +377,8 @@ func (t *taskJob) cut(ctx context.Context, i int) (done bool, err error) {
 	return done, nil
 }
 
-// hopsJob is the job of task hops-i, before it is planned.
-func (t *taskJob) hopsJob(i int) (*engine.Job, error) {
+// shareJob is the job of task hops-i, before it is planned.
+func (t *taskJob) shareJob(i int) (*engine.Job, error) {
 	t.share = t.shares[i].ColumnRange
 	j, err := t.newJob()
 	if err != nil {
@@ -449,7 +434,7 @@ func (t *taskJob) hops(ctx context.Context, i int) (done bool, err error) {
 	if err := t.readNodes(ctx); err != nil {
 		return false, notYet(err)
 	}
-	j, err := t.hopsJob(i)
+	j, err := t.shareJob(i)
 	if err != nil {
 		return false, err
 	}
@@ -480,13 +465,13 @@ func (t *taskJob) hops(ctx context.Context, i int) (done bool, err error) {
 	}
 	defer func() { err = errors.Join(err, scratch.Close()) }()
 	j.Scratch, t.options.Scratch = scratch.Dir(), scratch.Dir()
-	if j.Plan, err = t.plan(ctx, j); err != nil {
+	if j.Plan, err = t.planJob(ctx, j); err != nil {
 		return false, err
 	}
 	j.Plan.DropCheckpoints() // they would be in a folder of this process
 	t.options.Planned(j.Plan)
 	if err = j.Run(ctx); ctx.Err() != nil && err != nil {
-		err = fmt.Errorf("%s: %w: %w", t.storeDir, t.explainEarlyEnd(ctx, j, err), ErrUnfinished)
+		err = fmt.Errorf("%s: %w: %w", t.storeDir, (&hopsJob{t.jobContext, j}).explain(ctx, err), ErrUnfinished)
 	}
 	return false, err
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
@@ -44,87 +43,11 @@ type typedJob struct {
 	prefix              string // of the folders of steps: other jobs have others
 }
 
-func propagateTyped(ctx context.Context, fsys vfs.FS, graphDir, storeDir string, o Options) (*Result, error) {
-	t, err := openTypedJob(fsys, graphDir, storeDir, o)
-	if err != nil {
-		return nil, err
-	}
-	defer t.close()
-	if t.options.Scratch != "" {
-		if err := checkScratch(t.fsys, t.options.Scratch, graphDir, storeDir); err != nil {
-			return nil, err
-		}
-	}
-	if err := t.chooseRows(ctx); err != nil {
-		return nil, err
-	}
-	if err := t.findSame(ctx); err != nil {
-		return nil, err
-	}
-	r := t.newResult()
-	if done, err := t.complete(); err != nil || done {
-		if r.AlreadyComplete, r.Complete = done, done; done {
-			removeLeftovers(t.fsys, t.storeDir, t.target)
-		}
-		return r, err
-	}
-	if err := t.findScratch(); err != nil {
-		return nil, err
-	}
-	if err := t.predict(r); err != nil {
-		return nil, err
-	}
-	if t.options.MetapathsPlanned != nil {
-		t.options.MetapathsPlanned(r.Metapaths)
-	}
-	if t.options.Hardware == nil { // else the disk is another
-		err = t.checkDisk(&r.Plan)
-	}
-	if err != nil || o.DryRun {
-		return r, err
-	}
-	if t.store, err = t.create(); err != nil {
-		return nil, err
-	}
-	if err := t.make(ctx, r); err != nil {
-		if t.started() && !errors.Is(err, ErrInvalid) {
-			t.store.Suspend()
-			if !errors.Is(err, ErrUnfinished) {
-				err = fmt.Errorf("%s: %w: %w", storeDir, err, ErrUnfinished)
-			}
-			return nil, err
-		}
-		_ = removeSteps(t.fsys, t.scratch)
-		_ = t.dropScratch()
-		t.store.Abort()
-		return nil, err
-	}
-	r.Complete, r.Seconds = true, time.Since(t.start).Seconds()
-	r.BytesRead, r.BytesWritten = t.fsys.Read().Bytes(), t.fsys.Written().Bytes()
-	r.ScratchBytes = max(0, r.BytesWritten-r.Plan.StoreBytes)
-	r.Paths = filePaths(t.fsys.Read(), t.fsys.Written())
-	recordTook(t.fsys, storeDir, t.existing != nil, r)
-	return r, nil
+func newTypedJob(s *jobContext) *typedJob {
+	return &typedJob{jobContext: s, typed: s.graph.Typed, sizes: map[format.Relation]*format.Manifest{}}
 }
 
-// openTypedJob checks the options, and finds the metapaths.
-func openTypedJob(fsys vfs.FS, graphDir, storeDir string, o Options) (_ *typedJob, err error) {
-	s := &jobContext{start: time.Now(), fsys: vfs.NewPastCache(fsys), graphDir: graphDir, storeDir: storeDir}
-	if s.graph, err = format.OpenTarget(s.fsys, graphDir); err != nil {
-		return nil, err
-	}
-	t := &typedJob{jobContext: s, typed: s.graph.Typed, sizes: map[format.Relation]*format.Manifest{}}
-	if err = checkOutput(fsys, graphDir, storeDir); err == nil && !o.Force {
-		err = t.openExisting()
-	}
-	if err == nil {
-		err = t.setOptions(o)
-	}
-	if err != nil {
-		return nil, errors.Join(err, t.close())
-	}
-	return t, nil
-}
+func (t *typedJob) context() *jobContext { return t.jobContext }
 
 // setOptions checks the options, and finds the metapaths.
 func (t *typedJob) setOptions(o Options) error {
@@ -204,7 +127,20 @@ func (t *typedJob) setOptions(o Options) error {
 	if err != nil {
 		return fail("%w", err)
 	}
-	return t.setMatrices()
+	if err := t.setMatrices(); err != nil || t.existing == nil {
+		return err
+	}
+	t.setTarget(regionSizes(t.existing.Layout()), t.existing.Manifest.Rows)
+	t.complete, err = t.isComplete()
+	return err
+}
+
+// findRows chooses the rows, and finds what an earlier store has of them.
+func (t *typedJob) findRows(ctx context.Context) error {
+	if err := t.chooseRows(ctx); err != nil {
+		return err
+	}
+	return t.findSame(ctx)
 }
 
 func (t *typedJob) close() error {
@@ -252,21 +188,9 @@ func (t *typedJob) setMatrices() error {
 
 // newResult lists what the store shall have.
 func (t *typedJob) newResult() *Result {
-	g := &t.graph.Manifest
-	r := &Result{Nodes: g.Nodes, Edges: g.Edges, Features: t.target.Features, Operators: []string{},
-		OperatorHops: []int{}, ProductsPerHop: []int{}, TruncationErrors: []float64{}, Hops: t.options.Hops,
-		Rows: t.target.StoredRows, DType: t.target.DType, HopSeconds: []float64{}, EdgesProcessed: []int64{},
-		Beyond: append([]string{}, t.beyond...), MemoryBudgetBytes: t.options.MemoryBytes, Output: t.storeDir,
-		LabelHops: t.options.LabelHops, Layout: t.layout}
+	r := t.jobContext.newResult(&t.graph.Manifest)
 	if t.earlier != nil {
 		r.From = t.earlier.taken
-	}
-	if r.LabelHops > 0 {
-		r.LabelColumns = g.OneHotColumns()
-	}
-	for _, o := range t.target.Operators {
-		r.Operators, r.OperatorHops = append(r.Operators, o.Name), append(r.OperatorHops, 1)
-		r.ProductsPerHop, r.TruncationErrors = append(r.ProductsPerHop, 1), append(r.TruncationErrors, 0)
 	}
 	subsets := map[string]bool{}
 	for _, n := range t.order {
@@ -282,27 +206,33 @@ func (t *typedJob) newResult() *Result {
 	return r
 }
 
-// complete tells whether the store is there already, with all that was asked for. It fails if the store cannot grow to
-// that.
-func (t *typedJob) complete() (bool, error) {
-	if t.existing == nil {
-		return false, nil
-	}
+// isComplete tells whether the store is there already, with all that was asked for. It fails if the store cannot grow
+// to that.
+func (t *typedJob) isComplete() (bool, error) {
 	there := targetOf(&t.existing.Manifest)
 	there.NoInput = there.Features == 0
 	if there.String() == t.target.String() {
 		return true, nil
 	}
-	grown := there
-	grown.Operators = t.target.Operators
-	if difference := grown.differences(t.target); difference != "" {
-		return false, fmt.Errorf("%s: %w, with other options: %s (give another directory, or --force to replace it)",
-			t.storeDir, format.ErrExists, difference)
-	}
-	return false, nil
+	there.Operators = t.target.Operators
+	return false, t.checkGrows(there, t.target)
 }
 
-// predict sets the memory and the time of the job, and fails unless each step has a plan within the memory.
+// plan plans all steps, and says what computes each metapath. It fails unless each has a plan within the memory.
+func (t *typedJob) plan(_ context.Context, r *Result) (*Plan, error) {
+	if err := t.findScratch(); err != nil {
+		return nil, err
+	}
+	if err := t.predict(r); err != nil {
+		return nil, err
+	}
+	if t.options.MetapathsPlanned != nil {
+		t.options.MetapathsPlanned(r.Metapaths)
+	}
+	return &r.Plan, nil
+}
+
+// predict sets the memory and the time of the steps.
 func (t *typedJob) predict(r *Result) error {
 	if err := t.chooseDevice(r); err != nil {
 		return err
@@ -436,6 +366,9 @@ func (t *typedJob) findScratch() error {
 	return err
 }
 
+// isStep tells whether an entry of a folder of scratch files is the store of a step.
+func isStep(e fs.DirEntry) bool { return e.IsDir() && strings.HasPrefix(e.Name(), "step-") }
+
 // removeSteps removes the stores of steps in a folder of scratch files.
 func removeSteps(fsys vfs.FS, scratch string) error {
 	entries, err := fsys.ReadDir(scratch)
@@ -443,7 +376,7 @@ func removeSteps(fsys vfs.FS, scratch string) error {
 		return nil
 	}
 	for _, e := range entries {
-		if err == nil && e.IsDir() && strings.HasPrefix(e.Name(), "step-") {
+		if err == nil && isStep(e) {
 			err = removeStep(fsys, filepath.Join(scratch, e.Name()))
 		}
 	}
@@ -458,25 +391,14 @@ func removeStep(fsys vfs.FS, dir string) error {
 	return format.Remove(fsys, dir)
 }
 
-// started tells whether the job has made anything that it can go on with.
-func (t *typedJob) started() bool {
-	for _, id := range t.target.matrices() {
-		if t.store.Finished(id) && !t.has(id) {
-			return true
-		}
-	}
-	entries, _ := t.fsys.ReadDir(t.scratch)
-	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), t.prefix) })
-}
-
-// make makes the matrices that are missing, and publishes the store.
-func (t *typedJob) make(ctx context.Context, r *Result) (err error) {
-	r.Resumed = t.started()
-	if t.scratch, err = t.scratchFolder(t.store); err != nil {
+// make makes the matrices that are missing.
+func (t *typedJob) make(ctx context.Context, store *format.Writer, r *Result) (err error) {
+	t.store, r.Resumed = store, t.hasResults(store)
+	if t.scratch, err = t.scratchFolder(store); err != nil {
 		return err
 	}
 	if t.existing == nil {
-		if err := t.store.Rows(t.table); err != nil {
+		if err := store.Rows(t.table); err != nil {
 			return err
 		}
 	}
@@ -487,11 +409,11 @@ func (t *typedJob) make(ctx context.Context, r *Result) (err error) {
 		return err
 	}
 	t.sayDevices(r)
-	if err := removeSteps(t.fsys, t.scratch); err != nil {
-		return err
-	}
-	return t.publishStore(t.store)
+	return removeSteps(t.fsys, t.scratch)
 }
+
+// report counts as scratch files all that was written beside the store.
+func (t *typedJob) report(r *Result) { r.ScratchBytes = max(0, r.BytesWritten-r.Plan.StoreBytes) }
 
 // makeAll makes the matrices that are missing.
 func (t *typedJob) makeAll(ctx context.Context, r *Result) error {

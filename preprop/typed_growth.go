@@ -3,9 +3,7 @@ package preprop
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
-	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 )
 
@@ -50,9 +48,4 @@ func (t *typedJob) keepMetapaths(matrices *typedMatrices) error {
 		}
 	}
 	return nil
-}
-
-// has tells whether the store that the job adds to has a matrix.
-func (t *typedJob) has(id format.MatrixID) bool {
-	return t.existing != nil && slices.Contains(t.existing.Matrices(), id)
 }

@@ -46,28 +46,27 @@ func (notWritten) ReadChunk(int, []byte) error { return errNotInMemory }
 // makeInMemory makes a matrix of all nodes, and leaves it in the reserve.
 func (t *typedJob) makeInMemory(ctx context.Context, r *Result, graphDir string, applied []operator.Operator,
 	options Options, one *step) error {
-	s, err := t.openStep(ctx, t.scratch, graphDir, applied, options, one)
+	h, err := t.openStep(ctx, t.scratch, graphDir, applied, options, one)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	j, err := s.newJob()
-	if err == nil {
-		j.Plan, err = s.plan(ctx, j)
-	}
+	defer h.close()
+	done := h.newResult()
+	p, err := h.plan(ctx, done)
 	if err != nil {
 		return err
 	}
-	if j.Plan.Panels > 1 {
+	if p.Panels > 1 {
 		return errNotInMemory
 	}
-	j.Plan.DropCheckpoints()
+	p.DropCheckpoints()
+	j := h.job
 	j.Scratch, j.Receive = t.scratch, func(*product.Matrix) {}
 	if err := j.Run(ctx); err != nil {
 		return fmt.Errorf("%s: %w", one.id.Operator, err)
 	}
-	done := s.newResult(&s.graph.Manifest, j.Plan, int64(len(s.nodes)))
-	s.report(j, done)
+	done.Plan = *p
+	h.report(done)
 	t.countStep(r, one, done)
 	return nil
 }

@@ -6,27 +6,21 @@ import (
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// typedJobOf is a job that is planned and begun.
+// typedJobOf is a job that is planned.
 func typedJobOf(t *testing.T, fsys vfs.FS, storeDir string, o Options) (*typedJob, *Result) {
 	t.Helper()
-	job, err := openTypedJob(fsys, "graph", storeDir, o)
+	m, err := openJob(fsys, "graph", storeDir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := job.chooseRows(t.Context()); err != nil {
+	if err := m.findRows(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := job.findScratch(); err != nil {
+	r := m.newResult()
+	if _, err := m.plan(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	r := job.newResult()
-	if err := job.predict(r); err != nil {
-		t.Fatal(err)
-	}
-	if job.store, err = job.create(); err != nil {
-		t.Fatal(err)
-	}
-	return job, r
+	return m.(*typedJob), r
 }
 
 func TestAMatrixThatLeavesTheMemoryIsWritten(t *testing.T) {
@@ -46,7 +40,14 @@ func TestAMatrixThatLeavesTheMemoryIsWritten(t *testing.T) {
 			}
 		}
 		r.Plan.MemoryBytes = limit // of the reserve
-		if err := job.make(ctx, r); err != nil {
+		store, err := job.create()
+		if err == nil {
+			err = job.make(ctx, store, r)
+		}
+		if err == nil {
+			err = job.publishStore(store)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		written := 0

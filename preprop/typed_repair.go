@@ -27,10 +27,11 @@ func openTypedMaker(ctx context.Context, fsys vfs.FS, graphDir, storeDir string,
 		}
 	}
 	o.Hops, o.Force = 0, true // the store is not opened as one that the job adds to
-	t, err := openTypedJob(fsys, graphDir, storeDir, o)
+	made, err := openJob(fsys, graphDir, storeDir, o)
 	if err != nil {
 		return nil, err
 	}
+	t := made.(*typedJob)
 	if m.Input["graph"] != t.typed.Fingerprint {
 		err = errOtherGraph(storeDir, graphDir)
 	} else {
@@ -74,7 +75,7 @@ func (t typedMaker) computeRows(ctx context.Context, id format.MatrixID, nodes [
 	if err := removeStep(t.fsys, dir); err != nil {
 		return nil, err
 	}
-	if _, err := propagateTyped(ctx, t.fsys.FS, t.graphDir, dir, o); err != nil {
+	if _, err := propagate(ctx, t.fsys.FS, t.graphDir, dir, o); err != nil {
 		return nil, errors.Join(err, removeStep(t.fsys, dir))
 	}
 	rows, err = rowsInOrder(ctx, t.fsys, dir, id, nodes)

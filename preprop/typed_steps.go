@@ -297,12 +297,12 @@ func (t *typedJob) runStep(ctx context.Context, r *Result, dir, graphDir string,
 	if !errors.Is(err, format.ErrIncomplete) && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	s, err := t.openStep(ctx, dir, graphDir, applied, options, one)
+	h, err := t.openStep(ctx, dir, graphDir, applied, options, one)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
-	done, err := s.run(ctx)
+	defer h.close()
+	done, err := run(ctx, h)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cmp.Or(one.id.Operator, "x"), err)
 	}
@@ -312,7 +312,7 @@ func (t *typedJob) runStep(ctx context.Context, r *Result, dir, graphDir string,
 
 // openStep opens the edges of a step, and chooses its rows.
 func (t *typedJob) openStep(ctx context.Context, dir, graphDir string, applied []operator.Operator, options Options,
-	one *step) (_ *jobContext, err error) {
+	one *step) (_ *hopsJob, err error) {
 	s := &jobContext{start: time.Now(), fsys: t.fsys, graphDir: graphDir, storeDir: dir}
 	if s.graph, err = format.OpenRelation(s.fsys, graphDir); err != nil {
 		return nil, err
@@ -328,7 +328,7 @@ func (t *typedJob) openStep(ctx context.Context, dir, graphDir string, applied [
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	return s, nil
+	return &hopsJob{jobContext: s}, nil
 }
 
 // countStep adds what a step has done.

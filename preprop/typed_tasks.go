@@ -20,12 +20,6 @@ import (
 
 // openTyped divides the work, and opens what it starts from.
 func (t *taskJob) openTyped() (err error) {
-	if t.existing != nil {
-		t.setTarget(regionSizes(t.existing.Layout()), t.existing.Manifest.Rows)
-		if t.complete, err = t.typed.complete(); err != nil || t.complete {
-			return err
-		}
-	}
 	if err := t.divide(); err != nil {
 		return err
 	}
@@ -122,9 +116,9 @@ func (t *taskJob) divide() error {
 // part is the job that makes a share.
 func (t *taskJob) part(s taskShare) *typedJob {
 	of := *t.jobContext
-	of.share, of.labels = s.ColumnRange, nil
+	of.share, of.labels, of.scratch = s.ColumnRange, nil, scratchInStore(t.storeDir)
 	return &typedJob{jobContext: &of, typed: t.typed.typed, order: t.typed.madeFrom(s.root), normalize: t.typed.normalize,
-		sizes: t.typed.sizes, scratch: scratchInStore(t.storeDir), prefix: "step-"}
+		sizes: t.typed.sizes, prefix: "step-"}
 }
 
 // planTypedHops says whether task hops-i is done, and what it takes.
