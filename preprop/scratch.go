@@ -39,6 +39,8 @@ type scratchRecord struct {
 	// Made tells that the folder was created. While it is false, the folder may or may not exist, and is created if
 	// it does not.
 	Made bool `json:"made"`
+	// Parents is how many folders, Parent and those around it, the job makes for it. It removes the empty ones.
+	Parents int `json:"parents,omitempty"`
 }
 
 // folder is the folder of the scratch files, where parent is the name of Parent on this machine.
@@ -90,7 +92,10 @@ func (s *jobContext) scratchFolder(store *format.Writer) (string, error) {
 			id := make([]byte, 8)
 			rand.Read(id) // it never fails
 			p.ID, p.Made = hex.EncodeToString(id), false
-			if p.Parent, err = s.fsys.Resolve(s.options.Scratch); err != nil {
+			if p.Parent, err = s.fsys.Resolve(s.options.Scratch); err == nil {
+				p.Parents, err = folder.MissingParents(s.fsys, p.folder(p.Parent))
+			}
+			if err != nil {
 				return "", err
 			}
 		}
@@ -150,7 +155,9 @@ func (s *jobContext) dropScratch() error {
 		if err := removeSteps(s.fsys, at); err != nil {
 			return err
 		}
-		return folder.Remove(s.fsys, at)
+		err = folder.Remove(s.fsys, at)
+		folder.RemoveEmptyParents(s.fsys, at, p.Parents)
+		return err
 	}
 	if p.Made {
 		s.options.Note(fmt.Sprintf("the scratch files of the replaced job are not visible on this machine, so they "+

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -63,6 +64,28 @@ func TestAnotherScratchFolderIsRefusedOrTheOldOneIsFound(t *testing.T) {
 		}
 		if left := len(files(t, fsys, "scratch")) + len(files(t, fsys, "other")); left > 0 {
 			t.Errorf("%q, then %q: %d scratch files are left", c.before, c.now, left)
+		}
+	}
+}
+
+func TestAScratchFolderThatTheJobMadeGoesWithIt(t *testing.T) {
+	for _, made := range []bool{true, false} {
+		fsys, o, _ := halfDone(t, "store", "new/scratch")
+		if !made { // by the job, but before it
+			o.Scratch = "mine"
+			if err := fsys.MkdirAll("mine"); err != nil {
+				t.Fatal(err)
+			}
+			o.Force = true // another scratch folder
+		}
+		if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fsys.Stat("new"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("made by the job: the folder around the scratch folder is left (%v)", err)
+		}
+		if _, err := fsys.Stat("mine"); (err == nil) == made {
+			t.Errorf("made before the job: %v", err)
 		}
 	}
 }

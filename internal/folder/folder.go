@@ -123,16 +123,42 @@ func foreign(path string) error {
 	return fmt.Errorf("%s: %w (move it away, or give another output or scratch folder)", path, ErrForeign)
 }
 
+// MissingParents is how many of the folders that path lies in are not there; in a bucket, folders need not be.
+func MissingParents(fsys vfs.FS, path string) (missing int, err error) {
+	for path = filepath.Dir(path); !vfs.IsURL(path) && path != filepath.Dir(path); path = filepath.Dir(path) {
+		if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			return missing, err
+		}
+		missing++
+	}
+	return missing, nil
+}
+
+// RemoveEmptyParents removes the folders around path, up to the first that is not empty. made is their number, by
+// MissingParents before they were made.
+func RemoveEmptyParents(fsys vfs.FS, path string, made int) {
+	for ; made > 0; made-- {
+		if path = filepath.Dir(path); fsys.Remove(path) != nil {
+			return
+		}
+	}
+}
+
 // Scratch is a folder of scratch files that one process has to itself.
 type Scratch struct {
-	fsys vfs.FS
-	path string
-	lock io.Closer
+	fsys    vfs.FS
+	path    string
+	lock    io.Closer
+	parents int // that OpenScratch has made
 }
 
 // OpenScratch makes the folder at path, as Lock does, and removes the scratch files that a killed process has left in
 // it.
 func OpenScratch(fsys vfs.FS, path string) (*Scratch, error) {
+	parents, err := MissingParents(fsys, path)
+	if err != nil {
+		return nil, err
+	}
 	lock, err := Lock(fsys, path)
 	if err != nil {
 		return nil, err
@@ -140,7 +166,7 @@ func OpenScratch(fsys vfs.FS, path string) (*Scratch, error) {
 	if _, err := clear(fsys, path); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	return &Scratch{fsys, path, lock}, nil
+	return &Scratch{fsys, path, lock, parents}, nil
 }
 
 // Path is the path of the scratch file with this name.
@@ -149,8 +175,15 @@ func (s *Scratch) Path(name string) string { return filepath.Join(s.path, name+S
 // Dir is the folder.
 func (s *Scratch) Dir() string { return s.path }
 
-// Close removes the scratch files and, unless a user has put something there, the folder.
-func (s *Scratch) Close() error { return errors.Join(Remove(s.fsys, s.path), s.lock.Close()) }
+// Close removes the scratch files and, unless a user has put something there, the folder and those around it that
+// OpenScratch has made.
+func (s *Scratch) Close() error {
+	err := errors.Join(Remove(s.fsys, s.path), s.lock.Close())
+	if err == nil {
+		RemoveEmptyParents(s.fsys, s.path, s.parents)
+	}
+	return err
+}
 
 // Remove removes the scratch files in a folder of Hopfeed's, then its lock files, and then the folder. What else is in
 // it stays, and the error names it. A folder that is not there is no error. The caller knows whose folder it is.

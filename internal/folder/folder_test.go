@@ -121,6 +121,40 @@ func TestAScratchFolderLosesOnlyWhatHopfeedHasMade(t *testing.T) {
 	}
 }
 
+func TestAScratchFolderTakesTheFoldersAroundItWithItThatWereMadeForIt(t *testing.T) {
+	for _, c := range []struct {
+		there, mine string // a folder and a file of a user's; the file comes while the scratch folder is open
+		left        []string
+	}{
+		{".", "", nil}, {"a", "", []string{"a"}}, {"a/b", "", []string{"a", "a/b"}}, {".", "a/mine", []string{"a"}},
+	} {
+		disk := vfs.NewMem()
+		if err := disk.MkdirAll(c.there); err != nil {
+			t.Fatal(err)
+		}
+		s, err := OpenScratch(disk, "a/b/hopfeed-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, disk, s.Path("edges"), "ours")
+		if c.mine != "" {
+			put(t, disk, c.mine, "mine")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		for _, path := range []string{"a", "a/b", "a/b/hopfeed-1"} {
+			if _, err := disk.Stat(path); err == nil {
+				left = append(left, path)
+			}
+		}
+		if !slices.Equal(left, c.left) {
+			t.Errorf("with %s and %q: %q are left, want %q", c.there, c.mine, left, c.left)
+		}
+	}
+}
+
 // lateFS calls before, once, before it removes a folder.
 type lateFS struct {
 	vfs.FS
