@@ -152,7 +152,7 @@ func TestAnEarlierTypedStoreThatDoesNotFitIsLeftOrRefused(t *testing.T) {
 func TestATypedJobFromAnEarlierStoreThatIsKilledGoesOn(t *testing.T) {
 	base := vfs.NewMem()
 	o := Options{Hops: 2, Threads: 1}
-	g := randomTyped(t, base, "graph", 20)
+	g := randomTyped(t, base, "graph", 20, fewMetapaths...)
 	propagated(t, base, "store", o)
 	g.rewrite(t, base, "graph2", func(g *testTyped) { g.x["author"][1]++ })
 	if _, err := Propagate(context.Background(), base, "graph2", "fresh", o); err != nil {

@@ -115,8 +115,7 @@ func TestTheLabelOfANodeChangesNoByteOfItsRowInATypedGraph(t *testing.T) {
 
 func TestTypedStoresWithLabelsAreTheSameHoweverTheyAreMade(t *testing.T) {
 	mem := vfs.NewMem()
-	// Three metapaths of labels: each more adds operations that may fail, and work to each of the jobs that try them.
-	randomTyped(t, mem, "graph", 20, "venue__paper", "paper__venue", "paper__extends__paper")
+	randomTyped(t, mem, "graph", 20, fewMetapaths...)
 	o := Options{Metapaths: []string{"paper<author"}, LabelHops: 2, Threads: 1}
 	want := propagated(t, mem, "whole", o)
 	again := o

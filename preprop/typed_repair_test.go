@@ -50,7 +50,7 @@ func TestRepairComputesTheDamagedChunksOfATypedStoreAnew(t *testing.T) {
 
 func TestARepairOfATypedStoreThatIsKilledLeavesItAsItWas(t *testing.T) {
 	base := vfs.NewMem()
-	randomTyped(t, base, "graph", 40)
+	randomTyped(t, base, "graph", 40, fewMetapaths...)
 	o := Options{Hops: 1, Threads: 1}
 	want := propagated(t, base, "store", o)
 	more := Options{Hops: 2, Threads: 1}

@@ -35,6 +35,10 @@ type testTyped struct {
 	order   []format.Relation
 }
 
+// fewMetapaths are relations that randomTyped leaves out where a test fails a job at one operation after another: each
+// metapath more adds operations that may fail, and work to each of the jobs that try them.
+var fewMetapaths = []string{"venue__paper", "paper__venue", "paper__extends__paper"}
+
 // randomTyped writes a random typed graph. Relations in without, as Relation.String has them, are left out.
 func randomTyped(t *testing.T, fsys vfs.FS, dir string, papers int, without ...string) *testTyped {
 	t.Helper()
@@ -466,7 +470,7 @@ func TestACancelledPropagationOfATypedGraphGoesOnToTheSameBytes(t *testing.T) {
 func cancelledTyped(t *testing.T, o Options) {
 	t.Helper()
 	fsys := vfs.NewMem()
-	randomTyped(t, fsys, "graph", 40)
+	randomTyped(t, fsys, "graph", 40, fewMetapaths...)
 	want := propagated(t, fsys, "whole", o)
 	resumed := 0
 	for k := int64(1); ; k += failureStep() {

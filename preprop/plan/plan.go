@@ -281,6 +281,9 @@ func (w *Work) storedListRoom(p *Plan, graph string) int64 {
 // HeldShares shares Plan.HeldBytes out, by Operator.Graph: to the lists of the store's nodes, if there is room for
 // them all, then to topologies on disk; then to coefficients of their edges, by Operator.Base.
 func (w *Work) HeldShares(p *Plan) (stored, topologies map[string]int64, lists map[operator.Operator]int64) {
+	if p.HeldBytes == 0 && p.TopologyInMemory {
+		return nil, nil, nil
+	}
 	longest, bases := w.graphs()
 	stored, topologies, lists = map[string]int64{}, map[string]int64{}, map[operator.Operator]int64{}
 	left := p.HeldBytes
