@@ -305,7 +305,9 @@ func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 	}
 	w.Columns, w.Held, w.ResultFiles = j.Columns.Width(), s.held, s.share != product.ColumnRange{}
 	if one := s.options.step; one != nil {
-		w.Held += one.heldBytes
+		if w.Held += one.heldBytes; one.rows != nil {
+			w.PickedBytes = 0 // they are held
+		}
 	}
 	if j.Labels != nil {
 		w.Held += s.labels.Bytes(s.graph.Manifest.Nodes, s.layout.Regions[0].Rows, len(j.Matrices)-1, s.options.Threads)

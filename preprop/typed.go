@@ -258,20 +258,22 @@ func (t *typedJob) planSteps(r *Result) error {
 		if err != nil {
 			return err
 		}
-		layout, rows := t.layout, t.target.StoredRows
+		layout, rows, table := t.layout, t.target.StoredRows, &t.graph.Manifest
 		layout.Features, layout.Widths = t.width(n), nil
 		if !n.leaf() {
-			rows = g.Nodes
+			rows, table = g.Nodes, g
 			layout = t.between(n)
 		}
 		id := t.id(n, n.name)
-		w, err := newWork(g, &t.graph.Manifest, layout, rows, []format.MatrixID{id}, t.options.Threads)
+		w, err := newWork(g, table, layout, rows, []format.MatrixID{id}, t.options.Threads)
 		if err != nil {
 			return err
 		}
 		input := layout
 		input.ChunkRows = format.ChunkRowsFor(0, t.width(n), t.options.DType)
-		w.Held = t.tableBytes()
+		if w.Held = t.tableBytes(); n.leaf() {
+			w.PickedBytes = 0 // they are held
+		}
 		w.Sequences = []*plan.Sequence{{Operator: t.operator(n, n.name), Hops: 1}}
 		w.Inputs, w.Loads = []format.Layout{input}, []int{1}
 		p, err := t.options.planOf(w)

@@ -1,9 +1,13 @@
 package preprop
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
 // typedJobOf is a job that is planned.
@@ -65,5 +69,34 @@ func TestAMatrixThatLeavesTheMemoryIsWritten(t *testing.T) {
 		if !sameFiles(files(t, fsys, name), want) {
 			t.Errorf("%s: another store", name)
 		}
+	}
+}
+
+func TestPlansOfTypedGraphsCountTheRowsOnce(t *testing.T) {
+	fsys := vfs.NewMem()
+	g := randomTyped(t, fsys, "short", 300)
+	memory, table := map[string]int64{}, map[string]int64{}
+	for _, dir := range []string{"short", "long"} {
+		if dir == "long" {
+			g.papers.rows.OrigID = slices.Repeat([]string{strings.Repeat("x", 10_000)}, 300)
+			g.write(t, fsys, dir)
+		}
+		o := Options{Operators: allOperators[:1], Hops: 2, Threads: 1, Rows: format.RowsAll,
+			DryRun: true}
+		r, err := Propagate(t.Context(), fsys, dir, "store", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := format.OpenTarget(fsys, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory[dir], table[dir] = r.Plan.MemoryBytes, plan.PickedBytes(&d.Manifest, 300)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if more, want := memory["long"]-memory["short"], table["long"]-table["short"]; more < want || more >= 2*want {
+		t.Errorf("rows of %d bytes more, plans of %d more", want, more)
 	}
 }
