@@ -86,7 +86,7 @@ type inspectedTyped struct {
 	EdgeFeatures map[string]string `json:"edge_features,omitempty"` // by type: its last features, which in-edges gave
 }
 
-func inspectTyped(fsys vfs.FS, dir string) (_ *inspectedTyped, err error) {
+func inspectTyped(fsys vfs.FS, dir string) (result, error) {
 	t, err := format.OpenTyped(fsys, dir)
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func runInspect(_ context.Context, a *app, args []string) (result, error) {
 	for _, m := range d.Matrices() {
 		name := m.String()
 		if l := d.Layout(); l.Of(m).Features != l.Features {
-			name += fmt.Sprintf(": %d columns", l.Of(m).Features)
+			name += ": " + units.Count(int64(l.Of(m).Features), "column")
 		}
 		r.Matrices = append(r.Matrices, name)
 	}

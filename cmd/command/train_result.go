@@ -49,7 +49,7 @@ func (t *trained) Text(w io.Writer) {
 		}
 		return fmt.Sprintf("%.2f +- %.2f %%", 100**mean, 100**std)
 	}
-	line("model", "%s on %s, %d rows of %s", t.Model, units.Printable(t.Dataset), t.rows[0],
+	line("model", "%s on %s, %s of %s", t.Model, units.Printable(t.Dataset), units.Count(t.rows[0], "row"),
 		listText(t.Matrices))
 	gather := ""
 	if t.Load.Gather != "" && t.Shuffle == placement.RR {

@@ -322,3 +322,27 @@ func TestPlanSaysWhatTasksOfATypedGraphTake(t *testing.T) {
 		t.Errorf("with --machines it says %s", text)
 	}
 }
+
+func TestInspectOfADamagedTypedGraphSaysWhatIsDamaged(t *testing.T) {
+	d := vfs.NewMem()
+	for _, dir := range []string{"in/nodes", "in/edges"} {
+		if err := d.MkdirAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, d, "in/nodes/user.csv", "id,age,label\na,1,x\nb,2,y\n")
+	write(t, d, "in/edges/user__user.csv", "source,destination\na,b\n")
+	must(t, d, "import csv in -o g --target user")
+	for _, file := range []string{"nodes/user/manifest.json", "types.json"} {
+		whole := content(t, d, "g/"+file)
+		for damage, text := range map[string]string{"cut": whole[:len(whole)/2], "longer": whole + "x", "empty": ""} {
+			write(t, d, "g/"+file, text)
+			for _, flag := range []string{"", " --json"} {
+				if o := hopfeed(t, d, "inspect g"+flag); o.code != exitCorrupt || !strings.Contains(o.stderr, file) {
+					t.Errorf("%s, %s: status %d: %s", file, damage, o.code, o.stderr)
+				}
+			}
+		}
+		write(t, d, "g/"+file, whole)
+	}
+}
