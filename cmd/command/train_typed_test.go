@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/npy"
@@ -300,7 +301,7 @@ func TestATrainingOnATypedGraphThatIsStoppedEndsTheSame(t *testing.T) {
 	}
 }
 
-// A training on a typed graph makes the same model, bit for bit, wherever its features are.
+// A training on a typed graph makes the same model, bit for bit, wherever its features are, and whatever is cached.
 func TestATrainingOnATypedGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 	d := wholeTypedDisk(t)
 	for _, model := range []string{"rgcn", "sage"} {
@@ -308,17 +309,30 @@ func TestATrainingOnATypedGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 		for i, c := range [][2]string{{"--placement host", "host"}, {"--placement device", "device"}, {"", "host"},
 			{"--placement storage", "storage"}, {"--placement storage --emulate gpu=1,mem=1GiB", "storage"},
 			{"--placement host --emulate gpu=1,mem=1GiB", "host"}, {"--placement device --emulate gpu=1,mem=1GiB", "device"},
-			{"--emulate gpu=1,mem=1GiB", "device"}} {
+			{"--emulate gpu=1,mem=1GiB", "device"}, {"--placement host --cache lru:60rows", "host"},
+			{"--placement device --emulate gpu=1,mem=1GiB --cache lru:60rows", "device"},
+			{"--placement storage --cache degree:60rows", "storage"}, {"--placement storage --cache fifo:480", "storage"},
+			{"--placement storage --cache optimal:60rows", "storage"}, {"--placement storage --cache ducati:960", "storage"},
+			{"--placement host --emulate gpu=1,mem=1GiB --cache gns:60rows", "host"},
+			{"--placement host --emulate gpu=1,mem=1GiB --cache presampled:60rows", "host"},
+			{"--placement storage --emulate gpu=1,mem=1GiB --cache optimal:60rows", "storage"}} {
 			run := fmt.Sprint(model, i)
 			var r struct {
 				Placement, Device string
 				Reasons           []string
-				Test              float64 `json:"test_metric"`
+				Runs              []struct {
+					Traffic loader.Traffic `json:"epoch_traffic"`
+				}
+				Test float64 `json:"test_metric"`
 			}
 			line := strings.Replace(typedLine, "rgcn", model, 1) + " --epochs 3 --json --run " + run + " " + c[0]
 			readJSON(t, must(t, d, line).stdout, &r)
 			if r.Placement != c[1] || len(r.Reasons) < 2 {
 				t.Errorf("%s, %s: %+v", model, c[0], r)
+			}
+			traffic := r.Runs[0].Traffic
+			if strings.Contains(c[0], "--cache") != (traffic.CachedRows > 0) || traffic.CachedRows > traffic.Rows {
+				t.Errorf("%s, %s: %+v", model, c[0], traffic)
 			}
 			got := ""
 			for name, text := range tree(t, d, run) {
@@ -329,8 +343,9 @@ func TestATrainingOnATypedGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 			if want = cmp.Or(want, got); got != want || got == "" {
 				t.Errorf("%s, %s: other parameters", model, c[0])
 			}
+			places, _, _ := strings.Cut(c[0], " --cache")
 			var evaluated struct{ Value float64 }
-			readJSON(t, must(t, d, "evaluate whole --json --checkpoint "+run+" "+c[0]).stdout, &evaluated)
+			readJSON(t, must(t, d, "evaluate whole --json --checkpoint "+run+" "+places).stdout, &evaluated)
 			if evaluated.Value != r.Test {
 				t.Errorf("%s, %s: evaluated %v, tested %v", model, c[0], evaluated.Value, r.Test)
 			}
@@ -352,7 +367,7 @@ func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
 		"evaluate sbm --checkpoint run":             "relations",
 		"train whole --model gat":                   "rgcn and sage",
 		"train whole --model sign":                  "propagate",
-		typedLine + " --cache degree:10rows":        "--cache",
+		typedLine + " --cache degree:1":             "no room for a row of any of 3 types",
 		typedLine + " --sampler labor":              "--sampler labor",
 		typedLine + " --partitions 2":               "--partitions",
 		typedLine + " --schedule mode-1":            "--schedule",

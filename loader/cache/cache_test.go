@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -562,5 +563,31 @@ func TestSpecsAreReadAndOpened(t *testing.T) {
 	}
 	if _, err := newGNS(1, []float32{1, -1}, 0); err == nil {
 		t.Error("a negative weight went through")
+	}
+}
+
+// Each type gets the same part of its rows, in rows as in bytes; types without rows get none.
+func TestASizeIsDividedAmongTypes(t *testing.T) {
+	types := []Rows{{Nodes: 90, Bytes: 16}, {Nodes: 30, Bytes: 0}, {Nodes: 0, Bytes: 8}, {Nodes: 60, Bytes: 8}}
+	for _, c := range []struct {
+		Spec
+		slots []int64
+	}{{Spec{Rows: 50}, []int64{30, 0, 0, 20}}, {Spec{Bytes: 960}, []int64{45, 0, 0, 30}},
+		{Spec{Bytes: math.MaxInt64}, []int64{90, 0, 0, 60}}, {Spec{Bytes: 31}, []int64{1, 0, 0, 0}}} {
+		s := c.Spec
+		for i, one := range s.Divide(types) {
+			if got := one.Slots(types[i].Nodes, types[i].Bytes); got != c.slots[i] {
+				t.Errorf("%s: type %d has %d slots, want %d", s, i, got, c.slots[i])
+			}
+		}
+		if err := s.CheckRoom(types); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+		if one := s.Divide(types[:1]); one[0] != s {
+			t.Errorf("one type has %+v of %+v", one[0], s)
+		}
+	}
+	if err := (Spec{Policy: "lru", Bytes: 12}).CheckRoom(types); !errors.Is(err, ErrNoRoom) {
+		t.Error(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -206,13 +207,46 @@ func (s Spec) Slots(nodes, rowBytes int64) int64 {
 	return min(rows, nodes)
 }
 
-// CheckRoom is ErrNoRoom if the cache has no room for a row.
-func (s Spec) CheckRoom(nodes, rowBytes int64) error {
-	if s.Slots(nodes, rowBytes) < 1 && nodes > 0 {
-		return fmt.Errorf("cache %s has %w, of %d bytes: give %s:%d or more", s, ErrNoRoom, rowBytes, s.Policy,
-			rowBytes)
+// Rows are the rows of the nodes of a type: how many, and the size of each.
+type Rows struct{ Nodes, Bytes int64 }
+
+// Divide divides the size among types, so that each has the same part of its rows in the cache.
+func (s Spec) Divide(types []Rows) []Spec {
+	var rows, bytes int64
+	for _, t := range types {
+		if t.Bytes > 0 {
+			rows, bytes = rows+t.Nodes, bytes+t.Nodes*t.Bytes
+		}
 	}
-	return nil
+	all := make([]Spec, len(types))
+	for i, t := range types {
+		if all[i].Policy = s.Policy; t.Bytes > 0 && t.Nodes > 0 {
+			all[i].Rows, all[i].Bytes = Part(s.Rows, t.Nodes, rows), Part(s.Bytes, t.Nodes*t.Bytes, bytes)
+		}
+	}
+	return all
+}
+
+// Part is n * a / all, rounded down, for a up to all.
+func Part(n, a, all int64) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(a))
+	quotient, _ := bits.Div64(hi, lo, uint64(max(all, 1)))
+	return int64(quotient)
+}
+
+// CheckRoom is ErrNoRoom if the cache, divided among types, has no room for a row of any.
+func (s Spec) CheckRoom(types []Rows) error {
+	for i, one := range s.Divide(types) {
+		if t := types[i]; one.Slots(t.Nodes, t.Bytes) > 0 || len(types) == 1 && t.Nodes == 0 {
+			return nil
+		}
+	}
+	if len(types) > 1 {
+		return fmt.Errorf("cache %s has %w of any of %d types, among which it is divided: give a larger one", s, ErrNoRoom,
+			len(types))
+	}
+	row := types[0].Bytes
+	return fmt.Errorf("cache %s has %w, of %d bytes: give %s:%d or more", s, ErrNoRoom, row, s.Policy, row)
 }
 
 // kind is the line of the policy in policies; false: there is none.
@@ -233,7 +267,7 @@ func (s Spec) Open(in Inputs) (Opened, error) {
 		return Opened{}, fmt.Errorf("cache of the rows of %d nodes (want 0 to %d)", in.Nodes, int64(none)-1)
 	}
 	slots := s.Slots(in.Nodes, in.RowBytes)
-	if err := s.CheckRoom(in.Nodes, in.RowBytes); err != nil {
+	if err := s.CheckRoom([]Rows{{in.Nodes, in.RowBytes}}); err != nil {
 		return Opened{}, err
 	}
 	c, err := k.choose(s, int(min(slots, math.MaxInt32)), in)

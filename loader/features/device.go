@@ -91,36 +91,12 @@ func UploadNeed(rows int64, columns int) need.Term {
 		Until: need.Features, Bytes: min(stagingBytes, gds.Bytes(int(rows), columns, gds.Float32))}
 }
 
-// Resident are the rows of a source that a device has to gather by itself: of all nodes or, of Typed, of each type.
-// nil: the host gathers them.
-func Resident(s Source) []gds.Tensor {
-	switch s := s.(type) {
-	case *Device:
-		if s.host == nil {
-			return []gds.Tensor{s.x}
-		}
-	case *Typed:
-		var all []gds.Tensor
-		for _, one := range s.sources {
-			if none, is := one.(*None); is { // nothing is gathered of it
-				all = append(all, gds.NewTensor(nil, int(none.rows), 0, gds.Float32))
-			}
-			all = append(all, Resident(one)...)
-		}
-		if len(all) == len(s.sources) {
-			return all
-		}
+// Resident are the rows of a source that a device has to gather by itself; the zero Tensor: the host gathers them.
+func Resident(s Source) gds.Tensor {
+	if d, is := s.(*Device); is && d.host == nil {
+		return d.x
 	}
-	return nil
-}
-
-// Places writes the row of each node in its matrix of Resident.
-func Places(s Source, dst, nodes []uint32) {
-	if t, typed := s.(*Typed); typed {
-		t.places(dst, nodes)
-		return
-	}
-	copy(dst, nodes)
+	return gds.Tensor{}
 }
 
 // Gather copies rows where the host can read them; see Source.

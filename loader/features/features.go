@@ -33,6 +33,15 @@ type Stats struct {
 	Reason    string `json:"reason,omitempty"`
 }
 
+// Add adds the work of another source.
+func (s *Stats) Add(other Stats) {
+	s.Rows, s.Bytes, s.Reads, s.ReadBytes = s.Rows+other.Rows, s.Bytes+other.Bytes, s.Reads+other.Reads,
+		s.ReadBytes+other.ReadBytes
+	if s.Path == "" || other.Reason != "" {
+		s.Path, s.Reason = other.Path, other.Reason
+	}
+}
+
 // shape describes the rows of a source.
 type shape struct {
 	rows      int64

@@ -249,14 +249,8 @@ func (s *Storage) damaged(chunk int64) error {
 			"repeats, check the disk)"}
 }
 
-// Stored tells that rows, of all types, are read from files.
-func Stored(s Source) bool {
-	if t, typed := s.(*Typed); typed {
-		return !slices.ContainsFunc(t.sources, func(one Source) bool { return !Stored(one) })
-	}
-	_, stored := s.(*Storage)
-	return stored
-}
+// Stored tells that rows are read from files.
+func Stored(s Source) bool { _, stored := s.(*Storage); return stored }
 
 // Stats counts reads.
 func (s *Storage) Stats() Stats {

@@ -8,33 +8,37 @@ import (
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
 	"github.com/hopfeed/hopfeed/loader"
-	"github.com/hopfeed/hopfeed/loader/features"
 )
 
-// gather finds the rows of a job in the cache, takes memory, and writes what the host writes of the batch.
+// gather finds the rows of a job in the caches, takes memory, and writes what the host writes of the batch.
 func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 	l, m := s.l, &j.sample
-	if c := l.o.Cache; c != nil {
-		l.lookup.Lock() // by a schedule, several workers gather
-		c.Lookup(m.Inputs, &j.lookup)
-		l.lookup.Unlock()
-		defer func() {
-			if err != nil {
-				c.Forget(j.lookup.Into)
-			}
-		}()
+	j.lookups = resize(j.lookups, len(l.types))
+	l.lookup.Lock() // by a schedule, several workers gather
+	for i, t := range l.types {
+		if t.Cache != nil {
+			t.Cache.Lookup(m.ofType(i), &j.lookups[i])
+		}
 	}
+	l.lookup.Unlock()
+	defer func() {
+		if err != nil {
+			l.forget(j)
+		}
+	}()
 	if err := l.takeMemory(w, j); err != nil {
 		return err
 	}
-	if err := l.gatherRows(w.Context(), j); err != nil {
-		return err
+	for i := range l.types {
+		if err := l.gatherRows(w.Context(), j, i); err != nil {
+			return err
+		}
 	}
 	p := &j.layout
 	s.writeLabels(j, m.Seeds)
 	write(j, p.weights, m.SeedWeights)
 	if l.o.NodeIDs {
-		features.Places(l.o.Features, dtype.Uint32s(j.memory(p.nodes)), m.Inputs)
+		write(j, p.nodes, m.Inputs)
 		write(j, p.seedNodes, m.Seeds)
 	}
 	write(j, p.trees, m.Trees)
@@ -71,28 +75,38 @@ func (s *Set) writeLabels(j *job, seeds []uint32) {
 	}
 }
 
-// gatherRows writes the rows of features of a batch that the host brings.
-func (l *Loader) gatherRows(ctx context.Context, j *job) error {
-	p, f, inputs := &j.layout, l.o.Features, j.sample.Inputs
+// forget tells the caches that the rows of a job have not come.
+func (l *Loader) forget(j *job) {
+	for i, t := range l.types {
+		if t.Cache != nil {
+			t.Cache.Forget(j.lookups[i].Into)
+		}
+	}
+}
+
+// gatherRows writes the rows of features of a type that the host brings to a batch.
+func (l *Loader) gatherRows(ctx context.Context, j *job, kind int) error {
+	t, p, found, inputs := l.types[kind], &j.layout.types[kind], &j.lookups[kind], j.sample.ofType(kind)
+	f := t.Features
 	switch {
 	case l.sparse != nil:
 		return l.sparse.GatherElements(dtype.Uint32s(j.memory(p.sparse.Offsets)),
 			dtype.Uint32s(j.memory(p.sparse.Columns)), dtype.Float32s(j.memory(p.sparse.Values)), inputs)
-	case l.there != nil:
-		features.Places(f, dtype.Uint32s(j.memory(p.index)), inputs)
+	case t.there.Cols > 0:
+		write(j, p.index, inputs)
 		return nil
-	case l.rows != nil && l.rows.onDevice():
+	case t.cached != nil && t.cached.onDevice():
 		index, missAt := dtype.Uint32s(j.memory(p.index)), dtype.Uint32s(j.memory(p.missAt))
-		slots := uint32(l.o.Cache.Slots())
-		for i, at := range j.lookup.Index {
+		slots := uint32(t.Cache.Slots())
+		for i, at := range found.Index {
 			if index[i] = at; at >= slots {
 				index[i], missAt[at-slots] = 0, uint32(i)
 			}
 		}
-		write(j, p.into, j.lookup.Into)
-		inputs = j.lookup.Misses
-	case l.rows != nil:
-		return l.rows.gather(ctx, j.memory(p.x), &j.lookup)
+		write(j, p.into, found.Into)
+		inputs = found.Misses
+	case t.cached != nil:
+		return t.cached.gather(ctx, j.memory(p.x), found)
 	case l.unified:
 		return f.Gather(ctx, j.memory(p.x), gds.Float32, inputs)
 	}
@@ -107,40 +121,38 @@ func (s *Set) transfer(w *pipeline.Worker, j *job, stream gds.Stream) error {
 			return err
 		}
 	}
-	b, p := j.buffer, &j.layout
 	s.beginBatch(j, stream)
-	if l.sparse != nil {
-		b.batch.Traffic.AddBytes(l.placement(), 4*int64(p.inputs+1)+8*int64(b.sparse.Columns.Cols))
-	} else if l.there != nil {
-		l.gatherThere(j, stream)
-	} else if !l.unified && l.rows != nil {
-		// Rows that are missed take the place of any row that is there.
-		d := b.device.Buffer
-		rows, raw, slots := in(d, p.rows), in(d, p.raw), l.rows.tensor()
-		stream.Gather(raw, slots, in(d, p.index))
-		stream.Scatter(raw, rows, in(d, p.missAt))
-		stream.Scatter(slots, rows.Slice(0, p.into.Cols), in(d, p.into))
-	}
-	switch {
-	case l.o.Cache != nil:
-		b.addCached(int64(j.lookup.Hits()))
-	case l.typed != nil:
-		b.batch.Traffic.AddBytes(l.placement(), 4*int64(p.x.Cols))
-	case l.sparse == nil:
-		b.addCached(0)
+	for i, t := range l.types {
+		l.transferRows(j, stream, i)
+		if l.sparse == nil {
+			hits := 0
+			if t.Cache != nil {
+				hits = j.lookups[i].Hits()
+			}
+			j.buffer.addCached(t, j.layout.types[i].x.Rows, hits)
+		}
 	}
 	l.endBatch(j, stream)
 	return nil
 }
 
-// gatherThere enqueues that the device gathers the rows of a batch.
-func (l *Loader) gatherThere(j *job, stream gds.Stream) {
-	index, first := in(j.buffer.device.Buffer, j.layout.index), 0
-	for i, x := range j.buffer.x {
-		if x.Rows > 0 && x.Cols > 0 {
-			stream.Gather(x, l.there[i], index.Columns(first, first+x.Rows))
+// transferRows enqueues what puts the rows of a type together on the device.
+func (l *Loader) transferRows(j *job, stream gds.Stream, kind int) {
+	t, b, p := l.types[kind], j.buffer, &j.layout.types[kind]
+	d := b.device.Buffer
+	switch {
+	case l.sparse != nil:
+		b.batch.Traffic.AddBytes(t.placement(), 4*int64(p.x.Rows+1)+8*int64(p.sparse.Columns.Cols))
+	case t.there.Cols > 0:
+		if p.x.Rows > 0 {
+			stream.Gather(b.x[kind], t.there, in(d, p.index))
 		}
-		first += x.Rows
+	case t.cached != nil && t.cached.onDevice():
+		// Rows that are missed take the place of any row that is there.
+		rows, raw, slots := in(d, p.rows), in(d, p.raw), t.cached.tensor()
+		stream.Gather(raw, slots, in(d, p.index))
+		stream.Scatter(raw, rows, in(d, p.missAt))
+		stream.Scatter(slots, rows.Slice(0, p.into.Cols), in(d, p.into))
 	}
 }
 
@@ -170,55 +182,48 @@ func (s *Set) beginBatch(j *job, stream gds.Stream) {
 			batch.NodeIDs = batch.InputIDs.Columns(0, p.seeds) // which come first
 		}
 	}
-	batch.Traffic = loader.Traffic{Rows: int64(p.inputs)}
+	batch.Traffic = loader.Traffic{}
 	b.blocks = append(b.blocks[:0], p.blocks...)
 	for i := range b.blocks {
 		k := &b.blocks[i]
 		k.Offsets, k.Indices, k.Weights, k.Edges = in(d, k.Offsets), in(d, k.Indices), in(d, k.Weights), in(d, k.Edges)
-		if l.typed != nil {
+		if !j.onDevice {
 			k.Parts = slices.Clone(j.sample.Blocks[i].Parts)
 		}
 		batch.Traffic.Edges += int64(k.Indices.Cols)
 	}
-	b.x = append(b.x[:0], p.x)
-	if l.sparse != nil {
-		b.sparse = loader.SparseRows{Cols: p.sparse.Cols, Offsets: in(d, p.sparse.Offsets),
-			Columns: in(d, p.sparse.Columns), Values: in(d, p.sparse.Values)}
-		batch.Sparse = &b.sparse
-	} else {
-		b.x[0].Buf = d
-	}
-	if l.typed != nil {
-		b.splitInputs(j.sample.Types)
+	b.x = b.x[:0]
+	for _, t := range p.types {
+		if t.x.Cols > 0 {
+			batch.Traffic.Rows += int64(t.x.Rows)
+		}
+		if l.sparse != nil {
+			b.sparse = loader.SparseRows{Cols: t.sparse.Cols, Offsets: in(d, t.sparse.Offsets),
+				Columns: in(d, t.sparse.Columns), Values: in(d, t.sparse.Values)}
+			batch.Sparse = &b.sparse
+		} else {
+			t.x.Buf = d
+		}
+		b.x = append(b.x, t.x)
 	}
 	batch.Blocks, batch.X = b.blocks, b.x
 }
 
-// splitInputs makes of the rows of all types a matrix for each type. They begin at these places.
-func (b *batchBuffer) splitInputs(places []int) {
-	all := b.x[0]
-	b.x = b.x[:0]
-	for i, first := range places[:len(places)-1] {
-		x := gds.NewTensor(all.Buf, places[i+1]-first, b.l.typed.Width(i), gds.Float32)
-		x.Offset = all.Offset
-		all.Offset += gds.Bytes(x.Rows, x.Cols, gds.Float32)
-		b.x = append(b.x, x)
-	}
-}
-
 // endBatch enqueues the conversion of a batch whose rows are on the device, and records when it is ready.
 func (l *Loader) endBatch(j *job, stream gds.Stream) {
-	b, raw := j.buffer, j.layout.raw
-	if !l.unified && l.sparse == nil && raw.DType != gds.Float32 {
-		stream.Convert(b.x[0], in(b.device.Buffer, raw))
+	b := j.buffer
+	for i, t := range j.layout.types {
+		if !l.unified && l.sparse == nil && t.raw.DType != gds.Float32 {
+			stream.Convert(b.x[i], in(b.device.Buffer, t.raw))
+		}
 	}
 	b.Ready = stream.Record()
 }
 
-// addCached adds the batch's cached rows, and the others, to its traffic.
-func (b *batchBuffer) addCached(hits int64) {
-	t, l := &b.batch.Traffic, b.l
-	t.CachedRows += hits
-	t.CacheBytes += hits * l.rowBytes()
-	t.AddBytes(l.placement(), (t.Rows-hits)*l.rowBytes())
+// addCached adds the hits among a batch's rows of a type, and the others, to its traffic.
+func (b *batchBuffer) addCached(t *typeRows, rows, hits int) {
+	traffic, size := &b.batch.Traffic, t.rowBytes()
+	traffic.CachedRows += int64(hits)
+	traffic.CacheBytes += int64(hits) * size
+	traffic.AddBytes(t.placement(), int64(rows-hits)*size)
 }

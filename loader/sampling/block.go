@@ -10,7 +10,8 @@ type MiniBatch struct {
 	// Blocks are in the order in which a model computes them: the destinations of the last are the seeds, the sources
 	// of each are the destinations of the one before, in the same order, and the sources of the first are Inputs.
 	Blocks []Block
-	// Inputs are node ids, distinct unless each seed has a tree of its own; the seeds come first unless Apart.
+	// Inputs are node ids, distinct unless each seed has a tree of its own; the seeds come first unless Apart. With
+	// Options.ByType they come type after type, and are numbered within their types.
 	Inputs []uint32
 	// SeedWeights multiply the losses of seeds, in their order; empty: ones (GraphSAINT, Zeng et al. 2020, Eq. 2).
 	SeedWeights []float32
@@ -19,6 +20,14 @@ type MiniBatch struct {
 	// Types has, with Options.ByType, the first of the Inputs of each type, in the order of format.Typed, and their
 	// number.
 	Types []int
+}
+
+// ofType are the inputs of a type: all, unless the batch is by type.
+func (b *MiniBatch) ofType(kind int) []uint32 {
+	if len(b.Types) == 0 {
+		return b.Inputs
+	}
+	return b.Inputs[b.Types[kind]:b.Types[kind+1]]
 }
 
 // Destinations are the node ids of the destinations of block i.

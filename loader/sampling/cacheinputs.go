@@ -2,7 +2,6 @@ package sampling
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -16,7 +15,7 @@ import (
 // CacheOptions say what the policies of caches look at.
 type CacheOptions struct {
 	Topology Topology
-	RowBytes int64 // of a row of features, as stored
+	RowBytes []int64 // of a row of features, as stored, of the nodes of each type; 0: they have none
 	// Method, Nodes and Plan say how training samples. The Method must not prefer cached nodes: take one that draws
 	// neighbours uniformly.
 	Method  *Method
@@ -32,32 +31,62 @@ type CacheOptions struct {
 	Held func(node uint32) bool
 }
 
-// OpenCache opens a cache for training on sampled mini-batches.
-func OpenCache(ctx context.Context, spec cache.Spec, o CacheOptions) (cache.Opened, error) {
+// OpenCaches opens a cache for the rows of each type, of those with room for a row, for training on sampled
+// mini-batches. A plain graph has one type.
+func OpenCaches(ctx context.Context, spec cache.Spec, o CacheOptions) ([]cache.Opened, error) {
 	if o.Workers <= 0 {
 		o.Workers = parallel.Threads()
 	}
 	o.Plan = o.Plan.WithRows(len(o.Nodes))
 	if err := o.Plan.Check(); err != nil {
-		return cache.Opened{}, err
+		return nil, err
 	}
-	v := &visits{o: o}
-	opened, err := spec.Open(cache.Inputs{
-		Nodes: o.Topology.Nodes(), RowBytes: o.RowBytes, TraceRows: o.TraceRows, Seed: o.Plan.Seed,
-		OutDegrees: func() ([]uint32, error) { return outDegrees(ctx, o.Topology, o.Held) },
-		Visits:     func() ([]uint32, error) { err := v.count(ctx); return v.rows, err },
-		ListVisits: func() ([]float64, error) { err := v.count(ctx); return v.lists, err },
-		ListBytes:  v.listBytes,
-		Reach:      func() ([]float32, error) { return reach(ctx, o) },
-	})
-	return opened, errors.Join(err, v.failed)
+	types := typesOf(o.Topology)
+	rows := make([]cache.Rows, len(types))
+	for i, t := range types {
+		rows[i] = cache.Rows{Nodes: int64(t.end - t.first), Bytes: o.RowBytes[i]}
+	}
+	if err := spec.CheckRoom(rows); err != nil {
+		return nil, err
+	}
+	v, all := &visits{o: o}, make([]cache.Opened, len(types))
+	for i, one := range spec.Divide(rows) {
+		t, r := types[i], rows[i]
+		if one.Slots(r.Nodes, r.Bytes) == 0 && len(types) > 1 {
+			continue
+		}
+		var err error
+		if all[i], err = one.Open(cache.Inputs{
+			Nodes: r.Nodes, RowBytes: r.Bytes, Seed: o.Plan.Seed + uint64(i),
+			TraceRows:  cache.Part(o.TraceRows, r.Nodes, o.Topology.Nodes()),
+			OutDegrees: func() ([]uint32, error) { return ofType(t, &v.outDegrees, v.countOutDegrees(ctx)) },
+			Visits:     func() ([]uint32, error) { return ofType(t, &v.rows, v.count(ctx)) },
+			ListVisits: func() ([]float64, error) { return ofType(t, &v.lists, v.count(ctx)) },
+			ListBytes:  v.listBytes,
+			Reach:      func() ([]float32, error) { return ofType(t, &v.reach, v.countReach(ctx)) },
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return all, v.failed
 }
 
-// visits counts what one epoch of sampling visits (GNNLab's pre-sampling).
+// ofType are the counts of the nodes of a type, unless they could not be counted.
+func ofType[T any](t rowRange, counts *[]T, err error) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return (*counts)[t.first:t.end], nil
+}
+
+// visits counts what one epoch of sampling visits (GNNLab's pre-sampling), and what else policies look at, by the
+// number of a node among those of all types.
 type visits struct {
-	o     CacheOptions
-	rows  []uint32
-	lists []float64 // bytes that are read of each list
+	o          CacheOptions
+	rows       []uint32
+	lists      []float64 // bytes that are read of each list
+	outDegrees []uint32
+	reach      []float32
 	// failed is why listBytes could not tell.
 	failed error
 }
@@ -80,14 +109,17 @@ func (v *visits) count(ctx context.Context) error {
 	if v.rows != nil {
 		return nil
 	}
+	types := typesOf(v.o.Topology)
 	v.rows, v.lists = make([]uint32, v.o.Topology.Nodes()), make([]float64, v.o.Topology.Nodes())
 	e, err := planEpochs(v.o.Method, v.o.Nodes, v.o.Plan)
 	if err != nil {
 		return err
 	}
 	return e.Visit(ctx, v.o.Workers, v.o.Samples, presampledEpoch, 0, e.plan.Batches(), func(b *MiniBatch) bool {
-		for _, node := range b.Inputs {
-			v.rows[node]++
+		for i, t := range types {
+			for _, node := range b.ofType(i) {
+				v.rows[t.first+node]++
+			}
 		}
 		for i := range b.Blocks {
 			if !v.o.Lists {
@@ -103,6 +135,9 @@ func (v *visits) count(ctx context.Context) error {
 }
 
 func (v *visits) listBytes(node uint32) int64 {
+	if !v.o.Lists {
+		return offsetBytes // of what is worth nothing
+	}
 	var list [1]List
 	if err := v.o.Topology.Lists([]uint32{node}, list[:]); err != nil {
 		v.failed = err
@@ -110,41 +145,50 @@ func (v *visits) listBytes(node uint32) int64 {
 	return offsetBytes + v.edgeBytes()*list[0].Degree()
 }
 
-// outDegrees counts the lists that each node is in, of nodes that are held (CacheOptions.Held).
-func outDegrees(ctx context.Context, t Topology, held func(uint32) bool) ([]uint32, error) {
-	degrees := make([]uint32, t.Nodes())
-	return degrees, visitLists(ctx, t, 1, false, func(v uint32, sources []uint32, _ []float32) {
-		if held != nil && !held(v) {
+// countOutDegrees counts the lists that each node is in, of nodes that are held (CacheOptions.Held).
+func (v *visits) countOutDegrees(ctx context.Context) error {
+	if v.outDegrees != nil {
+		return nil
+	}
+	v.outDegrees = make([]uint32, v.o.Topology.Nodes())
+	return visitLists(ctx, v.o.Topology, 1, false, func(row uint32, sources []uint32, _ []float32) {
+		if held := v.o.Held; held != nil && !held(row) {
 			return
 		}
 		for _, u := range sources {
-			degrees[u]++
+			v.outDegrees[u]++
 		}
 	})
 }
 
-// reach is proportional to the probability that a batch reaches each node: the in-degree, if most nodes are trained on
-// (mq-gnn Eq. 14), and else what random walks of as many steps as there are layers reach. The paper prints a step as
-// P(l) = (D A + I) P(l-1) with D = diag(d), where d(v) is the number of sampled neighbours of v by its degree (Eq. 15,
-// 16). Since d is the part of v's neighbours that are sampled, it belongs to the node where a step begins: node u gets
-// P(u) += d(v) P(v) of each v that it is an in-neighbour of.
-func reach(ctx context.Context, o CacheOptions) ([]float32, error) {
-	n := o.Topology.Nodes()
+// countReach makes reach proportional to the probability that a batch reaches each node: the in-degree, if most nodes
+// are trained on (mq-gnn Eq. 14), and else what random walks of as many steps as there are layers reach. The paper
+// prints a step as P(l) = (D A + I) P(l-1) with D = diag(d), where d(v) is the number of sampled neighbours of v by its
+// degree (Eq. 15, 16). Since d is the part of v's neighbours that are sampled, it belongs to the node where a step
+// begins: node u gets P(u) += d(v) P(v) of each v that it is an in-neighbour of.
+func (v *visits) countReach(ctx context.Context) error {
+	if v.reach != nil {
+		return nil
+	}
+	o, n := &v.o, v.o.Topology.Nodes()
 	p := make([]float32, n)
+	v.reach = p
 	if 2*int64(len(o.Nodes)) > n {
-		return p, visitLists(ctx, o.Topology, 1, false,
-			func(v uint32, sources []uint32, _ []float32) { p[v] = float32(len(sources)) })
+		return visitLists(ctx, o.Topology, 1, false, func(row uint32, sources []uint32, _ []float32) {
+			p[destination(o.Topology, row)] += float32(len(sources))
+		})
 	}
 	for i, node := range o.Nodes {
 		if int64(node) >= n {
-			return nil, fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, node, n)
+			return fmt.Errorf("seed %d is node %d: the graph has %d nodes", i, node, n)
 		}
 		p[node] = 1 / float32(len(o.Nodes))
 	}
 	before := make([]float32, n)
 	for _, fanout := range o.Method.options.Fanouts {
 		copy(before, p)
-		if err := visitLists(ctx, o.Topology, 1, false, func(v uint32, sources []uint32, _ []float32) {
+		if err := visitLists(ctx, o.Topology, 1, false, func(row uint32, sources []uint32, _ []float32) {
+			v := destination(o.Topology, row)
 			if before[v] == 0 || len(sources) == 0 {
 				return
 			}
@@ -156,43 +200,49 @@ func reach(ctx context.Context, o CacheOptions) ([]float32, error) {
 				p[u] += d * before[v]
 			}
 		}); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return p, nil
+	return nil
 }
 
-// beginWindow begins the cache for the batches of the epoch from one on: until x.windowEnd. It returns what it has
-// brought into the cache.
+// beginWindow begins the caches that end before a batch for the batches of the epoch from it on: until x.windowEnds. It
+// returns what it has brought into them.
 func (x *run) beginWindow(ctx context.Context, batch int) (loaded loader.Traffic, err error) {
-	l := x.s.l
-	x.windowEnd = math.MaxInt
-	// Evaluation between two epochs of training leaves the cache as it is.
-	if l.o.Cache == nil || x.s.plan.Order == chunk.Sequential && l.began && !l.o.Cache.Traced() {
-		return loaded, nil
-	}
-	l.began = true
-	load, batches := l.o.Cache.Begin(x.n, x.s.trace(ctx, x.n, batch, &err))
-	if err != nil {
-		return loaded, err
-	}
-	if batches < math.MaxInt-batch {
-		x.windowEnd = batch + batches
-	}
-	loaded.LoadedRows = int64(len(load.Nodes))
-	loaded.AddBytes(l.placement(), loaded.LoadedRows*l.rowBytes())
-	if l.rows != nil {
-		if err = l.rows.load(ctx, x.stream, load); err != nil {
-			l.o.Cache.Forget(load.Slots)
+	for kind, t := range x.s.l.types {
+		if batch < x.windowEnds[kind] {
+			continue
+		}
+		x.windowEnds[kind] = math.MaxInt
+		// Evaluation between two epochs of training leaves the cache as it is.
+		if t.Cache == nil || x.s.plan.Order == chunk.Sequential && t.began && !t.Cache.Traced() {
+			continue
+		}
+		t.began = true
+		load, batches := t.Cache.Begin(x.n, x.s.trace(ctx, x.n, batch, kind, &err))
+		if err != nil {
+			return loaded, err
+		}
+		if batches < math.MaxInt-batch {
+			x.windowEnds[kind] = batch + batches
+		}
+		rows := int64(len(load.Nodes))
+		loaded.LoadedRows += rows
+		loaded.AddBytes(t.placement(), rows*t.rowBytes())
+		if t.cached != nil {
+			if err = t.cached.load(ctx, x.stream, load); err != nil {
+				t.Cache.Forget(load.Slots)
+				return loaded, err
+			}
 		}
 	}
-	return loaded, err
+	return loaded, nil
 }
 
-// trace yields the inputs of the batches from first on, which it samples for that.
-func (s *Set) trace(ctx context.Context, n, first int, failed *error) iter.Seq[[]uint32] {
+// trace yields the inputs of a type of the batches from first on, which it samples for that.
+func (s *Set) trace(ctx context.Context, n, first, kind int, failed *error) iter.Seq[[]uint32] {
 	return func(yield func([]uint32) bool) {
 		*failed = s.Visit(ctx, s.l.o.Workers, s.l.o.Samples, n, first, s.Batches(),
-			func(b *MiniBatch) bool { return yield(b.Inputs) })
+			func(b *MiniBatch) bool { return yield(b.ofType(kind)) })
 	}
 }

@@ -224,7 +224,7 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 						lists = b.lists(nodes)
 						fallthrough
 					default:
-						o.Cache = b.cache(policy, g, m, nodes, plan)
+						o.Types = []TypeRows{{Cache: b.cache(policy, g, m, nodes, plan)}}
 					}
 					l := b.open(o)
 					b.must(l.PrepareOnDevice(m, lists))
@@ -257,12 +257,12 @@ func TestBatchesThatTheDevicePreparesAreThoseOfTheHost(t *testing.T) {
 					if policy != "" && !preloaded {
 						want.Rows, want.CachedRows, want.LoadedRows = stats.Cache.Lookups, stats.Cache.Hits,
 							stats.Cache.Loaded
-						want.CacheBytes = want.CachedRows * l.rowBytes()
+						want.CacheBytes = want.CachedRows * l.types[0].rowBytes()
 					}
 					if preloaded {
 						want.AddBytes(loader.Device, want.Rows*4*int64(g.Columns))
 					} else {
-						want.AddBytes(loader.Host, (want.Rows-want.CachedRows+want.LoadedRows)*l.rowBytes())
+						want.AddBytes(loader.Host, (want.Rows-want.CachedRows+want.LoadedRows)*l.types[0].rowBytes())
 					}
 					if traffic != want || policy != "" && !preloaded && traffic.HitRate() == 0 && stats.Cache.Slots > 0 ||
 						stats.Rows != 3*(train.Rows()+4) {
@@ -301,11 +301,11 @@ func TestADeviceReadsLessOfTheTopologyTheLargerItsCache(t *testing.T) {
 	for i, size := range []string{"30", "400", "1500", "4000", "1MiB"} {
 		spec, err := cache.Parse("ducati:" + size)
 		b.must(err)
-		opened, err := OpenCache(t.Context(), spec, CacheOptions{Lists: true, Topology: b.topology,
-			RowBytes: int64(toy.Columns * toy.DType.Size()), Method: m, Nodes: nodes, Plan: plan})
+		caches, err := OpenCaches(t.Context(), spec, CacheOptions{Lists: true, Topology: b.topology,
+			RowBytes: []int64{int64(toy.Columns * toy.DType.Size())}, Method: m, Nodes: nodes, Plan: plan})
 		b.must(err)
-		l := b.open(LoaderOptions{Cache: opened.Cache, NodeIDs: true, Buffers: Buffers(5, 3)})
-		b.must(l.PrepareOnDevice(m, b.lists(opened.Lists)))
+		l := b.open(LoaderOptions{Types: []TypeRows{{Cache: caches[0].Cache}}, NodeIDs: true, Buffers: Buffers(5, 3)})
+		b.must(l.PrepareOnDevice(m, b.lists(caches[0].Lists)))
 		s, err := l.Set(nodes, m, plan)
 		b.must(err)
 		s.SetSchedule(allByDevice(s))
@@ -332,10 +332,10 @@ func TestRoutesHitTheCacheAlike(t *testing.T) {
 	for route := range hits {
 		spec, err := cache.Parse("degree:800")
 		b.must(err)
-		opened, err := OpenCache(t.Context(), spec,
-			CacheOptions{Topology: b.topology, RowBytes: 20, Plan: chunk.Plan{BatchRows: 1}})
+		caches, err := OpenCaches(t.Context(), spec,
+			CacheOptions{Topology: b.topology, RowBytes: []int64{20}, Plan: chunk.Plan{BatchRows: 1}})
 		b.must(err)
-		l := b.open(LoaderOptions{Cache: opened.Cache, Buffers: Buffers(5, 3)})
+		l := b.open(LoaderOptions{Types: []TypeRows{{Cache: caches[0].Cache}}, Buffers: Buffers(5, 3)})
 		s, err := l.Set(everyThird(toy.Nodes), m, chunk.Plan{BatchRows: 16, Order: chunk.Shuffled})
 		b.must(err)
 		if route == 1 {

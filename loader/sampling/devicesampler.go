@@ -50,11 +50,9 @@ func (l *Loader) PrepareOnDevice(m *Method, lists *DeviceLists) error {
 	if err := m.CheckOnDevice(l.o.Device, lists); err != nil {
 		return err
 	}
-	var rows gds.Tensor
-	have := len(l.there) == 1
-	if have {
-		rows = l.there[0]
-	} else if host, ok := l.o.Features.(*features.Host); ok {
+	rows := l.types[0].there // of the one type, since the method is of a plain graph
+	have := rows.Cols > 0
+	if host, ok := l.types[0].Features.(*features.Host); ok {
 		rows, have = host.Pinned()
 	}
 	if !have {
@@ -119,11 +117,11 @@ func newDeviceSampler(device gds.Device, m *Method, lists *DeviceLists) (*device
 // begin begins an epoch of a loader on a stream, after the rows of the cache were brought.
 func (s *deviceSampler) begin(l *Loader, stream gds.Stream) error {
 	s.stream = stream
-	rows := l.rows
+	rows := l.types[0].cached
 	if rows == nil {
 		return nil
 	}
-	table := l.o.Cache.Table()
+	table := rows.t.Cache.Table()
 	if rows.table == nil {
 		what := fmt.Sprintf("the table of cached rows of %d nodes", len(table))
 		if rows.table = rows.memory.Alloc(what, 4*int64(len(table))); rows.memory.Err != nil {
@@ -310,14 +308,14 @@ func (s *Set) gatherOnDevice(w *pipeline.Worker, j *job, stream gds.Stream) erro
 		stream.Copy(to.Indices, k.Indices)
 		stream.Copy(to.Weights, k.Weights)
 	}
-	raw, features := in(b.device.Buffer, p.raw), l.onDevice.features
+	t, raw, features := l.types[0], in(b.device.Buffer, p.types[0].raw), l.onDevice.features
 	switch {
 	case !features.Pinned():
 		stream.Gather(b.x[0], features, j.device.inputs)
 		b.Ready = stream.Record()
-	case l.rows != nil:
+	case t.cached != nil:
 		hits := in(b.device.Buffer, p.hits)
-		stream.GatherCached(raw, l.rows.tensor(), features, l.rows.slots(), j.device.inputs, hits)
+		stream.GatherCached(raw, t.cached.tensor(), features, t.cached.slots(), j.device.inputs, hits)
 		stream.Copy(j.inPinned(p.hits), hits)
 		l.endBatch(j, stream)
 	default:
@@ -328,7 +326,7 @@ func (s *Set) gatherOnDevice(w *pipeline.Worker, j *job, stream gds.Stream) erro
 		return err
 	}
 	if b.batch.Traffic.TopologyBytes = j.device.read; features.Pinned() {
-		b.addCached(dtype.Int64s(j.memory(p.hits))[0])
+		b.addCached(t, p.inputs, int(dtype.Int64s(j.memory(p.hits))[0]))
 	} else {
 		b.batch.Traffic.AddBytes(loader.Device, b.batch.Traffic.Rows*gds.Bytes(1, features.Cols, features.DType))
 	}

@@ -56,15 +56,17 @@ func (s *Set) rules(n, first int) (r schedule.Rules, buffers int, err error) {
 	if r.Eager {
 		most = QueueBuffers(r.GPUBuffer)
 	}
-	switch c := l.o.Cache; {
+	changing := slices.IndexFunc(l.types, func(t *typeRows) bool { return t.Cache != nil && !t.Cache.Fixed() })
+	switch {
 	case most > buffers:
 		err = fmt.Errorf("%w: a schedule of %d batches at a time for a loader of %d", ErrOptions, most, buffers)
 	case r.CPUBatches < r.Batches && !s.PreparesOnDevice():
 		err = fmt.Errorf("%w: by the schedule the device prepares batches, and it was not told how (PrepareOnDevice)",
 			ErrOptions)
-	case !r.Eager && c != nil && !c.Fixed():
+	case !r.Eager && changing >= 0:
 		err = fmt.Errorf("%w: cache %s changes from batch to batch: batches that are prepared side by side need one "+
-			"that does not (degree, presampled, gns, ducati)", ErrOptions, c.Policy())
+			"that does not (degree, presampled, gns, ducati)", ErrOptions,
+			l.types[changing].Cache.Policy())
 	case r.Decide == nil && (r.OnDemand || r.Serial): // none comes to the device before the last is trained
 		most = 1
 	case !l.unified:
@@ -89,13 +91,13 @@ type run struct {
 	stream   gds.Stream    // of the loader
 	device   *paced.Device // nil: stages take as long as they take
 
-	windowEnd int            // the cache has to be begun again before this batch
-	loaded    loader.Traffic // of rows that were brought into the cache before the first batch
+	windowEnds []int          // the cache of a type has to be begun again before this batch
+	loaded     loader.Traffic // of rows that were brought into the cache before the first batch
 }
 
 func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yield func(*loader.Batch) bool) error {
 	l := s.l
-	var batches, rows int64
+	var batches, rows, assembled int64
 	var traffic loader.Traffic
 	putBack := func() {}
 	return l.buffers.Epoch(ctx, l.o.Device, func(p *pipeline.Pipeline, stream gds.Stream) error {
@@ -103,7 +105,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		if err != nil {
 			return err
 		}
-		x := &run{s: s, n: n, first: first, stream: stream}
+		x := &run{s: s, n: n, first: first, stream: stream, windowEnds: make([]int, len(l.types))}
 		if x.loaded, err = x.beginWindow(ctx, first); err != nil {
 			return err
 		}
@@ -134,6 +136,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		}
 		x.Train = func(j *job) bool {
 			b := j.buffer
+			assembled += b.batch.Traffic.Bytes()
 			b.batch.Traffic.Add(j.loaded)
 			l.jobs.put(j)
 			batches, rows = batches+1, rows+int64(b.batch.Rows)
@@ -151,6 +154,7 @@ func (s *Set) epoch(ctx context.Context, consumer gds.Stream, n, first int, yiel
 		l.pinned.reset()
 		l.stats.AddEpoch(p.Times(), batches, rows)
 		l.traffic.Add(traffic)
+		l.assembled += assembled
 	})
 }
 
@@ -185,21 +189,18 @@ func (x *run) gather(w *pipeline.Worker, t *epoch.Task[*job]) error {
 
 // move begins to move a batch to the device.
 func (x *run) move(w *pipeline.Worker, t *epoch.Task[*job]) error {
-	if batch := t.Job.plan.Index; batch >= x.windowEnd {
-		loaded, err := x.beginWindow(w.Context(), batch)
-		if err != nil {
-			return err
-		}
-		t.Job.loaded.Add(loaded)
+	loaded, err := x.beginWindow(w.Context(), t.Job.plan.Index)
+	if err != nil {
+		return err
 	}
+	t.Job.loaded.Add(loaded)
 	if !x.Rules.LateGather {
 		t.Begun = x.stream.Record()
 	} else if err := x.gather(w, t); err != nil {
 		return err
 	}
-	err := x.s.transfer(w, t.Job, x.stream)
-	if c := x.s.l.o.Cache; c != nil && err != nil { // as at the early end of an epoch, after which others come
-		c.Forget(t.Job.lookup.Into)
+	if err = x.s.transfer(w, t.Job, x.stream); err != nil { // as at the early end of an epoch, after which others come
+		x.s.l.forget(t.Job)
 	}
 	return err
 }

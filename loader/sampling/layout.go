@@ -11,16 +11,11 @@ import (
 // have is the zero Tensor.
 type layout struct {
 	seeds, inputs int
-
-	x, raw gds.Tensor // rows of features as float32; as stored, where they are converted or put together
+	types         []typeLayout
 
 	// From here on, all lies together: on a device with memory of its own, the host writes its part, up to written,
 	// into pinned memory, which is copied to place host of the buffer.
 	host               gds.Tensor // nothing; its place is where this begins
-	rows               gds.Tensor // rows that the host gathers, as stored
-	sparse             loader.SparseRows
-	index              gds.Tensor // of rows that the device gathers
-	missAt, into       gds.Tensor // of cached rows: see Loader.transfer
 	labels             gds.Tensor
 	hits               gds.Tensor // of a batch that the device prepares: rows that its cache had
 	weights, nodes     gds.Tensor
@@ -30,29 +25,49 @@ type layout struct {
 	written, end       int64 // from host on: of the host's part, and of all
 }
 
+// typeLayout is the rows of a type in a batch.
+type typeLayout struct {
+	x, raw gds.Tensor // rows of features as float32; as stored, where they are converted or put together
+	// From here on, what lies behind host:
+	rows         gds.Tensor // rows that the host gathers, as stored
+	sparse       loader.SparseRows
+	index        gds.Tensor // of rows that the device gathers
+	missAt, into gds.Tensor // of cached rows: see Loader.transfer
+}
+
 // form describes all batches of a loader.
 type form struct {
-	columns int           // of features
-	dtype   gds.DType     // as stored
+	types   []typeForm
 	labels  loader.Labels // without Data
 	unified bool          // the host can write to device memory
-	sparse  bool          // features are sparse
-	typed   bool          // features are of several types: rows of different widths lie one after another
-	cached  bool          // rows are cached in device memory
-	gathers bool          // the device gathers all rows, float32, from its own memory
 	nodeIDs bool          // batches tell which nodes their rows are
+}
+
+// typeForm describes the rows of a type in all batches.
+type typeForm struct {
+	columns int       // of features
+	dtype   gds.DType // as stored
+	sparse  bool      // features are sparse
+	cached  bool      // rows are cached in device memory
+	gathers bool      // the device gathers all rows, float32, from its own memory
 }
 
 // batchSize is how large the parts of a batch are.
 type batchSize struct {
 	onDevice                   bool // the device prepares it: the host writes labels alone
 	seeds, inputs, seedWeights int
+	types                      []typeSize
 	seedNodes                  int // if inputs do not begin with them
-	elements                   int // of sparse rows, or of rows of several types
-	misses, into               int // of a cache that the host looks rows up in
 	trees, links, ends         int
 	edgeIDs                    bool
 	blocks                     []blockSize
+}
+
+// typeSize is how large the rows of a type are.
+type typeSize struct {
+	inputs       int
+	elements     int // of sparse rows
+	misses, into int // of a cache that the host looks rows up in
 }
 
 // blockSize is how large a block is.
@@ -61,24 +76,26 @@ type blockSize struct{ rows, destinations, sources, edges int }
 // setSize sets the size of a job's batch, once it is sampled and looked up.
 func (l *Loader) setSize(j *job) {
 	m := &j.sample
-	j.size = batchSize{seeds: len(m.Seeds), inputs: len(m.Inputs), seedWeights: len(m.SeedWeights),
-		misses: len(j.lookup.Misses), into: len(j.lookup.Into), trees: len(m.Trees), ends: len(j.ends),
-		blocks: j.size.blocks[:0]}
+	j.size = batchSize{seeds: len(m.Seeds), inputs: len(m.Inputs), types: j.size.types[:0],
+		seedWeights: len(m.SeedWeights), trees: len(m.Trees), ends: len(j.ends), blocks: j.size.blocks[:0]}
 	if len(j.ends) > 0 {
 		j.size.links = len(j.seeds)
 	}
 	if j.onDevice {
-		j.size = batchSize{onDevice: true, seeds: len(j.seeds), inputs: j.device.inputs.Cols, blocks: j.size.blocks}
+		inputs := j.device.inputs.Cols
+		j.size = batchSize{onDevice: true, seeds: len(j.seeds), inputs: inputs,
+			types: append(j.size.types, typeSize{inputs: inputs}), blocks: j.size.blocks}
 		for _, k := range j.device.blocks {
 			j.size.blocks = append(j.size.blocks, blockSize{k.Destinations, k.Destinations, k.Sources, k.Indices.Cols})
 		}
 		return
 	}
-	switch {
-	case l.sparse != nil:
-		j.size.elements = int(l.sparse.In(m.Inputs))
-	case l.typed != nil:
-		j.size.elements = l.typed.Elements(m.Types)
+	for i := range l.types {
+		t := typeSize{inputs: len(m.ofType(i)), misses: len(j.lookups[i].Misses), into: len(j.lookups[i].Into)}
+		if l.sparse != nil {
+			t.elements = int(l.sparse.In(m.Inputs))
+		}
+		j.size.types = append(j.size.types, t)
 	}
 	for i := range m.Blocks {
 		k := &m.Blocks[i]
@@ -90,49 +107,52 @@ func (l *Loader) setSize(j *job) {
 
 // layOut says where the parts of a batch of this size lie.
 func (f *form) layOut(p *layout, b *batchSize) {
-	*p = layout{seeds: b.seeds, inputs: b.inputs, blocks: p.blocks[:0]}
+	*p = layout{seeds: b.seeds, inputs: b.inputs, types: p.types[:0], blocks: p.blocks[:0]}
 	var all epoch.Arena
 	take := all.Take
 	vector := func(n int, t gds.DType) gds.Tensor { return take(1, n, t) }
 
-	cached := f.cached && !b.onDevice
-	together, converted := cached || b.onDevice || f.gathers, f.dtype != gds.Float32
-	staged, columns := p.inputs, f.columns // rows
-	if f.typed {
-		staged, columns = 1, b.elements
-	}
-	switch {
-	case f.sparse:
-		p.x, staged = gds.NewTensor(nil, p.inputs, f.columns, gds.Float32), 0
-	case f.unified || together || converted:
-		p.x = take(staged, columns, gds.Float32)
-	}
-	if p.raw = p.x; together && converted {
-		p.raw = take(p.inputs, f.columns, f.dtype)
-	}
-	switch {
-	case f.unified || b.onDevice || f.gathers:
-		staged = 0
-	case cached:
-		staged = b.misses
-	}
-
-	p.host.Offset = all.Bytes
-	p.rows = take(staged, columns, f.dtype)
-	if !f.sparse && !f.unified && !together {
-		if p.raw = p.rows; !converted {
-			p.x = p.rows
+	for i, size := range b.types {
+		t := &f.types[i]
+		r := typeLayout{}
+		converted := t.dtype != gds.Float32
+		switch {
+		case t.sparse:
+			r.x = gds.NewTensor(nil, size.inputs, t.columns, gds.Float32)
+		case f.unified || t.together(b) || converted:
+			r.x = take(size.inputs, t.columns, gds.Float32)
 		}
+		if r.raw = r.x; t.together(b) && converted {
+			r.raw = take(size.inputs, t.columns, t.dtype)
+		}
+		p.types = append(p.types, r)
 	}
-	if f.sparse {
-		p.sparse = loader.SparseRows{Cols: f.columns, Offsets: vector(p.inputs+1, gds.Uint32),
-			Columns: vector(b.elements, gds.Uint32), Values: vector(b.elements, gds.Float32)}
-	}
-	if cached || f.gathers && !b.onDevice {
-		p.index = vector(p.inputs, gds.Uint32)
-	}
-	if cached {
-		p.missAt, p.into = vector(staged, gds.Uint32), vector(b.into, gds.Uint32)
+	p.host.Offset = all.Bytes
+	for i, size := range b.types {
+		t, r := &f.types[i], &p.types[i]
+		cached, staged := t.cached && !b.onDevice, size.inputs // rows
+		switch {
+		case t.sparse, f.unified, b.onDevice, t.gathers:
+			staged = 0
+		case cached:
+			staged = size.misses
+		}
+		r.rows = take(staged, t.columns, t.dtype)
+		if !t.sparse && !f.unified && !t.together(b) {
+			if r.raw = r.rows; t.dtype == gds.Float32 {
+				r.x = r.rows
+			}
+		}
+		if t.sparse {
+			r.sparse = loader.SparseRows{Cols: t.columns, Offsets: vector(size.inputs+1, gds.Uint32),
+				Columns: vector(size.elements, gds.Uint32), Values: vector(size.elements, gds.Float32)}
+		}
+		if cached || t.gathers && !b.onDevice {
+			r.index = vector(size.inputs, gds.Uint32)
+		}
+		if cached {
+			r.missAt, r.into = vector(staged, gds.Uint32), vector(size.into, gds.Uint32)
+		}
 	}
 	if f.labels.Columns > 0 {
 		if p.labels = take(p.seeds, f.labels.Columns, f.labels.Type); f.labels.Type == gds.Int32 {
@@ -167,6 +187,9 @@ func (f *form) layOut(p *layout, b *batchSize) {
 		p.written = p.end
 	}
 }
+
+// together tells that the device puts the rows of a type together from its own memory.
+func (t *typeForm) together(b *batchSize) bool { return t.cached || b.onDevice || t.gathers }
 
 // bytes is the memory of the whole batch.
 func (p *layout) bytes() int64 { return p.host.Offset + p.end }

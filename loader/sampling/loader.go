@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -22,18 +23,12 @@ var ErrHeld = errors.New("the batches that are held leave")
 // LoaderOptions describe a loader of sampled mini-batches.
 type LoaderOptions struct {
 	Device gds.Device
-	// Features has the rows of all nodes, and stays open as long as the loader. With features.Sparse, batches have
-	// sparse rows, and there is no Cache. With features.Typed, all sets are of methods with Options.ByType. Rows that are
-	// in the Device's own memory (features.Resident) it gathers itself; a Cache then counts alone.
-	Features features.Source
+	// Types are the rows of the nodes of each type: of one, unless all sets are of methods with Options.ByType.
+	Types []TypeRows
 	// Labels of all nodes; nil: batches have none. In a typed graph, all seeds are of one type: First is its first node,
 	// and Labels has a row for each of its nodes.
-	Labels *loader.Labels
-	First  uint32
-	// Cache says which rows are in fast memory; nil: none. On a device with memory of its own these
-	// rows are there. Else, if the features are in storage, they are in host memory. Else the cache
-	// only counts what a device would find.
-	Cache   *cache.Cache
+	Labels  *loader.Labels
+	First   uint32
 	Buffers int // batches on the device; 0: 2
 	// MostBuffers is how many there can be after calls of Grow; 0: Buffers.
 	MostBuffers int
@@ -48,21 +43,38 @@ type LoaderOptions struct {
 	NodeIDs bool // batches tell which nodes their rows and inputs are
 }
 
+// TypeRows are the rows of features of the nodes of a type.
+type TypeRows struct {
+	// Features has the rows of all nodes of the type, and stays open as long as the loader. Rows that are in the Device's
+	// own memory (features.Resident) it gathers itself; a Cache then counts alone. With features.Sparse, which is for one
+	// type, batches have sparse rows, and there is no Cache.
+	Features features.Source
+	// Cache says which rows are in fast memory; nil: none. On a device with memory of its own these
+	// rows are there. Else, if the features are in storage, they are in host memory. Else the cache
+	// only counts what a device would find.
+	Cache *cache.Cache
+}
+
+// typeRows are the rows of a type in a loader.
+type typeRows struct {
+	TypeRows
+	there  gds.Tensor // Features that the device gathers by itself; the zero Tensor: the host does
+	cached *rowCache  // nil: no rows are cached
+	began  bool       // the cache
+}
+
 // MostSamples is the most samples between the first stage of a loader and the last: see Set.rules.
 func MostSamples(workers, buffers int) int { return 2*workers + 6 + buffers }
 
 // Loader brings sampled mini-batches to a device. Its Sets are used one at a time; Stats may be called at any time.
 type Loader struct {
 	o       LoaderOptions
-	unified bool             // the host can write to device memory
-	sparse  *features.Sparse // Features, if they are sparse; else nil
-	typed   *features.Typed  // Features, if they are of several types; else nil
-	there   []gds.Tensor     // the rows of Features that the device gathers by itself; nil: the host does
+	unified bool // the host can write to device memory
+	types   []*typeRows
+	sparse  *features.Sparse // the rows of the one type, if they are sparse; else nil
 	form    form
 	buffers *epoch.Buffers[*batchBuffer]
-	lookup  sync.Mutex // of Cache
-	rows    *rowCache  // nil: no rows are cached
-	began   bool       // the cache
+	lookup  sync.Mutex // of caches
 
 	copiedIn   atomic.Int64
 	batchBytes atomic.Int64 // device memory of all batch buffers, in whole pages
@@ -70,9 +82,10 @@ type Loader struct {
 	jobs   pool[job]
 	pinned pool[epoch.Growing]
 
-	mu      sync.Mutex
-	stats   loader.Stats
-	traffic loader.Traffic // of all batches
+	mu        sync.Mutex
+	stats     loader.Stats
+	traffic   loader.Traffic // of all batches
+	assembled int64          // bytes of their rows
 
 	onDevice *deviceSampler // by which the device prepares batches; nil: it prepares none
 }
@@ -80,7 +93,9 @@ type Loader struct {
 // Open opens a loader.
 func Open(o LoaderOptions) (*Loader, error) {
 	switch {
-	case o.Device == nil || o.Features == nil:
+	case o.Device == nil || len(o.Types) == 0 || slices.ContainsFunc(o.Types, func(t TypeRows) bool {
+		return t.Features == nil
+	}):
 		return nil, errors.New("loader of samples: no device or no features")
 	case o.Buffers < 0 || o.Workers < 0 || o.Samples < 0 || o.MaxBatchBytes < 0:
 		return nil, fmt.Errorf("loader of samples: %d buffers, %d workers, %d samples, batches of %d bytes (want 0 "+
@@ -98,32 +113,43 @@ func Open(o LoaderOptions) (*Loader, error) {
 		o.Samples = most
 	}
 	o.Workers = min(o.Workers, o.Samples)
-	sparse, _ := o.Features.(*features.Sparse)
-	typed, _ := o.Features.(*features.Typed)
-	if l := o.Labels; l != nil && typed == nil && int64(len(l.Data)) != o.Features.Rows()*int64(l.RowBytes()) {
-		return nil, fmt.Errorf("loader of samples: %d bytes of labels for %d nodes of %d", len(l.Data),
-			o.Features.Rows(), l.RowBytes())
-	}
-	if (sparse != nil || typed != nil) && o.Cache != nil {
-		return nil, errors.New("loader of samples: a cache of sparse rows, or of rows of several types")
-	}
-	l := &Loader{o: o, sparse: sparse, typed: typed, there: features.Resident(o.Features),
-		unified: o.Device.Info().Unified}
-	var err error
-	if l.rows, err = newRowCache(l); err != nil {
-		return nil, err
-	}
-	f := o.Features
-	l.form = form{columns: f.Columns(), dtype: f.DType(), unified: l.unified, sparse: sparse != nil, typed: typed != nil,
-		cached: l.rows != nil && l.rows.onDevice(), gathers: l.there != nil, nodeIDs: o.NodeIDs}
+	l := &Loader{o: o, unified: o.Device.Info().Unified}
+	l.form = form{unified: l.unified, nodeIDs: o.NodeIDs}
 	if o.Labels != nil {
 		l.form.labels = loader.Labels{Type: o.Labels.Type, Columns: o.Labels.Columns}
+	}
+	for _, rows := range o.Types {
+		t, f := &typeRows{TypeRows: rows, there: features.Resident(rows.Features)}, rows.Features
+		sparse, is := f.(*features.Sparse)
+		if is && (rows.Cache != nil || len(o.Types) > 1) {
+			return nil, errors.Join(errors.New("loader of samples: a cache of sparse rows, or sparse rows of a type"),
+				l.closeCaches())
+		}
+		var err error
+		if t.cached, err = newRowCache(l, t); err != nil {
+			return nil, errors.Join(err, l.closeCaches())
+		}
+		l.types, l.sparse = append(l.types, t), sparse
+		l.form.types = append(l.form.types, typeForm{columns: f.Columns(), dtype: f.DType(), sparse: is,
+			cached: t.cached != nil && t.cached.onDevice(), gathers: t.there.Cols > 0})
+	}
+	if l := o.Labels; l != nil && len(o.Types) == 1 && int64(len(l.Data)) != countNodes(o.Types)*int64(l.RowBytes()) {
+		return nil, fmt.Errorf("loader of samples: %d bytes of labels for %d nodes of %d", len(l.Data), countNodes(o.Types),
+			l.RowBytes())
 	}
 	l.buffers = epoch.NewBuffers[*batchBuffer](o.MostBuffers)
 	for range o.Buffers {
 		l.buffers.Add(&batchBuffer{l: l})
 	}
 	return l, nil
+}
+
+// countNodes is the number of nodes of all types.
+func countNodes(types []TypeRows) (n int64) {
+	for _, t := range types {
+		n += t.Features.Rows()
+	}
+	return n
 }
 
 // Grow adds a batch buffer, for a caller who holds batches. It is called between epochs, or in the
@@ -172,12 +198,20 @@ type CacheStats struct {
 func (l *Loader) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Stats{Stats: l.stats, Traffic: l.traffic, Features: l.o.Features.Stats()}
+	s := Stats{Stats: l.stats, Traffic: l.traffic}
 	s.Stages = append([]loader.StageStats(nil), s.Stages...)
-	s.Placement, s.Memory = l.placement(), l.o.Device.Usage()
-	s.CopiedInBytes, s.AssembledBytes = l.copiedIn.Load(), s.Traffic.Rows*l.rowBytes()
-	if l.sparse != nil || l.typed != nil {
-		s.AssembledBytes = s.Traffic.Bytes()
+	s.Memory, s.CopiedInBytes, s.AssembledBytes = l.o.Device.Usage(), l.copiedIn.Load(), l.assembled
+	for i, t := range l.types {
+		s.Features.Add(t.Features.Stats())
+		if i == 0 || t.Features.Columns() > 0 {
+			s.Placement = t.placement()
+		}
+		if c := t.Cache; c != nil {
+			if s.Cache == nil {
+				s.Cache = &CacheStats{c.Policy(), 0, s.Traffic.Rows, s.Traffic.CachedRows, s.Traffic.LoadedRows}
+			}
+			s.Cache.Slots += c.Slots()
+		}
 	}
 	s.LoaderWaitSeconds = l.buffers.Waited().Seconds()
 	if f := s.Features; f.Reads > 0 {
@@ -187,26 +221,23 @@ func (l *Loader) Stats() Stats {
 	for _, b := range l.buffers.All() {
 		s.BatchBytes = max(s.BatchBytes, b.bytes.Load())
 	}
-	if c, t := l.o.Cache, &s.Traffic; c != nil {
-		s.Cache = &CacheStats{c.Policy(), c.Slots(), t.Rows, t.CachedRows, t.LoadedRows}
-	}
 	return s
 }
 
 // placement is where the features are.
-func (l *Loader) placement() loader.Placement {
+func (t *typeRows) placement() loader.Placement {
 	switch {
-	case features.Stored(l.o.Features):
+	case features.Stored(t.Features):
 		return loader.Storage
-	case l.there != nil:
+	case t.there.Cols > 0:
 		return loader.Device
 	}
 	return loader.Host
 }
 
 // rowBytes is the size of a stored row.
-func (l *Loader) rowBytes() int64 {
-	return gds.Bytes(1, l.o.Features.Columns(), l.o.Features.DType())
+func (t *typeRows) rowBytes() int64 {
+	return gds.Bytes(1, t.Features.Columns(), t.Features.DType())
 }
 
 // Close waits for the work on the last batches, and releases memory. While an epoch runs, or batches
@@ -228,8 +259,16 @@ func (l *Loader) Close() error {
 	if l.onDevice != nil {
 		errs = append(errs, l.onDevice.close())
 	}
-	if l.rows != nil {
-		errs = append(errs, l.rows.close())
+	return errors.Join(append(errs, l.closeCaches())...)
+}
+
+// closeCaches frees the rows that are cached.
+func (l *Loader) closeCaches() error {
+	var errs []error
+	for _, t := range l.types {
+		if t.cached != nil {
+			errs = append(errs, t.cached.close())
+		}
 	}
 	return errors.Join(errs...)
 }

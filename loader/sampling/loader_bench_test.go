@@ -61,30 +61,31 @@ func BenchmarkLoad(b *testing.B) {
 	for _, c := range []struct{ placement, cache string }{{"host", ""}, {"storage", ""}, {"storage", "lru:256MiB"},
 		{"storage", "degree:256MiB"}} {
 		b.Run(fmt.Sprintf("features=%s/cache=%s", c.placement, c.cache), func(b *testing.B) {
-			o := LoaderOptions{Device: device, Labels: labels}
+			o := LoaderOptions{Device: device, Labels: labels, Types: make([]TypeRows, 1)}
+			rows := &o.Types[0]
 			var err error
 			if c.placement == "host" {
-				o.Features, err = features.LoadHost(b.Context(), graph, nil, 0)
+				rows.Features, err = features.LoadHost(b.Context(), graph, nil, 0)
 			} else {
-				o.Features, err = features.OpenStorage(b.Context(), graph, device, 0)
+				rows.Features, err = features.OpenStorage(b.Context(), graph, device, 0)
 			}
 			if err != nil {
 				b.Fatal(err)
 			}
-			defer o.Features.Close()
+			defer rows.Features.Close()
 			plan := chunk.Plan{BatchRows: 1024, Order: chunk.Shuffled}
 			if c.cache != "" {
 				spec, err := cache.Parse(c.cache)
 				if err != nil {
 					b.Fatal(err)
 				}
-				opened, err := OpenCache(b.Context(), spec,
-					CacheOptions{Topology: topology, RowBytes: gds.Bytes(1, o.Features.Columns(), o.Features.DType()),
-						Method: method, Nodes: nodes, Plan: plan})
+				caches, err := OpenCaches(b.Context(), spec,
+					CacheOptions{Topology: topology, RowBytes: []int64{gds.Bytes(1, rows.Features.Columns(),
+						rows.Features.DType())}, Method: method, Nodes: nodes, Plan: plan})
 				if err != nil {
 					b.Fatal(err)
 				}
-				o.Cache = opened.Cache
+				rows.Cache = caches[0].Cache
 			}
 			l, err := Open(o)
 			if err != nil {

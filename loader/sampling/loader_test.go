@@ -80,7 +80,10 @@ func (b *bench) method(name string, o Options) *Method {
 
 func (b *bench) open(o LoaderOptions) *Loader {
 	b.t.Helper()
-	o.Device, o.Features = b.device, b.features
+	if o.Device = b.device; o.Types == nil {
+		o.Types = make([]TypeRows, 1)
+	}
+	o.Types[0].Features = b.features
 	l, err := Open(o)
 	b.must(err)
 	b.t.Cleanup(func() { b.must(l.Close()) })
@@ -95,10 +98,10 @@ func (b *bench) cache(policy string, g graphtest.Graph, m *Method, nodes []uint3
 	}
 	spec, err := cache.Parse(policy + ":600")
 	b.must(err)
-	opened, err := OpenCache(b.t.Context(), spec, CacheOptions{Topology: b.topology,
-		RowBytes: int64(g.Columns * g.DType.Size()), Method: m, Nodes: nodes, Plan: plan})
+	caches, err := OpenCaches(b.t.Context(), spec, CacheOptions{Topology: b.topology,
+		RowBytes: []int64{int64(g.Columns * g.DType.Size())}, Method: m, Nodes: nodes, Plan: plan})
 	b.must(err)
-	return opened.Cache
+	return caches[0].Cache
 }
 
 func (b *bench) stream() gds.Stream {
@@ -266,7 +269,7 @@ func TestBatchesAreThoseOfTheSamplerWhereverFeaturesAre(t *testing.T) {
 						b.t = t
 						defer func() { b.t = outer }()
 						o := LoaderOptions{Labels: b.labels, NodeIDs: true, Workers: 3}
-						o.Cache = b.cache(policy, g, m, nodes, plan)
+						o.Types = []TypeRows{{Cache: b.cache(policy, g, m, nodes, plan)}}
 						l := b.open(o)
 						train, err := l.Set(nodes, m, plan)
 						b.must(err)
@@ -296,9 +299,9 @@ func TestBatchesAreThoseOfTheSamplerWhereverFeaturesAre(t *testing.T) {
 						if policy != "" {
 							want.Rows, want.CachedRows, want.LoadedRows = stats.Cache.Lookups, stats.Cache.Hits,
 								stats.Cache.Loaded
-							want.CacheBytes = want.CachedRows * l.rowBytes()
+							want.CacheBytes = want.CachedRows * l.types[0].rowBytes()
 						}
-						want.AddBytes(stats.Placement, (want.Rows-want.CachedRows+want.LoadedRows)*l.rowBytes())
+						want.AddBytes(stats.Placement, (want.Rows-want.CachedRows+want.LoadedRows)*l.types[0].rowBytes())
 						if g.Sparse { // elements, and where each row of a batch begins and ends
 							want.HostBytes = b.features.Stats().Bytes +
 								4*(traffic.Rows+3*int64(train.Batches()+valid.Batches()))
@@ -618,9 +621,10 @@ func TestWhatDoesNotFitOrIsWrongIsAnError(t *testing.T) {
 			t.Errorf("want an error with %q, got %v", c.want, err)
 		}
 	}
-	for _, o := range []LoaderOptions{{}, {Device: b.device, Features: b.features, Buffers: -1},
-		{Device: b.device, Features: b.features, Samples: -1},
-		{Device: b.device, Features: b.features, Labels: &loader.Labels{Type: gds.Int32, Columns: 1}}} {
+	rows := []TypeRows{{Features: b.features}}
+	for _, o := range []LoaderOptions{{}, {Device: b.device, Types: rows, Buffers: -1},
+		{Device: b.device, Types: rows, Samples: -1},
+		{Device: b.device, Types: rows, Labels: &loader.Labels{Type: gds.Int32, Columns: 1}}} {
 		if _, err := Open(o); err == nil {
 			t.Errorf("%+v was opened", o)
 		}
@@ -634,7 +638,7 @@ func TestABatchAllocatesLittle(t *testing.T) {
 	m := b.method("neighbor", Options{Fanouts: []int{5, 5}})
 	c, err := cache.Spec{Policy: "lru", Rows: 500}.Open(cache.Inputs{Nodes: int64(g.Nodes), RowBytes: 1})
 	b.must(err)
-	l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Cache: c.Cache, Workers: 2})
+	l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Types: []TypeRows{{Cache: c.Cache}}, Workers: 2})
 	nodes := make([]uint32, g.Nodes)
 	for i := range nodes {
 		nodes[i] = uint32(i)
@@ -671,14 +675,13 @@ func TestCachesLookAtTheGraphAndTheSampler(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	o := CacheOptions{Topology: topology, RowBytes: 4, Method: m, Nodes: []uint32{0}, Plan: chunk.Plan{BatchRows: 1},
-		Workers: 2, Lists: true}
-	degrees, err := outDegrees(t.Context(), topology, nil)
-	if err != nil || !slices.Equal(degrees, []uint32{0, 1, 2, 0}) {
-		t.Errorf("out-degrees %v, %v", degrees, err)
-	}
+	o := CacheOptions{Topology: topology, RowBytes: []int64{4}, Method: m, Nodes: []uint32{0},
+		Plan: chunk.Plan{BatchRows: 1}, Workers: 2, Lists: true}
 	o.Plan.Rows = 1
 	v := &visits{o: o}
+	if err := v.countOutDegrees(t.Context()); err != nil || !slices.Equal(v.outDegrees, []uint32{0, 1, 2, 0}) {
+		t.Errorf("out-degrees %v, %v", v.outDegrees, err)
+	}
 	if err := v.count(t.Context()); err != nil || !slices.Equal(v.rows, []uint32{1, 1, 1, 0}) {
 		t.Errorf("visits %v, %v", v.rows, err)
 	}
@@ -690,7 +693,12 @@ func TestCachesLookAtTheGraphAndTheSampler(t *testing.T) {
 		t.Errorf("lists have %d and %d bytes", v.listBytes(0), v.listBytes(3))
 	}
 	// A walk: all of node 0's mass goes to 1 and 2 (d = 1), then again, and that of 1 to 2.
-	p, err := reach(t.Context(), o)
+	reach := func() ([]float32, error) {
+		v := &visits{o: o}
+		err := v.countReach(t.Context())
+		return v.reach, err
+	}
+	p, err := reach()
 	if want := []float32{1, 2, 3, 0}; err != nil || !slices.Equal(p, want) {
 		t.Errorf("reach %v, %v, want %v", p, err, want)
 	}
@@ -700,11 +708,11 @@ func TestCachesLookAtTheGraphAndTheSampler(t *testing.T) {
 	}
 	defer half.Close()
 	o.Method = half
-	if p, err = reach(t.Context(), o); err != nil || !slices.Equal(p, []float32{1, 0.5, 0.5, 0}) {
+	if p, err = reach(); err != nil || !slices.Equal(p, []float32{1, 0.5, 0.5, 0}) {
 		t.Errorf("reach with fanout 1: %v, %v", p, err)
 	}
 	o.Nodes = []uint32{0, 1, 3}
-	if p, err = reach(t.Context(), o); err != nil || !slices.Equal(p, []float32{2, 1, 0, 0}) {
+	if p, err = reach(); err != nil || !slices.Equal(p, []float32{2, 1, 0, 0}) {
 		t.Errorf("reach where most nodes are trained on: %v, %v", p, err)
 	}
 }
@@ -719,11 +727,11 @@ func TestEpochsThatAreLeftEarlyLeaveNothingFalseInTheCache(t *testing.T) {
 		for _, policy := range []string{"lru", "fifo", "optimal", "gns"} {
 			spec, err := cache.Parse(policy + ":30rows")
 			b.must(err)
-			opened, err := OpenCache(t.Context(), spec,
-				CacheOptions{Topology: b.topology, RowBytes: int64(toy.Columns * toy.DType.Size()), Method: m,
+			caches, err := OpenCaches(t.Context(), spec,
+				CacheOptions{Topology: b.topology, RowBytes: []int64{int64(toy.Columns * toy.DType.Size())}, Method: m,
 					Nodes: nodes, Plan: plan})
 			b.must(err)
-			l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Cache: opened.Cache})
+			l := b.open(LoaderOptions{Labels: b.labels, NodeIDs: true, Types: []TypeRows{{Cache: caches[0].Cache}}})
 			s, err := l.Set(nodes, m, plan)
 			b.must(err)
 			stream := b.stream()

@@ -61,10 +61,14 @@ func SamplersNeed(name string, a Aggregation, m *format.Manifest, samplers int) 
 	return need.Term{Name: "samplers", Place: need.OffHeap, Bytes: shared + int64(samplers)*each}
 }
 
-// CacheNeed is the host memory of OpenCache for a cache of feature rows, without the rows. An optimal cache looks
-// traceRows rows of batches ahead.
-func CacheNeed(spec cache.Spec, m *format.Manifest, rowBytes, traceRows int64) need.Terms {
-	table := spec.TableBytes(m.Nodes, rowBytes) + 12*m.Nodes // and what a batch finds there
+// CacheNeed is the host memory of OpenCaches for caches of the feature rows of types, without the rows. Optimal caches
+// look traceRows rows of batches ahead in all.
+func CacheNeed(spec cache.Spec, types []cache.Rows, traceRows int64) need.Terms {
+	table := int64(0)
+	for i, one := range spec.Divide(types) {
+		t := types[i]
+		table += one.TableBytes(t.Nodes, t.Bytes) + 12*t.Nodes // and what a batch finds there
+	}
 	terms := need.Terms{{Name: "table of the cache", Place: need.Heap, Bytes: table}}
 	if spec.Policy == "optimal" {
 		terms = append(terms, need.Term{Name: "rows of coming batches", Place: need.Heap,
@@ -161,16 +165,28 @@ type BatchMemory struct {
 	Route  int64 // on the device, where that prepares batches by itself
 }
 
-// ExpectedBatch is what a batch of a graph with these blocks takes, with rows cached in device memory or not, or there
-// altogether (features.Resident). All its rows may miss the cache. Sparse rows have elements on average; 0: rows are
-// dense.
-func ExpectedBatch(m *format.Manifest, dtype gds.DType, name string, blocks []BlockShape, unified, cached, there bool,
-	elements float64) (b BatchMemory) {
-	f := form{columns: m.Features, dtype: dtype, unified: unified, cached: cached, gathers: there && !unified,
-		sparse: elements > 0, labels: loader.LabelsOf(m)}
-	sources, seeds := int(blocks[0].Sources), int(blocks[len(blocks)-1].Destinations)
-	size := batchSize{seeds: seeds, inputs: sources, elements: int(elements * float64(sources)), misses: sources,
-		into: sources}
+// ExpectedRows are the rows of a type in a batch.
+type ExpectedRows struct {
+	Inputs   int64
+	Features int
+	DType    gds.DType
+	Cached   bool    // in device memory
+	There    bool    // all are on the device (features.Resident)
+	Elements float64 // of a sparse row, on average; 0: rows are dense
+}
+
+// ExpectedBatch is what a batch of a graph with these blocks and rows takes. All its rows may miss the caches.
+func ExpectedBatch(m *format.Manifest, types []ExpectedRows, name string, blocks []BlockShape, unified bool) (
+	b BatchMemory) {
+	f, sources := form{unified: unified, labels: loader.LabelsOf(m)}, int(blocks[0].Sources)
+	seeds := int(blocks[len(blocks)-1].Destinations)
+	size := batchSize{seeds: seeds, inputs: sources}
+	for _, t := range types {
+		f.types = append(f.types, typeForm{columns: t.Features, dtype: t.DType, cached: t.Cached,
+			gathers: t.There && !unified, sparse: t.Elements > 0})
+		n := int(t.Inputs)
+		size.types = append(size.types, typeSize{inputs: n, elements: int(t.Elements * float64(n)), misses: n, into: n})
+	}
 	if ChoosesSeeds(name) {
 		size.seedWeights = seeds
 	}

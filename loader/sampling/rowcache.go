@@ -18,6 +18,7 @@ import (
 // where storage is behind it.
 type rowCache struct {
 	l      *Loader
+	t      *typeRows
 	memory gds.Memory // of the device, and pinned
 	device gds.Buffer // nil: host
 	table  gds.Buffer // on the device, cache.Table, where the device looks rows up; else nil
@@ -32,33 +33,41 @@ type rowCache struct {
 // maxLoadRows is how many rows are loaded at a time, unless there are fewer slots.
 const maxLoadRows = 4096
 
-// RowCacheNeed is the memory of slots: of a device with memory of its own, which may look rows up by itself (routed),
-// or else of the host, with storage behind them and batches of batchRows.
-func RowCacheNeed(slots, rowBytes, nodes, batchRows int64, unified, routed bool) need.Terms {
-	load := min(maxLoadRows, slots) * (rowBytes + 4)
+// RowCacheNeed is the memory of the slots of a cache, divided among types: of a device with memory of its own, which
+// may look rows up by itself (routed), or else of the host, with storage behind them and batches of batchRows of each
+// type.
+func RowCacheNeed(spec cache.Spec, types []cache.Rows, batchRows []int64, unified, routed bool) need.Terms {
+	var load, cached, missed, tables int64
+	for i, one := range spec.Divide(types) {
+		t := types[i]
+		slots := one.Slots(t.Nodes, t.Bytes)
+		load += min(maxLoadRows, slots) * (t.Bytes + 4)
+		if cached += slots * t.Bytes; slots > 0 {
+			missed += gds.Room(batchRows[i] * t.Bytes)
+		}
+		if routed {
+			tables += 4 * t.Nodes
+		}
+	}
 	terms := need.Terms{{Name: "rows on their way to the cache", Place: need.Pinned, Bytes: load}}
 	if unified {
-		return append(terms, need.Term{Name: "cached rows", Place: need.OffHeap, Bytes: slots * rowBytes},
-			need.Term{Name: "rows that miss the cache", Place: need.OffHeap, Bytes: gds.Room(batchRows * rowBytes)})
+		return append(terms, need.Term{Name: "cached rows", Place: need.OffHeap, Bytes: cached},
+			need.Term{Name: "rows that miss the cache", Place: need.OffHeap, Bytes: missed})
 	}
-	table := int64(0)
-	if routed {
-		table = 4 * nodes
-	}
-	return append(terms, need.Term{Name: "cached rows", Place: need.Device, Bytes: slots*rowBytes + load + table})
+	return append(terms, need.Term{Name: "cached rows", Place: need.Device, Bytes: cached + load + tables})
 }
 
-// newRowCache allocates the slots of a loader's cache; nil if there are none, or nothing is to be
+// newRowCache allocates the slots of the cache of a type; nil if there are none, or nothing is to be
 // gained by rows in other memory.
-func newRowCache(l *Loader) (*rowCache, error) {
-	stored := features.Stored(l.o.Features)
-	if l.o.Cache == nil || l.o.Cache.Slots() == 0 || l.unified && !stored || l.there != nil {
+func newRowCache(l *Loader, t *typeRows) (*rowCache, error) {
+	stored := features.Stored(t.Features)
+	if t.Cache == nil || t.Cache.Slots() == 0 || l.unified && !stored || t.there.Cols > 0 {
 		return nil, nil
 	}
-	slots := l.o.Cache.Slots()
-	r := &rowCache{l: l, memory: gds.Memory{Device: l.o.Device}, loadRows: min(maxLoadRows, slots)}
-	what, bytes, load := fmt.Sprintf("a cache of %d rows", slots), int64(slots)*l.rowBytes(),
-		int64(r.loadRows)*(l.rowBytes()+4)
+	slots := t.Cache.Slots()
+	r := &rowCache{l: l, t: t, memory: gds.Memory{Device: l.o.Device}, loadRows: min(maxLoadRows, slots)}
+	what, bytes, load := fmt.Sprintf("a cache of %d rows", slots), int64(slots)*t.rowBytes(),
+		int64(r.loadRows)*(t.rowBytes()+4)
 	if l.unified {
 		var err error
 		if r.host, err = offheap.Alloc(bytes); err != nil {
@@ -77,24 +86,24 @@ func (r *rowCache) onDevice() bool { return r.device != nil }
 
 // tensor is the slots on the device.
 func (r *rowCache) tensor() gds.Tensor {
-	f := r.l.o.Features
-	return gds.NewTensor(r.device, r.l.o.Cache.Slots(), f.Columns(), f.DType())
+	f := r.t.Features
+	return gds.NewTensor(r.device, r.t.Cache.Slots(), f.Columns(), f.DType())
 }
 
 // slots is the table of the cache on the device.
 func (r *rowCache) slots() gds.Tensor {
-	return gds.NewTensor(r.table, 1, int(r.l.o.Features.Rows()), gds.Uint32)
+	return gds.NewTensor(r.table, 1, int(r.t.Features.Rows()), gds.Uint32)
 }
 
 // slot is the memory of a slot of the host.
 func (r *rowCache) slot(i uint32) []byte {
-	size := r.l.rowBytes()
+	size := r.t.rowBytes()
 	return r.host.Bytes()[int64(i)*size:][:size]
 }
 
 // load brings rows into their slots, after what is enqueued on stream.
 func (r *rowCache) load(ctx context.Context, stream gds.Stream, rows cache.Load) error {
-	f, size := r.l.o.Features, r.l.rowBytes()
+	f, size := r.t.Features, r.t.rowBytes()
 	for len(rows.Nodes) > 0 {
 		n := min(r.loadRows, len(rows.Nodes))
 		memory := r.staging.Bytes()
@@ -126,7 +135,7 @@ func (r *rowCache) load(ctx context.Context, stream gds.Stream, rows cache.Load)
 func (r *rowCache) gather(ctx context.Context, dst []byte, l *cache.Lookup) error {
 	r.l.lookup.Lock() // misses
 	defer r.l.lookup.Unlock()
-	f, size, slots := r.l.o.Features, r.l.rowBytes(), uint32(r.l.o.Cache.Slots())
+	f, size, slots := r.t.Features, r.t.rowBytes(), uint32(r.t.Cache.Slots())
 	need := int64(len(l.Misses)) * size
 	if r.misses == nil || int64(len(r.misses.Bytes())) < need {
 		if r.misses != nil {

@@ -74,7 +74,7 @@ func TestBatchesAreTheSameByAnySchedule(t *testing.T) {
 			for _, policy := range []string{"", "degree", "gns", "ducati"} {
 				m := b.method("neighbor", Options{Fanouts: []int{3, 2}})
 				o := LoaderOptions{Labels: b.labels, NodeIDs: true, Workers: 2, Buffers: Buffers(5, 3)}
-				o.Cache = b.cache(policy, toy, m, nodes, plan)
+				o.Types = []TypeRows{{Cache: b.cache(policy, toy, m, nodes, plan)}}
 				l := b.open(o)
 				s, err := l.Set(nodes, m, plan)
 				b.must(err)
@@ -229,7 +229,8 @@ func TestSchedulesThatCannotBeAreErrors(t *testing.T) {
 	c, err := cache.Spec{Policy: "lru", Rows: 50}.Open(cache.Inputs{Nodes: int64(toy.Nodes), RowBytes: 1})
 	b.must(err)
 	plan, share := chunk.Plan{BatchRows: 4, Order: chunk.Shuffled}, 0.0
-	s, err := b.open(LoaderOptions{Cache: c.Cache, Buffers: Buffers(5, 3)}).Set(everyThird(toy.Nodes), m, plan)
+	l := b.open(LoaderOptions{Types: []TypeRows{{Cache: c.Cache}}, Buffers: Buffers(5, 3)})
+	s, err := l.Set(everyThird(toy.Nodes), m, plan)
 	b.must(err)
 	refuses := func(want string) {
 		t.Helper()

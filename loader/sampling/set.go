@@ -45,13 +45,17 @@ func NewEpochs(method *Method, nodes []uint32, plan chunk.Plan) *Epochs {
 // of an epoch have about as many seed nodes as there are nodes. Ranks share each batch as the plan says. A plan that
 // is not Shuffled is for evaluation: it leaves the content of the cache as training has it, as far as the policy can.
 func (l *Loader) Set(nodes []uint32, method *Method, plan chunk.Plan) (*Set, error) {
-	if n := method.topology.Nodes(); n != l.o.Features.Rows() {
-		return nil, fmt.Errorf("a topology of %d nodes and features of %d", n, l.o.Features.Rows())
+	if n, rows := method.topology.Nodes(), countNodes(l.o.Types); n != rows {
+		return nil, fmt.Errorf("a topology of %d nodes and features of %d", n, rows)
 	}
-	if method.options.ByType != (l.typed != nil) {
+	types := 1
+	if method.options.ByType {
+		types = len(method.typed.types)
+	}
+	if len(l.types) != types {
 		return nil, fmt.Errorf("%w: blocks by type are of a typed graph with features", ErrOptions)
 	}
-	if t := l.o.Labels; l.typed != nil && t != nil {
+	if t := l.o.Labels; len(l.types) > 1 && t != nil {
 		end := int64(l.o.First) + int64(len(t.Data)/t.RowBytes())
 		for i, v := range nodes {
 			if v < l.o.First || int64(v) >= end {
@@ -154,7 +158,7 @@ type job struct {
 	ends     []uint32 // local ids of the sources and the destinations of pairs
 	times    []int64  // of seeds, if they have some
 	sample   MiniBatch
-	lookup   cache.Lookup
+	lookups  []cache.Lookup // of each type
 	loaded   loader.Traffic // of rows that were brought into the cache for it and later ones
 	onDevice bool           // the device prepares it
 	device   deviceBatch
@@ -202,7 +206,7 @@ func (s *Epochs) sample(ctx context.Context, j *job) error {
 	if len(j.seeds) == 0 {
 		j.sample.Seeds, j.sample.Inputs, j.sample.Blocks, j.sample.SeedWeights = j.sample.Seeds[:0],
 			j.sample.Inputs[:0], j.sample.Blocks[:0], j.sample.SeedWeights[:0]
-		j.sample.Trees, j.ends = j.sample.Trees[:0], j.ends[:0]
+		j.sample.Trees, j.sample.Types, j.ends = j.sample.Trees[:0], j.sample.Types[:0], j.ends[:0]
 		return nil
 	}
 	var err error

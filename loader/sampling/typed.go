@@ -21,6 +21,23 @@ type typedTopology struct {
 	parts          []rowRange // relations, then types: see Options.ByType
 }
 
+// typesOf are the nodes of each type of a graph.
+func typesOf(t Topology) []rowRange {
+	if typed, is := t.(*typedTopology); is {
+		return typed.types
+	}
+	return []rowRange{{end: uint32(t.Nodes())}}
+}
+
+// destination is the node whose in-neighbours a row has.
+func destination(t Topology, row uint32) uint32 {
+	if typed, is := t.(*typedTopology); is {
+		r := typed.relations[typed.relation(row)]
+		return r.first + row - r.row
+	}
+	return row
+}
+
 // rowRange says which rows a relation has.
 type rowRange struct {
 	row        uint32 // the first
@@ -224,7 +241,7 @@ func (s *sampler) splitByType(b, sums *Block, inputs []uint32) error {
 // has tells whether a node is a destination of the relation, or of the type.
 func (r rowRange) has(v uint32) bool { return v >= r.first && v < r.end }
 
-// sortInputs orders the inputs of a mini-batch by type.
+// sortInputs orders the inputs of a mini-batch by type, and numbers them within their types.
 func (s *sampler) sortInputs(dst *MiniBatch) {
 	g, b := &s.byRelation, &dst.Blocks[0]
 	g.places, g.rows, dst.Types = resize(g.places, len(dst.Inputs)), g.rows[:0], dst.Types[:0]
@@ -234,7 +251,7 @@ func (s *sampler) sortInputs(dst *MiniBatch) {
 		for i, v := range dst.Inputs {
 			if nodes.has(v) {
 				g.places[i] = uint32(len(g.rows) - first)
-				g.rows = append(g.rows, v)
+				g.rows = append(g.rows, v-nodes.first)
 			}
 		}
 	}

@@ -239,13 +239,14 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 	}
 	lists := sampling.OnDevice(o.Sampler) &&
 		(o.Device == nil || o.Routed && method.CheckOnDevice(o.Device, nil) == nil)
-	opened, err := sampling.OpenCache(ctx, spec, sampling.CacheOptions{
-		Lists: lists, Topology: s.Topology, RowBytes: Source{Graph: graph}.RowBytes(), Method: method,
+	caches, err := sampling.OpenCaches(ctx, spec, sampling.CacheOptions{
+		Lists: lists, Topology: s.Topology, RowBytes: []int64{Source{Graph: graph}.RowBytes()}, Method: method,
 		Nodes: o.Seeds, Plan: o.Plan, Workers: s.workers(o), Samples: s.samples, TraceRows: s.TraceRows, Held: o.Held,
 	})
 	if err = errors.Join(err, method.Close()); err != nil {
 		return err
 	}
+	opened := caches[0]
 	s.ListNodes, s.ListBytes = opened.Lists, opened.ListBytes
 	if o.Device != nil && len(s.ListNodes) > 0 {
 		if s.Lists, err = sampling.CopyLists(ctx, o.Device, s.Topology, s.ListNodes); err != nil {
@@ -267,9 +268,9 @@ func (s *Sampled) openLoader(ctx context.Context, graph *format.Dir, o *SampledO
 		return err
 	}
 	s.Loader, err = sampling.Open(sampling.LoaderOptions{
-		Device: o.Device, Features: s.Features, Labels: labels, Cache: s.Cache, Buffers: o.Buffers,
-		MostBuffers: o.MostBuffers, MaxBatchBytes: s.maxBatchBytes, Workers: s.workers(o), Samples: s.samples,
-		NodeIDs: o.NodeIDs,
+		Device: o.Device, Types: []sampling.TypeRows{{Features: s.Features, Cache: s.Cache}}, Labels: labels,
+		Buffers: o.Buffers, MostBuffers: o.MostBuffers, MaxBatchBytes: s.maxBatchBytes, Workers: s.workers(o),
+		Samples: s.samples, NodeIDs: o.NodeIDs,
 	})
 	return err
 }
@@ -372,11 +373,16 @@ func (s *Sampled) workers(o *SampledOptions) int {
 	return min(o.Workers, s.samples)
 }
 
+// rowsOf are the rows of a graph, of one type.
+func rowsOf(graph *format.Dir) []cache.Rows {
+	return []cache.Rows{{Nodes: graph.Manifest.Nodes, Bytes: Source{Graph: graph}.RowBytes()}}
+}
+
 // cacheSpec is Cache, which has room for a row.
 func (o *SampledOptions) cacheSpec(graph *format.Dir) (cache.Spec, error) {
 	spec, err := cache.Parse(o.Cache)
 	if err == nil {
-		err = spec.CheckRoom(graph.Manifest.Nodes, Source{Graph: graph}.RowBytes())
+		err = spec.CheckRoom(rowsOf(graph))
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrOptions, err)
@@ -405,10 +411,9 @@ func (o *SampledOptions) SamplerTerms(graph *format.Dir, info gds.Info, where st
 		if spec.Policy == "optimal" { // it looks ahead by samplers of its own
 			samplers *= 2
 		}
-		terms = append(terms, sampling.CacheNeed(spec, m, row, traceRows)...)
+		terms = append(terms, sampling.CacheNeed(spec, rowsOf(graph), traceRows)...)
 		if where == placement.Storage || where != "" && !info.Unified { // else rows in other memory gain nothing
-			terms = append(terms, sampling.RowCacheNeed(spec.Slots(m.Nodes, row), row, m.Nodes, inputs, info.Unified,
-				o.Routed)...)
+			terms = append(terms, sampling.RowCacheNeed(spec, rowsOf(graph), []int64{inputs}, info.Unified, o.Routed)...)
 		}
 		if o.Routed && where != placement.Storage && sampling.OnDevice(o.Sampler) {
 			terms = append(terms, sampling.CachedListsNeed(spec, m, row)...)

@@ -68,7 +68,7 @@ func OpenTypedSampled(ctx context.Context, fsys vfs.FS, dir string, t *format.Ty
 		return s, nil
 	}
 	s.Loader, err = sampling.Open(sampling.LoaderOptions{
-		Device: o.Device, Features: s.Features, Buffers: o.Buffers, MostBuffers: o.MostBuffers,
+		Device: o.Device, Types: []sampling.TypeRows{{Features: s.Features}}, Buffers: o.Buffers, MostBuffers: o.MostBuffers,
 		MaxBatchBytes: s.maxBatchBytes, Workers: s.workers(&o), Samples: s.samples, NodeIDs: o.NodeIDs,
 	})
 	return s, err

@@ -434,8 +434,9 @@ func (p *graphPlan) count(graph *format.Dir) (failed error) {
 		if sparse {
 			elements = float64(p.elements.Count()+1) / float64(n)
 		}
-		p.batch = sampling.ExpectedBatch(m, graph.Layout().DType, s.Sampler, blocks, info.Unified, s.Cache != "",
-			p.there(graph), elements)
+		rows := sampling.ExpectedRows{Inputs: blocks[0].Sources, Features: m.Features, DType: graph.Layout().DType,
+			Cached: s.Cache != "", There: p.there(graph), Elements: elements}
+		p.batch = sampling.ExpectedBatch(m, []sampling.ExpectedRows{rows}, s.Sampler, blocks, info.Unified)
 		sampler, err := s.SamplerTerms(graph, info, p.where, blocks[0].Sources)
 		if err != nil {
 			return err

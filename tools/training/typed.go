@@ -16,6 +16,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/loader/cache"
 	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement"
@@ -29,14 +30,14 @@ import (
 // batch.
 type Typed struct {
 	o        Options
-	dir      *format.Dir      // of the nodes of the target
-	all      *format.Manifest // the graph, as sampling.TypedManifest has it
-	first    uint32           // the number of the first of them among the nodes of all types
+	dir      *format.Dir // of the nodes of the target
+	shape    *typedShape
+	first    uint32 // the number of the first of them among the nodes of all types
 	plan     *typedPlan
 	devices  []gds.Device // one
 	numbers  gds.Memory   // of rows
 	topology sampling.Topology
-	features *features.Typed
+	types    []sampling.TypeRows
 	stored   []*format.Dir      // of types, whose features are read from files
 	methods  []*sampling.Method // that samples, unless nothing is trained, and, last, that takes all in-neighbours
 	loader   *sampling.Loader
@@ -128,15 +129,15 @@ func (o *Options) checkTyped() error {
 		what    string
 	}{
 		{o.Train && s.Sampler != "neighbor" && s.Sampler != FullSampler, "--sampler " + s.Sampler},
-		{s.Cache != "", "--cache"}, {s.divides(), "--partitions and --partition-file"},
+		{s.divides(), "--partitions and --partition-file"},
 		{o.Schedule.Name != "", "--schedule"}, {o.Mapped, "--map"}, {o.Scratch != "", "--scratch"},
 		{o.Stages.Paced(), "--emulate with durations of stages"},
 		{o.Machine.Devices.Name == "emulated" && o.Machine.Devices.Count > 1, "--emulate gpu=2 or more"},
 		{o.BatchPerDevice > 0 && o.Machine.Devices.Count > 1, "--batch-per-device"},
 	} {
 		if c.refused {
-			return session.Refuse("%s: that is for graphs of one type; typed ones are sampled by neighbor or full, without a "+
-				"cache, for one device", c.what)
+			return session.Refuse("%s: that is for graphs of one type; typed ones are sampled by neighbor or full, "+
+				"for one device", c.what)
 		}
 	}
 	return nil
@@ -160,9 +161,71 @@ var typedPlaces = []string{placement.Device, placement.Host, placement.Storage}
 // leastEvaluated is the fewest rows of a batch in evaluations, if memory is scarce.
 const leastEvaluated = 64
 
+// typedShape is what a typed graph, whose target's nodes are in Dir, is planned by.
+type typedShape struct {
+	*format.Dir
+	all  *format.Manifest        // the graph, as sampling.TypedManifest has it
+	rows []sampling.ExpectedRows // of each type, as they are stored
+}
+
+func newTypedShape(dir *format.Dir) (*typedShape, error) {
+	t := dir.Typed
+	weighted, err := t.Weighted(dir.FS(), dir.TypedPath)
+	if err != nil {
+		return nil, err
+	}
+	s := &typedShape{Dir: dir, all: sampling.TypedManifest(t, weighted)}
+	for _, n := range t.Types {
+		rows := sampling.ExpectedRows{Features: n.Features, DType: gds.Float32}
+		if n.Features > 0 {
+			d, err := t.OpenNodes(dir.FS(), dir.TypedPath, n.Name)
+			if err != nil {
+				return nil, err
+			}
+			rows.DType = d.Layout().DType
+			if err := d.Close(); err != nil {
+				return nil, err
+			}
+		}
+		s.rows = append(s.rows, rows)
+	}
+	return s, nil
+}
+
+// cached are the rows of each type, as they are stored.
+func (s *typedShape) cached() []cache.Rows {
+	rows := make([]cache.Rows, len(s.rows))
+	for i, r := range s.rows {
+		rows[i] = cache.Rows{Nodes: s.Typed.Types[i].Nodes, Bytes: gds.Bytes(1, r.Features, r.DType)}
+	}
+	return rows
+}
+
+// rowBytes are the sizes of a row of each type, as stored.
+func (s *typedShape) rowBytes() (bytes []int64) {
+	for _, r := range s.cached() {
+		bytes = append(bytes, r.Bytes)
+	}
+	return bytes
+}
+
+// traceRows is how many rows optimal caches look ahead.
+func (s *typedShape) traceRows() int64 { return max(s.all.Nodes, cache.TraceRows(optimalTraceBytes)) }
+
+// cacheSpec is --cache, which has room for a row.
+func (s *typedShape) cacheSpec(o *Options) (cache.Spec, error) {
+	spec, err := cache.Parse(o.Sampling.Cache)
+	if err == nil {
+		err = spec.CheckRoom(s.cached())
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", session.ErrOptions, err)
+	}
+	return spec, err
+}
+
 // planTyped finds a place for the features for which there is memory: a device that has its own, the host, storage.
-// all is the graph as sampling.TypedManifest has it.
-func planTyped(dir *format.Dir, all *format.Manifest, o *Options) (*typedPlan, error) {
+func planTyped(shape *typedShape, o *Options) (*typedPlan, error) {
 	o.Placement = cmp.Or(o.Placement, placement.Auto)
 	places := []string{o.Placement}
 	if o.Placement == placement.Auto {
@@ -172,7 +235,7 @@ func planTyped(dir *format.Dir, all *format.Manifest, o *Options) (*typedPlan, e
 	}
 	plans := map[string]*typedPlan{}
 	chosen, why := placement.First(places, func(where string) (err error) {
-		plans[where], err = planTypedIn(dir, all, o, where)
+		plans[where], err = planTypedIn(shape, o, where)
 		return err
 	})
 	if chosen < 0 {
@@ -190,7 +253,7 @@ func planTyped(dir *format.Dir, all *format.Manifest, o *Options) (*typedPlan, e
 		p.reasons = append(p.reasons, "asked for by --placement")
 	}
 	p.reasons = append(p.reasons, fmt.Sprintf("features of %d types are read from %s, lists by relation are in host "+
-		"memory: %s of memory", len(dir.Typed.Types), p.where, units.Bytes(p.input)),
+		"memory: %s of memory", len(shape.Typed.Types), p.where, units.Bytes(p.input)),
 		fmt.Sprintf("evaluation takes all in-neighbours of up to %d nodes at a time", p.evaluated))
 	if n := o.Machine.Devices.Count; n > 1 {
 		p.reasons = append(p.reasons, fmt.Sprintf("1 of %d devices is used: one reads a typed graph", n))
@@ -200,13 +263,13 @@ func planTyped(dir *format.Dir, all *format.Manifest, o *Options) (*typedPlan, e
 
 // planTypedIn finds how many rows and samples there is memory for beside features in a place. What batches take is an
 // estimate. If it fails, the plan is the smallest.
-func planTypedIn(dir *format.Dir, all *format.Manifest, o *Options, where string) (p *typedPlan, err error) {
+func planTypedIn(shape *typedShape, o *Options, where string) (p *typedPlan, err error) {
 	what := fmt.Sprintf("%s on %d nodes and %d edges of %d types, with features from %s,", o.Spec.Model,
-		all.Nodes, all.Edges, len(dir.Typed.Types), where)
+		shape.all.Nodes, shape.all.Edges, len(shape.Typed.Types), where)
 	for rows := InferenceRows; ; rows /= 2 {
 		for samples := sampling.MostSamples(o.workers(1), o.buffers()); samples > 0; samples /= 2 {
 			p = &typedPlan{where: where, evaluated: rows, samples: samples}
-			if err = p.count(dir, all, o); err != nil {
+			if err = p.count(shape, o); err != nil {
 				return p, err
 			}
 			if err = o.Machine.Fits(what, p.memory(o)); err == nil {
@@ -234,18 +297,24 @@ func (o *Options) fanouts() []int {
 	return o.Sampling.Fanouts
 }
 
-// count lists what the graph, its model and its batches take. all is the graph as sampling.TypedManifest.
-func (p *typedPlan) count(dir *format.Dir, all *format.Manifest, o *Options) (failed error) {
+// count lists what the graph, its model and its batches take.
+func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 	bytes := func(bytes int64, err error) int64 {
 		failed = cmp.Or(failed, err)
 		return bytes
 	}
-	t, m, unified := dir.Typed, &dir.Manifest, o.Machine.Devices.Info.Unified
+	t, m, all, unified := shape.Typed, &shape.Manifest, shape.all, o.Machine.Devices.Info.Unified
+	rows, there := slices.Clone(shape.rows), p.where == placement.Device
 	var rowBytes, widest int64
 	var staging need.Term
-	for _, n := range t.Types { // types may be stored in less: an upper bound
-		bytes := gds.Aligned(4 * n.Nodes * int64(n.Features))
-		rowBytes, widest = rowBytes+bytes, max(widest, bytes)
+	for i, n := range t.Types {
+		r := &rows[i]
+		stored := gds.Aligned(gds.Bytes(int(n.Nodes), n.Features, r.DType))
+		if r.There = there && n.Features > 0; r.There {
+			r.DType = gds.Float32
+		}
+		rowBytes += gds.Aligned(gds.Bytes(int(n.Nodes), n.Features, r.DType))
+		widest = max(widest, stored)
 		if one := features.UploadNeed(n.Nodes, n.Features); one.Bytes > staging.Bytes {
 			staging = one
 		}
@@ -256,17 +325,16 @@ func (p *typedPlan) count(dir *format.Dir, all *format.Manifest, o *Options) (fa
 		evaluated, methods = max(1, len(o.Part.Valid.List), len(o.Part.Test.List)), 2
 	}
 	seeds := min(p.evaluated, evaluated)
-	rows := max(o.BatchRows, seeds)
-	p.rows = rows
+	p.rows = max(o.BatchRows, seeds)
 	if p.input = topology.Bytes + sampling.LabelsNeed(m).Bytes; p.where != placement.Storage {
 		p.input += rowBytes
 	}
-	device := bytes(o.Spec.DeviceBytes(rows, o.Train))
+	device := bytes(o.Spec.DeviceBytes(p.rows, o.Train))
 	p.terms = append(slices.Clone(o.Held), session.Program, topology, sampling.LabelsNeed(m),
 		need.OnHeap("lists of nodes", 16*m.Nodes+(methods+1)*all.Nodes/8),
 		need.OnHeap(copiesTerm, copies),
 		need.Term{Name: "parameters on their way", Place: need.Pinned, Bytes: 4 * bytes(o.Spec.Parameters())},
-		need.Term{Name: modelTerm, Place: need.Pinned, Bytes: bytes(o.Spec.PinnedBytes(rows, 1, 0, o.Train))},
+		need.Term{Name: modelTerm, Place: need.Pinned, Bytes: bytes(o.Spec.PinnedBytes(p.rows, 1, 0, o.Train))},
 		need.Term{Name: modelTerm, Place: need.Device, Bytes: device},
 		need.Term{Name: "numbers of rows", Place: need.Device, Bytes: 4*m.Nodes + 3*gds.Align})
 	switch p.where {
@@ -277,16 +345,16 @@ func (p *typedPlan) count(dir *format.Dir, all *format.Manifest, o *Options) (fa
 	case placement.Host:
 		p.terms = append(p.terms, need.Term{Name: "features", Place: need.OffHeap, Bytes: rowBytes})
 	default:
-		for _, n := range t.Types {
-			if n.Features > 0 {
-				p.terms = append(p.terms, features.StorageNeed(n.Nodes, 4*int64(n.Features))...)
+		for _, r := range shape.cached() {
+			if r.Bytes > 0 {
+				p.terms = append(p.terms, features.StorageNeed(r.Nodes, r.Bytes)...)
 			}
 		}
 	}
 	// Of training and of evaluation, the larger. Epochs take the largest buffers first, so that of each number has the
 	// largest batches of the epochs that have as many.
 	var activations, work, samples, pinned, held int64
-	buffers := make([]int64, o.buffers())
+	buffers, batchRows := make([]int64, o.buffers()), make([]int64, len(rows))
 	add := func(sampler string, fanouts []int, seeds, batches int) {
 		blocks, parts, inputs := sampling.ExpectedTypedBlocks(t, fanouts, int64(seeds))
 		var shapes []loader.Block
@@ -296,12 +364,11 @@ func (p *typedPlan) count(dir *format.Dir, all *format.Manifest, o *Options) (fa
 				work = max(work, o.Spec.EdgeWorkBytes(b.Sources, b.Edges))
 			}
 		}
-		mean, elements := *m, int64(0)
 		for i, n := range inputs {
-			elements += n * int64(t.Types[i].Features)
+			rows[i].Inputs, batchRows[i] = n, max(batchRows[i], n)
+			rows[i].Cached = o.Sampling.Cache != "" && !rows[i].There
 		}
-		mean.Features = int(elements/max(1, blocks[0].Sources)) + 1
-		one := sampling.ExpectedBatch(&mean, gds.Float32, sampler, blocks, unified, false, p.where == placement.Device, 0)
+		one := sampling.ExpectedBatch(m, rows, sampler, blocks, unified)
 		for k := range min(len(buffers), batches) {
 			buffers[k] = max(buffers[k], one.Device)
 		}
@@ -316,6 +383,21 @@ func (p *typedPlan) count(dir *format.Dir, all *format.Manifest, o *Options) (fa
 	}
 	for _, bytes := range buffers {
 		held += bytes
+	}
+	if o.Sampling.Cache != "" {
+		spec, err := shape.cacheSpec(o)
+		if err != nil {
+			return err
+		}
+		caches := sampling.CacheNeed(spec, shape.cached(), shape.traceRows())
+		if p.where == placement.Storage || p.where == placement.Host && !unified { // else rows elsewhere gain nothing
+			caches = append(caches, sampling.RowCacheNeed(spec, shape.cached(), batchRows, unified, false)...)
+		}
+		if spec.Policy == "optimal" { // it looks ahead by samplers of its own
+			caches = append(caches, sampling.SamplersNeed(o.Sampling.Sampler, sampling.Mean, all,
+				min(p.samples, o.workers(1))), need.OnHeap("samples", samples))
+		}
+		p.terms = append(p.terms, caches.During(need.Profile, "")...)
 	}
 	batches := need.Terms{need.OnHeap("samples", samples),
 		{Name: "activations", Place: need.Device, Bytes: activations},
@@ -354,12 +436,10 @@ func OpenTyped(ctx context.Context, dir *format.Dir, o Options) (_ *Typed, err e
 		o.BatchRows = min(o.BatchRows, len(o.Part.Train.List))
 	}
 	g := &Typed{o: o, dir: dir, first: sampling.FirstNodes(dir.Typed)[dir.Typed.Target]}
-	weighted, err := dir.Typed.Weighted(dir.FS(), dir.TypedPath)
-	if err != nil {
+	if g.shape, err = newTypedShape(dir); err != nil {
 		return nil, err
 	}
-	g.all = sampling.TypedManifest(dir.Typed, weighted)
-	if g.plan, err = planTyped(dir, g.all, &g.o); err != nil {
+	if g.plan, err = planTyped(g.shape, &g.o); err != nil {
 		return nil, err
 	}
 	m := o.Machine
@@ -402,28 +482,45 @@ func (g *Typed) open(ctx context.Context) (err error) {
 		return err
 	}
 	labels, err := loader.ReadLabels(ctx, g.dir)
+	if err == nil && g.o.Sampling.Cache != "" {
+		err = g.openCaches(ctx)
+	}
 	if err != nil {
 		return err
 	}
 	g.loader, err = sampling.Open(sampling.LoaderOptions{
-		Device: g.devices[0], Features: g.features, Labels: labels, First: g.first, Buffers: g.o.buffers(),
+		Device: g.devices[0], Types: g.types, Labels: labels, First: g.first, Buffers: g.o.buffers(),
 		Workers: g.o.workers(1), Samples: g.plan.samples, NodeIDs: len(g.o.Spec.Nodes) > 0,
 	})
 	return err
 }
 
+// openCaches opens the caches of types. They do not depend on the seed of a run: see Graph.openSamplers.
+func (g *Typed) openCaches(ctx context.Context) error {
+	spec, err := g.shape.cacheSpec(&g.o)
+	if err != nil {
+		return err
+	}
+	opened, err := sampling.OpenCaches(ctx, spec, sampling.CacheOptions{Topology: g.topology,
+		RowBytes: g.shape.rowBytes(), Method: g.methods[0], Nodes: g.nodes(g.o.Part.Train.List), Plan: g.order(0),
+		Workers: g.o.workers(1), Samples: g.plan.samples, TraceRows: g.shape.traceRows()})
+	for i := range opened {
+		g.types[i].Cache = opened[i].Cache
+	}
+	return err
+}
+
 func (g *Typed) openFeatures(ctx context.Context) (err error) {
-	var sources []features.Source
 	for _, n := range g.dir.Typed.Types {
 		if n.Features == 0 {
-			sources = append(sources, features.NewNone(n.Nodes))
+			g.types = append(g.types, sampling.TypeRows{Features: features.NewNone(n.Nodes)})
 			continue
 		}
 		d, err := g.dir.Typed.OpenNodes(g.dir.FS(), g.dir.TypedPath, n.Name)
 		if err == nil {
 			var one features.Source
 			if one, err = g.openType(ctx, d); err == nil {
-				sources = append(sources, one)
+				g.types = append(g.types, sampling.TypeRows{Features: one})
 			}
 			if err == nil && g.plan.where == placement.Storage {
 				g.stored = append(g.stored, d)
@@ -432,10 +529,9 @@ func (g *Typed) openFeatures(ctx context.Context) (err error) {
 			}
 		}
 		if err != nil {
-			return errors.Join(err, features.NewTyped(sources).Close())
+			return err
 		}
 	}
-	g.features = features.NewTyped(sources)
 	return nil
 }
 
@@ -467,8 +563,8 @@ func (g *Typed) Close() error {
 	for _, m := range g.methods {
 		errs = append(errs, m.Close())
 	}
-	if g.features != nil {
-		errs = append(errs, g.features.Close())
+	for _, t := range g.types {
+		errs = append(errs, t.Features.Close())
 	}
 	for _, d := range g.stored {
 		errs = append(errs, d.Close())
@@ -532,12 +628,17 @@ type typedSet struct {
 	numbers gds.Tensor
 }
 
-func (g *Typed) set(rows []uint32, method *sampling.Method, plan chunk.Plan) (*typedSet, error) {
+// nodes are the numbers of rows of the target among the nodes of all types.
+func (g *Typed) nodes(rows []uint32) []uint32 {
 	nodes := make([]uint32, len(rows))
 	for i, row := range rows {
 		nodes[i] = g.first + row
 	}
-	set, err := g.loader.Set(nodes, method, plan)
+	return nodes
+}
+
+func (g *Typed) set(rows []uint32, method *sampling.Method, plan chunk.Plan) (*typedSet, error) {
+	set, err := g.loader.Set(g.nodes(rows), method, plan)
 	return &typedSet{Set: set, first: g.first, batch: plan.BatchRows}, err
 }
 
@@ -604,7 +705,7 @@ func (g *Typed) WorkBytes() int64  { return g.plan.device }
 func (g *Typed) Alternatives() (all []placement.Alternative) {
 	for _, where := range typedPlaces {
 		a := placement.Alternative{Placement: where, Shuffle: placement.RR, Devices: 1}
-		if p, err := planTypedIn(g.dir, g.all, &g.o, where); err != nil {
+		if p, err := planTypedIn(g.shape, &g.o, where); err != nil {
 			a.Obstacle = err.Error()
 		} else {
 			memory := p.memory(&g.o)
