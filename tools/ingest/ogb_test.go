@@ -242,8 +242,8 @@ func TestTheTableSaysWhetherInverseEdgesAreAdded(t *testing.T) {
 	}
 	for n, want := range map[int64]Direction{169_343: Directed, 2_449_029: Undirected, 132_534: Undirected,
 		111_059_956: Directed} {
-		s := &ogbSource{edgeList: &edgeList{}, dir: "in"}
-		if err := s.identify(n, true, false, OGBOptions{}); err != nil || s.info.Direction != want {
+		s := &plainOGB{edgeList: &edgeList{}, ogbData: &ogbData{dir: "in"}}
+		if err := s.identify(n, true, false); err != nil || s.info.Direction != want {
 			t.Errorf("%d nodes: %d, %v", n, s.info.Direction, err)
 		}
 	}
@@ -272,8 +272,8 @@ func TestOGBWithoutFeaturesTakesOthersOrOnes(t *testing.T) {
 			s.Close()
 		}
 	}
-	proteins := &ogbSource{edgeList: &edgeList{}, dir: "in"}
-	if err := proteins.identify(132_534, false, false, OGBOptions{}); err != nil || proteins.files.Features != "" {
+	proteins := &plainOGB{edgeList: &edgeList{}, ogbData: &ogbData{dir: "in"}}
+	if err := proteins.identify(132_534, false, false); err != nil || proteins.files.Features != "" {
 		t.Errorf("proteins: %q, %v", proteins.files.Features, err)
 	}
 	if _, err := openOGB(smallOGB().put(t), OGBOptions{Direction: Directed, EdgeColumns: "a"}); !errors.Is(err,
@@ -324,8 +324,8 @@ func TestFeaturesOfNodesAreTheMeansOfThoseOfTheirEdges(t *testing.T) {
 			}
 		}
 	}
-	proteins := &ogbSource{edgeList: &edgeList{source: newSource(nil, "ogb")}, dir: "in"}
-	if err := proteins.identify(132_534, false, true, OGBOptions{}); err != nil || proteins.files.Features != EdgeMeans ||
+	proteins := &plainOGB{edgeList: &edgeList{source: newSource(nil, "ogb")}, ogbData: &ogbData{dir: "in"}}
+	if err := proteins.identify(132_534, false, true); err != nil || proteins.files.Features != EdgeMeans ||
 		proteins.info.Direction != Undirected {
 		t.Errorf("proteins: %q, %v", proteins.files.Features, err)
 	}

@@ -2,10 +2,8 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -19,51 +17,34 @@ import (
 // ogbMagPapers is the number of papers of ogbn-mag.
 const ogbMagPapers = 736_389
 
-// typedOGB is a data set of the Open Graph Benchmark with several types of nodes that is being read. Each file is as
-// that of the same name in ogbSource, but lies in a folder of its type or relation:
+// typedOGB is a data set with several types of nodes that is being read. Its splits are
 //
-//	raw/num-node-dict.csv.gz             a line of types, and one of the number of nodes of each
-//	raw/triplet-type-list.csv.gz         a line a relation: source type, relation, destination type
-//	raw/relations/<source>___<relation>___<destination>/
-//	                                     edge.csv.gz, num-edge-list.csv.gz, edge_reltype.csv.gz (a number a relation)
-//	raw/node-feat/<type>/                node-feat.csv.gz, node_year.csv.gz, of types that have them
-//	raw/node-label/<type>/               node-label.csv.gz
-//	split/<name>/<type>/                 {train,valid,test}.csv.gz
-//	raw/nodetype-has-feat.csv.gz         a line of types, and one of True and False; also nodetype-has-label.csv.gz,
-//	                                     and split/<name>/nodetype-has-split.csv.gz
-//
-// Or the files in raw are arrays (see ogbArrays).
+//	split/<name>/<type>/                      {train,valid,test}.csv.gz, or {train,valid,test}_idx.npy
+//	split/<name>/nodetype-has-split.csv.gz    optional: a line of types, and one of True and False
+//	split/<name>/split_dict.pt                which Python has to unpack to the above
 type typedOGB struct {
 	*typedSource
-	fsys   vfs.FS
-	dir    string
-	raw    ogbFolder
+	*ogbData
 	o      OGBOptions
 	byName map[string]*edgeList // by the name that the data set has for the type
 	idOf   map[string]string    // and ours
-	read   map[string]bool      // folders
 }
 
-func openTypedOGB(ctx context.Context, fsys vfs.FS, dir string, raw ogbFolder, w ScratchOptions,
-	o OGBOptions) (_ Source, err error) {
+func openTypedOGB(ctx context.Context, d *ogbData, w ScratchOptions, o OGBOptions) (_ Source, err error) {
 	if o.Features != "" {
 		return nil, badOptions("--features is for graphs with one type of nodes (--missing-features is for several)")
 	}
 	if err := o.LabelsAs.check(); err != nil {
 		return nil, err
 	}
-	scratch, err := openScratch(fsys, w)
+	scratch, err := openScratch(d.fsys, w)
 	if err != nil {
 		return nil, err
 	}
-	s := &typedSource{name: nameOf(fsys, dir), scratch: scratch}
+	s := &typedSource{name: nameOf(d.fsys, d.dir), scratch: scratch}
 	defer closeOnError(&err, s)
-	t := &typedOGB{s, fsys, dir, raw, o, map[string]*edgeList{}, map[string]string{}, map[string]bool{}}
-	readTypes, readRelations, noteLeft := t.readTypes, t.readRelations, t.noteLeft
-	if raw.find(ogbArrays) != "" {
-		readTypes, readRelations, noteLeft = t.readArrayTypes, t.readArrayRelations, t.noteLeftArrays
-	}
-	for _, read := range []func(context.Context) error{readTypes, t.openSplits, readRelations} {
+	t := &typedOGB{s, d, o, map[string]*edgeList{}, map[string]string{}}
+	for _, read := range []func(context.Context) error{t.readTypes, t.openSplits, t.readRelations} {
 		if err := read(ctx); err != nil {
 			return nil, err
 		}
@@ -71,10 +52,10 @@ func openTypedOGB(ctx context.Context, fsys vfs.FS, dir string, raw ogbFolder, w
 	slices.SortFunc(t.relations, func(a, b typedPart[format.Relation]) int {
 		return strings.Compare(a.id.String(), b.id.String())
 	})
-	if err := noteLeft(); err != nil {
-		return nil, err
-	}
-	return s, s.complete(raw.dir, o.Direction, o.TypedOptions)
+	var left Info
+	d.noteLeft(&left)
+	t.notes = append(t.notes, left.Notes...)
+	return s, s.complete(d.raw, o.Direction, o.TypedOptions)
 }
 
 // allowedName is our name of a type or a relation: in small letters, with _ for other characters.
@@ -94,35 +75,18 @@ func (t *typedOGB) allowedName(at any, name string) (string, error) {
 	return id, nil
 }
 
-// folder lists a folder of a type or a relation; it may not be there.
-func (t *typedOGB) folder(path ...string) (ogbFolder, error) {
-	f, err := openOGBFolder(t.fsys, path...)
-	if t.read[f.dir] = true; errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return f, err
-}
-
 func (t *typedOGB) readTypes(ctx context.Context) error {
-	path, err := t.raw.need("num-node-dict")
-	if err != nil {
-		return err
-	}
-	names, counts, err := readOGBDict(t.fsys, path)
+	names, counts, at, err := t.countTypes()
 	if err != nil {
 		return err
 	}
 	var withFeatures, withLabels []string
 	for i, name := range names {
-		nodes, ok := parseUint([]byte(counts[i]))
-		if !ok || nodes < 1 || nodes > MaxNodes {
-			return invalid(path, "line 2: found %.100q for %.100s (want 1 to %d nodes)", counts[i], name, int64(MaxNodes))
-		}
-		l, err := t.addType(path+": line 1", name, int64(nodes))
+		l, err := t.addType(at, name, counts[i])
 		if err != nil {
 			return err
 		}
-		if err := t.openNodes(ctx, name, l); err != nil {
+		if err := t.open(ctx, l, name, ogbFeatures, ogbSpecies, ogbYears, ogbLabels); err != nil {
 			return err
 		}
 		if l.info.Features > 0 {
@@ -132,10 +96,50 @@ func (t *typedOGB) readTypes(ctx context.Context) error {
 			withLabels, t.labelled = append(withLabels, name), append(t.labelled, t.idOf[name])
 		}
 	}
-	if err := t.checkHas(t.raw, "nodetype-has-feat", "node-feat.csv.gz", withFeatures); err != nil {
+	features, err := t.find(ogbHasFeatures, "")
+	if err == nil {
+		err = t.checkHas(features.path, "node-feat.csv.gz", withFeatures)
+	}
+	if err != nil {
 		return err
 	}
-	return t.checkHas(t.raw, "nodetype-has-label", "node-label.csv.gz", withLabels)
+	labels, err := t.find(ogbHasLabels, "")
+	if err == nil {
+		err = t.checkHas(labels.path, "node-label.csv.gz", withLabels)
+	}
+	return err
+}
+
+// countTypes returns the names of the types, how many nodes there are of each, and where the names stand.
+func (t *typedOGB) countTypes() (names []string, counts []int64, at string, err error) {
+	list, err := t.need(ogbTypes, "")
+	if err != nil {
+		return nil, nil, "", err
+	}
+	var values []string
+	if t.layout == ogbTypedArrays {
+		names, err = t.list(list.path, npy.Members)
+	} else {
+		names, values, err = readOGBDict(t.fsys, list.path)
+		at = ": line 1"
+	}
+	for i, name := range names {
+		n := int64(0)
+		if t.layout == ogbTypedArrays {
+			if n, err = t.count(ogbNodeCount, name, MaxNodes); err == nil && n == 0 {
+				err = invalid(list, "%.100s: the type has no nodes", name)
+			}
+		} else if v, ok := parseUint([]byte(values[i])); ok && v > 0 && v <= MaxNodes {
+			n = int64(v)
+		} else {
+			err = invalid(list, "line 2: found %.100q for %.100s (want 1 to %d nodes)", values[i], name, int64(MaxNodes))
+		}
+		if err != nil {
+			break
+		}
+		counts = append(counts, n)
+	}
+	return names, counts, list.path + at, err
 }
 
 // addType adds a type with this many nodes.
@@ -158,33 +162,8 @@ func (t *typedOGB) addType(at, name string, nodes int64) (*edgeList, error) {
 	return l, nil
 }
 
-// openNodes opens what there is of the nodes of a type.
-func (t *typedOGB) openNodes(ctx context.Context, name string, l *edgeList) error {
-	folder, err := t.folder(t.raw.dir, "node-feat", name)
-	if err != nil {
-		return err
-	}
-	if path := folder.find("node-feat"); path != "" {
-		if err := l.openPlainFeatures(path); err != nil {
-			return err
-		}
-	}
-	if err := l.readPlainColumns(ctx, folder); err != nil {
-		return err
-	}
-	l.info.noteLeft(folder.dir, folder.left(append([]string{"node-feat"}, ogbNodeColumns...)...))
-	if folder, err = t.folder(t.raw.dir, "node-label", name); err != nil {
-		return err
-	}
-	if path := folder.find("node-label"); path != "" {
-		return l.openPlainLabels(path)
-	}
-	return nil
-}
-
-// checkHas compares what a folder says of the types that have a file, if it does, with those whose file there is.
-func (t *typedOGB) checkHas(folder ogbFolder, name, file string, there []string) error {
-	path := folder.find(name)
+// checkHas compares what a list, if there is one, says of the types that have a file with those whose file there is.
+func (t *typedOGB) checkHas(path, file string, there []string) error {
 	if path == "" {
 		return nil
 	}
@@ -209,25 +188,28 @@ func (t *typedOGB) checkHas(folder ogbFolder, name, file string, there []string)
 }
 
 func (t *typedOGB) openSplits(context.Context) error {
-	splits, err := ogbSplits(t.fsys, t.dir)
+	splits, err := t.splitFolders()
 	if err != nil {
 		return err
 	}
 	folders, found := map[string][]string{}, map[string][]string{} // of each type, and the names of its splits
-	for _, split := range splits.names {
-		folder, err := openOGBFolder(t.fsys, splits.dir, split)
+	for _, split := range splits {
+		dir := filepath.Join(t.dir, "split", split)
+		names, err := namesIn(t.fsys, dir)
 		if err != nil {
 			return err
 		}
 		var there []string
 		for name := range t.byName {
-			if slices.Contains(folder.names, name) {
+			if slices.Contains(names, name) {
 				there, found[name] = append(there, name), append(found[name], split)
-				folders[name] = append(folders[name], filepath.Join(folder.dir, name))
+				folders[name] = append(folders[name], filepath.Join(dir, name))
 			}
 		}
-		if err := t.checkHas(folder, "nodetype-has-split", "train.csv.gz", there); err != nil {
-			return err
+		if list := findFile(names, "nodetype-has-split"); list != "" {
+			if err := t.checkHas(filepath.Join(dir, list), "train.csv.gz", there); err != nil {
+				return err
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(folders)) {
@@ -238,10 +220,10 @@ func (t *typedOGB) openSplits(context.Context) error {
 		}
 	}
 	if len(folders) == 0 {
-		for _, split := range splits.names {
-			if err := refusePickled(t.fsys, filepath.Join(splits.dir, split, pickledSplits), "for part, of in split.items(): "+
-				"for kind, ids in of.items(): os.makedirs(kind, exist_ok=True), "+
-				"numpy.save(f\"{kind}/{part}_idx.npy\", ids)"); err != nil {
+		for _, split := range splits {
+			path := filepath.Join(t.dir, "split", split, pickledSplits)
+			if err := refusePickled(t.fsys, path, "for part, of in split.items(): for kind, ids in of.items(): "+
+				"os.makedirs(kind, exist_ok=True), numpy.save(f\"{kind}/{part}_idx.npy\", ids)"); err != nil {
 				return err
 			}
 		}
@@ -251,58 +233,75 @@ func (t *typedOGB) openSplits(context.Context) error {
 }
 
 func (t *typedOGB) readRelations(ctx context.Context) error {
-	list, err := openText(t.fsys, t.raw.find("triplet-type-list"), "")
+	list, err := t.need(ogbRelations, "")
 	if err != nil {
 		return err
+	}
+	names, places, err := t.listRelations(list.path)
+	for i, ends := range names {
+		if err == nil {
+			err = t.readRelation(ctx, places[i], ends)
+		}
+	}
+	if err == nil && len(names) == 0 {
+		err = invalid(list, "no relation")
+	}
+	return err
+}
+
+// listRelations returns the names of each relation (source type, relation, destination type), and where they stand.
+func (t *typedOGB) listRelations(path string) (names [][]string, places []any, err error) {
+	if t.layout == ogbTypedArrays {
+		arrays, err := t.list(path, npy.Members)
+		for _, name := range arrays {
+			ends := strings.Split(name, "___")
+			if len(ends) != 3 {
+				return nil, nil, invalid(path, "an array %.100q (want names <source>___<relation>___<destination>)", name)
+			}
+			names, places = append(names, ends), append(places, any(path))
+		}
+		return names, places, err
+	}
+	list, err := openText(t.fsys, path, "")
+	if err != nil {
+		return nil, nil, err
 	}
 	defer list.Close()
 	for {
 		line, err := list.next()
 		if err == io.EOF {
-			break
+			return names, places, nil
 		} else if err != nil {
-			return err
+			return nil, nil, err
 		}
-		var names []string
+		var ends []string
 		for _, field := range split(nil, line, ',') {
-			names = append(names, string(field))
+			ends = append(ends, string(field))
 		}
-		if len(names) != 3 {
-			return list.errorf("found %.100q (want a source type, a relation and a destination type)", line)
+		if len(ends) != 3 {
+			return nil, nil, list.errorf("found %.100q (want a source type, a relation and a destination type)", line)
 		}
-		if err := t.readRelation(ctx, list, names); err != nil {
-			return err
-		}
+		names, places = append(names, ends), append(places, any(list.position()))
 	}
-	if len(t.relations) == 0 {
-		return invalid(list.path, "no relation")
-	}
-	return nil
 }
 
-// readRelation reads the edges of a relation that a list names: source, relation and destination.
-func (t *typedOGB) readRelation(ctx context.Context, list *textFile, names []string) error {
-	l, err := t.addRelation(list.position(), names)
+// readRelation reads the edges of a relation that is named at a place: source, relation and destination.
+func (t *typedOGB) readRelation(ctx context.Context, at any, names []string) error {
+	l, err := t.addRelation(at, names)
 	if err != nil {
 		return err
 	}
-	folder, err := t.folder(t.raw.dir, "relations", strings.Join(names, "___"))
-	if err != nil {
+	name := strings.Join(names, "___")
+	if l.info.Edges, err = t.count(ogbEdgeCount, name, format.MaxEdges); err != nil {
 		return err
 	}
-	path, err := folder.need("num-edge-list")
-	if err != nil {
+	if _, err := t.need(ogbEdges, name); err != nil {
 		return err
 	}
-	count, err := readCount(t.fsys, path, format.MaxEdges)
-	if err != nil {
+	if _, err := t.find(ogbRelationNumber, name); err != nil { // which is not left out: the name says it
 		return err
 	}
-	if path, err = folder.need("edge"); err != nil {
-		return err
-	}
-	l.info.noteLeft(folder.dir, folder.left("edge", "num-edge-list", "edge_reltype"))
-	return l.readPlainEdges(ctx, path, count)
+	return t.open(ctx, l, name, ogbEdges)
 }
 
 // addRelation adds a relation, whose edges are still to be read, between types that are known.
@@ -330,23 +329,6 @@ func (t *typedOGB) addRelation(at any, names []string) (*edgeList, error) {
 	return l, nil
 }
 
-// noteLeft says what is not read of the folders that all types and relations have.
-func (t *typedOGB) noteLeft() error {
-	var info Info
-	info.noteLeft(t.raw.dir, t.raw.left("num-node-dict", "triplet-type-list", "nodetype-has-feat", "nodetype-has-label"))
-	for _, name := range []string{"node-feat", "node-label", "relations"} {
-		folder, err := t.folder(t.raw.dir, name)
-		if err != nil {
-			return err
-		}
-		info.noteLeft(folder.dir, slices.DeleteFunc(folder.names, func(name string) bool {
-			return t.read[filepath.Join(folder.dir, name)]
-		}))
-	}
-	t.notes = append(t.notes, info.Notes...)
-	return nil
-}
-
 // readOGBDict reads a line of types, and a line with a value for each.
 func readOGBDict(fsys vfs.FS, path string) (names, values []string, err error) {
 	file, err := openText(fsys, path, "")
@@ -371,133 +353,6 @@ func readOGBDict(fsys vfs.FS, path string) (names, values []string, err error) {
 		return nil, nil, file.errorf("%d values (want one for each of the %d types in line 1)", len(values), len(names))
 	}
 	return names, values, file.end()
-}
-
-// Data sets with several types of nodes that OGB's DatasetSaver has written hold archives in raw, of arrays by type or,
-// of edges, by <source>___<relation>___<destination>:
-//
-//	num_nodes_dict.npz, num_edges_dict.npz   [1]
-//	edge_index_dict.npz                      [2,E]
-//	node_feat_dict.npz                       [n,F]; also node_year.npz, [n,1]
-//	node-label.npz                           [n,L]
-//
-// and splits in split/<name>/split_dict.pt, which Python has to unpack.
-const (
-	ogbArrays        = "edge_index_dict.npz"
-	ogbArrayFeatures = "node_feat_dict.npz"
-	ogbArrayLabels   = "node-label.npz"
-)
-
-// arrays lists the arrays of an archive in raw; there are none if it is missing.
-func (t *typedOGB) arrays(name string) (path string, names []string, err error) {
-	t.read[name] = true
-	if path = t.raw.find(name); path != "" {
-		names, err = npy.Members(t.fsys, path)
-	}
-	return path, names, err
-}
-
-func (t *typedOGB) readArrayTypes(ctx context.Context) error {
-	path, err := t.raw.need("num_nodes_dict.npz")
-	if err != nil {
-		return err
-	}
-	_, names, err := t.arrays("num_nodes_dict.npz")
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		nodes, err := t.readArrayCount(path, name, MaxNodes)
-		if err == nil && nodes == 0 {
-			err = invalid(path, "%.100s: the type has no nodes", name)
-		}
-		var l *edgeList
-		if err == nil {
-			l, err = t.addType(path, name, nodes)
-		}
-		if err == nil {
-			err = t.openArrays(ctx, name, l)
-		}
-		if err != nil {
-			return err
-		}
-		if l.labels != nil {
-			t.labelled = append(t.labelled, t.idOf[name])
-		}
-	}
-	return nil
-}
-
-func (t *typedOGB) readArrayCount(path, name string, most int64) (int64, error) {
-	in := newSource(t.fsys, "ogb")
-	return in.readArrayCount(path, name, most)
-}
-
-// openArrays opens what there is of the nodes of a type.
-func (t *typedOGB) openArrays(ctx context.Context, name string, l *edgeList) error {
-	open := func(archive string, open func(path string) error) error {
-		path, names, err := t.arrays(archive)
-		if err != nil || !slices.Contains(names, name) {
-			return err
-		}
-		return open(path)
-	}
-	err := open(ogbArrayFeatures, func(path string) error { return l.openArrayFeatures(ctx, path, name) })
-	for _, column := range ogbNodeColumns {
-		if err == nil {
-			err = open(column+".npz", func(path string) error { return l.copyNodeColumn(ctx, path, name, column) })
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return open(ogbArrayLabels, func(path string) error {
-		array := func() (*npy.Stream, error) { return npy.OpenStream(t.fsys, path, name) }
-		return l.addLabels(array, l.info.Nodes, t.o.LabelsAs, asNode)
-	})
-}
-
-func (t *typedOGB) readArrayRelations(ctx context.Context) error {
-	path, names, err := t.arrays(ogbArrays)
-	if err != nil {
-		return err
-	}
-	counts, err := t.raw.need("num_edges_dict.npz")
-	if err != nil {
-		return err
-	}
-	t.read["num_edges_dict.npz"] = true
-	for _, name := range names {
-		parts := strings.Split(name, "___")
-		if len(parts) != 3 {
-			return invalid(path, "an array %.100q (want names <source>___<relation>___<destination>)", name)
-		}
-		edges, err := t.readArrayCount(counts, name, format.MaxEdges)
-		if err != nil {
-			return err
-		}
-		l, err := t.addRelation(path, parts)
-		if err != nil {
-			return err
-		}
-		if err := l.readArrayEdges(ctx, path, name, edges); err != nil {
-			return err
-		}
-	}
-	if len(names) == 0 {
-		return invalid(path, "no relation")
-	}
-	return nil
-}
-
-// noteLeftArrays says which archives are not read.
-func (t *typedOGB) noteLeftArrays() error {
-	var info Info
-	info.noteLeft(t.raw.dir, slices.DeleteFunc(slices.Clone(t.raw.names), func(name string) bool {
-		return t.read[name] || !strings.HasSuffix(name, ".npz")
-	}))
-	t.notes = append(t.notes, info.Notes...)
-	return nil
 }
 
 const pickledSplits = "split_dict.pt"
