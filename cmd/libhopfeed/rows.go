@@ -15,10 +15,41 @@ import (
 
 // extentsOptions ask where a matrix lies.
 type extentsOptions struct {
-	Path     string `json:"path"`
+	place
 	Operator string `json:"operator"`
 	Hop      int    `json:"hop"`
-	Column   string `json:"column"` // of a graph, instead
+	Column   string `json:"column"` // of a graph or relation, instead
+}
+
+// place is a graph or store, or a relation of a typed graph.
+type place struct {
+	Path     string           `json:"path"`
+	Relation *format.Relation `json:"relation"`
+}
+
+func (p *place) open(ctx context.Context, j *job) (d *format.Dir, id identified, err error) {
+	files := plainFiles(ctx)
+	if p.Relation == nil {
+		if d, err = format.OpenAny(files, p.Path); err != nil {
+			return nil, id, err
+		}
+		id = identify(d)
+	} else {
+		t, err := format.OpenTyped(files, p.Path)
+		if err != nil {
+			return nil, id, err
+		}
+		id.RowsFingerprint = t.Fingerprint
+		at := slices.IndexFunc(t.Relations, func(r format.Relation) bool { return r.String() == p.Relation.String() })
+		if at < 0 {
+			return nil, id, session.Refuse("%s has no relation %s", p.Path, p.Relation)
+		}
+		if d, err = t.OpenRelation(files, p.Path, t.Relations[at]); err != nil {
+			return nil, id, err
+		}
+	}
+	j.opens(d)
+	return d, id, nil
 }
 
 // extents is where the rows of a matrix lie.
@@ -40,11 +71,10 @@ type span struct {
 }
 
 func (o *extentsOptions) run(ctx context.Context, j *job) (any, error) {
-	d, err := format.OpenAny(plainFiles(ctx), o.Path)
+	d, id, err := o.place.open(ctx, j)
 	if err != nil {
 		return nil, err
 	}
-	j.opens(d)
 	var m *format.Matrix
 	if o.Column != "" {
 		m, _, err = d.Column(o.Column)
@@ -55,7 +85,7 @@ func (o *extentsOptions) run(ctx context.Context, j *job) (any, error) {
 		return nil, fmt.Errorf("%w: %v", session.ErrOptions, err)
 	}
 	out := &extents{Columns: m.Layout.Features, DType: m.Layout.DType.String(), Spans: []span{},
-		identified: identify(d)}
+		identified: id}
 	for k := range m.Chunks() {
 		first, rows := m.ChunkRowRange(k)
 		e := m.Extent(k)
@@ -74,11 +104,8 @@ func (o *extentsOptions) run(ctx context.Context, j *job) (any, error) {
 	return out, nil
 }
 
-// topologyOptions ask where the edges of a graph lie.
-type topologyOptions struct {
-	Path     string           `json:"path"`
-	Relation *format.Relation `json:"relation"` // of a typed graph
-}
+// topologyOptions ask where the edges of a graph or relation lie.
+type topologyOptions struct{ place }
 
 // topology is where the numbers of a topology (CSC) lie: nodes+1 offsets (int64), then the in-neighbours (uint32) of
 // all nodes, and their weights (float32).
@@ -92,40 +119,27 @@ type topology struct {
 	NeighborsAt int64  `json:"neighbors_at"`
 	WeightsFile string `json:"weights_file"` // "": there are no weights
 	WeightsAt   int64  `json:"weights_at"`
+	// Columns are those of the edges.
+	Columns []format.Column `json:"columns"`
 	identified
 }
 
 func (o *topologyOptions) run(ctx context.Context, j *job) (any, error) {
-	var d *format.Dir
-	files, out := plainFiles(ctx), &topology{}
-	if o.Relation == nil {
-		var err error
-		if d, err = format.OpenGraph(files, o.Path); err != nil {
-			return nil, err
-		}
-		out.identified = identify(d)
-	} else {
-		t, err := format.OpenTyped(files, o.Path)
-		if err != nil {
-			return nil, err
-		}
-		out.RowsFingerprint = t.Fingerprint
-		at := slices.IndexFunc(t.Relations, func(r format.Relation) bool { return r.String() == o.Relation.String() })
-		if at < 0 {
-			return nil, session.Refuse("%s has no relation %s", o.Path, o.Relation)
-		}
-		if d, err = t.OpenRelation(files, o.Path, t.Relations[at]); err != nil {
-			return nil, err
-		}
+	d, id, err := o.place.open(ctx, j)
+	if err != nil {
+		return nil, err
 	}
-	j.opens(d)
 	raw, file, weights, err := d.TopologyPlaces()
 	if err != nil {
 		return nil, err
 	}
+	out := &topology{identified: id}
 	out.Nodes, out.Sources, out.Edges = raw.Nodes, cmp.Or(raw.Sources, raw.Nodes), raw.Edges
 	out.Folder, out.File, out.OffsetsAt, out.NeighborsAt = d.Path(), file, raw.OffsetsAt, raw.NeighborsAt
 	out.WeightsFile, out.WeightsAt = weights, raw.WeightsAt
+	out.Columns = slices.DeleteFunc(slices.Clone(d.Manifest.Columns), func(c format.Column) bool {
+		return c.Of != format.OfEdges
+	})
 	return out, nil
 }
 

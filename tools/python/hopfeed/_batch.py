@@ -155,14 +155,12 @@ class Batch(dict, Generic[Array]):  # type: ignore[type-arg]
         if "edge_index_dict" in self:
             data = HeteroData()
             for node_type, n_id in self["n_id_dict"].items():
-                data[node_type].n_id, data[node_type].num_nodes = n_id, len(n_id)
-            for node_type, x in self.get("x_dict", {}).items():
-                data[node_type].x = x
+                data[node_type].num_nodes = len(n_id)
+            for name, arrays in self.items():
+                if name.endswith("_dict"):
+                    for key, array in arrays.items():
+                        data[key][name.removesuffix("_dict")] = array
             data[self["seed_type"]].y, data[self["seed_type"]].batch_size = self["y"], self.batch_size
-            for edge_type, edge_index in self["edge_index_dict"].items():
-                data[edge_type].edge_index, data[edge_type].e_id = edge_index, self["e_id_dict"][edge_type]
-            for edge_type, weights in self.get("edge_weight_dict", {}).items():
-                data[edge_type].edge_weight = weights
             return data
         if "edge_index" not in self:
             raise OptionError('this batch has blocks, not one graph: open the loader with subgraph_type="directional"')

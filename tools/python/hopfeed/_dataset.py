@@ -160,7 +160,7 @@ class Dataset:
         """The edges of the graph."""
         if self.kind == "store":
             raise OptionError(f"{self.path} is a hop store, which has no edges: open the graph that it was made of")
-        return Edges(self.name, self.path, self._ask("topology"))
+        return Edges(self.name, self.path, self._ask("topology"), self._ask)
 
     @property
     def num_nodes(self) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 
 from ._call import is_url
 from ._errors import OptionError
+from ._matrix import Matrix
 
 
 class Edges:
@@ -18,10 +19,11 @@ class Edges:
     is. Checksums are not compared: ``verify`` compares them.
     """
 
-    def __init__(self, name: str, path: str, about: dict[str, Any]) -> None:
+    def __init__(self, name: str, path: str, about: dict[str, Any], ask: Callable[..., dict[str, Any]]) -> None:
         if is_url(path):
             raise OptionError(f"{path} is in a bucket, and only files can be mapped: use a loader, or copy it to a folder")
         self.name = name
+        self._folder, self._about_columns, self._ask = about["folder"], about["columns"] or [], ask
         self.num_edges: int = about["edges"]
         self._size: tuple[int, int] = about["sources"], about["nodes"]
         file = os.path.join(about["folder"], about["file"])
@@ -30,6 +32,19 @@ class Edges:
         weights = about["weights_file"] and os.path.join(about["folder"], about["weights_file"])
         #: [edges] float32; None: the edges have no weights
         self.edge_weight = _mapped(weights, "<f4", about["weights_at"], self.num_edges) if weights else None
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns of the edges."""
+        return [c["name"] for c in self._about_columns]
+
+    def column(self, name: str) -> Matrix:
+        """A column of the edges, mapped from disk: ``[numbers]`` reads the rows of some edges, such as
+        ``edges.column("edge_attr")[block.e_id]``."""
+        for about in self._about_columns:
+            if about["name"] == name:
+                return Matrix(self._folder, name, self._ask("extents", column=name), self.num_edges, None, flat=about["columns"] == 0)
+        raise OptionError(f"the edges {self.name} have no column {name!r} (they have {', '.join(self.columns) or 'none'})")
 
     def size(self) -> tuple[int, int]:
         """How many sources and how many destinations there may be."""

@@ -92,12 +92,10 @@ class _Sampled(Batches[Array]):
         if self.dataset.kind == "store":
             raise OptionError(f"{self.dataset.path} is a hop store: hopfeed.Loader reads it, and NeighborLoader the graph that it was made of")
         self._subgraph, self._disjoint = given["subgraph_type"], given["disjoint"]
-        columns = listed("columns", given["columns"], "a list of names")
+        columns = _column_names(given["columns"])
         self._columns = {name: self.dataset.column(name) for name in columns}
         self._of_edges = {c["name"] for c in self.dataset.manifest.get("columns") or [] if c["of"] == "edges"}
         for name in columns:
-            if name in _TAKEN:
-                raise OptionError(f"columns: a batch has another {name!r}: read the column by dataset.column({name!r})[batch.n_id]")
             if name in self._of_edges and self._subgraph is None:
                 raise OptionError(f"columns: {name} is of edges, which blocks have by number: dataset.column({name!r})[block.e_id]")
         rank, world_size = self._share(given["rank"], given["world_size"])
@@ -194,6 +192,14 @@ class _Sampled(Batches[Array]):
         return array
 
 
+def _column_names(columns: Any) -> list[str]:
+    names = listed("columns", columns, "a list of names")
+    for name in names:
+        if name in _TAKEN:
+            raise OptionError(f"columns: a batch has another {name!r}: read the column by dataset.column({name!r})[batch.n_id]")
+    return names
+
+
 def _nodes_of_part(dataset: Dataset, part: str | None, split_index: int) -> list[int]:
     """The nodes of a part of a split, ascending."""
     if part == "all":
@@ -227,7 +233,8 @@ _SAMPLED = """
     :param edge_ids: blocks have ``e_id`` too
     :param features: False: batches have no ``x``, as for inference layer by layer
     :param columns: columns of the graph that batches have under their names: those of nodes [nodes, ...], and, with
-        ``subgraph_type``, those of edges [edges, ...]. They are read from mapped files
+        ``subgraph_type``, those of edges [edges, ...]. Of a typed graph they are dicts, such as ``batch.time_dict``, by the
+        types and relations that have the column. They are read from mapped files
     :param drop_last: leave out a last batch that is smaller than the others
     :param transform: is called with each batch, in the loop's own thread; the loop gets what it returns
     :param seed: what random orders and samples derive from
@@ -335,10 +342,12 @@ class NeighborLoader(_Sampled[Array]):
         typed, seeds_of, seed_type = dataset if isinstance(dataset, TypedDataset) else None, dataset, ""
         if typed is not None:
             seed_type, input_nodes = input_nodes if isinstance(input_nodes, tuple) else (typed.target, input_nodes)
-            if columns or time_attr is not None:
-                raise OptionError(f"{typed.path} is a typed graph: its batches have neither columns nor times")
-            self._typed = TypedArrays(typed, seed_type, subgraph_type is not None, features, edge_ids, self._block_type)
+            if time_attr is not None:
+                raise OptionError(f"time_attr: {typed.path} is a typed graph, whose batches do not go by times")
             seeds_of = typed[seed_type]
+            names = _column_names(columns)
+            self._typed = TypedArrays(typed, seed_type, subgraph_type is not None, features, edge_ids, names, self._block_type)
+            columns = ()
         at_least(0, split_index=split_index)
         part = split_name("input_nodes", input_nodes, "all") if isinstance(input_nodes, str) else None
         nodes = None if part else node_numbers(input_nodes, seeds_of.nodes)

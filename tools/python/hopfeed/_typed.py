@@ -14,6 +14,7 @@ from ._call import call, existing
 from ._dataset import Dataset
 from ._edges import Edges
 from ._errors import Error, OptionError
+from ._matrix import Matrix
 from ._types import Path
 
 EdgeType = tuple[str, str, str]
@@ -67,11 +68,14 @@ class TypedDataset:
             raise OptionError(f"{self.path} has {len(found)} relations {key!r}: want one of {there}, without the name where it is the only one")
         if found[0] not in self._edges:
             relation = self.manifest["relations"][self.edge_types.index(found[0])]
-            names = {end: relation[end] for end in ("source", "name", "destination")}
-            about = _native.run("topology", {"path": self.path, "relation": names})
-            self._check_same(about)
-            self._edges[found[0]] = Edges("__".join(found[0]), self.path, about)
+            ask = functools.partial(self._ask, relation={end: relation[end] for end in ("source", "name", "destination")})
+            self._edges[found[0]] = Edges("__".join(found[0]), self.path, ask("topology"), ask)
         return self._edges[found[0]]
+
+    def _ask(self, verb: str, **options: Any) -> dict[str, Any]:
+        about: dict[str, Any] = _native.run(verb, {"path": self.path, **options})
+        self._check_same(about)
+        return about
 
     @functools.cached_property
     def weighted(self) -> list[EdgeType]:
@@ -97,7 +101,9 @@ class TypedDataset:
 class TypedArrays:
     """Makes the arrays of batches of a typed graph, whose parts have local numbers of their own for each type."""
 
-    def __init__(self, graph: TypedDataset, seed_type: str, subgraph: bool, features: bool, edge_ids: bool, block: Callable[..., Any]) -> None:
+    def __init__(
+        self, graph: TypedDataset, seed_type: str, subgraph: bool, features: bool, edge_ids: bool, columns: list[str], block: Callable[..., Any]
+    ) -> None:
         self.graph, self.seed_type, self.subgraph = graph, seed_type, subgraph
         self.features, self.edge_ids, self.block = features, edge_ids or subgraph, block
         bare = [t for t in graph.node_types if not graph[t].features]
@@ -105,6 +111,18 @@ class TypedArrays:
             raise OptionError(
                 f"{graph.path} has no features of {', '.join(bare)}: import it with missing_features, or open the loader with features=False"
             )
+        #: by name, then by type or relation
+        self.of_nodes: dict[str, dict[str, Matrix]] = {}
+        self.of_edges: dict[str, dict[EdgeType, Matrix]] = {}
+        for name in columns:
+            of_nodes = {t: graph[t].column(name) for t in graph.node_types if name in graph[t].columns}
+            of_edges = {e: graph[e].column(name) for e in graph.edge_types if name in graph[e].columns}
+            if not of_nodes and not of_edges:
+                raise OptionError(f"columns: no type or relation of {graph.path} has a column {name!r}")
+            if of_edges and not subgraph:
+                e = next(iter(of_edges))
+                raise OptionError(f"columns: {name} is of edges, which blocks have by number: graph[{e}].column({name!r})[block.e_id]")
+            self.of_nodes[name], self.of_edges[name] = of_nodes, of_edges
 
     def read(self, owner: Handle | Lease, s: _native.BatchStruct, array: Callable[[str, Any], Any]) -> dict[str, Any]:
         """The arrays of the batch that the struct describes. They are copies."""
@@ -123,6 +141,8 @@ class TypedArrays:
         if self.features:
             x = {name: np.asarray(graph[name].x[numbers], np.float32) for name, numbers in n_id.items()}
             out["x_dict"] = {name: array("x", rows) for name, rows in x.items()}
+        for name, columns in self.of_nodes.items():
+            out[f"{name}_dict"] = {t: array(name, column[n_id[t]]) for t, column in columns.items()}
         out["y"] = array("y", graph[self.seed_type].y[seeds])
         blocks = [self._relations(owner, block, types, local) for block in _native.blocks(s)]
         if not self.subgraph:
@@ -143,6 +163,8 @@ class TypedArrays:
                 weighted[edge_type] = array("edge_weight", weights)
         if weighted:
             out["edge_weight_dict"] = weighted
+        for name, of_edges in self.of_edges.items():
+            out[f"{name}_dict"] |= {e: array(name, column[blocks[0][e][-1]]) for e, column in of_edges.items()}
         return out
 
     def _relations(self, owner: Handle | Lease, block: tuple[Any, ...], types: Any, local: Any) -> dict[EdgeType, tuple[Any, ...]]:

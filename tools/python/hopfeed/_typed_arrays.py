@@ -11,7 +11,7 @@ import numpy as np
 from ._dataset import Dataset
 from ._errors import OptionError
 from ._types import Path, pairs_of_nodes
-from ._work import MASKS, TAKEN, check_dense, check_edges, import_arrays, labels_and_splits, to_array, warn, warn_left_out
+from ._work import COLUMNS, MASKS, TAKEN, check_dense, check_edges, columns_of, import_arrays, labels_and_splits, to_array, warn, warn_left_out
 
 #: by type, or by (source type, name, destination type): arrays and numbers by the names of PyTorch Geometric
 Stores = dict[Any, dict[str, Any]]
@@ -28,10 +28,11 @@ def of_dgl(graph: Any, feature: str, label: str, weight: str) -> tuple[Stores, S
     ours = {feature: "x", label: "y", **{mask: mask for mask in MASKS}}
     nodes, edges = {}, {}
     for t in graph.ntypes:
-        nodes[t] = {ours.get(key, f"ndata {key!r}"): value for key, value in graph.nodes[t].data.items()}
+        nodes[t] = {ours.get(key, f"ndata {key!r}" if key in TAKEN else key): value for key, value in graph.nodes[t].data.items()}
         nodes[t]["num_nodes"] = graph.num_nodes(t)
     for e in graph.canonical_etypes:
-        edges[e] = {"edge_weight" if key == weight else f"edata {key!r}": value for key, value in graph.edges[e].data.items()}
+        ours = {weight: "edge_weight"}
+        edges[e] = {ours.get(key, f"edata {key!r}" if key in TAKEN else key): value for key, value in graph.edges[e].data.items()}
         edges[e]["edge_index"] = np.stack([to_array(end) for end in graph.edges(etype=e)])
     return nodes, edges
 
@@ -52,8 +53,9 @@ def import_typed(function: str, nodes: Stores, edges: Stores, name: str | None, 
             check_dense(f"x of {t}", values["x"])
             found["node_feat"] = to_array(values["x"])
         found |= labels_and_splits(values, "y", counts[t], f" of {t}")
-        arrays |= {f"nodes/{called[t]}/{file}": array for file, array in found.items()}
-        left_out += [f"{key} of {t}" for key, value in values.items() if value is not None and key not in TAKEN]
+        columns, others = columns_of(_more(values), node=counts[t])
+        arrays |= {f"nodes/{called[t]}/{file}": array for file, array in (found | columns).items()}
+        left_out += [f"{key} of {t}" for key in others]
     folders = {}
     for e, values in edges.items():
         unknown = [t for t in (e[0], e[2]) if t not in nodes]
@@ -65,13 +67,18 @@ def import_typed(function: str, nodes: Stores, edges: Stores, name: str | None, 
         found = {"edge_index": pairs_of_nodes(f"edge_index of {e}", to_array(values["edge_index"]), counts[e[0]], counts[e[2]])}
         if values.get("edge_weight") is not None:
             found["edge_weight"] = to_array(values["edge_weight"]).reshape(-1)
-        arrays |= {f"edges/{folders[e]}/{file}": array for file, array in found.items()}
-        left_out += [f"{key} of {e}" for key, value in values.items() if value is not None and key not in TAKEN]
+        columns, others = columns_of(_more(values), edge=found["edge_index"].shape[1])
+        arrays |= {f"edges/{folders[e]}/{file}": array for file, array in (found | columns).items()}
+        left_out += [f"{key} of {e}" for key in others]
     _check_different(folders)
-    warn_left_out(function, left_out, "x, y and masks of nodes, edge_index and edge_weight of relations, if it is typed")
+    warn_left_out(function, left_out, f"x, y, masks, edge_index, edge_weight, and {COLUMNS}")
     if (target := options.get("target")) in called:
         options["target"] = called[target]
     return import_arrays(arrays, {"name": name, "node_types": {called[t]: n for t, n in counts.items()}}, output, **options)
+
+
+def _more(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in sorted(values.items()) if key not in TAKEN}
 
 
 def _names(function: str, names: Iterable[str]) -> dict[str, str]:

@@ -49,8 +49,8 @@ def from_pyg(data: Any, output: Path | None = None, *, name: str | None = None, 
     of a folder beside ``output``, which is removed afterwards. What it cannot take is an ``OptionError`` that names the
     attribute.
 
-    A ``HeteroData`` becomes a typed graph, with ``x`` of some of its types, or ``num_nodes``, and no columns. The relation
-    ``"to"`` has no name in a graph. Reverses of relations are added where no relation goes back, unless ``directed=True``.
+    A ``HeteroData`` becomes a typed graph, with ``x`` of some of its types, or ``num_nodes``. The relation ``"to"`` has no
+    name in a graph. Reverses of relations are added where no relation goes back, unless ``directed=True``.
     A name such as ``"Paper"`` becomes ``"paper"``, with a warning.
 
     :param name: of the data set (default: of the folder ``output``)
@@ -118,7 +118,8 @@ def import_arrays(arrays: dict[str, np.ndarray[Any, Any]], meta: dict[str, Any],
         if array.dtype.kind not in "biuf":
             raise OptionError(f"{_called(file)} is an array {list(array.shape)} of {array.dtype}: want numbers")
     asked = options.get("duplicates")
-    if asked is None and any(file.startswith("edge_") and file not in ("edge_index", "edge_weight") for file in arrays):
+    names = {file.rpartition("/")[2] for file in arrays}
+    if asked is None and any(name.startswith("edge_") for name in names - {"edge_index", "edge_weight"}):
         options["duplicates"] = asked = "keep"
     meta["name"] = meta["name"] or pathlib.Path(output).absolute().name
     parent = None if is_url(os.fspath(output)) else pathlib.Path(output).absolute().parent

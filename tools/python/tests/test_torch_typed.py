@@ -98,6 +98,35 @@ class TestTypedBatches(unittest.TestCase):
                 for batch in hopfeed.torch.NeighborLoader(graph, [-1], batch_size=16, subgraph_type="directional"):
                     torch.testing.assert_close(model(batch.to_pyg())[: batch.batch_size], expected[batch.seed_id])
 
+    def test_layers_read_the_columns_of_relations(self):
+        with tempfile.TemporaryDirectory() as folder:
+            x, edges, labels, splits = test_typed.write_arrays(os.path.join(folder, "arrays"))
+            whole = HeteroData()
+            for name in test_typed.NODES:
+                whole[name].x = torch.from_numpy(x.get(name, np.ones((test_typed.NODES[name], 1), np.float32)))
+            whole["paper"].y, whole["paper"].train_mask = torch.from_numpy(labels), torch.from_numpy(splits == 0)
+            whole["paper"].year = torch.arange(len(labels))
+            rng = np.random.default_rng(9)
+            for (source, destination), edge_index in edges.items():
+                whole[source, "to", destination].edge_index = torch.from_numpy(edge_index)
+                whole[source, "to", destination].edge_attr = torch.from_numpy(rng.random((edge_index.shape[1], 2), dtype=np.float32))
+            graph = hopfeed.from_pyg(whole, os.path.join(folder, "graph"), directed=True, progress=False)
+            torch.manual_seed(1)
+            layer = nn.HeteroConv({e: nn.GATConv((-1, -1), 4, edge_dim=2, add_self_loops=False) for e in whole.edge_types}, aggr="sum")
+
+            def model(data):
+                return layer(data.x_dict, data.edge_index_dict, edge_attr_dict=data.edge_attr_dict)["paper"]
+
+            with torch.no_grad():
+                expected = model(whole)
+                for batch in hopfeed.torch.NeighborLoader(
+                    graph, [-1], batch_size=16, subgraph_type="directional", columns=["edge_attr", "year"]
+                ):
+                    data = batch.to_pyg()
+                    self.assertTrue(data.validate())
+                    torch.testing.assert_close(model(data)[: batch.batch_size], expected[batch.seed_id])
+                    torch.testing.assert_close(data["paper"].year, data["paper"].n_id)
+
 
 if __name__ == "__main__":
     unittest.main()

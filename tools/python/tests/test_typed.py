@@ -131,7 +131,8 @@ class TestTypedGraphs(unittest.TestCase):
             ({"cache": "lru:10rows"}, "without a cache"),
             ({"subgraph_type": "induced"}, "neither disjoint nor induced"),
             ({"aggregation": "sym"}, "means over relations"),
-            ({"columns": ["time"]}, "neither columns nor times"),
+            ({"columns": ["time"]}, "no type or relation"),
+            ({"time_attr": "time"}, "do not go by times"),
             ({"input_nodes": ("nobody", [0])}, "has no type 'nobody'"),
             ({"input_nodes": ("venue", [7])}, "7 nodes"),
         ]:

@@ -98,9 +98,9 @@ class TypedMemory(unittest.TestCase):
         for name, values in {"label": self.y, **masks(self.splits.T), "x": self.y}.items():
             graph.nodes["paper"].data[name] = tensor(values)
         graph.edges["author", "to", "paper"].data["weight"] = tensor(self.weights)
-        graph.edges["venue", "to", "paper"].data["time"] = tensor(np.zeros(self.edges["venue", "to", "paper"].shape[1]))
+        graph.edges["venue", "to", "paper"].data["x"] = tensor(np.zeros(self.edges["venue", "to", "paper"].shape[1]))
         path = self.graph + "-dgl"
-        with self.assertWarnsRegex(UserWarning, r"from_dgl leaves out ndata 'x' of paper, edata 'time' of \('venue', 'to', 'paper'\):"):
+        with self.assertWarnsRegex(UserWarning, r"from_dgl leaves out ndata 'x' of paper, edata 'x' of \('venue', 'to', 'paper'\):"):
             hopfeed.from_dgl(graph, path, name="toy", missing_features="degree", progress=False)
         same_files(self, path, self.graph)
 
@@ -151,6 +151,44 @@ class TypedMemory(unittest.TestCase):
         with self.assertRaisesRegex(hopfeed.OptionError, "no weights to draw by"):
             hopfeed.NeighborLoader(bare, [2], by_weight=True)
         self.assertNotIn("edge_weight_dict", next(iter(hopfeed.NeighborLoader(bare, [2], subgraph_type="directional"))))
+
+    def test_columns_come_with_batches(self):
+        rng = np.random.default_rng(8)
+        year = {"paper": {"year": rng.integers(0, 99, test_typed.NODES["paper"])}, "venue": {"year": np.arange(test_typed.NODES["venue"])}}
+        more = {e: {"edge_attr": rng.random((ends.shape[1], 2))} for e, ends in self.edges.items() if e[0] != "venue"}
+        more["author", "to", "paper"]["time"] = rng.integers(0, 99, len(self.weights))
+        with test_typed.dgl() as dgl:
+            made = dgl.heterograph({e: tuple(map(tensor, ends)) for e, ends in self.edges.items()}, num_nodes_dict=test_typed.NODES)
+        for name in test_typed.NODES:
+            made.nodes[name].data.update({k: tensor(v) for k, v in year.get(name, {}).items()})
+        for e in self.edges:
+            made.edges[e].data.update({k: tensor(v) for k, v in more.get(e, {}).items()})
+        made.nodes["paper"].data.update({"label": tensor(self.y), "train_mask": tensor(self.splits[0] == 0)})
+        options = {"missing_features": "ones", "directed": True, "progress": False}
+        for graph in (hopfeed.from_pyg(self.data(year, more), **options), hopfeed.from_dgl(made, **options)):
+            for e, given in more.items():
+                order = np.lexsort(self.edges[e])
+                self.assertEqual(graph[e].columns, ["edge_attr", "edge_time"][: len(given)])
+                for name, values in zip(graph[e].columns, given.values()):
+                    np.testing.assert_array_equal(graph[e].column(name), values[order])
+            self.assertEqual(graph["venue", "paper"].columns, [])
+            with self.assertRaisesRegex(hopfeed.OptionError, "have no column 'edge_time' .they have edge_attr"):
+                graph["paper", "cites", "paper"].column("edge_time")
+            names = ["edge_attr", "edge_time", "year"]
+            loader = hopfeed.NeighborLoader(graph, [3, 2], batch_size=16, subgraph_type="directional", columns=names)
+            for batch in loader:
+                self.assertEqual(list(batch.edge_attr_dict), [e for e in graph.edge_types if e in more])
+                self.assertEqual((list(batch.edge_time_dict), list(batch.year_dict)), ([("author", "to", "paper")], ["paper", "venue"]))
+                for name in names:
+                    for key, values in batch[f"{name}_dict"].items():
+                        numbers = batch.n_id_dict[key] if name == "year" else batch.e_id_dict[key]
+                        np.testing.assert_array_equal(values, graph[key].column(name)[numbers])
+            for batch in hopfeed.NeighborLoader(graph, [3], batch_size=16, columns=["year"]):
+                np.testing.assert_array_equal(batch.year_dict["venue"], batch.n_id_dict["venue"])
+            for columns, text in [(["edge_attr"], "is of edges, which blocks have by number"), (["price"], "no type or relation .* 'price'"),
+                                  (["n_id"], "a batch has another 'n_id'")]:
+                with self.assertRaisesRegex(hopfeed.OptionError, text):
+                    hopfeed.NeighborLoader(graph, [2], columns=columns)
 
     def test_a_graph_that_was_replaced_has_other_edges(self):
         path = self.graph + "-replaced"
@@ -212,12 +250,12 @@ class TypedMemory(unittest.TestCase):
             hopfeed._work.pyg_arrays(self.data(), None)
 
     def test_what_is_left_out_is_said_once(self):
-        data = self.data({"paper": {"year": self.y, "edge_label": self.y}}, {("author", "to", "paper"): {"edge_attr": self.weights}})
+        data = self.data({"paper": {"title": ["a"] * len(self.y), "edge_label": self.y}}, {("author", "to", "paper"): {"edge_attr": self.weights[1:]}})
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             hopfeed.from_pyg(data, missing_features="ones", progress=False)
         (said,) = caught
-        self.assertRegex(str(said.message), r"from_pyg leaves out year of paper, edge_attr of \('author', 'to', 'paper'\): a graph has")
+        self.assertRegex(str(said.message), r"from_pyg leaves out title of paper, edge_attr of \('author', 'to', 'paper'\): a graph has")
         self.assertEqual(said.filename, __file__)
 
     def test_a_graph_in_a_temporary_folder_goes_with_the_last_of_its_types(self):
