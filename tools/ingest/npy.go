@@ -89,17 +89,8 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 		return nil, invalid(dir, "no edge_index.npy%s (want a folder of numpy arrays; see hopfeed import npy --help)",
 			arrayHint(s.names, "edge_index.npy"))
 	}
-	meta, err := s.readMeta()
+	meta, err := s.readMeta(&o)
 	if err != nil {
-		return nil, err
-	}
-	if meta.FeatureDType == npy.BFloat16.String() && o.FeatureType == 0 {
-		o.FeatureType = npy.BFloat16
-	}
-	if o.LabelsAs.auto() {
-		o.LabelsAs = meta.LabelsAs
-	}
-	if err := o.LabelsAs.check(); err != nil {
 		return nil, err
 	}
 	if o.EdgeLayout == "" {
@@ -108,22 +99,48 @@ func OpenNPY(fsys vfs.FS, dir string, o NPYOptions) (_ Source, err error) {
 		return nil, badOptions("%s says that the edge layout is %s; leave out --edge-layout",
 			s.path("meta.json"), meta.EdgeLayout)
 	}
-	for _, open := range []func() error{
-		func() error { return s.openEdges(s.path("edge_index.npy"), o.EdgeLayout) },
-		s.openWeights,
-		func() error { return s.openFeatures(o, meta) },
-		func() error { return s.openLabels(o.LabelsAs, meta.ClassNames) },
-		s.openSplits,
-		s.openOrigIDs,
-		func() error { return s.openColumns(format.OfEdges) },
-		func() error { return s.openColumns(format.OfNodes) },
-	} {
-		if err := open(); err != nil {
-			return nil, err
-		}
+	if err := s.openEdgeFiles(o.EdgeLayout); err != nil {
+		return nil, err
+	}
+	if err := s.openFeatures(o, meta); err != nil {
+		return nil, err
+	}
+	if err := s.openNodeFiles(o, meta); err != nil {
+		return nil, err
+	}
+	if s.labels == nil {
+		s.info.note("the graph has no labels: there is no node_label.npy")
+	}
+	if s.splits == nil {
+		s.info.note("the graph has no splits: there is no splits.npy and no train_idx.npy")
 	}
 	s.noteLeft()
 	return s, s.checkMeta(meta)
+}
+
+// openEdgeFiles opens the edges, their weights and columns.
+func (s *arraySource) openEdgeFiles(layout string) error {
+	if err := s.openEdges(s.path("edge_index.npy"), layout); err != nil {
+		return err
+	}
+	if err := s.openWeights(); err != nil {
+		return err
+	}
+	return s.openColumns(format.OfEdges)
+}
+
+// openNodeFiles opens what there is of nodes beside features, which tell how many nodes there are.
+func (s *arraySource) openNodeFiles(o NPYOptions, meta npyMeta) error {
+	if err := s.openLabels(o.LabelsAs, meta.ClassNames); err != nil {
+		return err
+	}
+	if err := s.openSplits(); err != nil {
+		return err
+	}
+	if err := s.openOrigIDs(); err != nil {
+		return err
+	}
+	return s.openColumns(format.OfNodes)
 }
 
 // has tells whether a file is there, and that it is read.
@@ -178,7 +195,6 @@ func (s *arraySource) openWeights() (err error) {
 
 func (s *arraySource) openLabels(as LabelsAs, classes []string) error {
 	if !s.has("node_label.npy") {
-		s.info.note("the graph has no labels: there is no node_label.npy")
 		return nil
 	}
 	if err := s.openLabelArray(s.path("node_label.npy"), s.info.Nodes, as, asNode); err != nil || classes == nil {
@@ -247,7 +263,6 @@ func (s *arraySource) openSplits() error {
 		said = append(said, fmt.Sprintf("%s[%d]", name, s.splits[len(s.splits)-1].count))
 	}
 	if said == nil {
-		s.info.note("the graph has no splits: there is no splits.npy and no train_idx.npy")
 		return nil
 	}
 	s.info.Input["splits"] = strings.Join(said, " ")
@@ -453,39 +468,40 @@ type npyMeta struct {
 
 const maxMeta = 16 << 20 // bytes of meta.json
 
-func (s *arraySource) readMeta() (meta npyMeta, err error) {
-	if !s.names["meta.json"] {
-		return meta, nil
-	}
+// readMeta reads meta.json, if it is there. It completes the options of features and labels.
+func (s *arraySource) readMeta(o *NPYOptions) (meta npyMeta, err error) {
 	path := s.path("meta.json")
-	text, err := vfs.ReadFile(s.fsys, path, maxMeta)
-	if errors.Is(err, vfs.ErrSize) {
-		err = invalid(path, "more than %d bytes long", maxMeta)
+	if s.names["meta.json"] {
+		text, err := vfs.ReadFile(s.fsys, path, maxMeta)
+		if errors.Is(err, vfs.ErrSize) {
+			err = invalid(path, "more than %d bytes long", maxMeta)
+		}
+		if err != nil {
+			return meta, err
+		}
+		if err := meta.parse(text); err != nil {
+			return meta, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+		}
 	}
-	if err != nil {
-		return meta, err
-	}
-	if err := meta.parse(text); err != nil {
-		return meta, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
-	}
-	if meta.Name != "" {
-		s.info.Name = meta.Name
-	}
+	s.info.Name = cmp.Or(meta.Name, s.info.Name)
 	if meta.Normalized {
 		s.info.Input[format.NormalizeFeatures] = "true"
 	}
 	switch {
 	case meta.ReversesStored:
-		s.info.Direction = Symmetric
-	case meta.Directed == nil:
-		return meta, nil
-	case *meta.Directed:
-		s.info.Direction = Directed
-	default:
-		s.info.Direction = Undirected
+		s.info.Direction, s.info.DirectionFrom = Symmetric, path
+	case meta.Directed != nil && *meta.Directed:
+		s.info.Direction, s.info.DirectionFrom = Directed, path
+	case meta.Directed != nil:
+		s.info.Direction, s.info.DirectionFrom = Undirected, path
 	}
-	s.info.DirectionFrom = path
-	return meta, nil
+	if meta.FeatureDType == npy.BFloat16.String() && o.FeatureType == 0 {
+		o.FeatureType = npy.BFloat16
+	}
+	if o.LabelsAs.auto() {
+		o.LabelsAs = meta.LabelsAs
+	}
+	return meta, o.LabelsAs.check()
 }
 
 // parse reads JSON. The errors do not name the file.

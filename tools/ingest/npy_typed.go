@@ -12,7 +12,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
-	"github.com/hopfeed/hopfeed/tools/npy"
 )
 
 // typedMeta is what meta.json says of a typed graph.
@@ -138,15 +137,9 @@ func (s *arraySource) openNodes(nodes int64, o NPYOptions) error {
 	if err := s.list(); err != nil {
 		return err
 	}
-	meta, err := s.readMeta()
+	meta, err := s.readMeta(&o)
 	if err != nil {
 		return err
-	}
-	if meta.FeatureDType == npy.BFloat16.String() && o.FeatureType == 0 {
-		o.FeatureType = npy.BFloat16
-	}
-	if o.LabelsAs.auto() {
-		o.LabelsAs = meta.LabelsAs
 	}
 	for name := range s.names {
 		if !strings.HasPrefix(name, "node_feat") {
@@ -161,24 +154,8 @@ func (s *arraySource) openNodes(nodes int64, o NPYOptions) error {
 		break
 	}
 	s.info.Nodes, s.info.Direction = nodes, Directed
-	if s.has("node_label.npy") {
-		if err := s.openLabels(o.LabelsAs, meta.ClassNames); err != nil {
-			return err
-		}
-	}
-	before := s.info.Notes
-	err = s.openSplits()
-	if len(s.splits) == 0 {
-		s.info.Notes = before
-	}
-	if err == nil {
-		err = s.openOrigIDs()
-	}
-	if err == nil {
-		err = s.openColumns(format.OfNodes)
-	}
-	s.noteLeft()
-	return err
+	defer s.noteLeft()
+	return s.openNodeFiles(o, meta)
 }
 
 // list lists the files of the folder.
@@ -225,14 +202,8 @@ func (s *arraySource) openRelation(sources, destinations int64, same bool, layou
 	if s.info.Direction, s.info.Nodes = Directed, destinations; !same {
 		s.info.SourceNodes = sources
 	}
-	if err := s.openEdges(s.path("edge_index.npy"), layout); err != nil {
-		return err
-	}
 	defer s.noteLeft()
-	if err := s.openWeights(); err != nil {
-		return err
-	}
-	return s.openColumns(format.OfEdges)
+	return s.openEdgeFiles(layout)
 }
 
 // checkEdges fails if edge_types gives a relation another number of edges.
