@@ -312,7 +312,8 @@ func TestATrainingOnATypedGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 			{"--emulate gpu=1,mem=1GiB", "device"}, {"--placement host --cache lru:60rows", "host"},
 			{"--placement device --emulate gpu=1,mem=1GiB --cache lru:60rows", "device"},
 			{"--placement storage --cache degree:60rows", "storage"}, {"--placement storage --cache fifo:480", "storage"},
-			{"--placement storage --cache optimal:60rows", "storage"}, {"--placement storage --cache ducati:960", "storage"},
+			{"--map", "host"}, {"--placement storage --map --cache optimal:60rows", "storage"},
+			{"--placement storage --cache ducati:960", "storage"},
 			{"--placement host --emulate gpu=1,mem=1GiB --cache gns:60rows", "host"},
 			{"--placement host --emulate gpu=1,mem=1GiB --cache presampled:60rows", "host"},
 			{"--placement storage --emulate gpu=1,mem=1GiB --cache optimal:60rows", "storage"}} {
@@ -371,7 +372,6 @@ func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
 		typedLine + " --sampler labor":              "--sampler labor",
 		typedLine + " --partitions 2":               "--partitions",
 		typedLine + " --schedule mode-1":            "--schedule",
-		typedLine + " --map":                        "--map",
 		typedLine + " --scratch there":              "--scratch",
 		typedLine + " --emulate gpu=2,mem=1GiB":     "gpu=2",
 		"evaluate oneway --checkpoint run":          "relations",

@@ -86,7 +86,7 @@ type visitor func(v uint32, sources []uint32, weights []float32)
 // lists is how many lists of in-neighbours a topology has: one a node, or one for each relation to the type of a node.
 func lists(t Topology) int64 {
 	if typed, ok := t.(*typedTopology); ok {
-		return typed.c.Nodes()
+		return typed.size.Rows
 	}
 	return t.Nodes()
 }

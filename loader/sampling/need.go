@@ -21,18 +21,14 @@ func TopologyNeed(m *format.Manifest) need.Term {
 	return need.Term{Name: "topology", Place: need.OffHeap, Bytes: 8*(m.Nodes+1) + perEdge*m.Edges + parts*gds.Align}
 }
 
-// TypedTopologyNeed is the memory of LoadTypedTopology, with the relation that is copied, of relations with weights or
-// without.
-func TypedTopologyNeed(t *format.Typed, weighted bool) need.Term {
-	lists, relation := *TypedManifest(t, weighted), int64(0)
-	lists.Nodes = lists.Rows
+// TypedTopologyNeed is the memory of OpenTypedTopology, of relations with weights or without: none if they are mapped.
+func TypedTopologyNeed(t *format.Typed, weighted, mapped bool) need.Term {
+	term := TopologyNeed(&format.Manifest{})
 	for _, r := range t.Relations {
-		to, _ := t.Type(r.Destination)
-		one := &format.Manifest{Nodes: to.Nodes, Edges: r.Edges, Weighted: weighted}
-		relation = max(relation, TopologyNeed(one).Bytes)
+		if to, _ := t.Type(r.Destination); !mapped {
+			term.Bytes += TopologyNeed(&format.Manifest{Nodes: to.Nodes, Edges: r.Edges, Weighted: weighted}).Bytes
+		}
 	}
-	term := TopologyNeed(&lists)
-	term.Bytes += relation
 	return term
 }
 

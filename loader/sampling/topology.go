@@ -1,6 +1,7 @@
 package sampling
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,14 +127,15 @@ func MapTopology(ctx context.Context, graph *format.Dir) (_ Topology, err error)
 	if err != nil {
 		return nil, err
 	}
-	return &mappedTopology{loadedTopology{c}, c.Nodes(), file.Path()}, nil
+	sources := cmp.Or(graph.Manifest.SourceNodes, c.Nodes())
+	return &mappedTopology{loadedTopology{c}, sources, file.Path()}, nil
 }
 
 // mappedTopology checks every value that it reads.
 type mappedTopology struct {
 	loadedTopology
-	nodes int64
-	path  string
+	sources int64 // nodes that edges come from
+	path    string
 }
 
 // guard reads by read, which touches mapped files.
@@ -166,7 +168,7 @@ func (t *mappedTopology) Lists(nodes []uint32, lists []List) error {
 
 func (t *mappedTopology) checkSources(sources []uint32) error {
 	for _, u := range sources {
-		if int64(u) >= t.nodes {
+		if int64(u) >= t.sources {
 			return t.changed("in-neighbour", int64(u))
 		}
 	}

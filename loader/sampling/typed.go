@@ -6,19 +6,157 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"sync"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
 
-// typedTopology holds a typed graph as one graph, which numbers nodes type after type. A node has a list of
-// in-neighbours for each relation that ends in its type. Lists reads the lists by row; rows are numbered relation after
-// relation, with a row for each destination. Edges are numbered in the order of the rows.
+// typedTopology is a typed graph as one graph, which numbers nodes type after type. A node has a list of in-neighbours
+// for each relation that ends in its type. Lists reads the lists by row; rows are numbered relation after relation,
+// with a row for each destination. Edges are numbered in the order of the rows.
 type typedTopology struct {
-	loadedTopology // a row for each list
-	relations      []rowRange
-	types          []rowRange // the nodes of each type; they have no rows
-	parts          []rowRange // relations, then types: see Options.ByType
+	size      *format.Manifest // TypedManifest
+	relations []relation
+	types     []rowRange // the nodes of each type; they have no rows
+	parts     []rowRange // relations, then types: see Options.ByType
+	shifted   sync.Pool  // of *numbers, of a relation
+}
+
+// relation is the topology of a relation, and where its numbers begin among those of all.
+type relation struct {
+	rowRange
+	Topology
+	edge   int64
+	source uint32
+}
+
+// rowRange says which rows a relation has.
+type rowRange struct {
+	row        uint32 // the first
+	first, end uint32 // the destinations are the nodes first to end-1
+}
+
+func (t *typedTopology) Nodes() int64   { return t.size.Nodes }
+func (t *typedTopology) Edges() int64   { return t.size.Edges }
+func (t *typedTopology) Weighted() bool { return t.size.Weighted }
+
+func (t *typedTopology) Close() error {
+	var errs []error
+	for _, r := range t.relations {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// numbers are memory for the numbers that rows, lists or edges have in their relation.
+type numbers struct {
+	rows  []uint32
+	lists []List
+	edges []int64
+}
+
+// ofEdge is the relation of an edge.
+func (t *typedTopology) ofEdge(edge int64) *relation {
+	return &t.relations[sort.Search(len(t.relations), func(i int) bool { return t.relations[i].edge > edge })-1]
+}
+
+// hasList tells that a list is the relation's, or empty.
+func (r *relation) hasList(l List) bool { return l.First >= r.edge && l.End <= r.edge+r.Edges() }
+
+func (t *typedTopology) Lists(rows []uint32, lists []List) error {
+	m := t.shifted.Get().(*numbers)
+	defer t.shifted.Put(m)
+	for len(rows) > 0 {
+		r := &t.relations[t.relation(rows[0])]
+		m.rows = m.rows[:0]
+		for _, row := range rows {
+			if row < r.row || row-r.row >= r.end-r.first {
+				break
+			}
+			m.rows = append(m.rows, row-r.row)
+		}
+		n := len(m.rows)
+		if err := r.Topology.Lists(m.rows, lists[:n]); err != nil {
+			return err
+		}
+		for i := range lists[:n] {
+			lists[i].First, lists[i].End = lists[i].First+r.edge, lists[i].End+r.edge
+		}
+		rows, lists = rows[n:], lists[n:]
+	}
+	return nil
+}
+
+func (t *typedTopology) Read(edges []int64, sources []uint32, weights []float32) error {
+	m := t.shifted.Get().(*numbers)
+	defer t.shifted.Put(m)
+	for len(edges) > 0 {
+		r := t.ofEdge(edges[0])
+		m.edges = m.edges[:0]
+		for _, e := range edges {
+			if !r.hasList(List{e, e + 1}) {
+				break
+			}
+			m.edges = append(m.edges, e-r.edge)
+		}
+		n := len(m.edges)
+		if err := r.read(n, sources, weights, func(sources []uint32, weights []float32) error {
+			return r.Topology.Read(m.edges, sources, weights)
+		}); err != nil {
+			return err
+		}
+		edges, sources = edges[n:], sources[n:]
+		if weights != nil {
+			weights = weights[n:]
+		}
+	}
+	return nil
+}
+
+func (t *typedTopology) ReadLists(lists []List, sources []uint32, weights []float32) error {
+	m := t.shifted.Get().(*numbers)
+	defer t.shifted.Put(m)
+	for len(lists) > 0 {
+		r := t.ofEdge(lists[0].First)
+		m.lists = m.lists[:0]
+		for _, l := range lists {
+			if !r.hasList(l) {
+				break
+			}
+			m.lists = append(m.lists, List{l.First - r.edge, l.End - r.edge})
+		}
+		n := int(countEdges(m.lists))
+		if err := r.read(n, sources, weights, func(sources []uint32, weights []float32) error {
+			return r.Topology.ReadLists(m.lists, sources, weights)
+		}); err != nil {
+			return err
+		}
+		lists, sources = lists[len(m.lists):], sources[n:]
+		if weights != nil {
+			weights = weights[n:]
+		}
+	}
+	return nil
+}
+
+// read reads n edges of the relation, and gives their sources the numbers of the one graph. Weights are 1 if the
+// relation has none; nil: they are not wanted.
+func (r *relation) read(n int, sources []uint32, weights []float32, read func([]uint32, []float32) error) error {
+	wanted := weights
+	if weights != nil && !r.Weighted() {
+		wanted = nil
+		for i := range weights[:n] {
+			weights[i] = 1
+		}
+	}
+	if err := read(sources, wanted); err != nil {
+		return err
+	}
+	for i := range sources[:n] {
+		sources[i] += r.source
+	}
+	return nil
 }
 
 // typesOf are the nodes of each type of a graph.
@@ -37,14 +175,6 @@ func destination(t Topology, row uint32) uint32 {
 	}
 	return row
 }
-
-// rowRange says which rows a relation has.
-type rowRange struct {
-	row        uint32 // the first
-	first, end uint32 // the destinations are the nodes first to end-1
-}
-
-func (t *typedTopology) Nodes() int64 { return int64(t.types[len(t.types)-1].end) }
 
 // TypedManifest describes a typed graph as one graph: its nodes and edges, whether these have weights, and, as rows,
 // its lists of in-neighbours.
@@ -70,9 +200,10 @@ func FirstNodes(t *format.Typed) map[string]uint32 {
 	return firsts
 }
 
-// LoadTypedTopology reads and checks the relations of a typed graph in dir into memory; the caller closes the topology.
-func LoadTypedTopology(ctx context.Context, fsys vfs.FS, dir string, t *format.Typed, threads int) (_ Topology,
-	err error) {
+// OpenTypedTopology reads and checks the relations of a typed graph in dir, and holds them in memory or maps them: see
+// LoadTopology and MapTopology. The caller closes the topology.
+func OpenTypedTopology(ctx context.Context, fsys vfs.FS, dir string, t *format.Typed, mapped bool, threads int) (
+	_ Topology, err error) {
 	weighted, err := t.Weighted(fsys, dir)
 	if err != nil {
 		return nil, err
@@ -83,57 +214,38 @@ func LoadTypedTopology(ctx context.Context, fsys vfs.FS, dir string, t *format.T
 			"%d can be sampled", ErrOptions, dir, all.Nodes, all.Rows, all.Edges, int64(format.MaxNodes),
 			int64(format.MaxNodes), int64(format.MaxEdges))
 	}
-	lists, err := format.NewCSC(all.Rows, all.Edges, weighted)
-	if err != nil {
-		return nil, err
-	}
-	out := &typedTopology{loadedTopology: loadedTopology{lists}}
-	firsts, row, edge := FirstNodes(t), int64(0), int64(0)
+	out := &typedTopology{size: all, shifted: sync.Pool{New: func() any { return new(numbers) }}}
+	firsts, row, edge := FirstNodes(t), uint32(0), int64(0)
 	for _, n := range t.Types {
 		first := firsts[n.Name]
 		out.types = append(out.types, rowRange{first: first, end: first + uint32(n.Nodes)})
 	}
 	for _, r := range t.Relations {
-		n, err := copyRelation(ctx, fsys, dir, t, r, lists, row, edge, firsts[r.Source], threads)
+		one, err := openRelation(ctx, fsys, dir, t, r, mapped, threads)
 		if err != nil {
 			return nil, errors.Join(err, out.Close())
 		}
-		first := firsts[r.Destination]
-		out.relations = append(out.relations, rowRange{uint32(row), first, first + uint32(n)})
-		row, edge = row+n, edge+r.Edges
+		first, rows := firsts[r.Destination], uint32(one.Nodes())
+		out.relations = append(out.relations, relation{rowRange{row, first, first + rows}, one, edge, firsts[r.Source]})
+		out.parts = append(out.parts, out.relations[len(out.relations)-1].rowRange)
+		row, edge = row+rows, edge+one.Edges()
 	}
-	out.parts = slices.Concat(out.relations, out.types)
+	out.parts = append(out.parts, out.types...)
 	return out, nil
 }
 
-// copyRelation copies the lists of a relation to those from a row and an edge on, and returns how many they are.
-// Sources are counted from node first on. Where lists have weights and the relation has none, these are 1.
-func copyRelation(ctx context.Context, fsys vfs.FS, dir string, t *format.Typed, r format.Relation, lists *format.CSC,
-	row, edge int64, first uint32, threads int) (rows int64, err error) {
+// openRelation loads or maps a relation, whose numbers begin at 0.
+func openRelation(ctx context.Context, fsys vfs.FS, dir string, t *format.Typed, r format.Relation, mapped bool,
+	threads int) (_ Topology, err error) {
 	d, err := t.OpenRelation(fsys, dir, r)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	c, err := d.Topology(ctx, threads)
-	if err != nil {
-		return 0, err
+	if mapped {
+		return MapTopology(ctx, d)
 	}
-	for i, offset := range c.Offsets {
-		lists.Offsets[row+int64(i)] = edge + offset
-	}
-	for i, u := range c.Neighbors {
-		lists.Neighbors[edge+int64(i)] = first + u
-	}
-	if lists.Weights != nil {
-		weights := lists.Weights[edge:][:len(c.Neighbors)]
-		if copy(weights, c.Weights) == 0 {
-			for i := range weights {
-				weights[i] = 1
-			}
-		}
-	}
-	return c.Nodes(), c.Close()
+	return LoadTopology(ctx, d, threads)
 }
 
 // typedRows is the memory by which a sampler finds the rows of nodes of a typed graph.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ type typedLists struct {
 	lists  [][][]uint32 // [relation][destination]: in-neighbours, as numbers of the one graph
 	// weighted tells of each relation whether its edges have weights; nil: none has.
 	weighted []bool
+	mapped   bool
 }
 
 // weight is the weight of an edge, by its number in a relation.
@@ -61,10 +63,11 @@ func newTypedLists() *typedLists {
 	return g
 }
 
-// topology is the graph as LoadTypedTopology reads it.
+// topology is the graph as OpenTypedTopology reads it.
 func (g *typedLists) topology(t *testing.T) Topology {
 	t.Helper()
-	fsys := vfs.NewMem()
+	fsys := vfs.OS()
+	root := filepath.Join(t.TempDir(), "typed")
 	for i := range g.typed.Relations {
 		r := &g.typed.Relations[i]
 		from, to := g.place(r.Source), g.place(r.Destination)
@@ -79,7 +82,7 @@ func (g *typedLists) topology(t *testing.T) Topology {
 		if from != to {
 			layout.SourceNodes = g.typed.Types[from].Nodes
 		}
-		dir := format.RelationDir("typed", *r)
+		dir := format.RelationDir(root, *r)
 		w, err := format.Create(fsys, dir, layout, format.CreateOptions{})
 		if err == nil {
 			err = errors.Join(w.Topology(fromLists(local, g.weighted != nil && g.weighted[i])),
@@ -96,7 +99,7 @@ func (g *typedLists) topology(t *testing.T) Topology {
 		r.Fingerprint = d.Manifest.Fingerprint
 		d.Close()
 	}
-	topology, err := LoadTypedTopology(t.Context(), fsys, "typed", &g.typed, 1)
+	topology, err := OpenTypedTopology(t.Context(), fsys, root, &g.typed, g.mapped, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +181,9 @@ func TestBlocksOfATypedGraphAreSampledByRelation(t *testing.T) {
 		{"neighbor", []int{3, 2}, someWeighted}, {"full", []int{1, 1}, someWeighted}} {
 		g.weighted = c.weighted
 		o := Options{Fanouts: c.fanouts, EdgeIDs: true}
-		m, other := g.method(t, c.name, o), g.method(t, c.name, o)
+		m := g.method(t, c.name, o)
+		g.mapped = !g.mapped // from files
+		other := g.method(t, c.name, o)
 		var b, again MiniBatch
 		for key := range 20 {
 			if err := m.Sample(t.Context(), &b, seeds, Key(1, 0, key)); err != nil {

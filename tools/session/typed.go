@@ -21,9 +21,8 @@ func OpenTypedSampled(ctx context.Context, fsys vfs.FS, dir string, t *format.Ty
 	err error) {
 	o.Machine = o.Machine.orThis(ctx)
 	switch {
-	case o.Cache != "" || o.Times != "" || o.Links != nil || o.Mapped:
-		return nil, Refuse("%s is a typed graph, which is sampled around nodes, without times, from memory and without a "+
-			"cache", dir)
+	case o.Cache != "" || o.Times != "" || o.Links != nil:
+		return nil, Refuse("%s is a typed graph, which is sampled around nodes, without times and without a cache", dir)
 	case !o.NoFeatures:
 		return nil, Refuse("%s is a typed graph, whose features are not those of one matrix", dir)
 	}
@@ -39,9 +38,9 @@ func OpenTypedSampled(ctx context.Context, fsys vfs.FS, dir string, t *format.Ty
 	if err := sampling.CheckSeeds(o.Seeds, all.Nodes); err != nil {
 		return nil, err
 	}
-	s := &Sampled{Placement: placement.Host, Reason: "a typed graph is sampled from memory"}
+	s := &Sampled{Placement: placement.Host, Reason: "a typed graph is sampled without features"}
 	one := sampling.BatchBytes(o.Sampler, o.Sampling, o.batchSeeds(), all.Nodes, all.Edges)
-	s.Memory = need.Terms{Program, sampling.TypedTopologyNeed(t, weighted),
+	s.Memory = need.Terms{Program, sampling.TypedTopologyNeed(t, weighted, o.Mapped),
 		sampling.SamplersNeed(o.Sampler, sampling.Mean, all, o.Workers),
 		need.OnHeap("seed nodes", 4*int64(len(o.Seeds))+12*all.Nodes)}.Sum(1, false)
 	what := fmt.Sprintf("sampling a typed graph of %d nodes and %d edges", all.Nodes, all.Edges)
@@ -56,7 +55,7 @@ func OpenTypedSampled(ctx context.Context, fsys vfs.FS, dir string, t *format.Ty
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if s.Topology, err = sampling.LoadTypedTopology(ctx, fsys, dir, t, o.Machine.Threads); err != nil {
+	if s.Topology, err = sampling.OpenTypedTopology(ctx, fsys, dir, t, o.Mapped, o.Machine.Threads); err != nil {
 		return nil, err
 	}
 	s.own, s.Features = append(s.own, s.Topology), features.NewNone(all.Nodes)

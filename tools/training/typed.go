@@ -130,7 +130,7 @@ func (o *Options) checkTyped() error {
 	}{
 		{o.Train && s.Sampler != "neighbor" && s.Sampler != FullSampler, "--sampler " + s.Sampler},
 		{s.divides(), "--partitions and --partition-file"},
-		{o.Schedule.Name != "", "--schedule"}, {o.Mapped, "--map"}, {o.Scratch != "", "--scratch"},
+		{o.Schedule.Name != "", "--schedule"}, {o.Scratch != "", "--scratch"},
 		{o.Stages.Paced(), "--emulate with durations of stages"},
 		{o.Machine.Devices.Name == "emulated" && o.Machine.Devices.Count > 1, "--emulate gpu=2 or more"},
 		{o.BatchPerDevice > 0 && o.Machine.Devices.Count > 1, "--batch-per-device"},
@@ -252,8 +252,12 @@ func planTyped(shape *typedShape, o *Options) (*typedPlan, error) {
 	if o.Placement != placement.Auto {
 		p.reasons = append(p.reasons, "asked for by --placement")
 	}
-	p.reasons = append(p.reasons, fmt.Sprintf("features of %d types are read from %s, lists by relation are in host "+
-		"memory: %s of memory", len(shape.Typed.Types), p.where, units.Bytes(p.input)),
+	lists := "in host memory"
+	if o.Mapped {
+		lists = "mapped from disk"
+	}
+	p.reasons = append(p.reasons, fmt.Sprintf("features of %d types are read from %s, lists by relation are %s: %s of "+
+		"memory", len(shape.Typed.Types), p.where, lists, units.Bytes(p.input)),
 		fmt.Sprintf("evaluation takes all in-neighbours of up to %d nodes at a time", p.evaluated))
 	if n := o.Machine.Devices.Count; n > 1 {
 		p.reasons = append(p.reasons, fmt.Sprintf("1 of %d devices is used: one reads a typed graph", n))
@@ -320,7 +324,7 @@ func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 		}
 	}
 	copies := bytes(o.Spec.HostBytes(1))
-	topology, evaluated, methods := sampling.TypedTopologyNeed(t, all.Weighted), int(m.Nodes), int64(1)
+	topology, evaluated, methods := sampling.TypedTopologyNeed(t, all.Weighted, o.Mapped), int(m.Nodes), int64(1)
 	if o.Train {
 		evaluated, methods = max(1, len(o.Part.Valid.List), len(o.Part.Test.List)), 2
 	}
@@ -459,7 +463,7 @@ func OpenTyped(ctx context.Context, dir *format.Dir, o Options) (_ *Typed, err e
 
 func (g *Typed) open(ctx context.Context) (err error) {
 	files, t, at, threads := g.dir.FS(), g.dir.Typed, g.dir.TypedPath, g.o.Machine.Threads
-	if g.topology, err = sampling.LoadTypedTopology(ctx, files, at, t, threads); err != nil {
+	if g.topology, err = sampling.OpenTypedTopology(ctx, files, at, t, g.o.Mapped, threads); err != nil {
 		return err
 	}
 	if err = g.openFeatures(ctx); err != nil {
