@@ -195,7 +195,7 @@ func (c *changes) openTopologies(ctx context.Context) (err error) {
 	}
 	open := func(dir *format.Dir, process string) (engine.Topologies, error) {
 		j := &engine.Job{Threads: c.job.Threads, Progress: c.job.Progress, Fsys: c.job.Fsys, Graph: dir,
-			Scratch: c.job.Scratch, Process: process, Plan: p}
+			Scratch: c.job.Scratch, Name: process, Plan: p}
 		return j.OpenTopologies(ctx, used)
 	}
 	c.lists, c.sources = map[string]product.NodeSet{}, map[string]product.NodeSet{}

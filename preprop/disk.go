@@ -24,13 +24,13 @@ func (s *jobContext) doneBytes() (int64, error) {
 	return job.Bytes + scratch, err
 }
 
-// checkDisk fails unless there is room for what the job has yet to write. Where there is none for checkpoints, the
-// job writes none.
-func (s *jobContext) checkDisk(p *Plan) error {
-	err := s.checkRoom(p)
+// fitDisk fails unless a check finds room for what a job has yet to write. Where there is none for checkpoints, the job
+// writes none.
+func (s *jobContext) fitDisk(p *Plan, check func(*Plan) error) error {
+	err := check(p)
 	if errors.Is(err, machine.ErrDoesNotFit) && p.CheckpointBytes > 0 {
 		p.DropCheckpoints()
-		if err = s.checkRoom(p); err == nil {
+		if err = check(p); err == nil {
 			s.options.Note("the disk has no room for checkpoints: a hop that is interrupted will be computed again " +
 				"from its beginning")
 		}

@@ -100,16 +100,14 @@ func (h *hopsJob) begin(store *format.Writer, scratch string) (resumed bool, err
 		return false, err
 	}
 	j.Scratch = scratch
-	j.Results = engine.ResultFiles(j.Fsys, scratch, h.target.widths(), h.target.StoredRows, h.nodes, h.options.DType)
-	for k := range j.Results {
-		if err := j.Results[k].Find(); err != nil {
-			return false, err
-		}
+	if j.Results, err = findResults(j.Fsys, scratch, h.target, h.nodes); err != nil {
+		return false, err
 	}
 	if j.Checkpoints, err = j.FindCheckpoints(); err != nil {
 		return false, err
 	}
-	return resumed || j.HasPartialMatrices(), h.recordStart()
+	j.Pace.Share, err = h.countStart(store)
+	return resumed || j.HasPartialMatrices(), err
 }
 
 // makeMatrices makes the columns that are missing.
@@ -141,23 +139,6 @@ func (h *hopsJob) report(r *Result) {
 	}
 	r.HopSeconds, r.EdgesProcessed = j.HopSeconds[first:], j.Edges[first:]
 	r.TransferredBytes, r.ScratchBytes = j.Transferred, j.Fsys.Written().Bytes()
-}
-
-// recordStart counts a start of the job, and sets how much time checkpoints may take by the starts before.
-func (h *hopsJob) recordStart() error {
-	pace := &h.job.Pace
-	noProgress, before, err := h.countStart(h.job)
-	if before {
-		pace.Share = engine.InterruptedShare
-	}
-	if noProgress > 0 {
-		pace.Share = engine.NoProgressShare
-	}
-	if noProgress >= 2 {
-		h.options.Note(fmt.Sprintf("%s: the last %d starts of this job saved nothing, because they ended too early "+
-			"(give the job more time; with --max-time it says how much it needs)", h.storeDir, noProgress))
-	}
-	return err
 }
 
 // explain adds to the error of a job what is wrong with its graph or its options, or ErrTooShort if it was ended before

@@ -83,11 +83,11 @@ func (s *jobContext) checkMadeFrom(store *format.Manifest) error {
 // chooseRows chooses the rows of a new store, and sets its layout and target.
 func (s *jobContext) chooseRows(ctx context.Context) (err error) {
 	if one := s.options.step; one != nil && one.rows != nil {
-		s.table, s.nodes = one.rows.table, one.rows.table.NodeID
-		s.setTarget(regionSizes(one.rows.layout), s.table.Rows)
-		return s.checkPicked(s.table.Rows)
+		s.nodes = one.rows.nodes
+		s.setTarget(regionSizes(one.rows.layout), int64(len(s.nodes)))
+		return nil
 	}
-	s.table, err = storeRows(ctx, s.rowsFrom(), &s.options, func(sizes []format.RegionSize, rows int64) error {
+	s.table, err = storeRows(ctx, s.graph, &s.options, func(sizes []format.RegionSize, rows int64) error {
 		if rows == 0 && s.options.Rows == format.RowsLabeled {
 			node := "node"
 			if s.graph.Typed != nil {
@@ -103,14 +103,6 @@ func (s *jobContext) chooseRows(ctx context.Context) (err error) {
 		s.nodes = s.table.NodeID
 	}
 	return err
-}
-
-// rowsFrom is the graph that has the labels and splits of the rows: in a step of a typed graph, that of their type.
-func (s *jobContext) rowsFrom() *format.Dir {
-	if s.options.step != nil && s.options.step.rows != nil {
-		return s.options.step.rows.graph
-	}
-	return s.graph
 }
 
 // input is the matrix that the job starts from.
@@ -299,7 +291,11 @@ func (s *jobContext) loadLabels(ctx context.Context) error {
 // work describes a job for planning.
 func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 	made := slices.DeleteFunc(slices.Clone(j.Matrices), func(id format.MatrixID) bool { return j.Finished[id] })
-	w, err := newWork(&s.graph.Manifest, &s.rowsFrom().Manifest, s.layout, s.target.StoredRows, made, s.options.Threads)
+	g := &s.graph.Manifest
+	if s.options.step != nil { // rows have been chosen
+		g = &format.Manifest{Nodes: g.Nodes, SourceNodes: g.SourceNodes, Edges: g.Edges, Weighted: g.Weighted}
+	}
+	w, err := newWork(g, s.layout, s.target.StoredRows, made, s.options.Threads)
 	if err != nil {
 		return nil, err
 	}
@@ -333,20 +329,20 @@ func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 }
 
 // newWork describes a job that makes these matrices of a store, in one process, without its sequences and inputs. The
-// row table is that of another graph where the edges are a relation of a typed one.
-func newWork(g, table *format.Manifest, layout format.Layout, rows int64, made []format.MatrixID,
-	threads int) (*plan.Work, error) {
+// row table is that of the graph: a relation of a typed one has none.
+func newWork(g *format.Manifest, layout format.Layout, rows int64, made []format.MatrixID, threads int) (*plan.Work,
+	error) {
 	w := &plan.Work{
 		Nodes: max(g.Nodes, g.SourceNodes), Sources: cmp.Or(g.SourceNodes, g.Nodes), Destinations: g.Nodes,
 		Edges: g.Edges, Weighted: g.Weighted, Columns: layout.Features, Stored: layout,
-		Rows: rows, RowTableBytes: plan.RowTableBytes(table), PickedBytes: plan.PickedBytes(table, rows),
+		Rows: rows, RowTableBytes: plan.RowTableBytes(g), PickedBytes: plan.PickedBytes(g, rows),
 		Matrices: len(made), Threads: threads,
 	}
 	var err error
 	if w.MatrixBytes, err = layout.MatrixBytes(format.Input); err != nil {
 		return nil, err
 	}
-	w.StoreBytes = plan.StoreBytes(table, layout, len(made), w.MatrixBytes)
+	w.StoreBytes = plan.StoreBytes(g, layout, len(made), w.MatrixBytes)
 	return w, err
 }
 
@@ -439,7 +435,7 @@ func describe(d Described, o Options) (*jobContext, *format.Manifest, *plan.Work
 	s := &jobContext{options: o, layout: format.NewLayout([]format.RegionSize{{Name: format.RegionTrain, Rows: d.Rows}},
 		o.ChunkRows, d.Features, o.DType)}
 	s.target = target{DType: o.DType.String(), Operators: o.operators(), StoredRows: d.Rows}
-	w, err := newWork(g, g, s.layout, d.Rows, s.target.matrices(), o.Threads)
+	w, err := newWork(g, s.layout, d.Rows, s.target.matrices(), o.Threads)
 	if err != nil {
 		return nil, nil, nil, err
 	}

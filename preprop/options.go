@@ -182,7 +182,12 @@ func (o *Options) labels(graph *format.Manifest) *product.Labels {
 	if o.LabelHops == 0 {
 		return nil
 	}
-	return &product.Labels{First: graph.Features, Columns: graph.OneHotColumns(), Hops: o.LabelHops}
+	return newLabels(graph, graph.Features, o.LabelHops)
+}
+
+// newLabels are the labels of a graph as columns from first on, in so many hops.
+func newLabels(graph *format.Manifest, first, hops int) *product.Labels {
+	return &product.Labels{First: first, Columns: graph.OneHotColumns(), Hops: hops, Several: graph.Labels > 1}
 }
 
 // ascend tells whether each node is greater than the one before.

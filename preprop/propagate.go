@@ -13,11 +13,9 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
@@ -151,7 +149,7 @@ func run(ctx context.Context, m storeMaker) (*Result, error) {
 		return nil, err
 	}
 	if s.options.Hardware == nil { // else the disk is another
-		err = s.checkDisk(p)
+		err = s.fitDisk(p, s.checkRoom)
 	}
 	if r.Plan = *p; err != nil || s.options.DryRun {
 		return r, err
@@ -281,9 +279,7 @@ func (s *jobContext) hasResults(store *format.Writer) bool {
 			continue
 		}
 		entries, err := s.fsys.ReadDir(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-			return isStep(e) || strings.HasSuffix(e.Name(), folder.Suffix) && !isRecord(e.Name())
-		}) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.ContainsFunc(entries, isResult) {
 			return true
 		}
 	}
@@ -297,10 +293,9 @@ func (s *jobContext) has(id format.MatrixID) bool {
 
 // publishStore publishes the store, whose matrices are all written.
 func (s *jobContext) publishStore(store *format.Writer) error {
-	from := s.rowsFrom()
-	g := &from.Manifest
+	g := &s.graph.Manifest
 	m := &format.Manifest{
-		Kind: format.KindStore, Name: g.Name, Nodes: g.Nodes, Edges: g.Edges, Directed: g.Directed || from.Typed != nil,
+		Kind: format.KindStore, Name: g.Name, Nodes: g.Nodes, Edges: g.Edges, Directed: g.Directed || s.graph.Typed != nil,
 		Weighted: g.Weighted, Classes: g.Classes, ClassNames: g.ClassNames, Labels: g.Labels, Splits: g.Splits,
 		Split: s.target.Split, RowSet: s.target.Rows, Seed: s.target.Seed, Operators: s.target.Operators,
 		LabelHops: s.target.LabelHops, Input: g.Preparation(),

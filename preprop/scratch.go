@@ -5,8 +5,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
@@ -169,21 +172,64 @@ func (s *jobContext) dropScratch() error {
 // startsRecord is a scratch file that counts the starts of its job which saved nothing.
 type startsRecord struct {
 	Starts   int    `json:"starts"`
-	Progress uint32 `json:"progress"` // engine.Job.FinishedSum at the last start
+	Progress uint32 `json:"progress"` // jobContext.finishedSum at the last start
 }
 
-// countStart counts a start of the job. So the next process can tell that one which was killed saved nothing. It
-// returns how many starts just before this one saved nothing, and whether there were starts before.
-func (s *jobContext) countStart(j *engine.Job) (noProgress int, before bool, err error) {
-	path := filepath.Join(j.Scratch, startsName)
+// countStart counts a start of the job, so that the next process can tell that one which was killed saved nothing. It
+// returns how much of the time checkpoints may take, by the starts before. The caller holds the lock of the job.
+func (s *jobContext) countStart(store *format.Writer) (share float64, err error) {
+	path := filepath.Join(s.scratch, startsName)
 	var last startsRecord
 	err = format.ReadRecord(s.fsys, path, &last)
-	if before = err == nil; !before && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, format.ErrCorrupt) {
-		return 0, false, err
+	before := err == nil
+	if !before && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, format.ErrCorrupt) {
+		return 0, err
 	}
-	now := j.FinishedSum()
+	now, err := s.finishedSum(store)
+	if err != nil {
+		return 0, err
+	}
+	noProgress := 0
 	if before && last.Progress == now {
 		noProgress = last.Starts
 	}
-	return noProgress, before, format.WriteRecord(s.fsys, path, startsRecord{noProgress + 1, now})
+	switch {
+	case noProgress > 0:
+		share = engine.NoProgressShare
+	case before:
+		share = engine.InterruptedShare
+	default:
+		share = engine.SteadyShare
+	}
+	if noProgress >= 2 {
+		s.options.Note(fmt.Sprintf("%s: the last %d starts of this job saved nothing, because they ended too early "+
+			"(give the job more time; with --max-time it says how much it needs)", s.storeDir, noProgress))
+	}
+	return share, format.WriteRecord(s.fsys, path, startsRecord{noProgress + 1, now})
+}
+
+// finishedSum is a checksum of the names of what is finished: matrices, and what the scratch folder has.
+func (s *jobContext) finishedSum(store *format.Writer) (uint32, error) {
+	var done []string
+	for _, id := range s.target.matrices() {
+		if store.Finished(id) {
+			done = append(done, id.String())
+		}
+	}
+	entries, err := s.fsys.ReadDir(s.scratch)
+	if errors.Is(err, fs.ErrNotExist) { // a folder of a bucket is not there while nothing is in it
+		err = nil
+	}
+	for _, e := range entries {
+		if isResult(e) {
+			done = append(done, e.Name())
+		}
+	}
+	slices.Sort(done)
+	return crc32.ChecksumIEEE([]byte(strings.Join(done, "\n"))), err
+}
+
+// isResult tells whether an entry of a folder of scratch files is something that the job can go on with.
+func isResult(e fs.DirEntry) bool {
+	return isStep(e) || strings.HasSuffix(e.Name(), folder.Suffix) && !isRecord(e.Name())
 }

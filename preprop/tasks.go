@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/folder"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -406,7 +407,16 @@ func startFrom(j *engine.Job, inputs map[format.MatrixID]*engine.Input) {
 
 // results are the files with columns of the store's matrices.
 func (t *taskJob) results(nodes []uint32) ([]engine.ColumnFiles, error) {
-	results := engine.ResultFiles(t.files, t.folder, t.target.widths(), t.target.StoredRows, nodes, t.options.DType)
+	return findResults(t.files, t.folder, t.target, nodes)
+}
+
+// findResults finds the files in a folder with columns of matrices whose rows are these nodes.
+func findResults(fsys vfs.FS, dir string, of target, nodes []uint32) ([]engine.ColumnFiles, error) {
+	t, err := dtype.Parse(of.DType)
+	if err != nil {
+		return nil, err
+	}
+	results := engine.ResultFiles(fsys, dir, of.widths(), of.StoredRows, nodes, t)
 	for k := range results {
 		if err := results[k].Find(); err != nil {
 			return nil, err

@@ -285,7 +285,7 @@ func TestJobsDoNotReadEachOthersTopologies(t *testing.T) {
 		t.Fatal(err)
 	}
 	make := func(name string) product.Topology {
-		j := &engine.Job{Threads: 1, Process: name, Fsys: vfs.NewPastCache(fsys), Graph: graph,
+		j := &engine.Job{Threads: 1, Name: name, Fsys: vfs.NewPastCache(fsys), Graph: graph,
 			Plan: &Plan{}, Scratch: "scratch"}
 		made, err := j.Derive(context.Background(), &product.DiskTopology{TopologyFile: given}, operator.Reverse)
 		if err != nil {

@@ -19,19 +19,20 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
-// typedJob makes the store of a typed graph. Its steps, one product each, are jobs like those of plain graphs, with
-// stores of their own in the scratch folder of the whole; the store takes their matrices over.
+// typedJob makes the store of a typed graph by steps, one product each, that are jobs like those of plain graphs. Those
+// of stored rows write to the store; those of all nodes have stores of their own, in the scratch folder of the whole.
 type typedJob struct {
 	*jobContext // of the whole store; graph is the nodes of the target type (format.OpenTarget)
 	typed       *format.Typed
 	order       []*typedMatrix                       // inputs before what is made of them
 	normalize   operator.Operator                    // Sym or RW
 	sizes       map[format.Relation]*format.Manifest // of relations that were opened
+	layouts     map[string]format.Layout             // of the features of types that were opened
 	earlier     *typedEarlier                        // nil: no Options.From
 
 	store   *format.Writer
 	cut     *engine.Input        // of a task, the features of its columns; nil: the graph has them
-	results []engine.ColumnFiles // of a task, where its columns of stored rows go; nil: to the store
+	results []engine.ColumnFiles // of the store's matrices: of a task, or where they do not go to the store at once
 	reserve engine.Reserve       // of matrices, which steps hand on
 	// by the plan, of steps, and whether a matrix is written that would have stayed in memory
 	seconds             map[*typedMatrix]float64
@@ -39,12 +40,15 @@ type typedJob struct {
 	device              gds.Device                        // is lent to the steps that use it; nil: it is not open
 	inOnePanel, written map[*typedMatrix]bool
 	computing           float64 // seconds of the plan beside reading and writing
+	saved               bool    // a step that has ended has left what it made
+	checkpointShare     float64 // of the time of steps that write to the store
 	scratch             string
 	prefix              string // of the folders of steps: other jobs have others
 }
 
 func newTypedJob(s *jobContext) *typedJob {
-	return &typedJob{jobContext: s, typed: s.graph.Typed, sizes: map[format.Relation]*format.Manifest{}}
+	return &typedJob{jobContext: s, typed: s.graph.Typed, sizes: map[format.Relation]*format.Manifest{},
+		layouts: map[string]format.Layout{}}
 }
 
 func (t *typedJob) context() *jobContext { return t.jobContext }
@@ -137,7 +141,10 @@ func (t *typedJob) setOptions(o Options) error {
 
 // findRows chooses the rows, and finds what an earlier store has of them.
 func (t *typedJob) findRows(ctx context.Context) error {
-	if err := t.chooseRows(ctx); err != nil {
+	var lack *plan.NoRoom
+	if err := t.chooseRows(ctx); errors.As(err, &lack) {
+		return cmp.Or(t.predict(t.newResult()), err) // which names what the whole job needs
+	} else if err != nil {
 		return err
 	}
 	return t.findSame(ctx)
@@ -244,71 +251,177 @@ func (t *typedJob) predict(r *Result) error {
 	return t.planDisk(&r.Plan)
 }
 
-// planSteps plans all steps.
+// planSteps plans all steps. If some do not fit in the memory, the error is that of the one which needs most.
 func (t *typedJob) planSteps(r *Result) error {
 	t.seconds, t.inOnePanel, t.written = map[*typedMatrix]float64{}, map[*typedMatrix]bool{}, map[*typedMatrix]bool{}
 	t.computes = map[*typedMatrix]*plan.DevicePlan{}
 	r.Plan.MemoryBytes, r.Plan.Seconds, r.Plan.ReadBytes, r.Plan.WrittenBytes, t.computing = 0, 0, 0, 0, 0
 	whole := map[string]float64{} // of metapaths, each with the steps that it shares with others
+	var most *plan.NoRoom
+	var lack error
+	fits := func(n *typedMatrix, err error) (bool, error) {
+		var one *plan.NoRoom
+		if !errors.As(err, &one) {
+			return err == nil, err
+		}
+		if most == nil || one.LeastBytes > most.LeastBytes {
+			most, lack = one, fmt.Errorf("metapath %s: %w", n.title(n.name), err)
+		}
+		return false, nil
+	}
 	for _, n := range t.order {
-		if len(n.relations) == 0 {
-			continue
-		}
-		g, err := t.mergedManifest(n.relations)
+		works, err := t.works(n)
 		if err != nil {
 			return err
 		}
-		layout, rows, table := t.layout, t.target.StoredRows, &t.graph.Manifest
-		layout.Features, layout.Widths = t.width(n), nil
-		if !n.leaf() {
-			rows, table = g.Nodes, g
-			layout = t.between(n)
+		for _, w := range works {
+			p, err := t.options.planOf(w)
+			if ok, err := fits(n, err); err != nil {
+				return err
+			} else if ok {
+				t.addPlan(&r.Plan, n, p)
+			}
 		}
-		id := t.id(n, n.name)
-		w, err := newWork(g, table, layout, rows, []format.MatrixID{id}, t.options.Threads)
-		if err != nil {
-			return err
-		}
-		input := layout
-		input.ChunkRows = format.ChunkRowsFor(0, t.width(n), t.options.DType)
-		if w.Held = t.tableBytes(); n.leaf() {
-			w.PickedBytes = 0 // they are held
-		}
-		w.Sequences = []*plan.Sequence{{Operator: t.operator(n, n.name), Hops: 1}}
-		w.Inputs, w.Loads = []format.Layout{input}, []int{1}
-		p, err := t.options.planOf(w)
-		if err != nil {
-			return fmt.Errorf("metapath %s: %w", n.title(n.name), err)
-		}
-		t.seconds[n], t.inOnePanel[n] = p.Seconds, p.Panels == 1
-		if r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, p.MemoryBytes); t.unfinished(n) {
-			r.Plan.Seconds += p.Seconds
-			t.computes[n] = p.Device
-			r.Plan.ReadBytes, r.Plan.WrittenBytes = r.Plan.ReadBytes+p.ReadBytes, r.Plan.WrittenBytes+p.WrittenBytes
-			t.computing += max(0, p.Seconds-float64(p.ReadBytes)/p.Rates.Read-float64(p.WrittenBytes)/p.Rates.Write)
+		if n.labels && len(n.stored) > 0 {
+			bytes, err := t.labelMemory(n)
+			if _, err := fits(n, err); err != nil {
+				return err
+			}
+			r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, bytes)
 		}
 		for _, one := range n.madeOf() {
 			for _, name := range n.stored {
 				whole[n.title(name)] += t.seconds[one]
 			}
 		}
-		if n.labels && len(n.stored) > 0 {
-			bytes, err := t.labelMemory(n)
-			if err != nil {
-				return err
-			}
-			r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, bytes)
-		}
 	}
 	for i := range r.Metapaths {
 		r.Metapaths[i].Seconds = whole[r.Metapaths[i].Name]
 	}
-	return nil
+	return lack
+}
+
+// addPlan adds the plan of a step of a matrix to that of the job.
+func (t *typedJob) addPlan(all *Plan, n *typedMatrix, p *Plan) {
+	all.MemoryBytes = max(all.MemoryBytes, p.MemoryBytes)
+	pending, applies := len(t.missing(n)) > 0, len(p.Work.Sequences) > 0
+	if applies {
+		t.seconds[n], t.inOnePanel[n], pending = p.Seconds, p.Panels == 1, t.unfinished(n)
+	}
+	if !pending {
+		return
+	}
+	if applies {
+		t.computes[n] = p.Device
+	}
+	read, written := p.ReadBytes, p.WrittenBytes
+	if p.Work.ResultFiles { // another task reads them
+		read, written, _ = hopsBytes(p.Work, p)
+	}
+	all.Seconds, all.ReadBytes, all.WrittenBytes = all.Seconds+p.Seconds, all.ReadBytes+read, all.WrittenBytes+written
+	t.computing += max(0, p.Seconds-float64(p.ReadBytes)/p.Rates.Read-float64(p.WrittenBytes)/p.Rates.Write)
+}
+
+// works describes the steps of a matrix: its product, of the stored rows or, if others are made of it, of all nodes;
+// and what takes the stored rows of those.
+func (t *typedJob) works(n *typedMatrix) (all []*plan.Work, err error) {
+	add := func(g *format.Manifest, input, layout format.Layout, stored bool, products ...*plan.Sequence) error {
+		rows := g.Nodes
+		if stored {
+			rows = t.target.StoredRows
+		}
+		w, err := newWork(g, layout, rows, []format.MatrixID{format.Input}, t.options.Threads)
+		if err != nil {
+			return err
+		}
+		if w.Held = t.heldBytes(n); stored {
+			w.PickedBytes, w.ResultFiles = 0, t.share.Width() > 0 // the rows are held
+		}
+		w.Sequences, w.Inputs, w.Loads = products, []format.Layout{input}, []int{1}
+		all = append(all, w)
+		return nil
+	}
+	stored := t.layout
+	stored.Features, stored.Widths = t.width(n), nil
+	if len(n.relations) > 0 {
+		g, err := t.mergedManifest(n.relations)
+		if err != nil {
+			return nil, err
+		}
+		input, err := t.inputLayout(n.inputs...)
+		if err != nil {
+			return nil, err
+		}
+		layout := stored
+		if !n.leaf() {
+			layout = t.between(n)
+		}
+		if err := add(g, input, layout, n.leaf(), &plan.Sequence{Operator: t.operator(n, n.name), Hops: 1}); err != nil {
+			return nil, err
+		}
+	}
+	if len(n.relations) == 0 && t.isInput(n) || len(n.relations) > 0 && !n.leaf() && len(n.stored) > 0 {
+		input, err := t.inputLayout(n)
+		if err != nil {
+			return nil, err
+		}
+		if err := add(&format.Manifest{Nodes: n.head.Nodes}, input, stored, true); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// inputLayout is the layout of the matrices that one is made of: that of the one with most rows a chunk.
+func (t *typedJob) inputLayout(inputs ...*typedMatrix) (most format.Layout, err error) {
+	for _, x := range inputs {
+		if x == nil {
+			continue
+		}
+		one := t.between(x)
+		if len(x.relations) == 0 && !x.labels {
+			if one, err = t.featureLayout(x.source.Name); err != nil {
+				return most, err
+			}
+		}
+		if one.ChunkRows > most.ChunkRows {
+			most = one
+		}
+	}
+	return most, nil
+}
+
+// featureLayout is the layout of the features of a type, or of the columns of them that a task has cut.
+func (t *typedJob) featureLayout(nodeType string) (format.Layout, error) {
+	l, known := t.layouts[nodeType]
+	if !known {
+		d, err := t.typed.OpenNodes(t.fsys, t.graphDir, nodeType)
+		if err != nil {
+			return l, err
+		}
+		if l, err = d.Layout().Of(format.Input), d.Close(); err != nil {
+			return l, err
+		}
+		t.layouts[nodeType] = l
+	}
+	if t.share.Width() > 0 {
+		l.Features, l.DType = t.share.Width(), t.options.DType
+	}
+	return l, nil
 }
 
 // tableBytes is the memory of the rows of the store, which are held all the time.
 func (t *typedJob) tableBytes() int64 {
 	return plan.PickedBytes(&t.graph.Manifest, t.target.StoredRows)
+}
+
+// heldBytes is the memory that is held beside a step which makes a matrix: rows, and of labels what leaves the own ones
+// out.
+func (t *typedJob) heldBytes(n *typedMatrix) int64 {
+	if !n.labels {
+		return t.tableBytes()
+	}
+	return t.tableBytes() + t.newLabels(1).Bytes(t.graph.Manifest.Nodes, t.layout.Regions[0].Rows, 1, t.options.Threads)
 }
 
 // between is the layout of a matrix of all nodes, which others are made of.
@@ -397,6 +510,15 @@ func removeStep(fsys vfs.FS, dir string) error {
 func (t *typedJob) make(ctx context.Context, store *format.Writer, r *Result) (err error) {
 	t.store, r.Resumed = store, t.hasResults(store)
 	if t.scratch, err = t.scratchFolder(store); err != nil {
+		return err
+	}
+	if err := t.removeHalfWritten(t.scratch); err != nil {
+		return err
+	}
+	if t.checkpointShare, err = t.countStart(store); err != nil {
+		return err
+	}
+	if t.results, err = findResults(t.fsys, t.scratch, t.target, t.nodes); err != nil {
 		return err
 	}
 	if t.existing == nil {

@@ -50,7 +50,7 @@ func (t *typedJob) planLabels(hops int, paths []string) error {
 
 // newLabels are the labels of all nodes of the target type.
 func (t *typedJob) newLabels(hops int) *product.Labels {
-	return &product.Labels{Columns: t.graph.Manifest.OneHotColumns(), Hops: hops}
+	return newLabels(&t.graph.Manifest, 0, hops)
 }
 
 // labelMemory is the memory that leaving own labels out of a matrix takes: it has all topologies of its relations. It
@@ -126,13 +126,15 @@ func (t *typedJob) writeOneHot(w *format.Writer, layout format.Layout) error {
 	return m.Close()
 }
 
-// ownLabels is a function that changes stored rows of B Y to what the matrix has without a node's own label.
-func (t *typedJob) ownLabels(ctx context.Context, n *typedMatrix) (func(rows []byte, first, end int64), error) {
+// ownLabels is a function that changes columns of stored rows of B Y, as the store has them, to what the matrix has
+// without a node's own label.
+func (t *typedJob) ownLabels(ctx context.Context, n *typedMatrix) (func(rows []byte, s product.ColumnRange,
+	first, end int64), error) {
 	if err := t.reserve.Free(); err != nil {
 		return nil, err
 	}
 	path := n.path()
-	own := t.labels.Own(t.table.NodeID, t.options.DType)
+	own := t.labels.Own(t.nodes, t.options.DType)
 	products := make([]product.Level, len(path))
 	ids := make([]format.MatrixID, len(path))
 	ids[len(path)-1] = t.id(n, n.name)
@@ -151,12 +153,11 @@ func (t *typedJob) ownLabels(ctx context.Context, n *typedMatrix) (func(rows []b
 			return nil, err
 		}
 	}
-	if err := t.labels.Compute(ctx, own, products, t.table.NodeID, t.options.DType, ids, t.options.Threads); err != nil {
+	if err := t.labels.Compute(ctx, own, products, t.nodes, t.options.DType, ids, t.options.Threads); err != nil {
 		return nil, fmt.Errorf("metapath %s: %w", n.title(n.name), err)
 	}
-	columns := t.labelColumns()
-	return func(rows []byte, first, end int64) {
-		t.labels.Clean(own, t.id(n, n.name), rows, columns, first, end)
+	return func(rows []byte, s product.ColumnRange, first, end int64) {
+		t.labels.Clean(own, t.id(n, n.name), rows, s, first, end)
 	}, nil
 }
 

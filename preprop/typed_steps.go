@@ -12,14 +12,15 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// step is a job that makes one matrix of the store of a typed graph, or one that others are made from, in a store of
-// its own: from a matrix of the source type, by the relation whose directory is the job's graph. A step without
-// operators takes rows of its input.
+// step is a job that makes one matrix of the store of a typed graph, or one that others are made from: from a matrix of
+// the source type, by the relation whose directory is the job's graph. A step without operators takes rows of its
+// input.
 type step struct {
 	id     format.MatrixID
 	of     *typedMatrix // that it makes, if it has an operator
@@ -54,10 +55,11 @@ func (t *typedJob) missing(n *typedMatrix) (ids []format.MatrixID) {
 
 // isMade tells whether the job has made a matrix, or its columns of it.
 func (t *typedJob) isMade(id format.MatrixID) bool {
-	if t.results != nil {
-		return len(product.Missing(t.share, t.results[slices.Index(t.target.matrices(), id)].Have)) == 0
+	if t.store != nil {
+		return t.store.Finished(id)
 	}
-	return t.store != nil && t.store.Finished(id)
+	return t.results != nil &&
+		len(product.Missing(t.share, t.results[slices.Index(t.target.matrices(), id)].Have)) == 0
 }
 
 // isInput tells whether a matrix is hop 0 of the store.
@@ -109,7 +111,7 @@ func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (e
 		if err != nil {
 			return err
 		}
-		return errors.Join(t.storeMatrix(ctx, r, t.graph.Path(), x, ids, n, nil), closeInput())
+		return errors.Join(t.storeMatrix(ctx, r, "", x, ids, n), closeInput())
 	}
 	edges, err := t.edgesOf(ctx, n.relations)
 	if err != nil {
@@ -123,18 +125,17 @@ func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (e
 		}
 		defer func() { err = errors.Join(err, closeInputs()) }()
 	}
-	applied := []operator.Operator{t.operator(n, n.name)}
 	if n.leaf() {
-		return t.storeMatrix(ctx, r, edges, x, ids, n, applied)
+		return t.storeMatrix(ctx, r, edges, x, ids, n)
 	}
-	options := t.options
+	applied, options := []operator.Operator{t.operator(n, n.name)}, t.options
 	options.Rows, options.Nodes, options.Split, options.ChunkRows = format.RowsAll, nil, 0, 0
-	one := &step{id: t.id(n, n.name), of: n, input: x, labels: n.labels, content: n.key}
+	one := &step{id: t.id(n, n.name), of: n, input: x, labels: n.labels, content: n.key, heldBytes: t.heldBytes(n)}
 	if t.staysInMemory(n) {
 		if err := t.makeInMemory(ctx, r, edges, applied, options, one); err != nil || len(ids) == 0 {
 			return err
 		}
-		return t.storeMatrix(ctx, r, edges, t.inMemory(n), ids, n, nil)
+		return t.storeMatrix(ctx, r, "", t.inMemory(n), ids, n)
 	}
 	d, err := t.runStep(ctx, r, t.betweenDir(n), edges, applied, options, one)
 	if err != nil {
@@ -144,7 +145,7 @@ func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (e
 	if err == nil && len(ids) > 0 {
 		x := engine.NewInput(all, nil, 0)
 		x.Content = n.key
-		err = t.storeMatrix(ctx, r, edges, x, ids, n, nil)
+		err = t.storeMatrix(ctx, r, "", x, ids, n)
 	}
 	return errors.Join(err, d.Close())
 }
@@ -221,69 +222,100 @@ func (t *typedJob) inputOf(n *typedMatrix) (_ *engine.Input, _ func() error, err
 	return &in, closeAll, nil
 }
 
-// storeMatrix makes the stored rows of a matrix, from x by an operator or, without one, of x itself, and moves them to
-// the store, under each of these ids.
-func (t *typedJob) storeMatrix(ctx context.Context, r *Result, graphDir string, x *engine.Input,
-	ids []format.MatrixID, n *typedMatrix, applied []operator.Operator) error {
+// storeMatrix makes the stored rows of a matrix, from x by the edges in a directory or, without one, of x itself: in
+// the store or in result files, under each of these ids.
+func (t *typedJob) storeMatrix(ctx context.Context, r *Result, edges string, x *engine.Input, ids []format.MatrixID,
+	n *typedMatrix) (err error) {
+	one := &step{id: ids[0], input: x, rows: t, labels: n.labels, heldBytes: t.heldBytes(n)}
+	var applied []operator.Operator
+	if edges == "" {
+		edges, x.ID = t.graph.Path(), ids[0] // of which nothing but the nodes is read
+	} else {
+		named, err := operator.Parse(ids[0].Operator)
+		if err != nil {
+			return err
+		}
+		one.of, applied = n, []operator.Operator{named}
+	}
+	var change func(rows []byte, s product.ColumnRange, first, end int64)
+	if n.labels {
+		if change, err = t.ownLabels(ctx, n); err != nil {
+			return err
+		}
+	}
+	x.FirstColumn = t.share.First
 	options := t.options
 	options.ChunkRows = t.layout.ChunkRows
-	dir := filepath.Join(t.scratch, t.prefix+"rows-"+n.key)
-	one := &step{id: t.id(n, n.name), input: x, rows: t, labels: n.labels}
-	if t.isInput(n) {
-		one.id = format.Input
-	}
-	if len(applied) > 0 {
-		one.of = n
-	}
-	d, err := t.runStep(ctx, r, dir, graphDir, applied, options, one)
+	h, err := t.openStep(ctx, t.scratch, edges, applied, options, one)
 	if err != nil {
 		return err
 	}
-	m, err := d.Matrix(one.id)
-	var change func(rows []byte, first, end int64)
-	if err == nil && one.labels {
-		change, err = t.ownLabels(ctx, n)
+	defer h.close()
+	h.share = t.share
+	done := h.newResult()
+	p, err := h.plan(ctx, done)
+	if err != nil {
+		return fmt.Errorf("%s: %w", cmp.Or(ids[0].Operator, "x"), err)
 	}
-	for _, id := range ids {
-		if err == nil {
-			err = t.put(id, m, change)
+	j, k := h.job, slices.Index(t.target.matrices(), ids[0])
+	j.Name, j.Scratch, j.Results, j.Change = n.key+"-", t.scratch, t.results[k:k+1], change
+	if err := t.runStored(ctx, h, p); err != nil {
+		return fmt.Errorf("%s: %w", cmp.Or(ids[0].Operator, "x"), h.explain(ctx, err))
+	}
+	t.saved, done.Plan = true, *p
+	h.report(done)
+	t.countStep(r, one, done)
+	for _, id := range ids[1:] {
+		if err := t.storeAlso(id, k); err != nil {
+			return err
 		}
 	}
-	if err := errors.Join(err, d.Close()); err != nil {
-		return err
-	}
-	return format.Remove(t.fsys, dir)
+	return nil
 }
 
-// put takes the stored rows of a matrix over, or changes them and writes them.
-func (t *typedJob) put(id format.MatrixID, m *format.Matrix, change func(rows []byte, first, end int64)) error {
-	if t.results != nil {
-		return t.results[slices.Index(t.target.matrices(), id)].Take(t.share, m, change)
+// runStored runs a step of stored rows.
+func (t *typedJob) runStored(ctx context.Context, h *hopsJob, p *Plan) (err error) {
+	j := h.job
+	if t.store == nil { // in a task
+		p.DropCheckpoints()
+		_, _, scratch := hopsBytes(p.Work, p)
+		if err := machine.CheckSpace(t.fsys, t.scratch, scratch); err != nil {
+			return err
+		}
+		return j.Run(ctx)
 	}
+	if j.Checkpoints, err = j.FindCheckpoints(); err != nil {
+		return err
+	}
+	if !j.HasPartialMatrices() { // the room for the store was there when the job began
+		room := func(p *Plan) error { return machine.CheckSpace(t.fsys, t.scratch, p.ScratchBytes) }
+		if err := t.fitDisk(p, room); err != nil {
+			return err
+		}
+	}
+	j.Pace.SavedAny, j.Pace.Share = t.saved, t.checkpointShare
+	return h.makeMatrices(ctx, t.store)
+}
+
+// storeAlso stores a matrix that has been stored, number k, under another id.
+func (t *typedJob) storeAlso(id format.MatrixID, k int) error {
+	if t.store == nil {
+		return t.results[k].Share(t.share, &t.results[slices.Index(t.target.matrices(), id)])
+	}
+	m, err := t.store.OpenFinished(t.target.matrices()[k])
+	if err != nil {
+		return err
+	}
+	defer m.Close()
 	out, err := t.store.Matrix(id)
 	if err != nil {
 		return err
 	}
-	if change == nil {
-		taken, err := out.Adopt(m, t.target.StoredRows)
-		if err == nil && taken < t.target.StoredRows {
-			err = fmt.Errorf("%s: of %s, %d of %d rows were taken over", t.storeDir, id, taken, t.target.StoredRows)
-		}
-		return errors.Join(err, out.Close())
+	taken, err := out.Adopt(m, t.target.StoredRows)
+	if err == nil && taken < t.target.StoredRows {
+		err = fmt.Errorf("%s: of %s, %d of %d rows were taken over", t.storeDir, id, taken, t.target.StoredRows)
 	}
-	size := int64(m.Layout.Features * m.Layout.DType.Size())
-	for k := range m.Chunks() {
-		first, rows := m.ChunkRowRange(k)
-		data := make([]byte, int64(rows)*size)
-		if err := m.ReadChunk(k, data); err != nil {
-			return err
-		}
-		change(data, first, first+int64(rows))
-		if err := out.Write(data); err != nil {
-			return err
-		}
-	}
-	return out.Close()
+	return errors.Join(err, out.Close())
 }
 
 // runStep makes the store of a step, or goes on with it, and opens it.
@@ -319,10 +351,13 @@ func (t *typedJob) openStep(ctx context.Context, dir, graphDir string, applied [
 	}
 	options.step, options.Operators, options.Hops, options.Force = one, applied, len(applied), false
 	options.LabelHops, options.Scratch = 0, ""
-	one.reserve, one.heldBytes = &t.reserve, t.tableBytes()
+	one.reserve = &t.reserve
 	options.Planned = func(*Plan) {}
-	s.options = options // by which rowsFrom goes
-	if s.options, err = options.withDefaults(&s.rowsFrom().Manifest, options.DType); err == nil {
+	rows := s.graph // that the rows are nodes of
+	if one.rows != nil {
+		rows = one.rows.graph
+	}
+	if s.options, err = options.withDefaults(&rows.Manifest, options.DType); err == nil {
 		err = s.chooseRows(ctx)
 	}
 	if err != nil {

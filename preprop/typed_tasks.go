@@ -118,7 +118,7 @@ func (t *taskJob) part(s taskShare) *typedJob {
 	of := *t.jobContext
 	of.share, of.labels, of.scratch = s.ColumnRange, nil, scratchInStore(t.storeDir)
 	return &typedJob{jobContext: &of, typed: t.typed.typed, order: t.typed.madeFrom(s.root), normalize: t.typed.normalize,
-		sizes: t.typed.sizes, prefix: "step-"}
+		sizes: t.typed.sizes, layouts: t.typed.layouts, prefix: "step-"}
 }
 
 // planTypedHops says whether task hops-i is done, and what it takes.
@@ -133,8 +133,8 @@ func (t *taskJob) planTypedHops(i int, task *Task) error {
 		if err := p.predict(r); err != nil {
 			return err
 		}
-		for _, n := range p.order {
-			made := int64(len(p.missing(n))) * t.target.StoredRows * int64(p.width(n)*t.options.DType.Size())
+		for _, n := range p.order { // other names of a matrix
+			made := int64(max(0, len(p.missing(n))-1)) * t.target.StoredRows * int64(p.width(n)*t.options.DType.Size())
 			task.ReadBytes, task.WrittenBytes = task.ReadBytes+made, task.WrittenBytes+made
 		}
 		task.MemoryBytes = max(task.MemoryBytes, r.Plan.MemoryBytes, plan.ProcessBytes+p.tableBytes())
@@ -160,7 +160,10 @@ func (t *taskJob) typedHops(ctx context.Context, i int) (done bool, err error) {
 	if err := t.known(); err != nil {
 		return false, err
 	}
-	results, err := t.results(nil)
+	if err := t.readNodes(ctx); err != nil {
+		return false, notYet(err)
+	}
+	results, err := t.results(t.nodes)
 	if err != nil {
 		return false, err
 	}
@@ -171,12 +174,6 @@ func (t *taskJob) typedHops(ctx context.Context, i int) (done bool, err error) {
 			continue
 		}
 		done = false
-		if p.table == nil {
-			if err := t.chooseRows(ctx); err != nil { // steps write labels beside rows
-				return false, err
-			}
-			p.table = t.table
-		}
 		if err := t.makeShare(ctx, p, s); err != nil {
 			if ctx.Err() != nil && !errors.Is(err, ErrUnfinished) {
 				err = fmt.Errorf("%s: %w: %w", t.storeDir, err, ErrUnfinished)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/folder"
@@ -38,8 +39,8 @@ type checkpoint struct {
 }
 
 func (j *Job) checkpointPath(c checkpoint) string {
-	return filepath.Join(j.Scratch, fmt.Sprintf("checkpoint-%d-%d-%d-%d-%d%s", c.matrix, c.product, c.row, c.First,
-		c.End, folder.Suffix))
+	return filepath.Join(j.Scratch, fmt.Sprintf("checkpoint-%s%d-%d-%d-%d-%d%s", j.Name, c.matrix, c.product, c.row,
+		c.First, c.End, folder.Suffix))
 }
 
 // FindCheckpoints lists the checkpoints in the scratch folder by their names. Their contents are checked when they
@@ -52,7 +53,8 @@ func (j *Job) FindCheckpoints() ([]checkpoint, error) {
 	var out []checkpoint
 	for _, e := range entries {
 		var c checkpoint
-		n, _ := fmt.Sscanf(e.Name(), "checkpoint-%d-%d-%d-%d-%d", &c.matrix, &c.product, &c.row, &c.First, &c.End)
+		rest, _ := strings.CutPrefix(e.Name(), "checkpoint-"+j.Name)
+		n, _ := fmt.Sscanf(rest, "%d-%d-%d-%d-%d", &c.matrix, &c.product, &c.row, &c.First, &c.End)
 		if n == 5 && e.Name() == filepath.Base(j.checkpointPath(c)) && c.First >= 0 && c.Width() > 0 {
 			out = append(out, c)
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sort"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -196,47 +197,24 @@ func ResultFiles(fsys vfs.FS, dir string, widths []int, rows int64, nodes []uint
 	return out
 }
 
-// Take writes a file with some columns of the matrix; m has them, for all rows. change, unless it is nil, changes rows
-// [first, end) before.
-func (f *ColumnFiles) Take(s product.ColumnRange, m *format.Matrix, change func(rows []byte, first, end int64)) error {
-	out, err := f.create(s)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	group, at := make([]byte, 0, out.largest()), 0 // the next group, and its number
-	chunk := make([]byte, int64(m.Layout.ChunkRows)*out.rowBytes)
-	for k := range m.Chunks() {
-		first, rows := m.ChunkRowRange(k)
-		data := chunk[:int64(rows)*out.rowBytes]
-		if err := m.ReadChunk(k, data); err != nil {
+// Share gives the files with some of the columns, which have been written, to another matrix of the same rows and
+// columns, under its names.
+func (f *ColumnFiles) Share(s product.ColumnRange, to *ColumnFiles) error {
+	for _, part := range product.Cover(s, f.Have) {
+		if slices.Contains(to.Have, part.Source) {
+			continue
+		}
+		if err := vfs.Share(f.fsys, f.path(part.Source), to.path(part.Source)); err != nil {
 			return err
 		}
-		if change != nil {
-			change(data, first, first+int64(rows))
-		}
-		for len(data) > 0 {
-			from, to := out.rows(at)
-			n := min(len(data), int((to-from)*out.rowBytes)-len(group))
-			if group, data = append(group, data[:n]...), data[n:]; int64(len(group)) < (to-from)*out.rowBytes {
-				continue
-			}
-			if err := out.write(group); err != nil {
-				return err
-			}
-			group, at = group[:0], at+1
-		}
+		to.Have = append(to.Have, part.Source)
 	}
-	if err := out.commit(); err != nil {
-		return err
-	}
-	f.Have = append(f.Have, s)
-	return nil
+	return f.fsys.Sync(f.dir)
 }
 
 // columnFiles are the column files that an input is cut into. They have a group for each of its chunks.
 func (j *Job) columnFiles(in *Input) *ColumnFiles {
-	return in.columnFiles(j.Fsys, j.Scratch, fmt.Sprintf("input-%d", j.number(in.ID)))
+	return in.columnFiles(j.Fsys, j.Scratch, fmt.Sprintf("input-%s%d", j.Name, j.number(in.ID)))
 }
 
 func (in *Input) columnFiles(fsys vfs.FS, dir, name string) *ColumnFiles {
@@ -245,7 +223,7 @@ func (in *Input) columnFiles(fsys vfs.FS, dir, name string) *ColumnFiles {
 		first, rows := in.ChunkRowRange(k)
 		bounds = append(bounds, first+int64(rows))
 	}
-	return &ColumnFiles{fsys: fsys, dir: dir, name: name, features: in.FirstColumn + in.Columns(),
+	return &ColumnFiles{fsys: fsys, dir: dir, name: name, features: in.all().End,
 		size: in.DType.Size(), bounds: bounds, nodes: in.Nodes}
 }
 

@@ -53,6 +53,11 @@ func (in *Input) Columns() int {
 	return in.Layout.Features
 }
 
+// all are the columns of the stored hop that this input is.
+func (in *Input) all() product.ColumnRange {
+	return product.ColumnRange{First: in.FirstColumn, End: in.FirstColumn + in.Columns()}
+}
+
 // chunkBytes is the size of a chunk.
 func (in *Input) chunkBytes(k int) int64 {
 	_, rows := in.ChunkRowRange(k)

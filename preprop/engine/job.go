@@ -7,9 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"hash/crc32"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,7 +27,7 @@ type Job struct {
 	DType    format.DType // of the store
 	Progress progress.Reporter
 	Note     func(text string) // takes messages for the user
-	Process  string            // part of the names of topologies in scratch files, where several jobs use one folder
+	Name     string            // part of the names of scratch files, where several jobs use one folder
 
 	Fsys      *vfs.PastCache // counts bytes of scratch files
 	Graph     *format.Dir
@@ -48,10 +46,12 @@ type Job struct {
 	Direct      *format.Writer           // matrices are written to it; nil: to result files
 	Given       product.Topology         // of the graph, in memory, if it was read before; nil: it is read
 	Receive     func(m *product.Matrix)  // if set, is given matrices instead of result files
-	Labels      *product.Labels          // that matrices have as their last columns; nil: none
-	Reserve     *Reserve                 // of matrices; nil: they are freed
-	Content     string                   // of the last matrix, as Input.Content
-	own         *product.OwnLabels       // elements of rows of Nodes that the node's own label would change
+	// Change, unless it is nil, changes rows [first, end) of the store, which have columns s, before they are written.
+	Change  func(rows []byte, s product.ColumnRange, first, end int64)
+	Labels  *product.Labels    // that matrices have as their last columns; nil: none
+	Reserve *Reserve           // of matrices; nil: they are freed
+	Content string             // of the last matrix, as Input.Content
+	own     *product.OwnLabels // elements of rows of Nodes that the node's own label would change
 
 	HopSeconds  []float64 // by matrix
 	Edges       []int64   // terms that were added up, by matrix
@@ -151,7 +151,7 @@ func (j *Job) Run(ctx context.Context) error {
 	for _, s := range panels {
 		e.panelColumns = max(e.panelColumns, s.Width())
 	}
-	e.whole = len(panels) == 1 && panels[0] == product.ColumnRange{End: j.Sequences[0].Input.Columns()}
+	e.whole = len(panels) == 1 && panels[0] == j.Sequences[0].Input.all()
 	if err := e.takeReserve(j.matrixBytes(e.panelColumns)); err != nil {
 		return err
 	}
@@ -297,26 +297,6 @@ func (j *Job) HasPartialMatrices() bool {
 // HasResultColumns tells whether there are result files.
 func (j *Job) HasResultColumns() bool {
 	return slices.ContainsFunc(j.Results, func(files ColumnFiles) bool { return len(files.Have) > 0 })
-}
-
-// FinishedSum is a checksum of the job's finished parts. It changes when the job finishes more.
-func (j *Job) FinishedSum() uint32 {
-	var done []string
-	for k, id := range j.Matrices {
-		if j.Finished[id] {
-			done = append(done, id.String())
-		}
-		for _, rest := range product.Missing(j.Columns, j.Results[k].Have) {
-			done = append(done, fmt.Sprint(id, rest))
-		}
-	}
-	for _, c := range j.Checkpoints {
-		if c.First < j.Columns.End && j.Columns.First < c.End {
-			done = append(done, fmt.Sprint(c))
-		}
-	}
-	slices.Sort(done)
-	return crc32.ChecksumIEEE([]byte(strings.Join(done, "\n")))
 }
 
 // TimeAccount says where the seconds of a job went. Writing runs beside the others: what it adds to the whole is

@@ -126,7 +126,7 @@ func (j *Job) Derive(ctx context.Context, given product.Topology, graph string) 
 		made.Neighbors, made.Weights = neighbors, weights
 		return made, nil
 	}
-	w, err := newTopologyWriter(j.Fsys, filepath.Join(j.Scratch, "topology-"+graph+"-"+j.Process), given.Nodes(), most,
+	w, err := newTopologyWriter(j.Fsys, filepath.Join(j.Scratch, "topology-"+graph+"-"+j.Name), given.Nodes(), most,
 		given.Weighted())
 	if err != nil {
 		return nil, err

@@ -154,11 +154,14 @@ func (j *Job) gather(ctx context.Context, m *product.Matrix, bounds []int64, b *
 	}, emit)
 }
 
-// Rows copies rows [first, end) of the store to dst, without what the nodes' own labels add to them.
+// Rows copies rows [first, end) of the store to dst, without what the nodes' own labels add to them, and changes them.
 func (j *Job) Rows(dst []byte, m *product.Matrix, first, end int64) []byte {
 	dst = m.Gather(dst, j.Nodes[first:end])
 	if j.Labels != nil {
 		j.Labels.Clean(j.own, m.ID, dst, m.Columns(), first, end)
+	}
+	if j.Change != nil {
+		j.Change(dst, m.Columns(), first, end)
 	}
 	return dst
 }

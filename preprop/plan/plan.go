@@ -425,10 +425,20 @@ func (w *Work) Plan(budget int64, r *Rates) (*Plan, error) {
 	return best, nil
 }
 
-func ErrDoesNotFit(budget, least int64) error {
-	return fmt.Errorf("propagation %w: it may use %v of memory, and needs %v at least (raise --memory)",
-		machine.ErrDoesNotFit, units.Bytes(budget), units.AtLeast(units.Bytes(least)))
+// NoRoom is the error of a job that needs more memory than it may use. It is machine.ErrDoesNotFit.
+type NoRoom struct {
+	BudgetBytes, LeastBytes int64
 }
+
+func (e *NoRoom) Error() string {
+	return fmt.Sprintf("propagation %v: it may use %v of memory, and needs %v at least (raise --memory)",
+		machine.ErrDoesNotFit, units.Bytes(e.BudgetBytes), units.AtLeast(units.Bytes(e.LeastBytes)))
+}
+
+func (e *NoRoom) Unwrap() error { return machine.ErrDoesNotFit }
+
+// ErrDoesNotFit is the error of a job that may use budget bytes of memory and needs at least so many.
+func ErrDoesNotFit(budget, least int64) error { return &NoRoom{budget, least} }
 
 // StoreBytes is the size in bytes of a store: exact for its matrices, which are nearly all of it, and rounded up for
 // the rest.

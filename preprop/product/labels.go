@@ -16,6 +16,7 @@ import (
 // Other hops have zeros.
 type Labels struct {
 	First, Columns, Hops int
+	Several              bool // a node may have several labels
 
 	classes []int32  // of each node; -1: it has none, or is no training node
 	several []uint64 // of labels of several columns, in their place: bit v*Columns + column
@@ -52,7 +53,7 @@ func (l *Labels) Load(ctx context.Context, graph *format.Dir, split int) error {
 // many training rows and matrices of hops.
 func (l *Labels) Bytes(nodes, rows int64, matrices, threads int) int64 {
 	own := rows
-	if l.Columns > 1 {
+	if l.Several {
 		own = rows * int64(l.Columns)
 	}
 	const element = 16 + 4 // its row and column, in a list that grows
@@ -64,7 +65,12 @@ func (l *Labels) Bytes(nodes, rows int64, matrices, threads int) int64 {
 }
 
 // LoadedBytes bounds the memory of the labels of a graph's nodes.
-func (l *Labels) LoadedBytes(nodes int64) int64 { return max(4*nodes, nodes*int64(l.Columns)/8) }
+func (l *Labels) LoadedBytes(nodes int64) int64 {
+	if l.Several {
+		return nodes * int64(l.Columns) / 8
+	}
+	return 4 * nodes
+}
 
 // Has tells whether Y[v, column] is 1.
 func (l *Labels) Has(v uint32, column int) bool {
