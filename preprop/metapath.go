@@ -178,7 +178,8 @@ func (m *typedMatrices) mean(name string, relations []format.Relation, inputs []
 // store says that the store shall have the rows of a matrix, under the name of an operator's metapath.
 func (m *typedMatrices) store(one *typedMatrix, name string) error {
 	if len(name) > 85 { // the operator's name has some characters more
-		return fmt.Errorf("metapath %s is too long for the name of a folder", name)
+		return fmt.Errorf("metapath %s is too long for the name of a folder (give fewer --hops, or the metapaths "+
+			"that you need by --metapaths)", name)
 	}
 	if !slices.Contains(one.stored, name) {
 		one.stored = append(one.stored, name)

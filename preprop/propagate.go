@@ -114,8 +114,8 @@ func openJob(fsys vfs.FS, graphDir, storeDir string, o Options) (storeMaker, err
 // setOptions checks the options, and finds what the store shall have of a graph of one type.
 func (s *jobContext) setOptions(o Options) (err error) {
 	if len(o.Metapaths) > 0 || o.RelationsSubsets != 0 {
-		return fmt.Errorf("%s: %w: metapaths and relations are those of a typed graph, and this is none", s.graphDir,
-			ErrOptions)
+		return fmt.Errorf("%s: %w: --metapaths and --relations-subsets are for typed graphs, and this graph has one "+
+			"type", s.graphDir, ErrOptions)
 	}
 	if s.existing != nil {
 		if err := s.grow(o); err != nil {

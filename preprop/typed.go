@@ -77,7 +77,8 @@ func (t *typedJob) setOptions(o Options) error {
 	case o.Hops < 0 || o.Hops > format.MaxHops:
 		return fail("%d hops: there can be 0 to %d", o.Hops, format.MaxHops)
 	case len(o.Metapaths) > 0 && o.RelationsSubsets > 0:
-		return fail("--metapaths and --relations-subsets are for one store after the other (leave out one of them)")
+		return fail("--metapaths and --relations-subsets contradict each other (leave out one of them; a second " +
+			"propagation adds what the other names to the same store)")
 	case o.RelationsSubsets < 0:
 		return fail("--relations-subsets %d: must not be negative", o.RelationsSubsets)
 	case o.RelationsSubsets > 0:

@@ -111,7 +111,7 @@ func (c *Checkpoint) CheckStore(stored []trainer.MatrixID, layout format.Layout,
 	target trainer.Target) error {
 	now := trainer.Spec{Classes: columns, Target: target}
 	if c.Spec.Features == layout.Features && (c.Spec.Classes != columns || c.Spec.Target != target) {
-		return fmt.Errorf("the model was trained on %s (data %s), but the store has %s",
+		return fmt.Errorf("the model was trained on %s (data %s), but the input has %s",
 			c.Spec.Outputs(), c.Data.Name, now.Outputs())
 	}
 	return c.CheckInput(stored, layout, labelHops)
@@ -121,11 +121,11 @@ func (c *Checkpoint) CheckStore(stored []trainer.MatrixID, layout format.Layout,
 // its labels are.
 func (c *Checkpoint) CheckInput(stored []trainer.MatrixID, layout format.Layout, labelHops int) error {
 	if c.Data.LabelHops != labelHops {
-		return fmt.Errorf("the model was trained on labels propagated over %d hops (data %s), and those of the store over "+
+		return fmt.Errorf("the model was trained on labels propagated over %d hops (data %s), and those of the input over "+
 			"%d: propagate with --label-hops %d", c.Data.LabelHops, c.Data.Name, labelHops, c.Data.LabelHops)
 	}
 	if c.Spec.Features != layout.Features {
-		return fmt.Errorf("the model was trained on %d features (data %s), but the store has %d",
+		return fmt.Errorf("the model was trained on %d features (data %s), but the input has %d",
 			c.Spec.Features, c.Data.Name, layout.Features)
 	}
 	var missing []string
@@ -133,7 +133,7 @@ func (c *Checkpoint) CheckInput(stored []trainer.MatrixID, layout format.Layout,
 		if !slices.Contains(stored, id) {
 			missing = append(missing, id.String())
 		} else if now := layout.Of(id).Features; now != c.Spec.Width(i) && c.Spec.Nodes[id.Operator] == 0 {
-			return fmt.Errorf("the model was trained on %d columns of %s (data %s), but the store has %d", c.Spec.Width(i), id,
+			return fmt.Errorf("the model was trained on %d columns of %s (data %s), but the input has %d", c.Spec.Width(i), id,
 				c.Data.Name, now)
 		}
 	}
