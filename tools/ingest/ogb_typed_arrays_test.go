@@ -88,6 +88,30 @@ func TestTypedOGBInArraysEqualsTheSameAsText(t *testing.T) {
 	}
 }
 
+func TestWhatIsNotReadOfOGBArraysIsNoted(t *testing.T) {
+	archives := magDicts()
+	archives["node_feat_dict.npz"] = with(archives["node_feat_dict.npz"], "shelf", array(npy.Int8, []int8{1}, 1, 1))
+	typed := with(magDictOGB(archives), "raw/notes.csv.gz", gzipped("1\n"))
+	plain := binaryOGB(with(binaryMembers(), "edge_reltype", array(npy.Int8, make([]int8, 4), 4, 1)))
+	for name, c := range map[string]struct {
+		files layout
+		notes []string
+	}{
+		"by types": {typed, []string{"in/raw/node_feat_dict.npz: left out: shelf",
+			"in/raw: left out: edge_reltype.npz, notes.csv.gz"}},
+		"plain": {plain, []string{"in/raw/data.npz: left out: edge_reltype"}},
+	} {
+		r, err := importTypedOGB(c.files.put(t), ogbDirected, Options{Direction: Directed})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		left := slices.DeleteFunc(r.Notes, func(note string) bool { return !strings.Contains(note, "left out") })
+		if slices.Sort(left); !slices.Equal(left, c.notes) {
+			t.Errorf("%s: %q", name, left)
+		}
+	}
+}
+
 func TestTypedOGBInArraysThatIsNoneIsRefusedNamingTheArray(t *testing.T) {
 	without := func(archive string) layout {
 		archives := magDicts()
