@@ -146,6 +146,8 @@ func Matrices(model string, stored []MatrixID, operators []string, hops []int) (
 		w, n := &wanted[i], hops[min(i, len(hops)-1)]
 		err = cmp.Or(err,
 			must(n >= 1, "%d hops of %s wanted: leave out the operator instead", n, w.Operator),
+			must(w.Hop >= n || !strings.Contains(w.Operator, "<"), "%d hops wanted, but each metapath of a typed graph, "+
+				"such as %s, is one matrix: leave hops out, or choose metapaths as operators", n, w.Operator),
 			must(w.Hop >= n, "%d hops wanted, but the store has %s: propagate with more hops", n,
 				hopsText(wanted[i:i+1])))
 		w.Hop = n

@@ -177,6 +177,9 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 			"0 hops of rw wanted: leave out the operator instead"},
 		{"more hops than there are", "sign", store, nil, []int{3},
 			"3 hops wanted, but the store has rw (2 hops): propagate with more hops"},
+		{"hops of metapaths", "sehgnn", append(hops("sym", 0), hop("rw:paper<author", 1)), nil, []int{2},
+			"2 hops wanted, but each metapath of a typed graph, such as rw:paper<author, is one matrix: leave hops out, or " +
+				"choose metapaths as operators"},
 		{"hops of a store without any", "sgc", hops("sym", 0), nil, []int{2},
 			"2 hops wanted, but the store has the input features only: propagate with more hops"},
 		{"an operator that is not there", "sgc", store, []string{"ppr"}, nil,

@@ -83,7 +83,7 @@ func CheckRelations(dir *format.Dir, spec trainer.Spec) error {
 		for name, nodes := range spec.Nodes {
 			if n, _ := dir.Typed.Type(name); n.Features > 0 || n.Nodes != int64(nodes) {
 				return session.Refuse("the model has learned rows of %d nodes of %s, and this graph has %d, with %d "+
-					"features", nodes, name, n.Nodes, n.Features)
+					"features (train a model on this graph, or one without --embedding)", nodes, name, n.Nodes, n.Features)
 			}
 		}
 		return nil
