@@ -81,16 +81,16 @@ func (o *Options) openFrom(fsys vfs.FS, graphDir string, open func(path string) 
 	if o.DryRun || o.Nodes != nil {
 		return nil, nil, fmt.Errorf("%w: --from is for a whole job: leave out --dry-run", ErrOptions)
 	}
-	path := o.FromGraph
-	if path == "" {
-		if path, err = fsys.Attribute(graphDir, format.UpdatedFrom); err != nil || path == "" {
-			return nil, nil, fmt.Errorf("%s: %w: nothing says which graph it was updated from (--from-graph GRAPH names the "+
-				"graph that %s was made of)", graphDir, ErrOptions, o.From)
-		}
-	}
 	store, err := format.OpenStore(fsys, o.From)
 	if err != nil {
 		return nil, nil, err
+	}
+	path := o.FromGraph
+	if path == "" {
+		if path, err = fsys.Attribute(graphDir, format.UpdatedFrom); err != nil || path == "" {
+			return nil, nil, errors.Join(fmt.Errorf("%s: %w: nothing says which graph it was updated from (--from-graph "+
+				"GRAPH names the graph that %s was made of)", graphDir, ErrOptions, o.From), store.Close())
+		}
 	}
 	fingerprint, err := open(path)
 	if err != nil {

@@ -300,6 +300,7 @@ func TestAnEarlierStoreThatDoesNotFitIsRefusedOrLeft(t *testing.T) {
 		fresh string
 	}{
 		{"graph2", func(o *Options) { o.FromGraph = "" }, "nothing says which graph", ""},
+		{"graph2", func(o *Options) { o.From, o.FromGraph = "nothere", "" }, "stat nothere: ", ""},
 		{"graph2", func(o *Options) { o.FromGraph = "graph2" }, "was not made of the graph", ""},
 		{"graph2", func(o *Options) { o.DryRun = true }, "for a whole job", ""},
 		{"graph2", func(o *Options) { o.From = "graph" }, "", ""},
