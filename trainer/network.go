@@ -186,11 +186,10 @@ func (n *network) forward(b *loader.Batch, train bool, dropoutSeed uint64) gds.T
 	p.trainRows, p.train, p.seed = n.trainRows, train, dropoutSeed
 	layers := n.layers
 	switch {
-	case n.messages == nil:
-	case p.Whole != nil:
+	case n.messages != nil && p.Whole != nil:
 		n.messages.ofGraph(p)
 		layers = layers[n.messages.after:]
-	case p.Rows == 0: // and no blocks
+	case n.idle():
 		layers = nil
 	}
 	for _, l := range layers {
@@ -199,10 +198,13 @@ func (n *network) forward(b *loader.Batch, train bool, dropoutSeed uint64) gds.T
 	return n.logits.value(p)
 }
 
+// idle tells that the last batch has no rows, and therefore no blocks, for a model that reads a graph.
+func (n *network) idle() bool { return n.blocks > 0 && n.pass.Rows == 0 }
+
 // backward enqueues the backward pass of the last batch. It may meet the other ranks.
 func (n *network) backward() {
 	n.stream.Fill(n.params.grad, 0)
-	if n.messages == nil || n.pass.Rows > 0 {
+	if !n.idle() {
 		for _, l := range slices.Backward(n.layers) {
 			l.backward(&n.pass)
 		}

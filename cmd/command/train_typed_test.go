@@ -358,6 +358,59 @@ func TestATrainingOnATypedGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 	}
 }
 
+// Devices that share the batches of a typed graph make the same model, bit for bit, wherever features are and whatever
+// is cached, and nearly that of one device if all edges are taken. Of 3 devices, some have no row of a batch of 2.
+// Input is not scaled, since devices see another part of it.
+func TestDevicesShareTheBatchesOfATypedGraph(t *testing.T) {
+	d := wholeTypedDisk(t)
+	for of, flags := range []string{"--model rgcn --batch 20", "--model sage --batch 2",
+		"--model rgcn --batch 2 --bases 2"} {
+		line := "train whole --hidden 8 --epochs 3 --dropout 0 --standardize none --optimizer sgd --lr 0.2 --json " + flags
+		want := ""
+		for i, more := range []string{"", " --placement host", " --placement storage --cache lru:60rows",
+			" --placement host --cache degree:60rows", " --map"} {
+			run := fmt.Sprintf("run-%d-%d", of, i)
+			var r struct {
+				Devices int
+				Test    float64 `json:"test_metric"`
+			}
+			sampled := line + " --fanout 3,2 --emulate gpu=3,mem=1GiB --force --run " + run + more
+			if i == 4 { // it is stopped, and goes on
+				sampled = strings.Replace(sampled, " --force", "", 1)
+				if o := hopfeed(t, d, sampled+" --save-every 0s --max-time 1ns"); o.code == exitDone {
+					t.Fatal("it was not stopped")
+				}
+			}
+			readJSON(t, must(t, d, sampled+" --threads 3").stdout, &r)
+			var evaluated struct{ Value float64 }
+			readJSON(t, must(t, d, "evaluate whole --json --checkpoint "+run).stdout, &evaluated)
+			if r.Devices != 3 || evaluated.Value != r.Test {
+				t.Errorf("%s: %d devices, tested %v, evaluated %v", flags+more, r.Devices, r.Test, evaluated.Value)
+			}
+			got := ""
+			for name, text := range tree(t, d, run) {
+				if strings.Contains(name, "parameters-") {
+					got = text
+				}
+			}
+			if want = cmp.Or(want, got); got != want || got == "" {
+				t.Errorf("%s: other parameters", flags+more)
+			}
+		}
+		must(t, d, line+" --sampler full --emulate gpu=3,mem=1GiB --force --run three")
+		must(t, d, line+" --sampler full --force --run one")
+		one, three := typedProbabilities(t, d, "whole", "one"), typedProbabilities(t, d, "whole", "three")
+		for v := range one {
+			for c, p := range one[v] {
+				if math.Abs(p-three[v][c]) > 1e-4 {
+					t.Fatalf("%s: node %d has probability %v of class %d with three devices, %v with one", flags, v, three[v][c], c,
+						p)
+				}
+			}
+		}
+	}
+}
+
 func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
 	d := wholeTypedDisk(t)
 	must(t, d, typedLine+" --run run --epochs 1")
@@ -365,18 +418,18 @@ func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
 	must(t, d, strings.Replace(generateLine, "-o graph", "-o sbm", 1))
 	must(t, d, "train sbm --model sage --run plain --epochs 1 --hidden 8")
 	for line, want := range map[string]string{
-		"evaluate sbm --checkpoint run":             "relations",
-		"train whole --model gat":                   "rgcn and sage",
-		"train whole --model sign":                  "propagate",
-		typedLine + " --cache degree:1":             "no room for a row of any of 3 types",
-		typedLine + " --sampler labor":              "--sampler labor",
-		typedLine + " --partitions 2":               "--partitions",
-		typedLine + " --schedule mode-1":            "--schedule",
-		typedLine + " --scratch there":              "--scratch",
-		typedLine + " --emulate gpu=2,mem=1GiB":     "gpu=2",
-		"evaluate oneway --checkpoint run":          "relations",
-		"predict oneway --checkpoint run -o x.csv":  "relations",
-		"predict whole --checkpoint plain -o x.csv": "relations",
+		"evaluate sbm --checkpoint run":                            "relations",
+		"train whole --model gat":                                  "rgcn and sage",
+		"train whole --model sign":                                 "propagate",
+		typedLine + " --cache degree:1":                            "no room for a row of any of 3 types",
+		typedLine + " --sampler labor":                             "--sampler labor",
+		typedLine + " --partitions 2":                              "--partitions",
+		typedLine + " --schedule mode-1":                           "--schedule",
+		typedLine + " --scratch there":                             "--scratch",
+		"evaluate whole --checkpoint run --emulate gpu=2,mem=1GiB": "gpu=2",
+		"evaluate oneway --checkpoint run":                         "relations",
+		"predict oneway --checkpoint run -o x.csv":                 "relations",
+		"predict whole --checkpoint plain -o x.csv":                "relations",
 		"predict whole --checkpoint run -o x.csv --smooth fixed --smooth-metapaths paper<author": "ends at author",
 		"bench schedule whole --model sage -o bench":                                             "typed graph",
 		"tune whole --model sage -o tuned":                                                       "typed graph",

@@ -206,7 +206,9 @@ func (s *Set) beginBatch(j *job, stream gds.Stream) {
 		}
 		b.x = append(b.x, t.x)
 	}
-	batch.Blocks, batch.X = b.blocks, b.x
+	if batch.Blocks, batch.X = b.blocks, b.x; len(b.blocks) == 0 { // a rank may have no row
+		batch.Blocks = nil
+	}
 }
 
 // endBatch enqueues the conversion of a batch whose rows are on the device, and records when it is ready.

@@ -747,3 +747,26 @@ func TestEpochsThatAreLeftEarlyLeaveNothingFalseInTheCache(t *testing.T) {
 		}
 	}
 }
+
+// A device that has no row of a batch gets no blocks, also after batches of which it had some.
+func TestABatchWithoutRowsHasNoBlocks(t *testing.T) {
+	b := newBench(t, toy, true, false)
+	m := b.method("neighbor", Options{Fanouts: []int{3, 3}})
+	s, err := b.open(LoaderOptions{Buffers: 1}).Set([]uint32{1, 5, 3, 9, 2, 8, 4}, m,
+		chunk.Plan{BatchRows: 6, Order: chunk.Shuffled, Rank: 1, World: 3})
+	b.must(err)
+	empty := 0
+	for epoch := range 6 {
+		for batch, err := range s.EpochFrom(t.Context(), b.stream(), epoch, 0) {
+			if b.must(err); (batch.Rows == 0) != (batch.Blocks == nil) {
+				t.Errorf("%d blocks of %d rows", len(batch.Blocks), batch.Rows)
+			}
+			if batch.Rows == 0 {
+				empty++
+			}
+		}
+	}
+	if empty == 0 {
+		t.Error("the device has rows of each batch")
+	}
+}

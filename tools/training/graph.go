@@ -344,12 +344,18 @@ func (g *Graph) seeds(rank int) []uint32 {
 
 // order is the order of the training nodes of a device.
 func (g *Graph) order(seed uint64, rank int) chunk.Plan {
-	p := chunk.Plan{BatchRows: g.o.BatchRows, ChunkRows: 1, Order: chunk.Shuffled, Seed: seed}
-	if len(g.devices) > 1 {
-		p.Rank, p.World = rank, len(g.devices)
-	}
+	p := shuffled(g.o.BatchRows, seed, rank, len(g.devices))
 	if g.own != nil {
 		p.Rows, p.OwnRows = int64(len(g.o.Part.Train.List)), true
+	}
+	return p
+}
+
+// shuffled are batches of rows in random order, and a device's share of each.
+func shuffled(batchRows int, seed uint64, rank, devices int) chunk.Plan {
+	p := chunk.Plan{BatchRows: batchRows, ChunkRows: 1, Order: chunk.Shuffled, Seed: seed}
+	if devices > 1 {
+		p.Rank, p.World = rank, devices
 	}
 	return p
 }

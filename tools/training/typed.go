@@ -25,23 +25,23 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// Typed is a typed graph that is open for a training, or for inference, on one device. Rows are the nodes of its
-// target. Training samples in-neighbours by relation; other nodes are computed from all in-neighbours, batch after
-// batch.
+// Typed is a typed graph that is open for a training, whose batches devices share, or for inference, on one device.
+// Rows are the nodes of its target. Training samples in-neighbours by relation; other nodes are computed from all
+// in-neighbours, batch after batch, on the first device.
 type Typed struct {
 	o        Options
 	dir      *format.Dir // of the nodes of the target
 	shape    *typedShape
 	first    uint32 // the number of the first of them among the nodes of all types
 	plan     *typedPlan
-	devices  []gds.Device // one
-	numbers  gds.Memory   // of rows
+	devices  []gds.Device
+	numbers  gds.Memory // of rows
 	topology sampling.Topology
-	types    []sampling.TypeRows
-	stored   []*format.Dir      // of types, whose features are read from files
-	methods  []*sampling.Method // that samples, unless nothing is trained, and, last, that takes all in-neighbours
-	loader   *sampling.Loader
-	sets     Sets // of earlier runs: but for samples, they are the same in each
+	sources  [][]features.Source // of each device, of each type; of the first alone, unless they are on the devices
+	stored   []*format.Dir       // of types, whose features are read from files
+	methods  []*sampling.Method  // that samples, unless nothing is trained, and, last, that takes all in-neighbours
+	loaders  []*sampling.Loader  // of each device
+	sets     Sets                // of earlier runs: but for samples, they are the same in each
 }
 
 // TypedShape is what a model reads of a graph or store: its matrices and layout and, of a typed graph (Dir.Typed), the
@@ -132,15 +132,23 @@ func (o *Options) checkTyped() error {
 		{s.divides(), "--partitions and --partition-file"},
 		{o.Schedule.Name != "", "--schedule"}, {o.Scratch != "", "--scratch"},
 		{o.Stages.Paced(), "--emulate with durations of stages"},
-		{o.Machine.Devices.Name == "emulated" && o.Machine.Devices.Count > 1, "--emulate gpu=2 or more"},
-		{o.BatchPerDevice > 0 && o.Machine.Devices.Count > 1, "--batch-per-device"},
 	} {
 		if c.refused {
-			return session.Refuse("%s: that is for graphs of one type; typed ones are sampled by neighbor or full, "+
-				"for one device", c.what)
+			return session.Refuse("%s: that is for graphs of one type; typed ones are sampled by neighbor or full", c.what)
 		}
 	}
+	if d := &o.Machine.Devices; !o.Train && d.Name == "emulated" && d.Count > 1 {
+		return session.Refuse("--emulate gpu=%d: a model is applied to a graph on one device", d.Count)
+	}
 	return nil
+}
+
+// sharing is how many devices share the batches of a typed graph.
+func (o *Options) sharing() int {
+	if !o.Train {
+		return 1
+	}
+	return o.Machine.Devices.Count
 }
 
 // typedPlan is what a typed graph takes.
@@ -259,9 +267,6 @@ func planTyped(shape *typedShape, o *Options) (*typedPlan, error) {
 	p.reasons = append(p.reasons, fmt.Sprintf("features of %d types are read from %s, lists by relation are %s: %s of "+
 		"memory", len(shape.Typed.Types), p.where, lists, units.Bytes(p.input)),
 		fmt.Sprintf("evaluation takes all in-neighbours of up to %d nodes at a time", p.evaluated))
-	if n := o.Machine.Devices.Count; n > 1 {
-		p.reasons = append(p.reasons, fmt.Sprintf("1 of %d devices is used: one reads a typed graph", n))
-	}
 	return p, nil
 }
 
@@ -271,7 +276,7 @@ func planTypedIn(shape *typedShape, o *Options, where string) (p *typedPlan, err
 	what := fmt.Sprintf("%s on %d nodes and %d edges of %d types, with features from %s,", o.Spec.Model,
 		shape.all.Nodes, shape.all.Edges, len(shape.Typed.Types), where)
 	for rows := InferenceRows; ; rows /= 2 {
-		for samples := sampling.MostSamples(o.workers(1), o.buffers()); samples > 0; samples /= 2 {
+		for samples := sampling.MostSamples(o.workers(o.sharing()), o.buffers()); samples > 0; samples /= 2 {
 			p = &typedPlan{where: where, evaluated: rows, samples: samples}
 			if err = p.count(shape, o); err != nil {
 				return p, err
@@ -308,6 +313,17 @@ func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 		return bytes
 	}
 	t, m, all, unified := shape.Typed, &shape.Manifest, shape.all, o.Machine.Devices.Info.Unified
+	devices, share := o.sharing(), (o.BatchRows+o.sharing()-1)/o.sharing()
+	workers := min(p.samples, o.workers(devices))
+	// each adds terms of which each device has its own.
+	each := func(terms need.Terms) {
+		for _, t := range terms.During(need.Profile, "") {
+			if t.Place != need.Device {
+				t.Bytes *= int64(devices)
+			}
+			p.terms = append(p.terms, t)
+		}
+	}
 	rows, there := slices.Clone(shape.rows), p.where == placement.Device
 	var rowBytes, widest int64
 	var staging need.Term
@@ -323,13 +339,13 @@ func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 			staging = one
 		}
 	}
-	copies := bytes(o.Spec.HostBytes(1))
+	copies := bytes(o.Spec.HostBytes(devices))
 	topology, evaluated, methods := sampling.TypedTopologyNeed(t, all.Weighted, o.Mapped), int(m.Nodes), int64(1)
 	if o.Train {
 		evaluated, methods = max(1, len(o.Part.Valid.List), len(o.Part.Test.List)), 2
 	}
 	seeds := min(p.evaluated, evaluated)
-	p.rows = max(o.BatchRows, seeds)
+	p.rows = max(share, seeds)
 	if p.input = topology.Bytes + sampling.LabelsNeed(m).Bytes; p.where != placement.Storage {
 		p.input += rowBytes
 	}
@@ -338,9 +354,9 @@ func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 		need.OnHeap("lists of nodes", 16*m.Nodes+(methods+1)*all.Nodes/8),
 		need.OnHeap(copiesTerm, copies),
 		need.Term{Name: "parameters on their way", Place: need.Pinned, Bytes: 4 * bytes(o.Spec.Parameters())},
-		need.Term{Name: modelTerm, Place: need.Pinned, Bytes: bytes(o.Spec.PinnedBytes(p.rows, 1, 0, o.Train))},
+		need.Term{Name: modelTerm, Place: need.Pinned, Bytes: bytes(o.Spec.PinnedBytes(p.rows, devices, 0, o.Train))},
 		need.Term{Name: modelTerm, Place: need.Device, Bytes: device},
-		need.Term{Name: "numbers of rows", Place: need.Device, Bytes: 4*m.Nodes + 3*gds.Align})
+		need.Term{Name: "numbers of rows", Place: need.FirstDevice, Bytes: 4*m.Nodes + 3*gds.Align})
 	switch p.where {
 	case placement.Device:
 		p.terms = append(p.terms, staging, need.Term{Name: "features on the device", Place: need.Device, Bytes: rowBytes},
@@ -379,11 +395,15 @@ func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 		pinned = max(pinned, one.Pinned)
 		samples = max(samples, one.Sample*int64(min(p.samples, batches)))
 		activations = max(activations, gds.Room(bytes(o.Spec.BlockBytes(seeds, shapes, inputs, false))))
-		p.terms = append(p.terms, sampling.SamplersNeed(sampler, sampling.Mean, all, min(p.samples, o.workers(1))))
+		samplers := workers
+		if sampler == o.Sampling.Sampler && o.Train { // whose method devices share, as they do factors
+			samplers *= devices
+		}
+		p.terms = append(p.terms, sampling.SamplersNeed(sampler, sampling.Mean, all, samplers))
 	}
 	add(FullSampler, o.allFanouts(), seeds, (evaluated+seeds-1)/seeds)
 	if o.Train {
-		add(o.Sampling.Sampler, o.fanouts(), o.BatchRows, (len(o.Part.Train.List)+o.BatchRows-1)/o.BatchRows)
+		add(o.Sampling.Sampler, o.fanouts(), share, (len(o.Part.Train.List)+o.BatchRows-1)/o.BatchRows)
 	}
 	for _, bytes := range buffers {
 		held += bytes
@@ -398,10 +418,10 @@ func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 			caches = append(caches, sampling.RowCacheNeed(spec, shape.cached(), batchRows, unified, false)...)
 		}
 		if spec.Policy == "optimal" { // it looks ahead by samplers of its own
-			caches = append(caches, sampling.SamplersNeed(o.Sampling.Sampler, sampling.Mean, all,
-				min(p.samples, o.workers(1))), need.OnHeap("samples", samples))
+			caches = append(caches, sampling.SamplersNeed(o.Sampling.Sampler, sampling.Mean, all, workers),
+				need.OnHeap("samples", samples))
 		}
-		p.terms = append(p.terms, caches.During(need.Profile, "")...)
+		each(caches)
 	}
 	batches := need.Terms{need.OnHeap("samples", samples),
 		{Name: "activations", Place: need.Device, Bytes: activations},
@@ -409,14 +429,14 @@ func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 		{Name: "batches", Place: need.Device, Bytes: held},
 		{Name: "batches on their way to the device", Place: need.Pinned,
 			Bytes: int64(pipelinedMoves(o.buffers()-1)) * pinned}}
-	p.terms = append(p.terms, batches.During(need.Profile, "")...)
+	each(batches)
 	p.device = device + activations + work + held
 	return failed
 }
 
 // memory is the memory of the plan.
 func (p *typedPlan) memory(o *Options) need.Memory {
-	return p.terms.Sum(1, o.Machine.Devices.Info.Unified)
+	return p.terms.Sum(o.sharing(), o.Machine.Devices.Info.Unified)
 }
 
 // hostBytes is the memory of the plan without that of a device that has its own.
@@ -428,7 +448,8 @@ func (p *typedPlan) hostBytes(o *Options) int64 {
 	return memory.HostBytes
 }
 
-// OpenTyped opens a typed graph, whose target's nodes are in dir, on the first device of the machine.
+// OpenTyped opens a typed graph, whose target's nodes are in dir, on the devices of the machine if it is trained, else
+// on the first.
 func OpenTyped(ctx context.Context, dir *format.Dir, o Options) (_ *Typed, err error) {
 	if o.Spec, err = o.Spec.Normalized(); err != nil {
 		return nil, err
@@ -451,7 +472,7 @@ func OpenTyped(ctx context.Context, dir *format.Dir, o Options) (_ *Typed, err e
 		memory := g.plan.memory(&g.o)
 		m = m.Less(units.Bytes(memory.HostBytes - session.Program.Bytes))
 	}
-	if g.devices, err = m.Devices.Open(1); err != nil {
+	if g.devices, err = m.Devices.Open(o.sharing()); err != nil {
 		return nil, err
 	}
 	g.numbers.Device = g.devices[0]
@@ -486,45 +507,73 @@ func (g *Typed) open(ctx context.Context) (err error) {
 		return err
 	}
 	labels, err := loader.ReadLabels(ctx, g.dir)
-	if err == nil && g.o.Sampling.Cache != "" {
-		err = g.openCaches(ctx)
-	}
 	if err != nil {
 		return err
 	}
-	g.loader, err = sampling.Open(sampling.LoaderOptions{
-		Device: g.devices[0], Types: g.types, Labels: labels, First: g.first, Buffers: g.o.buffers(),
-		Workers: g.o.workers(1), Samples: g.plan.samples, NodeIDs: len(g.o.Spec.Nodes) > 0,
-	})
-	return err
+	for rank, device := range g.devices {
+		types, err := g.typesOf(ctx, rank)
+		if err != nil {
+			return err
+		}
+		opened, err := sampling.Open(sampling.LoaderOptions{
+			Device: device, Types: types, Labels: labels, First: g.first, Buffers: g.o.buffers(),
+			Workers: g.o.workers(len(g.devices)), Samples: g.plan.samples, NodeIDs: len(g.o.Spec.Nodes) > 0,
+		})
+		if err != nil {
+			return err
+		}
+		g.loaders = append(g.loaders, opened)
+	}
+	return nil
 }
 
-// openCaches opens the caches of types. They do not depend on the seed of a run: see Graph.openSamplers.
-func (g *Typed) openCaches(ctx context.Context) error {
+// typesOf are the rows of types for a device, with caches of its own. These do not depend on the seed of a run: see
+// Graph.openSamplers.
+func (g *Typed) typesOf(ctx context.Context, rank int) ([]sampling.TypeRows, error) {
+	types := make([]sampling.TypeRows, len(g.dir.Typed.Types))
+	for i, source := range g.sources[min(rank, len(g.sources)-1)] {
+		types[i].Features = source
+	}
+	if g.o.Sampling.Cache == "" {
+		return types, nil
+	}
 	spec, err := g.shape.cacheSpec(&g.o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	opened, err := sampling.OpenCaches(ctx, spec, sampling.CacheOptions{Topology: g.topology,
-		RowBytes: g.shape.rowBytes(), Method: g.methods[0], Nodes: g.nodes(g.o.Part.Train.List), Plan: g.order(0),
-		Workers: g.o.workers(1), Samples: g.plan.samples, TraceRows: g.shape.traceRows()})
+		RowBytes: g.shape.rowBytes(), Method: g.methods[0], Nodes: g.nodes(g.o.Part.Train.List), Plan: g.order(0, rank),
+		Workers: g.o.workers(len(g.devices)), Samples: g.plan.samples, TraceRows: g.shape.traceRows()})
 	for i := range opened {
-		g.types[i].Cache = opened[i].Cache
+		types[i].Cache = opened[i].Cache
 	}
-	return err
+	return types, err
 }
 
-func (g *Typed) openFeatures(ctx context.Context) (err error) {
+// openFeatures opens the features of all types: for each device if they are in its memory, else for all.
+func (g *Typed) openFeatures(ctx context.Context) error {
+	for _, device := range g.devices {
+		g.sources = append(g.sources, nil)
+		if err := g.openTypes(ctx, device); err != nil || g.plan.where != placement.Device {
+			return err
+		}
+	}
+	return nil
+}
+
+// openTypes adds the features of all types to the last of g.sources.
+func (g *Typed) openTypes(ctx context.Context, device gds.Device) error {
+	sources := &g.sources[len(g.sources)-1]
 	for _, n := range g.dir.Typed.Types {
 		if n.Features == 0 {
-			g.types = append(g.types, sampling.TypeRows{Features: features.NewNone(n.Nodes)})
+			*sources = append(*sources, features.NewNone(n.Nodes))
 			continue
 		}
 		d, err := g.dir.Typed.OpenNodes(g.dir.FS(), g.dir.TypedPath, n.Name)
 		if err == nil {
 			var one features.Source
-			if one, err = g.openType(ctx, d); err == nil {
-				g.types = append(g.types, sampling.TypeRows{Features: one})
+			if one, err = g.openType(ctx, device, d); err == nil {
+				*sources = append(*sources, one)
 			}
 			if err == nil && g.plan.where == placement.Storage {
 				g.stored = append(g.stored, d)
@@ -540,12 +589,12 @@ func (g *Typed) openFeatures(ctx context.Context) (err error) {
 }
 
 // openType brings the features of a type to their place.
-func (g *Typed) openType(ctx context.Context, d *format.Dir) (features.Source, error) {
+func (g *Typed) openType(ctx context.Context, device gds.Device, d *format.Dir) (features.Source, error) {
 	switch g.plan.where {
 	case placement.Device:
-		return sourceOf(features.LoadDevice(ctx, d, g.devices[0], g.o.Machine.Threads))
+		return sourceOf(features.LoadDevice(ctx, d, device, g.o.Machine.Threads))
 	case placement.Storage:
-		return sourceOf(features.OpenStorage(ctx, d, g.devices[0], g.o.Machine.Threads))
+		return sourceOf(features.OpenStorage(ctx, d, device, g.o.Machine.Threads))
 	}
 	return sourceOf(features.LoadHost(ctx, d, nil, g.o.Machine.Threads))
 }
@@ -561,14 +610,16 @@ func sourceOf[S features.Source](opened S, err error) (features.Source, error) {
 // Close closes all, the device too.
 func (g *Typed) Close() error {
 	var errs []error
-	if g.loader != nil {
-		errs = append(errs, g.loader.Close())
+	for _, l := range g.loaders {
+		errs = append(errs, l.Close())
 	}
 	for _, m := range g.methods {
 		errs = append(errs, m.Close())
 	}
-	for _, t := range g.types {
-		errs = append(errs, t.Features.Close())
+	for _, sources := range g.sources {
+		for _, s := range sources {
+			errs = append(errs, s.Close())
+		}
 	}
 	for _, d := range g.stored {
 		errs = append(errs, d.Close())
@@ -590,21 +641,27 @@ func (g *Typed) Sets(ctx context.Context, seed uint64, test bool) (d Sets, err e
 			return d, err
 		}
 	}
-	set, err := g.set(g.o.Part.Train.List, g.methods[0], g.order(seed))
-	d.Train = []RowSet{set}
+	d.Train = nil
+	for rank := range g.devices {
+		set, err := g.set(rank, g.o.Part.Train.List, g.methods[0], g.order(seed, rank))
+		if err != nil {
+			return d, err
+		}
+		d.Train = append(d.Train, set)
+	}
 	g.sets = d
-	return d, err
+	return d, nil
 }
 
-// order is the order of the training nodes.
-func (g *Typed) order(seed uint64) chunk.Plan {
-	return chunk.Plan{BatchRows: g.o.BatchRows, ChunkRows: 1, Order: chunk.Shuffled, Seed: seed}
+// order is the order of the training nodes of a device.
+func (g *Typed) order(seed uint64, rank int) chunk.Plan {
+	return shuffled(g.o.BatchRows, seed, rank, len(g.devices))
 }
 
 // InOrder is nodes in their order.
 func (g *Typed) InOrder(rows loader.Rows) ([]RowSet, error) {
 	plan := chunk.Plan{BatchRows: min(g.plan.evaluated, max(1, len(rows.List))), ChunkRows: 1, Order: chunk.Sequential}
-	set, err := g.set(rows.List, g.methods[len(g.methods)-1], plan)
+	set, err := g.set(0, rows.List, g.methods[len(g.methods)-1], plan)
 	if err != nil {
 		return nil, err
 	}
@@ -621,7 +678,11 @@ func (g *Typed) InOrder(rows loader.Rows) ([]RowSet, error) {
 		return nil, err
 	}
 	err = gds.Upload(g.devices[0], stream, set.numbers, numbers)
-	return []RowSet{set}, errors.Join(err, stream.Close())
+	sets := []RowSet{set}
+	for range g.devices[1:] {
+		sets = append(sets, g.idle(set))
+	}
+	return sets, errors.Join(err, stream.Close())
 }
 
 // typedSet is rows of the target. In order, they are numbered by their places.
@@ -641,9 +702,41 @@ func (g *Typed) nodes(rows []uint32) []uint32 {
 	return nodes
 }
 
-func (g *Typed) set(rows []uint32, method *sampling.Method, plan chunk.Plan) (*typedSet, error) {
-	set, err := g.loader.Set(g.nodes(rows), method, plan)
+func (g *Typed) set(rank int, rows []uint32, method *sampling.Method, plan chunk.Plan) (*typedSet, error) {
+	set, err := g.loaders[rank].Set(g.nodes(rows), method, plan)
 	return &typedSet{Set: set, first: g.first, batch: plan.BatchRows}, err
+}
+
+// idleTyped has no row of the batches that the first device evaluates.
+type idleTyped struct {
+	*typedSet
+	x      []gds.Tensor // of each type, without rows
+	labels gds.Tensor
+}
+
+func (g *Typed) idle(set *typedSet) (s idleTyped) {
+	s.typedSet = set
+	for _, n := range g.dir.Typed.Types {
+		s.x = append(s.x, gds.NewTensor(nil, 0, n.Features, gds.Float32))
+	}
+	labels := loader.LabelsOf(&g.dir.Manifest)
+	if s.labels = gds.NewTensor(nil, 0, labels.Columns, labels.Type); labels.Type == gds.Int32 {
+		s.labels = gds.NewTensor(nil, 1, 0, labels.Type)
+	}
+	return s
+}
+
+func (s idleTyped) RowNumbers(int, int) []uint32 { return nil }
+
+func (s idleTyped) EpochFrom(_ context.Context, _ gds.Stream, _, first int) iter.Seq2[*loader.Batch, error] {
+	return func(yield func(*loader.Batch, error) bool) {
+		for k := first; k < s.Batches(); k++ {
+			rows := min(s.batch, int(s.Rows())-k*s.batch) // of all devices
+			if !yield(&loader.Batch{Index: k, GlobalRows: rows, X: s.x, Labels: s.labels}, nil) {
+				return
+			}
+		}
+	}
 }
 
 // RowNumbers are the rows of a batch.
@@ -678,14 +771,14 @@ func (g *Typed) ShareRows() int { return g.plan.rows }
 // Batches says how training nodes are shuffled.
 func (g *Typed) Batches() checkpoint.Batches {
 	return checkpoint.Batches{Rows: g.o.BatchRows, Shuffle: placement.RR, ChunkRows: 1, Placement: g.plan.where,
-		Devices: 1}
+		Devices: len(g.devices)}
 }
 
 // Report says where the graph lies.
 func (g *Typed) Report() Report {
 	memory := g.plan.memory(&g.o)
-	r := Report{Memory: &memory, Placement: g.plan.where, Shuffle: placement.RR, Devices: 1, Reasons: g.plan.reasons,
-		Load: g.loader.Stats().Stats}
+	r := Report{Memory: &memory, Placement: g.plan.where, Shuffle: placement.RR,
+		Devices: len(g.devices), Reasons: g.plan.reasons, Load: g.loaders[0].Stats().Stats}
 	r.setDevice(g.devices[0])
 	return r
 }
@@ -698,7 +791,7 @@ func (g *Typed) Explain(err error) error {
 	return fmt.Errorf("%w (give more --memory, fewer seed nodes by --batch, or a smaller --fanout)", err)
 }
 
-// PeakBytes is the peak memory of the device.
+// PeakBytes is the peak memory of the fullest device.
 func (g *Typed) PeakBytes() int64 { return session.PeakBytes(g.devices) }
 
 // InputBytes is the graph in memory, WorkBytes the device memory of model, batches and activations.
@@ -708,7 +801,7 @@ func (g *Typed) WorkBytes() int64  { return g.plan.device }
 // Alternatives are the places where the features may be, with what each takes, or why it is impossible.
 func (g *Typed) Alternatives() (all []placement.Alternative) {
 	for _, where := range typedPlaces {
-		a := placement.Alternative{Placement: where, Shuffle: placement.RR, Devices: 1}
+		a := placement.Alternative{Placement: where, Shuffle: placement.RR, Devices: len(g.devices)}
 		if p, err := planTypedIn(g.shape, &g.o, where); err != nil {
 			a.Obstacle = err.Error()
 		} else {
