@@ -538,7 +538,10 @@ func (t *typedJob) make(ctx context.Context, store *format.Writer, r *Result) (e
 }
 
 // report counts as scratch files all that was written beside the store.
-func (t *typedJob) report(r *Result) { r.ScratchBytes = max(0, r.BytesWritten-r.Plan.StoreBytes) }
+func (t *typedJob) report(r *Result) {
+	r.ScratchBytes = max(0, r.BytesWritten-r.Plan.StoreBytes)
+	r.Time = r.Time.Of(r.Time.Hops, 1)
+}
 
 // makeAll makes the matrices that are missing.
 func (t *typedJob) makeAll(ctx context.Context, r *Result) error {

@@ -371,7 +371,8 @@ func (t *typedJob) countStep(r *Result, one *step, done *Result) {
 	if one.of != nil {
 		t.computes[one.of] = done.Plan.Device
 	}
-	r.TransferredBytes, r.Time.Transfers = r.TransferredBytes+done.TransferredBytes, r.Time.Transfers+done.Time.Transfers
+	r.TransferredBytes += done.TransferredBytes
+	r.Time.Add(done.Time)
 	r.HopSeconds = append(r.HopSeconds, done.HopSeconds...)
 	r.EdgesProcessed = append(r.EdgesProcessed, done.EdgesProcessed...)
 	r.Plan.MemoryBytes = max(r.Plan.MemoryBytes, done.Plan.MemoryBytes)

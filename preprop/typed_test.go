@@ -214,6 +214,13 @@ func TestAStoreOfATypedGraphHasAMatrixForEachMetapath(t *testing.T) {
 		if r.BytesRead < read*9/10 || r.BytesRead > read || r.BytesWritten < written*9/10 || r.BytesWritten > written {
 			t.Errorf("%s: says %d bytes read and %d written of %d and %d", name, r.BytesRead, r.BytesWritten, read, written)
 		}
+		hops := 0.0
+		for _, seconds := range r.HopSeconds {
+			hops += seconds
+		}
+		if a := r.Time; math.Abs(a.Hops-hops) > 1e-9 || hops == 0 || a.Reading == 0 || a.Writing == 0 || a.Faster == "" {
+			t.Errorf("%s: hops of %v s, and the account is %+v", name, hops, a)
+		}
 		if TookOf(fsys, store).Seconds == 0 {
 			t.Errorf("%s: how long it took is not known", name)
 		}

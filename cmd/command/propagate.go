@@ -169,7 +169,7 @@ func (p *propagated) Text(w io.Writer) {
 			fmt.Fprintf(w, "\t%s on the processor: %s\n", m.Name, m.DeviceReason)
 		}
 	}
-	if p.verbose && p.Metapaths == nil {
+	if p.verbose {
 		p.account(w)
 	}
 }
@@ -227,8 +227,12 @@ const leastAccountSeconds = 10
 
 // account says where the time went, and how files were read and written.
 func (p *propagated) account(w io.Writer) {
+	operators := p.Operators
+	if p.Metapaths != nil { // their products are in another order
+		operators = nil
+	}
 	k := 0
-	for i, operator := range p.Operators {
+	for i, operator := range operators {
 		for hop := 1; hop <= p.OperatorHops[i]; hop++ {
 			if p.EdgesProcessed[k] > 0 {
 				fmt.Fprintf(w, "\t%s hop %d: %.2f s, %s\n", operator, hop, p.HopSeconds[k],

@@ -317,6 +317,13 @@ type TimeAccount struct {
 	Faster string `json:"faster_with"`
 }
 
+// Add adds the seconds of a part of a job.
+func (t *TimeAccount) Add(part TimeAccount) {
+	t.Planning, t.Preparing, t.Reading = t.Planning+part.Planning, t.Preparing+part.Preparing, t.Reading+part.Reading
+	t.FirstUse, t.Hops, t.Transfers = t.FirstUse+part.FirstUse, t.Hops+part.Hops, t.Transfers+part.Transfers
+	t.Writing, t.Waiting, t.Publishing = t.Writing+part.Writing, t.Waiting+part.Waiting, t.Publishing+part.Publishing
+}
+
 // Of is the account of a job whose hops took these seconds.
 func (t TimeAccount) Of(hops float64, panels int) TimeAccount {
 	t.Hops, t.Faster = hops, "cores"
