@@ -64,7 +64,7 @@ func TestStepsOfStoredRowsGoOnAfterACrashAtAnyOperation(t *testing.T) {
 			t.Fatal(err)
 		}
 		resumed := 0
-		for n := int64(1); ; n += 41 * failureStep() {
+		for n := int64(1); ; n += 83 * failureStep() {
 			disk := graph.CrashClone()
 			fault := vfs.NewFault(disk)
 			fault.FailFrom(n, syscall.EIO)

@@ -453,7 +453,7 @@ func budgetsOfTyped(t *testing.T, fsys vfs.FS, subsets int) {
 		t.Fatalf("a budget of a byte: %v", err)
 	}
 	for _, threads := range []int{1, 4} {
-		for extra := int64(0); extra < 4<<20; extra += 256 << 10 {
+		for extra := int64(0); extra < 4<<20; extra += 512 << 10 {
 			dir := fmt.Sprint("store-", subsets, "-", threads, "-", extra)
 			o := Options{Hops: 2, Threads: threads, MemoryBytes: plan.ProcessBytes + extra, RelationsSubsets: subsets}
 			_, err := Propagate(context.Background(), fsys, "graph", dir, o)
