@@ -3,12 +3,13 @@
     python tools/bench/peers/typed.py ./hopfeed WORK DATA/acm_typed DATA/dblp_typed [--runs 10] [--tune]
         [--models sgc sign sehgnn nars]
 
-Each folder is in the typed npy layout. NARS reads hops of subsets of relations, our other models metapaths. HAN and HGT
-have the sizes and optimizers of PyTorch Geometric's examples (han_imdb.py: 128 units, 8 heads, 200 epochs;
-hgt_dblp.py: 64 units, 2 heads, one layer, 100 epochs), HAN the metapaths of its paper, and stop by the macro-F1 of
-validation nodes, as ours do. SAGE is to_hetero's sum over relations, two layers of 256 units. With --tune, each has for
-each split the settings of its GRID with the best mean macro-F1 of validation nodes in two runs. Prints for each split
-the test macro- and micro-F1 in percent, mean and standard deviation of the runs. Needs torch and torch-geometric.
+Each folder is in the typed npy layout. NARS reads hops of subsets of relations ("nars:metapaths": metapaths), our other
+models metapaths. HAN and HGT have the sizes and optimizers of PyTorch Geometric's examples (han_imdb.py: 128 units, 8
+heads, 200 epochs; hgt_dblp.py: 64 units, 2 heads, one layer, 100 epochs), HAN the metapaths of its paper, and stop by
+the macro-F1 of validation nodes, as ours do. SAGE is to_hetero's sum over relations, two layers of 256 units. With
+--tune, each has for each split the settings of its GRID with the best mean macro-F1 of validation nodes in two runs.
+Prints for each split the test macro- and micro-F1 in percent, mean and standard deviation of the runs. Needs torch and
+torch-geometric.
 """
 
 import argparse
@@ -241,11 +242,12 @@ def main():
         hopfeed("propagate", graph, "-o", store, "--hops", a.hops, "--rows", "all", "--force")
         hopfeed("propagate", graph, "-o", subsets, "--hops", a.hops, "--relations-subsets", a.subsets, "--rows", "all", "--force")
         for split in range(len(splits)):
-            for model in a.models:
-                data_of = {"nars": subsets, "rgcn": graph, "sage": graph}.get(model, store)
+            for asked in a.models:
+                model, _, metapaths = asked.partition(":")
+                data_of = store if metapaths else {"nars": subsets, "rgcn": graph, "sage": graph}.get(model, store)
                 found = [hopfeed("train", data_of, "--model", model, "--split", split, "--runs", a.runs, "--metric", metric)
                          for metric in ("macro-f1", "micro-f1")]
-                report(name, split, model, *((r["test_metric"], r["test_metric_std"]) for r in found))
+                report(name, split, asked, *((r["test_metric"], r["test_metric_std"]) for r in found))
             for peer in a.peers:
                 graph_of = data
                 if peer == "HAN":
