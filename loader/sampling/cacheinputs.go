@@ -220,7 +220,11 @@ func (x *run) beginWindow(ctx context.Context, batch int) (loaded loader.Traffic
 		}
 		t.began = true
 		load, batches := t.Cache.Begin(x.n, x.s.trace(ctx, x.n, batch, kind, &err))
+		if err == nil && t.cached != nil {
+			err = t.cached.load(ctx, x.stream, load)
+		}
 		if err != nil {
+			t.Cache.Forget(load.Slots)
 			return loaded, err
 		}
 		if batches < math.MaxInt-batch {
@@ -229,12 +233,6 @@ func (x *run) beginWindow(ctx context.Context, batch int) (loaded loader.Traffic
 		rows := int64(len(load.Nodes))
 		loaded.LoadedRows += rows
 		loaded.AddBytes(t.placement(), rows*t.rowBytes())
-		if t.cached != nil {
-			if err = t.cached.load(ctx, x.stream, load); err != nil {
-				t.Cache.Forget(load.Slots)
-				return loaded, err
-			}
-		}
 	}
 	return loaded, nil
 }

@@ -102,6 +102,10 @@ func Open(o LoaderOptions) (*Loader, error) {
 			"or more)",
 			o.Buffers, o.Workers, o.Samples, o.MaxBatchBytes)
 	}
+	if l := o.Labels; l != nil && len(o.Types) == 1 && int64(len(l.Data)) != countNodes(o.Types)*int64(l.RowBytes()) {
+		return nil, fmt.Errorf("loader of samples: %d bytes of labels for %d nodes of %d", len(l.Data), countNodes(o.Types),
+			l.RowBytes())
+	}
 	if o.Buffers == 0 {
 		o.Buffers = 2
 	}
@@ -132,10 +136,6 @@ func Open(o LoaderOptions) (*Loader, error) {
 		l.types, l.sparse = append(l.types, t), sparse
 		l.form.types = append(l.form.types, typeForm{columns: f.Columns(), dtype: f.DType(), sparse: is,
 			cached: t.cached != nil && t.cached.onDevice(), gathers: t.there.Cols > 0})
-	}
-	if l := o.Labels; l != nil && len(o.Types) == 1 && int64(len(l.Data)) != countNodes(o.Types)*int64(l.RowBytes()) {
-		return nil, fmt.Errorf("loader of samples: %d bytes of labels for %d nodes of %d", len(l.Data), countNodes(o.Types),
-			l.RowBytes())
 	}
 	l.buffers = epoch.NewBuffers[*batchBuffer](o.MostBuffers)
 	for range o.Buffers {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -629,6 +631,12 @@ func TestWhatDoesNotFitOrIsWrongIsAnError(t *testing.T) {
 			t.Errorf("%+v was opened", o)
 		}
 	}
+	before := b.device.Usage()
+	rows[0].Cache = b.cache("lru", toy, m, nil, chunk.Plan{BatchRows: 4})
+	_, err = Open(LoaderOptions{Device: b.device, Types: rows, Labels: &loader.Labels{Type: gds.Int32, Columns: 1}})
+	if after := b.device.Usage(); err == nil || after.InUse != before.InUse {
+		t.Errorf("%v; %d bytes in use, %d before", err, after.InUse, before.InUse)
+	}
 }
 
 // What is allocated for a batch does not grow with it, once its memory is there.
@@ -744,6 +752,49 @@ func TestEpochsThatAreLeftEarlyLeaveNothingFalseInTheCache(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// unreadable is a topology whose reads of edges fail once fails of them have been made; negative: none fails.
+type unreadable struct {
+	Topology
+	fails atomic.Int64
+}
+
+func (u *unreadable) Read(edges []int64, sources []uint32, weights []float32) error {
+	if u.fails.Add(-1) == 0 {
+		return io.ErrUnexpectedEOF
+	}
+	return u.Topology.Read(edges, sources, weights)
+}
+
+// An epoch that ends because the optimal cache could not look ahead leaves no row in the cache that did not come.
+func TestACacheThatCannotLookAheadHasNoFalseRows(t *testing.T) {
+	for _, discrete := range []bool{false, true} {
+		b := newBench(t, toy, discrete, true)
+		topology := &unreadable{Topology: b.topology}
+		b.topology = topology
+		nodes, m := everyThird(toy.Nodes), b.method("neighbor", Options{Fanouts: []int{1, 1}})
+		plan := chunk.Plan{BatchRows: 3, Order: chunk.Shuffled, Seed: 2}
+		l := b.open(LoaderOptions{NodeIDs: true, Labels: b.labels,
+			Types: []TypeRows{{Cache: b.cache("optimal", toy, m, nodes, plan)}}})
+		s, err := l.Set(nodes, m, plan)
+		b.must(err)
+		stream, failed := b.stream(), 0
+		for epoch := range 12 {
+			topology.fails.Store(int64(epoch%2) * int64(5+3*epoch))
+			for batch, err := range s.EpochFrom(t.Context(), stream, epoch, 0) {
+				if errors.Is(err, io.ErrUnexpectedEOF) {
+					failed++
+					break
+				}
+				b.must(err)
+				b.check(s, stream, batch, epoch, toy)
+			}
+		}
+		if failed != 6 {
+			t.Errorf("%d epochs failed", failed)
 		}
 	}
 }
