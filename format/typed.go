@@ -158,6 +158,24 @@ func (t *Typed) OpenRelation(fsys vfs.FS, dir string, r Relation) (*Dir, error) 
 	return d.named(t.isRelation(r, &d.Manifest))
 }
 
+// EdgeFeatures says, by the name of a type, which of its features in the graph in dir come from edges: its last ones.
+func (t *Typed) EdgeFeatures(fsys vfs.FS, dir string) (map[string]string, error) {
+	all := map[string]string{}
+	for _, n := range t.Types {
+		d, err := OpenGraph(fsys, NodesDir(dir, n.Name))
+		if err != nil {
+			return nil, err
+		}
+		if said := d.Manifest.Input[EdgeFeatures]; said != "" {
+			all[n.Name] = said
+		}
+		if err := d.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // Weighted tells whether a relation of the typed graph in dir has weights of edges.
 func (t *Typed) Weighted(fsys vfs.FS, dir string) (weighted bool, err error) {
 	for _, r := range t.Relations {

@@ -91,20 +91,11 @@ func inspectTyped(fsys vfs.FS, dir string) (result, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &inspectedTyped{*t, map[string]string{}}
-	for _, n := range t.Types {
-		d, err := format.OpenGraph(fsys, format.NodesDir(dir, n.Name))
-		if err != nil {
-			return nil, err
-		}
-		if said := d.Manifest.Input[format.EdgeFeatures]; said != "" {
-			i.EdgeFeatures[n.Name] = said
-		}
-		if err := d.Close(); err != nil {
-			return nil, err
-		}
+	said, err := t.EdgeFeatures(fsys, dir)
+	if err != nil {
+		return nil, err
 	}
-	return i, nil
+	return &inspectedTyped{*t, said}, nil
 }
 
 func (i *inspectedTyped) Text(w io.Writer) {
