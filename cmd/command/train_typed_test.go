@@ -531,7 +531,21 @@ func TestTrainingsOnATypedGraphTakeWhatIsPlanned(t *testing.T) {
 		line + " --fanout 3,3 --placement device" + card, line + " --sampler full" + card,
 		line + " --fanout 3,3 --placement storage", line + " --fanout 3,3 --placement storage" + card,
 		bare + " --fanout 3,3", bare + " --bases 2 --fanout 3,3" + card, bare + " --sampler full",
-		bare + " --fanout 3,3 --placement storage"} {
+		bare + " --fanout 3,3 --placement storage", line + " --fanout 3,3 --map", line + " --fanout 3,3 --map" + card,
+		line + " --fanout 3,3 --placement storage --cache lru:900rows",
+		line + " --fanout 3,3 --placement storage --cache optimal:900rows",
+		line + " --fanout 3,3 --placement storage --cache presampled:200KiB",
+		line + " --fanout 3,3 --placement storage --cache gns:900rows",
+		line + " --fanout 3,3 --placement storage --cache degree:900rows",
+		line + " --fanout 3,3 --placement storage --cache ducati:200KiB",
+		line + " --fanout 3,3 --placement host --cache optimal:900rows" + card,
+		line + " --fanout 3,3 --placement host --cache lru:900rows" + card,
+		line + " --fanout 3,3 --placement storage --cache fifo:900rows" + card,
+		line + " --fanout 3,3 --emulate gpu=2,mem=1GiB",
+		line + " --fanout 3,3 --placement host --cache lru:900rows --emulate gpu=2,mem=1GiB",
+		line + " --fanout 3,3 --placement storage --cache optimal:900rows --emulate gpu=3,mem=1GiB",
+		bare + " --fanout 3,3 --placement storage --cache lru:100rows",
+	} {
 		synctest.Test(t, func(t *testing.T) { // so that what is measured is the same each time
 			p := peakOf(t, d, flags)
 			ratio, onDevice := float64(p.planned)/float64(p.taken), float64(p.plannedDevice)/float64(p.device)

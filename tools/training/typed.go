@@ -373,7 +373,7 @@ func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 	}
 	// Of training and of evaluation, the larger. Epochs take the largest buffers first, so that of each number has the
 	// largest batches of the epochs that have as many.
-	var activations, work, samples, pinned, held int64
+	var activations, work, samples, pinned int64
 	buffers, batchRows := make([]int64, o.buffers()), make([]int64, len(rows))
 	add := func(sampler string, fanouts []int, seeds, batches int) {
 		blocks, parts, inputs := sampling.ExpectedTypedBlocks(t, fanouts, int64(seeds))
@@ -401,12 +401,34 @@ func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 		}
 		p.terms = append(p.terms, sampling.SamplersNeed(sampler, sampling.Mean, all, samplers))
 	}
-	add(FullSampler, o.allFanouts(), seeds, (evaluated+seeds-1)/seeds)
+	batches := func() need.Terms { // as far as they were added
+		held := int64(0)
+		for _, bytes := range buffers {
+			held += bytes
+		}
+		p.device = device + activations + work + held
+		return need.Terms{need.OnHeap("samples", samples),
+			{Name: "activations", Place: need.Device, Bytes: activations},
+			{Name: "work along edges", Place: need.Device, Bytes: work},
+			{Name: "batches", Place: need.Device, Bytes: held},
+			{Name: "batches on their way to the device", Place: need.Pinned,
+				Bytes: int64(pipelinedMoves(o.buffers()-1)) * pinned}}
+	}
 	if o.Train {
 		add(o.Sampling.Sampler, o.fanouts(), share, (len(o.Part.Train.List)+o.BatchRows-1)/o.BatchRows)
 	}
-	for _, bytes := range buffers {
-		held += bytes
+	trained := batches()
+	add(FullSampler, o.allFanouts(), seeds, (evaluated+seeds-1)/seeds)
+	if most := batches(); devices == 1 {
+		each(most)
+	} else { // the first alone evaluates
+		each(trained)
+		for i, t := range most.During(need.Profile, "") {
+			if t.Bytes -= trained[i].Bytes; t.Place == need.Device {
+				t.Place = need.FirstDevice
+			}
+			p.terms = append(p.terms, t)
+		}
 	}
 	if o.Sampling.Cache != "" {
 		spec, err := shape.cacheSpec(o)
@@ -423,14 +445,6 @@ func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 		}
 		each(caches)
 	}
-	batches := need.Terms{need.OnHeap("samples", samples),
-		{Name: "activations", Place: need.Device, Bytes: activations},
-		{Name: "work along edges", Place: need.Device, Bytes: work},
-		{Name: "batches", Place: need.Device, Bytes: held},
-		{Name: "batches on their way to the device", Place: need.Pinned,
-			Bytes: int64(pipelinedMoves(o.buffers()-1)) * pinned}}
-	each(batches)
-	p.device = device + activations + work + held
 	return failed
 }
 
