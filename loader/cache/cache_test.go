@@ -587,7 +587,20 @@ func TestASizeIsDividedAmongTypes(t *testing.T) {
 			t.Errorf("one type has %+v of %+v", one[0], s)
 		}
 	}
-	if err := (Spec{Policy: "lru", Bytes: 12}).CheckRoom(types); !errors.Is(err, ErrNoRoom) {
+	// 1920 bytes of rows, 90 nodes of the largest type: 22 bytes are the least.
+	for _, c := range []struct {
+		Spec
+		types []Rows
+		want  string
+	}{{Spec{Policy: "lru", Bytes: 21}, types, "lru:22 or more"}, {Spec{Policy: "lru", Rows: 1}, types, "lru:22 or more"},
+		{Spec{Policy: "lru", Bytes: 15}, types[:1], "lru:16 or more"},
+		{Spec{Policy: "lru", Bytes: 1 << 40}, []Rows{{Nodes: 3}, {Nodes: 5}}, "no node has features"}} {
+		err := c.CheckRoom(c.types)
+		if !errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.Spec, err, c.want)
+		}
+	}
+	if err := (Spec{Policy: "lru", Bytes: 22}).CheckRoom(types); err != nil {
 		t.Error(err)
 	}
 }

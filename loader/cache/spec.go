@@ -234,19 +234,26 @@ func Part(n, a, all int64) int64 {
 	return int64(quotient)
 }
 
-// CheckRoom is ErrNoRoom if the cache, divided among types, has no room for a row of any.
+// CheckRoom is ErrNoRoom if the cache, divided among types, has no room for a row of any. It names the least size.
 func (s Spec) CheckRoom(types []Rows) error {
+	var bytes, nodes int64 // of all types with features; of the largest
 	for i, one := range s.Divide(types) {
-		if t := types[i]; one.Slots(t.Nodes, t.Bytes) > 0 || len(types) == 1 && t.Nodes == 0 {
+		t := types[i]
+		if one.Slots(t.Nodes, t.Bytes) > 0 || len(types) == 1 && t.Nodes == 0 {
 			return nil
 		}
+		if t.Bytes > 0 {
+			bytes, nodes = bytes+t.Nodes*t.Bytes, max(nodes, t.Nodes)
+		}
 	}
+	if bytes == 0 {
+		return fmt.Errorf("cache %s has %w: no node has features (leave the cache out)", s, ErrNoRoom)
+	}
+	row := fmt.Sprintf(", of %d bytes", types[0].Bytes)
 	if len(types) > 1 {
-		return fmt.Errorf("cache %s has %w of any of %d types, among which it is divided: give a larger one", s, ErrNoRoom,
-			len(types))
+		row = fmt.Sprintf(" of any of %d types, among which it is divided", len(types))
 	}
-	row := types[0].Bytes
-	return fmt.Errorf("cache %s has %w, of %d bytes: give %s:%d or more", s, ErrNoRoom, row, s.Policy, row)
+	return fmt.Errorf("cache %s has %w%s: give %s:%d or more", s, ErrNoRoom, row, s.Policy, (bytes+nodes-1)/nodes)
 }
 
 // kind is the line of the policy in policies; false: there is none.
