@@ -504,8 +504,8 @@ func (s *arraySource) readMeta(o *NPYOptions) (meta npyMeta, err error) {
 	return meta, o.LabelsAs.check()
 }
 
-// parse reads JSON. The errors do not name the file.
-func (m *npyMeta) parse(text []byte) error {
+// parseJSON reads an object, and says in words what is wrong with it. The errors do not name the file.
+func parseJSON(text []byte, into any) error {
 	if !utf8.Valid(text) {
 		return errors.New("not UTF-8")
 	}
@@ -515,7 +515,7 @@ func (m *npyMeta) parse(text []byte) error {
 		return fmt.Sprintf("line %d, column %d", 1+bytes.Count(before, []byte("\n")),
 			int(offset)-1-bytes.LastIndexByte(before, '\n'))
 	}
-	err := json.Unmarshal(text, m)
+	err := json.Unmarshal(text, into)
 	var syntax *json.SyntaxError
 	var value *json.UnmarshalTypeError
 	switch {
@@ -525,8 +525,15 @@ func (m *npyMeta) parse(text []byte) error {
 		return fmt.Errorf("found %s (want an object)", value.Value)
 	case errors.As(err, &value):
 		want := map[reflect.Kind]string{reflect.Int64: "a whole number", reflect.Bool: "true or false",
-			reflect.String: "a string"}[value.Type.Kind()]
+			reflect.String: "a string", reflect.Slice: "a list", reflect.Map: "an object"}[value.Type.Kind()]
 		return fmt.Errorf("%s: %s: found %s (want %s)", place(value.Offset), value.Field, value.Value, want)
+	}
+	return err
+}
+
+// parse reads JSON. The errors do not name the file.
+func (m *npyMeta) parse(text []byte) error {
+	switch err := parseJSON(text, m); {
 	case err != nil:
 		return err
 	case !printable(m.Name):

@@ -415,6 +415,8 @@ func TestBadInputIsRefusedNamingFileAndPlace(t *testing.T) {
 			[]string{"num_nodes: found number 5.5 (want a whole number)"}},
 		{"meta.json with a number for yes or no", layout{"meta.json": []byte(`{"directed": 1}`)}, NPYOptions{},
 			[]string{"directed: found number (want true or false)"}},
+		{"meta.json with a number for names of classes", layout{"meta.json": []byte(`{"class_names": 3}`)}, NPYOptions{},
+			[]string{"class_names: found number (want a list)"}},
 		{"meta.json in another encoding", layout{"meta.json": []byte("{\"name\": \"\xe4\"}")}, NPYOptions{},
 			[]string{"in/meta.json: not UTF-8"}},
 		{"meta.json with a name that cannot be printed", layout{"meta.json": []byte(`{"name": "a\u0007b"}`)},

@@ -50,7 +50,7 @@ func OpenTypedNPY(fsys vfs.FS, dir string, direction Direction, o NPYOptions) (_
 	}
 	var meta typedMeta
 	if err == nil {
-		err = json.Unmarshal(text, &meta)
+		err = parseJSON(text, &meta)
 	}
 	if err != nil {
 		return nil, invalid(path, "%w", err)

@@ -174,6 +174,12 @@ func TestWhatIsWrongInATypedInputIsNamed(t *testing.T) {
 	for want, change := range map[string]func(l layout){
 		"in: no meta.json": func(l layout) { delete(l, "meta.json") },
 		"node_types":       func(l layout) { l["meta.json"] = []byte(`{}`) },
+		"line 1, column 16: node_types: found number (want an object)": func(l layout) {
+			l["meta.json"] = []byte(`{"node_types": 3}`)
+		},
+		"node_types: found number 1.5 (want a whole number)": func(l layout) {
+			l["meta.json"] = []byte(`{"node_types": {"paper": 1.5}}`)
+		},
 		`edge_types says 3 edges of paper__author, but edge_index.npy has 1`: func(l layout) {
 			l["edges/paper__author/edge_index.npy"] = array(npy.Int64, []int64{0, 0}, 2, 1)
 		},

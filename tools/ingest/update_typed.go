@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -86,7 +87,16 @@ func (u *typedUpdate) tables(flag, dir string) (names []string, paths map[string
 		return nil, nil, badOptions("--%s %s: of a typed graph, want a folder with a table for each type or relation that "+
 			"changes", flag, dir)
 	}
-	return tablesByName(u.fsys, dir, append(slices.Clone(textEndings), "parquet"))
+	names, paths, err = tablesByName(u.fsys, dir, append(slices.Clone(textEndings), "parquet"))
+	for _, name := range []string{"edges", "nodes"} { // as in what import reads
+		at := filepath.Join(dir, name)
+		if _, isType := u.graph.Type(name); paths[name] == at && !isType {
+			return nil, nil, badOptions("--%s %s: it has the folder %s (--edges, --remove-edges and --nodes each want a folder of "+
+				"their own, with nothing but tables, such as %s and %s)", flag, dir, name, filepath.Join(dir, "edges"),
+				filepath.Join(dir, "nodes"))
+		}
+	}
+	return names, paths, err
 }
 
 // readNodes opens the tables of nodes, and numbers new ones.

@@ -290,6 +290,7 @@ func TestWhatAnUpdateOfATypedGraphCannotDoIsRefusedByName(t *testing.T) {
 		{graph: "degrees", nodes: map[string]string{"author": "author_id,age\nauthor0,1\n"}, want: "come from edges"},
 		{graph: "one-hot", edges: map[string]string{"venue__paper": "venue,paper\nnew,paper0\n"}, want: "identity matrix"},
 		{o: UpdateOptions{Edges: "graph-in/edges/venue__paper.csv"}, want: "want a folder with a table for each type"},
+		{o: UpdateOptions{Edges: "graph-in"}, want: "nothing but tables, such as graph-in/edges and graph-in/nodes"},
 		{o: UpdateOptions{Edges: "nowhere"}, want: "nowhere"},
 		{o: UpdateOptions{Bipartite: true}, want: "--bipartite"},
 		{nodes: map[string]string{"author": "author_id,age\nauthor0,1\n"},
