@@ -93,12 +93,14 @@ func Within(fsys vfs.FS, path, dir string) (bool, error) {
 // Lock makes the folder at path and locks it. One that is there, and is not Hopfeed's, is ErrForeign and stays as it
 // is; one that another process has locked is vfs.ErrLocked.
 func Lock(fsys vfs.FS, path string) (lock io.Closer, err error) {
-	for range 10 { // a job that ends removes the folder, perhaps before we have locked it
+	for range 10 { // a job that ends removes the folder, and empty ones around it, perhaps before we have locked it
 		var ours bool
 		ours, err = Ours(fsys, path, LockName)
 		missing := errors.Is(err, fs.ErrNotExist)
 		if missing {
-			ours, err = true, fsys.MkdirAll(path)
+			if ours, err = true, fsys.MkdirAll(path); errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
 		}
 		if err != nil {
 			return nil, err

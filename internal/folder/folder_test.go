@@ -234,3 +234,31 @@ func TestAScratchFolderIsKnownAgainAfterACrashAnywhere(t *testing.T) {
 		}
 	}
 }
+
+// vanishingFS is a file system in which, when a folder is made, another process has just removed the one around it.
+type vanishingFS struct {
+	vfs.FS
+	times int
+}
+
+func (f *vanishingFS) MkdirAll(path string) error {
+	if f.times > 0 {
+		f.times--
+		return &fs.PathError{Op: "mkdir", Path: path, Err: fs.ErrNotExist}
+	}
+	return f.FS.MkdirAll(path)
+}
+
+func TestAScratchFolderIsMadeAgainIfAnotherJobRemovesTheFolderAroundIt(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "a", "scratch")
+	s, err := OpenScratch(&vanishingFS{vfs.OS(), 3}, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := OpenScratch(&vanishingFS{vfs.OS(), 1000}, at); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a folder that never is there: %v", err)
+	}
+}
