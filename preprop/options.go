@@ -12,6 +12,7 @@ import (
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/device"
 	"github.com/hopfeed/hopfeed/preprop/engine"
@@ -108,7 +109,7 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	case o.Hops < 0 || o.Hops > format.MaxHops:
 		return o, fmt.Errorf("%d hops: there can be 0 to %d", o.Hops, format.MaxHops)
 	case o.Hops > 0 && len(o.Operators) == 0:
-		return o, fmt.Errorf("%d hops, but no operator to propagate by (give --operator)", o.Hops)
+		return o, fmt.Errorf("%s, but no operator to propagate by (give --operator)", units.Count(int64(o.Hops), "hop"))
 	case o.Rows == format.RowsChosen && o.Nodes == nil:
 		return o, errors.New("the store has the rows of nodes that were chosen for it, so it can neither grow nor " +
 			"be repaired (propagate to another directory)")
@@ -160,8 +161,8 @@ func (o *Options) checkLabels(graph *format.Manifest) error {
 	case o.LabelHops == 0:
 		return nil
 	case o.LabelHops < 0 || o.LabelHops > o.Hops:
-		return fmt.Errorf("labels are propagated over %d hops, and features over %d: give at most as many label hops as "+
-			"hops", o.LabelHops, o.Hops)
+		return fmt.Errorf("labels are propagated over %s, and features over %d: give at most as many label hops as "+
+			"hops", units.Count(int64(o.LabelHops), "hop"), o.Hops)
 	case graph.OneHotColumns() == 0:
 		return errors.New("labels cannot be propagated: the graph has no classes (leave out --label-hops)")
 	case graph.Splits == 0:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/rng"
+	"github.com/hopfeed/hopfeed/internal/units"
 )
 
 // Subsets of relations, as NARS has them (Yu et al. 2020, section 3): hop h of a subset is, for each node, the mean of
@@ -118,7 +119,8 @@ func (m *typedMatrices) addSubsets(count, hops int, seed uint64) (found int, err
 		}
 	}
 	if found == 0 {
-		return 0, fmt.Errorf("no subset of relations brings features to %s within %d hops", m.typed.Target, hops)
+		return 0, fmt.Errorf("no subset of relations brings features to %s within %s", m.typed.Target,
+			units.Count(int64(hops), "hop"))
 	}
 	return found, nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
@@ -268,7 +269,7 @@ func askedOperators(there []format.Operator, o Options) ([]format.Operator, erro
 		}
 	}
 	if len(asked) == 0 && o.Hops > 0 && !o.Defaulted.Hops {
-		return nil, fmt.Errorf("%d hops, but no operator to propagate by (give --operator)", o.Hops)
+		return nil, fmt.Errorf("%s, but no operator to propagate by (give --operator)", units.Count(int64(o.Hops), "hop"))
 	}
 	return asked, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
@@ -187,8 +188,8 @@ func (t *typedJob) setMatrices() error {
 		}
 	}
 	if len(t.matrices) == 0 && t.graph.Manifest.Features == 0 {
-		return fmt.Errorf("%s: %w: no type with features leads to %s within %d hops", t.graphDir, ErrOptions,
-			t.typed.Target, t.options.Hops)
+		return fmt.Errorf("%s: %w: no type with features leads to %s within %s", t.graphDir, ErrOptions,
+			t.typed.Target, units.Count(int64(t.options.Hops), "hop"))
 	}
 	slices.SortFunc(t.matrices, func(a, b format.Operator) int { return strings.Compare(a.Name, b.Name) })
 	return nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 )
 
@@ -136,8 +137,8 @@ func Matrices(model string, stored []MatrixID, operators []string, hops []int) (
 		return k.chooseMatrices(input, wanted), nil
 	}
 	err = cmp.Or(
-		must(len(wanted) > 0, "%d hops wanted, but the store has the input features only: propagate with more hops",
-			hops[0]),
+		must(len(wanted) > 0, "%s wanted, but the store has the input features only: propagate with more hops",
+			units.Count(int64(hops[0]), "hop")),
 		must(len(hops) == 1 || len(hops) == len(wanted),
 			"%d numbers of hops for the %d operators %s: give one for each, or one for all", len(hops), len(wanted),
 			hopsText(wanted)))
@@ -146,9 +147,10 @@ func Matrices(model string, stored []MatrixID, operators []string, hops []int) (
 		w, n := &wanted[i], hops[min(i, len(hops)-1)]
 		err = cmp.Or(err,
 			must(n >= 1, "%d hops of %s wanted: leave out the operator instead", n, w.Operator),
-			must(w.Hop >= n || !strings.Contains(w.Operator, "<"), "%d hops wanted, but each metapath of a typed graph, "+
-				"such as %s, is one matrix: leave hops out, or choose metapaths as operators", n, w.Operator),
-			must(w.Hop >= n, "%d hops wanted, but the store has %s: propagate with more hops", n,
+			must(w.Hop >= n || !strings.Contains(w.Operator, "<"), "%s wanted, but each metapath of a typed graph, "+
+				"such as %s, is one matrix: leave hops out, or choose metapaths as operators", units.Count(int64(n), "hop"),
+				w.Operator),
+			must(w.Hop >= n, "%s wanted, but the store has %s: propagate with more hops", units.Count(int64(n), "hop"),
 				hopsText(wanted[i:i+1])))
 		w.Hop = n
 	}
@@ -195,7 +197,7 @@ func hopsText(last []MatrixID) string {
 	}
 	parts := make([]string, len(last))
 	for i, l := range last {
-		parts[i] = fmt.Sprintf("%s (%d hops)", l.Operator, l.Hop)
+		parts[i] = fmt.Sprintf("%s (%s)", l.Operator, units.Count(int64(l.Hop), "hop"))
 	}
 	return strings.Join(parts, ", ")
 }

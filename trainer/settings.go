@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/hopfeed/hopfeed/internal/units"
 )
 
 // Setting is an option of a model, declared in the model's file. Everything else follows from the
@@ -104,10 +106,10 @@ func (s Settings) Text() string {
 	say(s.Schedule != defaultSchedule, " (%s)", s.Schedule)
 	say(s.WarmUp > 0, ", warm-up of %v epochs", s.WarmUp)
 	say(s.ClipNorm > 0, ", gradient clipped at %v", s.ClipNorm)
-	say(true, ", weight decay %.3g, %d rows a batch; loss %s", s.WeightDecay, s.BatchRows, s.Loss)
+	say(true, ", weight decay %.3g, %s a batch; loss %s", s.WeightDecay, units.Count(int64(s.BatchRows), "row"), s.Loss)
 	say(s.ClassWeights != nil, " with class weights %.3g", s.ClassWeights)
 	say(s.Standardize != defaultStandardization, "; standardized: %s", s.Standardize)
-	say(true, "; selected by %s; at most %d epochs", s.Metric, s.Epochs)
+	say(true, "; selected by %s; at most %s", s.Metric, units.Count(int64(s.Epochs), "epoch"))
 	say(s.EvalEvery > 1, ", validated every %d", s.EvalEvery)
 	say(s.Patience > 0, ", patience %d", s.Patience)
 	say(s.Patience <= 0, ", no patience")

@@ -49,7 +49,7 @@ func TestAConfigurationTrainsTheSameModelAfterTheStoreHasGrown(t *testing.T) {
 	must(t, d, "train store --epochs 1 --hidden 4 --run run")
 	must(t, d, "propagate graph -o other --hops 1 --operator sym,rw")
 	if o := hopfeed(t, d, "train other --config run/config.yaml"); o.code != exitUsage ||
-		!strings.Contains(o.stderr, "2 hops wanted, but the store has sym (1 hops): propagate with more hops") {
+		!strings.Contains(o.stderr, "2 hops wanted, but the store has sym (1 hop): propagate with more hops") {
 		t.Errorf("a store with fewer hops: status %d, %s", o.code, o.stderr)
 	}
 	must(t, d, "train other --config run/config.yaml --hops 1 --run fewer") // the command line wins

@@ -202,11 +202,11 @@ func (e *evaluated) Text(w io.Writer) {
 			e.TrainedRows)
 	}
 	for _, name := range e.names {
-		fmt.Fprintf(w, "%s\t%s %s (%d rows)\n", name, e.Metric, trainer.MetricText(e.Metric, e.Parts[name].Value),
-			e.Parts[name].Rows)
+		fmt.Fprintf(w, "%s\t%s %s (%s)\n", name, e.Metric, trainer.MetricText(e.Metric, e.Parts[name].Value),
+			units.Count(e.Parts[name].Rows, "row"))
 	}
 	if len(e.names) > 1 {
-		fmt.Fprintf(w, "all\t%s %s (%d rows)\n", e.Metric, trainer.MetricText(e.Metric, e.Value), e.Rows)
+		fmt.Fprintf(w, "all\t%s %s (%s)\n", e.Metric, trainer.MetricText(e.Metric, e.Value), units.Count(e.Rows, "row"))
 	}
 	fmt.Fprintf(w, "time\t%.2f s, %.0f rows/s\n", e.Seconds, *e.RowsPerSecond)
 }

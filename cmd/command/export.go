@@ -31,7 +31,7 @@ func newExportCommand(a *app) *cobra.Command {
 type exported struct{ *export.Result }
 
 func (e exported) Text(w io.Writer) {
-	fmt.Fprintf(w, "%s\t%d files, %s\n", e.Output, len(e.Files), units.Bytes(e.Bytes))
+	fmt.Fprintf(w, "%s\t%s, %s\n", e.Output, units.Count(int64(len(e.Files)), "file"), units.Bytes(e.Bytes))
 }
 
 func (o *exportOptions) do(ctx context.Context, a *app, args []string) (result, error) {

@@ -22,7 +22,7 @@ func TestAModelReadsPropagatedLabels(t *testing.T) {
 		t.Errorf("inspect prints %s", text)
 	}
 	must(t, d, "report run -o report.html")
-	if !strings.Contains(content(t, d, "report.html"), "labels over 1 hops") {
+	if !strings.Contains(content(t, d, "report.html"), "labels over 1 hop") {
 		t.Error("the report does not say that the model reads labels")
 	}
 	must(t, d, "predict --checkpoint run store -o store.csv")
@@ -39,8 +39,8 @@ func TestAModelReadsPropagatedLabels(t *testing.T) {
 	}
 	must(t, d, strings.Replace(propagateLine, "store", "plain", 1)+" --rows all")
 	for line, want := range map[string]string{
-		"predict --checkpoint run plain -o plain.csv":          "labels propagated over 1 hops",
-		"evaluate --checkpoint run plain":                      "labels propagated over 1 hops",
+		"predict --checkpoint run plain -o plain.csv":          "labels propagated over 1 hop",
+		"evaluate --checkpoint run plain":                      "labels propagated over 1 hop",
 		"train store --model sgc --splits none.npy":            "labels of the training nodes of split 0",
 		propagateLine + " --label-hops 9 --force":              "labels are propagated over 9 hops",
 		"propagate graph -o ppr --operator ppr --label-hops 1": "labels cannot be propagated by ppr",

@@ -66,9 +66,9 @@ func (t *trained) Text(w io.Writer) {
 	}
 	line("epochs", "%.0f, selected %.0f: %s", *t.Epochs, *t.BestEpoch, t.Selection)
 	line("loss", "%s", trainer.LossText(*t.TrainLoss))
-	line("valid", "%s %s (epoch %.0f of %.0f, %d rows)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd),
-		*t.BestEpoch, *t.Epochs, t.rows[1])
-	line("test", "%s %s (%d rows)", t.Metric, spread(t.TestMetric, t.TestMetricStd), t.rows[2])
+	line("valid", "%s %s (epoch %.0f of %.0f, %s)", t.Metric, spread(t.ValidMetric, t.ValidMetricStd),
+		*t.BestEpoch, *t.Epochs, units.Count(t.rows[1], "row"))
+	line("test", "%s %s (%s)", t.Metric, spread(t.TestMetric, t.TestMetricStd), units.Count(t.rows[2], "row"))
 	for _, i := range mostImportant(t.Importance) {
 		change := fmt.Sprintf("%+.2f %%", -100*i.MetricLoss)
 		if trainer.LowerIsBetter(t.Metric) {

@@ -25,7 +25,7 @@ func (p *Plan) Lines(budget units.Bytes) []string {
 	}
 	switch {
 	case p.InputFiles:
-		lines[0] += fmt.Sprintf(", the input cut into %d column files", p.InputPasses*p.Panels)
+		lines[0] += fmt.Sprintf(", the input cut into %s", units.Count(int64(p.InputPasses*p.Panels), "column file"))
 	case p.InputPasses > 1:
 		lines[0] += fmt.Sprintf(", %d passes over the input", p.InputPasses)
 	}

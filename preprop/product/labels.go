@@ -8,6 +8,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/parallel"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
@@ -303,9 +304,9 @@ type ErrTooManyTerms struct {
 }
 
 func (e *ErrTooManyTerms) Error() string {
-	return fmt.Sprintf("to leave the own label of each training node out of %d hops takes about %.2g additions, and at "+
-		"most %.2g are done (propagate labels over fewer hops: a lower --label-hops)", e.Hops, e.Terms,
-		float64(mostOwnTerms))
+	return fmt.Sprintf("to leave the own label of each training node out of %s takes about %.2g additions, and at "+
+		"most %.2g are done (propagate labels over fewer hops: a lower --label-hops)", units.Count(int64(e.Hops), "hop"),
+		e.Terms, float64(mostOwnTerms))
 }
 
 // checkOwnTerms bounds the terms that Compute adds for rows of nodes. A hop r that is kept adds a term for each walk of

@@ -14,6 +14,7 @@ import (
 	"gonum.org/v1/gonum/stat"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/trainer"
 )
@@ -121,8 +122,9 @@ func (c *Checkpoint) CheckStore(stored []trainer.MatrixID, layout format.Layout,
 // its labels are.
 func (c *Checkpoint) CheckInput(stored []trainer.MatrixID, layout format.Layout, labelHops int) error {
 	if c.Data.LabelHops != labelHops {
-		return fmt.Errorf("the model was trained on labels propagated over %d hops (data %s), and those of the input over "+
-			"%d: propagate with --label-hops %d", c.Data.LabelHops, c.Data.Name, labelHops, c.Data.LabelHops)
+		return fmt.Errorf("the model was trained on labels propagated over %s (data %s), and those of the input over "+
+			"%d: propagate with --label-hops %d", units.Count(int64(c.Data.LabelHops), "hop"), c.Data.Name, labelHops,
+			c.Data.LabelHops)
 	}
 	if c.Spec.Features != layout.Features {
 		return fmt.Errorf("the model was trained on %d features (data %s), but the input has %d",

@@ -14,6 +14,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 )
@@ -57,7 +58,8 @@ func TestTypesWithoutFeaturesGetStandIns(t *testing.T) {
 		if err := errors.Join(err, source.Close()); err != nil {
 			t.Fatal(err)
 		}
-		note := fmt.Sprintf("nodes of type venue have no features, and get %s: %d columns", kind, len(want)/3)
+		note := fmt.Sprintf("nodes of type venue have no features, and get %s: %s", kind,
+			units.Count(int64(len(want)/3), "column"))
 		if !slices.Contains(r.Notes, note) {
 			t.Errorf("notes %q, want %q", r.Notes, note)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/spf13/pflag"
 )
@@ -158,8 +159,8 @@ func (s *typedSource) fillFeatures(kind StandIn) error {
 		}
 		if in.columns > 0 {
 			s.types[i].source = in
-			s.notes = append(s.notes, fmt.Sprintf("nodes of type %s have no features, and get %s: %d columns", t.id, kind,
-				in.columns))
+			s.notes = append(s.notes, fmt.Sprintf("nodes of type %s have no features, and get %s: %s", t.id, kind,
+				units.Count(int64(in.columns), "column")))
 		}
 	}
 	return nil

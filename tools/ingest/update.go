@@ -13,6 +13,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/internal/machine"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
 	"github.com/spf13/pflag"
@@ -329,14 +330,15 @@ func (u *Update) findRemoved(ctx context.Context) error {
 	case first < 0:
 	case !u.options.IgnoreMissing:
 		key := u.removed[first]
-		return invalid(u.options.Remove, "%d edges to remove are not in the graph, the first from %s to %s "+
-			"(--ignore-missing goes on without them)", u.EdgesMissing,
+		return invalid(u.options.Remove, "the graph lacks %s that it says to remove, the first from %s to %s "+
+			"(--ignore-missing goes on without)", units.Count(u.EdgesMissing, "edge"),
 			u.ends[0].name(int64(key&(1<<32-1))), u.ends[1].name(int64(key>>32)))
 	default:
-		u.info.note(fmt.Sprintf("%s: %d edges to remove are not in the graph", u.options.Remove, u.EdgesMissing))
+		u.info.note(fmt.Sprintf("%s: the graph lacks %s that it says to remove", u.options.Remove,
+			units.Count(u.EdgesMissing, "edge")))
 	}
 	if u.EdgesRepeated > 0 {
-		u.info.note(fmt.Sprintf("%s: %d edges are named again", u.options.Remove, u.EdgesRepeated))
+		u.info.note(fmt.Sprintf("%s: it names %s again", u.options.Remove, units.Count(u.EdgesRepeated, "edge")))
 	}
 	return nil
 }

@@ -294,12 +294,12 @@ func TestWhatAnUpdateCannotDoIsRefusedByName(t *testing.T) {
 		want       string // of the error, or else of the notes
 		counts     UpdateCounts
 	}{
-		{"old.csv", "src,dst\na,b\nb,a\n", func(u *UpdateOptions) { u.Remove = "old.csv" }, "1 edges are named again",
+		{"old.csv", "src,dst\na,b\nb,a\n", func(u *UpdateOptions) { u.Remove = "old.csv" }, "it names 1 edge again",
 			UpdateCounts{EdgesRemoved: 2, EdgesRepeated: 1}},
 		{"old.csv", "src,dst\na,a\na,b\nb,b\n", func(u *UpdateOptions) { u.Remove = "old.csv" },
-			`2 edges to remove are not in the graph, the first from id "a" to id "a"`, UpdateCounts{}},
+			`the graph lacks 2 edges that it says to remove, the first from id "a" to id "a"`, UpdateCounts{}},
 		{"old.csv", "src,dst\na,a\na,b\nb,b\n", func(u *UpdateOptions) { u.Remove, u.IgnoreMissing = "old.csv", true },
-			"2 edges to remove are not in the graph", UpdateCounts{EdgesRemoved: 2, EdgesMissing: 2}},
+			"the graph lacks 2 edges that it says to remove", UpdateCounts{EdgesRemoved: 2, EdgesMissing: 2}},
 		{"old.csv", "src,dst\na,d\n", func(u *UpdateOptions) { u.Remove = "old.csv" },
 			`there is no node with the id "d"`, UpdateCounts{}},
 		{"new.csv", "src,dst\nb,a\na,a\n", func(u *UpdateOptions) { u.Edges = "new.csv" }, "2 duplicate edges were merged",

@@ -91,8 +91,8 @@ func (u *typedUpdate) tables(flag, dir string) (names []string, paths map[string
 	for _, name := range []string{"edges", "nodes"} { // as in what import reads
 		at := filepath.Join(dir, name)
 		if _, isType := u.graph.Type(name); paths[name] == at && !isType {
-			return nil, nil, badOptions("--%s %s: it has the folder %s (--edges, --remove-edges and --nodes each want a folder of "+
-				"their own, with nothing but tables, such as %s and %s)", flag, dir, name, filepath.Join(dir, "edges"),
+			return nil, nil, badOptions("--%s %s: it has the folder %s (--edges, --remove-edges and --nodes each want a folder "+
+				"of their own, with nothing but tables, such as %s and %s)", flag, dir, name, filepath.Join(dir, "edges"),
 				filepath.Join(dir, "nodes"))
 		}
 	}

@@ -280,7 +280,7 @@ func TestWhatAnUpdateOfATypedGraphCannotDoIsRefusedByName(t *testing.T) {
 		{remove: map[string]string{"paper__cites__paper": "source,destination\npaper0,stranger\n"},
 			want: `there is no node with the id "stranger"`},
 		{remove: map[string]string{"venue__paper": "venue,paper\nv0,paper0\nv1,paper0\n"},
-			want: "edges to remove are not in"},
+			want: "the graph lacks 1 edge that it says to remove"},
 		{nodes: map[string]string{"editor": "id\ne1\n"}, want: "the graph has no type editor"},
 		{nodes: map[string]string{"paper": "paper,x\npaper0,1\n"}, want: "has 1 features a node, and the graph has 2"},
 		{nodes: map[string]string{"author": "author_id,age\nauthor0,1\nauthor0,2\n"}, want: "has a row already"},

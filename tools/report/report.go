@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop"
@@ -92,7 +93,7 @@ func results(p *chart.Page, runs []Run) {
 	for i, r := range runs {
 		s, data := r.figures(), r.Data.Name
 		if r.Data.LabelHops > 0 {
-			data += fmt.Sprintf(", labels over %d hops", r.Data.LabelHops)
+			data += fmt.Sprintf(", labels over %s", units.Count(int64(r.Data.LabelHops), "hop"))
 		}
 		t.Rows = append(t.Rows, chart.TableRow{Color: chart.Color(i), Cells: []string{r.Name, r.Spec.Model, data,
 			valueText(r.Options.Metric, s.ValidMetric, s.ValidMetricStd),
