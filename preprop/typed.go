@@ -77,6 +77,9 @@ func (t *typedJob) setOptions(o Options) error {
 	switch {
 	case o.Hops < 0 || o.Hops > format.MaxHops:
 		return fail("%d hops: there can be 0 to %d", o.Hops, format.MaxHops)
+	case len(o.Metapaths) > 0 && o.Hops > 0 && !o.Defaulted.Hops:
+		return fail("--hops %d is for all metapaths up to that length, --metapaths names some (leave out one of them)",
+			o.Hops)
 	case len(o.Metapaths) > 0 && o.RelationsSubsets > 0:
 		return fail("--metapaths and --relations-subsets contradict each other (leave out one of them; a second " +
 			"propagation adds what the other names to the same store)")

@@ -74,7 +74,7 @@ func TestAStoreOfSubsetsGrowsToTheBytesOfOneRun(t *testing.T) {
 	for _, m := range r.Metapaths {
 		names = append(names, m.Name)
 	}
-	o.RelationsSubsets, o.Metapaths = 0, names
+	o.Hops, o.RelationsSubsets, o.Metapaths = 0, 0, names
 	if !sameFiles(propagated(t, fsys, "named", o), want) {
 		t.Error("a store of named hops is another")
 	}

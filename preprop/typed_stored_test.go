@@ -54,6 +54,10 @@ func TestStepsOfStoredRowsGoOnAfterACrashAtAnyOperation(t *testing.T) {
 	graph := vfs.NewMem()
 	wideTyped(t, graph, 1500)
 	kinds := map[string]int{} // of scratch files that crashes have left
+	step := int64(83)
+	if testing.Short() {
+		step = 287
+	}
 	for _, o := range []Options{
 		{Metapaths: []string{"paper<author", "paper<cites.paper", "paper<author<paper"}, Rows: format.RowsAll},
 		{Hops: 1, RelationsSubsets: 3}, {Hops: 1, LabelHops: 2}} {
@@ -64,7 +68,7 @@ func TestStepsOfStoredRowsGoOnAfterACrashAtAnyOperation(t *testing.T) {
 			t.Fatal(err)
 		}
 		resumed := 0
-		for n := int64(1); ; n += 83 * failureStep() {
+		for n := int64(1); ; n += step {
 			disk := graph.CrashClone()
 			fault := vfs.NewFault(disk)
 			fault.FailFrom(n, syscall.EIO)

@@ -421,6 +421,7 @@ func TestNamedMetapathsAreThoseOfTheStore(t *testing.T) {
 		"--operator is rw":         {Hops: 1, Operators: []operator.Operator{{Name: operator.Col}}},
 		"the graph has 2 (0 to 1)": {Hops: 1, Split: 2},
 		"too long for the name of": {Hops: 12},
+		"--metapaths names some":   {Hops: 2, Metapaths: []string{"paper<author"}},
 	} {
 		if _, err := Propagate(context.Background(), fsys, "graph", "other", o); err == nil ||
 			!strings.Contains(err.Error(), want) {
