@@ -43,8 +43,7 @@ type typedJob struct {
 	computing           float64 // seconds of the plan beside reading and writing
 	saved               bool    // a step that has ended has left what it made
 	checkpointShare     float64 // of the time of steps that write to the store
-	scratch             string
-	prefix              string // of the folders of steps: other jobs have others
+	prefix              string  // of the folders of steps: other jobs have others
 }
 
 func newTypedJob(s *jobContext) *typedJob {

@@ -181,3 +181,22 @@ func TestTasksOfATypedGraphWithLittleMemoryMakeTheSameStore(t *testing.T) {
 		}
 	}
 }
+
+func TestAPropagationOfATypedGraphWritesNothingBesideItsStore(t *testing.T) {
+	for _, scratch := range []string{"", "fast/disk"} {
+		fsys := vfs.NewMem()
+		wideTyped(t, fsys, 300)
+		if _, err := Propagate(t.Context(), fsys, "graph", "store", Options{Hops: 1, Scratch: scratch}); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := fsys.ReadDir(".")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.Name() != "graph" && e.Name() != "store" {
+				t.Errorf("--scratch %q: %s is left", scratch, e.Name())
+			}
+		}
+	}
+}
