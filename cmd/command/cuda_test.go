@@ -94,9 +94,6 @@ func TestGPUsTrainToTheAccuracyOfTheHost(t *testing.T) {
 		}
 		var all [2]figures
 		for i, where := range []string{"", host} {
-			if strings.HasPrefix(line, "train whole") { // on one device
-				where = strings.Replace(where, fmt.Sprintf("gpu=%d", n), "gpu=1", 1)
-			}
 			readJSON(t, must(t, d, line+" --epochs 6 --patience 0 --lr 0.01 --json"+where).stdout, &all[i])
 		}
 		if gpu, cpu := all[0], all[1]; math.Abs(gpu.Loss-cpu.Loss) > 1e-3*cpu.Loss ||
