@@ -264,8 +264,8 @@ func (s *jobContext) endFailed(store *format.Writer, err error) error {
 	return err
 }
 
-// hasResults tells whether this job has finished matrices, which those of an existing store are not, or has column
-// files, checkpoints or steps.
+// hasResults tells whether this job has made anything that a later start can use: matrices that the existing store
+// lacks, column files, checkpoints or steps.
 func (s *jobContext) hasResults(store *format.Writer) bool {
 	made := func(id format.MatrixID) bool { return store.Finished(id) && !s.has(id) }
 	if slices.ContainsFunc(s.target.matrices(), made) {

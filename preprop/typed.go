@@ -20,8 +20,9 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
-// typedJob makes the store of a typed graph by steps, one product each, that are jobs like those of plain graphs. Those
-// of stored rows write to the store; those of all nodes have stores of their own, in the scratch folder of the whole.
+// typedJob makes the store of a typed graph in steps. A step computes one product or takes rows, as a plain job does. If
+// it makes stored rows, it writes them to the store; if it makes the rows of all nodes, it makes a store of its own in
+// the scratch folder of the whole job.
 type typedJob struct {
 	*jobContext // of the whole store; graph is the nodes of the target type (format.OpenTarget)
 	typed       *format.Typed

@@ -119,7 +119,7 @@ type topology struct {
 	NeighborsAt int64  `json:"neighbors_at"`
 	WeightsFile string `json:"weights_file"` // "": there are no weights
 	WeightsAt   int64  `json:"weights_at"`
-	// Columns are those of the edges.
+	// Columns describes the columns that edges have.
 	Columns []format.Column `json:"columns"`
 	identified
 }

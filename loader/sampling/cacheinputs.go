@@ -79,8 +79,8 @@ func ofType[T any](t rowRange, counts *[]T, err error) ([]T, error) {
 	return (*counts)[t.first:t.end], nil
 }
 
-// visits counts what one epoch of sampling visits (GNNLab's pre-sampling), and what else policies look at, by the
-// number of a node among those of all types.
+// visits counts what one epoch of sampling visits (GNNLab's pre-sampling), and what else policies look at. It numbers
+// the nodes of all types together, type after type.
 type visits struct {
 	o          CacheOptions
 	rows       []uint32

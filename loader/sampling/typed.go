@@ -23,9 +23,10 @@ type typedTopology struct {
 	shifted   sync.Pool  // of *numbers, of a relation
 }
 
-// relation is the topology of a relation, and where its numbers begin among those of all.
+// relation has the topology of a relation, which numbers its rows, edges and sources from 0 on, and what is added to
+// these numbers in the graph of all relations.
 type relation struct {
-	rowRange
+	rowRange // row is added to rows
 	Topology
 	edge   int64
 	source uint32

@@ -26,9 +26,10 @@ const (
 	ogbLayouts
 )
 
-// ogbPiece is something that a data set holds of its nodes or edges or, if they have types, of those of a type or a
-// relation. It lies in a place below raw: a text file, whose ending is left out, or FILE.npz:ARRAY. NAME stands for the
-// name of a type, or of a relation: <source>___<relation>___<destination>. "": the layout has no such piece.
+// ogbPiece is one kind of data, such as the labels of the nodes. A typed data set has a piece for each type or
+// relation. places says, by layout, where the piece lies below raw: in a text file, whose ending is left out, or in
+// FILE.npz:ARRAY. NAME stands for the name of a type, or of a relation: <source>___<relation>___<destination>. "": the
+// layout has no such piece.
 type ogbPiece struct {
 	places [ogbLayouts]string
 	open   func(*edgeList, context.Context, ogbPlace) error // nil: another function reads it
@@ -174,7 +175,7 @@ func (d *ogbData) list(path string, list func(vfs.FS, string) ([]string, error))
 	return names, err
 }
 
-// open opens those of these pieces that there are.
+// open opens the pieces that the data set has, and passes over the others.
 func (d *ogbData) open(ctx context.Context, l *edgeList, name string, pieces ...ogbPiece) error {
 	for _, p := range pieces {
 		at, err := d.find(p, name)

@@ -224,7 +224,7 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 		}
 		return nil
 	}
-	spec, err := o.cacheSpec(graph)
+	spec, err := CacheSpec(o.Cache, rowsOf(graph))
 	if err != nil {
 		return err
 	}
@@ -378,11 +378,11 @@ func rowsOf(graph *format.Dir) []cache.Rows {
 	return []cache.Rows{{Nodes: graph.Manifest.Nodes, Bytes: Source{Graph: graph}.RowBytes()}}
 }
 
-// cacheSpec is Cache, which has room for a row.
-func (o *SampledOptions) cacheSpec(graph *format.Dir) (cache.Spec, error) {
-	spec, err := cache.Parse(o.Cache)
+// CacheSpec reads the text of --cache. It is ErrOptions if the cache has no room for a row of any of these types.
+func CacheSpec(text string, types []cache.Rows) (cache.Spec, error) {
+	spec, err := cache.Parse(text)
 	if err == nil {
-		err = spec.CheckRoom(rowsOf(graph))
+		err = spec.CheckRoom(types)
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrOptions, err)
@@ -400,7 +400,7 @@ func (o *SampledOptions) SamplerTerms(graph *format.Dir, info gds.Info, where st
 		terms = append(terms, need.OnHeap("times", 8*max(m.Nodes, m.Edges)))
 	}
 	if o.Cache != "" {
-		spec, err := o.cacheSpec(graph)
+		spec, err := CacheSpec(o.Cache, rowsOf(graph))
 		if err != nil {
 			return nil, err
 		}

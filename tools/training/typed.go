@@ -230,7 +230,7 @@ func (g *Typed) typesOf(ctx context.Context, rank int) ([]sampling.TypeRows, err
 	if g.o.Sampling.Cache == "" {
 		return types, nil
 	}
-	spec, err := g.shape.cacheSpec(&g.o)
+	spec, err := session.CacheSpec(g.o.Sampling.Cache, g.shape.cached())
 	if err != nil {
 		return nil, err
 	}

@@ -94,18 +94,6 @@ func (s *typedShape) rowBytes() (bytes []int64) {
 // traceRows is how many rows optimal caches look ahead.
 func (s *typedShape) traceRows() int64 { return max(s.all.Nodes, cache.TraceRows(optimalTraceBytes)) }
 
-// cacheSpec is --cache, which has room for a row.
-func (s *typedShape) cacheSpec(o *Options) (cache.Spec, error) {
-	spec, err := cache.Parse(o.Sampling.Cache)
-	if err == nil {
-		err = spec.CheckRoom(s.cached())
-	}
-	if err != nil {
-		err = fmt.Errorf("%w: %w", session.ErrOptions, err)
-	}
-	return spec, err
-}
-
 // planTyped finds a place for the features for which there is memory: a device that has its own, the host, storage.
 func planTyped(shape *typedShape, o *Options) (*typedPlan, error) {
 	o.Placement = cmp.Or(o.Placement, placement.Auto)
@@ -172,7 +160,7 @@ func (o *Options) allFanouts() []int {
 	return slices.Repeat([]int{sampling.All}, int(o.Spec.Settings["layers"]))
 }
 
-// fanouts are those of training.
+// fanouts says how many in-neighbours training takes of a node, by layer.
 func (o *Options) fanouts() []int {
 	if o.Sampling.TakesAllEdges() {
 		return o.allFanouts()
@@ -245,8 +233,8 @@ func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 			}
 		}
 	}
-	// Of training and of evaluation, the larger. Epochs take the largest buffers first, so that of each number has the
-	// largest batches of the epochs that have as many.
+	// Each is the larger number of training and evaluation. Epochs take the largest buffers first, so buffer k has room
+	// for the largest batch of all epochs with more than k batches.
 	var activations, work, samples, pinned int64
 	buffers, batchRows := make([]int64, o.buffers()), make([]int64, len(rows))
 	add := func(sampler string, fanouts []int, seeds, batches int) {
@@ -305,7 +293,7 @@ func (p *typedPlan) count(shape *typedShape, o *Options) (failed error) {
 		}
 	}
 	if o.Sampling.Cache != "" {
-		spec, err := shape.cacheSpec(o)
+		spec, err := session.CacheSpec(o.Sampling.Cache, shape.cached())
 		if err != nil {
 			return err
 		}
