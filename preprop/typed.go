@@ -20,9 +20,9 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/plan"
 )
 
-// typedJob makes the store of a typed graph in steps. A step computes one product or takes rows, as a plain job does. If
-// it makes stored rows, it writes them to the store; if it makes the rows of all nodes, it makes a store of its own in
-// the scratch folder of the whole job.
+// typedJob makes the store of a typed graph in steps. A step computes one product or takes rows, as a plain job
+// does. If it makes stored rows, it writes them to the store; if it makes the rows of all nodes, it makes a store of
+// its own in the scratch folder of the whole job.
 type typedJob struct {
 	*jobContext // of the whole store; graph is the nodes of the target type (format.OpenTarget)
 	typed       *format.Typed
