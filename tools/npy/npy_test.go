@@ -211,6 +211,30 @@ func TestDamagedArchivesAreRefused(t *testing.T) {
 	}
 }
 
+func TestDamageThatClosingFindsIsRefused(t *testing.T) {
+	data, err := os.ReadFile("testdata/deflated.npz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for i := range data {
+		damaged := slices.Clone(data)
+		damaged[i] ^= 0x10
+		s, err := OpenStream(inMemory(t, damaged), "a.npz", "dense")
+		if err != nil {
+			continue
+		}
+		if err := s.Close(); errors.Is(err, ErrInvalid) {
+			refused++
+		} else if err != nil {
+			t.Errorf("byte %d: %v", i, err)
+		}
+	}
+	if refused == 0 {
+		t.Error("closing found no damage")
+	}
+}
+
 // inMemory is a disk with the file a.npz.
 func inMemory(t testing.TB, data []byte) vfs.FS {
 	t.Helper()

@@ -115,14 +115,17 @@ func (s *Stream) open(f *zip.File) error {
 // Path names the file or, in an archive, the file and the array.
 func (s *Stream) Path() string { return s.path }
 
-// Close ends the stream.
+// Close ends the stream. A deflated member that is damaged where nobody has read yet may say so here.
 func (s *Stream) Close() (err error) {
 	for _, c := range slices.Backward(s.closers[:]) {
 		if c != nil {
 			err = errors.Join(err, c.Close())
 		}
 	}
-	return err
+	if err != nil {
+		return invalid(s.path, err)
+	}
+	return nil
 }
 
 // Next reads the next len(dst) elements into dst.
