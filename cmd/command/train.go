@@ -71,7 +71,7 @@ func newTrainCommand(a *app) *cobra.Command {
 	names, about := trainer.Models()
 	var models strings.Builder
 	for i, name := range names {
-		fmt.Fprintf(&models, "  %-6s %s\n", name, about[i])
+		fmt.Fprintf(&models, "\n  %-6s %s", name, about[i])
 	}
 	c := a.verb("train [STORE|GRAPH] --model NAME", "Train a model on a hop store or a graph",
 		`Train fits a model to the training rows of a hop store, or the training nodes of a graph. It selects the
@@ -88,8 +88,7 @@ on, and the exit status is 1.
 --grid and --tune first try other settings, one run each, and train with the ones that have the best validation
 metric. With --run, trials.jsonl there logs every trial.
 
-Models:
-`+models.String(),
+Models:`+models.String(),
 		func(ctx context.Context, a *app, args []string) (result, error) {
 			if err := o.configure(a, config, args); err != nil {
 				return nil, err
