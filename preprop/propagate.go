@@ -223,15 +223,20 @@ func (s *jobContext) create() (*format.Writer, error) {
 	if err == nil {
 		return store, nil
 	}
-	instead := "start anew with --force"
-	if s.existing != nil {
-		instead = "remove " + filepath.Dir(scratchInStore(s.storeDir)) + " to give it up"
-		if at, _ := readScratchRecord(s.fsys, s.storeDir); at != nil && at.Parent != "" {
-			instead = "remove " + at.folder(at.Parent) + " and " + filepath.Dir(scratchInStore(s.storeDir)) +
-				" to give it up"
-		}
+	instead := s.giveUp("")
+	if at, _ := readScratchRecord(s.fsys, s.storeDir); at != nil && at.Parent != "" {
+		instead = s.giveUp(at.folder(at.Parent) + " and ")
 	}
 	return nil, explainOtherJob(err, s.storeDir, s.target, instead)
+}
+
+// giveUp says how to give an unfinished job up. One that adds to a store has to leave that: also is what to remove
+// beside its folder there.
+func (s *jobContext) giveUp(also string) string {
+	if s.existing == nil {
+		return "start anew with --force"
+	}
+	return "remove " + also + filepath.Dir(scratchInStore(s.storeDir)) + " to give it up"
 }
 
 // explainOtherJob says, of a format.OtherJobError, what differs from the target and what to do instead.
@@ -249,11 +254,12 @@ func explainOtherJob(err error, storeDir string, t target, instead string) error
 }
 
 // endFailed ends a job that failed with err. If it has finished anything, and err is not ErrInvalid, it leaves the
-// store so that the job can go on, and adds ErrUnfinished; else it removes what the job has written.
+// store so that the job can go on, and adds ErrUnfinished, unless err is ErrOptions: the same command would fail
+// again. Else it removes what the job has written.
 func (s *jobContext) endFailed(store *format.Writer, err error) error {
 	if !errors.Is(err, ErrInvalid) && s.hasResults(store) {
 		store.Suspend()
-		if !errors.Is(err, ErrUnfinished) { // else a step has said it
+		if !errors.Is(err, ErrUnfinished) && !errors.Is(err, ErrOptions) { // else a step has said it
 			err = fmt.Errorf("%s: %w: %w", s.storeDir, err, ErrUnfinished)
 		}
 		return err

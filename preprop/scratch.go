@@ -109,8 +109,7 @@ func (s *jobContext) scratchFolder(store *format.Writer) (string, error) {
 	if p.Parent == "" {
 		if s.options.Scratch != "" {
 			return "", fmt.Errorf("--scratch %s: %w: the unfinished job has its scratch files in the store, in %s "+
-				"(run without --scratch to go on, or with --force to start anew)",
-				s.options.Scratch, ErrOptions, inside)
+				"(run without --scratch to go on, or %s)", s.options.Scratch, ErrOptions, inside, s.giveUp(""))
 		}
 		return inside, nil
 	}
@@ -121,8 +120,7 @@ func (s *jobContext) scratchFolder(store *format.Writer) (string, error) {
 		} else if !ours {
 			return "", fmt.Errorf("%s: %w: this folder does not have the scratch files of the unfinished job: the "+
 				"machine that began it wrote them to %s (set --scratch to the name that %s has on this machine; if "+
-				"the files are lost, start anew with --force)",
-				at, ErrOptions, p.folder(p.Parent), p.Parent)
+				"the files are lost, %s)", at, ErrOptions, p.folder(p.Parent), p.Parent, s.giveUp(""))
 		}
 		return at, nil
 	}

@@ -53,7 +53,8 @@ func TestAnotherScratchFolderIsRefusedOrTheOldOneIsFound(t *testing.T) {
 		o.Scratch = c.now
 		_, err := Propagate(context.Background(), fsys, "graph", "store", o)
 		if c.refused {
-			if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "other") {
+			if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "other") || errors.Is(err, ErrUnfinished) ||
+				!strings.HasSuffix(err.Error(), "start anew with --force)") {
 				t.Errorf("%q, then %q: %v", c.before, c.now, err)
 			}
 			o.Scratch = c.before
@@ -65,6 +66,32 @@ func TestAnotherScratchFolderIsRefusedOrTheOldOneIsFound(t *testing.T) {
 		if left := len(files(t, fsys, "scratch")) + len(files(t, fsys, "other")); left > 0 {
 			t.Errorf("%q, then %q: %d scratch files are left", c.before, c.now, left)
 		}
+	}
+}
+
+func TestAJobThatAddsToAStoreIsGivenUpAsItsErrorSays(t *testing.T) {
+	fsys := vfs.NewMem()
+	randomGraph(1, 300, 4).write(t, fsys, "graph")
+	o := Options{Hops: 2, Operators: allOperators[:1], Threads: 1}
+	want := propagated(t, fsys, "whole", o)
+	first := o
+	first.Hops = 1
+	propagated(t, fsys, "store", first)
+	o.Scratch = "scratch"
+	makeHalf(t, fsys, "store", 4, o)
+	if err := fsys.Rename("scratch", "lost"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Propagate(context.Background(), fsys, "graph", "store", o)
+	if !errors.Is(err, ErrOptions) || !strings.HasSuffix(err.Error(), "remove store/.job to give it up)") {
+		t.Fatalf("without its scratch files: %v", err)
+	}
+	if err := fsys.RemoveAll("store/.job"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Propagate(context.Background(), fsys, "graph", "store", o)
+	if err != nil || !r.Complete || !sameFiles(files(t, fsys, "store"), want) {
+		t.Errorf("given up: %+v, %v, or another store", r, err)
 	}
 }
 
