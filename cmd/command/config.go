@@ -117,7 +117,7 @@ func (a *app) applyConfig(path string) (store string, made checkpoint.DataSet, e
 const batchPerDevice = "batch-per-device"
 
 // notSettings are flags of train and tune that do not decide what is trained: batches are the same by all schedules and
-// on all devices, emulated ones too. Only --tf32 changes results, as another device does; neither is recorded.
+// on all devices, emulated ones too. --emulate and --tf32 change last digits: see addDevices.
 var notSettings = []string{"schedule", "cpu-share", "profile-batches", "queue", "gradients", "sync-every", "updates",
 	mapFlag, scratchFlag, "run", "config", "force", "save-every", "max-time", "grid", "tune", "threads", "memory",
 	"tf32", "emulate", batchPerDevice, "json", "quiet", "verbose", "help", helpAllFlag, "version",
@@ -141,6 +141,16 @@ func (o *trainOptions) config(seed uint64) map[string]string {
 	})
 	config["split"] = fmt.Sprint(o.Split) // of several, the one that is trained on
 	return config
+}
+
+// addDevices adds the flags of devices, which change the last digits of a training. It may go on with others.
+func (a *app) addDevices(config map[string]string) {
+	if text := a.emulate.String(); text != "" {
+		config["emulate"] = text
+	}
+	if a.tf32 {
+		config["tf32"] = "true"
+	}
 }
 
 func flagValue(f *pflag.Flag) string {

@@ -52,8 +52,11 @@ func (o *trainOptions) checkpoint(m *format.Manifest, spec trainer.Spec,
 // the plan that it began with.
 func (o *trainOptions) differencesFrom(config map[string]string) func(saved map[string]string) []string {
 	return func(saved map[string]string) []string {
-		saved, now := withoutData(renamed(saved)), withoutData(config)           // Saver.Begin compares the data
-		delete(saved, "emulate")                                                 // once recorded
+		saved, now := withoutData(renamed(saved)), withoutData(config) // Saver.Begin compares the data
+		for _, settings := range []map[string]string{saved, now} {     // a training goes on with other devices
+			delete(settings, "emulate")
+			delete(settings, "tf32")
+		}
 		if _, known := saved["as-printed"]; !known && now["as-printed"] == "0" { // begun before there was this setting
 			delete(now, "as-printed")
 		}

@@ -329,6 +329,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	}
 	config := o.config(a.seed)
 	maps.Copy(config, dataSettings(m))
+	a.addDevices(config)
 	err = saver.Begin(ctx, store, part, o.checkpoint(m, spec, config), o.differencesFrom(config))
 	if err != nil {
 		return nil, err

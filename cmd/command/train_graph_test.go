@@ -74,7 +74,7 @@ func TestATrainingOnAGraphThatIsStoppedEndsTheSame(t *testing.T) {
 		"--sampler saint-rw --batch 30 --cache fifo:50rows",
 		"--sampler locality --fanout 4,3 --bias 4 --batch 40 --cache gns:60rows",
 		"--sampler locality --fanout 4,3 --bias 2.5 --batch 40 --cache presampled:60rows --debias",
-		"--sampler fastgcn-paper --fanout 60,30 --batch 40 --replace",
+		"--sampler fastgcn-paper --fanout 60,30 --batch 40 --replace", "--batch 40 --emulate gpu=3,mem=1GiB",
 	} {
 		whole, d := disk(t, generateLine), disk(t, generateLine)
 		line := graphLine + " --run run --epochs 4 " + flags

@@ -63,7 +63,7 @@ func TestModelsBySeveralDevicesDoNotDependOnTime(t *testing.T) {
 	if got := parametersOf(t, tree(t, d, "run")); got != want {
 		t.Error("other parameters after a stop")
 	}
-	must(t, d, "train --config run/config.yaml --run again "+machine) // it has the plan of the first command
+	must(t, d, "train --config run/config.yaml --run again") // it has the machine, and the plan of the first command
 	if got := parametersOf(t, tree(t, d, "again")); got != want {
 		t.Error("other parameters by the configuration of the run")
 	}
