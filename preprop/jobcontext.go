@@ -35,7 +35,6 @@ type jobContext struct {
 	beyond             []string            // hops that it has and the options do not ask for
 	earlier            *earlier            // nil: no Options.From
 	asked              []format.Operator   // operators and hops that were asked for, if there is an earlier store
-	held               int64               // bytes of memory that a repair holds beside the job
 	labels             *product.Labels     // loaded before the job runs; nil: none are propagated
 	matrices           []format.Operator   // of a typed graph (format.Dir.Typed), that the store shall have beside hop 0
 	complete           bool                // existing has all that was asked for
@@ -70,14 +69,6 @@ func (s *jobContext) close() error {
 		err = errors.Join(err, s.existing.Close())
 	}
 	return errors.Join(err, s.earlier.close())
-}
-
-// checkMadeFrom fails unless a store was made from the graph.
-func (s *jobContext) checkMadeFrom(store *format.Manifest) error {
-	if store.Input["graph"] != s.graph.Manifest.Fingerprint {
-		return errOtherGraph(s.storeDir, s.graphDir)
-	}
-	return nil
 }
 
 // chooseRows chooses the rows of a new store, and sets its layout and target.
@@ -299,7 +290,7 @@ func (s *jobContext) work(j *engine.Job) (*plan.Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.Columns, w.Held, w.ResultFiles = j.Columns.Width(), s.held, s.share != product.ColumnRange{}
+	w.Columns, w.ResultFiles = j.Columns.Width(), s.share != product.ColumnRange{}
 	if one := s.options.step; one != nil {
 		if w.Held += one.heldBytes; one.rows != nil {
 			w.PickedBytes = 0 // they are held

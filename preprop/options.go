@@ -111,8 +111,7 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	case o.Hops > 0 && len(o.Operators) == 0:
 		return o, fmt.Errorf("%s, but no operator to propagate by (give --operator)", units.Count(int64(o.Hops), "hop"))
 	case o.Rows == format.RowsChosen && o.Nodes == nil:
-		return o, errors.New("the store has the rows of nodes that were chosen for it, so it can neither grow nor " +
-			"be repaired (propagate to another directory)")
+		return o, errChosenRows
 	case o.Rows != format.RowsLabeled && o.Rows != format.RowsAll && o.Nodes == nil:
 		return o, fmt.Errorf("row set %q: there are %s and %s", o.Rows, format.RowsLabeled, format.RowsAll)
 	case !ascend(o.Nodes):
@@ -154,6 +153,9 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	o.Operators = slices.SortedFunc(slices.Values(o.Operators), operator.Compare)
 	return o, nil
 }
+
+var errChosenRows = errors.New("the store has the rows of nodes that were chosen for it, so it can neither grow nor " +
+	"be repaired (propagate to another directory)")
 
 // checkLabels fails if labels cannot be propagated.
 func (o *Options) checkLabels(graph *format.Manifest) error {

@@ -98,12 +98,19 @@ func openJob(fsys vfs.FS, graphDir, storeDir string, o Options) (storeMaker, err
 	if !o.Force {
 		err = s.openExisting()
 	}
-	var m storeMaker = &hopsJob{jobContext: s}
-	if err == nil && s.graph.Typed != nil {
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s.openMaker(o)
+}
+
+// openMaker finds what the store shall have. If it fails, it closes the graph.
+func (s *jobContext) openMaker(o Options) (m storeMaker, err error) {
+	if s.graph.Typed != nil {
 		t := newTypedJob(s)
 		m, err = t, t.setOptions(o)
-	} else if err == nil {
-		err = s.setOptions(o)
+	} else {
+		m, err = &hopsJob{jobContext: s}, s.setOptions(o)
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.close())
@@ -198,10 +205,8 @@ func (s *jobContext) create() (*format.Writer, error) {
 		if s.options.Force {
 			return errors.Join(removeSteps(s.fsys, scratchInStore(s.storeDir)), s.dropScratch())
 		}
-		if s.graph.Typed != nil {
-			if err := removeStep(s.fsys, repairDir(s.storeDir)); err != nil {
-				return err
-			}
+		if err := removeStep(s.fsys, repairDir(s.storeDir)); err != nil {
+			return err
 		}
 		return s.checkUnchanged()
 	}

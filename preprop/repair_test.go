@@ -39,6 +39,7 @@ func TestRepairComputesTheDamagedChunksAnewAndNoOthers(t *testing.T) {
 			DType: format.Float16, ChunkRows: 64, Threads: 1}},
 		{"another graph", Options{Hops: 2, Operators: []operator.Operator{{Name: operator.Col,
 			Graph: operator.Undirected}}, ChunkRows: 333, Threads: 2}},
+		{"labels in the first hop", Options{Hops: 2, LabelHops: 1, Operators: allOperators[:1], ChunkRows: 200, Threads: 2}},
 	} {
 		base := vfs.NewMem()
 		randomGraph(1, 1500, 5).write(t, base, "graph")
